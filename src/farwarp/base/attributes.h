@@ -1,0 +1,45 @@
+// The three macros of farwarp, and the only place outside substrate/ where code asks which target it is compiled for.
+//
+//   FARWARP_DEVICE           marks a device function
+//   FARWARP_KERNEL(name, Args, max_threads) { ... }
+//                            defines a kernel entry: extern "C", one trivially copyable argument block named `args`
+//   FARWARP_TARGET           the target's namespace, farwarp::FARWARP_TARGET
+//
+// The build defines exactly one FARWARP_TARGET_* for each compilation of a kernel file. Host code defines none.
+#pragma once
+
+#if defined(FARWARP_TARGET_CUDA)
+
+#define FARWARP_TARGET on_cuda
+#define FARWARP_DEVICE __device__ __forceinline__
+#define FARWARP_KERNEL(name, Args, max_threads) \
+  extern "C" __global__ void __launch_bounds__(max_threads, 1) name(const __grid_constant__ Args args)
+
+#elif defined(FARWARP_TARGET_HIP)
+
+#define FARWARP_TARGET on_hip
+#define FARWARP_DEVICE __attribute__((device, always_inline)) inline
+#define FARWARP_KERNEL(name, Args, max_threads) \
+  extern "C" __attribute__((global, amdgpu_flat_work_group_size(1, max_threads))) void name(const Args args)
+
+#elif defined(FARWARP_TARGET_EMU_SM90) || defined(FARWARP_TARGET_EMU_GFX942)
+
+#if defined(FARWARP_TARGET_EMU_SM90)
+#define FARWARP_TARGET on_emu_sm90
+#else
+#define FARWARP_TARGET on_emu_gfx942
+#endif
+#define FARWARP_DEVICE inline
+// An emulated kernel is an ordinary function and a record in the emulator's table of kernels (substrate/emu/registry.h).
+#define FARWARP_KERNEL(name, Args, max_threads)                                                                   \
+  static void name(const Args& args);                                                                             \
+  static const ::farwarp::emu::KernelRecord name##_record(#name, ::farwarp::FARWARP_TARGET::Target::kEmulated,    \
+                                                          sizeof(Args), max_threads,                              \
+                                                          [](const void* args) { name(*static_cast<const Args*>(args)); }); \
+  static void name([[maybe_unused]] const Args& args)
+
+#else
+
+#define FARWARP_DEVICE inline
+
+#endif

@@ -1,0 +1,46 @@
+// The machine as plans see it. Plans never read target constants; they take these by value, so that a plan for any machine
+// can be computed and printed anywhere.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace farwarp {
+
+enum class TargetKind : std::uint8_t { kCuda, kHip, kEmuSm90, kEmuGfx942 };
+
+constexpr std::string_view name_of(TargetKind target) {
+  switch (target) {
+    case TargetKind::kCuda: return "cuda";
+    case TargetKind::kHip: return "hip";
+    case TargetKind::kEmuSm90: return "emu_sm90";
+    case TargetKind::kEmuGfx942: return "emu_gfx942";
+  }
+  return "?";
+}
+constexpr bool is_emulated(TargetKind target) {
+  return target == TargetKind::kEmuSm90 || target == TargetKind::kEmuGfx942;
+}
+
+/// What the code of a target can do; the same on every device of the target.
+struct TargetTraits {
+  int warp_size = 32;               ///< threads that run in lockstep: 32 (NVIDIA warp) or 64 (AMD wave)
+  bool bulk_copy = false;           ///< asynchronous bulk copies between shared and global memory
+  std::int64_t shared_bytes = 0;    ///< shared memory one block may use
+  int max_threads = 1024;           ///< threads of one block
+};
+
+/// One device and its links, as far as plans depend on them.
+struct MachineShape {
+  TargetKind target = TargetKind::kEmuSm90;
+  TargetTraits traits;
+  int multiprocessors = 8;  ///< SMs (NVIDIA) or CUs (AMD): this many blocks of any size are resident together
+  int xcds = 1;             ///< dies that blocks are dealt to in turn (AMD MI300X: 8)
+};
+
+constexpr TargetTraits traits_of(TargetKind target) {
+  const bool sm90 = target == TargetKind::kCuda || target == TargetKind::kEmuSm90;
+  return sm90 ? TargetTraits{32, true, 227 * 1024, 1024} : TargetTraits{64, false, 64 * 1024, 1024};
+}
+
+}  // namespace farwarp

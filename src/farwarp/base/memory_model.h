@@ -1,0 +1,18 @@
+// Names of the memory model, shared by host and device. substrate/contract.md says what they mean.
+#pragma once
+
+#include <cstdint>
+
+namespace farwarp {
+
+enum class Order : std::uint8_t { relaxed, acquire, release, acq_rel };
+enum class Scope : std::uint8_t { block, device, system };
+
+/// How long the caller expects to need a line. Advice to the caches, never a claim of coherence.
+enum class Cache : std::uint8_t {
+  normal,
+  streaming,  ///< read or written once: do not displace what others keep
+  keep,       ///< will be read again soon: hold on to it
+};
+
+}  // namespace farwarp

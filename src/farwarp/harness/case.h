@@ -1,0 +1,73 @@
+// A Case is one operator with one set of parameters, as the command line and suites see it. The harness knows nothing else
+// about operators: each registers a factory from its case.cc.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "farwarp/base/machine_shape.h"
+#include "farwarp/base/status.h"
+#include "farwarp/world/host/bootstrap.h"
+
+namespace farwarp::harness {
+
+/// Parameter values as text, as in --set key=value or a suite's JSON.
+using Params = std::map<std::string, std::string>;
+
+struct ParamInfo {
+  std::string name;
+  std::string default_value;
+  std::string allowed;  ///< for --help and error messages: "a multiple of 8", "uniform|zipf|one_expert"
+};
+
+/// --fault, parsed.
+struct Fault {
+  enum class Kind : std::uint8_t { kNone, kDropPut, kDelay, kKill, kMismatch };
+  Kind kind = Kind::kNone;
+  int rank = -1;                    ///< kDelay, kKill, kMismatch
+  std::int64_t amount = 0;          ///< kDropPut: which put (from 1); kDelay: milliseconds
+};
+
+struct RunOptions {
+  TargetKind target = TargetKind::kEmuSm90;
+  int ranks = 8;
+  std::uint64_t seed = 0;
+  int calls = 1;                              ///< calls of the operator per check, fresh inputs each
+  bool adversarial = true;                    ///< emulator only: ScheduleOptions::adversarial
+  std::chrono::milliseconds deadline{10'000};
+  Fault fault;
+};
+
+struct CheckOutcome {
+  bool pass = false;
+  std::string detail;          ///< empty, or why it failed
+  Status status;               ///< of the calls; a failed call is not a wrong answer
+  double rel_err = 0;          ///< relative Frobenius error
+  double max_scaled_err = 0;   ///< largest |error| / (eps * sum |terms|), see compare.h
+};
+
+class Case {
+ public:
+  virtual ~Case() = default;
+  virtual std::string describe() const = 0;
+  /// Runs as one rank: called on every rank of `bootstrap`. Collective. Every rank returns its own outcome.
+  virtual CheckOutcome check(std::shared_ptr<Bootstrap> bootstrap, const RunOptions& options) = 0;
+};
+
+struct OpInfo {
+  std::string name;  ///< "moe-a2a"
+  std::string summary;
+  std::vector<ParamInfo> params;
+  /// kInvalidArgument names the parameter, its value and what is allowed.
+  std::function<Result<std::unique_ptr<Case>>(const Params&)> make;
+};
+
+const std::vector<OpInfo>& registered_ops();
+void register_op(OpInfo info);
+
+}  // namespace farwarp::harness

@@ -1,0 +1,69 @@
+// MoE all-to-all: tokens to their experts' ranks and the weighted sums back, from inside the kernels.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "farwarp/base/half.h"
+#include "farwarp/base/status.h"
+#include "farwarp/ops/moe_a2a/plan.h"
+#include "farwarp/world/host/world.h"
+
+namespace farwarp {
+
+/// One rank's tokens. All pointers are device pointers, rows contiguous.
+struct MoeTokens {
+  const void* x = nullptr;             ///< [tokens, hidden] of Desc::dtype, 16-byte aligned
+  const void* topk_indices = nullptr;  ///< [tokens, experts_per_token] of Desc::index_type; -1 masks an entry
+  const float* topk_weights = nullptr; ///< [tokens, experts_per_token]
+  int tokens = 0;                      ///< 0 .. Desc::max_tokens; ignored if tokens_on_device is given
+  const std::int32_t* tokens_on_device = nullptr;  ///< one int32, read by the kernels
+};
+
+/// What dispatch delivers: one row per (token, top-k entry) that chose an expert of this rank.
+/// Rows of an expert are ordered by source rank, then token, then k-slot.
+struct MoeReceived {
+  void* x = nullptr;                ///< [plan.recv_rows, hidden] of Desc::dtype, 16-byte aligned
+  std::int32_t* counts = nullptr;   ///< [local experts]: rows of each expert
+  std::int32_t* offsets = nullptr;  ///< [local experts + 1]: first row of each expert, aligned to Desc::row_alignment; the last is the end
+  std::int64_t* origins = nullptr;  ///< [plan.recv_rows]: source rank << 48 | token << 16 | k-slot; -1 for rows of padding; may be null
+};
+
+/// Not thread-safe. One call in flight per instance: dispatch, then combine, or fused; halves in the order
+/// dispatch_send, dispatch_recv, combine_send, combine_recv. All calls are asynchronous, allocate nothing and can be captured.
+class MoeAllToAll {
+ public:
+  /// Collective. Takes plan.workspace_bytes of the World's heap: the sole allocation.
+  static Result<MoeAllToAll> create(World& world, const MoeAllToAllDesc& desc);
+  MoeAllToAll(MoeAllToAll&&) noexcept;
+  MoeAllToAll& operator=(MoeAllToAll&&) noexcept;
+  /// Local: does not give the workspace back. Use close() for that.
+  ~MoeAllToAll();
+  /// Collective; the streams that used it must be idle.
+  Status close();
+
+  const MoeAllToAllPlan& plan() const;
+
+  Status dispatch(const MoeTokens& tokens, const MoeReceived& received, Stream stream);
+  /// `y`: [plan.recv_rows, hidden], the experts' outputs in the row order of dispatch; `out`: [tokens, hidden].
+  /// A token's weighted outputs are summed on each owner in k-slot order in fp32 and rounded once to the dtype; the source
+  /// adds the owners' sums in rank order in fp32 and rounds once.
+  Status combine(const void* y, void* out, Stream stream);
+
+  Status dispatch_send(const MoeTokens& tokens, Stream stream);
+  Status dispatch_recv(const MoeReceived& received, Stream stream);
+  Status combine_send(const void* y, Stream stream);
+  Status combine_recv(void* out, Stream stream);
+
+  /// dispatch, expert and combine in one launch. `expert_table`: [local experts] of two floats (scale, shift) held by this
+  /// rank, read by MoeExpert::kTable only. Each expert output is rounded to the dtype, so fused and split give equal bits.
+  Status fused(const MoeTokens& tokens, MoeExpert expert, const float* expert_table, void* out, Stream stream);
+
+ private:
+  struct State;
+  explicit MoeAllToAll(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace farwarp

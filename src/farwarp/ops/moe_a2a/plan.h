@@ -1,0 +1,78 @@
+// Desc + machine -> plan of the MoE all-to-all. Pure: no device, no World.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "farwarp/base/half.h"
+#include "farwarp/base/machine_shape.h"
+#include "farwarp/base/status.h"
+
+namespace farwarp {
+
+enum class MoeMode : std::uint8_t { kAuto, kPacket, kBulk };
+enum class MoeLayout : std::uint8_t {
+  kExpertMajor,  ///< experts one after another, each start aligned to row_alignment
+  kMasked,       ///< every expert has the same room, recv_rows / local experts rows
+};
+/// The experts that the fused form has built in. Others: instantiate kernel.dev.h with a functor of your own.
+enum class MoeExpert : std::uint8_t {
+  kRankScale,  ///< y = x * (1 + rank)
+  kTable,      ///< y = x * scale[e] + shift[e], from a table that only the owner holds
+};
+
+struct MoeAllToAllDesc {
+  int num_experts = 0;        ///< ranks .. 4096. Expert e lives on rank floor(e * ranks / num_experts)
+  int experts_per_token = 0;  ///< 1 .. 32
+  int hidden = 0;             ///< a multiple of 8
+  int max_tokens = 0;         ///< per rank and call, 1 .. 65535
+  DType dtype = DType::kBf16; ///< kBf16 or kF16
+  DType index_type = DType::kI32;  ///< kI32 or kI64
+  MoeLayout layout = MoeLayout::kExpertMajor;
+  int row_alignment = 1;         ///< rows; 128 for grouped GEMMs; a power of two up to 1024
+  std::int64_t recv_rows = 0;    ///< rows of MoeReceived::x; 0: the worst case. More arriving rows end the call in kCapacity
+  MoeMode mode = MoeMode::kAuto;
+  int max_sms = 0;               ///< blocks of a launch; 0: all multiprocessors
+};
+
+/// Where each part of the workspace lies, in bytes from its start. One table, used by host and device.
+struct MoeWorkspace {
+  std::int64_t headers = 0;        ///< packets [2][ranks][header_packets]
+  std::int64_t chunk_flags = 0;    ///< bulk: cells64 [2][ranks][chunks]: epoch << 32 | rows of the chunk
+  std::int64_t return_flags = 0;   ///< bulk: cells64 [2][ranks][chunks]
+  std::int64_t rows = 0;           ///< packet: packets [2][ranks][max_tokens][row_packets]; bulk: bytes [2][ranks][max_tokens][row_bytes]
+  std::int64_t routes = 0;         ///< bulk: u64 [2][ranks][max_tokens][1 + k]
+  std::int64_t returns = 0;        ///< packet: packets [2][max_tokens][ranks][data_packets]; bulk: [2][max_tokens][ranks][row_bytes]
+  std::int64_t bases = 0;          ///< i32 [ranks][local experts]: first row of (source, expert); not read by peers
+  std::int64_t total = 0;
+};
+
+struct MoeAllToAllPlan {
+  MoeAllToAllDesc desc;
+  int ranks = 0;
+  MoeMode mode = MoeMode::kPacket;  ///< kPacket or kBulk
+  std::string why_mode;
+  int blocks = 0;
+  int threads = 0;
+  int chunks = 0;           ///< bulk: pieces of the batch with a flag each; equals blocks
+  int max_local_experts = 0;
+  std::int64_t recv_rows = 0;
+  std::int64_t shared_bytes = 0;
+  MoeWorkspace workspace;
+  std::uint64_t configuration = 0;  ///< hash of everything that ranks must agree on
+  std::string to_string() const;
+};
+
+/// kInvalidArgument names the field, its value and what is allowed.
+Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const MachineShape& shape, int ranks);
+
+/// First expert of `rank`; of `ranks`: num_experts. ceil(rank * num_experts / ranks).
+constexpr int moe_first_expert(int rank, int ranks, int num_experts) {
+  return static_cast<int>((static_cast<std::int64_t>(rank) * num_experts + ranks - 1) / ranks);
+}
+/// floor(expert * ranks / num_experts)
+constexpr int moe_rank_of(int expert, int ranks, int num_experts) {
+  return static_cast<int>(static_cast<std::int64_t>(expert) * ranks / num_experts);
+}
+
+}  // namespace farwarp

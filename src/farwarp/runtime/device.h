@@ -1,0 +1,127 @@
+// One device of any target: memory, streams, kernels, graphs, and the sharing of memory between ranks. All that a single-GPU
+// kernel needs, and all that world/host builds the symmetric heap from.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "farwarp/base/machine_shape.h"
+#include "farwarp/base/status.h"
+
+namespace farwarp {
+
+/// A native handle (CUstream, hipStream_t, or the emulator's number), not owned. The default is the target's default stream.
+struct Stream {
+  void* handle = nullptr;
+};
+
+struct LaunchConfig {
+  int blocks = 1;
+  int threads = 1;
+  std::size_t shared_bytes = 0;
+};
+
+/// A kernel found in the device's loaded module. Valid while the Device lives.
+struct Kernel {
+  void* handle = nullptr;
+  std::size_t args_bytes = 0;  ///< size of its argument block, as the code object states it
+  std::string name;
+};
+
+/// How one rank hands a piece of device memory to others.
+struct MemoryHandle {
+  enum class Kind : std::uint8_t { kNone, kPosixFd, kIpc, kAddress };
+  Kind kind = Kind::kNone;
+  std::uint64_t bytes = 0;
+  int fd = -1;                    ///< kPosixFd: a VMM allocation (CUDA) or a memfd (emulator); travels by SCM_RIGHTS
+  unsigned char ipc[64] = {};     ///< kIpc: cudaIpc / hipIpc handle
+  void* address = nullptr;        ///< kAddress: same process only
+};
+
+class Graph {
+ public:
+  virtual ~Graph() = default;
+};
+
+class Event {
+ public:
+  virtual ~Event() = default;
+};
+
+class Device {
+ public:
+  /// Opens a device and loads the kernels built for its target. kUnavailable says what is missing.
+  static Result<std::shared_ptr<Device>> open(TargetKind target, int ordinal);
+  /// Devices of a target on this machine; 0 where its driver is missing. The emulator has 8.
+  static int count(TargetKind target);
+
+  virtual ~Device() = default;
+
+  TargetKind target() const { return shape_.target; }
+  int ordinal() const { return ordinal_; }
+  const MachineShape& shape() const { return shape_; }
+  const std::string& name() const { return name_; }
+
+  // -- memory; every pointer is a device pointer unless its name says host
+  virtual Result<void*> allocate(std::size_t bytes) = 0;
+  virtual void release(void* pointer) = 0;
+  /// Host memory that kernels may write; *device_pointer is its address on the device. Zeroed.
+  virtual Result<void*> allocate_host(std::size_t bytes, void** device_pointer) = 0;
+  virtual void release_host(void* host_pointer) = 0;
+  /// Ordered in the stream; returns once the host buffer may be reused.
+  virtual Status copy_in(void* destination, const void* host_source, std::size_t bytes, Stream stream) = 0;
+  /// Ordered in the stream; returns once the bytes have arrived.
+  virtual Status copy_out(void* host_destination, const void* source, std::size_t bytes, Stream stream) = 0;
+  /// Ordered in the stream, asynchronous.
+  virtual Status fill(void* destination, std::uint8_t byte, std::size_t bytes, Stream stream) = 0;
+
+  // -- sharing between ranks: allocate_shareable by the owner, import by the others
+  virtual Result<void*> allocate_shareable(std::size_t bytes, MemoryHandle* handle) = 0;
+  virtual Result<void*> import(const MemoryHandle& handle, int owner_ordinal) = 0;
+  virtual void release_import(void* pointer, const MemoryHandle& handle) = 0;
+  virtual void release_shareable(void* pointer, const MemoryHandle& handle) = 0;
+  /// "VMM handles over SCM_RIGHTS", and why, for doctor.
+  virtual std::string sharing_path() const = 0;
+
+  // -- streams and events
+  virtual Result<Stream> create_stream() = 0;
+  virtual void destroy_stream(Stream stream) = 0;
+  /// Waits at most `timeout_ns`; kDeadline if the stream is still busy then, kInternal with the driver's words on a fault.
+  virtual Status synchronize(Stream stream, std::uint64_t timeout_ns) = 0;
+  /// Holds back what is enqueued next on the stream by about this long (fault injection: a late rank).
+  virtual Status enqueue_delay(Stream stream, std::uint64_t nanoseconds) = 0;
+  virtual Result<std::unique_ptr<Event>> create_event() = 0;
+  virtual Status record(Event& event, Stream stream) = 0;
+  virtual Result<double> microseconds_between(Event& start, Event& end) = 0;
+
+  // -- kernels; launches are asynchronous and may be captured
+  virtual Result<Kernel> kernel(std::string_view name) = 0;
+  /// kInvalidArgument if args_bytes differs from what the code object states, or the grid cannot be co-resident.
+  virtual Status launch(const Kernel& kernel, const LaunchConfig& config, const void* args, std::size_t args_bytes, Stream stream) = 0;
+  /// Blocks of this kernel that one multiprocessor holds at once.
+  virtual Result<int> blocks_per_multiprocessor(const Kernel& kernel, int threads, std::size_t shared_bytes) = 0;
+
+  // -- graphs
+  virtual Status begin_capture(Stream stream) = 0;
+  virtual Result<std::unique_ptr<Graph>> end_capture(Stream stream) = 0;
+  virtual Status launch(Graph& graph, Stream stream) = 0;
+
+  /// Names of the kernels built for this target, sorted.
+  static std::vector<std::string> kernel_names(TargetKind target);
+
+ protected:
+  int ordinal_ = 0;
+  MachineShape shape_;
+  std::string name_;
+};
+
+template <class Args>
+Status launch(Device& device, const Kernel& kernel, const LaunchConfig& config, const Args& args, Stream stream) {
+  return device.launch(kernel, config, &args, sizeof(Args), stream);
+}
+
+}  // namespace farwarp

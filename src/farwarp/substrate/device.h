@@ -1,0 +1,215 @@
+// The device vocabulary: everything a kernel may do to the machine, one instruction or one idiom each, no policy.
+//
+// This file declares and documents it once; cuda/, hip/ and emu/ define it in files of identical names. contract.md states
+// the memory model that the orders and scopes below refer to, RULES.md the rules for using and extending the vocabulary.
+//
+// Shorthand of the comments: [thread] any thread may call it on its own; [warp] all threads of the warp call it together;
+// [block] all threads of the block that have not exited call it together.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "farwarp/base/attributes.h"
+#include "farwarp/base/half.h"
+#include "farwarp/base/machine_shape.h"
+#include "farwarp/base/memory_model.h"
+#include "farwarp/base/pointers.h"
+
+#if defined(FARWARP_TARGET_CUDA)
+#include "farwarp/substrate/cuda/target.h"
+#elif defined(FARWARP_TARGET_HIP)
+#include "farwarp/substrate/hip/target.h"
+#else
+#include "farwarp/substrate/emu/target.h"
+#endif
+
+namespace farwarp::FARWARP_TARGET {
+
+// target.h defines
+//   struct Target { static constexpr TargetKind kKind; static constexpr TargetTraits kTraits;
+//                   static constexpr int kWarpSize; static constexpr bool kHasBulkCopy; };
+
+// ---- ids -----------------------------------------------------------------------------------------------------------
+// Blocks are one-dimensional; so is the grid. A warp is kWarpSize consecutive threads of a block.
+
+FARWARP_DEVICE int thread_index();   ///< [thread] 0 .. num_threads()-1 in the block
+FARWARP_DEVICE int num_threads();    ///< [thread] threads of a block
+FARWARP_DEVICE int block_index();    ///< [thread] 0 .. num_blocks()-1
+FARWARP_DEVICE int num_blocks();     ///< [thread] blocks of the grid
+FARWARP_DEVICE int warp_index();     ///< [thread] the warp's number in its block
+FARWARP_DEVICE int lane_index();     ///< [thread] the thread's number in its warp
+FARWARP_DEVICE int multiprocessor(); ///< [thread] the SM or CU it runs on; a hint, it may change under preemption
+FARWARP_DEVICE int xcc();            ///< [thread] the XCD it runs on (AMD); 0 elsewhere
+
+/// [thread] The block's dynamic shared memory, 128-byte aligned. Its contents at kernel start are undefined.
+FARWARP_DEVICE Shared<std::byte> block_shared();
+
+// ---- memory --------------------------------------------------------------------------------------------------------
+// T is trivially copyable and 1, 2, 4, 8 or 16 bytes; addresses are aligned to sizeof(T). An access of 16 bytes is two
+// accesses of 8 bytes in no particular order (PTX: vector accesses are modelled as scalar ones).
+
+/// [thread] Weak (plain) load: a data race with an unordered write is an error of the caller.
+template <Cache cache = Cache::normal, class T>
+FARWARP_DEVICE std::remove_const_t<T> load(Global<T> address);
+template <Cache cache = Cache::normal, class T>
+FARWARP_DEVICE std::remove_const_t<T> load(Peer<T> address);
+template <class T>
+FARWARP_DEVICE std::remove_const_t<T> load(Shared<T> address);
+
+/// [thread] Weak (plain) store: others may read it only after a release by this thread (or by one that synchronised with
+/// it) and an acquire of theirs.
+template <Cache cache = Cache::normal, class T>
+FARWARP_DEVICE void store(Global<T> address, std::type_identity_t<T> value);
+template <Cache cache = Cache::normal, class T>
+FARWARP_DEVICE void store(Peer<T> address, std::type_identity_t<T> value);
+template <class T>
+FARWARP_DEVICE void store(Shared<T> address, std::type_identity_t<T> value);
+
+/// [thread] Atomic load of a 4- or 8-byte word: order is relaxed or acquire. Pairs with a release of the same scope.
+template <Order order, Scope scope, class T>
+FARWARP_DEVICE std::remove_const_t<T> load(Global<T> address);
+/// [thread] Atomic store of a 4- or 8-byte word: order is relaxed or release.
+template <Order order, Scope scope, class T>
+FARWARP_DEVICE void store(Global<T> address, std::type_identity_t<T> value);
+/// [thread] Atomic read-modify-write of a 4- or 8-byte word; returns the old value.
+template <Order order, Scope scope, class T>
+FARWARP_DEVICE T fetch_add(Global<T> address, std::type_identity_t<T> value);
+template <Order order, Scope scope, class T>
+FARWARP_DEVICE T exchange(Global<T> address, std::type_identity_t<T> value);
+template <Order order, Scope scope, class T>
+FARWARP_DEVICE T compare_exchange(Global<T> address, std::type_identity_t<T> expected, std::type_identity_t<T> desired);
+
+/// [thread] Cells: always system scope, whether mine or a peer's. load: relaxed or acquire; store: relaxed or release.
+/// A release orders this thread's earlier writes and what it has synchronised with. For the writes of a whole block use
+/// signal_after_block() of world/device, which drains every warp first.
+template <Order order, class T>
+FARWARP_DEVICE T load(Global<SystemCell<T>> cell);
+template <Order order, class T>
+FARWARP_DEVICE T load(Peer<SystemCell<T>> cell);
+template <Order order, class T>
+FARWARP_DEVICE void store(Global<SystemCell<T>> cell, std::type_identity_t<T> value);
+template <Order order, class T>
+FARWARP_DEVICE void store(Peer<SystemCell<T>> cell, std::type_identity_t<T> value);
+template <Order order, class T>
+FARWARP_DEVICE T fetch_add(Peer<SystemCell<T>> cell, std::type_identity_t<T> value);
+
+/// [thread] Packets: two relaxed system-scope accesses of 8 bytes. A packet whose two tags both match was written whole,
+/// because each half carries its own tag; no fence is needed on either side.
+FARWARP_DEVICE void store_packet(Peer<Packet> address, std::uint64_t data, std::uint32_t tag);
+FARWARP_DEVICE Packet load_packet(Global<Packet> address);
+
+/// [thread] A fence of the given order and scope; relaxed does not compile.
+template <Order order, Scope scope>
+FARWARP_DEVICE void fence();
+
+/// [thread] Waits until this warp's own stores have reached the point that a later release by *another* warp of the block
+/// publishes. AMD: s_waitcnt vmcnt(0), which a barrier does not imply. NVIDIA: nothing, releases are cumulative.
+FARWARP_DEVICE void drain_stores();
+
+// ---- sync ----------------------------------------------------------------------------------------------------------
+
+/// [block] Barrier; orders the block's shared and global memory accesses among its threads.
+FARWARP_DEVICE void block_sync();
+/// [block] Barrier; true on every thread if `predicate` is true on any.
+FARWARP_DEVICE bool block_any(bool predicate);
+/// [warp] Barrier; orders the warp's memory accesses among its threads. Needed even where lanes run in lockstep: without
+/// it the compiler may move shared memory accesses across.
+FARWARP_DEVICE void warp_sync();
+
+// ---- warp ----------------------------------------------------------------------------------------------------------
+// Every function here is [warp]. T is 4 or 8 bytes. Lane masks have bit i for lane i.
+
+template <class T>
+FARWARP_DEVICE T shuffle(T value, int source_lane);
+template <class T>
+FARWARP_DEVICE T shuffle_xor(T value, int lane_mask);
+FARWARP_DEVICE std::uint64_t ballot(bool predicate);
+/// The lanes whose `value` equals mine.
+FARWARP_DEVICE std::uint64_t match_any(std::uint32_t value);
+
+FARWARP_DEVICE int count_bits(std::uint64_t mask);        ///< [thread]
+FARWARP_DEVICE int lowest_bit(std::uint64_t mask);        ///< [thread] index of the lowest set bit; mask is not 0
+FARWARP_DEVICE std::uint64_t lanes_below();               ///< [thread] mask of the lanes below mine
+
+// ---- async: bulk copies and their barriers; only where Target::kHasBulkCopy ---------------------------------------------
+// Sizes and addresses are multiples of 16 bytes. The copies run in the async proxy: what a thread wrote with ordinary
+// stores is read by a copy only after proxy_fence() by the writer, then a barrier if another thread issues the copy.
+
+using Mbarrier = std::uint64_t;
+
+/// [thread] One thread initialises, then mbarrier_init_fence(), then block_sync(), before anybody uses it.
+FARWARP_DEVICE void mbarrier_init(Shared<Mbarrier> barrier, int arrivals);
+FARWARP_DEVICE void mbarrier_init_fence();
+/// [thread] Arrives once and adds `bytes` to what the current phase waits for.
+FARWARP_DEVICE void mbarrier_arrive_expect(Shared<Mbarrier> barrier, int bytes);
+/// [thread] True once the phase of this parity has completed; then the bytes it counted are visible to the caller.
+FARWARP_DEVICE bool mbarrier_test(Shared<Mbarrier> barrier, std::uint32_t parity);
+
+/// [thread] Shared <- global; completes `bytes` on the barrier.
+FARWARP_DEVICE void bulk_load(Shared<std::byte> destination, Global<const std::byte> source, int bytes,
+                              Shared<Mbarrier> barrier);
+/// [thread] Peer <- shared; belongs to the calling thread's next bulk_commit().
+FARWARP_DEVICE void bulk_store(Peer<std::byte> destination, Shared<const std::byte> source, int bytes);
+/// [thread] Closes the group of copies this thread issued since the last commit.
+FARWARP_DEVICE void bulk_commit();
+/// [thread] All committed groups of this thread have *read their sources*: shared memory may be reused. Their writes may
+/// not have happened: publishing them after this corrupts data.
+FARWARP_DEVICE void bulk_wait_read();
+/// [thread] All committed groups of this thread have *completed*: their writes are this thread's writes and a following
+/// release publishes them.
+FARWARP_DEVICE void bulk_wait_all();
+/// [thread] Orders this thread's earlier generic-proxy accesses before later async-proxy accesses, and the reverse.
+FARWARP_DEVICE void proxy_fence();
+
+// ---- conversion and arithmetic ------------------------------------------------------------------------------------------
+
+FARWARP_DEVICE float to_float(Half value);   ///< [thread] exact
+FARWARP_DEVICE float to_float(Bf16 value);   ///< [thread] exact
+/// [thread] Rounds to nearest even. T is Half or Bf16.
+template <class T>
+FARWARP_DEVICE T round_to(float value);
+/// [thread] a * b + c, rounded once, on every target: results are bit-equal between targets.
+FARWARP_DEVICE float fused_multiply_add(float a, float b, float c);
+/// [thread] Products and sums that the compiler must not contract into fused ones.
+FARWARP_DEVICE float multiply(float a, float b);
+FARWARP_DEVICE float add(float a, float b);
+
+// ---- clock -----------------------------------------------------------------------------------------------------------
+
+FARWARP_DEVICE std::uint64_t cycles();       ///< [thread] of this multiprocessor
+FARWARP_DEVICE std::uint64_t nanoseconds();  ///< [thread] of the device; monotone, ticks may be coarse (H200: 32 ns; MI300X: 10 ns)
+
+/// [thread] Called by wait primitives only, after a poll of `addresses` found nothing: gives way until one of them may have
+/// changed or `deadline` (in nanoseconds()) has passed. May return early. GPUs: a short pause; emulator: the thread sleeps.
+template <int count>
+FARWARP_DEVICE void park(const void* const (&addresses)[count], int used, std::uint64_t deadline);
+
+}  // namespace farwarp::FARWARP_TARGET
+
+#if defined(FARWARP_TARGET_CUDA)
+#include "farwarp/substrate/cuda/ids.h"
+#include "farwarp/substrate/cuda/memory.h"
+#include "farwarp/substrate/cuda/sync.h"
+#include "farwarp/substrate/cuda/warp.h"
+#include "farwarp/substrate/cuda/async.h"
+#include "farwarp/substrate/cuda/convert.h"
+#include "farwarp/substrate/cuda/clock.h"
+#elif defined(FARWARP_TARGET_HIP)
+#include "farwarp/substrate/hip/ids.h"
+#include "farwarp/substrate/hip/memory.h"
+#include "farwarp/substrate/hip/sync.h"
+#include "farwarp/substrate/hip/warp.h"
+#include "farwarp/substrate/hip/async.h"
+#include "farwarp/substrate/hip/convert.h"
+#include "farwarp/substrate/hip/clock.h"
+#else
+#include "farwarp/substrate/emu/ids.h"
+#include "farwarp/substrate/emu/memory.h"
+#include "farwarp/substrate/emu/sync.h"
+#include "farwarp/substrate/emu/warp.h"
+#include "farwarp/substrate/emu/async.h"
+#include "farwarp/substrate/emu/convert.h"
+#include "farwarp/substrate/emu/clock.h"
+#endif

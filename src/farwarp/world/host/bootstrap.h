@@ -1,0 +1,52 @@
+// How ranks find each other before they share memory: rank, size, and an all-gather of bytes with a deadline.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "farwarp/base/status.h"
+
+namespace farwarp {
+
+/// A group of ranks. Implementations: threads of one process, processes of one host, the caller's own. Calls are collective:
+/// every rank makes the same calls in the same order, from one thread.
+class Bootstrap {
+ public:
+  virtual ~Bootstrap() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  /// True if all ranks are threads of this process.
+  virtual bool same_process() const = 0;
+
+  /// Every rank's bytes, in rank order; the ranks may send different lengths. kDeadline names the ranks that did not come,
+  /// kPeerLost a rank whose process is gone.
+  virtual Result<std::vector<std::vector<std::byte>>> allgather(const std::vector<std::byte>& mine, std::chrono::milliseconds timeout) = 0;
+  /// Every rank's file descriptor, in rank order, valid in this process and owned by the caller (mine comes back as a dup);
+  /// -1 for a rank that passed -1.
+  virtual Result<std::vector<int>> allgather_fds(int mine, std::chrono::milliseconds timeout) = 0;
+
+  /// Nobody leaves before everybody has come.
+  Status barrier(std::chrono::milliseconds timeout);
+};
+
+/// A group of `size` ranks that are threads of this process.
+std::vector<std::shared_ptr<Bootstrap>> make_thread_bootstraps(int size);
+
+/// Runs `body(bootstrap)` on one new thread per rank and waits for all; the first failure in rank order, or ok.
+Status run_ranks(int size, const std::function<Status(std::shared_ptr<Bootstrap>)>& body);
+
+/// A rank of processes on one host, over Unix sockets, from the environment that `farwarp launch`, torchrun or mpirun sets:
+/// RANK and WORLD_SIZE (or OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE), and a rendezvous name from FARWARP_RENDEZVOUS, else
+/// MASTER_ADDR and MASTER_PORT, else mpirun's job id. kInvalidArgument names the variable that is missing or wrong.
+Result<std::shared_ptr<Bootstrap>> bootstrap_from_environment(std::chrono::milliseconds timeout);
+/// True if the environment asks for separate processes (any of the variables above is set).
+bool environment_has_ranks();
+
+/// A rank of processes on one host; `rendezvous` names a socket in the abstract namespace, the same on all ranks.
+Result<std::shared_ptr<Bootstrap>> make_process_bootstrap(int rank, int size, const std::string& rendezvous, std::chrono::milliseconds timeout);
+
+}  // namespace farwarp

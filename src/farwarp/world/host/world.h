@@ -1,0 +1,99 @@
+// World: a group of ranks with a symmetric heap, epochs, bounded waits and recovery.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "farwarp/base/status.h"
+#include "farwarp/runtime/device.h"
+#include "farwarp/world/host/bootstrap.h"
+#include "farwarp/world/view.h"
+
+namespace farwarp {
+
+struct WorldOptions {
+  TargetKind target = TargetKind::kEmuSm90;
+  int device = -1;  ///< ordinal; -1: the rank
+  /// Longest wait of any kernel, and of any collective host call.
+  std::chrono::milliseconds deadline{10'000};
+  std::size_t heap_bytes = std::size_t{256} << 20;  ///< of each rank
+};
+
+/// A piece of the symmetric heap: the same offset on every rank.
+struct SymmetricBuffer {
+  std::size_t offset = 0;
+  std::size_t bytes = 0;
+  void* local = nullptr;  ///< this rank's copy, a device pointer
+};
+
+/// A ledger record in words.
+struct WaitRecord {
+  StatusCode kind;
+  int rank;
+  std::string operator_name;
+  std::string site;
+  int peer;  ///< -1: none
+  std::uint32_t epoch;
+  std::uint64_t expected;
+  std::uint64_t seen;
+  std::chrono::nanoseconds waited;
+  std::string to_string() const;
+};
+
+/// Move-only. Every member marked collective must be called by all ranks, in the same order; a different order on some rank
+/// ends in kMismatch on all, not in a hang.
+class World {
+ public:
+  /// Collective.
+  static Result<World> create(std::shared_ptr<Bootstrap> bootstrap, const WorldOptions& options);
+  World(World&&) noexcept;
+  World& operator=(World&&) noexcept;
+  /// Local and bounded: never waits for peers.
+  ~World();
+
+  int rank() const;
+  int size() const;
+  Device& device();
+  Bootstrap& bootstrap();
+  const WorldOptions& options() const;
+  /// What kernels take.
+  const WorldView& view() const;
+
+  /// Collective: zeroed memory in the symmetric heap. kOutOfMemory states how much is left, kMismatch which rank asked for
+  /// something else.
+  Result<SymmetricBuffer> allocate(std::size_t bytes, std::size_t alignment = 256);
+  /// Collective.
+  Status free(const SymmetricBuffer& buffer);
+
+  /// Collective: a slot in WorldControl::operators, its epoch set to the same world-monotone value on all ranks.
+  /// `configuration` (hashed) must agree between ranks: kMismatch names the first rank that differs.
+  /// `site_names[i]` is what the ledger calls wait site i.
+  Result<int> open_operator(std::string name, std::vector<std::string> site_names, std::uint64_t configuration);
+  /// Collective; the streams that used it must be idle.
+  Status close_operator(int slot);
+
+  /// A subgroup: collective over the ranks of this World; ranks with the same colour form a World of their own with a heap of
+  /// its own, ordered by rank. Colour -1 joins none and gets kUnavailable.
+  Result<World> split(int colour, std::size_t heap_bytes);
+
+  /// The first asynchronous failure since creation or recover(): a host load, no synchronisation. Sticky.
+  Status status() const;
+  /// All records of the ledger.
+  std::vector<WaitRecord> ledger() const;
+  /// Collective: drains `streams`, agrees on the highest epoch + 1, clears abort and ledger. Captured graphs stay valid.
+  /// kPeerLost if a rank is dead or cannot drain within the deadline: then this World is lost for good.
+  Status recover(const std::vector<Stream>& streams);
+  /// Raises the abort on every rank from the host, as a kernel would.
+  void abort();
+
+ private:
+  struct State;
+  explicit World(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace farwarp

@@ -1,0 +1,65 @@
+// What host and device share of a World: plain data, one definition for both.
+//
+// A kernel takes a WorldView by value, inside its argument block: addresses arrive with the launch instead of behind a load
+// (about 0.6 us on a cold H200), and captured graphs stay valid because peers' addresses never move while a World lives.
+// What changes between launches (abort, deadline, epochs) lies in the WorldControl at the start of each rank's heap.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "farwarp/base/pointers.h"
+
+namespace farwarp {
+
+inline constexpr int kMaxRanks = 8;
+inline constexpr int kMaxOperators = 64;  ///< live operator instances of one World
+
+/// The state of one operator instance that outlives a launch. Written by the owner's own kernels and by recover().
+struct OperatorCells {
+  std::uint32_t epoch;          ///< of the call in flight or the next one; advanced by the call's last kernel
+  std::uint32_t stage;          ///< halves of the call already done: a half that finds another number was called out of order
+  std::uint32_t blocks_inside;  ///< blocks of the running kernel that have finished; the last one advances stage and epoch
+  std::uint32_t busy;           ///< 1 while a kernel of this operator runs
+};
+
+/// At offset 0 of every rank's heap.
+struct alignas(128) WorldControl {
+  SystemCell<std::uint32_t> abort;  ///< nonzero: 1 + the rank that raised it; any rank may write it
+  std::uint32_t unused;
+  std::uint64_t deadline_ns;        ///< longest any wait of one launch may take; written by the host
+  OperatorCells operators[kMaxOperators];
+};
+
+/// What a kernel wrote when it had to give up.
+struct LedgerRecord {
+  std::uint32_t kind;       ///< a StatusCode
+  std::uint32_t rank;       ///< who waited
+  std::uint32_t operator_;  ///< index into WorldControl::operators, or kNoOperator
+  std::uint32_t site;       ///< which wait of the operator; its names are in the operator's args.h
+  std::int32_t peer;        ///< for whom, or -1
+  std::uint32_t block;
+  std::uint32_t epoch;
+  std::uint32_t complete;   ///< written last: 1 once the other fields are valid
+  std::uint64_t expected;
+  std::uint64_t seen;
+  std::uint64_t waited_ns;
+};
+inline constexpr std::uint32_t kNoOperator = 0xffffffffu;
+inline constexpr int kLedgerRecords = 32;
+
+/// In host memory that the device writes; the host reads it without synchronising.
+struct Ledger {
+  SystemCell<std::uint32_t> count;       ///< records claimed; may exceed kLedgerRecords, the surplus is not kept
+  SystemCell<std::uint32_t> aborted_by;  ///< 1 + rank whose abort this rank's kernels saw, or 0
+  LedgerRecord records[kLedgerRecords];
+};
+
+struct WorldView {
+  std::int32_t rank;
+  std::int32_t size;
+  std::byte* heap[kMaxRanks];  ///< every rank's heap as this rank's device addresses it; heap[rank] is its own
+  Ledger* ledger;              ///< device address
+};
+
+}  // namespace farwarp
