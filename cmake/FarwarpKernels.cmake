@@ -1,12 +1,85 @@
-# farwarp_kernels(name entry.dev.cc [TO target]): compiles one kernel file once per target into `target` (farwarp_objects).
+# Kernel files and their compilers.
+#
+#   FARWARP_CUDA, FARWARP_HIP     AUTO (where the compiler is found), ON (an error where it is not) or OFF
+#   farwarp_have_cuda, _hip       what came of it
+#   farwarp_kernels(...)          compiles one kernel file for every target
+#
+# GPU compilers run as custom commands: the CUDA language of CMake would drag in its runtime and a host pass, and its HIP
+# language needs ROCm. All we want of them is one code object per file.
+
+set(FARWARP_CUDA AUTO CACHE STRING "Compile the kernels for sm_90a (nvcc 12 or newer): AUTO, ON or OFF")
+set(FARWARP_HIP AUTO CACHE STRING "Compile the kernels for gfx942 and gfx950 (clang++-22 and lld-22): AUTO, ON or OFF")
+set_property(CACHE FARWARP_CUDA FARWARP_HIP PROPERTY STRINGS AUTO ON OFF)
+
+set(FARWARP_CUDA_ARCHS sm_90a)
+set(FARWARP_HIP_ARCHS gfx942 gfx950)
+
+# Sets farwarp_have_${suffix} from the switch and from what was found; `why_not` is empty if nothing is missing.
+macro(farwarp_decide switch suffix why_not found)
+  set(farwarp_have_${suffix} FALSE)
+  if(${switch} STREQUAL "OFF")
+    message(STATUS "${switch}: off")
+  elseif("${why_not}" STREQUAL "")
+    set(farwarp_have_${suffix} TRUE)
+    message(STATUS "${switch}: on, ${found}")
+  elseif(${switch} STREQUAL "AUTO")
+    message(STATUS "${switch}: off, ${why_not}")
+  else()
+    message(FATAL_ERROR "${switch}=${${switch}}: ${why_not}")
+  endif()
+endmacro()
+
+find_program(FARWARP_NVCC nvcc HINTS $ENV{CUDA_HOME} $ENV{CUDA_PATH} /usr/local/cuda PATH_SUFFIXES bin)
+set(why_not "")
+set(version "")
+if(NOT FARWARP_NVCC)
+  set(why_not "nvcc not found in PATH, $CUDA_HOME/bin or /usr/local/cuda/bin")
+else()
+  execute_process(COMMAND ${FARWARP_NVCC} --version OUTPUT_VARIABLE version ERROR_QUIET)
+  string(REGEX MATCH "release ([0-9.]+)" version "${version}")
+  set(version "${CMAKE_MATCH_1}")
+  if(version VERSION_LESS 12.0)
+    set(why_not "${FARWARP_NVCC} is version '${version}', C++20 and sm_90a need 12.0")
+  endif()
+endif()
+farwarp_decide(FARWARP_CUDA cuda "${why_not}" "${FARWARP_NVCC} ${version}")
+
+# Other versions of clang are not tried: 19 has no gfx950 and crashes on LDS loads, and the code of every version needs the
+# check of tools/check_code_objects.py.
+find_program(FARWARP_HIP_CLANG clang++-22)
+find_program(FARWARP_OBJDUMP NAMES llvm-objdump-22 llvm-objdump)
+set(why_not "")
+if(NOT FARWARP_HIP_CLANG)
+  set(why_not "clang++-22 not found")
+else()
+  execute_process(COMMAND ${FARWARP_HIP_CLANG} -print-prog-name=ld.lld OUTPUT_VARIABLE lld OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(NOT IS_ABSOLUTE "${lld}")
+    set(why_not "${FARWARP_HIP_CLANG} finds no ld.lld: install lld-22")
+  endif()
+endif()
+farwarp_decide(FARWARP_HIP hip "${why_not}" "${FARWARP_HIP_CLANG}")
+
+# Floating-point contraction is off everywhere: kernels fuse by name (fused_multiply_add), so targets agree to the bit.
+set(FARWARP_CUDA_FLAGS -cubin -x cu -std=c++20 -O3 -lineinfo -fmad=false --expt-relaxed-constexpr -DFARWARP_TARGET_CUDA
+  -Werror all-warnings)
+# --rocm-path: without it clang adds the wrappers of whichever ROCm package it finds. -fuse-cuid=none: the same object from
+# every build folder.
+set(FARWARP_HIP_FLAGS -x hip --cuda-device-only --no-gpu-bundle-output -nogpulib -nogpuinc --rocm-path=/nonexistent
+  -std=c++20 -O3 -mcode-object-version=5 -fuse-cuid=none -ffp-contract=off -DFARWARP_TARGET_HIP -Wall -Wextra -Werror
+  -Wno-undefined-inline)
+
+# farwarp_kernels(name entry.dev.cc [TO target] [DEFINES define...]): compiles one kernel file once per target and links the
+# results into `target` (default: everything that links farwarp_objects).
 #   emulator  always: one object per personality
-#   cuda      with FARWARP_CUDA: a cubin for sm_90a, embedded
-#   hip       with FARWARP_HIP: code objects name.gfx942.co and name.gfx950.co, embedded
+#   cuda      a cubin, name.sm_90a.cubin, embedded
+#   hip       code objects, name.gfx942.co and name.gfx950.co, embedded
+# Embedded objects are found through farwarp/vendor/code_object.h.
 function(farwarp_kernels name entry)
   cmake_parse_arguments(PARSE_ARGV 2 ARG "" "TO" "DEFINES")
   if(NOT ARG_TO)
     set(ARG_TO farwarp_objects)
   endif()
+
   foreach(personality EMU_SM90 EMU_GFX942)
     string(TOLOWER ${personality} suffix)
     set(object ${name}_${suffix})
@@ -15,6 +88,58 @@ function(farwarp_kernels name entry)
     target_include_directories(${object} PRIVATE ${PROJECT_SOURCE_DIR}/src)
     target_compile_options(${object} PRIVATE -Wall -Wextra -ffp-contract=off)
     target_link_libraries(${object} PRIVATE farwarp_dependencies)
-    target_sources(${ARG_TO} PRIVATE $<TARGET_OBJECTS:${object}>)
+    farwarp_link_object(${ARG_TO} ${object})
   endforeach()
+
+  list(TRANSFORM ARG_DEFINES PREPEND -D)
+  set(FARWARP_EMBEDDED)
+  if(farwarp_have_cuda)
+    foreach(arch ${FARWARP_CUDA_ARCHS})
+      string(REPLACE sm_ compute_ virtual_arch ${arch})
+      farwarp_code_object(${name} ${entry} kCuda ${arch} cubin
+        ${FARWARP_NVCC} ${FARWARP_CUDA_FLAGS} -gencode arch=${virtual_arch},code=${arch} -ccbin ${CMAKE_CXX_COMPILER}
+        ${ARG_DEFINES})
+    endforeach()
+  endif()
+  if(farwarp_have_hip)
+    foreach(arch ${FARWARP_HIP_ARCHS})
+      farwarp_code_object(${name} ${entry} kHip ${arch} co
+        ${FARWARP_HIP_CLANG} ${FARWARP_HIP_FLAGS} --offload-arch=${arch} ${ARG_DEFINES})
+      set_property(GLOBAL APPEND PROPERTY FARWARP_HIP_CODE_OBJECTS ${CMAKE_CURRENT_BINARY_DIR}/${name}.${arch}.co)
+    endforeach()
+  endif()
+  if(FARWARP_EMBEDDED)
+    add_library(${name}_code_objects OBJECT ${FARWARP_EMBEDDED})
+    target_include_directories(${name}_code_objects PRIVATE ${PROJECT_SOURCE_DIR}/src)
+    farwarp_link_object(${ARG_TO} ${name}_code_objects)
+  endif()
+endfunction()
+
+# Links the objects of an object library into `target` by file name, so that the linker cannot drop their static records.
+# CMake does not hand on object files among the sources of another object library; its consumers must list them.
+function(farwarp_link_object target object)
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL OBJECT_LIBRARY)
+    target_sources(${target} INTERFACE $<TARGET_OBJECTS:${object}>)
+  else()
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${object}>)
+  endif()
+endfunction()
+
+# Compiles `entry` with the command in ARGN and appends the source file that embeds the result to FARWARP_EMBEDDED.
+function(farwarp_code_object name entry kind arch extension)
+  set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.${arch}.${extension})
+  cmake_path(ABSOLUTE_PATH entry)
+  cmake_path(RELATIVE_PATH entry BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE shown)
+  add_custom_command(OUTPUT ${object}
+    COMMAND ${ARGN} -I${PROJECT_SOURCE_DIR}/src -MD -MF ${object}.d -o ${object} ${entry}
+    DEPENDS ${entry}
+    DEPFILE ${object}.d
+    COMMENT "Compiling ${shown} for ${arch}"
+    VERBATIM)
+  string(MAKE_C_IDENTIFIER ${name}_${arch} symbol)
+  set(embedding ${CMAKE_CURRENT_BINARY_DIR}/${name}.${arch}.cc)
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/code_object.cc.in ${embedding} @ONLY)
+  set_source_files_properties(${embedding} PROPERTIES OBJECT_DEPENDS ${object})
+  set(FARWARP_EMBEDDED ${FARWARP_EMBEDDED} ${embedding} PARENT_SCOPE)
 endfunction()
