@@ -76,6 +76,8 @@ FARWARP_DEVICE void store(Global<T> address, std::type_identity_t<T> value);
 /// [thread] Atomic read-modify-write of a 4- or 8-byte word; returns the old value.
 template <Order order, Scope scope, class T>
 FARWARP_DEVICE T fetch_add(Global<T> address, std::type_identity_t<T> value);
+/// [thread] The same on shared memory, relaxed; a barrier orders it.
+FARWARP_DEVICE std::uint32_t fetch_add(Shared<std::uint32_t> address, std::uint32_t value);
 template <Order order, Scope scope, class T>
 FARWARP_DEVICE T exchange(Global<T> address, std::type_identity_t<T> value);
 template <Order order, Scope scope, class T>
@@ -181,10 +183,12 @@ FARWARP_DEVICE float add(float a, float b);
 FARWARP_DEVICE std::uint64_t cycles();       ///< [thread] of this multiprocessor
 FARWARP_DEVICE std::uint64_t nanoseconds();  ///< [thread] of the device; monotone, ticks may be coarse (H200: 32 ns; MI300X: 10 ns)
 
-/// [thread] Called by wait primitives only, after a poll of `addresses` found nothing: gives way until one of them may have
-/// changed or `deadline` (in nanoseconds()) has passed. May return early. GPUs: a short pause; emulator: the thread sleeps.
+/// [thread] Called by wait primitives only, after poll number `tries` (from 0) of `addresses` found nothing: gives way until one
+/// of them may have changed or `deadline` (in nanoseconds()) has passed. May return early. True if the caller should look at
+/// its deadline and at the abort before it polls again. GPUs: a short pause, true every 32nd time; emulator: the thread
+/// sleeps, always true.
 template <int count>
-FARWARP_DEVICE void park(const void* const (&addresses)[count], int used, std::uint64_t deadline);
+FARWARP_DEVICE bool park(const void* const (&addresses)[count], int used, std::uint64_t deadline, std::uint32_t tries);
 
 }  // namespace farwarp::FARWARP_TARGET
 

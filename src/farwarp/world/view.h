@@ -26,7 +26,7 @@ struct OperatorCells {
 /// At offset 0 of every rank's heap.
 struct alignas(128) WorldControl {
   SystemCell<std::uint32_t> abort;  ///< nonzero: 1 + the rank that raised it; any rank may write it
-  std::uint32_t unused;
+  std::uint32_t ledger_claims;      ///< records claimed by this rank's kernels; cleared by recover()
   std::uint64_t deadline_ns;        ///< longest any wait of one launch may take; written by the host
   OperatorCells operators[kMaxOperators];
 };
@@ -50,7 +50,7 @@ inline constexpr int kLedgerRecords = 32;
 
 /// In host memory that the device writes; the host reads it without synchronising.
 struct Ledger {
-  SystemCell<std::uint32_t> count;       ///< records claimed; may exceed kLedgerRecords, the surplus is not kept
+  SystemCell<std::uint32_t> count;       ///< records claimed at the last write; may exceed kLedgerRecords, the surplus is not kept
   SystemCell<std::uint32_t> aborted_by;  ///< 1 + rank whose abort this rank's kernels saw, or 0
   LedgerRecord records[kLedgerRecords];
 };
