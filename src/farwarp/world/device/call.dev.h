@@ -1,0 +1,125 @@
+// A call: one kernel's time inside an operator, from begin_call() to end_call(). It knows the epoch, the deadline, and
+// whether the World has been aborted; it is how a kernel gives up without hanging anybody.
+#pragma once
+
+#include "farwarp/base/status.h"
+#include "farwarp/substrate/device.h"
+#include "farwarp/world/view.h"
+
+namespace farwarp::FARWARP_TARGET {
+
+struct Call {
+  const WorldView& view;
+  std::uint32_t slot;         // of the operator, in WorldControl::operators
+  std::uint32_t epoch;
+  std::uint64_t started_ns;
+  std::uint64_t deadline_ns;  // absolute: the same budget for every wait of the launch
+  std::uint64_t grace_ns;     // see Wait::depth
+  bool live;                  // false: this thread knows that the World was aborted and skips work, never arrivals
+};
+
+/// The address of a member, without an access.
+template <class Struct, class Member>
+FARWARP_DEVICE Global<Member> member(Global<Struct> object, Member Struct::*pointer) {
+  return Global<Member>(&(object.raw->*pointer));
+}
+
+/// `rank`'s heap at `offset`, as this rank addresses it.
+template <class T>
+FARWARP_DEVICE Peer<T> peer_address(const WorldView& view, int rank, std::int64_t offset) {
+  return Peer<T>(reinterpret_cast<T*>(view.heap[rank] + offset));
+}
+
+/// My own heap at `offset`.
+template <class T>
+FARWARP_DEVICE Global<T> own_address(const WorldView& view, std::int64_t offset) {
+  return Global<T>(reinterpret_cast<T*>(view.heap[view.rank] + offset));
+}
+
+FARWARP_DEVICE Global<WorldControl> control_of(const WorldView& view) { return own_address<WorldControl>(view, 0); }
+
+FARWARP_DEVICE Global<OperatorCells> cells_of(const Call& call) {
+  return Global<OperatorCells>(&control_of(call.view).raw->operators[call.slot]);
+}
+
+FARWARP_DEVICE Global<SystemCell<std::uint32_t>> abort_cell(const Call& call) {
+  return member(control_of(call.view), &WorldControl::abort);
+}
+
+/// [thread] Tells the host, and this thread's later work, that some rank raised the abort.
+FARWARP_DEVICE void note_abort(Call& call, std::uint32_t raised_by) {
+  call.live = false;
+  store<Order::relaxed>(Peer<SystemCell<std::uint32_t>>(&call.view.ledger->aborted_by), raised_by);
+}
+
+/// [thread] Writes why this rank cannot go on into the ledger and raises the abort on every rank. The first reasons are
+/// kept; what follows from an abort is not a reason of its own, so callers look at the abort first.
+FARWARP_DEVICE void give_up(Call& call, StatusCode kind, std::uint32_t site, std::int32_t peer, std::uint64_t expected,
+                            std::uint64_t seen) {
+  Ledger* ledger = call.view.ledger;
+  // The counter lies in device memory: read-modify-writes on host memory need not be atomic over PCIe.
+  const std::uint32_t claim = fetch_add<Order::relaxed, Scope::device>(
+      member(control_of(call.view), &WorldControl::ledger_claims), 1u);
+  if (claim < kLedgerRecords) {
+    const Global<LedgerRecord> record(&ledger->records[claim]);
+    store(member(record, &LedgerRecord::kind), static_cast<std::uint32_t>(kind));
+    store(member(record, &LedgerRecord::rank), static_cast<std::uint32_t>(call.view.rank));
+    store(member(record, &LedgerRecord::operator_), call.slot);
+    store(member(record, &LedgerRecord::site), site);
+    store(member(record, &LedgerRecord::peer), peer);
+    store(member(record, &LedgerRecord::block), static_cast<std::uint32_t>(block_index()));
+    store(member(record, &LedgerRecord::epoch), call.epoch);
+    store(member(record, &LedgerRecord::expected), expected);
+    store(member(record, &LedgerRecord::seen), seen);
+    store(member(record, &LedgerRecord::waited_ns), nanoseconds() - call.started_ns);
+    store<Order::release, Scope::system>(member(record, &LedgerRecord::complete), 1u);
+  }
+  store<Order::release>(Peer<SystemCell<std::uint32_t>>(&ledger->count), claim + 1);
+  for (int rank = 0; rank < call.view.size; ++rank) {
+    const Peer<WorldControl> control = peer_address<WorldControl>(call.view, rank, 0);
+    store<Order::release>(Peer<SystemCell<std::uint32_t>>(&control.raw->abort), static_cast<std::uint32_t>(call.view.rank) + 1);
+  }
+  note_abort(call, static_cast<std::uint32_t>(call.view.rank) + 1);
+}
+
+inline constexpr std::uint32_t kSiteBegin = 0xffff;  ///< the ledger's site of a call made out of order
+
+/// [block] Enters the operator as the half number `stage` of a call. If the World is aborted, or the call is out of order,
+/// `live` is false on every thread of the block and the kernel returns at once, without end_call().
+FARWARP_DEVICE Call begin_call(const WorldView& view, std::uint32_t slot, std::uint32_t stage) {
+  Call call{view, slot, 0, nanoseconds(), 0, 0, true};
+  const Global<OperatorCells> cells = cells_of(call);
+  // Weak loads: the words were written by the previous kernel of this stream.
+  call.epoch = load(member(cells, &OperatorCells::epoch));
+  const std::uint32_t found_stage = load(member(cells, &OperatorCells::stage));
+  const std::uint64_t budget = load(member(control_of(view), &WorldControl::deadline_ns));
+  call.deadline_ns = call.started_ns + budget;
+  call.grace_ns = budget / 32;
+  const std::uint32_t raised_by = load<Order::relaxed>(abort_cell(call));
+  if (block_index() == 0 && thread_index() == 0) {
+    if (raised_by != 0) {
+      note_abort(call, raised_by);
+    } else if (exchange<Order::acq_rel, Scope::device>(member(cells, &OperatorCells::busy), 1u) != 0 ||
+               found_stage != stage) {
+      give_up(call, StatusCode::kMisuse, kSiteBegin, -1, stage, found_stage);
+    }
+  }
+  call.live = !block_any(raised_by != 0 || found_stage != stage || !call.live);
+  return call;
+}
+
+/// [block] Leaves the operator. The last block of the kernel advances the stage; after stage `last` the epoch advances.
+/// An aborted block arrives like any other: the cells are left as a completed kernel leaves them.
+FARWARP_DEVICE void end_call(const Call& call, std::uint32_t next_stage) {
+  block_sync();
+  if (thread_index() != 0) return;
+  const Global<OperatorCells> cells = cells_of(call);
+  const auto arrived = fetch_add<Order::acq_rel, Scope::device>(member(cells, &OperatorCells::blocks_inside), 1u);
+  if (arrived + 1 != static_cast<std::uint32_t>(num_blocks())) return;
+  store(member(cells, &OperatorCells::blocks_inside), 0u);
+  store(member(cells, &OperatorCells::stage), next_stage);
+  if (next_stage == 0) store(member(cells, &OperatorCells::epoch), call.epoch + 1);
+  store<Order::release, Scope::device>(member(cells, &OperatorCells::busy), 0u);
+}
+
+}  // namespace farwarp::FARWARP_TARGET

@@ -1,0 +1,99 @@
+// The wait primitives: the only code that may spin. Every wait ends: with what it waited for, with the abort, or with a
+// ledger record when the call's deadline has passed.
+#pragma once
+
+#include "farwarp/world/device/call.dev.h"
+
+namespace farwarp::FARWARP_TARGET {
+
+/// What a wait is for, in the ledger's terms.
+struct Wait {
+  std::uint32_t site;
+  std::int32_t peer;
+  /// How many waits of peers this one may stand behind. Each level gets a little longer (1/32 of the deadline), so that the
+  /// wait on the rank that is really missing expires first and is the one on record.
+  std::uint32_t depth = 0;
+};
+
+/// [thread] False if the wait must end: the abort was raised, or the deadline has passed and this thread has raised it.
+FARWARP_DEVICE bool may_wait_on(Call& call, Wait wait, std::uint64_t expected, std::uint64_t seen) {
+  const std::uint32_t raised_by = load<Order::relaxed>(abort_cell(call));
+  if (raised_by != 0) {
+    note_abort(call, raised_by);
+    return false;
+  }
+  if (nanoseconds() < call.deadline_ns + wait.depth * call.grace_ns) return true;
+  give_up(call, StatusCode::kDeadline, wait.site, wait.peer, expected, seen);
+  return false;
+}
+
+/// [thread] Waits until the upper half of `cell` is `tag`, and acquires what its writer released; `value` gets the lower half.
+FARWARP_DEVICE bool wait_tagged(Call& call, Global<SystemCell<std::uint64_t>> cell, std::uint32_t tag, std::uint32_t& value,
+                                Wait wait) {
+  const void* const addresses[] = {cell.raw, abort_cell(call).raw};
+  const std::uint64_t deadline = call.deadline_ns + wait.depth * call.grace_ns;
+  for (std::uint32_t tries = 0; call.live; ++tries) {
+    const std::uint64_t seen = load<Order::relaxed>(cell);
+    if (static_cast<std::uint32_t>(seen >> 32) == tag) {
+      fence<Order::acquire, Scope::system>();
+      value = static_cast<std::uint32_t>(seen);
+      return true;
+    }
+    if (park(addresses, 2, deadline, tries)) may_wait_on(call, wait, tag, seen >> 32);
+  }
+  return false;
+}
+
+/// [thread] Waits until every packet of `from` whose bit is set in `wanted` carries the call's epoch; `data` gets their
+/// contents. All missing packets are loaded before any is tested, so that their latencies overlap (an all-reduce of 8 KB
+/// takes 2.3 us this way on 8 H200s, 5.4 us when peer after peer is polled). Needs no fence: packets carry their data.
+/// With wait.peer < 0 the ledger names packet i's peer as i / packets_per_peer.
+template <int packets_per_peer, int count>
+FARWARP_DEVICE bool wait_packets(Call& call, const Global<Packet> (&from)[count], std::uint32_t wanted,
+                                 std::uint64_t (&data)[count], Wait wait) {
+  const std::uint64_t deadline = call.deadline_ns + wait.depth * call.grace_ns;
+  std::uint32_t missing = wanted;
+  for (std::uint32_t tries = 0; call.live; ++tries) {
+    Packet packets[count];
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      if (missing >> i & 1) packets[i] = load_packet(from[i]);
+    }
+    std::uint64_t seen = 0;
+    const void* addresses[count + 1] = {abort_cell(call).raw};
+    int watched = 1;
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      if (!(missing >> i & 1)) continue;
+      if (packet_has_tag(packets[i], call.epoch)) {
+        data[i] = packet_data(packets[i]);
+        missing &= ~(1u << i);
+      } else {
+        seen = packets[i].lo >> 32;
+        addresses[watched++] = from[i].raw;
+      }
+    }
+    if (missing == 0) return true;
+    if (park(addresses, watched, deadline, tries)) {
+      Wait described = wait;
+      if (wait.peer < 0) described.peer = lowest_bit(missing) / packets_per_peer;
+      may_wait_on(call, described, call.epoch, seen);
+    }
+  }
+  return false;
+}
+
+/// [thread] Waits for a bulk load into shared memory. Not a wait on a peer, but bounded like any other.
+FARWARP_DEVICE bool wait_bulk_load(Call& call, Shared<Mbarrier> barrier, std::uint32_t parity, std::uint32_t site) {
+  const void* const addresses[] = {barrier.raw, abort_cell(call).raw};
+  // An aborted call still waits for its own copy: its bytes are about to land in shared memory.
+  for (std::uint32_t tries = 0; !mbarrier_test(barrier, parity); ++tries) {
+    if (park(addresses, 1, call.deadline_ns, tries) && nanoseconds() > call.deadline_ns) {
+      give_up(call, StatusCode::kDeadline, site, -1, parity, 0);
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace farwarp::FARWARP_TARGET
