@@ -1,0 +1,51 @@
+# The installed library, its package, and what a consumer links.
+#
+# Kernels, operators and cases register themselves from static objects. An ordinary static library would lose those that
+# nobody names, so the package's target links the archive whole: farwarp::farwarp, here and after find_package(farwarp).
+include(CMakePackageConfigHelpers)
+include(GNUInstallDirs)
+
+add_library(farwarp_archive STATIC)
+set_target_properties(farwarp_archive PROPERTIES OUTPUT_NAME farwarp EXPORT_NAME archive VERIFY_INTERFACE_HEADER_SETS ON)
+# The public headers: what a host program includes. The device vocabulary and the kernels stay with the sources.
+target_sources(farwarp_archive
+  PRIVATE $<TARGET_OBJECTS:farwarp_objects> $<TARGET_PROPERTY:farwarp_objects,INTERFACE_SOURCES>
+  PUBLIC FILE_SET HEADERS BASE_DIRS src FILES
+    src/farwarp/base/half.h
+    src/farwarp/base/machine_shape.h
+    src/farwarp/base/pointers.h
+    src/farwarp/base/status.h
+    src/farwarp/runtime/device.h
+    src/farwarp/world/view.h
+    src/farwarp/world/host/bootstrap.h
+    src/farwarp/world/host/world.h
+    src/farwarp/ops/moe_a2a/moe_a2a.h
+    src/farwarp/ops/moe_a2a/plan.h)
+target_link_libraries(farwarp_archive PUBLIC Threads::Threads ${CMAKE_DL_LIBS} Boost::context)
+target_compile_features(farwarp_archive PUBLIC cxx_std_20)
+if(FARWARP_SANITIZE)
+  target_link_options(farwarp_archive PUBLIC -fsanitize=${FARWARP_SANITIZE})
+endif()
+if(FARWARP_COVERAGE)
+  target_link_options(farwarp_archive PUBLIC --coverage)
+endif()
+
+add_library(farwarp_package INTERFACE)
+set_target_properties(farwarp_package PROPERTIES EXPORT_NAME farwarp)
+target_link_libraries(farwarp_package INTERFACE "$<LINK_LIBRARY:WHOLE_ARCHIVE,$<TARGET_NAME:farwarp_archive>>")
+add_library(farwarp::farwarp ALIAS farwarp_package)
+
+install(TARGETS farwarp_archive farwarp_package EXPORT farwarp FILE_SET HEADERS)
+if(TARGET farwarp)
+  install(TARGETS farwarp)
+endif()
+install(DIRECTORY suites/ DESTINATION ${CMAKE_INSTALL_DATADIR}/farwarp/suites FILES_MATCHING PATTERN "*.json")
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/farwarp)
+install(EXPORT farwarp NAMESPACE farwarp:: FILE farwarpTargets.cmake DESTINATION ${package_dir})
+configure_package_config_file(cmake/farwarpConfig.cmake.in ${PROJECT_BINARY_DIR}/farwarpConfig.cmake
+  INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/farwarpConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/farwarpConfig.cmake ${PROJECT_BINARY_DIR}/farwarpConfigVersion.cmake
+  DESTINATION ${package_dir})
