@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "farwarp/base/machine_shape.h"
@@ -67,7 +68,10 @@ struct OpInfo {
   std::function<Result<std::unique_ptr<Case>>(const Params&)> make;
 };
 
+/// Sorted by name.
 const std::vector<OpInfo>& registered_ops();
+/// nullptr if no such operator is linked in.
+const OpInfo* find_op(std::string_view name);
 void register_op(OpInfo info);
 
 }  // namespace farwarp::harness

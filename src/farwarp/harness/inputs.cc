@@ -1,0 +1,46 @@
+#include "farwarp/harness/inputs.h"
+
+#include <cmath>
+#include <numbers>
+
+namespace farwarp::harness {
+namespace {
+
+constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15ull;
+
+std::uint64_t mix(std::uint64_t value) {
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ull;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111ebull;
+  return value ^ (value >> 31);
+}
+
+}  // namespace
+
+RandomStream::RandomStream(std::uint64_t seed, std::initializer_list<std::uint64_t> path) : key_(mix(seed + kGolden)) {
+  for (const std::uint64_t step : path) key_ = mix((key_ ^ step) + kGolden);
+}
+
+std::uint64_t RandomStream::bits(std::uint64_t index) const { return mix(key_ + (index + 1) * kGolden); }
+
+std::uint64_t RandomStream::below(std::uint64_t index, std::uint64_t bound) const {
+  // The upper half of a 64 x 64 product: a bias below bound / 2^64.
+  return static_cast<std::uint64_t>((static_cast<unsigned __int128>(bits(index)) * bound) >> 64);
+}
+
+void fill_normal(const RandomStream& stream, DType dtype, std::span<std::uint16_t> values) {
+  // Box-Muller: two uniforms make two normals.
+  for (std::size_t i = 0; i < values.size(); i += 2) {
+    const double radius = std::sqrt(-2.0 * std::log(1.0 - stream.uniform(i)));
+    const double angle = 2.0 * std::numbers::pi * stream.uniform(i + 1);
+    values[i] = encode(dtype, static_cast<float>(radius * std::cos(angle)));
+    if (i + 1 < values.size()) values[i + 1] = encode(dtype, static_cast<float>(radius * std::sin(angle)));
+  }
+}
+
+void fill_uniform(const RandomStream& stream, double low, double high, DType dtype, std::span<std::uint16_t> values) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = encode(dtype, static_cast<float>(low + (high - low) * stream.uniform(i)));
+  }
+}
+
+}  // namespace farwarp::harness

@@ -1,0 +1,42 @@
+// Seeded inputs. Every value is a pure function of (seed, stream, index), so any rank can compute any rank's data, in any
+// order, without sending it.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+
+#include "farwarp/base/half.h"
+
+namespace farwarp::harness {
+
+/// One stream of random numbers with random access: SplitMix64 evaluated at a position.
+class RandomStream {
+ public:
+  /// `path` tells streams of one seed apart: {call, rank, what, row}.
+  RandomStream(std::uint64_t seed, std::initializer_list<std::uint64_t> path);
+
+  std::uint64_t bits(std::uint64_t index) const;
+  /// In [0, 1).
+  double uniform(std::uint64_t index) const { return static_cast<double>(bits(index) >> 11) * 0x1p-53; }
+  /// In [0, bound).
+  std::uint64_t below(std::uint64_t index, std::uint64_t bound) const;
+
+ private:
+  std::uint64_t key_;
+};
+
+/// N(0, 1) rounded to `dtype` (kF16 or kBf16).
+void fill_normal(const RandomStream& stream, DType dtype, std::span<std::uint16_t> values);
+/// Uniform in [low, high), rounded to `dtype`.
+void fill_uniform(const RandomStream& stream, double low, double high, DType dtype, std::span<std::uint16_t> values);
+
+/// The 16-bit pattern of `value` rounded to `dtype`, and back.
+inline std::uint16_t encode(DType dtype, float value) {
+  return dtype == DType::kF16 ? half_from(value).bits : bf16_from(value).bits;
+}
+inline float decode(DType dtype, std::uint16_t bits) {
+  return dtype == DType::kF16 ? float_from(Half{bits}) : float_from(Bf16{bits});
+}
+
+}  // namespace farwarp::harness

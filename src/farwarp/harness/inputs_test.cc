@@ -1,0 +1,60 @@
+#include "farwarp/harness/inputs.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+#include <vector>
+
+namespace farwarp::harness {
+namespace {
+
+TEST(Inputs, SameSeedSameValuesAndStreamsDiffer) {
+  const RandomStream a(7, {1, 2}), again(7, {1, 2}), other(7, {2, 1}), seeded(8, {1, 2});
+  std::set<std::uint64_t> values;
+  for (std::uint64_t i = 0; i < 1000; ++i) {
+    EXPECT_EQ(a.bits(i), again.bits(i));
+    values.insert({a.bits(i), other.bits(i), seeded.bits(i)});
+  }
+  EXPECT_EQ(values.size(), 3000u);
+}
+
+TEST(Inputs, NormalHasTheRightMoments) {
+  for (const DType dtype : {DType::kF16, DType::kBf16}) {
+    std::vector<std::uint16_t> values(100'001);
+    fill_normal(RandomStream(3, {}), dtype, values);
+    double sum = 0, squares = 0, beyond_two = 0;
+    for (const std::uint16_t bits : values) {
+      const double value = decode(dtype, bits);
+      ASSERT_TRUE(std::isfinite(value));
+      sum += value;
+      squares += value * value;
+      beyond_two += std::abs(value) > 2;
+    }
+    const auto n = static_cast<double>(values.size());
+    EXPECT_NEAR(sum / n, 0, 0.02);
+    EXPECT_NEAR(squares / n, 1, 0.02);
+    EXPECT_NEAR(beyond_two / n, 0.0455, 0.005);
+  }
+}
+
+TEST(Inputs, UniformStaysInRange) {
+  std::vector<std::uint16_t> values(10'000);
+  fill_uniform(RandomStream(3, {}), -0.01, 0.01, DType::kBf16, values);
+  double sum = 0;
+  for (const std::uint16_t bits : values) {
+    ASSERT_LE(std::abs(decode(DType::kBf16, bits)), 0.0101);
+    sum += decode(DType::kBf16, bits);
+  }
+  EXPECT_NEAR(sum / 10'000, 0, 0.0003);
+}
+
+TEST(Inputs, BelowIsUniform) {
+  const RandomStream stream(1, {});
+  std::vector<int> counts(10);
+  for (std::uint64_t i = 0; i < 10'000; ++i) ++counts[stream.below(i, 10)];
+  for (const int count : counts) EXPECT_NEAR(count, 1000, 150);
+}
+
+}  // namespace
+}  // namespace farwarp::harness

@@ -1,0 +1,67 @@
+// Typed reading of a Case's parameters, with errors that name the parameter, its value and what is allowed.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "farwarp/base/status.h"
+#include "farwarp/harness/case.h"
+
+namespace farwarp::harness {
+
+/// A decimal integer in [low, high]; nothing may follow it. `what` opens the error message: "parameter hidden_dim".
+Result<std::int64_t> parse_integer(std::string_view what, std::string_view text, std::int64_t low, std::int64_t high);
+
+/// Splits "key=value,key=value" and adds the pairs to `params`; later values replace earlier ones.
+Status add_settings(std::string_view text, Params& params);
+
+/// "drop_put:N", "delay:RANK:MS", "kill:RANK", "mismatch:RANK".
+Result<Fault> parse_fault(std::string_view text, int ranks);
+
+/// "a=1 b=2", in the order of `infos`, defaults left out.
+std::string to_string(const Params& params, std::span<const ParamInfo> infos);
+
+template <class Enum>
+struct Choice {
+  std::string_view name;
+  Enum value;
+};
+
+/// Reads the parameters that `infos` declare, defaults included. The first error is kept and later reads return defaults of
+/// their types, so that a Case reads everything in one go and asks status() once.
+class ParamReader {
+ public:
+  ParamReader(const Params& params, std::span<const ParamInfo> infos);
+
+  std::int64_t integer(std::string_view name, std::int64_t low, std::int64_t high);
+  int small_integer(std::string_view name, int low, int high) { return static_cast<int>(integer(name, low, high)); }
+  /// 0 or 1, false or true.
+  bool flag(std::string_view name);
+  std::string text(std::string_view name);
+
+  template <class Enum, std::size_t N>
+  Enum choice(std::string_view name, const Choice<Enum> (&choices)[N]) {
+    const std::string value = text(name);
+    std::string allowed;
+    for (const auto& choice : choices) {
+      if (choice.name == value) return choice.value;
+      allowed += (allowed.empty() ? "" : "|") + std::string(choice.name);
+    }
+    reject(name, value, allowed);
+    return choices[0].value;
+  }
+
+  /// Records that `value` is not what parameter `name` allows.
+  void reject(std::string_view name, std::string_view value, std::string_view allowed);
+  const Status& status() const { return status_; }
+
+ private:
+  const Params& params_;
+  std::span<const ParamInfo> infos_;
+  Status status_;
+};
+
+}  // namespace farwarp::harness

@@ -1,0 +1,114 @@
+#include "farwarp/harness/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "farwarp/harness/params.h"
+
+namespace farwarp::harness {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kRow = "{:<6} {:<10} {:>5} {:>9} {:>7} {:>9} {:>9} {:>8}  {}\n";
+constexpr const char* kRed = "\x1b[31m";
+constexpr const char* kGreen = "\x1b[32m";
+constexpr const char* kPlain = "\x1b[0m";
+
+std::string indented(const std::string& text) {
+  std::string result = "       ";
+  for (const char c : text) result += c == '\n' ? std::string("\n       ") : std::string(1, c);
+  return result;
+}
+
+std::string schedules_of(const CaseResult& result) {
+  if (result.schedule_hashes.empty()) return "-";
+  return fmt::format("{}/{}", result.distinct_schedule_hashes, result.schedule_hashes.size());
+}
+
+std::string title_of(const CaseRequest& request) {
+  return fmt::format("{} {}{}{}", request.op->name, request.label, request.label.empty() ? "" : " ",
+                     to_string(request.params, request.op->params));
+}
+
+// JSON has no infinity; an error without bound is told as the largest number there is.
+double finite(double value) { return std::isfinite(value) ? value : std::numeric_limits<double>::max(); }
+
+json case_json(const CaseResult& result) {
+  const CaseRequest& request = result.request;
+  const CheckOutcome& outcome = result.outcome;
+  json params = json::object();
+  for (const ParamInfo& info : request.op->params) {
+    const auto found = request.params.find(info.name);
+    params[info.name] = found == request.params.end() ? info.default_value : found->second;
+  }
+  json hashes = json::array();
+  for (const std::uint64_t hash : result.schedule_hashes) hashes.push_back(fmt::format("{:016x}", hash));
+  json entry = {
+      {"op", request.op->name},
+      {"label", request.label},
+      {"target", name_of(request.options.target)},
+      {"ranks", request.options.ranks},
+      {"params", params},
+      {"seed", request.options.seed},
+      {"calls", request.options.calls},
+      {"pass", outcome.pass},
+      {"status", to_string(outcome.status.code())},
+      {"detail", outcome.detail},
+      {"rel_err", finite(outcome.rel_err)},
+      {"max_scaled_err", finite(outcome.max_scaled_err)},
+      {"schedules", result.schedule_hashes.size()},
+      {"schedule_hash", hashes.empty() ? json() : hashes[0]},
+      {"schedule_hashes", hashes},
+      {"distinct_schedule_hashes", result.distinct_schedule_hashes},
+      {"thread_steps_per_s", result.thread_steps_per_s},
+      {"seconds", result.seconds},
+  };
+  if (request.speed_of_light_us) entry["speed_of_light_us"] = *request.speed_of_light_us;
+  return entry;
+}
+
+}  // namespace
+
+std::string table_header() {
+  return fmt::format(kRow, "result", "target", "ranks", "rel err", "scaled", "schedules", "Msteps/s", "seconds", "case");
+}
+
+std::string table_row(const CaseResult& result, bool colour) {
+  const CheckOutcome& outcome = result.outcome;
+  const std::string word = fmt::format("{:<6}", outcome.pass ? "pass" : "FAIL");
+  const std::string mark = colour ? fmt::format("{}{}{}", outcome.pass ? kGreen : kRed, word, kPlain) : word;
+  const std::string steps = result.thread_steps_per_s > 0 ? fmt::format("{:.2f}", result.thread_steps_per_s * 1e-6) : "-";
+  std::string row = fmt::format(kRow, mark, name_of(result.request.options.target), result.request.options.ranks,
+                                fmt::format("{:.2e}", outcome.rel_err), fmt::format("{:.3f}", outcome.max_scaled_err), schedules_of(result),
+                                steps, fmt::format("{:.2f}", result.seconds), title_of(result.request));
+  if (!outcome.pass) row += indented(outcome.detail.empty() ? outcome.status.to_string() : outcome.detail) + "\n";
+  return row;
+}
+
+std::string summary(std::span<const CaseResult> results, const SkippedByOp& skipped) {
+  const auto passed = std::count_if(results.begin(), results.end(), [](const CaseResult& result) { return result.outcome.pass; });
+  std::string text = fmt::format("{} passed, {} failed", passed, static_cast<std::ptrdiff_t>(results.size()) - passed);
+  if (skipped.empty()) return text + "\n";
+  int total = 0;
+  std::string reasons;
+  for (const auto& [op, skip] : skipped) {
+    total += skip.cases;
+    reasons += fmt::format("{}{} {}: {}", reasons.empty() ? "" : "; ", op, skip.cases, skip.reason);
+  }
+  return text + fmt::format(", {} skipped ({})\n", total, reasons);
+}
+
+std::string to_json(std::span<const CaseResult> results, const SkippedByOp& skipped, const std::map<std::string, std::string>& build) {
+  json cases = json::array();
+  for (const CaseResult& result : results) cases.push_back(case_json(result));
+  json skips = json::array();
+  for (const auto& [op, skip] : skipped) skips.push_back({{"op", op}, {"cases", skip.cases}, {"reason", skip.reason}});
+  const json root = {{"schema_version", kSchemaVersion}, {"farwarp", build}, {"cases", cases}, {"skipped", skips}};
+  return root.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace farwarp::harness

@@ -1,0 +1,30 @@
+// What a run found, for people (a table) and for programs (JSON).
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+
+#include "farwarp/harness/runner.h"
+
+namespace farwarp::harness {
+
+inline constexpr int kSchemaVersion = 1;
+
+/// Cases of a suite that did not run: operator -> how many, and why.
+struct Skipped {
+  int cases = 0;
+  std::string reason;
+};
+using SkippedByOp = std::map<std::string, Skipped>;
+
+/// One line of the table, with what is wrong on lines below it; `colour` marks the result.
+std::string table_header();
+std::string table_row(const CaseResult& result, bool colour);
+/// "9 passed, 0 failed, 22 skipped (ag-gemm 11, gemm-rs 11: not in this build)".
+std::string summary(std::span<const CaseResult> results, const SkippedByOp& skipped);
+
+/// `build`: version, commit and targets, as --version prints them.
+std::string to_json(std::span<const CaseResult> results, const SkippedByOp& skipped, const std::map<std::string, std::string>& build);
+
+}  // namespace farwarp::harness

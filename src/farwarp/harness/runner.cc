@@ -1,0 +1,153 @@
+#include "farwarp/harness/runner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "farwarp/substrate/emu/machine.h"
+
+namespace farwarp::harness {
+namespace {
+
+using nlohmann::json;
+
+// Ranks prepare and verify on the host at different speeds: far more than any wait of a kernel.
+constexpr std::chrono::minutes kHostPatience{10};
+
+CheckOutcome failure(Status status) {
+  CheckOutcome outcome;
+  outcome.detail = status.to_string();
+  outcome.status = std::move(status);
+  return outcome;
+}
+
+std::vector<std::byte> pack(const CheckOutcome& outcome) {
+  std::vector<std::uint8_t> bytes = json::to_cbor(json{
+      outcome.pass, outcome.detail, static_cast<int>(outcome.status.code()), outcome.status.message(), outcome.rel_err, outcome.max_scaled_err});
+  const auto* begin = reinterpret_cast<const std::byte*>(bytes.data());
+  return {begin, begin + bytes.size()};
+}
+
+CheckOutcome unpack(const std::vector<std::byte>& bytes) {
+  try {
+    const auto* begin = reinterpret_cast<const std::uint8_t*>(bytes.data());
+    const json fields = json::from_cbor(begin, begin + bytes.size());
+    const auto code = static_cast<StatusCode>(fields.at(2).get<int>());
+    return {fields.at(0).get<bool>(), fields.at(1).get<std::string>(), Status(code, fields.at(3).get<std::string>()),
+            fields.at(4).get<double>(), fields.at(5).get<double>()};
+  } catch (const json::exception&) {
+    return failure(internal_error("a rank's outcome cannot be read"));
+  }
+}
+
+// A check that could not be made says nothing else; what a rank saw itself says more than that another one failed.
+int severity(const CheckOutcome& outcome) {
+  if (outcome.pass) return 0;
+  switch (outcome.status.code()) {
+    case StatusCode::kOk: return 2;
+    case StatusCode::kAborted: return 1;
+    default: return 3;
+  }
+}
+
+// Runs the check as this rank and returns everybody's outcome.
+CheckOutcome check_as_rank(Case& checked, const std::shared_ptr<Bootstrap>& bootstrap, const RunOptions& options) {
+  std::vector<CheckOutcome> outcomes = {checked.check(bootstrap, options)};
+  const auto all = bootstrap->allgather(pack(outcomes[0]), kHostPatience);
+  if (all.ok()) {
+    outcomes.clear();
+    for (const auto& bytes : *all) outcomes.push_back(unpack(bytes));
+  } else {
+    outcomes.push_back(failure(all.status()));
+  }
+  return merge_outcomes(outcomes);
+}
+
+CheckOutcome check_in_process(Case& checked, const RunOptions& options) {
+  std::vector<CheckOutcome> merged(static_cast<std::size_t>(options.ranks));
+  const Status status = run_ranks(options.ranks, [&](std::shared_ptr<Bootstrap> bootstrap) -> Status {
+    const auto rank = static_cast<std::size_t>(bootstrap->rank());
+    merged[rank] = check_as_rank(checked, bootstrap, options);
+    return {};
+  });
+  return status.ok() ? merged[0] : failure(status);
+}
+
+void run_schedules(Case& checked, CaseResult& result, const Progress& progress) {
+  auto& machine = emu::Machine::instance();
+  const RunOptions& options = result.request.options;
+  std::uint64_t steps = 0;
+  double seconds = 0;
+  for (int schedule = 0; schedule < result.request.schedules; ++schedule) {
+    progress(schedule);
+    const std::uint64_t seed = options.seed + static_cast<std::uint64_t>(schedule);
+    machine.set_schedule({seed, options.adversarial});
+    const CheckOutcome outcome = check_in_process(checked, options);
+    const emu::ScheduleReport report = machine.report();
+    result.schedule_hashes.push_back(report.hash);
+    steps += report.thread_steps;
+    seconds += report.seconds;
+    result.outcome = schedule == 0 ? outcome : merge_outcomes(std::vector{result.outcome, outcome});
+    if (outcome.pass) continue;
+    if (!report.stall.empty()) result.outcome.detail += "\n" + report.stall;
+    if (result.request.schedules > 1) result.outcome.detail = fmt::format("schedule seed {}: {}", seed, result.outcome.detail);
+    break;
+  }
+  result.distinct_schedule_hashes = std::set(result.schedule_hashes.begin(), result.schedule_hashes.end()).size();
+  if (seconds > 0) result.thread_steps_per_s = static_cast<double>(steps) / seconds;
+}
+
+}  // namespace
+
+CheckOutcome merge_outcomes(std::span<const CheckOutcome> outcomes) {
+  CheckOutcome merged = outcomes[0];
+  for (const CheckOutcome& outcome : outcomes.subspan(1)) {
+    const double rel_err = std::max(merged.rel_err, outcome.rel_err);
+    const double max_scaled_err = std::max(merged.max_scaled_err, outcome.max_scaled_err);
+    if (severity(outcome) > severity(merged)) merged = outcome;
+    merged.rel_err = rel_err;
+    merged.max_scaled_err = max_scaled_err;
+  }
+  return merged;
+}
+
+CaseResult run_case(const CaseRequest& request, const std::shared_ptr<Bootstrap>& group, const Progress& progress) {
+  CaseResult result;
+  result.request = request;
+  const auto start = std::chrono::steady_clock::now();
+  auto made = request.op->make(request.params);
+  if (!made.ok()) {
+    result.outcome = failure(made.status());
+  } else if (group == nullptr && is_emulated(request.options.target)) {
+    run_schedules(**made, result, progress);
+  } else {
+    progress(0);
+    result.outcome = group ? check_as_rank(**made, group, request.options) : check_in_process(**made, request.options);
+  }
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return result;
+}
+
+int exit_code(const CaseResult& result) {
+  if (result.outcome.pass) return 0;
+  switch (result.outcome.status.code()) {
+    case StatusCode::kInvalidArgument: return 2;
+    case StatusCode::kUnavailable:
+    case StatusCode::kOutOfMemory: return 3;
+    case StatusCode::kDeadline:
+    case StatusCode::kAborted:
+    case StatusCode::kPeerLost: return 4;
+    default: return 1;
+  }
+}
+
+int exit_code(std::span<const CaseResult> results) {
+  int code = 0;
+  for (const CaseResult& result : results) code = std::max(code, exit_code(result));
+  return code;
+}
+
+}  // namespace farwarp::harness

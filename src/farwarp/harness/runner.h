@@ -1,0 +1,55 @@
+// Runs Cases: ranks as threads of this process, or this process as one rank of a launched group.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "farwarp/base/status.h"
+#include "farwarp/harness/case.h"
+#include "farwarp/world/host/bootstrap.h"
+
+namespace farwarp::harness {
+
+/// One case to run.
+struct CaseRequest {
+  const OpInfo* op = nullptr;
+  std::string label;  ///< "tests[3]" of a suite, or empty
+  Params params;
+  RunOptions options;
+  /// Emulator: the check is repeated under schedules options.seed .. options.seed + schedules - 1, with the same inputs.
+  int schedules = 1;
+  std::optional<double> speed_of_light_us;
+};
+
+struct CaseResult {
+  CaseRequest request;
+  CheckOutcome outcome;  ///< of all ranks and schedules: the worst
+  /// One per schedule that ran; empty on real devices and in groups of processes, where no global schedule exists.
+  std::vector<std::uint64_t> schedule_hashes;
+  std::size_t distinct_schedule_hashes = 0;
+  double thread_steps_per_s = 0;  ///< of the emulator
+  double seconds = 0;             ///< host time, preparation and verification included
+};
+
+/// Called before each schedule, with its number from 0.
+using Progress = std::function<void(int schedule)>;
+
+/// `group`: this process's place in a launched group; nullptr: all ranks are threads of this process. The outcome is
+/// everybody's, on every rank. Stops at the first schedule that fails and names its seed, so that it can be run again.
+CaseResult run_case(const CaseRequest& request, const std::shared_ptr<Bootstrap>& group, const Progress& progress);
+
+/// What the ranks found, as one: the largest errors, and the failure that tells most about the cause (a rank that was merely
+/// aborted says less than the one that ran into the deadline).
+CheckOutcome merge_outcomes(std::span<const CheckOutcome> outcomes);
+
+/// 0 all passed, 1 a check failed, 2 bad input, 3 the machine lacks something, 4 timeout or abort.
+int exit_code(const CaseResult& result);
+/// Of several cases: the highest.
+int exit_code(std::span<const CaseResult> results);
+
+}  // namespace farwarp::harness

@@ -1,0 +1,248 @@
+#include "farwarp/harness/suite.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "farwarp/harness/params.h"
+
+namespace farwarp::harness {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kLargestFile = std::size_t{1} << 20;
+constexpr std::int64_t kLargestValue = std::numeric_limits<std::int32_t>::max();
+constexpr std::string_view kSpeedOfLight = "speed_of_light_us_";
+
+// One line, whatever the value holds.
+std::string shown(const json& value) {
+  std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
+  if (text.size() > 60) text = text.substr(0, 60) + "...";
+  return text;
+}
+
+// Follows the parser to find what nlohmann::json would silently merge: a key given twice in one object.
+class DuplicateKeys {
+ public:
+  bool operator()(int, json::parse_event_t event, json& parsed) {
+    if (event == json::parse_event_t::object_start) open_.emplace_back();
+    if (event == json::parse_event_t::object_end && !open_.empty()) open_.pop_back();
+    if (event == json::parse_event_t::key && !open_.empty() && !open_.back().insert(parsed.get<std::string>()).second && found_.empty()) {
+      found_ = shown(parsed);
+    }
+    return true;
+  }
+  const std::string& found() const { return found_; }
+
+ private:
+  std::vector<std::set<std::string>> open_;
+  std::string found_;
+};
+
+class SuiteParser {
+ public:
+  explicit SuiteParser(std::string_view file) : file_(file) {}
+
+  Result<Suite> parse(std::string_view text) {
+    const json root = parse_json(text);
+    if (ok()) read_root(root);
+    if (!ok()) return status_;
+    return std::move(suite_);
+  }
+
+ private:
+  bool ok() const { return status_.ok(); }
+
+  void fail(std::string_view where, std::string_view what) {
+    if (ok()) status_ = invalid_argument(fmt::format("{}: {}{}{}", file_, where, where.empty() ? "" : ": ", what));
+  }
+  void reject(std::string_view where, std::string_view key, const json& value, std::string_view allowed) {
+    fail(where, fmt::format("{} is {}: allowed is {}", key, shown(value), allowed));
+  }
+
+  json parse_json(std::string_view text) {
+    DuplicateKeys duplicates;
+    json root;
+    try {
+      root = json::parse(text, std::ref(duplicates));
+    } catch (const json::parse_error& error) {
+      const std::size_t byte = std::min<std::size_t>(error.byte, text.size());
+      const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(byte), '\n');
+      fail("", fmt::format("not valid JSON at line {} (byte {} of {})", line, byte, text.size()));
+    } catch (const json::exception&) {
+      fail("", "not valid JSON: a number is out of range");
+    }
+    if (!duplicates.found().empty()) fail("", fmt::format("key {} is given twice in one object", duplicates.found()));
+    return root;
+  }
+
+  void only_keys(std::string_view where, const json& object, std::initializer_list<std::string_view> allowed) {
+    for (const auto& [key, value] : object.items()) {
+      if (std::find(allowed.begin(), allowed.end(), key) != allowed.end()) continue;
+      std::string names;
+      for (const std::string_view name : allowed) names += (names.empty() ? "" : ", ") + std::string(name);
+      return reject(where, fmt::format("unknown key {}", shown(json(key))), value, names);
+    }
+  }
+
+  std::string read_text(std::string_view where, const json& object, const char* key, bool required) {
+    if (!object.contains(key)) {
+      if (required) fail(where, fmt::format("{} is missing", key));
+      return {};
+    }
+    if (object[key].is_string()) return object[key].get<std::string>();
+    reject(where, key, object[key], "a string");
+    return {};
+  }
+
+  void read_root(const json& root) {
+    if (!root.is_object()) return reject("", "the file", root, "an object");
+    only_keys("", root, {"name", "title", "ranks", "ranking", "ops"});
+    suite_.name = read_text("", root, "name", true);
+    suite_.title = read_text("", root, "title", false);
+    read_text("", root, "ranking", false);
+    suite_.ranks = static_cast<int>(read_integer("", "ranks", root.value("ranks", json()), 1, 8));
+    const json ops = root.value("ops", json());
+    if (!ops.is_object() || ops.empty()) return reject("", "ops", ops, "an object with at least one operator");
+    for (const auto& [name, op] : ops.items()) {
+      if (ok()) read_op(name, op);
+    }
+  }
+
+  std::int64_t read_integer(std::string_view where, std::string_view key, const json& value, std::int64_t low, std::int64_t high) {
+    const bool fits = value.is_number_unsigned() ? value.get<std::uint64_t>() <= static_cast<std::uint64_t>(high) : value.is_number_integer();
+    if (fits && value.get<std::int64_t>() >= low && value.get<std::int64_t>() <= high) return value.get<std::int64_t>();
+    reject(where, key, value, fmt::format("an integer in {}..{}", low, high));
+    return low;
+  }
+
+  void read_op(const std::string& name, const json& op) {
+    const std::string where = fmt::format("op {}", shown(json(name)));
+    if (!op.is_object()) return reject(where, "its value", op, "an object");
+    only_keys(where, op, {"dtype", "inputs", "tolerance_of_the_challenge", "tests", "benchmarks"});
+    const std::string dtype = read_text(where, op, "dtype", false);
+    read_text(where, op, "inputs", false);
+    read_tolerance(where, op.value("tolerance_of_the_challenge", json::object()));
+    std::set<std::string> keys;
+    for (const SuiteGroup group : {SuiteGroup::kTests, SuiteGroup::kBenchmarks}) {
+      const json entries = op.value(std::string(name_of(group)), json::array());
+      if (!entries.is_array()) return reject(where, name_of(group), entries, "an array of entries");
+      std::set<json> seen;
+      for (std::size_t i = 0; i < entries.size() && ok(); ++i) {
+        const std::string at = fmt::format("{}: {}[{}]", where, name_of(group), i);
+        if (!seen.insert(entries[i]).second) return reject(at, "the entry", entries[i], "an entry that is not there already");
+        SuiteEntry entry{name, group, static_cast<int>(i), {}, 0, {}};
+        if (!dtype.empty()) entry.params["dtype"] = dtype;
+        read_entry(at, entries[i], entry, keys);
+      }
+    }
+  }
+
+  void read_tolerance(std::string_view where, const json& tolerance) {
+    if (!tolerance.is_object()) return reject(where, "tolerance_of_the_challenge", tolerance, "an object with rtol and atol");
+    only_keys(where, tolerance, {"rtol", "atol"});
+    for (const auto& [key, value] : tolerance.items()) {
+      if (!value.is_number() || !(value.get<double>() >= 0 && value.get<double>() <= 1)) reject(where, key, value, "a number in 0..1");
+    }
+  }
+
+  // `keys` holds the parameters of the operator's first entry: all its entries must have the same ones.
+  void read_entry(const std::string& where, const json& object, SuiteEntry& entry, std::set<std::string>& keys) {
+    if (!object.is_object()) return reject(where, "the entry", object, "an object");
+    if (!object.contains("seed")) return fail(where, "seed is missing");
+    std::set<std::string> own_keys;
+    for (const auto& [key, value] : object.items()) {
+      if (key == "seed") {
+        entry.seed = static_cast<std::uint64_t>(read_integer(where, key, value, 0, std::numeric_limits<std::int64_t>::max()));
+      } else if (key.starts_with(kSpeedOfLight)) {
+        if (!value.is_number() || !(value.get<double>() > 0 && value.get<double>() < 1e9)) {
+          return reject(where, key, value, "microseconds above 0 and below 1e9");
+        }
+        entry.speed_of_light_us = value.get<double>();
+      } else if (value.is_boolean()) {
+        entry.params[key] = value.get<bool>() ? "1" : "0";
+        own_keys.insert(key);
+      } else if (value.is_string()) {
+        entry.params[key] = value.get<std::string>();
+        own_keys.insert(key);
+      } else {
+        entry.params[key] = std::to_string(read_integer(where, key, value, 0, kLargestValue));
+        own_keys.insert(key);
+      }
+    }
+    if (!ok()) return;
+    if (keys.empty()) keys = own_keys;
+    check_same_keys(where, object, own_keys, keys);
+    check_against_op(where, entry);
+    if (ok()) suite_.entries.push_back(std::move(entry));
+  }
+
+  void check_same_keys(const std::string& where, const json& object, const std::set<std::string>& own, const std::set<std::string>& keys) {
+    for (const std::string& key : own) {
+      if (!keys.contains(key)) reject(where, fmt::format("unknown key {}", shown(json(key))), object[key], "the keys of the op's first entry");
+    }
+    for (const std::string& key : keys) {
+      if (!own.contains(key)) fail(where, fmt::format("{} is missing: the op's first entry has it", shown(json(key))));
+    }
+  }
+
+  void check_against_op(const std::string& where, const SuiteEntry& entry) {
+    const OpInfo* op = find_op(entry.op);
+    if (op == nullptr || !ok()) return;
+    const auto made = op->make(entry.params);
+    if (!made.ok()) fail(where, made.status().message());
+  }
+
+  std::string_view file_;
+  Status status_;
+  Suite suite_;
+};
+
+std::vector<std::filesystem::path> suite_folders() {
+  std::vector<std::filesystem::path> folders;
+  if (const char* given = std::getenv("FARWARP_SUITES"); given != nullptr && *given != 0) folders.emplace_back(given);
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (!error) folders.push_back(program.parent_path().parent_path() / "share/farwarp/suites");
+  folders.emplace_back(FARWARP_SOURCE_SUITES);
+  return folders;
+}
+
+Result<Suite> load_file(const std::filesystem::path& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return invalid_argument(fmt::format("suite {} is a folder: allowed is a JSON file", path.string()));
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return invalid_argument(fmt::format("suite {} cannot be read", path.string()));
+  std::string text(kLargestFile + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > kLargestFile) {
+    return invalid_argument(fmt::format("suite {} is larger than {} bytes", path.string(), kLargestFile));
+  }
+  return parse_suite(text, path.string());
+}
+
+}  // namespace
+
+Result<Suite> parse_suite(std::string_view text, std::string_view file) { return SuiteParser(file).parse(text); }
+
+Result<Suite> load_suite(std::string_view name) {
+  if (name.find('/') != std::string_view::npos || name.ends_with(".json")) return load_file(std::filesystem::path(name));
+  std::string tried;
+  for (const auto& folder : suite_folders()) {
+    std::error_code error;
+    const auto path = folder / (std::string(name) + ".json");
+    if (std::filesystem::exists(path, error)) return load_file(path);
+    tried += (tried.empty() ? "" : ", ") + folder.string();
+  }
+  return invalid_argument(fmt::format("suite '{}' is not in {}", name, tried));
+}
+
+}  // namespace farwarp::harness

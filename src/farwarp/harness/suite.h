@@ -1,0 +1,42 @@
+// A suite: the shapes of a challenge or a regression run, as data. suites/amd2025.json shows the format.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "farwarp/base/status.h"
+#include "farwarp/harness/case.h"
+
+namespace farwarp::harness {
+
+enum class SuiteGroup : std::uint8_t { kTests, kBenchmarks };
+constexpr std::string_view name_of(SuiteGroup group) { return group == SuiteGroup::kTests ? "tests" : "benchmarks"; }
+
+struct SuiteEntry {
+  std::string op;
+  SuiteGroup group = SuiteGroup::kTests;
+  int index = 0;  ///< within its op and group, from 0
+  Params params;  ///< the entry's, and the op's dtype
+  std::uint64_t seed = 0;
+  std::optional<double> speed_of_light_us;  ///< as its author gives it, for his machine
+};
+
+struct Suite {
+  std::string name;
+  std::string title;
+  int ranks = 0;
+  std::vector<SuiteEntry> entries;
+};
+
+/// `file` is the name that errors give. Entries of registered operators are checked against these operators, others only in
+/// form. kInvalidArgument is one line: file, op, entry, key, value, what is allowed.
+Result<Suite> parse_suite(std::string_view text, std::string_view file);
+
+/// A file, if `name` has a slash or ends in .json; else name.json in FARWARP_SUITES, beside the installed program
+/// (../share/farwarp/suites) or in the source tree.
+Result<Suite> load_suite(std::string_view name);
+
+}  // namespace farwarp::harness

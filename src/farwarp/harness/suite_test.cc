@@ -1,0 +1,143 @@
+#include "farwarp/harness/suite.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "farwarp/harness/inputs.h"
+#include "farwarp/harness/params.h"
+
+namespace farwarp::harness {
+namespace {
+
+// An operator of the tests, so that entries are checked against something.
+const std::vector<ParamInfo> kInfos = {{"hidden", "8", ""}, {"dtype", "fp16", ""}, {"fast", "0", ""}};
+class NoCase : public Case {
+ public:
+  std::string describe() const override { return "none"; }
+  CheckOutcome check(std::shared_ptr<Bootstrap>, const RunOptions&) override { return {}; }
+};
+const bool kRegistered = [] {
+  register_op({"test-op", "", kInfos, [](const Params& params) -> Result<std::unique_ptr<Case>> {
+                 ParamReader reader(params, kInfos);
+                 reader.integer("hidden", 1, 64);
+                 reader.flag("fast");
+                 if (!reader.status().ok()) return reader.status();
+                 return std::unique_ptr<Case>(new NoCase);
+               }});
+  return true;
+}();
+
+std::string suite_with(const std::string& entries) {
+  return R"({"name": "t", "ranks": 8, "ops": {"test-op": {"dtype": "fp16", "tests": [)" + entries + "]}}}";
+}
+
+std::string error_of(const std::string& text) {
+  const auto suite = parse_suite(text, "t.json");
+  if (suite.ok()) return "";
+  EXPECT_EQ(suite.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(suite.status().message().find('\n'), std::string::npos);
+  return suite.status().message();
+}
+
+TEST(Suite, ReadsEntries) {
+  ASSERT_TRUE(kRegistered);
+  const auto suite = parse_suite(suite_with(R"({"hidden": 16, "fast": true, "seed": 9}, {"hidden": 32, "fast": false, "seed": 9, "speed_of_light_us_mi300x": 6.5})"), "t");
+  ASSERT_TRUE(suite.ok()) << suite.status().message();
+  ASSERT_EQ(suite->entries.size(), 2u);
+  EXPECT_EQ(suite->entries[0].params, (Params{{"dtype", "fp16"}, {"hidden", "16"}, {"fast", "1"}}));
+  EXPECT_EQ(suite->entries[0].seed, 9u);
+  EXPECT_EQ(suite->entries[1].index, 1);
+  EXPECT_EQ(suite->entries[1].speed_of_light_us, 6.5);
+}
+
+TEST(Suite, ErrorsAreOneLineThatNamesThePlaceAndWhatIsAllowed) {
+  EXPECT_EQ(error_of(suite_with(R"({"hidden": 65, "seed": 1})")),
+            "t.json: op \"test-op\": tests[0]: parameter hidden is '65': allowed is an integer in 1..64");
+  EXPECT_EQ(error_of(suite_with(R"({"hidden": -4, "seed": 1})")),
+            "t.json: op \"test-op\": tests[0]: hidden is -4: allowed is an integer in 0..2147483647");
+  EXPECT_EQ(error_of(suite_with(R"({"hidden": 1e300, "seed": 1})")),
+            "t.json: op \"test-op\": tests[0]: hidden is 1e+300: allowed is an integer in 0..2147483647");
+  EXPECT_EQ(error_of(suite_with(R"({"hidden": 4, "seed": 1}, {"hidden": 4, "seed": 1})")),
+            "t.json: op \"test-op\": tests[1]: the entry is {\"hidden\":4,\"seed\":1}: allowed is an entry that is not there already");
+  EXPECT_EQ(error_of(suite_with(R"({"hidden": 4, "seed": 1}, {"hiden": 4, "seed": 1})")),
+            "t.json: op \"test-op\": tests[1]: unknown key \"hiden\" is 4: allowed is the keys of the op's first entry");
+  EXPECT_EQ(error_of(suite_with(R"({"hidden": 4})")), "t.json: op \"test-op\": tests[0]: seed is missing");
+  EXPECT_EQ(error_of(suite_with(R"({"hidden": 4, "seed": 99999999999999999999})")),
+            "t.json: op \"test-op\": tests[0]: seed is 1e+20: allowed is an integer in 0..9223372036854775807");
+  EXPECT_EQ(error_of(R"({"name": "t", "ranks": 8, "ranks": 4, "ops": {"a": {}}})"), "t.json: key \"ranks\" is given twice in one object");
+  EXPECT_EQ(error_of(R"({"name": "t", "ranks": 9, "ops": {"a": {}}})"), "t.json: ranks is 9: allowed is an integer in 1..8");
+  EXPECT_EQ(error_of(R"({"name": "t",
+  "ranks": )"), "t.json: not valid JSON at line 2 (byte 25 of 25)");
+}
+
+TEST(Suite, WrongTypesAreErrors) {
+  for (const char* text : {"", "[]", "null", "7", "\"x\"", "{}", R"({"name": 1, "ranks": 8, "ops": {"a": {}}})", R"({"name": "a", "ranks": "8", "ops": {"a": {}}})",
+                           R"({"name": "a", "ranks": 8, "ops": []})", R"({"name": "a", "ranks": 8, "ops": {}})", R"({"name": "a", "ranks": 8, "ops": {"a": 1}})",
+                           R"({"name": "a", "ranks": 8, "ops": {"a": {"tests": {}}}})", R"({"name": "a", "ranks": 8, "ops": {"a": {"tests": [1]}}})",
+                           R"({"name": "a", "ranks": 8, "ops": {"a": {"tests": [{"seed": 1, "m": null}]}}})",
+                           R"({"name": "a", "ranks": 8, "ops": {"a": {"tests": [{"seed": 1, "m": [1]}]}}})",
+                           R"({"name": "a", "ranks": 8, "ops": {"a": {"tolerance_of_the_challenge": {"rtol": -1}}}})",
+                           R"({"name": "a", "ranks": 8, "colour": 1, "ops": {"a": {}}})", "{\"name\": \"\xff\"}"}) {
+    EXPECT_NE(error_of(text), "") << text;
+  }
+}
+
+std::string amd2025() {
+  std::ifstream file(FARWARP_SOURCE_SUITES "/amd2025.json");
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+TEST(Suite, TheChallengeIsComplete) {
+  const auto suite = load_suite(FARWARP_SOURCE_SUITES "/amd2025.json");
+  ASSERT_TRUE(suite.ok()) << suite.status().message();
+  EXPECT_EQ(suite->ranks, 8);
+  std::map<std::pair<std::string, SuiteGroup>, int> counts;
+  for (const SuiteEntry& entry : suite->entries) ++counts[{entry.op, entry.group}];
+  EXPECT_EQ((counts[{"moe-a2a", SuiteGroup::kTests}]), 9);
+  EXPECT_EQ((counts[{"moe-a2a", SuiteGroup::kBenchmarks}]), 5);
+  EXPECT_EQ((counts[{"gemm-rs", SuiteGroup::kTests}]), 11);
+  EXPECT_EQ((counts[{"ag-gemm", SuiteGroup::kBenchmarks}]), 6);
+}
+
+TEST(Suite, NamesAreLookedUp) {
+  EXPECT_TRUE(load_suite("amd2025").ok());
+  EXPECT_FALSE(load_suite("no-such-suite").ok());
+  EXPECT_FALSE(load_suite("/no/such/file.json").ok());
+  EXPECT_FALSE(load_suite("/tmp/").ok());
+}
+
+// Cuts, swaps, repeats and overwrites bytes of the real suite: every result is a suite or one line of text.
+TEST(Suite, RandomMutationsNeverCrash) {
+  const std::string original = amd2025();
+  ASSERT_FALSE(original.empty());
+  int refused = 0;
+  for (std::uint64_t round = 0; round < 1000; ++round) {
+    const RandomStream random(2025, {round});
+    std::string text = original;
+    for (std::uint64_t change = 0; change <= random.below(0, 8); ++change) {
+      const std::uint64_t draw = 1 + 4 * change;
+      const std::size_t at = random.below(draw, text.size());
+      const std::size_t length = std::min<std::size_t>(1 + random.below(draw + 1, 40), text.size() - at);
+      switch (random.below(draw + 2, 6)) {
+        case 0: text.resize(at + 1); break;
+        case 1: text.erase(at, length); break;
+        case 2: text.insert(at, text.substr(at, length)); break;
+        case 3: text[at] = static_cast<char>(random.bits(draw + 3)); break;
+        case 4: text[at] = "{}[]\",:-0129eE.tfn"[random.below(draw + 3, 18)]; break;
+        default: text.insert(at, "99999999999999999999"); break;
+      }
+      if (text.empty()) text = "{";
+    }
+    refused += error_of(text).empty() ? 0 : 1;
+  }
+  EXPECT_GT(refused, 500);
+  const std::string deep(100'000, '[');
+  EXPECT_NE(error_of(deep), "");
+}
+
+}  // namespace
+}  // namespace farwarp::harness

@@ -1,0 +1,113 @@
+#include "farwarp/ops/moe_a2a/reference.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace farwarp::moe {
+namespace {
+
+struct Arrival {
+  std::int32_t expert;
+  std::int64_t origin;
+};
+
+// What arrives on `rank`, by expert; within an expert by source rank, token and k-slot, because the sort is stable.
+std::vector<Arrival> arrivals_of(const MoeAllToAllDesc& desc, int rank, std::span<const Routing> routings) {
+  const int ranks = static_cast<int>(routings.size());
+  const int k = desc.experts_per_token;
+  std::vector<Arrival> arrivals;
+  for (int source = 0; source < ranks; ++source) {
+    const Routing& routing = routings[static_cast<std::size_t>(source)];
+    for (int token = 0; token < routing.tokens; ++token) {
+      for (int slot = 0; slot < k; ++slot) {
+        const std::int32_t expert = routing.experts[static_cast<std::size_t>(token) * k + slot];
+        if (expert >= 0 && moe_rank_of(expert, ranks, desc.num_experts) == rank) arrivals.push_back({expert, moe_origin(source, token, slot)});
+      }
+    }
+  }
+  std::stable_sort(arrivals.begin(), arrivals.end(), [](const Arrival& a, const Arrival& b) { return a.expert < b.expert; });
+  return arrivals;
+}
+
+std::int64_t align_up(std::int64_t value, std::int64_t alignment) { return (value + alignment - 1) / alignment * alignment; }
+
+}  // namespace
+
+ExpectedDispatch expected_dispatch(const MoeAllToAllDesc& desc, std::int64_t recv_rows, int rank, std::span<const Routing> routings) {
+  const int ranks = static_cast<int>(routings.size());
+  const int first = moe_first_expert(rank, ranks, desc.num_experts);
+  const int local_experts = moe_first_expert(rank + 1, ranks, desc.num_experts) - first;
+  const std::vector<Arrival> arrivals = arrivals_of(desc, rank, routings);
+  ExpectedDispatch expected;
+  expected.counts.resize(static_cast<std::size_t>(local_experts));
+  for (const Arrival& arrival : arrivals) ++expected.counts[static_cast<std::size_t>(arrival.expert - first)];
+  std::int64_t end = 0;
+  for (const std::int32_t count : expected.counts) {
+    expected.offsets.push_back(static_cast<std::int32_t>(end));
+    end += desc.layout == MoeLayout::kMasked ? recv_rows / local_experts : align_up(count, desc.row_alignment);
+  }
+  expected.offsets.push_back(static_cast<std::int32_t>(end));
+  expected.origins.assign(static_cast<std::size_t>(end), -1);
+  auto arrival = arrivals.begin();
+  for (int local = 0; local < local_experts; ++local) {
+    const auto offset = expected.offsets[static_cast<std::size_t>(local)];
+    for (int i = 0; i < expected.counts[static_cast<std::size_t>(local)]; ++i, ++arrival) {
+      expected.origins[static_cast<std::size_t>(offset) + i] = arrival->origin;
+    }
+  }
+  return expected;
+}
+
+std::int64_t least_recv_rows(const MoeAllToAllDesc& desc, std::span<const Routing> routings) {
+  const int ranks = static_cast<int>(routings.size());
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(desc.num_experts));
+  for (const Routing& routing : routings) {
+    for (const std::int32_t expert : routing.experts) {
+      if (expert >= 0) ++counts[static_cast<std::size_t>(expert)];
+    }
+  }
+  std::int64_t least = 1;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const int first = moe_first_expert(rank, ranks, desc.num_experts);
+    const int end = moe_first_expert(rank + 1, ranks, desc.num_experts);
+    std::int64_t rows = 0;
+    std::int64_t fullest = 0;
+    for (int expert = first; expert < end; ++expert) {
+      rows += align_up(counts[static_cast<std::size_t>(expert)], desc.row_alignment);
+      fullest = std::max(fullest, align_up(counts[static_cast<std::size_t>(expert)], desc.row_alignment));
+    }
+    least = std::max(least, desc.layout == MoeLayout::kMasked ? fullest * (end - first) : rows);
+  }
+  return least;
+}
+
+void expected_row(const MoeAllToAllDesc& desc, int ranks, std::span<const std::int32_t> experts, std::span<const float> weights,
+                  std::span<const std::uint16_t> x, std::span<const ExpertFunction> functions, std::span<double> expected,
+                  std::span<double> magnitude) {
+  // The sums over slots do not depend on the column: out = x * scale + shift, |terms| <= |x| * abs_scale + abs_shift.
+  double scale = 0, shift = 0, abs_scale = 0, abs_shift = 0, weight_sum = 0;
+  unsigned owners = 0;
+  for (std::size_t slot = 0; slot < experts.size(); ++slot) {
+    if (experts[slot] < 0) continue;
+    const ExpertFunction& function = functions[static_cast<std::size_t>(experts[slot])];
+    const double weight = weights[slot];
+    scale += weight * function.scale;
+    shift += weight * function.shift;
+    abs_scale += std::abs(weight * function.scale);
+    abs_shift += std::abs(weight * function.shift);
+    weight_sum += std::abs(weight);
+    owners |= 1u << moe_rank_of(experts[slot], ranks, desc.num_experts);
+  }
+  // Below the smallest normal number a rounding errs by up to eps times that number, however small the value: once per expert
+  // output (times its weight), once per owner, once at the end.
+  const double tiny = desc.dtype == DType::kF16 ? 0x1p-14 : 0x1p-126;
+  const double floor = owners == 0 ? 0 : tiny * (weight_sum + std::popcount(owners) + 1);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double value = desc.dtype == DType::kF16 ? float_from(Half{x[i]}) : float_from(Bf16{x[i]});
+    expected[i] = value * scale + shift;
+    magnitude[i] = std::abs(value) * abs_scale + abs_shift + floor;
+  }
+}
+
+}  // namespace farwarp::moe

@@ -1,0 +1,55 @@
+// The oracle of the MoE all-to-all: what dispatch must deliver, to the bit, and what combine must come near, in float64.
+// Written from the definitions in plan.h and moe_a2a.h alone; shares no code with the kernels.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "farwarp/base/half.h"
+#include "farwarp/base/status.h"
+#include "farwarp/ops/moe_a2a/plan.h"
+
+namespace farwarp::moe {
+
+/// Where one rank's tokens go.
+struct Routing {
+  int tokens = 0;
+  std::vector<std::int32_t> experts;  ///< [tokens, k]; -1: masked
+  std::vector<float> weights;         ///< [tokens, k]
+};
+
+/// What MoeReceived must hold on one rank.
+struct ExpectedDispatch {
+  std::vector<std::int32_t> counts;   ///< [local experts]
+  std::vector<std::int32_t> offsets;  ///< [local experts + 1]
+  std::vector<std::int64_t> origins;  ///< [offsets.back()]: source rank << 48 | token << 16 | k-slot, -1 for padding
+};
+
+constexpr std::int64_t moe_origin(int source, int token, int slot) {
+  return static_cast<std::int64_t>(source) << 48 | static_cast<std::int64_t>(token) << 16 | slot;
+}
+
+/// `routings`: of all ranks. `recv_rows` matters to MoeLayout::kMasked only, and is at least least_recv_rows().
+ExpectedDispatch expected_dispatch(const MoeAllToAllDesc& desc, std::int64_t recv_rows, int rank, std::span<const Routing> routings);
+
+/// The least recv_rows with which every rank can receive these tokens.
+std::int64_t least_recv_rows(const MoeAllToAllDesc& desc, std::span<const Routing> routings);
+
+/// What an expert computes: y = x * scale + shift.
+struct ExpertFunction {
+  float scale = 1;
+  float shift = 0;
+};
+
+/// One row of combine's output: expected[i] = sum over the k-slots of weight * (x[i] * scale + shift), nothing rounded, and
+/// magnitude[i], the sum of its terms' absolute values plus what keeps rounding errors of tiny values from being called
+/// large. `functions`: of all experts.
+void expected_row(const MoeAllToAllDesc& desc, int ranks, std::span<const std::int32_t> experts, std::span<const float> weights,
+                  std::span<const std::uint16_t> x, std::span<const ExpertFunction> functions, std::span<double> expected,
+                  std::span<double> magnitude);
+
+/// How often a term is rounded to the dtype: as an expert's output, as part of its owner's sum, as part of the result.
+inline constexpr int kRoundings = 3;
+
+}  // namespace farwarp::moe

@@ -1,0 +1,96 @@
+#include "farwarp/ops/moe_a2a/reference.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace farwarp::moe {
+namespace {
+
+MoeAllToAllDesc small_desc() {
+  MoeAllToAllDesc desc;
+  desc.num_experts = 4;
+  desc.experts_per_token = 2;
+  desc.hidden = 8;
+  desc.max_tokens = 4;
+  desc.dtype = DType::kF16;
+  return desc;
+}
+
+// Two ranks with experts {0, 1} and {2, 3}.
+std::vector<Routing> small_routings() {
+  return {{2, {1, 2, 1, -1}, {0.5f, 0.25f, 1.0f, 9.0f}}, {1, {0, 1}, {1.0f, 2.0f}}};
+}
+
+TEST(Reference, RowsAreOrderedByExpertSourceTokenSlot) {
+  const auto expected = expected_dispatch(small_desc(), 0, 0, small_routings());
+  EXPECT_EQ(expected.counts, (std::vector<std::int32_t>{1, 3}));
+  EXPECT_EQ(expected.offsets, (std::vector<std::int32_t>{0, 1, 4}));
+  EXPECT_EQ(expected.origins, (std::vector<std::int64_t>{moe_origin(1, 0, 0), moe_origin(0, 0, 0), moe_origin(0, 1, 0), moe_origin(1, 0, 1)}));
+  const auto other = expected_dispatch(small_desc(), 0, 1, small_routings());
+  EXPECT_EQ(other.counts, (std::vector<std::int32_t>{1, 0}));
+  EXPECT_EQ(other.origins, (std::vector<std::int64_t>{moe_origin(0, 0, 1)}));
+}
+
+TEST(Reference, ExpertsStartAtAlignedRowsAndPaddingHasNoOrigin) {
+  MoeAllToAllDesc desc = small_desc();
+  desc.row_alignment = 4;
+  const auto expected = expected_dispatch(desc, 0, 0, small_routings());
+  EXPECT_EQ(expected.offsets, (std::vector<std::int32_t>{0, 4, 8}));
+  EXPECT_EQ(expected.origins[0], moe_origin(1, 0, 0));
+  EXPECT_EQ(expected.origins[1], -1);
+  EXPECT_EQ(expected.origins[4], moe_origin(0, 0, 0));
+  EXPECT_EQ(expected.origins[7], -1);
+  EXPECT_EQ(least_recv_rows(desc, small_routings()), 8);
+}
+
+TEST(Reference, MaskedLayoutGivesEveryExpertTheSameRoom) {
+  MoeAllToAllDesc desc = small_desc();
+  desc.layout = MoeLayout::kMasked;
+  EXPECT_EQ(least_recv_rows(desc, small_routings()), 6);
+  const auto expected = expected_dispatch(desc, 10, 0, small_routings());
+  EXPECT_EQ(expected.offsets, (std::vector<std::int32_t>{0, 5, 10}));
+  EXPECT_EQ(expected.origins[1], -1);
+  EXPECT_EQ(expected.origins[5], moe_origin(0, 0, 0));
+}
+
+TEST(Reference, UnevenExpertsFollowTheDefinitionOfOwners) {
+  MoeAllToAllDesc desc = small_desc();
+  desc.num_experts = 7;
+  desc.experts_per_token = 1;
+  std::vector<Routing> routings(3);
+  routings[1] = {7, {0, 1, 2, 3, 4, 5, 6}, std::vector<float>(7, 1.0f)};
+  std::vector<int> owners(7, -1);
+  for (int rank = 0; rank < 3; ++rank) {
+    const auto expected = expected_dispatch(desc, 0, rank, routings);
+    for (const std::int64_t origin : expected.origins) owners[static_cast<std::size_t>(origin >> 16 & 0xffff)] = rank;
+  }
+  for (int expert = 0; expert < 7; ++expert) EXPECT_EQ(owners[static_cast<std::size_t>(expert)], expert * 3 / 7) << expert;
+}
+
+TEST(Reference, RowIsTheWeightedSumOfExpertOutputs) {
+  const std::vector<ExpertFunction> functions = {{1, 0}, {2, 1}, {3, -2}, {4, 0}};
+  const std::vector<std::int32_t> experts = {1, 2};
+  const std::vector<float> weights = {0.5f, -0.25f};
+  const std::vector<std::uint16_t> x = {half_from(1.0f).bits, half_from(-2.0f).bits};
+  std::vector<double> expected(2), magnitude(2);
+  expected_row(small_desc(), 2, experts, weights, x, functions, expected, magnitude);
+  EXPECT_DOUBLE_EQ(expected[0], 0.5 * 3 - 0.25 * 1);
+  EXPECT_DOUBLE_EQ(expected[1], 0.5 * -3 - 0.25 * -8);
+  EXPECT_NEAR(magnitude[0], 0.5 * 3 + 0.25 * 5, 1e-3);
+  EXPECT_GT(magnitude[0], 0.5 * 3 + 0.25 * 5);
+}
+
+TEST(Reference, MaskedTokenIsZeroWithoutTolerance) {
+  const std::vector<ExpertFunction> functions(4, {2, 1});
+  const std::vector<std::int32_t> experts = {-1, -1};
+  const std::vector<float> weights = {1, 1};
+  const std::vector<std::uint16_t> x = {half_from(1.0f).bits};
+  std::vector<double> expected(1, 7), magnitude(1, 7);
+  expected_row(small_desc(), 2, experts, weights, x, functions, expected, magnitude);
+  EXPECT_EQ(expected[0], 0);
+  EXPECT_EQ(magnitude[0], 0);
+}
+
+}  // namespace
+}  // namespace farwarp::moe
