@@ -12,7 +12,7 @@ CLEAN = {
     "base/status.h": "#pragma once\n",
     "base/attributes.h": "#if defined(FARWARP_TARGET_CUDA)\n#endif\n",
     "substrate/device.h": '#include "farwarp/base/attributes.h"\n#include "farwarp/substrate/cuda/ids.h"\n',
-    "substrate/cuda/ids.h": "extern __shared__ int words[];\n",
+    "substrate/cuda/ids.h": '#include "farwarp/substrate/device.h"\nextern __shared__ int words[];\n',
     "substrate/emu/machine.h": '#include "farwarp/base/status.h"\n',
     "runtime/device.h": '#include "farwarp/base/status.h"\n',
     "runtime/emu_device.cc": '#include "farwarp/substrate/emu/machine.h"\n',
