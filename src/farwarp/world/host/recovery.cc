@@ -1,0 +1,83 @@
+// Failures: what kernels reported, the abort from the host, and recover(). world/README.md has the argument for its order.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "farwarp/world/host/world_state.h"
+
+namespace farwarp {
+namespace {
+
+/// Waits for all streams within one deadline.
+Status drain(Device& device, const std::vector<Stream>& streams, std::chrono::nanoseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    const auto left = std::max(std::chrono::nanoseconds(0), std::chrono::nanoseconds(deadline - std::chrono::steady_clock::now()));
+    Status drained = device.synchronize(streams[i], static_cast<std::uint64_t>(left.count()));
+    if (!drained.ok()) return {drained.code(), fmt::format("stream {} of {} cannot drain: {}", i + 1, streams.size(), drained.message())};
+  }
+  return {};
+}
+
+}  // namespace
+
+Status World::status() const {
+  const State& state = *state_;
+  if (state.lost.load(std::memory_order_acquire)) return state.lost_status;
+  if (state.ledger->clean()) return {};
+  return state.ledger->first_failure([&](std::uint32_t slot, std::uint32_t site) { return state.names(slot, site); });
+}
+
+std::vector<WaitRecord> World::ledger() const {
+  const State& state = *state_;
+  return state.ledger->records([&](std::uint32_t slot, std::uint32_t site) { return state.names(slot, site); });
+}
+
+void World::abort() {
+  State& state = *state_;
+  state.ledger->note_abort(rank());
+  const std::uint32_t raised_by = static_cast<std::uint32_t>(rank()) + 1;
+  for (int peer = 0; peer < size(); ++peer) {
+    auto* control = reinterpret_cast<WorldControl*>(state.heap->base(peer));
+    // Nothing is left to tell if this fails: the peers' own deadlines end their waits.
+    (void)state.device->copy_in(&control->abort, &raised_by, sizeof(raised_by), *state.stream);
+  }
+  (void)state.synchronize();
+}
+
+Status World::recover(const std::vector<Stream>& streams) {
+  State& state = *state_;
+  if (state.lost.load(std::memory_order_acquire)) return state.lost_status;
+
+  // A rank that does not come, within its own drain and a host deadline on top, is as lost as a dead one.
+  const auto lost_unless_ok = [&](const Status& status) {
+    if (status.ok() || status.code() == StatusCode::kMismatch) return status;
+    return state.lose(fmt::format("recover: {}", status.message()));
+  };
+  const Status drained = drain(*state.device, streams, state.host_timeout);
+  if (Status same = lost_unless_ok(state.collectives.agree("recover", state.host_timeout)); !same.ok()) return same;
+  if (Status all = lost_unless_ok(state.collectives.all_ok(drained)); !all.ok()) return all;
+
+  // From here on no kernel of any rank runs, so nobody raises the abort again or advances an epoch.
+  auto highest = state.agree_highest_epoch();
+  if (!highest.ok()) return lost_unless_ok(highest.status());
+  const std::uint32_t epoch = fresh_epoch(*highest);
+  state.highest_epoch = epoch;
+  state.ledger->clear();
+  // And nobody launches before all have cleared.
+  return lost_unless_ok(state.collectives.all_ok(state.reset_control(epoch)));
+}
+
+/// Abort and ledger claims cleared, every open operator idle at `epoch`.
+Status World::State::reset_control(std::uint32_t epoch) {
+  const std::uint32_t zero = 0;
+  if (Status cleared = device->copy_in(&control()->abort, &zero, sizeof(zero), *stream); !cleared.ok()) return cleared;
+  if (Status cleared = device->copy_in(&control()->ledger_claims, &zero, sizeof(zero), *stream); !cleared.ok()) return cleared;
+  for (int slot = 0; slot < kMaxOperators; ++slot) {
+    if (!operators[slot]) continue;
+    if (Status written = write_cells(slot, epoch); !written.ok()) return written;
+  }
+  return synchronize();
+}
+
+}  // namespace farwarp

@@ -1,0 +1,167 @@
+#include "farwarp/world/host/world.h"
+
+#include <fmt/format.h>
+
+#include "farwarp/world/host/split_bootstrap.h"
+#include "farwarp/world/host/testing.h"
+#include "farwarp/world/host/world_state.h"
+
+namespace farwarp {
+namespace {
+
+// On the emulator a kernel takes thousands of times its virtual time, and the ranks that are done wait for the others in
+// host calls, whose clock is the host's.
+constexpr int kEmulatedHostPatience = 6;
+
+std::atomic<std::uint32_t> next_world = 1;
+std::atomic<std::uint32_t> first_epoch = fresh_epoch(0);
+
+Status check_options(const WorldOptions& options) {
+  constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24);
+  if (options.deadline < std::chrono::milliseconds(1) || options.deadline > kLongest) {
+    return invalid_argument(fmt::format("WorldOptions::deadline is {} ms; allowed: 1 to {} ms", options.deadline.count(), kLongest.count()));
+  }
+  return {};
+}
+
+}  // namespace
+
+void testing::set_first_epoch(std::uint32_t epoch) { first_epoch = epoch; }
+
+// ---- creation ------------------------------------------------------------------------------------------------------------
+
+Result<World> World::create(std::shared_ptr<Bootstrap> bootstrap, const WorldOptions& options) {
+  return State::create(std::move(bootstrap), options, nullptr);
+}
+
+Result<World> World::State::create(std::shared_ptr<Bootstrap> bootstrap, const WorldOptions& options, std::shared_ptr<Device> device) {
+  if (!bootstrap) return invalid_argument("bootstrap is null");
+  if (bootstrap->size() < 1 || bootstrap->size() > kMaxRanks) {
+    return invalid_argument(fmt::format("the bootstrap has {} ranks; allowed: 1 to {}", bootstrap->size(), kMaxRanks));
+  }
+  auto state = std::make_unique<State>();
+  state->bootstrap = std::move(bootstrap);
+  state->options = options;
+  state->device = std::move(device);
+  state->host_timeout = options.deadline * (is_emulated(options.target) ? kEmulatedHostPatience : 1);
+  state->collectives = Collectives(state->bootstrap, state->host_timeout);
+  state->highest_epoch = first_epoch - 2;
+
+  if (Status numbered = state->collectives.number_world(next_world++); !numbered.ok()) return numbered;
+  const std::string call = fmt::format("World::create(target {}, deadline {} ms, heap of {} bytes, first epoch {})", name_of(options.target),
+                                       options.deadline.count(), options.heap_bytes, fresh_epoch(state->highest_epoch));
+  if (Status same = state->collectives.agree(call); !same.ok()) return same;
+  if (Status valid = check_options(options); !valid.ok()) return valid;  // the same on all ranks, as the options are
+  if (Status opened = state->collectives.all_ok(state->open_local_resources()); !opened.ok()) return opened;
+
+  auto heap = HeapMemory::create(state->device, *state->bootstrap, state->collectives, kControlBytes + options.heap_bytes, state->host_timeout);
+  if (!heap.ok()) return heap.status();
+  state->heap = std::move(*heap);
+  state->offsets = OffsetAllocator(kControlBytes + options.heap_bytes);
+  state->offsets.reserve_front(kControlBytes);
+  state->view.rank = state->bootstrap->rank();
+  state->view.size = state->bootstrap->size();
+  for (int rank = 0; rank < state->view.size; ++rank) state->view.heap[rank] = state->heap->base(rank);
+  state->view.ledger = state->ledger->device_address();
+
+  // No rank leaves before every control block is in order: the first kernel of a peer may write to it.
+  if (Status written = state->collectives.all_ok(state->write_control()); !written.ok()) return written;
+  return World(std::move(state));
+}
+
+Status World::State::open_local_resources() {
+  if (!device) {
+    auto opened = Device::open(options.target, options.device >= 0 ? options.device : bootstrap->rank());
+    if (!opened.ok()) return opened.status();
+    device = *opened;
+  }
+  auto created = device->create_stream();
+  if (!created.ok()) return created.status();
+  stream = *created;
+  auto memory = HostLedger::create(device);
+  if (!memory.ok()) return memory.status();
+  ledger = std::move(*memory);
+  return {};
+}
+
+Status World::State::write_control() {
+  if (Status zeroed = device->fill(control(), 0, kControlBytes, *stream); !zeroed.ok()) return zeroed;
+  const auto deadline_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(options.deadline).count());
+  if (Status copied = device->copy_in(&control()->deadline_ns, &deadline_ns, sizeof(deadline_ns), *stream); !copied.ok()) return copied;
+  return synchronize();
+}
+
+World::State::~State() {
+  if (stream) device->destroy_stream(*stream);
+}
+
+World::World(std::unique_ptr<State> state) : state_(std::move(state)) {}
+World::World(World&&) noexcept = default;
+World& World::operator=(World&&) noexcept = default;
+World::~World() = default;
+
+int World::rank() const { return state_->view.rank; }
+int World::size() const { return state_->view.size; }
+Device& World::device() { return *state_->device; }
+Bootstrap& World::bootstrap() { return *state_->bootstrap; }
+const WorldOptions& World::options() const { return state_->options; }
+const WorldView& World::view() const { return state_->view; }
+
+// ---- collective calls ------------------------------------------------------------------------------------------------------
+
+Status World::State::enter(const std::string& call) {
+  if (lost.load(std::memory_order_acquire)) return lost_status;
+  return settle(collectives.agree(call));
+}
+
+Status World::State::settle(Status status) { return status.code() == StatusCode::kPeerLost ? lose(status.message()) : status; }
+
+Status World::State::lose(const std::string& why) {
+  if (!lost.load(std::memory_order_acquire)) {
+    lost_status = {StatusCode::kPeerLost, why};
+    lost.store(true, std::memory_order_release);
+  }
+  return lost_status;
+}
+
+// ---- symmetric heap --------------------------------------------------------------------------------------------------------
+
+Result<SymmetricBuffer> World::allocate(std::size_t bytes, std::size_t alignment) {
+  State& state = *state_;
+  if (Status entered = state.enter(fmt::format("allocate({} bytes, alignment {})", bytes, alignment)); !entered.ok()) return entered;
+  auto offset = state.offsets.allocate(bytes, alignment);  // the same on all ranks, failures included
+  if (!offset.ok()) return offset.status();
+  const SymmetricBuffer buffer{*offset, bytes, state.heap->base(rank()) + *offset};
+  Status zeroed = state.device->fill(buffer.local, 0, bytes, *state.stream);
+  if (zeroed.ok()) zeroed = state.synchronize();
+  // Nobody leaves before everybody's memory is zeroed: a peer's kernel may write to it from then on.
+  if (Status all = state.settle(state.collectives.all_ok(zeroed)); !all.ok()) {
+    (void)state.offsets.free(buffer.offset, buffer.bytes);
+    return all;
+  }
+  return buffer;
+}
+
+Status World::free(const SymmetricBuffer& buffer) {
+  State& state = *state_;
+  if (Status entered = state.enter(fmt::format("free({} bytes at offset {})", buffer.bytes, buffer.offset)); !entered.ok()) return entered;
+  if (buffer.offset < kControlBytes) {
+    return invalid_argument(fmt::format("buffer has offset {}; allowed: a buffer that allocate returned", buffer.offset));
+  }
+  return state.offsets.free(buffer.offset, buffer.bytes);
+}
+
+// ---- subgroups -------------------------------------------------------------------------------------------------------------
+
+Result<World> World::split(int colour, std::size_t heap_bytes) {
+  State& state = *state_;
+  if (Status entered = state.enter("split"); !entered.ok()) return entered;
+  auto group = split_bootstrap(*state.bootstrap, colour, state.host_timeout);
+  if (!group.ok()) return state.settle(group.status());
+  WorldOptions options = state.options;
+  options.device = state.device->ordinal();
+  options.heap_bytes = heap_bytes;
+  return State::create(*group, options, state.device);
+}
+
+}  // namespace farwarp
