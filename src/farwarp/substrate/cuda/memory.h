@@ -1,0 +1,280 @@
+// Memory accesses: each is one PTX instruction.
+//
+// All accesses are volatile asm, so the compiler keeps their program order among themselves; those that order other accesses
+// also clobber "memory". ptxas schedules weak accesses as freely as it would the compiler's own.
+#pragma once
+
+#include "farwarp/substrate/bits.h"
+#include "farwarp/substrate/device.h"
+
+namespace farwarp::FARWARP_TARGET {
+
+namespace ptx {
+
+/// The register an access of some size moves: PTX extends 8- and 16-bit loads into a 32-bit register.
+template <class Bits>
+using Register = std::conditional_t<(sizeof(Bits) < 4), std::uint32_t, Bits>;
+
+/// State-space addresses: a kernel has 64-bit ones for global memory, 32-bit ones for shared memory. Both are free.
+FARWARP_DEVICE std::uint64_t global_address(const volatile void* pointer) {
+  return __cvta_generic_to_global(const_cast<const void*>(pointer));
+}
+FARWARP_DEVICE std::uint32_t shared_address(const volatile void* pointer) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(const_cast<const void*>(pointer)));
+}
+
+// The local macros below stand for the sizes, orders and scopes that PTX spells as parts of an instruction's name.
+
+#define FARWARP_PTX_LOAD(name, instruction, Address, constraint)                                                       \
+  template <class Bits>                                                                                                \
+  FARWARP_DEVICE Bits name(Address address) {                                                                          \
+    Register<Bits> value;                                                                                              \
+    if constexpr (sizeof(Bits) == 1) asm volatile(instruction ".u8 %0, [%1];" : "=r"(value) : constraint(address));    \
+    if constexpr (sizeof(Bits) == 2) asm volatile(instruction ".u16 %0, [%1];" : "=r"(value) : constraint(address));   \
+    if constexpr (sizeof(Bits) == 4) asm volatile(instruction ".b32 %0, [%1];" : "=r"(value) : constraint(address));   \
+    if constexpr (sizeof(Bits) == 8) asm volatile(instruction ".b64 %0, [%1];" : "=l"(value) : constraint(address));   \
+    if constexpr (sizeof(Bits) == 16)                                                                                  \
+      asm volatile(instruction ".v2.b64 {%0, %1}, [%2];" : "=l"(value.lo), "=l"(value.hi) : constraint(address));      \
+    if constexpr (sizeof(Bits) == 16) return value;                                                                    \
+    else return static_cast<Bits>(value);                                                                              \
+  }
+
+#define FARWARP_PTX_STORE(name, instruction, Address, constraint)                                                      \
+  template <class Bits>                                                                                                \
+  FARWARP_DEVICE void name(Address address, Register<Bits> value) {                                                    \
+    if constexpr (sizeof(Bits) == 1) asm volatile(instruction ".u8 [%0], %1;" ::constraint(address), "r"(value));      \
+    if constexpr (sizeof(Bits) == 2) asm volatile(instruction ".u16 [%0], %1;" ::constraint(address), "r"(value));     \
+    if constexpr (sizeof(Bits) == 4) asm volatile(instruction ".b32 [%0], %1;" ::constraint(address), "r"(value));     \
+    if constexpr (sizeof(Bits) == 8) asm volatile(instruction ".b64 [%0], %1;" ::constraint(address), "l"(value));     \
+    if constexpr (sizeof(Bits) == 16)                                                                                  \
+      asm volatile(instruction ".v2.b64 [%0], {%1, %2};" ::constraint(address), "l"(value.lo), "l"(value.hi));         \
+  }
+
+// Hints. streaming: loads take no L1 line, stores are evicted from L2 first. keep: L1 evicts the line last.
+FARWARP_PTX_LOAD(load_normal, "ld.weak.global", std::uint64_t, "l")
+FARWARP_PTX_LOAD(load_streaming, "ld.weak.global.L1::no_allocate", std::uint64_t, "l")
+FARWARP_PTX_LOAD(load_keep, "ld.weak.global.L1::evict_last", std::uint64_t, "l")
+FARWARP_PTX_LOAD(load_shared, "ld.weak.shared", std::uint32_t, "r")
+FARWARP_PTX_STORE(store_normal, "st.weak.global", std::uint64_t, "l")
+FARWARP_PTX_STORE(store_streaming, "st.global.cs", std::uint64_t, "l")
+FARWARP_PTX_STORE(store_keep, "st.weak.global.L1::evict_last", std::uint64_t, "l")
+FARWARP_PTX_STORE(store_shared, "st.weak.shared", std::uint32_t, "r")
+
+#undef FARWARP_PTX_LOAD
+#undef FARWARP_PTX_STORE
+
+/// The atomics of one order and scope. PTX spells orders as Order does.
+template <Order order, Scope scope>
+struct Atomic;
+
+#define FARWARP_PTX_ATOMIC(order, scope, ptx_scope)                                                                    \
+  template <>                                                                                                          \
+  struct Atomic<Order::order, Scope::scope> {                                                                          \
+    template <class Bits>                                                                                              \
+    static FARWARP_DEVICE Bits load(std::uint64_t address) {                                                           \
+      Bits value;                                                                                                      \
+      if constexpr (sizeof(Bits) == 4)                                                                                 \
+        asm volatile("ld." #order ptx_scope ".global.b32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");          \
+      else                                                                                                             \
+        asm volatile("ld." #order ptx_scope ".global.b64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");          \
+      return value;                                                                                                    \
+    }                                                                                                                  \
+    template <class Bits>                                                                                              \
+    static FARWARP_DEVICE void store(std::uint64_t address, Bits value) {                                              \
+      if constexpr (sizeof(Bits) == 4)                                                                                 \
+        asm volatile("st." #order ptx_scope ".global.b32 [%0], %1;" ::"l"(address), "r"(value) : "memory");            \
+      else                                                                                                             \
+        asm volatile("st." #order ptx_scope ".global.b64 [%0], %1;" ::"l"(address), "l"(value) : "memory");            \
+    }                                                                                                                  \
+    template <class Bits>                                                                                              \
+    static FARWARP_DEVICE Bits add(std::uint64_t address, Bits value) {                                                \
+      Bits old;                                                                                                        \
+      if constexpr (sizeof(Bits) == 4)                                                                                 \
+        asm volatile("atom." #order ptx_scope ".global.add.u32 %0, [%1], %2;"                                          \
+                     : "=r"(old) : "l"(address), "r"(value) : "memory");                                               \
+      else                                                                                                             \
+        asm volatile("atom." #order ptx_scope ".global.add.u64 %0, [%1], %2;"                                          \
+                     : "=l"(old) : "l"(address), "l"(value) : "memory");                                               \
+      return old;                                                                                                      \
+    }                                                                                                                  \
+    template <class Bits>                                                                                              \
+    static FARWARP_DEVICE Bits exchange(std::uint64_t address, Bits value) {                                           \
+      Bits old;                                                                                                        \
+      if constexpr (sizeof(Bits) == 4)                                                                                 \
+        asm volatile("atom." #order ptx_scope ".global.exch.b32 %0, [%1], %2;"                                         \
+                     : "=r"(old) : "l"(address), "r"(value) : "memory");                                               \
+      else                                                                                                             \
+        asm volatile("atom." #order ptx_scope ".global.exch.b64 %0, [%1], %2;"                                         \
+                     : "=l"(old) : "l"(address), "l"(value) : "memory");                                               \
+      return old;                                                                                                      \
+    }                                                                                                                  \
+    template <class Bits>                                                                                              \
+    static FARWARP_DEVICE Bits compare_exchange(std::uint64_t address, Bits expected, Bits desired) {                  \
+      Bits old;                                                                                                        \
+      if constexpr (sizeof(Bits) == 4)                                                                                 \
+        asm volatile("atom." #order ptx_scope ".global.cas.b32 %0, [%1], %2, %3;"                                      \
+                     : "=r"(old) : "l"(address), "r"(expected), "r"(desired) : "memory");                              \
+      else                                                                                                             \
+        asm volatile("atom." #order ptx_scope ".global.cas.b64 %0, [%1], %2, %3;"                                      \
+                     : "=l"(old) : "l"(address), "l"(expected), "l"(desired) : "memory");                              \
+      return old;                                                                                                      \
+    }                                                                                                                  \
+  };
+
+FARWARP_PTX_ATOMIC(relaxed, block, ".cta")
+FARWARP_PTX_ATOMIC(relaxed, device, ".gpu")
+FARWARP_PTX_ATOMIC(relaxed, system, ".sys")
+FARWARP_PTX_ATOMIC(acquire, block, ".cta")
+FARWARP_PTX_ATOMIC(acquire, device, ".gpu")
+FARWARP_PTX_ATOMIC(acquire, system, ".sys")
+FARWARP_PTX_ATOMIC(release, block, ".cta")
+FARWARP_PTX_ATOMIC(release, device, ".gpu")
+FARWARP_PTX_ATOMIC(release, system, ".sys")
+FARWARP_PTX_ATOMIC(acq_rel, block, ".cta")
+FARWARP_PTX_ATOMIC(acq_rel, device, ".gpu")
+FARWARP_PTX_ATOMIC(acq_rel, system, ".sys")
+
+#undef FARWARP_PTX_ATOMIC
+
+template <class Bits, Cache cache>
+FARWARP_DEVICE Bits load_global(std::uint64_t address) {
+  if constexpr (cache == Cache::streaming) return load_streaming<Bits>(address);
+  else if constexpr (cache == Cache::keep) return load_keep<Bits>(address);
+  else return load_normal<Bits>(address);
+}
+
+template <class Bits, Cache cache>
+FARWARP_DEVICE void store_global(std::uint64_t address, Bits value) {
+  if constexpr (cache == Cache::streaming) store_streaming<Bits>(address, value);
+  else if constexpr (cache == Cache::keep) store_keep<Bits>(address, value);
+  else store_normal<Bits>(address, value);
+}
+
+}  // namespace ptx
+
+// ---- weak ----------------------------------------------------------------------------------------------------------
+
+template <Cache cache, class T>
+FARWARP_DEVICE std::remove_const_t<T> load(Global<T> address) {
+  static_assert(Movable<T>);
+  return std::bit_cast<std::remove_const_t<T>>(ptx::load_global<BitsOf<T>, cache>(ptx::global_address(address.raw)));
+}
+template <Cache cache, class T>
+FARWARP_DEVICE std::remove_const_t<T> load(Peer<T> address) {
+  static_assert(Movable<T>);
+  return std::bit_cast<std::remove_const_t<T>>(ptx::load_global<BitsOf<T>, cache>(ptx::global_address(address.raw)));
+}
+template <class T>
+FARWARP_DEVICE std::remove_const_t<T> load(Shared<T> address) {
+  static_assert(Movable<T>);
+  return std::bit_cast<std::remove_const_t<T>>(ptx::load_shared<BitsOf<T>>(ptx::shared_address(address.raw)));
+}
+
+template <Cache cache, class T>
+FARWARP_DEVICE void store(Global<T> address, std::type_identity_t<T> value) {
+  static_assert(Movable<T>);
+  ptx::store_global<BitsOf<T>, cache>(ptx::global_address(address.raw), bits_of(value));
+}
+template <Cache cache, class T>
+FARWARP_DEVICE void store(Peer<T> address, std::type_identity_t<T> value) {
+  static_assert(Movable<T>);
+  ptx::store_global<BitsOf<T>, cache>(ptx::global_address(address.raw), bits_of(value));
+}
+template <class T>
+FARWARP_DEVICE void store(Shared<T> address, std::type_identity_t<T> value) {
+  static_assert(Movable<T>);
+  ptx::store_shared<BitsOf<T>>(ptx::shared_address(address.raw), bits_of(value));
+}
+
+// ---- atomic --------------------------------------------------------------------------------------------------------
+
+template <Order order, Scope scope, class T>
+FARWARP_DEVICE std::remove_const_t<T> load(Global<T> address) {
+  static_assert(Word<T> && (order == Order::relaxed || order == Order::acquire));
+  const auto bits = ptx::Atomic<order, scope>::template load<BitsOf<T>>(ptx::global_address(address.raw));
+  return std::bit_cast<std::remove_const_t<T>>(bits);
+}
+template <Order order, Scope scope, class T>
+FARWARP_DEVICE void store(Global<T> address, std::type_identity_t<T> value) {
+  static_assert(Word<T> && (order == Order::relaxed || order == Order::release));
+  ptx::Atomic<order, scope>::store(ptx::global_address(address.raw), bits_of(value));
+}
+template <Order order, Scope scope, class T>
+FARWARP_DEVICE T fetch_add(Global<T> address, std::type_identity_t<T> value) {
+  static_assert(Word<T> && std::is_integral_v<T>);
+  return static_cast<T>(ptx::Atomic<order, scope>::add(ptx::global_address(address.raw), bits_of(value)));
+}
+template <Order order, Scope scope, class T>
+FARWARP_DEVICE T exchange(Global<T> address, std::type_identity_t<T> value) {
+  static_assert(Word<T>);
+  return std::bit_cast<T>(ptx::Atomic<order, scope>::exchange(ptx::global_address(address.raw), bits_of(value)));
+}
+template <Order order, Scope scope, class T>
+FARWARP_DEVICE T compare_exchange(Global<T> address, std::type_identity_t<T> expected, std::type_identity_t<T> desired) {
+  static_assert(Word<T>);
+  return std::bit_cast<T>(ptx::Atomic<order, scope>::compare_exchange(ptx::global_address(address.raw), bits_of(expected),
+                                                                      bits_of(desired)));
+}
+
+FARWARP_DEVICE std::uint32_t fetch_add(Shared<std::uint32_t> address, std::uint32_t value) {
+  std::uint32_t old;
+  asm volatile("atom.relaxed.cta.shared::cta.add.u32 %0, [%1], %2;"
+               : "=r"(old) : "r"(ptx::shared_address(address.raw)), "r"(value) : "memory");
+  return old;
+}
+
+// ---- cells ---------------------------------------------------------------------------------------------------------
+
+template <Order order, class T>
+FARWARP_DEVICE T load(Global<SystemCell<T>> cell) {
+  return load<order, Scope::system>(Global<T>(&cell.raw->word));
+}
+template <Order order, class T>
+FARWARP_DEVICE T load(Peer<SystemCell<T>> cell) {
+  return load<order, Scope::system>(Global<T>(&cell.raw->word));
+}
+template <Order order, class T>
+FARWARP_DEVICE void store(Global<SystemCell<T>> cell, std::type_identity_t<T> value) {
+  store<order, Scope::system>(Global<T>(&cell.raw->word), value);
+}
+template <Order order, class T>
+FARWARP_DEVICE void store(Peer<SystemCell<T>> cell, std::type_identity_t<T> value) {
+  store<order, Scope::system>(Global<T>(&cell.raw->word), value);
+}
+template <Order order, class T>
+FARWARP_DEVICE T fetch_add(Peer<SystemCell<T>> cell, std::type_identity_t<T> value) {
+  return fetch_add<order, Scope::system>(Global<T>(&cell.raw->word), value);
+}
+
+// ---- packets -------------------------------------------------------------------------------------------------------
+// One 16-byte instruction. PTX treats the elements of a vector access as separate scalar accesses in no particular order,
+// so what is guaranteed is each half: that is why both carry the tag.
+
+FARWARP_DEVICE void store_packet(Peer<Packet> address, std::uint64_t data, std::uint32_t tag) {
+  const Packet packet = make_packet(data, tag);
+  asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};"
+               ::"l"(ptx::global_address(address.raw)), "l"(packet.lo), "l"(packet.hi) : "memory");
+}
+
+FARWARP_DEVICE Packet load_packet(Global<Packet> address) {
+  Packet packet;
+  asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];"
+               : "=l"(packet.lo), "=l"(packet.hi) : "l"(ptx::global_address(address.raw)) : "memory");
+  return packet;
+}
+
+// ---- fences --------------------------------------------------------------------------------------------------------
+
+template <Order order, Scope scope>
+FARWARP_DEVICE void fence() {
+  static_assert(order != Order::relaxed, "a relaxed fence orders nothing");
+  // sm_90 has no one-sided fence of these scopes.
+  if constexpr (scope == Scope::block) asm volatile("fence.acq_rel.cta;" ::: "memory");
+  if constexpr (scope == Scope::device) asm volatile("fence.acq_rel.gpu;" ::: "memory");
+  if constexpr (scope == Scope::system) asm volatile("fence.acq_rel.sys;" ::: "memory");
+}
+
+// A release is cumulative: it covers the writes of other threads that a barrier ordered before it.
+FARWARP_DEVICE void drain_stores() {}
+
+}  // namespace farwarp::FARWARP_TARGET

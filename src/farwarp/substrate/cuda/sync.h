@@ -1,0 +1,11 @@
+#pragma once
+
+#include "farwarp/substrate/device.h"
+
+namespace farwarp::FARWARP_TARGET {
+
+FARWARP_DEVICE void block_sync() { __syncthreads(); }
+FARWARP_DEVICE bool block_any(bool predicate) { return __syncthreads_or(predicate) != 0; }
+FARWARP_DEVICE void warp_sync() { __syncwarp(); }
+
+}  // namespace farwarp::FARWARP_TARGET

@@ -1,0 +1,16 @@
+// The cuda target: NVIDIA Hopper, sm_90a.
+#pragma once
+
+#include "farwarp/base/attributes.h"
+#include "farwarp/base/machine_shape.h"
+
+namespace farwarp::FARWARP_TARGET {
+
+struct Target {
+  static constexpr TargetKind kKind = TargetKind::kCuda;
+  static constexpr TargetTraits kTraits = traits_of(kKind);
+  static constexpr int kWarpSize = kTraits.warp_size;
+  static constexpr bool kHasBulkCopy = kTraits.bulk_copy;
+};
+
+}  // namespace farwarp::FARWARP_TARGET

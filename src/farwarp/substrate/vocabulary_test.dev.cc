@@ -1,0 +1,143 @@
+// Every primitive of device.h at least once, in one kernel. vocabulary_test.cc runs it on the emulator; that it compiles for the
+// GPU targets, and what their compilers make of it (tools/check_code_objects.py), is the rest of the test.
+#include "farwarp/substrate/vocabulary_test.h"
+
+#include "farwarp/substrate/device.h"
+
+namespace farwarp::FARWARP_TARGET {
+
+/// Copies the part of `from` that a T covers through every kind of plain access.
+template <class T>
+FARWARP_DEVICE void copy_as(std::byte* from, std::byte* to, Shared<std::byte> bounce) {
+  const Global<const T> source(reinterpret_cast<const T*>(from));
+  const Peer<T> destination(reinterpret_cast<T*>(to));
+  const Shared<T> through(reinterpret_cast<T*>(bounce.raw));
+  store(through, load(source));
+  warp_sync();
+  store(destination, load(through));
+  warp_sync();
+  store<Cache::streaming>(destination, load<Cache::streaming>(source));
+  store<Cache::keep>(Global<T>(destination.raw), load<Cache::keep>(Peer<const T>(source.raw)));
+}
+
+template <Order load_order, Order store_order, Scope scope, class T>
+FARWARP_DEVICE void use_atomics(Global<T> word) {
+  store<store_order, scope>(word, load<load_order, scope>(word) + 1);
+  const T before = fetch_add<load_order, scope>(word, T{2});
+  exchange<store_order, scope>(word, before);
+  compare_exchange<Order::acq_rel, scope>(word, before, before + 1);
+}
+
+template <Scope scope, class T>
+FARWARP_DEVICE void use_atomics_and_fences(Global<T> word) {
+  use_atomics<Order::relaxed, Order::relaxed, scope>(word);
+  use_atomics<Order::acquire, Order::release, scope>(word);
+  fence<Order::acquire, scope>();
+  fence<Order::release, scope>();
+  fence<Order::acq_rel, scope>();
+}
+
+template <class T>
+FARWARP_DEVICE void use_cells(T* word) {
+  const Global<SystemCell<T>> mine(reinterpret_cast<SystemCell<T>*>(word));
+  const Peer<SystemCell<T>> peer(mine.raw);
+  store<Order::relaxed>(mine, load<Order::relaxed>(peer) + 1);
+  drain_stores();
+  block_sync();
+  if (thread_index() == 0) store<Order::release>(peer, load<Order::acquire>(mine) + 1);
+  fetch_add<Order::relaxed>(peer, T{1});
+  fetch_add<Order::acq_rel>(peer, T{1});
+}
+
+/// Counts the block's threads in shared memory.
+FARWARP_DEVICE std::uint32_t count_threads(Shared<std::uint32_t> counter) {
+  block_sync();
+  if (thread_index() == 0) store(counter, 0u);
+  block_sync();
+  fetch_add(counter, 1u);
+  block_sync();
+  const std::uint32_t counted = load(counter);
+  block_sync();
+  return counted;
+}
+
+/// Copies `bytes` by bulk copies: from -> bounce -> to. A template, so that a target without them discards the body.
+template <class Machine>
+FARWARP_DEVICE void bulk_copy(Global<const std::byte> from, Peer<std::byte> to, Shared<std::byte> bounce, int bytes) {
+  if constexpr (Machine::kHasBulkCopy) {
+    const Shared<Mbarrier> barrier(reinterpret_cast<Mbarrier*>((bounce + bytes).raw));
+    proxy_fence();  // the bounce buffer was used by plain accesses
+    block_sync();
+    if (thread_index() != 0) return;
+    mbarrier_init(barrier, 1);
+    mbarrier_init_fence();
+    mbarrier_arrive_expect(barrier, bytes);
+    bulk_load(bounce, from, bytes, barrier);
+    const void* const addresses[] = {barrier.raw};
+    for (std::uint32_t tries = 0; !mbarrier_test(barrier, 0); ++tries) park(addresses, 1, nanoseconds() + 1'000'000, tries);
+    bulk_store(to, bounce, bytes);
+    bulk_commit();
+    bulk_wait_read();
+    bulk_wait_all();
+  }
+}
+
+FARWARP_KERNEL(vocabulary, VocabularyArgs, kVocabularyThreads) {
+  VocabularyBlock* const block = args.blocks + block_index();
+  const int thread = thread_index();
+  const Shared<std::byte> bounce = block_shared() + thread * 16;
+  const Global<std::uint64_t> results(block->results[thread]);
+  const auto report = [&](VocabularyResult which, std::uint64_t value) { store(results + which, value); };
+
+  copy_as<std::uint8_t>(block->source[thread], block->copies[thread], bounce);
+  copy_as<Half>(block->source[thread], block->copies[thread], bounce);
+  copy_as<float>(block->source[thread], block->copies[thread], bounce);
+  copy_as<double>(block->source[thread], block->copies[thread], bounce);
+  copy_as<Vec16>(block->source[thread], block->copies[thread], bounce);
+
+  const Global<std::uint64_t> wide(&block->words[0]);
+  const Global<std::uint32_t> narrow(reinterpret_cast<std::uint32_t*>(&block->words[1]));
+  use_atomics_and_fences<Scope::block>(wide);
+  use_atomics_and_fences<Scope::device>(wide);
+  use_atomics_and_fences<Scope::system>(wide);
+  use_atomics_and_fences<Scope::block>(narrow);
+  use_atomics_and_fences<Scope::device>(narrow);
+  use_atomics_and_fences<Scope::system>(narrow);
+  use_cells(&block->words[2]);
+  use_cells(reinterpret_cast<std::uint32_t*>(&block->words[3]));
+
+  Packet* const packet = reinterpret_cast<Packet*>(block->packets[thread]);
+  store_packet(Peer<Packet>(packet), 0x0123456789abcdefull, 7);
+  const Packet seen = load_packet(Global<Packet>(packet));
+  report(kPacketData, packet_has_tag(seen, 7) ? packet_data(seen) : 0);
+
+  const auto lane = static_cast<std::uint32_t>(lane_index());
+  const std::uint64_t same = match_any(lane % 4);
+  report(kEvenLanes, ballot(lane % 2 == 0));
+  report(kSameLanes, same);
+  report(kLanesBelow, lanes_below());
+  report(kBitCount, static_cast<std::uint64_t>(count_bits(same)));
+  report(kLowestBit, static_cast<std::uint64_t>(lowest_bit(same)));
+  report(kShuffled, shuffle(std::uint64_t{lane} << 32 | 5, Target::kWarpSize - 1));
+  report(kShuffledXor, shuffle_xor(std::uint64_t{lane} << 32 | 5, 1));
+  report(kShuffledNarrow, shuffle_xor(lane, 2) + shuffle(lane, 3));
+
+  const float third = static_cast<float>(thread + 1) / 3.0f;
+  const Half half = round_to<Half>(third);
+  const Bf16 bf16 = round_to<Bf16>(third);
+  report(kHalfBits, half.bits);
+  report(kBf16Bits, bf16.bits);
+  report(kFusedBits, std::bit_cast<std::uint32_t>(fused_multiply_add(to_float(half), third, to_float(bf16))));
+  report(kUnfusedBits, std::bit_cast<std::uint32_t>(add(multiply(to_float(half), third), to_float(bf16))));
+
+  report(kAnyThread, block_any(thread == num_threads() - 1));
+  report(kNoThread, block_any(thread == num_threads()));
+  report(kCounted, count_threads(Shared<std::uint32_t>(reinterpret_cast<std::uint32_t*>(block_shared().raw))));
+  report(kClocksRun, nanoseconds() > 0 && cycles() > 0 && multiprocessor() >= 0 && xcc() >= 0 && block_index() < num_blocks() &&
+                         warp_index() == thread / Target::kWarpSize);
+
+  bulk_copy<Target>(Global<const std::byte>(&block->source[0][0]), Peer<std::byte>(&block->bulk_copy[0][0]), block_shared(),
+                    kVocabularyThreads * 16);
+}
+
+}  // namespace farwarp::FARWARP_TARGET

@@ -1,0 +1,50 @@
+// What vocabulary_test.dev.cc and vocabulary_test.cc share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace farwarp {
+
+inline constexpr int kVocabularyThreads = 128;
+
+/// The values each thread reports, as 64-bit words.
+enum VocabularyResult : int {
+  kPacketData,
+  kEvenLanes,
+  kSameLanes,
+  kLanesBelow,
+  kBitCount,
+  kLowestBit,
+  kShuffled,
+  kShuffledXor,
+  kShuffledNarrow,
+  kHalfBits,
+  kBf16Bits,
+  kFusedBits,
+  kUnfusedBits,
+  kAnyThread,
+  kNoThread,
+  kCounted,
+  kClocksRun,
+  kVocabularyResults,
+};
+
+/// Memory of one block. `copies` receives `source` by plain accesses of every size, `bulk_copy` by bulk copies.
+struct VocabularyBlock {
+  alignas(16) std::byte source[kVocabularyThreads][16];
+  alignas(16) std::byte copies[kVocabularyThreads][16];
+  alignas(16) std::byte bulk_copy[kVocabularyThreads][16];
+  alignas(16) std::uint64_t packets[kVocabularyThreads][2];
+  alignas(16) std::uint64_t words[4];
+  std::uint64_t results[kVocabularyThreads][kVocabularyResults];
+};
+
+struct VocabularyArgs {
+  VocabularyBlock* blocks;
+};
+
+/// Shared memory of a block: a bounce buffer and one mbarrier.
+inline constexpr int kVocabularySharedBytes = kVocabularyThreads * 16 + 16;
+
+}  // namespace farwarp
