@@ -1,0 +1,115 @@
+#include "farwarp/vendor/kernel_info.h"
+
+#include <elf.h>
+
+#include <cstring>
+#include <span>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace farwarp {
+namespace {
+
+using Bytes = std::span<const std::byte>;
+
+struct Section {
+  std::string_view name;
+  std::uint32_t type;
+  Bytes bytes;
+};
+
+template <class T>
+bool read_at(Bytes image, std::size_t offset, T* value) {
+  if (offset > image.size() || image.size() - offset < sizeof(T)) return false;
+  std::memcpy(value, image.data() + offset, sizeof(T));
+  return true;
+}
+
+// All sections that have a name and bytes, or an empty list if the image is no 64-bit ELF file.
+std::vector<Section> sections_of(Bytes image) {
+  std::vector<Section> sections;
+  Elf64_Ehdr header;
+  if (!read_at(image, 0, &header) || std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return sections;
+  const auto header_at = [&](std::size_t index, Elf64_Shdr* section) {
+    return read_at(image, header.e_shoff + index * sizeof(Elf64_Shdr), section) &&
+           (section->sh_type == SHT_NOBITS ||
+            (section->sh_offset <= image.size() && section->sh_size <= image.size() - section->sh_offset));
+  };
+  Elf64_Shdr names;
+  if (!header_at(header.e_shstrndx, &names)) return sections;
+  const std::string_view name_table(reinterpret_cast<const char*>(image.data() + names.sh_offset), names.sh_size);
+  for (std::size_t index = 0; index < header.e_shnum; ++index) {
+    Elf64_Shdr section;
+    if (!header_at(index, &section) || section.sh_type == SHT_NOBITS || section.sh_name >= name_table.size()) continue;
+    const std::string_view rest = name_table.substr(section.sh_name);
+    sections.push_back({rest.substr(0, rest.find('\0')), section.sh_type, image.subspan(section.sh_offset, section.sh_size)});
+  }
+  return sections;
+}
+
+// ptxas gives each entry function, and only those, a constant bank 0 section: its parameters.
+std::vector<KernelInfo> kernels_of_cubin(const std::vector<Section>& sections) {
+  constexpr std::string_view kPrefix = ".nv.constant0.";
+  std::vector<KernelInfo> kernels;
+  for (const Section& section : sections) {
+    if (section.name.starts_with(kPrefix)) kernels.push_back({.name = std::string(section.name.substr(kPrefix.size()))});
+  }
+  return kernels;
+}
+
+// The descriptor of the note of type NT_AMDGPU_METADATA: MessagePack (LLVM, User Guide for AMDGPU Backend, "Code Object V5
+// Metadata").
+Bytes amdgpu_metadata(Bytes notes) {
+  constexpr std::uint32_t kAmdgpuMetadata = 32;
+  const auto aligned = [](std::size_t bytes) { return (bytes + 3) & ~std::size_t{3}; };
+  Elf64_Nhdr note;
+  for (std::size_t offset = 0; read_at(notes, offset, &note);) {
+    const std::size_t descriptor = offset + sizeof(note) + aligned(note.n_namesz);
+    if (descriptor > notes.size() || note.n_descsz > notes.size() - descriptor) break;
+    if (note.n_type == kAmdgpuMetadata) return notes.subspan(descriptor, note.n_descsz);
+    offset = descriptor + aligned(note.n_descsz);
+  }
+  return {};
+}
+
+// args_bytes is the size of the argument passed by value: .kernarg_segment_size may hold hidden arguments behind it.
+KernelInfo kernel_from_metadata(const nlohmann::json& metadata) {
+  KernelInfo kernel{.name = metadata.at(".name"),
+                    .shared_bytes = metadata.at(".group_segment_fixed_size"),
+                    .max_threads = metadata.at(".max_flat_workgroup_size")};
+  for (const nlohmann::json& argument : metadata.value(".args", nlohmann::json::array())) {
+    if (argument.at(".value_kind") == "by_value") kernel.args_bytes += argument.at(".size").get<std::size_t>();
+  }
+  return kernel;
+}
+
+Result<std::vector<KernelInfo>> kernels_of_amd(const CodeObject& object, const std::vector<Section>& sections) {
+  for (const Section& section : sections) {
+    if (section.type != SHT_NOTE) continue;
+    const Bytes metadata = amdgpu_metadata(section.bytes);
+    if (metadata.empty()) continue;
+    try {  // the library throws on malformed input; we do not
+      const auto* begin = reinterpret_cast<const std::uint8_t*>(metadata.data());
+      const nlohmann::json document = nlohmann::json::from_msgpack(begin, begin + metadata.size());
+      std::vector<KernelInfo> kernels;
+      for (const nlohmann::json& kernel : document.at("amdhsa.kernels")) kernels.push_back(kernel_from_metadata(kernel));
+      return kernels;
+    } catch (const nlohmann::json::exception& error) {
+      return internal_error(fmt::format("the metadata of {} ({}) cannot be read: {}", object.name, object.arch, error.what()));
+    }
+  }
+  return internal_error(fmt::format("{} ({}) has no AMDGPU metadata", object.name, object.arch));
+}
+
+}  // namespace
+
+Result<std::vector<KernelInfo>> kernels_of(const CodeObject& object) {
+  const std::vector<Section> sections = sections_of({object.begin, object.size()});
+  if (sections.empty()) return internal_error(fmt::format("{} ({}) is no ELF image", object.name, object.arch));
+  if (object.target == TargetKind::kHip) return kernels_of_amd(object, sections);
+  return kernels_of_cubin(sections);
+}
+
+}  // namespace farwarp
