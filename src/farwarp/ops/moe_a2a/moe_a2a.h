@@ -12,7 +12,8 @@
 
 namespace farwarp {
 
-/// One rank's tokens. All pointers are device pointers, rows contiguous.
+/// One rank's tokens. All pointers are device pointers, rows contiguous. Of a split call, indices and token count must stay
+/// as they are until combine_recv has run.
 struct MoeTokens {
   const void* x = nullptr;             ///< [tokens, hidden] of Desc::dtype, 16-byte aligned
   const void* topk_indices = nullptr;  ///< [tokens, experts_per_token] of Desc::index_type; -1 masks an entry
@@ -30,6 +31,12 @@ struct MoeReceived {
   std::int64_t* origins = nullptr;  ///< [plan.recv_rows]: source rank << 48 | token << 16 | k-slot; -1 for rows of padding; may be null
 };
 
+/// Deliberate damage, to see that checks and deadlines catch it. The same kernels run with and without.
+struct MoeFaults {
+  std::uint32_t drop_put = 0;  ///< the n-th row (from 1) that this rank sends to each rank never arrives
+  bool mismatch = false;       ///< this rank's headers carry another configuration
+};
+
 /// Not thread-safe. One call in flight per instance: dispatch, then combine, or fused; halves in the order
 /// dispatch_send, dispatch_recv, combine_send, combine_recv. All calls are asynchronous, allocate nothing and can be captured.
 class MoeAllToAll {
@@ -44,6 +51,9 @@ class MoeAllToAll {
   Status close();
 
   const MoeAllToAllPlan& plan() const;
+  void inject(const MoeFaults& faults);
+  /// After World::recover(): a split call that was under way is over; the next one begins with dispatch_send.
+  void forget_call();
 
   Status dispatch(const MoeTokens& tokens, const MoeReceived& received, Stream stream);
   /// `y`: [plan.recv_rows, hidden], the experts' outputs in the row order of dispatch; `out`: [tokens, hidden].

@@ -13,7 +13,7 @@ namespace farwarp {
 enum class MoeMode : std::uint8_t { kAuto, kPacket, kBulk };
 enum class MoeLayout : std::uint8_t {
   kExpertMajor,  ///< experts one after another, each start aligned to row_alignment
-  kMasked,       ///< every expert has the same room, recv_rows / local experts rows
+  kMasked,       ///< every expert has the same room: plan.recv_rows / plan.max_local_experts rows
 };
 /// The experts that the fused form has built in. Others: instantiate kernel.dev.h with a functor of your own.
 enum class MoeExpert : std::uint8_t {
@@ -30,7 +30,9 @@ struct MoeAllToAllDesc {
   DType index_type = DType::kI32;  ///< kI32 or kI64
   MoeLayout layout = MoeLayout::kExpertMajor;
   int row_alignment = 1;         ///< rows; 128 for grouped GEMMs; a power of two up to 1024
-  std::int64_t recv_rows = 0;    ///< rows of MoeReceived::x; 0: the worst case. More arriving rows end the call in kCapacity
+  /// Rows of MoeReceived::x; more arriving rows end the call in kCapacity. 0: the worst case (masked layout: the worst case of
+  /// tokens whose experts are distinct).
+  std::int64_t recv_rows = 0;
   MoeMode mode = MoeMode::kAuto;
   int max_sms = 0;               ///< blocks of a launch; 0: all multiprocessors
 };
@@ -38,11 +40,11 @@ struct MoeAllToAllDesc {
 /// Where each part of the workspace lies, in bytes from its start. One table, used by host and device.
 struct MoeWorkspace {
   std::int64_t headers = 0;        ///< packets [2][ranks][header_packets]
-  std::int64_t chunk_flags = 0;    ///< bulk: cells64 [2][ranks][chunks]: epoch << 32 | rows of the chunk
-  std::int64_t return_flags = 0;   ///< bulk: cells64 [2][ranks][chunks]
-  std::int64_t rows = 0;           ///< packet: packets [2][ranks][max_tokens][row_packets]; bulk: bytes [2][ranks][max_tokens][row_bytes]
+  std::int64_t chunk_flags = 0;    ///< bulk: u64 cells [2][ranks][blocks]
+  std::int64_t return_flags = 0;   ///< bulk: u64 cells [2][ranks][blocks]
+  std::int64_t rows = 0;           ///< packet: packets [2][ranks][max_tokens][row_packets]; bulk: [2][ranks][max_tokens][hidden] of 2 bytes
   std::int64_t routes = 0;         ///< bulk: u64 [2][ranks][max_tokens][1 + k]
-  std::int64_t returns = 0;        ///< packet: packets [2][max_tokens][ranks][data_packets]; bulk: [2][max_tokens][ranks][row_bytes]
+  std::int64_t returns = 0;        ///< packet: packets [2][max_tokens][ranks][data_packets]; bulk: [2][max_tokens][ranks][hidden] of 2 bytes
   std::int64_t bases = 0;          ///< i32 [ranks][local experts]: first row of (source, expert); not read by peers
   std::int64_t total = 0;
 };
@@ -54,7 +56,8 @@ struct MoeAllToAllPlan {
   std::string why_mode;
   int blocks = 0;
   int threads = 0;
-  int chunks = 0;           ///< bulk: pieces of the batch with a flag each; equals blocks
+  int segments = 1;         ///< packet: pieces of a row that different warps take
+  int header_packets = 0;
   int max_local_experts = 0;
   std::int64_t recv_rows = 0;
   std::int64_t shared_bytes = 0;

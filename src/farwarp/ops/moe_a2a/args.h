@@ -1,0 +1,122 @@
+// What host and device share of the MoE all-to-all: the argument block of its kernels, its wait sites, and the layout of its
+// shared memory.
+#pragma once
+
+#include <cstdint>
+
+#include "farwarp/ops/moe_a2a/plan.h"
+#include "farwarp/world/view.h"
+
+namespace farwarp::moe {
+
+/// Wait sites and complaints, as the ledger names them.
+enum Site : std::uint32_t {
+  kSiteHeader,       ///< a source's header: how many rows it sends
+  kSiteRow,          ///< packet mode: a row's routes or data
+  kSiteChunk,        ///< bulk mode: a chunk's flag
+  kSiteReturn,       ///< an owner's partial sums
+  kSiteStage,        ///< a bulk load into this block's shared memory
+  kSiteTokens,       ///< complaint: token count outside 0 .. max_tokens
+  kSiteExpert,       ///< complaint: expert index outside -1 .. num_experts-1
+  kSiteCapacity,     ///< complaint: more rows than recv_rows
+  kSiteConfiguration,///< complaint: a peer's header carries another configuration
+  kSites,
+};
+inline constexpr const char* kSiteNames[kSites] = {
+    "dispatch header", "dispatch row", "dispatch chunk", "combine return", "staging load",
+    "token count",     "expert index", "receive capacity", "configuration"};
+
+inline constexpr int kMaxTopK = 32;
+inline constexpr int kMaxExperts = 4096;
+inline constexpr int kThreads = 256;
+inline constexpr int kStageBytes = 8192;   ///< bulk mode: one warp's piece of a row in shared memory
+inline constexpr int kBatch = 128;         ///< tokens a block routes at a time
+inline constexpr int kHeaderFixed = 2;     ///< header packets before the counts
+/// Idle packet slots get a recent tag once in this many calls of their parity, so that no tag is ever 2^32 calls old.
+inline constexpr std::uint32_t kRefreshPeriod = 1u << 16;
+
+/// One top-k entry of a token, at the rank that owns its expert.
+struct alignas(16) Route {
+  float weight;
+  std::int32_t expert;  ///< local
+  std::int32_t index;   ///< of the row among this source's rows for that expert
+  std::int32_t k_slot;
+};
+/// On the link a route is one word: weight, then index in 20 bits (so max_tokens * k is at most 2^20), then expert in 12.
+inline constexpr int kRouteIndexBits = 20;
+
+/// Parts of shared memory, in bytes; one function for host and device.
+struct SharedLayout {
+  std::int64_t histogram;    ///< u32 [num_experts]: entries of earlier tokens, then running
+  std::int64_t rank_rows;    ///< u32 [ranks]: rows of earlier tokens, then running
+  std::int64_t first_slots;  ///< u32 [ranks]: rows of earlier tokens only
+  std::int64_t slots;        ///< u32 [kBatch][ranks]: slot of the token at that rank, or kNoSlot
+  std::int64_t indices;      ///< u32 [kBatch][k]: index of the entry among its expert's entries
+  std::int64_t bases;        ///< i32 [ranks][local experts]: first row of (source, expert)
+  std::int64_t rows;         ///< u32 [ranks]: rows each source sends here
+  std::int64_t broadcast;    ///< u32 [4]: one thread's findings for its block
+  std::int64_t scratch;      ///< Route [warps][kMaxTopK]
+  std::int64_t barriers;     ///< u64 [warps]
+  std::int64_t stage;        ///< bytes [warps][kStageBytes], only with bulk copies
+  std::int64_t total;
+};
+inline constexpr std::uint32_t kNoSlot = 0xffffffffu;
+
+constexpr SharedLayout shared_layout(int num_experts, int ranks, int k, int local_experts, int warps, bool staged) {
+  SharedLayout layout{};
+  std::int64_t end = 0;
+  const auto take = [&end](std::int64_t bytes) {
+    const std::int64_t start = end;
+    end = (end + bytes + 127) / 128 * 128;
+    return start;
+  };
+  layout.histogram = take(4ll * num_experts);
+  layout.rank_rows = take(4ll * ranks);
+  layout.first_slots = take(4ll * ranks);
+  layout.slots = take(4ll * kBatch * ranks);
+  layout.indices = take(4ll * kBatch * k);
+  layout.bases = take(4ll * ranks * local_experts);
+  layout.rows = take(4ll * ranks);
+  layout.broadcast = take(16);
+  layout.scratch = take(static_cast<std::int64_t>(sizeof(Route)) * warps * kMaxTopK);
+  layout.barriers = take(8ll * warps);
+  layout.stage = take(staged ? static_cast<std::int64_t>(kStageBytes) * warps : 0);
+  layout.total = end;
+  return layout;
+}
+
+/// The argument block of every kernel of the operator; a kernel reads what it needs.
+struct Args {
+  WorldView view;
+  std::uint32_t slot;             ///< of the operator in its World
+  std::int32_t num_experts;
+  std::int32_t k;
+  std::int32_t hidden;
+  std::int32_t max_tokens;
+  std::int32_t max_local_experts;
+  std::int32_t segments;          ///< packet mode: pieces of a row that different warps take
+  std::int32_t header_packets;
+  std::int32_t wide_indices;      ///< 1: topk holds int64
+  std::int32_t tokens;
+  std::int32_t masked;            ///< 1: MoeLayout::kMasked
+  std::int32_t row_alignment;
+  std::uint32_t drop_put;         ///< fault injection: this rank drops its n-th row put (from 1); 0: none
+  std::uint64_t configuration;
+  std::int64_t recv_rows;
+  std::int64_t workspace;         ///< offset in every heap
+  MoeWorkspace offsets;           ///< relative to workspace
+  SharedLayout shared;
+  const void* x;
+  const void* topk;
+  const float* weights;
+  const std::int32_t* tokens_on_device;
+  void* recv_x;
+  std::int32_t* counts;
+  std::int32_t* row_offsets;
+  std::int64_t* origins;
+  const void* y;
+  void* out;
+  const float* expert_table;
+};
+
+}  // namespace farwarp::moe

@@ -1,0 +1,134 @@
+// The receiving side's knowledge of what comes: headers, and from them each row's place in the expert-major output.
+#pragma once
+
+#include "farwarp/ops/moe_a2a/routing.dev.h"
+
+namespace farwarp::FARWARP_TARGET::moe {
+
+/// [block] Waits for the header of every source and keeps `rows` of each in shared memory; with `with_counts` also the rows of
+/// every (source, local expert), in `bases`. False on all threads if the call is over. That every header of this epoch has
+/// been seen before the call ends is what permits the next call to reuse the other parity's buffers.
+FARWARP_DEVICE bool await_headers(Call& call, const Args& args, bool with_counts) {
+  const Regions regions = regions_of(args, call);
+  const auto rows = shared_at<std::uint32_t>(args.shared.rows);
+  const auto bases = shared_at<std::int32_t>(args.shared.bases);
+  const int packets = with_counts ? args.header_packets : farwarp::moe::kHeaderFixed;
+  for (int i = thread_index(); i < packets * args.view.size; i += num_threads()) {
+    const int source = i / packets;
+    const int packet = i % packets;
+    const Global<Packet> from[] = {mine(regions.header(args.view.rank, source)) + packet};
+    std::uint64_t data[1] = {};
+    if (!wait_packets<1>(call, from, 1, data, Wait{farwarp::moe::kSiteHeader, source})) break;
+    const auto lower = static_cast<std::uint32_t>(data[0]);
+    if (packet == 0) {
+      store(rows + source, lower);
+    } else if (packet == 1) {
+      if (data[0] != args.configuration) {
+        give_up(call, StatusCode::kMismatch, farwarp::moe::kSiteConfiguration, source, args.configuration, data[0]);
+      }
+    } else {
+      const int expert = 2 * (packet - farwarp::moe::kHeaderFixed);
+      const auto upper = static_cast<std::uint32_t>(data[0] >> 32);
+      const auto count = bases + source * args.max_local_experts + expert;
+      store(count, static_cast<std::int32_t>(lower));
+      if (expert + 1 < args.max_local_experts) store(count + 1, static_cast<std::int32_t>(upper));
+    }
+  }
+  call.live = !block_any(!call.live);
+  return call.live;
+}
+
+/// [warp] Sum of `value` over the lanes below mine, and over all lanes in `total`.
+FARWARP_DEVICE std::int32_t sum_below(std::int32_t value, std::int32_t& total) {
+  std::int32_t sum = value;
+  for (int step = 1; step < Target::kWarpSize; step *= 2) {
+    const std::int32_t other = shuffle(sum, lane_index() - step < 0 ? 0 : lane_index() - step);
+    if (lane_index() >= step) sum += other;
+  }
+  total = shuffle(sum, Target::kWarpSize - 1);
+  return sum - value;
+}
+
+/// [warp] Turns the counts in `bases` into first rows, and tells `expert_rows(e, first, count)` about each local expert.
+/// Returns the end of the last expert's rows. `overflow` is set where an expert has no room of its own (masked layout).
+template <class ExpertRows>
+FARWARP_DEVICE std::int32_t place_experts(const Args& args, bool& overflow, const ExpertRows& expert_rows) {
+  const auto bases = shared_at<std::int32_t>(args.shared.bases);
+  const int local = first_expert(args, args.view.rank + 1) - first_expert(args, args.view.rank);
+  const auto room = static_cast<std::int32_t>(args.recv_rows / args.max_local_experts);
+  std::int32_t end = 0;
+  for (int base = 0; base < local; base += Target::kWarpSize) {
+    const int expert = base + lane_index();
+    std::int32_t count = 0;
+    for (int s = 0; expert < local && s < args.view.size; ++s) count += load(bases + (s * args.max_local_experts + expert));
+    const std::int32_t aligned = args.masked && expert < local ? room : (count + args.row_alignment - 1) & -args.row_alignment;
+    if (args.masked && count > room) overflow = true;
+    std::int32_t all = 0;
+    const std::int32_t first = end + sum_below(aligned, all);
+    if (expert < local) {
+      std::int32_t next = first;
+      for (int s = 0; s < args.view.size; ++s) {
+        const auto place = bases + (s * args.max_local_experts + expert);
+        const std::int32_t rows = load(place);
+        store(place, next);
+        next += rows;
+      }
+      expert_rows(expert, first, count);
+    }
+    end += all;
+  }
+  return end;
+}
+
+/// [block] The expert-major layout of what arrives: `bases` in shared memory for every block; counts, offsets and the bases
+/// that combine_send will need from block 0. False if the call is over, also because the rows do not fit.
+FARWARP_DEVICE bool lay_out_rows(Call& call, const Args& args) {
+  const auto bases = shared_at<std::int32_t>(args.shared.bases);
+  const auto totals = shared_at<std::uint32_t>(args.shared.histogram);  // of local experts; its routing contents are spent
+  const int local = first_expert(args, args.view.rank + 1) - first_expert(args, args.view.rank);
+  const bool author = block_index() == 0;
+  if (warp_index() == 0) {
+    bool overflow = false;
+    const std::int32_t end = place_experts(args, overflow, [&](int expert, std::int32_t first, std::int32_t count) {
+      store(totals + expert, static_cast<std::uint32_t>(count));
+      if (!author) return;
+      store(Global<std::int32_t>(args.counts) + expert, count);
+      store(Global<std::int32_t>(args.row_offsets) + expert, first);
+    });
+    if (author && lane_index() == 0) store(Global<std::int32_t>(args.row_offsets) + local, end);
+    const bool full = ballot(overflow || end > args.recv_rows) != 0;
+    if (full) {
+      if (author && lane_index() == 0) {
+        give_up(call, StatusCode::kCapacity, farwarp::moe::kSiteCapacity, -1, static_cast<std::uint64_t>(args.recv_rows),
+                static_cast<std::uint64_t>(end));
+      }
+      call.live = false;
+    }
+  }
+  call.live = !block_any(!call.live);
+  if (!call.live) return false;
+  const auto saved = regions_of(args, call).saved_bases();
+  for (int i = thread_index(); author && i < args.view.size * args.max_local_experts; i += num_threads()) {
+    store(saved + i, load(bases + i));
+  }
+  return true;
+}
+
+/// [block] origins = -1 for the rows that pad each expert's, shared out among the blocks.
+FARWARP_DEVICE void mark_padding(const Args& args) {
+  if (args.origins == nullptr) return;
+  const auto bases = shared_at<std::int32_t>(args.shared.bases);
+  const auto totals = shared_at<std::uint32_t>(args.shared.histogram);
+  const int local = first_expert(args, args.view.rank + 1) - first_expert(args, args.view.rank);
+  const auto room = static_cast<std::int32_t>(args.recv_rows / args.max_local_experts);
+  for (int expert = block_index(); expert < local; expert += num_blocks()) {
+    const std::int32_t first = load(bases + expert);  // source 0's rows come first
+    const auto count = static_cast<std::int32_t>(load(totals + expert));
+    const std::int32_t end = args.masked ? room : (count + args.row_alignment - 1) & -args.row_alignment;
+    for (std::int32_t row = count + thread_index(); row < end; row += num_threads()) {
+      store(Global<std::int64_t>(args.origins) + (first + row), std::int64_t{-1});
+    }
+  }
+}
+
+}  // namespace farwarp::FARWARP_TARGET::moe

@@ -1,0 +1,220 @@
+#include "farwarp/ops/moe_a2a/moe_a2a.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "farwarp/ops/moe_a2a/args.h"
+
+namespace farwarp {
+namespace {
+
+enum KernelId { kFusedRankScale, kFusedTable, kDispatchSend, kDispatchRecv, kCombineSend, kCombineRecv, kKernels };
+
+/// What a call's headers add to the plan's configuration: ranks must agree on the form of each call.
+enum class CallForm : std::uint64_t { kSplit = 1, kFusedRankScale = 2, kFusedTable = 3 };
+
+std::string kernel_name(KernelId id, MoeMode mode, DType dtype) {
+  const char* wire = mode == MoeMode::kPacket ? "packet" : "bulk";
+  const char* type = name_of(dtype);
+  switch (id) {
+    case kFusedRankScale: return fmt::format("moe_a2a_fused_{}_{}_rank_scale", wire, type);
+    case kFusedTable: return fmt::format("moe_a2a_fused_{}_{}_table", wire, type);
+    case kDispatchSend: return fmt::format("moe_a2a_dispatch_send_{}", wire);
+    case kDispatchRecv: return fmt::format("moe_a2a_dispatch_recv_{}", wire);
+    case kCombineSend: return fmt::format("moe_a2a_combine_send_{}_{}", wire, type);
+    case kCombineRecv: return fmt::format("moe_a2a_combine_recv_{}_{}", wire, type);
+    case kKernels: break;
+  }
+  return {};
+}
+
+Status check_pointer(const char* name, const void* pointer, std::uintptr_t alignment) {
+  if (pointer == nullptr) return invalid_argument(fmt::format("{} is null; allowed: a device pointer", name));
+  if (reinterpret_cast<std::uintptr_t>(pointer) % alignment != 0) {
+    return invalid_argument(fmt::format("{} is {}; allowed: a multiple of {}", name, fmt::ptr(pointer), alignment));
+  }
+  return {};
+}
+
+Status first_failure(std::initializer_list<Status> statuses) {
+  for (const Status& status : statuses) {
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+}  // namespace
+
+struct MoeAllToAll::State {
+  World* world = nullptr;
+  MoeAllToAllPlan plan;
+  int slot = -1;
+  SymmetricBuffer workspace;
+  std::array<Kernel, kKernels> kernels;
+  moe::Args args{};  ///< what does not change between calls, and a split call's tokens from send to recv
+  MoeFaults faults;
+  std::uint32_t next_stage = 0;  ///< of a split call as the host has enqueued it
+
+  Status check_tokens(const MoeTokens& tokens) const;
+  void set_tokens(const MoeTokens& tokens, CallForm form);
+  Status run(KernelId id, Stream stream);
+  Status run_stage(std::uint32_t stage, KernelId id, const char* name, Stream stream);
+};
+
+Status MoeAllToAll::State::check_tokens(const MoeTokens& tokens) const {
+  if (tokens.tokens_on_device == nullptr && (tokens.tokens < 0 || tokens.tokens > plan.desc.max_tokens)) {
+    return invalid_argument(fmt::format("MoeTokens.tokens is {}; allowed: 0 to {}", tokens.tokens, plan.desc.max_tokens));
+  }
+  if (tokens.tokens_on_device == nullptr && tokens.tokens == 0) return {};
+  const auto index_bytes = static_cast<std::uintptr_t>(bytes_of(plan.desc.index_type));
+  return first_failure({check_pointer("MoeTokens.x", tokens.x, 16),
+                        check_pointer("MoeTokens.topk_indices", tokens.topk_indices, index_bytes),
+                        check_pointer("MoeTokens.topk_weights", tokens.topk_weights, 4)});
+}
+
+void MoeAllToAll::State::set_tokens(const MoeTokens& tokens, CallForm form) {
+  args.x = tokens.x;
+  args.topk = tokens.topk_indices;
+  args.weights = tokens.topk_weights;
+  args.tokens = tokens.tokens;
+  args.tokens_on_device = tokens.tokens_on_device;
+  args.drop_put = faults.drop_put;
+  args.configuration = plan.configuration * 4 + static_cast<std::uint64_t>(form) + (faults.mismatch ? 0x100 : 0);
+}
+
+Status MoeAllToAll::State::run(KernelId id, Stream stream) {
+  if (const Status status = world->status(); !status.ok()) return status;
+  const LaunchConfig config{plan.blocks, plan.threads, static_cast<std::size_t>(plan.shared_bytes)};
+  return launch(world->device(), kernels[id], config, args, stream);
+}
+
+Status MoeAllToAll::State::run_stage(std::uint32_t stage, KernelId id, const char* name, Stream stream) {
+  static constexpr const char* kNext[] = {"dispatch_send", "dispatch_recv", "combine_send", "combine_recv"};
+  if (stage != next_stage) {
+    return {StatusCode::kMisuse, fmt::format("{} was called; the call in flight continues with {}", name, kNext[next_stage])};
+  }
+  const Status status = run(id, stream);
+  if (status.ok()) next_stage = (stage + 1) % 4;
+  return status;
+}
+
+Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& desc) {
+  auto plan = plan_moe_all_to_all(desc, world.device().shape(), world.size());
+  // A rank whose descriptor is wrong still takes part in the agreement below, so that the others are told and do not wait.
+  const std::uint64_t configuration = plan.ok() ? plan->configuration : 0;
+  auto slot = world.open_operator("moe_a2a", {moe::kSiteNames, moe::kSiteNames + moe::kSites}, configuration);
+  if (!plan.ok()) return plan.status();
+  if (!slot.ok()) return slot.status();
+
+  auto state = std::make_unique<State>();
+  state->world = &world;
+  state->plan = *plan;
+  state->slot = *slot;
+  for (int id = 0; id < kKernels; ++id) {
+    auto kernel = world.device().kernel(kernel_name(static_cast<KernelId>(id), plan->mode, desc.dtype));
+    if (!kernel.ok()) return kernel.status();
+    state->kernels[static_cast<std::size_t>(id)] = *kernel;
+  }
+  auto workspace = world.allocate(static_cast<std::size_t>(plan->workspace.total));
+  if (!workspace.ok()) return workspace.status();
+  state->workspace = *workspace;
+
+  const MachineShape& shape = world.device().shape();
+  moe::Args& args = state->args;
+  args.view = world.view();
+  args.slot = static_cast<std::uint32_t>(*slot);
+  args.num_experts = desc.num_experts;
+  args.k = desc.experts_per_token;
+  args.hidden = desc.hidden;
+  args.max_tokens = desc.max_tokens;
+  args.max_local_experts = plan->max_local_experts;
+  args.segments = plan->segments;
+  args.header_packets = plan->header_packets;
+  args.wide_indices = desc.index_type == DType::kI64;
+  args.masked = desc.layout == MoeLayout::kMasked;
+  args.row_alignment = desc.row_alignment;
+  args.recv_rows = plan->recv_rows;
+  args.workspace = static_cast<std::int64_t>(workspace->offset);
+  args.offsets = plan->workspace;
+  args.shared = moe::shared_layout(desc.num_experts, plan->ranks, desc.experts_per_token, plan->max_local_experts,
+                                   plan->threads / shape.traits.warp_size,
+                                   plan->mode == MoeMode::kBulk && shape.traits.bulk_copy);
+  return MoeAllToAll(std::move(state));
+}
+
+MoeAllToAll::MoeAllToAll(std::unique_ptr<State> state) : state_(std::move(state)) {}
+MoeAllToAll::MoeAllToAll(MoeAllToAll&&) noexcept = default;
+MoeAllToAll& MoeAllToAll::operator=(MoeAllToAll&&) noexcept = default;
+MoeAllToAll::~MoeAllToAll() = default;
+
+Status MoeAllToAll::close() {
+  const Status closed = state_->world->close_operator(state_->slot);
+  const Status freed = state_->world->free(state_->workspace);
+  return closed.ok() ? freed : closed;
+}
+
+const MoeAllToAllPlan& MoeAllToAll::plan() const { return state_->plan; }
+
+void MoeAllToAll::inject(const MoeFaults& faults) { state_->faults = faults; }
+
+void MoeAllToAll::forget_call() { state_->next_stage = 0; }
+
+Status MoeAllToAll::dispatch_send(const MoeTokens& tokens, Stream stream) {
+  if (const Status status = state_->check_tokens(tokens); !status.ok()) return status;
+  state_->set_tokens(tokens, CallForm::kSplit);
+  return state_->run_stage(0, kDispatchSend, "dispatch_send", stream);
+}
+
+Status MoeAllToAll::dispatch_recv(const MoeReceived& received, Stream stream) {
+  const Status status = first_failure({check_pointer("MoeReceived.x", received.x, 16),
+                                       check_pointer("MoeReceived.counts", received.counts, 4),
+                                       check_pointer("MoeReceived.offsets", received.offsets, 4)});
+  if (!status.ok()) return status;
+  moe::Args& args = state_->args;
+  args.recv_x = received.x;
+  args.counts = received.counts;
+  args.row_offsets = received.offsets;
+  args.origins = received.origins;
+  return state_->run_stage(1, kDispatchRecv, "dispatch_recv", stream);
+}
+
+Status MoeAllToAll::combine_send(const void* y, Stream stream) {
+  if (const Status status = check_pointer("y", y, 16); !status.ok()) return status;
+  state_->args.y = y;
+  return state_->run_stage(2, kCombineSend, "combine_send", stream);
+}
+
+Status MoeAllToAll::combine_recv(void* out, Stream stream) {
+  if (const Status status = check_pointer("out", out, 16); !status.ok()) return status;
+  state_->args.out = out;
+  return state_->run_stage(3, kCombineRecv, "combine_recv", stream);
+}
+
+Status MoeAllToAll::dispatch(const MoeTokens& tokens, const MoeReceived& received, Stream stream) {
+  const Status sent = dispatch_send(tokens, stream);
+  return sent.ok() ? dispatch_recv(received, stream) : sent;
+}
+
+Status MoeAllToAll::combine(const void* y, void* out, Stream stream) {
+  const Status sent = combine_send(y, stream);
+  return sent.ok() ? combine_recv(out, stream) : sent;
+}
+
+Status MoeAllToAll::fused(const MoeTokens& tokens, MoeExpert expert, const float* expert_table, void* out, Stream stream) {
+  const bool table = expert == MoeExpert::kTable;
+  const Status status = first_failure({state_->check_tokens(tokens), check_pointer("out", out, 16),
+                                       table ? check_pointer("expert_table", expert_table, 4) : Status{}});
+  if (!status.ok()) return status;
+  if (state_->next_stage != 0) {
+    return {StatusCode::kMisuse, "fused was called while a split call is in flight"};
+  }
+  state_->set_tokens(tokens, table ? CallForm::kFusedTable : CallForm::kFusedRankScale);
+  state_->args.out = out;
+  state_->args.expert_table = expert_table;
+  return state_->run(table ? kFusedTable : kFusedRankScale, stream);
+}
+
+}  // namespace farwarp

@@ -1,0 +1,162 @@
+#include "farwarp/ops/moe_a2a/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <limits>
+
+#include "farwarp/ops/moe_a2a/args.h"
+
+namespace farwarp {
+namespace {
+
+using moe::kHeaderFixed;
+using moe::kMaxExperts;
+using moe::kMaxTopK;
+using moe::kRouteIndexBits;
+using moe::kThreads;
+
+constexpr int kMaxTokens = 65535;  // a chunk flag holds a slot and a count in 16 bits each
+/// Packets send two bytes for each byte of payload but need no flag behind it. The crossing point is measured by the bench.
+constexpr double kPacketBytesOut = 1 << 20;
+
+Status wrong(const char* field, std::int64_t value, const std::string& allowed) {
+  return invalid_argument(fmt::format("MoeAllToAllDesc.{} is {}; allowed: {}", field, value, allowed));
+}
+
+Status check(const MoeAllToAllDesc& desc, int ranks) {
+  if (ranks < 2 || ranks > kMaxRanks) return invalid_argument(fmt::format("ranks is {}; allowed: 2 to {}", ranks, kMaxRanks));
+  if (desc.num_experts < ranks || desc.num_experts > kMaxExperts) {
+    return wrong("num_experts", desc.num_experts, fmt::format("ranks ({}) to {}", ranks, kMaxExperts));
+  }
+  if (desc.experts_per_token < 1 || desc.experts_per_token > kMaxTopK) {
+    return wrong("experts_per_token", desc.experts_per_token, fmt::format("1 to {}", kMaxTopK));
+  }
+  if (desc.hidden < 8 || desc.hidden % 8 != 0 || desc.hidden > (1 << 20)) {
+    return wrong("hidden", desc.hidden, "a multiple of 8 from 8 to 1048576");
+  }
+  if (desc.max_tokens < 1 || desc.max_tokens > kMaxTokens) {
+    return wrong("max_tokens", desc.max_tokens, fmt::format("1 to {}", kMaxTokens));
+  }
+  if (static_cast<std::int64_t>(desc.max_tokens) * desc.experts_per_token > (1 << kRouteIndexBits)) {
+    return wrong("max_tokens", desc.max_tokens, fmt::format("max_tokens * experts_per_token at most {}", 1 << kRouteIndexBits));
+  }
+  if (desc.dtype != DType::kBf16 && desc.dtype != DType::kF16) {
+    return invalid_argument(fmt::format("MoeAllToAllDesc.dtype is {}; allowed: bf16, fp16", name_of(desc.dtype)));
+  }
+  if (desc.index_type != DType::kI32 && desc.index_type != DType::kI64) {
+    return invalid_argument(fmt::format("MoeAllToAllDesc.index_type is {}; allowed: int32, int64", name_of(desc.index_type)));
+  }
+  const int alignment = desc.row_alignment;
+  if (alignment < 1 || alignment > 1024 || (alignment & (alignment - 1)) != 0) {
+    return wrong("row_alignment", alignment, "a power of two from 1 to 1024");
+  }
+  if (desc.recv_rows < 0 || desc.recv_rows > std::numeric_limits<std::int32_t>::max()) {
+    return wrong("recv_rows", desc.recv_rows, "0 (the worst case) to 2147483647");
+  }
+  if (desc.max_sms < 0) return wrong("max_sms", desc.max_sms, "0 (all) or more");
+  return {};
+}
+
+/// Rows that can arrive at one rank at most, with the padding of the layout.
+std::int64_t worst_case_rows(const MoeAllToAllDesc& desc, int ranks, int local_experts) {
+  const std::int64_t tokens = static_cast<std::int64_t>(ranks) * desc.max_tokens;
+  if (desc.layout == MoeLayout::kMasked) return tokens * local_experts;
+  return tokens * desc.experts_per_token + static_cast<std::int64_t>(local_experts) * (desc.row_alignment - 1);
+}
+
+/// Payload bytes a rank sends if experts are drawn uniformly: a token crosses once for each distinct rank.
+double expected_bytes_out(const MoeAllToAllDesc& desc, int ranks) {
+  const double distinct = ranks * (1 - std::pow(1 - 1.0 / ranks, desc.experts_per_token));
+  return desc.max_tokens * distinct * desc.hidden * 2.0;
+}
+
+MoeMode choose_mode(const MoeAllToAllDesc& desc, int ranks, std::string& why) {
+  if (desc.mode != MoeMode::kAuto) {
+    why = "as asked";
+    return desc.mode;
+  }
+  const double bytes = expected_bytes_out(desc, ranks);
+  const bool packets = bytes <= kPacketBytesOut;
+  why = fmt::format("{:.0f} KiB out per rank, {} {:.0f}", bytes / 1024, packets ? "at most" : "more than", kPacketBytesOut / 1024);
+  return packets ? MoeMode::kPacket : MoeMode::kBulk;
+}
+
+MoeWorkspace lay_out_workspace(const MoeAllToAllPlan& plan) {
+  const MoeAllToAllDesc& desc = plan.desc;
+  const bool packets = plan.mode == MoeMode::kPacket;
+  const std::int64_t pairs = 2ll * plan.ranks;
+  const std::int64_t rows = pairs * desc.max_tokens;
+  const std::int64_t row_bytes = packets ? 16ll * (1 + desc.experts_per_token + desc.hidden / 4) : 2ll * desc.hidden;
+  const std::int64_t return_bytes = packets ? 16ll * (desc.hidden / 4) : 2ll * desc.hidden;
+  MoeWorkspace workspace;
+  const auto take = [&workspace](std::int64_t bytes) {
+    const std::int64_t start = workspace.total;
+    workspace.total = (workspace.total + bytes + 255) / 256 * 256;
+    return start;
+  };
+  workspace.headers = take(pairs * plan.header_packets * 16);
+  workspace.chunk_flags = take(packets ? 0 : pairs * plan.blocks * 8);
+  workspace.return_flags = take(packets ? 0 : pairs * plan.blocks * 8);
+  workspace.rows = take(rows * row_bytes);
+  workspace.routes = take(packets ? 0 : rows * (1 + desc.experts_per_token) * 8);
+  workspace.returns = take(rows * return_bytes);
+  workspace.bases = take(4ll * plan.ranks * plan.max_local_experts);
+  return workspace;
+}
+
+std::uint64_t hash_of(std::initializer_list<std::int64_t> values) {
+  std::uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a
+  for (const std::int64_t value : values) {
+    for (int byte = 0; byte < 8; ++byte) hash = (hash ^ ((static_cast<std::uint64_t>(value) >> (8 * byte)) & 0xff)) * 0x100000001b3ull;
+  }
+  return hash;
+}
+
+}  // namespace
+
+Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const MachineShape& shape, int ranks) {
+  if (const Status status = check(desc, ranks); !status.ok()) return status;
+  MoeAllToAllPlan plan;
+  plan.desc = desc;
+  plan.ranks = ranks;
+  plan.mode = choose_mode(desc, ranks, plan.why_mode);
+  plan.threads = kThreads;
+  plan.blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
+  plan.max_local_experts = (desc.num_experts + ranks - 1) / ranks;
+  plan.header_packets = kHeaderFixed + (plan.max_local_experts + 1) / 2;
+  const std::int64_t rows = worst_case_rows(desc, ranks, plan.max_local_experts);
+  plan.recv_rows = desc.recv_rows != 0 ? desc.recv_rows : rows;
+  if (plan.recv_rows > std::numeric_limits<std::int32_t>::max()) {
+    return wrong("max_tokens", desc.max_tokens, fmt::format("a worst case of at most 2147483647 received rows; this is {}", rows));
+  }
+  const int warps = plan.threads / shape.traits.warp_size;
+  if (plan.mode == MoeMode::kPacket) {
+    // As many pieces of rows as there are warps, each at least one vector a lane.
+    const int widest = std::max(1, desc.hidden / 8 / shape.traits.warp_size);
+    plan.segments = std::clamp((plan.blocks * warps + desc.max_tokens - 1) / desc.max_tokens, 1, widest);
+  }
+  plan.shared_bytes = moe::shared_layout(desc.num_experts, ranks, desc.experts_per_token, plan.max_local_experts, warps,
+                                         plan.mode == MoeMode::kBulk && shape.traits.bulk_copy).total;
+  if (plan.shared_bytes > shape.traits.shared_bytes) {
+    return wrong("num_experts", desc.num_experts,
+                 fmt::format("what fits into {} bytes of shared memory; this needs {}", shape.traits.shared_bytes, plan.shared_bytes));
+  }
+  plan.workspace = lay_out_workspace(plan);
+  plan.configuration = hash_of({desc.num_experts, desc.experts_per_token, desc.hidden, desc.max_tokens,
+                                static_cast<int>(desc.dtype), ranks, static_cast<int>(plan.mode), plan.blocks, plan.segments,
+                                plan.threads, plan.workspace.total});
+  return plan;
+}
+
+std::string MoeAllToAllPlan::to_string() const {
+  return fmt::format(
+      "moe-a2a {} experts, top-{}, hidden {}, {} tokens, {} ranks, {}: {} mode ({}), {} blocks of {}, {} segments, "
+      "{} bytes of shared memory, workspace {} bytes, {} receive rows",
+      desc.num_experts, desc.experts_per_token, desc.hidden, desc.max_tokens, ranks, name_of(desc.dtype),
+      mode == MoeMode::kPacket ? "packet" : "bulk", why_mode, blocks, threads, segments, shared_bytes, workspace.total, recv_rows);
+}
+
+}  // namespace farwarp

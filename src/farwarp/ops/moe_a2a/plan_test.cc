@@ -1,0 +1,111 @@
+#include "farwarp/ops/moe_a2a/plan.h"
+
+#include <gtest/gtest.h>
+
+#include "farwarp/ops/moe_a2a/args.h"
+
+namespace farwarp {
+namespace {
+
+MoeAllToAllDesc small() {
+  MoeAllToAllDesc desc;
+  desc.num_experts = 64;
+  desc.experts_per_token = 6;
+  desc.hidden = 2048;
+  desc.max_tokens = 32;
+  return desc;
+}
+
+MachineShape emulated() {
+  MachineShape shape;
+  shape.traits = traits_of(TargetKind::kEmuSm90);
+  return shape;
+}
+
+TEST(Plan, EveryExpertLivesOnTheRankThatItsFormulaNames) {
+  for (int ranks = 2; ranks <= 8; ++ranks) {
+    for (int experts : {ranks, 13, 64, 257}) {
+      if (experts < ranks) continue;
+      EXPECT_EQ(moe_first_expert(0, ranks, experts), 0);
+      EXPECT_EQ(moe_first_expert(ranks, ranks, experts), experts);
+      for (int e = 0; e < experts; ++e) {
+        const int rank = moe_rank_of(e, ranks, experts);
+        EXPECT_GE(e, moe_first_expert(rank, ranks, experts));
+        EXPECT_LT(e, moe_first_expert(rank + 1, ranks, experts));
+        EXPECT_LE(moe_first_expert(rank + 1, ranks, experts) - moe_first_expert(rank, ranks, experts), (experts + ranks - 1) / ranks);
+      }
+    }
+  }
+}
+
+TEST(Plan, ModeFollowsTheBytesOutAndSaysWhy) {
+  auto few = plan_moe_all_to_all(small(), emulated(), 8);
+  ASSERT_TRUE(few.ok()) << few.status().to_string();
+  EXPECT_EQ(few->mode, MoeMode::kPacket);
+  EXPECT_NE(few->why_mode.find("KiB out per rank"), std::string::npos);
+  MoeAllToAllDesc large = small();
+  large.max_tokens = 4096;
+  EXPECT_EQ(plan_moe_all_to_all(large, emulated(), 8)->mode, MoeMode::kBulk);
+  large.mode = MoeMode::kPacket;
+  EXPECT_EQ(plan_moe_all_to_all(large, emulated(), 8)->mode, MoeMode::kPacket);
+}
+
+TEST(Plan, WorkspaceRegionsDoNotOverlap) {
+  for (const MoeMode mode : {MoeMode::kPacket, MoeMode::kBulk}) {
+    MoeAllToAllDesc desc = small();
+    desc.mode = mode;
+    const auto plan = plan_moe_all_to_all(desc, emulated(), 8);
+    ASSERT_TRUE(plan.ok());
+    const MoeWorkspace& w = plan->workspace;
+    const std::int64_t row = mode == MoeMode::kPacket ? 16ll * (1 + 6 + 512) : 2ll * 2048;
+    EXPECT_GE(w.chunk_flags, w.headers + 2 * 8 * plan->header_packets * 16);
+    EXPECT_GE(w.routes, w.rows + 2 * 8 * 32 * row);
+    EXPECT_GE(w.bases, w.returns + 2 * 8 * 32 * 2048 * 2);
+    EXPECT_GE(w.total, w.bases + 8 * 8 * 4);
+  }
+}
+
+TEST(Plan, NamesTheFieldThatIsWrong) {
+  const auto rejects = [](const char* field, auto change, int ranks = 8) {
+    MoeAllToAllDesc desc = small();
+    change(desc);
+    const auto plan = plan_moe_all_to_all(desc, emulated(), ranks);
+    ASSERT_FALSE(plan.ok()) << field;
+    EXPECT_EQ(plan.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(plan.status().message().find(field), std::string::npos) << plan.status().message();
+    EXPECT_NE(plan.status().message().find("allowed"), std::string::npos);
+  };
+  rejects("num_experts", [](auto& d) { d.num_experts = 7; });
+  rejects("num_experts", [](auto& d) { d.num_experts = 4097; });
+  rejects("experts_per_token", [](auto& d) { d.experts_per_token = 0; });
+  rejects("experts_per_token", [](auto& d) { d.experts_per_token = 33; });
+  rejects("hidden", [](auto& d) { d.hidden = 2050; });
+  rejects("hidden", [](auto& d) { d.hidden = 0; });
+  rejects("max_tokens", [](auto& d) { d.max_tokens = 0; });
+  rejects("max_tokens", [](auto& d) { d.max_tokens = 65536; });
+  rejects("max_tokens", [](auto& d) { d.max_tokens = 65535, d.experts_per_token = 32; });
+  rejects("dtype", [](auto& d) { d.dtype = DType::kF32; });
+  rejects("index_type", [](auto& d) { d.index_type = DType::kF16; });
+  rejects("row_alignment", [](auto& d) { d.row_alignment = 3; });
+  rejects("recv_rows", [](auto& d) { d.recv_rows = -1; });
+  rejects("max_sms", [](auto& d) { d.max_sms = -1; });
+  rejects("ranks", [](auto&) {}, 1);
+  rejects("ranks", [](auto&) {}, 9);
+}
+
+TEST(Plan, FitsTheSharedMemoryOfEveryTarget) {
+  for (const TargetKind target : {TargetKind::kCuda, TargetKind::kHip}) {
+    MachineShape shape = emulated();
+    shape.traits = traits_of(target);
+    MoeAllToAllDesc desc = small();
+    desc.num_experts = moe::kMaxExperts;
+    desc.experts_per_token = 8;
+    desc.mode = MoeMode::kBulk;
+    const auto plan = plan_moe_all_to_all(desc, shape, 8);
+    ASSERT_TRUE(plan.ok()) << plan.status().to_string();
+    EXPECT_LE(plan->shared_bytes, shape.traits.shared_bytes);
+  }
+}
+
+}  // namespace
+}  // namespace farwarp
