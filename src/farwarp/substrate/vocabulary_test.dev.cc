@@ -6,18 +6,30 @@
 
 namespace farwarp::FARWARP_TARGET {
 
-/// Copies the part of `from` that a T covers through every kind of plain access.
 template <class T>
-FARWARP_DEVICE void copy_as(std::byte* from, std::byte* to, Shared<std::byte> bounce) {
-  const Global<const T> source(reinterpret_cast<const T*>(from));
-  const Peer<T> destination(reinterpret_cast<T*>(to));
-  const Shared<T> through(reinterpret_cast<T*>(bounce.raw));
+FARWARP_DEVICE T* as(std::byte* bytes) {
+  return reinterpret_cast<T*>(bytes);
+}
+
+/// Copies the thread's bytes `first` .. first + sizeof(T) - 1 through every kind of plain access.
+template <class T>
+FARWARP_DEVICE void copy_piece(VocabularyBlock* block, Shared<std::byte> bounce, int first) {
+  const auto to = [&](VocabularyCopy way) { return as<T>(&block->copies[way][thread_index()][first]); };
+  const Global<const T> source(as<const T>(&block->source[thread_index()][first]));
+  const Shared<T> through(as<T>((bounce + first).raw));
   store(through, load(source));
   warp_sync();
-  store(destination, load(through));
-  warp_sync();
-  store<Cache::streaming>(destination, load<Cache::streaming>(source));
-  store<Cache::keep>(Global<T>(destination.raw), load<Cache::keep>(Peer<const T>(source.raw)));
+  store(Global<T>(to(kThroughShared)), load(through));
+  store<Cache::streaming>(Global<T>(to(kStreaming)), load<Cache::streaming>(source));
+  store<Cache::keep>(Peer<T>(to(kKeep)), load<Cache::keep>(Peer<const T>(source.raw)));
+}
+
+FARWARP_DEVICE void copy_pieces(VocabularyBlock* block, Shared<std::byte> bounce) {
+  copy_piece<Vec16>(block, bounce, 0);
+  copy_piece<std::uint8_t>(block, bounce, 0);
+  copy_piece<Half>(block, bounce, 2);
+  copy_piece<float>(block, bounce, 4);
+  copy_piece<double>(block, bounce, 8);
 }
 
 template <Order load_order, Order store_order, Scope scope, class T>
@@ -65,7 +77,7 @@ FARWARP_DEVICE std::uint32_t count_threads(Shared<std::uint32_t> counter) {
 template <class Machine>
 FARWARP_DEVICE void bulk_copy(Global<const std::byte> from, Peer<std::byte> to, Shared<std::byte> bounce, int bytes) {
   if constexpr (Machine::kHasBulkCopy) {
-    const Shared<Mbarrier> barrier(reinterpret_cast<Mbarrier*>((bounce + bytes).raw));
+    const Shared<Mbarrier> barrier(as<Mbarrier>((bounce + bytes).raw));
     proxy_fence();  // the bounce buffer was used by plain accesses
     block_sync();
     if (thread_index() != 0) return;
@@ -89,11 +101,7 @@ FARWARP_KERNEL(vocabulary, VocabularyArgs, kVocabularyThreads) {
   const Global<std::uint64_t> results(block->results[thread]);
   const auto report = [&](VocabularyResult which, std::uint64_t value) { store(results + which, value); };
 
-  copy_as<std::uint8_t>(block->source[thread], block->copies[thread], bounce);
-  copy_as<Half>(block->source[thread], block->copies[thread], bounce);
-  copy_as<float>(block->source[thread], block->copies[thread], bounce);
-  copy_as<double>(block->source[thread], block->copies[thread], bounce);
-  copy_as<Vec16>(block->source[thread], block->copies[thread], bounce);
+  copy_pieces(block, bounce);
 
   const Global<std::uint64_t> wide(&block->words[0]);
   const Global<std::uint32_t> narrow(reinterpret_cast<std::uint32_t*>(&block->words[1]));
@@ -132,12 +140,12 @@ FARWARP_KERNEL(vocabulary, VocabularyArgs, kVocabularyThreads) {
 
   report(kAnyThread, block_any(thread == num_threads() - 1));
   report(kNoThread, block_any(thread == num_threads()));
-  report(kCounted, count_threads(Shared<std::uint32_t>(reinterpret_cast<std::uint32_t*>(block_shared().raw))));
+  report(kCounted, count_threads(Shared<std::uint32_t>(as<std::uint32_t>(block_shared().raw))));
   report(kClocksRun, nanoseconds() > 0 && cycles() > 0 && multiprocessor() >= 0 && xcc() >= 0 && block_index() < num_blocks() &&
                          warp_index() == thread / Target::kWarpSize);
 
-  bulk_copy<Target>(Global<const std::byte>(&block->source[0][0]), Peer<std::byte>(&block->bulk_copy[0][0]), block_shared(),
-                    kVocabularyThreads * 16);
+  bulk_copy<Target>(Global<const std::byte>(&block->source[0][0]), Peer<std::byte>(&block->copies[kBulk][0][0]),
+                    block_shared(), kVocabularyThreads * 16);
 }
 
 }  // namespace farwarp::FARWARP_TARGET

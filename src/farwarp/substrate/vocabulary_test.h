@@ -30,11 +30,13 @@ enum VocabularyResult : int {
   kVocabularyResults,
 };
 
-/// Memory of one block. `copies` receives `source` by plain accesses of every size, `bulk_copy` by bulk copies.
+/// The ways a block copies `source` into `copies`.
+enum VocabularyCopy : int { kThroughShared, kStreaming, kKeep, kBulk, kVocabularyCopies };
+
+/// Memory of one block.
 struct VocabularyBlock {
   alignas(16) std::byte source[kVocabularyThreads][16];
-  alignas(16) std::byte copies[kVocabularyThreads][16];
-  alignas(16) std::byte bulk_copy[kVocabularyThreads][16];
+  alignas(16) std::byte copies[kVocabularyCopies][kVocabularyThreads][16];
   alignas(16) std::uint64_t packets[kVocabularyThreads][2];
   alignas(16) std::uint64_t words[4];
   std::uint64_t results[kVocabularyThreads][kVocabularyResults];

@@ -1,0 +1,227 @@
+// Memory accesses on gfx942 and gfx950, after the memory model of LLVM's "User Guide for AMDGPU Backend", table "AMDHSA Memory
+// Model Code Sequences GFX942".
+//
+// Relaxed atomics are compiler builtins: each is one instruction whose sc0 and sc1 bits name the scope. Releases and acquires
+// are written out, because clang 22 leaves out the wait between the write-back of L2 and a flag store that follows it
+// (llvm-project pull request 178316); tools/check_code_objects.py looks for that in everything we ship.
+//
+// Every acquire and every barrier is also an asm that clobbers "memory". That matters beyond order: the backend turns a
+// uniform load that it proves unwritten since kernel entry into a scalar load, whose cache no acquire invalidates, and it
+// counts neither fences nor barriers as writes. It does count such an asm.
+#pragma once
+
+#include "farwarp/substrate/bits.h"
+#include "farwarp/substrate/device.h"
+
+namespace farwarp::FARWARP_TARGET {
+
+namespace gcn {
+
+// Pointers of known address space, so that accesses become global_* and ds_* instead of flat_*; may_alias because the
+// vocabulary moves bits, whatever type the memory has.
+template <class Bits>
+struct Pointer {
+  typedef Bits __attribute__((may_alias)) Alias;
+  typedef __attribute__((address_space(1))) Alias* Global;
+  typedef __attribute__((address_space(3))) Alias* Shared;
+};
+template <>
+struct Pointer<Vec16> {
+  typedef std::uint64_t __attribute__((ext_vector_type(2), may_alias)) Alias;
+  typedef __attribute__((address_space(1))) Alias* Global;
+  typedef __attribute__((address_space(3))) Alias* Shared;
+};
+
+template <class Bits>
+using Alias = typename Pointer<Bits>::Alias;
+
+template <class T>
+FARWARP_DEVICE typename Pointer<BitsOf<T>>::Global global_pointer(T* pointer) {
+  return (typename Pointer<BitsOf<T>>::Global)(const_cast<std::remove_const_t<T>*>(pointer));
+}
+template <class T>
+FARWARP_DEVICE typename Pointer<BitsOf<T>>::Shared shared_pointer(T* pointer) {
+  return (typename Pointer<BitsOf<T>>::Shared)(const_cast<std::remove_const_t<T>*>(pointer));
+}
+
+template <class T>
+FARWARP_DEVICE Alias<BitsOf<T>> to_alias(const T& value) {
+  return std::bit_cast<Alias<BitsOf<T>>>(value);
+}
+
+template <Cache cache, class T>
+FARWARP_DEVICE std::remove_const_t<T> load_global(T* pointer) {
+  static_assert(Movable<T>);
+  if constexpr (cache == Cache::streaming)
+    return std::bit_cast<std::remove_const_t<T>>(__builtin_nontemporal_load(global_pointer(pointer)));
+  else
+    return std::bit_cast<std::remove_const_t<T>>(*global_pointer(pointer));
+}
+template <Cache cache, class T>
+FARWARP_DEVICE void store_global(T* pointer, T value) {
+  static_assert(Movable<T>);
+  if constexpr (cache == Cache::streaming) __builtin_nontemporal_store(to_alias(value), global_pointer(pointer));
+  else *global_pointer(pointer) = to_alias(value);
+}
+
+constexpr int memory_scope(Scope scope) {
+  return scope == Scope::block ? __MEMORY_SCOPE_WRKGRP : scope == Scope::device ? __MEMORY_SCOPE_DEVICE : __MEMORY_SCOPE_SYSTEM;
+}
+
+/// What precedes a releasing access: this wave's accesses have completed, and what this XCD's L2 holds back has been
+/// written to where the scope can see it.
+template <Scope scope>
+FARWARP_DEVICE void release() {
+  asm volatile("s_waitcnt vmcnt(0) lgkmcnt(0)" ::: "memory");
+  if constexpr (scope == Scope::device) asm volatile("buffer_wbl2 sc1\n\ts_waitcnt vmcnt(0)" ::: "memory");
+  if constexpr (scope == Scope::system) asm volatile("buffer_wbl2 sc0 sc1\n\ts_waitcnt vmcnt(0)" ::: "memory");
+}
+
+/// What follows an acquiring access: it has returned, and caches that may hold older values are invalidated.
+template <Scope scope>
+FARWARP_DEVICE void acquire() {
+  asm volatile("s_waitcnt vmcnt(0) lgkmcnt(0)" ::: "memory");
+  if constexpr (scope == Scope::device) asm volatile("buffer_inv sc1" ::: "memory");
+  if constexpr (scope == Scope::system) asm volatile("buffer_inv sc0 sc1" ::: "memory");
+}
+
+constexpr bool releases(Order order) { return order == Order::release || order == Order::acq_rel; }
+constexpr bool acquires(Order order) { return order == Order::acquire || order == Order::acq_rel; }
+
+/// `access`, a relaxed read-modify-write, with the order's other half around it.
+template <Order order, Scope scope, class Access>
+FARWARP_DEVICE auto ordered(const Access& access) {
+  if constexpr (releases(order)) release<scope>();
+  const auto old = access();
+  if constexpr (acquires(order)) acquire<scope>();
+  return old;
+}
+
+}  // namespace gcn
+
+// ---- weak ----------------------------------------------------------------------------------------------------------
+
+template <Cache cache, class T>
+FARWARP_DEVICE std::remove_const_t<T> load(Global<T> address) {
+  return gcn::load_global<cache>(address.raw);
+}
+template <Cache cache, class T>
+FARWARP_DEVICE std::remove_const_t<T> load(Peer<T> address) {
+  return gcn::load_global<cache>(address.raw);
+}
+template <class T>
+FARWARP_DEVICE std::remove_const_t<T> load(Shared<T> address) {
+  static_assert(Movable<T>);
+  return std::bit_cast<std::remove_const_t<T>>(*gcn::shared_pointer(address.raw));
+}
+
+template <Cache cache, class T>
+FARWARP_DEVICE void store(Global<T> address, std::type_identity_t<T> value) {
+  gcn::store_global<cache>(address.raw, value);
+}
+template <Cache cache, class T>
+FARWARP_DEVICE void store(Peer<T> address, std::type_identity_t<T> value) {
+  gcn::store_global<cache>(address.raw, value);
+}
+template <class T>
+FARWARP_DEVICE void store(Shared<T> address, std::type_identity_t<T> value) {
+  static_assert(Movable<T>);
+  *gcn::shared_pointer(address.raw) = gcn::to_alias(value);
+}
+
+// ---- atomic --------------------------------------------------------------------------------------------------------
+
+template <Order order, Scope scope, class T>
+FARWARP_DEVICE std::remove_const_t<T> load(Global<T> address) {
+  static_assert(Word<T> && (order == Order::relaxed || order == Order::acquire));
+  const auto bits = __scoped_atomic_load_n(gcn::global_pointer(address.raw), __ATOMIC_RELAXED, gcn::memory_scope(scope));
+  if constexpr (gcn::acquires(order)) gcn::acquire<scope>();
+  return std::bit_cast<std::remove_const_t<T>>(bits);
+}
+template <Order order, Scope scope, class T>
+FARWARP_DEVICE void store(Global<T> address, std::type_identity_t<T> value) {
+  static_assert(Word<T> && (order == Order::relaxed || order == Order::release));
+  if constexpr (gcn::releases(order)) gcn::release<scope>();
+  __scoped_atomic_store_n(gcn::global_pointer(address.raw), bits_of(value), __ATOMIC_RELAXED, gcn::memory_scope(scope));
+}
+template <Order order, Scope scope, class T>
+FARWARP_DEVICE T fetch_add(Global<T> address, std::type_identity_t<T> value) {
+  static_assert(Word<T> && std::is_integral_v<T>);
+  return static_cast<T>(gcn::ordered<order, scope>([&] {
+    return __scoped_atomic_fetch_add(gcn::global_pointer(address.raw), bits_of(value), __ATOMIC_RELAXED,
+                                     gcn::memory_scope(scope));
+  }));
+}
+template <Order order, Scope scope, class T>
+FARWARP_DEVICE T exchange(Global<T> address, std::type_identity_t<T> value) {
+  static_assert(Word<T>);
+  return std::bit_cast<T>(gcn::ordered<order, scope>([&] {
+    return __scoped_atomic_exchange_n(gcn::global_pointer(address.raw), bits_of(value), __ATOMIC_RELAXED,
+                                      gcn::memory_scope(scope));
+  }));
+}
+template <Order order, Scope scope, class T>
+FARWARP_DEVICE T compare_exchange(Global<T> address, std::type_identity_t<T> expected, std::type_identity_t<T> desired) {
+  static_assert(Word<T>);
+  return std::bit_cast<T>(gcn::ordered<order, scope>([&] {
+    BitsOf<T> old = bits_of(expected);
+    __scoped_atomic_compare_exchange_n(gcn::global_pointer(address.raw), &old, bits_of(desired), /*weak=*/false,
+                                       __ATOMIC_RELAXED, __ATOMIC_RELAXED, gcn::memory_scope(scope));
+    return old;
+  }));
+}
+
+FARWARP_DEVICE std::uint32_t fetch_add(Shared<std::uint32_t> address, std::uint32_t value) {
+  return __scoped_atomic_fetch_add(gcn::shared_pointer(address.raw), value, __ATOMIC_RELAXED, __MEMORY_SCOPE_WRKGRP);
+}
+
+// ---- cells ---------------------------------------------------------------------------------------------------------
+
+template <Order order, class T>
+FARWARP_DEVICE T load(Global<SystemCell<T>> cell) {
+  return load<order, Scope::system>(Global<T>(&cell.raw->word));
+}
+template <Order order, class T>
+FARWARP_DEVICE T load(Peer<SystemCell<T>> cell) {
+  return load<order, Scope::system>(Global<T>(&cell.raw->word));
+}
+template <Order order, class T>
+FARWARP_DEVICE void store(Global<SystemCell<T>> cell, std::type_identity_t<T> value) {
+  store<order, Scope::system>(Global<T>(&cell.raw->word), value);
+}
+template <Order order, class T>
+FARWARP_DEVICE void store(Peer<SystemCell<T>> cell, std::type_identity_t<T> value) {
+  store<order, Scope::system>(Global<T>(&cell.raw->word), value);
+}
+template <Order order, class T>
+FARWARP_DEVICE T fetch_add(Peer<SystemCell<T>> cell, std::type_identity_t<T> value) {
+  return fetch_add<order, Scope::system>(Global<T>(&cell.raw->word), value);
+}
+
+// ---- packets -------------------------------------------------------------------------------------------------------
+// Two 8-byte atomics: no document says that a 16-byte access of CDNA is single-copy atomic, not even in halves.
+
+FARWARP_DEVICE void store_packet(Peer<Packet> address, std::uint64_t data, std::uint32_t tag) {
+  const Packet packet = make_packet(data, tag);
+  store<Order::relaxed, Scope::system>(Global<std::uint64_t>(&address.raw->lo), packet.lo);
+  store<Order::relaxed, Scope::system>(Global<std::uint64_t>(&address.raw->hi), packet.hi);
+}
+
+FARWARP_DEVICE Packet load_packet(Global<Packet> address) {
+  const std::uint64_t lo = load<Order::relaxed, Scope::system>(Global<std::uint64_t>(&address.raw->lo));
+  const std::uint64_t hi = load<Order::relaxed, Scope::system>(Global<std::uint64_t>(&address.raw->hi));
+  return {lo, hi};
+}
+
+// ---- fences --------------------------------------------------------------------------------------------------------
+
+template <Order order, Scope scope>
+FARWARP_DEVICE void fence() {
+  static_assert(order != Order::relaxed, "a relaxed fence orders nothing");
+  if constexpr (gcn::releases(order)) gcn::release<scope>();
+  if constexpr (gcn::acquires(order)) gcn::acquire<scope>();
+}
+
+FARWARP_DEVICE void drain_stores() { asm volatile("s_waitcnt vmcnt(0)" ::: "memory"); }
+
+}  // namespace farwarp::FARWARP_TARGET

@@ -1,0 +1,17 @@
+// The hip target: AMD CDNA3 (gfx942) and CDNA4 (gfx950). Compiled by clang alone, device side only, without ROCm's headers
+// and device libraries: everything here is a compiler builtin or an instruction.
+#pragma once
+
+#include "farwarp/base/attributes.h"
+#include "farwarp/base/machine_shape.h"
+
+namespace farwarp::FARWARP_TARGET {
+
+struct Target {
+  static constexpr TargetKind kKind = TargetKind::kHip;
+  static constexpr TargetTraits kTraits = traits_of(kKind);
+  static constexpr int kWarpSize = kTraits.warp_size;
+  static constexpr bool kHasBulkCopy = kTraits.bulk_copy;
+};
+
+}  // namespace farwarp::FARWARP_TARGET

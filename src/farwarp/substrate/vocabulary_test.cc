@@ -1,0 +1,103 @@
+#include "farwarp/substrate/vocabulary_test.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "farwarp/base/half.h"
+#include "farwarp/runtime/device.h"
+
+namespace farwarp {
+namespace {
+
+constexpr int kBlocks = 2;
+
+std::uint64_t bits_of_float(float value) { return std::bit_cast<std::uint32_t>(value); }
+
+class VocabularyTest : public testing::TestWithParam<TargetKind> {};
+
+/// What thread `thread` must report on a machine with warps of `warp` threads.
+std::vector<std::uint64_t> expected_results(int thread, int warp) {
+  const auto lane = static_cast<std::uint64_t>(thread % warp);
+  const std::uint64_t all = warp == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << warp) - 1;
+  const float third = static_cast<float>(thread + 1) / 3.0f;
+  const Half half = half_from(third);
+  const Bf16 bf16 = bf16_from(third);
+  std::vector<std::uint64_t> expected(kVocabularyResults);
+  expected[kPacketData] = 0x0123456789abcdef;
+  expected[kEvenLanes] = 0x5555555555555555 & all;
+  expected[kSameLanes] = (0x1111111111111111 << lane % 4) & all;
+  expected[kLanesBelow] = (std::uint64_t{1} << lane) - 1;
+  expected[kBitCount] = static_cast<std::uint64_t>(warp / 4);
+  expected[kLowestBit] = lane % 4;
+  expected[kShuffled] = static_cast<std::uint64_t>(warp - 1) << 32 | 5;
+  expected[kShuffledXor] = (lane ^ 1) << 32 | 5;
+  expected[kShuffledNarrow] = (lane ^ 2) + 3;
+  expected[kHalfBits] = half.bits;
+  expected[kBf16Bits] = bf16.bits;
+  expected[kFusedBits] = bits_of_float(std::fma(float_from(half), third, float_from(bf16)));
+  const volatile float product = float_from(half) * third;  // volatile: the host compiler must not fuse it either
+  expected[kUnfusedBits] = bits_of_float(product + float_from(bf16));
+  expected[kAnyThread] = 1;
+  expected[kNoThread] = 0;
+  expected[kCounted] = kVocabularyThreads;
+  expected[kClocksRun] = 1;
+  return expected;
+}
+
+TEST_P(VocabularyTest, EveryPrimitiveWorksInOneThreadOrBlock) {
+  if (Device::count(GetParam()) == 0) GTEST_SKIP() << "no device of target " << name_of(GetParam());
+  auto opened = Device::open(GetParam(), 0);
+  ASSERT_TRUE(opened.ok()) << opened.status().to_string();
+  Device& device = **opened;
+
+  std::vector<VocabularyBlock> blocks(kBlocks);
+  std::memset(blocks.data(), 0, sizeof(VocabularyBlock) * kBlocks);
+  for (int block = 0; block < kBlocks; ++block)
+    for (int thread = 0; thread < kVocabularyThreads; ++thread)
+      for (int i = 0; i < 16; ++i)
+        blocks[block].source[thread][i] = static_cast<std::byte>(1 + block * 7 + thread * 16 + i);
+
+  const std::size_t bytes = sizeof(VocabularyBlock) * kBlocks;
+  auto memory = device.allocate(bytes);
+  ASSERT_TRUE(memory.ok()) << memory.status().to_string();
+  auto stream = device.create_stream();
+  ASSERT_TRUE(stream.ok()) << stream.status().to_string();
+  Status status = device.copy_in(*memory, blocks.data(), bytes, *stream);
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  auto kernel = device.kernel("vocabulary");
+  ASSERT_TRUE(kernel.ok()) << kernel.status().to_string();
+  const VocabularyArgs args{static_cast<VocabularyBlock*>(*memory)};
+  status = launch(device, *kernel, {kBlocks, kVocabularyThreads, kVocabularySharedBytes}, args, *stream);
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  status = device.synchronize(*stream, 20'000'000'000);
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  status = device.copy_out(blocks.data(), *memory, bytes, *stream);
+  ASSERT_TRUE(status.ok()) << status.to_string();
+
+  const TargetTraits traits = traits_of(GetParam());
+  for (int block = 0; block < kBlocks; ++block) {
+    SCOPED_TRACE(testing::Message() << "block " << block);
+    for (int way = 0; way < kVocabularyCopies; ++way) {
+      if (way == kBulk && !traits.bulk_copy) continue;
+      EXPECT_EQ(std::memcmp(blocks[block].copies[way], blocks[block].source, sizeof(blocks[block].source)), 0) << "copy " << way;
+    }
+    for (int thread = 0; thread < kVocabularyThreads; ++thread) {
+      const std::vector<std::uint64_t> expected = expected_results(thread, traits.warp_size);
+      for (int i = 0; i < kVocabularyResults; ++i)
+        ASSERT_EQ(blocks[block].results[thread][i], expected[i]) << "thread " << thread << ", result " << i;
+    }
+  }
+  device.destroy_stream(*stream);
+  device.release(*memory);
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, VocabularyTest,
+                         testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942, TargetKind::kCuda, TargetKind::kHip),
+                         [](const auto& target) { return std::string(name_of(target.param)); });
+
+}  // namespace
+}  // namespace farwarp
