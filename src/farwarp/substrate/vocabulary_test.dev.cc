@@ -21,6 +21,7 @@ FARWARP_DEVICE void copy_piece(VocabularyBlock* block, Shared<std::byte> bounce,
   warp_sync();
   store(Global<T>(to(kThroughShared)), load(through));
   store<Cache::streaming>(Global<T>(to(kStreaming)), load<Cache::streaming>(source));
+  warp_sync();  // or the compiler makes one load of this one and the next
   store<Cache::keep>(Peer<T>(to(kKeep)), load<Cache::keep>(Peer<const T>(source.raw)));
 }
 
