@@ -25,17 +25,19 @@ template <class T>
 Result<void*> upload(farwarp::Device& device, const std::vector<T>& values, farwarp::Stream stream) {
   auto memory = device.allocate(values.size() * sizeof(T));
   if (!memory.ok()) return memory;
-  if (Status status = device.copy_in(*memory, values.data(), values.size() * sizeof(T), stream); !status.ok()) return status;
+  if (Status status = device.copy_in(*memory, values.data(), values.size() * sizeof(T), stream); !status.ok())
+    return status;
   return memory;
 }
 
-Status check(const std::vector<farwarp::Bf16>& out, const std::vector<farwarp::Bf16>& x, const std::vector<std::int32_t>& experts) {
+Status check(const std::vector<farwarp::Bf16>& out, const std::vector<farwarp::Bf16>& x,
+             const std::vector<std::int32_t>& experts) {
   for (std::size_t i = 0; i < out.size(); ++i) {
     const int owner = farwarp::moe_rank_of(experts[i / kHidden], kRanks, 2 * kRanks);
     const float expected = farwarp::float_from(x[i]) * static_cast<float>(1 + owner);
     if (farwarp::float_from(out[i]) != expected) {
-      return farwarp::internal_error("element " + std::to_string(i) + ": expected " + std::to_string(expected) + ", got " +
-                                     std::to_string(farwarp::float_from(out[i])));
+      return farwarp::internal_error("element " + std::to_string(i) + ": expected " + std::to_string(expected) +
+                                     ", got " + std::to_string(farwarp::float_from(out[i])));
     }
   }
   return {};
@@ -54,7 +56,8 @@ Status run_rank(std::shared_ptr<farwarp::Bootstrap> bootstrap, farwarp::TargetKi
   std::vector<std::int32_t> experts(kTokens);
   const std::vector<float> weights(kTokens, 1.0f);
   for (int i = 0; i < kTokens; ++i) experts[i] = (3 * i + world.rank()) % (2 * kRanks);
-  for (std::size_t i = 0; i < x.size(); ++i) x[i] = farwarp::bf16_from(static_cast<float>((i + world.rank()) % 31) - 15.0f);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    x[i] = farwarp::bf16_from(static_cast<float>((i + world.rank()) % 31) - 15.0f);
 
   farwarp::Device& device = world.device();
   auto stream = device.create_stream();
@@ -84,8 +87,8 @@ Status run_rank(std::shared_ptr<farwarp::Bootstrap> bootstrap, farwarp::TargetKi
 
 int main() {
   for (const auto target : {farwarp::TargetKind::kEmuSm90, farwarp::TargetKind::kEmuGfx942}) {
-    const Status status =
-        farwarp::run_ranks(kRanks, [target](std::shared_ptr<farwarp::Bootstrap> bootstrap) { return run_rank(bootstrap, target); });
+    const Status status = farwarp::run_ranks(
+        kRanks, [target](std::shared_ptr<farwarp::Bootstrap> bootstrap) { return run_rank(bootstrap, target); });
     const auto name = farwarp::name_of(target);
     std::printf("%.*s: %s\n", static_cast<int>(name.size()), name.data(), status.to_string().c_str());
     if (!status.ok()) return 1;
