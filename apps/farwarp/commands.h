@@ -1,0 +1,36 @@
+// The commands of the command line. Each returns the process's exit code:
+//   0 all passed, 1 a check failed, 2 bad usage or input (or no case selected), 3 the machine lacks something,
+//   4 timeout or abort, 130 interrupted.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "farwarp/base/status.h"
+
+namespace farwarp::cli {
+
+inline constexpr int kExitUsage = 2;
+inline constexpr int kExitInterrupted = 130;
+
+struct CheckOptions {
+  std::string what;   ///< an operator, or a suite file
+  std::string suite;  ///< --suite: a name or a file
+  std::string which = "all";
+  std::string target = "auto";
+  std::vector<std::string> settings;  ///< --set
+  std::string fault;
+  std::string json;
+  // As given; empty if not.
+  std::string ranks, seed, schedules, calls, deadline_ms;
+};
+
+int check_command(const CheckOptions& options);
+int doctor_command();
+int list_command(bool kernels);
+
+/// Prints "farwarp: message" on stderr.
+int usage_error(std::string_view message);
+
+}  // namespace farwarp::cli

@@ -1,0 +1,59 @@
+// farwarp list: operators with their parameters, and kernels per target.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "commands.h"
+#include "farwarp/harness/case.h"
+#include "farwarp/runtime/device.h"
+#include "target.h"
+
+namespace farwarp::cli {
+namespace {
+
+void print_operators() {
+  for (const harness::OpInfo& op : harness::registered_ops()) {
+    fmt::print("{}: {}\n", op.name, op.summary);
+    for (const harness::ParamInfo& param : op.params) {
+      fmt::print("  {:<18} {:<12} {}\n", param.name, param.default_value, param.allowed);
+    }
+  }
+}
+
+// One line per kernel and a column per target; the last line says how many each has.
+void print_kernels() {
+  std::set<std::string> all;
+  for (const TargetKind target : kTargets) {
+    for (const std::string& name : Device::kernel_names(target)) all.insert(name);
+  }
+  std::string header = fmt::format("{:<32}", "kernel");
+  std::string totals = fmt::format("{:<32}", fmt::format("{} in all", all.size()));
+  for (const TargetKind target : kTargets) {
+    header += fmt::format(" {:>10}", name_of(target));
+    totals += fmt::format(" {:>10}", Device::kernel_names(target).size());
+  }
+  fmt::print("{}\n", header);
+  for (const std::string& name : all) {
+    std::string row = fmt::format("{:<32}", name);
+    for (const TargetKind target : kTargets) {
+      const auto names = Device::kernel_names(target);
+      row += fmt::format(" {:>10}", std::binary_search(names.begin(), names.end(), name) ? "yes" : "-");
+    }
+    fmt::print("{}\n", row);
+  }
+  fmt::print("{}\n", totals);
+}
+
+}  // namespace
+
+int list_command(bool kernels) {
+  if (kernels) {
+    print_kernels();
+  } else {
+    print_operators();
+  }
+  return 0;
+}
+
+}  // namespace farwarp::cli

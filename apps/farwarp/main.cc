@@ -1,0 +1,68 @@
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "commands.h"
+#include "farwarp/harness/params.h"
+#include "farwarp/world/view.h"
+#include "launch.h"
+#include "version.h"
+
+namespace farwarp::cli {
+namespace {
+
+CLI::App* add_check(CLI::App& app, CheckOptions& options) {
+  CLI::App* check = app.add_subcommand("check", "correctness of an operator, or of a suite's shapes, against the oracle");
+  check->add_option("what", options.what, "an operator (see `farwarp list`) or a suite file; an operator restricts --suite");
+  check->add_option("--suite", options.suite, "a suite's name (amd2025) or file");
+  check->add_option("--which", options.which, "of a suite: tests|benchmarks|all (all)");
+  check->add_option("--target", options.target, "auto|cuda|hip|emu_sm90|emu_gfx942 (auto: idle GPUs, else emu_sm90)");
+  check->add_option("--ranks", options.ranks, "1..8 (8, or what the suite says)");
+  check->add_option("--set", options.settings, "key=value[,key=value...], repeatable")->allow_extra_args(false);
+  check->add_option("--seed", options.seed, "of inputs and schedules (1, or what the suite says)");
+  check->add_option("--schedules", options.schedules, "emulator: repeat under this many adversarial schedules");
+  check->add_option("--calls", options.calls, "calls of the operator per check, fresh inputs each (1)");
+  check->add_option("--fault", options.fault, "drop_put:N, delay:RANK:MS, kill:RANK or mismatch:RANK");
+  check->add_option("--deadline-ms", options.deadline_ms, "longest wait of a kernel (10000)");
+  check->add_option("--json", options.json, "write the results to this file; - is stdout");
+  return check;
+}
+
+int launch(const std::string& processes, const std::vector<std::string>& command) {
+  const auto ranks = harness::parse_integer("-n", processes, 1, kMaxRanks);
+  if (!ranks.ok()) return usage_error(ranks.status().message());
+  if (command.empty()) return usage_error("launch needs a command: farwarp launch -n N -- COMMAND ...");
+  return launch_command(static_cast<int>(*ranks), command);
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("farwarp: distributed LLM-inference kernels that communicate from inside the kernel", "farwarp");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", [] { return version_line(); });
+  CLI::App* doctor = app.add_subcommand("doctor", "what this machine can do, and what is missing");
+  CLI::App* list = app.add_subcommand("list", "operators and their parameters");
+  bool kernels = false;
+  list->add_flag("--kernels", kernels, "kernels per target instead");
+  CheckOptions options;
+  CLI::App* check = add_check(app, options);
+  CLI::App* launcher = app.add_subcommand("launch", "farwarp launch -n N -- COMMAND ...: N processes that find each other");
+  std::string processes;
+  launcher->add_option("-n", processes, "1..8 processes")->required();
+  launcher->prefix_command();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    return usage_error(error.what());
+  }
+  if (*doctor) return doctor_command();
+  if (*list) return list_command(kernels);
+  if (*check) return check_command(options);
+  std::vector<std::string> command = launcher->remaining();
+  if (!command.empty() && command.front() == "--") command.erase(command.begin());
+  return launch(processes, command);
+}
+
+}  // namespace
+}  // namespace farwarp::cli
+
+int main(int argc, char** argv) { return farwarp::cli::run(argc, argv); }

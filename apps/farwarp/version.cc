@@ -1,0 +1,25 @@
+#include "version.h"
+
+#include <fmt/format.h>
+
+#include "farwarp/runtime/device.h"
+#include "target.h"
+#include "farwarp_commit.h"
+
+namespace farwarp::cli {
+
+std::map<std::string, std::string> build_description() {
+  std::string targets;
+  for (const TargetKind target : kTargets) {
+    if (Device::kernel_names(target).empty()) continue;
+    targets += (targets.empty() ? "" : " ") + std::string(name_of(target));
+  }
+  return {{"version", FARWARP_VERSION}, {"commit", FARWARP_COMMIT}, {"targets", targets.empty() ? "none" : targets}};
+}
+
+std::string version_line() {
+  auto build = build_description();
+  return fmt::format("farwarp {}, commit {}, targets {}", build["version"], build["commit"], build["targets"]);
+}
+
+}  // namespace farwarp::cli
