@@ -63,6 +63,16 @@ struct alignas(sizeof(T)) SystemCell {
   T word;
 };
 
+namespace detail {
+template <class T>
+inline constexpr bool is_cell = false;
+template <class T>
+inline constexpr bool is_cell<SystemCell<T>> = true;
+}  // namespace detail
+
+template <class T>
+concept CellType = detail::is_cell<std::remove_const_t<T>>;
+
 /// 16 bytes moved by one access; each 8-byte half is single-copy atomic on its own, the whole is not.
 struct alignas(16) Vec16 {
   std::uint64_t lo;

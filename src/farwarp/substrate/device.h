@@ -97,6 +97,26 @@ FARWARP_DEVICE void store(Peer<SystemCell<T>> cell, std::type_identity_t<T> valu
 template <Order order, class T>
 FARWARP_DEVICE T fetch_add(Peer<SystemCell<T>> cell, std::type_identity_t<T> value);
 
+// A cell is no other kind of memory: plain accesses to it, and atomics of a chosen scope, do not compile.
+template <Cache cache = Cache::normal, CellType C>
+void load(Global<C>) = delete;
+template <Cache cache = Cache::normal, CellType C>
+void load(Peer<C>) = delete;
+template <Cache cache = Cache::normal, CellType C>
+void store(Global<C>, std::type_identity_t<C>) = delete;
+template <Cache cache = Cache::normal, CellType C>
+void store(Peer<C>, std::type_identity_t<C>) = delete;
+template <Order order, Scope scope, CellType C>
+void load(Global<C>) = delete;
+template <Order order, Scope scope, CellType C>
+void store(Global<C>, std::type_identity_t<C>) = delete;
+template <Order order, Scope scope, CellType C>
+void fetch_add(Global<C>, std::type_identity_t<C>) = delete;
+template <Order order, Scope scope, CellType C>
+void exchange(Global<C>, std::type_identity_t<C>) = delete;
+template <Order order, Scope scope, CellType C>
+void compare_exchange(Global<C>, std::type_identity_t<C>, std::type_identity_t<C>) = delete;
+
 /// [thread] Packets: two relaxed system-scope accesses of 8 bytes. A packet whose two tags both match was written whole,
 /// because each half carries its own tag; no fence is needed on either side.
 FARWARP_DEVICE void store_packet(Peer<Packet> address, std::uint64_t data, std::uint32_t tag);

@@ -6,6 +6,33 @@
 
 namespace farwarp::FARWARP_TARGET {
 
+// What must not compile: a cell reached below system scope, or by a plain access. The same expressions on a plain word do.
+
+template <class Pointer, class Value>
+concept Plain = requires(Pointer pointer, Value value) { load(pointer); } ||
+                requires(Pointer pointer, Value value) { store(pointer, value); };
+template <class Pointer, class Value, Scope scope>
+concept AtomicAt = requires(Pointer pointer, Value value) { load<Order::relaxed, scope>(pointer); } ||
+                   requires(Pointer pointer, Value value) { store<Order::relaxed, scope>(pointer, value); } ||
+                   requires(Pointer pointer, Value value) { fetch_add<Order::relaxed, scope>(pointer, value); } ||
+                   requires(Pointer pointer, Value value) { exchange<Order::relaxed, scope>(pointer, value); } ||
+                   requires(Pointer pointer, Value value) { compare_exchange<Order::relaxed, scope>(pointer, value, value); };
+template <class Pointer, class Value>
+concept AtomicAtSomeScope = AtomicAt<Pointer, Value, Scope::block> || AtomicAt<Pointer, Value, Scope::device> ||
+                            AtomicAt<Pointer, Value, Scope::system>;
+template <class Pointer, class Value>
+concept Cell = requires(Pointer pointer, Value value) { load<Order::acquire>(pointer); store<Order::release>(pointer, value); };
+template <class Pointer>
+concept Dereferenceable = requires(Pointer pointer) { *pointer; } || requires(Pointer pointer) { pointer[0]; };
+
+using TestCell = SystemCell<std::uint32_t>;
+static_assert(Plain<Global<std::uint32_t>, std::uint32_t> && Plain<Peer<std::uint32_t>, std::uint32_t>);
+static_assert(!Plain<Global<TestCell>, TestCell> && !Plain<Peer<TestCell>, TestCell> && !Plain<Global<const TestCell>, TestCell>);
+static_assert(AtomicAt<Global<std::uint32_t>, std::uint32_t, Scope::device> && Cell<Peer<TestCell>, std::uint32_t>);
+static_assert(!AtomicAtSomeScope<Global<TestCell>, TestCell> && !AtomicAtSomeScope<Global<TestCell>, std::uint32_t>);
+static_assert(!AtomicAtSomeScope<Peer<std::uint32_t>, std::uint32_t> && !Cell<Peer<std::uint32_t>, std::uint32_t>);
+static_assert(!Dereferenceable<Global<int>> && !Dereferenceable<Peer<int>> && !Dereferenceable<Shared<int>>);
+
 template <class T>
 FARWARP_DEVICE T* as(std::byte* bytes) {
   return reinterpret_cast<T*>(bytes);
