@@ -24,8 +24,9 @@ std::string_view name_of(CollectiveKind kind) {
 Status check_same_collective(const std::vector<CollectiveKind>& kinds) {
   for (std::size_t rank = 1; rank < kinds.size(); ++rank) {
     if (kinds[rank] == kinds[0]) continue;
-    return {StatusCode::kMismatch, fmt::format("rank {} called {} where rank 0 called {}: ranks must make the same calls in the same order",
-                                               rank, name_of(kinds[rank]), name_of(kinds[0]))};
+    return {StatusCode::kMismatch,
+            fmt::format("rank {} called {} where rank 0 called {}: ranks must make the same calls in the same order",
+                        rank, name_of(kinds[rank]), name_of(kinds[0]))};
   }
   return {};
 }
@@ -40,7 +41,8 @@ std::string name_ranks(const std::vector<int>& ranks) {
 }
 
 Status ranks_did_not_come(const std::vector<int>& missing, std::string_view where, std::chrono::milliseconds timeout) {
-  return {StatusCode::kDeadline, fmt::format("{} did not come to {} within {} ms", name_ranks(missing), where, timeout.count())};
+  return {StatusCode::kDeadline,
+          fmt::format("{} did not come to {} within {} ms", name_ranks(missing), where, timeout.count())};
 }
 
 std::chrono::steady_clock::time_point deadline_after(std::chrono::milliseconds timeout) {
@@ -59,8 +61,10 @@ Status Bootstrap::barrier(std::chrono::milliseconds timeout) {
   if (!all.ok()) return all.status();
   for (int other = 0; other < size(); ++other) {
     if ((*all)[other] == word) continue;
-    return {StatusCode::kMismatch, fmt::format("rank {} was in a barrier, rank {} in another collective: ranks must make the same calls "
-                                               "in the same order", rank(), other)};
+    return {StatusCode::kMismatch,
+            fmt::format("rank {} was in a barrier, rank {} in another collective: ranks must make the same calls "
+                        "in the same order",
+                        rank(), other)};
   }
   return {};
 }
@@ -68,8 +72,8 @@ Status Bootstrap::barrier(std::chrono::milliseconds timeout) {
 Status run_ranks(int size, const std::function<Status(std::shared_ptr<Bootstrap>)>& body) {
   std::vector<std::shared_ptr<Bootstrap>> bootstraps = make_thread_bootstraps(size);
   std::vector<Status> outcomes(bootstraps.size());
-  // Nobody starts before everybody is registered: else the emulator, which runs while all registered threads are blocked,
-  // could run ahead of a thread that the operating system has not started yet.
+  // Nobody starts before everybody is registered: else the emulator, which runs while all registered threads are
+  // blocked, could run ahead of a thread that the operating system has not started yet.
   std::latch all_registered(static_cast<std::ptrdiff_t>(bootstraps.size()));
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < bootstraps.size(); ++rank) {

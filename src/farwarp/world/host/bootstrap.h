@@ -12,8 +12,8 @@
 
 namespace farwarp {
 
-/// A group of ranks. Implementations: threads of one process, processes of one host, the caller's own. Calls are collective:
-/// every rank makes the same calls in the same order, from one thread.
+/// A group of ranks. Implementations: threads of one process, processes of one host, the caller's own. Calls are
+/// collective: every rank makes the same calls in the same order, from one thread.
 class Bootstrap {
  public:
   virtual ~Bootstrap() = default;
@@ -22,11 +22,13 @@ class Bootstrap {
   /// True if all ranks are threads of this process.
   virtual bool same_process() const = 0;
 
-  /// Every rank's bytes, in rank order; the ranks may send different lengths. kDeadline names the ranks that did not come,
-  /// kPeerLost a rank whose process is gone.
-  virtual Result<std::vector<std::vector<std::byte>>> allgather(const std::vector<std::byte>& mine, std::chrono::milliseconds timeout) = 0;
-  /// Every rank's file descriptor, in rank order, valid in this process and owned by the caller (mine comes back as a dup);
-  /// -1 for a rank that passed -1.
+  /// Every rank's bytes, in rank order; the ranks may send different lengths. kDeadline names the ranks that did not
+  /// come, kPeerLost a rank that is gone, kMismatch a rank that is in another call. After kDeadline or kPeerLost the
+  /// group is broken for good: every later call fails in the same words.
+  virtual Result<std::vector<std::vector<std::byte>>> allgather(const std::vector<std::byte>& mine,
+                                                                std::chrono::milliseconds timeout) = 0;
+  /// Every rank's file descriptor, in rank order, valid in this process and owned by the caller (mine comes back as a
+  /// dup); -1 for a rank that passed -1.
   virtual Result<std::vector<int>> allgather_fds(int mine, std::chrono::milliseconds timeout) = 0;
 
   /// Nobody leaves before everybody has come.
@@ -36,17 +38,20 @@ class Bootstrap {
 /// A group of `size` ranks that are threads of this process.
 std::vector<std::shared_ptr<Bootstrap>> make_thread_bootstraps(int size);
 
-/// Runs `body(bootstrap)` on one new thread per rank and waits for all; the first failure in rank order, or ok.
+/// Runs `body(bootstrap)` on one new thread per rank and waits for all. Returns ok, or the first failure in rank order that
+/// is not kPeerLost, which is what a rank gets when another one failed and left; or else the first kPeerLost.
 Status run_ranks(int size, const std::function<Status(std::shared_ptr<Bootstrap>)>& body);
 
-/// A rank of processes on one host, over Unix sockets, from the environment that `farwarp launch`, torchrun or mpirun sets:
-/// RANK and WORLD_SIZE (or OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE), and a rendezvous name from FARWARP_RENDEZVOUS, else
-/// MASTER_ADDR and MASTER_PORT, else mpirun's job id. kInvalidArgument names the variable that is missing or wrong.
+/// A rank of processes on one host, over Unix sockets, from the environment that `farwarp launch`, torchrun or mpirun
+/// sets: RANK and WORLD_SIZE (or OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE), and a rendezvous name from
+/// FARWARP_RENDEZVOUS, else MASTER_ADDR and MASTER_PORT, else mpirun's job id. kInvalidArgument names the variable that
+/// is missing or wrong.
 Result<std::shared_ptr<Bootstrap>> bootstrap_from_environment(std::chrono::milliseconds timeout);
-/// True if the environment asks for separate processes (any of the variables above is set).
+/// True if the environment makes this process one of several ranks: a rank or a size is set.
 bool environment_has_ranks();
 
 /// A rank of processes on one host; `rendezvous` names a socket in the abstract namespace, the same on all ranks.
-Result<std::shared_ptr<Bootstrap>> make_process_bootstrap(int rank, int size, const std::string& rendezvous, std::chrono::milliseconds timeout);
+Result<std::shared_ptr<Bootstrap>> make_process_bootstrap(int rank, int size, const std::string& rendezvous,
+                                                          std::chrono::milliseconds timeout);
 
 }  // namespace farwarp

@@ -17,7 +17,8 @@ std::string quote(const std::vector<std::byte>& bytes) {
   std::string text;
   for (const std::byte byte : bytes) {
     const char character = static_cast<char>(byte);
-    if (character < ' ' || character > '~' || text.size() == 200) return fmt::format("something else ({} bytes)", bytes.size());
+    if (character < ' ' || character > '~' || text.size() == 200)
+      return fmt::format("something else ({} bytes)", bytes.size());
     text += character;
   }
   return text.empty() ? "something else (0 bytes)" : text;
@@ -25,7 +26,8 @@ std::string quote(const std::vector<std::byte>& bytes) {
 
 Status mismatch(int rank, const std::string& what, const std::string& of_rank_0) {
   return {StatusCode::kMismatch,
-          fmt::format("rank {} called {}, rank 0 {}: ranks must make the same calls in the same order", rank, what, of_rank_0)};
+          fmt::format("rank {} called {}, rank 0 {}: ranks must make the same calls in the same order", rank, what,
+                      of_rank_0)};
 }
 
 }  // namespace
@@ -68,7 +70,8 @@ Result<std::vector<std::vector<std::byte>>> Collectives::gather_bytes(const std:
   auto all = bootstrap_->allgather(mine, timeout_);
   if (!all.ok()) return all;
   for (std::size_t rank = 0; rank < all->size(); ++rank) {
-    if ((*all)[rank].size() != expected_bytes) return mismatch(static_cast<int>(rank), quote((*all)[rank]), "another collective");
+    if ((*all)[rank].size() != expected_bytes)
+      return mismatch(static_cast<int>(rank), quote((*all)[rank]), "another collective");
   }
   return all;
 }

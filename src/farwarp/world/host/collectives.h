@@ -21,11 +21,12 @@ class Collectives {
   Collectives(std::shared_ptr<Bootstrap> bootstrap, std::chrono::milliseconds timeout)
       : bootstrap_(std::move(bootstrap)), timeout_(timeout) {}
 
-  /// Gives the World its number, which is rank 0's: calls on two Worlds over one bootstrap cannot be taken for each other.
+  /// Gives the World its number, which is rank 0's: calls on two Worlds over one bootstrap cannot be taken for each
+  /// other.
   Status number_world(std::uint32_t mine);
 
-  /// All ranks make this call: ok on all, or kMismatch on all, quoting the first rank that differs from rank 0. `call` is the call
-  /// in words, its arguments included: "allocate(4096 bytes, alignment 256)".
+  /// All ranks make this call: ok on all, or kMismatch on all, quoting the first rank that differs from rank 0. `call`
+  /// is the call in words, its arguments included: "allocate(4096 bytes, alignment 256)".
   Status agree(const std::string& call, std::chrono::milliseconds extra_time = {});
 
   /// ok if all ranks pass ok, else on all ranks the failure of the first that failed. A barrier, too.
@@ -45,7 +46,8 @@ class Collectives {
   }
 
  private:
-  Result<std::vector<std::vector<std::byte>>> gather_bytes(const std::vector<std::byte>& mine, std::size_t expected_bytes);
+  Result<std::vector<std::vector<std::byte>>> gather_bytes(const std::vector<std::byte>& mine,
+                                                           std::size_t expected_bytes);
 
   std::shared_ptr<Bootstrap> bootstrap_;
   std::chrono::milliseconds timeout_{};

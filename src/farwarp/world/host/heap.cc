@@ -17,8 +17,9 @@ struct HeapMemory::Offer {
   const std::shared_ptr<Allocation>* allocation = nullptr;  // an address in the sender's process
 };
 
-Result<std::unique_ptr<HeapMemory>> HeapMemory::create(std::shared_ptr<Device> device, Bootstrap& bootstrap, Collectives& collectives,
-                                                       std::size_t bytes, std::chrono::milliseconds timeout) {
+Result<std::unique_ptr<HeapMemory>> HeapMemory::create(std::shared_ptr<Device> device, Bootstrap& bootstrap,
+                                                       Collectives& collectives, std::size_t bytes,
+                                                       std::chrono::milliseconds timeout) {
   std::unique_ptr<HeapMemory> heap(new HeapMemory(device));
   heap->own_ = std::make_shared<Allocation>();
   heap->own_->device = device;
@@ -62,7 +63,8 @@ Status HeapMemory::map_peers(const std::vector<Offer>& offers, int rank, bool sa
     const Offer& offer = offers[peer];
     auto pointer = device_->import(offer.handle, offer.ordinal);
     if (!pointer.ok()) {
-      return {pointer.status().code(), fmt::format("cannot map the heap of rank {}: {}", peer, pointer.status().message())};
+      return {pointer.status().code(),
+              fmt::format("cannot map the heap of rank {}: {}", peer, pointer.status().message())};
     }
     imports_.push_back({*pointer, offer.handle, same_process ? *offer.allocation : nullptr});
     if (!same_process) imports_.back().handle.fd = -1;  // closed once mapped

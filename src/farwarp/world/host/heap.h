@@ -15,8 +15,9 @@ namespace farwarp {
 class HeapMemory {
  public:
   /// Collective: every rank's memory, mapped by this rank's device.
-  static Result<std::unique_ptr<HeapMemory>> create(std::shared_ptr<Device> device, Bootstrap& bootstrap, Collectives& collectives,
-                                                    std::size_t bytes, std::chrono::milliseconds timeout);
+  static Result<std::unique_ptr<HeapMemory>> create(std::shared_ptr<Device> device, Bootstrap& bootstrap,
+                                                    Collectives& collectives, std::size_t bytes,
+                                                    std::chrono::milliseconds timeout);
   /// Local: peers that still map this rank's memory keep it (see Allocation).
   ~HeapMemory();
   HeapMemory(const HeapMemory&) = delete;
@@ -26,8 +27,9 @@ class HeapMemory {
   std::byte* base(int rank) const { return static_cast<std::byte*>(bases_[rank]); }
 
  private:
-  /// Memory of one rank. Ranks of one process share its ownership, so that a rank that leaves early, after a failure say, does
-  /// not pull the memory from under kernels of its peers that still run. Between processes the driver's mapping does the same.
+  /// Memory of one rank. Ranks of one process share its ownership, so that a rank that leaves early, after a failure
+  /// say, does not pull the memory from under kernels of its peers that still run. Between processes the driver's
+  /// mapping does the same.
   struct Allocation {
     std::shared_ptr<Device> device;
     void* pointer = nullptr;
@@ -42,7 +44,8 @@ class HeapMemory {
   struct Offer;
 
   explicit HeapMemory(std::shared_ptr<Device> device) : device_(std::move(device)) {}
-  Result<std::vector<Offer>> exchange_offers(Bootstrap& bootstrap, Collectives& collectives, std::chrono::milliseconds timeout);
+  Result<std::vector<Offer>> exchange_offers(Bootstrap& bootstrap, Collectives& collectives,
+                                             std::chrono::milliseconds timeout);
   Status map_peers(const std::vector<Offer>& offers, int rank, bool same_process);
 
   std::shared_ptr<Device> device_;

@@ -17,8 +17,9 @@ std::string in_words(std::chrono::nanoseconds time) {
 }  // namespace
 
 std::string WaitRecord::to_string() const {
-  std::string text = kind == StatusCode::kDeadline ? fmt::format("rank {} waited {} in {} at '{}'", rank, in_words(waited), operator_name, site)
-                                                   : fmt::format("rank {} in {} at '{}'", rank, operator_name, site);
+  std::string text = kind == StatusCode::kDeadline
+                         ? fmt::format("rank {} waited {} in {} at '{}'", rank, in_words(waited), operator_name, site)
+                         : fmt::format("rank {} in {} at '{}'", rank, operator_name, site);
   if (peer >= 0) text += fmt::format(" for rank {}", peer);
   return text + fmt::format(": expected {}, saw {} (epoch {})", expected, seen, epoch);
 }
@@ -43,18 +44,20 @@ std::vector<WaitRecord> HostLedger::records(const NameLookup& names) const {
   for (LedgerRecord& record : ledger_->records) {
     if (std::atomic_ref(record.complete).load(std::memory_order_acquire) == 0) continue;
     Names words = names(record.operator_, record.site);
-    complete.push_back({static_cast<StatusCode>(record.kind), static_cast<int>(record.rank), std::move(words.operator_name),
-                        std::move(words.site), record.peer, record.epoch, record.expected, record.seen,
-                        std::chrono::nanoseconds(record.waited_ns)});
+    complete.push_back({static_cast<StatusCode>(record.kind), static_cast<int>(record.rank),
+                        std::move(words.operator_name), std::move(words.site), record.peer, record.epoch,
+                        record.expected, record.seen, std::chrono::nanoseconds(record.waited_ns)});
   }
   return complete;
 }
 
 Status HostLedger::first_failure(const NameLookup& names) const {
   if (clean()) return {};
-  if (const std::vector<WaitRecord> complete = records(names); !complete.empty()) return {complete.front().kind, complete.front().to_string()};
+  if (const std::vector<WaitRecord> complete = records(names); !complete.empty())
+    return {complete.front().kind, complete.front().to_string()};
   const std::uint32_t aborted_by = std::atomic_ref(ledger_->aborted_by.word).load(std::memory_order_relaxed);
-  if (aborted_by != 0) return {StatusCode::kAborted, fmt::format("rank {} raised the abort; its ledger says why", aborted_by - 1)};
+  if (aborted_by != 0)
+    return {StatusCode::kAborted, fmt::format("rank {} raised the abort; its ledger says why", aborted_by - 1)};
   return {StatusCode::kAborted, "a kernel of this rank gave up; its record is not complete yet"};
 }
 

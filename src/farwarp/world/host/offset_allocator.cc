@@ -24,7 +24,8 @@ void for_each_gap(const std::map<std::size_t, std::size_t>& live, std::size_t ca
 Result<std::size_t> OffsetAllocator::allocate(std::size_t bytes, std::size_t alignment) {
   if (bytes == 0) return invalid_argument("bytes is 0; allowed: 1 or more");
   if (!std::has_single_bit(alignment) || alignment > capacity_) {
-    return invalid_argument(fmt::format("alignment is {}; allowed: a power of two up to the heap's {} bytes", alignment, capacity_));
+    return invalid_argument(
+        fmt::format("alignment is {}; allowed: a power of two up to the heap's {} bytes", alignment, capacity_));
   }
   bool found = false;
   std::size_t start = 0;
@@ -33,9 +34,10 @@ Result<std::size_t> OffsetAllocator::allocate(std::size_t bytes, std::size_t ali
     return found = start < end && end - start >= bytes;
   });
   if (!found) {
-    return Status{StatusCode::kOutOfMemory,
-                  fmt::format("the symmetric heap has no room for {} bytes aligned to {}: {} of {} bytes are free, the largest piece has {}; "
-                              "raise WorldOptions::heap_bytes", bytes, alignment, free_bytes(), capacity_, largest_gap())};
+    return Status{StatusCode::kOutOfMemory, fmt::format("the symmetric heap has no room for {} bytes aligned to {}: {} "
+                                                        "of {} bytes are free, the largest piece has {}; "
+                                                        "raise WorldOptions::heap_bytes",
+                                                        bytes, alignment, free_bytes(), capacity_, largest_gap())};
   }
   live_.emplace(start, bytes);
   return start;
@@ -44,8 +46,9 @@ Result<std::size_t> OffsetAllocator::allocate(std::size_t bytes, std::size_t ali
 Status OffsetAllocator::free(std::size_t offset, std::size_t bytes) {
   const auto piece = live_.find(offset);
   if (piece == live_.end() || piece->second != bytes) {
-    return invalid_argument(fmt::format("buffer has offset {} and {} bytes; allowed: a buffer that allocate returned and that was not freed",
-                                        offset, bytes));
+    return invalid_argument(fmt::format(
+        "buffer has offset {} and {} bytes; allowed: a buffer that allocate returned and that was not freed", offset,
+        bytes));
   }
   live_.erase(piece);
   return {};

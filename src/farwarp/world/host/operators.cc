@@ -1,7 +1,8 @@
 // Operator slots and their epochs.
 //
-// Tags are compared for equality, so an operator that takes over the memory of an earlier one must not meet its tags, nor may a
-// call after recover() meet those of the aborted one. Both start at an epoch that no operator of this World has reached on any rank.
+// Tags are compared for equality, so an operator that takes over the memory of an earlier one must not meet its tags,
+// nor may a call after recover() meet those of the aborted one. Both start at an epoch that no operator of this World
+// has reached on any rank.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -38,11 +39,14 @@ HostLedger::Names World::State::names(std::uint32_t slot, std::uint32_t site) co
 
 Result<int> World::open_operator(std::string name, std::vector<std::string> site_names, std::uint64_t configuration) {
   State& state = *state_;
-  if (Status entered = state.enter(fmt::format("open_operator({}, configuration {:#x})", name, configuration)); !entered.ok()) return entered;
+  if (Status entered = state.enter(fmt::format("open_operator({}, configuration {:#x})", name, configuration));
+      !entered.ok())
+    return entered;
   const auto free_slot = std::find(state.operators.begin(), state.operators.end(), std::nullopt);
   if (free_slot == state.operators.end()) {
     return Status{StatusCode::kOutOfMemory,
-                  fmt::format("{} cannot be opened: {} operators are open, and a World has no more slots; close one", name, kMaxOperators)};
+                  fmt::format("{} cannot be opened: {} operators are open, and a World has no more slots; close one",
+                              name, kMaxOperators)};
   }
   const int slot = static_cast<int>(free_slot - state.operators.begin());
   auto highest = state.agree_highest_epoch();

@@ -1,4 +1,5 @@
-// Failures: what kernels reported, the abort from the host, and recover(). world/README.md has the argument for its order.
+// Failures: what kernels reported, the abort from the host, and recover(). world/README.md has the argument for its
+// order.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,9 +13,12 @@ namespace {
 Status drain(Device& device, const std::vector<Stream>& streams, std::chrono::nanoseconds timeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   for (std::size_t i = 0; i < streams.size(); ++i) {
-    const auto left = std::max(std::chrono::nanoseconds(0), std::chrono::nanoseconds(deadline - std::chrono::steady_clock::now()));
+    const auto left =
+        std::max(std::chrono::nanoseconds(0), std::chrono::nanoseconds(deadline - std::chrono::steady_clock::now()));
     Status drained = device.synchronize(streams[i], static_cast<std::uint64_t>(left.count()));
-    if (!drained.ok()) return {drained.code(), fmt::format("stream {} of {} cannot drain: {}", i + 1, streams.size(), drained.message())};
+    if (!drained.ok())
+      return {drained.code(),
+              fmt::format("stream {} of {} cannot drain: {}", i + 1, streams.size(), drained.message())};
   }
   return {};
 }
@@ -72,7 +76,8 @@ Status World::recover(const std::vector<Stream>& streams) {
 Status World::State::reset_control(std::uint32_t epoch) {
   const std::uint32_t zero = 0;
   if (Status cleared = device->copy_in(&control()->abort, &zero, sizeof(zero), *stream); !cleared.ok()) return cleared;
-  if (Status cleared = device->copy_in(&control()->ledger_claims, &zero, sizeof(zero), *stream); !cleared.ok()) return cleared;
+  if (Status cleared = device->copy_in(&control()->ledger_claims, &zero, sizeof(zero), *stream); !cleared.ok())
+    return cleared;
   for (int slot = 0; slot < kMaxOperators; ++slot) {
     if (!operators[slot]) continue;
     if (Status written = write_cells(slot, epoch); !written.ok()) return written;

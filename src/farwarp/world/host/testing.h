@@ -5,8 +5,8 @@
 
 namespace farwarp::testing {
 
-/// Worlds created from now on in this process give their first operator this epoch (even, not 0): near 2^32 it lets a test see
-/// tags wrap. The same on all ranks, or World::create ends in kMismatch.
+/// Worlds created from now on in this process give their first operator this epoch (even, not 0): near 2^32 it lets a
+/// test see tags wrap. The same on all ranks, or World::create ends in kMismatch.
 void set_first_epoch(std::uint32_t epoch);
 
 }  // namespace farwarp::testing

@@ -33,7 +33,8 @@ class ThreadGroup {
     std::unique_lock lock(mutex_);
     if (broken_) return *broken_;
     Seat& seat = seats_[rank];
-    if (seat.contribution) return Status{StatusCode::kMisuse, fmt::format("rank {} is in two collectives at once", rank)};
+    if (seat.contribution)
+      return Status{StatusCode::kMisuse, fmt::format("rank {} is in two collectives at once", rank)};
     seat.contribution = std::move(mine);
     if (++arrived_ == size()) {
       complete_round();
@@ -108,7 +109,8 @@ class ThreadBootstrap : public Bootstrap {
   int size() const override { return group_->size(); }
   bool same_process() const override { return true; }
 
-  Result<std::vector<std::vector<std::byte>>> allgather(const std::vector<std::byte>& mine, std::chrono::milliseconds timeout) override {
+  Result<std::vector<std::vector<std::byte>>> allgather(const std::vector<std::byte>& mine,
+                                                        std::chrono::milliseconds timeout) override {
     auto round = exchange({CollectiveKind::kAllgather, mine, UniqueFd()}, timeout);
     if (!round.ok()) return round.status();
     std::vector<std::vector<std::byte>> all;

@@ -9,8 +9,8 @@
 namespace farwarp {
 namespace {
 
-// On the emulator a kernel takes thousands of times its virtual time, and the ranks that are done wait for the others in
-// host calls, whose clock is the host's.
+// On the emulator a kernel takes thousands of times its virtual time, and the ranks that are done wait for the others
+// in host calls, whose clock is the host's.
 constexpr int kEmulatedHostPatience = 6;
 
 std::atomic<std::uint32_t> next_world = 1;
@@ -19,7 +19,8 @@ std::atomic<std::uint32_t> first_epoch = fresh_epoch(0);
 Status check_options(const WorldOptions& options) {
   constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24);
   if (options.deadline < std::chrono::milliseconds(1) || options.deadline > kLongest) {
-    return invalid_argument(fmt::format("WorldOptions::deadline is {} ms; allowed: 1 to {} ms", options.deadline.count(), kLongest.count()));
+    return invalid_argument(fmt::format("WorldOptions::deadline is {} ms; allowed: 1 to {} ms",
+                                        options.deadline.count(), kLongest.count()));
   }
   return {};
 }
@@ -28,13 +29,15 @@ Status check_options(const WorldOptions& options) {
 
 void testing::set_first_epoch(std::uint32_t epoch) { first_epoch = epoch; }
 
-// ---- creation ------------------------------------------------------------------------------------------------------------
+// ---- creation
+// ------------------------------------------------------------------------------------------------------------
 
 Result<World> World::create(std::shared_ptr<Bootstrap> bootstrap, const WorldOptions& options) {
   return State::create(std::move(bootstrap), options, nullptr);
 }
 
-Result<World> World::State::create(std::shared_ptr<Bootstrap> bootstrap, const WorldOptions& options, std::shared_ptr<Device> device) {
+Result<World> World::State::create(std::shared_ptr<Bootstrap> bootstrap, const WorldOptions& options,
+                                   std::shared_ptr<Device> device) {
   if (!bootstrap) return invalid_argument("bootstrap is null");
   if (bootstrap->size() < 1 || bootstrap->size() > kMaxRanks) {
     return invalid_argument(fmt::format("the bootstrap has {} ranks; allowed: 1 to {}", bootstrap->size(), kMaxRanks));
@@ -48,13 +51,15 @@ Result<World> World::State::create(std::shared_ptr<Bootstrap> bootstrap, const W
   state->highest_epoch = first_epoch - 2;
 
   if (Status numbered = state->collectives.number_world(next_world++); !numbered.ok()) return numbered;
-  const std::string call = fmt::format("World::create(target {}, deadline {} ms, heap of {} bytes, first epoch {})", name_of(options.target),
-                                       options.deadline.count(), options.heap_bytes, fresh_epoch(state->highest_epoch));
+  const std::string call =
+      fmt::format("World::create(target {}, deadline {} ms, heap of {} bytes, first epoch {})", name_of(options.target),
+                  options.deadline.count(), options.heap_bytes, fresh_epoch(state->highest_epoch));
   if (Status same = state->collectives.agree(call); !same.ok()) return same;
   if (Status valid = check_options(options); !valid.ok()) return valid;  // the same on all ranks, as the options are
   if (Status opened = state->collectives.all_ok(state->open_local_resources()); !opened.ok()) return opened;
 
-  auto heap = HeapMemory::create(state->device, *state->bootstrap, state->collectives, kControlBytes + options.heap_bytes, state->host_timeout);
+  auto heap = HeapMemory::create(state->device, *state->bootstrap, state->collectives,
+                                 kControlBytes + options.heap_bytes, state->host_timeout);
   if (!heap.ok()) return heap.status();
   state->heap = std::move(*heap);
   state->offsets = OffsetAllocator(kControlBytes + options.heap_bytes);
@@ -87,7 +92,9 @@ Status World::State::open_local_resources() {
 Status World::State::write_control() {
   if (Status zeroed = device->fill(control(), 0, kControlBytes, *stream); !zeroed.ok()) return zeroed;
   const auto deadline_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(options.deadline).count());
-  if (Status copied = device->copy_in(&control()->deadline_ns, &deadline_ns, sizeof(deadline_ns), *stream); !copied.ok()) return copied;
+  if (Status copied = device->copy_in(&control()->deadline_ns, &deadline_ns, sizeof(deadline_ns), *stream);
+      !copied.ok())
+    return copied;
   return synchronize();
 }
 
@@ -107,14 +114,17 @@ Bootstrap& World::bootstrap() { return *state_->bootstrap; }
 const WorldOptions& World::options() const { return state_->options; }
 const WorldView& World::view() const { return state_->view; }
 
-// ---- collective calls ------------------------------------------------------------------------------------------------------
+// ---- collective calls
+// ------------------------------------------------------------------------------------------------------
 
 Status World::State::enter(const std::string& call) {
   if (lost.load(std::memory_order_acquire)) return lost_status;
   return settle(collectives.agree(call));
 }
 
-Status World::State::settle(Status status) { return status.code() == StatusCode::kPeerLost ? lose(status.message()) : status; }
+Status World::State::settle(Status status) {
+  return status.code() == StatusCode::kPeerLost ? lose(status.message()) : status;
+}
 
 Status World::State::lose(const std::string& why) {
   if (!lost.load(std::memory_order_acquire)) {
@@ -124,11 +134,13 @@ Status World::State::lose(const std::string& why) {
   return lost_status;
 }
 
-// ---- symmetric heap --------------------------------------------------------------------------------------------------------
+// ---- symmetric heap
+// --------------------------------------------------------------------------------------------------------
 
 Result<SymmetricBuffer> World::allocate(std::size_t bytes, std::size_t alignment) {
   State& state = *state_;
-  if (Status entered = state.enter(fmt::format("allocate({} bytes, alignment {})", bytes, alignment)); !entered.ok()) return entered;
+  if (Status entered = state.enter(fmt::format("allocate({} bytes, alignment {})", bytes, alignment)); !entered.ok())
+    return entered;
   auto offset = state.offsets.allocate(bytes, alignment);  // the same on all ranks, failures included
   if (!offset.ok()) return offset.status();
   const SymmetricBuffer buffer{*offset, bytes, state.heap->base(rank()) + *offset};
@@ -144,14 +156,18 @@ Result<SymmetricBuffer> World::allocate(std::size_t bytes, std::size_t alignment
 
 Status World::free(const SymmetricBuffer& buffer) {
   State& state = *state_;
-  if (Status entered = state.enter(fmt::format("free({} bytes at offset {})", buffer.bytes, buffer.offset)); !entered.ok()) return entered;
+  if (Status entered = state.enter(fmt::format("free({} bytes at offset {})", buffer.bytes, buffer.offset));
+      !entered.ok())
+    return entered;
   if (buffer.offset < kControlBytes) {
-    return invalid_argument(fmt::format("buffer has offset {}; allowed: a buffer that allocate returned", buffer.offset));
+    return invalid_argument(
+        fmt::format("buffer has offset {}; allowed: a buffer that allocate returned", buffer.offset));
   }
   return state.offsets.free(buffer.offset, buffer.bytes);
 }
 
-// ---- subgroups -------------------------------------------------------------------------------------------------------------
+// ---- subgroups
+// -------------------------------------------------------------------------------------------------------------
 
 Result<World> World::split(int colour, std::size_t heap_bytes) {
   State& state = *state_;

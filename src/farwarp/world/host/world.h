@@ -44,8 +44,8 @@ struct WaitRecord {
   std::string to_string() const;
 };
 
-/// Move-only. Every member marked collective must be called by all ranks, in the same order; a different order on some rank
-/// ends in kMismatch on all, not in a hang.
+/// Move-only. Every member marked collective must be called by all ranks, in the same order; a different order on some
+/// rank ends in kMismatch on all, not in a hang.
 class World {
  public:
   /// Collective.
@@ -63,8 +63,8 @@ class World {
   /// What kernels take.
   const WorldView& view() const;
 
-  /// Collective: zeroed memory in the symmetric heap. kOutOfMemory states how much is left, kMismatch which rank asked for
-  /// something else.
+  /// Collective: zeroed memory in the symmetric heap. kOutOfMemory states how much is left, kMismatch which rank asked
+  /// for something else.
   Result<SymmetricBuffer> allocate(std::size_t bytes, std::size_t alignment = 256);
   /// Collective.
   Status free(const SymmetricBuffer& buffer);
@@ -76,16 +76,16 @@ class World {
   /// Collective; the streams that used it must be idle.
   Status close_operator(int slot);
 
-  /// A subgroup: collective over the ranks of this World; ranks with the same colour form a World of their own with a heap of
-  /// its own, ordered by rank. Colour -1 joins none and gets kUnavailable.
+  /// A subgroup: collective over the ranks of this World; ranks with the same colour form a World of their own with a
+  /// heap of its own, ordered by rank. Colour -1 joins none and gets kUnavailable.
   Result<World> split(int colour, std::size_t heap_bytes);
 
   /// The first asynchronous failure since creation or recover(): a host load, no synchronisation. Sticky.
   Status status() const;
   /// All records of the ledger.
   std::vector<WaitRecord> ledger() const;
-  /// Collective: drains `streams`, agrees on the highest epoch + 1, clears abort and ledger. Captured graphs stay valid.
-  /// kPeerLost if a rank is dead or cannot drain within the deadline: then this World is lost for good.
+  /// Collective: drains `streams`, agrees on the highest epoch + 1, clears abort and ledger. Captured graphs stay
+  /// valid. kPeerLost if a rank is dead or cannot drain within the deadline: then this World is lost for good.
   Status recover(const std::vector<Stream>& streams);
   /// Raises the abort on every rank from the host, as a kernel would.
   void abort();

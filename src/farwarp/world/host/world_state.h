@@ -21,12 +21,14 @@ namespace farwarp {
 inline constexpr std::size_t kControlBytes = std::size_t{64} << 10;
 static_assert(sizeof(WorldControl) <= kControlBytes);
 
-// Epochs are compared for equality on the device and wrap after 2^32; the host orders them by their distance, which is right
-// while the epochs in use are less than 2^31 apart.
-constexpr std::uint32_t later_epoch(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_t>(a - b) > 0 ? a : b; }
+// Epochs are compared for equality on the device and wrap after 2^32; the host orders them by their distance, which is
+// right while the epochs in use are less than 2^31 apart.
+constexpr std::uint32_t later_epoch(std::uint32_t a, std::uint32_t b) {
+  return static_cast<std::int32_t>(a - b) > 0 ? a : b;
+}
 
-/// An even epoch that no operator has reached: at least one whole epoch is skipped. Even, so that all operators of a World agree on
-/// which half of a double buffer a fresh epoch uses; not 0, which is what zeroed memory holds.
+/// An even epoch that no operator has reached: at least one whole epoch is skipped. Even, so that all operators of a
+/// World agree on which half of a double buffer a fresh epoch uses; not 0, which is what zeroed memory holds.
 constexpr std::uint32_t fresh_epoch(std::uint32_t highest) {
   const std::uint32_t epoch = (highest + 3u) & ~1u;
   return epoch == 0 ? 2u : epoch;
@@ -40,7 +42,8 @@ struct World::State {
 
   ~State();
 
-  static Result<World> create(std::shared_ptr<Bootstrap> bootstrap, const WorldOptions& options, std::shared_ptr<Device> device);
+  static Result<World> create(std::shared_ptr<Bootstrap> bootstrap, const WorldOptions& options,
+                              std::shared_ptr<Device> device);
 
   /// Starts a collective call: all ranks are in it with the same arguments. Fails at once on a lost World.
   Status enter(const std::string& call);
@@ -58,7 +61,9 @@ struct World::State {
   HostLedger::Names names(std::uint32_t slot, std::uint32_t site) const;
 
   WorldControl* control() const { return reinterpret_cast<WorldControl*>(heap->base(view.rank)); }
-  std::uint64_t timeout_ns() const { return static_cast<std::uint64_t>(std::chrono::nanoseconds(host_timeout).count()); }
+  std::uint64_t timeout_ns() const {
+    return static_cast<std::uint64_t>(std::chrono::nanoseconds(host_timeout).count());
+  }
 
   std::shared_ptr<Bootstrap> bootstrap;
   WorldOptions options;

@@ -1,0 +1,85 @@
+// Frames over a non-blocking Unix stream socket: one at a time in each direction, each with at most one file
+// descriptor.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "farwarp/world/host/unique_fd.h"
+
+namespace farwarp {
+
+struct Frame {
+  std::uint32_t kind = 0;
+  std::uint64_t sequence = 0;
+  std::vector<std::byte> payload;
+  UniqueFd fd;
+};
+
+class Connection {
+ public:
+  /// Payloads above this are refused: a length that a foreign process made up must not allocate all memory.
+  static constexpr std::size_t kMaxPayload = std::size_t{1} << 30;
+
+  enum class Progress : std::uint8_t {
+    kWaiting,  ///< poll for events()
+    kDone,
+    kClosed,  ///< the peer is gone, or speaks something else
+  };
+
+  Connection() = default;
+  /// `socket` is non-blocking.
+  explicit Connection(UniqueFd socket);
+
+  int socket() const { return socket_.get(); }
+  explicit operator bool() const { return static_cast<bool>(socket_); }
+  /// Of the process at the other end; 0 if unknown. For words in messages.
+  pid_t peer_pid() const { return peer_pid_; }
+  uid_t peer_uid() const { return peer_uid_; }
+
+  /// The payload and the descriptor must stay valid until the frame is sent.
+  void start_send(std::uint32_t kind, std::uint64_t sequence, const std::vector<std::byte>& payload, int fd = -1);
+  void start_receive(std::size_t max_payload = kMaxPayload);
+  bool sending() const { return sending_; }
+  bool receiving() const { return receiving_; }
+  /// What to poll for; 0 if neither sending nor receiving.
+  short events() const;
+
+  Progress continue_send();
+  Progress continue_receive();
+  /// What was received.
+  Frame take();
+
+ private:
+  struct Header {
+    std::uint64_t magic;
+    std::uint32_t kind;
+    std::uint32_t carries_fd;
+    std::uint64_t sequence;
+    std::uint64_t payload_bytes;
+  };
+  static constexpr std::uint64_t kMagic = 0x3130707261777266;  // "frwarp01": 01 is the version of the protocol
+
+  Progress receive_header();
+
+  UniqueFd socket_;
+  pid_t peer_pid_ = 0;
+  uid_t peer_uid_ = 0;
+
+  bool sending_ = false;
+  Header out_header_{};
+  const std::byte* out_payload_ = nullptr;
+  int out_fd_ = -1;
+  std::size_t sent_ = 0;  // of header and payload
+
+  bool receiving_ = false;
+  Header in_header_{};
+  Frame in_;
+  std::size_t received_ = 0;  // of header and payload
+  std::size_t max_payload_ = 0;
+};
+
+}  // namespace farwarp

@@ -1,0 +1,177 @@
+// Ranks as processes of one host. Every rank has a line to every other, so that each sees for itself, and at once, that
+// a peer is gone.
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+
+#include "farwarp/base/host_activity.h"
+#include "farwarp/world/host/bootstrap.h"
+#include "farwarp/world/host/bootstrap_detail.h"
+#include "farwarp/world/host/rendezvous.h"
+
+namespace farwarp {
+namespace {
+
+using detail::CollectiveKind;
+using Clock = std::chrono::steady_clock;
+
+/// Sent by a rank that gives up, in place of its next frame: a StatusCode, then the message.
+constexpr std::uint32_t kFailureKind = 0x6c696166;
+
+class ProcessBootstrap : public Bootstrap {
+ public:
+  ProcessBootstrap(int rank, Mesh mesh) : rank_(rank), mesh_(std::move(mesh)) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(mesh_.peers.size()); }
+  bool same_process() const override { return size() == 1; }
+
+  Result<std::vector<std::vector<std::byte>>> allgather(const std::vector<std::byte>& mine,
+                                                        std::chrono::milliseconds timeout) override {
+    if (mine.size() > Connection::kMaxPayload) {
+      return invalid_argument(
+          fmt::format("allgather: {} bytes; allowed: up to {}", mine.size(), Connection::kMaxPayload));
+    }
+    auto frames = exchange(CollectiveKind::kAllgather, mine, -1, timeout);
+    if (!frames.ok()) return frames.status();
+    std::vector<std::vector<std::byte>> all;
+    for (Frame& frame : *frames) all.push_back(std::move(frame.payload));
+    all[rank_] = mine;
+    return all;
+  }
+
+  Result<std::vector<int>> allgather_fds(int mine, std::chrono::milliseconds timeout) override {
+    auto frames = exchange(CollectiveKind::kAllgatherFds, {}, mine, timeout);
+    if (!frames.ok()) return frames.status();
+    std::vector<int> all;
+    for (Frame& frame : *frames) all.push_back(frame.fd.release());
+    all[rank_] = duplicate(mine).release();
+    return all;
+  }
+
+ private:
+  /// Sends this rank's frame to every peer and receives theirs. A failure is final.
+  Result<std::vector<Frame>> exchange(CollectiveKind kind, const std::vector<std::byte>& payload, int fd,
+                                      std::chrono::milliseconds timeout) {
+    if (broken_) return *broken_;
+    ++sequence_;
+    const Clock::time_point deadline = detail::deadline_after(timeout);
+    for (Connection& peer : mesh_.peers) {
+      if (!peer) continue;
+      peer.start_send(static_cast<std::uint32_t>(kind), sequence_, payload, fd);
+      peer.start_receive();
+    }
+    std::vector<Frame> frames(size());
+    HostBlockedScope blocked;
+    while (busy()) {
+      if (Clock::now() >= deadline) return break_group(late(timeout));
+      wait_for_events(deadline);
+      for (int peer = 0; peer < size(); ++peer) {
+        if (Status moved = move_on(peer, frames); !moved.ok()) return break_group(moved);
+      }
+    }
+    frames[rank_].kind = static_cast<std::uint32_t>(kind);
+    std::vector<CollectiveKind> kinds;
+    for (const Frame& frame : frames) kinds.push_back(static_cast<CollectiveKind>(frame.kind));
+    if (Status same = detail::check_same_collective(kinds); !same.ok()) return same;
+    return frames;
+  }
+
+  bool busy() const {
+    for (const Connection& peer : mesh_.peers) {
+      if (peer.events() != 0) return true;
+    }
+    return false;
+  }
+
+  void wait_for_events(Clock::time_point deadline) const {
+    std::vector<pollfd> sockets;
+    for (const Connection& peer : mesh_.peers) {
+      if (peer.events() != 0) sockets.push_back({peer.socket(), peer.events(), 0});
+    }
+    const auto wait = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    ::poll(sockets.data(), sockets.size(), static_cast<int>(std::clamp<std::int64_t>(wait.count(), 0, 1'000'000)));
+  }
+
+  /// Sends and receives what can be without blocking.
+  Status move_on(int peer, std::vector<Frame>& frames) {
+    Connection& line = mesh_.peers[peer];
+    if (line.sending() && line.continue_send() == Connection::Progress::kClosed) return why_closed(peer);
+    if (!line.receiving()) return {};
+    const Connection::Progress progress = line.continue_receive();
+    if (progress == Connection::Progress::kClosed) return why_closed(peer);
+    if (progress == Connection::Progress::kWaiting) return {};
+    frames[peer] = line.take();
+    if (frames[peer].kind == kFailureKind) return failure_in(frames[peer]);
+    if (frames[peer].sequence == sequence_) return {};
+    return {StatusCode::kMismatch, fmt::format("rank {} is in its collective number {}, rank {} in {}", peer,
+                                               frames[peer].sequence, rank_, sequence_)};
+  }
+
+  /// The reason that a peer sent before it closed the line; without one, it is the peer itself that is gone.
+  Status why_closed(int peer) {
+    Connection& line = mesh_.peers[peer];
+    for (;;) {
+      if (!line.receiving()) line.start_receive();
+      if (line.continue_receive() != Connection::Progress::kDone) break;
+      if (const Frame frame = line.take(); frame.kind == kFailureKind) return failure_in(frame);
+    }
+    return {StatusCode::kPeerLost, fmt::format("rank {} (process {}) left or died", peer, line.peer_pid())};
+  }
+
+  static Status failure_in(const Frame& frame) {
+    if (frame.payload.empty()) return internal_error("a peer gave up without a word");
+    const std::string_view message(reinterpret_cast<const char*>(frame.payload.data()) + 1, frame.payload.size() - 1);
+    return {static_cast<StatusCode>(frame.payload.front()), std::string(message)};
+  }
+
+  Status late(std::chrono::milliseconds timeout) const {
+    std::vector<int> missing;
+    for (int peer = 0; peer < size(); ++peer) {
+      if (mesh_.peers[peer].events() != 0) missing.push_back(peer);
+    }
+    return detail::ranks_did_not_come(missing, "a collective call", timeout);
+  }
+
+  /// Tells every peer why, so that all name the same culprit, and hangs up.
+  Status break_group(Status status) {
+    std::vector<std::byte> words{static_cast<std::byte>(status.code())};
+    for (const char character : status.message()) words.push_back(static_cast<std::byte>(character));
+    for (Connection& peer : mesh_.peers) {
+      if (peer && !peer.sending()) {  // a frame cannot be cut short: then the closed line has to do
+        peer.start_send(kFailureKind, sequence_, words);
+        (void)peer.continue_send();
+      }
+      peer = Connection();
+    }
+    broken_ = status;
+    return status;
+  }
+
+  const int rank_;
+  Mesh mesh_;
+  std::uint64_t sequence_ = 0;
+  std::optional<Status> broken_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<Bootstrap>> make_process_bootstrap(int rank, int size, const std::string& rendezvous,
+                                                          std::chrono::milliseconds timeout) {
+  if (size < 1) return invalid_argument(fmt::format("size is {}; allowed: 1 or more", size));
+  if (rank < 0 || rank >= size) return invalid_argument(fmt::format("rank is {}; allowed: 0 to {}", rank, size - 1));
+  if (size == 1) {
+    Mesh alone;
+    alone.peers.resize(1);
+    return std::shared_ptr<Bootstrap>(std::make_shared<ProcessBootstrap>(0, std::move(alone)));
+  }
+  HostBlockedScope blocked;
+  auto mesh = connect_mesh(rank, size, rendezvous, timeout);
+  if (!mesh.ok()) return mesh.status();
+  return std::shared_ptr<Bootstrap>(std::make_shared<ProcessBootstrap>(rank, std::move(*mesh)));
+}
+
+}  // namespace farwarp

@@ -1,0 +1,26 @@
+// How processes of one host find each other: every rank listens at a name in the abstract socket namespace, dials all
+// lower ranks, and is dialled by all higher ones.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "farwarp/base/status.h"
+#include "farwarp/world/host/connection.h"
+#include "farwarp/world/host/unique_fd.h"
+
+namespace farwarp {
+
+struct Mesh {
+  /// By rank; the own place is empty.
+  std::vector<Connection> peers;
+  /// Takes no more calls, but keeps the name: a second job with the same rendezvous finds it in use.
+  UniqueFd name;
+};
+
+/// kUnavailable if another process is this rank at this rendezvous, kMismatch if a lower rank was started for another
+/// size, kDeadline naming the ranks that did not come.
+Result<Mesh> connect_mesh(int rank, int size, const std::string& rendezvous, std::chrono::milliseconds timeout);
+
+}  // namespace farwarp
