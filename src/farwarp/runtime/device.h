@@ -1,5 +1,5 @@
-// One device of any target: memory, streams, kernels, graphs, and the sharing of memory between ranks. All that a single-GPU
-// kernel needs, and all that world/host builds the symmetric heap from.
+// One device of any target: memory, streams, kernels, graphs, and the sharing of memory between ranks. All that a
+// single-GPU kernel needs, and all that world/host builds the symmetric heap from.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,8 @@
 
 namespace farwarp {
 
-/// A native handle (CUstream, hipStream_t, or the emulator's number), not owned. The default is the target's default stream.
+/// A native handle (CUstream, hipStream_t, or the emulator's number), not owned. The default is the target's default
+/// stream.
 struct Stream {
   void* handle = nullptr;
 };
@@ -32,14 +33,15 @@ struct Kernel {
   std::string name;
 };
 
-/// How one rank hands a piece of device memory to others.
+/// How one rank hands a piece of device memory to others. Every handle of allocate_shareable() carries the address too:
+/// import() uses it wherever it is set, so clear it (and replace `fd`) when a handle goes to another process.
 struct MemoryHandle {
   enum class Kind : std::uint8_t { kNone, kPosixFd, kIpc, kAddress };
   Kind kind = Kind::kNone;
-  std::uint64_t bytes = 0;
-  int fd = -1;                    ///< kPosixFd: a VMM allocation (CUDA) or a memfd (emulator); travels by SCM_RIGHTS
-  unsigned char ipc[64] = {};     ///< kIpc: cudaIpc / hipIpc handle
-  void* address = nullptr;        ///< kAddress: same process only
+  std::uint64_t bytes = 0;     ///< allocated: what was asked for, rounded up
+  int fd = -1;                 ///< kPosixFd: a VMM allocation (CUDA) or a memfd (emulator); travels by SCM_RIGHTS
+  unsigned char ipc[64] = {};  ///< kIpc: CUDA's or HIP's IPC handle
+  void* address = nullptr;     ///< of the owner, in the owner's process; kAddress has nothing else
 };
 
 class Graph {
@@ -52,9 +54,11 @@ class Event {
   virtual ~Event() = default;
 };
 
+/// Host threads may share a Device. Everything that came from it (memory, streams, events, graphs) goes before it does.
 class Device {
  public:
-  /// Opens a device and loads the kernels built for its target. kUnavailable says what is missing.
+  /// Opens a device and loads the kernels built for its target, or returns the one that is open already. kUnavailable
+  /// says what is missing.
   static Result<std::shared_ptr<Device>> open(TargetKind target, int ordinal);
   /// Devices of a target on this machine; 0 where its driver is missing. The emulator has 8.
   static int count(TargetKind target);
@@ -72,14 +76,16 @@ class Device {
   /// Host memory that kernels may write; *device_pointer is its address on the device. Zeroed.
   virtual Result<void*> allocate_host(std::size_t bytes, void** device_pointer) = 0;
   virtual void release_host(void* host_pointer) = 0;
-  /// Ordered in the stream; returns once the host buffer may be reused.
+  /// Ordered in the stream; returns once the host buffer may be reused. Copies cannot be captured.
   virtual Status copy_in(void* destination, const void* host_source, std::size_t bytes, Stream stream) = 0;
   /// Ordered in the stream; returns once the bytes have arrived.
   virtual Status copy_out(void* host_destination, const void* source, std::size_t bytes, Stream stream) = 0;
   /// Ordered in the stream, asynchronous.
   virtual Status fill(void* destination, std::uint8_t byte, std::size_t bytes, Stream stream) = 0;
 
-  // -- sharing between ranks: allocate_shareable by the owner, import by the others
+  // -- sharing between ranks: allocate_shareable by the owner, import by the others. The descriptor in a handle stays
+  // the owner's until release_shareable; import keeps none. Within one process an import is good for as long as the
+  // owner's memory.
   virtual Result<void*> allocate_shareable(std::size_t bytes, MemoryHandle* handle) = 0;
   virtual Result<void*> import(const MemoryHandle& handle, int owner_ordinal) = 0;
   virtual void release_import(void* pointer, const MemoryHandle& handle) = 0;
@@ -90,7 +96,8 @@ class Device {
   // -- streams and events
   virtual Result<Stream> create_stream() = 0;
   virtual void destroy_stream(Stream stream) = 0;
-  /// Waits at most `timeout_ns`; kDeadline if the stream is still busy then, kInternal with the driver's words on a fault.
+  /// Waits at most `timeout_ns`; kDeadline if the stream is still busy then, kInternal with the driver's words on a
+  /// fault.
   virtual Status synchronize(Stream stream, std::uint64_t timeout_ns) = 0;
   /// Holds back what is enqueued next on the stream by about this long (fault injection: a late rank).
   virtual Status enqueue_delay(Stream stream, std::uint64_t nanoseconds) = 0;
@@ -101,11 +108,12 @@ class Device {
   // -- kernels; launches are asynchronous and may be captured
   virtual Result<Kernel> kernel(std::string_view name) = 0;
   /// kInvalidArgument if args_bytes differs from what the code object states, or the grid cannot be co-resident.
-  virtual Status launch(const Kernel& kernel, const LaunchConfig& config, const void* args, std::size_t args_bytes, Stream stream) = 0;
+  virtual Status launch(const Kernel& kernel, const LaunchConfig& config, const void* args, std::size_t args_bytes,
+                        Stream stream) = 0;
   /// Blocks of this kernel that one multiprocessor holds at once.
   virtual Result<int> blocks_per_multiprocessor(const Kernel& kernel, int threads, std::size_t shared_bytes) = 0;
 
-  // -- graphs
+  // -- graphs: launches, fills and delays of one stream, not of the default one
   virtual Status begin_capture(Stream stream) = 0;
   virtual Result<std::unique_ptr<Graph>> end_capture(Stream stream) = 0;
   virtual Status launch(Graph& graph, Stream stream) = 0;

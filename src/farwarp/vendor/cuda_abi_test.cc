@@ -1,4 +1,5 @@
-// Holds the declarations of cuda_driver.h against <cuda.h>: symbol names, the parameters' classes and sizes, structs, values.
+// Holds the declarations of cuda_driver.h against <cuda.h>: symbol names, the classes and sizes of parameters, structs,
+// values.
 #include <cuda.h>
 #include <gtest/gtest.h>
 
@@ -13,23 +14,27 @@ namespace {
 // Two parameter types travel alike if they have one size and both are classes or both are not: every scalar here is an
 // integer, an enumeration or an address, and those share registers in the System V and AArch64 calling conventions.
 template <class A, class B>
-constexpr bool kPassedAlike = sizeof(A) == sizeof(B) && std::is_class_v<A> == std::is_class_v<B> &&
-                              std::is_floating_point_v<A> == std::is_floating_point_v<B>;
+constexpr bool kPassedAlike =
+    sizeof(A) == sizeof(B) && std::is_class_v<A> == std::is_class_v<B>&& std::is_floating_point_v<A> ==
+                                  std::is_floating_point_v<B>;
 
 template <class Ours, class Theirs>
 struct SameAbi : std::false_type {};
 template <class R, class... A, class S, class... B>
-  requires(sizeof...(A) == sizeof...(B))
-struct SameAbi<R(A...), S(B...)> : std::bool_constant<kPassedAlike<R, S> && (kPassedAlike<A, B> && ...)> {};
+requires(sizeof...(A) == sizeof...(B)) struct SameAbi<R(A...), S(B...)>
+    : std::bool_constant<kPassedAlike<R, S> && (kPassedAlike<A, B> && ...)> {
+};
 
 #define FARWARP_TEXT(text) #text
 #define FARWARP_CHECK(member, symbol, parameters) \
   static_assert(SameAbi<Error parameters, std::remove_pointer_t<decltype(&::symbol)>>::value, #symbol);
 FARWARP_CUDA_FUNCTIONS(FARWARP_CHECK)
 
-// <cuda.h> maps a plain name to its newest version by a macro, so a symbol that is such a macro is an old version. The one
-// exception is stated in cuda_driver.h.
-bool is_newest(std::string_view ours, std::string_view mapped) { return ours == mapped || ours == "cuEventElapsedTime"; }
+// <cuda.h> maps a plain name to its newest version by a macro, so a symbol that is such a macro is an old version. The
+// one exception is stated in cuda_driver.h.
+bool is_newest(std::string_view ours, std::string_view mapped) {
+  return ours == mapped || ours == "cuEventElapsedTime";
+}
 
 static_assert(static_cast<int>(Error::kSuccess) == CUDA_SUCCESS);
 static_assert(static_cast<int>(Error::kOutOfMemory) == CUDA_ERROR_OUT_OF_MEMORY);

@@ -9,9 +9,9 @@ Result<const Driver*> open_driver() {
   Result<SharedLibrary> library = SharedLibrary::open("libcuda.so.1");
   if (!library.ok()) return library.status();
   auto* driver = new Driver;  // lives as long as the process
-#define FARWARP_RESOLVE(member, symbol, parameters)                                                                   \
-  if (Status status = driver->member.resolve(*library); !status.ok()) {                                               \
-    return unavailable(status.message() + "; a driver of CUDA 12.4 or newer is needed");                              \
+#define FARWARP_RESOLVE(member, symbol, parameters)                                      \
+  if (Status status = driver->member.resolve(*library); !status.ok()) {                  \
+    return unavailable(status.message() + "; a driver of CUDA 12.4 or newer is needed"); \
   }
   FARWARP_CUDA_FUNCTIONS(FARWARP_RESOLVE)
 #undef FARWARP_RESOLVE

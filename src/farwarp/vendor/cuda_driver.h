@@ -85,8 +85,8 @@ struct IpcHandle {
   unsigned char bytes[64];
 };
 
-// X(member, symbol, parameters). Device addresses are void*, which has the ABI of CUdeviceptr. Symbols carry the version
-// suffix that <cuda.h> of CUDA 12 and 13 maps plain names to, except cuEventElapsedTime, whose _v2 came with 12.8.
+// X(member, symbol, parameters). Device addresses are void*, which has the ABI of CUdeviceptr. Symbols carry the
+// version suffix that <cuda.h> of CUDA 12 and 13 maps plain names to, except cuEventElapsedTime: its _v2 came with 12.8.
 #define FARWARP_CUDA_FUNCTIONS(X)                                                                                     \
   X(initialize, cuInit, (unsigned flags))                                                                             \
   X(driver_version, cuDriverGetVersion, (int* version))                                                               \
@@ -96,19 +96,19 @@ struct IpcHandle {
   X(device_get, cuDeviceGet, (int* device, int ordinal))                                                              \
   X(device_name, cuDeviceGetName, (char* name, int length, int device))                                               \
   X(device_attribute, cuDeviceGetAttribute, (int* value, int attribute, int device))                                  \
-  X(primary_context_retain, cuDevicePrimaryCtxRetain, (ContextHandle* context, int device))                           \
+  X(primary_context_retain, cuDevicePrimaryCtxRetain, (ContextHandle * context, int device))                          \
   X(primary_context_release, cuDevicePrimaryCtxRelease_v2, (int device))                                              \
   X(context_push, cuCtxPushCurrent_v2, (ContextHandle context))                                                       \
-  X(context_pop, cuCtxPopCurrent_v2, (ContextHandle* context))                                                        \
+  X(context_pop, cuCtxPopCurrent_v2, (ContextHandle * context))                                                       \
   X(enable_peer_access, cuCtxEnablePeerAccess, (ContextHandle peer, unsigned flags))                                  \
-  X(module_load, cuModuleLoadData, (ModuleHandle* module, const void* image))                                         \
+  X(module_load, cuModuleLoadData, (ModuleHandle * module, const void* image))                                        \
   X(module_unload, cuModuleUnload, (ModuleHandle module))                                                             \
-  X(module_function, cuModuleGetFunction, (FunctionHandle* function, ModuleHandle module, const char* name))          \
+  X(module_function, cuModuleGetFunction, (FunctionHandle * function, ModuleHandle module, const char* name))         \
   X(function_load, cuFuncLoad, (FunctionHandle function))                                                             \
   X(function_attribute, cuFuncGetAttribute, (int* value, int attribute, FunctionHandle function))                     \
   X(function_set_attribute, cuFuncSetAttribute, (FunctionHandle function, int attribute, int value))                  \
   X(function_parameter, cuFuncGetParamInfo,                                                                           \
-    (FunctionHandle function, std::size_t index, std::size_t* offset, std::size_t* size))                             \
+    (FunctionHandle function, std::size_t index, std::size_t * offset, std::size_t * size))                           \
   X(blocks_per_multiprocessor, cuOccupancyMaxActiveBlocksPerMultiprocessor,                                           \
     (int* blocks, FunctionHandle function, int threads, std::size_t shared_bytes))                                    \
   X(launch_kernel, cuLaunchKernel,                                                                                    \
@@ -125,18 +125,18 @@ struct IpcHandle {
   X(copy_to_host, cuMemcpyDtoHAsync_v2,                                                                               \
     (void* destination, const void* source, std::size_t bytes, StreamHandle stream))                                  \
   X(fill, cuMemsetD8Async, (void* destination, unsigned char byte, std::size_t bytes, StreamHandle stream))           \
-  X(stream_create, cuStreamCreate, (StreamHandle* stream, unsigned flags))                                            \
+  X(stream_create, cuStreamCreate, (StreamHandle * stream, unsigned flags))                                           \
   X(stream_destroy, cuStreamDestroy_v2, (StreamHandle stream))                                                        \
   X(stream_query, cuStreamQuery, (StreamHandle stream))                                                               \
   X(stream_is_capturing, cuStreamIsCapturing, (StreamHandle stream, int* status))                                     \
   X(stream_begin_capture, cuStreamBeginCapture_v2, (StreamHandle stream, int mode))                                   \
-  X(stream_end_capture, cuStreamEndCapture, (StreamHandle stream, GraphHandle* graph))                                \
+  X(stream_end_capture, cuStreamEndCapture, (StreamHandle stream, GraphHandle * graph))                               \
   X(graph_instantiate, cuGraphInstantiateWithFlags,                                                                   \
-    (GraphExecHandle* executable, GraphHandle graph, unsigned long long flags))                                       \
+    (GraphExecHandle * executable, GraphHandle graph, unsigned long long flags))                                      \
   X(graph_launch, cuGraphLaunch, (GraphExecHandle executable, StreamHandle stream))                                   \
   X(graph_destroy, cuGraphDestroy, (GraphHandle graph))                                                               \
   X(graph_exec_destroy, cuGraphExecDestroy, (GraphExecHandle executable))                                             \
-  X(event_create, cuEventCreate, (EventHandle* event, unsigned flags))                                                \
+  X(event_create, cuEventCreate, (EventHandle * event, unsigned flags))                                               \
   X(event_destroy, cuEventDestroy_v2, (EventHandle event))                                                            \
   X(event_record, cuEventRecord, (EventHandle event, StreamHandle stream))                                            \
   X(event_elapsed, cuEventElapsedTime, (float* milliseconds, EventHandle start, EventHandle end))                     \
@@ -144,19 +144,19 @@ struct IpcHandle {
     (void** address, std::size_t bytes, std::size_t alignment, void* wanted, unsigned long long flags))               \
   X(address_free, cuMemAddressFree, (void* address, std::size_t bytes))                                               \
   X(allocation_create, cuMemCreate,                                                                                   \
-    (AllocationHandle* handle, std::size_t bytes, const AllocationProperties* properties, unsigned long long flags))  \
+    (AllocationHandle * handle, std::size_t bytes, const AllocationProperties* properties, unsigned long long flags)) \
   X(allocation_release, cuMemRelease, (AllocationHandle handle))                                                      \
   X(allocation_granularity, cuMemGetAllocationGranularity,                                                            \
-    (std::size_t* bytes, const AllocationProperties* properties, int option))                                         \
+    (std::size_t * bytes, const AllocationProperties* properties, int option))                                        \
   X(allocation_export, cuMemExportToShareableHandle,                                                                  \
     (void* handle, AllocationHandle allocation, int type, unsigned long long flags))                                  \
-  X(allocation_import, cuMemImportFromShareableHandle, (AllocationHandle* allocation, void* handle, int type))        \
+  X(allocation_import, cuMemImportFromShareableHandle, (AllocationHandle * allocation, void* handle, int type))       \
   X(memory_map, cuMemMap,                                                                                             \
     (void* address, std::size_t bytes, std::size_t offset, AllocationHandle handle, unsigned long long flags))        \
   X(memory_unmap, cuMemUnmap, (void* address, std::size_t bytes))                                                     \
   X(memory_set_access, cuMemSetAccess,                                                                                \
     (void* address, std::size_t bytes, const AccessDescription* descriptions, std::size_t count))                     \
-  X(ipc_get_handle, cuIpcGetMemHandle, (IpcHandle* handle, void* address))                                            \
+  X(ipc_get_handle, cuIpcGetMemHandle, (IpcHandle * handle, void* address))                                           \
   X(ipc_open_handle, cuIpcOpenMemHandle_v2, (void** address, IpcHandle handle, unsigned flags))                       \
   X(ipc_close_handle, cuIpcCloseMemHandle, (void* address))
 

@@ -1,8 +1,8 @@
 #include "farwarp/vendor/hip_runtime.h"
 
-#include <cstdlib>
-
 #include <fmt/format.h>
+
+#include <cstdlib>
 
 namespace farwarp::hip {
 namespace {
@@ -24,9 +24,9 @@ Result<const Runtime*> open_runtime() {
   Result<SharedLibrary> library = open_library();
   if (!library.ok()) return library.status();
   auto* runtime = new Runtime;  // lives as long as the process
-#define FARWARP_RESOLVE(member, symbol, parameters)                                                                   \
-  if (Status status = runtime->member.resolve(*library); !status.ok()) {                                              \
-    return unavailable(status.message() + "; ROCm 6.0 or newer is needed");                                           \
+#define FARWARP_RESOLVE(member, symbol, parameters)                         \
+  if (Status status = runtime->member.resolve(*library); !status.ok()) {    \
+    return unavailable(status.message() + "; ROCm 6.0 or newer is needed"); \
   }
   FARWARP_HIP_FUNCTIONS(FARWARP_RESOLVE)
 #undef FARWARP_RESOLVE

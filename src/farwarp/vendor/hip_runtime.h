@@ -1,5 +1,5 @@
 // The part of the HIP API that runtime/ uses, opened at run time: no ROCm header or library is needed to build. Members
-// that cuda_driver.h has too bear the same names and take the same parameters: runtime/gpu_device.h is written for both.
+// that cuda_driver.h has too bear the same names and take the same parameters: runtime/gpu_device.h serves both.
 #pragma once
 
 #include <cstddef>
@@ -59,54 +59,53 @@ struct IpcHandle {
 };
 
 // X(member, symbol, parameters)
-#define FARWARP_HIP_FUNCTIONS(X)                                                                                      \
-  X(error_name, hipDrvGetErrorName, (Error error, const char** name))                                                 \
-  X(error_string, hipDrvGetErrorString, (Error error, const char** text))                                             \
-  X(last_error, hipGetLastError, ())                                                                                  \
-  X(initialize, hipInit, (unsigned flags))                                                                            \
-  X(device_count, hipGetDeviceCount, (int* count))                                                                    \
-  X(device_properties, hipGetDevicePropertiesR0600, (DeviceProperties* properties, int device))                       \
-  X(device_attribute, hipDeviceGetAttribute, (int* value, int attribute, int device))                                 \
-  X(get_device, hipGetDevice, (int* device))                                                                          \
-  X(set_device, hipSetDevice, (int device))                                                                           \
-  X(enable_peer_access, hipDeviceEnablePeerAccess, (int peer, unsigned flags))                                        \
-  X(module_load, hipModuleLoadData, (ModuleHandle* module, const void* image))                                        \
-  X(module_unload, hipModuleUnload, (ModuleHandle module))                                                            \
-  X(module_function, hipModuleGetFunction, (FunctionHandle* function, ModuleHandle module, const char* name))         \
-  X(blocks_per_multiprocessor, hipModuleOccupancyMaxActiveBlocksPerMultiprocessor,                                    \
-    (int* blocks, FunctionHandle function, int threads, std::size_t shared_bytes))                                    \
-  X(launch_kernel, hipModuleLaunchKernel,                                                                             \
-    (FunctionHandle function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,  \
-     unsigned block_z, unsigned shared_bytes, StreamHandle stream, void** parameters, void** extra))                  \
-  X(launch_host_function, hipLaunchHostFunc, (StreamHandle stream, HostFunction function, void* data))                \
-  X(memory_allocate, hipMalloc, (void** address, std::size_t bytes))                                                  \
-  X(memory_allocate_with_flags, hipExtMallocWithFlags, (void** address, std::size_t bytes, unsigned flags))           \
-  X(memory_free, hipFree, (void* address))                                                                            \
-  X(host_allocate, hipHostMalloc, (void** address, std::size_t bytes, unsigned flags))                                \
-  X(host_free, hipHostFree, (void* address))                                                                          \
-  X(host_device_pointer, hipHostGetDevicePointer, (void** device_address, void* address, unsigned flags))             \
-  X(copy_to_device, hipMemcpyHtoDAsync,                                                                               \
-    (void* destination, const void* source, std::size_t bytes, StreamHandle stream))                                  \
-  X(copy_to_host, hipMemcpyDtoHAsync,                                                                                 \
-    (void* destination, const void* source, std::size_t bytes, StreamHandle stream))                                  \
-  X(fill, hipMemsetD8Async, (void* destination, unsigned char byte, std::size_t bytes, StreamHandle stream))          \
-  X(stream_create, hipStreamCreateWithFlags, (StreamHandle* stream, unsigned flags))                                  \
-  X(stream_destroy, hipStreamDestroy, (StreamHandle stream))                                                          \
-  X(stream_query, hipStreamQuery, (StreamHandle stream))                                                              \
-  X(stream_is_capturing, hipStreamIsCapturing, (StreamHandle stream, int* status))                                    \
-  X(stream_begin_capture, hipStreamBeginCapture, (StreamHandle stream, int mode))                                     \
-  X(stream_end_capture, hipStreamEndCapture, (StreamHandle stream, GraphHandle* graph))                               \
-  X(graph_instantiate, hipGraphInstantiateWithFlags,                                                                  \
-    (GraphExecHandle* executable, GraphHandle graph, unsigned long long flags))                                       \
-  X(graph_launch, hipGraphLaunch, (GraphExecHandle executable, StreamHandle stream))                                  \
-  X(graph_destroy, hipGraphDestroy, (GraphHandle graph))                                                              \
-  X(graph_exec_destroy, hipGraphExecDestroy, (GraphExecHandle executable))                                            \
-  X(event_create, hipEventCreateWithFlags, (EventHandle* event, unsigned flags))                                      \
-  X(event_destroy, hipEventDestroy, (EventHandle event))                                                              \
-  X(event_record, hipEventRecord, (EventHandle event, StreamHandle stream))                                           \
-  X(event_elapsed, hipEventElapsedTime, (float* milliseconds, EventHandle start, EventHandle end))                    \
-  X(ipc_get_handle, hipIpcGetMemHandle, (IpcHandle* handle, void* address))                                           \
-  X(ipc_open_handle, hipIpcOpenMemHandle, (void** address, IpcHandle handle, unsigned flags))                         \
+#define FARWARP_HIP_FUNCTIONS(X)                                                                                       \
+  X(error_name, hipDrvGetErrorName, (Error error, const char** name))                                                  \
+  X(error_string, hipDrvGetErrorString, (Error error, const char** text))                                              \
+  X(last_error, hipGetLastError, ())                                                                                   \
+  X(initialize, hipInit, (unsigned flags))                                                                             \
+  X(device_count, hipGetDeviceCount, (int* count))                                                                     \
+  X(device_properties, hipGetDevicePropertiesR0600, (DeviceProperties * properties, int device))                       \
+  X(device_attribute, hipDeviceGetAttribute, (int* value, int attribute, int device))                                  \
+  X(get_device, hipGetDevice, (int* device))                                                                           \
+  X(set_device, hipSetDevice, (int device))                                                                            \
+  X(enable_peer_access, hipDeviceEnablePeerAccess, (int peer, unsigned flags))                                         \
+  X(module_load, hipModuleLoadData, (ModuleHandle * module, const void* image))                                        \
+  X(module_unload, hipModuleUnload, (ModuleHandle module))                                                             \
+  X(module_function, hipModuleGetFunction, (FunctionHandle * function, ModuleHandle module, const char* name))         \
+  X(blocks_per_multiprocessor, hipModuleOccupancyMaxActiveBlocksPerMultiprocessor,                                     \
+    (int* blocks, FunctionHandle function, int threads, std::size_t shared_bytes))                                     \
+  X(launch_kernel, hipModuleLaunchKernel,                                                                              \
+    (FunctionHandle function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,   \
+     unsigned block_z, unsigned shared_bytes, StreamHandle stream, void** parameters, void** extra))                   \
+  X(launch_host_function, hipLaunchHostFunc, (StreamHandle stream, HostFunction function, void* data))                 \
+  X(memory_allocate, hipMalloc, (void** address, std::size_t bytes))                                                   \
+  X(memory_allocate_with_flags, hipExtMallocWithFlags, (void** address, std::size_t bytes, unsigned flags))            \
+  X(memory_free, hipFree, (void* address))                                                                             \
+  X(host_allocate, hipHostMalloc, (void** address, std::size_t bytes, unsigned flags))                                 \
+  X(host_free, hipHostFree, (void* address))                                                                           \
+  X(host_device_pointer, hipHostGetDevicePointer, (void** device_address, void* address, unsigned flags))              \
+  X(copy_to_device, hipMemcpyHtoDAsync,                                                                                \
+    (void* destination, const void* source, std::size_t bytes, StreamHandle stream))                                   \
+  X(copy_to_host, hipMemcpyDtoHAsync, (void* destination, const void* source, std::size_t bytes, StreamHandle stream)) \
+  X(fill, hipMemsetD8Async, (void* destination, unsigned char byte, std::size_t bytes, StreamHandle stream))           \
+  X(stream_create, hipStreamCreateWithFlags, (StreamHandle * stream, unsigned flags))                                  \
+  X(stream_destroy, hipStreamDestroy, (StreamHandle stream))                                                           \
+  X(stream_query, hipStreamQuery, (StreamHandle stream))                                                               \
+  X(stream_is_capturing, hipStreamIsCapturing, (StreamHandle stream, int* status))                                     \
+  X(stream_begin_capture, hipStreamBeginCapture, (StreamHandle stream, int mode))                                      \
+  X(stream_end_capture, hipStreamEndCapture, (StreamHandle stream, GraphHandle * graph))                               \
+  X(graph_instantiate, hipGraphInstantiateWithFlags,                                                                   \
+    (GraphExecHandle * executable, GraphHandle graph, unsigned long long flags))                                       \
+  X(graph_launch, hipGraphLaunch, (GraphExecHandle executable, StreamHandle stream))                                   \
+  X(graph_destroy, hipGraphDestroy, (GraphHandle graph))                                                               \
+  X(graph_exec_destroy, hipGraphExecDestroy, (GraphExecHandle executable))                                             \
+  X(event_create, hipEventCreateWithFlags, (EventHandle * event, unsigned flags))                                      \
+  X(event_destroy, hipEventDestroy, (EventHandle event))                                                               \
+  X(event_record, hipEventRecord, (EventHandle event, StreamHandle stream))                                            \
+  X(event_elapsed, hipEventElapsedTime, (float* milliseconds, EventHandle start, EventHandle end))                     \
+  X(ipc_get_handle, hipIpcGetMemHandle, (IpcHandle * handle, void* address))                                           \
+  X(ipc_open_handle, hipIpcOpenMemHandle, (void** address, IpcHandle handle, unsigned flags))                          \
   X(ipc_close_handle, hipIpcCloseMemHandle, (void* address))
 
 class DeviceScope;

@@ -1,13 +1,12 @@
 #include "farwarp/vendor/kernel_info.h"
 
 #include <elf.h>
+#include <fmt/format.h>
 
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string_view>
-
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 namespace farwarp {
 namespace {
@@ -44,7 +43,8 @@ std::vector<Section> sections_of(Bytes image) {
     Elf64_Shdr section;
     if (!header_at(index, &section) || section.sh_type == SHT_NOBITS || section.sh_name >= name_table.size()) continue;
     const std::string_view rest = name_table.substr(section.sh_name);
-    sections.push_back({rest.substr(0, rest.find('\0')), section.sh_type, image.subspan(section.sh_offset, section.sh_size)});
+    sections.push_back(
+        {rest.substr(0, rest.find('\0')), section.sh_type, image.subspan(section.sh_offset, section.sh_size)});
   }
   return sections;
 }
@@ -54,7 +54,8 @@ std::vector<KernelInfo> kernels_of_cubin(const std::vector<Section>& sections) {
   constexpr std::string_view kPrefix = ".nv.constant0.";
   std::vector<KernelInfo> kernels;
   for (const Section& section : sections) {
-    if (section.name.starts_with(kPrefix)) kernels.push_back({.name = std::string(section.name.substr(kPrefix.size()))});
+    if (section.name.starts_with(kPrefix))
+      kernels.push_back({.name = std::string(section.name.substr(kPrefix.size()))});
   }
   return kernels;
 }
@@ -94,10 +95,12 @@ Result<std::vector<KernelInfo>> kernels_of_amd(const CodeObject& object, const s
       const auto* begin = reinterpret_cast<const std::uint8_t*>(metadata.data());
       const nlohmann::json document = nlohmann::json::from_msgpack(begin, begin + metadata.size());
       std::vector<KernelInfo> kernels;
-      for (const nlohmann::json& kernel : document.at("amdhsa.kernels")) kernels.push_back(kernel_from_metadata(kernel));
+      for (const nlohmann::json& kernel : document.at("amdhsa.kernels"))
+        kernels.push_back(kernel_from_metadata(kernel));
       return kernels;
     } catch (const nlohmann::json::exception& error) {
-      return internal_error(fmt::format("the metadata of {} ({}) cannot be read: {}", object.name, object.arch, error.what()));
+      return internal_error(
+          fmt::format("the metadata of {} ({}) cannot be read: {}", object.name, object.arch, error.what()));
     }
   }
   return internal_error(fmt::format("{} ({}) has no AMDGPU metadata", object.name, object.arch));

@@ -1,7 +1,6 @@
 #include "farwarp/vendor/shared_library.h"
 
 #include <dlfcn.h>
-
 #include <fmt/format.h>
 
 namespace farwarp {

@@ -1,0 +1,82 @@
+#include "farwarp/runtime/device.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "farwarp/runtime/targets.h"
+#include "farwarp/substrate/emu/registry.h"
+#include "farwarp/vendor/code_object.h"
+#include "farwarp/vendor/kernel_info.h"
+
+namespace farwarp {
+namespace {
+
+Result<std::shared_ptr<Device>> open_new(TargetKind target, int ordinal) {
+  switch (target) {
+    case TargetKind::kCuda: return open_cuda_device(ordinal);
+    case TargetKind::kHip: return open_hip_device(ordinal);
+    case TargetKind::kEmuSm90:
+    case TargetKind::kEmuGfx942: return open_emu_device(target, ordinal);
+  }
+  return invalid_argument(fmt::format("target is {}, which is no TargetKind", static_cast<int>(target)));
+}
+
+// Devices that are open: a second open must not load all code objects again.
+struct OpenDevices {
+  std::mutex mutex;
+  std::map<std::pair<TargetKind, int>, std::weak_ptr<Device>> devices;
+};
+
+OpenDevices& open_devices() {
+  static OpenDevices* instance = new OpenDevices;  // threads may still open devices while statics are destroyed
+  return *instance;
+}
+
+}  // namespace
+
+Status check_ordinal(TargetKind target, int ordinal, int count) {
+  if (ordinal >= 0 && ordinal < count) return {};
+  return invalid_argument(
+      fmt::format("ordinal is {}, allowed for {} on this machine are 0 to {}", ordinal, name_of(target), count - 1));
+}
+
+Result<std::shared_ptr<Device>> Device::open(TargetKind target, int ordinal) {
+  std::lock_guard lock(open_devices().mutex);
+  std::weak_ptr<Device>& known = open_devices().devices[{target, ordinal}];
+  if (std::shared_ptr<Device> device = known.lock()) return device;
+  Result<std::shared_ptr<Device>> opened = open_new(target, ordinal);
+  if (opened.ok()) known = *opened;
+  return opened;
+}
+
+int Device::count(TargetKind target) {
+  switch (target) {
+    case TargetKind::kCuda: return count_cuda_devices();
+    case TargetKind::kHip: return count_hip_devices();
+    case TargetKind::kEmuSm90:
+    case TargetKind::kEmuGfx942: return kEmulatedDevices;
+  }
+  return 0;
+}
+
+std::vector<std::string> Device::kernel_names(TargetKind target) {
+  std::vector<std::string> names;
+  if (is_emulated(target)) {
+    for (const emu::KernelRecord* record : emu::list_kernels(target)) names.emplace_back(record->name);
+  } else {
+    for (const CodeObject* object : code_objects(target)) {
+      Result<std::vector<KernelInfo>> kernels = kernels_of(*object);
+      if (!kernels.ok()) continue;  // opening a device reports it
+      for (const KernelInfo& kernel : *kernels) names.push_back(kernel.name);
+    }
+  }
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());  // one kernel file, several architectures
+  return names;
+}
+
+}  // namespace farwarp

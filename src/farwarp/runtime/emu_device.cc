@@ -1,0 +1,268 @@
+// Emulated devices, on substrate/emu/machine.h.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "farwarp/runtime/launch_check.h"
+#include "farwarp/runtime/targets.h"
+#include "farwarp/substrate/emu/machine.h"
+
+namespace farwarp {
+namespace {
+
+using emu::Machine;
+using emu::StreamId;
+
+/// What a stream does at one position; a graph keeps a list of them.
+using Work = std::function<Status(StreamId)>;
+
+struct EmuGraph final : Graph {
+  std::vector<Work> work;
+};
+
+/// The virtual time at which the stream passed the event; shared with the work that stores it.
+struct EmuEvent final : Event {
+  static constexpr std::uint64_t kNotYet = ~std::uint64_t{0};
+  std::shared_ptr<std::atomic<std::uint64_t>> time = std::make_shared<std::atomic<std::uint64_t>>(kNotYet);
+};
+
+/// The modelled multiprocessor holds 2048 threads, as both real ones do, and the shared memory of one largest block.
+int resident_blocks(const MachineShape& shape, int threads, std::size_t shared_bytes) {
+  constexpr int kResidentThreads = 2048;
+  const int by_threads = kResidentThreads / threads;
+  if (shared_bytes == 0) return by_threads;
+  return std::min(by_threads, static_cast<int>(static_cast<std::size_t>(shape.traits.shared_bytes) / shared_bytes));
+}
+
+class EmuDevice final : public Device {
+ public:
+  EmuDevice(int ordinal, const MachineShape& shape) {
+    ordinal_ = ordinal;
+    shape_ = shape;
+    name_ = fmt::format("emulated {} ({} multiprocessors)", shape.target == TargetKind::kEmuSm90 ? "sm90" : "gfx942",
+                        shape.multiprocessors);
+    default_stream_ = machine_.create_stream(target(), ordinal);
+  }
+
+  ~EmuDevice() override { machine_.destroy_stream(target(), ordinal_, default_stream_); }
+
+  Result<void*> allocate(std::size_t bytes) override { return machine_.allocate(target(), ordinal_, bytes); }
+  void release(void* pointer) override { machine_.release(pointer); }
+
+  // Kernels reach nothing but the emulator's memory, so "host memory" is that, too; the host reads it as it reads any.
+  Result<void*> allocate_host(std::size_t bytes, void** device_pointer) override {
+    Result<void*> pointer = machine_.allocate(target(), ordinal_, bytes);
+    if (!pointer.ok()) return pointer;
+    machine_.host_fill(*pointer, 0, bytes);
+    *device_pointer = *pointer;
+    return pointer;
+  }
+  void release_host(void* host_pointer) override { machine_.release(host_pointer); }
+
+  Status copy_in(void* destination, const void* host_source, std::size_t bytes, Stream stream) override {
+    if (capturing(id_of(stream))) return not_captured("copy_in");
+    const auto* source = static_cast<const std::byte*>(host_source);
+    const auto copy = std::make_shared<std::vector<std::byte>>(source, source + bytes);
+    machine_.enqueue_host(target(), ordinal_, id_of(stream),
+                          [this, copy, destination] { machine_.host_write(destination, copy->data(), copy->size()); });
+    return {};
+  }
+
+  Status copy_out(void* host_destination, const void* source, std::size_t bytes, Stream stream) override {
+    if (capturing(id_of(stream))) return not_captured("copy_out");
+    machine_.enqueue_host(target(), ordinal_, id_of(stream), [=] { std::memcpy(host_destination, source, bytes); });
+    return machine_.synchronize(target(), ordinal_, id_of(stream));
+  }
+
+  Status fill(void* destination, std::uint8_t byte, std::size_t bytes, Stream stream) override {
+    return enqueue(stream, [=, this](StreamId id) {
+      machine_.enqueue_host(target(), ordinal_, id, [=, this] { machine_.host_fill(destination, byte, bytes); });
+      return Status();
+    });
+  }
+
+  Result<void*> allocate_shareable(std::size_t bytes, MemoryHandle* handle) override {
+    int fd = -1;
+    Result<void*> pointer = machine_.allocate_shared(target(), ordinal_, bytes, &fd);
+    if (!pointer.ok()) return pointer;
+    *handle = {.kind = MemoryHandle::Kind::kPosixFd, .bytes = bytes, .fd = fd, .address = *pointer};
+    return pointer;
+  }
+  void release_shareable(void* pointer, const MemoryHandle&) override { machine_.release(pointer); }
+
+  // All devices of a process lie in one address space. A mapping of another process's memory gives up exact schedules.
+  Result<void*> import(const MemoryHandle& handle, int) override {
+    if (handle.address != nullptr) return handle.address;
+    if (handle.kind != MemoryHandle::Kind::kPosixFd)
+      return invalid_argument("handle has neither an address nor a descriptor");
+    return machine_.map_shared(handle.fd, handle.bytes);
+  }
+  void release_import(void* pointer, const MemoryHandle& handle) override {
+    if (handle.address == nullptr) machine_.release(pointer);
+  }
+  std::string sharing_path() const override {
+    return "addresses within one process, memfd between processes: it is all host memory";
+  }
+
+  Result<Stream> create_stream() override { return stream_of(machine_.create_stream(target(), ordinal_)); }
+  void destroy_stream(Stream stream) override { machine_.destroy_stream(target(), ordinal_, id_of(stream)); }
+
+  // Needs no timeout: the machine ends whatever cannot progress.
+  Status synchronize(Stream stream, std::uint64_t) override {
+    return machine_.synchronize(target(), ordinal_, id_of(stream));
+  }
+
+  Status enqueue_delay(Stream stream, std::uint64_t nanoseconds) override {
+    return enqueue(stream, [=, this](StreamId id) {
+      machine_.enqueue_delay(target(), ordinal_, id, nanoseconds);
+      return Status();
+    });
+  }
+
+  Result<std::unique_ptr<Event>> create_event() override {
+    return std::unique_ptr<Event>(std::make_unique<EmuEvent>());
+  }
+
+  Status record(Event& event, Stream stream) override {
+    if (capturing(id_of(stream))) return not_captured("record");
+    const auto time = static_cast<EmuEvent&>(event).time;
+    *time = EmuEvent::kNotYet;
+    machine_.enqueue_host(target(), ordinal_, id_of(stream), [this, time] { *time = machine_.nanoseconds(); });
+    return {};
+  }
+
+  Result<double> microseconds_between(Event& start, Event& end) override {
+    const std::uint64_t from = *static_cast<EmuEvent&>(start).time;
+    const std::uint64_t to = *static_cast<EmuEvent&>(end).time;
+    if (from == EmuEvent::kNotYet || to == EmuEvent::kNotYet) {
+      return Status(StatusCode::kMisuse,
+                    "microseconds_between: an event has not completed; synchronize its stream first");
+    }
+    return (static_cast<double>(to) - static_cast<double>(from)) * 1e-3;
+  }
+
+  Result<Kernel> kernel(std::string_view name) override {
+    const emu::KernelRecord* record = emu::find_kernel(name, target());
+    if (record == nullptr) return unavailable(fmt::format("no kernel {} is linked in for {}", name, name_of(target())));
+    return Kernel{const_cast<emu::KernelRecord*>(record), record->args_bytes, record->name};
+  }
+
+  Status launch(const Kernel& kernel, const LaunchConfig& config, const void* args, std::size_t args_bytes,
+                Stream stream) override {
+    const Result<int> resident = blocks_per_multiprocessor(kernel, config.threads, config.shared_bytes);
+    if (!resident.ok()) return resident.status();
+    if (Status status = check_grid(kernel, config, args_bytes, *resident, shape_); !status.ok()) return status;
+    const auto* first = static_cast<const std::byte*>(args);
+    const auto copy = std::make_shared<std::vector<std::byte>>(first, first + args_bytes);
+    return enqueue(stream,
+                   [this, copy, config, record = static_cast<const emu::KernelRecord*>(kernel.handle)](StreamId id) {
+                     return machine_.launch(target(), ordinal_, id, *record,
+                                            {config.blocks, config.threads, config.shared_bytes}, copy->data());
+                   });
+  }
+
+  Result<int> blocks_per_multiprocessor(const Kernel& kernel, int threads, std::size_t shared_bytes) override {
+    if (kernel.handle == nullptr) return invalid_argument("kernel is empty: it must come from Device::kernel()");
+    const auto& record = *static_cast<const emu::KernelRecord*>(kernel.handle);
+    const auto shared_limit = static_cast<std::size_t>(shape_.traits.shared_bytes);
+    Status status = check_block(kernel, threads, shared_bytes, {record.max_threads, shared_limit});
+    if (!status.ok()) return status;
+    return resident_blocks(shape_, threads, shared_bytes);
+  }
+
+  Status begin_capture(Stream stream) override {
+    if (stream.handle == nullptr) return invalid_argument("begin_capture: the default stream cannot be captured");
+    std::lock_guard lock(mutex_);
+    if (!captures_.try_emplace(id_of(stream), std::make_unique<EmuGraph>()).second) {
+      return {StatusCode::kMisuse, "begin_capture: the stream is being captured already"};
+    }
+    return {};
+  }
+
+  Result<std::unique_ptr<Graph>> end_capture(Stream stream) override {
+    std::lock_guard lock(mutex_);
+    auto node = captures_.extract(id_of(stream));
+    if (node.empty()) return Status(StatusCode::kMisuse, "end_capture: the stream is not being captured");
+    return std::unique_ptr<Graph>(std::move(node.mapped()));
+  }
+
+  Status launch(Graph& graph, Stream stream) override {
+    for (const Work& work : static_cast<EmuGraph&>(graph).work) {
+      if (Status status = enqueue(stream, work); !status.ok()) return status;
+    }
+    return {};
+  }
+
+ private:
+  // A stream's handle is its number plus one: 0 is the default stream.
+  static Stream stream_of(StreamId id) { return {reinterpret_cast<void*>(static_cast<std::uintptr_t>(id) + 1)}; }
+  StreamId id_of(Stream stream) const {
+    if (stream.handle == nullptr) return default_stream_;
+    return static_cast<StreamId>(reinterpret_cast<std::uintptr_t>(stream.handle) - 1);
+  }
+
+  /// Does the work, or records it if the stream is being captured.
+  Status enqueue(Stream stream, Work work) {
+    const StreamId id = id_of(stream);
+    {
+      std::lock_guard lock(mutex_);
+      if (const auto capture = captures_.find(id); capture != captures_.end()) {
+        capture->second->work.push_back(std::move(work));
+        return {};
+      }
+    }
+    return work(id);
+  }
+
+  bool capturing(StreamId id) {
+    std::lock_guard lock(mutex_);
+    return captures_.contains(id);
+  }
+
+  static Status not_captured(const char* operation) {
+    return {StatusCode::kMisuse, fmt::format("{} cannot be captured: end the capture of its stream first", operation)};
+  }
+
+  Machine& machine_ = Machine::instance();
+  StreamId default_stream_ = 0;
+  std::mutex mutex_;  // of what follows
+  std::map<StreamId, std::unique_ptr<EmuGraph>> captures_;
+};
+
+/// FARWARP_EMU_MULTIPROCESSORS, or 8.
+Result<int> multiprocessors_from_environment() {
+  constexpr int kDefault = 8;
+  constexpr int kMost = 304;  // of an MI300X
+  const char* text = std::getenv("FARWARP_EMU_MULTIPROCESSORS");
+  if (text == nullptr || *text == '\0') return kDefault;
+  int value = 0;
+  const char* const end = text + std::strlen(text);
+  const auto [parsed, error] = std::from_chars(text, end, value);
+  if (error != std::errc() || parsed != end || value < 1 || value > kMost) {
+    return invalid_argument(fmt::format("FARWARP_EMU_MULTIPROCESSORS is '{}', allowed are 1 to {}", text, kMost));
+  }
+  return value;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Device>> open_emu_device(TargetKind personality, int ordinal) {
+  if (Status status = check_ordinal(personality, ordinal, kEmulatedDevices); !status.ok()) return status;
+  const Result<int> multiprocessors = multiprocessors_from_environment();
+  if (!multiprocessors.ok()) return multiprocessors.status();
+  MachineShape shape;
+  shape.target = personality;
+  shape.traits = traits_of(personality);
+  shape.multiprocessors = *multiprocessors;
+  shape.xcds = personality == TargetKind::kEmuGfx942 && *multiprocessors % 8 == 0 ? 8 : 1;
+  if (Status status = Machine::instance().open_device(personality, ordinal, shape); !status.ok()) return status;
+  return std::shared_ptr<Device>(std::make_shared<EmuDevice>(ordinal, shape));
+}
+
+}  // namespace farwarp

@@ -1,0 +1,304 @@
+// What CUDA and HIP devices have in common: all but opening, sharing, and where kernels' limits come from. `Api` is
+// cuda::Driver or hip::Runtime, whose functions of the same names take the same parameters.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "farwarp/runtime/device.h"
+#include "farwarp/runtime/launch_check.h"
+
+namespace farwarp {
+
+/// Copies wait for their stream, because the drivers' copies wait for it without a bound. A stream that is busy for longer
+/// than this is stuck: every wait of our kernels ends far earlier.
+inline constexpr std::chrono::nanoseconds kCopyTimeout = std::chrono::minutes(2);
+
+template <class Api>
+class GpuEvent final : public Event {
+ public:
+  GpuEvent(const Api& api, typename Api::EventHandle handle) : api_(api), handle_(handle) {}
+  ~GpuEvent() override { api_.event_destroy(handle_); }
+  typename Api::EventHandle handle() const { return handle_; }
+
+ private:
+  const Api& api_;
+  typename Api::EventHandle handle_;
+};
+
+template <class Api>
+class GpuGraph final : public Graph {
+ public:
+  GpuGraph(const Api& api, typename Api::GraphExecHandle handle) : api_(api), handle_(handle) {}
+  ~GpuGraph() override { api_.graph_exec_destroy(handle_); }
+  typename Api::GraphExecHandle handle() const { return handle_; }
+
+ private:
+  const Api& api_;
+  typename Api::GraphExecHandle handle_;
+};
+
+template <class Api>
+class GpuDevice : public Device {
+ public:
+  Result<void*> allocate(std::size_t bytes) override {
+    void* pointer = nullptr;
+    if (Status status = call(api_.memory_allocate, &pointer, bytes); !status.ok())
+      return allocation_error(status, bytes);
+    return pointer;
+  }
+
+  void release(void* pointer) override { (void)call(api_.memory_free, pointer); }
+
+  Result<void*> allocate_host(std::size_t bytes, void** device_pointer) override {
+    void* pointer = nullptr;
+    if (Status status = call(api_.host_allocate, &pointer, bytes, Api::kHostAllocFlags); !status.ok()) {
+      return allocation_error(status, bytes);
+    }
+    if (Status status = call(api_.host_device_pointer, device_pointer, pointer, 0u); !status.ok()) {
+      release_host(pointer);
+      return status;
+    }
+    std::memset(pointer, 0, bytes);
+    return pointer;
+  }
+
+  void release_host(void* host_pointer) override { (void)call(api_.host_free, host_pointer); }
+
+  // The copy may be done by DMA from the caller's buffer, so that is free again only when the stream has got this far.
+  Status copy_in(void* destination, const void* host_source, std::size_t bytes, Stream stream) override {
+    if (Status status = refuse_while_capturing(stream, "copy_in"); !status.ok()) return status;
+    if (Status status = call(api_.copy_to_device, destination, host_source, bytes, native(stream)); !status.ok())
+      return status;
+    return synchronize(stream, kCopyTimeout.count());
+  }
+
+  // Waits first: after that the copy cannot outlive the call, even if the call gives up.
+  Status copy_out(void* host_destination, const void* source, std::size_t bytes, Stream stream) override {
+    if (Status status = refuse_while_capturing(stream, "copy_out"); !status.ok()) return status;
+    if (Status status = synchronize(stream, kCopyTimeout.count()); !status.ok()) return status;
+    if (Status status = call(api_.copy_to_host, host_destination, source, bytes, native(stream)); !status.ok())
+      return status;
+    return synchronize(stream, kCopyTimeout.count());
+  }
+
+  Status fill(void* destination, std::uint8_t byte, std::size_t bytes, Stream stream) override {
+    return call(api_.fill, destination, byte, bytes, native(stream));
+  }
+
+  Result<Stream> create_stream() override {
+    typename Api::StreamHandle handle{};
+    constexpr unsigned kNonBlocking = 1;  // of the default stream
+    if (Status status = call(api_.stream_create, &handle, kNonBlocking); !status.ok()) return status;
+    return Stream{handle};
+  }
+
+  void destroy_stream(Stream stream) override { (void)call(api_.stream_destroy, native(stream)); }
+
+  Status synchronize(Stream stream, std::uint64_t timeout_ns) override {
+    using Clock = std::chrono::steady_clock;
+    constexpr std::chrono::nanoseconds kLongest = std::chrono::hours(24 * 365);  // keeps the sum below from overflowing
+    constexpr auto kSpin =
+        std::chrono::microseconds(200);  // most kernels end within it; a sleep costs about 60 us on Linux
+    constexpr auto kNap = std::chrono::microseconds(50);
+    const auto start = Clock::now();
+    const auto timeout = std::chrono::nanoseconds(std::min<std::uint64_t>(timeout_ns, kLongest.count()));
+    for (;;) {
+      const auto error = query(stream);
+      if (error != Api::Error::kNotReady) return api_.status(api_.stream_query.symbol, error);
+      const auto waited = Clock::now() - start;
+      if (waited >= timeout) {
+        return {StatusCode::kDeadline, fmt::format("a stream of {} is still busy after {:.3f} s", name_,
+                                                   static_cast<double>(timeout.count()) * 1e-9)};
+      }
+      if (waited >= kSpin) std::this_thread::sleep_for(kNap);
+    }
+  }
+
+  Status enqueue_delay(Stream stream, std::uint64_t nanoseconds) override {
+    const auto sleep = [](void* data) {
+      std::this_thread::sleep_for(std::chrono::nanoseconds(reinterpret_cast<std::uintptr_t>(data)));
+    };
+    return call(api_.launch_host_function, native(stream), +sleep, reinterpret_cast<void*>(nanoseconds));
+  }
+
+  Result<std::unique_ptr<Event>> create_event() override {
+    typename Api::EventHandle handle{};
+    constexpr unsigned kWithTiming = 0;
+    if (Status status = call(api_.event_create, &handle, kWithTiming); !status.ok()) return status;
+    return std::unique_ptr<Event>(std::make_unique<GpuEvent<Api>>(api_, handle));
+  }
+
+  Status record(Event& event, Stream stream) override {
+    if (Status status = refuse_while_capturing(stream, "record"); !status.ok()) return status;
+    return call(api_.event_record, static_cast<GpuEvent<Api>&>(event).handle(), native(stream));
+  }
+
+  Result<double> microseconds_between(Event& start, Event& end) override {
+    float milliseconds = 0;
+    const typename Api::DeviceScope scope(api_, token_);
+    if (!scope.status().ok()) return scope.status();
+    const auto error = api_.event_elapsed(&milliseconds, static_cast<GpuEvent<Api>&>(start).handle(),
+                                          static_cast<GpuEvent<Api>&>(end).handle());
+    if (error == Api::Error::kNotReady) {
+      api_.forget_error();
+      return Status(StatusCode::kMisuse,
+                    "microseconds_between: an event has not completed; synchronize its stream first");
+    }
+    if (Status status = api_.status(api_.event_elapsed.symbol, error); !status.ok()) return status;
+    return milliseconds * 1e3;
+  }
+
+  Result<Kernel> kernel(std::string_view name) override {
+    std::lock_guard lock(mutex_);
+    auto found = kernels_.find(name);
+    if (found == kernels_.end()) {
+      if (Status status = load(std::string(name)); !status.ok()) return status;
+      found = kernels_.find(name);
+    }
+    return Kernel{found->second.get(), found->second->args_bytes, found->first};
+  }
+
+  Status launch(const Kernel& kernel, const LaunchConfig& config, const void* args, std::size_t args_bytes,
+                Stream stream) override {
+    Result<int> resident = blocks_per_multiprocessor(kernel, config.threads, config.shared_bytes);
+    if (!resident.ok()) return resident.status();
+    if (Status status = check_grid(kernel, config, args_bytes, *resident, shape_); !status.ok()) return status;
+    void* parameters[] = {const_cast<void*>(args)};  // the driver copies it before it returns
+    void** const no_extra = nullptr;
+    return call(api_.launch_kernel, static_cast<Loaded*>(kernel.handle)->function, static_cast<unsigned>(config.blocks),
+                1u, 1u, static_cast<unsigned>(config.threads), 1u, 1u, static_cast<unsigned>(config.shared_bytes),
+                native(stream), static_cast<void**>(parameters), no_extra);
+  }
+
+  Result<int> blocks_per_multiprocessor(const Kernel& kernel, int threads, std::size_t shared_bytes) override {
+    if (kernel.handle == nullptr) return invalid_argument("kernel is empty: it must come from Device::kernel()");
+    Loaded& loaded = *static_cast<Loaded*>(kernel.handle);
+    if (Status status = check_block(kernel, threads, shared_bytes, loaded.limits); !status.ok()) return status;
+    std::lock_guard lock(mutex_);
+    if (loaded.asked_threads != threads || loaded.asked_shared_bytes != shared_bytes) {
+      int blocks = 0;
+      Status status = call(api_.blocks_per_multiprocessor, &blocks, loaded.function, threads, shared_bytes);
+      if (!status.ok()) return status;
+      loaded.asked_threads = threads;
+      loaded.asked_shared_bytes = shared_bytes;
+      loaded.blocks_per_multiprocessor = blocks;
+    }
+    return loaded.blocks_per_multiprocessor;
+  }
+
+  Status begin_capture(Stream stream) override {
+    if (stream.handle == nullptr) return invalid_argument("begin_capture: the default stream cannot be captured");
+    constexpr int kThreadLocal = 1;  // other host threads, ranks of this process, go on allocating
+    return call(api_.stream_begin_capture, native(stream), kThreadLocal);
+  }
+
+  Result<std::unique_ptr<Graph>> end_capture(Stream stream) override {
+    typename Api::GraphHandle graph{};
+    if (Status status = call(api_.stream_end_capture, native(stream), &graph); !status.ok()) return status;
+    typename Api::GraphExecHandle executable{};
+    const Status instantiated = call(api_.graph_instantiate, &executable, graph, 0ull);
+    (void)call(api_.graph_destroy, graph);
+    if (!instantiated.ok()) return instantiated;
+    return std::unique_ptr<Graph>(std::make_unique<GpuGraph<Api>>(api_, executable));
+  }
+
+  Status launch(Graph& graph, Stream stream) override {
+    return call(api_.graph_launch, static_cast<GpuGraph<Api>&>(graph).handle(), native(stream));
+  }
+
+ protected:
+  struct Loaded {
+    typename Api::FunctionHandle function{};
+    std::size_t args_bytes = 0;
+    KernelLimits limits;
+    // The last answer of the driver about residency: a launch asks about the same block as the one before it.
+    int asked_threads = 0;
+    std::size_t asked_shared_bytes = 0;
+    int blocks_per_multiprocessor = 0;
+  };
+
+  GpuDevice(const Api& api, typename Api::DeviceToken token) : api_(api), token_(token) {}
+
+  /// Calls a function of the driver with this device current.
+  template <class Function, class... Arguments>
+  Status call(const Function& function, Arguments... arguments) const {
+    const typename Api::DeviceScope scope(api_, token_);
+    if (Status status = scope.status(); !status.ok()) return status;
+    return api_.call(function, arguments...);
+  }
+
+  /// Fills in what the launch checks need to know of a kernel.
+  virtual Status describe(const std::string& name, Loaded& kernel) = 0;
+
+  Status load_module(const void* image) {
+    typename Api::ModuleHandle module{};
+    if (Status status = call(api_.module_load, &module, image); !status.ok()) return status;
+    modules_.push_back(module);
+    return {};
+  }
+
+  /// For the destructor of the derived class, while the device can still be made current.
+  void unload_modules() {
+    for (const auto module : modules_) (void)call(api_.module_unload, module);
+    modules_.clear();
+  }
+
+  static Status allocation_error(const Status& status, std::size_t bytes) {
+    return {status.code(), fmt::format("cannot allocate {} bytes: {}", bytes, status.message())};
+  }
+
+  static typename Api::StreamHandle native(Stream stream) {
+    return static_cast<typename Api::StreamHandle>(stream.handle);
+  }
+
+  const Api& api_;
+  const typename Api::DeviceToken token_;
+
+ private:
+  typename Api::Error query(Stream stream) const {
+    const typename Api::DeviceScope scope(api_, token_);
+    const auto error = api_.stream_query(native(stream));
+    if (error == Api::Error::kNotReady) api_.forget_error();
+    return error;
+  }
+
+  Status refuse_while_capturing(Stream stream, const char* operation) const {
+    constexpr int kNotCapturing = 0;
+    int capture_status = kNotCapturing;
+    if (Status status = call(api_.stream_is_capturing, native(stream), &capture_status); !status.ok()) return status;
+    if (capture_status == kNotCapturing) return {};
+    return {StatusCode::kMisuse, fmt::format("{} cannot be captured: end the capture of its stream first", operation)};
+  }
+
+  Status load(const std::string& name) {
+    const typename Api::DeviceScope scope(api_, token_);
+    if (Status status = scope.status(); !status.ok()) return status;
+    for (const auto module : modules_) {
+      auto loaded = std::make_unique<Loaded>();
+      const auto error = api_.module_function(&loaded->function, module, name.c_str());
+      if (error == Api::Error::kNotFound) {
+        api_.forget_error();
+        continue;
+      }
+      if (Status status = api_.status(api_.module_function.symbol, error); !status.ok()) return status;
+      if (Status status = describe(name, *loaded); !status.ok()) return status;
+      kernels_[name] = std::move(loaded);
+      return {};
+    }
+    return unavailable(
+        fmt::format("no kernel {} among the {} code objects loaded on {}", name, modules_.size(), name_));
+  }
+
+  std::vector<typename Api::ModuleHandle> modules_;
+  std::mutex mutex_;  // of what follows
+  std::map<std::string, std::unique_ptr<Loaded>, std::less<>> kernels_;
+};
+
+}  // namespace farwarp
