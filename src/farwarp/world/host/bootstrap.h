@@ -38,8 +38,8 @@ class Bootstrap {
 /// A group of `size` ranks that are threads of this process.
 std::vector<std::shared_ptr<Bootstrap>> make_thread_bootstraps(int size);
 
-/// Runs `body(bootstrap)` on one new thread per rank and waits for all. Returns ok, or the first failure in rank order that
-/// is not kPeerLost, which is what a rank gets when another one failed and left; or else the first kPeerLost.
+/// Runs `body(bootstrap)` on one new thread per rank and waits for all. Returns ok, or the first failure in rank order
+/// that is not kPeerLost, which is what a rank gets when another one failed and left; or else the first kPeerLost.
 Status run_ranks(int size, const std::function<Status(std::shared_ptr<Bootstrap>)>& body);
 
 /// A rank of processes on one host, over Unix sockets, from the environment that `farwarp launch`, torchrun or mpirun

@@ -45,6 +45,8 @@ class Connection {
   void start_receive(std::size_t max_payload = kMaxPayload);
   bool sending() const { return sending_; }
   bool receiving() const { return receiving_; }
+  /// False while a frame is partly sent: another one may not start then.
+  bool may_start_send() const { return !sending_ || sent_ == 0; }
   /// What to poll for; 0 if neither sending nor receiving.
   short events() const;
 

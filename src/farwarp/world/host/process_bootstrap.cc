@@ -141,7 +141,7 @@ class ProcessBootstrap : public Bootstrap {
     std::vector<std::byte> words{static_cast<std::byte>(status.code())};
     for (const char character : status.message()) words.push_back(static_cast<std::byte>(character));
     for (Connection& peer : mesh_.peers) {
-      if (peer && !peer.sending()) {  // a frame cannot be cut short: then the closed line has to do
+      if (peer && peer.may_start_send()) {  // else the closed line has to do
         peer.start_send(kFailureKind, sequence_, words);
         (void)peer.continue_send();
       }
