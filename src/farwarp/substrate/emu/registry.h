@@ -21,6 +21,8 @@ struct KernelRecord {
 
 /// nullptr if no such kernel is linked in.
 const KernelRecord* find_kernel(std::string_view name, TargetKind personality);
+/// For tests: from now on kernels named "variant:name" are found before those named "name". Empty: no variant.
+void prefer_variant(std::string_view variant);
 /// All kernels of a personality, sorted by name.
 std::vector<const KernelRecord*> list_kernels(TargetKind personality);
 

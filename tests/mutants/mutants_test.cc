@@ -1,0 +1,77 @@
+// Every planted bug must be caught: by a wrong result, by an error of the emulator, or by a deadline, within 500 schedules.
+// A mutant that survives means that the emulator, or the check, cannot see that kind of bug.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "farwarp/harness/runner.h"
+#include "farwarp/substrate/emu/registry.h"
+
+namespace farwarp {
+namespace {
+
+constexpr int kSchedules = 500;
+
+nlohmann::json mutants() { return nlohmann::json::parse(std::ifstream(FARWARP_MUTANTS_JSON)); }
+
+harness::Params params_of(const nlohmann::json& mutant) {
+  if (mutant["op"] != "moe-a2a") return {{"words", "64"}};
+  return {{"num_experts", "8"}, {"experts_per_token", "3"}, {"hidden_dim", "64"}, {"max_num_tokens", "9"}, {"dtype", "bf16"},
+          {"form", "fused"},    {"mode", mutant["mode"].get<std::string>()}};
+}
+
+harness::CaseResult run(const nlohmann::json& mutant, TargetKind target, int schedules) {
+  harness::CaseRequest request;
+  for (const harness::OpInfo& op : harness::registered_ops()) {
+    if (op.name == mutant["op"]) request.op = &op;
+  }
+  request.params = params_of(mutant);
+  request.options.target = target;
+  request.options.ranks = 3;
+  request.options.seed = 1;
+  request.options.calls = 4;
+  request.schedules = schedules;
+  return harness::run_case(request, nullptr, [](int) {});
+}
+
+class Mutants : public testing::TestWithParam<std::tuple<std::string, TargetKind>> {
+ protected:
+  void TearDown() override { emu::prefer_variant(""); }
+};
+
+TEST_P(Mutants, IsCaught) {
+  const auto& [name, target] = GetParam();
+  const nlohmann::json mutant = mutants().at(name);
+  emu::prefer_variant(name);
+  const harness::CaseResult result = run(mutant, target, kSchedules);
+  EXPECT_FALSE(result.outcome.pass) << name << " survived " << kSchedules << " schedules: " << mutant["about"];
+  // Caught, and not merely refused.
+  EXPECT_NE(result.outcome.status.code(), StatusCode::kInvalidArgument) << result.outcome.status.to_string();
+  EXPECT_NE(result.outcome.status.code(), StatusCode::kUnavailable) << result.outcome.status.to_string();
+  printf("%s: caught in schedule %zu: %s\n", name.c_str(), result.schedule_hashes.size(),
+         result.outcome.detail.empty() ? result.outcome.status.to_string().c_str() : result.outcome.detail.c_str());
+}
+
+TEST_P(Mutants, OriginalPasses) {
+  const auto& [name, target] = GetParam();
+  const harness::CaseResult result = run(mutants().at(name), target, 20);
+  EXPECT_TRUE(result.outcome.pass) << result.outcome.detail << " " << result.outcome.status.to_string();
+}
+
+std::vector<std::tuple<std::string, TargetKind>> all() {
+  std::vector<std::tuple<std::string, TargetKind>> result;
+  for (const auto& [name, mutant] : mutants().items()) {
+    result.emplace_back(name, TargetKind::kEmuSm90);
+    if (!mutant.contains("only")) result.emplace_back(name, TargetKind::kEmuGfx942);
+  }
+  return result;
+}
+
+INSTANTIATE_TEST_SUITE_P(Planted, Mutants, testing::ValuesIn(all()), [](const auto& info) {
+  return std::get<0>(info.param) + "_" + std::string(name_of(std::get<1>(info.param)));
+});
+
+}  // namespace
+}  // namespace farwarp
