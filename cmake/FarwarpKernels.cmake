@@ -47,7 +47,8 @@ farwarp_decide(FARWARP_CUDA cuda "${why_not}" "${FARWARP_NVCC} ${version}")
 # Other versions of clang are not tried: 19 has no gfx950 and crashes on LDS loads, and the code of every version needs the
 # check of tools/check_code_objects.py.
 find_program(FARWARP_HIP_CLANG clang++-22)
-find_program(FARWARP_OBJDUMP NAMES llvm-objdump-22 llvm-objdump)
+find_program(FARWARP_OBJDUMP llvm-objdump-22)
+find_program(FARWARP_READELF llvm-readelf-22)
 set(why_not "")
 if(NOT FARWARP_HIP_CLANG)
   set(why_not "clang++-22 not found")
@@ -55,6 +56,8 @@ else()
   execute_process(COMMAND ${FARWARP_HIP_CLANG} -print-prog-name=ld.lld OUTPUT_VARIABLE lld OUTPUT_STRIP_TRAILING_WHITESPACE)
   if(NOT IS_ABSOLUTE "${lld}")
     set(why_not "${FARWARP_HIP_CLANG} finds no ld.lld: install lld-22")
+  elseif(FARWARP_TESTS AND NOT (FARWARP_OBJDUMP AND FARWARP_READELF))
+    set(why_not "the tests of the code objects need llvm-objdump-22 and llvm-readelf-22: install llvm-22")
   endif()
 endif()
 farwarp_decide(FARWARP_HIP hip "${why_not}" "${FARWARP_HIP_CLANG}")
@@ -96,17 +99,21 @@ function(farwarp_kernels name entry)
   set(FARWARP_EMBEDDED)
   if(farwarp_have_cuda)
     foreach(arch ${FARWARP_CUDA_ARCHS})
+      set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.${arch}.cubin)
       string(REPLACE sm_ compute_ virtual_arch ${arch})
-      farwarp_code_object(${name} ${entry} kCuda ${arch} cubin
-        ${FARWARP_NVCC} ${FARWARP_CUDA_FLAGS} -gencode arch=${virtual_arch},code=${arch} -ccbin ${CMAKE_CXX_COMPILER}
+      farwarp_code_object(${name} ${entry} kCuda ${arch} ${object}
+        ${FARWARP_NVCC} ${FARWARP_CUDA_FLAGS} -MD -MF ${object}.d -gencode arch=${virtual_arch},code=${arch} -ccbin ${CMAKE_CXX_COMPILER}
         ${ARG_DEFINES})
     endforeach()
   endif()
   if(farwarp_have_hip)
     foreach(arch ${FARWARP_HIP_ARCHS})
-      farwarp_code_object(${name} ${entry} kHip ${arch} co
-        ${FARWARP_HIP_CLANG} ${FARWARP_HIP_FLAGS} --offload-arch=${arch} ${ARG_DEFINES})
-      set_property(GLOBAL APPEND PROPERTY FARWARP_HIP_CODE_OBJECTS ${CMAKE_CURRENT_BINARY_DIR}/${name}.${arch}.co)
+      set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.${arch}.co)
+      # clang ignores -MD and -MF for a device-only link; its compiler proper knows them by these names.
+      farwarp_code_object(${name} ${entry} kHip ${arch} ${object}
+        ${FARWARP_HIP_CLANG} ${FARWARP_HIP_FLAGS} --offload-arch=${arch} ${ARG_DEFINES}
+        -Xclang -dependency-file -Xclang ${object}.d -Xclang -MT -Xclang ${object})
+      set_property(GLOBAL APPEND PROPERTY FARWARP_HIP_CODE_OBJECTS ${object})
     endforeach()
   endif()
   if(FARWARP_EMBEDDED)
@@ -127,13 +134,13 @@ function(farwarp_link_object target object)
   endif()
 endfunction()
 
-# Compiles `entry` with the command in ARGN and appends the source file that embeds the result to FARWARP_EMBEDDED.
-function(farwarp_code_object name entry kind arch extension)
-  set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.${arch}.${extension})
+# Compiles `entry` into `object` with the command in ARGN, which also writes what it read to `object`.d, and appends the source
+# file that embeds the result to FARWARP_EMBEDDED.
+function(farwarp_code_object name entry kind arch object)
   cmake_path(ABSOLUTE_PATH entry)
   cmake_path(RELATIVE_PATH entry BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE shown)
   add_custom_command(OUTPUT ${object}
-    COMMAND ${ARGN} -I${PROJECT_SOURCE_DIR}/src -MD -MF ${object}.d -o ${object} ${entry}
+    COMMAND ${ARGN} -I${PROJECT_SOURCE_DIR}/src -o ${object} ${entry}
     DEPENDS ${entry}
     DEPFILE ${object}.d
     COMMENT "Compiling ${shown} for ${arch}"
@@ -144,3 +151,15 @@ function(farwarp_code_object name entry kind arch extension)
   set_source_files_properties(${embedding} PROPERTIES OBJECT_DEPENDS ${object})
   set(FARWARP_EMBEDDED ${FARWARP_EMBEDDED} ${embedding} PARENT_SCOPE)
 endfunction()
+
+# The check of all code objects for AMD, as a test. Runs once every folder has added its kernels.
+function(farwarp_check_code_objects)
+  get_property(objects GLOBAL PROPERTY FARWARP_HIP_CODE_OBJECTS)
+  if(NOT FARWARP_TESTS OR NOT objects)
+    return()
+  endif()
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  add_test(NAME code_objects COMMAND Python3::Interpreter -B ${PROJECT_SOURCE_DIR}/tools/check_code_objects.py
+    --objdump ${FARWARP_OBJDUMP} --readelf ${FARWARP_READELF} ${objects})
+endfunction()
+cmake_language(DEFER CALL farwarp_check_code_objects)

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""Unit tests of check_code_objects.py, on small disassemblies, good and bad."""
+
+import contextlib
+import io
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+import check_code_objects
+
+
+def disassembly(*lines):
+    """The lines as llvm-objdump prints a function, four bytes each from address 0x100."""
+    body = "".join(f"\t{line:<60}// {0x100 + 4 * i:012X}: BF8C0F70\n" for i, line in enumerate(lines))
+    return f"\nx.co:\tfile format elf64-amdgpu\n\n0000000000000100 <kernel>:\n{body}"
+
+
+def rules(*lines):
+    """The rules that a function of these instructions breaks, in order of address."""
+    instructions = check_code_objects.parse(disassembly(*lines))["kernel"]
+    return [text.split(":")[0] for _, text in check_code_objects.check(instructions)]
+
+
+WRITE_BACK = "buffer_wbl2 sc0 sc1"
+FLAG = "global_store_dword v1, v0, s[8:9] sc0 sc1"
+END = "s_endpgm"
+
+
+class Release(unittest.TestCase):
+    def test_wait_between_write_back_and_flag(self):
+        self.assertEqual(rules(WRITE_BACK, "s_waitcnt vmcnt(0)", FLAG, END), [])
+
+    def test_combined_wait(self):
+        self.assertEqual(rules(WRITE_BACK, "s_waitcnt vmcnt(0) lgkmcnt(0)", FLAG, END), [])
+        self.assertEqual(rules(WRITE_BACK, "s_waitcnt vmcnt(0) expcnt(0) lgkmcnt(0)", FLAG, END), [])
+
+    def test_no_wait(self):
+        # What clang 22 makes of a drain, a barrier and a release store.
+        self.assertEqual(rules("s_waitcnt vmcnt(0)", "s_barrier", WRITE_BACK, FLAG, END), ["release"])
+
+    def test_wait_for_something_else(self):
+        self.assertEqual(rules(WRITE_BACK, "s_waitcnt lgkmcnt(0)", FLAG, END), ["release"])
+        self.assertEqual(rules(WRITE_BACK, "s_waitcnt vmcnt(1)", FLAG, END), ["release"])
+        self.assertEqual(rules(WRITE_BACK, "s_waitcnt vmcnt(10)", FLAG, END), ["release"])
+
+    def test_every_kind_of_write(self):
+        for write in ("global_atomic_add v1, v0, s[8:9] sc1", "flat_store_dword v[0:1], v2", "flat_atomic_swap v[0:1], v2",
+                      "buffer_store_dword v0, off, s[0:3], 0", "global_store_dwordx4 v4, v[0:3], s[8:9]"):
+            self.assertEqual(rules(WRITE_BACK, write, END), ["release"], write)
+
+    def test_lds_and_loads_are_no_writes(self):
+        self.assertEqual(rules(WRITE_BACK, "ds_write_b32 v1, v0", "global_load_dword v0, v1, s[8:9]", END), [])
+
+    def test_around_a_branch(self):
+        # The wait is on one side only: the branch (two instructions ahead) avoids it.
+        self.assertEqual(rules(WRITE_BACK, "s_cbranch_execz 1", "s_waitcnt vmcnt(0)", FLAG, END), ["release"])
+        self.assertEqual(rules(WRITE_BACK, "s_cbranch_execz 0", "s_waitcnt vmcnt(0)", FLAG, END), [])
+
+    def test_around_a_loop(self):
+        # The flag stands before the write-back in the text and after it in the loop (65532 = -4).
+        self.assertEqual(rules(FLAG, "s_nop 0", WRITE_BACK, "s_cbranch_scc1 65532", END), ["release"])
+        self.assertEqual(rules(FLAG, WRITE_BACK, "s_waitcnt vmcnt(0)", "s_cbranch_scc1 65532", END), [])
+
+    def test_behind_the_end(self):
+        self.assertEqual(rules(WRITE_BACK, END, FLAG, END), [])
+
+
+class Acquire(unittest.TestCase):
+    def test_read_has_returned(self):
+        self.assertEqual(rules("global_load_dword v0, v1, s[8:9] sc0 sc1", "s_waitcnt vmcnt(0)", "buffer_inv sc0 sc1", END), [])
+
+    def test_read_in_flight(self):
+        self.assertEqual(rules("global_load_dword v0, v1, s[8:9] sc0 sc1", "buffer_inv sc0 sc1", END), ["acquire"])
+        self.assertEqual(rules("global_atomic_add v0, v1, v2, s[8:9] sc0", "s_waitcnt vmcnt(1)", "buffer_inv sc1", END), ["acquire"])
+
+
+class ControlFlow(unittest.TestCase):
+    def test_what_cannot_be_followed_is_a_violation(self):
+        self.assertEqual(rules("s_setpc_b64 s[30:31]", END), ["unknown"])
+        self.assertEqual(rules("s_branch 100", END), ["unknown"])
+
+
+class Metadata(unittest.TestCase):
+    def test_fields_of_two_kernels(self):
+        notes = """
+amdhsa.kernels:
+  - .agpr_count:     0
+    .args:
+      - .offset:         0
+        .name:           args
+        .size:           400
+    .name:           first
+    .private_segment_fixed_size: 80
+  - .agpr_count:     4
+    .name:           second
+    .private_segment_fixed_size: 0
+amdhsa.target:   amdgcn-amd-amdhsa--gfx942
+"""
+        kernels = check_code_objects.parse_metadata(notes)
+        self.assertEqual(list(kernels), ["first", "second"])
+        self.assertEqual(kernels["first"]["private_segment_fixed_size"], "80")
+        self.assertEqual(kernels["second"]["agpr_count"], "4")
+
+
+# clang knows the builtin wait, concludes that nothing is outstanding, and leaves out the wait after the write-back.
+EARLY_FLAG = """
+extern "C" __attribute__((global)) void early_flag(int* data, int* flag) {
+  data[__builtin_amdgcn_workitem_id_x()] = 1;
+  __builtin_amdgcn_s_waitcnt(0x0f70);  // vmcnt(0)
+  __builtin_amdgcn_s_barrier();
+  if (__builtin_amdgcn_workitem_id_x() == 0) __scoped_atomic_store_n(flag, 1, __ATOMIC_RELEASE, __MEMORY_SCOPE_SYSTEM);
+}
+"""
+STACK = """
+extern "C" __attribute__((global)) void stack(int* data, int n) {
+  volatile int words[64];
+  for (int i = 0; i < n; ++i) words[i % 64] = i;
+  data[0] = words[n % 64];
+}
+"""
+
+
+@unittest.skipUnless(shutil.which("clang++-22"), "clang++-22 not found")
+class RealCode(unittest.TestCase):
+    def check(self, source, *options):
+        """(exit status, output) of the program on the code object of `source`."""
+        with tempfile.TemporaryDirectory() as folder:
+            code = str(Path(folder) / "test.co")
+            subprocess.run(
+                ["clang++-22", "-x", "hip", "-", "--cuda-device-only", "--no-gpu-bundle-output", "-nogpulib", "-nogpuinc",
+                 "--rocm-path=/nonexistent", "--offload-arch=gfx942", "-O3", "-o", code],
+                input=source, text=True, check=True)
+            output = io.StringIO()
+            with contextlib.redirect_stdout(output):
+                status = check_code_objects.main([*options, code])
+            return status, output.getvalue()
+
+    def test_the_defect_of_clang_22(self):
+        status, output = self.check(EARLY_FLAG)
+        self.assertEqual(status, 1)
+        self.assertIn("early_flag+", output)
+        self.assertIn("release: 'global_store_dword", output)
+
+    def test_scratch(self):
+        status, output = self.check(STACK)
+        self.assertEqual(status, 1)
+        self.assertIn("stack+0x0: scratch:", output)
+        self.assertEqual(self.check(STACK, "--allow-scratch", "stack")[0], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
