@@ -44,7 +44,8 @@ struct Job {
   std::string why_target;
 };
 
-Status read_integer(std::string_view option, const std::string& text, std::int64_t low, std::int64_t high, std::int64_t& value) {
+Status read_integer(std::string_view option, const std::string& text, std::int64_t low, std::int64_t high,
+                    std::int64_t& value) {
   if (text.empty()) return {};
   const auto parsed = harness::parse_integer(option, text, low, high);
   if (parsed.ok()) value = *parsed;
@@ -65,7 +66,8 @@ Status select_cases(const CheckOptions& options, const Params& settings, Job& jo
   if (what_is_file && !options.suite.empty()) return invalid_argument("give a suite file or --suite, not both");
   const std::string suite_name = what_is_file ? options.what : options.suite;
   const std::string op_name = what_is_file ? "" : options.what;
-  if (suite_name.empty() && op_name.empty()) return invalid_argument("check needs an operator, --suite NAME or a suite file");
+  if (suite_name.empty() && op_name.empty())
+    return invalid_argument("check needs an operator, --suite NAME or a suite file");
   if (!op_name.empty() && harness::find_op(op_name) == nullptr) {
     return invalid_argument(fmt::format("operator is '{}': allowed is {}", op_name, registered_names()));
   }
@@ -140,7 +142,8 @@ Result<Job> make_job(const CheckOptions& options) {
   if (!status.ok()) return status;
 
   if (job.group != nullptr && ranks != 0 && ranks != job.group->size()) {
-    return invalid_argument(fmt::format("--ranks is '{}': allowed in a launched group is its size, {}", ranks, job.group->size()));
+    return invalid_argument(
+        fmt::format("--ranks is '{}': allowed in a launched group is its size, {}", ranks, job.group->size()));
   }
   if (ranks == 0) ranks = job.group ? job.group->size() : suite_ranks.value_or(kDefaultRanks);
   Result<harness::Fault> fault = harness::Fault{};
@@ -172,7 +175,8 @@ class JsonSink {
   Status open(const std::string& path) {
     path_ = path;
     if (!path.empty() && !to_stdout()) file_.open(path, std::ios::trunc);
-    if (!path.empty() && !to_stdout() && !file_) return invalid_argument(fmt::format("--json is '{}': cannot be written", path));
+    if (!path.empty() && !to_stdout() && !file_)
+      return invalid_argument(fmt::format("--json is '{}': cannot be written", path));
     return {};
   }
   bool to_stdout() const { return path_ == "-"; }
@@ -203,7 +207,8 @@ std::vector<CaseResult> run_cases(const Job& job, std::FILE* table, bool quiet) 
   for (const CaseRequest& request : job.cases) {
     const auto progress = [&](int schedule) {
       if (!terminal) return;
-      fmt::print(stderr, "\r\x1b[K[{}/{}] {} {}", results.size() + 1, job.cases.size(), request.op->name, request.label);
+      fmt::print(stderr, "\r\x1b[K[{}/{}] {} {}", results.size() + 1, job.cases.size(), request.op->name,
+                 request.label);
       if (request.schedules > 1) fmt::print(stderr, " schedule {}/{}", schedule + 1, request.schedules);
       std::fflush(stderr);
     };

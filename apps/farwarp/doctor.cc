@@ -5,10 +5,10 @@
 
 #include "commands.h"
 #include "farwarp/runtime/device.h"
-#include "target.h"
 #include "farwarp/vendor/shared_library.h"
-#include "version.h"
 #include "farwarp/world/view.h"
+#include "target.h"
+#include "version.h"
 
 namespace farwarp::cli {
 namespace {
@@ -17,7 +17,8 @@ void print_target(TargetKind target) {
   const std::string missing = missing_for(target, 1);
   const int devices = Device::count(target);
   if (missing.empty()) {
-    fmt::print("{:<11} available, {} device{}, at most {} ranks\n", name_of(target), devices, devices == 1 ? "" : "s", kMaxRanks);
+    fmt::print("{:<11} available, {} device{}, at most {} ranks\n", name_of(target), devices, devices == 1 ? "" : "s",
+               kMaxRanks);
   } else {
     fmt::print("{:<11} missing: {}\n", name_of(target), missing);
   }

@@ -1,5 +1,6 @@
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
 
 #include "commands.h"
 #include "farwarp/harness/params.h"
@@ -11,8 +12,10 @@ namespace farwarp::cli {
 namespace {
 
 CLI::App* add_check(CLI::App& app, CheckOptions& options) {
-  CLI::App* check = app.add_subcommand("check", "correctness of an operator, or of a suite's shapes, against the oracle");
-  check->add_option("what", options.what, "an operator (see `farwarp list`) or a suite file; an operator restricts --suite");
+  CLI::App* check =
+      app.add_subcommand("check", "correctness of an operator, or of a suite's shapes, against the oracle");
+  check->add_option("what", options.what,
+                    "an operator (see `farwarp list`) or a suite file; an operator restricts --suite");
   check->add_option("--suite", options.suite, "a suite's name (amd2025) or file");
   check->add_option("--which", options.which, "of a suite: tests|benchmarks|all (all)");
   check->add_option("--target", options.target, "auto|cuda|hip|emu_sm90|emu_gfx942 (auto: idle GPUs, else emu_sm90)");
@@ -44,7 +47,8 @@ int run(int argc, char** argv) {
   list->add_flag("--kernels", kernels, "kernels per target instead");
   CheckOptions options;
   CLI::App* check = add_check(app, options);
-  CLI::App* launcher = app.add_subcommand("launch", "farwarp launch -n N -- COMMAND ...: N processes that find each other");
+  CLI::App* launcher =
+      app.add_subcommand("launch", "farwarp launch -n N -- COMMAND ...: N processes that find each other");
   std::string processes;
   launcher->add_option("-n", processes, "1..8 processes")->required();
   launcher->prefix_command();

@@ -11,10 +11,12 @@ namespace {
 Result<ChosenTarget> choose_automatically(int ranks) {
   std::string why_not_cuda = missing_for(TargetKind::kCuda, ranks);
   if (why_not_cuda.empty()) why_not_cuda = nvml::busy_gpus();
-  if (why_not_cuda.empty()) return ChosenTarget{TargetKind::kCuda, fmt::format("target auto: cuda, {} idle GPUs", ranks)};
+  if (why_not_cuda.empty())
+    return ChosenTarget{TargetKind::kCuda, fmt::format("target auto: cuda, {} idle GPUs", ranks)};
   const std::string why_not_hip = missing_for(TargetKind::kHip, ranks);
   if (why_not_hip.empty()) return ChosenTarget{TargetKind::kHip, fmt::format("target auto: hip, {} GPUs", ranks)};
-  return ChosenTarget{TargetKind::kEmuSm90, fmt::format("target auto: emu_sm90 (cuda: {}; hip: {})", why_not_cuda, why_not_hip)};
+  return ChosenTarget{TargetKind::kEmuSm90,
+                      fmt::format("target auto: emu_sm90 (cuda: {}; hip: {})", why_not_cuda, why_not_hip)};
 }
 
 }  // namespace

@@ -9,7 +9,8 @@
 
 namespace farwarp::cli {
 
-inline constexpr TargetKind kTargets[] = {TargetKind::kCuda, TargetKind::kHip, TargetKind::kEmuSm90, TargetKind::kEmuGfx942};
+inline constexpr TargetKind kTargets[] = {TargetKind::kCuda, TargetKind::kHip, TargetKind::kEmuSm90,
+                                          TargetKind::kEmuGfx942};
 
 struct ChosenTarget {
   TargetKind target = TargetKind::kEmuSm90;

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "farwarp/runtime/device.h"
-#include "target.h"
 #include "farwarp_commit.h"
+#include "target.h"
 
 namespace farwarp::cli {
 

@@ -30,26 +30,26 @@ struct ParamInfo {
 struct Fault {
   enum class Kind : std::uint8_t { kNone, kDropPut, kDelay, kKill, kMismatch };
   Kind kind = Kind::kNone;
-  int rank = -1;                    ///< kDelay, kKill, kMismatch
-  std::int64_t amount = 0;          ///< kDropPut: which put (from 1); kDelay: milliseconds
+  int rank = -1;            ///< kDelay, kKill, kMismatch
+  std::int64_t amount = 0;  ///< kDropPut: which put (from 1); kDelay: milliseconds
 };
 
 struct RunOptions {
   TargetKind target = TargetKind::kEmuSm90;
   int ranks = 8;
   std::uint64_t seed = 0;
-  int calls = 1;                              ///< calls of the operator per check, fresh inputs each
-  bool adversarial = true;                    ///< emulator only: ScheduleOptions::adversarial
+  int calls = 1;            ///< calls of the operator per check, fresh inputs each
+  bool adversarial = true;  ///< emulator only: ScheduleOptions::adversarial
   std::chrono::milliseconds deadline{10'000};
   Fault fault;
 };
 
 struct CheckOutcome {
   bool pass = false;
-  std::string detail;          ///< empty, or why it failed
-  Status status;               ///< of the calls; a failed call is not a wrong answer
-  double rel_err = 0;          ///< relative Frobenius error
-  double max_scaled_err = 0;   ///< largest |error| / (eps * sum |terms|), see compare.h
+  std::string detail;         ///< empty, or why it failed
+  Status status;              ///< of the calls; a failed call is not a wrong answer
+  double rel_err = 0;         ///< relative Frobenius error
+  double max_scaled_err = 0;  ///< largest |error| / (eps * sum |terms|), see compare.h
 };
 
 class Case {

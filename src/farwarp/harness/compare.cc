@@ -37,7 +37,8 @@ double smallest_normal(DType dtype) {
   }
 }
 
-void Comparison::add(std::span<const std::uint16_t> got, std::span<const double> expected, std::span<const double> magnitude) {
+void Comparison::add(std::span<const std::uint16_t> got, std::span<const double> expected,
+                     std::span<const double> magnitude) {
   const double eps = unit_roundoff(dtype_);
   for (std::size_t i = 0; i < expected.size(); ++i, ++elements_) {
     expected_squares_ += expected[i] * expected[i];
@@ -64,14 +65,16 @@ Verdict Comparison::verdict(int roundings) const {
   verdict.max_scaled_err = max_scaled_err_;
   if (error_squares_ != 0) verdict.rel_err = std::sqrt(error_squares_ / expected_squares_);
   const double scaled_allowed = roundings + 0.1;
-  const double rel_allowed =
-      expected_squares_ == 0 ? 0
-                             : 2 * std::sqrt(roundings / 3.0) * unit_roundoff(dtype_) * std::sqrt(magnitude_squares_ / expected_squares_);
+  const double rel_allowed = expected_squares_ == 0 ? 0
+                                                    : 2 * std::sqrt(roundings / 3.0) * unit_roundoff(dtype_) *
+                                                          std::sqrt(magnitude_squares_ / expected_squares_);
   if (unwritten_ != 0) {
-    verdict.detail = fmt::format("{} of {} elements were not written, the first is {}", unwritten_, elements_, first_unwritten_);
+    verdict.detail =
+        fmt::format("{} of {} elements were not written, the first is {}", unwritten_, elements_, first_unwritten_);
   } else if (!(max_scaled_err_ <= scaled_allowed)) {
-    verdict.detail = fmt::format("element {} is {}, expected {:.6g}: off by {:.4g} times eps * sum|terms|, allowed is {:.4g}", worst_,
-                                 worst_got_, worst_expected_, max_scaled_err_, scaled_allowed);
+    verdict.detail =
+        fmt::format("element {} is {}, expected {:.6g}: off by {:.4g} times eps * sum|terms|, allowed is {:.4g}",
+                    worst_, worst_got_, worst_expected_, max_scaled_err_, scaled_allowed);
   } else if (!(verdict.rel_err <= rel_allowed)) {
     verdict.detail = fmt::format("relative error {:.4g}, allowed is {:.4g}", verdict.rel_err, rel_allowed);
   }

@@ -10,8 +10,8 @@
 namespace farwarp::harness {
 namespace {
 
-Verdict verdict_of(DType dtype, const std::vector<std::uint16_t>& got, const std::vector<double>& expected, const std::vector<double>& magnitude,
-                   int roundings) {
+Verdict verdict_of(DType dtype, const std::vector<std::uint16_t>& got, const std::vector<double>& expected,
+                   const std::vector<double>& magnitude, int roundings) {
   Comparison comparison(dtype);
   comparison.add(got, expected, magnitude);
   return comparison.verdict(roundings);
@@ -19,7 +19,8 @@ Verdict verdict_of(DType dtype, const std::vector<std::uint16_t>& got, const std
 
 TEST(Compare, AcceptsOneRoundingAndRejectsFour) {
   const std::vector<double> exact = {1.0 + 0x1p-11 * 0.99, -3.14159};
-  const std::vector<std::uint16_t> rounded = {encode(DType::kF16, static_cast<float>(exact[0])), encode(DType::kF16, -3.14159f)};
+  const std::vector<std::uint16_t> rounded = {encode(DType::kF16, static_cast<float>(exact[0])),
+                                              encode(DType::kF16, -3.14159f)};
   const std::vector<double> magnitude = {1.0, 3.14159};
   EXPECT_TRUE(verdict_of(DType::kF16, rounded, exact, magnitude, 1).pass);
   const Verdict off = verdict_of(DType::kF16, {encode(DType::kF16, 1.0f + 0x1p-9f), rounded[1]}, exact, magnitude, 1);
@@ -78,7 +79,8 @@ struct SampledGemm {
       for (int column = 0; column < kColumns; ++column) {
         for (int k = 0; k < kDepth; ++k) {
           if (!keeps(row, column, k * kRanks / kDepth)) continue;
-          const double term = static_cast<double>(decode(DType::kBf16, x[row * kDepth + k])) * decode(DType::kBf16, w[column * kDepth + k]);
+          const double term = static_cast<double>(decode(DType::kBf16, x[row * kDepth + k])) *
+                              decode(DType::kBf16, w[column * kDepth + k]);
           result[row * kColumns + column] += term;
           if (magnitudes) (*magnitudes)[row * kColumns + column] += std::abs(term);
         }
@@ -102,7 +104,8 @@ TEST(Compare, TheChallengesToleranceAcceptsWhatOursRejects) {
   EXPECT_FALSE(gemm.judge(three_of_eight).pass);
   EXPECT_GT(gemm.judge(three_of_eight).rel_err, 0.7);
   // One rank's contribution to one 16 x 16 tile.
-  const auto one_tile = gemm.product([](int row, int column, int rank) { return rank != 5 || row >= 16 || column >= 16; });
+  const auto one_tile =
+      gemm.product([](int row, int column, int rank) { return rank != 5 || row >= 16 || column >= 16; });
   EXPECT_EQ(count_outside(one_tile, gemm.exact, 1e-2, 1e-2), 0);
   EXPECT_FALSE(gemm.judge(one_tile).pass);
   EXPECT_TRUE(gemm.judge(gemm.exact).pass) << gemm.judge(gemm.exact).detail;

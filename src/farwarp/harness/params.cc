@@ -59,8 +59,8 @@ Status add_settings(std::string_view text, Params& params) {
 Result<Fault> parse_fault(std::string_view text, int ranks) {
   const auto parts = split(text, ':');
   const auto wrong = [&] {
-    return invalid_argument(fmt::format(
-        "--fault is {}: allowed is drop_put:N, delay:RANK:MS, kill:RANK or mismatch:RANK", quoted(text)));
+    return invalid_argument(
+        fmt::format("--fault is {}: allowed is drop_put:N, delay:RANK:MS, kill:RANK or mismatch:RANK", quoted(text)));
   };
   Fault fault;
   if (parts[0] == "drop_put" && parts.size() == 2) {
@@ -100,7 +100,8 @@ ParamReader::ParamReader(const Params& params, std::span<const ParamInfo> infos)
     if (find_info(infos, name) != nullptr || !status_.ok()) continue;
     std::string allowed;
     for (const ParamInfo& info : infos) allowed += (allowed.empty() ? "" : ", ") + info.name;
-    status_ = invalid_argument(fmt::format("parameter {} (value {}) is unknown: allowed are {}", quoted(name), quoted(value), allowed));
+    status_ = invalid_argument(
+        fmt::format("parameter {} (value {}) is unknown: allowed are {}", quoted(name), quoted(value), allowed));
   }
 }
 
@@ -123,7 +124,8 @@ bool ParamReader::flag(std::string_view name) {
 }
 
 void ParamReader::reject(std::string_view name, std::string_view value, std::string_view allowed) {
-  if (status_.ok()) status_ = invalid_argument(fmt::format("parameter {} is {}: allowed is {}", name, quoted(value), allowed));
+  if (status_.ok())
+    status_ = invalid_argument(fmt::format("parameter {} is {}: allowed is {}", name, quoted(value), allowed));
 }
 
 }  // namespace farwarp::harness

@@ -5,7 +5,8 @@
 namespace farwarp::harness {
 namespace {
 
-const std::vector<ParamInfo> kInfos = {{"hidden", "64", "8..128"}, {"mode", "auto", "auto|packet"}, {"graph", "0", "0|1"}};
+const std::vector<ParamInfo> kInfos = {
+    {"hidden", "64", "8..128"}, {"mode", "auto", "auto|packet"}, {"graph", "0", "0|1"}};
 enum class Mode { kAuto, kPacket };
 constexpr Choice<Mode> kModes[] = {{"auto", Mode::kAuto}, {"packet", Mode::kPacket}};
 
@@ -24,7 +25,8 @@ TEST(Params, ErrorsNameParameterValueAndRange) {
     ParamReader reader(params, kInfos);
     reader.integer("hidden", 8, 128);
     ASSERT_FALSE(reader.status().ok()) << value;
-    EXPECT_EQ(reader.status().message(), "parameter hidden is '" + std::string(value) + "': allowed is an integer in 8..128");
+    EXPECT_EQ(reader.status().message(),
+              "parameter hidden is '" + std::string(value) + "': allowed is an integer in 8..128");
   }
   const Params params = {{"mode", "fast"}};
   ParamReader reader(params, kInfos);
@@ -43,7 +45,8 @@ TEST(Params, SettingsSplitAtCommasAndLaterOnesWin) {
   ASSERT_TRUE(add_settings("a=1,b=two", params).ok());
   ASSERT_TRUE(add_settings("a=3,c=", params).ok());
   EXPECT_EQ(params, (Params{{"a", "3"}, {"b", "two"}, {"c", ""}}));
-  for (const char* wrong : {"", "a", "=1", "a=1,,b=2", "a=1,b"}) EXPECT_FALSE(add_settings(wrong, params).ok()) << wrong;
+  for (const char* wrong : {"", "a", "=1", "a=1,,b=2", "a=1,b"})
+    EXPECT_FALSE(add_settings(wrong, params).ok()) << wrong;
 }
 
 TEST(Params, FaultsAreParsedWithRanges) {
@@ -55,7 +58,8 @@ TEST(Params, FaultsAreParsedWithRanges) {
   EXPECT_EQ(delay->amount, 250);
   EXPECT_EQ(parse_fault("kill:0", 8)->kind, Fault::Kind::kKill);
   EXPECT_EQ(parse_fault("mismatch:1", 2)->kind, Fault::Kind::kMismatch);
-  for (const char* wrong : {"", "kill", "kill:8", "kill:-1", "kill:1:2", "delay:1", "delay:1:-5", "drop_put:0", "drop_put", "fire:1", "delay:1:99999999999"}) {
+  for (const char* wrong : {"", "kill", "kill:8", "kill:-1", "kill:1:2", "delay:1", "delay:1:-5", "drop_put:0",
+                            "drop_put", "fire:1", "delay:1:99999999999"}) {
     EXPECT_FALSE(parse_fault(wrong, 8).ok()) << wrong;
   }
 }

@@ -74,23 +74,27 @@ json case_json(const CaseResult& result) {
 }  // namespace
 
 std::string table_header() {
-  return fmt::format(kRow, "result", "target", "ranks", "rel err", "scaled", "schedules", "Msteps/s", "seconds", "case");
+  return fmt::format(kRow, "result", "target", "ranks", "rel err", "scaled", "schedules", "Msteps/s", "seconds",
+                     "case");
 }
 
 std::string table_row(const CaseResult& result, bool colour) {
   const CheckOutcome& outcome = result.outcome;
   const std::string word = fmt::format("{:<6}", outcome.pass ? "pass" : "FAIL");
   const std::string mark = colour ? fmt::format("{}{}{}", outcome.pass ? kGreen : kRed, word, kPlain) : word;
-  const std::string steps = result.thread_steps_per_s > 0 ? fmt::format("{:.2f}", result.thread_steps_per_s * 1e-6) : "-";
-  std::string row = fmt::format(kRow, mark, name_of(result.request.options.target), result.request.options.ranks,
-                                fmt::format("{:.2e}", outcome.rel_err), fmt::format("{:.3f}", outcome.max_scaled_err), schedules_of(result),
-                                steps, fmt::format("{:.2f}", result.seconds), title_of(result.request));
+  const std::string steps =
+      result.thread_steps_per_s > 0 ? fmt::format("{:.2f}", result.thread_steps_per_s * 1e-6) : "-";
+  std::string row =
+      fmt::format(kRow, mark, name_of(result.request.options.target), result.request.options.ranks,
+                  fmt::format("{:.2e}", outcome.rel_err), fmt::format("{:.3f}", outcome.max_scaled_err),
+                  schedules_of(result), steps, fmt::format("{:.2f}", result.seconds), title_of(result.request));
   if (!outcome.pass) row += indented(outcome.detail.empty() ? outcome.status.to_string() : outcome.detail) + "\n";
   return row;
 }
 
 std::string summary(std::span<const CaseResult> results, const SkippedByOp& skipped) {
-  const auto passed = std::count_if(results.begin(), results.end(), [](const CaseResult& result) { return result.outcome.pass; });
+  const auto passed =
+      std::count_if(results.begin(), results.end(), [](const CaseResult& result) { return result.outcome.pass; });
   std::string text = fmt::format("{} passed, {} failed", passed, static_cast<std::ptrdiff_t>(results.size()) - passed);
   if (skipped.empty()) return text + "\n";
   int total = 0;
@@ -102,7 +106,8 @@ std::string summary(std::span<const CaseResult> results, const SkippedByOp& skip
   return text + fmt::format(", {} skipped ({})\n", total, reasons);
 }
 
-std::string to_json(std::span<const CaseResult> results, const SkippedByOp& skipped, const std::map<std::string, std::string>& build) {
+std::string to_json(std::span<const CaseResult> results, const SkippedByOp& skipped,
+                    const std::map<std::string, std::string>& build) {
   json cases = json::array();
   for (const CaseResult& result : results) cases.push_back(case_json(result));
   json skips = json::array();

@@ -25,6 +25,7 @@ std::string table_row(const CaseResult& result, bool colour);
 std::string summary(std::span<const CaseResult> results, const SkippedByOp& skipped);
 
 /// `build`: version, commit and targets, as --version prints them.
-std::string to_json(std::span<const CaseResult> results, const SkippedByOp& skipped, const std::map<std::string, std::string>& build);
+std::string to_json(std::span<const CaseResult> results, const SkippedByOp& skipped,
+                    const std::map<std::string, std::string>& build);
 
 }  // namespace farwarp::harness

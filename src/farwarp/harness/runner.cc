@@ -25,8 +25,9 @@ CheckOutcome failure(Status status) {
 }
 
 std::vector<std::byte> pack(const CheckOutcome& outcome) {
-  std::vector<std::uint8_t> bytes = json::to_cbor(json{
-      outcome.pass, outcome.detail, static_cast<int>(outcome.status.code()), outcome.status.message(), outcome.rel_err, outcome.max_scaled_err});
+  std::vector<std::uint8_t> bytes =
+      json::to_cbor(json{outcome.pass, outcome.detail, static_cast<int>(outcome.status.code()),
+                         outcome.status.message(), outcome.rel_err, outcome.max_scaled_err});
   const auto* begin = reinterpret_cast<const std::byte*>(bytes.data());
   return {begin, begin + bytes.size()};
 }
@@ -93,7 +94,8 @@ void run_schedules(Case& checked, CaseResult& result, const Progress& progress) 
     result.outcome = schedule == 0 ? outcome : merge_outcomes(std::vector{result.outcome, outcome});
     if (outcome.pass) continue;
     if (!report.stall.empty()) result.outcome.detail += "\n" + report.stall;
-    if (result.request.schedules > 1) result.outcome.detail = fmt::format("schedule seed {}: {}", seed, result.outcome.detail);
+    if (result.request.schedules > 1)
+      result.outcome.detail = fmt::format("schedule seed {}: {}", seed, result.outcome.detail);
     break;
   }
   result.distinct_schedule_hashes = std::set(result.schedule_hashes.begin(), result.schedule_hashes.end()).size();

@@ -34,7 +34,8 @@ class DuplicateKeys {
   bool operator()(int, json::parse_event_t event, json& parsed) {
     if (event == json::parse_event_t::object_start) open_.emplace_back();
     if (event == json::parse_event_t::object_end && !open_.empty()) open_.pop_back();
-    if (event == json::parse_event_t::key && !open_.empty() && !open_.back().insert(parsed.get<std::string>()).second && found_.empty()) {
+    if (event == json::parse_event_t::key && !open_.empty() && !open_.back().insert(parsed.get<std::string>()).second &&
+        found_.empty()) {
       found_ = shown(parsed);
     }
     return true;
@@ -116,8 +117,10 @@ class SuiteParser {
     }
   }
 
-  std::int64_t read_integer(std::string_view where, std::string_view key, const json& value, std::int64_t low, std::int64_t high) {
-    const bool fits = value.is_number_unsigned() ? value.get<std::uint64_t>() <= static_cast<std::uint64_t>(high) : value.is_number_integer();
+  std::int64_t read_integer(std::string_view where, std::string_view key, const json& value, std::int64_t low,
+                            std::int64_t high) {
+    const bool fits = value.is_number_unsigned() ? value.get<std::uint64_t>() <= static_cast<std::uint64_t>(high)
+                                                 : value.is_number_integer();
     if (fits && value.get<std::int64_t>() >= low && value.get<std::int64_t>() <= high) return value.get<std::int64_t>();
     reject(where, key, value, fmt::format("an integer in {}..{}", low, high));
     return low;
@@ -137,7 +140,8 @@ class SuiteParser {
       std::set<json> seen;
       for (std::size_t i = 0; i < entries.size() && ok(); ++i) {
         const std::string at = fmt::format("{}: {}[{}]", where, name_of(group), i);
-        if (!seen.insert(entries[i]).second) return reject(at, "the entry", entries[i], "an entry that is not there already");
+        if (!seen.insert(entries[i]).second)
+          return reject(at, "the entry", entries[i], "an entry that is not there already");
         SuiteEntry entry{name, group, static_cast<int>(i), {}, 0, {}};
         if (!dtype.empty()) entry.params["dtype"] = dtype;
         read_entry(at, entries[i], entry, keys);
@@ -146,10 +150,12 @@ class SuiteParser {
   }
 
   void read_tolerance(std::string_view where, const json& tolerance) {
-    if (!tolerance.is_object()) return reject(where, "tolerance_of_the_challenge", tolerance, "an object with rtol and atol");
+    if (!tolerance.is_object())
+      return reject(where, "tolerance_of_the_challenge", tolerance, "an object with rtol and atol");
     only_keys(where, tolerance, {"rtol", "atol"});
     for (const auto& [key, value] : tolerance.items()) {
-      if (!value.is_number() || !(value.get<double>() >= 0 && value.get<double>() <= 1)) reject(where, key, value, "a number in 0..1");
+      if (!value.is_number() || !(value.get<double>() >= 0 && value.get<double>() <= 1))
+        reject(where, key, value, "a number in 0..1");
     }
   }
 
@@ -160,7 +166,8 @@ class SuiteParser {
     std::set<std::string> own_keys;
     for (const auto& [key, value] : object.items()) {
       if (key == "seed") {
-        entry.seed = static_cast<std::uint64_t>(read_integer(where, key, value, 0, std::numeric_limits<std::int64_t>::max()));
+        entry.seed =
+            static_cast<std::uint64_t>(read_integer(where, key, value, 0, std::numeric_limits<std::int64_t>::max()));
       } else if (key.starts_with(kSpeedOfLight)) {
         if (!value.is_number() || !(value.get<double>() > 0 && value.get<double>() < 1e9)) {
           return reject(where, key, value, "microseconds above 0 and below 1e9");
@@ -184,9 +191,11 @@ class SuiteParser {
     if (ok()) suite_.entries.push_back(std::move(entry));
   }
 
-  void check_same_keys(const std::string& where, const json& object, const std::set<std::string>& own, const std::set<std::string>& keys) {
+  void check_same_keys(const std::string& where, const json& object, const std::set<std::string>& own,
+                       const std::set<std::string>& keys) {
     for (const std::string& key : own) {
-      if (!keys.contains(key)) reject(where, fmt::format("unknown key {}", shown(json(key))), object[key], "the keys of the op's first entry");
+      if (!keys.contains(key))
+        reject(where, fmt::format("unknown key {}", shown(json(key))), object[key], "the keys of the op's first entry");
     }
     for (const std::string& key : keys) {
       if (!own.contains(key)) fail(where, fmt::format("{} is missing: the op's first entry has it", shown(json(key))));
@@ -217,7 +226,8 @@ std::vector<std::filesystem::path> suite_folders() {
 
 Result<Suite> load_file(const std::filesystem::path& path) {
   std::error_code error;
-  if (std::filesystem::is_directory(path, error)) return invalid_argument(fmt::format("suite {} is a folder: allowed is a JSON file", path.string()));
+  if (std::filesystem::is_directory(path, error))
+    return invalid_argument(fmt::format("suite {} is a folder: allowed is a JSON file", path.string()));
   std::ifstream file(path, std::ios::binary);
   if (!file) return invalid_argument(fmt::format("suite {} cannot be read", path.string()));
   std::string text(kLargestFile + 1, '\0');
@@ -234,7 +244,8 @@ Result<Suite> load_file(const std::filesystem::path& path) {
 Result<Suite> parse_suite(std::string_view text, std::string_view file) { return SuiteParser(file).parse(text); }
 
 Result<Suite> load_suite(std::string_view name) {
-  if (name.find('/') != std::string_view::npos || name.ends_with(".json")) return load_file(std::filesystem::path(name));
+  if (name.find('/') != std::string_view::npos || name.ends_with(".json"))
+    return load_file(std::filesystem::path(name));
   std::string tried;
   for (const auto& folder : suite_folders()) {
     std::error_code error;

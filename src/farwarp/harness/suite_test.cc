@@ -43,7 +43,10 @@ std::string error_of(const std::string& text) {
 
 TEST(Suite, ReadsEntries) {
   ASSERT_TRUE(kRegistered);
-  const auto suite = parse_suite(suite_with(R"({"hidden": 16, "fast": true, "seed": 9}, {"hidden": 32, "fast": false, "seed": 9, "speed_of_light_us_mi300x": 6.5})"), "t");
+  const auto suite = parse_suite(
+      suite_with(
+          R"({"hidden": 16, "fast": true, "seed": 9}, {"hidden": 32, "fast": false, "seed": 9, "speed_of_light_us_mi300x": 6.5})"),
+      "t");
   ASSERT_TRUE(suite.ok()) << suite.status().message();
   ASSERT_EQ(suite->entries.size(), 2u);
   EXPECT_EQ(suite->entries[0].params, (Params{{"dtype", "fp16"}, {"hidden", "16"}, {"fast", "1"}}));
@@ -60,26 +63,34 @@ TEST(Suite, ErrorsAreOneLineThatNamesThePlaceAndWhatIsAllowed) {
   EXPECT_EQ(error_of(suite_with(R"({"hidden": 1e300, "seed": 1})")),
             "t.json: op \"test-op\": tests[0]: hidden is 1e+300: allowed is an integer in 0..2147483647");
   EXPECT_EQ(error_of(suite_with(R"({"hidden": 4, "seed": 1}, {"hidden": 4, "seed": 1})")),
-            "t.json: op \"test-op\": tests[1]: the entry is {\"hidden\":4,\"seed\":1}: allowed is an entry that is not there already");
-  EXPECT_EQ(error_of(suite_with(R"({"hidden": 4, "seed": 1}, {"hiden": 4, "seed": 1})")),
-            "t.json: op \"test-op\": tests[1]: unknown key \"hiden\" is 4: allowed is the keys of the op's first entry");
+            "t.json: op \"test-op\": tests[1]: the entry is {\"hidden\":4,\"seed\":1}: allowed is an entry that is not "
+            "there already");
+  EXPECT_EQ(
+      error_of(suite_with(R"({"hidden": 4, "seed": 1}, {"hiden": 4, "seed": 1})")),
+      "t.json: op \"test-op\": tests[1]: unknown key \"hiden\" is 4: allowed is the keys of the op's first entry");
   EXPECT_EQ(error_of(suite_with(R"({"hidden": 4})")), "t.json: op \"test-op\": tests[0]: seed is missing");
   EXPECT_EQ(error_of(suite_with(R"({"hidden": 4, "seed": 99999999999999999999})")),
             "t.json: op \"test-op\": tests[0]: seed is 1e+20: allowed is an integer in 0..9223372036854775807");
-  EXPECT_EQ(error_of(R"({"name": "t", "ranks": 8, "ranks": 4, "ops": {"a": {}}})"), "t.json: key \"ranks\" is given twice in one object");
-  EXPECT_EQ(error_of(R"({"name": "t", "ranks": 9, "ops": {"a": {}}})"), "t.json: ranks is 9: allowed is an integer in 1..8");
+  EXPECT_EQ(error_of(R"({"name": "t", "ranks": 8, "ranks": 4, "ops": {"a": {}}})"),
+            "t.json: key \"ranks\" is given twice in one object");
+  EXPECT_EQ(error_of(R"({"name": "t", "ranks": 9, "ops": {"a": {}}})"),
+            "t.json: ranks is 9: allowed is an integer in 1..8");
   EXPECT_EQ(error_of(R"({"name": "t",
-  "ranks": )"), "t.json: not valid JSON at line 2 (byte 25 of 25)");
+  "ranks": )"),
+            "t.json: not valid JSON at line 2 (byte 25 of 25)");
 }
 
 TEST(Suite, WrongTypesAreErrors) {
-  for (const char* text : {"", "[]", "null", "7", "\"x\"", "{}", R"({"name": 1, "ranks": 8, "ops": {"a": {}}})", R"({"name": "a", "ranks": "8", "ops": {"a": {}}})",
-                           R"({"name": "a", "ranks": 8, "ops": []})", R"({"name": "a", "ranks": 8, "ops": {}})", R"({"name": "a", "ranks": 8, "ops": {"a": 1}})",
-                           R"({"name": "a", "ranks": 8, "ops": {"a": {"tests": {}}}})", R"({"name": "a", "ranks": 8, "ops": {"a": {"tests": [1]}}})",
-                           R"({"name": "a", "ranks": 8, "ops": {"a": {"tests": [{"seed": 1, "m": null}]}}})",
-                           R"({"name": "a", "ranks": 8, "ops": {"a": {"tests": [{"seed": 1, "m": [1]}]}}})",
-                           R"({"name": "a", "ranks": 8, "ops": {"a": {"tolerance_of_the_challenge": {"rtol": -1}}}})",
-                           R"({"name": "a", "ranks": 8, "colour": 1, "ops": {"a": {}}})", "{\"name\": \"\xff\"}"}) {
+  for (const char* text :
+       {"", "[]", "null", "7", "\"x\"", "{}", R"({"name": 1, "ranks": 8, "ops": {"a": {}}})",
+        R"({"name": "a", "ranks": "8", "ops": {"a": {}}})", R"({"name": "a", "ranks": 8, "ops": []})",
+        R"({"name": "a", "ranks": 8, "ops": {}})", R"({"name": "a", "ranks": 8, "ops": {"a": 1}})",
+        R"({"name": "a", "ranks": 8, "ops": {"a": {"tests": {}}}})",
+        R"({"name": "a", "ranks": 8, "ops": {"a": {"tests": [1]}}})",
+        R"({"name": "a", "ranks": 8, "ops": {"a": {"tests": [{"seed": 1, "m": null}]}}})",
+        R"({"name": "a", "ranks": 8, "ops": {"a": {"tests": [{"seed": 1, "m": [1]}]}}})",
+        R"({"name": "a", "ranks": 8, "ops": {"a": {"tolerance_of_the_challenge": {"rtol": -1}}}})",
+        R"({"name": "a", "ranks": 8, "colour": 1, "ops": {"a": {}}})", "{\"name\": \"\xff\"}"}) {
     EXPECT_NE(error_of(text), "") << text;
   }
 }

@@ -54,7 +54,8 @@ std::string busy_gpus() {
     DeviceHandle handle = nullptr;
     Utilization utilization{};
     Memory memory{};
-    if (library.device(i, &handle) != 0 || library.utilization(handle, &utilization) != 0 || library.memory(handle, &memory) != 0) {
+    if (library.device(i, &handle) != 0 || library.utilization(handle, &utilization) != 0 ||
+        library.memory(handle, &memory) != 0) {
       return fmt::format("libnvidia-ml.so.1 says nothing about GPU {}", i);
     }
     if (utilization.gpu != 0 || memory.used > kIdleBytes) {

@@ -22,19 +22,27 @@ std::vector<Arrival> arrivals_of(const MoeAllToAllDesc& desc, int rank, std::spa
     for (int token = 0; token < routing.tokens; ++token) {
       for (int slot = 0; slot < k; ++slot) {
         const std::int32_t expert = routing.experts[static_cast<std::size_t>(token) * k + slot];
-        if (expert >= 0 && moe_rank_of(expert, ranks, desc.num_experts) == rank) arrivals.push_back({expert, moe_origin(source, token, slot)});
+        if (expert >= 0 && moe_rank_of(expert, ranks, desc.num_experts) == rank)
+          arrivals.push_back({expert, moe_origin(source, token, slot)});
       }
     }
   }
-  std::stable_sort(arrivals.begin(), arrivals.end(), [](const Arrival& a, const Arrival& b) { return a.expert < b.expert; });
+  std::stable_sort(arrivals.begin(), arrivals.end(),
+                   [](const Arrival& a, const Arrival& b) { return a.expert < b.expert; });
   return arrivals;
 }
 
-std::int64_t align_up(std::int64_t value, std::int64_t alignment) { return (value + alignment - 1) / alignment * alignment; }
+// Of the rank that has most. The masked layout's room is recv_rows over this number, so that it is the same on all ranks.
+int max_local_experts(const MoeAllToAllDesc& desc, int ranks) { return (desc.num_experts + ranks - 1) / ranks; }
+
+std::int64_t align_up(std::int64_t value, std::int64_t alignment) {
+  return (value + alignment - 1) / alignment * alignment;
+}
 
 }  // namespace
 
-ExpectedDispatch expected_dispatch(const MoeAllToAllDesc& desc, std::int64_t recv_rows, int rank, std::span<const Routing> routings) {
+ExpectedDispatch expected_dispatch(const MoeAllToAllDesc& desc, std::int64_t recv_rows, int rank,
+                                   std::span<const Routing> routings) {
   const int ranks = static_cast<int>(routings.size());
   const int first = moe_first_expert(rank, ranks, desc.num_experts);
   const int local_experts = moe_first_expert(rank + 1, ranks, desc.num_experts) - first;
@@ -42,10 +50,11 @@ ExpectedDispatch expected_dispatch(const MoeAllToAllDesc& desc, std::int64_t rec
   ExpectedDispatch expected;
   expected.counts.resize(static_cast<std::size_t>(local_experts));
   for (const Arrival& arrival : arrivals) ++expected.counts[static_cast<std::size_t>(arrival.expert - first)];
+  const std::int64_t room = recv_rows / max_local_experts(desc, ranks);
   std::int64_t end = 0;
   for (const std::int32_t count : expected.counts) {
     expected.offsets.push_back(static_cast<std::int32_t>(end));
-    end += desc.layout == MoeLayout::kMasked ? recv_rows / local_experts : align_up(count, desc.row_alignment);
+    end += desc.layout == MoeLayout::kMasked ? room : align_up(count, desc.row_alignment);
   }
   expected.offsets.push_back(static_cast<std::int32_t>(end));
   expected.origins.assign(static_cast<std::size_t>(end), -1);
@@ -67,24 +76,24 @@ std::int64_t least_recv_rows(const MoeAllToAllDesc& desc, std::span<const Routin
       if (expert >= 0) ++counts[static_cast<std::size_t>(expert)];
     }
   }
+  if (desc.layout == MoeLayout::kMasked) {
+    return std::max<std::int64_t>(1, *std::max_element(counts.begin(), counts.end())) * max_local_experts(desc, ranks);
+  }
   std::int64_t least = 1;
   for (int rank = 0; rank < ranks; ++rank) {
     const int first = moe_first_expert(rank, ranks, desc.num_experts);
     const int end = moe_first_expert(rank + 1, ranks, desc.num_experts);
     std::int64_t rows = 0;
-    std::int64_t fullest = 0;
-    for (int expert = first; expert < end; ++expert) {
+    for (int expert = first; expert < end; ++expert)
       rows += align_up(counts[static_cast<std::size_t>(expert)], desc.row_alignment);
-      fullest = std::max(fullest, align_up(counts[static_cast<std::size_t>(expert)], desc.row_alignment));
-    }
-    least = std::max(least, desc.layout == MoeLayout::kMasked ? fullest * (end - first) : rows);
+    least = std::max(least, rows);
   }
   return least;
 }
 
-void expected_row(const MoeAllToAllDesc& desc, int ranks, std::span<const std::int32_t> experts, std::span<const float> weights,
-                  std::span<const std::uint16_t> x, std::span<const ExpertFunction> functions, std::span<double> expected,
-                  std::span<double> magnitude) {
+void expected_row(const MoeAllToAllDesc& desc, int ranks, std::span<const std::int32_t> experts,
+                  std::span<const float> weights, std::span<const std::uint16_t> x,
+                  std::span<const ExpertFunction> functions, std::span<double> expected, std::span<double> magnitude) {
   // The sums over slots do not depend on the column: out = x * scale + shift, |terms| <= |x| * abs_scale + abs_shift.
   double scale = 0, shift = 0, abs_scale = 0, abs_shift = 0, weight_sum = 0;
   unsigned owners = 0;

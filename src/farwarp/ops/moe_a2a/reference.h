@@ -31,7 +31,8 @@ constexpr std::int64_t moe_origin(int source, int token, int slot) {
 }
 
 /// `routings`: of all ranks. `recv_rows` matters to MoeLayout::kMasked only, and is at least least_recv_rows().
-ExpectedDispatch expected_dispatch(const MoeAllToAllDesc& desc, std::int64_t recv_rows, int rank, std::span<const Routing> routings);
+ExpectedDispatch expected_dispatch(const MoeAllToAllDesc& desc, std::int64_t recv_rows, int rank,
+                                   std::span<const Routing> routings);
 
 /// The least recv_rows with which every rank can receive these tokens.
 std::int64_t least_recv_rows(const MoeAllToAllDesc& desc, std::span<const Routing> routings);
@@ -45,9 +46,9 @@ struct ExpertFunction {
 /// One row of combine's output: expected[i] = sum over the k-slots of weight * (x[i] * scale + shift), nothing rounded, and
 /// magnitude[i], the sum of its terms' absolute values plus what keeps rounding errors of tiny values from being called
 /// large. `functions`: of all experts.
-void expected_row(const MoeAllToAllDesc& desc, int ranks, std::span<const std::int32_t> experts, std::span<const float> weights,
-                  std::span<const std::uint16_t> x, std::span<const ExpertFunction> functions, std::span<double> expected,
-                  std::span<double> magnitude);
+void expected_row(const MoeAllToAllDesc& desc, int ranks, std::span<const std::int32_t> experts,
+                  std::span<const float> weights, std::span<const std::uint16_t> x,
+                  std::span<const ExpertFunction> functions, std::span<double> expected, std::span<double> magnitude);
 
 /// How often a term is rounded to the dtype: as an expert's output, as part of its owner's sum, as part of the result.
 inline constexpr int kRoundings = 3;

@@ -26,7 +26,8 @@ TEST(Reference, RowsAreOrderedByExpertSourceTokenSlot) {
   const auto expected = expected_dispatch(small_desc(), 0, 0, small_routings());
   EXPECT_EQ(expected.counts, (std::vector<std::int32_t>{1, 3}));
   EXPECT_EQ(expected.offsets, (std::vector<std::int32_t>{0, 1, 4}));
-  EXPECT_EQ(expected.origins, (std::vector<std::int64_t>{moe_origin(1, 0, 0), moe_origin(0, 0, 0), moe_origin(0, 1, 0), moe_origin(1, 0, 1)}));
+  EXPECT_EQ(expected.origins, (std::vector<std::int64_t>{moe_origin(1, 0, 0), moe_origin(0, 0, 0), moe_origin(0, 1, 0),
+                                                         moe_origin(1, 0, 1)}));
   const auto other = expected_dispatch(small_desc(), 0, 1, small_routings());
   EXPECT_EQ(other.counts, (std::vector<std::int32_t>{1, 0}));
   EXPECT_EQ(other.origins, (std::vector<std::int64_t>{moe_origin(0, 0, 1)}));
@@ -65,7 +66,8 @@ TEST(Reference, UnevenExpertsFollowTheDefinitionOfOwners) {
     const auto expected = expected_dispatch(desc, 0, rank, routings);
     for (const std::int64_t origin : expected.origins) owners[static_cast<std::size_t>(origin >> 16 & 0xffff)] = rank;
   }
-  for (int expert = 0; expert < 7; ++expert) EXPECT_EQ(owners[static_cast<std::size_t>(expert)], expert * 3 / 7) << expert;
+  for (int expert = 0; expert < 7; ++expert)
+    EXPECT_EQ(owners[static_cast<std::size_t>(expert)], expert * 3 / 7) << expert;
 }
 
 TEST(Reference, RowIsTheWeightedSumOfExpertOutputs) {

@@ -1,0 +1,122 @@
+#include "farwarp/harness/runner.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "farwarp/harness/report.h"
+
+namespace farwarp::harness {
+namespace {
+
+const auto kNoProgress = [](int) {};
+
+// An operator whose outcome a test chooses, rank by rank.
+using Behaviour = std::function<CheckOutcome(int rank, const RunOptions&)>;
+class ChosenCase : public Case {
+ public:
+  explicit ChosenCase(Behaviour behaviour) : behaviour_(std::move(behaviour)) {}
+  std::string describe() const override { return "chosen"; }
+  CheckOutcome check(std::shared_ptr<Bootstrap> bootstrap, const RunOptions& options) override {
+    return behaviour_(bootstrap->rank(), options);
+  }
+
+ private:
+  Behaviour behaviour_;
+};
+
+CaseResult run(const Behaviour& behaviour, int schedules = 1) {
+  static std::vector<std::unique_ptr<OpInfo>> ops;  // results keep pointers to their operators
+  ops.push_back(std::make_unique<OpInfo>());
+  ops.back()->name = "chosen";
+  ops.back()->params = {{"size", "4", "any"}};
+  ops.back()->make = [behaviour](const Params&) -> Result<std::unique_ptr<Case>> {
+    return std::unique_ptr<Case>(new ChosenCase(behaviour));
+  };
+  CaseRequest request;
+  request.op = ops.back().get();
+  request.options.ranks = 4;
+  request.options.seed = 11;
+  request.schedules = schedules;
+  return run_case(request, nullptr, kNoProgress);
+}
+
+CheckOutcome passed() { return {true, "", {}, 0.25, 0.5}; }
+
+TEST(Runner, PassesOnlyIfEveryRankPasses) {
+  EXPECT_EQ(exit_code(run([](int, const RunOptions&) { return passed(); })), 0);
+  const CaseResult failed = run([](int rank, const RunOptions&) {
+    return rank == 2 ? CheckOutcome{false, "wrong", {}, 0.75, std::numeric_limits<double>::infinity()} : passed();
+  });
+  EXPECT_FALSE(failed.outcome.pass);
+  EXPECT_EQ(failed.outcome.detail, "wrong");
+  EXPECT_EQ(failed.outcome.rel_err, 0.75);
+  EXPECT_EQ(failed.outcome.max_scaled_err, std::numeric_limits<double>::infinity());
+  EXPECT_EQ(exit_code(failed), 1);
+}
+
+TEST(Runner, TheCauseIsToldAndNotTheRankThatWasAborted) {
+  const CaseResult result = run([](int rank, const RunOptions&) -> CheckOutcome {
+    if (rank == 0) return {false, "aborted", {StatusCode::kAborted, "by rank 3"}, 0, 0};
+    if (rank == 3) return {false, "waited", {StatusCode::kDeadline, "for rank 1"}, 0, 0};
+    return passed();
+  });
+  EXPECT_EQ(result.outcome.detail, "waited");
+  EXPECT_EQ(exit_code(result), 4);
+}
+
+TEST(Runner, ExitCodesFollowTheStatus) {
+  const auto code_of = [](StatusCode code) {
+    return exit_code(run([code](int, const RunOptions&) { return CheckOutcome{false, "", {code, ""}, 0, 0}; }));
+  };
+  EXPECT_EQ(code_of(StatusCode::kInvalidArgument), 2);
+  EXPECT_EQ(code_of(StatusCode::kUnavailable), 3);
+  EXPECT_EQ(code_of(StatusCode::kOutOfMemory), 3);
+  EXPECT_EQ(code_of(StatusCode::kDeadline), 4);
+  EXPECT_EQ(code_of(StatusCode::kPeerLost), 4);
+  EXPECT_EQ(code_of(StatusCode::kMismatch), 1);
+  EXPECT_EQ(code_of(StatusCode::kInternal), 1);
+}
+
+TEST(Runner, StopsAtTheFirstFailingScheduleAndNamesItsSeed) {
+  std::atomic<int> checks = 0;
+  const CaseResult result = run(
+      [&](int rank, const RunOptions&) {
+        if (rank == 0) ++checks;
+        return checks == 3 ? CheckOutcome{false, "wrong", {}, 0, 0} : passed();
+      },
+      10);
+  EXPECT_EQ(checks, 3);
+  EXPECT_EQ(result.schedule_hashes.size(), 3u);
+  EXPECT_EQ(result.outcome.detail, "schedule seed 13: wrong");
+}
+
+TEST(Report, TableAndSummaryCountSkippedCases) {
+  const std::vector<CaseResult> results = {run([](int, const RunOptions&) { return passed(); })};
+  EXPECT_NE(table_row(results[0], false).find("pass"), std::string::npos);
+  EXPECT_EQ(summary(results, {}), "1 passed, 0 failed\n");
+  EXPECT_EQ(summary(results, {{"gemm-rs", {17, "not in this build"}}}),
+            "1 passed, 0 failed, 17 skipped (gemm-rs 17: not in this build)\n");
+}
+
+TEST(Report, JsonHasAllFieldsAlsoForInfiniteErrors) {
+  const std::vector<CaseResult> results = {run([](int, const RunOptions&) -> CheckOutcome {
+    return {false, "\xff is not UTF-8", {}, std::numeric_limits<double>::infinity(), std::nan("")};
+  })};
+  const auto root = nlohmann::json::parse(to_json(results, {{"gemm-rs", {17, "why"}}}, {{"version", "1"}}));
+  EXPECT_EQ(root["schema_version"], kSchemaVersion);
+  EXPECT_EQ(root["skipped"][0]["cases"], 17);
+  const auto& entry = root["cases"].at(0);
+  EXPECT_EQ(entry["op"], "chosen");
+  EXPECT_EQ(entry["target"], "emu_sm90");
+  EXPECT_EQ(entry["params"]["size"], "4");
+  EXPECT_EQ(entry["pass"], false);
+  EXPECT_TRUE(entry["rel_err"].is_number());
+  EXPECT_TRUE(entry["max_scaled_err"].is_number());
+  EXPECT_EQ(entry["distinct_schedule_hashes"], 1);
+  EXPECT_EQ(entry["schedule_hash"].get<std::string>().size(), 16u);
+}
+
+}  // namespace
+}  // namespace farwarp::harness

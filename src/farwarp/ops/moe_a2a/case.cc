@@ -1,0 +1,128 @@
+// moe-a2a as the harness sees it: its parameters and its check.
+#include "farwarp/harness/case.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "farwarp/harness/params.h"
+#include "farwarp/ops/moe_a2a/case_run.h"
+
+namespace farwarp::moe {
+namespace {
+
+using harness::CheckOutcome;
+using harness::Choice;
+using harness::ParamInfo;
+using harness::Params;
+using harness::RunOptions;
+
+const std::vector<ParamInfo> kParams = {
+    {"num_experts", "64", "ranks..4096"},
+    {"experts_per_token", "6", "1..32, at most num_experts"},
+    {"hidden_dim", "2048", "a multiple of 8"},
+    {"max_num_tokens", "8", "1..65535, of each rank"},
+    {"dtype", "fp16", "fp16|bf16"},
+    {"index", "int32", "int32|int64"},
+    {"routing", "uniform", "uniform|zipf|repeated|one_expert|one_rank|masked|partial"},
+    {"tokens", "uniform", "uniform|full|empty_ranks"},
+    {"mode", "auto", "auto|packet|bulk"},
+    {"form", "fused", "fused|split"},
+    {"expert", "secret", "secret|rank_scale"},
+    {"count", "host", "host|device: where the token count lies"},
+    {"layout", "expert_major", "expert_major|masked; of form=split, as are the next two"},
+    {"row_alignment", "1", "a power of two up to 1024"},
+    {"recv_rows", "auto", "auto: what these tokens need; 0: the worst case; or a number"},
+    {"max_sms", "0", "0 (all) or more"},
+    {"graph", "0", "1: capture one call and replay it; needs count=device or tokens=full"},
+    {"delay_us", "0", "0..1000000: longest random delay of each rank before each call"},
+};
+
+std::int64_t read_recv_rows(harness::ParamReader& reader) {
+  if (reader.text("recv_rows") == "auto") return kAutoRows;
+  return reader.integer("recv_rows", 0, std::numeric_limits<std::int32_t>::max());
+}
+
+Result<CheckConfig> read_config(const Params& params) {
+  static constexpr Choice<DType> kDtypes[] = {{"fp16", DType::kF16}, {"bf16", DType::kBf16}};
+  static constexpr Choice<DType> kIndices[] = {{"int32", DType::kI32}, {"int64", DType::kI64}};
+  static constexpr Choice<RoutingKind> kRoutings[] = {
+      {"uniform", RoutingKind::kUniform},   {"zipf", RoutingKind::kZipf},
+      {"repeated", RoutingKind::kRepeated}, {"one_expert", RoutingKind::kOneExpert},
+      {"one_rank", RoutingKind::kOneRank},  {"masked", RoutingKind::kMasked},
+      {"partial", RoutingKind::kPartial}};
+  static constexpr Choice<TokenCounts> kTokens[] = {
+      {"uniform", TokenCounts::kUniform}, {"full", TokenCounts::kFull}, {"empty_ranks", TokenCounts::kEmptyRanks}};
+  static constexpr Choice<MoeMode> kModes[] = {
+      {"auto", MoeMode::kAuto}, {"packet", MoeMode::kPacket}, {"bulk", MoeMode::kBulk}};
+  static constexpr Choice<bool> kForms[] = {{"fused", true}, {"split", false}};
+  static constexpr Choice<MoeExpert> kExperts[] = {{"secret", MoeExpert::kTable},
+                                                   {"rank_scale", MoeExpert::kRankScale}};
+  static constexpr Choice<bool> kCounts[] = {{"host", false}, {"device", true}};
+  static constexpr Choice<MoeLayout> kLayouts[] = {{"expert_major", MoeLayout::kExpertMajor},
+                                                   {"masked", MoeLayout::kMasked}};
+  harness::ParamReader reader(params, kParams);
+  CheckConfig config;
+  MoeAllToAllDesc& desc = config.desc;
+  desc.num_experts = reader.small_integer("num_experts", 1, 4096);
+  desc.experts_per_token = reader.small_integer("experts_per_token", 1, 32);
+  desc.hidden = reader.small_integer("hidden_dim", 8, 1 << 20);
+  desc.max_tokens = reader.small_integer("max_num_tokens", 1, 65535);
+  desc.dtype = reader.choice("dtype", kDtypes);
+  desc.index_type = reader.choice("index", kIndices);
+  desc.layout = reader.choice("layout", kLayouts);
+  desc.row_alignment = reader.small_integer("row_alignment", 1, 1024);
+  desc.recv_rows = read_recv_rows(reader);
+  desc.mode = reader.choice("mode", kModes);
+  desc.max_sms = reader.small_integer("max_sms", 0, 1 << 16);
+  config.inputs.routing = reader.choice("routing", kRoutings);
+  config.inputs.tokens = reader.choice("tokens", kTokens);
+  config.inputs.expert = reader.choice("expert", kExperts);
+  config.fused = reader.choice("form", kForms);
+  config.count_on_device = reader.choice("count", kCounts);
+  config.graph = reader.flag("graph");
+  config.longest_delay_ns = static_cast<std::uint64_t>(reader.integer("delay_us", 0, 1'000'000)) * 1000;
+  if (desc.hidden % 8 != 0) reader.reject("hidden_dim", reader.text("hidden_dim"), "a multiple of 8");
+  if (desc.experts_per_token > desc.num_experts)
+    reader.reject("experts_per_token", reader.text("experts_per_token"), "1..num_experts");
+  if ((desc.row_alignment & (desc.row_alignment - 1)) != 0)
+    reader.reject("row_alignment", reader.text("row_alignment"), "a power of two");
+  if (config.graph && !config.count_on_device && config.inputs.tokens != TokenCounts::kFull) {
+    reader.reject("graph", reader.text("graph"),
+                  "0, or 1 with count=device or tokens=full: a captured token count cannot change");
+  }
+  if (!reader.status().ok()) return reader.status();
+  return config;
+}
+
+class MoeCase : public harness::Case {
+ public:
+  explicit MoeCase(const CheckConfig& config) : config_(config) {}
+  std::string describe() const override {
+    const MoeAllToAllDesc& desc = config_.desc;
+    return fmt::format("moe-a2a, {} experts, top-{}, hidden {}, at most {} tokens, {}", desc.num_experts,
+                       desc.experts_per_token, desc.hidden, desc.max_tokens, name_of(desc.dtype));
+  }
+  CheckOutcome check(std::shared_ptr<Bootstrap> bootstrap, const RunOptions& options) override {
+    RankRun run(config_, std::move(bootstrap), options);
+    Status status = run.open();
+    for (int call = 0; call < options.calls && status.ok(); ++call) status = run.one_call(call);
+    return run.outcome(run.close(status));
+  }
+
+ private:
+  CheckConfig config_;
+};
+
+const bool kRegistered = [] {
+  harness::register_op({"moe-a2a", "MoE all-to-all: dispatch, experts, combine", kParams,
+                        [](const Params& params) -> Result<std::unique_ptr<harness::Case>> {
+                          const auto config = read_config(params);
+                          if (!config.ok()) return config.status();
+                          return std::unique_ptr<harness::Case>(new MoeCase(*config));
+                        }});
+  return true;
+}();
+
+}  // namespace
+}  // namespace farwarp::moe

@@ -1,0 +1,313 @@
+#include "farwarp/ops/moe_a2a/case_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "farwarp/harness/inputs.h"
+
+namespace farwarp::moe {
+namespace {
+
+using harness::DeviceBuffer;
+using harness::Fault;
+
+// For host work between calls, on which ranks wait for each other: preparing and verifying full-size batches.
+constexpr std::chrono::minutes kHostPatience{10};
+
+template <class T>
+std::string first_difference(const char* what, std::span<const T> got, std::span<const T> expected) {
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (got[i] != expected[i]) return fmt::format("{}[{}] is {}, expected {}", what, i, got[i], expected[i]);
+  }
+  return {};
+}
+
+}  // namespace
+
+// -- preparing
+
+Status RankRun::open() {
+  experts_ = make_experts(config_.desc, ranks_, config_.inputs);
+  if (config_.desc.recv_rows == kAutoRows) {
+    config_.desc.recv_rows = 0;
+    for (int call = 0; call < options_.calls && !config_.fused; ++call) {
+      const auto routings = make_routings(config_.desc, ranks_, config_.inputs, call);
+      config_.desc.recv_rows = std::max(config_.desc.recv_rows, least_recv_rows(config_.desc, routings));
+    }
+  }
+  Status status = create_world();
+  if (status.ok()) status = allocate_buffers();
+  return status;
+}
+
+Status RankRun::create_world() {
+  const auto device = Device::open(options_.target, rank_);
+  if (!device.ok()) return device.status();
+  const auto plan = plan_moe_all_to_all(config_.desc, (*device)->shape(), ranks_);
+  if (!plan.ok()) return plan.status();
+  WorldOptions world_options;
+  world_options.target = options_.target;
+  world_options.deadline = options_.deadline;
+  world_options.heap_bytes = static_cast<std::size_t>(plan->workspace.total) + (std::size_t{1} << 20);
+  auto world = World::create(bootstrap_, world_options);
+  if (!world.ok()) return world.status();
+  world_.emplace(std::move(*world));
+  auto op = MoeAllToAll::create(*world_, config_.desc);
+  if (!op.ok()) return op.status();
+  op_.emplace(std::move(*op));
+  const auto stream = world_->device().create_stream();
+  if (!stream.ok()) return stream.status();
+  stream_ = *stream;
+  return {};
+}
+
+Status RankRun::allocate_buffers() {
+  const MoeAllToAllDesc& desc = config_.desc;
+  const auto entries = static_cast<std::size_t>(desc.max_tokens) * static_cast<std::size_t>(desc.experts_per_token);
+  const auto rows = static_cast<std::size_t>(config_.fused ? 0 : op_->plan().recv_rows);
+  const auto local = static_cast<std::size_t>(local_experts());
+  const std::pair<DeviceBuffer*, std::size_t> sizes[] = {
+      {&x_, static_cast<std::size_t>(desc.max_tokens) * row_bytes()},
+      {&indices_, entries * static_cast<std::size_t>(bytes_of(desc.index_type))},
+      {&weights_, entries * sizeof(float)},
+      {&token_count_, sizeof(std::int32_t)},
+      {&table_, local * sizeof(ExpertFunction)},
+      {&out_, static_cast<std::size_t>(desc.max_tokens) * row_bytes()},
+      {&recv_x_, rows * row_bytes()},
+      {&counts_, local * sizeof(std::int32_t)},
+      {&offsets_, (local + 1) * sizeof(std::int32_t)},
+      {&origins_, rows * sizeof(std::int64_t)},
+      {&y_, rows * row_bytes()}};
+  for (const auto& [buffer, bytes] : sizes) {
+    auto created = DeviceBuffer::create(world_->device(), bytes);
+    if (!created.ok()) return created.status();
+    *buffer = std::move(*created);
+  }
+  return table_.upload(experts_.data() + first_expert(), table_.bytes(), *stream_);
+}
+
+Status RankRun::upload_inputs(int call) {
+  routings_ = make_routings(config_.desc, ranks_, config_.inputs, call);
+  const Routing& routing = own_routing();
+  std::vector<std::uint16_t> x(static_cast<std::size_t>(routing.tokens) * hidden());
+  for (int token = 0; token < routing.tokens; ++token) {
+    fill_row(config_.desc, config_.inputs, call, rank_, token,
+             std::span(x).subspan(static_cast<std::size_t>(token) * hidden(), hidden()));
+  }
+  Status status = x_.upload(x.data(), x.size() * 2, *stream_);
+  const std::vector<std::int64_t> wide(routing.experts.begin(), routing.experts.end());
+  const bool is_wide = config_.desc.index_type == DType::kI64;
+  if (status.ok()) {
+    status = is_wide ? indices_.upload(wide.data(), wide.size() * 8, *stream_)
+                     : indices_.upload(routing.experts.data(), routing.experts.size() * 4, *stream_);
+  }
+  if (status.ok()) status = weights_.upload(routing.weights.data(), routing.weights.size() * 4, *stream_);
+  if (status.ok()) status = token_count_.upload(&routing.tokens, sizeof(std::int32_t), *stream_);
+  return status;
+}
+
+Status RankRun::poison_outputs() {
+  for (const DeviceBuffer* buffer : {&out_, &recv_x_, &counts_, &offsets_, &origins_, &y_}) {
+    if (buffer->bytes() == 0) continue;
+    if (Status status = buffer->poison(*stream_); !status.ok()) return status;
+  }
+  return {};
+}
+
+// -- calling
+
+Status RankRun::inject_fault() {
+  const Fault& fault = options_.fault;
+  MoeFaults faults;
+  // One rank's lost row must be noticed: rank 0's.
+  if (fault.kind == Fault::Kind::kDropPut && rank_ == 0) faults.drop_put = static_cast<std::uint32_t>(fault.amount);
+  if (fault.kind == Fault::Kind::kMismatch && rank_ == fault.rank) faults.mismatch = true;
+  op_->inject(faults);
+  if (rank_ != fault.rank) return {};
+  if (fault.kind == Fault::Kind::kDelay) {
+    return world_->device().enqueue_delay(*stream_, static_cast<std::uint64_t>(fault.amount) * 1'000'000);
+  }
+  if (fault.kind == Fault::Kind::kKill) {
+    if (!bootstrap_->same_process()) std::raise(SIGKILL);
+    return {StatusCode::kAborted, fmt::format("rank {} left before its first call, as --fault kill asks", rank_)};
+  }
+  return {};
+}
+
+Status RankRun::one_call(int call) {
+  Status status = upload_inputs(call);
+  if (status.ok()) status = poison_outputs();
+  if (status.ok() && call == 0) status = inject_fault();
+  if (status.ok() && config_.longest_delay_ns != 0) {
+    status =
+        world_->device().enqueue_delay(*stream_, delay_before(config_.inputs, call, rank_, config_.longest_delay_ns));
+  }
+  if (status.ok() && config_.fused) status = run_phase(kFused);
+  if (status.ok() && !config_.fused) {
+    status = run_phase(kDispatch);
+    if (status.ok()) status = check_dispatch(call);
+    if (status.ok()) status = apply_experts();
+    if (status.ok()) status = run_phase(kCombine);
+  }
+  if (status.ok()) status = check_output(call);
+  return status;
+}
+
+Status RankRun::enqueue(Phase phase) {
+  MoeTokens tokens;
+  tokens.x = x_.get();
+  tokens.topk_indices = indices_.get();
+  tokens.topk_weights = weights_.as<float>();
+  tokens.tokens = config_.count_on_device ? -1 : own_routing().tokens;
+  tokens.tokens_on_device = config_.count_on_device ? token_count_.as<std::int32_t>() : nullptr;
+  switch (phase) {
+    case kFused: return op_->fused(tokens, config_.inputs.expert, table_.as<float>(), out_.get(), *stream_);
+    case kDispatch:
+      return op_->dispatch(
+          tokens, {recv_x_.get(), counts_.as<std::int32_t>(), offsets_.as<std::int32_t>(), origins_.as<std::int64_t>()},
+          *stream_);
+    default: return op_->combine(y_.get(), out_.get(), *stream_);
+  }
+}
+
+Status RankRun::run_phase(Phase phase) {
+  if (!config_.graph) {
+    const Status status = enqueue(phase);
+    return status.ok() ? wait() : status;
+  }
+  Device& device = world_->device();
+  if (graphs_[phase] == nullptr) {
+    Status status = device.begin_capture(*stream_);
+    if (status.ok()) status = enqueue(phase);
+    if (!status.ok()) return status;
+    auto graph = device.end_capture(*stream_);
+    if (!graph.ok()) return graph.status();
+    graphs_[phase] = std::move(*graph);
+  }
+  const Status status = device.launch(*graphs_[phase], *stream_);
+  return status.ok() ? wait() : status;
+}
+
+Status RankRun::wait() {
+  // Two launches at most, each with a deadline of its own, behind what delays this rank.
+  std::chrono::nanoseconds patience =
+      2 * options_.deadline + std::chrono::seconds(10) + std::chrono::nanoseconds(config_.longest_delay_ns);
+  if (options_.fault.kind == Fault::Kind::kDelay) patience += std::chrono::milliseconds(options_.fault.amount);
+  const Status drained = world_->device().synchronize(*stream_, static_cast<std::uint64_t>(patience.count()));
+  const Status status = world_->status();
+  return status.ok() ? drained : status;
+}
+
+// -- verifying
+
+Status RankRun::check_dispatch(int call) {
+  const std::int64_t needed = least_recv_rows(config_.desc, routings_);
+  if (op_->plan().recv_rows < needed) {
+    return internal_error(
+        fmt::format("{} rows arrive in a buffer of {}, and dispatch did not say so", needed, op_->plan().recv_rows));
+  }
+  expected_ = expected_dispatch(config_.desc, op_->plan().recv_rows, rank_, routings_);
+  received_.resize(recv_x_.bytes() / 2);
+  std::vector<std::int32_t> counts(expected_.counts.size()), offsets(expected_.offsets.size());
+  std::vector<std::int64_t> origins(expected_.origins.size());
+  Status status = recv_x_.download(received_.data(), recv_x_.bytes(), *stream_);
+  if (status.ok()) status = counts_.download(counts.data(), counts_.bytes(), *stream_);
+  if (status.ok()) status = offsets_.download(offsets.data(), offsets_.bytes(), *stream_);
+  if (status.ok()) status = origins_.download(origins.data(), origins.size() * 8, *stream_);
+  if (!status.ok() || !difference_.empty()) return status;
+  // Everything that dispatch delivers must be equal to the bit.
+  std::string difference = first_difference<std::int32_t>("counts", counts, expected_.counts);
+  if (difference.empty()) difference = first_difference<std::int32_t>("offsets", offsets, expected_.offsets);
+  if (difference.empty()) difference = first_difference<std::int64_t>("origins", origins, expected_.origins);
+  if (difference.empty()) difference = row_difference(call);
+  if (!difference.empty()) difference_ = fmt::format("call {}: {}", call, difference);
+  return {};
+}
+
+std::string RankRun::row_difference(int call) const {
+  // In the order of origins, so that a row that several experts here receive is generated once.
+  std::vector<std::pair<std::int64_t, std::size_t>> arrivals;
+  for (std::size_t row = 0; row < expected_.origins.size(); ++row) {
+    if (expected_.origins[row] >= 0) arrivals.emplace_back(expected_.origins[row], row);
+  }
+  std::sort(arrivals.begin(), arrivals.end());
+  std::vector<std::uint16_t> x(hidden());
+  std::int64_t generated = -1;
+  for (const auto& [origin, row] : arrivals) {
+    const int source = static_cast<int>(origin >> 48);
+    const int token = static_cast<int>(origin >> 16 & 0xffffffff);
+    if (std::exchange(generated, origin >> 16) != origin >> 16)
+      fill_row(config_.desc, config_.inputs, call, source, token, x);
+    if (std::memcmp(x.data(), received_.data() + row * hidden(), row_bytes()) != 0) {
+      return fmt::format("row {} differs from row {} of rank {}", row, token, source);
+    }
+  }
+  return {};
+}
+
+// What a user's grouped GEMM would do: y = expert(x) for the rows that came, rounded to the dtype. Padding stays poisoned.
+Status RankRun::apply_experts() {
+  for (int local = 0; local < local_experts(); ++local) {
+    const ExpertFunction& expert = experts_[static_cast<std::size_t>(first_expert() + local)];
+    const auto first = static_cast<std::size_t>(expected_.offsets[static_cast<std::size_t>(local)]) * hidden();
+    const auto count = static_cast<std::size_t>(expected_.counts[static_cast<std::size_t>(local)]) * hidden();
+    for (std::uint16_t& value : std::span(received_).subspan(first, count)) {
+      value =
+          harness::encode(config_.desc.dtype, harness::decode(config_.desc.dtype, value) * expert.scale + expert.shift);
+    }
+  }
+  return y_.upload(received_.data(), y_.bytes(), *stream_);
+}
+
+Status RankRun::check_output(int call) {
+  std::vector<std::uint16_t> out(out_.bytes() / 2);
+  if (Status status = out_.download(out.data(), out_.bytes(), *stream_); !status.ok()) return status;
+  const Routing& routing = own_routing();
+  const auto k = static_cast<std::size_t>(config_.desc.experts_per_token);
+  std::vector<std::uint16_t> x(hidden());
+  std::vector<double> expected(hidden()), magnitude(hidden());
+  for (int token = 0; token < routing.tokens; ++token) {
+    const std::size_t entry = static_cast<std::size_t>(token) * k;
+    fill_row(config_.desc, config_.inputs, call, rank_, token, x);
+    expected_row(config_.desc, ranks_, std::span(routing.experts).subspan(entry, k),
+                 std::span(routing.weights).subspan(entry, k), x, experts_, expected, magnitude);
+    comparison_.add(std::span(out).subspan(static_cast<std::size_t>(token) * hidden(), hidden()), expected, magnitude);
+  }
+  for (std::size_t i = static_cast<std::size_t>(routing.tokens) * hidden(); i < out.size() && difference_.empty();
+       ++i) {
+    if (out[i] != harness::kPoison16)
+      difference_ = fmt::format("call {}: row {} of the output was written, beyond {} tokens", call, i / hidden(),
+                                routing.tokens);
+  }
+  return {};
+}
+
+// -- ending
+
+Status RankRun::close(Status status) {
+  const auto everybody = bootstrap_->allgather({static_cast<std::byte>(status.ok())}, kHostPatience);
+  if (!everybody.ok()) return status.ok() ? everybody.status() : status;
+  const bool all_ok =
+      std::all_of(everybody->begin(), everybody->end(), [](const auto& ok) { return ok == std::vector{std::byte{1}}; });
+  return all_ok ? op_->close() : status;
+}
+
+harness::CheckOutcome RankRun::outcome(const Status& status) const {
+  harness::CheckOutcome outcome;
+  outcome.status = status;
+  const harness::Verdict verdict = comparison_.verdict(kRoundings);
+  outcome.rel_err = verdict.rel_err;
+  outcome.max_scaled_err = verdict.max_scaled_err;
+  outcome.pass = status.ok() && verdict.pass && difference_.empty();
+  if (outcome.pass) return outcome;
+  const std::string& why = difference_.empty() ? verdict.detail : difference_;
+  outcome.detail = fmt::format("rank {}: {}", rank_, status.ok() ? why : status.to_string());
+  return outcome;
+}
+
+}  // namespace farwarp::moe

@@ -1,0 +1,94 @@
+// One rank's run of the check of moe-a2a.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "farwarp/harness/case.h"
+#include "farwarp/harness/compare.h"
+#include "farwarp/harness/device_buffer.h"
+#include "farwarp/ops/moe_a2a/case_inputs.h"
+#include "farwarp/ops/moe_a2a/moe_a2a.h"
+#include "farwarp/ops/moe_a2a/reference.h"
+#include "farwarp/world/host/world.h"
+
+namespace farwarp::moe {
+
+/// MoeAllToAllDesc::recv_rows in a CheckConfig: as many as the tokens of the run need.
+inline constexpr std::int64_t kAutoRows = -1;
+
+struct CheckConfig {
+  MoeAllToAllDesc desc;
+  InputOptions inputs;
+  bool fused = true;
+  bool count_on_device = false;
+  bool graph = false;
+  std::uint64_t longest_delay_ns = 0;
+};
+
+/// One rank's part in a check: its World, its operator, its buffers, and what it found.
+class RankRun {
+ public:
+  RankRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options)
+      : config_(config),
+        bootstrap_(std::move(bootstrap)),
+        options_(options),
+        rank_(bootstrap_->rank()),
+        ranks_(bootstrap_->size()),
+        comparison_(config.desc.dtype) {
+    config_.inputs.seed = options.seed;
+  }
+  ~RankRun() {
+    if (stream_) world_->device().destroy_stream(*stream_);
+  }
+
+  Status open();
+  Status one_call(int call);
+  /// Collective: nobody's memory goes while peers' kernels may still write to it.
+  Status close(Status status);
+  harness::CheckOutcome outcome(const Status& status) const;
+
+ private:
+  enum Phase { kFused, kDispatch, kCombine, kPhases };
+
+  Status create_world();
+  Status allocate_buffers();
+  Status upload_inputs(int call);
+  Status poison_outputs();
+  Status inject_fault();
+  Status enqueue(Phase phase);
+  Status run_phase(Phase phase);
+  Status wait();
+  Status check_dispatch(int call);
+  std::string row_difference(int call) const;
+  Status apply_experts();
+  Status check_output(int call);
+
+  std::size_t row_bytes() const { return static_cast<std::size_t>(config_.desc.hidden) * 2; }
+  std::size_t hidden() const { return static_cast<std::size_t>(config_.desc.hidden); }
+  const Routing& own_routing() const { return routings_[static_cast<std::size_t>(rank_)]; }
+  int first_expert() const { return moe_first_expert(rank_, ranks_, config_.desc.num_experts); }
+  int local_experts() const { return moe_first_expert(rank_ + 1, ranks_, config_.desc.num_experts) - first_expert(); }
+
+  CheckConfig config_;
+  std::shared_ptr<Bootstrap> bootstrap_;
+  harness::RunOptions options_;
+  int rank_, ranks_;
+  std::optional<World> world_;
+  std::optional<MoeAllToAll> op_;
+  std::optional<Stream> stream_;
+  harness::DeviceBuffer x_, indices_, weights_, token_count_, table_, out_;  // of every form
+  harness::DeviceBuffer recv_x_, counts_, offsets_, origins_, y_;            // of form=split
+  std::unique_ptr<Graph> graphs_[kPhases];
+  std::vector<Routing> routings_;        // of all ranks, in the current call
+  std::vector<ExpertFunction> experts_;  // of all ranks
+  ExpectedDispatch expected_;            // form=split: of the current call
+  std::vector<std::uint16_t> received_;  // form=split: rows as they came, then the experts' outputs
+  harness::Comparison comparison_;
+  std::string difference_;  // the first thing that is not bit-equal to the oracle
+};
+
+}  // namespace farwarp::moe

@@ -1,0 +1,118 @@
+// moe-a2a through the harness, on both emulated targets: every parameter value at least once, and every fault noticed.
+#include <gtest/gtest.h>
+
+#include "farwarp/harness/params.h"
+#include "farwarp/harness/runner.h"
+
+namespace farwarp::harness {
+namespace {
+
+class MoeCases : public testing::TestWithParam<TargetKind> {
+ protected:
+  // Two calls each, so that both parities of the buffers are used; four ranks.
+  CaseResult run(const std::string& settings, const std::string& fault = "") {
+    CaseRequest request;
+    request.op = find_op("moe-a2a");
+    request.params = {{"num_experts", "16"}, {"experts_per_token", "3"}, {"hidden_dim", "64"}, {"max_num_tokens", "6"}};
+    if (!settings.empty()) EXPECT_TRUE(add_settings(settings, request.params).ok());
+    request.options.target = GetParam();
+    request.options.ranks = 4;
+    request.options.seed = 5;
+    request.options.calls = 2;
+    if (!fault.empty()) request.options.fault = *parse_fault(fault, 4);
+    return run_case(request, nullptr, [](int) {});
+  }
+  void expect_pass(const std::string& settings) {
+    const CaseResult result = run(settings);
+    EXPECT_TRUE(result.outcome.pass) << settings << ": " << result.outcome.detail;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Targets, MoeCases, testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+TEST_P(MoeCases, EveryFormAndMode) {
+  for (const char* form : {"fused", "split"}) {
+    for (const char* mode : {"packet", "bulk"}) {
+      for (const char* dtype : {"fp16", "bf16"}) {
+        for (const char* expert : {"secret", "rank_scale"}) {
+          expect_pass(std::string("form=") + form + ",mode=" + mode + ",dtype=" + dtype + ",expert=" + expert);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(MoeCases, EveryRouting) {
+  for (const char* routing : {"uniform", "zipf", "repeated", "one_expert", "one_rank", "masked", "partial"}) {
+    for (const char* mode : {"packet", "bulk"}) {
+      expect_pass(std::string("form=split,routing=") + routing + ",mode=" + mode);
+      expect_pass(std::string("form=fused,routing=") + routing + ",mode=" + mode);
+    }
+  }
+}
+
+TEST_P(MoeCases, TokenCounts) {
+  for (const char* tokens : {"full", "empty_ranks"}) expect_pass(std::string("form=split,tokens=") + tokens);
+  expect_pass("max_num_tokens=1");
+  expect_pass("count=device,index=int64");
+  expect_pass("count=device,form=split");
+}
+
+TEST_P(MoeCases, Layouts) {
+  expect_pass("form=split,row_alignment=8");
+  expect_pass("form=split,layout=masked");
+  expect_pass("form=split,recv_rows=0");
+  expect_pass("form=split,layout=masked,recv_rows=0,num_experts=6");
+}
+
+TEST_P(MoeCases, UnevenExpertsAndSmallRows) {
+  expect_pass("num_experts=7,form=split");
+  expect_pass("num_experts=4,experts_per_token=4,hidden_dim=8");
+  expect_pass("num_experts=9,experts_per_token=1,hidden_dim=72,max_sms=3");
+}
+
+TEST_P(MoeCases, GraphsAndDelays) {
+  expect_pass("graph=1,count=device");
+  expect_pass("graph=1,count=device,form=split");
+  expect_pass("graph=1,tokens=full");
+  expect_pass("delay_us=500");
+}
+
+TEST_P(MoeCases, TooFewReceiveRowsEndInCapacity) {
+  const CaseResult result = run("form=split,tokens=full,recv_rows=2");
+  EXPECT_FALSE(result.outcome.pass);
+  EXPECT_EQ(result.outcome.status.code(), StatusCode::kCapacity) << result.outcome.detail;
+}
+
+TEST_P(MoeCases, FaultsAreNoticed) {
+  for (const char* mode : {"mode=packet,tokens=full", "mode=bulk,tokens=full", "mode=packet,form=split,tokens=full"}) {
+    const CaseResult dropped = run(mode, "drop_put:2");
+    EXPECT_FALSE(dropped.outcome.pass) << mode;
+    const CaseResult mismatched = run(mode, "mismatch:1");
+    EXPECT_EQ(mismatched.outcome.status.code(), StatusCode::kMismatch) << mode << mismatched.outcome.detail;
+    const CaseResult killed = run(mode, "kill:3");
+    EXPECT_EQ(exit_code(killed), 4) << mode << killed.outcome.detail;
+    EXPECT_NE(killed.outcome.detail.find("rank 3"), std::string::npos) << killed.outcome.detail;
+  }
+  EXPECT_TRUE(run("", "delay:2:100").outcome.pass);
+  EXPECT_EQ(run("", "delay:2:60000").outcome.status.code(), StatusCode::kDeadline);
+}
+
+TEST(MoeCase, WrongParametersAreNamed) {
+  const auto error_of = [](const Params& params) {
+    const auto made = find_op("moe-a2a")->make(params);
+    return made.ok() ? "" : made.status().message();
+  };
+  EXPECT_EQ(error_of({{"hidden_dim", "60"}}), "parameter hidden_dim is '60': allowed is a multiple of 8");
+  EXPECT_EQ(error_of({{"routing", "random"}}),
+            "parameter routing is 'random': allowed is uniform|zipf|repeated|one_expert|one_rank|masked|partial");
+  EXPECT_EQ(error_of({{"row_alignment", "3"}}), "parameter row_alignment is '3': allowed is a power of two");
+  EXPECT_EQ(error_of({{"num_experts", "4"}, {"experts_per_token", "5"}}),
+            "parameter experts_per_token is '5': allowed is 1..num_experts");
+  EXPECT_NE(error_of({{"graph", "1"}}), "");
+  EXPECT_EQ(error_of({}), "");
+}
+
+}  // namespace
+}  // namespace farwarp::harness
