@@ -56,12 +56,12 @@ Words expected_items(int rank, int, int call, int words, int items) {
 
 constexpr Lesson kLessons[] = {
     {"lesson-01", "put with signal: a greeting to the right neighbour", "lesson_01_hello", 1, 0,
-     [](int ranks, int) { return std::size_t{16} + 16u * static_cast<unsigned>(ranks); }, input_words, expected_greeting},
+     [](int ranks, int) -> std::size_t { return std::size_t{16} + 16u * static_cast<unsigned>(ranks); }, input_words, expected_greeting},
     {"lesson-02", "all-gather with a flag per chunk", "lesson_02_all_gather", kChunks, 0,
-     [](int ranks, int words) { return 2u * static_cast<unsigned>(ranks) * (8u * kChunks + 4u * static_cast<unsigned>(words)); },
+     [](int ranks, int words) -> std::size_t { return 2u * static_cast<unsigned>(ranks) * (8u * kChunks + 4u * static_cast<unsigned>(words)); },
      input_words, expected_gather},
     {"lesson-03", "producer and consumer with a ring and back-pressure", "lesson_03_producer_consumer", 1, 4096,
-     [](int, int words) { return kRing * (16u + 4u * static_cast<unsigned>(words)); }, input_words, expected_items},
+     [](int, int words) -> std::size_t { return kRing * (16u + 4u * static_cast<unsigned>(words)); }, input_words, expected_items},
 };
 
 const std::vector<harness::ParamInfo> kParams = {
