@@ -1,0 +1,335 @@
+#include "launch.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <random>
+#include <string_view>
+
+#include "farwarp/world/host/unique_fd.h"
+#include "farwarp/world/view.h"
+
+namespace farwarp::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kUsageError = 2;
+constexpr int kSignalled = 128;  // plus the signal, as shells have it
+
+void complain(const std::string& message) { fmt::print(stderr, "farwarp launch: {}\n", message); }
+
+/// A pipe whose both ends are closed by exec.
+bool make_pipe(UniqueFd& read_end, UniqueFd& write_end) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return false;
+  read_end.reset(ends[0]);
+  write_end.reset(ends[1]);
+  return true;
+}
+
+/// One stream of a rank, passed on in whole lines.
+class LineRelay {
+ public:
+  LineRelay() = default;
+  LineRelay(UniqueFd from, int to, int rank) : from_(std::move(from)), to_(to), prefix_(fmt::format("[{}] ", rank)) {
+    const char* no_color = std::getenv("NO_COLOR");
+    if (::isatty(to) && !(no_color && *no_color)) prefix_ = fmt::format("\x1b[{}m[{}]\x1b[0m ", 31 + rank % 6, rank);
+  }
+
+  int fd() const { return from_.get(); }
+  bool open() const { return static_cast<bool>(from_); }
+
+  /// Call when poll() reports the descriptor.
+  void pass_on() {
+    char buffer[16384];
+    const ssize_t count = ::read(from_.get(), buffer, sizeof(buffer));
+    if (count < 0 && errno == EINTR) return;
+    if (count <= 0) return close();
+    line_.append(buffer, static_cast<std::size_t>(count));
+    std::string lines;
+    std::size_t begin = 0;
+    for (std::size_t end; (end = line_.find('\n', begin)) != std::string::npos; begin = end + 1) {
+      lines += prefix_;
+      lines.append(line_, begin, end + 1 - begin);
+    }
+    line_.erase(0, begin);
+    write_out(lines);
+  }
+
+  void close() {
+    if (!line_.empty()) write_out(prefix_ + line_ + "\n");
+    line_.clear();
+    from_.reset();
+  }
+
+ private:
+  void write_out(std::string_view text) const {
+    while (!text.empty()) {
+      const ssize_t count = ::write(to_, text.data(), text.size());
+      if (count < 0 && errno != EINTR) return;  // nobody reads any more; the ranks go on
+      if (count > 0) text.remove_prefix(static_cast<std::size_t>(count));
+    }
+  }
+
+  UniqueFd from_;
+  int to_ = -1;
+  std::string prefix_;
+  std::string line_;  // what has come of the next one
+};
+
+struct Rank {
+  pid_t pid = 0;
+  bool running = false;
+  LineRelay out;
+  LineRelay err;
+};
+
+class Job {
+ public:
+  explicit Job(const LaunchOptions& options) : options_(options) { take_signals(); }
+
+  ~Job() {
+    for (Rank& rank : ranks_) {
+      if (!rank.running) continue;
+      ::kill(-rank.pid, SIGKILL);
+      ::waitpid(rank.pid, nullptr, 0);
+    }
+    ::sigaction(SIGPIPE, &old_pipe_action_, nullptr);
+    ::sigaction(SIGCHLD, &old_child_action_, nullptr);
+    ::sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
+  }
+
+  int run(int size, const std::vector<std::string>& command) {
+    const std::string rendezvous = fresh_rendezvous();
+    for (int rank = 0; rank < size; ++rank) {
+      if (const int error = start(rank, size, rendezvous, command); error != 0) {
+        complain(fmt::format("cannot run '{}': {}", command.front(), std::strerror(error)));
+        return kUsageError;
+      }
+    }
+    while (any_running()) {
+      wait_for_events();
+      apply_pressure();
+    }
+    drain_output();
+    return interrupted_by_ != 0 ? kSignalled + interrupted_by_ : first_failure_;
+  }
+
+ private:
+  /// Signals arrive through a descriptor, between the steps of the loop.
+  void take_signals() {
+    sigset_t signals;
+    sigemptyset(&signals);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&signals, signal);
+    ::sigprocmask(SIG_BLOCK, &signals, &old_mask_);
+    struct sigaction action {};
+    action.sa_handler = SIG_DFL;
+    ::sigaction(SIGCHLD, &action, &old_child_action_);  // if inherited as ignored, children could not be waited for
+    action.sa_handler = SIG_IGN;
+    ::sigaction(SIGPIPE, &action, &old_pipe_action_);
+    signals_.reset(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+  }
+
+  static std::string fresh_rendezvous() {
+    std::random_device random;
+    return fmt::format("launch-{}-{:08x}{:08x}", ::getpid(), random(), random());
+  }
+
+  /// The environment of this process, with the rank's variables in front of (and instead of) those of the same name.
+  static std::vector<std::string> environment_of(int rank, int size, const std::string& rendezvous) {
+    std::vector<std::string> variables{fmt::format("RANK={}", rank), fmt::format("LOCAL_RANK={}", rank),
+                                       fmt::format("WORLD_SIZE={}", size), fmt::format("LOCAL_WORLD_SIZE={}", size),
+                                       "FARWARP_RENDEZVOUS=" + rendezvous};
+    const std::size_t own = variables.size();
+    for (char** variable = environ; *variable; ++variable) {
+      const std::string_view inherited = *variable;
+      const std::string_view name = inherited.substr(0, inherited.find('=') + 1);
+      const auto replaces = [&](const std::string& ours) { return ours.starts_with(name); };
+      if (std::none_of(variables.begin(), variables.begin() + static_cast<std::ptrdiff_t>(own), replaces))
+        variables.emplace_back(inherited);
+    }
+    return variables;
+  }
+
+  static std::vector<char*> pointers_to(std::vector<std::string>& strings) {
+    std::vector<char*> pointers;
+    for (std::string& text : strings) pointers.push_back(text.data());
+    pointers.push_back(nullptr);
+    return pointers;
+  }
+
+  /// Starts one rank; returns 0, or the errno of what failed.
+  int start(int number, int size, const std::string& rendezvous, std::vector<std::string> command) {
+    UniqueFd out_read, out_write, err_read, err_write, exec_read, exec_write;
+    if (!make_pipe(out_read, out_write) || !make_pipe(err_read, err_write) || !make_pipe(exec_read, exec_write))
+      return errno;
+    std::vector<std::string> environment = environment_of(number, size, rendezvous);
+    const std::vector<char*> argv = pointers_to(command);
+    const std::vector<char*> envp = pointers_to(environment);
+    const pid_t launcher = ::getpid();
+    std::fflush(nullptr);
+    const pid_t child = ::fork();
+    if (child < 0) return errno;
+    if (child == 0) {
+      become_rank(launcher, out_write.get(), err_write.get());
+      ::execvpe(argv[0], argv.data(), envp.data());
+      const int error = errno;
+      (void)!::write(exec_write.get(), &error, sizeof(error));
+      ::_exit(kUsageError);
+    }
+    ::setpgid(child, child);  // by both sides, so that it is done before either goes on
+    ranks_.push_back({child, true, LineRelay(std::move(out_read), STDOUT_FILENO, number),
+                      LineRelay(std::move(err_read), STDERR_FILENO, number)});
+    exec_write.reset();
+    int error = 0;  // nothing is read if exec succeeded, as it closed the pipe
+    return ::read(exec_read.get(), &error, sizeof(error)) == static_cast<ssize_t>(sizeof(error)) ? error : 0;
+  }
+
+  /// In the child: a process group of its own, gone when the launcher is, with the launcher's signals as it found them.
+  void become_rank(pid_t launcher, int out, int err) const {
+    ::setpgid(0, 0);
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != launcher) ::_exit(kSignalled + SIGKILL);  // it died before the call above
+    const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    ::dup2(null, STDIN_FILENO);  // a terminal has one reader, and N processes would fight for it
+    ::dup2(out, STDOUT_FILENO);
+    ::dup2(err, STDERR_FILENO);
+    ::sigaction(SIGPIPE, &old_pipe_action_, nullptr);
+    ::sigaction(SIGCHLD, &old_child_action_, nullptr);
+    ::sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
+  }
+
+  bool any_running() const {
+    return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.running; });
+  }
+
+  void signal_all(int signal) const {
+    for (const Rank& rank : ranks_) {
+      if (rank.running) ::kill(-rank.pid, signal);
+    }
+  }
+
+  void wait_for_events() {
+    poll_output(signals_.get(), next_step_);
+    signalfd_siginfo info;
+    while (::read(signals_.get(), &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
+      if (info.ssi_signo != SIGCHLD) forward(static_cast<int>(info.ssi_signo));
+    }
+    for (std::size_t number = 0; number < ranks_.size(); ++number) reap(static_cast<int>(number));
+  }
+
+  /// Passes on what ranks have written; returns at the latest at `until`.
+  void poll_output(int extra_fd, std::optional<Clock::time_point> until) {
+    std::vector<pollfd> fds;
+    std::vector<LineRelay*> relays;
+    for (Rank& rank : ranks_) {
+      for (LineRelay* relay : {&rank.out, &rank.err}) {
+        if (!relay->open()) continue;
+        fds.push_back({relay->fd(), POLLIN, 0});
+        relays.push_back(relay);
+      }
+    }
+    fds.push_back({extra_fd, POLLIN, 0});  // -1 is skipped
+    int timeout_ms = -1;
+    if (until)
+      timeout_ms = static_cast<int>(
+          std::max<std::int64_t>(0, std::chrono::ceil<std::chrono::milliseconds>(*until - Clock::now()).count()));
+    if (::poll(fds.data(), fds.size(), timeout_ms) <= 0) return;
+    for (std::size_t i = 0; i < relays.size(); ++i) {
+      if (fds[i].revents != 0) relays[i]->pass_on();
+    }
+  }
+
+  void forward(int signal) {
+    if (interrupted_by_ != 0) {  // the second time they mean it
+      signal_all(SIGKILL);
+      return;
+    }
+    interrupted_by_ = signal;
+    signal_all(signal);
+    next_signal_ = SIGKILL;
+    next_step_ = Clock::now() + options_.grace;
+  }
+
+  void reap(int number) {
+    Rank& rank = ranks_[static_cast<std::size_t>(number)];
+    if (!rank.running) return;
+    siginfo_t info{};
+    // The pid stays taken until the rank is waited for: until then its process group cannot be another's.
+    if (::waitid(P_PID, static_cast<id_t>(rank.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+      return;
+    ::kill(-rank.pid, SIGKILL);  // whatever the rank has left behind
+    ::waitpid(rank.pid, nullptr, 0);
+    rank.running = false;
+    const bool by_signal = info.si_code != CLD_EXITED;
+    const int code = by_signal ? kSignalled + info.si_status : info.si_status;
+    if (first_failure_ == 0) first_failure_ = code;
+    if (!by_signal || interrupted_by_ != 0 || next_signal_ != 0) return;
+    complain(fmt::format("rank {} was ended by signal {} ({}); the others have {} ms", number, info.si_status,
+                         ::strsignal(info.si_status), options_.grace.count()));
+    next_signal_ = SIGTERM;
+    next_step_ = Clock::now() + options_.grace;
+  }
+
+  /// SIGTERM, then SIGKILL, to those who are still there when their time is up.
+  void apply_pressure() {
+    if (!next_step_ || Clock::now() < *next_step_) return;
+    signal_all(next_signal_);
+    next_step_ = Clock::now() + options_.grace;
+    next_signal_ = SIGKILL;
+  }
+
+  /// What is still in the pipes. A process that left its rank's group may hold one open: it is not waited for.
+  void drain_output() {
+    constexpr std::chrono::seconds kLongest{1};
+    const Clock::time_point deadline = Clock::now() + kLongest;
+    const auto any_open = [&] {
+      return std::any_of(ranks_.begin(), ranks_.end(),
+                         [](const Rank& rank) { return rank.out.open() || rank.err.open(); });
+    };
+    while (any_open() && Clock::now() < deadline) poll_output(-1, deadline);
+    for (Rank& rank : ranks_) {
+      rank.out.close();
+      rank.err.close();
+    }
+  }
+
+  const LaunchOptions options_;
+  std::vector<Rank> ranks_;
+  UniqueFd signals_;
+  sigset_t old_mask_{};
+  struct sigaction old_pipe_action_ {};
+  struct sigaction old_child_action_ {};
+  int first_failure_ = 0;
+  int interrupted_by_ = 0;
+  int next_signal_ = 0;
+  std::optional<Clock::time_point> next_step_;
+};
+
+}  // namespace
+
+int launch_command(int ranks, const std::vector<std::string>& command, const LaunchOptions& options) {
+  if (ranks < 1 || ranks > kMaxRanks) {
+    complain(fmt::format("-n is {}; allowed: 1 to {}", ranks, kMaxRanks));
+    return kUsageError;
+  }
+  if (command.empty() || command.front().empty()) {
+    complain("there is no command; usage: farwarp launch -n N -- COMMAND ...");
+    return kUsageError;
+  }
+  return Job(options).run(ranks, command);
+}
+
+}  // namespace farwarp::cli

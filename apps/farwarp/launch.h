@@ -1,0 +1,22 @@
+// `farwarp launch`: N processes of one command that find each other.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace farwarp::cli {
+
+struct LaunchOptions {
+  /// How long ranks may outlive one that died by a signal, then SIGTERM, then (the same time again) SIGKILL.
+  std::chrono::milliseconds grace{10'000};
+};
+
+/// Runs `command` (found on PATH) in `ranks` processes with RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE and a fresh
+/// FARWARP_RENDEZVOUS, and passes on their output line by line as "[rank] line". SIGINT, SIGTERM and SIGHUP are
+/// forwarded; nothing that the ranks started outlives the call. Returns the code of the rank that failed first (128 + n
+/// if signal n ended it), 128 + n if this process got signal n, 2 if the command cannot be run, or 0. Call it from the
+/// main thread of a process without others.
+int launch_command(int ranks, const std::vector<std::string>& command, const LaunchOptions& options = {});
+
+}  // namespace farwarp::cli

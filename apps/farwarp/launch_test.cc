@@ -1,0 +1,227 @@
+#include "launch.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <set>
+#include <sstream>
+#include <thread>
+
+namespace farwarp::cli {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct Outcome {
+  int code = -1;
+  std::vector<std::string> out;  // sorted: ranks write in any order
+  std::string err;
+  std::chrono::steady_clock::duration took{};
+
+  bool has(const std::string& line) const { return std::find(out.begin(), out.end(), line) != out.end(); }
+};
+
+std::string read_back(std::FILE* file) {
+  std::string text;
+  std::rewind(file);
+  for (int character; (character = std::fgetc(file)) != EOF;) text += static_cast<char>(character);
+  return text;
+}
+
+/// Launches in a process of its own, as the command line does; `meanwhile` gets its pid.
+Outcome launch(int ranks, const std::string& script, LaunchOptions options = {},
+               const std::function<void(pid_t)>& meanwhile = {}) {
+  std::FILE* out = std::tmpfile();
+  std::FILE* err = std::tmpfile();
+  const auto start = std::chrono::steady_clock::now();
+  const pid_t launcher = ::fork();
+  if (launcher == 0) {
+    ::dup2(::fileno(out), STDOUT_FILENO);
+    ::dup2(::fileno(err), STDERR_FILENO);
+    const int code = launch_command(ranks, {"sh", "-c", script}, options);
+    std::fflush(nullptr);
+    ::_exit(code);
+  }
+  if (meanwhile) meanwhile(launcher);
+  int status = 0;
+  ::waitpid(launcher, &status, 0);
+  Outcome outcome;
+  outcome.took = std::chrono::steady_clock::now() - start;
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  std::istringstream lines(read_back(out));
+  for (std::string line; std::getline(lines, line);) outcome.out.push_back(line);
+  std::sort(outcome.out.begin(), outcome.out.end());
+  outcome.err = read_back(err);
+  std::fclose(out);
+  std::fclose(err);
+  return outcome;
+}
+
+/// A file that scripts write to and tests read, whether or not the launcher still relays output.
+class Notes {
+ public:
+  Notes() {
+    const int fd = ::mkstemp(path_.data());
+    if (fd >= 0) ::close(fd);
+  }
+  ~Notes() { ::unlink(path_.c_str()); }
+  const std::string& path() const { return path_; }
+  std::vector<std::string> lines() const {
+    std::vector<std::string> all;
+    std::ifstream file(path_);
+    for (std::string line; std::getline(file, line);) all.push_back(line);
+    return all;
+  }
+  void wait_for_lines(std::size_t count) const {
+    for (int tries = 0; lines().size() < count && tries < 5000; ++tries) std::this_thread::sleep_for(1ms);
+    ASSERT_GE(lines().size(), count);
+  }
+
+ private:
+  std::string path_ = "/tmp/farwarp-launch-test-XXXXXX";
+};
+
+/// A zombie, which only waits for its new parent to notice, is not alive.
+bool alive(const std::string& pid) {
+  std::ifstream file("/proc/" + pid + "/stat");
+  std::string stat;
+  std::getline(file, stat);
+  const std::size_t name_end = stat.rfind(") ");
+  return name_end != std::string::npos && stat[name_end + 2] != 'Z';
+}
+
+/// Within a second; a process that was just killed takes a moment to go.
+bool gone(const std::string& pid) {
+  for (int tries = 0; tries < 1000 && alive(pid); ++tries) std::this_thread::sleep_for(1ms);
+  return !alive(pid);
+}
+
+TEST(Launch, GivesEveryRankItsEnvironmentAndPrefixesItsLines) {
+  const Outcome outcome =
+      launch(3, "echo $RANK $LOCAL_RANK $WORLD_SIZE; echo id:$FARWARP_RENDEZVOUS; echo oops $RANK >&2");
+  EXPECT_EQ(outcome.code, 0);
+  for (const char* line : {"[0] 0 0 3", "[1] 1 1 3", "[2] 2 2 3"}) EXPECT_TRUE(outcome.has(line)) << line;
+  EXPECT_NE(outcome.err.find("[1] oops 1\n"), std::string::npos) << outcome.err;
+  std::set<std::string> ids;
+  for (const std::string& line : outcome.out) {
+    if (line.find("id:") == 4) ids.insert(line.substr(4));
+  }
+  EXPECT_EQ(ids.size(), 1u) << "one rendezvous for all";
+  EXPECT_GT(ids.begin()->size(), 15u);
+  const Outcome again = launch(1, "echo id:$FARWARP_RENDEZVOUS");
+  EXPECT_NE(again.out.front().substr(4), *ids.begin()) << "and another one each time";
+}
+
+TEST(Launch, RelaysWholeLines) {
+  const Outcome outcome =
+      launch(2, "for i in 1 2 3; do printf 'a'; sleep 0.02; printf 'b\\n'; done; printf 'no newline'");
+  const std::vector<std::string> expected{"[0] ab", "[0] ab", "[0] ab", "[0] no newline",
+                                          "[1] ab", "[1] ab", "[1] ab", "[1] no newline"};
+  EXPECT_EQ(outcome.out, expected);
+}
+
+TEST(Launch, RelaysAllOfALotOfOutput) {
+  const Outcome outcome = launch(4, "seq 1 20000");
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.out.size(), 80'000u);
+  EXPECT_TRUE(outcome.has("[3] 20000"));
+}
+
+TEST(Launch, ReturnsTheCodeOfTheFirstFailure) {
+  EXPECT_EQ(launch(3, "exit 0").code, 0);
+  EXPECT_EQ(launch(3, "test $RANK = 1 && exit 7; exit 0").code, 7);
+  EXPECT_EQ(launch(3, "test $RANK = 2 && exit 5; sleep 0.3; exit 6").code, 5);
+}
+
+TEST(Launch, AFailingRankDoesNotEndTheOthers) {
+  const Outcome outcome = launch(2, "test $RANK = 1 && exit 3; sleep 0.5; echo done", {200ms});
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_TRUE(outcome.has("[0] done"));
+}
+
+TEST(Launch, RefusesWhatCannotRun) {
+  EXPECT_EQ(launch(0, "true").code, 2);
+  EXPECT_EQ(launch(9, "true").code, 2);
+  EXPECT_EQ(launch_command(2, {}), 2);
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(launch_command(2, {"/no/such/program"}), 2);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "farwarp launch: cannot run '/no/such/program': No such file or directory\n");
+}
+
+TEST(Launch, AfterADeathTheOthersGetAGraceThenSigterm) {
+  const Outcome outcome = launch(
+      2, "test $RANK = 1 && kill -9 $$; trap 'echo told to stop; exit 0' TERM; while :; do sleep 0.05; done", {300ms});
+  EXPECT_EQ(outcome.code, 128 + SIGKILL);
+  EXPECT_TRUE(outcome.has("[0] told to stop"));
+  EXPECT_NE(outcome.err.find("rank 1 was ended by signal 9 (Killed)"), std::string::npos) << outcome.err;
+  EXPECT_GT(outcome.took, 250ms);
+  EXPECT_LT(outcome.took, 5s);
+}
+
+TEST(Launch, ThenSigkill) {
+  const Outcome outcome =
+      launch(2, "test $RANK = 1 && kill -9 $$; trap '' TERM; while :; do sleep 0.05; done", {200ms});
+  EXPECT_EQ(outcome.code, 128 + SIGKILL);
+  EXPECT_GT(outcome.took, 350ms);
+  EXPECT_LT(outcome.took, 5s);
+}
+
+TEST(Launch, ForwardsSignals) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const Notes notes;
+    const std::string name = signal == SIGINT ? "INT" : "TERM";
+    const std::string script = "trap 'echo got " + name + "; exit 0' " + name + "; echo $$ >> " + notes.path() +
+                               "; while :; do sleep 0.02; done";
+    const Outcome outcome = launch(3, script, {}, [&](pid_t launcher) {
+      notes.wait_for_lines(3);
+      ::kill(launcher, signal);
+    });
+    EXPECT_EQ(outcome.code, 128 + signal);
+    for (const char* rank : {"[0]", "[1]", "[2]"}) EXPECT_TRUE(outcome.has(rank + (" got " + name))) << rank;
+  }
+}
+
+TEST(Launch, ASecondInterruptKills) {
+  const Notes notes;
+  const Outcome outcome =
+      launch(2, "trap '' INT; echo $$ >> " + notes.path() + "; while :; do sleep 0.02; done", {}, [&](pid_t launcher) {
+        notes.wait_for_lines(2);
+        ::kill(launcher, SIGINT);
+        std::this_thread::sleep_for(100ms);
+        ::kill(launcher, SIGINT);
+      });
+  EXPECT_EQ(outcome.code, 128 + SIGINT);
+  EXPECT_LT(outcome.took, 5s) << "not the grace of 10 s";
+  for (const std::string& pid : notes.lines()) EXPECT_TRUE(gone(pid));
+}
+
+TEST(Launch, LeavesNothingBehind) {
+  const Notes notes;
+  // A rank's own child, in the background, holding the pipe open.
+  const Outcome outcome = launch(2, "sleep 60 & echo $! >> " + notes.path());
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_LT(outcome.took, 5s);
+  ASSERT_EQ(notes.lines().size(), 2u);
+  for (const std::string& pid : notes.lines()) EXPECT_TRUE(gone(pid));
+}
+
+TEST(Launch, RanksDieWithTheLauncher) {
+  const Notes notes;
+  const Outcome outcome =
+      launch(2, "echo $$ >> " + notes.path() + "; while :; do sleep 0.05; done", {}, [&](pid_t launcher) {
+        notes.wait_for_lines(2);
+        ::kill(launcher, SIGKILL);
+      });
+  EXPECT_EQ(outcome.code, -SIGKILL);
+  for (const std::string& pid : notes.lines()) EXPECT_TRUE(gone(pid));
+}
+
+}  // namespace
+}  // namespace farwarp::cli
