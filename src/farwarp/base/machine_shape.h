@@ -38,9 +38,10 @@ struct MachineShape {
   int xcds = 1;             ///< dies that blocks are dealt to in turn (AMD MI300X: 8)
 };
 
+/// AMD's 64 KB less the 128 bytes that block_any() takes, the alignment of what follows included.
 constexpr TargetTraits traits_of(TargetKind target) {
   const bool sm90 = target == TargetKind::kCuda || target == TargetKind::kEmuSm90;
-  return sm90 ? TargetTraits{32, true, 227 * 1024, 1024} : TargetTraits{64, false, 64 * 1024, 1024};
+  return sm90 ? TargetTraits{32, true, 227 * 1024, 1024} : TargetTraits{64, false, 64 * 1024 - 128, 1024};
 }
 
 }  // namespace farwarp
