@@ -3,9 +3,10 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <string>
 #include <vector>
 
-#include "gtest/gtest.h"
+#include <gtest/gtest.h>
 
 #include "farwarp/base/half.h"
 #include "farwarp/runtime/device.h"
