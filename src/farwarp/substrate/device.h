@@ -141,7 +141,7 @@ FARWARP_DEVICE bool block_any(bool predicate);
 FARWARP_DEVICE void warp_sync();
 
 // ---- warp ----------------------------------------------------------------------------------------------------------
-// Every function here is [warp]. T is 4 or 8 bytes. Lane masks have bit i for lane i.
+// Every function here is [warp]. T is 4 or 8 bytes. Lane masks have bit i for lane i. None orders memory: warp_sync() does.
 
 template <class T>
 FARWARP_DEVICE T shuffle(T value, int source_lane);
