@@ -32,10 +32,9 @@ struct EmuEvent final : Event {
   std::shared_ptr<std::atomic<std::uint64_t>> time = std::make_shared<std::atomic<std::uint64_t>>(kNotYet);
 };
 
-/// The modelled multiprocessor holds 2048 threads, as both real ones do, and the shared memory of one largest block.
+/// The modelled multiprocessor holds 32 blocks, 2048 threads, and the shared memory of one largest block.
 int resident_blocks(const MachineShape& shape, int threads, std::size_t shared_bytes) {
-  constexpr int kResidentThreads = 2048;
-  const int by_threads = kResidentThreads / threads;
+  const int by_threads = std::min(32, 2048 / threads);
   if (shared_bytes == 0) return by_threads;
   return std::min(by_threads, static_cast<int>(static_cast<std::size_t>(shape.traits.shared_bytes) / shared_bytes));
 }
@@ -47,10 +46,7 @@ class EmuDevice final : public Device {
     shape_ = shape;
     name_ = fmt::format("emulated {} ({} multiprocessors)", shape.target == TargetKind::kEmuSm90 ? "sm90" : "gfx942",
                         shape.multiprocessors);
-    default_stream_ = machine_.create_stream(target(), ordinal);
   }
-
-  ~EmuDevice() override { machine_.destroy_stream(target(), ordinal_, default_stream_); }
 
   Result<void*> allocate(std::size_t bytes) override { return machine_.allocate(target(), ordinal_, bytes); }
   void release(void* pointer) override { machine_.release(pointer); }
@@ -110,7 +106,9 @@ class EmuDevice final : public Device {
     return "addresses within one process, memfd between processes: it is all host memory";
   }
 
-  Result<Stream> create_stream() override { return stream_of(machine_.create_stream(target(), ordinal_)); }
+  Result<Stream> create_stream() override {
+    return Stream{reinterpret_cast<void*>(std::uintptr_t{machine_.create_stream(target(), ordinal_)})};
+  }
   void destroy_stream(Stream stream) override { machine_.destroy_stream(target(), ordinal_, id_of(stream)); }
 
   // Needs no timeout: the machine ends whatever cannot progress.
@@ -200,11 +198,9 @@ class EmuDevice final : public Device {
   }
 
  private:
-  // A stream's handle is its number plus one: 0 is the default stream.
-  static Stream stream_of(StreamId id) { return {reinterpret_cast<void*>(static_cast<std::uintptr_t>(id) + 1)}; }
-  StreamId id_of(Stream stream) const {
-    if (stream.handle == nullptr) return default_stream_;
-    return static_cast<StreamId>(reinterpret_cast<std::uintptr_t>(stream.handle) - 1);
+  // A stream's handle is its number; number 0 is the default stream.
+  static StreamId id_of(Stream stream) {
+    return static_cast<StreamId>(reinterpret_cast<std::uintptr_t>(stream.handle));
   }
 
   /// Does the work, or records it if the stream is being captured.
@@ -230,7 +226,6 @@ class EmuDevice final : public Device {
   }
 
   Machine& machine_ = Machine::instance();
-  StreamId default_stream_ = 0;
   std::mutex mutex_;  // of what follows
   std::map<StreamId, std::unique_ptr<EmuGraph>> captures_;
 };
