@@ -56,7 +56,7 @@ bool is_file_name(const std::string& name) { return name.find('/') != std::strin
 
 std::string registered_names() {
   std::string names;
-  for (const OpInfo& op : harness::registered_ops()) names += (names.empty() ? "" : ", ") + op.name;
+  for (const OpInfo& op : harness::registered_ops()) harness::append_to_list(names, ", ", op.name);
   return names.empty() ? "none" : names;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "farwarp/harness/params.h"
 #include "farwarp/runtime/device.h"
 #include "farwarp_commit.h"
 #include "target.h"
@@ -12,7 +13,7 @@ std::map<std::string, std::string> build_description() {
   std::string targets;
   for (const TargetKind target : kTargets) {
     if (Device::kernel_names(target).empty()) continue;
-    targets += (targets.empty() ? "" : " ") + std::string(name_of(target));
+    harness::append_to_list(targets, " ", name_of(target));
   }
   return {{"version", FARWARP_VERSION}, {"commit", FARWARP_COMMIT}, {"targets", targets.empty() ? "none" : targets}};
 }

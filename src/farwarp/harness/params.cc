@@ -85,12 +85,17 @@ Result<Fault> parse_fault(std::string_view text, int ranks) {
   return fault;
 }
 
+void append_to_list(std::string& list, std::string_view separator, std::string_view item) {
+  if (!list.empty()) list += separator;
+  list += item;
+}
+
 std::string to_string(const Params& params, std::span<const ParamInfo> infos) {
   std::string text;
   for (const ParamInfo& info : infos) {
     const auto found = params.find(info.name);
     if (found == params.end() || found->second == info.default_value) continue;
-    text += (text.empty() ? "" : " ") + info.name + "=" + found->second;
+    append_to_list(text, " ", fmt::format("{}={}", info.name, found->second));
   }
   return text;
 }
@@ -99,7 +104,7 @@ ParamReader::ParamReader(const Params& params, std::span<const ParamInfo> infos)
   for (const auto& [name, value] : params) {
     if (find_info(infos, name) != nullptr || !status_.ok()) continue;
     std::string allowed;
-    for (const ParamInfo& info : infos) allowed += (allowed.empty() ? "" : ", ") + info.name;
+    for (const ParamInfo& info : infos) append_to_list(allowed, ", ", info.name);
     status_ = invalid_argument(
         fmt::format("parameter {} (value {}) is unknown: allowed are {}", quoted(name), quoted(value), allowed));
   }

@@ -21,6 +21,9 @@ Status add_settings(std::string_view text, Params& params);
 /// "drop_put:N", "delay:RANK:MS", "kill:RANK", "mismatch:RANK".
 Result<Fault> parse_fault(std::string_view text, int ranks);
 
+/// "a", "a, b", "a, b, c": adds `item` to `list`, after `separator` unless it is the first.
+void append_to_list(std::string& list, std::string_view separator, std::string_view item);
+
 /// "a=1 b=2", in the order of `infos`, defaults left out.
 std::string to_string(const Params& params, std::span<const ParamInfo> infos);
 
@@ -48,7 +51,7 @@ class ParamReader {
     std::string allowed;
     for (const auto& choice : choices) {
       if (choice.name == value) return choice.value;
-      allowed += (allowed.empty() ? "" : "|") + std::string(choice.name);
+      append_to_list(allowed, "|", choice.name);
     }
     reject(name, value, allowed);
     return choices[0].value;

@@ -101,7 +101,7 @@ std::string summary(std::span<const CaseResult> results, const SkippedByOp& skip
   std::string reasons;
   for (const auto& [op, skip] : skipped) {
     total += skip.cases;
-    reasons += fmt::format("{}{} {}: {}", reasons.empty() ? "" : "; ", op, skip.cases, skip.reason);
+    append_to_list(reasons, "; ", fmt::format("{} {}: {}", op, skip.cases, skip.reason));
   }
   return text + fmt::format(", {} skipped ({})\n", total, reasons);
 }

@@ -88,7 +88,7 @@ class SuiteParser {
     for (const auto& [key, value] : object.items()) {
       if (std::find(allowed.begin(), allowed.end(), key) != allowed.end()) continue;
       std::string names;
-      for (const std::string_view name : allowed) names += (names.empty() ? "" : ", ") + std::string(name);
+      for (const std::string_view name : allowed) append_to_list(names, ", ", name);
       return reject(where, fmt::format("unknown key {}", shown(json(key))), value, names);
     }
   }
@@ -251,7 +251,7 @@ Result<Suite> load_suite(std::string_view name) {
     std::error_code error;
     const auto path = folder / (std::string(name) + ".json");
     if (std::filesystem::exists(path, error)) return load_file(path);
-    tried += (tried.empty() ? "" : ", ") + folder.string();
+    append_to_list(tried, ", ", folder.string());
   }
   return invalid_argument(fmt::format("suite '{}' is not in {}", name, tried));
 }

@@ -1,0 +1,165 @@
+// The program as its user meets it: exit codes, one clear line for what is wrong, results where they belong.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace {
+
+struct Output {
+  int code = -1;
+  std::string out;
+  std::string err;
+};
+
+std::string text_of(const std::filesystem::path& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+class CommandLine : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (std::filesystem::temp_directory_path() / "farwarp_cli_XXXXXX").string();
+    folder_ = mkdtemp(pattern.data());
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  Output run(const std::string& arguments) const {
+    const std::string command = std::string(FARWARP_PROGRAM) + " " + arguments + " >" + (folder_ / "out").string() +
+                                " 2>" + (folder_ / "err").string();
+    const int status = std::system(command.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text_of(folder_ / "out"), text_of(folder_ / "err")};
+  }
+
+  std::filesystem::path folder_;
+};
+
+const char* const kSmall =
+    "--target emu_sm90 --ranks 2 --set num_experts=4,experts_per_token=2,hidden_dim=64,max_num_tokens=4";
+
+TEST_F(CommandLine, BadUsageIsOneLineAndExitCodeTwo) {
+  for (const char* arguments : {"",
+                                "fly",
+                                "check",
+                                "check no-such-op",
+                                "check moe-a2a --ranks 9",
+                                "check moe-a2a --ranks 0",
+                                "check moe-a2a --ranks two",
+                                "check moe-a2a --seed -1",
+                                "check moe-a2a --schedules 0",
+                                "check moe-a2a --calls 1.5",
+                                "check moe-a2a --deadline-ms 0",
+                                "check moe-a2a --set hidden_dim",
+                                "check moe-a2a --set hidden_dim=7",
+                                "check moe-a2a --set hiden_dim=8",
+                                "check moe-a2a --target tpu",
+                                "check moe-a2a --fault fire:1",
+                                "check moe-a2a --fault kill:8",
+                                "check moe-a2a --wat",
+                                "check --suite no-such-suite",
+                                "check --suite amd2025 --which some",
+                                "check gemm-rs --suite amd2025",
+                                "check /no/such.json",
+                                "check moe-a2a --json /no/such/folder/x.json",
+                                "check moe-a2a --ranks",
+                                "launch -n 9 -- true",
+                                "launch -n 2",
+                                "launch -- true",
+                                "list --wat",
+                                "doctor --wat"}) {
+    const Output output = run(arguments);
+    EXPECT_EQ(output.code, 2) << arguments << "\n" << output.err;
+    EXPECT_EQ(std::count(output.err.begin(), output.err.end(), '\n'), 1) << arguments << "\n" << output.err;
+    EXPECT_EQ(output.out, "") << arguments;
+  }
+}
+
+TEST_F(CommandLine, ErrorsNameParameterValueAndRange) {
+  EXPECT_EQ(run("check moe-a2a --ranks 9").err, "farwarp: --ranks is '9': allowed is an integer in 1..8\n");
+  EXPECT_EQ(run("check moe-a2a --set hidden_dim=7").err,
+            "farwarp: parameter hidden_dim is '7': allowed is an integer in 8..1048576\n");
+  EXPECT_EQ(run("check moe-a2a --target tpu").err,
+            "farwarp: --target is 'tpu': allowed is auto|cuda|hip|emu_sm90|emu_gfx942\n");
+}
+
+TEST_F(CommandLine, HelpVersionListDoctor) {
+  for (const char* arguments : {"--help", "check --help", "--version", "list", "list --kernels", "doctor"}) {
+    const Output output = run(arguments);
+    EXPECT_EQ(output.code, 0) << arguments;
+    EXPECT_NE(output.out, "") << arguments;
+    EXPECT_EQ(output.err, "") << arguments;
+  }
+  EXPECT_NE(run("--version").out.find("emu_sm90 emu_gfx942"), std::string::npos);
+  EXPECT_NE(run("list").out.find("moe-a2a"), std::string::npos);
+  EXPECT_NE(run("doctor").out.find("emu_gfx942  available"), std::string::npos);
+}
+
+TEST_F(CommandLine, CheckPassesAndWritesJson) {
+  const std::string file = (folder_ / "result.json").string();
+  const Output output = run(std::string("check moe-a2a ") + kSmall + " --schedules 3 --json " + file);
+  EXPECT_EQ(output.code, 0) << output.err;
+  EXPECT_NE(output.out.find("1 passed, 0 failed\n"), std::string::npos);
+  const auto root = nlohmann::json::parse(text_of(file));
+  EXPECT_EQ(root["cases"][0]["pass"], true);
+  EXPECT_EQ(root["cases"][0]["distinct_schedule_hashes"], 3);
+  const Output piped = run(std::string("check moe-a2a ") + kSmall + " --json -");
+  EXPECT_EQ(nlohmann::json::parse(piped.out)["cases"].size(), 1u);
+}
+
+TEST_F(CommandLine, FaultsHaveExitCodesOfTheirOwn) {
+  EXPECT_EQ(run(std::string("check moe-a2a --fault kill:1 ") + kSmall).code, 4);
+  EXPECT_EQ(run(std::string("check moe-a2a --fault mismatch:1 ") + kSmall).code, 1);
+  EXPECT_NE(run(std::string("check moe-a2a --fault drop_put:1 ") + kSmall + ",tokens=full").code, 0);
+}
+
+TEST_F(CommandLine, MissingTargetIsExitCodeThree) {
+  // Cut off from any driver that this machine may have.
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  setenv("FARWARP_HIP_LIBRARY", "/no/such/library.so", 1);
+  for (const char* target : {"cuda", "hip"}) {
+    const Output output = run(std::string("check moe-a2a --target ") + target);
+    EXPECT_EQ(output.code, 3) << output.err;
+    EXPECT_EQ(std::count(output.err.begin(), output.err.end(), '\n'), 1) << output.err;
+  }
+  const Output chosen =
+      run("check moe-a2a --target auto --ranks 2 --set num_experts=4,experts_per_token=2,hidden_dim=64");
+  EXPECT_EQ(chosen.code, 0) << chosen.err;
+  EXPECT_EQ(chosen.err.rfind("target auto: emu_sm90", 0), 0u) << chosen.err;
+}
+
+TEST_F(CommandLine, SuitesCountWhatIsNotInThisBuild) {
+  const std::string file = (folder_ / "small.json").string();
+  std::ofstream(file) << R"({"name": "small", "ranks": 2, "ops": {
+      "moe-a2a": {"dtype": "bf16", "tests": [{"num_experts": 4, "experts_per_token": 2, "hidden_dim": 64, "max_num_tokens": 4, "seed": 3}]},
+      "no-such-op": {"tests": [{"m": 4, "seed": 1}, {"m": 8, "seed": 1}]}}})";
+  const Output output = run("check --target emu_gfx942 --suite " + file);
+  EXPECT_EQ(output.code, 0) << output.err;
+  EXPECT_NE(output.out.find("1 passed, 0 failed, 2 skipped (no-such-op 2: not in this build)\n"), std::string::npos)
+      << output.out;
+}
+
+TEST_F(CommandLine, InterruptedIsExitCode130) {
+  const std::string command = std::string("timeout -s INT 1 ") + FARWARP_PROGRAM +
+                              " check moe-a2a --target emu_sm90 --calls 100000 " + " >" + (folder_ / "out").string() +
+                              " 2>" + (folder_ / "err").string() + "; test $? = 130 -o $? = 124";
+  EXPECT_EQ(std::system(command.c_str()), 0);
+  EXPECT_NE(text_of(folder_ / "err").find("interrupted"), std::string::npos);
+}
+
+TEST_F(CommandLine, LaunchedProcessesCheckTogether) {
+  const Output output = run(std::string("launch -n 2 -- ") + FARWARP_PROGRAM + " check moe-a2a " + kSmall);
+  EXPECT_EQ(output.code, 0) << output.out << output.err;
+  EXPECT_NE(output.out.find("1 passed, 0 failed"), std::string::npos) << output.out;
+}
+
+}  // namespace
