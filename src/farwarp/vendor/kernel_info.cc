@@ -75,13 +75,16 @@ Bytes amdgpu_metadata(Bytes notes) {
   return {};
 }
 
-// args_bytes is the size of the argument passed by value: .kernarg_segment_size may hold hidden arguments behind it.
+// args_bytes is where the last argument of the source ends: .kernarg_segment_size counts hidden arguments behind it. A block
+// of one pointer is no "by_value" argument: the compiler passes it as the pointer.
 KernelInfo kernel_from_metadata(const nlohmann::json& metadata) {
   KernelInfo kernel{.name = metadata.at(".name"),
                     .shared_bytes = metadata.at(".group_segment_fixed_size"),
                     .max_threads = metadata.at(".max_flat_workgroup_size")};
   for (const nlohmann::json& argument : metadata.value(".args", nlohmann::json::array())) {
-    if (argument.at(".value_kind") == "by_value") kernel.args_bytes += argument.at(".size").get<std::size_t>();
+    if (argument.at(".value_kind").get<std::string_view>().starts_with("hidden_")) continue;
+    const std::size_t end = argument.at(".offset").get<std::size_t>() + argument.at(".size").get<std::size_t>();
+    kernel.args_bytes = std::max(kernel.args_bytes, end);
   }
   return kernel;
 }
