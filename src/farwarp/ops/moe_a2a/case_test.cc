@@ -14,7 +14,7 @@ class MoeCases : public testing::TestWithParam<TargetKind> {
     CaseRequest request;
     request.op = find_op("moe-a2a");
     request.params = {{"num_experts", "16"}, {"experts_per_token", "3"}, {"hidden_dim", "64"}, {"max_num_tokens", "6"}};
-    if (!settings.empty()) EXPECT_TRUE(add_settings(settings, request.params).ok());
+    if (!settings.empty() && !add_settings(settings, request.params).ok()) ADD_FAILURE() << settings;
     request.options.target = GetParam();
     request.options.ranks = 4;
     request.options.seed = 5;

@@ -39,6 +39,14 @@ Status check_pointer(const char* name, const void* pointer, std::uintptr_t align
   return {};
 }
 
+Status check_received(const MoeReceived& received) {
+  Status status = check_pointer("MoeReceived.x", received.x, 16);
+  if (status.ok()) status = check_pointer("MoeReceived.counts", received.counts, 4);
+  if (status.ok()) status = check_pointer("MoeReceived.offsets", received.offsets, 4);
+  if (status.ok() && received.origins != nullptr) status = check_pointer("MoeReceived.origins", received.origins, 8);
+  return status;
+}
+
 Status first_failure(std::initializer_list<Status> statuses) {
   for (const Status& status : statuses) {
     if (!status.ok()) return status;
@@ -58,10 +66,13 @@ struct MoeAllToAll::State {
   MoeFaults faults;
   std::uint32_t next_stage = 0;  ///< of a split call as the host has enqueued it
 
+  /// kMisuse unless stage `stage` of a call comes next.
+  Status check_stage(std::uint32_t stage) const;
   Status check_tokens(const MoeTokens& tokens) const;
+  Status check_out(const void* out) const;
   void set_tokens(const MoeTokens& tokens, CallForm form);
   Status run(KernelId id, Stream stream);
-  Status run_stage(std::uint32_t stage, KernelId id, const char* name, Stream stream);
+  Status run_stage(std::uint32_t stage, KernelId id, Stream stream);
 };
 
 Status MoeAllToAll::State::check_tokens(const MoeTokens& tokens) const {
@@ -73,6 +84,17 @@ Status MoeAllToAll::State::check_tokens(const MoeTokens& tokens) const {
   return first_failure({check_pointer("MoeTokens.x", tokens.x, 16),
                         check_pointer("MoeTokens.topk_indices", tokens.topk_indices, index_bytes),
                         check_pointer("MoeTokens.topk_weights", tokens.topk_weights, 4)});
+}
+
+Status MoeAllToAll::State::check_stage(std::uint32_t stage) const {
+  static constexpr const char* kNames[] = {"dispatch_send or fused", "dispatch_recv", "combine_send", "combine_recv"};
+  if (stage == next_stage) return {};
+  return {StatusCode::kMisuse, fmt::format("{} was called; next comes {}", kNames[stage], kNames[next_stage])};
+}
+
+Status MoeAllToAll::State::check_out(const void* out) const {
+  if (args.tokens_on_device == nullptr && args.tokens == 0) return {};  // an empty tensor may have no address
+  return check_pointer("out", out, 16);
 }
 
 void MoeAllToAll::State::set_tokens(const MoeTokens& tokens, CallForm form) {
@@ -91,35 +113,36 @@ Status MoeAllToAll::State::run(KernelId id, Stream stream) {
   return launch(world->device(), kernels[id], config, args, stream);
 }
 
-Status MoeAllToAll::State::run_stage(std::uint32_t stage, KernelId id, const char* name, Stream stream) {
-  static constexpr const char* kNext[] = {"dispatch_send", "dispatch_recv", "combine_send", "combine_recv"};
-  if (stage != next_stage) {
-    return {StatusCode::kMisuse, fmt::format("{} was called; the call in flight continues with {}", name, kNext[next_stage])};
-  }
+Status MoeAllToAll::State::run_stage(std::uint32_t stage, KernelId id, Stream stream) {
   const Status status = run(id, stream);
   if (status.ok()) next_stage = (stage + 1) % 4;
   return status;
 }
 
 Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& desc) {
-  auto plan = plan_moe_all_to_all(desc, world.device().shape(), world.size());
-  // A rank whose descriptor is wrong still takes part in the agreement below, so that the others are told and do not wait.
-  const std::uint64_t configuration = plan.ok() ? plan->configuration : 0;
-  auto slot = world.open_operator("moe_a2a", {moe::kSiteNames, moe::kSiteNames + moe::kSites}, configuration);
-  if (!plan.ok()) return plan.status();
-  if (!slot.ok()) return slot.status();
-
+  const auto plan = plan_moe_all_to_all(desc, world.device().shape(), world.size());
   auto state = std::make_unique<State>();
   state->world = &world;
+  Status mine = plan.status();
+  for (int id = 0; mine.ok() && id < kKernels; ++id) {
+    auto kernel = world.device().kernel(kernel_name(static_cast<KernelId>(id), plan->mode, desc.dtype));
+    mine = kernel.status();
+    if (kernel.ok()) state->kernels[static_cast<std::size_t>(id)] = *kernel;
+  }
+  // A rank that cannot go on still takes part in this agreement, with a configuration that nobody else has: so the others
+  // are told, and do not wait for it in the next collective call.
+  const std::uint64_t configuration = mine.ok() ? plan->configuration : 0;
+  const auto slot = world.open_operator("moe_a2a", {moe::kSiteNames, moe::kSiteNames + moe::kSites}, configuration);
+  if (slot.ok() && !mine.ok()) (void)world.close_operator(*slot);  // all ranks are wrong alike
+  if (!mine.ok()) return mine;
+  if (!slot.ok()) return slot.status();
+  const auto workspace = world.allocate(static_cast<std::size_t>(plan->workspace.total));
+  if (!workspace.ok()) {
+    (void)world.close_operator(*slot);
+    return workspace.status();
+  }
   state->plan = *plan;
   state->slot = *slot;
-  for (int id = 0; id < kKernels; ++id) {
-    auto kernel = world.device().kernel(kernel_name(static_cast<KernelId>(id), plan->mode, desc.dtype));
-    if (!kernel.ok()) return kernel.status();
-    state->kernels[static_cast<std::size_t>(id)] = *kernel;
-  }
-  auto workspace = world.allocate(static_cast<std::size_t>(plan->workspace.total));
-  if (!workspace.ok()) return workspace.status();
   state->workspace = *workspace;
 
   const MachineShape& shape = world.device().shape();
@@ -163,55 +186,56 @@ void MoeAllToAll::inject(const MoeFaults& faults) { state_->faults = faults; }
 void MoeAllToAll::forget_call() { state_->next_stage = 0; }
 
 Status MoeAllToAll::dispatch_send(const MoeTokens& tokens, Stream stream) {
-  if (const Status status = state_->check_tokens(tokens); !status.ok()) return status;
+  const Status status = first_failure({state_->check_stage(0), state_->check_tokens(tokens)});
+  if (!status.ok()) return status;
   state_->set_tokens(tokens, CallForm::kSplit);
-  return state_->run_stage(0, kDispatchSend, "dispatch_send", stream);
+  return state_->run_stage(0, kDispatchSend, stream);
 }
 
 Status MoeAllToAll::dispatch_recv(const MoeReceived& received, Stream stream) {
-  const Status status = first_failure({check_pointer("MoeReceived.x", received.x, 16),
-                                       check_pointer("MoeReceived.counts", received.counts, 4),
-                                       check_pointer("MoeReceived.offsets", received.offsets, 4)});
+  const Status status = first_failure({state_->check_stage(1), check_received(received)});
   if (!status.ok()) return status;
   moe::Args& args = state_->args;
   args.recv_x = received.x;
   args.counts = received.counts;
   args.row_offsets = received.offsets;
   args.origins = received.origins;
-  return state_->run_stage(1, kDispatchRecv, "dispatch_recv", stream);
+  return state_->run_stage(1, kDispatchRecv, stream);
 }
 
 Status MoeAllToAll::combine_send(const void* y, Stream stream) {
-  if (const Status status = check_pointer("y", y, 16); !status.ok()) return status;
+  const Status status = first_failure({state_->check_stage(2), check_pointer("y", y, 16)});
+  if (!status.ok()) return status;
   state_->args.y = y;
-  return state_->run_stage(2, kCombineSend, "combine_send", stream);
+  return state_->run_stage(2, kCombineSend, stream);
 }
 
 Status MoeAllToAll::combine_recv(void* out, Stream stream) {
-  if (const Status status = check_pointer("out", out, 16); !status.ok()) return status;
+  const Status status = first_failure({state_->check_stage(3), state_->check_out(out)});
+  if (!status.ok()) return status;
   state_->args.out = out;
-  return state_->run_stage(3, kCombineRecv, "combine_recv", stream);
+  return state_->run_stage(3, kCombineRecv, stream);
 }
 
 Status MoeAllToAll::dispatch(const MoeTokens& tokens, const MoeReceived& received, Stream stream) {
+  if (const Status status = check_received(received); !status.ok()) return status;  // before anything is enqueued
   const Status sent = dispatch_send(tokens, stream);
   return sent.ok() ? dispatch_recv(received, stream) : sent;
 }
 
 Status MoeAllToAll::combine(const void* y, void* out, Stream stream) {
+  if (const Status status = state_->check_out(out); !status.ok()) return status;  // before anything is enqueued
   const Status sent = combine_send(y, stream);
   return sent.ok() ? combine_recv(out, stream) : sent;
 }
 
 Status MoeAllToAll::fused(const MoeTokens& tokens, MoeExpert expert, const float* expert_table, void* out, Stream stream) {
   const bool table = expert == MoeExpert::kTable;
-  const Status status = first_failure({state_->check_tokens(tokens), check_pointer("out", out, 16),
+  const Status status = first_failure({state_->check_stage(0), state_->check_tokens(tokens),
                                        table ? check_pointer("expert_table", expert_table, 4) : Status{}});
   if (!status.ok()) return status;
-  if (state_->next_stage != 0) {
-    return {StatusCode::kMisuse, "fused was called while a split call is in flight"};
-  }
   state_->set_tokens(tokens, table ? CallForm::kFusedTable : CallForm::kFusedRankScale);
+  if (const Status out_status = state_->check_out(out); !out_status.ok()) return out_status;
   state_->args.out = out;
   state_->args.expert_table = expert_table;
   return state_->run(table ? kFusedTable : kFusedRankScale, stream);

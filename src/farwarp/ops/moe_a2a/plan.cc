@@ -63,7 +63,9 @@ Status check(const MoeAllToAllDesc& desc, int ranks) {
 /// Rows that can arrive at one rank at most, with the padding of the layout.
 std::int64_t worst_case_rows(const MoeAllToAllDesc& desc, int ranks, int local_experts) {
   const std::int64_t tokens = static_cast<std::int64_t>(ranks) * desc.max_tokens;
-  if (desc.layout == MoeLayout::kMasked) return tokens * local_experts;
+  if (desc.layout == MoeLayout::kMasked) {
+    return (tokens + desc.row_alignment - 1) / desc.row_alignment * desc.row_alignment * local_experts;
+  }
   return tokens * desc.experts_per_token + static_cast<std::int64_t>(local_experts) * (desc.row_alignment - 1);
 }
 
@@ -131,6 +133,11 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
   plan.recv_rows = desc.recv_rows != 0 ? desc.recv_rows : rows;
   if (plan.recv_rows > std::numeric_limits<std::int32_t>::max()) {
     return wrong("max_tokens", desc.max_tokens, fmt::format("a worst case of at most 2147483647 received rows; this is {}", rows));
+  }
+  const std::int64_t room = plan.recv_rows / plan.max_local_experts;
+  if (desc.layout == MoeLayout::kMasked && room % desc.row_alignment != 0) {
+    return wrong("recv_rows", desc.recv_rows, fmt::format("in the masked layout, a multiple of row_alignment ({}) for each of {} experts",
+                                                          desc.row_alignment, plan.max_local_experts));
   }
   const int warps = plan.threads / shape.traits.warp_size;
   if (plan.mode == MoeMode::kPacket) {

@@ -218,7 +218,9 @@ FARWARP_DEVICE void route_and_send(Call& call, const Args& args, const OwnTokens
     send(first, last);
     block_sync();
   }
-  if (block_index() == num_blocks() - 1) send_headers(call, args, own.tokens);
+  // The last block has looked at every entry: if any was out of range, its header stays out, and no peer takes what it has
+  // received for the whole.
+  if (block_index() == num_blocks() - 1 && !block_any(!call.live)) send_headers(call, args, own.tokens);
 }
 
 }  // namespace farwarp::FARWARP_TARGET::moe

@@ -26,6 +26,7 @@ struct BulkWire {
       for (int token = first + warp_index(); token < last; token += warps_per_block()) send_row(put, token, token - first);
     });
     put.finish();
+    if (block_any(!call.live)) return;  // a call that gave up publishes nothing
     const auto first_slots = shared_at<std::uint32_t>(args.shared.first_slots);
     const auto rank_rows = shared_at<std::uint32_t>(args.shared.rank_rows);
     signal_after_block(

@@ -70,8 +70,9 @@ struct PacketWire {
               args.hidden / kPerVector * (segment + 1) / args.segments};
       std::uint32_t k_slots = 0;
       if (!await_row(row, k_slots, rows)) {
-        if (!call.live) return;
-        continue;
+        if (ballot(!call.live) == 0) continue;  // the source sends no such row
+        call.live = false;                      // a lane that gave up over an earlier row ends it for the warp
+        return;
       }
       if (!read_routes(row, k_slots)) return;
       work(row);

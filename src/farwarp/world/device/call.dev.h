@@ -96,10 +96,11 @@ FARWARP_DEVICE Call begin_call(const WorldView& view, std::uint32_t slot, std::u
   call.deadline_ns = call.started_ns + budget;
   call.grace_ns = budget / 32;
   const std::uint32_t raised_by = load<Order::relaxed>(abort_cell(call));
-  if (block_index() == 0 && thread_index() == 0) {
-    if (raised_by != 0) {
-      note_abort(call, raised_by);
-    } else if (exchange<Order::acq_rel, Scope::device>(member(cells, &OperatorCells::busy), 1u) != 0 ||
+  if (raised_by != 0) {
+    // Whoever sees the abort tells the host, not one thread for all: others may have loaded the cell before it was raised.
+    note_abort(call, raised_by);
+  } else if (block_index() == 0 && thread_index() == 0) {
+    if (exchange<Order::acq_rel, Scope::device>(member(cells, &OperatorCells::busy), 1u) != 0 ||
                found_stage != stage) {
       give_up(call, StatusCode::kMisuse, kSiteBegin, -1, stage, found_stage);
     }
@@ -107,6 +108,9 @@ FARWARP_DEVICE Call begin_call(const WorldView& view, std::uint32_t slot, std::u
   call.live = !block_any(raised_by != 0 || found_stage != stage || !call.live);
   return call;
 }
+
+/// Epoch 0 is left out when epochs wrap: fresh memory is zeroed, and would pass for packets of that call. 2 keeps the parity.
+constexpr std::uint32_t next_epoch(std::uint32_t epoch) { return epoch + 1 == 0 ? 2 : epoch + 1; }
 
 /// [block] Leaves the operator. The last block of the kernel advances the stage; after stage `last` the epoch advances.
 /// An aborted block arrives like any other: the cells are left as a completed kernel leaves them.
@@ -118,7 +122,7 @@ FARWARP_DEVICE void end_call(const Call& call, std::uint32_t next_stage) {
   if (arrived + 1 != static_cast<std::uint32_t>(num_blocks())) return;
   store(member(cells, &OperatorCells::blocks_inside), 0u);
   store(member(cells, &OperatorCells::stage), next_stage);
-  if (next_stage == 0) store(member(cells, &OperatorCells::epoch), call.epoch + 1);
+  if (next_stage == 0) store(member(cells, &OperatorCells::epoch), next_epoch(call.epoch));
   store<Order::release, Scope::device>(member(cells, &OperatorCells::busy), 0u);
 }
 

@@ -25,13 +25,13 @@ class BulkRowPut {
   template <class DestinationOf>
   FARWARP_DEVICE void put(Call& call, Global<const std::byte> source, int bytes, std::uint32_t ranks, std::uint32_t site,
                           const DestinationOf& destination_of) {
-    if (lane_index() != 0 || ranks == 0) return;
+    if (lane_index() != 0 || ranks == 0 || !call.live) return;
     for (int done = 0; done < bytes; done += stage_bytes_) {
       const int piece = bytes - done < stage_bytes_ ? bytes - done : stage_bytes_;
       bulk_wait_read();  // the stage's previous contents have left it
       mbarrier_arrive_expect(barrier_, piece);
       bulk_load(stage_, source + done, piece, barrier_);
-      wait_bulk_load(call, barrier_, parity_, site);
+      if (!wait_bulk_load(call, barrier_, parity_, site)) return;  // the call is over: nothing will be flagged
       parity_ ^= 1;
       for (int i = 1; i <= call.view.size; ++i) {
         const int rank = (call.view.rank + i) % call.view.size;
