@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <map>
@@ -26,6 +27,8 @@ class GpuEvent final : public Event {
   GpuEvent(const Api& api, typename Api::EventHandle handle) : api_(api), handle_(handle) {}
   ~GpuEvent() override { api_.event_destroy(handle_); }
   typename Api::EventHandle handle() const { return handle_; }
+
+  std::atomic<bool> recorded = false;  ///< the driver calls an event that was never recorded an invalid handle
 
  private:
   const Api& api_;
@@ -137,15 +140,19 @@ class GpuDevice : public Device {
 
   Status record(Event& event, Stream stream) override {
     if (Status status = refuse_while_capturing(stream, "record"); !status.ok()) return status;
-    return call(api_.event_record, static_cast<GpuEvent<Api>&>(event).handle(), native(stream));
+    auto& gpu_event = static_cast<GpuEvent<Api>&>(event);
+    gpu_event.recorded = true;
+    return call(api_.event_record, gpu_event.handle(), native(stream));
   }
 
   Result<double> microseconds_between(Event& start, Event& end) override {
-    float milliseconds = 0;
+    const auto& from = static_cast<GpuEvent<Api>&>(start);
+    const auto& to = static_cast<GpuEvent<Api>&>(end);
     const typename Api::DeviceScope scope(api_, token_);
-    if (!scope.status().ok()) return scope.status();
-    const auto error = api_.event_elapsed(&milliseconds, static_cast<GpuEvent<Api>&>(start).handle(),
-                                          static_cast<GpuEvent<Api>&>(end).handle());
+    if (Status status = scope.status(); !status.ok()) return status;
+    float milliseconds = 0;
+    auto error = Api::Error::kNotReady;
+    if (from.recorded && to.recorded) error = api_.event_elapsed(&milliseconds, from.handle(), to.handle());
     if (error == Api::Error::kNotReady) {
       api_.forget_error();
       return Status(StatusCode::kMisuse,
