@@ -1,0 +1,79 @@
+// What the emulated device vocabulary (ids.h memory.h sync.h warp.h async.h clock.h) calls in the engine. The vocabulary is
+// compiled once per personality; the engine once. Everything here is called on a fiber of the engine, by the running thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "farwarp/base/memory_model.h"
+
+namespace farwarp::emu {
+
+/// Which kind of typed pointer an access came through.
+enum class Space : std::uint8_t { shared, global, peer };
+
+struct Access {
+  Space space = Space::global;
+  std::uint8_t bytes = 4;  ///< 1, 2, 4 or 8
+  bool strong = false;     ///< atomic: order and scope count
+  Order order = Order::relaxed;
+  Scope scope = Scope::system;
+};
+
+struct ThreadIds {
+  int thread_index = 0;
+  int num_threads = 0;
+  int block_index = 0;
+  int num_blocks = 0;
+  int warp_index = 0;
+  int lane_index = 0;
+  int multiprocessor = 0;
+  int xcc = 0;
+  std::byte* shared = nullptr;
+};
+
+/// Ids of the thread whose fiber runs.
+extern const ThreadIds* running_ids;
+
+std::uint64_t read(const void* address, Access access);
+void write(void* address, std::uint64_t value, Access access);
+/// Two accesses of 8 bytes in an order the schedule chooses; other threads may run in between.
+void read16(const void* address, std::uint64_t (&value)[2], Access access);
+void write16(void* address, const std::uint64_t (&value)[2], Access access);
+
+enum class Modify : std::uint8_t { add, exchange, compare_exchange };
+/// Returns the old value.
+std::uint64_t modify(void* address, Modify operation, std::uint64_t operand, std::uint64_t expected, Access access);
+
+void fence(Order order, Scope scope);
+void drain_stores();
+
+void block_sync();
+bool block_any(bool predicate);
+
+enum class WarpOp : std::uint8_t { sync, shuffle, ballot, match };
+/// What the lanes of the warp handed in; lanes of `present` only. Valid until the caller's next warp operation.
+struct WarpValues {
+  const std::uint64_t* values;
+  std::uint64_t present;
+};
+WarpValues warp_exchange(WarpOp operation, std::uint64_t value);
+/// Aborts the launch: a shuffle read from a lane that does not exist.
+[[noreturn]] void fault_bad_lane(int source_lane);
+
+void mbarrier_init(void* barrier, int arrivals);
+void mbarrier_init_fence();
+void mbarrier_arrive_expect(void* barrier, int bytes);
+bool mbarrier_test(void* barrier, std::uint32_t parity);
+void bulk_load(void* shared_destination, const void* source, int bytes, void* barrier);
+void bulk_store(void* peer_destination, const void* shared_source, int bytes);
+void bulk_commit();
+void bulk_wait_read();
+void bulk_wait_all();
+void proxy_fence();
+
+std::uint64_t cycles();
+std::uint64_t nanoseconds();
+void park(const void* const* addresses, int used, std::uint64_t deadline);
+
+}  // namespace farwarp::emu

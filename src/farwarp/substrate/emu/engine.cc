@@ -1,0 +1,268 @@
+#include "farwarp/substrate/emu/engine.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "farwarp/substrate/emu/knowledge.h"
+
+namespace farwarp::emu {
+namespace {
+
+std::uint64_t host_nanoseconds() {
+  return static_cast<std::uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
+}
+
+}  // namespace
+
+const ThreadIds* running_ids = nullptr;
+
+Engine& engine() {
+  static Engine* instance = new Engine;  // never destroyed: its thread may outlive static destructors
+  return *instance;
+}
+
+Uid block_uid(Uid uid) { return engine().block_uid(uid); }
+
+Engine::Engine() : warps_(kMaxWarps) {
+  set_host_idle_listener([this] { poke(); });
+  thread_ = std::thread([this] { main(); });
+  thread_id_ = thread_.get_id();
+  thread_.detach();
+}
+
+Engine::HostLock::HostLock(Engine& engine) {
+  if (std::this_thread::get_id() == engine.thread_id_) return;
+  engine.host_waiting_.fetch_add(1);
+  lock_ = std::unique_lock(engine.mutex_);
+  engine.host_waiting_.fetch_sub(1);
+}
+
+// ---- the loop -------------------------------------------------------------------------------------------------------------
+
+void Engine::poke() {
+  std::lock_guard lock(wake_mutex_);
+  poked_ = true;
+  wake_.notify_one();
+}
+
+void Engine::main() {
+  for (;;) {
+    {
+      std::unique_lock lock(wake_mutex_);
+      wake_.wait(lock, [this] { return poked_; });
+      poked_ = false;
+    }
+    std::lock_guard lock(mutex_);
+    const auto start = std::chrono::steady_clock::now();
+    run();
+    seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+}
+
+/// Somebody waits for work, and no registered host thread could still add some.
+bool Engine::may_run() { return !waiters_.empty() && active_host_threads() == 0; }
+
+void Engine::run() {
+  if (!may_run()) return;
+  for (std::uint32_t turn = 1;; ++turn) {
+    if (host_waiting_.load(std::memory_order_relaxed) > 0) let_host_in();
+    if (streams_changed_) start_items();
+    if (host_changed_ || turn % 1024 == 0) {
+      host_changed_ = false;
+      if (!may_run()) return;
+    }
+    while (schedule.has_event() && schedule.next_event() <= schedule.now()) {
+      const StepEvent event = schedule.take_event();
+      if (event.kind == StepEvent::Kind::copy) {
+        advance_copy(event.id);
+      } else if (Thread* thread = find_thread(event.id); thread && thread->park_number == event.park_number) {
+        wake(*thread);
+      }
+    }
+    if (several_processes) schedule.advance_clock_to(host_nanoseconds());
+    if (schedule.nanoseconds() >= earliest_deadline_ns_) pass_deadlines();
+    if (schedule.any_ready()) {
+      run_thread();
+    } else if (!streams_changed_ && !make_time_pass()) {
+      return;
+    }
+    if (faulted_) {
+      Device& device = *faulted_->device;
+      faulted_ = nullptr;
+      abort_device(device, fault_text_);
+    }
+  }
+}
+
+/// Nothing can run now: goes to the next moment at which something can. False if there is nothing left to do.
+bool Engine::make_time_pass() {
+  if (schedule.has_event()) {
+    schedule.jump_to(schedule.next_event());
+    return true;
+  }
+  if (several_processes && any_running()) {
+    nap();
+    return true;
+  }
+  if (earliest_deadline_ns_ != kForever) {
+    schedule.advance_clock_to(earliest_deadline_ns_);
+    return true;
+  }
+  if (!any_running()) return false;
+  const std::string report = stall_report();
+  if (stall_.empty()) stall_ = report;
+  for (auto& [key, device] : devices_) {
+    if (!device->running.empty()) abort_device(*device, report);
+  }
+  return true;
+}
+
+/// Wakes the threads and starts the items whose time has come, and finds the next such time.
+void Engine::pass_deadlines() {
+  const std::uint64_t now = schedule.nanoseconds();
+  earliest_deadline_ns_ = kForever;
+  const auto later = [this](std::uint64_t deadline) { earliest_deadline_ns_ = std::min(earliest_deadline_ns_, deadline); };
+  for (auto& [key, device] : devices_) {
+    for (auto& [id, queue] : device->streams) {
+      if (queue.items.empty() || queue.items.front().kind != WorkItem::Kind::delay || !queue.items.front().started) continue;
+      if (queue.items.front().nanoseconds > now) {
+        later(queue.items.front().nanoseconds);
+      } else {
+        streams_changed_ = true;
+      }
+    }
+    for (Launch* launch : device->running) {
+      for (int i = 0; i < launch->thread_count; ++i) {
+        Thread& thread = launch->threads[static_cast<std::size_t>(i)];
+        if (thread.wait != Wait::parked) continue;
+        if (thread.deadline_ns <= now) {
+          wake(thread);
+        } else {
+          later(thread.deadline_ns);
+        }
+      }
+    }
+  }
+}
+
+void Engine::run_thread() {
+  Thread* thread = schedule.pick();
+  running_ = thread;
+  running_ids = thread;
+  fibers_.resume(thread->fiber);
+  running_ = nullptr;
+  running_ids = nullptr;
+  if (thread->wait == Wait::exited) thread_exited(*thread);
+}
+
+void Engine::let_host_in() {
+  mutex_.unlock();
+  while (host_waiting_.load() > 0) std::this_thread::yield();
+  mutex_.lock();
+  host_changed_ = true;
+}
+
+/// Other processes may have written what our threads wait for: all of them look again.
+void Engine::nap() {
+  mutex_.unlock();
+  std::this_thread::sleep_for(std::chrono::microseconds(50));
+  mutex_.lock();
+  host_changed_ = true;
+  for (auto& [key, device] : devices_) {
+    for (Launch* launch : device->running) {
+      for (int i = 0; i < launch->thread_count; ++i) {
+        Thread& thread = launch->threads[static_cast<std::size_t>(i)];
+        if (thread.wait == Wait::parked) wake(thread);
+      }
+    }
+  }
+}
+
+// ---- on fibers ------------------------------------------------------------------------------------------------------------
+
+void Engine::yield() {
+  if (fibers_.stack_left() < 2048) fault("stack overflow of the emulated thread");
+  fibers_.suspend();
+}
+
+void Engine::block(Wait wait, const void* site) {
+  Thread& thread = running();
+  schedule.make_unready(thread);
+  thread.wait = wait;
+  thread.site = site;
+  fibers_.suspend();
+}
+
+void Engine::fault(const std::string& what) {
+  Thread& thread = running();
+  fault(*thread.launch, fmt::format("{}: {}", where(thread), what));
+  fibers_.suspend();
+  __builtin_unreachable();  // abort_device() has dropped this fiber
+}
+
+void Engine::fault(Launch& launch, std::string what) {
+  if (faulted_) return;
+  faulted_ = &launch;
+  fault_text_ = std::move(what);
+}
+
+void Engine::wake(Thread& thread) {
+  if (thread.wait != Wait::parked) return;
+  unwatch(thread);
+  ++thread.park_number;
+  schedule.make_ready(thread);
+}
+
+Thread* Engine::find_thread(Uid uid) const {
+  Warp* warp = warps_[uid >> 6].warp;
+  return warp ? warp->threads + (uid & 63) : nullptr;
+}
+
+void Engine::thread_main(void* argument) {
+  auto* thread = static_cast<Thread*>(argument);
+  thread->launch->kernel->body(thread->launch->args.data());
+  thread->wait = Wait::exited;
+}
+
+// ---- for host threads ------------------------------------------------------------------------------------------------------
+
+Status Engine::synchronize(Device& device, StreamId stream) {
+  if (std::this_thread::get_id() == thread_id_) {
+    return {StatusCode::kMisuse, "emulator: synchronize() called from work that runs in a stream"};
+  }
+  HostLock held(*this);
+  const auto queue = device.streams.find(stream);
+  if (queue == device.streams.end()) {
+    return invalid_argument(fmt::format("emulator: stream is {}, which does not exist on device {}", stream, device.ordinal));
+  }
+  if (!queue->second.items.empty()) {
+    HostBlockedScope blocked;
+    Waiter waiter{&device, stream, &blocked, {}, false};
+    waiters_.push_back(&waiter);
+    poke();
+    waiter.wake.wait(held.lock(), [&waiter] { return waiter.done; });
+  }
+  host_knows(device);
+  return std::exchange(queue->second.error, Status{});
+}
+
+bool Engine::idle(Device& device, StreamId stream) {
+  HostLock held(*this);
+  const auto queue = device.streams.find(stream);
+  return queue == device.streams.end() || queue->second.items.empty();
+}
+
+void Engine::set_schedule(const ScheduleOptions& options) {
+  HostLock held(*this);
+  schedule.reset(options);
+  next_warp_ = 1;
+  seconds_ = 0;
+  stall_.clear();
+}
+
+ScheduleReport Engine::report() const {
+  return {schedule.hash(), schedule.steps(), seconds_, stall_};
+}
+
+}  // namespace farwarp::emu

@@ -1,0 +1,175 @@
+// The engine: one thread that executes every block of every emulated device.
+//
+// Host threads enter through the Machine (machine.cc) under `mutex`; fibers enter through device_api.h on the engine's own
+// thread, which holds `mutex` while it runs. Parts: schedule.h picks, memory_model.cc and knowledge.cc execute accesses,
+// barriers.cc and bulk_copy.cc the rest of the vocabulary, streams.cc starts and ends work, report.cc puts failures into words.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "farwarp/base/host_activity.h"
+#include "farwarp/substrate/emu/entities.h"
+#include "farwarp/substrate/emu/schedule.h"
+
+namespace farwarp::emu {
+
+/// The release that guards a 4-byte word, and the one before: a load that returns the previous value pairs with the latter.
+struct WordRecord {
+  SnapshotRef newest;
+  SnapshotRef previous;
+  Time written = 0;
+};
+
+class Engine {
+ public:
+  Engine();
+  Engine(const Engine&) = delete;
+
+  // ---- for host threads; see machine.h
+  Status open_device(TargetKind personality, int ordinal, const MachineShape& shape);
+  Device* find_device(TargetKind personality, int ordinal);
+  Status enqueue_launch(Device& device, StreamId stream, const KernelRecord& kernel, LaunchShape shape, const void* args);
+  void enqueue(Device& device, StreamId stream, WorkItem item);
+  Status synchronize(Device& device, StreamId stream);
+  bool idle(Device& device, StreamId stream);
+  void host_write(void* destination, const void* source, std::size_t bytes);
+  void host_fill(void* destination, std::uint8_t byte, std::size_t bytes);
+  void set_schedule(const ScheduleOptions& options);
+  ScheduleReport report() const;
+
+  /// Holds the engine still. On the engine's own thread (host work items) it does nothing.
+  class HostLock {
+   public:
+    explicit HostLock(Engine& engine);
+    std::unique_lock<std::mutex>& lock() { return lock_; }
+
+   private:
+    std::unique_lock<std::mutex> lock_;
+  };
+
+  // ---- for the parts of the engine
+  Thread& running() { return *running_; }
+  /// Counts a step and gives way if the running thread's slice is over.
+  void step() {
+    if (schedule.step()) yield();
+  }
+  void yield();
+  /// Suspends the running thread until make_ready().
+  void block(Wait wait, const void* site);
+  /// Aborts everything on the running thread's device; its synchronize() reports `what`.
+  [[noreturn]] void fault(const std::string& what);
+  /// The same from an event, on the engine's stack.
+  void fault(Launch& launch, std::string what);
+  void wake(Thread& thread);
+
+  const LaunchInfo* launch_info(Uid uid) const { return warps_[uid >> 6].info.get(); }
+  Uid block_uid(Uid uid) const { return warps_[uid >> 6].block; }
+  Thread* find_thread(Uid uid) const;
+
+  // memory_model.cc
+  void wake_watchers(Granule granule);
+  void watch(Thread& thread, Granule granule);
+  void unwatch(Thread& thread);
+  /// When `thread` sees the newest write of the granule; kForever if something must order them first.
+  Time visible_at(const Thread& thread, Granule granule, Stamp stamp) const;
+
+  // bulk_copy.cc
+  void advance_copy(std::uint32_t id);
+  void check_block_end(Block& block);
+  void drop_copies(Launch& launch);
+
+  // report.cc
+  std::string where(const Thread& thread) const;
+  std::string stall_report() const;
+
+  Arena arena;
+  Schedule schedule;
+  std::unordered_map<std::uint64_t, WordRecord> records;  ///< by address / 4, where the shadow has Stamp::kRecord
+  std::unordered_map<Granule, Watch*> watched;             ///< first of the list, where the shadow has Stamp::kWatched
+  std::unordered_map<std::uint32_t, Block*> copies;        ///< in flight, by id
+  std::uint32_t next_copy = 1;
+  /// Another process shares memory: no global order exists, so the newest value is what memory holds.
+  bool several_processes = false;
+
+ private:
+  struct WarpEntry {
+    Warp* warp = nullptr;  ///< null once its launch is over
+    Uid block = 0;
+    std::shared_ptr<LaunchInfo> info;
+  };
+  struct Waiter {
+    Device* device;
+    StreamId stream;
+    HostBlockedScope* scope;
+    std::condition_variable wake;
+    bool done = false;
+  };
+
+  // engine.cc
+  void main();
+  void poke();
+  bool may_run();
+  void run();
+  bool make_time_pass();
+  void pass_deadlines();
+  void run_thread();
+  void let_host_in();
+  void nap();
+  static void thread_main(void* thread);
+  void thread_exited(Thread& thread);
+
+  // streams.cc
+  void start_items();
+  bool start_item(Device& device, StreamQueue& queue);
+  bool place(Launch& launch);
+  void unplace(Launch& launch);
+  bool number_threads(Launch& launch);
+  Status start_launch(Launch& launch);
+  void finish_launch(Launch& launch);
+  void abandon(Launch& launch);
+  void abort_device(Device& device, const std::string& why);
+  void complete_waiters();
+  void note_quiet();
+  void host_knows(Device& device);
+  ClockRef still_of_use(const ClockRef& clock, const Device& device) const;
+  bool any_running() const;
+
+  std::mutex mutex_;
+  std::atomic<int> host_waiting_{0};
+  std::mutex wake_mutex_;
+  std::condition_variable wake_;
+  bool poked_ = false;
+  std::thread thread_;
+  std::thread::id thread_id_;
+
+  FiberPool fibers_;
+  Thread* running_ = nullptr;
+  std::map<std::pair<TargetKind, int>, std::unique_ptr<Device>> devices_;
+  std::vector<WarpEntry> warps_;
+  Uid next_warp_ = 1;
+  std::list<Waiter*> waiters_;
+  bool streams_changed_ = false;
+  bool host_changed_ = false;
+  std::uint64_t earliest_deadline_ns_ = kForever;  ///< a lower bound, over parked threads and delays
+  Time quiet_ = 0;
+  ClockRef host_known_;
+  Launch* faulted_ = nullptr;
+  std::string fault_text_;
+  double seconds_ = 0;
+  std::string stall_;
+
+  friend void park(const void* const* addresses, int used, std::uint64_t deadline);
+};
+
+Engine& engine();
+
+}  // namespace farwarp::emu

@@ -1,0 +1,213 @@
+// What runs: devices, launches, blocks, warps, threads. Plain records; the engine's parts act on them.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "farwarp/base/machine_shape.h"
+#include "farwarp/base/memory_model.h"
+#include "farwarp/base/status.h"
+#include "farwarp/substrate/emu/arena.h"
+#include "farwarp/substrate/emu/device_api.h"
+#include "farwarp/substrate/emu/fiber.h"
+#include "farwarp/substrate/emu/machine.h"
+#include "farwarp/substrate/emu/vector_clock.h"
+
+namespace farwarp::emu {
+
+struct Warp;
+struct Block;
+struct Launch;
+struct Device;
+struct Thread;
+
+/// One thread's clock: the shared base, and how far it reaches among its own block, warp and self.
+struct View {
+  ClockRef base;
+  Time block = 0;
+  Time warp = 0;
+  Time self = 0;
+};
+
+/// What a release hands over. `known` is what the releaser knew. `published` is the part that takes effect further away:
+/// sm90, what the async proxy may read; gfx942, what is visible beyond the block (see knowledge.h).
+struct Snapshot {
+  ClockRef known;
+  ClockRef published;
+  Uid writer = 0;
+  Time time = 0;
+  Scope scope = Scope::block;
+  mutable int references = 0;
+};
+using SnapshotRef = Ref<const Snapshot>;
+
+enum class Wait : std::uint8_t { none, block_sync, block_any, warp, parked, exited };
+
+/// A parked thread in the list of one granule.
+struct Watch {
+  Thread* thread = nullptr;
+  Granule granule = 0;
+  Watch* next = nullptr;
+  Watch* previous = nullptr;
+};
+
+struct Thread : ThreadIds {
+  Warp* warp = nullptr;
+  Block* block = nullptr;
+  Launch* launch = nullptr;
+  Fiber fiber;
+  Uid uid = 0;
+  Wait wait = Wait::none;
+  WarpOp warp_op = WarpOp::sync;
+  const void* site = nullptr;  ///< code address of the wait
+
+  View seen;                    ///< what this thread knows; seen.self is kForever
+  View published;               ///< see Snapshot
+  Time first_unpublished = 0;   ///< its first store since the last proxy fence (sm90) or drain (gfx942); 0: none
+  Time last_store = 0;
+  SnapshotRef release_fence;    ///< carried by every later atomic store
+  std::vector<SnapshotRef> unfenced;  ///< read by relaxed loads, taken over by the next acquire fence
+  const Snapshot* last_acquired = nullptr;
+
+  Time poll_since = 0;          ///< when the current round of polls began
+  bool learned = false;         ///< knowledge grew since then
+  std::uint32_t park_number = 0;
+  Time parked_at = 0;
+  std::uint64_t parked_at_ns = 0;
+  std::uint64_t deadline_ns = 0;
+  std::vector<Watch> watches;
+
+  int open_group = 0;           ///< bulk stores issued now belong to it; the groups before are committed
+};
+
+struct Warp {
+  std::uint64_t runnable = 0;  ///< lanes
+  std::uint64_t present = 0;   ///< lanes that exist
+  std::uint64_t live = 0;      ///< lanes that have not exited
+  std::uint64_t arrived = 0;   ///< lanes waiting in the warp operation
+  int ready_index = -1;        ///< in the scheduler's list
+  std::uint8_t speed = 255;    ///< chance in 256 to run when picked
+  int parity = 0;
+  std::array<std::array<std::uint64_t, 64>, 2> values;  ///< of the current and the last operation
+  Block* block = nullptr;
+  Thread* threads = nullptr;   ///< lane 0
+};
+
+struct Mbarrier {
+  void* address = nullptr;
+  int arrivals = 0;         ///< of a phase
+  int pending = 0;          ///< arrivals the current phase still waits for
+  std::int64_t bytes = 0;   ///< that the current phase still waits for; below 0 while copies outrun their expectation
+  std::uint64_t phase = 0;  ///< completed phases
+  Uid initialiser = 0;
+  Time initialised_at = 0;
+  bool fenced = false;
+  ClockRef known;           ///< of those who arrived at the current phase and of its copies
+  ClockRef published;
+  ClockRef completed_known; ///< of the completed phases
+  ClockRef completed_published;
+};
+
+struct BulkCopy {
+  std::uint32_t id = 0;
+  Thread* issuer = nullptr;
+  std::byte* destination = nullptr;
+  const std::byte* source = nullptr;
+  int bytes = 0;
+  void* barrier = nullptr;  ///< of a load; null: a store
+  int group = 0;            ///< of a store
+  View seen;                ///< the issuer's, at issue
+  View published;
+  bool captured = false;    ///< the source has been read
+  std::vector<std::uint64_t> data;
+};
+
+struct Block {
+  Launch* launch = nullptr;
+  int index = 0;
+  int threads = 0;
+  int live = 0;
+  int arrived = 0;
+  bool any = false;          ///< of the predicates of the current block_any
+  bool any_result = false;   ///< of the last
+  Wait barrier = Wait::none; ///< the kind of barrier that threads wait at
+  Uid uid = 0;               ///< of its first thread
+  int multiprocessor = 0;
+  int slot = 0;
+  Thread* first = nullptr;
+  std::byte* shared = nullptr;
+  std::vector<Warp> warps;
+  std::vector<Mbarrier> mbarriers;
+  std::vector<std::unique_ptr<BulkCopy>> copies;
+};
+
+/// What outlives a launch: enough to decide who knows its writes.
+struct LaunchInfo {
+  int device = 0;
+  Time start = 0;
+  Time finish = kForever;
+  Time host_knows = kForever;  ///< since when the host has synchronised with its end
+};
+
+struct Launch {
+  const KernelRecord* kernel = nullptr;
+  LaunchShape shape;
+  Device* device = nullptr;
+  StreamId stream = 0;
+  std::vector<std::max_align_t> args;
+  std::shared_ptr<LaunchInfo> info;
+  Uid first_uid = 0;
+  Time quiet = 0;  ///< everything written up to here is known to all
+  int live_blocks = 0;
+  int copies = 0;  ///< in flight
+  bool failed = false;
+  std::vector<Block> blocks;
+  std::unique_ptr<Thread[]> threads;
+  int thread_count = 0;
+};
+
+struct WorkItem {
+  enum class Kind : std::uint8_t { launch, host, delay };
+  Kind kind = Kind::host;
+  std::unique_ptr<Launch> launch;
+  std::function<void()> host;
+  std::uint64_t nanoseconds = 0;  ///< delay: how long; once started: until when
+  bool started = false;
+};
+
+struct StreamQueue {
+  std::deque<WorkItem> items;
+  Status error;  ///< reported by the next synchronize()
+};
+
+struct Multiprocessor {
+  int threads = 0;
+  std::size_t shared_bytes = 0;
+  std::uint32_t slots = 0;  ///< taken
+};
+
+struct Device {
+  TargetKind personality = TargetKind::kEmuSm90;
+  int ordinal = 0;
+  int index = 0;  ///< region of the arena
+  MachineShape shape;
+  std::vector<Multiprocessor> multiprocessors;
+  std::map<StreamId, StreamQueue> streams;
+  StreamId next_stream = 1;
+  ClockRef known;  ///< what its finished launches knew of others
+  std::vector<std::shared_ptr<LaunchInfo>> unsynchronised;  ///< finished launches that the host has not waited for
+  std::vector<Launch*> running;
+  std::uint8_t speed = 255;
+
+  bool sm90() const { return personality == TargetKind::kEmuSm90; }
+};
+
+}  // namespace farwarp::emu

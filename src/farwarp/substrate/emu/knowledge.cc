@@ -1,0 +1,219 @@
+#include "farwarp/substrate/emu/knowledge.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "farwarp/substrate/emu/engine.h"
+
+namespace farwarp::emu {
+namespace {
+
+bool sm90(const Thread& thread) { return thread.launch->device->sm90(); }
+Uid warp_of(Uid uid) { return uid & ~Uid{63}; }
+
+/// Up to when all of the thread's own stores are published.
+Time published_until(const Thread& thread, Time now) {
+  return thread.first_unpublished ? thread.first_unpublished - 1 : now;
+}
+
+ClockRef flatten(const Thread& thread, const View& view, Time self) {
+  std::vector<ClockEntry> entries{{block_key(thread.block->uid), view.block}};
+  if (view.warp > view.block) entries.push_back({warp_key(thread.uid), view.warp});
+  if (self > std::max(view.block, view.warp)) entries.push_back({thread_key(thread.uid), self});
+  return with(view.base, std::move(entries));
+}
+
+/// Writes of launches that the whole launch knows: finished on its device before it started, or synchronised with by the host.
+bool known_at_start(const Launch& launch, Uid writer, Time time) {
+  const LaunchInfo* info = engine().launch_info(writer);
+  if (info == nullptr || time < info->start) return true;  // the number has been given to a later launch
+  if (info->host_knows <= launch.info->start) return true;
+  return info->device == launch.device->index && info->finish <= launch.info->start;
+}
+
+template <class Each>
+void for_each_lane(Warp& warp, Each each) {
+  for (std::uint64_t left = warp.live; left != 0; left &= left - 1) each(warp.threads[std::countr_zero(left)]);
+}
+
+/// Gathers the bases of several threads, most of which share one.
+class BaseUnion {
+ public:
+  void add(const ClockRef& base) {
+    if (base == last_ || !base) return;
+    last_ = base;
+    all_ = join(all_, base);
+  }
+  ClockRef all_;
+
+ private:
+  ClockRef last_;
+};
+
+/// Entries for the threads of `warp` whose published stores reach further than `floor`.
+void add_lane_entries(Warp& warp, Time floor, Time now, std::vector<ClockEntry>& entries) {
+  for_each_lane(warp, [&](Thread& lane) {
+    const Time until = published_until(lane, now);
+    if (until > floor && lane.last_store > floor) entries.push_back({thread_key(lane.uid), until});
+  });
+}
+
+}  // namespace
+
+bool covers(const Thread& thread, const View& view, Stamp stamp) {
+  const Time time = stamp.time();
+  if (time <= thread.launch->quiet) return true;
+  const Uid writer = stamp.uid();
+  if (stamp.has(Stamp::kAsync)) return time_of(view.base, async_key(writer)) >= time || known_at_start(*thread.launch, writer, time);
+  if (writer == thread.uid && time <= view.self) return true;
+  if (time <= view.warp && warp_of(writer) == warp_of(thread.uid)) return true;
+  const Uid block = block_uid(writer);
+  if (time <= view.block && block == thread.block->uid) return true;
+  if (view.base && (time_of(view.base, block_key(block)) >= time || time_of(view.base, thread_key(writer)) >= time ||
+                    time_of(view.base, warp_key(writer)) >= time)) {
+    return true;
+  }
+  return known_at_start(*thread.launch, writer, time);
+}
+
+void note_store(Thread& thread, Time now, bool leaves_block) {
+  if (!sm90(thread) && !leaves_block) return;  // LDS stores do not count in vmcnt
+  thread.last_store = now;
+  if (thread.first_unpublished == 0) thread.first_unpublished = now;
+}
+
+void drained(Thread& thread, Time now) {
+  if (sm90(thread)) return;
+  // vmcnt belongs to the wave: what other lanes stored before the wave last met has arrived too.
+  const Time met = thread.seen.warp;
+  for_each_lane(*thread.warp, [met](Thread& lane) {
+    if (lane.first_unpublished == 0 || lane.first_unpublished > met) return;
+    lane.published.self = std::max(lane.published.self, met);
+    lane.first_unpublished = lane.last_store > met ? met + 1 : 0;
+  });
+  thread.published.warp = met;
+  thread.published.self = now;
+  thread.first_unpublished = 0;
+}
+
+void proxy_fenced(Thread& thread, Time now) {
+  thread.published = thread.seen;
+  thread.published.self = now;
+  thread.first_unpublished = 0;
+}
+
+void own_copies_done(Thread& thread, Time now) {
+  const std::vector<ClockEntry> own{{async_key(thread.uid), now}};
+  thread.seen.base = with(thread.seen.base, own);
+  thread.published.base = with(thread.published.base, own);
+}
+
+SnapshotRef snapshot(Thread& thread, Scope scope, Time now) {
+  auto* result = new Snapshot;
+  result->writer = thread.uid;
+  result->time = now;
+  result->scope = scope;
+  if (scope != Scope::block) drained(thread, now);  // gfx942: such a release first waits for vmcnt
+  result->known = flatten(thread, thread.seen, now);
+  const Time self = sm90(thread) ? thread.published.self : published_until(thread, now);
+  result->published = flatten(thread, thread.published, self);
+  return SnapshotRef(result);
+}
+
+SnapshotRef combine(const SnapshotRef& earlier, const SnapshotRef& later) {
+  if (!earlier) return later;
+  auto* result = new Snapshot(*later);
+  result->references = 0;
+  result->known = join(later->known, earlier->known);
+  result->published = join(later->published, earlier->published);
+  result->scope = std::max(earlier->scope, later->scope);
+  return SnapshotRef(result);
+}
+
+void acquire_clocks(Thread& thread, const ClockRef& known, const ClockRef& published) {
+  ClockRef seen = join(thread.seen.base, known);
+  if (!(seen == thread.seen.base)) {
+    thread.seen.base = std::move(seen);
+    thread.learned = true;
+  }
+  thread.published.base = join(thread.published.base, published);
+}
+
+void acquire(Thread& thread, const Snapshot& released, Scope scope) {
+  if (released.writer == thread.uid || thread.last_acquired == &released) return;
+  const bool same_block = block_uid(released.writer) == thread.block->uid;
+  const Scope narrower = std::min(released.scope, scope);
+  if (narrower == Scope::block && !same_block) return;
+  if (narrower == Scope::device && engine().launch_info(released.writer)->device != thread.launch->device->index) return;
+  acquire_clocks(thread, sm90(thread) || same_block ? released.known : released.published, released.published);
+  thread.last_acquired = &released;
+}
+
+void meet(Block& block, Time now) {
+  const bool is_sm90 = block.launch->device->sm90();
+  BaseUnion seen;
+  BaseUnion published;
+  Time floor = now;
+  Time fenced = 0;
+  for (int i = 0; i < block.threads; ++i) {
+    Thread& thread = block.first[i];
+    seen.add(thread.seen.base);
+    published.add(thread.published.base);
+    floor = std::min(floor, published_until(thread, now));
+    fenced = std::max(fenced, thread.published.block);
+  }
+  floor = std::max(floor, fenced);
+  std::vector<ClockEntry> entries;
+  for (Warp& warp : block.warps) {
+    Time reach = now;
+    for_each_lane(warp, [&](Thread& lane) {
+      reach = std::min(reach, published_until(lane, now));
+      if (lane.published.warp > floor) entries.push_back({warp_key(lane.uid), lane.published.warp});
+    });
+    if (reach > floor) {
+      entries.push_back({warp_key(warp.threads->uid), reach});
+    } else if (is_sm90) {
+      add_lane_entries(warp, floor, now, entries);
+    }
+  }
+  const auto own = [&block](Key key) { return kind_of(key) != EntryKind::async && block_uid(uid_of(key)) == block.uid; };
+  const ClockRef seen_base = without(seen.all_, own);
+  const ClockRef published_base = with(published.all_, std::move(entries));
+  for (int i = 0; i < block.threads; ++i) {
+    Thread& thread = block.first[i];
+    thread.seen.base = seen_base;
+    thread.seen.block = now;
+    thread.published.base = published_base;
+    thread.published.block = floor;
+    thread.learned = true;
+  }
+}
+
+void meet(Warp& warp, Time now) {
+  BaseUnion seen;
+  BaseUnion published;
+  Time floor = now;
+  Time fenced = 0;
+  Time block = 0;
+  for_each_lane(warp, [&](Thread& lane) {
+    seen.add(lane.seen.base);
+    published.add(lane.published.base);
+    floor = std::min(floor, published_until(lane, now));
+    fenced = std::max(fenced, lane.published.warp);
+    block = std::max(block, lane.published.block);
+  });
+  floor = std::max(floor, fenced);
+  std::vector<ClockEntry> entries;
+  if (floor < now && warp.block->launch->device->sm90()) add_lane_entries(warp, floor, now, entries);
+  const ClockRef published_base = with(published.all_, std::move(entries));
+  for_each_lane(warp, [&](Thread& lane) {
+    lane.seen.base = seen.all_;
+    lane.seen.warp = now;
+    lane.published.base = published_base;
+    lane.published.warp = floor;
+    lane.published.block = block;
+    lane.learned = true;
+  });
+}
+
+}  // namespace farwarp::emu

@@ -1,0 +1,128 @@
+// Who runs next, and when timed things happen: the only source of choice in the emulator. Everything here is decided by the
+// seed, so that a schedule replays exactly; `hash()` covers every decision.
+#pragma once
+
+#include <cstdint>
+#include <queue>
+#include <vector>
+
+#include "farwarp/substrate/emu/entities.h"
+#include "farwarp/substrate/emu/machine.h"
+
+namespace farwarp::emu {
+
+constexpr std::uint64_t mix(std::uint64_t x) {  // the finaliser of splitmix64
+  x ^= x >> 30;
+  x *= 0xbf58476d1ce4e5b9ull;
+  x ^= x >> 27;
+  x *= 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+class Random {
+ public:
+  explicit Random(std::uint64_t seed = 1) : state_(mix(seed + 0x9e3779b97f4a7c15ull)) {}
+  std::uint64_t next() { return mix(state_ += 0x9e3779b97f4a7c15ull); }
+  /// 0 .. bound-1
+  std::uint32_t below(std::uint32_t bound) {
+    return static_cast<std::uint32_t>((next() >> 32) * bound >> 32);
+  }
+  /// 0 .. 2^bits-1, each power of two equally likely.
+  std::uint64_t log_uniform(std::uint32_t bits) { return next() >> (63 - below(bits)); }
+
+ private:
+  std::uint64_t state_;
+};
+
+/// Something that happens at a step of the machine.
+struct StepEvent {
+  enum class Kind : std::uint8_t { wake, copy };
+  Time time;
+  std::uint64_t order;  ///< of scheduling it: ties are broken by age
+  Kind kind;
+  std::uint32_t id;     ///< wake: the thread's uid; copy: the copy's id
+  std::uint32_t park_number;
+  friend bool operator>(const StepEvent& a, const StepEvent& b) {
+    return a.time != b.time ? a.time > b.time : a.order > b.order;
+  }
+};
+
+class Schedule {
+ public:
+  void reset(const ScheduleOptions& options);
+  const ScheduleOptions& options() const { return options_; }
+
+  Time now() const { return now_; }
+  /// Steps since reset, without the jumps over idle time.
+  std::uint64_t steps() const { return now_ - started_at_ - skipped_; }
+  Time since_reset(Time time) const { return time - started_at_; }
+  std::uint64_t hash() const { return hash_; }
+  Random& random() { return random_; }
+
+  /// Counts a step of the running thread; true if its slice is over.
+  bool step() { return ++now_ >= slice_end_; }
+  void end_slice() { slice_end_ = 0; }
+
+  /// The virtual clock. A step takes kStepNanoseconds divided by the number of runnable threads, because on a GPU they
+  /// all run at once; idle time is jumped over.
+  std::uint64_t nanoseconds() const { return (clock_ + (now_ - clock_at_) * tick_) >> kFraction; }
+  void advance_clock_to(std::uint64_t nanoseconds);
+  void jump_to(Time time);
+
+  /// A launch's warps get their speeds, then its threads become ready.
+  void admit(Launch& launch);
+  void make_ready(Thread& thread);
+  void make_unready(Thread& thread);
+  bool any_ready() const { return !ready_.empty(); }
+  /// The thread to run next and its slice. Needs any_ready().
+  Thread* pick();
+
+  void at(Time time, StepEvent::Kind kind, std::uint32_t id, std::uint32_t park_number = 0);
+  bool has_event() const { return !events_.empty(); }
+  Time next_event() const { return events_.top().time; }
+  StepEvent take_event();
+
+  /// By when an atomic store of `written` becomes visible to a reader that nothing orders after it: 0 for about half of
+  /// them, else up to 4095 steps (63 in the fast schedule). A pure function, so a reader never sees time run backwards.
+  Time visibility_delay(Uid reader, Granule granule, Time written) const;
+  /// Whether such a reader sees a plain store at all before something orders them.
+  bool sees_weak(Uid reader, Granule granule, Time written) const;
+  /// How long a step of a bulk copy takes of its own accord.
+  Time copy_delay();
+
+ private:
+  static constexpr int kFraction = 20;
+  static constexpr std::uint64_t kStepNanoseconds = 100;  ///< of one thread: a memory access now and then
+
+  void take_out(Warp& warp);
+  Warp* pick_warp_at_random();
+  bool starved(const Warp& warp) const;
+  void maybe_starve();
+  std::uint64_t visibility_hash(Uid reader, Granule granule, Time written) const;
+
+  ScheduleOptions options_;
+  Random random_;
+  Time now_ = 1;
+  Time started_at_ = 1;
+  Time skipped_ = 0;
+  Time slice_end_ = 0;
+  std::uint64_t clock_ = std::uint64_t{1000} << kFraction;
+  Time clock_at_ = 1;
+  std::uint64_t tick_ = 0;
+  std::uint64_t hash_ = 0;
+
+  std::vector<Warp*> ready_;
+  int ready_threads_ = 0;
+  std::uint32_t cursor_ = 0;        ///< fast schedule: the warp whose lanes take turns
+  std::uint64_t turn_ = 0;          ///< its lanes still to run
+  const Warp* turn_warp_ = nullptr;
+
+  const Block* starved_block_ = nullptr;
+  const Device* starved_device_ = nullptr;
+  Time starved_until_ = 0;
+
+  std::priority_queue<StepEvent, std::vector<StepEvent>, std::greater<>> events_;
+  std::uint64_t next_order_ = 0;
+};
+
+}  // namespace farwarp::emu

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "farwarp/substrate/device.h"
+
+namespace farwarp::FARWARP_TARGET {
+
+FARWARP_DEVICE void block_sync() { emu::block_sync(); }
+FARWARP_DEVICE bool block_any(bool predicate) { return emu::block_any(predicate); }
+FARWARP_DEVICE void warp_sync() { emu::warp_exchange(emu::WarpOp::sync, 0); }
+
+}  // namespace farwarp::FARWARP_TARGET

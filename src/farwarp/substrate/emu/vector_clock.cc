@@ -1,0 +1,100 @@
+#include "farwarp/substrate/emu/vector_clock.h"
+
+#include <algorithm>
+
+namespace farwarp::emu {
+namespace {
+
+/// Appends entries in key order and drops those that the block's or the warp's entry covers.
+class Builder {
+ public:
+  explicit Builder(std::size_t most) { entries_.reserve(most); }
+
+  void add(ClockEntry entry) {
+    if (entry.time == 0) return;
+    switch (kind_of(entry.key)) {
+      case EntryKind::block:
+        block_ = entry;
+        break;
+      case EntryKind::warp:
+        if (in_block(entry)) return;
+        warp_ = entry;
+        break;
+      case EntryKind::thread:
+        if (in_block(entry) || (warp_key(uid_of(entry.key)) == warp_.key && entry.time <= warp_.time)) return;
+        break;
+      case EntryKind::async:
+        break;  // what a block knows of its threads says nothing about their copies in flight
+    }
+    entries_.push_back(entry);
+  }
+
+  ClockRef take() { return entries_.empty() ? ClockRef() : ClockRef(new Clock{std::move(entries_)}); }
+
+ private:
+  bool in_block(ClockEntry entry) const {
+    return block_.time >= entry.time && block_key(block_uid(uid_of(entry.key))) == block_.key;
+  }
+
+  std::vector<ClockEntry> entries_;
+  ClockEntry block_{~Key{0}, 0};
+  ClockEntry warp_{~Key{0}, 0};
+};
+
+/// Does `clock` have an entry as late as each of these?
+bool contains(const std::vector<ClockEntry>& clock, const std::vector<ClockEntry>& entries) {
+  auto at = clock.begin();
+  for (const ClockEntry& entry : entries) {
+    while (at != clock.end() && at->key < entry.key) ++at;
+    if (at == clock.end() || at->key != entry.key || at->time < entry.time) return false;
+  }
+  return true;
+}
+
+ClockRef merge(const std::vector<ClockEntry>& a, const std::vector<ClockEntry>& b) {
+  Builder result(a.size() + b.size());
+  auto i = a.begin();
+  auto j = b.begin();
+  while (i != a.end() || j != b.end()) {
+    if (j == b.end() || (i != a.end() && i->key < j->key)) {
+      result.add(*i++);
+    } else if (i == a.end() || j->key < i->key) {
+      result.add(*j++);
+    } else {
+      result.add({i->key, std::max(i->time, j->time)});
+      ++i, ++j;
+    }
+  }
+  return result.take();
+}
+
+}  // namespace
+
+Time time_of(const ClockRef& clock, Key key) {
+  if (!clock) return 0;
+  const auto& entries = clock->entries;
+  const auto at = std::lower_bound(entries.begin(), entries.end(), key,
+                                   [](const ClockEntry& entry, Key wanted) { return entry.key < wanted; });
+  return at != entries.end() && at->key == key ? at->time : 0;
+}
+
+ClockRef join(const ClockRef& a, const ClockRef& b) {
+  if (!b || a == b) return a;
+  if (!a) return b;
+  if (contains(a->entries, b->entries)) return a;
+  if (contains(b->entries, a->entries)) return b;
+  return merge(a->entries, b->entries);
+}
+
+ClockRef with(const ClockRef& clock, std::vector<ClockEntry> entries) {
+  std::erase_if(entries, [](const ClockEntry& entry) { return entry.time == 0; });
+  std::sort(entries.begin(), entries.end(),
+            [](const ClockEntry& x, const ClockEntry& y) { return x.key != y.key ? x.key < y.key : x.time > y.time; });
+  entries.erase(std::unique(entries.begin(), entries.end(), [](auto& x, auto& y) { return x.key == y.key; }), entries.end());
+  static const std::vector<ClockEntry> kNone;
+  const auto& existing = clock ? clock->entries : kNone;
+  if (contains(existing, entries)) return clock;
+  return merge(existing, entries);
+}
+
+}  // namespace farwarp::emu
