@@ -85,6 +85,7 @@ FARWARP_DEVICE void use_cells(T* word) {
   drain_stores();
   block_sync();
   if (thread_index() == 0) store<Order::release>(peer, load<Order::acquire>(mine) + 1);
+  acquire(mine);
   fetch_add<Order::relaxed>(peer, T{1});
   fetch_add<Order::acq_rel>(peer, T{1});
 }

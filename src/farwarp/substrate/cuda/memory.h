@@ -246,6 +246,12 @@ FARWARP_DEVICE T fetch_add(Peer<SystemCell<T>> cell, std::type_identity_t<T> val
   return fetch_add<order, Scope::system>(Global<T>(&cell.raw->word), value);
 }
 
+// ptxas sees that the value is not used and keeps of the acquiring load only the invalidation of L1.
+template <class T>
+FARWARP_DEVICE void acquire(Global<SystemCell<T>> cell) {
+  load<Order::acquire>(cell);
+}
+
 // ---- packets -------------------------------------------------------------------------------------------------------
 // One 16-byte instruction. PTX treats the elements of a vector access as separate scalar accesses in no particular order,
 // so what is guaranteed is each half: that is why both carry the tag.

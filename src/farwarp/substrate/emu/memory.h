@@ -152,6 +152,11 @@ FARWARP_DEVICE T fetch_add(Peer<SystemCell<T>> cell, std::type_identity_t<T> val
   return detail::atomic_modify<order, Scope::system, T>(&cell.raw->word, emu::Modify::add, value, T{}, emu::Space::peer);
 }
 
+template <class T>
+FARWARP_DEVICE void acquire(Global<SystemCell<T>> cell) {
+  load<Order::acquire>(cell);
+}
+
 FARWARP_DEVICE void store_packet(Peer<Packet> address, std::uint64_t data, std::uint32_t tag) {
   const Packet packet = make_packet(data, tag);
   emu::write16(address.raw, {packet.lo, packet.hi}, {.space = emu::Space::peer, .bytes = 8, .strong = true});

@@ -198,6 +198,12 @@ FARWARP_DEVICE T fetch_add(Peer<SystemCell<T>> cell, std::type_identity_t<T> val
   return fetch_add<order, Scope::system>(Global<T>(&cell.raw->word), value);
 }
 
+// Not another load, which would travel to memory: the fence waits for nothing that the poll has not waited for.
+template <class T>
+FARWARP_DEVICE void acquire(Global<SystemCell<T>>) {
+  gcn::acquire<Scope::system>();
+}
+
 // ---- packets -------------------------------------------------------------------------------------------------------
 // Two 8-byte atomics: no document says that a 16-byte access of CDNA is single-copy atomic, not even in halves.
 

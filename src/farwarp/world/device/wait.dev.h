@@ -35,7 +35,7 @@ FARWARP_DEVICE bool wait_tagged(Call& call, Global<SystemCell<std::uint64_t>> ce
   for (std::uint32_t tries = 0; call.live; ++tries) {
     const std::uint64_t seen = load<Order::relaxed>(cell);
     if (static_cast<std::uint32_t>(seen >> 32) == tag) {
-      fence<Order::acquire, Scope::system>();
+      acquire(cell);
       value = static_cast<std::uint32_t>(seen);
       return true;
     }
