@@ -27,15 +27,15 @@ void print_kernels() {
   for (const TargetKind target : kTargets) {
     for (const std::string& name : Device::kernel_names(target)) all.insert(name);
   }
-  std::string header = fmt::format("{:<32}", "kernel");
-  std::string totals = fmt::format("{:<32}", fmt::format("{} in all", all.size()));
+  std::string header = fmt::format("{:<40}", "kernel");
+  std::string totals = fmt::format("{:<40}", fmt::format("{} in all", all.size()));
   for (const TargetKind target : kTargets) {
     header += fmt::format(" {:>10}", name_of(target));
     totals += fmt::format(" {:>10}", Device::kernel_names(target).size());
   }
   fmt::print("{}\n", header);
   for (const std::string& name : all) {
-    std::string row = fmt::format("{:<32}", name);
+    std::string row = fmt::format("{:<40}", name);
     for (const TargetKind target : kTargets) {
       const auto names = Device::kernel_names(target);
       row += fmt::format(" {:>10}", std::binary_search(names.begin(), names.end(), name) ? "yes" : "-");

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <string_view>
 
 #include "commands.h"
 #include "farwarp/harness/params.h"
@@ -51,9 +53,10 @@ int run(int argc, char** argv) {
       app.add_subcommand("launch", "farwarp launch -n N -- COMMAND ...: N processes that find each other");
   std::string processes;
   launcher->add_option("-n", processes, "1..8 processes")->required();
-  launcher->prefix_command();
+  // What follows "--" is the command to launch, options of its own included, and nothing of ours.
+  char** const command = std::find(argv, argv + argc, std::string_view("--"));
   try {
-    app.parse(argc, argv);
+    app.parse(static_cast<int>(command - argv), argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     return usage_error(error.what());
@@ -61,9 +64,7 @@ int run(int argc, char** argv) {
   if (*doctor) return doctor_command();
   if (*list) return list_command(kernels);
   if (*check) return check_command(options);
-  std::vector<std::string> command = launcher->remaining();
-  if (!command.empty() && command.front() == "--") command.erase(command.begin());
-  return launch(processes, command);
+  return launch(processes, {std::min(command + 1, argv + argc), argv + argc});
 }
 
 }  // namespace

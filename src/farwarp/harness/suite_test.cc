@@ -136,7 +136,7 @@ TEST(Suite, RandomMutationsNeverCrash) {
       switch (random.below(draw + 2, 6)) {
         case 0: text.resize(at + 1); break;
         case 1: text.erase(at, length); break;
-        case 2: text.insert(at, text.substr(at, length)); break;
+        case 2: text = text.substr(0, at + length) + text.substr(at); break;
         case 3: text[at] = static_cast<char>(random.bits(draw + 3)); break;
         case 4: text[at] = "{}[]\",:-0129eE.tfn"[random.below(draw + 3, 18)]; break;
         default: text.insert(at, "99999999999999999999"); break;
