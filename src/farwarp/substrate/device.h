@@ -208,7 +208,7 @@ FARWARP_DEVICE float add(float a, float b);
 FARWARP_DEVICE std::uint64_t cycles();       ///< [thread] of this multiprocessor
 FARWARP_DEVICE std::uint64_t nanoseconds();  ///< [thread] of the device; monotone, ticks may be coarse (H200: 32 ns; MI300X: 10 ns)
 
-/// [thread] Called by wait primitives only, after poll number `tries` (from 0) of `addresses` found nothing: gives way until one
+/// [thread] Called by wait primitives only, after poll number `tries` (from 0) of the words at `addresses` found nothing: gives way until one
 /// of them may have changed or `deadline` (in nanoseconds()) has passed. May return early. True if the caller should look at
 /// its deadline and at the abort before it polls again. GPUs: a short pause, true every 32nd time; emulator: the thread
 /// sleeps, always true.

@@ -160,24 +160,27 @@ struct PacketWire {
   FARWARP_DEVICE bool await_row(Row& row, std::uint32_t& k_slots, std::uint32_t& rows) {
     const Global<Packet> first = mine(regions.packet_row(args.view.rank, row.source, row.slot));
     const Global<Packet> header = mine(regions.header(args.view.rank, row.source));
-    const void* const addresses[] = {abort_cell(call).raw, first.raw, header.raw};
+    const void* const addresses[] = {abort_cell(call).raw, &first.raw->lo, &first.raw->hi, &header.raw->lo, &header.raw->hi};
     for (std::uint32_t tries = 0;; ++tries) {
-      Packet packet{};
-      if (lane_index() < 2) packet = load_packet(lane_index() == 0 ? first : header);
-      const std::uint64_t arrived = ballot(lane_index() < 2 && packet_has_tag(packet, call.epoch));
-      const std::uint64_t row_data = shuffle(packet_data(packet), 0);
-      const auto source_rows = static_cast<std::uint32_t>(shuffle(packet_data(packet), 1));
-      if (arrived & 2 && lane_index() == row.source) rows = source_rows;
-      if (arrived & 1) {
-        row.token = static_cast<std::int32_t>(row_data);
-        k_slots = static_cast<std::uint32_t>(row_data >> 32);
+      // Every lane polls (one request for the warp) and any lane's sight counts: a lane may only park on what it has polled.
+      const Packet row_packet = load_packet(first), header_packet = load_packet(header);
+      const std::uint64_t saw_row = ballot(packet_has_tag(row_packet, call.epoch));
+      const std::uint64_t saw_header = ballot(packet_has_tag(header_packet, call.epoch));
+      if (saw_header != 0) {
+        const auto source_rows = static_cast<std::uint32_t>(shuffle(packet_data(header_packet), lowest_bit(saw_header)));
+        if (lane_index() == row.source) rows = source_rows;
+        if (source_rows <= static_cast<std::uint32_t>(row.slot)) return false;
+      }
+      if (saw_row != 0) {
+        const std::uint64_t word = shuffle(packet_data(row_packet), lowest_bit(saw_row));
+        row.token = static_cast<std::int32_t>(word);
+        k_slots = static_cast<std::uint32_t>(word >> 32);
         row.routes = count_bits(k_slots);
         return true;
       }
-      if (arrived & 2 && source_rows <= static_cast<std::uint32_t>(row.slot)) return false;
-      const bool look = park(addresses, 3, call.deadline_ns, tries);
+      const bool look = park(addresses, 5, call.deadline_ns, tries);
       if (look && lane_index() == 0) {
-        may_wait_on(call, Wait{farwarp::moe::kSiteRow, row.source}, call.epoch, packet.lo >> 32);
+        may_wait_on(call, Wait{farwarp::moe::kSiteRow, row.source}, call.epoch, row_packet.lo >> 32);
       }
       if (ballot(!call.live) != 0) {
         call.live = false;

@@ -60,7 +60,7 @@ FARWARP_DEVICE bool wait_packets(Call& call, const Global<Packet> (&from)[count]
       if (missing >> i & 1) packets[i] = load_packet(from[i]);
     }
     std::uint64_t seen = 0;
-    const void* addresses[count + 1] = {abort_cell(call).raw};
+    const void* addresses[2 * count + 1] = {abort_cell(call).raw};
     int watched = 1;
 #pragma unroll
     for (int i = 0; i < count; ++i) {
@@ -70,7 +70,8 @@ FARWARP_DEVICE bool wait_packets(Call& call, const Global<Packet> (&from)[count]
         missing &= ~(1u << i);
       } else {
         seen = packets[i].lo >> 32;
-        addresses[watched++] = from[i].raw;
+        addresses[watched++] = &from[i].raw->lo;  // either half may be the one that is missing
+        addresses[watched++] = &from[i].raw->hi;
       }
     }
     if (missing == 0) return true;
