@@ -46,7 +46,9 @@ Result<World> World::State::create(std::shared_ptr<Bootstrap> bootstrap, const W
   state->bootstrap = std::move(bootstrap);
   state->options = options;
   state->device = std::move(device);
-  state->host_timeout = options.deadline * (is_emulated(options.target) ? kEmulatedHostPatience : 1);
+  // A deadline that is not allowed must still let ranks agree that it is not.
+  const auto deadline = check_options(options).ok() ? options.deadline : WorldOptions{}.deadline;
+  state->host_timeout = deadline * (is_emulated(options.target) ? kEmulatedHostPatience : 1);
   state->collectives = Collectives(state->bootstrap, state->host_timeout);
   state->highest_epoch = first_epoch - 2;
 
