@@ -14,6 +14,8 @@ constexpr std::size_t kPoisonFileBytes = std::size_t{8} << 20;
 
 std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
+int ordinal_of(int device) { return device % Arena::kPerPersonality; }
+
 Status mmap_failed(const char* what, std::size_t bytes) {
   return {StatusCode::kOutOfMemory, fmt::format("emulator: {} of {} bytes failed: {}", what, bytes, std::strerror(errno))};
 }
@@ -193,19 +195,19 @@ std::string Arena::describe(const void* address) const {
   const std::uint64_t in_region = offset_of(address) % kRegionBytes;
   if (in_region >= kRegionBytes / 8 * 7) {
     return fmt::format("byte {} of a block's shared memory on device {}", (in_region - kRegionBytes / 8 * 7) % kSharedSlotBytes,
-                       device_of(address));
+                       ordinal_of(device_of(address)));
   }
   auto next = by_address_.upper_bound(const_cast<std::byte*>(at));
   if (next != by_address_.begin()) {
     const Allocation& before = allocations_[std::prev(next)->second];
     const auto offset = static_cast<std::size_t>(at - before.begin);
     if (before.device == device_of(address)) {
-      const std::string owner = before.device == kImported ? "another process" : fmt::format("device {}", before.device);
+      const std::string owner = before.device == kImported ? "another process" : fmt::format("device {}", ordinal_of(before.device));
       if (offset < before.bytes) return fmt::format("byte {} of a {}-byte allocation of {}", offset, before.bytes, owner);
       return fmt::format("{} bytes past the end of a {}-byte allocation of {}", offset - before.bytes, before.bytes, owner);
     }
   }
-  return fmt::format("unallocated memory of device {}", device_of(address));
+  return fmt::format("unallocated memory of device {}", ordinal_of(device_of(address)));
 }
 
 }  // namespace farwarp::emu

@@ -59,7 +59,9 @@ struct Allocation {
 
 class Arena {
  public:
-  static constexpr int kDevices = 32;
+  /// Devices are numbered over both personalities: those of gfx942 begin at kPerPersonality.
+  static constexpr int kPerPersonality = 16;
+  static constexpr int kDevices = 2 * kPerPersonality;
   static constexpr int kImported = kDevices;  ///< the region of map_shared()
 #if defined(__SANITIZE_THREAD__)
   static constexpr std::size_t kRegionBytes = std::size_t{4} << 30;  // ThreadSanitizer leaves 1.5 TiB of address space

@@ -105,10 +105,9 @@ bool Engine::make_time_pass() {
     nap();
     return true;
   }
-  if (earliest_deadline_ns_ != kForever) {
-    schedule.advance_clock_to(earliest_deadline_ns_);
-    return true;
-  }
+  pass_deadlines();  // makes the bound exact: threads that were woken early have left theirs behind
+  if (earliest_deadline_ns_ != kForever) schedule.advance_clock_to(earliest_deadline_ns_);
+  if (earliest_deadline_ns_ != kForever || schedule.any_ready() || streams_changed_) return true;
   if (!any_running()) return false;
   const std::string report = stall_report();
   if (stall_.empty()) stall_ = report;
@@ -122,12 +121,11 @@ bool Engine::make_time_pass() {
 void Engine::pass_deadlines() {
   const std::uint64_t now = schedule.nanoseconds();
   earliest_deadline_ns_ = kForever;
-  const auto later = [this](std::uint64_t deadline) { earliest_deadline_ns_ = std::min(earliest_deadline_ns_, deadline); };
   for (auto& [key, device] : devices_) {
     for (auto& [id, queue] : device->streams) {
       if (queue.items.empty() || queue.items.front().kind != WorkItem::Kind::delay || !queue.items.front().started) continue;
       if (queue.items.front().nanoseconds > now) {
-        later(queue.items.front().nanoseconds);
+        expect_deadline(queue.items.front().nanoseconds);
       } else {
         streams_changed_ = true;
       }
@@ -139,7 +137,7 @@ void Engine::pass_deadlines() {
         if (thread.deadline_ns <= now) {
           wake(thread);
         } else {
-          later(thread.deadline_ns);
+          expect_deadline(thread.deadline_ns);
         }
       }
     }

@@ -70,6 +70,8 @@ class Engine {
   /// The same from an event, on the engine's stack.
   void fault(Launch& launch, std::string what);
   void wake(Thread& thread);
+  /// Something happens at this time of the virtual clock.
+  void expect_deadline(std::uint64_t nanoseconds) { earliest_deadline_ns_ = std::min(earliest_deadline_ns_, nanoseconds); }
 
   const LaunchInfo* launch_info(Uid uid) const { return warps_[uid >> 6].info.get(); }
   Uid block_uid(Uid uid) const { return warps_[uid >> 6].block; }
@@ -166,8 +168,6 @@ class Engine {
   std::string fault_text_;
   double seconds_ = 0;
   std::string stall_;
-
-  friend void park(const void* const* addresses, int used, std::uint64_t deadline);
 };
 
 Engine& engine();

@@ -47,6 +47,12 @@ void check_access(const Thread& thread, const void* address, unsigned bytes, Spa
   }
 }
 
+void check_parkable(const Thread& thread, const void* address) {
+  const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(address) - thread.shared);
+  if (offset < thread.launch->shape.shared_bytes || engine().arena.find(address, 1) != nullptr) return;
+  engine().fault(fmt::format("park on {} ({})", fmt::ptr(address), engine().arena.describe(address)));
+}
+
 /// Which value of the granule the load returns.
 bool sees_newest(const Thread& thread, Granule granule, Stamp stamp) {
   if (stamp.time() <= thread.launch->quiet) return true;
@@ -236,6 +242,9 @@ Time Engine::visible_at(const Thread& thread, Granule granule, Stamp stamp) cons
   return schedule.sees_weak(thread.uid, granule, stamp.time()) ? stamp.time() : kForever;
 }
 
+/// The granules that a parked thread watches for an address: both halves where a packet may lie.
+int watched_granules(const void* address) { return reinterpret_cast<std::uintptr_t>(address) % 16 == 0 ? 2 : 1; }
+
 void park(const void* const* addresses, int used, std::uint64_t deadline) {
   Engine& the_engine = engine();
   Schedule& schedule = the_engine.schedule;
@@ -244,21 +253,25 @@ void park(const void* const* addresses, int used, std::uint64_t deadline) {
   // Sleep only if no write since the polls began could have been missed by them.
   Time look_again = thread.learned ? schedule.now() : kForever;
   for (int i = 0; i < used; ++i) {
-    const bool in_shared = static_cast<std::size_t>(static_cast<const std::byte*>(addresses[i]) - thread.shared) < thread.launch->shape.shared_bytes;
-    if (!in_shared && the_engine.arena.find(addresses[i], 1) == nullptr) bad_access(addresses[i], 1, Space::peer, "park on");
-    const Granule granule = the_engine.arena.granule_of(addresses[i]);
-    const Stamp stamp = the_engine.arena.shadow_at(granule).stamp;
-    const Time visible = the_engine.visible_at(thread, granule, stamp);
-    if (stamp.time() > thread.poll_since || visible > thread.poll_since) look_again = std::min(look_again, visible);
+    check_parkable(thread, addresses[i]);
+    const Granule first = the_engine.arena.granule_of(addresses[i]);
+    for (Granule granule = first; granule < first + watched_granules(addresses[i]); ++granule) {
+      const Stamp stamp = the_engine.arena.shadow_at(granule).stamp;
+      const Time visible = the_engine.visible_at(thread, granule, stamp);
+      if (stamp.time() > thread.poll_since || visible > thread.poll_since) look_again = std::min(look_again, visible);
+    }
   }
   if (look_again <= schedule.now() || schedule.nanoseconds() >= deadline) {
     the_engine.yield();
   } else {
     thread.parked_at_ns = schedule.nanoseconds();
     thread.deadline_ns = deadline;
-    the_engine.earliest_deadline_ns_ = std::min(the_engine.earliest_deadline_ns_, deadline);
-    thread.watches.reserve(static_cast<std::size_t>(used));  // they are linked by address
-    for (int i = 0; i < used; ++i) the_engine.watch(thread, the_engine.arena.granule_of(addresses[i]));
+    the_engine.expect_deadline(deadline);
+    thread.watches.reserve(static_cast<std::size_t>(2 * used));  // they are linked by address
+    for (int i = 0; i < used; ++i) {
+      const Granule first = the_engine.arena.granule_of(addresses[i]);
+      for (Granule granule = first; granule < first + watched_granules(addresses[i]); ++granule) the_engine.watch(thread, granule);
+    }
     if (look_again != kForever) schedule.at(look_again, StepEvent::Kind::wake, thread.uid, thread.park_number);
     the_engine.block(Wait::parked, __builtin_return_address(0));
   }

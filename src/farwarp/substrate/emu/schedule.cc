@@ -28,6 +28,8 @@ void Schedule::reset(const ScheduleOptions& options) {
   turn_ = 0;
   turn_warp_ = nullptr;
   starved_until_ = 0;
+  events_ = {};  // none still matters while nothing runs
+  next_order_ = 0;
 }
 
 void Schedule::advance_clock_to(std::uint64_t nanoseconds) {

@@ -50,19 +50,18 @@ Status check_shape(const Device& device, const KernelRecord& kernel, const Launc
 
 Status Engine::open_device(TargetKind personality, int ordinal, const MachineShape& shape) {
   HostLock held(*this);
-  constexpr int kPerPersonality = Arena::kDevices / 2;
   if (!is_emulated(personality)) {
     return invalid_argument(fmt::format("emulator: target is {}, must be emu_sm90 or emu_gfx942", name_of(personality)));
   }
-  if (ordinal < 0 || ordinal >= kPerPersonality) {
-    return invalid_argument(fmt::format("emulator: device is {}, must be 0..{}", ordinal, kPerPersonality - 1));
+  if (ordinal < 0 || ordinal >= Arena::kPerPersonality) {
+    return invalid_argument(fmt::format("emulator: device is {}, must be 0..{}", ordinal, Arena::kPerPersonality - 1));
   }
   if (devices_.contains({personality, ordinal})) return {};
   if (Status reserved = arena.reserve(); !reserved.ok()) return reserved;
   auto device = std::make_unique<Device>();
   device->personality = personality;
   device->ordinal = ordinal;
-  device->index = ordinal + (personality == TargetKind::kEmuSm90 ? 0 : kPerPersonality);
+  device->index = ordinal + (personality == TargetKind::kEmuSm90 ? 0 : Arena::kPerPersonality);
   device->shape = shape;
   device->multiprocessors.resize(static_cast<std::size_t>(shape.multiprocessors));
   device->streams[0];
@@ -133,7 +132,7 @@ bool Engine::start_item(Device& device, StreamQueue& queue) {
         queue.items.pop_front();
         return true;
       }
-      earliest_deadline_ns_ = std::min(earliest_deadline_ns_, item.nanoseconds);
+      expect_deadline(item.nanoseconds);
       return false;
     case WorkItem::Kind::launch:
       if (item.started || !place(*item.launch)) return false;

@@ -1,0 +1,337 @@
+// Small kernels, each a protocol with its mistakes: what the emulator must let pass and what it must catch.
+#include "farwarp/substrate/emu/litmus_test.h"
+
+#include "farwarp/substrate/device.h"
+
+namespace farwarp::FARWARP_TARGET {
+
+template <class T>
+FARWARP_DEVICE T* at(std::byte* memory, std::int64_t offset) {
+  return reinterpret_cast<T*>(memory + offset);
+}
+
+using Cell = SystemCell<std::uint32_t>;
+using Words = Global<std::uint64_t>;
+
+FARWARP_DEVICE Peer<std::uint64_t> data_of(const LitmusArgs& args, int rank) {
+  return Peer<std::uint64_t>(at<std::uint64_t>(args.memory[rank], kLitmusData));
+}
+FARWARP_DEVICE Peer<Cell> flag_of(const LitmusArgs& args, int rank) { return Peer<Cell>(at<Cell>(args.memory[rank], kLitmusFlag)); }
+FARWARP_DEVICE Words result_of(const LitmusArgs& args) { return Words(at<std::uint64_t>(args.memory[args.rank], kLitmusResult)); }
+
+constexpr std::uint64_t kNever = ~std::uint64_t{0};
+
+FARWARP_DEVICE void set_flag(const LitmusArgs& args, int rank, std::uint32_t value) {
+  if (args.variant == kFences) fence<Order::release, Scope::system>();
+  if (args.variant == kNoRelease || args.variant == kFences) {
+    store<Order::relaxed>(flag_of(args, rank), value);
+  } else {
+    store<Order::release>(flag_of(args, rank), value);
+  }
+}
+
+FARWARP_DEVICE void wait_flag(const LitmusArgs& args, std::uint32_t value, std::uint64_t deadline = kNever) {
+  const Global<Cell> flag(flag_of(args, args.rank).raw);
+  const void* const addresses[] = {flag.raw};
+  for (std::uint32_t tries = 0;; ++tries) {
+    const bool relaxed = args.variant == kFences || args.variant == kNoAcquire;
+    const std::uint32_t seen = relaxed ? load<Order::relaxed>(flag) : load<Order::acquire>(flag);
+    if (seen >= value || nanoseconds() >= deadline) break;
+    park(addresses, 1, deadline, tries);
+  }
+  if (args.variant == kFences) fence<Order::acquire, Scope::system>();
+}
+
+/// Rank 0 sends 8 words to rank 1 through ordinary stores and a flag.
+FARWARP_KERNEL(litmus_message, LitmusArgs, 1) {
+  if (args.rank == 0) {
+    for (int i = 0; i < 8; ++i) store(data_of(args, 1) + i, 100u + i);
+    set_flag(args, 1, 1);
+  } else {
+    wait_flag(args, 1);
+    for (int i = 0; i < 8; ++i) store(result_of(args) + i, load(Words(data_of(args, 1).raw + i)));
+  }
+}
+
+/// Rank 0 -> rank 1 -> rank 2: rank 1 reads nothing, yet its flag hands on what it acquired.
+FARWARP_KERNEL(litmus_chain, LitmusArgs, 1) {
+  if (args.rank > 0) wait_flag(args, 1);
+  if (args.rank == 0) store(data_of(args, 2), std::uint64_t{7});
+  if (args.rank < 2) set_flag(args, args.rank + 1, 1);
+  if (args.rank == 2) store(result_of(args), load(Words(data_of(args, 2).raw)));
+}
+
+/// Block 0 sends to block 1 of the same device.
+template <Scope scope>
+FARWARP_DEVICE void message_between_blocks(const LitmusArgs& args) {
+  const Global<std::uint32_t> flag(at<std::uint32_t>(args.memory[args.rank], kLitmusFlag));
+  if (block_index() == 0) {
+    store(Words(data_of(args, args.rank).raw), std::uint64_t{9});
+    store<Order::release, scope>(flag, 1u);
+  } else {
+    const void* const addresses[] = {flag.raw};
+    for (std::uint32_t tries = 0; load<Order::acquire, scope>(flag) == 0; ++tries) park(addresses, 1, kNever, tries);
+    store(result_of(args), load(Words(data_of(args, args.rank).raw)));
+  }
+}
+
+FARWARP_KERNEL(litmus_blocks, LitmusArgs, 1) {
+  if (args.variant == kScopeTooNarrow) {
+    message_between_blocks<Scope::block>(args);
+  } else {
+    message_between_blocks<Scope::device>(args);
+  }
+}
+
+/// Every block adds itself to a counter; the last to arrive sums what all stored.
+FARWARP_KERNEL(litmus_last_block, LitmusArgs, 64) {
+  const Words data(data_of(args, args.rank).raw);
+  const Global<std::uint32_t> counter(at<std::uint32_t>(args.memory[args.rank], kLitmusFlag));
+  if (thread_index() == 0) store(data + block_index(), std::uint64_t{1});
+  if (thread_index() != 0) return;
+  const std::uint32_t arrived = args.variant == kNoRelease ? fetch_add<Order::acquire, Scope::device>(counter, 1u)
+                                : args.variant == kNoAcquire ? fetch_add<Order::release, Scope::device>(counter, 1u)
+                                                             : fetch_add<Order::acq_rel, Scope::device>(counter, 1u);
+  if (arrived + 1 != static_cast<std::uint32_t>(num_blocks())) return;
+  std::uint64_t sum = 0;
+  for (int i = 0; i < num_blocks(); ++i) sum += load(data + i);
+  store(result_of(args), sum);
+}
+
+/// Each lane reads what its neighbour put into shared memory.
+FARWARP_KERNEL(litmus_warp, LitmusArgs, 64) {
+  const Shared<std::uint64_t> words(reinterpret_cast<std::uint64_t*>(block_shared().raw));
+  store(words + thread_index(), std::uint64_t{5});
+  if (args.variant == kNoBarrier) {
+    ballot(true);  // brings the lanes together, but orders no memory
+  } else {
+    warp_sync();
+  }
+  store(result_of(args) + thread_index(), load(words + (thread_index() ^ 1)));
+}
+
+/// All threads of a block of several warps write; thread 0 flags; all threads of the peer's block read.
+FARWARP_KERNEL(litmus_block_signal, LitmusArgs, 256) {
+  const int thread = thread_index();
+  if (args.rank == 0) {
+    store(data_of(args, 1) + thread, std::uint64_t{3});
+    if (args.variant != kNoDrain) drain_stores();
+    block_sync();
+    if (thread == 0) set_flag(args, 1, 1);
+  } else {
+    if (thread == 0) wait_flag(args, 1);
+    block_sync();
+    store(result_of(args) + thread, load(Words(data_of(args, 1).raw + thread)));
+  }
+}
+
+/// A race on 16 bytes: the reader records the halves it saw differ.
+FARWARP_KERNEL(litmus_tearing, LitmusArgs, 1) {
+  Vec16* const cell = at<Vec16>(args.memory[1], kLitmusData);
+  for (std::uint64_t i = 1; i <= 20; ++i) {
+    if (args.rank == 0) {
+      store(Peer<Vec16>(cell), Vec16{i, i});
+    } else {
+      const Vec16 seen = load(Global<Vec16>(cell));
+      if (seen.lo != seen.hi) store(result_of(args), std::uint64_t{1});
+    }
+  }
+}
+
+/// Packets need no flag and no fence. Counts polls that saw half a packet.
+FARWARP_KERNEL(litmus_packets, LitmusArgs, 1) {
+  Packet* const slots = at<Packet>(args.memory[1], kLitmusPackets);
+  if (args.rank == 0) {
+    for (std::uint64_t i = 0; i < 16; ++i) store_packet(Peer<Packet>(slots + i), i * 0x100000001ull, 77);
+    return;
+  }
+  std::uint64_t wrong = 0;
+  std::uint64_t halves = 0;
+  for (std::uint64_t i = 0; i < 16; ++i) {
+    const void* const addresses[] = {slots + i};
+    for (std::uint32_t tries = 0;; ++tries) {
+      const Packet packet = load_packet(Global<Packet>(slots + i));
+      if (packet_has_tag(packet, 77)) {
+        wrong += packet_data(packet) != i * 0x100000001ull;
+        break;
+      }
+      halves += (packet.lo >> 32 == 77) != (packet.hi >> 32 == 77);
+      park(addresses, 1, kNever, tries);
+    }
+  }
+  store(result_of(args), wrong);
+  store(result_of(args) + 1, halves);
+}
+
+/// Two ranks count a flag up in turn: a lost wake-up is a stall.
+FARWARP_KERNEL(litmus_ping_pong, LitmusArgs, 1) {
+  for (std::int32_t i = 0; i < args.count; ++i) {
+    if (i % 2 == args.rank) {
+      set_flag(args, 1 - args.rank, static_cast<std::uint32_t>(i + 1));
+    } else {
+      wait_flag(args, static_cast<std::uint32_t>(i + 1));
+    }
+  }
+}
+
+/// Shared -> peer by a bulk copy, then a flag.
+template <class Machine>
+FARWARP_DEVICE void bulk_store_message(const LitmusArgs& args) {
+  if constexpr (Machine::kHasBulkCopy) {
+    const int thread = thread_index();
+    const Shared<std::uint64_t> words(reinterpret_cast<std::uint64_t*>(block_shared().raw));
+    if (args.rank == 0) {
+      store(words + thread, std::uint64_t{6});
+      if (args.variant != kNoProxyFence) proxy_fence();
+      block_sync();
+      if (thread != 0) return;
+      bulk_store(Peer<std::byte>(args.memory[1] + kLitmusData), block_shared(), num_threads() * 8);
+      bulk_commit();
+      bulk_wait_read();
+      if (args.variant != kWaitReadOnly) bulk_wait_all();
+      set_flag(args, 1, 1);
+    } else {
+      if (thread == 0) wait_flag(args, 1);
+      block_sync();
+      store(result_of(args) + thread, load(Words(data_of(args, 1).raw + thread)));
+    }
+  }
+}
+FARWARP_KERNEL(litmus_bulk_store, LitmusArgs, 64) { bulk_store_message<Target>(args); }
+
+/// The source of a bulk store is overwritten: after bulk_wait_read(), or too early.
+template <class Machine>
+FARWARP_DEVICE void bulk_store_reuse(const LitmusArgs& args) {
+  if constexpr (Machine::kHasBulkCopy) {
+    const Shared<std::uint64_t> words(reinterpret_cast<std::uint64_t*>(block_shared().raw));
+    store(words, std::uint64_t{1});
+    store(words + 1, std::uint64_t{1});
+    proxy_fence();
+    bulk_store(Peer<std::byte>(args.memory[args.rank] + kLitmusResult), block_shared(), 16);
+    bulk_commit();
+    if (args.variant != kNoWait) bulk_wait_read();
+    store(words, std::uint64_t{2});
+    bulk_wait_all();
+  }
+}
+FARWARP_KERNEL(litmus_bulk_reuse, LitmusArgs, 1) { bulk_store_reuse<Target>(args); }
+
+/// Rank 1 acquires rank 0's plain stores and copies them into shared memory, then from there into its result.
+template <class Machine>
+FARWARP_DEVICE void bulk_load_message(const LitmusArgs& args) {
+  if constexpr (Machine::kHasBulkCopy) {
+    if (args.rank == 0) {
+      for (int i = 0; i < 8; ++i) store(data_of(args, 1) + i, std::uint64_t{4});
+      set_flag(args, 1, 1);
+      return;
+    }
+    const Shared<Mbarrier> barrier(reinterpret_cast<Mbarrier*>(block_shared().raw + 512));
+    if (thread_index() == 0) {
+      mbarrier_init(barrier, 1);
+      mbarrier_init_fence();
+    }
+    block_sync();
+    if (thread_index() == 0) {
+      wait_flag(args, 1);
+      if (args.variant != kNoProxyFence) proxy_fence();
+      mbarrier_arrive_expect(barrier, 64);
+      bulk_load(block_shared(), Global<const std::byte>(args.memory[1] + kLitmusData), 64, barrier);
+    }
+    const void* const addresses[] = {barrier.raw};
+    for (std::uint32_t tries = 0; args.variant != kNoWait && !mbarrier_test(barrier, 0); ++tries) park(addresses, 1, kNever, tries);
+    const Shared<std::uint64_t> words(reinterpret_cast<std::uint64_t*>(block_shared().raw));
+    if (thread_index() < 8) store(result_of(args) + thread_index(), load(words + thread_index()));
+    block_sync();
+    for (std::uint32_t tries = 0; !mbarrier_test(barrier, 0); ++tries) park(addresses, 1, kNever, tries);
+  }
+}
+FARWARP_KERNEL(litmus_bulk_load, LitmusArgs, 64) { bulk_load_message<Target>(args); }
+
+// ---- things that work --------------------------------------------------------------------------------------------------------
+
+/// Sums over warps and blocks in several ways; result[thread] is what each thread has.
+FARWARP_KERNEL(litmus_collectives, LitmusArgs, 1024) {
+  const int thread = thread_index();
+  std::uint32_t sum = static_cast<std::uint32_t>(lane_index());
+  for (int step = Target::kWarpSize / 2; step > 0; step /= 2) sum += shuffle_xor(sum, step);
+  const std::uint64_t odd = ballot(lane_index() % 2 != 0);
+  const std::uint64_t same = match_any(static_cast<std::uint32_t>(lane_index() / 8));
+  const bool last = block_any(thread == num_threads() - 1);
+  const bool none = block_any(false);
+  const std::uint64_t first = shuffle(std::uint64_t{1} << 40 | static_cast<std::uint64_t>(warp_index()), 3);
+  const Words result = result_of(args) + (block_index() * num_threads() + thread) * 4;
+  store(result, std::uint64_t{sum} << 1 | (last && !none));
+  store(result + 1, odd);
+  store(result + 2, same);
+  store(result + 3, first);
+}
+
+// ---- things that do not --------------------------------------------------------------------------------------------------------
+
+enum { kExitBeforeBarrier, kExitAfterArrival, kDividedWarp, kMixedWarpOps, kPastTheEnd, kMisaligned, kUnallocated, kOtherDevice, kBadShared,
+       kBadLane, kWaitForever, kUninitialisedMbarrier, kCopyOutstanding };
+
+template <class Machine>
+FARWARP_DEVICE void misuse_async(const LitmusArgs& args) {
+  if constexpr (Machine::kHasBulkCopy) {
+    const Shared<Mbarrier> barrier(reinterpret_cast<Mbarrier*>(block_shared().raw + 512));
+    if (args.variant == kUninitialisedMbarrier) mbarrier_test(barrier, 0);
+    mbarrier_init(barrier, 1);
+    mbarrier_init_fence();
+    mbarrier_arrive_expect(barrier, 4096);
+    bulk_load(block_shared(), Global<const std::byte>(args.memory[args.rank]), 256, barrier);
+  }
+}
+
+FARWARP_KERNEL(litmus_misuse, LitmusArgs, 64) {
+  const int thread = thread_index();
+  const Words own(at<std::uint64_t>(args.memory[args.rank], 0));
+  switch (args.variant) {
+    case kExitBeforeBarrier:
+    case kExitAfterArrival:
+      if (thread == 5) return;
+      block_sync();
+      break;
+    case kDividedWarp:
+      if (thread == 5) warp_sync();
+      block_sync();
+      break;
+    case kMixedWarpOps:
+      if (thread % 2) ballot(true);
+      else shuffle(1, 0);
+      break;
+    case kPastTheEnd: load(own + kLitmusBytes / 8); break;
+    case kMisaligned: load(Global<std::uint32_t>(at<std::uint32_t>(args.memory[args.rank], 2))); break;
+    case kUnallocated: store(Words(reinterpret_cast<std::uint64_t*>(0x1000)), std::uint64_t{0}); break;
+    case kOtherDevice: load(Words(at<std::uint64_t>(args.memory[1 - args.rank], 0))); break;
+    case kBadShared: load(Shared<std::uint32_t>(reinterpret_cast<std::uint32_t*>(block_shared().raw + 1024))); break;
+    case kBadLane: shuffle(1, 99); break;
+    case kWaitForever:
+      if (thread == 0) wait_flag(args, 1);
+      block_sync();
+      break;
+    case kUninitialisedMbarrier:
+    case kCopyOutstanding: misuse_async<Target>(args); break;
+  }
+}
+
+/// Waits for a flag that nobody sets, at most `count` microseconds; the result is how long it took.
+FARWARP_KERNEL(litmus_deadline, LitmusArgs, 1) {
+  const std::uint64_t start = nanoseconds();
+  wait_flag(args, 1, start + static_cast<std::uint64_t>(args.count) * 1000);
+  store(result_of(args), nanoseconds() - start);
+}
+
+/// Work for the throughput test: every thread streams through memory with a barrier now and then.
+FARWARP_KERNEL(litmus_stream, LitmusArgs, 1024) {
+  const Words words(at<std::uint64_t>(args.memory[args.rank], 0));
+  const std::uint64_t all = kLitmusBytes / 8;
+  std::uint64_t at = static_cast<std::uint64_t>(block_index() * num_threads() + thread_index());
+  for (std::int32_t round = 0; round < args.count; ++round) {
+    for (int i = 0; i < 16; ++i) store(words + static_cast<std::int64_t>((at + static_cast<std::uint64_t>(i) * 512) % all), at);
+    for (int i = 0; i < 15; ++i) at += load(words + static_cast<std::int64_t>((at + static_cast<std::uint64_t>(i) * 512) % all)) & 1;
+    block_sync();
+  }
+}
+
+}  // namespace farwarp::FARWARP_TARGET

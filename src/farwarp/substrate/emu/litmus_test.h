@@ -1,0 +1,40 @@
+// The small kernels of the emulator's tests (litmus_test.dev.cc), and a rig to run them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace farwarp {
+
+/// One argument block for all of them. Every device has 64 KB of memory; memory[i] is device i's.
+struct LitmusArgs {
+  std::byte* memory[3];
+  std::int32_t rank;
+  std::int32_t variant;
+  std::int32_t count;
+};
+
+inline constexpr std::size_t kLitmusBytes = 64 << 10;
+
+// Where things lie in a device's memory.
+inline constexpr int kLitmusData = 0;        ///< up to 4 KB
+inline constexpr int kLitmusFlag = 8192;     ///< cells, 64 bytes apart
+inline constexpr int kLitmusPackets = 16384;
+inline constexpr int kLitmusResult = 32768;
+
+/// How a message is published, and how it is taken.
+enum LitmusOrder : std::int32_t {
+  kRight = 0,
+  kReleaseStoreAcquireLoad = 0,
+  kFences = 1,            ///< release fence + relaxed store; relaxed load + acquire fence
+  kNoRelease = 2,
+  kNoAcquire = 3,
+  kScopeTooNarrow = 4,
+  kNoDrain = 5,           ///< a barrier instead of drain and barrier
+  kNoProxyFence = 6,
+  kWaitReadOnly = 7,      ///< bulk_wait_read() where bulk_wait_all() is needed
+  kNoWait = 8,
+  kNoBarrier = 9,
+};
+
+}  // namespace farwarp

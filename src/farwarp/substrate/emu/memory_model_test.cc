@@ -1,0 +1,113 @@
+// The litmus tests: every mistake is caught within 500 seeds, and the right protocol never fails in 500.
+#include <functional>
+
+#include "farwarp/substrate/emu/litmus_rig_test.h"
+
+namespace farwarp::emu {
+namespace {
+
+class MemoryModelTest : public testing::TestWithParam<TargetKind> {
+ protected:
+  /// Of kSeeds schedules, how many gave a wrong answer. Every launch must succeed.
+  int wrong_answers(const char* kernel, int ranks, int variant, LaunchShape shape, const std::function<bool(const Rig&)>& right) {
+    int wrong = 0;
+    for (int seed = 1; seed <= kSeeds; ++seed) {
+      rig_.start(static_cast<std::uint64_t>(seed));
+      const Status status = rig_.run(kernel, ranks, variant, shape);
+      EXPECT_TRUE(status.ok()) << kernel << ", seed " << seed << ": " << status.to_string();
+      if (!status.ok()) return -1;
+      wrong += !right(rig_);
+    }
+    return wrong;
+  }
+
+  /// The right variants never fail, the wrong ones sometimes do.
+  void expect(const char* kernel, int ranks, LaunchShape shape, const std::function<bool(const Rig&)>& right,
+              const std::vector<int>& right_variants, const std::vector<int>& wrong_variants) {
+    for (const int variant : right_variants) EXPECT_EQ(wrong_answers(kernel, ranks, variant, shape, right), 0) << kernel << ", variant " << variant;
+    for (const int variant : wrong_variants) {
+      const int caught = wrong_answers(kernel, ranks, variant, shape, right);
+      EXPECT_GT(caught, 0) << kernel << ", variant " << variant;
+      RecordProperty(std::string(kernel) + "_" + std::to_string(variant), caught);
+    }
+  }
+
+  bool sm90() const { return GetParam() == TargetKind::kEmuSm90; }
+
+  Rig rig_{GetParam()};
+};
+
+std::function<bool(const Rig&)> all_results(int rank, int count, std::uint64_t value, std::uint64_t step = 0) {
+  return [=](const Rig& rig) {
+    for (int i = 0; i < count; ++i) {
+      if (rig.result(rank, i) != value + step * static_cast<std::uint64_t>(i)) return false;
+    }
+    return true;
+  };
+}
+
+TEST_P(MemoryModelTest, MessageNeedsReleaseAndAcquire) {
+  expect("litmus_message", 2, {}, all_results(1, 8, 100, 1), {kReleaseStoreAcquireLoad, kFences}, {kNoRelease, kNoAcquire});
+}
+
+TEST_P(MemoryModelTest, SynchronisationIsTransitive) {
+  expect("litmus_chain", 3, {}, all_results(2, 1, 7), {kReleaseStoreAcquireLoad, kFences}, {kNoRelease, kNoAcquire});
+}
+
+TEST_P(MemoryModelTest, ScopeMustIncludeBothThreads) {
+  expect("litmus_blocks", 1, {.blocks = 2}, all_results(0, 1, 9), {kRight}, {kScopeTooNarrow});
+}
+
+TEST_P(MemoryModelTest, ReadModifyWritesContinueReleases) {
+  expect("litmus_last_block", 1, {.blocks = 8, .threads = 32}, all_results(0, 1, 8), {kRight}, {kNoRelease, kNoAcquire});
+}
+
+TEST_P(MemoryModelTest, LanesNeedWarpSync) {
+  expect("litmus_warp", 1, {.threads = 64, .shared_bytes = 512}, all_results(0, 64, 5), {kRight}, {kNoBarrier});
+}
+
+TEST_P(MemoryModelTest, BarrierDoesNotDrainWavesOfAmd) {
+  const std::vector<int> drained{kRight};
+  const std::vector<int> undrained{kNoDrain};
+  const LaunchShape shape{.threads = 128};
+  if (sm90()) {
+    expect("litmus_block_signal", 2, shape, all_results(1, 128, 3), {kRight, kNoDrain}, {});
+  } else {
+    expect("litmus_block_signal", 2, shape, all_results(1, 128, 3), {kRight}, {kNoDrain});
+  }
+}
+
+TEST_P(MemoryModelTest, SixteenBytesMayTear) {
+  EXPECT_GT(wrong_answers("litmus_tearing", 2, 0, {}, all_results(1, 1, 0)), 0);
+}
+
+TEST_P(MemoryModelTest, PacketsAreWholeOrAbsent) {
+  int halves = 0;
+  EXPECT_EQ(wrong_answers("litmus_packets", 2, 0, {}, [&halves](const Rig& rig) {
+    halves += rig.result(1, 1) > 0;
+    return rig.result(1, 0) == 0;
+  }), 0);
+  EXPECT_GT(halves, 0) << "no schedule ever showed half a packet";
+}
+
+TEST_P(MemoryModelTest, BulkStoreNeedsProxyFenceAndFullWait) {
+  if (!sm90()) GTEST_SKIP() << "no bulk copies";
+  expect("litmus_bulk_store", 2, {.threads = 64, .shared_bytes = 1024}, all_results(1, 64, 6), {kRight, kFences},
+         {kNoProxyFence, kWaitReadOnly});
+}
+
+TEST_P(MemoryModelTest, SourceOfBulkStoreIsReadLate) {
+  if (!sm90()) GTEST_SKIP() << "no bulk copies";
+  expect("litmus_bulk_reuse", 1, {.shared_bytes = 1024}, all_results(0, 2, 1), {kRight}, {kNoWait});
+}
+
+TEST_P(MemoryModelTest, BulkLoadNeedsProxyFenceAndMbarrier) {
+  if (!sm90()) GTEST_SKIP() << "no bulk copies";
+  expect("litmus_bulk_load", 2, {.threads = 32, .shared_bytes = 1024}, all_results(1, 8, 4), {kRight, kFences}, {kNoProxyFence, kNoWait});
+}
+
+INSTANTIATE_TEST_SUITE_P(Personalities, MemoryModelTest, testing::ValuesIn(kPersonalities),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+}  // namespace
+}  // namespace farwarp::emu
