@@ -57,10 +57,23 @@ class Exchange {
 
   Status synchronize() { return world_->device().synchronize(stream_, 20'000'000'000); }
 
+  /// A kernel that writes where nothing is: it ends with a fault.
+  Status launch_faulty() {
+    std::uint32_t* const out = std::exchange(out_, nullptr);
+    Status launched = launch(0);
+    out_ = out;
+    return launched;
+  }
+
   /// Every rank sends `number` + its rank; expects those of all.
   void expect_works(std::uint32_t number) {
     const Status launched = launch(number + world_->rank());
     ASSERT_TRUE(launched.ok()) << launched.to_string();
+    expect_arrived(number);
+  }
+
+  /// What expect_works() expects, of a launch that was made otherwise.
+  void expect_arrived(std::uint32_t number) {
     const Status done = synchronize();
     ASSERT_TRUE(done.ok()) << done.to_string();
     const Status status = world_->status();

@@ -340,6 +340,44 @@ TEST_P(WorldTest, RecoverWithoutAFailureIsHarmless) {
   });
 }
 
+TEST_P(WorldTest, CapturedGraphsStayValid) {
+  on_worlds(2, options(), [](World& world) {
+    auto exchange = Exchange::create(world);
+    ASSERT_TRUE(exchange.ok());
+    Device& device = world.device();
+    ASSERT_TRUE(device.begin_capture(exchange->stream()).ok());
+    ASSERT_TRUE(exchange->launch(40 + world.rank()).ok());
+    auto graph = device.end_capture(exchange->stream());
+    ASSERT_TRUE(graph.ok()) << graph.status().to_string();
+    const auto replay = [&] { ASSERT_TRUE(device.launch(**graph, exchange->stream()).ok()); };
+    for (int call = 0; call < 3; ++call) {
+      replay();
+      exchange->expect_arrived(40);
+    }
+    ASSERT_TRUE(world.bootstrap().barrier(10s).ok());
+    if (world.rank() == 0) world.abort();
+    ASSERT_TRUE(world.bootstrap().barrier(10s).ok());
+    replay();
+    ASSERT_TRUE(exchange->synchronize().ok());
+    EXPECT_EQ(world.status().code(), StatusCode::kAborted);
+    ASSERT_TRUE(world.recover({exchange->stream()}).ok());
+    replay();
+    exchange->expect_arrived(40);
+  });
+}
+
+TEST_P(WorldTest, ARankThatCannotDrainMakesTheWorldLostForGood) {
+  on_worlds(3, options(), [](World& world) {
+    auto exchange = Exchange::create(world);
+    ASSERT_TRUE(exchange.ok());
+    ASSERT_TRUE((world.rank() == 1 ? exchange->launch_faulty() : exchange->launch(1)).ok());
+    const Status status = world.recover({exchange->stream()});
+    EXPECT_EQ(status.code(), StatusCode::kPeerLost);
+    EXPECT_TRUE(status.message().starts_with("recover: rank 1: stream 1 of 1 cannot drain: ")) << status.message();
+    EXPECT_EQ(world.status().message(), status.message()) << "for good";
+  });
+}
+
 TEST_P(WorldTest, ARankThatLeavesMakesTheWorldLostForGood) {
   on_ranks(3, [](std::shared_ptr<Bootstrap> bootstrap) {
     auto world = World::create(bootstrap, options());
