@@ -67,10 +67,11 @@ farwarp_decide(FARWARP_HIP hip "${why_not}" "${FARWARP_HIP_CLANG}")
 set(FARWARP_CUDA_FLAGS -cubin -x cu -std=c++20 -O3 -lineinfo -fmad=false --expt-relaxed-constexpr -DFARWARP_TARGET_CUDA
   -Werror all-warnings -diag-suppress 554)
 # --rocm-path: without it clang adds the wrappers of whichever ROCm package it finds. -fuse-cuid=none: the same object from
-# every build folder.
+# every build folder. The -mllvm pair inlines everything, lambdas too: a call would bring a stack in device memory.
 set(FARWARP_HIP_FLAGS -x hip --cuda-device-only --no-gpu-bundle-output -nogpulib -nogpuinc --rocm-path=/nonexistent
-  -std=c++20 -O3 -mcode-object-version=5 -fuse-cuid=none -ffp-contract=off -DFARWARP_TARGET_HIP -Wall -Wextra -Werror
-  -Wno-undefined-inline)
+  -std=c++20 -O3 -mcode-object-version=5 -fuse-cuid=none -ffp-contract=off
+  -mllvm -amdgpu-early-inline-all=true -mllvm -amdgpu-function-calls=false
+  -DFARWARP_TARGET_HIP -Wall -Wextra -Werror -Wno-undefined-inline)
 
 # farwarp_kernels(name entry.dev.cc [TO target] [DEFINES define...]): compiles one kernel file once per target and links the
 # results into `target` (default: everything that links farwarp_objects).

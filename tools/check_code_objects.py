@@ -4,13 +4,14 @@
     tools/check_code_objects.py [--objdump llvm-objdump] [--readelf llvm-readelf] [--allow-scratch KERNEL]... FILE.co...
 
 Prints one line for each kernel (registers, LDS, scratch) and one for each violation; exits 1 if there are any. Two rules, on
-every path through the control flow of a kernel, and one on its resources:
+every path through the control flow of a kernel, and one on where its variables live:
 
   release  No store or atomic follows a `buffer_wbl2` before an `s_waitcnt` with vmcnt(0): a flag must not overtake the
            write-back that publishes what it announces. clang 22 leaves that wait out of its own release stores
            (llvm-project pull request 178316).
   acquire  No `buffer_inv` executes while a load or atomic is in flight: what an acquire invalidates after must have returned.
-  scratch  Kernels use none: private memory is ordinary device memory, a round trip away.
+  scratch  Kernels access none, nor anything by flat addresses, which may be private: private memory is device memory, a round
+           trip away. (A frame that is reserved and never touched, as for spilt scalar registers, costs nothing.)
 """
 
 import argparse
@@ -23,6 +24,7 @@ INSTRUCTION = re.compile(r"^\s+(?P<name>[a-z][a-z0-9_]*)(?P<operands>[^/]*)//\s*
 
 WRITE = re.compile(r"^(global|flat|buffer)_(store|atomic)")
 READ = re.compile(r"^(global|flat|buffer)_(load|atomic)")
+SCRATCH = re.compile(r"^(scratch|flat)_(load|store|atomic)")
 JUMP = re.compile(r"^s_(c?branch)")
 INDIRECT = re.compile(r"^s_(setpc|swappc|call)")
 DRAINED = re.compile(r"\bvmcnt\(0\)")
@@ -154,8 +156,9 @@ def main(arguments=None):
             instructions = functions.get(name, [])
             print(f"{path}: {describe(name, instructions, fields)}")
             found = check(instructions) if instructions else [(0, "unknown: no code found")]
-            if int(fields["private_segment_fixed_size"]) > 0 and name not in options.allow_scratch:
-                found.append((0, f"scratch: {fields['private_segment_fixed_size']} bytes a thread"))
+            scratch = [instruction for instruction in instructions if SCRATCH.match(instruction.name)]
+            if scratch and name not in options.allow_scratch:
+                found.append((scratch[0].address, f"scratch: {len(scratch)} accesses, the first is '{scratch[0]}'"))
             for address, text in found:
                 print(f"{path}: {name}+{address - instructions[0].address if address else 0:#x}: {text}")
             violations += len(found)

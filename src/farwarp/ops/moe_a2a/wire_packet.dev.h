@@ -119,27 +119,35 @@ struct PacketWire {
  private:
   static constexpr std::uint32_t kUnknown = 0xffffffffu;
 
-  /// [warp] One segment of a token to every rank that owns one of its experts, beginning behind mine.
-  FARWARP_DEVICE void send_piece(int token, int batch_first, int segment) {
-    const int in_batch = token - batch_first;
-    const auto slots = shared_at<std::uint32_t>(args.shared.slots) + in_batch * args.view.size;
-    Peer<Packet> rows[kMaxRanks];
-    std::uint32_t ranks = 0;
+  /// [warp] What precedes a row's data, to every rank that owns one of the token's experts.
+  FARWARP_DEVICE void send_routes(int token, int in_batch, Shared<std::uint32_t> slots) {
     for (int i = 1; i <= args.view.size; ++i) {
       const int rank = (args.view.rank + i) % args.view.size;
       const std::uint32_t slot = load(slots + rank);
       if (slot == kNoSlot) continue;
       const Peer<Packet> row = regions.packet_row(rank, args.view.rank, slot);
-      if (segment == 0) {
-        const std::uint32_t k_slots = routes_to(call, args, token, in_batch, rank, [&](int r, std::uint64_t word) {
-          store_packet(row + (1 + r), word, call.epoch);
-        });
-        if (lane_index() == 0) store_packet(row, row_word(token, k_slots), call.epoch);
-      }
-      if (slot + 1 != args.drop_put) {
-        ranks |= 1u << (i - 1);
-        rows[i - 1] = row + (1 + args.k);
-      }
+      const std::uint32_t k_slots = routes_to(call, args, token, in_batch, rank, [&](int r, std::uint64_t word) {
+        store_packet(row + (1 + r), word, call.epoch);
+      });
+      if (lane_index() == 0) store_packet(row, row_word(token, k_slots), call.epoch);
+    }
+  }
+
+  /// [warp] One segment of a token to every rank that owns one of its experts, beginning behind mine.
+  FARWARP_DEVICE void send_piece(int token, int batch_first, int segment) {
+    const int in_batch = token - batch_first;
+    const auto slots = shared_at<std::uint32_t>(args.shared.slots) + in_batch * args.view.size;
+    if (segment == 0) send_routes(token, in_batch, slots);
+    Peer<Packet> rows[kMaxRanks];  // unrolled loops only, so that they stay in registers
+    std::uint32_t ranks = 0;
+#pragma unroll
+    for (int i = 0; i < kMaxRanks; ++i) {
+      if (i >= args.view.size) continue;
+      const int rank = (args.view.rank + 1 + i) % args.view.size;
+      const std::uint32_t slot = load(slots + rank);
+      if (slot == kNoSlot || slot + 1 == args.drop_put) continue;
+      ranks |= 1u << i;
+      rows[i] = regions.packet_row(rank, args.view.rank, slot) + (1 + args.k);
     }
     const int vectors = args.hidden / kPerVector;
     const Global<const Vec16> x = Global<const Vec16>(static_cast<const Vec16*>(args.x)) + static_cast<std::int64_t>(token) * vectors;
