@@ -1,0 +1,69 @@
+#include "farwarp/vendor/kernel_info.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "farwarp/substrate/emu/registry.h"
+
+namespace farwarp {
+namespace {
+
+// Every kernel linked into this program was compiled by up to four compilers: they must agree on its argument block.
+TEST(KernelInfo, CompilersAgreeOnKernelsAndTheirArguments) {
+  for (const TargetKind target : {TargetKind::kCuda, TargetKind::kHip}) {
+    std::set<std::string> names;
+    for (const CodeObject* object : code_objects(target)) {
+      const auto kernels = kernels_of(*object);
+      ASSERT_TRUE(kernels.ok()) << kernels.status().to_string();
+      for (const KernelInfo& kernel : *kernels) {
+        names.insert(kernel.name);
+        const emu::KernelRecord* record = emu::find_kernel(kernel.name, TargetKind::kEmuGfx942);
+        ASSERT_NE(record, nullptr) << kernel.name;
+        if (target != TargetKind::kHip) continue;  // a cubin is asked through its driver
+        EXPECT_EQ(kernel.args_bytes, record->args_bytes) << kernel.name << " for " << object->arch;
+        EXPECT_EQ(kernel.max_threads, record->max_threads) << kernel.name << " for " << object->arch;
+      }
+    }
+    if (names.empty()) GTEST_SKIP() << "no kernels for " << name_of(target) << " in this build";
+    EXPECT_EQ(names.size(), emu::list_kernels(TargetKind::kEmuGfx942).size()) << name_of(target);
+  }
+}
+
+// A table entry that stays: CodeObject registers itself for the life of the program.
+const CodeObject& object_of(const std::string& bytes, TargetKind target) {
+  const auto& kept = *new std::string(bytes);
+  const auto* begin = reinterpret_cast<const std::byte*>(kept.data());
+  return *new CodeObject("broken", target, "none", begin, begin + kept.size());
+}
+
+TEST(KernelInfo, RefusesWhatIsNoCodeObject) {
+  for (const TargetKind target : {TargetKind::kCuda, TargetKind::kHip}) {
+    for (const std::string& bytes : {std::string(), std::string("\177ELF"), std::string(4096, '\0')}) {
+      const Status status = kernels_of(object_of(bytes, target)).status();
+      EXPECT_EQ(status.code(), StatusCode::kInternal);
+      EXPECT_EQ(status.message(), "broken (none) is no ELF image");
+    }
+  }
+}
+
+TEST(KernelInfo, SurvivesDamage) {
+  std::string whole;  // the largest; those of the test above are in the table too
+  for (const CodeObject* object : code_objects(TargetKind::kHip)) {
+    if (object->size() > whole.size()) whole.assign(reinterpret_cast<const char*>(object->begin), object->size());
+  }
+  constexpr std::size_t kHeadersAndMetadata = 4096;
+  if (whole.size() <= kHeadersAndMetadata) GTEST_SKIP() << "no kernels for hip in this build";
+  for (std::size_t length = 0; length < whole.size(); length += 1 + whole.size() / 50) {
+    EXPECT_FALSE(kernels_of(object_of(whole.substr(0, length), TargetKind::kHip)).ok()) << length;
+  }
+  for (std::size_t at = 0; at < kHeadersAndMetadata; at += 5) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x55);
+    (void)kernels_of(object_of(damaged, TargetKind::kHip));  // an answer of either kind, read within the image
+  }
+}
+
+}  // namespace
+}  // namespace farwarp
