@@ -4,8 +4,8 @@
 #   farwarp_have_cuda, _hip       what came of it
 #   farwarp_kernels(...)          compiles one kernel file for every target
 #
-# GPU compilers run as custom commands: the CUDA language of CMake would drag in its runtime and a host pass, and its HIP
-# language needs ROCm. All we want of them is one code object per file.
+# GPU compilers run as custom commands: the CUDA language of CMake would drag in its runtime and a host pass, and its
+# HIP language needs ROCm. All we want of them is one code object per file.
 
 set(FARWARP_CUDA AUTO CACHE STRING "Compile the kernels for sm_90a (nvcc 12 or newer): AUTO, ON or OFF")
 set(FARWARP_HIP AUTO CACHE STRING "Compile the kernels for gfx942 and gfx950 (clang++-22 and lld-22): AUTO, ON or OFF")
@@ -44,8 +44,8 @@ else()
 endif()
 farwarp_decide(FARWARP_CUDA cuda "${why_not}" "${FARWARP_NVCC} ${version}")
 
-# Other versions of clang are not tried: 19 has no gfx950 and crashes on LDS loads, and the code of every version needs the
-# check of tools/check_code_objects.py.
+# Other versions of clang are not tried: 19 has no gfx950 and crashes on LDS loads, and the code of every version needs
+# the check of tools/check_code_objects.py.
 find_program(FARWARP_HIP_CLANG clang++-22)
 find_program(FARWARP_OBJDUMP llvm-objdump-22)
 find_program(FARWARP_READELF llvm-readelf-22)
@@ -53,7 +53,8 @@ set(why_not "")
 if(NOT FARWARP_HIP_CLANG)
   set(why_not "clang++-22 not found")
 else()
-  execute_process(COMMAND ${FARWARP_HIP_CLANG} -print-prog-name=ld.lld OUTPUT_VARIABLE lld OUTPUT_STRIP_TRAILING_WHITESPACE)
+  execute_process(COMMAND ${FARWARP_HIP_CLANG} -print-prog-name=ld.lld
+    OUTPUT_VARIABLE lld OUTPUT_STRIP_TRAILING_WHITESPACE)
   if(NOT IS_ABSOLUTE "${lld}")
     set(why_not "${FARWARP_HIP_CLANG} finds no ld.lld: install lld-22")
   elseif(FARWARP_TESTS AND NOT (FARWARP_OBJDUMP AND FARWARP_READELF))
@@ -66,15 +67,15 @@ farwarp_decide(FARWARP_HIP hip "${why_not}" "${FARWARP_HIP_CLANG}")
 # Diagnostic 554 says that Global<const T> is never converted to itself, which is right.
 set(FARWARP_CUDA_FLAGS -cubin -x cu -std=c++20 -O3 -lineinfo -fmad=false --expt-relaxed-constexpr -DFARWARP_TARGET_CUDA
   -Werror all-warnings -diag-suppress 554)
-# --rocm-path: without it clang adds the wrappers of whichever ROCm package it finds. -fuse-cuid=none: the same object from
-# every build folder. The -mllvm pair inlines everything, lambdas too: a call would bring a stack in device memory.
+# --rocm-path: without it clang adds the wrappers of whichever ROCm package it finds. -fuse-cuid=none: the same object
+# from every build folder. The -mllvm pair inlines everything, lambdas too: a call would bring a stack in device memory.
 set(FARWARP_HIP_FLAGS -x hip --cuda-device-only --no-gpu-bundle-output -nogpulib -nogpuinc --rocm-path=/nonexistent
   -std=c++20 -O3 -mcode-object-version=5 -fuse-cuid=none -ffp-contract=off
   -mllvm -amdgpu-early-inline-all=true -mllvm -amdgpu-function-calls=false
   -DFARWARP_TARGET_HIP -Wall -Wextra -Werror -Wno-undefined-inline)
 
-# farwarp_kernels(name entry.dev.cc [TO target] [DEFINES define...]): compiles one kernel file once per target and links the
-# results into `target` (default: everything that links farwarp_objects).
+# farwarp_kernels(name entry.dev.cc [TO target] [DEFINES define...]): compiles one kernel file once per target and links
+# the results into `target` (default: everything that links farwarp_objects).
 #   emulator  always: one object per personality
 #   cuda      a cubin, name.sm_90a.cubin, embedded
 #   hip       code objects, name.gfx942.co and name.gfx950.co, embedded
@@ -104,8 +105,8 @@ function(farwarp_kernels name entry)
       set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.${arch}.cubin)
       string(REPLACE sm_ compute_ virtual_arch ${arch})
       farwarp_code_object(${name} ${entry} kCuda ${arch} ${object}
-        ${FARWARP_NVCC} ${FARWARP_CUDA_FLAGS} -MD -MF ${object}.d -gencode arch=${virtual_arch},code=${arch} -ccbin ${CMAKE_CXX_COMPILER}
-        ${ARG_DEFINES})
+        ${FARWARP_NVCC} ${FARWARP_CUDA_FLAGS} -gencode arch=${virtual_arch},code=${arch} -ccbin ${CMAKE_CXX_COMPILER}
+        ${ARG_DEFINES} -MD -MF ${object}.d)
     endforeach()
   endif()
   if(farwarp_have_hip)
@@ -125,8 +126,9 @@ function(farwarp_kernels name entry)
   endif()
 endfunction()
 
-# Links the objects of an object library into `target` by file name, so that the linker cannot drop their static records.
-# CMake does not hand on object files among the sources of another object library; its consumers must list them.
+# Links the objects of an object library into `target` by file name, so that the linker cannot drop their static
+# records. CMake does not hand on object files among the sources of another object library; its consumers must list
+# them.
 function(farwarp_link_object target object)
   get_target_property(type ${target} TYPE)
   if(type STREQUAL OBJECT_LIBRARY)
@@ -136,8 +138,8 @@ function(farwarp_link_object target object)
   endif()
 endfunction()
 
-# Compiles `entry` into `object` with the command in ARGN, which also writes what it read to `object`.d, and appends the source
-# file that embeds the result to FARWARP_EMBEDDED.
+# Compiles `entry` into `object` with the command in ARGN, which also writes what it read to `object`.d, and appends the
+# source file that embeds the result to FARWARP_EMBEDDED.
 function(farwarp_code_object name entry kind arch object)
   cmake_path(ABSOLUTE_PATH entry)
   cmake_path(RELATIVE_PATH entry BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE shown)

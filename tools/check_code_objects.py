@@ -3,15 +3,16 @@
 
     tools/check_code_objects.py [--objdump llvm-objdump] [--readelf llvm-readelf] [--allow-scratch KERNEL]... FILE.co...
 
-Prints one line for each kernel (registers, LDS, scratch) and one for each violation; exits 1 if there are any. Two rules, on
-every path through the control flow of a kernel, and one on where its variables live:
+Prints one line for each kernel (registers, LDS, scratch) and one for each violation; exits 1 if there are any. Two
+rules hold on every path through the control flow of a kernel, one is about where its variables live:
 
   release  No store or atomic follows a `buffer_wbl2` before an `s_waitcnt` with vmcnt(0): a flag must not overtake the
            write-back that publishes what it announces. clang 22 leaves that wait out of its own release stores
            (llvm-project pull request 178316).
-  acquire  No `buffer_inv` executes while a load or atomic is in flight: what an acquire invalidates after must have returned.
-  scratch  Kernels access none, nor anything by flat addresses, which may be private: private memory is device memory, a round
-           trip away. (A frame that is reserved and never touched, as for spilt scalar registers, costs nothing.)
+  acquire  No `buffer_inv` executes while a load or atomic is in flight: what an acquire read must have returned before
+           the caches are emptied.
+  scratch  Kernels access none, nor anything by flat addresses, which may be private: private memory is device memory,
+           a round trip away. (A frame that is reserved and never touched, as for spilt scalar registers, is free.)
 """
 
 import argparse
@@ -126,7 +127,8 @@ def parse_metadata(notes):
 
 def describe(name, instructions, fields):
     return (f"{name}: {len(instructions)} instructions, {fields['vgpr_count']} vgprs, {fields['sgpr_count']} sgprs, "
-            f"{fields['group_segment_fixed_size']} bytes of static LDS, {fields['private_segment_fixed_size']} of scratch")
+            f"{fields['group_segment_fixed_size']} bytes of static LDS, "
+            f"{fields['private_segment_fixed_size']} of scratch")
 
 
 def run(command):

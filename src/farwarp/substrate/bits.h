@@ -12,27 +12,36 @@ namespace farwarp {
 
 /// What one load or store moves: 1, 2, 4, 8 or 16 bytes.
 template <class T>
-concept Movable = std::is_trivially_copyable_v<T> &&
-                  (sizeof(T) == 1 || sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16);
+concept Movable = sizeof(T) <= 16 && std::has_single_bit(sizeof(T)) && std::is_trivially_copyable_v<T>;
 
 /// What atomics, shuffles and cells work on: 4 or 8 bytes.
 template <class T>
-concept Word = std::is_trivially_copyable_v<T> && (sizeof(T) == 4 || sizeof(T) == 8);
+concept Word = (sizeof(T) == 4 || sizeof(T) == 8) && std::is_trivially_copyable_v<T>;
 
 namespace detail {
 
 template <int bytes>
 struct BitsOfSize;
 template <>
-struct BitsOfSize<1> { using Type = std::uint8_t; };
+struct BitsOfSize<1> {
+  using Type = std::uint8_t;
+};
 template <>
-struct BitsOfSize<2> { using Type = std::uint16_t; };
+struct BitsOfSize<2> {
+  using Type = std::uint16_t;
+};
 template <>
-struct BitsOfSize<4> { using Type = std::uint32_t; };
+struct BitsOfSize<4> {
+  using Type = std::uint32_t;
+};
 template <>
-struct BitsOfSize<8> { using Type = std::uint64_t; };
+struct BitsOfSize<8> {
+  using Type = std::uint64_t;
+};
 template <>
-struct BitsOfSize<16> { using Type = Vec16; };
+struct BitsOfSize<16> {
+  using Type = Vec16;
+};
 
 }  // namespace detail
 

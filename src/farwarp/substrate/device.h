@@ -1,10 +1,11 @@
 // The device vocabulary: everything a kernel may do to the machine, one instruction or one idiom each, no policy.
 //
-// This file declares and documents it once; cuda/, hip/ and emu/ define it in files of identical names. contract.md states
-// the memory model that the orders and scopes below refer to, RULES.md the rules for using and extending the vocabulary.
+// This file declares and documents it once; cuda/, hip/ and emu/ define it in files of identical names. contract.md
+// states the memory model that the orders and scopes below refer to, RULES.md the rules for using and extending the
+// vocabulary.
 //
-// Shorthand of the comments: [thread] any thread may call it on its own; [warp] all threads of the warp call it together;
-// [block] all threads of the block that have not exited call it together.
+// Shorthand of the comments: [thread] any thread may call it on its own; [warp] all threads of the warp call it
+// together; [block] all threads of the block that have not exited call it together.
 #pragma once
 
 #include <cstddef>
@@ -34,14 +35,14 @@ namespace farwarp::FARWARP_TARGET {
 // ---- ids -----------------------------------------------------------------------------------------------------------
 // Blocks are one-dimensional; so is the grid. A warp is kWarpSize consecutive threads of a block.
 
-FARWARP_DEVICE int thread_index();   ///< [thread] 0 .. num_threads()-1 in the block
-FARWARP_DEVICE int num_threads();    ///< [thread] threads of a block
-FARWARP_DEVICE int block_index();    ///< [thread] 0 .. num_blocks()-1
-FARWARP_DEVICE int num_blocks();     ///< [thread] blocks of the grid
-FARWARP_DEVICE int warp_index();     ///< [thread] the warp's number in its block
-FARWARP_DEVICE int lane_index();     ///< [thread] the thread's number in its warp
-FARWARP_DEVICE int multiprocessor(); ///< [thread] the SM or CU it runs on; a hint, it may change under preemption
-FARWARP_DEVICE int xcc();            ///< [thread] the XCD it runs on (AMD); 0 elsewhere
+FARWARP_DEVICE int thread_index();    ///< [thread] 0 .. num_threads()-1 in the block
+FARWARP_DEVICE int num_threads();     ///< [thread] threads of a block
+FARWARP_DEVICE int block_index();     ///< [thread] 0 .. num_blocks()-1
+FARWARP_DEVICE int num_blocks();      ///< [thread] blocks of the grid
+FARWARP_DEVICE int warp_index();      ///< [thread] the warp's number in its block
+FARWARP_DEVICE int lane_index();      ///< [thread] the thread's number in its warp
+FARWARP_DEVICE int multiprocessor();  ///< [thread] the SM or CU it runs on; a hint, it may change under preemption
+FARWARP_DEVICE int xcc();             ///< [thread] the XCD it runs on (AMD); 0 elsewhere
 
 /// [thread] The block's dynamic shared memory, 128-byte aligned. Its contents at kernel start are undefined.
 FARWARP_DEVICE Shared<std::byte> block_shared();
@@ -58,8 +59,8 @@ FARWARP_DEVICE std::remove_const_t<T> load(Peer<T> address);
 template <class T>
 FARWARP_DEVICE std::remove_const_t<T> load(Shared<T> address);
 
-/// [thread] Weak (plain) store: others may read it only after a release by this thread (or by one that synchronised with
-/// it) and an acquire of theirs.
+/// [thread] Weak (plain) store: others may read it only after a release by this thread (or by one that synchronised
+/// with it) and an acquire of theirs.
 template <Cache cache = Cache::normal, class T>
 FARWARP_DEVICE void store(Global<T> address, std::type_identity_t<T> value);
 template <Cache cache = Cache::normal, class T>
@@ -96,9 +97,9 @@ template <Order order, class T>
 FARWARP_DEVICE void store(Peer<SystemCell<T>> cell, std::type_identity_t<T> value);
 template <Order order, class T>
 FARWARP_DEVICE T fetch_add(Peer<SystemCell<T>> cell, std::type_identity_t<T> value);
-/// [thread] Makes this thread's last relaxed load of `cell` an acquire: what a poll does once, after it has found its value.
-/// For one cell this is fence<Order::acquire, Scope::system>() at the target's best price: a flag between two H200s takes
-/// 1.21 us one way with it, 1.79 us with the fence, which waits for the thread's own stores as well.
+/// [thread] Makes this thread's last relaxed load of `cell` an acquire: what a poll does once, after it has found its
+/// value. For one cell this is fence<Order::acquire, Scope::system>() at the target's best price: a flag between two
+/// H200s takes 1.21 us one way with it, 1.79 us with the fence, which waits for the thread's own stores as well.
 template <class T>
 FARWARP_DEVICE void acquire(Global<SystemCell<T>> cell);
 
@@ -122,8 +123,8 @@ void exchange(Global<C>, std::type_identity_t<C>) = delete;
 template <Order order, Scope scope, CellType C>
 void compare_exchange(Global<C>, std::type_identity_t<C>, std::type_identity_t<C>) = delete;
 
-/// [thread] Packets: two relaxed system-scope accesses of 8 bytes. A packet whose two tags both match was written whole,
-/// because each half carries its own tag; no fence is needed on either side.
+/// [thread] Packets: two relaxed system-scope accesses of 8 bytes. A packet whose two tags both match was written
+/// whole, because each half carries its own tag; no fence is needed on either side.
 FARWARP_DEVICE void store_packet(Peer<Packet> address, std::uint64_t data, std::uint32_t tag);
 FARWARP_DEVICE Packet load_packet(Global<Packet> address);
 
@@ -131,8 +132,8 @@ FARWARP_DEVICE Packet load_packet(Global<Packet> address);
 template <Order order, Scope scope>
 FARWARP_DEVICE void fence();
 
-/// [thread] Waits until this warp's own stores have reached the point that a later release by *another* warp of the block
-/// publishes. AMD: s_waitcnt vmcnt(0), which a barrier does not imply. NVIDIA: nothing, releases are cumulative.
+/// [thread] Waits until this warp's own stores have reached the point that a later release by *another* warp of the
+/// block publishes. AMD: s_waitcnt vmcnt(0), which a barrier does not imply. NVIDIA: nothing, releases are cumulative.
 FARWARP_DEVICE void drain_stores();
 
 // ---- sync ----------------------------------------------------------------------------------------------------------
@@ -141,12 +142,12 @@ FARWARP_DEVICE void drain_stores();
 FARWARP_DEVICE void block_sync();
 /// [block] Barrier; true on every thread if `predicate` is true on any.
 FARWARP_DEVICE bool block_any(bool predicate);
-/// [warp] Barrier; orders the warp's memory accesses among its threads. Needed even where lanes run in lockstep: without
-/// it the compiler may move shared memory accesses across.
+/// [warp] Barrier; orders the warp's memory accesses among its threads. Needed even where lanes run in lockstep:
+/// without it the compiler may move shared memory accesses across.
 FARWARP_DEVICE void warp_sync();
 
 // ---- warp ----------------------------------------------------------------------------------------------------------
-// Every function here is [warp]. T is 4 or 8 bytes. Lane masks have bit i for lane i. None orders memory: warp_sync() does.
+// Every function here is [warp], and none orders memory. T is 4 or 8 bytes. Lane masks have bit i for lane i.
 
 template <class T>
 FARWARP_DEVICE T shuffle(T value, int source_lane);
@@ -156,11 +157,11 @@ FARWARP_DEVICE std::uint64_t ballot(bool predicate);
 /// The lanes whose `value` equals mine.
 FARWARP_DEVICE std::uint64_t match_any(std::uint32_t value);
 
-FARWARP_DEVICE int count_bits(std::uint64_t mask);        ///< [thread]
-FARWARP_DEVICE int lowest_bit(std::uint64_t mask);        ///< [thread] index of the lowest set bit; mask is not 0
-FARWARP_DEVICE std::uint64_t lanes_below();               ///< [thread] mask of the lanes below mine
+FARWARP_DEVICE int count_bits(std::uint64_t mask);  ///< [thread]
+FARWARP_DEVICE int lowest_bit(std::uint64_t mask);  ///< [thread] index of the lowest set bit; mask is not 0
+FARWARP_DEVICE std::uint64_t lanes_below();         ///< [thread] mask of the lanes below mine
 
-// ---- async: bulk copies and their barriers; only where Target::kHasBulkCopy ---------------------------------------------
+// ---- async: bulk copies and their barriers; only where Target::kHasBulkCopy ----------------------------------------
 // Sizes and addresses are multiples of 16 bytes. The copies run in the async proxy: what a thread wrote with ordinary
 // stores is read by a copy only after proxy_fence() by the writer, then a barrier if another thread issues the copy.
 
@@ -181,8 +182,8 @@ FARWARP_DEVICE void bulk_load(Shared<std::byte> destination, Global<const std::b
 FARWARP_DEVICE void bulk_store(Peer<std::byte> destination, Shared<const std::byte> source, int bytes);
 /// [thread] Closes the group of copies this thread issued since the last commit.
 FARWARP_DEVICE void bulk_commit();
-/// [thread] All committed groups of this thread have *read their sources*: shared memory may be reused. Their writes may
-/// not have happened: publishing them after this corrupts data.
+/// [thread] All committed groups of this thread have *read their sources*: shared memory may be reused. Their writes
+/// may not have happened: publishing them after this corrupts data.
 FARWARP_DEVICE void bulk_wait_read();
 /// [thread] All committed groups of this thread have *completed*: their writes are this thread's writes and a following
 /// release publishes them.
@@ -190,10 +191,10 @@ FARWARP_DEVICE void bulk_wait_all();
 /// [thread] Orders this thread's earlier generic-proxy accesses before later async-proxy accesses, and the reverse.
 FARWARP_DEVICE void proxy_fence();
 
-// ---- conversion and arithmetic ------------------------------------------------------------------------------------------
+// ---- conversion and arithmetic -------------------------------------------------------------------------------------
 
-FARWARP_DEVICE float to_float(Half value);   ///< [thread] exact
-FARWARP_DEVICE float to_float(Bf16 value);   ///< [thread] exact
+FARWARP_DEVICE float to_float(Half value);  ///< [thread] exact
+FARWARP_DEVICE float to_float(Bf16 value);  ///< [thread] exact
 /// [thread] Rounds to nearest even. T is Half or Bf16.
 template <class T>
 FARWARP_DEVICE T round_to(float value);
@@ -203,42 +204,43 @@ FARWARP_DEVICE float fused_multiply_add(float a, float b, float c);
 FARWARP_DEVICE float multiply(float a, float b);
 FARWARP_DEVICE float add(float a, float b);
 
-// ---- clock -----------------------------------------------------------------------------------------------------------
+// ---- clock ---------------------------------------------------------------------------------------------------------
 
-FARWARP_DEVICE std::uint64_t cycles();       ///< [thread] of this multiprocessor
-FARWARP_DEVICE std::uint64_t nanoseconds();  ///< [thread] of the device; monotone, ticks may be coarse (H200: 32 ns; MI300X: 10 ns)
+FARWARP_DEVICE std::uint64_t cycles();  ///< [thread] of this multiprocessor
+/// [thread] Of the device; monotone, in coarse ticks (H200: 32 ns; MI300X: 10 ns).
+FARWARP_DEVICE std::uint64_t nanoseconds();
 
-/// [thread] Called by wait primitives only, after poll number `tries` (from 0) of the words at `addresses` found nothing: gives way until one
-/// of them may have changed or `deadline` (in nanoseconds()) has passed. May return early. True if the caller should look at
-/// its deadline and at the abort before it polls again. GPUs: a short pause, true every 32nd time; emulator: the thread
-/// sleeps, always true.
+/// [thread] Called by wait primitives only, after poll number `tries` (from 0) of the words at `addresses` found
+/// nothing: gives way until one of them may have changed or `deadline` (in nanoseconds()) has passed. May return early.
+/// True if the caller should look at its deadline and at the abort before it polls again. GPUs: a short pause, true
+/// every 32nd time; emulator: the thread sleeps, always true.
 template <int count>
 FARWARP_DEVICE bool park(const void* const (&addresses)[count], int used, std::uint64_t deadline, std::uint32_t tries);
 
 }  // namespace farwarp::FARWARP_TARGET
 
 #if defined(FARWARP_TARGET_CUDA)
+#include "farwarp/substrate/cuda/async.h"
+#include "farwarp/substrate/cuda/clock.h"
+#include "farwarp/substrate/cuda/convert.h"
 #include "farwarp/substrate/cuda/ids.h"
 #include "farwarp/substrate/cuda/memory.h"
 #include "farwarp/substrate/cuda/sync.h"
 #include "farwarp/substrate/cuda/warp.h"
-#include "farwarp/substrate/cuda/async.h"
-#include "farwarp/substrate/cuda/convert.h"
-#include "farwarp/substrate/cuda/clock.h"
 #elif defined(FARWARP_TARGET_HIP)
+#include "farwarp/substrate/hip/async.h"
+#include "farwarp/substrate/hip/clock.h"
+#include "farwarp/substrate/hip/convert.h"
 #include "farwarp/substrate/hip/ids.h"
 #include "farwarp/substrate/hip/memory.h"
 #include "farwarp/substrate/hip/sync.h"
 #include "farwarp/substrate/hip/warp.h"
-#include "farwarp/substrate/hip/async.h"
-#include "farwarp/substrate/hip/convert.h"
-#include "farwarp/substrate/hip/clock.h"
 #else
+#include "farwarp/substrate/emu/async.h"
+#include "farwarp/substrate/emu/clock.h"
+#include "farwarp/substrate/emu/convert.h"
 #include "farwarp/substrate/emu/ids.h"
 #include "farwarp/substrate/emu/memory.h"
 #include "farwarp/substrate/emu/sync.h"
 #include "farwarp/substrate/emu/warp.h"
-#include "farwarp/substrate/emu/async.h"
-#include "farwarp/substrate/emu/convert.h"
-#include "farwarp/substrate/emu/clock.h"
 #endif

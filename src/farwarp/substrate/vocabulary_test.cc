@@ -1,12 +1,12 @@
 #include "farwarp/substrate/vocabulary_test.h"
 
+#include <gtest/gtest.h>
+
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "farwarp/base/half.h"
 #include "farwarp/runtime/device.h"
@@ -84,7 +84,8 @@ TEST_P(VocabularyTest, EveryPrimitiveWorksInOneThreadOrBlock) {
     SCOPED_TRACE(testing::Message() << "block " << block);
     for (int way = 0; way < kVocabularyCopies; ++way) {
       if (way == kBulk && !traits.bulk_copy) continue;
-      EXPECT_EQ(std::memcmp(blocks[block].copies[way], blocks[block].source, sizeof(blocks[block].source)), 0) << "copy " << way;
+      EXPECT_EQ(std::memcmp(blocks[block].copies[way], blocks[block].source, sizeof(blocks[block].source)), 0)
+          << "copy " << way;
     }
     for (int thread = 0; thread < kVocabularyThreads; ++thread) {
       const std::vector<std::uint64_t> expected = expected_results(thread, traits.warp_size);
@@ -97,7 +98,8 @@ TEST_P(VocabularyTest, EveryPrimitiveWorksInOneThreadOrBlock) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, VocabularyTest,
-                         testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942, TargetKind::kCuda, TargetKind::kHip),
+                         testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942, TargetKind::kCuda,
+                                         TargetKind::kHip),
                          [](const auto& target) { return std::string(name_of(target.param)); });
 
 }  // namespace

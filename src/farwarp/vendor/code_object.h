@@ -11,16 +11,17 @@
 namespace farwarp {
 
 struct CodeObject {
-  CodeObject(std::string_view name, TargetKind target, std::string_view arch, const std::byte* begin, const std::byte* end);
+  CodeObject(std::string_view name, TargetKind target, std::string_view arch, const std::byte* begin,
+             const std::byte* end);
   CodeObject(const CodeObject&) = delete;
   CodeObject& operator=(const CodeObject&) = delete;
 
   std::size_t size() const { return static_cast<std::size_t>(end - begin); }
 
-  std::string_view name;  ///< of the kernel file, as given to farwarp_kernels()
-  TargetKind target;      ///< kCuda or kHip
-  std::string_view arch;  ///< "sm_90a", "gfx942", "gfx950"
-  const std::byte* begin; ///< an ELF image, 64-byte aligned: a cubin, or an AMD code object
+  std::string_view name;   ///< of the kernel file, as given to farwarp_kernels()
+  TargetKind target;       ///< kCuda or kHip
+  std::string_view arch;   ///< "sm_90a", "gfx942", "gfx950"
+  const std::byte* begin;  ///< an ELF image, 64-byte aligned: a cubin, or an AMD code object
   const std::byte* end;
 };
 

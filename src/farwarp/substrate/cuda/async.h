@@ -1,5 +1,5 @@
-// Bulk copies (the TMA unit without tensors) and mbarriers. PTX ISA, "Data Movement and Conversion Instructions: Bulk copy"
-// and "Parallel Synchronization: mbarrier".
+// Bulk copies (the TMA unit without tensors) and mbarriers. PTX ISA, "Data Movement and Conversion Instructions: Bulk
+// copy" and "Parallel Synchronization: mbarrier".
 #pragma once
 
 #include "farwarp/substrate/cuda/memory.h"
@@ -7,18 +7,21 @@
 namespace farwarp::FARWARP_TARGET {
 
 FARWARP_DEVICE void mbarrier_init(Shared<Mbarrier> barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(ptx::shared_address(barrier.raw)), "r"(arrivals) : "memory");
+  const std::uint32_t address = ptx::shared_address(barrier.raw);
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address), "r"(arrivals) : "memory");
 }
 
 FARWARP_DEVICE void mbarrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
 FARWARP_DEVICE void mbarrier_arrive_expect(Shared<Mbarrier> barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;"
-               ::"r"(ptx::shared_address(barrier.raw)), "r"(bytes) : "memory");
+  const std::uint32_t address = ptx::shared_address(barrier.raw);
+  asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(address), "r"(bytes)
+               : "memory");
 }
 
 // try_wait, not test_wait: the hardware suspends the thread for a short, bounded time instead of burning issue slots.
 FARWARP_DEVICE bool mbarrier_test(Shared<Mbarrier> barrier, std::uint32_t parity) {
+  const std::uint32_t address = ptx::shared_address(barrier.raw);
   std::uint32_t done;
   asm volatile(
       "{\n\t"
@@ -26,30 +29,37 @@ FARWARP_DEVICE bool mbarrier_test(Shared<Mbarrier> barrier, std::uint32_t parity
       "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 done, [%1], %2;\n\t"
       "selp.u32 %0, 1, 0, done;\n\t"
       "}"
-      : "=r"(done) : "r"(ptx::shared_address(barrier.raw)), "r"(parity) : "memory");
+      : "=r"(done)
+      : "r"(address), "r"(parity)
+      : "memory");
   return done != 0;
 }
 
 // shared::cluster is how PTX before 8.6 spells the destination; an address of the own block is valid in that window.
 FARWARP_DEVICE void bulk_load(Shared<std::byte> destination, Global<const std::byte> source, int bytes,
                               Shared<Mbarrier> barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-               ::"r"(ptx::shared_address(destination.raw)), "l"(ptx::global_address(source.raw)), "r"(bytes),
-               "r"(ptx::shared_address(barrier.raw)) : "memory");
+  const std::uint32_t to = ptx::shared_address(destination.raw);
+  const std::uint64_t from = ptx::global_address(source.raw);
+  const std::uint32_t completes = ptx::shared_address(barrier.raw);
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(completes)
+               : "memory");
 }
 
 FARWARP_DEVICE void bulk_store(Peer<std::byte> destination, Shared<const std::byte> source, int bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
-               ::"l"(ptx::global_address(destination.raw)), "r"(ptx::shared_address(source.raw)), "r"(bytes) : "memory");
+  const std::uint64_t to = ptx::global_address(destination.raw);
+  const std::uint32_t from = ptx::shared_address(source.raw);
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)
+               : "memory");
 }
 
 FARWARP_DEVICE void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 FARWARP_DEVICE void bulk_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 FARWARP_DEVICE void bulk_wait_all() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
-// For both state spaces that copies touch: bulk loads read global memory that threads wrote, bulk stores read shared memory.
-// Naming them takes 14 cycles on an H200; the form for all spaces takes 146, 479 with 8 stores of the warp in flight, because
-// ptxas puts a MEMBAR.GPU before it.
+// For both state spaces that copies touch: bulk loads read global memory that threads wrote, bulk stores read shared
+// memory. Naming them takes 14 cycles on an H200; the form for all spaces takes 146, 479 with 8 stores of the warp in
+// flight, because ptxas puts a MEMBAR.GPU before it.
 FARWARP_DEVICE void proxy_fence() {
   asm volatile("fence.proxy.async.shared::cta;\n\tfence.proxy.async.global;" ::: "memory");
 }

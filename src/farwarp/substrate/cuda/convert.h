@@ -18,8 +18,10 @@ template <class T>
 FARWARP_DEVICE T round_to(float value) {
   static_assert(std::is_same_v<T, Half> || std::is_same_v<T, Bf16>);
   T result;
-  if constexpr (std::is_same_v<T, Half>) asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
-  else asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
+  if constexpr (std::is_same_v<T, Half>)
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
+  else
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
   return result;
 }
 

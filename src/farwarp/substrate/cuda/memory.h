@@ -1,7 +1,7 @@
 // Memory accesses: each is one PTX instruction.
 //
-// All accesses are volatile asm, so the compiler keeps their program order among themselves; those that order other accesses
-// also clobber "memory". ptxas schedules weak accesses as freely as it would the compiler's own.
+// All accesses are volatile asm, so the compiler keeps their program order among themselves; those that order other
+// accesses also clobber "memory". ptxas schedules weak accesses as freely as it would the compiler's own.
 #pragma once
 
 #include "farwarp/substrate/bits.h"
@@ -25,29 +25,31 @@ FARWARP_DEVICE std::uint32_t shared_address(const volatile void* pointer) {
 
 // The local macros below stand for the sizes, orders and scopes that PTX spells as parts of an instruction's name.
 
-#define FARWARP_PTX_LOAD(name, instruction, Address, constraint)                                                       \
-  template <class Bits>                                                                                                \
-  FARWARP_DEVICE Bits name(Address address) {                                                                          \
-    Register<Bits> value;                                                                                              \
-    if constexpr (sizeof(Bits) == 1) asm volatile(instruction ".u8 %0, [%1];" : "=r"(value) : constraint(address));    \
-    if constexpr (sizeof(Bits) == 2) asm volatile(instruction ".u16 %0, [%1];" : "=r"(value) : constraint(address));   \
-    if constexpr (sizeof(Bits) == 4) asm volatile(instruction ".b32 %0, [%1];" : "=r"(value) : constraint(address));   \
-    if constexpr (sizeof(Bits) == 8) asm volatile(instruction ".b64 %0, [%1];" : "=l"(value) : constraint(address));   \
-    if constexpr (sizeof(Bits) == 16)                                                                                  \
-      asm volatile(instruction ".v2.b64 {%0, %1}, [%2];" : "=l"(value.lo), "=l"(value.hi) : constraint(address));      \
-    if constexpr (sizeof(Bits) == 16) return value;                                                                    \
-    else return static_cast<Bits>(value);                                                                              \
+#define FARWARP_PTX_LOAD(name, instruction, Address, constraint)                                                     \
+  template <class Bits>                                                                                              \
+  FARWARP_DEVICE Bits name(Address address) {                                                                        \
+    Register<Bits> value;                                                                                            \
+    if constexpr (sizeof(Bits) == 1) asm volatile(instruction ".u8 %0, [%1];" : "=r"(value) : constraint(address));  \
+    if constexpr (sizeof(Bits) == 2) asm volatile(instruction ".u16 %0, [%1];" : "=r"(value) : constraint(address)); \
+    if constexpr (sizeof(Bits) == 4) asm volatile(instruction ".b32 %0, [%1];" : "=r"(value) : constraint(address)); \
+    if constexpr (sizeof(Bits) == 8) asm volatile(instruction ".b64 %0, [%1];" : "=l"(value) : constraint(address)); \
+    if constexpr (sizeof(Bits) == 16)                                                                                \
+      asm volatile(instruction ".v2.b64 {%0, %1}, [%2];" : "=l"(value.lo), "=l"(value.hi) : constraint(address));    \
+    if constexpr (sizeof(Bits) == 16)                                                                                \
+      return value;                                                                                                  \
+    else                                                                                                             \
+      return static_cast<Bits>(value);                                                                               \
   }
 
-#define FARWARP_PTX_STORE(name, instruction, Address, constraint)                                                      \
-  template <class Bits>                                                                                                \
-  FARWARP_DEVICE void name(Address address, Register<Bits> value) {                                                    \
-    if constexpr (sizeof(Bits) == 1) asm volatile(instruction ".u8 [%0], %1;" ::constraint(address), "r"(value));      \
-    if constexpr (sizeof(Bits) == 2) asm volatile(instruction ".u16 [%0], %1;" ::constraint(address), "r"(value));     \
-    if constexpr (sizeof(Bits) == 4) asm volatile(instruction ".b32 [%0], %1;" ::constraint(address), "r"(value));     \
-    if constexpr (sizeof(Bits) == 8) asm volatile(instruction ".b64 [%0], %1;" ::constraint(address), "l"(value));     \
-    if constexpr (sizeof(Bits) == 16)                                                                                  \
-      asm volatile(instruction ".v2.b64 [%0], {%1, %2};" ::constraint(address), "l"(value.lo), "l"(value.hi));         \
+#define FARWARP_PTX_STORE(name, instruction, Address, constraint)                                                  \
+  template <class Bits>                                                                                            \
+  FARWARP_DEVICE void name(Address address, Register<Bits> value) {                                                \
+    if constexpr (sizeof(Bits) == 1) asm volatile(instruction ".u8 [%0], %1;" ::constraint(address), "r"(value));  \
+    if constexpr (sizeof(Bits) == 2) asm volatile(instruction ".u16 [%0], %1;" ::constraint(address), "r"(value)); \
+    if constexpr (sizeof(Bits) == 4) asm volatile(instruction ".b32 [%0], %1;" ::constraint(address), "r"(value)); \
+    if constexpr (sizeof(Bits) == 8) asm volatile(instruction ".b64 [%0], %1;" ::constraint(address), "l"(value)); \
+    if constexpr (sizeof(Bits) == 16)                                                                              \
+      asm volatile(instruction ".v2.b64 [%0], {%1, %2};" ::constraint(address), "l"(value.lo), "l"(value.hi));     \
   }
 
 // Hints. streaming: loads take no L1 line, stores are evicted from L2 first. keep: L1 evicts the line last.
@@ -67,58 +69,70 @@ FARWARP_PTX_STORE(store_shared, "st.weak.shared", std::uint32_t, "r")
 template <Order order, Scope scope>
 struct Atomic;
 
-#define FARWARP_PTX_ATOMIC(order, scope, ptx_scope)                                                                    \
-  template <>                                                                                                          \
-  struct Atomic<Order::order, Scope::scope> {                                                                          \
-    template <class Bits>                                                                                              \
-    static FARWARP_DEVICE Bits load(std::uint64_t address) {                                                           \
-      Bits value;                                                                                                      \
-      if constexpr (sizeof(Bits) == 4)                                                                                 \
-        asm volatile("ld." #order ptx_scope ".global.b32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");          \
-      else                                                                                                             \
-        asm volatile("ld." #order ptx_scope ".global.b64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");          \
-      return value;                                                                                                    \
-    }                                                                                                                  \
-    template <class Bits>                                                                                              \
-    static FARWARP_DEVICE void store(std::uint64_t address, Bits value) {                                              \
-      if constexpr (sizeof(Bits) == 4)                                                                                 \
-        asm volatile("st." #order ptx_scope ".global.b32 [%0], %1;" ::"l"(address), "r"(value) : "memory");            \
-      else                                                                                                             \
-        asm volatile("st." #order ptx_scope ".global.b64 [%0], %1;" ::"l"(address), "l"(value) : "memory");            \
-    }                                                                                                                  \
-    template <class Bits>                                                                                              \
-    static FARWARP_DEVICE Bits add(std::uint64_t address, Bits value) {                                                \
-      Bits old;                                                                                                        \
-      if constexpr (sizeof(Bits) == 4)                                                                                 \
-        asm volatile("atom." #order ptx_scope ".global.add.u32 %0, [%1], %2;"                                          \
-                     : "=r"(old) : "l"(address), "r"(value) : "memory");                                               \
-      else                                                                                                             \
-        asm volatile("atom." #order ptx_scope ".global.add.u64 %0, [%1], %2;"                                          \
-                     : "=l"(old) : "l"(address), "l"(value) : "memory");                                               \
-      return old;                                                                                                      \
-    }                                                                                                                  \
-    template <class Bits>                                                                                              \
-    static FARWARP_DEVICE Bits exchange(std::uint64_t address, Bits value) {                                           \
-      Bits old;                                                                                                        \
-      if constexpr (sizeof(Bits) == 4)                                                                                 \
-        asm volatile("atom." #order ptx_scope ".global.exch.b32 %0, [%1], %2;"                                         \
-                     : "=r"(old) : "l"(address), "r"(value) : "memory");                                               \
-      else                                                                                                             \
-        asm volatile("atom." #order ptx_scope ".global.exch.b64 %0, [%1], %2;"                                         \
-                     : "=l"(old) : "l"(address), "l"(value) : "memory");                                               \
-      return old;                                                                                                      \
-    }                                                                                                                  \
-    template <class Bits>                                                                                              \
-    static FARWARP_DEVICE Bits compare_exchange(std::uint64_t address, Bits expected, Bits desired) {                  \
-      Bits old;                                                                                                        \
-      if constexpr (sizeof(Bits) == 4)                                                                                 \
-        asm volatile("atom." #order ptx_scope ".global.cas.b32 %0, [%1], %2, %3;"                                      \
-                     : "=r"(old) : "l"(address), "r"(expected), "r"(desired) : "memory");                              \
-      else                                                                                                             \
-        asm volatile("atom." #order ptx_scope ".global.cas.b64 %0, [%1], %2, %3;"                                      \
-                     : "=l"(old) : "l"(address), "l"(expected), "l"(desired) : "memory");                              \
-      return old;                                                                                                      \
-    }                                                                                                                  \
+#define FARWARP_PTX_ATOMIC(order, scope, ptx_scope)                                                           \
+  template <>                                                                                                 \
+  struct Atomic<Order::order, Scope::scope> {                                                                 \
+    template <class Bits>                                                                                     \
+    static FARWARP_DEVICE Bits load(std::uint64_t address) {                                                  \
+      Bits value;                                                                                             \
+      if constexpr (sizeof(Bits) == 4)                                                                        \
+        asm volatile("ld." #order ptx_scope ".global.b32 %0, [%1];" : "=r"(value) : "l"(address) : "memory"); \
+      else                                                                                                    \
+        asm volatile("ld." #order ptx_scope ".global.b64 %0, [%1];" : "=l"(value) : "l"(address) : "memory"); \
+      return value;                                                                                           \
+    }                                                                                                         \
+    template <class Bits>                                                                                     \
+    static FARWARP_DEVICE void store(std::uint64_t address, Bits value) {                                     \
+      if constexpr (sizeof(Bits) == 4)                                                                        \
+        asm volatile("st." #order ptx_scope ".global.b32 [%0], %1;" ::"l"(address), "r"(value) : "memory");   \
+      else                                                                                                    \
+        asm volatile("st." #order ptx_scope ".global.b64 [%0], %1;" ::"l"(address), "l"(value) : "memory");   \
+    }                                                                                                         \
+    template <class Bits>                                                                                     \
+    static FARWARP_DEVICE Bits add(std::uint64_t address, Bits value) {                                       \
+      Bits old;                                                                                               \
+      if constexpr (sizeof(Bits) == 4)                                                                        \
+        asm volatile("atom." #order ptx_scope ".global.add.u32 %0, [%1], %2;"                                 \
+                     : "=r"(old)                                                                              \
+                     : "l"(address), "r"(value)                                                               \
+                     : "memory");                                                                             \
+      else                                                                                                    \
+        asm volatile("atom." #order ptx_scope ".global.add.u64 %0, [%1], %2;"                                 \
+                     : "=l"(old)                                                                              \
+                     : "l"(address), "l"(value)                                                               \
+                     : "memory");                                                                             \
+      return old;                                                                                             \
+    }                                                                                                         \
+    template <class Bits>                                                                                     \
+    static FARWARP_DEVICE Bits exchange(std::uint64_t address, Bits value) {                                  \
+      Bits old;                                                                                               \
+      if constexpr (sizeof(Bits) == 4)                                                                        \
+        asm volatile("atom." #order ptx_scope ".global.exch.b32 %0, [%1], %2;"                                \
+                     : "=r"(old)                                                                              \
+                     : "l"(address), "r"(value)                                                               \
+                     : "memory");                                                                             \
+      else                                                                                                    \
+        asm volatile("atom." #order ptx_scope ".global.exch.b64 %0, [%1], %2;"                                \
+                     : "=l"(old)                                                                              \
+                     : "l"(address), "l"(value)                                                               \
+                     : "memory");                                                                             \
+      return old;                                                                                             \
+    }                                                                                                         \
+    template <class Bits>                                                                                     \
+    static FARWARP_DEVICE Bits compare_exchange(std::uint64_t address, Bits expected, Bits desired) {         \
+      Bits old;                                                                                               \
+      if constexpr (sizeof(Bits) == 4)                                                                        \
+        asm volatile("atom." #order ptx_scope ".global.cas.b32 %0, [%1], %2, %3;"                             \
+                     : "=r"(old)                                                                              \
+                     : "l"(address), "r"(expected), "r"(desired)                                              \
+                     : "memory");                                                                             \
+      else                                                                                                    \
+        asm volatile("atom." #order ptx_scope ".global.cas.b64 %0, [%1], %2, %3;"                             \
+                     : "=l"(old)                                                                              \
+                     : "l"(address), "l"(expected), "l"(desired)                                              \
+                     : "memory");                                                                             \
+      return old;                                                                                             \
+    }                                                                                                         \
   };
 
 FARWARP_PTX_ATOMIC(relaxed, block, ".cta")
@@ -138,16 +152,22 @@ FARWARP_PTX_ATOMIC(acq_rel, system, ".sys")
 
 template <class Bits, Cache cache>
 FARWARP_DEVICE Bits load_global(std::uint64_t address) {
-  if constexpr (cache == Cache::streaming) return load_streaming<Bits>(address);
-  else if constexpr (cache == Cache::keep) return load_keep<Bits>(address);
-  else return load_normal<Bits>(address);
+  if constexpr (cache == Cache::streaming)
+    return load_streaming<Bits>(address);
+  else if constexpr (cache == Cache::keep)
+    return load_keep<Bits>(address);
+  else
+    return load_normal<Bits>(address);
 }
 
 template <class Bits, Cache cache>
 FARWARP_DEVICE void store_global(std::uint64_t address, Bits value) {
-  if constexpr (cache == Cache::streaming) store_streaming<Bits>(address, value);
-  else if constexpr (cache == Cache::keep) store_keep<Bits>(address, value);
-  else store_normal<Bits>(address, value);
+  if constexpr (cache == Cache::streaming)
+    store_streaming<Bits>(address, value);
+  else if constexpr (cache == Cache::keep)
+    store_keep<Bits>(address, value);
+  else
+    store_normal<Bits>(address, value);
 }
 
 }  // namespace ptx
@@ -210,16 +230,19 @@ FARWARP_DEVICE T exchange(Global<T> address, std::type_identity_t<T> value) {
   return std::bit_cast<T>(ptx::Atomic<order, scope>::exchange(ptx::global_address(address.raw), bits_of(value)));
 }
 template <Order order, Scope scope, class T>
-FARWARP_DEVICE T compare_exchange(Global<T> address, std::type_identity_t<T> expected, std::type_identity_t<T> desired) {
+FARWARP_DEVICE T compare_exchange(Global<T> address, std::type_identity_t<T> expected,
+                                  std::type_identity_t<T> desired) {
   static_assert(Word<T>);
-  return std::bit_cast<T>(ptx::Atomic<order, scope>::compare_exchange(ptx::global_address(address.raw), bits_of(expected),
-                                                                      bits_of(desired)));
+  return std::bit_cast<T>(ptx::Atomic<order, scope>::compare_exchange(ptx::global_address(address.raw),
+                                                                      bits_of(expected), bits_of(desired)));
 }
 
 FARWARP_DEVICE std::uint32_t fetch_add(Shared<std::uint32_t> address, std::uint32_t value) {
   std::uint32_t old;
   asm volatile("atom.relaxed.cta.shared::cta.add.u32 %0, [%1], %2;"
-               : "=r"(old) : "r"(ptx::shared_address(address.raw)), "r"(value) : "memory");
+               : "=r"(old)
+               : "r"(ptx::shared_address(address.raw)), "r"(value)
+               : "memory");
   return old;
 }
 
@@ -253,19 +276,22 @@ FARWARP_DEVICE void acquire(Global<SystemCell<T>> cell) {
 }
 
 // ---- packets -------------------------------------------------------------------------------------------------------
-// One 16-byte instruction. PTX treats the elements of a vector access as separate scalar accesses in no particular order,
-// so what is guaranteed is each half: that is why both carry the tag.
+// One 16-byte instruction. PTX treats the elements of a vector access as separate scalar accesses in no particular
+// order, so what is guaranteed is each half: that is why both carry the tag.
 
 FARWARP_DEVICE void store_packet(Peer<Packet> address, std::uint64_t data, std::uint32_t tag) {
   const Packet packet = make_packet(data, tag);
-  asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};"
-               ::"l"(ptx::global_address(address.raw)), "l"(packet.lo), "l"(packet.hi) : "memory");
+  asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(ptx::global_address(address.raw)), "l"(packet.lo),
+               "l"(packet.hi)
+               : "memory");
 }
 
 FARWARP_DEVICE Packet load_packet(Global<Packet> address) {
   Packet packet;
   asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];"
-               : "=l"(packet.lo), "=l"(packet.hi) : "l"(ptx::global_address(address.raw)) : "memory");
+               : "=l"(packet.lo), "=l"(packet.hi)
+               : "l"(ptx::global_address(address.raw))
+               : "memory");
   return packet;
 }
 

@@ -27,7 +27,9 @@ FARWARP_DEVICE int num_blocks() {
 FARWARP_DEVICE int warp_index() { return thread_index() / Target::kWarpSize; }
 FARWARP_DEVICE int lane_index() { return thread_index() % Target::kWarpSize; }
 
-FARWARP_DEVICE int xcc() { return static_cast<int>(__builtin_amdgcn_s_getreg(detail::hardware_register(detail::kXccId, 0, 4))); }
+FARWARP_DEVICE int xcc() {
+  return static_cast<int>(__builtin_amdgcn_s_getreg(detail::hardware_register(detail::kXccId, 0, 4)));
+}
 
 // Unique, not dense: XCC, then bits 15:8 of HW_ID, which are shader engine, shader array and CU.
 FARWARP_DEVICE int multiprocessor() {

@@ -1,13 +1,13 @@
-// Memory accesses on gfx942 and gfx950, after the memory model of LLVM's "User Guide for AMDGPU Backend", table "AMDHSA Memory
-// Model Code Sequences GFX942".
+// Memory accesses on gfx942 and gfx950, after the memory model of LLVM's "User Guide for AMDGPU Backend", table "AMDHSA
+// Memory Model Code Sequences GFX942".
 //
-// Relaxed atomics are compiler builtins: each is one instruction whose sc0 and sc1 bits name the scope. Releases and acquires
-// are written out, because clang 22 leaves out the wait between the write-back of L2 and a flag store that follows it
-// (llvm-project pull request 178316); tools/check_code_objects.py looks for that in everything we ship.
+// Relaxed atomics are compiler builtins: each is one instruction whose sc0 and sc1 bits name the scope. Releases and
+// acquires are written out, because clang 22 leaves out the wait between the write-back of L2 and a flag store that
+// follows it (llvm-project pull request 178316); tools/check_code_objects.py looks for that in everything we ship.
 //
 // Every acquire and every barrier is also an asm that clobbers "memory". That matters beyond order: the backend turns a
-// uniform load that it proves unwritten since kernel entry into a scalar load, whose cache no acquire invalidates, and it
-// counts neither fences nor barriers as writes. It does count such an asm.
+// uniform load that it proves unwritten since kernel entry into a scalar load, whose cache no acquire invalidates, and
+// it counts neither fences nor barriers as writes. It does count such an asm.
 #pragma once
 
 #include "farwarp/substrate/bits.h"
@@ -60,12 +60,16 @@ FARWARP_DEVICE std::remove_const_t<T> load_global(T* pointer) {
 template <Cache cache, class T>
 FARWARP_DEVICE void store_global(T* pointer, T value) {
   static_assert(Movable<T>);
-  if constexpr (cache == Cache::streaming) __builtin_nontemporal_store(to_alias(value), global_pointer(pointer));
-  else *global_pointer(pointer) = to_alias(value);
+  if constexpr (cache == Cache::streaming)
+    __builtin_nontemporal_store(to_alias(value), global_pointer(pointer));
+  else
+    *global_pointer(pointer) = to_alias(value);
 }
 
 constexpr int memory_scope(Scope scope) {
-  return scope == Scope::block ? __MEMORY_SCOPE_WRKGRP : scope == Scope::device ? __MEMORY_SCOPE_DEVICE : __MEMORY_SCOPE_SYSTEM;
+  return scope == Scope::block    ? __MEMORY_SCOPE_WRKGRP
+         : scope == Scope::device ? __MEMORY_SCOPE_DEVICE
+                                  : __MEMORY_SCOPE_SYSTEM;
 }
 
 /// What precedes a releasing access: this wave's accesses have completed, and what this XCD's L2 holds back has been
@@ -134,7 +138,8 @@ FARWARP_DEVICE void store(Shared<T> address, std::type_identity_t<T> value) {
 template <Order order, Scope scope, class T>
 FARWARP_DEVICE std::remove_const_t<T> load(Global<T> address) {
   static_assert(Word<T> && (order == Order::relaxed || order == Order::acquire));
-  const auto bits = __scoped_atomic_load_n(gcn::global_pointer(address.raw), __ATOMIC_RELAXED, gcn::memory_scope(scope));
+  const auto bits =
+      __scoped_atomic_load_n(gcn::global_pointer(address.raw), __ATOMIC_RELAXED, gcn::memory_scope(scope));
   if constexpr (gcn::acquires(order)) gcn::acquire<scope>();
   return std::bit_cast<std::remove_const_t<T>>(bits);
 }
@@ -161,7 +166,8 @@ FARWARP_DEVICE T exchange(Global<T> address, std::type_identity_t<T> value) {
   }));
 }
 template <Order order, Scope scope, class T>
-FARWARP_DEVICE T compare_exchange(Global<T> address, std::type_identity_t<T> expected, std::type_identity_t<T> desired) {
+FARWARP_DEVICE T compare_exchange(Global<T> address, std::type_identity_t<T> expected,
+                                  std::type_identity_t<T> desired) {
   static_assert(Word<T>);
   return std::bit_cast<T>(gcn::ordered<order, scope>([&] {
     BitsOf<T> old = bits_of(expected);

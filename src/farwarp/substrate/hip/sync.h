@@ -4,8 +4,8 @@
 
 namespace farwarp::FARWARP_TARGET {
 
-// The fences order LDS and global accesses within the workgroup: its waves share a CU and its L1, so that costs a wait for
-// LDS only. The empty asm is for the backend's scalar loads (memory.h).
+// The fences order LDS and global accesses within the workgroup: its waves share a CU and its L1, so that costs a wait
+// for LDS only. The empty asm is for the backend's scalar loads (memory.h).
 FARWARP_DEVICE void block_sync() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
   __builtin_amdgcn_s_barrier();

@@ -13,10 +13,12 @@ FARWARP_DEVICE T shuffle(T value, int source_lane) {
   if constexpr (sizeof(T) == 4) {
     return std::bit_cast<T>(__builtin_amdgcn_ds_bpermute(offset, std::bit_cast<int>(value)));
   } else {
-    struct Halves { int lo, hi; };
+    struct Halves {
+      int lo, hi;
+    };
     const auto halves = std::bit_cast<Halves>(value);
-    return std::bit_cast<T>(Halves{__builtin_amdgcn_ds_bpermute(offset, halves.lo),
-                                   __builtin_amdgcn_ds_bpermute(offset, halves.hi)});
+    return std::bit_cast<T>(
+        Halves{__builtin_amdgcn_ds_bpermute(offset, halves.lo), __builtin_amdgcn_ds_bpermute(offset, halves.hi)});
   }
 }
 
