@@ -73,16 +73,17 @@ class CudaDevice final : public GpuDevice<Driver> {
   std::string sharing_path() const override { return sharing_path_; }
 
  private:
-  // With lazy loading a kernel is loaded at its first launch, which waits for running kernels, and those may wait for it: it
-  // is loaded here. The limit on dynamic shared memory is raised from its default of 48 KB to what the device has.
+  // With lazy loading a kernel is loaded at its first launch, which waits for running kernels, and those may wait for
+  // it: it is loaded here. The limit on dynamic shared memory is raised from its default of 48 KB to what there is.
   Status describe(const std::string& name, Loaded& kernel) override {
     std::size_t offset = 0;
     int static_shared = 0;
     int max_shared = 0;
     if (Status status = call(api_.function_load, kernel.function); !status.ok()) return status;
     Status status = call(api_.function_parameter, kernel.function, std::size_t{0}, &offset, &kernel.args_bytes);
-    if (!status.ok())
+    if (!status.ok()) {
       return {status.code(), fmt::format("kernel {} has no argument block: {}", name, status.message())};
+    }
     status =
         call(api_.function_attribute, &kernel.limits.max_threads, cuda::kFunctionMaxThreadsPerBlock, kernel.function);
     if (!status.ok()) return status;
@@ -120,8 +121,9 @@ class CudaDevice final : public GpuDevice<Driver> {
     }
     for (const int attribute : {cuda::kVirtualMemoryManagementSupported, cuda::kHandleTypePosixFdSupported}) {
       int supported = 0;
-      if (Status status = call(api_.device_attribute, &supported, attribute, device_); !status.ok())
+      if (Status status = call(api_.device_attribute, &supported, attribute, device_); !status.ok()) {
         return status.message();
+      }
       if (!supported) return "the device or its driver does not share VMM allocations as file descriptors";
     }
     const cuda::AllocationProperties properties = vmm_properties();
@@ -191,8 +193,8 @@ class CudaDevice final : public GpuDevice<Driver> {
     return call(api_.memory_set_access, address, bytes, &description, std::size_t{1});
   }
 
-  // An IPC handle names a whole allocation of the driver, which packs small ones into pieces of 2 MiB: a multiple of that
-  // has the pieces to itself, and opens at its own first byte.
+  // An IPC handle names a whole allocation of the driver, which packs small ones into pieces of 2 MiB: a multiple of
+  // that has the pieces to itself, and opens at its own first byte.
   Result<void*> allocate_ipc(std::size_t bytes, MemoryHandle* handle) {
     constexpr std::size_t kPiece = std::size_t{2} << 20;
     const std::size_t rounded = round_up(bytes, kPiece);
@@ -284,8 +286,9 @@ Result<std::shared_ptr<Device>> open_cuda_device(int ordinal) {
   int device = 0;
   char model[256] = {};
   if (Status status = driver.call(driver.device_get, &device, ordinal); !status.ok()) return status;
-  if (Status status = driver.call(driver.device_name, model, static_cast<int>(sizeof(model)), device); !status.ok())
+  if (Status status = driver.call(driver.device_name, model, static_cast<int>(sizeof(model)), device); !status.ok()) {
     return status;
+  }
   const std::string name = fmt::format("cuda device {} ({})", ordinal, model);
   if (Status status = check_architecture(driver, device, name); !status.ok()) return status;
   const Result<int> multiprocessors = attribute_of(driver, device, cuda::kMultiprocessorCount);

@@ -1,5 +1,5 @@
-// One suite for every target: the emulator's two personalities, HIP (in CTest against vendor/hip_stub), and CUDA where a
-// driver is.
+// One suite for every target: the emulator's two personalities, HIP (in CTest against vendor/hip_stub), and CUDA where
+// a driver is.
 #include "farwarp/runtime/device.h"
 
 #include <gtest/gtest.h>

@@ -65,8 +65,9 @@ class EmuDevice final : public Device {
     if (capturing(id_of(stream))) return not_captured("copy_in");
     const auto* source = static_cast<const std::byte*>(host_source);
     const auto copy = std::make_shared<std::vector<std::byte>>(source, source + bytes);
-    machine_.enqueue_host(target(), ordinal_, id_of(stream),
-                          [this, copy, destination] { machine_.host_write(destination, copy->data(), copy->size()); });
+    machine_.enqueue_host(target(), ordinal_, id_of(stream), [&machine = machine_, copy, destination] {
+      machine.host_write(destination, copy->data(), copy->size());
+    });
     return {};
   }
 
@@ -78,7 +79,8 @@ class EmuDevice final : public Device {
 
   Status fill(void* destination, std::uint8_t byte, std::size_t bytes, Stream stream) override {
     return enqueue(stream, [=, this](StreamId id) {
-      machine_.enqueue_host(target(), ordinal_, id, [=, this] { machine_.host_fill(destination, byte, bytes); });
+      machine_.enqueue_host(target(), ordinal_, id,
+                            [=, &machine = machine_] { machine.host_fill(destination, byte, bytes); });
       return Status();
     });
   }
@@ -95,8 +97,9 @@ class EmuDevice final : public Device {
   // All devices of a process lie in one address space. A mapping of another process's memory gives up exact schedules.
   Result<void*> import(const MemoryHandle& handle, int) override {
     if (handle.address != nullptr) return handle.address;
-    if (handle.kind != MemoryHandle::Kind::kPosixFd)
+    if (handle.kind != MemoryHandle::Kind::kPosixFd) {
       return invalid_argument("handle has neither an address nor a descriptor");
+    }
     return machine_.map_shared(handle.fd, handle.bytes);
   }
   void release_import(void* pointer, const MemoryHandle& handle) override {
@@ -131,7 +134,8 @@ class EmuDevice final : public Device {
     if (capturing(id_of(stream))) return not_captured("record");
     const auto time = static_cast<EmuEvent&>(event).time;
     *time = EmuEvent::kNotYet;
-    machine_.enqueue_host(target(), ordinal_, id_of(stream), [this, time] { *time = machine_.nanoseconds(); });
+    machine_.enqueue_host(target(), ordinal_, id_of(stream),
+                          [&machine = machine_, time] { *time = machine.nanoseconds(); });
     return {};
   }
 

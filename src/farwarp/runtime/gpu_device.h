@@ -17,8 +17,8 @@
 
 namespace farwarp {
 
-/// Copies wait for their stream, because the drivers' copies wait for it without a bound. A stream that is busy for longer
-/// than this is stuck: every wait of our kernels ends far earlier.
+/// Copies wait for their stream, because the drivers' copies wait for it without a bound. A stream that is busy for
+/// longer than this is stuck: every wait of our kernels ends far earlier.
 inline constexpr std::chrono::nanoseconds kCopyTimeout = std::chrono::minutes(2);
 
 template <class Api>
@@ -52,8 +52,9 @@ class GpuDevice : public Device {
  public:
   Result<void*> allocate(std::size_t bytes) override {
     void* pointer = nullptr;
-    if (Status status = call(api_.memory_allocate, &pointer, bytes); !status.ok())
+    if (Status status = call(api_.memory_allocate, &pointer, bytes); !status.ok()) {
       return allocation_error(status, bytes);
+    }
     return pointer;
   }
 
@@ -77,8 +78,9 @@ class GpuDevice : public Device {
   // The copy may be done by DMA from the caller's buffer, so that is free again only when the stream has got this far.
   Status copy_in(void* destination, const void* host_source, std::size_t bytes, Stream stream) override {
     if (Status status = refuse_while_capturing(stream, "copy_in"); !status.ok()) return status;
-    if (Status status = call(api_.copy_to_device, destination, host_source, bytes, native(stream)); !status.ok())
+    if (Status status = call(api_.copy_to_device, destination, host_source, bytes, native(stream)); !status.ok()) {
       return status;
+    }
     return synchronize(stream, kCopyTimeout.count());
   }
 
@@ -86,8 +88,9 @@ class GpuDevice : public Device {
   Status copy_out(void* host_destination, const void* source, std::size_t bytes, Stream stream) override {
     if (Status status = refuse_while_capturing(stream, "copy_out"); !status.ok()) return status;
     if (Status status = synchronize(stream, kCopyTimeout.count()); !status.ok()) return status;
-    if (Status status = call(api_.copy_to_host, host_destination, source, bytes, native(stream)); !status.ok())
+    if (Status status = call(api_.copy_to_host, host_destination, source, bytes, native(stream)); !status.ok()) {
       return status;
+    }
     return synchronize(stream, kCopyTimeout.count());
   }
 
@@ -107,8 +110,8 @@ class GpuDevice : public Device {
   Status synchronize(Stream stream, std::uint64_t timeout_ns) override {
     using Clock = std::chrono::steady_clock;
     constexpr std::chrono::nanoseconds kLongest = std::chrono::hours(24 * 365);  // keeps the sum below from overflowing
-    constexpr auto kSpin =
-        std::chrono::microseconds(200);  // most kernels end within it; a sleep costs about 60 us on Linux
+    // Most kernels end while we spin. Linux's timer slack adds another 50 us to a nap.
+    constexpr auto kSpin = std::chrono::microseconds(200);
     constexpr auto kNap = std::chrono::microseconds(50);
     const auto start = Clock::now();
     const auto timeout = std::chrono::nanoseconds(std::min<std::uint64_t>(timeout_ns, kLongest.count()));

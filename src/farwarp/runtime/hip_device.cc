@@ -48,8 +48,8 @@ class HipDevice final : public GpuDevice<Runtime> {
     return {};
   }
 
-  // Uncached, because a peer's writes reach memory past this device's L2 caches, one per XCD: a line kept there would hide
-  // them. Fine-grained where the library knows no better.
+  // Uncached, because a peer's writes reach memory past this device's L2 caches, one per XCD: a line kept there would
+  // hide them. Fine-grained where the library knows no better.
   Result<void*> allocate_shareable(std::size_t bytes, MemoryHandle* handle) override {
     if (bytes == 0) return invalid_argument("bytes is 0, at least 1 is needed");
     void* pointer = nullptr;
@@ -70,8 +70,9 @@ class HipDevice final : public GpuDevice<Runtime> {
 
   Result<void*> import(const MemoryHandle& handle, int owner_ordinal) override {
     if (handle.address != nullptr) return import_in_process(handle, owner_ordinal);
-    if (handle.kind != MemoryHandle::Kind::kIpc)
+    if (handle.kind != MemoryHandle::Kind::kIpc) {
       return invalid_argument("handle has neither an address nor an IPC handle");
+    }
     hip::IpcHandle ipc{};
     std::memcpy(ipc.bytes, handle.ipc, sizeof(ipc.bytes));
     void* pointer = nullptr;

@@ -17,8 +17,8 @@ struct KernelLimits {
 /// kInvalidArgument if the block cannot run.
 Status check_block(const Kernel& kernel, int threads, std::size_t shared_bytes, const KernelLimits& limits);
 
-/// kInvalidArgument if the kernel takes an argument block of another size, or the grid cannot be resident at once: blocks
-/// that wait for each other would never end.
+/// kInvalidArgument if the kernel takes an argument block of another size, or the grid cannot be resident at once:
+/// blocks that wait for each other would never end.
 Status check_grid(const Kernel& kernel, const LaunchConfig& config, std::size_t args_bytes,
                   int blocks_per_multiprocessor, const MachineShape& shape);
 

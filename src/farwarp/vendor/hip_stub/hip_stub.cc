@@ -156,8 +156,9 @@ FARWARP_EXPORT Error hipDeviceGetAttribute(int* value, int attribute, int) {
 FARWARP_EXPORT Error hipDeviceEnablePeerAccess(int peer, unsigned) {
   static std::set<std::pair<int, int>> enabled;  // the second call fails, as HIP's does
   std::lock_guard lock(state().mutex);
-  if (peer < 0 || peer >= kDevices || peer == current)
+  if (peer < 0 || peer >= kDevices || peer == current) {
     return fail(Error::kInvalidDevice, fmt::format("peer is {}", peer));
+  }
   if (!enabled.emplace(current, peer).second) return fail(Error::kPeerAccessAlreadyEnabled, "already enabled");
   return Error::kSuccess;
 }
@@ -252,8 +253,9 @@ FARWARP_EXPORT Error hipMemsetD8Async(void* destination, unsigned char byte, std
 FARWARP_EXPORT Error hipIpcGetMemHandle(IpcHandle* handle, void* address) {
   std::lock_guard lock(state().mutex);
   const auto found = state().shareable.find(address);
-  if (found == state().shareable.end())
+  if (found == state().shareable.end()) {
     return fail(Error::kInvalidValue, "no allocation of hipExtMallocWithFlags begins here");
+  }
   const IpcRecord record{getpid(), found->second.fd, found->second.bytes, address};
   std::memcpy(handle, &record, sizeof(record));
   return Error::kSuccess;
