@@ -86,7 +86,8 @@ struct IpcHandle {
 };
 
 // X(member, symbol, parameters). Device addresses are void*, which has the ABI of CUdeviceptr. Symbols carry the
-// version suffix that <cuda.h> of CUDA 12 and 13 maps plain names to, except cuEventElapsedTime: its _v2 came with 12.8.
+// version suffix that <cuda.h> of CUDA 12 and 13 maps plain names to, except cuEventElapsedTime, whose _v2 came with
+// CUDA 12.8.
 #define FARWARP_CUDA_FUNCTIONS(X)                                                                                     \
   X(initialize, cuInit, (unsigned flags))                                                                             \
   X(driver_version, cuDriverGetVersion, (int* version))                                                               \

@@ -60,8 +60,8 @@ std::vector<KernelInfo> kernels_of_cubin(const std::vector<Section>& sections) {
   return kernels;
 }
 
-// The descriptor of the note of type NT_AMDGPU_METADATA: MessagePack (LLVM, User Guide for AMDGPU Backend, "Code Object V5
-// Metadata").
+// The descriptor of the note of type NT_AMDGPU_METADATA: MessagePack (LLVM, User Guide for AMDGPU Backend, "Code Object
+// V5 Metadata").
 Bytes amdgpu_metadata(Bytes notes) {
   constexpr std::uint32_t kAmdgpuMetadata = 32;
   const auto aligned = [](std::size_t bytes) { return (bytes + 3) & ~std::size_t{3}; };
@@ -75,8 +75,8 @@ Bytes amdgpu_metadata(Bytes notes) {
   return {};
 }
 
-// args_bytes is where the last argument of the source ends: .kernarg_segment_size counts hidden arguments behind it. A block
-// of one pointer is no "by_value" argument: the compiler passes it as the pointer.
+// args_bytes is where the last argument of the source ends: .kernarg_segment_size counts hidden arguments behind it. A
+// block of one pointer is no "by_value" argument: the compiler passes it as the pointer.
 KernelInfo kernel_from_metadata(const nlohmann::json& metadata) {
   KernelInfo kernel{.name = metadata.at(".name"),
                     .shared_bytes = metadata.at(".group_segment_fixed_size"),

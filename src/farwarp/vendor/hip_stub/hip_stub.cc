@@ -1,8 +1,9 @@
-// A HIP library for machines without AMD devices: the part of the API that hip_runtime.h opens, on the emulated gfx942. Its
-// kernels are the emulated ones of the same names, so the code objects it is given are only looked at by the caller.
+// A HIP library for machines without AMD devices: the part of the API that hip_runtime.h opens, on the emulated gfx942.
+// Its kernels are the emulated ones of the same names, so the code objects it is given are only looked at by the caller.
 //
-// It carries an emulator of its own, which knows nothing of the program's host threads, and therefore runs on the host's
-// clock. Deviations: every call that asks about a stream waits for the stream; a host function runs when it is enqueued.
+// It carries an emulator of its own, which knows nothing of the program's host threads, and therefore runs on the
+// host's clock. Deviations: every call that asks about a stream waits for the stream; a host function runs when it is
+// enqueued.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -66,8 +67,8 @@ Error deliver(Result<T> result, Target* target) {
   return Error::kSuccess;
 }
 
-/// The emulator's virtual clock jumps to the next deadline when no kernel can go on, although a host thread it does not know
-/// is about to launch what they wait for. Memory mapped from a descriptor makes it take the host's clock.
+/// The emulator's virtual clock jumps to the next deadline when no kernel can go on, although a host thread it does not
+/// know is about to launch what they wait for. Memory mapped from a descriptor makes it take the host's clock.
 void use_host_clock(Device& device) {
   MemoryHandle handle;
   if (!device.allocate_shareable(1, &handle).ok()) return;
