@@ -34,6 +34,7 @@ constexpr std::int64_t kMostCalls = 1'000'000;
 constexpr std::int64_t kLongestDeadlineMs = 3'600'000;
 constexpr int kDefaultRanks = 8;
 constexpr std::int64_t kDefaultSeed = 1;
+constexpr std::int64_t kDefaultCalls = 2;  // operators alternate between two sets of buffers
 constexpr std::int64_t kDefaultDeadlineMs = 10'000;
 
 /// CheckOptions, validated.
@@ -129,7 +130,7 @@ Result<Job> make_job(const CheckOptions& options) {
   if (options.which != "all" && options.which != "tests" && options.which != "benchmarks") {
     return invalid_argument(fmt::format("--which is '{}': allowed is tests|benchmarks|all", options.which));
   }
-  std::int64_t ranks = 0, seed = -1, schedules = 0, calls = 1, deadline_ms = kDefaultDeadlineMs;
+  std::int64_t ranks = 0, seed = -1, schedules = 0, calls = kDefaultCalls, deadline_ms = kDefaultDeadlineMs;
   Status status = read_integer("--ranks", options.ranks, 1, kMaxRanks, ranks);
   if (status.ok()) status = read_integer("--seed", options.seed, 0, std::numeric_limits<std::int64_t>::max(), seed);
   if (status.ok()) status = read_integer("--schedules", options.schedules, 1, kMostSchedules, schedules);

@@ -25,7 +25,7 @@ CLI::App* add_check(CLI::App& app, CheckOptions& options) {
   check->add_option("--set", options.settings, "key=value[,key=value...], repeatable")->allow_extra_args(false);
   check->add_option("--seed", options.seed, "of inputs and schedules (1, or what the suite says)");
   check->add_option("--schedules", options.schedules, "emulator: repeat under this many adversarial schedules");
-  check->add_option("--calls", options.calls, "calls of the operator per check, fresh inputs each (1)");
+  check->add_option("--calls", options.calls, "calls of the operator per check, fresh inputs each (2)");
   check->add_option("--fault", options.fault, "drop_put:N, delay:RANK:MS, kill:RANK or mismatch:RANK");
   check->add_option("--deadline-ms", options.deadline_ms, "longest wait of a kernel (10000)");
   check->add_option("--json", options.json, "write the results to this file; - is stdout");

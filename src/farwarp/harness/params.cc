@@ -94,7 +94,7 @@ std::string to_string(const Params& params, std::span<const ParamInfo> infos) {
   std::string text;
   for (const ParamInfo& info : infos) {
     const auto found = params.find(info.name);
-    if (found == params.end() || found->second == info.default_value) continue;
+    if (found == params.end()) continue;
     append_to_list(text, " ", fmt::format("{}={}", info.name, found->second));
   }
   return text;

@@ -24,7 +24,7 @@ Result<Fault> parse_fault(std::string_view text, int ranks);
 /// "a", "a, b", "a, b, c": adds `item` to `list`, after `separator` unless it is the first.
 void append_to_list(std::string& list, std::string_view separator, std::string_view item);
 
-/// "a=1 b=2", in the order of `infos`, defaults left out.
+/// "a=1 b=2", in the order of `infos`.
 std::string to_string(const Params& params, std::span<const ParamInfo> infos);
 
 template <class Enum>

@@ -64,8 +64,8 @@ TEST(Params, FaultsAreParsedWithRanges) {
   }
 }
 
-TEST(Params, ShownWithoutDefaults) {
-  EXPECT_EQ(to_string({{"mode", "packet"}, {"hidden", "64"}, {"graph", "1"}}, kInfos), "mode=packet graph=1");
+TEST(Params, ShownInTheOrderOfTheOperator) {
+  EXPECT_EQ(to_string({{"mode", "packet"}, {"hidden", "64"}, {"graph", "1"}}, kInfos), "hidden=64 mode=packet graph=1");
 }
 
 }  // namespace
