@@ -1,5 +1,5 @@
 // A HIP library for machines without AMD devices: the part of the API that hip_runtime.h opens, on the emulated gfx942.
-// Its kernels are the emulated ones of the same names, so the code objects it is given are only looked at by the caller.
+// Its kernels are the emulated ones of the same names; only its caller looks into the code objects.
 //
 // It carries an emulator of its own, which knows nothing of the program's host threads, and therefore runs on the
 // host's clock. Deviations: every call that asks about a stream waits for the stream; a host function runs when it is
