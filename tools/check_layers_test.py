@@ -26,6 +26,7 @@ CLEAN = {
     "ops/max/max.h": '#include "farwarp/world/host/world.h"\n',
     "harness/case.h": '#include "farwarp/world/host/world.h"\n',
     "harness/runner.cc": '#include "farwarp/substrate/emu/machine.h"\n',
+    "harness/case_test_data.h": "#pragma once\n",
     "harness/case_test.cc": '#include "farwarp/ops/sum/kernel.dev.h"\n',
 }
 
