@@ -43,7 +43,7 @@ inline void gathers(Bootstrap& group) {
 
 /// More than fits into a socket's buffer, from all to all.
 inline void gathers_megabytes(Bootstrap& group) {
-  std::vector<std::byte> mine(5'000'000, static_cast<std::byte>(group.rank()));
+  std::vector<std::byte> mine(1'000'000, static_cast<std::byte>(group.rank()));
   auto all = group.allgather(mine, 20s);
   ASSERT_TRUE(all.ok()) << all.status().to_string();
   for (int rank = 0; rank < group.size(); ++rank) {

@@ -1,7 +1,6 @@
-#include "farwarp/world/host/exchange_test.h"
-
 #include "farwarp/world/device/signal.dev.h"
 #include "farwarp/world/device/wait.dev.h"
+#include "farwarp/world/host/exchange_test_args.h"
 
 namespace farwarp::FARWARP_TARGET {
 

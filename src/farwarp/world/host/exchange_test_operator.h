@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "farwarp/world/host/exchange_test.h"
+#include "farwarp/world/host/exchange_test_args.h"
 #include "farwarp/world/host/world.h"
 
 namespace farwarp {

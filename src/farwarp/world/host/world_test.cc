@@ -6,49 +6,19 @@
 #include <cstring>
 #include <thread>
 
+#include "farwarp/substrate/emu/machine.h"
 #include "farwarp/world/host/exchange_test_operator.h"
 #include "farwarp/world/host/testing.h"
 #include "farwarp/world/host/world_state.h"
+#include "farwarp/world/host/world_test_fixture.h"
 
 namespace farwarp {
 namespace {
 
 using namespace std::chrono_literals;
 
-class WorldTest : public ::testing::TestWithParam<TargetKind> {
- protected:
-  static WorldOptions options() {
-    WorldOptions options;
-    options.target = GetParam();
-    options.heap_bytes = 1 << 20;
-    return options;
-  }
-
-  static void on_ranks(int size, const std::function<void(std::shared_ptr<Bootstrap>)>& body) {
-    const Status status = run_ranks(size, [&](std::shared_ptr<Bootstrap> bootstrap) {
-      body(std::move(bootstrap));
-      return Status{};
-    });
-    EXPECT_TRUE(status.ok()) << status.to_string();
-  }
-
-  /// A World per rank, gone when the body returns.
-  static void on_worlds(int size, const WorldOptions& options, const std::function<void(World&)>& body) {
-    on_ranks(size, [&](std::shared_ptr<Bootstrap> bootstrap) {
-      auto world = World::create(std::move(bootstrap), options);
-      ASSERT_TRUE(world.ok()) << world.status().to_string();
-      body(*world);
-    });
-  }
-};
-
-std::string name_of_target(const ::testing::TestParamInfo<TargetKind>& info) {
-  return std::string(name_of(info.param));
-}
-INSTANTIATE_TEST_SUITE_P(Emulated, WorldTest, ::testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942),
-                         name_of_target);
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+class WorldTest : public EmulatedWorldTest {};
+INSTANTIATE_TEST_SUITE_P(Emulated, WorldTest, ::testing::ValuesIn(kEmulatedTargets), name_of_target);
 
 // ---- creation ------------------------------------------------------------------------------------------------------
 
@@ -260,143 +230,26 @@ TEST_P(WorldTest, SlotsRunOut) {
   });
 }
 
-// ---- failures and recover() ----------------------------------------------------------------------------------------
+// ---- schedules -----------------------------------------------------------------------------------------------------
 
-TEST_P(WorldTest, AMissedDeadlineIsTold) {
-  on_worlds(4, options(), [](World& world) {
-    auto exchange = Exchange::create(world);
-    ASSERT_TRUE(exchange.ok());
-    exchange->expect_works(1);
-    const std::uint32_t epoch = exchange->cells().epoch;
-    if (world.rank() != 2) {
-      ASSERT_TRUE(exchange->launch(1).ok());
-      const Status drained = exchange->synchronize();
-      EXPECT_TRUE(drained.ok()) << drained.to_string();
-    }
-    ASSERT_TRUE(world.bootstrap().barrier(60s).ok());
-    const std::vector<WaitRecord> records = world.ledger();
-    if (world.rank() == 2) {
-      EXPECT_TRUE(records.empty());
-      EXPECT_TRUE(world.status().ok()) << "no kernel of this rank has seen the abort";
-    } else if (!records.empty()) {  // the first to pass the deadline aborts the others
-      EXPECT_EQ(records.front().kind, StatusCode::kDeadline);
-      EXPECT_EQ(records.front().rank, world.rank());
-      EXPECT_EQ(records.front().operator_name, "exchange");
-      EXPECT_EQ(records.front().site, "number");
-      EXPECT_EQ(records.front().peer, 2);
-      EXPECT_EQ(records.front().expected, epoch);
-      EXPECT_GE(records.front().waited, 10s);
-      EXPECT_EQ(world.status().code(), StatusCode::kDeadline);
-      const std::string start = "rank " + std::to_string(world.rank()) +
-                                " waited 10.0 s in exchange at 'number' for rank 2: expected " + std::to_string(epoch) +
-                                ", saw ";
-      EXPECT_TRUE(world.status().message().starts_with(start)) << world.status().message();
-    } else {
-      EXPECT_EQ(world.status().code(), StatusCode::kAborted) << world.status().to_string();
-    }
-
-    // Queued kernels of the World leave at once, until recover(): then all works again, with the operator as it is.
-    ASSERT_TRUE(exchange->launch(1).ok());
-    EXPECT_TRUE(exchange->synchronize().ok());
-    EXPECT_FALSE(world.status().ok());
-    const Status recovered = world.recover({exchange->stream()});
-    ASSERT_TRUE(recovered.ok()) << recovered.to_string();
-    EXPECT_TRUE(world.status().ok());
-    EXPECT_TRUE(world.ledger().empty());
-    const OperatorCells cells = exchange->cells();
-    EXPECT_GT(cells.epoch, epoch + 1);
-    EXPECT_EQ(cells.epoch % 2, 0u);
-    EXPECT_EQ(cells.stage + cells.blocks_inside + cells.busy, 0u);
-    for (std::uint32_t call = 0; call < 3; ++call) exchange->expect_works(100 * call);
-  });
-}
-
-TEST_P(WorldTest, AbortFromTheHost) {
-  on_worlds(3, options(), [](World& world) {
-    auto exchange = Exchange::create(world);
-    ASSERT_TRUE(exchange.ok());
-    if (world.rank() == 1) {
-      world.abort();
-      EXPECT_EQ(world.status().code(), StatusCode::kAborted);
-    }
-    ASSERT_TRUE(world.bootstrap().barrier(10s).ok());
-    ASSERT_TRUE(exchange->launch(1).ok());
-    EXPECT_TRUE(exchange->synchronize().ok());
-    EXPECT_EQ(world.status().code(), StatusCode::kAborted);
-    EXPECT_TRUE(contains(world.status().message(), "rank 1 raised the abort")) << world.status().message();
-    ASSERT_TRUE(world.recover({exchange->stream()}).ok());
-    exchange->expect_works(5);
-  });
-}
-
-TEST_P(WorldTest, RecoverWithoutAFailureIsHarmless) {
-  on_worlds(2, options(), [](World& world) {
-    ASSERT_TRUE(world.recover({}).ok()) << "no operator at all";
-    auto exchange = Exchange::create(world);
-    ASSERT_TRUE(exchange.ok());
-    exchange->expect_works(1);
-    ASSERT_TRUE(world.recover({exchange->stream()}).ok());
-    exchange->expect_works(2);
-  });
-}
-
-TEST_P(WorldTest, CapturedGraphsStayValid) {
-  on_worlds(2, options(), [](World& world) {
-    auto exchange = Exchange::create(world);
-    ASSERT_TRUE(exchange.ok());
-    Device& device = world.device();
-    ASSERT_TRUE(device.begin_capture(exchange->stream()).ok());
-    ASSERT_TRUE(exchange->launch(40 + world.rank()).ok());
-    auto graph = device.end_capture(exchange->stream());
-    ASSERT_TRUE(graph.ok()) << graph.status().to_string();
-    const auto replay = [&] { ASSERT_TRUE(device.launch(**graph, exchange->stream()).ok()); };
-    for (int call = 0; call < 3; ++call) {
-      replay();
-      exchange->expect_arrived(40);
-    }
-    ASSERT_TRUE(world.bootstrap().barrier(10s).ok());
-    if (world.rank() == 0) world.abort();
-    ASSERT_TRUE(world.bootstrap().barrier(10s).ok());
-    replay();
-    ASSERT_TRUE(exchange->synchronize().ok());
-    EXPECT_EQ(world.status().code(), StatusCode::kAborted);
-    ASSERT_TRUE(world.recover({exchange->stream()}).ok());
-    replay();
-    exchange->expect_arrived(40);
-  });
-}
-
-TEST_P(WorldTest, ARankThatCannotDrainMakesTheWorldLostForGood) {
-  on_worlds(3, options(), [](World& world) {
-    auto exchange = Exchange::create(world);
-    ASSERT_TRUE(exchange.ok());
-    ASSERT_TRUE((world.rank() == 1 ? exchange->launch_faulty() : exchange->launch(1)).ok());
-    const Status status = world.recover({exchange->stream()});
-    EXPECT_EQ(status.code(), StatusCode::kPeerLost);
-    EXPECT_TRUE(status.message().starts_with("recover: rank 1: stream 1 of 1 cannot drain: ")) << status.message();
-    EXPECT_EQ(world.status().message(), status.message()) << "for good";
-  });
-}
-
-TEST_P(WorldTest, ARankThatLeavesMakesTheWorldLostForGood) {
-  on_ranks(3, [](std::shared_ptr<Bootstrap> bootstrap) {
-    auto world = World::create(bootstrap, options());
-    ASSERT_TRUE(world.ok());
-    auto buffer = world->allocate(64);
-    ASSERT_TRUE(buffer.ok());
-    bootstrap.reset();
-    if (world->rank() == 1) return;  // destroys its World: local, nobody waits
-    const Status status = world->recover({});
-    EXPECT_EQ(status.code(), StatusCode::kPeerLost);
-    EXPECT_TRUE(contains(status.message(), "rank 1 left")) << status.message();
-    EXPECT_EQ(world->status().code(), StatusCode::kPeerLost);
-    EXPECT_EQ(world->recover({}).code(), StatusCode::kPeerLost);
-    EXPECT_EQ(world->allocate(64).status().code(), StatusCode::kPeerLost);
-    // Its memory is still there for kernels that do not know yet.
-    const std::uint32_t word = 1;
-    EXPECT_TRUE(world->device().copy_in(world->view().heap[1] + buffer->offset, &word, sizeof(word), {}).ok());
-    EXPECT_TRUE(world->device().synchronize({}, 1'000'000'000).ok());
-  });
+// The host calls of World must not let the operating system's order of threads into the emulator's schedule.
+TEST_P(WorldTest, SchedulesReplay) {
+  const auto hash_of_run = [](std::uint64_t seed) {
+    emu::Machine::instance().set_schedule({.seed = seed, .adversarial = true});
+    on_worlds(4, options(), [](World& world) {
+      auto exchange = Exchange::create(world);
+      ASSERT_TRUE(exchange.ok());
+      for (std::uint32_t call = 0; call < 3; ++call) exchange->expect_works(call);
+      EXPECT_TRUE(world.recover({exchange->stream()}).ok());
+      exchange->expect_works(7);
+      EXPECT_TRUE(exchange->close().ok());
+    });
+    return emu::Machine::instance().report().hash;
+  };
+  const std::uint64_t first = hash_of_run(3);
+  EXPECT_EQ(hash_of_run(3), first);
+  EXPECT_EQ(hash_of_run(3), first);
+  EXPECT_NE(hash_of_run(4), first);
 }
 
 // ---- subgroups -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,50 @@
+// For tests: Worlds of threads on the emulator.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "farwarp/world/host/bootstrap.h"
+#include "farwarp/world/host/world.h"
+
+namespace farwarp {
+
+class EmulatedWorldTest : public ::testing::TestWithParam<TargetKind> {
+ protected:
+  static WorldOptions options() {
+    WorldOptions options;
+    options.target = GetParam();
+    options.heap_bytes = 1 << 20;
+    return options;
+  }
+
+  static void on_ranks(int size, const std::function<void(std::shared_ptr<Bootstrap>)>& body) {
+    const Status status = run_ranks(size, [&](std::shared_ptr<Bootstrap> bootstrap) {
+      body(std::move(bootstrap));
+      return Status{};
+    });
+    EXPECT_TRUE(status.ok()) << status.to_string();
+  }
+
+  /// A World per rank, gone when the body returns.
+  static void on_worlds(int size, const WorldOptions& options, const std::function<void(World&)>& body) {
+    on_ranks(size, [&](std::shared_ptr<Bootstrap> bootstrap) {
+      auto world = World::create(std::move(bootstrap), options);
+      ASSERT_TRUE(world.ok()) << world.status().to_string();
+      body(*world);
+    });
+  }
+};
+
+inline constexpr TargetKind kEmulatedTargets[] = {TargetKind::kEmuSm90, TargetKind::kEmuGfx942};
+inline std::string name_of_target(const ::testing::TestParamInfo<TargetKind>& info) {
+  return std::string(name_of(info.param));
+}
+
+inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace farwarp
