@@ -62,7 +62,8 @@ TEST_P(Mutants, OriginalPasses) {
 
 std::vector<std::tuple<std::string, TargetKind>> all() {
   std::vector<std::tuple<std::string, TargetKind>> result;
-  for (const auto& [name, mutant] : mutants().items()) {
+  const nlohmann::json table = mutants();
+  for (const auto& [name, mutant] : table.items()) {
     result.emplace_back(name, TargetKind::kEmuSm90);
     if (!mutant.contains("only")) result.emplace_back(name, TargetKind::kEmuGfx942);
   }
