@@ -1,4 +1,5 @@
-// Worlds of processes on the emulator: smoke tests, as no schedule of several processes can be replayed.
+// Worlds of processes, on every target that this machine has enough devices of. On the emulator these are smoke tests:
+// no schedule of several processes can be replayed.
 #include <gtest/gtest.h>
 
 #include "farwarp/world/host/exchange_test_operator.h"
@@ -10,15 +11,25 @@ namespace {
 
 using namespace std::chrono_literals;
 
+constexpr int kRanks = 4;
+
 class WorldProcessTest : public ::testing::TestWithParam<TargetKind> {
  protected:
-  Result<World> create(int rank, int size) const {
-    auto bootstrap = make_process_bootstrap(rank, size, rendezvous_, 20s);
+  void SetUp() override {
+    if (is_emulated(GetParam())) return;
+    // Asked by a process of its own: a driver that this one has opened could not be used by its children.
+    const std::vector<int> counted = fork_ranks(1, [](int) { ::_exit(Device::count(GetParam())); });
+    const int devices = WIFEXITED(counted[0]) ? WEXITSTATUS(counted[0]) : 0;
+    if (devices < kRanks) GTEST_SKIP() << "needs " << kRanks << " devices, this machine has " << devices;
+  }
+
+  Result<World> create(int rank) const {
+    auto bootstrap = make_process_bootstrap(rank, kRanks, rendezvous_, 20s);
     if (!bootstrap.ok()) return bootstrap.status();
     WorldOptions options;
     options.target = GetParam();
     options.heap_bytes = 1 << 20;
-    options.deadline = 500ms;
+    options.deadline = is_emulated(GetParam()) ? 500ms : 5s;  // which also bounds the start of a driver
     return World::create(*bootstrap, options);
   }
 
@@ -28,12 +39,14 @@ class WorldProcessTest : public ::testing::TestWithParam<TargetKind> {
 std::string name_of_target(const ::testing::TestParamInfo<TargetKind>& info) {
   return std::string(name_of(info.param));
 }
-INSTANTIATE_TEST_SUITE_P(Emulated, WorldProcessTest, ::testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942),
+INSTANTIATE_TEST_SUITE_P(Targets, WorldProcessTest,
+                         ::testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942, TargetKind::kCuda,
+                                           TargetKind::kHip),
                          name_of_target);
 
-TEST_P(WorldProcessTest, ExchangesOverMemfds) {
-  expect_forked(4, [&](int rank) {
-    auto world = create(rank, 4);
+TEST_P(WorldProcessTest, Exchanges) {
+  expect_forked(kRanks, [&](int rank) {
+    auto world = create(rank);
     ASSERT_TRUE(world.ok()) << world.status().to_string();
     auto exchange = Exchange::create(*world);
     ASSERT_TRUE(exchange.ok()) << exchange.status().to_string();
@@ -43,8 +56,8 @@ TEST_P(WorldProcessTest, ExchangesOverMemfds) {
 }
 
 TEST_P(WorldProcessTest, SubgroupsOfProcesses) {
-  expect_forked(4, [&](int rank) {
-    auto world = create(rank, 4);
+  expect_forked(kRanks, [&](int rank) {
+    auto world = create(rank);
     ASSERT_TRUE(world.ok()) << world.status().to_string();
     auto group = world->split(rank % 2, 1 << 16);
     ASSERT_TRUE(group.ok()) << group.status().to_string();
@@ -56,8 +69,8 @@ TEST_P(WorldProcessTest, SubgroupsOfProcesses) {
 }
 
 TEST_P(WorldProcessTest, ALateRankIsSurvived) {
-  expect_forked(3, [&](int rank) {
-    auto world = create(rank, 3);
+  expect_forked(kRanks, [&](int rank) {
+    auto world = create(rank);
     ASSERT_TRUE(world.ok()) << world.status().to_string();
     auto exchange = Exchange::create(*world);
     ASSERT_TRUE(exchange.ok()) << exchange.status().to_string();
@@ -74,8 +87,8 @@ TEST_P(WorldProcessTest, ALateRankIsSurvived) {
 }
 
 TEST_P(WorldProcessTest, AKilledRankEndsTheWorldNotTheOthers) {
-  const std::vector<int> statuses = fork_ranks(3, [&](int rank) {
-    auto world = create(rank, 3);
+  const std::vector<int> statuses = fork_ranks(kRanks, [&](int rank) {
+    auto world = create(rank);
     ASSERT_TRUE(world.ok()) << world.status().to_string();
     auto exchange = Exchange::create(*world);
     ASSERT_TRUE(exchange.ok()) << exchange.status().to_string();
@@ -91,11 +104,9 @@ TEST_P(WorldProcessTest, AKilledRankEndsTheWorldNotTheOthers) {
     EXPECT_EQ(recovered.code(), StatusCode::kPeerLost);
     EXPECT_NE(recovered.message().find("rank 1 (process "), std::string::npos) << recovered.message();
     EXPECT_EQ(world->status().code(), StatusCode::kPeerLost);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, 10s);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 20s);
   });
-  EXPECT_EQ(statuses[0], 0);
-  EXPECT_EQ(statuses[1], SIGKILL);
-  EXPECT_EQ(statuses[2], 0);
+  for (int rank = 0; rank < kRanks; ++rank) EXPECT_EQ(statuses[rank], rank == 1 ? SIGKILL : 0) << "rank " << rank;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// For tests: Worlds of threads on the emulator.
+// For tests: Worlds of threads, on every target that this machine has enough devices of.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,8 +13,10 @@
 
 namespace farwarp {
 
-class EmulatedWorldTest : public ::testing::TestWithParam<TargetKind> {
+class WorldTestBase : public ::testing::TestWithParam<TargetKind> {
  protected:
+  static bool is_real() { return !is_emulated(GetParam()); }
+
   static WorldOptions options() {
     WorldOptions options;
     options.target = GetParam();
@@ -22,7 +24,11 @@ class EmulatedWorldTest : public ::testing::TestWithParam<TargetKind> {
     return options;
   }
 
+  /// Runs `body` as every rank; skips the test if there are fewer devices than ranks.
   static void on_ranks(int size, const std::function<void(std::shared_ptr<Bootstrap>)>& body) {
+    if (const int devices = Device::count(GetParam()); devices < size && is_real()) {
+      GTEST_SKIP() << "needs " << size << " devices, this machine has " << devices;
+    }
     const Status status = run_ranks(size, [&](std::shared_ptr<Bootstrap> bootstrap) {
       body(std::move(bootstrap));
       return Status{};
@@ -40,7 +46,8 @@ class EmulatedWorldTest : public ::testing::TestWithParam<TargetKind> {
   }
 };
 
-inline constexpr TargetKind kEmulatedTargets[] = {TargetKind::kEmuSm90, TargetKind::kEmuGfx942};
+inline constexpr TargetKind kAllTargets[] = {TargetKind::kEmuSm90, TargetKind::kEmuGfx942, TargetKind::kCuda,
+                                             TargetKind::kHip};
 inline std::string name_of_target(const ::testing::TestParamInfo<TargetKind>& info) {
   return std::string(name_of(info.param));
 }
