@@ -35,6 +35,7 @@ const std::vector<ParamInfo> kParams = {
     {"recv_rows", "auto", "auto: what these tokens need; 0: the worst case; or a number"},
     {"max_sms", "0", "0 (all) or more"},
     {"graph", "0", "1: capture one call and replay it; needs count=device or tokens=full"},
+    {"burst", "1", "1..64: calls enqueued without waiting for any of them; form=fused"},
     {"delay_us", "0", "0..1000000: longest random delay of each rank before each call"},
 };
 
@@ -81,7 +82,9 @@ Result<CheckConfig> read_config(const Params& params) {
   config.fused = reader.choice("form", kForms);
   config.count_on_device = reader.choice("count", kCounts);
   config.graph = reader.flag("graph");
+  config.burst = reader.small_integer("burst", 1, 64);
   config.longest_delay_ns = static_cast<std::uint64_t>(reader.integer("delay_us", 0, 1'000'000)) * 1000;
+  if (config.burst > 1 && !config.fused) reader.reject("burst", reader.text("burst"), "1 with form=split");
   if (desc.hidden % 8 != 0) reader.reject("hidden_dim", reader.text("hidden_dim"), "a multiple of 8");
   if (desc.experts_per_token > desc.num_experts)
     reader.reject("experts_per_token", reader.text("experts_per_token"), "1..num_experts");
@@ -106,7 +109,7 @@ class MoeCase : public harness::Case {
   CheckOutcome check(std::shared_ptr<Bootstrap> bootstrap, const RunOptions& options) override {
     RankRun run(config_, std::move(bootstrap), options);
     Status status = run.open();
-    for (int call = 0; call < options.calls && status.ok(); ++call) status = run.one_call(call);
+    if (status.ok()) status = run.all_calls();
     return run.outcome(run.close(status));
   }
 

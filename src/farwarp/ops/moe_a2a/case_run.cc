@@ -35,7 +35,7 @@ Status RankRun::open() {
   experts_ = make_experts(config_.desc, ranks_, config_.inputs);
   if (config_.desc.recv_rows == kAutoRows) {
     config_.desc.recv_rows = 0;
-    for (int call = 0; call < options_.calls && !config_.fused; ++call) {
+    for (int call = 0; call <= options_.calls && !config_.fused; ++call) {  // and the one after recover()
       const auto routings = make_routings(config_.desc, ranks_, config_.inputs, call);
       config_.desc.recv_rows = std::max(config_.desc.recv_rows, least_recv_rows(config_.desc, routings));
     }
@@ -71,18 +71,22 @@ Status RankRun::allocate_buffers() {
   const auto entries = static_cast<std::size_t>(desc.max_tokens) * static_cast<std::size_t>(desc.experts_per_token);
   const auto rows = static_cast<std::size_t>(config_.fused ? 0 : op_->plan().recv_rows);
   const auto local = static_cast<std::size_t>(local_experts());
-  const std::pair<DeviceBuffer*, std::size_t> sizes[] = {
-      {&x_, static_cast<std::size_t>(desc.max_tokens) * row_bytes()},
-      {&indices_, entries * static_cast<std::size_t>(bytes_of(desc.index_type))},
-      {&weights_, entries * sizeof(float)},
-      {&token_count_, sizeof(std::int32_t)},
+  std::vector<std::pair<DeviceBuffer*, std::size_t>> sizes = {
       {&table_, local * sizeof(ExpertFunction)},
-      {&out_, static_cast<std::size_t>(desc.max_tokens) * row_bytes()},
       {&recv_x_, rows * row_bytes()},
       {&counts_, local * sizeof(std::int32_t)},
       {&offsets_, (local + 1) * sizeof(std::int32_t)},
       {&origins_, rows * sizeof(std::int64_t)},
       {&y_, rows * row_bytes()}};
+  sets_.resize(static_cast<std::size_t>(config_.burst));
+  set_ = sets_.data();
+  for (CallBuffers& set : sets_) {
+    sizes.insert(sizes.end(), {{&set.x, static_cast<std::size_t>(desc.max_tokens) * row_bytes()},
+                               {&set.indices, entries * static_cast<std::size_t>(bytes_of(desc.index_type))},
+                               {&set.weights, entries * sizeof(float)},
+                               {&set.token_count, sizeof(std::int32_t)},
+                               {&set.out, static_cast<std::size_t>(desc.max_tokens) * row_bytes()}});
+  }
   for (const auto& [buffer, bytes] : sizes) {
     auto created = DeviceBuffer::create(world_->device(), bytes);
     if (!created.ok()) return created.status();
@@ -92,27 +96,27 @@ Status RankRun::allocate_buffers() {
 }
 
 Status RankRun::upload_inputs(int call) {
-  routings_ = make_routings(config_.desc, ranks_, config_.inputs, call);
+  set_->routings = make_routings(config_.desc, ranks_, config_.inputs, call);
   const Routing& routing = own_routing();
   std::vector<std::uint16_t> x(static_cast<std::size_t>(routing.tokens) * hidden());
   for (int token = 0; token < routing.tokens; ++token) {
     fill_row(config_.desc, config_.inputs, call, rank_, token,
              std::span(x).subspan(static_cast<std::size_t>(token) * hidden(), hidden()));
   }
-  Status status = x_.upload(x.data(), x.size() * 2, *stream_);
+  Status status = set_->x.upload(x.data(), x.size() * 2, *stream_);
   const std::vector<std::int64_t> wide(routing.experts.begin(), routing.experts.end());
   const bool is_wide = config_.desc.index_type == DType::kI64;
   if (status.ok()) {
-    status = is_wide ? indices_.upload(wide.data(), wide.size() * 8, *stream_)
-                     : indices_.upload(routing.experts.data(), routing.experts.size() * 4, *stream_);
+    status = is_wide ? set_->indices.upload(wide.data(), wide.size() * 8, *stream_)
+                     : set_->indices.upload(routing.experts.data(), routing.experts.size() * 4, *stream_);
   }
-  if (status.ok()) status = weights_.upload(routing.weights.data(), routing.weights.size() * 4, *stream_);
-  if (status.ok()) status = token_count_.upload(&routing.tokens, sizeof(std::int32_t), *stream_);
+  if (status.ok()) status = set_->weights.upload(routing.weights.data(), routing.weights.size() * 4, *stream_);
+  if (status.ok()) status = set_->token_count.upload(&routing.tokens, sizeof(std::int32_t), *stream_);
   return status;
 }
 
 Status RankRun::poison_outputs() {
-  for (const DeviceBuffer* buffer : {&out_, &recv_x_, &counts_, &offsets_, &origins_, &y_}) {
+  for (const DeviceBuffer* buffer : {&set_->out, &recv_x_, &counts_, &offsets_, &origins_, &y_}) {
     if (buffer->bytes() == 0) continue;
     if (Status status = buffer->poison(*stream_); !status.ok()) return status;
   }
@@ -124,8 +128,7 @@ Status RankRun::poison_outputs() {
 Status RankRun::inject_fault() {
   const Fault& fault = options_.fault;
   MoeFaults faults;
-  // One rank's lost row must be noticed: rank 0's.
-  if (fault.kind == Fault::Kind::kDropPut && rank_ == 0) faults.drop_put = static_cast<std::uint32_t>(fault.amount);
+  if (fault.kind == Fault::Kind::kDropPut) faults.drop_put = static_cast<std::uint32_t>(fault.amount);
   if (fault.kind == Fault::Kind::kMismatch && rank_ == fault.rank) faults.mismatch = true;
   op_->inject(faults);
   if (rank_ != fault.rank) return {};
@@ -139,64 +142,111 @@ Status RankRun::inject_fault() {
   return {};
 }
 
-Status RankRun::one_call(int call) {
-  Status status = upload_inputs(call);
-  if (status.ok()) status = poison_outputs();
-  if (status.ok() && call == 0) status = inject_fault();
-  if (status.ok() && config_.longest_delay_ns != 0) {
-    status =
-        world_->device().enqueue_delay(*stream_, delay_before(config_.inputs, call, rank_, config_.longest_delay_ns));
+Status RankRun::all_calls() {
+  Status status;
+  for (int call = 0; call < options_.calls && status.ok(); call += config_.burst) {
+    status = burst(call, std::min(config_.burst, options_.calls - call));
   }
-  if (status.ok() && config_.fused) status = run_phase(kFused);
-  if (status.ok() && !config_.fused) {
-    status = run_phase(kDispatch);
-    if (status.ok()) status = check_dispatch(call);
-    if (status.ok()) status = apply_experts();
-    if (status.ok()) status = run_phase(kCombine);
+  const Fault::Kind fault = options_.fault.kind;
+  if (fault != Fault::Kind::kDelay && fault != Fault::Kind::kMismatch && fault != Fault::Kind::kDropPut) return status;
+  // A rank may have finished its last call before another gave up: all agree on whether there is something to recover from.
+  const auto everybody = bootstrap_->allgather({static_cast<std::byte>(status.ok())}, kHostPatience);
+  if (!everybody.ok()) return status.ok() ? everybody.status() : status;
+  const auto failed = [](const auto& ok) { return ok != std::vector{std::byte{1}}; };
+  if (std::none_of(everybody->begin(), everybody->end(), failed)) return status;
+  const Status recovered = recover(options_.calls);
+  const bool right = recovered.ok() && difference_.empty() && comparison_.verdict(kRoundings).pass;
+  recovery_ = right ? "; after recover() the next call was right"
+                    : fmt::format("; the call after recover() was wrong: {} {}", recovered.to_string(), difference_);
+  return status.ok() ? Status{StatusCode::kAborted, "another rank failed"} : status;
+}
+
+/// Enqueues `count` calls, each with inputs and outputs of its own, and looks at the results when all are done.
+Status RankRun::burst(int first, int count) {
+  Status status;
+  for (int i = 0; i < count && status.ok(); ++i) {
+    set_ = &sets_[static_cast<std::size_t>(i)];
+    status = prepare_call(first + i);
   }
-  if (status.ok()) status = check_output(call);
+  if (status.ok() && first == 0) status = inject_fault();
+  for (int i = 0; i < count && status.ok(); ++i) {
+    set_ = &sets_[static_cast<std::size_t>(i)];
+    const std::uint64_t longest = config_.longest_delay_ns;
+    if (longest != 0) {
+      const std::uint64_t delay = delay_before(config_.inputs, first + i, rank_, longest);
+      status = world_->device().enqueue_delay(*stream_, delay);
+    }
+    if (status.ok() && config_.fused) status = launch_phase(kFused);
+    if (status.ok() && !config_.fused) {
+      status = run_phase(kDispatch);
+      if (status.ok()) status = check_dispatch(first + i);
+      if (status.ok()) status = apply_experts();
+      if (status.ok()) status = run_phase(kCombine);
+    }
+  }
+  if (status.ok()) status = wait();
+  for (int i = 0; i < count && status.ok(); ++i) {
+    set_ = &sets_[static_cast<std::size_t>(i)];
+    status = check_output(first + i);
+  }
   return status;
+}
+
+Status RankRun::prepare_call(int call) {
+  const Status status = upload_inputs(call);
+  return status.ok() ? poison_outputs() : status;
+}
+
+Status RankRun::recover(int call) {
+  if (Status status = world_->recover({*stream_}); !status.ok()) return status;
+  op_->forget_call();
+  op_->inject({});
+  comparison_ = harness::Comparison(config_.desc.dtype);
+  difference_.clear();
+  return burst(call, 1);
 }
 
 Status RankRun::enqueue(Phase phase) {
   MoeTokens tokens;
-  tokens.x = x_.get();
-  tokens.topk_indices = indices_.get();
-  tokens.topk_weights = weights_.as<float>();
+  tokens.x = set_->x.get();
+  tokens.topk_indices = set_->indices.get();
+  tokens.topk_weights = set_->weights.as<float>();
   tokens.tokens = config_.count_on_device ? -1 : own_routing().tokens;
-  tokens.tokens_on_device = config_.count_on_device ? token_count_.as<std::int32_t>() : nullptr;
+  tokens.tokens_on_device = config_.count_on_device ? set_->token_count.as<std::int32_t>() : nullptr;
   switch (phase) {
-    case kFused: return op_->fused(tokens, config_.inputs.expert, table_.as<float>(), out_.get(), *stream_);
+    case kFused: return op_->fused(tokens, config_.inputs.expert, table_.as<float>(), set_->out.get(), *stream_);
     case kDispatch:
       return op_->dispatch(
           tokens, {recv_x_.get(), counts_.as<std::int32_t>(), offsets_.as<std::int32_t>(), origins_.as<std::int64_t>()},
           *stream_);
-    default: return op_->combine(y_.get(), out_.get(), *stream_);
+    default: return op_->combine(y_.get(), set_->out.get(), *stream_);
   }
 }
 
 Status RankRun::run_phase(Phase phase) {
-  if (!config_.graph) {
-    const Status status = enqueue(phase);
-    return status.ok() ? wait() : status;
-  }
+  const Status status = launch_phase(phase);
+  return status.ok() ? wait() : status;
+}
+
+Status RankRun::launch_phase(Phase phase) {
+  if (!config_.graph) return enqueue(phase);
   Device& device = world_->device();
-  if (graphs_[phase] == nullptr) {
+  if (set_->graphs[phase] == nullptr) {
     Status status = device.begin_capture(*stream_);
     if (status.ok()) status = enqueue(phase);
     if (!status.ok()) return status;
     auto graph = device.end_capture(*stream_);
     if (!graph.ok()) return graph.status();
-    graphs_[phase] = std::move(*graph);
+    set_->graphs[phase] = std::move(*graph);
   }
-  const Status status = device.launch(*graphs_[phase], *stream_);
-  return status.ok() ? wait() : status;
+  return device.launch(*set_->graphs[phase], *stream_);
 }
 
 Status RankRun::wait() {
-  // Two launches at most, each with a deadline of its own, behind what delays this rank.
-  std::chrono::nanoseconds patience =
-      2 * options_.deadline + std::chrono::seconds(10) + std::chrono::nanoseconds(config_.longest_delay_ns);
+  // Launches with a deadline each, behind what delays this rank.
+  const int launches = std::max(2, config_.burst);
+  std::chrono::nanoseconds patience = launches * (options_.deadline + std::chrono::nanoseconds(config_.longest_delay_ns)) +
+                                      std::chrono::seconds(10);
   if (options_.fault.kind == Fault::Kind::kDelay) patience += std::chrono::milliseconds(options_.fault.amount);
   const Status drained = world_->device().synchronize(*stream_, static_cast<std::uint64_t>(patience.count()));
   const Status status = world_->status();
@@ -206,12 +256,12 @@ Status RankRun::wait() {
 // -- verifying
 
 Status RankRun::check_dispatch(int call) {
-  const std::int64_t needed = least_recv_rows(config_.desc, routings_);
+  const std::int64_t needed = least_recv_rows(config_.desc, set_->routings);
   if (op_->plan().recv_rows < needed) {
     return internal_error(
         fmt::format("{} rows arrive in a buffer of {}, and dispatch did not say so", needed, op_->plan().recv_rows));
   }
-  expected_ = expected_dispatch(config_.desc, op_->plan().recv_rows, rank_, routings_);
+  expected_ = expected_dispatch(config_.desc, op_->plan().recv_rows, rank_, set_->routings);
   received_.resize(recv_x_.bytes() / 2);
   std::vector<std::int32_t> counts(expected_.counts.size()), offsets(expected_.offsets.size());
   std::vector<std::int64_t> origins(expected_.origins.size());
@@ -265,8 +315,8 @@ Status RankRun::apply_experts() {
 }
 
 Status RankRun::check_output(int call) {
-  std::vector<std::uint16_t> out(out_.bytes() / 2);
-  if (Status status = out_.download(out.data(), out_.bytes(), *stream_); !status.ok()) return status;
+  std::vector<std::uint16_t> out(set_->out.bytes() / 2);
+  if (Status status = set_->out.download(out.data(), set_->out.bytes(), *stream_); !status.ok()) return status;
   const Routing& routing = own_routing();
   const auto k = static_cast<std::size_t>(config_.desc.experts_per_token);
   std::vector<std::uint16_t> x(hidden());
@@ -306,7 +356,7 @@ harness::CheckOutcome RankRun::outcome(const Status& status) const {
   outcome.pass = status.ok() && verdict.pass && difference_.empty();
   if (outcome.pass) return outcome;
   const std::string& why = difference_.empty() ? verdict.detail : difference_;
-  outcome.detail = fmt::format("rank {}: {}", rank_, status.ok() ? why : status.to_string());
+  outcome.detail = fmt::format("rank {}: {}{}", rank_, status.ok() ? why : status.to_string(), recovery_);
   return outcome;
 }
 

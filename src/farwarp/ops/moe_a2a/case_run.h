@@ -26,6 +26,7 @@ struct CheckConfig {
   bool fused = true;
   bool count_on_device = false;
   bool graph = false;
+  int burst = 1;  ///< calls on the stream at once
   std::uint64_t longest_delay_ns = 0;
 };
 
@@ -46,7 +47,8 @@ class RankRun {
   }
 
   Status open();
-  Status one_call(int call);
+  /// The calls of the check; after an injected fault that a World can survive also recover() and one call more.
+  Status all_calls();
   /// Collective: nobody's memory goes while peers' kernels may still write to it.
   Status close(Status status);
   harness::CheckOutcome outcome(const Status& status) const;
@@ -54,14 +56,25 @@ class RankRun {
  private:
   enum Phase { kFused, kDispatch, kCombine, kPhases };
 
+  /// What one call of a burst reads and writes.
+  struct CallBuffers {
+    harness::DeviceBuffer x, indices, weights, token_count, out;
+    std::vector<Routing> routings;  // of all ranks
+    std::unique_ptr<Graph> graphs[kPhases];
+  };
+
   Status create_world();
   Status allocate_buffers();
+  Status burst(int first, int count);
+  Status prepare_call(int call);
   Status upload_inputs(int call);
   Status poison_outputs();
   Status inject_fault();
   Status enqueue(Phase phase);
+  Status launch_phase(Phase phase);
   Status run_phase(Phase phase);
   Status wait();
+  Status recover(int call);
   Status check_dispatch(int call);
   std::string row_difference(int call) const;
   Status apply_experts();
@@ -69,7 +82,7 @@ class RankRun {
 
   std::size_t row_bytes() const { return static_cast<std::size_t>(config_.desc.hidden) * 2; }
   std::size_t hidden() const { return static_cast<std::size_t>(config_.desc.hidden); }
-  const Routing& own_routing() const { return routings_[static_cast<std::size_t>(rank_)]; }
+  const Routing& own_routing() const { return set_->routings[static_cast<std::size_t>(rank_)]; }
   int first_expert() const { return moe_first_expert(rank_, ranks_, config_.desc.num_experts); }
   int local_experts() const { return moe_first_expert(rank_ + 1, ranks_, config_.desc.num_experts) - first_expert(); }
 
@@ -80,15 +93,16 @@ class RankRun {
   std::optional<World> world_;
   std::optional<MoeAllToAll> op_;
   std::optional<Stream> stream_;
-  harness::DeviceBuffer x_, indices_, weights_, token_count_, table_, out_;  // of every form
-  harness::DeviceBuffer recv_x_, counts_, offsets_, origins_, y_;            // of form=split
-  std::unique_ptr<Graph> graphs_[kPhases];
-  std::vector<Routing> routings_;        // of all ranks, in the current call
+  std::vector<CallBuffers> sets_;  // one for each call of a burst
+  CallBuffers* set_ = nullptr;     // of the call at hand
+  harness::DeviceBuffer table_;
+  harness::DeviceBuffer recv_x_, counts_, offsets_, origins_, y_;  // of form=split
   std::vector<ExpertFunction> experts_;  // of all ranks
   ExpectedDispatch expected_;            // form=split: of the current call
   std::vector<std::uint16_t> received_;  // form=split: rows as they came, then the experts' outputs
   harness::Comparison comparison_;
   std::string difference_;  // the first thing that is not bit-equal to the oracle
+  std::string recovery_;    // how a call after recover() went
 };
 
 }  // namespace farwarp::moe
