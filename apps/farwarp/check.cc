@@ -215,8 +215,10 @@ std::vector<CaseResult> run_cases(const Job& job, std::FILE* table, bool quiet) 
     };
     results.push_back(harness::run_case(request, job.group, progress));
     if (terminal) fmt::print(stderr, "\r\x1b[K");
-    if (!quiet) fmt::print(table, "{}", harness::table_row(results.back(), colour));
+    const bool alone = results.back().alone;
+    if (!quiet || alone) fmt::print(quiet ? stderr : table, "{}", harness::table_row(results.back(), colour));
     std::fflush(table);
+    if (alone) break;  // without the other ranks there is nothing more to check
   }
   return results;
 }

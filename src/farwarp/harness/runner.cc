@@ -54,10 +54,12 @@ int severity(const CheckOutcome& outcome) {
   }
 }
 
-// Runs the check as this rank and returns everybody's outcome.
-CheckOutcome check_as_rank(Case& checked, const std::shared_ptr<Bootstrap>& bootstrap, const RunOptions& options) {
+// Runs the check as this rank and returns everybody's outcome, or this rank's if the others cannot be asked.
+CheckOutcome check_as_rank(Case& checked, const std::shared_ptr<Bootstrap>& bootstrap, const RunOptions& options,
+                           bool& alone) {
   std::vector<CheckOutcome> outcomes = {checked.check(bootstrap, options)};
   const auto all = bootstrap->allgather(pack(outcomes[0]), kHostPatience);
+  alone = !all.ok();
   if (all.ok()) {
     outcomes.clear();
     for (const auto& bytes : *all) outcomes.push_back(unpack(bytes));
@@ -71,7 +73,8 @@ CheckOutcome check_in_process(Case& checked, const RunOptions& options) {
   std::vector<CheckOutcome> merged(static_cast<std::size_t>(options.ranks));
   const Status status = run_ranks(options.ranks, [&](std::shared_ptr<Bootstrap> bootstrap) -> Status {
     const auto rank = static_cast<std::size_t>(bootstrap->rank());
-    merged[rank] = check_as_rank(checked, bootstrap, options);
+    bool alone = false;
+    merged[rank] = check_as_rank(checked, bootstrap, options, alone);
     return {};
   });
   return status.ok() ? merged[0] : failure(status);
@@ -127,7 +130,8 @@ CaseResult run_case(const CaseRequest& request, const std::shared_ptr<Bootstrap>
     run_schedules(**made, result, progress);
   } else {
     progress(0);
-    result.outcome = group ? check_as_rank(**made, group, request.options) : check_in_process(**made, request.options);
+    result.outcome =
+        group ? check_as_rank(**made, group, request.options, result.alone) : check_in_process(**made, request.options);
   }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;

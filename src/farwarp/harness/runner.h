@@ -29,6 +29,7 @@ struct CaseRequest {
 struct CaseResult {
   CaseRequest request;
   CheckOutcome outcome;  ///< of all ranks and schedules: the worst
+  bool alone = false;    ///< the other ranks could not be asked: the outcome is this rank's, and the group is lost
   /// One per schedule that ran; empty on real devices and in groups of processes, where no global schedule exists.
   std::vector<std::uint64_t> schedule_hashes;
   std::size_t distinct_schedule_hashes = 0;

@@ -174,7 +174,7 @@ class SuiteParser {
         }
         entry.speed_of_light_us = value.get<double>();
       } else if (value.is_boolean()) {
-        entry.params[key] = value.get<bool>() ? "1" : "0";
+        entry.params[key] = std::to_string(value.get<bool>());
         own_keys.insert(key);
       } else if (value.is_string()) {
         entry.params[key] = value.get<std::string>();

@@ -141,7 +141,7 @@ TEST(Suite, RandomMutationsNeverCrash) {
         case 4: text[at] = "{}[]\",:-0129eE.tfn"[random.below(draw + 3, 18)]; break;
         default: text.insert(at, "99999999999999999999"); break;
       }
-      if (text.empty()) text = "{";
+      if (text.empty()) text.push_back('{');
     }
     refused += error_of(text).empty() ? 0 : 1;
   }

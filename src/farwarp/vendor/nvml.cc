@@ -20,7 +20,7 @@ struct Memory {
 
 using DeviceHandle = struct nvmlDevice_st*;
 
-// The driver alone keeps a few hundred MiB of an H200 to itself; a process of anybody's takes more.
+// What a driver keeps for itself on an idle GPU is less; a process that computes takes more.
 constexpr unsigned long long kIdleBytes = 1ull << 30;
 
 struct Library {
