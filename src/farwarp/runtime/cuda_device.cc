@@ -35,10 +35,7 @@ class CudaDevice final : public GpuDevice<Driver> {
 
   Status load_modules() {
     for (const CodeObject* object : code_objects(TargetKind::kCuda)) {
-      if (Status status = load_module(object->begin); !status.ok()) {
-        return {status.code(), fmt::format("cannot load the kernels of {} ({}) on {}: {}", object->name, object->arch,
-                                           name_, status.message())};
-      }
+      if (Status status = load_module(*object); !status.ok()) return status;
     }
     return {};
   }
@@ -75,14 +72,14 @@ class CudaDevice final : public GpuDevice<Driver> {
  private:
   // With lazy loading a kernel is loaded at its first launch, which waits for running kernels, and those may wait for
   // it: it is loaded here. The limit on dynamic shared memory is raised from its default of 48 KB to what there is.
-  Status describe(const std::string& name, Loaded& kernel) override {
+  Status describe(const KernelInfo& info, Loaded& kernel) override {
     std::size_t offset = 0;
     int static_shared = 0;
     int max_shared = 0;
     if (Status status = call(api_.function_load, kernel.function); !status.ok()) return status;
     Status status = call(api_.function_parameter, kernel.function, std::size_t{0}, &offset, &kernel.args_bytes);
     if (!status.ok()) {
-      return {status.code(), fmt::format("kernel {} has no argument block: {}", name, status.message())};
+      return {status.code(), fmt::format("kernel {} has no argument block: {}", info.name, status.message())};
     }
     status =
         call(api_.function_attribute, &kernel.limits.max_threads, cuda::kFunctionMaxThreadsPerBlock, kernel.function);

@@ -14,6 +14,8 @@
 
 #include "farwarp/runtime/device.h"
 #include "farwarp/runtime/launch_check.h"
+#include "farwarp/vendor/code_object.h"
+#include "farwarp/vendor/kernel_info.h"
 
 namespace farwarp {
 
@@ -245,14 +247,22 @@ class GpuDevice : public Device {
   }
 
   /// Fills in what the launch checks need to know of a kernel.
-  virtual Status describe(const std::string& name, Loaded& kernel) = 0;
+  virtual Status describe(const KernelInfo& info, Loaded& kernel) = 0;
 
-  Status load_module(const void* image) {
+  Status load_module(const CodeObject& object) {
+    Result<std::vector<KernelInfo>> kernels = kernels_of(object);
+    if (!kernels.ok()) return kernels.status();
     typename Api::ModuleHandle module{};
-    if (Status status = call(api_.module_load, &module, image); !status.ok()) return status;
+    if (Status status = call(api_.module_load, &module, static_cast<const void*>(object.begin)); !status.ok()) {
+      return {status.code(), fmt::format("cannot load the kernels of {} ({}) on {}: {}", object.name, object.arch, name_,
+                                         status.message())};
+    }
     modules_.push_back(module);
+    for (const KernelInfo& kernel : *kernels) homes_[kernel.name] = {module, kernel};
     return {};
   }
+
+  bool has_kernels() const { return !homes_.empty(); }
 
   /// For the destructor of the derived class, while the device can still be made current.
   void unload_modules() {
@@ -290,23 +300,25 @@ class GpuDevice : public Device {
   Status load(const std::string& name) {
     const typename Api::DeviceScope scope(api_, token_);
     if (Status status = scope.status(); !status.ok()) return status;
-    for (const auto module : modules_) {
-      auto loaded = std::make_unique<Loaded>();
-      const auto error = api_.module_function(&loaded->function, module, name.c_str());
-      if (error == Api::Error::kNotFound) {
-        api_.forget_error();
-        continue;
-      }
-      if (Status status = api_.status(api_.module_function.symbol, error); !status.ok()) return status;
-      if (Status status = describe(name, *loaded); !status.ok()) return status;
-      kernels_[name] = std::move(loaded);
-      return {};
+    const auto home = homes_.find(name);
+    if (home == homes_.end()) {
+      return unavailable(
+          fmt::format("no kernel {} among the {} code objects loaded on {}", name, modules_.size(), name_));
     }
-    return unavailable(
-        fmt::format("no kernel {} among the {} code objects loaded on {}", name, modules_.size(), name_));
+    auto loaded = std::make_unique<Loaded>();
+    Status status = call(api_.module_function, &loaded->function, home->second.module, name.c_str());
+    if (status.ok()) status = describe(home->second.info, *loaded);
+    if (status.ok()) kernels_[name] = std::move(loaded);
+    return status;
   }
 
   std::vector<typename Api::ModuleHandle> modules_;
+  // Which module has a kernel: asking the driver for it in each one in turn would fail in all but one.
+  struct Home {
+    typename Api::ModuleHandle module;
+    KernelInfo info;
+  };
+  std::map<std::string, Home, std::less<>> homes_;
   std::mutex mutex_;  // of what follows
   std::map<std::string, std::unique_ptr<Loaded>, std::less<>> kernels_;
 };

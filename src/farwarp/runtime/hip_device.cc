@@ -34,15 +34,9 @@ class HipDevice final : public GpuDevice<Runtime> {
         if (built_for.find(object->arch) == std::string::npos) built_for += fmt::format(" {}", object->arch);
         continue;
       }
-      Result<std::vector<KernelInfo>> kernels = kernels_of(*object);
-      if (!kernels.ok()) return kernels.status();
-      for (KernelInfo& kernel : *kernels) infos_[kernel.name] = kernel;
-      if (Status status = load_module(object->begin); !status.ok()) {
-        return {status.code(), fmt::format("cannot load the kernels of {} ({}) on {}: {}", object->name, object->arch,
-                                           name_, status.message())};
-      }
+      if (Status status = load_module(*object); !status.ok()) return status;
     }
-    if (infos_.empty() && !built_for.empty()) {
+    if (!has_kernels() && !built_for.empty()) {
       return unavailable(fmt::format("{} is {}, and the HIP kernels are built for{}", name_, arch, built_for));
     }
     return {};
@@ -90,12 +84,10 @@ class HipDevice final : public GpuDevice<Runtime> {
   }
 
  private:
-  Status describe(const std::string& name, Loaded& kernel) override {
-    const auto info = infos_.find(name);
-    if (info == infos_.end()) return internal_error(fmt::format("kernel {} has no metadata in its code object", name));
-    kernel.args_bytes = info->second.args_bytes;
-    kernel.limits.max_threads = info->second.max_threads;
-    kernel.limits.max_shared_bytes = static_cast<std::size_t>(shape_.traits.shared_bytes) - info->second.shared_bytes;
+  Status describe(const KernelInfo& info, Loaded& kernel) override {
+    kernel.args_bytes = info.args_bytes;
+    kernel.limits.max_threads = info.max_threads;
+    kernel.limits.max_shared_bytes = static_cast<std::size_t>(shape_.traits.shared_bytes) - info.shared_bytes;
     return {};
   }
 
@@ -111,8 +103,6 @@ class HipDevice final : public GpuDevice<Runtime> {
     if (Status status = api_.status(api_.enable_peer_access.symbol, error); !status.ok()) return status;
     return handle.address;
   }
-
-  std::map<std::string, KernelInfo, std::less<>> infos_;  ///< of the loaded code objects
 };
 
 // Dies of the device. Older libraries cannot say: 38 CUs of each XCD are enabled on MI300X and MI300A, 32 on MI350.
