@@ -12,6 +12,7 @@ namespace {
 
 // Every kernel linked into this program was compiled by up to four compilers: they must agree on its argument block.
 TEST(KernelInfo, CompilersAgreeOnKernelsAndTheirArguments) {
+  bool built = false;
   for (const TargetKind target : {TargetKind::kCuda, TargetKind::kHip}) {
     std::set<std::string> names;
     for (const CodeObject* object : code_objects(target)) {
@@ -26,9 +27,11 @@ TEST(KernelInfo, CompilersAgreeOnKernelsAndTheirArguments) {
         EXPECT_EQ(kernel.max_threads, record->max_threads) << kernel.name << " for " << object->arch;
       }
     }
-    if (names.empty()) GTEST_SKIP() << "no kernels for " << name_of(target) << " in this build";
+    if (names.empty()) continue;
+    built = true;
     EXPECT_EQ(names.size(), emu::list_kernels(TargetKind::kEmuGfx942).size()) << name_of(target);
   }
+  if (!built) GTEST_SKIP() << "this build has no kernels for GPUs";
 }
 
 // A table entry that stays: CodeObject registers itself for the life of the program.
