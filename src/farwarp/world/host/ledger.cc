@@ -17,10 +17,11 @@ std::string in_words(std::chrono::nanoseconds time) {
 }  // namespace
 
 std::string WaitRecord::to_string() const {
-  std::string text = kind == StatusCode::kDeadline
-                         ? fmt::format("rank {} waited {} in {} at '{}'", rank, in_words(waited), operator_name, site)
-                         : fmt::format("rank {} in {} at '{}'", rank, operator_name, site);
-  if (peer >= 0) text += fmt::format(" for rank {}", peer);
+  const bool waited_in_vain = kind == StatusCode::kDeadline;
+  std::string text = fmt::format("rank {}", rank);
+  if (waited_in_vain) text += fmt::format(" waited {}", in_words(waited));
+  text += fmt::format(" in {} at '{}'", operator_name, site);
+  if (peer >= 0) text += fmt::format(" {} rank {}", waited_in_vain ? "for" : "from", peer);
   return text + fmt::format(": expected {}, saw {} (epoch {})", expected, seen, epoch);
 }
 
