@@ -86,6 +86,9 @@ function(farwarp_kernels name entry)
     set(ARG_TO farwarp_objects)
   endif()
 
+  if(FARWARP_SANITIZE MATCHES thread)  # see substrate/emu/CMakeLists.txt
+    set_source_files_properties(${entry} PROPERTIES COMPILE_OPTIONS -fno-sanitize=thread)
+  endif()
   foreach(personality EMU_SM90 EMU_GFX942)
     string(TOLOWER ${personality} suffix)
     set(object ${name}_${suffix})

@@ -17,7 +17,8 @@ std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit
 int ordinal_of(int device) { return device % Arena::kPerPersonality; }
 
 Status mmap_failed(const char* what, std::size_t bytes) {
-  return {StatusCode::kOutOfMemory, fmt::format("emulator: {} of {} bytes failed: {}", what, bytes, std::strerror(errno))};
+  return {StatusCode::kOutOfMemory,
+          fmt::format("emulator: {} of {} bytes failed: {}", what, bytes, std::strerror(errno))};
 }
 
 std::byte* reserve_range(std::size_t bytes, int protection) {
@@ -31,32 +32,38 @@ std::byte* reserve_range(std::size_t bytes, int protection) {
 
 Status Arena::reserve() {
   if (base_ != nullptr) return {};
-  const std::size_t owner_bytes = kArenaBytes / kChunkBytes * sizeof(std::uint32_t);
   std::byte* base = reserve_range(kArenaBytes, PROT_NONE);
   if (!base) return mmap_failed("reserving the address space", kArenaBytes);
   std::byte* shadow = reserve_range(2 * kArenaBytes, PROT_READ | PROT_WRITE);
   if (!shadow) return mmap_failed("reserving the shadow memory", 2 * kArenaBytes);
-  std::byte* owners = reserve_range(owner_bytes, PROT_READ | PROT_WRITE);
-  if (!owners) return mmap_failed("reserving the allocation map", owner_bytes);
+  std::byte* owners = reserve_range(kOwnerBytes, PROT_READ | PROT_WRITE);
+  if (!owners) return mmap_failed("reserving the allocation map", kOwnerBytes);
   base_ = base;
   shadow_ = reinterpret_cast<Shadow*>(shadow);
   chunk_owner_ = reinterpret_cast<std::uint32_t*>(owners);
   return {};
 }
 
+Arena::~Arena() {
+  if (base_ == nullptr) return;
+  munmap(base_, kArenaBytes);
+  munmap(shadow_, 2 * kArenaBytes);
+  munmap(chunk_owner_, kOwnerBytes);
+  if (poison_fd_ >= 0) close(poison_fd_);
+}
+
 Result<std::byte*> Arena::find_gap(int region, std::size_t bytes) {
   std::byte* start = base_ + static_cast<std::size_t>(region) * kRegionBytes;
-  // The last eighth of a device's region holds the blocks' shared memory.
-  const std::byte* end = start + kRegionBytes / 8 * 7;
+  const std::byte* end = start + kMemoryBytes;
   const std::size_t wanted = round_up(bytes, kChunkBytes) + kChunkBytes;
-  std::byte* at = start;
+  std::byte* at = start + kChunkBytes;
   for (auto it = by_address_.lower_bound(start); it != by_address_.end() && it->first < end; ++it) {
     if (static_cast<std::size_t>(it->first - at) >= wanted) break;
     at = it->first + round_up(allocations_[it->second].bytes, kChunkBytes) + kChunkBytes;
   }
   if (bytes > kRegionBytes || wanted > static_cast<std::size_t>(end > at ? end - at : 0)) {
-    return Status(StatusCode::kOutOfMemory, fmt::format("emulator: {} bytes do not fit into a device of {} bytes", bytes,
-                                                        kRegionBytes / 8 * 7));
+    return Status(StatusCode::kOutOfMemory,
+                  fmt::format("emulator: {} bytes do not fit into a device of {} bytes", bytes, kMemoryBytes));
   }
   return at;
 }
@@ -87,12 +94,14 @@ Status Arena::map_poison(std::byte* begin, std::size_t bytes) {
   }
   std::byte* at = begin;
   for (; bytes >= kPoisonFileBytes; at += kPoisonFileBytes, bytes -= kPoisonFileBytes) {
-    if (mmap(at, kPoisonFileBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, poison_fd_, 0) == MAP_FAILED) {
+    if (mmap(at, kPoisonFileBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, poison_fd_, 0) ==
+        MAP_FAILED) {
       return mmap_failed("mapping device memory", bytes);
     }
   }
   if (bytes == 0) return {};
-  if (mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == MAP_FAILED) {
+  if (mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) ==
+      MAP_FAILED) {
     return mmap_failed("mapping device memory", bytes);
   }
   std::memset(at, kPoison, bytes);
@@ -110,9 +119,11 @@ Result<void*> Arena::allocate(int device, std::size_t bytes) {
 Result<void*> Arena::allocate_memfd(int device, std::size_t bytes, int* fd) {
   if (bytes == 0) return invalid_argument("emulator: allocate_shared: bytes is 0, must be at least 1");
   const int file = memfd_create("farwarp-heap", MFD_CLOEXEC);
-  if (file < 0 || ftruncate(file, static_cast<off_t>(round_up(bytes, kChunkBytes))) != 0) return mmap_failed("a memfd", bytes);
+  if (file < 0 || ftruncate(file, static_cast<off_t>(round_up(bytes, kChunkBytes))) != 0)
+    return mmap_failed("a memfd", bytes);
   auto gap = find_gap(device, bytes);
-  if (gap.ok() && mmap(*gap, round_up(bytes, kChunkBytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) {
+  if (gap.ok() &&
+      mmap(*gap, round_up(bytes, kChunkBytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) {
     gap = mmap_failed("mapping a memfd", bytes);
   }
   if (!gap.ok()) {
@@ -164,22 +175,25 @@ void Arena::forget_writers(void* begin, std::size_t bytes) {
     return;
   }
   std::memset(from, 0, static_cast<std::size_t>(first_page - from));
-  madvise(first_page, static_cast<std::size_t>(last_page - first_page), MADV_DONTNEED);  // anonymous: reads as zero again
+  madvise(first_page, static_cast<std::size_t>(last_page - first_page),
+          MADV_DONTNEED);  // anonymous: reads as zero again
   std::memset(last_page, 0, static_cast<std::size_t>(to - last_page));
 }
 
 Status Arena::open_shared_slots(int device, int multiprocessors) {
   const std::size_t bytes = static_cast<std::size_t>(multiprocessors) * kBlocksPerMultiprocessor * kSharedSlotBytes;
-  if (bytes > kRegionBytes / 8) {
+  constexpr std::size_t kAll = kRegionBytes - kMemoryBytes;
+  if (bytes > kAll) {
     return invalid_argument(fmt::format("emulator: multiprocessors is {}, must be at most {}", multiprocessors,
-                                        kRegionBytes / 8 / kSharedSlotBytes / kBlocksPerMultiprocessor));
+                                        kAll / kSharedSlotBytes / kBlocksPerMultiprocessor));
   }
-  if (mprotect(shared_slot(device, 0), bytes, PROT_READ | PROT_WRITE) != 0) return mmap_failed("mapping shared memory", bytes);
+  if (mprotect(shared_slot(device, 0), bytes, PROT_READ | PROT_WRITE) != 0)
+    return mmap_failed("mapping shared memory", bytes);
   return {};
 }
 
 std::byte* Arena::shared_slot(int device, int slot) const {
-  return base_ + static_cast<std::size_t>(device) * kRegionBytes + kRegionBytes / 8 * 7 +
+  return base_ + static_cast<std::size_t>(device) * kRegionBytes + kMemoryBytes +
          static_cast<std::size_t>(slot) * kSharedSlotBytes;
 }
 
@@ -193,8 +207,8 @@ std::string Arena::describe(const void* address) const {
   const auto* at = static_cast<const std::byte*>(address);
   if (!contains(address)) return fmt::format("address {} outside device memory", fmt::ptr(address));
   const std::uint64_t in_region = offset_of(address) % kRegionBytes;
-  if (in_region >= kRegionBytes / 8 * 7) {
-    return fmt::format("byte {} of a block's shared memory on device {}", (in_region - kRegionBytes / 8 * 7) % kSharedSlotBytes,
+  if (in_region >= kMemoryBytes) {
+    return fmt::format("byte {} of a block's shared memory on device {}", (in_region - kMemoryBytes) % kSharedSlotBytes,
                        ordinal_of(device_of(address)));
   }
   auto next = by_address_.upper_bound(const_cast<std::byte*>(at));
@@ -202,9 +216,12 @@ std::string Arena::describe(const void* address) const {
     const Allocation& before = allocations_[std::prev(next)->second];
     const auto offset = static_cast<std::size_t>(at - before.begin);
     if (before.device == device_of(address)) {
-      const std::string owner = before.device == kImported ? "another process" : fmt::format("device {}", ordinal_of(before.device));
-      if (offset < before.bytes) return fmt::format("byte {} of a {}-byte allocation of {}", offset, before.bytes, owner);
-      return fmt::format("{} bytes past the end of a {}-byte allocation of {}", offset - before.bytes, before.bytes, owner);
+      const std::string owner =
+          before.device == kImported ? "another process" : fmt::format("device {}", ordinal_of(before.device));
+      if (offset < before.bytes)
+        return fmt::format("byte {} of a {}-byte allocation of {}", offset, before.bytes, owner);
+      return fmt::format("{} bytes past the end of a {}-byte allocation of {}", offset - before.bytes, before.bytes,
+                         owner);
     }
   }
   return fmt::format("unallocated memory of device {}", ordinal_of(device_of(address)));

@@ -1,7 +1,7 @@
 // The address space of all emulated devices, its allocations, and the shadow record of every 8-byte granule.
 //
-// One reservation holds a region per device, so that an address alone gives its device and, by arithmetic, its shadow, and so
-// that the addresses of one device's allocations do not depend on what other host threads allocate meanwhile.
+// One reservation holds a region per device, so that an address alone gives its device and, by arithmetic, its shadow,
+// and so that the addresses of one device's allocations do not depend on what other host threads allocate meanwhile.
 #pragma once
 
 #include <cstddef>
@@ -18,10 +18,11 @@ namespace farwarp::emu {
 /// What fresh memory holds: NaN as fp16, bf16, fp32 and fp64, -1 as an integer.
 inline constexpr unsigned char kPoison = 0xff;
 
-/// Who last wrote a granule, when and how. Packed into 64 bits: time 38 | uid 22 | flags 4. Zero: written by the host, known to all.
+/// Who last wrote a granule, when and how. Packed into 64 bits: time 38 | uid 22 | flags 4. Zero: written by the host,
+/// known to all.
 class Stamp {
  public:
-  static constexpr int kTimeBits = 38;  ///< a day of steps at 3 million a second
+  static constexpr int kTimeBits = 38;                               ///< a day of steps at 3 million a second
   static constexpr std::uint64_t kStrong = std::uint64_t{1} << 60;   ///< by an atomic store
   static constexpr std::uint64_t kAsync = std::uint64_t{1} << 61;    ///< by the async proxy on behalf of the thread
   static constexpr std::uint64_t kRecord = std::uint64_t{1} << 62;   ///< a word of the granule has a release record
@@ -60,17 +61,21 @@ struct Allocation {
 class Arena {
  public:
   /// Devices are numbered over both personalities: those of gfx942 begin at kPerPersonality.
-  static constexpr int kPerPersonality = 16;
+  static constexpr int kPerPersonality = 8;
   static constexpr int kDevices = 2 * kPerPersonality;
   static constexpr int kImported = kDevices;  ///< the region of map_shared()
-#if defined(__SANITIZE_THREAD__)
-  static constexpr std::size_t kRegionBytes = std::size_t{4} << 30;  // ThreadSanitizer leaves 1.5 TiB of address space
-#else
-  static constexpr std::size_t kRegionBytes = std::size_t{64} << 30;
-#endif
-  /// Block b of multiprocessor m has its shared memory in slot m * kBlocksPerMultiprocessor + b at the end of the region.
+  /// With their shadows, 17 regions of 16 GiB stay within the 1.5 TiB that ThreadSanitizer leaves to mappings.
+  static constexpr std::size_t kRegionBytes = std::size_t{16} << 30;
+  static constexpr std::size_t kMemoryBytes =
+      kRegionBytes / 4 * 3;  ///< of a device; the rest is its blocks' shared memory
+  /// Block b of multiprocessor m has its shared memory in slot m * kBlocksPerMultiprocessor + b at the end of the
+  /// region.
   static constexpr int kBlocksPerMultiprocessor = 32;
   static constexpr std::size_t kSharedSlotBytes = std::size_t{256} << 10;
+
+  Arena() = default;
+  Arena(const Arena&) = delete;
+  ~Arena();
 
   Status reserve();
 
@@ -109,8 +114,10 @@ class Arena {
   int device_of(const void* address) const { return static_cast<int>(offset_of(address) / kRegionBytes); }
 
  private:
-  static constexpr std::size_t kChunkBytes = std::size_t{64} << 10;  ///< every allocation starts a chunk and is followed by a gap
+  static constexpr std::size_t kChunkBytes = std::size_t{64}
+                                             << 10;  ///< every allocation starts a chunk and is followed by a gap
   static constexpr std::size_t kArenaBytes = kRegionBytes * (kDevices + 1);
+  static constexpr std::size_t kOwnerBytes = kArenaBytes / kChunkBytes * sizeof(std::uint32_t);
 
   std::uint64_t offset_of(const void* address) const {
     return static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - base_);
@@ -121,7 +128,7 @@ class Arena {
 
   std::byte* base_ = nullptr;
   Shadow* shadow_ = nullptr;
-  std::uint32_t* chunk_owner_ = nullptr;      ///< index into allocations_, 0: nobody
+  std::uint32_t* chunk_owner_ = nullptr;  ///< index into allocations_, 0: nobody
   std::vector<Allocation> allocations_ = std::vector<Allocation>(1);
   std::vector<std::uint32_t> free_entries_;
   std::map<std::byte*, std::uint32_t> by_address_;

@@ -34,8 +34,11 @@ void arrive_at_block(Wait kind, bool predicate, const void* site) {
   Thread& thread = the_engine.running();
   Block& block = *thread.block;
   check_warp_not_divided(thread);
-  if (block.live < block.threads) the_engine.fault(fmt::format("at a barrier that {} threads of its block exited before", block.threads - block.live));
-  if (block.arrived > 0 && block.barrier != kind) the_engine.fault("reached block_sync while others of its block wait in block_any, or the reverse");
+  if (block.live < block.threads)
+    the_engine.fault(
+        fmt::format("at a barrier that {} threads of its block exited before", block.threads - block.live));
+  if (block.arrived > 0 && block.barrier != kind)
+    the_engine.fault("reached block_sync while others of its block wait in block_any, or the reverse");
   block.barrier = kind;
   block.any |= predicate;
   if (++block.arrived == block.threads) {
@@ -60,15 +63,18 @@ WarpValues warp_exchange(WarpOp operation, std::uint64_t value) {
   Thread& thread = the_engine.running();
   Warp& warp = *thread.warp;
   if (warp.live != warp.present) {
-    the_engine.fault(fmt::format("in a warp operation that {} lanes of its warp exited before", std::popcount(warp.present & ~warp.live)));
+    the_engine.fault(fmt::format("in a warp operation that {} lanes of its warp exited before",
+                                 std::popcount(warp.present & ~warp.live)));
   }
   for (std::uint64_t others = warp.arrived; others != 0; others &= others - 1) {
-    if (warp.threads[std::countr_zero(others)].warp_op != operation) the_engine.fault("lanes of the warp are in different warp operations");
+    if (warp.threads[std::countr_zero(others)].warp_op != operation)
+      the_engine.fault("lanes of the warp are in different warp operations");
   }
   for (std::uint64_t others = warp.live & ~warp.arrived & ~warp.runnable; others != 0; others &= others - 1) {
     const Wait wait = warp.threads[std::countr_zero(others)].wait;
     if (wait == Wait::block_sync || wait == Wait::block_any) {
-      the_engine.fault(fmt::format("in a warp operation while lane {} of its warp waits at a block barrier", std::countr_zero(others)));
+      the_engine.fault(fmt::format("in a warp operation while lane {} of its warp waits at a block barrier",
+                                   std::countr_zero(others)));
     }
   }
   const auto& values = warp.values[static_cast<std::size_t>(warp.parity)];
@@ -78,16 +84,20 @@ WarpValues warp_exchange(WarpOp operation, std::uint64_t value) {
   if (warp.arrived != warp.present) {
     the_engine.block(Wait::warp, __builtin_return_address(0));
   } else {
-    if (operation == WarpOp::sync) meet(warp, the_engine.schedule.now());  // the others exchange registers and order no memory
+    if (operation == WarpOp::sync)
+      meet(warp, the_engine.schedule.now());  // the others exchange registers and order no memory
     warp.arrived = 0;
     warp.parity ^= 1;
-    for (std::uint64_t others = warp.present & ~(std::uint64_t{1} << thread.lane_index); others != 0; others &= others - 1) {
+    for (std::uint64_t others = warp.present & ~(std::uint64_t{1} << thread.lane_index); others != 0;
+         others &= others - 1) {
       the_engine.schedule.make_ready(warp.threads[std::countr_zero(others)]);
     }
   }
   return {values.data(), warp.present};
 }
 
-void fault_bad_lane(int source_lane) { engine().fault(fmt::format("shuffle from lane {}, which its warp does not have", source_lane)); }
+void fault_bad_lane(int source_lane) {
+  engine().fault(fmt::format("shuffle from lane {}, which its warp does not have", source_lane));
+}
 
 }  // namespace farwarp::emu

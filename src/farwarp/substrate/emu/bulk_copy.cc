@@ -1,5 +1,5 @@
-// The async proxy of sm90: bulk copies and mbarriers. A copy reads its source and writes its destination at two moments that
-// the schedule chooses, at the latest when something waits for them.
+// The async proxy of sm90: bulk copies and mbarriers. A copy reads its source and writes its destination at two moments
+// that the schedule chooses, at the latest when something waits for them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,19 +18,22 @@ Thread& enter(const char* function) {
   Engine& the_engine = engine();
   the_engine.step();
   Thread& thread = the_engine.running();
-  if (!thread.launch->device->sm90()) the_engine.fault(fmt::format("{}: this target has no bulk copies (Target::kHasBulkCopy)", function));
+  if (!thread.launch->device->sm90())
+    the_engine.fault(fmt::format("{}: this target has no bulk copies (Target::kHasBulkCopy)", function));
   return thread;
 }
 
 Mbarrier* find_barrier(Block& block, const void* address) {
-  const auto it = std::find_if(block.mbarriers.begin(), block.mbarriers.end(), [address](const Mbarrier& b) { return b.address == address; });
+  const auto it = std::find_if(block.mbarriers.begin(), block.mbarriers.end(),
+                               [address](const Mbarrier& b) { return b.address == address; });
   return it == block.mbarriers.end() ? nullptr : &*it;
 }
 
 Mbarrier& checked_barrier(Thread& thread, const void* address) {
   Engine& the_engine = engine();
   Mbarrier* barrier = find_barrier(*thread.block, address);
-  if (barrier == nullptr) the_engine.fault(fmt::format("used an mbarrier that was not initialised ({})", the_engine.arena.describe(address)));
+  if (barrier == nullptr)
+    the_engine.fault(fmt::format("used an mbarrier that was not initialised ({})", the_engine.arena.describe(address)));
   if (!knows(thread, Stamp(barrier->initialiser, barrier->initialised_at, 0))) {
     the_engine.fault("used an mbarrier before something ordered its initialisation");
   }
@@ -40,21 +43,26 @@ Mbarrier& checked_barrier(Thread& thread, const void* address) {
 void check_in_shared(Thread& thread, const void* address, std::size_t bytes, const char* what) {
   const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(address) - thread.shared);
   if (offset + bytes > thread.launch->shape.shared_bytes || offset + bytes < bytes) {
-    engine().fault(fmt::format("{}: {} bytes at {} are not in the block's shared memory", what, bytes, fmt::ptr(address)));
+    engine().fault(
+        fmt::format("{}: {} bytes at {} are not in the block's shared memory", what, bytes, fmt::ptr(address)));
   }
 }
 
-void check_copy(Thread& thread, const char* what, const void* in_shared, const void* outside, int bytes, bool own_device_only) {
+void check_copy(Thread& thread, const char* what, const void* in_shared, const void* outside, int bytes,
+                bool own_device_only) {
   Engine& the_engine = engine();
-  const auto bits = reinterpret_cast<std::uintptr_t>(in_shared) | reinterpret_cast<std::uintptr_t>(outside) | static_cast<std::uintptr_t>(bytes);
+  const auto bits = reinterpret_cast<std::uintptr_t>(in_shared) | reinterpret_cast<std::uintptr_t>(outside) |
+                    static_cast<std::uintptr_t>(bytes);
   if (bytes <= 0 || bits % 16 != 0) {
-    the_engine.fault(fmt::format("{}: size and addresses must be positive multiples of 16; size {}, shared address {}, other address {}", what,
-                                 bytes, fmt::ptr(in_shared), fmt::ptr(outside)));
+    the_engine.fault(fmt::format(
+        "{}: size and addresses must be positive multiples of 16; size {}, shared address {}, other address {}", what,
+        bytes, fmt::ptr(in_shared), fmt::ptr(outside)));
   }
   check_in_shared(thread, in_shared, static_cast<std::size_t>(bytes), what);
   const Allocation* allocation = the_engine.arena.find(outside, static_cast<std::size_t>(bytes));
   if (allocation == nullptr || (own_device_only && allocation->device != thread.launch->device->index)) {
-    the_engine.fault(fmt::format("{} out of bounds: {} bytes at {} ({})", what, bytes, fmt::ptr(outside), the_engine.arena.describe(outside)));
+    the_engine.fault(fmt::format("{} out of bounds: {} bytes at {} ({})", what, bytes, fmt::ptr(outside),
+                                 the_engine.arena.describe(outside)));
   }
 }
 
@@ -82,7 +90,8 @@ void capture_source(BulkCopy& copy) {
     const Shadow& shadow = the_engine.arena.shadow_at(granule);
     // What the async proxy wrote for this block needs no proxy fence; all else does.
     const bool own_proxy = shadow.stamp.has(Stamp::kAsync) && block_uid(shadow.stamp.uid()) == issuer.block->uid;
-    const bool newest = the_engine.several_processes || covers(issuer, own_proxy ? copy.seen : copy.published, shadow.stamp) ||
+    const bool newest = the_engine.several_processes ||
+                        covers(issuer, own_proxy ? copy.seen : copy.published, shadow.stamp) ||
                         the_engine.schedule.sees_weak(issuer.uid, granule, shadow.stamp.time());
     copy.data.push_back(newest ? the_engine.arena.word_at(granule) : shadow.previous);
   }
@@ -138,7 +147,7 @@ void issue(Thread& thread, BulkCopy copy) {
 
 }  // namespace
 
-// ---- mbarriers ---------------------------------------------------------------------------------------------------------------
+// ---- mbarriers ------------------------------------------------------------------------------------------------------
 
 void mbarrier_init(void* address, int arrivals) {
   Thread& thread = enter("mbarrier_init");
@@ -181,13 +190,14 @@ bool mbarrier_test(void* address, std::uint32_t parity) {
   return true;
 }
 
-// ---- copies ------------------------------------------------------------------------------------------------------------------
+// ---- copies ---------------------------------------------------------------------------------------------------------
 
 void bulk_load(void* shared_destination, const void* source, int bytes, void* address) {
   Thread& thread = enter("bulk_load");
   check_copy(thread, "bulk_load", shared_destination, source, bytes, true);
   const Mbarrier& barrier = checked_barrier(thread, address);
-  if (!barrier.fenced) engine().fault("bulk_load on an mbarrier without mbarrier_init_fence() after its initialisation");
+  if (!barrier.fenced)
+    engine().fault("bulk_load on an mbarrier without mbarrier_init_fence() after its initialisation");
   BulkCopy copy;
   copy.destination = static_cast<std::byte*>(shared_destination);
   copy.source = static_cast<const std::byte*>(source);
@@ -212,7 +222,8 @@ void bulk_commit() { ++enter("bulk_commit").open_group; }
 void bulk_wait_read() {
   Thread& thread = enter("bulk_wait_read");
   for (const auto& copy : thread.block->copies) {
-    if (copy->issuer == &thread && !copy->barrier && copy->group < thread.open_group && !copy->captured) capture_source(*copy);
+    if (copy->issuer == &thread && !copy->barrier && copy->group < thread.open_group && !copy->captured)
+      capture_source(*copy);
   }
 }
 
@@ -236,14 +247,15 @@ void proxy_fence() {
   proxy_fenced(thread, engine().schedule.now());
 }
 
-// ---- the engine's side ---------------------------------------------------------------------------------------------------------
+// ---- the engine's side ----------------------------------------------------------------------------------------------
 
 /// The schedule has come to the copy's next step.
 void Engine::advance_copy(std::uint32_t id) {
   const auto found = copies.find(id);
   if (found == copies.end()) return;  // something waited for it and did it already, or its launch is gone
   Block& block = *found->second;
-  BulkCopy& copy = **std::find_if(block.copies.begin(), block.copies.end(), [id](const auto& c) { return c->id == id; });
+  BulkCopy& copy =
+      **std::find_if(block.copies.begin(), block.copies.end(), [id](const auto& c) { return c->id == id; });
   if (!copy.captured) {
     capture_source(copy);
     schedule.at(schedule.now() + schedule.copy_delay(), StepEvent::Kind::copy, id);
@@ -259,15 +271,17 @@ void Engine::advance_copy(std::uint32_t id) {
 void Engine::check_block_end(Block& block) {
   for (const auto& copy : block.copies) {
     if (copy->barrier || !copy->captured) {
-      fault(*block.launch, fmt::format("{}: exited with a bulk {} of {} bytes outstanding that still {} shared memory", where(*copy->issuer),
-                                       copy->barrier ? "load" : "store", copy->bytes, copy->barrier ? "writes" : "reads"));
+      fault(*block.launch, fmt::format("{}: exited with a bulk {} of {} bytes outstanding that still {} shared memory",
+                                       where(*copy->issuer), copy->barrier ? "load" : "store", copy->bytes,
+                                       copy->barrier ? "writes" : "reads"));
       return;
     }
   }
   for (const Mbarrier& barrier : block.mbarriers) {
     if (barrier.bytes != 0) {
-      fault(*block.launch, fmt::format("{}: exited while the mbarrier at byte {} of its shared memory still waits for {} bytes",
-                                       where(*block.first), static_cast<std::byte*>(barrier.address) - block.shared, barrier.bytes));
+      fault(*block.launch,
+            fmt::format("{}: exited while the mbarrier at byte {} of its shared memory still waits for {} bytes",
+                        where(*block.first), static_cast<std::byte*>(barrier.address) - block.shared, barrier.bytes));
       return;
     }
   }

@@ -1,5 +1,6 @@
-// What the emulated device vocabulary (ids.h memory.h sync.h warp.h async.h clock.h) calls in the engine. The vocabulary is
-// compiled once per personality; the engine once. Everything here is called on a fiber of the engine, by the running thread.
+// What the emulated device vocabulary (ids.h memory.h sync.h warp.h async.h clock.h) calls in the engine. The
+// vocabulary is compiled once per personality; the engine once. Everything here is called on a fiber of the engine, by
+// the running thread.
 #pragma once
 
 #include <cstddef>

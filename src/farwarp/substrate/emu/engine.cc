@@ -10,7 +10,8 @@ namespace farwarp::emu {
 namespace {
 
 std::uint64_t host_nanoseconds() {
-  return static_cast<std::uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
+  return static_cast<std::uint64_t>(
+      std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 
 }  // namespace
@@ -38,7 +39,7 @@ Engine::HostLock::HostLock(Engine& engine) {
   engine.host_waiting_.fetch_sub(1);
 }
 
-// ---- the loop -------------------------------------------------------------------------------------------------------------
+// ---- the loop -------------------------------------------------------------------------------------------------------
 
 void Engine::poke() {
   std::lock_guard lock(wake_mutex_);
@@ -123,7 +124,8 @@ void Engine::pass_deadlines() {
   earliest_deadline_ns_ = kForever;
   for (auto& [key, device] : devices_) {
     for (auto& [id, queue] : device->streams) {
-      if (queue.items.empty() || queue.items.front().kind != WorkItem::Kind::delay || !queue.items.front().started) continue;
+      if (queue.items.empty() || queue.items.front().kind != WorkItem::Kind::delay || !queue.items.front().started)
+        continue;
       if (queue.items.front().nanoseconds > now) {
         expect_deadline(queue.items.front().nanoseconds);
       } else {
@@ -177,10 +179,11 @@ void Engine::nap() {
   }
 }
 
-// ---- on fibers ------------------------------------------------------------------------------------------------------------
+// ---- on fibers ------------------------------------------------------------------------------------------------------
 
 void Engine::yield() {
-  if (fibers_.stack_left() < 2048) fault("stack overflow of the emulated thread");
+  constexpr std::size_t kEnoughToReport = 8192;
+  if (fibers_.stack_left() < kEnoughToReport) fault("stack overflow of the emulated thread");
   fibers_.suspend();
 }
 
@@ -195,8 +198,7 @@ void Engine::block(Wait wait, const void* site) {
 void Engine::fault(const std::string& what) {
   Thread& thread = running();
   fault(*thread.launch, fmt::format("{}: {}", where(thread), what));
-  fibers_.suspend();
-  __builtin_unreachable();  // abort_device() has dropped this fiber
+  throw Fault();
 }
 
 void Engine::fault(Launch& launch, std::string what) {
@@ -219,11 +221,15 @@ Thread* Engine::find_thread(Uid uid) const {
 
 void Engine::thread_main(void* argument) {
   auto* thread = static_cast<Thread*>(argument);
-  thread->launch->kernel->body(thread->launch->args.data());
-  thread->wait = Wait::exited;
+  try {
+    thread->launch->kernel->body(thread->launch->args.data());
+    thread->wait = Wait::exited;
+  } catch (const Fault&) {
+    // The loop aborts the launch.
+  }
 }
 
-// ---- for host threads ------------------------------------------------------------------------------------------------------
+// ---- for host threads -----------------------------------------------------------------------------------------------
 
 Status Engine::synchronize(Device& device, StreamId stream) {
   if (std::this_thread::get_id() == thread_id_) {
@@ -232,7 +238,8 @@ Status Engine::synchronize(Device& device, StreamId stream) {
   HostLock held(*this);
   const auto queue = device.streams.find(stream);
   if (queue == device.streams.end()) {
-    return invalid_argument(fmt::format("emulator: stream is {}, which does not exist on device {}", stream, device.ordinal));
+    return invalid_argument(
+        fmt::format("emulator: stream is {}, which does not exist on device {}", stream, device.ordinal));
   }
   if (!queue->second.items.empty()) {
     HostBlockedScope blocked;
@@ -240,15 +247,10 @@ Status Engine::synchronize(Device& device, StreamId stream) {
     waiters_.push_back(&waiter);
     poke();
     waiter.wake.wait(held.lock(), [&waiter] { return waiter.done; });
+    host_waiting_.fetch_sub(1);  // complete_waiters() counted this thread, so that the engine lets it in
   }
   host_knows(device);
   return std::exchange(queue->second.error, Status{});
-}
-
-bool Engine::idle(Device& device, StreamId stream) {
-  HostLock held(*this);
-  const auto queue = device.streams.find(stream);
-  return queue == device.streams.end() || queue->second.items.empty();
 }
 
 void Engine::set_schedule(const ScheduleOptions& options) {
@@ -259,8 +261,6 @@ void Engine::set_schedule(const ScheduleOptions& options) {
   stall_.clear();
 }
 
-ScheduleReport Engine::report() const {
-  return {schedule.hash(), schedule.steps(), seconds_, stall_};
-}
+ScheduleReport Engine::report() const { return {schedule.hash(), schedule.steps(), seconds_, stall_}; }
 
 }  // namespace farwarp::emu

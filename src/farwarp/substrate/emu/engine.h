@@ -1,8 +1,9 @@
 // The engine: one thread that executes every block of every emulated device.
 //
-// Host threads enter through the Machine (machine.cc) under `mutex`; fibers enter through device_api.h on the engine's own
-// thread, which holds `mutex` while it runs. Parts: schedule.h picks, memory_model.cc and knowledge.cc execute accesses,
-// barriers.cc and bulk_copy.cc the rest of the vocabulary, streams.cc starts and ends work, report.cc puts failures into words.
+// Host threads enter through the Machine (machine.cc) under `mutex`; fibers enter through device_api.h on the engine's
+// own thread, which holds `mutex` while it runs. Parts: schedule.h picks, memory_model.cc and knowledge.cc execute
+// accesses, barriers.cc and bulk_copy.cc the rest of the vocabulary, streams.cc starts and ends work, report.cc puts
+// failures into words.
 #pragma once
 
 #include <atomic>
@@ -22,12 +23,16 @@
 
 namespace farwarp::emu {
 
-/// The release that guards a 4-byte word, and the one before: a load that returns the previous value pairs with the latter.
+/// The release that guards a 4-byte word, and the one before: a load that returns the previous value pairs with the
+/// latter.
 struct WordRecord {
   SnapshotRef newest;
   SnapshotRef previous;
   Time written = 0;
 };
+
+/// Ends a thread that did what it must not; never leaves its fiber.
+struct Fault {};
 
 class Engine {
  public:
@@ -37,10 +42,10 @@ class Engine {
   // ---- for host threads; see machine.h
   Status open_device(TargetKind personality, int ordinal, const MachineShape& shape);
   Device* find_device(TargetKind personality, int ordinal);
-  Status enqueue_launch(Device& device, StreamId stream, const KernelRecord& kernel, LaunchShape shape, const void* args);
+  Status enqueue_launch(Device& device, StreamId stream, const KernelRecord& kernel, LaunchShape shape,
+                        const void* args);
   void enqueue(Device& device, StreamId stream, WorkItem item);
   Status synchronize(Device& device, StreamId stream);
-  bool idle(Device& device, StreamId stream);
   void host_write(void* destination, const void* source, std::size_t bytes);
   void host_fill(void* destination, std::uint8_t byte, std::size_t bytes);
   void set_schedule(const ScheduleOptions& options);
@@ -65,13 +70,16 @@ class Engine {
   void yield();
   /// Suspends the running thread until make_ready().
   void block(Wait wait, const void* site);
-  /// Aborts everything on the running thread's device; its synchronize() reports `what`.
+  /// Aborts everything on the running thread's device; its synchronize() reports `what`. Throws, to unwind this thread;
+  /// the launch's other threads are abandoned where they are suspended, and own nothing there.
   [[noreturn]] void fault(const std::string& what);
   /// The same from an event, on the engine's stack.
   void fault(Launch& launch, std::string what);
   void wake(Thread& thread);
   /// Something happens at this time of the virtual clock.
-  void expect_deadline(std::uint64_t nanoseconds) { earliest_deadline_ns_ = std::min(earliest_deadline_ns_, nanoseconds); }
+  void expect_deadline(std::uint64_t nanoseconds) {
+    earliest_deadline_ns_ = std::min(earliest_deadline_ns_, nanoseconds);
+  }
 
   const LaunchInfo* launch_info(Uid uid) const { return warps_[uid >> 6].info.get(); }
   Uid block_uid(Uid uid) const { return warps_[uid >> 6].block; }
@@ -96,8 +104,8 @@ class Engine {
   Arena arena;
   Schedule schedule;
   std::unordered_map<std::uint64_t, WordRecord> records;  ///< by address / 4, where the shadow has Stamp::kRecord
-  std::unordered_map<Granule, Watch*> watched;             ///< first of the list, where the shadow has Stamp::kWatched
-  std::unordered_map<std::uint32_t, Block*> copies;        ///< in flight, by id
+  std::unordered_map<Granule, Watch*> watched;            ///< first of the list, where the shadow has Stamp::kWatched
+  std::unordered_map<std::uint32_t, Block*> copies;       ///< in flight, by id
   std::uint32_t next_copy = 1;
   /// Another process shares memory: no global order exists, so the newest value is what memory holds.
   bool several_processes = false;
@@ -140,10 +148,12 @@ class Engine {
   void abandon(Launch& launch);
   void abort_device(Device& device, const std::string& why);
   void complete_waiters();
+  bool any_running() const;
+
+  // knowledge.cc
   void note_quiet();
   void host_knows(Device& device);
-  ClockRef still_of_use(const ClockRef& clock, const Device& device) const;
-  bool any_running() const;
+  ClockRef known_to(const Launch& launch);
 
   std::mutex mutex_;
   std::atomic<int> host_waiting_{0};

@@ -37,8 +37,8 @@ struct View {
   Time self = 0;
 };
 
-/// What a release hands over. `known` is what the releaser knew. `published` is the part that takes effect further away:
-/// sm90, what the async proxy may read; gfx942, what is visible beyond the block (see knowledge.h).
+/// What a release hands over. `known` is what the releaser knew. `published` is the part that takes effect further
+/// away: sm90, what the async proxy may read; gfx942, what is visible beyond the block (see knowledge.h).
 struct Snapshot {
   ClockRef known;
   ClockRef published;
@@ -69,23 +69,22 @@ struct Thread : ThreadIds {
   WarpOp warp_op = WarpOp::sync;
   const void* site = nullptr;  ///< code address of the wait
 
-  View seen;                    ///< what this thread knows; seen.self is kForever
-  View published;               ///< see Snapshot
-  Time first_unpublished = 0;   ///< its first store since the last proxy fence (sm90) or drain (gfx942); 0: none
+  View seen;                   ///< what this thread knows; seen.self is kForever
+  View published;              ///< see Snapshot
+  Time first_unpublished = 0;  ///< its first store since the last proxy fence (sm90) or drain (gfx942); 0: none
   Time last_store = 0;
-  SnapshotRef release_fence;    ///< carried by every later atomic store
+  SnapshotRef release_fence;          ///< carried by every later atomic store
   std::vector<SnapshotRef> unfenced;  ///< read by relaxed loads, taken over by the next acquire fence
-  const Snapshot* last_acquired = nullptr;
+  Time last_acquired = 0;             ///< Snapshot::time, which is unique
 
-  Time poll_since = 0;          ///< when the current round of polls began
-  bool learned = false;         ///< knowledge grew since then
+  Time poll_since = 0;   ///< when the current round of polls began
+  bool learned = false;  ///< knowledge grew since then
   std::uint32_t park_number = 0;
-  Time parked_at = 0;
   std::uint64_t parked_at_ns = 0;
   std::uint64_t deadline_ns = 0;
   std::vector<Watch> watches;
 
-  int open_group = 0;           ///< bulk stores issued now belong to it; the groups before are committed
+  int open_group = 0;  ///< bulk stores issued now belong to it; the groups before are committed
 };
 
 struct Warp {
@@ -98,7 +97,7 @@ struct Warp {
   int parity = 0;
   std::array<std::array<std::uint64_t, 64>, 2> values;  ///< of the current and the last operation
   Block* block = nullptr;
-  Thread* threads = nullptr;   ///< lane 0
+  Thread* threads = nullptr;  ///< lane 0
 };
 
 struct Mbarrier {
@@ -110,9 +109,9 @@ struct Mbarrier {
   Uid initialiser = 0;
   Time initialised_at = 0;
   bool fenced = false;
-  ClockRef known;           ///< of those who arrived at the current phase and of its copies
+  ClockRef known;  ///< of those who arrived at the current phase and of its copies
   ClockRef published;
-  ClockRef completed_known; ///< of the completed phases
+  ClockRef completed_known;  ///< of the completed phases
   ClockRef completed_published;
 };
 
@@ -126,7 +125,7 @@ struct BulkCopy {
   int group = 0;            ///< of a store
   View seen;                ///< the issuer's, at issue
   View published;
-  bool captured = false;    ///< the source has been read
+  bool captured = false;  ///< the source has been read
   std::vector<std::uint64_t> data;
 };
 
@@ -136,10 +135,10 @@ struct Block {
   int threads = 0;
   int live = 0;
   int arrived = 0;
-  bool any = false;          ///< of the predicates of the current block_any
-  bool any_result = false;   ///< of the last
-  Wait barrier = Wait::none; ///< the kind of barrier that threads wait at
-  Uid uid = 0;               ///< of its first thread
+  bool any = false;           ///< of the predicates of the current block_any
+  bool any_result = false;    ///< of the last
+  Wait barrier = Wait::none;  ///< the kind of barrier that threads wait at
+  Uid uid = 0;                ///< of its first thread
   int multiprocessor = 0;
   int slot = 0;
   Thread* first = nullptr;
@@ -165,7 +164,10 @@ struct Launch {
   std::vector<std::max_align_t> args;
   std::shared_ptr<LaunchInfo> info;
   Uid first_uid = 0;
-  Time quiet = 0;  ///< everything written up to here is known to all
+  // What the host knew when it enqueued the launch:
+  Time enqueued = 0;
+  Time quiet = 0;       ///< everything written up to here is known to all
+  ClockRef host_known;  ///< what synchronised devices knew of others
   int live_blocks = 0;
   int copies = 0;  ///< in flight
   bool failed = false;
@@ -202,10 +204,9 @@ struct Device {
   std::vector<Multiprocessor> multiprocessors;
   std::map<StreamId, StreamQueue> streams;
   StreamId next_stream = 1;
-  ClockRef known;  ///< what its finished launches knew of others
+  ClockRef known;                                           ///< what its finished launches knew of others
   std::vector<std::shared_ptr<LaunchInfo>> unsynchronised;  ///< finished launches that the host has not waited for
   std::vector<Launch*> running;
-  std::uint8_t speed = 255;
 
   bool sm90() const { return personality == TargetKind::kEmuSm90; }
 };

@@ -1,4 +1,5 @@
-// Failures end the launch with a report that says who, where and what; they never crash or hang, and later launches work.
+// Failures end the launch with a report that says who, where and what; they never crash or hang, and later launches
+// work.
 #include <chrono>
 
 #include "farwarp/substrate/emu/litmus_rig_test.h"
@@ -7,8 +8,22 @@ namespace farwarp::emu {
 namespace {
 
 // The variants of litmus_misuse.
-enum { kExitBeforeBarrier, kExitAfterArrival, kDividedWarp, kMixedWarpOps, kPastTheEnd, kMisaligned, kUnallocated, kOtherDevice, kBadShared,
-       kBadLane, kWaitForever, kUninitialisedMbarrier, kCopyOutstanding, kNothing };
+enum {
+  kExitBeforeBarrier,
+  kExitAfterArrival,
+  kDividedWarp,
+  kMixedWarpOps,
+  kPastTheEnd,
+  kMisaligned,
+  kUnallocated,
+  kOtherDevice,
+  kBadShared,
+  kBadLane,
+  kWaitForever,
+  kUninitialisedMbarrier,
+  kCopyOutstanding,
+  kNothing
+};
 
 class FailuresTest : public testing::TestWithParam<TargetKind> {
  protected:
@@ -27,9 +42,7 @@ class FailuresTest : public testing::TestWithParam<TargetKind> {
   Rig rig_{GetParam()};
 };
 
-TEST_P(FailuresTest, ThreadsThatExitBeforeABarrier) {
-  fails(kExitBeforeBarrier, "barrier");
-}
+TEST_P(FailuresTest, ThreadsThatExitBeforeABarrier) { fails(kExitBeforeBarrier, "barrier"); }
 TEST_P(FailuresTest, LanesAtDifferentBarriers) {
   fails(kDividedWarp, "warp");
   fails(kMixedWarpOps, "lanes of the warp are in different warp operations");
@@ -59,7 +72,8 @@ TEST_P(FailuresTest, StallSaysWhoWaitsWhereForWhat) {
   const std::string report = rig_.machine().report().stall;
   EXPECT_NE(report.find("1 threads of litmus_misuse wait in park"), std::string::npos) << report;
   EXPECT_NE(report.find("63 threads of litmus_misuse wait in block_sync"), std::string::npos) << report;
-  EXPECT_NE(report.find("polls byte 8192 of a 65536-byte allocation of device 0, which holds 0x0"), std::string::npos) << report;
+  EXPECT_NE(report.find("polls byte 8192 of a 65536-byte allocation of device 0, which holds 0x0"), std::string::npos)
+      << report;
 }
 
 TEST_P(FailuresTest, DropsQueuedWorkOfTheDeviceOnly) {
@@ -103,7 +117,9 @@ TEST_P(FailuresTest, LaunchesThatDoNotFitTogetherTakeTurns) {
   rig_.start(1);
   for (const StreamId stream : {StreamId{0}, other}) {
     for (int i = 0; i < 3; ++i) {
-      ASSERT_TRUE(rig_.launch("litmus_collectives", 0, kRight, {.blocks = 8, .threads = 128, .shared_bytes = most}, 0, stream).ok());
+      ASSERT_TRUE(
+          rig_.launch("litmus_collectives", 0, kRight, {.blocks = 8, .threads = 128, .shared_bytes = most}, 0, stream)
+              .ok());
     }
   }
   EXPECT_TRUE(rig_.synchronize(0).ok());

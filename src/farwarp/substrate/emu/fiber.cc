@@ -47,7 +47,8 @@ Status FiberPool::reserve(int count) {
     const bool guarded = created_ < kGuardedStacks;
     std::byte* from = guarded ? bottom_of(created_) : bottom_of(created_) - kGuardBytes;
     if (mprotect(from, guarded ? kStackBytes : kStride, PROT_READ | PROT_WRITE) != 0) {
-      return {StatusCode::kOutOfMemory, fmt::format("emulator: no memory for stack {}: {}", created_, std::strerror(errno))};
+      return {StatusCode::kOutOfMemory,
+              fmt::format("emulator: no memory for stack {}: {}", created_, std::strerror(errno))};
     }
     free_.push_back(created_++);
   }
@@ -77,7 +78,8 @@ Fiber FiberPool::create(void (*entry)(void*), void* argument) {
 
 void FiberPool::resume(Fiber& fiber) {
   running_ = &fiber;
-  std::byte* top = bottom_of(fiber.stack) + kStackBytes - static_cast<std::size_t>(fiber.stack % 16) * 128 - sizeof(Start);
+  std::byte* top =
+      bottom_of(fiber.stack) + kStackBytes - static_cast<std::size_t>(fiber.stack % 16) * 128 - sizeof(Start);
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&engine_fake_stack_, bottom_of(fiber.stack), kStackBytes);
 #endif

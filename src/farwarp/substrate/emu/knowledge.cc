@@ -23,11 +23,12 @@ ClockRef flatten(const Thread& thread, const View& view, Time self) {
   return with(view.base, std::move(entries));
 }
 
-/// Writes of launches that the whole launch knows: finished on its device before it started, or synchronised with by the host.
+/// Writes of launches that the whole launch knows: finished on its device before it started, or synchronised with by
+/// the host.
 bool known_at_start(const Launch& launch, Uid writer, Time time) {
   const LaunchInfo* info = engine().launch_info(writer);
   if (info == nullptr || time < info->start) return true;  // the number has been given to a later launch
-  if (info->host_knows <= launch.info->start) return true;
+  if (info->host_knows <= launch.enqueued) return true;
   return info->device == launch.device->index && info->finish <= launch.info->start;
 }
 
@@ -64,7 +65,8 @@ bool covers(const Thread& thread, const View& view, Stamp stamp) {
   const Time time = stamp.time();
   if (time <= thread.launch->quiet) return true;
   const Uid writer = stamp.uid();
-  if (stamp.has(Stamp::kAsync)) return time_of(view.base, async_key(writer)) >= time || known_at_start(*thread.launch, writer, time);
+  if (stamp.has(Stamp::kAsync))
+    return time_of(view.base, async_key(writer)) >= time || known_at_start(*thread.launch, writer, time);
   if (writer == thread.uid && time <= view.self) return true;
   if (time <= view.warp && warp_of(writer) == warp_of(thread.uid)) return true;
   const Uid block = block_uid(writer);
@@ -140,13 +142,14 @@ void acquire_clocks(Thread& thread, const ClockRef& known, const ClockRef& publi
 }
 
 void acquire(Thread& thread, const Snapshot& released, Scope scope) {
-  if (released.writer == thread.uid || thread.last_acquired == &released) return;
+  if (released.writer == thread.uid || thread.last_acquired == released.time) return;
   const bool same_block = block_uid(released.writer) == thread.block->uid;
   const Scope narrower = std::min(released.scope, scope);
   if (narrower == Scope::block && !same_block) return;
-  if (narrower == Scope::device && engine().launch_info(released.writer)->device != thread.launch->device->index) return;
+  if (narrower == Scope::device && engine().launch_info(released.writer)->device != thread.launch->device->index)
+    return;
   acquire_clocks(thread, sm90(thread) || same_block ? released.known : released.published, released.published);
-  thread.last_acquired = &released;
+  thread.last_acquired = released.time;
 }
 
 void meet(Block& block, Time now) {
@@ -176,7 +179,9 @@ void meet(Block& block, Time now) {
       add_lane_entries(warp, floor, now, entries);
     }
   }
-  const auto own = [&block](Key key) { return kind_of(key) != EntryKind::async && block_uid(uid_of(key)) == block.uid; };
+  const auto own = [&block](Key key) {
+    return kind_of(key) != EntryKind::async && block_uid(uid_of(key)) == block.uid;
+  };
   const ClockRef seen_base = without(seen.all_, own);
   const ClockRef published_base = with(published.all_, std::move(entries));
   for (int i = 0; i < block.threads; ++i) {
@@ -214,6 +219,47 @@ void meet(Warp& warp, Time now) {
     lane.published.block = block;
     lane.learned = true;
   });
+}
+
+// ---- what new launches know of old ones ------------------------------------------------------------------------------
+
+/// The host has waited for the device: launches that it enqueues from now on know all it did.
+void Engine::host_knows(Device& device) {
+  for (const auto& info : device.unsynchronised) info->host_knows = schedule.now();
+  device.unsynchronised.clear();
+  host_known_ = join(host_known_, device.known);
+}
+
+/// If nothing runs or is queued, and the host has waited for everything, all memory is known to all.
+void Engine::note_quiet() {
+  for (const auto& [key, device] : devices_) {
+    if (!device->running.empty() || !device->unsynchronised.empty()) return;
+    for (const auto& [id, queue] : device->streams) {
+      if (!queue.items.empty()) return;
+    }
+  }
+  quiet_ = schedule.now();
+  host_known_ = {};
+  for (const auto& [key, device] : devices_) device->known = {};
+  records.clear();
+}
+
+/// What a launch that starts now knows of writes on other devices: what its device and the host have learnt of them.
+ClockRef Engine::known_to(const Launch& launch) {
+  Device& device = *launch.device;
+  Time since = launch.enqueued;
+  for (const auto& [id, queue] : device.streams) {
+    for (const WorkItem& item : queue.items) {
+      if (item.launch) since = std::min(since, item.launch->enqueued);
+    }
+  }
+  // Drop what all launches still to start on the device know anyway (known_at_start).
+  const auto known_anyway = [this, &device, since](Key key) {
+    const LaunchInfo* info = launch_info(uid_of(key));
+    return info == nullptr || info->host_knows <= since || (info->device == device.index && info->finish != kForever);
+  };
+  device.known = without(device.known, known_anyway);
+  return without(join(device.known, launch.host_known), known_anyway);
 }
 
 }  // namespace farwarp::emu

@@ -2,8 +2,8 @@
 //
 // Every thread has two clocks. `seen`: the writes ordered before its next access. `published`, a subset:
 //   sm90    what the async proxy may read on its behalf; a proxy fence publishes all that the thread has seen
-//   gfx942  what its releases publish beyond the block; a drain, or a release of its own, publishes its own stores. A barrier
-//           hands over only what each wave had drained, because s_barrier does not wait for vmcnt.
+//   gfx942  what its releases publish beyond the block; a drain, or a release of its own, publishes its own stores. A
+//           barrier hands over only what each wave had drained, because s_barrier does not wait for vmcnt.
 // Both are spread by the same synchronisation, which is why one struct serves both personalities.
 #pragma once
 

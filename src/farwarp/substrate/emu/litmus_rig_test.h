@@ -20,7 +20,8 @@ inline constexpr int kSeeds = 500;
 class Rig {
  public:
   explicit Rig(TargetKind personality, int multiprocessors = 8) : personality_(personality) {
-    MachineShape shape{.target = personality, .traits = traits_of(personality), .multiprocessors = multiprocessors, .xcds = 1};
+    MachineShape shape{
+        .target = personality, .traits = traits_of(personality), .multiprocessors = multiprocessors, .xcds = 1};
     for (int i = 0; i < 3; ++i) {
       EXPECT_TRUE(machine_.open_device(personality, i, shape).ok());
       auto memory = machine_.allocate(personality, i, kLitmusBytes);

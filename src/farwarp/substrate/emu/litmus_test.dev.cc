@@ -16,8 +16,12 @@ using Words = Global<std::uint64_t>;
 FARWARP_DEVICE Peer<std::uint64_t> data_of(const LitmusArgs& args, int rank) {
   return Peer<std::uint64_t>(at<std::uint64_t>(args.memory[rank], kLitmusData));
 }
-FARWARP_DEVICE Peer<Cell> flag_of(const LitmusArgs& args, int rank) { return Peer<Cell>(at<Cell>(args.memory[rank], kLitmusFlag)); }
-FARWARP_DEVICE Words result_of(const LitmusArgs& args) { return Words(at<std::uint64_t>(args.memory[args.rank], kLitmusResult)); }
+FARWARP_DEVICE Peer<Cell> flag_of(const LitmusArgs& args, int rank) {
+  return Peer<Cell>(at<Cell>(args.memory[rank], kLitmusFlag));
+}
+FARWARP_DEVICE Words result_of(const LitmusArgs& args) {
+  return Words(at<std::uint64_t>(args.memory[args.rank], kLitmusResult));
+}
 
 constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
@@ -61,6 +65,21 @@ FARWARP_KERNEL(litmus_chain, LitmusArgs, 1) {
   if (args.rank == 2) store(result_of(args), load(Words(data_of(args, 2).raw)));
 }
 
+/// Two kernels that nothing but their order connects: rank `count` is written to, and read.
+FARWARP_KERNEL(litmus_write, LitmusArgs, 1) {
+  for (int i = 0; i < 8; ++i) store(data_of(args, args.count) + i, std::uint64_t{8});
+}
+FARWARP_KERNEL(litmus_read, LitmusArgs, 1) {
+  for (int i = 0; i < 8; ++i) store(result_of(args) + i, load(Words(data_of(args, args.count).raw + i)));
+}
+/// Waits for the flag and reads nothing: what it has acquired is for the kernels after it.
+FARWARP_KERNEL(litmus_acquire, LitmusArgs, 1) { wait_flag(args, 1); }
+/// Sends like rank 0 of litmus_message.
+FARWARP_KERNEL(litmus_send, LitmusArgs, 1) {
+  for (int i = 0; i < 8; ++i) store(data_of(args, 1) + i, std::uint64_t{8});
+  set_flag(args, 1, 1);
+}
+
 /// Block 0 sends to block 1 of the same device.
 template <Scope scope>
 FARWARP_DEVICE void message_between_blocks(const LitmusArgs& args) {
@@ -89,7 +108,7 @@ FARWARP_KERNEL(litmus_last_block, LitmusArgs, 64) {
   const Global<std::uint32_t> counter(at<std::uint32_t>(args.memory[args.rank], kLitmusFlag));
   if (thread_index() == 0) store(data + block_index(), std::uint64_t{1});
   if (thread_index() != 0) return;
-  const std::uint32_t arrived = args.variant == kNoRelease ? fetch_add<Order::acquire, Scope::device>(counter, 1u)
+  const std::uint32_t arrived = args.variant == kNoRelease   ? fetch_add<Order::acquire, Scope::device>(counter, 1u)
                                 : args.variant == kNoAcquire ? fetch_add<Order::release, Scope::device>(counter, 1u)
                                                              : fetch_add<Order::acq_rel, Scope::device>(counter, 1u);
   if (arrived + 1 != static_cast<std::uint32_t>(num_blocks())) return;
@@ -148,7 +167,7 @@ FARWARP_KERNEL(litmus_packets, LitmusArgs, 1) {
   std::uint64_t wrong = 0;
   std::uint64_t halves = 0;
   for (std::uint64_t i = 0; i < 16; ++i) {
-    const void* const addresses[] = {slots + i};
+    const void* const addresses[] = {&slots[i].lo, &slots[i].hi};
     for (std::uint32_t tries = 0;; ++tries) {
       const Packet packet = load_packet(Global<Packet>(slots + i));
       if (packet_has_tag(packet, 77)) {
@@ -156,7 +175,7 @@ FARWARP_KERNEL(litmus_packets, LitmusArgs, 1) {
         break;
       }
       halves += (packet.lo >> 32 == 77) != (packet.hi >> 32 == 77);
-      park(addresses, 1, kNever, tries);
+      park(addresses, 2, kNever, tries);
     }
   }
   store(result_of(args), wrong);
@@ -238,7 +257,8 @@ FARWARP_DEVICE void bulk_load_message(const LitmusArgs& args) {
       bulk_load(block_shared(), Global<const std::byte>(args.memory[1] + kLitmusData), 64, barrier);
     }
     const void* const addresses[] = {barrier.raw};
-    for (std::uint32_t tries = 0; args.variant != kNoWait && !mbarrier_test(barrier, 0); ++tries) park(addresses, 1, kNever, tries);
+    for (std::uint32_t tries = 0; args.variant != kNoWait && !mbarrier_test(barrier, 0); ++tries)
+      park(addresses, 1, kNever, tries);
     const Shared<std::uint64_t> words(reinterpret_cast<std::uint64_t*>(block_shared().raw));
     if (thread_index() < 8) store(result_of(args) + thread_index(), load(words + thread_index()));
     block_sync();
@@ -247,7 +267,7 @@ FARWARP_DEVICE void bulk_load_message(const LitmusArgs& args) {
 }
 FARWARP_KERNEL(litmus_bulk_load, LitmusArgs, 64) { bulk_load_message<Target>(args); }
 
-// ---- things that work --------------------------------------------------------------------------------------------------------
+// ---- things that work -----------------------------------------------------------------------------------------------
 
 /// Sums over warps and blocks in several ways; result[thread] is what each thread has.
 FARWARP_KERNEL(litmus_collectives, LitmusArgs, 1024) {
@@ -266,10 +286,23 @@ FARWARP_KERNEL(litmus_collectives, LitmusArgs, 1024) {
   store(result + 3, first);
 }
 
-// ---- things that do not --------------------------------------------------------------------------------------------------------
+// ---- things that do not ---------------------------------------------------------------------------------------------
 
-enum { kExitBeforeBarrier, kExitAfterArrival, kDividedWarp, kMixedWarpOps, kPastTheEnd, kMisaligned, kUnallocated, kOtherDevice, kBadShared,
-       kBadLane, kWaitForever, kUninitialisedMbarrier, kCopyOutstanding };
+enum {
+  kExitBeforeBarrier,
+  kExitAfterArrival,
+  kDividedWarp,
+  kMixedWarpOps,
+  kPastTheEnd,
+  kMisaligned,
+  kUnallocated,
+  kOtherDevice,
+  kBadShared,
+  kBadLane,
+  kWaitForever,
+  kUninitialisedMbarrier,
+  kCopyOutstanding
+};
 
 template <class Machine>
 FARWARP_DEVICE void misuse_async(const LitmusArgs& args) {
@@ -297,8 +330,10 @@ FARWARP_KERNEL(litmus_misuse, LitmusArgs, 64) {
       block_sync();
       break;
     case kMixedWarpOps:
-      if (thread % 2) ballot(true);
-      else shuffle(1, 0);
+      if (thread % 2)
+        ballot(true);
+      else
+        shuffle(1, 0);
       break;
     case kPastTheEnd: load(own + kLitmusBytes / 8); break;
     case kMisaligned: load(Global<std::uint32_t>(at<std::uint32_t>(args.memory[args.rank], 2))); break;
@@ -328,8 +363,10 @@ FARWARP_KERNEL(litmus_stream, LitmusArgs, 1024) {
   const std::uint64_t all = kLitmusBytes / 8;
   std::uint64_t at = static_cast<std::uint64_t>(block_index() * num_threads() + thread_index());
   for (std::int32_t round = 0; round < args.count; ++round) {
-    for (int i = 0; i < 16; ++i) store(words + static_cast<std::int64_t>((at + static_cast<std::uint64_t>(i) * 512) % all), at);
-    for (int i = 0; i < 15; ++i) at += load(words + static_cast<std::int64_t>((at + static_cast<std::uint64_t>(i) * 512) % all)) & 1;
+    for (int i = 0; i < 16; ++i)
+      store(words + static_cast<std::int64_t>((at + static_cast<std::uint64_t>(i) * 512) % all), at);
+    for (int i = 0; i < 15; ++i)
+      at += load(words + static_cast<std::int64_t>((at + static_cast<std::uint64_t>(i) * 512) % all)) & 1;
     block_sync();
   }
 }

@@ -17,8 +17,8 @@ struct LitmusArgs {
 inline constexpr std::size_t kLitmusBytes = 64 << 10;
 
 // Where things lie in a device's memory.
-inline constexpr int kLitmusData = 0;        ///< up to 4 KB
-inline constexpr int kLitmusFlag = 8192;     ///< cells, 64 bytes apart
+inline constexpr int kLitmusData = 0;     ///< up to 4 KB
+inline constexpr int kLitmusFlag = 8192;  ///< cells, 64 bytes apart
 inline constexpr int kLitmusPackets = 16384;
 inline constexpr int kLitmusResult = 32768;
 
@@ -26,13 +26,13 @@ inline constexpr int kLitmusResult = 32768;
 enum LitmusOrder : std::int32_t {
   kRight = 0,
   kReleaseStoreAcquireLoad = 0,
-  kFences = 1,            ///< release fence + relaxed store; relaxed load + acquire fence
+  kFences = 1,  ///< release fence + relaxed store; relaxed load + acquire fence
   kNoRelease = 2,
   kNoAcquire = 3,
   kScopeTooNarrow = 4,
-  kNoDrain = 5,           ///< a barrier instead of drain and barrier
+  kNoDrain = 5,  ///< a barrier instead of drain and barrier
   kNoProxyFence = 6,
-  kWaitReadOnly = 7,      ///< bulk_wait_read() where bulk_wait_all() is needed
+  kWaitReadOnly = 7,  ///< bulk_wait_read() where bulk_wait_all() is needed
   kNoWait = 8,
   kNoBarrier = 9,
 };

@@ -12,7 +12,8 @@ struct Machine::State {
   Result<Device*> device(TargetKind personality, int ordinal) {
     Device* found = engine.find_device(personality, ordinal);
     if (found) return found;
-    return invalid_argument(fmt::format("emulator: device {} of {} has not been opened", ordinal, name_of(personality)));
+    return invalid_argument(
+        fmt::format("emulator: device {} of {} has not been opened", ordinal, name_of(personality)));
   }
 };
 
@@ -72,8 +73,8 @@ void Machine::destroy_stream(TargetKind personality, int ordinal, StreamId strea
   (*device)->streams.erase(stream);
 }
 
-Status Machine::launch(TargetKind personality, int ordinal, StreamId stream, const KernelRecord& kernel, LaunchShape shape,
-                       const void* args) {
+Status Machine::launch(TargetKind personality, int ordinal, StreamId stream, const KernelRecord& kernel,
+                       LaunchShape shape, const void* args) {
   auto device = state_->device(personality, ordinal);
   if (!device.ok()) return device.status();
   return state_->engine.enqueue_launch(**device, stream, kernel, shape, args);
@@ -101,11 +102,6 @@ Status Machine::synchronize(TargetKind personality, int ordinal, StreamId stream
   auto device = state_->device(personality, ordinal);
   if (!device.ok()) return device.status();
   return state_->engine.synchronize(**device, stream);
-}
-
-bool Machine::idle(TargetKind personality, int ordinal, StreamId stream) {
-  auto device = state_->device(personality, ordinal);
-  return !device.ok() || state_->engine.idle(**device, stream);
 }
 
 void Machine::host_write(void* destination, const void* source, std::size_t bytes) {

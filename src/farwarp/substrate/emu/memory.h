@@ -72,7 +72,8 @@ FARWARP_DEVICE void atomic_store(T* address, T value, emu::Space space) {
 
 template <Order order, Scope scope, class T>
 FARWARP_DEVICE T atomic_modify(T* address, emu::Modify operation, T operand, T expected, emu::Space space) {
-  return value_of<T>(emu::modify(address, operation, bits_of(operand), bits_of(expected), atomic_access<order, scope, T>(space)));
+  return value_of<T>(
+      emu::modify(address, operation, bits_of(operand), bits_of(expected), atomic_access<order, scope, T>(space)));
 }
 
 }  // namespace detail
@@ -125,7 +126,8 @@ FARWARP_DEVICE T exchange(Global<T> address, std::type_identity_t<T> value) {
   return detail::atomic_modify<order, scope, T>(address.raw, emu::Modify::exchange, value, T{}, emu::Space::global);
 }
 template <Order order, Scope scope, class T>
-FARWARP_DEVICE T compare_exchange(Global<T> address, std::type_identity_t<T> expected, std::type_identity_t<T> desired) {
+FARWARP_DEVICE T compare_exchange(Global<T> address, std::type_identity_t<T> expected,
+                                  std::type_identity_t<T> desired) {
   return detail::atomic_modify<order, scope, T>(address.raw, emu::Modify::compare_exchange, desired, expected,
                                                 emu::Space::global);
 }
@@ -149,7 +151,8 @@ FARWARP_DEVICE void store(Peer<SystemCell<T>> cell, std::type_identity_t<T> valu
 template <Order order, class T>
 FARWARP_DEVICE T fetch_add(Peer<SystemCell<T>> cell, std::type_identity_t<T> value) {
   static_assert(std::is_integral_v<T>);
-  return detail::atomic_modify<order, Scope::system, T>(&cell.raw->word, emu::Modify::add, value, T{}, emu::Space::peer);
+  return detail::atomic_modify<order, Scope::system, T>(&cell.raw->word, emu::Modify::add, value, T{},
+                                                        emu::Space::peer);
 }
 
 template <class T>

@@ -1,5 +1,5 @@
-// Loads, stores, read-modify-writes and fences. A granule keeps its newest and its previous value; which of them a load may
-// return follows from what the reader knows (knowledge.h) and, for atomic stores, from how long ago they happened.
+// Loads, stores, read-modify-writes and fences. A granule keeps its newest and its previous value; which of them a load
+// may return follows from what the reader knows (knowledge.h) and, for atomic stores, from how long ago they happened.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,13 +12,13 @@ namespace farwarp::emu {
 namespace {
 
 /// Bytes of the granule that an access touches.
-struct Lane {
+struct Part {
   int shift;
   std::uint64_t mask;
-  Lane(const void* address, unsigned bytes)
-      : shift(static_cast<int>(reinterpret_cast<std::uintptr_t>(address) & 7) * 8), mask(bytes == 8 ? ~std::uint64_t{0} : (std::uint64_t{1} << 8 * bytes) - 1) {}
+  Part(const void* address, unsigned bytes)
+      : shift(static_cast<int>(reinterpret_cast<std::uintptr_t>(address) & 7) * 8),
+        mask(bytes == 8 ? ~std::uint64_t{0} : (std::uint64_t{1} << 8 * bytes) - 1) {}
   std::uint64_t extract(std::uint64_t granule) const { return granule >> shift & mask; }
-  std::uint64_t insert(std::uint64_t granule, std::uint64_t value) const { return (granule & ~(mask << shift)) | (value & mask) << shift; }
 };
 
 std::uint64_t word_of(const void* address) { return reinterpret_cast<std::uintptr_t>(address) / 4; }
@@ -29,15 +29,16 @@ bool releases(Order order) { return order == Order::release || order == Order::a
 
 [[noreturn]] void bad_access(const void* address, unsigned bytes, Space space, const char* why) {
   static constexpr const char* kSpaces[] = {"Shared", "Global", "Peer"};
-  engine().fault(fmt::format("{}: {} access of {} bytes at {} ({})", why, kSpaces[static_cast<int>(space)], bytes, fmt::ptr(address),
-                             engine().arena.describe(address)));
+  engine().fault(fmt::format("{}: {} access of {} bytes at {} ({})", why, kSpaces[static_cast<int>(space)], bytes,
+                             fmt::ptr(address), engine().arena.describe(address)));
 }
 
 void check_access(const Thread& thread, const void* address, unsigned bytes, Space space) {
   if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0) bad_access(address, bytes, space, "misaligned");
   if (space == Space::shared) {
     const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(address) - thread.shared);
-    if (offset + bytes > thread.launch->shape.shared_bytes || offset + bytes < bytes) bad_access(address, bytes, space, "out of bounds");
+    if (offset + bytes > thread.launch->shape.shared_bytes || offset + bytes < bytes)
+      bad_access(address, bytes, space, "out of bounds");
     return;
   }
   const Allocation* allocation = engine().arena.find(address, bytes);
@@ -69,7 +70,8 @@ SnapshotRef record_of(std::uint64_t word, Stamp granule, bool newest) {
   return before ? it->second.previous : it->second.newest;
 }
 
-/// A write of `words` words at `now`, guarded by `released` (null: by nothing). Returns kRecord if the granule has records.
+/// A write of `words` words at `now`, guarded by `released` (null: by nothing). Returns kRecord if the granule has
+/// records.
 std::uint64_t replace_records(std::uint64_t word, int words, Stamp granule, const SnapshotRef& released, Time now) {
   if (!released && !granule.has(Stamp::kRecord)) return 0;
   auto& records = engine().records;
@@ -92,7 +94,8 @@ void pair_with(Thread& thread, const SnapshotRef& released, Access access) {
     acquire(thread, *released, access.scope);
   } else if (released->writer != thread.uid && (thread.unfenced.empty() || !(thread.unfenced.back() == released))) {
     constexpr std::size_t kMostUnfenced = 256;  // a thread that never fences must not collect for ever
-    if (thread.unfenced.size() == kMostUnfenced) thread.unfenced.erase(thread.unfenced.begin(), thread.unfenced.begin() + kMostUnfenced / 2);
+    if (thread.unfenced.size() == kMostUnfenced)
+      thread.unfenced.erase(thread.unfenced.begin(), thread.unfenced.begin() + kMostUnfenced / 2);
     thread.unfenced.push_back(released);
   }
 }
@@ -107,9 +110,15 @@ SnapshotRef released_by(Thread& thread, Access access, Time now) {
 void put(void* address, unsigned bytes, std::uint64_t value) {
   // Real atomic stores: another process may read them (Engine::several_processes).
   switch (bytes) {
-    case 1: __atomic_store_n(static_cast<std::uint8_t*>(address), static_cast<std::uint8_t>(value), __ATOMIC_RELEASE); break;
-    case 2: __atomic_store_n(static_cast<std::uint16_t*>(address), static_cast<std::uint16_t>(value), __ATOMIC_RELEASE); break;
-    case 4: __atomic_store_n(static_cast<std::uint32_t*>(address), static_cast<std::uint32_t>(value), __ATOMIC_RELEASE); break;
+    case 1:
+      __atomic_store_n(static_cast<std::uint8_t*>(address), static_cast<std::uint8_t>(value), __ATOMIC_RELEASE);
+      break;
+    case 2:
+      __atomic_store_n(static_cast<std::uint16_t*>(address), static_cast<std::uint16_t>(value), __ATOMIC_RELEASE);
+      break;
+    case 4:
+      __atomic_store_n(static_cast<std::uint32_t*>(address), static_cast<std::uint32_t>(value), __ATOMIC_RELEASE);
+      break;
     default: __atomic_store_n(static_cast<std::uint64_t*>(address), value, __ATOMIC_RELEASE); break;
   }
 }
@@ -137,7 +146,7 @@ void stamp_write(Thread& thread, Shadow& shadow, Granule granule, std::uint64_t 
 
 }  // namespace
 
-// ---- accesses --------------------------------------------------------------------------------------------------------------
+// ---- accesses -------------------------------------------------------------------------------------------------------
 
 std::uint64_t read(const void* address, Access access) {
   Engine& the_engine = engine();
@@ -148,8 +157,9 @@ std::uint64_t read(const void* address, Access access) {
   const Shadow& shadow = the_engine.arena.shadow_at(granule);
   const bool newest = sees_newest(thread, granule, shadow.stamp);
   if (access.strong) pair_with(thread, record_of(word_of(address), shadow.stamp, newest), access);
-  const std::uint64_t held = newest ? __atomic_load_n(&the_engine.arena.word_at(granule), __ATOMIC_ACQUIRE) : shadow.previous;
-  return Lane(address, access.bytes).extract(held);
+  const std::uint64_t held =
+      newest ? __atomic_load_n(&the_engine.arena.word_at(granule), __ATOMIC_ACQUIRE) : shadow.previous;
+  return Part(address, access.bytes).extract(held);
 }
 
 void write(void* address, std::uint64_t value, Access access) {
@@ -181,7 +191,7 @@ std::uint64_t modify(void* address, Modify operation, std::uint64_t operand, std
   pair_with(thread, guarding, access);
   const std::uint64_t old = access.bytes == 8 ? atomic_modify<std::uint64_t>(address, operation, operand, expected)
                                               : atomic_modify<std::uint32_t>(address, operation, operand, expected);
-  if (operation == Modify::compare_exchange && old != Lane(address, access.bytes).extract(expected)) return old;
+  if (operation == Modify::compare_exchange && old != Part(address, access.bytes).extract(expected)) return old;
   // The write continues the release sequence that it read from.
   const SnapshotRef own = released_by(thread, access, now);
   const SnapshotRef released = own ? combine(guarding, own) : guarding;
@@ -227,7 +237,7 @@ void drain_stores() {
   drained(the_engine.running(), the_engine.schedule.now());
 }
 
-// ---- clocks and waiting ------------------------------------------------------------------------------------------------------
+// ---- clocks and waiting ---------------------------------------------------------------------------------------------
 
 std::uint64_t nanoseconds() {
   engine().step();
@@ -242,9 +252,6 @@ Time Engine::visible_at(const Thread& thread, Granule granule, Stamp stamp) cons
   return schedule.sees_weak(thread.uid, granule, stamp.time()) ? stamp.time() : kForever;
 }
 
-/// The granules that a parked thread watches for an address: both halves where a packet may lie.
-int watched_granules(const void* address) { return reinterpret_cast<std::uintptr_t>(address) % 16 == 0 ? 2 : 1; }
-
 void park(const void* const* addresses, int used, std::uint64_t deadline) {
   Engine& the_engine = engine();
   Schedule& schedule = the_engine.schedule;
@@ -254,12 +261,10 @@ void park(const void* const* addresses, int used, std::uint64_t deadline) {
   Time look_again = thread.learned ? schedule.now() : kForever;
   for (int i = 0; i < used; ++i) {
     check_parkable(thread, addresses[i]);
-    const Granule first = the_engine.arena.granule_of(addresses[i]);
-    for (Granule granule = first; granule < first + watched_granules(addresses[i]); ++granule) {
-      const Stamp stamp = the_engine.arena.shadow_at(granule).stamp;
-      const Time visible = the_engine.visible_at(thread, granule, stamp);
-      if (stamp.time() > thread.poll_since || visible > thread.poll_since) look_again = std::min(look_again, visible);
-    }
+    const Granule granule = the_engine.arena.granule_of(addresses[i]);
+    const Stamp stamp = the_engine.arena.shadow_at(granule).stamp;
+    const Time visible = the_engine.visible_at(thread, granule, stamp);
+    if (stamp.time() > thread.poll_since || visible > thread.poll_since) look_again = std::min(look_again, visible);
   }
   if (look_again <= schedule.now() || schedule.nanoseconds() >= deadline) {
     the_engine.yield();
@@ -267,11 +272,8 @@ void park(const void* const* addresses, int used, std::uint64_t deadline) {
     thread.parked_at_ns = schedule.nanoseconds();
     thread.deadline_ns = deadline;
     the_engine.expect_deadline(deadline);
-    thread.watches.reserve(static_cast<std::size_t>(2 * used));  // they are linked by address
-    for (int i = 0; i < used; ++i) {
-      const Granule first = the_engine.arena.granule_of(addresses[i]);
-      for (Granule granule = first; granule < first + watched_granules(addresses[i]); ++granule) the_engine.watch(thread, granule);
-    }
+    thread.watches.reserve(static_cast<std::size_t>(used));  // they are linked by address
+    for (int i = 0; i < used; ++i) the_engine.watch(thread, the_engine.arena.granule_of(addresses[i]));
     if (look_again != kForever) schedule.at(look_again, StepEvent::Kind::wake, thread.uid, thread.park_number);
     the_engine.block(Wait::parked, __builtin_return_address(0));
   }
@@ -322,7 +324,7 @@ void Engine::wake_watchers(Granule granule) {
   }
 }
 
-// ---- the host's writes ---------------------------------------------------------------------------------------------------------
+// ---- the host's writes ----------------------------------------------------------------------------------------------
 
 namespace {
 

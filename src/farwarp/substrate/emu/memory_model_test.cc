@@ -9,7 +9,8 @@ namespace {
 class MemoryModelTest : public testing::TestWithParam<TargetKind> {
  protected:
   /// Of kSeeds schedules, how many gave a wrong answer. Every launch must succeed.
-  int wrong_answers(const char* kernel, int ranks, int variant, LaunchShape shape, const std::function<bool(const Rig&)>& right) {
+  int wrong_answers(const char* kernel, int ranks, int variant, LaunchShape shape,
+                    const std::function<bool(const Rig&)>& right) {
     int wrong = 0;
     for (int seed = 1; seed <= kSeeds; ++seed) {
       rig_.start(static_cast<std::uint64_t>(seed));
@@ -24,7 +25,8 @@ class MemoryModelTest : public testing::TestWithParam<TargetKind> {
   /// The right variants never fail, the wrong ones sometimes do.
   void expect(const char* kernel, int ranks, LaunchShape shape, const std::function<bool(const Rig&)>& right,
               const std::vector<int>& right_variants, const std::vector<int>& wrong_variants) {
-    for (const int variant : right_variants) EXPECT_EQ(wrong_answers(kernel, ranks, variant, shape, right), 0) << kernel << ", variant " << variant;
+    for (const int variant : right_variants)
+      EXPECT_EQ(wrong_answers(kernel, ranks, variant, shape, right), 0) << kernel << ", variant " << variant;
     for (const int variant : wrong_variants) {
       const int caught = wrong_answers(kernel, ranks, variant, shape, right);
       EXPECT_GT(caught, 0) << kernel << ", variant " << variant;
@@ -47,7 +49,8 @@ std::function<bool(const Rig&)> all_results(int rank, int count, std::uint64_t v
 }
 
 TEST_P(MemoryModelTest, MessageNeedsReleaseAndAcquire) {
-  expect("litmus_message", 2, {}, all_results(1, 8, 100, 1), {kReleaseStoreAcquireLoad, kFences}, {kNoRelease, kNoAcquire});
+  expect("litmus_message", 2, {}, all_results(1, 8, 100, 1), {kReleaseStoreAcquireLoad, kFences},
+         {kNoRelease, kNoAcquire});
 }
 
 TEST_P(MemoryModelTest, SynchronisationIsTransitive) {
@@ -59,7 +62,8 @@ TEST_P(MemoryModelTest, ScopeMustIncludeBothThreads) {
 }
 
 TEST_P(MemoryModelTest, ReadModifyWritesContinueReleases) {
-  expect("litmus_last_block", 1, {.blocks = 8, .threads = 32}, all_results(0, 1, 8), {kRight}, {kNoRelease, kNoAcquire});
+  expect("litmus_last_block", 1, {.blocks = 8, .threads = 32}, all_results(0, 1, 8), {kRight},
+         {kNoRelease, kNoAcquire});
 }
 
 TEST_P(MemoryModelTest, LanesNeedWarpSync) {
@@ -83,10 +87,12 @@ TEST_P(MemoryModelTest, SixteenBytesMayTear) {
 
 TEST_P(MemoryModelTest, PacketsAreWholeOrAbsent) {
   int halves = 0;
-  EXPECT_EQ(wrong_answers("litmus_packets", 2, 0, {}, [&halves](const Rig& rig) {
-    halves += rig.result(1, 1) > 0;
-    return rig.result(1, 0) == 0;
-  }), 0);
+  EXPECT_EQ(wrong_answers("litmus_packets", 2, 0, {},
+                          [&halves](const Rig& rig) {
+                            halves += rig.result(1, 1) > 0;
+                            return rig.result(1, 0) == 0;
+                          }),
+            0);
   EXPECT_GT(halves, 0) << "no schedule ever showed half a packet";
 }
 
@@ -103,7 +109,63 @@ TEST_P(MemoryModelTest, SourceOfBulkStoreIsReadLate) {
 
 TEST_P(MemoryModelTest, BulkLoadNeedsProxyFenceAndMbarrier) {
   if (!sm90()) GTEST_SKIP() << "no bulk copies";
-  expect("litmus_bulk_load", 2, {.threads = 32, .shared_bytes = 1024}, all_results(1, 8, 4), {kRight, kFences}, {kNoProxyFence, kNoWait});
+  expect("litmus_bulk_load", 2, {.threads = 32, .shared_bytes = 1024}, all_results(1, 8, 4), {kRight, kFences},
+         {kNoProxyFence, kNoWait});
+}
+
+// ---- kernel boundaries ----
+
+/// In how many of kSeeds schedules rank 1 missed some of eight words that another kernel had written before.
+int missed(Rig& rig, const std::function<void(Rig&)>& work) {
+  int missed = 0;
+  for (int seed = 1; seed <= kSeeds; ++seed) {
+    rig.start(static_cast<std::uint64_t>(seed));
+    work(rig);
+    EXPECT_TRUE(rig.synchronize(0).ok());
+    EXPECT_TRUE(rig.synchronize(1).ok());
+    missed += !all_results(1, 8, 8)(rig);
+  }
+  return missed;
+}
+
+TEST_P(MemoryModelTest, KernelsOfAStreamKnowTheirPredecessors) {
+  EXPECT_EQ(missed(rig_,
+                   [](Rig& rig) {
+                     EXPECT_TRUE(rig.launch("litmus_write", 1, kRight, {}, 1).ok());
+                     EXPECT_TRUE(rig.launch("litmus_read", 1, kRight, {}, 1).ok());
+                   }),
+            0);
+}
+
+TEST_P(MemoryModelTest, KernelsOfOtherDevicesAreKnownOnlyOnceTheHostHasWaited) {
+  EXPECT_GT(missed(rig_,
+                   [](Rig& rig) {
+                     EXPECT_TRUE(rig.launch("litmus_write", 0, kRight, {}, 1).ok());
+                     rig.machine().enqueue_delay(rig.personality(), 1, 0, 1'000'000);  // it has long finished
+                     EXPECT_TRUE(rig.launch("litmus_read", 1, kRight, {}, 1).ok());
+                   }),
+            0);
+  EXPECT_EQ(missed(rig_,
+                   [](Rig& rig) {
+                     EXPECT_TRUE(rig.launch("litmus_write", 0, kRight, {}, 1).ok());
+                     EXPECT_TRUE(rig.synchronize(0).ok());
+                     EXPECT_TRUE(rig.launch("litmus_read", 1, kRight, {}, 1).ok());
+                   }),
+            0);
+}
+
+TEST_P(MemoryModelTest, KernelsKnowWhatTheirPredecessorsAcquired) {
+  const auto exchange = [](int sender, int receiver) {
+    return [=](Rig& rig) {
+      EXPECT_TRUE(rig.launch("litmus_send", 0, sender).ok());
+      EXPECT_TRUE(rig.launch("litmus_acquire", 1, receiver).ok());
+      EXPECT_TRUE(rig.launch("litmus_read", 1, kRight, {}, 1).ok());
+    };
+  };
+  EXPECT_EQ(missed(rig_, exchange(kRight, kRight)), 0);
+  EXPECT_EQ(missed(rig_, exchange(kFences, kFences)), 0);
+  EXPECT_GT(missed(rig_, exchange(kNoRelease, kRight)), 0);
+  EXPECT_GT(missed(rig_, exchange(kRight, kNoAcquire)), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Personalities, MemoryModelTest, testing::ValuesIn(kPersonalities),

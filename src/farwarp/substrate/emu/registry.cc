@@ -8,7 +8,8 @@ namespace farwarp::emu {
 namespace {
 
 std::vector<const KernelRecord*>& records() {
-  static auto* all = new std::vector<const KernelRecord*>;  // filled by static constructors, so it must outlive and precede them
+  static auto* all =
+      new std::vector<const KernelRecord*>;  // filled by static constructors, so it must outlive and precede them
   return *all;
 }
 
@@ -26,7 +27,8 @@ const KernelRecord* find_exactly(std::string_view name, TargetKind personality) 
 
 }  // namespace
 
-KernelRecord::KernelRecord(const char* kernel, TargetKind kind, std::size_t bytes, int most_threads, void (*run)(const void*))
+KernelRecord::KernelRecord(const char* kernel, TargetKind kind, std::size_t bytes, int most_threads,
+                           void (*run)(const void*))
     : name(kernel), personality(kind), args_bytes(bytes), max_threads(most_threads), body(run) {
   records().push_back(this);
 }

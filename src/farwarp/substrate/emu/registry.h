@@ -1,4 +1,5 @@
-// The emulator's table of kernels: FARWARP_KERNEL adds a record for each kernel and personality linked into the program.
+// The emulator's table of kernels: FARWARP_KERNEL adds a record for each kernel and personality linked into the
+// program.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +11,8 @@
 namespace farwarp::emu {
 
 struct KernelRecord {
-  KernelRecord(const char* name, TargetKind personality, std::size_t args_bytes, int max_threads, void (*body)(const void* args));
+  KernelRecord(const char* name, TargetKind personality, std::size_t args_bytes, int max_threads,
+               void (*body)(const void* args));
 
   const char* name;
   TargetKind personality;  ///< kEmuSm90 or kEmuGfx942

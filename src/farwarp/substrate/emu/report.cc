@@ -68,7 +68,8 @@ std::string Engine::stall_report() const {
   std::string text = "nothing can progress and no wait has a deadline:";
   for (const auto& [key, group] : groups) {
     const auto& [kernel, wait, site] = key;
-    text += fmt::format("\n  {} threads of {} wait in {} at {}: device/block(threads)", group.threads, kernel, wait, site);
+    text +=
+        fmt::format("\n  {} threads of {} wait in {} at {}: device/block(threads)", group.threads, kernel, wait, site);
     int listed = 0;
     for (const auto& [place, count] : group.blocks) {
       if (++listed > 8) {
@@ -80,16 +81,17 @@ std::string Engine::stall_report() const {
     const Thread& first = *group.first;
     for (const Watch& watch : first.watches) {
       const void* address = &arena.word_at(watch.granule);
-      text += fmt::format("\n    thread {} of block {} on device {} polls {}, which holds {:#x}", first.thread_index, first.block_index,
-                          first.launch->device->ordinal, arena.describe(address), arena.word_at(watch.granule));
+      text += fmt::format("\n    thread {} of block {} on device {} polls {}, which holds {:#x}", first.thread_index,
+                          first.block_index, first.launch->device->ordinal, arena.describe(address),
+                          arena.word_at(watch.granule));
     }
     text += fmt::format("\n    since {:.1f} us before the end", static_cast<double>(now - first.parked_at_ns) / 1000.0);
   }
   for (const auto& [key, device] : devices_) {
     for (const auto& [id, queue] : device->streams) {
       if (!queue.items.empty() && queue.items.front().kind == WorkItem::Kind::launch && !queue.items.front().started) {
-        text += fmt::format("\n  {} on device {} waits for room beside what runs there", queue.items.front().launch->kernel->name,
-                            device->ordinal);
+        text += fmt::format("\n  {} on device {} waits for room beside what runs there",
+                            queue.items.front().launch->kernel->name, device->ordinal);
       }
     }
   }

@@ -48,7 +48,9 @@ void Schedule::jump_to(Time time) {
 
 void Schedule::admit(Launch& launch) {
   // A rank, each of its blocks and each of its warps run at full, half, quarter ... speed.
-  const auto slow = [this](int odds) { return random_.below(static_cast<std::uint32_t>(odds)) == 0 ? 1 + random_.below(4) : 0; };
+  const auto slow = [this](int odds) {
+    return random_.below(static_cast<std::uint32_t>(odds)) == 0 ? 1 + random_.below(4) : 0;
+  };
   const std::uint32_t of_rank = options_.adversarial ? slow(4) : 0;
   for (Block& block : launch.blocks) {
     const std::uint32_t of_block = options_.adversarial ? slow(4) : 0;
@@ -65,7 +67,8 @@ void Schedule::admit(Launch& launch) {
     std::swap(warps[i - 1], warps[random_.below(static_cast<std::uint32_t>(i))]);
   }
   for (Warp* warp : warps) {
-    for (std::uint64_t left = warp->present; left != 0; left &= left - 1) make_ready(warp->threads[std::countr_zero(left)]);
+    for (std::uint64_t left = warp->present; left != 0; left &= left - 1)
+      make_ready(warp->threads[std::countr_zero(left)]);
   }
 }
 
@@ -138,7 +141,8 @@ Thread* Schedule::pick() {
     // Round robin: every ready lane of a warp once, then the next warp.
     const std::uint64_t left = turn_warp_ ? turn_ & turn_warp_->runnable : 0;
     if (left == 0) {
-      cursor_ = (turn_warp_ ? static_cast<std::uint32_t>(turn_warp_->ready_index) + 1 : cursor_) % static_cast<std::uint32_t>(ready_.size());
+      cursor_ = (turn_warp_ ? static_cast<std::uint32_t>(turn_warp_->ready_index) + 1 : cursor_) %
+                static_cast<std::uint32_t>(ready_.size());
       turn_warp_ = ready_[cursor_];
       turn_ = turn_warp_->runnable;
     } else {
@@ -168,7 +172,8 @@ StepEvent Schedule::take_event() {
 }
 
 std::uint64_t Schedule::visibility_hash(Uid reader, Granule granule, Time written) const {
-  return mix(mix(options_.seed * 0x9e3779b97f4a7c15ull + reader) ^ mix(granule * 0xd6e8feb86659fd93ull + (written - started_at_)));
+  return mix(mix(options_.seed * 0x9e3779b97f4a7c15ull + reader) ^
+             mix(granule * 0xd6e8feb86659fd93ull + (written - started_at_)));
 }
 
 Time Schedule::visibility_delay(Uid reader, Granule granule, Time written) const {

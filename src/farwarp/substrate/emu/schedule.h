@@ -1,5 +1,5 @@
-// Who runs next, and when timed things happen: the only source of choice in the emulator. Everything here is decided by the
-// seed, so that a schedule replays exactly; `hash()` covers every decision.
+// Who runs next, and when timed things happen: the only source of choice in the emulator. Everything here is decided by
+// the seed, so that a schedule replays exactly; `hash()` covers every decision.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,7 @@ class Random {
   explicit Random(std::uint64_t seed = 1) : state_(mix(seed + 0x9e3779b97f4a7c15ull)) {}
   std::uint64_t next() { return mix(state_ += 0x9e3779b97f4a7c15ull); }
   /// 0 .. bound-1
-  std::uint32_t below(std::uint32_t bound) {
-    return static_cast<std::uint32_t>((next() >> 32) * bound >> 32);
-  }
+  std::uint32_t below(std::uint32_t bound) { return static_cast<std::uint32_t>((next() >> 32) * bound >> 32); }
   /// 0 .. 2^bits-1, each power of two equally likely.
   std::uint64_t log_uniform(std::uint32_t bits) { return next() >> (63 - below(bits)); }
 
@@ -40,7 +38,7 @@ struct StepEvent {
   Time time;
   std::uint64_t order;  ///< of scheduling it: ties are broken by age
   Kind kind;
-  std::uint32_t id;     ///< wake: the thread's uid; copy: the copy's id
+  std::uint32_t id;  ///< wake: the thread's uid; copy: the copy's id
   std::uint32_t park_number;
   friend bool operator>(const StepEvent& a, const StepEvent& b) {
     return a.time != b.time ? a.time > b.time : a.order > b.order;
@@ -113,8 +111,8 @@ class Schedule {
 
   std::vector<Warp*> ready_;
   int ready_threads_ = 0;
-  std::uint32_t cursor_ = 0;        ///< fast schedule: the warp whose lanes take turns
-  std::uint64_t turn_ = 0;          ///< its lanes still to run
+  std::uint32_t cursor_ = 0;  ///< fast schedule: the warp whose lanes take turns
+  std::uint64_t turn_ = 0;    ///< its lanes still to run
   const Warp* turn_warp_ = nullptr;
 
   const Block* starved_block_ = nullptr;

@@ -52,7 +52,8 @@ std::uint64_t hash_with_host_threads(Rig& rig, std::uint64_t seed, int jitter) {
       for (int i = 0; i < 5; ++i) {
         if (jitter > 0) std::this_thread::sleep_for(std::chrono::microseconds((rank * 7 + i * 3 + jitter) % 11 * 100));
         failures += !rig.launch("litmus_ping_pong", rank, kRight, {}, 10).ok();
-        if (i % 2 == rank) failures += !rig.launch("litmus_collectives", rank, kRight, {.blocks = 2, .threads = 64}).ok();
+        if (i % 2 == rank)
+          failures += !rig.launch("litmus_collectives", rank, kRight, {.blocks = 2, .threads = 64}).ok();
         failures += !rig.synchronize(rank).ok();
       }
     });
@@ -93,7 +94,8 @@ TEST_P(ScheduleTest, WarpFunctionsKnowTheirLanes) {
       EXPECT_EQ(rig_.result(0, thread * 4), static_cast<std::uint64_t>(lanes * (lanes - 1) / 2) << 1 | 1);
       EXPECT_EQ(rig_.result(0, thread * 4 + 1), 0xaaaaaaaaaaaaaaaau & all);
       EXPECT_EQ(rig_.result(0, thread * 4 + 2), std::uint64_t{0xff} << lane / 8 * 8);
-      EXPECT_EQ(rig_.result(0, thread * 4 + 3), std::uint64_t{1} << 40 | static_cast<std::uint64_t>(thread % 256 / lanes));
+      EXPECT_EQ(rig_.result(0, thread * 4 + 3),
+                std::uint64_t{1} << 40 | static_cast<std::uint64_t>(thread % 256 / lanes));
     }
   }
 }

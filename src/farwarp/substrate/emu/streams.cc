@@ -19,14 +19,16 @@ int warps_of(const Launch& launch) {
 int blocks_per_multiprocessor(const Device& device, const LaunchShape& shape) {
   int most = std::min(kThreadsPerMultiprocessor / shape.threads, Arena::kBlocksPerMultiprocessor);
   if (shape.shared_bytes > 0) {
-    most = std::min(most, static_cast<int>(static_cast<std::size_t>(device.shape.traits.shared_bytes) / shape.shared_bytes));
+    most = std::min(most,
+                    static_cast<int>(static_cast<std::size_t>(device.shape.traits.shared_bytes) / shape.shared_bytes));
   }
   return most;
 }
 
 Status check_shape(const Device& device, const KernelRecord& kernel, const LaunchShape& shape) {
   const auto refuse = [&kernel](const char* what, auto value, auto most) {
-    return invalid_argument(fmt::format("emulator: launch of {}: {} is {}, must be 1..{}", kernel.name, what, value, most));
+    return invalid_argument(
+        fmt::format("emulator: launch of {}: {} is {}, must be 1..{}", kernel.name, what, value, most));
   };
   const TargetTraits& traits = device.shape.traits;
   const int most_threads = std::min(kernel.max_threads, traits.max_threads);
@@ -36,37 +38,42 @@ Status check_shape(const Device& device, const KernelRecord& kernel, const Launc
   }
   const int most_blocks = blocks_per_multiprocessor(device, shape) * device.shape.multiprocessors;
   if (shape.blocks < 1 || shape.blocks > most_blocks) {
-    return invalid_argument(fmt::format("emulator: launch of {}: blocks is {}, must be 1..{}: {} multiprocessors hold {} blocks of {} "
-                                        "threads and {} shared bytes each, and all blocks of a launch must be resident",
-                                        kernel.name, shape.blocks, most_blocks, device.shape.multiprocessors,
-                                        blocks_per_multiprocessor(device, shape), shape.threads, shape.shared_bytes));
+    return invalid_argument(
+        fmt::format("emulator: launch of {}: blocks is {}, must be 1..{}: {} multiprocessors hold {} blocks of {} "
+                    "threads and {} shared bytes each, and all blocks of a launch must be resident",
+                    kernel.name, shape.blocks, most_blocks, device.shape.multiprocessors,
+                    blocks_per_multiprocessor(device, shape), shape.threads, shape.shared_bytes));
   }
   return {};
 }
 
 }  // namespace
 
-// ---- enqueueing (host threads) ---------------------------------------------------------------------------------------------
+// ---- enqueueing (host threads) --------------------------------------------------------------------------------------
 
 Status Engine::open_device(TargetKind personality, int ordinal, const MachineShape& shape) {
   HostLock held(*this);
   if (!is_emulated(personality)) {
-    return invalid_argument(fmt::format("emulator: target is {}, must be emu_sm90 or emu_gfx942", name_of(personality)));
+    return invalid_argument(
+        fmt::format("emulator: target is {}, must be emu_sm90 or emu_gfx942", name_of(personality)));
   }
   if (ordinal < 0 || ordinal >= Arena::kPerPersonality) {
     return invalid_argument(fmt::format("emulator: device is {}, must be 0..{}", ordinal, Arena::kPerPersonality - 1));
   }
-  if (devices_.contains({personality, ordinal})) return {};
   if (Status reserved = arena.reserve(); !reserved.ok()) return reserved;
-  auto device = std::make_unique<Device>();
-  device->personality = personality;
-  device->ordinal = ordinal;
-  device->index = ordinal + (personality == TargetKind::kEmuSm90 ? 0 : Arena::kPerPersonality);
-  device->shape = shape;
-  device->multiprocessors.resize(static_cast<std::size_t>(shape.multiprocessors));
-  device->streams[0];
+  std::unique_ptr<Device>& device = devices_[{personality, ordinal}];
+  if (device == nullptr) {
+    device = std::make_unique<Device>();
+    device->personality = personality;
+    device->ordinal = ordinal;
+    device->index = ordinal + (personality == TargetKind::kEmuSm90 ? 0 : Arena::kPerPersonality);
+    device->streams[0];
+  } else if (!device->running.empty()) {
+    return {};  // the shape of an idle device may change, as tests do
+  }
   if (Status opened = arena.open_shared_slots(device->index, shape.multiprocessors); !opened.ok()) return opened;
-  devices_[{personality, ordinal}] = std::move(device);
+  device->shape = shape;
+  device->multiprocessors.assign(static_cast<std::size_t>(shape.multiprocessors), {});
   return {};
 }
 
@@ -76,7 +83,8 @@ Device* Engine::find_device(TargetKind personality, int ordinal) {
   return it == devices_.end() ? nullptr : it->second.get();
 }
 
-Status Engine::enqueue_launch(Device& device, StreamId stream, const KernelRecord& kernel, LaunchShape shape, const void* args) {
+Status Engine::enqueue_launch(Device& device, StreamId stream, const KernelRecord& kernel, LaunchShape shape,
+                              const void* args) {
   if (kernel.personality != device.personality) {
     return invalid_argument(fmt::format("emulator: launch of {}: it is compiled for {}, the device is {}", kernel.name,
                                         name_of(kernel.personality), name_of(device.personality)));
@@ -98,11 +106,17 @@ Status Engine::enqueue_launch(Device& device, StreamId stream, const KernelRecor
 
 void Engine::enqueue(Device& device, StreamId stream, WorkItem item) {
   HostLock held(*this);
+  note_quiet();
+  if (item.launch) {
+    item.launch->enqueued = schedule.now();
+    item.launch->quiet = quiet_;
+    item.launch->host_known = host_known_;
+  }
   device.streams[stream].items.push_back(std::move(item));
   streams_changed_ = true;
 }
 
-// ---- starting --------------------------------------------------------------------------------------------------------------
+// ---- starting -------------------------------------------------------------------------------------------------------
 
 void Engine::start_items() {
   while (std::exchange(streams_changed_, false)) {
@@ -155,7 +169,8 @@ bool Engine::place(Launch& launch) {
       const int candidate = (block + i) % count;
       const Multiprocessor& processor = after[static_cast<std::size_t>(candidate)];
       if (processor.threads + launch.shape.threads > kThreadsPerMultiprocessor || ~processor.slots == 0 ||
-          processor.shared_bytes + launch.shape.shared_bytes > static_cast<std::size_t>(device.shape.traits.shared_bytes)) {
+          processor.shared_bytes + launch.shape.shared_bytes >
+              static_cast<std::size_t>(device.shape.traits.shared_bytes)) {
         continue;
       }
       if (best < 0 || processor.threads < after[static_cast<std::size_t>(best)].threads) best = candidate;
@@ -204,20 +219,22 @@ bool Engine::number_threads(Launch& launch) {
 
 Status Engine::start_launch(Launch& launch) {
   Device& device = *launch.device;
-  note_quiet();
+  constexpr Time kLastStart = (Time{1} << Stamp::kTimeBits) / 4 * 3;
+  if (schedule.now() > kLastStart)
+    return internal_error("emulator: this process has used up its steps (2^38); start another");
   const int lanes = device.shape.traits.warp_size;
   const int warps = warps_of(launch);
   launch.thread_count = launch.shape.blocks * launch.shape.threads;
   device.running.push_back(&launch);
-  if (!number_threads(launch)) return {StatusCode::kOutOfMemory, fmt::format("emulator: more than {} warps run at once", kMaxWarps)};
+  if (!number_threads(launch))
+    return {StatusCode::kOutOfMemory, fmt::format("emulator: more than {} warps run at once", kMaxWarps)};
   if (Status reserved = fibers_.reserve(launch.thread_count); !reserved.ok()) return reserved;
 
   launch.info = std::make_shared<LaunchInfo>();
   launch.info->device = device.index;
   launch.info->start = schedule.now();
-  launch.quiet = quiet_;
   launch.live_blocks = launch.shape.blocks;
-  device.known = still_of_use(join(device.known, host_known_), device);
+  const ClockRef known = known_to(launch);
   launch.threads = std::make_unique<Thread[]>(static_cast<std::size_t>(launch.thread_count));
 
   Thread* thread = launch.threads.get();
@@ -240,13 +257,20 @@ Status Engine::start_launch(Launch& launch) {
       }
       warp.present |= std::uint64_t{1} << (i % lanes);
       warp.live = warp.present;
-      static_cast<ThreadIds&>(*thread) = {i, launch.shape.threads, b, launch.shape.blocks, i / lanes, i % lanes, block.multiprocessor,
-                                          block.multiprocessor % std::max(device.shape.xcds, 1), block.shared};
+      static_cast<ThreadIds&>(*thread) = {i,
+                                          launch.shape.threads,
+                                          b,
+                                          launch.shape.blocks,
+                                          i / lanes,
+                                          i % lanes,
+                                          block.multiprocessor,
+                                          block.multiprocessor % std::max(device.shape.xcds, 1),
+                                          block.shared};
       thread->warp = &warp;
       thread->block = &block;
       thread->launch = &launch;
       thread->uid = block.uid + static_cast<Uid>(i / lanes) * 64 + static_cast<Uid>(i % lanes);
-      thread->seen.base = thread->published.base = device.known;
+      thread->seen.base = thread->published.base = known;
       thread->seen.self = kForever;
       thread->poll_since = schedule.now();
       thread->fiber = fibers_.create(&Engine::thread_main, thread);
@@ -256,7 +280,7 @@ Status Engine::start_launch(Launch& launch) {
   return {};
 }
 
-// ---- ending ----------------------------------------------------------------------------------------------------------------
+// ---- ending ---------------------------------------------------------------------------------------------------------
 
 void Engine::thread_exited(Thread& thread) {
   Block& block = *thread.block;
@@ -267,8 +291,8 @@ void Engine::thread_exited(Thread& thread) {
   warp.live &= ~(std::uint64_t{1} << thread.lane_index);
   --block.live;
   if (block.arrived > 0 || warp.arrived != 0) {
-    fault(*thread.launch, fmt::format("{}: exited while other threads of its {} wait for it at a barrier", where(thread),
-                                      warp.arrived != 0 ? "warp" : "block"));
+    fault(*thread.launch, fmt::format("{}: exited while other threads of its {} wait for it at a barrier",
+                                      where(thread), warp.arrived != 0 ? "warp" : "block"));
     return;
   }
   if (block.live > 0) return;
@@ -321,7 +345,8 @@ void Engine::abort_device(Device& device, const std::string& why) {
   for (auto& [id, queue] : device.streams) {
     if (queue.items.empty()) continue;
     queue.items.clear();
-    queue.error = internal_error(fmt::format("emulator: device {} ({}): {}", device.ordinal, name_of(device.personality), why));
+    queue.error =
+        internal_error(fmt::format("emulator: device {} ({}): {}", device.ordinal, name_of(device.personality), why));
   }
   streams_changed_ = true;
 }
@@ -334,6 +359,7 @@ void Engine::complete_waiters() {
       continue;
     }
     waiter.scope->wake();  // before the engine goes on: it must not run while this thread may enqueue more
+    host_waiting_.fetch_add(1);
     waiter.done = true;
     waiter.wake.notify_one();
     it = waiters_.erase(it);
@@ -346,34 +372,6 @@ bool Engine::any_running() const {
     if (!device->running.empty()) return true;
   }
   return false;
-}
-
-// ---- what new launches know of old ones --------------------------------------------------------------------------------------
-
-/// The host has waited for the device: launches that start from now on know all it did.
-void Engine::host_knows(Device& device) {
-  for (const auto& info : device.unsynchronised) info->host_knows = schedule.now();
-  device.unsynchronised.clear();
-  host_known_ = join(host_known_, device.known);
-}
-
-/// If nothing runs and the host has waited for everything, all memory is known to all.
-void Engine::note_quiet() {
-  for (const auto& [key, device] : devices_) {
-    if (!device->running.empty() || !device->unsynchronised.empty()) return;
-  }
-  quiet_ = schedule.now();
-  host_known_ = {};
-  for (const auto& [key, device] : devices_) device->known = {};
-  records.clear();
-}
-
-/// Drops what every launch that starts on the device now knows anyway.
-ClockRef Engine::still_of_use(const ClockRef& clock, const Device& device) const {
-  return without(clock, [this, &device](Key key) {
-    const LaunchInfo* info = launch_info(uid_of(key));
-    return info == nullptr || info->host_knows != kForever || (info->device == device.index && info->finish != kForever);
-  });
 }
 
 }  // namespace farwarp::emu

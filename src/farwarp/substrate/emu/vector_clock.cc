@@ -13,9 +13,7 @@ class Builder {
   void add(ClockEntry entry) {
     if (entry.time == 0) return;
     switch (kind_of(entry.key)) {
-      case EntryKind::block:
-        block_ = entry;
-        break;
+      case EntryKind::block: block_ = entry; break;
       case EntryKind::warp:
         if (in_block(entry)) return;
         warp_ = entry;
@@ -23,8 +21,7 @@ class Builder {
       case EntryKind::thread:
         if (in_block(entry) || (warp_key(uid_of(entry.key)) == warp_.key && entry.time <= warp_.time)) return;
         break;
-      case EntryKind::async:
-        break;  // what a block knows of its threads says nothing about their copies in flight
+      case EntryKind::async: break;  // what a block knows of its threads says nothing about their copies in flight
     }
     entries_.push_back(entry);
   }
@@ -90,7 +87,8 @@ ClockRef with(const ClockRef& clock, std::vector<ClockEntry> entries) {
   std::erase_if(entries, [](const ClockEntry& entry) { return entry.time == 0; });
   std::sort(entries.begin(), entries.end(),
             [](const ClockEntry& x, const ClockEntry& y) { return x.key != y.key ? x.key < y.key : x.time > y.time; });
-  entries.erase(std::unique(entries.begin(), entries.end(), [](auto& x, auto& y) { return x.key == y.key; }), entries.end());
+  entries.erase(std::unique(entries.begin(), entries.end(), [](auto& x, auto& y) { return x.key == y.key; }),
+                entries.end());
   static const std::vector<ClockEntry> kNone;
   const auto& existing = clock ? clock->entries : kNone;
   if (contains(existing, entries)) return clock;

@@ -1,8 +1,8 @@
 // Vector clocks of the memory model: who knows which writes. Sparse, hierarchical, immutable and shared.
 //
-// Time is one step counter for the whole machine, so "thread w's writes up to time t" is one number. An entry may speak for a
-// thread, for all threads of a warp, for all threads of a block, or for a thread's async proxy; an entry that a wider one
-// with a later time covers is dropped.
+// Time is one step counter for the whole machine, so "thread w's writes up to time t" is one number. An entry may speak
+// for a thread, for all threads of a warp, for all threads of a block, or for a thread's async proxy; an entry that a
+// wider one with a later time covers is dropped.
 #pragma once
 
 #include <cstddef>
