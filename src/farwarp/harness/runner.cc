@@ -89,8 +89,12 @@ void run_schedules(Case& checked, CaseResult& result, const Progress& progress) 
     progress(schedule);
     const std::uint64_t seed = options.seed + static_cast<std::uint64_t>(schedule);
     machine.set_schedule({seed, options.adversarial});
-    const CheckOutcome outcome = check_in_process(checked, options);
+    CheckOutcome outcome = check_in_process(checked, options);
     const emu::ScheduleReport report = machine.report();
+    if (!report.race.empty()) {  // an error even where the result happened to be right
+      outcome.pass = false;
+      outcome.detail += (outcome.detail.empty() ? "" : "\n") + report.race;
+    }
     result.schedule_hashes.push_back(report.hash);
     steps += report.thread_steps;
     seconds += report.seconds;

@@ -259,8 +259,9 @@ void Engine::set_schedule(const ScheduleOptions& options) {
   next_warp_ = 1;
   seconds_ = 0;
   stall_.clear();
+  race_.clear();
 }
 
-ScheduleReport Engine::report() const { return {schedule.hash(), schedule.steps(), seconds_, stall_}; }
+ScheduleReport Engine::report() const { return {schedule.hash(), schedule.steps(), seconds_, race_, stall_}; }
 
 }  // namespace farwarp::emu

@@ -100,6 +100,8 @@ class Engine {
   // report.cc
   std::string where(const Thread& thread) const;
   std::string stall_report() const;
+  /// Keeps the first data race of the schedule, in words.
+  void note_race(const Thread& reader, const void* address, unsigned bytes, Stamp write);
 
   Arena arena;
   Schedule schedule;
@@ -178,6 +180,7 @@ class Engine {
   std::string fault_text_;
   double seconds_ = 0;
   std::string stall_;
+  std::string race_;
 };
 
 Engine& engine();

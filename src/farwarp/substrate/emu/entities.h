@@ -150,7 +150,9 @@ struct Block {
 
 /// What outlives a launch: enough to decide who knows its writes.
 struct LaunchInfo {
-  int device = 0;
+  const KernelRecord* kernel = nullptr;
+  int device = 0;   ///< Device::index
+  int ordinal = 0;  ///< Device::ordinal
   Time start = 0;
   Time finish = kForever;
   Time host_knows = kForever;  ///< since when the host has synchronised with its end

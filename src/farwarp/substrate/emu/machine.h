@@ -30,6 +30,9 @@ struct ScheduleReport {
   std::uint64_t hash = 0;          ///< of every scheduling decision since set_schedule()
   std::uint64_t thread_steps = 0;  ///< memory accesses and synchronisations executed
   double seconds = 0;              ///< wall time the engine was running fibers
+  /// The first plain load whose bytes a write changed that nothing orders before it: who read what of whom; or empty. Such a
+  /// load is a data race, whatever value it happened to return.
+  std::string race;
   std::string stall;  ///< the first "nothing can progress" report: who waits for whom, where, for which value; or empty
 };
 

@@ -157,9 +157,13 @@ std::uint64_t read(const void* address, Access access) {
   const Shadow& shadow = the_engine.arena.shadow_at(granule);
   const bool newest = sees_newest(thread, granule, shadow.stamp);
   if (access.strong) pair_with(thread, record_of(word_of(address), shadow.stamp, newest), access);
-  const std::uint64_t held =
-      newest ? __atomic_load_n(&the_engine.arena.word_at(granule), __ATOMIC_ACQUIRE) : shadow.previous;
-  return Part(address, access.bytes).extract(held);
+  const Part part(address, access.bytes);
+  const std::uint64_t now_there = __atomic_load_n(&the_engine.arena.word_at(granule), __ATOMIC_ACQUIRE);
+  if (!access.strong && !the_engine.several_processes && !knows(thread, shadow.stamp) &&
+      part.extract(now_there) != part.extract(shadow.previous)) {  // another part of the granule may have been written
+    the_engine.note_race(thread, address, access.bytes, shadow.stamp);
+  }
+  return part.extract(newest ? now_there : shadow.previous);
 }
 
 void write(void* address, std::uint64_t value, Access access) {

@@ -45,6 +45,20 @@ std::string Engine::where(const Thread& thread) const {
                      thread.block_index, thread.thread_index);
 }
 
+void Engine::note_race(const Thread& reader, const void* address, unsigned bytes, Stamp write) {
+  if (!race_.empty()) return;
+  const LaunchInfo* launch = launch_info(write.uid());
+  const Thread* writer = find_thread(write.uid());
+  const std::string who = writer   ? where(*writer)
+                          : launch ? fmt::format("{}: device {}, in an earlier launch", launch->kernel->name, launch->ordinal)
+                                   : "an earlier launch";
+  race_ = fmt::format("unordered read: {} reads {} bytes at {}, which {} wrote with {}; nothing orders that write before this read",
+                      where(reader), bytes, arena.describe(address), who,
+                      write.has(Stamp::kAsync)    ? "a bulk copy"
+                      : write.has(Stamp::kStrong) ? "an atomic store"
+                                                  : "a plain store");
+}
+
 std::string Engine::stall_report() const {
   struct Group {
     int threads = 0;

@@ -231,7 +231,9 @@ Status Engine::start_launch(Launch& launch) {
   if (Status reserved = fibers_.reserve(launch.thread_count); !reserved.ok()) return reserved;
 
   launch.info = std::make_shared<LaunchInfo>();
+  launch.info->kernel = launch.kernel;
   launch.info->device = device.index;
+  launch.info->ordinal = device.ordinal;
   launch.info->start = schedule.now();
   launch.live_blocks = launch.shape.blocks;
   const ClockRef known = known_to(launch);
