@@ -11,7 +11,8 @@ constexpr std::int64_t kLongestDelayMs = 3'600'000;
 constexpr std::int64_t kLastPut = 1'000'000'000;
 
 // Long or unprintable values must not flood a one-line message.
-std::string quoted(std::string_view value) {
+// Not "quoted": argument-dependent lookup would find std::quoted where a header brings <iomanip>.
+std::string in_quotes(std::string_view value) {
   std::string text;
   for (const char c : value.substr(0, 60)) text += c >= ' ' && c < 127 ? c : '?';
   return fmt::format("'{}{}'", text, value.size() > 60 ? "..." : "");
@@ -40,7 +41,7 @@ Result<std::int64_t> parse_integer(std::string_view what, std::string_view text,
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size() || value < low || value > high) {
-    return invalid_argument(fmt::format("{} is {}: allowed is an integer in {}..{}", what, quoted(text), low, high));
+    return invalid_argument(fmt::format("{} is {}: allowed is an integer in {}..{}", what, in_quotes(text), low, high));
   }
   return value;
 }
@@ -49,7 +50,7 @@ Status add_settings(std::string_view text, Params& params) {
   for (const std::string_view setting : split(text, ',')) {
     const std::size_t equals = setting.find('=');
     if (equals == std::string_view::npos || equals == 0) {
-      return invalid_argument(fmt::format("--set has {}: allowed is key=value[,key=value...]", quoted(setting)));
+      return invalid_argument(fmt::format("--set has {}: allowed is key=value[,key=value...]", in_quotes(setting)));
     }
     params[std::string(setting.substr(0, equals))] = setting.substr(equals + 1);
   }
@@ -60,7 +61,7 @@ Result<Fault> parse_fault(std::string_view text, int ranks) {
   const auto parts = split(text, ':');
   const auto wrong = [&] {
     return invalid_argument(
-        fmt::format("--fault is {}: allowed is drop_put:N, delay:RANK:MS, kill:RANK or mismatch:RANK", quoted(text)));
+        fmt::format("--fault is {}: allowed is drop_put:N, delay:RANK:MS, kill:RANK or mismatch:RANK", in_quotes(text)));
   };
   Fault fault;
   if (parts[0] == "drop_put" && parts.size() == 2) {
@@ -106,7 +107,7 @@ ParamReader::ParamReader(const Params& params, std::span<const ParamInfo> infos)
     std::string allowed;
     for (const ParamInfo& info : infos) append_to_list(allowed, ", ", info.name);
     status_ = invalid_argument(
-        fmt::format("parameter {} (value {}) is unknown: allowed are {}", quoted(name), quoted(value), allowed));
+        fmt::format("parameter {} (value {}) is unknown: allowed are {}", in_quotes(name), in_quotes(value), allowed));
   }
 }
 
@@ -130,7 +131,7 @@ bool ParamReader::flag(std::string_view name) {
 
 void ParamReader::reject(std::string_view name, std::string_view value, std::string_view allowed) {
   if (status_.ok())
-    status_ = invalid_argument(fmt::format("parameter {} is {}: allowed is {}", name, quoted(value), allowed));
+    status_ = invalid_argument(fmt::format("parameter {} is {}: allowed is {}", name, in_quotes(value), allowed));
 }
 
 }  // namespace farwarp::harness
