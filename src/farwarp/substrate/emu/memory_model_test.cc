@@ -8,25 +8,29 @@ namespace {
 
 class MemoryModelTest : public testing::TestWithParam<TargetKind> {
  protected:
-  /// Of kSeeds schedules, how many gave a wrong answer. Every launch must succeed.
+  /// Of kSeeds schedules, how many gave a wrong answer; races_ counts those with a data race. Every launch must succeed.
   int wrong_answers(const char* kernel, int ranks, int variant, LaunchShape shape,
                     const std::function<bool(const Rig&)>& right) {
     int wrong = 0;
+    races_ = 0;
     for (int seed = 1; seed <= kSeeds; ++seed) {
       rig_.start(static_cast<std::uint64_t>(seed));
       const Status status = rig_.run(kernel, ranks, variant, shape);
       EXPECT_TRUE(status.ok()) << kernel << ", seed " << seed << ": " << status.to_string();
       if (!status.ok()) return -1;
       wrong += !right(rig_);
+      races_ += !rig_.machine().report().race.empty();
     }
     return wrong;
   }
 
-  /// The right variants never fail, the wrong ones sometimes do.
+  /// The right variants never fail and have no race, the wrong ones sometimes fail.
   void expect(const char* kernel, int ranks, LaunchShape shape, const std::function<bool(const Rig&)>& right,
               const std::vector<int>& right_variants, const std::vector<int>& wrong_variants) {
-    for (const int variant : right_variants)
+    for (const int variant : right_variants) {
       EXPECT_EQ(wrong_answers(kernel, ranks, variant, shape, right), 0) << kernel << ", variant " << variant;
+      EXPECT_EQ(races_, 0) << kernel << ", variant " << variant << ": " << rig_.machine().report().race;
+    }
     for (const int variant : wrong_variants) {
       const int caught = wrong_answers(kernel, ranks, variant, shape, right);
       EXPECT_GT(caught, 0) << kernel << ", variant " << variant;
@@ -37,6 +41,7 @@ class MemoryModelTest : public testing::TestWithParam<TargetKind> {
   bool sm90() const { return GetParam() == TargetKind::kEmuSm90; }
 
   Rig rig_{GetParam()};
+  int races_ = 0;
 };
 
 std::function<bool(const Rig&)> all_results(int rank, int count, std::uint64_t value, std::uint64_t step = 0) {
@@ -51,6 +56,16 @@ std::function<bool(const Rig&)> all_results(int rank, int count, std::uint64_t v
 TEST_P(MemoryModelTest, MessageNeedsReleaseAndAcquire) {
   expect("litmus_message", 2, {}, all_results(1, 8, 100, 1), {kReleaseStoreAcquireLoad, kFences},
          {kNoRelease, kNoAcquire});
+}
+
+TEST_P(MemoryModelTest, NamesTheRaceWhateverItReturned) {
+  // A plain load after a flag that orders nothing is a race in every schedule, also where it returns the right value.
+  wrong_answers("litmus_message", 2, kNoRelease, {}, all_results(1, 8, 100, 1));
+  EXPECT_EQ(races_, kSeeds);
+  const std::string race = rig_.machine().report().race;
+  EXPECT_NE(race.find("litmus_message: device 1, block 0, thread 0 reads 8 bytes at byte 0 of a 65536-byte allocation"),
+            std::string::npos)
+      << race;
 }
 
 TEST_P(MemoryModelTest, SynchronisationIsTransitive) {
