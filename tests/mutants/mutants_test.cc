@@ -17,7 +17,7 @@ constexpr int kSchedules = 500;
 nlohmann::json mutants() { return nlohmann::json::parse(std::ifstream(FARWARP_MUTANTS_JSON)); }
 
 harness::Params params_of(const nlohmann::json& mutant) {
-  if (mutant["op"] != "moe-a2a") return {{"words", "64"}};
+  if (mutant["op"].get<std::string>() != "moe-a2a") return {{"words", "64"}};
   return {{"num_experts", "8"}, {"experts_per_token", "3"}, {"hidden_dim", "64"}, {"max_num_tokens", "9"}, {"dtype", "bf16"},
           {"form", "fused"},    {"expert", "rank_scale"}, {"mode", mutant["mode"].get<std::string>()}};
 }
@@ -25,7 +25,7 @@ harness::Params params_of(const nlohmann::json& mutant) {
 harness::CaseResult run(const nlohmann::json& mutant, TargetKind target, int schedules) {
   harness::CaseRequest request;
   for (const harness::OpInfo& op : harness::registered_ops()) {
-    if (op.name == mutant["op"]) request.op = &op;
+    if (op.name == mutant["op"].get<std::string>()) request.op = &op;
   }
   request.params = params_of(mutant);
   request.options.target = target;

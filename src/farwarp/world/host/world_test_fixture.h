@@ -26,6 +26,7 @@ class WorldTestBase : public ::testing::TestWithParam<TargetKind> {
 
   /// Runs `body` as every rank; skips the test if there are fewer devices than ranks.
   static void on_ranks(int size, const std::function<void(std::shared_ptr<Bootstrap>)>& body) {
+    if (Device::kernel_names(GetParam()).empty()) GTEST_SKIP() << "no kernels in this build";
     if (const int devices = Device::count(GetParam()); devices < size && is_real()) {
       GTEST_SKIP() << "needs " << size << " devices, this machine has " << devices;
     }
