@@ -95,8 +95,9 @@ function(farwarp_kernels name entry)
     add_library(${object} OBJECT ${entry})
     target_compile_definitions(${object} PRIVATE FARWARP_TARGET_${personality} ${ARG_DEFINES})
     target_include_directories(${object} PRIVATE ${PROJECT_SOURCE_DIR}/src)
-    # Unknown pragmas: "#pragma unroll" is for the GPU compilers.
-    target_compile_options(${object} PRIVATE -Wall -Wextra -Wno-unknown-pragmas -ffp-contract=off)
+    # Unknown pragmas: "#pragma unroll" is for the GPU compilers. Sibling calls: the emulator reports where a thread waits.
+    target_compile_options(${object} PRIVATE
+      -Wall -Wextra -Wno-unknown-pragmas -ffp-contract=off -fno-optimize-sibling-calls)
     target_link_libraries(${object} PRIVATE farwarp_dependencies)
     farwarp_link_object(${ARG_TO} ${object})
   endforeach()

@@ -19,6 +19,7 @@ void check_warp_not_divided(Thread& thread) {
 
 void release_block(Block& block, Thread& last) {
   Engine& the_engine = engine();
+  the_engine.note_progress();
   meet(block, the_engine.schedule.now());
   block.arrived = 0;
   block.barrier = Wait::none;
@@ -86,6 +87,7 @@ WarpValues warp_exchange(WarpOp operation, std::uint64_t value) {
   } else {
     if (operation == WarpOp::sync)
       meet(warp, the_engine.schedule.now());  // the others exchange registers and order no memory
+    the_engine.note_progress();
     warp.arrived = 0;
     warp.parity ^= 1;
     for (std::uint64_t others = warp.present & ~(std::uint64_t{1} << thread.lane_index); others != 0;

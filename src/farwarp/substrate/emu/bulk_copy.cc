@@ -90,9 +90,12 @@ void capture_source(BulkCopy& copy) {
     const Shadow& shadow = the_engine.arena.shadow_at(granule);
     // What the async proxy wrote for this block needs no proxy fence; all else does.
     const bool own_proxy = shadow.stamp.has(Stamp::kAsync) && block_uid(shadow.stamp.uid()) == issuer.block->uid;
-    const bool newest = the_engine.several_processes ||
-                        covers(issuer, own_proxy ? copy.seen : copy.published, shadow.stamp) ||
-                        the_engine.schedule.sees_weak(issuer.uid, granule, shadow.stamp.time());
+    const bool known =
+        the_engine.several_processes || covers(issuer, own_proxy ? copy.seen : copy.published, shadow.stamp);
+    if (!known && the_engine.arena.word_at(granule) != shadow.previous) {
+      the_engine.note_race(issuer, Engine::Reading::bulk_copy, copy.source + i * 8, 8, shadow.stamp);
+    }
+    const bool newest = known || the_engine.schedule.sees_weak(issuer.uid, granule, shadow.stamp.time());
     copy.data.push_back(newest ? the_engine.arena.word_at(granule) : shadow.previous);
   }
   copy.captured = true;
@@ -100,6 +103,7 @@ void capture_source(BulkCopy& copy) {
 
 void write_destination(BulkCopy& copy, Time now) {
   Engine& the_engine = engine();
+  the_engine.note_progress();
   const Granule first = the_engine.arena.granule_of(copy.destination);
   for (std::size_t i = 0; i < copy.data.size(); ++i) {
     const Granule granule = first + i;

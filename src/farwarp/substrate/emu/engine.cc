@@ -14,6 +14,10 @@ std::uint64_t host_nanoseconds() {
       std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 
+/// Steps without a write or a synchronisation after which a kernel is taken to spin: far above what kernels do between
+/// two stores (8 x 8 x 256 threads reading 8192 words each), and a few seconds of time.
+constexpr Time kLongestReading = Time{1} << 27;
+
 }  // namespace
 
 const ThreadIds* running_ids = nullptr;
@@ -72,6 +76,7 @@ void Engine::run() {
     if (host_changed_ || turn % 1024 == 0) {
       host_changed_ = false;
       if (!may_run()) return;
+      if (schedule.any_ready() && schedule.now() - last_progress_ > kLongestReading) abort_all(spinning());
     }
     while (schedule.has_event() && schedule.next_event() <= schedule.now()) {
       const StepEvent event = schedule.take_event();
@@ -96,6 +101,13 @@ void Engine::run() {
   }
 }
 
+/// Names one of the threads that keep the machine busy without getting anywhere.
+std::string Engine::spinning() {
+  return fmt::format(
+      "{}: for {} million steps nobody has written or synchronised: a loop outside the wait primitives?{}",
+      where(*schedule.pick()), kLongestReading >> 20, stall_report());
+}
+
 /// Nothing can run now: goes to the next moment at which something can. False if there is nothing left to do.
 bool Engine::make_time_pass() {
   if (schedule.has_event()) {
@@ -110,12 +122,15 @@ bool Engine::make_time_pass() {
   if (earliest_deadline_ns_ != kForever) schedule.advance_clock_to(earliest_deadline_ns_);
   if (earliest_deadline_ns_ != kForever || schedule.any_ready() || streams_changed_) return true;
   if (!any_running()) return false;
-  const std::string report = stall_report();
-  if (stall_.empty()) stall_ = report;
-  for (auto& [key, device] : devices_) {
-    if (!device->running.empty()) abort_device(*device, report);
-  }
+  abort_all("nothing can progress and no wait has a deadline:" + stall_report());
   return true;
+}
+
+void Engine::abort_all(const std::string& why) {
+  if (stall_.empty()) stall_ = why;
+  for (auto& [key, device] : devices_) {
+    if (!device->running.empty()) abort_device(*device, why);
+  }
 }
 
 /// Wakes the threads and starts the items whose time has come, and finds the next such time.
@@ -192,6 +207,7 @@ void Engine::block(Wait wait, const void* site) {
   schedule.make_unready(thread);
   thread.wait = wait;
   thread.site = site;
+  thread.waiting_since_ns = schedule.nanoseconds();
   fibers_.suspend();
 }
 

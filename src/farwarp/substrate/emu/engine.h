@@ -68,6 +68,8 @@ class Engine {
     if (schedule.step()) yield();
   }
   void yield();
+  /// Somebody wrote or synchronised: the kernels are not merely reading.
+  void note_progress() { last_progress_ = schedule.now(); }
   /// Suspends the running thread until make_ready().
   void block(Wait wait, const void* site);
   /// Aborts everything on the running thread's device; its synchronize() reports `what`. Throws, to unwind this thread;
@@ -99,9 +101,11 @@ class Engine {
 
   // report.cc
   std::string where(const Thread& thread) const;
+  /// Who waits where, for which value.
   std::string stall_report() const;
   /// Keeps the first data race of the schedule, in words.
-  void note_race(const Thread& reader, const void* address, unsigned bytes, Stamp write);
+  enum class Reading : std::uint8_t { load, bulk_copy };
+  void note_race(const Thread& reader, Reading how, const void* address, unsigned bytes, Stamp write);
 
   Arena arena;
   Schedule schedule;
@@ -136,8 +140,14 @@ class Engine {
   void run_thread();
   void let_host_in();
   void nap();
+  void abort_all(const std::string& why);
+  std::string spinning();
   static void thread_main(void* thread);
   void thread_exited(Thread& thread);
+
+  // report.cc
+  struct WaitingGroup;
+  std::string describe_group(const WaitingGroup& group) const;
 
   // streams.cc
   void start_items();
@@ -174,6 +184,7 @@ class Engine {
   bool streams_changed_ = false;
   bool host_changed_ = false;
   std::uint64_t earliest_deadline_ns_ = kForever;  ///< a lower bound, over parked threads and delays
+  Time last_progress_ = 0;
   Time quiet_ = 0;
   ClockRef host_known_;
   Launch* faulted_ = nullptr;

@@ -80,7 +80,7 @@ struct Thread : ThreadIds {
   Time poll_since = 0;   ///< when the current round of polls began
   bool learned = false;  ///< knowledge grew since then
   std::uint32_t park_number = 0;
-  std::uint64_t parked_at_ns = 0;
+  std::uint64_t waiting_since_ns = 0;
   std::uint64_t deadline_ns = 0;
   std::vector<Watch> watches;
 

@@ -22,6 +22,7 @@ enum {
   kWaitForever,
   kUninitialisedMbarrier,
   kCopyOutstanding,
+  kSpin,
   kNothing
 };
 
@@ -70,10 +71,19 @@ TEST_P(FailuresTest, MisusedMbarriersAndCopies) {
 TEST_P(FailuresTest, StallSaysWhoWaitsWhereForWhat) {
   fails(kWaitForever, "nothing can progress");
   const std::string report = rig_.machine().report().stall;
-  EXPECT_NE(report.find("1 threads of litmus_misuse wait in park"), std::string::npos) << report;
-  EXPECT_NE(report.find("63 threads of litmus_misuse wait in block_sync"), std::string::npos) << report;
+  EXPECT_NE(report.find("1 threads of litmus_misuse wait in park at "), std::string::npos) << report;
+  EXPECT_NE(report.find("63 threads of litmus_misuse wait in block_sync at "), std::string::npos) << report;
   EXPECT_NE(report.find("polls byte 8192 of a 65536-byte allocation of device 0, which holds 0x0"), std::string::npos)
       << report;
+}
+
+TEST_P(FailuresTest, LoopsOutsideTheWaitPrimitives) {
+  rig_.start(1, false);
+  const Status status = rig_.run("litmus_misuse", 1, kSpin);
+  EXPECT_EQ(status.code(), StatusCode::kInternal);
+  EXPECT_NE(status.message().find("litmus_misuse: device 0, block 0, thread 0: for 128 million steps"),
+            std::string::npos)
+      << status.message();
 }
 
 TEST_P(FailuresTest, DropsQueuedWorkOfTheDeviceOnly) {

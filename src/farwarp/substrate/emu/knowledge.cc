@@ -221,7 +221,7 @@ void meet(Warp& warp, Time now) {
   });
 }
 
-// ---- what new launches know of old ones ------------------------------------------------------------------------------
+// ---- what new launches know of old ones ----
 
 /// The host has waited for the device: launches that it enqueues from now on know all it did.
 void Engine::host_knows(Device& device) {

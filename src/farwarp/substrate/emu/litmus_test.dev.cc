@@ -301,7 +301,8 @@ enum {
   kBadLane,
   kWaitForever,
   kUninitialisedMbarrier,
-  kCopyOutstanding
+  kCopyOutstanding,
+  kSpin
 };
 
 template <class Machine>
@@ -344,6 +345,10 @@ FARWARP_KERNEL(litmus_misuse, LitmusArgs, 64) {
     case kWaitForever:
       if (thread == 0) wait_flag(args, 1);
       block_sync();
+      break;
+    case kSpin:
+      while (load(own) == 0) {
+      }
       break;
     case kUninitialisedMbarrier:
     case kCopyOutstanding: misuse_async<Target>(args); break;

@@ -2,8 +2,9 @@
 //
 // One engine thread per process executes all blocks of all emulated devices on fibers. A work item (a launch, a copy, a
 // fill) belongs to a stream and starts when its predecessors in the stream are done. The engine makes progress only
-// while every registered host thread is blocked (base/host_activity.h), and starts work in the order (device, stream,
-// position): so a schedule depends on the seed alone, not on how the operating system ran the host threads.
+// while some thread waits in synchronize() and every registered host thread is blocked (base/host_activity.h), and
+// starts work in the order (device, stream, position): so a schedule depends on the seed alone, not on how the
+// operating system ran the host threads.
 #pragma once
 
 #include <cstddef>
@@ -30,8 +31,8 @@ struct ScheduleReport {
   std::uint64_t hash = 0;          ///< of every scheduling decision since set_schedule()
   std::uint64_t thread_steps = 0;  ///< memory accesses and synchronisations executed
   double seconds = 0;              ///< wall time the engine was running fibers
-  /// The first plain load whose bytes a write changed that nothing orders before it: who read what of whom; or empty. Such a
-  /// load is a data race, whatever value it happened to return.
+  /// The first plain load whose bytes a write changed that nothing orders before it: who read what of whom; or empty.
+  /// Such a load is a data race, whatever value it happened to return.
   std::string race;
   std::string stall;  ///< the first "nothing can progress" report: who waits for whom, where, for which value; or empty
 };
@@ -54,7 +55,8 @@ class Machine {
   /// Memory of a device; fresh memory is poisoned. Pointers may be used by the host directly while no work is in
   /// flight.
   Result<void*> allocate(TargetKind personality, int ordinal, std::size_t bytes);
-  /// The same over a memfd, so that other processes can map it. *fd stays owned by the machine.
+  /// The same over a memfd, zeroed instead of poisoned, so that other processes can map it. *fd stays owned by the
+  /// machine.
   Result<void*> allocate_shared(TargetKind personality, int ordinal, std::size_t bytes, int* fd);
   /// Maps another process's memfd as memory of a peer device; from then on schedules are no longer exact (no global
   /// order of two processes exists): waits poll, and time is the host's clock.

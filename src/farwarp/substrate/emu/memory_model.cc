@@ -138,6 +138,7 @@ std::uint64_t atomic_modify(void* address, Modify operation, std::uint64_t opera
 
 /// Gives the granule its new stamp after a write whose old content was `before`.
 void stamp_write(Thread& thread, Shadow& shadow, Granule granule, std::uint64_t before, std::uint64_t flags, Time now) {
+  engine().note_progress();
   shadow.previous = before;
   const bool is_watched = shadow.stamp.has(Stamp::kWatched);
   shadow.stamp = Stamp(thread.uid, now, flags | shadow.stamp.flags(Stamp::kWatched));
@@ -161,7 +162,7 @@ std::uint64_t read(const void* address, Access access) {
   const std::uint64_t now_there = __atomic_load_n(&the_engine.arena.word_at(granule), __ATOMIC_ACQUIRE);
   if (!access.strong && !the_engine.several_processes && !knows(thread, shadow.stamp) &&
       part.extract(now_there) != part.extract(shadow.previous)) {  // another part of the granule may have been written
-    the_engine.note_race(thread, address, access.bytes, shadow.stamp);
+    the_engine.note_race(thread, Engine::Reading::load, address, access.bytes, shadow.stamp);
   }
   return part.extract(newest ? now_there : shadow.previous);
 }
@@ -273,7 +274,6 @@ void park(const void* const* addresses, int used, std::uint64_t deadline) {
   if (look_again <= schedule.now() || schedule.nanoseconds() >= deadline) {
     the_engine.yield();
   } else {
-    thread.parked_at_ns = schedule.nanoseconds();
     thread.deadline_ns = deadline;
     the_engine.expect_deadline(deadline);
     thread.watches.reserve(static_cast<std::size_t>(used));  // they are linked by address

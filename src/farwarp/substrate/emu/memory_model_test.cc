@@ -8,7 +8,7 @@ namespace {
 
 class MemoryModelTest : public testing::TestWithParam<TargetKind> {
  protected:
-  /// Of kSeeds schedules, how many gave a wrong answer; races_ counts those with a data race. Every launch must succeed.
+  /// Of kSeeds schedules, how many gave a wrong answer; races_ counts those with a data race. Launches must succeed.
   int wrong_answers(const char* kernel, int ranks, int variant, LaunchShape shape,
                     const std::function<bool(const Rig&)>& right) {
     int wrong = 0;

@@ -230,6 +230,7 @@ Status Engine::start_launch(Launch& launch) {
     return {StatusCode::kOutOfMemory, fmt::format("emulator: more than {} warps run at once", kMaxWarps)};
   if (Status reserved = fibers_.reserve(launch.thread_count); !reserved.ok()) return reserved;
 
+  note_progress();
   launch.info = std::make_shared<LaunchInfo>();
   launch.info->kernel = launch.kernel;
   launch.info->device = device.index;
