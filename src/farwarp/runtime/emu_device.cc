@@ -73,7 +73,9 @@ class EmuDevice final : public Device {
 
   Status copy_out(void* host_destination, const void* source, std::size_t bytes, Stream stream) override {
     if (capturing(id_of(stream))) return not_captured("copy_out");
-    machine_.enqueue_host(target(), ordinal_, id_of(stream), [=] { std::memcpy(host_destination, source, bytes); });
+    machine_.enqueue_host(target(), ordinal_, id_of(stream), [=] {
+      if (bytes > 0) std::memcpy(host_destination, source, bytes);
+    });
     return machine_.synchronize(target(), ordinal_, id_of(stream));
   }
 

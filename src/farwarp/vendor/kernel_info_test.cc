@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <deque>
 #include <string>
 
 #include "farwarp/substrate/emu/registry.h"
@@ -36,9 +37,11 @@ TEST(KernelInfo, CompilersAgreeOnKernelsAndTheirArguments) {
 
 // A table entry that stays: CodeObject registers itself for the life of the program.
 const CodeObject& object_of(const std::string& bytes, TargetKind target) {
-  const auto& kept = *new std::string(bytes);
-  const auto* begin = reinterpret_cast<const std::byte*>(kept.data());
-  return *new CodeObject("broken", target, "none", begin, begin + kept.size());
+  static std::deque<std::string> images;
+  static std::deque<CodeObject> objects;
+  const std::string& image = images.emplace_back(bytes);
+  const auto* begin = reinterpret_cast<const std::byte*>(image.data());
+  return objects.emplace_back("broken", target, "none", begin, begin + image.size());
 }
 
 TEST(KernelInfo, RefusesWhatIsNoCodeObject) {
