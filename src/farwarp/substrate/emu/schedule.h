@@ -94,6 +94,9 @@ class Schedule {
 
   void take_out(Warp& warp);
   Warp* pick_warp_at_random();
+  int random_bit(std::uint64_t mask);
+  void begin_turn();
+  int take_lane();
   bool starved(const Warp& warp) const;
   void maybe_starve();
   std::uint64_t visibility_hash(Uid reader, Granule granule, Time written) const;
@@ -111,9 +114,10 @@ class Schedule {
 
   std::vector<Warp*> ready_;
   int ready_threads_ = 0;
-  std::uint32_t cursor_ = 0;  ///< fast schedule: the warp whose lanes take turns
-  std::uint64_t turn_ = 0;    ///< its lanes still to run
-  const Warp* turn_warp_ = nullptr;
+  const Warp* turn_warp_ = nullptr;  ///< whose lanes take turns
+  std::uint64_t turn_ = 0;           ///< its lanes still to run
+  int next_lane_ = -1;               ///< which of them is next; -1: not chosen yet
+  std::uint32_t cursor_ = 0;         ///< fast schedule: its place in ready_
 
   const Block* starved_block_ = nullptr;
   const Device* starved_device_ = nullptr;
