@@ -53,13 +53,11 @@ class Schedule {
   Time now() const { return now_; }
   /// Steps since reset, without the jumps over idle time.
   std::uint64_t steps() const { return now_ - started_at_ - skipped_; }
-  Time since_reset(Time time) const { return time - started_at_; }
   std::uint64_t hash() const { return hash_; }
   Random& random() { return random_; }
 
   /// Counts a step of the running thread; true if its slice is over.
   bool step() { return ++now_ >= slice_end_; }
-  void end_slice() { slice_end_ = 0; }
 
   /// The virtual clock. A step takes kStepNanoseconds divided by the number of runnable threads, because on a GPU they
   /// all run at once; idle time is jumped over.
