@@ -122,6 +122,16 @@ TEST_F(CommandLine, FaultsHaveExitCodesOfTheirOwn) {
   EXPECT_NE(run(std::string("check moe-a2a --fault drop_put:1 ") + kSmall + ",tokens=full").code, 0);
 }
 
+TEST_F(CommandLine, ADelayedProcessIsMissedOnlyBeyondTheDeadline) {
+  const auto delayed = [this](const std::string& settings) {
+    return run("launch -n 2 -- " FARWARP_PROGRAM " check moe-a2a " + settings + " " + kSmall);
+  };
+  const Output late = delayed("--fault delay:1:1500 --deadline-ms 300");
+  EXPECT_EQ(late.code, 4) << late.out;
+  EXPECT_NE(late.out.find("rank 1"), std::string::npos) << late.out;
+  EXPECT_EQ(delayed("--fault delay:1:100 --deadline-ms 5000").code, 0);
+}
+
 TEST_F(CommandLine, MissingTargetIsExitCodeThree) {
   // Cut off from any driver that this machine may have.
   setenv("CUDA_VISIBLE_DEVICES", "", 1);

@@ -5,7 +5,7 @@
 // vocabulary.
 //
 // Shorthand of the comments: [thread] any thread may call it on its own; [warp] all threads of the warp call it
-// together; [block] all threads of the block that have not exited call it together.
+// together; [block] all threads of the block call it together, and none has exited.
 #pragma once
 
 #include <cstddef>

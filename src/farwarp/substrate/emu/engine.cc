@@ -72,6 +72,7 @@ void Engine::run() {
   if (!may_run()) return;
   for (std::uint32_t turn = 1;; ++turn) {
     if (host_waiting_.load(std::memory_order_relaxed) > 0) let_host_in();
+    if (several_processes) schedule.advance_clock_to(host_nanoseconds());
     if (streams_changed_) start_items();
     if (host_changed_ || turn % 1024 == 0) {
       host_changed_ = false;
@@ -86,7 +87,6 @@ void Engine::run() {
         wake(*thread);
       }
     }
-    if (several_processes) schedule.advance_clock_to(host_nanoseconds());
     if (schedule.nanoseconds() >= earliest_deadline_ns_) pass_deadlines();
     if (schedule.any_ready()) {
       run_thread();
@@ -119,8 +119,15 @@ bool Engine::make_time_pass() {
     return true;
   }
   pass_deadlines();  // makes the bound exact: threads that were woken early have left theirs behind
-  if (earliest_deadline_ns_ != kForever) schedule.advance_clock_to(earliest_deadline_ns_);
-  if (earliest_deadline_ns_ != kForever || schedule.any_ready() || streams_changed_) return true;
+  if (earliest_deadline_ns_ != kForever) {
+    if (several_processes) {
+      nap();  // a delay between kernels: the clock is the host's
+    } else {
+      schedule.advance_clock_to(earliest_deadline_ns_);
+    }
+    return true;
+  }
+  if (schedule.any_ready() || streams_changed_) return true;
   if (!any_running()) return false;
   abort_all("nothing can progress and no wait has a deadline:" + stall_report());
   return true;
