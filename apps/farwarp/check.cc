@@ -1,4 +1,4 @@
-// farwarp check: operators against their oracles, one shape or a whole suite.
+// farwarp check and bench: operators against their oracles and against the clock, one shape or a whole suite.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -36,6 +36,8 @@ constexpr int kDefaultRanks = 8;
 constexpr std::int64_t kDefaultSeed = 1;
 constexpr std::int64_t kDefaultCalls = 2;  // operators alternate between two sets of buffers
 constexpr std::int64_t kDefaultDeadlineMs = 10'000;
+constexpr std::int64_t kDefaultSamples = 40;
+constexpr std::int64_t kMostSamples = 1000;
 
 /// CheckOptions, validated.
 struct Job {
@@ -67,8 +69,7 @@ Status select_cases(const CheckOptions& options, const Params& settings, Job& jo
   if (what_is_file && !options.suite.empty()) return invalid_argument("give a suite file or --suite, not both");
   const std::string suite_name = what_is_file ? options.what : options.suite;
   const std::string op_name = what_is_file ? "" : options.what;
-  if (suite_name.empty() && op_name.empty())
-    return invalid_argument("check needs an operator, --suite NAME or a suite file");
+  if (suite_name.empty() && op_name.empty()) return invalid_argument("give an operator, --suite NAME or a suite file");
   if (!op_name.empty() && harness::find_op(op_name) == nullptr) {
     return invalid_argument(fmt::format("operator is '{}': allowed is {}", op_name, registered_names()));
   }
@@ -121,7 +122,16 @@ Status join_group(Job& job, std::int64_t deadline_ms) {
   return group.status();
 }
 
-Result<Job> make_job(const CheckOptions& options) {
+// A time on the emulator says nothing about any machine: bench takes it only by name.
+Result<ChosenTarget> choose(const CheckOptions& options, int ranks, bool bench) {
+  auto target = choose_target(options.target, ranks);
+  if (bench && target.ok() && options.target == "auto" && is_emulated(target->target)) {
+    return unavailable("bench needs real devices: " + target->why);
+  }
+  return target;
+}
+
+Result<Job> make_job(const CheckOptions& options, bool bench) {
   Job job;
   Params settings;
   for (const std::string& text : options.settings) {
@@ -130,12 +140,14 @@ Result<Job> make_job(const CheckOptions& options) {
   if (options.which != "all" && options.which != "tests" && options.which != "benchmarks") {
     return invalid_argument(fmt::format("--which is '{}': allowed is tests|benchmarks|all", options.which));
   }
-  std::int64_t ranks = 0, seed = -1, schedules = 0, calls = kDefaultCalls, deadline_ms = kDefaultDeadlineMs;
+  std::int64_t ranks = 0, seed = -1, schedules = 0, calls = kDefaultCalls, deadline_ms = kDefaultDeadlineMs,
+               samples = kDefaultSamples;
   Status status = read_integer("--ranks", options.ranks, 1, kMaxRanks, ranks);
   if (status.ok()) status = read_integer("--seed", options.seed, 0, std::numeric_limits<std::int64_t>::max(), seed);
   if (status.ok()) status = read_integer("--schedules", options.schedules, 1, kMostSchedules, schedules);
   if (status.ok()) status = read_integer("--calls", options.calls, 1, kMostCalls, calls);
   if (status.ok()) status = read_integer("--deadline-ms", options.deadline_ms, 1, kLongestDeadlineMs, deadline_ms);
+  if (status.ok()) status = read_integer("--samples", options.samples, 1, kMostSamples, samples);
   std::optional<int> suite_ranks;
   if (status.ok()) status = select_cases(options, settings, job, suite_ranks);
   if (status.ok()) status = check_params(job);
@@ -150,7 +162,7 @@ Result<Job> make_job(const CheckOptions& options) {
   Result<harness::Fault> fault = harness::Fault{};
   if (!options.fault.empty()) fault = harness::parse_fault(options.fault, static_cast<int>(ranks));
   if (!fault.ok()) return fault.status();
-  const auto target = choose_target(options.target, static_cast<int>(ranks));
+  const auto target = choose(options, static_cast<int>(ranks), bench);
   if (!target.ok()) return target.status();
   job.why_target = target->why;
   if (schedules != 0 && (!is_emulated(target->target) || job.group != nullptr)) {
@@ -166,6 +178,7 @@ Result<Job> make_job(const CheckOptions& options) {
     request.options.deadline = std::chrono::milliseconds(deadline_ms);
     request.options.fault = *fault;
     request.schedules = schedules != 0 ? static_cast<int>(schedules) : 1;
+    if (bench) request.bench = harness::BenchOptions{static_cast<int>(samples), !options.no_baselines};
   }
   return job;
 }
@@ -203,7 +216,8 @@ void on_interrupt(int) {
 std::vector<CaseResult> run_cases(const Job& job, std::FILE* table, bool quiet) {
   const bool terminal = isatty(STDERR_FILENO) == 1 && !quiet;
   const bool colour = wants_colour(fileno(table));
-  if (!quiet) fmt::print(table, "{}", harness::table_header());
+  const bool bench = !job.cases.empty() && job.cases[0].bench;
+  if (!quiet) fmt::print(table, "{}", bench ? harness::bench_header() : harness::table_header());
   std::vector<CaseResult> results;
   for (const CaseRequest& request : job.cases) {
     const auto progress = [&](int schedule) {
@@ -216,7 +230,8 @@ std::vector<CaseResult> run_cases(const Job& job, std::FILE* table, bool quiet) 
     results.push_back(harness::run_case(request, job.group, progress));
     if (terminal) fmt::print(stderr, "\r\x1b[K");
     const bool alone = results.back().alone;
-    if (!quiet || alone) fmt::print(quiet ? stderr : table, "{}", harness::table_row(results.back(), colour));
+    const auto row = bench ? harness::bench_rows : harness::table_row;
+    if (!quiet || alone) fmt::print(quiet ? stderr : table, "{}", row(results.back(), colour));
     std::fflush(table);
     if (alone) break;  // without the other ranks there is nothing more to check
   }
@@ -236,8 +251,10 @@ int usage_error(std::string_view message) {
   return kExitUsage;
 }
 
-int check_command(const CheckOptions& options) {
-  const auto job = make_job(options);
+namespace {
+
+int run_command(const CheckOptions& options, bool bench) {
+  const auto job = make_job(options, bench);
   if (!job.ok()) {
     usage_error(job.status().message());
     return exit_code(job.status());
@@ -255,6 +272,16 @@ int check_command(const CheckOptions& options) {
     return usage_error(status.message());
   }
   return harness::exit_code(results);
+}
+
+}  // namespace
+
+int check_command(const CheckOptions& options) { return run_command(options, false); }
+
+int bench_command(const CheckOptions& options) {
+  CheckOptions selected = options;
+  selected.which = options.which == "all" && !options.suite.empty() ? "benchmarks" : options.which;
+  return run_command(selected, true);
 }
 
 }  // namespace farwarp::cli

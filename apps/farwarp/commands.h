@@ -14,6 +14,7 @@ namespace farwarp::cli {
 inline constexpr int kExitUsage = 2;
 inline constexpr int kExitInterrupted = 130;
 
+/// Of check and bench.
 struct CheckOptions {
   std::string what;   ///< an operator, or a suite file
   std::string suite;  ///< --suite: a name or a file
@@ -24,9 +25,12 @@ struct CheckOptions {
   std::string json;
   // As given; empty if not.
   std::string ranks, seed, schedules, calls, deadline_ms;
+  std::string samples;        ///< bench
+  bool no_baselines = false;  ///< bench
 };
 
 int check_command(const CheckOptions& options);
+int bench_command(const CheckOptions& options);
 int doctor_command();
 int list_command(bool kernels);
 

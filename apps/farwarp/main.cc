@@ -13,23 +13,38 @@
 namespace farwarp::cli {
 namespace {
 
-CLI::App* add_check(CLI::App& app, CheckOptions& options) {
-  CLI::App* check =
-      app.add_subcommand("check", "correctness of an operator, or of a suite's shapes, against the oracle");
+/// What check and bench share.
+void add_selection(CLI::App* check, CheckOptions& options) {
   check->add_option("what", options.what,
                     "an operator (see `farwarp list`) or a suite file; an operator restricts --suite");
   check->add_option("--suite", options.suite, "a suite's name (amd2025) or file");
   check->add_option("--which", options.which, "of a suite: tests|benchmarks|all (all)");
-  check->add_option("--target", options.target, "auto|cuda|hip|emu_sm90|emu_gfx942 (auto: idle GPUs, else emu_sm90)");
+  check->add_option("--target", options.target,
+                    "auto|cuda|hip|emu_sm90|emu_gfx942 (auto: idle GPUs; check: else emu_sm90)");
   check->add_option("--ranks", options.ranks, "1..8 (8, or what the suite says)");
   check->add_option("--set", options.settings, "key=value[,key=value...], repeatable")->allow_extra_args(false);
   check->add_option("--seed", options.seed, "of inputs and schedules (1, or what the suite says)");
+  check->add_option("--deadline-ms", options.deadline_ms, "longest wait of a kernel (10000)");
+  check->add_option("--json", options.json, "write the results to this file; - is stdout");
+}
+
+CLI::App* add_check(CLI::App& app, CheckOptions& options) {
+  CLI::App* check =
+      app.add_subcommand("check", "correctness of an operator, or of a suite's shapes, against the oracle");
+  add_selection(check, options);
   check->add_option("--schedules", options.schedules, "emulator: repeat under this many adversarial schedules");
   check->add_option("--calls", options.calls, "calls of the operator per check, fresh inputs each (2)");
   check->add_option("--fault", options.fault, "drop_put:N, delay:RANK:MS, kill:RANK or mismatch:RANK");
-  check->add_option("--deadline-ms", options.deadline_ms, "longest wait of a kernel (10000)");
-  check->add_option("--json", options.json, "write the results to this file; - is stdout");
   return check;
+}
+
+CLI::App* add_bench(CLI::App& app, CheckOptions& options) {
+  CLI::App* bench =
+      app.add_subcommand("bench", "times of an operator, or of a suite's benchmark shapes, on real devices");
+  add_selection(bench, options);
+  bench->add_option("--samples", options.samples, "timed calls of each kind, 1..1000 (40)");
+  bench->add_flag("--no-baselines", options.no_baselines, "do not time other libraries beside ours");
+  return bench;
 }
 
 int launch(const std::string& processes, const std::vector<std::string>& command) {
@@ -47,8 +62,9 @@ int run(int argc, char** argv) {
   CLI::App* list = app.add_subcommand("list", "operators and their parameters");
   bool kernels = false;
   list->add_flag("--kernels", kernels, "kernels per target instead");
-  CheckOptions options;
+  CheckOptions options, bench_options;
   CLI::App* check = add_check(app, options);
+  CLI::App* bench = add_bench(app, bench_options);
   CLI::App* launcher =
       app.add_subcommand("launch", "farwarp launch -n N -- COMMAND ...: N processes that find each other");
   std::string processes;
@@ -64,6 +80,7 @@ int run(int argc, char** argv) {
   if (*doctor) return doctor_command();
   if (*list) return list_command(kernels);
   if (*check) return check_command(options);
+  if (*bench) return bench_command(bench_options);
   return launch(processes, {std::min(command + 1, argv + argc), argv + argc});
 }
 

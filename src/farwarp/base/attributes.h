@@ -31,11 +31,11 @@
 #endif
 #define FARWARP_DEVICE inline
 // An emulated kernel is an ordinary function and a record in the emulator's table of kernels (substrate/emu/registry.h).
-#define FARWARP_KERNEL(name, Args, max_threads)                                                                   \
-  static void name(const Args& args);                                                                             \
-  static const ::farwarp::emu::KernelRecord name##_record(#name, ::farwarp::FARWARP_TARGET::Target::kEmulated,    \
-                                                          sizeof(Args), max_threads,                              \
-                                                          [](const void* args) { name(*static_cast<const Args*>(args)); }); \
+#define FARWARP_KERNEL(name, Args, max_threads)                                       \
+  static void name(const Args& args);                                                 \
+  static const ::farwarp::emu::KernelRecord name##_record(                            \
+      #name, ::farwarp::FARWARP_TARGET::Target::kEmulated, sizeof(Args), max_threads, \
+      [](const void* args) { name(*static_cast<const Args*>(args)); });               \
   static void name([[maybe_unused]] const Args& args)
 
 #else

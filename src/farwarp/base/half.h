@@ -66,9 +66,9 @@ constexpr Half half_from(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000u);
   const std::uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return {0x7fff};                                           // NaN, as cvt.rn gives it
-  if (magnitude >= 0x477ff000u) return {static_cast<std::uint16_t>(sign | 0x7c00u)};      // rounds to infinity
-  if (magnitude < 0x38800000u) {                                                          // subnormal or zero
+  if (magnitude > 0x7f800000u) return {0x7fff};                                       // NaN, as cvt.rn gives it
+  if (magnitude >= 0x477ff000u) return {static_cast<std::uint16_t>(sign | 0x7c00u)};  // rounds to infinity
+  if (magnitude < 0x38800000u) {                                                      // subnormal or zero
     // Adding 2^-1 * 2^-13 puts the unit of the last place of a subnormal half at bit 0 of the sum.
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return {static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u))};

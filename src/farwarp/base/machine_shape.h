@@ -24,10 +24,10 @@ constexpr bool is_emulated(TargetKind target) {
 
 /// What the code of a target can do; the same on every device of the target.
 struct TargetTraits {
-  int warp_size = 32;               ///< threads that run in lockstep: 32 (NVIDIA warp) or 64 (AMD wave)
-  bool bulk_copy = false;           ///< asynchronous bulk copies between shared and global memory
-  std::int64_t shared_bytes = 0;    ///< shared memory one block may use
-  int max_threads = 1024;           ///< threads of one block
+  int warp_size = 32;             ///< threads that run in lockstep: 32 (NVIDIA warp) or 64 (AMD wave)
+  bool bulk_copy = false;         ///< asynchronous bulk copies between shared and global memory
+  std::int64_t shared_bytes = 0;  ///< shared memory one block may use
+  int max_threads = 1024;         ///< threads of one block
 };
 
 /// One device and its links, as far as plans depend on them.

@@ -14,6 +14,13 @@ std::vector<OpInfo>& mutable_ops() {
 
 }  // namespace
 
+BenchOutcome Case::bench(std::shared_ptr<Bootstrap>, const RunOptions&, const BenchOptions&) {
+  BenchOutcome outcome;
+  outcome.check.status = unavailable(describe() + ": there is no bench of this operator");
+  outcome.check.detail = outcome.check.status.message();
+  return outcome;
+}
+
 const std::vector<OpInfo>& registered_ops() { return mutable_ops(); }
 
 void register_op(OpInfo info) {

@@ -13,6 +13,7 @@
 
 #include "farwarp/base/machine_shape.h"
 #include "farwarp/base/status.h"
+#include "farwarp/harness/timing.h"
 #include "farwarp/world/host/bootstrap.h"
 
 namespace farwarp::harness {
@@ -52,12 +53,44 @@ struct CheckOutcome {
   double max_scaled_err = 0;  ///< largest |error| / (eps * sum |terms|), see compare.h
 };
 
+struct BenchOptions {
+  int samples = 40;
+  bool baselines = true;
+};
+
+/// One way of doing the Case's work, timed.
+struct Measurement {
+  std::string name;  ///< "fused", "split", "NCCL 2.28.9, sorted"
+  bool ours = true;
+  Timing time_us;              ///< cold L2, enqueued in advance, slowest rank of each sample
+  double graph_us = 0;         ///< the same from a CUDA graph, median; 0: not measured
+  double back_to_back_us = 0;  ///< per call of a train of calls, warm, slowest rank; 0: not measured
+};
+
+/// What the machine's ceilings leave at least.
+struct Floor {
+  double us = 0;         ///< 0: the ceilings are not known
+  std::string bound_by;  ///< the resource, with its figures
+};
+
+struct BenchOutcome {
+  CheckOutcome check;                     ///< of the outputs of the timed calls
+  std::vector<Measurement> measurements;  ///< the first is what the operator is judged by
+  Floor floor;
+  std::string plan;
+  std::string no_baseline;  ///< why there is none
+};
+
 class Case {
  public:
   virtual ~Case() = default;
   virtual std::string describe() const = 0;
   /// Runs as one rank: called on every rank of `bootstrap`. Collective. Every rank returns its own outcome.
   virtual CheckOutcome check(std::shared_ptr<Bootstrap> bootstrap, const RunOptions& options) = 0;
+  /// Times the operator on real inputs, and verifies what it computed meanwhile. Collective, as check() is; all ranks
+  /// return the same measurements. kUnavailable where a Case has no bench.
+  virtual BenchOutcome bench(std::shared_ptr<Bootstrap> bootstrap, const RunOptions& options,
+                             const BenchOptions& bench_options);
 };
 
 struct OpInfo {

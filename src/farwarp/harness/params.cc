@@ -60,8 +60,8 @@ Status add_settings(std::string_view text, Params& params) {
 Result<Fault> parse_fault(std::string_view text, int ranks) {
   const auto parts = split(text, ':');
   const auto wrong = [&] {
-    return invalid_argument(
-        fmt::format("--fault is {}: allowed is drop_put:N, delay:RANK:MS, kill:RANK or mismatch:RANK", in_quotes(text)));
+    return invalid_argument(fmt::format(
+        "--fault is {}: allowed is drop_put:N, delay:RANK:MS, kill:RANK or mismatch:RANK", in_quotes(text)));
   };
   Fault fault;
   if (parts[0] == "drop_put" && parts.size() == 2) {

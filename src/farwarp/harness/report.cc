@@ -34,6 +34,34 @@ std::string title_of(const CaseRequest& request) {
                      to_string(request.params, request.op->params));
 }
 
+std::string marked(bool pass, bool colour) {
+  const std::string word = fmt::format("{:<6}", pass ? "pass" : "FAIL");
+  return colour ? fmt::format("{}{}{}", pass ? kGreen : kRed, word, kPlain) : word;
+}
+
+std::string microseconds(double us) { return us > 0 ? fmt::format("{:.1f}", us) : "-"; }
+
+json timing_json(const Timing& timing) {
+  return {{"median", timing.median}, {"p10", timing.p10}, {"p90", timing.p90}, {"min", timing.min}, {"n", timing.n}};
+}
+
+void add_bench(const BenchOutcome& bench, json& entry) {
+  json baselines = json::object(), parts = json::object();
+  for (const Measurement& measurement : bench.measurements) {
+    json values = {{"time_us", timing_json(measurement.time_us)}};
+    if (measurement.back_to_back_us > 0) values["back_to_back_us"] = measurement.back_to_back_us;
+    if (measurement.graph_us > 0) values["graph_us"] = measurement.graph_us;
+    if (&measurement == bench.measurements.data()) entry.update(values);
+    (measurement.ours ? parts : baselines)[measurement.name] = values;
+  }
+  entry["measurements"] = parts;
+  entry["baselines"] = baselines;
+  entry["no_baseline"] = bench.no_baseline;
+  entry["floor_us"] = bench.floor.us > 0 ? json(bench.floor.us) : json();
+  entry["floor_bound_by"] = bench.floor.bound_by;
+  entry["plan"] = bench.plan;
+}
+
 // JSON has no infinity; an error without bound is told as the largest number there is.
 double finite(double value) { return std::isfinite(value) ? value : std::numeric_limits<double>::max(); }
 
@@ -68,6 +96,7 @@ json case_json(const CaseResult& result) {
       {"seconds", result.seconds},
   };
   if (request.speed_of_light_us) entry["speed_of_light_us"] = *request.speed_of_light_us;
+  if (request.bench) add_bench(result.bench, entry);
   return entry;
 }
 
@@ -80,8 +109,7 @@ std::string table_header() {
 
 std::string table_row(const CaseResult& result, bool colour) {
   const CheckOutcome& outcome = result.outcome;
-  const std::string word = fmt::format("{:<6}", outcome.pass ? "pass" : "FAIL");
-  const std::string mark = colour ? fmt::format("{}{}{}", outcome.pass ? kGreen : kRed, word, kPlain) : word;
+  const std::string mark = marked(outcome.pass, colour);
   const std::string steps =
       result.thread_steps_per_s > 0 ? fmt::format("{:.2f}", result.thread_steps_per_s * 1e-6) : "-";
   std::string row =
@@ -90,6 +118,33 @@ std::string table_row(const CaseResult& result, bool colour) {
                   schedules_of(result), steps, fmt::format("{:.2f}", result.seconds), title_of(result.request));
   if (!outcome.pass) row += indented(outcome.detail.empty() ? outcome.status.to_string() : outcome.detail) + "\n";
   return row;
+}
+
+constexpr const char* kBenchRow = "{:<6} {:<20} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}  {}\n";
+
+std::string bench_header() {
+  return fmt::format(kBenchRow, "result", "us", "median", "p10", "p90", "graph", "train", "x floor", "case");
+}
+
+std::string bench_rows(const CaseResult& result, bool colour) {
+  const BenchOutcome& bench = result.bench;
+  std::string mark = marked(result.outcome.pass, colour), title = title_of(result.request), rows;
+  for (const Measurement& measurement : bench.measurements) {
+    const Timing& time = measurement.time_us;
+    const std::string gap = bench.floor.us > 0 ? fmt::format("{:.2f}", time.median / bench.floor.us) : "-";
+    rows += fmt::format(kBenchRow, mark, measurement.name, microseconds(time.median), microseconds(time.p10),
+                        microseconds(time.p90), microseconds(measurement.graph_us),
+                        microseconds(measurement.back_to_back_us), gap, title);
+    mark = title = "";
+  }
+  if (rows.empty()) rows = fmt::format("{} {}\n", mark, title);
+  if (bench.floor.us > 0)
+    rows += indented(fmt::format("floor {:.1f} us: {}", bench.floor.us, bench.floor.bound_by)) + "\n";
+  if (!bench.no_baseline.empty()) rows += indented("no baseline: " + bench.no_baseline) + "\n";
+  if (!bench.plan.empty()) rows += indented(bench.plan) + "\n";
+  const CheckOutcome& outcome = result.outcome;
+  if (!outcome.pass) rows += indented(outcome.detail.empty() ? outcome.status.to_string() : outcome.detail) + "\n";
+  return rows;
 }
 
 std::string summary(std::span<const CaseResult> results, const SkippedByOp& skipped) {

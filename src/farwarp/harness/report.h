@@ -21,6 +21,9 @@ using SkippedByOp = std::map<std::string, Skipped>;
 /// One line of the table, with what is wrong on lines below it; `colour` marks the result.
 std::string table_header();
 std::string table_row(const CaseResult& result, bool colour);
+/// The same of a bench: a line per measurement, then the floor and the plan.
+std::string bench_header();
+std::string bench_rows(const CaseResult& result, bool colour);
 /// "9 passed, 0 failed, 22 skipped (ag-gemm 11, gemm-rs 11: not in this build)".
 std::string summary(std::span<const CaseResult> results, const SkippedByOp& skipped);
 

@@ -54,10 +54,15 @@ int severity(const CheckOutcome& outcome) {
   }
 }
 
-// Runs the check as this rank and returns everybody's outcome, or this rank's if the others cannot be asked.
-CheckOutcome check_as_rank(Case& checked, const std::shared_ptr<Bootstrap>& bootstrap, const RunOptions& options,
-                           bool& alone) {
-  std::vector<CheckOutcome> outcomes = {checked.check(bootstrap, options)};
+// Runs the check or the bench as this rank and returns everybody's outcome, or this rank's if the others cannot be asked.
+CheckOutcome run_as_rank(Case& checked, const std::shared_ptr<Bootstrap>& bootstrap, const CaseRequest& request,
+                         BenchOutcome& bench, bool& alone) {
+  if (request.bench) {
+    bench = checked.bench(bootstrap, request.options, *request.bench);
+  } else {
+    bench.check = checked.check(bootstrap, request.options);
+  }
+  std::vector<CheckOutcome> outcomes = {bench.check};
   const auto all = bootstrap->allgather(pack(outcomes[0]), kHostPatience);
   alone = !all.ok();
   if (all.ok()) {
@@ -69,14 +74,17 @@ CheckOutcome check_as_rank(Case& checked, const std::shared_ptr<Bootstrap>& boot
   return merge_outcomes(outcomes);
 }
 
-CheckOutcome check_in_process(Case& checked, const RunOptions& options) {
-  std::vector<CheckOutcome> merged(static_cast<std::size_t>(options.ranks));
-  const Status status = run_ranks(options.ranks, [&](std::shared_ptr<Bootstrap> bootstrap) -> Status {
+CheckOutcome run_in_process(Case& checked, const CaseRequest& request, BenchOutcome& bench) {
+  const auto ranks = static_cast<std::size_t>(request.options.ranks);
+  std::vector<CheckOutcome> merged(ranks);
+  std::vector<BenchOutcome> benches(ranks);
+  const Status status = run_ranks(request.options.ranks, [&](std::shared_ptr<Bootstrap> bootstrap) -> Status {
     const auto rank = static_cast<std::size_t>(bootstrap->rank());
     bool alone = false;
-    merged[rank] = check_as_rank(checked, bootstrap, options, alone);
+    merged[rank] = run_as_rank(checked, bootstrap, request, benches[rank], alone);
     return {};
   });
+  bench = std::move(benches[0]);
   return status.ok() ? merged[0] : failure(status);
 }
 
@@ -89,7 +97,7 @@ void run_schedules(Case& checked, CaseResult& result, const Progress& progress) 
     progress(schedule);
     const std::uint64_t seed = options.seed + static_cast<std::uint64_t>(schedule);
     machine.set_schedule({seed, options.adversarial});
-    CheckOutcome outcome = check_in_process(checked, options);
+    CheckOutcome outcome = run_in_process(checked, result.request, result.bench);
     const emu::ScheduleReport report = machine.report();
     if (!report.race.empty()) {  // an error even where the result happened to be right
       outcome.pass = false;
@@ -134,8 +142,8 @@ CaseResult run_case(const CaseRequest& request, const std::shared_ptr<Bootstrap>
     run_schedules(**made, result, progress);
   } else {
     progress(0);
-    result.outcome =
-        group ? check_as_rank(**made, group, request.options, result.alone) : check_in_process(**made, request.options);
+    result.outcome = group ? run_as_rank(**made, group, request, result.bench, result.alone)
+                           : run_in_process(**made, request, result.bench);
   }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;

@@ -24,11 +24,13 @@ struct CaseRequest {
   /// Emulator: the check is repeated under schedules options.seed .. options.seed + schedules - 1, with the same inputs.
   int schedules = 1;
   std::optional<double> speed_of_light_us;
+  std::optional<BenchOptions> bench;  ///< time it instead of checking it
 };
 
 struct CaseResult {
   CaseRequest request;
   CheckOutcome outcome;  ///< of all ranks and schedules: the worst
+  BenchOutcome bench;    ///< with CaseRequest::bench; its `check` is `outcome`
   bool alone = false;    ///< the other ranks could not be asked: the outcome is this rank's, and the group is lost
   /// One per schedule that ran; empty on real devices and in groups of processes, where no global schedule exists.
   std::vector<std::uint64_t> schedule_hashes;

@@ -254,8 +254,8 @@ class GpuDevice : public Device {
     if (!kernels.ok()) return kernels.status();
     typename Api::ModuleHandle module{};
     if (Status status = call(api_.module_load, &module, static_cast<const void*>(object.begin)); !status.ok()) {
-      return {status.code(), fmt::format("cannot load the kernels of {} ({}) on {}: {}", object.name, object.arch, name_,
-                                         status.message())};
+      return {status.code(), fmt::format("cannot load the kernels of {} ({}) on {}: {}", object.name, object.arch,
+                                         name_, status.message())};
     }
     modules_.push_back(module);
     for (const KernelInfo& kernel : *kernels) homes_[kernel.name] = {module, kernel};

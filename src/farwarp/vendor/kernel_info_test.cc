@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <set>
 #include <deque>
+#include <set>
 #include <string>
 
 #include "farwarp/substrate/emu/registry.h"

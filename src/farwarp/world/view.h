@@ -17,10 +17,11 @@ inline constexpr int kMaxOperators = 64;  ///< live operator instances of one Wo
 
 /// The state of one operator instance that outlives a launch. Written by the owner's own kernels and by recover().
 struct OperatorCells {
-  std::uint32_t epoch;          ///< of the call in flight or the next one; advanced by the call's last kernel
-  std::uint32_t stage;          ///< halves of the call already done: a half that finds another number was called out of order
-  std::uint32_t blocks_inside;  ///< blocks of the running kernel that have finished; the last one advances stage and epoch
-  std::uint32_t busy;           ///< 1 while a kernel of this operator runs
+  std::uint32_t epoch;  ///< of the call in flight or the next one; advanced by the call's last kernel
+  std::uint32_t stage;  ///< halves of the call already done: a half that finds another number was called out of order
+  std::uint32_t
+      blocks_inside;   ///< blocks of the running kernel that have finished; the last one advances stage and epoch
+  std::uint32_t busy;  ///< 1 while a kernel of this operator runs
 };
 
 /// At offset 0 of every rank's heap.
@@ -40,7 +41,7 @@ struct LedgerRecord {
   std::int32_t peer;        ///< for whom, or -1
   std::uint32_t block;
   std::uint32_t epoch;
-  std::uint32_t complete;   ///< written last: 1 once the other fields are valid
+  std::uint32_t complete;  ///< written last: 1 once the other fields are valid
   std::uint64_t expected;
   std::uint64_t seen;
   std::uint64_t waited_ns;
@@ -50,7 +51,8 @@ inline constexpr int kLedgerRecords = 32;
 
 /// In host memory that the device writes; the host reads it without synchronising.
 struct Ledger {
-  SystemCell<std::uint32_t> count;       ///< records claimed at the last write; may exceed kLedgerRecords, the surplus is not kept
+  SystemCell<std::uint32_t>
+      count;  ///< records claimed at the last write; may exceed kLedgerRecords, the surplus is not kept
   SystemCell<std::uint32_t> aborted_by;  ///< 1 + rank whose abort this rank's kernels saw, or 0
   LedgerRecord records[kLedgerRecords];
 };

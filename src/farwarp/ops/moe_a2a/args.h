@@ -11,27 +11,27 @@ namespace farwarp::moe {
 
 /// Wait sites and complaints, as the ledger names them.
 enum Site : std::uint32_t {
-  kSiteHeader,       ///< a source's header: how many rows it sends
-  kSiteRow,          ///< packet mode: a row's routes or data
-  kSiteChunk,        ///< bulk mode: a chunk's flag
-  kSiteReturn,       ///< an owner's partial sums
-  kSiteStage,        ///< a bulk load into this block's shared memory
-  kSiteTokens,       ///< complaint: token count outside 0 .. max_tokens
-  kSiteExpert,       ///< complaint: expert index outside -1 .. num_experts-1
-  kSiteCapacity,     ///< complaint: more rows than recv_rows
-  kSiteConfiguration,///< complaint: a peer's header carries another configuration
+  kSiteHeader,         ///< a source's header: how many rows it sends
+  kSiteRow,            ///< packet mode: a row's routes or data
+  kSiteChunk,          ///< bulk mode: a chunk's flag
+  kSiteReturn,         ///< an owner's partial sums
+  kSiteStage,          ///< a bulk load into this block's shared memory
+  kSiteTokens,         ///< complaint: token count outside 0 .. max_tokens
+  kSiteExpert,         ///< complaint: expert index outside -1 .. num_experts-1
+  kSiteCapacity,       ///< complaint: more rows than recv_rows
+  kSiteConfiguration,  ///< complaint: a peer's header carries another configuration
   kSites,
 };
-inline constexpr const char* kSiteNames[kSites] = {
-    "dispatch header", "dispatch row", "dispatch chunk", "combine return", "staging load",
-    "token count",     "expert index", "receive capacity", "configuration"};
+inline constexpr const char* kSiteNames[kSites] = {"dispatch header", "dispatch row",     "dispatch chunk",
+                                                   "combine return",  "staging load",     "token count",
+                                                   "expert index",    "receive capacity", "configuration"};
 
 inline constexpr int kMaxTopK = 32;
 inline constexpr int kMaxExperts = 4096;
 inline constexpr int kThreads = 256;
-inline constexpr int kStageBytes = 8192;   ///< bulk mode: one warp's piece of a row in shared memory
-inline constexpr int kBatch = 128;         ///< tokens a block routes at a time
-inline constexpr int kHeaderFixed = 2;     ///< header packets before the counts
+inline constexpr int kStageBytes = 8192;  ///< bulk mode: one warp's piece of a row in shared memory
+inline constexpr int kBatch = 128;        ///< tokens a block routes at a time
+inline constexpr int kHeaderFixed = 2;    ///< header packets before the counts
 /// Idle packet slots get a recent tag once in this many calls of their parity, so that no tag is ever 2^32 calls old.
 inline constexpr std::uint32_t kRefreshPeriod = 1u << 16;
 
@@ -88,23 +88,23 @@ constexpr SharedLayout shared_layout(int num_experts, int ranks, int k, int loca
 /// The argument block of every kernel of the operator; a kernel reads what it needs.
 struct Args {
   WorldView view;
-  std::uint32_t slot;             ///< of the operator in its World
+  std::uint32_t slot;  ///< of the operator in its World
   std::int32_t num_experts;
   std::int32_t k;
   std::int32_t hidden;
   std::int32_t max_tokens;
   std::int32_t max_local_experts;
-  std::int32_t segments;          ///< packet mode: pieces of a row that different warps take
+  std::int32_t segments;  ///< packet mode: pieces of a row that different warps take
   std::int32_t header_packets;
-  std::int32_t wide_indices;      ///< 1: topk holds int64
+  std::int32_t wide_indices;  ///< 1: topk holds int64
   std::int32_t tokens;
-  std::int32_t masked;            ///< 1: MoeLayout::kMasked
+  std::int32_t masked;  ///< 1: MoeLayout::kMasked
   std::int32_t row_alignment;
-  std::uint32_t drop_put;         ///< fault injection: this rank drops its n-th row put (from 1); 0: none
+  std::uint32_t drop_put;  ///< fault injection: this rank drops its n-th row put (from 1); 0: none
   std::uint64_t configuration;
   std::int64_t recv_rows;
-  std::int64_t workspace;         ///< offset in every heap
-  MoeWorkspace offsets;           ///< relative to workspace
+  std::int64_t workspace;  ///< offset in every heap
+  MoeWorkspace offsets;    ///< relative to workspace
   SharedLayout shared;
   const void* x;
   const void* topk;

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "farwarp/harness/params.h"
+#include "farwarp/ops/moe_a2a/case_bench.h"
 #include "farwarp/ops/moe_a2a/case_run.h"
 
 namespace farwarp::moe {
@@ -25,7 +26,7 @@ const std::vector<ParamInfo> kParams = {
     {"dtype", "fp16", "fp16|bf16"},
     {"index", "int32", "int32|int64"},
     {"routing", "uniform", "uniform|zipf|repeated|one_expert|one_rank|masked|partial"},
-    {"tokens", "uniform", "uniform|full|empty_ranks"},
+    {"tokens", "auto", "auto|uniform|full|empty_ranks; auto: uniform in a check, full in a bench"},
     {"mode", "auto", "auto|packet|bulk"},
     {"form", "fused", "fused|split"},
     {"expert", "secret", "secret|rank_scale"},
@@ -52,8 +53,10 @@ Result<CheckConfig> read_config(const Params& params) {
       {"repeated", RoutingKind::kRepeated}, {"one_expert", RoutingKind::kOneExpert},
       {"one_rank", RoutingKind::kOneRank},  {"masked", RoutingKind::kMasked},
       {"partial", RoutingKind::kPartial}};
-  static constexpr Choice<TokenCounts> kTokens[] = {
-      {"uniform", TokenCounts::kUniform}, {"full", TokenCounts::kFull}, {"empty_ranks", TokenCounts::kEmptyRanks}};
+  static constexpr Choice<TokenCounts> kTokens[] = {{"auto", TokenCounts::kAuto},
+                                                    {"uniform", TokenCounts::kUniform},
+                                                    {"full", TokenCounts::kFull},
+                                                    {"empty_ranks", TokenCounts::kEmptyRanks}};
   static constexpr Choice<MoeMode> kModes[] = {
       {"auto", MoeMode::kAuto}, {"packet", MoeMode::kPacket}, {"bulk", MoeMode::kBulk}};
   static constexpr Choice<bool> kForms[] = {{"fused", true}, {"split", false}};
@@ -111,6 +114,10 @@ class MoeCase : public harness::Case {
     Status status = run.open();
     if (status.ok()) status = run.all_calls();
     return run.outcome(run.close(status));
+  }
+  harness::BenchOutcome bench(std::shared_ptr<Bootstrap> bootstrap, const RunOptions& options,
+                              const harness::BenchOptions& bench_options) override {
+    return BenchRun(config_, std::move(bootstrap), options, bench_options).run();
   }
 
  private:

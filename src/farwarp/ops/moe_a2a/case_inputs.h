@@ -20,6 +20,7 @@ enum class RoutingKind : std::uint8_t {
 };
 
 enum class TokenCounts : std::uint8_t {
+  kAuto,        ///< kUniform in a check, kFull in a bench
   kUniform,     ///< 1 to max_tokens - 1, as the challenge draws them
   kFull,        ///< max_tokens
   kEmptyRanks,  ///< none on every other rank

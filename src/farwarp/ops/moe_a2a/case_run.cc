@@ -72,12 +72,9 @@ Status RankRun::allocate_buffers() {
   const auto rows = static_cast<std::size_t>(config_.fused ? 0 : op_->plan().recv_rows);
   const auto local = static_cast<std::size_t>(local_experts());
   std::vector<std::pair<DeviceBuffer*, std::size_t>> sizes = {
-      {&table_, local * sizeof(ExpertFunction)},
-      {&recv_x_, rows * row_bytes()},
-      {&counts_, local * sizeof(std::int32_t)},
-      {&offsets_, (local + 1) * sizeof(std::int32_t)},
-      {&origins_, rows * sizeof(std::int64_t)},
-      {&y_, rows * row_bytes()}};
+      {&table_, local * sizeof(ExpertFunction)}, {&recv_x_, rows * row_bytes()},
+      {&counts_, local * sizeof(std::int32_t)},  {&offsets_, (local + 1) * sizeof(std::int32_t)},
+      {&origins_, rows * sizeof(std::int64_t)},  {&y_, rows * row_bytes()}};
   sets_.resize(static_cast<std::size_t>(config_.burst));
   set_ = sets_.data();
   for (CallBuffers& set : sets_) {
@@ -245,8 +242,8 @@ Status RankRun::launch_phase(Phase phase) {
 Status RankRun::wait() {
   // Launches with a deadline each, behind what delays this rank.
   const int launches = std::max(2, config_.burst);
-  std::chrono::nanoseconds patience = launches * (options_.deadline + std::chrono::nanoseconds(config_.longest_delay_ns)) +
-                                      std::chrono::seconds(10);
+  std::chrono::nanoseconds patience =
+      launches * (options_.deadline + std::chrono::nanoseconds(config_.longest_delay_ns)) + std::chrono::seconds(10);
   if (options_.fault.kind == Fault::Kind::kDelay) patience += std::chrono::milliseconds(options_.fault.amount);
   const Status drained = world_->device().synchronize(*stream_, static_cast<std::uint64_t>(patience.count()));
   const Status status = world_->status();

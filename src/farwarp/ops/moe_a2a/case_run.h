@@ -53,7 +53,7 @@ class RankRun {
   Status close(Status status);
   harness::CheckOutcome outcome(const Status& status) const;
 
- private:
+ protected:
   enum Phase { kFused, kDispatch, kCombine, kPhases };
 
   /// What one call of a burst reads and writes.
@@ -97,8 +97,8 @@ class RankRun {
   CallBuffers* set_ = nullptr;     // of the call at hand
   harness::DeviceBuffer table_;
   harness::DeviceBuffer recv_x_, counts_, offsets_, origins_, y_;  // of form=split
-  std::vector<ExpertFunction> experts_;  // of all ranks
-  ExpectedDispatch expected_;            // form=split: of the current call
+  std::vector<ExpertFunction> experts_;                            // of all ranks
+  ExpectedDispatch expected_;                                      // form=split: of the current call
   std::vector<std::uint16_t> received_;  // form=split: rows as they came, then the experts' outputs
   harness::Comparison comparison_;
   std::string difference_;  // the first thing that is not bit-equal to the oracle

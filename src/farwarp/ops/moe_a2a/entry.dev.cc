@@ -13,10 +13,18 @@ using target::moe::RankScale;
 using target::moe::TableExpert;
 }  // namespace
 
-FARWARP_KERNEL(moe_a2a_fused_packet_bf16_rank_scale, Args, kThreads) { target::moe::fused<Bf16, RankScale, Packets>(args); }
-FARWARP_KERNEL(moe_a2a_fused_packet_bf16_table, Args, kThreads) { target::moe::fused<Bf16, TableExpert, Packets>(args); }
-FARWARP_KERNEL(moe_a2a_fused_packet_fp16_rank_scale, Args, kThreads) { target::moe::fused<Half, RankScale, Packets>(args); }
-FARWARP_KERNEL(moe_a2a_fused_packet_fp16_table, Args, kThreads) { target::moe::fused<Half, TableExpert, Packets>(args); }
+FARWARP_KERNEL(moe_a2a_fused_packet_bf16_rank_scale, Args, kThreads) {
+  target::moe::fused<Bf16, RankScale, Packets>(args);
+}
+FARWARP_KERNEL(moe_a2a_fused_packet_bf16_table, Args, kThreads) {
+  target::moe::fused<Bf16, TableExpert, Packets>(args);
+}
+FARWARP_KERNEL(moe_a2a_fused_packet_fp16_rank_scale, Args, kThreads) {
+  target::moe::fused<Half, RankScale, Packets>(args);
+}
+FARWARP_KERNEL(moe_a2a_fused_packet_fp16_table, Args, kThreads) {
+  target::moe::fused<Half, TableExpert, Packets>(args);
+}
 FARWARP_KERNEL(moe_a2a_fused_bulk_bf16_rank_scale, Args, kThreads) { target::moe::fused<Bf16, RankScale, Bulk>(args); }
 FARWARP_KERNEL(moe_a2a_fused_bulk_bf16_table, Args, kThreads) { target::moe::fused<Bf16, TableExpert, Bulk>(args); }
 FARWARP_KERNEL(moe_a2a_fused_bulk_fp16_rank_scale, Args, kThreads) { target::moe::fused<Half, RankScale, Bulk>(args); }

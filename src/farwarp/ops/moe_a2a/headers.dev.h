@@ -60,8 +60,10 @@ FARWARP_DEVICE std::int32_t place_experts(const Args& args, bool& overflow, cons
   for (int base = 0; base < local; base += Target::kWarpSize) {
     const int expert = base + lane_index();
     std::int32_t count = 0;
-    for (int s = 0; expert < local && s < args.view.size; ++s) count += load(bases + (s * args.max_local_experts + expert));
-    const std::int32_t aligned = args.masked && expert < local ? room : (count + args.row_alignment - 1) & -args.row_alignment;
+    for (int s = 0; expert < local && s < args.view.size; ++s)
+      count += load(bases + (s * args.max_local_experts + expert));
+    const std::int32_t aligned =
+        args.masked && expert < local ? room : (count + args.row_alignment - 1) & -args.row_alignment;
     if (args.masked && count > room) overflow = true;
     std::int32_t all = 0;
     const std::int32_t first = end + sum_below(aligned, all);
@@ -84,7 +86,8 @@ FARWARP_DEVICE std::int32_t place_experts(const Args& args, bool& overflow, cons
 /// that combine_send will need from block 0. False if the call is over, also because the rows do not fit.
 FARWARP_DEVICE bool lay_out_rows(Call& call, const Args& args) {
   const auto bases = shared_at<std::int32_t>(args.shared.bases);
-  const auto totals = shared_at<std::uint32_t>(args.shared.histogram);  // of local experts; its routing contents are spent
+  const auto totals =
+      shared_at<std::uint32_t>(args.shared.histogram);  // of local experts; its routing contents are spent
   const int local = first_expert(args, args.view.rank + 1) - first_expert(args, args.view.rank);
   const bool author = block_index() == 0;
   if (warp_index() == 0) {
@@ -99,8 +102,8 @@ FARWARP_DEVICE bool lay_out_rows(Call& call, const Args& args) {
     const bool full = ballot(overflow || end > args.recv_rows) != 0;
     if (full) {
       if (author && lane_index() == 0) {
-        give_up(call, StatusCode::kCapacity, farwarp::moe::kSiteCapacity, -1, static_cast<std::uint64_t>(args.recv_rows),
-                static_cast<std::uint64_t>(end));
+        give_up(call, StatusCode::kCapacity, farwarp::moe::kSiteCapacity, -1,
+                static_cast<std::uint64_t>(args.recv_rows), static_cast<std::uint64_t>(end));
       }
       call.live = false;
     }

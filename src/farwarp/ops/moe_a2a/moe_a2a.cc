@@ -77,7 +77,8 @@ struct MoeAllToAll::State {
 
 Status MoeAllToAll::State::check_tokens(const MoeTokens& tokens) const {
   if (tokens.tokens_on_device == nullptr && (tokens.tokens < 0 || tokens.tokens > plan.desc.max_tokens)) {
-    return invalid_argument(fmt::format("MoeTokens.tokens is {}; allowed: 0 to {}", tokens.tokens, plan.desc.max_tokens));
+    return invalid_argument(
+        fmt::format("MoeTokens.tokens is {}; allowed: 0 to {}", tokens.tokens, plan.desc.max_tokens));
   }
   if (tokens.tokens_on_device == nullptr && tokens.tokens == 0) return {};
   const auto index_bytes = static_cast<std::uintptr_t>(bytes_of(plan.desc.index_type));
@@ -229,7 +230,8 @@ Status MoeAllToAll::combine(const void* y, void* out, Stream stream) {
   return sent.ok() ? combine_recv(out, stream) : sent;
 }
 
-Status MoeAllToAll::fused(const MoeTokens& tokens, MoeExpert expert, const float* expert_table, void* out, Stream stream) {
+Status MoeAllToAll::fused(const MoeTokens& tokens, MoeExpert expert, const float* expert_table, void* out,
+                          Stream stream) {
   const bool table = expert == MoeExpert::kTable;
   const Status status = first_failure({state_->check_stage(0), state_->check_tokens(tokens),
                                        table ? check_pointer("expert_table", expert_table, 4) : Status{}});

@@ -15,20 +15,22 @@ namespace farwarp {
 /// One rank's tokens. All pointers are device pointers, rows contiguous. Of a split call, indices and token count must stay
 /// as they are until combine_recv has run.
 struct MoeTokens {
-  const void* x = nullptr;             ///< [tokens, hidden] of Desc::dtype, 16-byte aligned
-  const void* topk_indices = nullptr;  ///< [tokens, experts_per_token] of Desc::index_type; -1 masks an entry
-  const float* topk_weights = nullptr; ///< [tokens, experts_per_token]
-  int tokens = 0;                      ///< 0 .. Desc::max_tokens; ignored if tokens_on_device is given
+  const void* x = nullptr;              ///< [tokens, hidden] of Desc::dtype, 16-byte aligned
+  const void* topk_indices = nullptr;   ///< [tokens, experts_per_token] of Desc::index_type; -1 masks an entry
+  const float* topk_weights = nullptr;  ///< [tokens, experts_per_token]
+  int tokens = 0;                       ///< 0 .. Desc::max_tokens; ignored if tokens_on_device is given
   const std::int32_t* tokens_on_device = nullptr;  ///< one int32, read by the kernels
 };
 
 /// What dispatch delivers: one row per (token, top-k entry) that chose an expert of this rank.
 /// Rows of an expert are ordered by source rank, then token, then k-slot.
 struct MoeReceived {
-  void* x = nullptr;                ///< [plan.recv_rows, hidden] of Desc::dtype, 16-byte aligned
-  std::int32_t* counts = nullptr;   ///< [local experts]: rows of each expert
-  std::int32_t* offsets = nullptr;  ///< [local experts + 1]: first row of each expert, aligned to Desc::row_alignment; the last is the end
-  std::int64_t* origins = nullptr;  ///< [plan.recv_rows]: source rank << 48 | token << 16 | k-slot; -1 for rows of padding; may be null
+  void* x = nullptr;               ///< [plan.recv_rows, hidden] of Desc::dtype, 16-byte aligned
+  std::int32_t* counts = nullptr;  ///< [local experts]: rows of each expert
+  std::int32_t* offsets =
+      nullptr;  ///< [local experts + 1]: first row of each expert, aligned to Desc::row_alignment; the last is the end
+  std::int64_t* origins =
+      nullptr;  ///< [plan.recv_rows]: source rank << 48 | token << 16 | k-slot; -1 for rows of padding; may be null
 };
 
 /// Deliberate damage, to see that checks and deadlines catch it. The same kernels run with and without.

@@ -66,39 +66,46 @@ class MoeApi : public ::testing::TestWithParam<std::tuple<TargetKind, MoeMode>> 
  protected:
   static void on_ranks(const std::function<void(Rank&)>& body) {
     const auto [target, mode] = GetParam();
-    const Status status = run_ranks(kRanks, [&, target = target, mode = mode](std::shared_ptr<Bootstrap> bootstrap) -> Status {
-      WorldOptions options;
-      options.target = target;
-      options.heap_bytes = 4 << 20;
-      auto world = World::create(bootstrap, options);
-      if (!world.ok()) return world.status();
-      auto op = MoeAllToAll::create(*world, small_desc(mode));
-      if (!op.ok()) return op.status();
-      Device& device = world->device();
-      const auto buffer = [&](std::size_t bytes) {
-        auto created = DeviceBuffer::create(device, bytes);
-        return std::move(*created);
-      };
-      Rank rank{*world, std::move(*op), *device.create_stream(), buffer(kTokens * kHidden * 2), buffer(kTokens * kTopK * 4),
-                buffer(kTokens * kTopK * 4), buffer(4), buffer(kTokens * kHidden * 2)};
-      const std::vector<std::uint16_t> ones(kTokens * kHidden, bf16_from(1.0f).bits);
-      const std::vector<float> weights(kTokens * kTopK, 1.0f);
-      EXPECT_TRUE(rank.x.upload(ones.data(), ones.size() * 2, rank.stream).ok());
-      EXPECT_TRUE(rank.weights.upload(weights.data(), weights.size() * 4, rank.stream).ok());
-      rank.set_index(-1, 0);
-      body(rank);
-      // Nobody's memory goes while a peer's kernel may still write to it.
-      EXPECT_TRUE(bootstrap->barrier(std::chrono::seconds(60)).ok());
-      device.destroy_stream(rank.stream);
-      return {};
-    });
+    const Status status =
+        run_ranks(kRanks, [&, target = target, mode = mode](std::shared_ptr<Bootstrap> bootstrap) -> Status {
+          WorldOptions options;
+          options.target = target;
+          options.heap_bytes = 4 << 20;
+          auto world = World::create(bootstrap, options);
+          if (!world.ok()) return world.status();
+          auto op = MoeAllToAll::create(*world, small_desc(mode));
+          if (!op.ok()) return op.status();
+          Device& device = world->device();
+          const auto buffer = [&](std::size_t bytes) {
+            auto created = DeviceBuffer::create(device, bytes);
+            return std::move(*created);
+          };
+          Rank rank{*world,
+                    std::move(*op),
+                    *device.create_stream(),
+                    buffer(kTokens * kHidden * 2),
+                    buffer(kTokens * kTopK * 4),
+                    buffer(kTokens * kTopK * 4),
+                    buffer(4),
+                    buffer(kTokens * kHidden * 2)};
+          const std::vector<std::uint16_t> ones(kTokens * kHidden, bf16_from(1.0f).bits);
+          const std::vector<float> weights(kTokens * kTopK, 1.0f);
+          EXPECT_TRUE(rank.x.upload(ones.data(), ones.size() * 2, rank.stream).ok());
+          EXPECT_TRUE(rank.weights.upload(weights.data(), weights.size() * 4, rank.stream).ok());
+          rank.set_index(-1, 0);
+          body(rank);
+          // Nobody's memory goes while a peer's kernel may still write to it.
+          EXPECT_TRUE(bootstrap->barrier(std::chrono::seconds(60)).ok());
+          device.destroy_stream(rank.stream);
+          return {};
+        });
     EXPECT_TRUE(status.ok()) << status.to_string();
   }
 };
 
 INSTANTIATE_TEST_SUITE_P(Targets, MoeApi,
                          ::testing::Combine(::testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942),
-                                          ::testing::Values(MoeMode::kPacket, MoeMode::kBulk)),
+                                            ::testing::Values(MoeMode::kPacket, MoeMode::kBulk)),
                          [](const auto& info) {
                            return std::string(name_of(std::get<0>(info.param))) +
                                   (std::get<1>(info.param) == MoeMode::kPacket ? "_packet" : "_bulk");
@@ -161,8 +168,9 @@ TEST_P(MoeApi, ARankWithoutTokensNeedsNoTensors) {
   on_ranks([](Rank& rank) {
     const bool idle = rank.world.rank() == 0;
     for (int call = 0; call < 3; ++call) {
-      const Status status = idle ? rank.op.fused({}, MoeExpert::kRankScale, nullptr, nullptr, rank.stream)
-                                 : rank.op.fused(rank.tokens(kTokens), MoeExpert::kRankScale, nullptr, rank.out.get(), rank.stream);
+      const Status status =
+          idle ? rank.op.fused({}, MoeExpert::kRankScale, nullptr, nullptr, rank.stream)
+               : rank.op.fused(rank.tokens(kTokens), MoeExpert::kRankScale, nullptr, rank.out.get(), rank.stream);
       EXPECT_TRUE(status.ok()) << status.to_string();
     }
     EXPECT_TRUE(rank.world.device().synchronize(rank.stream, 60'000'000'000).ok());

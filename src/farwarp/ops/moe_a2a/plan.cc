@@ -27,7 +27,8 @@ Status wrong(const char* field, std::int64_t value, const std::string& allowed) 
 }
 
 Status check(const MoeAllToAllDesc& desc, int ranks) {
-  if (ranks < 2 || ranks > kMaxRanks) return invalid_argument(fmt::format("ranks is {}; allowed: 2 to {}", ranks, kMaxRanks));
+  if (ranks < 2 || ranks > kMaxRanks)
+    return invalid_argument(fmt::format("ranks is {}; allowed: 2 to {}", ranks, kMaxRanks));
   if (desc.num_experts < ranks || desc.num_experts > kMaxExperts) {
     return wrong("num_experts", desc.num_experts, fmt::format("ranks ({}) to {}", ranks, kMaxExperts));
   }
@@ -41,13 +42,15 @@ Status check(const MoeAllToAllDesc& desc, int ranks) {
     return wrong("max_tokens", desc.max_tokens, fmt::format("1 to {}", kMaxTokens));
   }
   if (static_cast<std::int64_t>(desc.max_tokens) * desc.experts_per_token > (1 << kRouteIndexBits)) {
-    return wrong("max_tokens", desc.max_tokens, fmt::format("max_tokens * experts_per_token at most {}", 1 << kRouteIndexBits));
+    return wrong("max_tokens", desc.max_tokens,
+                 fmt::format("max_tokens * experts_per_token at most {}", 1 << kRouteIndexBits));
   }
   if (desc.dtype != DType::kBf16 && desc.dtype != DType::kF16) {
     return invalid_argument(fmt::format("MoeAllToAllDesc.dtype is {}; allowed: bf16, fp16", name_of(desc.dtype)));
   }
   if (desc.index_type != DType::kI32 && desc.index_type != DType::kI64) {
-    return invalid_argument(fmt::format("MoeAllToAllDesc.index_type is {}; allowed: int32, int64", name_of(desc.index_type)));
+    return invalid_argument(
+        fmt::format("MoeAllToAllDesc.index_type is {}; allowed: int32, int64", name_of(desc.index_type)));
   }
   const int alignment = desc.row_alignment;
   if (alignment < 1 || alignment > 1024 || (alignment & (alignment - 1)) != 0) {
@@ -82,7 +85,8 @@ MoeMode choose_mode(const MoeAllToAllDesc& desc, int ranks, std::string& why) {
   }
   const double bytes = expected_bytes_out(desc, ranks);
   const bool packets = bytes <= kPacketBytesOut;
-  why = fmt::format("{:.0f} KiB out per rank, {} {:.0f}", bytes / 1024, packets ? "at most" : "more than", kPacketBytesOut / 1024);
+  why = fmt::format("{:.0f} KiB out per rank, {} {:.0f}", bytes / 1024, packets ? "at most" : "more than",
+                    kPacketBytesOut / 1024);
   return packets ? MoeMode::kPacket : MoeMode::kBulk;
 }
 
@@ -112,7 +116,8 @@ MoeWorkspace lay_out_workspace(const MoeAllToAllPlan& plan) {
 std::uint64_t hash_of(std::initializer_list<std::int64_t> values) {
   std::uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a
   for (const std::int64_t value : values) {
-    for (int byte = 0; byte < 8; ++byte) hash = (hash ^ ((static_cast<std::uint64_t>(value) >> (8 * byte)) & 0xff)) * 0x100000001b3ull;
+    for (int byte = 0; byte < 8; ++byte)
+      hash = (hash ^ ((static_cast<std::uint64_t>(value) >> (8 * byte)) & 0xff)) * 0x100000001b3ull;
   }
   return hash;
 }
@@ -132,12 +137,14 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
   const std::int64_t rows = worst_case_rows(desc, ranks, plan.max_local_experts);
   plan.recv_rows = desc.recv_rows != 0 ? desc.recv_rows : rows;
   if (plan.recv_rows > std::numeric_limits<std::int32_t>::max()) {
-    return wrong("max_tokens", desc.max_tokens, fmt::format("a worst case of at most 2147483647 received rows; this is {}", rows));
+    return wrong("max_tokens", desc.max_tokens,
+                 fmt::format("a worst case of at most 2147483647 received rows; this is {}", rows));
   }
   const std::int64_t room = plan.recv_rows / plan.max_local_experts;
   if (desc.layout == MoeLayout::kMasked && room % desc.row_alignment != 0) {
-    return wrong("recv_rows", desc.recv_rows, fmt::format("in the masked layout, a multiple of row_alignment ({}) for each of {} experts",
-                                                          desc.row_alignment, plan.max_local_experts));
+    return wrong("recv_rows", desc.recv_rows,
+                 fmt::format("in the masked layout, a multiple of row_alignment ({}) for each of {} experts",
+                             desc.row_alignment, plan.max_local_experts));
   }
   const int warps = plan.threads / shape.traits.warp_size;
   if (plan.mode == MoeMode::kPacket) {
@@ -146,15 +153,17 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
     plan.segments = std::clamp((plan.blocks * warps + desc.max_tokens - 1) / desc.max_tokens, 1, widest);
   }
   plan.shared_bytes = moe::shared_layout(desc.num_experts, ranks, desc.experts_per_token, plan.max_local_experts, warps,
-                                         plan.mode == MoeMode::kBulk && shape.traits.bulk_copy).total;
+                                         plan.mode == MoeMode::kBulk && shape.traits.bulk_copy)
+                          .total;
   if (plan.shared_bytes > shape.traits.shared_bytes) {
     return wrong("num_experts", desc.num_experts,
-                 fmt::format("what fits into {} bytes of shared memory; this needs {}", shape.traits.shared_bytes, plan.shared_bytes));
+                 fmt::format("what fits into {} bytes of shared memory; this needs {}", shape.traits.shared_bytes,
+                             plan.shared_bytes));
   }
   plan.workspace = lay_out_workspace(plan);
-  plan.configuration = hash_of({desc.num_experts, desc.experts_per_token, desc.hidden, desc.max_tokens,
-                                static_cast<int>(desc.dtype), ranks, static_cast<int>(plan.mode), plan.blocks, plan.segments,
-                                plan.threads, plan.workspace.total});
+  plan.configuration =
+      hash_of({desc.num_experts, desc.experts_per_token, desc.hidden, desc.max_tokens, static_cast<int>(desc.dtype),
+               ranks, static_cast<int>(plan.mode), plan.blocks, plan.segments, plan.threads, plan.workspace.total});
   return plan;
 }
 
@@ -163,7 +172,8 @@ std::string MoeAllToAllPlan::to_string() const {
       "moe-a2a {} experts, top-{}, hidden {}, {} tokens, {} ranks, {}: {} mode ({}), {} blocks of {}, {} segments, "
       "{} bytes of shared memory, workspace {} bytes, {} receive rows",
       desc.num_experts, desc.experts_per_token, desc.hidden, desc.max_tokens, ranks, name_of(desc.dtype),
-      mode == MoeMode::kPacket ? "packet" : "bulk", why_mode, blocks, threads, segments, shared_bytes, workspace.total, recv_rows);
+      mode == MoeMode::kPacket ? "packet" : "bulk", why_mode, blocks, threads, segments, shared_bytes, workspace.total,
+      recv_rows);
 }
 
 }  // namespace farwarp

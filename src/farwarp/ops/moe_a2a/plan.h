@@ -22,30 +22,32 @@ enum class MoeExpert : std::uint8_t {
 };
 
 struct MoeAllToAllDesc {
-  int num_experts = 0;        ///< ranks .. 4096. Expert e lives on rank floor(e * ranks / num_experts)
-  int experts_per_token = 0;  ///< 1 .. 32
-  int hidden = 0;             ///< a multiple of 8
-  int max_tokens = 0;         ///< per rank and call, 1 .. 65535
-  DType dtype = DType::kBf16; ///< kBf16 or kF16
+  int num_experts = 0;             ///< ranks .. 4096. Expert e lives on rank floor(e * ranks / num_experts)
+  int experts_per_token = 0;       ///< 1 .. 32
+  int hidden = 0;                  ///< a multiple of 8
+  int max_tokens = 0;              ///< per rank and call, 1 .. 65535
+  DType dtype = DType::kBf16;      ///< kBf16 or kF16
   DType index_type = DType::kI32;  ///< kI32 or kI64
   MoeLayout layout = MoeLayout::kExpertMajor;
-  int row_alignment = 1;         ///< rows; 128 for grouped GEMMs; a power of two up to 1024
+  int row_alignment = 1;  ///< rows; 128 for grouped GEMMs; a power of two up to 1024
   /// Rows of MoeReceived::x; more arriving rows end the call in kCapacity. 0: the worst case (masked layout: the worst case of
   /// tokens whose experts are distinct).
   std::int64_t recv_rows = 0;
   MoeMode mode = MoeMode::kAuto;
-  int max_sms = 0;               ///< blocks of a launch; 0: all multiprocessors
+  int max_sms = 0;  ///< blocks of a launch; 0: all multiprocessors
 };
 
 /// Where each part of the workspace lies, in bytes from its start. One table, used by host and device.
 struct MoeWorkspace {
-  std::int64_t headers = 0;        ///< packets [2][ranks][header_packets]
-  std::int64_t chunk_flags = 0;    ///< bulk: u64 cells [2][ranks][blocks]
-  std::int64_t return_flags = 0;   ///< bulk: u64 cells [2][ranks][blocks]
-  std::int64_t rows = 0;           ///< packet: packets [2][ranks][max_tokens][row_packets]; bulk: [2][ranks][max_tokens][hidden] of 2 bytes
-  std::int64_t routes = 0;         ///< bulk: u64 [2][ranks][max_tokens][1 + k]
-  std::int64_t returns = 0;        ///< packet: packets [2][max_tokens][ranks][data_packets]; bulk: [2][max_tokens][ranks][hidden] of 2 bytes
-  std::int64_t bases = 0;          ///< i32 [ranks][local experts]: first row of (source, expert); not read by peers
+  std::int64_t headers = 0;       ///< packets [2][ranks][header_packets]
+  std::int64_t chunk_flags = 0;   ///< bulk: u64 cells [2][ranks][blocks]
+  std::int64_t return_flags = 0;  ///< bulk: u64 cells [2][ranks][blocks]
+  std::int64_t rows =
+      0;  ///< packet: packets [2][ranks][max_tokens][row_packets]; bulk: [2][ranks][max_tokens][hidden] of 2 bytes
+  std::int64_t routes = 0;  ///< bulk: u64 [2][ranks][max_tokens][1 + k]
+  std::int64_t returns =
+      0;  ///< packet: packets [2][max_tokens][ranks][data_packets]; bulk: [2][max_tokens][ranks][hidden] of 2 bytes
+  std::int64_t bases = 0;  ///< i32 [ranks][local experts]: first row of (source, expert); not read by peers
   std::int64_t total = 0;
 };
 
@@ -56,7 +58,7 @@ struct MoeAllToAllPlan {
   std::string why_mode;
   int blocks = 0;
   int threads = 0;
-  int segments = 1;         ///< packet: pieces of a row that different warps take
+  int segments = 1;  ///< packet: pieces of a row that different warps take
   int header_packets = 0;
   int max_local_experts = 0;
   std::int64_t recv_rows = 0;

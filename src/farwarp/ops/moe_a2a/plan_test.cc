@@ -32,7 +32,8 @@ TEST(Plan, EveryExpertLivesOnTheRankThatItsFormulaNames) {
         const int rank = moe_rank_of(e, ranks, experts);
         EXPECT_GE(e, moe_first_expert(rank, ranks, experts));
         EXPECT_LT(e, moe_first_expert(rank + 1, ranks, experts));
-        EXPECT_LE(moe_first_expert(rank + 1, ranks, experts) - moe_first_expert(rank, ranks, experts), (experts + ranks - 1) / ranks);
+        EXPECT_LE(moe_first_expert(rank + 1, ranks, experts) - moe_first_expert(rank, ranks, experts),
+                  (experts + ranks - 1) / ranks);
       }
     }
   }
@@ -89,8 +90,10 @@ TEST(Plan, NamesTheFieldThatIsWrong) {
   rejects("row_alignment", [](auto& d) { d.row_alignment = 3; });
   rejects("recv_rows", [](auto& d) { d.recv_rows = -1; });
   rejects("max_sms", [](auto& d) { d.max_sms = -1; });
-  rejects("ranks", [](auto&) {}, 1);
-  rejects("ranks", [](auto&) {}, 9);
+  rejects(
+      "ranks", [](auto&) {}, 1);
+  rejects(
+      "ranks", [](auto&) {}, 9);
 }
 
 TEST(Plan, FitsTheSharedMemoryOfEveryTarget) {

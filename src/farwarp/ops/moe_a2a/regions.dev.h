@@ -65,7 +65,9 @@ struct Regions {
   FARWARP_DEVICE std::int64_t pair(int rank) const { return static_cast<std::int64_t>(parity) * ranks() + rank; }
 };
 
-FARWARP_DEVICE Regions regions_of(const Args& args, const Call& call) { return {args, static_cast<int>(call.epoch & 1)}; }
+FARWARP_DEVICE Regions regions_of(const Args& args, const Call& call) {
+  return {args, static_cast<int>(call.epoch & 1)};
+}
 
 /// My own part of what peers write to, for reading.
 template <class T>

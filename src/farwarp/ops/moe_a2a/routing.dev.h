@@ -15,7 +15,7 @@ using farwarp::moe::kNoSlot;
 
 /// The batch's tokens [first, last) that this block owns. With segments, two blocks may own pieces of one token.
 struct OwnTokens {
-  int tokens;             // of this rank in this call
+  int tokens;                          // of this rank in this call
   std::int64_t first_unit, last_unit;  // a unit is (token, segment)
   int first, last;
 };
@@ -25,7 +25,8 @@ FARWARP_DEVICE int token_count(Call& call, const Args& args) {
   const int tokens = args.tokens_on_device ? load(Global<const std::int32_t>(args.tokens_on_device)) : args.tokens;
   if (tokens >= 0 && tokens <= args.max_tokens) return tokens;
   if (block_index() == 0 && thread_index() == 0) {
-    give_up(call, StatusCode::kBadInput, farwarp::moe::kSiteTokens, -1, args.max_tokens, static_cast<std::uint64_t>(tokens));
+    give_up(call, StatusCode::kBadInput, farwarp::moe::kSiteTokens, -1, args.max_tokens,
+            static_cast<std::uint64_t>(tokens));
   }
   call.live = false;
   return 0;
@@ -41,12 +42,13 @@ FARWARP_DEVICE OwnTokens own_tokens(const Args& args, int tokens) {
 
 /// [thread] Expert of entry `entry` (token * k + k-slot), or -1 if it is masked. Anything else is the caller's error.
 FARWARP_DEVICE int expert_of(Call& call, const Args& args, std::int64_t entry) {
-  const std::int64_t expert = args.wide_indices
-                                  ? load(Global<const std::int64_t>(static_cast<const std::int64_t*>(args.topk)) + entry)
-                                  : load(Global<const std::int32_t>(static_cast<const std::int32_t*>(args.topk)) + entry);
+  const std::int64_t expert =
+      args.wide_indices ? load(Global<const std::int64_t>(static_cast<const std::int64_t*>(args.topk)) + entry)
+                        : load(Global<const std::int32_t>(static_cast<const std::int32_t*>(args.topk)) + entry);
   if (expert >= -1 && expert < args.num_experts) return static_cast<int>(expert);
   if (call.live) {
-    give_up(call, StatusCode::kBadInput, farwarp::moe::kSiteExpert, -1, args.num_experts, static_cast<std::uint64_t>(expert));
+    give_up(call, StatusCode::kBadInput, farwarp::moe::kSiteExpert, -1, args.num_experts,
+            static_cast<std::uint64_t>(expert));
   }
   return -1;
 }
@@ -81,7 +83,8 @@ FARWARP_DEVICE void clear_counts(const Args& args) {
 /// warp on one word run one after another (a batch whose tokens all choose one expert would wait for each).
 FARWARP_DEVICE void count_key(Shared<std::uint32_t> counter, int key, bool counted) {
   const std::uint64_t same = match_any(counted ? static_cast<std::uint32_t>(key) : 0xffffffffu);
-  if (counted && lane_index() == lowest_bit(same)) fetch_add(counter + key, static_cast<std::uint32_t>(count_bits(same)));
+  if (counted && lane_index() == lowest_bit(same))
+    fetch_add(counter + key, static_cast<std::uint32_t>(count_bits(same)));
 }
 
 /// [block] Counts what tokens [0, last) take at every rank and of every expert.
@@ -158,7 +161,8 @@ FARWARP_DEVICE Route unpack_route(std::uint64_t word, int k_slot) {
 /// [warp] The routes of `token` (number `in_batch` of the batch) that end on `rank`, in k-slot order: `emit(i, word)` on one
 /// lane each. Returns the mask of their k-slots.
 template <class Emit>
-FARWARP_DEVICE std::uint32_t routes_to(Call& call, const Args& args, int token, int in_batch, int rank, const Emit& emit) {
+FARWARP_DEVICE std::uint32_t routes_to(Call& call, const Args& args, int token, int in_batch, int rank,
+                                       const Emit& emit) {
   const int j = lane_index();
   const std::int64_t entry = static_cast<std::int64_t>(token) * args.k + j;
   const int expert = j < args.k ? expert_of(call, args, entry) : -1;

@@ -102,7 +102,8 @@ FARWARP_DEVICE void unpack_row(Wire& wire, const Row& row) {
   if (args.origins != nullptr && row.first_vector == 0 && lane_index() < row.routes) {
     const Route route = load(routes + lane_index());
     const std::int64_t place = load(bases + route.expert) + route.index;
-    const std::int64_t origin = static_cast<std::int64_t>(row.source) << 48 | static_cast<std::int64_t>(row.token) << 16 | route.k_slot;
+    const std::int64_t origin =
+        static_cast<std::int64_t>(row.source) << 48 | static_cast<std::int64_t>(row.token) << 16 | route.k_slot;
     store(Global<std::int64_t>(args.origins) + place, origin);
   }
 }

@@ -20,10 +20,11 @@ struct BulkWire {
 
   /// [block] Sends the block's tokens, then their flags. Waits only for its own copies.
   FARWARP_DEVICE void send(const OwnTokens& own) {
-    RowPut put(shared_at<std::byte>(args.shared.stage) + warp_index() * farwarp::moe::kStageBytes, farwarp::moe::kStageBytes,
-               shared_at<Mbarrier>(args.shared.barriers) + warp_index());
+    RowPut put(shared_at<std::byte>(args.shared.stage) + warp_index() * farwarp::moe::kStageBytes,
+               farwarp::moe::kStageBytes, shared_at<Mbarrier>(args.shared.barriers) + warp_index());
     route_and_send(call, args, own, [&](int first, int last) {
-      for (int token = first + warp_index(); token < last; token += warps_per_block()) send_row(put, token, token - first);
+      for (int token = first + warp_index(); token < last; token += warps_per_block())
+        send_row(put, token, token - first);
     });
     put.finish();
     if (block_any(!call.live)) return;  // a call that gave up publishes nothing
@@ -74,7 +75,8 @@ struct BulkWire {
       }
       if (returns) {
         signal_after_block(
-            1, [&](int) { return regions.return_flag(source, args.view.rank, chunk); }, [&](int) { return tagged(call.epoch, 0); });
+            1, [&](int) { return regions.return_flag(source, args.view.rank, chunk); },
+            [&](int) { return tagged(call.epoch, 0); });
       }
       block_sync();  // the broadcast word is free for the next chunk
     }

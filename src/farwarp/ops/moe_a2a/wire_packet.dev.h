@@ -66,7 +66,11 @@ struct PacketWire {
       const int source = (args.view.rank + 1 + static_cast<int>(place % args.view.size)) % args.view.size;
       if (ballot(lane_index() < args.view.size && rows > static_cast<std::uint32_t>(slot)) == 0) return;
       if (shuffle(rows, source) <= static_cast<std::uint32_t>(slot)) continue;
-      Row row{source, slot, 0, 0, args.hidden / kPerVector * segment / args.segments,
+      Row row{source,
+              slot,
+              0,
+              0,
+              args.hidden / kPerVector * segment / args.segments,
               args.hidden / kPerVector * (segment + 1) / args.segments};
       std::uint32_t k_slots = 0;
       if (!await_row(row, k_slots, rows)) {
@@ -150,7 +154,8 @@ struct PacketWire {
       rows[i] = regions.packet_row(rank, args.view.rank, slot) + (1 + args.k);
     }
     const int vectors = args.hidden / kPerVector;
-    const Global<const Vec16> x = Global<const Vec16>(static_cast<const Vec16*>(args.x)) + static_cast<std::int64_t>(token) * vectors;
+    const Global<const Vec16> x =
+        Global<const Vec16>(static_cast<const Vec16*>(args.x)) + static_cast<std::int64_t>(token) * vectors;
     const int last = vectors * (segment + 1) / args.segments;
     for (int v = vectors * segment / args.segments + lane_index(); v < last; v += Target::kWarpSize) {
       const Vec16 value = load<Cache::streaming>(x + v);
@@ -168,14 +173,16 @@ struct PacketWire {
   FARWARP_DEVICE bool await_row(Row& row, std::uint32_t& k_slots, std::uint32_t& rows) {
     const Global<Packet> first = mine(regions.packet_row(args.view.rank, row.source, row.slot));
     const Global<Packet> header = mine(regions.header(args.view.rank, row.source));
-    const void* const addresses[] = {abort_cell(call).raw, &first.raw->lo, &first.raw->hi, &header.raw->lo, &header.raw->hi};
+    const void* const addresses[] = {abort_cell(call).raw, &first.raw->lo, &first.raw->hi, &header.raw->lo,
+                                     &header.raw->hi};
     for (std::uint32_t tries = 0;; ++tries) {
       // Every lane polls (one request for the warp) and any lane's sight counts: a lane may only park on what it has polled.
       const Packet row_packet = load_packet(first), header_packet = load_packet(header);
       const std::uint64_t saw_row = ballot(packet_has_tag(row_packet, call.epoch));
       const std::uint64_t saw_header = ballot(packet_has_tag(header_packet, call.epoch));
       if (saw_header != 0) {
-        const auto source_rows = static_cast<std::uint32_t>(shuffle(packet_data(header_packet), lowest_bit(saw_header)));
+        const auto source_rows =
+            static_cast<std::uint32_t>(shuffle(packet_data(header_packet), lowest_bit(saw_header)));
         if (lane_index() == row.source) rows = source_rows;
         if (source_rows <= static_cast<std::uint32_t>(row.slot)) return false;
       }

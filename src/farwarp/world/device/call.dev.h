@@ -10,7 +10,7 @@ namespace farwarp::FARWARP_TARGET {
 
 struct Call {
   const WorldView& view;
-  std::uint32_t slot;         // of the operator, in WorldControl::operators
+  std::uint32_t slot;  // of the operator, in WorldControl::operators
   std::uint32_t epoch;
   std::uint64_t started_ns;
   std::uint64_t deadline_ns;  // absolute: the same budget for every wait of the launch
@@ -58,8 +58,8 @@ FARWARP_DEVICE void give_up(Call& call, StatusCode kind, std::uint32_t site, std
                             std::uint64_t seen) {
   Ledger* ledger = call.view.ledger;
   // The counter lies in device memory: read-modify-writes on host memory need not be atomic over PCIe.
-  const std::uint32_t claim = fetch_add<Order::relaxed, Scope::device>(
-      member(control_of(call.view), &WorldControl::ledger_claims), 1u);
+  const std::uint32_t claim =
+      fetch_add<Order::relaxed, Scope::device>(member(control_of(call.view), &WorldControl::ledger_claims), 1u);
   if (claim < kLedgerRecords) {
     const Global<LedgerRecord> record(&ledger->records[claim]);
     store(member(record, &LedgerRecord::kind), static_cast<std::uint32_t>(kind));
@@ -77,7 +77,8 @@ FARWARP_DEVICE void give_up(Call& call, StatusCode kind, std::uint32_t site, std
   store<Order::release>(Peer<SystemCell<std::uint32_t>>(&ledger->count), claim + 1);
   for (int rank = 0; rank < call.view.size; ++rank) {
     const Peer<WorldControl> control = peer_address<WorldControl>(call.view, rank, 0);
-    store<Order::release>(Peer<SystemCell<std::uint32_t>>(&control.raw->abort), static_cast<std::uint32_t>(call.view.rank) + 1);
+    store<Order::release>(Peer<SystemCell<std::uint32_t>>(&control.raw->abort),
+                          static_cast<std::uint32_t>(call.view.rank) + 1);
   }
   note_abort(call, static_cast<std::uint32_t>(call.view.rank) + 1);
 }
@@ -100,8 +101,7 @@ FARWARP_DEVICE Call begin_call(const WorldView& view, std::uint32_t slot, std::u
     // Whoever sees the abort tells the host, not one thread for all: others may have loaded the cell before it was raised.
     note_abort(call, raised_by);
   } else if (block_index() == 0 && thread_index() == 0) {
-    if (exchange<Order::acq_rel, Scope::device>(member(cells, &OperatorCells::busy), 1u) != 0 ||
-               found_stage != stage) {
+    if (exchange<Order::acq_rel, Scope::device>(member(cells, &OperatorCells::busy), 1u) != 0 || found_stage != stage) {
       give_up(call, StatusCode::kMisuse, kSiteBegin, -1, stage, found_stage);
     }
   }

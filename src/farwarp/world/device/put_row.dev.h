@@ -23,8 +23,8 @@ class BulkRowPut {
   /// [warp] Copies `bytes` from `source` to `destination_of(rank)` for every rank in `ranks`, beginning behind mine: each
   /// rank then starts with another peer, and no link is everybody's first.
   template <class DestinationOf>
-  FARWARP_DEVICE void put(Call& call, Global<const std::byte> source, int bytes, std::uint32_t ranks, std::uint32_t site,
-                          const DestinationOf& destination_of) {
+  FARWARP_DEVICE void put(Call& call, Global<const std::byte> source, int bytes, std::uint32_t ranks,
+                          std::uint32_t site, const DestinationOf& destination_of) {
     if (lane_index() != 0 || ranks == 0 || !call.live) return;
     for (int done = 0; done < bytes; done += stage_bytes_) {
       const int piece = bytes - done < stage_bytes_ ? bytes - done : stage_bytes_;
@@ -62,7 +62,8 @@ class VectorRowPut {
   FARWARP_DEVICE void put(Call& call, Global<const std::byte> source, int bytes, std::uint32_t ranks, std::uint32_t,
                           const DestinationOf& destination_of) {
     for (int offset = lane_index() * 16; offset < bytes; offset += Target::kWarpSize * 16) {
-      const Vec16 value = load<Cache::streaming>(Global<const Vec16>(reinterpret_cast<const Vec16*>(source.raw + offset)));
+      const Vec16 value =
+          load<Cache::streaming>(Global<const Vec16>(reinterpret_cast<const Vec16*>(source.raw + offset)));
       for (int i = 1; i <= call.view.size; ++i) {
         const int rank = (call.view.rank + i) % call.view.size;
         if (!(ranks >> rank & 1)) continue;

@@ -28,8 +28,8 @@ FARWARP_DEVICE bool may_wait_on(Call& call, Wait wait, std::uint64_t expected, s
 }
 
 /// [thread] Waits until the upper half of `cell` is `tag`, and acquires what its writer released; `value` gets the lower half.
-FARWARP_DEVICE bool wait_tagged(Call& call, Global<SystemCell<std::uint64_t>> cell, std::uint32_t tag, std::uint32_t& value,
-                                Wait wait) {
+FARWARP_DEVICE bool wait_tagged(Call& call, Global<SystemCell<std::uint64_t>> cell, std::uint32_t tag,
+                                std::uint32_t& value, Wait wait) {
   const void* const addresses[] = {cell.raw, abort_cell(call).raw};
   const std::uint64_t deadline = call.deadline_ns + wait.depth * call.grace_ns;
   for (std::uint32_t tries = 0; call.live; ++tries) {

@@ -1,0 +1,106 @@
+#include "farwarp/harness/timing.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+
+namespace farwarp::harness {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Four times the L2 of an H200 (60 MB), and as much as the last-level cache of an MI300X (256 MB).
+constexpr std::size_t kFlushBytes = std::size_t{256} << 20;
+constexpr std::size_t kFlushBytesEmulated = 4096;  // it has no caches
+constexpr std::uint64_t kLongestHoldNs = 200'000'000;
+// Ranks prepare on the host at different speeds.
+constexpr std::chrono::minutes kHostPatience{10};
+
+double quantile(const std::vector<double>& sorted, double q) {
+  const double place = q * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<std::size_t>(place);
+  const std::size_t above = std::min(below + 1, sorted.size() - 1);
+  return sorted[below] + (sorted[above] - sorted[below]) * (place - std::floor(place));
+}
+
+}  // namespace
+
+Timing summarise(std::vector<double> samples) {
+  if (samples.empty()) return {};
+  std::sort(samples.begin(), samples.end());
+  return {quantile(samples, 0.5), quantile(samples, 0.1), quantile(samples, 0.9), samples.front(),
+          static_cast<int>(samples.size())};
+}
+
+Result<DeviceTimer> DeviceTimer::create(World& world, Stream stream) {
+  Device& device = world.device();
+  auto barrier = DeviceBarrier::create(world);
+  if (!barrier.ok()) return barrier.status();
+  auto flush = DeviceBuffer::create(device, is_emulated(device.target()) ? kFlushBytesEmulated : kFlushBytes);
+  if (!flush.ok()) return flush.status();
+  auto start = device.create_event(), end = device.create_event();
+  if (!start.ok()) return start.status();
+  if (!end.ok()) return end.status();
+  return DeviceTimer(world, stream, std::move(*barrier), std::move(*flush), std::move(*start), std::move(*end));
+}
+
+Status DeviceTimer::enqueue(const Work& prepare, const Work& work, bool cold) {
+  Device& device = world_->device();
+  Status status = device.enqueue_delay(stream_, hold_ns_);
+  if (status.ok()) status = prepare();
+  if (status.ok() && cold) status = device.fill(flush_.get(), 0, flush_.bytes(), stream_);
+  if (status.ok()) status = barrier_->enqueue(stream_);
+  if (status.ok()) status = device.record(*start_, stream_);
+  if (status.ok()) status = work();
+  if (status.ok()) status = device.record(*end_, stream_);
+  return status;
+}
+
+Result<double> DeviceTimer::sample(const Work& prepare, const Work& work, bool cold) {
+  Device& device = world_->device();
+  for (; hold_ns_ <= kLongestHoldNs; hold_ns_ *= 2) {
+    if (Status met = world_->bootstrap().barrier(kHostPatience); !met.ok()) return met;
+    const Clock::time_point began = Clock::now();
+    const Status enqueued = enqueue(prepare, work, cold);
+    // The emulator starts no stream while a host thread could still enqueue.
+    const bool in_time = is_emulated(device.target()) || Clock::now() - began < std::chrono::nanoseconds(hold_ns_);
+    const auto patience = std::chrono::nanoseconds(hold_ns_) + 2 * world_->options().deadline;
+    const Status done = device.synchronize(stream_, static_cast<std::uint64_t>(patience.count()));
+    if (!enqueued.ok()) return enqueued;
+    if (const Status status = world_->status(); !status.ok()) return status;
+    if (!done.ok()) return done;
+    const Result<bool> everybody = all_in_time(in_time);
+    if (!everybody.ok()) return everybody.status();
+    if (*everybody) return device.microseconds_between(*start_, *end_);
+  }
+  return Status{StatusCode::kDeadline,
+                fmt::format("the host needs more than {} ms to enqueue one sample", kLongestHoldNs / 1'000'000)};
+}
+
+Result<bool> DeviceTimer::all_in_time(bool mine) {
+  const auto all = world_->bootstrap().allgather({static_cast<std::byte>(mine)}, kHostPatience);
+  if (!all.ok()) return all.status();
+  return std::all_of(all->begin(), all->end(), [](const auto& bytes) { return bytes == std::vector{std::byte{1}}; });
+}
+
+Result<std::vector<double>> DeviceTimer::slowest(const std::vector<double>& mine) {
+  std::vector<std::byte> bytes(mine.size() * sizeof(double));
+  std::memcpy(bytes.data(), mine.data(), bytes.size());
+  const auto all = world_->bootstrap().allgather(bytes, kHostPatience);
+  if (!all.ok()) return all.status();
+  std::vector<double> worst = mine;
+  for (const std::vector<std::byte>& theirs : *all) {
+    if (theirs.size() != bytes.size()) return internal_error("ranks took different numbers of samples");
+    for (std::size_t i = 0; i < worst.size(); ++i) {
+      double sample = 0;
+      std::memcpy(&sample, theirs.data() + i * sizeof(double), sizeof(double));
+      worst[i] = std::max(worst[i], sample);
+    }
+  }
+  return worst;
+}
+
+}  // namespace farwarp::harness
