@@ -75,7 +75,8 @@ struct Thread : ThreadIds {
   Time last_store = 0;
   SnapshotRef release_fence;          ///< carried by every later atomic store
   std::vector<SnapshotRef> unfenced;  ///< read by relaxed loads, taken over by the next acquire fence
-  Time last_acquired = 0;             ///< Snapshot::time, which is unique
+  Uid last_acquired_from = 0;         ///< writer and time of the last Snapshot taken over: two writers may share a time
+  Time last_acquired = 0;
 
   Time poll_since = 0;   ///< when the current round of polls began
   bool learned = false;  ///< knowledge grew since then

@@ -142,7 +142,8 @@ void acquire_clocks(Thread& thread, const ClockRef& known, const ClockRef& publi
 }
 
 void acquire(Thread& thread, const Snapshot& released, Scope scope) {
-  if (released.writer == thread.uid || thread.last_acquired == released.time) return;
+  if (released.writer == thread.uid) return;
+  if (thread.last_acquired == released.time && thread.last_acquired_from == released.writer) return;
   const bool same_block = block_uid(released.writer) == thread.block->uid;
   const Scope narrower = std::min(released.scope, scope);
   if (narrower == Scope::block && !same_block) return;
@@ -150,6 +151,7 @@ void acquire(Thread& thread, const Snapshot& released, Scope scope) {
     return;
   acquire_clocks(thread, sm90(thread) || same_block ? released.known : released.published, released.published);
   thread.last_acquired = released.time;
+  thread.last_acquired_from = released.writer;
 }
 
 void meet(Block& block, Time now) {
