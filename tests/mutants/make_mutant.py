@@ -28,7 +28,7 @@ def main() -> None:
     attributes = (root / ATTRIBUTES).read_text()
     for target in ("on_emu_sm90", "on_emu_gfx942"):
         attributes = replace_once(attributes, f"FARWARP_TARGET {target}\n", f"FARWARP_TARGET {target}_{name}\n", ATTRIBUTES)
-    attributes = replace_once(attributes, "name##_record(#name,", f'name##_record("{name}:" #name,', ATTRIBUTES)
+    attributes = replace_once(attributes, "#name, ::farwarp", f'"{name}:" #name, ::farwarp', ATTRIBUTES)
     for path, text in ((mutant["file"], mutated), (ATTRIBUTES, attributes)):
         copy = output / path
         copy.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
-// The three macros of farwarp, and the only place outside substrate/ where code asks which target it is compiled for.
+// The four macros of farwarp, and the only place outside substrate/ where code asks which target it is compiled for.
 //
 //   FARWARP_DEVICE           marks a device function
+//   FARWARP_COLD             the same for what almost never runs and stands at many places: one copy, called
 //   FARWARP_KERNEL(name, Args, max_threads) { ... }
 //                            defines a kernel entry: extern "C", one trivially copyable argument block named `args`
 //   FARWARP_TARGET           the target's namespace, farwarp::FARWARP_TARGET
@@ -12,6 +13,7 @@
 
 #define FARWARP_TARGET on_cuda
 #define FARWARP_DEVICE __device__ __forceinline__
+#define FARWARP_COLD inline __device__ __noinline__
 #define FARWARP_KERNEL(name, Args, max_threads) \
   extern "C" __global__ void __launch_bounds__(max_threads, 1) name(const __grid_constant__ Args args)
 
@@ -19,6 +21,8 @@
 
 #define FARWARP_TARGET on_hip
 #define FARWARP_DEVICE __attribute__((device, always_inline)) inline
+// Inlined all the same: a call would give every kernel a stack in device memory.
+#define FARWARP_COLD FARWARP_DEVICE
 #define FARWARP_KERNEL(name, Args, max_threads) \
   extern "C" __attribute__((global, amdgpu_flat_work_group_size(1, max_threads))) void name(const Args args)
 
@@ -30,6 +34,7 @@
 #define FARWARP_TARGET on_emu_gfx942
 #endif
 #define FARWARP_DEVICE inline
+#define FARWARP_COLD inline
 // An emulated kernel is an ordinary function and a record in the emulator's table of kernels (substrate/emu/registry.h).
 #define FARWARP_KERNEL(name, Args, max_threads)                                       \
   static void name(const Args& args);                                                 \
@@ -41,5 +46,6 @@
 #else
 
 #define FARWARP_DEVICE inline
+#define FARWARP_COLD inline
 
 #endif

@@ -12,8 +12,8 @@ namespace farwarp::moe {
 /// Wait sites and complaints, as the ledger names them.
 enum Site : std::uint32_t {
   kSiteHeader,         ///< a source's header: how many rows it sends
-  kSiteRow,            ///< packet mode: a row's routes or data
-  kSiteChunk,          ///< bulk mode: a chunk's flag
+  kSiteRow,            ///< a row's head, packet mode also its data
+  kSiteData,           ///< bulk mode: a row has landed
   kSiteReturn,         ///< an owner's partial sums
   kSiteStage,          ///< a bulk load into this block's shared memory
   kSiteTokens,         ///< complaint: token count outside 0 .. max_tokens
@@ -22,14 +22,14 @@ enum Site : std::uint32_t {
   kSiteConfiguration,  ///< complaint: a peer's header carries another configuration
   kSites,
 };
-inline constexpr const char* kSiteNames[kSites] = {"dispatch header", "dispatch row",     "dispatch chunk",
+inline constexpr const char* kSiteNames[kSites] = {"dispatch header", "dispatch row",     "dispatch data",
                                                    "combine return",  "staging load",     "token count",
                                                    "expert index",    "receive capacity", "configuration"};
 
 inline constexpr int kMaxTopK = 32;
 inline constexpr int kMaxExperts = 4096;
 inline constexpr int kThreads = 256;
-inline constexpr int kStageBytes = 8192;  ///< bulk mode: one warp's piece of a row in shared memory
+inline constexpr int kStageBytes = 16384;  ///< bulk mode: one warp's piece of a row in shared memory
 inline constexpr int kBatch = 128;        ///< tokens a block routes at a time
 inline constexpr int kHeaderFixed = 2;    ///< header packets before the counts
 /// Idle packet slots get a recent tag once in this many calls of their parity, so that no tag is ever 2^32 calls old.
@@ -44,23 +44,23 @@ struct alignas(16) Route {
 };
 /// On the link a route is one word: weight, then index in 20 bits (so max_tokens * k is at most 2^20), then expert in 12.
 inline constexpr int kRouteIndexBits = 20;
+/// The word of an entry that ends elsewhere: no rank owns that many experts.
+inline constexpr std::uint64_t kNoRoute = ~std::uint64_t{0};
 
 /// Parts of shared memory, in bytes; one function for host and device.
 struct SharedLayout {
-  std::int64_t histogram;    ///< u32 [num_experts]: entries of earlier tokens, then running
-  std::int64_t rank_rows;    ///< u32 [ranks]: rows of earlier tokens, then running
-  std::int64_t first_slots;  ///< u32 [ranks]: rows of earlier tokens only
-  std::int64_t slots;        ///< u32 [kBatch][ranks]: slot of the token at that rank, or kNoSlot
-  std::int64_t indices;      ///< u32 [kBatch][k]: index of the entry among its expert's entries
+  std::int64_t histogram;  ///< u32 [num_experts]: entries of earlier tokens, then running; split form only
+  std::int64_t warp_rows;  ///< u32 [warps][ranks]: rows of the earlier tokens that a warp looked at
+  std::int64_t totals;     ///< u32 [ranks]: rows of all tokens; in the last block
+  std::int64_t masks;      ///< u32 [kBatch]: destination ranks of the batch's tokens
+  std::int64_t indices;    ///< u32 [kBatch][k]: index of the entry among its expert's entries; split form only
   std::int64_t bases;        ///< i32 [ranks][local experts]: first row of (source, expert)
   std::int64_t rows;         ///< u32 [ranks]: rows each source sends here
-  std::int64_t broadcast;    ///< u32 [4]: one thread's findings for its block
   std::int64_t scratch;      ///< Route [warps][kMaxTopK]
   std::int64_t barriers;     ///< u64 [warps]
   std::int64_t stage;        ///< bytes [warps][kStageBytes], only with bulk copies
   std::int64_t total;
 };
-inline constexpr std::uint32_t kNoSlot = 0xffffffffu;
 
 constexpr SharedLayout shared_layout(int num_experts, int ranks, int k, int local_experts, int warps, bool staged) {
   SharedLayout layout{};
@@ -71,13 +71,12 @@ constexpr SharedLayout shared_layout(int num_experts, int ranks, int k, int loca
     return start;
   };
   layout.histogram = take(4ll * num_experts);
-  layout.rank_rows = take(4ll * ranks);
-  layout.first_slots = take(4ll * ranks);
-  layout.slots = take(4ll * kBatch * ranks);
+  layout.warp_rows = take(4ll * warps * ranks);
+  layout.totals = take(4ll * ranks);
+  layout.masks = take(4ll * kBatch);
   layout.indices = take(4ll * kBatch * k);
   layout.bases = take(4ll * ranks * local_experts);
   layout.rows = take(4ll * ranks);
-  layout.broadcast = take(16);
   layout.scratch = take(static_cast<std::int64_t>(sizeof(Route)) * warps * kMaxTopK);
   layout.barriers = take(8ll * warps);
   layout.stage = take(staged ? static_cast<std::int64_t>(kStageBytes) * warps : 0);

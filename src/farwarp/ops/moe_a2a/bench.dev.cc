@@ -9,7 +9,7 @@ using farwarp::moe::BenchExpertArgs;
 
 template <class T>
 FARWARP_DEVICE void apply_to_expert_rows(const BenchExpertArgs& args) {
-  const std::int64_t vectors = args.hidden / kPerVector;
+  const std::int64_t vectors = args.hidden / kPer<Vec16>;
   const Global<const Vec16> x(static_cast<const Vec16*>(args.x));
   const Global<Vec16> y(static_cast<Vec16*>(args.y));
   const std::int64_t stride = static_cast<std::int64_t>(num_blocks()) * num_threads();
@@ -20,10 +20,10 @@ FARWARP_DEVICE void apply_to_expert_rows(const BenchExpertArgs& args) {
     const std::int64_t count = load(Global<const std::int32_t>(args.counts) + expert) * vectors;
     for (std::int64_t v = static_cast<std::int64_t>(block_index()) * num_threads() + thread_index(); v < count; v += stride) {
       const Vec16 in = load<Cache::streaming>(x + (first + v));
-      float out[kPerVector];
+      float out[kPer<Vec16>];
 #pragma unroll
-      for (int i = 0; i < kPerVector; ++i) out[i] = fused_multiply_add(to_float(element<T>(in, i)), scale, shift);
-      store<Cache::streaming>(y + (first + v), rounded<T>(out));
+      for (int i = 0; i < kPer<Vec16>; ++i) out[i] = fused_multiply_add(to_float(element<T>(in, i)), scale, shift);
+      store<Cache::streaming>(y + (first + v), rounded<T, Vec16>(out));
     }
   }
 }

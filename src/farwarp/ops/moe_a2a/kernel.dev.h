@@ -6,21 +6,45 @@
 
 namespace farwarp::FARWARP_TARGET::moe {
 
-// Stages of a call, in OperatorCells::stage. The fused form runs from kIdle to kIdle in one launch.
+// Stages of a call, in OperatorCells::stage. The fused form runs from kIdle to kIdle in one launch, dispatch and combine in
+// one each or as halves.
 inline constexpr std::uint32_t kIdle = 0, kSent = 1, kReceived = 2, kReturning = 3;
+
+/// [block] Lays out and unpacks the rows that arrive.
+template <class Wire>
+FARWARP_DEVICE void receive_rows(Wire& wire) {
+  if (!await_headers(wire.call, wire.args, true)) return;
+  refresh_idle_rows(wire);
+  if (!lay_out_rows(wire.call, wire.args)) return;
+  mark_padding(wire.args);
+  for_each_row(wire, [&](const Row& row) {
+    if (wire.await_data(row)) unpack_row(wire, row);
+  });
+}
+
+/// [block] Sums the experts' outputs of the rows that came, and back.
+template <class T, class Wire>
+FARWARP_DEVICE void return_rows(Wire& wire) {
+  for_each_row(wire, [&](const Row& row) {
+    reduce_row<T>(wire, row);
+    wire.finish_return(row);
+  });
+}
 
 /// [block] Sums what the owners return for this block's tokens.
 template <class T, class Wire>
 FARWARP_DEVICE void receive_returns(Wire& wire, const OwnTokens& own) {
-  if (!wire.await_returns()) return;
   const std::int64_t segments = wire.args.segments;
-  const std::int64_t vectors = wire.args.hidden / kPerVector;
+  const std::int64_t length = wire.args.hidden / kPer<typename Wire::Unit>;
   for (std::int64_t unit = own.first_unit + warp_index(); unit < own.last_unit; unit += warps_per_block()) {
+    const auto token = static_cast<int>(unit / segments);
     const std::int64_t segment = unit % segments;
-    sum_returns<T>(wire, static_cast<int>(unit / segments), static_cast<int>(vectors * segment / segments),
-                   static_cast<int>(vectors * (segment + 1) / segments));
+    const std::uint32_t ranks = destinations_by_lanes(wire.call, wire.args, token);
+    if (!wire.await_returns(token, ranks)) return;
+    sum_returns<T>(wire, token, ranks, static_cast<int>(length * segment / segments),
+                   static_cast<int>(length * (segment + 1) / segments));
   }
-  wire.refresh_idle_returns(own.tokens);
+  refresh_idle_returns(wire, own.tokens);
 }
 
 /// dispatch -> expert -> combine in one launch.
@@ -30,54 +54,39 @@ FARWARP_DEVICE void fused(const Args& args) {
   if (!call.live) return;
   Wire wire(call, args);
   const OwnTokens own = own_tokens(args, token_count(call, args));
-  wire.send(own);
+  send_tokens<false>(wire, own);
   const Expert expert(args);
-  wire.for_each_row([&](const Row& row) { apply_experts<T>(wire, row, expert); }, true);
+  for_each_row(wire, [&](const Row& row) {
+    if (!wire.await_data(row)) return;
+    apply_experts<T>(wire, row, expert);
+    wire.finish_return(row);
+  });
   receive_returns<T>(wire, own);
-  if (block_index() == 0 && await_headers(call, args, false)) wire.refresh_idle_rows();
+  if (block_index() == 0 && await_headers(call, args, false)) refresh_idle_rows(wire);
   end_call(call, kIdle);
 }
 
-template <class Wire>
-FARWARP_DEVICE void dispatch_send(const Args& args) {
-  Call call = begin_call(args.view, args.slot, kIdle);
+/// Split form: half of the call, or both halves in one launch.
+enum class Part : int { send = 1, receive = 2, both = 3 };
+
+template <class Wire, Part part>
+FARWARP_DEVICE void dispatch(const Args& args) {
+  Call call = begin_call(args.view, args.slot, part == Part::receive ? kSent : kIdle);
   if (!call.live) return;
   Wire wire(call, args);
-  wire.send(own_tokens(args, token_count(call, args)));
-  end_call(call, kSent);
+  if constexpr (part != Part::receive) send_tokens<true>(wire, own_tokens(args, token_count(call, args)));
+  if constexpr (part != Part::send) receive_rows(wire);
+  end_call(call, part == Part::send ? kSent : kReceived);
 }
 
-template <class Wire>
-FARWARP_DEVICE void dispatch_recv(const Args& args) {
-  Call call = begin_call(args.view, args.slot, kSent);
+template <class T, class Wire, Part part>
+FARWARP_DEVICE void combine(const Args& args) {
+  Call call = begin_call(args.view, args.slot, part == Part::receive ? kReturning : kReceived);
   if (!call.live) return;
   Wire wire(call, args);
-  if (await_headers(call, args, true)) {
-    wire.refresh_idle_rows();
-    if (lay_out_rows(call, args)) {
-      mark_padding(args);
-      wire.for_each_row([&](const Row& row) { unpack_row(wire, row); }, false);
-    }
-  }
-  end_call(call, kReceived);
-}
-
-template <class T, class Wire>
-FARWARP_DEVICE void combine_send(const Args& args) {
-  Call call = begin_call(args.view, args.slot, kReceived);
-  if (!call.live) return;
-  Wire wire(call, args);
-  wire.for_each_row([&](const Row& row) { reduce_row<T>(wire, row); }, true);
-  end_call(call, kReturning);
-}
-
-template <class T, class Wire>
-FARWARP_DEVICE void combine_recv(const Args& args) {
-  Call call = begin_call(args.view, args.slot, kReturning);
-  if (!call.live) return;
-  Wire wire(call, args);
-  receive_returns<T>(wire, own_tokens(args, token_count(call, args)));
-  end_call(call, kIdle);
+  if constexpr (part != Part::receive) return_rows<T>(wire);
+  if constexpr (part != Part::send) receive_returns<T>(wire, own_tokens(args, token_count(call, args)));
+  end_call(call, part == Part::send ? kReturning : kIdle);
 }
 
 }  // namespace farwarp::FARWARP_TARGET::moe

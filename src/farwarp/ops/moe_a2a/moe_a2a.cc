@@ -11,7 +11,17 @@
 namespace farwarp {
 namespace {
 
-enum KernelId { kFusedRankScale, kFusedTable, kDispatchSend, kDispatchRecv, kCombineSend, kCombineRecv, kKernels };
+enum KernelId {
+  kFusedRankScale,
+  kFusedTable,
+  kDispatch,
+  kDispatchSend,
+  kDispatchRecv,
+  kCombine,
+  kCombineSend,
+  kCombineRecv,
+  kKernels
+};
 
 /// What a call's headers add to the plan's configuration: ranks must agree on the form of each call.
 enum class CallForm : std::uint64_t { kSplit = 1, kFusedRankScale = 2, kFusedTable = 3 };
@@ -22,8 +32,10 @@ std::string kernel_name(KernelId id, MoeMode mode, DType dtype) {
   switch (id) {
     case kFusedRankScale: return fmt::format("moe_a2a_fused_{}_{}_rank_scale", wire, type);
     case kFusedTable: return fmt::format("moe_a2a_fused_{}_{}_table", wire, type);
+    case kDispatch: return fmt::format("moe_a2a_dispatch_{}", wire);
     case kDispatchSend: return fmt::format("moe_a2a_dispatch_send_{}", wire);
     case kDispatchRecv: return fmt::format("moe_a2a_dispatch_recv_{}", wire);
+    case kCombine: return fmt::format("moe_a2a_combine_{}_{}", wire, type);
     case kCombineSend: return fmt::format("moe_a2a_combine_send_{}_{}", wire, type);
     case kCombineRecv: return fmt::format("moe_a2a_combine_recv_{}_{}", wire, type);
     case kKernels: break;
@@ -71,8 +83,10 @@ struct MoeAllToAll::State {
   Status check_tokens(const MoeTokens& tokens) const;
   Status check_out(const void* out) const;
   void set_tokens(const MoeTokens& tokens, CallForm form);
+  void set_received(const MoeReceived& received);
   Status run(KernelId id, Stream stream);
-  Status run_stage(std::uint32_t stage, KernelId id, Stream stream);
+  /// Runs the kernel, after which `next` comes.
+  Status run_stage(KernelId id, std::uint32_t next, Stream stream);
 };
 
 Status MoeAllToAll::State::check_tokens(const MoeTokens& tokens) const {
@@ -88,7 +102,8 @@ Status MoeAllToAll::State::check_tokens(const MoeTokens& tokens) const {
 }
 
 Status MoeAllToAll::State::check_stage(std::uint32_t stage) const {
-  static constexpr const char* kNames[] = {"dispatch_send or fused", "dispatch_recv", "combine_send", "combine_recv"};
+  static constexpr const char* kNames[] = {"dispatch, dispatch_send or fused", "dispatch_recv",
+                                         "combine or combine_send", "combine_recv"};
   if (stage == next_stage) return {};
   return {StatusCode::kMisuse, fmt::format("{} was called; next comes {}", kNames[stage], kNames[next_stage])};
 }
@@ -114,10 +129,17 @@ Status MoeAllToAll::State::run(KernelId id, Stream stream) {
   return launch(world->device(), kernels[id], config, args, stream);
 }
 
-Status MoeAllToAll::State::run_stage(std::uint32_t stage, KernelId id, Stream stream) {
+Status MoeAllToAll::State::run_stage(KernelId id, std::uint32_t next, Stream stream) {
   const Status status = run(id, stream);
-  if (status.ok()) next_stage = (stage + 1) % 4;
+  if (status.ok()) next_stage = next;
   return status;
+}
+
+void MoeAllToAll::State::set_received(const MoeReceived& received) {
+  args.recv_x = received.x;
+  args.counts = received.counts;
+  args.row_offsets = received.offsets;
+  args.origins = received.origins;
 }
 
 Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& desc) {
@@ -190,44 +212,46 @@ Status MoeAllToAll::dispatch_send(const MoeTokens& tokens, Stream stream) {
   const Status status = first_failure({state_->check_stage(0), state_->check_tokens(tokens)});
   if (!status.ok()) return status;
   state_->set_tokens(tokens, CallForm::kSplit);
-  return state_->run_stage(0, kDispatchSend, stream);
+  return state_->run_stage(kDispatchSend, 1, stream);
 }
 
 Status MoeAllToAll::dispatch_recv(const MoeReceived& received, Stream stream) {
   const Status status = first_failure({state_->check_stage(1), check_received(received)});
   if (!status.ok()) return status;
-  moe::Args& args = state_->args;
-  args.recv_x = received.x;
-  args.counts = received.counts;
-  args.row_offsets = received.offsets;
-  args.origins = received.origins;
-  return state_->run_stage(1, kDispatchRecv, stream);
+  state_->set_received(received);
+  return state_->run_stage(kDispatchRecv, 2, stream);
 }
 
 Status MoeAllToAll::combine_send(const void* y, Stream stream) {
   const Status status = first_failure({state_->check_stage(2), check_pointer("y", y, 16)});
   if (!status.ok()) return status;
   state_->args.y = y;
-  return state_->run_stage(2, kCombineSend, stream);
+  return state_->run_stage(kCombineSend, 3, stream);
 }
 
 Status MoeAllToAll::combine_recv(void* out, Stream stream) {
   const Status status = first_failure({state_->check_stage(3), state_->check_out(out)});
   if (!status.ok()) return status;
   state_->args.out = out;
-  return state_->run_stage(3, kCombineRecv, stream);
+  return state_->run_stage(kCombineRecv, 0, stream);
 }
 
 Status MoeAllToAll::dispatch(const MoeTokens& tokens, const MoeReceived& received, Stream stream) {
-  if (const Status status = check_received(received); !status.ok()) return status;  // before anything is enqueued
-  const Status sent = dispatch_send(tokens, stream);
-  return sent.ok() ? dispatch_recv(received, stream) : sent;
+  const Status status =
+      first_failure({state_->check_stage(0), state_->check_tokens(tokens), check_received(received)});
+  if (!status.ok()) return status;
+  state_->set_tokens(tokens, CallForm::kSplit);
+  state_->set_received(received);
+  return state_->run_stage(kDispatch, 2, stream);
 }
 
 Status MoeAllToAll::combine(const void* y, void* out, Stream stream) {
-  if (const Status status = state_->check_out(out); !status.ok()) return status;  // before anything is enqueued
-  const Status sent = combine_send(y, stream);
-  return sent.ok() ? combine_recv(out, stream) : sent;
+  const Status status =
+      first_failure({state_->check_stage(2), check_pointer("y", y, 16), state_->check_out(out)});
+  if (!status.ok()) return status;
+  state_->args.y = y;
+  state_->args.out = out;
+  return state_->run_stage(kCombine, 0, stream);
 }
 
 Status MoeAllToAll::fused(const MoeTokens& tokens, MoeExpert expert, const float* expert_table, void* out,

@@ -58,12 +58,15 @@ class MoeAllToAll {
   /// After World::recover(): a split call that was under way is over; the next one begins with dispatch_send.
   void forget_call();
 
+  /// One launch.
   Status dispatch(const MoeTokens& tokens, const MoeReceived& received, Stream stream);
-  /// `y`: [plan.recv_rows, hidden], the experts' outputs in the row order of dispatch; `out`: [tokens, hidden].
+  /// One launch. `y`: [plan.recv_rows, hidden], the experts' outputs in the row order of dispatch; `out`: [tokens, hidden].
   /// A token's weighted outputs are summed on each owner in k-slot order in fp32 and rounded once to the dtype; the source
   /// adds the owners' sums in rank order in fp32 and rounds once.
   Status combine(const void* y, void* out, Stream stream);
 
+  /// The halves, each a launch of its own: what runs between them on other streams overlaps with the link. `max_sms` of the
+  /// descriptor keeps room for it.
   Status dispatch_send(const MoeTokens& tokens, Stream stream);
   Status dispatch_recv(const MoeReceived& received, Stream stream);
   Status combine_send(const void* y, Stream stream);

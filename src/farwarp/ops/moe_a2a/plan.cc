@@ -18,7 +18,7 @@ using moe::kMaxTopK;
 using moe::kRouteIndexBits;
 using moe::kThreads;
 
-constexpr int kMaxTokens = 65535;  // a chunk flag holds a slot and a count in 16 bits each
+constexpr int kMaxTokens = 65535;
 /// Packets send two bytes for each byte of payload but need no flag behind it. The crossing point is measured by the bench.
 constexpr double kPacketBytesOut = 1 << 20;
 
@@ -95,8 +95,7 @@ MoeWorkspace lay_out_workspace(const MoeAllToAllPlan& plan) {
   const bool packets = plan.mode == MoeMode::kPacket;
   const std::int64_t pairs = 2ll * plan.ranks;
   const std::int64_t rows = pairs * desc.max_tokens;
-  const std::int64_t row_bytes = packets ? 16ll * (1 + desc.experts_per_token + desc.hidden / 4) : 2ll * desc.hidden;
-  const std::int64_t return_bytes = packets ? 16ll * (desc.hidden / 4) : 2ll * desc.hidden;
+  const std::int64_t row_bytes = (packets ? 4ll : 2ll) * desc.hidden;
   MoeWorkspace workspace;
   const auto take = [&workspace](std::int64_t bytes) {
     const std::int64_t start = workspace.total;
@@ -104,11 +103,11 @@ MoeWorkspace lay_out_workspace(const MoeAllToAllPlan& plan) {
     return start;
   };
   workspace.headers = take(pairs * plan.header_packets * 16);
-  workspace.chunk_flags = take(packets ? 0 : pairs * plan.blocks * 8);
-  workspace.return_flags = take(packets ? 0 : pairs * plan.blocks * 8);
+  workspace.heads = take(rows * (1 + desc.experts_per_token) * 16);
   workspace.rows = take(rows * row_bytes);
-  workspace.routes = take(packets ? 0 : rows * (1 + desc.experts_per_token) * 8);
-  workspace.returns = take(rows * return_bytes);
+  workspace.row_flags = take(packets ? 0 : rows * 8);
+  workspace.returns = take(rows * row_bytes);
+  workspace.return_flags = take(packets ? 0 : rows * 8);
   workspace.bases = take(4ll * plan.ranks * plan.max_local_experts);
   return workspace;
 }
@@ -148,8 +147,8 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
   }
   const int warps = plan.threads / shape.traits.warp_size;
   if (plan.mode == MoeMode::kPacket) {
-    // As many pieces of rows as there are warps, each at least one vector a lane.
-    const int widest = std::max(1, desc.hidden / 8 / shape.traits.warp_size);
+    // As many pieces of rows as there are warps, each at least one packet a lane.
+    const int widest = std::max(1, desc.hidden / 4 / shape.traits.warp_size);
     plan.segments = std::clamp((plan.blocks * warps + desc.max_tokens - 1) / desc.max_tokens, 1, widest);
   }
   plan.shared_bytes = moe::shared_layout(desc.num_experts, ranks, desc.experts_per_token, plan.max_local_experts, warps,

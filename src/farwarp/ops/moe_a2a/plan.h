@@ -40,14 +40,12 @@ struct MoeAllToAllDesc {
 /// Where each part of the workspace lies, in bytes from its start. One table, used by host and device.
 struct MoeWorkspace {
   std::int64_t headers = 0;       ///< packets [2][ranks][header_packets]
-  std::int64_t chunk_flags = 0;   ///< bulk: u64 cells [2][ranks][blocks]
-  std::int64_t return_flags = 0;  ///< bulk: u64 cells [2][ranks][blocks]
-  std::int64_t rows =
-      0;  ///< packet: packets [2][ranks][max_tokens][row_packets]; bulk: [2][ranks][max_tokens][hidden] of 2 bytes
-  std::int64_t routes = 0;  ///< bulk: u64 [2][ranks][max_tokens][1 + k]
-  std::int64_t returns =
-      0;  ///< packet: packets [2][max_tokens][ranks][data_packets]; bulk: [2][max_tokens][ranks][hidden] of 2 bytes
-  std::int64_t bases = 0;  ///< i32 [ranks][local experts]: first row of (source, expert); not read by peers
+  std::int64_t heads = 0;         ///< packets [2][ranks][max_tokens][1 + k]: what precedes a row
+  std::int64_t rows = 0;          ///< [2][ranks][max_tokens][hidden]: of packets with 4 elements each, or of elements (bulk)
+  std::int64_t row_flags = 0;     ///< bulk: u64 cells [2][ranks][max_tokens]
+  std::int64_t returns = 0;       ///< [2][max_tokens][ranks][hidden]: as rows
+  std::int64_t return_flags = 0;  ///< bulk: u64 cells [2][max_tokens][ranks]
+  std::int64_t bases = 0;         ///< i32 [ranks][local experts]: first row of (source, expert); not read by peers
   std::int64_t total = 0;
 };
 

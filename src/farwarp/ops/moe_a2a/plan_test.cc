@@ -58,10 +58,14 @@ TEST(Plan, WorkspaceRegionsDoNotOverlap) {
     const auto plan = plan_moe_all_to_all(desc, emulated(), 8);
     ASSERT_TRUE(plan.ok());
     const MoeWorkspace& w = plan->workspace;
-    const std::int64_t row = mode == MoeMode::kPacket ? 16ll * (1 + 6 + 512) : 2ll * 2048;
-    EXPECT_GE(w.chunk_flags, w.headers + 2 * 8 * plan->header_packets * 16);
-    EXPECT_GE(w.routes, w.rows + 2 * 8 * 32 * row);
-    EXPECT_GE(w.bases, w.returns + 2 * 8 * 32 * 2048 * 2);
+    const std::int64_t row = (mode == MoeMode::kPacket ? 4ll : 2ll) * 2048;
+    const std::int64_t flags = mode == MoeMode::kPacket ? 0 : 2 * 8 * 32 * 8;
+    EXPECT_GE(w.heads, w.headers + 2 * 8 * plan->header_packets * 16);
+    EXPECT_GE(w.rows, w.heads + 2 * 8 * 32 * (1 + 6) * 16);
+    EXPECT_GE(w.row_flags, w.rows + 2 * 8 * 32 * row);
+    EXPECT_GE(w.returns, w.row_flags + flags);
+    EXPECT_GE(w.return_flags, w.returns + 2 * 8 * 32 * row);
+    EXPECT_GE(w.bases, w.return_flags + flags);
     EXPECT_GE(w.total, w.bases + 8 * 8 * 4);
   }
 }

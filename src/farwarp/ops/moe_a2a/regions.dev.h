@@ -2,6 +2,8 @@
 // alternate between calls; README.md argues why two suffice.
 #pragma once
 
+#include <type_traits>
+
 #include "farwarp/ops/moe_a2a/args.h"
 #include "farwarp/world/device/call.dev.h"
 
@@ -16,41 +18,35 @@ struct Regions {
 
   FARWARP_DEVICE int ranks() const { return args.view.size; }
   FARWARP_DEVICE int me() const { return args.view.rank; }
-  FARWARP_DEVICE int row_vectors() const { return args.hidden / 8; }  // of 16 bytes
-  FARWARP_DEVICE int data_packets() const { return args.hidden / 4; }
-  FARWARP_DEVICE int row_packets() const { return 1 + args.k + data_packets(); }
-
   /// Packets at `where` from `source`: word 0 rows | tokens << 32, word 1 the configuration, then counts of the local experts.
   FARWARP_DEVICE Peer<Packet> header(int where, int source) const {
     return at<Packet>(where, args.offsets.headers) + pair(source) * args.header_packets;
   }
-  /// Packet mode, at `where` from `source`: token | routes << 32, then the routes, then (after 1 + k packets) the data.
-  FARWARP_DEVICE Peer<Packet> packet_row(int where, int source, std::int64_t slot) const {
-    return at<Packet>(where, args.offsets.rows) + (pair(source) * args.max_tokens + slot) * row_packets();
+  /// Packets at `where` from `source`: the token's number there, then one word per k-slot, a route or kNoRoute.
+  FARWARP_DEVICE Peer<Packet> head(int where, int source, std::int64_t slot) const {
+    return at<Packet>(where, args.offsets.heads) + (pair(source) * args.max_tokens + slot) * (1 + args.k);
   }
-  /// Packet mode, at the source `where`: the partial sums of `owner` for `token`.
-  FARWARP_DEVICE Peer<Packet> packet_return(int where, std::int64_t token, int owner) const {
-    return at<Packet>(where, args.offsets.returns) +
-           ((static_cast<std::int64_t>(parity) * args.max_tokens + token) * ranks() + owner) * data_packets();
+  /// A row's data at `where` from `source`. Element: Packet (of 4 numbers) or Vec16 (of 8).
+  template <class Element>
+  FARWARP_DEVICE Peer<Element> row(int where, int source, std::int64_t slot) const {
+    return at<Element>(where, args.offsets.rows) + (pair(source) * args.max_tokens + slot) * row_length<Element>();
   }
-  /// Bulk mode, at `where` from `source`: 1 + k words as in packet_row.
-  FARWARP_DEVICE Peer<std::uint64_t> bulk_routes(int where, int source, std::int64_t slot) const {
-    return at<std::uint64_t>(where, args.offsets.routes) + (pair(source) * args.max_tokens + slot) * (1 + args.k);
+  /// At the source `where`: the partial sums of `owner` for `token`.
+  template <class Element>
+  FARWARP_DEVICE Peer<Element> returned(int where, std::int64_t token, int owner) const {
+    return at<Element>(where, args.offsets.returns) + place_of_return(token, owner) * row_length<Element>();
   }
-  FARWARP_DEVICE Peer<Vec16> bulk_row(int where, int source, std::int64_t slot) const {
-    return at<Vec16>(where, args.offsets.rows) + (pair(source) * args.max_tokens + slot) * row_vectors();
+  template <class Element>
+  FARWARP_DEVICE int row_length() const {
+    return args.hidden / (std::is_same_v<Element, Packet> ? 4 : 8);
   }
-  FARWARP_DEVICE Peer<Vec16> bulk_return(int where, std::int64_t token, int owner) const {
-    return at<Vec16>(where, args.offsets.returns) +
-           ((static_cast<std::int64_t>(parity) * args.max_tokens + token) * ranks() + owner) * row_vectors();
+  /// Bulk mode, at `where` from `source`: the row has landed.
+  FARWARP_DEVICE Peer<SystemCell<std::uint64_t>> row_flag(int where, int source, std::int64_t slot) const {
+    return at<SystemCell<std::uint64_t>>(where, args.offsets.row_flags) + (pair(source) * args.max_tokens + slot);
   }
-  /// Bulk mode, at `where`: chunk `chunk` of `source` has landed: first slot << 16 | rows.
-  FARWARP_DEVICE Peer<SystemCell<std::uint64_t>> chunk_flag(int where, int source, int chunk) const {
-    return at<SystemCell<std::uint64_t>>(where, args.offsets.chunk_flags) + pair(source) * num_blocks() + chunk;
-  }
-  /// Bulk mode, at the source `where`: `owner` has returned chunk `chunk`.
-  FARWARP_DEVICE Peer<SystemCell<std::uint64_t>> return_flag(int where, int owner, int chunk) const {
-    return at<SystemCell<std::uint64_t>>(where, args.offsets.return_flags) + pair(owner) * num_blocks() + chunk;
+  /// Bulk mode, at the source `where`: the partial sums of `owner` for `token` have landed.
+  FARWARP_DEVICE Peer<SystemCell<std::uint64_t>> return_flag(int where, std::int64_t token, int owner) const {
+    return at<SystemCell<std::uint64_t>>(where, args.offsets.return_flags) + place_of_return(token, owner);
   }
   /// Split form, mine: first row of (source, local expert), from dispatch_recv to combine_send.
   FARWARP_DEVICE Global<std::int32_t> saved_bases() const {
@@ -61,6 +57,9 @@ struct Regions {
   template <class T>
   FARWARP_DEVICE Peer<T> at(int rank, std::int64_t offset) const {
     return peer_address<T>(args.view, rank, args.workspace + offset);
+  }
+  FARWARP_DEVICE std::int64_t place_of_return(std::int64_t token, int owner) const {
+    return (static_cast<std::int64_t>(parity) * args.max_tokens + token) * ranks() + owner;
   }
   FARWARP_DEVICE std::int64_t pair(int rank) const { return static_cast<std::int64_t>(parity) * ranks() + rank; }
 };

@@ -1,6 +1,6 @@
-// Which ranks a token goes to, at which slot, and which row of its expert it becomes. Every block finds this for its own
-// tokens: it counts what earlier tokens take (counts do not depend on order, so all threads count at once), then one warp
-// assigns the block's own tokens in order. The same inputs give the same slots on every run and in every mode.
+// Which ranks a token goes to, at which slot there, and (split form) which row of its expert it becomes. Every block finds
+// this for its own tokens: it counts what earlier tokens take, all threads at once because counts do not depend on order,
+// and then numbers its own in order. The same inputs give the same slots on every run and in every mode.
 #pragma once
 
 #include <bit>
@@ -11,7 +11,6 @@
 namespace farwarp::FARWARP_TARGET::moe {
 
 using farwarp::moe::kBatch;
-using farwarp::moe::kNoSlot;
 
 /// The batch's tokens [first, last) that this block owns. With segments, two blocks may own pieces of one token.
 struct OwnTokens {
@@ -40,11 +39,15 @@ FARWARP_DEVICE OwnTokens own_tokens(const Args& args, int tokens) {
   return own;
 }
 
-/// [thread] Expert of entry `entry` (token * k + k-slot), or -1 if it is masked. Anything else is the caller's error.
-FARWARP_DEVICE int expert_of(Call& call, const Args& args, std::int64_t entry) {
-  const std::int64_t expert =
-      args.wide_indices ? load(Global<const std::int64_t>(static_cast<const std::int64_t*>(args.topk)) + entry)
-                        : load(Global<const std::int32_t>(static_cast<const std::int32_t*>(args.topk)) + entry);
+/// [thread] What the top-k table says at entry `entry` (token * k + k-slot): an expert, or -1 if it is masked. Anything else is
+/// the caller's error.
+FARWARP_DEVICE std::int64_t table_entry(const Args& args, std::int64_t entry) {
+  if (args.wide_indices != 0) return load(Global<const std::int64_t>(static_cast<const std::int64_t*>(args.topk)) + entry);
+  return load(Global<const std::int32_t>(static_cast<const std::int32_t*>(args.topk)) + entry);
+}
+
+/// [thread] The entry as an expert; gives up if it is none.
+FARWARP_DEVICE int checked_expert(Call& call, const Args& args, std::int64_t expert) {
   if (expert >= -1 && expert < args.num_experts) return static_cast<int>(expert);
   if (call.live) {
     give_up(call, StatusCode::kBadInput, farwarp::moe::kSiteExpert, -1, args.num_experts,
@@ -60,24 +63,83 @@ FARWARP_DEVICE int first_expert(const Args& args, int rank) {
   return moe_first_expert(rank, args.view.size, args.num_experts);
 }
 
-/// [thread] Bit r: the token has an expert on rank r.
+/// [thread] Bit r: the token has an expert on rank r. Its entries are loaded together, so that their latencies overlap.
 FARWARP_DEVICE std::uint32_t destinations_of(Call& call, const Args& args, int token) {
+  constexpr int kTogether = 8;
   std::uint32_t ranks = 0;
-  for (int j = 0; j < args.k; ++j) {
-    const int expert = expert_of(call, args, static_cast<std::int64_t>(token) * args.k + j);
-    if (expert >= 0) ranks |= 1u << rank_of(args, expert);
+  for (int first = 0; first < args.k; first += kTogether) {
+    std::int64_t experts[kTogether];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      experts[i] = first + i < args.k ? table_entry(args, static_cast<std::int64_t>(token) * args.k + first + i) : -1;
+    }
+    std::int64_t wrong = -1;
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      if (experts[i] >= 0 && experts[i] < args.num_experts) {
+        ranks |= 1u << rank_of(args, static_cast<int>(experts[i]));
+      } else if (experts[i] != -1) {
+        wrong = experts[i];
+      }
+    }
+    checked_expert(call, args, wrong);
   }
   return ranks;
 }
 
-/// [block] Zeroes the running counts.
-FARWARP_DEVICE void clear_counts(const Args& args) {
-  const auto histogram = shared_at<std::uint32_t>(args.shared.histogram);
-  const auto rank_rows = shared_at<std::uint32_t>(args.shared.rank_rows);
-  for (int e = thread_index(); e < args.num_experts; e += num_threads()) store(histogram + e, 0u);
-  for (int r = thread_index(); r < args.view.size; r += num_threads()) store(rank_rows + r, 0u);
-  block_sync();
+/// [warp] The same by all lanes at once, an entry each.
+FARWARP_DEVICE std::uint32_t destinations_by_lanes(Call& call, const Args& args, int token) {
+  const int j = lane_index();
+  const std::int64_t entry = j < args.k ? table_entry(args, static_cast<std::int64_t>(token) * args.k + j) : -1;
+  const int expert = checked_expert(call, args, entry);
+  const int rank = expert >= 0 ? rank_of(args, expert) : -1;
+  std::uint32_t ranks = 0;
+  for (int r = 0; r < args.view.size; ++r) ranks |= ballot(rank == r) != 0 ? 1u << r : 0u;
+  return ranks;
 }
+
+/// [warp] On lane r: how many lanes have bit r set in `ranks`.
+FARWARP_DEVICE std::uint32_t count_by_rank(const Args& args, std::uint32_t ranks) {
+  std::uint32_t count = 0;
+  for (int r = 0; r < args.view.size; ++r) {
+    const std::uint64_t takers = ballot((ranks >> r & 1) != 0);
+    if (lane_index() == r) count = static_cast<std::uint32_t>(count_bits(takers));
+  }
+  return count;
+}
+
+/// [block] Counts the rows that tokens [0, last) are at every rank: each warp those it looked at.
+FARWARP_DEVICE void count_rows(Call& call, const Args& args, int last) {
+  std::uint32_t count = 0;
+  for (int base = 0; base < last; base += num_threads()) {
+    const int token = base + thread_index();
+    count += count_by_rank(args, token < last ? destinations_of(call, args, token) : 0);
+  }
+  if (lane_index() < args.view.size) {
+    store(shared_at<std::uint32_t>(args.shared.warp_rows) + (warp_index() * args.view.size + lane_index()), count);
+  }
+}
+
+/// [warp] On lane r: the rows at rank r that count_rows() found. A block_sync() lies between.
+FARWARP_DEVICE std::uint32_t counted_rows(const Args& args) {
+  std::uint32_t count = 0;
+  for (int warp = 0; lane_index() < args.view.size && warp < warps_per_block(); ++warp) {
+    count += load(shared_at<std::uint32_t>(args.shared.warp_rows) + (warp * args.view.size + lane_index()));
+  }
+  return count;
+}
+
+/// [warp] On lane r: the rows at rank r of the batch's first `tokens` tokens.
+FARWARP_DEVICE std::uint32_t rows_in_batch(const Args& args, int tokens) {
+  std::uint32_t count = 0;
+  for (int base = 0; base < tokens; base += Target::kWarpSize) {
+    const int i = base + lane_index();
+    count += count_by_rank(args, i < tokens ? load(shared_at<std::uint32_t>(args.shared.masks) + i) : 0);
+  }
+  return count;
+}
+
+// ---- the split form: which row of its expert an entry becomes ---------------------------------------------------------
 
 /// [warp] Adds one to counter[key] for every lane with `counted`: lanes with equal keys add together, because atomics of a
 /// warp on one word run one after another (a batch whose tokens all choose one expert would wait for each).
@@ -87,56 +149,42 @@ FARWARP_DEVICE void count_key(Shared<std::uint32_t> counter, int key, bool count
     fetch_add(counter + key, static_cast<std::uint32_t>(count_bits(same)));
 }
 
-/// [block] Counts what tokens [0, last) take at every rank and of every expert.
-FARWARP_DEVICE void count_earlier(Call& call, const Args& args, int last) {
+/// [block] Counts the entries of tokens [0, last) by expert.
+FARWARP_DEVICE void count_entries(Call& call, const Args& args, int last) {
   const auto histogram = shared_at<std::uint32_t>(args.shared.histogram);
-  const auto rank_rows = shared_at<std::uint32_t>(args.shared.rank_rows);
-  for (int base = 0; base < last; base += num_threads()) {
-    const int token = base + thread_index();
-    const std::uint32_t ranks = token < last ? destinations_of(call, args, token) : 0;
-    for (int r = 0; r < args.view.size; ++r) {
-      const std::uint64_t takers = ballot(ranks >> r & 1);
-      if (lane_index() == 0 && takers != 0) fetch_add(rank_rows + r, static_cast<std::uint32_t>(count_bits(takers)));
+  for (int e = thread_index(); e < args.num_experts; e += num_threads()) store(histogram + e, 0u);
+  block_sync();
+  constexpr int kTogether = 4;
+  const std::int64_t entries = static_cast<std::int64_t>(last) * args.k;
+  for (std::int64_t base = thread_index(); base - thread_index() < entries; base += kTogether * num_threads()) {
+    std::int64_t experts[kTogether];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const std::int64_t entry = base + static_cast<std::int64_t>(i) * num_threads();
+      experts[i] = entry < entries ? table_entry(args, entry) : -1;
+    }
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const int expert = checked_expert(call, args, experts[i]);
+      count_key(histogram, expert, expert >= 0);
     }
   }
-  const std::int64_t entries = static_cast<std::int64_t>(last) * args.k;
-  for (std::int64_t base = 0; base < entries; base += num_threads()) {
-    const std::int64_t entry = base + thread_index();
-    const int expert = entry < entries ? expert_of(call, args, entry) : -1;
-    count_key(histogram, expert, expert >= 0);
-  }
-  block_sync();
 }
 
-/// [warp] Gives the tokens [first, last), at most kBatch of them, their slots and indices, in order, and advances the counts.
-FARWARP_DEVICE void assign_in_order(Call& call, const Args& args, int first, int last) {
+/// [warp] Gives the entries of tokens [first, last), at most kBatch of them, their indices, in order, and advances the counts.
+FARWARP_DEVICE void assign_indices(Call& call, const Args& args, int first, int last) {
   const auto histogram = shared_at<std::uint32_t>(args.shared.histogram);
-  const auto rank_rows = shared_at<std::uint32_t>(args.shared.rank_rows);
-  const auto slots = shared_at<std::uint32_t>(args.shared.slots);
   const auto indices = shared_at<std::uint32_t>(args.shared.indices);
-  for (int base = first; base < last; base += Target::kWarpSize) {
-    const int token = base + lane_index();
-    const std::uint32_t ranks = token < last ? destinations_of(call, args, token) : 0;
-    for (int r = 0; r < args.view.size; ++r) {
-      const bool taken = ranks >> r & 1;
-      const std::uint64_t takers = ballot(taken);
-      const std::uint32_t before = load(rank_rows + r);
-      const auto slot = before + static_cast<std::uint32_t>(count_bits(takers & lanes_below()));
-      if (token < last) store(slots + ((token - first) * args.view.size + r), taken ? slot : kNoSlot);
-      warp_sync();
-      if (lane_index() == 0) store(rank_rows + r, before + static_cast<std::uint32_t>(count_bits(takers)));
-      warp_sync();
-    }
-  }
   const int entries = (last - first) * args.k;
   for (int base = 0; base < entries; base += Target::kWarpSize) {
-    const int entry = base + lane_index();
-    const int expert = entry < entries ? expert_of(call, args, static_cast<std::int64_t>(first) * args.k + entry) : -1;
+    const int i = base + lane_index();
+    const std::int64_t entry = i < entries ? table_entry(args, static_cast<std::int64_t>(first) * args.k + i) : -1;
+    const int expert = checked_expert(call, args, entry);
     const std::uint64_t same = match_any(expert >= 0 ? static_cast<std::uint32_t>(expert) : 0xffffffffu);
     std::uint32_t before = 0;
     if (expert >= 0) {
       before = load(histogram + expert);
-      store(indices + entry, before + static_cast<std::uint32_t>(count_bits(same & lanes_below())));
+      store(indices + i, before + static_cast<std::uint32_t>(count_bits(same & lanes_below())));
     }
     warp_sync();
     if (expert >= 0 && lane_index() == lowest_bit(same)) {
@@ -145,6 +193,8 @@ FARWARP_DEVICE void assign_in_order(Call& call, const Args& args, int first, int
     warp_sync();
   }
 }
+
+// ---- what is sent besides rows -----------------------------------------------------------------------------------------
 
 /// [thread] A route in one word, as it crosses the link.
 FARWARP_DEVICE std::uint64_t pack_route(float weight, int local_expert, std::uint32_t index) {
@@ -158,42 +208,47 @@ FARWARP_DEVICE Route unpack_route(std::uint64_t word, int k_slot) {
           static_cast<std::int32_t>(place & ((1u << farwarp::moe::kRouteIndexBits) - 1)), k_slot};
 }
 
-/// [warp] The routes of `token` (number `in_batch` of the batch) that end on `rank`, in k-slot order: `emit(i, word)` on one
-/// lane each. Returns the mask of their k-slots.
-template <class Emit>
-FARWARP_DEVICE std::uint32_t routes_to(Call& call, const Args& args, int token, int in_batch, int rank,
-                                       const Emit& emit) {
-  const int j = lane_index();
-  const std::int64_t entry = static_cast<std::int64_t>(token) * args.k + j;
-  const int expert = j < args.k ? expert_of(call, args, entry) : -1;
-  const bool here = expert >= 0 && rank_of(args, expert) == rank;
-  const std::uint64_t k_slots = ballot(here);
-  if (here) {
-    const float weight = load(Global<const float>(args.weights) + entry);
-    const std::uint32_t index = load(shared_at<std::uint32_t>(args.shared.indices) + (in_batch * args.k + j));
-    emit(count_bits(k_slots & lanes_below()), pack_route(weight, expert - first_expert(args, rank), index));
+/// [warp] A row's head to every rank of `ranks`: the token's number, then a word per k-slot. `slot`: on lane r, the row's place
+/// at rank r.
+FARWARP_DEVICE void send_head(Call& call, const Args& args, int token, int in_batch, std::uint32_t ranks, std::uint32_t slot,
+                              bool with_indices) {
+  const Regions regions = regions_of(args, call);
+  for (int base = 0; base <= args.k; base += Target::kWarpSize) {
+    const int j = base + lane_index() - 1;
+    const bool entry_here = j >= 0 && j < args.k;
+    const std::int64_t entry = static_cast<std::int64_t>(token) * args.k + j;
+    const int expert = checked_expert(call, args, entry_here ? table_entry(args, entry) : -1);
+    const int owner = expert >= 0 ? rank_of(args, expert) : -1;
+    std::uint64_t route = farwarp::moe::kNoRoute;
+    if (owner >= 0) {
+      const float weight = load(Global<const float>(args.weights) + entry);
+      const std::uint32_t index =
+          with_indices ? load(shared_at<std::uint32_t>(args.shared.indices) + (in_batch * args.k + j)) : 0;
+      route = pack_route(weight, expert - first_expert(args, owner), index);
+    }
+    for (int i = 1; i <= args.view.size; ++i) {
+      const int rank = (args.view.rank + i) % args.view.size;
+      const std::uint32_t place = shuffle(slot, rank);
+      if (!(ranks >> rank & 1) || j >= args.k) continue;
+      const std::uint64_t word = j < 0 ? static_cast<std::uint64_t>(token) : owner == rank ? route : farwarp::moe::kNoRoute;
+      store_packet(regions.head(rank, args.view.rank, place) + (j + 1), word, call.epoch);
+    }
   }
-  return static_cast<std::uint32_t>(k_slots);
 }
 
-/// A row's first word: its token's number at the source, and which k-slots of it end here.
-constexpr std::uint64_t row_word(int token, std::uint32_t k_slots) {
-  return static_cast<std::uint64_t>(k_slots) << 32 | static_cast<std::uint32_t>(token);
-}
-
-/// [block] Sends every rank its header: the back-pressure signal of the epoch and the counts of what follows. Called by the
-/// last block after it has assigned its tokens, when the running counts are totals.
-FARWARP_DEVICE void send_headers(const Call& call, const Args& args, int tokens) {
+/// [block] Sends every rank its header: the back-pressure signal of the epoch and the counts of what is sent. Called by the
+/// last block once it has counted all tokens; `totals` and, with indices, the histogram hold them.
+FARWARP_DEVICE void send_headers(const Call& call, const Args& args, int tokens, bool with_counts) {
   const Regions regions = regions_of(args, call);
   const auto histogram = shared_at<std::uint32_t>(args.shared.histogram);
-  const auto rank_rows = shared_at<std::uint32_t>(args.shared.rank_rows);
-  const int words = args.header_packets * args.view.size;
-  for (int i = thread_index(); i < words; i += num_threads()) {
-    const int rank = i / args.header_packets;
-    const int packet = i % args.header_packets;
+  const auto totals = shared_at<std::uint32_t>(args.shared.totals);
+  const int packets = with_counts ? args.header_packets : farwarp::moe::kHeaderFixed;
+  for (int i = thread_index(); i < packets * args.view.size; i += num_threads()) {
+    const int rank = i / packets;
+    const int packet = i % packets;
     std::uint64_t data = args.configuration;
     if (packet == 0) {
-      data = static_cast<std::uint64_t>(static_cast<std::uint32_t>(tokens)) << 32 | load(rank_rows + rank);
+      data = static_cast<std::uint64_t>(static_cast<std::uint32_t>(tokens)) << 32 | load(totals + rank);
     } else if (packet >= farwarp::moe::kHeaderFixed) {
       const int local = 2 * (packet - farwarp::moe::kHeaderFixed);
       const int first = first_expert(args, rank), end = first_expert(args, rank + 1);
@@ -205,26 +260,47 @@ FARWARP_DEVICE void send_headers(const Call& call, const Args& args, int tokens)
   }
 }
 
-/// [block] Routes the block's tokens batch by batch, calls `send(first, last)` for each batch of tokens, and has the last
-/// block send the headers. Nothing here waits.
-template <class SendBatch>
-FARWARP_DEVICE void route_and_send(Call& call, const Args& args, const OwnTokens& own, const SendBatch& send) {
-  clear_counts(args);
-  count_earlier(call, args, own.first);
-  const auto rank_rows = shared_at<std::uint32_t>(args.shared.rank_rows);
-  const auto first_slots = shared_at<std::uint32_t>(args.shared.first_slots);
-  for (int r = thread_index(); r < args.view.size; r += num_threads()) store(first_slots + r, load(rank_rows + r));
-  block_sync();
-  for (int first = own.first; first < own.last; first += kBatch) {
+/// [block] Routes the block's tokens batch by batch and sends them: `wire.send_piece(token, in batch, segment, ranks, slot)` on a
+/// warp for each of the block's units, `slot` on lane r the row's place at rank r. Waits for nothing but its own copies. The
+/// last block sends the headers as soon as it has counted all tokens.
+template <bool with_indices, class Wire>
+FARWARP_DEVICE void send_tokens(Wire& wire, const OwnTokens& own) {
+  Call& call = wire.call;
+  const Args& args = wire.args;
+  const auto masks = shared_at<std::uint32_t>(args.shared.masks);
+  const std::int64_t segments = args.segments;
+  count_rows(call, args, own.first);
+  if constexpr (with_indices) count_entries(call, args, own.first);
+  std::uint32_t before = 0;  // on lane r: rows at rank r of the tokens before the batch
+  for (int first = own.first;; first += kBatch) {
     const int last = first + kBatch < own.last ? first + kBatch : own.last;
-    if (warp_index() == 0) assign_in_order(call, args, first, last);
+    for (int i = thread_index(); i < last - first; i += num_threads()) store(masks + i, destinations_of(call, args, first + i));
     block_sync();
-    send(first, last);
-    block_sync();
+    if constexpr (with_indices) {
+      if (warp_index() == 0) assign_indices(call, args, first, last);
+      block_sync();
+    }
+    if (first == own.first) before = counted_rows(args);
+    const std::uint32_t after = before + rows_in_batch(args, last - first);
+    if (last == own.last && block_index() == num_blocks() - 1) {
+      if (warp_index() == 0 && lane_index() < args.view.size) {
+        store(shared_at<std::uint32_t>(args.shared.totals) + lane_index(), after);
+      }
+      // This block has looked at every entry: if any was out of range, its header stays out, and no peer takes what it has
+      // received for the whole.
+      if (!block_any(!call.live)) send_headers(call, args, own.tokens, with_indices);
+    }
+    const std::int64_t begin = own.first_unit > first * segments ? own.first_unit : first * segments;
+    const std::int64_t end = own.last_unit < last * segments ? own.last_unit : last * segments;
+    for (std::int64_t unit = begin + warp_index(); unit < end; unit += warps_per_block()) {
+      const auto token = static_cast<int>(unit / segments);
+      wire.template send_piece<with_indices>(token, token - first, static_cast<int>(unit % segments), load(masks + (token - first)),
+                                             before + rows_in_batch(args, token - first));
+    }
+    if (last == own.last) return;
+    before = after;
+    block_sync();  // the masks are free for the next batch
   }
-  // The last block has looked at every entry: if any was out of range, its header stays out, and no peer takes what it has
-  // received for the whole.
-  if (block_index() == num_blocks() - 1 && !block_any(!call.live)) send_headers(call, args, own.tokens);
 }
 
 }  // namespace farwarp::FARWARP_TARGET::moe

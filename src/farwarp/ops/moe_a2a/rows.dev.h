@@ -1,6 +1,8 @@
 // What is done with one row, whichever way it crossed the link: apply the experts and sum (fused), unpack to expert-major
 // rows (split dispatch), gather and sum the experts' outputs (split combine). All three round at the same places, so packet
 // and bulk mode, fused and split form give the same bits.
+//
+// Rows are worked on in the wire's units: what one lane reads and writes at once, a packet's 8 bytes or a plain 16.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/routing.dev.h"
@@ -13,25 +15,36 @@ struct Row {
   std::int32_t slot;
   std::int32_t token;  ///< its number at the source
   int routes;
-  int first_vector, last_vector;
+  int first, last;  ///< units
 };
 
-inline constexpr int kPerVector = 8;  // 16-bit elements of a Vec16
+/// Units of a row that a lane has in flight: one at a time would wait for memory once per unit.
+inline constexpr int kAhead = 4;
+inline constexpr int kStride = Target::kWarpSize;  ///< units between a lane's
+
+template <class Unit>
+inline constexpr int kPer = static_cast<int>(sizeof(Unit) / 2);  ///< 16-bit elements of a unit
 
 template <class T>
-FARWARP_DEVICE T element(Vec16 vector, int i) {
-  return T{static_cast<std::uint16_t>((i < 4 ? vector.lo : vector.hi) >> (16 * (i & 3)))};
+FARWARP_DEVICE T element(std::uint64_t unit, int i) {
+  return T{static_cast<std::uint16_t>(unit >> (16 * i))};
+}
+template <class T>
+FARWARP_DEVICE T element(Vec16 unit, int i) {
+  return element<T>(i < 4 ? unit.lo : unit.hi, i & 3);
 }
 
-template <class T>
-FARWARP_DEVICE Vec16 rounded(const float (&values)[kPerVector]) {
-  Vec16 vector{0, 0};
+FARWARP_DEVICE void put_bits(std::uint64_t& unit, int i, std::uint16_t bits) {
+  unit |= static_cast<std::uint64_t>(bits) << (16 * i);
+}
+FARWARP_DEVICE void put_bits(Vec16& unit, int i, std::uint16_t bits) { put_bits(i < 4 ? unit.lo : unit.hi, i & 3, bits); }
+
+template <class T, class Unit>
+FARWARP_DEVICE Unit rounded(const float (&values)[kPer<Unit>]) {
+  Unit unit{};
 #pragma unroll
-  for (int i = 0; i < kPerVector; ++i) {
-    const std::uint64_t bits = static_cast<std::uint64_t>(round_to<T>(values[i]).bits) << (16 * (i & 3));
-    (i < 4 ? vector.lo : vector.hi) |= bits;
-  }
-  return vector;
+  for (int i = 0; i < kPer<Unit>; ++i) put_bits(unit, i, round_to<T>(values[i]).bits);
+  return unit;
 }
 
 // ---- experts of the fused form ---------------------------------------------------------------------------------------
@@ -56,50 +69,61 @@ struct TableExpert {
 };
 
 /// sum += weight * y, one rounding, in the caller's order.
-template <class T>
-FARWARP_DEVICE void add_weighted(float (&sum)[kPerVector], float weight, const float (&y)[kPerVector]) {
+template <class T, int count>
+FARWARP_DEVICE void add_weighted(float (&sum)[count], float weight, const float (&y)[count]) {
 #pragma unroll
-  for (int i = 0; i < kPerVector; ++i) sum[i] = fused_multiply_add(weight, to_float(round_to<T>(y[i])), sum[i]);
+  for (int i = 0; i < count; ++i) sum[i] = fused_multiply_add(weight, to_float(round_to<T>(y[i])), sum[i]);
 }
 
 /// [warp] Fused form, at the owner: experts in k-slot order, summed in fp32, rounded once, and back to the source.
 template <class T, class Expert, class Wire>
 FARWARP_DEVICE void apply_experts(Wire& wire, const Row& row, const Expert& expert) {
+  using Unit = typename Wire::Unit;
   const auto routes = scratch_of(wire.args);
-  for (int v = row.first_vector + lane_index(); v < row.last_vector; v += Target::kWarpSize) {
-    Vec16 x;
-    if (!wire.read(row, v, x)) break;
-    float sum[kPerVector] = {};
+  for (int u = row.first + lane_index(); u < row.last; u += kAhead * kStride) {
+    Unit x[kAhead];
+    if (!wire.read(row, u, x)) break;
+    float sum[kAhead][kPer<Unit>] = {};
     for (int r = 0; r < row.routes; ++r) {
       const Route route = load(routes + r);
       const auto apply = expert.of(route.expert);
-      float y[kPerVector];
 #pragma unroll
-      for (int i = 0; i < kPerVector; ++i) y[i] = apply(to_float(element<T>(x, i)));
-      add_weighted<T>(sum, route.weight, y);
+      for (int a = 0; a < kAhead; ++a) {
+        float y[kPer<Unit>];
+#pragma unroll
+        for (int i = 0; i < kPer<Unit>; ++i) y[i] = apply(to_float(element<T>(x[a], i)));
+        add_weighted<T>(sum[a], route.weight, y);
+      }
     }
-    wire.write_return(row, v, rounded<T>(sum));
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) {
+      if (u + a * kStride < row.last) wire.write_return(row, u + a * kStride, rounded<T, Unit>(sum[a]));
+    }
   }
 }
 
 /// [warp] Split form, at the owner: one copy of the row for each of its routes.
 template <class Wire>
 FARWARP_DEVICE void unpack_row(Wire& wire, const Row& row) {
+  using Unit = typename Wire::Unit;
   const Args& args = wire.args;
   const auto routes = scratch_of(args);
   const auto bases = shared_at<std::int32_t>(args.shared.bases) + row.source * args.max_local_experts;
-  const int vectors = args.hidden / kPerVector;
-  const Global<Vec16> output(static_cast<Vec16*>(args.recv_x));
-  for (int v = row.first_vector + lane_index(); v < row.last_vector; v += Target::kWarpSize) {
-    Vec16 x;
-    if (!wire.read(row, v, x)) break;
+  const int units = args.hidden / kPer<Unit>;
+  const Global<Unit> output(static_cast<Unit*>(args.recv_x));
+  for (int u = row.first + lane_index(); u < row.last; u += kAhead * kStride) {
+    Unit x[kAhead];
+    if (!wire.read(row, u, x)) break;
     for (int r = 0; r < row.routes; ++r) {
       const Route route = load(routes + r);
       const std::int64_t place = load(bases + route.expert) + route.index;
-      store<Cache::streaming>(output + (place * vectors + v), x);
+#pragma unroll
+      for (int a = 0; a < kAhead; ++a) {
+        if (u + a * kStride < row.last) store<Cache::streaming>(output + (place * units + u + a * kStride), x[a]);
+      }
     }
   }
-  if (args.origins != nullptr && row.first_vector == 0 && lane_index() < row.routes) {
+  if (args.origins != nullptr && row.first == 0 && lane_index() < row.routes) {
     const Route route = load(routes + lane_index());
     const std::int64_t place = load(bases + route.expert) + route.index;
     const std::int64_t origin =
@@ -112,45 +136,56 @@ FARWARP_DEVICE void unpack_row(Wire& wire, const Row& row) {
 /// apply_experts does, and back to the source.
 template <class T, class Wire>
 FARWARP_DEVICE void reduce_row(Wire& wire, const Row& row) {
+  using Unit = typename Wire::Unit;
   const Args& args = wire.args;
   const auto routes = scratch_of(args);
   const auto bases = wire.regions.saved_bases() + row.source * args.max_local_experts;
-  const int vectors = args.hidden / kPerVector;
-  const Global<const Vec16> input(static_cast<const Vec16*>(args.y));
-  for (int v = row.first_vector + lane_index(); v < row.last_vector; v += Target::kWarpSize) {
-    float sum[kPerVector] = {};
+  const int units = args.hidden / kPer<Unit>;
+  const Global<const Unit> input(static_cast<const Unit*>(args.y));
+  for (int u = row.first + lane_index(); u < row.last; u += kAhead * kStride) {
+    float sum[kAhead][kPer<Unit>] = {};
     for (int r = 0; r < row.routes; ++r) {
       const Route route = load(routes + r);
       const std::int64_t place = load(bases + route.expert) + route.index;
-      const Vec16 packed = load<Cache::streaming>(input + (place * vectors + v));
-      float y[kPerVector];
+      Unit packed[kAhead];
 #pragma unroll
-      for (int i = 0; i < kPerVector; ++i) y[i] = to_float(element<T>(packed, i));
-      add_weighted<T>(sum, route.weight, y);
+      for (int a = 0; a < kAhead; ++a) {
+        packed[a] = u + a * kStride < row.last ? load<Cache::streaming>(input + (place * units + u + a * kStride)) : Unit{};
+      }
+#pragma unroll
+      for (int a = 0; a < kAhead; ++a) {
+        float y[kPer<Unit>];
+#pragma unroll
+        for (int i = 0; i < kPer<Unit>; ++i) y[i] = to_float(element<T>(packed[a], i));
+        add_weighted<T>(sum[a], route.weight, y);
+      }
     }
-    wire.write_return(row, v, rounded<T>(sum));
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) {
+      if (u + a * kStride < row.last) wire.write_return(row, u + a * kStride, rounded<T, Unit>(sum[a]));
+    }
   }
 }
 
-/// [warp] At the source: the owners' sums of one token, added in rank order in fp32, rounded once. A token that went nowhere
-/// gives zeros.
+/// [warp] At the source: the sums of the owners in `ranks` for one token, added in rank order in fp32, rounded once. A token
+/// that went nowhere gives zeros.
 template <class T, class Wire>
-FARWARP_DEVICE void sum_returns(Wire& wire, int token, int first_vector, int last_vector) {
+FARWARP_DEVICE void sum_returns(Wire& wire, int token, std::uint32_t ranks, int first, int last) {
+  using Unit = typename Wire::Unit;
   const Args& args = wire.args;
-  const std::uint32_t ranks = destinations_of(wire.call, args, token);
-  const Global<Vec16> out(static_cast<Vec16*>(args.out));
-  const int vectors = args.hidden / kPerVector;
-  for (int v = first_vector + lane_index(); v < last_vector; v += Target::kWarpSize) {
-    Vec16 parts[kMaxRanks];
-    if (!wire.read_returns(token, ranks, v, parts)) break;
-    float sum[kPerVector] = {};
+  const Global<Unit> out(static_cast<Unit*>(args.out));
+  const int units = args.hidden / kPer<Unit>;
+  for (int u = first + lane_index(); u < last; u += kStride) {
+    Unit parts[kMaxRanks];
+    if (!wire.read_returns(token, ranks, u, parts)) break;
+    float sum[kPer<Unit>] = {};
 #pragma unroll
     for (int r = 0; r < kMaxRanks; ++r) {
       if (!(ranks >> r & 1)) continue;
 #pragma unroll
-      for (int i = 0; i < kPerVector; ++i) sum[i] = add(sum[i], to_float(element<T>(parts[r], i)));
+      for (int i = 0; i < kPer<Unit>; ++i) sum[i] = add(sum[i], to_float(element<T>(parts[r], i)));
     }
-    store<Cache::streaming>(out + (static_cast<std::int64_t>(token) * vectors + v), rounded<T>(sum));
+    store<Cache::streaming>(out + (static_cast<std::int64_t>(token) * units + u), rounded<T, Unit>(sum));
   }
 }
 

@@ -52,34 +52,41 @@ FARWARP_DEVICE void note_abort(Call& call, std::uint32_t raised_by) {
   store<Order::relaxed>(Peer<SystemCell<std::uint32_t>>(&call.view.ledger->aborted_by), raised_by);
 }
 
+/// [thread] give_up()'s work. Out of line: inlined at every wait it was half of the code of the MoE all-to-all, which a cold
+/// launch has to fetch.
+FARWARP_COLD void record_failure(const WorldView& view, std::uint32_t slot, std::uint32_t epoch, std::uint64_t waited_ns,
+                                 StatusCode kind, std::uint32_t site, std::int32_t peer, std::uint64_t expected,
+                                 std::uint64_t seen) {
+  Ledger* ledger = view.ledger;
+  // The counter lies in device memory: read-modify-writes on host memory need not be atomic over PCIe.
+  const std::uint32_t claim =
+      fetch_add<Order::relaxed, Scope::device>(member(control_of(view), &WorldControl::ledger_claims), 1u);
+  if (claim < kLedgerRecords) {
+    const Global<LedgerRecord> record(&ledger->records[claim]);
+    store(member(record, &LedgerRecord::kind), static_cast<std::uint32_t>(kind));
+    store(member(record, &LedgerRecord::rank), static_cast<std::uint32_t>(view.rank));
+    store(member(record, &LedgerRecord::operator_), slot);
+    store(member(record, &LedgerRecord::site), site);
+    store(member(record, &LedgerRecord::peer), peer);
+    store(member(record, &LedgerRecord::block), static_cast<std::uint32_t>(block_index()));
+    store(member(record, &LedgerRecord::epoch), epoch);
+    store(member(record, &LedgerRecord::expected), expected);
+    store(member(record, &LedgerRecord::seen), seen);
+    store(member(record, &LedgerRecord::waited_ns), waited_ns);
+    store<Order::release, Scope::system>(member(record, &LedgerRecord::complete), 1u);
+  }
+  store<Order::release>(Peer<SystemCell<std::uint32_t>>(&ledger->count), claim + 1);
+  for (int rank = 0; rank < view.size; ++rank) {
+    const Peer<WorldControl> control = peer_address<WorldControl>(view, rank, 0);
+    store<Order::release>(Peer<SystemCell<std::uint32_t>>(&control.raw->abort), static_cast<std::uint32_t>(view.rank) + 1);
+  }
+}
+
 /// [thread] Writes why this rank cannot go on into the ledger and raises the abort on every rank. The first reasons are
 /// kept; what follows from an abort is not a reason of its own, so callers look at the abort first.
 FARWARP_DEVICE void give_up(Call& call, StatusCode kind, std::uint32_t site, std::int32_t peer, std::uint64_t expected,
                             std::uint64_t seen) {
-  Ledger* ledger = call.view.ledger;
-  // The counter lies in device memory: read-modify-writes on host memory need not be atomic over PCIe.
-  const std::uint32_t claim =
-      fetch_add<Order::relaxed, Scope::device>(member(control_of(call.view), &WorldControl::ledger_claims), 1u);
-  if (claim < kLedgerRecords) {
-    const Global<LedgerRecord> record(&ledger->records[claim]);
-    store(member(record, &LedgerRecord::kind), static_cast<std::uint32_t>(kind));
-    store(member(record, &LedgerRecord::rank), static_cast<std::uint32_t>(call.view.rank));
-    store(member(record, &LedgerRecord::operator_), call.slot);
-    store(member(record, &LedgerRecord::site), site);
-    store(member(record, &LedgerRecord::peer), peer);
-    store(member(record, &LedgerRecord::block), static_cast<std::uint32_t>(block_index()));
-    store(member(record, &LedgerRecord::epoch), call.epoch);
-    store(member(record, &LedgerRecord::expected), expected);
-    store(member(record, &LedgerRecord::seen), seen);
-    store(member(record, &LedgerRecord::waited_ns), nanoseconds() - call.started_ns);
-    store<Order::release, Scope::system>(member(record, &LedgerRecord::complete), 1u);
-  }
-  store<Order::release>(Peer<SystemCell<std::uint32_t>>(&ledger->count), claim + 1);
-  for (int rank = 0; rank < call.view.size; ++rank) {
-    const Peer<WorldControl> control = peer_address<WorldControl>(call.view, rank, 0);
-    store<Order::release>(Peer<SystemCell<std::uint32_t>>(&control.raw->abort),
-                          static_cast<std::uint32_t>(call.view.rank) + 1);
-  }
+  record_failure(call.view, call.slot, call.epoch, nanoseconds() - call.started_ns, kind, site, peer, expected, seen);
   note_abort(call, static_cast<std::uint32_t>(call.view.rank) + 1);
 }
 

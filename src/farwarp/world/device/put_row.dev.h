@@ -20,30 +20,30 @@ class BulkRowPut {
     mbarrier_init_fence();
   }
 
-  /// [warp] Copies `bytes` from `source` to `destination_of(rank)` for every rank in `ranks`, beginning behind mine: each
-  /// rank then starts with another peer, and no link is everybody's first.
-  template <class DestinationOf>
-  FARWARP_DEVICE void put(Call& call, Global<const std::byte> source, int bytes, std::uint32_t ranks,
-                          std::uint32_t site, const DestinationOf& destination_of) {
-    if (lane_index() != 0 || ranks == 0 || !call.live) return;
+  /// [warp] Copies `bytes` from `source` to each of `to` whose bit is set in `wanted`. When it returns true the row has been
+  /// written, and a following signal_after_warp() publishes it. False: the call is over, nothing may be published.
+  template <int count>
+  FARWARP_DEVICE bool put(Call& call, Global<const std::byte> source, int bytes, const Peer<std::byte> (&to)[count],
+                          std::uint32_t wanted, std::uint32_t site) {
+    if (lane_index() != 0) return true;
     for (int done = 0; done < bytes; done += stage_bytes_) {
       const int piece = bytes - done < stage_bytes_ ? bytes - done : stage_bytes_;
-      bulk_wait_read();  // the stage's previous contents have left it
+      if (done > 0) bulk_wait_read();  // the stage's previous contents have left it
       mbarrier_arrive_expect(barrier_, piece);
       bulk_load(stage_, source + done, piece, barrier_);
-      if (!wait_bulk_load(call, barrier_, parity_, site)) return;  // the call is over: nothing will be flagged
+      if (!wait_bulk_load(call, barrier_, parity_, site)) {
+        bulk_wait_all();  // of earlier pieces: they read this block's shared memory
+        return false;
+      }
       parity_ ^= 1;
-      for (int i = 1; i <= call.view.size; ++i) {
-        const int rank = (call.view.rank + i) % call.view.size;
-        if (ranks >> rank & 1) bulk_store(destination_of(rank) + done, stage_, piece);
+#pragma unroll
+      for (int i = 0; i < count; ++i) {
+        if (wanted >> i & 1) bulk_store(to[i] + done, stage_, piece);
       }
       bulk_commit();
     }
-  }
-
-  /// [warp] All puts have been performed: a following signal_after_block() publishes them.
-  FARWARP_DEVICE void finish() {
-    if (lane_index() == 0) bulk_wait_all();
+    bulk_wait_all();
+    return true;
   }
 
  private:
@@ -58,21 +58,19 @@ class VectorRowPut {
  public:
   FARWARP_DEVICE VectorRowPut(Shared<std::byte>, int, Shared<Mbarrier>) {}
 
-  template <class DestinationOf>
-  FARWARP_DEVICE void put(Call& call, Global<const std::byte> source, int bytes, std::uint32_t ranks, std::uint32_t,
-                          const DestinationOf& destination_of) {
+  template <int count>
+  FARWARP_DEVICE bool put(Call&, Global<const std::byte> source, int bytes, const Peer<std::byte> (&to)[count],
+                          std::uint32_t wanted, std::uint32_t) {
     for (int offset = lane_index() * 16; offset < bytes; offset += Target::kWarpSize * 16) {
       const Vec16 value =
           load<Cache::streaming>(Global<const Vec16>(reinterpret_cast<const Vec16*>(source.raw + offset)));
-      for (int i = 1; i <= call.view.size; ++i) {
-        const int rank = (call.view.rank + i) % call.view.size;
-        if (!(ranks >> rank & 1)) continue;
-        store<Cache::streaming>(Peer<Vec16>(reinterpret_cast<Vec16*>(destination_of(rank).raw + offset)), value);
+#pragma unroll
+      for (int i = 0; i < count; ++i) {
+        if (wanted >> i & 1) store<Cache::streaming>(Peer<Vec16>(reinterpret_cast<Vec16*>(to[i].raw + offset)), value);
       }
     }
+    return true;
   }
-
-  FARWARP_DEVICE void finish() {}
 };
 
 using RowPut = std::conditional_t<Target::kHasBulkCopy, BulkRowPut, VectorRowPut>;

@@ -19,4 +19,15 @@ FARWARP_DEVICE void signal_after_block(int count, const CellOf& cell_of, const V
   for (int i = thread_index(); i < count; i += num_threads()) store<Order::release>(cell_of(i), value_of(i));
 }
 
+/// [warp] Publishes everything the warp has written so far, then calls `store_flags` on its first lane, which makes relaxed
+/// stores to cells: one fence makes releases of them all. Pairs with wait_tagged().
+template <class StoreFlags>
+FARWARP_DEVICE void signal_after_warp(const StoreFlags& store_flags) {
+  drain_stores();
+  warp_sync();
+  if (lane_index() != 0) return;
+  fence<Order::release, Scope::system>();
+  store_flags();
+}
+
 }  // namespace farwarp::FARWARP_TARGET

@@ -54,7 +54,7 @@ FARWARP_DEVICE bool wait_packets(Call& call, const Global<Packet> (&from)[count]
   const std::uint64_t deadline = call.deadline_ns + wait.depth * call.grace_ns;
   std::uint32_t missing = wanted;
   for (std::uint32_t tries = 0; call.live; ++tries) {
-    Packet packets[count];
+    Packet packets[count] = {};
 #pragma unroll
     for (int i = 0; i < count; ++i) {
       if (missing >> i & 1) packets[i] = load_packet(from[i]);
