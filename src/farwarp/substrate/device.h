@@ -59,6 +59,11 @@ FARWARP_DEVICE std::remove_const_t<T> load(Peer<T> address);
 template <class T>
 FARWARP_DEVICE std::remove_const_t<T> load(Shared<T> address);
 
+/// [thread] Asks for the line to be brought near; promises and changes nothing. CUDA: into L2. Elsewhere nothing happens: the
+/// address must be valid all the same.
+template <class T>
+FARWARP_DEVICE void prefetch(Global<T> address);
+
 /// [thread] Weak (plain) store: others may read it only after a release by this thread (or by one that synchronised
 /// with it) and an acquire of theirs.
 template <Cache cache = Cache::normal, class T>

@@ -51,6 +51,7 @@ FARWARP_DEVICE void copy_piece(VocabularyBlock* block, Shared<std::byte> bounce,
   const auto to = [&](VocabularyCopy way) { return as<T>(&block->copies[way][thread_index()][first]); };
   const Global<const T> source(as<const T>(&block->source[thread_index()][first]));
   const Shared<T> through(as<T>((bounce + first).raw));
+  prefetch(source);
   store(through, load(source));
   warp_sync();
   store(Global<T>(to(kThroughShared)), load(through));

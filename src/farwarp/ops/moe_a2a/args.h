@@ -51,7 +51,6 @@ inline constexpr std::uint64_t kNoRoute = ~std::uint64_t{0};
 struct SharedLayout {
   std::int64_t histogram;  ///< u32 [num_experts]: entries of earlier tokens, then running; split form only
   std::int64_t warp_rows;  ///< u32 [warps][ranks]: rows of the earlier tokens that a warp looked at
-  std::int64_t totals;     ///< u32 [ranks]: rows of all tokens; in the last block
   std::int64_t masks;      ///< u32 [kBatch]: destination ranks of the batch's tokens
   std::int64_t indices;    ///< u32 [kBatch][k]: index of the entry among its expert's entries; split form only
   std::int64_t bases;        ///< i32 [ranks][local experts]: first row of (source, expert)
@@ -72,7 +71,6 @@ constexpr SharedLayout shared_layout(int num_experts, int ranks, int k, int loca
   };
   layout.histogram = take(4ll * num_experts);
   layout.warp_rows = take(4ll * warps * ranks);
-  layout.totals = take(4ll * ranks);
   layout.masks = take(4ll * kBatch);
   layout.indices = take(4ll * kBatch * k);
   layout.bases = take(4ll * ranks * local_experts);
@@ -93,7 +91,7 @@ struct Args {
   std::int32_t hidden;
   std::int32_t max_tokens;
   std::int32_t max_local_experts;
-  std::int32_t segments;  ///< packet mode: pieces of a row that different warps take
+  std::int32_t segments;  ///< pieces of a row that different warps take
   std::int32_t header_packets;
   std::int32_t wide_indices;  ///< 1: topk holds int64
   std::int32_t tokens;

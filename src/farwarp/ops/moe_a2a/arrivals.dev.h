@@ -79,7 +79,7 @@ FARWARP_DEVICE void for_each_row(Wire& wire, const Work& work) {
     const int source = (args.view.rank + 1 + static_cast<int>(place % args.view.size)) % args.view.size;
     if (ballot(lane_index() < args.view.size && rows > static_cast<std::uint32_t>(slot)) == 0) return;
     if (shuffle(rows, source) <= static_cast<std::uint32_t>(slot)) continue;
-    Row row{source, slot, 0, 0, length * segment / args.segments, length * (segment + 1) / args.segments};
+    Row row{source, slot, 0, 0, segment, segment_start(args, length, segment), segment_start(args, length, segment + 1)};
     if (await_head(call, args, row, rows)) work(row);
     // A lane that gave up ends it for the warp; and the scratch is free for the next row's routes.
     warp_sync();

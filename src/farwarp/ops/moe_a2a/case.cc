@@ -35,6 +35,7 @@ const std::vector<ParamInfo> kParams = {
     {"row_alignment", "1", "a power of two up to 1024"},
     {"recv_rows", "auto", "auto: what these tokens need; 0: the worst case; or a number"},
     {"max_sms", "0", "0 (all) or more"},
+    {"segments", "0", "0 (the plan's choice) to 1024: pieces of a row that different warps take"},
     {"graph", "0", "1: capture one call and replay it; needs count=device or tokens=full"},
     {"burst", "1", "1..64: calls enqueued without waiting for any of them; form=fused"},
     {"delay_us", "0", "0..1000000: longest random delay of each rank before each call"},
@@ -79,6 +80,7 @@ Result<CheckConfig> read_config(const Params& params) {
   desc.recv_rows = read_recv_rows(reader);
   desc.mode = reader.choice("mode", kModes);
   desc.max_sms = reader.small_integer("max_sms", 0, 1 << 16);
+  desc.segments = reader.small_integer("segments", 0, 1024);
   config.inputs.routing = reader.choice("routing", kRoutings);
   config.inputs.tokens = reader.choice("tokens", kTokens);
   config.inputs.expert = reader.choice("expert", kExperts);

@@ -19,6 +19,7 @@ using moe::kRouteIndexBits;
 using moe::kThreads;
 
 constexpr int kMaxTokens = 65535;
+constexpr int kMaxSegments = 1024;
 /// Packets send two bytes for each byte of payload but need no flag behind it. The crossing point is measured by the bench.
 constexpr double kPacketBytesOut = 1 << 20;
 
@@ -60,6 +61,9 @@ Status check(const MoeAllToAllDesc& desc, int ranks) {
     return wrong("recv_rows", desc.recv_rows, "0 (the worst case) to 2147483647");
   }
   if (desc.max_sms < 0) return wrong("max_sms", desc.max_sms, "0 (all) or more");
+  if (desc.segments < 0 || desc.segments > kMaxSegments) {
+    return wrong("segments", desc.segments, fmt::format("0 (the plan's choice) to {}", kMaxSegments));
+  }
   return {};
 }
 
@@ -72,10 +76,24 @@ std::int64_t worst_case_rows(const MoeAllToAllDesc& desc, int ranks, int local_e
   return tokens * desc.experts_per_token + static_cast<std::int64_t>(local_experts) * (desc.row_alignment - 1);
 }
 
+/// Distinct ranks among a token's experts, if these are drawn uniformly.
+double expected_ranks(const MoeAllToAllDesc& desc, int ranks) {
+  return ranks * (1 - std::pow(1 - 1.0 / ranks, desc.experts_per_token));
+}
+
+/// Pieces of a row: as many as give every warp of an owner one, each at least one unit a lane.
+int choose_segments(const MoeAllToAllPlan& plan, int warps, int warp_size) {
+  const MoeAllToAllDesc& desc = plan.desc;
+  const int per_unit = plan.mode == MoeMode::kPacket ? 4 : 8;
+  const int most = std::max(1, desc.hidden / per_unit / warp_size);
+  if (desc.segments != 0) return std::min(desc.segments, most);
+  const double rows = desc.max_tokens * expected_ranks(desc, plan.ranks);  // sent, and received
+  return std::clamp(static_cast<int>(plan.blocks * warps / rows), 1, most);
+}
+
 /// Payload bytes a rank sends if experts are drawn uniformly: a token crosses once for each distinct rank.
 double expected_bytes_out(const MoeAllToAllDesc& desc, int ranks) {
-  const double distinct = ranks * (1 - std::pow(1 - 1.0 / ranks, desc.experts_per_token));
-  return desc.max_tokens * distinct * desc.hidden * 2.0;
+  return desc.max_tokens * expected_ranks(desc, ranks) * desc.hidden * 2.0;
 }
 
 MoeMode choose_mode(const MoeAllToAllDesc& desc, int ranks, std::string& why) {
@@ -105,9 +123,9 @@ MoeWorkspace lay_out_workspace(const MoeAllToAllPlan& plan) {
   workspace.headers = take(pairs * plan.header_packets * 16);
   workspace.heads = take(rows * (1 + desc.experts_per_token) * 16);
   workspace.rows = take(rows * row_bytes);
-  workspace.row_flags = take(packets ? 0 : rows * 8);
+  workspace.row_flags = take(packets ? 0 : rows * plan.segments * 8);
   workspace.returns = take(rows * row_bytes);
-  workspace.return_flags = take(packets ? 0 : rows * 8);
+  workspace.return_flags = take(packets ? 0 : rows * plan.segments * 8);
   workspace.bases = take(4ll * plan.ranks * plan.max_local_experts);
   return workspace;
 }
@@ -146,11 +164,7 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
                              desc.row_alignment, plan.max_local_experts));
   }
   const int warps = plan.threads / shape.traits.warp_size;
-  if (plan.mode == MoeMode::kPacket) {
-    // As many pieces of rows as there are warps, each at least one packet a lane.
-    const int widest = std::max(1, desc.hidden / 4 / shape.traits.warp_size);
-    plan.segments = std::clamp((plan.blocks * warps + desc.max_tokens - 1) / desc.max_tokens, 1, widest);
-  }
+  plan.segments = choose_segments(plan, warps, shape.traits.warp_size);
   plan.shared_bytes = moe::shared_layout(desc.num_experts, ranks, desc.experts_per_token, plan.max_local_experts, warps,
                                          plan.mode == MoeMode::kBulk && shape.traits.bulk_copy)
                           .total;

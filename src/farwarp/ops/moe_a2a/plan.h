@@ -35,6 +35,7 @@ struct MoeAllToAllDesc {
   std::int64_t recv_rows = 0;
   MoeMode mode = MoeMode::kAuto;
   int max_sms = 0;  ///< blocks of a launch; 0: all multiprocessors
+  int segments = 0;  ///< pieces of a row that different warps take; 0: the plan's choice
 };
 
 /// Where each part of the workspace lies, in bytes from its start. One table, used by host and device.
@@ -42,9 +43,9 @@ struct MoeWorkspace {
   std::int64_t headers = 0;       ///< packets [2][ranks][header_packets]
   std::int64_t heads = 0;         ///< packets [2][ranks][max_tokens][1 + k]: what precedes a row
   std::int64_t rows = 0;          ///< [2][ranks][max_tokens][hidden]: of packets with 4 elements each, or of elements (bulk)
-  std::int64_t row_flags = 0;     ///< bulk: u64 cells [2][ranks][max_tokens]
+  std::int64_t row_flags = 0;     ///< bulk: u64 cells [2][ranks][max_tokens][segments]
   std::int64_t returns = 0;       ///< [2][max_tokens][ranks][hidden]: as rows
-  std::int64_t return_flags = 0;  ///< bulk: u64 cells [2][max_tokens][ranks]
+  std::int64_t return_flags = 0;  ///< bulk: u64 cells [2][max_tokens][ranks][segments]
   std::int64_t bases = 0;         ///< i32 [ranks][local experts]: first row of (source, expert); not read by peers
   std::int64_t total = 0;
 };
@@ -56,7 +57,7 @@ struct MoeAllToAllPlan {
   std::string why_mode;
   int blocks = 0;
   int threads = 0;
-  int segments = 1;  ///< packet: pieces of a row that different warps take
+  int segments = 1;  ///< pieces of a row that different warps take
   int header_packets = 0;
   int max_local_experts = 0;
   std::int64_t recv_rows = 0;

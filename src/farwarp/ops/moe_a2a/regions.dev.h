@@ -40,13 +40,15 @@ struct Regions {
   FARWARP_DEVICE int row_length() const {
     return args.hidden / (std::is_same_v<Element, Packet> ? 4 : 8);
   }
-  /// Bulk mode, at `where` from `source`: the row has landed.
-  FARWARP_DEVICE Peer<SystemCell<std::uint64_t>> row_flag(int where, int source, std::int64_t slot) const {
-    return at<SystemCell<std::uint64_t>>(where, args.offsets.row_flags) + (pair(source) * args.max_tokens + slot);
+  /// Bulk mode, at `where` from `source`: the row's segment has landed. A row's flags are neighbours.
+  FARWARP_DEVICE Peer<SystemCell<std::uint64_t>> row_flag(int where, int source, std::int64_t slot, int segment) const {
+    return at<SystemCell<std::uint64_t>>(where, args.offsets.row_flags) +
+           ((pair(source) * args.max_tokens + slot) * args.segments + segment);
   }
-  /// Bulk mode, at the source `where`: the partial sums of `owner` for `token` have landed.
-  FARWARP_DEVICE Peer<SystemCell<std::uint64_t>> return_flag(int where, std::int64_t token, int owner) const {
-    return at<SystemCell<std::uint64_t>>(where, args.offsets.return_flags) + place_of_return(token, owner);
+  /// Bulk mode, at the source `where`: the segment of `owner`'s partial sums for `token` has landed.
+  FARWARP_DEVICE Peer<SystemCell<std::uint64_t>> return_flag(int where, std::int64_t token, int owner, int segment) const {
+    return at<SystemCell<std::uint64_t>>(where, args.offsets.return_flags) +
+           (place_of_return(token, owner) * args.segments + segment);
   }
   /// Split form, mine: first row of (source, local expert), from dispatch_recv to combine_send.
   FARWARP_DEVICE Global<std::int32_t> saved_bases() const {

@@ -108,12 +108,15 @@ FARWARP_DEVICE std::uint32_t count_by_rank(const Args& args, std::uint32_t ranks
   return count;
 }
 
-/// [block] Counts the rows that tokens [0, last) are at every rank: each warp those it looked at.
-FARWARP_DEVICE void count_rows(Call& call, const Args& args, int last) {
+/// [block] Counts the rows that tokens [0, first) are at every rank, each warp those it looked at, and keeps the masks of
+/// tokens [first, last), at most kBatch of them.
+FARWARP_DEVICE void count_rows(Call& call, const Args& args, int first, int last) {
   std::uint32_t count = 0;
   for (int base = 0; base < last; base += num_threads()) {
     const int token = base + thread_index();
-    count += count_by_rank(args, token < last ? destinations_of(call, args, token) : 0);
+    const std::uint32_t ranks = token < last ? destinations_of(call, args, token) : 0;
+    count += count_by_rank(args, token < first ? ranks : 0);
+    if (token >= first && token < last) store(shared_at<std::uint32_t>(args.shared.masks) + (token - first), ranks);
   }
   if (lane_index() < args.view.size) {
     store(shared_at<std::uint32_t>(args.shared.warp_rows) + (warp_index() * args.view.size + lane_index()), count);
@@ -236,19 +239,21 @@ FARWARP_DEVICE void send_head(Call& call, const Args& args, int token, int in_ba
   }
 }
 
-/// [block] Sends every rank its header: the back-pressure signal of the epoch and the counts of what is sent. Called by the
-/// last block once it has counted all tokens; `totals` and, with indices, the histogram hold them.
-FARWARP_DEVICE void send_headers(const Call& call, const Args& args, int tokens, bool with_counts) {
+/// [warp] Sends every rank its header: the back-pressure signal of the epoch and the counts of what is sent. Called by the last
+/// block once it has counted all tokens; `totals`: on lane r, the rows at rank r; the histogram holds the entries by expert.
+FARWARP_DEVICE void send_headers(const Call& call, const Args& args, int tokens, std::uint32_t totals, bool with_counts) {
   const Regions regions = regions_of(args, call);
   const auto histogram = shared_at<std::uint32_t>(args.shared.histogram);
-  const auto totals = shared_at<std::uint32_t>(args.shared.totals);
   const int packets = with_counts ? args.header_packets : farwarp::moe::kHeaderFixed;
-  for (int i = thread_index(); i < packets * args.view.size; i += num_threads()) {
+  for (int base = 0; base < packets * args.view.size; base += Target::kWarpSize) {
+    const int i = base + lane_index();
     const int rank = i / packets;
     const int packet = i % packets;
+    const std::uint32_t rows = shuffle(totals, rank < args.view.size ? rank : 0);
+    if (rank >= args.view.size) continue;
     std::uint64_t data = args.configuration;
     if (packet == 0) {
-      data = static_cast<std::uint64_t>(static_cast<std::uint32_t>(tokens)) << 32 | load(totals + rank);
+      data = static_cast<std::uint64_t>(static_cast<std::uint32_t>(tokens)) << 32 | rows;
     } else if (packet >= farwarp::moe::kHeaderFixed) {
       const int local = 2 * (packet - farwarp::moe::kHeaderFixed);
       const int first = first_expert(args, rank), end = first_expert(args, rank + 1);
@@ -269,26 +274,28 @@ FARWARP_DEVICE void send_tokens(Wire& wire, const OwnTokens& own) {
   const Args& args = wire.args;
   const auto masks = shared_at<std::uint32_t>(args.shared.masks);
   const std::int64_t segments = args.segments;
-  count_rows(call, args, own.first);
   if constexpr (with_indices) count_entries(call, args, own.first);
   std::uint32_t before = 0;  // on lane r: rows at rank r of the tokens before the batch
   for (int first = own.first;; first += kBatch) {
     const int last = first + kBatch < own.last ? first + kBatch : own.last;
-    for (int i = thread_index(); i < last - first; i += num_threads()) store(masks + i, destinations_of(call, args, first + i));
-    block_sync();
+    if (first == own.first) {
+      count_rows(call, args, first, last);
+    } else {
+      for (int i = thread_index(); i < last - first; i += num_threads()) {
+        store(masks + i, destinations_of(call, args, first + i));
+      }
+    }
+    call.live = !block_any(!call.live);
     if constexpr (with_indices) {
       if (warp_index() == 0) assign_indices(call, args, first, last);
       block_sync();
     }
     if (first == own.first) before = counted_rows(args);
     const std::uint32_t after = before + rows_in_batch(args, last - first);
-    if (last == own.last && block_index() == num_blocks() - 1) {
-      if (warp_index() == 0 && lane_index() < args.view.size) {
-        store(shared_at<std::uint32_t>(args.shared.totals) + lane_index(), after);
-      }
-      // This block has looked at every entry: if any was out of range, its header stays out, and no peer takes what it has
-      // received for the whole.
-      if (!block_any(!call.live)) send_headers(call, args, own.tokens, with_indices);
+    // The last block has looked at every entry: if any was out of range, its header stays out, and no peer takes what it has
+    // received for the whole.
+    if (last == own.last && block_index() == num_blocks() - 1 && warp_index() == warps_per_block() - 1 && call.live) {
+      send_headers(call, args, own.tokens, after, with_indices);
     }
     const std::int64_t begin = own.first_unit > first * segments ? own.first_unit : first * segments;
     const std::int64_t end = own.last_unit < last * segments ? own.last_unit : last * segments;

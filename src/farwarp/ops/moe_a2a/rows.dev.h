@@ -15,11 +15,18 @@ struct Row {
   std::int32_t slot;
   std::int32_t token;  ///< its number at the source
   int routes;
+  int segment;
   int first, last;  ///< units
 };
 
+/// First unit of a row's segment; of segment number `segments`, the end.
+FARWARP_DEVICE int segment_start(const Args& args, int units, int segment) {
+  return static_cast<int>(static_cast<std::int64_t>(units) * segment / args.segments);
+}
+
 /// Units of a row that a lane has in flight: one at a time would wait for memory once per unit.
 inline constexpr int kAhead = 4;
+inline constexpr int kReturnsAhead = 2;  ///< the same of the partial sums, each from up to kMaxRanks owners
 inline constexpr int kStride = Target::kWarpSize;  ///< units between a lane's
 
 template <class Unit>
@@ -173,19 +180,28 @@ template <class T, class Wire>
 FARWARP_DEVICE void sum_returns(Wire& wire, int token, std::uint32_t ranks, int first, int last) {
   using Unit = typename Wire::Unit;
   const Args& args = wire.args;
-  const Global<Unit> out(static_cast<Unit*>(args.out));
   const int units = args.hidden / kPer<Unit>;
-  for (int u = first + lane_index(); u < last; u += kStride) {
-    Unit parts[kMaxRanks];
-    if (!wire.read_returns(token, ranks, u, parts)) break;
-    float sum[kPer<Unit>] = {};
+  const Global<Unit> out = Global<Unit>(static_cast<Unit*>(args.out)) + static_cast<std::int64_t>(token) * units;
+  for (int u = first + lane_index(); u < last; u += kReturnsAhead * kStride) {
+    Unit parts[kReturnsAhead][kMaxRanks];
+    bool arrived = true;
 #pragma unroll
-    for (int r = 0; r < kMaxRanks; ++r) {
-      if (!(ranks >> r & 1)) continue;
-#pragma unroll
-      for (int i = 0; i < kPer<Unit>; ++i) sum[i] = add(sum[i], to_float(element<T>(parts[r], i)));
+    for (int a = 0; a < kReturnsAhead; ++a) {
+      if (u + a * kStride < last) arrived = wire.read_returns(token, ranks, u + a * kStride, parts[a]) && arrived;
     }
-    store<Cache::streaming>(out + (static_cast<std::int64_t>(token) * units + u), rounded<T, Unit>(sum));
+    if (!arrived) break;
+#pragma unroll
+    for (int a = 0; a < kReturnsAhead; ++a) {
+      if (u + a * kStride >= last) break;
+      float sum[kPer<Unit>] = {};
+#pragma unroll
+      for (int r = 0; r < kMaxRanks; ++r) {
+        if (!(ranks >> r & 1)) continue;
+#pragma unroll
+        for (int i = 0; i < kPer<Unit>; ++i) sum[i] = add(sum[i], to_float(element<T>(parts[a][r], i)));
+      }
+      store<Cache::streaming>(out + (u + a * kStride), rounded<T, Unit>(sum));
+    }
   }
 }
 

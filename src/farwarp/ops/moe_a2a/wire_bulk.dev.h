@@ -26,11 +26,14 @@ struct BulkWire {
 
   // ---- source ----------------------------------------------------------------------------------------------------------
 
-  /// [warp] A token to every rank of `ranks`, beginning behind mine, so that no link is everybody's first. `slot`: on lane r,
-  /// its place at rank r.
+  /// [warp] A segment of a token to every rank of `ranks`, beginning behind mine, so that no link is everybody's first. `slot`:
+  /// on lane r, its place at rank r.
   template <bool with_indices>
-  FARWARP_DEVICE void send_piece(int token, int in_batch, int, std::uint32_t ranks, std::uint32_t slot) {
-    send_head(call, args, token, in_batch, ranks, slot, with_indices);
+  FARWARP_DEVICE void send_piece(int token, int in_batch, int segment, std::uint32_t ranks, std::uint32_t slot) {
+    if (segment == 0) send_head(call, args, token, in_batch, ranks, slot, with_indices);
+    const int units = args.hidden / kPer<Unit>;
+    const int first = segment_start(args, units, segment);
+    const int bytes = (segment_start(args, units, segment + 1) - first) * static_cast<int>(sizeof(Unit));
     Peer<std::byte> to[kMaxRanks];
     Peer<SystemCell<std::uint64_t>> flags[kMaxRanks];
     std::uint32_t flagged = 0, wanted = 0;
@@ -42,12 +45,12 @@ struct BulkWire {
       if (!(ranks >> rank & 1)) continue;
       flagged |= 1u << i;
       if (place + 1 != args.drop_put) wanted |= 1u << i;
-      to[i] = Peer<std::byte>(reinterpret_cast<std::byte*>(regions.row<Unit>(rank, args.view.rank, place).raw));
-      flags[i] = regions.row_flag(rank, args.view.rank, place);
+      to[i] = Peer<std::byte>(reinterpret_cast<std::byte*>((regions.row<Unit>(rank, args.view.rank, place) + first).raw));
+      flags[i] = regions.row_flag(rank, args.view.rank, place, segment);
     }
-    const std::int64_t bytes = 2ll * args.hidden;
-    const Global<const std::byte> x = Global<const std::byte>(static_cast<const std::byte*>(args.x)) + token * bytes;
-    if (!put.put(call, x, static_cast<int>(bytes), to, wanted, farwarp::moe::kSiteStage)) flagged = 0;
+    const Unit* x = static_cast<const Unit*>(args.x) + static_cast<std::int64_t>(token) * units + first;
+    const Global<const std::byte> from(reinterpret_cast<const std::byte*>(x));
+    if (!put.put(call, from, bytes, to, wanted, farwarp::moe::kSiteStage)) flagged = 0;
     signal_after_warp([&] {
 #pragma unroll
       for (int i = 0; i < kMaxRanks; ++i) {
@@ -56,11 +59,11 @@ struct BulkWire {
     });
   }
 
-  /// [warp] Waits for the sums of the owners in `ranks`, a lane for each.
-  FARWARP_DEVICE bool await_returns(int token, std::uint32_t ranks) {
+  /// [warp] Waits for a segment of the sums of the owners in `ranks`, a lane for each.
+  FARWARP_DEVICE bool await_returns(int token, int segment, std::uint32_t ranks) {
     if (const int owner = lane_index(); owner < args.view.size && (ranks >> owner & 1)) {
       std::uint32_t ignored = 0;
-      wait_tagged(call, mine(regions.return_flag(args.view.rank, token, owner)), call.epoch, ignored,
+      wait_tagged(call, mine(regions.return_flag(args.view.rank, token, owner, segment)), call.epoch, ignored,
                   Wait{farwarp::moe::kSiteReturn, owner, 1});
     }
     return all_live();
@@ -76,11 +79,11 @@ struct BulkWire {
 
   // ---- owner -----------------------------------------------------------------------------------------------------------
 
-  /// [warp] Waits until the row has landed.
+  /// [warp] Waits until the row's segment has landed.
   FARWARP_DEVICE bool await_data(const Row& row) {
     if (lane_index() == 0) {
       std::uint32_t ignored = 0;
-      wait_tagged(call, mine(regions.row_flag(args.view.rank, row.source, row.slot)), call.epoch, ignored,
+      wait_tagged(call, mine(regions.row_flag(args.view.rank, row.source, row.slot, row.segment)), call.epoch, ignored,
                   Wait{farwarp::moe::kSiteData, row.source});
     }
     return all_live();
@@ -103,16 +106,20 @@ struct BulkWire {
   /// [warp] Tells the source that the row's sums are there.
   FARWARP_DEVICE void finish_return(const Row& row) {
     signal_after_warp(
-        [&] { store<Order::relaxed>(regions.return_flag(row.source, row.token, args.view.rank), tagged(call.epoch, 0)); });
+        [&] { store<Order::relaxed>(regions.return_flag(row.source, row.token, args.view.rank, row.segment), tagged(call.epoch, 0)); });
   }
 
   // ---- tags of what this call leaves idle --------------------------------------------------------------------------------
 
   FARWARP_DEVICE void retag_row(int source, std::uint32_t slot) {
-    if (thread_index() == 0) store<Order::relaxed>(regions.row_flag(args.view.rank, source, slot), tagged(call.epoch - 1, 0));
+    for (int i = thread_index(); i < args.segments; i += num_threads()) {
+      store<Order::relaxed>(regions.row_flag(args.view.rank, source, slot, i), tagged(call.epoch - 1, 0));
+    }
   }
   FARWARP_DEVICE void retag_return(std::uint32_t token, int owner) {
-    if (thread_index() == 0) store<Order::relaxed>(regions.return_flag(args.view.rank, token, owner), tagged(call.epoch - 1, 0));
+    for (int i = thread_index(); i < args.segments; i += num_threads()) {
+      store<Order::relaxed>(regions.return_flag(args.view.rank, token, owner, i), tagged(call.epoch - 1, 0));
+    }
   }
 
  private:

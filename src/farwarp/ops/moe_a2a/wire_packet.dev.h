@@ -35,8 +35,8 @@ struct PacketWire {
     const int units = args.hidden / kPer<Unit>;
     const Global<const Unit> x =
         Global<const Unit>(static_cast<const Unit*>(args.x)) + static_cast<std::int64_t>(token) * units;
-    const int last = units * (segment + 1) / args.segments;
-    for (int u = units * segment / args.segments + lane_index(); u < last; u += kAhead * kStride) {
+    const int last = segment_start(args, units, segment + 1);
+    for (int u = segment_start(args, units, segment) + lane_index(); u < last; u += kAhead * kStride) {
       Unit values[kAhead];
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) {
@@ -54,7 +54,7 @@ struct PacketWire {
   }
 
   /// [warp] Returns are awaited packet by packet.
-  FARWARP_DEVICE bool await_returns(int, std::uint32_t) { return call.live; }
+  FARWARP_DEVICE bool await_returns(int, int, std::uint32_t) { return call.live; }
 
   /// [thread] Unit `u` of every owner's sum; all packets in flight before one is tested.
   FARWARP_DEVICE bool read_returns(int token, std::uint32_t ranks, int u, Unit (&parts)[kMaxRanks]) {

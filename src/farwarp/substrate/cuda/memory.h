@@ -275,6 +275,11 @@ FARWARP_DEVICE void acquire(Global<SystemCell<T>> cell) {
   load<Order::acquire>(cell);
 }
 
+template <class T>
+FARWARP_DEVICE void prefetch(Global<T> address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(ptx::global_address(address.raw)));
+}
+
 // ---- packets -------------------------------------------------------------------------------------------------------
 // One 16-byte instruction. PTX treats the elements of a vector access as separate scalar accesses in no particular
 // order, so what is guaranteed is each half: that is why both carry the tag.

@@ -42,6 +42,9 @@ void write(void* address, std::uint64_t value, Access access);
 void read16(const void* address, std::uint64_t (&value)[2], Access access);
 void write16(void* address, const std::uint64_t (&value)[2], Access access);
 
+/// A wrong address is a fault, as in a load.
+void prefetch(const void* address);
+
 enum class Modify : std::uint8_t { add, exchange, compare_exchange };
 /// Returns the old value.
 std::uint64_t modify(void* address, Modify operation, std::uint64_t operand, std::uint64_t expected, Access access);

@@ -160,6 +160,11 @@ FARWARP_DEVICE void acquire(Global<SystemCell<T>> cell) {
   load<Order::acquire>(cell);
 }
 
+template <class T>
+FARWARP_DEVICE void prefetch(Global<T> address) {
+  emu::prefetch(address.raw);
+}
+
 FARWARP_DEVICE void store_packet(Peer<Packet> address, std::uint64_t data, std::uint32_t tag) {
   const Packet packet = make_packet(data, tag);
   emu::write16(address.raw, {packet.lo, packet.hi}, {.space = emu::Space::peer, .bytes = 8, .strong = true});

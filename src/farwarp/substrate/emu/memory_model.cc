@@ -225,6 +225,8 @@ void write16(void* address, const std::uint64_t (&value)[2], Access access) {
   }
 }
 
+void prefetch(const void* address) { check_access(engine().running(), address, 1, Space::global); }
+
 void fence(Order order, Scope scope) {
   Engine& the_engine = engine();
   the_engine.step();

@@ -210,6 +210,10 @@ FARWARP_DEVICE void acquire(Global<SystemCell<T>>) {
   gcn::acquire<Scope::system>();
 }
 
+// gfx942 has no prefetch instruction.
+template <class T>
+FARWARP_DEVICE void prefetch(Global<T>) {}
+
 // ---- packets -------------------------------------------------------------------------------------------------------
 // Two 8-byte atomics: no document says that a 16-byte access of CDNA is single-copy atomic, not even in halves.
 
