@@ -67,16 +67,13 @@ template <class Wire, class Work>
 FARWARP_DEVICE void for_each_row(Wire& wire, const Work& work) {
   Call& call = wire.call;
   const Args& args = wire.args;
-  const std::int64_t units = static_cast<std::int64_t>(args.max_tokens) * args.view.size * args.segments;
-  const std::int64_t stride = static_cast<std::int64_t>(num_blocks()) * warps_per_block();
+  const int units = args.max_tokens * args.view.size * args.segments;
   const int length = args.hidden / kPer<typename Wire::Unit>;
   std::uint32_t rows = kUnknown;  // lane r: rows of source r
-  for (std::int64_t unit = static_cast<std::int64_t>(block_index()) * warps_per_block() + warp_index(); unit < units;
-       unit += stride) {
-    const auto segment = static_cast<int>(unit % args.segments);
-    const std::int64_t place = unit / args.segments;
-    const auto slot = static_cast<std::int32_t>(place / args.view.size);
-    const int source = (args.view.rank + 1 + static_cast<int>(place % args.view.size)) % args.view.size;
+  for (int unit = block_index() * warps_per_block() + warp_index(); unit < units; unit += num_blocks() * warps_per_block()) {
+    const int place = unit / args.segments, segment = unit - place * args.segments;
+    const std::int32_t slot = place / args.view.size;
+    const int source = (args.view.rank + 1 + place - slot * args.view.size) % args.view.size;
     if (ballot(lane_index() < args.view.size && rows > static_cast<std::uint32_t>(slot)) == 0) return;
     if (shuffle(rows, source) <= static_cast<std::uint32_t>(slot)) continue;
     Row row{source, slot, 0, 0, segment, segment_start(args, length, segment), segment_start(args, length, segment + 1)};
@@ -94,10 +91,11 @@ FARWARP_DEVICE void for_each_row(Wire& wire, const Work& work) {
 /// kRefreshPeriod calls of a parity.
 template <class Refresh>
 FARWARP_DEVICE void for_refreshed(const Call& call, const Args& args, const Refresh& refresh) {
-  const std::int64_t places = static_cast<std::int64_t>(args.max_tokens) * args.view.size;
-  for (std::int64_t place = (call.epoch / 2) % farwarp::moe::kRefreshPeriod; place < places;
+  const std::uint32_t places = static_cast<std::uint32_t>(args.max_tokens * args.view.size);
+  const auto ranks = static_cast<std::uint32_t>(args.view.size);
+  for (std::uint32_t place = (call.epoch / 2) % farwarp::moe::kRefreshPeriod; place < places;
        place += farwarp::moe::kRefreshPeriod) {
-    refresh(static_cast<std::uint32_t>(place / args.view.size), static_cast<int>(place % args.view.size));
+    refresh(place / ranks, static_cast<int>(place % ranks));
   }
 }
 

@@ -42,6 +42,7 @@ class BenchRun : private RankRun {
   std::optional<harness::DeviceTimer> timer_;
   std::optional<Kernel> expert_kernel_;
   harness::BenchOutcome outcome_;
+  std::vector<std::vector<std::uint16_t>> verified_;  ///< by set: the output that passed
 };
 
 }  // namespace farwarp::moe

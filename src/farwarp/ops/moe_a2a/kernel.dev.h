@@ -14,17 +14,18 @@ inline constexpr std::uint32_t kIdle = 0, kSent = 1, kReceived = 2, kReturning =
 /// HBM, and without this the table, the weights and the rows would come one after the other.
 FARWARP_DEVICE void prefetch_own(const Args& args) {
   if (args.tokens_on_device != nullptr) return;  // how far x reaches is not known here
-  constexpr std::int64_t kLine = 128;
+  constexpr int kLine = 128;
   const OwnTokens own = own_tokens(args, args.tokens);
   const auto prefetch_range = [](const void* start, std::int64_t first, std::int64_t last) {
     const Global<const std::byte> bytes(static_cast<const std::byte*>(start));
     for (std::int64_t at = first + thread_index() * kLine; at < last; at += num_threads() * kLine) prefetch(bytes + at);
   };
-  const std::int64_t entry_bytes = args.wide_indices != 0 ? 8 : 4, entries = args.k;
-  prefetch_range(args.topk, own.first * entries * entry_bytes, own.last * entries * entry_bytes);
-  prefetch_range(args.weights, own.first * entries * 4, own.last * entries * 4);
-  const std::int64_t row = 2ll * args.hidden;
-  prefetch_range(args.x, own.first_unit * row / args.segments, own.last_unit * row / args.segments);
+  const int first_entry = own.first * args.k, last_entry = own.last * args.k;
+  const int entry_bytes = args.wide_indices != 0 ? 8 : 4;
+  prefetch_range(args.topk, first_entry * entry_bytes, last_entry * entry_bytes);
+  prefetch_range(args.weights, first_entry * 4, last_entry * 4);
+  const std::int64_t piece = 2 * (args.hidden / args.segments);  // near enough
+  prefetch_range(args.x, own.first_unit * piece, own.last_unit * piece);
 }
 
 /// [block] Lays out and unpacks the rows that arrive.
@@ -51,11 +52,10 @@ FARWARP_DEVICE void return_rows(Wire& wire) {
 /// [block] Sums what the owners return for this block's tokens.
 template <class T, class Wire>
 FARWARP_DEVICE void receive_returns(Wire& wire, const OwnTokens& own) {
-  const std::int64_t segments = wire.args.segments;
+  const int segments = wire.args.segments;
   const int length = wire.args.hidden / kPer<typename Wire::Unit>;
-  for (std::int64_t unit = own.first_unit + warp_index(); unit < own.last_unit; unit += warps_per_block()) {
-    const auto token = static_cast<int>(unit / segments);
-    const auto segment = static_cast<int>(unit % segments);
+  for (int unit = own.first_unit + warp_index(); unit < own.last_unit; unit += warps_per_block()) {
+    const int token = unit / segments, segment = unit - token * segments;
     const std::uint32_t ranks = destinations_by_lanes(wire.call, wire.args, token);
     if (!wire.await_returns(token, segment, ranks)) return;
     sum_returns<T>(wire, token, ranks, segment_start(wire.args, length, segment),

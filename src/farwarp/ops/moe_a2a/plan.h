@@ -72,11 +72,11 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
 
 /// First expert of `rank`; of `ranks`: num_experts. ceil(rank * num_experts / ranks).
 constexpr int moe_first_expert(int rank, int ranks, int num_experts) {
-  return static_cast<int>((static_cast<std::int64_t>(rank) * num_experts + ranks - 1) / ranks);
+  return (rank * num_experts + ranks - 1) / ranks;
 }
 /// floor(expert * ranks / num_experts)
 constexpr int moe_rank_of(int expert, int ranks, int num_experts) {
-  return static_cast<int>(static_cast<std::int64_t>(expert) * ranks / num_experts);
+  return expert * ranks / num_experts;
 }
 
 }  // namespace farwarp

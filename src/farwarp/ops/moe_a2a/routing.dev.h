@@ -14,8 +14,8 @@ using farwarp::moe::kBatch;
 
 /// The batch's tokens [first, last) that this block owns. With segments, two blocks may own pieces of one token.
 struct OwnTokens {
-  int tokens;                          // of this rank in this call
-  std::int64_t first_unit, last_unit;  // a unit is (token, segment)
+  int tokens;                 // of this rank in this call
+  int first_unit, last_unit;  // a unit is (token, segment)
   int first, last;
 };
 
@@ -31,17 +31,21 @@ FARWARP_DEVICE int token_count(Call& call, const Args& args) {
   return 0;
 }
 
+// Everything is counted in 32 bits (the plan sees to it): a division of 64 bits takes a hundred instructions, which at the
+// smallest batches was several microseconds of the call.
 FARWARP_DEVICE OwnTokens own_tokens(const Args& args, int tokens) {
-  const std::int64_t units = static_cast<std::int64_t>(tokens) * args.segments;
-  OwnTokens own{tokens, units * block_index() / num_blocks(), units * (block_index() + 1) / num_blocks(), 0, 0};
-  own.first = static_cast<int>(own.first_unit / args.segments);
-  own.last = static_cast<int>((own.last_unit + args.segments - 1) / args.segments);
+  const int units = tokens * args.segments, blocks = num_blocks(), block = block_index();
+  const int each = units / blocks, more = units - each * blocks;  // the first `more` blocks have one unit more
+  OwnTokens own{tokens, each * block + (block < more ? block : more), 0, 0, 0};
+  own.last_unit = own.first_unit + each + (block < more ? 1 : 0);
+  own.first = own.first_unit / args.segments;
+  own.last = (own.last_unit + args.segments - 1) / args.segments;
   return own;
 }
 
 /// [thread] What the top-k table says at entry `entry` (token * k + k-slot): an expert, or -1 if it is masked. Anything else is
 /// the caller's error.
-FARWARP_DEVICE std::int64_t table_entry(const Args& args, std::int64_t entry) {
+FARWARP_DEVICE std::int64_t table_entry(const Args& args, int entry) {
   if (args.wide_indices != 0) return load(Global<const std::int64_t>(static_cast<const std::int64_t*>(args.topk)) + entry);
   return load(Global<const std::int32_t>(static_cast<const std::int32_t*>(args.topk)) + entry);
 }
@@ -71,7 +75,7 @@ FARWARP_DEVICE std::uint32_t destinations_of(Call& call, const Args& args, int t
     std::int64_t experts[kTogether];
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
-      experts[i] = first + i < args.k ? table_entry(args, static_cast<std::int64_t>(token) * args.k + first + i) : -1;
+      experts[i] = first + i < args.k ? table_entry(args, token * args.k + first + i) : -1;
     }
     std::int64_t wrong = -1;
 #pragma unroll
@@ -90,7 +94,7 @@ FARWARP_DEVICE std::uint32_t destinations_of(Call& call, const Args& args, int t
 /// [warp] The same by all lanes at once, an entry each.
 FARWARP_DEVICE std::uint32_t destinations_by_lanes(Call& call, const Args& args, int token) {
   const int j = lane_index();
-  const std::int64_t entry = j < args.k ? table_entry(args, static_cast<std::int64_t>(token) * args.k + j) : -1;
+  const std::int64_t entry = j < args.k ? table_entry(args, token * args.k + j) : -1;
   const int expert = checked_expert(call, args, entry);
   const int rank = expert >= 0 ? rank_of(args, expert) : -1;
   std::uint32_t ranks = 0;
@@ -158,12 +162,12 @@ FARWARP_DEVICE void count_entries(Call& call, const Args& args, int last) {
   for (int e = thread_index(); e < args.num_experts; e += num_threads()) store(histogram + e, 0u);
   block_sync();
   constexpr int kTogether = 4;
-  const std::int64_t entries = static_cast<std::int64_t>(last) * args.k;
-  for (std::int64_t base = thread_index(); base - thread_index() < entries; base += kTogether * num_threads()) {
+  const int entries = last * args.k;
+  for (int base = thread_index(); base - thread_index() < entries; base += kTogether * num_threads()) {
     std::int64_t experts[kTogether];
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
-      const std::int64_t entry = base + static_cast<std::int64_t>(i) * num_threads();
+      const int entry = base + i * num_threads();
       experts[i] = entry < entries ? table_entry(args, entry) : -1;
     }
 #pragma unroll
@@ -181,7 +185,7 @@ FARWARP_DEVICE void assign_indices(Call& call, const Args& args, int first, int 
   const int entries = (last - first) * args.k;
   for (int base = 0; base < entries; base += Target::kWarpSize) {
     const int i = base + lane_index();
-    const std::int64_t entry = i < entries ? table_entry(args, static_cast<std::int64_t>(first) * args.k + i) : -1;
+    const std::int64_t entry = i < entries ? table_entry(args, first * args.k + i) : -1;
     const int expert = checked_expert(call, args, entry);
     const std::uint64_t same = match_any(expert >= 0 ? static_cast<std::uint32_t>(expert) : 0xffffffffu);
     std::uint32_t before = 0;
@@ -219,7 +223,7 @@ FARWARP_DEVICE void send_head(Call& call, const Args& args, int token, int in_ba
   for (int base = 0; base <= args.k; base += Target::kWarpSize) {
     const int j = base + lane_index() - 1;
     const bool entry_here = j >= 0 && j < args.k;
-    const std::int64_t entry = static_cast<std::int64_t>(token) * args.k + j;
+    const int entry = token * args.k + j;
     const int expert = checked_expert(call, args, entry_here ? table_entry(args, entry) : -1);
     const int owner = expert >= 0 ? rank_of(args, expert) : -1;
     std::uint64_t route = farwarp::moe::kNoRoute;
@@ -273,7 +277,7 @@ FARWARP_DEVICE void send_tokens(Wire& wire, const OwnTokens& own) {
   Call& call = wire.call;
   const Args& args = wire.args;
   const auto masks = shared_at<std::uint32_t>(args.shared.masks);
-  const std::int64_t segments = args.segments;
+  const int segments = args.segments;
   if constexpr (with_indices) count_entries(call, args, own.first);
   std::uint32_t before = 0;  // on lane r: rows at rank r of the tokens before the batch
   for (int first = own.first;; first += kBatch) {
@@ -297,11 +301,11 @@ FARWARP_DEVICE void send_tokens(Wire& wire, const OwnTokens& own) {
     if (last == own.last && block_index() == num_blocks() - 1 && warp_index() == warps_per_block() - 1 && call.live) {
       send_headers(call, args, own.tokens, after, with_indices);
     }
-    const std::int64_t begin = own.first_unit > first * segments ? own.first_unit : first * segments;
-    const std::int64_t end = own.last_unit < last * segments ? own.last_unit : last * segments;
-    for (std::int64_t unit = begin + warp_index(); unit < end; unit += warps_per_block()) {
-      const auto token = static_cast<int>(unit / segments);
-      wire.template send_piece<with_indices>(token, token - first, static_cast<int>(unit % segments), load(masks + (token - first)),
+    const int begin = own.first_unit > first * segments ? own.first_unit : first * segments;
+    const int end = own.last_unit < last * segments ? own.last_unit : last * segments;
+    for (int unit = begin + warp_index(); unit < end; unit += warps_per_block()) {
+      const int token = unit / segments;
+      wire.template send_piece<with_indices>(token, token - first, unit - token * segments, load(masks + (token - first)),
                                              before + rows_in_batch(args, token - first));
     }
     if (last == own.last) return;

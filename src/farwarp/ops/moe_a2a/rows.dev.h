@@ -21,7 +21,7 @@ struct Row {
 
 /// First unit of a row's segment; of segment number `segments`, the end.
 FARWARP_DEVICE int segment_start(const Args& args, int units, int segment) {
-  return static_cast<int>(static_cast<std::int64_t>(units) * segment / args.segments);
+  return units * segment / args.segments;
 }
 
 /// Units of a row that a lane has in flight: one at a time would wait for memory once per unit.
