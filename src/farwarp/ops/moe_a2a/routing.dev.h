@@ -269,8 +269,8 @@ FARWARP_DEVICE void send_headers(const Call& call, const Args& args, int tokens,
   }
 }
 
-/// [block] Routes the block's tokens batch by batch and sends them: `wire.send_piece(token, in batch, segment, ranks, slot)` on a
-/// warp for each of the block's units, `slot` on lane r the row's place at rank r. Waits for nothing but its own copies. The
+/// [block] Routes the block's tokens batch by batch and sends their heads, and `wire.send_piece(token, segment, ranks, slot)` on
+/// a warp for each of the block's units, `slot` on lane r the row's place at rank r. Waits for nothing but its own copies. The
 /// last block sends the headers as soon as it has counted all tokens.
 template <bool with_indices, class Wire>
 FARWARP_DEVICE void send_tokens(Wire& wire, const OwnTokens& own) {
@@ -303,10 +303,15 @@ FARWARP_DEVICE void send_tokens(Wire& wire, const OwnTokens& own) {
     }
     const int begin = own.first_unit > first * segments ? own.first_unit : first * segments;
     const int end = own.last_unit < last * segments ? own.last_unit : last * segments;
+    const auto slot_of = [&](int token) { return before + rows_in_batch(args, token - first); };
+    // Heads go out from the last warps, data from the first: where a block has few units, side by side.
+    const int first_head = (begin + segments - 1) / segments, last_head = (end + segments - 1) / segments;
+    for (int token = first_head + warps_per_block() - 1 - warp_index(); token < last_head; token += warps_per_block()) {
+      send_head(call, args, token, token - first, load(masks + (token - first)), slot_of(token), with_indices);
+    }
     for (int unit = begin + warp_index(); unit < end; unit += warps_per_block()) {
       const int token = unit / segments;
-      wire.template send_piece<with_indices>(token, token - first, unit - token * segments, load(masks + (token - first)),
-                                             before + rows_in_batch(args, token - first));
+      wire.send_piece(token, unit - token * segments, load(masks + (token - first)), slot_of(token));
     }
     if (last == own.last) return;
     before = after;

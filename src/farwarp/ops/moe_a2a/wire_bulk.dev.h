@@ -28,9 +28,7 @@ struct BulkWire {
 
   /// [warp] A segment of a token to every rank of `ranks`, beginning behind mine, so that no link is everybody's first. `slot`:
   /// on lane r, its place at rank r.
-  template <bool with_indices>
-  FARWARP_DEVICE void send_piece(int token, int in_batch, int segment, std::uint32_t ranks, std::uint32_t slot) {
-    if (segment == 0) send_head(call, args, token, in_batch, ranks, slot, with_indices);
+  FARWARP_DEVICE void send_piece(int token, int segment, std::uint32_t ranks, std::uint32_t slot) {
     const int units = args.hidden / kPer<Unit>;
     const int first = segment_start(args, units, segment);
     const int bytes = (segment_start(args, units, segment + 1) - first) * static_cast<int>(sizeof(Unit));

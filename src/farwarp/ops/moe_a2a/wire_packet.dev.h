@@ -18,9 +18,7 @@ struct PacketWire {
   // ---- source ----------------------------------------------------------------------------------------------------------
 
   /// [warp] One segment of a token to every rank of `ranks`, beginning behind mine. `slot`: on lane r, its place at rank r.
-  template <bool with_indices>
-  FARWARP_DEVICE void send_piece(int token, int in_batch, int segment, std::uint32_t ranks, std::uint32_t slot) {
-    if (segment == 0) send_head(call, args, token, in_batch, ranks, slot, with_indices);
+  FARWARP_DEVICE void send_piece(int token, int segment, std::uint32_t ranks, std::uint32_t slot) {
     Peer<Packet> to[kMaxRanks];  // unrolled loops only, so that they stay in registers
     std::uint32_t wanted = 0;
 #pragma unroll
