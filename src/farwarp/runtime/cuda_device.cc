@@ -20,11 +20,12 @@ constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) { return (by
 class CudaDevice final : public GpuDevice<Driver> {
  public:
   CudaDevice(const Driver& driver, int device, cuda::ContextHandle context, int ordinal, MachineShape shape,
-             std::string name)
+             std::string name, std::string model)
       : GpuDevice(driver, context), device_(device) {
     ordinal_ = ordinal;
     shape_ = shape;
     name_ = std::move(name);
+    model_ = std::move(model);
     choose_sharing();
   }
 
@@ -297,7 +298,7 @@ Result<std::shared_ptr<Device>> open_cuda_device(int ordinal) {
   shape.multiprocessors = *multiprocessors;
   cuda::ContextHandle context = nullptr;
   if (Status status = driver.call(driver.primary_context_retain, &context, device); !status.ok()) return status;
-  auto cuda_device = std::make_shared<CudaDevice>(driver, device, context, ordinal, shape, name);
+  auto cuda_device = std::make_shared<CudaDevice>(driver, device, context, ordinal, shape, name, model);
   if (Status status = cuda_device->load_modules(); !status.ok()) return status;
   return std::shared_ptr<Device>(cuda_device);
 }

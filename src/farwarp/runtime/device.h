@@ -69,6 +69,8 @@ class Device {
   int ordinal() const { return ordinal_; }
   const MachineShape& shape() const { return shape_; }
   const std::string& name() const { return name_; }
+  /// What kind of device it is, as its driver calls it: "NVIDIA H200".
+  const std::string& model() const { return model_; }
 
   // -- memory; every pointer is a device pointer unless its name says host
   virtual Result<void*> allocate(std::size_t bytes) = 0;
@@ -125,6 +127,7 @@ class Device {
   int ordinal_ = 0;
   MachineShape shape_;
   std::string name_;
+  std::string model_;
 };
 
 template <class Args>

@@ -44,8 +44,8 @@ class EmuDevice final : public Device {
   EmuDevice(int ordinal, const MachineShape& shape) {
     ordinal_ = ordinal;
     shape_ = shape;
-    name_ = fmt::format("emulated {} ({} multiprocessors)", shape.target == TargetKind::kEmuSm90 ? "sm90" : "gfx942",
-                        shape.multiprocessors);
+    model_ = shape.target == TargetKind::kEmuSm90 ? "emulated sm90" : "emulated gfx942";
+    name_ = fmt::format("{} ({} multiprocessors)", model_, shape.multiprocessors);
   }
 
   Result<void*> allocate(std::size_t bytes) override { return machine_.allocate(target(), ordinal_, bytes); }

@@ -18,10 +18,12 @@ using hip::Runtime;
 
 class HipDevice final : public GpuDevice<Runtime> {
  public:
-  HipDevice(const Runtime& runtime, int ordinal, MachineShape shape, std::string name) : GpuDevice(runtime, ordinal) {
+  HipDevice(const Runtime& runtime, int ordinal, MachineShape shape, std::string name, std::string model)
+      : GpuDevice(runtime, ordinal) {
     ordinal_ = ordinal;
     shape_ = shape;
     name_ = std::move(name);
+    model_ = std::move(model);
   }
 
   ~HipDevice() override { unload_modules(); }
@@ -147,7 +149,7 @@ Result<std::shared_ptr<Device>> open_hip_device(int ordinal) {
   shape.traits = traits_of(TargetKind::kHip);
   shape.multiprocessors = multiprocessors;
   shape.xcds = count_xcds(runtime, ordinal, multiprocessors);
-  auto device = std::make_shared<HipDevice>(runtime, ordinal, shape, name);
+  auto device = std::make_shared<HipDevice>(runtime, ordinal, shape, name, properties.name);
   if (Status loaded = device->load_modules(arch); !loaded.ok()) return loaded;
   return std::shared_ptr<Device>(device);
 }

@@ -1,0 +1,59 @@
+// What a machine can do at most. The floor of a kernel is counted against these figures, so that its time can be judged.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "farwarp/base/status.h"
+
+namespace farwarp {
+
+/// As probes measured them (probes/README.md says how). A figure that is 0 is not known.
+struct Ceilings {
+  std::string device;  ///< its name, as Device::model() has it: "NVIDIA H200"
+  int ranks = 0;       ///< devices that took part
+  std::string source;  ///< "measured 2026-11-20" or "preset: ..."; empty: nothing is known
+
+  double hbm_read_gb_s = 0;
+  double hbm_copy_gb_s = 0;  ///< what is read and what is written, added
+  // One direction of one pair; the others are silent.
+  double link_pair_store_gb_s = 0;
+  double link_pair_load_gb_s = 0;
+  double link_pair_bulk_gb_s = 0;
+  // Sent by each device while all send to all.
+  double link_all_store_gb_s = 0;
+  double link_all_bulk_gb_s = 0;
+  double packet_us = 0;   ///< one way
+  double flag_us = 0;     ///< one way
+  double barrier_us = 0;  ///< of all ranks, inside a kernel
+  // Of an empty kernel, one after the other.
+  double launch_us = 0;
+  double graph_launch_us = 0;
+  double mma_bf16_tflops_short = 0;      ///< while the clocks are high
+  double mma_bf16_tflops_sustained = 0;  ///< once power has brought them down
+
+  bool measured() const { return source.starts_with("measured"); }
+};
+
+/// One figure: its name in files, what it is in words, its unit.
+struct CeilingField {
+  const char* key;
+  const char* title;
+  const char* unit;
+  double Ceilings::*value;
+};
+/// All of them, in the order of tables.
+std::span<const CeilingField> ceiling_fields();
+
+/// What was measured on this machine and kept, else the preset of a device of that name (whatever the ranks), else empty.
+/// A file that cannot be used is ignored, with a line on stderr.
+Ceilings ceilings_of(const std::string& device_name, int ranks);
+
+/// Keeps them for ceilings_of(), in ceilings_file(). An error names the path.
+Status save_ceilings(const Ceilings& ceilings);
+
+/// farwarp/ceilings-<device>-x<ranks>.json in $XDG_CACHE_HOME, or in $HOME/.cache; kUnavailable if neither is set.
+Result<std::filesystem::path> ceilings_file(const std::string& device_name, int ranks);
+
+}  // namespace farwarp
