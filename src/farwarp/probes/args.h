@@ -1,0 +1,56 @@
+// What host and device share of the probes: argument blocks, sizes, and the words that are moved about.
+#pragma once
+
+#include <cstdint>
+
+#include "farwarp/base/pointers.h"
+#include "farwarp/world/view.h"
+
+namespace farwarp::probes {
+
+inline constexpr int kStreamThreads = 256;          ///< of a block that moves memory
+inline constexpr int kBlocksPerMultiprocessor = 8;  ///< at most: then the largest one is full
+inline constexpr int kUnroll = 4;                   ///< accesses of 16 bytes that a thread has in flight
+inline constexpr int kTileVectors = kStreamThreads * kUnroll;
+inline constexpr int kTileBytes = kTileVectors * 16;  ///< what a block moves at a time, and the size of a bulk copy
+inline constexpr int kTileWords = kTileBytes / 8;
+inline constexpr int kSyncThreads = 64;  ///< of the one block that exchanges flags: a warp of every target
+
+/// Word j of memory that a probe fills; a seed for each (probe, writer) tells whose words they are. Odd: no two are equal.
+inline constexpr std::uint64_t kStride = 0x9e3779b97f4a7c15u;
+constexpr std::uint64_t word_at(std::uint64_t seed, std::uint64_t j) { return seed + j * kStride; }
+
+/// Of the kernels that move or read tiles.
+struct StreamArgs {
+  const Vec16* source;        ///< read, copy, check: `tiles` tiles
+  Vec16* targets[kMaxRanks];  ///< fill, store, bulk: `tiles` tiles each; copy: the first one
+  std::int32_t target_count;
+  std::int32_t tiles;
+  std::uint64_t seed;        ///< of the words written, or expected by check
+  std::int32_t tile_stride;  ///< in words: tile t holds the words from t * tile_stride; 0 if all tiles are alike
+  std::uint64_t* out;        ///< read: the sum of each warp's words; check: the number of each warp's that are wrong
+};
+
+/// Of the kernels that exchange flags, packets or barriers. Each round has cells of its own, tagged with the epoch: nothing
+/// is reset, and the first rounds of a call meet only the last ones of the call before (see probes.dev.h).
+struct SyncArgs {
+  WorldView view;
+  std::uint32_t slot;
+  std::int32_t rounds;
+  std::int64_t packets;   ///< offset of Packet [rounds]
+  std::int64_t flags;     ///< offset of u64 cells [rounds]
+  std::int64_t barriers;  ///< offset of u64 cells [rounds][ranks]
+  std::uint64_t* out;     ///< [1 + kMaxRanks]: nanoseconds of the counted rounds, then the sum of what each rank sent
+};
+
+inline constexpr int kWarmUpRounds = 2;  ///< not counted: ranks start at different times
+inline constexpr int kLeastRounds = 4;
+
+enum Site : std::uint32_t { kSiteFlag, kSitePacket, kSiteBarrier, kSites };
+inline constexpr const char* kSiteNames[kSites] = {"flag", "packet", "barrier"};
+
+struct EmptyArgs {
+  std::uint32_t unused;
+};
+
+}  // namespace farwarp::probes

@@ -1,0 +1,231 @@
+#include "farwarp/probes/probes.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+namespace farwarp::probes {
+namespace {
+
+// Long enough for the host to enqueue one sample. The emulator's clock is virtual: there it is free.
+constexpr std::uint64_t kHoldNs = 1'000'000;
+// Ranks wait for each other on the host for as long as a rank's device may take to give up.
+constexpr std::chrono::minutes kHostPatience{10};
+constexpr std::size_t kMostBytes = std::size_t{64} << 30;
+
+Status check_bytes(const char* name, std::size_t bytes, int least_tiles) {
+  const std::size_t least = static_cast<std::size_t>(least_tiles) * kTileBytes;
+  if (bytes % kTileBytes == 0 && bytes >= least && bytes <= kMostBytes) return {};
+  return invalid_argument(
+      fmt::format("{} is {}: allowed is a multiple of {} in {}..{}", name, bytes, kTileBytes, least, kMostBytes));
+}
+
+Status check_count(const char* name, int value, int low, int high) {
+  if (value >= low && value <= high) return {};
+  return invalid_argument(fmt::format("{} is {}: allowed is {}..{}", name, value, low, high));
+}
+
+Status check_sizes(const Sizes& sizes) {
+  Status status = check_bytes("memory_bytes", sizes.memory_bytes, 1);
+  if (status.ok()) status = check_bytes("link_bytes", sizes.link_bytes, kMaxRanks - 1);
+  if (status.ok()) status = check_count("rounds", sizes.rounds, kLeastRounds, 1'000'000);
+  if (status.ok()) status = check_count("launches", sizes.launches, 1, 1'000'000);
+  if (status.ok()) status = check_count("repetitions", sizes.repetitions, 1, 1000);
+  if (status.ok()) status = check_count("max_blocks", sizes.max_blocks, 0, 1'000'000);
+  return status;
+}
+
+}  // namespace
+
+std::size_t heap_bytes(const Sizes& sizes, int ranks) {
+  constexpr std::size_t kSpare = 64 << 10;  // the barrier's cells, and what alignment takes
+  const std::size_t round = sizeof(Packet) + (1 + static_cast<std::size_t>(ranks)) * sizeof(std::uint64_t);
+  return sizes.link_bytes + static_cast<std::size_t>(sizes.rounds) * round + kSpare;
+}
+
+// ---- creation ------------------------------------------------------------------------------------------------------
+
+Result<std::unique_ptr<Probes>> Probes::create(World& world, const Sizes& sizes) {
+  std::unique_ptr<Probes> probes(new Probes(world, sizes));
+  if (Status local = probes->all_ok(probes->open_local()); !local.ok()) return local;
+  if (Status shared = probes->open_shared(); !shared.ok()) return shared;
+  return probes;
+}
+
+Status Probes::open_local() {
+  if (Status status = check_sizes(sizes_); !status.ok()) return status;
+  const std::pair<const char*, Kernel*> wanted[] = {
+      {"probe_memory_read", &kernels_.read}, {"probe_memory_copy", &kernels_.copy},
+      {"probe_link_load", &kernels_.load},   {"probe_link_store", &kernels_.store},
+      {"probe_link_bulk", &kernels_.bulk},   {"probe_check", &kernels_.check},
+      {"probe_flag", &kernels_.flag},        {"probe_packet", &kernels_.packet},
+      {"probe_barrier", &kernels_.barrier},  {"probe_empty", &kernels_.empty}};
+  for (const auto& [name, kernel] : wanted) {
+    auto found = device_.kernel(name);
+    if (!found.ok()) return found.status();
+    *kernel = *found;
+  }
+  auto stream = device_.create_stream();
+  if (!stream.ok()) return stream.status();
+  stream_ = *stream;
+  has_stream_ = true;
+  auto start = device_.create_event(), end = device_.create_event();
+  if (!start.ok()) return start.status();
+  if (!end.ok()) return end.status();
+  start_ = std::move(*start);
+  end_ = std::move(*end);
+  for (void*& memory : memory_) {
+    auto allocated = device_.allocate(sizes_.memory_bytes);
+    if (!allocated.ok()) return allocated.status();
+    memory = *allocated;
+  }
+  const TargetTraits& traits = device_.shape().traits;
+  const int sums_each = kBlocksPerMultiprocessor * kStreamThreads / traits.warp_size;
+  const int sums = std::max(device_.shape().multiprocessors * sums_each, 1 + kMaxRanks);
+  auto out = device_.allocate(sizeof(std::uint64_t) * static_cast<std::size_t>(sums));
+  if (!out.ok()) return out.status();
+  out_ = static_cast<std::uint64_t*>(*out);
+  return {};
+}
+
+Status Probes::open_shared() {
+  auto together = DeviceBarrier::create(world_);
+  if (!together.ok()) return together.status();
+  together_ = std::make_unique<DeviceBarrier>(std::move(*together));
+  auto slot =
+      world_.open_operator("probes", {kSiteNames, kSiteNames + kSites}, static_cast<std::uint64_t>(sizes_.rounds));
+  if (!slot.ok()) return slot.status();
+  slot_ = *slot;
+  const auto rounds = static_cast<std::size_t>(sizes_.rounds);
+  const auto ranks = static_cast<std::size_t>(world_.size());
+  const std::pair<SymmetricBuffer*, std::size_t> wanted[] = {{&link_, sizes_.link_bytes},
+                                                             {&packets_, rounds * sizeof(Packet)},
+                                                             {&flags_, rounds * sizeof(std::uint64_t)},
+                                                             {&barriers_, rounds * ranks * sizeof(std::uint64_t)}};
+  for (const auto& [buffer, bytes] : wanted) {
+    auto allocated = world_.allocate(bytes);
+    if (!allocated.ok()) return allocated.status();
+    *buffer = *allocated;
+  }
+  return {};
+}
+
+Probes::~Probes() {
+  for (void* memory : memory_) {
+    if (memory != nullptr) device_.release(memory);
+  }
+  if (out_ != nullptr) device_.release(out_);
+  start_.reset();
+  end_.reset();
+  if (has_stream_) device_.destroy_stream(stream_);
+}
+
+Status Probes::close() {
+  Status status = together_->close();
+  if (status.ok()) status = world_.close_operator(slot_);
+  for (const SymmetricBuffer* buffer : {&link_, &packets_, &flags_, &barriers_}) {
+    if (status.ok()) status = world_.free(*buffer);
+  }
+  return status;
+}
+
+// ---- samples -------------------------------------------------------------------------------------------------------
+
+/// Every rank gets the largest value, or the failure of the first rank that has one.
+Result<double> Probes::agree(const Result<double>& mine) {
+  const double value = mine.ok() ? *mine : 0;
+  const std::string message = mine.status().message();
+  std::vector<std::byte> bytes(1 + sizeof(value) + message.size());
+  bytes[0] = static_cast<std::byte>(mine.status().code());
+  std::memcpy(&bytes[1], &value, sizeof(value));
+  std::memcpy(bytes.data() + 1 + sizeof(value), message.data(), message.size());
+  const auto all = world_.bootstrap().allgather(bytes, kHostPatience);
+  if (!all.ok()) return mine.ok() ? all.status() : mine.status();
+  double largest = 0;
+  Status aborted;  // tells less than what made the other rank abort
+  for (const std::vector<std::byte>& theirs : *all) {
+    if (theirs.size() < 1 + sizeof(value)) return internal_error("a rank's outcome cannot be read");
+    const auto code = static_cast<StatusCode>(theirs[0]);
+    const auto* text = reinterpret_cast<const char*>(theirs.data()) + 1 + sizeof(value);
+    const Status status(code, std::string(text, theirs.size() - 1 - sizeof(value)));
+    if (code == StatusCode::kAborted) aborted = status;
+    if (!status.ok() && code != StatusCode::kAborted) return status;
+    double other = 0;
+    std::memcpy(&other, &theirs[1], sizeof(other));
+    largest = std::max(largest, other);
+  }
+  if (!aborted.ok()) return aborted;
+  return largest;
+}
+
+/// Of the repetitions; one before them, which meets cold caches and page tables, does not count.
+Result<double> Probes::median(const Sample& sample) {
+  std::vector<double> samples;
+  for (int i = 0; i <= sizes_.repetitions; ++i) {
+    const auto taken = sample();
+    if (!taken.ok()) return taken;
+    if (i > 0) samples.push_back(*taken);
+  }
+  const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
+  std::nth_element(samples.begin(), middle, samples.end());
+  return *middle;
+}
+
+/// What is enqueued has run, and no wait has failed.
+Status Probes::finish() {
+  const auto patience = std::chrono::nanoseconds(kHoldNs) + 2 * world_.options().deadline;
+  const Status done = device_.synchronize(stream_, static_cast<std::uint64_t>(patience.count()));
+  if (Status status = world_.status(); !status.ok()) return status;
+  return done;
+}
+
+/// Microseconds on the device. All ranks start together, and not before the host has enqueued everything.
+Result<double> Probes::timed(const Work& work) {
+  Status status = device_.enqueue_delay(stream_, kHoldNs);
+  if (status.ok()) status = together_->enqueue(stream_);
+  if (status.ok()) status = device_.record(*start_, stream_);
+  if (status.ok()) status = work();
+  if (status.ok()) status = device_.record(*end_, stream_);
+  if (Status done = finish(); status.ok()) status = done;
+  if (!status.ok()) return status;
+  return device_.microseconds_between(*start_, *end_);
+}
+
+// ---- all -----------------------------------------------------------------------------------------------------------
+
+Result<Ceilings> measure(World& world, const Sizes& sizes) {
+  const std::pair<double Ceilings::*, Result<double> (Probes::*)()> figures[] = {
+      {&Ceilings::hbm_read_gb_s, &Probes::memory_read},
+      {&Ceilings::hbm_copy_gb_s, &Probes::memory_copy},
+      {&Ceilings::link_pair_store_gb_s, &Probes::link_pair_store},
+      {&Ceilings::link_pair_load_gb_s, &Probes::link_pair_load},
+      {&Ceilings::link_pair_bulk_gb_s, &Probes::link_pair_bulk},
+      {&Ceilings::link_all_store_gb_s, &Probes::link_all_store},
+      {&Ceilings::link_all_bulk_gb_s, &Probes::link_all_bulk},
+      {&Ceilings::packet_us, &Probes::packet},
+      {&Ceilings::flag_us, &Probes::flag},
+      {&Ceilings::barrier_us, &Probes::barrier},
+      {&Ceilings::launch_us, &Probes::launch},
+      {&Ceilings::graph_launch_us, &Probes::graph_launch},
+  };
+  auto probes = Probes::create(world, sizes);
+  if (!probes.ok()) return probes.status();
+  Ceilings ceilings;
+  ceilings.device = world.device().model();
+  ceilings.ranks = world.size();
+  const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  ceilings.source =
+      fmt::format("{} {:%Y-%m-%d}", is_emulated(world.device().target()) ? "emulated" : "measured", fmt::gmtime(now));
+  for (const auto& [field, probe] : figures) {
+    const auto figure = ((**probes).*probe)();
+    if (!figure.ok()) return figure.status();
+    ceilings.*field = *figure;
+  }
+  if (Status closed = (*probes)->close(); !closed.ok()) return closed;
+  return ceilings;
+}
+
+}  // namespace farwarp::probes

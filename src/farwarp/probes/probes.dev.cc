@@ -1,0 +1,24 @@
+// The probes' kernels, compiled once per target.
+#include "farwarp/probes/probes.dev.h"
+
+namespace {
+namespace device = farwarp::FARWARP_TARGET::probes;
+using farwarp::probes::EmptyArgs;
+using farwarp::probes::kStreamThreads;
+using farwarp::probes::kSyncThreads;
+using farwarp::probes::StreamArgs;
+using farwarp::probes::SyncArgs;
+}  // namespace
+
+FARWARP_KERNEL(probe_memory_read, StreamArgs, kStreamThreads) { device::read_memory(args); }
+FARWARP_KERNEL(probe_memory_copy, StreamArgs, kStreamThreads) { device::copy_memory(args); }
+FARWARP_KERNEL(probe_link_load, StreamArgs, kStreamThreads) { device::load_from_peer(args); }
+FARWARP_KERNEL(probe_link_store, StreamArgs, kStreamThreads) { device::store_to_targets(args); }
+FARWARP_KERNEL(probe_link_bulk, StreamArgs, kStreamThreads) { device::bulk_copy_to_targets(args); }
+FARWARP_KERNEL(probe_check, StreamArgs, kStreamThreads) { device::check_tiles(args); }
+
+FARWARP_KERNEL(probe_flag, SyncArgs, kSyncThreads) { device::ping_pong<device::FlagChannel>(args); }
+FARWARP_KERNEL(probe_packet, SyncArgs, kSyncThreads) { device::ping_pong<device::PacketChannel>(args); }
+FARWARP_KERNEL(probe_barrier, SyncArgs, kSyncThreads) { device::barrier_rounds(args); }
+
+FARWARP_KERNEL(probe_empty, EmptyArgs, kSyncThreads) { (void)args; }

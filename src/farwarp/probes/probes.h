@@ -1,0 +1,111 @@
+// Probes: what a machine can do at most, measured. README.md says what each one measures and how.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "farwarp/machine/ceilings.h"
+#include "farwarp/probes/args.h"
+#include "farwarp/world/host/device_barrier.h"
+#include "farwarp/world/host/world.h"
+
+namespace farwarp::probes {
+
+struct Sizes {
+  std::size_t memory_bytes = std::size_t{1} << 30;  ///< read, or copied; many times any cache
+  std::size_t link_bytes = std::size_t{256} << 20;  ///< sent by one device, to one peer or to all of them together
+  int rounds = 1000;                                ///< of flags, packets or barriers in one kernel
+  int launches = 1000;                              ///< of the empty kernel
+  int repetitions = 20;                             ///< a figure is their median
+  int max_blocks = 0;                               ///< of a kernel that moves memory; 0: as many as are resident
+
+  /// For the emulator, where figures mean nothing and every word takes a while.
+  static Sizes tiny() { return {4 * kTileBytes, 14 * kTileBytes, 6, 4, 2, 3}; }
+};
+
+/// What WorldOptions::heap_bytes must be for them.
+std::size_t heap_bytes(const Sizes& sizes, int ranks);
+
+/// Every probe is collective and returns the same on all ranks: GB/s or microseconds, of the slowest rank that took part,
+/// after it has checked what arrived; 0 where the machine has no such thing (no peers, no bulk copies).
+class Probes {
+ public:
+  /// Collective. The World must outlive it.
+  static Result<std::unique_ptr<Probes>> create(World& world, const Sizes& sizes);
+  ~Probes();
+  Probes(const Probes&) = delete;
+  Probes& operator=(const Probes&) = delete;
+  /// Collective: gives the World back what create() took from it.
+  Status close();
+
+  Result<double> memory_read();
+  Result<double> memory_copy();
+  Result<double> link_pair_store() { return link_pair_send(kernels_.store, Kind::kPairStore); }
+  Result<double> link_pair_load();
+  Result<double> link_pair_bulk() { return link_pair_send(kernels_.bulk, Kind::kPairBulk); }
+  Result<double> link_all_store() { return link_all_send(kernels_.store, Kind::kAllStore); }
+  Result<double> link_all_bulk() { return link_all_send(kernels_.bulk, Kind::kAllBulk); }
+  Result<double> packet() { return one_way(kernels_.packet); }
+  Result<double> flag() { return one_way(kernels_.flag); }
+  Result<double> barrier();
+  Result<double> launch();
+  Result<double> graph_launch();
+
+  /// For tests: where memory_copy() copies to, and what peers store to.
+  const void* copied() const { return memory_[1]; }
+  const SymmetricBuffer& received() const { return link_; }
+
+ private:
+  enum class Kind { kFill, kPairStore, kPairBulk, kAllStore, kAllBulk };
+  struct Kernels {
+    Kernel read, copy, load, store, bulk, check, flag, packet, barrier, empty;
+  };
+  using Work = std::function<Status()>;
+  using Sample = std::function<Result<double>()>;
+
+  Probes(World& world, const Sizes& sizes) : world_(world), device_(world.device()), sizes_(sizes) {}
+  Status open_local();
+  Status open_shared();
+
+  Result<double> agree(const Result<double>& mine);
+  Status all_ok(const Status& mine) { return agree(mine.ok() ? Result<double>(0.0) : Result<double>(mine)).status(); }
+  Result<double> median(const Sample& sample);
+  Result<double> timed(const Work& work);
+  Status finish();
+  Status launch_stream(const Kernel& kernel, const StreamArgs& args, int* warps = nullptr);
+  Result<std::uint64_t> sum_of_warps(int warps);
+
+  Result<double> rate(std::size_t bytes, bool takes_part, const Work& work, const std::function<Status()>& check);
+  Status fill(void* memory, int tiles, std::uint64_t seed);
+  Status check_words(const void* memory, int tiles, std::uint64_t seed, int tile_stride);
+  Status check_sum(int warps, int tiles, std::uint64_t seed);
+  Result<double> link_pair_send(const Kernel& kernel, Kind kind);
+  Result<double> link_all_send(const Kernel& kernel, Kind kind);
+  bool has(const Kernel& kernel) const;
+
+  Result<std::uint64_t> counted_nanoseconds(const Kernel& kernel, const std::function<std::uint64_t(int)>& expected);
+  Result<double> one_way(const Kernel& kernel);
+  Result<double> per_launch(const Work& launch_once);
+
+  std::byte* link_memory(int rank) const;
+
+  World& world_;
+  Device& device_;
+  Sizes sizes_;
+  Kernels kernels_;
+  Stream stream_;
+  bool has_stream_ = false;
+  std::unique_ptr<Event> start_, end_;
+  void* memory_[2] = {};          // of memory_bytes each
+  std::uint64_t* out_ = nullptr;  // what kernels have to say
+  std::unique_ptr<DeviceBarrier> together_;
+  int slot_ = -1;
+  SymmetricBuffer link_, packets_, flags_, barriers_;
+};
+
+/// Collective: all probes. Figures that no probe measures (the matrix rates) stay 0.
+Result<Ceilings> measure(World& world, const Sizes& sizes);
+
+}  // namespace farwarp::probes
