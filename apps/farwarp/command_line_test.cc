@@ -76,7 +76,12 @@ TEST_F(CommandLine, BadUsageIsOneLineAndExitCodeTwo) {
                                 "launch -n 2",
                                 "launch -- true",
                                 "list --wat",
-                                "doctor --wat"}) {
+                                "doctor --wat",
+                                "doctor --ranks 2",
+                                "doctor --target cuda",
+                                "doctor --measure --ranks 0",
+                                "doctor --measure --ranks 9 --target emu_sm90",
+                                "doctor --measure --target tpu"}) {
     const Output output = run(arguments);
     EXPECT_EQ(output.code, 2) << arguments << "\n" << output.err;
     EXPECT_EQ(std::count(output.err.begin(), output.err.end(), '\n'), 1) << arguments << "\n" << output.err;
@@ -102,6 +107,19 @@ TEST_F(CommandLine, HelpVersionListDoctor) {
   EXPECT_NE(run("--version").out.find("emu_sm90 emu_gfx942"), std::string::npos);
   EXPECT_NE(run("list").out.find("moe-a2a"), std::string::npos);
   EXPECT_NE(run("doctor").out.find("emu_gfx942  available"), std::string::npos);
+}
+
+TEST_F(CommandLine, DoctorMeasuresButKeepsNothingOfTheEmulator) {
+  setenv("XDG_CACHE_HOME", (folder_ / "cache").c_str(), 1);
+  for (const char* target : {"emu_sm90", "emu_gfx942"}) {
+    const Output output = run(std::string("doctor --measure --ranks 3 --target ") + target);
+    EXPECT_EQ(output.code, 0) << output.err;
+    EXPECT_EQ(output.err, "");
+    EXPECT_NE(output.out.find(", 3 ranks, emulated "), std::string::npos) << output.out;
+    EXPECT_NE(output.out.find("virtual clock"), std::string::npos) << output.out;
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "cache"));
+  unsetenv("XDG_CACHE_HOME");
 }
 
 TEST_F(CommandLine, CheckPassesAndWritesJson) {
@@ -141,6 +159,10 @@ TEST_F(CommandLine, MissingTargetIsExitCodeThree) {
     EXPECT_EQ(output.code, 3) << output.err;
     EXPECT_EQ(std::count(output.err.begin(), output.err.end(), '\n'), 1) << output.err;
   }
+  const Output measured = run("doctor --measure");
+  EXPECT_EQ(measured.code, 3) << measured.err;
+  EXPECT_EQ(std::count(measured.err.begin(), measured.err.end(), '\n'), 1) << measured.err;
+  EXPECT_EQ(measured.out, "");
   const Output chosen =
       run("check moe-a2a --target auto --ranks 2 --set num_experts=4,experts_per_token=2,hidden_dim=64");
   EXPECT_EQ(chosen.code, 0) << chosen.err;

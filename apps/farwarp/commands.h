@@ -31,7 +31,16 @@ struct CheckOptions {
 
 int check_command(const CheckOptions& options);
 int bench_command(const CheckOptions& options);
+/// Of doctor.
+struct DoctorOptions {
+  bool measure = false;
+  std::string target = "auto";
+  std::string ranks;  ///< as given; empty if not
+};
+
 int doctor_command();
+/// doctor --measure
+int measure_command(const DoctorOptions& options);
 int list_command(bool kernels);
 
 /// Prints "farwarp: message" on stderr.

@@ -1,19 +1,39 @@
 // farwarp doctor: what this machine can do, what is missing, which libraries farwarp would open.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <map>
 
 #include "commands.h"
+#include "farwarp/machine/ceilings.h"
 #include "farwarp/runtime/device.h"
 #include "farwarp/vendor/shared_library.h"
 #include "farwarp/world/view.h"
+#include "measure.h"
 #include "target.h"
 #include "version.h"
 
 namespace farwarp::cli {
 namespace {
 
-void print_target(TargetKind target) {
+/// What `doctor --measure` kept, for each number of ranks; else what is known of such devices.
+void print_ceilings(const std::string& model, int devices) {
+  bool measured = false;
+  for (int ranks = 1; ranks <= devices; ++ranks) {
+    const Ceilings kept = ceilings_of(model, ranks);
+    if (!kept.measured()) continue;
+    fmt::print("\n{}", ceilings_table(kept));
+    measured = true;
+  }
+  if (measured) return;
+  const Ceilings preset = ceilings_of(model, devices);
+  if (!preset.source.empty()) fmt::print("\n{}", ceilings_table(preset));
+  fmt::print("\n{}: not measured yet; `farwarp doctor --measure` does\n", model);
+}
+
+/// Adds real devices to `models`, with their number.
+void print_target(TargetKind target, std::map<std::string, int>& models) {
   const std::string missing = missing_for(target, 1);
   const int devices = Device::count(target);
   if (missing.empty()) {
@@ -32,6 +52,7 @@ void print_target(TargetKind target) {
     }
     fmt::print("  device {}  {}\n", ordinal, (*device)->name());
     sharing = (*device)->sharing_path();
+    if (!is_emulated(target)) ++models[(*device)->model()];
   }
   if (!sharing.empty()) fmt::print("  sharing   {}\n", sharing);
 }
@@ -45,7 +66,9 @@ void print_library(const std::string& name, const char* purpose) {
 
 int doctor_command() {
   fmt::print("{}\n\n", version_line());
-  for (const TargetKind target : kTargets) print_target(target);
+  std::map<std::string, int> models;
+  for (const TargetKind target : kTargets) print_target(target, models);
+  for (const auto& [model, devices] : models) print_ceilings(model, std::min(devices, kMaxRanks));
   fmt::print("\nlibraries opened at run time\n");
   print_library("libcuda.so.1", "cuda");
   print_library("libnvidia-ml.so.1", "are GPUs idle");

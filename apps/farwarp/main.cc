@@ -47,6 +47,16 @@ CLI::App* add_bench(CLI::App& app, CheckOptions& options) {
   return bench;
 }
 
+CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
+  CLI::App* doctor = app.add_subcommand("doctor", "what this machine can do, and what is missing");
+  CLI::Option* measure =
+      doctor->add_flag("--measure", options.measure, "measure the devices and links, and keep the figures");
+  doctor->add_option("--target", options.target, "of --measure: auto|cuda|hip|emu_sm90|emu_gfx942 (auto: idle GPUs)")
+      ->needs(measure);
+  doctor->add_option("--ranks", options.ranks, "of --measure: 1..8 (as many as there are devices)")->needs(measure);
+  return doctor;
+}
+
 int launch(const std::string& processes, const std::vector<std::string>& command) {
   const auto ranks = harness::parse_integer("-n", processes, 1, kMaxRanks);
   if (!ranks.ok()) return usage_error(ranks.status().message());
@@ -58,7 +68,8 @@ int run(int argc, char** argv) {
   CLI::App app("farwarp: distributed LLM-inference kernels that communicate from inside the kernel", "farwarp");
   app.require_subcommand(1);
   app.set_version_flag("--version", [] { return version_line(); });
-  CLI::App* doctor = app.add_subcommand("doctor", "what this machine can do, and what is missing");
+  DoctorOptions doctor_options;
+  CLI::App* doctor = add_doctor(app, doctor_options);
   CLI::App* list = app.add_subcommand("list", "operators and their parameters");
   bool kernels = false;
   list->add_flag("--kernels", kernels, "kernels per target instead");
@@ -77,7 +88,7 @@ int run(int argc, char** argv) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     return usage_error(error.what());
   }
-  if (*doctor) return doctor_command();
+  if (*doctor) return doctor_options.measure ? measure_command(doctor_options) : doctor_command();
   if (*list) return list_command(kernels);
   if (*check) return check_command(options);
   if (*bench) return bench_command(bench_options);
