@@ -8,6 +8,7 @@
 #include "commands.h"
 #include "farwarp/machine/ceilings.h"
 #include "farwarp/runtime/device.h"
+#include "farwarp/vendor/nccl.h"
 #include "farwarp/vendor/shared_library.h"
 #include "farwarp/world/view.h"
 #include "measure.h"
@@ -72,6 +73,7 @@ int doctor_command() {
   fmt::print("\nlibraries opened at run time\n");
   print_library("libcuda.so.1", "cuda");
   print_library("libnvidia-ml.so.1", "are GPUs idle");
+  print_library(nccl::library_name(), "nccl, which benches compare with");
   const char* hip_library = std::getenv("FARWARP_HIP_LIBRARY");
   print_library(hip_library != nullptr ? hip_library : "libamdhip64.so", "hip");
   return 0;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -71,6 +72,10 @@ class Device {
   const std::string& name() const { return name_; }
   /// What kind of device it is, as its driver calls it: "NVIDIA H200".
   const std::string& model() const { return model_; }
+
+  /// Runs `calls` with this device current on the calling thread, and what was current before again after it: for
+  /// libraries that go by the current device (NCCL, cuBLAS). The emulator has no such notion and just runs them.
+  virtual Status while_current(const std::function<Status()>& calls) = 0;
 
   // -- memory; every pointer is a device pointer unless its name says host
   virtual Result<void*> allocate(std::size_t bytes) = 0;

@@ -92,6 +92,11 @@ TEST_P(DeviceTest, IsOpenedOnce) {
   EXPECT_EQ(*again, device_);
 }
 
+TEST_P(DeviceTest, HandsOnWhatIsSaidWhileItIsCurrent) {
+  ok(device_->while_current([] { return Status(); }));
+  fails(device_->while_current([] { return invalid_argument("as said"); }), StatusCode::kInvalidArgument, "as said");
+}
+
 TEST_P(DeviceTest, RefusesAnOrdinalThatDoesNotExist) {
   const int count = Device::count(GetParam());
   EXPECT_GE(count, 1);

@@ -48,6 +48,8 @@ class EmuDevice final : public Device {
     name_ = fmt::format("{} ({} multiprocessors)", model_, shape.multiprocessors);
   }
 
+  Status while_current(const std::function<Status()>& calls) override { return calls(); }
+
   Result<void*> allocate(std::size_t bytes) override { return machine_.allocate(target(), ordinal_, bytes); }
   void release(void* pointer) override { machine_.release(pointer); }
 

@@ -52,6 +52,11 @@ class GpuGraph final : public Graph {
 template <class Api>
 class GpuDevice : public Device {
  public:
+  Status while_current(const std::function<Status()>& calls) override {
+    const typename Api::DeviceScope scope(api_, token_);
+    return scope.status().ok() ? calls() : scope.status();
+  }
+
   Result<void*> allocate(std::size_t bytes) override {
     void* pointer = nullptr;
     if (Status status = call(api_.memory_allocate, &pointer, bytes); !status.ok()) {
