@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <memory>
 #include <string_view>
 
 namespace farwarp::nccl {
@@ -34,7 +35,7 @@ Result<const Library*> open_library() {
   if (!opened.ok()) {
     return unavailable(opened.status().message() + "; install NCCL, or name its file in FARWARP_NCCL_LIBRARY");
   }
-  auto* library = new Library;  // lives as long as the process
+  auto library = std::make_unique<Library>();
   Status status = library->error_string.resolve(*opened);
 #define FARWARP_RESOLVE(member, symbol, parameters) \
   if (status.ok()) status = library->member.resolve(*opened);
@@ -45,7 +46,7 @@ Result<const Library*> open_library() {
     status = unavailable(fmt::format("{} is {}", name, library->describe()));
   }
   if (!status.ok()) return unavailable(status.message() + "; NCCL 2.10 or newer is needed");
-  return library;
+  return library.release();  // lives as long as the process
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "farwarp/harness/compare.h"
@@ -207,7 +208,7 @@ TEST_P(MoeBaseline, NcclIsForCudaOnly) {
     WorldOptions options;
     options.target = GetParam();
     options.heap_bytes = 1 << 20;
-    auto world = World::create(bootstrap, options);
+    auto world = World::create(std::move(bootstrap), options);
     if (!world.ok()) return world.status();
     const auto baseline = MoeNcclBaseline::create(*world, desc_of(4, 2, 64, 2));
     EXPECT_FALSE(baseline.ok());
