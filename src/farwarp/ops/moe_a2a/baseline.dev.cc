@@ -49,10 +49,10 @@ FARWARP_DEVICE void apply_expert(const BaselineExpertArgs& args) {
   const auto first = static_cast<std::int64_t>(block_index()) * num_threads() + thread_index();
   for (std::int64_t i = first; i < args.vectors; i += threads) {
     const Vec16 x = load(args.rows + i);
-    float y[kPerVector];
+    float y[kPer<Vec16>];
 #pragma unroll
-    for (int e = 0; e < kPerVector; ++e) y[e] = multiply(to_float(element<T>(x, e)), args.scale);
-    store(args.rows + i, rounded<T>(y));
+    for (int e = 0; e < kPer<Vec16>; ++e) y[e] = multiply(to_float(element<T>(x, e)), args.scale);
+    store(args.rows + i, rounded<T, Vec16>(y));
   }
 }
 
@@ -64,7 +64,7 @@ FARWARP_DEVICE void unpack(const BaselineTokenArgs& args) {
     const bool inside = vector < args.vectors;
     const std::int32_t places = place_of_lane(args, token);
     const float weights = places >= 0 ? load(args.weights + (token * args.k + lane_index())) : 0.0f;
-    float sum[kPerVector] = {};
+    float sum[kPer<Vec16>] = {};
     for (int first = 0; first < args.k; first += kInFlight) {
       Vec16 y[kInFlight];
 #pragma unroll
@@ -77,11 +77,11 @@ FARWARP_DEVICE void unpack(const BaselineTokenArgs& args) {
       for (int j = 0; j < kInFlight; ++j) {
         const float weight = shuffle(weights, first + j);
 #pragma unroll
-        for (int e = 0; e < kPerVector; ++e) sum[e] = fused_multiply_add(weight, to_float(element<T>(y[j], e)), sum[e]);
+        for (int e = 0; e < kPer<Vec16>; ++e) sum[e] = fused_multiply_add(weight, to_float(element<T>(y[j], e)), sum[e]);
       }
     }
     if (!inside) return;
-    store<Cache::streaming>(args.out + (static_cast<std::int64_t>(token) * args.vectors + vector), rounded<T>(sum));
+    store<Cache::streaming>(args.out + (static_cast<std::int64_t>(token) * args.vectors + vector), rounded<T, Vec16>(sum));
   });
 }
 

@@ -29,7 +29,7 @@ const std::vector<ParamInfo> kParams = {
     {"tokens", "auto", "auto|uniform|full|empty_ranks; auto: uniform in a check, full in a bench"},
     {"mode", "auto", "auto|packet|bulk"},
     {"form", "fused", "fused|split"},
-    {"expert", "secret", "secret|rank_scale"},
+    {"expert", "auto", "auto|secret|rank_scale; auto: secret in a check, rank_scale in a bench"},
     {"count", "host", "host|device: where the token count lies"},
     {"layout", "expert_major", "expert_major|masked; of form=split, as are the next two"},
     {"row_alignment", "1", "a power of two up to 1024"},
@@ -61,7 +61,8 @@ Result<CheckConfig> read_config(const Params& params) {
   static constexpr Choice<MoeMode> kModes[] = {
       {"auto", MoeMode::kAuto}, {"packet", MoeMode::kPacket}, {"bulk", MoeMode::kBulk}};
   static constexpr Choice<bool> kForms[] = {{"fused", true}, {"split", false}};
-  static constexpr Choice<MoeExpert> kExperts[] = {{"secret", MoeExpert::kTable},
+  static constexpr Choice<MoeExpert> kExperts[] = {{"auto", MoeExpert::kTable},
+                                                   {"secret", MoeExpert::kTable},
                                                    {"rank_scale", MoeExpert::kRankScale}};
   static constexpr Choice<bool> kCounts[] = {{"host", false}, {"device", true}};
   static constexpr Choice<MoeLayout> kLayouts[] = {{"expert_major", MoeLayout::kExpertMajor},
@@ -84,6 +85,7 @@ Result<CheckConfig> read_config(const Params& params) {
   config.inputs.routing = reader.choice("routing", kRoutings);
   config.inputs.tokens = reader.choice("tokens", kTokens);
   config.inputs.expert = reader.choice("expert", kExperts);
+  config.auto_expert = reader.text("expert") == "auto";
   config.fused = reader.choice("form", kForms);
   config.count_on_device = reader.choice("count", kCounts);
   config.graph = reader.flag("graph");

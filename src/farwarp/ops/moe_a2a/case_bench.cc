@@ -6,19 +6,24 @@
 #include <utility>
 #include <vector>
 
+#include "farwarp/machine/ceilings.h"
 #include "farwarp/ops/moe_a2a/bench_args.h"
+#include "farwarp/ops/moe_a2a/floor.h"
 
 namespace farwarp::moe {
 namespace {
 
 using harness::BenchOptions;
 using harness::BenchOutcome;
+using harness::DeviceBuffer;
 using harness::Measurement;
 
 // Every sample takes another set of inputs, routing and output, as many as host memory and patience allow.
 constexpr std::int64_t kPreparedElements = 32 << 20;
 constexpr int kFewestSets = 4;
 constexpr int kTrain = 20;  // calls of a train
+constexpr int kTrains = 5;
+constexpr int kWarmUps = 2;
 
 int sets_for(const MoeAllToAllDesc& desc, int samples) {
   const std::int64_t elements = static_cast<std::int64_t>(desc.max_tokens) * desc.hidden;
@@ -29,6 +34,7 @@ CheckConfig bench_config(CheckConfig config, const BenchOptions& bench) {
   config.fused = false;  // so that dispatch has somewhere to deliver to; the fused form needs less
   config.graph = false;
   if (config.inputs.tokens == TokenCounts::kAuto) config.inputs.tokens = TokenCounts::kFull;
+  if (config.auto_expert) config.inputs.expert = MoeExpert::kRankScale;
   config.longest_delay_ns = 0;
   config.burst = sets_for(config.desc, bench.samples);
   return config;
@@ -53,6 +59,8 @@ BenchOutcome BenchRun::run() {
   if (status.ok()) status = measure_all();
   if (op_) outcome_.plan = op_->plan().to_string();
   if (timer_ && status.ok()) status = timer_->close();
+  baseline_graphs_.clear();
+  baseline_.reset();
   outcome_.check = outcome(close(status));
   return std::move(outcome_);
 }
@@ -69,29 +77,95 @@ Status BenchRun::prepare() {
     use_set(i);
     status = prepare_call(i);
   }
+  if (status.ok()) {
+    outcome_.floor = floor_of(config_.desc, sets_[0].routings, ceilings_of(world_->device().model(), ranks_));
+  }
   return status;
 }
 
 Status BenchRun::measure_all() {
-  Status status = measure("fused", &BenchRun::fused);
-  if (status.ok()) status = measure("split", &BenchRun::split);
+  std::vector<Contender> baselines;
+  Status status = open_baseline(baselines);
+  if (status.ok()) status = measure_against({"fused", [this] { return fused(); }}, std::move(baselines));
+  if (status.ok()) status = measure_against({"split", [this] { return split(); }}, {});
   if (status.ok()) status = measure_halves();
   return status;
 }
 
-Status BenchRun::measure(const std::string& name, Step step) {
+Status BenchRun::measure_against(Contender ours, std::vector<Contender> baselines) {
+  std::vector<Contender*> all = {&ours};
+  for (Contender& baseline : baselines) all.push_back(&baseline);
   Measurement measurement;
-  measurement.name = name;
-  std::vector<double> cold;
-  Status status = time_cold(step, cold);
+  measurement.name = ours.name;
+  Status status = time_in_turn(all);
   if (status.ok()) status = verify();
-  if (status.ok()) status = time_graphs(step, measurement.graph_us);
-  if (status.ok()) status = time_train(step, measurement.back_to_back_us);
+  if (status.ok() && !baselines.empty()) status = verify_baseline();
+  if (status.ok()) status = time_graphs(ours, measurement.graph_us);
+  if (status.ok()) status = time_train(ours, measurement.back_to_back_us);
   if (status.ok()) status = verify();
-  measurement.time_us = harness::summarise(cold);
+  measurement.time_us = harness::summarise(ours.cold);
   outcome_.measurements.push_back(std::move(measurement));
+  for (Contender& baseline : baselines) {
+    Measurement theirs;
+    theirs.name = baseline.name;
+    theirs.ours = false;
+    theirs.time_us = harness::summarise(baseline.cold);
+    if (status.ok()) status = time_train(baseline, theirs.back_to_back_us);
+    outcome_.measurements.push_back(std::move(theirs));
+  }
   return status;
 }
+
+// ---- the baseline ------------------------------------------------------------------------------------------------------
+
+/// Captures NCCL's way of doing each set. Where there is none, the outcome says why, on all ranks alike.
+Status BenchRun::open_baseline(std::vector<Contender>& baselines) {
+  if (!bench_options_.baselines) {
+    outcome_.no_baseline = "not asked for";
+    return {};
+  }
+  if (config_.inputs.expert != MoeExpert::kRankScale) {
+    outcome_.no_baseline = "its experts are rank_scale, not secret";
+    return {};
+  }
+  auto opened = MoeNcclBaseline::create(*world_, config_.desc);
+  if (!opened.ok() && opened.status().code() == StatusCode::kUnavailable) {
+    outcome_.no_baseline = opened.status().message();
+    return {};
+  }
+  if (!opened.ok()) return opened.status();
+  baseline_.emplace(std::move(*opened));
+  auto out = DeviceBuffer::create(world_->device(), sets_[0].out.bytes());
+  if (!out.ok()) return out.status();
+  baseline_out_ = std::move(*out);
+  for (const CallBuffers& set : sets_) {
+    const auto handle = baseline_->prepare(set.routings);
+    if (!handle.ok()) return handle.status();
+    baseline_handles_.push_back(*handle);
+  }
+  auto graphs = capture([this] { return enqueue_baseline(); });
+  if (!graphs.ok()) return graphs.status();
+  baseline_graphs_ = std::move(*graphs);
+  baselines.push_back({baseline_->describe() + ", graph",
+                       [this] { return world_->device().launch(*baseline_graphs_[set_index()], *stream_); }, false});
+  return {};
+}
+
+Status BenchRun::enqueue_baseline() {
+  return baseline_->enqueue(baseline_handles_[set_index()], set_->x.get(), set_->weights.as<float>(), baseline_out_.get(),
+                            *stream_);
+}
+
+/// What the baseline computed last, against the oracle: a baseline that is wrong is no baseline.
+Status BenchRun::verify_baseline() {
+  use_set(bench_options_.samples - 1);
+  std::swap(set_->out, baseline_out_);
+  const Status status = check_output(static_cast<int>(set_index()));
+  std::swap(set_->out, baseline_out_);
+  return status;
+}
+
+// ---- timing ------------------------------------------------------------------------------------------------------------
 
 /// Dispatch and combine alone: each other is outside of what is timed.
 Status BenchRun::measure_halves() {
@@ -122,38 +196,49 @@ Status BenchRun::sample(const harness::Work& prepare, const harness::Work& work,
   return us.status();
 }
 
-/// Replaces `samples` by the slowest rank's.
-Status BenchRun::time_cold(Step step, std::vector<double>& samples) {
-  for (int i = -2; i < bench_options_.samples; ++i) {  // two to warm up
-    use_set(i + 2);
-    std::vector<double> ignored;
-    const Status status = sample([this] { return poison_all(); }, [this, step] { return (this->*step)(); }, true,
-                                 i < 0 ? ignored : samples);
-    if (!status.ok()) return status;
+/// A cold sample of each in turn, again and again; their samples are the slowest rank's.
+Status BenchRun::time_in_turn(const std::vector<Contender*>& contenders) {
+  for (int i = -kWarmUps; i < bench_options_.samples; ++i) {
+    use_set(i < 0 ? 0 : i);
+    for (Contender* contender : contenders) {
+      std::vector<double> ignored;
+      const Status status = sample([&] { return contender->ours ? poison_all() : baseline_out_.poison(*stream_); },
+                                   contender->step, true, i < 0 ? ignored : contender->cold);
+      if (!status.ok()) return status;
+    }
   }
-  auto slowest = timer_->slowest(samples);
-  if (slowest.ok()) samples = std::move(*slowest);
-  return slowest.status();
+  for (Contender* contender : contenders) {
+    auto slowest = timer_->slowest(contender->cold);
+    if (!slowest.ok()) return slowest.status();
+    contender->cold = std::move(*slowest);
+  }
+  return {};
 }
 
-Status BenchRun::time_graphs(Step step, double& median) {
+Result<std::vector<std::unique_ptr<Graph>>> BenchRun::capture(const std::function<Status()>& step) {
   Device& device = world_->device();
-  std::vector<double> samples;
   std::vector<std::unique_ptr<Graph>> graphs;
   for (std::size_t i = 0; i < sets_.size(); ++i) {
     use_set(static_cast<int>(i));
     Status status = device.begin_capture(*stream_);
-    if (status.ok()) status = (this->*step)();
+    if (status.ok()) status = step();
     if (!status.ok()) return status;
     auto graph = device.end_capture(*stream_);
     if (!graph.ok()) return graph.status();
     graphs.push_back(std::move(*graph));
   }
+  return graphs;
+}
+
+Status BenchRun::time_graphs(const Contender& contender, double& median) {
+  const auto graphs = capture(contender.step);
+  if (!graphs.ok()) return graphs.status();
+  std::vector<double> samples;
   for (int i = 0; i < bench_options_.samples; ++i) {
     use_set(i);
-    Graph& graph = *graphs[static_cast<std::size_t>(i) % graphs.size()];
-    const Status status = sample([this] { return poison_all(); },
-                                 [&] { return device.launch(graph, *stream_); }, true, samples);
+    const Status status =
+        sample([this] { return poison_all(); },
+               [&] { return world_->device().launch(*(*graphs)[set_index()], *stream_); }, true, samples);
     if (!status.ok()) return status;
   }
   auto slowest = timer_->slowest(samples);
@@ -161,17 +246,17 @@ Status BenchRun::time_graphs(Step step, double& median) {
   return slowest.status();
 }
 
-Status BenchRun::time_train(Step step, double& per_call) {
+Status BenchRun::time_train(const Contender& contender, double& per_call) {
   std::vector<double> samples;
-  const auto train = [this, step] {
+  const auto train = [this, &contender] {
     Status status;
     for (int i = 0; i < kTrain && status.ok(); ++i) {
       use_set(i);
-      status = (this->*step)();
+      status = contender.step();
     }
     return status;
   };
-  for (int i = 0; i < 5; ++i) {
+  for (int i = 0; i < kTrains; ++i) {
     if (Status status = sample([] { return Status{}; }, train, false, samples); !status.ok()) return status;
   }
   auto slowest = timer_->slowest(samples);

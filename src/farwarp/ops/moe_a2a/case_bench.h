@@ -1,11 +1,14 @@
 // One rank's run of the bench of moe-a2a.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "farwarp/harness/timing.h"
+#include "farwarp/ops/moe_a2a/baseline.h"
 #include "farwarp/ops/moe_a2a/case_run.h"
 
 namespace farwarp::moe {
@@ -18,17 +21,28 @@ class BenchRun : private RankRun {
   harness::BenchOutcome run();
 
  private:
-  using Step = Status (BenchRun::*)();
+  /// One thing to time; `step` enqueues it for the current set.
+  struct Contender {
+    std::string name;
+    std::function<Status()> step;
+    bool ours = true;
+    std::vector<double> cold = {};
+  };
 
   Status prepare();
   Status measure_all();
-  Status measure(const std::string& name, Step step);
+  /// Ours beside a baseline, if there is one: sample after sample in turn.
+  Status measure_against(Contender ours, std::vector<Contender> baselines);
   Status measure_halves();
-  Status time_cold(Step step, std::vector<double>& samples);
-  Status time_graphs(Step step, double& median);
-  Status time_train(Step step, double& per_call);
+  Status time_in_turn(const std::vector<Contender*>& contenders);
+  Status time_graphs(const Contender& contender, double& median);
+  Status time_train(const Contender& contender, double& per_call);
   Status sample(const harness::Work& prepare, const harness::Work& work, bool cold, std::vector<double>& samples);
+  Result<std::vector<std::unique_ptr<Graph>>> capture(const std::function<Status()>& step);
+  Status open_baseline(std::vector<Contender>& baselines);
+  Status enqueue_baseline();
   Status verify();
+  Status verify_baseline();
 
   Status fused() { return enqueue(kFused); }
   Status dispatch() { return enqueue(kDispatch); }
@@ -37,11 +51,16 @@ class BenchRun : private RankRun {
   Status split();
   Status poison_all() { return poison_outputs(); }
   void use_set(int sample) { set_ = &sets_[static_cast<std::size_t>(sample) % sets_.size()]; }
+  std::size_t set_index() const { return static_cast<std::size_t>(set_ - sets_.data()); }
 
   harness::BenchOptions bench_options_;
   std::optional<harness::DeviceTimer> timer_;
   std::optional<Kernel> expert_kernel_;
   harness::BenchOutcome outcome_;
+  std::optional<MoeNcclBaseline> baseline_;
+  std::vector<int> baseline_handles_;  ///< by set
+  std::vector<std::unique_ptr<Graph>> baseline_graphs_;
+  harness::DeviceBuffer baseline_out_;
   std::vector<std::vector<std::uint16_t>> verified_;  ///< by set: the output that passed
 };
 

@@ -24,6 +24,7 @@ struct CheckConfig {
   MoeAllToAllDesc desc;
   InputOptions inputs;
   bool fused = true;
+  bool auto_expert = false;  ///< no expert was asked for: inputs.expert is right for a check
   bool count_on_device = false;
   bool graph = false;
   int burst = 1;  ///< calls on the stream at once
