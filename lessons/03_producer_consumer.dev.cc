@@ -46,9 +46,7 @@ struct Ring {
 
   /// [block] Item i is the input's words, each plus i.
   FARWARP_DEVICE void ship(int item) {
-    const auto value = [&](int i) {
-      return load(Global<const std::uint32_t>(args.in) + i) + static_cast<std::uint32_t>(item);
-    };
+    const auto value = [&](int i) { return load(Global<const std::uint32_t>(args.in) + i) + static_cast<std::uint32_t>(item); };
     if constexpr (Target::kHasBulkCopy) {
       const Shared<std::uint32_t> stage(reinterpret_cast<std::uint32_t*>(block_shared().raw));
       for (int i = thread_index(); i < args.words; i += num_threads()) store(stage + i, value(i));
@@ -67,11 +65,9 @@ struct Ring {
 
   FARWARP_DEVICE void produce() {
     for (int item = 0; item < args.items; ++item) {
-      if (item >= lessons::kRing && !await(room_cell(0, item), item - lessons::kRing, Wait{lessons::kSiteRoom, 1}))
-        return;
+      if (item >= lessons::kRing && !await(room_cell(0, item), item - lessons::kRing, Wait{lessons::kSiteRoom, 1})) return;
       ship(item);
-      signal_after_block(
-          1, [&](int) { return item_cell(1, item); }, [&](int) { return tagged(tag_of(item), 0); });
+      signal_after_block(1, [&](int) { return item_cell(1, item); }, [&](int) { return tagged(tag_of(item), 0); });
     }
     // The call ends when the last item has been read: so the next call finds an empty ring.
     await(room_cell(0, args.items - 1), args.items - 1, Wait{lessons::kSiteRoom, 1});
@@ -84,8 +80,7 @@ struct Ring {
       for (int i = thread_index(); i < args.words; i += num_threads()) {
         store(Global<std::uint32_t>(args.out) + (item * args.words + i), load(words + i));
       }
-      signal_after_block(
-          1, [&](int) { return room_cell(0, item); }, [&](int) { return tagged(tag_of(item), 0); });
+      signal_after_block(1, [&](int) { return room_cell(0, item); }, [&](int) { return tagged(tag_of(item), 0); });
     }
   }
 };
@@ -101,6 +96,4 @@ FARWARP_DEVICE void producer_consumer(const lessons::Args& args) {
 
 }  // namespace farwarp::FARWARP_TARGET
 
-FARWARP_KERNEL(lesson_03_producer_consumer, farwarp::lessons::Args, 128) {
-  farwarp::FARWARP_TARGET::producer_consumer(args);
-}
+FARWARP_KERNEL(lesson_03_producer_consumer, farwarp::lessons::Args, 128) { farwarp::FARWARP_TARGET::producer_consumer(args); }

@@ -29,7 +29,11 @@ def main() -> None:
     for target in ("on_emu_sm90", "on_emu_gfx942"):
         attributes = replace_once(attributes, f"FARWARP_TARGET {target}\n", f"FARWARP_TARGET {target}_{name}\n", ATTRIBUTES)
     attributes = replace_once(attributes, "#name, ::farwarp", f'"{name}:" #name, ::farwarp', ATTRIBUTES)
-    for path, text in ((mutant["file"], mutated), (ATTRIBUTES, attributes)):
+    texts = {mutant["file"]: mutated, ATTRIBUTES: attributes}
+    for stale in (output / "src").rglob("*.h"):  # of a mutant that has moved to another file since
+        if str(stale.relative_to(output)) not in texts:
+            stale.unlink()
+    for path, text in texts.items():
         copy = output / path
         copy.parent.mkdir(parents=True, exist_ok=True)
         if not copy.exists() or copy.read_text() != text:

@@ -8,7 +8,7 @@
 
 #include "farwarp/machine/ceilings.h"
 #include "farwarp/ops/moe_a2a/bench_args.h"
-#include "farwarp/ops/moe_a2a/floor.h"
+#include "farwarp/ops/moe_a2a/case_floor.h"
 
 namespace farwarp::moe {
 namespace {

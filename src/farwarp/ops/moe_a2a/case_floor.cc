@@ -1,4 +1,4 @@
-#include "farwarp/ops/moe_a2a/floor.h"
+#include "farwarp/ops/moe_a2a/case_floor.h"
 
 #include <fmt/format.h>
 
