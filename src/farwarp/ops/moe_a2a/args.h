@@ -82,11 +82,18 @@ constexpr SharedLayout shared_layout(int num_experts, int ranks, int k, int loca
   return layout;
 }
 
+/// rank_of() without a division: floor(n / num_experts) = n * reciprocal >> 32 for n below 2^15, because the reciprocal is too
+/// large by less than 2^-32 and n / num_experts is at least 1 / 4096 below the next integer.
+constexpr std::uint32_t moe_reciprocal(int num_experts) {
+  return static_cast<std::uint32_t>(0xffffffffu / static_cast<std::uint32_t>(num_experts) + 1);
+}
+
 /// The argument block of every kernel of the operator; a kernel reads what it needs.
 struct Args {
   WorldView view;
   std::uint32_t slot;  ///< of the operator in its World
   std::int32_t num_experts;
+  std::uint32_t reciprocal;  ///< moe_reciprocal(num_experts)
   std::int32_t k;
   std::int32_t hidden;
   std::int32_t max_tokens;

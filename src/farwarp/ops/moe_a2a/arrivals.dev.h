@@ -70,6 +70,7 @@ FARWARP_DEVICE void for_each_row(Wire& wire, const Work& work) {
   const int units = args.max_tokens * args.view.size * args.segments;
   const int length = args.hidden / kPer<typename Wire::Unit>;
   std::uint32_t rows = kUnknown;  // lane r: rows of source r
+#pragma unroll 1
   for (int unit = block_index() * warps_per_block() + warp_index(); unit < units; unit += num_blocks() * warps_per_block()) {
     const int place = unit / args.segments, segment = unit - place * args.segments;
     const std::int32_t slot = place / args.view.size;
@@ -121,7 +122,7 @@ FARWARP_DEVICE void refresh_idle_returns(Wire& wire, int tokens) {
   if (block_index() != 0) return;
   for_refreshed(wire.call, wire.args, [&](std::uint32_t token, int owner) {
     const bool idle = token >= static_cast<std::uint32_t>(tokens) ||
-                      !(destinations_of(wire.call, wire.args, static_cast<int>(token)) >> owner & 1);
+                      !(destinations_by_lanes(wire.call, wire.args, static_cast<int>(token)) >> owner & 1);
     if (idle) wire.retag_return(token, owner);
   });
 }

@@ -21,7 +21,7 @@ using harness::Measurement;
 // Every sample takes another set of inputs, routing and output, as many as host memory and patience allow.
 constexpr std::int64_t kPreparedElements = 32 << 20;
 constexpr int kFewestSets = 4;
-constexpr int kTrain = 20;  // calls of a train
+constexpr int kTrain = 20;  // calls of a train, at most
 constexpr int kTrains = 5;
 constexpr int kWarmUps = 2;
 
@@ -248,9 +248,11 @@ Status BenchRun::time_graphs(const Contender& contender, double& median) {
 
 Status BenchRun::time_train(const Contender& contender, double& per_call) {
   std::vector<double> samples;
-  const auto train = [this, &contender] {
+  // A graph must not be launched again before it has run: the host would wait for a stream that is held.
+  const int calls = std::min(kTrain, static_cast<int>(sets_.size()));
+  const auto train = [this, &contender, calls] {
     Status status;
-    for (int i = 0; i < kTrain && status.ok(); ++i) {
+    for (int i = 0; i < calls && status.ok(); ++i) {
       use_set(i);
       status = contender.step();
     }
@@ -260,7 +262,7 @@ Status BenchRun::time_train(const Contender& contender, double& per_call) {
     if (Status status = sample([] { return Status{}; }, train, false, samples); !status.ok()) return status;
   }
   auto slowest = timer_->slowest(samples);
-  if (slowest.ok()) per_call = harness::summarise(*slowest).median / kTrain;
+  if (slowest.ok()) per_call = harness::summarise(*slowest).median / calls;
   return slowest.status();
 }
 

@@ -13,6 +13,7 @@ FARWARP_DEVICE bool await_headers(Call& call, const Args& args, bool with_counts
   const auto rows = shared_at<std::uint32_t>(args.shared.rows);
   const auto bases = shared_at<std::int32_t>(args.shared.bases);
   const int packets = with_counts ? args.header_packets : farwarp::moe::kHeaderFixed;
+#pragma unroll 1
   for (int i = thread_index(); i < packets * args.view.size; i += num_threads()) {
     const int source = i / packets;
     const int packet = i % packets;
@@ -57,6 +58,7 @@ FARWARP_DEVICE std::int32_t place_experts(const Args& args, bool& overflow, cons
   const int local = first_expert(args, args.view.rank + 1) - first_expert(args, args.view.rank);
   const auto room = static_cast<std::int32_t>(args.recv_rows / args.max_local_experts);
   std::int32_t end = 0;
+#pragma unroll 1
   for (int base = 0; base < local; base += Target::kWarpSize) {
     const int expert = base + lane_index();
     std::int32_t count = 0;

@@ -54,6 +54,7 @@ template <class T, class Wire>
 FARWARP_DEVICE void receive_returns(Wire& wire, const OwnTokens& own) {
   const int segments = wire.args.segments;
   const int length = wire.args.hidden / kPer<typename Wire::Unit>;
+#pragma unroll 1
   for (int unit = own.first_unit + warp_index(); unit < own.last_unit; unit += warps_per_block()) {
     const int token = unit / segments, segment = unit - token * segments;
     const std::uint32_t ranks = destinations_by_lanes(wire.call, wire.args, token);

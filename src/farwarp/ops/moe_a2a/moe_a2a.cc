@@ -173,6 +173,7 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
   args.view = world.view();
   args.slot = static_cast<std::uint32_t>(*slot);
   args.num_experts = desc.num_experts;
+  args.reciprocal = moe::moe_reciprocal(desc.num_experts);
   args.k = desc.experts_per_token;
   args.hidden = desc.hidden;
   args.max_tokens = desc.max_tokens;

@@ -60,8 +60,15 @@ FARWARP_DEVICE int checked_expert(Call& call, const Args& args, std::int64_t exp
   return -1;
 }
 
+/// moe_rank_of()
 FARWARP_DEVICE int rank_of(const Args& args, int expert) {
-  return expert * args.view.size / args.num_experts;  // moe_rank_of: at most 4095 * 8, so 32 bits suffice
+  return static_cast<int>(static_cast<std::uint64_t>(expert * args.view.size) * args.reciprocal >> 32);
+}
+/// The rank `i` behind mine, i from 1 to the number of ranks: a rank that sends begins behind itself, so that no link is
+/// everybody's first.
+FARWARP_DEVICE int rank_behind(const Args& args, int i) {
+  const int rank = args.view.rank + i;
+  return rank < args.view.size ? rank : rank - args.view.size;
 }
 FARWARP_DEVICE int first_expert(const Args& args, int rank) {
   return moe_first_expert(rank, args.view.size, args.num_experts);
@@ -71,6 +78,7 @@ FARWARP_DEVICE int first_expert(const Args& args, int rank) {
 FARWARP_DEVICE std::uint32_t destinations_of(Call& call, const Args& args, int token) {
   constexpr int kTogether = 8;
   std::uint32_t ranks = 0;
+#pragma unroll 1
   for (int first = 0; first < args.k; first += kTogether) {
     std::int64_t experts[kTogether];
 #pragma unroll
@@ -98,6 +106,7 @@ FARWARP_DEVICE std::uint32_t destinations_by_lanes(Call& call, const Args& args,
   const int expert = checked_expert(call, args, entry);
   const int rank = expert >= 0 ? rank_of(args, expert) : -1;
   std::uint32_t ranks = 0;
+#pragma unroll 1
   for (int r = 0; r < args.view.size; ++r) ranks |= ballot(rank == r) != 0 ? 1u << r : 0u;
   return ranks;
 }
@@ -105,6 +114,7 @@ FARWARP_DEVICE std::uint32_t destinations_by_lanes(Call& call, const Args& args,
 /// [warp] On lane r: how many lanes have bit r set in `ranks`.
 FARWARP_DEVICE std::uint32_t count_by_rank(const Args& args, std::uint32_t ranks) {
   std::uint32_t count = 0;
+#pragma unroll 1
   for (int r = 0; r < args.view.size; ++r) {
     const std::uint64_t takers = ballot((ranks >> r & 1) != 0);
     if (lane_index() == r) count = static_cast<std::uint32_t>(count_bits(takers));
@@ -112,11 +122,12 @@ FARWARP_DEVICE std::uint32_t count_by_rank(const Args& args, std::uint32_t ranks
   return count;
 }
 
-/// [block] Counts the rows that tokens [0, first) are at every rank, each warp those it looked at, and keeps the masks of
-/// tokens [first, last), at most kBatch of them.
-FARWARP_DEVICE void count_rows(Call& call, const Args& args, int first, int last) {
+/// [block] Looks at tokens [begin, last): counts the rows of those before `first` at every rank, each warp those it looked at,
+/// and keeps the masks of tokens [first, last), at most kBatch of them.
+FARWARP_DEVICE void count_rows(Call& call, const Args& args, int begin, int first, int last) {
   std::uint32_t count = 0;
-  for (int base = 0; base < last; base += num_threads()) {
+#pragma unroll 1
+  for (int base = begin; base < last; base += num_threads()) {
     const int token = base + thread_index();
     const std::uint32_t ranks = token < last ? destinations_of(call, args, token) : 0;
     count += count_by_rank(args, token < first ? ranks : 0);
@@ -130,6 +141,7 @@ FARWARP_DEVICE void count_rows(Call& call, const Args& args, int first, int last
 /// [warp] On lane r: the rows at rank r that count_rows() found. A block_sync() lies between.
 FARWARP_DEVICE std::uint32_t counted_rows(const Args& args) {
   std::uint32_t count = 0;
+#pragma unroll 1
   for (int warp = 0; lane_index() < args.view.size && warp < warps_per_block(); ++warp) {
     count += load(shared_at<std::uint32_t>(args.shared.warp_rows) + (warp * args.view.size + lane_index()));
   }
@@ -139,6 +151,7 @@ FARWARP_DEVICE std::uint32_t counted_rows(const Args& args) {
 /// [warp] On lane r: the rows at rank r of the batch's first `tokens` tokens.
 FARWARP_DEVICE std::uint32_t rows_in_batch(const Args& args, int tokens) {
   std::uint32_t count = 0;
+#pragma unroll 1
   for (int base = 0; base < tokens; base += Target::kWarpSize) {
     const int i = base + lane_index();
     count += count_by_rank(args, i < tokens ? load(shared_at<std::uint32_t>(args.shared.masks) + i) : 0);
@@ -163,6 +176,7 @@ FARWARP_DEVICE void count_entries(Call& call, const Args& args, int last) {
   block_sync();
   constexpr int kTogether = 4;
   const int entries = last * args.k;
+#pragma unroll 1
   for (int base = thread_index(); base - thread_index() < entries; base += kTogether * num_threads()) {
     std::int64_t experts[kTogether];
 #pragma unroll
@@ -183,6 +197,7 @@ FARWARP_DEVICE void assign_indices(Call& call, const Args& args, int first, int 
   const auto histogram = shared_at<std::uint32_t>(args.shared.histogram);
   const auto indices = shared_at<std::uint32_t>(args.shared.indices);
   const int entries = (last - first) * args.k;
+#pragma unroll 1
   for (int base = 0; base < entries; base += Target::kWarpSize) {
     const int i = base + lane_index();
     const std::int64_t entry = i < entries ? table_entry(args, first * args.k + i) : -1;
@@ -220,6 +235,7 @@ FARWARP_DEVICE Route unpack_route(std::uint64_t word, int k_slot) {
 FARWARP_DEVICE void send_head(Call& call, const Args& args, int token, int in_batch, std::uint32_t ranks, std::uint32_t slot,
                               bool with_indices) {
   const Regions regions = regions_of(args, call);
+#pragma unroll 1
   for (int base = 0; base <= args.k; base += Target::kWarpSize) {
     const int j = base + lane_index() - 1;
     const bool entry_here = j >= 0 && j < args.k;
@@ -233,8 +249,9 @@ FARWARP_DEVICE void send_head(Call& call, const Args& args, int token, int in_ba
           with_indices ? load(shared_at<std::uint32_t>(args.shared.indices) + (in_batch * args.k + j)) : 0;
       route = pack_route(weight, expert - first_expert(args, owner), index);
     }
+#pragma unroll 1
     for (int i = 1; i <= args.view.size; ++i) {
-      const int rank = (args.view.rank + i) % args.view.size;
+      const int rank = rank_behind(args, i);
       const std::uint32_t place = shuffle(slot, rank);
       if (!(ranks >> rank & 1) || j >= args.k) continue;
       const std::uint64_t word = j < 0 ? static_cast<std::uint64_t>(token) : owner == rank ? route : farwarp::moe::kNoRoute;
@@ -249,6 +266,7 @@ FARWARP_DEVICE void send_headers(const Call& call, const Args& args, int tokens,
   const Regions regions = regions_of(args, call);
   const auto histogram = shared_at<std::uint32_t>(args.shared.histogram);
   const int packets = with_counts ? args.header_packets : farwarp::moe::kHeaderFixed;
+#pragma unroll 1
   for (int base = 0; base < packets * args.view.size; base += Target::kWarpSize) {
     const int i = base + lane_index();
     const int rank = i / packets;
@@ -282,13 +300,7 @@ FARWARP_DEVICE void send_tokens(Wire& wire, const OwnTokens& own) {
   std::uint32_t before = 0;  // on lane r: rows at rank r of the tokens before the batch
   for (int first = own.first;; first += kBatch) {
     const int last = first + kBatch < own.last ? first + kBatch : own.last;
-    if (first == own.first) {
-      count_rows(call, args, first, last);
-    } else {
-      for (int i = thread_index(); i < last - first; i += num_threads()) {
-        store(masks + i, destinations_of(call, args, first + i));
-      }
-    }
+    count_rows(call, args, first == own.first ? 0 : first, first, last);
     call.live = !block_any(!call.live);
     if constexpr (with_indices) {
       if (warp_index() == 0) assign_indices(call, args, first, last);
@@ -306,9 +318,11 @@ FARWARP_DEVICE void send_tokens(Wire& wire, const OwnTokens& own) {
     const auto slot_of = [&](int token) { return before + rows_in_batch(args, token - first); };
     // Heads go out from the last warps, data from the first: where a block has few units, side by side.
     const int first_head = (begin + segments - 1) / segments, last_head = (end + segments - 1) / segments;
+#pragma unroll 1
     for (int token = first_head + warps_per_block() - 1 - warp_index(); token < last_head; token += warps_per_block()) {
       send_head(call, args, token, token - first, load(masks + (token - first)), slot_of(token), with_indices);
     }
+#pragma unroll 1
     for (int unit = begin + warp_index(); unit < end; unit += warps_per_block()) {
       const int token = unit / segments;
       wire.send_piece(token, unit - token * segments, load(masks + (token - first)), slot_of(token));

@@ -26,7 +26,6 @@ FARWARP_DEVICE int segment_start(const Args& args, int units, int segment) {
 
 /// Units of a row that a lane has in flight: one at a time would wait for memory once per unit.
 inline constexpr int kAhead = 4;
-inline constexpr int kReturnsAhead = 2;  ///< the same of the partial sums, each from up to kMaxRanks owners
 inline constexpr int kStride = Target::kWarpSize;  ///< units between a lane's
 
 template <class Unit>
@@ -87,10 +86,12 @@ template <class T, class Expert, class Wire>
 FARWARP_DEVICE void apply_experts(Wire& wire, const Row& row, const Expert& expert) {
   using Unit = typename Wire::Unit;
   const auto routes = scratch_of(wire.args);
+#pragma unroll 1
   for (int u = row.first + lane_index(); u < row.last; u += kAhead * kStride) {
     Unit x[kAhead];
     if (!wire.read(row, u, x)) break;
     float sum[kAhead][kPer<Unit>] = {};
+#pragma unroll 1
     for (int r = 0; r < row.routes; ++r) {
       const Route route = load(routes + r);
       const auto apply = expert.of(route.expert);
@@ -118,9 +119,11 @@ FARWARP_DEVICE void unpack_row(Wire& wire, const Row& row) {
   const auto bases = shared_at<std::int32_t>(args.shared.bases) + row.source * args.max_local_experts;
   const int units = args.hidden / kPer<Unit>;
   const Global<Unit> output(static_cast<Unit*>(args.recv_x));
+#pragma unroll 1
   for (int u = row.first + lane_index(); u < row.last; u += kAhead * kStride) {
     Unit x[kAhead];
     if (!wire.read(row, u, x)) break;
+#pragma unroll 1
     for (int r = 0; r < row.routes; ++r) {
       const Route route = load(routes + r);
       const std::int64_t place = load(bases + route.expert) + route.index;
@@ -149,8 +152,10 @@ FARWARP_DEVICE void reduce_row(Wire& wire, const Row& row) {
   const auto bases = wire.regions.saved_bases() + row.source * args.max_local_experts;
   const int units = args.hidden / kPer<Unit>;
   const Global<const Unit> input(static_cast<const Unit*>(args.y));
+#pragma unroll 1
   for (int u = row.first + lane_index(); u < row.last; u += kAhead * kStride) {
     float sum[kAhead][kPer<Unit>] = {};
+#pragma unroll 1
     for (int r = 0; r < row.routes; ++r) {
       const Route route = load(routes + r);
       const std::int64_t place = load(bases + route.expert) + route.index;
@@ -180,8 +185,10 @@ template <class T, class Wire>
 FARWARP_DEVICE void sum_returns(Wire& wire, int token, std::uint32_t ranks, int first, int last) {
   using Unit = typename Wire::Unit;
   const Args& args = wire.args;
+  constexpr int kReturnsAhead = Wire::kReturnsAhead;
   const int units = args.hidden / kPer<Unit>;
   const Global<Unit> out = Global<Unit>(static_cast<Unit*>(args.out)) + static_cast<std::int64_t>(token) * units;
+#pragma unroll 1
   for (int u = first + lane_index(); u < last; u += kReturnsAhead * kStride) {
     Unit parts[kReturnsAhead][kMaxRanks];
     bool arrived = true;

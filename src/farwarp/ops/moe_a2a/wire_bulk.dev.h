@@ -10,6 +10,7 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 struct BulkWire {
   using Unit = Vec16;
+  static constexpr int kReturnsAhead = 2;  ///< units of each owner's sum that a lane has in flight
 
   Call& call;
   const Args& args;
@@ -38,7 +39,7 @@ struct BulkWire {
 #pragma unroll
     for (int i = 0; i < kMaxRanks; ++i) {
       if (i >= args.view.size) continue;
-      const int rank = (args.view.rank + 1 + i) % args.view.size;
+      const int rank = rank_behind(args, 1 + i);
       const std::uint32_t place = shuffle(slot, rank);
       if (!(ranks >> rank & 1)) continue;
       flagged |= 1u << i;

@@ -8,6 +8,7 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 struct PacketWire {
   using Unit = std::uint64_t;  // the data of one packet: neighbouring lanes fill neighbouring packets
+  static constexpr int kReturnsAhead = 1;
 
   Call& call;
   const Args& args;
@@ -24,7 +25,7 @@ struct PacketWire {
 #pragma unroll
     for (int i = 0; i < kMaxRanks; ++i) {
       if (i >= args.view.size) continue;
-      const int rank = (args.view.rank + 1 + i) % args.view.size;
+      const int rank = rank_behind(args, 1 + i);
       const std::uint32_t place = shuffle(slot, rank);
       if (!(ranks >> rank & 1) || place + 1 == args.drop_put) continue;
       wanted |= 1u << i;
@@ -34,6 +35,7 @@ struct PacketWire {
     const Global<const Unit> x =
         Global<const Unit>(static_cast<const Unit*>(args.x)) + static_cast<std::int64_t>(token) * units;
     const int last = segment_start(args, units, segment + 1);
+#pragma unroll 1
     for (int u = segment_start(args, units, segment) + lane_index(); u < last; u += kAhead * kStride) {
       Unit values[kAhead];
 #pragma unroll
