@@ -110,7 +110,7 @@ Status BenchRun::measure_against(Contender ours, std::vector<Contender> baseline
     theirs.name = baseline.name;
     theirs.ours = false;
     theirs.time_us = harness::summarise(baseline.cold);
-    if (status.ok()) status = time_train(baseline, theirs.back_to_back_us);
+    // No train: the host waits inside NCCL's next launch while a stream is held.
     outcome_.measurements.push_back(std::move(theirs));
   }
   return status;

@@ -81,14 +81,16 @@ double expected_ranks(const MoeAllToAllDesc& desc, int ranks) {
   return ranks * (1 - std::pow(1 - 1.0 / ranks, desc.experts_per_token));
 }
 
-/// Pieces of a row: as many as give every warp of an owner one, each at least one unit a lane.
+/// Pieces of a row, so that every warp of an owner has some, each at least one unit a lane. Measured on 8 H200s: more than 16
+/// pieces gain nothing in packet mode (each polls the row's head), more than 2 lose in bulk mode (each has a fence and a flag).
 int choose_segments(const MoeAllToAllPlan& plan, int warps, int warp_size) {
   const MoeAllToAllDesc& desc = plan.desc;
-  const int per_unit = plan.mode == MoeMode::kPacket ? 4 : 8;
-  const int most = std::max(1, desc.hidden / per_unit / warp_size);
+  const bool packets = plan.mode == MoeMode::kPacket;
+  const int most = std::max(1, desc.hidden / (packets ? 4 : 8) / warp_size);
   if (desc.segments != 0) return std::min(desc.segments, most);
   const double rows = desc.max_tokens * expected_ranks(desc, plan.ranks);  // sent, and received
-  return std::clamp(static_cast<int>(plan.blocks * warps / rows), 1, most);
+  const auto pieces = static_cast<int>((packets ? 2 : 3) * plan.blocks * warps / rows);
+  return std::clamp(pieces, 1, std::min(most, packets ? 16 : 2));
 }
 
 /// Payload bytes a rank sends if experts are drawn uniformly: a token crosses once for each distinct rank.
