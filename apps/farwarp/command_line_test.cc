@@ -134,6 +134,35 @@ TEST_F(CommandLine, CheckPassesAndWritesJson) {
   EXPECT_EQ(nlohmann::json::parse(piped.out)["cases"].size(), 1u);
 }
 
+TEST_F(CommandLine, BenchTimesVerifiesAndWritesJson) {
+  const std::string file = (folder_ / "result.json").string();
+  const Output output = run(std::string("bench moe-a2a ") + kSmall + " --samples 3 --json " + file);
+  EXPECT_EQ(output.code, 0) << output.err;
+  const auto root = nlohmann::json::parse(text_of(file));
+  const auto& entry = root["cases"][0];
+  EXPECT_EQ(entry["pass"], true);
+  EXPECT_EQ(entry["time_us"]["n"], 3);
+  EXPECT_GT(entry["time_us"]["min"], 0.0);
+  EXPECT_LE(entry["time_us"]["min"], entry["time_us"]["median"]);
+  EXPECT_GT(entry["back_to_back_us"], 0.0);
+  EXPECT_GT(entry["graph_us"], 0.0);
+  for (const char* part : {"fused", "split", "dispatch", "combine"}) EXPECT_TRUE(entry["measurements"].contains(part));
+  EXPECT_NE(entry["no_baseline"].get<std::string>().find("NCCL"), std::string::npos);
+  EXPECT_TRUE(entry["baselines"].empty());
+}
+
+TEST_F(CommandLine, BenchNeverFallsBackToTheEmulator) {
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  setenv("FARWARP_HIP_LIBRARY", "/no/such/library.so", 1);
+  const Output output = run("bench moe-a2a");
+  EXPECT_EQ(output.code, 3);
+  EXPECT_NE(output.err.find("needs real devices"), std::string::npos) << output.err;
+  unsetenv("CUDA_VISIBLE_DEVICES");
+  unsetenv("FARWARP_HIP_LIBRARY");
+  EXPECT_EQ(run(std::string("bench moe-a2a --samples 0 ") + kSmall).code, 2);
+  EXPECT_EQ(run(std::string("bench lesson-01 --target emu_sm90 --ranks 2")).code, 3) << "it has no bench";
+}
+
 TEST_F(CommandLine, FaultsHaveExitCodesOfTheirOwn) {
   EXPECT_EQ(run(std::string("check moe-a2a --fault kill:1 ") + kSmall).code, 4);
   EXPECT_EQ(run(std::string("check moe-a2a --fault mismatch:1 ") + kSmall).code, 1);

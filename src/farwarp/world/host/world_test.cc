@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "farwarp/substrate/emu/machine.h"
+#include "farwarp/world/host/device_barrier.h"
 #include "farwarp/world/host/exchange_test_operator.h"
 #include "farwarp/world/host/testing.h"
 #include "farwarp/world/host/world_state.h"
@@ -251,6 +252,39 @@ TEST_P(WorldTest, SchedulesReplay) {
   EXPECT_EQ(hash_of_run(3), first);
   EXPECT_EQ(hash_of_run(3), first);
   EXPECT_NE(hash_of_run(4), first);
+}
+
+// ---- the barrier of all ranks ---------------------------------------------------------------------------------------
+
+TEST_P(WorldTest, NobodyPassesTheDeviceBarrierBeforeTheLast) {
+  constexpr std::uint64_t kLate = 20'000'000;
+  on_worlds(3, options(), [](World& world) {
+    auto barrier = DeviceBarrier::create(world);
+    ASSERT_TRUE(barrier.ok()) << barrier.status().to_string();
+    Device& device = world.device();
+    const auto stream = device.create_stream();
+    auto start = device.create_event(), end = device.create_event();
+    ASSERT_TRUE(stream.ok() && start.ok() && end.ok());
+    for (int late = 0; late < 3; ++late) {  // one after the other is the last
+      ASSERT_TRUE(device.record(**start, *stream).ok());
+      if (world.rank() == late) {
+        ASSERT_TRUE(device.enqueue_delay(*stream, kLate).ok());
+      }
+      ASSERT_TRUE(barrier->enqueue(*stream).ok());
+      ASSERT_TRUE(device.record(**end, *stream).ok());
+      ASSERT_TRUE(device.synchronize(*stream, 20'000'000'000).ok());
+      ASSERT_TRUE(world.status().ok()) << world.status().to_string();
+      const auto us = device.microseconds_between(**start, **end);
+      ASSERT_TRUE(us.ok()) << us.status().to_string();
+      // With real devices the hosts of early ranks may start a little later than the delay does.
+      if (is_emulated(world.device().target())) {
+        EXPECT_GE(*us, kLate / 1000 * 0.9);
+      }
+      ASSERT_TRUE(world.bootstrap().barrier(10s).ok());
+    }
+    EXPECT_TRUE(barrier->close().ok());
+    device.destroy_stream(*stream);
+  });
 }
 
 // ---- subgroups -----------------------------------------------------------------------------------------------------
