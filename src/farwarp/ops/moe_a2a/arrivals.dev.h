@@ -43,7 +43,7 @@ FARWARP_DEVICE bool await_head(Call& call, const Args& args, Row& row, std::uint
     }
     // A lane that has its word waits for the others in the next ballot.
     const bool look = (missing >> lane_index() & 1) != 0 && park(addresses, 5, call.deadline_ns, tries);
-    if (look && lane_index() == lowest_bit(missing)) {
+    if (look && lane_index() == lowest_bit(missing)) [[unlikely]] {
       may_wait_on(call, Wait{farwarp::moe::kSiteRow, row.source}, call.epoch, head_packet.lo >> 32);
     }
     if (ballot(!call.live) != 0) {

@@ -52,7 +52,7 @@ FARWARP_DEVICE std::int64_t table_entry(const Args& args, int entry) {
 
 /// [thread] The entry as an expert; gives up if it is none.
 FARWARP_DEVICE int checked_expert(Call& call, const Args& args, std::int64_t expert) {
-  if (expert >= -1 && expert < args.num_experts) return static_cast<int>(expert);
+  if (expert >= -1 && expert < args.num_experts) [[likely]] return static_cast<int>(expert);
   if (call.live) {
     give_up(call, StatusCode::kBadInput, farwarp::moe::kSiteExpert, -1, args.num_experts,
             static_cast<std::uint64_t>(expert));

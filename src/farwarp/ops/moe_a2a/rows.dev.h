@@ -24,8 +24,6 @@ FARWARP_DEVICE int segment_start(const Args& args, int units, int segment) {
   return units * segment / args.segments;
 }
 
-/// Units of a row that a lane has in flight: one at a time would wait for memory once per unit.
-inline constexpr int kAhead = 4;
 inline constexpr int kStride = Target::kWarpSize;  ///< units between a lane's
 
 template <class Unit>
@@ -85,6 +83,7 @@ FARWARP_DEVICE void add_weighted(float (&sum)[count], float weight, const float 
 template <class T, class Expert, class Wire>
 FARWARP_DEVICE void apply_experts(Wire& wire, const Row& row, const Expert& expert) {
   using Unit = typename Wire::Unit;
+  constexpr int kAhead = Wire::kAhead;
   const auto routes = scratch_of(wire.args);
 #pragma unroll 1
   for (int u = row.first + lane_index(); u < row.last; u += kAhead * kStride) {
@@ -114,6 +113,7 @@ FARWARP_DEVICE void apply_experts(Wire& wire, const Row& row, const Expert& expe
 template <class Wire>
 FARWARP_DEVICE void unpack_row(Wire& wire, const Row& row) {
   using Unit = typename Wire::Unit;
+  constexpr int kAhead = Wire::kAhead;
   const Args& args = wire.args;
   const auto routes = scratch_of(args);
   const auto bases = shared_at<std::int32_t>(args.shared.bases) + row.source * args.max_local_experts;
@@ -147,6 +147,7 @@ FARWARP_DEVICE void unpack_row(Wire& wire, const Row& row) {
 template <class T, class Wire>
 FARWARP_DEVICE void reduce_row(Wire& wire, const Row& row) {
   using Unit = typename Wire::Unit;
+  constexpr int kAhead = Wire::kAhead;
   const Args& args = wire.args;
   const auto routes = scratch_of(args);
   const auto bases = wire.regions.saved_bases() + row.source * args.max_local_experts;

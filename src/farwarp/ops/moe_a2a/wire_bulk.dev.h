@@ -10,7 +10,8 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 struct BulkWire {
   using Unit = Vec16;
-  static constexpr int kReturnsAhead = 2;  ///< units of each owner's sum that a lane has in flight
+  // Units that a lane has in flight, of a row and of each owner's sum: one at a time would wait for memory once per unit.
+  static constexpr int kAhead = 4, kReturnsAhead = 2;
 
   Call& call;
   const Args& args;

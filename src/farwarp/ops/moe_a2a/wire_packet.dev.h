@@ -8,7 +8,8 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 struct PacketWire {
   using Unit = std::uint64_t;  // the data of one packet: neighbouring lanes fill neighbouring packets
-  static constexpr int kReturnsAhead = 1;
+  // Units that a lane has in flight, of a row and of each owner's sum. Pieces are small in this mode; more is only more code.
+  static constexpr int kAhead = 2, kReturnsAhead = 1;
 
   Call& call;
   const Args& args;

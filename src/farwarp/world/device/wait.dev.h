@@ -39,7 +39,7 @@ FARWARP_DEVICE bool wait_tagged(Call& call, Global<SystemCell<std::uint64_t>> ce
       value = static_cast<std::uint32_t>(seen);
       return true;
     }
-    if (park(addresses, 2, deadline, tries)) may_wait_on(call, wait, tag, seen >> 32);
+    if (park(addresses, 2, deadline, tries)) [[unlikely]] may_wait_on(call, wait, tag, seen >> 32);
   }
   return false;
 }
@@ -75,7 +75,7 @@ FARWARP_DEVICE bool wait_packets(Call& call, const Global<Packet> (&from)[count]
       }
     }
     if (missing == 0) return true;
-    if (park(addresses, watched, deadline, tries)) {
+    if (park(addresses, watched, deadline, tries)) [[unlikely]] {
       Wait described = wait;
       if (wait.peer < 0) described.peer = lowest_bit(missing) / packets_per_peer;
       may_wait_on(call, described, call.epoch, seen);
@@ -89,7 +89,7 @@ FARWARP_DEVICE bool wait_bulk_load(Call& call, Shared<Mbarrier> barrier, std::ui
   const void* const addresses[] = {barrier.raw, abort_cell(call).raw};
   // An aborted call still waits for its own copy: its bytes are about to land in shared memory.
   for (std::uint32_t tries = 0; !mbarrier_test(barrier, parity); ++tries) {
-    if (park(addresses, 1, call.deadline_ns, tries) && nanoseconds() > call.deadline_ns) {
+    if (park(addresses, 1, call.deadline_ns, tries) && nanoseconds() > call.deadline_ns) [[unlikely]] {
       give_up(call, StatusCode::kDeadline, site, -1, parity, 0);
       return false;
     }
