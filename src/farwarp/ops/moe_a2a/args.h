@@ -30,8 +30,8 @@ inline constexpr int kMaxTopK = 32;
 inline constexpr int kMaxExperts = 4096;
 inline constexpr int kThreads = 256;
 inline constexpr int kStageBytes = 16384;  ///< bulk mode: one warp's piece of a row in shared memory
-inline constexpr int kBatch = 128;        ///< tokens a block routes at a time
-inline constexpr int kHeaderFixed = 2;    ///< header packets before the counts
+inline constexpr int kBatch = 128;         ///< tokens a block routes at a time
+inline constexpr int kHeaderFixed = 2;     ///< header packets before the counts
 /// Idle packet slots get a recent tag once in this many calls of their parity, so that no tag is ever 2^32 calls old.
 inline constexpr std::uint32_t kRefreshPeriod = 1u << 16;
 
@@ -53,11 +53,11 @@ struct SharedLayout {
   std::int64_t warp_rows;  ///< u32 [warps][ranks]: rows of the earlier tokens that a warp looked at
   std::int64_t masks;      ///< u32 [kBatch]: destination ranks of the batch's tokens
   std::int64_t indices;    ///< u32 [kBatch][k]: index of the entry among its expert's entries; split form only
-  std::int64_t bases;        ///< i32 [ranks][local experts]: first row of (source, expert)
-  std::int64_t rows;         ///< u32 [ranks]: rows each source sends here
-  std::int64_t scratch;      ///< Route [warps][kMaxTopK]
-  std::int64_t barriers;     ///< u64 [warps]
-  std::int64_t stage;        ///< bytes [warps][kStageBytes], only with bulk copies
+  std::int64_t bases;      ///< i32 [ranks][local experts]: first row of (source, expert)
+  std::int64_t rows;       ///< u32 [ranks]: rows each source sends here
+  std::int64_t scratch;    ///< Route [warps][kMaxTopK]
+  std::int64_t barriers;   ///< u64 [warps]
+  std::int64_t stage;      ///< bytes [warps][kStageBytes], only with bulk copies
   std::int64_t total;
 };
 

@@ -71,13 +71,15 @@ FARWARP_DEVICE void for_each_row(Wire& wire, const Work& work) {
   const int length = args.hidden / kPer<typename Wire::Unit>;
   std::uint32_t rows = kUnknown;  // lane r: rows of source r
 #pragma unroll 1
-  for (int unit = block_index() * warps_per_block() + warp_index(); unit < units; unit += num_blocks() * warps_per_block()) {
+  for (int unit = block_index() * warps_per_block() + warp_index(); unit < units;
+       unit += num_blocks() * warps_per_block()) {
     const int place = unit / args.segments, segment = unit - place * args.segments;
     const std::int32_t slot = place / args.view.size;
     const int source = (args.view.rank + 1 + place - slot * args.view.size) % args.view.size;
     if (ballot(lane_index() < args.view.size && rows > static_cast<std::uint32_t>(slot)) == 0) return;
     if (shuffle(rows, source) <= static_cast<std::uint32_t>(slot)) continue;
-    Row row{source, slot, 0, 0, segment, segment_start(args, length, segment), segment_start(args, length, segment + 1)};
+    Row row{
+        source, slot, 0, 0, segment, segment_start(args, length, segment), segment_start(args, length, segment + 1)};
     if (await_head(call, args, row, rows)) work(row);
     // A lane that gave up ends it for the warp; and the scratch is free for the next row's routes.
     warp_sync();

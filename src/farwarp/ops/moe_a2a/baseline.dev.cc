@@ -77,11 +77,13 @@ FARWARP_DEVICE void unpack(const BaselineTokenArgs& args) {
       for (int j = 0; j < kInFlight; ++j) {
         const float weight = shuffle(weights, first + j);
 #pragma unroll
-        for (int e = 0; e < kPer<Vec16>; ++e) sum[e] = fused_multiply_add(weight, to_float(element<T>(y[j], e)), sum[e]);
+        for (int e = 0; e < kPer<Vec16>; ++e)
+          sum[e] = fused_multiply_add(weight, to_float(element<T>(y[j], e)), sum[e]);
       }
     }
     if (!inside) return;
-    store<Cache::streaming>(args.out + (static_cast<std::int64_t>(token) * args.vectors + vector), rounded<T, Vec16>(sum));
+    store<Cache::streaming>(args.out + (static_cast<std::int64_t>(token) * args.vectors + vector),
+                            rounded<T, Vec16>(sum));
   });
 }
 

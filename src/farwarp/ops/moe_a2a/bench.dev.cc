@@ -18,7 +18,8 @@ FARWARP_DEVICE void apply_to_expert_rows(const BenchExpertArgs& args) {
     const float shift = load(Global<const float>(args.table) + (2 * expert + 1));
     const std::int64_t first = load(Global<const std::int32_t>(args.offsets) + expert) * vectors;
     const std::int64_t count = load(Global<const std::int32_t>(args.counts) + expert) * vectors;
-    for (std::int64_t v = static_cast<std::int64_t>(block_index()) * num_threads() + thread_index(); v < count; v += stride) {
+    for (std::int64_t v = static_cast<std::int64_t>(block_index()) * num_threads() + thread_index(); v < count;
+         v += stride) {
       const Vec16 in = load<Cache::streaming>(x + (first + v));
       float out[kPer<Vec16>];
 #pragma unroll

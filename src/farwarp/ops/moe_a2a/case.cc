@@ -61,9 +61,8 @@ Result<CheckConfig> read_config(const Params& params) {
   static constexpr Choice<MoeMode> kModes[] = {
       {"auto", MoeMode::kAuto}, {"packet", MoeMode::kPacket}, {"bulk", MoeMode::kBulk}};
   static constexpr Choice<bool> kForms[] = {{"fused", true}, {"split", false}};
-  static constexpr Choice<MoeExpert> kExperts[] = {{"auto", MoeExpert::kTable},
-                                                   {"secret", MoeExpert::kTable},
-                                                   {"rank_scale", MoeExpert::kRankScale}};
+  static constexpr Choice<MoeExpert> kExperts[] = {
+      {"auto", MoeExpert::kTable}, {"secret", MoeExpert::kTable}, {"rank_scale", MoeExpert::kRankScale}};
   static constexpr Choice<bool> kCounts[] = {{"host", false}, {"device", true}};
   static constexpr Choice<MoeLayout> kLayouts[] = {{"expert_major", MoeLayout::kExpertMajor},
                                                    {"masked", MoeLayout::kMasked}};

@@ -27,7 +27,8 @@ constexpr int kWarmUps = 2;
 
 int sets_for(const MoeAllToAllDesc& desc, int samples) {
   const std::int64_t elements = static_cast<std::int64_t>(desc.max_tokens) * desc.hidden;
-  return static_cast<int>(std::clamp<std::int64_t>(kPreparedElements / elements, std::min(kFewestSets, samples), samples));
+  return static_cast<int>(
+      std::clamp<std::int64_t>(kPreparedElements / elements, std::min(kFewestSets, samples), samples));
 }
 
 CheckConfig bench_config(CheckConfig config, const BenchOptions& bench) {
@@ -152,8 +153,8 @@ Status BenchRun::open_baseline(std::vector<Contender>& baselines) {
 }
 
 Status BenchRun::enqueue_baseline() {
-  return baseline_->enqueue(baseline_handles_[set_index()], set_->x.get(), set_->weights.as<float>(), baseline_out_.get(),
-                            *stream_);
+  return baseline_->enqueue(baseline_handles_[set_index()], set_->x.get(), set_->weights.as<float>(),
+                            baseline_out_.get(), *stream_);
 }
 
 /// What the baseline computed last, against the oracle: a baseline that is wrong is no baseline.
@@ -295,8 +296,8 @@ Status BenchRun::expert() {
   args.local_experts = local_experts();
   args.hidden = config_.desc.hidden;
   args.bf16 = config_.desc.dtype == DType::kBf16;
-  return launch(world_->device(), *expert_kernel_, {world_->device().shape().multiprocessors, kBenchExpertThreads, 0}, args,
-                *stream_);
+  return launch(world_->device(), *expert_kernel_, {world_->device().shape().multiprocessors, kBenchExpertThreads, 0},
+                args, *stream_);
 }
 
 Status BenchRun::split() {

@@ -50,16 +50,18 @@ harness::Floor floor_of(const MoeAllToAllDesc& desc, std::span<const Routing> ro
     // A link carries both directions at once; a rank's dispatch and combine send one after the other.
     busiest_link = std::max(busiest_link, std::max(rank.sent, rank.received) * 2);
     // x read and the result written; each row written and read where it is worked on, and again where its sum returns to.
-    busiest_memory = std::max(busiest_memory, 2 * rank.tokens + 2 * rank.worked_on + 2 * (rank.sent + rank.worked_on - rank.received));
+    busiest_memory = std::max(busiest_memory,
+                              2 * rank.tokens + 2 * rank.worked_on + 2 * (rank.sent + rank.worked_on - rank.received));
   }
   const double link_us = busiest_link * row_kb / link;
   const double memory_us = ceilings.hbm_copy_gb_s > 0 ? busiest_memory * row_kb / ceilings.hbm_copy_gb_s : 0;
   const double latency_us = 2 * ceilings.packet_us;
   const bool by_link = link_us >= memory_us;
-  return {std::max(link_us, memory_us) + latency_us,
-          fmt::format("{} {:.1f} us ({:.0f} KB at {:.0f} GB/s), two latencies {:.1f} us; {}", by_link ? "link" : "memory",
-                      std::max(link_us, memory_us), (by_link ? busiest_link : busiest_memory) * row_kb,
-                      by_link ? link : ceilings.hbm_copy_gb_s, latency_us, ceilings.source)};
+  return {
+      std::max(link_us, memory_us) + latency_us,
+      fmt::format("{} {:.1f} us ({:.0f} KB at {:.0f} GB/s), two latencies {:.1f} us; {}", by_link ? "link" : "memory",
+                  std::max(link_us, memory_us), (by_link ? busiest_link : busiest_memory) * row_kb,
+                  by_link ? link : ceilings.hbm_copy_gb_s, latency_us, ceilings.source)};
 }
 
 }  // namespace farwarp::moe

@@ -103,7 +103,7 @@ Status MoeAllToAll::State::check_tokens(const MoeTokens& tokens) const {
 
 Status MoeAllToAll::State::check_stage(std::uint32_t stage) const {
   static constexpr const char* kNames[] = {"dispatch, dispatch_send or fused", "dispatch_recv",
-                                         "combine or combine_send", "combine_recv"};
+                                           "combine or combine_send", "combine_recv"};
   if (stage == next_stage) return {};
   return {StatusCode::kMisuse, fmt::format("{} was called; next comes {}", kNames[stage], kNames[next_stage])};
 }
@@ -238,8 +238,7 @@ Status MoeAllToAll::combine_recv(void* out, Stream stream) {
 }
 
 Status MoeAllToAll::dispatch(const MoeTokens& tokens, const MoeReceived& received, Stream stream) {
-  const Status status =
-      first_failure({state_->check_stage(0), state_->check_tokens(tokens), check_received(received)});
+  const Status status = first_failure({state_->check_stage(0), state_->check_tokens(tokens), check_received(received)});
   if (!status.ok()) return status;
   state_->set_tokens(tokens, CallForm::kSplit);
   state_->set_received(received);
@@ -247,8 +246,7 @@ Status MoeAllToAll::dispatch(const MoeTokens& tokens, const MoeReceived& receive
 }
 
 Status MoeAllToAll::combine(const void* y, void* out, Stream stream) {
-  const Status status =
-      first_failure({state_->check_stage(2), check_pointer("y", y, 16), state_->check_out(out)});
+  const Status status = first_failure({state_->check_stage(2), check_pointer("y", y, 16), state_->check_out(out)});
   if (!status.ok()) return status;
   state_->args.y = y;
   state_->args.out = out;

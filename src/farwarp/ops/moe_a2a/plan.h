@@ -34,15 +34,15 @@ struct MoeAllToAllDesc {
   /// tokens whose experts are distinct).
   std::int64_t recv_rows = 0;
   MoeMode mode = MoeMode::kAuto;
-  int max_sms = 0;  ///< blocks of a launch; 0: all multiprocessors
+  int max_sms = 0;   ///< blocks of a launch; 0: all multiprocessors
   int segments = 0;  ///< pieces of a row that different warps take; 0: the plan's choice
 };
 
 /// Where each part of the workspace lies, in bytes from its start. One table, used by host and device.
 struct MoeWorkspace {
-  std::int64_t headers = 0;       ///< packets [2][ranks][header_packets]
-  std::int64_t heads = 0;         ///< packets [2][ranks][max_tokens][1 + k]: what precedes a row
-  std::int64_t rows = 0;          ///< [2][ranks][max_tokens][hidden]: of packets with 4 elements each, or of elements (bulk)
+  std::int64_t headers = 0;  ///< packets [2][ranks][header_packets]
+  std::int64_t heads = 0;    ///< packets [2][ranks][max_tokens][1 + k]: what precedes a row
+  std::int64_t rows = 0;     ///< [2][ranks][max_tokens][hidden]: of packets with 4 elements each, or of elements (bulk)
   std::int64_t row_flags = 0;     ///< bulk: u64 cells [2][ranks][max_tokens][segments]
   std::int64_t returns = 0;       ///< [2][max_tokens][ranks][hidden]: as rows
   std::int64_t return_flags = 0;  ///< bulk: u64 cells [2][max_tokens][ranks][segments]
@@ -75,8 +75,6 @@ constexpr int moe_first_expert(int rank, int ranks, int num_experts) {
   return (rank * num_experts + ranks - 1) / ranks;
 }
 /// floor(expert * ranks / num_experts)
-constexpr int moe_rank_of(int expert, int ranks, int num_experts) {
-  return expert * ranks / num_experts;
-}
+constexpr int moe_rank_of(int expert, int ranks, int num_experts) { return expert * ranks / num_experts; }
 
 }  // namespace farwarp

@@ -75,7 +75,8 @@ TEST(Plan, TheReciprocalDividesExactly) {
     for (int experts = ranks; experts <= moe::kMaxExperts; ++experts) {
       const std::uint64_t reciprocal = moe::moe_reciprocal(experts);
       for (int e = 0; e < experts; ++e) {
-        ASSERT_EQ(static_cast<int>(static_cast<std::uint64_t>(e * ranks) * reciprocal >> 32), moe_rank_of(e, ranks, experts))
+        ASSERT_EQ(static_cast<int>(static_cast<std::uint64_t>(e * ranks) * reciprocal >> 32),
+                  moe_rank_of(e, ranks, experts))
             << e << " of " << experts << " on " << ranks;
       }
     }

@@ -46,7 +46,8 @@ struct Regions {
            ((pair(source) * args.max_tokens + slot) * args.segments + segment);
   }
   /// Bulk mode, at the source `where`: the segment of `owner`'s partial sums for `token` has landed.
-  FARWARP_DEVICE Peer<SystemCell<std::uint64_t>> return_flag(int where, std::int64_t token, int owner, int segment) const {
+  FARWARP_DEVICE Peer<SystemCell<std::uint64_t>> return_flag(int where, std::int64_t token, int owner,
+                                                             int segment) const {
     return at<SystemCell<std::uint64_t>>(where, args.offsets.return_flags) +
            (place_of_return(token, owner) * args.segments + segment);
   }

@@ -46,13 +46,15 @@ FARWARP_DEVICE OwnTokens own_tokens(const Args& args, int tokens) {
 /// [thread] What the top-k table says at entry `entry` (token * k + k-slot): an expert, or -1 if it is masked. Anything else is
 /// the caller's error.
 FARWARP_DEVICE std::int64_t table_entry(const Args& args, int entry) {
-  if (args.wide_indices != 0) return load(Global<const std::int64_t>(static_cast<const std::int64_t*>(args.topk)) + entry);
+  if (args.wide_indices != 0)
+    return load(Global<const std::int64_t>(static_cast<const std::int64_t*>(args.topk)) + entry);
   return load(Global<const std::int32_t>(static_cast<const std::int32_t*>(args.topk)) + entry);
 }
 
 /// [thread] The entry as an expert; gives up if it is none.
 FARWARP_DEVICE int checked_expert(Call& call, const Args& args, std::int64_t expert) {
-  if (expert >= -1 && expert < args.num_experts) [[likely]] return static_cast<int>(expert);
+  if (expert >= -1 && expert < args.num_experts) [[likely]]
+    return static_cast<int>(expert);
   if (call.live) {
     give_up(call, StatusCode::kBadInput, farwarp::moe::kSiteExpert, -1, args.num_experts,
             static_cast<std::uint64_t>(expert));
@@ -232,8 +234,8 @@ FARWARP_DEVICE Route unpack_route(std::uint64_t word, int k_slot) {
 
 /// [warp] A row's head to every rank of `ranks`: the token's number, then a word per k-slot. `slot`: on lane r, the row's place
 /// at rank r.
-FARWARP_DEVICE void send_head(Call& call, const Args& args, int token, int in_batch, std::uint32_t ranks, std::uint32_t slot,
-                              bool with_indices) {
+FARWARP_DEVICE void send_head(Call& call, const Args& args, int token, int in_batch, std::uint32_t ranks,
+                              std::uint32_t slot, bool with_indices) {
   const Regions regions = regions_of(args, call);
 #pragma unroll 1
   for (int base = 0; base <= args.k; base += Target::kWarpSize) {
@@ -254,7 +256,9 @@ FARWARP_DEVICE void send_head(Call& call, const Args& args, int token, int in_ba
       const int rank = rank_behind(args, i);
       const std::uint32_t place = shuffle(slot, rank);
       if (!(ranks >> rank & 1) || j >= args.k) continue;
-      const std::uint64_t word = j < 0 ? static_cast<std::uint64_t>(token) : owner == rank ? route : farwarp::moe::kNoRoute;
+      const std::uint64_t word = j < 0           ? static_cast<std::uint64_t>(token)
+                                 : owner == rank ? route
+                                                 : farwarp::moe::kNoRoute;
       store_packet(regions.head(rank, args.view.rank, place) + (j + 1), word, call.epoch);
     }
   }
@@ -262,7 +266,8 @@ FARWARP_DEVICE void send_head(Call& call, const Args& args, int token, int in_ba
 
 /// [warp] Sends every rank its header: the back-pressure signal of the epoch and the counts of what is sent. Called by the last
 /// block once it has counted all tokens; `totals`: on lane r, the rows at rank r; the histogram holds the entries by expert.
-FARWARP_DEVICE void send_headers(const Call& call, const Args& args, int tokens, std::uint32_t totals, bool with_counts) {
+FARWARP_DEVICE void send_headers(const Call& call, const Args& args, int tokens, std::uint32_t totals,
+                                 bool with_counts) {
   const Regions regions = regions_of(args, call);
   const auto histogram = shared_at<std::uint32_t>(args.shared.histogram);
   const int packets = with_counts ? args.header_packets : farwarp::moe::kHeaderFixed;

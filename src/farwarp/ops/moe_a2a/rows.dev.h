@@ -20,9 +20,7 @@ struct Row {
 };
 
 /// First unit of a row's segment; of segment number `segments`, the end.
-FARWARP_DEVICE int segment_start(const Args& args, int units, int segment) {
-  return units * segment / args.segments;
-}
+FARWARP_DEVICE int segment_start(const Args& args, int units, int segment) { return units * segment / args.segments; }
 
 inline constexpr int kStride = Target::kWarpSize;  ///< units between a lane's
 
@@ -41,7 +39,9 @@ FARWARP_DEVICE T element(Vec16 unit, int i) {
 FARWARP_DEVICE void put_bits(std::uint64_t& unit, int i, std::uint16_t bits) {
   unit |= static_cast<std::uint64_t>(bits) << (16 * i);
 }
-FARWARP_DEVICE void put_bits(Vec16& unit, int i, std::uint16_t bits) { put_bits(i < 4 ? unit.lo : unit.hi, i & 3, bits); }
+FARWARP_DEVICE void put_bits(Vec16& unit, int i, std::uint16_t bits) {
+  put_bits(i < 4 ? unit.lo : unit.hi, i & 3, bits);
+}
 
 template <class T, class Unit>
 FARWARP_DEVICE Unit rounded(const float (&values)[kPer<Unit>]) {
@@ -163,7 +163,8 @@ FARWARP_DEVICE void reduce_row(Wire& wire, const Row& row) {
       Unit packed[kAhead];
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) {
-        packed[a] = u + a * kStride < row.last ? load<Cache::streaming>(input + (place * units + u + a * kStride)) : Unit{};
+        packed[a] =
+            u + a * kStride < row.last ? load<Cache::streaming>(input + (place * units + u + a * kStride)) : Unit{};
       }
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) {

@@ -45,7 +45,8 @@ struct BulkWire {
       if (!(ranks >> rank & 1)) continue;
       flagged |= 1u << i;
       if (place + 1 != args.drop_put) wanted |= 1u << i;
-      to[i] = Peer<std::byte>(reinterpret_cast<std::byte*>((regions.row<Unit>(rank, args.view.rank, place) + first).raw));
+      to[i] =
+          Peer<std::byte>(reinterpret_cast<std::byte*>((regions.row<Unit>(rank, args.view.rank, place) + first).raw));
       flags[i] = regions.row_flag(rank, args.view.rank, place, segment);
     }
     const Unit* x = static_cast<const Unit*>(args.x) + static_cast<std::int64_t>(token) * units + first;
@@ -105,8 +106,10 @@ struct BulkWire {
 
   /// [warp] Tells the source that the row's sums are there.
   FARWARP_DEVICE void finish_return(const Row& row) {
-    signal_after_warp(
-        [&] { store<Order::relaxed>(regions.return_flag(row.source, row.token, args.view.rank, row.segment), tagged(call.epoch, 0)); });
+    signal_after_warp([&] {
+      store<Order::relaxed>(regions.return_flag(row.source, row.token, args.view.rank, row.segment),
+                            tagged(call.epoch, 0));
+    });
   }
 
   // ---- tags of what this call leaves idle --------------------------------------------------------------------------------

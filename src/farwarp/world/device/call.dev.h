@@ -54,9 +54,9 @@ FARWARP_DEVICE void note_abort(Call& call, std::uint32_t raised_by) {
 
 /// [thread] give_up()'s work. Out of line: inlined at every wait it was half of the code of the MoE all-to-all, which a cold
 /// launch has to fetch.
-FARWARP_COLD void record_failure(const WorldView& view, std::uint32_t slot, std::uint32_t epoch, std::uint64_t waited_ns,
-                                 StatusCode kind, std::uint32_t site, std::int32_t peer, std::uint64_t expected,
-                                 std::uint64_t seen) {
+FARWARP_COLD void record_failure(const WorldView& view, std::uint32_t slot, std::uint32_t epoch,
+                                 std::uint64_t waited_ns, StatusCode kind, std::uint32_t site, std::int32_t peer,
+                                 std::uint64_t expected, std::uint64_t seen) {
   Ledger* ledger = view.ledger;
   // The counter lies in device memory: read-modify-writes on host memory need not be atomic over PCIe.
   const std::uint32_t claim =
@@ -78,7 +78,8 @@ FARWARP_COLD void record_failure(const WorldView& view, std::uint32_t slot, std:
   store<Order::release>(Peer<SystemCell<std::uint32_t>>(&ledger->count), claim + 1);
   for (int rank = 0; rank < view.size; ++rank) {
     const Peer<WorldControl> control = peer_address<WorldControl>(view, rank, 0);
-    store<Order::release>(Peer<SystemCell<std::uint32_t>>(&control.raw->abort), static_cast<std::uint32_t>(view.rank) + 1);
+    store<Order::release>(Peer<SystemCell<std::uint32_t>>(&control.raw->abort),
+                          static_cast<std::uint32_t>(view.rank) + 1);
   }
 }
 

@@ -39,7 +39,8 @@ FARWARP_DEVICE bool wait_tagged(Call& call, Global<SystemCell<std::uint64_t>> ce
       value = static_cast<std::uint32_t>(seen);
       return true;
     }
-    if (park(addresses, 2, deadline, tries)) [[unlikely]] may_wait_on(call, wait, tag, seen >> 32);
+    if (park(addresses, 2, deadline, tries)) [[unlikely]]
+      may_wait_on(call, wait, tag, seen >> 32);
   }
   return false;
 }
