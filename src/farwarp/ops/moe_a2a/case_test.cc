@@ -72,6 +72,18 @@ TEST_P(MoeCases, UnevenExpertsAndSmallRows) {
   expect_pass("num_experts=9,experts_per_token=1,hidden_dim=72,max_sms=3");
 }
 
+TEST_P(MoeCases, BatchesAndPieces) {
+  for (const std::string mode : {"packet", "bulk"}) {
+    // More tokens than a block routes at a time.
+    expect_pass("max_sms=1,max_num_tokens=150,tokens=full,hidden_dim=8,form=split,mode=" + mode);
+    expect_pass("max_sms=1,max_num_tokens=150,tokens=full,hidden_dim=8,mode=" + mode);
+    expect_pass("segments=3,hidden_dim=1000,form=split,mode=" + mode);
+    expect_pass("segments=3,hidden_dim=1000,mode=" + mode);
+    // A head of 33 words, one more than a warp of 32 lanes.
+    expect_pass("num_experts=40,experts_per_token=32,form=split,mode=" + mode);
+  }
+}
+
 TEST_P(MoeCases, GraphsAndDelays) {
   expect_pass("graph=1,count=device");
   expect_pass("graph=1,count=device,form=split");
