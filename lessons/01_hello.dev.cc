@@ -21,13 +21,16 @@ FARWARP_DEVICE void hello(const lessons::Args& args) {
   const int parity = static_cast<int>(call.epoch & 1);
 
   // Workspace: [2] greetings, then [2][ranks] flags.
-  const auto greeting_at = [&](int rank) { return peer_address<std::uint64_t>(args.view, rank, args.workspace) + parity; };
+  const auto greeting_at = [&](int rank) {
+    return peer_address<std::uint64_t>(args.view, rank, args.workspace) + parity;
+  };
   const auto flag_at = [&](int rank, int from) {
     return peer_address<SystemCell<std::uint64_t>>(args.view, rank, args.workspace + 16) + (parity * ranks + from);
   };
 
   if (thread_index() == 0) store(greeting_at(right), std::uint64_t{100} + me);
-  signal_after_block(ranks, [&](int rank) { return flag_at(rank, me); }, [&](int) { return tagged(call.epoch, 0); });
+  signal_after_block(
+      ranks, [&](int rank) { return flag_at(rank, me); }, [&](int) { return tagged(call.epoch, 0); });
 
   if (thread_index() < ranks) {
     const int from = thread_index();

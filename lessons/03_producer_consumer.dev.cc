@@ -1,16 +1,13 @@
 // Lesson 03: a producer and a consumer on different GPUs share a ring of kRing items. The producer may run kRing items ahead
 // of the consumer and no further: the consumer's "room" cell is what permits writing its memory again (back-pressure).
-//
 //   rank 0 (producer)                                 rank 1 (consumer)
 //   wait room >= i - kRing + 1, for item i >= kRing   ring[i % kRing]
 //   write item i  --------------------------------->
 //   release item cell = i + 1  -------------------->  wait item cell i, acquire, read
 //   room cell  <------------------------------------  release: items consumed so far = i + 1
-//
 // Where the target has bulk copies, an item is made in shared memory and crosses the link in one of them. Two things are easy
 // to forget there: the copy reads shared memory in the async proxy, so every writer fences it; and only bulk_wait_all() says
 // that the item has landed, bulk_wait_read() says no more than that shared memory may be reused.
-//
 // Cells carry a number that no other item of this or another call has, so nothing is reset. Ranks from 2 on have nothing to do.
 #include "farwarp/world/device/signal.dev.h"
 #include "farwarp/world/device/wait.dev.h"
@@ -19,16 +16,16 @@
 namespace farwarp::FARWARP_TARGET {
 
 struct Ring {
+  using Cell = SystemCell<std::uint64_t>;
+  static constexpr Wait kRoom{lessons::kSiteRoom, 1};
   const lessons::Args& args;
   Call& call;
 
   // Workspace of each rank: [kRing] item cells, [kRing] room cells, [kRing][words].
-  FARWARP_DEVICE Peer<SystemCell<std::uint64_t>> item_cell(int rank, int item) const {
-    return peer_address<SystemCell<std::uint64_t>>(args.view, rank, args.workspace) + item % lessons::kRing;
+  FARWARP_DEVICE Peer<Cell> item_cell(int rank, int item) const {
+    return peer_address<Cell>(args.view, rank, args.workspace) + item % lessons::kRing;
   }
-  FARWARP_DEVICE Peer<SystemCell<std::uint64_t>> room_cell(int rank, int item) const {
-    return item_cell(rank, item) + lessons::kRing;
-  }
+  FARWARP_DEVICE Peer<Cell> room_cell(int rank, int item) const { return item_cell(rank, item) + lessons::kRing; }
   FARWARP_DEVICE Peer<std::uint32_t> words_at(int rank, int item) const {
     return peer_address<std::uint32_t>(args.view, rank, args.workspace + 16 * lessons::kRing) +
            item % lessons::kRing * args.words;
@@ -37,24 +34,25 @@ struct Ring {
   FARWARP_DEVICE std::uint32_t tag_of(int item) const {
     return call.epoch * static_cast<std::uint32_t>(args.items) + static_cast<std::uint32_t>(item);
   }
-  FARWARP_DEVICE bool await(Peer<SystemCell<std::uint64_t>> cell, int item, Wait wait) {
+  FARWARP_DEVICE bool await(Peer<Cell> cell, int item, Wait wait) {
     std::uint32_t unused = 0;
-    if (thread_index() == 0) wait_tagged(call, Global<SystemCell<std::uint64_t>>(cell.raw), tag_of(item), unused, wait);
+    if (thread_index() == 0) wait_tagged(call, Global<Cell>(cell.raw), tag_of(item), unused, wait);
     call.live = !block_any(!call.live);
     return call.live;
   }
 
   /// [block] Item i is the input's words, each plus i.
   FARWARP_DEVICE void ship(int item) {
-    const auto value = [&](int i) { return load(Global<const std::uint32_t>(args.in) + i) + static_cast<std::uint32_t>(item); };
+    const Global<const std::uint32_t> in(args.in);
+    const auto value = [&](int i) { return load(in + i) + static_cast<std::uint32_t>(item); };
     if constexpr (Target::kHasBulkCopy) {
       const Shared<std::uint32_t> stage(reinterpret_cast<std::uint32_t*>(block_shared().raw));
       for (int i = thread_index(); i < args.words; i += num_threads()) store(stage + i, value(i));
       proxy_fence();
       block_sync();
       if (thread_index() == 0) {
-        const Peer<std::byte> to(reinterpret_cast<std::byte*>(words_at(1, item).raw));
-        bulk_store(to, block_shared(), 4 * args.words);
+        bulk_store(Peer<std::byte>(reinterpret_cast<std::byte*>(words_at(1, item).raw)), block_shared(),
+                   4 * args.words);
         bulk_commit();
         bulk_wait_all();
       }
@@ -65,12 +63,13 @@ struct Ring {
 
   FARWARP_DEVICE void produce() {
     for (int item = 0; item < args.items; ++item) {
-      if (item >= lessons::kRing && !await(room_cell(0, item), item - lessons::kRing, Wait{lessons::kSiteRoom, 1})) return;
+      if (item >= lessons::kRing && !await(room_cell(0, item), item - lessons::kRing, kRoom)) return;
       ship(item);
-      signal_after_block(1, [&](int) { return item_cell(1, item); }, [&](int) { return tagged(tag_of(item), 0); });
+      signal_after_block(
+          1, [&](int) { return item_cell(1, item); }, [&](int) { return tagged(tag_of(item), 0); });
     }
     // The call ends when the last item has been read: so the next call finds an empty ring.
-    await(room_cell(0, args.items - 1), args.items - 1, Wait{lessons::kSiteRoom, 1});
+    await(room_cell(0, args.items - 1), args.items - 1, kRoom);
   }
 
   FARWARP_DEVICE void consume() {
@@ -80,12 +79,13 @@ struct Ring {
       for (int i = thread_index(); i < args.words; i += num_threads()) {
         store(Global<std::uint32_t>(args.out) + (item * args.words + i), load(words + i));
       }
-      signal_after_block(1, [&](int) { return room_cell(0, item); }, [&](int) { return tagged(tag_of(item), 0); });
+      signal_after_block(
+          1, [&](int) { return room_cell(0, item); }, [&](int) { return tagged(tag_of(item), 0); });
     }
   }
 };
 
-FARWARP_DEVICE void producer_consumer(const lessons::Args& args) {
+FARWARP_DEVICE void run_ring(const lessons::Args& args) {
   Call call = begin_call(args.view, args.slot, 0);
   if (!call.live) return;
   Ring ring{args, call};
@@ -96,4 +96,4 @@ FARWARP_DEVICE void producer_consumer(const lessons::Args& args) {
 
 }  // namespace farwarp::FARWARP_TARGET
 
-FARWARP_KERNEL(lesson_03_producer_consumer, farwarp::lessons::Args, 128) { farwarp::FARWARP_TARGET::producer_consumer(args); }
+FARWARP_KERNEL(lesson_03_producer_consumer, farwarp::lessons::Args, 128) { farwarp::FARWARP_TARGET::run_ring(args); }

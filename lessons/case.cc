@@ -1,10 +1,11 @@
 // The lessons as operators of the command line: farwarp check lesson-01.
+#include "farwarp/harness/case.h"
+
 #include <fmt/format.h>
 
 #include <functional>
 #include <numeric>
 
-#include "farwarp/harness/case.h"
 #include "farwarp/harness/params.h"
 #include "farwarp/world/host/world.h"
 #include "lesson.h"
@@ -28,7 +29,9 @@ struct Lesson {
   Words (*expected)(int rank, int ranks, int call, int words, int items);
 };
 
-std::uint32_t input_word(int rank, int call, int i) { return static_cast<std::uint32_t>(rank * 1'000'003 + call * 10'007 + i + 1); }
+std::uint32_t input_word(int rank, int call, int i) {
+  return static_cast<std::uint32_t>(rank * 1'000'003 + call * 10'007 + i + 1);
+}
 
 Words input_words(int rank, int call, int words) {
   Words result(static_cast<std::size_t>(words));
@@ -36,7 +39,9 @@ Words input_words(int rank, int call, int words) {
   return result;
 }
 
-Words expected_greeting(int rank, int ranks, int, int, int) { return {static_cast<std::uint32_t>(100 + (rank + ranks - 1) % ranks)}; }
+Words expected_greeting(int rank, int ranks, int, int, int) {
+  return {static_cast<std::uint32_t>(100 + (rank + ranks - 1) % ranks)};
+}
 
 Words expected_gather(int, int ranks, int call, int words, int) {
   Words result;
@@ -56,12 +61,16 @@ Words expected_items(int rank, int, int call, int words, int items) {
 
 constexpr Lesson kLessons[] = {
     {"lesson-01", "put with signal: a greeting to the right neighbour", "lesson_01_hello", 1, 0,
-     [](int ranks, int) -> std::size_t { return std::size_t{16} + 16u * static_cast<unsigned>(ranks); }, input_words, expected_greeting},
+     [](int ranks, int) -> std::size_t { return std::size_t{16} + 16u * static_cast<unsigned>(ranks); }, input_words,
+     expected_greeting},
     {"lesson-02", "all-gather with a flag per chunk", "lesson_02_all_gather", kChunks, 0,
-     [](int ranks, int words) -> std::size_t { return 2u * static_cast<unsigned>(ranks) * (8u * kChunks + 4u * static_cast<unsigned>(words)); },
+     [](int ranks, int words) -> std::size_t {
+       return 2u * static_cast<unsigned>(ranks) * (8u * kChunks + 4u * static_cast<unsigned>(words));
+     },
      input_words, expected_gather},
     {"lesson-03", "producer and consumer with a ring and back-pressure", "lesson_03_producer_consumer", 1, 4096,
-     [](int, int words) -> std::size_t { return kRing * (16u + 4u * static_cast<unsigned>(words)); }, input_words, expected_items},
+     [](int, int words) -> std::size_t { return kRing * (16u + 4u * static_cast<unsigned>(words)); }, input_words,
+     expected_items},
 };
 
 const std::vector<harness::ParamInfo> kParams = {
@@ -86,7 +95,8 @@ class LessonCase final : public harness::Case {
   }
 
  private:
-  Status run(Bootstrap& group, const std::shared_ptr<Bootstrap>& bootstrap, const RunOptions& options, CheckOutcome& outcome) {
+  Status run(Bootstrap& group, const std::shared_ptr<Bootstrap>& bootstrap, const RunOptions& options,
+             CheckOutcome& outcome) {
     WorldOptions world_options;
     world_options.target = options.target;
     world_options.deadline = options.deadline;
@@ -96,7 +106,8 @@ class LessonCase final : public harness::Case {
     World& world = *created;
     Device& device = world.device();
 
-    auto slot = world.open_operator(lesson_.op, {kSiteNames, kSiteNames + kSites}, static_cast<std::uint64_t>(words_ * 1000 + items_));
+    auto slot = world.open_operator(lesson_.op, {kSiteNames, kSiteNames + kSites},
+                                    static_cast<std::uint64_t>(words_ * 1000 + items_));
     if (!slot.ok()) return slot.status();
     auto workspace = world.allocate(lesson_.workspace_bytes(group.size(), words_));
     if (!workspace.ok()) return workspace.status();
@@ -146,8 +157,8 @@ class LessonCase final : public harness::Case {
       if (found[i] != expected[i]) ++wrong, first = i;
     }
     if (wrong == 0) return {};
-    return fmt::format("rank {}, call {}: {} of {} words are wrong; word {} is {:#x}, expected {:#x}", group.rank(), call, wrong,
-                       expected.size(), first, found[first], expected[first]);
+    return fmt::format("rank {}, call {}: {} of {} words are wrong; word {} is {:#x}, expected {:#x}", group.rank(),
+                       call, wrong, expected.size(), first, found[first], expected[first]);
   }
 
   const Lesson& lesson_;

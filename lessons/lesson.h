@@ -10,12 +10,12 @@ namespace farwarp::lessons {
 struct Args {
   WorldView view;
   std::uint32_t slot;
-  std::uint32_t switches;    ///< bits: kOmitRelease
-  std::int64_t workspace;    ///< offset in every heap
+  std::uint32_t switches;  ///< bits: kOmitRelease
+  std::int64_t workspace;  ///< offset in every heap
   const std::uint32_t* in;
   std::uint32_t* out;
-  std::int32_t words;        ///< per rank (01, 02) or per item (03)
-  std::int32_t items;        ///< 03: how many items the producer makes
+  std::int32_t words;  ///< per rank (01, 02) or per item (03)
+  std::int32_t items;  ///< 03: how many items the producer makes
 };
 
 inline constexpr std::uint32_t kOmitRelease = 1;  ///< lesson 02: publish chunks without a release, to see what happens
