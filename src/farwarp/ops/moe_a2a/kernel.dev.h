@@ -1,4 +1,4 @@
-// The kernels of the MoE all-to-all, read top-down. In every block, sends come before waits.
+// The kernels of the MoE all-to-all, read top-down. In every warp, sends come before waits.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/wire_bulk.dev.h"
@@ -10,8 +10,8 @@ namespace farwarp::FARWARP_TARGET::moe {
 // one each or as halves.
 inline constexpr std::uint32_t kIdle = 0, kSent = 1, kReceived = 2, kReturning = 3;
 
-/// [block] Brings near what the block will send, before anything is known or waited for: a cold line takes about 0.8 us from
-/// HBM, and without this the table, the weights and the rows would come one after the other.
+/// [block] Brings near what the block will send, before anything is known or waited for: without this the table, the
+/// weights and the rows would come from HBM one after the other.
 FARWARP_DEVICE void prefetch_own(const Args& args) {
   if (args.tokens_on_device != nullptr) return;  // how far x reaches is not known here
   constexpr int kLine = 128;

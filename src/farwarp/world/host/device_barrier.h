@@ -7,7 +7,7 @@
 namespace farwarp {
 
 /// What is behind it in a rank's stream starts when every rank's stream has reached it, and sees what they have written
-/// before. On 8 H200s its kernels end within about a microsecond of each other.
+/// before.
 class DeviceBarrier {
  public:
   /// Collective. The World must outlive it.
