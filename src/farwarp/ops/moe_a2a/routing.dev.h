@@ -32,7 +32,7 @@ FARWARP_DEVICE int token_count(Call& call, const Args& args) {
 }
 
 // Everything is counted in 32 bits (the plan sees to it): a division of 64 bits is a long subroutine. On 8 H200s doing
-// without took 1 to 2 us off the smallest batches.
+// without took 0.3 to 2 us off the smallest batches (2026-11).
 FARWARP_DEVICE OwnTokens own_tokens(const Args& args, int tokens) {
   const int units = tokens * args.segments, blocks = num_blocks(), block = block_index();
   const int each = units / blocks, more = units - each * blocks;  // the first `more` blocks have one unit more
