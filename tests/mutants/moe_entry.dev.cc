@@ -1,11 +1,11 @@
-// The kernels of the MoE all-to-all that mutants run: one of each mode.
+// The kernels of the MoE all-to-all that mutants run: the fused form in each mode.
 #include "farwarp/ops/moe_a2a/kernel.dev.h"
 
 namespace moe = farwarp::FARWARP_TARGET::moe;
 
 FARWARP_KERNEL(moe_a2a_fused_packet_bf16_rank_scale, moe::Args, farwarp::moe::kThreads) {
-  moe::fused<farwarp::Bf16, moe::RankScale, moe::PacketWire>(args);
+  moe::fused<farwarp::Bf16, moe::RankScale, moe::PacketWire<moe::AsTheyAre>>(args);
 }
 FARWARP_KERNEL(moe_a2a_fused_bulk_bf16_rank_scale, moe::Args, farwarp::moe::kThreads) {
-  moe::fused<farwarp::Bf16, moe::RankScale, moe::BulkWire>(args);
+  moe::fused<farwarp::Bf16, moe::RankScale, moe::BulkWire<moe::AsTheyAre>>(args);
 }

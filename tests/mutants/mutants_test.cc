@@ -18,10 +18,10 @@ nlohmann::json mutants() { return nlohmann::json::parse(std::ifstream(FARWARP_MU
 
 harness::Params params_of(const nlohmann::json& mutant) {
   if (mutant["op"].get<std::string>() != "moe-a2a") return {{"words", "64"}};
-  return {{"num_experts", "8"},     {"experts_per_token", "3"},
-          {"hidden_dim", "64"},     {"max_num_tokens", "9"},
-          {"dtype", "bf16"},        {"form", "fused"},
-          {"expert", "rank_scale"}, {"mode", mutant["mode"].get<std::string>()}};
+  harness::Params params = {{"num_experts", "8"},    {"experts_per_token", "3"}, {"hidden_dim", "64"},
+                            {"max_num_tokens", "9"}, {"dtype", "bf16"},          {"expert", "rank_scale"}};
+  for (const auto& [name, value] : mutant["set"].items()) params[name] = value.get<std::string>();
+  return params;
 }
 
 harness::CaseResult run(const nlohmann::json& mutant, TargetKind target, int schedules) {

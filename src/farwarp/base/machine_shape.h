@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "farwarp/base/fp8.h"
+
 namespace farwarp {
 
 enum class TargetKind : std::uint8_t { kCuda, kHip, kEmuSm90, kEmuGfx942 };
@@ -24,10 +26,11 @@ constexpr bool is_emulated(TargetKind target) {
 
 /// What the code of a target can do; the same on every device of the target.
 struct TargetTraits {
-  int warp_size = 32;             ///< threads that run in lockstep: 32 (NVIDIA warp) or 64 (AMD wave)
-  bool bulk_copy = false;         ///< asynchronous bulk copies between shared and global memory
-  std::int64_t shared_bytes = 0;  ///< shared memory one block may use
-  int max_threads = 1024;         ///< threads of one block
+  int warp_size = 32;               ///< threads that run in lockstep: 32 (NVIDIA warp) or 64 (AMD wave)
+  bool bulk_copy = false;           ///< asynchronous bulk copies between shared and global memory
+  std::int64_t shared_bytes = 0;    ///< shared memory one block may use
+  int max_threads = 1024;           ///< threads of one block
+  Fp8Format fp8 = Fp8Format::kOcp;  ///< what its conversions to and from e4m3 mean
 };
 
 /// One device and its links, as far as plans depend on them.
@@ -38,10 +41,12 @@ struct MachineShape {
   int xcds = 1;             ///< dies that blocks are dealt to in turn (AMD MI300X: 8)
 };
 
-/// AMD's 64 KB less the 128 bytes that block_any() takes, the alignment of what follows included.
+/// AMD's 64 KB less the 128 bytes that block_any() takes, the alignment of what follows included. kHip: of gfx942; gfx950 has
+/// OCP's e4m3.
 constexpr TargetTraits traits_of(TargetKind target) {
   const bool sm90 = target == TargetKind::kCuda || target == TargetKind::kEmuSm90;
-  return sm90 ? TargetTraits{32, true, 227 * 1024, 1024} : TargetTraits{64, false, 64 * 1024 - 128, 1024};
+  return sm90 ? TargetTraits{32, true, 227 * 1024, 1024, Fp8Format::kOcp}
+              : TargetTraits{64, false, 64 * 1024 - 128, 1024, Fp8Format::kFnuz};
 }
 
 }  // namespace farwarp

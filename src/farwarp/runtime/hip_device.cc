@@ -147,6 +147,7 @@ Result<std::shared_ptr<Device>> open_hip_device(int ordinal) {
   MachineShape shape;
   shape.target = TargetKind::kHip;
   shape.traits = traits_of(TargetKind::kHip);
+  if (arch == "gfx950") shape.traits.fp8 = Fp8Format::kOcp;
   shape.multiprocessors = multiprocessors;
   shape.xcds = count_xcds(runtime, ordinal, multiprocessors);
   auto device = std::make_shared<HipDevice>(runtime, ordinal, shape, name, properties.name);

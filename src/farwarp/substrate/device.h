@@ -30,7 +30,7 @@ namespace farwarp::FARWARP_TARGET {
 
 // target.h defines
 //   struct Target { static constexpr TargetKind kKind; static constexpr TargetTraits kTraits;
-//                   static constexpr int kWarpSize; static constexpr bool kHasBulkCopy; };
+//                   static constexpr int kWarpSize; static constexpr bool kHasBulkCopy; static constexpr Fp8Format kFp8; };
 
 // ---- ids -----------------------------------------------------------------------------------------------------------
 // Blocks are one-dimensional; so is the grid. A warp is kWarpSize consecutive threads of a block.
@@ -203,11 +203,16 @@ FARWARP_DEVICE float to_float(Bf16 value);  ///< [thread] exact
 /// [thread] Rounds to nearest even. T is Half or Bf16.
 template <class T>
 FARWARP_DEVICE T round_to(float value);
+/// [thread] Four numbers as bytes of e4m3 in the format Target::kFp8, the first in the lowest byte: rounded to nearest even,
+/// saturating.
+FARWARP_DEVICE std::uint32_t to_fp8(const float (&values)[4]);
+FARWARP_DEVICE void from_fp8(std::uint32_t bytes, float (&values)[4]);  ///< [thread] exact
 /// [thread] a * b + c, rounded once, on every target: results are bit-equal between targets.
 FARWARP_DEVICE float fused_multiply_add(float a, float b, float c);
 /// [thread] Products and sums that the compiler must not contract into fused ones.
 FARWARP_DEVICE float multiply(float a, float b);
 FARWARP_DEVICE float add(float a, float b);
+FARWARP_DEVICE float divide(float a, float b);  ///< [thread] rounded once
 
 // ---- clock ---------------------------------------------------------------------------------------------------------
 

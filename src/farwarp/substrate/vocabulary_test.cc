@@ -21,7 +21,7 @@ std::uint64_t bits_of_float(float value) { return std::bit_cast<std::uint32_t>(v
 class VocabularyTest : public testing::TestWithParam<TargetKind> {};
 
 /// What thread `thread` must report on a machine with warps of `warp` threads.
-std::vector<std::uint64_t> expected_results(int thread, int warp) {
+std::vector<std::uint64_t> expected_results(int thread, int warp, Fp8Format fp8) {
   const auto lane = static_cast<std::uint64_t>(thread % warp);
   const std::uint64_t all = warp == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << warp) - 1;
   const float third = static_cast<float>(thread + 1) / 3.0f;
@@ -39,6 +39,15 @@ std::vector<std::uint64_t> expected_results(int thread, int warp) {
   expected[kShuffledNarrow] = (lane ^ 2) + 3;
   expected[kHalfBits] = half.bits;
   expected[kBf16Bits] = bf16.bits;
+  const float four[4] = {third, -third * 0x1p-8f, third * 1000, -3 * third};
+  float back[4];
+  for (int i = 0; i < 4; ++i) {
+    const std::uint8_t code = fp8_from(fp8, four[i]);
+    expected[kFp8Bytes] |= static_cast<std::uint64_t>(code) << (8 * i);
+    back[i] = float_from_fp8(fp8, code);
+  }
+  expected[kFp8Sum] = bits_of_float((back[0] + back[1]) + (back[2] + back[3]));
+  expected[kQuotientBits] = bits_of_float(7.0f / third);
   expected[kFusedBits] = bits_of_float(std::fma(float_from(half), third, float_from(bf16)));
   const volatile float product = float_from(half) * third;  // volatile: the host compiler must not fuse it either
   expected[kUnfusedBits] = bits_of_float(product + float_from(bf16));
@@ -80,7 +89,7 @@ TEST_P(VocabularyTest, EveryPrimitiveWorksInOneThreadOrBlock) {
   status = device.copy_out(blocks.data(), *memory, bytes, *stream);
   ASSERT_TRUE(status.ok()) << status.to_string();
 
-  const TargetTraits traits = traits_of(GetParam());
+  const TargetTraits traits = device.shape().traits;
   for (int block = 0; block < kBlocks; ++block) {
     SCOPED_TRACE(testing::Message() << "block " << block);
     for (int way = 0; way < kVocabularyCopies; ++way) {
@@ -89,7 +98,7 @@ TEST_P(VocabularyTest, EveryPrimitiveWorksInOneThreadOrBlock) {
           << "copy " << way;
     }
     for (int thread = 0; thread < kVocabularyThreads; ++thread) {
-      const std::vector<std::uint64_t> expected = expected_results(thread, traits.warp_size);
+      const std::vector<std::uint64_t> expected = expected_results(thread, traits.warp_size, traits.fp8);
       for (int i = 0; i < kVocabularyResults; ++i)
         ASSERT_EQ(blocks[block].results[thread][i], expected[i]) << "thread " << thread << ", result " << i;
     }

@@ -173,6 +173,12 @@ FARWARP_KERNEL(vocabulary, VocabularyArgs, kVocabularyThreads) {
   const Bf16 bf16 = round_to<Bf16>(third);
   report(kHalfBits, half.bits);
   report(kBf16Bits, bf16.bits);
+  const float four[4] = {third, -third * 0x1p-8f, third * 1000, -3 * third};
+  float back[4];
+  from_fp8(to_fp8(four), back);
+  report(kFp8Bytes, to_fp8(four));
+  report(kFp8Sum, std::bit_cast<std::uint32_t>(add(add(back[0], back[1]), add(back[2], back[3]))));
+  report(kQuotientBits, std::bit_cast<std::uint32_t>(divide(7.0f, third)));
   report(kFusedBits, std::bit_cast<std::uint32_t>(fused_multiply_add(to_float(half), third, to_float(bf16))));
   report(kUnfusedBits, std::bit_cast<std::uint32_t>(add(multiply(to_float(half), third), to_float(bf16))));
 

@@ -15,6 +15,7 @@ enum Site : std::uint32_t {
   kSiteRow,            ///< a row's head, packet mode also its data
   kSiteData,           ///< bulk mode: a row has landed
   kSiteReturn,         ///< an owner's partial sums
+  kSiteRouting,        ///< a block of this rank has given tokens their slots
   kSiteStage,          ///< a bulk load into this block's shared memory
   kSiteTokens,         ///< complaint: token count outside 0 .. max_tokens
   kSiteExpert,         ///< complaint: expert index outside -1 .. num_experts-1
@@ -22,9 +23,9 @@ enum Site : std::uint32_t {
   kSiteConfiguration,  ///< complaint: a peer's header carries another configuration
   kSites,
 };
-inline constexpr const char* kSiteNames[kSites] = {"dispatch header", "dispatch row",     "dispatch data",
-                                                   "combine return",  "staging load",     "token count",
-                                                   "expert index",    "receive capacity", "configuration"};
+inline constexpr const char* kSiteNames[kSites] = {
+    "dispatch header", "dispatch row", "dispatch data", "combine return",   "routing",
+    "staging load",    "token count",  "expert index",  "receive capacity", "configuration"};
 
 inline constexpr int kMaxTopK = 32;
 inline constexpr int kMaxExperts = 4096;
@@ -46,6 +47,23 @@ struct alignas(16) Route {
 inline constexpr int kRouteIndexBits = 20;
 /// The word of an entry that ends elsewhere: no rank owns that many experts.
 inline constexpr std::uint64_t kNoRoute = ~std::uint64_t{0};
+inline constexpr std::uint32_t kNoSlot = ~std::uint32_t{0};
+
+/// Which blocks of a launch do what at the same time; a block with several roles takes them in this order. Every block routes
+/// its share of the tokens first.
+struct Roles {
+  std::int32_t senders;  ///< blocks [0, senders) send rows
+  std::int32_t workers;  ///< blocks from `first_worker` on that take the rows that arrive
+  std::int32_t first_worker;
+  std::int32_t first_summer;  ///< blocks from here on sum what comes back
+};
+
+// fp8 dispatch: one scale for so many numbers; a segment begins at a multiple of kFp8Align, where the scales' bytes are aligned
+// too (bulk mode; in packet mode each packet has its scale, and a segment begins with a group).
+inline constexpr int kScaleGroup = 128;
+inline constexpr int kFp8Align = 4 * kScaleGroup;
+constexpr std::int64_t fp8_scales_at(int hidden) { return (hidden + 15) / 16 * 16; }
+constexpr int fp8_groups(int hidden) { return (hidden + kScaleGroup - 1) / kScaleGroup; }
 
 /// Parts of shared memory, in bytes; one function for host and device.
 struct SharedLayout {
@@ -98,7 +116,10 @@ struct Args {
   std::int32_t hidden;
   std::int32_t max_tokens;
   std::int32_t max_local_experts;
-  std::int32_t segments;  ///< pieces of a row that different warps take
+  std::int32_t segments;   ///< pieces of a row that different warps take
+  Roles roles;             ///< of this launch
+  std::int32_t row_bytes;  ///< of a dispatched row in the workspace
+  std::int32_t scales_at;  ///< fp8 dispatch in bulk mode: where a row's scales begin, in bytes
   std::int32_t header_packets;
   std::int32_t wide_indices;  ///< 1: topk holds int64
   std::int32_t tokens;
@@ -115,6 +136,7 @@ struct Args {
   const float* weights;
   const std::int32_t* tokens_on_device;
   void* recv_x;
+  float* recv_scales;
   std::int32_t* counts;
   std::int32_t* row_offsets;
   std::int64_t* origins;

@@ -71,15 +71,20 @@ FARWARP_DEVICE void for_each_row(Wire& wire, const Work& work) {
   const int length = args.hidden / kPer<typename Wire::Unit>;
   std::uint32_t rows = kUnknown;  // lane r: rows of source r
 #pragma unroll 1
-  for (int unit = block_index() * warps_per_block() + warp_index(); unit < units;
-       unit += num_blocks() * warps_per_block()) {
+  for (int unit = worker_index(args) * warps_per_block() + warp_index(); unit < units;
+       unit += args.roles.workers * warps_per_block()) {
     const int place = unit / args.segments, segment = unit - place * args.segments;
     const std::int32_t slot = place / args.view.size;
     const int source = (args.view.rank + 1 + place - slot * args.view.size) % args.view.size;
     if (ballot(lane_index() < args.view.size && rows > static_cast<std::uint32_t>(slot)) == 0) return;
     if (shuffle(rows, source) <= static_cast<std::uint32_t>(slot)) continue;
-    Row row{
-        source, slot, 0, 0, segment, segment_start(args, length, segment), segment_start(args, length, segment + 1)};
+    Row row{source,
+            slot,
+            0,
+            0,
+            segment,
+            segment_start<Wire::kAlign>(args, length, segment),
+            segment_start<Wire::kAlign>(args, length, segment + 1)};
     if (await_head(call, args, row, rows)) work(row);
     // A lane that gave up ends it for the warp; and the scratch is free for the next row's routes.
     warp_sync();
@@ -111,7 +116,7 @@ FARWARP_DEVICE void retag(const Call& call, Peer<Packet> packets, int count) {
 /// 2^32 calls would show its old contents as new. The headers of all sources have been awaited.
 template <class Wire>
 FARWARP_DEVICE void refresh_idle_rows(Wire& wire) {
-  if (block_index() != 0) return;
+  if (!is_first_worker(wire.args)) return;
   const auto rows = shared_at<std::uint32_t>(wire.args.shared.rows);
   for_refreshed(wire.call, wire.args, [&](std::uint32_t slot, int source) {
     if (slot < load(rows + source)) return;
@@ -121,7 +126,7 @@ FARWARP_DEVICE void refresh_idle_rows(Wire& wire) {
 }
 template <class Wire>
 FARWARP_DEVICE void refresh_idle_returns(Wire& wire, int tokens) {
-  if (block_index() != 0) return;
+  if (block_index() != wire.args.roles.first_summer) return;
   for_refreshed(wire.call, wire.args, [&](std::uint32_t token, int owner) {
     const bool idle = token >= static_cast<std::uint32_t>(tokens) ||
                       !(destinations_by_lanes(wire.call, wire.args, static_cast<int>(token)) >> owner & 1);

@@ -117,7 +117,8 @@ class MoeBaseline : public testing::TestWithParam<TargetKind> {
       const std::size_t entry = static_cast<std::size_t>(token) * k;
       fill_row(desc, inputs, call, number, token, x);
       expected_row(desc, ranks, std::span(routing.experts).subspan(entry, k),
-                   std::span(routing.weights).subspan(entry, k), x, experts, expected, magnitude);
+                   std::span(routing.weights).subspan(entry, k), row_values(desc, Fp8Format::kOcp, x), experts,
+                   expected, magnitude);
       comparison.add(std::span(out).subspan(static_cast<std::size_t>(token) * hidden, hidden), expected, magnitude);
     }
     const harness::Verdict verdict = comparison.verdict(kBaselineRoundings);

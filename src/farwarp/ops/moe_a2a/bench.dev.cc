@@ -7,24 +7,44 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using farwarp::moe::BenchExpertArgs;
 
+/// [thread] Vector `v` of the dispatched rows from `row` on.
+template <class T>
+FARWARP_DEVICE void dispatched(const BenchExpertArgs& args, std::int64_t row, std::uint32_t v,
+                               float (&values)[kPer<Vec16>]) {
+  const auto vectors = static_cast<std::uint32_t>(args.hidden / kPer<Vec16>);  // of a row
+  const std::int64_t place = row * vectors + v;
+  if (args.scales == nullptr) {
+    const Global<const Vec16> x(static_cast<const Vec16*>(args.x));
+    values_of<T>(load<Cache::streaming>(x + place), values);
+    return;
+  }
+  constexpr std::uint32_t kVectors = kScaleGroup / kPer<Vec16>;  // of a group
+  const std::uint32_t below = v / vectors, group = (v - below * vectors) / kVectors;
+  const std::int64_t groups = (vectors + kVectors - 1) / kVectors;
+  const std::uint64_t bytes =
+      load<Cache::streaming>(Global<const std::uint64_t>(static_cast<const std::uint64_t*>(args.x)) + place);
+  const float scale = load(Global<const float>(args.scales) + ((row + below) * groups + group));
+  const Fp8Piece<8> piece{{static_cast<std::uint32_t>(bytes), static_cast<std::uint32_t>(bytes >> 32)}, scale};
+  values_of<T>(piece, values);
+}
+
 template <class T>
 FARWARP_DEVICE void apply_to_expert_rows(const BenchExpertArgs& args) {
-  const std::int64_t vectors = args.hidden / kPer<Vec16>;
-  const Global<const Vec16> x(static_cast<const Vec16*>(args.x));
+  const int vectors = args.hidden / kPer<Vec16>;
   const Global<Vec16> y(static_cast<Vec16*>(args.y));
-  const std::int64_t stride = static_cast<std::int64_t>(num_blocks()) * num_threads();
+  const auto stride = static_cast<std::uint32_t>(num_blocks() * num_threads());
+  const auto mine = static_cast<std::uint32_t>(block_index() * num_threads() + thread_index());
   for (int expert = 0; expert < args.local_experts; ++expert) {
     const float scale = load(Global<const float>(args.table) + 2 * expert);
     const float shift = load(Global<const float>(args.table) + (2 * expert + 1));
-    const std::int64_t first = load(Global<const std::int32_t>(args.offsets) + expert) * vectors;
-    const std::int64_t count = load(Global<const std::int32_t>(args.counts) + expert) * vectors;
-    for (std::int64_t v = static_cast<std::int64_t>(block_index()) * num_threads() + thread_index(); v < count;
-         v += stride) {
-      const Vec16 in = load<Cache::streaming>(x + (first + v));
+    const std::int64_t row = load(Global<const std::int32_t>(args.offsets) + expert);
+    const auto count = static_cast<std::uint32_t>(load(Global<const std::int32_t>(args.counts) + expert) * vectors);
+    for (std::uint32_t v = mine; v < count; v += stride) {
       float out[kPer<Vec16>];
+      dispatched<T>(args, row, v, out);
 #pragma unroll
-      for (int i = 0; i < kPer<Vec16>; ++i) out[i] = fused_multiply_add(to_float(element<T>(in, i)), scale, shift);
-      store<Cache::streaming>(y + (first + v), rounded<T, Vec16>(out));
+      for (int i = 0; i < kPer<Vec16>; ++i) out[i] = fused_multiply_add(out[i], scale, shift);
+      store<Cache::streaming>(y + (row * vectors + v), rounded<T, Vec16>(out));
     }
   }
 }

@@ -7,6 +7,7 @@ namespace farwarp::moe {
 
 struct BenchExpertArgs {
   const void* x;                ///< dispatched rows
+  const float* scales;          ///< of fp8 rows; null: rows are of the outputs' dtype
   void* y;                      ///< their outputs, same places
   const std::int32_t* counts;   ///< [local experts]
   const std::int32_t* offsets;  ///< [local experts + 1]

@@ -24,6 +24,7 @@ const std::vector<ParamInfo> kParams = {
     {"hidden_dim", "2048", "a multiple of 8"},
     {"max_num_tokens", "8", "1..65535, of each rank"},
     {"dtype", "fp16", "fp16|bf16"},
+    {"dispatch_dtype", "same", "same|fp8: e4m3 with a scale per 128, needs dtype=bf16"},
     {"index", "int32", "int32|int64"},
     {"routing", "uniform", "uniform|zipf|repeated|one_expert|one_rank|masked|partial"},
     {"tokens", "auto", "auto|uniform|full|empty_ranks; auto: uniform in a check, full in a bench"},
@@ -36,6 +37,8 @@ const std::vector<ParamInfo> kParams = {
     {"recv_rows", "auto", "auto: what these tokens need; 0: the worst case; or a number"},
     {"max_sms", "0", "0 (all) or more"},
     {"segments", "0", "0 (the plan's choice) to 1024: pieces of a row that different warps take"},
+    {"senders", "0",
+     "-1 (every block sends), 0 (the plan's choice), or blocks that send while others receive; form=split"},
     {"graph", "0", "1: capture one call and replay it; needs count=device or tokens=full"},
     {"burst", "1", "1..64: calls enqueued without waiting for any of them; form=fused"},
     {"delay_us", "0", "0..1000000: longest random delay of each rank before each call"},
@@ -49,6 +52,7 @@ std::int64_t read_recv_rows(harness::ParamReader& reader) {
 Result<CheckConfig> read_config(const Params& params) {
   static constexpr Choice<DType> kDtypes[] = {{"fp16", DType::kF16}, {"bf16", DType::kBf16}};
   static constexpr Choice<DType> kIndices[] = {{"int32", DType::kI32}, {"int64", DType::kI64}};
+  static constexpr Choice<bool> kDispatchDtypes[] = {{"same", false}, {"fp8", true}};
   static constexpr Choice<RoutingKind> kRoutings[] = {
       {"uniform", RoutingKind::kUniform},   {"zipf", RoutingKind::kZipf},
       {"repeated", RoutingKind::kRepeated}, {"one_expert", RoutingKind::kOneExpert},
@@ -74,6 +78,7 @@ Result<CheckConfig> read_config(const Params& params) {
   desc.hidden = reader.small_integer("hidden_dim", 8, 1 << 20);
   desc.max_tokens = reader.small_integer("max_num_tokens", 1, 65535);
   desc.dtype = reader.choice("dtype", kDtypes);
+  desc.fp8_dispatch = reader.choice("dispatch_dtype", kDispatchDtypes);
   desc.index_type = reader.choice("index", kIndices);
   desc.layout = reader.choice("layout", kLayouts);
   desc.row_alignment = reader.small_integer("row_alignment", 1, 1024);
@@ -81,6 +86,7 @@ Result<CheckConfig> read_config(const Params& params) {
   desc.mode = reader.choice("mode", kModes);
   desc.max_sms = reader.small_integer("max_sms", 0, 1 << 16);
   desc.segments = reader.small_integer("segments", 0, 1024);
+  desc.senders = reader.small_integer("senders", -1, 1 << 16);
   config.inputs.routing = reader.choice("routing", kRoutings);
   config.inputs.tokens = reader.choice("tokens", kTokens);
   config.inputs.expert = reader.choice("expert", kExperts);
@@ -91,6 +97,8 @@ Result<CheckConfig> read_config(const Params& params) {
   config.burst = reader.small_integer("burst", 1, 64);
   config.longest_delay_ns = static_cast<std::uint64_t>(reader.integer("delay_us", 0, 1'000'000)) * 1000;
   if (config.burst > 1 && !config.fused) reader.reject("burst", reader.text("burst"), "1 with form=split");
+  if (desc.fp8_dispatch && desc.dtype != DType::kBf16)
+    reader.reject("dispatch_dtype", reader.text("dispatch_dtype"), "same, or fp8 with dtype=bf16");
   if (desc.hidden % 8 != 0) reader.reject("hidden_dim", reader.text("hidden_dim"), "a multiple of 8");
   if (desc.experts_per_token > desc.num_experts)
     reader.reject("experts_per_token", reader.text("experts_per_token"), "1..num_experts");

@@ -289,6 +289,7 @@ Status BenchRun::verify() {
 Status BenchRun::expert() {
   BenchExpertArgs args{};
   args.x = recv_x_.get();
+  args.scales = config_.desc.fp8_dispatch ? scales_.as<float>() : nullptr;
   args.y = y_.get();
   args.counts = counts_.as<std::int32_t>();
   args.offsets = offsets_.as<std::int32_t>();

@@ -45,13 +45,15 @@ harness::Floor floor_of(const MoeAllToAllDesc& desc, std::span<const Routing> ro
   const double link = std::max(ceilings.link_all_store_gb_s, ceilings.link_all_bulk_gb_s);
   if (link <= 0) return {};
   const double row_kb = 2e-3 * desc.hidden;  // GB/s are KB/us
+  // Of a dispatched row, in rows of the dtype; sums return in that.
+  const double out = desc.fp8_dispatch ? (1 + 4.0 / 128) / 2 : 1;
   double busiest_link = 0, busiest_memory = 0;
   for (const Traffic& rank : count_traffic(desc, routings)) {
-    // A link carries both directions at once; a rank's dispatch and combine send one after the other.
-    busiest_link = std::max(busiest_link, std::max(rank.sent, rank.received) * 2);
+    // A link carries both directions at once: rows out share one with the sums of what came in.
+    busiest_link = std::max(busiest_link, std::max(rank.sent * out + rank.received, rank.received * out + rank.sent));
     // x read and the result written; each row written and read where it is worked on, and again where its sum returns to.
-    busiest_memory = std::max(busiest_memory,
-                              2 * rank.tokens + 2 * rank.worked_on + 2 * (rank.sent + rank.worked_on - rank.received));
+    busiest_memory = std::max(
+        busiest_memory, 2 * rank.tokens + 2 * out * rank.worked_on + 2 * (rank.sent + rank.worked_on - rank.received));
   }
   const double link_us = busiest_link * row_kb / link;
   const double memory_us = ceilings.hbm_copy_gb_s > 0 ? busiest_memory * row_kb / ceilings.hbm_copy_gb_s : 0;

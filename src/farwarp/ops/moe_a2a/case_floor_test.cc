@@ -28,15 +28,28 @@ TEST(Floor, ARowCrossesOnceForEachOtherRank) {
   // Rank 0: one token to both experts of rank 1, one to a rank each; rank 1: its one token stays, with an entry masked.
   const std::vector<Routing> routings = {{2, {2, 3, 0, 2}, {1, 1, 1, 1}}, {1, {3, -1}, {1, 1}}};
   const harness::Floor floor = floor_of(desc(), routings, machine());
-  // Two rows there, two back: 8 KB at 200 KB/us, and two latencies.
-  EXPECT_DOUBLE_EQ(floor.us, 8.0 / 200 + 2);
+  // Two rows there, and in the other direction, at the same time, two back: 4 KB at 200 KB/us, and two latencies.
+  EXPECT_DOUBLE_EQ(floor.us, 4.0 / 200 + 2);
   EXPECT_NE(floor.bound_by.find("link"), std::string::npos) << floor.bound_by;
 }
 
 TEST(Floor, TheBusiestRankDecides) {
   std::vector<Routing> routings = {{4, {}, {}}, {0, {}, {}}};
   for (int token = 0; token < 4; ++token) routings[0].experts.insert(routings[0].experts.end(), {2, 3});
+  EXPECT_DOUBLE_EQ(floor_of(desc(), routings, machine()).us, 8.0 / 200 + 2);
+}
+
+TEST(Floor, RowsAndSumsShareADirection) {
+  // Each rank sends four rows and returns four sums.
+  std::vector<Routing> routings = {{4, {}, {}}, {4, {}, {}}};
+  for (int token = 0; token < 4; ++token) {
+    routings[0].experts.insert(routings[0].experts.end(), {2, 3});
+    routings[1].experts.insert(routings[1].experts.end(), {0, 1});
+  }
   EXPECT_DOUBLE_EQ(floor_of(desc(), routings, machine()).us, 16.0 / 200 + 2);
+  MoeAllToAllDesc fp8 = desc();
+  fp8.fp8_dispatch = true;  // 1000 bytes and a scale for each 128 of them
+  EXPECT_DOUBLE_EQ(floor_of(fp8, routings, machine()).us, (8.0 + 4 * (1 + 4.0 / 128)) / 200 + 2);
 }
 
 TEST(Floor, WhatStaysIsBoundByMemory) {

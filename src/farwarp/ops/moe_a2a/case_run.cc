@@ -71,10 +71,13 @@ Status RankRun::allocate_buffers() {
   const auto entries = static_cast<std::size_t>(desc.max_tokens) * static_cast<std::size_t>(desc.experts_per_token);
   const auto rows = static_cast<std::size_t>(config_.fused ? 0 : op_->plan().recv_rows);
   const auto local = static_cast<std::size_t>(local_experts());
-  std::vector<std::pair<DeviceBuffer*, std::size_t>> sizes = {
-      {&table_, local * sizeof(ExpertFunction)}, {&recv_x_, rows * row_bytes()},
-      {&counts_, local * sizeof(std::int32_t)},  {&offsets_, (local + 1) * sizeof(std::int32_t)},
-      {&origins_, rows * sizeof(std::int64_t)},  {&y_, rows * row_bytes()}};
+  std::vector<std::pair<DeviceBuffer*, std::size_t>> sizes = {{&table_, local * sizeof(ExpertFunction)},
+                                                              {&recv_x_, rows * received_row_bytes()},
+                                                              {&counts_, local * sizeof(std::int32_t)},
+                                                              {&offsets_, (local + 1) * sizeof(std::int32_t)},
+                                                              {&origins_, rows * sizeof(std::int64_t)},
+                                                              {&scales_, rows * groups() * sizeof(float)},
+                                                              {&y_, rows * row_bytes()}};
   sets_.resize(static_cast<std::size_t>(config_.burst));
   set_ = sets_.data();
   for (CallBuffers& set : sets_) {
@@ -113,7 +116,7 @@ Status RankRun::upload_inputs(int call) {
 }
 
 Status RankRun::poison_outputs() {
-  for (const DeviceBuffer* buffer : {&set_->out, &recv_x_, &counts_, &offsets_, &origins_, &y_}) {
+  for (const DeviceBuffer* buffer : {&set_->out, &recv_x_, &counts_, &offsets_, &origins_, &scales_, &y_}) {
     if (buffer->bytes() == 0) continue;
     if (Status status = buffer->poison(*stream_); !status.ok()) return status;
   }
@@ -213,9 +216,10 @@ Status RankRun::enqueue(Phase phase) {
   switch (phase) {
     case kFused: return op_->fused(tokens, config_.inputs.expert, table_.as<float>(), set_->out.get(), *stream_);
     case kDispatch:
-      return op_->dispatch(
-          tokens, {recv_x_.get(), counts_.as<std::int32_t>(), offsets_.as<std::int32_t>(), origins_.as<std::int64_t>()},
-          *stream_);
+      return op_->dispatch(tokens,
+                           {recv_x_.get(), counts_.as<std::int32_t>(), offsets_.as<std::int32_t>(),
+                            origins_.as<std::int64_t>(), scales_.as<float>()},
+                           *stream_);
     default: return op_->combine(y_.get(), set_->out.get(), *stream_);
   }
 }
@@ -259,13 +263,17 @@ Status RankRun::check_dispatch(int call) {
         fmt::format("{} rows arrive in a buffer of {}, and dispatch did not say so", needed, op_->plan().recv_rows));
   }
   expected_ = expected_dispatch(config_.desc, op_->plan().recv_rows, rank_, set_->routings);
-  received_.resize(recv_x_.bytes() / 2);
+  received_.resize(recv_x_.bytes());
+  received_scales_.resize(scales_.bytes() / sizeof(float));
   std::vector<std::int32_t> counts(expected_.counts.size()), offsets(expected_.offsets.size());
   std::vector<std::int64_t> origins(expected_.origins.size());
   Status status = recv_x_.download(received_.data(), recv_x_.bytes(), *stream_);
   if (status.ok()) status = counts_.download(counts.data(), counts_.bytes(), *stream_);
   if (status.ok()) status = offsets_.download(offsets.data(), offsets_.bytes(), *stream_);
   if (status.ok()) status = origins_.download(origins.data(), origins.size() * 8, *stream_);
+  if (status.ok() && scales_.bytes() != 0) {
+    status = scales_.download(received_scales_.data(), scales_.bytes(), *stream_);
+  }
   if (!status.ok() || !difference_.empty()) return status;
   // Everything that dispatch delivers must be equal to the bit.
   std::string difference = first_difference<std::int32_t>("counts", counts, expected_.counts);
@@ -290,25 +298,54 @@ std::string RankRun::row_difference(int call) const {
     const int token = static_cast<int>(origin >> 16 & 0xffffffff);
     if (std::exchange(generated, origin >> 16) != origin >> 16)
       fill_row(config_.desc, config_.inputs, call, source, token, x);
-    if (std::memcmp(x.data(), received_.data() + row * hidden(), row_bytes()) != 0) {
+    if (!row_arrived(x, row)) {
       return fmt::format("row {} differs from row {} of rank {}", row, token, source);
     }
   }
   return {};
 }
 
-// What a user's grouped GEMM would do: y = expert(x) for the rows that came, rounded to the dtype. Padding stays poisoned.
-Status RankRun::apply_experts() {
-  for (int local = 0; local < local_experts(); ++local) {
-    const ExpertFunction& expert = experts_[static_cast<std::size_t>(first_expert() + local)];
-    const auto first = static_cast<std::size_t>(expected_.offsets[static_cast<std::size_t>(local)]) * hidden();
-    const auto count = static_cast<std::size_t>(expected_.counts[static_cast<std::size_t>(local)]) * hidden();
-    for (std::uint16_t& value : std::span(received_).subspan(first, count)) {
-      value =
-          harness::encode(config_.desc.dtype, harness::decode(config_.desc.dtype, value) * expert.scale + expert.shift);
+/// Row `row` of what came holds the numbers of `x`, to the bit.
+bool RankRun::row_arrived(std::span<const std::uint16_t> x, std::size_t row) const {
+  const std::byte* numbers = received_.data() + row * received_row_bytes();
+  if (!config_.desc.fp8_dispatch) return std::memcmp(x.data(), numbers, row_bytes()) == 0;
+  const QuantisedRow expected = quantised_row(fp8(), x);
+  return std::memcmp(expected.numbers.data(), numbers, hidden()) == 0 &&
+         std::memcmp(expected.scales.data(), received_scales_.data() + row * groups(), groups() * sizeof(float)) == 0;
+}
+
+/// What an expert makes of row `row`.
+std::vector<float> RankRun::received_values(std::size_t row) const {
+  const std::byte* numbers = received_.data() + row * received_row_bytes();
+  std::vector<float> values(hidden());
+  for (std::size_t i = 0; i < hidden(); ++i) {
+    if (config_.desc.fp8_dispatch) {
+      values[i] =
+          float_from_fp8(fp8(), static_cast<std::uint8_t>(numbers[i])) * received_scales_[row * groups() + i / 128];
+    } else {
+      std::uint16_t bits = 0;
+      std::memcpy(&bits, numbers + 2 * i, 2);
+      values[i] = harness::decode(config_.desc.dtype, bits);
     }
   }
-  return y_.upload(received_.data(), y_.bytes(), *stream_);
+  return values;
+}
+
+// What a user's grouped GEMM would do: y = expert(x) for the rows that came, rounded to the dtype. Padding stays poisoned.
+Status RankRun::apply_experts() {
+  std::vector<std::uint16_t> outputs(y_.bytes() / 2, harness::kPoison16);
+  for (int local = 0; local < local_experts(); ++local) {
+    const ExpertFunction& expert = experts_[static_cast<std::size_t>(first_expert() + local)];
+    const auto first = static_cast<std::size_t>(expected_.offsets[static_cast<std::size_t>(local)]);
+    const auto count = static_cast<std::size_t>(expected_.counts[static_cast<std::size_t>(local)]);
+    for (std::size_t row = first; row < first + count; ++row) {
+      const std::vector<float> x = received_values(row);
+      for (std::size_t i = 0; i < hidden(); ++i) {
+        outputs[row * hidden() + i] = harness::encode(config_.desc.dtype, x[i] * expert.scale + expert.shift);
+      }
+    }
+  }
+  return y_.upload(outputs.data(), y_.bytes(), *stream_);
 }
 
 Status RankRun::check_output(int call) {
@@ -322,7 +359,8 @@ Status RankRun::check_output(int call) {
     const std::size_t entry = static_cast<std::size_t>(token) * k;
     fill_row(config_.desc, config_.inputs, call, rank_, token, x);
     expected_row(config_.desc, ranks_, std::span(routing.experts).subspan(entry, k),
-                 std::span(routing.weights).subspan(entry, k), x, experts_, expected, magnitude);
+                 std::span(routing.weights).subspan(entry, k), row_values(config_.desc, fp8(), x), experts_, expected,
+                 magnitude);
     comparison_.add(std::span(out).subspan(static_cast<std::size_t>(token) * hidden(), hidden()), expected, magnitude);
   }
   for (std::size_t i = static_cast<std::size_t>(routing.tokens) * hidden(); i < out.size() && difference_.empty();

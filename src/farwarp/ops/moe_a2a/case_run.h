@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -78,10 +79,15 @@ class RankRun {
   Status recover(int call);
   Status check_dispatch(int call);
   std::string row_difference(int call) const;
+  bool row_arrived(std::span<const std::uint16_t> x, std::size_t row) const;
+  std::vector<float> received_values(std::size_t row) const;
   Status apply_experts();
   Status check_output(int call);
 
   std::size_t row_bytes() const { return static_cast<std::size_t>(config_.desc.hidden) * 2; }
+  std::size_t received_row_bytes() const { return config_.desc.fp8_dispatch ? hidden() : row_bytes(); }
+  std::size_t groups() const { return config_.desc.fp8_dispatch ? (hidden() + 127) / 128 : 0; }
+  Fp8Format fp8() const { return op_->plan().fp8; }
   std::size_t hidden() const { return static_cast<std::size_t>(config_.desc.hidden); }
   const Routing& own_routing() const { return set_->routings[static_cast<std::size_t>(rank_)]; }
   int first_expert() const { return moe_first_expert(rank_, ranks_, config_.desc.num_experts); }
@@ -97,10 +103,12 @@ class RankRun {
   std::vector<CallBuffers> sets_;  // one for each call of a burst
   CallBuffers* set_ = nullptr;     // of the call at hand
   harness::DeviceBuffer table_;
-  harness::DeviceBuffer recv_x_, counts_, offsets_, origins_, y_;  // of form=split
-  std::vector<ExpertFunction> experts_;                            // of all ranks
-  ExpectedDispatch expected_;                                      // form=split: of the current call
-  std::vector<std::uint16_t> received_;  // form=split: rows as they came, then the experts' outputs
+  harness::DeviceBuffer recv_x_, counts_, offsets_, origins_, scales_, y_;  // of form=split
+  std::vector<ExpertFunction> experts_;                                     // of all ranks
+  ExpectedDispatch expected_;                                               // form=split: of the current call
+  // form=split: rows as they came, with their scales if they are fp8.
+  std::vector<std::byte> received_;
+  std::vector<float> received_scales_;
   harness::Comparison comparison_;
   std::string difference_;  // the first thing that is not bit-equal to the oracle
   std::string recovery_;    // how a call after recover() went

@@ -84,14 +84,14 @@ FARWARP_DEVICE std::int32_t place_experts(const Args& args, bool& overflow, cons
   return end;
 }
 
-/// [block] The expert-major layout of what arrives: `bases` in shared memory for every block; counts, offsets and the bases
-/// that combine_send will need from block 0. False if the call is over, also because the rows do not fit.
+/// [block] The expert-major layout of what arrives: `bases` in shared memory for every worker; counts, offsets and the
+/// bases that combine_send will need from the first. False if the call is over, also because the rows do not fit.
 FARWARP_DEVICE bool lay_out_rows(Call& call, const Args& args) {
   const auto bases = shared_at<std::int32_t>(args.shared.bases);
   const auto totals =
       shared_at<std::uint32_t>(args.shared.histogram);  // of local experts; its routing contents are spent
   const int local = first_expert(args, args.view.rank + 1) - first_expert(args, args.view.rank);
-  const bool author = block_index() == 0;
+  const bool author = is_first_worker(args);
   if (warp_index() == 0) {
     bool overflow = false;
     const std::int32_t end = place_experts(args, overflow, [&](int expert, std::int32_t first, std::int32_t count) {
@@ -119,14 +119,14 @@ FARWARP_DEVICE bool lay_out_rows(Call& call, const Args& args) {
   return true;
 }
 
-/// [block] origins = -1 for the rows that pad each expert's, shared out among the blocks.
+/// [block] origins = -1 for the rows that pad each expert's, shared out among the workers.
 FARWARP_DEVICE void mark_padding(const Args& args) {
   if (args.origins == nullptr) return;
   const auto bases = shared_at<std::int32_t>(args.shared.bases);
   const auto totals = shared_at<std::uint32_t>(args.shared.histogram);
   const int local = first_expert(args, args.view.rank + 1) - first_expert(args, args.view.rank);
   const auto room = static_cast<std::int32_t>(args.recv_rows / args.max_local_experts);
-  for (int expert = block_index(); expert < local; expert += num_blocks()) {
+  for (int expert = worker_index(args); expert < local; expert += args.roles.workers) {
     const std::int32_t first = load(bases + expert);  // source 0's rows come first
     const auto count = static_cast<std::int32_t>(load(totals + expert));
     const std::int32_t end = args.masked ? room : (count + args.row_alignment - 1) & -args.row_alignment;

@@ -25,12 +25,15 @@ struct MoeTokens {
 /// What dispatch delivers: one row per (token, top-k entry) that chose an expert of this rank.
 /// Rows of an expert are ordered by source rank, then token, then k-slot.
 struct MoeReceived {
-  void* x = nullptr;               ///< [plan.recv_rows, hidden] of Desc::dtype, 16-byte aligned
+  void* x =
+      nullptr;  ///< [plan.recv_rows, hidden] of Desc::dtype, or of e4m3 bytes with Desc::fp8_dispatch; 16-byte aligned
   std::int32_t* counts = nullptr;  ///< [local experts]: rows of each expert
   std::int32_t* offsets =
       nullptr;  ///< [local experts + 1]: first row of each expert, aligned to Desc::row_alignment; the last is the end
   std::int64_t* origins =
       nullptr;  ///< [plan.recv_rows]: source rank << 48 | token << 16 | k-slot; -1 for rows of padding; may be null
+  float* scales =
+      nullptr;  ///< [plan.recv_rows, ceil(hidden / 128)]: what x is to be multiplied by; with Desc::fp8_dispatch only
 };
 
 /// Deliberate damage, to see that checks and deadlines catch it. The same kernels run with and without.

@@ -22,6 +22,9 @@ constexpr int kMaxTokens = 65535;
 constexpr int kMaxSegments = 1024;
 /// Packets send two bytes for each byte of payload but need no flag behind it. The crossing point is measured by the bench.
 constexpr double kPacketBytesOut = 1 << 20;
+/// From here on some blocks send while the others receive. On 4 H200s (2026-11) dispatch of 4096 tokens takes 502 us so for
+/// 650, of 1024 149 for 176; of 256 (13 MB out) 59 for 56.
+constexpr double kOrderedBytesOut = 16 << 20;
 
 Status wrong(const char* field, std::int64_t value, const std::string& allowed) {
   return invalid_argument(fmt::format("MoeAllToAllDesc.{} is {}; allowed: {}", field, value, allowed));
@@ -49,6 +52,10 @@ Status check(const MoeAllToAllDesc& desc, int ranks) {
   if (desc.dtype != DType::kBf16 && desc.dtype != DType::kF16) {
     return invalid_argument(fmt::format("MoeAllToAllDesc.dtype is {}; allowed: bf16, fp16", name_of(desc.dtype)));
   }
+  if (desc.fp8_dispatch && desc.dtype != DType::kBf16) {
+    return invalid_argument(fmt::format("MoeAllToAllDesc.fp8_dispatch is true with dtype {}; allowed: with dtype bf16",
+                                        name_of(desc.dtype)));
+  }
   if (desc.index_type != DType::kI32 && desc.index_type != DType::kI64) {
     return invalid_argument(
         fmt::format("MoeAllToAllDesc.index_type is {}; allowed: int32, int64", name_of(desc.index_type)));
@@ -64,6 +71,7 @@ Status check(const MoeAllToAllDesc& desc, int ranks) {
   if (desc.segments < 0 || desc.segments > kMaxSegments) {
     return wrong("segments", desc.segments, fmt::format("0 (the plan's choice) to {}", kMaxSegments));
   }
+  if (desc.senders < -1) return wrong("senders", desc.senders, "-1 (every block sends), 0 (the plan's choice) or more");
   return {};
 }
 
@@ -81,22 +89,34 @@ double expected_ranks(const MoeAllToAllDesc& desc, int ranks) {
   return ranks * (1 - std::pow(1 - 1.0 / ranks, desc.experts_per_token));
 }
 
-/// Pieces of a row, so that every warp of an owner has some, each at least one unit a lane. Measured on 8 H200s, 2026-11: more
-/// than 16 pieces gain nothing in packet mode (each polls the row's head), and where bulk mode is chosen more than 2 lose (each
-/// has a fence and a flag).
+/// Pieces of a row, so that every warp of an owner has some, each at least one unit a lane. Measured on H200s, 2026-11. Packet
+/// mode: more than 16 pieces gain nothing, each polls the row's head. Bulk mode, where each piece has a fence and a flag: 512
+/// tokens x 7168 on 4 ranks, 1.7 rows a warp, take 148 us in halves and 158 whole; 128 tokens, 0.4 rows, 54.9 in quarters and
+/// 56.2 in halves, and combine alone 36 and 46; 256 tokens lose by more than halves.
 int choose_segments(const MoeAllToAllPlan& plan, int warps, int warp_size) {
   const MoeAllToAllDesc& desc = plan.desc;
   const bool packets = plan.mode == MoeMode::kPacket;
-  const int most = std::max(1, desc.hidden / (packets ? 4 : 8) / warp_size);
+  const int least = desc.fp8_dispatch ? (packets ? moe::kScaleGroup : moe::kFp8Align) : (packets ? 4 : 8) * warp_size;
+  const int most = std::max(1, desc.hidden / least);
   if (desc.segments != 0) return std::min(desc.segments, most);
-  const double rows = desc.max_tokens * expected_ranks(desc, plan.ranks);  // sent, and received
-  const auto pieces = static_cast<int>((packets ? 2 : 3) * plan.blocks * warps / rows);
-  return std::clamp(pieces, 1, std::min(most, packets ? 16 : 2));
+  // Sent, and received.
+  const double rows_per_warp = desc.max_tokens * expected_ranks(desc, plan.ranks) / (plan.blocks * warps);
+  const int pieces = packets                ? static_cast<int>(2 / rows_per_warp)
+                     : rows_per_warp <= 0.5 ? 4
+                     : rows_per_warp <= 2   ? 2
+                                            : 1;
+  return std::clamp(pieces, 1, std::min(most, 16));
 }
 
-/// Payload bytes a rank sends if experts are drawn uniformly: a token crosses once for each distinct rank.
+/// Of a dispatched row as bulk mode carries it.
+std::int64_t bulk_row_bytes(const MoeAllToAllDesc& desc) {
+  if (!desc.fp8_dispatch) return 2ll * desc.hidden;
+  return moe::fp8_scales_at(desc.hidden) + (4ll * moe::fp8_groups(desc.hidden) + 15) / 16 * 16;
+}
+
+/// Payload bytes a rank dispatches if experts are drawn uniformly: a token crosses once for each distinct rank.
 double expected_bytes_out(const MoeAllToAllDesc& desc, int ranks) {
-  return desc.max_tokens * expected_ranks(desc, ranks) * desc.hidden * 2.0;
+  return desc.max_tokens * expected_ranks(desc, ranks) * static_cast<double>(bulk_row_bytes(desc));
 }
 
 MoeMode choose_mode(const MoeAllToAllDesc& desc, int ranks, std::string& why) {
@@ -105,10 +125,18 @@ MoeMode choose_mode(const MoeAllToAllDesc& desc, int ranks, std::string& why) {
     return desc.mode;
   }
   const double bytes = expected_bytes_out(desc, ranks);
-  const bool packets = bytes <= kPacketBytesOut;
-  why = fmt::format("{:.0f} KiB out per rank, {} {:.0f}", bytes / 1024, packets ? "at most" : "more than",
-                    kPacketBytesOut / 1024);
+  const double most = desc.fp8_dispatch ? kPacketBytesOut / 2 : kPacketBytesOut;  // packets carry as many numbers
+  const bool packets = bytes <= most;
+  why = fmt::format("{:.0f} KiB out per rank, {} {:.0f}", bytes / 1024, packets ? "at most" : "more than", most / 1024);
   return packets ? MoeMode::kPacket : MoeMode::kBulk;
+}
+
+int choose_senders(const MoeAllToAllPlan& plan) {
+  if (plan.mode != MoeMode::kBulk || plan.blocks < 2 || plan.desc.senders < 0) return 0;
+  if (plan.desc.senders > 0) return std::min(plan.desc.senders, plan.blocks / 2);
+  const bool worth_it = expected_bytes_out(plan.desc, plan.ranks) > kOrderedBytesOut;
+  if (!worth_it) return 0;
+  return std::max(1, plan.blocks / (plan.desc.fp8_dispatch ? 3 : 4));  // who quantises is busy longer
 }
 
 MoeWorkspace lay_out_workspace(const MoeAllToAllPlan& plan) {
@@ -116,7 +144,7 @@ MoeWorkspace lay_out_workspace(const MoeAllToAllPlan& plan) {
   const bool packets = plan.mode == MoeMode::kPacket;
   const std::int64_t pairs = 2ll * plan.ranks;
   const std::int64_t rows = pairs * desc.max_tokens;
-  const std::int64_t row_bytes = (packets ? 4ll : 2ll) * desc.hidden;
+  const std::int64_t returned_bytes = (packets ? 4ll : 2ll) * desc.hidden;
   MoeWorkspace workspace;
   const auto take = [&workspace](std::int64_t bytes) {
     const std::int64_t start = workspace.total;
@@ -125,11 +153,13 @@ MoeWorkspace lay_out_workspace(const MoeAllToAllPlan& plan) {
   };
   workspace.headers = take(pairs * plan.header_packets * 16);
   workspace.heads = take(rows * (1 + desc.experts_per_token) * 16);
-  workspace.rows = take(rows * row_bytes);
+  workspace.rows = take(rows * plan.row_bytes);
   workspace.row_flags = take(packets ? 0 : rows * plan.segments * 8);
-  workspace.returns = take(rows * row_bytes);
+  workspace.returns = take(rows * returned_bytes);
   workspace.return_flags = take(packets ? 0 : rows * plan.segments * 8);
   workspace.bases = take(4ll * plan.ranks * plan.max_local_experts);
+  workspace.slots = take(4ll * desc.max_tokens * plan.ranks);
+  workspace.routed = take(8ll * plan.blocks);
   return workspace;
 }
 
@@ -150,6 +180,7 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
   plan.desc = desc;
   plan.ranks = ranks;
   plan.mode = choose_mode(desc, ranks, plan.why_mode);
+  plan.fp8 = shape.traits.fp8;
   plan.threads = kThreads;
   plan.blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
   plan.max_local_experts = (desc.num_experts + ranks - 1) / ranks;
@@ -168,6 +199,7 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
   }
   const int warps = plan.threads / shape.traits.warp_size;
   plan.segments = choose_segments(plan, warps, shape.traits.warp_size);
+  plan.senders = choose_senders(plan);
   plan.shared_bytes = moe::shared_layout(desc.num_experts, ranks, desc.experts_per_token, plan.max_local_experts, warps,
                                          plan.mode == MoeMode::kBulk && shape.traits.bulk_copy)
                           .total;
@@ -176,20 +208,22 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
                  fmt::format("what fits into {} bytes of shared memory; this needs {}", shape.traits.shared_bytes,
                              plan.shared_bytes));
   }
+  plan.row_bytes = plan.mode == MoeMode::kPacket ? 4ll * desc.hidden : bulk_row_bytes(desc);
   plan.workspace = lay_out_workspace(plan);
   plan.configuration =
       hash_of({desc.num_experts, desc.experts_per_token, desc.hidden, desc.max_tokens, static_cast<int>(desc.dtype),
-               ranks, static_cast<int>(plan.mode), plan.blocks, plan.segments, plan.threads, plan.workspace.total});
+               desc.fp8_dispatch, static_cast<int>(plan.fp8), ranks, static_cast<int>(plan.mode), plan.blocks,
+               plan.segments, plan.senders, plan.threads, plan.workspace.total});
   return plan;
 }
 
 std::string MoeAllToAllPlan::to_string() const {
   return fmt::format(
-      "moe-a2a {} experts, top-{}, hidden {}, {} tokens, {} ranks, {}: {} mode ({}), {} blocks of {}, {} segments, "
-      "{} bytes of shared memory, workspace {} bytes, {} receive rows",
+      "moe-a2a {} experts, top-{}, hidden {}, {} tokens, {} ranks, {}{}: {} mode ({}), {} blocks of {}, {} send, {} "
+      "segments, {} bytes of shared memory, workspace {} bytes, {} receive rows",
       desc.num_experts, desc.experts_per_token, desc.hidden, desc.max_tokens, ranks, name_of(desc.dtype),
-      mode == MoeMode::kPacket ? "packet" : "bulk", why_mode, blocks, threads, segments, shared_bytes, workspace.total,
-      recv_rows);
+      desc.fp8_dispatch ? " dispatched as fp8" : "", mode == MoeMode::kPacket ? "packet" : "bulk", why_mode, blocks,
+      threads, senders > 0 ? fmt::format("{}", senders) : "all", segments, shared_bytes, workspace.total, recv_rows);
 }
 
 }  // namespace farwarp

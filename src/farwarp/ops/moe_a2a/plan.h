@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "farwarp/base/fp8.h"
 #include "farwarp/base/half.h"
 #include "farwarp/base/machine_shape.h"
 #include "farwarp/base/status.h"
@@ -28,6 +29,9 @@ struct MoeAllToAllDesc {
   int max_tokens = 0;              ///< per rank and call, 1 .. 65535
   DType dtype = DType::kBf16;      ///< kBf16 or kF16
   DType index_type = DType::kI32;  ///< kI32 or kI64
+  /// Rows are dispatched as e4m3 in the device's format (OCP on Hopper and gfx950, FNUZ on gfx942) with one fp32 scale for each
+  /// 128 numbers, and delivered so; needs dtype kBf16, in which sums return.
+  bool fp8_dispatch = false;
   MoeLayout layout = MoeLayout::kExpertMajor;
   int row_alignment = 1;  ///< rows; 128 for grouped GEMMs; a power of two up to 1024
   /// Rows of MoeReceived::x; more arriving rows end the call in kCapacity. 0: the worst case (masked layout: the worst case of
@@ -36,17 +40,24 @@ struct MoeAllToAllDesc {
   MoeMode mode = MoeMode::kAuto;
   int max_sms = 0;   ///< blocks of a launch; 0: all multiprocessors
   int segments = 0;  ///< pieces of a row that different warps take; 0: the plan's choice
+  /// Bulk mode, dispatch and combine: blocks that send while the others receive, at most half of all. 0: the plan's choice; -1:
+  /// every block first sends, then receives.
+  int senders = 0;
 };
 
 /// Where each part of the workspace lies, in bytes from its start. One table, used by host and device.
 struct MoeWorkspace {
   std::int64_t headers = 0;  ///< packets [2][ranks][header_packets]
   std::int64_t heads = 0;    ///< packets [2][ranks][max_tokens][1 + k]: what precedes a row
-  std::int64_t rows = 0;     ///< [2][ranks][max_tokens][hidden]: of packets with 4 elements each, or of elements (bulk)
+  std::int64_t rows =
+      0;  ///< [2][ranks][max_tokens] of plan.row_bytes: packets with 4 elements each, or elements (bulk)
   std::int64_t row_flags = 0;     ///< bulk: u64 cells [2][ranks][max_tokens][segments]
-  std::int64_t returns = 0;       ///< [2][max_tokens][ranks][hidden]: as rows
+  std::int64_t returns = 0;       ///< [2][max_tokens][ranks][hidden] of packets with 4 elements each, or of elements
   std::int64_t return_flags = 0;  ///< bulk: u64 cells [2][max_tokens][ranks][segments]
-  std::int64_t bases = 0;         ///< i32 [ranks][local experts]: first row of (source, expert); not read by peers
+  // Not read by peers:
+  std::int64_t bases = 0;   ///< i32 [ranks][local experts]: first row of (source, expert)
+  std::int64_t slots = 0;   ///< u32 [max_tokens][ranks]: where rows go, for senders that did not route them
+  std::int64_t routed = 0;  ///< u64 cells [blocks]: the block's tokens have their slots
   std::int64_t total = 0;
 };
 
@@ -55,9 +66,13 @@ struct MoeAllToAllPlan {
   int ranks = 0;
   MoeMode mode = MoeMode::kPacket;  ///< kPacket or kBulk
   std::string why_mode;
+  Fp8Format fp8 = Fp8Format::kOcp;  ///< of the device, for fp8_dispatch
   int blocks = 0;
   int threads = 0;
   int segments = 1;  ///< pieces of a row that different warps take
+  int senders =
+      0;  ///< of dispatch: blocks that send while the others receive; 0: every block first sends, then receives
+  std::int64_t row_bytes = 0;  ///< of a dispatched row in the workspace
   int header_packets = 0;
   int max_local_experts = 0;
   std::int64_t recv_rows = 0;

@@ -51,6 +51,35 @@ TEST(Plan, ModeFollowsTheBytesOutAndSaysWhy) {
   EXPECT_EQ(plan_moe_all_to_all(large, emulated(), 8)->mode, MoeMode::kPacket);
 }
 
+TEST(Plan, LargeBatchesHaveSenders) {
+  MachineShape shape = emulated();
+  shape.multiprocessors = 132;
+  MoeAllToAllDesc desc = small();
+  desc.max_tokens = 4096;
+  EXPECT_EQ(plan_moe_all_to_all(desc, shape, 8)->senders, 33);
+  desc.fp8_dispatch = true;
+  EXPECT_EQ(plan_moe_all_to_all(desc, shape, 8)->senders, 44);
+  desc.senders = 100;  // the others must receive
+  EXPECT_EQ(plan_moe_all_to_all(desc, shape, 8)->senders, 66);
+  desc.senders = -1;
+  EXPECT_EQ(plan_moe_all_to_all(desc, shape, 8)->senders, 0);
+  EXPECT_EQ(plan_moe_all_to_all(small(), shape, 8)->senders, 0);
+}
+
+TEST(Plan, Fp8RowsHoldTheirScalesWhereBulkCopiesCanWrite) {
+  MoeAllToAllDesc desc = small();
+  desc.fp8_dispatch = true;
+  desc.mode = MoeMode::kBulk;
+  for (const int hidden : {8, 24, 128, 1160, 2880, 7168}) {
+    desc.hidden = hidden;
+    const auto plan = plan_moe_all_to_all(desc, emulated(), 8);
+    ASSERT_TRUE(plan.ok());
+    EXPECT_EQ(plan->row_bytes % 16, 0);
+    EXPECT_EQ(moe::fp8_scales_at(hidden) % 16, 0);
+    EXPECT_GE(plan->row_bytes, moe::fp8_scales_at(hidden) + 4 * moe::fp8_groups(hidden));
+  }
+}
+
 TEST(Plan, WorkspaceRegionsDoNotOverlap) {
   for (const MoeMode mode : {MoeMode::kPacket, MoeMode::kBulk}) {
     MoeAllToAllDesc desc = small();
@@ -107,6 +136,8 @@ TEST(Plan, NamesTheFieldThatIsWrong) {
   rejects("row_alignment", [](auto& d) { d.row_alignment = 3; });
   rejects("recv_rows", [](auto& d) { d.recv_rows = -1; });
   rejects("max_sms", [](auto& d) { d.max_sms = -1; });
+  rejects("senders", [](auto& d) { d.senders = -2; });
+  rejects("fp8_dispatch", [](auto& d) { d.fp8_dispatch = true, d.dtype = DType::kF16; });
   rejects(
       "ranks", [](auto&) {}, 1);
   rejects(

@@ -91,9 +91,39 @@ std::int64_t least_recv_rows(const MoeAllToAllDesc& desc, std::span<const Routin
   return least;
 }
 
+QuantisedRow quantised_row(Fp8Format format, std::span<const std::uint16_t> row) {
+  constexpr std::size_t kGroup = 128;
+  const float limit = largest_fp8(format);
+  QuantisedRow result;
+  for (std::size_t first = 0; first < row.size(); first += kGroup) {
+    const auto group = row.subspan(first, std::min(kGroup, row.size() - first));
+    float largest = 0x1p-100f;
+    for (const std::uint16_t bits : group) largest = std::max(largest, std::abs(float_from(Bf16{bits})));
+    const float inverse = limit / largest;
+    result.scales.push_back(largest * (1.0f / limit));
+    for (const std::uint16_t bits : group) result.numbers.push_back(fp8_from(format, float_from(Bf16{bits}) * inverse));
+  }
+  return result;
+}
+
+std::vector<float> row_values(const MoeAllToAllDesc& desc, Fp8Format format, std::span<const std::uint16_t> row) {
+  std::vector<float> values(row.size());
+  if (desc.fp8_dispatch) {
+    const QuantisedRow quantised = quantised_row(format, row);
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      values[i] = float_from_fp8(format, quantised.numbers[i]) * quantised.scales[i / 128];
+    }
+  } else {
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      values[i] = desc.dtype == DType::kF16 ? float_from(Half{row[i]}) : float_from(Bf16{row[i]});
+    }
+  }
+  return values;
+}
+
 void expected_row(const MoeAllToAllDesc& desc, int ranks, std::span<const std::int32_t> experts,
-                  std::span<const float> weights, std::span<const std::uint16_t> x,
-                  std::span<const ExpertFunction> functions, std::span<double> expected, std::span<double> magnitude) {
+                  std::span<const float> weights, std::span<const float> x, std::span<const ExpertFunction> functions,
+                  std::span<double> expected, std::span<double> magnitude) {
   // The sums over slots do not depend on the column: out = x * scale + shift, |terms| <= |x| * abs_scale + abs_shift.
   double scale = 0, shift = 0, abs_scale = 0, abs_shift = 0, weight_sum = 0;
   unsigned owners = 0;
@@ -113,7 +143,7 @@ void expected_row(const MoeAllToAllDesc& desc, int ranks, std::span<const std::i
   const double tiny = desc.dtype == DType::kF16 ? 0x1p-14 : 0x1p-126;
   const double floor = owners == 0 ? 0 : tiny * (weight_sum + std::popcount(owners) + 1);
   for (std::size_t i = 0; i < x.size(); ++i) {
-    const double value = desc.dtype == DType::kF16 ? float_from(Half{x[i]}) : float_from(Bf16{x[i]});
+    const double value = x[i];
     expected[i] = value * scale + shift;
     magnitude[i] = std::abs(value) * abs_scale + abs_shift + floor;
   }

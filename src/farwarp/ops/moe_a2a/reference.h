@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "farwarp/base/fp8.h"
 #include "farwarp/base/half.h"
 #include "farwarp/base/status.h"
 #include "farwarp/ops/moe_a2a/plan.h"
@@ -37,18 +38,28 @@ ExpectedDispatch expected_dispatch(const MoeAllToAllDesc& desc, std::int64_t rec
 /// The least recv_rows with which every rank can receive these tokens.
 std::int64_t least_recv_rows(const MoeAllToAllDesc& desc, std::span<const Routing> routings);
 
+/// A bf16 row as fp8 dispatch delivers it.
+struct QuantisedRow {
+  std::vector<std::uint8_t> numbers;  ///< [hidden]: e4m3
+  std::vector<float> scales;          ///< [ceil(hidden / 128)]
+};
+QuantisedRow quantised_row(Fp8Format format, std::span<const std::uint16_t> row);
+
+/// The numbers that experts see of a row of Desc::dtype: of e4m3 numbers and their scales with fp8_dispatch.
+std::vector<float> row_values(const MoeAllToAllDesc& desc, Fp8Format format, std::span<const std::uint16_t> row);
+
 /// What an expert computes: y = x * scale + shift.
 struct ExpertFunction {
   float scale = 1;
   float shift = 0;
 };
 
-/// One row of combine's output: expected[i] = sum over the k-slots of weight * (x[i] * scale + shift), nothing rounded, and
+/// One row of combine's output, for the row_values() `x`: expected[i] = sum over the k-slots of weight * (x[i] * scale + shift), nothing rounded, and
 /// magnitude[i], the sum of its terms' absolute values plus what keeps rounding errors of tiny values from being called
 /// large. `functions`: of all experts.
 void expected_row(const MoeAllToAllDesc& desc, int ranks, std::span<const std::int32_t> experts,
-                  std::span<const float> weights, std::span<const std::uint16_t> x,
-                  std::span<const ExpertFunction> functions, std::span<double> expected, std::span<double> magnitude);
+                  std::span<const float> weights, std::span<const float> x, std::span<const ExpertFunction> functions,
+                  std::span<double> expected, std::span<double> magnitude);
 
 /// How often a term is rounded to the dtype: as an expert's output, as part of its owner's sum, as part of the result.
 inline constexpr int kRoundings = 3;

@@ -74,7 +74,7 @@ TEST(Reference, RowIsTheWeightedSumOfExpertOutputs) {
   const std::vector<ExpertFunction> functions = {{1, 0}, {2, 1}, {3, -2}, {4, 0}};
   const std::vector<std::int32_t> experts = {1, 2};
   const std::vector<float> weights = {0.5f, -0.25f};
-  const std::vector<std::uint16_t> x = {half_from(1.0f).bits, half_from(-2.0f).bits};
+  const std::vector<float> x = {1.0f, -2.0f};
   std::vector<double> expected(2), magnitude(2);
   expected_row(small_desc(), 2, experts, weights, x, functions, expected, magnitude);
   EXPECT_DOUBLE_EQ(expected[0], 0.5 * 3 - 0.25 * 1);
@@ -83,11 +83,38 @@ TEST(Reference, RowIsTheWeightedSumOfExpertOutputs) {
   EXPECT_GT(magnitude[0], 0.5 * 3 + 0.25 * 5);
 }
 
+// The error of a quantised number is explained by its rounding: half a unit in the last of three bits of mantissa, or half the
+// smallest step of the format near zero, in units of the scale; and the largest of a group is not rounded away.
+TEST(Reference, QuantisedRowIsWithinARoundingOfTheRow) {
+  for (const Fp8Format format : {Fp8Format::kOcp, Fp8Format::kFnuz}) {
+    std::vector<std::uint16_t> row;
+    for (int i = 0; i < 300; ++i) row.push_back(bf16_from(std::sin(i * 1.7f) * std::ldexp(1.0f, i / 20 - 8)).bits);
+    MoeAllToAllDesc desc;
+    desc.fp8_dispatch = true;
+    const QuantisedRow quantised = quantised_row(format, row);
+    const std::vector<float> values = row_values(desc, format, row);
+    ASSERT_EQ(quantised.numbers.size(), 300u);
+    ASSERT_EQ(quantised.scales.size(), 3u);
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const float x = float_from(Bf16{row[i]}), scale = quantised.scales[i / 128];
+      const float smallest = float_from_fp8(format, 1) * scale;
+      EXPECT_LE(std::abs(values[i] - x), std::max(std::abs(x) * 0x1p-4f, smallest / 2) * 1.0001f) << i;
+      EXPECT_LE(std::abs(values[i]), largest_fp8(format) * scale * 1.0001f);
+    }
+  }
+}
+
+TEST(Reference, ZerosAreQuantisedToZeros) {
+  const std::vector<std::uint16_t> row(256, 0);
+  const QuantisedRow quantised = quantised_row(Fp8Format::kOcp, row);
+  EXPECT_EQ(quantised.numbers, std::vector<std::uint8_t>(256, 0));
+}
+
 TEST(Reference, MaskedTokenIsZeroWithoutTolerance) {
   const std::vector<ExpertFunction> functions(4, {2, 1});
   const std::vector<std::int32_t> experts = {-1, -1};
   const std::vector<float> weights = {1, 1};
-  const std::vector<std::uint16_t> x = {half_from(1.0f).bits};
+  const std::vector<float> x = {1.0f};
   std::vector<double> expected(1, 7), magnitude(1, 7);
   expected_row(small_desc(), 2, experts, weights, x, functions, expected, magnitude);
   EXPECT_EQ(expected[0], 0);

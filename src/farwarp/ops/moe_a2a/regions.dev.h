@@ -26,10 +26,10 @@ struct Regions {
   FARWARP_DEVICE Peer<Packet> head(int where, int source, std::int64_t slot) const {
     return at<Packet>(where, args.offsets.heads) + (pair(source) * args.max_tokens + slot) * (1 + args.k);
   }
-  /// A row's data at `where` from `source`. Element: Packet (of 4 numbers) or Vec16 (of 8).
+  /// A row's data at `where` from `source`: packets of 4 numbers, or what AsTheyAre and AsFp8 make of it.
   template <class Element>
   FARWARP_DEVICE Peer<Element> row(int where, int source, std::int64_t slot) const {
-    return at<Element>(where, args.offsets.rows) + (pair(source) * args.max_tokens + slot) * row_length<Element>();
+    return at<Element>(where, args.offsets.rows + (pair(source) * args.max_tokens + slot) * args.row_bytes);
   }
   /// At the source `where`: the partial sums of `owner` for `token`.
   template <class Element>
@@ -54,6 +54,13 @@ struct Regions {
   /// Split form, mine: first row of (source, local expert), from dispatch_recv to combine_send.
   FARWARP_DEVICE Global<std::int32_t> saved_bases() const {
     return own_address<std::int32_t>(args.view, args.workspace + args.offsets.bases);
+  }
+  /// Mine: the slot of `token` at each rank, or kNoSlot; and a block's word that its tokens have theirs.
+  FARWARP_DEVICE Global<std::uint32_t> slots(int token) const {
+    return own_address<std::uint32_t>(args.view, args.workspace + args.offsets.slots) + token * ranks();
+  }
+  FARWARP_DEVICE Peer<SystemCell<std::uint64_t>> routed(int block) const {
+    return at<SystemCell<std::uint64_t>>(me(), args.offsets.routed) + block;
   }
 
  private:
@@ -86,6 +93,16 @@ FARWARP_DEVICE Shared<T> shared_at(std::int64_t offset) {
 FARWARP_DEVICE Shared<Route> scratch_of(const Args& args) {
   return shared_at<Route>(args.shared.scratch) + warp_index() * farwarp::moe::kMaxTopK;
 }
+
+// Who does what (Roles).
+FARWARP_DEVICE bool is_sender(const Args& args) { return block_index() < args.roles.senders; }
+FARWARP_DEVICE int worker_index(const Args& args) { return block_index() - args.roles.first_worker; }
+FARWARP_DEVICE bool is_worker(const Args& args) {
+  return worker_index(args) >= 0 && worker_index(args) < args.roles.workers;
+}
+/// Writes for all workers what is written once.
+FARWARP_DEVICE bool is_first_worker(const Args& args) { return worker_index(args) == 0; }
+FARWARP_DEVICE bool is_summer(const Args& args) { return block_index() >= args.roles.first_summer; }
 
 FARWARP_DEVICE int warps_per_block() { return num_threads() / Target::kWarpSize; }
 

@@ -12,9 +12,8 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using farwarp::moe::kBatch;
 
-/// The batch's tokens [first, last) that this block owns. With segments, two blocks may own pieces of one token.
+/// The tokens [first, last) that this block routes. With segments, two blocks may have pieces of one token.
 struct OwnTokens {
-  int tokens;                 // of this rank in this call
   int first_unit, last_unit;  // a unit is (token, segment)
   int first, last;
 };
@@ -36,11 +35,18 @@ FARWARP_DEVICE int token_count(Call& call, const Args& args) {
 FARWARP_DEVICE OwnTokens own_tokens(const Args& args, int tokens) {
   const int units = tokens * args.segments, blocks = num_blocks(), block = block_index();
   const int each = units / blocks, more = units - each * blocks;  // the first `more` blocks have one unit more
-  OwnTokens own{tokens, each * block + (block < more ? block : more), 0, 0, 0};
+  OwnTokens own{each * block + (block < more ? block : more), 0, 0, 0};
   own.last_unit = own.first_unit + each + (block < more ? 1 : 0);
   own.first = own.first_unit / args.segments;
   own.last = (own.last_unit + args.segments - 1) / args.segments;
   return own;
+}
+/// The block in whose tokens `unit` is.
+FARWARP_DEVICE int router_of(const Args& args, int tokens, int unit) {
+  const int units = tokens * args.segments, blocks = num_blocks();
+  const int each = units / blocks, more = units - each * blocks;
+  const int in_larger = more * (each + 1);
+  return unit < in_larger ? unit / (each + 1) : more + (unit - in_larger) / each;
 }
 
 /// [thread] What the top-k table says at entry `entry` (token * k + k-slot): an expert, or -1 if it is masked. Anything else is
@@ -292,13 +298,31 @@ FARWARP_DEVICE void send_headers(const Call& call, const Args& args, int tokens,
   }
 }
 
-/// [block] Routes the block's tokens batch by batch and sends their heads, and `wire.send_piece(token, segment, ranks, slot)` on
-/// a warp for each of the block's units, `slot` on lane r the row's place at rank r. Waits for nothing but its own copies. The
-/// last block sends the headers as soon as it has counted all tokens.
-template <bool with_indices, class Wire>
-FARWARP_DEVICE void send_tokens(Wire& wire, const OwnTokens& own) {
-  Call& call = wire.call;
-  const Args& args = wire.args;
+/// Tokens [first, last) that a block routes together; [first_head, last_head) are those whose first unit is the block's: it
+/// alone speaks for them.
+struct Batch {
+  int first, last;
+  int first_head, last_head;
+};
+
+/// [block] Where the batch's tokens go, for senders that did not route them.
+template <class SlotOf>
+FARWARP_DEVICE void keep_slots(const Call& call, const Args& args, const Batch& batch, const SlotOf& slot_of) {
+  const Regions regions = regions_of(args, call);
+#pragma unroll 1
+  for (int token = batch.first_head + warp_index(); token < batch.last_head; token += warps_per_block()) {
+    const std::uint32_t ranks = load(shared_at<std::uint32_t>(args.shared.masks) + (token - batch.first));
+    const std::uint32_t slot = slot_of(token);
+    const int rank = lane_index();
+    if (rank < args.view.size) store(regions.slots(token) + rank, ranks >> rank & 1 ? slot : farwarp::moe::kNoSlot);
+  }
+}
+
+/// [block] Routes the block's tokens batch by batch and sends their heads; the last block sends the headers as soon as it has
+/// counted all tokens. What becomes of the rows: `rows(batch, slot_of)` for each batch, with the masks of its tokens in
+/// shared memory and `slot_of(token)` on lane r its place at rank r. Waits for nothing.
+template <bool with_indices, class Rows>
+FARWARP_DEVICE void route_tokens(Call& call, const Args& args, const OwnTokens& own, int tokens, const Rows& rows) {
   const auto masks = shared_at<std::uint32_t>(args.shared.masks);
   const int segments = args.segments;
   if constexpr (with_indices) count_entries(call, args, own.first);
@@ -316,22 +340,19 @@ FARWARP_DEVICE void send_tokens(Wire& wire, const OwnTokens& own) {
     // The last block has looked at every entry: if any was out of range, its header stays out, and no peer takes what it has
     // received for the whole.
     if (last == own.last && block_index() == num_blocks() - 1 && warp_index() == warps_per_block() - 1 && call.live) {
-      send_headers(call, args, own.tokens, after, with_indices);
+      send_headers(call, args, tokens, after, with_indices);
     }
-    const int begin = own.first_unit > first * segments ? own.first_unit : first * segments;
-    const int end = own.last_unit < last * segments ? own.last_unit : last * segments;
     const auto slot_of = [&](int token) { return before + rows_in_batch(args, token - first); };
+    const Batch batch{first, last,
+                      own.first_unit > first * segments ? (own.first_unit + segments - 1) / segments : first,
+                      own.last_unit < last * segments ? (own.last_unit + segments - 1) / segments : last};
     // Heads go out from the last warps, data from the first: where a block has few units, side by side.
-    const int first_head = (begin + segments - 1) / segments, last_head = (end + segments - 1) / segments;
 #pragma unroll 1
-    for (int token = first_head + warps_per_block() - 1 - warp_index(); token < last_head; token += warps_per_block()) {
+    for (int token = batch.first_head + warps_per_block() - 1 - warp_index(); token < batch.last_head;
+         token += warps_per_block()) {
       send_head(call, args, token, token - first, load(masks + (token - first)), slot_of(token), with_indices);
     }
-#pragma unroll 1
-    for (int unit = begin + warp_index(); unit < end; unit += warps_per_block()) {
-      const int token = unit / segments;
-      wire.send_piece(token, unit - token * segments, load(masks + (token - first)), slot_of(token));
-    }
+    rows(batch, slot_of);
     if (last == own.last) return;
     before = after;
     block_sync();  // the masks are free for the next batch

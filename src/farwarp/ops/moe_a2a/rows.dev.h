@@ -1,10 +1,9 @@
 // What is done with one row, whichever way it crossed the link: apply the experts and sum (fused), unpack to expert-major
 // rows (split dispatch), gather and sum the experts' outputs (split combine). All three round at the same places, so packet
 // and bulk mode, fused and split form give the same bits.
-//
-// Rows are worked on in the wire's units: what one lane reads and writes at once, a packet's 8 bytes or a plain 16.
 #pragma once
 
+#include "farwarp/ops/moe_a2a/encoding.dev.h"
 #include "farwarp/ops/moe_a2a/routing.dev.h"
 
 namespace farwarp::FARWARP_TARGET::moe {
@@ -19,36 +18,11 @@ struct Row {
   int first, last;  ///< units
 };
 
-/// First unit of a row's segment; of segment number `segments`, the end.
-FARWARP_DEVICE int segment_start(const Args& args, int units, int segment) { return units * segment / args.segments; }
-
-inline constexpr int kStride = Target::kWarpSize;  ///< units between a lane's
-
-template <class Unit>
-inline constexpr int kPer = static_cast<int>(sizeof(Unit) / 2);  ///< 16-bit elements of a unit
-
-template <class T>
-FARWARP_DEVICE T element(std::uint64_t unit, int i) {
-  return T{static_cast<std::uint16_t>(unit >> (16 * i))};
-}
-template <class T>
-FARWARP_DEVICE T element(Vec16 unit, int i) {
-  return element<T>(i < 4 ? unit.lo : unit.hi, i & 3);
-}
-
-FARWARP_DEVICE void put_bits(std::uint64_t& unit, int i, std::uint16_t bits) {
-  unit |= static_cast<std::uint64_t>(bits) << (16 * i);
-}
-FARWARP_DEVICE void put_bits(Vec16& unit, int i, std::uint16_t bits) {
-  put_bits(i < 4 ? unit.lo : unit.hi, i & 3, bits);
-}
-
-template <class T, class Unit>
-FARWARP_DEVICE Unit rounded(const float (&values)[kPer<Unit>]) {
-  Unit unit{};
-#pragma unroll
-  for (int i = 0; i < kPer<Unit>; ++i) put_bits(unit, i, round_to<T>(values[i]).bits);
-  return unit;
+/// First unit of a row's segment, a multiple of `align`; of segment number `segments`, the end.
+template <int align>
+FARWARP_DEVICE int segment_start(const Args& args, int units, int segment) {
+  if constexpr (align == 1) return units * segment / args.segments;
+  return segment == args.segments ? units : units * segment / args.segments / align * align;
 }
 
 // ---- experts of the fused form ---------------------------------------------------------------------------------------
@@ -87,7 +61,7 @@ FARWARP_DEVICE void apply_experts(Wire& wire, const Row& row, const Expert& expe
   const auto routes = scratch_of(wire.args);
 #pragma unroll 1
   for (int u = row.first + lane_index(); u < row.last; u += kAhead * kStride) {
-    Unit x[kAhead];
+    typename Wire::Piece x[kAhead];
     if (!wire.read(row, u, x)) break;
     float sum[kAhead][kPer<Unit>] = {};
 #pragma unroll 1
@@ -97,8 +71,9 @@ FARWARP_DEVICE void apply_experts(Wire& wire, const Row& row, const Expert& expe
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) {
         float y[kPer<Unit>];
+        values_of<T>(x[a], y);
 #pragma unroll
-        for (int i = 0; i < kPer<Unit>; ++i) y[i] = apply(to_float(element<T>(x[a], i)));
+        for (int i = 0; i < kPer<Unit>; ++i) y[i] = apply(y[i]);
         add_weighted<T>(sum[a], route.weight, y);
       }
     }
@@ -112,16 +87,13 @@ FARWARP_DEVICE void apply_experts(Wire& wire, const Row& row, const Expert& expe
 /// [warp] Split form, at the owner: one copy of the row for each of its routes.
 template <class Wire>
 FARWARP_DEVICE void unpack_row(Wire& wire, const Row& row) {
-  using Unit = typename Wire::Unit;
-  constexpr int kAhead = Wire::kAhead;
+  constexpr int kAhead = Wire::kUnpackAhead;
   const Args& args = wire.args;
   const auto routes = scratch_of(args);
   const auto bases = shared_at<std::int32_t>(args.shared.bases) + row.source * args.max_local_experts;
-  const int units = args.hidden / kPer<Unit>;
-  const Global<Unit> output(static_cast<Unit*>(args.recv_x));
 #pragma unroll 1
   for (int u = row.first + lane_index(); u < row.last; u += kAhead * kStride) {
-    Unit x[kAhead];
+    typename Wire::Piece x[kAhead];
     if (!wire.read(row, u, x)) break;
 #pragma unroll 1
     for (int r = 0; r < row.routes; ++r) {
@@ -129,7 +101,7 @@ FARWARP_DEVICE void unpack_row(Wire& wire, const Row& row) {
       const std::int64_t place = load(bases + route.expert) + route.index;
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) {
-        if (u + a * kStride < row.last) store<Cache::streaming>(output + (place * units + u + a * kStride), x[a]);
+        if (u + a * kStride < row.last) Wire::Encoding::deliver(args, place, u + a * kStride, x[a]);
       }
     }
   }
@@ -152,26 +124,35 @@ FARWARP_DEVICE void reduce_row(Wire& wire, const Row& row) {
   const auto routes = scratch_of(args);
   const auto bases = wire.regions.saved_bases() + row.source * args.max_local_experts;
   const int units = args.hidden / kPer<Unit>;
+  constexpr int kRoutesAhead = 2;  // whose outputs are in flight together
   const Global<const Unit> input(static_cast<const Unit*>(args.y));
 #pragma unroll 1
   for (int u = row.first + lane_index(); u < row.last; u += kAhead * kStride) {
     float sum[kAhead][kPer<Unit>] = {};
 #pragma unroll 1
-    for (int r = 0; r < row.routes; ++r) {
-      const Route route = load(routes + r);
-      const std::int64_t place = load(bases + route.expert) + route.index;
-      Unit packed[kAhead];
+    for (int first = 0; first < row.routes; first += kRoutesAhead) {
+      Unit packed[kRoutesAhead][kAhead];
+      float weight[kRoutesAhead];
 #pragma unroll
-      for (int a = 0; a < kAhead; ++a) {
-        packed[a] =
-            u + a * kStride < row.last ? load<Cache::streaming>(input + (place * units + u + a * kStride)) : Unit{};
+      for (int r = 0; r < kRoutesAhead; ++r) {
+        const Route route = load(routes + (first + r < row.routes ? first + r : first));
+        const std::int64_t place = load(bases + route.expert) + route.index;
+        weight[r] = route.weight;
+#pragma unroll
+        for (int a = 0; a < kAhead; ++a) {
+          const bool wanted = first + r < row.routes && u + a * kStride < row.last;
+          packed[r][a] = wanted ? load<Cache::streaming>(input + (place * units + u + a * kStride)) : Unit{};
+        }
       }
 #pragma unroll
-      for (int a = 0; a < kAhead; ++a) {
-        float y[kPer<Unit>];
+      for (int r = 0; r < kRoutesAhead; ++r) {
+        if (first + r >= row.routes) break;
 #pragma unroll
-        for (int i = 0; i < kPer<Unit>; ++i) y[i] = to_float(element<T>(packed[a], i));
-        add_weighted<T>(sum[a], route.weight, y);
+        for (int a = 0; a < kAhead; ++a) {
+          float y[kPer<Unit>];
+          values_of<T>(packed[r][a], y);
+          add_weighted<T>(sum[a], weight[r], y);
+        }
       }
     }
 #pragma unroll

@@ -3,20 +3,25 @@
 #pragma once
 
 #include "farwarp/ops/moe_a2a/arrivals.dev.h"
+#include "farwarp/ops/moe_a2a/put_fp8.dev.h"
 #include "farwarp/world/device/put_row.dev.h"
 #include "farwarp/world/device/signal.dev.h"
 
 namespace farwarp::FARWARP_TARGET::moe {
 
+template <class RowEncoding>
 struct BulkWire {
+  using Encoding = RowEncoding;
   using Unit = Vec16;
+  using Piece = typename Encoding::template Piece<Unit>;
+  static constexpr int kAlign = Encoding::kFp8 ? Fp8RowPut::kAlign : 1;
   // Units that a lane has in flight, of a row and of each owner's sum: one at a time would wait for memory once per unit.
-  static constexpr int kAhead = 4, kReturnsAhead = 2;
+  static constexpr int kAhead = 4, kUnpackAhead = Encoding::kFp8 ? 8 : kAhead, kReturnsAhead = 2;
 
   Call& call;
   const Args& args;
   Regions regions;
-  RowPut put;
+  std::conditional_t<Encoding::kFp8, Fp8RowPut, RowPut> put;
 
   /// [block] A block_sync() must follow before send_piece().
   FARWARP_DEVICE BulkWire(Call& a_call, const Args& a)
@@ -32,9 +37,9 @@ struct BulkWire {
   /// on lane r, its place at rank r.
   FARWARP_DEVICE void send_piece(int token, int segment, std::uint32_t ranks, std::uint32_t slot) {
     const int units = args.hidden / kPer<Unit>;
-    const int first = segment_start(args, units, segment);
-    const int bytes = (segment_start(args, units, segment + 1) - first) * static_cast<int>(sizeof(Unit));
-    Peer<std::byte> to[kMaxRanks];
+    const int first = segment_start<kAlign>(args, units, segment);
+    const int last = segment_start<kAlign>(args, units, segment + 1);
+    Peer<std::byte> to[kMaxRanks];  // rows
     Peer<SystemCell<std::uint64_t>> flags[kMaxRanks];
     std::uint32_t flagged = 0, wanted = 0;
 #pragma unroll
@@ -45,13 +50,20 @@ struct BulkWire {
       if (!(ranks >> rank & 1)) continue;
       flagged |= 1u << i;
       if (place + 1 != args.drop_put) wanted |= 1u << i;
-      to[i] =
-          Peer<std::byte>(reinterpret_cast<std::byte*>((regions.row<Unit>(rank, args.view.rank, place) + first).raw));
+      to[i] = regions.row<std::byte>(rank, args.view.rank, place);
       flags[i] = regions.row_flag(rank, args.view.rank, place, segment);
     }
-    const Unit* x = static_cast<const Unit*>(args.x) + static_cast<std::int64_t>(token) * units + first;
-    const Global<const std::byte> from(reinterpret_cast<const std::byte*>(x));
-    if (!put.put(call, from, bytes, to, wanted, farwarp::moe::kSiteStage)) flagged = 0;
+    const Global<const Unit> x =
+        Global<const Unit>(static_cast<const Unit*>(args.x)) + static_cast<std::int64_t>(token) * units;
+    if constexpr (Encoding::kFp8) {
+      put.put(args, x, first, last, to, wanted);
+    } else {
+      constexpr int kBytes = sizeof(Unit);
+#pragma unroll
+      for (int i = 0; i < kMaxRanks; ++i) to[i] = to[i] + first * kBytes;
+      const Global<const std::byte> from(reinterpret_cast<const std::byte*>((x + first).raw));
+      if (!put.put(call, from, (last - first) * kBytes, to, wanted, farwarp::moe::kSiteStage)) flagged = 0;
+    }
     signal_after_warp([&] {
 #pragma unroll
       for (int i = 0; i < kMaxRanks; ++i) {
@@ -91,12 +103,11 @@ struct BulkWire {
   }
 
   /// [thread] Units u, u + kStride, ... of the row, as far as they belong to it.
-  FARWARP_DEVICE bool read(const Row& row, int u, Unit (&x)[kAhead]) {
-    const Global<Unit> from = mine(regions.row<Unit>(args.view.rank, row.source, row.slot)) + u;
+  template <int count>
+  FARWARP_DEVICE bool read(const Row& row, int u, Piece (&x)[count]) {
+    const Peer<std::byte> from = regions.row<std::byte>(args.view.rank, row.source, row.slot);
 #pragma unroll
-    for (int a = 0; a < kAhead; ++a) {
-      x[a] = u + a * kStride < row.last ? load<Cache::streaming>(from + a * kStride) : Unit{};
-    }
+    for (int a = 0; a < count; ++a) x[a] = u + a * kStride < row.last ? read_unit(from, u + a * kStride) : Piece{};
     return true;
   }
 
@@ -126,6 +137,18 @@ struct BulkWire {
   }
 
  private:
+  /// [thread] Unit `u` of a row that has landed here.
+  FARWARP_DEVICE Piece read_unit(Peer<std::byte> row, int u) const {
+    if constexpr (Encoding::kFp8) {
+      const auto numbers = Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>(row.raw)) + u;
+      const auto scale = Global<float>(reinterpret_cast<float*>(row.raw + args.scales_at)) + u / Fp8RowPut::kGroupUnits;
+      const std::uint64_t bytes = load<Cache::streaming>(numbers);
+      return {{static_cast<std::uint32_t>(bytes), static_cast<std::uint32_t>(bytes >> 32)}, load(scale)};
+    } else {
+      return load<Cache::streaming>(Global<Unit>(reinterpret_cast<Unit*>(row.raw)) + u);
+    }
+  }
+
   /// [warp] What one lane has waited for, all may read.
   FARWARP_DEVICE bool all_live() {
     warp_sync();

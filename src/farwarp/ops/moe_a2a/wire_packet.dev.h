@@ -6,10 +6,14 @@
 
 namespace farwarp::FARWARP_TARGET::moe {
 
+template <class RowEncoding>
 struct PacketWire {
+  using Encoding = RowEncoding;
   using Unit = std::uint64_t;  // the data of one packet: neighbouring lanes fill neighbouring packets
+  using Piece = typename Encoding::template Piece<Unit>;
+  static constexpr int kAlign = Encoding::kFp8 ? kScaleGroup / kPer<Unit> : 1;
   // Units that a lane has in flight, of a row and of each owner's sum. Pieces are small in this mode; more is only more code.
-  static constexpr int kAhead = 2, kReturnsAhead = 1;
+  static constexpr int kAhead = 2, kUnpackAhead = kAhead, kReturnsAhead = 1;
 
   Call& call;
   const Args& args;
@@ -35,14 +39,17 @@ struct PacketWire {
     const int units = args.hidden / kPer<Unit>;
     const Global<const Unit> x =
         Global<const Unit>(static_cast<const Unit*>(args.x)) + static_cast<std::int64_t>(token) * units;
-    const int last = segment_start(args, units, segment + 1);
+    const int last = segment_start<kAlign>(args, units, segment + 1);
 #pragma unroll 1
-    for (int u = segment_start(args, units, segment) + lane_index(); u < last; u += kAhead * kStride) {
+    for (int base = segment_start<kAlign>(args, units, segment); base < last; base += kAhead * kStride) {
+      const int u = base + lane_index();
       Unit values[kAhead];
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) {
         values[a] = u + a * kStride < last ? load<Cache::streaming>(x + (u + a * kStride)) : 0;
       }
+#pragma unroll
+      for (int a = 0; a < kAhead; ++a) values[a] = Encoding::packed(values[a]);
 #pragma unroll
       for (int i = 0; i < kMaxRanks; ++i) {
         if (!(wanted >> i & 1)) continue;
@@ -73,17 +80,20 @@ struct PacketWire {
   FARWARP_DEVICE bool await_data(const Row&) { return call.live; }
 
   /// [thread] Units u, u + kStride, ... of the row, as far as they belong to the piece.
-  FARWARP_DEVICE bool read(const Row& row, int u, Unit (&x)[kAhead]) {
+  FARWARP_DEVICE bool read(const Row& row, int u, Piece (&x)[kAhead]) {
     const Global<Packet> packets = mine(regions.row<Packet>(args.view.rank, row.source, row.slot)) + u;
     Global<Packet> from[kAhead];
+    std::uint64_t data[kAhead] = {};
     std::uint32_t wanted = 0;
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
       from[a] = packets + a * kStride;
-      x[a] = 0;
       if (u + a * kStride < row.last) wanted |= 1u << a;
     }
-    return wait_packets<1>(call, from, wanted, x, Wait{farwarp::moe::kSiteRow, row.source});
+    const bool arrived = wait_packets<1>(call, from, wanted, data, Wait{farwarp::moe::kSiteRow, row.source});
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) x[a] = Encoding::unpacked(data[a]);
+    return arrived;
   }
 
   FARWARP_DEVICE void write_return(const Row& row, int u, Unit sum) {

@@ -25,8 +25,25 @@ FARWARP_DEVICE T round_to(float value) {
   return result;
 }
 
+FARWARP_DEVICE std::uint32_t to_fp8(const float (&values)[4]) {
+  std::uint16_t lower, upper;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(lower) : "f"(values[1]), "f"(values[0]));
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(upper) : "f"(values[3]), "f"(values[2]));
+  return static_cast<std::uint32_t>(upper) << 16 | lower;
+}
+FARWARP_DEVICE void from_fp8(std::uint32_t bytes, float (&values)[4]) {
+#pragma unroll
+  for (int pair = 0; pair < 2; ++pair) {
+    std::uint32_t halves;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<std::uint16_t>(bytes >> (16 * pair))));
+    values[2 * pair] = to_float(Half{static_cast<std::uint16_t>(halves)});
+    values[2 * pair + 1] = to_float(Half{static_cast<std::uint16_t>(halves >> 16)});
+  }
+}
+
 FARWARP_DEVICE float fused_multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 FARWARP_DEVICE float multiply(float a, float b) { return __fmul_rn(a, b); }
 FARWARP_DEVICE float add(float a, float b) { return __fadd_rn(a, b); }
+FARWARP_DEVICE float divide(float a, float b) { return __fdiv_rn(a, b); }
 
 }  // namespace farwarp::FARWARP_TARGET

@@ -19,9 +19,19 @@ FARWARP_DEVICE T round_to(float value) {
   }
 }
 
+FARWARP_DEVICE std::uint32_t to_fp8(const float (&values)[4]) {
+  std::uint32_t bytes = 0;
+  for (int i = 0; i < 4; ++i) bytes |= static_cast<std::uint32_t>(fp8_from(Target::kFp8, values[i])) << (8 * i);
+  return bytes;
+}
+FARWARP_DEVICE void from_fp8(std::uint32_t bytes, float (&values)[4]) {
+  for (int i = 0; i < 4; ++i) values[i] = float_from_fp8(Target::kFp8, static_cast<std::uint8_t>(bytes >> (8 * i)));
+}
+
 FARWARP_DEVICE float fused_multiply_add(float a, float b, float c) { return std::fma(a, b, c); }
 // Kernel files are compiled with -ffp-contract=off.
 FARWARP_DEVICE float multiply(float a, float b) { return a * b; }
 FARWARP_DEVICE float add(float a, float b) { return a + b; }
+FARWARP_DEVICE float divide(float a, float b) { return a / b; }
 
 }  // namespace farwarp::FARWARP_TARGET

@@ -18,6 +18,7 @@ struct Target {
   static constexpr TargetTraits kTraits = traits_of(kKind);
   static constexpr int kWarpSize = kTraits.warp_size;
   static constexpr bool kHasBulkCopy = kTraits.bulk_copy;
+  static constexpr Fp8Format kFp8 = kTraits.fp8;
 };
 
 }  // namespace farwarp::FARWARP_TARGET

@@ -21,6 +21,25 @@ FARWARP_DEVICE T round_to(float value) {
   }
 }
 
+/// The conversions saturate or not as a mode bit says: so the largest number is applied here. NaN passes.
+FARWARP_DEVICE std::uint32_t to_fp8(const float (&values)[4]) {
+  constexpr float kLargest = largest_fp8(Target::kFp8);
+  float within[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    within[i] = values[i] > kLargest ? kLargest : values[i] < -kLargest ? -kLargest : values[i];
+  }
+  const int lower = __builtin_amdgcn_cvt_pk_fp8_f32(within[0], within[1], 0, false);
+  return static_cast<std::uint32_t>(__builtin_amdgcn_cvt_pk_fp8_f32(within[2], within[3], lower, true));
+}
+FARWARP_DEVICE void from_fp8(std::uint32_t bytes, float (&values)[4]) {
+  const auto word = static_cast<int>(bytes);
+  values[0] = __builtin_amdgcn_cvt_f32_fp8(word, 0);
+  values[1] = __builtin_amdgcn_cvt_f32_fp8(word, 1);
+  values[2] = __builtin_amdgcn_cvt_f32_fp8(word, 2);
+  values[3] = __builtin_amdgcn_cvt_f32_fp8(word, 3);
+}
+
 FARWARP_DEVICE float fused_multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 
 FARWARP_DEVICE float multiply(float a, float b) {
@@ -31,5 +50,6 @@ FARWARP_DEVICE float add(float a, float b) {
 #pragma clang fp contract(off)
   return a + b;
 }
+FARWARP_DEVICE float divide(float a, float b) { return a / b; }
 
 }  // namespace farwarp::FARWARP_TARGET

@@ -12,6 +12,11 @@ struct Target {
   static constexpr TargetTraits kTraits = traits_of(kKind);
   static constexpr int kWarpSize = kTraits.warp_size;
   static constexpr bool kHasBulkCopy = kTraits.bulk_copy;
+#if defined(__gfx950__)
+  static constexpr Fp8Format kFp8 = Fp8Format::kOcp;
+#else
+  static constexpr Fp8Format kFp8 = Fp8Format::kFnuz;
+#endif
 };
 
 }  // namespace farwarp::FARWARP_TARGET
