@@ -238,12 +238,6 @@ std::vector<CaseResult> run_cases(const Job& job, std::FILE* table, bool quiet) 
   return results;
 }
 
-int exit_code(const Status& status) {
-  CaseResult failed;
-  failed.outcome.status = status;
-  return harness::exit_code(failed);
-}
-
 }  // namespace
 
 int usage_error(std::string_view message) {
@@ -257,7 +251,7 @@ int run_command(const CheckOptions& options, bool bench) {
   const auto job = make_job(options, bench);
   if (!job.ok()) {
     usage_error(job.status().message());
-    return exit_code(job.status());
+    return harness::exit_code(job.status());
   }
   const bool quiet = job->group != nullptr && job->group->rank() != 0;
   JsonSink json;

@@ -17,15 +17,9 @@ namespace {
 
 constexpr int kEmulatedRanks = 2;
 
-int exit_code(const Status& status) {
-  harness::CaseResult failed;
-  failed.outcome.status = status;
-  return harness::exit_code(failed);
-}
-
 int fail(const Status& status) {
   usage_error(status.message());
-  return exit_code(status);
+  return harness::exit_code(status);
 }
 
 /// As many as there are devices, unless the user says.
@@ -82,7 +76,7 @@ int measure_command(const DoctorOptions& options) {
   const auto target = automatic ? choose_real_target(*ranks) : choose_target(options.target, *ranks);
   if (!target.ok()) {
     usage_error(fmt::format("{}{}", automatic ? "nothing to measure: " : "", target.status().message()));
-    return exit_code(target.status());
+    return harness::exit_code(target.status());
   }
   if (!target->why.empty()) fmt::print(stderr, "{}\n", target->why);
   const auto measured = measure_on(target->target, *ranks);

@@ -149,9 +149,10 @@ CaseResult run_case(const CaseRequest& request, const std::shared_ptr<Bootstrap>
   return result;
 }
 
-int exit_code(const CaseResult& result) {
-  if (result.outcome.pass) return 0;
-  switch (result.outcome.status.code()) {
+int exit_code(const CaseResult& result) { return result.outcome.pass ? 0 : exit_code(result.outcome.status); }
+
+int exit_code(const Status& failure) {
+  switch (failure.code()) {
     case StatusCode::kInvalidArgument: return 2;
     case StatusCode::kUnavailable:
     case StatusCode::kOutOfMemory: return 3;

@@ -52,6 +52,8 @@ CheckOutcome merge_outcomes(std::span<const CheckOutcome> outcomes);
 
 /// 0 all passed, 1 a check failed, 2 bad input, 3 the machine lacks something, 4 timeout or abort.
 int exit_code(const CaseResult& result);
+/// Of what could not be done at all: as above; a status that is ok counts as a failed check.
+int exit_code(const Status& failure);
 /// Of several cases: the highest.
 int exit_code(std::span<const CaseResult> results);
 

@@ -96,6 +96,7 @@ class Probes {
   Sizes sizes_;
   Kernels kernels_;
   Stream stream_;
+  std::uint64_t hold_ns_ = 1'000'000;  ///< of the stream, while the host enqueues a sample
   bool has_stream_ = false;
   std::unique_ptr<Event> start_, end_;
   void* memory_[2] = {};          // of memory_bytes each

@@ -174,7 +174,7 @@ Status BenchRun::measure_halves() {
   Status status;
   for (int i = 0; i < bench_options_.samples && status.ok(); ++i) {
     use_set(i);
-    status = sample([this] { return poison_all(); }, [this] { return dispatch(); }, true, dispatch_us);
+    status = sample([this] { return poison_outputs(); }, [this] { return dispatch(); }, true, dispatch_us);
     if (status.ok()) status = sample([this] { return expert(); }, [this] { return combine(); }, true, combine_us);
   }
   if (status.ok()) status = verify();
@@ -203,7 +203,7 @@ Status BenchRun::time_in_turn(const std::vector<Contender*>& contenders) {
     use_set(i < 0 ? 0 : i);
     for (Contender* contender : contenders) {
       std::vector<double> ignored;
-      const Status status = sample([&] { return contender->ours ? poison_all() : baseline_out_.poison(*stream_); },
+      const Status status = sample([&] { return contender->ours ? poison_outputs() : baseline_out_.poison(*stream_); },
                                    contender->step, true, i < 0 ? ignored : contender->cold);
       if (!status.ok()) return status;
     }
@@ -238,7 +238,7 @@ Status BenchRun::time_graphs(const Contender& contender, double& median) {
   for (int i = 0; i < bench_options_.samples; ++i) {
     use_set(i);
     const Status status =
-        sample([this] { return poison_all(); },
+        sample([this] { return poison_outputs(); },
                [&] { return world_->device().launch(*(*graphs)[set_index()], *stream_); }, true, samples);
     if (!status.ok()) return status;
   }

@@ -220,7 +220,8 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
                                    plan->mode == MoeMode::kBulk && shape.traits.bulk_copy);
   const auto resident = world.device().blocks_per_multiprocessor(state->kernels[kCombine], plan->threads,
                                                                  static_cast<std::size_t>(args.shared.stage));
-  state->combine_blocks_per_sm = std::clamp(resident.ok() ? *resident : 1, 1, kCombineBlocksPerSm);
+  const bool may_fill_all = desc.max_sms == 0;  // else twice the blocks might spread over twice the multiprocessors
+  state->combine_blocks_per_sm = std::clamp(may_fill_all && resident.ok() ? *resident : 1, 1, kCombineBlocksPerSm);
   return MoeAllToAll(std::move(state));
 }
 

@@ -179,6 +179,75 @@ TEST_P(MoeApi, ARankWithoutTokensNeedsNoTensors) {
   });
 }
 
+/// A second operator of the rank's World, with what a split call of it needs.
+struct SplitCall {
+  MoeAllToAll op;
+  Stream stream;
+  DeviceBuffer x, counts, offsets, out;
+
+  static SplitCall create(Rank& rank, int max_sms) {
+    MoeAllToAllDesc desc = small_desc(std::get<1>(MoeApi::GetParam()));
+    desc.max_sms = max_sms;
+    Device& device = rank.world.device();
+    const auto buffer = [&](std::size_t bytes) {
+      auto created = DeviceBuffer::create(device, bytes);
+      return std::move(*created);
+    };
+    auto op = MoeAllToAll::create(rank.world, desc);
+    EXPECT_TRUE(op.ok()) << op.status().to_string();
+    const auto rows = static_cast<std::size_t>(op->plan().recv_rows);
+    return {std::move(*op),       *device.create_stream(),    buffer(rows * kHidden * 2),
+            buffer(kExperts * 4), buffer((kExperts + 1) * 4), buffer(kTokens * kHidden * 2)};
+  }
+  void send(Rank& rank) { EXPECT_TRUE(op.dispatch_send(rank.tokens(kTokens), stream).ok()); }
+  void receive() {
+    EXPECT_TRUE(op.dispatch_recv({x.get(), counts.as<std::int32_t>(), offsets.as<std::int32_t>()}, stream).ok());
+  }
+  /// The experts change nothing, so a token's two entries add up to 2.
+  void finish(Rank& rank) {
+    EXPECT_TRUE(op.combine_send(x.get(), stream).ok());
+    EXPECT_TRUE(op.combine_recv(out.get(), stream).ok());
+    ASSERT_TRUE(rank.world.device().synchronize(stream, 60'000'000'000).ok());
+    ASSERT_TRUE(rank.world.status().ok()) << rank.world.status().to_string();
+    std::vector<std::uint16_t> result(kTokens * kHidden);
+    ASSERT_TRUE(out.download(result.data(), result.size() * 2, stream).ok());
+    for (const std::uint16_t bits : result) ASSERT_EQ(float_from(Bf16{bits}), 2.0f);
+  }
+};
+
+// While a batch waits for a late rank, another on a second stream goes all the way: the late rank takes part in the second
+// first, and only then in the first. On a device that could not run both at once this would end at a deadline.
+TEST_P(MoeApi, TwoBatchesOverlapOnTwoStreams) {
+  on_ranks([](Rank& rank) {
+    const int half = rank.world.device().shape().multiprocessors / 2;
+    SplitCall first = SplitCall::create(rank, half), second = SplitCall::create(rank, half);
+    for (int batch = 0; batch < 3; ++batch) {
+      const bool late = rank.world.rank() == batch % kRanks;
+      if (!late) first.send(rank), first.receive();
+      second.send(rank), second.receive();
+      second.finish(rank);
+      if (late) first.send(rank), first.receive();
+      first.finish(rank);
+    }
+    EXPECT_TRUE(first.op.close().ok());
+    EXPECT_TRUE(second.op.close().ok());
+    for (const SplitCall* call : {&first, &second}) rank.world.device().destroy_stream(call->stream);
+  });
+}
+
+TEST_P(MoeApi, Fp8DispatchNeedsRoomForScales) {
+  on_ranks([](Rank& rank) {
+    MoeAllToAllDesc desc = small_desc(std::get<1>(MoeApi::GetParam()));
+    desc.fp8_dispatch = true;
+    auto op = MoeAllToAll::create(rank.world, desc);
+    ASSERT_TRUE(op.ok()) << op.status().to_string();
+    const MoeReceived received{rank.x.get(), rank.count.as<std::int32_t>(), rank.count.as<std::int32_t>()};
+    expect_names(op->dispatch(rank.tokens(1), received, rank.stream), StatusCode::kInvalidArgument,
+                 "MoeReceived.scales");
+    EXPECT_TRUE(op->close().ok());
+  });
+}
+
 TEST_P(MoeApi, EpochsWrapBetweenCalls) {
   farwarp::testing::set_first_epoch(0xfffffffcu);
   on_ranks([](Rank& rank) {

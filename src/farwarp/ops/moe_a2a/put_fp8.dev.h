@@ -7,8 +7,8 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 class Fp8RowPut {
  public:
-  static constexpr int kUnit = kPer<Vec16>;                    ///< numbers, and bytes on the link
-  static constexpr int kGroupUnits = kScaleGroup / kUnit;      ///< units with one scale
+  static constexpr int kUnit = kPer<Vec16>;                       ///< numbers, and bytes on the link
+  static constexpr int kGroupUnits = kScaleGroup / kUnit;         ///< units with one scale
   static constexpr int kAlign = farwarp::moe::kFp8Align / kUnit;  ///< units; a segment begins at a multiple
 
   /// [warp] `stage` is this warp's. A block_sync() must follow before put().
@@ -38,8 +38,8 @@ class Fp8RowPut {
  private:
   static constexpr int kAhead = 4;  // units of a lane in flight
   // As many numbers with their scales as fit into the stage, in steps of kAlign, so that both begin at multiples of 16 bytes.
-  static constexpr int kStageNumbers = farwarp::moe::kStageBytes / (farwarp::moe::kFp8Align + farwarp::moe::kFp8Align / 32) *
-                                       farwarp::moe::kFp8Align;
+  static constexpr int kStageNumbers =
+      farwarp::moe::kStageBytes / (farwarp::moe::kFp8Align + farwarp::moe::kFp8Align / 32) * farwarp::moe::kFp8Align;
   static_assert(kStageNumbers + kStageNumbers / kScaleGroup * 4 <= farwarp::moe::kStageBytes);
 
   template <class T>
@@ -83,7 +83,8 @@ class Fp8RowPut {
       }
       quantise(x, begin, end, [&](int u, const Fp8Piece<kUnit>& piece) {
         store(Shared<std::uint64_t>(at<std::uint64_t>(stage_.raw, (u - begin) * kUnit)), joined(piece));
-        if (u % kGroupUnits == 0) store(Shared<float>(at<float>(scales.raw, (u - begin) / kGroupUnits * 4)), piece.scale);
+        if (u % kGroupUnits == 0)
+          store(Shared<float>(at<float>(scales.raw, (u - begin) / kGroupUnits * 4)), piece.scale);
       });
       proxy_fence();  // the copies read what the lanes have stored
       warp_sync();
