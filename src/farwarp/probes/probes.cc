@@ -187,8 +187,8 @@ Status Probes::finish() {
 /// a host needed longer than its stream was held is taken again.
 Result<double> Probes::timed(const Work& work) {
   for (; hold_ns_ <= kLongestHoldNs; hold_ns_ *= 2) {
-    const Clock::time_point began = Clock::now();
     Status status = device_.enqueue_delay(stream_, hold_ns_);
+    const Clock::time_point began = Clock::now();  // after it: a stream may run while the host enqueues to it
     if (status.ok()) status = together_->enqueue(stream_);
     if (status.ok()) status = device_.record(*start_, stream_);
     if (status.ok()) status = work();

@@ -56,7 +56,7 @@ moe::Roles roles_of(const MoeAllToAllPlan& plan, KernelId id, int blocks) {
     return {plan.senders, blocks - plan.senders, plan.senders, blocks};
   }
   if (plan.senders > 0 && id == kCombine) {
-    const int workers = blocks - blocks / 4;
+    const int workers = blocks - std::max(1, blocks / 4);
     return {0, workers, 0, workers};
   }
   return {blocks, blocks, 0, 0};
