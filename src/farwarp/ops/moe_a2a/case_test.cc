@@ -95,7 +95,7 @@ TEST_P(MoeCases, Fp8Dispatch) {
       expect_pass(way + ",routing=one_expert,count=device");
     }
   }
-  expect_pass(fp8 + "mode=bulk,hidden_dim=16400,max_num_tokens=2");  // more than fits into the stage
+  expect_pass(fp8 + "mode=bulk,hidden_dim=16400,max_num_tokens=2,segments=1");  // more than fits into the stage
   expect_pass(fp8 + "form=split,layout=masked,mode=bulk");
   expect_pass(fp8 + "form=split,mode=bulk,senders=2,hidden_dim=1160");
   EXPECT_FALSE(run(fp8 + "mode=bulk,tokens=full", "drop_put:2").outcome.pass);
