@@ -11,7 +11,6 @@ namespace {
 class Fp8Test : public testing::TestWithParam<Fp8Format> {
  protected:
   float decoded(int code) const { return float_from_fp8(GetParam(), static_cast<std::uint8_t>(code)); }
-  bool is_negative_zero(int code) const { return code == 0x80; }
 };
 
 TEST_P(Fp8Test, EveryCodeSurvivesTheWayThereAndBack) {

@@ -320,8 +320,8 @@ std::vector<float> RankRun::received_values(std::size_t row) const {
   std::vector<float> values(hidden());
   for (std::size_t i = 0; i < hidden(); ++i) {
     if (config_.desc.fp8_dispatch) {
-      values[i] =
-          float_from_fp8(fp8(), static_cast<std::uint8_t>(numbers[i])) * received_scales_[row * groups() + i / 128];
+      values[i] = float_from_fp8(fp8(), static_cast<std::uint8_t>(numbers[i])) *
+                  received_scales_[row * groups() + i / kScaleGroup];
     } else {
       std::uint16_t bits = 0;
       std::memcpy(&bits, numbers + 2 * i, 2);

@@ -11,6 +11,7 @@
 #include "farwarp/harness/case.h"
 #include "farwarp/harness/compare.h"
 #include "farwarp/harness/device_buffer.h"
+#include "farwarp/ops/moe_a2a/args.h"
 #include "farwarp/ops/moe_a2a/case_inputs.h"
 #include "farwarp/ops/moe_a2a/moe_a2a.h"
 #include "farwarp/ops/moe_a2a/reference.h"
@@ -86,7 +87,9 @@ class RankRun {
 
   std::size_t row_bytes() const { return static_cast<std::size_t>(config_.desc.hidden) * 2; }
   std::size_t received_row_bytes() const { return config_.desc.fp8_dispatch ? hidden() : row_bytes(); }
-  std::size_t groups() const { return config_.desc.fp8_dispatch ? (hidden() + 127) / 128 : 0; }
+  std::size_t groups() const {
+    return config_.desc.fp8_dispatch ? static_cast<std::size_t>(fp8_groups(config_.desc.hidden)) : 0;
+  }
   Fp8Format fp8() const { return op_->plan().fp8; }
   std::size_t hidden() const { return static_cast<std::size_t>(config_.desc.hidden); }
   const Routing& own_routing() const { return set_->routings[static_cast<std::size_t>(rank_)]; }

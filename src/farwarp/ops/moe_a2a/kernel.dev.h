@@ -1,4 +1,4 @@
-// The kernels of the MoE all-to-all, read top-down. In every warp, sends come before waits.
+// The kernels of the MoE all-to-all, read top-down. In every warp, sends come before waits for other ranks.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/sending.dev.h"

@@ -70,8 +70,7 @@ struct MoeAllToAllPlan {
   int blocks = 0;
   int threads = 0;
   int segments = 1;  ///< pieces of a row that different warps take
-  int senders =
-      0;  ///< of dispatch: blocks that send while the others receive; 0: every block first sends, then receives
+  int senders = 0;   ///< blocks that send in dispatch while the others receive; 0: every block sends, then receives
   std::int64_t row_bytes = 0;  ///< of a dispatched row in the workspace
   int header_packets = 0;
   int max_local_experts = 0;

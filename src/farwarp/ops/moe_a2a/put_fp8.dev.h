@@ -11,7 +11,7 @@ class Fp8RowPut {
   static constexpr int kGroupUnits = kScaleGroup / kUnit;         ///< units with one scale
   static constexpr int kAlign = farwarp::moe::kFp8Align / kUnit;  ///< units; a segment begins at a multiple
 
-  /// [warp] `stage` is this warp's. A block_sync() must follow before put().
+  /// [warp] `stage` is this warp's; the other arguments are RowPut's, which loads by bulk copies.
   FARWARP_DEVICE Fp8RowPut(Shared<std::byte> stage, int, Shared<Mbarrier>) : stage_(stage) {}
 
   /// [warp] Quantises units [first, last) of the bf16 row `x` into each row of `to` whose bit is set in `wanted`. When it
@@ -38,8 +38,9 @@ class Fp8RowPut {
  private:
   static constexpr int kAhead = 4;  // units of a lane in flight
   // As many numbers with their scales as fit into the stage, in steps of kAlign, so that both begin at multiples of 16 bytes.
-  static constexpr int kStageNumbers =
-      farwarp::moe::kStageBytes / (farwarp::moe::kFp8Align + farwarp::moe::kFp8Align / 32) * farwarp::moe::kFp8Align;
+  static constexpr int kStageNumbers = farwarp::moe::kStageBytes /
+                                       (farwarp::moe::kFp8Align + farwarp::moe::kFp8Align / kScaleGroup * 4) *
+                                       farwarp::moe::kFp8Align;
   static_assert(kStageNumbers + kStageNumbers / kScaleGroup * 4 <= farwarp::moe::kStageBytes);
 
   template <class T>

@@ -54,8 +54,8 @@ struct ExpertFunction {
   float shift = 0;
 };
 
-/// One row of combine's output, for the row_values() `x`: expected[i] = sum over the k-slots of weight * (x[i] * scale + shift), nothing rounded, and
-/// magnitude[i], the sum of its terms' absolute values plus what keeps rounding errors of tiny values from being called
+/// One row of combine's output, for the row_values() `x`: expected[i] = sum over the k-slots of weight * (x[i] * scale +
+/// shift), nothing rounded, and magnitude[i], the sum of its terms' absolute values plus what keeps rounding errors of tiny values from being called
 /// large. `functions`: of all experts.
 void expected_row(const MoeAllToAllDesc& desc, int ranks, std::span<const std::int32_t> experts,
                   std::span<const float> weights, std::span<const float> x, std::span<const ExpertFunction> functions,
