@@ -74,14 +74,15 @@ set(FARWARP_HIP_FLAGS -x hip --cuda-device-only --no-gpu-bundle-output -nogpulib
   -mllvm -amdgpu-early-inline-all=true -mllvm -amdgpu-function-calls=false
   -DFARWARP_TARGET_HIP -Wall -Wextra -Werror -Wno-undefined-inline)
 
-# farwarp_kernels(name entry.dev.cc [TO target] [DEFINES define...]): compiles one kernel file once per target and links
-# the results into `target` (default: everything that links farwarp_objects).
+# farwarp_kernels(name entry.dev.cc [TO target] [MATRIX_UNIT wgmma|mfma] [DEFINES define...]): compiles one kernel file once
+# per target, or once per target with that matrix unit, and links the results into `target` (default: everything that links
+# farwarp_objects).
 #   emulator  always: one object per personality
 #   cuda      a cubin, name.sm_90a.cubin, embedded
 #   hip       code objects, name.gfx942.co and name.gfx950.co, embedded
 # Embedded objects are found through farwarp/vendor/code_object.h.
 function(farwarp_kernels name entry)
-  cmake_parse_arguments(PARSE_ARGV 2 ARG "" "TO" "DEFINES")
+  cmake_parse_arguments(PARSE_ARGV 2 ARG "" "TO;MATRIX_UNIT" "DEFINES")
   if(NOT ARG_TO)
     set(ARG_TO farwarp_objects)
   endif()
@@ -89,7 +90,13 @@ function(farwarp_kernels name entry)
   if(FARWARP_SANITIZE MATCHES thread)  # see substrate/emu/CMakeLists.txt
     set_source_files_properties(${entry} PROPERTIES COMPILE_OPTIONS -fno-sanitize=thread)
   endif()
-  foreach(personality EMU_SM90 EMU_GFX942)
+  set(personalities EMU_SM90 EMU_GFX942)
+  if(ARG_MATRIX_UNIT STREQUAL "wgmma")
+    set(personalities EMU_SM90)
+  elseif(ARG_MATRIX_UNIT STREQUAL "mfma")
+    set(personalities EMU_GFX942)
+  endif()
+  foreach(personality ${personalities})
     string(TOLOWER ${personality} suffix)
     set(object ${name}_${suffix})
     add_library(${object} OBJECT ${entry})
@@ -104,7 +111,7 @@ function(farwarp_kernels name entry)
 
   list(TRANSFORM ARG_DEFINES PREPEND -D)
   set(FARWARP_EMBEDDED)
-  if(farwarp_have_cuda)
+  if(farwarp_have_cuda AND NOT ARG_MATRIX_UNIT STREQUAL "mfma")
     foreach(arch ${FARWARP_CUDA_ARCHS})
       set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.${arch}.cubin)
       string(REPLACE sm_ compute_ virtual_arch ${arch})
@@ -113,7 +120,7 @@ function(farwarp_kernels name entry)
         ${ARG_DEFINES} -MD -MF ${object}.d)
     endforeach()
   endif()
-  if(farwarp_have_hip)
+  if(farwarp_have_hip AND NOT ARG_MATRIX_UNIT STREQUAL "wgmma")
     foreach(arch ${FARWARP_HIP_ARCHS})
       set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.${arch}.co)
       # clang ignores -MD and -MF for a device-only link; its compiler proper knows them by these names.

@@ -24,6 +24,9 @@ constexpr bool is_emulated(TargetKind target) {
   return target == TargetKind::kEmuSm90 || target == TargetKind::kEmuGfx942;
 }
 
+/// Which instructions multiply matrices: warpgroups on tiles in shared memory (Hopper), or waves on registers (CDNA).
+enum class MatrixUnit : std::uint8_t { kWgmma, kMfma };
+
 /// What the code of a target can do; the same on every device of the target.
 struct TargetTraits {
   int warp_size = 32;               ///< threads that run in lockstep: 32 (NVIDIA warp) or 64 (AMD wave)
@@ -31,6 +34,7 @@ struct TargetTraits {
   std::int64_t shared_bytes = 0;    ///< shared memory one block may use
   int max_threads = 1024;           ///< threads of one block
   Fp8Format fp8 = Fp8Format::kOcp;  ///< what its conversions to and from e4m3 mean
+  MatrixUnit matrix_unit = MatrixUnit::kWgmma;
 };
 
 /// One device and its links, as far as plans depend on them.
@@ -45,8 +49,8 @@ struct MachineShape {
 /// OCP's e4m3.
 constexpr TargetTraits traits_of(TargetKind target) {
   const bool sm90 = target == TargetKind::kCuda || target == TargetKind::kEmuSm90;
-  return sm90 ? TargetTraits{32, true, 227 * 1024, 1024, Fp8Format::kOcp}
-              : TargetTraits{64, false, 64 * 1024 - 128, 1024, Fp8Format::kFnuz};
+  return sm90 ? TargetTraits{32, true, 227 * 1024, 1024, Fp8Format::kOcp, MatrixUnit::kWgmma}
+              : TargetTraits{64, false, 64 * 1024 - 128, 1024, Fp8Format::kFnuz, MatrixUnit::kMfma};
 }
 
 }  // namespace farwarp

@@ -68,6 +68,20 @@ class CudaDevice final : public GpuDevice<Driver> {
     (void)call(api_.ipc_close_handle, pointer);
   }
 
+  Result<TensorMap> encode_checked(const TensorMapDesc& desc) const override {
+    TensorMap map{};
+    const std::uint64_t sizes[] = {static_cast<std::uint64_t>(desc.columns), static_cast<std::uint64_t>(desc.rows)};
+    const std::uint64_t pitches[] = {static_cast<std::uint64_t>(desc.pitch) * 2};  // of all dimensions but the first
+    const std::uint32_t box[] = {static_cast<std::uint32_t>(desc.box_columns), static_cast<std::uint32_t>(desc.box_rows)};
+    const std::uint32_t steps[] = {1, 1};
+    // L2 fetches 256 bytes for what lies behind each 128 of a box: the next K step takes them.
+    const Status status = call(api_.tensor_map_encode, &map, kTensorMapUint16, 2u, desc.base, sizes, pitches, box, steps,
+                               kTensorMapNoInterleave, desc.swizzled ? kTensorMapSwizzle128 : kTensorMapNoSwizzle,
+                               kTensorMapPromote256, kTensorMapZeroFill);
+    if (!status.ok()) return status;
+    return map;
+  }
+
   std::string sharing_path() const override { return sharing_path_; }
 
  private:

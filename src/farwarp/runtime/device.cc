@@ -53,6 +53,28 @@ Result<std::shared_ptr<Device>> Device::open(TargetKind target, int ordinal) {
   return opened;
 }
 
+Result<TensorMap> Device::encode(const TensorMapDesc& desc) const {
+  const auto wrong = [](const char* field, std::int64_t value, const std::string& allowed) {
+    return invalid_argument(fmt::format("TensorMapDesc.{} is {}; allowed: {}", field, value, allowed));
+  };
+  constexpr std::int64_t kMost = std::int64_t{1} << 31;
+  const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(desc.base));
+  if (desc.base == nullptr || address % 16 != 0) return wrong("base", address, "a device address, a multiple of 16");
+  if (desc.rows < 1 || desc.rows >= kMost) return wrong("rows", desc.rows, "1 to 2^31 - 1");
+  if (desc.columns < 1 || desc.columns >= kMost) return wrong("columns", desc.columns, "1 to 2^31 - 1");
+  if (desc.pitch < desc.columns || desc.pitch % 8 != 0)
+    return wrong("pitch", desc.pitch, fmt::format("a multiple of 8, at least columns ({})", desc.columns));
+  if (desc.box_rows < 1 || desc.box_rows > 256) return wrong("box_rows", desc.box_rows, "1 to 256");
+  const int widest = desc.swizzled ? 64 : 256;
+  if (desc.box_columns < 8 || desc.box_columns > widest || desc.box_columns % 8 != 0)
+    return wrong("box_columns", desc.box_columns, fmt::format("a multiple of 8 up to {}", widest));
+  return encode_checked(desc);
+}
+
+Result<TensorMap> Device::encode_checked(const TensorMapDesc&) const {
+  return unavailable(fmt::format("{} has no tensor copies", name_of(target())));
+}
+
 int Device::count(TargetKind target) {
   switch (target) {
     case TargetKind::kCuda: return count_cuda_devices();

@@ -12,6 +12,7 @@
 
 #include "farwarp/base/machine_shape.h"
 #include "farwarp/base/status.h"
+#include "farwarp/base/tensor_map.h"
 
 namespace farwarp {
 
@@ -125,10 +126,16 @@ class Device {
   virtual Result<std::unique_ptr<Graph>> end_capture(Stream stream) = 0;
   virtual Status launch(Graph& graph, Stream stream) = 0;
 
+  /// The map of a matrix for tensor_load() and tensor_store(). kInvalidArgument names the field, its value and what is
+  /// allowed; kUnavailable where the target has no tensor copies.
+  Result<TensorMap> encode(const TensorMapDesc& desc) const;
+
   /// Names of the kernels built for this target, sorted.
   static std::vector<std::string> kernel_names(TargetKind target);
 
  protected:
+  virtual Result<TensorMap> encode_checked(const TensorMapDesc& desc) const;
+
   int ordinal_ = 0;
   MachineShape shape_;
   std::string name_;

@@ -48,6 +48,11 @@ class EmuDevice final : public Device {
     name_ = fmt::format("{} ({} multiprocessors)", model_, shape.multiprocessors);
   }
 
+  Result<TensorMap> encode_checked(const TensorMapDesc& desc) const override {
+    if (target() != TargetKind::kEmuSm90) return Device::encode_checked(desc);
+    return emu::encode(desc);
+  }
+
   Status while_current(const std::function<Status()>& calls) override { return calls(); }
 
   Result<void*> allocate(std::size_t bytes) override { return machine_.allocate(target(), ordinal_, bytes); }

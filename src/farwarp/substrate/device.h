@@ -17,6 +17,7 @@
 #include "farwarp/base/machine_shape.h"
 #include "farwarp/base/memory_model.h"
 #include "farwarp/base/pointers.h"
+#include "farwarp/base/tensor_map.h"
 
 #if defined(FARWARP_TARGET_CUDA)
 #include "farwarp/substrate/cuda/target.h"
@@ -30,7 +31,8 @@ namespace farwarp::FARWARP_TARGET {
 
 // target.h defines
 //   struct Target { static constexpr TargetKind kKind; static constexpr TargetTraits kTraits;
-//                   static constexpr int kWarpSize; static constexpr bool kHasBulkCopy; static constexpr Fp8Format kFp8; };
+//                   static constexpr int kWarpSize; static constexpr bool kHasBulkCopy; static constexpr Fp8Format kFp8;
+//                   static constexpr MatrixUnit kMatrixUnit; };
 
 // ---- ids -----------------------------------------------------------------------------------------------------------
 // Blocks are one-dimensional; so is the grid. A warp is kWarpSize consecutive threads of a block.
@@ -150,6 +152,9 @@ FARWARP_DEVICE bool block_any(bool predicate);
 /// [warp] Barrier; orders the warp's memory accesses among its threads. Needed even where lanes run in lockstep:
 /// without it the compiler may move shared memory accesses across.
 FARWARP_DEVICE void warp_sync();
+/// [the threads of `threads` / kWarpSize whole warps] Barrier among them, number 1 to 15 of the block; orders as block_sync()
+/// does. Warps that use different numbers at one time do not meet. Only where Target::kHasBulkCopy.
+FARWARP_DEVICE void group_sync(int number, int threads);
 
 // ---- warp ----------------------------------------------------------------------------------------------------------
 // Every function here is [warp], and none orders memory. T is 4 or 8 bytes. Lane masks have bit i for lane i.
@@ -177,6 +182,8 @@ FARWARP_DEVICE void mbarrier_init(Shared<Mbarrier> barrier, int arrivals);
 FARWARP_DEVICE void mbarrier_init_fence();
 /// [thread] Arrives once and adds `bytes` to what the current phase waits for.
 FARWARP_DEVICE void mbarrier_arrive_expect(Shared<Mbarrier> barrier, int bytes);
+/// [thread] Arrives once; orders the thread's earlier accesses before what follows the phase's completion.
+FARWARP_DEVICE void mbarrier_arrive(Shared<Mbarrier> barrier);
 /// [thread] True once the phase of this parity has completed; then the bytes it counted are visible to the caller.
 FARWARP_DEVICE bool mbarrier_test(Shared<Mbarrier> barrier, std::uint32_t parity);
 
@@ -187,14 +194,65 @@ FARWARP_DEVICE void bulk_load(Shared<std::byte> destination, Global<const std::b
 FARWARP_DEVICE void bulk_store(Peer<std::byte> destination, Shared<const std::byte> source, int bytes);
 /// [thread] Closes the group of copies this thread issued since the last commit.
 FARWARP_DEVICE void bulk_commit();
-/// [thread] All committed groups of this thread have *read their sources*: shared memory may be reused. Their writes
-/// may not have happened: publishing them after this corrupts data.
+/// [thread] All committed groups of this thread but the newest `pending` have *read their sources*: shared memory may be
+/// reused. Their writes may not have happened: publishing them after this corrupts data.
+template <int pending = 0>
 FARWARP_DEVICE void bulk_wait_read();
 /// [thread] All committed groups of this thread have *completed*: their writes are this thread's writes and a following
 /// release publishes them.
 FARWARP_DEVICE void bulk_wait_all();
 /// [thread] Orders this thread's earlier generic-proxy accesses before later async-proxy accesses, and the reverse.
 FARWARP_DEVICE void proxy_fence();
+
+// Tensor copies: boxes of matrices, whose map the host makes (base/tensor_map.h). A map is part of the kernel's arguments. The
+// shared side is 1024-byte aligned and holds the whole box, row after row of `box_columns`, swizzled if the map says so
+// (base/swizzle.h). `column` is a multiple of 8 elements.
+
+/// [thread] Asks for the map to be brought near.
+FARWARP_DEVICE void tensor_prefetch(const TensorMap& map);
+/// [thread] Shared <- box at (row, column). Elements outside the matrix become zero and count: the barrier gets the bytes of
+/// the whole box.
+FARWARP_DEVICE void tensor_load(Shared<std::byte> destination, const TensorMap& map, int row, int column,
+                                Shared<Mbarrier> barrier);
+/// [thread] Box at (row, column) <- shared; what lies outside the matrix is not written. Belongs to the calling thread's next
+/// bulk_commit().
+FARWARP_DEVICE void tensor_store(const TensorMap& map, int row, int column, Shared<const std::byte> source);
+
+// ---- mma: matrix units ---------------------------------------------------------------------------------------------
+// T is Half or Bf16; sums are fp32. base/fragments.h says which thread holds which elements.
+
+// Only where Target::kMatrixUnit is kWgmma. A warpgroup is four warps, the first of which has a number divisible by 4; its 128
+// threads call all of these together. The operands are K-major tiles in shared memory, rows of 64 elements (128 bytes),
+// swizzled, 1024-byte aligned; they are read by the async proxy at any time between the call and a wait that covers it.
+
+/// [warpgroup] Before the first wgmma() and again after each wait: orders register accesses.
+FARWARP_DEVICE void wgmma_fence();
+/// [warpgroup] sums[64 x columns] (+)= A[64 x 16] * B[columns x 16]^T: the 16 columns of the tiles that begin `k` elements into
+/// each row, k = 0, 16, 32 or 48. Unless `accumulate`, what `sums` held does not count. Each thread's `sums` are its fragment;
+/// they may be neither read nor written before wgmma_wait_all().
+template <class T, int columns>
+FARWARP_DEVICE void wgmma(float (&sums)[columns / 2], Shared<const std::byte> a, Shared<const std::byte> b, int k,
+                          bool accumulate);
+/// [warpgroup] Closes the group of wgmma() since the last commit.
+FARWARP_DEVICE void wgmma_commit();
+/// [warpgroup] All committed groups but the newest `pending` have *read their operands*: shared memory may be reused, once all
+/// four warps have come this far. Their sums must not be touched yet.
+template <int pending>
+FARWARP_DEVICE void wgmma_wait_read();
+/// [warpgroup] All committed groups are complete: `sums`, the accumulators of every one of them, may be read and written.
+template <int count>
+FARWARP_DEVICE void wgmma_wait_all(float (&sums)[count]);
+/// [warpgroup] Sets how many registers each thread of the warpgroup has; a multiple of 8. Those that need few go first.
+template <int count>
+FARWARP_DEVICE void reduce_registers();
+template <int count>
+FARWARP_DEVICE void raise_registers();
+
+// Only where Target::kMatrixUnit is kMfma.
+
+/// [warp] sums[16 x 16] += A[16 x 16] * B[16 x 16]^T; four consecutive elements of a row of A and of a row of B per thread.
+template <class T>
+FARWARP_DEVICE void mfma(float (&sums)[4], std::uint64_t a, std::uint64_t b);
 
 // ---- conversion and arithmetic -------------------------------------------------------------------------------------
 
@@ -235,6 +293,7 @@ FARWARP_DEVICE bool park(const void* const (&addresses)[count], int used, std::u
 #include "farwarp/substrate/cuda/convert.h"
 #include "farwarp/substrate/cuda/ids.h"
 #include "farwarp/substrate/cuda/memory.h"
+#include "farwarp/substrate/cuda/mma.h"
 #include "farwarp/substrate/cuda/sync.h"
 #include "farwarp/substrate/cuda/warp.h"
 #elif defined(FARWARP_TARGET_HIP)
@@ -243,6 +302,7 @@ FARWARP_DEVICE bool park(const void* const (&addresses)[count], int used, std::u
 #include "farwarp/substrate/hip/convert.h"
 #include "farwarp/substrate/hip/ids.h"
 #include "farwarp/substrate/hip/memory.h"
+#include "farwarp/substrate/hip/mma.h"
 #include "farwarp/substrate/hip/sync.h"
 #include "farwarp/substrate/hip/warp.h"
 #else
@@ -251,6 +311,7 @@ FARWARP_DEVICE bool park(const void* const (&addresses)[count], int used, std::u
 #include "farwarp/substrate/emu/convert.h"
 #include "farwarp/substrate/emu/ids.h"
 #include "farwarp/substrate/emu/memory.h"
+#include "farwarp/substrate/emu/mma.h"
 #include "farwarp/substrate/emu/sync.h"
 #include "farwarp/substrate/emu/warp.h"
 #endif

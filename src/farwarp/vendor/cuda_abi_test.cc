@@ -63,6 +63,12 @@ static_assert(kHandleTypePosixFd == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 static_assert(kLocationTypeDevice == CU_MEM_LOCATION_TYPE_DEVICE);
 static_assert(kGranularityRecommended == CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
 static_assert(kAccessReadWrite == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+static_assert(kTensorMapUint16 == CU_TENSOR_MAP_DATA_TYPE_UINT16);
+static_assert(kTensorMapNoInterleave == CU_TENSOR_MAP_INTERLEAVE_NONE);
+static_assert(kTensorMapNoSwizzle == CU_TENSOR_MAP_SWIZZLE_NONE && kTensorMapSwizzle128 == CU_TENSOR_MAP_SWIZZLE_128B);
+static_assert(kTensorMapPromote256 == CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
+static_assert(kTensorMapZeroFill == CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+static_assert(sizeof(TensorMap) == sizeof(CUtensorMap) && alignof(TensorMap) >= alignof(CUtensorMap));
 
 static_assert(sizeof(AllocationProperties) == sizeof(CUmemAllocationProp));
 static_assert(offsetof(AllocationProperties, type) == offsetof(CUmemAllocationProp, type));

@@ -7,6 +7,7 @@
 
 #include "farwarp/base/machine_shape.h"
 #include "farwarp/base/status.h"
+#include "farwarp/base/tensor_map.h"
 #include "farwarp/vendor/shared_library.h"
 
 namespace farwarp::cuda {
@@ -54,6 +55,13 @@ inline constexpr int kHandleTypePosixFd = 1;
 inline constexpr int kLocationTypeDevice = 1;
 inline constexpr int kGranularityRecommended = 1;
 inline constexpr int kAccessReadWrite = 3;
+// CUtensorMapDataType, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill
+inline constexpr int kTensorMapUint16 = 1;
+inline constexpr int kTensorMapNoInterleave = 0;
+inline constexpr int kTensorMapNoSwizzle = 0;
+inline constexpr int kTensorMapSwizzle128 = 3;
+inline constexpr int kTensorMapPromote256 = 3;
+inline constexpr int kTensorMapZeroFill = 0;
 
 struct MemoryLocation {
   int type;
@@ -159,7 +167,11 @@ struct IpcHandle {
     (void* address, std::size_t bytes, const AccessDescription* descriptions, std::size_t count))                     \
   X(ipc_get_handle, cuIpcGetMemHandle, (IpcHandle * handle, void* address))                                           \
   X(ipc_open_handle, cuIpcOpenMemHandle_v2, (void** address, IpcHandle handle, unsigned flags))                       \
-  X(ipc_close_handle, cuIpcCloseMemHandle, (void* address))
+  X(ipc_close_handle, cuIpcCloseMemHandle, (void* address))                                                           \
+  X(tensor_map_encode, cuTensorMapEncodeTiled,                                                                        \
+    (TensorMap * map, int type, std::uint32_t rank, void* base, const std::uint64_t* sizes,                           \
+     const std::uint64_t* pitches, const std::uint32_t* box, const std::uint32_t* steps, int interleave, int swizzle, \
+     int promotion, int fill))
 
 class DeviceScope;
 

@@ -19,6 +19,11 @@ FARWARP_DEVICE void mbarrier_arrive_expect(Shared<Mbarrier> barrier, int bytes) 
                : "memory");
 }
 
+FARWARP_DEVICE void mbarrier_arrive(Shared<Mbarrier> barrier) {
+  const std::uint32_t address = ptx::shared_address(barrier.raw);
+  asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(address) : "memory");
+}
+
 // try_wait, not test_wait: the hardware suspends the thread for a short, bounded time instead of burning issue slots.
 FARWARP_DEVICE bool mbarrier_test(Shared<Mbarrier> barrier, std::uint32_t parity) {
   const std::uint32_t address = ptx::shared_address(barrier.raw);
@@ -54,7 +59,10 @@ FARWARP_DEVICE void bulk_store(Peer<std::byte> destination, Shared<const std::by
 }
 
 FARWARP_DEVICE void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-FARWARP_DEVICE void bulk_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+template <int pending>
+FARWARP_DEVICE void bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
+}
 FARWARP_DEVICE void bulk_wait_all() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
 // For both state spaces that copies touch: bulk loads read global memory that threads wrote, bulk stores read shared
@@ -62,6 +70,27 @@ FARWARP_DEVICE void bulk_wait_all() { asm volatile("cp.async.bulk.wait_group 0;"
 // flight, because ptxas puts a MEMBAR.GPU before it.
 FARWARP_DEVICE void proxy_fence() {
   asm volatile("fence.proxy.async.shared::cta;\n\tfence.proxy.async.global;" ::: "memory");
+}
+
+FARWARP_DEVICE void tensor_prefetch(const TensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
+FARWARP_DEVICE void tensor_load(Shared<std::byte> destination, const TensorMap& map, int row, int column,
+                                Shared<Mbarrier> barrier) {
+  const std::uint32_t to = ptx::shared_address(destination.raw);
+  const std::uint32_t completes = ptx::shared_address(barrier.raw);
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to),
+      "l"(&map), "r"(column), "r"(row), "r"(completes)
+      : "memory");
+}
+
+FARWARP_DEVICE void tensor_store(const TensorMap& map, int row, int column, Shared<const std::byte> source) {
+  const std::uint32_t from = ptx::shared_address(source.raw);
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map), "r"(column),
+               "r"(row), "r"(from)
+               : "memory");
 }
 
 }  // namespace farwarp::FARWARP_TARGET

@@ -20,7 +20,7 @@ FARWARP_DEVICE int multiprocessor() {
 FARWARP_DEVICE int xcc() { return 0; }
 
 FARWARP_DEVICE Shared<std::byte> block_shared() {
-  extern __shared__ __align__(128) std::byte farwarp_block_shared[];
+  extern __shared__ __align__(1024) std::byte farwarp_block_shared[];
   return Shared<std::byte>(farwarp_block_shared);
 }
 

@@ -58,6 +58,44 @@ bool block_any(bool predicate) {
   return engine().running().block->any_result;
 }
 
+void group_sync(int number, int threads) {
+  Engine& the_engine = engine();
+  the_engine.step();
+  Thread& thread = the_engine.running();
+  Block& block = *thread.block;
+  const int lanes = std::popcount(thread.warp->present);
+  if (!thread.launch->device->sm90()) the_engine.fault("group_sync: this target has no numbered barriers");
+  if (number < 1 || number > 15 || threads < lanes || threads % lanes != 0 || threads > block.threads) {
+    the_engine.fault(fmt::format(
+        "group_sync: number is {}, threads is {}; allowed: 1 to 15, and whole warps of {} up to the block's {}", number,
+        threads, lanes, block.threads));
+  }
+  check_warp_not_divided(thread);
+  NamedBarrier& barrier = block.named_barriers[static_cast<std::size_t>(number)];
+  if (barrier.threads != 0 && barrier.threads != threads) {
+    the_engine.fault(fmt::format("group_sync {} for {} threads, while others of its block wait in it for {}", number,
+                                 threads, barrier.threads));
+  }
+  barrier.threads = threads;
+  barrier.arrived.push_back(&thread);
+  if (static_cast<int>(barrier.arrived.size()) < threads) {
+    the_engine.block(Wait::group_sync, __builtin_return_address(0));
+    return;
+  }
+  the_engine.note_progress();
+  std::vector<Warp*> warps;
+  for (const Thread* arrived : barrier.arrived) {
+    if (arrived->lane_index == 0) warps.push_back(arrived->warp);
+  }
+  if (static_cast<int>(warps.size()) * lanes != threads)
+    the_engine.fault(fmt::format("group_sync {}: {} threads came, but not as whole warps", number, threads));
+  meet(block, warps, the_engine.schedule.now());
+  for (Thread* arrived : barrier.arrived) {
+    if (arrived != &thread) the_engine.schedule.make_ready(*arrived);
+  }
+  barrier = {};
+}
+
 WarpValues warp_exchange(WarpOp operation, std::uint64_t value) {
   Engine& the_engine = engine();
   the_engine.step();
@@ -73,7 +111,7 @@ WarpValues warp_exchange(WarpOp operation, std::uint64_t value) {
   }
   for (std::uint64_t others = warp.live & ~warp.arrived & ~warp.runnable; others != 0; others &= others - 1) {
     const Wait wait = warp.threads[std::countr_zero(others)].wait;
-    if (wait == Wait::block_sync || wait == Wait::block_any) {
+    if (wait == Wait::block_sync || wait == Wait::block_any || wait == Wait::group_sync) {
       the_engine.fault(fmt::format("in a warp operation while lane {} of its warp waits at a block barrier",
                                    std::countr_zero(others)));
     }

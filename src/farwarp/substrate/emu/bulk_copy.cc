@@ -1,4 +1,4 @@
-// The async proxy of sm90: bulk copies and mbarriers. A copy reads its source and writes its destination at two moments
+// The async proxy of sm90: bulk and tensor copies, and mbarriers. A copy reads its source and writes its destination at two moments
 // that the schedule chooses, at the latest when something waits for them.
 #include <fmt/format.h>
 
@@ -7,6 +7,7 @@
 
 #include "farwarp/substrate/emu/engine.h"
 #include "farwarp/substrate/emu/knowledge.h"
+#include "farwarp/substrate/emu/tensor_map.h"
 
 namespace farwarp::emu {
 namespace {
@@ -81,38 +82,52 @@ void maybe_complete(Mbarrier& barrier, Uid by) {
   if (shadow.stamp.has(Stamp::kWatched)) the_engine.wake_watchers(granule);
 }
 
-void capture_source(BulkCopy& copy) {
+/// A load goes from outside the block to its shared memory, a store the other way.
+bool is_load(const BulkCopy& copy) { return copy.barrier != nullptr; }
+
+std::uint64_t capture_word(const BulkCopy& copy, const std::byte* address) {
   Engine& the_engine = engine();
   const Thread& issuer = *copy.issuer;
-  const Granule first = the_engine.arena.granule_of(copy.source);
-  for (int i = 0; i < copy.bytes / 8; ++i) {
-    const Granule granule = first + static_cast<Granule>(i);
-    const Shadow& shadow = the_engine.arena.shadow_at(granule);
-    // What the async proxy wrote for this block needs no proxy fence; all else does.
-    const bool own_proxy = shadow.stamp.has(Stamp::kAsync) && block_uid(shadow.stamp.uid()) == issuer.block->uid;
-    const bool known =
-        the_engine.several_processes || covers(issuer, own_proxy ? copy.seen : copy.published, shadow.stamp);
-    if (!known && the_engine.arena.word_at(granule) != shadow.previous) {
-      the_engine.note_race(issuer, Engine::Reading::bulk_copy, copy.source + i * 8, 8, shadow.stamp);
-    }
-    const bool newest = known || the_engine.schedule.sees_weak(issuer.uid, granule, shadow.stamp.time());
-    copy.data.push_back(newest ? the_engine.arena.word_at(granule) : shadow.previous);
+  const Granule granule = the_engine.arena.granule_of(address);
+  const Shadow& shadow = the_engine.arena.shadow_at(granule);
+  // What the async proxy wrote for this block needs no proxy fence; all else does.
+  const bool own_proxy = shadow.stamp.has(Stamp::kAsync) && block_uid(shadow.stamp.uid()) == issuer.block->uid;
+  const bool known =
+      the_engine.several_processes || covers(issuer, own_proxy ? copy.seen : copy.published, shadow.stamp);
+  if (!known && the_engine.arena.word_at(granule) != shadow.previous)
+    the_engine.note_race(issuer, Engine::Reading::bulk_copy, address, 8, shadow.stamp);
+  const bool newest = known || the_engine.schedule.sees_weak(issuer.uid, granule, shadow.stamp.time());
+  return newest ? the_engine.arena.word_at(granule) : shadow.previous;
+}
+
+void capture_source(BulkCopy& copy) {
+  copy.data.reserve(2 * static_cast<std::size_t>(copy.box.units()));
+  for (int unit = 0; unit < copy.box.units(); ++unit) {
+    const std::byte* const source = is_load(copy) ? copy.box.outside(unit) : copy.shared + copy.box.offset(unit);
+    for (int word = 0; word < 2; ++word)  // outside the matrix there are zeros
+      copy.data.push_back(source == nullptr ? 0 : capture_word(copy, source + 8 * word));
   }
   copy.captured = true;
 }
 
-void write_destination(BulkCopy& copy, Time now) {
+void write_word(const BulkCopy& copy, std::byte* address, std::uint64_t value, Time now) {
   Engine& the_engine = engine();
-  the_engine.note_progress();
-  const Granule first = the_engine.arena.granule_of(copy.destination);
-  for (std::size_t i = 0; i < copy.data.size(); ++i) {
-    const Granule granule = first + i;
-    Shadow& shadow = the_engine.arena.shadow_at(granule);
-    const bool is_watched = shadow.stamp.has(Stamp::kWatched);
-    shadow.previous = the_engine.arena.word_at(granule);
-    __atomic_store_n(&the_engine.arena.word_at(granule), copy.data[i], __ATOMIC_RELEASE);
-    shadow.stamp = Stamp(copy.issuer->uid, now, Stamp::kAsync | shadow.stamp.flags(Stamp::kWatched));
-    if (is_watched) the_engine.wake_watchers(granule);
+  const Granule granule = the_engine.arena.granule_of(address);
+  Shadow& shadow = the_engine.arena.shadow_at(granule);
+  const bool is_watched = shadow.stamp.has(Stamp::kWatched);
+  shadow.previous = the_engine.arena.word_at(granule);
+  __atomic_store_n(&the_engine.arena.word_at(granule), value, __ATOMIC_RELEASE);
+  shadow.stamp = Stamp(copy.issuer->uid, now, Stamp::kAsync | shadow.stamp.flags(Stamp::kWatched));
+  if (is_watched) the_engine.wake_watchers(granule);
+}
+
+void write_destination(const BulkCopy& copy, Time now) {
+  engine().note_progress();
+  for (int unit = 0; unit < copy.box.units(); ++unit) {
+    std::byte* const destination = is_load(copy) ? copy.shared + copy.box.offset(unit) : copy.box.outside(unit);
+    if (destination == nullptr) continue;
+    for (int word = 0; word < 2; ++word)
+      write_word(copy, destination + 8 * word, copy.data[static_cast<std::size_t>(2 * unit + word)], now);
   }
 }
 
@@ -126,7 +141,7 @@ void finish_copy(BulkCopy& copy) {
     const std::vector<ClockEntry> written{{async_key(copy.issuer->uid), now}};
     barrier.known = with(barrier.known, written);
     barrier.published = with(barrier.published, written);
-    barrier.bytes -= copy.bytes;
+    barrier.bytes -= copy.box.bytes();
     maybe_complete(barrier, copy.issuer->uid);
   }
 }
@@ -135,6 +150,44 @@ void remove_copy(Block& block, std::uint32_t id) {
   engine().copies.erase(id);
   --block.launch->copies;
   std::erase_if(block.copies, [id](const auto& copy) { return copy->id == id; });
+}
+
+CopyBox run_of(void* memory, int bytes) {
+  CopyBox box;
+  box.base = static_cast<std::byte*>(memory);
+  box.row_units = box.end_unit = bytes / 16;
+  return box;
+}
+
+/// The box of a tensor copy, checked.
+CopyBox box_of(Thread& thread, const char* what, const TensorMap& map, int row, int column, const void* in_shared,
+               bool own_device_only) {
+  Engine& the_engine = engine();
+  const EncodedTensorMap encoded = decode(map);
+  const TensorMapDesc& desc = encoded.desc;
+  if (encoded.magic != EncodedTensorMap::kMagic) the_engine.fault(fmt::format("{}: not a map that Device::encode() made", what));
+  if (column % 8 != 0) the_engine.fault(fmt::format("{}: column is {}, must be a multiple of 8", what, column));
+  CopyBox box;
+  box.pitch = desc.pitch * 2;
+  box.base = static_cast<std::byte*>(desc.base) + row * box.pitch + column * std::int64_t{2};
+  box.rows = desc.box_rows;
+  box.row_units = desc.box_columns / 8;
+  box.swizzled = desc.swizzled;
+  const auto within = [](std::int64_t bound, int size) { return static_cast<int>(std::clamp<std::int64_t>(bound, 0, size)); };
+  box.first_row = within(-row, box.rows);
+  box.end_row = within(desc.rows - row, box.rows);
+  box.first_unit = within(-column / 8, box.row_units);
+  box.end_unit = within((desc.columns - column + 7) / 8, box.row_units);
+  const auto alignment = desc.swizzled ? kSwizzleAlignment : 128;
+  if (reinterpret_cast<std::uintptr_t>(in_shared) % static_cast<std::uintptr_t>(alignment) != 0)
+    the_engine.fault(fmt::format("{}: shared address {} must be a multiple of {}", what, fmt::ptr(in_shared), alignment));
+  check_in_shared(thread, in_shared, static_cast<std::size_t>(box.bytes()), what);
+  if (box.first_row >= box.end_row || box.first_unit >= box.end_unit) return box;  // nothing of it is inside
+  for (const int at : {box.first_row, box.end_row - 1}) {
+    const std::byte* const begin = box.outside(at * box.row_units + box.first_unit);
+    check_copy(thread, what, in_shared, begin, 16 * (box.end_unit - box.first_unit), own_device_only);
+  }
+  return box;
 }
 
 void issue(Thread& thread, BulkCopy copy) {
@@ -147,6 +200,25 @@ void issue(Thread& thread, BulkCopy copy) {
   ++thread.launch->copies;
   the_engine.schedule.at(the_engine.schedule.now() + the_engine.schedule.copy_delay(), StepEvent::Kind::copy, copy.id);
   thread.block->copies.push_back(std::make_unique<BulkCopy>(std::move(copy)));
+}
+
+void issue_load(Thread& thread, void* shared_destination, const CopyBox& box, void* address, const char* what) {
+  const Mbarrier& barrier = checked_barrier(thread, address);
+  if (!barrier.fenced)
+    engine().fault(fmt::format("{} on an mbarrier without mbarrier_init_fence() after its initialisation", what));
+  BulkCopy copy;
+  copy.shared = static_cast<std::byte*>(shared_destination);
+  copy.box = box;
+  copy.barrier = address;
+  issue(thread, std::move(copy));
+}
+
+void issue_store(Thread& thread, const void* shared_source, const CopyBox& box) {
+  BulkCopy copy;
+  copy.shared = const_cast<std::byte*>(static_cast<const std::byte*>(shared_source));
+  copy.box = box;
+  copy.group = thread.open_group;
+  issue(thread, std::move(copy));
 }
 
 }  // namespace
@@ -199,34 +271,32 @@ bool mbarrier_test(void* address, std::uint32_t parity) {
 void bulk_load(void* shared_destination, const void* source, int bytes, void* address) {
   Thread& thread = enter("bulk_load");
   check_copy(thread, "bulk_load", shared_destination, source, bytes, true);
-  const Mbarrier& barrier = checked_barrier(thread, address);
-  if (!barrier.fenced)
-    engine().fault("bulk_load on an mbarrier without mbarrier_init_fence() after its initialisation");
-  BulkCopy copy;
-  copy.destination = static_cast<std::byte*>(shared_destination);
-  copy.source = static_cast<const std::byte*>(source);
-  copy.bytes = bytes;
-  copy.barrier = address;
-  issue(thread, std::move(copy));
+  issue_load(thread, shared_destination, run_of(const_cast<void*>(source), bytes), address, "bulk_load");
 }
 
 void bulk_store(void* peer_destination, const void* shared_source, int bytes) {
   Thread& thread = enter("bulk_store");
   check_copy(thread, "bulk_store", shared_source, peer_destination, bytes, false);
-  BulkCopy copy;
-  copy.destination = static_cast<std::byte*>(peer_destination);
-  copy.source = static_cast<const std::byte*>(shared_source);
-  copy.bytes = bytes;
-  copy.group = thread.open_group;
-  issue(thread, std::move(copy));
+  issue_store(thread, shared_source, run_of(peer_destination, bytes));
+}
+
+void tensor_load(void* shared_destination, const TensorMap& map, int row, int column, void* address) {
+  Thread& thread = enter("tensor_load");
+  const CopyBox box = box_of(thread, "tensor_load", map, row, column, shared_destination, true);
+  issue_load(thread, shared_destination, box, address, "tensor_load");
+}
+
+void tensor_store(const TensorMap& map, int row, int column, const void* shared_source) {
+  Thread& thread = enter("tensor_store");
+  issue_store(thread, shared_source, box_of(thread, "tensor_store", map, row, column, shared_source, false));
 }
 
 void bulk_commit() { ++enter("bulk_commit").open_group; }
 
-void bulk_wait_read() {
+void bulk_wait_read(int pending) {
   Thread& thread = enter("bulk_wait_read");
   for (const auto& copy : thread.block->copies) {
-    if (copy->issuer == &thread && !copy->barrier && copy->group < thread.open_group && !copy->captured)
+    if (copy->issuer == &thread && !copy->barrier && copy->group < thread.open_group - pending && !copy->captured)
       capture_source(*copy);
   }
 }
@@ -276,8 +346,14 @@ void Engine::check_block_end(Block& block) {
   for (const auto& copy : block.copies) {
     if (copy->barrier || !copy->captured) {
       fault(*block.launch, fmt::format("{}: exited with a bulk {} of {} bytes outstanding that still {} shared memory",
-                                       where(*copy->issuer), copy->barrier ? "load" : "store", copy->bytes,
+                                       where(*copy->issuer), copy->barrier ? "load" : "store", copy->box.bytes(),
                                        copy->barrier ? "writes" : "reads"));
+      return;
+    }
+  }
+  for (const Warpgroup& group : block.warpgroups) {
+    if (!group.ops.empty()) {
+      fault(*block.launch, fmt::format("{}: exited without waiting for its last wgmma", where(*group.first)));
       return;
     }
   }
@@ -295,6 +371,9 @@ void Engine::drop_copies(Launch& launch) {
   for (Block& block : launch.blocks) {
     for (const auto& copy : block.copies) copies.erase(copy->id);
     block.copies.clear();
+    for (const Warpgroup& group : block.warpgroups) {
+      for (const MatrixOp& op : group.ops) matrix_ops.erase(op.id);
+    }
   }
   launch.copies = 0;
 }

@@ -6,7 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "farwarp/base/half.h"
 #include "farwarp/base/memory_model.h"
+#include "farwarp/base/tensor_map.h"
 
 namespace farwarp::emu {
 
@@ -55,7 +57,10 @@ void drain_stores();
 void block_sync();
 bool block_any(bool predicate);
 
-enum class WarpOp : std::uint8_t { sync, shuffle, ballot, match };
+/// Number 1 to 15 of the block; `threads` of whole warps.
+void group_sync(int number, int threads);
+
+enum class WarpOp : std::uint8_t { sync, shuffle, ballot, match, mfma };
 /// What the lanes of the warp handed in; lanes of `present` only. Valid until the caller's next warp operation.
 struct WarpValues {
   const std::uint64_t* values;
@@ -72,9 +77,27 @@ bool mbarrier_test(void* barrier, std::uint32_t parity);
 void bulk_load(void* shared_destination, const void* source, int bytes, void* barrier);
 void bulk_store(void* peer_destination, const void* shared_source, int bytes);
 void bulk_commit();
-void bulk_wait_read();
+void bulk_wait_read(int pending);
 void bulk_wait_all();
 void proxy_fence();
+void tensor_load(void* shared_destination, const TensorMap& map, int row, int column, void* barrier);
+void tensor_store(const TensorMap& map, int row, int column, const void* shared_source);
+
+/// One wgmma instruction: tiles in shared memory.
+struct MatrixOperands {
+  const std::byte* a = nullptr;
+  const std::byte* b = nullptr;
+  int k = 0;
+  int columns = 0;
+  bool accumulate = false;
+  DType type = DType::kBf16;
+  friend bool operator==(const MatrixOperands&, const MatrixOperands&) = default;
+};
+void wgmma_fence();
+/// `sums`: columns / 2 floats of the running thread. Poisoned until wgmma_wait(0).
+void wgmma(const MatrixOperands& operands, float* sums);
+void wgmma_commit();
+void wgmma_wait(int pending);
 
 std::uint64_t cycles();
 std::uint64_t nanoseconds();

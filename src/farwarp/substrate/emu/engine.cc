@@ -83,6 +83,8 @@ void Engine::run() {
       const StepEvent event = schedule.take_event();
       if (event.kind == StepEvent::Kind::copy) {
         advance_copy(event.id);
+      } else if (event.kind == StepEvent::Kind::matrix) {
+        advance_matrix(event.id);
       } else if (Thread* thread = find_thread(event.id); thread && thread->park_number == event.park_number) {
         wake(*thread);
       }

@@ -99,12 +99,15 @@ class Engine {
   void check_block_end(Block& block);
   void drop_copies(Launch& launch);
 
+  // matrix.cc
+  void advance_matrix(std::uint32_t id);
+
   // report.cc
   std::string where(const Thread& thread) const;
   /// Who waits where, for which value.
   std::string stall_report() const;
   /// Keeps the first data race of the schedule, in words.
-  enum class Reading : std::uint8_t { load, bulk_copy };
+  enum class Reading : std::uint8_t { load, bulk_copy, wgmma };
   void note_race(const Thread& reader, Reading how, const void* address, unsigned bytes, Stamp write);
 
   Arena arena;
@@ -112,7 +115,9 @@ class Engine {
   std::unordered_map<std::uint64_t, WordRecord> records;  ///< by address / 4, where the shadow has Stamp::kRecord
   std::unordered_map<Granule, Watch*> watched;            ///< first of the list, where the shadow has Stamp::kWatched
   std::unordered_map<std::uint32_t, Block*> copies;       ///< in flight, by id
+  std::unordered_map<std::uint32_t, Warpgroup*> matrix_ops;  ///< issued and not executed, by id
   std::uint32_t next_copy = 1;
+  std::uint32_t next_matrix_op = 1;
   /// Another process shares memory: no global order exists, so the newest value is what memory holds.
   bool several_processes = false;
 

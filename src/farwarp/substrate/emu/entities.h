@@ -15,6 +15,7 @@
 #include "farwarp/base/machine_shape.h"
 #include "farwarp/base/memory_model.h"
 #include "farwarp/base/status.h"
+#include "farwarp/base/swizzle.h"
 #include "farwarp/substrate/emu/arena.h"
 #include "farwarp/substrate/emu/device_api.h"
 #include "farwarp/substrate/emu/fiber.h"
@@ -49,7 +50,7 @@ struct Snapshot {
 };
 using SnapshotRef = Ref<const Snapshot>;
 
-enum class Wait : std::uint8_t { none, block_sync, block_any, warp, parked, exited };
+enum class Wait : std::uint8_t { none, block_sync, block_any, group_sync, warp, wgmma, parked, exited };
 
 /// A parked thread in the list of one granule.
 struct Watch {
@@ -86,6 +87,12 @@ struct Thread : ThreadIds {
   std::vector<Watch> watches;
 
   int open_group = 0;  ///< bulk stores issued now belong to it; the groups before are committed
+
+  // wgmma: how many it has issued and waited for, the group that is open, and whether a fence came after the last wait.
+  std::uint64_t matrix_issued = 0;
+  std::uint64_t matrix_waited = 0;
+  int open_matrix_group = 0;
+  bool matrix_fenced = false;
 };
 
 struct Warp {
@@ -116,18 +123,74 @@ struct Mbarrier {
   ClockRef completed_published;
 };
 
+/// The part of memory outside the block that a copy moves: a run of bytes, or the box of a matrix. In units of 16 bytes, which
+/// are what swizzles permute.
+struct CopyBox {
+  std::byte* base = nullptr;  ///< of the box's first row and column, inside the matrix or not
+  std::int64_t pitch = 0;     ///< bytes from row to row
+  int rows = 1;
+  int row_units = 0;
+  // Rows and units of a row that lie inside the matrix: first and one past the last.
+  int first_row = 0, end_row = 1;
+  int first_unit = 0, end_unit = 0;
+  bool swizzled = false;
+
+  int units() const { return rows * row_units; }
+  int bytes() const { return 16 * units(); }
+  /// Of unit `unit`, in the order of rows; null outside the matrix.
+  std::byte* outside(int unit) const {
+    const int row = unit / row_units, column = unit % row_units;
+    const bool inside = row >= first_row && row < end_row && column >= first_unit && column < end_unit;
+    return inside ? base + row * pitch + 16 * column : nullptr;
+  }
+  /// Where that unit lies in the block's copy of the box.
+  int offset(int unit) const {
+    return swizzled ? swizzled_offset(unit / row_units, unit % row_units * 16) : 16 * unit;
+  }
+};
+
 struct BulkCopy {
   std::uint32_t id = 0;
   Thread* issuer = nullptr;
-  std::byte* destination = nullptr;
-  const std::byte* source = nullptr;
-  int bytes = 0;
+  std::byte* shared = nullptr;
+  CopyBox box;
   void* barrier = nullptr;  ///< of a load; null: a store
   int group = 0;            ///< of a store
   View seen;                ///< the issuer's, at issue
   View published;
   bool captured = false;  ///< the source has been read
-  std::vector<std::uint64_t> data;
+  std::vector<std::uint64_t> data;  ///< two words for each unit
+};
+
+/// Numbered barriers of a part of the block.
+struct NamedBarrier {
+  int threads = 0;  ///< that it waits for; 0: nobody has come
+  std::vector<Thread*> arrived;
+};
+
+/// The sums of a chain of wgmma: out of the threads' reach until they have waited for the last.
+struct MatrixSums {
+  std::array<float*, 128> registers{};  ///< of each thread that has issued and not waited yet
+  std::vector<float> values;            ///< [64, columns]
+};
+
+struct MatrixOp {
+  std::uint32_t id = 0;
+  MatrixOperands operands;
+  int group = 0;
+  int issued = 0;  ///< threads; it can run once all have
+  int waited = 0;
+  bool done = false;
+  std::shared_ptr<MatrixSums> sums;
+  std::array<View, 4> seen;  ///< each warp's, at its issue
+  std::array<View, 4> published;
+};
+
+/// Four warps and the wgmma that some of their threads have not waited for.
+struct Warpgroup {
+  Thread* first = nullptr;
+  std::deque<MatrixOp> ops;
+  std::uint64_t forgotten = 0;  ///< how many came before ops.front()
 };
 
 struct Block {
@@ -145,6 +208,8 @@ struct Block {
   Thread* first = nullptr;
   std::byte* shared = nullptr;
   std::vector<Warp> warps;
+  std::array<NamedBarrier, 16> named_barriers;  ///< 1 to 15
+  std::vector<Warpgroup> warpgroups;
   std::vector<Mbarrier> mbarriers;
   std::vector<std::unique_ptr<BulkCopy>> copies;
 };
@@ -164,7 +229,10 @@ struct Launch {
   LaunchShape shape;
   Device* device = nullptr;
   StreamId stream = 0;
-  std::vector<std::max_align_t> args;
+  struct alignas(64) ArgumentLine {  ///< as a TensorMap is aligned
+    std::byte bytes[64];
+  };
+  std::vector<ArgumentLine> args;
   std::shared_ptr<LaunchInfo> info;
   Uid first_uid = 0;
   // What the host knew when it enqueued the launch:

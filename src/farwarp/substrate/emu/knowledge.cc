@@ -223,6 +223,36 @@ void meet(Warp& warp, Time now) {
   });
 }
 
+void meet(const Block& block, const std::vector<Warp*>& warps, Time now) {
+  BaseUnion seen;
+  BaseUnion published;
+  std::vector<ClockEntry> seen_entries;
+  std::vector<ClockEntry> published_entries;
+  for (Warp* warp : warps) {
+    Time reach = now;
+    Time fenced = 0;
+    for_each_lane(*warp, [&](Thread& lane) {
+      seen.add(lane.seen.base);
+      published.add(lane.published.base);
+      reach = std::min(reach, published_until(lane, now));
+      fenced = std::max(fenced, lane.published.warp);
+      published_entries.push_back({block_key(block.uid), lane.published.block});
+    });
+    seen_entries.push_back({warp_key(warp->threads->uid), now});
+    published_entries.push_back({warp_key(warp->threads->uid), std::max(reach, fenced)});
+    add_lane_entries(*warp, reach, now, published_entries);
+  }
+  const ClockRef seen_base = with(seen.all_, std::move(seen_entries));
+  const ClockRef published_base = with(published.all_, std::move(published_entries));
+  for (Warp* warp : warps) {
+    for_each_lane(*warp, [&](Thread& lane) {
+      lane.seen.base = seen_base;
+      lane.published.base = published_base;
+      lane.learned = true;
+    });
+  }
+}
+
 // ---- what new launches know of old ones ----
 
 /// The host has waited for the device: launches that it enqueues from now on know all it did.

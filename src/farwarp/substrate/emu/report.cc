@@ -17,12 +17,15 @@ std::string_view name_of_wait(const Thread& thread) {
     case Wait::block_sync: return "block_sync";
     case Wait::block_any: return "block_any";
     case Wait::parked: return "park";
+    case Wait::group_sync: return "group_sync";
+    case Wait::wgmma: return "wgmma_wait";
     case Wait::warp:
       switch (thread.warp_op) {
         case WarpOp::sync: return "warp_sync";
         case WarpOp::shuffle: return "shuffle";
         case WarpOp::ballot: return "ballot";
         case WarpOp::match: return "match_any";
+        case WarpOp::mfma: return "mfma";
       }
       return "a warp operation";
     case Wait::none:
@@ -61,7 +64,7 @@ void Engine::note_race(const Thread& reader, Reading how, const void* address, u
                                                   : "a plain store";
   race_ = fmt::format(
       "unordered read: {} reads {} bytes at {}{}, which {} wrote with {}; nothing orders that write before this read",
-      where(reader), bytes, arena.describe(address), how == Reading::bulk_copy ? " by a bulk copy" : "", who, wrote);
+      where(reader), bytes, arena.describe(address), how == Reading::bulk_copy ? " by a bulk copy" : how == Reading::wgmma ? " by wgmma" : "", who, wrote);
 }
 
 /// Threads that wait in the same place of the same kernel.

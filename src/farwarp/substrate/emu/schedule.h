@@ -34,11 +34,11 @@ class Random {
 
 /// Something that happens at a step of the machine.
 struct StepEvent {
-  enum class Kind : std::uint8_t { wake, copy };
+  enum class Kind : std::uint8_t { wake, copy, matrix };
   Time time;
   std::uint64_t order;  ///< of scheduling it: ties are broken by age
   Kind kind;
-  std::uint32_t id;  ///< wake: the thread's uid; copy: the copy's id
+  std::uint32_t id;  ///< wake: the thread's uid; copy, matrix: the operation's id
   std::uint32_t park_number;
   friend bool operator>(const StepEvent& a, const StepEvent& b) {
     return a.time != b.time ? a.time > b.time : a.order > b.order;

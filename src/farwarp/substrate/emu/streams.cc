@@ -95,7 +95,7 @@ Status Engine::enqueue_launch(Device& device, StreamId stream, const KernelRecor
   launch->shape = shape;
   launch->device = &device;
   launch->stream = stream;
-  launch->args.resize((kernel.args_bytes + sizeof(std::max_align_t) - 1) / sizeof(std::max_align_t));
+  launch->args.resize((kernel.args_bytes + sizeof(Launch::ArgumentLine) - 1) / sizeof(Launch::ArgumentLine));
   std::memcpy(launch->args.data(), args, kernel.args_bytes);
   WorkItem item;
   item.kind = WorkItem::Kind::launch;
@@ -251,6 +251,8 @@ Status Engine::start_launch(Launch& launch) {
     block.shared = arena.shared_slot(device.index, block.multiprocessor * Arena::kBlocksPerMultiprocessor + block.slot);
     arena.poison_slot(block.shared, launch.shape.shared_bytes);
     block.warps = std::vector<Warp>(static_cast<std::size_t>(warps));
+    block.warpgroups = std::vector<Warpgroup>(static_cast<std::size_t>(launch.shape.threads / 128));
+    for (std::size_t i = 0; i < block.warpgroups.size(); ++i) block.warpgroups[i].first = thread + 128 * i;
     for (int i = 0; i < launch.shape.threads; ++i, ++thread) {
       Warp& warp = block.warps[static_cast<std::size_t>(i / lanes)];
       if (i % lanes == 0) {

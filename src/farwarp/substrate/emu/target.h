@@ -19,6 +19,7 @@ struct Target {
   static constexpr int kWarpSize = kTraits.warp_size;
   static constexpr bool kHasBulkCopy = kTraits.bulk_copy;
   static constexpr Fp8Format kFp8 = kTraits.fp8;
+  static constexpr MatrixUnit kMatrixUnit = kTraits.matrix_unit;
 };
 
 }  // namespace farwarp::FARWARP_TARGET

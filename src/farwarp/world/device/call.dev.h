@@ -52,9 +52,8 @@ FARWARP_DEVICE void note_abort(Call& call, std::uint32_t raised_by) {
   store<Order::relaxed>(Peer<SystemCell<std::uint32_t>>(&call.view.ledger->aborted_by), raised_by);
 }
 
-/// [thread] give_up()'s work. Out of line: inlined at every wait it was half of the code of the MoE all-to-all, which a cold
-/// launch has to fetch.
-FARWARP_COLD void record_failure(const WorldView& view, std::uint32_t slot, std::uint32_t epoch,
+/// [thread] give_up()'s work.
+FARWARP_DEVICE void write_failure(const WorldView& view, std::uint32_t slot, std::uint32_t epoch,
                                  std::uint64_t waited_ns, StatusCode kind, std::uint32_t site, std::int32_t peer,
                                  std::uint64_t expected, std::uint64_t seen) {
   Ledger* ledger = view.ledger;
@@ -83,11 +82,25 @@ FARWARP_COLD void record_failure(const WorldView& view, std::uint32_t slot, std:
   }
 }
 
+/// Out of line: inlined at every wait it was half of the code of the MoE all-to-all, which a cold launch has to fetch.
+FARWARP_COLD void record_failure(const WorldView& view, std::uint32_t slot, std::uint32_t epoch,
+                                 std::uint64_t waited_ns, StatusCode kind, std::uint32_t site, std::int32_t peer,
+                                 std::uint64_t expected, std::uint64_t seen) {
+  write_failure(view, slot, epoch, waited_ns, kind, site, peer, expected, seen);
+}
+
 /// [thread] Writes why this rank cannot go on into the ledger and raises the abort on every rank. The first reasons are
 /// kept; what follows from an abort is not a reason of its own, so callers look at the abort first.
 FARWARP_DEVICE void give_up(Call& call, StatusCode kind, std::uint32_t site, std::int32_t peer, std::uint64_t expected,
                             std::uint64_t seen) {
   record_failure(call.view, call.slot, call.epoch, nanoseconds() - call.started_ns, kind, site, peer, expected, seen);
+  note_abort(call, static_cast<std::uint32_t>(call.view.rank) + 1);
+}
+
+/// [thread] The same without a call: where warps have given registers away, ptxas takes back the change for the sake of one.
+FARWARP_DEVICE void give_up_in_place(Call& call, StatusCode kind, std::uint32_t site, std::int32_t peer,
+                                     std::uint64_t expected, std::uint64_t seen) {
+  write_failure(call.view, call.slot, call.epoch, nanoseconds() - call.started_ns, kind, site, peer, expected, seen);
   note_abort(call, static_cast<std::uint32_t>(call.view.rank) + 1);
 }
 

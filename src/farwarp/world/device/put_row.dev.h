@@ -31,7 +31,7 @@ class BulkRowPut {
       if (done > 0) bulk_wait_read();  // the stage's previous contents have left it
       mbarrier_arrive_expect(barrier_, piece);
       bulk_load(stage_, source + done, piece, barrier_);
-      if (!wait_bulk_load(call, barrier_, parity_, site)) {
+      if (!wait_mbarrier(call, barrier_, parity_, site)) {
         bulk_wait_all();  // of earlier pieces: they read this block's shared memory
         return false;
       }

@@ -1,0 +1,24 @@
+// Which thread holds which elements of a matrix unit's operands and results, as data.
+#pragma once
+
+namespace farwarp {
+
+struct MatrixIndex {
+  int row;
+  int column;
+};
+
+/// Element `i` (0 .. columns/2 - 1) of the sums of thread `thread` (0..127 of the warpgroup). PTX ISA, "Matrix fragments for
+/// wgmma.mma_async.m64nNk16", register fragment of D.
+constexpr MatrixIndex wgmma_sum(int thread, int i) {
+  const int warp = thread / 32, lane = thread % 32;
+  return {16 * warp + lane / 4 + 8 * (i / 2 % 2), 8 * (i / 4) + 2 * (lane % 4) + i % 2};
+}
+
+/// Element `i` (0..3) of lane `lane`'s part of A, and likewise of B whose rows are the result's columns. AMD Instinct MI300 ISA
+/// (CDNA3), "V_MFMA_F32_16X16X16_F16", matrix layouts.
+constexpr MatrixIndex mfma_operand(int lane, int i) { return {lane % 16, 4 * (lane / 16) + i}; }
+/// Element `i` (0..3) of lane `lane`'s sums.
+constexpr MatrixIndex mfma_sum(int lane, int i) { return {4 * (lane / 16) + i, lane % 16}; }
+
+}  // namespace farwarp

@@ -1,0 +1,117 @@
+// gemm on Hopper: persistent blocks of three warpgroups, one that loads and two that multiply and store.
+#pragma once
+
+#include "farwarp/ops/gemm/args.h"
+#include "farwarp/ops/gemm/split.dev.h"
+#include "farwarp/tile/gemm/epilogue_wgmma.dev.h"
+#include "farwarp/tile/gemm/mainloop_wgmma.dev.h"
+#include "farwarp/world/device/wait.dev.h"
+
+namespace farwarp::FARWARP_TARGET::gemm {
+
+using farwarp::gemm::Args;
+using farwarp::gemm::WgmmaShared;
+
+/// One block's share of the product: a tile, and of K the steps of one split.
+struct Work {
+  int tile;
+  int split;
+  int row;     ///< first row of A
+  int column;  ///< first row of B
+  farwarp::tile::StepRange steps;
+};
+
+template <class Tile>
+FARWARP_DEVICE Work work_at(const Args& args, int number) {
+  Work work{};
+  work.tile = number / args.splits;
+  work.split = number % args.splits;
+  const auto at = farwarp::tile::tile_at(work.tile, args.tile_rows, args.tile_columns, args.group);
+  work.row = at.row * Tile::kRows;
+  work.column = at.column * Tile::kColumns;
+  const int steps = (args.k + Tile::kStepDepth - 1) / Tile::kStepDepth;
+  work.steps = farwarp::tile::steps_of(work.split, args.splits, steps);
+  return work;
+}
+
+FARWARP_DEVICE int work_count(const Args& args) { return args.tile_rows * args.tile_columns * args.splits; }
+
+/// [thread] Copies the operands of all this block's tiles, as far ahead as there are stages.
+template <class Tile>
+FARWARP_DEVICE void load_role(Call& call, const Args& args, const Tile& tile) {
+  tile::RingPosition<Tile::kStages> at;
+  const auto wait = [&](Shared<Mbarrier> barrier, std::uint32_t parity) {
+    return wait_mbarrier(call, barrier, parity, farwarp::gemm::kSiteStage);
+  };
+  for (int number = block_index(); number < work_count(args); number += num_blocks()) {
+    const Work work = work_at<Tile>(args, number);
+    if (!tile::load_steps(tile, args.a, args.b, work.row, work.column, work.steps, at, wait)) return;
+  }
+}
+
+/// [warpgroup] Multiplies 64 rows of each tile and stores them. `swapped`: A is w, and the tile is stored transposed.
+template <class Tile, bool swapped>
+FARWARP_DEVICE void multiply_role(Call& call, const Args& args, const Tile& tile, int multiplier,
+                                  tile::BoxWriter writer, Shared<std::uint32_t> last_word) {
+  using T = typename Tile::Element;
+  tile::RingPosition<Tile::kStages> at;
+  const auto wait = [&](Shared<Mbarrier> barrier, std::uint32_t parity) {
+    return wait_mbarrier(call, barrier, parity, farwarp::gemm::kSiteStage);
+  };
+  const Global<const T> bias(static_cast<const T*>(args.bias));
+  for (int number = block_index(); number < work_count(args); number += num_blocks()) {
+    const Work work = work_at<Tile>(args, number);
+    const auto store_tile = [&](const float(&values)[Tile::kSums]) {
+      const int row = work.row + 64 * multiplier;
+      if constexpr (swapped) {
+        tile::store_sums_transposed<T, Tile::kColumns>(writer, args.out, work.column, row, bias, args.n, values);
+      } else {
+        tile::store_sums<T, Tile::kColumns>(writer, args.out, row, work.column, bias, args.n, values);
+      }
+    };
+    float sums[Tile::kSums];
+    tile::multiply_steps(tile, multiplier, work.steps.count, sums, at, wait);
+    if constexpr (Tile::kColumns <= farwarp::gemm::kMostSplitColumns) {
+      if (args.splits > 1) {
+        float total[Tile::kSums];
+        if (sum_splits(call, args, work.tile, work.split, multiplier, last_word, sums, total)) store_tile(total);
+        continue;
+      }
+    }
+    store_tile(sums);
+  }
+  writer.finish();
+}
+
+template <class T, int columns, bool swapped>
+FARWARP_DEVICE void gemm_wgmma(const Args& args) {
+  constexpr int kStages = WgmmaShared::stages(columns);
+  using Tile = tile::WgmmaTile<T, columns, kStages>;
+  static_assert(Tile::kStageBytes == WgmmaShared::stage_bytes(columns) && tile::Ring<kStages>::kBytes < 960);
+  const Shared<std::byte> memory = block_shared();
+  const Shared<std::byte> barriers = memory + WgmmaShared::barriers(columns);
+  const Tile tile{memory, tile::Ring<kStages>(barriers)};
+  if (thread_index() == 0) {
+    tile.ring.initialise(Tile::kReadingWarps);
+    tensor_prefetch(args.a);
+    tensor_prefetch(args.b);
+    tensor_prefetch(args.out);
+  }
+  Call call = begin_call(args.view, args.slot, 0);  // its barrier shows the ring to all
+  if (!call.live) return;
+  const int warpgroup = thread_index() / 128;
+  if (warpgroup == 0) {
+    reduce_registers<40>();
+    if (thread_index() == 0) load_role(call, args, tile);
+  } else {
+    raise_registers<232>();
+    const int multiplier = warpgroup - 1;
+    const Shared<std::byte> boxes =
+        memory + (WgmmaShared::boxes(columns) + multiplier * tile::kBoxBuffers * tile::kBoxBytes);
+    const Shared<std::uint32_t> last_word(reinterpret_cast<std::uint32_t*>((barriers + 960 + 4 * multiplier).raw));
+    multiply_role<Tile, swapped>(call, args, tile, multiplier, tile::BoxWriter(boxes, 1 + multiplier), last_word);
+  }
+  end_call(call, 0);
+}
+
+}  // namespace farwarp::FARWARP_TARGET::gemm

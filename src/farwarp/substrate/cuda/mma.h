@@ -1,0 +1,138 @@
+// Warpgroup matrix multiply. PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
+#pragma once
+
+#include <utility>
+
+#include "farwarp/substrate/cuda/memory.h"
+
+namespace farwarp::FARWARP_TARGET {
+
+namespace ptx {
+
+/// PTX ISA, "Matrix Descriptor": bits 0-13 the address, 16-29 the leading offset (unused by swizzled K-major tiles), 32-45 the
+/// bytes from 8 rows to the next 8, all in units of 16 bytes; 62-63 the swizzle, 1 for 128 bytes.
+FARWARP_DEVICE std::uint64_t matrix_descriptor(Shared<const std::byte> tile, int k) {
+  constexpr std::uint64_t kLayout = std::uint64_t{1} << 62 | std::uint64_t{1024 / 16} << 32 | std::uint64_t{1} << 16;
+  return kLayout | ((shared_address(tile.raw) + static_cast<std::uint32_t>(k) * 2) & 0x3ffff) >> 4;
+}
+
+/// One instruction for each number of columns: the lists of registers are text.
+template <class T, int columns>
+struct Wgmma;
+
+// clang-format off
+#define FARWARP_TEN(t) "%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t "4, %" #t "5, %" #t "6, %" #t "7, %" #t "8, %" #t "9, "
+#define FARWARP_LIST_8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define FARWARP_LIST_16 FARWARP_TEN() "%10, %11, %12, %13, %14, %15"
+#define FARWARP_LIST_24 FARWARP_TEN() FARWARP_TEN(1) "%20, %21, %22, %23"
+#define FARWARP_LIST_32 FARWARP_TEN() FARWARP_TEN(1) FARWARP_TEN(2) "%30, %31"
+#define FARWARP_LIST_48 FARWARP_TEN() FARWARP_TEN(1) FARWARP_TEN(2) FARWARP_TEN(3) "%40, %41, %42, %43, %44, %45, %46, %47"
+#define FARWARP_LIST_64 FARWARP_TEN() FARWARP_TEN(1) FARWARP_TEN(2) FARWARP_TEN(3) FARWARP_TEN(4) FARWARP_TEN(5) \
+  "%60, %61, %62, %63"
+#define FARWARP_FIRST_80 FARWARP_TEN() FARWARP_TEN(1) FARWARP_TEN(2) FARWARP_TEN(3) FARWARP_TEN(4) FARWARP_TEN(5) \
+  FARWARP_TEN(6) FARWARP_TEN(7)
+#define FARWARP_LIST_80 FARWARP_TEN() FARWARP_TEN(1) FARWARP_TEN(2) FARWARP_TEN(3) FARWARP_TEN(4) FARWARP_TEN(5) \
+  FARWARP_TEN(6) "%70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
+#define FARWARP_LIST_96 FARWARP_FIRST_80 FARWARP_TEN(8) "%90, %91, %92, %93, %94, %95"
+#define FARWARP_LIST_112 FARWARP_FIRST_80 FARWARP_TEN(8) FARWARP_TEN(9) FARWARP_TEN(10) "%110, %111"
+#define FARWARP_LIST_128 FARWARP_FIRST_80 FARWARP_TEN(8) FARWARP_TEN(9) FARWARP_TEN(10) FARWARP_TEN(11) \
+  "%120, %121, %122, %123, %124, %125, %126, %127"
+#define FARWARP_SUMS_8(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
+  "+f"(d[i + 6]), "+f"(d[i + 7])
+#define FARWARP_SUMS_16(d, i) FARWARP_SUMS_8(d, i), FARWARP_SUMS_8(d, i + 8)
+#define FARWARP_SUMS_24(d, i) FARWARP_SUMS_16(d, i), FARWARP_SUMS_8(d, i + 16)
+#define FARWARP_SUMS_32(d, i) FARWARP_SUMS_16(d, i), FARWARP_SUMS_16(d, i + 16)
+#define FARWARP_SUMS_48(d, i) FARWARP_SUMS_32(d, i), FARWARP_SUMS_16(d, i + 32)
+#define FARWARP_SUMS_64(d, i) FARWARP_SUMS_32(d, i), FARWARP_SUMS_32(d, i + 32)
+#define FARWARP_SUMS_80(d, i) FARWARP_SUMS_64(d, i), FARWARP_SUMS_16(d, i + 64)
+#define FARWARP_SUMS_96(d, i) FARWARP_SUMS_64(d, i), FARWARP_SUMS_32(d, i + 64)
+#define FARWARP_SUMS_112(d, i) FARWARP_SUMS_96(d, i), FARWARP_SUMS_16(d, i + 96)
+#define FARWARP_SUMS_128(d, i) FARWARP_SUMS_64(d, i), FARWARP_SUMS_64(d, i + 64)
+
+// The operands behind the sums: descriptor A, descriptor B, whether to accumulate. The three numbers that follow are the signs
+// of A and B, both as they are, and (twice 0) that both tiles are K-major.
+#define FARWARP_WGMMA(T, type, columns, sums, a_number, b_number, accumulate_number)                                     \
+  template <>                                                                                                            \
+  struct Wgmma<T, columns> {                                                                                             \
+    static FARWARP_DEVICE void run(float (&d)[sums], std::uint64_t a, std::uint64_t b, std::uint32_t accumulate) {       \
+      asm volatile("{\n\t.reg .pred accumulate;\n\tsetp.ne.b32 accumulate, %" #accumulate_number ", 0;\n\t"              \
+                   "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." type "." type " {" FARWARP_LIST_##sums        \
+                   "}, %" #a_number ", %" #b_number ", accumulate, 1, 1, 0, 0;\n\t}"                                     \
+                   : FARWARP_SUMS_##sums(d, 0) : "l"(a), "l"(b), "r"(accumulate));                                       \
+    }                                                                                                                    \
+  };
+#define FARWARP_WGMMA_BOTH(columns, sums, a_number, b_number, accumulate_number)               \
+  FARWARP_WGMMA(Half, "f16", columns, sums, a_number, b_number, accumulate_number)             \
+  FARWARP_WGMMA(Bf16, "bf16", columns, sums, a_number, b_number, accumulate_number)
+FARWARP_WGMMA_BOTH(16, 8, 8, 9, 10)
+FARWARP_WGMMA_BOTH(32, 16, 16, 17, 18)
+FARWARP_WGMMA_BOTH(48, 24, 24, 25, 26)
+FARWARP_WGMMA_BOTH(64, 32, 32, 33, 34)
+FARWARP_WGMMA_BOTH(96, 48, 48, 49, 50)
+FARWARP_WGMMA_BOTH(128, 64, 64, 65, 66)
+FARWARP_WGMMA_BOTH(160, 80, 80, 81, 82)
+FARWARP_WGMMA_BOTH(192, 96, 96, 97, 98)
+FARWARP_WGMMA_BOTH(224, 112, 112, 113, 114)
+FARWARP_WGMMA_BOTH(256, 128, 128, 129, 130)
+#undef FARWARP_WGMMA_BOTH
+#undef FARWARP_WGMMA
+#undef FARWARP_TEN
+#undef FARWARP_FIRST_80
+#undef FARWARP_LIST_8
+#undef FARWARP_LIST_16
+#undef FARWARP_LIST_24
+#undef FARWARP_LIST_32
+#undef FARWARP_LIST_48
+#undef FARWARP_LIST_64
+#undef FARWARP_LIST_80
+#undef FARWARP_LIST_96
+#undef FARWARP_LIST_112
+#undef FARWARP_LIST_128
+#undef FARWARP_SUMS_8
+#undef FARWARP_SUMS_16
+#undef FARWARP_SUMS_24
+#undef FARWARP_SUMS_32
+#undef FARWARP_SUMS_48
+#undef FARWARP_SUMS_64
+#undef FARWARP_SUMS_80
+#undef FARWARP_SUMS_96
+#undef FARWARP_SUMS_112
+#undef FARWARP_SUMS_128
+// clang-format on
+
+}  // namespace ptx
+
+FARWARP_DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+
+template <class T, int columns>
+FARWARP_DEVICE void wgmma(float (&sums)[columns / 2], Shared<const std::byte> a, Shared<const std::byte> b, int k,
+                          bool accumulate) {
+  ptx::Wgmma<T, columns>::run(sums, ptx::matrix_descriptor(a, k), ptx::matrix_descriptor(b, k), accumulate);
+}
+
+FARWARP_DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+template <int pending>
+FARWARP_DEVICE void wgmma_wait_read() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+}
+
+// The sums pass through an empty asm behind the wait: for the compiler they were ready when wgmma() returned, and it would read
+// them before.
+template <int count>
+FARWARP_DEVICE void wgmma_wait_all(float (&sums)[count]) {
+  wgmma_wait_read<0>();
+#pragma unroll
+  for (int i = 0; i < count; ++i) asm volatile("" : "+f"(sums[i])::"memory");
+}
+
+template <int count>
+FARWARP_DEVICE void reduce_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(count));
+}
+template <int count>
+FARWARP_DEVICE void raise_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(count));
+}
+
+}  // namespace farwarp::FARWARP_TARGET

@@ -1,0 +1,107 @@
+// The way of a warpgroup's sums to memory: rounded into boxes in shared memory, which tensor copies carry on while the next box
+// is written, and the next tile multiplied.
+//
+//   warpgroup: box's buffer is free -> write it (4 bytes a thread, the swizzle keeps banks apart) -> proxy fence -> meet
+//   one thread:                                                                                    -> tensor_store, commit
+#pragma once
+
+#include "farwarp/base/fragments.h"
+#include "farwarp/tile/gemm/mainloop_wgmma.dev.h"
+
+namespace farwarp::FARWARP_TARGET::tile {
+
+/// Buffers of one warpgroup: 2 boxes of 64 rows x 64 columns (or of `columns` rows, if transposed).
+inline constexpr int kBoxBytes = 64 * kSwizzleRowBytes;
+inline constexpr int kBoxBuffers = 2;
+
+/// A warpgroup's buffers and its place in their turn.
+class BoxWriter {
+ public:
+  /// `number`: of the warpgroup's numbered barrier.
+  FARWARP_DEVICE BoxWriter(Shared<std::byte> memory, int number) : memory_(memory), number_(number) {}
+
+  /// [warpgroup] The next box. `write(buffer)` fills it; what lies outside the matrix of `map` is dropped.
+  template <class Write>
+  FARWARP_DEVICE void put(const TensorMap& map, int row, int column, const Write& write) {
+    const Shared<std::byte> buffer = memory_ + turn_ * kBoxBytes;
+    if (leads()) bulk_wait_read<kBoxBuffers - 1>();  // the copy that left this buffer two boxes ago
+    group_sync(number_, 128);
+    write(buffer);
+    proxy_fence();
+    group_sync(number_, 128);
+    if (leads()) {
+      tensor_store(map, row, column, buffer);
+      bulk_commit();
+    }
+    turn_ = (turn_ + 1) % kBoxBuffers;
+  }
+
+  /// [warpgroup] Before the kernel ends: all boxes have arrived.
+  FARWARP_DEVICE void finish() const {
+    if (leads()) bulk_wait_all();
+  }
+
+ private:
+  FARWARP_DEVICE static bool leads() { return thread_index() % 128 == 0; }
+
+  Shared<std::byte> memory_;
+  int number_;
+  int turn_ = 0;
+};
+
+template <class T>
+FARWARP_DEVICE std::uint32_t round_pair(float first, float second) {
+  return static_cast<std::uint32_t>(round_to<T>(second).bits) << 16 | round_to<T>(first).bits;
+}
+
+/// bias[index] as fp32, 0 without a bias or outside of it.
+template <class T>
+FARWARP_DEVICE float bias_at(Global<const T> bias, int index, int size) {
+  return bias && index < size ? to_float(load(bias + index)) : 0.0f;
+}
+
+/// [warpgroup] Rounds the sums of 64 rows from `row`, `columns` columns from `column` of the result, adding bias[column].
+template <class T, int columns>
+FARWARP_DEVICE void store_sums(BoxWriter& writer, const TensorMap& out, int row, int column, Global<const T> bias,
+                               int bias_size, const float (&sums)[columns / 2]) {
+  static_assert(columns % 32 == 0);
+  const int thread = thread_index() % 128;
+#pragma unroll
+  for (int first = 0; first < columns; first += 64) {
+    // The last box of 96, 160 or 224 columns begins 32 columns early and repeats them: boxes are 64 wide.
+    const int begin = first + 64 <= columns ? first : columns - 64;
+    writer.put(out, row, column + begin, [&](Shared<std::byte> box) {
+#pragma unroll
+      for (int i = 0; i < 32; i += 2) {
+        const MatrixIndex at = wgmma_sum(thread, i);
+        const float* const pair = &sums[begin / 2 + i];
+        const int index = column + begin + at.column;
+        const std::uint32_t rounded = round_pair<T>(add(pair[0], bias_at(bias, index, bias_size)),
+                                                    add(pair[1], bias_at(bias, index + 1, bias_size)));
+        store(Shared<std::uint32_t>(reinterpret_cast<std::uint32_t*>((box + swizzled_offset(at.row, at.column * 2)).raw)),
+              rounded);
+      }
+    });
+  }
+}
+
+/// [warpgroup] The same for a product computed the other way round: the sums' rows are 64 columns of the result from `column`,
+/// their columns rows of the result from `row`.
+template <class T, int columns>
+FARWARP_DEVICE void store_sums_transposed(BoxWriter& writer, const TensorMap& out, int row, int column,
+                                          Global<const T> bias, int bias_size, const float (&sums)[columns / 2]) {
+  static_assert(columns <= 64);
+  const int thread = thread_index() % 128;
+  const int upper = wgmma_sum(thread, 0).row;
+  const float biases[2] = {bias_at(bias, column + upper, bias_size), bias_at(bias, column + upper + 8, bias_size)};
+  writer.put(out, row, column, [&](Shared<std::byte> box) {
+#pragma unroll
+    for (int i = 0; i < columns / 2; ++i) {
+      const MatrixIndex at = wgmma_sum(thread, i);
+      store(Shared<T>(reinterpret_cast<T*>((box + swizzled_offset(at.column, at.row * 2)).raw)),
+            round_to<T>(add(sums[i], biases[i / 2 % 2])));
+    }
+  });
+}
+
+}  // namespace farwarp::FARWARP_TARGET::tile
