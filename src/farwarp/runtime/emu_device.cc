@@ -12,6 +12,7 @@
 #include "farwarp/runtime/launch_check.h"
 #include "farwarp/runtime/targets.h"
 #include "farwarp/substrate/emu/machine.h"
+#include "farwarp/substrate/emu/tensor_map.h"
 
 namespace farwarp {
 namespace {

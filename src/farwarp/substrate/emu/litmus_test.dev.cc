@@ -117,6 +117,24 @@ FARWARP_KERNEL(litmus_last_block, LitmusArgs, 64) {
   store(result_of(args), sum);
 }
 
+/// The same by compare-and-exchange on the upper word of a granule.
+FARWARP_KERNEL(litmus_last_exchange, LitmusArgs, 64) {
+  const Words data(data_of(args, args.rank).raw);
+  const Global<std::uint32_t> counter(at<std::uint32_t>(args.memory[args.rank], kLitmusFlag + 4));
+  if (thread_index() != 0) return;
+  store(data + block_index(), std::uint64_t{1});
+  std::uint32_t seen = 0;
+  for (;;) {
+    const std::uint32_t found = compare_exchange<Order::acq_rel, Scope::device>(counter, seen, seen + 1);
+    if (found == seen) break;
+    seen = found;
+  }
+  if (seen + 1 != static_cast<std::uint32_t>(num_blocks())) return;
+  std::uint64_t sum = 0;
+  for (int i = 0; i < num_blocks(); ++i) sum += load(data + i);
+  store(result_of(args), sum);
+}
+
 /// Each lane reads what its neighbour put into shared memory.
 FARWARP_KERNEL(litmus_warp, LitmusArgs, 64) {
   const Shared<std::uint64_t> words(reinterpret_cast<std::uint64_t*>(block_shared().raw));

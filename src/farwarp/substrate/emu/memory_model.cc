@@ -196,7 +196,7 @@ std::uint64_t modify(void* address, Modify operation, std::uint64_t operand, std
   pair_with(thread, guarding, access);
   const std::uint64_t old = access.bytes == 8 ? atomic_modify<std::uint64_t>(address, operation, operand, expected)
                                               : atomic_modify<std::uint32_t>(address, operation, operand, expected);
-  if (operation == Modify::compare_exchange && old != Part(address, access.bytes).extract(expected)) return old;
+  if (operation == Modify::compare_exchange && old != (expected & Part(address, access.bytes).mask)) return old;
   // The write continues the release sequence that it read from.
   const SnapshotRef own = released_by(thread, access, now);
   const SnapshotRef released = own ? combine(guarding, own) : guarding;

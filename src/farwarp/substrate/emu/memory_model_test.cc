@@ -76,6 +76,10 @@ TEST_P(MemoryModelTest, ScopeMustIncludeBothThreads) {
   expect("litmus_blocks", 1, {.blocks = 2}, all_results(0, 1, 9), {kRight}, {kScopeTooNarrow});
 }
 
+TEST_P(MemoryModelTest, ExchangesOfAnyWordContinueReleases) {
+  expect("litmus_last_exchange", 1, {.blocks = 8, .threads = 32}, all_results(0, 1, 8), {kRight}, {});
+}
+
 TEST_P(MemoryModelTest, ReadModifyWritesContinueReleases) {
   expect("litmus_last_block", 1, {.blocks = 8, .threads = 32}, all_results(0, 1, 8), {kRight},
          {kNoRelease, kNoAcquire});

@@ -34,7 +34,7 @@ FARWARP_DEVICE void raise_registers() {}
 // of k.
 template <class T>
 FARWARP_DEVICE void mfma(float (&sums)[4], std::uint64_t a, std::uint64_t b) {
-  static_assert(Target::kMatrixUnit == MatrixUnit::kMfma);
+  static_assert(sizeof(T) == 2 && Target::kMatrixUnit == MatrixUnit::kMfma);
   const auto element = [](std::uint64_t four, int i) {
     return float_from(T{static_cast<std::uint16_t>(four >> (16 * i))});
   };

@@ -1,0 +1,91 @@
+#include "farwarp/harness/contest.h"
+
+#include <algorithm>
+
+namespace farwarp::harness {
+namespace {
+
+constexpr int kWarmUps = 2;
+constexpr int kTrain = 20;  // calls of a train, at most
+constexpr int kTrains = 5;
+
+}  // namespace
+
+Status Contest::sample(const Work& work, bool cold, std::vector<double>& samples) {
+  const auto us = timer_.sample(prepare_, work, cold);
+  if (us.ok()) samples.push_back(*us);
+  return us.status();
+}
+
+Result<std::vector<Measurement>> Contest::in_turn(const std::vector<Contender>& contenders) {
+  std::vector<std::vector<double>> samples(contenders.size());
+  for (int i = -kWarmUps; i < samples_; ++i) {
+    use_for(std::max(i, 0));
+    for (std::size_t c = 0; c < contenders.size(); ++c) {
+      std::vector<double> ignored;
+      if (Status status = sample(contenders[c].step, true, i < 0 ? ignored : samples[c]); !status.ok()) return status;
+    }
+  }
+  std::vector<Measurement> measurements;
+  for (std::size_t c = 0; c < contenders.size(); ++c) {
+    auto slowest = timer_.slowest(samples[c]);
+    if (!slowest.ok()) return slowest.status();
+    Measurement measurement;
+    measurement.name = contenders[c].name;
+    measurement.ours = contenders[c].ours;
+    measurement.time_us = summarise(std::move(*slowest));
+    measurements.push_back(std::move(measurement));
+  }
+  return measurements;
+}
+
+Result<std::vector<std::unique_ptr<Graph>>> Contest::capture(const Work& step) {
+  Device& device = world_.device();
+  std::vector<std::unique_ptr<Graph>> graphs;
+  for (int set = 0; set < sets_; ++set) {
+    use_for(set);
+    Status status = device.begin_capture(stream_);
+    if (status.ok()) status = step();
+    auto graph = device.end_capture(stream_);  // also after an error: a stream must not stay in capture
+    if (status.ok()) status = graph.status();
+    if (!status.ok()) return status;
+    graphs.push_back(std::move(*graph));
+  }
+  return graphs;
+}
+
+Result<double> Contest::from_graphs(const Contender& contender) {
+  const auto graphs = capture(contender.step);
+  if (!graphs.ok()) return graphs.status();
+  std::vector<double> samples;
+  for (int i = 0; i < samples_; ++i) {
+    use_for(i);
+    const auto replay = [&] { return world_.device().launch(*(*graphs)[static_cast<std::size_t>(i % sets_)], stream_); };
+    if (Status status = sample(replay, true, samples); !status.ok()) return status;
+  }
+  auto slowest = timer_.slowest(samples);
+  if (!slowest.ok()) return slowest.status();
+  return summarise(std::move(*slowest)).median;
+}
+
+Result<double> Contest::in_train(const Contender& contender) {
+  // A graph must not be launched again before it has run, so a train of graphs has one call of each set.
+  const int calls = contender.ours ? kTrain : std::min(kTrain, sets_);
+  std::vector<double> samples;
+  const auto train = [&] {
+    Status status;
+    for (int i = 0; i < calls && status.ok(); ++i) {
+      use_for(i);
+      status = contender.step();
+    }
+    return status;
+  };
+  for (int i = 0; i < kTrains; ++i) {
+    if (Status status = sample(train, false, samples); !status.ok()) return status;
+  }
+  auto slowest = timer_.slowest(samples);
+  if (!slowest.ok()) return slowest.status();
+  return summarise(std::move(*slowest)).median / calls;
+}
+
+}  // namespace farwarp::harness

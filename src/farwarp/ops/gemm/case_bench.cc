@@ -1,0 +1,156 @@
+// The bench of gemm: ours beside the fastest algorithm that cuBLASLt has for the product.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "farwarp/machine/ceilings.h"
+#include "farwarp/ops/gemm/case_run.h"
+
+namespace farwarp::gemm {
+namespace {
+
+using harness::BenchOptions;
+using harness::BenchOutcome;
+using harness::Contender;
+using harness::DeviceBuffer;
+
+constexpr std::size_t kCublasWorkspace = std::size_t{32} << 20;  // what cuBLAS takes on Hopper
+constexpr std::int64_t kPreparedElements = 64 << 20;             // the host makes and verifies them
+
+int sets_for(const GemmDesc& desc) {
+  const std::int64_t elements = std::int64_t{desc.m} * desc.k + std::int64_t{desc.n} * desc.k + std::int64_t{desc.m} * desc.n;
+  return static_cast<int>(std::clamp<std::int64_t>(kPreparedElements / elements, 1, 4));
+}
+
+}  // namespace
+
+BenchOutcome RankRun::bench(const BenchOptions& bench_options) {
+  if (config_.desc.x_pitch != 0 || config_.desc.w_pitch != 0 || config_.desc.y_pitch != 0)
+    outcome_.no_baseline = "the bench's baseline takes contiguous rows";
+  Status status = open(sets_for(config_.desc));
+  for (std::size_t i = 0; i < sets_.size() && status.ok(); ++i) status = fill(sets_[i], static_cast<int>(i));
+  if (status.ok()) status = measure(bench_options);
+  if (op_) outcome_.plan = op_->plan().to_string();
+  if (timer_ && status.ok()) status = timer_->close();
+  baseline_graphs_.clear();
+  if (baseline_) {
+    (void)world_->device().while_current([this] {
+      baseline_.reset();
+      return Status();
+    });
+  }
+  outcome_.check = outcome(op_ ? close(status) : status);
+  return std::move(outcome_);
+}
+
+Status RankRun::measure(const BenchOptions& bench_options) {
+  auto timer = harness::DeviceTimer::create(*world_, *stream_);
+  if (!timer.ok()) return timer.status();
+  timer_.emplace(std::move(*timer));
+  harness::Contest contest(
+      *world_, *stream_, *timer_, bench_options.samples, static_cast<int>(sets_.size()), [this](int set) { use(set); },
+      [this] {
+        if (baseline_) {
+          if (Status status = baseline_y_.poison(*stream_); !status.ok()) return status;
+        }
+        return set_->y.poison(*stream_);
+      });
+  const Contender ours{"gemm", [this] { return enqueue(); }};
+  std::vector<Contender> contenders = {ours};
+  Status status;
+  if (!bench_options.baselines) outcome_.no_baseline = "not asked for";
+  if (outcome_.no_baseline.empty()) status = open_baseline(contest, contenders);
+  if (!status.ok()) return status;
+  auto measured = contest.in_turn(contenders);
+  if (!measured.ok()) return measured.status();
+  outcome_.measurements = std::move(*measured);
+  status = verify(set_->y);
+  if (status.ok() && baseline_) status = verify(baseline_y_);
+  if (!status.ok()) return status;
+  const auto graph_us = contest.from_graphs(ours);
+  if (!graph_us.ok()) return graph_us.status();
+  outcome_.measurements[0].graph_us = *graph_us;
+  for (std::size_t i = 0; i < contenders.size(); ++i) {
+    const auto train_us = contest.in_train(contenders[i]);
+    if (!train_us.ok()) return train_us.status();
+    outcome_.measurements[i].back_to_back_us = *train_us;
+  }
+  outcome_.floor = floor();
+  return verify(set_->y);
+}
+
+/// Where there is no cuBLASLt, the outcome says why.
+Status RankRun::open_baseline(harness::Contest& contest, std::vector<Contender>& contenders) {
+  const auto library = cublas_lt::Library::open();
+  if (!library.ok() || world_->device().target() != TargetKind::kCuda) {
+    outcome_.no_baseline = library.ok() ? "cuBLASLt runs on NVIDIA's devices" : library.status().message();
+    return {};
+  }
+  for (const auto& [buffer, bytes] : {std::pair{&baseline_y_, sets_[0].y.bytes()}, std::pair{&baseline_workspace_, kCublasWorkspace}}) {
+    auto created = DeviceBuffer::create(world_->device(), bytes);
+    if (!created.ok()) return created.status();
+    *buffer = std::move(*created);
+  }
+  const GemmDesc& desc = config_.desc;
+  Status status = world_->device().while_current([&] {
+    auto made = cublas_lt::Matmul::create(**library, desc.m, desc.n, desc.k, desc.dtype, desc.has_bias, kCublasWorkspace);
+    if (made.ok()) baseline_.emplace(std::move(*made));
+    return made.status();
+  });
+  if (!status.ok()) return status;
+  const auto fastest = fastest_algorithm();
+  if (!fastest.ok()) return fastest.status();
+  auto graphs = contest.capture([this, algorithm = *fastest] { return run_baseline(algorithm); });
+  if (!graphs.ok()) return graphs.status();
+  baseline_graphs_ = std::move(*graphs);
+  const auto replay = [this] {
+    return world_->device().launch(*baseline_graphs_[static_cast<std::size_t>(set_ - sets_.data())], *stream_);
+  };
+  contenders.push_back({fmt::format("{}, algorithm {} of {}, graph", (*library)->describe(), *fastest + 1, baseline_->algorithms()),
+                        replay, false});
+  return {};
+}
+
+Status RankRun::run_baseline(int algorithm) {
+  return world_->device().while_current([&] {
+    return baseline_->run(algorithm, set_->x.get(), set_->w.get(), config_.desc.has_bias ? set_->bias.get() : nullptr,
+                          baseline_y_.get(), baseline_workspace_.get(), static_cast<cublas_lt::StreamHandle>(stream_->handle));
+  });
+}
+
+/// The heuristic's order is a guess: each is timed, so that the rival is shown at its best.
+Result<int> RankRun::fastest_algorithm() {
+  constexpr int kTries = 5;
+  double best_us = 0;
+  int best = 0;
+  for (int algorithm = 0; algorithm < baseline_->algorithms(); ++algorithm) {
+    std::vector<double> samples;
+    for (int i = -1; i < kTries; ++i) {
+      const auto us = timer_->sample([] { return Status(); }, [&] { return run_baseline(algorithm); }, true);
+      if (!us.ok()) return us.status();
+      if (i >= 0) samples.push_back(*us);
+    }
+    const double median = harness::summarise(std::move(samples)).median;
+    if (algorithm == 0 || median < best_us) {
+      best_us = median;
+      best = algorithm;
+    }
+  }
+  return best;
+}
+
+/// Each operand read once and the result written once, or the matrix unit's rate while clocks are high.
+harness::Floor RankRun::floor() {
+  const Ceilings ceilings = ceilings_of(world_->device().model(), bootstrap_->size());
+  const GemmDesc& desc = config_.desc;
+  const double gigaflops = 2e-9 * desc.m * desc.n * desc.k;
+  const double megabytes = 2e-6 * (double{1.0} * desc.m * desc.k + double{1.0} * desc.n * desc.k + double{1.0} * desc.m * desc.n);
+  const double mma_us = ceilings.mma_bf16_tflops_short > 0 ? gigaflops / ceilings.mma_bf16_tflops_short * 1e3 : 0;
+  const double memory_us = ceilings.hbm_read_gb_s > 0 ? megabytes / ceilings.hbm_read_gb_s * 1e3 : 0;
+  if (mma_us == 0 && memory_us == 0) return {};
+  if (mma_us >= memory_us)
+    return {mma_us, fmt::format("matrix unit ({:.1f} GFLOP at {:.0f} TFLOP/s); {}", gigaflops, ceilings.mma_bf16_tflops_short, ceilings.source)};
+  return {memory_us, fmt::format("memory ({:.1f} MB at {:.0f} GB/s); {}", megabytes, ceilings.hbm_read_gb_s, ceilings.source)};
+}
+
+}  // namespace farwarp::gemm

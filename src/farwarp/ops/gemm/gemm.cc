@@ -1,0 +1,139 @@
+#include "farwarp/ops/gemm/gemm.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "farwarp/ops/gemm/args.h"
+
+namespace farwarp {
+namespace {
+
+Status check_pointer(const char* name, const void* pointer) {
+  if (pointer == nullptr) return invalid_argument(fmt::format("{} is null; allowed: a device pointer", name));
+  if (reinterpret_cast<std::uintptr_t>(pointer) % 16 != 0)
+    return invalid_argument(fmt::format("{} is {}; allowed: a multiple of 16", name, fmt::ptr(pointer)));
+  return {};
+}
+
+std::uint64_t configuration_of(const GemmDesc& desc) {
+  std::uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a
+  for (const std::int64_t value : {std::int64_t{desc.m}, std::int64_t{desc.n}, std::int64_t{desc.k}, desc.x_pitch, desc.w_pitch,
+                                   desc.y_pitch, static_cast<std::int64_t>(desc.dtype), std::int64_t{desc.has_bias},
+                                   std::int64_t{desc.max_sms}, std::int64_t{desc.tile_columns}, std::int64_t{desc.splits}}) {
+    for (int byte = 0; byte < 8; ++byte) hash = (hash ^ (static_cast<std::uint64_t>(value) >> (8 * byte) & 0xff)) * 0x100000001b3ull;
+  }
+  return hash;
+}
+
+}  // namespace
+
+struct Gemm::State {
+  World* world = nullptr;
+  GemmPlan plan;
+  int slot = -1;
+  SymmetricBuffer workspace;
+  Kernel kernel;
+  gemm::Args args{};
+
+  Status set_operands(const void* x, const void* w, void* y);
+};
+
+/// Maps are made anew only for matrices that have moved.
+Status Gemm::State::set_operands(const void* x, const void* w, void* y) {
+  if (args.x == x && args.w == w && args.y == y) return {};
+  const GemmDesc& desc = plan.desc;
+  Device& device = world->device();
+  TensorMapDesc of_x{const_cast<void*>(x), desc.m, desc.k, desc.x_pitch, plan.few_rows ? plan.columns : plan.rows, plan.depth, true};
+  TensorMapDesc of_w{const_cast<void*>(w), desc.n, desc.k, desc.w_pitch, plan.few_rows ? plan.rows : plan.columns, plan.depth, true};
+  const TensorMapDesc of_y{y, desc.m, desc.n, desc.y_pitch, plan.few_rows ? plan.columns : 64, 64, true};
+  if (plan.few_rows) std::swap(of_x, of_w);
+  const auto a = device.encode(of_x), b = device.encode(of_w), out = device.encode(of_y);
+  for (const auto* map : {&a, &b, &out}) {
+    if (!map->ok()) return map->status();
+  }
+  args.a = *a;
+  args.b = *b;
+  args.out = *out;
+  args.x = x;
+  args.w = w;
+  args.y = y;
+  return {};
+}
+
+Result<Gemm> Gemm::create(World& world, const GemmDesc& desc) {
+  const auto plan = plan_gemm(desc, world.device().shape());
+  auto state = std::make_unique<State>();
+  state->world = &world;
+  Status mine = plan.status();
+  if (mine.ok()) {
+    auto kernel = world.device().kernel(plan->kernel);
+    mine = kernel.status();
+    if (kernel.ok()) state->kernel = *kernel;
+  }
+  // A rank that cannot go on takes part in the agreement, so that the others are told and do not wait for it later.
+  const auto slot = world.open_operator("gemm", {gemm::kSiteNames, gemm::kSiteNames + gemm::kSites},
+                                        mine.ok() ? configuration_of(desc) : 0);
+  if (slot.ok() && !mine.ok()) (void)world.close_operator(*slot);  // all ranks are wrong alike
+  if (!mine.ok()) return mine;
+  if (!slot.ok()) return slot.status();
+  state->plan = *plan;
+  state->slot = *slot;
+  if (plan->workspace_bytes > 0) {
+    const auto workspace = world.allocate(static_cast<std::size_t>(plan->workspace_bytes));
+    if (!workspace.ok()) {
+      (void)world.close_operator(*slot);
+      return workspace.status();
+    }
+    state->workspace = *workspace;
+  }
+  gemm::Args& args = state->args;
+  args.view = world.view();
+  args.slot = static_cast<std::uint32_t>(*slot);
+  args.m = desc.m;
+  args.n = desc.n;
+  args.k = desc.k;
+  args.tile_rows = plan->tile_rows;
+  args.tile_columns = plan->tile_columns;
+  args.group = plan->group;
+  args.splits = plan->splits;
+  args.partials = static_cast<std::int64_t>(state->workspace.offset);
+  args.counters = args.partials + plan->partials_bytes;
+  args.x_pitch = plan->desc.x_pitch;
+  args.w_pitch = plan->desc.w_pitch;
+  args.y_pitch = plan->desc.y_pitch;
+  return Gemm(std::move(state));
+}
+
+Gemm::Gemm(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Gemm::Gemm(Gemm&&) noexcept = default;
+Gemm& Gemm::operator=(Gemm&&) noexcept = default;
+Gemm::~Gemm() = default;
+
+Status Gemm::close() {
+  const Status closed = state_->world->close_operator(state_->slot);
+  const Status freed = state_->plan.workspace_bytes > 0 ? state_->world->free(state_->workspace) : Status();
+  return closed.ok() ? freed : closed;
+}
+
+const GemmPlan& Gemm::plan() const { return state_->plan; }
+
+Status Gemm::operator()(const void* x, const void* w, const void* bias, void* y, Stream stream) {
+  State& state = *state_;
+  for (const Status& status : {check_pointer("x", x), check_pointer("w", w), check_pointer("y", y)}) {
+    if (!status.ok()) return status;
+  }
+  if (state.plan.desc.has_bias) {
+    if (const Status status = check_pointer("bias", bias); !status.ok()) return status;
+  } else if (bias != nullptr) {
+    return invalid_argument("bias is given; allowed: null, as GemmDesc.has_bias is false");
+  }
+  Status status = state.world->status();
+  if (status.ok()) status = state.set_operands(x, w, y);
+  if (!status.ok()) return status;
+  state.args.bias = bias;
+  const LaunchConfig config{state.plan.blocks, state.plan.threads, static_cast<std::size_t>(state.plan.shared_bytes)};
+  return launch(state.world->device(), state.kernel, config, state.args, stream);
+}
+
+}  // namespace farwarp

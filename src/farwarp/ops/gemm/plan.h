@@ -1,0 +1,50 @@
+// Desc + machine -> plan of gemm. Pure: no device, no World.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "farwarp/base/half.h"
+#include "farwarp/base/machine_shape.h"
+#include "farwarp/base/status.h"
+
+namespace farwarp {
+
+/// y[m, n] = x[m, k] * w[n, k]^T (+ bias[n]): all row-major, sums in fp32, rounded once.
+struct GemmDesc {
+  int m = 0;                   ///< 1 or more
+  int n = 0;                   ///< a multiple of 8
+  int k = 0;                   ///< a multiple of 8
+  DType dtype = DType::kBf16;  ///< of x, w, bias and y: kBf16 or kF16
+  bool has_bias = false;
+  // Elements from one row to the next, multiples of 8; 0: rows are contiguous.
+  std::int64_t x_pitch = 0;
+  std::int64_t w_pitch = 0;
+  std::int64_t y_pitch = 0;
+  int max_sms = 0;       ///< blocks of a launch; 0: all multiprocessors
+  int tile_columns = 0;  ///< rows of w in a tile (of x, if few_rows); 0: the plan's choice
+  int splits = 0;        ///< parts of k that different blocks sum, 1 to 16; 0: the plan's choice
+};
+
+struct GemmPlan {
+  GemmDesc desc;       ///< with pitches filled in
+  std::string kernel;  ///< its name
+  /// Few rows: tiles have their 128 rows from w and `columns` from x, so that little of the matrix unit's 64 rows is wasted.
+  bool few_rows = false;
+  int rows = 0, columns = 0, depth = 0;  ///< of a tile and a step of K
+  int tile_rows = 0, tile_columns = 0;   ///< how many tiles
+  int group = 0;                         ///< rows of tiles that run together: tile/gemm/raster.h
+  int splits = 1;
+  int blocks = 0;
+  int threads = 0;
+  std::int64_t shared_bytes = 0;
+  std::int64_t partials_bytes = 0;  ///< of the workspace: sums of splits, and counters behind them
+  std::int64_t workspace_bytes = 0;
+  std::string why;  ///< how the tile was chosen
+  std::string to_string() const;
+};
+
+/// kInvalidArgument names the field, its value and what is allowed.
+Result<GemmPlan> plan_gemm(const GemmDesc& desc, const MachineShape& shape);
+
+}  // namespace farwarp

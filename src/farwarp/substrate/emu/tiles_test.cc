@@ -1,0 +1,108 @@
+// Tensor copies, wgmma and numbered barriers: right in every schedule, and each mistake is caught.
+#include "farwarp/substrate/emu/tiles_test.h"
+
+#include "farwarp/base/half.h"
+#include "farwarp/substrate/emu/litmus_rig_test.h"
+#include "farwarp/substrate/emu/tensor_map.h"
+
+namespace farwarp::emu {
+namespace {
+
+constexpr int kSchedules = 100;
+// The tile begins inside the matrices and ends outside of each of them.
+constexpr int kRow = 32, kColumn = 8, kSteps = 3;
+constexpr int kARows = 70, kBRows = 64, kDepth = 152, kPitch = 160;
+constexpr int kOutPitch = 72;
+constexpr std::size_t kBAt = 24 << 10, kOutAt = 48 << 10;
+
+/// Small integers: every sum is exact in bf16.
+int a_at(int row, int k) { return (row * 3 + k * 5) % 7 == 0 ? 1 : 0; }
+int b_at(int row, int k) { return (row * 5 + k * 11) % 13 == 0 ? 1 : 0; }
+
+class TilesTest : public testing::Test {
+ protected:
+  TilesTest() {
+    args_.a = encode({rig_.memory(0), kARows, kDepth, kPitch, 64, 64, true});
+    args_.b = encode({rig_.memory(0) + kBAt, kBRows, kDepth, kPitch, 64, 64, true});
+    args_.out = encode({rig_.memory(0) + kOutAt, kARows, kBRows, kOutPitch, 64, 64, true});
+    args_.row = kRow;
+    args_.column = kColumn;
+    args_.steps = kSteps;
+  }
+
+  /// One schedule; what synchronize() says.
+  Status run(TileVariant variant, int seed) {
+    rig_.start(static_cast<std::uint64_t>(seed));
+    fill(rig_.memory(0), kARows, a_at);
+    fill(rig_.memory(0) + kBAt, kBRows, b_at);
+    args_.variant = variant;
+    const KernelRecord* record = find_kernel("litmus_tile", TargetKind::kEmuSm90);
+    if (record == nullptr) return unavailable("litmus_tile");
+    const LaunchShape shape{.blocks = 1, .threads = kTileThreads, .shared_bytes = kTileSharedBytes};
+    Status status = rig_.machine().launch(TargetKind::kEmuSm90, 0, 0, *record, shape, &args_);
+    return status.ok() ? rig_.synchronize(0) : status;
+  }
+
+  /// Every element of the tile that lies inside, and zeros as before everywhere else.
+  bool right() const {
+    const auto* out = reinterpret_cast<const std::uint16_t*>(rig_.memory(0) + kOutAt);
+    for (int row = 0; row < kARows; ++row) {
+      for (int column = 0; column < kOutPitch; ++column) {
+        int expected = 0;
+        if (row >= kRow && column >= kColumn && column < kBRows) {
+          for (int k = 0; k < kDepth; ++k) expected += a_at(row, k) * b_at(column, k);
+        }
+        if (float_from(Bf16{out[row * kOutPitch + column]}) != static_cast<float>(expected)) return false;
+      }
+    }
+    return true;
+  }
+
+  /// How many schedules gave a wrong answer, a race or a fault.
+  int caught(TileVariant variant) {
+    int count = 0;
+    for (int seed = 1; seed <= kSchedules; ++seed) {
+      const Status status = run(variant, seed);
+      count += !status.ok() || !right() || !rig_.machine().report().race.empty();
+    }
+    return count;
+  }
+
+  Rig rig_{TargetKind::kEmuSm90};
+
+ private:
+  void fill(std::byte* memory, int rows, int (*value)(int, int)) {
+    std::vector<std::uint16_t> values(static_cast<std::size_t>(rows * kPitch), 0x7fff);  // NaN between rows
+    for (int row = 0; row < rows; ++row) {
+      for (int k = 0; k < kDepth; ++k)
+        values[static_cast<std::size_t>(row * kPitch + k)] = bf16_from(static_cast<float>(value(row, k))).bits;
+    }
+    rig_.machine().host_write(memory, values.data(), values.size() * 2);
+  }
+
+  TileArgs args_{};
+};
+
+TEST_F(TilesTest, MultipliesATileThatReachesOverEveryEdge) {
+  for (int seed = 1; seed <= kSchedules; ++seed) {
+    const Status status = run(kTileRight, seed);
+    ASSERT_TRUE(status.ok()) << "seed " << seed << ": " << status.to_string();
+    ASSERT_TRUE(right()) << "seed " << seed;
+    ASSERT_EQ(rig_.machine().report().race, "") << "seed " << seed;
+  }
+}
+
+TEST_F(TilesTest, StoreNeedsAProxyFenceByWhoWrote) { EXPECT_EQ(caught(kTileNoProxyFence), kSchedules); }
+TEST_F(TilesTest, StoreNeedsTheGroupsBarrier) { EXPECT_GT(caught(kTileNoGroupSync), 0); }
+TEST_F(TilesTest, StageIsFreeOnlyOnceItsProductsHaveReadIt) { EXPECT_GT(caught(kTileReadEarly), 0); }
+TEST_F(TilesTest, SumsArePoisonBeforeTheWait) { EXPECT_EQ(caught(kTileSumsEarly), kSchedules); }
+TEST_F(TilesTest, BarrierMustExpectAllBytes) { EXPECT_GT(caught(kTileFewBytes), 0); }
+
+TEST_F(TilesTest, NamesWhatIsMissing) {
+  EXPECT_NE(run(kTileNoWgmmaFence, 1).message().find("wgmma without wgmma_fence()"), std::string::npos);
+  EXPECT_NE(run(kTileNoWait, 1).message().find("exited without waiting for its last wgmma"), std::string::npos);
+  EXPECT_TRUE(run(kTileRight, 1).ok());
+}
+
+}  // namespace
+}  // namespace farwarp::emu

@@ -1,0 +1,85 @@
+#include "farwarp/substrate/emu/tiles_test.h"
+
+#include "farwarp/base/fragments.h"
+#include "farwarp/base/swizzle.h"
+#include "farwarp/substrate/device.h"
+
+namespace farwarp::FARWARP_TARGET {
+
+constexpr int kTileBytes = 64 * kSwizzleRowBytes;
+
+FARWARP_DEVICE void wait_for(Shared<Mbarrier> barrier, std::uint32_t parity) {
+  const void* const addresses[] = {barrier.raw};
+  const std::uint64_t deadline = nanoseconds() + 100'000'000;
+  for (std::uint32_t tries = 0; !mbarrier_test(barrier, parity) && nanoseconds() < deadline; ++tries)
+    park(addresses, 1, deadline, tries);
+}
+
+/// One stage, used again and again.
+struct Stage {
+  Shared<std::byte> a, b, result;
+  Shared<Mbarrier> full, empty;
+};
+
+FARWARP_DEVICE void load_tiles(const TileArgs& args, const Stage& stage) {
+  for (int step = 0; step < args.steps; ++step) {
+    wait_for(stage.empty, static_cast<std::uint32_t>(step + 1) & 1);
+    mbarrier_arrive_expect(stage.full, args.variant == kTileFewBytes ? kTileBytes : 2 * kTileBytes);
+    tensor_load(stage.a, args.a, args.row, 64 * step, stage.full);
+    tensor_load(stage.b, args.b, args.column, 64 * step, stage.full);
+  }
+}
+
+FARWARP_DEVICE void multiply_tiles(const TileArgs& args, const Stage& stage, float (&sums)[32]) {
+  for (int step = 0; step < args.steps; ++step) {
+    wait_for(stage.full, static_cast<std::uint32_t>(step) & 1);
+    if (args.variant != kTileNoWgmmaFence) wgmma_fence();
+    for (int k = 0; k < 64; k += 16) wgmma<Bf16, 64>(sums, stage.a, stage.b, k, step > 0 || k > 0);
+    wgmma_commit();
+    const bool last = step + 1 == args.steps;
+    if (args.variant == kTileReadEarly && !last) {
+      if (thread_index() % 32 == 0) mbarrier_arrive(stage.empty);
+    } else if (!last) {
+      wgmma_wait_read<0>();
+      if (thread_index() % 32 == 0) mbarrier_arrive(stage.empty);
+    }
+  }
+}
+
+FARWARP_DEVICE void store_tile(const TileArgs& args, const Stage& stage, const float (&sums)[32]) {
+  for (int i = 0; i < 32; i += 2) {
+    const MatrixIndex at = wgmma_sum(thread_index() % 128, i);
+    const std::uint32_t pair = static_cast<std::uint32_t>(round_to<Bf16>(sums[i + 1]).bits) << 16 | round_to<Bf16>(sums[i]).bits;
+    store(Shared<std::uint32_t>(
+              reinterpret_cast<std::uint32_t*>((stage.result + swizzled_offset(at.row, 2 * at.column)).raw)),
+          pair);
+  }
+  if (args.variant != kTileNoProxyFence) proxy_fence();
+  if (args.variant != kTileNoGroupSync) group_sync(3, 128);
+  if (thread_index() % 128 != 0) return;
+  tensor_store(args.out, args.row, args.column, stage.result);
+  bulk_commit();
+  bulk_wait_all();
+}
+
+FARWARP_KERNEL(litmus_tile, TileArgs, kTileThreads) {
+  const Shared<std::byte> memory = block_shared();
+  const Shared<Mbarrier> barriers(reinterpret_cast<Mbarrier*>((memory + 3 * kTileBytes).raw));
+  const Stage stage{memory, memory + kTileBytes, memory + 2 * kTileBytes, barriers, barriers + 1};
+  if (thread_index() == 0) {
+    mbarrier_init(stage.full, 1);
+    mbarrier_init(stage.empty, 4);
+    mbarrier_init_fence();
+  }
+  block_sync();
+  if (thread_index() == 0) load_tiles(args, stage);
+  if (thread_index() < 128) return;
+  float sums[32];
+  multiply_tiles(args, stage, sums);
+  if (args.variant == kTileNoWait) return;
+  if (args.variant != kTileSumsEarly) wgmma_wait_all(sums);
+  store_tile(args, stage, sums);
+  if (args.variant == kTileSumsEarly) wgmma_wait_all(sums);
+}
+
+}  // namespace farwarp::FARWARP_TARGET
