@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -17,9 +18,19 @@ constexpr int kSchedules = 500;
 nlohmann::json mutants() { return nlohmann::json::parse(std::ifstream(FARWARP_MUTANTS_JSON)); }
 
 harness::Params params_of(const nlohmann::json& mutant) {
-  if (mutant["op"].get<std::string>() != "moe-a2a") return {{"words", "64"}};
-  harness::Params params = {{"num_experts", "8"},    {"experts_per_token", "3"}, {"hidden_dim", "64"},
-                            {"max_num_tokens", "9"}, {"dtype", "bf16"},          {"expert", "rank_scale"}};
+  static const std::map<std::string, harness::Params> kDefaults = {
+      {"moe-a2a",
+       {{"num_experts", "8"},
+        {"experts_per_token", "3"},
+        {"hidden_dim", "64"},
+        {"max_num_tokens", "9"},
+        {"dtype", "bf16"},
+        {"expert", "rank_scale"}}},
+      {"gemm", {{"m", "140"}, {"n", "72"}, {"k", "136"}, {"tile_columns", "64"}, {"max_sms", "1"}}},
+  };
+  const auto defaults = kDefaults.find(mutant["op"].get<std::string>());
+  if (defaults == kDefaults.end()) return {{"words", "64"}};
+  harness::Params params = defaults->second;
   for (const auto& [name, value] : mutant["set"].items()) params[name] = value.get<std::string>();
   return params;
 }

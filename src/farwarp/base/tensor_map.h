@@ -8,13 +8,13 @@ namespace farwarp {
 
 /// A row-major matrix of 16-bit elements and the box that one copy moves.
 struct TensorMapDesc {
-  void* base = nullptr;     ///< 16-byte aligned
+  void* base = nullptr;  ///< 16-byte aligned
   std::int64_t rows = 0;
   std::int64_t columns = 0;
-  std::int64_t pitch = 0;   ///< elements from one row to the next: a multiple of 8, at least `columns`
-  int box_rows = 0;         ///< 1..256
-  int box_columns = 0;      ///< a multiple of 8; 8..64 if swizzled, else 8..256
-  bool swizzled = false;    ///< the box in shared memory: see base/swizzle.h
+  std::int64_t pitch = 0;  ///< elements from one row to the next: a multiple of 8, at least `columns`
+  int box_rows = 0;        ///< 1..256
+  int box_columns = 0;     ///< a multiple of 8; 8..64 if swizzled, else 8..256
+  bool swizzled = false;   ///< the box in shared memory: see base/swizzle.h
 };
 
 /// What tensor_load() and tensor_store() take: opaque, made by Device::encode(), passed in a kernel's arguments.

@@ -11,8 +11,8 @@ constexpr int kTrains = 5;
 
 }  // namespace
 
-Status Contest::sample(const Work& work, bool cold, std::vector<double>& samples) {
-  const auto us = timer_.sample(prepare_, work, cold);
+Status Contest::sample(bool ours, const Work& work, bool cold, std::vector<double>& samples) {
+  const auto us = timer_.sample([&] { return prepare_(ours); }, work, cold);
   if (us.ok()) samples.push_back(*us);
   return us.status();
 }
@@ -23,7 +23,9 @@ Result<std::vector<Measurement>> Contest::in_turn(const std::vector<Contender>& 
     use_for(std::max(i, 0));
     for (std::size_t c = 0; c < contenders.size(); ++c) {
       std::vector<double> ignored;
-      if (Status status = sample(contenders[c].step, true, i < 0 ? ignored : samples[c]); !status.ok()) return status;
+      if (Status status = sample(contenders[c].ours, contenders[c].step, true, i < 0 ? ignored : samples[c]);
+          !status.ok())
+        return status;
     }
   }
   std::vector<Measurement> measurements;
@@ -60,8 +62,10 @@ Result<double> Contest::from_graphs(const Contender& contender) {
   std::vector<double> samples;
   for (int i = 0; i < samples_; ++i) {
     use_for(i);
-    const auto replay = [&] { return world_.device().launch(*(*graphs)[static_cast<std::size_t>(i % sets_)], stream_); };
-    if (Status status = sample(replay, true, samples); !status.ok()) return status;
+    const auto replay = [&] {
+      return world_.device().launch(*(*graphs)[static_cast<std::size_t>(i % sets_)], stream_);
+    };
+    if (Status status = sample(contender.ours, replay, true, samples); !status.ok()) return status;
   }
   auto slowest = timer_.slowest(samples);
   if (!slowest.ok()) return slowest.status();
@@ -81,7 +85,7 @@ Result<double> Contest::in_train(const Contender& contender) {
     return status;
   };
   for (int i = 0; i < kTrains; ++i) {
-    if (Status status = sample(train, false, samples); !status.ok()) return status;
+    if (Status status = sample(contender.ours, train, false, samples); !status.ok()) return status;
   }
   auto slowest = timer_.slowest(samples);
   if (!slowest.ok()) return slowest.status();

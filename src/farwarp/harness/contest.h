@@ -18,12 +18,19 @@ struct Contender {
   bool ours = true;
 };
 
-/// Every sample takes the next set of inputs and outputs: `use(set)` chooses it, `prepare()` makes it ready (poisons outputs) and
-/// is not timed. All members are collective.
+/// Every sample takes the next set of inputs and outputs: `use(set)` chooses it, `prepare(ours)` makes it ready (poisons the
+/// output of ours, or of theirs) and is not timed. All members are collective.
 class Contest {
  public:
-  Contest(World& world, Stream stream, DeviceTimer& timer, int samples, int sets, std::function<void(int)> use, Work prepare)
-      : world_(world), stream_(stream), timer_(timer), samples_(samples), sets_(sets), use_(std::move(use)), prepare_(std::move(prepare)) {}
+  Contest(World& world, Stream stream, DeviceTimer& timer, int samples, int sets, std::function<void(int)> use,
+          std::function<Status(bool ours)> prepare)
+      : world_(world),
+        stream_(stream),
+        timer_(timer),
+        samples_(samples),
+        sets_(sets),
+        use_(std::move(use)),
+        prepare_(std::move(prepare)) {}
 
   /// Cold samples of each in turn, after two rounds that do not count.
   Result<std::vector<Measurement>> in_turn(const std::vector<Contender>& contenders);
@@ -36,7 +43,7 @@ class Contest {
 
  private:
   void use_for(int sample) { use_(sample % sets_); }
-  Status sample(const Work& work, bool cold, std::vector<double>& samples);
+  Status sample(bool ours, const Work& work, bool cold, std::vector<double>& samples);
 
   World& world_;
   Stream stream_;
@@ -44,7 +51,7 @@ class Contest {
   int samples_;
   int sets_;
   std::function<void(int)> use_;
-  Work prepare_;
+  std::function<Status(bool ours)> prepare_;
 };
 
 }  // namespace farwarp::harness

@@ -49,6 +49,18 @@ inline constexpr int kLeastRounds = 4;
 enum Site : std::uint32_t { kSiteFlag, kSitePacket, kSiteBarrier, kSites };
 inline constexpr const char* kSiteNames[kSites] = {"flag", "packet", "barrier"};
 
+inline constexpr int kMatrixThreads = 256;
+inline constexpr int kMatrixColumns = 256;  ///< of a tile of 128 rows; wgmma
+inline constexpr int kMatrixDepth = 64;
+
+/// Element (row, k) of both operands of the matrix probe, in eighths: as busy as any numbers, and their sums are exact.
+constexpr int matrix_value(int row, int k) { return (row * 7 + k * 13 + row * k % 11) % 15 - 7; }
+
+struct MatrixArgs {
+  std::int32_t rounds;
+  std::uint64_t* out;  ///< [blocks, kMatrixThreads]: the sum of each thread's sums, in units of 1/64
+};
+
 struct EmptyArgs {
   std::uint32_t unused;
 };

@@ -33,6 +33,7 @@ Status check_sizes(const Sizes& sizes) {
   Status status = check_bytes("memory_bytes", sizes.memory_bytes, 1);
   if (status.ok()) status = check_bytes("link_bytes", sizes.link_bytes, kMaxRanks - 1);
   if (status.ok()) status = check_count("rounds", sizes.rounds, kLeastRounds, 1'000'000);
+  if (status.ok()) status = check_count("matrix_rounds", sizes.matrix_rounds, 1, 400);  // the sums stay exact
   if (status.ok()) status = check_count("launches", sizes.launches, 1, 1'000'000);
   if (status.ok()) status = check_count("repetitions", sizes.repetitions, 1, 1000);
   if (status.ok()) status = check_count("max_blocks", sizes.max_blocks, 0, 1'000'000);
@@ -63,7 +64,8 @@ Status Probes::open_local() {
       {"probe_link_load", &kernels_.load},   {"probe_link_store", &kernels_.store},
       {"probe_link_bulk", &kernels_.bulk},   {"probe_check", &kernels_.check},
       {"probe_flag", &kernels_.flag},        {"probe_packet", &kernels_.packet},
-      {"probe_barrier", &kernels_.barrier},  {"probe_empty", &kernels_.empty}};
+      {"probe_barrier", &kernels_.barrier},  {"probe_empty", &kernels_.empty},
+      {"probe_matrix", &kernels_.matrix}};
   for (const auto& [name, kernel] : wanted) {
     auto found = device_.kernel(name);
     if (!found.ok()) return found.status();
@@ -220,6 +222,8 @@ Result<Ceilings> measure(World& world, const Sizes& sizes) {
       {&Ceilings::barrier_us, &Probes::barrier},
       {&Ceilings::launch_us, &Probes::launch},
       {&Ceilings::graph_launch_us, &Probes::graph_launch},
+      {&Ceilings::mma_bf16_tflops_short, &Probes::matrix_short},
+      {&Ceilings::mma_bf16_tflops_sustained, &Probes::matrix_sustained},
   };
   auto probes = Probes::create(world, sizes);
   if (!probes.ok()) return probes.status();

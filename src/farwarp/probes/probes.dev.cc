@@ -1,11 +1,15 @@
 // The probes' kernels, compiled once per target.
 #include "farwarp/probes/probes.dev.h"
 
+#include "farwarp/probes/matrix.dev.h"
+
 namespace {
 namespace device = farwarp::FARWARP_TARGET::probes;
 using farwarp::probes::EmptyArgs;
+using farwarp::probes::kMatrixThreads;
 using farwarp::probes::kStreamThreads;
 using farwarp::probes::kSyncThreads;
+using farwarp::probes::MatrixArgs;
 using farwarp::probes::StreamArgs;
 using farwarp::probes::SyncArgs;
 }  // namespace
@@ -20,5 +24,7 @@ FARWARP_KERNEL(probe_check, StreamArgs, kStreamThreads) { device::check_tiles(ar
 FARWARP_KERNEL(probe_flag, SyncArgs, kSyncThreads) { device::ping_pong<device::FlagChannel>(args); }
 FARWARP_KERNEL(probe_packet, SyncArgs, kSyncThreads) { device::ping_pong<device::PacketChannel>(args); }
 FARWARP_KERNEL(probe_barrier, SyncArgs, kSyncThreads) { device::barrier_rounds(args); }
+
+FARWARP_KERNEL(probe_matrix, MatrixArgs, kMatrixThreads) { device::multiply_rounds(args); }
 
 FARWARP_KERNEL(probe_empty, EmptyArgs, kSyncThreads) { (void)args; }

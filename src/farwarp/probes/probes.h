@@ -1,6 +1,7 @@
 // Probes: what a machine can do at most, measured. README.md says what each one measures and how.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -18,17 +19,19 @@ struct Sizes {
   std::size_t link_bytes = std::size_t{256} << 20;  ///< sent by one device, to one peer or to all of them together
   int rounds = 1000;                                ///< of flags, packets or barriers in one kernel
   int launches = 1000;                              ///< of the empty kernel
+  int matrix_rounds = 400;                          ///< of 64 K elements in one kernel: about 0.2 ms on an H200
+  std::chrono::milliseconds matrix_warm_up{1500};   ///< until power has settled
   int repetitions = 20;                             ///< a figure is their median
   int max_blocks = 0;                               ///< of a kernel that moves memory; 0: as many as are resident
 
   /// For the emulator, where figures mean nothing and every word takes a while.
-  static Sizes tiny() { return {4 * kTileBytes, 14 * kTileBytes, 6, 4, 2, 3}; }
+  static Sizes tiny() { return {4 * kTileBytes, 14 * kTileBytes, 6, 4, 2, {}, 2, 3}; }
 };
 
 /// What WorldOptions::heap_bytes must be for them.
 std::size_t heap_bytes(const Sizes& sizes, int ranks);
 
-/// Every probe is collective and returns the same on all ranks: GB/s or microseconds, of the slowest rank that took part,
+/// Every probe is collective and returns the same on all ranks: GB/s, TFLOP/s or microseconds, of the slowest rank that took part,
 /// after it has checked what arrived; 0 where the machine has no such thing (no peers, no bulk copies).
 class Probes {
  public:
@@ -52,6 +55,9 @@ class Probes {
   Result<double> barrier();
   Result<double> launch();
   Result<double> graph_launch();
+  /// TFLOP/s in bf16 of kernels with pauses between them, and of ten times longer ones after a second and a half of work.
+  Result<double> matrix_short() { return matrix_rate(sizes_.matrix_rounds, {}); }
+  Result<double> matrix_sustained() { return matrix_rate(10 * sizes_.matrix_rounds, sizes_.matrix_warm_up); }
 
   /// For tests: where memory_copy() copies to, and what peers store to.
   const void* copied() const { return memory_[1]; }
@@ -60,7 +66,7 @@ class Probes {
  private:
   enum class Kind { kFill, kPairStore, kPairBulk, kAllStore, kAllBulk };
   struct Kernels {
-    Kernel read, copy, load, store, bulk, check, flag, packet, barrier, empty;
+    Kernel read, copy, load, store, bulk, check, flag, packet, barrier, matrix, empty;
   };
   using Work = std::function<Status()>;
   using Sample = std::function<Result<double>()>;
@@ -89,6 +95,8 @@ class Probes {
   Result<double> one_way(const Kernel& kernel);
   Result<double> per_launch(const Work& launch_once);
 
+  Result<double> matrix_rate(int rounds, std::chrono::milliseconds warm_up);
+
   std::byte* link_memory(int rank) const;
 
   World& world_;
@@ -106,7 +114,7 @@ class Probes {
   SymmetricBuffer link_, packets_, flags_, barriers_;
 };
 
-/// Collective: all probes. Figures that no probe measures (the matrix rates) stay 0.
+/// Collective: all probes.
 Result<Ceilings> measure(World& world, const Sizes& sizes);
 
 }  // namespace farwarp::probes

@@ -72,12 +72,14 @@ class CudaDevice final : public GpuDevice<Driver> {
     TensorMap map{};
     const std::uint64_t sizes[] = {static_cast<std::uint64_t>(desc.columns), static_cast<std::uint64_t>(desc.rows)};
     const std::uint64_t pitches[] = {static_cast<std::uint64_t>(desc.pitch) * 2};  // of all dimensions but the first
-    const std::uint32_t box[] = {static_cast<std::uint32_t>(desc.box_columns), static_cast<std::uint32_t>(desc.box_rows)};
+    const std::uint32_t box[] = {static_cast<std::uint32_t>(desc.box_columns),
+                                 static_cast<std::uint32_t>(desc.box_rows)};
     const std::uint32_t steps[] = {1, 1};
     // L2 fetches 256 bytes for what lies behind each 128 of a box: the next K step takes them.
-    const Status status = call(api_.tensor_map_encode, &map, cuda::kTensorMapUint16, 2u, desc.base, sizes, pitches, box, steps,
-                               cuda::kTensorMapNoInterleave, desc.swizzled ? cuda::kTensorMapSwizzle128 : cuda::kTensorMapNoSwizzle,
-                               cuda::kTensorMapPromote256, cuda::kTensorMapZeroFill);
+    const Status status =
+        call(api_.tensor_map_encode, &map, cuda::kTensorMapUint16, 2u, desc.base, sizes, pitches, box, steps,
+             cuda::kTensorMapNoInterleave, desc.swizzled ? cuda::kTensorMapSwizzle128 : cuda::kTensorMapNoSwizzle,
+             cuda::kTensorMapPromote256, cuda::kTensorMapZeroFill);
     if (!status.ok()) return status;
     return map;
   }

@@ -47,12 +47,12 @@ struct Args {
   std::int32_t tile_rows, tile_columns;  ///< how many tiles
   std::int32_t group;                    ///< rows of tiles at a time: tile/gemm/raster.h
   std::int32_t splits;                   ///< parts of K that different blocks sum
-  std::int64_t partials;                 ///< offset in the heap: [tiles, splits, 128, tile columns] fp32, fragment by fragment
-  std::int64_t counters;                 ///< [2 * tiles] words: epoch << 8 | how many splits have arrived
-  const void* x;                         ///< [m, k]
-  const void* w;                         ///< [n, k]
-  const void* bias;                      ///< [n], or null
-  void* y;                               ///< [m, n]
+  std::int64_t partials;  ///< offset in the heap: [tiles, splits, 128, tile columns] fp32, fragment by fragment
+  std::int64_t counters;  ///< [2 * tiles] words: epoch << 8 | how many splits have arrived
+  const void* x;          ///< [m, k]
+  const void* w;          ///< [n, k]
+  const void* bias;       ///< [n], or null
+  void* y;                ///< [m, n]
   std::int64_t x_pitch, w_pitch, y_pitch;  ///< elements from row to row
 };
 

@@ -59,7 +59,8 @@ class GemmCase : public harness::Case {
   explicit GemmCase(const CheckConfig& config) : config_(config) {}
   std::string describe() const override {
     const GemmDesc& desc = config_.desc;
-    return fmt::format("gemm, {} x {} x {}{}, {}", desc.m, desc.n, desc.k, desc.has_bias ? " with bias" : "", name_of(desc.dtype));
+    return fmt::format("gemm, {} x {} x {}{}, {}", desc.m, desc.n, desc.k, desc.has_bias ? " with bias" : "",
+                       name_of(desc.dtype));
   }
   harness::CheckOutcome check(std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options) override {
     RankRun run(config_, std::move(bootstrap), options);

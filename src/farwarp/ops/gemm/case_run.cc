@@ -80,7 +80,8 @@ Status RankRun::open(int sets) {
 Status RankRun::fill(Buffers& buffers, int call) {
   const GemmDesc& desc = config_.desc;
   const auto stream = [&](StreamId what) {
-    return RandomStream(options_.seed, {what, static_cast<std::uint64_t>(call), static_cast<std::uint64_t>(bootstrap_->rank())});
+    return RandomStream(options_.seed,
+                        {what, static_cast<std::uint64_t>(call), static_cast<std::uint64_t>(bootstrap_->rank())});
   };
   buffers.host_x = random_matrix(stream(kXStream), desc.dtype, size(desc.m), size(desc.k), size(desc.x_pitch));
   buffers.host_w = random_matrix(stream(kWStream), desc.dtype, size(desc.n), size(desc.k), size(desc.w_pitch));
@@ -94,7 +95,8 @@ Status RankRun::fill(Buffers& buffers, int call) {
 // -- calling
 
 Status RankRun::enqueue() {
-  return (*op_)(set_->x.get(), set_->w.get(), config_.desc.has_bias ? set_->bias.get() : nullptr, set_->y.get(), *stream_);
+  return (*op_)(set_->x.get(), set_->w.get(), config_.desc.has_bias ? set_->bias.get() : nullptr, set_->y.get(),
+                *stream_);
 }
 
 Status RankRun::all_calls() {

@@ -18,10 +18,12 @@ Status check_pointer(const char* name, const void* pointer) {
 
 std::uint64_t configuration_of(const GemmDesc& desc) {
   std::uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a
-  for (const std::int64_t value : {std::int64_t{desc.m}, std::int64_t{desc.n}, std::int64_t{desc.k}, desc.x_pitch, desc.w_pitch,
-                                   desc.y_pitch, static_cast<std::int64_t>(desc.dtype), std::int64_t{desc.has_bias},
-                                   std::int64_t{desc.max_sms}, std::int64_t{desc.tile_columns}, std::int64_t{desc.splits}}) {
-    for (int byte = 0; byte < 8; ++byte) hash = (hash ^ (static_cast<std::uint64_t>(value) >> (8 * byte) & 0xff)) * 0x100000001b3ull;
+  for (const std::int64_t value :
+       {std::int64_t{desc.m}, std::int64_t{desc.n}, std::int64_t{desc.k}, desc.x_pitch, desc.w_pitch, desc.y_pitch,
+        static_cast<std::int64_t>(desc.dtype), std::int64_t{desc.has_bias}, std::int64_t{desc.max_sms},
+        std::int64_t{desc.tile_columns}, std::int64_t{desc.splits}}) {
+    for (int byte = 0; byte < 8; ++byte)
+      hash = (hash ^ (static_cast<std::uint64_t>(value) >> (8 * byte) & 0xff)) * 0x100000001b3ull;
   }
   return hash;
 }
@@ -44,8 +46,10 @@ Status Gemm::State::set_operands(const void* x, const void* w, void* y) {
   if (args.x == x && args.w == w && args.y == y) return {};
   const GemmDesc& desc = plan.desc;
   Device& device = world->device();
-  TensorMapDesc of_x{const_cast<void*>(x), desc.m, desc.k, desc.x_pitch, plan.few_rows ? plan.columns : plan.rows, plan.depth, true};
-  TensorMapDesc of_w{const_cast<void*>(w), desc.n, desc.k, desc.w_pitch, plan.few_rows ? plan.rows : plan.columns, plan.depth, true};
+  TensorMapDesc of_x{const_cast<void*>(x), desc.m, desc.k, desc.x_pitch, plan.few_rows ? plan.columns : plan.rows,
+                     plan.depth,           true};
+  TensorMapDesc of_w{const_cast<void*>(w), desc.n, desc.k, desc.w_pitch, plan.few_rows ? plan.rows : plan.columns,
+                     plan.depth,           true};
   const TensorMapDesc of_y{y, desc.m, desc.n, desc.y_pitch, plan.few_rows ? plan.columns : 64, 64, true};
   if (plan.few_rows) std::swap(of_x, of_w);
   const auto a = device.encode(of_x), b = device.encode(of_w), out = device.encode(of_y);

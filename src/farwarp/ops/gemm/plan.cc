@@ -28,16 +28,20 @@ Status check_pitch(const char* field, std::int64_t pitch, int least) {
 Status check(const GemmDesc& desc) {
   constexpr int kMost = 1 << 24;
   if (desc.m < 1 || desc.m > kMost) return wrong("m", desc.m, fmt::format("1 to {}", kMost));
-  if (desc.n < 8 || desc.n > kMost || desc.n % 8 != 0) return wrong("n", desc.n, fmt::format("a multiple of 8 up to {}", kMost));
-  if (desc.k < 8 || desc.k > kMost || desc.k % 8 != 0) return wrong("k", desc.k, fmt::format("a multiple of 8 up to {}", kMost));
+  if (desc.n < 8 || desc.n > kMost || desc.n % 8 != 0)
+    return wrong("n", desc.n, fmt::format("a multiple of 8 up to {}", kMost));
+  if (desc.k < 8 || desc.k > kMost || desc.k % 8 != 0)
+    return wrong("k", desc.k, fmt::format("a multiple of 8 up to {}", kMost));
   if (desc.dtype != DType::kBf16 && desc.dtype != DType::kF16)
     return invalid_argument(fmt::format("GemmDesc.dtype is {}; allowed: bf16, fp16", name_of(desc.dtype)));
-  for (const Status& status : {check_pitch("x_pitch", desc.x_pitch, desc.k), check_pitch("w_pitch", desc.w_pitch, desc.k),
-                               check_pitch("y_pitch", desc.y_pitch, desc.n)}) {
+  for (const Status& status :
+       {check_pitch("x_pitch", desc.x_pitch, desc.k), check_pitch("w_pitch", desc.w_pitch, desc.k),
+        check_pitch("y_pitch", desc.y_pitch, desc.n)}) {
     if (!status.ok()) return status;
   }
   if (desc.max_sms < 0) return wrong("max_sms", desc.max_sms, "0 (all) or more");
-  if (desc.splits < 0 || desc.splits > kMostSplits) return wrong("splits", desc.splits, fmt::format("0 (the plan's choice) to {}", kMostSplits));
+  if (desc.splits < 0 || desc.splits > kMostSplits)
+    return wrong("splits", desc.splits, fmt::format("0 (the plan's choice) to {}", kMostSplits));
   return {};
 }
 
@@ -90,15 +94,18 @@ Status plan_wgmma(GemmPlan& plan) {
   plan.depth = gemm::kStepDepth;
   const int row_count = plan.few_rows ? desc.n : desc.m;
   const int column_count = plan.few_rows ? desc.m : desc.n;
-  const std::span<const int> widths = plan.few_rows ? std::span<const int>(kFewColumns) : std::span<const int>(kColumns);
+  const std::span<const int> widths =
+      plan.few_rows ? std::span<const int>(kFewColumns) : std::span<const int>(kColumns);
   plan.tile_rows = ceil_div(row_count, plan.rows);
   const Tiling tiling = best_tiling(widths, desc, plan.tile_rows, column_count, plan.blocks);
   if (tiling.columns == 0) {
     if (std::find(widths.begin(), widths.end(), desc.tile_columns) == widths.end() && desc.tile_columns != 0)
-      return wrong("tile_columns", desc.tile_columns, fmt::format("0 (the plan's choice), {} with m = {}", list(widths), desc.m));
-    return wrong("splits", desc.splits,
-                 fmt::format("1 to {} steps of {}, with tile_columns up to {}", std::min(kMostSplits, ceil_div(desc.k, gemm::kStepDepth)),
-                             gemm::kStepDepth, kMostSplitColumns));
+      return wrong("tile_columns", desc.tile_columns,
+                   fmt::format("0 (the plan's choice), {} with m = {}", list(widths), desc.m));
+    return wrong(
+        "splits", desc.splits,
+        fmt::format("1 to {} steps of {}, with tile_columns up to {}",
+                    std::min(kMostSplits, ceil_div(desc.k, gemm::kStepDepth)), gemm::kStepDepth, kMostSplitColumns));
   }
   plan.columns = tiling.columns;
   plan.splits = tiling.splits;
@@ -106,8 +113,9 @@ Status plan_wgmma(GemmPlan& plan) {
   plan.threads = gemm::kWgmmaThreads;
   plan.shared_bytes = WgmmaShared::total(plan.columns);
   plan.kernel = fmt::format("gemm_{}_{}{}", name_of(desc.dtype), plan.few_rows ? "few_" : "", plan.columns);
-  plan.why = fmt::format("{} tiles of {} x {} in {} split{} on {} multiprocessors, about {:.0f} clocks", plan.tile_rows * plan.tile_columns,
-                         plan.rows, plan.columns, plan.splits, plan.splits == 1 ? "" : "s", plan.blocks, tiling.clocks);
+  plan.why = fmt::format("{} tiles of {} x {} in {} split{} on {} multiprocessors, about {:.0f} clocks",
+                         plan.tile_rows * plan.tile_columns, plan.rows, plan.columns, plan.splits,
+                         plan.splits == 1 ? "" : "s", plan.blocks, tiling.clocks);
   return {};
 }
 

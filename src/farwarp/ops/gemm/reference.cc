@@ -23,7 +23,7 @@ std::vector<int> one_of_each_band(int size, int band, std::mt19937_64& random) {
 }  // namespace
 
 Sample choose_sample(const GemmDesc& desc, std::uint64_t seed) {
-  constexpr double kMostProducts = double{1 << 30};  // about a second
+  constexpr double kMostProducts = double{1 << 28};  // half a second
   int row_band = 1, column_band = 1;
   const auto products = [&] { return static_cast<double>(desc.m) / row_band * desc.n / column_band * desc.k; };
   while (products() > kMostProducts && row_band < 64) {
@@ -36,7 +36,10 @@ Sample choose_sample(const GemmDesc& desc, std::uint64_t seed) {
 
 Reference::Reference(const GemmDesc& desc, std::span<const std::uint16_t> w, std::span<const std::uint16_t> bias,
                      std::span<const int> columns)
-    : dtype_(desc.dtype), columns_(columns.size()), w_(static_cast<std::size_t>(desc.k) * columns.size()), bias_(columns.size()) {
+    : dtype_(desc.dtype),
+      columns_(columns.size()),
+      w_(static_cast<std::size_t>(desc.k) * columns.size()),
+      bias_(columns.size()) {
   const auto k = static_cast<std::size_t>(desc.k);
   for (std::size_t c = 0; c < columns.size(); ++c) {
     const auto column = static_cast<std::size_t>(columns[c]);
@@ -45,7 +48,8 @@ Reference::Reference(const GemmDesc& desc, std::span<const std::uint16_t> w, std
   }
 }
 
-void Reference::row(std::span<const std::uint16_t> x_row, std::vector<double>& expected, std::vector<double>& magnitude) const {
+void Reference::row(std::span<const std::uint16_t> x_row, std::vector<double>& expected,
+                    std::vector<double>& magnitude) const {
   expected = bias_;
   magnitude.assign(columns_, 0);
   for (std::size_t c = 0; c < columns_; ++c) magnitude[c] = std::abs(bias_[c]);

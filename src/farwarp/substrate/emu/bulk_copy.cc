@@ -165,7 +165,8 @@ CopyBox box_of(Thread& thread, const char* what, const TensorMap& map, int row, 
   Engine& the_engine = engine();
   const EncodedTensorMap encoded = decode(map);
   const TensorMapDesc& desc = encoded.desc;
-  if (encoded.magic != EncodedTensorMap::kMagic) the_engine.fault(fmt::format("{}: not a map that Device::encode() made", what));
+  if (encoded.magic != EncodedTensorMap::kMagic)
+    the_engine.fault(fmt::format("{}: not a map that Device::encode() made", what));
   if (column % 8 != 0) the_engine.fault(fmt::format("{}: column is {}, must be a multiple of 8", what, column));
   CopyBox box;
   box.pitch = desc.pitch * 2;
@@ -173,14 +174,17 @@ CopyBox box_of(Thread& thread, const char* what, const TensorMap& map, int row, 
   box.rows = desc.box_rows;
   box.row_units = desc.box_columns / 8;
   box.swizzled = desc.swizzled;
-  const auto within = [](std::int64_t bound, int size) { return static_cast<int>(std::clamp<std::int64_t>(bound, 0, size)); };
+  const auto within = [](std::int64_t bound, int size) {
+    return static_cast<int>(std::clamp<std::int64_t>(bound, 0, size));
+  };
   box.first_row = within(-row, box.rows);
   box.end_row = within(desc.rows - row, box.rows);
   box.first_unit = within(-column / 8, box.row_units);
   box.end_unit = within((desc.columns - column + 7) / 8, box.row_units);
   const auto alignment = desc.swizzled ? kSwizzleAlignment : 128;
   if (reinterpret_cast<std::uintptr_t>(in_shared) % static_cast<std::uintptr_t>(alignment) != 0)
-    the_engine.fault(fmt::format("{}: shared address {} must be a multiple of {}", what, fmt::ptr(in_shared), alignment));
+    the_engine.fault(
+        fmt::format("{}: shared address {} must be a multiple of {}", what, fmt::ptr(in_shared), alignment));
   check_in_shared(thread, in_shared, static_cast<std::size_t>(box.bytes()), what);
   if (box.first_row >= box.end_row || box.first_unit >= box.end_unit) return box;  // nothing of it is inside
   for (const int at : {box.first_row, box.end_row - 1}) {

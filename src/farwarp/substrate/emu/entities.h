@@ -144,9 +144,7 @@ struct CopyBox {
     return inside ? base + row * pitch + 16 * column : nullptr;
   }
   /// Where that unit lies in the block's copy of the box.
-  int offset(int unit) const {
-    return swizzled ? swizzled_offset(unit / row_units, unit % row_units * 16) : 16 * unit;
-  }
+  int offset(int unit) const { return swizzled ? swizzled_offset(unit / row_units, unit % row_units * 16) : 16 * unit; }
 };
 
 struct BulkCopy {
@@ -158,7 +156,7 @@ struct BulkCopy {
   int group = 0;            ///< of a store
   View seen;                ///< the issuer's, at issue
   View published;
-  bool captured = false;  ///< the source has been read
+  bool captured = false;            ///< the source has been read
   std::vector<std::uint64_t> data;  ///< two words for each unit
 };
 

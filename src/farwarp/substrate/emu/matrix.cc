@@ -34,8 +34,10 @@ MatrixOp& op_at(Warpgroup& group, std::uint64_t number) { return group.ops[numbe
 
 void check_tile(const Thread& thread, const std::byte* tile, int rows) {
   const auto offset = tile - thread.shared;
-  if (offset < 0 || offset + std::int64_t{rows} * kSwizzleRowBytes > static_cast<std::int64_t>(thread.launch->shape.shared_bytes))
-    engine().fault(fmt::format("wgmma: a tile of {} rows at {} is not in the block's shared memory", rows, fmt::ptr(tile)));
+  if (offset < 0 ||
+      offset + std::int64_t{rows} * kSwizzleRowBytes > static_cast<std::int64_t>(thread.launch->shape.shared_bytes))
+    engine().fault(
+        fmt::format("wgmma: a tile of {} rows at {} is not in the block's shared memory", rows, fmt::ptr(tile)));
   if (reinterpret_cast<std::uintptr_t>(tile) % kSwizzleAlignment != 0)
     engine().fault(fmt::format("wgmma: the tile at {} must be aligned to {}", fmt::ptr(tile), kSwizzleAlignment));
 }
@@ -48,8 +50,7 @@ class TileReader {
 
   void read(const std::byte* tile, int row, int k, DType type, float (&values)[kDepth]) {
     std::uint64_t words[kDepth / 4];
-    for (int word = 0; word < kDepth / 4; ++word)
-      words[word] = load(tile + swizzled_offset(row, k * 2 + 8 * word));
+    for (int word = 0; word < kDepth / 4; ++word) words[word] = load(tile + swizzled_offset(row, k * 2 + 8 * word));
     for (int i = 0; i < kDepth; ++i) {
       const auto bits = static_cast<std::uint16_t>(words[i / 4] >> (16 * (i % 4)));
       values[i] = type == DType::kF16 ? float_from(Half{bits}) : float_from(Bf16{bits});
@@ -63,8 +64,7 @@ class TileReader {
     const Shadow& shadow = the_engine.arena.shadow_at(granule);
     const std::uint64_t newest = the_engine.arena.word_at(granule);
     if (is_known(shadow.stamp)) return newest;
-    if (newest != shadow.previous)
-      the_engine.note_race(thread_, Engine::Reading::wgmma, address, 8, shadow.stamp);
+    if (newest != shadow.previous) the_engine.note_race(thread_, Engine::Reading::wgmma, address, 8, shadow.stamp);
     return the_engine.schedule.sees_weak(thread_.uid, granule, shadow.stamp.time()) ? newest : shadow.previous;
   }
   /// One copy writes many granules at one time: the last answer is kept.

@@ -64,7 +64,11 @@ void Engine::note_race(const Thread& reader, Reading how, const void* address, u
                                                   : "a plain store";
   race_ = fmt::format(
       "unordered read: {} reads {} bytes at {}{}, which {} wrote with {}; nothing orders that write before this read",
-      where(reader), bytes, arena.describe(address), how == Reading::bulk_copy ? " by a bulk copy" : how == Reading::wgmma ? " by wgmma" : "", who, wrote);
+      where(reader), bytes, arena.describe(address),
+      how == Reading::bulk_copy ? " by a bulk copy"
+      : how == Reading::wgmma   ? " by wgmma"
+                                : "",
+      who, wrote);
 }
 
 /// Threads that wait in the same place of the same kernel.

@@ -49,7 +49,8 @@ FARWARP_DEVICE void multiply_tiles(const TileArgs& args, const Stage& stage, flo
 FARWARP_DEVICE void store_tile(const TileArgs& args, const Stage& stage, const float (&sums)[32]) {
   for (int i = 0; i < 32; i += 2) {
     const MatrixIndex at = wgmma_sum(thread_index() % 128, i);
-    const std::uint32_t pair = static_cast<std::uint32_t>(round_to<Bf16>(sums[i + 1]).bits) << 16 | round_to<Bf16>(sums[i]).bits;
+    const std::uint32_t pair =
+        static_cast<std::uint32_t>(round_to<Bf16>(sums[i + 1]).bits) << 16 | round_to<Bf16>(sums[i]).bits;
     store(Shared<std::uint32_t>(
               reinterpret_cast<std::uint32_t*>((stage.result + swizzled_offset(at.row, 2 * at.column)).raw)),
           pair);

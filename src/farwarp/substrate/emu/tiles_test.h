@@ -15,18 +15,18 @@ struct TileArgs {
   std::int32_t variant;
 };
 
-inline constexpr int kTileThreads = 256;                       ///< a warpgroup that loads, one that multiplies
-inline constexpr int kTileSharedBytes = 3 * 64 * 128 + 1024;   ///< a, b, the result, barriers
+inline constexpr int kTileThreads = 256;                      ///< a warpgroup that loads, one that multiplies
+inline constexpr int kTileSharedBytes = 3 * 64 * 128 + 1024;  ///< a, b, the result, barriers
 
 enum TileVariant : std::int32_t {
   kTileRight,
-  kTileNoProxyFence,     ///< the tensor store reads what threads wrote, without one
-  kTileNoGroupSync,      ///< ... before all of them have
-  kTileReadEarly,        ///< the stage is given back while its wgmma may still read it
-  kTileSumsEarly,        ///< the sums are read before wgmma_wait_all()
-  kTileFewBytes,         ///< the barrier expects fewer bytes than come
+  kTileNoProxyFence,  ///< the tensor store reads what threads wrote, without one
+  kTileNoGroupSync,   ///< ... before all of them have
+  kTileReadEarly,     ///< the stage is given back while its wgmma may still read it
+  kTileSumsEarly,     ///< the sums are read before wgmma_wait_all()
+  kTileFewBytes,      ///< the barrier expects fewer bytes than come
   kTileNoWgmmaFence,
-  kTileNoWait,           ///< the kernel ends with a wgmma that nobody waited for
+  kTileNoWait,  ///< the kernel ends with a wgmma that nobody waited for
 };
 
 }  // namespace farwarp

@@ -78,8 +78,9 @@ FARWARP_DEVICE void store_sums(BoxWriter& writer, const TensorMap& out, int row,
         const int index = column + begin + at.column;
         const std::uint32_t rounded = round_pair<T>(add(pair[0], bias_at(bias, index, bias_size)),
                                                     add(pair[1], bias_at(bias, index + 1, bias_size)));
-        store(Shared<std::uint32_t>(reinterpret_cast<std::uint32_t*>((box + swizzled_offset(at.row, at.column * 2)).raw)),
-              rounded);
+        store(
+            Shared<std::uint32_t>(reinterpret_cast<std::uint32_t*>((box + swizzled_offset(at.row, at.column * 2)).raw)),
+            rounded);
       }
     });
   }

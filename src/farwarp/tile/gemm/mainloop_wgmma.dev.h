@@ -19,7 +19,7 @@ struct WgmmaTile {
   static constexpr int kRows = 128;
   static constexpr int kColumns = columns;
   static constexpr int kStages = stages;
-  static constexpr int kStepDepth = 64;  ///< elements of K: one swizzled row
+  static constexpr int kStepDepth = 64;   ///< elements of K: one swizzled row
   static constexpr int kMultipliers = 2;  ///< warpgroups, 64 rows of A each
   static constexpr int kReadingWarps = 4 * kMultipliers;
   static constexpr int kLeftBytes = kRows * kSwizzleRowBytes;

@@ -54,8 +54,8 @@ FARWARP_DEVICE void note_abort(Call& call, std::uint32_t raised_by) {
 
 /// [thread] give_up()'s work.
 FARWARP_DEVICE void write_failure(const WorldView& view, std::uint32_t slot, std::uint32_t epoch,
-                                 std::uint64_t waited_ns, StatusCode kind, std::uint32_t site, std::int32_t peer,
-                                 std::uint64_t expected, std::uint64_t seen) {
+                                  std::uint64_t waited_ns, StatusCode kind, std::uint32_t site, std::int32_t peer,
+                                  std::uint64_t expected, std::uint64_t seen) {
   Ledger* ledger = view.ledger;
   // The counter lies in device memory: read-modify-writes on host memory need not be atomic over PCIe.
   const std::uint32_t claim =

@@ -1,0 +1,81 @@
+// gemm through the harness: every kernel, every edge, and what a check must notice.
+#include <gtest/gtest.h>
+
+#include "farwarp/harness/params.h"
+#include "farwarp/harness/runner.h"
+#include "farwarp/ops/gemm/plan.h"
+#include "farwarp/ops/gemm/reference.h"
+
+namespace farwarp::harness {
+namespace {
+
+CaseResult run(const std::string& settings, int schedules = 1) {
+  CaseRequest request;
+  request.op = find_op("gemm");
+  if (!add_settings(settings, request.params).ok()) ADD_FAILURE() << settings;
+  request.options.target = TargetKind::kEmuSm90;
+  request.options.ranks = 1;
+  request.options.seed = 11;
+  request.options.calls = 2;
+  request.schedules = schedules;
+  return run_case(request, nullptr, [](int) {});
+}
+
+void expect_pass(const std::string& settings, int schedules = 1) {
+  const CaseResult result = run(settings, schedules);
+  EXPECT_TRUE(result.outcome.pass) << settings << ": " << result.outcome.detail << " " << result.outcome.status.to_string();
+}
+
+TEST(GemmCases, EveryWidth) {
+  for (const char* dtype : {"bf16", "fp16"}) {
+    for (const char* columns : {"64", "96", "128", "160", "192", "224", "256"})
+      expect_pass(std::string("m=130,n=264,k=136,has_bias=1,tile_columns=") + columns + ",dtype=" + dtype);
+    for (const char* columns : {"16", "32", "64"})
+      expect_pass(std::string("m=33,n=264,k=136,has_bias=1,tile_columns=") + columns + ",dtype=" + dtype);
+  }
+}
+
+TEST(GemmCases, Edges) {
+  for (const char* m : {"1", "64", "65", "129"}) {
+    for (const char* n : {"8", "40", "136"}) {
+      for (const char* k : {"8", "72"}) expect_pass(std::string("m=") + m + ",n=" + n + ",k=" + k);
+    }
+  }
+}
+
+TEST(GemmCases, PitchesLeaveWhatLiesBetweenRows) {
+  expect_pass("m=70,n=72,k=72,x_pitch=80,w_pitch=88,y_pitch=96");
+  expect_pass("m=20,n=72,k=72,x_pitch=80,w_pitch=88,y_pitch=96,has_bias=1");
+}
+
+TEST(GemmCases, MoreTilesThanBlocksAndTheReverse) {
+  expect_pass("m=300,n=200,k=200,max_sms=1,tile_columns=64");
+  expect_pass("m=300,n=200,k=200,max_sms=3,tile_columns=64");
+}
+
+TEST(GemmCases, SplitsInManySchedules) {
+  expect_pass("m=40,n=136,k=400,splits=3,has_bias=1", 50);
+  expect_pass("m=140,n=72,k=200,splits=2,tile_columns=128,max_sms=2", 20);
+  expect_pass("m=40,n=136,k=1024,splits=16,graph=1");
+}
+
+TEST(GemmCases, ManySchedules) { expect_pass("m=140,n=136,k=200,tile_columns=64,max_sms=2,has_bias=1", 50); }
+
+TEST(GemmCases, RefusesInWords) {
+  EXPECT_FALSE(run("m=4,n=12,k=8").outcome.pass);
+  const CaseResult wide = run("m=100,n=64,k=64,tile_columns=48");
+  EXPECT_NE(wide.outcome.detail.find("GemmDesc.tile_columns is 48"), std::string::npos) << wide.outcome.detail;
+}
+
+// What a large product's check looks at meets every warp's share of every tile.
+TEST(GemmSample, MeetsEveryBand) {
+  const gemm::Sample sample = gemm::choose_sample({.m = 8192, .n = 8192, .k = 8192}, 3);
+  ASSERT_EQ(sample.rows.size(), 128u);
+  ASSERT_EQ(sample.columns.size(), 1024u);
+  for (std::size_t i = 0; i < sample.rows.size(); ++i) EXPECT_EQ(sample.rows[i] / 64, static_cast<int>(i));
+  for (std::size_t i = 0; i < sample.columns.size(); ++i) EXPECT_EQ(sample.columns[i] / 8, static_cast<int>(i));
+  EXPECT_EQ(gemm::choose_sample({.m = 100, .n = 96, .k = 64}, 3).rows.size(), 100u);
+}
+
+}  // namespace
+}  // namespace farwarp::harness

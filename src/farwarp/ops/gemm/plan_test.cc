@@ -1,0 +1,75 @@
+// The plan of gemm: shapes it takes, what it refuses and in which words, and that it never asks for more than there is.
+#include "farwarp/ops/gemm/plan.h"
+
+#include <gtest/gtest.h>
+
+#include "farwarp/ops/gemm/args.h"
+
+namespace farwarp {
+namespace {
+
+MachineShape h200() {
+  return {.target = TargetKind::kCuda, .traits = traits_of(TargetKind::kCuda), .multiprocessors = 132, .xcds = 1};
+}
+
+std::string error_of(const GemmDesc& desc) {
+  const auto plan = plan_gemm(desc, h200());
+  return plan.ok() ? "" : plan.status().message();
+}
+
+TEST(GemmPlan, CoversEveryShapeOfTheChallengeAndOddOnes) {
+  for (const int m : {1, 8, 63, 64, 65, 512, 2048, 4096, 8192}) {
+    for (const int n : {8, 40, 360, 1536, 2304, 3696, 8192}) {
+      for (const int k : {8, 24, 360, 2880, 8192}) {
+        const auto plan = plan_gemm({.m = m, .n = n, .k = k}, h200());
+        ASSERT_TRUE(plan.ok()) << m << " " << n << " " << k << ": " << plan.status().message();
+        const int rows = plan->few_rows ? n : m, columns = plan->few_rows ? m : n;
+        EXPECT_GE(plan->tile_rows * plan->rows, rows);
+        EXPECT_GE(plan->tile_columns * plan->columns, columns);
+        EXPECT_LT((plan->tile_rows - 1) * plan->rows, rows);
+        EXPECT_LT((plan->tile_columns - 1) * plan->columns, columns);
+        EXPECT_GE(plan->blocks, 1);
+        EXPECT_LE(plan->blocks, 132);
+        EXPECT_LE(plan->shared_bytes, h200().traits.shared_bytes);
+        EXPECT_LE(plan->splits, (k + 63) / 64);
+        EXPECT_EQ(plan->few_rows, m <= 64);
+        if (plan->splits > 1) {
+          EXPECT_GT(plan->workspace_bytes, plan->partials_bytes);
+        }
+      }
+    }
+  }
+}
+
+TEST(GemmPlan, FillsTheMachineWhereThereIsLittle) {
+  // 18 strips of weights alone would leave 114 of 132 multiprocessors idle.
+  const auto plan = plan_gemm({.m = 64, .n = 2304, .k = 7168}, h200());
+  ASSERT_TRUE(plan.ok());
+  EXPECT_GE(plan->blocks, 100) << plan->to_string();
+}
+
+TEST(GemmPlan, TakesWhatIsAsked) {
+  const auto plan = plan_gemm({.m = 512, .n = 512, .k = 512, .max_sms = 7, .tile_columns = 128, .splits = 2}, h200());
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->columns, 128);
+  EXPECT_EQ(plan->splits, 2);
+  EXPECT_EQ(plan->blocks, 7);
+}
+
+TEST(GemmPlan, NamesWhatItRefuses) {
+  EXPECT_EQ(error_of({.m = 0, .n = 8, .k = 8}), "GemmDesc.m is 0; allowed: 1 to 16777216");
+  EXPECT_EQ(error_of({.m = 1, .n = 12, .k = 8}), "GemmDesc.n is 12; allowed: a multiple of 8 up to 16777216");
+  EXPECT_EQ(error_of({.m = 1, .n = 8, .k = 0}), "GemmDesc.k is 0; allowed: a multiple of 8 up to 16777216");
+  EXPECT_EQ(error_of({.m = 1, .n = 8, .k = 8, .dtype = DType::kF32}), "GemmDesc.dtype is fp32; allowed: bf16, fp16");
+  EXPECT_EQ(error_of({.m = 1, .n = 8, .k = 64, .x_pitch = 56}), "GemmDesc.x_pitch is 56; allowed: 0, or a multiple of 8 from 64");
+  EXPECT_EQ(error_of({.m = 1, .n = 8, .k = 64, .y_pitch = 12}), "GemmDesc.y_pitch is 12; allowed: 0, or a multiple of 8 from 8");
+  EXPECT_EQ(error_of({.m = 1, .n = 8, .k = 8, .max_sms = -1}), "GemmDesc.max_sms is -1; allowed: 0 (all) or more");
+  EXPECT_EQ(error_of({.m = 100, .n = 8, .k = 64, .tile_columns = 48}),
+            "GemmDesc.tile_columns is 48; allowed: 0 (the plan's choice), 64, 96, 128, 160, 192, 224, 256 with m = 100");
+  EXPECT_EQ(error_of({.m = 100, .n = 8, .k = 64, .splits = 2}),
+            "GemmDesc.splits is 2; allowed: 1 to 1 steps of 64, with tile_columns up to 128");
+  EXPECT_EQ(error_of({.m = 1, .n = 8, .k = 8, .splits = 17}), "GemmDesc.splits is 17; allowed: 0 (the plan's choice) to 16");
+}
+
+}  // namespace
+}  // namespace farwarp
