@@ -18,7 +18,8 @@ FARWARP_DEVICE void mfma(float (&sums)[4], std::uint64_t a, std::uint64_t b) {
   if constexpr (std::is_same_v<T, Half>) {
     d = __builtin_amdgcn_mfma_f32_16x16x16f16(std::bit_cast<gcn::Half4>(a), std::bit_cast<gcn::Half4>(b), d, 0, 0, 0);
   } else {
-    d = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(std::bit_cast<gcn::Bf16x4>(a), std::bit_cast<gcn::Bf16x4>(b), d, 0, 0, 0);
+    d = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(std::bit_cast<gcn::Bf16x4>(a), std::bit_cast<gcn::Bf16x4>(b), d, 0, 0,
+                                                  0);
   }
 #pragma unroll
   for (int i = 0; i < 4; ++i) sums[i] = d[i];
