@@ -7,6 +7,7 @@
 
 #include "farwarp/base/fragments.h"
 #include "farwarp/tile/gemm/mainloop_wgmma.dev.h"
+#include "farwarp/tile/gemm/rounding.dev.h"
 
 namespace farwarp::FARWARP_TARGET::tile {
 
@@ -49,17 +50,6 @@ class BoxWriter {
   int turn_ = 0;
 };
 
-template <class T>
-FARWARP_DEVICE std::uint32_t round_pair(float first, float second) {
-  return static_cast<std::uint32_t>(round_to<T>(second).bits) << 16 | round_to<T>(first).bits;
-}
-
-/// bias[index] as fp32, 0 without a bias or outside of it.
-template <class T>
-FARWARP_DEVICE float bias_at(Global<const T> bias, int index, int size) {
-  return bias && index < size ? to_float(load(bias + index)) : 0.0f;
-}
-
 /// [warpgroup] Rounds the sums of 64 rows from `row`, `columns` columns from `column` of the result, adding bias[column].
 template <class T, int columns>
 FARWARP_DEVICE void store_sums(BoxWriter& writer, const TensorMap& out, int row, int column, Global<const T> bias,
@@ -78,8 +68,9 @@ FARWARP_DEVICE void store_sums(BoxWriter& writer, const TensorMap& out, int row,
         const int index = column + begin + at.column;
         const std::uint32_t rounded = round_pair<T>(add(pair[0], bias_at(bias, index, bias_size)),
                                                     add(pair[1], bias_at(bias, index + 1, bias_size)));
-        store(Shared<std::uint32_t>(reinterpret_cast<std::uint32_t*>((box + swizzled_offset(at.row, at.column * 2)).raw)),
-              rounded);
+        store(
+            Shared<std::uint32_t>(reinterpret_cast<std::uint32_t*>((box + swizzled_offset(at.row, at.column * 2)).raw)),
+            rounded);
       }
     });
   }
