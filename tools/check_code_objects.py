@@ -4,7 +4,7 @@
     tools/check_code_objects.py [--objdump llvm-objdump] [--readelf llvm-readelf] [--allow-scratch KERNEL]... FILE.co...
 
 Prints one line for each kernel (registers, LDS, scratch) and one for each violation; exits 1 if there are any. Two
-rules hold on every path through the control flow of a kernel, one is about where its variables live:
+rules hold on every path through the control flow of a kernel, the others are about its resources and its main loop:
 
   release  No store or atomic follows a `buffer_wbl2` before an `s_waitcnt` with vmcnt(0): a flag must not overtake the
            write-back that publishes what it announces. clang 22 leaves that wait out of its own release stores
@@ -13,9 +13,16 @@ rules hold on every path through the control flow of a kernel, one is about wher
            the caches are emptied.
   scratch  Kernels access none, nor anything by flat addresses, which may be private: private memory is device memory,
            a round trip away. (A frame that is reserved and never touched, as for spilt scalar registers, is free.)
+  vgprs    A block of the largest size that the kernel declares fits into a CU: 512 registers for a lane of each of four
+           SIMDs, which its waves share.
+  lds      Static LDS is 128 bytes at most: what plans are told is left of 64 KB (base/machine_shape.h) for the rest.
+  matrix   The innermost loop around the matrix instructions of a kernel called ..mfma.. reads LDS by 8 or 16 bytes and
+           writes it by 16, and no load from memory is waited for before half of the loop's matrix instructions have
+           been issued behind it. Printed too: what that loop consists of.
 """
 
 import argparse
+import collections
 import re
 import subprocess
 import sys
@@ -29,6 +36,15 @@ SCRATCH = re.compile(r"^(scratch|flat)_(load|store|atomic)")
 JUMP = re.compile(r"^s_(c?branch)")
 INDIRECT = re.compile(r"^s_(setpc|swappc|call)")
 DRAINED = re.compile(r"\bvmcnt\(0\)")
+OUTSTANDING = re.compile(r"\bvmcnt\((\d+)\)")
+MATRIX = re.compile(r"^v_s?mfmac?_")
+LDS = re.compile(r"^ds_(read|write)")
+WIDE_LDS = re.compile(r"^ds_(read_b(64|128)|write_b128)$")
+IN_LOOP = re.compile(r"^(v_s?mfmac?_|ds_|global_|buffer_|s_barrier|s_waitcnt)")
+
+LANE_REGISTERS = 512
+SIMDS = 4
+STATIC_LDS = 128
 
 
 class Instruction:
@@ -110,6 +126,74 @@ def check(instructions):
     return sorted(found.items())
 
 
+def matrix_loop(instructions):
+    """The shortest loop that contains a matrix instruction; [] if there is none."""
+    index = {instruction.address: i for i, instruction in enumerate(instructions)}
+    loops = []
+    for i, instruction in enumerate(instructions):
+        if not JUMP.match(instruction.name):
+            continue
+        first = index.get(instruction.target(), len(instructions))
+        body = instructions[first:i + 1]
+        if any(MATRIX.match(inside.name) for inside in body):
+            loops.append(body)
+    return min(loops, key=len, default=[])
+
+
+def least_overlap(loop):
+    """The least number of matrix instructions between a load from memory and the wait for it, over turns of the loop; None
+    without a load that is waited for in it."""
+    matrix = 0
+    in_flight = []  # how many matrix instructions had been issued before each access; they complete in order
+    overlaps = []
+    for turn in range(3):  # a load may be waited for in the next turn but one
+        for instruction in loop:
+            if MATRIX.match(instruction.name):
+                matrix += 1
+            elif WRITE.match(instruction.name) or READ.match(instruction.name):
+                in_flight.append((matrix, READ.match(instruction.name) and turn == 0))
+            elif instruction.name == "s_waitcnt" and (left := OUTSTANDING.search(instruction.operands)):
+                done = max(0, len(in_flight) - int(left[1]))
+                overlaps += [matrix - before for before, counts in in_flight[:done] if counts]
+                in_flight = in_flight[done:]
+    return min(overlaps, default=None)
+
+
+def check_matrix(instructions):
+    """Violations of the rule 'matrix', as (address, text)."""
+    loop = matrix_loop(instructions)
+    if not loop:
+        return [(0, "matrix: no loop with matrix instructions")]
+    found = [(instruction.address, f"matrix: '{instruction}' is narrow") for instruction in loop
+             if LDS.match(instruction.name) and not WIDE_LDS.match(instruction.name)]
+    count = sum(1 for instruction in loop if MATRIX.match(instruction.name))
+    overlap = least_overlap(loop)
+    if overlap is None:
+        found.append((loop[0].address, "matrix: the loop loads nothing ahead"))
+    elif 2 * overlap < count:
+        found.append((loop[0].address, f"matrix: a load is waited for after {overlap} of {count} matrix instructions"))
+    return found
+
+
+def describe_loop(instructions):
+    loop = matrix_loop(instructions)
+    names = collections.Counter(instruction.name for instruction in loop if IN_LOOP.match(instruction.name))
+    return (f"loop of {len(loop)} instructions: " + ", ".join(f"{count} {name}" for name, count in names.items()) +
+            f"; loads are waited for after {least_overlap(loop)} matrix instructions or more")
+
+
+def check_resources(fields):
+    """Violations of the rules 'vgprs' and 'lds', as texts."""
+    waves = -(-int(fields["max_flat_workgroup_size"]) // int(fields["wavefront_size"]))
+    most = LANE_REGISTERS // -(-waves // SIMDS)
+    found = []
+    if int(fields["vgpr_count"]) > most:
+        found.append(f"vgprs: {fields['vgpr_count']}, {waves} waves have {most} each")
+    if int(fields["group_segment_fixed_size"]) > STATIC_LDS:
+        found.append(f"lds: {fields['group_segment_fixed_size']} bytes of static LDS, {STATIC_LDS} allowed")
+    return found
+
+
 def parse_metadata(notes):
     """{kernel: {field: value}} from the amdhsa.kernels list that llvm-readelf --notes prints as YAML."""
     kernels = {}
@@ -161,6 +245,10 @@ def main(arguments=None):
             scratch = [instruction for instruction in instructions if SCRATCH.match(instruction.name)]
             if scratch and name not in options.allow_scratch:
                 found.append((scratch[0].address, f"scratch: {len(scratch)} accesses, the first is '{scratch[0]}'"))
+            found += [(0, text) for text in check_resources(fields)]
+            if "mfma" in name and instructions:
+                print(f"{path}: {name}: {describe_loop(instructions)}")
+                found += check_matrix(instructions)
             for address, text in found:
                 print(f"{path}: {name}+{address - instructions[0].address if address else 0:#x}: {text}")
             violations += len(found)

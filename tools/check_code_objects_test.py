@@ -89,6 +89,71 @@ class ControlFlow(unittest.TestCase):
         self.assertEqual(rules("s_branch 100", END), ["unknown"])
 
 
+MATRIX = "v_mfma_f32_16x16x16_f16 v[0:3], v[4:5], v[6:7], v[0:3]"
+LOAD = "global_load_dwordx4 v[8:11], v12, s[2:3]"
+AGAIN = "s_cbranch_scc1"
+
+
+def loop(*lines):
+    """The lines with a branch back to the first, as instructions."""
+    back = 0x10000 - len(lines) - 1
+    return check_code_objects.parse(disassembly("s_nop 0", *lines, f"{AGAIN} {back}", END))["kernel"]
+
+
+class MatrixLoop(unittest.TestCase):
+    def rule(self, *lines):
+        return [text for _, text in check_code_objects.check_matrix(loop(*lines))]
+
+    def test_loads_in_flight(self):
+        put = "ds_write_b128 v12, v[8:11]"
+        self.assertEqual(self.rule("s_waitcnt vmcnt(0)", put, LOAD, MATRIX, MATRIX), [])
+        self.assertEqual(check_code_objects.least_overlap(loop(MATRIX, "s_waitcnt vmcnt(0)", put, LOAD, MATRIX, MATRIX)), 3)
+        # One of two loads may still be in flight: the wait is for the one of the turn before.
+        self.assertEqual(check_code_objects.least_overlap(loop(LOAD, "s_waitcnt vmcnt(1)", put, MATRIX, MATRIX)), 2)
+
+    def test_loads_waited_for_at_once(self):
+        found = self.rule(LOAD, "s_waitcnt vmcnt(0)", "ds_write_b128 v12, v[8:11]", MATRIX, MATRIX)
+        self.assertEqual(found, ["matrix: a load is waited for after 0 of 2 matrix instructions"])
+        self.assertEqual(self.rule(MATRIX, MATRIX), ["matrix: the loop loads nothing ahead"])
+
+    def test_a_wait_for_stores_of_the_turn_before(self):
+        store = "global_store_dwordx4 v12, v[0:3], s[2:3]"
+        self.assertEqual(check_code_objects.least_overlap(loop(LOAD, store, MATRIX, MATRIX, "s_waitcnt vmcnt(1)")), 2)
+
+    def test_narrow_lds_accesses(self):
+        for narrow in ("ds_read_b32 v1, v2", "ds_read2_b32 v[0:1], v2 offset1:1", "ds_write_b64 v1, v[2:3]", "ds_read_u16 v1, v2"):
+            found = self.rule("s_waitcnt vmcnt(0)", LOAD, MATRIX, narrow)
+            self.assertEqual(found, [f"matrix: '{narrow}' is narrow"])
+        for wide in ("ds_read_b64 v[0:1], v2", "ds_read_b128 v[0:3], v4 offset:16"):
+            self.assertEqual(self.rule("s_waitcnt vmcnt(0)", LOAD, MATRIX, wide), [], wide)
+
+    def test_no_loop(self):
+        instructions = check_code_objects.parse(disassembly(LOAD, MATRIX, END))["kernel"]
+        self.assertEqual(check_code_objects.check_matrix(instructions), [(0, "matrix: no loop with matrix instructions")])
+
+    def test_the_innermost_loop_counts(self):
+        # The inner branch goes back two instructions, the outer one all the way.
+        instructions = check_code_objects.parse(
+            disassembly("ds_read_b32 v1, v2", LOAD, MATRIX, f"{AGAIN} {0x10000 - 3}", f"{AGAIN} {0x10000 - 5}", END))["kernel"]
+        self.assertEqual([i.name for i in check_code_objects.matrix_loop(instructions)],
+                         ["global_load_dwordx4", "v_mfma_f32_16x16x16_f16", AGAIN])
+
+
+class Resources(unittest.TestCase):
+    def found(self, **changes):
+        fields = {"max_flat_workgroup_size": "512", "wavefront_size": "64", "vgpr_count": "256", "group_segment_fixed_size": "128"}
+        return check_code_objects.check_resources(fields | changes)
+
+    def test_a_block_fits(self):
+        self.assertEqual(self.found(), [])
+        self.assertEqual(self.found(max_flat_workgroup_size="256", vgpr_count="512"), [])
+        self.assertEqual(self.found(vgpr_count="264"), ["vgprs: 264, 8 waves have 256 each"])
+        self.assertEqual(self.found(max_flat_workgroup_size="1024"), ["vgprs: 256, 16 waves have 128 each"])
+
+    def test_static_lds(self):
+        self.assertEqual(self.found(group_segment_fixed_size="132"), ["lds: 132 bytes of static LDS, 128 allowed"])
+
+
 class Metadata(unittest.TestCase):
     def test_fields_of_two_kernels(self):
         notes = """

@@ -152,6 +152,9 @@ FARWARP_DEVICE bool block_any(bool predicate);
 /// [warp] Barrier; orders the warp's memory accesses among its threads. Needed even where lanes run in lockstep:
 /// without it the compiler may move shared memory accesses across.
 FARWARP_DEVICE void warp_sync();
+/// [thread] For loops whose order of instructions was chosen: the compiler's scheduler moves none across. Orders no memory and
+/// waits for nothing; may do nothing.
+FARWARP_DEVICE void schedule_fence();
 /// [the threads of `threads` / kWarpSize whole warps] Barrier among them, number 1 to 15 of the block; orders as block_sync()
 /// does. Warps that use different numbers at one time do not meet. Only where Target::kHasBulkCopy.
 FARWARP_DEVICE void group_sync(int number, int threads);
@@ -163,6 +166,9 @@ template <class T>
 FARWARP_DEVICE T shuffle(T value, int source_lane);
 template <class T>
 FARWARP_DEVICE T shuffle_xor(T value, int lane_mask);
+/// `value`, the same on every lane, as one that the compiler knows to be: on AMD it and what is computed from it then live in
+/// scalar registers.
+FARWARP_DEVICE int uniform(int value);
 FARWARP_DEVICE std::uint64_t ballot(bool predicate);
 /// The lanes whose `value` equals mine.
 FARWARP_DEVICE std::uint64_t match_any(std::uint32_t value);

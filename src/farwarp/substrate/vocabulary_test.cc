@@ -20,8 +20,10 @@ std::uint64_t bits_of_float(float value) { return std::bit_cast<std::uint32_t>(v
 
 class VocabularyTest : public testing::TestWithParam<TargetKind> {};
 
-/// What thread `thread` must report on a machine with warps of `warp` threads.
-std::vector<std::uint64_t> expected_results(int thread, int warp, Fp8Format fp8) {
+/// What thread `thread` must report on a machine of these traits.
+std::vector<std::uint64_t> expected_results(int thread, const TargetTraits& traits) {
+  const int warp = traits.warp_size;
+  const Fp8Format fp8 = traits.fp8;
   const auto lane = static_cast<std::uint64_t>(thread % warp);
   const std::uint64_t all = warp == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << warp) - 1;
   const float third = static_cast<float>(thread + 1) / 3.0f;
@@ -51,6 +53,12 @@ std::vector<std::uint64_t> expected_results(int thread, int warp, Fp8Format fp8)
   expected[kFusedBits] = bits_of_float(std::fma(float_from(half), third, float_from(bf16)));
   const volatile float product = float_from(half) * third;  // volatile: the host compiler must not fuse it either
   expected[kUnfusedBits] = bits_of_float(product + float_from(bf16));
+  if (traits.matrix_unit == MatrixUnit::kMfma) {
+    // Rows 4 * group + i of A sum to 16 * group + 10, row `lane % 16` of B to 16 * row + 120.
+    const std::uint64_t sum = (16 * (lane / 16) + 10) * (16 * (lane % 16) + 120);
+    expected[kMultipliedHalf] = expected[kMultipliedBf16] = bits_of_float(static_cast<float>(sum));
+  }
+  expected[kUniform] = static_cast<std::uint64_t>(thread / warp);
   expected[kAnyThread] = 1;
   expected[kNoThread] = 0;
   expected[kCounted] = kVocabularyThreads;
@@ -98,7 +106,7 @@ TEST_P(VocabularyTest, EveryPrimitiveWorksInOneThreadOrBlock) {
           << "copy " << way;
     }
     for (int thread = 0; thread < kVocabularyThreads; ++thread) {
-      const std::vector<std::uint64_t> expected = expected_results(thread, traits.warp_size, traits.fp8);
+      const std::vector<std::uint64_t> expected = expected_results(thread, traits);
       for (int i = 0; i < kVocabularyResults; ++i)
         ASSERT_EQ(blocks[block].results[thread][i], expected[i]) << "thread " << thread << ", result " << i;
     }

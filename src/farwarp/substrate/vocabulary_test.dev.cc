@@ -110,6 +110,26 @@ FARWARP_DEVICE std::uint32_t count_threads(Shared<std::uint32_t> counter) {
   return counted;
 }
 
+/// The sum of the lane's sums of A * B^T, A[row, k] = row + 1 and B[row, k] = row + k; 0 on a target without mfma(). A template,
+/// like bulk_copy().
+template <class Machine, class T>
+FARWARP_DEVICE std::uint64_t multiplied() {
+  float sums[4] = {};
+  if constexpr (Machine::kMatrixUnit == MatrixUnit::kMfma) {
+    const int row = lane_index() % 16;
+    const auto element = [](int number, int i) {
+      return static_cast<std::uint64_t>(round_to<T>(static_cast<float>(number)).bits) << (16 * i);
+    };
+    std::uint64_t a = 0, b = 0;
+    for (int i = 0; i < 4; ++i) {
+      a |= element(row + 1, i);
+      b |= element(row + 4 * (lane_index() / 16) + i, i);
+    }
+    mfma<T>(sums, a, b);
+  }
+  return std::bit_cast<std::uint32_t>(add(add(sums[0], sums[1]), add(sums[2], sums[3])));
+}
+
 /// Copies `bytes` by bulk copies: from -> bounce -> to. A template, so that a target without them discards the body.
 template <class Machine>
 FARWARP_DEVICE void bulk_copy(Global<const std::byte> from, Peer<std::byte> to, Shared<std::byte> bounce, int bytes) {
@@ -181,6 +201,11 @@ FARWARP_KERNEL(vocabulary, VocabularyArgs, kVocabularyThreads) {
   report(kQuotientBits, std::bit_cast<std::uint32_t>(divide(7.0f, third)));
   report(kFusedBits, std::bit_cast<std::uint32_t>(fused_multiply_add(to_float(half), third, to_float(bf16))));
   report(kUnfusedBits, std::bit_cast<std::uint32_t>(add(multiply(to_float(half), third), to_float(bf16))));
+
+  report(kMultipliedHalf, multiplied<Target, Half>());
+  report(kMultipliedBf16, multiplied<Target, Bf16>());
+  report(kUniform, static_cast<std::uint64_t>(uniform(warp_index())));
+  schedule_fence();
 
   report(kAnyThread, block_any(thread == num_threads() - 1));
   report(kNoThread, block_any(thread == num_threads()));

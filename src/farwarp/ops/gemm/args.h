@@ -3,7 +3,9 @@
 
 #include <cstdint>
 
+#include "farwarp/base/machine_shape.h"
 #include "farwarp/base/tensor_map.h"
+#include "farwarp/tile/gemm/shape_mfma.h"
 #include "farwarp/world/view.h"
 
 namespace farwarp::gemm {
@@ -36,6 +38,17 @@ struct WgmmaShared {
   static constexpr int total(int columns) { return barriers(columns) + kBarriers; }
 };
 
+/// Tiles of the mfma kernels, whose rows are always of x: for products that fill the machine, and for few rows, where w's way from
+/// memory is all that counts.
+inline constexpr tile::MfmaShape kMfmaLarge{
+    .rows = 256, .columns = 128, .depth = 32, .row_waves = 4, .column_waves = 2};
+inline constexpr tile::MfmaShape kMfmaFew{.rows = 64, .columns = 128, .depth = 64, .row_waves = 2, .column_waves = 4};
+static_assert(kMfmaLarge.threads() == kMfmaThreads && kMfmaFew.threads() == kMfmaThreads);
+static_assert(kMfmaLarge.shared_bytes() <= traits_of(TargetKind::kHip).shared_bytes &&
+              kMfmaFew.shared_bytes() <= traits_of(TargetKind::kHip).shared_bytes);
+/// Their offsets within a tile are 32 bits wide.
+inline constexpr std::int64_t kMfmaMostPitch = std::int64_t{1} << 22;
+
 /// The argument block of every kernel of gemm; a kernel reads what it needs.
 struct Args {
   TensorMap a;    ///< wgmma: the operand whose rows are a tile's rows, boxes of 128 x 64
@@ -46,9 +59,10 @@ struct Args {
   std::int32_t m, n, k;
   std::int32_t tile_rows, tile_columns;  ///< how many tiles
   std::int32_t group;                    ///< rows of tiles at a time: tile/gemm/raster.h
-  std::int32_t splits;                   ///< parts of K that different blocks sum
-  std::int64_t partials;  ///< offset in the heap: [tiles, splits, 128, tile columns] fp32, fragment by fragment
-  std::int64_t counters;  ///< [2 * tiles] words: epoch << 8 | how many splits have arrived
+  std::int32_t splits;                   ///< parts of K that different blocks sum, at most the steps of K
+  std::int32_t xcds;                     ///< mfma: dies that blocks are dealt to in turn; tile/gemm/xcd.h
+  std::int64_t partials;  ///< offset in the heap: [tiles, splits, rows, columns of a tile] fp32, by fragments
+  std::int64_t counters;  ///< [parts] words: epoch << 8 | how many splits have arrived; wgmma has 2 parts a tile
   const void* x;          ///< [m, k]
   const void* w;          ///< [n, k]
   const void* bias;       ///< [n], or null

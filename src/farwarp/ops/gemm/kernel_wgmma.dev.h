@@ -3,38 +3,14 @@
 
 #include "farwarp/ops/gemm/args.h"
 #include "farwarp/ops/gemm/split.dev.h"
+#include "farwarp/ops/gemm/work.dev.h"
 #include "farwarp/tile/gemm/epilogue_wgmma.dev.h"
 #include "farwarp/tile/gemm/mainloop_wgmma.dev.h"
 #include "farwarp/world/device/wait.dev.h"
 
 namespace farwarp::FARWARP_TARGET::gemm {
 
-using farwarp::gemm::Args;
 using farwarp::gemm::WgmmaShared;
-
-/// One block's share of the product: a tile, and of K the steps of one split.
-struct Work {
-  int tile;
-  int split;
-  int row;     ///< first row of A
-  int column;  ///< first row of B
-  farwarp::tile::StepRange steps;
-};
-
-template <class Tile>
-FARWARP_DEVICE Work work_at(const Args& args, int number) {
-  Work work{};
-  work.tile = number / args.splits;
-  work.split = number % args.splits;
-  const auto at = farwarp::tile::tile_at(work.tile, args.tile_rows, args.tile_columns, args.group);
-  work.row = at.row * Tile::kRows;
-  work.column = at.column * Tile::kColumns;
-  const int steps = (args.k + Tile::kStepDepth - 1) / Tile::kStepDepth;
-  work.steps = farwarp::tile::steps_of(work.split, args.splits, steps);
-  return work;
-}
-
-FARWARP_DEVICE int work_count(const Args& args) { return args.tile_rows * args.tile_columns * args.splits; }
 
 /// [thread] Copies the operands of all this block's tiles, as far ahead as there are stages.
 template <class Tile>
@@ -74,7 +50,9 @@ FARWARP_DEVICE void multiply_role(Call& call, const Args& args, const Tile& tile
     if constexpr (Tile::kColumns <= farwarp::gemm::kMostSplitColumns) {
       if (args.splits > 1) {
         float total[Tile::kSums];
-        if (sum_splits(call, args, work.tile, work.split, multiplier, last_word, sums, total)) store_tile(total);
+        const SplitPart part{2 * work.tile + multiplier, work.split, thread_index() % 128, last_word};
+        const auto meet = [&] { group_sync(1 + multiplier, 128); };
+        if (sum_splits<128>(call, args, part, meet, sums, total)) store_tile(total);
         continue;
       }
     }

@@ -24,38 +24,47 @@ FARWARP_DEVICE std::uint32_t count_arrival(Global<std::uint32_t> counter, std::u
   }
 }
 
-/// [warpgroup] True for the warpgroup that arrives last at its half of the tile: `total` are then the sums over all splits. (Not
-/// in place: ptxas would wait for each wgmma before the next if their accumulators changed in a branch.)
-template <int count>
-FARWARP_DEVICE bool sum_splits(const Call& call, const farwarp::gemm::Args& args, int tile, int split, int multiplier,
-                               Shared<std::uint32_t> last_word, const float (&sums)[count], float (&total)[count]) {
-  const int thread = thread_index() % 128;
-  const int half = tile * 2 + multiplier;
-  // Vector i of thread t at [half][split][i][t]: neighbours write neighbours.
-  const std::int64_t of_split = static_cast<std::int64_t>(count) / 4 * 128;
-  const Global<Vec16> all = own_address<Vec16>(args.view, args.partials) + of_split * args.splits * half + thread;
-  const Global<Vec16> mine = all + of_split * split;
+/// Threads that sum a part of a tile: a warpgroup half of it, or a block all of it.
+struct SplitPart {
+  int number;  ///< of the part among those of all tiles
+  int split;
+  int thread;                       ///< the caller's number among the part's threads
+  Shared<std::uint32_t> last_word;  ///< the part's own
+};
+
+/// [the part's threads] True for those of the split that arrives last: `total` are then the sums over all splits. `meet()` is
+/// the threads' barrier. `total` may be `sums`. (Not after wgmma: ptxas would wait for each before the next if their accumulators
+/// changed in a branch.)
+template <int threads, int count, class Meet>
+FARWARP_DEVICE bool sum_splits(const Call& call, const farwarp::gemm::Args& args, const SplitPart& part,
+                               const Meet& meet, const float (&sums)[count], float (&total)[count]) {
+  // Vector i of thread t at [part][split][i][t]: neighbours write neighbours.
+  const std::int64_t of_split = static_cast<std::int64_t>(count) / 4 * threads;
+  const Global<Vec16> all =
+      own_address<Vec16>(args.view, args.partials) + of_split * args.splits * part.number + part.thread;
+  const Global<Vec16> mine = all + of_split * part.split;
 #pragma unroll
   for (int i = 0; i < count / 4; ++i) {
     const FourSums four{{sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]}};
-    store(mine + i * 128, std::bit_cast<Vec16>(four));
+    store(mine + i * threads, std::bit_cast<Vec16>(four));
   }
-  group_sync(1 + multiplier, 128);
-  if (thread == 0) {
-    const Global<std::uint32_t> counter = own_address<std::uint32_t>(args.view, args.counters) + half;
+  drain_stores();
+  meet();
+  if (part.thread == 0) {
+    const Global<std::uint32_t> counter = own_address<std::uint32_t>(args.view, args.counters) + part.number;
     const std::uint32_t arrived = count_arrival(counter, call.epoch);
-    store(last_word, arrived == static_cast<std::uint32_t>(args.splits) ? 1u : 0u);
+    store(part.last_word, arrived == static_cast<std::uint32_t>(args.splits) ? 1u : 0u);
   }
-  group_sync(1 + multiplier, 128);
-  const bool last = load(last_word) != 0;
-  group_sync(1 + multiplier, 128);  // all have read the word before the next tile's is written
+  meet();
+  const bool last = load(part.last_word) != 0;
+  meet();  // all have read the word before the next tile's is written
   if (!last) return false;
 #pragma unroll
   for (int i = 0; i < count; ++i) total[i] = 0;
   for (int from = 0; from < args.splits; ++from) {
 #pragma unroll
     for (int i = 0; i < count / 4; ++i) {
-      const auto four = std::bit_cast<FourSums>(load(all + (of_split * from + i * 128)));
+      const auto four = std::bit_cast<FourSums>(load(all + (of_split * from + i * threads)));
 #pragma unroll
       for (int j = 0; j < 4; ++j) total[4 * i + j] = add(total[4 * i + j], four.value[j]);
     }

@@ -21,6 +21,7 @@ FARWARP_DEVICE T shuffle_xor(T value, int lane_mask) {
   return shuffle(value, lane_index() ^ lane_mask);
 }
 
+FARWARP_DEVICE int uniform(int value) { return shuffle(value, 0); }
 FARWARP_DEVICE std::uint64_t ballot(bool predicate) {
   const emu::WarpValues lanes = emu::warp_exchange(emu::WarpOp::ballot, predicate);
   std::uint64_t mask = 0;

@@ -27,6 +27,8 @@ FARWARP_DEVICE bool block_any(bool predicate) {
   return result;
 }
 
+FARWARP_DEVICE void schedule_fence() { __builtin_amdgcn_sched_barrier(0); }
+
 // A wave runs in lockstep and its accesses complete in order; only the compiler has to be stopped.
 FARWARP_DEVICE void warp_sync() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");

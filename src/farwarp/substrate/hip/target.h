@@ -17,6 +17,7 @@ struct Target {
 #else
   static constexpr Fp8Format kFp8 = Fp8Format::kFnuz;
 #endif
+  static constexpr MatrixUnit kMatrixUnit = kTraits.matrix_unit;
 };
 
 }  // namespace farwarp::FARWARP_TARGET

@@ -27,6 +27,7 @@ FARWARP_DEVICE T shuffle_xor(T value, int lane_mask) {
   return shuffle(value, lane_index() ^ lane_mask);
 }
 
+FARWARP_DEVICE int uniform(int value) { return __builtin_amdgcn_readfirstlane(value); }
 FARWARP_DEVICE std::uint64_t ballot(bool predicate) { return __builtin_amdgcn_ballot_w64(predicate); }
 
 // One round for each distinct value: the lanes that share the first remaining lane's value leave together.

@@ -7,6 +7,7 @@
 
 #include "farwarp/base/fragments.h"
 #include "farwarp/tile/gemm/mainloop_wgmma.dev.h"
+#include "farwarp/tile/gemm/rounding.dev.h"
 
 namespace farwarp::FARWARP_TARGET::tile {
 
@@ -48,17 +49,6 @@ class BoxWriter {
   int number_;
   int turn_ = 0;
 };
-
-template <class T>
-FARWARP_DEVICE std::uint32_t round_pair(float first, float second) {
-  return static_cast<std::uint32_t>(round_to<T>(second).bits) << 16 | round_to<T>(first).bits;
-}
-
-/// bias[index] as fp32, 0 without a bias or outside of it.
-template <class T>
-FARWARP_DEVICE float bias_at(Global<const T> bias, int index, int size) {
-  return bias && index < size ? to_float(load(bias + index)) : 0.0f;
-}
 
 /// [warpgroup] Rounds the sums of 64 rows from `row`, `columns` columns from `column` of the result, adding bias[column].
 template <class T, int columns>

@@ -1,0 +1,16 @@
+// The kernels of gemm for CDNA: gemm_mfma_TYPE_ROWSxCOLUMNS, tiles of ROWS rows of x by COLUMNS rows of w.
+#include "farwarp/ops/gemm/kernel_mfma.dev.h"
+
+namespace farwarp::FARWARP_TARGET::gemm {
+
+using farwarp::gemm::kMfmaFew;
+using farwarp::gemm::kMfmaLarge;
+using farwarp::gemm::kMfmaThreads;
+
+FARWARP_KERNEL(gemm_mfma_bf16_256x128, Args, kMfmaThreads) { gemm_mfma<Bf16, kMfmaLarge>(args); }
+FARWARP_KERNEL(gemm_mfma_bf16_64x128, Args, kMfmaThreads) { gemm_mfma<Bf16, kMfmaFew>(args); }
+
+FARWARP_KERNEL(gemm_mfma_fp16_256x128, Args, kMfmaThreads) { gemm_mfma<Half, kMfmaLarge>(args); }
+FARWARP_KERNEL(gemm_mfma_fp16_64x128, Args, kMfmaThreads) { gemm_mfma<Half, kMfmaFew>(args); }
+
+}  // namespace farwarp::FARWARP_TARGET::gemm

@@ -1,0 +1,50 @@
+// The way of a wave's sums to memory: from registers, 16 bytes a lane. A store of the wave writes 16 rows of 64 bytes.
+#pragma once
+
+#include "farwarp/tile/gemm/mainloop_mfma.dev.h"
+#include "farwarp/tile/gemm/rounding.dev.h"
+
+namespace farwarp::FARWARP_TARGET::tile {
+
+/// The result: `rows` x `columns`, `pitch` elements from row to row; rows are 16-byte aligned, `columns` is a multiple of 8.
+template <class T>
+struct Result {
+  T* first;
+  std::int64_t pitch;
+  int rows;
+  int columns;
+  Global<const T> bias;  ///< [columns], or null
+};
+
+/// [warp] Rounds the wave's sums of the tile at (row, column), adding bias[column], and stores what lies inside.
+template <class Tile>
+FARWARP_DEVICE void store_sums(const Result<typename Tile::Element>& out, int row, int column,
+                               const float (&sums)[Tile::kSums]) {
+  using T = typename Tile::Element;
+  const int first_row = row + Tile::wave_row() + mfma_sum(lane_index(), 0).column;
+  const int first_column = column + Tile::wave_column() + farwarp::tile::column_in_row(mfma_sum(lane_index(), 0).row);
+#pragma unroll
+  for (int j = 0; j < Tile::kColumnFragments; j += 2) {
+    const int at = first_column + 16 * j;
+    if (at >= out.columns) continue;
+    float biases[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) biases[i] = bias_at(out.bias, at + i, out.columns);
+#pragma unroll
+    for (int i = 0; i < Tile::kRowFragments; ++i) {
+      const int to = first_row + 16 * i;
+      if (to >= out.rows) continue;
+      const float* const eight = &sums[(i * Tile::kColumnFragments + j) * 4];
+      std::uint64_t pairs[4];
+#pragma unroll
+      for (int pair = 0; pair < 4; ++pair) {
+        pairs[pair] =
+            round_pair<T>(add(eight[2 * pair], biases[2 * pair]), add(eight[2 * pair + 1], biases[2 * pair + 1]));
+      }
+      store(Global<Vec16>(reinterpret_cast<Vec16*>(out.first + to * out.pitch + at)),
+            Vec16{pairs[1] << 32 | pairs[0], pairs[3] << 32 | pairs[2]});
+    }
+  }
+}
+
+}  // namespace farwarp::FARWARP_TARGET::tile

@@ -1,0 +1,254 @@
+// The main loop on CDNA: all waves of a block copy both operands through registers into LDS, and multiply.
+//
+// A step of K is two stages, each with its own half of LDS, its own registers on the way there and its own fragments, so that
+// every index is a constant. While stage s is multiplied, s + 1 goes from LDS into fragments, s + 2 from registers into LDS, and
+// s + 3 and s + 4 are on their way from memory:
+//
+//   barrier            s + 1 is in LDS, and nobody reads s there any more: its fragments have been read
+//   read fragments of s + 1
+//   multiply s, first half
+//   write s + 2 over s, load a later stage into the registers that this frees
+//   multiply s, second half
+//
+// So there is one barrier a stage, and all that a wave waits for at it is its own LDS accesses, long done. The feed runs across
+// tiles: during an epilogue the next tile's operands are on their way.
+//
+// Rows of 64 bytes are half a cache line: there both stages of a step are loaded together, or each line would travel twice.
+//
+// What clang 22 makes of a wave's step (tools/check_code_objects.py prints and checks it), and the clocks of a CU's step at 2048
+// flops and 128 bytes of LDS a clock:
+//
+//   tile, K of a step   instructions: mfma, ds_read_b128, ds_write_b128, loads, barriers   clocks: matrix units, LDS
+//   256 x 128, 64       166:            64,           16,             6,     6,        2             2048, 1408
+//   64 x 128, 128       137:            32,           16,             6,     6,        2             1024, 1408
+//
+// A load has 32 (29) of the wave's matrix instructions to arrive. 85 (43) flops for a byte of both operands.
+#pragma once
+
+#include "farwarp/base/fragments.h"
+#include "farwarp/substrate/device.h"
+#include "farwarp/tile/gemm/shape_mfma.h"
+
+namespace farwarp::FARWARP_TARGET::tile {
+
+using farwarp::tile::MfmaShape;
+
+/// Constants of a tile and its place in LDS. T = Half or Bf16.
+template <class T, MfmaShape shape>
+struct MfmaTile {
+  using Element = T;
+  static constexpr MfmaShape kShape = shape;
+  static constexpr int kRows = shape.rows;
+  static constexpr int kColumns = shape.columns;
+  static constexpr int kStepDepth = shape.step_depth();
+  static constexpr int kThreads = shape.threads();
+  static constexpr int kChunks = shape.chunks();
+  static constexpr int kRowsAtOnce = kThreads / kChunks;  ///< that the block's threads copy with a chunk each
+  static constexpr int kRowLoads = kRows / kRowsAtOnce;
+  static constexpr int kColumnLoads = kColumns / kRowsAtOnce;
+  static constexpr int kWaveRows = kRows / shape.row_waves;
+  static constexpr int kWaveColumns = kColumns / shape.column_waves;
+  static constexpr int kRowFragments = kWaveRows / 16;
+  static constexpr int kColumnFragments = kWaveColumns / 16;
+  static constexpr int kSlices = shape.depth / 32;  ///< of K: a lane reads 16 bytes of each
+  static constexpr int kSums = kRowFragments * kColumnFragments * 4;
+  static constexpr int kColumnsOffset = kRows * shape.row_bytes();  ///< of w's part of a stage
+  static constexpr bool kWholeLines = shape.row_bytes() >= 128;
+  static_assert(kRows % kRowsAtOnce == 0 && kColumns % kRowsAtOnce == 0 && kWaveColumns % 32 == 0);
+
+  Shared<std::byte> memory;  ///< two stages
+
+  FARWARP_DEVICE Shared<std::byte> stage(int number) const { return memory + number * shape.stage_bytes(); }
+  /// [thread] First row and column of the tile that the thread's wave sums.
+  FARWARP_DEVICE static int wave_row() { return warp_index() / shape.column_waves * kWaveRows; }
+  FARWARP_DEVICE static int wave_column() { return warp_index() % shape.column_waves * kWaveColumns; }
+};
+
+/// The chunks of one stage that a thread carries from memory to LDS.
+template <class Tile>
+struct Transit {
+  Vec16 rows[Tile::kRowLoads];
+  Vec16 columns[Tile::kColumnLoads];
+  bool inside;  ///< false: they begin behind the end of K and count as zeros
+};
+
+/// An operand, in memory: `count` rows of K elements, `pitch` elements from one to the next, both 16-byte aligned.
+template <class T>
+struct Operand {
+  const T* first;
+  std::int64_t pitch;
+  int count;
+};
+
+/// Where a thread reads its chunks of one tile.
+template <class Tile>
+class TileSource {
+ public:
+  using T = typename Tile::Element;
+
+  /// [thread] The tile whose first rows are `row` of x and `column` of w.
+  FARWARP_DEVICE void open(const Operand<T>& x, const Operand<T>& w, int row, int column) {
+    rows_ = x.first + row * x.pitch;
+    columns_ = w.first + column * w.pitch;
+    // Rows outside the matrix repeat the last one: nobody stores what comes of them.
+    const auto offset = [](const Operand<T>& operand, int first, int index) {
+      const int last = operand.count - 1 - first;
+      return static_cast<std::uint32_t>((index < last ? index : last) * operand.pitch * sizeof(T));
+    };
+    const int mine = thread_index() / Tile::kChunks;
+#pragma unroll
+    for (int i = 0; i < Tile::kRowLoads; ++i) row_offsets_[i] = offset(x, row, mine + i * Tile::kRowsAtOnce);
+#pragma unroll
+    for (int i = 0; i < Tile::kColumnLoads; ++i)
+      column_offsets_[i] = offset(w, column, farwarp::tile::column_in_row(mine + i * Tile::kRowsAtOnce));
+  }
+
+  /// [thread] Loads this thread's part of the stage that begins at element `k` of `depth`.
+  FARWARP_DEVICE void load(int k, int depth, Transit<Tile>& transit) const {
+    const int wanted = k + thread_index() % Tile::kChunks * 8;
+    transit.inside = wanted < depth;
+    const auto at =
+        static_cast<std::uint32_t>(transit.inside ? wanted : depth - 8) * static_cast<std::uint32_t>(sizeof(T));
+#pragma unroll
+    for (int i = 0; i < Tile::kRowLoads; ++i) transit.rows[i] = chunk(rows_, row_offsets_[i] + at);
+#pragma unroll
+    for (int i = 0; i < Tile::kColumnLoads; ++i) transit.columns[i] = chunk(columns_, column_offsets_[i] + at);
+  }
+
+ private:
+  FARWARP_DEVICE static Vec16 chunk(const T* base, std::uint32_t offset) {
+    const auto* bytes = reinterpret_cast<const std::byte*>(base) + offset;
+    return farwarp::FARWARP_TARGET::load(Global<const Vec16>(reinterpret_cast<const Vec16*>(bytes)));
+  }
+
+  const T* rows_;  // the same for all threads, so that offsets are 32 bits
+  const T* columns_;
+  std::uint32_t row_offsets_[Tile::kRowLoads];
+  std::uint32_t column_offsets_[Tile::kColumnLoads];
+};
+
+/// [thread] Writes a stage's chunks into LDS.
+template <class Tile>
+FARWARP_DEVICE void put_stage(const Tile& tile, int number, const Transit<Tile>& transit) {
+  const int row = thread_index() / Tile::kChunks;
+  const Shared<std::byte> at =
+      tile.stage(number) + farwarp::tile::chunk_offset(row, thread_index() % Tile::kChunks, Tile::kChunks);
+  // kRowsAtOnce is a multiple of 8 lines: the permutation repeats.
+  constexpr int kStride = Tile::kRowsAtOnce * Tile::kShape.row_bytes();
+  const auto put = [&](int offset, Vec16 chunk) {
+    store(Shared<Vec16>(reinterpret_cast<Vec16*>((at + offset).raw)), transit.inside ? chunk : Vec16{0, 0});
+  };
+#pragma unroll
+  for (int i = 0; i < Tile::kRowLoads; ++i) put(i * kStride, transit.rows[i]);
+#pragma unroll
+  for (int i = 0; i < Tile::kColumnLoads; ++i) put(Tile::kColumnsOffset + i * kStride, transit.columns[i]);
+}
+
+/// A wave's operands of one stage. Each chunk is 8 elements of K and serves two instructions, 4 elements each: which ones is the
+/// same for both operands, and the sum does not mind.
+template <class Tile>
+struct Fragments {
+  Vec16 rows[Tile::kSlices][Tile::kRowFragments];
+  Vec16 columns[Tile::kSlices][Tile::kColumnFragments];
+};
+
+/// [warp] Reads the wave's operands of a stage.
+template <class Tile>
+FARWARP_DEVICE void read_fragments(const Tile& tile, int number, Fragments<Tile>& fragments) {
+  const MatrixIndex lane = mfma_operand(lane_index(), 0);
+  const auto read = [&](Shared<std::byte> first, int slice, int fragment) {
+    const int offset = farwarp::tile::chunk_offset(lane.row, 4 * slice + lane.column / 4, Tile::kChunks);
+    const auto at = first + (offset + fragment * 16 * Tile::kShape.row_bytes());
+    return load(Shared<const Vec16>(reinterpret_cast<const Vec16*>(at.raw)));
+  };
+  const Shared<std::byte> rows = tile.stage(number) + Tile::wave_row() * Tile::kShape.row_bytes();
+  const Shared<std::byte> columns =
+      tile.stage(number) + (Tile::kColumnsOffset + Tile::wave_column() * Tile::kShape.row_bytes());
+#pragma unroll
+  for (int slice = 0; slice < Tile::kSlices; ++slice) {
+#pragma unroll
+    for (int i = 0; i < Tile::kRowFragments; ++i) fragments.rows[slice][i] = read(rows, slice, i);
+#pragma unroll
+    for (int i = 0; i < Tile::kColumnFragments; ++i) fragments.columns[slice][i] = read(columns, slice, i);
+  }
+}
+
+/// [warp] Adds half of a stage's products, half = 0 or 1. w is the instruction's left operand: a lane's sums of one product are
+/// then neighbours in a row of y. They are sums[(row fragment * kColumnFragments + column fragment) * 4 ...].
+template <class Tile>
+FARWARP_DEVICE void multiply_half(int half, const Fragments<Tile>& fragments, float (&sums)[Tile::kSums]) {
+#pragma unroll
+  for (int quarter = half * Tile::kSlices; quarter < (half + 1) * Tile::kSlices; ++quarter) {
+    const auto part = [&](Vec16 chunk) { return quarter % 2 == 0 ? chunk.lo : chunk.hi; };
+#pragma unroll
+    for (int i = 0; i < Tile::kRowFragments; ++i) {
+#pragma unroll
+      for (int j = 0; j < Tile::kColumnFragments; ++j) {
+        float* const sum = &sums[(i * Tile::kColumnFragments + j) * 4];
+        float four[4] = {sum[0], sum[1], sum[2], sum[3]};
+        mfma<typename Tile::Element>(four, part(fragments.columns[quarter / 2][j]),
+                                     part(fragments.rows[quarter / 2][i]));
+#pragma unroll
+        for (int index = 0; index < 4; ++index) sum[index] = four[index];
+      }
+    }
+  }
+}
+
+/// What is under way between memory and the matrix units.
+template <class Tile>
+struct MfmaPipeline {
+  Tile tile;
+  Transit<Tile> transit[2];
+  Fragments<Tile> fragments[2];
+
+  /// [block] Fetches the first two steps. `feed.next()` turns to the next step, `feed.load(stage, transit)` loads its stages.
+  template <class Feed>
+  FARWARP_DEVICE void start(Feed& feed) {
+    load_step(feed);
+#pragma unroll
+    for (int stage = 0; stage < 2; ++stage) put_stage(tile, stage, transit[stage]);
+    load_step(feed);
+    block_sync();
+    read_fragments(tile, 0, fragments[0]);
+  }
+
+  /// [block] Adds the products of the oldest step fetched, and fetches one more.
+  template <class Feed>
+  FARWARP_DEVICE void step(Feed& feed, float (&sums)[Tile::kSums]) {
+    feed.next();
+    stage<0>(feed, sums);
+    stage<1>(feed, sums);
+  }
+
+ private:
+  template <class Feed>
+  FARWARP_DEVICE void load_step(Feed& feed) {
+    feed.next();
+#pragma unroll
+    for (int stage = 0; stage < 2; ++stage) {
+      feed.load(stage, transit[stage]);
+      schedule_fence();  // loads in the loop's order, or the loop waits for more than it needs
+    }
+  }
+
+  template <int current, class Feed>
+  FARWARP_DEVICE void stage(Feed& feed, float (&sums)[Tile::kSums]) {
+    block_sync();
+    schedule_fence();
+    read_fragments(tile, 1 - current, fragments[1 - current]);
+    multiply_half(0, fragments[current], sums);
+    schedule_fence();
+    put_stage(tile, current, transit[current]);
+    if constexpr (Tile::kWholeLines) {
+      feed.load(current, transit[current]);
+    } else if constexpr (current == 1) {
+      feed.load(0, transit[0]);
+      feed.load(1, transit[1]);
+    }
+    multiply_half(1, fragments[current], sums);
+    schedule_fence();
+  }
+};
+
+}  // namespace farwarp::FARWARP_TARGET::tile
