@@ -15,9 +15,11 @@ using harness::Choice;
 using moe::RoutingKind;
 using moe::TokenCounts;
 
+constexpr int kMostMessages = 1 << 24;  // messages are counted in 32 bits, those of 8 ranks too
+
 const std::vector<harness::ParamInfo> kParams = {
-    {"rung", "all", "all|1..7"},
-    {"num_experts", "16", "ranks..4096"},
+    {"rung", "all", "all|1|2|3|4|5|6|7"},
+    {"num_experts", "16", "1..4096"},
     {"experts_per_token", "4", "1..32, at most num_experts"},
     {"hidden_dim", "128", "a multiple of 8"},
     {"max_num_tokens", "8", "1..65535, of each rank"},
@@ -38,11 +40,11 @@ Result<Config> read_config(const harness::Params& params) {
                                                     {"uniform", TokenCounts::kUniform},
                                                     {"full", TokenCounts::kFull},
                                                     {"empty_ranks", TokenCounts::kEmptyRanks}};
+  static constexpr Choice<int> kRungChoices[] = {{"all", 0}, {"1", 1}, {"2", 2}, {"3", 3},
+                                                 {"4", 4},   {"5", 5}, {"6", 6}, {"7", 7}};
   harness::ParamReader reader(params, kParams);
   Config config;
-  if (reader.text("rung") != "all") {
-    config.first_rung = config.last_rung = reader.small_integer("rung", 1, kRungs);
-  }
+  if (const int rung = reader.choice("rung", kRungChoices); rung != 0) config.first_rung = config.last_rung = rung;
   MoeAllToAllDesc& desc = config.desc;
   desc.num_experts = reader.small_integer("num_experts", 1, 4096);
   desc.experts_per_token = reader.small_integer("experts_per_token", 1, kMaxTopK);
@@ -57,6 +59,11 @@ Result<Config> read_config(const harness::Params& params) {
   if (desc.hidden % 8 != 0) reader.reject("hidden_dim", reader.text("hidden_dim"), "a multiple of 8");
   if (desc.experts_per_token > desc.num_experts) {
     reader.reject("experts_per_token", reader.text("experts_per_token"), "1..num_experts");
+  }
+  if (std::int64_t{desc.max_tokens} * desc.experts_per_token * config.pieces > kMostMessages) {
+    reader.reject(
+        "pieces", reader.text("pieces"),
+        fmt::format("0, or so many that max_num_tokens * experts_per_token * pieces is at most {}", kMostMessages));
   }
   if (!reader.status().ok()) return reader.status();
   return config;

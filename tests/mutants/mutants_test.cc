@@ -17,9 +17,10 @@ constexpr int kSchedules = 500;
 nlohmann::json mutants() { return nlohmann::json::parse(std::ifstream(FARWARP_MUTANTS_JSON)); }
 
 harness::Params params_of(const nlohmann::json& mutant) {
-  if (mutant["op"].get<std::string>() != "moe-a2a") return {{"words", "64"}};
-  harness::Params params = {{"num_experts", "8"},    {"experts_per_token", "3"}, {"hidden_dim", "64"},
-                            {"max_num_tokens", "9"}, {"dtype", "bf16"},          {"expert", "rank_scale"}};
+  if (!mutant.contains("set")) return {{"words", "64"}};  // lessons 01 to 03
+  harness::Params params = {
+      {"num_experts", "8"}, {"experts_per_token", "3"}, {"hidden_dim", "64"}, {"max_num_tokens", "9"}};
+  if (mutant["op"].get<std::string>() == "moe-a2a") params.insert({{"dtype", "bf16"}, {"expert", "rank_scale"}});
   for (const auto& [name, value] : mutant["set"].items()) params[name] = value.get<std::string>();
   return params;
 }
