@@ -47,27 +47,34 @@ FARWARP_DEVICE void sum_one_by_one(Call& call, const Memory<rung>& memory, int t
   }
 }
 
-/// [warp] The same with a packet of every row in flight at once. A place is a rank here.
+/// [warp] The same with packets of all rows in flight at once. A place is a rank here.
 template <int rung>
 FARWARP_DEVICE void sum_together(Call& call, const Memory<rung>& memory, int token, int piece, std::uint64_t places,
                                  Global<Unit<rung>> out) {
+  constexpr int kUnits = 2;  // of each row
   const int length = memory.length();
 #pragma unroll 1
-  for (int u = lane_index(); u < length; u += kStride) {
-    Global<Packet> from[kMaxRanks];
-    std::uint64_t units[kMaxRanks] = {};
+  for (int u = lane_index(); u < length; u += kUnits * kStride) {
+    Global<Packet> from[kMaxRanks * kUnits];
+    std::uint64_t units[kMaxRanks * kUnits] = {};
+    std::uint32_t wanted = 0;
 #pragma unroll
-    for (int rank = 0; rank < kMaxRanks; ++rank) {
-      if (places >> rank & 1) from[rank] = own(memory.returned(memory.me(), token, rank, piece)) + u;
+    for (int i = 0; i < kMaxRanks * kUnits; ++i) {
+      const int rank = i / kUnits, at = u + i % kUnits * kStride;
+      if ((places >> rank & 1) == 0 || at >= length) continue;
+      from[i] = own(memory.returned(memory.me(), token, rank, piece)) + at;
+      wanted |= 1u << i;
     }
-    const auto wanted = static_cast<std::uint32_t>(places);
-    if (!wait_packets<1>(call, from, wanted, units, Wait{kSiteReturn, -1, 1})) break;
-    float sum[kPer<Unit<rung>>] = {};
+    if (!wait_packets<kUnits>(call, from, wanted, units, Wait{kSiteReturn, -1, 1})) break;
 #pragma unroll
-    for (int rank = 0; rank < kMaxRanks; ++rank) {
-      if (places >> rank & 1) add_unit(sum, units[rank]);
+    for (int a = 0; a < kUnits; ++a) {
+      float sum[kPer<Unit<rung>>] = {};
+#pragma unroll
+      for (int rank = 0; rank < kMaxRanks; ++rank) {
+        if (places >> rank & 1) add_unit(sum, units[rank * kUnits + a]);
+      }
+      if (u + a * kStride < length) store(out + (u + a * kStride), moe::rounded<Bf16, Unit<rung>>(sum));
     }
-    store(out + u, moe::rounded<Bf16, Unit<rung>>(sum));
   }
 }
 

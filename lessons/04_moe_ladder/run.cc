@@ -26,12 +26,11 @@ int equal_pieces(int vectors, int most) {
   return pieces;
 }
 
-/// Every warp of the grid gets something to send, but no lane less than 16 bytes. The same on all rungs.
+/// Every warp of the grid gets something to send and to sum, but no lane less than 16 bytes. The same on all rungs.
 int choose_pieces(const MoeAllToAllDesc& desc, const MachineShape& machine, int blocks) {
   const int warps = blocks * (kThreads / machine.traits.warp_size);
   const int vectors = desc.hidden / 8;
-  return equal_pieces(vectors,
-                      std::min(warps / (desc.max_tokens * desc.experts_per_token), vectors / machine.traits.warp_size));
+  return equal_pieces(vectors, std::min(warps / desc.max_tokens, vectors / machine.traits.warp_size));
 }
 
 std::vector<std::string> kernel_names(int rung) {
