@@ -50,7 +50,7 @@ Status Timer::time_graphs(const Calls& calls, double& median) {
     graphs.push_back(std::move(*graph));
   }
   harness::Timing timing;
-  const Status status = time_cold(
+  Status status = time_cold(
       calls, [&](std::size_t set) { return world_->device().launch(*graphs[set], stream_); }, timing);
   median = timing.median;
   return status;
@@ -70,7 +70,7 @@ Status Timer::time_train(const Enqueue& enqueue, double& per_call) {
     mine.push_back(*us);
   }
   harness::Timing timing;
-  const Status status = summarise(mine, timing);
+  Status status = summarise(mine, timing);
   per_call = timing.median / static_cast<double>(calls);
   return status;
 }

@@ -84,26 +84,23 @@ FARWARP_DEVICE bool await_message(Call& call, const Memory<rung>& memory, const 
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) first[a] = units[1 + a];
     return all_live(call);
-  } else {
-    if constexpr (rung >= kPackets) {
-      const Global<Packet> from[] = {head};
-      std::uint64_t words_here[1] = {};
-      wait_packets<1>(call, from, 1, words_here, wait);
-      word = words_here[0];
-    } else {
-      if constexpr (rung >= kTokenFlags) {
-        std::uint32_t unused = 0;
-        if (lane == 0) {
-          wait_tagged(call, own(memory.message_flag(memory.me(), message.source, message.slot)), memory.tag, unused,
-                      wait);
-        }
-        if (!all_live(call)) return false;
-      }
-      word = load(head);
-    }
-    if (!all_live(call)) return false;
-    return read<rung>(call, memory.data(here), lane, memory.length(), first, wait);
   }
+  if constexpr (rung >= kPackets) {
+    const Global<Packet> from[] = {head};
+    std::uint64_t words_here[1] = {};
+    wait_packets<1>(call, from, 1, words_here, wait);
+    word = words_here[0];
+  } else if constexpr (rung >= kTokenFlags) {
+    std::uint32_t unused = 0;
+    if (lane == 0) {
+      const auto flag = own(memory.message_flag(memory.me(), message.source, message.slot));
+      wait_tagged(call, flag, memory.tag, unused, wait);
+    }
+  }
+  if (!all_live(call)) return false;
+  if constexpr (rung < kPackets) word = load(head);
+  read<rung>(call, memory.data(here), lane, memory.length(), first, wait);
+  return all_live(call);
 }
 
 /// [warp] The weights of the entries that the message serves into the warp's shared memory, in k-slot order.
@@ -138,9 +135,8 @@ FARWARP_DEVICE Unit weighted_outputs(Unit x, float scale, int entries) {
 template <int rung>
 FARWARP_DEVICE bool work_on(Call& call, const Memory<rung>& memory, Message message) {
   std::uint64_t word = 0;
-  Unit<rung> units[kAhead];
-  await_message(call, memory, message, word, units);
-  if (!all_live(call)) return false;
+  Unit<rung> units[kAhead] = {};
+  if (!await_message(call, memory, message, word, units)) return false;
   const std::uint64_t first_word = shuffle(word, 0);
   message.token = static_cast<int>(first_word & 0xffff);
   message.piece = static_cast<int>(first_word >> 16 & 0xffff);
