@@ -4,7 +4,8 @@
     make_mutant.py NAME MUTANTS.json SOURCE_ROOT OUTPUT_DIR
 
 The mutant's copies (the mutated file, and base/attributes.h with a namespace and kernel names of the mutant's own) are written
-below OUTPUT_DIR, which comes before SOURCE_ROOT/src on the include path. The text to replace must stand in the source exactly
+below OUTPUT_DIR, which comes before SOURCE_ROOT/src on the include path. A lesson that is a folder includes its files from
+beside them, so it is copied whole. The text to replace must stand in the source exactly
 once: when a kernel changes, its mutants must be looked at again, and the build says so.
 """
 import json
@@ -30,6 +31,9 @@ def main() -> None:
         attributes = replace_once(attributes, f"FARWARP_TARGET {target}\n", f"FARWARP_TARGET {target}_{name}\n", ATTRIBUTES)
     attributes = replace_once(attributes, "#name, ::farwarp", f'"{name}:" #name, ::farwarp', ATTRIBUTES)
     texts = {mutant["file"]: mutated, ATTRIBUTES: attributes}
+    if source.parent.parent == root / "lessons":
+        beside = [*source.parent.glob("*.h"), *source.parent.glob("*.dev.cc")]
+        texts |= {str(file.relative_to(root)): file.read_text() for file in beside if file != source}
     for stale in (output / "src").rglob("*.h"):  # of a mutant that has moved to another file since
         if str(stale.relative_to(output)) not in texts:
             stale.unlink()

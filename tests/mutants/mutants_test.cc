@@ -26,10 +26,12 @@ harness::Params params_of(const nlohmann::json& mutant) {
         {"max_num_tokens", "9"},
         {"dtype", "bf16"},
         {"expert", "rank_scale"}}},
+      {"lesson-04",
+       {{"num_experts", "8"}, {"experts_per_token", "3"}, {"hidden_dim", "64"}, {"max_num_tokens", "9"}}},
       {"gemm", {{"m", "140"}, {"n", "72"}, {"k", "136"}, {"tile_columns", "64"}, {"max_sms", "1"}}},
   };
   const auto defaults = kDefaults.find(mutant["op"].get<std::string>());
-  if (defaults == kDefaults.end()) return {{"words", "64"}};
+  if (defaults == kDefaults.end()) return {{"words", "64"}};  // lessons 01 to 03
   harness::Params params = defaults->second;
   for (const auto& [name, value] : mutant["set"].items()) params[name] = value.get<std::string>();
   return params;

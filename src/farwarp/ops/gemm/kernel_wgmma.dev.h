@@ -12,28 +12,37 @@ namespace farwarp::FARWARP_TARGET::gemm {
 
 using farwarp::gemm::WgmmaShared;
 
-/// [thread] Copies the operands of all this block's tiles, as far ahead as there are stages.
+/// [thread] Starts the block's first copies, as many as there are stages, and returns their number.
 template <class Tile>
-FARWARP_DEVICE void load_role(Call& call, const Args& args, const Tile& tile) {
+FARWARP_DEVICE int load_first(const Args& args, const Tile& tile) {
+  const Work work = work_at<Tile>(args, block_index());
+  const int count = work.steps.count < Tile::kStages ? work.steps.count : Tile::kStages;
+  for (int i = 0; i < count; ++i) tile::load_step(tile, args.a, args.b, work.row, work.column, work.steps.first + i, i);
+  return count;
+}
+
+/// [thread] Copies the operands of all this block's tiles but for the `loaded` first steps, as far ahead as there are stages.
+template <class Tile, class Wait>
+FARWARP_DEVICE void load_role(const Args& args, const Tile& tile, int loaded, const Wait& wait) {
   tile::RingPosition<Tile::kStages> at;
-  const auto wait = [&](Shared<Mbarrier> barrier, std::uint32_t parity) {
-    return wait_mbarrier(call, barrier, parity, farwarp::gemm::kSiteStage);
-  };
+  for (int i = 0; i < loaded; ++i) at.advance();
   for (int number = block_index(); number < work_count(args); number += num_blocks()) {
     const Work work = work_at<Tile>(args, number);
-    if (!tile::load_steps(tile, args.a, args.b, work.row, work.column, work.steps, at, wait)) return;
+    for (int i = loaded; i < work.steps.count; ++i) {
+      if (!wait(tile.ring.empty(at.stage), at.parity ^ 1)) return;  // the first turn finds every stage empty
+      tile::load_step(tile, args.a, args.b, work.row, work.column, work.steps.first + i, at.stage);
+      at.advance();
+    }
+    loaded = 0;
   }
 }
 
 /// [warpgroup] Multiplies 64 rows of each tile and stores them. `swapped`: A is w, and the tile is stored transposed.
-template <class Tile, bool swapped>
-FARWARP_DEVICE void multiply_role(Call& call, const Args& args, const Tile& tile, int multiplier,
-                                  tile::BoxWriter writer, Shared<std::uint32_t> last_word) {
+template <class Tile, bool swapped, class Wait>
+FARWARP_DEVICE void multiply_role(const Call& call, const Args& args, const Tile& tile, int multiplier,
+                                  tile::BoxWriter writer, Shared<std::uint32_t> last_word, const Wait& wait) {
   using T = typename Tile::Element;
   tile::RingPosition<Tile::kStages> at;
-  const auto wait = [&](Shared<Mbarrier> barrier, std::uint32_t parity) {
-    return wait_mbarrier(call, barrier, parity, farwarp::gemm::kSiteStage);
-  };
   const Global<const T> bias(static_cast<const T*>(args.bias));
   for (int number = block_index(); number < work_count(args); number += num_blocks()) {
     const Work work = work_at<Tile>(args, number);
@@ -69,27 +78,33 @@ FARWARP_DEVICE void gemm_wgmma(const Args& args) {
   const Shared<std::byte> memory = block_shared();
   const Shared<std::byte> barriers = memory + WgmmaShared::barriers(columns);
   const Tile tile{memory, tile::Ring<kStages>(barriers)};
+  int loaded = 0;
   if (thread_index() == 0) {
     tile.ring.initialise(Tile::kReadingWarps);
-    tensor_prefetch(args.a);
-    tensor_prefetch(args.b);
+    loaded = load_first(args, tile);  // under way while begin_call() reads its cells, which takes a microsecond
     tensor_prefetch(args.out);
   }
   Call call = begin_call(args.view, args.slot, 0);  // its barrier shows the ring to all
-  if (!call.live) return;
+  const auto wait = [&](Shared<Mbarrier> barrier, std::uint32_t parity) {
+    return wait_mbarrier(call, barrier, parity, farwarp::gemm::kSiteStage);
+  };
+  if (!call.live) {
+    for (int stage = 0; stage < loaded; ++stage) wait(tile.ring.full(stage), 0);  // copies must not outlive the block
+    return;
+  }
   const int warpgroup = thread_index() / 128;
   if (warpgroup == 0) {
     reduce_registers<40>();
-    if (thread_index() == 0) load_role(call, args, tile);
+    if (thread_index() == 0) load_role(args, tile, loaded, wait);
+    if (thread_index() == 0) leave_call(call, 0);
   } else {
     raise_registers<232>();
     const int multiplier = warpgroup - 1;
     const Shared<std::byte> boxes =
         memory + (WgmmaShared::boxes(columns) + multiplier * tile::kBoxBuffers * tile::kBoxBytes);
     const Shared<std::uint32_t> last_word(reinterpret_cast<std::uint32_t*>((barriers + 960 + 4 * multiplier).raw));
-    multiply_role<Tile, swapped>(call, args, tile, multiplier, tile::BoxWriter(boxes, 1 + multiplier), last_word);
+    multiply_role<Tile, swapped>(call, args, tile, multiplier, tile::BoxWriter(boxes, 1 + multiplier), last_word, wait);
   }
-  end_call(call, 0);
 }
 
 }  // namespace farwarp::FARWARP_TARGET::gemm

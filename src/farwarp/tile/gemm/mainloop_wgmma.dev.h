@@ -34,19 +34,12 @@ struct WgmmaTile {
   FARWARP_DEVICE Shared<std::byte> right(int stage) const { return memory + (stage * kStageBytes + kLeftBytes); }
 };
 
-/// [thread] The loader's part in one tile: `steps` of the rows from `row` of `a` and from `column` of `b`. `wait(barrier, parity)`
-/// is false if the kernel must give up.
-template <class Tile, class Wait>
-FARWARP_DEVICE bool load_steps(const Tile& tile, const TensorMap& a, const TensorMap& b, int row, int column,
-                               farwarp::tile::StepRange steps, RingPosition<Tile::kStages>& at, const Wait& wait) {
-  for (int step = steps.first; step < steps.first + steps.count; ++step) {
-    if (!wait(tile.ring.empty(at.stage), at.parity ^ 1)) return false;  // the first turn finds every stage empty
-    mbarrier_arrive_expect(tile.ring.full(at.stage), Tile::kStageBytes);
-    tensor_load(tile.left(at.stage), a, row, step * Tile::kStepDepth, tile.ring.full(at.stage));
-    tensor_load(tile.right(at.stage), b, column, step * Tile::kStepDepth, tile.ring.full(at.stage));
-    at.advance();
-  }
-  return true;
+/// [thread] Starts the copies of step `step` of the rows from `row` of `a` and from `column` of `b` into the stage, which is free.
+template <class Tile>
+FARWARP_DEVICE void load_step(const Tile& tile, const TensorMap& a, const TensorMap& b, int row, int column, int step, int stage) {
+  mbarrier_arrive_expect(tile.ring.full(stage), Tile::kStageBytes);
+  tensor_load(tile.left(stage), a, row, step * Tile::kStepDepth, tile.ring.full(stage));
+  tensor_load(tile.right(stage), b, column, step * Tile::kStepDepth, tile.ring.full(stage));
 }
 
 /// [warpgroup] Multiplier number `multiplier`'s part: sums[64 x columns] of its rows over `count` steps. A wait that gives up is

@@ -133,11 +133,10 @@ FARWARP_DEVICE Call begin_call(const WorldView& view, std::uint32_t slot, std::u
 /// Epoch 0 is left out when epochs wrap: fresh memory is zeroed, and would pass for packets of that call. 2 keeps the parity.
 constexpr std::uint32_t next_epoch(std::uint32_t epoch) { return epoch + 1 == 0 ? 2 : epoch + 1; }
 
-/// [block] Leaves the operator. The last block of the kernel advances the stage; after stage `last` the epoch advances.
-/// An aborted block arrives like any other: the cells are left as a completed kernel leaves them.
-FARWARP_DEVICE void end_call(const Call& call, std::uint32_t next_stage) {
-  block_sync();
-  if (thread_index() != 0) return;
+/// [thread] One thread leaves the operator for its block, at any time after all of the block have passed begin_call(). The last block
+/// of the kernel advances the stage; after stage `last` the epoch advances. An aborted block leaves like any other: the cells are
+/// left as a completed kernel leaves them.
+FARWARP_DEVICE void leave_call(const Call& call, std::uint32_t next_stage) {
   const Global<OperatorCells> cells = cells_of(call);
   const auto arrived = fetch_add<Order::acq_rel, Scope::device>(member(cells, &OperatorCells::blocks_inside), 1u);
   if (arrived + 1 != static_cast<std::uint32_t>(num_blocks())) return;
@@ -145,6 +144,12 @@ FARWARP_DEVICE void end_call(const Call& call, std::uint32_t next_stage) {
   store(member(cells, &OperatorCells::stage), next_stage);
   if (next_stage == 0) store(member(cells, &OperatorCells::epoch), next_epoch(call.epoch));
   store<Order::release, Scope::device>(member(cells, &OperatorCells::busy), 0u);
+}
+
+/// [block] Leaves the operator once all threads of the block are done.
+FARWARP_DEVICE void end_call(const Call& call, std::uint32_t next_stage) {
+  block_sync();
+  if (thread_index() == 0) leave_call(call, next_stage);
 }
 
 }  // namespace farwarp::FARWARP_TARGET

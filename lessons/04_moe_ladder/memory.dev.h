@@ -1,0 +1,140 @@
+// Where things lie on every rank, and the two ways in which rows cross the link.
+#pragma once
+
+#include <type_traits>
+
+#include "args.h"
+#include "farwarp/ops/moe_a2a/encoding.dev.h"
+#include "farwarp/world/device/call.dev.h"
+
+namespace farwarp::FARWARP_TARGET::ladder {
+
+using namespace farwarp::lessons::ladder;
+using moe::kPer;
+using moe::kStride;
+using Cell = SystemCell<std::uint64_t>;
+
+inline constexpr int kAhead = 4;  ///< units of a row that a lane has in flight, on every rung
+
+// A unit is what a lane moves at once: 16 bytes of a row, or the 8 that a packet of 16 bytes carries.
+template <int rung>
+using Unit = std::conditional_t<(rung >= kPackets), std::uint64_t, Vec16>;
+template <int rung>
+using Element = std::conditional_t<(rung >= kPackets), Packet, Vec16>;  ///< a unit in memory that peers write
+template <int rung>
+using Word = std::conditional_t<(rung >= kPackets), Packet, std::uint64_t>;  ///< a word of a message's head there
+
+FARWARP_DEVICE void put(Peer<Vec16> to, Vec16 unit, std::uint32_t) { store(to, unit); }
+FARWARP_DEVICE void put(Peer<std::uint64_t> to, std::uint64_t word, std::uint32_t) { store(to, word); }
+FARWARP_DEVICE void put(Peer<Packet> to, std::uint64_t data, std::uint32_t tag) { store_packet(to, data, tag); }
+
+template <int rung>
+struct Memory {
+  const Args& args;
+  std::int64_t parity;  ///< which of the two sets of buffers
+  std::uint32_t tag;    ///< of this call's flags and packets
+
+  FARWARP_DEVICE explicit Memory(const Args& a, const Call& call) : args(a) {
+    // Before kEpochs everything has just been cleared, so a flag may say the same in each call.
+    parity = rung >= kEpochs ? call.epoch & 1 : 0;
+    tag = rung >= kEpochs ? call.epoch : 1;
+  }
+
+  FARWARP_DEVICE int me() const { return args.view.rank; }
+  FARWARP_DEVICE int ranks() const { return args.view.size; }
+  FARWARP_DEVICE int places() const { return places_of(args.shape, rung); }
+  /// Units of a message, and of a row.
+  FARWARP_DEVICE int length() const { return args.shape.hidden / args.shape.pieces / kPer<Unit<rung>>; }
+  FARWARP_DEVICE int row_length() const { return args.shape.hidden / kPer<Unit<rung>>; }
+
+  /// Mine: messages that I have placed at `rank` in this call, or (`ahead` 1) will in the next.
+  FARWARP_DEVICE Global<std::uint32_t> counter(int rank, int ahead = 0) const {
+    return mine<std::uint32_t>(args.layout.counters) + (((parity + ahead) & 1) * ranks() + rank);
+  }
+  FARWARP_DEVICE Global<std::uint32_t> blocks_done(int phase) const {
+    return mine<std::uint32_t>(args.layout.blocks_done) + phase;
+  }
+
+  // At `rank`:
+  FARWARP_DEVICE Peer<Cell> count_cell(int rank, int source) const {
+    return at<Cell>(rank, args.layout.counts) + (parity * ranks() + source);
+  }
+  FARWARP_DEVICE Peer<Cell> done_cell(int rank, int owner) const { return at<Cell>(rank, args.layout.done) + owner; }
+  FARWARP_DEVICE Peer<Cell> message_flag(int rank, int source, std::uint32_t slot) const {
+    return at<Cell>(rank, args.layout.message_flags) + message_number(source, slot);
+  }
+  FARWARP_DEVICE Peer<Cell> return_flag(int rank, int token, int place, int piece) const {
+    return at<Cell>(rank, args.layout.return_flags) + (return_number(token, place) * args.shape.pieces + piece);
+  }
+  FARWARP_DEVICE Peer<std::byte> message(int rank, int source, std::uint32_t slot) const {
+    return at<std::byte>(rank, args.layout.messages) + message_number(source, slot) * args.layout.message_bytes;
+  }
+  /// A piece of the row that comes back for (token, place).
+  FARWARP_DEVICE Peer<Element<rung>> returned(int rank, int token, int place, int piece) const {
+    return at<Element<rung>>(rank, args.layout.returns) +
+           (return_number(token, place) * row_length() + piece * length());
+  }
+
+  FARWARP_DEVICE static Peer<Word<rung>> head(Peer<std::byte> message) {
+    return Peer<Word<rung>>(reinterpret_cast<Word<rung>*>(message.raw));
+  }
+  FARWARP_DEVICE Peer<Element<rung>> data(Peer<std::byte> message) const {
+    return Peer<Element<rung>>(reinterpret_cast<Element<rung>*>(message.raw + args.layout.message_data));
+  }
+
+ private:
+  template <class T>
+  FARWARP_DEVICE Peer<T> at(int rank, std::int64_t offset) const {
+    return peer_address<T>(args.view, rank, args.workspace + offset);
+  }
+  template <class T>
+  FARWARP_DEVICE Global<T> mine(std::int64_t offset) const {
+    return own_address<T>(args.view, args.workspace + offset);
+  }
+  FARWARP_DEVICE std::int64_t message_number(int source, std::uint32_t slot) const {
+    return (parity * ranks() + source) * most_messages_of(args.shape, rung) + slot;
+  }
+  FARWARP_DEVICE std::int64_t return_number(int token, int place) const {
+    return (parity * args.shape.max_tokens + token) * places() + place;
+  }
+};
+
+/// My own part of what peers write, for reading.
+template <class T>
+FARWARP_DEVICE Global<T> own(Peer<T> address) {
+  return Global<T>(address.raw);
+}
+
+FARWARP_DEVICE Shared<std::uint32_t> shared_counts() {
+  return Shared<std::uint32_t>(reinterpret_cast<std::uint32_t*>(block_shared().raw));
+}
+/// This warp's.
+FARWARP_DEVICE Shared<float> shared_weights() {
+  return Shared<float>(reinterpret_cast<float*>(block_shared().raw + kSharedWeights)) + warp_index() * kMaxTopK;
+}
+
+/// [block] Calls `work(unit)` on a warp of the grid for each of `units`, neighbours on different multiprocessors. A warp whose
+/// work returns false is done.
+template <class Work>
+FARWARP_DEVICE void for_each_unit(int units, const Work& work) {
+  const int warps = num_threads() / Target::kWarpSize;
+#pragma unroll 1
+  for (int unit = warp_index() * num_blocks() + block_index(); unit < units; unit += warps * num_blocks()) {
+    if (!work(unit)) return;
+  }
+}
+
+template <class Work>
+FARWARP_DEVICE void for_each_bit(std::uint64_t bits, const Work& work) {
+#pragma unroll 1
+  for (; bits != 0; bits &= bits - 1) work(lowest_bit(bits));
+}
+
+/// [warp] What one lane has learnt, all know; and what one has acquired, all may read.
+FARWARP_DEVICE bool all_live(Call& call) {
+  warp_sync();
+  if (ballot(!call.live) != 0) call.live = false;
+  return call.live;
+}
+
+}  // namespace farwarp::FARWARP_TARGET::ladder

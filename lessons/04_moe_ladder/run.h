@@ -1,0 +1,90 @@
+// One rank's run of lesson 04: its World, its inputs, and the rung that is open.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "args.h"
+#include "farwarp/harness/case.h"
+#include "farwarp/harness/compare.h"
+#include "farwarp/harness/device_buffer.h"
+#include "farwarp/ops/moe_a2a/case_inputs.h"
+#include "farwarp/world/host/device_barrier.h"
+#include "farwarp/world/host/world.h"
+
+namespace farwarp::lessons::ladder {
+
+struct Config {
+  MoeAllToAllDesc desc;  ///< experts, top-k, hidden, tokens; bf16
+  moe::InputOptions inputs;
+  int first_rung = 1, last_rung = kRungs;
+  int pieces = 0;   ///< of a row, at most; 0: as many as give all warps work
+  int max_sms = 0;  ///< 0: all
+  bool graph = false;
+};
+
+class RankRun {
+ public:
+  /// `sets`: calls in flight at once, each with inputs and an output of its own.
+  RankRun(const Config& config, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options, int sets);
+  ~RankRun();
+
+  /// Collective.
+  harness::CheckOutcome check();
+  harness::BenchOutcome bench(const harness::BenchOptions& options);
+
+ private:
+  struct CallSet {
+    harness::DeviceBuffer x, experts, weights, out;
+    std::vector<moe::Routing> routings;  // of all ranks
+    int call = 0;
+  };
+
+  Status open();
+  Status open_rung(int rung);
+  Status close_rung();
+  /// Collective: `mine`, or that another rank failed.
+  Status agree(Status mine);
+  Status check_rung();
+  Status check_calls(int first, int count);
+  Status inject_fault();
+
+  Status prepare(CallSet& set, int call);
+  Status enqueue(const CallSet& set);
+  Status wait();
+  Status verify(const CallSet& set);
+  Status compare(const CallSet& set, const std::vector<std::uint16_t>& out);
+  harness::CheckOutcome outcome(const Status& status) const;
+  harness::Floor floor_of_case();
+
+  std::size_t hidden() const { return static_cast<std::size_t>(config_.desc.hidden); }
+
+  Config config_;
+  std::shared_ptr<Bootstrap> bootstrap_;
+  harness::RunOptions options_;
+  int rank_, ranks_;
+  int blocks_ = 0;
+  Shape shape_{};
+  std::optional<World> world_;
+  std::optional<DeviceBarrier> barrier_;
+  std::optional<Stream> stream_;
+  std::vector<CallSet> sets_;
+  std::vector<moe::ExpertFunction> experts_;
+
+  int rung_ = 0;
+  int slot_ = -1;
+  SymmetricBuffer workspace_;
+  std::vector<Kernel> kernels_;
+  std::optional<Kernel> reset_;  // below kEpochs
+  Args args_{};
+
+  /// Outputs that have passed, by call: of the rungs below kRankDedup, and of the others, which round elsewhere.
+  std::map<int, std::vector<std::uint16_t>> passed_[2];
+  harness::Comparison comparison_{DType::kBf16};
+  std::string difference_;
+};
+
+}  // namespace farwarp::lessons::ladder
