@@ -16,10 +16,13 @@ target_sources(farwarp_archive
     src/farwarp/base/machine_shape.h
     src/farwarp/base/pointers.h
     src/farwarp/base/status.h
+    src/farwarp/base/tensor_map.h
     src/farwarp/runtime/device.h
     src/farwarp/world/view.h
     src/farwarp/world/host/bootstrap.h
     src/farwarp/world/host/world.h
+    src/farwarp/ops/gemm/gemm.h
+    src/farwarp/ops/gemm/plan.h
     src/farwarp/ops/moe_a2a/moe_a2a.h
     src/farwarp/ops/moe_a2a/plan.h)
 target_link_libraries(farwarp_archive PUBLIC Threads::Threads ${CMAKE_DL_LIBS} Boost::context)

@@ -18,7 +18,7 @@ struct TensorMapDesc {
 };
 
 /// What tensor_load() and tensor_store() take: opaque, made by Device::encode(), passed in a kernel's arguments.
-struct alignas(64) TensorMap {
+struct alignas(128) TensorMap {
   std::uint64_t words[16];
 };
 

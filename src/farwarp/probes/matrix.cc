@@ -16,8 +16,9 @@ bool is_wgmma(const Device& device) { return device.shape().traits.matrix_unit =
 
 /// Of one thread block in one round.
 double flops_per_round(const Device& device) {
-  const double products = is_wgmma(device) ? double{128} * kMatrixColumns * kMatrixDepth
-                                           : double{16} * 16 * 16 * 4 * kMatrixThreads / device.shape().traits.warp_size;
+  const double products = is_wgmma(device)
+                              ? double{128} * kMatrixColumns * kMatrixDepth
+                              : double{16} * 16 * 16 * 4 * kMatrixThreads / device.shape().traits.warp_size;
   return 2 * products;
 }
 
@@ -52,7 +53,9 @@ Result<double> Probes::matrix_rate(int rounds, std::chrono::milliseconds warm) {
   args.out = static_cast<std::uint64_t*>(memory_[0]);
   const int blocks = sizes_.max_blocks != 0 ? sizes_.max_blocks : device_.shape().multiprocessors;
   const std::size_t shared = is_wgmma(device_) ? (128 + kMatrixColumns) * 128 : 0;
-  const auto multiply = [&] { return farwarp::launch(device_, kernels_.matrix, {blocks, kMatrixThreads, shared}, args, stream_); };
+  const auto multiply = [&] {
+    return farwarp::launch(device_, kernels_.matrix, {blocks, kMatrixThreads, shared}, args, stream_);
+  };
   const Clock::time_point began = Clock::now();
   Status status;
   while (status.ok() && Clock::now() - began < warm) {
@@ -68,8 +71,8 @@ Result<double> Probes::matrix_rate(int rounds, std::chrono::milliseconds warm) {
     const int thread = static_cast<int>(i % kMatrixThreads);
     const std::int64_t expected = rounds * expected_sum(device_, thread);
     if (static_cast<std::int64_t>(sums[i]) != expected)
-      status = internal_error(fmt::format("matrix unit: thread {} of block {} has {}, expected {}", thread, i / kMatrixThreads,
-                                          static_cast<std::int64_t>(sums[i]), expected));
+      status = internal_error(fmt::format("matrix unit: thread {} of block {} has {}, expected {}", thread,
+                                          i / kMatrixThreads, static_cast<std::int64_t>(sums[i]), expected));
   }
   if (status = all_ok(status); !status.ok()) return status;
   return flops_per_round(device_) * rounds * blocks / (*us * 1e6);

@@ -12,7 +12,9 @@ using farwarp::probes::kMatrixDepth;
 using farwarp::probes::matrix_value;
 using farwarp::probes::MatrixArgs;
 
-FARWARP_DEVICE Bf16 matrix_element(int row, int k) { return round_to<Bf16>(static_cast<float>(matrix_value(row, k)) / 8); }
+FARWARP_DEVICE Bf16 matrix_element(int row, int k) {
+  return round_to<Bf16>(static_cast<float>(matrix_value(row, k)) / 8);
+}
 
 /// [block] Rows 0 .. rows - 1 of 64 elements, swizzled.
 FARWARP_DEVICE void fill_tile(Shared<std::byte> tile, int rows) {
@@ -72,7 +74,8 @@ FARWARP_DEVICE std::uint64_t multiply_in_place(const MatrixArgs& args) {
 /// [block]
 FARWARP_DEVICE void multiply_rounds(const MatrixArgs& args) {
   const std::uint64_t sum = multiply_in_place<Target, Bf16>(args);
-  store(Global<std::uint64_t>(args.out) + (static_cast<std::int64_t>(block_index()) * num_threads() + thread_index()), sum);
+  store(Global<std::uint64_t>(args.out) + (static_cast<std::int64_t>(block_index()) * num_threads() + thread_index()),
+        sum);
 }
 
 }  // namespace farwarp::FARWARP_TARGET::probes

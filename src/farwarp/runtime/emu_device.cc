@@ -12,7 +12,6 @@
 #include "farwarp/runtime/launch_check.h"
 #include "farwarp/runtime/targets.h"
 #include "farwarp/substrate/emu/machine.h"
-#include "farwarp/substrate/emu/tensor_map.h"
 
 namespace farwarp {
 namespace {

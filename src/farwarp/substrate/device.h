@@ -267,6 +267,9 @@ FARWARP_DEVICE float to_float(Bf16 value);  ///< [thread] exact
 /// [thread] Rounds to nearest even. T is Half or Bf16.
 template <class T>
 FARWARP_DEVICE T round_to(float value);
+/// [thread] Two numbers so rounded, the first in the lower half.
+template <class T>
+FARWARP_DEVICE std::uint32_t round_pair(float first, float second);
 /// [thread] Four numbers as bytes of e4m3 in the format Target::kFp8, the first in the lowest byte: rounded to nearest even,
 /// saturating.
 FARWARP_DEVICE std::uint32_t to_fp8(const float (&values)[4]);

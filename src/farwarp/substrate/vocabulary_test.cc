@@ -41,6 +41,9 @@ std::vector<std::uint64_t> expected_results(int thread, const TargetTraits& trai
   expected[kShuffledNarrow] = (lane ^ 2) + 3;
   expected[kHalfBits] = half.bits;
   expected[kBf16Bits] = bf16.bits;
+  expected[kRoundedPairs] = static_cast<std::uint64_t>(half_from(-third).bits) << 48 |
+                            static_cast<std::uint64_t>(half.bits) << 32 | static_cast<std::uint64_t>(bf16.bits) << 16 |
+                            bf16_from(-third).bits;
   const float four[4] = {third, -third * 0x1p-8f, third * 1000, -3 * third};
   float back[4];
   for (int i = 0; i < 4; ++i) {

@@ -193,6 +193,7 @@ FARWARP_KERNEL(vocabulary, VocabularyArgs, kVocabularyThreads) {
   const Bf16 bf16 = round_to<Bf16>(third);
   report(kHalfBits, half.bits);
   report(kBf16Bits, bf16.bits);
+  report(kRoundedPairs, std::uint64_t{round_pair<Half>(third, -third)} << 32 | round_pair<Bf16>(-third, third));
   const float four[4] = {third, -third * 0x1p-8f, third * 1000, -3 * third};
   float back[4];
   from_fp8(to_fp8(four), back);

@@ -24,6 +24,7 @@ enum VocabularyResult : int {
   kQuotientBits,
   kHalfBits,
   kBf16Bits,
+  kRoundedPairs,
   kFusedBits,
   kUnfusedBits,
   kMultipliedHalf,

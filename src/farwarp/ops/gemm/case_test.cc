@@ -9,11 +9,11 @@
 namespace farwarp::harness {
 namespace {
 
-CaseResult run(const std::string& settings, int schedules = 1) {
+CaseResult run(const std::string& settings, int schedules = 1, TargetKind target = TargetKind::kEmuSm90) {
   CaseRequest request;
   request.op = find_op("gemm");
   if (!add_settings(settings, request.params).ok()) ADD_FAILURE() << settings;
-  request.options.target = TargetKind::kEmuSm90;
+  request.options.target = target;
   request.options.ranks = 1;
   request.options.seed = 11;
   request.options.calls = 2;
@@ -21,9 +21,10 @@ CaseResult run(const std::string& settings, int schedules = 1) {
   return run_case(request, nullptr, [](int) {});
 }
 
-void expect_pass(const std::string& settings, int schedules = 1) {
-  const CaseResult result = run(settings, schedules);
-  EXPECT_TRUE(result.outcome.pass) << settings << ": " << result.outcome.detail << " " << result.outcome.status.to_string();
+void expect_pass(const std::string& settings, int schedules = 1, TargetKind target = TargetKind::kEmuSm90) {
+  const CaseResult result = run(settings, schedules, target);
+  EXPECT_TRUE(result.outcome.pass) << settings << ": " << result.outcome.detail << " "
+                                   << result.outcome.status.to_string();
 }
 
 TEST(GemmCases, EveryWidth) {
@@ -60,6 +61,14 @@ TEST(GemmCases, SplitsInManySchedules) {
 }
 
 TEST(GemmCases, ManySchedules) { expect_pass("m=140,n=136,k=200,tile_columns=64,max_sms=2,has_bias=1", 50); }
+
+// Every shape of these kernels is kernel_mfma_test.cc's; here, that the plan finds them.
+TEST(GemmCases, WavesOfMatrixInstructions) {
+  for (const char* settings : {"m=1,n=8,k=8", "m=70,n=136,k=200,has_bias=1,dtype=fp16,y_pitch=144",
+                               "m=40,n=72,k=600,splits=3", "m=600,n=520,k=72,max_sms=2", "m=33,n=40,k=264,graph=1"})
+    expect_pass(settings, 3, TargetKind::kEmuGfx942);
+  EXPECT_FALSE(run("m=33,n=40,k=264,tile_columns=64", 1, TargetKind::kEmuGfx942).outcome.pass);
+}
 
 TEST(GemmCases, RefusesInWords) {
   EXPECT_FALSE(run("m=4,n=12,k=8").outcome.pass);

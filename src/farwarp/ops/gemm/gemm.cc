@@ -44,8 +44,12 @@ struct Gemm::State {
 /// Maps are made anew only for matrices that have moved.
 Status Gemm::State::set_operands(const void* x, const void* w, void* y) {
   if (args.x == x && args.w == w && args.y == y) return {};
-  const GemmDesc& desc = plan.desc;
+  args.x = x;
+  args.w = w;
+  args.y = y;
   Device& device = world->device();
+  if (device.shape().traits.matrix_unit != MatrixUnit::kWgmma) return {};
+  const GemmDesc& desc = plan.desc;
   TensorMapDesc of_x{const_cast<void*>(x), desc.m, desc.k, desc.x_pitch, plan.few_rows ? plan.columns : plan.rows,
                      plan.depth,           true};
   TensorMapDesc of_w{const_cast<void*>(w), desc.n, desc.k, desc.w_pitch, plan.few_rows ? plan.rows : plan.columns,
@@ -54,14 +58,13 @@ Status Gemm::State::set_operands(const void* x, const void* w, void* y) {
   if (plan.few_rows) std::swap(of_x, of_w);
   const auto a = device.encode(of_x), b = device.encode(of_w), out = device.encode(of_y);
   for (const auto* map : {&a, &b, &out}) {
-    if (!map->ok()) return map->status();
+    if (map->ok()) continue;
+    args.x = nullptr;  // nothing of this call is kept
+    return map->status();
   }
   args.a = *a;
   args.b = *b;
   args.out = *out;
-  args.x = x;
-  args.w = w;
-  args.y = y;
   return {};
 }
 
@@ -101,6 +104,7 @@ Result<Gemm> Gemm::create(World& world, const GemmDesc& desc) {
   args.tile_columns = plan->tile_columns;
   args.group = plan->group;
   args.splits = plan->splits;
+  args.xcds = world.device().shape().xcds;
   args.partials = static_cast<std::int64_t>(state->workspace.offset);
   args.counters = args.partials + plan->partials_bytes;
   args.x_pitch = plan->desc.x_pitch;

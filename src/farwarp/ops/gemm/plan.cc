@@ -119,6 +119,44 @@ Status plan_wgmma(GemmPlan& plan) {
   return {};
 }
 
+/// Rows of a tile are always of x. The large tile reuses most; the small one cuts the product into enough for all.
+Status plan_mfma(GemmPlan& plan, std::int64_t& parts_of_tile) {
+  const GemmDesc& desc = plan.desc;
+  for (const auto& [field, pitch] :
+       {std::pair{"x_pitch", desc.x_pitch}, std::pair{"w_pitch", desc.w_pitch}, std::pair{"y_pitch", desc.y_pitch}}) {
+    if (pitch > gemm::kMfmaMostPitch) return wrong(field, pitch, fmt::format("at most {} here", gemm::kMfmaMostPitch));
+  }
+  const auto tiles_of = [&](const tile::MfmaShape& shape) {
+    return ceil_div(desc.m, shape.rows) * std::int64_t{ceil_div(desc.n, shape.columns)};
+  };
+  const bool few = tiles_of(gemm::kMfmaLarge) < plan.blocks;
+  const tile::MfmaShape& shape = few ? gemm::kMfmaFew : gemm::kMfmaLarge;
+  if (desc.tile_columns != 0 && desc.tile_columns != shape.columns)
+    return wrong("tile_columns", desc.tile_columns, fmt::format("0 (the plan's choice) or {}", shape.columns));
+  plan.rows = shape.rows;
+  plan.columns = shape.columns;
+  plan.depth = shape.step_depth();
+  plan.tile_rows = ceil_div(desc.m, plan.rows);
+  plan.tile_columns = ceil_div(desc.n, plan.columns);
+  const int steps = ceil_div(desc.k, plan.depth);
+  constexpr int kFewestSteps = 4;  // a split with fewer sums little for what its exchange costs
+  const auto idle = plan.blocks / std::max<std::int64_t>(tiles_of(shape), 1);
+  plan.splits = desc.splits != 0 ? desc.splits
+                                 : static_cast<int>(std::clamp<std::int64_t>(
+                                       std::min<std::int64_t>(idle, steps / kFewestSteps), 1, kMostSplits));
+  if (plan.splits > steps)
+    return wrong(
+        "splits", desc.splits,
+        fmt::format("0 (the plan's choice), or 1 to {} steps of {}", std::min(steps, kMostSplits), plan.depth));
+  plan.threads = shape.threads();
+  plan.shared_bytes = shape.shared_bytes();
+  plan.kernel = fmt::format("gemm_mfma_{}_{}x{}", name_of(desc.dtype), plan.rows, plan.columns);
+  plan.why = fmt::format("{} tiles of {} x {} in {} split{} on {} multiprocessors", tiles_of(shape), plan.rows,
+                         plan.columns, plan.splits, plan.splits == 1 ? "" : "s", plan.blocks);
+  parts_of_tile = 1;
+  return {};
+}
+
 }  // namespace
 
 Result<GemmPlan> plan_gemm(const GemmDesc& desc, const MachineShape& shape) {
@@ -129,9 +167,9 @@ Result<GemmPlan> plan_gemm(const GemmDesc& desc, const MachineShape& shape) {
   if (desc.w_pitch == 0) plan.desc.w_pitch = desc.k;
   if (desc.y_pitch == 0) plan.desc.y_pitch = desc.n;
   plan.blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
-  if (shape.traits.matrix_unit != MatrixUnit::kWgmma)
-    return unavailable(fmt::format("gemm has no kernels for {} yet", name_of(shape.target)));
-  if (const Status status = plan_wgmma(plan); !status.ok()) return status;
+  std::int64_t parts_of_tile = 2;  // that count their splits on their own: a warpgroup each
+  const bool wgmma = shape.traits.matrix_unit == MatrixUnit::kWgmma;
+  if (const Status status = wgmma ? plan_wgmma(plan) : plan_mfma(plan, parts_of_tile); !status.ok()) return status;
   // Strips of about as many bytes from both operands stay in L2 while a group runs.
   plan.group = std::max(1, 2048 / plan.rows);
   const std::int64_t tiles = static_cast<std::int64_t>(plan.tile_rows) * plan.tile_columns;
@@ -139,7 +177,7 @@ Result<GemmPlan> plan_gemm(const GemmDesc& desc, const MachineShape& shape) {
   plan.blocks = static_cast<int>(std::min<std::int64_t>(plan.blocks, tiles * plan.splits));
   if (plan.splits > 1) {
     plan.partials_bytes = tiles * plan.splits * plan.rows * plan.columns * 4;
-    plan.workspace_bytes = plan.partials_bytes + tiles * 2 * 4;
+    plan.workspace_bytes = plan.partials_bytes + tiles * parts_of_tile * 4;
   }
   return plan;
 }

@@ -61,14 +61,18 @@ TEST(GemmPlan, NamesWhatItRefuses) {
   EXPECT_EQ(error_of({.m = 1, .n = 12, .k = 8}), "GemmDesc.n is 12; allowed: a multiple of 8 up to 16777216");
   EXPECT_EQ(error_of({.m = 1, .n = 8, .k = 0}), "GemmDesc.k is 0; allowed: a multiple of 8 up to 16777216");
   EXPECT_EQ(error_of({.m = 1, .n = 8, .k = 8, .dtype = DType::kF32}), "GemmDesc.dtype is fp32; allowed: bf16, fp16");
-  EXPECT_EQ(error_of({.m = 1, .n = 8, .k = 64, .x_pitch = 56}), "GemmDesc.x_pitch is 56; allowed: 0, or a multiple of 8 from 64");
-  EXPECT_EQ(error_of({.m = 1, .n = 8, .k = 64, .y_pitch = 12}), "GemmDesc.y_pitch is 12; allowed: 0, or a multiple of 8 from 8");
+  EXPECT_EQ(error_of({.m = 1, .n = 8, .k = 64, .x_pitch = 56}),
+            "GemmDesc.x_pitch is 56; allowed: 0, or a multiple of 8 from 64");
+  EXPECT_EQ(error_of({.m = 1, .n = 8, .k = 64, .y_pitch = 12}),
+            "GemmDesc.y_pitch is 12; allowed: 0, or a multiple of 8 from 8");
   EXPECT_EQ(error_of({.m = 1, .n = 8, .k = 8, .max_sms = -1}), "GemmDesc.max_sms is -1; allowed: 0 (all) or more");
-  EXPECT_EQ(error_of({.m = 100, .n = 8, .k = 64, .tile_columns = 48}),
-            "GemmDesc.tile_columns is 48; allowed: 0 (the plan's choice), 64, 96, 128, 160, 192, 224, 256 with m = 100");
+  EXPECT_EQ(
+      error_of({.m = 100, .n = 8, .k = 64, .tile_columns = 48}),
+      "GemmDesc.tile_columns is 48; allowed: 0 (the plan's choice), 64, 96, 128, 160, 192, 224, 256 with m = 100");
   EXPECT_EQ(error_of({.m = 100, .n = 8, .k = 64, .splits = 2}),
             "GemmDesc.splits is 2; allowed: 1 to 1 steps of 64, with tile_columns up to 128");
-  EXPECT_EQ(error_of({.m = 1, .n = 8, .k = 8, .splits = 17}), "GemmDesc.splits is 17; allowed: 0 (the plan's choice) to 16");
+  EXPECT_EQ(error_of({.m = 1, .n = 8, .k = 8, .splits = 17}),
+            "GemmDesc.splits is 17; allowed: 0 (the plan's choice) to 16");
 }
 
 }  // namespace

@@ -25,6 +25,17 @@ FARWARP_DEVICE T round_to(float value) {
   return result;
 }
 
+template <class T>
+FARWARP_DEVICE std::uint32_t round_pair(float first, float second) {
+  static_assert(std::is_same_v<T, Half> || std::is_same_v<T, Bf16>);
+  std::uint32_t result;
+  if constexpr (std::is_same_v<T, Half>)
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(second), "f"(first));
+  else
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(second), "f"(first));
+  return result;
+}
+
 FARWARP_DEVICE std::uint32_t to_fp8(const float (&values)[4]) {
   std::uint16_t lower, upper;
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(lower) : "f"(values[1]), "f"(values[0]));

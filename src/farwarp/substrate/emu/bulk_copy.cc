@@ -7,6 +7,7 @@
 
 #include "farwarp/substrate/emu/engine.h"
 #include "farwarp/substrate/emu/knowledge.h"
+#include "farwarp/substrate/emu/machine.h"
 #include "farwarp/substrate/emu/tensor_map.h"
 
 namespace farwarp::emu {
@@ -268,6 +269,13 @@ bool mbarrier_test(void* address, std::uint32_t parity) {
   if ((barrier.phase & 1) == parity) return false;
   acquire_clocks(thread, barrier.completed_known, barrier.completed_published);
   return true;
+}
+
+TensorMap encode(const TensorMapDesc& desc) {
+  const EncodedTensorMap encoded{EncodedTensorMap::kMagic, desc};
+  TensorMap map{};
+  std::memcpy(map.words, &encoded, sizeof(encoded));
+  return map;
 }
 
 // ---- copies ---------------------------------------------------------------------------------------------------------

@@ -19,6 +19,11 @@ FARWARP_DEVICE T round_to(float value) {
   }
 }
 
+template <class T>
+FARWARP_DEVICE std::uint32_t round_pair(float first, float second) {
+  return static_cast<std::uint32_t>(round_to<T>(second).bits) << 16 | round_to<T>(first).bits;
+}
+
 FARWARP_DEVICE std::uint32_t to_fp8(const float (&values)[4]) {
   std::uint32_t bytes = 0;
   for (int i = 0; i < 4; ++i) bytes |= static_cast<std::uint32_t>(fp8_from(Target::kFp8, values[i])) << (8 * i);

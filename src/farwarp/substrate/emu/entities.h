@@ -227,8 +227,8 @@ struct Launch {
   LaunchShape shape;
   Device* device = nullptr;
   StreamId stream = 0;
-  struct alignas(64) ArgumentLine {  ///< as a TensorMap is aligned
-    std::byte bytes[64];
+  struct alignas(128) ArgumentLine {  ///< as a TensorMap is aligned
+    std::byte bytes[128];
   };
   std::vector<ArgumentLine> args;
   std::shared_ptr<LaunchInfo> info;

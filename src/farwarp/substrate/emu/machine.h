@@ -16,6 +16,7 @@
 
 #include "farwarp/base/machine_shape.h"
 #include "farwarp/base/status.h"
+#include "farwarp/base/tensor_map.h"
 #include "farwarp/substrate/emu/registry.h"
 
 namespace farwarp::emu {
@@ -44,6 +45,9 @@ struct LaunchShape {
 };
 
 using StreamId = std::uint32_t;
+
+/// What tensor copies of the emulator take: a checked description (Device::encode()).
+TensorMap encode(const TensorMapDesc& desc);
 
 class Machine {
  public:

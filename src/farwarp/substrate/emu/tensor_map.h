@@ -15,12 +15,6 @@ struct EncodedTensorMap {
 };
 static_assert(sizeof(EncodedTensorMap) <= sizeof(TensorMap));
 
-inline TensorMap encode(const TensorMapDesc& desc) {
-  const EncodedTensorMap encoded{EncodedTensorMap::kMagic, desc};
-  TensorMap map{};
-  std::memcpy(map.words, &encoded, sizeof(encoded));
-  return map;
-}
 inline EncodedTensorMap decode(const TensorMap& map) {
   EncodedTensorMap encoded;
   std::memcpy(static_cast<void*>(&encoded), map.words, sizeof(encoded));

@@ -3,7 +3,6 @@
 
 #include "farwarp/base/half.h"
 #include "farwarp/substrate/emu/litmus_rig_test.h"
-#include "farwarp/substrate/emu/tensor_map.h"
 
 namespace farwarp::emu {
 namespace {

@@ -9,8 +9,8 @@ namespace {
 
 // Warp numbers that no launch of this program uses are blocks of their own: block_uid() is 0 for all of them, so that
 // entries of block 0 would cover them. The tests of blocks use block 0.
-constexpr Uid kThread = 5 << 6 | 3;
-constexpr Uid kNeighbour = 5 << 6 | 4;
+constexpr Uid kThread = (kMaxWarps - 2) << 6 | 3;
+constexpr Uid kNeighbour = (kMaxWarps - 2) << 6 | 4;
 
 std::size_t size(const ClockRef& clock) { return clock ? clock->entries.size() : 0; }
 

@@ -21,6 +21,11 @@ FARWARP_DEVICE T round_to(float value) {
   }
 }
 
+template <class T>
+FARWARP_DEVICE std::uint32_t round_pair(float first, float second) {
+  return static_cast<std::uint32_t>(round_to<T>(second).bits) << 16 | round_to<T>(first).bits;
+}
+
 /// The conversions saturate or not as a mode bit says: so the largest number is applied here. NaN passes.
 FARWARP_DEVICE std::uint32_t to_fp8(const float (&values)[4]) {
   constexpr float kLargest = largest_fp8(Target::kFp8);

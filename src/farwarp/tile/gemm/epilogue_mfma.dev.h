@@ -1,8 +1,8 @@
 // The way of a wave's sums to memory: from registers, 16 bytes a lane. A store of the wave writes 16 rows of 64 bytes.
 #pragma once
 
+#include "farwarp/tile/gemm/bias.dev.h"
 #include "farwarp/tile/gemm/mainloop_mfma.dev.h"
-#include "farwarp/tile/gemm/rounding.dev.h"
 
 namespace farwarp::FARWARP_TARGET::tile {
 

@@ -6,8 +6,8 @@
 #pragma once
 
 #include "farwarp/base/fragments.h"
+#include "farwarp/tile/gemm/bias.dev.h"
 #include "farwarp/tile/gemm/mainloop_wgmma.dev.h"
-#include "farwarp/tile/gemm/rounding.dev.h"
 
 namespace farwarp::FARWARP_TARGET::tile {
 
@@ -61,16 +61,20 @@ FARWARP_DEVICE void store_sums(BoxWriter& writer, const TensorMap& out, int row,
     // The last box of 96, 160 or 224 columns begins 32 columns early and repeats them: boxes are 64 wide.
     const int begin = first + 64 <= columns ? first : columns - 64;
     writer.put(out, row, column + begin, [&](Shared<std::byte> box) {
+      const auto write = [&](auto value) {
 #pragma unroll
-      for (int i = 0; i < 32; i += 2) {
-        const MatrixIndex at = wgmma_sum(thread, i);
-        const float* const pair = &sums[begin / 2 + i];
-        const int index = column + begin + at.column;
-        const std::uint32_t rounded = round_pair<T>(add(pair[0], bias_at(bias, index, bias_size)),
-                                                    add(pair[1], bias_at(bias, index + 1, bias_size)));
-        store(
-            Shared<std::uint32_t>(reinterpret_cast<std::uint32_t*>((box + swizzled_offset(at.row, at.column * 2)).raw)),
-            rounded);
+        for (int i = 0; i < 32; i += 2) {
+          const MatrixIndex at = wgmma_sum(thread, i);
+          const Shared<std::byte> to = box + swizzled_offset(at.row, at.column * 2);
+          store(Shared<std::uint32_t>(reinterpret_cast<std::uint32_t*>(to.raw)),
+                round_pair<T>(value(i, column + begin + at.column), value(i + 1, column + begin + at.column + 1)));
+        }
+      };
+      const float* const of_box = &sums[begin / 2];
+      if (bias) {
+        write([&](int i, int index) { return add(of_box[i], bias_at(bias, index, bias_size)); });
+      } else {
+        write([&](int i, int) { return of_box[i]; });
       }
     });
   }

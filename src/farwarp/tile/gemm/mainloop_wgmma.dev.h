@@ -36,7 +36,8 @@ struct WgmmaTile {
 
 /// [thread] Starts the copies of step `step` of the rows from `row` of `a` and from `column` of `b` into the stage, which is free.
 template <class Tile>
-FARWARP_DEVICE void load_step(const Tile& tile, const TensorMap& a, const TensorMap& b, int row, int column, int step, int stage) {
+FARWARP_DEVICE void load_step(const Tile& tile, const TensorMap& a, const TensorMap& b, int row, int column, int step,
+                              int stage) {
   mbarrier_arrive_expect(tile.ring.full(stage), Tile::kStageBytes);
   tensor_load(tile.left(stage), a, row, step * Tile::kStepDepth, tile.ring.full(stage));
   tensor_load(tile.right(stage), b, column, step * Tile::kStepDepth, tile.ring.full(stage));
