@@ -61,6 +61,8 @@ FARWARP_DEVICE bool sum_splits(const Call& call, const farwarp::gemm::Args& args
   if (!last) return false;
 #pragma unroll
   for (int i = 0; i < count; ++i) total[i] = 0;
+  constexpr int kAtOnce = count <= 32 ? 2 : 1;  // splits whose sums are on their way together, as far as registers go
+#pragma unroll kAtOnce
   for (int from = 0; from < args.splits; ++from) {
 #pragma unroll
     for (int i = 0; i < count / 4; ++i) {
