@@ -81,10 +81,10 @@ FARWARP_DEVICE void gemm_wgmma(const Args& args) {
   int loaded = 0;
   if (thread_index() == 0) {
     tile.ring.initialise(Tile::kReadingWarps);
-    loaded = load_first(args, tile);  // under way while begin_call() reads its cells, which takes a microsecond
+    loaded = load_first(args, tile);  // under way while join_call() reads its cells, which takes a microsecond
     tensor_prefetch(args.out);
   }
-  Call call = begin_call(args.view, args.slot, 0);  // its barrier shows the ring to all
+  Call call = join_call(args.view, args.slot);  // its barrier shows the ring to all
   const auto wait = [&](Shared<Mbarrier> barrier, std::uint32_t parity) {
     return wait_mbarrier(call, barrier, parity, farwarp::gemm::kSiteStage);
   };
@@ -95,8 +95,11 @@ FARWARP_DEVICE void gemm_wgmma(const Args& args) {
   const int warpgroup = thread_index() / 128;
   if (warpgroup == 0) {
     reduce_registers<40>();
-    if (thread_index() == 0) load_role(args, tile, loaded, wait);
-    if (thread_index() == 0) leave_call(call, 0);
+    if (thread_index() == 0) {
+      if (block_index() == 0) claim_call(call);
+      load_role(args, tile, loaded, wait);
+      leave_call(call, 0);
+    }
   } else {
     raise_registers<232>();
     const int multiplier = warpgroup - 1;

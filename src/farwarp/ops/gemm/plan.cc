@@ -98,8 +98,12 @@ Status plan_wgmma(GemmPlan& plan) {
   plan.depth = gemm::kStepDepth;
   const int row_count = plan.few_rows ? desc.n : desc.m;
   const int column_count = plan.few_rows ? desc.m : desc.n;
-  const std::span<const int> widths =
-      plan.few_rows ? std::span<const int>(kFewColumns) : std::span<const int>(kColumns);
+  std::span<const int> widths = kColumns;
+  if (plan.few_rows) {  // all rows of x in one tile: w is read once
+    widths = kFewColumns;
+    while (widths.size() > 1 && widths[0] < desc.m && desc.tile_columns == 0) widths = widths.subspan(1);
+    if (desc.tile_columns == 0) widths = widths.first(1);
+  }
   plan.tile_rows = ceil_div(row_count, plan.rows);
   const Tiling tiling = best_tiling(widths, desc, plan.tile_rows, column_count, plan.blocks);
   if (tiling.columns == 0) {

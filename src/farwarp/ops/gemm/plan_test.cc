@@ -33,6 +33,7 @@ TEST(GemmPlan, CoversEveryShapeOfTheChallengeAndOddOnes) {
         EXPECT_LE(plan->shared_bytes, h200().traits.shared_bytes);
         EXPECT_LE(plan->splits, (k + 63) / 64);
         EXPECT_EQ(plan->few_rows, m <= 64);
+        if (plan->few_rows) EXPECT_EQ(plan->tile_columns, 1);
         if (plan->splits > 1) {
           EXPECT_GT(plan->workspace_bytes, plan->partials_bytes);
         }

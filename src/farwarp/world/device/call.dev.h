@@ -106,28 +106,50 @@ FARWARP_DEVICE void give_up_in_place(Call& call, StatusCode kind, std::uint32_t 
 
 inline constexpr std::uint32_t kSiteBegin = 0xffff;  ///< the ledger's site of a call made out of order
 
-/// [block] Enters the operator as the half number `stage` of a call. If the World is aborted, or the call is out of order,
-/// `live` is false on every thread of the block and the kernel returns at once, without end_call().
-FARWARP_DEVICE Call begin_call(const WorldView& view, std::uint32_t slot, std::uint32_t stage) {
+/// [thread] A call's cells; `found_stage` is the half that comes next.
+FARWARP_DEVICE Call read_call(const WorldView& view, std::uint32_t slot, std::uint32_t& found_stage) {
   Call call{view, slot, 0, nanoseconds(), 0, 0, true};
   const Global<OperatorCells> cells = cells_of(call);
   // Weak loads: the words were written by the previous kernel of this stream.
   call.epoch = load(member(cells, &OperatorCells::epoch));
-  const std::uint32_t found_stage = load(member(cells, &OperatorCells::stage));
+  found_stage = load(member(cells, &OperatorCells::stage));
   const std::uint64_t budget = load(member(control_of(view), &WorldControl::deadline_ns));
   call.deadline_ns = call.started_ns + budget;
   call.grace_ns = budget / 32;
-  const std::uint32_t raised_by = load<Order::relaxed>(abort_cell(call));
-  if (raised_by != 0) {
-    // Whoever sees the abort tells the host, not one thread for all: others may have loaded the cell before it was raised.
+  // Whoever sees the abort tells the host, not one thread for all: others may have loaded the cell before it was raised.
+  if (const std::uint32_t raised_by = load<Order::relaxed>(abort_cell(call)); raised_by != 0)
     note_abort(call, raised_by);
-  } else if (block_index() == 0 && thread_index() == 0) {
-    if (exchange<Order::acq_rel, Scope::device>(member(cells, &OperatorCells::busy), 1u) != 0 || found_stage != stage) {
-      give_up(call, StatusCode::kMisuse, kSiteBegin, -1, stage, found_stage);
-    }
-  }
-  call.live = !block_any(raised_by != 0 || found_stage != stage || !call.live);
   return call;
+}
+
+/// [thread] Takes the operator; false if another kernel of it still runs.
+FARWARP_DEVICE bool take_operator(const Call& call) {
+  return exchange<Order::acq_rel, Scope::device>(member(cells_of(call), &OperatorCells::busy), 1u) == 0;
+}
+
+/// [block] Enters the operator as the half number `stage` of a call. If the World is aborted, or the call is out of order,
+/// `live` is false on every thread of the block and the kernel returns at once, without end_call().
+FARWARP_DEVICE Call begin_call(const WorldView& view, std::uint32_t slot, std::uint32_t stage) {
+  std::uint32_t found_stage = 0;
+  Call call = read_call(view, slot, found_stage);
+  if (call.live && block_index() == 0 && thread_index() == 0 && (!take_operator(call) || found_stage != stage))
+    give_up(call, StatusCode::kMisuse, kSiteBegin, -1, stage, found_stage);
+  call.live = !block_any(found_stage != stage || !call.live);
+  return call;
+}
+
+/// [block] The same for an operator of one half whose kernel does not wait for the operator to be taken, which costs block 0 a
+/// microsecond: one thread of block 0 calls claim_call() beside the block's work, before it leaves.
+FARWARP_DEVICE Call join_call(const WorldView& view, std::uint32_t slot) {
+  std::uint32_t found_stage = 0;
+  Call call = read_call(view, slot, found_stage);
+  call.live = !block_any(!call.live);
+  return call;
+}
+
+/// [thread] Takes the operator; where another kernel of it still runs, the call is given up: what it wrote counts for nothing.
+FARWARP_DEVICE void claim_call(Call& call) {
+  if (!take_operator(call)) give_up_in_place(call, StatusCode::kMisuse, kSiteBegin, -1, 0, 0);
 }
 
 /// Epoch 0 is left out when epochs wrap: fresh memory is zeroed, and would pass for packets of that call. 2 keeps the parity.
