@@ -20,7 +20,7 @@
 //
 //   tile, K of a step   instructions: mfma, ds_read_b128, ds_write_b128, loads, barriers   clocks: matrix units, LDS
 //   256 x 128, 64       166:            64,           16,             6,     6,        2             2048, 1408
-//   64 x 128, 128       137:            32,           16,             6,     6,        2             1024, 1408
+//   64 x 128, 128       139:            32,           16,             6,     6,        2             1024, 1408
 //
 // A load has 32 (29) of the wave's matrix instructions to arrive. 85 (43) flops for a byte of both operands.
 #pragma once

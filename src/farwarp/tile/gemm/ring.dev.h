@@ -27,7 +27,7 @@ class Ring {
 
   FARWARP_DEVICE explicit Ring(Shared<std::byte> memory) : barriers_(reinterpret_cast<Mbarrier*>(memory.raw)) {}
 
-  /// [thread] One thread; a block_sync() must follow before anybody uses the ring.
+  /// [thread] One thread; a block_sync() must follow before anybody else uses the ring.
   FARWARP_DEVICE void initialise(int readers) const {
     for (int stage = 0; stage < stages; ++stage) {
       mbarrier_init(full(stage), 1);

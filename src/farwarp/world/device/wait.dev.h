@@ -88,7 +88,7 @@ FARWARP_DEVICE bool wait_packets(Call& call, const Global<Packet> (&from)[count]
 /// [thread] Waits for the phase of an mbarrier: for copies into shared memory, or for those who read them. Not a wait on a peer,
 /// but bounded like any other.
 FARWARP_DEVICE bool wait_mbarrier(Call& call, Shared<Mbarrier> barrier, std::uint32_t parity, std::uint32_t site) {
-  const void* const addresses[] = {barrier.raw, abort_cell(call).raw};
+  const void* const addresses[] = {barrier.raw};
   // An aborted call still waits for its own copies: their bytes are about to land in shared memory.
   for (std::uint32_t tries = 0; !mbarrier_test(barrier, parity); ++tries) {
     if (park(addresses, 1, call.deadline_ns, tries) && nanoseconds() > call.deadline_ns) [[unlikely]] {
