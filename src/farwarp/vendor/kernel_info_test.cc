@@ -5,23 +5,26 @@
 #include <deque>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "farwarp/substrate/emu/registry.h"
 
 namespace farwarp {
 namespace {
 
-// Every kernel linked into this program was compiled by up to four compilers: they must agree on its argument block.
+// Every kernel linked into this program was compiled by up to four compilers, those for one matrix unit by two: they must agree on
+// its argument block.
 TEST(KernelInfo, CompilersAgreeOnKernelsAndTheirArguments) {
   bool built = false;
-  for (const TargetKind target : {TargetKind::kCuda, TargetKind::kHip}) {
+  for (const auto& [target, emulated] :
+       {std::pair{TargetKind::kCuda, TargetKind::kEmuSm90}, std::pair{TargetKind::kHip, TargetKind::kEmuGfx942}}) {
     std::set<std::string> names;
     for (const CodeObject* object : code_objects(target)) {
       const auto kernels = kernels_of(*object);
       ASSERT_TRUE(kernels.ok()) << kernels.status().to_string();
       for (const KernelInfo& kernel : *kernels) {
         names.insert(kernel.name);
-        const emu::KernelRecord* record = emu::find_kernel(kernel.name, TargetKind::kEmuGfx942);
+        const emu::KernelRecord* record = emu::find_kernel(kernel.name, emulated);
         ASSERT_NE(record, nullptr) << kernel.name;
         if (target != TargetKind::kHip) continue;  // a cubin is asked through its driver
         EXPECT_EQ(kernel.args_bytes, record->args_bytes) << kernel.name << " for " << object->arch;
@@ -30,7 +33,7 @@ TEST(KernelInfo, CompilersAgreeOnKernelsAndTheirArguments) {
     }
     if (names.empty()) continue;
     built = true;
-    EXPECT_EQ(names.size(), emu::list_kernels(TargetKind::kEmuGfx942).size()) << name_of(target);
+    EXPECT_EQ(names.size(), emu::list_kernels(emulated).size()) << name_of(target);
   }
   if (!built) GTEST_SKIP() << "this build has no kernels for GPUs";
 }

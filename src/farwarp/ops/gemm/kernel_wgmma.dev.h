@@ -21,20 +21,26 @@ FARWARP_DEVICE int load_first(const Args& args, const Tile& tile) {
   return count;
 }
 
-/// [thread] Copies the operands of all this block's tiles but for the `loaded` first steps, as far ahead as there are stages.
+/// [thread] Copies the operands of all this block's tiles but for the `loaded` first steps, as far ahead as there are stages, and
+/// returns when the last of them has been multiplied.
 template <class Tile, class Wait>
 FARWARP_DEVICE void load_role(const Args& args, const Tile& tile, int loaded, const Wait& wait) {
-  tile::RingPosition<Tile::kStages> at;
-  for (int i = 0; i < loaded; ++i) at.advance();
+  tile::RingPosition<Tile::kStages> at, last;
+  for (int i = 0; i < loaded; ++i) {
+    last = at;
+    at.advance();
+  }
   for (int number = block_index(); number < work_count(args); number += num_blocks()) {
     const Work work = work_at<Tile>(args, number);
     for (int i = loaded; i < work.steps.count; ++i) {
       if (!wait(tile.ring.empty(at.stage), at.parity ^ 1)) return;  // the first turn finds every stage empty
       tile::load_step(tile, args.a, args.b, work.row, work.column, work.steps.first + i, at.stage);
+      last = at;
       at.advance();
     }
     loaded = 0;
   }
+  wait(tile.ring.empty(last.stage), last.parity);
 }
 
 /// [warpgroup] Multiplies 64 rows of each tile and stores them. `swapped`: A is w, and the tile is stored transposed.

@@ -1,0 +1,128 @@
+// The host API at its edges, on every target there is: what the host refuses, what only the device can find, and that the next call
+// works. Right results are case_test.cc's matter.
+#include "farwarp/ops/gemm/gemm.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "farwarp/harness/device_buffer.h"
+#include "farwarp/world/host/world_test_fixture.h"
+
+namespace farwarp {
+namespace {
+
+using harness::DeviceBuffer;
+
+constexpr int kM = 70, kN = 72, kK = 1280;
+
+/// x and w are 1 everywhere: every element of y is kK.
+struct Product {
+  World& world;
+  Gemm op;
+  Stream stream;
+  DeviceBuffer x, w, y;
+
+  Status launch(Stream on) { return op(x.get(), w.get(), nullptr, y.get(), on); }
+  Status drain(Stream on) {
+    const Status drained = world.device().synchronize(on, 60'000'000'000);
+    return world.status().ok() ? drained : world.status();
+  }
+  void expect_right() {
+    ASSERT_TRUE(y.poison(stream).ok());
+    ASSERT_TRUE(launch(stream).ok());
+    const Status status = drain(stream);
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    std::vector<std::uint16_t> result(kM * kN);
+    ASSERT_TRUE(y.download(result.data(), result.size() * 2, stream).ok());
+    for (const std::uint16_t bits : result) ASSERT_EQ(float_from(Bf16{bits}), static_cast<float>(kK));  // exact in bf16
+  }
+};
+
+class GemmApi : public WorldTestBase {
+ protected:
+  static void on_products(const std::function<void(Product&)>& body) {
+    on_worlds(2, options(), [&](World& world) {
+      auto op = Gemm::create(world, {.m = kM, .n = kN, .k = kK, .max_sms = 2});
+      ASSERT_TRUE(op.ok()) << op.status().to_string();
+      const auto stream = world.device().create_stream();
+      ASSERT_TRUE(stream.ok());
+      const auto ones = [&](std::size_t elements) {
+        auto buffer = DeviceBuffer::create(world.device(), elements * 2);
+        EXPECT_TRUE(buffer.ok());
+        const std::vector<std::uint16_t> values(elements, bf16_from(1).bits);
+        EXPECT_TRUE(buffer->upload(values.data(), values.size() * 2, *stream).ok());
+        return std::move(*buffer);
+      };
+      Product product{world, std::move(*op), *stream, ones(kM * kK), ones(kN * kK), ones(kM * kN)};
+      body(product);
+      EXPECT_TRUE(product.op.close().ok());
+      world.device().destroy_stream(*stream);
+    });
+  }
+};
+
+TEST_P(GemmApi, RefusesPointersInWords) {
+  on_products([](Product& product) {
+    const auto call = [&](const void* x, const void* w, const void* bias, void* y) {
+      return product.op(x, w, bias, y, product.stream).message();
+    };
+    void* const x = product.x.get();
+    void* const w = product.w.get();
+    void* const y = product.y.get();
+    EXPECT_EQ(call(nullptr, w, nullptr, y), "x is null; allowed: a device pointer");
+    EXPECT_EQ(call(x, nullptr, nullptr, y), "w is null; allowed: a device pointer");
+    EXPECT_TRUE(contains(call(x, w, nullptr, product.y.as<std::byte>() + 8), "allowed: a multiple of 16"));
+    EXPECT_EQ(call(x, w, x, y), "bias is given; allowed: null, as GemmDesc.has_bias is false");
+    product.expect_right();
+  });
+}
+
+TEST_P(GemmApi, RanksMustAgreeOnTheShape) {
+  on_worlds(2, options(), [](World& world) {
+    const auto op = Gemm::create(world, {.m = kM + world.rank(), .n = kN, .k = kK});
+    EXPECT_EQ(op.status().code(), StatusCode::kMismatch) << op.status().to_string();
+    auto again = Gemm::create(world, {.m = kM, .n = kN, .k = kK});
+    ASSERT_TRUE(again.ok()) << again.status().to_string();
+    EXPECT_TRUE(again->close().ok());
+  });
+}
+
+TEST_P(GemmApi, AnAbortedWorldComputesNothingUntilItRecovers) {
+  on_products([](Product& product) {
+    if (product.world.rank() == 0) product.world.abort();
+    // The other rank may be told by its next kernel only.
+    ASSERT_TRUE(product.world.bootstrap().allgather({std::byte{1}}, std::chrono::minutes(1)).ok());
+    Status status = product.launch(product.stream);
+    if (status.ok()) status = product.drain(product.stream);
+    EXPECT_EQ(status.code(), StatusCode::kAborted) << status.to_string();
+    ASSERT_TRUE(product.world.recover({product.stream}).ok());
+    product.expect_right();
+  });
+}
+
+// Two streams at once: one of the calls finds the operator taken, unless the other was over before it began.
+TEST_P(GemmApi, CallsInTwoStreamsAreFoundOut) {
+  if (is_real()) GTEST_SKIP() << "whether they meet is the device's choice";
+  int found = 0;
+  on_products([&found](Product& product) {
+    const auto second = product.world.device().create_stream();
+    ASSERT_TRUE(second.ok());
+    EXPECT_TRUE(product.launch(product.stream).ok());
+    EXPECT_TRUE(product.launch(*second).ok());
+    const Status first_status = product.drain(product.stream);
+    const Status second_status = product.drain(*second);
+    const bool misuse = first_status.code() == StatusCode::kMisuse || second_status.code() == StatusCode::kMisuse;
+    const bool told = misuse || first_status.code() == StatusCode::kAborted || second_status.code() == StatusCode::kAborted;
+    if (product.world.rank() == 0 && told) ++found;
+    ASSERT_TRUE(product.world.recover({product.stream, *second}).ok());
+    product.expect_right();
+    product.world.device().destroy_stream(*second);
+  });
+  EXPECT_EQ(found, 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, GemmApi, ::testing::ValuesIn(kAllTargets), name_of_target);
+
+}  // namespace
+}  // namespace farwarp
