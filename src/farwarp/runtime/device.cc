@@ -62,8 +62,8 @@ Result<TensorMap> Device::encode(const TensorMapDesc& desc) const {
   if (desc.base == nullptr || address % 16 != 0) return wrong("base", address, "a device address, a multiple of 16");
   if (desc.rows < 1 || desc.rows >= kMost) return wrong("rows", desc.rows, "1 to 2^31 - 1");
   if (desc.columns < 1 || desc.columns >= kMost) return wrong("columns", desc.columns, "1 to 2^31 - 1");
-  if (desc.pitch < desc.columns || desc.pitch % 8 != 0)
-    return wrong("pitch", desc.pitch, fmt::format("a multiple of 8, at least columns ({})", desc.columns));
+  if (desc.pitch < desc.columns || desc.pitch % 8 != 0 || desc.pitch >= std::int64_t{1} << 39)
+    return wrong("pitch", desc.pitch, fmt::format("a multiple of 8, at least columns ({}), below 2^39", desc.columns));
   if (desc.box_rows < 1 || desc.box_rows > 256) return wrong("box_rows", desc.box_rows, "1 to 256");
   const int widest = desc.swizzled ? 64 : 256;
   if (desc.box_columns < 8 || desc.box_columns > widest || desc.box_columns % 8 != 0)

@@ -120,6 +120,7 @@ Gemm::~Gemm() = default;
 
 Status Gemm::close() {
   const Status closed = state_->world->close_operator(state_->slot);
+  state_->slot = -1;
   const Status freed = state_->plan.workspace_bytes > 0 ? state_->world->free(state_->workspace) : Status();
   return closed.ok() ? freed : closed;
 }
@@ -128,6 +129,7 @@ const GemmPlan& Gemm::plan() const { return state_->plan; }
 
 Status Gemm::operator()(const void* x, const void* w, const void* bias, void* y, Stream stream) {
   State& state = *state_;
+  if (state.slot < 0) return {StatusCode::kMisuse, "Gemm was called after close()"};
   for (const Status& status : {check_pointer("x", x), check_pointer("w", w), check_pointer("y", y)}) {
     if (!status.ok()) return status;
   }

@@ -9,7 +9,8 @@
 
 namespace farwarp {
 
-/// Not thread-safe; calls of one instance must be in one stream. They are asynchronous, allocate nothing and can be captured.
+/// Not thread-safe; calls of one instance must be in one stream (two at once are found out in most cases, not in all). The World's
+/// deadline bounds a launch, so it must be longer than the product takes. They are asynchronous, allocate nothing and can be captured.
 class Gemm {
  public:
   /// Collective over the World's ranks, whose products have nothing to do with each other (a World of one rank will do), but must

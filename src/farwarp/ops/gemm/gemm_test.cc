@@ -57,6 +57,7 @@ class GemmApi : public WorldTestBase {
       Product product{world, std::move(*op), *stream, ones(kM * kK), ones(kN * kK), ones(kM * kN)};
       body(product);
       EXPECT_TRUE(product.op.close().ok());
+      EXPECT_EQ(product.launch(*stream).code(), StatusCode::kMisuse);
       world.device().destroy_stream(*stream);
     });
   }
@@ -113,7 +114,8 @@ TEST_P(GemmApi, CallsInTwoStreamsAreFoundOut) {
     const Status first_status = product.drain(product.stream);
     const Status second_status = product.drain(*second);
     const bool misuse = first_status.code() == StatusCode::kMisuse || second_status.code() == StatusCode::kMisuse;
-    const bool told = misuse || first_status.code() == StatusCode::kAborted || second_status.code() == StatusCode::kAborted;
+    const bool told =
+        misuse || first_status.code() == StatusCode::kAborted || second_status.code() == StatusCode::kAborted;
     if (product.world.rank() == 0 && told) ++found;
     ASSERT_TRUE(product.world.recover({product.stream, *second}).ok());
     product.expect_right();

@@ -20,8 +20,9 @@ Status wrong(const char* field, std::int64_t value, const std::string& allowed) 
 }
 
 Status check_pitch(const char* field, std::int64_t pitch, int least) {
-  if (pitch != 0 && (pitch < least || pitch % 8 != 0))
-    return wrong(field, pitch, fmt::format("0, or a multiple of 8 from {}", least));
+  constexpr std::int64_t kMost = std::int64_t{1} << 32;  // a tensor copy takes strides below 2^40 bytes
+  if (pitch != 0 && (pitch < least || pitch % 8 != 0 || pitch > kMost))
+    return wrong(field, pitch, fmt::format("0, or a multiple of 8 from {} to {}", least, kMost));
   return {};
 }
 
@@ -46,6 +47,7 @@ Status check(const GemmDesc& desc) {
 }
 
 constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// Widths that entry_wgmma.dev.cc has kernels for.
 constexpr int kColumns[] = {64, 96, 128, 160, 192, 224, 256};
@@ -60,14 +62,14 @@ struct Tiling {
 /// Clocks of a launch, roughly: a step takes the matrix unit 4 clocks a column, or L2 the time for the tile's bytes; and all bytes
 /// come from memory once. Fitted to one H200 (2026-11): 64 x 2304 x 7168 takes 24.2 us in 4 splits and 26.5 in 7, 512 x 1536 x
 /// 4096 23.5 us in tiles of 96 columns in 2 splits and 28.8 in one.
-double estimate(const GemmDesc& desc, int tiles, int splits, int columns, int steps, int blocks) {
+double estimate(const GemmDesc& desc, std::int64_t tiles, int splits, int columns, int steps, int blocks) {
   constexpr double kL2BytesPerClock = 52;  // for each of 132 multiprocessors at once
   constexpr double kMemoryBytesPerClock = 2500;
   constexpr double kFill = 1500;  // until the first step's operands are there
   const double step = std::max(4.0 * columns, WgmmaShared::stage_bytes(columns) / kL2BytesPerClock);
   const double epilogue = 300 + 6.0 * columns;
   const double exchange = splits > 1 ? 1500 + columns * 8.0 * splits : 0;
-  const int rounds = ceil_div(tiles * splits, blocks);
+  const auto rounds = static_cast<double>(ceil_div(tiles * splits, std::int64_t{blocks}));
   const double operands = 2.0 * desc.k * (double{1} * desc.m + desc.n) / kMemoryBytesPerClock;
   return kFill + exchange + std::max(operands, rounds * ceil_div(steps, splits) * step) + rounds * epilogue;
 }
@@ -77,7 +79,7 @@ Tiling best_tiling(std::span<const int> widths, const GemmDesc& desc, int tile_r
   Tiling best;
   for (const int columns : widths) {
     if (desc.tile_columns != 0 && desc.tile_columns != columns) continue;
-    const int tiles = tile_rows * ceil_div(columns_in_all, columns);
+    const std::int64_t tiles = std::int64_t{tile_rows} * ceil_div(columns_in_all, columns);
     const int most = columns <= kMostSplitColumns ? std::min(kMostSplits, steps) : 1;
     for (int splits = 1; splits <= most; ++splits) {
       if (desc.splits != 0 && desc.splits != splits) continue;
@@ -122,7 +124,7 @@ Status plan_wgmma(GemmPlan& plan) {
   plan.shared_bytes = WgmmaShared::total(plan.columns);
   plan.kernel = fmt::format("gemm_{}_{}{}", name_of(desc.dtype), plan.few_rows ? "few_" : "", plan.columns);
   plan.why = fmt::format("{} tiles of {} x {} in {} split{} on {} multiprocessors, about {:.0f} clocks",
-                         plan.tile_rows * plan.tile_columns, plan.rows, plan.columns, plan.splits,
+                         std::int64_t{plan.tile_rows} * plan.tile_columns, plan.rows, plan.columns, plan.splits,
                          plan.splits == 1 ? "" : "s", plan.blocks, tiling.clocks);
   return {};
 }
@@ -181,7 +183,8 @@ Result<GemmPlan> plan_gemm(const GemmDesc& desc, const MachineShape& shape) {
   // Strips of about as many bytes from both operands stay in L2 while a group runs.
   plan.group = std::max(1, 2048 / plan.rows);
   const std::int64_t tiles = static_cast<std::int64_t>(plan.tile_rows) * plan.tile_columns;
-  if (tiles * plan.splits > std::numeric_limits<std::int32_t>::max()) return wrong("m", desc.m, "at most 2^31 tiles");
+  if (tiles * plan.splits > std::numeric_limits<std::int32_t>::max() - plan.blocks)
+    return wrong("m", desc.m, "at most 2^31 tiles");
   plan.blocks = static_cast<int>(std::min<std::int64_t>(plan.blocks, tiles * plan.splits));
   if (plan.splits > 1) {
     plan.partials_bytes = tiles * plan.splits * plan.rows * plan.columns * 4;

@@ -63,9 +63,10 @@ TEST(GemmPlan, NamesWhatItRefuses) {
   EXPECT_EQ(error_of({.m = 1, .n = 8, .k = 0}), "GemmDesc.k is 0; allowed: a multiple of 8 up to 16777216");
   EXPECT_EQ(error_of({.m = 1, .n = 8, .k = 8, .dtype = DType::kF32}), "GemmDesc.dtype is fp32; allowed: bf16, fp16");
   EXPECT_EQ(error_of({.m = 1, .n = 8, .k = 64, .x_pitch = 56}),
-            "GemmDesc.x_pitch is 56; allowed: 0, or a multiple of 8 from 64");
+            "GemmDesc.x_pitch is 56; allowed: 0, or a multiple of 8 from 64 to 4294967296");
   EXPECT_EQ(error_of({.m = 1, .n = 8, .k = 64, .y_pitch = 12}),
-            "GemmDesc.y_pitch is 12; allowed: 0, or a multiple of 8 from 8");
+            "GemmDesc.y_pitch is 12; allowed: 0, or a multiple of 8 from 8 to 4294967296");
+  EXPECT_NE(error_of({.m = 1 << 24, .n = 1 << 24, .k = 8}).find("2^31 tiles"), std::string::npos);
   EXPECT_EQ(error_of({.m = 1, .n = 8, .k = 8, .max_sms = -1}), "GemmDesc.max_sms is -1; allowed: 0 (all) or more");
   EXPECT_EQ(
       error_of({.m = 100, .n = 8, .k = 64, .tile_columns = 48}),

@@ -139,7 +139,8 @@ FARWARP_DEVICE Call begin_call(const WorldView& view, std::uint32_t slot, std::u
 }
 
 /// [block] The same for an operator of one half whose kernel does not wait for the operator to be taken, which costs block 0 a
-/// microsecond: one thread of block 0 calls claim_call() beside the block's work, before it leaves.
+/// microsecond: one thread of block 0 calls claim_call() beside the block's work, before it leaves. That finds most misuse, not all:
+/// blocks of two kernels that run at once are counted together.
 FARWARP_DEVICE Call join_call(const WorldView& view, std::uint32_t slot) {
   std::uint32_t found_stage = 0;
   Call call = read_call(view, slot, found_stage);

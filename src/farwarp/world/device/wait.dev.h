@@ -92,7 +92,7 @@ FARWARP_DEVICE bool wait_mbarrier(Call& call, Shared<Mbarrier> barrier, std::uin
   // An aborted call still waits for its own copies: their bytes are about to land in shared memory.
   for (std::uint32_t tries = 0; !mbarrier_test(barrier, parity); ++tries) {
     if (park(addresses, 1, call.deadline_ns, tries) && nanoseconds() > call.deadline_ns) [[unlikely]] {
-      give_up_in_place(call, StatusCode::kDeadline, site, -1, parity, 0);
+      if (call.live) give_up_in_place(call, StatusCode::kDeadline, site, -1, parity, 0);  // once for each thread
       return false;
     }
   }
