@@ -65,8 +65,8 @@ class GemmCase : public harness::Case {
   harness::CheckOutcome check(std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options) override {
     RankRun run(config_, std::move(bootstrap), options);
     Status status = run.open(1);
-    if (!status.ok()) return run.outcome(status);
-    return run.outcome(run.close(run.all_calls()));
+    if (status.ok()) status = run.all_calls();
+    return run.outcome(run.close(status));
   }
   harness::BenchOutcome bench(std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options,
                               const harness::BenchOptions& bench_options) override {

@@ -40,7 +40,7 @@ BenchOutcome RankRun::bench(const BenchOptions& bench_options) {
       return Status();
     });
   }
-  outcome_.check = outcome(op_ ? close(status) : status);
+  outcome_.check = outcome(close(status));
   return std::move(outcome_);
 }
 
@@ -98,6 +98,10 @@ Status RankRun::open_baseline(harness::Contest& contest, std::vector<Contender>&
     if (made.ok()) baseline_.emplace(std::move(*made));
     return made.status();
   });
+  if (status.code() == StatusCode::kUnavailable) {
+    outcome_.no_baseline = status.message();
+    return {};
+  }
   if (!status.ok()) return status;
   const auto fastest = fastest_algorithm();
   if (!fastest.ok()) return fastest.status();
