@@ -17,8 +17,6 @@ namespace {
 using harness::DeviceBuffer;
 using harness::Fault;
 
-constexpr std::chrono::minutes kHostPatience{10};
-
 /// Equal parts of a row of `vectors` times 16 bytes, at most `most`.
 int equal_pieces(int vectors, int most) {
   int pieces = std::clamp(most, 1, vectors);
@@ -149,12 +147,10 @@ Status RankRun::close_rung() {
 }
 
 Status RankRun::agree(Status mine) {
-  const auto everybody = bootstrap_->allgather({static_cast<std::byte>(mine.ok())}, kHostPatience);
+  const auto all_ok = harness::true_on_all(*bootstrap_, mine.ok());
   if (!mine.ok()) return mine;
-  if (!everybody.ok()) return everybody.status();
-  const bool all_ok =
-      std::all_of(everybody->begin(), everybody->end(), [](const auto& ok) { return ok == std::vector{std::byte{1}}; });
-  return all_ok ? Status() : Status{StatusCode::kAborted, "another rank failed"};
+  if (!all_ok.ok()) return all_ok.status();
+  return *all_ok ? Status() : Status{StatusCode::kAborted, "another rank failed"};
 }
 
 // -- a call
@@ -308,16 +304,8 @@ Status RankRun::compare(const CallSet& set, const std::vector<std::uint16_t>& ou
 }
 
 harness::CheckOutcome RankRun::outcome(const Status& status) const {
-  harness::CheckOutcome outcome;
-  outcome.status = status;
-  const harness::Verdict verdict = comparison_.verdict(moe::kRoundings);
-  outcome.rel_err = verdict.rel_err;
-  outcome.max_scaled_err = verdict.max_scaled_err;
-  outcome.pass = status.ok() && verdict.pass && difference_.empty();
-  if (outcome.pass) return outcome;
-  const std::string& why = difference_.empty() ? verdict.detail : difference_;
-  outcome.detail = fmt::format("rung {}, rank {}: {}", rung_, rank_, status.ok() ? why : status.to_string());
-  return outcome;
+  return harness::judge(fmt::format("rung {}, rank {}", rung_, rank_), status, comparison_.verdict(moe::kRoundings),
+                        difference_);
 }
 
 // -- the bench

@@ -1,6 +1,9 @@
 #include "farwarp/harness/case.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace farwarp::harness {
@@ -13,6 +16,27 @@ std::vector<OpInfo>& mutable_ops() {
 }
 
 }  // namespace
+
+CheckOutcome judge(const std::string& where, const Status& status, const Verdict& verdict,
+                   const std::string& difference) {
+  CheckOutcome outcome;
+  outcome.status = status;
+  outcome.rel_err = verdict.rel_err;
+  outcome.max_scaled_err = verdict.max_scaled_err;
+  outcome.pass = status.ok() && verdict.pass && difference.empty();
+  if (outcome.pass) return outcome;
+  const std::string& why = difference.empty() ? verdict.detail : difference;
+  outcome.detail = fmt::format("{}: {}", where, status.ok() ? why : status.to_string());
+  return outcome;
+}
+
+Result<bool> true_on_all(Bootstrap& bootstrap, bool mine) {
+  constexpr std::chrono::minutes kPatience{10};
+  const auto everybody = bootstrap.allgather({static_cast<std::byte>(mine)}, kPatience);
+  if (!everybody.ok()) return everybody.status();
+  return std::all_of(everybody->begin(), everybody->end(),
+                     [](const auto& ok) { return ok == std::vector{std::byte{1}}; });
+}
 
 BenchOutcome Case::bench(std::shared_ptr<Bootstrap>, const RunOptions&, const BenchOptions&) {
   BenchOutcome outcome;

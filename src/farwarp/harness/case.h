@@ -13,6 +13,7 @@
 
 #include "farwarp/base/machine_shape.h"
 #include "farwarp/base/status.h"
+#include "farwarp/harness/compare.h"
 #include "farwarp/harness/timing.h"
 #include "farwarp/world/host/bootstrap.h"
 
@@ -52,6 +53,13 @@ struct CheckOutcome {
   double rel_err = 0;         ///< relative Frobenius error
   double max_scaled_err = 0;  ///< largest |error| / (eps * sum |terms|), see compare.h
 };
+
+/// What a check comes to. `where` opens the detail ("rank 3"); `difference` is what is wrong beside the verdict, or empty.
+CheckOutcome judge(const std::string& where, const Status& status, const Verdict& verdict,
+                   const std::string& difference);
+
+/// Collective: whether `mine` is true on every rank. Patient: others may still prepare or verify full-size data.
+Result<bool> true_on_all(Bootstrap& bootstrap, bool mine);
 
 struct BenchOptions {
   int samples = 40;

@@ -14,7 +14,6 @@ namespace {
 using harness::DeviceBuffer;
 using harness::RandomStream;
 
-constexpr std::chrono::minutes kHostPatience{10};  // others prepare and verify full-size products meanwhile
 constexpr int kRoundings = 1;
 constexpr double kLargestInput = 0.01;  // of the challenge
 
@@ -161,24 +160,14 @@ Status RankRun::verify(const DeviceBuffer& y) {
 }
 
 Status RankRun::close(Status status) {
-  const auto everybody = bootstrap_->allgather({static_cast<std::byte>(status.ok())}, kHostPatience);
-  if (!everybody.ok()) return status.ok() ? everybody.status() : status;
-  const bool all_ok =
-      std::all_of(everybody->begin(), everybody->end(), [](const auto& ok) { return ok == std::vector{std::byte{1}}; });
-  return all_ok ? op_->close() : status;
+  const auto all_ok = harness::true_on_all(*bootstrap_, status.ok());
+  if (!all_ok.ok()) return status.ok() ? all_ok.status() : status;
+  return *all_ok ? op_->close() : status;
 }
 
 harness::CheckOutcome RankRun::outcome(const Status& status) const {
-  harness::CheckOutcome outcome;
-  outcome.status = status;
-  const harness::Verdict verdict = comparison_.verdict(kRoundings);
-  outcome.rel_err = verdict.rel_err;
-  outcome.max_scaled_err = verdict.max_scaled_err;
-  outcome.pass = status.ok() && verdict.pass && difference_.empty();
-  if (outcome.pass) return outcome;
-  const std::string& why = difference_.empty() ? verdict.detail : difference_;
-  outcome.detail = fmt::format("rank {}: {}", bootstrap_->rank(), status.ok() ? why : status.to_string());
-  return outcome;
+  return harness::judge(fmt::format("rank {}", bootstrap_->rank()), status, comparison_.verdict(kRoundings),
+                        difference_);
 }
 
 }  // namespace farwarp::gemm

@@ -16,9 +16,6 @@ namespace {
 using harness::DeviceBuffer;
 using harness::Fault;
 
-// For host work between calls, on which ranks wait for each other: preparing and verifying full-size batches.
-constexpr std::chrono::minutes kHostPatience{10};
-
 template <class T>
 std::string first_difference(const char* what, std::span<const T> got, std::span<const T> expected) {
   for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -150,10 +147,9 @@ Status RankRun::all_calls() {
   const Fault::Kind fault = options_.fault.kind;
   if (fault != Fault::Kind::kDelay && fault != Fault::Kind::kMismatch && fault != Fault::Kind::kDropPut) return status;
   // A rank may have finished its last call before another gave up: all agree on whether there is something to recover from.
-  const auto everybody = bootstrap_->allgather({static_cast<std::byte>(status.ok())}, kHostPatience);
-  if (!everybody.ok()) return status.ok() ? everybody.status() : status;
-  const auto failed = [](const auto& ok) { return ok != std::vector{std::byte{1}}; };
-  if (std::none_of(everybody->begin(), everybody->end(), failed)) return status;
+  const auto all_ok = harness::true_on_all(*bootstrap_, status.ok());
+  if (!all_ok.ok()) return status.ok() ? all_ok.status() : status;
+  if (*all_ok) return status;
   const Status recovered = recover(options_.calls);
   const bool right = recovered.ok() && difference_.empty() && comparison_.verdict(kRoundings).pass;
   recovery_ = right ? "; after recover() the next call was right"
@@ -375,23 +371,15 @@ Status RankRun::check_output(int call) {
 // -- ending
 
 Status RankRun::close(Status status) {
-  const auto everybody = bootstrap_->allgather({static_cast<std::byte>(status.ok())}, kHostPatience);
-  if (!everybody.ok()) return status.ok() ? everybody.status() : status;
-  const bool all_ok =
-      std::all_of(everybody->begin(), everybody->end(), [](const auto& ok) { return ok == std::vector{std::byte{1}}; });
-  return all_ok ? op_->close() : status;
+  const auto all_ok = harness::true_on_all(*bootstrap_, status.ok());
+  if (!all_ok.ok()) return status.ok() ? all_ok.status() : status;
+  return *all_ok ? op_->close() : status;
 }
 
 harness::CheckOutcome RankRun::outcome(const Status& status) const {
-  harness::CheckOutcome outcome;
-  outcome.status = status;
-  const harness::Verdict verdict = comparison_.verdict(kRoundings);
-  outcome.rel_err = verdict.rel_err;
-  outcome.max_scaled_err = verdict.max_scaled_err;
-  outcome.pass = status.ok() && verdict.pass && difference_.empty();
-  if (outcome.pass) return outcome;
-  const std::string& why = difference_.empty() ? verdict.detail : difference_;
-  outcome.detail = fmt::format("rank {}: {}{}", rank_, status.ok() ? why : status.to_string(), recovery_);
+  harness::CheckOutcome outcome =
+      harness::judge(fmt::format("rank {}", rank_), status, comparison_.verdict(kRoundings), difference_);
+  if (!outcome.pass) outcome.detail += recovery_;
   return outcome;
 }
 
