@@ -3,9 +3,9 @@
 
 namespace gemm = farwarp::FARWARP_TARGET::gemm;
 
-FARWARP_KERNEL(gemm_bf16_64, gemm::Args, farwarp::gemm::kWgmmaThreads) {
+FARWARP_KERNEL(gemm_bf16_64, gemm::Args, farwarp::tile::kWgmmaThreads) {
   gemm::gemm_wgmma<farwarp::Bf16, 64, false>(args);
 }
-FARWARP_KERNEL(gemm_bf16_256, gemm::Args, farwarp::gemm::kWgmmaThreads) {
+FARWARP_KERNEL(gemm_bf16_256, gemm::Args, farwarp::tile::kWgmmaThreads) {
   gemm::gemm_wgmma<farwarp::Bf16, 256, false>(args);
 }

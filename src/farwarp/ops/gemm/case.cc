@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include "farwarp/harness/params.h"
-#include "farwarp/ops/gemm/args.h"
 #include "farwarp/ops/gemm/case_run.h"
+#include "farwarp/tile/gemm/shape_wgmma.h"
 
 namespace farwarp::gemm {
 namespace {
@@ -44,7 +44,7 @@ Result<CheckConfig> read_config(const Params& params) {
   desc.w_pitch = reader.integer("w_pitch", 0, kMost);
   desc.y_pitch = reader.integer("y_pitch", 0, kMost);
   desc.tile_columns = reader.small_integer("tile_columns", 0, 256);
-  desc.splits = reader.small_integer("splits", 0, kMostSplits);
+  desc.splits = reader.small_integer("splits", 0, tile::kMostSplits);
   desc.max_sms = reader.small_integer("max_sms", 0, 1 << 16);
   config.graph = reader.flag("graph");
   for (const char* name : {"n", "k", "x_pitch", "w_pitch", "y_pitch"}) {

@@ -3,9 +3,9 @@
 
 namespace farwarp::FARWARP_TARGET::gemm {
 
-using farwarp::gemm::kMfmaFew;
-using farwarp::gemm::kMfmaLarge;
-using farwarp::gemm::kMfmaThreads;
+using farwarp::tile::kMfmaFew;
+using farwarp::tile::kMfmaLarge;
+using farwarp::tile::kMfmaThreads;
 
 FARWARP_KERNEL(gemm_mfma_bf16_256x128, Args, kMfmaThreads) { gemm_mfma<Bf16, kMfmaLarge>(args); }
 FARWARP_KERNEL(gemm_mfma_bf16_64x128, Args, kMfmaThreads) { gemm_mfma<Bf16, kMfmaFew>(args); }

@@ -4,7 +4,7 @@
 
 namespace farwarp::FARWARP_TARGET::gemm {
 
-using farwarp::gemm::kWgmmaThreads;
+using farwarp::tile::kWgmmaThreads;
 
 FARWARP_KERNEL(gemm_bf16_64, Args, kWgmmaThreads) { gemm_wgmma<Bf16, 64, false>(args); }
 FARWARP_KERNEL(gemm_bf16_96, Args, kWgmmaThreads) { gemm_wgmma<Bf16, 96, false>(args); }

@@ -100,10 +100,7 @@ Result<Gemm> Gemm::create(World& world, const GemmDesc& desc) {
   args.m = desc.m;
   args.n = desc.n;
   args.k = desc.k;
-  args.tile_rows = plan->tile_rows;
-  args.tile_columns = plan->tile_columns;
-  args.group = plan->group;
-  args.splits = plan->splits;
+  args.grid = plan->grid();
   args.xcds = world.device().shape().xcds;
   args.partials = static_cast<std::int64_t>(state->workspace.offset);
   args.counters = args.partials + plan->partials_bytes;

@@ -10,14 +10,15 @@
 #include "farwarp/harness/inputs.h"
 #include "farwarp/ops/gemm/args.h"
 #include "farwarp/substrate/emu/machine.h"
+#include "farwarp/tile/gemm/shape_mfma.h"
 #include "farwarp/world/host/world.h"
 
 namespace farwarp {
 namespace {
 
-using gemm::kMfmaFew;
-using gemm::kMfmaLarge;
 using harness::DeviceBuffer;
+using tile::kMfmaFew;
+using tile::kMfmaLarge;
 using tile::MfmaShape;
 
 struct Product {
@@ -107,14 +108,12 @@ class Rig {
     args.view = world_.view();
     args.slot = static_cast<std::uint32_t>(slot_);
     args.m = p.m, args.n = p.n, args.k = p.k;
-    args.tile_rows = ceil_div(p.m, p.tile.rows);
-    args.tile_columns = ceil_div(p.n, p.tile.columns);
-    args.group = 2;
-    args.splits = p.splits;
+    args.grid = {ceil_div(p.m, p.tile.rows), ceil_div(p.n, p.tile.columns), 2, p.splits,
+                 ceil_div(p.k, p.tile.step_depth())};
     args.xcds = p.xcds;
     args.partials = static_cast<std::int64_t>(partials_.offset);
     args.counters = static_cast<std::int64_t>(counters_.offset);
-    ASSERT_LE(args.tile_rows * args.tile_columns * p.splits * p.tile.rows * p.tile.columns * 4, 8 << 20);
+    ASSERT_LE(args.grid.works() * p.tile.rows * p.tile.columns * 4, 8 << 20);
     args.x = on_device[0].get(), args.x_pitch = x.pitch;
     args.w = on_device[1].get(), args.w_pitch = w.pitch;
     args.bias = p.has_bias ? on_device[2].get() : nullptr;

@@ -2,22 +2,29 @@
 #pragma once
 
 #include "farwarp/ops/gemm/args.h"
-#include "farwarp/ops/gemm/split.dev.h"
-#include "farwarp/ops/gemm/work.dev.h"
+#include "farwarp/tile/gemm/block_wgmma.dev.h"
 #include "farwarp/tile/gemm/epilogue_wgmma.dev.h"
-#include "farwarp/tile/gemm/mainloop_wgmma.dev.h"
 #include "farwarp/world/device/wait.dev.h"
 
 namespace farwarp::FARWARP_TARGET::gemm {
 
-using farwarp::gemm::WgmmaShared;
+using farwarp::gemm::Args;
+using farwarp::tile::Work;
+using farwarp::tile::work_at;
+
+/// [thread] Starts the copies of a step of a work into a free stage.
+template <class Tile>
+FARWARP_DEVICE void load(const Args& args, const Tile& tile, const Work& work, int step, int stage) {
+  tile::load_step(tile, args.a, args.b, work.at.row * Tile::kRows, work.at.column * Tile::kColumns,
+                  work.steps.first + step, stage);
+}
 
 /// [thread] Starts the block's first copies, as many as there are stages, and returns their number.
 template <class Tile>
 FARWARP_DEVICE int load_first(const Args& args, const Tile& tile) {
-  const Work work = work_at<Tile>(args, block_index());
+  const Work work = work_at(args.grid, block_index());
   const int count = work.steps.count < Tile::kStages ? work.steps.count : Tile::kStages;
-  for (int i = 0; i < count; ++i) tile::load_step(tile, args.a, args.b, work.row, work.column, work.steps.first + i, i);
+  for (int i = 0; i < count; ++i) load(args, tile, work, i, i);
   return count;
 }
 
@@ -30,11 +37,11 @@ FARWARP_DEVICE void load_role(const Args& args, const Tile& tile, int loaded, co
     last = at;
     at.advance();
   }
-  for (int number = block_index(); number < work_count(args); number += num_blocks()) {
-    const Work work = work_at<Tile>(args, number);
+  for (int number = block_index(); number < args.grid.works(); number += num_blocks()) {
+    const Work work = work_at(args.grid, number);
     for (int i = loaded; i < work.steps.count; ++i) {
       if (!wait(tile.ring.empty(at.stage), at.parity ^ 1)) return;  // the first turn finds every stage empty
-      tile::load_step(tile, args.a, args.b, work.row, work.column, work.steps.first + i, at.stage);
+      load(args, tile, work, i, at.stage);
       last = at;
       at.advance();
     }
@@ -44,49 +51,37 @@ FARWARP_DEVICE void load_role(const Args& args, const Tile& tile, int loaded, co
 }
 
 /// [warpgroup] Multiplies 64 rows of each tile and stores them. `swapped`: A is w, and the tile is stored transposed.
-template <class Tile, bool swapped, class Wait>
-FARWARP_DEVICE void multiply_role(const Call& call, const Args& args, const Tile& tile, int multiplier,
-                                  tile::BoxWriter writer, Shared<std::uint32_t> last_word, const Wait& wait) {
+template <bool swapped, class Block, class Wait>
+FARWARP_DEVICE void multiply_and_store(const Call& call, const Args& args, const Block& block, int multiplier,
+                                       const Wait& wait) {
+  using Tile = typename Block::Tile;
   using T = typename Tile::Element;
-  tile::RingPosition<Tile::kStages> at;
+  tile::BoxWriter writer(block.boxes(multiplier), 1 + multiplier);
   const Global<const T> bias(static_cast<const T*>(args.bias));
-  for (int number = block_index(); number < work_count(args); number += num_blocks()) {
-    const Work work = work_at<Tile>(args, number);
-    const auto store_tile = [&](const float(&values)[Tile::kSums]) {
-      const int row = work.row + 64 * multiplier;
-      if constexpr (swapped) {
-        tile::store_sums_transposed<T, Tile::kColumns>(writer, args.out, work.column, row, bias, args.n, values);
-      } else {
-        tile::store_sums<T, Tile::kColumns>(writer, args.out, row, work.column, bias, args.n, values);
-      }
-    };
-    float sums[Tile::kSums];
-    tile::multiply_steps(tile, multiplier, work.steps.count, sums, at, wait);
-    if constexpr (Tile::kColumns <= farwarp::gemm::kMostSplitColumns) {
-      if (args.splits > 1) {
-        float total[Tile::kSums];
-        const SplitPart part{2 * work.tile + multiplier, work.split, thread_index() % 128, last_word};
-        const auto meet = [&] { group_sync(1 + multiplier, 128); };
-        if (sum_splits<128>(call, args, part, meet, sums, total)) store_tile(total);
-        continue;
-      }
+  const auto carry = [&](int row, int column, Shared<std::byte> box) { tensor_store(args.out, row, column, box); };
+  const auto store_tile = [&](const Work& work, const float(&values)[Tile::kSums]) {
+    const int row = work.at.row * Tile::kRows + 64 * multiplier;
+    const int column = work.at.column * Tile::kColumns;
+    if constexpr (swapped) {
+      tile::store_sums_transposed<T, Tile::kColumns>(writer, carry, column, row, bias, args.n, values);
+    } else {
+      tile::store_sums<T, Tile::kColumns>(writer, carry, row, column, bias, args.n, values);
     }
-    store_tile(sums);
-  }
+  };
+  const tile::SplitSpace space{own_address<Vec16>(args.view, args.partials),
+                               own_address<std::uint32_t>(args.view, args.counters), args.grid.splits, call.epoch};
+  tile::multiply_role(block.tile(), multiplier, args.grid, {block_index(), num_blocks()}, space,
+                      block.last_word(multiplier), wait, store_tile);
   writer.finish();
 }
 
 template <class T, int columns, bool swapped>
 FARWARP_DEVICE void gemm_wgmma(const Args& args) {
-  constexpr int kStages = WgmmaShared::stages(columns);
-  using Tile = tile::WgmmaTile<T, columns, kStages>;
-  static_assert(Tile::kStageBytes == WgmmaShared::stage_bytes(columns) && tile::Ring<kStages>::kBytes < 960);
-  const Shared<std::byte> memory = block_shared();
-  const Shared<std::byte> barriers = memory + WgmmaShared::barriers(columns);
-  const Tile tile{memory, tile::Ring<kStages>(barriers)};
+  const tile::WgmmaBlock<T, columns> block{block_shared()};
+  const auto tile = block.tile();
   int loaded = 0;
   if (thread_index() == 0) {
-    tile.ring.initialise(Tile::kReadingWarps);
+    tile.ring.initialise(tile.kReadingWarps);
     loaded = load_first(args, tile);  // under way while join_call() reads its cells, which takes a microsecond
     tensor_prefetch(args.out);
   }
@@ -108,11 +103,7 @@ FARWARP_DEVICE void gemm_wgmma(const Args& args) {
     }
   } else {
     raise_registers<232>();
-    const int multiplier = warpgroup - 1;
-    const Shared<std::byte> boxes =
-        memory + (WgmmaShared::boxes(columns) + multiplier * tile::kBoxBuffers * tile::kBoxBytes);
-    const Shared<std::uint32_t> last_word(reinterpret_cast<std::uint32_t*>((barriers + 960 + 4 * multiplier).raw));
-    multiply_role<Tile, swapped>(call, args, tile, multiplier, tile::BoxWriter(boxes, 1 + multiplier), last_word, wait);
+    multiply_and_store<swapped>(call, args, block, warpgroup - 1, wait);
   }
 }
 

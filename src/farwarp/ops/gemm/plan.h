@@ -7,6 +7,7 @@
 #include "farwarp/base/half.h"
 #include "farwarp/base/machine_shape.h"
 #include "farwarp/base/status.h"
+#include "farwarp/tile/gemm/tiling.h"
 
 namespace farwarp {
 
@@ -26,21 +27,9 @@ struct GemmDesc {
   int splits = 0;        ///< parts of k that different blocks sum, 1 to 16; 0: the plan's choice
 };
 
-struct GemmPlan {
+struct GemmPlan : tile::Tiling {
   GemmDesc desc;       ///< with pitches filled in
   std::string kernel;  ///< its name
-  /// Few rows: tiles have their 128 rows from w and `columns` from x, so that little of the matrix unit's 64 rows is wasted.
-  bool few_rows = false;
-  int rows = 0, columns = 0, depth = 0;  ///< of a tile and a step of K
-  int tile_rows = 0, tile_columns = 0;   ///< how many tiles
-  int group = 0;                         ///< rows of tiles that run together: tile/gemm/raster.h
-  int splits = 1;
-  int blocks = 0;
-  int threads = 0;
-  std::int64_t shared_bytes = 0;
-  std::int64_t partials_bytes = 0;  ///< of the workspace: sums of splits, and counters behind them
-  std::int64_t workspace_bytes = 0;
-  std::string why;  ///< how the tile was chosen
   std::string to_string() const;
 };
 

@@ -21,9 +21,9 @@ class BoxWriter {
   /// `number`: of the warpgroup's numbered barrier.
   FARWARP_DEVICE BoxWriter(Shared<std::byte> memory, int number) : memory_(memory), number_(number) {}
 
-  /// [warpgroup] The next box. `write(buffer)` fills it; what lies outside the matrix of `map` is dropped.
-  template <class Write>
-  FARWARP_DEVICE void put(const TensorMap& map, int row, int column, const Write& write) {
+  /// [warpgroup] The next box. `write(buffer)` fills it, `carry(buffer)` is one thread's and starts the copies out of it.
+  template <class Write, class Carry>
+  FARWARP_DEVICE void put(const Write& write, const Carry& carry) {
     const Shared<std::byte> buffer = memory_ + turn_ * kBoxBytes;
     if (leads()) bulk_wait_read<kBoxBuffers - 1>();  // the copy that left this buffer two boxes ago
     group_sync(number_, 128);
@@ -31,7 +31,7 @@ class BoxWriter {
     proxy_fence();
     group_sync(number_, 128);
     if (leads()) {
-      tensor_store(map, row, column, buffer);
+      carry(buffer);
       bulk_commit();
     }
     turn_ = (turn_ + 1) % kBoxBuffers;
@@ -51,8 +51,10 @@ class BoxWriter {
 };
 
 /// [warpgroup] Rounds the sums of 64 rows from `row`, `columns` columns from `column` of the result, adding bias[column].
-template <class T, int columns>
-FARWARP_DEVICE void store_sums(BoxWriter& writer, const TensorMap& out, int row, int column, Global<const T> bias,
+/// `carry(row, column, box)` is one thread's and starts the copies of a box of 64 x 64 that begins there in the result; what lies
+/// outside is theirs to drop, as tensor copies do.
+template <class T, int columns, class Carry>
+FARWARP_DEVICE void store_sums(BoxWriter& writer, const Carry& carry, int row, int column, Global<const T> bias,
                                int bias_size, const float (&sums)[columns / 2]) {
   static_assert(columns % 32 == 0);
   const int thread = thread_index() % 128;
@@ -60,7 +62,7 @@ FARWARP_DEVICE void store_sums(BoxWriter& writer, const TensorMap& out, int row,
   for (int first = 0; first < columns; first += 64) {
     // The last box of 96, 160 or 224 columns begins 32 columns early and repeats them: boxes are 64 wide.
     const int begin = first + 64 <= columns ? first : columns - 64;
-    writer.put(out, row, column + begin, [&](Shared<std::byte> box) {
+    const auto write_box = [&](Shared<std::byte> box) {
       const auto write = [&](auto value) {
 #pragma unroll
         for (int i = 0; i < 32; i += 2) {
@@ -76,27 +78,29 @@ FARWARP_DEVICE void store_sums(BoxWriter& writer, const TensorMap& out, int row,
       } else {
         write([&](int i, int) { return of_box[i]; });
       }
-    });
+    };
+    writer.put(write_box, [&](Shared<std::byte> box) { carry(row, column + begin, box); });
   }
 }
 
 /// [warpgroup] The same for a product computed the other way round: the sums' rows are 64 columns of the result from `column`,
-/// their columns rows of the result from `row`.
-template <class T, int columns>
-FARWARP_DEVICE void store_sums_transposed(BoxWriter& writer, const TensorMap& out, int row, int column,
+/// their columns rows of the result from `row`; boxes are `columns` x 64.
+template <class T, int columns, class Carry>
+FARWARP_DEVICE void store_sums_transposed(BoxWriter& writer, const Carry& carry, int row, int column,
                                           Global<const T> bias, int bias_size, const float (&sums)[columns / 2]) {
   static_assert(columns <= 64);
   const int thread = thread_index() % 128;
   const int upper = wgmma_sum(thread, 0).row;
   const float biases[2] = {bias_at(bias, column + upper, bias_size), bias_at(bias, column + upper + 8, bias_size)};
-  writer.put(out, row, column, [&](Shared<std::byte> box) {
+  const auto write_box = [&](Shared<std::byte> box) {
 #pragma unroll
     for (int i = 0; i < columns / 2; ++i) {
       const MatrixIndex at = wgmma_sum(thread, i);
       store(Shared<T>(reinterpret_cast<T*>((box + swizzled_offset(at.column, at.row * 2)).raw)),
             round_to<T>(add(sums[i], biases[i / 2 % 2])));
     }
-  });
+  };
+  writer.put(write_box, [&](Shared<std::byte> box) { carry(row, column, box); });
 }
 
 }  // namespace farwarp::FARWARP_TARGET::tile

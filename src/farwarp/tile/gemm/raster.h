@@ -1,6 +1,8 @@
 // In which order the tiles of a product are computed.
 #pragma once
 
+#include <cstdint>
+
 namespace farwarp::tile {
 
 struct TileIndex {
@@ -29,5 +31,34 @@ constexpr StepRange steps_of(int split, int splits, int steps) {
   const int end = static_cast<int>(static_cast<long long>(steps) * (split + 1) / splits);
   return {first, end - first};
 }
+
+/// A product cut into tiles, and each tile's K into splits.
+struct TileGrid {
+  std::int32_t rows, columns;  ///< how many tiles
+  std::int32_t group;          ///< rows of tiles at a time
+  std::int32_t splits;         ///< parts of K that different blocks sum, at most `steps`
+  std::int32_t steps;          ///< of K
+
+  constexpr int works() const { return rows * columns * splits; }
+};
+
+/// What a block does at a time: a tile, and of K the steps of one split.
+struct Work {
+  int tile;
+  int split;
+  TileIndex at;
+  StepRange steps;
+};
+constexpr Work work_at(const TileGrid& grid, int number) {
+  const int tile = number / grid.splits;
+  const int split = number % grid.splits;
+  return {tile, split, tile_at(tile, grid.rows, grid.columns, grid.group), steps_of(split, grid.splits, grid.steps)};
+}
+
+/// Which works a block does: number `first`, and each `stride` behind it.
+struct Turns {
+  int first;
+  int stride;
+};
 
 }  // namespace farwarp::tile

@@ -11,6 +11,8 @@
 //           rows differ modulo 8: the chunks of row r are permuted by r's line, and no two of a turn meet (shape_mfma_test.cc).
 #pragma once
 
+#include "farwarp/base/machine_shape.h"
+
 namespace farwarp::tile {
 
 /// A tile of `rows` rows of x by `columns` rows of w, for row_waves x column_waves waves of 64 threads.
@@ -39,5 +41,15 @@ constexpr int chunk_offset(int row, int chunk, int chunks) {
 /// Which of a tile's columns lies in row `row` of w's part of a stage. A lane holds 4 rows of each 16 x 16 product (base/fragments.h:
 /// mfma_sum()); in this order those of two neighbouring products are 8 consecutive columns of y, 16 bytes.
 constexpr int column_in_row(int row) { return row / 32 * 32 + row % 16 / 4 * 8 + row % 32 / 16 * 4 + row % 4; }
+
+inline constexpr int kMfmaThreads = 512;  ///< 8 waves
+
+/// Tiles of the mfma kernels, whose rows are always of x: for products that fill the machine, and for few rows, where w's way from
+/// memory is all that counts.
+inline constexpr MfmaShape kMfmaLarge{.rows = 256, .columns = 128, .depth = 32, .row_waves = 4, .column_waves = 2};
+inline constexpr MfmaShape kMfmaFew{.rows = 64, .columns = 128, .depth = 64, .row_waves = 2, .column_waves = 4};
+static_assert(kMfmaLarge.threads() == kMfmaThreads && kMfmaFew.threads() == kMfmaThreads);
+static_assert(kMfmaLarge.shared_bytes() <= traits_of(TargetKind::kHip).shared_bytes &&
+              kMfmaFew.shared_bytes() <= traits_of(TargetKind::kHip).shared_bytes);
 
 }  // namespace farwarp::tile

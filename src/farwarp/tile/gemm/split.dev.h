@@ -2,10 +2,9 @@
 // memory; the last to arrive adds them up in the order of the splits, so results do not depend on who was last.
 #pragma once
 
-#include "farwarp/ops/gemm/args.h"
-#include "farwarp/world/device/call.dev.h"
+#include "farwarp/substrate/device.h"
 
-namespace farwarp::FARWARP_TARGET::gemm {
+namespace farwarp::FARWARP_TARGET::tile {
 
 struct FourSums {
   float value[4];
@@ -24,6 +23,14 @@ FARWARP_DEVICE std::uint32_t count_arrival(Global<std::uint32_t> counter, std::u
   }
 }
 
+/// Where splits leave their sums.
+struct SplitSpace {
+  Global<Vec16> partials;          ///< [parts, splits, sums of a thread / 4, threads of the part]
+  Global<std::uint32_t> counters;  ///< [parts]: epoch << 8 | how many splits have arrived
+  int splits;
+  std::uint32_t epoch;
+};
+
 /// Threads that sum a part of a tile: a warpgroup half of it, or a block all of it.
 struct SplitPart {
   int number;  ///< of the part among those of all tiles
@@ -36,12 +43,11 @@ struct SplitPart {
 /// the threads' barrier. `total` may be `sums`. (Not after wgmma: ptxas would wait for each before the next if their accumulators
 /// changed in a branch.)
 template <int threads, int count, class Meet>
-FARWARP_DEVICE bool sum_splits(const Call& call, const farwarp::gemm::Args& args, const SplitPart& part,
-                               const Meet& meet, const float (&sums)[count], float (&total)[count]) {
+FARWARP_DEVICE bool sum_splits(const SplitSpace& space, const SplitPart& part, const Meet& meet,
+                               const float (&sums)[count], float (&total)[count]) {
   // Vector i of thread t at [part][split][i][t]: neighbours write neighbours.
   const std::int64_t of_split = static_cast<std::int64_t>(count) / 4 * threads;
-  const Global<Vec16> all =
-      own_address<Vec16>(args.view, args.partials) + of_split * args.splits * part.number + part.thread;
+  const Global<Vec16> all = space.partials + of_split * space.splits * part.number + part.thread;
   const Global<Vec16> mine = all + of_split * part.split;
 #pragma unroll
   for (int i = 0; i < count / 4; ++i) {
@@ -51,9 +57,8 @@ FARWARP_DEVICE bool sum_splits(const Call& call, const farwarp::gemm::Args& args
   drain_stores();
   meet();
   if (part.thread == 0) {
-    const Global<std::uint32_t> counter = own_address<std::uint32_t>(args.view, args.counters) + part.number;
-    const std::uint32_t arrived = count_arrival(counter, call.epoch);
-    store(part.last_word, arrived == static_cast<std::uint32_t>(args.splits) ? 1u : 0u);
+    const std::uint32_t arrived = count_arrival(space.counters + part.number, space.epoch);
+    store(part.last_word, arrived == static_cast<std::uint32_t>(space.splits) ? 1u : 0u);
   }
   meet();
   const bool last = load(part.last_word) != 0;
@@ -63,7 +68,7 @@ FARWARP_DEVICE bool sum_splits(const Call& call, const farwarp::gemm::Args& args
   for (int i = 0; i < count; ++i) total[i] = 0;
   constexpr int kAtOnce = count <= 32 ? 2 : 1;  // splits whose sums are on their way together, as far as registers go
 #pragma unroll kAtOnce
-  for (int from = 0; from < args.splits; ++from) {
+  for (int from = 0; from < space.splits; ++from) {
 #pragma unroll
     for (int i = 0; i < count / 4; ++i) {
       const auto four = std::bit_cast<FourSums>(load(all + (of_split * from + i * threads)));
@@ -74,4 +79,4 @@ FARWARP_DEVICE bool sum_splits(const Call& call, const farwarp::gemm::Args& args
   return true;
 }
 
-}  // namespace farwarp::FARWARP_TARGET::gemm
+}  // namespace farwarp::FARWARP_TARGET::tile

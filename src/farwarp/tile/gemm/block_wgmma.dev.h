@@ -1,0 +1,61 @@
+// A block of the Hopper main loop: its shared memory, and the role of the warpgroups that multiply.
+#pragma once
+
+#include "farwarp/tile/gemm/mainloop_wgmma.dev.h"
+#include "farwarp/tile/gemm/shape_wgmma.h"
+#include "farwarp/tile/gemm/split.dev.h"
+
+namespace farwarp::FARWARP_TARGET::tile {
+
+using farwarp::tile::TileGrid;
+using farwarp::tile::Turns;
+using farwarp::tile::WgmmaShared;
+using farwarp::tile::Work;
+
+template <class T, int columns>
+struct WgmmaBlock {
+  static constexpr int kStages = WgmmaShared::stages(columns);
+  using Tile = WgmmaTile<T, columns, kStages>;
+  static_assert(Tile::kStageBytes == WgmmaShared::stage_bytes(columns) && Ring<kStages>::kBytes < WgmmaShared::kWords);
+
+  Shared<std::byte> memory;
+
+  FARWARP_DEVICE Tile tile() const { return {memory, Ring<kStages>(barriers())}; }
+  /// Two buffers of the multiplier's BoxWriter.
+  FARWARP_DEVICE Shared<std::byte> boxes(int multiplier) const {
+    return memory + (WgmmaShared::boxes(columns) + multiplier * WgmmaShared::kBoxes / 2);
+  }
+  FARWARP_DEVICE Shared<std::uint32_t> last_word(int multiplier) const {
+    return Shared<std::uint32_t>(
+        reinterpret_cast<std::uint32_t*>((barriers() + WgmmaShared::kWords + 4 * multiplier).raw));
+  }
+
+ private:
+  FARWARP_DEVICE Shared<std::byte> barriers() const { return memory + WgmmaShared::barriers(columns); }
+};
+
+/// [warpgroup] Multiplies 64 rows of each tile of the block's and calls `finish(work, sums)`: for every work, or where K is split
+/// in that block which comes last. `last_word` is the warpgroup's own.
+template <class Tile, class Wait, class Finish>
+FARWARP_DEVICE void multiply_role(const Tile& tile, int multiplier, const TileGrid& grid, Turns turns,
+                                  const SplitSpace& space, Shared<std::uint32_t> last_word, const Wait& wait,
+                                  const Finish& finish) {
+  RingPosition<Tile::kStages> at;
+  for (int number = turns.first; number < grid.works(); number += turns.stride) {
+    const Work work = farwarp::tile::work_at(grid, number);
+    float sums[Tile::kSums];
+    multiply_steps(tile, multiplier, work.steps.count, sums, at, wait);
+    if constexpr (Tile::kColumns <= farwarp::tile::kMostSplitColumns) {
+      if (grid.splits > 1) {
+        float total[Tile::kSums];
+        const SplitPart part{2 * work.tile + multiplier, work.split, thread_index() % 128, last_word};
+        const auto meet = [&] { group_sync(1 + multiplier, 128); };
+        if (sum_splits<128>(space, part, meet, sums, total)) finish(work, total);
+        continue;
+      }
+    }
+    finish(work, sums);
+  }
+}
+
+}  // namespace farwarp::FARWARP_TARGET::tile

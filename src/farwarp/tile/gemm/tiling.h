@@ -1,0 +1,46 @@
+// Sizes of a product + machine -> how it is cut into tiles and splits. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "farwarp/base/half.h"
+#include "farwarp/base/machine_shape.h"
+#include "farwarp/base/status.h"
+#include "farwarp/tile/gemm/raster.h"
+
+namespace farwarp::tile {
+
+struct TilingWish {
+  int m, n, k;
+  int blocks;       ///< that multiply at once
+  int columns = 0;  ///< of a tile (rows of w, or of x if few_rows); 0: the best
+  int splits = 0;   ///< parts of k that different blocks sum, 1 to 16; 0: the best
+};
+
+struct Tiling {
+  /// Few rows: tiles have their 128 rows from w and `columns` from x, so that little of the matrix unit's 64 rows is wasted.
+  bool few_rows = false;
+  int rows = 0, columns = 0, depth = 0;  ///< of a tile and a step of K
+  int tile_rows = 0, tile_columns = 0;   ///< how many tiles
+  int group = 0;                         ///< rows of tiles that run together: raster.h
+  int splits = 1;
+  int steps = 0;  ///< of K
+  int blocks = 0;
+  int threads = 0;
+  std::int64_t shared_bytes = 0;
+  std::int64_t partials_bytes = 0;  ///< of the workspace: sums of splits, and counters behind them
+  std::int64_t workspace_bytes = 0;
+  std::string why;  ///< how the tile was chosen
+
+  std::int64_t tiles() const { return std::int64_t{tile_rows} * tile_columns; }
+  TileGrid grid() const { return {tile_rows, tile_columns, group, splits, steps}; }
+  /// Of the kernel's name: "bf16_few_64", "mfma_fp16_256x128".
+  std::string kernel_suffix(const MachineShape& shape, DType dtype) const;
+  std::string to_string() const;
+};
+
+/// kInvalidArgument names `desc`.tile_columns, .splits or .m, its value and what is allowed.
+Result<Tiling> tile_product(const TilingWish& wish, const MachineShape& shape, const char* desc);
+
+}  // namespace farwarp::tile
