@@ -73,8 +73,8 @@ gemm::Sample choose_sample(const Problem& problem, int call, int rank) {
   }
   while (products() > kMost && column_band < most_columns) column_band *= 2;
   const auto stream = [&](std::uint64_t which) {
-    return harness::RandomStream(problem.seed, {kSampleStream, static_cast<std::uint64_t>(call),
-                                                static_cast<std::uint64_t>(rank), which});
+    return harness::RandomStream(
+        problem.seed, {kSampleStream, static_cast<std::uint64_t>(call), static_cast<std::uint64_t>(rank), which});
   };
   return {one_of_each_band(local.y_rows, owned_rows(problem), row_band, stream(0)),
           one_of_each_band(local.y_columns, local.y_columns, column_band, stream(1))};

@@ -77,12 +77,12 @@ class ParallelCase : public harness::Case {
 }  // namespace
 
 bool register_case(const CaseKind& kind) {
-  harness::register_op({kind.name, kind.summary, params(),
-                        [kind](const Params& given) -> Result<std::unique_ptr<harness::Case>> {
-                          auto config = read_config(kind, given);
-                          if (!config.ok()) return config.status();
-                          return std::unique_ptr<harness::Case>(new ParallelCase(std::move(*config)));
-                        }});
+  harness::register_op(
+      {kind.name, kind.summary, params(), [kind](const Params& given) -> Result<std::unique_ptr<harness::Case>> {
+         auto config = read_config(kind, given);
+         if (!config.ok()) return config.status();
+         return std::unique_ptr<harness::Case>(new ParallelCase(std::move(*config)));
+       }});
   return true;
 }
 

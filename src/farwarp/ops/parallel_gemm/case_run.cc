@@ -16,7 +16,7 @@ namespace {
 using harness::DeviceBuffer;
 using harness::Fault;
 
-constexpr double kChallengeTolerance = 1e-2;              // rtol and atol
+constexpr double kChallengeTolerance = 1e-2;                   // rtol and atol
 constexpr std::size_t kUploadElements = std::size_t{2} << 20;  // so much of a matrix is on the host at a time
 
 std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
@@ -87,9 +87,9 @@ Status RankRun::provoke_mismatch() {
   const auto all = harness::true_on_all(*bootstrap_, refused_.code() == StatusCode::kMismatch);
   if (!all.ok()) return all.status();
   if (*all) return {};
-  return internal_error(fmt::format("rank {} asked for n = {} and the others for {}, and this rank's creation ended with: {}",
-                                    options_.fault.rank, config_.desc.n + 8 * problem_.ranks, config_.desc.n,
-                                    refused_.to_string()));
+  return internal_error(
+      fmt::format("rank {} asked for n = {} and the others for {}, and this rank's creation ended with: {}",
+                  options_.fault.rank, config_.desc.n + 8 * problem_.ranks, config_.desc.n, refused_.to_string()));
 }
 
 Status RankRun::allocate_buffers(int sets) {
@@ -97,8 +97,8 @@ Status RankRun::allocate_buffers(int sets) {
   sets_.resize(size(sets));
   for (Buffers& set : sets_) {
     for (const auto& [buffer, elements] :
-         {std::pair{&set.x, std::int64_t{local.x_rows} * local.k}, std::pair{&set.w, std::int64_t{local.w_rows} * local.k},
-          std::pair{&set.bias, std::int64_t{local.w_rows}},
+         {std::pair{&set.x, std::int64_t{local.x_rows} * local.k},
+          std::pair{&set.w, std::int64_t{local.w_rows} * local.k}, std::pair{&set.bias, std::int64_t{local.w_rows}},
           std::pair{&set.y, std::int64_t{local.y_rows} * local.y_columns}}) {
       auto created = DeviceBuffer::create(world_->device(), size(elements) * 2);
       if (!created.ok()) return created.status();
@@ -188,7 +188,8 @@ Status RankRun::burst(int first, int count) {
     if (status.ok()) status = wait();
     for (int i = 0; i < count && status.ok(); ++i) {
       Buffers& set = sets_[size(i)];
-      status = repeat == 0 ? verify(set.y, first + i, findings_, set.first) : compare_with_first(set, first + i, repeat);
+      status =
+          repeat == 0 ? verify(set.y, first + i, findings_, set.first) : compare_with_first(set, first + i, repeat);
     }
   }
   return status;
@@ -273,22 +274,33 @@ Status RankRun::compare_with_first(const Buffers& set, int call, int repeat) {
 Status RankRun::close(Status status) {
   const auto all_ok = harness::true_on_all(*bootstrap_, status.ok());
   if (!all_ok.ok()) return status.ok() ? all_ok.status() : status;
+  if (!refused_.ok()) {
+    const auto all_right = harness::true_on_all(*bootstrap_, judged(status).pass);
+    if (!all_right.ok()) return all_right.status();
+    right_after_refusal_ = *all_right;
+    recovery_ = "; this is after a creation that was refused because of --fault mismatch";
+  }
   return *all_ok ? op_->close() : status;
 }
 
+harness::CheckOutcome RankRun::judged(const Status& status) const {
+  return harness::judge(fmt::format("rank {}", rank_), status, findings_.comparison.verdict(config_.kind.roundings),
+                        findings_.difference);
+}
+
 harness::CheckOutcome RankRun::outcome(const Status& status) const {
-  const std::string where = fmt::format("rank {}", rank_);
-  harness::CheckOutcome outcome =
-      harness::judge(where, status, findings_.comparison.verdict(config_.kind.roundings), findings_.difference);
+  harness::CheckOutcome outcome = judged(status);
   if (!outcome.pass && status.ok())
-    outcome.detail += fmt::format("; the largest error is at {}; {} of {} compared elements are outside the challenge's tolerance",
-                                  findings_.worst_place, findings_.outside, findings_.compared);
+    outcome.detail +=
+        fmt::format("; the largest error is at {}; {} of {} compared elements are outside the challenge's tolerance",
+                    findings_.worst_place, findings_.outside, findings_.compared);
   if (!outcome.pass) outcome.detail += recovery_;
-  if (refused_.ok() || !outcome.pass) return outcome;
-  outcome.pass = false;
+  if (!outcome.pass || !right_after_refusal_) return outcome;
+  outcome.pass = false;  // like any other fault: what was asked for first did not happen
   outcome.status = refused_;
-  outcome.detail = fmt::format("{}: {}; after it, a creation with equal descriptors worked and its calls were right", where,
-                               refused_.to_string());
+  outcome.detail =
+      fmt::format("rank {}: {}; after it, a creation with equal descriptors worked and its calls were right", rank_,
+                  refused_.to_string());
   return outcome;
 }
 

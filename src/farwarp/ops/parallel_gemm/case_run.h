@@ -69,6 +69,7 @@ class RankRun {
   Status recover(int call);
   Status verify(const harness::DeviceBuffer& y, int call, Findings& findings, std::vector<std::uint16_t>& got) const;
   Status compare_with_first(const Buffers& set, int call, int repeat);
+  harness::CheckOutcome judged(const Status& status) const;
 
   CheckConfig config_;
   std::shared_ptr<Bootstrap> bootstrap_;
@@ -80,7 +81,8 @@ class RankRun {
   std::optional<Stream> stream_;
   std::vector<Buffers> sets_;
   Findings findings_;
-  Status refused_;        // --fault mismatch: how the first creation ended
+  Status refused_;  // --fault mismatch: how the first creation ended
+  bool right_after_refusal_ = false;
   std::string recovery_;  // how what came after a fault went
 };
 
