@@ -20,6 +20,7 @@ struct CaseRequest {
   const OpInfo* op = nullptr;
   std::string label;  ///< "tests[3]" of a suite, or empty
   Params params;
+  bool scaled = false;  ///< `params` are the suite's, scaled down for the emulator
   RunOptions options;
   /// Emulator: the check is repeated under schedules options.seed .. options.seed + schedules - 1, with the same inputs.
   int schedules = 1;

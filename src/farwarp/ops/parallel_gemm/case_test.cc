@@ -251,6 +251,13 @@ TEST(ParallelCheck, ErrorsNameTheParameter) {
   EXPECT_NE(run("host-ag", "repeat=0").outcome.detail.find("parameter repeat is '0'"), std::string::npos);
 }
 
+TEST(ParallelCheck, TellsHowToScaleASuitesShapes) {
+  const harness::Params scaled = harness::find_op("host-rs")->scaled_down(
+      {{"m", "8192"}, {"n", "8192"}, {"k", "29568"}, {"has_bias", "1"}, {"dtype", "fp16"}}, 8);
+  EXPECT_EQ(scaled,
+            (harness::Params{{"m", "1024"}, {"n", "256"}, {"k", "1920"}, {"has_bias", "1"}, {"dtype", "fp16"}}));
+}
+
 // ---- the sample ---------------------------------------------------------------------------------------------------------
 
 Problem problem(Kind kind, int m, int n, int k) { return {kind, {.m = m, .n = n, .k = k}, 8, 3}; }
