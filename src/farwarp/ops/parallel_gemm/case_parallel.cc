@@ -1,9 +1,10 @@
-// Parallel products as the harness sees them: their parameters and their check.
+// Parallel products as the harness sees them: their parameters, their check and their bench.
 #include <fmt/format.h>
 
 #include <utility>
 
 #include "farwarp/harness/params.h"
+#include "farwarp/ops/parallel_gemm/case_bench.h"
 #include "farwarp/ops/parallel_gemm/case_operator.h"
 #include "farwarp/ops/parallel_gemm/case_run.h"
 #include "farwarp/ops/parallel_gemm/case_scaling.h"
@@ -80,6 +81,15 @@ class ParallelCase : public harness::Case {
     Status status = run.open(config_.burst);
     if (status.ok()) status = run.all_calls();
     return run.outcome(run.close(status));
+  }
+  harness::BenchOutcome bench(std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options,
+                              const harness::BenchOptions& bench_options) override {
+    if (Status status = parallel_gemm::check(config_.kind.kind, config_.desc, bootstrap->size()); !status.ok()) {
+      harness::BenchOutcome outcome;
+      outcome.check = harness::judge(config_.kind.name, status, {}, "");
+      return outcome;
+    }
+    return BenchRun(config_, std::move(bootstrap), options, bench_options).run();
   }
 
  private:
