@@ -39,15 +39,6 @@ constexpr std::int64_t kDefaultDeadlineMs = 10'000;
 constexpr std::int64_t kDefaultSamples = 40;
 constexpr std::int64_t kMostSamples = 1000;
 
-/// On the emulator, shapes of a suite are scaled down where the operator says how. What is set by hand stays.
-void scale_down(CaseRequest& request, const Params& settings) {
-  if (request.label.empty() || !request.op->scaled_down || !is_emulated(request.options.target)) return;
-  Params scaled = request.op->scaled_down(request.params, request.options.ranks);
-  for (const auto& [key, value] : settings) scaled[key] = value;
-  request.scaled = scaled != request.params;
-  request.params = std::move(scaled);
-}
-
 /// CheckOptions, validated.
 struct Job {
   std::vector<CaseRequest> cases;
@@ -180,7 +171,7 @@ Result<Job> make_job(const CheckOptions& options, bool bench) {
   for (CaseRequest& request : job.cases) {
     request.options.target = target->target;
     request.options.ranks = static_cast<int>(ranks);
-    scale_down(request, settings);
+    if (!request.label.empty()) harness::scale_down(request, settings);
     if (seed >= 0) request.options.seed = static_cast<std::uint64_t>(seed);
     request.options.calls = static_cast<int>(calls);
     // Without --schedules the emulator takes its fast schedule, so that the large shapes of a suite end soon.

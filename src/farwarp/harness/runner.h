@@ -40,6 +40,9 @@ struct CaseResult {
   double seconds = 0;             ///< host time, preparation and verification included
 };
 
+/// A suite's case for an emulated target: its shape is scaled down where the operator says how. What `settings` set by hand stays.
+void scale_down(CaseRequest& request, const Params& settings);
+
 /// Called before each schedule, with its number from 0.
 using Progress = std::function<void(int schedule)>;
 
