@@ -25,6 +25,7 @@ target_sources(farwarp_archive
     src/farwarp/ops/gemm/plan.h
     src/farwarp/tile/gemm/raster.h
     src/farwarp/tile/gemm/tiling.h
+    src/farwarp/ops/parallel_gemm/desc.h
     src/farwarp/ops/moe_a2a/moe_a2a.h
     src/farwarp/ops/moe_a2a/plan.h)
 target_link_libraries(farwarp_archive PUBLIC Threads::Threads ${CMAKE_DL_LIBS} Boost::context)

@@ -1,0 +1,41 @@
+// The door between the check that parallel products share and each of the operators.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "farwarp/base/status.h"
+#include "farwarp/ops/parallel_gemm/desc.h"
+#include "farwarp/world/host/world.h"
+
+namespace farwarp::parallel_gemm {
+
+/// One operator of one World, as its check calls it.
+class CaseOperator {
+ public:
+  virtual ~CaseOperator() = default;
+  /// As the operator's own call: asynchronous, and it can be captured.
+  virtual Status call(const void* x, const void* w, const void* bias, void* y, Stream stream) = 0;
+  /// --fault drop_put:N. From the next call on, the N-th tile (from 1) that this rank would send is not sent; 0: all are.
+  virtual void drop_tile(int /*number*/) {}
+  /// Collective; the streams that used it are idle.
+  virtual Status close() = 0;
+  virtual std::string plan() const = 0;  ///< for people
+};
+
+struct CaseKind {
+  const char* name;  ///< "ag-gemm"
+  const char* summary;
+  Kind kind;
+  int roundings;  ///< of compare.h: how often, at most, a term is rounded to the dtype on its way into the result
+  /// Bytes of the World's heap that create() takes.
+  Result<std::int64_t> (*heap_bytes)(const ParallelGemmDesc&, const MachineShape&, int ranks);
+  /// Collective. kMismatch on all ranks where their Descs differ.
+  Result<std::unique_ptr<CaseOperator>> (*create)(World&, const ParallelGemmDesc&);
+};
+
+/// Registers the operator with the harness; each operator's case.cc calls it at static initialisation.
+bool register_case(const CaseKind& kind);
+
+}  // namespace farwarp::parallel_gemm

@@ -1,0 +1,89 @@
+// Parallel products as the harness sees them: their parameters and their check.
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "farwarp/harness/params.h"
+#include "farwarp/ops/parallel_gemm/case_operator.h"
+#include "farwarp/ops/parallel_gemm/case_run.h"
+
+namespace farwarp::parallel_gemm {
+namespace {
+
+using harness::ParamInfo;
+using harness::Params;
+
+/// A function's static: operators register from static initialisers of other files, in any order.
+const std::vector<ParamInfo>& params() {
+  static const std::vector<ParamInfo> infos = {
+      {"m", "256", "a multiple of the ranks; gemm-ar: 1 or more"},
+      {"n", "1024", "a multiple of 8, ag-gemm: n/ranks too"},
+      {"k", "512", "a multiple of 8, gemm-rs and gemm-ar: k/ranks too"},
+      {"has_bias", "0", "0|1"},
+      {"dtype", "bf16", "bf16|fp16"},
+      {"tile_columns", "0", "0 (the plan's choice) or a width that has a kernel"},
+      {"splits", "0", "0 (the plan's choice) to 16 parts of k"},
+      {"communicators", "0", "0 (the plan's choice) or blocks that only send; ag-gemm"},
+      {"max_sms", "0", "0 (all) or more"},
+      {"graph", "0", "1: capture one call and replay it"},
+      {"burst", "1", "1..64: calls enqueued without waiting for any of them"},
+      {"delay", "0", "0..1000000: longest random delay, in us, of each rank before each call"},
+      {"repeat", "1", "1..1000: how often a call is made with the same inputs; all outputs must be equal to the bit"},
+  };
+  return infos;
+}
+
+Result<CheckConfig> read_config(const CaseKind& kind, const Params& given) {
+  static constexpr harness::Choice<DType> kDtypes[] = {{"bf16", DType::kBf16}, {"fp16", DType::kF16}};
+  harness::ParamReader reader(given, params());
+  CheckConfig config{kind, {}};
+  ParallelGemmDesc& desc = config.desc;
+  desc.m = reader.small_integer("m", 1, kMostSize);
+  desc.n = reader.small_integer("n", 8, kMostSize);
+  desc.k = reader.small_integer("k", 8, kMostSize);
+  desc.has_bias = reader.flag("has_bias");
+  desc.dtype = reader.choice("dtype", kDtypes);
+  desc.tile_columns = reader.small_integer("tile_columns", 0, 1024);
+  desc.splits = reader.small_integer("splits", 0, kMostSplits);
+  desc.communicators = reader.small_integer("communicators", 0, 1 << 16);
+  desc.max_sms = reader.small_integer("max_sms", 0, 1 << 16);
+  config.graph = reader.flag("graph");
+  config.burst = reader.small_integer("burst", 1, 64);
+  config.longest_delay_ns = static_cast<std::uint64_t>(reader.integer("delay", 0, 1'000'000)) * 1000;
+  config.repeat = reader.small_integer("repeat", 1, 1000);
+  if (!reader.status().ok()) return reader.status();
+  return config;
+}
+
+class ParallelCase : public harness::Case {
+ public:
+  explicit ParallelCase(CheckConfig config) : config_(std::move(config)) {}
+  std::string describe() const override {
+    const ParallelGemmDesc& desc = config_.desc;
+    return fmt::format("{}, {} x {} x {}{}, {}", config_.kind.name, desc.m, desc.n, desc.k,
+                       desc.has_bias ? " with bias" : "", name_of(desc.dtype));
+  }
+  harness::CheckOutcome check(std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options) override {
+    RankRun run(config_, std::move(bootstrap), options);
+    Status status = run.open(config_.burst);
+    if (status.ok()) status = run.all_calls();
+    return run.outcome(run.close(status));
+  }
+
+ private:
+  CheckConfig config_;
+};
+
+}  // namespace
+
+bool register_case(const CaseKind& kind) {
+  harness::register_op(
+      {kind.name, kind.summary, params(), [kind](const Params& given) -> Result<std::unique_ptr<harness::Case>> {
+         auto config = read_config(kind, given);
+         if (!config.ok()) return config.status();
+         return std::unique_ptr<harness::Case>(new ParallelCase(std::move(*config)));
+       }});
+  return true;
+}
+
+}  // namespace farwarp::parallel_gemm

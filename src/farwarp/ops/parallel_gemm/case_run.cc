@@ -1,0 +1,307 @@
+#include "farwarp/ops/parallel_gemm/case_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <utility>
+
+#include "farwarp/harness/inputs.h"
+#include "farwarp/ops/parallel_gemm/case_oracle.h"
+
+namespace farwarp::parallel_gemm {
+namespace {
+
+using harness::DeviceBuffer;
+using harness::Fault;
+
+constexpr double kChallengeTolerance = 1e-2;                   // rtol and atol
+constexpr std::size_t kUploadElements = std::size_t{2} << 20;  // so much of a matrix is on the host at a time
+
+std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
+
+}  // namespace
+
+RankRun::RankRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options)
+    : config_(config),
+      bootstrap_(std::move(bootstrap)),
+      options_(options),
+      rank_(bootstrap_->rank()),
+      problem_{config.kind.kind, config.desc, bootstrap_->size(), options.seed},
+      findings_(config.desc.dtype) {}
+
+RankRun::~RankRun() {
+  if (stream_) world_->device().destroy_stream(*stream_);
+}
+
+// -- preparing
+
+Status RankRun::open(int sets) {
+  Status status = check(config_.kind.kind, config_.desc, problem_.ranks);
+  if (status.ok()) status = create_world();
+  if (status.ok()) status = create_operator();
+  return status.ok() ? allocate_buffers(sets) : status;
+}
+
+Status RankRun::create_world() {
+  const auto device = Device::open(options_.target, rank_);
+  if (!device.ok()) return device.status();
+  std::int64_t heap_bytes = 0;
+  ParallelGemmDesc largest = config_.desc;
+  if (options_.fault.kind == Fault::Kind::kMismatch) largest.n += 8 * problem_.ranks;
+  for (const ParallelGemmDesc& desc : {config_.desc, largest}) {
+    const auto bytes = config_.kind.heap_bytes(desc, (*device)->shape(), problem_.ranks);
+    if (!bytes.ok()) return bytes.status();
+    heap_bytes = std::max(heap_bytes, *bytes);
+  }
+  WorldOptions world_options;
+  world_options.target = options_.target;
+  world_options.deadline = options_.deadline;
+  world_options.heap_bytes = size(heap_bytes) + (std::size_t{1} << 20);
+  auto world = World::create(bootstrap_, world_options);
+  if (!world.ok()) return world.status();
+  world_.emplace(std::move(*world));
+  const auto stream = world_->device().create_stream();
+  if (!stream.ok()) return stream.status();
+  stream_ = *stream;
+  return {};
+}
+
+Status RankRun::create_operator() {
+  if (options_.fault.kind == Fault::Kind::kMismatch) {
+    if (Status status = provoke_mismatch(); !status.ok()) return status;
+  }
+  auto op = config_.kind.create(*world_, config_.desc);
+  if (!op.ok()) return op.status();
+  op_ = std::move(*op);
+  return {};
+}
+
+/// One rank asks for a larger n: no rank may get an operator, and all are told why.
+Status RankRun::provoke_mismatch() {
+  ParallelGemmDesc desc = config_.desc;
+  if (rank_ == options_.fault.rank) desc.n += 8 * problem_.ranks;
+  const auto op = config_.kind.create(*world_, desc);
+  refused_ = op.status();
+  const auto all = harness::true_on_all(*bootstrap_, refused_.code() == StatusCode::kMismatch);
+  if (!all.ok()) return all.status();
+  if (*all) return {};
+  return internal_error(
+      fmt::format("rank {} asked for n = {} and the others for {}, and this rank's creation ended with: {}",
+                  options_.fault.rank, config_.desc.n + 8 * problem_.ranks, config_.desc.n, refused_.to_string()));
+}
+
+Status RankRun::allocate_buffers(int sets) {
+  const LocalShape local = problem_.local();
+  sets_.resize(size(sets));
+  for (Buffers& set : sets_) {
+    for (const auto& [buffer, elements] :
+         {std::pair{&set.x, std::int64_t{local.x_rows} * local.k},
+          std::pair{&set.w, std::int64_t{local.w_rows} * local.k}, std::pair{&set.bias, std::int64_t{local.w_rows}},
+          std::pair{&set.y, std::int64_t{local.y_rows} * local.y_columns}}) {
+      auto created = DeviceBuffer::create(world_->device(), size(elements) * 2);
+      if (!created.ok()) return created.status();
+      *buffer = std::move(*created);
+    }
+  }
+  return {};
+}
+
+Status RankRun::fill(Buffers& set, int call) {
+  const LocalShape local = problem_.local();
+  Status status = upload_rows(set.x, Operand::kX, call, local.x_rows, local.k);
+  if (status.ok()) status = upload_rows(set.w, Operand::kW, call, local.w_rows, local.k);
+  if (status.ok() && config_.desc.has_bias) status = upload_rows(set.bias, Operand::kBias, call, 1, local.w_rows);
+  return status.ok() ? set.y.poison(*stream_) : status;
+}
+
+Status RankRun::upload_rows(const DeviceBuffer& buffer, Operand operand, int call, int rows, int columns) {
+  const std::size_t width = size(columns);
+  const int at_once = static_cast<int>(std::clamp<std::size_t>(kUploadElements / width, 1, size(rows)));
+  std::vector<std::uint16_t> chunk(size(at_once) * width);
+  Status status;
+  for (int first = 0; first < rows && status.ok(); first += at_once) {
+    const int count = std::min(at_once, rows - first);
+    for (int row = 0; row < count; ++row)
+      fill_row(problem_, operand, call, rank_, first + row, std::span(chunk).subspan(size(row) * width, width));
+    status = world_->device().copy_in(buffer.as<std::uint16_t>() + size(first) * width, chunk.data(),
+                                      size(count) * width * 2, *stream_);
+  }
+  return status;
+}
+
+// -- calling
+
+Status RankRun::inject_fault() {
+  const Fault& fault = options_.fault;
+  if (fault.kind == Fault::Kind::kDropPut) op_->drop_tile(static_cast<int>(fault.amount));
+  if (rank_ != fault.rank) return {};
+  if (fault.kind == Fault::Kind::kDelay)
+    return world_->device().enqueue_delay(*stream_, static_cast<std::uint64_t>(fault.amount) * 1'000'000);
+  if (fault.kind == Fault::Kind::kKill) {
+    if (!bootstrap_->same_process()) std::raise(SIGKILL);
+    return {StatusCode::kAborted, fmt::format("rank {} left before its first call, as --fault kill asks", rank_)};
+  }
+  return {};
+}
+
+Status RankRun::all_calls() {
+  Status status;
+  for (int call = 0; call < options_.calls && status.ok(); call += config_.burst)
+    status = burst(call, std::min(config_.burst, options_.calls - call));
+  const Fault::Kind fault = options_.fault.kind;
+  if (fault != Fault::Kind::kDelay && fault != Fault::Kind::kDropPut) return status;
+  // A rank may have finished its last call before another gave up: all agree on whether there is something to recover from.
+  const auto all_ok = harness::true_on_all(*bootstrap_, status.ok());
+  if (!all_ok.ok()) return status.ok() ? all_ok.status() : status;
+  if (*all_ok) return status;
+  const Status recovered = recover(options_.calls);
+  const harness::Verdict verdict = findings_.comparison.verdict(config_.kind.roundings);
+  const bool right = recovered.ok() && findings_.difference.empty() && verdict.pass;
+  recovery_ = right ? "; after recover() the next call was right"
+                    : fmt::format("; the call after recover() was wrong: {} {} {}", recovered.to_string(),
+                                  findings_.difference, verdict.detail);
+  return status.ok() ? Status{StatusCode::kAborted, "another rank failed"} : status;
+}
+
+Status RankRun::recover(int call) {
+  if (Status status = world_->recover({*stream_}); !status.ok()) return status;
+  op_->drop_tile(0);
+  findings_ = Findings(config_.desc.dtype);
+  return burst(call, 1);
+}
+
+/// Enqueues `count` calls, each with inputs and outputs of its own, and looks at the results when all are done.
+Status RankRun::burst(int first, int count) {
+  Status status;
+  for (int i = 0; i < count && status.ok(); ++i) status = fill(sets_[size(i)], first + i);
+  if (status.ok() && first == 0) status = inject_fault();
+  for (int repeat = 0; repeat < config_.repeat && status.ok(); ++repeat) {
+    for (int i = 0; i < count && status.ok() && repeat > 0; ++i) status = sets_[size(i)].y.poison(*stream_);
+    for (int i = 0; i < count && status.ok(); ++i) {
+      const std::uint64_t longest = config_.longest_delay_ns;
+      if (longest != 0)
+        status = world_->device().enqueue_delay(*stream_, delay_before(problem_, first + i, repeat, rank_, longest));
+      if (status.ok()) status = launch(sets_[size(i)]);
+    }
+    if (status.ok()) status = wait();
+    for (int i = 0; i < count && status.ok(); ++i) {
+      Buffers& set = sets_[size(i)];
+      status =
+          repeat == 0 ? verify(set.y, first + i, findings_, set.first) : compare_with_first(set, first + i, repeat);
+    }
+  }
+  return status;
+}
+
+Status RankRun::enqueue(const Buffers& set) {
+  return op_->call(set.x.get(), set.w.get(), config_.desc.has_bias ? set.bias.get() : nullptr, set.y.get(), *stream_);
+}
+
+Status RankRun::launch(Buffers& set) {
+  if (!config_.graph) return enqueue(set);
+  Device& device = world_->device();
+  if (set.graph == nullptr) {
+    Status status = device.begin_capture(*stream_);
+    if (status.ok()) status = enqueue(set);
+    auto captured = device.end_capture(*stream_);  // also after an error: a stream must not stay in capture
+    if (status.ok()) status = captured.status();
+    if (!status.ok()) return status;
+    set.graph = std::move(*captured);
+  }
+  return device.launch(*set.graph, *stream_);
+}
+
+Status RankRun::wait() {
+  // Launches with a deadline each, behind what delays this rank.
+  const int launches = std::max(2, config_.burst);
+  std::chrono::nanoseconds patience =
+      launches * (options_.deadline + std::chrono::nanoseconds(config_.longest_delay_ns)) + std::chrono::seconds(10);
+  if (options_.fault.kind == Fault::Kind::kDelay) patience += std::chrono::milliseconds(options_.fault.amount);
+  const Status drained = world_->device().synchronize(*stream_, static_cast<std::uint64_t>(patience.count()));
+  const Status status = world_->status();
+  return status.ok() ? drained : status;
+}
+
+// -- verifying
+
+/// Every element is written, and a sample of them is right. `got`: y.
+Status RankRun::verify(const DeviceBuffer& y, int call, Findings& findings, std::vector<std::uint16_t>& got) const {
+  const std::size_t width = size(problem_.local().y_columns);
+  got.resize(y.bytes() / 2);
+  if (Status status = y.download(got.data(), y.bytes(), *stream_); !status.ok()) return status;
+  const auto unwritten = size(std::find(got.begin(), got.end(), harness::kPoison16) - got.begin());
+  if (unwritten != got.size() && findings.difference.empty())
+    findings.difference = fmt::format("call {}: y[{}, {}] was not written", call, unwritten / width, unwritten % width);
+  const gemm::Sample sample = choose_sample(problem_, call, rank_);
+  const Expected expected = expected_of(problem_, call, rank_, sample);
+  const std::size_t columns = sample.columns.size();
+  const double eps = harness::unit_roundoff(config_.desc.dtype);
+  std::vector<std::uint16_t> row(columns);
+  std::vector<double> values(columns);
+  for (std::size_t i = 0; i < sample.rows.size(); ++i) {
+    const auto wanted = std::span(expected.values).subspan(i * columns, columns);
+    const auto magnitudes = std::span(expected.magnitudes).subspan(i * columns, columns);
+    for (std::size_t c = 0; c < columns; ++c) {
+      row[c] = got[size(sample.rows[i]) * width + size(sample.columns[c])];
+      values[c] = harness::decode(config_.desc.dtype, row[c]);
+      const double error = std::abs(values[c] - wanted[c]) / (eps * magnitudes[c]);
+      if (!(error > findings.worst)) continue;
+      findings.worst = error;
+      findings.worst_place = fmt::format("call {}, y[{}, {}]", call, sample.rows[i], sample.columns[c]);
+    }
+    findings.comparison.add(row, wanted, magnitudes);
+    findings.outside += harness::count_outside(values, wanted, kChallengeTolerance, kChallengeTolerance);
+  }
+  findings.compared += static_cast<std::int64_t>(sample.rows.size() * columns);
+  return {};
+}
+
+Status RankRun::compare_with_first(const Buffers& set, int call, int repeat) {
+  std::vector<std::uint16_t> got(set.first.size());
+  if (Status status = set.y.download(got.data(), set.y.bytes(), *stream_); !status.ok()) return status;
+  const auto [mine, before] = std::mismatch(got.begin(), got.end(), set.first.begin());
+  if (mine == got.end() || !findings_.difference.empty()) return {};
+  const std::size_t at = size(mine - got.begin()), width = size(problem_.local().y_columns);
+  findings_.difference = fmt::format("call {}: y[{}, {}] is 0x{:04x} when called again ({}), and was 0x{:04x}", call,
+                                     at / width, at % width, *mine, repeat, *before);
+  return {};
+}
+
+// -- ending
+
+Status RankRun::close(Status status) {
+  const auto all_ok = harness::true_on_all(*bootstrap_, status.ok());
+  if (!all_ok.ok()) return status.ok() ? all_ok.status() : status;
+  if (!refused_.ok()) {
+    const auto all_right = harness::true_on_all(*bootstrap_, judged(status).pass);
+    if (!all_right.ok()) return all_right.status();
+    right_after_refusal_ = *all_right;
+    recovery_ = "; this is after a creation that was refused because of --fault mismatch";
+  }
+  return *all_ok ? op_->close() : status;
+}
+
+harness::CheckOutcome RankRun::judged(const Status& status) const {
+  return harness::judge(fmt::format("rank {}", rank_), status, findings_.comparison.verdict(config_.kind.roundings),
+                        findings_.difference);
+}
+
+harness::CheckOutcome RankRun::outcome(const Status& status) const {
+  harness::CheckOutcome outcome = judged(status);
+  if (!outcome.pass && status.ok())
+    outcome.detail +=
+        fmt::format("; the largest error is at {}; {} of {} compared elements are outside the challenge's tolerance",
+                    findings_.worst_place, findings_.outside, findings_.compared);
+  if (!outcome.pass) outcome.detail += recovery_;
+  if (!outcome.pass || !right_after_refusal_) return outcome;
+  outcome.pass = false;  // like any other fault: what was asked for first did not happen
+  outcome.status = refused_;
+  outcome.detail =
+      fmt::format("rank {}: {}; after it, a creation with equal descriptors worked and its calls were right", rank_,
+                  refused_.to_string());
+  return outcome;
+}
+
+}  // namespace farwarp::parallel_gemm

@@ -1,0 +1,89 @@
+// One rank's run of the check of a parallel product.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "farwarp/harness/case.h"
+#include "farwarp/harness/compare.h"
+#include "farwarp/harness/device_buffer.h"
+#include "farwarp/ops/parallel_gemm/case_inputs.h"
+#include "farwarp/ops/parallel_gemm/case_operator.h"
+
+namespace farwarp::parallel_gemm {
+
+struct CheckConfig {
+  CaseKind kind;
+  ParallelGemmDesc desc;
+  bool graph = false;  ///< each call from a captured graph
+  int burst = 1;       ///< calls on the stream at once
+  int repeat = 1;      ///< how often the calls of a burst are made, with the same inputs and other delays
+  std::uint64_t longest_delay_ns = 0;
+};
+
+/// What was found in outputs.
+struct Findings {
+  explicit Findings(DType dtype) : comparison(dtype) {}
+  harness::Comparison comparison;
+  std::string difference;  ///< the first element that is not written, or not the same in a repetition
+  double worst = 0;        ///< largest error in units of eps * magnitude
+  std::string worst_place;
+  std::int64_t compared = 0, outside = 0;  ///< elements; outside: of the challenge's tolerance
+};
+
+class RankRun {
+ public:
+  RankRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options);
+  ~RankRun();
+
+  /// `sets`: of inputs and outputs.
+  Status open(int sets);
+  /// The calls of the check; after an injected fault that a World can survive also recover() and one call more.
+  Status all_calls();
+  /// Collective: nobody's memory goes while others may still use the World.
+  Status close(Status status);
+  harness::CheckOutcome outcome(const Status& status) const;
+
+ protected:
+  /// What one call reads and writes.
+  struct Buffers {
+    harness::DeviceBuffer x, w, bias, y;
+    std::unique_ptr<Graph> graph;
+    std::vector<std::uint16_t> first;  ///< with repetitions: the first one's y
+  };
+
+  Status create_world();
+  Status create_operator();
+  Status provoke_mismatch();
+  Status allocate_buffers(int sets);
+  Status fill(Buffers& set, int call);
+  Status upload_rows(const harness::DeviceBuffer& buffer, Operand operand, int call, int rows, int columns);
+  Status burst(int first, int count);
+  Status inject_fault();
+  Status enqueue(const Buffers& set);
+  Status launch(Buffers& set);
+  Status wait();
+  Status recover(int call);
+  Status verify(const harness::DeviceBuffer& y, int call, Findings& findings, std::vector<std::uint16_t>& got) const;
+  Status compare_with_first(const Buffers& set, int call, int repeat);
+  harness::CheckOutcome judged(const Status& status) const;
+
+  CheckConfig config_;
+  std::shared_ptr<Bootstrap> bootstrap_;
+  harness::RunOptions options_;
+  int rank_;
+  Problem problem_;
+  std::optional<World> world_;
+  std::unique_ptr<CaseOperator> op_;
+  std::optional<Stream> stream_;
+  std::vector<Buffers> sets_;
+  Findings findings_;
+  Status refused_;  // --fault mismatch: how the first creation ended
+  bool right_after_refusal_ = false;
+  std::string recovery_;  // how what came after a fault went
+};
+
+}  // namespace farwarp::parallel_gemm

@@ -1,0 +1,64 @@
+#include "farwarp/ops/parallel_gemm/desc.h"
+
+#include <fmt/format.h>
+
+#include <string>
+
+namespace farwarp::parallel_gemm {
+namespace {
+
+constexpr int kVector = 8;  // elements of a 16-byte access: rows begin at multiples of it
+
+Status wrong(const char* field, int value, const std::string& allowed) {
+  return invalid_argument(fmt::format("ParallelGemmDesc.{} is {}; allowed: {}", field, value, allowed));
+}
+
+Status check_size(const char* field, int value, int unit) {
+  if (value >= unit && value <= kMostSize && value % unit == 0) return {};
+  return wrong(
+      field, value,
+      unit == 1 ? fmt::format("1 to {}", kMostSize) : fmt::format("a multiple of {} up to {}", unit, kMostSize));
+}
+
+}  // namespace
+
+LocalShape local_shape(Kind kind, const ParallelGemmDesc& desc, int ranks) {
+  switch (kind) {
+    case Kind::kAllGather: return {desc.m / ranks, desc.n / ranks, desc.k, desc.m, desc.n / ranks};
+    case Kind::kReduceScatter: return {desc.m, desc.n, desc.k / ranks, desc.m / ranks, desc.n};
+    case Kind::kAllReduce: return {desc.m, desc.n, desc.k / ranks, desc.m, desc.n};
+  }
+  return {};
+}
+
+Status check(Kind kind, const ParallelGemmDesc& desc, int ranks) {
+  if (ranks < 1 || ranks > kMostRanks)
+    return invalid_argument(fmt::format("ranks is {}; allowed: 1 to {}", ranks, kMostRanks));
+  const bool gathers = kind == Kind::kAllGather;
+  for (const Status& status : {check_size("m", desc.m, kind == Kind::kAllReduce ? 1 : ranks),
+                               check_size("n", desc.n, gathers ? kVector * ranks : kVector),
+                               check_size("k", desc.k, gathers ? kVector : kVector * ranks)}) {
+    if (!status.ok()) return status;
+  }
+  if (desc.dtype != DType::kBf16 && desc.dtype != DType::kF16)
+    return invalid_argument(fmt::format("ParallelGemmDesc.dtype is {}; allowed: bf16, fp16", name_of(desc.dtype)));
+  if (desc.max_sms < 0) return wrong("max_sms", desc.max_sms, "0 (all) or more");
+  if (desc.tile_columns < 0) return wrong("tile_columns", desc.tile_columns, "0 (the plan's choice) or more");
+  if (desc.splits < 0 || desc.splits > kMostSplits)
+    return wrong("splits", desc.splits, fmt::format("0 (the plan's choice) to {}", kMostSplits));
+  if (desc.communicators < 0) return wrong("communicators", desc.communicators, "0 (the plan's choice) or more");
+  return {};
+}
+
+std::uint64_t configuration_of(Kind kind, const ParallelGemmDesc& desc, int ranks) {
+  std::uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a
+  for (const int value :
+       {static_cast<int>(kind), ranks, desc.m, desc.n, desc.k, static_cast<int>(desc.dtype),
+        static_cast<int>(desc.has_bias), desc.max_sms, desc.tile_columns, desc.splits, desc.communicators}) {
+    for (int byte = 0; byte < 4; ++byte)
+      hash = (hash ^ (static_cast<std::uint32_t>(value) >> (8 * byte) & 0xff)) * 0x100000001b3ull;
+  }
+  return hash;
+}
+
+}  // namespace farwarp::parallel_gemm

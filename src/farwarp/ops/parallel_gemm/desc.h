@@ -1,0 +1,53 @@
+// What is asked of the products of tensor parallelism: the sizes of the whole problem, and what each rank has of it.
+#pragma once
+
+#include <cstdint>
+
+#include "farwarp/base/half.h"
+#include "farwarp/base/status.h"
+
+namespace farwarp {
+
+/// A product spread over R ranks; sizes of the whole problem. All matrices are row-major and contiguous, sums are in fp32.
+///
+///   all-gather      x [m/R, k], w [n/R, k], bias [n/R] of each rank -> y [m, n/R] = all ranks' x * w^T + bias
+///   reduce-scatter  x [m, k/R], w [n, k/R], bias [n] of each rank   -> y [m/R, n]: this rank's rows of the sum over ranks of
+///                                                                      x * w^T + bias
+///   all-reduce      the same                                        -> y [m, n]: all rows of that sum
+///
+/// So a bias that is the same on all ranks enters a reduced result R times, as in the challenge.
+struct ParallelGemmDesc {
+  int m = 0;                   ///< 1 or more; a multiple of R, except in an all-reduce
+  int n = 0;                   ///< a multiple of 8, and n/R too where w's rows are spread
+  int k = 0;                   ///< a multiple of 8, and k/R too where columns are spread
+  DType dtype = DType::kBf16;  ///< of x, w, bias and y: kBf16 or kF16
+  bool has_bias = false;
+  int max_sms = 0;        ///< blocks of a launch; 0: all multiprocessors
+  int tile_columns = 0;   ///< 0: the plan's choice
+  int splits = 0;         ///< parts of k that different blocks sum, 1 to 16; 0: the plan's choice
+  int communicators = 0;  ///< all-gather: blocks that only send; 0: the plan's choice
+};
+
+namespace parallel_gemm {
+
+enum class Kind : std::uint8_t { kAllGather, kReduceScatter, kAllReduce };
+
+inline constexpr int kMostRanks = 8;
+inline constexpr int kMostSize = 1 << 24;
+inline constexpr int kMostSplits = 16;
+
+/// What one rank has: x [x_rows, k], w [w_rows, k], bias [w_rows], y [y_rows, y_columns]; y_columns is w_rows.
+struct LocalShape {
+  int x_rows = 0, w_rows = 0, k = 0, y_rows = 0, y_columns = 0;
+};
+/// Of a Desc that passes check().
+LocalShape local_shape(Kind kind, const ParallelGemmDesc& desc, int ranks);
+
+/// kInvalidArgument names the field, its value and what is allowed.
+Status check(Kind kind, const ParallelGemmDesc& desc, int ranks);
+
+/// Of everything that all ranks must agree on, for World::open_operator.
+std::uint64_t configuration_of(Kind kind, const ParallelGemmDesc& desc, int ranks);
+
+}  // namespace parallel_gemm
+}  // namespace farwarp
