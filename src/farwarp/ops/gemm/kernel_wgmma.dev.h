@@ -60,13 +60,8 @@ FARWARP_DEVICE void multiply_and_store(const Call& call, const Args& args, const
   const Global<const T> bias(static_cast<const T*>(args.bias));
   const auto carry = [&](int row, int column, Shared<std::byte> box) { tensor_store(args.out, row, column, box); };
   const auto store_tile = [&](const Work& work, const float(&values)[Tile::kSums]) {
-    const int row = work.at.row * Tile::kRows + 64 * multiplier;
-    const int column = work.at.column * Tile::kColumns;
-    if constexpr (swapped) {
-      tile::store_sums_transposed<T, Tile::kColumns>(writer, carry, column, row, bias, args.n, values);
-    } else {
-      tile::store_sums<T, Tile::kColumns>(writer, carry, row, column, bias, args.n, values);
-    }
+    tile::store_half_tile<Tile, swapped>(writer, carry, multiplier, work.at.row * Tile::kRows,
+                                         work.at.column * Tile::kColumns, bias, args.n, values);
   };
   const tile::SplitSpace space{own_address<Vec16>(args.view, args.partials),
                                own_address<std::uint32_t>(args.view, args.counters), args.grid.splits, call.epoch};

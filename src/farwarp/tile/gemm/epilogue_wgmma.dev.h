@@ -103,4 +103,19 @@ FARWARP_DEVICE void store_sums_transposed(BoxWriter& writer, const Carry& carry,
   writer.put(write_box, [&](Shared<std::byte> box) { carry(row, column, box); });
 }
 
+/// [warpgroup] The sums of multiplier number `multiplier` of the tile whose first rows are `row` of A and `column` of B. `swapped`: A
+/// is w, and the tile is stored transposed.
+template <class Tile, bool swapped, class Carry>
+FARWARP_DEVICE void store_half_tile(BoxWriter& writer, const Carry& carry, int multiplier, int row, int column,
+                                    Global<const typename Tile::Element> bias, int bias_size,
+                                    const float (&sums)[Tile::kSums]) {
+  using T = typename Tile::Element;
+  const int first = row + 64 * multiplier;
+  if constexpr (swapped) {
+    store_sums_transposed<T, Tile::kColumns>(writer, carry, column, first, bias, bias_size, sums);
+  } else {
+    store_sums<T, Tile::kColumns>(writer, carry, first, column, bias, bias_size, sums);
+  }
+}
+
 }  // namespace farwarp::FARWARP_TARGET::tile

@@ -113,10 +113,9 @@ Status tile_mfma(const TilingWish& wish, const char* desc, Tiling& result) {
   result.tile_columns = ceil_div(wish.n, result.columns);
   constexpr int kFewestSteps = 4;  // a split with fewer sums little for what its exchange costs
   const auto idle = wish.blocks / std::max<std::int64_t>(result.tiles(), 1);
-  result.splits = wish.splits != 0
-                      ? wish.splits
-                      : static_cast<int>(std::clamp<std::int64_t>(
-                            std::min<std::int64_t>(idle, result.steps / kFewestSteps), 1, kMostSplits));
+  result.splits = wish.splits != 0 ? wish.splits
+                                   : static_cast<int>(std::clamp<std::int64_t>(
+                                         std::min<std::int64_t>(idle, result.steps / kFewestSteps), 1, kMostSplits));
   if (result.splits > result.steps)
     return wrong(desc, "splits", wish.splits,
                  fmt::format("0 (the plan's choice), or 1 to {} steps of {}", std::min(result.steps, kMostSplits),

@@ -21,10 +21,11 @@ FARWARP_DEVICE void announce_entry(const Call& call, std::int64_t cells) {
 
 /// [thread] Waits until `peer` has entered this call. For those alone without whose sending the peer cannot finish it: otherwise its
 /// next entry might take the place of this one.
+template <Failure failure = Failure::called>
 FARWARP_DEVICE bool wait_entry(Call& call, std::int64_t cells, int peer, std::uint32_t site) {
   if (peer == call.view.rank) return call.live;
   std::uint32_t value = 0;
-  return wait_tagged(call, own_address<EntryCell>(call.view, cells) + peer, call.epoch, value, {site, peer});
+  return wait_tagged<failure>(call, own_address<EntryCell>(call.view, cells) + peer, call.epoch, value, {site, peer});
 }
 
 }  // namespace farwarp::FARWARP_TARGET

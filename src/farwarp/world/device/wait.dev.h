@@ -15,7 +15,12 @@ struct Wait {
   std::uint32_t depth = 0;
 };
 
+/// How a wait that expires is recorded: by a function of its own, or in place, for kernels whose warps give registers away (a call
+/// makes ptxas ignore that).
+enum class Failure { called, in_place };
+
 /// [thread] False if the wait must end: the abort was raised, or the deadline has passed and this thread has raised it.
+template <Failure failure = Failure::called>
 FARWARP_DEVICE bool may_wait_on(Call& call, Wait wait, std::uint64_t expected, std::uint64_t seen) {
   const std::uint32_t raised_by = load<Order::relaxed>(abort_cell(call));
   if (raised_by != 0) {
@@ -23,11 +28,16 @@ FARWARP_DEVICE bool may_wait_on(Call& call, Wait wait, std::uint64_t expected, s
     return false;
   }
   if (nanoseconds() < call.deadline_ns + wait.depth * call.grace_ns) return true;
-  give_up(call, StatusCode::kDeadline, wait.site, wait.peer, expected, seen);
+  if constexpr (failure == Failure::called) {
+    give_up(call, StatusCode::kDeadline, wait.site, wait.peer, expected, seen);
+  } else {
+    give_up_in_place(call, StatusCode::kDeadline, wait.site, wait.peer, expected, seen);
+  }
   return false;
 }
 
 /// [thread] Waits until the upper half of `cell` is `tag`, and acquires what its writer released; `value` gets the lower half.
+template <Failure failure = Failure::called>
 FARWARP_DEVICE bool wait_tagged(Call& call, Global<SystemCell<std::uint64_t>> cell, std::uint32_t tag,
                                 std::uint32_t& value, Wait wait) {
   const void* const addresses[] = {cell.raw, abort_cell(call).raw};
@@ -40,7 +50,7 @@ FARWARP_DEVICE bool wait_tagged(Call& call, Global<SystemCell<std::uint64_t>> ce
       return true;
     }
     if (park(addresses, 2, deadline, tries)) [[unlikely]]
-      may_wait_on(call, wait, tag, seen >> 32);
+      may_wait_on<failure>(call, wait, tag, seen >> 32);
   }
   return false;
 }
