@@ -171,6 +171,7 @@ Result<Job> make_job(const CheckOptions& options, bool bench) {
   for (CaseRequest& request : job.cases) {
     request.options.target = target->target;
     request.options.ranks = static_cast<int>(ranks);
+    if (!request.label.empty()) harness::scale_down(request, settings);
     if (seed >= 0) request.options.seed = static_cast<std::uint64_t>(seed);
     request.options.calls = static_cast<int>(calls);
     // Without --schedules the emulator takes its fast schedule, so that the large shapes of a suite end soon.

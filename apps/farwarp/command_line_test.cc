@@ -68,7 +68,7 @@ TEST_F(CommandLine, BadUsageIsOneLineAndExitCodeTwo) {
                                 "check moe-a2a --wat",
                                 "check --suite no-such-suite",
                                 "check --suite amd2025 --which some",
-                                "check gemm-rs --suite amd2025",
+                                "check no-such-op --suite amd2025",
                                 "check /no/such.json",
                                 "check moe-a2a --json /no/such/folder/x.json",
                                 "check moe-a2a --ranks",

@@ -30,8 +30,8 @@ std::string schedules_of(const CaseResult& result) {
 }
 
 std::string title_of(const CaseRequest& request) {
-  return fmt::format("{} {}{}{}", request.op->name, request.label, request.label.empty() ? "" : " ",
-                     to_string(request.params, request.op->params));
+  return fmt::format("{} {}{}{}{}", request.op->name, request.label, request.label.empty() ? "" : " ",
+                     request.scaled ? "scaled down to " : "", to_string(request.params, request.op->params));
 }
 
 std::string marked(bool pass, bool colour) {
@@ -81,6 +81,7 @@ json case_json(const CaseResult& result) {
       {"target", name_of(request.options.target)},
       {"ranks", request.options.ranks},
       {"params", params},
+      {"scaled", request.scaled},
       {"seed", request.options.seed},
       {"calls", request.options.calls},
       {"pass", outcome.pass},

@@ -131,6 +131,14 @@ CheckOutcome merge_outcomes(std::span<const CheckOutcome> outcomes) {
   return merged;
 }
 
+void scale_down(CaseRequest& request, const Params& settings) {
+  if (!request.op->scaled_down || !is_emulated(request.options.target)) return;
+  Params scaled = request.op->scaled_down(request.params, request.options.ranks);
+  for (const auto& [key, value] : settings) scaled[key] = value;
+  request.scaled = scaled != request.params;
+  request.params = std::move(scaled);
+}
+
 CaseResult run_case(const CaseRequest& request, const std::shared_ptr<Bootstrap>& group, const Progress& progress) {
   CaseResult result;
   result.request = request;

@@ -20,6 +20,7 @@ struct CaseRequest {
   const OpInfo* op = nullptr;
   std::string label;  ///< "tests[3]" of a suite, or empty
   Params params;
+  bool scaled = false;  ///< `params` are the suite's, scaled down for the emulator
   RunOptions options;
   /// Emulator: the check is repeated under schedules options.seed .. options.seed + schedules - 1, with the same inputs.
   int schedules = 1;
@@ -38,6 +39,9 @@ struct CaseResult {
   double thread_steps_per_s = 0;  ///< of the emulator
   double seconds = 0;             ///< host time, preparation and verification included
 };
+
+/// A suite's case for an emulated target: its shape is scaled down where the operator says how. What `settings` set by hand stays.
+void scale_down(CaseRequest& request, const Params& settings);
 
 /// Called before each schedule, with its number from 0.
 using Progress = std::function<void(int schedule)>;

@@ -92,6 +92,36 @@ TEST(Runner, StopsAtTheFirstFailingScheduleAndNamesItsSeed) {
   EXPECT_EQ(result.outcome.detail, "schedule seed 13: wrong");
 }
 
+TEST(Runner, ScalesDownForTheEmulatorWhatNobodySet) {
+  OpInfo op{"op", "", {{"m", "4", ""}, {"n", "4", ""}}, nullptr};
+  const auto scaled = [&op](TargetKind target, const Params& settings) {
+    CaseRequest request;
+    request.op = &op;
+    request.params = {{"m", "800"}, {"n", "700"}};
+    for (const auto& [key, value] : settings) request.params[key] = value;
+    request.options.target = target;
+    scale_down(request, settings);
+    return request;
+  };
+  EXPECT_FALSE(scaled(TargetKind::kEmuSm90, {}).scaled) << "an operator that does not say how";
+  op.scaled_down = [](const Params& params, int ranks) {
+    Params small = params;
+    small["m"] = std::to_string(10 * ranks);
+    small["n"] = "7";
+    return small;
+  };
+  EXPECT_EQ(scaled(TargetKind::kEmuSm90, {}).params, (Params{{"m", "80"}, {"n", "7"}}));
+  EXPECT_TRUE(scaled(TargetKind::kEmuSm90, {}).scaled);
+  EXPECT_EQ(scaled(TargetKind::kEmuGfx942, {{"m", "640"}}).params, (Params{{"m", "640"}, {"n", "7"}}));
+  EXPECT_EQ(scaled(TargetKind::kCuda, {}).params, (Params{{"m", "800"}, {"n", "700"}}));
+  EXPECT_FALSE(scaled(TargetKind::kCuda, {}).scaled);
+  EXPECT_FALSE(scaled(TargetKind::kEmuSm90, {{"m", "80"}, {"n", "7"}}).scaled);
+  CaseResult result;
+  result.request = scaled(TargetKind::kEmuSm90, {});
+  result.request.label = "tests[0]";
+  EXPECT_NE(table_row(result, false).find("op tests[0] scaled down to m=80 n=7"), std::string::npos);
+}
+
 TEST(Report, TableAndSummaryCountSkippedCases) {
   const std::vector<CaseResult> results = {run([](int, const RunOptions&) { return passed(); })};
   EXPECT_NE(table_row(results[0], false).find("pass"), std::string::npos);

@@ -14,8 +14,7 @@ using harness::BenchOutcome;
 using harness::Contender;
 using harness::DeviceBuffer;
 
-constexpr std::size_t kCublasWorkspace = std::size_t{32} << 20;  // what cuBLAS takes on Hopper
-constexpr std::int64_t kPreparedElements = 24 << 20;             // the host makes and verifies them
+constexpr std::int64_t kPreparedElements = 24 << 20;  // the host makes and verifies them
 
 int sets_for(const GemmDesc& desc) {
   const std::int64_t elements =
@@ -34,12 +33,7 @@ BenchOutcome RankRun::bench(const BenchOptions& bench_options) {
   if (op_) outcome_.plan = op_->plan().to_string();
   if (timer_ && status.ok()) status = timer_->close();
   baseline_graphs_.clear();
-  if (baseline_) {
-    (void)world_->device().while_current([this] {
-      baseline_.reset();
-      return Status();
-    });
-  }
+  baseline_.reset();
   outcome_.check = outcome(close(status));
   return std::move(outcome_);
 }
@@ -80,70 +74,31 @@ Status RankRun::measure(const BenchOptions& bench_options) {
 
 /// Where there is no cuBLASLt, the outcome says why.
 Status RankRun::open_baseline(harness::Contest& contest, std::vector<Contender>& contenders) {
-  const auto library = cublas_lt::Library::open();
-  if (!library.ok() || world_->device().target() != TargetKind::kCuda) {
-    outcome_.no_baseline = library.ok() ? "cuBLASLt runs on NVIDIA's devices" : library.status().message();
-    return {};
-  }
-  for (const auto& [buffer, bytes] :
-       {std::pair{&baseline_y_, sets_[0].y.bytes()}, std::pair{&baseline_workspace_, kCublasWorkspace}}) {
-    auto created = DeviceBuffer::create(world_->device(), bytes);
-    if (!created.ok()) return created.status();
-    *buffer = std::move(*created);
-  }
   const GemmDesc& desc = config_.desc;
-  Status status = world_->device().while_current([&] {
-    auto made =
-        cublas_lt::Matmul::create(**library, desc.m, desc.n, desc.k, desc.dtype, desc.has_bias, kCublasWorkspace);
-    if (made.ok()) baseline_.emplace(std::move(*made));
-    return made.status();
-  });
-  if (status.code() == StatusCode::kUnavailable) {
-    outcome_.no_baseline = status.message();
+  auto product = harness::CublasProduct::create(world_->device(), {desc.m, desc.n, desc.k, desc.dtype, desc.has_bias});
+  if (product.status().code() == StatusCode::kUnavailable) {
+    outcome_.no_baseline = product.status().message();
     return {};
   }
+  if (!product.ok()) return product.status();
+  baseline_.emplace(std::move(*product));
+  auto y = DeviceBuffer::create(world_->device(), sets_[0].y.bytes());
+  if (!y.ok()) return y.status();
+  baseline_y_ = std::move(*y);
+  const void* bias = desc.has_bias ? set_->bias.get() : nullptr;
+  Status status = baseline_->choose_fastest(*timer_, set_->x.get(), set_->w.get(), bias, baseline_y_.get(), *stream_);
   if (!status.ok()) return status;
-  const auto fastest = fastest_algorithm();
-  if (!fastest.ok()) return fastest.status();
-  auto graphs = contest.capture([this, algorithm = *fastest] { return run_baseline(algorithm); });
+  auto graphs = contest.capture([this] {
+    return baseline_->enqueue(set_->x.get(), set_->w.get(), config_.desc.has_bias ? set_->bias.get() : nullptr,
+                              baseline_y_.get(), *stream_);
+  });
   if (!graphs.ok()) return graphs.status();
   baseline_graphs_ = std::move(*graphs);
   const auto replay = [this] {
     return world_->device().launch(*baseline_graphs_[static_cast<std::size_t>(set_ - sets_.data())], *stream_);
   };
-  contenders.push_back(
-      {fmt::format("{}, algorithm {} of {}, graph", (*library)->describe(), *fastest + 1, baseline_->algorithms()),
-       replay, false});
+  contenders.push_back({baseline_->describe() + ", graph", replay, false});
   return {};
-}
-
-Status RankRun::run_baseline(int algorithm) {
-  return world_->device().while_current([&] {
-    return baseline_->run(algorithm, set_->x.get(), set_->w.get(), config_.desc.has_bias ? set_->bias.get() : nullptr,
-                          baseline_y_.get(), baseline_workspace_.get(),
-                          static_cast<cublas_lt::StreamHandle>(stream_->handle));
-  });
-}
-
-/// The heuristic's order is a guess: each is timed, so that the rival is shown at its best.
-Result<int> RankRun::fastest_algorithm() {
-  constexpr int kTries = 5;
-  double best_us = 0;
-  int best = 0;
-  for (int algorithm = 0; algorithm < baseline_->algorithms(); ++algorithm) {
-    std::vector<double> samples;
-    for (int i = -1; i < kTries; ++i) {
-      const auto us = timer_->sample([] { return Status(); }, [&] { return run_baseline(algorithm); }, true);
-      if (!us.ok()) return us.status();
-      if (i >= 0) samples.push_back(*us);
-    }
-    const double median = harness::summarise(std::move(samples)).median;
-    if (algorithm == 0 || median < best_us) {
-      best_us = median;
-      best = algorithm;
-    }
-  }
-  return best;
 }
 
 /// Each operand read once and the result written once, or the matrix unit's rate while clocks are high.

@@ -9,9 +9,9 @@
 #include "farwarp/harness/case.h"
 #include "farwarp/harness/compare.h"
 #include "farwarp/harness/contest.h"
+#include "farwarp/harness/cublas_product.h"
 #include "farwarp/harness/device_buffer.h"
 #include "farwarp/ops/gemm/gemm.h"
-#include "farwarp/vendor/cublas_matmul.h"
 #include "farwarp/world/host/world.h"
 
 namespace farwarp::gemm {
@@ -47,8 +47,6 @@ class RankRun {
   Status verify(const harness::DeviceBuffer& y);
   Status measure(const harness::BenchOptions& bench_options);
   Status open_baseline(harness::Contest& contest, std::vector<harness::Contender>& contenders);
-  Status run_baseline(int algorithm);
-  Result<int> fastest_algorithm();
   void use(int set) { set_ = &sets_[static_cast<std::size_t>(set)]; }
   harness::Floor floor();
 
@@ -64,8 +62,8 @@ class RankRun {
   std::string difference_;
   // Of a bench.
   std::optional<harness::DeviceTimer> timer_;
-  std::optional<cublas_lt::Matmul> baseline_;
-  harness::DeviceBuffer baseline_y_, baseline_workspace_;
+  std::optional<harness::CublasProduct> baseline_;
+  harness::DeviceBuffer baseline_y_;
   std::vector<std::unique_ptr<Graph>> baseline_graphs_;
   harness::BenchOutcome outcome_;
 };

@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cstring>
 #include <numeric>
 #include <utility>
 
 #include "farwarp/ops/moe_a2a/baseline_args.h"
-#include "farwarp/vendor/nccl.h"
+#include "farwarp/world/host/nccl_group.h"
 
 namespace farwarp {
 namespace moe {
@@ -214,34 +212,17 @@ using moe::BaselineChunk;
 using Chunks = std::span<const BaselineChunk>;
 
 struct MoeNcclBaseline::State {
-  State(World& its_world, const nccl::Library& library, moe::MoeBaselineKernels its_kernels, DType dtype)
-      : world(its_world), nccl(library), kernels(std::move(its_kernels)), type(nccl::data_type(dtype)) {}
-  ~State();
-  Status join(const nccl::UniqueId& id);
+  State(World& its_world, NcclGroup its_group, moe::MoeBaselineKernels its_kernels, DType dtype)
+      : world(its_world), kernels(std::move(its_kernels)), group(std::move(its_group)), type(nccl::data_type(dtype)) {}
   Status connect();
   Status exchange(Chunks out, Chunks in, Stream stream);
 
   World& world;
-  const nccl::Library& nccl;
   moe::MoeBaselineKernels kernels;
+  NcclGroup group;  // goes before the buffers do
   nccl::DataType type;
-  nccl::Communicator communicator = nullptr;
-  bool stuck = false;  ///< something that NCCL enqueued may never end
 };
 
-MoeNcclBaseline::State::~State() {
-  if (communicator == nullptr) return;
-  (void)world.device().while_current(
-      [this] { return nccl.call(stuck ? nccl.comm_abort : nccl.comm_destroy, communicator); });
-}
-
-Status MoeNcclBaseline::State::join(const nccl::UniqueId& id) {
-  return world.device().while_current(
-      [&] { return nccl.call(nccl.comm_init_rank, &communicator, world.size(), id, world.rank()); });
-}
-
-// NCCL connects two ranks, and loads its kernels, when they first exchange something: not while anything is timed,
-// captured or waiting inside a kernel.
 Status MoeNcclBaseline::State::connect() {
   constexpr std::size_t kElements = 8, kBytes = kElements * 2;
   Device& device = world.device();
@@ -254,91 +235,42 @@ Status MoeNcclBaseline::State::connect() {
     chunks.push_back({static_cast<std::byte*>(*memory) + i * kBytes, kElements});
   }
   Status status = stream.status();
-  if (status.ok()) status = exchange(Chunks(chunks).first(ranks), Chunks(chunks).last(ranks), *stream);
   if (status.ok()) {
-    status = device.synchronize(*stream,
-                                static_cast<std::uint64_t>(std::chrono::nanoseconds(world.options().deadline).count()));
-    stuck = !status.ok();
+    status = group.connect(*stream,
+                           [&] { return exchange(Chunks(chunks).first(ranks), Chunks(chunks).last(ranks), *stream); });
   }
-  if (stuck) return status;  // memory and stream are still in use
+  if (group.stuck()) return status;
   if (stream.ok()) device.destroy_stream(*stream);
   device.release(*memory);
   return status;
 }
 
 Status MoeNcclBaseline::State::exchange(Chunks out, Chunks in, Stream stream) {
+  const nccl::Library& nccl = group.library();
   const auto handle = static_cast<nccl::StreamHandle>(stream.handle);
   const int ranks = world.size(), rank = world.rank();
-  return world.device().while_current([&] {
-    Status status = nccl.call(nccl.group_start);
-    if (!status.ok()) return status;
+  return group.grouped([&] {
+    Status status;
     for (int distance = 1; distance < ranks && status.ok(); ++distance) {  // not all to rank 0 first
       const int to = (rank + distance) % ranks, from = (rank + ranks - distance) % ranks;
       const BaselineChunk &going = out[static_cast<std::size_t>(to)], &coming = in[static_cast<std::size_t>(from)];
       if (going.elements != 0) {
-        status = nccl.call(nccl.send, going.rows, going.elements, type, to, communicator, handle);
+        status = nccl.call(nccl.send, going.rows, going.elements, type, to, group.communicator(), handle);
       }
       if (status.ok() && coming.elements != 0) {
-        status = nccl.call(nccl.recv, coming.rows, coming.elements, type, from, communicator, handle);
+        status = nccl.call(nccl.recv, coming.rows, coming.elements, type, from, group.communicator(), handle);
       }
     }
-    const Status ended = nccl.call(nccl.group_end);  // also after an error: the group is this thread's until then
-    return status.ok() ? ended : status;
+    return status;
   });
 }
 
-namespace {
-
-/// What each rank tells the others before any of them calls NCCL, where a rank that does not come is waited for without
-/// a bound: that it can go on, with rank 0's id behind it, or why not.
-std::vector<std::byte> message_of(const Status& status, const nccl::UniqueId& id) {
-  std::vector<std::byte> message(1 + (status.ok() ? sizeof(id) : status.message().size()));
-  message[0] = static_cast<std::byte>(status.ok());
-  std::memcpy(message.data() + 1, status.ok() ? id.bytes : status.message().data(), message.size() - 1);
-  return message;
-}
-
-Result<nccl::UniqueId> agree(World& world, const Status& mine, const nccl::UniqueId& my_id) {
-  const auto messages = world.bootstrap().allgather(message_of(mine, my_id), world.options().deadline);
-  if (!mine.ok()) return mine;
-  if (!messages.ok()) return messages.status();
-  for (std::size_t rank = 0; rank < messages->size(); ++rank) {
-    const std::vector<std::byte>& message = (*messages)[rank];
-    if (message.size() == 1 + sizeof(nccl::UniqueId) && message[0] == std::byte{1}) continue;
-    std::string why;
-    for (std::size_t i = 1; i < message.size(); ++i) why += static_cast<char>(message[i]);
-    return unavailable(fmt::format("rank {} has no NCCL baseline: {}", rank, why));
-  }
-  nccl::UniqueId id{};
-  std::memcpy(id.bytes, messages->front().data() + 1, sizeof(id));
-  return id;
-}
-
-}  // namespace
-
 Result<MoeNcclBaseline> MoeNcclBaseline::create(World& world, const MoeAllToAllDesc& desc) {
-  const TargetKind target = world.device().target();
-  const auto kernels = [&] {
-    return moe::MoeBaselineKernels::create(world.device(), desc, world.rank(), world.size());
-  };
-  Status mine;
-  std::unique_ptr<State> state;
-  nccl::UniqueId id{};
-  if (target != TargetKind::kCuda) {
-    mine = unavailable(fmt::format("NCCL runs on target cuda only; this is {}", name_of(target)));
-  } else if (const auto library = nccl::Library::open(); !library.ok()) {
-    mine = library.status();
-  } else if (auto created = kernels(); !created.ok()) {
-    mine = created.status();
-  } else {
-    state = std::make_unique<State>(world, **library, std::move(*created), desc.dtype);
-    if (world.rank() == 0) mine = state->nccl.call(state->nccl.get_unique_id, &id);
-  }
-  const auto agreed = agree(world, mine, id);
-  if (!agreed.ok()) return agreed.status();
-  Status status = state->join(*agreed);
-  if (status.ok()) status = state->connect();
-  if (!status.ok()) return status;
+  auto kernels = moe::MoeBaselineKernels::create(world.device(), desc, world.rank(), world.size());
+  auto group = NcclGroup::create(world, kernels.status());
+  if (!group.ok()) return group.status();
+  auto state = std::make_unique<State>(world, std::move(*group), std::move(*kernels), desc.dtype);
+  if (Status status = state->connect(); !status.ok()) return status;
   return MoeNcclBaseline(std::move(state));
 }
 
@@ -361,6 +293,6 @@ Status MoeNcclBaseline::enqueue(int prepared, const void* x, const float* weight
   return status;
 }
 
-std::string MoeNcclBaseline::describe() const { return state_->nccl.describe() + ", sorted"; }
+std::string MoeNcclBaseline::describe() const { return state_->group.library().describe() + ", sorted"; }
 
 }  // namespace farwarp

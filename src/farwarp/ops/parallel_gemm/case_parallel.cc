@@ -1,11 +1,13 @@
-// Parallel products as the harness sees them: their parameters and their check.
+// Parallel products as the harness sees them: their parameters, their check and their bench.
 #include <fmt/format.h>
 
 #include <utility>
 
 #include "farwarp/harness/params.h"
+#include "farwarp/ops/parallel_gemm/case_bench.h"
 #include "farwarp/ops/parallel_gemm/case_operator.h"
 #include "farwarp/ops/parallel_gemm/case_run.h"
+#include "farwarp/ops/parallel_gemm/case_scaling.h"
 
 namespace farwarp::parallel_gemm {
 namespace {
@@ -55,6 +57,17 @@ Result<CheckConfig> read_config(const CaseKind& kind, const Params& given) {
   return config;
 }
 
+Params scaled_params(const CaseKind& kind, const Params& given, int ranks) {
+  const auto config = read_config(kind, given);
+  if (!config.ok()) return given;  // make() says what is wrong
+  const ParallelGemmDesc scaled = scaled_down(kind.kind, config->desc, ranks);
+  Params result = given;
+  result["m"] = std::to_string(scaled.m);
+  result["n"] = std::to_string(scaled.n);
+  result["k"] = std::to_string(scaled.k);
+  return result;
+}
+
 class ParallelCase : public harness::Case {
  public:
   explicit ParallelCase(CheckConfig config) : config_(std::move(config)) {}
@@ -69,6 +82,15 @@ class ParallelCase : public harness::Case {
     if (status.ok()) status = run.all_calls();
     return run.outcome(run.close(status));
   }
+  harness::BenchOutcome bench(std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options,
+                              const harness::BenchOptions& bench_options) override {
+    if (Status status = parallel_gemm::check(config_.kind.kind, config_.desc, bootstrap->size()); !status.ok()) {
+      harness::BenchOutcome outcome;
+      outcome.check = harness::judge(config_.kind.name, status, {}, "");
+      return outcome;
+    }
+    return BenchRun(config_, std::move(bootstrap), options, bench_options).run();
+  }
 
  private:
   CheckConfig config_;
@@ -77,12 +99,14 @@ class ParallelCase : public harness::Case {
 }  // namespace
 
 bool register_case(const CaseKind& kind) {
-  harness::register_op(
-      {kind.name, kind.summary, params(), [kind](const Params& given) -> Result<std::unique_ptr<harness::Case>> {
-         auto config = read_config(kind, given);
-         if (!config.ok()) return config.status();
-         return std::unique_ptr<harness::Case>(new ParallelCase(std::move(*config)));
-       }});
+  harness::OpInfo info{kind.name, kind.summary, params(), {}};
+  info.make = [kind](const Params& given) -> Result<std::unique_ptr<harness::Case>> {
+    auto config = read_config(kind, given);
+    if (!config.ok()) return config.status();
+    return std::unique_ptr<harness::Case>(new ParallelCase(std::move(*config)));
+  };
+  info.scaled_down = [kind](const Params& given, int ranks) { return scaled_params(kind, given, ranks); };
+  harness::register_op(std::move(info));
   return true;
 }
 

@@ -251,6 +251,29 @@ TEST(ParallelCheck, ErrorsNameTheParameter) {
   EXPECT_NE(run("host-ag", "repeat=0").outcome.detail.find("parameter repeat is '0'"), std::string::npos);
 }
 
+// Of an operator that writes zeros, because it alone can be captured: times are taken, and the outputs are found to be wrong.
+TEST(ParallelBench, SaysWhyThereIsNoBaselineAndVerifiesOurs) {
+  for (const char* name : kNames) {
+    const CaseResult result = run(name, "m=8", Wrong::kZero, "", true);
+    ASSERT_EQ(result.bench.measurements.size(), 1u) << result.outcome.detail;
+    EXPECT_EQ(result.bench.measurements[0].name, name);
+    EXPECT_EQ(result.bench.measurements[0].time_us.n, 2);
+    EXPECT_EQ(result.bench.no_baseline, "NCCL runs on target cuda only; this is emu_sm90");
+    EXPECT_EQ(result.bench.plan, "on the host");
+    EXPECT_FALSE(result.outcome.pass);
+    EXPECT_NE(result.outcome.detail.find("the largest error is at call "), std::string::npos) << result.outcome.detail;
+  }
+  EXPECT_NE(run("host-ag", "k=20", Wrong::kZero, "", true).outcome.detail.find("ParallelGemmDesc.k is 20"),
+            std::string::npos);
+}
+
+TEST(ParallelCheck, TellsHowToScaleASuitesShapes) {
+  const harness::Params scaled = harness::find_op("host-rs")->scaled_down(
+      {{"m", "8192"}, {"n", "8192"}, {"k", "29568"}, {"has_bias", "1"}, {"dtype", "fp16"}}, 8);
+  EXPECT_EQ(scaled,
+            (harness::Params{{"m", "1024"}, {"n", "256"}, {"k", "1920"}, {"has_bias", "1"}, {"dtype", "fp16"}}));
+}
+
 // ---- the sample ---------------------------------------------------------------------------------------------------------
 
 Problem problem(Kind kind, int m, int n, int k) { return {kind, {.m = m, .n = n, .k = k}, 8, 3}; }

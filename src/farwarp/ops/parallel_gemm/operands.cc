@@ -21,8 +21,7 @@ Status check_operands(const ParallelGemmDesc& desc, const void* x, const void* w
     if (!status.ok()) return status;
   }
   if (desc.has_bias) return check_pointer("bias", bias);
-  if (bias != nullptr)
-    return invalid_argument("bias is given; allowed: null, as ParallelGemmDesc.has_bias is false");
+  if (bias != nullptr) return invalid_argument("bias is given; allowed: null, as ParallelGemmDesc.has_bias is false");
   return {};
 }
 

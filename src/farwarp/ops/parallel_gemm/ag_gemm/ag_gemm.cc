@@ -87,7 +87,8 @@ Status AllGatherGemm::State::set_operands(const void* x, const void* w, void* y)
       {{&args.x, {const_cast<void*>(x), local.x_rows, local.k, local.k, x_box, plan.depth, true}},
        {&args.w, {const_cast<void*>(w), local.w_rows, local.k, local.k, w_box, plan.depth, true}},
        {&args.out, {y, local.y_rows, local.y_columns, local.y_columns, y_box, 64, true}},
-       {&args.source, {const_cast<void*>(x), local.x_rows, local.k, local.k, plan.piece_rows, ag_gemm::kBoxDepth, false}}});
+       {&args.source,
+        {const_cast<void*>(x), local.x_rows, local.k, local.k, plan.piece_rows, ag_gemm::kBoxDepth, false}}});
   if (!status.ok()) args.own_x = nullptr;  // nothing of this call is kept
   return status;
 }
@@ -103,9 +104,9 @@ Result<AllGatherGemm> AllGatherGemm::create(World& world, const ParallelGemmDesc
     if (kernel.ok()) state->kernel = *kernel;
   }
   // A rank that cannot go on takes part in the agreement, so that the others are told and do not wait for it later.
-  const auto slot = world.open_operator(
-      "ag-gemm", {ag_gemm::kSiteNames, ag_gemm::kSiteNames + ag_gemm::kSites},
-      mine.ok() ? configuration_of(parallel_gemm::Kind::kAllGather, desc, world.size()) : 0);
+  const auto slot =
+      world.open_operator("ag-gemm", {ag_gemm::kSiteNames, ag_gemm::kSiteNames + ag_gemm::kSites},
+                          mine.ok() ? configuration_of(parallel_gemm::Kind::kAllGather, desc, world.size()) : 0);
   if (slot.ok() && !mine.ok()) (void)world.close_operator(*slot);  // all ranks are wrong alike
   if (!mine.ok()) return mine;
   if (!slot.ok()) return slot.status();

@@ -68,15 +68,15 @@ struct RowOrder {
 
 /// The argument block of every kernel of ag-gemm; a kernel reads what it needs.
 struct Args {
-  TensorMap x;                  ///< wgmma: this rank's x [shard_rows, k], boxes of tile rows (few_rows: tile columns) x 64
-  TensorMap gathered_x;         ///< wgmma: all ranks' x [m, k] in the heap, the same boxes
-  TensorMap w;                  ///< wgmma: [n, k], boxes of tile columns (few_rows: tile rows) x 64
-  TensorMap out;                ///< wgmma: y [m, n], boxes as in gemm
-  TensorMap source;             ///< wgmma: this rank's x in boxes of a piece's rows x kBoxDepth
+  TensorMap x;           ///< wgmma: this rank's x [shard_rows, k], boxes of tile rows (few_rows: tile columns) x 64
+  TensorMap gathered_x;  ///< wgmma: all ranks' x [m, k] in the heap, the same boxes
+  TensorMap w;           ///< wgmma: [n, k], boxes of tile columns (few_rows: tile rows) x 64
+  TensorMap out;         ///< wgmma: y [m, n], boxes as in gemm
+  TensorMap source;      ///< wgmma: this rank's x in boxes of a piece's rows x kBoxDepth
   TensorMap target[kMaxRanks];  ///< wgmma: this rank's shard in the heap of each, the same boxes
   WorldView view;
   std::uint32_t slot;
-  std::int32_t m, n, k;       ///< of this rank's product: n is the rows of its w
+  std::int32_t m, n, k;  ///< of this rank's product: n is the rows of its w
   std::int32_t shard_rows;
   std::int32_t communicators;  ///< the first blocks, which only send
   std::int32_t xcds;           ///< mfma: dies that blocks are dealt to in turn

@@ -6,22 +6,16 @@ namespace farwarp::FARWARP_TARGET::ag_gemm {
 using farwarp::tile::kWgmmaThreads;
 
 FARWARP_KERNEL(ag_gemm_bf16_64, Args, kWgmmaThreads) { ag_gemm_wgmma<Bf16, 64, false>(args); }
-FARWARP_KERNEL(ag_gemm_bf16_96, Args, kWgmmaThreads) { ag_gemm_wgmma<Bf16, 96, false>(args); }
 FARWARP_KERNEL(ag_gemm_bf16_128, Args, kWgmmaThreads) { ag_gemm_wgmma<Bf16, 128, false>(args); }
-FARWARP_KERNEL(ag_gemm_bf16_160, Args, kWgmmaThreads) { ag_gemm_wgmma<Bf16, 160, false>(args); }
 FARWARP_KERNEL(ag_gemm_bf16_192, Args, kWgmmaThreads) { ag_gemm_wgmma<Bf16, 192, false>(args); }
-FARWARP_KERNEL(ag_gemm_bf16_224, Args, kWgmmaThreads) { ag_gemm_wgmma<Bf16, 224, false>(args); }
 FARWARP_KERNEL(ag_gemm_bf16_256, Args, kWgmmaThreads) { ag_gemm_wgmma<Bf16, 256, false>(args); }
 FARWARP_KERNEL(ag_gemm_bf16_few_16, Args, kWgmmaThreads) { ag_gemm_wgmma<Bf16, 16, true>(args); }
 FARWARP_KERNEL(ag_gemm_bf16_few_32, Args, kWgmmaThreads) { ag_gemm_wgmma<Bf16, 32, true>(args); }
 FARWARP_KERNEL(ag_gemm_bf16_few_64, Args, kWgmmaThreads) { ag_gemm_wgmma<Bf16, 64, true>(args); }
 
 FARWARP_KERNEL(ag_gemm_fp16_64, Args, kWgmmaThreads) { ag_gemm_wgmma<Half, 64, false>(args); }
-FARWARP_KERNEL(ag_gemm_fp16_96, Args, kWgmmaThreads) { ag_gemm_wgmma<Half, 96, false>(args); }
 FARWARP_KERNEL(ag_gemm_fp16_128, Args, kWgmmaThreads) { ag_gemm_wgmma<Half, 128, false>(args); }
-FARWARP_KERNEL(ag_gemm_fp16_160, Args, kWgmmaThreads) { ag_gemm_wgmma<Half, 160, false>(args); }
 FARWARP_KERNEL(ag_gemm_fp16_192, Args, kWgmmaThreads) { ag_gemm_wgmma<Half, 192, false>(args); }
-FARWARP_KERNEL(ag_gemm_fp16_224, Args, kWgmmaThreads) { ag_gemm_wgmma<Half, 224, false>(args); }
 FARWARP_KERNEL(ag_gemm_fp16_256, Args, kWgmmaThreads) { ag_gemm_wgmma<Half, 256, false>(args); }
 FARWARP_KERNEL(ag_gemm_fp16_few_16, Args, kWgmmaThreads) { ag_gemm_wgmma<Half, 16, true>(args); }
 FARWARP_KERNEL(ag_gemm_fp16_few_32, Args, kWgmmaThreads) { ag_gemm_wgmma<Half, 32, true>(args); }

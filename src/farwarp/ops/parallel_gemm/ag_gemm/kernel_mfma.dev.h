@@ -53,10 +53,8 @@ FARWARP_DEVICE void multiply_block(const Args& args) {
                             Global<const T>(static_cast<const T*>(args.bias))};
   const tile::SplitSpace space{own_address<Vec16>(args.view, args.partials),
                                own_address<std::uint32_t>(args.view, args.counters), args.grid.splits, call.epoch};
-  const tile::BlockWork share{args.grid,
-                              {block_index() - args.communicators, num_blocks() - args.communicators},
-                              args.xcds,
-                              args.k};
+  const tile::BlockWork share{
+      args.grid, {block_index() - args.communicators, num_blocks() - args.communicators}, args.xcds, args.k};
   tile::multiply_tiles(Tile{block_shared()}, share, space, Operands<Tile>(call, args),
                        [&](const Work& work, const float(&sums)[Tile::kSums]) {
                          tile::store_sums<Tile>(out, args.order.at(work.at.row) * Tile::kRows,

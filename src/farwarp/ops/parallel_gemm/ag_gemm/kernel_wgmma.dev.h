@@ -100,7 +100,10 @@ FARWARP_DEVICE void load_role(const Loader<Tile, swapped>& loader, int loaded, c
     const Place place = place_of<Tile, swapped>(args, work);
     for (int i = loaded; i < work.steps.count; ++i) {
       const int step = work.steps.first + i;
-      if (!wait(loader.tile.ring.empty(at.stage), at.parity ^ 1)) return;  // the first turn finds every stage empty
+      // One lane waits, the first turn finds every stage empty. Were all to, a slow one might miss a phase that the others have
+      // seen, filled and got back.
+      const int free = lane_index() != 0 || wait(loader.tile.ring.empty(at.stage), at.parity ^ 1) ? 1 : 0;
+      if (shuffle(free, 0) == 0) return;
       if (lane_index() == 0) loader.load_w(place, step, at.stage);
       if (!place.own) await(place, step);
       if (lane_index() == 0) loader.load_x(place, step, at.stage);
@@ -109,7 +112,7 @@ FARWARP_DEVICE void load_role(const Loader<Tile, swapped>& loader, int loaded, c
     }
     loaded = 0;
   }
-  wait(loader.tile.ring.empty(last.stage), last.parity);
+  if (lane_index() == 0) wait(loader.tile.ring.empty(last.stage), last.parity);
 }
 
 /// [warpgroup] Multiplies 64 rows of each tile and stores them.
@@ -154,7 +157,7 @@ FARWARP_DEVICE void multiply_block(const Args& args) {
     if (warp_index() != 0) return;
     loaded = shuffle(loaded, 0);
     load_first_x(loader, loaded, [](const Place&, int) {});
-    for (int stage = 0; stage < loaded; ++stage) wait(loader.tile.ring.full(stage), 0);
+    for (int stage = 0; stage < loaded; ++stage) wait(loader.tile.ring.full(stage), 0);  // nobody reuses them
     return;
   }
   if (warpgroup == 0) {

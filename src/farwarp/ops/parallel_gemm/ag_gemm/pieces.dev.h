@@ -21,8 +21,7 @@ FARWARP_DEVICE bool await_entries(Call& call, const Args& args) {
 
 /// [warp] Tells all ranks that get it that a piece of this one has arrived.
 FARWARP_DEVICE void tell_arrival(const Args& args, std::uint32_t epoch, PieceIndex piece) {
-  const int number =
-      (args.view.rank * args.pieces.row_count + piece.row) * args.pieces.depth_count + piece.depth;
+  const int number = (args.view.rank * args.pieces.row_count + piece.row) * args.pieces.depth_count + piece.depth;
   signal_after_warp([&] {
     for_each_target(args, [&](int rank) {
       store<Order::relaxed>(peer_address<ArrivalCell>(args.view, rank, args.arrived) + number, tagged(epoch, 0));

@@ -72,9 +72,10 @@ Result<AllGatherGemmPlan> plan_ag_gemm(const ParallelGemmDesc& desc, const Machi
                    fmt::format("0 (the plan's choice) to {} of {} blocks", blocks - 1, blocks));
     plan.communicators = desc.communicators != 0 ? desc.communicators : choose_communicators(plan, blocks);
   }
-  const auto tiling = tile::tile_product({plan.local.y_rows, plan.local.w_rows, plan.local.k,
-                                          blocks - plan.communicators, desc.tile_columns, desc.splits},
-                                         shape, "ParallelGemmDesc");
+  const auto tiling =
+      tile::tile_product({plan.local.y_rows, plan.local.w_rows, plan.local.k, blocks - plan.communicators,
+                          desc.tile_columns, desc.splits, tile::kEvenWidths},
+                         shape, "ParallelGemmDesc");
   if (!tiling.ok()) return tiling.status();
   static_cast<tile::Tiling&>(plan) = *tiling;
   const bool whole_rows = !plan.few_rows && plan.local.x_rows % plan.rows == 0;

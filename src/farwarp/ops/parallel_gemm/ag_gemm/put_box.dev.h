@@ -59,7 +59,8 @@ class TensorBoxPut {
   Shared<Mbarrier> barrier_;
   std::uint32_t parity_ = 0;
 };
-static_assert(TensorBoxPut::kWarps * (TensorBoxPut::kStageBytes + 8) <= 200 * 1024);  // any tile's shared memory holds it
+static_assert(TensorBoxPut::kWarps * (TensorBoxPut::kStageBytes + 8) <=
+              200 * 1024);  // any tile's shared memory holds it
 
 /// Through registers, all lanes of the warp.
 class VectorBoxPut {
