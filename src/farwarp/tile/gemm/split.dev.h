@@ -66,7 +66,8 @@ FARWARP_DEVICE bool sum_splits(const SplitSpace& space, const SplitPart& part, c
   if (!last) return false;
 #pragma unroll
   for (int i = 0; i < count; ++i) total[i] = 0;
-  constexpr int kAtOnce = count <= 32 ? 2 : 1;  // splits whose sums are on their way together, as far as registers go
+  [[maybe_unused]] constexpr int kAtOnce =
+      count <= 32 ? 2 : 1;  // splits whose sums are on their way together, as far as registers go
 #pragma unroll kAtOnce
   for (int from = 0; from < space.splits; ++from) {
 #pragma unroll

@@ -15,10 +15,6 @@ namespace {
 constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// Widths that operators have kernels for.
-constexpr int kColumns[] = {64, 96, 128, 160, 192, 224, 256};
-constexpr int kFewColumns[] = {16, 32, 64};
-
 struct Choice {
   int columns = 0;
   int splits = 0;
@@ -70,9 +66,9 @@ Status tile_wgmma(const TilingWish& wish, const char* desc, Tiling& result) {
   result.steps = ceil_div(wish.k, kWgmmaDepth);
   const int row_count = result.few_rows ? wish.n : wish.m;
   const int column_count = result.few_rows ? wish.m : wish.n;
-  std::span<const int> widths = kColumns;
+  std::span<const int> widths = wish.widths;
   if (result.few_rows) {  // all rows of x in one tile: w is read once
-    widths = kFewColumns;
+    widths = kFewWidths;
     while (widths.size() > 1 && widths[0] < wish.m && wish.columns == 0) widths = widths.subspan(1);
     if (wish.columns == 0) widths = widths.first(1);
   }
@@ -113,10 +109,9 @@ Status tile_mfma(const TilingWish& wish, const char* desc, Tiling& result) {
   result.tile_columns = ceil_div(wish.n, result.columns);
   constexpr int kFewestSteps = 4;  // a split with fewer sums little for what its exchange costs
   const auto idle = wish.blocks / std::max<std::int64_t>(result.tiles(), 1);
-  result.splits = wish.splits != 0
-                      ? wish.splits
-                      : static_cast<int>(std::clamp<std::int64_t>(
-                            std::min<std::int64_t>(idle, result.steps / kFewestSteps), 1, kMostSplits));
+  result.splits = wish.splits != 0 ? wish.splits
+                                   : static_cast<int>(std::clamp<std::int64_t>(
+                                         std::min<std::int64_t>(idle, result.steps / kFewestSteps), 1, kMostSplits));
   if (result.splits > result.steps)
     return wrong(desc, "splits", wish.splits,
                  fmt::format("0 (the plan's choice), or 1 to {} steps of {}", std::min(result.steps, kMostSplits),

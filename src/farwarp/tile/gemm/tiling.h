@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "farwarp/base/half.h"
@@ -11,11 +12,18 @@
 
 namespace farwarp::tile {
 
+/// Widths of tiles that have wgmma kernels: rows of w, or of x where those are few.
+inline constexpr int kAllWidths[] = {64, 96, 128, 160, 192, 224, 256};
+/// Of the operators that communicate: a step less wide costs them less than the link does.
+inline constexpr int kEvenWidths[] = {64, 128, 192, 256};
+inline constexpr int kFewWidths[] = {16, 32, 64};
+
 struct TilingWish {
   int m, n, k;
   int blocks;       ///< that multiply at once
   int columns = 0;  ///< of a tile (rows of w, or of x if few_rows); 0: the best
   int splits = 0;   ///< parts of k that different blocks sum, 1 to 16; 0: the best
+  std::span<const int> widths = kAllWidths;
 };
 
 struct Tiling {

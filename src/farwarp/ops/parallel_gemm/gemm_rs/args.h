@@ -19,15 +19,16 @@ inline constexpr std::int64_t kMfmaMostPitch = std::int64_t{1} << 22;
 
 /// The argument block of every kernel of gemm-rs; a kernel reads what it needs.
 struct Args {
-  TensorMap a;                 ///< wgmma: the operand whose rows are a tile's rows, boxes of 128 x 64
-  TensorMap b;                 ///< wgmma: the other, boxes of tile columns x 64
-  TensorMap inbox[kMaxRanks];  ///< wgmma: where this rank's partial sums go at each owner, boxes of 64 x 64, or tile columns x 64
-                               ///< if swapped
+  TensorMap a;  ///< wgmma: the operand whose rows are a tile's rows, boxes of 128 x 64
+  TensorMap b;  ///< wgmma: the other, boxes of tile columns x 64
+  TensorMap inbox
+      [kMaxRanks];  ///< wgmma: where this rank's partial sums go at each owner, boxes of 64 x 64, or tile columns x 64
+                    ///< if swapped
   WorldView view;
-  std::uint32_t slot;     ///< of the operator in its World
-  std::int32_t m, n, k;   ///< of this rank's product
+  std::uint32_t slot;       ///< of the operator in its World
+  std::int32_t m, n, k;     ///< of this rank's product
   std::uint32_t drop_tile;  ///< fault injection: this rank's n-th tile (from 1) is told of and not sent; 0: none
-  std::int32_t xcds;      ///< mfma: dies that blocks are dealt to in turn; tile/gemm/xcd.h
+  std::int32_t xcds;        ///< mfma: dies that blocks are dealt to in turn; tile/gemm/xcd.h
   tile::TileGrid grid;
   RowOrder order;
   Bands bands;

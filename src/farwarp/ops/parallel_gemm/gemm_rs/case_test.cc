@@ -29,8 +29,7 @@ class GemmReduceScatterCases : public testing::TestWithParam<TargetKind> {
   static bool is_wgmma() { return GetParam() == TargetKind::kEmuSm90; }
 };
 
-INSTANTIATE_TEST_SUITE_P(Targets, GemmReduceScatterCases,
-                         testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942),
+INSTANTIATE_TEST_SUITE_P(Targets, GemmReduceScatterCases, testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
 TEST_P(GemmReduceScatterCases, EveryKernel) {

@@ -1,24 +1,13 @@
 #include "farwarp/ops/parallel_gemm/gemm_rs/gemm_rs.h"
 
-#include <fmt/format.h>
-
 #include <utility>
 
 #include "farwarp/ops/parallel_gemm/gemm_rs/args.h"
+#include "farwarp/ops/parallel_gemm/operands.h"
 
 namespace farwarp {
-namespace {
 
 using parallel_gemm::Kind;
-
-Status check_pointer(const char* name, const void* pointer) {
-  if (pointer == nullptr) return invalid_argument(fmt::format("{} is null; allowed: a device pointer", name));
-  if (reinterpret_cast<std::uintptr_t>(pointer) % 16 != 0)
-    return invalid_argument(fmt::format("{} is {}; allowed: a multiple of 16", name, fmt::ptr(pointer)));
-  return {};
-}
-
-}  // namespace
 
 struct GemmReduceScatter::State {
   World* world = nullptr;
@@ -28,9 +17,7 @@ struct GemmReduceScatter::State {
   Kernel kernel;
   gemm_rs::Args args{};
 
-  bool has_tensor_copies() const {
-    return world->device().shape().traits.matrix_unit == MatrixUnit::kWgmma;
-  }
+  bool has_tensor_copies() const { return world->device().shape().traits.matrix_unit == MatrixUnit::kWgmma; }
   Status map_inboxes();
   Status set_operands(const void* x, const void* w);
 };
@@ -41,9 +28,13 @@ Status GemmReduceScatter::State::map_inboxes() {
   const gemm_rs::Bands& bands = plan.bands;
   for (int owner = 0; owner < plan.ranks; ++owner) {
     const std::int64_t mine = std::int64_t{world->rank()} * bands.owned * plan.desc.n * 2;
-    const TensorMapDesc of_inbox{
-        args.view.heap[owner] + args.at.inbox + mine, bands.owned, plan.desc.n, plan.desc.n, bands.rows > 64 ? 64 : bands.rows,
-        64, true};
+    const TensorMapDesc of_inbox{args.view.heap[owner] + args.at.inbox + mine,
+                                 bands.owned,
+                                 plan.desc.n,
+                                 plan.desc.n,
+                                 bands.rows > 64 ? 64 : bands.rows,
+                                 64,
+                                 true};
     const auto map = world->device().encode(of_inbox);
     if (!map.ok()) return map.status();
     args.inbox[owner] = *map;
@@ -111,8 +102,7 @@ Result<GemmReduceScatter> GemmReduceScatter::create(World& world, const Parallel
   args.order = plan->row_order(world.rank());
   args.bands = plan->bands;
   args.at = plan->workspace;
-  for (std::int64_t* offset :
-       {&args.at.inbox, &args.at.flags, &args.at.entries, &args.at.partials, &args.at.counters})
+  for (std::int64_t* offset : {&args.at.inbox, &args.at.flags, &args.at.entries, &args.at.partials, &args.at.counters})
     *offset += static_cast<std::int64_t>(workspace->offset);
   if (const Status status = state->map_inboxes(); !status.ok()) return status;
   return GemmReduceScatter(std::move(state));
@@ -137,15 +127,8 @@ void GemmReduceScatter::inject(const GemmReduceScatterFaults& faults) { state_->
 Status GemmReduceScatter::operator()(const void* x, const void* w, const void* bias, void* y, Stream stream) {
   State& state = *state_;
   if (state.slot < 0) return {StatusCode::kMisuse, "GemmReduceScatter was called after close()"};
-  for (const Status& status : {check_pointer("x", x), check_pointer("w", w), check_pointer("y", y)}) {
-    if (!status.ok()) return status;
-  }
-  if (state.plan.desc.has_bias) {
-    if (const Status status = check_pointer("bias", bias); !status.ok()) return status;
-  } else if (bias != nullptr) {
-    return invalid_argument("bias is given; allowed: null, as ParallelGemmDesc.has_bias is false");
-  }
-  Status status = state.world->status();
+  Status status = parallel_gemm::check_operands(state.plan.desc, x, w, bias, y);
+  if (status.ok()) status = state.world->status();
   if (status.ok()) status = state.set_operands(x, w);
   if (!status.ok()) return status;
   state.args.bias = bias;

@@ -69,9 +69,7 @@ struct Rank {
   Stream stream;
   Operands operands;
 
-  Status launch(Stream on) {
-    return op(operands.x.get(), operands.w.get(), nullptr, operands.y.get(), on);
-  }
+  Status launch(Stream on) { return op(operands.x.get(), operands.w.get(), nullptr, operands.y.get(), on); }
   Status drain(Stream on) {
     const Status drained = world.device().synchronize(on, 60'000'000'000);
     return world.status().ok() ? drained : world.status();

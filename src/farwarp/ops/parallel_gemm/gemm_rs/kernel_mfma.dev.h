@@ -2,43 +2,44 @@
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_rs/reduce.dev.h"
+#include "farwarp/tile/gemm/block_mfma.dev.h"
 #include "farwarp/tile/gemm/epilogue_mfma.dev.h"
-#include "farwarp/tile/gemm/feed_mfma.dev.h"
-#include "farwarp/tile/gemm/split.dev.h"
 #include "farwarp/world/device/signal.dev.h"
 
 namespace farwarp::FARWARP_TARGET::gemm_rs {
 
 using farwarp::tile::Work;
 
-/// What the tiles' feed asks.
-template <class T>
-struct Product {
+/// First row of the work's tile in the whole sum.
+template <class Tile>
+FARWARP_DEVICE int first_row(const Args& args, const Work& work) {
+  return uniform(args.order.at(work.at.row)) * Tile::kRows;
+}
+
+template <class Tile>
+struct Operands {
+  using T = typename Tile::Element;
   const Args& args;
 
-  FARWARP_DEVICE tile::Operand<T> x() const { return {static_cast<const T*>(args.x), args.k, args.m}; }
-  FARWARP_DEVICE tile::Operand<T> w() const { return {static_cast<const T*>(args.w), args.k, args.n}; }
-  FARWARP_DEVICE int depth() const { return args.k; }
-  FARWARP_DEVICE int works() const { return args.grid.works(); }
-  FARWARP_DEVICE Work work(int turn) const {
-    Work work = tile::work_in_turn(args.grid, args.xcds, turn);
-    work.at.row = uniform(args.order.at(work.at.row));
-    return work;
+  FARWARP_DEVICE void open(const Work& work, tile::TileSource<Tile>& source) const {
+    source.open({static_cast<const T*>(args.x), args.k, args.m}, {static_cast<const T*>(args.w), args.k, args.n},
+                first_row<Tile>(args, work), work.at.column * Tile::kColumns);
   }
+  FARWARP_DEVICE void need(const Work&, int) const {}
 };
 
 /// [block] Stores the tile at (row, column) of the whole sum into its owners' inboxes and tells them. `dropped`: tells them only.
 template <class Tile>
-FARWARP_DEVICE void send_tile(Call& call, const Args& args, Permissions& permissions, int row, int column,
-                              bool dropped, const float (&sums)[Tile::kSums]) {
+FARWARP_DEVICE void send_tile(Call& call, const Args& args, Permissions& permissions, int row, int column, bool dropped,
+                              const float (&sums)[Tile::kSums]) {
   using T = typename Tile::Element;
   const Bands& bands = args.bands;
   const OwnerRange owners = bands.owners_of(row);
   if (thread_index() == 0) permissions.await<Failure::called>(call, args, owners);
   if (block_any(!call.live)) return;
-  const tile::Extent<T> extent{dropped ? 0 : args.m, args.n, Global<const T>(static_cast<const T*>(args.bias))};
+  const Global<const T> bias(static_cast<const T*>(args.bias));
   const std::int64_t mine = std::int64_t{args.view.rank} * bands.owned;  // rows of every inbox
-  tile::round_sums<Tile>(extent, row, column, sums, [&](int to, int at, Vec16 eight) {
+  tile::round_sums<Tile>(dropped ? 0 : args.m, args.n, bias, row, column, sums, [&](int to, int at, Vec16 eight) {
     const int owner = to / bands.owned;
     const std::int64_t place = (mine + to - owner * bands.owned) * args.n + at;
     store(peer_address<Vec16>(args.view, owner, args.at.inbox + place * static_cast<std::int64_t>(sizeof(T))), eight);
@@ -51,27 +52,15 @@ FARWARP_DEVICE void send_tile(Call& call, const Args& args, Permissions& permiss
 /// [block] Multiplies and sends the block's tiles.
 template <class Tile>
 FARWARP_DEVICE void multiply_and_send(Call& call, const Args& args, const Tile& tile) {
-  using T = typename Tile::Element;
-  if (block_index() >= args.grid.works()) return;
-  const Shared<std::uint32_t> last_word(reinterpret_cast<std::uint32_t*>((tile.memory + Tile::kShape.last_word()).raw));
   const tile::SplitSpace space{own_address<Vec16>(args.view, args.at.partials),
                                own_address<std::uint32_t>(args.view, args.at.counters), args.grid.splits, call.epoch};
-  const auto meet = [] { block_sync(); };
-  const Product<T> product{args};
-  tile::Feed<Tile, Product<T>> feed(product);
-  tile::MfmaPipeline<Tile> pipeline{tile, {}, {}};
-  pipeline.start(feed);
+  const tile::BlockWork share{args.grid, {block_index(), num_blocks()}, args.xcds, args.k};
   Permissions permissions;
-  for (int turn = block_index(); turn < args.grid.works(); turn += num_blocks()) {
-    const Work work = product.work(turn);
-    float sums[Tile::kSums] = {};
-    for (int step = 0; step < work.steps.count; ++step) pipeline.step(feed, sums);
-    const tile::SplitPart part{work.tile, work.split, thread_index(), last_word};
-    if (args.grid.splits == 1 || tile::sum_splits<Tile::kThreads>(space, part, meet, sums, sums)) {
-      send_tile<Tile>(call, args, permissions, work.at.row * Tile::kRows, work.at.column * Tile::kColumns,
-                      static_cast<std::uint32_t>(work.tile) + 1 == args.drop_tile, sums);
-    }
-  }
+  tile::multiply_tiles(
+      tile, share, space, Operands<Tile>{args}, [&](const Work& work, const float(&sums)[Tile::kSums]) {
+        send_tile<Tile>(call, args, permissions, first_row<Tile>(args, work), work.at.column * Tile::kColumns,
+                        static_cast<std::uint32_t>(work.tile) + 1 == args.drop_tile, sums);
+      });
 }
 
 template <class T, tile::MfmaShape shape>

@@ -51,8 +51,8 @@ Result<GemmReduceScatterPlan> plan_gemm_reduce_scatter(const ParallelGemmDesc& d
                                         gemm_rs::kMfmaMostPitch * ranks, ranks));
   constexpr std::int64_t kMostElements = std::int64_t{1} << 40;  // what reducers do at a time is counted in 31 bits
   if (std::int64_t{desc.m} * desc.n > kMostElements)
-    return invalid_argument(
-        fmt::format("ParallelGemmDesc.m is {}; allowed: at most {} with n = {}", desc.m, kMostElements / desc.n, desc.n));
+    return invalid_argument(fmt::format("ParallelGemmDesc.m is {}; allowed: at most {} with n = {}", desc.m,
+                                        kMostElements / desc.n, desc.n));
   const int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
   const auto tiling =
       tile::tile_product({desc.m, desc.n, k, blocks, desc.tile_columns, desc.splits}, shape, "ParallelGemmDesc");

@@ -130,8 +130,9 @@ TEST(GemmReduceScatterPlan, NamesWhatItRefuses) {
             "ParallelGemmDesc.m is 63; allowed: a multiple of 8 up to 16777216");
   EXPECT_EQ(error({.m = 64, .n = 64, .k = 24}, h200(), 2),
             "ParallelGemmDesc.k is 24; allowed: a multiple of 16 up to 16777216");
-  EXPECT_NE(error({.m = 640, .n = 64, .k = 64, .tile_columns = 48}, h200(), 8).find("ParallelGemmDesc.tile_columns is 48"),
-            std::string::npos);
+  EXPECT_NE(
+      error({.m = 640, .n = 64, .k = 64, .tile_columns = 48}, h200(), 8).find("ParallelGemmDesc.tile_columns is 48"),
+      std::string::npos);
   EXPECT_EQ(error({.m = 1 << 22, .n = 1 << 20, .k = 64}, h200(), 8),
             "ParallelGemmDesc.m is 4194304; allowed: at most 1048576 with n = 1048576");
   EXPECT_EQ(error({.m = 8, .n = 64, .k = 1 << 24}, mi300x(), 2),

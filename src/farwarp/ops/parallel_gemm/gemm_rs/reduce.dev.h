@@ -28,8 +28,8 @@ FARWARP_DEVICE Vec16 sum_sources(Global<const std::byte> first, std::int64_t str
 #pragma unroll
   for (int source = 0; source < kMaxRanks; ++source) {  // all on their way before the first is used
     if (source < ranks)
-      parts[source] = load<Cache::streaming>(
-          Global<const Vec16>(reinterpret_cast<const Vec16*>((first + source * stride).raw)));
+      parts[source] =
+          load<Cache::streaming>(Global<const Vec16>(reinterpret_cast<const Vec16*>((first + source * stride).raw)));
   }
   float sums[8];
 #pragma unroll

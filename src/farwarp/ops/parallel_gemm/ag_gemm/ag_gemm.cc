@@ -1,0 +1,155 @@
+#include "farwarp/ops/parallel_gemm/ag_gemm/ag_gemm.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <utility>
+
+#include "farwarp/ops/parallel_gemm/ag_gemm/args.h"
+#include "farwarp/ops/parallel_gemm/operands.h"
+
+namespace farwarp {
+
+struct AllGatherGemm::State {
+  World* world = nullptr;
+  AllGatherGemmPlan plan;
+  int slot = -1;
+  SymmetricBuffer workspace;
+  Kernel kernel;
+  ag_gemm::Args args{};
+
+  bool wgmma() const { return world->device().shape().traits.matrix_unit == MatrixUnit::kWgmma; }
+  void set_sizes();
+  Status encode_all(std::initializer_list<std::pair<TensorMap*, TensorMapDesc>> maps);
+  Status encode_heap();
+  Status set_operands(const void* x, const void* w, void* y);
+};
+
+void AllGatherGemm::State::set_sizes() {
+  args.view = world->view();
+  args.slot = static_cast<std::uint32_t>(slot);
+  args.m = plan.local.y_rows;
+  args.n = plan.local.w_rows;
+  args.k = plan.local.k;
+  args.shard_rows = plan.local.x_rows;
+  args.communicators = plan.communicators;
+  args.xcds = world->device().shape().xcds;
+  args.grid = plan.grid();
+  const int own_tile_row = plan.few_rows ? 0 : world->rank() * plan.local.x_rows / plan.rows;
+  args.order = {world->rank(), world->size(), plan.rows_per_shard, own_tile_row, plan.tile_rows};
+  args.pieces = {plan.piece_rows, plan.piece_depth, plan.row_pieces, plan.depth_pieces};
+  args.piece_band = std::max(1, plan.rows / plan.piece_rows);
+  args.own_apart = plan.own_apart ? 1 : 0;
+  const auto base = static_cast<std::int64_t>(workspace.offset);
+  args.gathered = base + plan.gathered;
+  args.arrived = base + plan.arrived;
+  args.entries = base + plan.entries;
+  args.partials = base + plan.partials;
+  args.counters = base + plan.counters;
+}
+
+Status AllGatherGemm::State::encode_all(std::initializer_list<std::pair<TensorMap*, TensorMapDesc>> maps) {
+  for (const auto& [map, desc] : maps) {
+    const auto encoded = world->device().encode(desc);
+    if (!encoded.ok()) return encoded.status();
+    *map = *encoded;
+  }
+  return {};
+}
+
+/// Maps of what lies in heaps, whose addresses never change.
+Status AllGatherGemm::State::encode_heap() {
+  if (!wgmma()) return {};
+  const std::int64_t k = plan.local.k;
+  const auto gathered = [&](int rank) { return world->view().heap[rank] + args.gathered; };
+  Status status = encode_all({{&args.gathered_x,
+                               {gathered(world->rank()), plan.local.y_rows, k, k,
+                                plan.few_rows ? plan.columns : plan.rows, plan.depth, true}}});
+  for (int rank = 0; rank < world->size() && status.ok(); ++rank) {
+    std::byte* const shard = gathered(rank) + world->rank() * plan.local.x_rows * k * 2;
+    status = encode_all(
+        {{&args.target[rank], {shard, plan.local.x_rows, k, k, plan.piece_rows, ag_gemm::kBoxDepth, false}}});
+  }
+  return status;
+}
+
+/// Maps are made anew only for matrices that have moved.
+Status AllGatherGemm::State::set_operands(const void* x, const void* w, void* y) {
+  if (args.own_x == x && args.own_w == w && args.y == y) return {};
+  args.own_x = x;
+  args.own_w = w;
+  args.y = y;
+  if (!wgmma()) return {};
+  const parallel_gemm::LocalShape& local = plan.local;
+  const int x_box = plan.few_rows ? plan.columns : plan.rows;
+  const int w_box = plan.few_rows ? plan.rows : plan.columns;
+  const int y_box = plan.few_rows ? plan.columns : 64;
+  const Status status = encode_all(
+      {{&args.x, {const_cast<void*>(x), local.x_rows, local.k, local.k, x_box, plan.depth, true}},
+       {&args.w, {const_cast<void*>(w), local.w_rows, local.k, local.k, w_box, plan.depth, true}},
+       {&args.out, {y, local.y_rows, local.y_columns, local.y_columns, y_box, 64, true}},
+       {&args.source,
+        {const_cast<void*>(x), local.x_rows, local.k, local.k, plan.piece_rows, ag_gemm::kBoxDepth, false}}});
+  if (!status.ok()) args.own_x = nullptr;  // nothing of this call is kept
+  return status;
+}
+
+Result<AllGatherGemm> AllGatherGemm::create(World& world, const ParallelGemmDesc& desc) {
+  const auto plan = plan_ag_gemm(desc, world.device().shape(), world.size());
+  auto state = std::make_unique<State>();
+  state->world = &world;
+  Status mine = plan.status();
+  if (mine.ok()) {
+    auto kernel = world.device().kernel(plan->kernel);
+    mine = kernel.status();
+    if (kernel.ok()) state->kernel = *kernel;
+  }
+  // A rank that cannot go on takes part in the agreement, so that the others are told and do not wait for it later.
+  const auto slot =
+      world.open_operator("ag-gemm", {ag_gemm::kSiteNames, ag_gemm::kSiteNames + ag_gemm::kSites},
+                          mine.ok() ? configuration_of(parallel_gemm::Kind::kAllGather, desc, world.size()) : 0);
+  if (slot.ok() && !mine.ok()) (void)world.close_operator(*slot);  // all ranks are wrong alike
+  if (!mine.ok()) return mine;
+  if (!slot.ok()) return slot.status();
+  state->plan = *plan;
+  state->slot = *slot;
+  const auto workspace = world.allocate(static_cast<std::size_t>(plan->heap_bytes));
+  if (!workspace.ok()) {
+    (void)world.close_operator(*slot);
+    return workspace.status();
+  }
+  state->workspace = *workspace;
+  state->set_sizes();
+  if (const Status status = state->encode_heap(); !status.ok()) return status;
+  return AllGatherGemm(std::move(state));
+}
+
+AllGatherGemm::AllGatherGemm(std::unique_ptr<State> state) : state_(std::move(state)) {}
+AllGatherGemm::AllGatherGemm(AllGatherGemm&&) noexcept = default;
+AllGatherGemm& AllGatherGemm::operator=(AllGatherGemm&&) noexcept = default;
+AllGatherGemm::~AllGatherGemm() = default;
+
+Status AllGatherGemm::close() {
+  const Status closed = state_->world->close_operator(state_->slot);
+  state_->slot = -1;
+  const Status freed = state_->world->free(state_->workspace);
+  return closed.ok() ? freed : closed;
+}
+
+const AllGatherGemmPlan& AllGatherGemm::plan() const { return state_->plan; }
+
+void AllGatherGemm::drop_piece(int number) { state_->args.drop_piece = static_cast<std::uint32_t>(number); }
+
+Status AllGatherGemm::operator()(const void* x, const void* w, const void* bias, void* y, Stream stream) {
+  State& state = *state_;
+  if (state.slot < 0) return {StatusCode::kMisuse, "AllGatherGemm was called after close()"};
+  Status status = parallel_gemm::check_operands(state.plan.desc, x, w, bias, y);
+  if (status.ok()) status = state.world->status();
+  if (status.ok()) status = state.set_operands(x, w, y);
+  if (!status.ok()) return status;
+  state.args.bias = bias;
+  const LaunchConfig config{state.plan.communicators + state.plan.blocks, state.plan.threads,
+                            static_cast<std::size_t>(state.plan.shared_bytes)};
+  return launch(state.world->device(), state.kernel, config, state.args, stream);
+}
+
+}  // namespace farwarp

@@ -1,0 +1,41 @@
+// AllGather-GEMM: every rank multiplies all ranks' rows by its own weights, while they are on their way.
+#pragma once
+
+#include <memory>
+
+#include "farwarp/base/status.h"
+#include "farwarp/ops/parallel_gemm/ag_gemm/plan.h"
+#include "farwarp/world/host/world.h"
+
+namespace farwarp {
+
+/// Not thread-safe; calls of one instance must be in one stream. They are asynchronous, allocate nothing and can be captured. Every
+/// rank of the World must make every call, and the World's deadline must be longer than one takes.
+class AllGatherGemm {
+ public:
+  /// Collective; kMismatch on all ranks where their Descs differ. Takes plan.heap_bytes of the World's heap. The World must outlive
+  /// the operator and stay where it is.
+  static Result<AllGatherGemm> create(World& world, const ParallelGemmDesc& desc);
+  AllGatherGemm(AllGatherGemm&&) noexcept;
+  AllGatherGemm& operator=(AllGatherGemm&&) noexcept;
+  /// Local: does not give the workspace back. Use close() for that.
+  ~AllGatherGemm();
+  /// Collective; the streams that used it must be idle.
+  Status close();
+
+  const AllGatherGemmPlan& plan() const;
+
+  /// y[m, n/R] = x of all ranks [m, k] * w[n/R, k]^T (+ bias[n/R]). x is this rank's [m/R, k]. Device pointers, 16-byte aligned, of
+  /// Desc::dtype, rows contiguous; `bias` is null exactly if the Desc has none.
+  Status operator()(const void* x, const void* w, const void* bias, void* y, Stream stream);
+
+  /// Fault injection, from the next call on: the `number`-th piece (from 1) that this rank would send is not sent; 0: all are.
+  void drop_piece(int number);
+
+ private:
+  struct State;
+  explicit AllGatherGemm(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace farwarp

@@ -1,0 +1,101 @@
+// What the host hands to the kernels of ag-gemm.
+#pragma once
+
+#include <cstdint>
+
+#include "farwarp/base/tensor_map.h"
+#include "farwarp/tile/gemm/raster.h"
+#include "farwarp/world/view.h"
+
+namespace farwarp::ag_gemm {
+
+/// Wait sites of the ledger.
+enum Site : std::uint32_t { kSiteStage, kSitePiece, kSiteEntry, kSiteArrival, kSites };
+inline constexpr const char* kSiteNames[kSites] = {"a stage of operands", "a piece of x on its way to the peers",
+                                                   "a peer's entry", "a piece of a peer's x"};
+
+/// Elements of K in a box, the unit of copying to peers: rows of 512 bytes.
+inline constexpr int kBoxDepth = 256;
+/// Rows of a piece, at most: a box of them has 16 KB, with which 8 blocks reach 315 of 343 GB/s (8 H200s, 2026-11).
+inline constexpr int kMostPieceRows = 32;
+
+/// How each rank's rows of x, a shard, are cut into pieces: what one warp sends, and one flag tells of.
+struct Pieces {
+  std::int32_t rows;         ///< of a piece
+  std::int32_t depth;        ///< elements of K: a multiple of kBoxDepth
+  std::int32_t row_count;    ///< pieces down the shard
+  std::int32_t depth_count;  ///< pieces along K
+
+  constexpr int count() const { return row_count * depth_count; }
+};
+
+struct PieceIndex {
+  int row;
+  int depth;
+};
+
+/// In which order a shard's pieces leave: bands of `band` rows of pieces (a tile's), in each band along K, so that a tile's product can
+/// follow its arrival; with K in splits, that many places of K in turn. Calls with turn < piece_turns(); a row or depth outside of the
+/// pieces is none.
+constexpr int piece_turns(const Pieces& pieces, int band, int splits) {
+  const int bands = (pieces.row_count + band - 1) / band;
+  const int depths = (pieces.depth_count + splits - 1) / splits * splits;
+  return bands * depths * band;
+}
+constexpr PieceIndex piece_in_turn(int turn, const Pieces& pieces, int band, int splits) {
+  const int per_split = (pieces.depth_count + splits - 1) / splits;
+  const int per_band = per_split * splits * band;
+  const int order = turn % per_band / band;
+  return {turn / per_band * band + turn % band, order % splits * per_split + order / splits};
+}
+
+/// Which row of tiles comes in turn `turn`. Where each shard is whole rows of tiles, the own ones first, then the first of each peer,
+/// the second of each, ...: in the order of their arrival. Else all, beginning with the one that holds the first own row.
+struct RowOrder {
+  std::int32_t rank, ranks;
+  std::int32_t per_shard;  ///< rows of tiles; 0: shards share rows of tiles
+  std::int32_t first;      ///< where per_shard is 0
+  std::int32_t count;
+
+  constexpr int at(int turn) const {
+    if (per_shard == 0) return (turn + first) % count;
+    if (turn < per_shard) return rank * per_shard + turn;
+    const int of_peers = turn - per_shard;
+    const int peer = (rank + 1 + of_peers % (ranks - 1)) % ranks;
+    return peer * per_shard + of_peers / (ranks - 1);
+  }
+};
+
+/// The argument block of every kernel of ag-gemm; a kernel reads what it needs.
+struct Args {
+  TensorMap x;           ///< wgmma: this rank's x [shard_rows, k], boxes of tile rows (few_rows: tile columns) x 64
+  TensorMap gathered_x;  ///< wgmma: all ranks' x [m, k] in the heap, the same boxes
+  TensorMap w;           ///< wgmma: [n, k], boxes of tile columns (few_rows: tile rows) x 64
+  TensorMap out;         ///< wgmma: y [m, n], boxes as in gemm
+  TensorMap source;      ///< wgmma: this rank's x in boxes of a piece's rows x kBoxDepth
+  TensorMap target[kMaxRanks];  ///< wgmma: this rank's shard in the heap of each, the same boxes
+  WorldView view;
+  std::uint32_t slot;
+  std::int32_t m, n, k;  ///< of this rank's product: n is the rows of its w
+  std::int32_t shard_rows;
+  std::int32_t communicators;  ///< the first blocks, which only send
+  std::int32_t xcds;           ///< mfma: dies that blocks are dealt to in turn
+  tile::TileGrid grid;
+  RowOrder order;
+  Pieces pieces;
+  std::int32_t piece_band;  ///< rows of pieces in a band
+  std::uint32_t own_apart;  ///< 1: tiles of own rows alone are read from x itself, and no piece is sent to its own rank
+  std::uint32_t drop_piece;  ///< fault injection: this many-th piece (from 1) is not sent; 0: all are
+  // Offsets in the heap.
+  std::int64_t gathered;  ///< [m, k]
+  std::int64_t arrived;   ///< [ranks, pieces.row_count, pieces.depth_count] cells of 8 bytes: epoch << 32
+  std::int64_t entries;   ///< [kMaxRanks] cells: world/device/entry.dev.h
+  std::int64_t partials;  ///< of splits: tile/gemm/split.dev.h
+  std::int64_t counters;
+  const void* own_x;  ///< [shard_rows, k]
+  const void* own_w;  ///< [n, k]
+  const void* bias;   ///< [n], or null
+  void* y;            ///< [m, n]
+};
+
+}  // namespace farwarp::ag_gemm

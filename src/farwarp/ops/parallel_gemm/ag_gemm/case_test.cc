@@ -1,0 +1,70 @@
+// ag-gemm through the harness, on both emulated targets: odd shapes, delays, faults.
+#include <gtest/gtest.h>
+
+#include "farwarp/harness/params.h"
+#include "farwarp/harness/runner.h"
+
+namespace farwarp::harness {
+namespace {
+
+class AgGemmCases : public testing::TestWithParam<TargetKind> {
+ protected:
+  static CaseResult run(const std::string& settings, int ranks, int schedules = 1, int calls = 2,
+                        const std::string& fault = "") {
+    CaseRequest request;
+    request.op = find_op("ag-gemm");
+    if (!add_settings(settings, request.params).ok()) ADD_FAILURE() << settings;
+    request.options.target = GetParam();
+    request.options.ranks = ranks;
+    request.options.seed = 7;
+    request.options.calls = calls;
+    if (!fault.empty()) request.options.fault = *parse_fault(fault, ranks);
+    request.schedules = schedules;
+    return run_case(request, nullptr, [](int) {});
+  }
+
+  static void expect_pass(const std::string& settings, int ranks, int schedules = 1, int calls = 2) {
+    const CaseResult result = run(settings, ranks, schedules, calls);
+    EXPECT_TRUE(result.outcome.pass) << settings << ", " << ranks << " ranks: " << result.outcome.detail << " "
+                                     << result.outcome.status.to_string();
+  }
+};
+
+TEST_P(AgGemmCases, FewRows) {
+  expect_pass("m=8,n=64,k=24", 8);
+  expect_pass("m=64,n=320,k=360,has_bias=1", 8);
+  expect_pass("m=40,n=200,k=72,dtype=fp16", 5);
+  expect_pass("m=40,n=144,k=520,splits=2", 2);
+}
+
+TEST_P(AgGemmCases, TilesOfSeveralRanksRows) {
+  expect_pass("m=99,n=120,k=200", 3);
+  expect_pass("m=168,n=80,k=264,has_bias=1", 7);
+  expect_pass("m=130,n=80,k=136,max_sms=2", 2);
+}
+
+TEST_P(AgGemmCases, OwnRowsApart) { expect_pass("m=512,n=80,k=136,has_bias=1", 2); }
+
+TEST_P(AgGemmCases, PiecesAlongK) { expect_pass("m=258,n=144,k=520,max_sms=3", 2); }
+
+TEST_P(AgGemmCases, ManySchedulesOfLateRanks) { expect_pass("m=96,n=24,k=136,burst=3,delay=40", 3, 25, 3); }
+
+TEST_P(AgGemmCases, GraphsAndRepetitions) {
+  expect_pass("m=72,n=48,k=136,graph=1", 3, 2, 4);
+  expect_pass("m=72,n=48,k=136,repeat=4,delay=20", 3);
+}
+
+TEST_P(AgGemmCases, OneRank) { expect_pass("m=130,n=40,k=72", 1); }
+
+TEST_P(AgGemmCases, FaultsAreNoticed) {
+  for (const char* fault : {"drop_put:1", "mismatch:1"}) {
+    const CaseResult result = run("m=72,n=48,k=136", 3, 1, 1, fault);
+    EXPECT_FALSE(result.outcome.pass) << fault;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, AgGemmCases, testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+}  // namespace
+}  // namespace farwarp::harness

@@ -1,0 +1,96 @@
+#include "farwarp/ops/parallel_gemm/ag_gemm/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "farwarp/ops/parallel_gemm/ag_gemm/args.h"
+
+namespace farwarp {
+namespace {
+
+constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
+constexpr std::int64_t align(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
+
+/// Large pieces ask for few flags; small ones give every sending warp something to do, and let tiles start early.
+void choose_pieces(AllGatherGemmPlan& plan) {
+  constexpr int kSendingWarps = 12 * 8;
+  plan.piece_rows = std::min(plan.local.x_rows, ag_gemm::kMostPieceRows);
+  plan.row_pieces = ceil_div(plan.local.x_rows, plan.piece_rows);
+  plan.piece_depth = 4 * ag_gemm::kBoxDepth;
+  const auto pieces = [&] { return plan.row_pieces * ceil_div(plan.local.k, plan.piece_depth); };
+  while (plan.piece_depth > ag_gemm::kBoxDepth && pieces() < 2 * kSendingWarps) plan.piece_depth /= 2;
+  plan.depth_pieces = ceil_div(plan.local.k, plan.piece_depth);
+}
+
+/// 8 blocks send 315 of 343 GB/s, 16 send 327 (8 H200s, 2026-11): more than 8 only where sending takes as long as multiplying.
+int choose_communicators(const AllGatherGemmPlan& plan, int multiprocessors) {
+  constexpr double kLinkBytesPerUs = 330e3;
+  constexpr double kFlopsPerUs = 700e6;
+  constexpr int kWarps = 12;
+  const double sent = 2.0 * (plan.ranks - 1) * plan.local.x_rows * plan.local.k;
+  const double flops = 2.0 * plan.local.y_rows * plan.local.w_rows * plan.local.k;
+  const int wanted = sent / kLinkBytesPerUs > 0.5 * flops / kFlopsPerUs ? 16 : 8;
+  const int useful = ceil_div(plan.row_pieces * plan.depth_pieces, kWarps);
+  return std::max(1, std::min({wanted, useful, multiprocessors / 8}));
+}
+
+void lay_out(AllGatherGemmPlan& plan) {
+  std::int64_t at = 0;
+  const auto take = [&at](std::int64_t bytes) {
+    const std::int64_t offset = at;
+    at += align(bytes);
+    return offset;
+  };
+  plan.gathered = take(std::int64_t{2} * plan.local.y_rows * plan.local.k);
+  plan.arrived = take(std::int64_t{8} * plan.ranks * plan.row_pieces * plan.depth_pieces);
+  plan.entries = take(8 * kMaxRanks);
+  plan.partials = take(plan.workspace_bytes);
+  plan.counters = plan.partials + plan.partials_bytes;
+  plan.heap_bytes = at;
+}
+
+Status wrong(const char* field, int value, const std::string& allowed) {
+  return invalid_argument(fmt::format("ParallelGemmDesc.{} is {}; allowed: {}", field, value, allowed));
+}
+
+}  // namespace
+
+Result<AllGatherGemmPlan> plan_ag_gemm(const ParallelGemmDesc& desc, const MachineShape& shape, int ranks) {
+  using parallel_gemm::Kind;
+  if (const Status status = check(Kind::kAllGather, desc, ranks); !status.ok()) return status;
+  AllGatherGemmPlan plan;
+  plan.desc = desc;
+  plan.ranks = ranks;
+  plan.local = local_shape(Kind::kAllGather, desc, ranks);
+  choose_pieces(plan);
+  const int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
+  if (ranks > 1) {
+    if (blocks < 2) return wrong("max_sms", desc.max_sms, "0 (all), or 2 and more: one block sends");
+    if (desc.communicators >= blocks)
+      return wrong("communicators", desc.communicators,
+                   fmt::format("0 (the plan's choice) to {} of {} blocks", blocks - 1, blocks));
+    plan.communicators = desc.communicators != 0 ? desc.communicators : choose_communicators(plan, blocks);
+  }
+  const auto tiling =
+      tile::tile_product({plan.local.y_rows, plan.local.w_rows, plan.local.k, blocks - plan.communicators,
+                          desc.tile_columns, desc.splits, tile::kEvenWidths},
+                         shape, "ParallelGemmDesc");
+  if (!tiling.ok()) return tiling.status();
+  static_cast<tile::Tiling&>(plan) = *tiling;
+  const bool whole_rows = !plan.few_rows && plan.local.x_rows % plan.rows == 0;
+  plan.rows_per_shard = whole_rows ? plan.local.x_rows / plan.rows : 0;
+  plan.own_apart = ranks == 1 || whole_rows;
+  // The own rows make a group of their own: nobody begins with a peer's while there are own ones.
+  if (whole_rows) plan.group = std::min(plan.group, plan.rows_per_shard);
+  plan.kernel = "ag_gemm_" + plan.kernel_suffix(shape, desc.dtype);
+  lay_out(plan);
+  return plan;
+}
+
+std::string AllGatherGemmPlan::to_string() const {
+  return fmt::format("{}: {}, {} more send x in {} pieces of {} x {}", kernel, Tiling::to_string(), communicators,
+                     row_pieces * depth_pieces, piece_rows, piece_depth);
+}
+
+}  // namespace farwarp

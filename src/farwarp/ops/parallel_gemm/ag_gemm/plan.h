@@ -1,0 +1,34 @@
+// Desc + machine -> plan of ag-gemm. Pure: no device, no World.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "farwarp/base/machine_shape.h"
+#include "farwarp/base/status.h"
+#include "farwarp/ops/parallel_gemm/desc.h"
+#include "farwarp/tile/gemm/tiling.h"
+
+namespace farwarp {
+
+struct AllGatherGemmPlan : tile::Tiling {
+  ParallelGemmDesc desc;
+  int ranks = 0;
+  parallel_gemm::LocalShape local;
+  std::string kernel;
+  int communicators = 0;  ///< blocks before those of the tiling
+  /// Tiles of own rows alone are read from x itself. Else some tile has rows of several ranks, and x is gathered whole.
+  bool own_apart = false;
+  int piece_rows = 0, piece_depth = 0;  ///< what one flag tells of: rows of x, elements of k
+  int row_pieces = 0, depth_pieces = 0;
+  int rows_per_shard = 0;  ///< rows of tiles; 0: shards share rows of tiles
+  // Offsets in the workspace.
+  std::int64_t gathered = 0, arrived = 0, entries = 0, partials = 0, counters = 0;
+  std::int64_t heap_bytes = 0;
+  std::string to_string() const;
+};
+
+/// kInvalidArgument names the field, its value and what is allowed.
+Result<AllGatherGemmPlan> plan_ag_gemm(const ParallelGemmDesc& desc, const MachineShape& shape, int ranks);
+
+}  // namespace farwarp

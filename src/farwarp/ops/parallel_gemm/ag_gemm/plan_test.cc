@@ -1,0 +1,110 @@
+// Plans of ag-gemm on the challenge's shapes, and the orders in which pieces leave and tiles are computed.
+#include "farwarp/ops/parallel_gemm/ag_gemm/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "farwarp/ops/parallel_gemm/ag_gemm/args.h"
+
+namespace farwarp {
+namespace {
+
+using ag_gemm::piece_in_turn;
+using ag_gemm::piece_turns;
+using ag_gemm::Pieces;
+using ag_gemm::RowOrder;
+
+constexpr MachineShape kH200{TargetKind::kCuda, traits_of(TargetKind::kCuda), 132, 1};
+constexpr MachineShape kMi300x{TargetKind::kHip, traits_of(TargetKind::kHip), 304, 8};
+
+AllGatherGemmPlan plan(int m, int n, int k, const MachineShape& shape = kH200, int ranks = 8) {
+  ParallelGemmDesc desc;
+  desc.m = m, desc.n = n, desc.k = k;
+  const auto result = plan_ag_gemm(desc, shape, ranks);
+  EXPECT_TRUE(result.ok()) << result.status().to_string();
+  return result.value();
+}
+
+TEST(AgGemmOrder, EveryPieceLeavesOnce) {
+  for (const Pieces pieces :
+       {Pieces{32, 256, 4, 8}, Pieces{8, 256, 1, 28}, Pieces{32, 1024, 33, 5}, Pieces{1, 256, 1, 1}}) {
+    for (const int band : {1, 4, 8}) {
+      for (const int splits : {1, 2, 7}) {
+        std::set<std::pair<int, int>> seen;
+        for (int turn = 0; turn < piece_turns(pieces, band, splits); ++turn) {
+          const auto piece = piece_in_turn(turn, pieces, band, splits);
+          ASSERT_GE(piece.row, 0);
+          ASSERT_GE(piece.depth, 0);
+          if (piece.row >= pieces.row_count || piece.depth >= pieces.depth_count) continue;
+          EXPECT_TRUE(seen.emplace(piece.row, piece.depth).second) << "twice";
+        }
+        EXPECT_EQ(static_cast<int>(seen.size()), pieces.count()) << band << " " << splits;
+      }
+    }
+  }
+}
+
+TEST(AgGemmOrder, SplitsAreFedInTurn) {
+  const Pieces pieces{32, 256, 1, 8};
+  EXPECT_EQ(piece_in_turn(0, pieces, 1, 2).depth, 0);
+  EXPECT_EQ(piece_in_turn(1, pieces, 1, 2).depth, 4);
+  EXPECT_EQ(piece_in_turn(2, pieces, 1, 2).depth, 1);
+}
+
+TEST(AgGemmOrder, EveryRowOfTilesOnceAndOwnOnesFirst) {
+  for (int rank = 0; rank < 8; ++rank) {
+    const RowOrder whole{rank, 8, 4, 0, 32};
+    std::set<int> seen;
+    for (int turn = 0; turn < whole.count; ++turn) {
+      seen.insert(whole.at(turn));
+      EXPECT_EQ(whole.at(turn) / 4 == rank, turn < 4);
+    }
+    EXPECT_EQ(*seen.rbegin(), 31);
+    EXPECT_EQ(seen.size(), 32u);
+    EXPECT_EQ(whole.at(4), (rank + 1) % 8 * 4);  // then the first of each peer
+  }
+  const RowOrder shared{3, 8, 0, 5, 7};
+  EXPECT_EQ(shared.at(0), 5);
+  EXPECT_EQ(shared.at(2), 0);
+  const RowOrder alone{0, 1, 3, 0, 3};
+  EXPECT_EQ(alone.at(2), 2);
+}
+
+TEST(AgGemmPlan, OfTheChallenge) {
+  for (const MachineShape& shape : {kH200, kMi300x}) {
+    for (const auto& [m, n, k] :
+         {std::tuple{64, 18432, 7168}, std::tuple{512, 12288, 4096}, std::tuple{2048, 2880, 2880},
+          std::tuple{4096, 4096, 4096}, std::tuple{8192, 14336, 4096}, std::tuple{8192, 29568, 8192}}) {
+      const AllGatherGemmPlan of = plan(m, n, k, shape);
+      EXPECT_LE(of.communicators + of.blocks, shape.multiprocessors);
+      EXPECT_GE(of.communicators, 1);
+      EXPECT_GE(of.row_pieces * of.piece_rows, m / 8);
+      EXPECT_GE(of.depth_pieces * of.piece_depth, k);
+      EXPECT_EQ(of.piece_depth % of.depth, 0) << "a step of K lies in one piece";
+      EXPECT_EQ(of.own_apart, !of.few_rows && m / 8 % of.rows == 0);
+      EXPECT_GE(of.heap_bytes, std::int64_t{2} * m * k);
+    }
+  }
+}
+
+TEST(AgGemmPlan, OneRankSendsNothing) {
+  const AllGatherGemmPlan alone = plan(100, 64, 64, kH200, 1);
+  EXPECT_EQ(alone.communicators, 0);
+  EXPECT_TRUE(alone.own_apart);
+}
+
+TEST(AgGemmPlan, RefusesInWords) {
+  ParallelGemmDesc desc;
+  desc.m = 64, desc.n = 128, desc.k = 64, desc.max_sms = 1;
+  EXPECT_NE(plan_ag_gemm(desc, kH200, 8).status().message().find("max_sms is 1"), std::string::npos);
+  desc.max_sms = 4, desc.communicators = 4;
+  EXPECT_NE(plan_ag_gemm(desc, kH200, 8).status().message().find("communicators is 4"), std::string::npos);
+  desc.communicators = 0, desc.k = 60;
+  EXPECT_NE(plan_ag_gemm(desc, kH200, 8).status().message().find("ParallelGemmDesc.k is 60"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace farwarp
