@@ -26,6 +26,11 @@ target_sources(farwarp_archive
     src/farwarp/tile/gemm/raster.h
     src/farwarp/tile/gemm/tiling.h
     src/farwarp/ops/parallel_gemm/desc.h
+    src/farwarp/ops/parallel_gemm/ag_gemm/ag_gemm.h
+    src/farwarp/ops/parallel_gemm/ag_gemm/plan.h
+    src/farwarp/ops/parallel_gemm/gemm_rs/gemm_rs.h
+    src/farwarp/ops/parallel_gemm/gemm_rs/layout.h
+    src/farwarp/ops/parallel_gemm/gemm_rs/plan.h
     src/farwarp/ops/moe_a2a/moe_a2a.h
     src/farwarp/ops/moe_a2a/plan.h)
 target_link_libraries(farwarp_archive PUBLIC Threads::Threads ${CMAKE_DL_LIBS} Boost::context)

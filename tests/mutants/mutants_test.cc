@@ -29,6 +29,7 @@ harness::Params params_of(const nlohmann::json& mutant) {
       {"lesson-04", {{"num_experts", "8"}, {"experts_per_token", "3"}, {"hidden_dim", "64"}, {"max_num_tokens", "9"}}},
       {"ag-gemm", {{"m", "192"}, {"n", "216"}, {"k", "136"}, {"tile_columns", "64"}, {"max_sms", "3"}}},
       {"gemm", {{"m", "140"}, {"n", "72"}, {"k", "136"}, {"tile_columns", "64"}, {"max_sms", "1"}}},
+      {"gemm-rs", {{"m", "144"}, {"n", "72"}, {"k", "48"}, {"max_sms", "1"}, {"burst", "4"}, {"delay", "20"}}},
   };
   const auto defaults = kDefaults.find(mutant["op"].get<std::string>());
   if (defaults == kDefaults.end()) return {{"words", "64"}};  // lessons 01 to 03
@@ -79,8 +80,9 @@ std::vector<std::tuple<std::string, TargetKind>> all() {
   std::vector<std::tuple<std::string, TargetKind>> result;
   const nlohmann::json table = mutants();
   for (const auto& [name, mutant] : table.items()) {
-    result.emplace_back(name, TargetKind::kEmuSm90);
-    if (!mutant.contains("only")) result.emplace_back(name, TargetKind::kEmuGfx942);
+    for (const TargetKind target : {TargetKind::kEmuSm90, TargetKind::kEmuGfx942}) {
+      if (mutant.value("only", name_of(target)) == name_of(target)) result.emplace_back(name, target);
+    }
   }
   return result;
 }

@@ -1,6 +1,8 @@
 // Tensor copies, wgmma and numbered barriers: right in every schedule, and each mistake is caught.
 #include "farwarp/substrate/emu/tiles_test.h"
 
+#include <algorithm>
+
 #include "farwarp/base/half.h"
 #include "farwarp/substrate/emu/litmus_rig_test.h"
 
@@ -23,10 +25,19 @@ class TilesTest : public testing::Test {
   TilesTest() {
     args_.a = encode({rig_.memory(0), kARows, kDepth, kPitch, 64, 64, true});
     args_.b = encode({rig_.memory(0) + kBAt, kBRows, kDepth, kPitch, 64, 64, true});
-    args_.out = encode({rig_.memory(0) + kOutAt, kARows, kBRows, kOutPitch, 64, 64, true});
     args_.row = kRow;
     args_.column = kColumn;
+    store_into(0, 0, kARows, kBRows);
     args_.steps = kSteps;
+  }
+
+  /// From now on the tile's store reaches these rows and columns of the result only: its map begins at (row, column).
+  void store_into(int row, int column, int rows, int columns) {
+    std::byte* const first = rig_.memory(0) + kOutAt + 2 * (row * kOutPitch + column);
+    args_.out = encode({first, rows, columns, kOutPitch, 64, 64, true});
+    args_.out_row = kRow - row;
+    args_.out_column = kColumn - column;
+    inside_ = {row, column, row + rows, column + columns};
   }
 
   /// One schedule; what synchronize() says.
@@ -48,7 +59,9 @@ class TilesTest : public testing::Test {
     for (int row = 0; row < kARows; ++row) {
       for (int column = 0; column < kOutPitch; ++column) {
         int expected = 0;
-        if (row >= kRow && column >= kColumn && column < kBRows) {
+        const bool stored = row >= std::max(kRow, inside_.row) && row < inside_.end_row &&
+                            column >= std::max(kColumn, inside_.column) && column < inside_.end_column;
+        if (stored) {
           for (int k = 0; k < kDepth; ++k) expected += a_at(row, k) * b_at(column, k);
         }
         if (float_from(Bf16{out[row * kOutPitch + column]}) != static_cast<float>(expected)) return false;
@@ -80,6 +93,9 @@ class TilesTest : public testing::Test {
   }
 
   TileArgs args_{};
+  struct {
+    int row, column, end_row, end_column;
+  } inside_{};
 };
 
 TEST_F(TilesTest, MultipliesATileThatReachesOverEveryEdge) {
@@ -89,6 +105,19 @@ TEST_F(TilesTest, MultipliesATileThatReachesOverEveryEdge) {
     ASSERT_TRUE(right()) << "seed " << seed;
     ASSERT_EQ(rig_.machine().report().race, "") << "seed " << seed;
   }
+}
+
+// What an owner of some of a tile's rows gets: the box begins before its matrix and ends behind it.
+TEST_F(TilesTest, StoreDropsWhatLiesBeforeTheMatrixAndBehindIt) {
+  store_into(40, 16, 20, 32);
+  for (int seed = 1; seed <= kSchedules; ++seed) {
+    const Status status = run(kTileRight, seed);
+    ASSERT_TRUE(status.ok()) << "seed " << seed << ": " << status.to_string();
+    ASSERT_TRUE(right()) << "seed " << seed;
+  }
+  store_into(0, 0, kRow, kColumn);  // nothing of it is inside
+  ASSERT_TRUE(run(kTileRight, 1).ok());
+  EXPECT_TRUE(right());
 }
 
 TEST_F(TilesTest, StoreNeedsAProxyFenceByWhoWrote) { EXPECT_EQ(caught(kTileNoProxyFence), kSchedules); }

@@ -58,7 +58,7 @@ FARWARP_DEVICE void store_tile(const TileArgs& args, const Stage& stage, const f
   if (args.variant != kTileNoProxyFence) proxy_fence();
   if (args.variant != kTileNoGroupSync) group_sync(3, 128);
   if (thread_index() % 128 != 0) return;
-  tensor_store(args.out, args.row, args.column, stage.result);
+  tensor_store(args.out, args.out_row, args.out_column, stage.result);
   bulk_commit();
   bulk_wait_all();
 }

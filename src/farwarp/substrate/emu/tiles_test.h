@@ -7,10 +7,12 @@
 
 namespace farwarp {
 
-/// out[rows, columns] = sum over steps of a[.., 64 columns] * b[.., 64 columns]^T, one tile of 64 x 64 at (row, column).
+/// out[rows, columns] = sum over steps of a[.., 64 columns] * b[.., 64 columns]^T, one tile of 64 x 64 at (row, column), stored at
+/// (out_row, out_column).
 struct TileArgs {
   TensorMap a, b, out;
   std::int32_t row, column;
+  std::int32_t out_row, out_column;
   std::int32_t steps;
   std::int32_t variant;
 };

@@ -6,20 +6,26 @@
 
 namespace farwarp::FARWARP_TARGET::tile {
 
-/// The result: `rows` x `columns`, `pitch` elements from row to row; rows are 16-byte aligned, `columns` is a multiple of 8.
+/// The result's size, `columns` a multiple of 8, and what is added to it.
 template <class T>
-struct Result {
-  T* first;
-  std::int64_t pitch;
+struct Extent {
   int rows;
   int columns;
   Global<const T> bias;  ///< [columns], or null
 };
 
-/// [warp] Rounds the wave's sums of the tile at (row, column), adding bias[column], and stores what lies inside.
-template <class Tile>
-FARWARP_DEVICE void store_sums(const Result<typename Tile::Element>& out, int row, int column,
-                               const float (&sums)[Tile::kSums]) {
+/// The result as a matrix, `pitch` elements from row to row; rows are 16-byte aligned.
+template <class T>
+struct Result : Extent<T> {
+  T* first;
+  std::int64_t pitch;
+};
+
+/// [warp] Rounds the wave's sums of the tile at (row, column), adding bias[column], and calls `put(row, column, eight)` on what lies
+/// inside of the result: eight neighbours of a row.
+template <class Tile, class Put>
+FARWARP_DEVICE void round_sums(const Extent<typename Tile::Element>& out, int row, int column,
+                               const float (&sums)[Tile::kSums], const Put& put) {
   using T = typename Tile::Element;
   const int first_row = row + Tile::wave_row() + mfma_sum(lane_index(), 0).column;
   const int first_column = column + Tile::wave_column() + farwarp::tile::column_in_row(mfma_sum(lane_index(), 0).row);
@@ -41,10 +47,18 @@ FARWARP_DEVICE void store_sums(const Result<typename Tile::Element>& out, int ro
         pairs[pair] =
             round_pair<T>(add(eight[2 * pair], biases[2 * pair]), add(eight[2 * pair + 1], biases[2 * pair + 1]));
       }
-      store(Global<Vec16>(reinterpret_cast<Vec16*>(out.first + to * out.pitch + at)),
-            Vec16{pairs[1] << 32 | pairs[0], pairs[3] << 32 | pairs[2]});
+      put(to, at, Vec16{pairs[1] << 32 | pairs[0], pairs[3] << 32 | pairs[2]});
     }
   }
+}
+
+/// [warp] The same, stored as one matrix.
+template <class Tile>
+FARWARP_DEVICE void store_sums(const Result<typename Tile::Element>& out, int row, int column,
+                               const float (&sums)[Tile::kSums]) {
+  round_sums<Tile>(out, row, column, sums, [&](int to, int at, Vec16 eight) {
+    store(Global<Vec16>(reinterpret_cast<Vec16*>(out.first + to * out.pitch + at)), eight);
+  });
 }
 
 }  // namespace farwarp::FARWARP_TARGET::tile

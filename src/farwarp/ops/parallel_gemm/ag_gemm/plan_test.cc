@@ -29,7 +29,8 @@ AllGatherGemmPlan plan(int m, int n, int k, const MachineShape& shape = kH200, i
 }
 
 TEST(AgGemmOrder, EveryPieceLeavesOnce) {
-  for (const Pieces pieces : {Pieces{32, 256, 4, 8}, Pieces{8, 256, 1, 28}, Pieces{32, 1024, 33, 5}, Pieces{1, 256, 1, 1}}) {
+  for (const Pieces pieces :
+       {Pieces{32, 256, 4, 8}, Pieces{8, 256, 1, 28}, Pieces{32, 1024, 33, 5}, Pieces{1, 256, 1, 1}}) {
     for (const int band : {1, 4, 8}) {
       for (const int splits : {1, 2, 7}) {
         std::set<std::pair<int, int>> seen;
@@ -74,9 +75,9 @@ TEST(AgGemmOrder, EveryRowOfTilesOnceAndOwnOnesFirst) {
 
 TEST(AgGemmPlan, OfTheChallenge) {
   for (const MachineShape& shape : {kH200, kMi300x}) {
-    for (const auto& [m, n, k] : {std::tuple{64, 18432, 7168}, std::tuple{512, 12288, 4096}, std::tuple{2048, 2880, 2880},
-                                  std::tuple{4096, 4096, 4096}, std::tuple{8192, 14336, 4096},
-                                  std::tuple{8192, 29568, 8192}}) {
+    for (const auto& [m, n, k] :
+         {std::tuple{64, 18432, 7168}, std::tuple{512, 12288, 4096}, std::tuple{2048, 2880, 2880},
+          std::tuple{4096, 4096, 4096}, std::tuple{8192, 14336, 4096}, std::tuple{8192, 29568, 8192}}) {
       const AllGatherGemmPlan of = plan(m, n, k, shape);
       EXPECT_LE(of.communicators + of.blocks, shape.multiprocessors);
       EXPECT_GE(of.communicators, 1);

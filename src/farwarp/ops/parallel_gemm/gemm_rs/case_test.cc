@@ -1,0 +1,119 @@
+// gemm-rs through the harness: every kernel, every way an owner's rows can lie in tiles, and what a check must notice.
+#include <gtest/gtest.h>
+
+#include "farwarp/harness/params.h"
+#include "farwarp/harness/runner.h"
+
+namespace farwarp::harness {
+namespace {
+
+class GemmReduceScatterCases : public testing::TestWithParam<TargetKind> {
+ protected:
+  static CaseRequest request(const std::string& settings, int ranks) {
+    CaseRequest request;
+    request.op = find_op("gemm-rs");
+    if (!add_settings(settings, request.params).ok()) ADD_FAILURE() << settings;
+    request.options.target = GetParam();
+    request.options.ranks = ranks;
+    request.options.seed = 11;
+    request.options.calls = 2;
+    return request;
+  }
+  static void expect_pass(const std::string& settings, int ranks = 4, int schedules = 1) {
+    CaseRequest asked = request(settings, ranks);
+    asked.schedules = schedules;
+    const CaseResult result = run_case(asked, nullptr, [](int) {});
+    EXPECT_TRUE(result.outcome.pass) << settings << ", " << ranks << " ranks: " << result.outcome.detail << " "
+                                     << result.outcome.status.to_string();
+  }
+  static bool is_wgmma() { return GetParam() == TargetKind::kEmuSm90; }
+};
+
+INSTANTIATE_TEST_SUITE_P(Targets, GemmReduceScatterCases, testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+TEST_P(GemmReduceScatterCases, EveryKernel) {
+  for (const char* dtype : {"bf16", "fp16"}) {
+    const std::string rest = std::string(",has_bias=1,dtype=") + dtype;
+    if (!is_wgmma()) {
+      expect_pass("m=130,n=264,k=272" + rest, 2);
+      expect_pass("m=1026,n=264,k=48,max_sms=2" + rest, 2);
+      continue;
+    }
+    for (const char* columns : {"64", "96", "128", "160", "192", "224", "256"})
+      expect_pass(std::string("m=130,n=264,k=272,tile_columns=") + columns + rest, 2);
+    for (const char* columns : {"16", "32", "64"})
+      expect_pass(std::string("m=34,n=264,k=272,tile_columns=") + columns + rest, 2);
+  }
+}
+
+TEST_P(GemmReduceScatterCases, EveryNumberOfRanks) {
+  for (int ranks = 1; ranks <= 8; ++ranks) {
+    expect_pass("m=" + std::to_string(ranks) + ",n=40,k=" + std::to_string(24 * ranks), ranks);
+    expect_pass("m=" + std::to_string(24 * ranks) + ",n=72,k=" + std::to_string(8 * ranks), ranks);
+  }
+}
+
+// 8, 24 and 72 rows of each of 8 owners: tiles with many owners, and owners with parts of tiles.
+TEST_P(GemmReduceScatterCases, OwnersOfPartsOfTiles) {
+  for (const char* m : {"64", "192", "576"}) {
+    expect_pass(std::string("m=") + m + ",n=40,k=192,has_bias=1", 8);
+    if (!is_wgmma()) continue;  // which takes a minute
+    expect_pass(std::string("m=") + m + ",n=8,k=64", 8);
+    expect_pass(std::string("m=") + m + ",n=360,k=64", 8);
+  }
+  expect_pass("m=64,n=40,k=2880", 8);
+}
+
+TEST_P(GemmReduceScatterCases, OwnersOfWholeTiles) {
+  expect_pass("m=512,n=72,k=64,tile_columns=0,max_sms=3", 2);
+  expect_pass("m=1024,n=72,k=32,max_sms=2", 4);
+}
+
+TEST_P(GemmReduceScatterCases, Splits) {
+  expect_pass("m=40,n=136,k=1600,splits=3,has_bias=1", 4, is_wgmma() ? 10 : 2);
+  expect_pass("m=160,n=72,k=1056,splits=2,max_sms=2", 4, is_wgmma() ? 5 : 2);
+}
+
+TEST_P(GemmReduceScatterCases, CallsBackToBackAndGraphs) {
+  expect_pass("m=72,n=40,k=128,burst=2,repeat=3,delay=40", 4, 5);
+  expect_pass("m=24,n=40,k=120,graph=1,burst=2,repeat=3,delay=20", 3, 5);
+}
+
+TEST_P(GemmReduceScatterCases, ManySchedules) {
+  expect_pass("m=72,n=72,k=48,max_sms=1,burst=2,delay=10", 3, is_wgmma() ? 40 : 10);
+  expect_pass("m=6,n=72,k=48,max_sms=2,burst=2", 3, is_wgmma() ? 40 : 10);
+}
+
+// A tile that is told of and never sent: what lies in the inbox is summed in its place. The challenge's tolerance sees nothing.
+TEST_P(GemmReduceScatterCases, NoticesATileThatIsNotSent) {
+  for (const char* settings : {"m=160,n=136,k=512,max_sms=2", "m=16,n=264,k=512"}) {
+    CaseRequest asked = request(settings, 4);
+    asked.options.fault = *parse_fault("drop_put:1", 4);
+    const CaseResult result = run_case(asked, nullptr, [](int) {});
+    EXPECT_FALSE(result.outcome.pass) << settings;
+    EXPECT_NE(result.outcome.detail.find("; 0 of "), std::string::npos) << result.outcome.detail;
+  }
+}
+
+TEST_P(GemmReduceScatterCases, SaysWhoseEntryIsMissing) {
+  CaseRequest asked = request("m=16,n=40,k=64", 4);
+  asked.options.fault = *parse_fault("kill:2", 4);
+  asked.options.deadline = std::chrono::milliseconds(200);
+  const CaseResult result = run_case(asked, nullptr, [](int) {});
+  EXPECT_EQ(exit_code(result), 4) << result.outcome.detail;
+  EXPECT_NE(result.outcome.detail.find("a peer's entry"), std::string::npos) << result.outcome.detail;
+}
+
+TEST_P(GemmReduceScatterCases, RecoversFromADelayBeyondTheDeadline) {
+  CaseRequest asked = request("m=16,n=40,k=64", 4);
+  asked.options.fault = *parse_fault("delay:1:400", 4);
+  asked.options.deadline = std::chrono::milliseconds(100);
+  const CaseResult result = run_case(asked, nullptr, [](int) {});
+  EXPECT_FALSE(result.outcome.pass);
+  EXPECT_NE(result.outcome.detail.find("after recover() the next call was right"), std::string::npos)
+      << result.outcome.detail;
+}
+
+}  // namespace
+}  // namespace farwarp::harness

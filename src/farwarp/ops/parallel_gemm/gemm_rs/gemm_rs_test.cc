@@ -1,0 +1,202 @@
+// The host API at its edges, on every target there is, and the order of the sum, to the bit.
+#include "farwarp/ops/parallel_gemm/gemm_rs/gemm_rs.h"
+
+#include <gtest/gtest.h>
+
+#include <initializer_list>
+#include <vector>
+
+#include "farwarp/harness/device_buffer.h"
+#include "farwarp/world/host/world_test_fixture.h"
+
+namespace farwarp {
+namespace {
+
+using harness::DeviceBuffer;
+
+constexpr int kRanks = 3;
+constexpr int kM = 30, kN = 72, kK = 8 * kRanks;
+constexpr int kOwned = kM / kRanks;
+
+/// What rank `rank` contributes to a column: a large number, the same with the other sign, and a small one, which is all that is left
+/// in the order of the ranks and is lost if it is added before the large ones have met.
+Bf16 partial(int rank, int column) {
+  const float mantissa = 1.0f + static_cast<float>(column) / 128.0f;
+  const float values[kRanks] = {0x1p20f * mantissa, -0x1p20f * mantissa, 0x1p-10f * mantissa};
+  return bf16_from(values[rank]);
+}
+
+/// The rank's share of K holds one number that counts: with x = 1 in column 0 of a row and w[n, 0] = partial, the product is the
+/// partial sum itself, the same in every row.
+class Operands {
+ public:
+  Operands(World& world, Stream stream)
+      : x(make(world, kM * 8)), w(make(world, kN * 8)), y(make(world, kOwned * kN)), stream_(stream) {
+    std::vector<std::uint16_t> ones(kM * 8, 0), numbers(kN * 8, 0);
+    for (int row = 0; row < kM; ++row) ones[row * 8] = bf16_from(1).bits;
+    for (int column = 0; column < kN; ++column) numbers[column * 8] = partial(world.rank(), column).bits;
+    EXPECT_TRUE(x.upload(ones.data(), ones.size() * 2, stream).ok());
+    EXPECT_TRUE(w.upload(numbers.data(), numbers.size() * 2, stream).ok());
+  }
+
+  DeviceBuffer x, w, y;
+
+  std::vector<std::uint16_t> result() {
+    std::vector<std::uint16_t> bits(kOwned * kN);
+    EXPECT_TRUE(y.download(bits.data(), bits.size() * 2, stream_).ok());
+    return bits;
+  }
+
+ private:
+  static DeviceBuffer make(World& world, int elements) {
+    auto buffer = DeviceBuffer::create(world.device(), static_cast<std::size_t>(elements) * 2);
+    EXPECT_TRUE(buffer.ok());
+    return std::move(*buffer);
+  }
+  Stream stream_;
+};
+
+/// The sum of a column in this order of the ranks.
+Bf16 sum_of(int column, std::initializer_list<int> order) {
+  float sum = 0;
+  for (const int rank : order) sum += float_from(partial(rank, column));
+  return bf16_from(sum);
+}
+
+struct Rank {
+  World& world;
+  GemmReduceScatter op;
+  Stream stream;
+  Operands operands;
+
+  Status launch(Stream on) { return op(operands.x.get(), operands.w.get(), nullptr, operands.y.get(), on); }
+  Status drain(Stream on) {
+    const Status drained = world.device().synchronize(on, 60'000'000'000);
+    return world.status().ok() ? drained : world.status();
+  }
+  void expect_right() {
+    ASSERT_TRUE(operands.y.poison(stream).ok());
+    ASSERT_TRUE(launch(stream).ok());
+    const Status status = drain(stream);
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    const auto bits = operands.result();
+    for (int row = 0; row < kOwned; ++row) {
+      for (int column = 0; column < kN; ++column)
+        ASSERT_EQ(bits[row * kN + column], sum_of(column, {0, 1, 2}).bits) << row << ", " << column;
+    }
+  }
+};
+
+class GemmReduceScatterApi : public WorldTestBase {
+ protected:
+  static void on_ranks_of(const std::function<void(Rank&)>& body) {
+    on_worlds(kRanks, options(), [&](World& world) {
+      auto op = GemmReduceScatter::create(world, {.m = kM, .n = kN, .k = kK, .max_sms = 2});
+      ASSERT_TRUE(op.ok()) << op.status().to_string();
+      const auto stream = world.device().create_stream();
+      ASSERT_TRUE(stream.ok());
+      Rank rank{world, std::move(*op), *stream, Operands(world, *stream)};
+      body(rank);
+      EXPECT_TRUE(rank.op.close().ok());
+      EXPECT_EQ(rank.launch(*stream).code(), StatusCode::kMisuse);
+      world.device().destroy_stream(*stream);
+    });
+  }
+  static void meet(World& world) {
+    ASSERT_TRUE(world.bootstrap().allgather({std::byte{1}}, std::chrono::minutes(1)).ok());
+  }
+};
+
+// Rounded partial sums, added in fp32 in the order of the ranks, rounded once: no tolerance.
+TEST_P(GemmReduceScatterApi, SumsInTheOrderOfTheRanksToTheBit) {
+  for (int column = 0; column < kN; ++column) {
+    ASSERT_NE(sum_of(column, {0, 1, 2}).bits, sum_of(column, {2, 1, 0}).bits) << "the order would not be noticed";
+    ASSERT_NE(sum_of(column, {0, 1, 2}).bits, sum_of(column, {1, 2, 0}).bits);
+  }
+  on_ranks_of([](Rank& rank) {
+    for (int call = 0; call < 3; ++call) rank.expect_right();
+  });
+}
+
+TEST_P(GemmReduceScatterApi, RefusesPointersInWords) {
+  on_ranks_of([](Rank& rank) {
+    Operands& operands = rank.operands;
+    const auto call = [&](const void* x, const void* w, const void* bias, void* y) {
+      return rank.op(x, w, bias, y, rank.stream).message();
+    };
+    void* const x = operands.x.get();
+    void* const w = operands.w.get();
+    void* const y = operands.y.get();
+    EXPECT_EQ(call(nullptr, w, nullptr, y), "x is null; allowed: a device pointer");
+    EXPECT_EQ(call(x, nullptr, nullptr, y), "w is null; allowed: a device pointer");
+    EXPECT_TRUE(contains(call(x, w, nullptr, operands.y.as<std::byte>() + 8), "allowed: a multiple of 16"));
+    EXPECT_EQ(call(x, w, x, y), "bias is given; allowed: null, as ParallelGemmDesc.has_bias is false");
+    rank.expect_right();
+  });
+}
+
+TEST_P(GemmReduceScatterApi, RanksMustAgreeOnTheShape) {
+  on_worlds(2, options(), [](World& world) {
+    const auto op = GemmReduceScatter::create(world, {.m = 8, .n = 64 + 8 * world.rank(), .k = 64});
+    EXPECT_EQ(op.status().code(), StatusCode::kMismatch) << op.status().to_string();
+    const auto wrong = GemmReduceScatter::create(world, {.m = 8, .n = 60, .k = 64});
+    EXPECT_EQ(wrong.status().message(), "ParallelGemmDesc.n is 60; allowed: a multiple of 8 up to 16777216");
+    const auto large = GemmReduceScatter::create(world, {.m = 4096, .n = 4096, .k = 64});
+    EXPECT_EQ(large.status().code(), StatusCode::kOutOfMemory) << large.status().to_string();
+    auto again = GemmReduceScatter::create(world, {.m = 8, .n = 64, .k = 64});
+    ASSERT_TRUE(again.ok()) << again.status().to_string();
+    EXPECT_TRUE(again->close().ok());
+  });
+}
+
+TEST_P(GemmReduceScatterApi, ADroppedTileIsMissing) {
+  on_ranks_of([](Rank& rank) {
+    if (rank.world.rank() == 1) rank.op.inject({.drop_tile = 1});
+    ASSERT_TRUE(rank.launch(rank.stream).ok());
+    ASSERT_TRUE(rank.drain(rank.stream).ok());
+    // The inbox is zeroed memory: rank 1's first columns count for nothing.
+    EXPECT_EQ(rank.operands.result()[0], sum_of(0, {0, 2}).bits);
+    rank.op.inject({});
+    meet(rank.world);
+    rank.expect_right();
+  });
+}
+
+TEST_P(GemmReduceScatterApi, AnAbortedWorldComputesNothingUntilItRecovers) {
+  on_ranks_of([](Rank& rank) {
+    if (rank.world.rank() == 0) rank.world.abort();
+    meet(rank.world);  // the others may be told by their next kernel only
+    Status status = rank.launch(rank.stream);
+    if (status.ok()) status = rank.drain(rank.stream);
+    EXPECT_EQ(status.code(), StatusCode::kAborted) << status.to_string();
+    ASSERT_TRUE(rank.world.recover({rank.stream}).ok());
+    rank.expect_right();
+  });
+}
+
+// Two streams at once: one of the calls finds the operator taken, unless the other was over before it began.
+TEST_P(GemmReduceScatterApi, CallsInTwoStreamsAreFoundOut) {
+  if (is_real()) GTEST_SKIP() << "whether they meet is the device's choice";
+  int found = 0;
+  on_ranks_of([&found](Rank& rank) {
+    const auto second = rank.world.device().create_stream();
+    ASSERT_TRUE(second.ok());
+    EXPECT_TRUE(rank.launch(rank.stream).ok());
+    (void)rank.launch(*second);  // may have been told already
+    const Status first_status = rank.drain(rank.stream);
+    const Status second_status = rank.drain(*second);
+    const bool misuse = first_status.code() == StatusCode::kMisuse || second_status.code() == StatusCode::kMisuse;
+    const bool told =
+        misuse || first_status.code() == StatusCode::kAborted || second_status.code() == StatusCode::kAborted;
+    if (rank.world.rank() == 0 && told) ++found;
+    ASSERT_TRUE(rank.world.recover({rank.stream, *second}).ok());
+    rank.expect_right();
+    rank.world.device().destroy_stream(*second);
+  });
+  EXPECT_EQ(found, 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, GemmReduceScatterApi, ::testing::ValuesIn(kAllTargets), name_of_target);
+
+}  // namespace
+}  // namespace farwarp

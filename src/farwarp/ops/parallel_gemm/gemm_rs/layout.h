@@ -1,0 +1,68 @@
+// Who owns which rows of the sum, in which pieces they are told of, and in which order they are computed.
+#pragma once
+
+#include <cstdint>
+
+namespace farwarp::gemm_rs {
+
+/// Ranks `first` to `last`.
+struct OwnerRange {
+  std::int32_t first, last;
+};
+
+/// A band is what is sent and told of as one: of a tile, what one warpgroup (wgmma) or the block (mfma) stores.
+struct Bands {
+  std::int32_t rows, columns;  ///< of a band
+  std::int32_t row_count;      ///< bands that the rows of one owner meet, at most
+  std::int32_t column_count;
+  std::int32_t m;      ///< rows of the whole sum
+  std::int32_t owned;  ///< m / ranks: rank r owns rows r * owned ...
+
+  /// Whose rows are among those of the band that begins at row `row`, which lies inside.
+  constexpr OwnerRange owners_of(int row) const {
+    const int end = row + rows < m ? row + rows : m;
+    return {row / owned, (end - 1) / owned};
+  }
+  /// The band that holds the owner's first row: the owner counts from it.
+  constexpr int first_of(int owner) const { return owner * owned / rows; }
+  /// The flag of `source`'s band (row band counted from the owner's first) among the owner's flags.
+  constexpr std::int64_t flag(int source, int row_band, int column_band) const {
+    return (std::int64_t{source} * row_count + row_band) * column_count + column_band;
+  }
+};
+
+constexpr Bands make_bands(int rows, int columns, int m, int n, int ranks) {
+  Bands bands{rows, columns, 0, (n + columns - 1) / columns, m, m / ranks};
+  for (int owner = 0; owner < ranks; ++owner) {
+    const int last_row = (owner + 1) * bands.owned - 1;
+    const int count = last_row / rows - bands.first_of(owner) + 1;
+    bands.row_count = count > bands.row_count ? count : bands.row_count;
+  }
+  return bands;
+}
+
+/// Which row of tiles comes in turn. Where each owner's rows are whole rows of tiles: the first of each owner, the second of each,
+/// ..., every time beginning with the next rank and ending with this one, so that no two ranks begin with the same owner and all
+/// links are in use from the first tile on. Else all in a row, beginning with the one that holds the next rank's first row.
+struct RowOrder {
+  std::int32_t count;      ///< rows of tiles
+  std::int32_t ranks;      ///< owners that take turns; 0: all in a row
+  std::int32_t per_owner;  ///< rows of tiles, where owners take turns
+  std::int32_t first;      ///< the owner, or the row of tiles, that comes first
+
+  constexpr int at(int turn) const {
+    if (ranks != 0) return (first + turn % ranks) % ranks * per_owner + turn / ranks;
+    return turn + first < count ? turn + first : turn + first - count;
+  }
+};
+
+/// `tile_rows`: of the whole product, `rows` rows of the sum each.
+constexpr RowOrder make_row_order(int rows, int tile_rows, int m, int rank, int ranks) {
+  const int owned = m / ranks, next = (rank + 1) % ranks;
+  if (owned % rows == 0) return {tile_rows, ranks, owned / rows, next};
+  return {tile_rows, 0, 0, next * owned / rows};
+}
+/// Where rows of tiles are rows of w, their order is nobody's matter.
+constexpr RowOrder in_order(int tile_rows) { return {tile_rows, 0, 0, 0}; }
+
+}  // namespace farwarp::gemm_rs

@@ -1,0 +1,78 @@
+#include "farwarp/ops/parallel_gemm/gemm_rs/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "farwarp/ops/parallel_gemm/gemm_rs/args.h"
+
+namespace farwarp {
+namespace {
+
+using parallel_gemm::Kind;
+
+gemm_rs::Bands bands_of(const tile::Tiling& tiling, const MachineShape& shape, const ParallelGemmDesc& desc,
+                        int ranks) {
+  if (shape.traits.matrix_unit == MatrixUnit::kMfma)
+    return gemm_rs::make_bands(tiling.rows, tiling.columns, desc.m, desc.n, ranks);
+  constexpr int kHalf = 64;  // a warpgroup's rows of a tile
+  return tiling.few_rows ? gemm_rs::make_bands(tiling.columns, kHalf, desc.m, desc.n, ranks)
+                         : gemm_rs::make_bands(kHalf, tiling.columns, desc.m, desc.n, ranks);
+}
+
+GemmReduceScatterWorkspace workspace_of(const GemmReduceScatterPlan& plan) {
+  GemmReduceScatterWorkspace workspace;
+  std::int64_t end = 0;
+  const auto take = [&end](std::int64_t bytes) {
+    const std::int64_t start = end;
+    end = (end + bytes + 255) / 256 * 256;
+    return start;
+  };
+  workspace.inbox = take(std::int64_t{plan.desc.m} * plan.desc.n * 2);
+  workspace.flags = take(std::int64_t{8} * plan.ranks * plan.bands.row_count * plan.bands.column_count);
+  workspace.entries = take(8 * kMaxRanks);
+  workspace.partials = take(plan.partials_bytes);
+  workspace.counters = take(plan.workspace_bytes - plan.partials_bytes);
+  workspace.total = end;
+  return workspace;
+}
+
+}  // namespace
+
+Result<GemmReduceScatterPlan> plan_gemm_reduce_scatter(const ParallelGemmDesc& desc, const MachineShape& shape,
+                                                       int ranks) {
+  if (const Status status = parallel_gemm::check(Kind::kReduceScatter, desc, ranks); !status.ok()) return status;
+  GemmReduceScatterPlan plan;
+  plan.desc = desc;
+  plan.ranks = ranks;
+  const int k = parallel_gemm::local_shape(Kind::kReduceScatter, desc, ranks).k;
+  if (shape.traits.matrix_unit == MatrixUnit::kMfma && k > gemm_rs::kMfmaMostPitch)
+    return invalid_argument(fmt::format("ParallelGemmDesc.k is {}; allowed: at most {} with {} ranks here", desc.k,
+                                        gemm_rs::kMfmaMostPitch * ranks, ranks));
+  constexpr std::int64_t kMostElements = std::int64_t{1} << 40;  // what reducers do at a time is counted in 31 bits
+  if (std::int64_t{desc.m} * desc.n > kMostElements)
+    return invalid_argument(fmt::format("ParallelGemmDesc.m is {}; allowed: at most {} with n = {}", desc.m,
+                                        kMostElements / desc.n, desc.n));
+  const int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
+  const auto tiling = tile::tile_product({desc.m, desc.n, k, blocks, desc.tile_columns, desc.splits, tile::kEvenWidths},
+                                         shape, "ParallelGemmDesc");
+  if (!tiling.ok()) return tiling.status();
+  static_cast<tile::Tiling&>(plan) = *tiling;
+  plan.kernel = "gemm_rs_" + plan.kernel_suffix(shape, desc.dtype);
+  plan.bands = bands_of(*tiling, shape, desc, ranks);
+  plan.workspace = workspace_of(plan);
+  return plan;
+}
+
+gemm_rs::RowOrder GemmReduceScatterPlan::row_order(int rank) const {
+  return few_rows ? gemm_rs::in_order(tile_rows) : gemm_rs::make_row_order(rows, tile_rows, desc.m, rank, ranks);
+}
+
+std::string GemmReduceScatterPlan::to_string() const {
+  const bool takes_turns = row_order(0).ranks != 0;
+  return fmt::format("{}: {}; bands of {} x {}, {}; {} KB of heap", kernel, Tiling::to_string(), bands.rows,
+                     bands.columns, takes_turns ? "owners take turns" : "owners one after another",
+                     workspace.total / 1024);
+}
+
+}  // namespace farwarp

@@ -1,0 +1,143 @@
+// The plan of gemm-rs: who owns what, that every row of tiles is computed once, and what is refused in which words.
+#include "farwarp/ops/parallel_gemm/gemm_rs/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <vector>
+
+#include "farwarp/ops/parallel_gemm/gemm_rs/args.h"
+
+namespace farwarp {
+namespace {
+
+MachineShape h200() {
+  return {.target = TargetKind::kCuda, .traits = traits_of(TargetKind::kCuda), .multiprocessors = 132, .xcds = 1};
+}
+MachineShape mi300x() {
+  return {.target = TargetKind::kHip, .traits = traits_of(TargetKind::kHip), .multiprocessors = 304, .xcds = 8};
+}
+
+constexpr int kRows[] = {1, 2, 8, 24, 64, 72, 100, 128, 256, 384, 512};  // of an owner
+
+std::vector<int> order_of(const gemm_rs::RowOrder& order) {
+  std::vector<int> rows;
+  for (int turn = 0; turn < order.count; ++turn) rows.push_back(order.at(turn));
+  return rows;
+}
+
+TEST(GemmReduceScatterOrder, EveryRowOfTilesComesOnce) {
+  for (const int tile : {64, 128, 256}) {
+    for (const int owned : kRows) {
+      for (int ranks = 1; ranks <= 8; ++ranks) {
+        for (int rank = 0; rank < ranks; ++rank) {
+          const int count = (owned * ranks + tile - 1) / tile;
+          const auto rows = order_of(gemm_rs::make_row_order(tile, count, owned * ranks, rank, ranks));
+          ASSERT_EQ(rows.size(), static_cast<std::size_t>(count));
+          const std::set<int> seen(rows.begin(), rows.end());
+          ASSERT_EQ(seen.size(), rows.size()) << tile << " " << owned << " " << rank << " of " << ranks;
+          ASSERT_EQ(*seen.begin(), 0);
+          ASSERT_EQ(*seen.rbegin(), count - 1);
+        }
+      }
+    }
+  }
+}
+
+TEST(GemmReduceScatterOrder, OwnersTakeTurnsAndTheOwnRankComesLast) {
+  EXPECT_EQ(order_of(gemm_rs::make_row_order(128, 8, 1024, 1, 4)), (std::vector<int>{4, 6, 0, 2, 5, 7, 1, 3}));
+  // 100 rows each: the first row of rank 2 lies in row 1 of the tiles.
+  EXPECT_EQ(order_of(gemm_rs::make_row_order(128, 4, 400, 1, 4)), (std::vector<int>{1, 2, 3, 0}));
+  EXPECT_EQ(order_of(gemm_rs::in_order(3)), (std::vector<int>{0, 1, 2}));
+}
+
+// Each element of an owner's rows lies in exactly one band, whose flag is its own.
+TEST(GemmReduceScatterBands, CoverEveryRowOfEveryOwner) {
+  for (const int height : {16, 32, 64, 256}) {
+    for (const int owned : kRows) {
+      for (int ranks = 1; ranks <= 8; ++ranks) {
+        const gemm_rs::Bands bands = gemm_rs::make_bands(height, 64, owned * ranks, 360, ranks);
+        ASSERT_EQ(bands.column_count, 6);
+        std::vector<std::set<int>> told(ranks);
+        for (int row = 0; row < bands.m; row += height) {
+          const gemm_rs::OwnerRange owners = bands.owners_of(row);
+          for (int owner = 0; owner < ranks; ++owner) {
+            const bool meets = owner * owned < row + height && (owner + 1) * owned > row;
+            ASSERT_EQ(meets, owner >= owners.first && owner <= owners.last) << height << " " << owned << " " << row;
+            if (!meets) continue;
+            const int band = row / height - bands.first_of(owner);
+            ASSERT_GE(band, 0);
+            ASSERT_LT(band, bands.row_count);
+            ASSERT_TRUE(told[owner].insert(band).second);
+          }
+        }
+        for (int row = 0; row < bands.m; ++row) {
+          const int owner = row / owned;
+          ASSERT_TRUE(told[owner].count(row / height - bands.first_of(owner)));
+        }
+      }
+    }
+  }
+}
+
+TEST(GemmReduceScatterBands, FlagsDoNotOverlap) {
+  const gemm_rs::Bands bands = gemm_rs::make_bands(64, 128, 800, 360, 8);
+  std::set<std::int64_t> flags;
+  for (int source = 0; source < 8; ++source) {
+    for (int row = 0; row < bands.row_count; ++row) {
+      for (int column = 0; column < bands.column_count; ++column) flags.insert(bands.flag(source, row, column));
+    }
+  }
+  EXPECT_EQ(static_cast<int>(flags.size()), 8 * bands.row_count * bands.column_count);
+  EXPECT_EQ(*flags.rbegin(), static_cast<std::int64_t>(flags.size()) - 1);
+}
+
+TEST(GemmReduceScatterPlan, CoversEveryShapeOfTheChallengeAndOddOnes) {
+  for (const MachineShape& shape : {h200(), mi300x()}) {
+    for (const int m : {8, 64, 192, 576, 2048, 4096, 8192}) {
+      for (const int n : {8, 40, 360, 2880, 4096, 8192}) {
+        for (const int k : {64, 192, 2880, 14336, 29568}) {
+          const auto plan = plan_gemm_reduce_scatter({.m = m, .n = n, .k = k}, shape, 8);
+          ASSERT_TRUE(plan.ok()) << m << " " << n << " " << k << ": " << plan.status().message();
+          const GemmReduceScatterWorkspace& at = plan->workspace;
+          EXPECT_GE(at.flags - at.inbox, std::int64_t{m} * n * 2);
+          EXPECT_GE(at.entries - at.flags,
+                    8 * (plan->bands.flag(7, plan->bands.row_count - 1, plan->bands.column_count - 1) + 1));
+          EXPECT_GE(at.total - at.partials, plan->workspace_bytes);
+          EXPECT_EQ(plan->row_order(3).count, plan->tile_rows);
+          if (plan->few_rows) {
+            EXPECT_EQ(plan->row_order(3).at(0), 0);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(GemmReduceScatterPlan, SaysInWords) {
+  const auto plan = plan_gemm_reduce_scatter({.m = 8192, .n = 4096, .k = 14336}, h200(), 8);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_NE(plan->to_string().find("gemm_rs_bf16_"), std::string::npos) << plan->to_string();
+  EXPECT_NE(plan->to_string().find("owners take turns"), std::string::npos) << plan->to_string();
+}
+
+TEST(GemmReduceScatterPlan, NamesWhatItRefuses) {
+  const auto error = [](const ParallelGemmDesc& desc, const MachineShape& shape, int ranks) {
+    const auto plan = plan_gemm_reduce_scatter(desc, shape, ranks);
+    return plan.ok() ? std::string() : plan.status().message();
+  };
+  EXPECT_EQ(error({.m = 63, .n = 64, .k = 64}, h200(), 8),
+            "ParallelGemmDesc.m is 63; allowed: a multiple of 8 up to 16777216");
+  EXPECT_EQ(error({.m = 64, .n = 64, .k = 24}, h200(), 2),
+            "ParallelGemmDesc.k is 24; allowed: a multiple of 16 up to 16777216");
+  EXPECT_NE(
+      error({.m = 640, .n = 64, .k = 64, .tile_columns = 48}, h200(), 8).find("ParallelGemmDesc.tile_columns is 48"),
+      std::string::npos);
+  EXPECT_EQ(error({.m = 1 << 22, .n = 1 << 20, .k = 64}, h200(), 8),
+            "ParallelGemmDesc.m is 4194304; allowed: at most 1048576 with n = 1048576");
+  EXPECT_EQ(error({.m = 8, .n = 64, .k = 1 << 24}, mi300x(), 2),
+            "ParallelGemmDesc.k is 16777216; allowed: at most 8388608 with 2 ranks here");
+}
+
+}  // namespace
+}  // namespace farwarp
