@@ -29,8 +29,8 @@ FARWARP_DEVICE void gemm_mfma(const Args& args) {
   const Call call = begin_call(args.view, args.slot, 0);
   if (!call.live) return;
   using Tile = tile::MfmaTile<T, shape>;
-  const tile::Result<T> out{static_cast<T*>(args.y), args.y_pitch, args.m, args.n,
-                            Global<const T>(static_cast<const T*>(args.bias))};
+  const tile::Result<T> out{
+      {args.m, args.n, Global<const T>(static_cast<const T*>(args.bias))}, static_cast<T*>(args.y), args.y_pitch};
   const tile::SplitSpace space{own_address<Vec16>(args.view, args.partials),
                                own_address<std::uint32_t>(args.view, args.counters), args.grid.splits, call.epoch};
   const tile::BlockWork share{args.grid, {block_index(), num_blocks()}, args.xcds, args.k};

@@ -6,20 +6,25 @@
 
 namespace farwarp::FARWARP_TARGET::tile {
 
-/// The result: `rows` x `columns`, `pitch` elements from row to row; rows are 16-byte aligned, `columns` is a multiple of 8.
+/// The result's size, `columns` a multiple of 8, and what is added to it.
 template <class T>
-struct Result {
-  T* first;
-  std::int64_t pitch;
+struct Extent {
   int rows;
   int columns;
   Global<const T> bias;  ///< [columns], or null
 };
 
+/// The result as a matrix, `pitch` elements from row to row; rows are 16-byte aligned.
+template <class T>
+struct Result : Extent<T> {
+  T* first;
+  std::int64_t pitch;
+};
+
 /// [warp] Rounds the wave's sums of the tile at (row, column), adding bias[column], and calls `put(row, column, eight)` on what lies
-/// inside of rows x columns: eight neighbours of a row.
+/// inside of the result: eight neighbours of a row.
 template <class Tile, class Put>
-FARWARP_DEVICE void round_sums(int rows, int columns, Global<const typename Tile::Element> bias, int row, int column,
+FARWARP_DEVICE void round_sums(const Extent<typename Tile::Element>& out, int row, int column,
                                const float (&sums)[Tile::kSums], const Put& put) {
   using T = typename Tile::Element;
   const int first_row = row + Tile::wave_row() + mfma_sum(lane_index(), 0).column;
@@ -27,14 +32,14 @@ FARWARP_DEVICE void round_sums(int rows, int columns, Global<const typename Tile
 #pragma unroll
   for (int j = 0; j < Tile::kColumnFragments; j += 2) {
     const int at = first_column + 16 * j;
-    if (at >= columns) continue;
+    if (at >= out.columns) continue;
     float biases[8];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) biases[i] = bias_at(bias, at + i, columns);
+    for (int i = 0; i < 8; ++i) biases[i] = bias_at(out.bias, at + i, out.columns);
 #pragma unroll
     for (int i = 0; i < Tile::kRowFragments; ++i) {
       const int to = first_row + 16 * i;
-      if (to >= rows) continue;
+      if (to >= out.rows) continue;
       const float* const eight = &sums[(i * Tile::kColumnFragments + j) * 4];
       std::uint64_t pairs[4];
 #pragma unroll
@@ -51,7 +56,7 @@ FARWARP_DEVICE void round_sums(int rows, int columns, Global<const typename Tile
 template <class Tile>
 FARWARP_DEVICE void store_sums(const Result<typename Tile::Element>& out, int row, int column,
                                const float (&sums)[Tile::kSums]) {
-  round_sums<Tile>(out.rows, out.columns, out.bias, row, column, sums, [&](int to, int at, Vec16 eight) {
+  round_sums<Tile>(out, row, column, sums, [&](int to, int at, Vec16 eight) {
     store(Global<Vec16>(reinterpret_cast<Vec16*>(out.first + to * out.pitch + at)), eight);
   });
 }

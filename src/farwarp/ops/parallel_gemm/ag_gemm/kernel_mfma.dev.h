@@ -49,8 +49,8 @@ FARWARP_DEVICE void multiply_block(const Args& args) {
   Call call = begin_call(args.view, args.slot, 0);
   if (!call.live) return;
   using Tile = tile::MfmaTile<T, shape>;
-  const tile::Result<T> out{static_cast<T*>(args.y), args.n, args.m, args.n,
-                            Global<const T>(static_cast<const T*>(args.bias))};
+  const tile::Result<T> out{
+      {args.m, args.n, Global<const T>(static_cast<const T*>(args.bias))}, static_cast<T*>(args.y), args.n};
   const tile::SplitSpace space{own_address<Vec16>(args.view, args.partials),
                                own_address<std::uint32_t>(args.view, args.counters), args.grid.splits, call.epoch};
   const tile::BlockWork share{

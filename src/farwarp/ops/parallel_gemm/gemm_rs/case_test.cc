@@ -40,7 +40,7 @@ TEST_P(GemmReduceScatterCases, EveryKernel) {
       expect_pass("m=1026,n=264,k=48,max_sms=2" + rest, 2);
       continue;
     }
-    for (const char* columns : {"64", "96", "128", "160", "192", "224", "256"})
+    for (const char* columns : {"64", "128", "192", "256"})
       expect_pass(std::string("m=130,n=264,k=272,tile_columns=") + columns + rest, 2);
     for (const char* columns : {"16", "32", "64"})
       expect_pass(std::string("m=34,n=264,k=272,tile_columns=") + columns + rest, 2);

@@ -7,22 +7,16 @@ namespace farwarp::FARWARP_TARGET::gemm_rs {
 using farwarp::tile::kWgmmaThreads;
 
 FARWARP_KERNEL(gemm_rs_bf16_64, Args, kWgmmaThreads) { gemm_rs_wgmma<Bf16, 64, false>(args); }
-FARWARP_KERNEL(gemm_rs_bf16_96, Args, kWgmmaThreads) { gemm_rs_wgmma<Bf16, 96, false>(args); }
 FARWARP_KERNEL(gemm_rs_bf16_128, Args, kWgmmaThreads) { gemm_rs_wgmma<Bf16, 128, false>(args); }
-FARWARP_KERNEL(gemm_rs_bf16_160, Args, kWgmmaThreads) { gemm_rs_wgmma<Bf16, 160, false>(args); }
 FARWARP_KERNEL(gemm_rs_bf16_192, Args, kWgmmaThreads) { gemm_rs_wgmma<Bf16, 192, false>(args); }
-FARWARP_KERNEL(gemm_rs_bf16_224, Args, kWgmmaThreads) { gemm_rs_wgmma<Bf16, 224, false>(args); }
 FARWARP_KERNEL(gemm_rs_bf16_256, Args, kWgmmaThreads) { gemm_rs_wgmma<Bf16, 256, false>(args); }
 FARWARP_KERNEL(gemm_rs_bf16_few_16, Args, kWgmmaThreads) { gemm_rs_wgmma<Bf16, 16, true>(args); }
 FARWARP_KERNEL(gemm_rs_bf16_few_32, Args, kWgmmaThreads) { gemm_rs_wgmma<Bf16, 32, true>(args); }
 FARWARP_KERNEL(gemm_rs_bf16_few_64, Args, kWgmmaThreads) { gemm_rs_wgmma<Bf16, 64, true>(args); }
 
 FARWARP_KERNEL(gemm_rs_fp16_64, Args, kWgmmaThreads) { gemm_rs_wgmma<Half, 64, false>(args); }
-FARWARP_KERNEL(gemm_rs_fp16_96, Args, kWgmmaThreads) { gemm_rs_wgmma<Half, 96, false>(args); }
 FARWARP_KERNEL(gemm_rs_fp16_128, Args, kWgmmaThreads) { gemm_rs_wgmma<Half, 128, false>(args); }
-FARWARP_KERNEL(gemm_rs_fp16_160, Args, kWgmmaThreads) { gemm_rs_wgmma<Half, 160, false>(args); }
 FARWARP_KERNEL(gemm_rs_fp16_192, Args, kWgmmaThreads) { gemm_rs_wgmma<Half, 192, false>(args); }
-FARWARP_KERNEL(gemm_rs_fp16_224, Args, kWgmmaThreads) { gemm_rs_wgmma<Half, 224, false>(args); }
 FARWARP_KERNEL(gemm_rs_fp16_256, Args, kWgmmaThreads) { gemm_rs_wgmma<Half, 256, false>(args); }
 FARWARP_KERNEL(gemm_rs_fp16_few_16, Args, kWgmmaThreads) { gemm_rs_wgmma<Half, 16, true>(args); }
 FARWARP_KERNEL(gemm_rs_fp16_few_32, Args, kWgmmaThreads) { gemm_rs_wgmma<Half, 32, true>(args); }

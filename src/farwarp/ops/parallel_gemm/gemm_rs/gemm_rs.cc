@@ -6,9 +6,6 @@
 #include "farwarp/ops/parallel_gemm/operands.h"
 
 namespace farwarp {
-
-using parallel_gemm::Kind;
-
 struct GemmReduceScatter::State {
   World* world = nullptr;
   GemmReduceScatterPlan plan;
@@ -76,7 +73,7 @@ Result<GemmReduceScatter> GemmReduceScatter::create(World& world, const Parallel
   }
   // A rank that cannot go on takes part in the agreement, so that the others are told and do not wait for it later.
   const std::uint64_t configuration =
-      mine.ok() ? parallel_gemm::configuration_of(Kind::kReduceScatter, desc, world.size()) : 0;
+      mine.ok() ? parallel_gemm::configuration_of(parallel_gemm::Kind::kReduceScatter, desc, world.size()) : 0;
   const auto slot =
       world.open_operator("gemm-rs", {gemm_rs::kSiteNames, gemm_rs::kSiteNames + gemm_rs::kSites}, configuration);
   if (slot.ok() && !mine.ok()) (void)world.close_operator(*slot);  // all ranks are wrong alike
@@ -91,7 +88,7 @@ Result<GemmReduceScatter> GemmReduceScatter::create(World& world, const Parallel
   }
   state->workspace = *workspace;
   gemm_rs::Args& args = state->args;
-  const auto local = parallel_gemm::local_shape(Kind::kReduceScatter, desc, world.size());
+  const auto local = parallel_gemm::local_shape(parallel_gemm::Kind::kReduceScatter, desc, world.size());
   args.view = world.view();
   args.slot = static_cast<std::uint32_t>(*slot);
   args.m = local.x_rows;

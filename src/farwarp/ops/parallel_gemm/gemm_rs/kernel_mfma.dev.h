@@ -10,12 +10,6 @@ namespace farwarp::FARWARP_TARGET::gemm_rs {
 
 using farwarp::tile::Work;
 
-/// First row of the work's tile in the whole sum.
-template <class Tile>
-FARWARP_DEVICE int first_row(const Args& args, const Work& work) {
-  return uniform(args.order.at(work.at.row)) * Tile::kRows;
-}
-
 template <class Tile>
 struct Operands {
   using T = typename Tile::Element;
@@ -23,7 +17,7 @@ struct Operands {
 
   FARWARP_DEVICE void open(const Work& work, tile::TileSource<Tile>& source) const {
     source.open({static_cast<const T*>(args.x), args.k, args.m}, {static_cast<const T*>(args.w), args.k, args.n},
-                first_row<Tile>(args, work), work.at.column * Tile::kColumns);
+                args.order.at(work.at.row) * Tile::kRows, work.at.column * Tile::kColumns);
   }
   FARWARP_DEVICE void need(const Work&, int) const {}
 };
@@ -37,9 +31,9 @@ FARWARP_DEVICE void send_tile(Call& call, const Args& args, Permissions& permiss
   const OwnerRange owners = bands.owners_of(row);
   if (thread_index() == 0) permissions.await<Failure::called>(call, args, owners);
   if (block_any(!call.live)) return;
-  const Global<const T> bias(static_cast<const T*>(args.bias));
+  const tile::Extent<T> extent{dropped ? 0 : args.m, args.n, Global<const T>(static_cast<const T*>(args.bias))};
   const std::int64_t mine = std::int64_t{args.view.rank} * bands.owned;  // rows of every inbox
-  tile::round_sums<Tile>(dropped ? 0 : args.m, args.n, bias, row, column, sums, [&](int to, int at, Vec16 eight) {
+  tile::round_sums<Tile>(extent, row, column, sums, [&](int to, int at, Vec16 eight) {
     const int owner = to / bands.owned;
     const std::int64_t place = (mine + to - owner * bands.owned) * args.n + at;
     store(peer_address<Vec16>(args.view, owner, args.at.inbox + place * static_cast<std::int64_t>(sizeof(T))), eight);
@@ -56,11 +50,12 @@ FARWARP_DEVICE void multiply_and_send(Call& call, const Args& args, const Tile& 
                                own_address<std::uint32_t>(args.view, args.at.counters), args.grid.splits, call.epoch};
   const tile::BlockWork share{args.grid, {block_index(), num_blocks()}, args.xcds, args.k};
   Permissions permissions;
-  tile::multiply_tiles(
-      tile, share, space, Operands<Tile>{args}, [&](const Work& work, const float(&sums)[Tile::kSums]) {
-        send_tile<Tile>(call, args, permissions, first_row<Tile>(args, work), work.at.column * Tile::kColumns,
-                        static_cast<std::uint32_t>(work.tile) + 1 == args.drop_tile, sums);
-      });
+  tile::multiply_tiles(tile, share, space, Operands<Tile>{args},
+                       [&](const Work& work, const float(&sums)[Tile::kSums]) {
+                         send_tile<Tile>(call, args, permissions, args.order.at(work.at.row) * Tile::kRows,
+                                         work.at.column * Tile::kColumns,
+                                         static_cast<std::uint32_t>(work.tile) + 1 == args.drop_tile, sums);
+                       });
 }
 
 template <class T, tile::MfmaShape shape>

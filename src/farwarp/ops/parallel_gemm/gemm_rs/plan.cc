@@ -54,8 +54,8 @@ Result<GemmReduceScatterPlan> plan_gemm_reduce_scatter(const ParallelGemmDesc& d
     return invalid_argument(fmt::format("ParallelGemmDesc.m is {}; allowed: at most {} with n = {}", desc.m,
                                         kMostElements / desc.n, desc.n));
   const int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
-  const auto tiling =
-      tile::tile_product({desc.m, desc.n, k, blocks, desc.tile_columns, desc.splits}, shape, "ParallelGemmDesc");
+  const auto tiling = tile::tile_product({desc.m, desc.n, k, blocks, desc.tile_columns, desc.splits, tile::kEvenWidths},
+                                         shape, "ParallelGemmDesc");
   if (!tiling.ok()) return tiling.status();
   static_cast<tile::Tiling&>(plan) = *tiling;
   plan.kernel = "gemm_rs_" + plan.kernel_suffix(shape, desc.dtype);
