@@ -28,6 +28,8 @@ target_sources(farwarp_archive
     src/farwarp/ops/parallel_gemm/desc.h
     src/farwarp/ops/parallel_gemm/ag_gemm/ag_gemm.h
     src/farwarp/ops/parallel_gemm/ag_gemm/plan.h
+    src/farwarp/ops/parallel_gemm/gemm_ar/gemm_ar.h
+    src/farwarp/ops/parallel_gemm/gemm_ar/plan.h
     src/farwarp/ops/parallel_gemm/gemm_rs/gemm_rs.h
     src/farwarp/ops/parallel_gemm/gemm_rs/layout.h
     src/farwarp/ops/parallel_gemm/gemm_rs/plan.h

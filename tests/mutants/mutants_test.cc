@@ -28,6 +28,7 @@ harness::Params params_of(const nlohmann::json& mutant) {
         {"expert", "rank_scale"}}},
       {"lesson-04", {{"num_experts", "8"}, {"experts_per_token", "3"}, {"hidden_dim", "64"}, {"max_num_tokens", "9"}}},
       {"ag-gemm", {{"m", "192"}, {"n", "216"}, {"k", "136"}, {"tile_columns", "64"}, {"max_sms", "3"}}},
+      {"gemm-ar", {{"m", "100"}, {"n", "72"}, {"k", "96"}, {"tile_columns", "64"}, {"max_sms", "2"}}},
       {"gemm", {{"m", "140"}, {"n", "72"}, {"k", "136"}, {"tile_columns", "64"}, {"max_sms", "1"}}},
       {"gemm-rs", {{"m", "144"}, {"n", "72"}, {"k", "48"}, {"max_sms", "1"}, {"burst", "4"}, {"delay", "20"}}},
   };

@@ -1,6 +1,6 @@
 // Device-side timing: what work takes on a device that the host keeps out of the way of.
 //
-//   stream of each rank:  held | prepare | flush L2 | barrier of all ranks | start | WORK | end
+//   stream of each rank:  held | prepare | flush L2 | wake links | barrier of all ranks | start | WORK | end
 //
 // The host enqueues all of it while the stream is held and looks at its own clock when it is done: a sample whose hold
 // ran out before the last call was enqueued is thrown away and taken again under a longer hold. So no gap of the host's
@@ -36,7 +36,7 @@ class DeviceTimer {
   static Result<DeviceTimer> create(World& world, Stream stream);
   DeviceTimer(DeviceTimer&&) = default;
   /// Collective; the stream must be idle.
-  Status close() { return barrier_->close(); }
+  Status close();
 
   /// Collective. One sample, in microseconds: this rank's own. `prepare` and `work` enqueue on the stream; `prepare` is
   /// not counted. kDeadline if the host never managed to enqueue everything in time.
@@ -56,12 +56,14 @@ class DeviceTimer {
         end_(std::move(end)) {}
 
   Status enqueue(const Work& prepare, const Work& work, bool cold);
+  Status wake_links();
   Result<bool> all_in_time(bool mine);
 
   World* world_;
   Stream stream_;
   std::optional<DeviceBarrier> barrier_;
   DeviceBuffer flush_;
+  SymmetricBuffer waking_;  ///< written by the rank before; none where there are no links
   std::unique_ptr<Event> start_, end_;
   std::uint64_t hold_ns_ = 500'000;
 };

@@ -220,7 +220,8 @@ FARWARP_DEVICE void tensor_prefetch(const TensorMap& map);
 /// the whole box.
 FARWARP_DEVICE void tensor_load(Shared<std::byte> destination, const TensorMap& map, int row, int column,
                                 Shared<Mbarrier> barrier);
-/// [thread] Box at (row, column) <- shared; what lies outside the matrix is not written. Belongs to the calling thread's next
+/// [thread] Box at (row, column) <- shared, neither negative (CUDA C++ Programming Guide, "Tensor Memory Access": a load's corner may
+/// be, a store's is an illegal instruction); what lies outside the matrix is not written. Belongs to the calling thread's next
 /// bulk_commit().
 FARWARP_DEVICE void tensor_store(const TensorMap& map, int row, int column, Shared<const std::byte> source);
 

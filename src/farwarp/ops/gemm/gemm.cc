@@ -116,6 +116,7 @@ Gemm& Gemm::operator=(Gemm&&) noexcept = default;
 Gemm::~Gemm() = default;
 
 Status Gemm::close() {
+  if (state_->slot < 0) return {StatusCode::kMisuse, "Gemm was closed before"};
   const Status closed = state_->world->close_operator(state_->slot);
   state_->slot = -1;
   const Status freed = state_->plan.workspace_bytes > 0 ? state_->world->free(state_->workspace) : Status();

@@ -18,9 +18,9 @@ FARWARP_DEVICE void multiply_and_store(const Call& call, const Args& args, const
                                        const Wait& wait) {
   using Tile = typename Block::Tile;
   using T = typename Tile::Element;
-  tile::BoxWriter writer(block.boxes(multiplier), 1 + multiplier);
+  tile::BoxWriter<Block::kBuffers> writer(block.boxes(multiplier), 1 + multiplier);
   const Global<const T> bias(static_cast<const T*>(args.bias));
-  const auto carry = [&](int row, int column, Shared<std::byte> box) { tensor_store(args.out, row, column, box); };
+  const auto carry = [&](int row, int column, Shared<std::byte> box) { tile::carry_to(args.out, row, column, box); };
   const auto store_tile = [&](const Work& work, const float(&values)[Tile::kSums]) {
     tile::store_half_tile<Tile, swapped>(writer, carry, multiplier, work.at.row * Tile::kRows,
                                          work.at.column * Tile::kColumns, bias, args.n, values);

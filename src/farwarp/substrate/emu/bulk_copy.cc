@@ -300,6 +300,8 @@ void tensor_load(void* shared_destination, const TensorMap& map, int row, int co
 
 void tensor_store(const TensorMap& map, int row, int column, const void* shared_source) {
   Thread& thread = enter("tensor_store");
+  if (row < 0 || column < 0)
+    engine().fault(fmt::format("tensor_store: the box begins at ({}, {}): a store's may not be negative", row, column));
   issue_store(thread, shared_source, box_of(thread, "tensor_store", map, row, column, shared_source, false));
 }
 

@@ -147,9 +147,11 @@ void acquire(Thread& thread, const Snapshot& released, Scope scope) {
   const bool same_block = block_uid(released.writer) == thread.block->uid;
   const Scope narrower = std::min(released.scope, scope);
   if (narrower == Scope::block && !same_block) return;
-  if (narrower == Scope::device && engine().launch_info(released.writer)->device != thread.launch->device->index)
-    return;
-  acquire_clocks(thread, sm90(thread) || same_block ? released.known : released.published, released.published);
+  const bool same_device = engine().launch_info(released.writer)->device == thread.launch->device->index;
+  if (narrower == Scope::device && !same_device) return;
+  // A proxy fence serves the device it was made on: for its own copies to read what a peer wrote, the acquirer makes one.
+  const ClockRef for_copies = sm90(thread) && !same_device ? ClockRef{} : released.published;
+  acquire_clocks(thread, sm90(thread) || same_block ? released.known : released.published, for_copies);
   thread.last_acquired = released.time;
   thread.last_acquired_from = released.writer;
 }

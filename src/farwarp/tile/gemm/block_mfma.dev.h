@@ -21,10 +21,16 @@ struct BlockWork {
   Turns turns;
   int xcds;  ///< dies that blocks are dealt to in turn
   int k;
+  /// Dies share out this many works at a time; 0: all. Few keep what is to be early, early.
+  int window = 0;
 
   /// Work number `turn` as the die has it. All of it uniform, which the compiler does not see behind a division.
   FARWARP_DEVICE Work at(int turn) const {
-    const Work work = farwarp::tile::work_at(grid, uniform(farwarp::tile::work_on_xcd(turn, grid.works(), xcds)));
+    const int works = grid.works();
+    const int first = window > 0 ? turn / window * window : 0;
+    const int count = window > 0 && window < works - first ? window : works - first;
+    const Work work =
+        farwarp::tile::work_at(grid, uniform(first + farwarp::tile::work_on_xcd(turn - first, count, xcds)));
     return {uniform(work.tile),
             uniform(work.split),
             {uniform(work.at.row), uniform(work.at.column)},

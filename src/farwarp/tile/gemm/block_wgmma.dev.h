@@ -12,26 +12,29 @@ using farwarp::tile::Turns;
 using farwarp::tile::WgmmaShared;
 using farwarp::tile::Work;
 
-template <class T, int columns>
+template <class T, int columns, int buffers = 2>
 struct WgmmaBlock {
-  static constexpr int kStages = WgmmaShared::stages(columns);
+  static constexpr int kBuffers = buffers;
+  static constexpr int kStages = WgmmaShared::stages(columns, buffers);
   using Tile = WgmmaTile<T, columns, kStages>;
   static_assert(Tile::kStageBytes == WgmmaShared::stage_bytes(columns) && Ring<kStages>::kBytes < WgmmaShared::kWords);
 
   Shared<std::byte> memory;
 
   FARWARP_DEVICE Tile tile() const { return {memory, Ring<kStages>(barriers())}; }
-  /// Two buffers of the multiplier's BoxWriter.
+  /// The buffers of the multiplier's BoxWriter.
   FARWARP_DEVICE Shared<std::byte> boxes(int multiplier) const {
-    return memory + (WgmmaShared::boxes(columns) + multiplier * WgmmaShared::kBoxes / 2);
+    return memory + (WgmmaShared::boxes(columns, buffers) + multiplier * buffers * WgmmaShared::kBoxBytes);
   }
-  FARWARP_DEVICE Shared<std::uint32_t> last_word(int multiplier) const {
-    return Shared<std::uint32_t>(
-        reinterpret_cast<std::uint32_t*>((barriers() + WgmmaShared::kWords + 4 * multiplier).raw));
-  }
+  FARWARP_DEVICE Shared<std::uint32_t> last_word(int multiplier) const { return word(2 * multiplier); }
+  /// One more word of the multiplier's, for what its leader has to say.
+  FARWARP_DEVICE Shared<std::uint32_t> leader_word(int multiplier) const { return word(2 * multiplier + 1); }
 
  private:
-  FARWARP_DEVICE Shared<std::byte> barriers() const { return memory + WgmmaShared::barriers(columns); }
+  FARWARP_DEVICE Shared<std::uint32_t> word(int number) const {
+    return Shared<std::uint32_t>(reinterpret_cast<std::uint32_t*>((barriers() + WgmmaShared::kWords + 4 * number).raw));
+  }
+  FARWARP_DEVICE Shared<std::byte> barriers() const { return memory + WgmmaShared::barriers(columns, buffers); }
 };
 
 /// [warpgroup] Multiplies 64 rows of each tile of the block's and calls `finish(work, sums)`: for every work, or where K is split

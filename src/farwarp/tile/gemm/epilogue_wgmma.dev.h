@@ -11,50 +11,47 @@
 
 namespace farwarp::FARWARP_TARGET::tile {
 
-/// Buffers of one warpgroup: 2 boxes of 64 rows x 64 columns (or of `columns` rows, if transposed).
-inline constexpr int kBoxBytes = 64 * kSwizzleRowBytes;
-inline constexpr int kBoxBuffers = 2;
+inline constexpr int kBoxBytes = 64 * kSwizzleRowBytes;  ///< 64 rows x 64 columns, or of `columns` rows, if transposed
+
+/// [thread] The one that starts the warpgroup's copies.
+FARWARP_DEVICE bool leads_warpgroup() { return thread_index() % 128 == 0; }
 
 /// A warpgroup's buffers and its place in their turn.
+template <int buffers>
 class BoxWriter {
  public:
   /// `number`: of the warpgroup's numbered barrier.
   FARWARP_DEVICE BoxWriter(Shared<std::byte> memory, int number) : memory_(memory), number_(number) {}
 
-  /// [warpgroup] The next box. `write(buffer)` fills it, `carry(buffer)` is one thread's and starts the copies out of it.
+  /// [warpgroup] The next box. `write(buffer)` fills it, then `carry(buffer)` takes it on: the leader by copies which it commits as
+  /// one group, or all threads by accesses of their own.
   template <class Write, class Carry>
   FARWARP_DEVICE void put(const Write& write, const Carry& carry) {
     const Shared<std::byte> buffer = memory_ + turn_ * kBoxBytes;
-    if (leads()) bulk_wait_read<kBoxBuffers - 1>();  // the copy that left this buffer two boxes ago
+    if (leads_warpgroup()) bulk_wait_read<buffers - 1>();  // the copy that left this buffer a turn ago
     group_sync(number_, 128);
     write(buffer);
     proxy_fence();
     group_sync(number_, 128);
-    if (leads()) {
-      carry(buffer);
-      bulk_commit();
-    }
-    turn_ = (turn_ + 1) % kBoxBuffers;
+    carry(buffer);
+    turn_ = (turn_ + 1) % buffers;
   }
 
   /// [warpgroup] Before the kernel ends: all boxes have arrived.
   FARWARP_DEVICE void finish() const {
-    if (leads()) bulk_wait_all();
+    if (leads_warpgroup()) bulk_wait_all();
   }
 
  private:
-  FARWARP_DEVICE static bool leads() { return thread_index() % 128 == 0; }
-
   Shared<std::byte> memory_;
   int number_;
   int turn_ = 0;
 };
 
 /// [warpgroup] Rounds the sums of 64 rows from `row`, `columns` columns from `column` of the result, adding bias[column].
-/// `carry(row, column, box)` is one thread's and starts the copies of a box of 64 x 64 that begins there in the result; what lies
-/// outside is theirs to drop, as tensor copies do.
-template <class T, int columns, class Carry>
-FARWARP_DEVICE void store_sums(BoxWriter& writer, const Carry& carry, int row, int column, Global<const T> bias,
+/// `carry(row, column, box)` takes on a box of 64 x 64 that begins there in the result (BoxWriter::put()), and drops what lies outside.
+template <class T, int columns, class Writer, class Carry>
+FARWARP_DEVICE void store_sums(Writer& writer, const Carry& carry, int row, int column, Global<const T> bias,
                                int bias_size, const float (&sums)[columns / 2]) {
   static_assert(columns % 32 == 0);
   const int thread = thread_index() % 128;
@@ -83,11 +80,18 @@ FARWARP_DEVICE void store_sums(BoxWriter& writer, const Carry& carry, int row, i
   }
 }
 
+/// [warpgroup] The leader copies the box by tensor copies, which drop what lies outside.
+FARWARP_DEVICE void carry_to(const TensorMap& map, int row, int column, Shared<std::byte> box) {
+  if (!leads_warpgroup()) return;
+  tensor_store(map, row, column, box);
+  bulk_commit();
+}
+
 /// [warpgroup] The same for a product computed the other way round: the sums' rows are 64 columns of the result from `column`,
 /// their columns rows of the result from `row`; boxes are `columns` x 64.
-template <class T, int columns, class Carry>
-FARWARP_DEVICE void store_sums_transposed(BoxWriter& writer, const Carry& carry, int row, int column,
-                                          Global<const T> bias, int bias_size, const float (&sums)[columns / 2]) {
+template <class T, int columns, class Writer, class Carry>
+FARWARP_DEVICE void store_sums_transposed(Writer& writer, const Carry& carry, int row, int column, Global<const T> bias,
+                                          int bias_size, const float (&sums)[columns / 2]) {
   static_assert(columns <= 64);
   const int thread = thread_index() % 128;
   const int upper = wgmma_sum(thread, 0).row;
@@ -105,8 +109,8 @@ FARWARP_DEVICE void store_sums_transposed(BoxWriter& writer, const Carry& carry,
 
 /// [warpgroup] The sums of multiplier number `multiplier` of the tile whose first rows are `row` of A and `column` of B. `swapped`: A
 /// is w, and the tile is stored transposed.
-template <class Tile, bool swapped, class Carry>
-FARWARP_DEVICE void store_half_tile(BoxWriter& writer, const Carry& carry, int multiplier, int row, int column,
+template <class Tile, bool swapped, class Writer, class Carry>
+FARWARP_DEVICE void store_half_tile(Writer& writer, const Carry& carry, int multiplier, int row, int column,
                                     Global<const typename Tile::Element> bias, int bias_size,
                                     const float (&sums)[Tile::kSums]) {
   using T = typename Tile::Element;

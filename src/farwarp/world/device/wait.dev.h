@@ -15,6 +15,8 @@ struct Wait {
   std::uint32_t depth = 0;
 };
 
+inline constexpr std::uint32_t kDeepestWait = 4;  ///< more than any wait on a peer stands behind others
+
 /// How a wait that expires is recorded: by a function of its own, or in place, for kernels whose warps give registers away (a call
 /// makes ptxas ignore that).
 enum class Failure { called, in_place };
@@ -59,7 +61,7 @@ FARWARP_DEVICE bool wait_tagged(Call& call, Global<SystemCell<std::uint64_t>> ce
 /// contents. All missing packets are loaded before any is tested, so that their latencies overlap (an all-reduce of 8 KB
 /// takes 2.3 us this way on 8 H200s, 5.4 us when peer after peer is polled). Needs no fence: packets carry their data.
 /// With wait.peer < 0 the ledger names packet i's peer as i / packets_per_peer.
-template <int packets_per_peer, int count>
+template <int packets_per_peer, Failure failure = Failure::called, int count>
 FARWARP_DEVICE bool wait_packets(Call& call, const Global<Packet> (&from)[count], std::uint32_t wanted,
                                  std::uint64_t (&data)[count], Wait wait) {
   const std::uint64_t deadline = call.deadline_ns + wait.depth * call.grace_ns;
@@ -89,22 +91,63 @@ FARWARP_DEVICE bool wait_packets(Call& call, const Global<Packet> (&from)[count]
     if (park(addresses, watched, deadline, tries)) [[unlikely]] {
       Wait described = wait;
       if (wait.peer < 0) described.peer = lowest_bit(missing) / packets_per_peer;
-      may_wait_on(call, described, call.epoch, seen);
+      may_wait_on<failure>(call, described, call.epoch, seen);
     }
   }
   return false;
 }
 
-/// [thread] Waits for the phase of an mbarrier: for copies into shared memory, or for those who read them. Not a wait on a peer,
-/// but bounded like any other.
+/// [warp] Each of the first `lanes` lanes has a cell. Waits until the first `needed` of them have the tag in their upper half, and
+/// returns how many in a row have it by then, lane 0's first; the lanes of those have acquired what the cells' writers released. Less
+/// than `needed` if the call is over, on all lanes.
+template <Failure failure = Failure::called>
+FARWARP_DEVICE int wait_leading(Call& call, Global<SystemCell<std::uint64_t>> cell, int lanes, int needed,
+                                std::uint32_t tag, Wait wait) {
+  const int lane = lane_index();
+  const std::uint64_t deadline = call.deadline_ns + wait.depth * call.grace_ns;
+  bool arrived = lane >= lanes;
+  for (std::uint32_t tries = 0;; ++tries) {
+    std::uint64_t seen = 0;
+    if (!arrived) {
+      seen = load<Order::relaxed>(cell);
+      arrived = static_cast<std::uint32_t>(seen >> 32) == tag;
+    }
+    const std::uint64_t missing = ballot(!arrived);
+    const int leading = missing == 0 ? lanes : lowest_bit(missing);
+    call.live = ballot(!call.live) == 0;
+    if (leading >= needed || !call.live) {
+      if (lane < leading) acquire(cell);
+      return leading;
+    }
+    if (arrived || lane >= needed) continue;
+    const void* const addresses[] = {cell.raw, abort_cell(call).raw};
+    if (park(addresses, 2, deadline, tries)) [[unlikely]]
+      may_wait_on<failure>(call, wait, tag, seen >> 32);
+  }
+}
+
+/// [thread] Waits for the phase of an mbarrier: for copies into shared memory, or for those who read them. Not a wait on a peer, but
+/// it may stand behind one, here or in another warp of the block. So it outlasts them all, and then some: what a peer lacks goes on
+/// record as that, and an aborted call's own copies, whose bytes are about to land in shared memory, get the time to.
 FARWARP_DEVICE bool wait_mbarrier(Call& call, Shared<Mbarrier> barrier, std::uint32_t parity, std::uint32_t site) {
   const void* const addresses[] = {barrier.raw};
-  // An aborted call still waits for its own copies: their bytes are about to land in shared memory.
+  std::uint64_t until = call.deadline_ns + kDeepestWait * call.grace_ns;
+  bool looked = false;
   for (std::uint32_t tries = 0; !mbarrier_test(barrier, parity); ++tries) {
-    if (park(addresses, 1, call.deadline_ns, tries) && nanoseconds() > call.deadline_ns) [[unlikely]] {
-      if (call.live) give_up_in_place(call, StatusCode::kDeadline, site, -1, parity, 0);  // once for each thread
-      return false;
+    if (!park(addresses, 1, until, tries)) continue;
+    const std::uint64_t now = nanoseconds();
+    if (!looked) {
+      looked = true;
+      until = until > now + call.grace_ns ? until : now + call.grace_ns;
     }
+    if (now <= until) continue;
+    const std::uint32_t raised_by = load<Order::relaxed>(abort_cell(call));
+    if (raised_by != 0) {
+      note_abort(call, raised_by);
+    } else if (call.live) {
+      give_up_in_place(call, StatusCode::kDeadline, site, -1, parity, 0);
+    }
+    return false;
   }
   return true;
 }

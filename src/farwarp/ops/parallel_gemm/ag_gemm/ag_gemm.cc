@@ -16,6 +16,7 @@ struct AllGatherGemm::State {
   SymmetricBuffer workspace;
   Kernel kernel;
   ag_gemm::Args args{};
+  bool has_heap_maps = false;
 
   bool wgmma() const { return world->device().shape().traits.matrix_unit == MatrixUnit::kWgmma; }
   void set_sizes();
@@ -37,7 +38,7 @@ void AllGatherGemm::State::set_sizes() {
   const int own_tile_row = plan.few_rows ? 0 : world->rank() * plan.local.x_rows / plan.rows;
   args.order = {world->rank(), world->size(), plan.rows_per_shard, own_tile_row, plan.tile_rows};
   args.pieces = {plan.piece_rows, plan.piece_depth, plan.row_pieces, plan.depth_pieces};
-  args.piece_band = std::max(1, plan.rows / plan.piece_rows);
+  args.piece_band = std::clamp(plan.rows / plan.piece_rows, 1, plan.row_pieces);
   args.own_apart = plan.own_apart ? 1 : 0;
   const auto base = static_cast<std::int64_t>(workspace.offset);
   args.gathered = base + plan.gathered;
@@ -56,9 +57,9 @@ Status AllGatherGemm::State::encode_all(std::initializer_list<std::pair<TensorMa
   return {};
 }
 
-/// Maps of what lies in heaps, whose addresses never change.
+/// Maps of what lies in heaps, whose addresses never change: at the first call, which may fail on one rank alone as create() may not.
 Status AllGatherGemm::State::encode_heap() {
-  if (!wgmma()) return {};
+  if (!wgmma() || has_heap_maps) return {};
   const std::int64_t k = plan.local.k;
   const auto gathered = [&](int rank) { return world->view().heap[rank] + args.gathered; };
   Status status = encode_all({{&args.gathered_x,
@@ -69,11 +70,13 @@ Status AllGatherGemm::State::encode_heap() {
     status = encode_all(
         {{&args.target[rank], {shard, plan.local.x_rows, k, k, plan.piece_rows, ag_gemm::kBoxDepth, false}}});
   }
+  has_heap_maps = status.ok();
   return status;
 }
 
 /// Maps are made anew only for matrices that have moved.
 Status AllGatherGemm::State::set_operands(const void* x, const void* w, void* y) {
+  if (const Status status = encode_heap(); !status.ok()) return status;
   if (args.own_x == x && args.own_w == w && args.y == y) return {};
   args.own_x = x;
   args.own_w = w;
@@ -119,7 +122,6 @@ Result<AllGatherGemm> AllGatherGemm::create(World& world, const ParallelGemmDesc
   }
   state->workspace = *workspace;
   state->set_sizes();
-  if (const Status status = state->encode_heap(); !status.ok()) return status;
   return AllGatherGemm(std::move(state));
 }
 
@@ -129,6 +131,7 @@ AllGatherGemm& AllGatherGemm::operator=(AllGatherGemm&&) noexcept = default;
 AllGatherGemm::~AllGatherGemm() = default;
 
 Status AllGatherGemm::close() {
+  if (state_->slot < 0) return {StatusCode::kMisuse, "AllGatherGemm was closed before"};
   const Status closed = state_->world->close_operator(state_->slot);
   state_->slot = -1;
   const Status freed = state_->world->free(state_->workspace);

@@ -10,7 +10,8 @@
 namespace farwarp {
 
 /// Not thread-safe; calls of one instance must be in one stream. They are asynchronous, allocate nothing and can be captured. Every
-/// rank of the World must make every call, and the World's deadline must be longer than one takes.
+/// rank of the World must make every call, and the World's deadline must be longer than one takes. Ranks that launch two operators in
+/// two streams in different orders may wait for each other until the deadline.
 class AllGatherGemm {
  public:
   /// Collective; kMismatch on all ranks where their Descs differ. Takes plan.heap_bytes of the World's heap. The World must outlive

@@ -19,6 +19,9 @@ inline constexpr int kBoxDepth = 256;
 /// Rows of a piece, at most: a box of them has 16 KB, with which 8 blocks reach 315 of 343 GB/s (8 H200s, 2026-11).
 inline constexpr int kMostPieceRows = 32;
 
+/// Offsets within a tile of the mfma kernels are 32 bits wide.
+inline constexpr int kMfmaMostPitch = 1 << 22;
+
 /// How each rank's rows of x, a shard, are cut into pieces: what one warp sends, and one flag tells of.
 struct Pieces {
   std::int32_t rows;         ///< of a piece

@@ -39,7 +39,7 @@ TEST_P(AgGemmCases, FewRows) {
 
 TEST_P(AgGemmCases, TilesOfSeveralRanksRows) {
   expect_pass("m=99,n=120,k=200", 3);
-  expect_pass("m=168,n=80,k=264,has_bias=1", 7);
+  expect_pass("m=168,n=112,k=264,has_bias=1", 7);
   expect_pass("m=130,n=80,k=136,max_sms=2", 2);
 }
 
@@ -56,11 +56,14 @@ TEST_P(AgGemmCases, GraphsAndRepetitions) {
 
 TEST_P(AgGemmCases, OneRank) { expect_pass("m=130,n=40,k=72", 1); }
 
-TEST_P(AgGemmCases, FaultsAreNoticed) {
-  for (const char* fault : {"drop_put:1", "mismatch:1"}) {
-    const CaseResult result = run("m=72,n=48,k=136", 3, 1, 1, fault);
-    EXPECT_FALSE(result.outcome.pass) << fault;
+TEST_P(AgGemmCases, FaultsAreNoticedAndNamed) {
+  for (const char* settings : {"m=72,n=48,k=136", "m=144,n=48,k=1160,max_sms=2"}) {
+    const CaseResult dropped = run(settings, 3, 1, 1, "drop_put:1");
+    EXPECT_FALSE(dropped.outcome.pass);
+    EXPECT_NE(dropped.outcome.detail.find("a piece of a peer's x"), std::string::npos) << dropped.outcome.detail;
+    EXPECT_NE(dropped.outcome.detail.find("the next call was right"), std::string::npos) << dropped.outcome.detail;
   }
+  EXPECT_FALSE(run("m=72,n=48,k=136", 3, 1, 1, "mismatch:1").outcome.pass);
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, AgGemmCases, testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942),

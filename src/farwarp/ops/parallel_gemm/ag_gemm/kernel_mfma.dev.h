@@ -18,7 +18,7 @@ class Operands {
   FARWARP_DEVICE void open(const Work& work, tile::TileSource<Tile>& source) {
     row_ = args_.order.at(work.at.row) * Tile::kRows;
     end_ = row_ + Tile::kRows < args_.m ? row_ + Tile::kRows : args_.m;
-    depth_ = -1;
+    depth_come_ = 0;
     const int own_row = args_.view.rank * args_.shard_rows;
     own_ = args_.own_apart != 0 && row_ >= own_row && end_ <= own_row + args_.shard_rows;
     const auto* const all = reinterpret_cast<const T*>(args_.view.heap[args_.view.rank] + args_.gathered);
@@ -29,18 +29,18 @@ class Operands {
   }
 
   /// Each wave waits for itself: its acquires are what its loads need.
-  FARWARP_DEVICE void need(const Work&, int step) {
+  FARWARP_DEVICE void need(const Work& work, int step) {
     const int depth = step * Tile::kStepDepth / args_.pieces.depth;
-    if (own_ || depth == depth_) return;
-    depth_ = depth;
-    await_rows(call_, args_, row_, end_, depth);
+    if (own_ || depth < depth_come_) return;
+    const int last_step = work.steps.first + work.steps.count - 1;
+    depth_come_ = await_rows(call_, args_, row_, end_, depth, last_step * Tile::kStepDepth / args_.pieces.depth + 1);
   }
 
  private:
   Call& call_;
   const Args& args_;
   int row_ = 0, end_ = 0;
-  int depth_ = -1;  // the piece of K that was awaited last
+  int depth_come_ = 0;  // all pieces of K before have come
   bool own_ = false;
 };
 

@@ -78,12 +78,12 @@ FARWARP_DEVICE void load_first_x(const Loader<Tile, swapped>& loader, int loaded
   const Place place = place_of<Tile, swapped>(loader.args, work);
   if (place.own) return;
   for (int i = 0; i < loaded; ++i) {
-    await(place, work.steps.first + i);
+    await(work, place, work.steps.first + i);
     if (lane_index() == 0) loader.load_x(place, work.steps.first + i, i);
   }
 }
 
-/// [warp] Copies the operands of all this block's tiles, each step of x once `await(place, step)` returns. The last stage it filled,
+/// [warp] Copies the operands of all this block's tiles, each step of x once `await(work, place, step)` returns. The last stage it filled,
 /// when that has been multiplied, is the end.
 template <class Tile, bool swapped, class Await, class Wait>
 FARWARP_DEVICE void load_role(const Loader<Tile, swapped>& loader, int loaded, const Await& await, const Wait& wait) {
@@ -105,7 +105,7 @@ FARWARP_DEVICE void load_role(const Loader<Tile, swapped>& loader, int loaded, c
       const int free = lane_index() != 0 || wait(loader.tile.ring.empty(at.stage), at.parity ^ 1) ? 1 : 0;
       if (shuffle(free, 0) == 0) return;
       if (lane_index() == 0) loader.load_w(place, step, at.stage);
-      if (!place.own) await(place, step);
+      if (!place.own) await(work, place, step);
       if (lane_index() == 0) loader.load_x(place, step, at.stage);
       last = at;
       at.advance();
@@ -121,9 +121,9 @@ FARWARP_DEVICE void multiply_and_store(const Call& call, const Args& args, const
                                        const Wait& wait) {
   using Tile = typename Block::Tile;
   using T = typename Tile::Element;
-  tile::BoxWriter writer(block.boxes(multiplier), 1 + multiplier);
+  tile::BoxWriter<Block::kBuffers> writer(block.boxes(multiplier), 1 + multiplier);
   const Global<const T> bias(static_cast<const T*>(args.bias));
-  const auto carry = [&](int row, int column, Shared<std::byte> box) { tensor_store(args.out, row, column, box); };
+  const auto carry = [&](int row, int column, Shared<std::byte> box) { tile::carry_to(args.out, row, column, box); };
   const auto store_tile = [&](const Work& work, const float(&values)[Tile::kSums]) {
     const Place place = place_of<Tile, swapped>(args, work);
     tile::store_half_tile<Tile, swapped>(writer, carry, multiplier, swapped ? place.w_row : place.x_row,
@@ -156,7 +156,7 @@ FARWARP_DEVICE void multiply_block(const Args& args) {
   if (!call.live) {  // copies must not outlive the block: those of x that still lack are made, of whatever is there
     if (warp_index() != 0) return;
     loaded = shuffle(loaded, 0);
-    load_first_x(loader, loaded, [](const Place&, int) {});
+    load_first_x(loader, loaded, [](const Work&, const Place&, int) {});
     for (int stage = 0; stage < loaded; ++stage) wait(loader.tile.ring.full(stage), 0);  // nobody reuses them
     return;
   }
@@ -164,13 +164,14 @@ FARWARP_DEVICE void multiply_block(const Args& args) {
     reduce_registers<56>();
     if (warp_index() != 0) return;
     if (args.communicators == 0 && thread_index() + block_index() == 0) claim_call(call);
-    int row = -1, depth = -1;  // what was awaited last
-    const auto await = [&](const Place& place, int step) {
-      const int wanted = step * Tile::kStepDepth / args.pieces.depth;
-      if (row == place.x_row && depth == wanted) return;
+    int row = -1, depth_come = 0;  // of these rows, all pieces of K before have come
+    const auto await = [&](const Work& work, const Place& place, int step) {
+      const int depth = step * Tile::kStepDepth / args.pieces.depth;
+      if (row == place.x_row && depth < depth_come) return;
       row = place.x_row;
-      depth = wanted;
-      await_rows(call, args, row, place.x_end, depth);
+      const int last_step = work.steps.first + work.steps.count - 1;
+      depth_come =
+          await_rows(call, args, row, place.x_end, depth, last_step * Tile::kStepDepth / args.pieces.depth + 1);
     };
     load_role(loader, shuffle(loaded, 0), await, wait);
     if (lane_index() == 0) leave_call(call, 0);

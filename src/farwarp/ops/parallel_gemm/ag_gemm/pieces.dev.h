@@ -29,52 +29,99 @@ FARWARP_DEVICE void tell_arrival(const Args& args, std::uint32_t epoch, PieceInd
   });
 }
 
-/// [block] A communicator's work: its share of the shard's pieces.
-FARWARP_DEVICE void send_role(Call& call, const Args& args, BoxPut& box) {
-  const int warps = num_threads() / Target::kWarpSize;
-  const int turns = farwarp::ag_gemm::piece_turns(args.pieces, args.piece_band, args.grid.splits);
-  bool entered = false;
-  for (int turn = block_index() * warps + warp_index(); turn < turns; turn += args.communicators * warps) {
-    const PieceIndex piece = farwarp::ag_gemm::piece_in_turn(turn, args.pieces, args.piece_band, args.grid.splits);
-    if (piece.row >= args.pieces.row_count || piece.depth >= args.pieces.depth_count) continue;
-    if (!entered && !await_entries(call, args)) return;
-    entered = true;
-    if (args.drop_piece == static_cast<std::uint32_t>(turn) + 1) continue;
-    const bool written = box.put(call, args, piece);
-    if (ballot(!written) != 0) return;
-    tell_arrival(args, call.epoch, piece);
+/// A communicator warp's share of the shard's pieces. Neighbours in order go to different blocks: few pieces are spread over all.
+class Share {
+ public:
+  FARWARP_DEVICE explicit Share(const Args& args)
+      : args_(args),
+        turns_(farwarp::ag_gemm::piece_turns(args.pieces, args.piece_band, args.grid.splits)),
+        turn_(warp_index() * args.communicators + block_index()) {
+    skip();
+  }
+
+  FARWARP_DEVICE bool is_over() const { return turn_ >= turns_; }
+  FARWARP_DEVICE PieceIndex piece() const { return piece_; }
+  FARWARP_DEVICE void next() {
+    turn_ += args_.communicators * (num_threads() / Target::kWarpSize);
+    skip();
+  }
+
+ private:
+  /// On to a turn that has a piece.
+  FARWARP_DEVICE void skip() {
+    for (; turn_ < turns_; turn_ += args_.communicators * (num_threads() / Target::kWarpSize)) {
+      piece_ = farwarp::ag_gemm::piece_in_turn(turn_, args_.pieces, args_.piece_band, args_.grid.splits);
+      if (piece_.row < args_.pieces.row_count && piece_.depth < args_.pieces.depth_count) return;
+    }
+  }
+
+  const Args& args_;
+  int turns_;
+  int turn_;
+  PieceIndex piece_{};
+};
+
+FARWARP_DEVICE bool is_dropped(const Args& args, PieceIndex piece) {
+  const int number = piece.row * args.pieces.depth_count + piece.depth;
+  return args.drop_piece == static_cast<std::uint32_t>(number) + 1;
+}
+
+/// [warp] Sends the warp's share, of which the first piece has been started. The next piece is read while flags tell of one.
+FARWARP_DEVICE void send_role(Call& call, const Args& args, BoxPut& box, Share& share) {
+  if (share.is_over()) return;
+  await_entries(call, args);
+  while (!share.is_over()) {
+    const PieceIndex piece = share.piece();
+    const bool dropped = !call.live || is_dropped(args, piece);
+    if (dropped) {
+      box.drop(call);
+    } else if (const bool written = box.put(call, args, piece); ballot(!written) != 0) {
+      return;
+    }
+    share.next();
+    if (!call.live) return;
+    if (!share.is_over()) box.start(args, share.piece());
+    if (!dropped) tell_arrival(args, call.epoch, piece);
   }
 }
 
 /// [block] A communicator.
 FARWARP_DEVICE void communicate(const Args& args) {
   BoxPut box(block_shared());
-  Call call = join_call(args.view, args.slot);  // its barrier shows the box's mbarriers to copies
-  if (!call.live) return;
+  Share share(args);
+  if (!share.is_over()) box.start(args, share.piece());  // under way while join_call() reads its cells
+  Call call = join_call(args.view, args.slot);
+  if (!call.live) {
+    if (!share.is_over()) box.drop(call);
+    return;
+  }
   if (block_index() == 0 && warp_index() == 0) {
     announce_entry(call, args.entries);
     if (lane_index() == 0) claim_call(call);
   }
-  send_role(call, args, box);
+  send_role(call, args, box, share);
   end_call(call, 0);
 }
 
-/// [warp] Waits until rows [row, end) of all ranks' x have come in piece number `depth` of K, for copies and for accesses. A wait that
-/// gives up is passed over: what comes out of an aborted call counts for nothing.
-FARWARP_DEVICE void await_rows(Call& call, const Args& args, int row, int end, int depth) {
+/// [warp] Waits until rows [row, end) of all ranks' x have come in piece number `depth` of K, for copies and for accesses, and returns
+/// the next piece, below `end_depth`, that may not have come: what lies before need not be waited for. A wait that gives up is passed
+/// over: what comes out of an aborted call counts for nothing.
+FARWARP_DEVICE int await_rows(Call& call, const Args& args, int row, int end, int depth, int end_depth) {
   const auto piece_of = [&](int at) {
     return at / args.shard_rows * args.pieces.row_count + at % args.shard_rows / args.pieces.rows;
   };
-  const Global<ArrivalCell> cells = own_address<ArrivalCell>(args.view, args.arrived) + depth;
-  const int last = piece_of((end < args.m ? end : args.m) - 1);
-  for (int piece = piece_of(row) + lane_index(); piece <= last; piece += Target::kWarpSize) {
-    std::uint32_t value = 0;
-    // Behind the peer's own waits for entries: the rank that is really missing is the one to be on record.
-    const Wait wait{farwarp::ag_gemm::kSiteArrival, piece / args.pieces.row_count, 1};
-    wait_tagged<Failure::in_place>(call, cells + piece * args.pieces.depth_count, call.epoch, value, wait);
-    if constexpr (Target::kHasBulkCopy) proxy_fence();
-  }
+  const int first = piece_of(row), count = piece_of(end - 1) + 1 - first;  // at most 16 of 32 lanes, or 18 of 64
+  const int fit = Target::kWarpSize / count;
+  const int depths = fit < end_depth - depth ? fit : end_depth - depth;
+  const int mine = first + lane_index() % count;
+  const Global<ArrivalCell> cell = own_address<ArrivalCell>(args.view, args.arrived) +
+                                   (mine * args.pieces.depth_count + depth + lane_index() / count);
+  // Behind the peer's own waits for entries: the rank that is really missing is the one to be on record.
+  const Wait wait{farwarp::ag_gemm::kSiteArrival, mine / args.pieces.row_count, 1};
+  const int arrived = wait_leading<Failure::in_place>(call, cell, depths * count, count, call.epoch, wait);
+  if constexpr (Target::kHasBulkCopy) proxy_fence();
   warp_sync();
+  return depth + arrived / count;
 }
 
 }  // namespace farwarp::FARWARP_TARGET::ag_gemm

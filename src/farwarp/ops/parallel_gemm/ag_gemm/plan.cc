@@ -18,7 +18,7 @@ void choose_pieces(AllGatherGemmPlan& plan) {
   plan.piece_rows = std::min(plan.local.x_rows, ag_gemm::kMostPieceRows);
   plan.row_pieces = ceil_div(plan.local.x_rows, plan.piece_rows);
   plan.piece_depth = 4 * ag_gemm::kBoxDepth;
-  const auto pieces = [&] { return plan.row_pieces * ceil_div(plan.local.k, plan.piece_depth); };
+  const auto pieces = [&] { return std::int64_t{plan.row_pieces} * ceil_div(plan.local.k, plan.piece_depth); };
   while (plan.piece_depth > ag_gemm::kBoxDepth && pieces() < 2 * kSendingWarps) plan.piece_depth /= 2;
   plan.depth_pieces = ceil_div(plan.local.k, plan.piece_depth);
 }
@@ -27,12 +27,11 @@ void choose_pieces(AllGatherGemmPlan& plan) {
 int choose_communicators(const AllGatherGemmPlan& plan, int multiprocessors) {
   constexpr double kLinkBytesPerUs = 330e3;
   constexpr double kFlopsPerUs = 700e6;
-  constexpr int kWarps = 12;
   const double sent = 2.0 * (plan.ranks - 1) * plan.local.x_rows * plan.local.k;
   const double flops = 2.0 * plan.local.y_rows * plan.local.w_rows * plan.local.k;
   const int wanted = sent / kLinkBytesPerUs > 0.5 * flops / kFlopsPerUs ? 16 : 8;
-  const int useful = ceil_div(plan.row_pieces * plan.depth_pieces, kWarps);
-  return std::max(1, std::min({wanted, useful, multiprocessors / 8}));
+  const auto pieces = std::int64_t{plan.row_pieces} * plan.depth_pieces;
+  return static_cast<int>(std::max<std::int64_t>(1, std::min<std::int64_t>({wanted, pieces, multiprocessors / 8})));
 }
 
 void lay_out(AllGatherGemmPlan& plan) {
@@ -42,7 +41,7 @@ void lay_out(AllGatherGemmPlan& plan) {
     at += align(bytes);
     return offset;
   };
-  plan.gathered = take(std::int64_t{2} * plan.local.y_rows * plan.local.k);
+  plan.gathered = take(plan.ranks == 1 ? 0 : std::int64_t{2} * plan.local.y_rows * plan.local.k);
   plan.arrived = take(std::int64_t{8} * plan.ranks * plan.row_pieces * plan.depth_pieces);
   plan.entries = take(8 * kMaxRanks);
   plan.partials = take(plan.workspace_bytes);
@@ -63,6 +62,8 @@ Result<AllGatherGemmPlan> plan_ag_gemm(const ParallelGemmDesc& desc, const Machi
   plan.desc = desc;
   plan.ranks = ranks;
   plan.local = local_shape(Kind::kAllGather, desc, ranks);
+  if (shape.traits.matrix_unit == MatrixUnit::kMfma && plan.local.k > ag_gemm::kMfmaMostPitch)
+    return wrong("k", desc.k, fmt::format("at most {} here", ag_gemm::kMfmaMostPitch));
   choose_pieces(plan);
   const int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
   if (ranks > 1) {
@@ -90,7 +91,7 @@ Result<AllGatherGemmPlan> plan_ag_gemm(const ParallelGemmDesc& desc, const Machi
 
 std::string AllGatherGemmPlan::to_string() const {
   return fmt::format("{}: {}, {} more send x in {} pieces of {} x {}", kernel, Tiling::to_string(), communicators,
-                     row_pieces * depth_pieces, piece_rows, piece_depth);
+                     std::int64_t{row_pieces} * depth_pieces, piece_rows, piece_depth);
 }
 
 }  // namespace farwarp

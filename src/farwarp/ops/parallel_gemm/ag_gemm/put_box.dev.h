@@ -1,9 +1,11 @@
 // Putting a piece of this rank's x into the memory of all ranks: read once, written once per rank.
 #pragma once
 
+#include <initializer_list>
 #include <type_traits>
 
 #include "farwarp/ops/parallel_gemm/ag_gemm/args.h"
+#include "farwarp/tile/gemm/shape_wgmma.h"
 #include "farwarp/world/device/put_row.dev.h"
 
 namespace farwarp::FARWARP_TARGET::ag_gemm {
@@ -34,19 +36,23 @@ class TensorBoxPut {
     mbarrier_init_fence();
   }
 
-  /// [warp] When it returns true the piece has been written, and a following signal_after_warp() publishes it.
+  /// [warp] Starts reading a piece: its first box. x is there from the start, so this needs no call.
+  FARWARP_DEVICE void start(const Args& args, PieceIndex piece) {
+    if (lane_index() == 0) load_box(args, piece.row * args.pieces.rows, piece.depth * args.pieces.depth);
+  }
+
+  /// [warp] Writes the piece that was started. When it returns true a following signal_after_warp() publishes it.
   FARWARP_DEVICE bool put(Call& call, const Args& args, PieceIndex piece) {
     if (lane_index() != 0) return true;
     const int row = piece.row * args.pieces.rows;
     const int first = piece.depth * args.pieces.depth;
     const int end = first + args.pieces.depth < args.k ? first + args.pieces.depth : args.k;
     for (int column = first; column < end; column += farwarp::ag_gemm::kBoxDepth) {
-      if (column > first) bulk_wait_read();  // the box before has left the stage
-      mbarrier_arrive_expect(barrier_, args.pieces.rows * farwarp::ag_gemm::kBoxDepth * 2);
-      tensor_load(stage_, args.source, row, column, barrier_);
-      const bool loaded = wait_mbarrier(call, barrier_, parity_, farwarp::ag_gemm::kSitePiece);
-      parity_ ^= 1;
-      if (!loaded) break;
+      if (column > first) {
+        bulk_wait_read();  // the box before has left the stage
+        load_box(args, row, column);
+      }
+      if (!await_box(call)) break;
       for_each_target(args, [&](int rank) { tensor_store(args.target[rank], row, column, stage_); });
       bulk_commit();
     }
@@ -54,7 +60,22 @@ class TensorBoxPut {
     return call.live;
   }
 
+  /// [warp] In the place of put(), where the piece is not to be sent: its first box does not outlive the block.
+  FARWARP_DEVICE void drop(Call& call) {
+    if (lane_index() == 0) await_box(call);
+  }
+
  private:
+  FARWARP_DEVICE void load_box(const Args& args, int row, int column) {
+    mbarrier_arrive_expect(barrier_, args.pieces.rows * farwarp::ag_gemm::kBoxDepth * 2);
+    tensor_load(stage_, args.source, row, column, barrier_);
+  }
+  FARWARP_DEVICE bool await_box(Call& call) {
+    const bool loaded = wait_mbarrier(call, barrier_, parity_, farwarp::ag_gemm::kSitePiece);
+    parity_ ^= 1;
+    return loaded;
+  }
+
   Shared<std::byte> stage_;
   Shared<Mbarrier> barrier_;
   std::uint32_t parity_ = 0;
@@ -66,6 +87,9 @@ static_assert(TensorBoxPut::kWarps * (TensorBoxPut::kStageBytes + 8) <=
 class VectorBoxPut {
  public:
   FARWARP_DEVICE explicit VectorBoxPut(Shared<std::byte>) {}
+
+  FARWARP_DEVICE void start(const Args&, PieceIndex) {}
+  FARWARP_DEVICE void drop(Call&) {}
 
   FARWARP_DEVICE bool put(Call& call, const Args& args, PieceIndex piece) {
     const int first_row = piece.row * args.pieces.rows;
@@ -80,8 +104,9 @@ class VectorBoxPut {
       std::uint32_t wanted = 0;
       for_each_target(args, [&](int rank) { wanted |= 1u << rank; });
 #pragma unroll
-      for (int rank = 0; rank < kMaxRanks; ++rank)
-        to[rank] = Peer<std::byte>(args.view.heap[rank] + args.gathered + shard + from);
+      for (int rank = 0; rank < kMaxRanks; ++rank) {
+        if (wanted >> rank & 1) to[rank] = Peer<std::byte>(args.view.heap[rank] + args.gathered + shard + from);
+      }
       const Global<const std::byte> source(static_cast<const std::byte*>(args.own_x) + from);
       put.put(call, source, columns * 2, to, wanted, farwarp::ag_gemm::kSitePiece);
     }

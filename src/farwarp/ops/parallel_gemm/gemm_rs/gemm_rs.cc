@@ -3,9 +3,11 @@
 #include <utility>
 
 #include "farwarp/ops/parallel_gemm/gemm_rs/args.h"
+#include "farwarp/ops/parallel_gemm/gemm_rs/maps.h"
 #include "farwarp/ops/parallel_gemm/operands.h"
 
 namespace farwarp {
+
 struct GemmReduceScatter::State {
   World* world = nullptr;
   GemmReduceScatterPlan plan;
@@ -13,53 +15,8 @@ struct GemmReduceScatter::State {
   SymmetricBuffer workspace;
   Kernel kernel;
   gemm_rs::Args args{};
-
-  bool has_tensor_copies() const { return world->device().shape().traits.matrix_unit == MatrixUnit::kWgmma; }
-  Status map_inboxes();
-  Status set_operands(const void* x, const void* w);
+  gemm_rs::Maps maps;
 };
-
-/// Peers' addresses never move: once for all calls.
-Status GemmReduceScatter::State::map_inboxes() {
-  if (!has_tensor_copies()) return {};
-  const gemm_rs::Bands& bands = plan.bands;
-  for (int owner = 0; owner < plan.ranks; ++owner) {
-    const std::int64_t mine = std::int64_t{world->rank()} * bands.owned * plan.desc.n * 2;
-    const TensorMapDesc of_inbox{args.view.heap[owner] + args.at.inbox + mine,
-                                 bands.owned,
-                                 plan.desc.n,
-                                 plan.desc.n,
-                                 bands.rows > 64 ? 64 : bands.rows,
-                                 64,
-                                 true};
-    const auto map = world->device().encode(of_inbox);
-    if (!map.ok()) return map.status();
-    args.inbox[owner] = *map;
-  }
-  return {};
-}
-
-/// Maps are made anew only for matrices that have moved.
-Status GemmReduceScatter::State::set_operands(const void* x, const void* w) {
-  if (args.x == x && args.w == w) return {};
-  args.x = x;
-  args.w = w;
-  if (!has_tensor_copies()) return {};
-  TensorMapDesc of_x{const_cast<void*>(x), args.m, args.k, args.k, plan.few_rows ? plan.columns : plan.rows,
-                     plan.depth,           true};
-  TensorMapDesc of_w{const_cast<void*>(w), args.n, args.k, args.k, plan.few_rows ? plan.rows : plan.columns,
-                     plan.depth,           true};
-  if (plan.few_rows) std::swap(of_x, of_w);
-  const auto a = world->device().encode(of_x), b = world->device().encode(of_w);
-  for (const auto* map : {&a, &b}) {
-    if (map->ok()) continue;
-    args.x = nullptr;  // nothing of this call is kept
-    return map->status();
-  }
-  args.a = *a;
-  args.b = *b;
-  return {};
-}
 
 Result<GemmReduceScatter> GemmReduceScatter::create(World& world, const ParallelGemmDesc& desc) {
   const auto plan = plan_gemm_reduce_scatter(desc, world.device().shape(), world.size());
@@ -87,21 +44,7 @@ Result<GemmReduceScatter> GemmReduceScatter::create(World& world, const Parallel
     return workspace.status();
   }
   state->workspace = *workspace;
-  gemm_rs::Args& args = state->args;
-  const auto local = parallel_gemm::local_shape(parallel_gemm::Kind::kReduceScatter, desc, world.size());
-  args.view = world.view();
-  args.slot = static_cast<std::uint32_t>(*slot);
-  args.m = local.x_rows;
-  args.n = local.w_rows;
-  args.k = local.k;
-  args.xcds = world.device().shape().xcds;
-  args.grid = plan->grid();
-  args.order = plan->row_order(world.rank());
-  args.bands = plan->bands;
-  args.at = plan->workspace;
-  for (std::int64_t* offset : {&args.at.inbox, &args.at.flags, &args.at.entries, &args.at.partials, &args.at.counters})
-    *offset += static_cast<std::int64_t>(workspace->offset);
-  if (const Status status = state->map_inboxes(); !status.ok()) return status;
+  gemm_rs::set_sizes(state->args, *plan, world, *slot, static_cast<std::int64_t>(workspace->offset));
   return GemmReduceScatter(std::move(state));
 }
 
@@ -111,6 +54,7 @@ GemmReduceScatter& GemmReduceScatter::operator=(GemmReduceScatter&&) noexcept = 
 GemmReduceScatter::~GemmReduceScatter() = default;
 
 Status GemmReduceScatter::close() {
+  if (state_->slot < 0) return {StatusCode::kMisuse, "GemmReduceScatter was closed before"};
   const Status closed = state_->world->close_operator(state_->slot);
   state_->slot = -1;
   const Status freed = state_->world->free(state_->workspace);
@@ -126,7 +70,7 @@ Status GemmReduceScatter::operator()(const void* x, const void* w, const void* b
   if (state.slot < 0) return {StatusCode::kMisuse, "GemmReduceScatter was called after close()"};
   Status status = parallel_gemm::check_operands(state.plan.desc, x, w, bias, y);
   if (status.ok()) status = state.world->status();
-  if (status.ok()) status = state.set_operands(x, w);
+  if (status.ok()) status = state.maps.encode(state.args, state.plan, state.world->device(), x, w);
   if (!status.ok()) return status;
   state.args.bias = bias;
   state.args.y = y;

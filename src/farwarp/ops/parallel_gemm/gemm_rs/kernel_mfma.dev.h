@@ -16,8 +16,10 @@ struct Operands {
   const Args& args;
 
   FARWARP_DEVICE void open(const Work& work, tile::TileSource<Tile>& source) const {
-    source.open({static_cast<const T*>(args.x), args.k, args.m}, {static_cast<const T*>(args.w), args.k, args.n},
-                args.order.at(work.at.row) * Tile::kRows, work.at.column * Tile::kColumns);
+    // A tile of padding alone repeats the last row: its sums count for nothing.
+    const int row = args.order.at(work.at.row) * Tile::kRows;
+    source.open({static_cast<const T*>(args.x), args.k, args.x_rows}, {static_cast<const T*>(args.w), args.k, args.n},
+                row < args.x_rows ? row : args.x_rows - 1, work.at.column * Tile::kColumns);
   }
   FARWARP_DEVICE void need(const Work&, int) const {}
 };
@@ -43,19 +45,23 @@ FARWARP_DEVICE void send_tile(Call& call, const Args& args, Permissions& permiss
       [&](int) { return tagged(call.epoch, 0); });
 }
 
-/// [block] Multiplies and sends the block's tiles.
-template <class Tile>
-FARWARP_DEVICE void multiply_and_send(Call& call, const Args& args, const Tile& tile) {
+/// [block] Multiplies the block's tiles, and `finish(work, sums)`.
+template <class Tile, class Finish>
+FARWARP_DEVICE void multiply(const Call& call, const Args& args, const Tile& tile, const Finish& finish) {
   const tile::SplitSpace space{own_address<Vec16>(args.view, args.at.partials),
                                own_address<std::uint32_t>(args.view, args.at.counters), args.grid.splits, call.epoch};
   const tile::BlockWork share{args.grid, {block_index(), num_blocks()}, args.xcds, args.k};
+  tile::multiply_tiles(tile, share, space, Operands<Tile>{args}, finish);
+}
+
+/// [block] Multiplies and sends the block's tiles.
+template <class Tile>
+FARWARP_DEVICE void multiply_and_send(Call& call, const Args& args, const Tile& tile) {
   Permissions permissions;
-  tile::multiply_tiles(tile, share, space, Operands<Tile>{args},
-                       [&](const Work& work, const float(&sums)[Tile::kSums]) {
-                         send_tile<Tile>(call, args, permissions, args.order.at(work.at.row) * Tile::kRows,
-                                         work.at.column * Tile::kColumns,
-                                         static_cast<std::uint32_t>(work.tile) + 1 == args.drop_tile, sums);
-                       });
+  multiply(call, args, tile, [&](const Work& work, const float(&sums)[Tile::kSums]) {
+    send_tile<Tile>(call, args, permissions, args.order.at(work.at.row) * Tile::kRows, work.at.column * Tile::kColumns,
+                    static_cast<std::uint32_t>(work.tile) + 1 == args.drop_tile, sums);
+  });
 }
 
 template <class T, tile::MfmaShape shape>
@@ -67,7 +73,7 @@ FARWARP_DEVICE void gemm_rs_mfma(const Args& args) {
   constexpr int kWave = Target::kWarpSize;
   constexpr int kWaves = shape.threads() / kWave;
   const Reducers mine{kWaves * block_index() + warp_index(), kWaves * num_blocks(), lane_index(), kWave};
-  reduce_role<T, shape.columns, Failure::called>(call, args, mine, [] { warp_sync(); });
+  reduce_into_y<T, shape.columns, Failure::called>(call, args, mine, [] { warp_sync(); });
   end_call(call, 0);
 }
 

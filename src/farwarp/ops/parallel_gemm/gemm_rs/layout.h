@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "farwarp/tile/gemm/raster.h"
+
 namespace farwarp::gemm_rs {
 
 /// Ranks `first` to `last`.
@@ -39,6 +41,23 @@ constexpr Bands make_bands(int rows, int columns, int m, int n, int ranks) {
     bands.row_count = count > bands.row_count ? count : bands.row_count;
   }
   return bands;
+}
+
+inline constexpr int kUnitRows = 8;  ///< of y, by a band's columns: what reducers do at a time
+
+/// Units of one owner.
+constexpr int units_of(const Bands& bands) { return (bands.owned + kUnitRows - 1) / kUnitRows * bands.column_count; }
+
+/// First of the owned rows, and band of columns, of a unit: one band of a height after the other, so that what has been awaited for one
+/// unit mostly serves the next.
+struct UnitPlace {
+  int row;
+  int column;
+};
+constexpr UnitPlace unit_at(const Bands& bands, int unit) {
+  const int heights = (bands.owned + kUnitRows - 1) / kUnitRows;
+  const auto at = tile::tile_at(unit, heights, bands.column_count, bands.rows > kUnitRows ? bands.rows / kUnitRows : 1);
+  return {at.row * kUnitRows, at.column};
 }
 
 /// Which row of tiles comes in turn. Where each owner's rows are whole rows of tiles: the first of each owner, the second of each,

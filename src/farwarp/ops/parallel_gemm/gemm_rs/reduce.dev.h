@@ -14,7 +14,9 @@ struct Reducers {
   int threads;
 };
 
-inline constexpr int kUnitRows = 8;  ///< of y, by a band's columns: what reducers do at a time
+using farwarp::gemm_rs::kUnitRows;
+using farwarp::gemm_rs::unit_at;
+using farwarp::gemm_rs::units_of;
 
 template <class T>
 FARWARP_DEVICE T element(Vec16 eight, int i) {
@@ -68,8 +70,9 @@ FARWARP_DEVICE void await_bands(Call& call, const Args& args, Cover cover, int t
 }
 
 /// [the reducers] One unit: `kUnitRows` of the owned rows from `row`, `columns` columns from `column`, as far as there are any.
-template <class T, int columns>
-FARWARP_DEVICE void reduce_unit(const Args& args, const Reducers& mine, int row, int column) {
+/// `put(row, column, eight)` takes eight neighbours of a row.
+template <class T, int columns, class Put>
+FARWARP_DEVICE void reduce_unit(const Args& args, const Reducers& mine, int row, int column, const Put& put) {
   constexpr int kVectors = columns / 8;  // of a row
   const Global<const std::byte> inbox = own_address<const std::byte>(args.view, args.at.inbox);
   const std::int64_t stride = std::int64_t{args.bands.owned} * args.n * 2;
@@ -77,34 +80,46 @@ FARWARP_DEVICE void reduce_unit(const Args& args, const Reducers& mine, int row,
     const int at = row + i / kVectors, to = column + i % kVectors * 8;
     if (at >= args.bands.owned || to >= args.n) continue;
     const std::int64_t place = std::int64_t{at} * args.n + to;
-    store(Global<Vec16>(reinterpret_cast<Vec16*>(static_cast<T*>(args.y) + place)),
-          sum_sources<T>(inbox + place * 2, stride, args.view.size));
+    put(at, to, sum_sources<T>(inbox + place * 2, stride, args.view.size));
   }
 }
 
-/// [the reducers] Their share of this rank's rows of y: units in a row, one band of a height after the other, so that what has been
-/// awaited for one unit mostly serves the next. All that this rank sends must have been told before. An aborted call goes on with
-/// whatever is there: its outputs count for nothing.
-template <class T, int columns, Failure failure, class Meet>
-FARWARP_DEVICE void reduce_role(Call& call, const Args& args, const Reducers& mine, const Meet& meet) {
+/// [the reducers] Their share of this rank's rows: units in a row, `put` for their elements and `done(unit, over)` behind each. All that
+/// this rank sends must have been told before. When the call is over, nothing is put, and `over` says so.
+template <class T, int columns, Failure failure, class Meet, class Put, class Done>
+FARWARP_DEVICE void reduce_role(Call& call, const Args& args, const Reducers& mine, const Meet& meet, const Put& put,
+                                const Done& done) {
   const Bands& bands = args.bands;
-  const int heights = (bands.owned + kUnitRows - 1) / kUnitRows;
-  const int units = heights * bands.column_count;
+  const int units = units_of(bands);
   const auto share_begin = [&](int number) { return static_cast<int>(std::int64_t{units} * number / mine.count); };
   const int first_row = args.view.rank * bands.owned;  // of the whole sum
   const int first_band = bands.first_of(args.view.rank);
   Cover awaited{-1, -1, -1};
+  std::uint32_t over = 0;
   for (int unit = share_begin(mine.number), end = share_begin(mine.number + 1); unit < end; ++unit) {
-    const auto [height, column] = farwarp::tile::tile_at(unit, heights, bands.column_count, bands.rows / kUnitRows);
-    const int row = height * kUnitRows;
+    const auto [row, column] = unit_at(bands, unit);
     const int last_row = row + kUnitRows < bands.owned ? row + kUnitRows - 1 : bands.owned - 1;
     const Cover cover{(first_row + row) / bands.rows - first_band, (first_row + last_row) / bands.rows - first_band,
                       column};
     if (cover.first != awaited.first || cover.last != awaited.last || cover.column != awaited.column)
       await_bands<failure>(call, args, cover, mine.thread, meet);
     awaited = cover;
-    reduce_unit<T, columns>(args, mine, row, column * columns);
+    over = load<Order::relaxed>(abort_cell(call));  // whoever gave up has seen it raised, or raised it, before they met
+    reduce_unit<T, columns>(args, mine, row, column * columns, [&](int at, int to, Vec16 eight) {
+      if (over == 0) put(at, to, eight);
+    });
+    done(unit, over != 0);
   }
+}
+
+/// [the reducers] The same into y, which is of the owned rows.
+template <class T, int columns, Failure failure, class Meet>
+FARWARP_DEVICE void reduce_into_y(Call& call, const Args& args, const Reducers& mine, const Meet& meet) {
+  const auto put = [&](int row, int column, Vec16 eight) {
+    store(Global<Vec16>(reinterpret_cast<Vec16*>(static_cast<T*>(args.y) + (std::int64_t{row} * args.n + column))),
+          eight);
+  };
+  reduce_role<T, columns, failure>(call, args, mine, meet, put, [](int, bool) {});
 }
 
 }  // namespace farwarp::FARWARP_TARGET::gemm_rs

@@ -1,0 +1,89 @@
+// gemm-ar through the harness, on both emulated targets: packets and owners, odd shapes, delays, faults.
+#include <gtest/gtest.h>
+
+#include "farwarp/harness/params.h"
+#include "farwarp/harness/runner.h"
+
+namespace farwarp::harness {
+namespace {
+
+class GemmArCases : public testing::TestWithParam<TargetKind> {
+ protected:
+  static CaseResult run(const std::string& settings, int ranks, int schedules = 1, int calls = 2,
+                        const std::string& fault = "") {
+    CaseRequest request;
+    request.op = find_op("gemm-ar");
+    if (!add_settings(settings, request.params).ok()) ADD_FAILURE() << settings;
+    request.options.target = GetParam();
+    request.options.ranks = ranks;
+    request.options.seed = 9;
+    request.options.calls = calls;
+    if (!fault.empty()) request.options.fault = *parse_fault(fault, ranks);
+    request.schedules = schedules;
+    return run_case(request, nullptr, [](int) {});
+  }
+
+  static void expect_pass(const std::string& settings, int ranks, int schedules = 1, int calls = 2) {
+    const CaseResult result = run(settings, ranks, schedules, calls);
+    EXPECT_TRUE(result.outcome.pass) << settings << ", " << ranks << " ranks: " << result.outcome.detail << " "
+                                     << result.outcome.status.to_string();
+  }
+};
+
+TEST_P(GemmArCases, Packets) {
+  expect_pass("m=1,n=64,k=64", 8);
+  expect_pass("m=13,n=72,k=216,has_bias=1", 3);
+  expect_pass("m=16,n=40,k=528,splits=2,dtype=fp16", 2);
+}
+
+TEST_P(GemmArCases, TilesOfPaddingAlone) { expect_pass("m=64,n=72,k=48", 3); }
+
+TEST_P(GemmArCases, LateAndLostRanksAreNamed) {
+  for (const char* settings : {"m=8,n=48,k=72", "m=40,n=48,k=72"}) {
+    const CaseResult lost = run(settings, 3, 1, 1, "kill:2");
+    EXPECT_FALSE(lost.outcome.pass) << settings;
+    EXPECT_EQ(lost.outcome.status.code(), StatusCode::kDeadline) << lost.outcome.status.to_string();
+  }
+}
+
+TEST_P(GemmArCases, RowsThatRanksDoNotDivide) {
+  expect_pass("m=33,n=136,k=192,has_bias=1", 8);
+  expect_pass("m=99,n=72,k=120", 5);
+  expect_pass("m=130,n=72,k=48,max_sms=2", 2);
+}
+
+TEST_P(GemmArCases, TilesOfSeveralOwners) { expect_pass("m=258,n=80,k=272,splits=2", 2); }
+
+TEST_P(GemmArCases, ManySchedulesOfLateRanks) {
+  expect_pass("m=8,n=40,k=72,burst=3,delay=40", 3, 25, 3);
+  expect_pass("m=40,n=40,k=72,burst=3,delay=40", 3, 25, 3);
+}
+
+TEST_P(GemmArCases, GraphsAndRepetitions) {
+  expect_pass("m=40,n=48,k=72,graph=1", 3, 2, 4);
+  expect_pass("m=9,n=48,k=72,repeat=4,delay=20", 3);
+  expect_pass("m=70,n=48,k=72,repeat=4,delay=20", 3);
+}
+
+TEST_P(GemmArCases, OneRank) {
+  expect_pass("m=5,n=40,k=72", 1);
+  expect_pass("m=70,n=40,k=72", 1);
+}
+
+TEST_P(GemmArCases, FaultsAreNoticed) {
+  for (const char* settings : {"m=8,n=48,k=72", "m=40,n=48,k=72"}) {
+    EXPECT_FALSE(run(settings, 3, 1, 1, "drop_put:1").outcome.pass) << settings;
+    EXPECT_FALSE(run(settings, 3, 1, 1, "mismatch:1").outcome.pass) << settings;
+  }
+}
+
+TEST_P(GemmArCases, RefusesInWords) {
+  const CaseResult result = run("m=4,n=40,k=20", 3);
+  EXPECT_NE(result.outcome.detail.find("ParallelGemmDesc.k is 20"), std::string::npos) << result.outcome.detail;
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, GemmArCases, testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+}  // namespace
+}  // namespace farwarp::harness

@@ -1,0 +1,24 @@
+// The kernels of gemm-ar for Hopper, named as gemm-rs's. few_16 sends packets to all ranks, the others go by owners.
+#include "farwarp/ops/parallel_gemm/gemm_ar/kernel_wgmma.dev.h"
+
+namespace farwarp::FARWARP_TARGET::gemm_ar {
+
+using farwarp::tile::kWgmmaThreads;
+
+FARWARP_KERNEL(gemm_ar_bf16_64, Args, kWgmmaThreads) { gemm_ar_wgmma<Bf16, 64, false>(args); }
+FARWARP_KERNEL(gemm_ar_bf16_128, Args, kWgmmaThreads) { gemm_ar_wgmma<Bf16, 128, false>(args); }
+FARWARP_KERNEL(gemm_ar_bf16_192, Args, kWgmmaThreads) { gemm_ar_wgmma<Bf16, 192, false>(args); }
+FARWARP_KERNEL(gemm_ar_bf16_256, Args, kWgmmaThreads) { gemm_ar_wgmma<Bf16, 256, false>(args); }
+FARWARP_KERNEL(gemm_ar_bf16_few_16, Args, kWgmmaThreads) { gemm_ar_wgmma<Bf16, 16, true>(args); }
+FARWARP_KERNEL(gemm_ar_bf16_few_32, Args, kWgmmaThreads) { gemm_ar_wgmma<Bf16, 32, true>(args); }
+FARWARP_KERNEL(gemm_ar_bf16_few_64, Args, kWgmmaThreads) { gemm_ar_wgmma<Bf16, 64, true>(args); }
+
+FARWARP_KERNEL(gemm_ar_fp16_64, Args, kWgmmaThreads) { gemm_ar_wgmma<Half, 64, false>(args); }
+FARWARP_KERNEL(gemm_ar_fp16_128, Args, kWgmmaThreads) { gemm_ar_wgmma<Half, 128, false>(args); }
+FARWARP_KERNEL(gemm_ar_fp16_192, Args, kWgmmaThreads) { gemm_ar_wgmma<Half, 192, false>(args); }
+FARWARP_KERNEL(gemm_ar_fp16_256, Args, kWgmmaThreads) { gemm_ar_wgmma<Half, 256, false>(args); }
+FARWARP_KERNEL(gemm_ar_fp16_few_16, Args, kWgmmaThreads) { gemm_ar_wgmma<Half, 16, true>(args); }
+FARWARP_KERNEL(gemm_ar_fp16_few_32, Args, kWgmmaThreads) { gemm_ar_wgmma<Half, 32, true>(args); }
+FARWARP_KERNEL(gemm_ar_fp16_few_64, Args, kWgmmaThreads) { gemm_ar_wgmma<Half, 64, true>(args); }
+
+}  // namespace farwarp::FARWARP_TARGET::gemm_ar

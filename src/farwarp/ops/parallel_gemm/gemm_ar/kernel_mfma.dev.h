@@ -1,0 +1,48 @@
+// gemm-ar on CDNA: gemm-rs's blocks, whose owners hand out what they have added up; or for very few rows, packets to all.
+#pragma once
+
+#include "farwarp/ops/parallel_gemm/gemm_ar/share.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_rs/kernel_mfma.dev.h"
+
+namespace farwarp::FARWARP_TARGET::gemm_ar {
+
+using farwarp::tile::Work;
+
+/// [block] Multiplies the block's tiles and sends them to all ranks, in packets.
+template <class Tile>
+FARWARP_DEVICE void multiply_and_send_packets(Call& call, const Args& args, const Tile& tile) {
+  using T = typename Tile::Element;
+  const tile::Extent<T> extent{args.rows, args.rs.n, Global<const T>(static_cast<const T*>(args.rs.bias))};
+  gemm_rs::multiply(call, args.rs, tile, [&](const Work& work, const float(&sums)[Tile::kSums]) {
+    if (static_cast<std::uint32_t>(work.tile) + 1 == args.rs.drop_tile) return;
+    tile::round_sums<Tile>(extent, args.rs.order.at(work.at.row) * Tile::kRows, work.at.column * Tile::kColumns, sums,
+                           [&](int row, int column, Vec16 eight) {
+                             send_packet(call, args, row, column / 4, eight.lo);
+                             send_packet(call, args, row, column / 4 + 1, eight.hi);
+                           });
+  });
+}
+
+template <class T, tile::MfmaShape shape>
+FARWARP_DEVICE void gemm_ar_mfma(const Args& args) {
+  Call call = begin_call(args.rs.view, args.rs.slot, 0);
+  if (!call.live) return;
+  if (block_index() == 0 && warp_index() == 0) announce_entry(call, args.rs.at.entries);
+  const tile::MfmaTile<T, shape> tile{block_shared()};
+  if (args.one_shot != 0) {
+    multiply_and_send_packets(call, args, tile);
+    reduce_packets<T, Failure::called>(call, args, num_threads() * block_index() + thread_index(),
+                                       num_threads() * num_blocks());
+  } else {
+    gemm_rs::multiply_and_send(call, args.rs, tile);
+    constexpr int kWave = Target::kWarpSize;
+    constexpr int kWaves = shape.threads() / kWave;
+    const int wave = kWaves * block_index() + warp_index(), waves = kWaves * num_blocks();
+    reduce_and_share<T, shape.columns, Failure::called>(call, args, {wave, waves, lane_index(), kWave},
+                                                        [] { warp_sync(); });
+    collect<shape.columns, Failure::called>(call, args, wave, waves);
+  }
+  end_call(call, 0);
+}
+
+}  // namespace farwarp::FARWARP_TARGET::gemm_ar

@@ -1,0 +1,26 @@
+// Desc + machine -> plan of gemm-ar. Pure: no device, no World.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "farwarp/ops/parallel_gemm/gemm_rs/plan.h"
+
+namespace farwarp {
+
+struct GemmAllReducePlan {
+  ParallelGemmDesc desc;
+  /// Of a gemm-rs whose rows are desc.m padded to a multiple of the ranks: product, owners, and their inboxes.
+  GemmReduceScatterPlan reduce_scatter;
+  std::string kernel;
+  bool one_shot = false;  ///< packets to all ranks, instead of sums by owners and their rows to all
+  // Offsets in the workspace, behind what the gemm-rs takes.
+  std::int64_t sums = 0, told = 0, packets = 0;
+  std::int64_t heap_bytes = 0;
+  std::string to_string() const;
+};
+
+/// kInvalidArgument names the field, its value and what is allowed.
+Result<GemmAllReducePlan> plan_gemm_all_reduce(const ParallelGemmDesc& desc, const MachineShape& shape, int ranks);
+
+}  // namespace farwarp

@@ -1,0 +1,62 @@
+#include "farwarp/ops/parallel_gemm/gemm_rs/maps.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace farwarp::gemm_rs {
+namespace {
+
+Status encode_inboxes(Args& args, const GemmReduceScatterPlan& plan, Device& device) {
+  const Bands& bands = plan.bands;
+  for (int owner = 0; owner < plan.ranks; ++owner) {
+    std::byte* const mine =
+        args.view.heap[owner] + args.at.inbox + std::int64_t{args.view.rank} * bands.owned * args.n * 2;
+    const auto map = device.encode({mine, bands.owned, args.n, args.n, std::min(bands.rows, 64), 64, true});
+    if (!map.ok()) return map.status();
+    args.inbox[owner] = *map;
+  }
+  return {};
+}
+
+}  // namespace
+
+void set_sizes(Args& args, const GemmReduceScatterPlan& plan, World& world, int slot, std::int64_t base) {
+  const auto local = local_shape(parallel_gemm::Kind::kReduceScatter, plan.desc, plan.ranks);
+  args.view = world.view();
+  args.slot = static_cast<std::uint32_t>(slot);
+  args.m = args.x_rows = local.x_rows;
+  args.n = local.w_rows;
+  args.k = local.k;
+  args.xcds = world.device().shape().xcds;
+  args.grid = plan.grid();
+  args.order = plan.row_order(world.rank());
+  args.bands = plan.bands;
+  args.at = plan.workspace;
+  for (std::int64_t* offset : {&args.at.inbox, &args.at.flags, &args.at.entries, &args.at.partials, &args.at.counters})
+    *offset += base;
+}
+
+Status Maps::encode(Args& args, const GemmReduceScatterPlan& plan, Device& device, const void* x, const void* w) {
+  if (device.shape().traits.matrix_unit == MatrixUnit::kWgmma && !has_inboxes_) {
+    if (const Status status = encode_inboxes(args, plan, device); !status.ok()) return status;
+    has_inboxes_ = true;
+  }
+  if (args.x == x && args.w == w) return {};
+  args.x = x;
+  args.w = w;
+  if (device.shape().traits.matrix_unit != MatrixUnit::kWgmma) return {};
+  const int x_box = plan.few_rows ? plan.columns : plan.rows, w_box = plan.few_rows ? plan.rows : plan.columns;
+  auto a = device.encode({const_cast<void*>(x), args.x_rows, args.k, args.k, x_box, plan.depth, true});
+  auto b = device.encode({const_cast<void*>(w), args.n, args.k, args.k, w_box, plan.depth, true});
+  for (const auto* map : {&a, &b}) {
+    if (map->ok()) continue;
+    args.x = nullptr;  // nothing of this call is kept
+    return map->status();
+  }
+  if (plan.few_rows) std::swap(a, b);
+  args.a = *a;
+  args.b = *b;
+  return {};
+}
+
+}  // namespace farwarp::gemm_rs

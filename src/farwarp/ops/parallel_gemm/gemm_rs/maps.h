@@ -1,0 +1,24 @@
+// The host's part of an argument block: what create() fills in, and the tensor maps of a call.
+#pragma once
+
+#include "farwarp/base/status.h"
+#include "farwarp/ops/parallel_gemm/gemm_rs/args.h"
+#include "farwarp/world/host/world.h"
+
+namespace farwarp::gemm_rs {
+
+/// All but operands and maps; `base` is the workspace's offset in the heap.
+void set_sizes(Args& args, const GemmReduceScatterPlan& plan, World& world, int slot, std::int64_t base);
+
+/// Keeps track of which maps stand in the block.
+class Maps {
+ public:
+  /// Sets x and w. Maps are made anew only for matrices that have moved; those of inboxes once, since peers' addresses never move, and
+  /// at the first call, which may fail on one rank alone as create() may not.
+  Status encode(Args& args, const GemmReduceScatterPlan& plan, Device& device, const void* x, const void* w);
+
+ private:
+  bool has_inboxes_ = false;
+};
+
+}  // namespace farwarp::gemm_rs
