@@ -42,9 +42,9 @@ Result<GemmAllReduce> GemmAllReduce::create(World& world, const ParallelGemmDesc
     if (kernel.ok()) state->kernel = *kernel;
   }
   // A rank that cannot go on takes part in the agreement, so that the others are told and do not wait for it later.
-  const auto slot = world.open_operator(
-      "gemm-ar", {gemm_ar::kSiteNames, gemm_ar::kSiteNames + gemm_ar::kSites},
-      mine.ok() ? configuration_of(parallel_gemm::Kind::kAllReduce, desc, world.size()) : 0);
+  const auto slot =
+      world.open_operator("gemm-ar", {gemm_ar::kSiteNames, gemm_ar::kSiteNames + gemm_ar::kSites},
+                          mine.ok() ? configuration_of(parallel_gemm::Kind::kAllReduce, desc, world.size()) : 0);
   if (slot.ok() && !mine.ok()) (void)world.close_operator(*slot);  // all ranks are wrong alike
   if (!mine.ok()) return mine;
   if (!slot.ok()) return slot.status();

@@ -27,8 +27,8 @@ Result<GemmAllReducePlan> plan_gemm_all_reduce(const ParallelGemmDesc& desc, con
   const GemmReduceScatterPlan& part = plan.reduce_scatter;
   plan.kernel = "gemm_ar_" + part.kernel_suffix(shape, desc.dtype);
   const bool wgmma = shape.traits.matrix_unit == MatrixUnit::kWgmma;
-  plan.one_shot = wgmma ? part.few_rows && part.columns <= gemm_ar::kMostOneShotRows
-                        : desc.m <= gemm_ar::kMostOneShotRows;
+  plan.one_shot =
+      wgmma ? part.few_rows && part.columns <= gemm_ar::kMostOneShotRows : desc.m <= gemm_ar::kMostOneShotRows;
   plan.sums = align(part.workspace.total);
   plan.told = plan.sums + (plan.one_shot ? 0 : align(std::int64_t{2} * padded.m * desc.n));
   plan.packets = plan.told + align(std::int64_t{8} * ranks * gemm_rs::units_of(part.bands));

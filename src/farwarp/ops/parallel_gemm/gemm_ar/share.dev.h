@@ -97,7 +97,8 @@ FARWARP_DEVICE void reduce_packets(Call& call, const Args& args, int number, int
     Global<Packet> from[kMaxRanks];
 #pragma unroll
     for (int source = 0; source < kMaxRanks; ++source)
-      from[source] = own_address<Packet>(args.rs.view, packet_at(args, call.epoch, source < ranks ? source : 0, row, four));
+      from[source] =
+          own_address<Packet>(args.rs.view, packet_at(args, call.epoch, source < ranks ? source : 0, row, four));
     std::uint64_t data[kMaxRanks] = {};
     const Wait wait{farwarp::gemm_ar::kSitePackets, -1};
     if (!wait_packets<1, failure>(call, from, (1u << ranks) - 1, data, wait)) return;
@@ -113,7 +114,7 @@ FARWARP_DEVICE void reduce_packets(Call& call, const Args& args, int number, int
     }
     const std::uint64_t low = round_pair<T>(sums[0], sums[1]), high = round_pair<T>(sums[2], sums[3]);
     store(Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>(static_cast<T*>(args.rs.y) +
-                                                                (std::int64_t{row} * args.rs.n + 4 * four))),
+                                                                 (std::int64_t{row} * args.rs.n + 4 * four))),
           high << 32 | low);
   }
 }
