@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "farwarp/ops/parallel_gemm/ag_gemm/args.h"
+#include "farwarp/ops/parallel_gemm/opening.h"
 #include "farwarp/ops/parallel_gemm/operands.h"
 
 namespace farwarp {
@@ -12,9 +13,7 @@ namespace farwarp {
 struct AllGatherGemm::State {
   World* world = nullptr;
   AllGatherGemmPlan plan;
-  int slot = -1;
-  SymmetricBuffer workspace;
-  Kernel kernel;
+  parallel_gemm::Opening opening;
   ag_gemm::Args args{};
   bool has_heap_maps = false;
 
@@ -27,7 +26,7 @@ struct AllGatherGemm::State {
 
 void AllGatherGemm::State::set_sizes() {
   args.view = world->view();
-  args.slot = static_cast<std::uint32_t>(slot);
+  args.slot = static_cast<std::uint32_t>(opening.slot);
   args.m = plan.local.y_rows;
   args.n = plan.local.w_rows;
   args.k = plan.local.k;
@@ -40,7 +39,7 @@ void AllGatherGemm::State::set_sizes() {
   args.pieces = {plan.piece_rows, plan.piece_depth, plan.row_pieces, plan.depth_pieces};
   args.piece_band = std::clamp(plan.rows / plan.piece_rows, 1, plan.row_pieces);
   args.own_apart = plan.own_apart ? 1 : 0;
-  const auto base = static_cast<std::int64_t>(workspace.offset);
+  const auto base = static_cast<std::int64_t>(opening.workspace.offset);
   args.gathered = base + plan.gathered;
   args.arrived = base + plan.arrived;
   args.entries = base + plan.entries;
@@ -97,30 +96,15 @@ Status AllGatherGemm::State::set_operands(const void* x, const void* w, void* y)
 }
 
 Result<AllGatherGemm> AllGatherGemm::create(World& world, const ParallelGemmDesc& desc) {
-  const auto plan = plan_ag_gemm(desc, world.device().shape(), world.size());
+  auto plan = plan_ag_gemm(desc, world.device().shape(), world.size());
+  auto opening = parallel_gemm::open(
+      world, parallel_gemm::Kind::kAllGather, desc,
+      {"ag-gemm", ag_gemm::kSiteNames, plan.status(), plan.ok() ? plan->kernel : "", plan.ok() ? plan->heap_bytes : 0});
+  if (!opening.ok()) return opening.status();
   auto state = std::make_unique<State>();
   state->world = &world;
-  Status mine = plan.status();
-  if (mine.ok()) {
-    auto kernel = world.device().kernel(plan->kernel);
-    mine = kernel.status();
-    if (kernel.ok()) state->kernel = *kernel;
-  }
-  // A rank that cannot go on takes part in the agreement, so that the others are told and do not wait for it later.
-  const auto slot =
-      world.open_operator("ag-gemm", {ag_gemm::kSiteNames, ag_gemm::kSiteNames + ag_gemm::kSites},
-                          mine.ok() ? configuration_of(parallel_gemm::Kind::kAllGather, desc, world.size()) : 0);
-  if (slot.ok() && !mine.ok()) (void)world.close_operator(*slot);  // all ranks are wrong alike
-  if (!mine.ok()) return mine;
-  if (!slot.ok()) return slot.status();
-  state->plan = *plan;
-  state->slot = *slot;
-  const auto workspace = world.allocate(static_cast<std::size_t>(plan->heap_bytes));
-  if (!workspace.ok()) {
-    (void)world.close_operator(*slot);
-    return workspace.status();
-  }
-  state->workspace = *workspace;
+  state->plan = std::move(*plan);
+  state->opening = std::move(*opening);
   state->set_sizes();
   return AllGatherGemm(std::move(state));
 }
@@ -130,13 +114,7 @@ AllGatherGemm::AllGatherGemm(AllGatherGemm&&) noexcept = default;
 AllGatherGemm& AllGatherGemm::operator=(AllGatherGemm&&) noexcept = default;
 AllGatherGemm::~AllGatherGemm() = default;
 
-Status AllGatherGemm::close() {
-  if (state_->slot < 0) return {StatusCode::kMisuse, "AllGatherGemm was closed before"};
-  const Status closed = state_->world->close_operator(state_->slot);
-  state_->slot = -1;
-  const Status freed = state_->world->free(state_->workspace);
-  return closed.ok() ? freed : closed;
-}
+Status AllGatherGemm::close() { return parallel_gemm::close(*state_->world, state_->opening); }
 
 const AllGatherGemmPlan& AllGatherGemm::plan() const { return state_->plan; }
 
@@ -144,7 +122,7 @@ void AllGatherGemm::drop_piece(int number) { state_->args.drop_piece = static_ca
 
 Status AllGatherGemm::operator()(const void* x, const void* w, const void* bias, void* y, Stream stream) {
   State& state = *state_;
-  if (state.slot < 0) return {StatusCode::kMisuse, "AllGatherGemm was called after close()"};
+  if (!state.opening.is_open()) return {StatusCode::kMisuse, "AllGatherGemm was called after close()"};
   Status status = parallel_gemm::check_operands(state.plan.desc, x, w, bias, y);
   if (status.ok()) status = state.world->status();
   if (status.ok()) status = state.set_operands(x, w, y);
@@ -152,7 +130,7 @@ Status AllGatherGemm::operator()(const void* x, const void* w, const void* bias,
   state.args.bias = bias;
   const LaunchConfig config{state.plan.communicators + state.plan.blocks, state.plan.threads,
                             static_cast<std::size_t>(state.plan.shared_bytes)};
-  return launch(state.world->device(), state.kernel, config, state.args, stream);
+  return launch(state.world->device(), state.opening.kernel, config, state.args, stream);
 }
 
 }  // namespace farwarp
