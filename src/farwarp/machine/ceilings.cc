@@ -1,16 +1,12 @@
 #include "farwarp/machine/ceilings.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cctype>
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
+
+#include "farwarp/machine/kept_file.h"
 
 namespace farwarp {
 namespace {
@@ -64,20 +60,6 @@ Ceilings preset_of(const std::string& device_name) {
   return device_name == preset.device ? preset : Ceilings{};
 }
 
-std::string file_name(const std::string& device_name, int ranks) {
-  std::string slug;
-  for (const char c : device_name) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (std::isalnum(byte)) {
-      slug += static_cast<char>(std::tolower(byte));
-    } else if (!slug.empty() && slug.back() != '-') {
-      slug += '-';
-    }
-  }
-  if (slug.ends_with('-')) slug.pop_back();
-  return fmt::format("ceilings-{}-x{}.json", slug, ranks);
-}
-
 Result<Ceilings> parse(const std::string& text, const std::string& device_name, int ranks) {
   const auto damaged = [](const std::string& what) { return invalid_argument(what); };
   const json root = json::parse(text, nullptr, false);
@@ -117,23 +99,15 @@ json to_json(const Ceilings& ceilings) {
 std::span<const CeilingField> ceiling_fields() { return kFields; }
 
 Result<fs::path> ceilings_file(const std::string& device_name, int ranks) {
-  const auto set = [](const char* variable) {
-    const char* const value = std::getenv(variable);
-    return value != nullptr && *value == '/' ? fs::path(value) : fs::path();  // XDG: relative paths are to be ignored
-  };
-  fs::path cache = set("XDG_CACHE_HOME");
-  if (cache.empty() && !set("HOME").empty()) cache = set("HOME") / ".cache";
-  if (cache.empty()) return unavailable("no folder to keep ceilings in: neither XDG_CACHE_HOME nor HOME is a path");
-  return cache / "farwarp" / file_name(device_name, ranks);
+  return kept_file("ceilings", device_name, ranks);
 }
 
 Ceilings ceilings_of(const std::string& device_name, int ranks) {
   const auto path = ceilings_file(device_name, ranks);
   std::error_code error;
-  if (!path.ok() || !fs::exists(*path, error)) return preset_of(device_name);
-  std::ifstream file(*path);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const auto kept = file ? parse(text, device_name, ranks) : Result<Ceilings>(unavailable("it cannot be read"));
+  if (!path.ok() || !std::filesystem::exists(*path, error)) return preset_of(device_name);
+  const auto text = read_text(*path);
+  const auto kept = text.ok() ? parse(*text, device_name, ranks) : Result<Ceilings>(text.status());
   if (kept.ok()) return *kept;
   fmt::print(stderr, "farwarp: ignoring {}: {}\n", path->string(), kept.status().message());
   return preset_of(device_name);
@@ -142,24 +116,7 @@ Ceilings ceilings_of(const std::string& device_name, int ranks) {
 Status save_ceilings(const Ceilings& ceilings) {
   const auto path = ceilings_file(ceilings.device, ceilings.ranks);
   if (!path.ok()) return path.status();
-  const auto failed = [](const fs::path& where, const std::string& why) {
-    return unavailable(fmt::format("cannot write {}: {}", where.string(), why));
-  };
-  std::error_code error;
-  fs::create_directories(path->parent_path(), error);
-  if (error) return failed(path->parent_path(), error.message());
-  // Whoever reads meanwhile finds the old file or the new one, never half of one.
-  const fs::path fresh = fmt::format("{}.{}", path->string(), getpid());
-  std::ofstream file(fresh, std::ios::trunc);
-  file << to_json(ceilings).dump(2, ' ', false, json::error_handler_t::replace) << '\n' << std::flush;
-  const bool written = static_cast<bool>(file);
-  const int why = errno;
-  file.close();
-  if (written) fs::rename(fresh, *path, error);
-  if (written && !error) return {};
-  const Status status = failed(written ? *path : fresh, written ? error.message() : std::strerror(why));
-  fs::remove(fresh, error);
-  return status;
+  return replace_text(*path, to_json(ceilings).dump(2, ' ', false, json::error_handler_t::replace) + '\n');
 }
 
 }  // namespace farwarp
