@@ -70,6 +70,7 @@ struct BenchOptions {
 struct Measurement {
   std::string name;  ///< "fused", "split", "NCCL 2.28.9, sorted"
   bool ours = true;
+  int algorithm = 0;           ///< of what is not ours: which of the library's was the fastest, from 0
   Timing time_us;              ///< cold L2, enqueued in advance, slowest rank of each sample
   double graph_us = 0;         ///< the same from a CUDA graph, median; 0: not measured
   double back_to_back_us = 0;  ///< per call of a train of calls, warm, slowest rank; 0: not measured

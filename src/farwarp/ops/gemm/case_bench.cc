@@ -75,7 +75,7 @@ Status RankRun::measure(const BenchOptions& bench_options) {
 /// Where there is no cuBLASLt, the outcome says why.
 Status RankRun::open_baseline(harness::Contest& contest, std::vector<Contender>& contenders) {
   const GemmDesc& desc = config_.desc;
-  auto product = harness::CublasProduct::create(world_->device(), {desc.m, desc.n, desc.k, desc.dtype, desc.has_bias});
+  auto product = CublasProduct::create(world_->device(), {desc.m, desc.n, desc.k, desc.dtype, desc.has_bias});
   if (product.status().code() == StatusCode::kUnavailable) {
     outcome_.no_baseline = product.status().message();
     return {};
@@ -85,13 +85,12 @@ Status RankRun::open_baseline(harness::Contest& contest, std::vector<Contender>&
   auto y = DeviceBuffer::create(world_->device(), sets_[0].y.bytes());
   if (!y.ok()) return y.status();
   baseline_y_ = std::move(*y);
-  const void* bias = desc.has_bias ? set_->bias.get() : nullptr;
-  Status status = baseline_->choose_fastest(*timer_, set_->x.get(), set_->w.get(), bias, baseline_y_.get(), *stream_);
-  if (!status.ok()) return status;
-  auto graphs = contest.capture([this] {
+  const auto enqueue_baseline = [this] {
     return baseline_->enqueue(set_->x.get(), set_->w.get(), config_.desc.has_bias ? set_->bias.get() : nullptr,
                               baseline_y_.get(), *stream_);
-  });
+  };
+  if (Status status = harness::choose_fastest(*baseline_, *timer_, enqueue_baseline); !status.ok()) return status;
+  auto graphs = contest.capture(enqueue_baseline);
   if (!graphs.ok()) return graphs.status();
   baseline_graphs_ = std::move(*graphs);
   const auto replay = [this] {

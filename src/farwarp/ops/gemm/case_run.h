@@ -62,7 +62,7 @@ class RankRun {
   std::string difference_;
   // Of a bench.
   std::optional<harness::DeviceTimer> timer_;
-  std::optional<harness::CublasProduct> baseline_;
+  std::optional<CublasProduct> baseline_;
   harness::DeviceBuffer baseline_y_;
   std::vector<std::unique_ptr<Graph>> baseline_graphs_;
   harness::BenchOutcome outcome_;

@@ -22,6 +22,8 @@ class CaseOperator {
   /// Collective; the streams that used it are idle.
   virtual Status close() = 0;
   virtual std::string plan() const = 0;  ///< for people
+  /// CaseKind::roundings of this one, where they differ; 0: they do not.
+  virtual int roundings() const { return 0; }
 };
 
 struct CaseKind {

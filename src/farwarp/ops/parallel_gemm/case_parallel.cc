@@ -23,6 +23,7 @@ const std::vector<ParamInfo>& params() {
       {"k", "512", "a multiple of 8, gemm-rs and gemm-ar: k/ranks too"},
       {"has_bias", "0", "0|1"},
       {"dtype", "bf16", "bf16|fp16"},
+      {"path", "own", "own|unfused (NCCL and cuBLASLt)|best (by the table of plans)"},
       {"tile_columns", "0", "0 (the plan's choice) or a width that has a kernel"},
       {"splits", "0", "0 (the plan's choice) to 16 parts of k"},
       {"communicators", "0", "0 (the plan's choice) or blocks that only send; ag-gemm"},
@@ -37,6 +38,8 @@ const std::vector<ParamInfo>& params() {
 
 Result<CheckConfig> read_config(const CaseKind& kind, const Params& given) {
   static constexpr harness::Choice<DType> kDtypes[] = {{"bf16", DType::kBf16}, {"fp16", DType::kF16}};
+  static constexpr harness::Choice<Path> kPaths[] = {
+      {"own", Path::kOwn}, {"unfused", Path::kUnfused}, {"best", Path::kBest}};
   harness::ParamReader reader(given, params());
   CheckConfig config{kind, {}};
   ParallelGemmDesc& desc = config.desc;
@@ -45,6 +48,7 @@ Result<CheckConfig> read_config(const CaseKind& kind, const Params& given) {
   desc.k = reader.small_integer("k", 8, kMostSize);
   desc.has_bias = reader.flag("has_bias");
   desc.dtype = reader.choice("dtype", kDtypes);
+  config.path = reader.choice("path", kPaths);
   desc.tile_columns = reader.small_integer("tile_columns", 0, 1024);
   desc.splits = reader.small_integer("splits", 0, kMostSplits);
   desc.communicators = reader.small_integer("communicators", 0, 1 << 16);

@@ -8,7 +8,9 @@
 #include <utility>
 
 #include "farwarp/harness/inputs.h"
+#include "farwarp/ops/parallel_gemm/case_dispatch.h"
 #include "farwarp/ops/parallel_gemm/case_oracle.h"
+#include "farwarp/ops/parallel_gemm/dispatch/parallel_gemm.h"
 
 namespace farwarp::parallel_gemm {
 namespace {
@@ -47,18 +49,18 @@ Status RankRun::open(int sets) {
 Status RankRun::create_world() {
   const auto device = Device::open(options_.target, rank_);
   if (!device.ok()) return device.status();
-  std::int64_t heap_bytes = 0;
+  std::int64_t most_bytes = 0;
   ParallelGemmDesc largest = config_.desc;
   if (options_.fault.kind == Fault::Kind::kMismatch) largest.n += 8 * problem_.ranks;
   for (const ParallelGemmDesc& desc : {config_.desc, largest}) {
-    const auto bytes = config_.kind.heap_bytes(desc, (*device)->shape(), problem_.ranks);
+    const auto bytes = heap_bytes(**device, desc);
     if (!bytes.ok()) return bytes.status();
-    heap_bytes = std::max(heap_bytes, *bytes);
+    most_bytes = std::max(most_bytes, *bytes);
   }
   WorldOptions world_options;
   world_options.target = options_.target;
   world_options.deadline = options_.deadline;
-  world_options.heap_bytes = size(heap_bytes) + (std::size_t{1} << 20);
+  world_options.heap_bytes = size(most_bytes) + (std::size_t{1} << 20);
   auto world = World::create(bootstrap_, world_options);
   if (!world.ok()) return world.status();
   world_.emplace(std::move(*world));
@@ -68,13 +70,24 @@ Status RankRun::create_world() {
   return {};
 }
 
+Result<std::int64_t> RankRun::heap_bytes(const Device& device, const ParallelGemmDesc& desc) const {
+  if (config_.path == Path::kOwn) return config_.kind.heap_bytes(desc, device.shape(), problem_.ranks);
+  return ParallelGemm::heap_bytes(device, problem_.ranks, problem_.kind, desc, config_.path);
+}
+
+Result<std::unique_ptr<CaseOperator>> RankRun::create(const ParallelGemmDesc& desc) {
+  if (config_.path == Path::kOwn) return config_.kind.create(*world_, desc);
+  return create_dispatched(*world_, problem_.kind, desc, config_.path);
+}
+
 Status RankRun::create_operator() {
   if (options_.fault.kind == Fault::Kind::kMismatch) {
     if (Status status = provoke_mismatch(); !status.ok()) return status;
   }
-  auto op = config_.kind.create(*world_, config_.desc);
+  auto op = create(config_.desc);
   if (!op.ok()) return op.status();
   op_ = std::move(*op);
+  if (op_->roundings() != 0) config_.kind.roundings = op_->roundings();
   return {};
 }
 
@@ -82,7 +95,7 @@ Status RankRun::create_operator() {
 Status RankRun::provoke_mismatch() {
   ParallelGemmDesc desc = config_.desc;
   if (rank_ == options_.fault.rank) desc.n += 8 * problem_.ranks;
-  const auto op = config_.kind.create(*world_, desc);
+  const auto op = create(desc);
   refused_ = op.status();
   const auto all = harness::true_on_all(*bootstrap_, refused_.code() == StatusCode::kMismatch);
   if (!all.ok()) return all.status();

@@ -18,6 +18,7 @@ namespace farwarp::parallel_gemm {
 struct CheckConfig {
   CaseKind kind;
   ParallelGemmDesc desc;
+  Path path = Path::kOwn;
   bool graph = false;  ///< each call from a captured graph
   int burst = 1;       ///< calls on the stream at once
   int repeat = 1;      ///< how often the calls of a burst are made, with the same inputs and other delays
@@ -37,7 +38,7 @@ struct Findings {
 class RankRun {
  public:
   RankRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options);
-  ~RankRun();
+  virtual ~RankRun();
 
   /// `sets`: of inputs and outputs.
   Status open(int sets);
@@ -56,6 +57,8 @@ class RankRun {
   };
 
   Status create_world();
+  virtual Result<std::int64_t> heap_bytes(const Device& device, const ParallelGemmDesc& desc) const;
+  Result<std::unique_ptr<CaseOperator>> create(const ParallelGemmDesc& desc);
   Status create_operator();
   Status provoke_mismatch();
   Status allocate_buffers(int sets);

@@ -22,6 +22,24 @@ Status check_size(const char* field, int value, int unit) {
 
 }  // namespace
 
+const char* name_of(Kind kind) {
+  switch (kind) {
+    case Kind::kAllGather: return "ag-gemm";
+    case Kind::kReduceScatter: return "gemm-rs";
+    case Kind::kAllReduce: return "gemm-ar";
+  }
+  return "?";
+}
+
+const char* name_of(Path path) {
+  switch (path) {
+    case Path::kOwn: return "own";
+    case Path::kUnfused: return "unfused";
+    case Path::kBest: return "best";
+  }
+  return "?";
+}
+
 LocalShape local_shape(Kind kind, const ParallelGemmDesc& desc, int ranks) {
   switch (kind) {
     case Kind::kAllGather: return {desc.m / ranks, desc.n / ranks, desc.k, desc.m, desc.n / ranks};

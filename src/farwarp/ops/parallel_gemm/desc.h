@@ -31,6 +31,14 @@ struct ParallelGemmDesc {
 namespace parallel_gemm {
 
 enum class Kind : std::uint8_t { kAllGather, kReduceScatter, kAllReduce };
+inline constexpr Kind kKinds[] = {Kind::kAllGather, Kind::kReduceScatter, Kind::kAllReduce};
+/// As users call the operator: "ag-gemm", "gemm-rs", "gemm-ar".
+const char* name_of(Kind kind);
+
+/// Ways to a parallel product: our kernels, NCCL and cuBLASLt one after the other, or whichever is known to be faster here.
+enum class Path : std::uint8_t { kOwn, kUnfused, kBest };
+/// "own", "unfused", "best".
+const char* name_of(Path path);
 
 inline constexpr int kMostRanks = 8;
 inline constexpr int kMostSize = 1 << 24;

@@ -5,7 +5,11 @@
 
 namespace farwarp::parallel_gemm {
 
-/// kInvalidArgument names the pointer: 16-byte aligned device pointers, and `bias` null exactly if the Desc has none.
-Status check_operands(const ParallelGemmDesc& desc, const void* x, const void* w, const void* bias, const void* y);
+inline constexpr int kAlignment = 16;          // of a vector access
+inline constexpr int kUnfusedAlignment = 256;  // what cuBLASLt's heuristic assumes
+
+/// kInvalidArgument names the pointer: device pointers that are multiples of `alignment`, and `bias` null exactly if the Desc has none.
+Status check_operands(const ParallelGemmDesc& desc, const void* x, const void* w, const void* bias, const void* y,
+                      int alignment = kAlignment);
 
 }  // namespace farwarp::parallel_gemm

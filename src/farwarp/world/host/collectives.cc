@@ -32,6 +32,22 @@ Status mismatch(int rank, const std::string& what, const std::string& of_rank_0)
 
 }  // namespace
 
+Status all_ok(Bootstrap& bootstrap, const Status& mine, std::chrono::milliseconds timeout) {
+  std::vector<std::byte> outcome = bytes_of_text(mine.message());
+  outcome.insert(outcome.begin(), static_cast<std::byte>(mine.code()));
+  auto all = bootstrap.allgather(outcome, timeout);
+  if (!all.ok()) return all.status();
+  for (std::size_t rank = 0; rank < all->size(); ++rank) {
+    const std::vector<std::byte>& theirs = (*all)[rank];
+    if (theirs.empty()) return mismatch(static_cast<int>(rank), quote(theirs), "the end of a collective call");
+    const auto code = static_cast<StatusCode>(theirs.front());
+    if (code == StatusCode::kOk) continue;
+    const std::string_view message(reinterpret_cast<const char*>(theirs.data()) + 1, theirs.size() - 1);
+    return {code, fmt::format("rank {}: {}", rank, message)};
+  }
+  return {};
+}
+
 Status Collectives::number_world(std::uint32_t mine) {
   auto all = gather(mine);
   if (!all.ok()) return all.status();
@@ -45,22 +61,6 @@ Status Collectives::agree(const std::string& call, std::chrono::milliseconds ext
   if (!all.ok()) return all.status();
   for (std::size_t rank = 1; rank < all->size(); ++rank) {
     if ((*all)[rank] != all->front()) return mismatch(static_cast<int>(rank), quote((*all)[rank]), quote(all->front()));
-  }
-  return {};
-}
-
-Status Collectives::all_ok(const Status& mine) {
-  std::vector<std::byte> outcome = bytes_of_text(mine.message());
-  outcome.insert(outcome.begin(), static_cast<std::byte>(mine.code()));
-  auto all = bootstrap_->allgather(outcome, timeout_);
-  if (!all.ok()) return all.status();
-  for (std::size_t rank = 0; rank < all->size(); ++rank) {
-    const std::vector<std::byte>& theirs = (*all)[rank];
-    if (theirs.empty()) return mismatch(static_cast<int>(rank), quote(theirs), "the end of a collective call");
-    const auto code = static_cast<StatusCode>(theirs.front());
-    if (code == StatusCode::kOk) continue;
-    const std::string_view message(reinterpret_cast<const char*>(theirs.data()) + 1, theirs.size() - 1);
-    return {code, fmt::format("rank {}: {}", rank, message)};
   }
   return {};
 }

@@ -15,6 +15,9 @@
 
 namespace farwarp {
 
+/// ok if all ranks of the group pass ok, else on all ranks the failure of the first that failed. A barrier, too.
+Status all_ok(Bootstrap& bootstrap, const Status& mine, std::chrono::milliseconds timeout);
+
 class Collectives {
  public:
   Collectives() = default;
@@ -29,8 +32,7 @@ class Collectives {
   /// is the call in words, its arguments included: "allocate(4096 bytes, alignment 256)".
   Status agree(const std::string& call, std::chrono::milliseconds extra_time = {});
 
-  /// ok if all ranks pass ok, else on all ranks the failure of the first that failed. A barrier, too.
-  Status all_ok(const Status& mine);
+  Status all_ok(const Status& mine) { return farwarp::all_ok(*bootstrap_, mine, timeout_); }
 
   /// Every rank's value, in rank order.
   template <class T>

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "farwarp/world/host/collectives.h"
+
 namespace farwarp {
 
 struct NcclGroup::State {
@@ -45,7 +47,7 @@ Result<nccl::UniqueId> agree(World& world, const Status& mine, const nccl::Uniqu
     if (message.size() == 1 + sizeof(nccl::UniqueId) && message[0] == std::byte{1}) continue;
     std::string why;
     for (std::size_t i = 1; i < message.size(); ++i) why += static_cast<char>(message[i]);
-    return unavailable(fmt::format("rank {} has no NCCL baseline: {}", rank, why));
+    return unavailable(fmt::format("rank {} has no NCCL: {}", rank, why));
   }
   nccl::UniqueId id{};
   std::memcpy(id.bytes, messages->front().data() + 1, sizeof(id));
@@ -74,6 +76,8 @@ Result<NcclGroup> NcclGroup::create(World& world, const Status& mine) {
   const nccl::Library& nccl = state->library;
   status = world.device().while_current(
       [&] { return nccl.call(nccl.comm_init_rank, &state->communicator, world.size(), *agreed, world.rank()); });
+  status = all_ok(world.bootstrap(), status, world.options().deadline);
+  state->stuck = !status.ok();  // to be aborted, not destroyed: a rank may have none
   if (!status.ok()) return status;
   return NcclGroup(std::move(state));
 }

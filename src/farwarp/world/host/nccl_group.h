@@ -1,4 +1,4 @@
-// The ranks of a World as an NCCL communicator: for what is timed beside ours.
+// The ranks of a World as an NCCL communicator: for unfused paths, and for what is timed beside ours.
 #pragma once
 
 #include <functional>

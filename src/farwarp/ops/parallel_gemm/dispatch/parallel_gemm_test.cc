@@ -1,0 +1,186 @@
+// The dispatcher on every target there is: what it falls back to, what it refuses, and ranks that were asked for different things.
+#include "farwarp/ops/parallel_gemm/dispatch/parallel_gemm.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <vector>
+
+#include "farwarp/harness/device_buffer.h"
+#include "farwarp/harness/params.h"
+#include "farwarp/harness/runner.h"
+#include "farwarp/machine/kept_file.h"
+#include "farwarp/ops/parallel_gemm/dispatch/plan_table.h"
+#include "farwarp/world/host/world_test_fixture.h"
+
+namespace farwarp {
+namespace {
+
+using harness::DeviceBuffer;
+using parallel_gemm::Kind;
+using parallel_gemm::Path;
+
+constexpr int kRanks = 3;
+
+ParallelGemmDesc small() {
+  ParallelGemmDesc desc;
+  desc.m = 24;
+  desc.n = 48;
+  desc.k = 48;
+  return desc;
+}
+
+class ParallelGemmTest : public WorldTestBase {
+ protected:
+  void SetUp() override {
+    std::string pattern = (std::filesystem::temp_directory_path() / "farwarp_dispatch_XXXXXX").string();
+    folder_ = mkdtemp(pattern.data());
+    setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  /// This machine's table says of the small shape: `path`, in tiles of so many columns.
+  static void keep(Path path, int tile_columns) {
+    const auto device = Device::open(GetParam(), 0);
+    ASSERT_TRUE(device.ok()) << device.status().to_string();
+    parallel_gemm::PlanTable table{(*device)->model(), kRanks, {}};
+    for (const Kind kind : parallel_gemm::kKinds) {
+      const ParallelGemmDesc desc = small();
+      put(table, {kind, desc.m, desc.n, desc.k, desc.dtype, path, tile_columns, 0, 30, 20, "2026-11-22"});
+    }
+    ASSERT_TRUE(replace_text(*parallel_gemm::plans_file(table.device, kRanks), to_json(table)).ok());
+  }
+
+  /// The check of the harness, which holds results against the oracle.
+  static harness::CaseResult check(const char* op, const std::string& settings) {
+    harness::CaseRequest request;
+    request.op = harness::find_op(op);
+    if (!harness::add_settings("m=24,n=48,k=48," + settings, request.params).ok()) ADD_FAILURE() << settings;
+    request.options.target = GetParam();
+    request.options.ranks = kRanks;
+    request.options.seed = 3;
+    return run_case(request, nullptr, [](int) {});
+  }
+
+  std::filesystem::path folder_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Targets, ParallelGemmTest, ::testing::ValuesIn(kAllTargets), name_of_target);
+
+TEST_P(ParallelGemmTest, WithoutATableBestIsOursAndSaysSo) {
+  on_worlds(kRanks, options(), [&](World& world) {
+    for (const Kind kind : parallel_gemm::kKinds) {
+      auto op = ParallelGemm::create(world, kind, small());
+      ASSERT_TRUE(op.ok()) << op.status().to_string();
+      EXPECT_EQ(op->path(), Path::kOwn);
+      EXPECT_EQ(op->why(), "there is no table of plans for 3 x " + world.device().model());
+      EXPECT_FALSE(op->plan().empty());
+      EXPECT_TRUE(op->close().ok());
+      EXPECT_EQ(op->close().code(), StatusCode::kMisuse);
+    }
+  });
+}
+
+TEST_P(ParallelGemmTest, BestIsRight) {
+  if (is_real()) GTEST_SKIP() << "farwarp check does it there";
+  for (const char* op : {"ag-gemm", "gemm-rs", "gemm-ar"}) {
+    for (const char* settings : {"path=best", "path=best,has_bias=1,dtype=fp16,graph=1,burst=2"}) {
+      const auto result = check(op, settings);
+      EXPECT_TRUE(result.outcome.pass) << op << " " << settings << ": " << result.outcome.detail;
+    }
+    const auto unfused = check(op, "path=unfused");
+    EXPECT_EQ(unfused.outcome.status.code(), StatusCode::kUnavailable) << unfused.outcome.detail;
+    EXPECT_EQ(harness::exit_code(unfused), 3);
+  }
+}
+
+TEST_P(ParallelGemmTest, WithoutLibrariesBestIsOursAndSaysSo) {
+  if (is_real()) GTEST_SKIP() << "it may have the libraries";
+  keep(Path::kUnfused, 0);
+  on_worlds(kRanks, options(), [&](World& world) {
+    auto op = ParallelGemm::create(world, Kind::kReduceScatter, small());
+    ASSERT_TRUE(op.ok()) << op.status().to_string();
+    EXPECT_EQ(op->path(), Path::kOwn);
+    EXPECT_TRUE(
+        contains(op->why(), "unfused is to be faster (measured 2026-11-22: own 30.0 us, unfused 20.0 us), but "))
+        << op->why();
+    EXPECT_TRUE(contains(op->why(), "NCCL runs on target cuda only")) << op->why();
+    EXPECT_TRUE(op->close().ok());
+    const auto unfused = ParallelGemm::create(world, Kind::kReduceScatter, small(), Path::kUnfused);
+    EXPECT_EQ(unfused.status().code(), StatusCode::kUnavailable);
+    EXPECT_TRUE(contains(unfused.status().message(), "NCCL runs on target cuda only")) << unfused.status().message();
+  });
+  EXPECT_TRUE(check("gemm-rs", "path=best").outcome.pass);
+}
+
+TEST_P(ParallelGemmTest, TakesTheWidthOfTheTable) {
+  if (GetParam() != TargetKind::kEmuSm90) GTEST_SKIP() << "CDNA's tiles have one width";
+  keep(Path::kOwn, 64);
+  on_worlds(kRanks, options(), [&](World& world) {
+    auto op = ParallelGemm::create(world, Kind::kAllReduce, small());
+    ASSERT_TRUE(op.ok()) << op.status().to_string();
+    EXPECT_TRUE(contains(op->plan(), "few_64")) << op->plan();
+    EXPECT_TRUE(op->close().ok());
+  });
+  EXPECT_TRUE(check("gemm-ar", "path=best").outcome.pass);
+  keep(Path::kOwn, 100);  // there is no such kernel
+  on_worlds(kRanks, options(), [&](World& world) {
+    auto op = ParallelGemm::create(world, Kind::kAllReduce, small());
+    ASSERT_TRUE(op.ok()) << op.status().to_string();
+    EXPECT_TRUE(op->close().ok());
+  });
+}
+
+TEST_P(ParallelGemmTest, RanksThatWereAskedForDifferentPathsAreTold) {
+  on_worlds(kRanks, options(), [&](World& world) {
+    const auto op =
+        ParallelGemm::create(world, Kind::kReduceScatter, small(), world.rank() == 1 ? Path::kOwn : Path::kBest);
+    EXPECT_EQ(op.status().code(), StatusCode::kMismatch);
+    EXPECT_TRUE(contains(op.status().message(), "gemm-rs by path own")) << op.status().message();
+    EXPECT_TRUE(contains(op.status().message(), "gemm-rs by path best")) << op.status().message();
+    const auto kinds = ParallelGemm::create(world, world.rank() == 1 ? Kind::kAllGather : Kind::kAllReduce, small());
+    EXPECT_EQ(kinds.status().code(), StatusCode::kMismatch);
+    ParallelGemmDesc wrong = small();
+    if (world.rank() == 2) wrong.k = 20;
+    const Status refused = ParallelGemm::create(world, Kind::kAllReduce, wrong).status();
+    EXPECT_EQ(refused.code(), world.rank() == 2 ? StatusCode::kInvalidArgument : StatusCode::kMismatch);
+    auto next = ParallelGemm::create(world, Kind::kReduceScatter, small());
+    ASSERT_TRUE(next.ok()) << next.status().to_string();
+    EXPECT_TRUE(next->close().ok());
+  });
+}
+
+TEST_P(ParallelGemmTest, AsksForTheAlignmentOfEitherPath) {
+  on_worlds(kRanks, options(), [&](World& world) {
+    auto op = ParallelGemm::create(world, Kind::kAllReduce, small(), Path::kOwn);
+    ASSERT_TRUE(op.ok()) << op.status().to_string();
+    EXPECT_EQ(op->why(), "asked for");
+    auto memory = DeviceBuffer::create(world.device(), 16384);
+    ASSERT_TRUE(memory.ok());
+    std::byte* const base = memory->as<std::byte>();
+    EXPECT_TRUE(contains((*op)(base, base, nullptr, base + 16, {}).message(), "allowed: a multiple of 256"));
+    EXPECT_TRUE(contains((*op)(base, nullptr, nullptr, base, {}).message(), "w is null"));
+    EXPECT_TRUE(op->close().ok());
+  });
+}
+
+TEST_P(ParallelGemmTest, SaysHowMuchHeapItTakes) {
+  const auto device = Device::open(GetParam(), 0);
+  if (!device.ok()) GTEST_SKIP() << device.status().to_string();
+  for (const Kind kind : parallel_gemm::kKinds) {
+    const auto own = ParallelGemm::heap_bytes(**device, kRanks, kind, small(), Path::kOwn);
+    const auto best = ParallelGemm::heap_bytes(**device, kRanks, kind, small());
+    ASSERT_TRUE(own.ok() && best.ok());
+    EXPECT_GT(*own, 0);
+    EXPECT_GE(*best, *own);
+    EXPECT_EQ(*ParallelGemm::heap_bytes(**device, kRanks, kind, small(), Path::kUnfused), 0);
+  }
+  ParallelGemmDesc wrong = small();
+  wrong.k = 20;
+  EXPECT_EQ(ParallelGemm::heap_bytes(**device, kRanks, Kind::kAllReduce, wrong).status().code(),
+            StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace farwarp

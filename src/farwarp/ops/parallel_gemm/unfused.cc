@@ -1,0 +1,180 @@
+#include "farwarp/ops/parallel_gemm/unfused.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <utility>
+
+#include "farwarp/ops/parallel_gemm/operands.h"
+#include "farwarp/runtime/cublas_product.h"
+#include "farwarp/world/host/collectives.h"
+#include "farwarp/world/host/nccl_group.h"
+
+namespace farwarp::parallel_gemm {
+namespace {
+
+static_assert(kUnfusedAlignment == cublas_lt::Matmul::kAlignment);
+
+std::size_t elements(int rows, int columns) {
+  return static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns);
+}
+
+const char* collective_of(Kind kind) {
+  switch (kind) {
+    case Kind::kAllGather: return "all-gather";
+    case Kind::kReduceScatter: return "reduce-scatter";
+    case Kind::kAllReduce: return "all-reduce";
+  }
+  return "?";
+}
+
+struct Operands {
+  DeviceMemory x, w, bias, y;
+};
+
+}  // namespace
+
+struct Unfused::State {
+  State(World& its_world, Kind its_kind, const ParallelGemmDesc& its_desc)
+      : world(its_world), kind(its_kind), desc(its_desc), local(local_shape(its_kind, its_desc, its_world.size())) {}
+
+  bool gathers() const { return kind == Kind::kAllGather; }
+  Status open_product(int algorithm);
+  Status make_room();
+  Status exchange(const void* x, void* y, Stream stream);
+  Status product_of(const void* x, const void* w, const void* bias, void* y, Stream stream);
+  Status call(const void* x, const void* w, const void* bias, void* y, Stream stream);
+  Status call_once(Stream stream);
+
+  World& world;
+  Kind kind;
+  ParallelGemmDesc desc;
+  LocalShape local;
+  std::optional<CublasProduct> product;
+  DeviceMemory between;            // x of all ranks, or what is to be reduced
+  Operands first;                  // of the first call
+  std::optional<NcclGroup> group;  // goes before the memory does
+};
+
+Status Unfused::State::open_product(int algorithm) {
+  auto created = CublasProduct::create(world.device(), {desc.m, local.w_rows, local.k, desc.dtype, desc.has_bias});
+  if (!created.ok()) return created.status();
+  product.emplace(std::move(*created));
+  if (algorithm > 0 && algorithm < product->algorithms()) product->choose(algorithm);
+  return make_room();
+}
+
+Status Unfused::State::make_room() {
+  for (const auto& [memory, count] :
+       {std::pair{&between, elements(desc.m, gathers() ? local.k : local.w_rows)},
+        std::pair{&first.x, elements(local.x_rows, local.k)}, std::pair{&first.w, elements(local.w_rows, local.k)},
+        std::pair{&first.bias, elements(1, local.w_rows)},
+        std::pair{&first.y, elements(local.y_rows, local.y_columns)}}) {
+    auto made = DeviceMemory::create(world.device(), 2 * count);
+    if (!made.ok()) return made.status();
+    *memory = std::move(*made);
+  }
+  return {};
+}
+
+Status Unfused::State::exchange(const void* x, void* y, Stream stream) {
+  const nccl::Library& nccl = group->library();
+  const nccl::DataType type = nccl::data_type(desc.dtype);
+  const auto handle = static_cast<nccl::StreamHandle>(stream.handle);
+  const std::size_t received = elements(local.y_rows, local.y_columns);
+  return world.device().while_current([&] {
+    switch (kind) {
+      case Kind::kAllGather:
+        return nccl.call(nccl.all_gather, x, between.get(), elements(local.x_rows, local.k), type,
+                         group->communicator(), handle);
+      case Kind::kReduceScatter:
+        return nccl.call(nccl.reduce_scatter, between.get(), y, received, type, nccl::Reduction::kSum,
+                         group->communicator(), handle);
+      case Kind::kAllReduce:
+        return nccl.call(nccl.all_reduce, between.get(), y, received, type, nccl::Reduction::kSum,
+                         group->communicator(), handle);
+    }
+    return internal_error("no such kind of product");
+  });
+}
+
+Status Unfused::State::product_of(const void* x, const void* w, const void* bias, void* y, Stream stream) {
+  return product->enqueue(gathers() ? between.get() : x, w, bias, gathers() ? y : between.get(), stream);
+}
+
+Status Unfused::State::call(const void* x, const void* w, const void* bias, void* y, Stream stream) {
+  const Status status = gathers() ? exchange(x, y, stream) : product_of(x, w, bias, y, stream);
+  if (!status.ok()) return status;
+  return gathers() ? product_of(x, w, bias, y, stream) : exchange(x, y, stream);
+}
+
+/// NCCL connects, and both load their kernels, at their first call, which must not be captured: it is made here, on whatever the
+/// memory holds.
+Status Unfused::State::call_once(Stream stream) {
+  const Status called = group->connect(stream, [&] {
+    return call(first.x.get(), first.w.get(), desc.has_bias ? first.bias.get() : nullptr, first.y.get(), stream);
+  });
+  if (called.ok()) first = {};
+  return called;
+}
+
+Unfused::Unfused(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Unfused::Unfused(Unfused&&) noexcept = default;
+Unfused& Unfused::operator=(Unfused&&) noexcept = default;
+Unfused::~Unfused() = default;
+
+Result<Unfused> Unfused::create(World& world, Kind kind, const ParallelGemmDesc& desc, int algorithm) {
+  Status mine = check(kind, desc, world.size());
+  if (mine.ok() && desc.max_sms != 0)
+    mine = invalid_argument(
+        fmt::format("ParallelGemmDesc.max_sms is {}; allowed: 0 on path unfused, as nothing bounds the blocks of NCCL "
+                    "and cuBLASLt",
+                    desc.max_sms));
+  const bool wrong = !mine.ok();
+  auto state = std::make_unique<State>(world, kind, desc);
+  if (mine.ok() && world.device().target() == TargetKind::kCuda) mine = state->open_product(algorithm);
+  const auto stream = world.device().create_stream();
+  if (mine.ok()) mine = stream.status();
+  auto group = NcclGroup::create(world, mine);  // on other targets, it says what is missing
+  Status status = wrong ? mine : group.status();
+  if (status.ok()) {
+    state->group.emplace(std::move(*group));
+    status = all_ok(world.bootstrap(), state->call_once(*stream), world.options().deadline);
+  }
+  if (!status.ok()) state.reset();  // memory that NCCL may still use, before its stream
+  if (stream.ok()) world.device().destroy_stream(*stream);
+  if (!status.ok()) return status;
+  return Unfused(std::move(state));
+}
+
+Status Unfused::close() {
+  if (!state_->group) return {StatusCode::kMisuse, "the unfused product was closed before"};
+  state_->group.reset();
+  return {};
+}
+
+Status Unfused::operator()(const void* x, const void* w, const void* bias, void* y, Stream stream) {
+  State& state = *state_;
+  if (!state.group) return {StatusCode::kMisuse, "the unfused product was called after close()"};
+  Status status = check_operands(state.desc, x, w, bias, y, kUnfusedAlignment);
+  if (status.ok()) status = state.world.status();
+  return status.ok() ? state.call(x, w, bias, y, stream) : status;
+}
+
+Status Unfused::product(const void* x, const void* w, const void* bias, void* y, Stream stream) {
+  return state_->product_of(x, w, bias, y, stream);
+}
+
+Status Unfused::exchange(const void* x, void* y, Stream stream) { return state_->exchange(x, y, stream); }
+
+CublasProduct& Unfused::cublas() { return *state_->product; }
+
+std::string Unfused::describe_product() const { return state_->product->describe(); }
+
+std::string Unfused::describe_exchange() const {
+  return fmt::format("{}, {}", state_->group->library().describe(), collective_of(state_->kind));
+}
+
+int Unfused::roundings() const { return state_->gathers() ? 2 : state_->world.size() + 1; }
+
+}  // namespace farwarp::parallel_gemm
