@@ -26,6 +26,8 @@ target_sources(farwarp_archive
     src/farwarp/tile/gemm/raster.h
     src/farwarp/tile/gemm/tiling.h
     src/farwarp/ops/parallel_gemm/desc.h
+    src/farwarp/ops/parallel_gemm/unfused.h
+    src/farwarp/ops/parallel_gemm/dispatch/parallel_gemm.h
     src/farwarp/ops/parallel_gemm/ag_gemm/ag_gemm.h
     src/farwarp/ops/parallel_gemm/ag_gemm/plan.h
     src/farwarp/ops/parallel_gemm/gemm_ar/gemm_ar.h

@@ -2,23 +2,16 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
-#include <limits>
-#include <optional>
 
 #include "commands.h"
-#include "farwarp/harness/params.h"
 #include "farwarp/harness/report.h"
 #include "farwarp/harness/runner.h"
-#include "farwarp/harness/suite.h"
-#include "farwarp/world/host/bootstrap.h"
-#include "farwarp/world/view.h"
-#include "target.h"
+#include "job.h"
 #include "version.h"
 
 namespace farwarp::cli {
@@ -26,163 +19,6 @@ namespace {
 
 using harness::CaseRequest;
 using harness::CaseResult;
-using harness::OpInfo;
-using harness::Params;
-
-constexpr std::int64_t kMostSchedules = 1'000'000;
-constexpr std::int64_t kMostCalls = 1'000'000;
-constexpr std::int64_t kLongestDeadlineMs = 3'600'000;
-constexpr int kDefaultRanks = 8;
-constexpr std::int64_t kDefaultSeed = 1;
-constexpr std::int64_t kDefaultCalls = 2;  // operators alternate between two sets of buffers
-constexpr std::int64_t kDefaultDeadlineMs = 10'000;
-constexpr std::int64_t kDefaultSamples = 40;
-constexpr std::int64_t kMostSamples = 1000;
-
-/// CheckOptions, validated.
-struct Job {
-  std::vector<CaseRequest> cases;
-  harness::SkippedByOp skipped;
-  std::shared_ptr<Bootstrap> group;  ///< of launched processes, or nullptr
-  std::string why_target;
-};
-
-Status read_integer(std::string_view option, const std::string& text, std::int64_t low, std::int64_t high,
-                    std::int64_t& value) {
-  if (text.empty()) return {};
-  const auto parsed = harness::parse_integer(option, text, low, high);
-  if (parsed.ok()) value = *parsed;
-  return parsed.status();
-}
-
-bool is_file_name(const std::string& name) { return name.find('/') != std::string::npos || name.ends_with(".json"); }
-
-std::string registered_names() {
-  std::string names;
-  for (const OpInfo& op : harness::registered_ops()) harness::append_to_list(names, ", ", op.name);
-  return names.empty() ? "none" : names;
-}
-
-// One case per operator, or the suite's. Cases of operators that are not in this build are counted as skipped.
-Status select_cases(const CheckOptions& options, const Params& settings, Job& job, std::optional<int>& suite_ranks) {
-  const bool what_is_file = is_file_name(options.what);
-  if (what_is_file && !options.suite.empty()) return invalid_argument("give a suite file or --suite, not both");
-  const std::string suite_name = what_is_file ? options.what : options.suite;
-  const std::string op_name = what_is_file ? "" : options.what;
-  if (suite_name.empty() && op_name.empty()) return invalid_argument("give an operator, --suite NAME or a suite file");
-  if (!op_name.empty() && harness::find_op(op_name) == nullptr) {
-    return invalid_argument(fmt::format("operator is '{}': allowed is {}", op_name, registered_names()));
-  }
-  if (suite_name.empty()) {
-    CaseRequest request;
-    request.op = harness::find_op(op_name);
-    request.params = settings;
-    request.options.seed = kDefaultSeed;
-    job.cases.push_back(std::move(request));
-    return {};
-  }
-  const auto suite = harness::load_suite(suite_name);
-  if (!suite.ok()) return suite.status();
-  suite_ranks = suite->ranks;
-  for (const harness::SuiteEntry& entry : suite->entries) {
-    if (!op_name.empty() && entry.op != op_name) continue;
-    if (options.which != "all" && options.which != name_of(entry.group)) continue;
-    CaseRequest request;
-    request.op = harness::find_op(entry.op);
-    if (request.op == nullptr) {
-      auto& skipped = job.skipped[entry.op];
-      ++skipped.cases;
-      skipped.reason = "not in this build";
-      continue;
-    }
-    request.label = fmt::format("{}[{}]", name_of(entry.group), entry.index);
-    request.params = entry.params;
-    for (const auto& [key, value] : settings) request.params[key] = value;
-    request.options.seed = entry.seed;
-    request.speed_of_light_us = entry.speed_of_light_us;
-    job.cases.push_back(std::move(request));
-  }
-  if (job.cases.empty()) return invalid_argument(fmt::format("no case of suite {} is selected", suite->name));
-  return {};
-}
-
-// Parameters are checked before anything runs.
-Status check_params(const Job& job) {
-  for (const CaseRequest& request : job.cases) {
-    const auto made = request.op->make(request.params);
-    if (!made.ok()) return made.status();
-  }
-  return {};
-}
-
-Status join_group(Job& job, std::int64_t deadline_ms) {
-  if (!environment_has_ranks()) return {};
-  auto group = bootstrap_from_environment(std::chrono::milliseconds(deadline_ms));
-  if (group.ok()) job.group = *group;
-  return group.status();
-}
-
-// A time on the emulator says nothing about any machine: bench takes it only by name.
-Result<ChosenTarget> choose(const CheckOptions& options, int ranks, bool bench) {
-  auto target = choose_target(options.target, ranks);
-  if (bench && target.ok() && options.target == "auto" && is_emulated(target->target)) {
-    return unavailable("bench needs real devices: " + target->why);
-  }
-  return target;
-}
-
-Result<Job> make_job(const CheckOptions& options, bool bench) {
-  Job job;
-  Params settings;
-  for (const std::string& text : options.settings) {
-    if (Status status = harness::add_settings(text, settings); !status.ok()) return status;
-  }
-  if (options.which != "all" && options.which != "tests" && options.which != "benchmarks") {
-    return invalid_argument(fmt::format("--which is '{}': allowed is tests|benchmarks|all", options.which));
-  }
-  std::int64_t ranks = 0, seed = -1, schedules = 0, calls = kDefaultCalls, deadline_ms = kDefaultDeadlineMs,
-               samples = kDefaultSamples;
-  Status status = read_integer("--ranks", options.ranks, 1, kMaxRanks, ranks);
-  if (status.ok()) status = read_integer("--seed", options.seed, 0, std::numeric_limits<std::int64_t>::max(), seed);
-  if (status.ok()) status = read_integer("--schedules", options.schedules, 1, kMostSchedules, schedules);
-  if (status.ok()) status = read_integer("--calls", options.calls, 1, kMostCalls, calls);
-  if (status.ok()) status = read_integer("--deadline-ms", options.deadline_ms, 1, kLongestDeadlineMs, deadline_ms);
-  if (status.ok()) status = read_integer("--samples", options.samples, 1, kMostSamples, samples);
-  std::optional<int> suite_ranks;
-  if (status.ok()) status = select_cases(options, settings, job, suite_ranks);
-  if (status.ok()) status = check_params(job);
-  if (status.ok()) status = join_group(job, deadline_ms);
-  if (!status.ok()) return status;
-
-  if (job.group != nullptr && ranks != 0 && ranks != job.group->size()) {
-    return invalid_argument(
-        fmt::format("--ranks is '{}': allowed in a launched group is its size, {}", ranks, job.group->size()));
-  }
-  if (ranks == 0) ranks = job.group ? job.group->size() : suite_ranks.value_or(kDefaultRanks);
-  Result<harness::Fault> fault = harness::Fault{};
-  if (!options.fault.empty()) fault = harness::parse_fault(options.fault, static_cast<int>(ranks));
-  if (!fault.ok()) return fault.status();
-  const auto target = choose(options, static_cast<int>(ranks), bench);
-  if (!target.ok()) return target.status();
-  job.why_target = target->why;
-  if (schedules != 0 && (!is_emulated(target->target) || job.group != nullptr)) {
-    return invalid_argument("--schedules needs an emulated target with all ranks in one process");
-  }
-  for (CaseRequest& request : job.cases) {
-    request.options.target = target->target;
-    request.options.ranks = static_cast<int>(ranks);
-    if (!request.label.empty()) harness::scale_down(request, settings);
-    if (seed >= 0) request.options.seed = static_cast<std::uint64_t>(seed);
-    request.options.calls = static_cast<int>(calls);
-    // Without --schedules the emulator takes its fast schedule, so that the large shapes of a suite end soon.
-    request.options.adversarial = schedules != 0;
-    request.options.deadline = std::chrono::milliseconds(deadline_ms);
-    request.options.fault = *fault;
-    request.schedules = schedules != 0 ? static_cast<int>(schedules) : 1;
-    if (bench) request.bench = harness::BenchOptions{static_cast<int>(samples), !options.no_baselines};
-  }
-  return job;
-}
 
 /// Where JSON goes. Opened before anything runs: a run's results must not be lost to a wrong path.
 class JsonSink {
@@ -249,7 +85,7 @@ int usage_error(std::string_view message) {
 namespace {
 
 int run_command(const CheckOptions& options, bool bench) {
-  const auto job = make_job(options, bench);
+  const auto job = make_job(options, bench ? "bench" : "");
   if (!job.ok()) {
     usage_error(job.status().message());
     return harness::exit_code(job.status());

@@ -76,6 +76,11 @@ TEST_F(CommandLine, BadUsageIsOneLineAndExitCodeTwo) {
                                 "launch -n 2",
                                 "launch -- true",
                                 "list --wat",
+                                "tune",
+                                "tune moe-a2a --target emu_sm90",
+                                "tune ag-gemm --target emu_sm90 --set splits=2",
+                                "tune ag-gemm --wat",
+                                "check ag-gemm --set path=fused",
                                 "doctor --wat",
                                 "doctor --ranks 2",
                                 "doctor --target cuda",
@@ -98,7 +103,8 @@ TEST_F(CommandLine, ErrorsNameParameterValueAndRange) {
 }
 
 TEST_F(CommandLine, HelpVersionListDoctor) {
-  for (const char* arguments : {"--help", "check --help", "--version", "list", "list --kernels", "doctor"}) {
+  for (const char* arguments :
+       {"--help", "check --help", "tune --help", "--version", "list", "list --kernels", "doctor"}) {
     const Output output = run(arguments);
     EXPECT_EQ(output.code, 0) << arguments;
     EXPECT_NE(output.out, "") << arguments;
@@ -161,6 +167,36 @@ TEST_F(CommandLine, BenchNeverFallsBackToTheEmulator) {
   unsetenv("FARWARP_HIP_LIBRARY");
   EXPECT_EQ(run(std::string("bench moe-a2a --samples 0 ") + kSmall).code, 2);
   EXPECT_EQ(run(std::string("bench lesson-01 --target emu_sm90 --ranks 2")).code, 3) << "it has no bench";
+}
+
+TEST_F(CommandLine, TuneNeedsRealDevices) {
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  setenv("FARWARP_HIP_LIBRARY", "/no/such/library.so", 1);
+  setenv("XDG_CACHE_HOME", (folder_ / "cache").c_str(), 1);
+  for (const char* target : {"auto", "emu_sm90", "emu_gfx942"}) {
+    const Output output = run(std::string("tune ag-gemm --ranks 2 --target ") + target);
+    EXPECT_EQ(output.code, 3) << output.err;
+    EXPECT_NE(output.err.find("tune needs real devices"), std::string::npos) << output.err;
+    EXPECT_EQ(std::count(output.err.begin(), output.err.end(), '\n'), 1) << output.err;
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "cache"));
+  for (const char* variable : {"CUDA_VISIBLE_DEVICES", "FARWARP_HIP_LIBRARY", "XDG_CACHE_HOME"}) unsetenv(variable);
+}
+
+TEST_F(CommandLine, PathsOfParallelProducts) {
+  const std::string shape = " --ranks 2 --target emu_sm90 --set m=16,n=32,k=32,path=";
+  for (const char* op : {"ag-gemm", "gemm-rs", "gemm-ar"}) {
+    for (const char* path : {"own", "best"}) EXPECT_EQ(run(std::string("check ") + op + shape + path).code, 0) << op;
+    const Output unfused = run(std::string("check ") + op + shape + "unfused");
+    EXPECT_EQ(unfused.code, 3) << unfused.out;
+    EXPECT_NE(unfused.out.find("NCCL runs on target cuda only; this is emu_sm90"), std::string::npos) << unfused.out;
+  }
+  EXPECT_EQ(run("check ag-gemm --target emu_sm90 --set path=fused").err,
+            "farwarp: parameter path is 'fused': allowed is own|unfused|best\n");
+  const Output bench = run("bench gemm-rs --samples 2" + shape + "best");
+  EXPECT_EQ(bench.code, 0) << bench.out << bench.err;
+  EXPECT_NE(bench.out.find("gemm-rs, dispatcher: own, graph"), std::string::npos) << bench.out;
+  EXPECT_NE(bench.out.find("there is no table of plans for 2 x "), std::string::npos) << bench.out;
 }
 
 TEST_F(CommandLine, FaultsHaveExitCodesOfTheirOwn) {

@@ -14,7 +14,7 @@ namespace farwarp::cli {
 inline constexpr int kExitUsage = 2;
 inline constexpr int kExitInterrupted = 130;
 
-/// Of check and bench.
+/// Of check, bench and tune.
 struct CheckOptions {
   std::string what;   ///< an operator, or a suite file
   std::string suite;  ///< --suite: a name or a file
@@ -25,12 +25,14 @@ struct CheckOptions {
   std::string json;
   // As given; empty if not.
   std::string ranks, seed, schedules, calls, deadline_ms;
-  std::string samples;        ///< bench
+  std::string samples;        ///< bench and tune
   bool no_baselines = false;  ///< bench
+  std::string out;            ///< tune
 };
 
 int check_command(const CheckOptions& options);
 int bench_command(const CheckOptions& options);
+int tune_command(const CheckOptions& options);
 /// Of doctor.
 struct DoctorOptions {
   bool measure = false;

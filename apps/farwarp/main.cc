@@ -13,7 +13,7 @@
 namespace farwarp::cli {
 namespace {
 
-/// What check and bench share.
+/// What check, bench and tune share.
 void add_selection(CLI::App* check, CheckOptions& options) {
   check->add_option("what", options.what,
                     "an operator (see `farwarp list`) or a suite file; an operator restricts --suite");
@@ -25,13 +25,17 @@ void add_selection(CLI::App* check, CheckOptions& options) {
   check->add_option("--set", options.settings, "key=value[,key=value...], repeatable")->allow_extra_args(false);
   check->add_option("--seed", options.seed, "of inputs and schedules (1, or what the suite says)");
   check->add_option("--deadline-ms", options.deadline_ms, "longest wait of a kernel (10000)");
-  check->add_option("--json", options.json, "write the results to this file; - is stdout");
+}
+
+void add_json(CLI::App* command, CheckOptions& options) {
+  command->add_option("--json", options.json, "write the results to this file; - is stdout");
 }
 
 CLI::App* add_check(CLI::App& app, CheckOptions& options) {
   CLI::App* check =
       app.add_subcommand("check", "correctness of an operator, or of a suite's shapes, against the oracle");
   add_selection(check, options);
+  add_json(check, options);
   check->add_option("--schedules", options.schedules, "emulator: repeat under this many adversarial schedules");
   check->add_option("--calls", options.calls, "calls of the operator per check, fresh inputs each (2)");
   check->add_option("--fault", options.fault, "drop_put:N, delay:RANK:MS, kill:RANK or mismatch:RANK");
@@ -42,9 +46,22 @@ CLI::App* add_bench(CLI::App& app, CheckOptions& options) {
   CLI::App* bench =
       app.add_subcommand("bench", "times of an operator, or of a suite's benchmark shapes, on real devices");
   add_selection(bench, options);
+  add_json(bench, options);
   bench->add_option("--samples", options.samples, "timed calls of each kind, 1..1000 (40)");
   bench->add_flag("--no-baselines", options.no_baselines, "do not time other libraries beside ours");
   return bench;
+}
+
+CLI::App* add_tune(CLI::App& app, CheckOptions& options) {
+  CLI::App* tune = app.add_subcommand(
+      "tune",
+      "measure our kernels and NCCL + cuBLASLt on real devices, and keep which is faster: the table of plans, "
+      "of ag-gemm, gemm-rs and gemm-ar");
+  add_selection(tune, options);
+  tune->add_option("--samples", options.samples, "timed calls of each kind, 1..1000 (40)");
+  tune->add_option("--out", options.out,
+                   "the table's file; what it has of other shapes stays (this machine's, beside the ceilings)");
+  return tune;
 }
 
 CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
@@ -73,9 +90,10 @@ int run(int argc, char** argv) {
   CLI::App* list = app.add_subcommand("list", "operators and their parameters");
   bool kernels = false;
   list->add_flag("--kernels", kernels, "kernels per target instead");
-  CheckOptions options, bench_options;
+  CheckOptions options, bench_options, tune_options;
   CLI::App* check = add_check(app, options);
   CLI::App* bench = add_bench(app, bench_options);
+  CLI::App* tune = add_tune(app, tune_options);
   CLI::App* launcher =
       app.add_subcommand("launch", "farwarp launch -n N -- COMMAND ...: N processes that find each other");
   std::string processes;
@@ -92,6 +110,7 @@ int run(int argc, char** argv) {
   if (*list) return list_command(kernels);
   if (*check) return check_command(options);
   if (*bench) return bench_command(bench_options);
+  if (*tune) return tune_command(tune_options);
   return launch(processes, {std::min(command + 1, argv + argc), argv + argc});
 }
 

@@ -1,0 +1,26 @@
+// What check, bench and tune are asked for, validated.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "commands.h"
+#include "farwarp/harness/report.h"
+#include "farwarp/harness/runner.h"
+#include "farwarp/world/host/bootstrap.h"
+
+namespace farwarp::cli {
+
+struct Job {
+  std::vector<harness::CaseRequest> cases;
+  harness::SkippedByOp skipped;
+  std::shared_ptr<Bootstrap> group;  ///< of launched processes, or nullptr
+  std::string why_target;
+};
+
+/// `timed`: the command that takes times of its cases, or empty. An error says which option is wrong, or what the machine lacks.
+Result<Job> make_job(const CheckOptions& options, std::string_view timed);
+
+}  // namespace farwarp::cli
