@@ -129,7 +129,7 @@ Status BenchRun::add_dispatched(harness::Contest& contest, std::vector<Contender
       contest, fmt::format("{}, dispatcher: {}, graph", config_.kind.name, name_of(dispatched_->path())),
       [this] {
         const Buffers& set = sets_[set_];
-        return (*dispatched_)(set.x.get(), set.w.get(), bias(), set.y.get(), *stream_);
+        return (*dispatched_)(set.x.get(), set.w.get(), bias(), set.y.get(), *stream_, all_x_of(set));
       },
       true, contenders);
 }
@@ -137,7 +137,8 @@ Status BenchRun::add_dispatched(harness::Contest& contest, std::vector<Contender
 /// cuBLASLt with the fastest of its algorithms.
 Status BenchRun::add_baseline(harness::Contest& contest, std::vector<Contender>& contenders) {
   const auto all = [this] {
-    return (*baseline_)(sets_[set_].x.get(), sets_[set_].w.get(), bias(), baseline_y_.get(), *stream_);
+    const Buffers& set = sets_[set_];
+    return (*baseline_)(set.x.get(), set.w.get(), bias(), baseline_y_.get(), *stream_, all_x_of(set));
   };
   const auto product = [this] {
     return baseline_->product(sets_[set_].x.get(), sets_[set_].w.get(), bias(), baseline_y_.get(), *stream_);
@@ -199,6 +200,8 @@ Status BenchRun::verify_all() {
   Status status;
   for (std::size_t set = 0; set < sets_.size() && status.ok(); ++set)
     status = verify(sets_[set].y, static_cast<int>(set), findings_, got);
+  for (std::size_t set = 0; set < sets_.size() && status.ok(); ++set)
+    status = verify_returned_x(sets_[set], static_cast<int>(set), findings_);
   return status;
 }
 

@@ -13,8 +13,9 @@ class DispatchedCase : public CaseOperator {
  public:
   explicit DispatchedCase(ParallelGemm op) : op_(std::move(op)) {}
   Status call(const void* x, const void* w, const void* bias, void* y, Stream stream) override {
-    return op_(x, w, bias, y, stream);
+    return op_(x, w, bias, y, stream, all_x_);
   }
+  void return_x_to(void* all_x) override { all_x_ = all_x; }
   void drop_tile(int number) override { op_.drop_tile(number); }
   Status close() override { return op_.close(); }
   std::string plan() const override {
@@ -24,6 +25,7 @@ class DispatchedCase : public CaseOperator {
 
  private:
   ParallelGemm op_;
+  void* all_x_ = nullptr;
 };
 
 }  // namespace

@@ -17,6 +17,8 @@ class CaseOperator {
   virtual ~CaseOperator() = default;
   /// As the operator's own call: asynchronous, and it can be captured.
   virtual Status call(const void* x, const void* w, const void* bias, void* y, Stream stream) = 0;
+  /// With ParallelGemmDesc::return_x: where x of all ranks goes, from the next call on.
+  virtual void return_x_to(void* /*all_x*/) {}
   /// --fault drop_put:N. From the next call on, the N-th tile (from 1) that this rank would send is not sent; 0: all are.
   virtual void drop_tile(int /*number*/) {}
   /// Collective; the streams that used it are idle.

@@ -27,6 +27,7 @@ const std::vector<ParamInfo>& params() {
       {"tile_columns", "0", "0 (the plan's choice) or a width that has a kernel"},
       {"splits", "0", "0 (the plan's choice) to 16 parts of k"},
       {"communicators", "0", "0 (the plan's choice) or blocks that only send; ag-gemm"},
+      {"return_x", "0", "1: x of all ranks is a result, too; ag-gemm"},
       {"max_sms", "0", "0 (all) or more"},
       {"graph", "0", "1: capture one call and replay it"},
       {"burst", "1", "1..64: calls enqueued without waiting for any of them"},
@@ -52,6 +53,7 @@ Result<CheckConfig> read_config(const CaseKind& kind, const Params& given) {
   desc.tile_columns = reader.small_integer("tile_columns", 0, 1024);
   desc.splits = reader.small_integer("splits", 0, kMostSplits);
   desc.communicators = reader.small_integer("communicators", 0, 1 << 16);
+  desc.return_x = reader.flag("return_x");
   desc.max_sms = reader.small_integer("max_sms", 0, 1 << 16);
   config.graph = reader.flag("graph");
   config.burst = reader.small_integer("burst", 1, 64);

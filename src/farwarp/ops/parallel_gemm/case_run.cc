@@ -112,7 +112,8 @@ Status RankRun::allocate_buffers(int sets) {
     for (const auto& [buffer, elements] :
          {std::pair{&set.x, std::int64_t{local.x_rows} * local.k},
           std::pair{&set.w, std::int64_t{local.w_rows} * local.k}, std::pair{&set.bias, std::int64_t{local.w_rows}},
-          std::pair{&set.y, std::int64_t{local.y_rows} * local.y_columns}}) {
+          std::pair{&set.y, std::int64_t{local.y_rows} * local.y_columns},
+          std::pair{&set.all_x, config_.desc.return_x ? std::int64_t{config_.desc.m} * local.k : 0}}) {
       auto created = DeviceBuffer::create(world_->device(), size(elements) * 2);
       if (!created.ok()) return created.status();
       *buffer = std::move(*created);
@@ -126,7 +127,12 @@ Status RankRun::fill(Buffers& set, int call) {
   Status status = upload_rows(set.x, Operand::kX, call, local.x_rows, local.k);
   if (status.ok()) status = upload_rows(set.w, Operand::kW, call, local.w_rows, local.k);
   if (status.ok() && config_.desc.has_bias) status = upload_rows(set.bias, Operand::kBias, call, 1, local.w_rows);
-  return status.ok() ? set.y.poison(*stream_) : status;
+  return status.ok() ? poison(set) : status;
+}
+
+Status RankRun::poison(const Buffers& set) {
+  const Status status = set.y.poison(*stream_);
+  return status.ok() && config_.desc.return_x ? set.all_x.poison(*stream_) : status;
 }
 
 Status RankRun::upload_rows(const DeviceBuffer& buffer, Operand operand, int call, int rows, int columns) {
@@ -191,7 +197,7 @@ Status RankRun::burst(int first, int count) {
   for (int i = 0; i < count && status.ok(); ++i) status = fill(sets_[size(i)], first + i);
   if (status.ok() && first == 0) status = inject_fault();
   for (int repeat = 0; repeat < config_.repeat && status.ok(); ++repeat) {
-    for (int i = 0; i < count && status.ok() && repeat > 0; ++i) status = sets_[size(i)].y.poison(*stream_);
+    for (int i = 0; i < count && status.ok() && repeat > 0; ++i) status = poison(sets_[size(i)]);
     for (int i = 0; i < count && status.ok(); ++i) {
       const std::uint64_t longest = config_.longest_delay_ns;
       if (longest != 0)
@@ -203,12 +209,14 @@ Status RankRun::burst(int first, int count) {
       Buffers& set = sets_[size(i)];
       status =
           repeat == 0 ? verify(set.y, first + i, findings_, set.first) : compare_with_first(set, first + i, repeat);
+      if (status.ok()) status = verify_returned_x(set, first + i, findings_);
     }
   }
   return status;
 }
 
 Status RankRun::enqueue(const Buffers& set) {
+  op_->return_x_to(all_x_of(set));
   return op_->call(set.x.get(), set.w.get(), config_.desc.has_bias ? set.bias.get() : nullptr, set.y.get(), *stream_);
 }
 
@@ -268,6 +276,25 @@ Status RankRun::verify(const DeviceBuffer& y, int call, Findings& findings, std:
     findings.outside += harness::count_outside(values, wanted, kChallengeTolerance, kChallengeTolerance);
   }
   findings.compared += static_cast<std::int64_t>(sample.rows.size() * columns);
+  return {};
+}
+
+/// To the bit, every row of every rank.
+Status RankRun::verify_returned_x(const Buffers& set, int call, Findings& findings) const {
+  if (!config_.desc.return_x || !findings.difference.empty()) return {};
+  const LocalShape local = problem_.local();
+  const std::size_t width = size(local.k);
+  std::vector<std::uint16_t> got(set.all_x.bytes() / 2), wanted(width);
+  if (Status status = set.all_x.download(got.data(), set.all_x.bytes(), *stream_); !status.ok()) return status;
+  for (int row = 0; row < config_.desc.m; ++row) {
+    fill_row(problem_, Operand::kX, call, row / local.x_rows, row % local.x_rows, wanted);
+    const auto mine = std::span(got).subspan(size(row) * width, width);
+    const auto [at, expected] = std::mismatch(mine.begin(), mine.end(), wanted.begin());
+    if (at == mine.end()) continue;
+    findings.difference = fmt::format("call {}: returned x[{}, {}] is 0x{:04x}, expected 0x{:04x}", call, row,
+                                      at - mine.begin(), *at, *expected);
+    return {};
+  }
   return {};
 }
 

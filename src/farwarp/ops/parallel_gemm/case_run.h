@@ -51,7 +51,7 @@ class RankRun {
  protected:
   /// What one call reads and writes.
   struct Buffers {
-    harness::DeviceBuffer x, w, bias, y;
+    harness::DeviceBuffer x, w, bias, y, all_x;
     std::unique_ptr<Graph> graph;
     std::vector<std::uint16_t> first;  ///< with repetitions: the first one's y
   };
@@ -71,6 +71,9 @@ class RankRun {
   Status wait();
   Status recover(int call);
   Status verify(const harness::DeviceBuffer& y, int call, Findings& findings, std::vector<std::uint16_t>& got) const;
+  void* all_x_of(const Buffers& set) const { return config_.desc.return_x ? set.all_x.get() : nullptr; }
+  Status poison(const Buffers& set);
+  Status verify_returned_x(const Buffers& set, int call, Findings& findings) const;
   Status compare_with_first(const Buffers& set, int call, int repeat);
   harness::CheckOutcome judged(const Status& status) const;
 

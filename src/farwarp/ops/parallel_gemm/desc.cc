@@ -65,14 +65,15 @@ Status check(Kind kind, const ParallelGemmDesc& desc, int ranks) {
   if (desc.splits < 0 || desc.splits > kMostSplits)
     return wrong("splits", desc.splits, fmt::format("0 (the plan's choice) to {}", kMostSplits));
   if (desc.communicators < 0) return wrong("communicators", desc.communicators, "0 (the plan's choice) or more");
+  if (desc.return_x && !gathers) return wrong("return_x", 1, "0, but in an all-gather");
   return {};
 }
 
 std::uint64_t configuration_of(Kind kind, const ParallelGemmDesc& desc, int ranks) {
   std::uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a
-  for (const int value :
-       {static_cast<int>(kind), ranks, desc.m, desc.n, desc.k, static_cast<int>(desc.dtype),
-        static_cast<int>(desc.has_bias), desc.max_sms, desc.tile_columns, desc.splits, desc.communicators}) {
+  for (const int value : {static_cast<int>(kind), ranks, desc.m, desc.n, desc.k, static_cast<int>(desc.dtype),
+                          static_cast<int>(desc.has_bias), desc.max_sms, desc.tile_columns, desc.splits,
+                          desc.communicators, static_cast<int>(desc.return_x)}) {
     for (int byte = 0; byte < 4; ++byte)
       hash = (hash ^ (static_cast<std::uint32_t>(value) >> (8 * byte) & 0xff)) * 0x100000001b3ull;
   }

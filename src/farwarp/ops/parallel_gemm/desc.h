@@ -26,6 +26,7 @@ struct ParallelGemmDesc {
   int tile_columns = 0;   ///< 0: the plan's choice
   int splits = 0;         ///< parts of k that different blocks sum, 1 to 16; 0: the plan's choice
   int communicators = 0;  ///< all-gather: blocks that only send; 0: the plan's choice
+  bool return_x = false;  ///< all-gather: x of all ranks is a result, too
 };
 
 namespace parallel_gemm {

@@ -68,6 +68,10 @@ TEST(ParallelGemmDesc, OptionsAreBounded) {
   wrong = desc(64, 64, 64);
   wrong.dtype = DType::kF32;
   EXPECT_EQ(error_of(Kind::kAllReduce, wrong), "ParallelGemmDesc.dtype is fp32; allowed: bf16, fp16");
+  wrong = desc(64, 64, 64);
+  wrong.return_x = true;
+  EXPECT_EQ(error_of(Kind::kAllGather, wrong), "");
+  EXPECT_EQ(error_of(Kind::kReduceScatter, wrong), "ParallelGemmDesc.return_x is 1; allowed: 0, but in an all-gather");
   for (int ParallelGemmDesc::*field : {&ParallelGemmDesc::max_sms, &ParallelGemmDesc::tile_columns,
                                        &ParallelGemmDesc::splits, &ParallelGemmDesc::communicators}) {
     wrong = desc(64, 64, 64);
@@ -90,6 +94,9 @@ TEST(ParallelGemmDesc, EveryFieldIsInTheConfiguration) {
   }
   ParallelGemmDesc other = same;
   other.has_bias = true;
+  EXPECT_TRUE(seen.insert(configuration_of(Kind::kAllGather, other, 8)).second);
+  other = same;
+  other.return_x = true;
   EXPECT_TRUE(seen.insert(configuration_of(Kind::kAllGather, other, 8)).second);
   other = same;
   other.dtype = DType::kF16;

@@ -27,4 +27,10 @@ Status check_operands(const ParallelGemmDesc& desc, const void* x, const void* w
   return {};
 }
 
+Status check_returned_x(const ParallelGemmDesc& desc, const void* all_x, int alignment) {
+  if (desc.return_x) return check_pointer("all_x", all_x, alignment);
+  if (all_x != nullptr) return invalid_argument("all_x is given; allowed: null, as ParallelGemmDesc.return_x is false");
+  return {};
+}
+
 }  // namespace farwarp::parallel_gemm

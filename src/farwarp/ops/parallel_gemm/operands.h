@@ -12,4 +12,7 @@ inline constexpr int kUnfusedAlignment = 256;  // what cuBLASLt's heuristic assu
 Status check_operands(const ParallelGemmDesc& desc, const void* x, const void* w, const void* bias, const void* y,
                       int alignment = kAlignment);
 
+/// kInvalidArgument names it: as the others where ParallelGemmDesc::return_x is set, else null.
+Status check_returned_x(const ParallelGemmDesc& desc, const void* all_x, int alignment = kAlignment);
+
 }  // namespace farwarp::parallel_gemm

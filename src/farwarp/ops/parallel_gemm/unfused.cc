@@ -41,9 +41,10 @@ struct Unfused::State {
   bool gathers() const { return kind == Kind::kAllGather; }
   Status open_product(int algorithm);
   Status make_room();
-  Status exchange(const void* x, void* y, Stream stream);
-  Status product_of(const void* x, const void* w, const void* bias, void* y, Stream stream);
-  Status call(const void* x, const void* w, const void* bias, void* y, Stream stream);
+  // `middle`: x of all ranks, or what is to be reduced.
+  Status exchange(const void* x, void* middle, void* y, Stream stream);
+  Status product_of(const void* x, const void* w, const void* bias, void* middle, void* y, Stream stream);
+  Status call(const void* x, const void* w, const void* bias, void* middle, void* y, Stream stream);
   Status call_once(Stream stream);
 
   World& world;
@@ -51,7 +52,7 @@ struct Unfused::State {
   ParallelGemmDesc desc;
   LocalShape local;
   std::optional<CublasProduct> product;
-  DeviceMemory between;            // x of all ranks, or what is to be reduced
+  DeviceMemory between;            // a middle, where the caller gives none
   Operands first;                  // of the first call
   std::optional<NcclGroup> group;  // goes before the memory does
 };
@@ -77,7 +78,7 @@ Status Unfused::State::make_room() {
   return {};
 }
 
-Status Unfused::State::exchange(const void* x, void* y, Stream stream) {
+Status Unfused::State::exchange(const void* x, void* middle, void* y, Stream stream) {
   const nccl::Library& nccl = group->library();
   const nccl::DataType type = nccl::data_type(desc.dtype);
   const auto handle = static_cast<nccl::StreamHandle>(stream.handle);
@@ -85,34 +86,36 @@ Status Unfused::State::exchange(const void* x, void* y, Stream stream) {
   return world.device().while_current([&] {
     switch (kind) {
       case Kind::kAllGather:
-        return nccl.call(nccl.all_gather, x, between.get(), elements(local.x_rows, local.k), type,
-                         group->communicator(), handle);
+        return nccl.call(nccl.all_gather, x, middle, elements(local.x_rows, local.k), type, group->communicator(),
+                         handle);
       case Kind::kReduceScatter:
-        return nccl.call(nccl.reduce_scatter, between.get(), y, received, type, nccl::Reduction::kSum,
-                         group->communicator(), handle);
+        return nccl.call(nccl.reduce_scatter, middle, y, received, type, nccl::Reduction::kSum, group->communicator(),
+                         handle);
       case Kind::kAllReduce:
-        return nccl.call(nccl.all_reduce, between.get(), y, received, type, nccl::Reduction::kSum,
-                         group->communicator(), handle);
+        return nccl.call(nccl.all_reduce, middle, y, received, type, nccl::Reduction::kSum, group->communicator(),
+                         handle);
     }
     return internal_error("no such kind of product");
   });
 }
 
-Status Unfused::State::product_of(const void* x, const void* w, const void* bias, void* y, Stream stream) {
-  return product->enqueue(gathers() ? between.get() : x, w, bias, gathers() ? y : between.get(), stream);
+Status Unfused::State::product_of(const void* x, const void* w, const void* bias, void* middle, void* y,
+                                  Stream stream) {
+  return product->enqueue(gathers() ? middle : x, w, bias, gathers() ? y : middle, stream);
 }
 
-Status Unfused::State::call(const void* x, const void* w, const void* bias, void* y, Stream stream) {
-  const Status status = gathers() ? exchange(x, y, stream) : product_of(x, w, bias, y, stream);
+Status Unfused::State::call(const void* x, const void* w, const void* bias, void* middle, void* y, Stream stream) {
+  const Status status = gathers() ? exchange(x, middle, y, stream) : product_of(x, w, bias, middle, y, stream);
   if (!status.ok()) return status;
-  return gathers() ? product_of(x, w, bias, y, stream) : exchange(x, y, stream);
+  return gathers() ? product_of(x, w, bias, middle, y, stream) : exchange(x, middle, y, stream);
 }
 
 /// NCCL connects, and both load their kernels, at their first call, which must not be captured: it is made here, on whatever the
 /// memory holds.
 Status Unfused::State::call_once(Stream stream) {
   const Status called = group->connect(stream, [&] {
-    return call(first.x.get(), first.w.get(), desc.has_bias ? first.bias.get() : nullptr, first.y.get(), stream);
+    return call(first.x.get(), first.w.get(), desc.has_bias ? first.bias.get() : nullptr, between.get(), first.y.get(),
+                stream);
   });
   if (called.ok()) first = {};
   return called;
@@ -153,19 +156,22 @@ Status Unfused::close() {
   return {};
 }
 
-Status Unfused::operator()(const void* x, const void* w, const void* bias, void* y, Stream stream) {
+Status Unfused::operator()(const void* x, const void* w, const void* bias, void* y, Stream stream, void* all_x) {
   State& state = *state_;
   if (!state.group) return {StatusCode::kMisuse, "the unfused product was called after close()"};
   Status status = check_operands(state.desc, x, w, bias, y, kUnfusedAlignment);
+  if (status.ok()) status = check_returned_x(state.desc, all_x, kUnfusedAlignment);
   if (status.ok()) status = state.world.status();
-  return status.ok() ? state.call(x, w, bias, y, stream) : status;
+  return status.ok() ? state.call(x, w, bias, all_x != nullptr ? all_x : state.between.get(), y, stream) : status;
 }
 
 Status Unfused::product(const void* x, const void* w, const void* bias, void* y, Stream stream) {
-  return state_->product_of(x, w, bias, y, stream);
+  return state_->product_of(x, w, bias, state_->between.get(), y, stream);
 }
 
-Status Unfused::exchange(const void* x, void* y, Stream stream) { return state_->exchange(x, y, stream); }
+Status Unfused::exchange(const void* x, void* y, Stream stream) {
+  return state_->exchange(x, state_->between.get(), y, stream);
+}
 
 CublasProduct& Unfused::cublas() { return *state_->product; }
 

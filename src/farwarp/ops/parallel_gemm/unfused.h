@@ -36,7 +36,8 @@ class Unfused {
 
   /// Operands and result of the operator of this kind, but for where sums are rounded: each rank's term to Desc::dtype, and NCCL may
   /// round once on every rank. Pointers are multiples of 256; else as check_operands().
-  Status operator()(const void* x, const void* w, const void* bias, void* y, Stream stream);
+  /// `all_x`: as AllGatherGemm has it.
+  Status operator()(const void* x, const void* w, const void* bias, void* y, Stream stream, void* all_x = nullptr);
   /// A part of the call: cuBLASLt alone, of what an exchange has brought, or for what is to be reduced.
   Status product(const void* x, const void* w, const void* bias, void* y, Stream stream);
   /// A part of the call: NCCL alone.

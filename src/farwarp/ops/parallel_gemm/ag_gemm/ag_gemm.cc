@@ -120,14 +120,16 @@ const AllGatherGemmPlan& AllGatherGemm::plan() const { return state_->plan; }
 
 void AllGatherGemm::drop_piece(int number) { state_->args.drop_piece = static_cast<std::uint32_t>(number); }
 
-Status AllGatherGemm::operator()(const void* x, const void* w, const void* bias, void* y, Stream stream) {
+Status AllGatherGemm::operator()(const void* x, const void* w, const void* bias, void* y, Stream stream, void* all_x) {
   State& state = *state_;
   if (!state.opening.is_open()) return {StatusCode::kMisuse, "AllGatherGemm was called after close()"};
   Status status = parallel_gemm::check_operands(state.plan.desc, x, w, bias, y);
+  if (status.ok()) status = parallel_gemm::check_returned_x(state.plan.desc, all_x);
   if (status.ok()) status = state.world->status();
   if (status.ok()) status = state.set_operands(x, w, y);
   if (!status.ok()) return status;
   state.args.bias = bias;
+  state.args.all_x = all_x;
   const LaunchConfig config{state.plan.communicators + state.plan.blocks, state.plan.threads,
                             static_cast<std::size_t>(state.plan.shared_bytes)};
   return launch(state.world->device(), state.opening.kernel, config, state.args, stream);

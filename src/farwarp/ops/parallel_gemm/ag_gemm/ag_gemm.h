@@ -27,8 +27,9 @@ class AllGatherGemm {
   const AllGatherGemmPlan& plan() const;
 
   /// y[m, n/R] = x of all ranks [m, k] * w[n/R, k]^T (+ bias[n/R]). x is this rank's [m/R, k]. Device pointers, 16-byte aligned, of
-  /// Desc::dtype, rows contiguous; `bias` is null exactly if the Desc has none.
-  Status operator()(const void* x, const void* w, const void* bias, void* y, Stream stream);
+  /// Desc::dtype, rows contiguous; `bias` is null exactly if the Desc has none. `all_x` is given exactly if Desc::return_x is set: it
+  /// gets x of all ranks [m, k], and overlaps no operand.
+  Status operator()(const void* x, const void* w, const void* bias, void* y, Stream stream, void* all_x = nullptr);
 
   /// Fault injection, from the next call on: the `number`-th piece (from 1) that this rank would send is not sent; 0: all are.
   void drop_piece(int number);

@@ -99,6 +99,7 @@ struct Args {
   const void* own_w;  ///< [n, k]
   const void* bias;   ///< [n], or null
   void* y;            ///< [m, n]
+  void* all_x;        ///< [m, k], where x of all ranks is a result; else null
 };
 
 }  // namespace farwarp::ag_gemm

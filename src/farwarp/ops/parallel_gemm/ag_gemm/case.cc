@@ -9,14 +9,16 @@ class AllGatherCase : public CaseOperator {
  public:
   explicit AllGatherCase(AllGatherGemm op) : op_(std::move(op)) {}
   Status call(const void* x, const void* w, const void* bias, void* y, Stream stream) override {
-    return op_(x, w, bias, y, stream);
+    return op_(x, w, bias, y, stream, all_x_);
   }
+  void return_x_to(void* all_x) override { all_x_ = all_x; }
   void drop_tile(int number) override { op_.drop_piece(number); }
   Status close() override { return op_.close(); }
   std::string plan() const override { return op_.plan().to_string(); }
 
  private:
   AllGatherGemm op_;
+  void* all_x_ = nullptr;
 };
 
 Result<std::int64_t> heap_bytes(const ParallelGemmDesc& desc, const MachineShape& shape, int ranks) {

@@ -56,6 +56,30 @@ TEST_P(AgGemmCases, GraphsAndRepetitions) {
 
 TEST_P(AgGemmCases, OneRank) { expect_pass("m=130,n=40,k=72", 1); }
 
+// Few rows, shards of parts of tiles and of whole ones, pieces along K, splits, graphs, one rank: every order that pieces have.
+TEST_P(AgGemmCases, ReturnsX) {
+  expect_pass("return_x=1,m=8,n=64,k=24", 8);
+  expect_pass("return_x=1,m=40,n=200,k=72,dtype=fp16,has_bias=1", 5);
+  expect_pass("return_x=1,m=40,n=144,k=520,splits=2", 2);
+  expect_pass("return_x=1,m=168,n=112,k=264", 7);
+  expect_pass("return_x=1,m=512,n=80,k=136", 2);
+  expect_pass("return_x=1,m=258,n=144,k=520,max_sms=3", 2);
+  expect_pass("return_x=1,m=96,n=24,k=136,burst=3,delay=40,repeat=2", 3, 10, 3);
+  expect_pass("return_x=1,m=72,n=48,k=136,graph=1,path=best", 3, 2, 4);
+  expect_pass("return_x=1,m=130,n=40,k=72", 1);
+}
+
+TEST_P(AgGemmCases, ReturningXIsForGathersOnly) {
+  CaseRequest request;
+  request.op = find_op("gemm-rs");
+  request.params = {{"return_x", "1"}};
+  request.options.target = GetParam();
+  request.options.ranks = 2;
+  const CaseResult result = run_case(request, nullptr, [](int) {});
+  EXPECT_EQ(result.outcome.status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(result.outcome.detail.find("return_x is 1"), std::string::npos) << result.outcome.detail;
+}
+
 TEST_P(AgGemmCases, FaultsAreNoticedAndNamed) {
   for (const char* settings : {"m=72,n=48,k=136", "m=144,n=48,k=1160,max_sms=2"}) {
     const CaseResult dropped = run(settings, 3, 1, 1, "drop_put:1");

@@ -1,6 +1,7 @@
 // ag-gemm on CDNA: blocks that send this rank's x to all ranks, and blocks as gemm's, whose waves wait for the rows they load.
 #pragma once
 
+#include "farwarp/ops/parallel_gemm/ag_gemm/arrival.dev.h"
 #include "farwarp/ops/parallel_gemm/ag_gemm/pieces.dev.h"
 #include "farwarp/tile/gemm/block_mfma.dev.h"
 #include "farwarp/tile/gemm/epilogue_mfma.dev.h"

@@ -1,6 +1,7 @@
 // ag-gemm on Hopper: blocks that send this rank's x to all ranks, and blocks as gemm's, whose loader waits for the rows it copies.
 #pragma once
 
+#include "farwarp/ops/parallel_gemm/ag_gemm/arrival.dev.h"
 #include "farwarp/ops/parallel_gemm/ag_gemm/pieces.dev.h"
 #include "farwarp/tile/gemm/block_wgmma.dev.h"
 #include "farwarp/tile/gemm/epilogue_wgmma.dev.h"

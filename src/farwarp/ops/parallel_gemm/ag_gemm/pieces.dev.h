@@ -1,12 +1,11 @@
-// Pieces of x: how communicators send them, and how blocks that multiply wait for them.
+// Pieces of x: how communicators send them.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/ag_gemm/put_box.dev.h"
+#include "farwarp/ops/parallel_gemm/ag_gemm/return_x.dev.h"
 #include "farwarp/world/device/entry.dev.h"
 
 namespace farwarp::FARWARP_TARGET::ag_gemm {
-
-using ArrivalCell = SystemCell<std::uint64_t>;
 
 /// [warp] Waits until all peers have entered the call: what they gathered in the one before may be overwritten from now on.
 FARWARP_DEVICE bool await_entries(Call& call, const Args& args) {
@@ -34,7 +33,7 @@ class Share {
  public:
   FARWARP_DEVICE explicit Share(const Args& args)
       : args_(args),
-        turns_(farwarp::ag_gemm::piece_turns(args.pieces, args.piece_band, args.grid.splits)),
+        turns_(args.view.size == 1 ? 0 : farwarp::ag_gemm::piece_turns(args.pieces, args.piece_band, args.grid.splits)),
         turn_(warp_index() * args.communicators + block_index()) {
     skip();
   }
@@ -100,28 +99,8 @@ FARWARP_DEVICE void communicate(const Args& args) {
     if (lane_index() == 0) claim_call(call);
   }
   send_role(call, args, box, share);
+  if (args.all_x != nullptr) return_role(call, args);
   end_call(call, 0);
-}
-
-/// [warp] Waits until rows [row, end) of all ranks' x have come in piece number `depth` of K, for copies and for accesses, and returns
-/// the next piece, below `end_depth`, that may not have come: what lies before need not be waited for. A wait that gives up is passed
-/// over: what comes out of an aborted call counts for nothing.
-FARWARP_DEVICE int await_rows(Call& call, const Args& args, int row, int end, int depth, int end_depth) {
-  const auto piece_of = [&](int at) {
-    return at / args.shard_rows * args.pieces.row_count + at % args.shard_rows / args.pieces.rows;
-  };
-  const int first = piece_of(row), count = piece_of(end - 1) + 1 - first;  // at most 16 of 32 lanes, or 18 of 64
-  const int fit = Target::kWarpSize / count;
-  const int depths = fit < end_depth - depth ? fit : end_depth - depth;
-  const int mine = first + lane_index() % count;
-  const Global<ArrivalCell> cell = own_address<ArrivalCell>(args.view, args.arrived) +
-                                   (mine * args.pieces.depth_count + depth + lane_index() / count);
-  // Behind the peer's own waits for entries: the rank that is really missing is the one to be on record.
-  const Wait wait{farwarp::ag_gemm::kSiteArrival, mine / args.pieces.row_count, 1};
-  const int arrived = wait_leading<Failure::in_place>(call, cell, depths * count, count, call.epoch, wait);
-  if constexpr (Target::kHasBulkCopy) proxy_fence();
-  warp_sync();
-  return depth + arrived / count;
 }
 
 }  // namespace farwarp::FARWARP_TARGET::ag_gemm

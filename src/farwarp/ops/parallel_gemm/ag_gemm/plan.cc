@@ -66,8 +66,8 @@ Result<AllGatherGemmPlan> plan_ag_gemm(const ParallelGemmDesc& desc, const Machi
     return wrong("k", desc.k, fmt::format("at most {} here", ag_gemm::kMfmaMostPitch));
   choose_pieces(plan);
   const int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
-  if (ranks > 1) {
-    if (blocks < 2) return wrong("max_sms", desc.max_sms, "0 (all), or 2 and more: one block sends");
+  if (ranks > 1 || desc.return_x) {
+    if (blocks < 2) return wrong("max_sms", desc.max_sms, "0 (all), or 2 and more: one block sends or returns x");
     if (desc.communicators >= blocks)
       return wrong("communicators", desc.communicators,
                    fmt::format("0 (the plan's choice) to {} of {} blocks", blocks - 1, blocks));

@@ -169,10 +169,14 @@ int ParallelGemm::roundings() const {
   return std::holds_alternative<AllGatherGemm>(state_->op) ? 1 : 2;
 }
 
-Status ParallelGemm::operator()(const void* x, const void* w, const void* bias, void* y, Stream stream) {
-  const Status status = parallel_gemm::check_operands(state_->desc, x, w, bias, y, parallel_gemm::kUnfusedAlignment);
+Status ParallelGemm::operator()(const void* x, const void* w, const void* bias, void* y, Stream stream, void* all_x) {
+  Status status = parallel_gemm::check_operands(state_->desc, x, w, bias, y, parallel_gemm::kUnfusedAlignment);
+  if (status.ok()) status = parallel_gemm::check_returned_x(state_->desc, all_x, parallel_gemm::kUnfusedAlignment);
   if (!status.ok()) return status;
-  return std::visit([&](auto& op) { return op(x, w, bias, y, stream); }, state_->op);
+  if (auto* const op = std::get_if<AllGatherGemm>(&state_->op)) return (*op)(x, w, bias, y, stream, all_x);
+  if (auto* const op = std::get_if<Unfused>(&state_->op)) return (*op)(x, w, bias, y, stream, all_x);
+  if (auto* const op = std::get_if<GemmReduceScatter>(&state_->op)) return (*op)(x, w, bias, y, stream);
+  return std::get<GemmAllReduce>(state_->op)(x, w, bias, y, stream);
 }
 
 void ParallelGemm::drop_tile(int number) {

@@ -45,8 +45,8 @@ class ParallelGemm {
   int roundings() const;
 
   /// x, w, bias and y as the Kind has them: desc.h. Device pointers, multiples of 256 on either path; `bias` is null exactly if the
-  /// Desc has none.
-  Status operator()(const void* x, const void* w, const void* bias, void* y, Stream stream);
+  /// Desc has none. `all_x`: as AllGatherGemm has it.
+  Status operator()(const void* x, const void* w, const void* bias, void* y, Stream stream, void* all_x = nullptr);
 
   /// Fault injection, from the next call on: the `number`-th tile or piece (from 1) that our kernels would send is not sent; 0: all are.
   void drop_tile(int number);

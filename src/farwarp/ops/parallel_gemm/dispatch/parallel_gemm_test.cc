@@ -161,7 +161,15 @@ TEST_P(ParallelGemmTest, AsksForTheAlignmentOfEitherPath) {
     std::byte* const base = memory->as<std::byte>();
     EXPECT_TRUE(contains((*op)(base, base, nullptr, base + 16, {}).message(), "allowed: a multiple of 256"));
     EXPECT_TRUE(contains((*op)(base, nullptr, nullptr, base, {}).message(), "w is null"));
+    EXPECT_TRUE(contains((*op)(base, base, nullptr, base, {}, base).message(), "all_x is given; allowed: null"));
     EXPECT_TRUE(op->close().ok());
+    ParallelGemmDesc returning = small();
+    returning.return_x = true;
+    auto gather = ParallelGemm::create(world, Kind::kAllGather, returning);
+    ASSERT_TRUE(gather.ok()) << gather.status().to_string();
+    EXPECT_TRUE(contains((*gather)(base, base, nullptr, base, {}).message(), "all_x is null"));
+    EXPECT_TRUE(contains((*gather)(base, base, nullptr, base, {}, base + 16).message(), "all_x is 0x"));
+    EXPECT_TRUE(gather->close().ok());
   });
 }
 

@@ -1,0 +1,33 @@
+// What has come of the peers' x: the wait for it.
+#pragma once
+
+#include "farwarp/ops/parallel_gemm/ag_gemm/args.h"
+#include "farwarp/world/device/wait.dev.h"
+
+namespace farwarp::FARWARP_TARGET::ag_gemm {
+
+using farwarp::ag_gemm::Args;
+using ArrivalCell = SystemCell<std::uint64_t>;
+
+/// [warp] Waits until rows [row, end) of all ranks' x have come in piece number `depth` of K, for copies and for accesses, and returns
+/// the next piece, below `end_depth`, that may not have come: what lies before need not be waited for. A wait that gives up is passed
+/// over: what comes out of an aborted call counts for nothing.
+FARWARP_DEVICE int await_rows(Call& call, const Args& args, int row, int end, int depth, int end_depth) {
+  const auto piece_of = [&](int at) {
+    return at / args.shard_rows * args.pieces.row_count + at % args.shard_rows / args.pieces.rows;
+  };
+  const int first = piece_of(row), count = piece_of(end - 1) + 1 - first;  // at most 16 of 32 lanes, or 18 of 64
+  const int fit = Target::kWarpSize / count;
+  const int depths = fit < end_depth - depth ? fit : end_depth - depth;
+  const int mine = first + lane_index() % count;
+  const Global<ArrivalCell> cell = own_address<ArrivalCell>(args.view, args.arrived) +
+                                   (mine * args.pieces.depth_count + depth + lane_index() / count);
+  // Behind the peer's own waits for entries: the rank that is really missing is the one to be on record.
+  const Wait wait{farwarp::ag_gemm::kSiteArrival, mine / args.pieces.row_count, 1};
+  const int arrived = wait_leading<Failure::in_place>(call, cell, depths * count, count, call.epoch, wait);
+  if constexpr (Target::kHasBulkCopy) proxy_fence();
+  warp_sync();
+  return depth + arrived / count;
+}
+
+}  // namespace farwarp::FARWARP_TARGET::ag_gemm
