@@ -21,6 +21,7 @@ FARWARP_DEVICE void return_piece(const Args& args, int source, PieceIndex piece)
   const Global<const std::byte> from((source == args.view.rank ? own : whole) + first * pitch + depth * 2);
   const Global<std::byte> to(static_cast<std::byte*>(args.all_x) + shard + first * pitch + depth * 2);
   for (int row = 0; row < end - first; row += kRows) {
+#pragma unroll 1  // four rows are enough under way
     for (int offset = lane_index() * 16; offset < bytes; offset += Target::kWarpSize * 16) {
       Vec16 values[kRows] = {};
 #pragma unroll
