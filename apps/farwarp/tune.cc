@@ -133,7 +133,7 @@ int tune_command(const CheckOptions& options) {
   const harness::RunOptions& run = job->cases.front().options;
   if (is_emulated(run.target))
     return fail(unavailable(fmt::format("tune needs real devices: {} is emulated", name_of(run.target))));
-  const auto device = Device::open(run.target, 0);
+  const auto device = Device::open(run.target, job->group == nullptr ? 0 : job->group->rank());
   if (!device.ok()) return fail(device.status());
   auto table = table_to_fill(options.out, (*device)->model(), run.ranks);
   if (!table.ok()) return fail(table.status());
