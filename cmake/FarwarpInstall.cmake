@@ -11,6 +11,7 @@ set_target_properties(farwarp_archive PROPERTIES OUTPUT_NAME farwarp EXPORT_NAME
 target_sources(farwarp_archive
   PRIVATE $<TARGET_OBJECTS:farwarp_objects> $<TARGET_PROPERTY:farwarp_objects,INTERFACE_SOURCES>
   PUBLIC FILE_SET HEADERS BASE_DIRS src FILES
+    src/farwarp/base/divisor.h
     src/farwarp/base/fp8.h
     src/farwarp/base/half.h
     src/farwarp/base/machine_shape.h

@@ -35,6 +35,7 @@ struct TargetTraits {
   int max_threads = 1024;           ///< threads of one block
   Fp8Format fp8 = Fp8Format::kOcp;  ///< what its conversions to and from e4m3 mean
   MatrixUnit matrix_unit = MatrixUnit::kWgmma;
+  int most_clustered = 1;  ///< blocks of a cluster: they reach each other's shared memory
 };
 
 /// One device and its links, as far as plans depend on them.
@@ -49,8 +50,8 @@ struct MachineShape {
 /// OCP's e4m3.
 constexpr TargetTraits traits_of(TargetKind target) {
   const bool sm90 = target == TargetKind::kCuda || target == TargetKind::kEmuSm90;
-  return sm90 ? TargetTraits{32, true, 227 * 1024, 1024, Fp8Format::kOcp, MatrixUnit::kWgmma}
-              : TargetTraits{64, false, 64 * 1024 - 128, 1024, Fp8Format::kFnuz, MatrixUnit::kMfma};
+  return sm90 ? TargetTraits{32, true, 227 * 1024, 1024, Fp8Format::kOcp, MatrixUnit::kWgmma, 8}
+              : TargetTraits{64, false, 64 * 1024 - 128, 1024, Fp8Format::kFnuz, MatrixUnit::kMfma, 1};
 }
 
 }  // namespace farwarp

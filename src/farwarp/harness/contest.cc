@@ -73,8 +73,7 @@ Result<double> Contest::from_graphs(const Contender& contender) {
 }
 
 Result<double> Contest::in_train(const Contender& contender) {
-  // A graph must not be launched again before it has run, so a train of graphs has one call of each set.
-  const int calls = contender.ours ? kTrain : std::min(kTrain, sets_);
+  const int calls = contender.replays ? std::min(kTrain, sets_) : kTrain;
   std::vector<double> samples;
   const auto train = [&] {
     Status status;

@@ -16,6 +16,7 @@ struct Contender {
   std::string name;
   Work step;
   bool ours = true;
+  bool replays = false;  ///< a graph of each set, which must not be launched again before it has run
 };
 
 /// Every sample takes the next set of inputs and outputs: `use(set)` chooses it, `prepare(ours)` makes it ready (poisons the

@@ -87,6 +87,22 @@ class CudaDevice final : public GpuDevice<Driver> {
   std::string sharing_path() const override { return sharing_path_; }
 
  private:
+  Status launch_clusters(cuda::FunctionHandle function, const LaunchConfig& config, void** parameters,
+                         Stream stream) override {
+    cuda::LaunchAttribute attribute{};
+    attribute.id = cuda::kLaunchClusterDimension;
+    attribute.value.cluster[0] = static_cast<unsigned>(config.cluster);
+    attribute.value.cluster[1] = attribute.value.cluster[2] = 1;
+    const cuda::LaunchDescription description{{static_cast<unsigned>(config.blocks), 1, 1},
+                                              {static_cast<unsigned>(config.threads), 1, 1},
+                                              static_cast<unsigned>(config.shared_bytes),
+                                              native(stream),
+                                              &attribute,
+                                              1};
+    void** const no_extra = nullptr;
+    return call(api_.launch_kernel_with, &description, function, parameters, no_extra);
+  }
+
   // With lazy loading a kernel is loaded at its first launch, which waits for running kernels, and those may wait for
   // it: it is loaded here. The limit on dynamic shared memory is raised from its default of 48 KB to what there is.
   Status describe(const KernelInfo& info, Loaded& kernel) override {

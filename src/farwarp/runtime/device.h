@@ -26,6 +26,7 @@ struct LaunchConfig {
   int blocks = 1;
   int threads = 1;
   std::size_t shared_bytes = 0;
+  int cluster = 1;  ///< consecutive blocks that reach each other's shared memory; divides `blocks`
 };
 
 /// A kernel found in the device's loaded module. Valid while the Device lives.

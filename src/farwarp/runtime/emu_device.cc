@@ -171,11 +171,11 @@ class EmuDevice final : public Device {
     if (Status status = check_grid(kernel, config, args_bytes, *resident, shape_); !status.ok()) return status;
     const auto* first = static_cast<const std::byte*>(args);
     const auto copy = std::make_shared<std::vector<std::byte>>(first, first + args_bytes);
-    return enqueue(stream,
-                   [this, copy, config, record = static_cast<const emu::KernelRecord*>(kernel.handle)](StreamId id) {
-                     return machine_.launch(target(), ordinal_, id, *record,
-                                            {config.blocks, config.threads, config.shared_bytes}, copy->data());
-                   });
+    return enqueue(
+        stream, [this, copy, config, record = static_cast<const emu::KernelRecord*>(kernel.handle)](StreamId id) {
+          return machine_.launch(target(), ordinal_, id, *record,
+                                 {config.blocks, config.threads, config.shared_bytes, config.cluster}, copy->data());
+        });
   }
 
   Result<int> blocks_per_multiprocessor(const Kernel& kernel, int threads, std::size_t shared_bytes) override {

@@ -189,6 +189,8 @@ class GpuDevice : public Device {
     if (Status status = check_grid(kernel, config, args_bytes, *resident, shape_); !status.ok()) return status;
     void* parameters[] = {const_cast<void*>(args)};  // the driver copies it before it returns
     void** const no_extra = nullptr;
+    if (config.cluster > 1)
+      return launch_clusters(static_cast<Loaded*>(kernel.handle)->function, config, parameters, stream);
     return call(api_.launch_kernel, static_cast<Loaded*>(kernel.handle)->function, static_cast<unsigned>(config.blocks),
                 1u, 1u, static_cast<unsigned>(config.threads), 1u, 1u, static_cast<unsigned>(config.shared_bytes),
                 native(stream), static_cast<void**>(parameters), no_extra);
@@ -240,6 +242,11 @@ class GpuDevice : public Device {
     std::size_t asked_shared_bytes = 0;
     int blocks_per_multiprocessor = 0;
   };
+
+  /// Only where TargetTraits::most_clustered is above 1; `config` has been checked.
+  virtual Status launch_clusters(typename Api::FunctionHandle, const LaunchConfig&, void**, Stream) {
+    return internal_error("a launch of clusters on a device that has none");
+  }
 
   GpuDevice(const Api& api, typename Api::DeviceToken token) : api_(api), token_(token) {}
 

@@ -31,6 +31,11 @@ Status check_grid(const Kernel& kernel, const LaunchConfig& config, std::size_t 
                     kernel.name, config.blocks, resident, shape.multiprocessors, blocks_per_multiprocessor,
                     config.threads, config.shared_bytes));
   }
+  const int most = shape.traits.most_clustered;
+  if (config.cluster < 1 || config.cluster > most || config.blocks % config.cluster != 0) {
+    return invalid_argument(fmt::format("kernel {}: cluster is {}, allowed are 1 to {} that divide blocks, which is {}",
+                                        kernel.name, config.cluster, most, config.blocks));
+  }
   return {};
 }
 

@@ -82,6 +82,26 @@ struct AllocationProperties {
   } flags;
 };
 
+/// CUlaunchAttribute, of which only the size of clusters is used here.
+struct LaunchAttribute {
+  int id;
+  unsigned pad;
+  union {
+    unsigned cluster[3];
+    unsigned char bytes[64];
+  } value;
+};
+inline constexpr int kLaunchClusterDimension = 4;
+
+/// CUlaunchConfig
+struct LaunchDescription {
+  unsigned grid[3], block[3];
+  unsigned shared_bytes;
+  StreamHandle stream;
+  const LaunchAttribute* attributes;
+  unsigned attribute_count;
+};
+
 /// CUmemAccessDesc
 struct AccessDescription {
   MemoryLocation location;
@@ -123,6 +143,8 @@ struct IpcHandle {
   X(launch_kernel, cuLaunchKernel,                                                                                    \
     (FunctionHandle function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,  \
      unsigned block_z, unsigned shared_bytes, StreamHandle stream, void** parameters, void** extra))                  \
+  X(launch_kernel_with, cuLaunchKernelEx,                                                                             \
+    (const LaunchDescription* description, FunctionHandle function, void** parameters, void** extra))                 \
   X(launch_host_function, cuLaunchHostFunc, (StreamHandle stream, HostFunction function, void* data))                 \
   X(memory_allocate, cuMemAlloc_v2, (void** address, std::size_t bytes))                                              \
   X(memory_free, cuMemFree_v2, (void* address))                                                                       \

@@ -20,8 +20,8 @@ struct OperatorCells {
   std::uint32_t epoch;  ///< of the call in flight or the next one; advanced by the call's last kernel
   std::uint32_t stage;  ///< halves of the call already done: a half that finds another number was called out of order
   std::uint32_t
-      blocks_inside;   ///< blocks of the running kernel that have finished; the last one advances stage and epoch
-  std::uint32_t busy;  ///< 1 while a kernel of this operator runs
+      blocks_inside;   ///< blocks of the running kernel that have left the call; the last one advances stage and epoch
+  std::uint32_t busy;  ///< 1 while a kernel of this operator has blocks in the call
 };
 
 /// At offset 0 of every rank's heap.

@@ -23,8 +23,9 @@ const std::vector<ParamInfo> kParams = {
     {"x_pitch", "0", "0 (contiguous rows) or elements, a multiple of 8; w_pitch and y_pitch likewise"},
     {"w_pitch", "0", "as x_pitch"},
     {"y_pitch", "0", "as x_pitch"},
+    {"tile_rows", "0", "0 (the plan's choice), or a height that has a kernel: 128, 256"},
     {"tile_columns", "0", "0 (the plan's choice) or a width that has a kernel"},
-    {"splits", "0", "0 (the plan's choice) to 16 parts of k"},
+    {"splits", "0", "0 (the plan's choice), or parts of k: 1, 2, 4 on Hopper, 1 to 16 on CDNA"},
     {"max_sms", "0", "0 (all) or more"},
     {"graph", "0", "1: capture one call and replay it"},
 };
@@ -43,6 +44,7 @@ Result<CheckConfig> read_config(const Params& params) {
   desc.x_pitch = reader.integer("x_pitch", 0, kMost);
   desc.w_pitch = reader.integer("w_pitch", 0, kMost);
   desc.y_pitch = reader.integer("y_pitch", 0, kMost);
+  desc.tile_rows = reader.small_integer("tile_rows", 0, 256);
   desc.tile_columns = reader.small_integer("tile_columns", 0, 256);
   desc.splits = reader.small_integer("splits", 0, tile::kMostSplits);
   desc.max_sms = reader.small_integer("max_sms", 0, 1 << 16);

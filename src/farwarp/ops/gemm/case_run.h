@@ -46,6 +46,8 @@ class RankRun {
   Status wait();
   Status verify(const harness::DeviceBuffer& y);
   Status measure(const harness::BenchOptions& bench_options);
+  Status add_contenders(harness::Contest& contest, const std::string& name, const harness::Work& step, bool is_ours,
+                        std::vector<harness::Contender>& contenders);
   Status open_baseline(harness::Contest& contest, std::vector<harness::Contender>& contenders);
   void use(int set) { set_ = &sets_[static_cast<std::size_t>(set)]; }
   harness::Floor floor();
@@ -64,7 +66,7 @@ class RankRun {
   std::optional<harness::DeviceTimer> timer_;
   std::optional<CublasProduct> baseline_;
   harness::DeviceBuffer baseline_y_;
-  std::vector<std::unique_ptr<Graph>> baseline_graphs_;
+  std::vector<std::unique_ptr<Graph>> graphs_, baseline_graphs_;
   harness::BenchOutcome outcome_;
 };
 

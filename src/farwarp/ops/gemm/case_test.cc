@@ -33,6 +33,7 @@ TEST(GemmCases, EveryWidth) {
       expect_pass(std::string("m=130,n=264,k=136,has_bias=1,tile_columns=") + columns + ",dtype=" + dtype);
     for (const char* columns : {"16", "32", "64"})
       expect_pass(std::string("m=33,n=264,k=136,has_bias=1,tile_columns=") + columns + ",dtype=" + dtype);
+    expect_pass(std::string("m=330,n=264,k=136,has_bias=1,tile_rows=256,tile_columns=192,dtype=") + dtype);
   }
 }
 
@@ -55,9 +56,12 @@ TEST(GemmCases, MoreTilesThanBlocksAndTheReverse) {
 }
 
 TEST(GemmCases, SplitsInManySchedules) {
-  expect_pass("m=40,n=136,k=400,splits=3,has_bias=1", 50);
-  expect_pass("m=140,n=72,k=200,splits=2,tile_columns=128,max_sms=2", 20);
-  expect_pass("m=40,n=136,k=1024,splits=16,graph=1");
+  expect_pass("m=40,n=136,k=400,splits=2,has_bias=1", 50);
+  expect_pass("m=40,n=136,k=400,splits=4,has_bias=1", 50);
+  for (const char* columns : {"64", "96", "128"})
+    expect_pass(std::string("m=140,n=72,k=200,splits=2,has_bias=1,tile_columns=") + columns, 20);
+  expect_pass("m=9,n=136,k=1024,splits=4,graph=1,y_pitch=144");
+  expect_pass("m=20,n=264,k=1024,splits=2,graph=1,dtype=fp16");
 }
 
 TEST(GemmCases, ManySchedules) { expect_pass("m=140,n=136,k=200,tile_columns=64,max_sms=2,has_bias=1", 50); }
@@ -74,6 +78,8 @@ TEST(GemmCases, RefusesInWords) {
   EXPECT_FALSE(run("m=4,n=12,k=8").outcome.pass);
   const CaseResult wide = run("m=100,n=64,k=64,tile_columns=48");
   EXPECT_NE(wide.outcome.detail.find("GemmDesc.tile_columns is 48"), std::string::npos) << wide.outcome.detail;
+  const CaseResult many = run("m=40,n=136,k=400,splits=3");
+  EXPECT_NE(many.outcome.detail.find("GemmDesc.splits is 3"), std::string::npos) << many.outcome.detail;
 }
 
 // What a large product's check looks at meets every warp's share of every tile.

@@ -21,7 +21,7 @@ std::uint64_t configuration_of(const GemmDesc& desc) {
   for (const std::int64_t value :
        {std::int64_t{desc.m}, std::int64_t{desc.n}, std::int64_t{desc.k}, desc.x_pitch, desc.w_pitch, desc.y_pitch,
         static_cast<std::int64_t>(desc.dtype), std::int64_t{desc.has_bias}, std::int64_t{desc.max_sms},
-        std::int64_t{desc.tile_columns}, std::int64_t{desc.splits}}) {
+        std::int64_t{desc.tile_rows}, std::int64_t{desc.tile_columns}, std::int64_t{desc.splits}}) {
     for (int byte = 0; byte < 8; ++byte)
       hash = (hash ^ (static_cast<std::uint64_t>(value) >> (8 * byte) & 0xff)) * 0x100000001b3ull;
   }
@@ -54,7 +54,8 @@ Status Gemm::State::set_operands(const void* x, const void* w, void* y) {
                      plan.depth,           true};
   TensorMapDesc of_w{const_cast<void*>(w), desc.n, desc.k, desc.w_pitch, plan.few_rows ? plan.rows : plan.columns,
                      plan.depth,           true};
-  const TensorMapDesc of_y{y, desc.m, desc.n, desc.y_pitch, plan.few_rows ? plan.columns : 64, 64, true};
+  const TensorMapDesc of_y{
+      y, desc.m, desc.n, desc.y_pitch, plan.few_rows ? plan.columns / (plan.splits == 4 ? 2 : 1) : 64, 64, true};
   if (plan.few_rows) std::swap(of_x, of_w);
   const auto a = device.encode(of_x), b = device.encode(of_w), out = device.encode(of_y);
   for (const auto* map : {&a, &b, &out}) {
@@ -140,7 +141,8 @@ Status Gemm::operator()(const void* x, const void* w, const void* bias, void* y,
   if (status.ok()) status = state.set_operands(x, w, y);
   if (!status.ok()) return status;
   state.args.bias = bias;
-  const LaunchConfig config{state.plan.blocks, state.plan.threads, static_cast<std::size_t>(state.plan.shared_bytes)};
+  const LaunchConfig config{state.plan.blocks, state.plan.threads, static_cast<std::size_t>(state.plan.shared_bytes),
+                            state.plan.cluster};
   return launch(state.world->device(), state.kernel, config, state.args, stream);
 }
 

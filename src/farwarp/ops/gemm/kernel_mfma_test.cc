@@ -108,8 +108,8 @@ class Rig {
     args.view = world_.view();
     args.slot = static_cast<std::uint32_t>(slot_);
     args.m = p.m, args.n = p.n, args.k = p.k;
-    args.grid = {ceil_div(p.m, p.tile.rows), ceil_div(p.n, p.tile.columns), 2, p.splits,
-                 ceil_div(p.k, p.tile.step_depth())};
+    args.grid = tile::grid_of(ceil_div(p.m, p.tile.rows), ceil_div(p.n, p.tile.columns), 2, p.splits,
+                              ceil_div(p.k, p.tile.step_depth()));
     args.xcds = p.xcds;
     args.partials = static_cast<std::int64_t>(partials_.offset);
     args.counters = static_cast<std::int64_t>(counters_.offset);

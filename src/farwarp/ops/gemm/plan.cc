@@ -39,6 +39,8 @@ Status check(const GemmDesc& desc) {
     if (!status.ok()) return status;
   }
   if (desc.max_sms < 0) return wrong("max_sms", desc.max_sms, "0 (all) or more");
+  if (desc.tile_rows < 0)
+    return wrong("tile_rows", desc.tile_rows, "0 (the plan's choice) or a height that has a kernel");
   if (desc.splits < 0 || desc.splits > kMostSplits)
     return wrong("splits", desc.splits, fmt::format("0 (the plan's choice) to {}", kMostSplits));
   return {};
@@ -66,8 +68,9 @@ Result<GemmPlan> plan_gemm(const GemmDesc& desc, const MachineShape& shape) {
     if (const Status status = check_mfma_pitches(plan.desc); !status.ok()) return status;
   }
   const int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
-  const auto tiling =
-      tile::tile_product({desc.m, desc.n, desc.k, blocks, desc.tile_columns, desc.splits}, shape, "GemmDesc");
+  const auto tiling = tile::tile_product(
+      {desc.m, desc.n, desc.k, blocks, desc.tile_columns, desc.splits, tile::kAllWidths, true, true, desc.tile_rows},
+      shape, "GemmDesc");
   if (!tiling.ok()) return tiling.status();
   static_cast<tile::Tiling&>(plan) = *tiling;
   plan.kernel = "gemm_" + plan.kernel_suffix(shape, desc.dtype);

@@ -34,9 +34,9 @@ TEST(GemmPlan, CoversEveryShapeOfTheChallengeAndOddOnes) {
         EXPECT_LE(plan->splits, (k + 63) / 64);
         EXPECT_EQ(plan->few_rows, m <= 64);
         if (plan->few_rows) EXPECT_EQ(plan->tile_columns, 1);
-        if (plan->splits > 1) {
-          EXPECT_GT(plan->workspace_bytes, plan->partials_bytes);
-        }
+        EXPECT_EQ(plan->cluster, plan->splits);
+        EXPECT_EQ(plan->blocks % plan->cluster, 0);
+        EXPECT_EQ(plan->workspace_bytes, 0);
       }
     }
   }
@@ -49,12 +49,28 @@ TEST(GemmPlan, FillsTheMachineWhereThereIsLittle) {
   EXPECT_GE(plan->blocks, 72) << plan->to_string();
 }
 
+TEST(GemmPlan, SplitsThroughMemoryWhereThereAreNoClusters) {
+  const MachineShape mi300x{
+      .target = TargetKind::kHip, .traits = traits_of(TargetKind::kHip), .multiprocessors = 304, .xcds = 8};
+  const auto plan = plan_gemm({.m = 64, .n = 2304, .k = 7168}, mi300x);
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_GT(plan->splits, 1);
+  EXPECT_EQ(plan->cluster, 1);
+  EXPECT_GT(plan->workspace_bytes, plan->partials_bytes);
+  EXPECT_EQ(plan_gemm({.m = 64, .n = 64, .k = 64, .tile_rows = 256}, mi300x).status().message(),
+            "GemmDesc.tile_rows is 256; allowed: 0 (the plan's choice) or 64");
+}
+
 TEST(GemmPlan, TakesWhatIsAsked) {
-  const auto plan = plan_gemm({.m = 512, .n = 512, .k = 512, .max_sms = 7, .tile_columns = 128, .splits = 2}, h200());
-  ASSERT_TRUE(plan.ok());
+  const auto plan = plan_gemm({.m = 512, .n = 128, .k = 512, .max_sms = 9, .tile_columns = 128, .splits = 2}, h200());
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
   EXPECT_EQ(plan->columns, 128);
   EXPECT_EQ(plan->splits, 2);
-  EXPECT_EQ(plan->blocks, 7);
+  EXPECT_EQ(plan->blocks, 8);
+  const auto tall = plan_gemm({.m = 512, .n = 512, .k = 512, .max_sms = 3, .tile_rows = 256}, h200());
+  ASSERT_TRUE(tall.ok()) << tall.status().message();
+  EXPECT_EQ(tall->kernel, "gemm_bf16_tall_192");
+  EXPECT_EQ(tall->blocks, 3);
 }
 
 TEST(GemmPlan, NamesWhatItRefuses) {
@@ -71,8 +87,20 @@ TEST(GemmPlan, NamesWhatItRefuses) {
   EXPECT_EQ(
       error_of({.m = 100, .n = 8, .k = 64, .tile_columns = 48}),
       "GemmDesc.tile_columns is 48; allowed: 0 (the plan's choice), 64, 96, 128, 160, 192, 224, 256 with m = 100");
-  EXPECT_EQ(error_of({.m = 100, .n = 8, .k = 64, .splits = 2}),
-            "GemmDesc.splits is 2; allowed: 1 to 1 steps of 64, with tile_columns up to 128");
+  EXPECT_EQ(
+      error_of({.m = 100, .n = 8, .k = 64, .splits = 2}),
+      "GemmDesc.splits is 2; allowed: 0 (the plan's choice), 1, or 2 with tile_columns up to 128 and tile_rows 128, if "
+      "k has as many steps of 64 and all tiles' blocks are at most 132");
+  EXPECT_EQ(
+      error_of({.m = 64, .n = 4096, .k = 640, .max_sms = 100, .splits = 4}),
+      "GemmDesc.splits is 4; allowed: 0 (the plan's choice), 1, or 2 or 4 with tile_columns up to 128 and tile_rows "
+      "128, if k has as many steps of 64 and all tiles' blocks are at most 100");
+  EXPECT_EQ(
+      error_of({.m = 100, .n = 8, .k = 64, .tile_rows = 64}),
+      "GemmDesc.tile_rows is 64; allowed: 0 (the plan's choice), 128, or 256 with m above 64 and tile_columns 192");
+  EXPECT_EQ(
+      error_of({.m = 10, .n = 8, .k = 64, .tile_rows = 256}),
+      "GemmDesc.tile_rows is 256; allowed: 0 (the plan's choice), 128, or 256 with m above 64 and tile_columns 192");
   EXPECT_EQ(error_of({.m = 1, .n = 8, .k = 8, .splits = 17}),
             "GemmDesc.splits is 17; allowed: 0 (the plan's choice) to 16");
 }

@@ -170,6 +170,18 @@ FARWARP_DEVICE void store_global(std::uint64_t address, Bits value) {
     store_normal<Bits>(address, value);
 }
 
+/// Shared memory of another block of the cluster, at the same address there.
+template <class Bits>
+FARWARP_DEVICE void store_cluster(std::uint32_t address, int rank, Bits value) {
+  static_assert(sizeof(Bits) == 4 || sizeof(Bits) == 16);
+  std::uint32_t there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+  if constexpr (sizeof(Bits) == 4)
+    asm volatile("st.weak.shared::cluster.b32 [%0], %1;" ::"r"(there), "r"(value));
+  else
+    asm volatile("st.weak.shared::cluster.v2.b64 [%0], {%1, %2};" ::"r"(there), "l"(value.lo), "l"(value.hi));
+}
+
 }  // namespace ptx
 
 // ---- weak ----------------------------------------------------------------------------------------------------------
@@ -204,6 +216,11 @@ template <class T>
 FARWARP_DEVICE void store(Shared<T> address, std::type_identity_t<T> value) {
   static_assert(Movable<T>);
   ptx::store_shared<BitsOf<T>>(ptx::shared_address(address.raw), bits_of(value));
+}
+template <class T>
+FARWARP_DEVICE void store_at(Shared<T> address, int rank, std::type_identity_t<T> value) {
+  static_assert(Movable<T>);
+  ptx::store_cluster<BitsOf<T>>(ptx::shared_address(address.raw), rank, bits_of(value));
 }
 
 // ---- atomic --------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-// Barriers of blocks and operations of warps.
+// Barriers of blocks, clusters, and operations of warps.
 #include <fmt/format.h>
 
 #include <bit>
@@ -49,6 +49,11 @@ void arrive_at_block(Wait kind, bool predicate, const void* site) {
   }
 }
 
+ClusterBarrier& barrier_of_cluster(const Thread& thread) {
+  const int first = thread.block_index / thread.launch->shape.cluster * thread.launch->shape.cluster;
+  return thread.launch->blocks[static_cast<std::size_t>(first)].cluster;
+}
+
 }  // namespace
 
 void block_sync() { arrive_at_block(Wait::block_sync, false, __builtin_return_address(0)); }
@@ -96,6 +101,65 @@ void group_sync(int number, int threads) {
   barrier = {};
 }
 
+int cluster_rank() {
+  const Thread& thread = engine().running();
+  return thread.block_index % thread.launch->shape.cluster;
+}
+
+void* place_in_cluster(void* address, int rank) {
+  Engine& the_engine = engine();
+  const Thread& thread = the_engine.running();
+  const LaunchShape& shape = thread.launch->shape;
+  if (thread.cluster_phases == (thread.in_cluster_barrier ? 1u : 0u))
+    the_engine.fault(
+        "store_at: before the thread has waited at the cluster's barrier, other blocks may not have begun");
+  if (rank < 0 || rank >= shape.cluster)
+    the_engine.fault(fmt::format("store_at: rank is {}, the cluster has {} blocks", rank, shape.cluster));
+  const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(address) - thread.shared);
+  if (offset >= shape.shared_bytes)
+    the_engine.fault(fmt::format("store_at: {} is not in the block's shared memory", fmt::ptr(address)));
+  const Block& block =
+      thread.launch->blocks[static_cast<std::size_t>(thread.block_index / shape.cluster * shape.cluster + rank)];
+  if (block.live == 0) the_engine.fault(fmt::format("store_at: block {} of the cluster has ended", rank));
+  return block.shared + offset;
+}
+
+void cluster_arrive(Order order) {
+  Engine& the_engine = engine();
+  the_engine.step();
+  Thread& thread = the_engine.running();
+  if (thread.in_cluster_barrier) the_engine.fault("cluster_arrive: the thread has arrived before, and not waited");
+  thread.in_cluster_barrier = true;
+  ++thread.cluster_phases;
+  ClusterBarrier& barrier = barrier_of_cluster(thread);
+  if (order == Order::release) {
+    const SnapshotRef released = snapshot(thread, Scope::device, the_engine.schedule.now());
+    barrier.known = join(barrier.known, released->known);
+    barrier.published = join(barrier.published, released->published);
+  }
+  if (++barrier.arrived < thread.launch->shape.cluster * thread.block->threads) return;
+  the_engine.note_progress();
+  barrier.arrived = 0;
+  ++barrier.phase;
+  barrier.completed_known = join(barrier.completed_known, std::exchange(barrier.known, {}));
+  barrier.completed_published = join(barrier.completed_published, std::exchange(barrier.published, {}));
+  for (Thread* waiting : std::exchange(barrier.waiting, {})) the_engine.schedule.make_ready(*waiting);
+}
+
+void cluster_wait() {
+  Engine& the_engine = engine();
+  the_engine.step();
+  Thread& thread = the_engine.running();
+  if (!thread.in_cluster_barrier) the_engine.fault("cluster_wait: the thread has not arrived");
+  thread.in_cluster_barrier = false;
+  ClusterBarrier& barrier = barrier_of_cluster(thread);
+  if (barrier.phase < thread.cluster_phases) {
+    barrier.waiting.push_back(&thread);
+    the_engine.block(Wait::cluster, __builtin_return_address(0));
+  }
+  acquire_clocks(thread, barrier.completed_known, barrier.completed_published);
+}
+
 WarpValues warp_exchange(WarpOp operation, std::uint64_t value) {
   Engine& the_engine = engine();
   the_engine.step();
@@ -111,7 +175,7 @@ WarpValues warp_exchange(WarpOp operation, std::uint64_t value) {
   }
   for (std::uint64_t others = warp.live & ~warp.arrived & ~warp.runnable; others != 0; others &= others - 1) {
     const Wait wait = warp.threads[std::countr_zero(others)].wait;
-    if (wait == Wait::block_sync || wait == Wait::block_any || wait == Wait::group_sync) {
+    if (wait == Wait::block_sync || wait == Wait::block_any || wait == Wait::group_sync || wait == Wait::cluster) {
       the_engine.fault(fmt::format("in a warp operation while lane {} of its warp waits at a block barrier",
                                    std::countr_zero(others)));
     }

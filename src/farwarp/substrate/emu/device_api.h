@@ -13,7 +13,7 @@
 namespace farwarp::emu {
 
 /// Which kind of typed pointer an access came through.
-enum class Space : std::uint8_t { shared, global, peer };
+enum class Space : std::uint8_t { shared, cluster, global, peer };
 
 struct Access {
   Space space = Space::global;
@@ -59,6 +59,12 @@ bool block_any(bool predicate);
 
 /// Number 1 to 15 of the block; `threads` of whole warps.
 void group_sync(int number, int threads);
+
+int cluster_rank();
+void cluster_arrive(Order order);
+void cluster_wait();
+/// The place in the shared memory of block `rank` of the thread's cluster that `address` has in its own.
+void* place_in_cluster(void* address, int rank);
 
 enum class WarpOp : std::uint8_t { sync, shuffle, ballot, match, mfma };
 /// What the lanes of the warp handed in; lanes of `present` only. Valid until the caller's next warp operation.

@@ -50,7 +50,7 @@ struct Snapshot {
 };
 using SnapshotRef = Ref<const Snapshot>;
 
-enum class Wait : std::uint8_t { none, block_sync, block_any, group_sync, warp, wgmma, parked, exited };
+enum class Wait : std::uint8_t { none, block_sync, block_any, group_sync, cluster, warp, wgmma, parked, exited };
 
 /// A parked thread in the list of one granule.
 struct Watch {
@@ -85,6 +85,9 @@ struct Thread : ThreadIds {
   std::uint64_t waiting_since_ns = 0;
   std::uint64_t deadline_ns = 0;
   std::vector<Watch> watches;
+
+  std::uint64_t cluster_phases = 0;  ///< of its cluster's barrier that it has arrived at
+  bool in_cluster_barrier = false;   ///< has arrived and not waited
 
   int open_group = 0;  ///< bulk stores issued now belong to it; the groups before are committed
 
@@ -191,6 +194,17 @@ struct Warpgroup {
   std::uint64_t forgotten = 0;  ///< how many came before ops.front()
 };
 
+/// The barrier of a cluster's threads.
+struct ClusterBarrier {
+  int arrived = 0;          ///< at the current phase
+  std::uint64_t phase = 0;  ///< completed phases
+  std::vector<Thread*> waiting;
+  ClockRef known;  ///< of those who arrived at the current phase
+  ClockRef published;
+  ClockRef completed_known;
+  ClockRef completed_published;
+};
+
 struct Block {
   Launch* launch = nullptr;
   int index = 0;
@@ -208,6 +222,7 @@ struct Block {
   std::vector<Warp> warps;
   std::array<NamedBarrier, 16> named_barriers;  ///< 1 to 15
   std::vector<Warpgroup> warpgroups;
+  ClusterBarrier cluster;  ///< of the cluster that this block is the first of
   std::vector<Mbarrier> mbarriers;
   std::vector<std::unique_ptr<BulkCopy>> copies;
 };

@@ -42,6 +42,7 @@ struct LaunchShape {
   int blocks = 1;
   int threads = 1;
   std::size_t shared_bytes = 0;
+  int cluster = 1;  ///< consecutive blocks that reach each other's shared memory
 };
 
 using StreamId = std::uint32_t;

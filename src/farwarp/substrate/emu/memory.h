@@ -103,6 +103,10 @@ template <class T>
 FARWARP_DEVICE void store(Shared<T> address, std::type_identity_t<T> value) {
   detail::weak_store(address.raw, value, emu::Space::shared);
 }
+template <class T>
+FARWARP_DEVICE void store_at(Shared<T> address, int rank, std::type_identity_t<T> value) {
+  detail::weak_store(static_cast<T*>(emu::place_in_cluster(address.raw, rank)), value, emu::Space::cluster);
+}
 
 template <Order order, Scope scope, class T>
 FARWARP_DEVICE std::remove_const_t<T> load(Global<T> address) {

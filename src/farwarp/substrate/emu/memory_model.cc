@@ -28,13 +28,14 @@ bool acquires(Order order) { return order == Order::acquire || order == Order::a
 bool releases(Order order) { return order == Order::release || order == Order::acq_rel; }
 
 [[noreturn]] void bad_access(const void* address, unsigned bytes, Space space, const char* why) {
-  static constexpr const char* kSpaces[] = {"Shared", "Global", "Peer"};
+  static constexpr const char* kSpaces[] = {"Shared", "Shared of the cluster", "Global", "Peer"};
   engine().fault(fmt::format("{}: {} access of {} bytes at {} ({})", why, kSpaces[static_cast<int>(space)], bytes,
                              fmt::ptr(address), engine().arena.describe(address)));
 }
 
 void check_access(const Thread& thread, const void* address, unsigned bytes, Space space) {
   if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0) bad_access(address, bytes, space, "misaligned");
+  if (space == Space::cluster) return;  // place_in_cluster() has looked
   if (space == Space::shared) {
     const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(address) - thread.shared);
     if (offset + bytes > thread.launch->shape.shared_bytes || offset + bytes < bytes)
@@ -178,7 +179,7 @@ void write(void* address, std::uint64_t value, Access access) {
   const std::uint64_t before = the_engine.arena.word_at(granule);
   const SnapshotRef released = released_by(thread, access, now);
   const std::uint64_t record = replace_records(word_of(address), words_of(access), shadow.stamp, released, now);
-  note_store(thread, now, access.space != Space::shared);
+  note_store(thread, now, access.space != Space::shared && access.space != Space::cluster);
   put(address, access.bytes, value);
   stamp_write(thread, shadow, granule, before, record | (access.strong ? Stamp::kStrong : 0), now);
 }

@@ -18,6 +18,7 @@ std::string_view name_of_wait(const Thread& thread) {
     case Wait::block_any: return "block_any";
     case Wait::parked: return "park";
     case Wait::group_sync: return "group_sync";
+    case Wait::cluster: return "cluster_wait";
     case Wait::wgmma: return "wgmma_wait";
     case Wait::warp:
       switch (thread.warp_op) {

@@ -36,6 +36,10 @@ Status check_shape(const Device& device, const KernelRecord& kernel, const Launc
   if (shape.shared_bytes > static_cast<std::size_t>(traits.shared_bytes)) {
     return refuse("shared_bytes", shape.shared_bytes, traits.shared_bytes);
   }
+  if (shape.blocks % shape.cluster != 0) {
+    return invalid_argument(fmt::format("emulator: launch of {}: blocks is {}, must be a multiple of its cluster's {}",
+                                        kernel.name, shape.blocks, shape.cluster));
+  }
   const int most_blocks = blocks_per_multiprocessor(device, shape) * device.shape.multiprocessors;
   if (shape.blocks < 1 || shape.blocks > most_blocks) {
     return invalid_argument(

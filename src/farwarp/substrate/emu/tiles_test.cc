@@ -134,5 +134,40 @@ TEST_F(TilesTest, NamesWhatIsMissing) {
   EXPECT_TRUE(run(kTileRight, 1).ok());
 }
 
+/// Of `kSchedules`, how many schedules of litmus_cluster, on two clusters, end with every word right.
+int right_clusters(LitmusOrder variant) {
+  Rig rig(TargetKind::kEmuSm90);
+  const LaunchShape shape{2 * kClusterBlocks, 64, 64, kClusterBlocks};
+  int right = 0;
+  for (int seed = 1; seed <= kSchedules; ++seed) {
+    rig.start(static_cast<std::uint64_t>(seed));
+    bool all = rig.run("litmus_cluster", 1, variant, shape).ok() && rig.machine().report().race.empty();
+    for (int i = 0; i < 2 * kClusterBlocks * kClusterBlocks && all; ++i) {
+      const int from = i % kClusterBlocks, to = i / kClusterBlocks % kClusterBlocks;
+      all = rig.result(0, i) == static_cast<std::uint64_t>(10 * from + to);
+    }
+    right += all ? 1 : 0;
+  }
+  return right;
+}
+
+TEST(ClusterTest, ABarrierShowsWhatOthersStored) { EXPECT_EQ(right_clusters(kRight), kSchedules); }
+TEST(ClusterTest, OnlyIfTheyArriveWithRelease) { EXPECT_LT(right_clusters(kNoRelease), kSchedules); }
+TEST(ClusterTest, AndOnlyToWhoWaits) { EXPECT_LT(right_clusters(kNoWait), kSchedules); }
+
+TEST(ClusterTest, NobodyStoresBeforeAllHaveBegun) {
+  Rig rig(TargetKind::kEmuSm90);
+  rig.start(1);
+  const Status status = rig.run("litmus_cluster", 1, kNoBarrier, {kClusterBlocks, 64, 64, kClusterBlocks});
+  EXPECT_NE(status.message().find("other blocks may not have begun"), std::string::npos) << status.message();
+}
+
+TEST(ClusterTest, MustDivideTheBlocks) {
+  Rig rig(TargetKind::kEmuSm90);
+  const Status status = rig.launch("litmus_cluster", 0, kRight, {6, 64, 64, kClusterBlocks});
+  EXPECT_NE(status.message().find("blocks is 6, must be a multiple of its cluster's 4"), std::string::npos)
+      << status.message();
+}
+
 }  // namespace
 }  // namespace farwarp::emu

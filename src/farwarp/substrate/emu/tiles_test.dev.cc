@@ -3,6 +3,7 @@
 #include "farwarp/base/fragments.h"
 #include "farwarp/base/swizzle.h"
 #include "farwarp/substrate/device.h"
+#include "farwarp/substrate/emu/litmus_test.h"
 
 namespace farwarp::FARWARP_TARGET {
 
@@ -81,6 +82,27 @@ FARWARP_KERNEL(litmus_tile, TileArgs, kTileThreads) {
   if (args.variant != kTileSumsEarly) wgmma_wait_all(sums);
   store_tile(args, stage, sums);
   if (args.variant == kTileSumsEarly) wgmma_wait_all(sums);
+}
+
+FARWARP_KERNEL(litmus_cluster, LitmusArgs, 64) {
+  const Shared<std::uint32_t> words(reinterpret_cast<std::uint32_t*>(block_shared().raw));
+  const int me = cluster_rank(), thread = thread_index();
+  if (args.variant != kNoBarrier) {
+    cluster_arrive<Order::relaxed>();
+    cluster_wait();
+  }
+  if (thread < kClusterBlocks) store_at(words + me, thread, static_cast<std::uint32_t>(10 * me + thread));
+  if (args.variant == kNoRelease) {
+    cluster_arrive<Order::relaxed>();
+  } else {
+    cluster_arrive<Order::release>();
+  }
+  if (args.variant != kNoWait) cluster_wait();
+  if (thread < kClusterBlocks) {
+    const Global<std::uint64_t> result(reinterpret_cast<std::uint64_t*>(args.memory[0] + kLitmusResult));
+    store(result + (block_index() * kClusterBlocks + thread), std::uint64_t{load(words + thread)});
+  }
+  if (args.variant == kNoWait) cluster_wait();
 }
 
 }  // namespace farwarp::FARWARP_TARGET

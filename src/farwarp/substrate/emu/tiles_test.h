@@ -1,4 +1,4 @@
-// The kernel of the tests of tensor copies, wgmma and numbered barriers (tiles_test.dev.cc).
+// The kernels of the tests of tensor copies, wgmma, numbered barriers and clusters (tiles_test.dev.cc).
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,9 @@ struct TileArgs {
   std::int32_t steps;
   std::int32_t variant;
 };
+
+/// litmus_cluster: each block gives each other block of its cluster a word, and reads what it got.
+inline constexpr int kClusterBlocks = 4;
 
 inline constexpr int kTileThreads = 256;                      ///< a warpgroup that loads, one that multiplies
 inline constexpr int kTileSharedBytes = 3 * 64 * 128 + 1024;  ///< a, b, the result, barriers

@@ -12,19 +12,29 @@ using farwarp::tile::Turns;
 using farwarp::tile::WgmmaShared;
 using farwarp::tile::Work;
 
-template <class T, int columns, int buffers = 2>
+template <class T, int columns, int buffers = 2, int rows = farwarp::tile::kWgmmaRows>
 struct WgmmaBlock {
+  static constexpr WgmmaShared kShared{rows, columns, buffers};
   static constexpr int kBuffers = buffers;
-  static constexpr int kStages = WgmmaShared::stages(columns, buffers);
-  using Tile = WgmmaTile<T, columns, kStages>;
-  static_assert(Tile::kStageBytes == WgmmaShared::stage_bytes(columns) && Ring<kStages>::kBytes < WgmmaShared::kWords);
+  static constexpr int kStages = kShared.stages();
+  using Tile = WgmmaTile<T, columns, kStages, rows>;
+  static_assert(Tile::kStageBytes == kShared.stage_bytes() && Ring<kStages>::kBytes < WgmmaShared::kWords);
 
   Shared<std::byte> memory;
 
   FARWARP_DEVICE Tile tile() const { return {memory, Ring<kStages>(barriers())}; }
   /// The buffers of the multiplier's BoxWriter.
   FARWARP_DEVICE Shared<std::byte> boxes(int multiplier) const {
-    return memory + (WgmmaShared::boxes(columns, buffers) + multiplier * buffers * WgmmaShared::kBoxBytes);
+    return memory + (kShared.boxes() + multiplier * buffers * WgmmaShared::kBoxBytes);
+  }
+  /// Where the multipliers' eight warps arrive once and the loader's thread waits.
+  FARWARP_DEVICE Shared<Mbarrier> meeting() const {
+    return Shared<Mbarrier>(reinterpret_cast<Mbarrier*>((barriers() + WgmmaShared::kMeeting).raw));
+  }
+  /// [thread] One thread, before a block_sync(): the ring and the meeting.
+  FARWARP_DEVICE void initialise() const {
+    mbarrier_init(meeting(), Tile::kReadingWarps);
+    tile().ring.initialise(Tile::kReadingWarps);
   }
   FARWARP_DEVICE Shared<std::uint32_t> last_word(int multiplier) const { return word(2 * multiplier); }
   /// One more word of the multiplier's, for what its leader has to say.
@@ -34,7 +44,7 @@ struct WgmmaBlock {
   FARWARP_DEVICE Shared<std::uint32_t> word(int number) const {
     return Shared<std::uint32_t>(reinterpret_cast<std::uint32_t*>((barriers() + WgmmaShared::kWords + 4 * number).raw));
   }
-  FARWARP_DEVICE Shared<std::byte> barriers() const { return memory + WgmmaShared::barriers(columns, buffers); }
+  FARWARP_DEVICE Shared<std::byte> barriers() const { return memory + kShared.barriers(); }
 };
 
 /// [warpgroup] Multiplies 64 rows of each tile of the block's and calls `finish(work, sums)`: for every work, or where K is split
@@ -46,8 +56,10 @@ FARWARP_DEVICE void multiply_role(const Tile& tile, int multiplier, const TileGr
   RingPosition<Tile::kStages> at;
   for (int number = turns.first; number < grid.works(); number += turns.stride) {
     const Work work = farwarp::tile::work_at(grid, number);
-    float sums[Tile::kSums];
-    multiply_steps(tile, multiplier, work.steps.count, sums, at, wait);
+    static_assert(Tile::kBlocks == 1);
+    float all[1][Tile::kSums];
+    multiply_steps(tile, multiplier, work.steps.count, all, at, wait);
+    const auto& sums = all[0];
     if constexpr (Tile::kColumns <= farwarp::tile::kMostSplitColumns) {
       if (grid.splits > 1) {
         float total[Tile::kSums];

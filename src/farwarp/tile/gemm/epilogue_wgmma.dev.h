@@ -23,18 +23,25 @@ class BoxWriter {
   /// `number`: of the warpgroup's numbered barrier.
   FARWARP_DEVICE BoxWriter(Shared<std::byte> memory, int number) : memory_(memory), number_(number) {}
 
-  /// [warpgroup] The next box. `write(buffer)` fills it, then `carry(buffer)` takes it on: the leader by copies which it commits as
-  /// one group, or all threads by accesses of their own.
-  template <class Write, class Carry>
-  FARWARP_DEVICE void put(const Write& write, const Carry& carry) {
-    const Shared<std::byte> buffer = memory_ + turn_ * kBoxBytes;
-    if (leads_warpgroup()) bulk_wait_read<buffers - 1>();  // the copy that left this buffer a turn ago
-    group_sync(number_, 128);
-    write(buffer);
-    proxy_fence();
-    group_sync(number_, 128);
-    carry(buffer);
-    turn_ = (turn_ + 1) % buffers;
+  /// [warpgroup] Boxes 0 to count - 1 of a tile: all at once if there are as many buffers, else one by one, so that a box is written
+  /// while the one before it leaves. `write(i, buffer)` fills box i, then `carry(i, buffer)` takes it on: the leader by copies which
+  /// it commits as one group, or all threads by accesses of their own.
+  template <int count, class Write, class Carry>
+  FARWARP_DEVICE void put(const Write& write, const Carry& carry) const {
+    constexpr int kAtOnce = count <= buffers ? count : 1;
+#pragma unroll
+    for (int first = 0; first < count; first += kAtOnce) {
+      if (first == 0 || first >= buffers) {
+        if (leads_warpgroup()) wait_for_buffer(first);
+        group_sync(number_, 128);
+      }
+#pragma unroll
+      for (int i = first; i < first + kAtOnce; ++i) write(i, memory_ + i % buffers * kBoxBytes);
+      proxy_fence();
+      group_sync(number_, 128);
+#pragma unroll
+      for (int i = first; i < first + kAtOnce; ++i) carry(i, memory_ + i % buffers * kBoxBytes);
+    }
   }
 
   /// [warpgroup] Before the kernel ends: all boxes have arrived.
@@ -43,9 +50,17 @@ class BoxWriter {
   }
 
  private:
+  /// [thread] The leader: what left the buffer of box `first` has read it. Before box 0, all that left for the tile before.
+  FARWARP_DEVICE void wait_for_buffer(int first) const {
+    if (first == 0) {
+      bulk_wait_read<0>();
+    } else {
+      bulk_wait_read<buffers - 1>();
+    }
+  }
+
   Shared<std::byte> memory_;
   int number_;
-  int turn_ = 0;
 };
 
 /// [warpgroup] Rounds the sums of 64 rows from `row`, `columns` columns from `column` of the result, adding bias[column].
@@ -55,29 +70,28 @@ FARWARP_DEVICE void store_sums(Writer& writer, const Carry& carry, int row, int 
                                int bias_size, const float (&sums)[columns / 2]) {
   static_assert(columns % 32 == 0);
   const int thread = thread_index() % 128;
+  // The last box of 96, 160 or 224 columns begins 32 columns early and repeats them: boxes are 64 wide.
+  const auto begin_of = [](int box) { return 64 * box + 64 <= columns ? 64 * box : columns - 64; };
+  const auto write_box = [&](int number, Shared<std::byte> box) {
+    const int begin = begin_of(number);
+    const auto write = [&](auto value) {
 #pragma unroll
-  for (int first = 0; first < columns; first += 64) {
-    // The last box of 96, 160 or 224 columns begins 32 columns early and repeats them: boxes are 64 wide.
-    const int begin = first + 64 <= columns ? first : columns - 64;
-    const auto write_box = [&](Shared<std::byte> box) {
-      const auto write = [&](auto value) {
-#pragma unroll
-        for (int i = 0; i < 32; i += 2) {
-          const MatrixIndex at = wgmma_sum(thread, i);
-          const Shared<std::byte> to = box + swizzled_offset(at.row, at.column * 2);
-          store(Shared<std::uint32_t>(reinterpret_cast<std::uint32_t*>(to.raw)),
-                round_pair<T>(value(i, column + begin + at.column), value(i + 1, column + begin + at.column + 1)));
-        }
-      };
-      const float* const of_box = &sums[begin / 2];
-      if (bias) {
-        write([&](int i, int index) { return add(of_box[i], bias_at(bias, index, bias_size)); });
-      } else {
-        write([&](int i, int) { return of_box[i]; });
+      for (int i = 0; i < 32; i += 2) {
+        const MatrixIndex at = wgmma_sum(thread, i);
+        const Shared<std::byte> to = box + swizzled_offset(at.row, at.column * 2);
+        store(Shared<std::uint32_t>(reinterpret_cast<std::uint32_t*>(to.raw)),
+              round_pair<T>(value(i, column + begin + at.column), value(i + 1, column + begin + at.column + 1)));
       }
     };
-    writer.put(write_box, [&](Shared<std::byte> box) { carry(row, column + begin, box); });
-  }
+    const float* const of_box = &sums[begin / 2];
+    if (bias) {
+      write([&](int i, int index) { return add(of_box[i], bias_at(bias, index, bias_size)); });
+    } else {
+      write([&](int i, int) { return of_box[i]; });
+    }
+  };
+  writer.template put<(columns + 63) / 64>(
+      write_box, [&](int number, Shared<std::byte> box) { carry(row, column + begin_of(number), box); });
 }
 
 /// [warpgroup] The leader copies the box by tensor copies, which drop what lies outside.
@@ -96,7 +110,7 @@ FARWARP_DEVICE void store_sums_transposed(Writer& writer, const Carry& carry, in
   const int thread = thread_index() % 128;
   const int upper = wgmma_sum(thread, 0).row;
   const float biases[2] = {bias_at(bias, column + upper, bias_size), bias_at(bias, column + upper + 8, bias_size)};
-  const auto write_box = [&](Shared<std::byte> box) {
+  const auto write_box = [&](int, Shared<std::byte> box) {
 #pragma unroll
     for (int i = 0; i < columns / 2; ++i) {
       const MatrixIndex at = wgmma_sum(thread, i);
@@ -104,7 +118,7 @@ FARWARP_DEVICE void store_sums_transposed(Writer& writer, const Carry& carry, in
             round_to<T>(add(sums[i], biases[i / 2 % 2])));
     }
   };
-  writer.put(write_box, [&](Shared<std::byte> box) { carry(row, column, box); });
+  writer.template put<1>(write_box, [&](int, Shared<std::byte> box) { carry(row, column, box); });
 }
 
 /// [warpgroup] The sums of multiplier number `multiplier` of the tile whose first rows are `row` of A and `column` of B. `swapped`: A

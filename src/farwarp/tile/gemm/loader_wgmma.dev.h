@@ -5,12 +5,12 @@
 
 namespace farwarp::FARWARP_TARGET::tile {
 
-/// [thread] Starts the block's first copies, as many as there are stages, and returns their number. `load(work, step, stage)` starts
+/// [thread] Starts the block's first copies, of `most` steps, and returns of how many. `load(work, step, stage)` starts
 /// those of one step of a work into a free stage.
-template <class Tile, class Load>
+template <class Tile, int most = Tile::kStages, class Load>
 FARWARP_DEVICE int load_first(const TileGrid& grid, Turns turns, const Load& load) {
   const Work work = farwarp::tile::work_at(grid, turns.first);
-  const int count = work.steps.count < Tile::kStages ? work.steps.count : Tile::kStages;
+  const int count = work.steps.count < most ? work.steps.count : most;
   for (int i = 0; i < count; ++i) load(work, i, i);
   return count;
 }

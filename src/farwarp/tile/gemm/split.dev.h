@@ -2,13 +2,9 @@
 // memory; the last to arrive adds them up in the order of the splits, so results do not depend on who was last.
 #pragma once
 
-#include "farwarp/substrate/device.h"
+#include "farwarp/tile/gemm/cluster_split.dev.h"
 
 namespace farwarp::FARWARP_TARGET::tile {
-
-struct FourSums {
-  float value[4];
-};
 
 /// [thread] Counts one more arrival of this epoch and returns how many there are. What earlier calls left (an aborted one leaves
 /// any number) does not count. The loop ends: it turns as often as others arrive.

@@ -16,38 +16,60 @@ constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 struct Choice {
-  int columns = 0;
+  int rows = 0, columns = 0;
   int splits = 0;
   double clocks = 0;
 };
 
-/// Clocks of a launch, roughly: a step takes the matrix unit 4 clocks a column, or L2 the time for the tile's bytes; and all bytes
-/// come from memory once. Fitted to one H200 (2026-11): 64 x 2304 x 7168 takes 24.2 us in 4 splits and 26.5 in 7, 512 x 1536 x
-/// 4096 23.5 us in tiles of 96 columns in 2 splits and 28.8 in one.
-double estimate(const TilingWish& wish, std::int64_t tiles, int splits, int columns, int steps) {
-  constexpr double kL2BytesPerClock = 52;  // for each of 132 multiprocessors at once
-  constexpr double kMemoryBytesPerClock = 2500;
-  constexpr double kFill = 1500;  // until the first step's operands are there
-  const double step = std::max(4.0 * columns, WgmmaShared::stage_bytes(columns) / kL2BytesPerClock);
-  const double epilogue = 300 + 6.0 * columns;
-  const double exchange = splits > 1 ? 1500 + columns * 8.0 * splits : 0;
-  const auto rounds = static_cast<double>(ceil_div(tiles * splits, std::int64_t{wish.blocks}));
-  const double operands = 2.0 * wish.k * (double{1} * wish.m + wish.n) / kMemoryBytesPerClock;
-  return kFill + exchange + std::max(operands, rounds * ceil_div(steps, splits) * step) + rounds * epilogue;
+/// Clusters of so many blocks that an H200 holds at once: a cluster lies in one of its parts of 16 or 18 multiprocessors.
+std::int64_t clusters_at_once(int blocks, int cluster) {
+  constexpr int kPart = 16;
+  return std::int64_t{std::max(blocks / kPart, 1)} * (std::min(kPart, blocks) / cluster);
 }
 
-Choice best_choice(std::span<const int> widths, const TilingWish& wish, int tile_rows, int columns_in_all) {
+/// Clocks of a launch, roughly: a step takes the matrix unit 4 clocks a column of 128 rows, or L2 the time for the tile's bytes; and
+/// all bytes come from memory once. Fitted to one H200 (2026-11), README of ops/gemm.
+double estimate(const TilingWish& wish, std::int64_t tiles, const Choice& choice, int steps) {
+  constexpr double kL2BytesPerClock = 51;  // for each of 132 multiprocessors at once
+  constexpr double kMemoryBytesPerClock = 2000;
+  constexpr double kFill = 4500;  // until the first step's operands are there
+  const double heights = choice.rows / kWgmmaRows;
+  const double step = std::max(4.0 * choice.columns * heights,
+                               WgmmaShared{choice.rows, choice.columns}.stage_bytes() / kL2BytesPerClock);
+  const double epilogue = 400 + 4.5 * choice.columns * heights;
+  const double exchange = choice.splits == 1 ? 0 : wish.clusters ? 2000 : 1500 + choice.columns * 8.0 * choice.splits;
+  const auto rounds = static_cast<double>(ceil_div(tiles * choice.splits, std::int64_t{wish.blocks}));
+  const double operands = 2.0 * wish.k * (double{1} * wish.m + wish.n) / kMemoryBytesPerClock;
+  return kFill + exchange + std::max(operands, rounds * ceil_div(steps, choice.splits) * step) + rounds * epilogue;
+}
+
+/// The splits that tiles of this width have kernels for.
+bool has_splits(const TilingWish& wish, bool few_rows, const Choice& choice, int steps) {
+  if (choice.splits == 1) return true;
+  if (choice.splits > steps || choice.columns > kMostSplitColumns || choice.rows != kWgmmaRows) return false;
+  return wish.clusters ? choice.splits == 2 || (few_rows && choice.splits == 4) : choice.splits <= kMostSplits;
+}
+
+Choice best_choice(std::span<const int> widths, const TilingWish& wish, int row_count, int column_count,
+                   bool few_rows) {
   const int steps = ceil_div(wish.k, kWgmmaDepth);
   Choice best;
-  for (const int columns : widths) {
-    if (wish.columns != 0 && wish.columns != columns) continue;
-    const std::int64_t tiles = std::int64_t{tile_rows} * ceil_div(columns_in_all, columns);
-    const int most = columns <= kMostSplitColumns ? std::min(kMostSplits, steps) : 1;
-    for (int splits = 1; splits <= most; ++splits) {
-      if (wish.splits != 0 && wish.splits != splits) continue;
-      if (wish.splits == 0 && splits > 1 && tiles * splits > wish.blocks) break;
-      const double clocks = estimate(wish, tiles, splits, columns, steps);
-      if (best.columns == 0 || clocks < best.clocks) best = {columns, splits, clocks};
+  for (const int rows : {kWgmmaRows, kWgmmaTallRows}) {
+    for (const int columns : widths) {
+      const bool tall = rows != kWgmmaRows;
+      if (tall && (!wish.tall || few_rows || columns != kTallWidth)) continue;
+      if (wish.columns != 0 && wish.columns != columns) continue;
+      if (wish.rows != 0 && wish.rows != rows) continue;
+      const std::int64_t tiles = std::int64_t{ceil_div(row_count, rows)} * ceil_div(column_count, columns);
+      for (int splits = 1; splits <= kMostSplits; ++splits) {
+        Choice choice{rows, columns, splits};
+        if (wish.splits != 0 && wish.splits != splits) continue;
+        if (!has_splits(wish, few_rows, choice, steps)) continue;
+        if (splits > 1 && (wish.clusters || wish.splits == 0) && tiles * splits > wish.blocks) break;
+        if (splits > 1 && wish.clusters && wish.splits == 0 && tiles > clusters_at_once(wish.blocks, splits)) continue;
+        choice.clocks = estimate(wish, tiles, choice, steps);
+        if (best.columns == 0 || choice.clocks < best.clocks) best = choice;
+      }
     }
   }
   return best;
@@ -61,7 +83,6 @@ Status wrong(const char* desc, const char* field, std::int64_t value, const std:
 
 Status tile_wgmma(const TilingWish& wish, const char* desc, Tiling& result) {
   result.few_rows = wish.m <= 64;
-  result.rows = kWgmmaRows;
   result.depth = kWgmmaDepth;
   result.steps = ceil_div(wish.k, kWgmmaDepth);
   const int row_count = result.few_rows ? wish.n : wish.m;
@@ -72,21 +93,34 @@ Status tile_wgmma(const TilingWish& wish, const char* desc, Tiling& result) {
     while (widths.size() > 1 && widths[0] < wish.m && wish.columns == 0) widths = widths.subspan(1);
     if (wish.columns == 0) widths = widths.first(1);
   }
-  result.tile_rows = ceil_div(row_count, result.rows);
-  const Choice choice = best_choice(widths, wish, result.tile_rows, column_count);
+  const bool can_be_tall = wish.tall && !result.few_rows && (wish.columns == 0 || wish.columns == kTallWidth);
+  if (wish.rows != 0 && wish.rows != kWgmmaRows && !(wish.rows == kWgmmaTallRows && can_be_tall))
+    return wrong(desc, "tile_rows", wish.rows,
+                 fmt::format("0 (the plan's choice), {}, or {} with m above 64 and tile_columns {}", kWgmmaRows,
+                             kWgmmaTallRows, kTallWidth));
+  const Choice choice = best_choice(widths, wish, row_count, column_count, result.few_rows);
   if (choice.columns == 0) {
     if (std::find(widths.begin(), widths.end(), wish.columns) == widths.end() && wish.columns != 0)
       return wrong(desc, "tile_columns", wish.columns,
                    fmt::format("0 (the plan's choice), {} with m = {}", list(widths), wish.m));
+    if (wish.clusters)
+      return wrong(
+          desc, "splits", wish.splits,
+          fmt::format("0 (the plan's choice), 1, or {} with tile_columns up to {} and tile_rows {}, if k has as "
+                      "many steps of {} and all tiles' blocks are at most {}",
+                      result.few_rows ? "2 or 4" : "2", kMostSplitColumns, kWgmmaRows, kWgmmaDepth, wish.blocks));
     return wrong(desc, "splits", wish.splits,
                  fmt::format("1 to {} steps of {}, with tile_columns up to {}", std::min(kMostSplits, result.steps),
                              kWgmmaDepth, kMostSplitColumns));
   }
+  result.rows = choice.rows;
   result.columns = choice.columns;
+  result.tile_rows = ceil_div(row_count, result.rows);
   result.splits = choice.splits;
   result.tile_columns = ceil_div(column_count, result.columns);
   result.threads = kWgmmaThreads;
-  result.shared_bytes = WgmmaShared::total(result.columns);
+  result.shared_bytes =
+      WgmmaShared{result.rows, result.columns, wish.clusters ? wgmma_boxes(result.columns) : 2}.total();
   result.why = fmt::format("{} tiles of {} x {} in {} split{} on {} multiprocessors, about {:.0f} clocks",
                            result.tiles(), result.rows, result.columns, result.splits, result.splits == 1 ? "" : "s",
                            wish.blocks, choice.clocks);
@@ -101,6 +135,8 @@ Status tile_mfma(const TilingWish& wish, const char* desc, Tiling& result) {
   const MfmaShape& shape = tiles_of(kMfmaLarge) < wish.blocks ? kMfmaFew : kMfmaLarge;
   if (wish.columns != 0 && wish.columns != shape.columns)
     return wrong(desc, "tile_columns", wish.columns, fmt::format("0 (the plan's choice) or {}", shape.columns));
+  if (wish.rows != 0 && wish.rows != shape.rows)
+    return wrong(desc, "tile_rows", wish.rows, fmt::format("0 (the plan's choice) or {}", shape.rows));
   result.rows = shape.rows;
   result.columns = shape.columns;
   result.depth = shape.step_depth();
@@ -136,7 +172,9 @@ Result<Tiling> tile_product(const TilingWish& wish, const MachineShape& shape, c
   if (works > std::numeric_limits<std::int32_t>::max() - wish.blocks)
     return wrong(desc, "m", wish.m, "at most 2^31 tiles");
   result.blocks = static_cast<int>(std::min<std::int64_t>(wish.blocks, works));
-  if (result.splits > 1) {
+  if (wgmma && wish.clusters) {
+    result.cluster = result.splits;
+  } else if (result.splits > 1) {
     const int parts = wgmma ? 2 : 1;  // of a tile that count their splits on their own: a warpgroup each
     result.partials_bytes = works * result.rows * result.columns * 4;
     result.workspace_bytes = result.partials_bytes + result.tiles() * parts * 4;
@@ -146,7 +184,7 @@ Result<Tiling> tile_product(const TilingWish& wish, const MachineShape& shape, c
 
 std::string Tiling::kernel_suffix(const MachineShape& shape, DType dtype) const {
   if (shape.traits.matrix_unit == MatrixUnit::kMfma) return fmt::format("mfma_{}_{}x{}", name_of(dtype), rows, columns);
-  return fmt::format("{}_{}{}", name_of(dtype), few_rows ? "few_" : "", columns);
+  return fmt::format("{}_{}{}", name_of(dtype), few_rows ? "few_" : rows == kWgmmaTallRows ? "tall_" : "", columns);
 }
 
 std::string Tiling::to_string() const {

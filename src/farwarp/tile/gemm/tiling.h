@@ -16,6 +16,7 @@ namespace farwarp::tile {
 inline constexpr int kAllWidths[] = {64, 96, 128, 160, 192, 224, 256};
 /// Of the operators that communicate: a step less wide costs them less than the link does.
 inline constexpr int kEvenWidths[] = {64, 128, 192, 256};
+inline constexpr int kTallWidth = 192;  ///< of tiles with 256 rows
 inline constexpr int kFewWidths[] = {16, 32, 64};
 
 struct TilingWish {
@@ -24,6 +25,9 @@ struct TilingWish {
   int columns = 0;  ///< of a tile (rows of w, or of x if few_rows); 0: the best
   int splits = 0;   ///< parts of k that different blocks sum, 1 to 16; 0: the best
   std::span<const int> widths = kAllWidths;
+  bool clusters = false;  ///< splits are the blocks of a cluster
+  bool tall = false;      ///< there are kernels for tall tiles
+  int rows = 0;           ///< of a tile: 128 or 256; 0: the best
 };
 
 struct Tiling {
@@ -33,7 +37,8 @@ struct Tiling {
   int tile_rows = 0, tile_columns = 0;   ///< how many tiles
   int group = 0;                         ///< rows of tiles that run together: raster.h
   int splits = 1;
-  int steps = 0;  ///< of K
+  int cluster = 1;  ///< blocks that share a tile's K and reach each other's shared memory: `splits`, or 1
+  int steps = 0;    ///< of K
   int blocks = 0;
   int threads = 0;
   std::int64_t shared_bytes = 0;
@@ -42,7 +47,7 @@ struct Tiling {
   std::string why;  ///< how the tile was chosen
 
   std::int64_t tiles() const { return std::int64_t{tile_rows} * tile_columns; }
-  TileGrid grid() const { return {tile_rows, tile_columns, group, splits, steps}; }
+  TileGrid grid() const { return grid_of(tile_rows, tile_columns, group, splits, steps); }
   /// Of the kernel's name: "bf16_few_64", "mfma_fp16_256x128".
   std::string kernel_suffix(const MachineShape& shape, DType dtype) const;
   std::string to_string() const;

@@ -152,4 +152,35 @@ FARWARP_DEVICE bool wait_mbarrier(Call& call, Shared<Mbarrier> barrier, std::uin
   return true;
 }
 
+/// A thread's waits for its block's own copies, in a kernel that has not joined its call: reading the call's cells takes a microsecond,
+/// and several while those copies flood memory. Such a wait ends, unless something is broken. One that does not makes a note
+/// here, which report() brings to the ledger behind the loops: between their instructions its code would be what a cold launch
+/// waits for.
+struct OwnWaits {
+  std::uint64_t until = 0;  ///< the deadline, from the first wait that gets long
+  bool expired = false;
+};
+
+/// [thread] False if the deadline has passed, now or before.
+FARWARP_DEVICE bool wait_mbarrier(OwnWaits& waits, const WorldView& view, Shared<Mbarrier> barrier,
+                                  std::uint32_t parity) {
+  const void* const addresses[] = {barrier.raw};
+  for (std::uint32_t tries = 0; !mbarrier_test(barrier, parity); ++tries) {
+    if (!park(addresses, 1, waits.until, tries)) continue;
+    const std::uint64_t now = nanoseconds();
+    if (waits.until == 0) waits.until = now + load(member(control_of(view), &WorldControl::deadline_ns));
+    waits.expired = now > waits.until;
+    if (waits.expired) return false;
+  }
+  return true;
+}
+
+/// [thread] Puts an expired wait on record, unless the World has been aborted. Of epoch 0: the call's cells may be changing.
+FARWARP_DEVICE void report(const OwnWaits& waits, const WorldView& view, std::uint32_t slot, std::uint32_t site) {
+  if (!waits.expired) return;
+  const std::uint64_t budget = load(member(control_of(view), &WorldControl::deadline_ns));
+  Call call{view, slot, 0, waits.until - budget, waits.until, 0, true};
+  if (load<Order::relaxed>(abort_cell(call)) == 0) give_up_in_place(call, StatusCode::kDeadline, site, -1, 0, 0);
+}
+
 }  // namespace farwarp::FARWARP_TARGET

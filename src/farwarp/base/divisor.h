@@ -1,0 +1,30 @@
+// Division by a number that is known before the launch: a multiplication and a shift. A quotient of two ints is some 25 instructions on
+// a GPU, of two 64-bit ones 100, and a cold kernel fetches them from memory.
+#pragma once
+
+#include <cstdint>
+
+namespace farwarp {
+
+/// Of dividends from 0 to 2^31 - 1. T. Granlund and P. Montgomery, "Division by Invariant Integers using Multiplication" (1994),
+/// theorem 4.2 with N = 31: factor = ceil(2^(31 + l) / value), l = ceil(log2(value)).
+struct Divisor {
+  std::int32_t value = 1;
+  std::uint32_t factor = std::uint32_t{1} << 31;
+  std::int32_t shift = 31;
+
+  constexpr Divisor() = default;
+  constexpr explicit Divisor(std::int32_t divisor) : value(divisor) {
+    int bits = 0;
+    while (std::int64_t{1} << bits < divisor) ++bits;
+    shift = 31 + bits;
+    factor = static_cast<std::uint32_t>(((std::uint64_t{1} << shift) + static_cast<std::uint64_t>(divisor) - 1) /
+                                        static_cast<std::uint64_t>(divisor));
+  }
+
+  constexpr std::int32_t quotient(std::int32_t dividend) const {
+    return static_cast<std::int32_t>(static_cast<std::uint64_t>(static_cast<std::uint32_t>(dividend)) * factor >> shift);
+  }
+};
+
+}  // namespace farwarp
