@@ -23,7 +23,8 @@ struct Divisor {
   }
 
   constexpr std::int32_t quotient(std::int32_t dividend) const {
-    return static_cast<std::int32_t>(static_cast<std::uint64_t>(static_cast<std::uint32_t>(dividend)) * factor >> shift);
+    return static_cast<std::int32_t>(static_cast<std::uint64_t>(static_cast<std::uint32_t>(dividend)) * factor >>
+                                     shift);
   }
 };
 

@@ -19,7 +19,8 @@ TEST(Divisor, DividesSmallNumbers) {
 }
 
 TEST(Divisor, DividesLargeNumbers) {
-  for (const std::int32_t value : {1, 2, 3, 5, 7, 127, 132, 641, 65535, 65536, 65537, 1 << 30, (1 << 30) + 1, kMost - 1, kMost}) {
+  for (const std::int32_t value :
+       {1, 2, 3, 5, 7, 127, 132, 641, 65535, 65536, 65537, 1 << 30, (1 << 30) + 1, kMost - 1, kMost}) {
     const Divisor divisor(value);
     for (std::int64_t multiple = kMost / value; multiple > 0; multiple /= 3) {
       for (std::int64_t dividend = multiple * value - 1; dividend <= multiple * value + 1; ++dividend) {

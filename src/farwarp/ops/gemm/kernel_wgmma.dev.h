@@ -114,6 +114,12 @@ FARWARP_DEVICE void keep_call(const Args& args) {
   leave_call(call, 0);
 }
 
+/// The numbered barrier of the loader's warp and the multipliers, before the flood of copies. A cold launch has its instructions to
+/// fetch, too: behind copies of all stages of all blocks, 26 MB, those of the main loop came 4 us later (64 x 7168 x 2304 on an
+/// H200). The first step's copies alone do not hold them up.
+inline constexpr int kReady = 3;
+inline constexpr int kReadyThreads = 256 + 32;
+
 // What warps give up and take: a block has what it was launched with, or the taking waits for ever.
 inline constexpr int kLoaderRegisters = 40, kMultiplierRegisters = 232;
 static_assert(128 * kLoaderRegisters + 256 * kMultiplierRegisters <= farwarp::tile::kWgmmaThreads * 168);
@@ -129,7 +135,7 @@ FARWARP_DEVICE void gemm_wgmma(const Args& args) {
     tile::load_step(tile, args.a, args.b, work.at.row * Tile::kRows, work.at.column * Tile::kColumns,
                     work.steps.first + step, stage);
   };
-  if (thread_index() == 0) block.initialise();
+  if (thread_index() == 0) tile.ring.initialise(tile.kReadingWarps);
   block_sync();
   int loaded = 0;
   if (thread_index() == 0) loaded = tile::load_first<Tile, 1>(args.grid, turns, load);
@@ -141,11 +147,10 @@ FARWARP_DEVICE void gemm_wgmma(const Args& args) {
   const int warpgroup = thread_index() / 128;
   if (warpgroup == 0) {
     reduce_registers<kLoaderRegisters>();
-    if (thread_index() == 0) {
-      // A cold launch has its instructions to fetch, too: behind the copies of all stages of all blocks, 26 MB, those of the main loop
-      // came 4 us later (64 x 7168 x 2304 on an H200). One step's copies do not hold them up; the others wait until they are there.
-      wait(block.meeting(), 0);
-      tile::load_role(tile, args.grid, turns, loaded, load, wait);
+    if (warp_index() == 0) {
+      warp_sync();  // lane 0 has been copying
+      group_sync(kReady, kReadyThreads);
+      if (thread_index() == 0) tile::load_role(tile, args.grid, turns, loaded, load, wait);
     } else if (thread_index() == 32) {
       tensor_prefetch(args.out);
       keep_call(args);
@@ -157,7 +162,7 @@ FARWARP_DEVICE void gemm_wgmma(const Args& args) {
     }
   } else {
     raise_registers<kMultiplierRegisters>();
-    if (lane_index() == 0) mbarrier_arrive(block.meeting());
+    group_sync(kReady, kReadyThreads);
     multiply_and_store<swapped>(args, block, warpgroup - 1, turns, wait);
   }
   report(waits, args.view, args.slot, farwarp::gemm::kSiteStage);
