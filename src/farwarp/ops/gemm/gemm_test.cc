@@ -102,11 +102,13 @@ TEST_P(GemmApi, AnAbortedWorldComputesNothingUntilItRecovers) {
   });
 }
 
-// Two streams at once: one of the calls finds the operator taken, unless the other was over before it began.
+// Two streams at once. Where splits meet in the operator's workspace, one of the calls finds the operator taken. On Hopper calls share no
+// memory, and one has left when the other begins, mostly: found out or not, the next call is right.
 TEST_P(GemmApi, CallsInTwoStreamsAreFoundOut) {
   if (is_real()) GTEST_SKIP() << "whether they meet is the device's choice";
   int found = 0;
-  on_products([&found](Product& product) {
+  bool shares_memory = false;
+  on_products([&](Product& product) {
     const auto second = product.world.device().create_stream();
     ASSERT_TRUE(second.ok());
     EXPECT_TRUE(product.launch(product.stream).ok());
@@ -117,11 +119,15 @@ TEST_P(GemmApi, CallsInTwoStreamsAreFoundOut) {
     const bool told =
         misuse || first_status.code() == StatusCode::kAborted || second_status.code() == StatusCode::kAborted;
     if (product.world.rank() == 0 && told) ++found;
+    if (product.world.rank() == 0)
+      shares_memory = product.world.device().shape().traits.matrix_unit == MatrixUnit::kMfma;
+    EXPECT_TRUE(told || (first_status.ok() && second_status.ok()))
+        << first_status.to_string() << second_status.to_string();
     ASSERT_TRUE(product.world.recover({product.stream, *second}).ok());
     product.expect_right();
     product.world.device().destroy_stream(*second);
   });
-  EXPECT_EQ(found, 1);
+  if (shares_memory) EXPECT_EQ(found, 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, GemmApi, ::testing::ValuesIn(kAllTargets), name_of_target);
