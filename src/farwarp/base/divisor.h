@@ -1,5 +1,5 @@
-// Division by a number that is known before the launch: a multiplication and a shift. A quotient of two ints is some 25 instructions on
-// a GPU, of two 64-bit ones 100, and a cold kernel fetches them from memory.
+// Division by a number that is known before the launch: a multiplication and a shift. Quotients are long code on
+// a GPU, above all 64-bit ones, and a cold kernel fetches it from memory.
 #pragma once
 
 #include <cstdint>
