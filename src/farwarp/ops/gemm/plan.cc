@@ -68,9 +68,9 @@ Result<GemmPlan> plan_gemm(const GemmDesc& desc, const MachineShape& shape) {
     if (const Status status = check_mfma_pitches(plan.desc); !status.ok()) return status;
   }
   const int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
-  const auto tiling = tile::tile_product(
-      {desc.m, desc.n, desc.k, blocks, desc.tile_columns, desc.splits, tile::kAllWidths, true, true, desc.tile_rows},
-      shape, "GemmDesc");
+  const auto tiling = tile::tile_product({desc.m, desc.n, desc.k, blocks, desc.tile_columns, desc.splits,
+                                          tile::kAllWidths, true, true, desc.tile_rows, tile::kGemmWidestBoxes},
+                                         shape, "GemmDesc");
   if (!tiling.ok()) return tiling.status();
   static_cast<tile::Tiling&>(plan) = *tiling;
   plan.kernel = "gemm_" + plan.kernel_suffix(shape, desc.dtype);

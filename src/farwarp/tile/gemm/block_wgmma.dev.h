@@ -27,6 +27,15 @@ struct WgmmaBlock {
   FARWARP_DEVICE Shared<std::byte> boxes(int multiplier) const {
     return memory + (kShared.boxes() + multiplier * buffers * WgmmaShared::kBoxBytes);
   }
+  /// Where the multipliers' eight warps arrive once and the loader's thread waits.
+  FARWARP_DEVICE Shared<Mbarrier> meeting() const {
+    return Shared<Mbarrier>(reinterpret_cast<Mbarrier*>((barriers() + WgmmaShared::kMeeting).raw));
+  }
+  /// [thread] One thread, before a block_sync(): the ring and the meeting.
+  FARWARP_DEVICE void initialise() const {
+    mbarrier_init(meeting(), Tile::kReadingWarps);
+    tile().ring.initialise(Tile::kReadingWarps);
+  }
   FARWARP_DEVICE Shared<std::uint32_t> last_word(int multiplier) const { return word(2 * multiplier); }
   /// One more word of the multiplier's, for what its leader has to say.
   FARWARP_DEVICE Shared<std::uint32_t> leader_word(int multiplier) const { return word(2 * multiplier + 1); }

@@ -161,14 +161,17 @@ struct OwnWaits {
   bool expired = false;
 };
 
-/// [thread] False if the deadline has passed, now or before.
+/// [thread] False if the deadline has passed, now or before: this one outlasts the waits for peers behind which the copies may stand.
 FARWARP_DEVICE bool wait_mbarrier(OwnWaits& waits, const WorldView& view, Shared<Mbarrier> barrier,
                                   std::uint32_t parity) {
   const void* const addresses[] = {barrier.raw};
   for (std::uint32_t tries = 0; !mbarrier_test(barrier, parity); ++tries) {
     if (!park(addresses, 1, waits.until, tries)) continue;
     const std::uint64_t now = nanoseconds();
-    if (waits.until == 0) waits.until = now + load(member(control_of(view), &WorldControl::deadline_ns));
+    if (waits.until == 0) {
+      const std::uint64_t budget = load(member(control_of(view), &WorldControl::deadline_ns));
+      waits.until = now + budget + (kDeepestWait + 1) * (budget / 32);
+    }
     waits.expired = now > waits.until;
     if (waits.expired) return false;
   }

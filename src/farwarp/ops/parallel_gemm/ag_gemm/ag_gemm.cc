@@ -32,17 +32,17 @@ void AllGatherGemm::State::set_sizes() {
   args.k = plan.local.k;
   args.shard_rows = plan.local.x_rows;
   args.communicators = plan.communicators;
+  args.senders = plan.senders;
   args.xcds = world->device().shape().xcds;
   args.grid = plan.grid();
   const int own_tile_row = plan.few_rows ? 0 : world->rank() * plan.local.x_rows / plan.rows;
   args.order = {world->rank(), world->size(), plan.rows_per_shard, own_tile_row, plan.tile_rows};
   args.pieces = {plan.piece_rows, plan.piece_depth, plan.row_pieces, plan.depth_pieces};
-  args.piece_band = std::clamp(plan.rows / plan.piece_rows, 1, plan.row_pieces);
+  args.piece_band = plan.piece_band;
   args.own_apart = plan.own_apart ? 1 : 0;
   const auto base = static_cast<std::int64_t>(opening.workspace.offset);
   args.gathered = base + plan.gathered;
   args.arrived = base + plan.arrived;
-  args.entries = base + plan.entries;
   args.partials = base + plan.partials;
   args.counters = base + plan.counters;
 }
@@ -60,14 +60,18 @@ Status AllGatherGemm::State::encode_all(std::initializer_list<std::pair<TensorMa
 Status AllGatherGemm::State::encode_heap() {
   if (!wgmma() || has_heap_maps) return {};
   const std::int64_t k = plan.local.k;
-  const auto gathered = [&](int rank) { return world->view().heap[rank] + args.gathered; };
-  Status status = encode_all({{&args.gathered_x,
-                               {gathered(world->rank()), plan.local.y_rows, k, k,
-                                plan.few_rows ? plan.columns : plan.rows, plan.depth, true}}});
-  for (int rank = 0; rank < world->size() && status.ok(); ++rank) {
-    std::byte* const shard = gathered(rank) + world->rank() * plan.local.x_rows * k * 2;
-    status = encode_all(
-        {{&args.target[rank], {shard, plan.local.x_rows, k, k, plan.piece_rows, ag_gemm::kBoxDepth, false}}});
+  Status status;
+  for (std::uint32_t parity = 0; parity < 2; ++parity) {
+    const auto gathered = [&](int rank) { return world->view().heap[rank] + args.gathered_of(parity); };
+    if (status.ok())
+      status = encode_all({{&args.gathered_x[parity],
+                            {gathered(world->rank()), plan.local.y_rows, k, k, plan.few_rows ? plan.columns : plan.rows,
+                             plan.depth, true}}});
+    for (int rank = 0; rank < world->size() && status.ok(); ++rank) {
+      std::byte* const shard = gathered(rank) + world->rank() * plan.local.x_rows * k * 2;
+      status = encode_all(
+          {{&args.target[parity][rank], {shard, plan.local.x_rows, k, k, plan.piece_rows, ag_gemm::kBoxDepth, false}}});
+    }
   }
   has_heap_maps = status.ok();
   return status;
@@ -84,7 +88,7 @@ Status AllGatherGemm::State::set_operands(const void* x, const void* w, void* y)
   const parallel_gemm::LocalShape& local = plan.local;
   const int x_box = plan.few_rows ? plan.columns : plan.rows;
   const int w_box = plan.few_rows ? plan.rows : plan.columns;
-  const int y_box = plan.few_rows ? plan.columns : 64;
+  const int y_box = plan.few_rows ? plan.columns / (plan.cluster == 4 ? 2 : 1) : 64;
   const Status status = encode_all(
       {{&args.x, {const_cast<void*>(x), local.x_rows, local.k, local.k, x_box, plan.depth, true}},
        {&args.w, {const_cast<void*>(w), local.w_rows, local.k, local.k, w_box, plan.depth, true}},
@@ -131,7 +135,7 @@ Status AllGatherGemm::operator()(const void* x, const void* w, const void* bias,
   state.args.bias = bias;
   state.args.all_x = all_x;
   const LaunchConfig config{state.plan.communicators + state.plan.blocks, state.plan.threads,
-                            static_cast<std::size_t>(state.plan.shared_bytes)};
+                            static_cast<std::size_t>(state.plan.shared_bytes), state.plan.cluster};
   return launch(state.world->device(), state.opening.kernel, config, state.args, stream);
 }
 

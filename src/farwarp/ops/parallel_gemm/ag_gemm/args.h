@@ -10,9 +10,9 @@
 namespace farwarp::ag_gemm {
 
 /// Wait sites of the ledger.
-enum Site : std::uint32_t { kSiteStage, kSitePiece, kSiteEntry, kSiteArrival, kSites };
+enum Site : std::uint32_t { kSiteStage, kSitePiece, kSiteArrival, kSites };
 inline constexpr const char* kSiteNames[kSites] = {"a stage of operands", "a piece of x on its way to the peers",
-                                                   "a peer's entry", "a piece of a peer's x"};
+                                                   "a piece of a peer's x"};
 
 /// Elements of K in a box, the unit of copying to peers: rows of 512 bytes.
 inline constexpr int kBoxDepth = 256;
@@ -71,17 +71,18 @@ struct RowOrder {
 
 /// The argument block of every kernel of ag-gemm; a kernel reads what it needs.
 struct Args {
-  TensorMap x;           ///< wgmma: this rank's x [shard_rows, k], boxes of tile rows (few_rows: tile columns) x 64
-  TensorMap gathered_x;  ///< wgmma: all ranks' x [m, k] in the heap, the same boxes
-  TensorMap w;           ///< wgmma: [n, k], boxes of tile columns (few_rows: tile rows) x 64
-  TensorMap out;         ///< wgmma: y [m, n], boxes as in gemm
-  TensorMap source;      ///< wgmma: this rank's x in boxes of a piece's rows x kBoxDepth
-  TensorMap target[kMaxRanks];  ///< wgmma: this rank's shard in the heap of each, the same boxes
+  TensorMap x;              ///< wgmma: this rank's x [shard_rows, k], boxes of tile rows (few_rows: tile columns) x 64
+  TensorMap gathered_x[2];  ///< wgmma: all ranks' x [m, k] in the heap, the same boxes; by the parity of the epoch
+  TensorMap w;              ///< wgmma: [n, k], boxes of tile columns (few_rows: tile rows) x 64
+  TensorMap out;            ///< wgmma: y [m, n], boxes as in gemm
+  TensorMap source;         ///< wgmma: this rank's x in boxes of a piece's rows x kBoxDepth
+  TensorMap target[2][kMaxRanks];  ///< wgmma: this rank's shard in the heap of each, the same boxes
   WorldView view;
   std::uint32_t slot;
   std::int32_t m, n, k;  ///< of this rank's product: n is the rows of its w
   std::int32_t shard_rows;
   std::int32_t communicators;  ///< the first blocks, which only send
+  std::int32_t senders;        ///< warps of a communicator that send
   std::int32_t xcds;           ///< mfma: dies that blocks are dealt to in turn
   tile::TileGrid grid;
   RowOrder order;
@@ -90,16 +91,24 @@ struct Args {
   std::uint32_t own_apart;  ///< 1: tiles of own rows alone are read from x itself, and no piece is sent to its own rank
   std::uint32_t drop_piece;  ///< fault injection: this many-th piece (from 1) is not sent; 0: all are
   // Offsets in the heap.
-  std::int64_t gathered;  ///< [m, k]
-  std::int64_t arrived;   ///< [ranks, pieces.row_count, pieces.depth_count] cells of 8 bytes: epoch << 32
-  std::int64_t entries;   ///< [kMaxRanks] cells: world/device/entry.dev.h
-  std::int64_t partials;  ///< of splits: tile/gemm/split.dev.h
+  std::int64_t gathered;  ///< [2, m, k], by the parity of the epoch
+  std::int64_t arrived;   ///< [2, ranks, pieces.row_count, pieces.depth_count] cells of 8 bytes: epoch << 32
+  std::int64_t partials;  ///< mfma, of splits: tile/gemm/split.dev.h
   std::int64_t counters;
   const void* own_x;  ///< [shard_rows, k]
   const void* own_w;  ///< [n, k]
   const void* bias;   ///< [n], or null
   void* y;            ///< [m, n]
   void* all_x;        ///< [m, k], where x of all ranks is a result; else null
+
+  /// Which of the two copies of what peers write is the call's.
+  constexpr std::uint32_t parity(std::uint32_t epoch) const { return epoch & 1; }
+  constexpr std::int64_t gathered_of(std::uint32_t epoch) const {
+    return gathered + parity(epoch) * (std::int64_t{2} * m * k);
+  }
+  constexpr std::int64_t arrived_of(std::uint32_t epoch) const {
+    return arrived + parity(epoch) * (std::int64_t{8} * view.size * pieces.count());
+  }
 };
 
 }  // namespace farwarp::ag_gemm

@@ -20,10 +20,9 @@ FARWARP_DEVICE int await_rows(Call& call, const Args& args, int row, int end, in
   const int fit = Target::kWarpSize / count;
   const int depths = fit < end_depth - depth ? fit : end_depth - depth;
   const int mine = first + lane_index() % count;
-  const Global<ArrivalCell> cell = own_address<ArrivalCell>(args.view, args.arrived) +
+  const Global<ArrivalCell> cell = own_address<ArrivalCell>(args.view, args.arrived_of(call.epoch)) +
                                    (mine * args.pieces.depth_count + depth + lane_index() / count);
-  // Behind the peer's own waits for entries: the rank that is really missing is the one to be on record.
-  const Wait wait{farwarp::ag_gemm::kSiteArrival, mine / args.pieces.row_count, 1};
+  const Wait wait{farwarp::ag_gemm::kSiteArrival, mine / args.pieces.row_count};
   const int arrived = wait_leading<Failure::in_place>(call, cell, depths * count, count, call.epoch, wait);
   if constexpr (Target::kHasBulkCopy) proxy_fence();
   warp_sync();

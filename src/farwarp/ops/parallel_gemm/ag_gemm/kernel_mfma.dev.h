@@ -22,7 +22,8 @@ class Operands {
     depth_come_ = 0;
     const int own_row = args_.view.rank * args_.shard_rows;
     own_ = args_.own_apart != 0 && row_ >= own_row && end_ <= own_row + args_.shard_rows;
-    const auto* const all = reinterpret_cast<const T*>(args_.view.heap[args_.view.rank] + args_.gathered);
+    const auto* const all =
+        reinterpret_cast<const T*>(args_.view.heap[args_.view.rank] + args_.gathered_of(call_.epoch));
     const tile::Operand<T> mine{static_cast<const T*>(args_.own_x), args_.k, args_.shard_rows};
     const tile::Operand<T> x = own_ ? mine : tile::Operand<T>{all, args_.k, args_.m};
     source.open(x, {static_cast<const T*>(args_.own_w), args_.k, args_.n}, own_ ? row_ - own_row : row_,

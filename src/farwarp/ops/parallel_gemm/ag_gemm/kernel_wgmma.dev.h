@@ -4,7 +4,7 @@
 #include "farwarp/ops/parallel_gemm/ag_gemm/arrival.dev.h"
 #include "farwarp/ops/parallel_gemm/ag_gemm/pieces.dev.h"
 #include "farwarp/tile/gemm/block_wgmma.dev.h"
-#include "farwarp/tile/gemm/epilogue_wgmma.dev.h"
+#include "farwarp/tile/gemm/finisher_wgmma.dev.h"
 
 namespace farwarp::FARWARP_TARGET::ag_gemm {
 
@@ -34,152 +34,166 @@ FARWARP_DEVICE Place place_of(const Args& args, const Work& work) {
   return {row, end, swapped ? work.at.row * Tile::kRows : work.at.column * Tile::kColumns, own};
 }
 
-/// The copies of one step, in two halves: w is there from the start, x may have to come first.
-template <class Tile, bool swapped>
-struct Loader {
-  const Args& args;
-  Tile tile;
+/// [warp] The loader of a block, of whose lanes one copies, into stages in turn, while all wait for peers' x.
+template <class Tile, bool swapped, class Wait>
+class Loader {
+ public:
+  FARWARP_DEVICE Loader(const Args& args, const Tile& tile, const Wait& wait) : args_(args), tile_(tile), wait_(wait) {}
 
-  /// [thread] Opens the stage and copies w into it.
-  FARWARP_DEVICE void load_w(const Place& place, int step, int stage) const {
-    mbarrier_arrive_expect(tile.ring.full(stage), Tile::kStageBytes);
-    tensor_load(swapped ? tile.left(stage) : tile.right(stage), args.w, place.w_row, step * Tile::kStepDepth,
-                tile.ring.full(stage));
-  }
-  /// [thread]
-  FARWARP_DEVICE void load_x(const Place& place, int step, int stage) const {
-    const Shared<std::byte> to = swapped ? tile.right(stage) : tile.left(stage);
-    if (place.own) {
-      const int row = place.x_row - args.view.rank * args.shard_rows;
-      tensor_load(to, args.x, row, step * Tile::kStepDepth, tile.ring.full(stage));
-    } else {
-      tensor_load(to, args.gathered_x, place.x_row, step * Tile::kStepDepth, tile.ring.full(stage));
+  /// [thread] The copying lane, before there is a call: w of the first work's first `most` steps, and x where it is this rank's own.
+  FARWARP_DEVICE void load_ahead(const Work& work, const Place& place, int most) {
+    for (; ahead_ < most && ahead_ < work.steps.count; ++ahead_) {
+      load_w(place, work.steps.first + ahead_, ahead_);
+      if (place.own) load_x(0, place, work.steps.first + ahead_, ahead_);
     }
   }
+
+  /// [warp] Copies the operands of all the block's works, each step of x once it has come. The last stage it filled, when that has been
+  /// multiplied, is the end.
+  FARWARP_DEVICE void run(Call& call, Turns turns) {
+    ahead_ = shuffle(ahead_, 0);
+    int row = -1, come = 0;  // of these rows, all x before step `come` has come
+    for (int number = turns.first; number < args_.grid.works(); number += turns.stride) {
+      const Work work = farwarp::tile::work_at(args_.grid, number);
+      const Place place = place_of<Tile, swapped>(args_, work);
+      const int end = work.steps.first + work.steps.count;
+      if (row != place.x_row) come = 0;
+      row = place.x_row;
+      for (int step = work.steps.first; step < end;) {
+        if (lane_index() == 0) open(work, place, step);
+        if (!place.own && step >= come) come = await(call, work, place, step);
+        const int until = place.own || come > end ? end : come;
+        if (lane_index() == 0) {
+          finish(call, work, place, step);
+          for (int next = step + 1; next < until; ++next) {
+            open(work, place, next);
+            finish(call, work, place, next);
+          }
+        }
+        step = until;
+      }
+      ahead_ = 0;
+    }
+    if (lane_index() == 0 && !broken_) wait_(tile_.ring.empty(last_.stage), last_.parity);
+  }
+
+ private:
+  /// [thread] Waits for the stage in turn and copies w into it, unless that has been done ahead.
+  FARWARP_DEVICE void open(const Work& work, const Place& place, int step) {
+    if (step - work.steps.first < ahead_) return;
+    broken_ = broken_ || !wait_(tile_.ring.empty(at_.stage), at_.parity ^ 1);  // the first turn finds every stage empty
+    if (!broken_) load_w(place, step, at_.stage);
+  }
+  /// [thread] Copies x into the stage in turn.
+  FARWARP_DEVICE void finish(const Call& call, const Work& work, const Place& place, int step) {
+    const bool done = place.own && step - work.steps.first < ahead_;
+    if (!done && !broken_) load_x(call.epoch, place, step, at_.stage);
+    last_ = at_;
+    at_.advance();
+  }
+
+  FARWARP_DEVICE void load_w(const Place& place, int step, int stage) const {
+    mbarrier_arrive_expect(tile_.ring.full(stage), Tile::kStageBytes);
+    tensor_load(swapped ? tile_.left(stage) : tile_.right(stage), args_.w, place.w_row, step * Tile::kStepDepth,
+                tile_.ring.full(stage));
+  }
+  FARWARP_DEVICE void load_x(std::uint32_t epoch, const Place& place, int step, int stage) const {
+    const TensorMap& from = place.own ? args_.x : args_.gathered_x[args_.parity(epoch)];
+    const int row = place.own ? place.x_row - args_.view.rank * args_.shard_rows : place.x_row;
+    tensor_load(swapped ? tile_.right(stage) : tile_.left(stage), from, row, step * Tile::kStepDepth,
+                tile_.ring.full(stage));
+  }
+
+  /// [warp] Waits until x of the step has come, and returns the next step that may not have; at least the next one, also when the call is over.
+  FARWARP_DEVICE int await(Call& call, const Work& work, const Place& place, int step) const {
+    const int piece_steps = args_.pieces.depth / Tile::kStepDepth;
+    const int last = work.steps.first + work.steps.count - 1;
+    const int depth = step / piece_steps;
+    const int come = await_rows(call, args_, place.x_row, place.x_end, depth, last / piece_steps + 1);
+    return come > depth ? come * piece_steps : step + 1;
+  }
+
+  const Args& args_;
+  const Tile tile_;
+  const Wait& wait_;
+  int ahead_ = 0;  ///< steps of the present work whose w is under way, and x where it is own
+  // The copying lane's:
+  tile::RingPosition<Tile::kStages> at_, last_;
+  bool broken_ = false;  ///< a stage has not come free: nothing more is copied
 };
 
-/// [thread] Starts what can be copied before the call is joined: w for as many steps as there are stages, and x where it is this
-/// rank's own. Returns how many steps.
-template <class Tile, bool swapped>
-FARWARP_DEVICE int load_first(const Loader<Tile, swapped>& loader) {
-  const Work work = farwarp::tile::work_at(loader.args.grid, turns_of(loader.args).first);
-  const Place place = place_of<Tile, swapped>(loader.args, work);
-  const int count = work.steps.count < Tile::kStages ? work.steps.count : Tile::kStages;
-  for (int i = 0; i < count; ++i) {
-    loader.load_w(place, work.steps.first + i, i);
-    if (place.own) loader.load_x(place, work.steps.first + i, i);
-  }
-  return count;
-}
-
-/// [warp] The x of the `loaded` first steps whose w is under way.
-template <class Tile, bool swapped, class Await>
-FARWARP_DEVICE void load_first_x(const Loader<Tile, swapped>& loader, int loaded, const Await& await) {
-  const Work work = farwarp::tile::work_at(loader.args.grid, turns_of(loader.args).first);
-  const Place place = place_of<Tile, swapped>(loader.args, work);
-  if (place.own) return;
-  for (int i = 0; i < loaded; ++i) {
-    await(work, place, work.steps.first + i);
-    if (lane_index() == 0) loader.load_x(place, work.steps.first + i, i);
-  }
-}
-
-/// [warp] Copies the operands of all this block's tiles, each step of x once `await(work, place, step)` returns. The last stage it filled,
-/// when that has been multiplied, is the end.
-template <class Tile, bool swapped, class Await, class Wait>
-FARWARP_DEVICE void load_role(const Loader<Tile, swapped>& loader, int loaded, const Await& await, const Wait& wait) {
-  const Args& args = loader.args;
-  load_first_x(loader, loaded, await);
-  tile::RingPosition<Tile::kStages> at, last;
-  for (int i = 0; i < loaded; ++i) {
-    last = at;
-    at.advance();
-  }
+/// [warp] The loader's role. In an aborted call it copies whatever is there: what comes out counts for nothing.
+template <bool swapped, class Block, class Wait>
+FARWARP_DEVICE void load_role(const Args& args, const Block& block, const Wait& wait) {
+  using Tile = typename Block::Tile;
   const Turns turns = turns_of(args);
-  for (int number = turns.first; number < args.grid.works(); number += turns.stride) {
-    const Work work = farwarp::tile::work_at(args.grid, number);
-    const Place place = place_of<Tile, swapped>(args, work);
-    for (int i = loaded; i < work.steps.count; ++i) {
-      const int step = work.steps.first + i;
-      // One lane waits, the first turn finds every stage empty. Were all to, a slow one might miss a phase that the others have
-      // seen, filled and got back.
-      const int free = lane_index() != 0 || wait(loader.tile.ring.empty(at.stage), at.parity ^ 1) ? 1 : 0;
-      if (shuffle(free, 0) == 0) return;
-      if (lane_index() == 0) loader.load_w(place, step, at.stage);
-      if (!place.own) await(work, place, step);
-      if (lane_index() == 0) loader.load_x(place, step, at.stage);
-      last = at;
-      at.advance();
-    }
-    loaded = 0;
+  Loader<Tile, swapped, Wait> loader(args, block.tile(), wait);
+  const Work first = farwarp::tile::work_at(args.grid, turns.first);
+  const Place place = place_of<Tile, swapped>(args, first);
+  if (lane_index() == 0) loader.load_ahead(first, place, 1);
+  std::uint32_t stage = 0;
+  Call call = read_call(args.view, args.slot, stage);
+  call.live = ballot(!call.live) == 0;
+  const bool joined = call.live;
+  if (lane_index() == 0) {
+    if (joined && args.communicators == 0 && block_index() == 0) claim_call(call);
+    // As in gemm: behind the copies of all stages of all blocks, the multipliers' instructions would come microseconds later.
+    wait(block.meeting(), 0);
+    loader.load_ahead(first, place, Tile::kStages);
   }
-  if (lane_index() == 0) wait(loader.tile.ring.empty(last.stage), last.parity);
+  warp_sync();
+  loader.run(call, turns);
+  if (lane_index() == 0 && joined) leave_call(call, 0);
 }
 
 /// [warpgroup] Multiplies 64 rows of each tile and stores them.
 template <bool swapped, class Block, class Wait>
-FARWARP_DEVICE void multiply_and_store(const Call& call, const Args& args, const Block& block, int multiplier,
-                                       const Wait& wait) {
+FARWARP_DEVICE void multiply_and_store(const Args& args, const Block& block, int multiplier, const Wait& wait) {
   using Tile = typename Block::Tile;
   using T = typename Tile::Element;
-  tile::BoxWriter<Block::kBuffers> writer(block.boxes(multiplier), 1 + multiplier);
-  const Global<const T> bias(static_cast<const T*>(args.bias));
   const auto carry = [&](int row, int column, Shared<std::byte> box) { tile::carry_to(args.out, row, column, box); };
-  const auto store_tile = [&](const Work& work, const float(&values)[Tile::kSums]) {
+  const tile::Finisher<Block, swapped, decltype(carry)> finisher{block,
+                                                                 multiplier,
+                                                                 args.grid.splits,
+                                                                 Global<const T>(static_cast<const T*>(args.bias)),
+                                                                 args.n,
+                                                                 carry,
+                                                                 {block.boxes(multiplier), 1 + multiplier}};
+  const auto origin = [&](const Work& work) {
     const Place place = place_of<Tile, swapped>(args, work);
-    tile::store_half_tile<Tile, swapped>(writer, carry, multiplier, swapped ? place.w_row : place.x_row,
-                                         swapped ? place.x_row : place.w_row, bias, args.n, values);
+    return swapped ? farwarp::tile::TileIndex{place.w_row, place.x_row}
+                   : farwarp::tile::TileIndex{place.x_row, place.w_row};
   };
-  const tile::SplitSpace space{own_address<Vec16>(args.view, args.partials),
-                               own_address<std::uint32_t>(args.view, args.counters), args.grid.splits, call.epoch};
-  tile::multiply_role(block.tile(), multiplier, args.grid, turns_of(args), space, block.last_word(multiplier), wait,
-                      store_tile);
-  writer.finish();
+  tile::multiply_and_finish(block, args.grid, turns_of(args), finisher, origin, wait);
 }
 
 /// [block] A block that multiplies.
 template <class T, int columns, bool swapped>
 FARWARP_DEVICE void multiply_block(const Args& args) {
-  const tile::WgmmaBlock<T, columns> block{block_shared()};
-  using Tile = typename tile::WgmmaBlock<T, columns>::Tile;
-  const Loader<Tile, swapped> loader{args, block.tile()};
-  int loaded = 0;
-  if (thread_index() == 0) {
-    loader.tile.ring.initialise(Tile::kReadingWarps);
-    loaded = load_first(loader);  // under way while join_call() reads its cells, which takes a microsecond
-    tensor_prefetch(args.out);
-  }
-  Call call = join_call(args.view, args.slot);  // its barrier shows the ring to all
+  constexpr int kBoxes = farwarp::tile::wgmma_boxes(columns, farwarp::tile::kAllGatherWidestBoxes);
+  const tile::WgmmaBlock<T, columns, kBoxes> block{block_shared()};
+  if (thread_index() == 0) block.initialise();
+  block_sync();
+  if (args.grid.splits > 1) cluster_arrive<Order::relaxed>();
+  OwnWaits waits;
   const auto wait = [&](Shared<Mbarrier> barrier, std::uint32_t parity) {
-    return wait_mbarrier(call, barrier, parity, farwarp::ag_gemm::kSiteStage);
+    return wait_mbarrier(waits, args.view, barrier, parity);
   };
   const int warpgroup = thread_index() / 128;
-  if (!call.live) {  // copies must not outlive the block: those of x that still lack are made, of whatever is there
-    if (warp_index() != 0) return;
-    loaded = shuffle(loaded, 0);
-    load_first_x(loader, loaded, [](const Work&, const Place&, int) {});
-    for (int stage = 0; stage < loaded; ++stage) wait(loader.tile.ring.full(stage), 0);  // nobody reuses them
-    return;
-  }
   if (warpgroup == 0) {
     reduce_registers<56>();
-    if (warp_index() != 0) return;
-    if (args.communicators == 0 && thread_index() + block_index() == 0) claim_call(call);
-    int row = -1, depth_come = 0;  // of these rows, all pieces of K before have come
-    const auto await = [&](const Work& work, const Place& place, int step) {
-      const int depth = step * Tile::kStepDepth / args.pieces.depth;
-      if (row == place.x_row && depth < depth_come) return;
-      row = place.x_row;
-      const int last_step = work.steps.first + work.steps.count - 1;
-      depth_come =
-          await_rows(call, args, row, place.x_end, depth, last_step * Tile::kStepDepth / args.pieces.depth + 1);
-    };
-    load_role(loader, shuffle(loaded, 0), await, wait);
-    if (lane_index() == 0) leave_call(call, 0);
+    if (warp_index() == 0) {
+      load_role<swapped>(args, block, wait);
+    } else if (thread_index() == 32) {
+      tensor_prefetch(args.out);
+    }
+    if (args.grid.splits > 1) tile::attend_exchange();
   } else {
     raise_registers<224>();
-    multiply_and_store<swapped>(call, args, block, warpgroup - 1, wait);
+    if (lane_index() == 0) mbarrier_arrive(block.meeting());
+    multiply_and_store<swapped>(args, block, warpgroup - 1, wait);
   }
+  report(waits, args.view, args.slot, farwarp::ag_gemm::kSiteStage);
 }
 
 template <class T, int columns, bool swapped>

@@ -3,37 +3,30 @@
 
 #include "farwarp/ops/parallel_gemm/ag_gemm/put_box.dev.h"
 #include "farwarp/ops/parallel_gemm/ag_gemm/return_x.dev.h"
-#include "farwarp/world/device/entry.dev.h"
+#include "farwarp/world/device/signal.dev.h"
 
 namespace farwarp::FARWARP_TARGET::ag_gemm {
-
-/// [warp] Waits until all peers have entered the call: what they gathered in the one before may be overwritten from now on.
-FARWARP_DEVICE bool await_entries(Call& call, const Args& args) {
-  const int peer = lane_index();
-  if (peer < args.view.size) {
-    wait_entry<Failure::in_place>(call, args.entries, peer, farwarp::ag_gemm::kSiteEntry);
-  }
-  warp_sync();
-  call.live = ballot(!call.live) == 0;
-  return call.live;
-}
 
 /// [warp] Tells all ranks that get it that a piece of this one has arrived.
 FARWARP_DEVICE void tell_arrival(const Args& args, std::uint32_t epoch, PieceIndex piece) {
   const int number = (args.view.rank * args.pieces.row_count + piece.row) * args.pieces.depth_count + piece.depth;
   signal_after_warp([&] {
     for_each_target(args, [&](int rank) {
-      store<Order::relaxed>(peer_address<ArrivalCell>(args.view, rank, args.arrived) + number, tagged(epoch, 0));
+      store<Order::relaxed>(peer_address<ArrivalCell>(args.view, rank, args.arrived_of(epoch)) + number,
+                            tagged(epoch, 0));
     });
   });
 }
 
-/// A communicator warp's share of the shard's pieces. Neighbours in order go to different blocks: few pieces are spread over all.
+/// A communicator warp's share of the shard's pieces. Neighbours in order go to different blocks: few pieces are spread over all. Only so
+/// many warps send as keep the links busy: pieces on their way share the links, and the more there are, the later comes the first.
 class Share {
  public:
   FARWARP_DEVICE explicit Share(const Args& args)
       : args_(args),
-        turns_(args.view.size == 1 ? 0 : farwarp::ag_gemm::piece_turns(args.pieces, args.piece_band, args.grid.splits)),
+        turns_(args.view.size == 1 || warp_index() >= args.senders
+                   ? 0
+                   : farwarp::ag_gemm::piece_turns(args.pieces, args.piece_band, args.grid.splits)),
         turn_(warp_index() * args.communicators + block_index()) {
     skip();
   }
@@ -41,14 +34,14 @@ class Share {
   FARWARP_DEVICE bool is_over() const { return turn_ >= turns_; }
   FARWARP_DEVICE PieceIndex piece() const { return piece_; }
   FARWARP_DEVICE void next() {
-    turn_ += args_.communicators * (num_threads() / Target::kWarpSize);
+    turn_ += args_.communicators * args_.senders;
     skip();
   }
 
  private:
   /// On to a turn that has a piece.
   FARWARP_DEVICE void skip() {
-    for (; turn_ < turns_; turn_ += args_.communicators * (num_threads() / Target::kWarpSize)) {
+    for (; turn_ < turns_; turn_ += args_.communicators * args_.senders) {
       piece_ = farwarp::ag_gemm::piece_in_turn(turn_, args_.pieces, args_.piece_band, args_.grid.splits);
       if (piece_.row < args_.pieces.row_count && piece_.depth < args_.pieces.depth_count) return;
     }
@@ -67,8 +60,6 @@ FARWARP_DEVICE bool is_dropped(const Args& args, PieceIndex piece) {
 
 /// [warp] Sends the warp's share, of which the first piece has been started. The next piece is read while flags tell of one.
 FARWARP_DEVICE void send_role(Call& call, const Args& args, BoxPut& box, Share& share) {
-  if (share.is_over()) return;
-  await_entries(call, args);
   while (!share.is_over()) {
     const PieceIndex piece = share.piece();
     const bool dropped = !call.live || is_dropped(args, piece);
@@ -94,10 +85,7 @@ FARWARP_DEVICE void communicate(const Args& args) {
     if (!share.is_over()) box.drop(call);
     return;
   }
-  if (block_index() == 0 && warp_index() == 0) {
-    announce_entry(call, args.entries);
-    if (lane_index() == 0) claim_call(call);
-  }
+  if (block_index() == 0 && thread_index() == 0) claim_call(call);
   send_role(call, args, box, share);
   if (args.all_x != nullptr) return_role(call, args);
   end_call(call, 0);

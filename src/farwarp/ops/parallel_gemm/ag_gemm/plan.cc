@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "farwarp/ops/parallel_gemm/ag_gemm/args.h"
+#include "farwarp/tile/gemm/shape_wgmma.h"
 
 namespace farwarp {
 namespace {
@@ -34,6 +35,27 @@ int choose_communicators(const AllGatherGemmPlan& plan, int multiprocessors) {
   return static_cast<int>(std::max<std::int64_t>(1, std::min<std::int64_t>({wanted, pieces, multiprocessors / 8})));
 }
 
+/// Where every tile has a block of its own, all of them can follow K as it comes.
+bool tiles_run_at_once(const AllGatherGemmPlan& plan) { return plan.tiles() * plan.splits <= plan.blocks; }
+
+/// Pieces on their way share the links: with all twelve warps of 16 communicators at it, the first arrived when nearly the last did (73 of
+/// 100 us for 4096 x 4096 on 4 H200s, 2026-11), and nobody could multiply meanwhile. As many as keep the links busy are enough, and where
+/// rows of tiles are wanted one after another, fewer: 8192 x 7168 x 4096 took 217 us with 2 warps each, 226 with 3, 245 with 4; 2048 x
+/// 1440 x 2880, at once, 62, 57 and 54.
+int choose_senders(const AllGatherGemmPlan& plan, const MachineShape& shape) {
+  const int warps = plan.threads / shape.traits.warp_size;
+  if (plan.communicators == 0 || !shape.traits.bulk_copy) return warps;
+  const double bytes_under_way = tiles_run_at_once(plan) ? 3.1e6 : 1.6e6;
+  const double box_bytes = 2.0 * plan.piece_rows * ag_gemm::kBoxDepth * std::max(1, plan.ranks - 1);
+  return std::clamp(static_cast<int>(bytes_under_way / box_bytes / plan.communicators + 0.5), 1, warps);
+}
+
+/// Rows of pieces that leave side by side, along K: all, where their tiles run at once, so that little is left to do when the last piece has
+/// come (105 us for 118 at 4096 x 2048 x 4096). Else rows of tiles come one after another.
+int choose_band(const AllGatherGemmPlan& plan) {
+  return tiles_run_at_once(plan) ? plan.row_pieces : std::clamp(plan.rows / plan.piece_rows, 1, plan.row_pieces);
+}
+
 void lay_out(AllGatherGemmPlan& plan) {
   std::int64_t at = 0;
   const auto take = [&at](std::int64_t bytes) {
@@ -41,9 +63,8 @@ void lay_out(AllGatherGemmPlan& plan) {
     at += align(bytes);
     return offset;
   };
-  plan.gathered = take(plan.ranks == 1 ? 0 : std::int64_t{2} * plan.local.y_rows * plan.local.k);
-  plan.arrived = take(std::int64_t{8} * plan.ranks * plan.row_pieces * plan.depth_pieces);
-  plan.entries = take(8 * kMaxRanks);
+  plan.gathered = take(plan.ranks == 1 ? 0 : 2 * (std::int64_t{2} * plan.local.y_rows * plan.local.k));
+  plan.arrived = take(2 * (std::int64_t{8} * plan.ranks * plan.row_pieces * plan.depth_pieces));
   plan.partials = take(plan.workspace_bytes);
   plan.counters = plan.partials + plan.partials_bytes;
   plan.heap_bytes = at;
@@ -51,6 +72,29 @@ void lay_out(AllGatherGemmPlan& plan) {
 
 Status wrong(const char* field, int value, const std::string& allowed) {
   return invalid_argument(fmt::format("ParallelGemmDesc.{} is {}; allowed: {}", field, value, allowed));
+}
+
+/// The product's tiles on the blocks that do not communicate. Where K is in splits on Hopper, blocks are launched in clusters, and those that
+/// communicate fill whole ones.
+Result<tile::Tiling> tile_beside(AllGatherGemmPlan& plan, const MachineShape& shape, int blocks) {
+  const ParallelGemmDesc& desc = plan.desc;
+  const auto tile = [&](int splits) {
+    return tile::tile_product(
+        {plan.local.y_rows, plan.local.w_rows, plan.local.k, blocks - plan.communicators, desc.tile_columns, splits,
+         tile::kEvenWidths, true, false, 0, tile::kAllGatherWidestBoxes},
+        shape, "ParallelGemmDesc");
+  };
+  auto tiling = tile(desc.splits);
+  if (!tiling.ok() || plan.communicators % tiling->cluster == 0) return tiling;
+  if (desc.communicators == 0) {
+    plan.communicators = ceil_div(plan.communicators, tiling->cluster) * tiling->cluster;
+    tiling = tile(desc.splits);
+    if (!tiling.ok() || plan.communicators % tiling->cluster == 0) return tiling;
+  }
+  if (desc.splits > 1)
+    return wrong("communicators", desc.communicators,
+                 fmt::format("0 (the plan's choice), or a multiple of splits, which is {}", desc.splits));
+  return tile(1);
 }
 
 }  // namespace
@@ -73,10 +117,7 @@ Result<AllGatherGemmPlan> plan_ag_gemm(const ParallelGemmDesc& desc, const Machi
                    fmt::format("0 (the plan's choice) to {} of {} blocks", blocks - 1, blocks));
     plan.communicators = desc.communicators != 0 ? desc.communicators : choose_communicators(plan, blocks);
   }
-  const auto tiling =
-      tile::tile_product({plan.local.y_rows, plan.local.w_rows, plan.local.k, blocks - plan.communicators,
-                          desc.tile_columns, desc.splits, tile::kEvenWidths},
-                         shape, "ParallelGemmDesc");
+  const auto tiling = tile_beside(plan, shape, blocks);
   if (!tiling.ok()) return tiling.status();
   static_cast<tile::Tiling&>(plan) = *tiling;
   const bool whole_rows = !plan.few_rows && plan.local.x_rows % plan.rows == 0;
@@ -84,6 +125,8 @@ Result<AllGatherGemmPlan> plan_ag_gemm(const ParallelGemmDesc& desc, const Machi
   plan.own_apart = ranks == 1 || whole_rows;
   // The own rows make a group of their own: nobody begins with a peer's while there are own ones.
   if (whole_rows) plan.group = std::min(plan.group, plan.rows_per_shard);
+  plan.senders = choose_senders(plan, shape);
+  plan.piece_band = choose_band(plan);
   plan.kernel = "ag_gemm_" + plan.kernel_suffix(shape, desc.dtype);
   lay_out(plan);
   return plan;

@@ -16,14 +16,16 @@ struct AllGatherGemmPlan : tile::Tiling {
   int ranks = 0;
   parallel_gemm::LocalShape local;
   std::string kernel;
-  int communicators = 0;  ///< blocks before those of the tiling
+  int communicators = 0;  ///< blocks before those of the tiling; of wgmma whole clusters
+  int senders = 0;        ///< warps of a communicator that send
   /// Tiles of own rows alone are read from x itself. Else some tile has rows of several ranks, and x is gathered whole.
   bool own_apart = false;
   int piece_rows = 0, piece_depth = 0;  ///< what one flag tells of: rows of x, elements of k
   int row_pieces = 0, depth_pieces = 0;
+  int piece_band = 0;      ///< rows of pieces that leave together: piece_in_turn()
   int rows_per_shard = 0;  ///< rows of tiles; 0: shards share rows of tiles
   // Offsets in the workspace.
-  std::int64_t gathered = 0, arrived = 0, entries = 0, partials = 0, counters = 0;
+  std::int64_t gathered = 0, arrived = 0, partials = 0, counters = 0;
   std::int64_t heap_bytes = 0;
   std::string to_string() const;
 };

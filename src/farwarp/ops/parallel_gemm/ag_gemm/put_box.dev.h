@@ -53,7 +53,8 @@ class TensorBoxPut {
         load_box(args, row, column);
       }
       if (!await_box(call)) break;
-      for_each_target(args, [&](int rank) { tensor_store(args.target[rank], row, column, stage_); });
+      for_each_target(args,
+                      [&](int rank) { tensor_store(args.target[args.parity(call.epoch)][rank], row, column, stage_); });
       bulk_commit();
     }
     bulk_wait_all();
@@ -105,7 +106,8 @@ class VectorBoxPut {
       for_each_target(args, [&](int rank) { wanted |= 1u << rank; });
 #pragma unroll
       for (int rank = 0; rank < kMaxRanks; ++rank) {
-        if (wanted >> rank & 1) to[rank] = Peer<std::byte>(args.view.heap[rank] + args.gathered + shard + from);
+        if (wanted >> rank & 1)
+          to[rank] = Peer<std::byte>(args.view.heap[rank] + args.gathered_of(call.epoch) + shard + from);
       }
       const Global<const std::byte> source(static_cast<const std::byte*>(args.own_x) + from);
       put.put(call, source, columns * 2, to, wanted, farwarp::ag_gemm::kSitePiece);

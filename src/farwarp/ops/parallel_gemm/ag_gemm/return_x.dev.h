@@ -8,7 +8,7 @@ namespace farwarp::FARWARP_TARGET::ag_gemm {
 using farwarp::ag_gemm::PieceIndex;
 
 /// [warp] A piece of `source`'s x that has come: four rows at a time, so that several loads are under way.
-FARWARP_DEVICE void return_piece(const Args& args, int source, PieceIndex piece) {
+FARWARP_DEVICE void return_piece(const Args& args, std::uint32_t epoch, int source, PieceIndex piece) {
   constexpr int kRows = 4;
   const int first = piece.row * args.pieces.rows;
   const int end = first + args.pieces.rows < args.shard_rows ? first + args.pieces.rows : args.shard_rows;
@@ -16,7 +16,8 @@ FARWARP_DEVICE void return_piece(const Args& args, int source, PieceIndex piece)
   const int bytes = 2 * (args.k - depth < args.pieces.depth ? args.k - depth : args.pieces.depth);
   const std::int64_t pitch = std::int64_t{args.k} * 2;
   const std::int64_t shard = source * args.shard_rows * pitch;
-  const auto* const whole = reinterpret_cast<const std::byte*>(args.view.heap[args.view.rank] + args.gathered + shard);
+  const auto* const whole =
+      reinterpret_cast<const std::byte*>(args.view.heap[args.view.rank] + args.gathered_of(epoch) + shard);
   const auto* const own = static_cast<const std::byte*>(args.own_x);
   const Global<const std::byte> from((source == args.view.rank ? own : whole) + first * pitch + depth * 2);
   const Global<std::byte> to(static_cast<std::byte*>(args.all_x) + shard + first * pitch + depth * 2);
@@ -52,7 +53,7 @@ FARWARP_DEVICE void return_role(Call& call, const Args& args) {
     const int row = source * args.shard_rows + piece.row * args.pieces.rows;
     if (source != args.view.rank) await_rows(call, args, row, row + 1, piece.depth, piece.depth + 1);
     if (ballot(!call.live) != 0) return;  // nothing more comes
-    return_piece(args, source, piece);
+    return_piece(args, call.epoch, source, piece);
   }
 }
 

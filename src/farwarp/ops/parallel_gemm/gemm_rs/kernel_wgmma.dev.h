@@ -105,10 +105,6 @@ FARWARP_DEVICE void multiply_and_send(const Call& call, const Args& args, const 
   if (tile::leads_warpgroup()) sender.tell();
 }
 
-/// The numbered barrier of all who use the call's cells, before the block leaves it: the multipliers and the loader's warp.
-inline constexpr int kLeaving = 3;
-inline constexpr int kLeavers = 256 + 32;
-
 /// [block] A block: the loader, and `role(call, block, multiplier, turns, wait)` for each multiplying warpgroup.
 template <class T, int columns, bool swapped, class Role>
 FARWARP_DEVICE void run_block(const Args& args, const Role& role) {
@@ -123,7 +119,7 @@ FARWARP_DEVICE void run_block(const Args& args, const Role& role) {
   const Turns turns{block_index(), num_blocks()};
   int loaded = 0;
   if (thread_index() == 0) {
-    tile.ring.initialise(Tile::kReadingWarps);
+    block.initialise();
     loaded = tile::load_first<Tile>(args.grid, turns, load);  // under way while join_call() reads its cells
   }
   Call call = join_call(args.view, args.slot);  // its barrier shows the ring to all
@@ -142,14 +138,14 @@ FARWARP_DEVICE void run_block(const Args& args, const Role& role) {
     if (thread_index() == 0) {
       if (block_index() == 0) claim_call(call);
       tile::load_role(tile, args.grid, turns, loaded, load, wait);
+      wait(block.meeting(), 0);  // nobody of the block uses the call's memory any more
+      leave_call(call, 0);
     }
-    warp_sync();
-    group_sync(kLeaving, kLeavers);
-    if (thread_index() == 0) leave_call(call, 0);
   } else {
     raise_registers<232>();
     role(call, block, warpgroup - 1, turns, wait);
-    group_sync(kLeaving, kLeavers);
+    warp_sync();
+    if (lane_index() == 0) mbarrier_arrive(block.meeting());
   }
 }
 
