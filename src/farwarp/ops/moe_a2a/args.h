@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "farwarp/base/divisor.h"
 #include "farwarp/ops/moe_a2a/plan.h"
 #include "farwarp/world/view.h"
 
@@ -11,7 +12,7 @@ namespace farwarp::moe {
 
 /// Wait sites and complaints, as the ledger names them.
 enum Site : std::uint32_t {
-  kSiteHeader,         ///< a source's header: how many rows it sends
+  kSiteHeader,         ///< a source's header: which rows it sends, or how many
   kSiteRow,            ///< a row's head, packet mode also its data
   kSiteData,           ///< bulk mode: a row has landed
   kSiteReturn,         ///< an owner's partial sums
@@ -32,7 +33,13 @@ inline constexpr int kMaxExperts = 4096;
 inline constexpr int kThreads = 256;
 inline constexpr int kStageBytes = 16384;  ///< bulk mode: one warp's piece of a row in shared memory
 inline constexpr int kBatch = 128;         ///< tokens a block routes at a time
-inline constexpr int kHeaderFixed = 2;     ///< header packets before the counts
+inline constexpr int kHeaderFixed = 2;     ///< split form: header packets before the counts
+inline constexpr int kBitmapTokens = 32;   ///< fused form: tokens that a header packet speaks of
+constexpr int bitmap_words(int max_tokens) { return (max_tokens + kBitmapTokens - 1) / kBitmapTokens; }
+/// The configuration in 32 bits, as it travels beside other data: ranks that disagree on it, or on the form of a call, find out.
+constexpr std::uint32_t folded(std::uint64_t configuration) {
+  return static_cast<std::uint32_t>(configuration ^ configuration >> 32);
+}
 /// Idle packet slots get a recent tag once in this many calls of their parity, so that no tag is ever 2^32 calls old.
 inline constexpr std::uint32_t kRefreshPeriod = 1u << 16;
 
@@ -67,19 +74,21 @@ constexpr int fp8_groups(int hidden) { return (hidden + kScaleGroup - 1) / kScal
 
 /// Parts of shared memory, in bytes; one function for host and device.
 struct SharedLayout {
-  std::int64_t histogram;  ///< u32 [num_experts]: entries of earlier tokens, then running; split form only
+  std::int64_t histogram;  ///< u32 [num_experts]: entries of earlier tokens, then running
   std::int64_t warp_rows;  ///< u32 [warps][ranks]: rows of the earlier tokens that a warp looked at
   std::int64_t masks;      ///< u32 [kBatch]: destination ranks of the batch's tokens
-  std::int64_t indices;    ///< u32 [kBatch][k]: index of the entry among its expert's entries; split form only
+  std::int64_t indices;    ///< u32 [kBatch][k]: index of the entry among its expert's entries
   std::int64_t bases;      ///< i32 [ranks][local experts]: first row of (source, expert)
   std::int64_t rows;       ///< u32 [ranks]: rows each source sends here
+  std::int64_t bitmaps;    ///< u32 [bitmap words][ranks]; fused form only, where the parts above lie in the split form
   std::int64_t scratch;    ///< Route [warps][kMaxTopK]
   std::int64_t barriers;   ///< u64 [warps]
   std::int64_t stage;      ///< bytes [warps][kStageBytes], only with bulk copies
   std::int64_t total;
 };
 
-constexpr SharedLayout shared_layout(int num_experts, int ranks, int k, int local_experts, int warps, bool staged) {
+constexpr SharedLayout shared_layout(int num_experts, int ranks, int k, int max_tokens, int local_experts, int warps,
+                                     bool staged) {
   SharedLayout layout{};
   std::int64_t end = 0;
   const auto take = [&end](std::int64_t bytes) {
@@ -93,6 +102,10 @@ constexpr SharedLayout shared_layout(int num_experts, int ranks, int k, int loca
   layout.indices = take(4ll * kBatch * k);
   layout.bases = take(4ll * ranks * local_experts);
   layout.rows = take(4ll * ranks);
+  const std::int64_t split_end = end;
+  end = 0;
+  layout.bitmaps = take(4ll * bitmap_words(max_tokens) * ranks);
+  end = end > split_end ? end : split_end;
   layout.scratch = take(static_cast<std::int64_t>(sizeof(Route)) * warps * kMaxTopK);
   layout.barriers = take(8ll * warps);
   layout.stage = take(staged ? static_cast<std::int64_t>(kStageBytes) * warps : 0);
@@ -116,7 +129,8 @@ struct Args {
   std::int32_t hidden;
   std::int32_t max_tokens;
   std::int32_t max_local_experts;
-  std::int32_t segments;   ///< pieces of a row that different warps take
+  std::int32_t segments;  ///< pieces of a row that different warps take
+  Divisor by_segments, by_ranks;
   Roles roles;             ///< of this launch
   std::int32_t row_bytes;  ///< of a dispatched row in the workspace
   std::int32_t scales_at;  ///< fp8 dispatch in bulk mode: where a row's scales begin, in bytes
@@ -125,7 +139,7 @@ struct Args {
   std::int32_t tokens;
   std::int32_t masked;  ///< 1: MoeLayout::kMasked
   std::int32_t row_alignment;
-  std::uint32_t drop_put;  ///< fault injection: this rank drops its n-th row put (from 1); 0: none
+  std::uint32_t drop_put;  ///< fault injection: this rank drops the rows with this slot, from 1; 0: none
   std::uint64_t configuration;
   std::int64_t recv_rows;
   std::int64_t workspace;  ///< offset in every heap

@@ -1,5 +1,6 @@
-// What arrives at an owner: which rows there are and who works on them. Which warp takes which (source, slot) is fixed; a warp
-// learns that a slot stays empty from the source's header, so counts cost no round trip of their own.
+// What arrives at an owner in the split form: which rows there are and who works on them. Which warp takes which (source, slot) is
+// fixed; a warp learns that a slot stays empty from the source's header, so counts cost no round trip of their own. And, of both
+// forms: the tags of what a call leaves idle.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/headers.dev.h"
@@ -73,9 +74,9 @@ FARWARP_DEVICE void for_each_row(Wire& wire, const Work& work) {
 #pragma unroll 1
   for (int unit = worker_index(args) * warps_per_block() + warp_index(); unit < units;
        unit += args.roles.workers * warps_per_block()) {
-    const int place = unit / args.segments, segment = unit - place * args.segments;
-    const std::int32_t slot = place / args.view.size;
-    const int source = (args.view.rank + 1 + place - slot * args.view.size) % args.view.size;
+    const int place = args.by_segments.quotient(unit), segment = unit - place * args.segments;
+    const std::int32_t slot = args.by_ranks.quotient(place);
+    const int source = rank_behind(args, 1 + place - slot * args.view.size);
     if (ballot(lane_index() < args.view.size && rows > static_cast<std::uint32_t>(slot)) == 0) return;
     if (shuffle(rows, source) <= static_cast<std::uint32_t>(slot)) continue;
     Row row{source,
@@ -99,11 +100,12 @@ FARWARP_DEVICE void for_each_row(Wire& wire, const Work& work) {
 /// kRefreshPeriod calls of a parity.
 template <class Refresh>
 FARWARP_DEVICE void for_refreshed(const Call& call, const Args& args, const Refresh& refresh) {
-  const std::uint32_t places = static_cast<std::uint32_t>(args.max_tokens * args.view.size);
-  const auto ranks = static_cast<std::uint32_t>(args.view.size);
-  for (std::uint32_t place = (call.epoch / 2) % farwarp::moe::kRefreshPeriod; place < places;
-       place += farwarp::moe::kRefreshPeriod) {
-    refresh(place / ranks, static_cast<int>(place % ranks));
+  const int places = args.max_tokens * args.view.size;
+#pragma unroll 1
+  for (auto place = static_cast<int>((call.epoch / 2) % farwarp::moe::kRefreshPeriod); place < places;
+       place += static_cast<int>(farwarp::moe::kRefreshPeriod)) {
+    const int slot = args.by_ranks.quotient(place);
+    refresh(static_cast<std::uint32_t>(slot), place - slot * args.view.size);
   }
 }
 
@@ -113,13 +115,13 @@ FARWARP_DEVICE void retag(const Call& call, Peer<Packet> packets, int count) {
 }
 
 /// [block] A slice of the slots that this call leaves idle gets a recent tag. Without it a slot that is skipped for exactly
-/// 2^32 calls would show its old contents as new. The headers of all sources have been awaited.
-template <class Wire>
-FARWARP_DEVICE void refresh_idle_rows(Wire& wire) {
+/// 2^32 calls would show its old contents as new. The headers of all sources have been awaited; `has_row(source, slot)` says what
+/// they say.
+template <class Wire, class HasRow>
+FARWARP_DEVICE void refresh_idle_rows(Wire& wire, const HasRow& has_row) {
   if (!is_first_worker(wire.args)) return;
-  const auto rows = shared_at<std::uint32_t>(wire.args.shared.rows);
   for_refreshed(wire.call, wire.args, [&](std::uint32_t slot, int source) {
-    if (slot < load(rows + source)) return;
+    if (has_row(source, slot)) return;
     retag(wire.call, wire.regions.head(wire.args.view.rank, source, slot), 1 + wire.args.k);
     wire.retag_row(source, slot);
   });

@@ -53,8 +53,14 @@ TEST_P(MoeCases, EveryRouting) {
 }
 
 TEST_P(MoeCases, TokenCounts) {
-  for (const char* tokens : {"full", "empty_ranks"}) expect_pass(std::string("form=split,tokens=") + tokens);
-  expect_pass("max_num_tokens=1");
+  for (const char* tokens : {"full", "empty_ranks"}) {
+    expect_pass(std::string("form=split,tokens=") + tokens);
+    for (const char* mode : {"packet", "bulk"}) expect_pass(std::string("tokens=") + tokens + ",mode=" + mode);
+  }
+  for (const char* most : {"1", "31", "32", "33", "64", "65"}) {  // about the bits of a bitmap, and of two
+    expect_pass(std::string("hidden_dim=8,max_num_tokens=") + most);
+    expect_pass(std::string("hidden_dim=8,tokens=full,routing=partial,max_num_tokens=") + most);
+  }
   expect_pass("count=device,index=int64");
   expect_pass("count=device,form=split");
 }
@@ -77,6 +83,7 @@ TEST_P(MoeCases, BatchesAndPieces) {
     // More tokens than a block routes at a time.
     expect_pass("max_sms=1,max_num_tokens=150,tokens=full,hidden_dim=8,form=split,mode=" + mode);
     expect_pass("max_sms=1,max_num_tokens=150,tokens=full,hidden_dim=8,mode=" + mode);
+    expect_pass("max_num_tokens=600,hidden_dim=8,routing=partial,mode=" + mode);  // more bitmaps than a warp has lanes
     expect_pass("segments=3,hidden_dim=1000,form=split,mode=" + mode);
     expect_pass("segments=3,hidden_dim=1000,mode=" + mode);
     // A head of 33 words, one more than a warp of 32 lanes.

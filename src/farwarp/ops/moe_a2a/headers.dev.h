@@ -5,14 +5,14 @@
 
 namespace farwarp::FARWARP_TARGET::moe {
 
-/// [block] Waits for the header of every source and keeps `rows` of each in shared memory; with `with_counts` also the rows of
-/// every (source, local expert), in `bases`. False on all threads if the call is over. That every header of this epoch has
-/// been seen before the call ends is what permits the next call to reuse the other parity's buffers.
-FARWARP_DEVICE bool await_headers(Call& call, const Args& args, bool with_counts) {
+/// [block] Waits for the header of every source and keeps `rows` of each in shared memory, and in `bases` the rows of every
+/// (source, local expert). False on all threads if the call is over. That every header of this epoch has been seen before the
+/// call ends is what permits the next call to reuse the other parity's buffers.
+FARWARP_DEVICE bool await_headers(Call& call, const Args& args) {
   const Regions regions = regions_of(args, call);
   const auto rows = shared_at<std::uint32_t>(args.shared.rows);
   const auto bases = shared_at<std::int32_t>(args.shared.bases);
-  const int packets = with_counts ? args.header_packets : farwarp::moe::kHeaderFixed;
+  const int packets = count_packets(args);
 #pragma unroll 1
   for (int i = thread_index(); i < packets * args.view.size; i += num_threads()) {
     const int source = i / packets;
@@ -23,6 +23,7 @@ FARWARP_DEVICE bool await_headers(Call& call, const Args& args, bool with_counts
     const auto lower = static_cast<std::uint32_t>(data[0]);
     if (packet == 0) {
       store(rows + source, lower);
+      check_configuration(call, args, source, data[0]);
     } else if (packet == 1) {
       if (data[0] != args.configuration) {
         give_up(call, StatusCode::kMismatch, farwarp::moe::kSiteConfiguration, source, args.configuration, data[0]);

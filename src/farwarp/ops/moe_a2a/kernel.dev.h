@@ -31,15 +31,35 @@ FARWARP_DEVICE void prefetch_own(const Args& args) {
   prefetch_range(args.x, own.first_unit * piece, own.last_unit * piece);
 }
 
+/// [block] The same in the fused form, where a warp knows its pieces.
+FARWARP_DEVICE void prefetch_pieces(const Args& args) {
+  if (args.tokens_on_device != nullptr) return;
+  constexpr int kLine = 128;
+  const int units = args.tokens * args.segments, entry_bytes = args.wide_indices != 0 ? 8 : 4;
+  const std::int64_t piece = 2 * args.by_segments.quotient(args.hidden);  // near enough
+  const auto bytes_at = [](const void* start, std::int64_t at) {
+    return Global<const std::byte>(static_cast<const std::byte*>(start)) + at;
+  };
+#pragma unroll 1
+  for (int unit = warp_in_grid(); unit < units; unit += warps_of_grid()) {
+    const int token = args.by_segments.quotient(unit), entry = token * args.k;
+    if (lane_index() == 0) prefetch(bytes_at(args.topk, entry * entry_bytes));
+    if (lane_index() == 1) prefetch(bytes_at(args.weights, entry * 4));
+    const std::int64_t first = std::int64_t{2} * token * args.hidden + (unit - token * args.segments) * piece;
+#pragma unroll 1
+    for (std::int64_t at = lane_index() * kLine; at < piece; at += Target::kWarpSize * kLine)
+      prefetch(bytes_at(args.x, first + at));
+  }
+}
+
 /// [block] Applies the experts to the rows that arrive, and sends the sums back.
 template <class T, class Expert, class Wire>
 FARWARP_DEVICE void work_on_rows(Wire& wire) {
-  if (!is_worker(wire.args)) return;
   const Expert expert(wire.args);
-  for_each_row(wire, [&](const Row& row) {
-    if (!wire.await_data(row)) return;
-    apply_experts<T>(wire, row, expert);
+  for_each_row_present(wire, [&](const Row& row) {
+    if (!apply_experts<T>(wire, row, expert)) return false;
     wire.finish_return(row);
+    return true;
   });
 }
 
@@ -47,8 +67,9 @@ FARWARP_DEVICE void work_on_rows(Wire& wire) {
 template <class Wire>
 FARWARP_DEVICE void receive_rows(Wire& wire) {
   if (!is_worker(wire.args)) return;
-  if (!await_headers(wire.call, wire.args, true)) return;
-  refresh_idle_rows(wire);
+  if (!await_headers(wire.call, wire.args)) return;
+  const auto rows = shared_at<std::uint32_t>(wire.args.shared.rows);
+  refresh_idle_rows(wire, [&](int source, std::uint32_t slot) { return slot < load(rows + source); });
   if (!lay_out_rows(wire.call, wire.args)) return;
   mark_padding(wire.args);
   for_each_row(wire, [&](const Row& row) {
@@ -66,22 +87,18 @@ FARWARP_DEVICE void return_rows(Wire& wire) {
   });
 }
 
-/// [block] Sums what the owners return, in the order in which tokens were sent.
+/// [block] Sums what the owners return, in the order in which tokens were sent. Of a warp: every `stride`-th unit from `first` on.
 template <class T, class Wire>
-FARWARP_DEVICE void receive_returns(Wire& wire, int tokens) {
+FARWARP_DEVICE void receive_returns(Wire& wire, int tokens, int first, int stride) {
   if (!is_summer(wire.args)) return;
   const int segments = wire.args.segments;
-  const int summer = block_index() - wire.args.roles.first_summer;
-  const int summers = num_blocks() - wire.args.roles.first_summer;
-  const int length = wire.args.hidden / kPer<typename Wire::Unit>;
 #pragma unroll 1
-  for (int unit = summer * warps_per_block() + warp_index(); unit < tokens * segments;
-       unit += summers * warps_per_block()) {
-    const int token = unit / segments, segment = unit - token * segments;
+  for (int unit = first; unit < tokens * segments; unit += stride) {
+    const int token = wire.args.by_segments.quotient(unit);
+    const Segment piece = wire.segment_of(token, unit - token * segments);
     const std::uint32_t ranks = destinations_by_lanes(wire.call, wire.args, token);
-    if (!wire.await_returns(token, segment, ranks)) return;
-    sum_returns<T>(wire, token, ranks, segment_start<Wire::kAlign>(wire.args, length, segment),
-                   segment_start<Wire::kAlign>(wire.args, length, segment + 1));
+    if (!wire.await_returns(token, piece.number, ranks)) return;
+    sum_returns<T>(wire, ranks, piece);
   }
   refresh_idle_returns(wire, tokens);
 }
@@ -89,15 +106,18 @@ FARWARP_DEVICE void receive_returns(Wire& wire, int tokens) {
 /// dispatch -> expert -> combine in one launch.
 template <class T, class Expert, class Wire>
 FARWARP_DEVICE void fused(const Args& args) {
-  prefetch_own<Sending::by_router>(args);
+  prefetch_pieces(args);
   Call call = begin_call(args.view, args.slot, kIdle);
   if (!call.live) return;
   Wire wire(call, args);
   const int tokens = token_count(call, args);
-  send_tokens<Sending::by_router, false>(wire, tokens);
-  work_on_rows<T, Expert>(wire);
-  receive_returns<T>(wire, tokens);
-  if (is_first_worker(args) && await_headers(call, args, false)) refresh_idle_rows(wire);
+  announce_rows(call, args, tokens);
+  send_rows(wire, tokens);
+  if (await_bitmaps(call, args)) {
+    work_on_rows<T, Expert>(wire);
+    receive_returns<T>(wire, tokens, warp_in_grid(), warps_of_grid());
+    refresh_idle_rows(wire, [&](int source, std::uint32_t slot) { return has_row(args, source, slot); });
+  }
   end_call(call, kIdle);
 }
 
@@ -110,7 +130,7 @@ FARWARP_DEVICE void dispatch(const Args& args) {
   Call call = begin_call(args.view, args.slot, part == Part::receive ? kSent : kIdle);
   if (!call.live) return;
   Wire wire(call, args);
-  if constexpr (part != Part::receive) send_tokens<sending, true>(wire, token_count(call, args));
+  if constexpr (part != Part::receive) send_tokens<sending>(wire, token_count(call, args));
   if constexpr (part != Part::send) receive_rows(wire);
   end_call(call, part == Part::send ? kSent : kReceived);
 }
@@ -121,7 +141,11 @@ FARWARP_DEVICE void combine(const Args& args) {
   if (!call.live) return;
   Wire wire(call, args);
   if constexpr (part != Part::receive) return_rows<T>(wire);
-  if constexpr (part != Part::send) receive_returns<T>(wire, token_count(call, args));
+  if constexpr (part != Part::send) {
+    const int summer = block_index() - args.roles.first_summer, summers = num_blocks() - args.roles.first_summer;
+    receive_returns<T>(wire, token_count(call, args), summer * warps_per_block() + warp_index(),
+                       summers * warps_per_block());
+  }
   end_call(call, part == Part::send ? kReturning : kIdle);
 }
 

@@ -206,6 +206,8 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
   args.max_tokens = desc.max_tokens;
   args.max_local_experts = plan->max_local_experts;
   args.segments = plan->segments;
+  args.by_segments = Divisor(plan->segments);
+  args.by_ranks = Divisor(plan->ranks);
   args.row_bytes = static_cast<std::int32_t>(plan->row_bytes);
   args.scales_at = static_cast<std::int32_t>(moe::fp8_scales_at(desc.hidden));
   args.header_packets = plan->header_packets;
@@ -215,8 +217,8 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
   args.recv_rows = plan->recv_rows;
   args.workspace = static_cast<std::int64_t>(workspace->offset);
   args.offsets = plan->workspace;
-  args.shared = moe::shared_layout(desc.num_experts, plan->ranks, desc.experts_per_token, plan->max_local_experts,
-                                   plan->threads / shape.traits.warp_size,
+  args.shared = moe::shared_layout(desc.num_experts, plan->ranks, desc.experts_per_token, desc.max_tokens,
+                                   plan->max_local_experts, plan->threads / shape.traits.warp_size,
                                    plan->mode == MoeMode::kBulk && shape.traits.bulk_copy);
   const auto resident = world.device().blocks_per_multiprocessor(state->kernels[kCombine], plan->threads,
                                                                  static_cast<std::size_t>(args.shared.stage));

@@ -38,8 +38,9 @@ struct MoeReceived {
 
 /// Deliberate damage, to see that checks and deadlines catch it. The same kernels run with and without.
 struct MoeFaults {
-  std::uint32_t drop_put = 0;  ///< the n-th row (from 1) that this rank sends to each rank never arrives
-  bool mismatch = false;       ///< this rank's headers carry another configuration
+  /// The n-th row (from 1) that this rank sends to each rank never arrives; in the fused form, its n-th token's rows.
+  std::uint32_t drop_put = 0;
+  bool mismatch = false;  ///< this rank's headers carry another configuration
 };
 
 /// Not thread-safe. One call in flight per instance: dispatch, then combine, or fused; halves in the order

@@ -235,6 +235,22 @@ TEST_P(MoeApi, TwoBatchesOverlapOnTwoStreams) {
   });
 }
 
+TEST_P(MoeApi, RanksThatDisagreeOnTheFormFindOut) {
+  on_ranks([](Rank& rank) {
+    SplitCall call = SplitCall::create(rank, 0);
+    if (rank.world.rank() == 1) {
+      call.send(rank), call.receive();
+    } else {
+      EXPECT_TRUE(
+          call.op.fused(rank.tokens(kTokens), MoeExpert::kRankScale, nullptr, call.out.get(), call.stream).ok());
+    }
+    EXPECT_TRUE(rank.world.device().synchronize(call.stream, 60'000'000'000).ok());
+    const StatusCode code = rank.world.status().code();
+    EXPECT_TRUE(code == StatusCode::kMismatch || code == StatusCode::kAborted) << rank.world.status().to_string();
+    rank.world.device().destroy_stream(call.stream);
+  });
+}
+
 TEST_P(MoeApi, Fp8DispatchNeedsRoomForScales) {
   on_ranks([](Rank& rank) {
     MoeAllToAllDesc desc = small_desc(std::get<1>(MoeApi::GetParam()));

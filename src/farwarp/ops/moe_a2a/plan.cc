@@ -184,7 +184,7 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
   plan.threads = kThreads;
   plan.blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
   plan.max_local_experts = (desc.num_experts + ranks - 1) / ranks;
-  plan.header_packets = kHeaderFixed + (plan.max_local_experts + 1) / 2;
+  plan.header_packets = std::max(kHeaderFixed + (plan.max_local_experts + 1) / 2, moe::bitmap_words(desc.max_tokens));
   const std::int64_t rows = worst_case_rows(desc, ranks, plan.max_local_experts);
   plan.recv_rows = desc.recv_rows != 0 ? desc.recv_rows : rows;
   if (plan.recv_rows > std::numeric_limits<std::int32_t>::max()) {
@@ -200,13 +200,15 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
   const int warps = plan.threads / shape.traits.warp_size;
   plan.segments = choose_segments(plan, warps, shape.traits.warp_size);
   plan.senders = choose_senders(plan);
-  plan.shared_bytes = moe::shared_layout(desc.num_experts, ranks, desc.experts_per_token, plan.max_local_experts, warps,
-                                         plan.mode == MoeMode::kBulk && shape.traits.bulk_copy)
-                          .total;
+  plan.shared_bytes =
+      moe::shared_layout(desc.num_experts, ranks, desc.experts_per_token, desc.max_tokens, plan.max_local_experts,
+                         warps, plan.mode == MoeMode::kBulk && shape.traits.bulk_copy)
+          .total;
   if (plan.shared_bytes > shape.traits.shared_bytes) {
-    return wrong("num_experts", desc.num_experts,
-                 fmt::format("what fits into {} bytes of shared memory; this needs {}", shape.traits.shared_bytes,
-                             plan.shared_bytes));
+    return invalid_argument(
+        fmt::format("MoeAllToAllDesc.num_experts is {} and max_tokens {}; allowed: what fits into {} bytes of shared "
+                    "memory; this needs {}",
+                    desc.num_experts, desc.max_tokens, shape.traits.shared_bytes, plan.shared_bytes));
   }
   plan.row_bytes = plan.mode == MoeMode::kPacket ? 4ll * desc.hidden : bulk_row_bytes(desc);
   plan.workspace = lay_out_workspace(plan);

@@ -47,7 +47,7 @@ struct MoeAllToAllDesc {
 
 /// Where each part of the workspace lies, in bytes from its start. One table, used by host and device.
 struct MoeWorkspace {
-  std::int64_t headers = 0;  ///< packets [2][ranks][header_packets]
+  std::int64_t headers = 0;  ///< packets [2][ranks][header_packets]: counts, or bitmaps of rows
   std::int64_t heads = 0;    ///< packets [2][ranks][max_tokens][1 + k]: what precedes a row
   std::int64_t rows =
       0;  ///< [2][ranks][max_tokens] of plan.row_bytes: packets with 4 elements each, or elements (bulk)

@@ -99,6 +99,16 @@ TEST(Plan, WorkspaceRegionsDoNotOverlap) {
   }
 }
 
+TEST(Plan, HeadersHoldTheCountsOfExpertsOrTheBitmapsOfTokens) {
+  MoeAllToAllDesc desc = small();
+  EXPECT_EQ(plan_moe_all_to_all(desc, emulated(), 8)->header_packets, 2 + 4);
+  desc.max_tokens = 4097;
+  EXPECT_EQ(plan_moe_all_to_all(desc, emulated(), 8)->header_packets, 129);
+  const moe::SharedLayout layout = moe::shared_layout(64, 8, 6, 4097, 8, 8, false);
+  EXPECT_GE(layout.scratch, layout.bitmaps + 4 * 8 * 129);
+  EXPECT_GE(layout.scratch, layout.rows + 4 * 8);
+}
+
 TEST(Plan, TheReciprocalDividesExactly) {
   for (int ranks = 2; ranks <= 8; ++ranks) {
     for (int experts = ranks; experts <= moe::kMaxExperts; ++experts) {
@@ -155,6 +165,8 @@ TEST(Plan, FitsTheSharedMemoryOfEveryTarget) {
     const auto plan = plan_moe_all_to_all(desc, shape, 8);
     ASSERT_TRUE(plan.ok()) << plan.status().to_string();
     EXPECT_LE(plan->shared_bytes, shape.traits.shared_bytes);
+    desc.max_tokens = 32768;
+    EXPECT_TRUE(plan_moe_all_to_all(desc, shape, 8).ok());
   }
 }
 

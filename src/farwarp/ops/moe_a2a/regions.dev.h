@@ -18,11 +18,12 @@ struct Regions {
 
   FARWARP_DEVICE int ranks() const { return args.view.size; }
   FARWARP_DEVICE int me() const { return args.view.rank; }
-  /// Packets at `where` from `source`: word 0 rows | tokens << 32, word 1 the configuration, then counts of the local experts.
+  /// Packets at `where` from `source`. Split form: word 0 rows | folded configuration << 32, word 1 the configuration, then counts
+  /// of the local experts. Fused form: for each 32 tokens a bitmap of those that have a row there | folded configuration << 32.
   FARWARP_DEVICE Peer<Packet> header(int where, int source) const {
     return at<Packet>(where, args.offsets.headers) + pair(source) * args.header_packets;
   }
-  /// Packets at `where` from `source`: the token's number there, then one word per k-slot, a route or kNoRoute.
+  /// Packets at `where` from `source`: in the split form the token's number there, then one word per k-slot, a route or kNoRoute.
   FARWARP_DEVICE Peer<Packet> head(int where, int source, std::int64_t slot) const {
     return at<Packet>(where, args.offsets.heads) + (pair(source) * args.max_tokens + slot) * (1 + args.k);
   }
@@ -105,5 +106,8 @@ FARWARP_DEVICE bool is_first_worker(const Args& args) { return worker_index(args
 FARWARP_DEVICE bool is_summer(const Args& args) { return block_index() >= args.roles.first_summer; }
 
 FARWARP_DEVICE int warps_per_block() { return num_threads() / Target::kWarpSize; }
+/// The warp's number in the grid, neighbours in different blocks: few units are spread over all multiprocessors.
+FARWARP_DEVICE int warp_in_grid() { return warp_index() * num_blocks() + block_index(); }
+FARWARP_DEVICE int warps_of_grid() { return warps_per_block() * num_blocks(); }
 
 }  // namespace farwarp::FARWARP_TARGET::moe

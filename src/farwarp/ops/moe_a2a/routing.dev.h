@@ -1,6 +1,7 @@
-// Which ranks a token goes to, at which slot there, and (split form) which row of its expert it becomes. Every block finds
-// this for its own tokens: it counts what earlier tokens take, all threads at once because counts do not depend on order,
-// and then numbers its own in order. The same inputs give the same slots on every run and in every mode.
+// Which ranks a token goes to, and, in the split form, at which slot there, and which row of its expert it becomes. Every block
+// finds this for its own tokens: it counts what earlier tokens take, all threads at once because counts do not depend on order,
+// and then numbers its own in order. The same inputs give the same slots on every run and in every mode. In the fused form a
+// slot is the token's number (presence.dev.h).
 #pragma once
 
 #include <bit>
@@ -107,16 +108,30 @@ FARWARP_DEVICE std::uint32_t destinations_of(Call& call, const Args& args, int t
   return ranks;
 }
 
-/// [warp] The same by all lanes at once, an entry each.
-FARWARP_DEVICE std::uint32_t destinations_by_lanes(Call& call, const Args& args, int token) {
-  const int j = lane_index();
-  const std::int64_t entry = j < args.k ? table_entry(args, token * args.k + j) : -1;
-  const int expert = checked_expert(call, args, entry);
-  const int rank = expert >= 0 ? rank_of(args, expert) : -1;
+/// [warp] The ranks that some lane has; -1: none.
+FARWARP_DEVICE std::uint32_t ranks_of_lanes(const Args& args, int rank) {
   std::uint32_t ranks = 0;
 #pragma unroll 1
   for (int r = 0; r < args.view.size; ++r) ranks |= ballot(rank == r) != 0 ? 1u << r : 0u;
   return ranks;
+}
+
+/// [warp] The same as destinations_of() by all lanes at once, an entry each.
+FARWARP_DEVICE std::uint32_t destinations_by_lanes(Call& call, const Args& args, int token) {
+  const int j = lane_index();
+  const std::int64_t entry = j < args.k ? table_entry(args, token * args.k + j) : -1;
+  const int expert = checked_expert(call, args, entry);
+  return ranks_of_lanes(args, expert >= 0 ? rank_of(args, expert) : -1);
+}
+
+/// [warp] Calls `work(rank)` for each of `ranks`, beginning behind mine.
+template <class Work>
+FARWARP_DEVICE void for_each_rank(const Args& args, std::uint32_t ranks, const Work& work) {
+  const int after_mine = args.view.rank + 1, size = args.view.size;
+  std::uint32_t behind =
+      (ranks >> after_mine | ranks << (size - after_mine)) & ((1u << size) - 1);  // bit i: 1 + i behind
+#pragma unroll 1
+  for (; behind != 0; behind &= behind - 1) work(rank_behind(args, 1 + lowest_bit(behind)));
 }
 
 /// [warp] On lane r: how many lanes have bit r set in `ranks`.
@@ -226,6 +241,21 @@ FARWARP_DEVICE void assign_indices(Call& call, const Args& args, int first, int 
 
 // ---- what is sent besides rows -----------------------------------------------------------------------------------------
 
+/// Packets of a header of the split form.
+FARWARP_DEVICE int count_packets(const Args& args) {
+  return farwarp::moe::kHeaderFixed + (args.max_local_experts + 1) / 2;
+}
+/// A header's first packet says in its upper half what its reader must agree on: also in which form the call is.
+FARWARP_DEVICE std::uint64_t with_configuration(const Args& args, std::uint32_t lower) {
+  return static_cast<std::uint64_t>(farwarp::moe::folded(args.configuration)) << 32 | lower;
+}
+FARWARP_DEVICE void check_configuration(Call& call, const Args& args, int source, std::uint64_t data) {
+  const std::uint32_t expected = farwarp::moe::folded(args.configuration),
+                      seen = static_cast<std::uint32_t>(data >> 32);
+  if (seen != expected && call.live) [[unlikely]]
+    give_up(call, StatusCode::kMismatch, farwarp::moe::kSiteConfiguration, source, expected, seen);
+}
+
 /// [thread] A route in one word, as it crosses the link.
 FARWARP_DEVICE std::uint64_t pack_route(float weight, int local_expert, std::uint32_t index) {
   const auto place = static_cast<std::uint32_t>(local_expert) << farwarp::moe::kRouteIndexBits | index;
@@ -241,7 +271,7 @@ FARWARP_DEVICE Route unpack_route(std::uint64_t word, int k_slot) {
 /// [warp] A row's head to every rank of `ranks`: the token's number, then a word per k-slot. `slot`: on lane r, the row's place
 /// at rank r.
 FARWARP_DEVICE void send_head(Call& call, const Args& args, int token, int in_batch, std::uint32_t ranks,
-                              std::uint32_t slot, bool with_indices) {
+                              std::uint32_t slot) {
   const Regions regions = regions_of(args, call);
 #pragma unroll 1
   for (int base = 0; base <= args.k; base += Target::kWarpSize) {
@@ -253,8 +283,7 @@ FARWARP_DEVICE void send_head(Call& call, const Args& args, int token, int in_ba
     std::uint64_t route = farwarp::moe::kNoRoute;
     if (owner >= 0) {
       const float weight = load(Global<const float>(args.weights) + entry);
-      const std::uint32_t index =
-          with_indices ? load(shared_at<std::uint32_t>(args.shared.indices) + (in_batch * args.k + j)) : 0;
+      const std::uint32_t index = load(shared_at<std::uint32_t>(args.shared.indices) + (in_batch * args.k + j));
       route = pack_route(weight, expert - first_expert(args, owner), index);
     }
 #pragma unroll 1
@@ -272,11 +301,10 @@ FARWARP_DEVICE void send_head(Call& call, const Args& args, int token, int in_ba
 
 /// [warp] Sends every rank its header: the back-pressure signal of the epoch and the counts of what is sent. Called by the last
 /// block once it has counted all tokens; `totals`: on lane r, the rows at rank r; the histogram holds the entries by expert.
-FARWARP_DEVICE void send_headers(const Call& call, const Args& args, int tokens, std::uint32_t totals,
-                                 bool with_counts) {
+FARWARP_DEVICE void send_headers(const Call& call, const Args& args, std::uint32_t totals) {
   const Regions regions = regions_of(args, call);
   const auto histogram = shared_at<std::uint32_t>(args.shared.histogram);
-  const int packets = with_counts ? args.header_packets : farwarp::moe::kHeaderFixed;
+  const int packets = count_packets(args);
 #pragma unroll 1
   for (int base = 0; base < packets * args.view.size; base += Target::kWarpSize) {
     const int i = base + lane_index();
@@ -286,7 +314,7 @@ FARWARP_DEVICE void send_headers(const Call& call, const Args& args, int tokens,
     if (rank >= args.view.size) continue;
     std::uint64_t data = args.configuration;
     if (packet == 0) {
-      data = static_cast<std::uint64_t>(static_cast<std::uint32_t>(tokens)) << 32 | rows;
+      data = with_configuration(args, rows);
     } else if (packet >= farwarp::moe::kHeaderFixed) {
       const int local = 2 * (packet - farwarp::moe::kHeaderFixed);
       const int first = first_expert(args, rank), end = first_expert(args, rank + 1);
@@ -321,26 +349,24 @@ FARWARP_DEVICE void keep_slots(const Call& call, const Args& args, const Batch& 
 /// [block] Routes the block's tokens batch by batch and sends their heads; the last block sends the headers as soon as it has
 /// counted all tokens. What becomes of the rows: `rows(batch, slot_of)` for each batch, with the masks of its tokens in
 /// shared memory and `slot_of(token)` on lane r its place at rank r. Waits for nothing.
-template <bool with_indices, class Rows>
-FARWARP_DEVICE void route_tokens(Call& call, const Args& args, const OwnTokens& own, int tokens, const Rows& rows) {
+template <class Rows>
+FARWARP_DEVICE void route_tokens(Call& call, const Args& args, const OwnTokens& own, const Rows& rows) {
   const auto masks = shared_at<std::uint32_t>(args.shared.masks);
   const int segments = args.segments;
-  if constexpr (with_indices) count_entries(call, args, own.first);
+  count_entries(call, args, own.first);
   std::uint32_t before = 0;  // on lane r: rows at rank r of the tokens before the batch
   for (int first = own.first;; first += kBatch) {
     const int last = first + kBatch < own.last ? first + kBatch : own.last;
     count_rows(call, args, first == own.first ? 0 : first, first, last);
     call.live = !block_any(!call.live);
-    if constexpr (with_indices) {
-      if (warp_index() == 0) assign_indices(call, args, first, last);
-      block_sync();
-    }
+    if (warp_index() == 0) assign_indices(call, args, first, last);
+    block_sync();
     if (first == own.first) before = counted_rows(args);
     const std::uint32_t after = before + rows_in_batch(args, last - first);
     // The last block has looked at every entry: if any was out of range, its header stays out, and no peer takes what it has
     // received for the whole.
     if (last == own.last && block_index() == num_blocks() - 1 && warp_index() == warps_per_block() - 1 && call.live) {
-      send_headers(call, args, tokens, after, with_indices);
+      send_headers(call, args, after);
     }
     const auto slot_of = [&](int token) { return before + rows_in_batch(args, token - first); };
     const Batch batch{first, last,
@@ -350,7 +376,7 @@ FARWARP_DEVICE void route_tokens(Call& call, const Args& args, const OwnTokens& 
 #pragma unroll 1
     for (int token = batch.first_head + warps_per_block() - 1 - warp_index(); token < batch.last_head;
          token += warps_per_block()) {
-      send_head(call, args, token, token - first, load(masks + (token - first)), slot_of(token), with_indices);
+      send_head(call, args, token, token - first, load(masks + (token - first)), slot_of(token));
     }
     rows(batch, slot_of);
     if (last == own.last) return;

@@ -8,7 +8,17 @@
 
 namespace farwarp::FARWARP_TARGET::moe {
 
-/// A piece of a received row that one warp works on. Its routes stand in the warp's scratch, in k-slot order.
+/// A piece of a token's row: units [first, last).
+struct Segment {
+  int token, number;
+  int first, last;
+};
+/// The ranks that it goes to; on lane r, its place at rank r.
+struct Destinations {
+  std::uint32_t ranks, slot;
+};
+
+/// A piece of a received row that one warp works on. In the split form its routes stand in the warp's scratch, in k-slot order.
 struct Row {
   int source;
   std::int32_t slot;
@@ -21,8 +31,8 @@ struct Row {
 /// First unit of a row's segment, a multiple of `align`; of segment number `segments`, the end.
 template <int align>
 FARWARP_DEVICE int segment_start(const Args& args, int units, int segment) {
-  if constexpr (align == 1) return units * segment / args.segments;
-  return segment == args.segments ? units : units * segment / args.segments / align * align;
+  const int start = args.by_segments.quotient(units * segment);
+  return align == 1 || segment == args.segments ? start : start / align * align;
 }
 
 // ---- experts of the fused form ---------------------------------------------------------------------------------------
@@ -53,20 +63,27 @@ FARWARP_DEVICE void add_weighted(float (&sum)[count], float weight, const float 
   for (int i = 0; i < count; ++i) sum[i] = fused_multiply_add(weight, to_float(round_to<T>(y[i])), sum[i]);
 }
 
-/// [warp] Fused form, at the owner: experts in k-slot order, summed in fp32, rounded once, and back to the source.
+/// [warp] Fused form, at the owner: waits for the row; experts in k-slot order, summed in fp32, rounded once, and back to the
+/// source. False on all lanes if the call is over.
 template <class T, class Expert, class Wire>
-FARWARP_DEVICE void apply_experts(Wire& wire, const Row& row, const Expert& expert) {
+FARWARP_DEVICE bool apply_experts(Wire& wire, const Row& row, const Expert& expert) {
   using Unit = typename Wire::Unit;
   constexpr int kAhead = Wire::kAhead;
-  const auto routes = scratch_of(wire.args);
+  std::uint64_t head = farwarp::moe::kNoRoute;  // lane j: of k-slot j
 #pragma unroll 1
-  for (int u = row.first + lane_index(); u < row.last; u += kAhead * kStride) {
+  for (int base = row.first; base < row.last; base += kAhead * kStride) {
+    const int u = base + lane_index();
     typename Wire::Piece x[kAhead];
-    if (!wire.read(row, u, x)) break;
+    const bool arrived = wire.read_row(row, u, x, base == row.first, head);
+    if (ballot(!arrived) != 0) {
+      wire.call.live = false;
+      return false;
+    }
     float sum[kAhead][kPer<Unit>] = {};
 #pragma unroll 1
-    for (int r = 0; r < row.routes; ++r) {
-      const Route route = load(routes + r);
+    for (std::uint64_t routes = ballot(head != farwarp::moe::kNoRoute); routes != 0; routes &= routes - 1) {
+      const int j = lowest_bit(routes);
+      const Route route = unpack_route(shuffle(head, j), j);
       const auto apply = expert.of(route.expert);
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) {
@@ -82,6 +99,7 @@ FARWARP_DEVICE void apply_experts(Wire& wire, const Row& row, const Expert& expe
       if (u + a * kStride < row.last) wire.write_return(row, u + a * kStride, rounded<T, Unit>(sum[a]));
     }
   }
+  return true;
 }
 
 /// [warp] Split form, at the owner: one copy of the row for each of its routes.
@@ -165,24 +183,25 @@ FARWARP_DEVICE void reduce_row(Wire& wire, const Row& row) {
 /// [warp] At the source: the sums of the owners in `ranks` for one token, added in rank order in fp32, rounded once. A token
 /// that went nowhere gives zeros.
 template <class T, class Wire>
-FARWARP_DEVICE void sum_returns(Wire& wire, int token, std::uint32_t ranks, int first, int last) {
+FARWARP_DEVICE void sum_returns(Wire& wire, std::uint32_t ranks, const Segment& piece) {
   using Unit = typename Wire::Unit;
   const Args& args = wire.args;
   constexpr int kReturnsAhead = Wire::kReturnsAhead;
   const int units = args.hidden / kPer<Unit>;
-  const Global<Unit> out = Global<Unit>(static_cast<Unit*>(args.out)) + static_cast<std::int64_t>(token) * units;
+  const Global<Unit> out = Global<Unit>(static_cast<Unit*>(args.out)) + static_cast<std::int64_t>(piece.token) * units;
 #pragma unroll 1
-  for (int u = first + lane_index(); u < last; u += kReturnsAhead * kStride) {
+  for (int u = piece.first + lane_index(); u < piece.last; u += kReturnsAhead * kStride) {
     Unit parts[kReturnsAhead][kMaxRanks];
     bool arrived = true;
 #pragma unroll
     for (int a = 0; a < kReturnsAhead; ++a) {
-      if (u + a * kStride < last) arrived = wire.read_returns(token, ranks, u + a * kStride, parts[a]) && arrived;
+      if (u + a * kStride < piece.last)
+        arrived = wire.read_returns(piece.token, ranks, u + a * kStride, parts[a]) && arrived;
     }
     if (!arrived) break;
 #pragma unroll
     for (int a = 0; a < kReturnsAhead; ++a) {
-      if (u + a * kStride >= last) break;
+      if (u + a * kStride >= piece.last) break;
       float sum[kPer<Unit>] = {};
 #pragma unroll
       for (int r = 0; r < kMaxRanks; ++r) {

@@ -23,7 +23,6 @@ struct BulkWire {
   Regions regions;
   std::conditional_t<Encoding::kFp8, Fp8RowPut, RowPut> put;
 
-  /// [block] A block_sync() must follow before send_piece().
   FARWARP_DEVICE BulkWire(Call& a_call, const Args& a)
       : call(a_call),
         args(a),
@@ -33,12 +32,17 @@ struct BulkWire {
 
   // ---- source ----------------------------------------------------------------------------------------------------------
 
-  /// [warp] A segment of a token to every rank of `ranks`, beginning behind mine, so that no link is everybody's first. `slot`:
-  /// on lane r, its place at rank r.
-  FARWARP_DEVICE void send_piece(int token, int segment, std::uint32_t ranks, std::uint32_t slot) {
+  FARWARP_DEVICE Segment segment_of(int token, int number) const {
     const int units = args.hidden / kPer<Unit>;
-    const int first = segment_start<kAlign>(args, units, segment);
-    const int last = segment_start<kAlign>(args, units, segment + 1);
+    return {token, number, segment_start<kAlign>(args, units, number), segment_start<kAlign>(args, units, number + 1)};
+  }
+
+  /// [warp] A piece to every rank of `destinations()`, beginning behind mine, so that no link is everybody's first.
+  template <class DestinationsOf>
+  FARWARP_DEVICE void send_piece(const Segment& piece, const DestinationsOf& destinations) {
+    const auto [ranks, slot] = destinations();
+    const int first = piece.first, last = piece.last;
+    if (first == last) return;
     Peer<std::byte> to[kMaxRanks];  // rows
     Peer<SystemCell<std::uint64_t>> flags[kMaxRanks];
     std::uint32_t flagged = 0, wanted = 0;
@@ -51,10 +55,10 @@ struct BulkWire {
       flagged |= 1u << i;
       if (place + 1 != args.drop_put) wanted |= 1u << i;
       to[i] = regions.row<std::byte>(rank, args.view.rank, place);
-      flags[i] = regions.row_flag(rank, args.view.rank, place, segment);
+      flags[i] = regions.row_flag(rank, args.view.rank, place, piece.number);
     }
-    const Global<const Unit> x =
-        Global<const Unit>(static_cast<const Unit*>(args.x)) + static_cast<std::int64_t>(token) * units;
+    const Global<const Unit> x = Global<const Unit>(static_cast<const Unit*>(args.x)) +
+                                 static_cast<std::int64_t>(piece.token) * (args.hidden / kPer<Unit>);
     if constexpr (Encoding::kFp8) {
       put.put(args, x, first, last, to, wanted);
     } else {
@@ -100,6 +104,18 @@ struct BulkWire {
                   Wait{farwarp::moe::kSiteData, row.source});
     }
     return all_live();
+  }
+
+  /// [warp] Waits for the row on the first call, `with_head`, which also gives lane j the head's word of k-slot j. Then as read().
+  FARWARP_DEVICE bool read_row(const Row& row, int u, Piece (&x)[kAhead], bool with_head, std::uint64_t& head) {
+    if (with_head) {
+      const Global<Packet> from[] = {mine(regions.head(args.view.rank, row.source, row.slot)) + lane_index()};
+      std::uint64_t data[1] = {head};
+      wait_packets<1>(call, from, lane_index() < args.k ? 1 : 0, data, Wait{farwarp::moe::kSiteRow, row.source});
+      head = data[0];
+      if (!await_data(row)) return false;
+    }
+    return read(row, u, x);
   }
 
   /// [thread] Units u, u + kStride, ... of the row, as far as they belong to it.

@@ -23,41 +23,32 @@ struct PacketWire {
 
   // ---- source ----------------------------------------------------------------------------------------------------------
 
-  /// [warp] One segment of a token to every rank of `ranks`, beginning behind mine. `slot`: on lane r, its place at rank r.
-  FARWARP_DEVICE void send_piece(int token, int segment, std::uint32_t ranks, std::uint32_t slot) {
-    Peer<Packet> to[kMaxRanks];  // unrolled loops only, so that they stay in registers
-    std::uint32_t wanted = 0;
-#pragma unroll
-    for (int i = 0; i < kMaxRanks; ++i) {
-      if (i >= args.view.size) continue;
-      const int rank = rank_behind(args, 1 + i);
-      const std::uint32_t place = shuffle(slot, rank);
-      if (!(ranks >> rank & 1) || place + 1 == args.drop_put) continue;
-      wanted |= 1u << i;
-      to[i] = regions.row<Packet>(rank, args.view.rank, place);
-    }
+  FARWARP_DEVICE Segment segment_of(int token, int number) const {
     const int units = args.hidden / kPer<Unit>;
-    const Global<const Unit> x =
-        Global<const Unit>(static_cast<const Unit*>(args.x)) + static_cast<std::int64_t>(token) * units;
-    const int last = segment_start<kAlign>(args, units, segment + 1);
+    return {token, number, segment_start<kAlign>(args, units, number), segment_start<kAlign>(args, units, number + 1)};
+  }
+
+  /// [warp] A piece to every rank of `destinations()`, which is asked once the piece's first units are on their way here.
+  template <class DestinationsOf>
+  FARWARP_DEVICE void send_piece(const Segment& piece, const DestinationsOf& destinations) {
+    Unit values[kAhead];
+    load_units(piece, piece.first + lane_index(), values);
+    const Destinations to = destinations();
 #pragma unroll 1
-    for (int base = segment_start<kAlign>(args, units, segment); base < last; base += kAhead * kStride) {
+    for (int base = piece.first; base < piece.last; base += kAhead * kStride) {
       const int u = base + lane_index();
-      Unit values[kAhead];
-#pragma unroll
-      for (int a = 0; a < kAhead; ++a) {
-        values[a] = u + a * kStride < last ? load<Cache::streaming>(x + (u + a * kStride)) : 0;
-      }
+      if (base != piece.first) load_units(piece, u, values);
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) values[a] = Encoding::packed(values[a]);
-#pragma unroll
-      for (int i = 0; i < kMaxRanks; ++i) {
-        if (!(wanted >> i & 1)) continue;
+      for_each_rank(args, to.ranks, [&](int rank) {
+        const std::uint32_t slot = shuffle(to.slot, rank);
+        if (slot + 1 == args.drop_put) return;
+        const Peer<Packet> row = regions.row<Packet>(rank, args.view.rank, slot) + u;
 #pragma unroll
         for (int a = 0; a < kAhead; ++a) {
-          if (u + a * kStride < last) store_packet(to[i] + (u + a * kStride), values[a], call.epoch);
+          if (u + a * kStride < piece.last) store_packet(row + a * kStride, values[a], call.epoch);
         }
-      }
+      });
     }
   }
 
@@ -81,10 +72,18 @@ struct PacketWire {
 
   /// [thread] Units u, u + kStride, ... of the row, as far as they belong to the piece.
   FARWARP_DEVICE bool read(const Row& row, int u, Piece (&x)[kAhead]) {
+    std::uint64_t ignored = 0;
+    return read_row(row, u, x, false, ignored);
+  }
+
+  /// [thread] The same; `with_head`: and on lane j the head's word of k-slot j, in the same round of polls.
+  FARWARP_DEVICE bool read_row(const Row& row, int u, Piece (&x)[kAhead], bool with_head, std::uint64_t& head) {
     const Global<Packet> packets = mine(regions.row<Packet>(args.view.rank, row.source, row.slot)) + u;
-    Global<Packet> from[kAhead];
-    std::uint64_t data[kAhead] = {};
-    std::uint32_t wanted = 0;
+    Global<Packet> from[kAhead + 1];
+    std::uint64_t data[kAhead + 1] = {};
+    data[kAhead] = head;
+    from[kAhead] = mine(regions.head(args.view.rank, row.source, row.slot)) + lane_index();
+    std::uint32_t wanted = with_head && lane_index() < args.k ? 1u << kAhead : 0;
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
       from[a] = packets + a * kStride;
@@ -93,6 +92,7 @@ struct PacketWire {
     const bool arrived = wait_packets<1>(call, from, wanted, data, Wait{farwarp::moe::kSiteRow, row.source});
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) x[a] = Encoding::unpacked(data[a]);
+    head = data[kAhead];
     return arrived;
   }
 
@@ -110,6 +110,17 @@ struct PacketWire {
   }
   FARWARP_DEVICE void retag_return(std::uint32_t token, int owner) {
     retag(call, regions.returned<Packet>(args.view.rank, token, owner), regions.row_length<Packet>());
+  }
+
+ private:
+  /// [thread] Units u, u + kStride, ... of the token's x, as far as they belong to the piece.
+  FARWARP_DEVICE void load_units(const Segment& piece, int u, Unit (&values)[kAhead]) const {
+    const Global<const Unit> x = Global<const Unit>(static_cast<const Unit*>(args.x)) +
+                                 (static_cast<std::int64_t>(piece.token) * (args.hidden / kPer<Unit>)+u);
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) {
+      values[a] = u + a * kStride < piece.last ? load<Cache::streaming>(x + a * kStride) : 0;
+    }
   }
 };
 

@@ -11,8 +11,8 @@ namespace farwarp::FARWARP_TARGET {
 /// with 16 KB chunks reach 315 of 343 GB/s on 8 H200s; the same blocks with 16-byte stores per thread reach 350 to one peer.
 class BulkRowPut {
  public:
-  /// [warp] `stage` is this warp's, `stage_bytes` a multiple of 16; `barrier` is this warp's and not initialised yet. A
-  /// block_sync() must follow before put().
+  /// [warp] `stage` is this warp's, `stage_bytes` a multiple of 16; `barrier` is this warp's and not initialised yet. Its first lane
+  /// alone will use it, so that no barrier has to follow.
   FARWARP_DEVICE BulkRowPut(Shared<std::byte> stage, int stage_bytes, Shared<Mbarrier> barrier)
       : stage_(stage), stage_bytes_(stage_bytes), barrier_(barrier) {
     if (lane_index() != 0) return;

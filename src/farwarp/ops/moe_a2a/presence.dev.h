@@ -1,0 +1,131 @@
+// Fused form: which rows there are. A row's slot at every owner is its token's number at the source, so that a row leaves as soon as
+// its own table entries are known. Bitmaps tell the owners which slots are taken, a packet for each 32 tokens; they are the
+// headers of this form.
+#pragma once
+
+#include "farwarp/ops/moe_a2a/headers.dev.h"
+#include "farwarp/ops/moe_a2a/rows.dev.h"
+
+namespace farwarp::FARWARP_TARGET::moe {
+
+using farwarp::moe::kBitmapTokens;
+
+/// Bitmap words of all sources; word w of the i-th source behind mine is number w * ranks + i.
+FARWARP_DEVICE int bitmap_count(const Args& args) {
+  return farwarp::moe::bitmap_words(args.max_tokens) * args.view.size;
+}
+FARWARP_DEVICE Shared<std::uint32_t> bitmaps_of(const Args& args) {
+  return shared_at<std::uint32_t>(args.shared.bitmaps);
+}
+
+/// [block] Tells every rank which tokens have a row there. A warp has as many tokens as lanes and waits for nobody; it is one of
+/// the last, which have the fewest rows to send. Words of tokens that this call does not have are sent as well: each call writes
+/// all of them.
+FARWARP_DEVICE void announce_rows(Call& call, const Args& args, int tokens) {
+  if (!call.live) return;
+  constexpr int kWords = Target::kWarpSize / kBitmapTokens;
+  const Regions regions = regions_of(args, call);
+  const int words = farwarp::moe::bitmap_words(args.max_tokens);
+  const int half = lane_index() / kBitmapTokens, rank = lane_index() % kBitmapTokens;
+#pragma unroll 1
+  for (int first = kWords * (warps_of_grid() - 1 - warp_in_grid()); first < words; first += kWords * warps_of_grid()) {
+    const int token = first * kBitmapTokens + lane_index();
+    const std::uint32_t ranks = token < tokens ? destinations_of(call, args, token) : 0;
+    std::uint32_t bits = 0;
+#pragma unroll 1
+    for (int r = 0; r < args.view.size; ++r) {
+      const std::uint64_t takers = ballot((ranks >> r & 1) != 0);
+      if (rank == r) bits = static_cast<std::uint32_t>(takers >> (half * kBitmapTokens));
+    }
+    // With an entry out of range the word stays out, and no peer takes what it has received for the whole.
+    if (ballot(!call.live) != 0) return;
+    if (rank < args.view.size && first + half < words) {
+      store_packet(regions.header(rank, args.view.rank) + (first + half), with_configuration(args, bits), call.epoch);
+    }
+  }
+}
+
+/// [block] Waits for the bitmaps of all sources, and keeps them in shared memory. False on all threads if the call is over. That
+/// every rank has begun this call, which its bitmaps say, is what permits the next call to reuse the other parity's buffers.
+FARWARP_DEVICE bool await_bitmaps(Call& call, const Args& args) {
+  const Regions regions = regions_of(args, call);
+#pragma unroll 1
+  for (int i = thread_index(); i < bitmap_count(args); i += num_threads()) {
+    const int word = args.by_ranks.quotient(i), source = rank_behind(args, 1 + i - word * args.view.size);
+    const Global<Packet> from[] = {mine(regions.header(args.view.rank, source)) + word};
+    std::uint64_t data[1] = {};
+    if (!wait_packets<1>(call, from, 1, data, Wait{farwarp::moe::kSiteHeader, source})) break;
+    check_configuration(call, args, source, data[0]);
+    store(bitmaps_of(args) + i, static_cast<std::uint32_t>(data[0]));
+  }
+  call.live = !block_any(!call.live);
+  return call.live;
+}
+
+/// [thread] Whether `source` sends a row for its token `slot`.
+FARWARP_DEVICE bool has_row(const Args& args, int source, std::uint32_t slot) {
+  const int ahead = source - args.view.rank - 1;
+  const int word = static_cast<int>(slot / kBitmapTokens) * args.view.size + (ahead < 0 ? ahead + args.view.size : ahead);
+  return (load(bitmaps_of(args) + word) >> slot % kBitmapTokens & 1) != 0;
+}
+
+/// The rows that arrive, numbered: the first 32 tokens of each source in turn, beginning behind mine, then the next 32. So they are
+/// numbered about in the order in which they leave. A warp goes through them upwards, a word a lane.
+class RowsPresent {
+ public:
+  FARWARP_DEVICE explicit RowsPresent(const Args& args) : args_(args) {}
+
+  /// [warp] Source and slot of row `number`, not less than in the call before; false: there are no more.
+  FARWARP_DEVICE bool find(int number, int& source, std::int32_t& slot) {
+    for (;;) {
+      const std::uint64_t ends_behind = ballot(end_ > number);
+      if (ends_behind != 0) {
+        locate(number, lowest_bit(ends_behind), source, slot);
+        return true;
+      }
+      first_word_ += Target::kWarpSize;
+      if (first_word_ >= bitmap_count(args_)) return false;
+      const int word = first_word_ + lane_index();
+      bits_ = word < bitmap_count(args_) ? load(bitmaps_of(args_) + word) : 0;
+      const int rows = count_bits(bits_);
+      int all = 0;
+      end_ = rows_before_ + sum_below(rows, all) + rows;
+      rows_before_ += all;
+    }
+  }
+
+ private:
+  /// [warp] The row is in the word of `lane`: finds its bit there, a lane for each.
+  FARWARP_DEVICE void locate(int number, int lane, int& source, std::int32_t& slot) const {
+    const std::uint64_t bits = shuffle(bits_, lane);
+    const int index = number - (shuffle(end_, lane) - count_bits(bits));
+    const std::uint64_t at = ballot((bits >> lane_index() & 1) != 0 && count_bits(bits & lanes_below()) == index);
+    const int place = first_word_ + lane, word = args_.by_ranks.quotient(place);
+    source = rank_behind(args_, 1 + place - word * args_.view.size);
+    slot = word * kBitmapTokens + lowest_bit(at);
+  }
+
+  const Args& args_;
+  int first_word_ = -Target::kWarpSize;
+  std::uint32_t bits_ = 0;  // of the lane's word
+  int end_ = 0;             // number of rows up to its end
+  int rows_before_ = 0;     // up to the end of the last lane's
+};
+
+/// [block] Calls `work(row)` on a warp for each piece of each row that arrives; it returns false if the call is over.
+template <class Wire, class Work>
+FARWARP_DEVICE void for_each_row_present(Wire& wire, const Work& work) {
+  const Args& args = wire.args;
+  RowsPresent rows(args);
+#pragma unroll 1
+  for (int unit = warp_in_grid();; unit += warps_of_grid()) {
+    const int number = args.by_segments.quotient(unit);
+    int source = 0;
+    std::int32_t slot = 0;
+    if (!rows.find(number, source, slot)) return;
+    const Segment piece = wire.segment_of(slot, unit - number * args.segments);
+    if (!work(Row{source, slot, slot, 0, piece.number, piece.first, piece.last})) return;
+  }
+}
+
+}  // namespace farwarp::FARWARP_TARGET::moe
