@@ -105,7 +105,7 @@ FARWARP_DEVICE void for_refreshed(const Call& call, const Args& args, const Refr
   for (auto place = static_cast<int>((call.epoch / 2) % farwarp::moe::kRefreshPeriod); place < places;
        place += static_cast<int>(farwarp::moe::kRefreshPeriod)) {
     const int slot = args.by_ranks.quotient(place);
-    refresh(static_cast<std::uint32_t>(slot), place - slot * args.view.size);
+    refresh(slot, place - slot * args.view.size);
   }
 }
 
@@ -114,25 +114,38 @@ FARWARP_DEVICE void retag(const Call& call, Peer<Packet> packets, int count) {
   for (int i = thread_index(); i < count; i += num_threads()) store_packet(packets + i, 0, call.epoch - 1);
 }
 
+template <class Wire, class HasRow>
+FARWARP_DEVICE void refresh_row(Wire& wire, int slot, int source, const HasRow& has_row) {
+  if (has_row(source, slot)) return;
+  retag(wire.call, wire.regions.head(wire.args.view.rank, source, slot), 1 + wire.args.k);
+  wire.retag_row(source, slot);
+}
+template <class Wire>
+FARWARP_DEVICE void refresh_return(Wire& wire, int token, int owner, int tokens) {
+  if (token < tokens && (destinations_by_lanes(wire.args, token) >> owner & 1) != 0) return;
+  wire.retag_return(token, owner);
+}
+
 /// [block] A slice of the slots that this call leaves idle gets a recent tag. Without it a slot that is skipped for exactly
 /// 2^32 calls would show its old contents as new. The headers of all sources have been awaited; `has_row(source, slot)` says what
 /// they say.
 template <class Wire, class HasRow>
 FARWARP_DEVICE void refresh_idle_rows(Wire& wire, const HasRow& has_row) {
   if (!is_first_worker(wire.args)) return;
-  for_refreshed(wire.call, wire.args, [&](std::uint32_t slot, int source) {
-    if (has_row(source, slot)) return;
-    retag(wire.call, wire.regions.head(wire.args.view.rank, source, slot), 1 + wire.args.k);
-    wire.retag_row(source, slot);
-  });
+  for_refreshed(wire.call, wire.args, [&](int slot, int source) { refresh_row(wire, slot, source, has_row); });
 }
 template <class Wire>
 FARWARP_DEVICE void refresh_idle_returns(Wire& wire, int tokens) {
   if (block_index() != wire.args.roles.first_summer) return;
-  for_refreshed(wire.call, wire.args, [&](std::uint32_t token, int owner) {
-    const bool idle = token >= static_cast<std::uint32_t>(tokens) ||
-                      !(destinations_by_lanes(wire.call, wire.args, static_cast<int>(token)) >> owner & 1);
-    if (idle) wire.retag_return(token, owner);
+  for_refreshed(wire.call, wire.args, [&](int token, int owner) { refresh_return(wire, token, owner, tokens); });
+}
+/// Both, where one block does both.
+template <class Wire, class HasRow>
+FARWARP_DEVICE void refresh_idle(Wire& wire, int tokens, const HasRow& has_row) {
+  if (block_index() != 0) return;
+  for_refreshed(wire.call, wire.args, [&](int place, int rank) {
+    refresh_row(wire, place, rank, has_row);
+    refresh_return(wire, place, rank, tokens);
   });
 }
 

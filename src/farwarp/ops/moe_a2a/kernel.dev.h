@@ -31,7 +31,7 @@ FARWARP_DEVICE void prefetch_own(const Args& args) {
   prefetch_range(args.x, own.first_unit * piece, own.last_unit * piece);
 }
 
-/// [block] The same in the fused form, where a warp knows its pieces.
+/// [block] The same in the fused form, where a warp knows its pieces; for wires that do not load them by themselves.
 FARWARP_DEVICE void prefetch_pieces(const Args& args) {
   if (args.tokens_on_device != nullptr) return;
   constexpr int kLine = 128;
@@ -69,7 +69,7 @@ FARWARP_DEVICE void receive_rows(Wire& wire) {
   if (!is_worker(wire.args)) return;
   if (!await_headers(wire.call, wire.args)) return;
   const auto rows = shared_at<std::uint32_t>(wire.args.shared.rows);
-  refresh_idle_rows(wire, [&](int source, std::uint32_t slot) { return slot < load(rows + source); });
+  refresh_idle_rows(wire, [&](int source, int slot) { return static_cast<std::uint32_t>(slot) < load(rows + source); });
   if (!lay_out_rows(wire.call, wire.args)) return;
   mark_padding(wire.args);
   for_each_row(wire, [&](const Row& row) {
@@ -95,28 +95,30 @@ FARWARP_DEVICE void receive_returns(Wire& wire, int tokens, int first, int strid
 #pragma unroll 1
   for (int unit = first; unit < tokens * segments; unit += stride) {
     const int token = wire.args.by_segments.quotient(unit);
-    const Segment piece = wire.segment_of(token, unit - token * segments);
-    const std::uint32_t ranks = destinations_by_lanes(wire.call, wire.args, token);
+    const Segment piece = Wire::segment_of(wire.args, token, unit - token * segments);
+    const std::uint32_t ranks = destinations_by_lanes(wire.args, token);
     if (!wire.await_returns(token, piece.number, ranks)) return;
     sum_returns<T>(wire, ranks, piece);
   }
-  refresh_idle_returns(wire, tokens);
 }
 
 /// dispatch -> expert -> combine in one launch.
 template <class T, class Expert, class Wire>
 FARWARP_DEVICE void fused(const Args& args) {
-  prefetch_pieces(args);
+  if constexpr (!Wire::kLoadsAhead) prefetch_pieces(args);
+  const int given = given_tokens(args);
+  const Parcels parcels(args, possible_tokens(args, given));
+  const auto first = make_parcel<Wire>(args, parcels, warp_in_grid());
   Call call = begin_call(args.view, args.slot, kIdle);
   if (!call.live) return;
   Wire wire(call, args);
-  const int tokens = token_count(call, args);
+  const int tokens = checked_tokens(call, args, given);
   announce_rows(call, args, tokens);
-  send_rows(wire, tokens);
+  send_rows(wire, parcels, first);
   if (await_bitmaps(call, args)) {
     work_on_rows<T, Expert>(wire);
     receive_returns<T>(wire, tokens, warp_in_grid(), warps_of_grid());
-    refresh_idle_rows(wire, [&](int source, std::uint32_t slot) { return has_row(args, source, slot); });
+    refresh_idle(wire, tokens, [&](int source, int slot) { return has_row(args, source, slot); });
   }
   end_call(call, kIdle);
 }
@@ -143,8 +145,9 @@ FARWARP_DEVICE void combine(const Args& args) {
   if constexpr (part != Part::receive) return_rows<T>(wire);
   if constexpr (part != Part::send) {
     const int summer = block_index() - args.roles.first_summer, summers = num_blocks() - args.roles.first_summer;
-    receive_returns<T>(wire, token_count(call, args), summer * warps_per_block() + warp_index(),
-                       summers * warps_per_block());
+    const int tokens = token_count(call, args);
+    receive_returns<T>(wire, tokens, summer * warps_per_block() + warp_index(), summers * warps_per_block());
+    refresh_idle_returns(wire, tokens);
   }
   end_call(call, part == Part::send ? kReturning : kIdle);
 }

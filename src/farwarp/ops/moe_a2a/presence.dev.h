@@ -63,9 +63,9 @@ FARWARP_DEVICE bool await_bitmaps(Call& call, const Args& args) {
 }
 
 /// [thread] Whether `source` sends a row for its token `slot`.
-FARWARP_DEVICE bool has_row(const Args& args, int source, std::uint32_t slot) {
+FARWARP_DEVICE bool has_row(const Args& args, int source, int slot) {
   const int ahead = source - args.view.rank - 1;
-  const int word = static_cast<int>(slot / kBitmapTokens) * args.view.size + (ahead < 0 ? ahead + args.view.size : ahead);
+  const int word = slot / kBitmapTokens * args.view.size + (ahead < 0 ? ahead + args.view.size : ahead);
   return (load(bitmaps_of(args) + word) >> slot % kBitmapTokens & 1) != 0;
 }
 
@@ -123,7 +123,7 @@ FARWARP_DEVICE void for_each_row_present(Wire& wire, const Work& work) {
     int source = 0;
     std::int32_t slot = 0;
     if (!rows.find(number, source, slot)) return;
-    const Segment piece = wire.segment_of(slot, unit - number * args.segments);
+    const Segment piece = Wire::segment_of(args, slot, unit - number * args.segments);
     if (!work(Row{source, slot, slot, 0, piece.number, piece.first, piece.last})) return;
   }
 }

@@ -24,30 +24,31 @@ struct Regions {
     return at<Packet>(where, args.offsets.headers) + pair(source) * args.header_packets;
   }
   /// Packets at `where` from `source`: in the split form the token's number there, then one word per k-slot, a route or kNoRoute.
-  FARWARP_DEVICE Peer<Packet> head(int where, int source, std::int64_t slot) const {
-    return at<Packet>(where, args.offsets.heads) + (pair(source) * args.max_tokens + slot) * (1 + args.k);
+  FARWARP_DEVICE Peer<Packet> head(int where, int source, std::int32_t slot) const {
+    return at<Packet>(where, args.offsets.heads) + place_of_row(source, slot) * (1 + args.k);
   }
   /// A row's data at `where` from `source`: packets of 4 numbers, or what AsTheyAre and AsFp8 make of it.
   template <class Element>
-  FARWARP_DEVICE Peer<Element> row(int where, int source, std::int64_t slot) const {
-    return at<Element>(where, args.offsets.rows + (pair(source) * args.max_tokens + slot) * args.row_bytes);
+  FARWARP_DEVICE Peer<Element> row(int where, int source, std::int32_t slot) const {
+    return at<Element>(where, args.offsets.rows + std::int64_t{place_of_row(source, slot)} * args.row_bytes);
   }
   /// At the source `where`: the partial sums of `owner` for `token`.
   template <class Element>
-  FARWARP_DEVICE Peer<Element> returned(int where, std::int64_t token, int owner) const {
-    return at<Element>(where, args.offsets.returns) + place_of_return(token, owner) * row_length<Element>();
+  FARWARP_DEVICE Peer<Element> returned(int where, std::int32_t token, int owner) const {
+    return at<Element>(where, args.offsets.returns) +
+           std::int64_t{place_of_return(token, owner)} * row_length<Element>();
   }
   template <class Element>
   FARWARP_DEVICE int row_length() const {
     return args.hidden / (std::is_same_v<Element, Packet> ? 4 : 8);
   }
   /// Bulk mode, at `where` from `source`: the row's segment has landed. A row's flags are neighbours.
-  FARWARP_DEVICE Peer<SystemCell<std::uint64_t>> row_flag(int where, int source, std::int64_t slot, int segment) const {
+  FARWARP_DEVICE Peer<SystemCell<std::uint64_t>> row_flag(int where, int source, std::int32_t slot, int segment) const {
     return at<SystemCell<std::uint64_t>>(where, args.offsets.row_flags) +
-           ((pair(source) * args.max_tokens + slot) * args.segments + segment);
+           (place_of_row(source, slot) * args.segments + segment);
   }
   /// Bulk mode, at the source `where`: the segment of `owner`'s partial sums for `token` has landed.
-  FARWARP_DEVICE Peer<SystemCell<std::uint64_t>> return_flag(int where, std::int64_t token, int owner,
+  FARWARP_DEVICE Peer<SystemCell<std::uint64_t>> return_flag(int where, std::int32_t token, int owner,
                                                              int segment) const {
     return at<SystemCell<std::uint64_t>>(where, args.offsets.return_flags) +
            (place_of_return(token, owner) * args.segments + segment);
@@ -69,10 +70,14 @@ struct Regions {
   FARWARP_DEVICE Peer<T> at(int rank, std::int64_t offset) const {
     return peer_address<T>(args.view, rank, args.workspace + offset);
   }
-  FARWARP_DEVICE std::int64_t place_of_return(std::int64_t token, int owner) const {
-    return (static_cast<std::int64_t>(parity) * args.max_tokens + token) * ranks() + owner;
+  // Numbers of places fit into 32 bits (the plan sees to it), 64 are for bytes: a product of these is several instructions.
+  FARWARP_DEVICE std::int32_t place_of_row(int source, std::int32_t slot) const {
+    return pair(source) * args.max_tokens + slot;
   }
-  FARWARP_DEVICE std::int64_t pair(int rank) const { return static_cast<std::int64_t>(parity) * ranks() + rank; }
+  FARWARP_DEVICE std::int32_t place_of_return(std::int32_t token, int owner) const {
+    return (parity * args.max_tokens + token) * ranks() + owner;
+  }
+  FARWARP_DEVICE std::int32_t pair(int rank) const { return parity * ranks() + rank; }
 };
 
 FARWARP_DEVICE Regions regions_of(const Args& args, const Call& call) {

@@ -6,8 +6,7 @@
 
 #include <bit>
 
-#include "farwarp/ops/moe_a2a/regions.dev.h"
-#include "farwarp/world/device/wait.dev.h"
+#include "farwarp/ops/moe_a2a/table.dev.h"
 
 namespace farwarp::FARWARP_TARGET::moe {
 
@@ -18,18 +17,6 @@ struct OwnTokens {
   int first_unit, last_unit;  // a unit is (token, segment)
   int first, last;
 };
-
-/// [block] Reads and checks the token count.
-FARWARP_DEVICE int token_count(Call& call, const Args& args) {
-  const int tokens = args.tokens_on_device ? load(Global<const std::int32_t>(args.tokens_on_device)) : args.tokens;
-  if (tokens >= 0 && tokens <= args.max_tokens) return tokens;
-  if (block_index() == 0 && thread_index() == 0) {
-    give_up(call, StatusCode::kBadInput, farwarp::moe::kSiteTokens, -1, args.max_tokens,
-            static_cast<std::uint64_t>(tokens));
-  }
-  call.live = false;
-  return 0;
-}
 
 // Everything is counted in 32 bits (the plan sees to it): a division of 64 bits is a long subroutine. On 8 H200s doing
 // without took 0.3 to 2 us off the smallest batches (2026-11).
@@ -48,90 +35,6 @@ FARWARP_DEVICE int router_of(const Args& args, int tokens, int unit) {
   const int each = units / blocks, more = units - each * blocks;
   const int in_larger = more * (each + 1);
   return unit < in_larger ? unit / (each + 1) : more + (unit - in_larger) / each;
-}
-
-/// [thread] What the top-k table says at entry `entry` (token * k + k-slot): an expert, or -1 if it is masked. Anything else is
-/// the caller's error.
-FARWARP_DEVICE std::int64_t table_entry(const Args& args, int entry) {
-  if (args.wide_indices != 0)
-    return load(Global<const std::int64_t>(static_cast<const std::int64_t*>(args.topk)) + entry);
-  return load(Global<const std::int32_t>(static_cast<const std::int32_t*>(args.topk)) + entry);
-}
-
-/// [thread] The entry as an expert; gives up if it is none.
-FARWARP_DEVICE int checked_expert(Call& call, const Args& args, std::int64_t expert) {
-  if (expert >= -1 && expert < args.num_experts) [[likely]]
-    return static_cast<int>(expert);
-  if (call.live) {
-    give_up(call, StatusCode::kBadInput, farwarp::moe::kSiteExpert, -1, args.num_experts,
-            static_cast<std::uint64_t>(expert));
-  }
-  return -1;
-}
-
-/// moe_rank_of()
-FARWARP_DEVICE int rank_of(const Args& args, int expert) {
-  return static_cast<int>(static_cast<std::uint64_t>(expert * args.view.size) * args.reciprocal >> 32);
-}
-/// The rank `i` behind mine, i from 1 to the number of ranks: a rank that sends begins behind itself, so that no link is
-/// everybody's first.
-FARWARP_DEVICE int rank_behind(const Args& args, int i) {
-  const int rank = args.view.rank + i;
-  return rank < args.view.size ? rank : rank - args.view.size;
-}
-FARWARP_DEVICE int first_expert(const Args& args, int rank) {
-  return moe_first_expert(rank, args.view.size, args.num_experts);
-}
-
-/// [thread] Bit r: the token has an expert on rank r. Its entries are loaded together, so that their latencies overlap.
-FARWARP_DEVICE std::uint32_t destinations_of(Call& call, const Args& args, int token) {
-  constexpr int kTogether = 8;
-  std::uint32_t ranks = 0;
-#pragma unroll 1
-  for (int first = 0; first < args.k; first += kTogether) {
-    std::int64_t experts[kTogether];
-#pragma unroll
-    for (int i = 0; i < kTogether; ++i) {
-      experts[i] = first + i < args.k ? table_entry(args, token * args.k + first + i) : -1;
-    }
-    std::int64_t wrong = -1;
-#pragma unroll
-    for (int i = 0; i < kTogether; ++i) {
-      if (experts[i] >= 0 && experts[i] < args.num_experts) {
-        ranks |= 1u << rank_of(args, static_cast<int>(experts[i]));
-      } else if (experts[i] != -1) {
-        wrong = experts[i];
-      }
-    }
-    checked_expert(call, args, wrong);
-  }
-  return ranks;
-}
-
-/// [warp] The ranks that some lane has; -1: none.
-FARWARP_DEVICE std::uint32_t ranks_of_lanes(const Args& args, int rank) {
-  std::uint32_t ranks = 0;
-#pragma unroll 1
-  for (int r = 0; r < args.view.size; ++r) ranks |= ballot(rank == r) != 0 ? 1u << r : 0u;
-  return ranks;
-}
-
-/// [warp] The same as destinations_of() by all lanes at once, an entry each.
-FARWARP_DEVICE std::uint32_t destinations_by_lanes(Call& call, const Args& args, int token) {
-  const int j = lane_index();
-  const std::int64_t entry = j < args.k ? table_entry(args, token * args.k + j) : -1;
-  const int expert = checked_expert(call, args, entry);
-  return ranks_of_lanes(args, expert >= 0 ? rank_of(args, expert) : -1);
-}
-
-/// [warp] Calls `work(rank)` for each of `ranks`, beginning behind mine.
-template <class Work>
-FARWARP_DEVICE void for_each_rank(const Args& args, std::uint32_t ranks, const Work& work) {
-  const int after_mine = args.view.rank + 1, size = args.view.size;
-  std::uint32_t behind =
-      (ranks >> after_mine | ranks << (size - after_mine)) & ((1u << size) - 1);  // bit i: 1 + i behind
-#pragma unroll 1
-  for (; behind != 0; behind &= behind - 1) work(rank_behind(args, 1 + lowest_bit(behind)));
 }
 
 /// [warp] On lane r: how many lanes have bit r set in `ranks`.
@@ -201,11 +104,11 @@ FARWARP_DEVICE void count_entries(Call& call, const Args& args, int last) {
   const int entries = last * args.k;
 #pragma unroll 1
   for (int base = thread_index(); base - thread_index() < entries; base += kTogether * num_threads()) {
-    std::int64_t experts[kTogether];
+    std::int32_t experts[kTogether];
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
       const int entry = base + i * num_threads();
-      experts[i] = entry < entries ? table_entry(args, entry) : -1;
+      experts[i] = table_entry(args, entry, entry < entries);
     }
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
@@ -223,7 +126,7 @@ FARWARP_DEVICE void assign_indices(Call& call, const Args& args, int first, int 
 #pragma unroll 1
   for (int base = 0; base < entries; base += Target::kWarpSize) {
     const int i = base + lane_index();
-    const std::int64_t entry = i < entries ? table_entry(args, first * args.k + i) : -1;
+    const std::int32_t entry = table_entry(args, first * args.k + i, i < entries);
     const int expert = checked_expert(call, args, entry);
     const std::uint64_t same = match_any(expert >= 0 ? static_cast<std::uint32_t>(expert) : 0xffffffffu);
     std::uint32_t before = 0;
@@ -278,7 +181,7 @@ FARWARP_DEVICE void send_head(Call& call, const Args& args, int token, int in_ba
     const int j = base + lane_index() - 1;
     const bool entry_here = j >= 0 && j < args.k;
     const int entry = token * args.k + j;
-    const int expert = checked_expert(call, args, entry_here ? table_entry(args, entry) : -1);
+    const int expert = checked_expert(call, args, table_entry(args, entry, entry_here));
     const int owner = expert >= 0 ? rank_of(args, expert) : -1;
     std::uint64_t route = farwarp::moe::kNoRoute;
     if (owner >= 0) {
@@ -289,7 +192,7 @@ FARWARP_DEVICE void send_head(Call& call, const Args& args, int token, int in_ba
 #pragma unroll 1
     for (int i = 1; i <= args.view.size; ++i) {
       const int rank = rank_behind(args, i);
-      const std::uint32_t place = shuffle(slot, rank);
+      const auto place = static_cast<std::int32_t>(shuffle(slot, rank));
       if (!(ranks >> rank & 1) || j >= args.k) continue;
       const std::uint64_t word = j < 0           ? static_cast<std::uint64_t>(token)
                                  : owner == rank ? route

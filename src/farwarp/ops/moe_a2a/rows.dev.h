@@ -13,10 +13,6 @@ struct Segment {
   int token, number;
   int first, last;
 };
-/// The ranks that it goes to; on lane r, its place at rank r.
-struct Destinations {
-  std::uint32_t ranks, slot;
-};
 
 /// A piece of a received row that one warp works on. In the split form its routes stand in the warp's scratch, in k-slot order.
 struct Row {

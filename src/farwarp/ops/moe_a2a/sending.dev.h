@@ -9,46 +9,77 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 // ---- fused form --------------------------------------------------------------------------------------------------------
 
-/// [warp] Where the token goes. `with_head`: its routes go there, too, a word per k-slot.
-FARWARP_DEVICE std::uint32_t route_token(Call& call, const Args& args, int token, bool with_head) {
-  const int j = lane_index(), entry = token * args.k + j;
-  const bool entry_here = j < args.k;
-  // Both loads are under way before either is looked at.
-  const std::int64_t listed = entry_here ? table_entry(args, entry) : -1;
+/// What a warp sends at a time: a piece of a row, or its head, or both. It is made before the call is known, so that all loads that
+/// sending needs are under way together with those of the call's cells.
+template <class Wire>
+struct Parcel {
+  Segment piece;
+  bool with_head;
+  std::int32_t listed;  // on lane j: entry j of the token
+  float weight;
+  typename Wire::Ahead ahead;
+};
+
+/// A token's head goes out with its first piece; in batches that leave warps idle from one of those, so that head and data leave
+/// side by side.
+struct Parcels {
+  int units, count;
+  FARWARP_DEVICE Parcels(const Args& args, int tokens) : units(tokens * args.segments), count(units) {
+    if (units + tokens <= warps_of_grid()) count += tokens;
+  }
+  FARWARP_DEVICE bool heads_apart() const { return count > units; }
+};
+
+/// [warp] Parcel `number`; an empty one where there is none.
+template <class Wire>
+FARWARP_DEVICE Parcel<Wire> make_parcel(const Args& args, const Parcels& parcels, int number) {
+  const bool there = number < parcels.count, head_alone = there && number >= parcels.units;
+  const int token = head_alone ? number - parcels.units : args.by_segments.quotient(number);
+  Segment piece = Wire::segment_of(args, token, head_alone ? 0 : number - token * args.segments);
+  const bool with_head = head_alone || (piece.number == 0 && !parcels.heads_apart());
+  if (!there || head_alone) piece.last = piece.first;
+  const int entry = token * args.k + lane_index();
+  const bool entry_here = there && lane_index() < args.k;
+  const std::int32_t listed = table_entry(args, entry, entry_here);
   const float weight = entry_here && with_head ? load(Global<const float>(args.weights) + entry) : 0;
-  const int expert = checked_expert(call, args, listed);
-  const int owner = expert >= 0 ? rank_of(args, expert) : -1;
-  const std::uint32_t ranks = ranks_of_lanes(args, owner);
-  if (!with_head) return ranks;
-  const Regions regions = regions_of(args, call);
-  const std::uint64_t route = owner >= 0 ? pack_route(weight, expert - first_expert(args, owner), 0) : 0;
-  for_each_rank(args, ranks, [&](int rank) {
-    const std::uint64_t word = owner == rank ? route : farwarp::moe::kNoRoute;
-    if (entry_here) store_packet(regions.head(rank, args.view.rank, token) + j, word, call.epoch);
-  });
-  return ranks;
+  return {piece, with_head, listed, weight, typename Wire::Ahead(args, piece)};
 }
 
-/// [block] Sends this rank's rows: nothing is counted and no thread waits for another. A token's head goes out with its first
-/// piece; in batches that leave warps idle from one of those, so that head and data leave side by side.
+/// [warp] A row's head to the ranks of its token's entries, a word per k-slot.
+FARWARP_DEVICE void send_routes(const Call& call, const Args& args, int token, std::uint32_t ranks, int owner,
+                                std::uint64_t route) {
+  const int j = lane_index(), peer = j < args.view.size ? j : args.view.rank;
+  const auto address = reinterpret_cast<std::uint64_t>(regions_of(args, call).head(peer, args.view.rank, token).raw);
+  for_each_rank(args, ranks, [&](int rank) {
+    const Peer<Packet> head(reinterpret_cast<Packet*>(shuffle(address, rank)));
+    const std::uint64_t word = owner == rank ? route : farwarp::moe::kNoRoute;
+    if (j < args.k) store_packet(head + j, word, call.epoch);
+  });
+}
+
+/// [warp] Who announces the row complains of entries out of range.
 template <class Wire>
-FARWARP_DEVICE void send_rows(Wire& wire, int tokens) {
+FARWARP_DEVICE void send_parcel(Wire& wire, const Parcel<Wire>& parcel) {
   const Args& args = wire.args;
-  const int units = tokens * args.segments;
-  const bool heads_apart = units + tokens <= warps_of_grid();
-  const int items = heads_apart ? units + tokens : units;
+  const int token = parcel.piece.token, expert = expert_or_none(args, parcel.listed);
+  const int owner = expert >= 0 ? rank_of(args, expert) : -1;
+  const std::uint32_t ranks = ranks_of_lanes(args, owner);
+  if (parcel.with_head) {
+    const std::uint64_t route = owner >= 0 ? pack_route(parcel.weight, expert - first_expert(args, owner), 0) : 0;
+    send_routes(wire.call, args, token, ranks, owner, route);
+  }
+  wire.send_piece(parcel.piece, parcel.ahead, ranks, static_cast<std::uint32_t>(token));
+}
+
+/// [block] Sends this rank's rows, beginning with a warp's `first` parcel: nothing is counted and no thread waits for another.
+template <class Wire>
+FARWARP_DEVICE void send_rows(Wire& wire, const Parcels& parcels, const Parcel<Wire>& first) {
+  Parcel<Wire> parcel = first;
 #pragma unroll 1
-  for (int item = warp_in_grid(); item < items; item += warps_of_grid()) {
-    const bool head_alone = item >= units;
-    const int token = head_alone ? item - units : args.by_segments.quotient(item);
-    const int segment = head_alone ? 0 : item - token * args.segments;
-    const bool with_head = head_alone || (segment == 0 && !heads_apart);
-    Segment piece = wire.segment_of(token, segment);
-    if (head_alone) piece.last = piece.first;
-    wire.send_piece(piece, [&] {
-      const std::uint32_t ranks = route_token(wire.call, args, token, with_head);
-      return Destinations{ranks, static_cast<std::uint32_t>(token)};
-    });
+  for (int number = warp_in_grid(); number < parcels.count; number += warps_of_grid()) {
+    const Parcel<Wire> next = make_parcel<Wire>(wire.args, parcels, number + warps_of_grid());
+    send_parcel(wire, parcel);
+    parcel = next;
   }
 }
 
@@ -65,9 +96,9 @@ FARWARP_DEVICE void send_own_rows(Wire& wire, const OwnTokens& own) {
 #pragma unroll 1
     for (int unit = begin + warp_index(); unit < end; unit += warps_per_block()) {
       const int token = unit / segments;
-      wire.send_piece(wire.segment_of(token, unit - token * segments), [&] {
-        return Destinations{load(masks + (token - batch.first)), slot_of(token)};
-      });
+      const Segment piece = Wire::segment_of(wire.args, token, unit - token * segments);
+      wire.send_piece(piece, typename Wire::Ahead(wire.args, piece), load(masks + (token - batch.first)),
+                      slot_of(token));
     }
   });
 }
@@ -97,7 +128,8 @@ FARWARP_DEVICE void send_rows_in_order(Wire& wire, int tokens) {
     const int rank = lane_index();
     const std::uint32_t slot = rank < args.view.size ? load(regions.slots(token) + rank) : farwarp::moe::kNoSlot;
     const auto ranks = static_cast<std::uint32_t>(ballot(slot != farwarp::moe::kNoSlot));
-    wire.send_piece(wire.segment_of(token, unit - token * segments), [&] { return Destinations{ranks, slot}; });
+    const Segment piece = Wire::segment_of(args, token, unit - token * segments);
+    wire.send_piece(piece, typename Wire::Ahead(args, piece), ranks, slot);
   }
 }
 

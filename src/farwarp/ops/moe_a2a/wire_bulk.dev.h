@@ -16,6 +16,7 @@ struct BulkWire {
   using Piece = typename Encoding::template Piece<Unit>;
   static constexpr int kAlign = Encoding::kFp8 ? Fp8RowPut::kAlign : 1;
   // Units that a lane has in flight, of a row and of each owner's sum: one at a time would wait for memory once per unit.
+  static constexpr bool kLoadsAhead = false;
   static constexpr int kAhead = 4, kUnpackAhead = Encoding::kFp8 ? 8 : kAhead, kReturnsAhead = 2;
 
   Call& call;
@@ -32,15 +33,19 @@ struct BulkWire {
 
   // ---- source ----------------------------------------------------------------------------------------------------------
 
-  FARWARP_DEVICE Segment segment_of(int token, int number) const {
+  FARWARP_DEVICE static Segment segment_of(const Args& args, int token, int number) {
     const int units = args.hidden / kPer<Unit>;
     return {token, number, segment_start<kAlign>(args, units, number), segment_start<kAlign>(args, units, number + 1)};
   }
 
-  /// [warp] A piece to every rank of `destinations()`, beginning behind mine, so that no link is everybody's first.
-  template <class DestinationsOf>
-  FARWARP_DEVICE void send_piece(const Segment& piece, const DestinationsOf& destinations) {
-    const auto [ranks, slot] = destinations();
+  /// Of a piece the L2 gets a copy ahead (prefetch_pieces).
+  struct Ahead {
+    FARWARP_DEVICE Ahead(const Args&, const Segment&) {}
+  };
+
+  /// [warp] A piece to every rank of `ranks`, beginning behind mine, so that no link is everybody's first. `slot`: on lane r, its
+  /// place at rank r.
+  FARWARP_DEVICE void send_piece(const Segment& piece, const Ahead&, std::uint32_t ranks, std::uint32_t slot) {
     const int first = piece.first, last = piece.last;
     if (first == last) return;
     Peer<std::byte> to[kMaxRanks];  // rows
@@ -50,10 +55,10 @@ struct BulkWire {
     for (int i = 0; i < kMaxRanks; ++i) {
       if (i >= args.view.size) continue;
       const int rank = rank_behind(args, 1 + i);
-      const std::uint32_t place = shuffle(slot, rank);
+      const auto place = static_cast<std::int32_t>(shuffle(slot, rank));
       if (!(ranks >> rank & 1)) continue;
       flagged |= 1u << i;
-      if (place + 1 != args.drop_put) wanted |= 1u << i;
+      if (place + 1 != static_cast<std::int32_t>(args.drop_put)) wanted |= 1u << i;
       to[i] = regions.row<std::byte>(rank, args.view.rank, place);
       flags[i] = regions.row_flag(rank, args.view.rank, place, piece.number);
     }
@@ -141,12 +146,12 @@ struct BulkWire {
 
   // ---- tags of what this call leaves idle --------------------------------------------------------------------------------
 
-  FARWARP_DEVICE void retag_row(int source, std::uint32_t slot) {
+  FARWARP_DEVICE void retag_row(int source, int slot) {
     for (int i = thread_index(); i < args.segments; i += num_threads()) {
       store<Order::relaxed>(regions.row_flag(args.view.rank, source, slot, i), tagged(call.epoch - 1, 0));
     }
   }
-  FARWARP_DEVICE void retag_return(std::uint32_t token, int owner) {
+  FARWARP_DEVICE void retag_return(int token, int owner) {
     for (int i = thread_index(); i < args.segments; i += num_threads()) {
       store<Order::relaxed>(regions.return_flag(args.view.rank, token, owner, i), tagged(call.epoch - 1, 0));
     }

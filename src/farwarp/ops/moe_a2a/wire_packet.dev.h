@@ -13,6 +13,7 @@ struct PacketWire {
   using Piece = typename Encoding::template Piece<Unit>;
   static constexpr int kAlign = Encoding::kFp8 ? kScaleGroup / kPer<Unit> : 1;
   // Units that a lane has in flight, of a row and of each owner's sum. Pieces are small in this mode; more is only more code.
+  static constexpr bool kLoadsAhead = true;  // a piece is soon in registers
   static constexpr int kAhead = 2, kUnpackAhead = kAhead, kReturnsAhead = 1;
 
   Call& call;
@@ -23,27 +24,37 @@ struct PacketWire {
 
   // ---- source ----------------------------------------------------------------------------------------------------------
 
-  FARWARP_DEVICE Segment segment_of(int token, int number) const {
+  FARWARP_DEVICE static Segment segment_of(const Args& args, int token, int number) {
     const int units = args.hidden / kPer<Unit>;
     return {token, number, segment_start<kAlign>(args, units, number), segment_start<kAlign>(args, units, number + 1)};
   }
 
-  /// [warp] A piece to every rank of `destinations()`, which is asked once the piece's first units are on their way here.
-  template <class DestinationsOf>
-  FARWARP_DEVICE void send_piece(const Segment& piece, const DestinationsOf& destinations) {
+  /// [warp] A piece's first units, on their way to its lanes. Nothing of a call is needed for that.
+  struct Ahead {
     Unit values[kAhead];
-    load_units(piece, piece.first + lane_index(), values);
-    const Destinations to = destinations();
+    FARWARP_DEVICE Ahead(const Args& args, const Segment& piece) {
+      load_units(args, piece, piece.first + lane_index(), values);
+    }
+  };
+
+  /// [warp] A piece to every rank of `ranks`, beginning behind mine. `slot`: on lane r, its place at rank r.
+  FARWARP_DEVICE void send_piece(const Segment& piece, const Ahead& ahead, std::uint32_t ranks, std::uint32_t slot) {
+    Unit values[kAhead];
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) values[a] = ahead.values[a];
+    // Lane r has rank r's address, and all of them what goes there.
+    const auto place = static_cast<std::int32_t>(slot);
+    const int peer = lane_index() < args.view.size ? lane_index() : args.view.rank;
+    const auto address = reinterpret_cast<std::uint64_t>(regions.row<Packet>(peer, args.view.rank, place).raw);
+    const auto wanted = ranks & ~static_cast<std::uint32_t>(ballot(slot + 1 == args.drop_put));
 #pragma unroll 1
     for (int base = piece.first; base < piece.last; base += kAhead * kStride) {
       const int u = base + lane_index();
-      if (base != piece.first) load_units(piece, u, values);
+      if (base != piece.first) load_units(args, piece, u, values);
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) values[a] = Encoding::packed(values[a]);
-      for_each_rank(args, to.ranks, [&](int rank) {
-        const std::uint32_t slot = shuffle(to.slot, rank);
-        if (slot + 1 == args.drop_put) return;
-        const Peer<Packet> row = regions.row<Packet>(rank, args.view.rank, slot) + u;
+      for_each_rank(args, wanted, [&](int rank) {
+        const Peer<Packet> row = Peer<Packet>(reinterpret_cast<Packet*>(shuffle(address, rank))) + u;
 #pragma unroll
         for (int a = 0; a < kAhead; ++a) {
           if (u + a * kStride < piece.last) store_packet(row + a * kStride, values[a], call.epoch);
@@ -52,8 +63,11 @@ struct PacketWire {
     }
   }
 
-  /// [warp] Returns are awaited packet by packet.
-  FARWARP_DEVICE bool await_returns(int, int, std::uint32_t) { return call.live; }
+  /// [warp] Returns are awaited packet by packet; a lane that has given up ends it for the warp.
+  FARWARP_DEVICE bool await_returns(int, int, std::uint32_t) {
+    if (ballot(!call.live) != 0) call.live = false;
+    return call.live;
+  }
 
   /// [thread] Unit `u` of every owner's sum; all packets in flight before one is tested.
   FARWARP_DEVICE bool read_returns(int token, std::uint32_t ranks, int u, Unit (&parts)[kMaxRanks]) {
@@ -105,16 +119,16 @@ struct PacketWire {
 
   // ---- tags of what this call leaves idle --------------------------------------------------------------------------------
 
-  FARWARP_DEVICE void retag_row(int source, std::uint32_t slot) {
+  FARWARP_DEVICE void retag_row(int source, int slot) {
     retag(call, regions.row<Packet>(args.view.rank, source, slot), regions.row_length<Packet>());
   }
-  FARWARP_DEVICE void retag_return(std::uint32_t token, int owner) {
+  FARWARP_DEVICE void retag_return(int token, int owner) {
     retag(call, regions.returned<Packet>(args.view.rank, token, owner), regions.row_length<Packet>());
   }
 
  private:
   /// [thread] Units u, u + kStride, ... of the token's x, as far as they belong to the piece.
-  FARWARP_DEVICE void load_units(const Segment& piece, int u, Unit (&values)[kAhead]) const {
+  FARWARP_DEVICE static void load_units(const Args& args, const Segment& piece, int u, Unit (&values)[kAhead]) {
     const Global<const Unit> x = Global<const Unit>(static_cast<const Unit*>(args.x)) +
                                  (static_cast<std::int64_t>(piece.token) * (args.hidden / kPer<Unit>)+u);
 #pragma unroll
