@@ -59,12 +59,37 @@ FARWARP_DEVICE void add_weighted(float (&sum)[count], float weight, const float 
   for (int i = 0; i < count; ++i) sum[i] = fused_multiply_add(weight, to_float(round_to<T>(y[i])), sum[i]);
 }
 
-/// [warp] Fused form, at the owner: waits for the row; experts in k-slot order, summed in fp32, rounded once, and back to the
-/// source. False on all lanes if the call is over.
+/// [warp] Fused form, at the owner: units u, u + kStride, ... of a row, as far as they belong to it, through the experts in k-slot
+/// order; summed in fp32, rounded once, and back to the source. `head`: on lane j, the word of k-slot j.
+template <class T, class Expert, class Wire, int count>
+FARWARP_DEVICE void apply_to_units(Wire& wire, const Row& row, std::uint64_t head, int u,
+                                   const typename Wire::Piece (&x)[count], const Expert& expert) {
+  using Unit = typename Wire::Unit;
+  float sum[count][kPer<Unit>] = {};
+#pragma unroll 1
+  for (std::uint64_t routes = ballot(head != farwarp::moe::kNoRoute); routes != 0; routes &= routes - 1) {
+    const int j = lowest_bit(routes);
+    const Route route = unpack_route(shuffle(head, j), j);
+    const auto apply = expert.of(route.expert);
+#pragma unroll
+    for (int a = 0; a < count; ++a) {
+      float y[kPer<Unit>];
+      values_of<T>(x[a], y);
+#pragma unroll
+      for (int i = 0; i < kPer<Unit>; ++i) y[i] = apply(y[i]);
+      add_weighted<T>(sum[a], route.weight, y);
+    }
+  }
+#pragma unroll
+  for (int a = 0; a < count; ++a) {
+    if (u + a * kStride < row.last) wire.write_return(row, u + a * kStride, rounded<T, Unit>(sum[a]));
+  }
+}
+
+/// [warp] Fused form, at the owner: waits for the row and applies the experts. False on all lanes if the call is over.
 template <class T, class Expert, class Wire>
 FARWARP_DEVICE bool apply_experts(Wire& wire, const Row& row, const Expert& expert) {
-  using Unit = typename Wire::Unit;
-  constexpr int kAhead = Wire::kAhead;
+  constexpr int kAhead = Wire::kAhead, kTogether = Wire::kAppliedTogether;
   std::uint64_t head = farwarp::moe::kNoRoute;  // lane j: of k-slot j
 #pragma unroll 1
   for (int base = row.first; base < row.last; base += kAhead * kStride) {
@@ -75,24 +100,14 @@ FARWARP_DEVICE bool apply_experts(Wire& wire, const Row& row, const Expert& expe
       wire.call.live = false;
       return false;
     }
-    float sum[kAhead][kPer<Unit>] = {};
 #pragma unroll 1
-    for (std::uint64_t routes = ballot(head != farwarp::moe::kNoRoute); routes != 0; routes &= routes - 1) {
-      const int j = lowest_bit(routes);
-      const Route route = unpack_route(shuffle(head, j), j);
-      const auto apply = expert.of(route.expert);
+    for (int done = 0; done < kAhead && base + done * kStride < row.last; done += kTogether) {
+      typename Wire::Piece now[kTogether];
 #pragma unroll
-      for (int a = 0; a < kAhead; ++a) {
-        float y[kPer<Unit>];
-        values_of<T>(x[a], y);
+      for (int a = 0; a < kTogether; ++a) now[a] = x[a];
 #pragma unroll
-        for (int i = 0; i < kPer<Unit>; ++i) y[i] = apply(y[i]);
-        add_weighted<T>(sum[a], route.weight, y);
-      }
-    }
-#pragma unroll
-    for (int a = 0; a < kAhead; ++a) {
-      if (u + a * kStride < row.last) wire.write_return(row, u + a * kStride, rounded<T, Unit>(sum[a]));
+      for (int a = 0; a + kTogether < kAhead; ++a) x[a] = x[a + kTogether];  // registers have no index
+      apply_to_units<T>(wire, row, head, u + done * kStride, now, expert);
     }
   }
   return true;
@@ -133,7 +148,7 @@ FARWARP_DEVICE void unpack_row(Wire& wire, const Row& row) {
 template <class T, class Wire>
 FARWARP_DEVICE void reduce_row(Wire& wire, const Row& row) {
   using Unit = typename Wire::Unit;
-  constexpr int kAhead = Wire::kAhead;
+  constexpr int kAhead = Wire::kReduceAhead;
   const Args& args = wire.args;
   const auto routes = scratch_of(args);
   const auto bases = wire.regions.saved_bases() + row.source * args.max_local_experts;

@@ -17,7 +17,8 @@ struct BulkWire {
   static constexpr int kAlign = Encoding::kFp8 ? Fp8RowPut::kAlign : 1;
   // Units that a lane has in flight, of a row and of each owner's sum: one at a time would wait for memory once per unit.
   static constexpr bool kLoadsAhead = false;
-  static constexpr int kAhead = 4, kUnpackAhead = Encoding::kFp8 ? 8 : kAhead, kReturnsAhead = 2;
+  static constexpr int kAhead = 4, kUnpackAhead = Encoding::kFp8 ? 8 : kAhead, kReduceAhead = kAhead, kReturnsAhead = 2;
+  static constexpr int kAppliedTogether = kAhead;  // of those, in the fused form
 
   Call& call;
   const Args& args;
@@ -92,9 +93,10 @@ struct BulkWire {
   }
 
   FARWARP_DEVICE bool read_returns(int token, std::uint32_t ranks, int u, Unit (&parts)[kMaxRanks]) {
+    const Global<Unit> first = mine(regions.returned<Unit>(args.view.rank, token, 0)) + u;  // owners are neighbours
 #pragma unroll
     for (int r = 0; r < kMaxRanks; ++r) {
-      if (ranks >> r & 1) parts[r] = load<Cache::streaming>(mine(regions.returned<Unit>(args.view.rank, token, r)) + u);
+      if (ranks >> r & 1) parts[r] = load<Cache::streaming>(first + r * regions.row_length<Unit>());
     }
     return true;
   }

@@ -12,9 +12,11 @@ struct PacketWire {
   using Unit = std::uint64_t;  // the data of one packet: neighbouring lanes fill neighbouring packets
   using Piece = typename Encoding::template Piece<Unit>;
   static constexpr int kAlign = Encoding::kFp8 ? kScaleGroup / kPer<Unit> : 1;
-  // Units that a lane has in flight, of a row and of each owner's sum. Pieces are small in this mode; more is only more code.
+  // Units that a lane has in flight, of a row and of each owner's sum. The plan's pieces have at most so many up to rows of 8192: one
+  // round of polls is all. More is only more code, which is why the experts go through them one by one.
   static constexpr bool kLoadsAhead = true;  // a piece is soon in registers
-  static constexpr int kAhead = 2, kUnpackAhead = kAhead, kReturnsAhead = 1;
+  static constexpr int kAhead = 4, kUnpackAhead = 2, kReduceAhead = 2, kReturnsAhead = 1;
+  static constexpr int kAppliedTogether = 1;
 
   Call& call;
   const Args& args;
@@ -71,11 +73,10 @@ struct PacketWire {
 
   /// [thread] Unit `u` of every owner's sum; all packets in flight before one is tested.
   FARWARP_DEVICE bool read_returns(int token, std::uint32_t ranks, int u, Unit (&parts)[kMaxRanks]) {
+    const Global<Packet> first = mine(regions.returned<Packet>(args.view.rank, token, 0)) + u;  // owners are neighbours
     Global<Packet> from[kMaxRanks];
 #pragma unroll
-    for (int r = 0; r < kMaxRanks; ++r) {
-      if (ranks >> r & 1) from[r] = mine(regions.returned<Packet>(args.view.rank, token, r)) + u;
-    }
+    for (int r = 0; r < kMaxRanks; ++r) from[r] = first + r * regions.row_length<Packet>();
     return wait_packets<1>(call, from, ranks, parts, Wait{farwarp::moe::kSiteReturn, -1, 1});
   }
 
@@ -85,28 +86,30 @@ struct PacketWire {
   FARWARP_DEVICE bool await_data(const Row&) { return call.live; }
 
   /// [thread] Units u, u + kStride, ... of the row, as far as they belong to the piece.
-  FARWARP_DEVICE bool read(const Row& row, int u, Piece (&x)[kAhead]) {
+  template <int count>
+  FARWARP_DEVICE bool read(const Row& row, int u, Piece (&x)[count]) {
     std::uint64_t ignored = 0;
     return read_row(row, u, x, false, ignored);
   }
 
   /// [thread] The same; `with_head`: and on lane j the head's word of k-slot j, in the same round of polls.
-  FARWARP_DEVICE bool read_row(const Row& row, int u, Piece (&x)[kAhead], bool with_head, std::uint64_t& head) {
+  template <int count>
+  FARWARP_DEVICE bool read_row(const Row& row, int u, Piece (&x)[count], bool with_head, std::uint64_t& head) {
     const Global<Packet> packets = mine(regions.row<Packet>(args.view.rank, row.source, row.slot)) + u;
-    Global<Packet> from[kAhead + 1];
-    std::uint64_t data[kAhead + 1] = {};
-    data[kAhead] = head;
-    from[kAhead] = mine(regions.head(args.view.rank, row.source, row.slot)) + lane_index();
-    std::uint32_t wanted = with_head && lane_index() < args.k ? 1u << kAhead : 0;
+    Global<Packet> from[count + 1];
+    std::uint64_t data[count + 1] = {};
+    data[count] = head;
+    from[count] = mine(regions.head(args.view.rank, row.source, row.slot)) + lane_index();
+    std::uint32_t wanted = with_head && lane_index() < args.k ? 1u << count : 0;
 #pragma unroll
-    for (int a = 0; a < kAhead; ++a) {
+    for (int a = 0; a < count; ++a) {
       from[a] = packets + a * kStride;
       if (u + a * kStride < row.last) wanted |= 1u << a;
     }
     const bool arrived = wait_packets<1>(call, from, wanted, data, Wait{farwarp::moe::kSiteRow, row.source});
 #pragma unroll
-    for (int a = 0; a < kAhead; ++a) x[a] = Encoding::unpacked(data[a]);
-    head = data[kAhead];
+    for (int a = 0; a < count; ++a) x[a] = Encoding::unpacked(data[a]);
+    head = data[count];
     return arrived;
   }
 
