@@ -94,7 +94,7 @@ FARWARP_DEVICE bool apply_experts(Wire& wire, const Row& row, const Expert& expe
 #pragma unroll 1
   for (int base = row.first; base < row.last; base += kAhead * kStride) {
     const int u = base + lane_index();
-    typename Wire::Piece x[kAhead];
+    typename Wire::Landed x[kAhead] = {};
     const bool arrived = wire.read_row(row, u, x, base == row.first, head);
     if (ballot(!arrived) != 0) {
       wire.call.live = false;
@@ -104,7 +104,7 @@ FARWARP_DEVICE bool apply_experts(Wire& wire, const Row& row, const Expert& expe
     for (int done = 0; done < kAhead && base + done * kStride < row.last; done += kTogether) {
       typename Wire::Piece now[kTogether];
 #pragma unroll
-      for (int a = 0; a < kTogether; ++a) now[a] = x[a];
+      for (int a = 0; a < kTogether; ++a) now[a] = Wire::piece_of(x[a]);
 #pragma unroll
       for (int a = 0; a + kTogether < kAhead; ++a) x[a] = x[a + kTogether];  // registers have no index
       apply_to_units<T>(wire, row, head, u + done * kStride, now, expert);

@@ -14,6 +14,8 @@ struct BulkWire {
   using Encoding = RowEncoding;
   using Unit = Vec16;
   using Piece = typename Encoding::template Piece<Unit>;
+  using Landed = Piece;  // what read_row() gives
+  FARWARP_DEVICE static Piece piece_of(const Landed& landed) { return landed; }
   static constexpr int kAlign = Encoding::kFp8 ? Fp8RowPut::kAlign : 1;
   // Units that a lane has in flight, of a row and of each owner's sum: one at a time would wait for memory once per unit.
   static constexpr bool kLoadsAhead = false;

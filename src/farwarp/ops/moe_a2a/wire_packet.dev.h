@@ -11,12 +11,14 @@ struct PacketWire {
   using Encoding = RowEncoding;
   using Unit = std::uint64_t;  // the data of one packet: neighbouring lanes fill neighbouring packets
   using Piece = typename Encoding::template Piece<Unit>;
+  using Landed = Unit;  // what read_row() gives; still packed, which takes fewer registers
+  FARWARP_DEVICE static Piece piece_of(Landed landed) { return Encoding::unpacked(landed); }
   static constexpr int kAlign = Encoding::kFp8 ? kScaleGroup / kPer<Unit> : 1;
   // Units that a lane has in flight, of a row and of each owner's sum. The plan's pieces have at most so many up to rows of 8192: one
-  // round of polls is all. More is only more code, which is why the experts go through them one by one.
+  // round of polls is all. More is only more code, which is why the experts go through them in few copies.
   static constexpr bool kLoadsAhead = true;  // a piece is soon in registers
   static constexpr int kAhead = 4, kUnpackAhead = 2, kReduceAhead = 2, kReturnsAhead = 1;
-  static constexpr int kAppliedTogether = 1;
+  static constexpr int kAppliedTogether = Encoding::kFp8 ? 2 : 1;  // one by one clang spills with scales
 
   Call& call;
   const Args& args;
@@ -88,13 +90,17 @@ struct PacketWire {
   /// [thread] Units u, u + kStride, ... of the row, as far as they belong to the piece.
   template <int count>
   FARWARP_DEVICE bool read(const Row& row, int u, Piece (&x)[count]) {
-    std::uint64_t ignored = 0;
-    return read_row(row, u, x, false, ignored);
+    std::uint64_t no_head = 0;
+    Landed landed[count];
+    const bool arrived = read_row(row, u, landed, false, no_head);
+#pragma unroll
+    for (int a = 0; a < count; ++a) x[a] = piece_of(landed[a]);
+    return arrived;
   }
 
   /// [thread] The same; `with_head`: and on lane j the head's word of k-slot j, in the same round of polls.
   template <int count>
-  FARWARP_DEVICE bool read_row(const Row& row, int u, Piece (&x)[count], bool with_head, std::uint64_t& head) {
+  FARWARP_DEVICE bool read_row(const Row& row, int u, Landed (&x)[count], bool with_head, std::uint64_t& head) {
     const Global<Packet> packets = mine(regions.row<Packet>(args.view.rank, row.source, row.slot)) + u;
     Global<Packet> from[count + 1];
     std::uint64_t data[count + 1] = {};
@@ -108,7 +114,7 @@ struct PacketWire {
     }
     const bool arrived = wait_packets<1>(call, from, wanted, data, Wait{farwarp::moe::kSiteRow, row.source});
 #pragma unroll
-    for (int a = 0; a < count; ++a) x[a] = Encoding::unpacked(data[a]);
+    for (int a = 0; a < count; ++a) x[a] = data[a];
     head = data[count];
     return arrived;
   }
