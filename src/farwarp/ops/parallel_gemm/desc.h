@@ -22,10 +22,11 @@ struct ParallelGemmDesc {
   int k = 0;                   ///< a multiple of 8, and k/R too where columns are spread
   DType dtype = DType::kBf16;  ///< of x, w, bias and y: kBf16 or kF16
   bool has_bias = false;
-  int max_sms = 0;        ///< blocks of a launch; 0: all multiprocessors
-  int tile_columns = 0;   ///< 0: the plan's choice
-  int splits = 0;         ///< parts of k that different blocks sum, 1 to 16; 0: the plan's choice
-  int communicators = 0;  ///< all-gather: blocks that only send; 0: the plan's choice
+  int max_sms = 0;       ///< blocks of a launch; 0: all multiprocessors
+  int tile_columns = 0;  ///< 0: the plan's choice
+  int splits =
+      0;  ///< parts of k that different blocks sum, 1 to 16 (all-gather on Hopper: 1, 2 or 4); 0: the plan's choice
+  int communicators = 0;  ///< all-gather: blocks that only send, on Hopper a multiple of splits; 0: the plan's choice
   bool return_x = false;  ///< all-gather: x of all ranks is a result, too
 };
 

@@ -90,6 +90,26 @@ TEST(AgGemmPlan, OfTheChallenge) {
   }
 }
 
+TEST(AgGemmPlan, CommunicatorsFillClusters) {
+  const AllGatherGemmPlan few = plan(64, 18432, 7168);
+  EXPECT_EQ(few.cluster, 4);
+  EXPECT_EQ(few.communicators % few.cluster, 0);
+  ParallelGemmDesc desc;
+  desc.m = 64, desc.n = 1024, desc.k = 512, desc.communicators = 3;
+  const auto odd = plan_ag_gemm(desc, kH200, 8);  // then K is not split
+  ASSERT_TRUE(odd.ok());
+  EXPECT_EQ(odd->communicators, 3);
+  EXPECT_EQ(odd->cluster, 1);
+}
+
+TEST(AgGemmPlan, AllRowsLeaveAlongKWhereTilesRunAtOnce) {
+  const AllGatherGemmPlan at_once = plan(4096, 4096, 4096), in_rounds = plan(8192, 14336, 4096);
+  EXPECT_EQ(at_once.piece_band, at_once.row_pieces);
+  EXPECT_EQ(in_rounds.piece_band, in_rounds.rows / in_rounds.piece_rows);
+  EXPECT_LT(in_rounds.senders, at_once.senders + 1);
+  EXPECT_GE(in_rounds.senders, 1);
+}
+
 TEST(AgGemmPlan, OneRankSendsNothing) {
   const AllGatherGemmPlan alone = plan(100, 64, 64, kH200, 1);
   EXPECT_EQ(alone.communicators, 0);
@@ -102,7 +122,11 @@ TEST(AgGemmPlan, RefusesInWords) {
   EXPECT_NE(plan_ag_gemm(desc, kH200, 8).status().message().find("max_sms is 1"), std::string::npos);
   desc.max_sms = 4, desc.communicators = 4;
   EXPECT_NE(plan_ag_gemm(desc, kH200, 8).status().message().find("communicators is 4"), std::string::npos);
-  desc.communicators = 0, desc.k = 60;
+  desc.max_sms = 0, desc.communicators = 3, desc.splits = 2, desc.k = 512;
+  EXPECT_NE(plan_ag_gemm(desc, kH200, 8).status().message().find("communicators is 3"), std::string::npos);
+  desc.communicators = 0, desc.splits = 3;
+  EXPECT_NE(plan_ag_gemm(desc, kH200, 8).status().message().find("splits is 3"), std::string::npos);
+  desc.splits = 0, desc.k = 60;
   EXPECT_NE(plan_ag_gemm(desc, kH200, 8).status().message().find("ParallelGemmDesc.k is 60"), std::string::npos);
 }
 
