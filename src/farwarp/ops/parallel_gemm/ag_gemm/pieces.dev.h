@@ -69,7 +69,7 @@ FARWARP_DEVICE void send_role(Call& call, const Args& args, BoxPut& box, Share& 
       return;
     }
     share.next();
-    if (!call.live) return;
+    if (ballot(!call.live) != 0) return;
     if (!share.is_over()) box.start(args, share.piece());
     if (!dropped) tell_arrival(args, call.epoch, piece);
   }
@@ -86,6 +86,8 @@ FARWARP_DEVICE void communicate(const Args& args) {
     return;
   }
   if (block_index() == 0 && thread_index() == 0) claim_call(call);
+  call.live =
+      ballot(!call.live) == 0;  // who could not claim it says so to its warp alone: the abort says it to the others
   send_role(call, args, box, share);
   if (args.all_x != nullptr) return_role(call, args);
   end_call(call, 0);

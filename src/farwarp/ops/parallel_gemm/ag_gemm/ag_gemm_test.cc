@@ -1,0 +1,115 @@
+// The host API where calls go wrong, on every target there is.
+#include "farwarp/ops/parallel_gemm/ag_gemm/ag_gemm.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "farwarp/harness/device_buffer.h"
+#include "farwarp/world/host/world_test_fixture.h"
+
+namespace farwarp {
+namespace {
+
+using harness::DeviceBuffer;
+
+constexpr int kRanks = 3;
+constexpr int kM = 30, kN = 24 * kRanks, kK = 264;
+constexpr int kOwned = kM / kRanks, kColumns = kN / kRanks;
+
+/// x is 1 + its rank everywhere, w is 1: a row of y says whose it is.
+struct Rank {
+  World& world;
+  AllGatherGemm op;
+  Stream stream;
+  DeviceBuffer x, w, y;
+
+  Status launch(Stream on) { return op(x.get(), w.get(), nullptr, y.get(), on); }
+  Status drain(Stream on) {
+    const Status drained = world.device().synchronize(on, 60'000'000'000);
+    return world.status().ok() ? drained : world.status();
+  }
+  void expect_right() {
+    ASSERT_TRUE(y.poison(stream).ok());
+    ASSERT_TRUE(launch(stream).ok());
+    const Status status = drain(stream);
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    std::vector<std::uint16_t> bits(kM * kColumns);
+    ASSERT_TRUE(y.download(bits.data(), bits.size() * 2, stream).ok());
+    for (int i = 0; i < kM * kColumns; ++i)
+      ASSERT_EQ(bits[i], bf16_from(static_cast<float>(kK * (1 + i / kColumns / kOwned))).bits) << i;
+  }
+};
+
+DeviceBuffer filled(World& world, Stream stream, int elements, float value) {
+  auto buffer = DeviceBuffer::create(world.device(), static_cast<std::size_t>(elements) * 2);
+  EXPECT_TRUE(buffer.ok());
+  const std::vector<std::uint16_t> bits(elements, bf16_from(value).bits);
+  EXPECT_TRUE(buffer->upload(bits.data(), bits.size() * 2, stream).ok());
+  return std::move(*buffer);
+}
+
+class AllGatherGemmApi : public WorldTestBase {
+ protected:
+  static void on_ranks_of(const std::function<void(Rank&)>& body) {
+    on_worlds(kRanks, options(), [&](World& world) {
+      auto op = AllGatherGemm::create(world, {.m = kM, .n = kN, .k = kK, .max_sms = 3});
+      ASSERT_TRUE(op.ok()) << op.status().to_string();
+      const auto stream = world.device().create_stream();
+      ASSERT_TRUE(stream.ok());
+      Rank rank{world,
+                std::move(*op),
+                *stream,
+                filled(world, *stream, kOwned * kK, static_cast<float>(1 + world.rank())),
+                filled(world, *stream, kColumns * kK, 1),
+                filled(world, *stream, kM * kColumns, 0)};
+      body(rank);
+      EXPECT_TRUE(rank.op.close().ok());
+      EXPECT_EQ(rank.launch(*stream).code(), StatusCode::kMisuse);
+      world.device().destroy_stream(*stream);
+    });
+  }
+};
+
+TEST_P(AllGatherGemmApi, AnAbortedWorldComputesNothingUntilItRecovers) {
+  on_ranks_of([](Rank& rank) {
+    if (rank.world.rank() == 0) rank.world.abort();
+    // The others may be told by their next kernel only.
+    ASSERT_TRUE(rank.world.bootstrap().allgather({std::byte{1}}, std::chrono::minutes(1)).ok());
+    Status status = rank.launch(rank.stream);
+    if (status.ok()) status = rank.drain(rank.stream);
+    EXPECT_EQ(status.code(), StatusCode::kAborted) << status.to_string();
+    ASSERT_TRUE(rank.world.recover({rank.stream}).ok());
+    rank.expect_right();
+  });
+}
+
+// Two streams at once: one of the calls finds the operator taken, unless the other was over before it began. Nothing hangs.
+TEST_P(AllGatherGemmApi, CallsInTwoStreamsAreFoundOut) {
+  if (is_real()) GTEST_SKIP() << "whether they meet is the device's choice";
+  int found = 0;
+  on_ranks_of([&found](Rank& rank) {
+    const auto second = rank.world.device().create_stream();
+    ASSERT_TRUE(second.ok());
+    EXPECT_TRUE(rank.launch(rank.stream).ok());
+    (void)rank.launch(*second);  // may have been told already
+    const Status first_status = rank.drain(rank.stream);
+    const Status second_status = rank.drain(*second);
+    bool told = false;
+    for (const Status& status : {first_status, second_status}) {
+      const bool known = status.code() == StatusCode::kMisuse || status.code() == StatusCode::kAborted;
+      EXPECT_TRUE(status.ok() || known) << status.to_string();
+      told = told || known;
+    }
+    if (rank.world.rank() == 0 && told) ++found;
+    ASSERT_TRUE(rank.world.recover({rank.stream, *second}).ok());
+    rank.expect_right();
+    rank.world.device().destroy_stream(*second);
+  });
+  EXPECT_EQ(found, 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, AllGatherGemmApi, ::testing::ValuesIn(kAllTargets), name_of_target);
+
+}  // namespace
+}  // namespace farwarp
