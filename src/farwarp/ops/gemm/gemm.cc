@@ -54,8 +54,7 @@ Status Gemm::State::set_operands(const void* x, const void* w, void* y) {
                      plan.depth,           true};
   TensorMapDesc of_w{const_cast<void*>(w), desc.n, desc.k, desc.w_pitch, plan.few_rows ? plan.rows : plan.columns,
                      plan.depth,           true};
-  const TensorMapDesc of_y{
-      y, desc.m, desc.n, desc.y_pitch, plan.few_rows ? plan.columns / (plan.splits == 4 ? 2 : 1) : 64, 64, true};
+  const TensorMapDesc of_y{y, desc.m, desc.n, desc.y_pitch, plan.box_rows(), 64, true};
   if (plan.few_rows) std::swap(of_x, of_w);
   const auto a = device.encode(of_x), b = device.encode(of_w), out = device.encode(of_y);
   for (const auto* map : {&a, &b, &out}) {

@@ -88,11 +88,10 @@ Status AllGatherGemm::State::set_operands(const void* x, const void* w, void* y)
   const parallel_gemm::LocalShape& local = plan.local;
   const int x_box = plan.few_rows ? plan.columns : plan.rows;
   const int w_box = plan.few_rows ? plan.rows : plan.columns;
-  const int y_box = plan.few_rows ? plan.columns / (plan.cluster == 4 ? 2 : 1) : 64;
   const Status status = encode_all(
       {{&args.x, {const_cast<void*>(x), local.x_rows, local.k, local.k, x_box, plan.depth, true}},
        {&args.w, {const_cast<void*>(w), local.w_rows, local.k, local.k, w_box, plan.depth, true}},
-       {&args.out, {y, local.y_rows, local.y_columns, local.y_columns, y_box, 64, true}},
+       {&args.out, {y, local.y_rows, local.y_columns, local.y_columns, plan.box_rows(), 64, true}},
        {&args.source,
         {const_cast<void*>(x), local.x_rows, local.k, local.k, plan.piece_rows, ag_gemm::kBoxDepth, false}}});
   if (!status.ok()) args.own_x = nullptr;  // nothing of this call is kept
