@@ -14,7 +14,7 @@ inline constexpr int kMostSplits = 16;
 
 /// Of tiles with 256 columns: a warpgroup's boxes, 4 and 3 stages, or 2 and 4.
 inline constexpr int kGemmWidestBoxes = 4;
-/// Its loaders wait for peers: 714 us with 2 boxes, 735 with 4 (8192 x 14784 x 8192 on 4 H200s, 2026-11).
+/// Its loaders wait for peers: builds with 2 boxes took 714 to 725 us, one with 4 735 (8192 x 14784 x 8192 on 4 H200s, 2026-11).
 inline constexpr int kAllGatherWidestBoxes = 2;
 /// Boxes of a warpgroup: all that 64 rows of a tile fill, where the ring does not lose a stage that it needs (8192 x 1792 x 4096 with 224
 /// columns on an H200: 161 us with 4 stages and 2 boxes, 169 with 3 and 4).
