@@ -25,50 +25,48 @@ FARWARP_DEVICE void dispatched(const BenchExpertArgs& args, std::int64_t row, in
   values_of<T>(piece, values);
 }
 
-/// [thread] The expert whose room `row` lies in: the last that begins at or before it.
+/// [warp] The expert whose room `row` lies in: the last that begins at or before it. All offsets are on their way at once.
 FARWARP_DEVICE int expert_of(const BenchExpertArgs& args, int row) {
   const Global<const std::int32_t> offsets(args.offsets);
-  int low = 0, high = args.local_experts;  // offsets[low] <= row < offsets[high]
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    if (load(offsets + middle) <= row) {
-      low = middle;
-    } else {
-      high = middle;
-    }
+  int begun = 0;  // offsets[0] is 0
+#pragma unroll 1
+  for (int first = 0; first < args.local_experts; first += Target::kWarpSize) {
+    const int expert = first + lane_index();
+    begun += count_bits(ballot(expert < args.local_experts && load(offsets + expert) <= row));
   }
-  return low;
+  return begun - 1;
 }
 
-/// A warp for each row, whichever its expert: experts one after the other would wait for memory once for each.
+/// A warp for each piece of a row, whichever its expert: experts one after the other would wait for memory once for each, and a warp with
+/// a whole row once for every `kAhead` vectors of a lane.
 template <class T>
 FARWARP_DEVICE void apply_to_expert_rows(const BenchExpertArgs& args) {
-  constexpr int kAhead = 4;
+  constexpr int kAhead = 4, kPiece = kAhead * kStride;
   const int vectors = args.hidden / kPer<Vec16>, warps = num_threads() / Target::kWarpSize;
+  const int pieces = (vectors + kPiece - 1) / kPiece;
   const Global<Vec16> y(static_cast<Vec16*>(args.y));
   const int rows = load(Global<const std::int32_t>(args.offsets) + args.local_experts);
 #pragma unroll 1
-  for (int row = block_index() * warps + warp_index(); row < rows; row += num_blocks() * warps) {
+  for (int piece = block_index() * warps + warp_index(); piece < rows * pieces; piece += num_blocks() * warps) {
+    const int row = piece / pieces, v = piece % pieces * kPiece + lane_index();
+    float values[kAhead][kPer<Vec16>];
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) {
+      if (v + a * kStride < vectors) dispatched<T>(args, row, v + a * kStride, values[a]);
+    }
     const int expert = expert_of(args, row);
     const int first = load(Global<const std::int32_t>(args.offsets) + expert);
-    if (row - first >= load(Global<const std::int32_t>(args.counts) + expert)) continue;  // padding
+    const int count = load(Global<const std::int32_t>(args.counts) + expert);
     const float scale = load(Global<const float>(args.table) + 2 * expert);
     const float shift = load(Global<const float>(args.table) + (2 * expert + 1));
-#pragma unroll 1
-    for (int v = lane_index(); v < vectors; v += kAhead * kStride) {
-      float values[kAhead][kPer<Vec16>];
+    if (row - first >= count) continue;  // padding
 #pragma unroll
-      for (int a = 0; a < kAhead; ++a) {
-        if (v + a * kStride < vectors) dispatched<T>(args, row, v + a * kStride, values[a]);
-      }
+    for (int a = 0; a < kAhead; ++a) {
+      if (v + a * kStride >= vectors) break;
 #pragma unroll
-      for (int a = 0; a < kAhead; ++a) {
-        if (v + a * kStride >= vectors) break;
-#pragma unroll
-        for (int i = 0; i < kPer<Vec16>; ++i) values[a][i] = fused_multiply_add(values[a][i], scale, shift);
-        store<Cache::streaming>(y + (static_cast<std::int64_t>(row) * vectors + v + a * kStride),
-                                rounded<T, Vec16>(values[a]));
-      }
+      for (int i = 0; i < kPer<Vec16>; ++i) values[a][i] = fused_multiply_add(values[a][i], scale, shift);
+      store<Cache::streaming>(y + (static_cast<std::int64_t>(row) * vectors + v + a * kStride),
+                              rounded<T, Vec16>(values[a]));
     }
   }
 }

@@ -316,8 +316,9 @@ Status BenchRun::expert() {
   args.local_experts = local_experts();
   args.hidden = config_.desc.hidden;
   args.bf16 = config_.desc.dtype == DType::kBf16;
-  return launch(world_->device(), *expert_kernel_, {world_->device().shape().multiprocessors, kBenchExpertThreads, 0},
-                args, *stream_);
+  constexpr int kBlocksAMultiprocessor = 4;  // memory is what they wait for
+  const int blocks = kBlocksAMultiprocessor * world_->device().shape().multiprocessors;
+  return launch(world_->device(), *expert_kernel_, {blocks, kBenchExpertThreads, 0}, args, *stream_);
 }
 
 Status BenchRun::split() {

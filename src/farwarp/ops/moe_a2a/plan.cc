@@ -92,7 +92,8 @@ double expected_ranks(const MoeAllToAllDesc& desc, int ranks) {
 /// Pieces of a row, so that every warp of an owner has some, each at least one unit a lane. Measured on H200s, 2026-11. Packet
 /// mode: more than 16 pieces gain nothing, each polls the row's head. Bulk mode, where each piece has a fence and a flag: 512
 /// tokens x 7168 on 4 ranks, 1.7 rows a warp, take 148 us in halves and 158 whole; 128 tokens, 0.4 rows, 54.9 in quarters and
-/// 56.2 in halves, and combine alone 36 and 46; 256 tokens lose by more than halves.
+/// 56.2 in halves, and combine alone 36 and 46; on 8 ranks 128 tokens, 0.64 rows, 76.7 and 77.9, combine alone 48 and 54; 256 tokens lose
+/// by more than halves.
 int choose_segments(const MoeAllToAllPlan& plan, int warps, int warp_size) {
   const MoeAllToAllDesc& desc = plan.desc;
   const bool packets = plan.mode == MoeMode::kPacket;
@@ -102,7 +103,7 @@ int choose_segments(const MoeAllToAllPlan& plan, int warps, int warp_size) {
   // Sent, and received.
   const double rows_per_warp = desc.max_tokens * expected_ranks(desc, plan.ranks) / (plan.blocks * warps);
   const int pieces = packets                ? static_cast<int>(2 / rows_per_warp)
-                     : rows_per_warp <= 0.5 ? 4
+                     : rows_per_warp <= 0.7 ? 4
                      : rows_per_warp <= 2   ? 2
                                             : 1;
   return std::clamp(pieces, 1, std::min(most, 16));
