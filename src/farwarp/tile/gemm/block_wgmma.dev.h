@@ -18,7 +18,7 @@ struct WgmmaBlock {
   static constexpr int kBuffers = buffers;
   static constexpr int kStages = kShared.stages();
   using Tile = WgmmaTile<T, columns, kStages, rows>;
-  static_assert(Tile::kStageBytes == kShared.stage_bytes() && Ring<kStages>::kBytes < WgmmaShared::kWords);
+  static_assert(Tile::kStageBytes == kShared.stage_bytes() && Ring<kStages>::kBytes <= WgmmaShared::kSending);
 
   Shared<std::byte> memory;
 
@@ -36,23 +36,21 @@ struct WgmmaBlock {
     mbarrier_init(meeting(), Tile::kReadingWarps);
     tile().ring.initialise(Tile::kReadingWarps);
   }
-  FARWARP_DEVICE Shared<std::uint32_t> last_word(int multiplier) const { return word(2 * multiplier); }
-  /// One more word of the multiplier's, for what its leader has to say.
-  FARWARP_DEVICE Shared<std::uint32_t> leader_word(int multiplier) const { return word(2 * multiplier + 1); }
-
- private:
-  FARWARP_DEVICE Shared<std::uint32_t> word(int number) const {
-    return Shared<std::uint32_t>(reinterpret_cast<std::uint32_t*>((barriers() + WgmmaShared::kWords + 4 * number).raw));
+  FARWARP_DEVICE Shared<std::uint32_t> last_word(int multiplier) const {
+    return Shared<std::uint32_t>(
+        reinterpret_cast<std::uint32_t*>((barriers() + WgmmaShared::kWords + 4 * multiplier).raw));
   }
+
+ protected:
   FARWARP_DEVICE Shared<std::byte> barriers() const { return memory + kShared.barriers(); }
 };
 
 /// [warpgroup] Multiplies 64 rows of each tile of the block's and calls `finish(work, sums)`: for every work, or where K is split
-/// in that block which comes last. `last_word` is the warpgroup's own.
-template <class Tile, class Wait, class Finish>
+/// in that block which comes last; in the others `pass()`. `last_word` is the warpgroup's own.
+template <class Tile, class Wait, class Finish, class Pass>
 FARWARP_DEVICE void multiply_role(const Tile& tile, int multiplier, const TileGrid& grid, Turns turns,
                                   const SplitSpace& space, Shared<std::uint32_t> last_word, const Wait& wait,
-                                  const Finish& finish) {
+                                  const Finish& finish, const Pass& pass) {
   RingPosition<Tile::kStages> at;
   for (int number = turns.first; number < grid.works(); number += turns.stride) {
     const Work work = farwarp::tile::work_at(grid, number);
@@ -65,7 +63,11 @@ FARWARP_DEVICE void multiply_role(const Tile& tile, int multiplier, const TileGr
         float total[Tile::kSums];
         const SplitPart part{2 * work.tile + multiplier, work.split, thread_index() % 128, last_word};
         const auto meet = [&] { group_sync(1 + multiplier, 128); };
-        if (sum_splits<128>(space, part, meet, sums, total)) finish(work, total);
+        if (sum_splits<128>(space, part, meet, sums, total)) {
+          finish(work, total);
+        } else {
+          pass();
+        }
         continue;
       }
     }

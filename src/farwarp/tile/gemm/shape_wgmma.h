@@ -16,6 +16,7 @@ inline constexpr int kMostSplits = 16;
 inline constexpr int kGemmWidestBoxes = 4;
 /// Its loaders wait for peers: builds with 2 boxes took 714 to 725 us, one with 4 735 (8192 x 14784 x 8192 on 4 H200s, 2026-11).
 inline constexpr int kAllGatherWidestBoxes = 2;
+inline constexpr int kSendWidestBoxes = 4;  ///< of boxes that leave for other ranks
 /// Boxes of a warpgroup: all that 64 rows of a tile fill, where the ring does not lose a stage that it needs (8192 x 1792 x 4096 with 224
 /// columns on an H200: 161 us with 4 stages and 2 boxes, 169 with 3 and 4).
 constexpr int wgmma_boxes(int columns, int widest) { return columns == 192 ? 3 : columns == 256 ? widest : 2; }
@@ -28,8 +29,9 @@ struct WgmmaShared {
 
   static constexpr int kLimit = 227 * 1024;
   static constexpr int kBoxBytes = 64 * 128;  ///< 64 rows of 64 elements
-  static constexpr int kBarriers = 1024;      ///< of the ring, then kWords and kMeeting
-  static constexpr int kWords = 960;          ///< offset among them of the words that tell the last of a split
+  static constexpr int kBarriers = 1024;      ///< of the ring, then kSending, kWords and kMeeting
+  static constexpr int kSending = 512;        ///< offset among them of what a sending block has beside them
+  static constexpr int kWords = 960;          ///< ... of the words that tell the last of a split
   static constexpr int kMeeting = 992;        ///< ... of the barrier that multipliers come to and the loader waits at
   constexpr int stage_bytes() const { return (rows + columns) * 128; }
   constexpr int box_bytes() const { return 2 * buffers * kBoxBytes; }  ///< two warpgroups

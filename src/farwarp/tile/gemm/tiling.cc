@@ -119,7 +119,7 @@ Status tile_wgmma(const TilingWish& wish, const char* desc, Tiling& result) {
   result.splits = choice.splits;
   result.tile_columns = ceil_div(column_count, result.columns);
   result.threads = kWgmmaThreads;
-  const int boxes = wish.widest_boxes == 0 ? 2 : wgmma_boxes(result.columns, wish.widest_boxes);
+  const int boxes = wgmma_boxes(result.columns, wish.widest_boxes);
   result.shared_bytes = WgmmaShared{result.rows, result.columns, boxes}.total();
   result.why = fmt::format("{} tiles of {} x {} in {} split{} on {} multiprocessors, about {:.0f} clocks",
                            result.tiles(), result.rows, result.columns, result.splits, result.splits == 1 ? "" : "s",

@@ -28,7 +28,7 @@ struct TilingWish {
   bool clusters = false;  ///< splits are the blocks of a cluster
   bool tall = false;      ///< there are kernels for tall tiles
   int rows = 0;           ///< of a tile: 128 or 256; 0: the best
-  int widest_boxes = 0;   ///< wgmma_boxes(); 0: two boxes for any tile
+  int widest_boxes = 0;   ///< wgmma_boxes()
 };
 
 struct Tiling {

@@ -35,11 +35,12 @@ FARWARP_DEVICE void gemm_ar_mfma(const Args& args) {
                                        num_threads() * num_blocks());
   } else {
     gemm_rs::multiply_and_send(call, args.rs, tile);
-    constexpr int kWave = Target::kWarpSize;
-    constexpr int kWaves = shape.threads() / kWave;
+    constexpr int kWaves = shape.threads() / Target::kWarpSize;
     const int wave = kWaves * block_index() + warp_index(), waves = kWaves * num_blocks();
-    reduce_and_share<T, shape.columns, Failure::called>(call, args, {wave, waves, lane_index(), kWave},
-                                                        [] { warp_sync(); });
+    gemm_rs::EvenShare share(args.rs, wave, waves);
+    reduce_and_share<T, shape.columns, 1>(args, share, call.epoch, [&](gemm_rs::Cover cover) {
+      return gemm_rs::await_bands<Failure::called>(call, args.rs, cover);
+    });
     collect<shape.columns, Failure::called>(call, args, wave, waves);
   }
   end_call(call, 0);

@@ -7,16 +7,15 @@
 namespace farwarp::FARWARP_TARGET::gemm_ar {
 
 using farwarp::gemm_ar::Args;
-using gemm_rs::Reducers;
 
 using ToldCell = SystemCell<std::uint64_t>;
 
 /// Units of one owner.
 FARWARP_DEVICE int units_of(const Args& args) { return gemm_rs::units_of(args.rs.bands); }
 
-/// [the reducers] Adds up this rank's rows, unit after unit, and hands each to all ranks.
-template <class T, int columns, Failure failure, class Meet>
-FARWARP_DEVICE void reduce_and_share(Call& call, const Args& args, const Reducers& mine, const Meet& meet) {
+/// [warp] Adds up the units of this rank's rows that `next()` names, as gemm_rs::reduce_role(), and hands each to all ranks.
+template <class T, int columns, int vectors, class Next, class Await>
+FARWARP_DEVICE void reduce_and_share(const Args& args, Next&& next, std::uint32_t epoch, const Await& await) {
   const WorldView& view = args.rs.view;
   const int first_row = view.rank * args.rs.bands.owned;
   const auto put = [&](int row, int column, Vec16 eight) {
@@ -29,18 +28,18 @@ FARWARP_DEVICE void reduce_and_share(Call& call, const Args& args, const Reducer
       store<Cache::streaming>(peer_address<Vec16>(view, peer, args.sums + place), eight);
     }
   };
-  const auto tell = [&](int unit, bool over) {
+  const auto tell = [&](int unit) {
     drain_stores();
-    meet();
-    if (mine.thread != 0 || over) return;
+    warp_sync();
+    if (lane_index() != 0) return;
     fence<Order::release, Scope::system>();
     for (int i = 1; i < view.size; ++i) {
       const int peer = (view.rank + i) % view.size;
       store<Order::relaxed>(peer_address<ToldCell>(view, peer, args.told) + (view.rank * units_of(args) + unit),
-                            tagged(call.epoch, 0));
+                            tagged(epoch, 0));
     }
   };
-  gemm_rs::reduce_role<T, columns, failure>(call, args.rs, mine, meet, put, tell);
+  gemm_rs::reduce_role<T, columns, vectors>(args.rs, next, await, put, tell);
 }
 
 /// [warp] Copies what peers have finished into y: warp number `number` of `count` on this rank, peers in turn.

@@ -70,10 +70,10 @@ FARWARP_DEVICE void gemm_rs_mfma(const Args& args) {
   if (!call.live) return;
   if (block_index() == 0 && warp_index() == 0) announce_entry(call, args.at.entries);
   multiply_and_send(call, args, tile::MfmaTile<T, shape>{block_shared()});
-  constexpr int kWave = Target::kWarpSize;
-  constexpr int kWaves = shape.threads() / kWave;
-  const Reducers mine{kWaves * block_index() + warp_index(), kWaves * num_blocks(), lane_index(), kWave};
-  reduce_into_y<T, shape.columns, Failure::called>(call, args, mine, [] { warp_sync(); });
+  constexpr int kWaves = shape.threads() / Target::kWarpSize;
+  EvenShare share(args, kWaves * block_index() + warp_index(), kWaves * num_blocks());
+  reduce_into_y<T, shape.columns, 1>(args, share,
+                                     [&](Cover cover) { return await_bands<Failure::called>(call, args, cover); });
   end_call(call, 0);
 }
 

@@ -1,164 +1,186 @@
-// gemm-rs on Hopper: gemm's blocks, whose two multiplying warpgroups send what they have summed to its owners, and then reduce.
+// gemm-rs on Hopper: gemm's blocks, whose two multiplying warpgroups hand what they have summed to storers. What other ranks send is
+// added up beside the multiplication by a warp that has nothing else to do, and behind it by all that multiplied.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_rs/reduce.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_rs/storer_wgmma.dev.h"
 #include "farwarp/tile/gemm/epilogue_wgmma.dev.h"
 #include "farwarp/tile/gemm/loader_wgmma.dev.h"
 
 namespace farwarp::FARWARP_TARGET::gemm_rs {
 
-using farwarp::tile::Turns;
-using farwarp::tile::Work;
+// What warps give up and take: a block has what it was launched with, or the taking waits for ever.
+inline constexpr int kLoaderRegisters = 88, kMultiplierRegisters = 208;
+static_assert(128 * kLoaderRegisters + 256 * kMultiplierRegisters <= farwarp::tile::kWgmmaThreads * 168);
 
-/// A warpgroup's way to the owners: a box goes to one by a tensor copy; rows of several go by the threads' own stores, because a copy
-/// out of the middle of a swizzled box is none.
-class Sender {
+// Of how many places in y a lane has all sources' sums on their way when it adds up: as registers allow, and a unit is made up of.
+inline constexpr int kKeeperVectors = 1;
+template <int columns>
+inline constexpr int kMultiplierVectors = columns == 192  ? 3
+                                          : columns == 64 ? 2
+                                                          : 4;
+
+/// [warp] The units of y that a block adds up: its warps take one after another. Units come in the order in which their bands arrive, and
+/// are dealt to blocks in turn, so that every block's first ones are ready early.
+class TakenUnits {
  public:
-  /// `permitted`: a word of the warpgroup's.
-  FARWARP_DEVICE Sender(Call& call, const Args& args, Shared<std::uint32_t> permitted)
-      : call_(call), args_(args), permitted_(permitted) {}
-
-  /// [warpgroup] Before the first box of the band that begins at (row, column) of the whole sum, which may lie outside: tells of the
-  /// band before it, whose copies had a tile's time to arrive, and gets permission for this one, which the box's barriers hand on.
-  /// `dropped`: told of, but not sent.
-  FARWARP_DEVICE void open(int row, int column, bool dropped) {
-    if (tile::leads_warpgroup()) tell();
-    const bool inside = row < args_.m && column < args_.n;
-    owners_ = inside ? args_.bands.owners_of(row) : kNobody;
-    row_ = row;
-    column_ = column;
-    dropped_ = dropped || !inside;
-    if (!tile::leads_warpgroup()) return;
-    const bool permitted = permissions_.await<Failure::in_place>(call_, args_, owners_);
-    store(permitted_, permitted ? 1u : 0u);
-  }
-
-  /// [warpgroup] Sends a box of `rows` x 64 of the band.
-  FARWARP_DEVICE void carry(int row, int column, int rows, Shared<std::byte> box) const {
-    if (dropped_ || load(permitted_) == 0) return;  // without its owner's permission, memory may still be in use
-    if (owners_.first == owners_.last) {
-      tile::carry_to(args_.inbox[owners_.first], row - owners_.first * args_.bands.owned, column, box);
-    } else {
-      store_rows(row, column, rows, box);
-    }
-  }
-
-  /// [thread] The leader, behind a barrier of the warpgroup: once the open band has arrived as a whole, its flags.
-  FARWARP_DEVICE void tell() {
-    bulk_wait_all();
-    if (owners_.first > owners_.last || !call_.live) return;
-    fence<Order::release, Scope::system>();
-    for (int owner = owners_.first; owner <= owners_.last; ++owner)
-      store<Order::relaxed>(flag_at(args_, owner, row_, column_), tagged(call_.epoch, 0));
-    owners_ = kNobody;
+  FARWARP_DEVICE explicit TakenUnits(Shared<std::uint32_t> taken) : taken_(taken) {}
+  FARWARP_DEVICE std::int64_t operator()() const {
+    std::uint32_t turn = 0;
+    if (lane_index() == 0) turn = fetch_add(taken_, 1u);
+    return block_index() + std::int64_t{shuffle(turn, 0)} * num_blocks();
   }
 
  private:
-  static constexpr OwnerRange kNobody{0, -1};
-
-  /// [warpgroup] 16 bytes a thread.
-  FARWARP_DEVICE void store_rows(int row, int column, int rows, Shared<std::byte> box) const {
-    const Bands& bands = args_.bands;
-    for (int i = thread_index() % 128; i < rows * 8; i += 128) {
-      const int in_box = i / 8, to = column + i % 8 * 8, at = row + in_box;
-      if (at >= args_.m || to >= args_.n) continue;
-      const int owner = at / bands.owned;
-      const std::int64_t place = std::int64_t{args_.view.rank} * bands.owned + at - owner * bands.owned;
-      const Shared<std::byte> from = box + swizzled_offset(in_box, i % 8 * 16);
-      store(peer_address<Vec16>(args_.view, owner, args_.at.inbox + (place * args_.n + to) * 2),
-            load(Shared<const Vec16>(reinterpret_cast<const Vec16*>(from.raw))));
-    }
-  }
-
-  Call& call_;
-  const Args& args_;
-  Shared<std::uint32_t> permitted_;
-  Permissions permissions_;      ///< the leader's
-  OwnerRange owners_ = kNobody;  ///< of the open band
-  int row_ = 0, column_ = 0;
-  bool dropped_ = false;
+  Shared<std::uint32_t> taken_;
 };
 
-/// [warpgroup] Multiplies 64 rows of each tile and sends them. `swapped`: A is w, and the tile is stored transposed.
-template <bool swapped, class Block, class To, class Wait>
-FARWARP_DEVICE void multiply_and_send(const Call& call, const Args& args, const Block& block, int multiplier,
-                                      Turns turns, To& sender, const Wait& wait) {
-  using Tile = typename Block::Tile;
-  using T = typename Tile::Element;
-  tile::BoxWriter<Block::kBuffers> writer(block.boxes(multiplier), 1 + multiplier);
-  const Global<const T> bias(static_cast<const T*>(args.bias));
-  const auto carry = [&](int row, int column, Shared<std::byte> box) {
-    sender.carry(row, column, swapped ? Tile::kColumns : 64, box);
+/// [warp] How the block's warps wait for bands. The call is looked up for every wait: between waits its words need no registers.
+template <class Block, class Wait>
+FARWARP_DEVICE auto awaiting(const Args& args, const Block& block, const Wait& wait) {
+  return [&](Cover cover) {
+    Call call = block.call(args.view, args.slot, wait);
+    return await_bands<Failure::in_place>(call, args, cover);
   };
-  const auto send_tile = [&](const Work& work, const float(&values)[Tile::kSums]) {
-    const int row = args.order.at(work.at.row) * Tile::kRows, column = work.at.column * Tile::kColumns;
-    const int half = row + 64 * multiplier;
-    group_sync(1 + multiplier, 128);  // all have stored their part of the band before
-    sender.open(swapped ? column : half, swapped ? half : column,
-                static_cast<std::uint32_t>(work.tile) + 1 == args.drop_tile);
-    tile::store_half_tile<Tile, swapped>(writer, carry, multiplier, row, column, bias, args.n, values);
-  };
-  const tile::SplitSpace space{own_address<Vec16>(args.view, args.at.partials),
-                               own_address<std::uint32_t>(args.view, args.at.counters), args.grid.splits, call.epoch};
-  tile::multiply_role(block.tile(), multiplier, args.grid, turns, space, block.last_word(multiplier), wait, send_tile);
-  group_sync(1 + multiplier, 128);
-  if (tile::leads_warpgroup()) sender.tell();
 }
 
-/// [block] A block: the loader, and `role(call, block, multiplier, turns, wait)` for each multiplying warpgroup.
-template <class T, int columns, bool swapped, class Role>
-FARWARP_DEVICE void run_block(const Args& args, const Role& role) {
-  using Block = tile::WgmmaBlock<T, columns>;
-  const Block block{block_shared()};
+/// [warpgroup] Multiplies 64 rows of each tile and hands them on: `store(work, row, column, sums)` takes the tile whose first rows are
+/// `row` of A and `column` of B, `pass()` one that another block finishes. Where K is split, sums pass through memory of the call.
+template <class Block, class Wait, class Store, class Pass>
+FARWARP_DEVICE void multiply(const Args& args, const Block& block, int multiplier, Turns turns, const Wait& wait,
+                             const Store& store, const Pass& pass) {
   using Tile = typename Block::Tile;
-  const Tile tile = block.tile();
+  const std::uint32_t epoch = args.grid.splits > 1 ? block.call(args.view, args.slot, wait).epoch : 0;
+  const tile::SplitSpace space{own_address<Vec16>(args.view, args.at.partials),
+                               own_address<std::uint32_t>(args.view, args.at.counters), args.grid.splits, epoch};
+  const auto finish = [&](const Work& work, const float(&sums)[Tile::kSums]) {
+    store(work, args.order.at(work.at.row) * Tile::kRows, work.at.column * Tile::kColumns, sums);
+  };
+  tile::multiply_role(block.tile(), multiplier, args.grid, turns, space, block.last_word(multiplier), wait, finish,
+                      pass);
+}
+
+/// [warpgroup] The same, for the storer. `swapped`: A is w, and the tile is stored transposed.
+template <bool swapped, class Block, class Wait>
+FARWARP_DEVICE void multiply_for_storer(const Args& args, const Block& block, int multiplier, Turns turns,
+                                        const Wait& wait) {
+  using Tile = typename Block::Tile;
+  const Global<const typename Tile::Element> bias(static_cast<const typename Tile::Element*>(args.bias));
+  BoxGiver<typename Block::Boxes, Wait> giver(block.boxes_of(multiplier), args.grid.splits > 1, wait);
+  const auto store = [&](const Work&, int row, int column, const float(&sums)[Tile::kSums]) {
+    const auto carry = [](int, int, Shared<std::byte>) {};  // the storer knows where to
+    tile::store_half_tile<Tile, swapped>(giver, carry, multiplier, row, column, bias, args.n, sums);
+  };
+  multiply(args, block, multiplier, turns, wait, store, [&] { giver.pass(); });
+}
+
+/// [warp] Reads the call's cells for the block, announces this rank to its peers, and leaves when nobody of the block uses the call's
+/// memory any more; `background()` meanwhile.
+template <class Block, class Wait, class Background>
+FARWARP_DEVICE void keeper_role(const Args& args, const Block& block, const Wait& wait, const Background& background) {
+  std::uint32_t stage = 0;
+  Call call = read_call(args.view, args.slot, stage);
+  call.live = ballot(!call.live) == 0;
+  const bool joined = call.live;
+  if (lane_index() == 0) block.share(call);
+  if (joined && block_index() == 0) {
+    announce_entry(call, args.at.entries);
+    if (lane_index() == 0) claim_call(call);
+  }
+  background();
+  if (lane_index() != 0) return;
+  wait(block.done(), 0);
+  if (joined) leave_call(block.call(args.view, args.slot, wait), 0);
+}
+
+/// [thread] The loader's role.
+template <class Block, class Load, class Wait>
+FARWARP_DEVICE void load_role(const Args& args, const Block& block, Turns turns, int loaded, const Load& load,
+                              const Wait& wait) {
+  // As in gemm: behind the copies of all stages of all blocks, the multipliers' instructions would come microseconds later.
+  wait(block.meeting(), 0);
+  tile::load_role(block.tile(), args.grid, turns, loaded, load, wait);
+}
+
+FARWARP_DEVICE Turns turns_of_block() { return {block_index(), num_blocks()}; }
+
+/// [block] A block: the loader, and of `roles` `store(block, multiplier, turns, wait)` for each storing warp, `reduce(block, wait)` for
+/// the keeper's, and `multiply(block, multiplier, turns, wait)` for each multiplying warpgroup.
+template <class Roles>
+FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
+  using Block = typename Roles::Block;
+  using Tile = typename Block::Tile;
+  const Block block{block_shared()};
   const auto load = [&](const Work& work, int step, int stage) {
-    tile::load_step(tile, args.a, args.b, args.order.at(work.at.row) * Tile::kRows, work.at.column * Tile::kColumns,
-                    work.steps.first + step, stage);
+    tile::load_step(block.tile(), args.a, args.b, args.order.at(work.at.row) * Tile::kRows,
+                    work.at.column * Tile::kColumns, work.steps.first + step, stage);
   };
-  const Turns turns{block_index(), num_blocks()};
+  if (thread_index() == 0) block.initialise();
+  block_sync();
   int loaded = 0;
-  if (thread_index() == 0) {
-    block.initialise();
-    loaded = tile::load_first<Tile>(args.grid, turns, load);  // under way while join_call() reads its cells
-  }
-  Call call = join_call(args.view, args.slot);  // its barrier shows the ring to all
+  if (thread_index() == 0) loaded = tile::load_first<Tile, 1>(args.grid, turns_of_block(), load);
+  OwnWaits waits;
   const auto wait = [&](Shared<Mbarrier> barrier, std::uint32_t parity) {
-    return wait_mbarrier(call, barrier, parity, farwarp::gemm_rs::kSiteStage);
+    return wait_mbarrier(waits, args.view, barrier, parity);
   };
-  if (!call.live) {
-    for (int stage = 0; stage < loaded; ++stage) wait(tile.ring.full(stage), 0);  // copies must not outlive the block
-    return;
-  }
   const int warpgroup = thread_index() / 128;
   if (warpgroup == 0) {
-    reduce_registers<40>();
-    if (block_index() == 0 && warp_index() == 1) announce_entry(call, args.at.entries);
-    if (warp_index() != 0) return;
-    if (thread_index() == 0) {
-      if (block_index() == 0) claim_call(call);
-      tile::load_role(tile, args.grid, turns, loaded, load, wait);
-      wait(block.meeting(), 0);  // nobody of the block uses the call's memory any more
-      leave_call(call, 0);
+    reduce_registers<kLoaderRegisters>();
+    if (warp_index() == kLoaderWarp) {
+      if (lane_index() == 0) load_role(args, block, turns_of_block(), loaded, load, wait);
+    } else if (warp_index() == kKeeperWarp) {
+      keeper_role(args, block, wait, [&] { roles.reduce(block, wait); });
+    } else {
+      roles.store(block, warp_index() - kFirstStorerWarp, turns_of_block(), wait);
+      if (lane_index() == 0) mbarrier_arrive(block.done());
     }
   } else {
-    raise_registers<232>();
-    role(call, block, warpgroup - 1, turns, wait);
-    warp_sync();
+    raise_registers<kMultiplierRegisters>();
     if (lane_index() == 0) mbarrier_arrive(block.meeting());
+    roles.multiply(block, warpgroup - 1, turns_of_block(), wait);
+    warp_sync();
+    if (lane_index() == 0) mbarrier_arrive(block.done());
   }
+  report(waits, args.view, args.slot, farwarp::gemm_rs::kSiteStage);
 }
+
+/// The storers of a block whose partial sums go to owners.
+template <class T, int columns, bool swapped>
+struct ToOwners {
+  using Block = SendingBlock<T, columns>;
+  static constexpr int kBandColumns = swapped ? 64 : columns;
+
+  const Args& args;
+
+  template <class Wait>
+  FARWARP_DEVICE void store(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
+    if (lane_index() < args.view.size) tensor_prefetch(args.inbox[lane_index()]);
+    Call call = block.call(args.view, args.slot, wait);
+    store_role<swapped>(call, args, block, multiplier, turns, wait);
+  }
+};
+
+template <class T, int columns, bool swapped>
+struct ReduceScatter : ToOwners<T, columns, swapped> {
+  using Base = ToOwners<T, columns, swapped>;
+  using Base::args;
+  using typename Base::Block;
+
+  template <class Wait>
+  FARWARP_DEVICE void reduce(const Block& block, const Wait& wait) const {
+    reduce_into_y<T, Base::kBandColumns, kKeeperVectors>(args, TakenUnits(block.taken()), awaiting(args, block, wait));
+  }
+  template <class Wait>
+  FARWARP_DEVICE void multiply(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
+    multiply_for_storer<swapped>(args, block, multiplier, turns, wait);
+    reduce_into_y<T, Base::kBandColumns, kMultiplierVectors<Base::kBandColumns>>(args, TakenUnits(block.taken()),
+                                                                                 awaiting(args, block, wait));
+  }
+};
 
 template <class T, int columns, bool swapped>
 FARWARP_DEVICE void gemm_rs_wgmma(const Args& args) {
-  run_block<T, columns, swapped>(
-      args, [&](Call& call, const auto& block, int multiplier, Turns turns, const auto& wait) {
-        Sender sender(call, args, block.leader_word(multiplier));
-        multiply_and_send<swapped>(call, args, block, multiplier, turns, sender, wait);
-        const Reducers mine{2 * block_index() + multiplier, 2 * num_blocks(), thread_index() % 128, 128};
-        reduce_into_y<T, swapped ? 64 : columns, Failure::in_place>(call, args, mine,
-                                                                    [&] { group_sync(1 + multiplier, 128); });
-      });
+  run_block(args, ReduceScatter<T, columns, swapped>{{args}});
 }
 
 }  // namespace farwarp::FARWARP_TARGET::gemm_rs

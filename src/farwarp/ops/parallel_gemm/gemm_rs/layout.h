@@ -12,13 +12,16 @@ struct OwnerRange {
   std::int32_t first, last;
 };
 
+inline constexpr int kUnitRows = 8;  ///< of y, by a band's columns: what a warp adds up at a time
+
 /// A band is what is sent and told of as one: of a tile, what one warpgroup (wgmma) or the block (mfma) stores.
 struct Bands {
   std::int32_t rows, columns;  ///< of a band
   std::int32_t row_count;      ///< bands that the rows of one owner meet, at most
   std::int32_t column_count;
-  std::int32_t m;      ///< rows of the whole sum
-  std::int32_t owned;  ///< m / ranks: rank r owns rows r * owned ...
+  std::int32_t m;           ///< rows of the whole sum
+  std::int32_t owned;       ///< m / ranks: rank r owns rows r * owned ...
+  std::int32_t unit_group;  ///< heights of units whose columns come before the next heights
 
   /// Whose rows are among those of the band that begins at row `row`, which lies inside.
   constexpr OwnerRange owners_of(int row) const {
@@ -34,7 +37,7 @@ struct Bands {
 };
 
 constexpr Bands make_bands(int rows, int columns, int m, int n, int ranks) {
-  Bands bands{rows, columns, 0, (n + columns - 1) / columns, m, m / ranks};
+  Bands bands{rows, columns, 0, (n + columns - 1) / columns, m, m / ranks, rows > kUnitRows ? rows / kUnitRows : 1};
   for (int owner = 0; owner < ranks; ++owner) {
     const int last_row = (owner + 1) * bands.owned - 1;
     const int count = last_row / rows - bands.first_of(owner) + 1;
@@ -43,20 +46,18 @@ constexpr Bands make_bands(int rows, int columns, int m, int n, int ranks) {
   return bands;
 }
 
-inline constexpr int kUnitRows = 8;  ///< of y, by a band's columns: what reducers do at a time
-
 /// Units of one owner.
 constexpr int units_of(const Bands& bands) { return (bands.owned + kUnitRows - 1) / kUnitRows * bands.column_count; }
 
-/// First of the owned rows, and band of columns, of a unit: one band of a height after the other, so that what has been awaited for one
-/// unit mostly serves the next.
+/// First of the owned rows, and band of columns, of a unit. Groups of a band's height: what has been awaited for one unit mostly serves
+/// the next. Groups of what the sources compute together (unit_group_of()): units follow one another as their bands arrive.
 struct UnitPlace {
   int row;
   int column;
 };
 constexpr UnitPlace unit_at(const Bands& bands, int unit) {
   const int heights = (bands.owned + kUnitRows - 1) / kUnitRows;
-  const auto at = tile::tile_at(unit, heights, bands.column_count, bands.rows > kUnitRows ? bands.rows / kUnitRows : 1);
+  const auto at = tile::tile_at(unit, heights, bands.column_count, bands.unit_group);
   return {at.row * kUnitRows, at.column};
 }
 
@@ -83,5 +84,12 @@ constexpr RowOrder make_row_order(int rows, int tile_rows, int m, int rank, int 
 }
 /// Where rows of tiles are rows of w, their order is nobody's matter.
 constexpr RowOrder in_order(int tile_rows) { return {tile_rows, 0, 0, 0}; }
+
+/// Heights of units in which an owner's rows arrive together, one column of tiles after the other, where `group` rows of tiles of `rows`
+/// rows each run together (tile/gemm/raster.h).
+constexpr int unit_group_of(const RowOrder& order, int rows, int group) {
+  const int of_owner = order.ranks == 0 ? group : group > order.ranks ? group / order.ranks : 1;
+  return of_owner * rows / kUnitRows;
+}
 
 }  // namespace farwarp::gemm_rs

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "farwarp/ops/parallel_gemm/gemm_rs/args.h"
+#include "farwarp/tile/gemm/shape_wgmma.h"
 
 namespace farwarp {
 namespace {
@@ -54,12 +55,15 @@ Result<GemmReduceScatterPlan> plan_gemm_reduce_scatter(const ParallelGemmDesc& d
     return invalid_argument(fmt::format("ParallelGemmDesc.m is {}; allowed: at most {} with n = {}", desc.m,
                                         kMostElements / desc.n, desc.n));
   const int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
-  const auto tiling = tile::tile_product({desc.m, desc.n, k, blocks, desc.tile_columns, desc.splits, tile::kEvenWidths},
+  const auto tiling = tile::tile_product({desc.m, desc.n, k, blocks, desc.tile_columns, desc.splits, tile::kEvenWidths,
+                                          false, false, 0, tile::kSendWidestBoxes},
                                          shape, "ParallelGemmDesc");
   if (!tiling.ok()) return tiling.status();
   static_cast<tile::Tiling&>(plan) = *tiling;
   plan.kernel = "gemm_rs_" + plan.kernel_suffix(shape, desc.dtype);
   plan.bands = bands_of(*tiling, shape, desc, ranks);
+  if (shape.traits.matrix_unit == MatrixUnit::kWgmma && !plan.few_rows)
+    plan.bands.unit_group = gemm_rs::unit_group_of(plan.row_order(0), plan.rows, plan.group);
   plan.workspace = workspace_of(plan);
   return plan;
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "farwarp/ops/parallel_gemm/gemm_rs/args.h"
@@ -90,6 +91,46 @@ TEST(GemmReduceScatterBands, FlagsDoNotOverlap) {
   }
   EXPECT_EQ(static_cast<int>(flags.size()), 8 * bands.row_count * bands.column_count);
   EXPECT_EQ(*flags.rbegin(), static_cast<std::int64_t>(flags.size()) - 1);
+}
+
+// Units of whatever groups are all of an owner's rows by all bands of columns, once.
+TEST(GemmReduceScatterUnits, CoverEveryOwner) {
+  for (const int owned : kRows) {
+    for (const int group : {1, 8, 32, 256}) {
+      gemm_rs::Bands bands = gemm_rs::make_bands(64, 128, owned * 4, 360, 4);
+      bands.unit_group = group;
+      std::set<std::pair<int, int>> units;
+      for (int unit = 0; unit < gemm_rs::units_of(bands); ++unit) {
+        const auto [row, column] = gemm_rs::unit_at(bands, unit);
+        ASSERT_TRUE(row % gemm_rs::kUnitRows == 0 && row >= 0 && row < owned) << owned << " " << group;
+        ASSERT_TRUE(column >= 0 && column < bands.column_count);
+        ASSERT_TRUE(units.insert({row, column}).second) << owned << " " << group << " " << unit;
+      }
+    }
+  }
+}
+
+// A source's tiles come in turns of owners and by groups of 16 rows of tiles: on 8 ranks an owner gets two of its rows of tiles, column
+// after column, then the next two.
+TEST(GemmReduceScatterUnits, FollowTheTilesAsTheyArrive) {
+  const auto plan = plan_gemm_reduce_scatter({.m = 4096, .n = 4096, .k = 4096}, h200(), 8);
+  ASSERT_TRUE(plan.ok());
+  const gemm_rs::Bands& bands = plan->bands;
+  const gemm_rs::RowOrder order = plan->row_order(3);
+  const int owner = 6;
+  std::vector<std::pair<int, int>> arrived, awaited;  // rows of tiles of the owner, by columns of tiles
+  const tile::TileGrid grid = plan->grid();
+  for (int number = 0; number < grid.works(); ++number) {
+    const tile::TileIndex at = tile::work_at(grid, number).at;
+    const int row = order.at(at.row) * plan->rows - owner * bands.owned;
+    if (row >= 0 && row < bands.owned) arrived.push_back({row / plan->rows, at.column});
+  }
+  for (int unit = 0; unit < gemm_rs::units_of(bands); ++unit) {
+    const auto [row, column] = gemm_rs::unit_at(bands, unit);
+    const std::pair<int, int> tile{row / plan->rows, column};
+    if (awaited.empty() || awaited.back() != tile) awaited.push_back(tile);
+  }
+  EXPECT_EQ(awaited, arrived);
 }
 
 TEST(GemmReduceScatterPlan, CoversEveryShapeOfTheChallengeAndOddOnes) {

@@ -1,0 +1,151 @@
+// A block that sends: beside the main loop's, the shared memory between its roles, and the multipliers' way of handing boxes over.
+#pragma once
+
+#include "farwarp/ops/parallel_gemm/gemm_rs/args.h"
+#include "farwarp/tile/gemm/block_wgmma.dev.h"
+#include "farwarp/world/device/wait.dev.h"
+
+namespace farwarp::FARWARP_TARGET::gemm_rs {
+
+using farwarp::tile::WgmmaShared;
+
+// Warps of the loading warpgroup.
+inline constexpr int kLoaderWarp = 0, kFirstStorerWarp = 1, kKeeperWarp = 3;
+
+/// The boxes of one multiplying warpgroup, which fills them in turn, and its storer, which sends them in turn and gives them back.
+template <int boxes>
+struct Handover {
+  static constexpr int kCount = boxes;
+  Shared<std::byte> memory;
+  Shared<Mbarrier> barriers;    ///< [2][boxes]: full, one arrival of each warp that fills; free, the storer's
+  Shared<std::uint32_t> words;  ///< [boxes]
+
+  FARWARP_DEVICE Shared<std::byte> box(int number) const { return memory + number * WgmmaShared::kBoxBytes; }
+  FARWARP_DEVICE Shared<Mbarrier> full(int number) const { return barriers + number; }
+  FARWARP_DEVICE Shared<Mbarrier> free(int number) const { return barriers + boxes + number; }
+  /// Where K is split: 1 if the box is a tile's first, 0 if this block has nothing to send of its work.
+  FARWARP_DEVICE Shared<std::uint32_t> carries(int number) const { return words + number; }
+};
+
+template <class T, int columns>
+struct SendingBlock
+    : tile::WgmmaBlock<T, columns, farwarp::tile::wgmma_boxes(columns, farwarp::tile::kSendWidestBoxes)> {
+  using Base = tile::WgmmaBlock<T, columns, farwarp::tile::wgmma_boxes(columns, farwarp::tile::kSendWidestBoxes)>;
+  using typename Base::Tile;
+  static constexpr int kBuffers = Base::kBuffers;
+  static constexpr int kFillingWarps = 4;  ///< of a box
+  using Boxes = Handover<kBuffers>;
+
+  FARWARP_DEVICE Boxes boxes_of(int multiplier) const {
+    return {this->boxes(multiplier), at<Mbarrier>(kBoxBarriers) + multiplier * 2 * kBuffers,
+            at<std::uint32_t>(kBoxWords) + multiplier * kBuffers};
+  }
+  /// The call's words are there: one arrival.
+  FARWARP_DEVICE Shared<Mbarrier> joined() const { return at<Mbarrier>(kJoined); }
+  /// Nobody of the block uses the call's memory any more: an arrival of each warp that has.
+  FARWARP_DEVICE Shared<Mbarrier> done() const { return at<Mbarrier>(kDone); }
+  /// How many units of y the block's warps have taken.
+  FARWARP_DEVICE Shared<std::uint32_t> taken() const { return at<std::uint32_t>(kTaken); }
+
+  /// [thread] One thread, before a block_sync().
+  FARWARP_DEVICE void initialise() const {
+    for (int multiplier = 0; multiplier < Tile::kMultipliers; ++multiplier) {
+      const Boxes boxes = boxes_of(multiplier);
+      for (int box = 0; box < kBuffers; ++box) {
+        mbarrier_init(boxes.full(box), kFillingWarps);
+        mbarrier_init(boxes.free(box), 1);
+      }
+    }
+    mbarrier_init(joined(), 1);
+    mbarrier_init(done(), Tile::kReadingWarps + Tile::kMultipliers);  // the multipliers' and the storers'
+    store(taken(), 0u);
+    Base::initialise();
+  }
+
+  /// [thread] One thread for the block: only it has read the call's cells.
+  FARWARP_DEVICE void share(const Call& call) const {
+    const Shared<std::uint64_t> words = at<std::uint64_t>(kCall);
+    store(words, std::uint64_t{call.epoch} << 32 | (call.live ? 1u : 0u));
+    store(words + 1, call.started_ns);
+    store(words + 2, call.deadline_ns);
+    store(words + 3, call.grace_ns);
+    mbarrier_arrive(joined());
+  }
+  /// [thread] The call as it was shared: not live, too, if that never happened.
+  template <class Wait>
+  FARWARP_DEVICE Call call(const WorldView& view, std::uint32_t slot, const Wait& wait) const {
+    if (!wait(joined(), 0)) return {view, slot, 0, 0, 0, 0, false};
+    const Shared<std::uint64_t> words = at<std::uint64_t>(kCall);
+    const std::uint64_t first = load(words);
+    return {view,
+            slot,
+            static_cast<std::uint32_t>(first >> 32),
+            load(words + 1),
+            load(words + 2),
+            load(words + 3),
+            static_cast<std::uint32_t>(first) != 0};
+  }
+
+ private:
+  // Offsets behind kSending.
+  static constexpr int kBoxBarriers = 0;
+  static constexpr int kBoxWords = kBoxBarriers + Tile::kMultipliers * 2 * kBuffers * 8;
+  static constexpr int kCall = kBoxWords + Tile::kMultipliers * kBuffers * 4;
+  static constexpr int kJoined = kCall + 4 * 8, kDone = kJoined + 8, kTaken = kDone + 8;
+  static_assert(kCall % 8 == 0 && WgmmaShared::kSending + kTaken + 4 <= WgmmaShared::kWords);
+
+  template <class Word>
+  FARWARP_DEVICE Shared<Word> at(int offset) const {
+    return Shared<Word>(reinterpret_cast<Word*>((this->barriers() + (WgmmaShared::kSending + offset)).raw));
+  }
+};
+
+/// [warpgroup] How a multiplier fills boxes: a BoxWriter's put(), whose boxes the storer carries on.
+template <class Boxes, class Wait>
+class BoxGiver {
+ public:
+  FARWARP_DEVICE BoxGiver(const Boxes& boxes, bool split, const Wait& wait)
+      : boxes_(boxes), split_(split), wait_(wait) {}
+
+  /// Boxes 0 to count - 1 of a tile. A wait that gives up is passed over: what an aborted call sends counts for nothing.
+  template <int count, class Write, class Carry>
+  FARWARP_DEVICE void put(const Write& write, const Carry&) {
+    if constexpr (count <= Boxes::kCount) {  // one wait's code in the loop: its registers are the sums'
+      auto at = at_;
+#pragma unroll 1
+      for (int i = 0; i < count; ++i) {
+        open(at);
+        at.advance();
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      if constexpr (count > Boxes::kCount) open(at_);
+      write(i, boxes_.box(at_.stage));
+      close(i == 0);
+    }
+  }
+  /// Of a work there is nothing to send: another block has its tile.
+  FARWARP_DEVICE void pass() {
+    open(at_);
+    close(false);
+  }
+
+ private:
+  /// What was in the box before has been sent. The first turn finds all free.
+  FARWARP_DEVICE void open(tile::RingPosition<Boxes::kCount> at) const { wait_(boxes_.free(at.stage), at.parity ^ 1); }
+  FARWARP_DEVICE void close(bool carries) {
+    proxy_fence();
+    warp_sync();
+    if (split_ && thread_index() % 128 == 0) store(boxes_.carries(at_.stage), carries ? 1u : 0u);
+    if (lane_index() == 0) mbarrier_arrive(boxes_.full(at_.stage));
+    at_.advance();
+  }
+
+  const Boxes boxes_;
+  bool split_;
+  const Wait& wait_;
+  tile::RingPosition<Boxes::kCount> at_;
+};
+
+}  // namespace farwarp::FARWARP_TARGET::gemm_rs

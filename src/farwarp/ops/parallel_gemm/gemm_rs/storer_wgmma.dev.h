@@ -1,0 +1,161 @@
+// The storer: a warp for each multiplying warpgroup, which sends what that one hands over to its owners and tells them.
+//
+//   multiplier  free[b] -> writes box b, proxy fence -> full[b]                                   ... goes on multiplying
+//   storer      entry of the owner -> full[b] -> tensor store, commit ... read: free[b] ... all arrived: release, flags
+#pragma once
+
+#include "farwarp/ops/parallel_gemm/gemm_rs/bands.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_rs/block_wgmma.dev.h"
+
+namespace farwarp::FARWARP_TARGET::gemm_rs {
+
+using farwarp::tile::Turns;
+using farwarp::tile::Work;
+
+/// [warp] A warp's way to the owners: a box goes to one by a tensor copy, which lane 0 starts; rows of several go by the lanes' own
+/// stores, because a copy out of the middle of a swizzled box is none.
+class Sender {
+ public:
+  FARWARP_DEVICE Sender(Call& call, const Args& args) : call_(call), args_(args) {}
+
+  /// Before the first box of the band that begins at (row, column) of the whole sum, which may lie outside: permission to write its
+  /// owners' memory. `dropped`: told of, but not sent.
+  FARWARP_DEVICE void open(int row, int column, bool dropped) {
+    const bool inside = row < args_.m && column < args_.n;
+    owners_ = inside ? args_.bands.owners_of(row) : OwnerRange{0, -1};
+    row_ = row;
+    column_ = column;
+    bool permitted = true;
+    if (lane_index() == 0) permitted = permissions_.await<Failure::in_place>(call_, args_, owners_);
+    warp_sync();                                             // all may write what lane 0 has been permitted to
+    sends_ = ballot(!permitted) == 0 && inside && !dropped;  // without permission, memory may still be in use
+  }
+
+  /// Sends a box of `rows` x 64 of the band.
+  FARWARP_DEVICE void carry(int row, int column, int rows, Shared<std::byte> box) const {
+    if (!sends_) return;
+    if (owners_.first != owners_.last) {
+      store_rows(row, column, rows, box);
+    } else if (lane_index() == 0) {
+      tensor_store(args_.inbox[owners_.first], row - owners_.first * args_.bands.owned, column, box);
+      bulk_commit();
+    }
+  }
+
+  /// Once the open band, whose boxes have been given back, has arrived as a whole, its flags.
+  FARWARP_DEVICE void tell() {
+    if (lane_index() != 0) return;
+    bulk_wait_all();
+    if (owners_.first > owners_.last || !call_.live) return;
+    fence<Order::release, Scope::system>();
+    for (int owner = owners_.first; owner <= owners_.last; ++owner)
+      store<Order::relaxed>(flag_at(args_, owner, row_, column_), tagged(call_.epoch, 0));
+  }
+
+ private:
+  /// 16 bytes a lane.
+  FARWARP_DEVICE void store_rows(int row, int column, int rows, Shared<std::byte> box) const {
+    const Bands& bands = args_.bands;
+#pragma unroll 1
+    for (int i = lane_index(); i < rows * 8; i += Target::kWarpSize) {
+      const int in_box = i / 8, to = column + i % 8 * 8, at = row + in_box;
+      if (at >= args_.m || to >= args_.n) continue;
+      const int owner = at / bands.owned;
+      const std::int64_t place = std::int64_t{args_.view.rank} * bands.owned + at - owner * bands.owned;
+      const Shared<std::byte> from = box + swizzled_offset(in_box, i % 8 * 16);
+      store(peer_address<Vec16>(args_.view, owner, args_.at.inbox + (place * args_.n + to) * 2),
+            load(Shared<const Vec16>(reinterpret_cast<const Vec16*>(from.raw))));
+    }
+  }
+
+  Call& call_;  ///< lane 0's knows whether it is over
+  const Args& args_;
+  Permissions permissions_;   ///< lane 0's
+  OwnerRange owners_{0, -1};  ///< of the open band
+  int row_ = 0, column_ = 0;
+  bool sends_ = false;
+};
+
+/// [warp] The storer's end of its multiplier's boxes.
+template <class Boxes, class Wait>
+class BoxTaker {
+ public:
+  static constexpr int kCount = Boxes::kCount;
+
+  FARWARP_DEVICE BoxTaker(const Boxes& boxes, const Wait& wait) : boxes_(boxes), wait_(wait) {}
+
+  /// Waits for the box in turn. False if it did not come, nor will any more.
+  FARWARP_DEVICE bool await() const {
+    const bool come = lane_index() != 0 || wait_(boxes_.full(next_.stage), next_.parity);
+    warp_sync();  // what lane 0 has learnt of, all read
+    return ballot(!come) == 0;
+  }
+  FARWARP_DEVICE Shared<std::byte> box() const { return boxes_.box(next_.stage); }
+  /// Where K is split: the box in turn, which has come, is a tile's first.
+  FARWARP_DEVICE bool carries() const { return load(boxes_.carries(next_.stage)) != 0; }
+  FARWARP_DEVICE void advance() { next_.advance(); }
+
+  /// Gives back the oldest `count` boxes, which have left or were not sent, each as soon as it has been read. `pending`: copies that
+  /// are newer than the last of them.
+  template <int count, int pending = 0>
+  FARWARP_DEVICE void give_back() {
+    warp_sync();  // rows of several owners: the lanes have read the box and stored, which tell() releases
+    if (lane_index() == 0) {
+      bulk_wait_read<count - 1 + pending>();
+      mbarrier_arrive(boxes_.free(oldest_.stage));
+    }
+    oldest_.advance();
+    if constexpr (count > 1) give_back<count - 1, pending>();
+  }
+
+ private:
+  const Boxes boxes_;
+  const Wait& wait_;
+  tile::RingPosition<Boxes::kCount> next_, oldest_;
+};
+
+/// [warp] Sends the boxes of a band, which is open, as they come. False if one did not.
+template <int columns, bool swapped, class Taker>
+FARWARP_DEVICE bool send_boxes(Sender& sender, Taker& boxes, int row, int column) {
+  constexpr int kBoxes = swapped ? 1 : (columns + 63) / 64, kBuffers = Taker::kCount;
+  constexpr int kRows = swapped ? columns : 64;
+#pragma unroll 1
+  for (int box = 0; box < kBoxes; ++box) {
+    if (box >= kBuffers) boxes.template give_back<1, kBuffers - 1>();
+    if (!boxes.await()) return false;
+    const int begin = swapped || 64 * box + 64 <= columns ? 64 * box : columns - 64;  // as store_sums() has them
+    sender.carry(row, column + begin, kRows, boxes.box());
+    boxes.advance();
+  }
+  boxes.template give_back < kBoxes<kBuffers ? kBoxes : kBuffers>();
+  return true;
+}
+
+/// [warp] Sends all that multiplier number `multiplier` sums. `swapped`: A is w, and tiles come transposed.
+template <bool swapped, class Block, class Wait>
+FARWARP_DEVICE void store_role(Call& call, const Args& args, const Block& block, int multiplier, Turns turns,
+                               const Wait& wait) {
+  using Tile = typename Block::Tile;
+  Sender sender(call, args);
+  BoxTaker<typename Block::Boxes, Wait> boxes(block.boxes_of(multiplier), wait);
+  for (int number = turns.first; number < args.grid.works(); number += turns.stride) {
+    const Work work = farwarp::tile::work_at(args.grid, number);
+    if (args.grid.splits > 1) {
+      if (!boxes.await()) break;
+      if (!boxes.carries()) {
+        boxes.advance();
+        boxes.template give_back<1>();
+        continue;
+      }
+    }
+    const int half = args.order.at(work.at.row) * Tile::kRows + 64 * multiplier;
+    const int across = work.at.column * Tile::kColumns;
+    const int row = swapped ? across : half, column = swapped ? half : across;
+    sender.open(row, column, static_cast<std::uint32_t>(work.tile) + 1 == args.drop_tile);
+    if (!send_boxes<Tile::kColumns, swapped>(sender, boxes, row, column)) break;
+    sender.tell();
+  }
+  if (lane_index() == 0) bulk_wait_all();  // also where a box did not come
+}
+
+}  // namespace farwarp::FARWARP_TARGET::gemm_rs
