@@ -16,7 +16,9 @@ inline constexpr int kMostSplits = 16;
 inline constexpr int kGemmWidestBoxes = 4;
 /// Its loaders wait for peers: builds with 2 boxes took 714 to 725 us, one with 4 735 (8192 x 14784 x 8192 on 4 H200s, 2026-11).
 inline constexpr int kAllGatherWidestBoxes = 2;
-inline constexpr int kSendWidestBoxes = 4;  ///< of boxes that leave for other ranks
+/// Its boxes leave for other ranks: with 2, 265 and 769 us, with 4 281 and 847 (gemm-rs, 8192 x 4096 x 14336 and 8192 x 8192 x 29568 on 8
+/// H200s, 2026-11).
+inline constexpr int kSendWidestBoxes = 2;
 /// Boxes of a warpgroup: all that 64 rows of a tile fill, where the ring does not lose a stage that it needs (8192 x 1792 x 4096 with 224
 /// columns on an H200: 161 us with 4 stages and 2 boxes, 169 with 3 and 4).
 constexpr int wgmma_boxes(int columns, int widest) { return columns == 192 ? 3 : columns == 256 ? widest : 2; }
