@@ -131,9 +131,10 @@ struct Args {
   std::int32_t max_local_experts;
   std::int32_t segments;  ///< pieces of a row that different warps take
   Divisor by_segments, by_ranks;
-  Roles roles;             ///< of this launch
-  std::int32_t row_bytes;  ///< of a dispatched row in the workspace
-  std::int32_t scales_at;  ///< fp8 dispatch in bulk mode: where a row's scales begin, in bytes
+  Roles roles;                 ///< of this launch
+  std::int32_t sending_warps;  ///< fused form: the first warps of the grid, as warp_in_grid() numbers them, send rows
+  std::int32_t row_bytes;      ///< of a dispatched row in the workspace
+  std::int32_t scales_at;      ///< fp8 dispatch in bulk mode: where a row's scales begin, in bytes
   std::int32_t header_packets;
   std::int32_t wide_indices;  ///< 1: topk holds int64
   std::int32_t tokens;

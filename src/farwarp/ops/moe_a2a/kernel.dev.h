@@ -108,7 +108,7 @@ FARWARP_DEVICE void fused(const Args& args) {
   if constexpr (!Wire::kLoadsAhead) prefetch_pieces(args);
   const int given = given_tokens(args);
   const Parcels parcels(args, possible_tokens(args, given));
-  const auto first = make_parcel<Wire>(args, parcels, warp_in_grid());
+  const auto first = make_parcel<Wire>(args, parcels, parcels.first());
   Call call = begin_call(args.view, args.slot, kIdle);
   if (!call.live) return;
   Wire wire(call, args);

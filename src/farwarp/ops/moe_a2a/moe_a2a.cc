@@ -206,6 +206,7 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
   args.max_tokens = desc.max_tokens;
   args.max_local_experts = plan->max_local_experts;
   args.segments = plan->segments;
+  args.sending_warps = plan->sending_warps * plan->blocks;
   args.by_segments = Divisor(plan->segments);
   args.by_ranks = Divisor(plan->ranks);
   args.row_bytes = static_cast<std::int32_t>(plan->row_bytes);

@@ -93,20 +93,23 @@ double expected_ranks(const MoeAllToAllDesc& desc, int ranks) {
 /// mode: more than 16 pieces gain nothing, each polls the row's head. Bulk mode, where each piece has a fence and a flag: 512
 /// tokens x 7168 on 4 ranks, 1.7 rows a warp, take 148 us in halves and 158 whole; 128 tokens, 0.4 rows, 54.9 in quarters and
 /// 56.2 in halves, and combine alone 36 and 46; on 8 ranks 128 tokens, 0.64 rows, 76.7 and 77.9, combine alone 48 and 54; 256 tokens lose
-/// by more than halves.
+/// by more than halves. 128 tokens x 2880, 0.4 rows, take 33.9 in halves and 36.6 in quarters on 8 ranks, 28.6 and 31.0 on 4: small
+/// copies.
 int choose_segments(const MoeAllToAllPlan& plan, int warps, int warp_size) {
   const MoeAllToAllDesc& desc = plan.desc;
   const bool packets = plan.mode == MoeMode::kPacket;
   const int least = desc.fp8_dispatch ? (packets ? moe::kScaleGroup : moe::kFp8Align) : (packets ? 4 : 8) * warp_size;
   const int most = std::max(1, desc.hidden / least);
   if (desc.segments != 0) return std::min(desc.segments, most);
+  constexpr int kWorthwhile = 1024;  // elements of a piece in bulk mode
+  const int whole = packets ? most : std::clamp(desc.hidden / kWorthwhile, 1, most);
   // Sent, and received.
   const double rows_per_warp = desc.max_tokens * expected_ranks(desc, plan.ranks) / (plan.blocks * warps);
   const int pieces = packets                ? static_cast<int>(2 / rows_per_warp)
                      : rows_per_warp <= 0.7 ? 4
                      : rows_per_warp <= 2   ? 2
                                             : 1;
-  return std::clamp(pieces, 1, std::min(most, 16));
+  return std::clamp(pieces, 1, std::min(whole, 16));
 }
 
 /// Of a dispatched row as bulk mode carries it.
@@ -138,6 +141,15 @@ int choose_senders(const MoeAllToAllPlan& plan) {
   const bool worth_it = expected_bytes_out(plan.desc, plan.ranks) > kOrderedBytesOut;
   if (!worth_it) return 0;
   return std::max(1, plan.blocks / (plan.desc.fp8_dispatch ? 3 : 4));  // who quantises is busy longer
+}
+
+/// Rows on their way share the links: with all warps at it, the first arrives when nearly the last does, and no owner can return sums
+/// meanwhile. Of 8 warps, 8, 3, 2 and 1 sending (4 H200s, 2026-11): 512 tokens x 7168, all to one expert, 138, 112, 105 and 104 us; 256
+/// tokens, uniform, 83.5, 81.6, 83.0 and 89.3; 1024 tokens 270, 268, 268; 128 x 2880 28.6, 28.6, 28.4 and 31.1. Not known where rows are
+/// quantised, which keeps a warp busy. Packets are for batches that fill no link.
+int choose_sending_warps(const MoeAllToAllPlan& plan, int warps) {
+  const bool some = plan.mode == MoeMode::kBulk && !plan.desc.fp8_dispatch;
+  return some ? std::max(1, warps / 4) : warps;
 }
 
 MoeWorkspace lay_out_workspace(const MoeAllToAllPlan& plan) {
@@ -201,6 +213,7 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
   const int warps = plan.threads / shape.traits.warp_size;
   plan.segments = choose_segments(plan, warps, shape.traits.warp_size);
   plan.senders = choose_senders(plan);
+  plan.sending_warps = choose_sending_warps(plan, warps);
   plan.shared_bytes =
       moe::shared_layout(desc.num_experts, ranks, desc.experts_per_token, desc.max_tokens, plan.max_local_experts,
                          warps, plan.mode == MoeMode::kBulk && shape.traits.bulk_copy)

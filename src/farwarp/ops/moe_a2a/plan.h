@@ -71,6 +71,7 @@ struct MoeAllToAllPlan {
   int threads = 0;
   int segments = 1;  ///< pieces of a row that different warps take
   int senders = 0;   ///< blocks that send in dispatch while the others receive; 0: every block sends, then receives
+  int sending_warps = 0;       ///< fused form: warps of a block that send rows before they take those that arrive
   std::int64_t row_bytes = 0;  ///< of a dispatched row in the workspace
   int header_packets = 0;
   int max_local_experts = 0;

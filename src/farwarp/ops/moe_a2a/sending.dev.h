@@ -23,11 +23,14 @@ struct Parcel {
 /// A token's head goes out with its first piece; in batches that leave warps idle from one of those, so that head and data leave
 /// side by side.
 struct Parcels {
-  int units, count;
-  FARWARP_DEVICE Parcels(const Args& args, int tokens) : units(tokens * args.segments), count(units) {
-    if (units + tokens <= warps_of_grid()) count += tokens;
+  int units, count, stride;
+  FARWARP_DEVICE Parcels(const Args& args, int tokens)
+      : units(tokens * args.segments), count(units), stride(args.sending_warps) {
+    if (units + tokens <= stride) count += tokens;
   }
   FARWARP_DEVICE bool heads_apart() const { return count > units; }
+  /// The calling warp's first parcel; it goes on with every `stride`-th.
+  FARWARP_DEVICE int first() const { return warp_in_grid() < stride ? warp_in_grid() : count; }
 };
 
 /// [warp] Parcel `number`; an empty one where there is none.
@@ -76,8 +79,8 @@ template <class Wire>
 FARWARP_DEVICE void send_rows(Wire& wire, const Parcels& parcels, const Parcel<Wire>& first) {
   Parcel<Wire> parcel = first;
 #pragma unroll 1
-  for (int number = warp_in_grid(); number < parcels.count; number += warps_of_grid()) {
-    const Parcel<Wire> next = make_parcel<Wire>(wire.args, parcels, number + warps_of_grid());
+  for (int number = parcels.first(); number < parcels.count; number += parcels.stride) {
+    const Parcel<Wire> next = make_parcel<Wire>(wire.args, parcels, number + parcels.stride);
     send_parcel(wire, parcel);
     parcel = next;
   }
