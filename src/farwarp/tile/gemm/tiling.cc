@@ -30,12 +30,11 @@ std::int64_t clusters_at_once(int blocks, int cluster) {
 /// Clocks of a launch, roughly: a step takes the matrix unit 4 clocks a column of 128 rows, or L2 the time for the tile's bytes; and
 /// all bytes come from memory once. Fitted to one H200 (2026-11), README of ops/gemm.
 double estimate(const TilingWish& wish, std::int64_t tiles, const Choice& choice, int steps) {
-  constexpr double kL2BytesPerClock = 51;  // for each of 132 multiprocessors at once
   constexpr double kMemoryBytesPerClock = 2000;
   constexpr double kFill = 4500;  // until the first step's operands are there
   const double heights = choice.rows / kWgmmaRows;
   const double step = std::max(4.0 * choice.columns * heights,
-                               WgmmaShared{choice.rows, choice.columns}.stage_bytes() / kL2BytesPerClock);
+                               WgmmaShared{choice.rows, choice.columns}.stage_bytes() / wish.bytes_per_clock);
   const double epilogue = 400 + 4.5 * choice.columns * heights;
   const double exchange = choice.splits == 1 ? 0 : wish.clusters ? 2000 : 1500 + choice.columns * 8.0 * choice.splits;
   const auto rounds = static_cast<double>(ceil_div(tiles * choice.splits, std::int64_t{wish.blocks}));
@@ -82,7 +81,7 @@ Status wrong(const char* desc, const char* field, std::int64_t value, const std:
 }
 
 Status tile_wgmma(const TilingWish& wish, const char* desc, Tiling& result) {
-  result.few_rows = wish.m <= 64;
+  result.few_rows = wish.m <= kMostFewRows;
   result.depth = kWgmmaDepth;
   result.steps = ceil_div(wish.k, kWgmmaDepth);
   const int row_count = result.few_rows ? wish.n : wish.m;

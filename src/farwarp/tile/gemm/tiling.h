@@ -18,6 +18,10 @@ inline constexpr int kAllWidths[] = {64, 96, 128, 160, 192, 224, 256};
 inline constexpr int kEvenWidths[] = {64, 128, 192, 256};
 inline constexpr int kTallWidth = 192;  ///< of tiles with 256 rows
 inline constexpr int kFewWidths[] = {16, 32, 64};
+inline constexpr int kMostFewRows = 64;  ///< of x, in tiles whose rows are w's
+
+/// That a block takes in a clock where L2 serves all 132 multiprocessors at once.
+inline constexpr double kL2BytesPerClock = 51;
 
 struct TilingWish {
   int m, n, k;
@@ -25,10 +29,11 @@ struct TilingWish {
   int columns = 0;  ///< of a tile (rows of w, or of x if few_rows); 0: the best
   int splits = 0;   ///< parts of k that different blocks sum, 1 to 16; 0: the best
   std::span<const int> widths = kAllWidths;
-  bool clusters = false;  ///< splits are the blocks of a cluster
-  bool tall = false;      ///< there are kernels for tall tiles
-  int rows = 0;           ///< of a tile: 128 or 256; 0: the best
-  int widest_boxes = 0;   ///< wgmma_boxes()
+  bool clusters = false;                      ///< splits are the blocks of a cluster
+  bool tall = false;                          ///< there are kernels for tall tiles
+  int rows = 0;                               ///< of a tile: 128 or 256; 0: the best
+  int widest_boxes = 0;                       ///< wgmma_boxes()
+  double bytes_per_clock = kL2BytesPerClock;  ///< that a block takes in
 };
 
 struct Tiling {

@@ -7,24 +7,23 @@
 
 namespace farwarp::gemm_ar {
 
-/// Wait sites of the ledger: gemm-rs's, and two more.
-enum Site : std::uint32_t { kSiteSums = gemm_rs::kSites, kSitePackets, kSites };
+/// Wait sites of the ledger: gemm-rs's, and one more.
+enum Site : std::uint32_t { kSiteSums = gemm_rs::kSites, kSites };
 inline constexpr const char* kSiteNames[kSites] = {gemm_rs::kSiteNames[0], gemm_rs::kSiteNames[1],
-                                                   gemm_rs::kSiteNames[2], "a peer's finished rows",
-                                                   "a peer's packets of partial sums"};
+                                                   gemm_rs::kSiteNames[2], "a peer's finished rows"};
 
 /// Up to as many rows, every rank sends its sums to every other in packets. On Hopper, tiles of so many columns do nothing else.
 inline constexpr int kMostOneShotRows = 16;
 
 /// The argument block of every kernel of gemm-ar; a kernel reads what it needs.
 struct Args {
-  gemm_rs::Args rs;        ///< as of a gemm-rs over rows padded to a multiple of the ranks; y is that of all rows
-  std::int32_t rows;       ///< m, of x and y: rows behind belong to somebody, and count for nothing
-  std::uint32_t one_shot;  ///< 1: packets to all, each adds for itself; 0: owners add and hand out
+  /// As of a gemm-rs over rows padded to a multiple of the ranks; y is that of all rows. With packets, they go to all, and each adds for
+  /// itself; else owners add and hand out.
+  gemm_rs::Args rs;
+  std::int32_t rows;  ///< m, of x and y: rows behind belong to somebody, and count for nothing
   // Offsets in the heap.
-  std::int64_t sums;     ///< [ranks * owned][n]: finished rows from their owners
-  std::int64_t told;     ///< [ranks][units of an owner] cells of 8 bytes: epoch << 32
-  std::int64_t packets;  ///< [2][ranks][m][n / 4]: sums of four neighbours, by the parity of the epoch
+  std::int64_t sums;  ///< [ranks * owned][n]: finished rows from their owners
+  std::int64_t told;  ///< [ranks][units of an owner] cells of 8 bytes: epoch << 32
 };
 
 }  // namespace farwarp::gemm_ar

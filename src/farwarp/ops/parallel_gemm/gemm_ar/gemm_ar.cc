@@ -24,10 +24,8 @@ void GemmAllReduce::State::set_sizes() {
   gemm_rs::set_sizes(args.rs, plan.reduce_scatter, *world, opening.slot, base);
   args.rs.x_rows = plan.desc.m;
   args.rows = plan.desc.m;
-  args.one_shot = plan.one_shot ? 1 : 0;
   args.sums = base + plan.sums;
   args.told = base + plan.told;
-  args.packets = base + plan.packets;
 }
 
 Result<GemmAllReduce> GemmAllReduce::create(World& world, const ParallelGemmDesc& desc) {
@@ -65,7 +63,7 @@ Status GemmAllReduce::operator()(const void* x, const void* w, const void* bias,
   if (!status.ok()) return status;
   state.args.rs.bias = bias;
   state.args.rs.y = y;
-  const LaunchConfig config{part.blocks, part.threads, static_cast<std::size_t>(part.shared_bytes)};
+  const LaunchConfig config{part.blocks, part.threads, static_cast<std::size_t>(part.shared_bytes), part.cluster};
   return launch(state.world->device(), state.opening.kernel, config, state.args, stream);
 }
 

@@ -17,8 +17,8 @@ FARWARP_DEVICE void multiply_and_send_packets(Call& call, const Args& args, cons
     if (static_cast<std::uint32_t>(work.tile) + 1 == args.rs.drop_tile) return;
     tile::round_sums<Tile>(extent, args.rs.order.at(work.at.row) * Tile::kRows, work.at.column * Tile::kColumns, sums,
                            [&](int row, int column, Vec16 eight) {
-                             send_packet(call, args, row, column / 4, eight.lo);
-                             send_packet(call, args, row, column / 4 + 1, eight.hi);
+                             RowsToAll::send(call, args.rs, row, column / 4, eight.lo);
+                             RowsToAll::send(call, args.rs, row, column / 4 + 1, eight.hi);
                            });
   });
 }
@@ -29,10 +29,10 @@ FARWARP_DEVICE void gemm_ar_mfma(const Args& args) {
   if (!call.live) return;
   if (block_index() == 0 && warp_index() == 0) announce_entry(call, args.rs.at.entries);
   const tile::MfmaTile<T, shape> tile{block_shared()};
-  if (args.one_shot != 0) {
+  if (args.rs.packets.rows != 0) {
     multiply_and_send_packets(call, args, tile);
-    reduce_packets<T, Failure::called>(call, args, num_threads() * block_index() + thread_index(),
-                                       num_threads() * num_blocks());
+    gemm_rs::reduce_packets<T, Failure::called>(call, args.rs, num_threads() * block_index() + thread_index(),
+                                                num_threads() * num_blocks());
   } else {
     gemm_rs::multiply_and_send(call, args.rs, tile);
     constexpr int kWaves = shape.threads() / Target::kWarpSize;

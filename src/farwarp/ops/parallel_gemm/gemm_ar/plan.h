@@ -13,10 +13,12 @@ struct GemmAllReducePlan {
   /// Of a gemm-rs whose rows are desc.m padded to a multiple of the ranks: product, owners, and their inboxes.
   GemmReduceScatterPlan reduce_scatter;
   std::string kernel;
-  bool one_shot = false;  ///< packets to all ranks, instead of sums by owners and their rows to all
   // Offsets in the workspace, behind what the gemm-rs takes.
-  std::int64_t sums = 0, told = 0, packets = 0;
+  std::int64_t sums = 0, told = 0;
   std::int64_t heap_bytes = 0;
+
+  /// Packets to all ranks, instead of sums by owners and their rows to all.
+  bool one_shot() const { return reduce_scatter.packets.rows != 0; }
   std::string to_string() const;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_ar/args.h"
+#include "farwarp/ops/parallel_gemm/gemm_rs/packets.dev.h"
 #include "farwarp/ops/parallel_gemm/gemm_rs/reduce.dev.h"
 
 namespace farwarp::FARWARP_TARGET::gemm_ar {
@@ -9,6 +10,14 @@ namespace farwarp::FARWARP_TARGET::gemm_ar {
 using farwarp::gemm_ar::Args;
 
 using ToldCell = SystemCell<std::uint64_t>;
+
+/// Every row to all ranks, this one too.
+struct RowsToAll {
+  FARWARP_DEVICE static void send(const Call& call, const gemm_rs::Args& args, int row, int four, std::uint64_t data) {
+    for (int i = 1; i <= call.view.size; ++i)
+      gemm_rs::send_packet(call, args.packets, (call.view.rank + i) % call.view.size, row, four, data);
+  }
+};
 
 /// Units of one owner.
 FARWARP_DEVICE int units_of(const Args& args) { return gemm_rs::units_of(args.rs.bands); }
@@ -69,52 +78,6 @@ FARWARP_DEVICE void collect(Call& call, const Args& args, int number, int count)
             load<Cache::streaming>(own_address<const Vec16>(view, args.sums + place)));
     }
     call.live = ballot(!call.live) == 0;
-  }
-}
-
-/// Packet of sums [row, 4 * four ...] of `source`, at any rank.
-FARWARP_DEVICE std::int64_t packet_at(const Args& args, std::uint32_t epoch, int source, int row, int four) {
-  const std::int64_t in_half = (std::int64_t{source} * args.rows + row) * (args.rs.n / 4) + four;
-  const std::int64_t half = std::int64_t{args.rs.view.size} * args.rows * (args.rs.n / 4);
-  return args.packets + ((epoch & 1) * half + in_half) * static_cast<std::int64_t>(sizeof(Packet));
-}
-
-/// [thread] Sends four sums to all ranks, this one too.
-FARWARP_DEVICE void send_packet(const Call& call, const Args& args, int row, int four, std::uint64_t data) {
-  const WorldView& view = args.rs.view;
-  const std::int64_t at = packet_at(args, call.epoch, view.rank, row, four);
-  for (int i = 1; i <= view.size; ++i)
-    store_packet(peer_address<Packet>(view, (view.rank + i) % view.size, at), data, call.epoch);
-}
-
-/// [thread] Adds up packets of all ranks: thread number `number` of `count` on this rank.
-template <class T, Failure failure>
-FARWARP_DEVICE void reduce_packets(Call& call, const Args& args, int number, int count) {
-  const int fours = args.rs.n / 4, ranks = args.rs.view.size;
-  for (int i = number; i < args.rows * fours && call.live; i += count) {
-    const int row = i / fours, four = i % fours;
-    Global<Packet> from[kMaxRanks];
-#pragma unroll
-    for (int source = 0; source < kMaxRanks; ++source)
-      from[source] =
-          own_address<Packet>(args.rs.view, packet_at(args, call.epoch, source < ranks ? source : 0, row, four));
-    std::uint64_t data[kMaxRanks] = {};
-    const Wait wait{farwarp::gemm_ar::kSitePackets, -1};
-    if (!wait_packets<1, failure>(call, from, (1u << ranks) - 1, data, wait)) return;
-    float sums[4] = {};
-#pragma unroll
-    for (int source = 0; source < kMaxRanks; ++source) {
-      if (source >= ranks) continue;
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const float term = to_float(T{static_cast<std::uint16_t>(data[source] >> (16 * j))});
-        sums[j] = source == 0 ? term : add(sums[j], term);
-      }
-    }
-    const std::uint64_t low = round_pair<T>(sums[0], sums[1]), high = round_pair<T>(sums[2], sums[3]);
-    store(Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>(static_cast<T*>(args.rs.y) +
-                                                                 (std::int64_t{row} * args.rs.n + 4 * four))),
-          high << 32 | low);
   }
 }
 

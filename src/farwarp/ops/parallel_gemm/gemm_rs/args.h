@@ -28,11 +28,12 @@ struct Args {
   std::uint32_t slot;       ///< of the operator in its World
   std::int32_t m, n, k;     ///< of this rank's product
   std::int32_t x_rows;      ///< m, or less: what lies behind is nobody's
-  std::uint32_t drop_tile;  ///< fault injection: this rank's n-th tile (from 1) is told of and not sent; 0: none
+  std::uint32_t drop_tile;  ///< fault injection: this rank's n-th tile (from 1) is not sent; 0: none
   std::int32_t xcds;        ///< mfma: dies that blocks are dealt to in turn; tile/gemm/xcd.h
   tile::TileGrid grid;
   RowOrder order;
   Bands bands;
+  PacketInbox packets;            ///< without rows: boxes and flags
   GemmReduceScatterWorkspace at;  ///< offsets in every heap
   const void* x;                  ///< [m, k]
   const void* w;                  ///< [n, k]

@@ -1,5 +1,6 @@
 // The kernels of gemm-rs for Hopper: gemm_rs_TYPE_COLUMNS, tiles of 128 rows of x by COLUMNS rows of w, and
-// gemm_rs_TYPE_few_COLUMNS, tiles of 128 rows of w by COLUMNS rows of x.
+// gemm_rs_TYPE_few_COLUMNS, tiles of 128 rows of w by COLUMNS rows of x; gemm_rs_packets_TYPE_few_COLUMNS, the same whose partial sums
+// go by packets.
 #include "farwarp/ops/parallel_gemm/gemm_rs/kernel_wgmma.dev.h"
 
 namespace farwarp::FARWARP_TARGET::gemm_rs {
@@ -13,6 +14,9 @@ FARWARP_KERNEL(gemm_rs_bf16_256, Args, kWgmmaThreads) { gemm_rs_wgmma<Bf16, 256,
 FARWARP_KERNEL(gemm_rs_bf16_few_16, Args, kWgmmaThreads) { gemm_rs_wgmma<Bf16, 16, true>(args); }
 FARWARP_KERNEL(gemm_rs_bf16_few_32, Args, kWgmmaThreads) { gemm_rs_wgmma<Bf16, 32, true>(args); }
 FARWARP_KERNEL(gemm_rs_bf16_few_64, Args, kWgmmaThreads) { gemm_rs_wgmma<Bf16, 64, true>(args); }
+FARWARP_KERNEL(gemm_rs_packets_bf16_few_16, Args, kWgmmaThreads) { gemm_rs_packets_wgmma<Bf16, 16>(args); }
+FARWARP_KERNEL(gemm_rs_packets_bf16_few_32, Args, kWgmmaThreads) { gemm_rs_packets_wgmma<Bf16, 32>(args); }
+FARWARP_KERNEL(gemm_rs_packets_bf16_few_64, Args, kWgmmaThreads) { gemm_rs_packets_wgmma<Bf16, 64>(args); }
 
 FARWARP_KERNEL(gemm_rs_fp16_64, Args, kWgmmaThreads) { gemm_rs_wgmma<Half, 64, false>(args); }
 FARWARP_KERNEL(gemm_rs_fp16_128, Args, kWgmmaThreads) { gemm_rs_wgmma<Half, 128, false>(args); }
@@ -21,5 +25,8 @@ FARWARP_KERNEL(gemm_rs_fp16_256, Args, kWgmmaThreads) { gemm_rs_wgmma<Half, 256,
 FARWARP_KERNEL(gemm_rs_fp16_few_16, Args, kWgmmaThreads) { gemm_rs_wgmma<Half, 16, true>(args); }
 FARWARP_KERNEL(gemm_rs_fp16_few_32, Args, kWgmmaThreads) { gemm_rs_wgmma<Half, 32, true>(args); }
 FARWARP_KERNEL(gemm_rs_fp16_few_64, Args, kWgmmaThreads) { gemm_rs_wgmma<Half, 64, true>(args); }
+FARWARP_KERNEL(gemm_rs_packets_fp16_few_16, Args, kWgmmaThreads) { gemm_rs_packets_wgmma<Half, 16>(args); }
+FARWARP_KERNEL(gemm_rs_packets_fp16_few_32, Args, kWgmmaThreads) { gemm_rs_packets_wgmma<Half, 32>(args); }
+FARWARP_KERNEL(gemm_rs_packets_fp16_few_64, Args, kWgmmaThreads) { gemm_rs_packets_wgmma<Half, 64>(args); }
 
 }  // namespace farwarp::FARWARP_TARGET::gemm_rs

@@ -52,7 +52,8 @@ Status GemmReduceScatter::operator()(const void* x, const void* w, const void* b
   if (!status.ok()) return status;
   state.args.bias = bias;
   state.args.y = y;
-  const LaunchConfig config{state.plan.blocks, state.plan.threads, static_cast<std::size_t>(state.plan.shared_bytes)};
+  const LaunchConfig config{state.plan.blocks, state.plan.threads, static_cast<std::size_t>(state.plan.shared_bytes),
+                            state.plan.cluster};
   return launch(state.world->device(), state.opening.kernel, config, state.args, stream);
 }
 

@@ -14,7 +14,8 @@ namespace farwarp {
 /// Deliberate damage, to see that checks catch it. The same kernels run with and without.
 struct GemmReduceScatterFaults {
   std::uint32_t drop_tile =
-      0;  ///< this rank's n-th tile (from 1) is told of but not sent: what lay there is summed; 0: none
+      0;  ///< this rank's n-th tile (from 1) is told of but not sent: what lay there is summed. Of packets: not sent, so that the
+  ///< call ends at its deadline. 0: none
 };
 
 /// Not thread-safe; calls of one instance must be in one stream (two at once are found out in most cases, not in all). The World's

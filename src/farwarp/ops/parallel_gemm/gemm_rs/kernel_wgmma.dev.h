@@ -2,6 +2,7 @@
 // added up beside the multiplication by a warp that has nothing else to do, and behind it by all that multiplied.
 #pragma once
 
+#include "farwarp/ops/parallel_gemm/gemm_rs/packets_wgmma.dev.h"
 #include "farwarp/ops/parallel_gemm/gemm_rs/reduce.dev.h"
 #include "farwarp/ops/parallel_gemm/gemm_rs/storer_wgmma.dev.h"
 #include "farwarp/tile/gemm/epilogue_wgmma.dev.h"
@@ -74,9 +75,9 @@ FARWARP_DEVICE void multiply_for_storer(const Args& args, const Block& block, in
   multiply(args, block, multiplier, turns, wait, store, [&] { giver.pass(); });
 }
 
-/// [warp] Reads the call's cells for the block, announces this rank to its peers, and leaves when nobody of the block uses the call's
-/// memory any more; `background()` meanwhile.
-template <class Block, class Wait, class Background>
+/// [warp] Reads the call's cells for the block, announces this rank to its peers if they wait for `entries`, and leaves when nobody of the
+/// block has sums to make or to send any more; `background()` meanwhile.
+template <bool entries, class Block, class Wait, class Background>
 FARWARP_DEVICE void keeper_role(const Args& args, const Block& block, const Wait& wait, const Background& background) {
   std::uint32_t stage = 0;
   Call call = read_call(args.view, args.slot, stage);
@@ -84,7 +85,7 @@ FARWARP_DEVICE void keeper_role(const Args& args, const Block& block, const Wait
   const bool joined = call.live;
   if (lane_index() == 0) block.share(call);
   if (joined && block_index() == 0) {
-    announce_entry(call, args.at.entries);
+    if constexpr (entries) announce_entry(call, args.at.entries);
     if (lane_index() == 0) claim_call(call);
   }
   background();
@@ -105,7 +106,8 @@ FARWARP_DEVICE void load_role(const Args& args, const Block& block, Turns turns,
 FARWARP_DEVICE Turns turns_of_block() { return {block_index(), num_blocks()}; }
 
 /// [block] A block: the loader, and of `roles` `store(block, multiplier, turns, wait)` for each storing warp, `reduce(block, wait)` for
-/// the keeper's, and `multiply(block, multiplier, turns, wait)` for each multiplying warpgroup.
+/// the keeper's, and `multiply(block, multiplier, turns, wait)` for each multiplying warpgroup, then `collect(block, wait)`, which the block
+/// does not wait for before it leaves the call. `kByPackets`: nobody waits for entries, and splits of K meet in a cluster.
 template <class Roles>
 FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
   using Block = typename Roles::Block;
@@ -119,6 +121,11 @@ FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
   block_sync();
   int loaded = 0;
   if (thread_index() == 0) loaded = tile::load_first<Tile, 1>(args.grid, turns_of_block(), load);
+  const bool clusters = Roles::kByPackets && args.grid.splits > 1;
+  if (clusters) cluster_arrive<Order::relaxed>();
+  const auto attend = [&] {
+    if (clusters) tile::attend_exchange();
+  };
   OwnWaits waits;
   const auto wait = [&](Shared<Mbarrier> barrier, std::uint32_t parity) {
     return wait_mbarrier(waits, args.view, barrier, parity);
@@ -128,10 +135,15 @@ FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
     reduce_registers<kLoaderRegisters>();
     if (warp_index() == kLoaderWarp) {
       if (lane_index() == 0) load_role(args, block, turns_of_block(), loaded, load, wait);
+      attend();
     } else if (warp_index() == kKeeperWarp) {
-      keeper_role(args, block, wait, [&] { roles.reduce(block, wait); });
+      keeper_role<!Roles::kByPackets>(args, block, wait, [&] {
+        attend();
+        roles.reduce(block, wait);
+      });
     } else {
       roles.store(block, warp_index() - kFirstStorerWarp, turns_of_block(), wait);
+      attend();
       if (lane_index() == 0) mbarrier_arrive(block.done());
     }
   } else {
@@ -140,6 +152,7 @@ FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
     roles.multiply(block, warpgroup - 1, turns_of_block(), wait);
     warp_sync();
     if (lane_index() == 0) mbarrier_arrive(block.done());
+    roles.collect(block, wait);
   }
   report(waits, args.view, args.slot, farwarp::gemm_rs::kSiteStage);
 }
@@ -148,6 +161,7 @@ FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
 template <class T, int columns, bool swapped>
 struct ToOwners {
   using Block = SendingBlock<T, columns>;
+  static constexpr bool kByPackets = false;
   static constexpr int kBandColumns = swapped ? 64 : columns;
 
   const Args& args;
@@ -158,6 +172,8 @@ struct ToOwners {
     Call call = block.call(args.view, args.slot, wait);
     store_role<swapped>(call, args, block, multiplier, turns, wait);
   }
+  template <class Wait>
+  FARWARP_DEVICE void collect(const Block&, const Wait&) const {}
 };
 
 template <class T, int columns, bool swapped>
@@ -181,6 +197,12 @@ struct ReduceScatter : ToOwners<T, columns, swapped> {
 template <class T, int columns, bool swapped>
 FARWARP_DEVICE void gemm_rs_wgmma(const Args& args) {
   run_block(args, ReduceScatter<T, columns, swapped>{{args}});
+}
+
+/// The same for few rows of x, in packets.
+template <class T, int columns>
+FARWARP_DEVICE void gemm_rs_packets_wgmma(const Args& args) {
+  run_block(args, ByPackets<T, columns, RowsToOwners>{args});
 }
 
 }  // namespace farwarp::FARWARP_TARGET::gemm_rs

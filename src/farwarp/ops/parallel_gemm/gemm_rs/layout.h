@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "farwarp/base/divisor.h"
 #include "farwarp/tile/gemm/raster.h"
 
 namespace farwarp::gemm_rs {
@@ -22,6 +23,7 @@ struct Bands {
   std::int32_t m;           ///< rows of the whole sum
   std::int32_t owned;       ///< m / ranks: rank r owns rows r * owned ...
   std::int32_t unit_group;  ///< heights of units whose columns come before the next heights
+  Divisor by_owned;
 
   /// Whose rows are among those of the band that begins at row `row`, which lies inside.
   constexpr OwnerRange owners_of(int row) const {
@@ -36,8 +38,34 @@ struct Bands {
   }
 };
 
+/// Where partial sums arrive in packets, each of four neighbours of a row: [2][sources][rows][fours], by the parity of the epoch.
+struct PacketInbox {
+  static constexpr int kPacketBytes = 16;
+  static constexpr int kElements = 4;  ///< of a packet
+
+  std::int64_t at;                    ///< offset in every heap
+  std::int32_t sources, rows, fours;  ///< without rows, partial sums do not go by packets
+
+  constexpr std::int64_t bytes() const { return 2 * half() * kPacketBytes; }
+  /// Offset in the heap.
+  constexpr std::int64_t place(std::uint32_t epoch, int source, int row, int four) const {
+    const std::int64_t in_half = (std::int64_t{source} * rows + row) * fours + four;
+    return at + ((epoch & 1) * half() + in_half) * kPacketBytes;
+  }
+
+ private:
+  constexpr std::int64_t half() const { return std::int64_t{sources} * rows * fours; }
+};
+
 constexpr Bands make_bands(int rows, int columns, int m, int n, int ranks) {
-  Bands bands{rows, columns, 0, (n + columns - 1) / columns, m, m / ranks, rows > kUnitRows ? rows / kUnitRows : 1};
+  Bands bands{rows,
+              columns,
+              0,
+              (n + columns - 1) / columns,
+              m,
+              m / ranks,
+              rows > kUnitRows ? rows / kUnitRows : 1,
+              Divisor(m / ranks)};
   for (int owner = 0; owner < ranks; ++owner) {
     const int last_row = (owner + 1) * bands.owned - 1;
     const int count = last_row / rows - bands.first_of(owner) + 1;

@@ -31,13 +31,15 @@ void set_sizes(Args& args, const GemmReduceScatterPlan& plan, World& world, int 
   args.grid = plan.grid();
   args.order = plan.row_order(world.rank());
   args.bands = plan.bands;
+  args.packets = plan.packets;
   args.at = plan.workspace;
-  for (std::int64_t* offset : {&args.at.inbox, &args.at.flags, &args.at.entries, &args.at.partials, &args.at.counters})
+  for (std::int64_t* offset :
+       {&args.packets.at, &args.at.inbox, &args.at.flags, &args.at.entries, &args.at.partials, &args.at.counters})
     *offset += base;
 }
 
 Status Maps::encode(Args& args, const GemmReduceScatterPlan& plan, Device& device, const void* x, const void* w) {
-  if (device.shape().traits.matrix_unit == MatrixUnit::kWgmma && !has_inboxes_) {
+  if (device.shape().traits.matrix_unit == MatrixUnit::kWgmma && plan.packets.rows == 0 && !has_inboxes_) {
     if (const Status status = encode_inboxes(args, plan, device); !status.ok()) return status;
     has_inboxes_ = true;
   }

@@ -12,6 +12,9 @@ namespace {
 
 using parallel_gemm::Kind;
 
+/// That a block takes in a clock where w comes from memory: 60 to 80 GB/s (H200, 2026-11).
+constexpr double kFewBytesPerClock = 40;
+
 gemm_rs::Bands bands_of(const tile::Tiling& tiling, const MachineShape& shape, const ParallelGemmDesc& desc,
                         int ranks) {
   if (shape.traits.matrix_unit == MatrixUnit::kMfma)
@@ -21,21 +24,25 @@ gemm_rs::Bands bands_of(const tile::Tiling& tiling, const MachineShape& shape, c
                          : gemm_rs::make_bands(kHalf, tiling.columns, desc.m, desc.n, ranks);
 }
 
-GemmReduceScatterWorkspace workspace_of(const GemmReduceScatterPlan& plan) {
-  GemmReduceScatterWorkspace workspace;
+/// Sets the offsets of all that lies in the heap.
+void lay_out(GemmReduceScatterPlan& plan) {
+  GemmReduceScatterWorkspace& workspace = plan.workspace;
   std::int64_t end = 0;
   const auto take = [&end](std::int64_t bytes) {
     const std::int64_t start = end;
     end = (end + bytes + 255) / 256 * 256;
     return start;
   };
-  workspace.inbox = take(std::int64_t{plan.desc.m} * plan.desc.n * 2);
-  workspace.flags = take(std::int64_t{8} * plan.ranks * plan.bands.row_count * plan.bands.column_count);
+  if (plan.packets.rows != 0) {
+    plan.packets.at = take(plan.packets.bytes());
+  } else {
+    workspace.inbox = take(std::int64_t{plan.desc.m} * plan.desc.n * 2);
+    workspace.flags = take(std::int64_t{8} * plan.ranks * plan.bands.row_count * plan.bands.column_count);
+  }
   workspace.entries = take(8 * kMaxRanks);
   workspace.partials = take(plan.partials_bytes);
   workspace.counters = take(plan.workspace_bytes - plan.partials_bytes);
   workspace.total = end;
-  return workspace;
 }
 
 }  // namespace
@@ -43,6 +50,13 @@ GemmReduceScatterWorkspace workspace_of(const GemmReduceScatterPlan& plan) {
 Result<GemmReduceScatterPlan> plan_gemm_reduce_scatter(const ParallelGemmDesc& desc, const MachineShape& shape,
                                                        int ranks) {
   if (const Status status = parallel_gemm::check(Kind::kReduceScatter, desc, ranks); !status.ok()) return status;
+  const bool packets = shape.traits.matrix_unit == MatrixUnit::kWgmma && desc.m <= tile::kMostFewRows &&
+                       std::int64_t{2} * desc.m * desc.n <= gemm_rs::kMostPacketPayload;
+  return gemm_rs::plan_sending(desc, shape, ranks, packets ? desc.m / ranks : 0);
+}
+
+Result<GemmReduceScatterPlan> gemm_rs::plan_sending(const ParallelGemmDesc& desc, const MachineShape& shape, int ranks,
+                                                    int packet_rows) {
   GemmReduceScatterPlan plan;
   plan.desc = desc;
   plan.ranks = ranks;
@@ -55,16 +69,19 @@ Result<GemmReduceScatterPlan> plan_gemm_reduce_scatter(const ParallelGemmDesc& d
     return invalid_argument(fmt::format("ParallelGemmDesc.m is {}; allowed: at most {} with n = {}", desc.m,
                                         kMostElements / desc.n, desc.n));
   const int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
-  const auto tiling = tile::tile_product({desc.m, desc.n, k, blocks, desc.tile_columns, desc.splits, tile::kEvenWidths,
-                                          false, false, 0, tile::kSendWidestBoxes},
-                                         shape, "ParallelGemmDesc");
+  const bool packets = packet_rows != 0, clusters = packets && shape.traits.matrix_unit == MatrixUnit::kWgmma;
+  const auto tiling =
+      tile::tile_product({desc.m, desc.n, k, blocks, desc.tile_columns, desc.splits, tile::kEvenWidths, clusters, false,
+                          0, tile::kSendWidestBoxes, clusters ? kFewBytesPerClock : tile::kL2BytesPerClock},
+                         shape, "ParallelGemmDesc");
   if (!tiling.ok()) return tiling.status();
   static_cast<tile::Tiling&>(plan) = *tiling;
-  plan.kernel = "gemm_rs_" + plan.kernel_suffix(shape, desc.dtype);
+  plan.kernel = (packets ? "gemm_rs_packets_" : "gemm_rs_") + plan.kernel_suffix(shape, desc.dtype);
   plan.bands = bands_of(*tiling, shape, desc, ranks);
   if (shape.traits.matrix_unit == MatrixUnit::kWgmma && !plan.few_rows)
     plan.bands.unit_group = gemm_rs::unit_group_of(plan.row_order(0), plan.rows, plan.group);
-  plan.workspace = workspace_of(plan);
+  if (packets) plan.packets = {0, ranks, packet_rows, desc.n / gemm_rs::PacketInbox::kElements};
+  lay_out(plan);
   return plan;
 }
 
@@ -74,9 +91,11 @@ gemm_rs::RowOrder GemmReduceScatterPlan::row_order(int rank) const {
 
 std::string GemmReduceScatterPlan::to_string() const {
   const bool takes_turns = row_order(0).ranks != 0;
-  return fmt::format("{}: {}; bands of {} x {}, {}; {} KB of heap", kernel, Tiling::to_string(), bands.rows,
-                     bands.columns, takes_turns ? "owners take turns" : "owners one after another",
-                     workspace.total / 1024);
+  const std::string sending = packets.rows != 0
+                                  ? "packets"
+                                  : fmt::format("bands of {} x {}, {}", bands.rows, bands.columns,
+                                                takes_turns ? "owners take turns" : "owners one after another");
+  return fmt::format("{}: {}; {}; {} KB of heap", kernel, Tiling::to_string(), sending, workspace.total / 1024);
 }
 
 }  // namespace farwarp

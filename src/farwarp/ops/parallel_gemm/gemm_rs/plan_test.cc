@@ -141,9 +141,13 @@ TEST(GemmReduceScatterPlan, CoversEveryShapeOfTheChallengeAndOddOnes) {
           const auto plan = plan_gemm_reduce_scatter({.m = m, .n = n, .k = k}, shape, 8);
           ASSERT_TRUE(plan.ok()) << m << " " << n << " " << k << ": " << plan.status().message();
           const GemmReduceScatterWorkspace& at = plan->workspace;
-          EXPECT_GE(at.flags - at.inbox, std::int64_t{m} * n * 2);
-          EXPECT_GE(at.entries - at.flags,
-                    8 * (plan->bands.flag(7, plan->bands.row_count - 1, plan->bands.column_count - 1) + 1));
+          if (plan->packets.rows != 0) {
+            EXPECT_GE(at.entries - plan->packets.at, std::int64_t{2} * m * (n / 4) * 16);
+          } else {
+            EXPECT_GE(at.flags - at.inbox, std::int64_t{m} * n * 2);
+            EXPECT_GE(at.entries - at.flags,
+                      8 * (plan->bands.flag(7, plan->bands.row_count - 1, plan->bands.column_count - 1) + 1));
+          }
           EXPECT_GE(at.total - at.partials, plan->workspace_bytes);
           EXPECT_EQ(plan->row_order(3).count, plan->tile_rows);
           if (plan->few_rows) {
@@ -153,6 +157,55 @@ TEST(GemmReduceScatterPlan, CoversEveryShapeOfTheChallengeAndOddOnes) {
       }
     }
   }
+}
+
+// Every packet of two calls has a place of its own, in the bytes of the inbox.
+TEST(GemmReduceScatterPackets, DoNotOverlap) {
+  const gemm_rs::PacketInbox inbox{.at = 256, .sources = 3, .rows = 5, .fours = 10};
+  std::set<std::int64_t> places;
+  for (const std::uint32_t epoch : {6u, 7u}) {
+    for (int source = 0; source < 3; ++source) {
+      for (int row = 0; row < 5; ++row) {
+        for (int four = 0; four < 10; ++four) {
+          const std::int64_t place = inbox.place(epoch, source, row, four);
+          ASSERT_EQ(place, inbox.place(epoch + 2, source, row, four));
+          ASSERT_EQ(place % 16, 0);
+          ASSERT_TRUE(places.insert(place).second);
+        }
+      }
+    }
+  }
+  EXPECT_EQ(*places.begin(), inbox.at);
+  EXPECT_EQ(*places.rbegin(), inbox.at + inbox.bytes() - 16);
+}
+
+TEST(GemmReduceScatterPackets, AreForFewRowsAndFewBytes) {
+  const auto rows_of = [](int m, int n, const MachineShape& shape) {
+    const auto plan = plan_gemm_reduce_scatter({.m = m, .n = n, .k = 18432}, shape, 8);
+    EXPECT_TRUE(plan.ok()) << plan.status().message();
+    return plan->packets.rows;
+  };
+  EXPECT_EQ(rows_of(64, 7168, h200()), 8);
+  EXPECT_EQ(rows_of(8, 7168, h200()), 1);
+  EXPECT_EQ(rows_of(64, 8192, h200()), 8);
+  EXPECT_EQ(rows_of(64, 8200, h200()), 0) << "more than kMostPacketPayload";
+  EXPECT_EQ(rows_of(72, 64, h200()), 0);
+  EXPECT_EQ(rows_of(64, 7168, mi300x()), 0) << "CDNA goes by boxes and flags";
+}
+
+// Splits of packets' kernels are the blocks of a cluster, those of the others pass through memory.
+TEST(GemmReduceScatterPackets, SplitsMeetInClusters) {
+  const auto few = plan_gemm_reduce_scatter({.m = 64, .n = 7168, .k = 18432}, h200(), 8);
+  ASSERT_TRUE(few.ok());
+  EXPECT_EQ(few->kernel, "gemm_rs_packets_bf16_few_64");
+  EXPECT_EQ(few->cluster, 2);
+  EXPECT_EQ(few->blocks, 112);
+  EXPECT_EQ(few->workspace_bytes, 0);
+  const auto boxes = plan_gemm_reduce_scatter({.m = 64, .n = 8200, .k = 18432, .splits = 2}, h200(), 8);
+  ASSERT_TRUE(boxes.ok());
+  EXPECT_EQ(boxes->kernel, "gemm_rs_bf16_few_64");
+  EXPECT_EQ(boxes->cluster, 1);
+  EXPECT_GT(boxes->workspace_bytes, 0);
 }
 
 TEST(GemmReduceScatterPlan, SaysInWords) {
