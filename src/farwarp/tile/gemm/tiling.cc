@@ -65,7 +65,9 @@ Choice best_choice(std::span<const int> widths, const TilingWish& wish, int row_
         if (wish.splits != 0 && wish.splits != splits) continue;
         if (!has_splits(wish, few_rows, choice, steps)) continue;
         if (splits > 1 && (wish.clusters || wish.splits == 0) && tiles * splits > wish.blocks) break;
-        if (splits > 1 && wish.clusters && wish.splits == 0 && tiles > clusters_at_once(wish.blocks, splits)) continue;
+        if (splits > 1 && wish.clusters && (wish.splits == 0 || wish.together) &&
+            tiles > clusters_at_once(wish.blocks, splits))
+          continue;
         choice.clocks = estimate(wish, tiles, choice, steps);
         if (best.columns == 0 || choice.clocks < best.clocks) best = choice;
       }
@@ -107,7 +109,8 @@ Status tile_wgmma(const TilingWish& wish, const char* desc, Tiling& result) {
           desc, "splits", wish.splits,
           fmt::format("0 (the plan's choice), 1, or {} with tile_columns up to {} and tile_rows {}, if k has as "
                       "many steps of {} and all tiles' blocks are at most {}",
-                      result.few_rows ? "2 or 4" : "2", kMostSplitColumns, kWgmmaRows, kWgmmaDepth, wish.blocks));
+                      result.few_rows ? "2 or 4" : "2", kMostSplitColumns, kWgmmaRows, kWgmmaDepth,
+                      wish.together ? clusters_at_once(wish.blocks, wish.splits) * wish.splits : wish.blocks));
     return wrong(desc, "splits", wish.splits,
                  fmt::format("1 to {} steps of {}, with tile_columns up to {}", std::min(kMostSplits, result.steps),
                              kWgmmaDepth, kMostSplitColumns));

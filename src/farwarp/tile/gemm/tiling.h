@@ -34,6 +34,7 @@ struct TilingWish {
   int rows = 0;                               ///< of a tile: 128 or 256; 0: the best
   int widest_boxes = 0;                       ///< wgmma_boxes()
   double bytes_per_clock = kL2BytesPerClock;  ///< that a block takes in
+  bool together = false;                      ///< blocks wait for each other: all clusters must run at once
 };
 
 struct Tiling {

@@ -72,7 +72,7 @@ Result<GemmReduceScatterPlan> gemm_rs::plan_sending(const ParallelGemmDesc& desc
   const bool packets = packet_rows != 0, clusters = packets && shape.traits.matrix_unit == MatrixUnit::kWgmma;
   const auto tiling =
       tile::tile_product({desc.m, desc.n, k, blocks, desc.tile_columns, desc.splits, tile::kEvenWidths, clusters, false,
-                          0, tile::kSendWidestBoxes, clusters ? kFewBytesPerClock : tile::kL2BytesPerClock},
+                          0, tile::kSendWidestBoxes, clusters ? kFewBytesPerClock : tile::kL2BytesPerClock, true},
                          shape, "ParallelGemmDesc");
   if (!tiling.ok()) return tiling.status();
   static_cast<tile::Tiling&>(plan) = *tiling;
