@@ -21,12 +21,6 @@ struct Choice {
   double clocks = 0;
 };
 
-/// Clusters of so many blocks that an H200 holds at once: a cluster lies in one of its parts of 16 or 18 multiprocessors.
-std::int64_t clusters_at_once(int blocks, int cluster) {
-  constexpr int kPart = 16;
-  return std::int64_t{std::max(blocks / kPart, 1)} * (std::min(kPart, blocks) / cluster);
-}
-
 /// Clocks of a launch, roughly: a step takes the matrix unit 4 clocks a column of 128 rows, or L2 the time for the tile's bytes; and
 /// all bytes come from memory once. Fitted to one H200 (2026-11), README of ops/gemm.
 double estimate(const TilingWish& wish, std::int64_t tiles, const Choice& choice, int steps) {
@@ -66,7 +60,7 @@ Choice best_choice(std::span<const int> widths, const TilingWish& wish, int row_
         if (!has_splits(wish, few_rows, choice, steps)) continue;
         if (splits > 1 && (wish.clusters || wish.splits == 0) && tiles * splits > wish.blocks) break;
         if (splits > 1 && wish.clusters && (wish.splits == 0 || wish.together) &&
-            tiles > clusters_at_once(wish.blocks, splits))
+            tiles * splits > blocks_at_once(wish.blocks, splits))
           continue;
         choice.clocks = estimate(wish, tiles, choice, steps);
         if (best.columns == 0 || choice.clocks < best.clocks) best = choice;
@@ -110,7 +104,7 @@ Status tile_wgmma(const TilingWish& wish, const char* desc, Tiling& result) {
           fmt::format("0 (the plan's choice), 1, or {} with tile_columns up to {} and tile_rows {}, if k has as "
                       "many steps of {} and all tiles' blocks are at most {}",
                       result.few_rows ? "2 or 4" : "2", kMostSplitColumns, kWgmmaRows, kWgmmaDepth,
-                      wish.together ? clusters_at_once(wish.blocks, wish.splits) * wish.splits : wish.blocks));
+                      wish.together ? blocks_at_once(wish.blocks, wish.splits) : wish.blocks));
     return wrong(desc, "splits", wish.splits,
                  fmt::format("1 to {} steps of {}, with tile_columns up to {}", std::min(kMostSplits, result.steps),
                              kWgmmaDepth, kMostSplitColumns));
@@ -162,6 +156,12 @@ Status tile_mfma(const TilingWish& wish, const char* desc, Tiling& result) {
 }
 
 }  // namespace
+
+int blocks_at_once(int blocks, int cluster) {
+  constexpr int kPart = 16;
+  if (cluster == 1) return blocks;
+  return std::max(blocks / kPart, 1) * (std::min(kPart, blocks) / cluster) * cluster;
+}
 
 Result<Tiling> tile_product(const TilingWish& wish, const MachineShape& shape, const char* desc) {
   Tiling result;

@@ -62,6 +62,10 @@ struct Tiling {
   std::string to_string() const;
 };
 
+/// Of `blocks` multiprocessors of an H200, those that clusters of `cluster` blocks fill at once: a cluster lies in one of its parts of 16 or
+/// 18 multiprocessors.
+int blocks_at_once(int blocks, int cluster);
+
 /// kInvalidArgument names `desc`.tile_columns, .splits or .m, its value and what is allowed.
 Result<Tiling> tile_product(const TilingWish& wish, const MachineShape& shape, const char* desc);
 

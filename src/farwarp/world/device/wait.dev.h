@@ -97,26 +97,32 @@ FARWARP_DEVICE bool wait_packets(Call& call, const Global<Packet> (&from)[count]
   return false;
 }
 
+// Cells that wait_leading() polls: peers' are loaded relaxed and acquired once; those that blocks of this launch write, of device scope,
+// are acquired by every poll. The second round trip would be on the way of what they tell of, and a loader's warp has nothing in L1.
+FARWARP_DEVICE std::uint64_t poll_cell(Global<SystemCell<std::uint64_t>> cell) { return load<Order::relaxed>(cell); }
+FARWARP_DEVICE std::uint64_t poll_cell(Global<std::uint64_t> cell) { return load<Order::acquire, Scope::device>(cell); }
+FARWARP_DEVICE void acquire_polled(Global<SystemCell<std::uint64_t>> cell) { acquire(cell); }
+FARWARP_DEVICE void acquire_polled(Global<std::uint64_t>) {}
+
 /// [warp] Each of the first `lanes` lanes has a cell. Waits until the first `needed` of them have the tag in their upper half, and
 /// returns how many in a row have it by then, lane 0's first; the lanes of those have acquired what the cells' writers released. Less
 /// than `needed` if the call is over, on all lanes.
-template <Failure failure = Failure::called>
-FARWARP_DEVICE int wait_leading(Call& call, Global<SystemCell<std::uint64_t>> cell, int lanes, int needed,
-                                std::uint32_t tag, Wait wait) {
+template <Failure failure = Failure::called, class Cell>
+FARWARP_DEVICE int wait_leading(Call& call, Global<Cell> cell, int lanes, int needed, std::uint32_t tag, Wait wait) {
   const int lane = lane_index();
   const std::uint64_t deadline = call.deadline_ns + wait.depth * call.grace_ns;
   bool arrived = lane >= lanes;
   for (std::uint32_t tries = 0;; ++tries) {
     std::uint64_t seen = 0;
     if (!arrived) {
-      seen = load<Order::relaxed>(cell);
+      seen = poll_cell(cell);
       arrived = static_cast<std::uint32_t>(seen >> 32) == tag;
     }
     const std::uint64_t missing = ballot(!arrived);
     const int leading = missing == 0 ? lanes : lowest_bit(missing);
     call.live = ballot(!call.live) == 0;
     if (leading >= needed || !call.live) {
-      if (lane < leading) acquire(cell);
+      if (lane < leading) acquire_polled(cell);
       return leading;
     }
     if (arrived || lane >= needed) continue;

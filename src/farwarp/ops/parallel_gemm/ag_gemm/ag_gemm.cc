@@ -39,10 +39,13 @@ void AllGatherGemm::State::set_sizes() {
   args.order = {world->rank(), world->size(), plan.rows_per_shard, own_tile_row, plan.tile_rows};
   args.pieces = {plan.piece_rows, plan.piece_depth, plan.row_pieces, plan.depth_pieces};
   args.piece_band = plan.piece_band;
+  args.packet_pieces = {plan.packet_steps, plan.packet_pieces, plan.packet_senders, plan.packet_gatherers};
   args.own_apart = plan.own_apart ? 1 : 0;
   const auto base = static_cast<std::int64_t>(opening.workspace.offset);
   args.gathered = base + plan.gathered;
   args.arrived = base + plan.arrived;
+  args.packets = base + plan.packets;
+  args.told = base + plan.told;
   args.partials = base + plan.partials;
   args.counters = base + plan.counters;
 }

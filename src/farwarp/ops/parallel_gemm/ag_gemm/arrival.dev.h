@@ -29,4 +29,20 @@ FARWARP_DEVICE int await_rows(Call& call, const Args& args, int row, int end, in
   return depth + arrived / count;
 }
 
+/// Rows of all ranks' x.
+struct RowRange {
+  int first, end;
+};
+
+/// [warp] Waits until these rows of a step have come as boxes, and returns the next step of the work whose rows may not have; at least the
+/// next one, also when the call is over.
+FARWARP_DEVICE int await_boxes(Call& call, const Args& args, RowRange rows, const farwarp::tile::Work& work, int step,
+                               int step_depth) {
+  const int piece_steps = args.pieces.depth / step_depth;
+  const int last = work.steps.first + work.steps.count - 1;
+  const int depth = step / piece_steps;
+  const int come = await_rows(call, args, rows.first, rows.end, depth, last / piece_steps + 1);
+  return come > depth ? come * piece_steps : step + 1;
+}
+
 }  // namespace farwarp::FARWARP_TARGET::ag_gemm

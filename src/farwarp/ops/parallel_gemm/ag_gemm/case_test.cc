@@ -37,6 +37,17 @@ TEST_P(AgGemmCases, FewRows) {
   expect_pass("m=40,n=144,k=520,splits=2", 2);
 }
 
+// K in splits and pieces, communicators that do all, and those that send or gather; and boxes, where x is large.
+TEST_P(AgGemmCases, FewRowsAsPackets) {
+  if (GetParam() != TargetKind::kEmuSm90) GTEST_SKIP() << "boxes always";
+  expect_pass("m=63,n=120,k=360,burst=4,delay=20", 3, 20, 3);
+  expect_pass("m=60,n=72,k=1160,splits=4,dtype=fp16,return_x=1", 3);
+  expect_pass("m=48,n=3096,k=136,max_sms=3", 3);
+  expect_pass("m=48,n=72,k=360,communicators=5,splits=1,graph=1", 3, 2, 4);
+  expect_pass("m=32,n=32,k=72", 4, 1, 20);
+  expect_pass("m=63,n=48,k=12496", 3, 1, 1);
+}
+
 TEST_P(AgGemmCases, TilesOfSeveralRanksRows) {
   expect_pass("m=99,n=120,k=200", 3);
   expect_pass("m=168,n=112,k=264,has_bias=1", 7);
@@ -81,7 +92,7 @@ TEST_P(AgGemmCases, ReturningXIsForGathersOnly) {
 }
 
 TEST_P(AgGemmCases, FaultsAreNoticedAndNamed) {
-  for (const char* settings : {"m=72,n=48,k=136", "m=144,n=48,k=1160,max_sms=2"}) {
+  for (const char* settings : {"m=72,n=48,k=136", "m=144,n=48,k=1160,max_sms=2", "m=24,n=48,k=360"}) {
     const CaseResult dropped = run(settings, 3, 1, 1, "drop_put:1");
     EXPECT_FALSE(dropped.outcome.pass);
     EXPECT_NE(dropped.outcome.detail.find("a piece of a peer's x"), std::string::npos) << dropped.outcome.detail;

@@ -1,15 +1,13 @@
-// ag-gemm on Hopper: blocks that send this rank's x to all ranks, and blocks as gemm's, whose loader waits for the rows it copies.
+// ag-gemm on Hopper: blocks that send this rank's x to all ranks, and blocks as gemm's, whose loaders wait for the rows they copy.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/ag_gemm/arrival.dev.h"
+#include "farwarp/ops/parallel_gemm/ag_gemm/few_loaders.dev.h"
 #include "farwarp/ops/parallel_gemm/ag_gemm/pieces.dev.h"
 #include "farwarp/tile/gemm/block_wgmma.dev.h"
 #include "farwarp/tile/gemm/finisher_wgmma.dev.h"
 
 namespace farwarp::FARWARP_TARGET::ag_gemm {
-
-using farwarp::tile::Turns;
-using farwarp::tile::Work;
 
 /// Which works the block multiplies.
 FARWARP_DEVICE Turns turns_of(const Args& args) {
@@ -34,8 +32,8 @@ FARWARP_DEVICE Place place_of(const Args& args, const Work& work) {
   return {row, end, swapped ? work.at.row * Tile::kRows : work.at.column * Tile::kColumns, own};
 }
 
-/// [warp] The loader of a block, of whose lanes one copies, into stages in turn, while all wait for peers' x.
-template <class Tile, bool swapped, class Wait>
+/// [warp] The loader of a block whose tiles' rows are x's: one lane copies, into stages in turn, while all wait for peers' x.
+template <class Tile, class Wait>
 class Loader {
  public:
   FARWARP_DEVICE Loader(const Args& args, const Tile& tile, const Wait& wait) : args_(args), tile_(tile), wait_(wait) {}
@@ -55,13 +53,14 @@ class Loader {
     int row = -1, come = 0;  // of these rows, all x before step `come` has come
     for (int number = turns.first; number < args_.grid.works(); number += turns.stride) {
       const Work work = farwarp::tile::work_at(args_.grid, number);
-      const Place place = place_of<Tile, swapped>(args_, work);
+      const Place place = place_of<Tile, false>(args_, work);
       const int end = work.steps.first + work.steps.count;
       if (row != place.x_row) come = 0;
       row = place.x_row;
       for (int step = work.steps.first; step < end;) {
         if (lane_index() == 0) open(work, place, step);
-        if (!place.own && step >= come) come = await(call, work, place, step);
+        if (!place.own && step >= come)
+          come = await_boxes(call, args_, {place.x_row, place.x_end}, work, step, Tile::kStepDepth);
         const int until = place.own || come > end ? end : come;
         if (lane_index() == 0) {
           finish(call, work, place, step);
@@ -94,23 +93,12 @@ class Loader {
 
   FARWARP_DEVICE void load_w(const Place& place, int step, int stage) const {
     mbarrier_arrive_expect(tile_.ring.full(stage), Tile::kStageBytes);
-    tensor_load(swapped ? tile_.left(stage) : tile_.right(stage), args_.w, place.w_row, step * Tile::kStepDepth,
-                tile_.ring.full(stage));
+    tensor_load(tile_.right(stage), args_.w, place.w_row, step * Tile::kStepDepth, tile_.ring.full(stage));
   }
   FARWARP_DEVICE void load_x(std::uint32_t epoch, const Place& place, int step, int stage) const {
     const TensorMap& from = place.own ? args_.x : args_.gathered_x[args_.parity(epoch)];
     const int row = place.own ? place.x_row - args_.view.rank * args_.shard_rows : place.x_row;
-    tensor_load(swapped ? tile_.right(stage) : tile_.left(stage), from, row, step * Tile::kStepDepth,
-                tile_.ring.full(stage));
-  }
-
-  /// [warp] Waits until x of the step has come, and returns the next step that may not have; at least the next one, also when the call is over.
-  FARWARP_DEVICE int await(Call& call, const Work& work, const Place& place, int step) const {
-    const int piece_steps = args_.pieces.depth / Tile::kStepDepth;
-    const int last = work.steps.first + work.steps.count - 1;
-    const int depth = step / piece_steps;
-    const int come = await_rows(call, args_, place.x_row, place.x_end, depth, last / piece_steps + 1);
-    return come > depth ? come * piece_steps : step + 1;
+    tensor_load(tile_.left(stage), from, row, step * Tile::kStepDepth, tile_.ring.full(stage));
   }
 
   const Args& args_;
@@ -123,13 +111,13 @@ class Loader {
 };
 
 /// [warp] The loader's role. In an aborted call it copies whatever is there: what comes out counts for nothing.
-template <bool swapped, class Block, class Wait>
+template <class Block, class Wait>
 FARWARP_DEVICE void load_role(const Args& args, const Block& block, const Wait& wait) {
   using Tile = typename Block::Tile;
   const Turns turns = turns_of(args);
-  Loader<Tile, swapped, Wait> loader(args, block.tile(), wait);
+  Loader<Tile, Wait> loader(args, block.tile(), wait);
   const Work first = farwarp::tile::work_at(args.grid, turns.first);
-  const Place place = place_of<Tile, swapped>(args, first);
+  const Place place = place_of<Tile, false>(args, first);
   if (lane_index() == 0) loader.load_ahead(first, place, 1);
   std::uint32_t stage = 0;
   Call call = read_call(args.view, args.slot, stage);
@@ -182,9 +170,13 @@ FARWARP_DEVICE void multiply_block(const Args& args) {
   const int warpgroup = thread_index() / 128;
   if (warpgroup == 0) {
     reduce_registers<56>();
-    if (warp_index() == 0) {
-      load_role<swapped>(args, block, wait);
-    } else if (thread_index() == 32) {
+    if constexpr (swapped) {
+      if (thread_index() == 0) load_w_role(args, block, turns_of(args), wait);
+      if (warp_index() == 1) load_x_role(args, block, turns_of(args), wait);
+    } else if (warp_index() == 0) {
+      load_role(args, block, wait);
+    }
+    if (thread_index() == 64) {
       tensor_prefetch(args.out);
     }
     if (args.grid.splits > 1) tile::attend_exchange();
@@ -199,7 +191,11 @@ FARWARP_DEVICE void multiply_block(const Args& args) {
 template <class T, int columns, bool swapped>
 FARWARP_DEVICE void ag_gemm_wgmma(const Args& args) {
   if (block_index() < args.communicators) {
-    communicate(args);
+    if (swapped && args.packet_pieces.steps != 0) {
+      exchange_packets(args);
+    } else {
+      communicate(args);
+    }
   } else {
     multiply_block<T, columns, swapped>(args);
   }

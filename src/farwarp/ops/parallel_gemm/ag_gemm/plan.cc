@@ -56,6 +56,35 @@ int choose_band(const AllGatherGemmPlan& plan) {
   return tiles_run_at_once(plan) ? plan.row_pieces : std::clamp(plan.rows / plan.piece_rows, 1, plan.row_pieces);
 }
 
+/// x out of a rank, up to which it travels as packets. They are twice the bytes: beyond, that costs the links more (3 us a MiB) than boxes
+/// lose to the fences between their copies and their flags (2 to 6 us; 8 H200s, 2026-11).
+constexpr std::int64_t kMostPacketBytes = 1 << 20;
+
+bool use_packets(const AllGatherGemmPlan& plan, const MachineShape& shape) {
+  const std::int64_t sent = std::int64_t{2} * (plan.ranks - 1) * plan.local.x_rows * plan.local.k;
+  return shape.traits.matrix_unit == MatrixUnit::kWgmma && plan.few_rows && plan.ranks > 1 && sent <= kMostPacketBytes;
+}
+
+/// Every block that does not multiply communicates: what comes is polled for by many threads at once. Of four, one sends; it has little
+/// to do. Pieces are as small as lets each gatherer have one: all of them are awaited at once.
+void choose_packets(AllGatherGemmPlan& plan, int blocks) {
+  constexpr int kFewestSenders = 4;   // of so many communicators, none has one task alone
+  constexpr int kMostPieceSteps = 4;  // 256 elements of each row: products begin when the first piece is there
+  if (plan.desc.communicators == 0) {
+    const int idle = (tile::blocks_at_once(blocks, plan.cluster) - plan.blocks) / plan.cluster * plan.cluster;
+    plan.communicators = std::max(plan.communicators, idle);
+  }
+  const bool apart = plan.communicators >= kFewestSenders;
+  const int gatherers = apart ? plan.communicators - plan.communicators / 4 : plan.communicators;
+  const int longest = ceil_div(plan.steps, plan.splits);
+  const auto pieces = [&] { return plan.splits * ceil_div(longest, plan.packet_steps); };
+  plan.packet_steps = 1;
+  while (plan.packet_steps < kMostPieceSteps && pieces() > gatherers) ++plan.packet_steps;
+  plan.packet_pieces = ceil_div(longest, plan.packet_steps);
+  plan.packet_gatherers = std::min(gatherers, pieces());
+  plan.packet_senders = apart ? std::min(plan.communicators - plan.packet_gatherers, pieces()) : plan.packet_gatherers;
+}
+
 void lay_out(AllGatherGemmPlan& plan) {
   std::int64_t at = 0;
   const auto take = [&at](std::int64_t bytes) {
@@ -65,6 +94,9 @@ void lay_out(AllGatherGemmPlan& plan) {
   };
   plan.gathered = take(plan.ranks == 1 ? 0 : 2 * (std::int64_t{2} * plan.local.y_rows * plan.local.k));
   plan.arrived = take(2 * (std::int64_t{8} * plan.ranks * plan.row_pieces * plan.depth_pieces));
+  const bool packets = plan.packet_steps != 0;
+  plan.packets = take(packets ? 2 * std::int64_t{plan.local.y_rows} * plan.local.k / ag_gemm::kPacketElements * 16 : 0);
+  plan.told = take(packets ? std::int64_t{8} * plan.packet_pieces * plan.splits : 0);
   plan.partials = take(plan.workspace_bytes);
   plan.counters = plan.partials + plan.partials_bytes;
   plan.heap_bytes = at;
@@ -125,6 +157,7 @@ Result<AllGatherGemmPlan> plan_ag_gemm(const ParallelGemmDesc& desc, const Machi
   plan.own_apart = ranks == 1 || whole_rows;
   // The own rows make a group of their own: nobody begins with a peer's while there are own ones.
   if (whole_rows) plan.group = std::min(plan.group, plan.rows_per_shard);
+  if (use_packets(plan, shape)) choose_packets(plan, blocks);
   plan.senders = choose_senders(plan, shape);
   plan.piece_band = choose_band(plan);
   plan.kernel = "ag_gemm_" + plan.kernel_suffix(shape, desc.dtype);
@@ -133,6 +166,10 @@ Result<AllGatherGemmPlan> plan_ag_gemm(const ParallelGemmDesc& desc, const Machi
 }
 
 std::string AllGatherGemmPlan::to_string() const {
+  if (packet_steps != 0)
+    return fmt::format("{}: {}, {} more exchange x as packets, {} send and {} gather {} pieces of {} steps", kernel,
+                       Tiling::to_string(), communicators, packet_senders, packet_gatherers, packet_pieces * splits,
+                       packet_steps);
   return fmt::format("{}: {}, {} more send x in {} pieces of {} x {}", kernel, Tiling::to_string(), communicators,
                      std::int64_t{row_pieces} * depth_pieces, piece_rows, piece_depth);
 }

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "farwarp/ops/parallel_gemm/ag_gemm/args.h"
 
@@ -108,6 +110,60 @@ TEST(AgGemmPlan, AllRowsLeaveAlongKWhereTilesRunAtOnce) {
   EXPECT_EQ(in_rounds.piece_band, in_rounds.rows / in_rounds.piece_rows);
   EXPECT_LT(in_rounds.senders, at_once.senders + 1);
   EXPECT_GE(in_rounds.senders, 1);
+}
+
+/// Every element of K lies in one piece of packets, whose number says which split needs it.
+void expect_pieces_cover(const AllGatherGemmPlan& of) {
+  const ag_gemm::PacketPieces pieces{of.packet_steps, of.packet_pieces, of.packet_senders, of.packet_gatherers};
+  std::vector<int> seen(of.local.k);
+  for (int number = 0; number < of.packet_pieces * of.splits; ++number) {
+    const auto [first, count] = ag_gemm::packet_piece(pieces, of.grid(), of.local.k, number);
+    const auto steps = tile::work_at(of.grid(), number % of.splits).steps;
+    ASSERT_LE(first + count, of.local.k);
+    if (count == 0) continue;
+    EXPECT_GE(first, steps.first * of.depth);
+    EXPECT_LE(first + count, (steps.first + steps.count) * of.depth);
+    for (int i = 0; i < count; ++i) ++seen[first + i];
+  }
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), of.local.k);
+}
+
+TEST(AgGemmPlan, FewRowsTravelAsPackets) {
+  const AllGatherGemmPlan few = plan(64, 18432, 7168);
+  EXPECT_EQ(few.communicators + few.blocks, 128) << "as many as clusters of 4 fill";
+  EXPECT_EQ(few.packet_gatherers, few.packet_pieces * few.splits) << "all pieces are awaited at once";
+  EXPECT_EQ(few.packet_senders + few.packet_gatherers, few.communicators);
+  for (const int k : {8, 64, 360, 1000, 7168, 9000}) {
+    for (const int splits : {0, 1, 2, 4}) {
+      ParallelGemmDesc desc;
+      desc.m = 64, desc.n = 512, desc.k = k, desc.splits = splits;
+      if (const auto of = plan_ag_gemm(desc, kH200, 8); of.ok()) expect_pieces_cover(*of);
+    }
+  }
+}
+
+TEST(AgGemmPlan, PacketsAreForFewBytesOfFewRowsOnHopper) {
+  EXPECT_NE(plan(64, 18432, 9360).packet_steps, 0);
+  EXPECT_EQ(plan(64, 18432, 9368).packet_steps, 0);  // more than 1 MiB out
+  EXPECT_EQ(plan(72, 18432, 7168).packet_steps, 0);
+  EXPECT_EQ(plan(64, 18432, 7168, kMi300x).packet_steps, 0);
+  EXPECT_EQ(plan(64, 18432, 7168, kH200, 1).packet_steps, 0);
+}
+
+TEST(AgGemmPlan, PacketsWithFewMultiprocessors) {
+  for (int max_sms = 2; max_sms <= 20; ++max_sms) {
+    ParallelGemmDesc desc;
+    desc.m = 64, desc.n = 18432, desc.k = 7168, desc.max_sms = max_sms;
+    const auto of = plan_ag_gemm(desc, kH200, 8);
+    ASSERT_TRUE(of.ok());
+    EXPECT_LE(of->communicators + of->blocks, max_sms);
+    EXPECT_GE(of->blocks, 1);
+    EXPECT_GE(of->packet_senders, 1);
+    EXPECT_GE(of->packet_gatherers, 1);
+    EXPECT_LE(of->packet_senders, of->communicators);
+    EXPECT_LE(of->packet_gatherers, of->communicators);
+    expect_pieces_cover(*of);
+  }
 }
 
 TEST(AgGemmPlan, OneRankSendsNothing) {
