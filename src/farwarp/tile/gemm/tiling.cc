@@ -40,7 +40,9 @@ double estimate(const TilingWish& wish, std::int64_t tiles, const Choice& choice
 bool has_splits(const TilingWish& wish, bool few_rows, const Choice& choice, int steps) {
   if (choice.splits == 1) return true;
   if (choice.splits > steps || choice.columns > kMostSplitColumns || choice.rows != kWgmmaRows) return false;
-  return wish.clusters ? choice.splits == 2 || (few_rows && choice.splits == 4) : choice.splits <= kMostSplits;
+  if (!wish.clusters) return choice.splits <= kMostSplits;
+  // 5 on request alone: their tiles fill more multiprocessors, but nobody has measured when that pays.
+  return choice.splits == 2 || (few_rows && (choice.splits == 4 || wish.splits == 5));
 }
 
 Choice best_choice(std::span<const int> widths, const TilingWish& wish, int row_count, int column_count,
@@ -103,7 +105,7 @@ Status tile_wgmma(const TilingWish& wish, const char* desc, Tiling& result) {
           desc, "splits", wish.splits,
           fmt::format("0 (the plan's choice), 1, or {} with tile_columns up to {} and tile_rows {}, if k has as "
                       "many steps of {} and all tiles' blocks are at most {}",
-                      result.few_rows ? "2 or 4" : "2", kMostSplitColumns, kWgmmaRows, kWgmmaDepth,
+                      result.few_rows ? "2, 4 or 5" : "2", kMostSplitColumns, kWgmmaRows, kWgmmaDepth,
                       wish.together ? blocks_at_once(wish.blocks, wish.splits) : wish.blocks));
     return wrong(desc, "splits", wish.splits,
                  fmt::format("1 to {} steps of {}, with tile_columns up to {}", std::min(kMostSplits, result.steps),

@@ -54,8 +54,8 @@ struct Tiling {
   std::string why;  ///< how the tile was chosen
 
   std::int64_t tiles() const { return std::int64_t{tile_rows} * tile_columns; }
-  /// wgmma: rows of y in a box of the epilogue. Of few rows, 4 splits store half each.
-  int box_rows() const { return few_rows ? columns / (cluster == 4 ? 2 : 1) : 64; }
+  /// wgmma: rows of y in a box of the epilogue. Of few rows, 4 blocks of a cluster store half each.
+  int box_rows() const { return few_rows ? columns / (cluster >= 4 ? 2 : 1) : 64; }
   TileGrid grid() const { return grid_of(tile_rows, tile_columns, group, splits, steps); }
   /// Of the kernel's name: "bf16_few_64", "mfma_fp16_256x128".
   std::string kernel_suffix(const MachineShape& shape, DType dtype) const;

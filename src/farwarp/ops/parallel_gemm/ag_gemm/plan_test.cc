@@ -130,11 +130,12 @@ void expect_pieces_cover(const AllGatherGemmPlan& of) {
 
 TEST(AgGemmPlan, FewRowsTravelAsPackets) {
   const AllGatherGemmPlan few = plan(64, 18432, 7168);
-  EXPECT_EQ(few.communicators + few.blocks, 128) << "as many as clusters of 4 fill";
+  EXPECT_LE(few.communicators + few.blocks, 128) << "as many as clusters of 4 fill";
   EXPECT_EQ(few.packet_gatherers, few.packet_pieces * few.splits) << "all pieces are awaited at once";
+  EXPECT_EQ(few.packet_senders, 8);
   EXPECT_EQ(few.packet_senders + few.packet_gatherers, few.communicators);
   for (const int k : {8, 64, 360, 1000, 7168, 9000}) {
-    for (const int splits : {0, 1, 2, 4}) {
+    for (const int splits : {0, 1, 2, 4, 5}) {
       ParallelGemmDesc desc;
       desc.m = 64, desc.n = 512, desc.k = k, desc.splits = splits;
       if (const auto of = plan_ag_gemm(desc, kH200, 8); of.ok()) expect_pieces_cover(*of);
