@@ -144,12 +144,12 @@ int choose_senders(const MoeAllToAllPlan& plan) {
 }
 
 /// Rows on their way share the links: with all warps at it, the first arrives when nearly the last does, and no owner can return sums
-/// meanwhile. Of 8 warps, 8, 3, 2 and 1 sending (4 H200s, 2026-11): 512 tokens x 7168, all to one expert, 138, 112, 105 and 104 us; 256
-/// tokens, uniform, 83.5, 81.6, 83.0 and 89.3; 1024 tokens 270, 268, 268; 128 x 2880 28.6, 28.6, 28.4 and 31.1. Not known where rows are
+/// meanwhile. With 8, 3, 2 and 1 of 8 warps (4 H200s, 2026-11): 512 tokens x 7168, all to one expert, 138, 112, 105 and 104 us; 256 tokens,
+/// uniform, 83.5, 81.6, 83.0 and 89.3; 1024 tokens 270, 268, 268; 128 x 2880 28.6, 28.6, 28.4 and 31.1. Not known where rows are
 /// quantised, which keeps a warp busy. Packets are for batches that fill no link.
 int choose_sending_warps(const MoeAllToAllPlan& plan, int warps) {
   const bool some = plan.mode == MoeMode::kBulk && !plan.desc.fp8_dispatch;
-  return some ? std::max(1, warps / 4) : warps;
+  return some ? std::max(1, warps * 3 / 8) : warps;
 }
 
 MoeWorkspace lay_out_workspace(const MoeAllToAllPlan& plan) {

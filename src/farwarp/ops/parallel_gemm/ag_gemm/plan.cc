@@ -24,36 +24,45 @@ void choose_pieces(AllGatherGemmPlan& plan) {
   plan.depth_pieces = ceil_div(plan.local.k, plan.piece_depth);
 }
 
-/// 8 blocks send 315 of 343 GB/s, 16 send 327 (8 H200s, 2026-11): more than 8 only where sending takes as long as multiplying.
+/// 8 blocks send 315 of 343 GB/s, 16 send 327 (8 H200s, 2026-11): more than 8 only where sending takes as long as multiplying and the
+/// tiles leave blocks over. Of tiles in rounds the blocks are worth more: 8192 x 14336 x 4096 took 237 us with 8 and 258 with 16, 8192 x
+/// 29568 x 8192 726 and 893 (8 H200s, all else the same).
+constexpr int kFewCommunicators = 8, kManyCommunicators = 16;
+
 int choose_communicators(const AllGatherGemmPlan& plan, int multiprocessors) {
   constexpr double kLinkBytesPerUs = 330e3;
   constexpr double kFlopsPerUs = 700e6;
   const double sent = 2.0 * (plan.ranks - 1) * plan.local.x_rows * plan.local.k;
   const double flops = 2.0 * plan.local.y_rows * plan.local.w_rows * plan.local.k;
-  const int wanted = sent / kLinkBytesPerUs > 0.5 * flops / kFlopsPerUs ? 16 : 8;
+  const int wanted = sent / kLinkBytesPerUs > 0.5 * flops / kFlopsPerUs ? kManyCommunicators : kFewCommunicators;
   const auto pieces = std::int64_t{plan.row_pieces} * plan.depth_pieces;
   return static_cast<int>(std::max<std::int64_t>(1, std::min<std::int64_t>({wanted, pieces, multiprocessors / 8})));
 }
 
 /// Where every tile has a block of its own, all of them can follow K as it comes.
-bool tiles_run_at_once(const AllGatherGemmPlan& plan) { return plan.tiles() * plan.splits <= plan.blocks; }
+bool tiles_run_at_once(const tile::Tiling& tiling) { return tiling.tiles() * tiling.splits <= tiling.blocks; }
 
 /// Pieces on their way share the links: with all twelve warps of 16 communicators at it, the first arrived when nearly the last did (73 of
-/// 100 us for 4096 x 4096 on 4 H200s, 2026-11), and nobody could multiply meanwhile. As many as keep the links busy are enough, and where
-/// rows of tiles are wanted one after another, fewer: 8192 x 7168 x 4096 took 217 us with 2 warps each, 226 with 3, 245 with 4; 2048 x
-/// 1440 x 2880, at once, 62, 57 and 54.
+/// 100 us for 4096 x 4096 on 4 H200s, 2026-11), and nobody could multiply meanwhile. As many as keep the links busy are enough: 2048 x
+/// 1440 x 2880, at once, took 62, 57 and 54 us with 2, 3 and 4 warps each. In rounds 4 warps of each of 8 communicators: on 4 H200s 218 us
+/// for 8192 x 7168 x 4096, with 9 234; on 8 237 for 8192 x 14336 x 4096, with 2 245.
 int choose_senders(const AllGatherGemmPlan& plan, const MachineShape& shape) {
+  constexpr double kBytesUnderWay = 3.1e6;
+  constexpr int kInRounds = 4;
   const int warps = plan.threads / shape.traits.warp_size;
   if (plan.communicators == 0 || !shape.traits.bulk_copy) return warps;
-  const double bytes_under_way = tiles_run_at_once(plan) ? 3.1e6 : 1.6e6;
+  if (!tiles_run_at_once(plan)) return std::min(kInRounds, warps);
   const double box_bytes = 2.0 * plan.piece_rows * ag_gemm::kBoxDepth * std::max(1, plan.ranks - 1);
-  return std::clamp(static_cast<int>(bytes_under_way / box_bytes / plan.communicators + 0.5), 1, warps);
+  return std::clamp(static_cast<int>(kBytesUnderWay / box_bytes / plan.communicators + 0.5), 1, warps);
 }
 
-/// Rows of pieces that leave side by side, along K: all, where their tiles run at once, so that little is left to do when the last piece has
-/// come (105 us for 118 at 4096 x 2048 x 4096). Else rows of tiles come one after another.
+/// Rows of pieces that leave side by side, along K: all whose tiles run at once, so that little is left to do when the last piece has
+/// come (105 us for 118 at 4096 x 2048 x 4096 on 4 H200s, 244 for 256 at 8192 x 14336 x 4096 on 8).
 int choose_band(const AllGatherGemmPlan& plan) {
-  return tiles_run_at_once(plan) ? plan.row_pieces : std::clamp(plan.rows / plan.piece_rows, 1, plan.row_pieces);
+  if (tiles_run_at_once(plan)) return plan.row_pieces;
+  const double rows_of_tiles = double{1} * plan.blocks / plan.tile_columns / plan.ranks;  // of each rank, in a round
+  const int rows = std::max(1, static_cast<int>(rows_of_tiles + 0.5)) * plan.rows;
+  return std::clamp(rows / plan.piece_rows, 1, plan.row_pieces);
 }
 
 /// x out of a rank, up to which it travels as packets. They are twice the bytes: beyond, that costs the links more (3 us a MiB) than boxes
@@ -66,18 +75,20 @@ bool use_packets(const AllGatherGemmPlan& plan, const MachineShape& shape) {
 }
 
 /// What comes is polled for by many threads at once: all blocks that do not multiply gather, but for those that send. Pieces are as small
-/// as lets each gatherer have one, so that all are awaited at once. 8 blocks send 350 of 368 GB/s (8 H200s, 2026-11), and the fewer there are,
-/// the less else is on the links before the first piece.
+/// as lets each gatherer have one, so that all are awaited at once. With 8, 16 and 24 senders 64 x 9216 x 7168 took 29.1, 28.1 and 29.1 us (4
+/// H200s, 2026-11).
 void choose_packets(AllGatherGemmPlan& plan, int blocks) {
   constexpr int kFewestApart = 4;  // communicators: fewer have both tasks
-  constexpr int kMostSenders = 8;
+  constexpr int kMostSenders = 16;
   constexpr int kMostPieceSteps = 4;  // 256 elements of each row: products begin when the first piece is there
   if (plan.desc.communicators == 0) {
-    const int idle = (tile::blocks_at_once(blocks, plan.cluster) - plan.blocks) / plan.cluster * plan.cluster;
+    // Two clusters less than the parts of 16 hold: with 32 clusters of 4, or 25 of 5, the last began 7 to 11 us late (H200, 2026-11).
+    const int at_once = tile::blocks_at_once(blocks, plan.cluster) - (plan.cluster > 2 ? 2 * plan.cluster : 0);
+    const int idle = (at_once - plan.blocks) / plan.cluster * plan.cluster;
     plan.communicators = std::max(plan.communicators, idle);
   }
   const bool apart = plan.communicators >= kFewestApart;
-  const int senders = apart ? std::min(plan.communicators / 4, kMostSenders) : 0;
+  const int senders = apart ? std::min(plan.communicators / 3, kMostSenders) : 0;
   const int gatherers = plan.communicators - senders;
   const int longest = ceil_div(plan.steps, plan.splits);
   const auto pieces = [&] { return plan.splits * ceil_div(longest, plan.packet_steps); };
@@ -154,7 +165,11 @@ Result<AllGatherGemmPlan> plan_ag_gemm(const ParallelGemmDesc& desc, const Machi
                    fmt::format("0 (the plan's choice) to {} of {} blocks", blocks - 1, blocks));
     plan.communicators = desc.communicators != 0 ? desc.communicators : choose_communicators(plan, blocks);
   }
-  const auto tiling = tile_beside(plan, shape, blocks);
+  auto tiling = tile_beside(plan, shape, blocks);
+  if (tiling.ok() && desc.communicators == 0 && plan.communicators > kFewCommunicators && !tiles_run_at_once(*tiling)) {
+    plan.communicators = kFewCommunicators;
+    tiling = tile_beside(plan, shape, blocks);
+  }
   if (!tiling.ok()) return tiling.status();
   static_cast<tile::Tiling&>(plan) = *tiling;
   const bool whole_rows = !plan.few_rows && plan.local.x_rows % plan.rows == 0;

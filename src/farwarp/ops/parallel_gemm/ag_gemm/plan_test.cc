@@ -107,9 +107,10 @@ TEST(AgGemmPlan, CommunicatorsFillClusters) {
 TEST(AgGemmPlan, AllRowsLeaveAlongKWhereTilesRunAtOnce) {
   const AllGatherGemmPlan at_once = plan(4096, 4096, 4096), in_rounds = plan(8192, 14336, 4096);
   EXPECT_EQ(at_once.piece_band, at_once.row_pieces);
-  EXPECT_EQ(in_rounds.piece_band, in_rounds.rows / in_rounds.piece_rows);
-  EXPECT_LT(in_rounds.senders, at_once.senders + 1);
-  EXPECT_GE(in_rounds.senders, 1);
+  EXPECT_EQ(in_rounds.piece_band, 2 * in_rounds.rows / in_rounds.piece_rows);  // 124 blocks, 7 columns, 8 ranks
+  EXPECT_EQ(at_once.communicators, 16);
+  EXPECT_EQ(in_rounds.communicators, 8);
+  EXPECT_EQ(in_rounds.senders, 4);
 }
 
 /// Every element of K lies in one piece of packets, whose number says which split needs it.
@@ -130,9 +131,9 @@ void expect_pieces_cover(const AllGatherGemmPlan& of) {
 
 TEST(AgGemmPlan, FewRowsTravelAsPackets) {
   const AllGatherGemmPlan few = plan(64, 18432, 7168);
-  EXPECT_LE(few.communicators + few.blocks, 128) << "as many as clusters of 4 fill";
+  EXPECT_LE(few.communicators + few.blocks, 120) << "as many as clusters of 4 surely fill";
   EXPECT_EQ(few.packet_gatherers, few.packet_pieces * few.splits) << "all pieces are awaited at once";
-  EXPECT_EQ(few.packet_senders, 8);
+  EXPECT_EQ(few.packet_senders, 16);
   EXPECT_EQ(few.packet_senders + few.packet_gatherers, few.communicators);
   for (const int k : {8, 64, 360, 1000, 7168, 9000}) {
     for (const int splits : {0, 1, 2, 4, 5}) {
