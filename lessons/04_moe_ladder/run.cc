@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <csignal>
 #include <span>
 #include <utility>
 
@@ -238,7 +237,8 @@ Status RankRun::check_calls(int first, int count) {
     if (!graph.ok()) return graph.status();
     graphs.push_back(std::move(*graph));
   }
-  if (status.ok() && first == 0) status = inject_fault();
+  if (status.ok() && first == 0)
+    status = harness::befall(options_.fault, rank_, *bootstrap_, world_->device(), *stream_);
   for (int round = 0; round < (config_.graph ? 2 : 1); ++round) {
     for (const CallSet& set : sets) {
       if (status.ok()) status = set.out.poison(*stream_);
@@ -252,19 +252,6 @@ Status RankRun::check_calls(int first, int count) {
     }
   }
   return status;
-}
-
-Status RankRun::inject_fault() {
-  const Fault& fault = options_.fault;
-  if (rank_ != fault.rank) return {};
-  if (fault.kind == Fault::Kind::kDelay) {
-    return world_->device().enqueue_delay(*stream_, static_cast<std::uint64_t>(fault.amount) * 1'000'000);
-  }
-  if (fault.kind == Fault::Kind::kKill) {
-    if (!bootstrap_->same_process()) std::raise(SIGKILL);
-    return {StatusCode::kAborted, fmt::format("rank {} left before its first call, as --fault kill asks", rank_)};
-  }
-  return {};
 }
 
 /// Against the oracle; and to the bit against an output of the same call that has passed, of this rung or one that rounds alike.

@@ -50,7 +50,6 @@ class RankRun {
   Status agree(Status mine);
   Status check_rung();
   Status check_calls(int first, int count);
-  Status inject_fault();
 
   Status prepare(CallSet& set, int call);
   Status enqueue(const CallSet& set);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <utility>
 
 namespace farwarp::harness {
@@ -28,6 +29,15 @@ CheckOutcome judge(const std::string& where, const Status& status, const Verdict
   const std::string& why = difference.empty() ? verdict.detail : difference;
   outcome.detail = fmt::format("{}: {}", where, status.ok() ? why : status.to_string());
   return outcome;
+}
+
+Status befall(const Fault& fault, int rank, const Bootstrap& bootstrap, Device& device, Stream stream) {
+  if (rank != fault.rank) return {};
+  if (fault.kind == Fault::Kind::kDelay)
+    return device.enqueue_delay(stream, static_cast<std::uint64_t>(fault.amount) * 1'000'000);
+  if (fault.kind != Fault::Kind::kKill) return {};
+  if (!bootstrap.same_process()) std::raise(SIGKILL);
+  return {StatusCode::kAborted, fmt::format("rank {} left before its first call, as --fault kill asks", rank)};
 }
 
 Result<bool> true_on_all(Bootstrap& bootstrap, bool mine) {

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <iterator>
 
+#include "farwarp/base/arguments.h"
+
 namespace farwarp::cublas_lt {
 namespace {
 
@@ -17,15 +19,6 @@ Status check_shape(int m, int n, int k, DType dtype) {
   }
   if (dtype != DType::kF16 && dtype != DType::kBf16) {
     return invalid_argument(fmt::format("dtype is {}; allowed: fp16, bf16", name_of(dtype)));
-  }
-  return {};
-}
-
-Status check_pointer(const char* name, const void* pointer, bool wanted) {
-  const auto address = reinterpret_cast<std::uintptr_t>(pointer);
-  if (wanted && (pointer == nullptr || address % Matmul::kAlignment != 0)) {
-    return invalid_argument(
-        fmt::format("{} is {}; allowed: a multiple of {}", name, fmt::ptr(pointer), Matmul::kAlignment));
   }
   return {};
 }
@@ -111,11 +104,10 @@ Status Matmul::run(int algorithm, const void* x, const void* w, const void* bias
     return invalid_argument(fmt::format("bias is {}; allowed: null, as create() was told", fmt::ptr(bias)));
   }
   const HeuristicResult& chosen = algorithms_[static_cast<std::size_t>(algorithm)];
-  Status status = check_pointer("x", x, true);
-  if (status.ok()) status = check_pointer("w", w, true);
-  if (status.ok()) status = check_pointer("bias", bias, has_bias_);
-  if (status.ok()) status = check_pointer("out", out, true);
-  if (status.ok()) status = check_pointer("workspace", workspace, chosen.workspace_bytes > 0);
+  Status status = first_failure(
+      {check_pointer("x", x, kAlignment), check_pointer("w", w, kAlignment),
+       has_bias_ ? check_pointer("bias", bias, kAlignment) : Status(), check_pointer("out", out, kAlignment),
+       chosen.workspace_bytes > 0 ? check_pointer("workspace", workspace, kAlignment) : Status()});
   if (status.ok() && has_bias_) status = set(MatmulAttribute::kBiasPointer, bias);
   if (!status.ok()) return status;
   // The host's memory, read before the call returns. With beta 0, C is not read; D may stand in for it.

@@ -20,7 +20,7 @@ class Matmul {
  public:
   static constexpr int kMostAlgorithms = 8;
   /// Of every pointer that run() takes: what the heuristic assumes, unless told otherwise.
-  static constexpr std::size_t kAlignment = 256;
+  static constexpr int kAlignment = 256;
 
   /// Asks cuBLASLt's heuristic for algorithms that need at most `workspace_bytes`; 32 MiB is what cuBLAS uses on Hopper.
   /// `dtype`: kF16 or kBf16. kUnavailable without a device, or if there is no algorithm. The library must outlive it.

@@ -4,28 +4,15 @@
 
 #include <utility>
 
+#include "farwarp/base/arguments.h"
 #include "farwarp/ops/gemm/args.h"
 
 namespace farwarp {
 namespace {
 
-Status check_pointer(const char* name, const void* pointer) {
-  if (pointer == nullptr) return invalid_argument(fmt::format("{} is null; allowed: a device pointer", name));
-  if (reinterpret_cast<std::uintptr_t>(pointer) % 16 != 0)
-    return invalid_argument(fmt::format("{} is {}; allowed: a multiple of 16", name, fmt::ptr(pointer)));
-  return {};
-}
-
 std::uint64_t configuration_of(const GemmDesc& desc) {
-  std::uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a
-  for (const std::int64_t value :
-       {std::int64_t{desc.m}, std::int64_t{desc.n}, std::int64_t{desc.k}, desc.x_pitch, desc.w_pitch, desc.y_pitch,
-        static_cast<std::int64_t>(desc.dtype), std::int64_t{desc.has_bias}, std::int64_t{desc.max_sms},
-        std::int64_t{desc.tile_rows}, std::int64_t{desc.tile_columns}, std::int64_t{desc.splits}}) {
-    for (int byte = 0; byte < 8; ++byte)
-      hash = (hash ^ (static_cast<std::uint64_t>(value) >> (8 * byte) & 0xff)) * 0x100000001b3ull;
-  }
-  return hash;
+  return hash_of({desc.m, desc.n, desc.k, desc.x_pitch, desc.w_pitch, desc.y_pitch, static_cast<int>(desc.dtype),
+                  desc.has_bias, desc.max_sms, desc.tile_rows, desc.tile_columns, desc.splits});
 }
 
 }  // namespace
@@ -128,12 +115,13 @@ const GemmPlan& Gemm::plan() const { return state_->plan; }
 Status Gemm::operator()(const void* x, const void* w, const void* bias, void* y, Stream stream) {
   State& state = *state_;
   if (state.slot < 0) return {StatusCode::kMisuse, "Gemm was called after close()"};
-  for (const Status& status : {check_pointer("x", x), check_pointer("w", w), check_pointer("y", y)}) {
-    if (!status.ok()) return status;
-  }
-  if (state.plan.desc.has_bias) {
-    if (const Status status = check_pointer("bias", bias); !status.ok()) return status;
-  } else if (bias != nullptr) {
+  constexpr int kAlignment = 16;
+  const bool has_bias = state.plan.desc.has_bias;
+  const Status pointers =
+      first_failure({check_pointer("x", x, kAlignment), check_pointer("w", w, kAlignment),
+                     check_pointer("y", y, kAlignment), has_bias ? check_pointer("bias", bias, kAlignment) : Status()});
+  if (!pointers.ok()) return pointers;
+  if (!has_bias && bias != nullptr) {
     return invalid_argument("bias is given; allowed: null, as GemmDesc.has_bias is false");
   }
   Status status = state.world->status();

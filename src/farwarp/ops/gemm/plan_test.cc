@@ -93,7 +93,7 @@ TEST(GemmPlan, NamesWhatItRefuses) {
       "k has as many steps of 64 and all tiles' blocks are at most 132");
   EXPECT_EQ(
       error_of({.m = 64, .n = 4096, .k = 640, .max_sms = 100, .splits = 4}),
-      "GemmDesc.splits is 4; allowed: 0 (the plan's choice), 1, or 2, 4 or 5 with tile_columns up to 128 and tile_rows "
+      "GemmDesc.splits is 4; allowed: 0 (the plan's choice), 1, or 2 or 4 with tile_columns up to 128 and tile_rows "
       "128, if k has as many steps of 64 and all tiles' blocks are at most 100");
   EXPECT_EQ(
       error_of({.m = 100, .n = 8, .k = 64, .tile_rows = 64}),

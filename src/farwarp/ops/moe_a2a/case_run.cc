@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -128,15 +127,7 @@ Status RankRun::inject_fault() {
   if (fault.kind == Fault::Kind::kDropPut) faults.drop_put = static_cast<std::uint32_t>(fault.amount);
   if (fault.kind == Fault::Kind::kMismatch && rank_ == fault.rank) faults.mismatch = true;
   op_->inject(faults);
-  if (rank_ != fault.rank) return {};
-  if (fault.kind == Fault::Kind::kDelay) {
-    return world_->device().enqueue_delay(*stream_, static_cast<std::uint64_t>(fault.amount) * 1'000'000);
-  }
-  if (fault.kind == Fault::Kind::kKill) {
-    if (!bootstrap_->same_process()) std::raise(SIGKILL);
-    return {StatusCode::kAborted, fmt::format("rank {} left before its first call, as --fault kill asks", rank_)};
-  }
-  return {};
+  return harness::befall(fault, rank_, *bootstrap_, world_->device(), *stream_);
 }
 
 Status RankRun::all_calls() {

@@ -31,7 +31,7 @@ FARWARP_DEVICE void prefetch_own(const Args& args) {
   prefetch_range(args.x, own.first_unit * piece, own.last_unit * piece);
 }
 
-/// [block] The same in the fused form, where a warp knows its pieces; for wires that do not load them by themselves.
+/// [block] The same in the fused form, all warps for those that send; for wires that do not load them by themselves.
 FARWARP_DEVICE void prefetch_pieces(const Args& args) {
   if (args.tokens_on_device != nullptr) return;
   constexpr int kLine = 128;

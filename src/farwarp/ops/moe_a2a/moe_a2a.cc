@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "farwarp/base/arguments.h"
 #include "farwarp/ops/moe_a2a/args.h"
 
 namespace farwarp {
@@ -62,14 +63,6 @@ moe::Roles roles_of(const MoeAllToAllPlan& plan, KernelId id, int blocks) {
   return {blocks, blocks, 0, 0};
 }
 
-Status check_pointer(const char* name, const void* pointer, std::uintptr_t alignment) {
-  if (pointer == nullptr) return invalid_argument(fmt::format("{} is null; allowed: a device pointer", name));
-  if (reinterpret_cast<std::uintptr_t>(pointer) % alignment != 0) {
-    return invalid_argument(fmt::format("{} is {}; allowed: a multiple of {}", name, fmt::ptr(pointer), alignment));
-  }
-  return {};
-}
-
 Status check_received(const MoeReceived& received, bool fp8) {
   Status status = check_pointer("MoeReceived.x", received.x, 16);
   if (status.ok()) status = check_pointer("MoeReceived.counts", received.counts, 4);
@@ -77,13 +70,6 @@ Status check_received(const MoeReceived& received, bool fp8) {
   if (status.ok() && fp8) status = check_pointer("MoeReceived.scales", received.scales, 4);
   if (status.ok() && received.origins != nullptr) status = check_pointer("MoeReceived.origins", received.origins, 8);
   return status;
-}
-
-Status first_failure(std::initializer_list<Status> statuses) {
-  for (const Status& status : statuses) {
-    if (!status.ok()) return status;
-  }
-  return {};
 }
 
 }  // namespace
@@ -116,7 +102,7 @@ Status MoeAllToAll::State::check_tokens(const MoeTokens& tokens) const {
         fmt::format("MoeTokens.tokens is {}; allowed: 0 to {}", tokens.tokens, plan.desc.max_tokens));
   }
   if (tokens.tokens_on_device == nullptr && tokens.tokens == 0) return {};
-  const auto index_bytes = static_cast<std::uintptr_t>(bytes_of(plan.desc.index_type));
+  const auto index_bytes = static_cast<int>(bytes_of(plan.desc.index_type));
   return first_failure({check_pointer("MoeTokens.x", tokens.x, 16),
                         check_pointer("MoeTokens.topk_indices", tokens.topk_indices, index_bytes),
                         check_pointer("MoeTokens.topk_weights", tokens.topk_weights, 4)});

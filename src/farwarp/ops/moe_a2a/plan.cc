@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <initializer_list>
 #include <limits>
 
+#include "farwarp/base/arguments.h"
 #include "farwarp/ops/moe_a2a/args.h"
 
 namespace farwarp {
@@ -146,9 +146,9 @@ int choose_senders(const MoeAllToAllPlan& plan) {
 /// Rows on their way share the links: with all warps at it, the first arrives when nearly the last does, and no owner can return sums
 /// meanwhile. With 8, 3, 2 and 1 of 8 warps (4 H200s, 2026-11): 512 tokens x 7168, all to one expert, 138, 112, 105 and 104 us; 256 tokens,
 /// uniform, 83.5, 81.6, 83.0 and 89.3; 1024 tokens 270, 268, 268; 128 x 2880 28.6, 28.6, 28.4 and 31.1. Not known where rows are
-/// quantised, which keeps a warp busy. Packets are for batches that fill no link.
-int choose_sending_warps(const MoeAllToAllPlan& plan, int warps) {
-  const bool some = plan.mode == MoeMode::kBulk && !plan.desc.fp8_dispatch;
+/// quantised or go by plain stores, which keep a warp busy. Packets are for batches that fill no link.
+int choose_sending_warps(const MoeAllToAllPlan& plan, int warps, const MachineShape& shape) {
+  const bool some = plan.mode == MoeMode::kBulk && !plan.desc.fp8_dispatch && shape.traits.bulk_copy;
   return some ? std::max(1, warps * 3 / 8) : warps;
 }
 
@@ -174,15 +174,6 @@ MoeWorkspace lay_out_workspace(const MoeAllToAllPlan& plan) {
   workspace.slots = take(4ll * desc.max_tokens * plan.ranks);
   workspace.routed = take(8ll * plan.blocks);
   return workspace;
-}
-
-std::uint64_t hash_of(std::initializer_list<std::int64_t> values) {
-  std::uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a
-  for (const std::int64_t value : values) {
-    for (int byte = 0; byte < 8; ++byte)
-      hash = (hash ^ ((static_cast<std::uint64_t>(value) >> (8 * byte)) & 0xff)) * 0x100000001b3ull;
-  }
-  return hash;
 }
 
 }  // namespace
@@ -213,7 +204,7 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
   const int warps = plan.threads / shape.traits.warp_size;
   plan.segments = choose_segments(plan, warps, shape.traits.warp_size);
   plan.senders = choose_senders(plan);
-  plan.sending_warps = choose_sending_warps(plan, warps);
+  plan.sending_warps = choose_sending_warps(plan, warps, shape);
   plan.shared_bytes =
       moe::shared_layout(desc.num_experts, ranks, desc.experts_per_token, desc.max_tokens, plan.max_local_experts,
                          warps, plan.mode == MoeMode::kBulk && shape.traits.bulk_copy)
@@ -235,11 +226,13 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
 
 std::string MoeAllToAllPlan::to_string() const {
   return fmt::format(
-      "moe-a2a {} experts, top-{}, hidden {}, {} tokens, {} ranks, {}{}: {} mode ({}), {} blocks of {}, {} send, {} "
-      "segments, {} bytes of shared memory, workspace {} bytes, {} receive rows",
+      "moe-a2a {} experts, top-{}, hidden {}, {} tokens, {} ranks, {}{}: {} mode ({}), {} blocks of {}, {} send "
+      "(fused: {} "
+      "warps of each), {} segments, {} bytes of shared memory, workspace {} bytes, {} receive rows",
       desc.num_experts, desc.experts_per_token, desc.hidden, desc.max_tokens, ranks, name_of(desc.dtype),
       desc.fp8_dispatch ? " dispatched as fp8" : "", mode == MoeMode::kPacket ? "packet" : "bulk", why_mode, blocks,
-      threads, senders > 0 ? fmt::format("{}", senders) : "all", segments, shared_bytes, workspace.total, recv_rows);
+      threads, senders > 0 ? fmt::format("{}", senders) : "all", sending_warps, segments, shared_bytes, workspace.total,
+      recv_rows);
 }
 
 }  // namespace farwarp

@@ -66,6 +66,19 @@ TEST(Plan, LargeBatchesHaveSenders) {
   EXPECT_EQ(plan_moe_all_to_all(small(), shape, 8)->senders, 0);
 }
 
+TEST(Plan, SomeWarpsSendLargeBatchesInTheFusedForm) {
+  MoeAllToAllDesc desc = small();
+  desc.max_tokens = 4096;
+  const auto sending = [&](const MachineShape& shape) { return plan_moe_all_to_all(desc, shape, 8)->sending_warps; };
+  MachineShape amd{TargetKind::kEmuGfx942, traits_of(TargetKind::kEmuGfx942), 8, 2};
+  EXPECT_EQ(sending(emulated()), 3);
+  EXPECT_EQ(sending(amd), 4);  // all: no bulk copies
+  desc.fp8_dispatch = true;
+  EXPECT_EQ(sending(emulated()), 8);
+  desc = small();
+  EXPECT_EQ(sending(emulated()), 8);
+}
+
 TEST(Plan, Fp8RowsHoldTheirScalesWhereBulkCopiesCanWrite) {
   MoeAllToAllDesc desc = small();
   desc.fp8_dispatch = true;

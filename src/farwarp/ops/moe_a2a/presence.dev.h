@@ -112,19 +112,13 @@ class RowsPresent {
   int rows_before_ = 0;     // up to the end of the last lane's
 };
 
-/// [warp] Its number, counted from the first that sends nothing: those are there for the first rows.
-FARWARP_DEVICE int warp_behind_senders(const Args& args) {
-  const int behind = warp_in_grid() - args.sending_warps;
-  return behind < 0 ? behind + warps_of_grid() : behind;
-}
-
 /// [block] Calls `work(row)` on a warp for each piece of each row that arrives; it returns false if the call is over.
 template <class Wire, class Work>
 FARWARP_DEVICE void for_each_row_present(Wire& wire, const Work& work) {
   const Args& args = wire.args;
   RowsPresent rows(args);
 #pragma unroll 1
-  for (int unit = warp_behind_senders(args);; unit += warps_of_grid()) {
+  for (int unit = warp_in_grid();; unit += warps_of_grid()) {
     const int number = args.by_segments.quotient(unit);
     int source = 0;
     std::int32_t slot = 0;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <csignal>
 #include <utility>
 
 #include "farwarp/harness/inputs.h"
@@ -155,14 +154,7 @@ Status RankRun::upload_rows(const DeviceBuffer& buffer, Operand operand, int cal
 Status RankRun::inject_fault() {
   const Fault& fault = options_.fault;
   if (fault.kind == Fault::Kind::kDropPut) op_->drop_tile(static_cast<int>(fault.amount));
-  if (rank_ != fault.rank) return {};
-  if (fault.kind == Fault::Kind::kDelay)
-    return world_->device().enqueue_delay(*stream_, static_cast<std::uint64_t>(fault.amount) * 1'000'000);
-  if (fault.kind == Fault::Kind::kKill) {
-    if (!bootstrap_->same_process()) std::raise(SIGKILL);
-    return {StatusCode::kAborted, fmt::format("rank {} left before its first call, as --fault kill asks", rank_)};
-  }
-  return {};
+  return harness::befall(fault, rank_, *bootstrap_, world_->device(), *stream_);
 }
 
 Status RankRun::all_calls() {

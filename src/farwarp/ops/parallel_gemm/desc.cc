@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "farwarp/base/arguments.h"
+
 namespace farwarp::parallel_gemm {
 namespace {
 
@@ -70,14 +72,8 @@ Status check(Kind kind, const ParallelGemmDesc& desc, int ranks) {
 }
 
 std::uint64_t configuration_of(Kind kind, const ParallelGemmDesc& desc, int ranks) {
-  std::uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a
-  for (const int value : {static_cast<int>(kind), ranks, desc.m, desc.n, desc.k, static_cast<int>(desc.dtype),
-                          static_cast<int>(desc.has_bias), desc.max_sms, desc.tile_columns, desc.splits,
-                          desc.communicators, static_cast<int>(desc.return_x)}) {
-    for (int byte = 0; byte < 4; ++byte)
-      hash = (hash ^ (static_cast<std::uint32_t>(value) >> (8 * byte) & 0xff)) * 0x100000001b3ull;
-  }
-  return hash;
+  return hash_of({static_cast<int>(kind), ranks, desc.m, desc.n, desc.k, static_cast<int>(desc.dtype), desc.has_bias,
+                  desc.max_sms, desc.tile_columns, desc.splits, desc.communicators, desc.return_x});
 }
 
 }  // namespace farwarp::parallel_gemm

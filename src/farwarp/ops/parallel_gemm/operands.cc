@@ -1,27 +1,13 @@
 #include "farwarp/ops/parallel_gemm/operands.h"
 
-#include <fmt/format.h>
-
-#include <cstdint>
+#include "farwarp/base/arguments.h"
 
 namespace farwarp::parallel_gemm {
-namespace {
-
-Status check_pointer(const char* name, const void* pointer, int alignment) {
-  if (pointer == nullptr) return invalid_argument(fmt::format("{} is null; allowed: a device pointer", name));
-  if (reinterpret_cast<std::uintptr_t>(pointer) % static_cast<std::uintptr_t>(alignment) != 0)
-    return invalid_argument(fmt::format("{} is {}; allowed: a multiple of {}", name, fmt::ptr(pointer), alignment));
-  return {};
-}
-
-}  // namespace
-
 Status check_operands(const ParallelGemmDesc& desc, const void* x, const void* w, const void* bias, const void* y,
                       int alignment) {
-  for (const Status& status :
-       {check_pointer("x", x, alignment), check_pointer("w", w, alignment), check_pointer("y", y, alignment)}) {
-    if (!status.ok()) return status;
-  }
+  const Status status = first_failure(
+      {check_pointer("x", x, alignment), check_pointer("w", w, alignment), check_pointer("y", y, alignment)});
+  if (!status.ok()) return status;
   if (desc.has_bias) return check_pointer("bias", bias, alignment);
   if (bias != nullptr) return invalid_argument("bias is given; allowed: null, as ParallelGemmDesc.has_bias is false");
   return {};

@@ -1,7 +1,7 @@
-// Split K on Hopper: the blocks of a cluster sum parts of a tile's K, and hand each other what they have summed through shared memory.
-// 2 * parts of them each add up a part of the tile, in the order of the splits, and store it.
+// Split K on Hopper: 2 or 4 blocks of a cluster sum parts of a tile's K, and hand each other what they have summed through shared
+// memory. Each adds up a part of the tile, in the order of the splits, and stores it.
 //
-//   block h * parts + p: part p of the columns of warpgroup h's 64 rows; blocks behind 2 * parts: nothing
+//   block h * parts + p of 2 * parts: part p of the columns of warpgroup h's 64 rows
 //
 //   start: arrive       all have begun: wait, sums of others' parts -> their inboxes, arrive      wait: inbox + own sums -> total
 #pragma once
@@ -14,15 +14,15 @@ struct FourSums {
   float value[4];
 };
 
-/// `count`: sums of a thread; `blocks`: of the cluster. The inbox holds the sums as fragments, 16 bytes a thread:
+/// `count`: sums of a thread; `parts`: half the blocks of the cluster. The inbox holds the sums as fragments, 16 bytes a thread:
 /// [the other blocks][count / parts / 4][128 threads].
-template <int count, int parts, int blocks>
+template <int count, int parts>
 class ClusterSums {
  public:
-  static constexpr int kBlocks = blocks;
+  static constexpr int kBlocks = 2 * parts;
   static constexpr int kSums = count / parts;  ///< of a thread, in one part
   static constexpr int kInboxBytes = (kBlocks - 1) * kSums * 4 * 128;
-  static_assert(kSums % 4 == 0 && 2 * parts <= blocks);
+  static_assert(kSums % 4 == 0);
 
   FARWARP_DEVICE ClusterSums(Shared<std::byte> inbox, int rank) : inbox_(inbox), rank_(rank) {}
 

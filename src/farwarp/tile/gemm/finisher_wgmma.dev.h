@@ -35,12 +35,12 @@ struct Finisher {
     }
   }
 
-  /// `blocks` of the cluster have each summed a part of K, 2 * `parts` add up. False if other blocks add up what this multiplier
+  /// `parts`: half of the cluster's blocks, which have each summed a part of K. False if other blocks add up what this multiplier
   /// has summed; else `total` gets the own part's sums.
-  template <int parts, int blocks = 2 * parts>
+  template <int parts>
   FARWARP_DEVICE bool exchange(int split, const float (&sums)[Tile::kSums], float (&total)[Tile::kSums / parts],
                                int& part) const {
-    using Sums = ClusterSums<Tile::kSums, parts, blocks>;
+    using Sums = ClusterSums<Tile::kSums, parts>;
     static_assert(Sums::kInboxBytes <= Tile::kMultipliers * Block::kBuffers * WgmmaShared::kBoxBytes);
     const Sums cluster(block.boxes(0), split);
     cluster_wait();  // all have begun
@@ -65,11 +65,6 @@ struct Finisher {
       if (splits == 4) {
         float total[Tile::kSums / 2];
         if (exchange<2>(split, sums, total, part)) store_part(origin, 0, part, total);
-        return;
-      }
-      if (splits == 5) {
-        float total[Tile::kSums / 2];
-        if (exchange<2, 5>(split, sums, total, part)) store_part(origin, 0, part, total);
         return;
       }
     }

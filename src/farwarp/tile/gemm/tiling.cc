@@ -40,9 +40,7 @@ double estimate(const TilingWish& wish, std::int64_t tiles, const Choice& choice
 bool has_splits(const TilingWish& wish, bool few_rows, const Choice& choice, int steps) {
   if (choice.splits == 1) return true;
   if (choice.splits > steps || choice.columns > kMostSplitColumns || choice.rows != kWgmmaRows) return false;
-  if (!wish.clusters) return choice.splits <= kMostSplits;
-  // 5 on request alone: their tiles fill more multiprocessors, but nobody has measured when that pays.
-  return choice.splits == 2 || (few_rows && (choice.splits == 4 || wish.splits == 5));
+  return wish.clusters ? choice.splits == 2 || (few_rows && choice.splits == 4) : choice.splits <= kMostSplits;
 }
 
 Choice best_choice(std::span<const int> widths, const TilingWish& wish, int row_count, int column_count,
@@ -105,7 +103,7 @@ Status tile_wgmma(const TilingWish& wish, const char* desc, Tiling& result) {
           desc, "splits", wish.splits,
           fmt::format("0 (the plan's choice), 1, or {} with tile_columns up to {} and tile_rows {}, if k has as "
                       "many steps of {} and all tiles' blocks are at most {}",
-                      result.few_rows ? "2, 4 or 5" : "2", kMostSplitColumns, kWgmmaRows, kWgmmaDepth,
+                      result.few_rows ? "2 or 4" : "2", kMostSplitColumns, kWgmmaRows, kWgmmaDepth,
                       wish.together ? blocks_at_once(wish.blocks, wish.splits) : wish.blocks));
     return wrong(desc, "splits", wish.splits,
                  fmt::format("1 to {} steps of {}, with tile_columns up to {}", std::min(kMostSplits, result.steps),
@@ -162,7 +160,11 @@ Status tile_mfma(const TilingWish& wish, const char* desc, Tiling& result) {
 int blocks_at_once(int blocks, int cluster) {
   constexpr int kPart = 16;
   if (cluster == 1) return blocks;
-  return std::max(blocks / kPart, 1) * (std::min(kPart, blocks) / cluster) * cluster;
+  const int parts = blocks / kPart;
+  if (parts == 0) return blocks / cluster * cluster;
+  // Parts may have 14 multiprocessors, and others 18 instead: of 32 clusters of 4, the last began 7 us after the others (H200, 2026-11).
+  const int lost = cluster > 2 ? parts / 4 : 0;
+  return (parts * (kPart / cluster) - lost) * cluster;
 }
 
 Result<Tiling> tile_product(const TilingWish& wish, const MachineShape& shape, const char* desc) {

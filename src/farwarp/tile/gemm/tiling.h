@@ -9,6 +9,7 @@
 #include "farwarp/base/machine_shape.h"
 #include "farwarp/base/status.h"
 #include "farwarp/tile/gemm/raster.h"
+#include "farwarp/tile/gemm/shape_wgmma.h"
 
 namespace farwarp::tile {
 
@@ -54,15 +55,15 @@ struct Tiling {
   std::string why;  ///< how the tile was chosen
 
   std::int64_t tiles() const { return std::int64_t{tile_rows} * tile_columns; }
-  /// wgmma: rows of y in a box of the epilogue. Of few rows, 4 blocks of a cluster store half each.
-  int box_rows() const { return few_rows ? columns / (cluster >= 4 ? 2 : 1) : 64; }
+  /// wgmma: rows of y in a box of the epilogue.
+  int box_rows() const { return few_rows ? few_rows_of_box(columns, cluster) : 64; }
   TileGrid grid() const { return grid_of(tile_rows, tile_columns, group, splits, steps); }
   /// Of the kernel's name: "bf16_few_64", "mfma_fp16_256x128".
   std::string kernel_suffix(const MachineShape& shape, DType dtype) const;
   std::string to_string() const;
 };
 
-/// Of `blocks` multiprocessors of an H200, those that clusters of `cluster` blocks fill at once: a cluster lies in one of its parts of 16 or
+/// Of `blocks` multiprocessors of an H200, those that clusters of `cluster` blocks fill at once: a cluster lies in one of its parts of 14 to
 /// 18 multiprocessors.
 int blocks_at_once(int blocks, int cluster);
 

@@ -41,7 +41,7 @@ struct PieceIndex {
   int depth;
 };
 
-/// In which order a shard's pieces leave: bands of `band` rows of pieces (a tile's), in each band along K, so that a tile's product can
+/// In which order a shard's pieces leave: bands of `band` rows of pieces (those of a round of tiles), in each band along K, so that a tile's product can
 /// follow its arrival; with K in splits, that many places of K in turn. Calls with turn < piece_turns(); a row or depth outside of the
 /// pieces is none.
 constexpr int piece_turns(const Pieces& pieces, int band, int splits) {

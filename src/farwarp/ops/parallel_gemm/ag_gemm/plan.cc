@@ -15,16 +15,16 @@ constexpr std::int64_t align(std::int64_t bytes) { return (bytes + 255) / 256 * 
 
 /// Large pieces ask for few flags; small ones give every sending warp something to do, and let tiles start early.
 void choose_pieces(AllGatherGemmPlan& plan) {
-  constexpr int kSendingWarps = 12 * 8;
+  constexpr int kLeastPieces = 2 * 12 * 8;
   plan.piece_rows = std::min(plan.local.x_rows, ag_gemm::kMostPieceRows);
   plan.row_pieces = ceil_div(plan.local.x_rows, plan.piece_rows);
   plan.piece_depth = 4 * ag_gemm::kBoxDepth;
   const auto pieces = [&] { return std::int64_t{plan.row_pieces} * ceil_div(plan.local.k, plan.piece_depth); };
-  while (plan.piece_depth > ag_gemm::kBoxDepth && pieces() < 2 * kSendingWarps) plan.piece_depth /= 2;
+  while (plan.piece_depth > ag_gemm::kBoxDepth && pieces() < kLeastPieces) plan.piece_depth /= 2;
   plan.depth_pieces = ceil_div(plan.local.k, plan.piece_depth);
 }
 
-/// 8 blocks send 315 of 343 GB/s, 16 send 327 (8 H200s, 2026-11): more than 8 only where sending takes as long as multiplying and the
+/// 8 blocks send 315 of 343 GB/s, 16 send 327 (8 H200s, 2026-11): more than 8 only where sending takes more than half as long as multiplying and the
 /// tiles leave blocks over. Of tiles in rounds the blocks are worth more: 8192 x 14336 x 4096 took 237 us with 8 and 258 with 16, 8192 x
 /// 29568 x 8192 726 and 893 (8 H200s, all else the same).
 constexpr int kFewCommunicators = 8, kManyCommunicators = 16;
@@ -45,15 +45,16 @@ bool tiles_run_at_once(const tile::Tiling& tiling) { return tiling.tiles() * til
 /// Pieces on their way share the links: with all twelve warps of 16 communicators at it, the first arrived when nearly the last did (73 of
 /// 100 us for 4096 x 4096 on 4 H200s, 2026-11), and nobody could multiply meanwhile. As many as keep the links busy are enough: 2048 x
 /// 1440 x 2880, at once, took 62, 57 and 54 us with 2, 3 and 4 warps each. In rounds 4 warps of each of 8 communicators: on 4 H200s 218 us
-/// for 8192 x 7168 x 4096, with 9 234; on 8 237 for 8192 x 14336 x 4096, with 2 245.
+/// for 8192 x 7168 x 4096, with 9 234; on 8 237 for 8192 x 14336 x 4096, with 2 245; more where there are few peers.
 int choose_senders(const AllGatherGemmPlan& plan, const MachineShape& shape) {
-  constexpr double kBytesUnderWay = 3.1e6;
-  constexpr int kInRounds = 4;
+  constexpr double kAtOnce = 3.1e6, kInRounds = 1.6e6;  // bytes under way
+  constexpr int kFewestInRounds = 4;
   const int warps = plan.threads / shape.traits.warp_size;
   if (plan.communicators == 0 || !shape.traits.bulk_copy) return warps;
-  if (!tiles_run_at_once(plan)) return std::min(kInRounds, warps);
+  const bool at_once = tiles_run_at_once(plan);
   const double box_bytes = 2.0 * plan.piece_rows * ag_gemm::kBoxDepth * std::max(1, plan.ranks - 1);
-  return std::clamp(static_cast<int>(kBytesUnderWay / box_bytes / plan.communicators + 0.5), 1, warps);
+  const int wanted = static_cast<int>((at_once ? kAtOnce : kInRounds) / box_bytes / plan.communicators + 0.5);
+  return std::clamp(std::max(wanted, at_once ? 1 : kFewestInRounds), 1, warps);
 }
 
 /// Rows of pieces that leave side by side, along K: all whose tiles run at once, so that little is left to do when the last piece has
@@ -74,17 +75,15 @@ bool use_packets(const AllGatherGemmPlan& plan, const MachineShape& shape) {
   return shape.traits.matrix_unit == MatrixUnit::kWgmma && plan.few_rows && plan.ranks > 1 && sent <= kMostPacketBytes;
 }
 
-/// What comes is polled for by many threads at once: all blocks that do not multiply gather, but for those that send. Pieces are as small
-/// as lets each gatherer have one, so that all are awaited at once. With 8, 16 and 24 senders 64 x 9216 x 7168 took 29.1, 28.1 and 29.1 us (4
+/// What comes is polled for by many threads at once: of the blocks that do not multiply, a third sends, the rest gather. Pieces are as small
+/// as lets each gatherer have one, where there are gatherers enough. With 8, 16 and 24 senders 64 x 9216 x 7168 took 29.1, 28.1 and 29.1 us (4
 /// H200s, 2026-11).
 void choose_packets(AllGatherGemmPlan& plan, int blocks) {
   constexpr int kFewestApart = 4;  // communicators: fewer have both tasks
   constexpr int kMostSenders = 16;
   constexpr int kMostPieceSteps = 4;  // 256 elements of each row: products begin when the first piece is there
   if (plan.desc.communicators == 0) {
-    // Two clusters less than the parts of 16 hold: with 32 clusters of 4, or 25 of 5, the last began 7 to 11 us late (H200, 2026-11).
-    const int at_once = tile::blocks_at_once(blocks, plan.cluster) - (plan.cluster > 2 ? 2 * plan.cluster : 0);
-    const int idle = (at_once - plan.blocks) / plan.cluster * plan.cluster;
+    const int idle = (tile::blocks_at_once(blocks, plan.cluster) - plan.blocks) / plan.cluster * plan.cluster;
     plan.communicators = std::max(plan.communicators, idle);
   }
   const bool apart = plan.communicators >= kFewestApart;
@@ -166,7 +165,8 @@ Result<AllGatherGemmPlan> plan_ag_gemm(const ParallelGemmDesc& desc, const Machi
     plan.communicators = desc.communicators != 0 ? desc.communicators : choose_communicators(plan, blocks);
   }
   auto tiling = tile_beside(plan, shape, blocks);
-  if (tiling.ok() && desc.communicators == 0 && plan.communicators > kFewCommunicators && !tiles_run_at_once(*tiling)) {
+  if (tiling.ok() && desc.communicators == 0 && shape.traits.bulk_copy && plan.communicators > kFewCommunicators &&
+      !tiles_run_at_once(*tiling)) {
     plan.communicators = kFewCommunicators;
     tiling = tile_beside(plan, shape, blocks);
   }

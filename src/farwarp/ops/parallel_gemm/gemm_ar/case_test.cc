@@ -34,6 +34,7 @@ TEST_P(GemmArCases, Packets) {
   expect_pass("m=1,n=64,k=64", 8);
   expect_pass("m=13,n=72,k=216,has_bias=1", 3);
   expect_pass("m=16,n=40,k=528,splits=2,dtype=fp16", 2);
+  if (GetParam() == TargetKind::kEmuSm90) expect_pass("m=13,n=72,k=1080,splits=4,has_bias=1", 3, 10);
 }
 
 TEST_P(GemmArCases, TilesOfPaddingAlone) { expect_pass("m=64,n=72,k=48", 3); }

@@ -42,7 +42,7 @@ struct SendingBlock
   }
   /// The call's words are there: one arrival.
   FARWARP_DEVICE Shared<Mbarrier> joined() const { return at<Mbarrier>(kJoined); }
-  /// Nobody of the block uses the call's memory any more: an arrival of each warp that has.
+  /// Nobody of the block writes or tells a peer any more: an arrival of each warp that has.
   FARWARP_DEVICE Shared<Mbarrier> done() const { return at<Mbarrier>(kDone); }
   /// How many units of y the block's warps have taken.
   FARWARP_DEVICE Shared<std::uint32_t> taken() const { return at<std::uint32_t>(kTaken); }

@@ -58,10 +58,10 @@ struct ByPackets {
     return tile.row == column / Tile::kRows && tile.column == row / Tile::kColumns;
   }
 
-  /// [warpgroup] A box whose first sum is that of (row, column). Rows of the next rank come first: no two ranks begin with one owner.
+  /// [warpgroup] A box whose first sum is that of (row, column). Rows of the next rank come first, so that ranks do not all begin with one owner.
   FARWARP_DEVICE void send_box(const Call& call, int row, int column, Shared<std::byte> box) const {
     constexpr int kRowPackets = 64 / PacketInbox::kElements;
-    const int height = args.grid.splits == 4 ? columns / 2 : columns;  // of 4 splits, two store half of the rows each
+    const int height = farwarp::tile::few_rows_of_box(columns, args.grid.splits);
     const int rows = row + height <= args.x_rows ? height : args.x_rows - row;
     if (rows <= 0) return;
     const int first = (args.view.rank + 1) * args.bands.owned % rows;

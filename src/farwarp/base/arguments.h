@@ -1,0 +1,20 @@
+// What operators and vendors' libraries ask of their arguments, and how their descriptors become one number.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+
+#include "farwarp/base/status.h"
+
+namespace farwarp {
+
+/// kInvalidArgument unless `pointer` is a multiple of `alignment` bytes and not null; `name` is the caller's name for it.
+Status check_pointer(const char* name, const void* pointer, int alignment);
+
+/// The first of `statuses` that is not ok, or ok.
+Status first_failure(std::initializer_list<Status> statuses);
+
+/// FNV-1a of the values: what ranks must agree on, to be compared between them.
+std::uint64_t hash_of(std::initializer_list<std::int64_t> values);
+
+}  // namespace farwarp
