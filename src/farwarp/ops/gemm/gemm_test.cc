@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "farwarp/harness/device_buffer.h"
+#include "farwarp/world/host/operator_expectations.h"
 #include "farwarp/world/host/world_test_fixture.h"
 
 namespace farwarp {
@@ -24,14 +25,10 @@ struct Product {
   DeviceBuffer x, w, y;
 
   Status launch(Stream on) { return op(x.get(), w.get(), nullptr, y.get(), on); }
-  Status drain(Stream on) {
-    const Status drained = world.device().synchronize(on, 60'000'000'000);
-    return world.status().ok() ? drained : world.status();
-  }
   void expect_right() {
     ASSERT_TRUE(y.poison(stream).ok());
     ASSERT_TRUE(launch(stream).ok());
-    const Status status = drain(stream);
+    const Status status = drain(world, stream);
     ASSERT_TRUE(status.ok()) << status.to_string();
     std::vector<std::uint16_t> result(kM * kN);
     ASSERT_TRUE(y.download(result.data(), result.size() * 2, stream).ok());
@@ -90,16 +87,7 @@ TEST_P(GemmApi, RanksMustAgreeOnTheShape) {
 }
 
 TEST_P(GemmApi, AnAbortedWorldComputesNothingUntilItRecovers) {
-  on_products([](Product& product) {
-    if (product.world.rank() == 0) product.world.abort();
-    // The other rank may be told by its next kernel only.
-    ASSERT_TRUE(product.world.bootstrap().allgather({std::byte{1}}, std::chrono::minutes(1)).ok());
-    Status status = product.launch(product.stream);
-    if (status.ok()) status = product.drain(product.stream);
-    EXPECT_EQ(status.code(), StatusCode::kAborted) << status.to_string();
-    ASSERT_TRUE(product.world.recover({product.stream}).ok());
-    product.expect_right();
-  });
+  on_products([](Product& product) { expect_aborted_until_recovered(product); });
 }
 
 // Two streams at once. Where splits meet in the operator's workspace, one of the calls finds the operator taken. On Hopper calls share no
@@ -109,23 +97,11 @@ TEST_P(GemmApi, CallsInTwoStreamsAreFoundOut) {
   int found = 0;
   bool shares_memory = false;
   on_products([&](Product& product) {
-    const auto second = product.world.device().create_stream();
-    ASSERT_TRUE(second.ok());
-    EXPECT_TRUE(product.launch(product.stream).ok());
-    EXPECT_TRUE(product.launch(*second).ok());
-    const Status first_status = product.drain(product.stream);
-    const Status second_status = product.drain(*second);
-    const bool misuse = first_status.code() == StatusCode::kMisuse || second_status.code() == StatusCode::kMisuse;
-    const bool told =
-        misuse || first_status.code() == StatusCode::kAborted || second_status.code() == StatusCode::kAborted;
-    if (product.world.rank() == 0 && told) ++found;
-    if (product.world.rank() == 0)
-      shares_memory = product.world.device().shape().traits.matrix_unit == MatrixUnit::kMfma;
-    EXPECT_TRUE(told || (first_status.ok() && second_status.ok()))
-        << first_status.to_string() << second_status.to_string();
-    ASSERT_TRUE(product.world.recover({product.stream, *second}).ok());
-    product.expect_right();
-    product.world.device().destroy_stream(*second);
+    bool told = false;
+    expect_two_streams_end(product, told);
+    if (product.world.rank() != 0) return;
+    if (told) ++found;
+    shares_memory = product.world.device().shape().traits.matrix_unit == MatrixUnit::kMfma;
   });
   if (shares_memory) EXPECT_EQ(found, 1);
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "farwarp/harness/device_buffer.h"
+#include "farwarp/world/host/operator_expectations.h"
 #include "farwarp/world/host/world_test_fixture.h"
 
 namespace farwarp {
@@ -25,14 +26,10 @@ struct Rank {
   DeviceBuffer x, w, y;
 
   Status launch(Stream on) { return op(x.get(), w.get(), nullptr, y.get(), on); }
-  Status drain(Stream on) {
-    const Status drained = world.device().synchronize(on, 60'000'000'000);
-    return world.status().ok() ? drained : world.status();
-  }
   void expect_right() {
     ASSERT_TRUE(y.poison(stream).ok());
     ASSERT_TRUE(launch(stream).ok());
-    const Status status = drain(stream);
+    const Status status = drain(world, stream);
     ASSERT_TRUE(status.ok()) << status.to_string();
     std::vector<std::uint16_t> bits(kM * kColumns);
     ASSERT_TRUE(y.download(bits.data(), bits.size() * 2, stream).ok());
@@ -72,16 +69,7 @@ class AllGatherGemmApi : public WorldTestBase {
 };
 
 TEST_P(AllGatherGemmApi, AnAbortedWorldComputesNothingUntilItRecovers) {
-  on_ranks_of([](Rank& rank) {
-    if (rank.world.rank() == 0) rank.world.abort();
-    // The others may be told by their next kernel only.
-    ASSERT_TRUE(rank.world.bootstrap().allgather({std::byte{1}}, std::chrono::minutes(1)).ok());
-    Status status = rank.launch(rank.stream);
-    if (status.ok()) status = rank.drain(rank.stream);
-    EXPECT_EQ(status.code(), StatusCode::kAborted) << status.to_string();
-    ASSERT_TRUE(rank.world.recover({rank.stream}).ok());
-    rank.expect_right();
-  });
+  on_ranks_of([](Rank& rank) { expect_aborted_until_recovered(rank); });
 }
 
 // Two streams at once: one of the calls finds the operator taken, unless the other was over before it began. Nothing hangs.
@@ -89,22 +77,9 @@ TEST_P(AllGatherGemmApi, CallsInTwoStreamsAreFoundOut) {
   if (is_real()) GTEST_SKIP() << "whether they meet is the device's choice";
   int found = 0;
   on_ranks_of([&found](Rank& rank) {
-    const auto second = rank.world.device().create_stream();
-    ASSERT_TRUE(second.ok());
-    EXPECT_TRUE(rank.launch(rank.stream).ok());
-    (void)rank.launch(*second);  // may have been told already
-    const Status first_status = rank.drain(rank.stream);
-    const Status second_status = rank.drain(*second);
     bool told = false;
-    for (const Status& status : {first_status, second_status}) {
-      const bool known = status.code() == StatusCode::kMisuse || status.code() == StatusCode::kAborted;
-      EXPECT_TRUE(status.ok() || known) << status.to_string();
-      told = told || known;
-    }
+    expect_two_streams_end(rank, told);
     if (rank.world.rank() == 0 && told) ++found;
-    ASSERT_TRUE(rank.world.recover({rank.stream, *second}).ok());
-    rank.expect_right();
-    rank.world.device().destroy_stream(*second);
   });
   EXPECT_EQ(found, 1);
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "farwarp/harness/device_buffer.h"
+#include "farwarp/world/host/operator_expectations.h"
 #include "farwarp/world/host/world_test_fixture.h"
 
 namespace farwarp {
@@ -76,14 +77,10 @@ struct Rank {
   Operands operands;
 
   Status launch(Stream on) { return op(operands.x.get(), operands.w.get(), nullptr, operands.y.get(), on); }
-  Status drain(Stream on) {
-    const Status drained = world.device().synchronize(on, 60'000'000'000);
-    return world.status().ok() ? drained : world.status();
-  }
   void expect_right() {
     ASSERT_TRUE(operands.y.poison(stream).ok());
     ASSERT_TRUE(launch(stream).ok());
-    const Status status = drain(stream);
+    const Status status = drain(world, stream);
     ASSERT_TRUE(status.ok()) << status.to_string();
     const auto bits = operands.result();
     for (std::size_t i = 0; i < bits.size(); ++i)
@@ -106,9 +103,6 @@ class GemmReduceScatterApi : public WorldTestBase {
       EXPECT_EQ(rank.launch(*stream).code(), StatusCode::kMisuse);
       world.device().destroy_stream(*stream);
     });
-  }
-  static void meet(World& world) {
-    ASSERT_TRUE(world.bootstrap().allgather({std::byte{1}}, std::chrono::minutes(1)).ok());
   }
 };
 
@@ -162,7 +156,7 @@ TEST_P(GemmReduceScatterApi, ADroppedTileIsMissing) {
   const auto drop = [](Rank& rank) {
     if (rank.world.rank() == 1) rank.op.inject({.drop_tile = 1});
     ASSERT_TRUE(rank.launch(rank.stream).ok());
-    ASSERT_TRUE(rank.drain(rank.stream).ok());
+    ASSERT_TRUE(drain(rank.world, rank.stream).ok());
     // The inbox is zeroed memory: rank 1's first columns count for nothing.
     EXPECT_EQ(rank.operands.result()[0], sum_of(0, {0, 2}).bits);
     rank.op.inject({});
@@ -180,7 +174,7 @@ TEST_P(GemmReduceScatterApi, ADroppedTileOfPacketsEndsTheCall) {
     if (rank.op.plan().packets.rows == 0) return;
     if (rank.world.rank() == 1) rank.op.inject({.drop_tile = 1});
     ASSERT_TRUE(rank.launch(rank.stream).ok());
-    const StatusCode code = rank.drain(rank.stream).code();
+    const StatusCode code = drain(rank.world, rank.stream).code();
     EXPECT_TRUE(code == StatusCode::kDeadline || code == StatusCode::kAborted) << static_cast<int>(code);
     rank.op.inject({});
     ASSERT_TRUE(rank.world.recover({rank.stream}).ok());
@@ -190,15 +184,7 @@ TEST_P(GemmReduceScatterApi, ADroppedTileOfPacketsEndsTheCall) {
 }
 
 TEST_P(GemmReduceScatterApi, AnAbortedWorldComputesNothingUntilItRecovers) {
-  on_ranks_of([](Rank& rank) {
-    if (rank.world.rank() == 0) rank.world.abort();
-    meet(rank.world);  // the others may be told by their next kernel only
-    Status status = rank.launch(rank.stream);
-    if (status.ok()) status = rank.drain(rank.stream);
-    EXPECT_EQ(status.code(), StatusCode::kAborted) << status.to_string();
-    ASSERT_TRUE(rank.world.recover({rank.stream}).ok());
-    rank.expect_right();
-  });
+  on_ranks_of([](Rank& rank) { expect_aborted_until_recovered(rank); });
 }
 
 // Two streams at once: one of the calls finds the operator taken, unless the other was over before it began.
@@ -206,19 +192,9 @@ TEST_P(GemmReduceScatterApi, CallsInTwoStreamsAreFoundOut) {
   if (is_real()) GTEST_SKIP() << "whether they meet is the device's choice";
   int found = 0;
   on_ranks_of([&found](Rank& rank) {
-    const auto second = rank.world.device().create_stream();
-    ASSERT_TRUE(second.ok());
-    EXPECT_TRUE(rank.launch(rank.stream).ok());
-    (void)rank.launch(*second);  // may have been told already
-    const Status first_status = rank.drain(rank.stream);
-    const Status second_status = rank.drain(*second);
-    const bool misuse = first_status.code() == StatusCode::kMisuse || second_status.code() == StatusCode::kMisuse;
-    const bool told =
-        misuse || first_status.code() == StatusCode::kAborted || second_status.code() == StatusCode::kAborted;
+    bool told = false;
+    expect_two_streams_end(rank, told);
     if (rank.world.rank() == 0 && told) ++found;
-    ASSERT_TRUE(rank.world.recover({rank.stream, *second}).ok());
-    rank.expect_right();
-    rank.world.device().destroy_stream(*second);
   });
   EXPECT_EQ(found, 1);
 }

@@ -1,0 +1,56 @@
+// For tests of operators: what calls must come to where something is wrong with the World or with their streams. A `Rank` is one rank's
+// operator and what it needs: `world`, `stream`, `launch(stream)`, and `expect_right()`, which calls it once more.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstddef>
+
+#include "farwarp/world/host/world.h"
+
+namespace farwarp {
+
+/// Waits for `stream`. The World's status says what kernels found.
+inline Status drain(World& world, Stream stream) {
+  const Status drained = world.device().synchronize(stream, 60'000'000'000);
+  return world.status().ok() ? drained : world.status();
+}
+
+/// Collective: nothing but the meeting.
+inline void meet(World& world) {
+  ASSERT_TRUE(world.bootstrap().allgather({std::byte{1}}, std::chrono::minutes(1)).ok());
+}
+
+/// Collective: calls in an aborted World end as aborted, and after recover() the next is right.
+template <class Rank>
+void expect_aborted_until_recovered(Rank& rank) {
+  if (rank.world.rank() == 0) rank.world.abort();
+  meet(rank.world);  // the others may be told by their next kernel only
+  Status status = rank.launch(rank.stream);
+  if (status.ok()) status = drain(rank.world, rank.stream);
+  EXPECT_EQ(status.code(), StatusCode::kAborted) << status.to_string();
+  ASSERT_TRUE(rank.world.recover({rank.stream}).ok());
+  rank.expect_right();
+}
+
+/// Collective: two calls in two streams at once, which is misuse, end: right, or told of it. After recover() the next is right. `told`:
+/// one of this rank's was.
+template <class Rank>
+void expect_two_streams_end(Rank& rank, bool& told) {
+  const auto second = rank.world.device().create_stream();
+  ASSERT_TRUE(second.ok());
+  EXPECT_TRUE(rank.launch(rank.stream).ok());
+  (void)rank.launch(*second);  // may have been told already
+  const Status statuses[] = {drain(rank.world, rank.stream), drain(rank.world, *second)};
+  for (const Status& status : statuses) {
+    const bool known = status.code() == StatusCode::kMisuse || status.code() == StatusCode::kAborted;
+    EXPECT_TRUE(status.ok() || known) << status.to_string();
+    told = told || known;
+  }
+  ASSERT_TRUE(rank.world.recover({rank.stream, *second}).ok());
+  rank.expect_right();
+  rank.world.device().destroy_stream(*second);
+}
+
+}  // namespace farwarp
