@@ -39,7 +39,8 @@ class DeviceTimer {
   Status close();
 
   /// Collective. One sample, in microseconds: this rank's own. `prepare` and `work` enqueue on the stream; `prepare` is
-  /// not counted. Where the host was late both are run once more, so `prepare` has to bring back what `work` begins with. kDeadline if the host never managed to enqueue everything in time.
+  /// not counted. Where the host was late both are run once more, so `prepare` has to bring back what `work` begins with.
+  /// kDeadline if the host never managed to enqueue everything in time.
   Result<double> sample(const Work& prepare, const Work& work, bool cold);
 
   /// Collective. The slowest rank's of each sample.

@@ -97,10 +97,11 @@ TEST_P(GemmApi, CallsInTwoStreamsAreFoundOut) {
   int found = 0;
   bool shares_memory = false;
   on_products([&](Product& product) {
-    bool told = false;
-    expect_two_streams_end(product, told);
+    TwoStreams seen;
+    expect_two_streams_end(product, seen);
+    EXPECT_TRUE(seen.second_launch.ok()) << seen.second_launch.to_string();
     if (product.world.rank() != 0) return;
-    if (told) ++found;
+    if (seen.told) ++found;
     shares_memory = product.world.device().shape().traits.matrix_unit == MatrixUnit::kMfma;
   });
   if (shares_memory) EXPECT_EQ(found, 1);

@@ -158,8 +158,8 @@ FARWARP_DEVICE bool wait_mbarrier(Call& call, Shared<Mbarrier> barrier, std::uin
   return true;
 }
 
-/// A thread's waits for its block's own copies, where it has not read its call, or need not for them: reading the call's cells takes a microsecond,
-/// and several while those copies flood memory. Such a wait ends, unless something is broken. One that does not makes a note
+/// A thread's waits for its block's own copies, where it has not read its call, or need not for them: reading the call's cells takes a
+/// microsecond, and several while those copies flood memory. Such a wait ends, unless something is broken. One that does not makes a note
 /// here, which report() brings to the ledger behind the loops: between their instructions its code would be what a cold launch
 /// waits for.
 struct OwnWaits {

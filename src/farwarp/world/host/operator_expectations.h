@@ -34,19 +34,24 @@ void expect_aborted_until_recovered(Rank& rank) {
   rank.expect_right();
 }
 
-/// Collective: two calls in two streams at once, which is misuse, end: right, or told of it. After recover() the next is right. `told`:
-/// one of this rank's was.
+/// What a rank saw of its calls in two streams at once.
+struct TwoStreams {
+  Status second_launch;  ///< not ok where the first call has told the World already
+  bool told = false;     ///< one of the calls was found to be misuse
+};
+
+/// Collective: two calls in two streams at once, which is misuse, end: right, or told of it. After recover() the next is right.
 template <class Rank>
-void expect_two_streams_end(Rank& rank, bool& told) {
+void expect_two_streams_end(Rank& rank, TwoStreams& seen) {
   const auto second = rank.world.device().create_stream();
   ASSERT_TRUE(second.ok());
   EXPECT_TRUE(rank.launch(rank.stream).ok());
-  (void)rank.launch(*second);  // may have been told already
+  seen.second_launch = rank.launch(*second);
   const Status statuses[] = {drain(rank.world, rank.stream), drain(rank.world, *second)};
   for (const Status& status : statuses) {
     const bool known = status.code() == StatusCode::kMisuse || status.code() == StatusCode::kAborted;
     EXPECT_TRUE(status.ok() || known) << status.to_string();
-    told = told || known;
+    seen.told = seen.told || known;
   }
   ASSERT_TRUE(rank.world.recover({rank.stream, *second}).ok());
   rank.expect_right();

@@ -77,9 +77,9 @@ TEST_P(AllGatherGemmApi, CallsInTwoStreamsAreFoundOut) {
   if (is_real()) GTEST_SKIP() << "whether they meet is the device's choice";
   int found = 0;
   on_ranks_of([&found](Rank& rank) {
-    bool told = false;
-    expect_two_streams_end(rank, told);
-    if (rank.world.rank() == 0 && told) ++found;
+    TwoStreams seen;
+    expect_two_streams_end(rank, seen);
+    if (rank.world.rank() == 0 && seen.told) ++found;
   });
   EXPECT_EQ(found, 1);
 }

@@ -41,9 +41,9 @@ struct PieceIndex {
   int depth;
 };
 
-/// In which order a shard's pieces leave: bands of `band` rows of pieces (those of a round of tiles), in each band along K, so that a tile's product can
-/// follow its arrival; with K in splits, that many places of K in turn. Calls with turn < piece_turns(); a row or depth outside of the
-/// pieces is none.
+/// In which order a shard's pieces leave: bands of `band` rows of pieces (those of a round of tiles), in each band along K, so that a
+/// tile's product can follow its arrival; with K in splits, that many places of K in turn. Calls with turn < piece_turns(); a row or depth
+/// outside of the pieces is none.
 constexpr int piece_turns(const Pieces& pieces, int band, int splits) {
   const int bands = (pieces.row_count + band - 1) / band;
   const int depths = (pieces.depth_count + splits - 1) / splits * splits;
