@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include <functional>
 #include <vector>
 
@@ -105,10 +107,10 @@ class MoeApi : public ::testing::TestWithParam<std::tuple<TargetKind, MoeMode>> 
 
 INSTANTIATE_TEST_SUITE_P(Targets, MoeApi,
                          ::testing::Combine(::testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942),
-                                            ::testing::Values(MoeMode::kPacket, MoeMode::kBulk)),
+                                            ::testing::Values(MoeMode::kWords, MoeMode::kPacket, MoeMode::kBulk)),
                          [](const auto& info) {
                            return std::string(name_of(std::get<0>(info.param))) +
-                                  (std::get<1>(info.param) == MoeMode::kPacket ? "_packet" : "_bulk");
+                                  "_" + name_of(std::get<1>(info.param));
                          });
 
 void expect_names(const Status& status, StatusCode code, const char* name) {
@@ -128,6 +130,21 @@ TEST_P(MoeApi, HostRefusesWhatItCanSee) {
     expect_names(rank.op.dispatch(rank.tokens(1), {}, rank.stream), StatusCode::kInvalidArgument, "MoeReceived.x");
     expect_names(rank.op.combine_recv(rank.out.get(), rank.stream), StatusCode::kMisuse, "combine_recv");
     EXPECT_TRUE(rank.fused(rank.tokens(kTokens)).ok());  // and nothing of it has left a trace
+    rank.expect_four();
+  });
+}
+
+// NaNs whose bits are all ones, which in words mode mean that nothing has come: as rows, and as the sums of them.
+TEST_P(MoeApi, NansOfAllOnesArriveAsNans) {
+  on_ranks([](Rank& rank) {
+    const std::vector<std::uint16_t> nans(kTokens * kHidden, 0xffff), ones(kTokens * kHidden, bf16_from(1.0f).bits);
+    ASSERT_TRUE(rank.x.upload(nans.data(), nans.size() * 2, rank.stream).ok());
+    EXPECT_TRUE(rank.fused(rank.tokens(kTokens)).ok());
+    std::vector<std::uint16_t> result(nans.size());
+    ASSERT_TRUE(rank.out.download(result.data(), result.size() * 2, rank.stream).ok());
+    for (const std::uint16_t bits : result) ASSERT_TRUE(std::isnan(float_from(Bf16{bits})));
+    ASSERT_TRUE(rank.x.upload(ones.data(), ones.size() * 2, rank.stream).ok());
+    for (int call = 0; call < 4; ++call) EXPECT_TRUE(rank.fused(rank.tokens(kTokens)).ok());
     rank.expect_four();
   });
 }

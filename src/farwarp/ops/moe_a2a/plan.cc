@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 
 #include "farwarp/base/arguments.h"
@@ -22,6 +23,8 @@ constexpr int kMaxTokens = 65535;
 constexpr int kMaxSegments = 1024;
 /// Packets send two bytes for each byte of payload but need no flag behind it. The crossing point is measured by the bench.
 constexpr double kPacketBytesOut = 1 << 20;
+/// Up to here words, which need neither, from here on bulk copies.
+constexpr double kWordBytesOut = 32 << 20;
 /// From here on some blocks send while the others receive. On 4 H200s (2026-11) dispatch of 4096 tokens takes 502 us so for
 /// 650, of 1024 149 for 176; of 256 (13 MB out) 59 for 56.
 constexpr double kOrderedBytesOut = 16 << 20;
@@ -55,6 +58,9 @@ Status check(const MoeAllToAllDesc& desc, int ranks) {
   if (desc.fp8_dispatch && desc.dtype != DType::kBf16) {
     return invalid_argument(fmt::format("MoeAllToAllDesc.fp8_dispatch is true with dtype {}; allowed: with dtype bf16",
                                         name_of(desc.dtype)));
+  }
+  if (desc.fp8_dispatch && desc.mode == MoeMode::kWords) {
+    return invalid_argument("MoeAllToAllDesc.mode is words with fp8_dispatch; allowed with it: auto, packet, bulk");
   }
   if (desc.index_type != DType::kI32 && desc.index_type != DType::kI64) {
     return invalid_argument(
@@ -97,15 +103,15 @@ double expected_ranks(const MoeAllToAllDesc& desc, int ranks) {
 /// copies.
 int choose_segments(const MoeAllToAllPlan& plan, int warps, int warp_size) {
   const MoeAllToAllDesc& desc = plan.desc;
-  const bool packets = plan.mode == MoeMode::kPacket;
+  const bool bulk = plan.mode == MoeMode::kBulk, packets = plan.mode == MoeMode::kPacket;
   const int least = desc.fp8_dispatch ? (packets ? moe::kScaleGroup : moe::kFp8Align) : (packets ? 4 : 8) * warp_size;
   const int most = std::max(1, desc.hidden / least);
   if (desc.segments != 0) return std::min(desc.segments, most);
   constexpr int kWorthwhile = 1024;  // elements of a piece in bulk mode
-  const int whole = packets ? most : std::clamp(desc.hidden / kWorthwhile, 1, most);
+  const int whole = !bulk ? most : std::clamp(desc.hidden / kWorthwhile, 1, most);
   // Sent, and received.
   const double rows_per_warp = desc.max_tokens * expected_ranks(desc, plan.ranks) / (plan.blocks * warps);
-  const int pieces = packets                ? static_cast<int>(2 / rows_per_warp)
+  const int pieces = !bulk                  ? static_cast<int>(2 / rows_per_warp)
                      : rows_per_warp <= 0.7 ? 4
                      : rows_per_warp <= 2   ? 2
                                             : 1;
@@ -129,10 +135,11 @@ MoeMode choose_mode(const MoeAllToAllDesc& desc, int ranks, std::string& why) {
     return desc.mode;
   }
   const double bytes = expected_bytes_out(desc, ranks);
-  const double most = desc.fp8_dispatch ? kPacketBytesOut / 2 : kPacketBytesOut;  // packets carry as many numbers
-  const bool packets = bytes <= most;
-  why = fmt::format("{:.0f} KiB out per rank, {} {:.0f}", bytes / 1024, packets ? "at most" : "more than", most / 1024);
-  return packets ? MoeMode::kPacket : MoeMode::kBulk;
+  const double most = desc.fp8_dispatch ? kPacketBytesOut / 2 : kWordBytesOut;  // packets carry as many numbers
+  const bool small = bytes <= most;
+  why = fmt::format("{:.0f} KiB out per rank, {} {:.0f}", bytes / 1024, small ? "at most" : "more than", most / 1024);
+  if (!small) return MoeMode::kBulk;
+  return desc.fp8_dispatch ? MoeMode::kPacket : MoeMode::kWords;
 }
 
 int choose_senders(const MoeAllToAllPlan& plan) {
@@ -149,12 +156,13 @@ int choose_senders(const MoeAllToAllPlan& plan) {
 /// quantised or go by plain stores, which keep a warp busy. Packets are for batches that fill no link.
 int choose_sending_warps(const MoeAllToAllPlan& plan, int warps, const MachineShape& shape) {
   const bool some = plan.mode == MoeMode::kBulk && !plan.desc.fp8_dispatch && shape.traits.bulk_copy;
+  if (const char* sw = std::getenv("FW_SW")) return std::atoi(sw);
   return some ? std::max(1, warps * 3 / 8) : warps;
 }
 
 MoeWorkspace lay_out_workspace(const MoeAllToAllPlan& plan) {
   const MoeAllToAllDesc& desc = plan.desc;
-  const bool packets = plan.mode == MoeMode::kPacket;
+  const bool packets = plan.mode == MoeMode::kPacket, words = plan.mode == MoeMode::kWords;
   const std::int64_t pairs = 2ll * plan.ranks;
   const std::int64_t rows = pairs * desc.max_tokens;
   const std::int64_t returned_bytes = (packets ? 4ll : 2ll) * desc.hidden;
@@ -166,17 +174,32 @@ MoeWorkspace lay_out_workspace(const MoeAllToAllPlan& plan) {
   };
   workspace.headers = take(pairs * plan.header_packets * 16);
   workspace.heads = take(rows * (1 + desc.experts_per_token) * 16);
-  workspace.rows = take(rows * plan.row_bytes);
-  workspace.row_flags = take(packets ? 0 : rows * plan.segments * 8);
-  workspace.returns = take(rows * returned_bytes);
-  workspace.return_flags = take(packets ? 0 : rows * plan.segments * 8);
+  const auto take_data = [&] {
+    workspace.rows = take(rows * plan.row_bytes);
+    workspace.returns = take(rows * returned_bytes);
+  };
+  if (!words) take_data();
+  workspace.row_flags = take(plan.mode == MoeMode::kBulk ? rows * plan.segments * 8 : 0);
+  workspace.return_flags = take(plan.mode == MoeMode::kBulk ? rows * plan.segments * 8 : 0);
   workspace.bases = take(4ll * plan.ranks * plan.max_local_experts);
   workspace.slots = take(4ll * desc.max_tokens * plan.ranks);
   workspace.routed = take(8ll * plan.blocks);
+  workspace.words = workspace.total;
+  if (words) take_data();
   return workspace;
 }
 
 }  // namespace
+
+const char* name_of(MoeMode mode) {
+  switch (mode) {
+    case MoeMode::kAuto: return "auto";
+    case MoeMode::kWords: return "words";
+    case MoeMode::kPacket: return "packet";
+    case MoeMode::kBulk: return "bulk";
+  }
+  return "?";
+}
 
 Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const MachineShape& shape, int ranks) {
   if (const Status status = check(desc, ranks); !status.ok()) return status;
@@ -230,7 +253,7 @@ std::string MoeAllToAllPlan::to_string() const {
       "(fused: {} "
       "warps of each), {} segments, {} bytes of shared memory, workspace {} bytes, {} receive rows",
       desc.num_experts, desc.experts_per_token, desc.hidden, desc.max_tokens, ranks, name_of(desc.dtype),
-      desc.fp8_dispatch ? " dispatched as fp8" : "", mode == MoeMode::kPacket ? "packet" : "bulk", why_mode, blocks,
+      desc.fp8_dispatch ? " dispatched as fp8" : "", name_of(mode), why_mode, blocks,
       threads, senders > 0 ? fmt::format("{}", senders) : "all", sending_warps, segments, shared_bytes, workspace.total,
       recv_rows);
 }

@@ -22,6 +22,16 @@ FARWARP_DEVICE Vec16 sendable(Vec16 words) {
 /// boundary orders it.
 FARWARP_DEVICE void clear_words(Global<Vec16> address) { store_words(Peer<Vec16>(address.raw), {kAbsent, kAbsent}); }
 
+/// [thread] Loads of the words of `from` whose bit is set in `wanted`, whether they have come or not.
+template <int count>
+FARWARP_DEVICE void request_words(const Global<const Vec16> (&from)[count], std::uint32_t wanted,
+                                  Vec16 (&data)[count]) {
+#pragma unroll
+  for (int i = 0; i < count; ++i) {
+    if (wanted >> i & 1) data[i] = load_words(from[i]);
+  }
+}
+
 /// [thread] Waits until all words of `from` whose bit is set in `wanted` have come; `data` gets them. All that are missing are loaded
 /// before any is looked at, so that their latencies overlap. Needs no fence: words carry nothing but themselves. With wait.peer < 0 the
 /// ledger names the peer of words i as i / words_per_peer.
@@ -31,10 +41,7 @@ FARWARP_DEVICE bool wait_words(Call& call, const Global<const Vec16> (&from)[cou
   const std::uint64_t deadline = call.deadline_ns + wait.depth * call.grace_ns;
   std::uint32_t missing = wanted;
   for (std::uint32_t tries = 0; call.live; ++tries) {
-#pragma unroll
-    for (int i = 0; i < count; ++i) {
-      if (missing >> i & 1) data[i] = load_words(from[i]);
-    }
+    request_words(from, missing, data);
     const void* addresses[2 * count + 1] = {abort_cell(call).raw};
     int watched = 1;
 #pragma unroll
@@ -55,6 +62,27 @@ FARWARP_DEVICE bool wait_words(Call& call, const Global<const Vec16> (&from)[cou
     }
   }
   return false;
+}
+
+/// [thread] The same where request_words() has brought `data`, and there were other waits since.
+template <int words_per_peer, Failure failure = Failure::called, int count>
+FARWARP_DEVICE bool wait_requested_words(Call& call, const Global<const Vec16> (&from)[count], std::uint32_t wanted,
+                                         Vec16 (&data)[count], Wait wait) {
+  std::uint32_t missing = wanted;
+#pragma unroll
+  for (int i = 0; i < count; ++i) {
+    if (have_come(data[i])) missing &= ~(1u << i);
+  }
+  return wait_words<words_per_peer, failure>(call, from, missing, data, wait);
+}
+
+/// [thread] Clears the words of `from` whose bit is set in `wanted`.
+template <int count>
+FARWARP_DEVICE void clear_words(const Global<const Vec16> (&from)[count], std::uint32_t wanted) {
+#pragma unroll
+  for (int i = 0; i < count; ++i) {
+    if (wanted >> i & 1) clear_words(Global<Vec16>(const_cast<Vec16*>(from[i].raw)));
+  }
 }
 
 }  // namespace farwarp::FARWARP_TARGET
