@@ -86,7 +86,26 @@ TEST(Plan, SomeWarpsSendLargeBatchesInTheFusedForm) {
   desc.fp8_dispatch = true;
   EXPECT_EQ(sending(emulated()), 8);
   desc = small();
+  EXPECT_EQ(sending(emulated()), 3);
+  desc.mode = MoeMode::kPacket;
   EXPECT_EQ(sending(emulated()), 8);
+}
+
+TEST(Plan, WordsHaveAPieceForEachWarp) {
+  MachineShape shape = emulated();
+  shape.multiprocessors = 132;
+  const auto pieces = [&](int hidden, int tokens) {
+    MoeAllToAllDesc desc = small();
+    desc.hidden = hidden;
+    desc.max_tokens = tokens;
+    desc.mode = MoeMode::kWords;
+    return plan_moe_all_to_all(desc, shape, 8)->segments;
+  };
+  EXPECT_EQ(pieces(6144, 16), 24);  // a unit a lane
+  EXPECT_EQ(pieces(65536, 16), 32);
+  EXPECT_EQ(pieces(2880, 128), 8);
+  EXPECT_EQ(pieces(7168, 256), 4);
+  EXPECT_EQ(pieces(7168, 4096), 1);
 }
 
 TEST(Plan, Fp8RowsHoldTheirScalesWhereBulkCopiesCanWrite) {
