@@ -109,8 +109,8 @@ struct SendingBlock
   }
 };
 
-/// [warpgroup] How a multiplier fills boxes: a BoxWriter's put(), whose boxes the storer carries on.
-template <class Boxes, class Wait>
+/// [warpgroup] How a multiplier fills boxes: a BoxWriter's put(), whose boxes the storer carries on; `copied`: by copies.
+template <bool copied, class Boxes, class Wait>
 class BoxGiver {
  public:
   FARWARP_DEVICE BoxGiver(const Boxes& boxes, bool split, const Wait& wait)
@@ -144,7 +144,7 @@ class BoxGiver {
   /// What was in the box before has been sent. The first turn finds all free.
   FARWARP_DEVICE void open(tile::RingPosition<Boxes::kCount> at) const { wait_(boxes_.free(at.stage), at.parity ^ 1); }
   FARWARP_DEVICE void close(bool carries) {
-    proxy_fence();
+    if constexpr (copied) proxy_fence();
     warp_sync();
     if (split_ && thread_index() % 128 == 0) store(boxes_.carries(at_.stage), carries ? 1u : 0u);
     if (lane_index() == 0) mbarrier_arrive(boxes_.full(at_.stage));

@@ -58,13 +58,13 @@ FARWARP_DEVICE void multiply(const Args& args, const Block& block, int multiplie
                       pass);
 }
 
-/// [warpgroup] The same, for the storer. `swapped`: A is w, and the tile is stored transposed.
-template <bool swapped, class Block, class Wait>
+/// [warpgroup] The same, for the storer, who sends boxes by copies if `copied`. `swapped`: A is w, and the tile is stored transposed.
+template <bool swapped, bool copied = true, class Block, class Wait>
 FARWARP_DEVICE void multiply_for_storer(const Args& args, const Block& block, int multiplier, Turns turns,
                                         const Wait& wait) {
   using Tile = typename Block::Tile;
   const Global<const typename Tile::Element> bias(static_cast<const typename Tile::Element*>(args.bias));
-  BoxGiver<typename Block::Boxes, Wait> giver(block.boxes_of(multiplier), args.grid.splits > 1, wait);
+  BoxGiver<copied, typename Block::Boxes, Wait> giver(block.boxes_of(multiplier), args.grid.splits > 1, wait);
   const auto store = [&](const Work&, int row, int column, const float(&sums)[Tile::kSums]) {
     const auto carry = [](int, int, Shared<std::byte>) {};  // the storer knows where to
     tile::store_half_tile<Tile, swapped>(giver, carry, multiplier, row, column, bias, args.n, sums);
@@ -225,7 +225,7 @@ struct ManyByWords {
   }
   template <class Wait>
   FARWARP_DEVICE void multiply(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
-    multiply_for_storer<false>(args, block, multiplier, turns, wait);
+    multiply_for_storer<false, false>(args, block, multiplier, turns, wait);
   }
   template <class Wait>
   FARWARP_DEVICE void reduce(const Block& block, const Wait& wait) const {
