@@ -1,5 +1,5 @@
-// Hopper: a block for few rows of x, whose partial sums leave as words. Those who sum write them; where K is split, the blocks of a cluster
-// first add up what they have summed.
+// Hopper: a block for few rows of x, whose partial sums leave as words. Those who sum write them; where K is split, the blocks of a
+// cluster first add up what they have summed.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_rs/block_wgmma.dev.h"
@@ -12,8 +12,8 @@ using farwarp::tile::TileIndex;
 using farwarp::tile::Turns;
 using farwarp::tile::Work;
 
-/// The roles of a block (run_block()) with tiles of 128 rows of w by `columns` rows of x. `Route::send(call, args, row, piece, eight)` sends
-/// eight sums of a row of the whole sum to whom it may concern. Storers and the keeper have nothing to do.
+/// The roles of a block (run_block()) with tiles of 128 rows of w by `columns` rows of x. `Route::send(call, args, row, piece, eight)`
+/// sends eight sums of a row of the whole sum to whom it may concern. Storers and the keeper have nothing to do.
 template <class T, int columns, class Route>
 struct FewByWords {
   using Block = SendingBlock<T, columns>;
@@ -58,7 +58,8 @@ struct FewByWords {
     return tile.row == column / Tile::kRows && tile.column == row / Tile::kColumns;
   }
 
-  /// [warpgroup] A box whose first sum is that of (row, column). Rows of the next rank come first, so that ranks do not all begin with one owner.
+  /// [warpgroup] A box whose first sum is that of (row, column). Rows of the next rank come first, so that ranks do not all begin with
+  /// one owner.
   FARWARP_DEVICE void send_box(const Call& call, int row, int column, Shared<std::byte> box) const {
     constexpr int kRowPieces = 64 / WordInbox::kElements;
     const int height = farwarp::tile::few_rows_of_box(columns, args.grid.splits);

@@ -128,7 +128,8 @@ TEST_P(GemmReduceScatterApi, SumsInTheOrderOfTheRanksToTheBit) {
   }
 }
 
-// Words of all ones say that nothing has come: sums that are such words must come all the same, and stay NaN. Then others, where these were.
+// Words of all ones say that nothing has come: sums out of nothing but such NaNs must come all the same, and stay NaN. Then others, where
+// these were.
 TEST_P(GemmReduceScatterApi, SumsOfAllOnesComeAsWords) {
   for (const int m : {kFewRows, kManyRows}) {
     on_ranks_of(

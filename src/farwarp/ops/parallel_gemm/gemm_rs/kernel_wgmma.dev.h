@@ -72,7 +72,7 @@ FARWARP_DEVICE void multiply_for_storer(const Args& args, const Block& block, in
   multiply(args, block, multiplier, turns, wait, store, [&] { giver.pass(); });
 }
 
-/// [thread] Leaves when nobody of the block has sums to make or to send any more. `call`: when it was joined.
+/// [thread] Leaves the call, if it was joined, when nobody of the block has sums to make or to send any more.
 template <class Block, class Wait>
 FARWARP_DEVICE void leave_when_done(const Args& args, const Block& block, const Wait& wait) {
   wait(block.done(), 0);
