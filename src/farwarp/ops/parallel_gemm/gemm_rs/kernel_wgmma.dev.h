@@ -215,7 +215,7 @@ template <class T, int columns>
 struct ManyByWords {
   using Block = SendingBlock<T, columns>;
   static constexpr bool kByWords = true, kClusters = false;
-  static constexpr RegisterShares kRegisters{120, 192};  // or ptxas spills: storers have data in theirs
+  static constexpr RegisterShares kRegisters{120, 192};  // with 88 and 208, ptxas spills
 
   const Args& args;
 

@@ -14,7 +14,8 @@ namespace farwarp::FARWARP_TARGET::gemm_rs {
 template <class Taken>
 FARWARP_DEVICE void send_words(const Args& args, std::uint32_t epoch, int row, int column, Shared<std::byte> box,
                                const Taken& taken) {
-  constexpr int kAtOnce = 4, kRowsAtOnce = kAtOnce * kWordUnitRows;
+  // With 4, ptxas spills in one of the kernels (fp16, 128 columns).
+  constexpr int kAtOnce = 2, kRowsAtOnce = kAtOnce * kWordUnitRows;
   const int in_row = lane_index() % kWordUnitPieces;
   const int piece = column / WordInbox::kElements + in_row;
   const int rows = piece < args.words.pieces ? args.x_rows - row : 0;  // of the box that are inside
