@@ -27,7 +27,7 @@ const std::vector<ParamInfo>& params() {
       {"tile_columns", "0", "0 (the plan's choice) or a width that has a kernel"},
       {"splits", "0", "0 (the plan's choice) to 16 parts of k"},
       {"communicators", "0", "0 (the plan's choice) or blocks that only send; ag-gemm"},
-      {"exchange", "auto", "auto (the plan's choice)|boxes|words: how data crosses the links; ag-gemm, gemm-rs"},
+      {"exchange", "auto", "auto (the plan's choice)|boxes|words: how data crosses the links"},
       {"return_x", "0", "1: x of all ranks is a result, too; ag-gemm"},
       {"max_sms", "0", "0 (all) or more"},
       {"graph", "0", "1: capture one call and replay it"},

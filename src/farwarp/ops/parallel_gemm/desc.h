@@ -31,8 +31,8 @@ struct ParallelGemmDesc {
   bool has_bias = false;
   int max_sms = 0;       ///< blocks of a launch; 0: all multiprocessors
   int tile_columns = 0;  ///< 0: the plan's choice
-  /// Parts of k that different blocks sum, 1 to 16; on Hopper 1, 2 or 4 in an all-gather, and where partial sums go by packets. 0: the
-  /// plan's choice.
+  /// Parts of k that different blocks sum, 1 to 16; on Hopper 1, 2 or 4 in an all-gather, and where partial sums of few rows go as words. 0:
+  /// the plan's choice.
   int splits = 0;
   int communicators =
       0;  ///< all-gather: blocks that do not multiply, on Hopper a multiple of splits; 0: the plan's choice
