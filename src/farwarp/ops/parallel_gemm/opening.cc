@@ -15,13 +15,21 @@ Result<Opening> open(World& world, Kind kind, const ParallelGemmDesc& desc, cons
   if (slot.ok() && !mine.ok()) (void)world.close_operator(*slot);  // all ranks are wrong alike
   if (!mine.ok()) return mine;
   if (!slot.ok()) return slot.status();
-  const auto workspace = world.allocate(static_cast<std::size_t>(what.heap_bytes));
-  if (!workspace.ok()) {
+  Status allocated;
+  const auto take = [&](std::int64_t bytes, std::uint8_t fill, SymmetricBuffer& buffer) {
+    if (bytes == 0 || !allocated.ok()) return;
+    const auto taken = world.allocate(static_cast<std::size_t>(bytes), 256, fill);
+    allocated = taken.status();
+    if (taken.ok()) buffer = *taken;
+  };
+  take(what.heap_bytes, 0, opening.workspace);
+  take(what.words_bytes, 0xff, opening.words);
+  if (!allocated.ok()) {
+    if (opening.workspace.bytes != 0) (void)world.free(opening.workspace);
     (void)world.close_operator(*slot);
-    return workspace.status();
+    return allocated;
   }
   opening.slot = *slot;
-  opening.workspace = *workspace;
   return opening;
 }
 
@@ -29,7 +37,10 @@ Status close(World& world, Opening& opening) {
   if (!opening.is_open()) return {StatusCode::kMisuse, "the operator was closed before"};
   const Status closed = world.close_operator(opening.slot);
   opening.slot = -1;
-  const Status freed = world.free(opening.workspace);
+  Status freed;
+  for (const SymmetricBuffer& buffer : {opening.workspace, opening.words}) {
+    if (buffer.bytes != 0 && freed.ok()) freed = world.free(buffer);
+  }
   return closed.ok() ? freed : closed;
 }
 

@@ -14,18 +14,20 @@ namespace farwarp::parallel_gemm {
 struct Opening {
   int slot = -1;
   SymmetricBuffer workspace;
+  SymmetricBuffer words;  ///< of OpeningDesc::words_bytes, where that is not 0
   Kernel kernel;
 
   bool is_open() const { return slot >= 0; }
 };
 
-/// What to open. `plan` is this rank's success in planning; without it, `kernel` and `heap_bytes` are not looked at.
+/// What to open. `plan` is this rank's success in planning; without it, the kernel and the sizes are not looked at.
 struct OpeningDesc {
   const char* name;
   std::span<const char* const> site_names;
   Status plan;
   std::string kernel;
   std::int64_t heap_bytes;
+  std::int64_t words_bytes = 0;  ///< of a buffer of all ones, which recover() fills again (world/device/words.dev.h)
 };
 
 /// Collective; kMismatch on all ranks where their Descs differ. A rank that cannot go on takes part in the agreement, so that the others

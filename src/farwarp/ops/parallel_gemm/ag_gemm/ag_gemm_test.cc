@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "farwarp/harness/device_buffer.h"
@@ -70,6 +71,30 @@ class AllGatherGemmApi : public WorldTestBase {
 
 TEST_P(AllGatherGemmApi, AnAbortedWorldComputesNothingUntilItRecovers) {
   on_ranks_of([](Rank& rank) { expect_aborted_until_recovered(rank); });
+}
+
+// For words they look as if nothing had come. More calls than inboxes.
+TEST_P(AllGatherGemmApi, RowsOfAllOnesAreNaNsAndHoldNobodyUp) {
+  on_ranks_of([](Rank& rank) {
+    for (int call = 0; call < 10; ++call) {
+      const int odd = call % kOwned;  // of each rank's rows
+      std::vector<std::uint16_t> x(kOwned * kK, bf16_from(static_cast<float>(1 + rank.world.rank() + call)).bits);
+      std::fill_n(x.begin() + odd * kK, kK, std::uint16_t{0xffff});
+      ASSERT_TRUE(rank.x.upload(x.data(), x.size() * 2, rank.stream).ok());
+      ASSERT_TRUE(rank.launch(rank.stream).ok());
+      const Status status = drain(rank.world, rank.stream);
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      std::vector<std::uint16_t> bits(kM * kColumns);
+      ASSERT_TRUE(rank.y.download(bits.data(), bits.size() * 2, rank.stream).ok());
+      for (int i = 0; i < kM * kColumns; ++i) {
+        const int row = i / kColumns;
+        const bool is_nan = (bits[i] & 0x7fff) > 0x7f80;
+        ASSERT_EQ(is_nan, row % kOwned == odd) << row;
+        if (is_nan) continue;
+        ASSERT_EQ(bits[i], bf16_from(static_cast<float>(kK * (1 + row / kOwned + call))).bits) << i;
+      }
+    }
+  });
 }
 
 // Two streams at once: one of the calls finds the operator taken, unless the other was over before it began. Nothing hangs.
