@@ -14,10 +14,10 @@ namespace farwarp::FARWARP_TARGET::ag_gemm {
 /// the loaders, and need few steps ahead: one takes as long as a trip to L2.
 template <int columns, bool swapped>
 struct WordRoles {
-  static constexpr int kCopying = !swapped && columns == 128 ? 32 : 24;
-  static constexpr int kMultiplying = swapped ? 128 : columns == 64 ? 144 : columns == 128 ? 176 : 184;
+  static constexpr int kCopying = swapped || columns == 64 ? 24 : 32;
+  static constexpr int kMultiplying = swapped ? 128 : columns == 64 ? 152 : columns == 128 ? 176 : 168;
   static constexpr int kLoading = 512 - kCopying - 2 * kMultiplying;
-  static constexpr int kAhead = swapped ? 8 : columns == 64 ? 4 : 2;
+  static constexpr int kAhead = swapped ? (columns == 64 ? 7 : 8) : columns == 64 ? 4 : 2;
 };
 
 /// [warpgroup] From the 128 registers of a thread at launch.

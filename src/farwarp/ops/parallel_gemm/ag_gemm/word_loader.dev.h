@@ -64,8 +64,9 @@ class Steps {
   bool returned_ = false;
 };
 
-/// [warpgroup] `ahead` steps are on their way at a time, each in registers of its own, a slot. What the slot that is next lacks is loaded again
-/// together with what all others lack: words that come one after the other are found in one round trip.
+/// [warpgroup] `ahead` steps are on their way at a time, each in registers of its own, a slot. Where the slot that is next lacks words, a
+/// thread polls little while nothing comes: one chunk, or of few rows its chunks of the slot. When that has come it loads again what any slot
+/// lacks, all at once: words that come one after the other are found in one round trip.
 template <class Tile, bool swapped, int ahead, class Wait>
 class WordLoader {
  public:
@@ -100,6 +101,8 @@ class WordLoader {
         look_again(turn, tries++);
         continue;
       }
+      if (watched_ != 0) load_again(missing_ & ~(kSlotBits << (turn * kChunks)));  // what came behind it
+      watched_ = 0;
       tries = 0;
       stage_is_free = false;
       used += (next.exists ? 1 : 0) - (due ? 1 : 0);
@@ -115,6 +118,7 @@ class WordLoader {
   static_assert(ahead * kChunks <= 32, "a bit for each");
   static constexpr std::uint32_t bit(int slot, int chunk) { return 1u << (slot * kChunks + chunk); }
   static constexpr std::uint32_t kSlotBits = (1u << kChunks) - 1;
+  static constexpr std::uint32_t kWatching = 1u << 31;
 
   FARWARP_DEVICE std::uint32_t pitch() const { return static_cast<std::uint32_t>(args_.k) * 2; }
   FARWARP_DEVICE std::int64_t offset_of(std::uint32_t first, int chunk) const {
@@ -148,22 +152,35 @@ class WordLoader {
     return ballot((missing_ >> (slot * kChunks) & kSlotBits) != 0) == 0;
   }
 
-  /// Loads what any slot lacks; `awaited` is the one that is next. In an aborted call nothing is lacking: what comes out counts for nothing.
-  FARWARP_DEVICE void look_again(int awaited, std::uint32_t tries) {
-    if (const std::uint32_t lacks = missing_ >> (awaited * kChunks) & kSlotBits; lacks != 0)
-      rest(awaited, lacks, tries);
-    if (!call_.live) missing_ = 0;
+  FARWARP_DEVICE void load_again(std::uint32_t chunks) {
 #pragma unroll
     for (int slot = 0; slot < ahead; ++slot) {
 #pragma unroll
       for (int i = 0; i < kChunks; ++i) {
-        if ((missing_ & bit(slot, i)) != 0) words_[slot][i] = load_words(words_at(inbox_ + offset_of(first_[slot], i)));
+        if ((chunks & bit(slot, i)) != 0) words_[slot][i] = load_words(words_at(inbox_ + offset_of(first_[slot], i)));
       }
     }
   }
 
+  /// [warp] Looks again for what the slot `awaited` lacks. In an aborted call nothing is lacking: what comes out counts for nothing.
+  FARWARP_DEVICE void look_again(int awaited, std::uint32_t tries) {
+    const std::uint32_t lacks = missing_ >> (awaited * kChunks) & kSlotBits;
+    const bool begins = watched_ == 0;
+    if (begins) watched_ = kWatching | (swapped ? kSlotBits : lacks & (0 - lacks));
+    const std::uint32_t polled = lacks & watched_;
+    std::uint32_t wanted = polled << (awaited * kChunks);
+    if (!swapped && !begins && ballot(polled != 0) == 0) {
+      watched_ = 0;
+      wanted = missing_;
+    } else if (polled != 0) {
+      rest(awaited, polled, tries);
+    }
+    if (!call_.live) missing_ = wanted = 0;
+    load_again(wanted);
+  }
+
   /// [thread] Between two looks: the deadline, and the abort.
-  FARWARP_DEVICE void rest(int awaited, std::uint32_t lacks, std::uint32_t tries) {
+  FARWARP_DEVICE void rest(int awaited, std::uint32_t polled, std::uint32_t tries) {
     std::uint32_t first = 0;
 #pragma unroll
     for (int slot = 0; slot < ahead; ++slot) first = slot == awaited ? first_[slot] : first;
@@ -171,13 +188,13 @@ class WordLoader {
     int watched = 1;
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
-      if ((lacks >> i & 1) == 0) continue;
+      if ((polled >> i & 1) == 0) continue;
       const Global<const Vec16> from = words_at(inbox_ + offset_of(first, i));
       addresses[watched++] = &from.raw->lo;  // either half may be the one that is missing
       addresses[watched++] = &from.raw->hi;
     }
     if (!park(addresses, watched, call_.deadline_ns, tries)) return;
-    const auto row = static_cast<int>(static_cast<std::uint32_t>(offset_of(first, lowest_bit(lacks))) / pitch());
+    const auto row = static_cast<int>(static_cast<std::uint32_t>(offset_of(first, lowest_bit(polled))) / pitch());
     may_wait_on<Failure::in_place>(call_, {farwarp::ag_gemm::kSiteArrival, row / args_.shard_rows}, 0, kAbsent);
   }
 
@@ -215,6 +232,7 @@ class WordLoader {
   const std::byte *inbox_, *own_;  ///< where all ranks' x begins, and would begin around this rank's
   Vec16 words_[ahead][kChunks];
   std::uint32_t first_[ahead] = {};           ///< WordsOfStep::first
+  std::uint32_t watched_ = 0;                 ///< kWatching, and which chunks of the slot that is next; 0: none
   std::uint32_t missing_ = 0, returned_ = 0;  ///< a bit for each chunk of each slot
   tile::RingPosition<Tile::kStages> at_;
   bool broken_ = false;  ///< a stage has not come free: nothing more is stored
