@@ -10,14 +10,15 @@
 
 namespace farwarp::FARWARP_TARGET::ag_gemm {
 
-/// Registers of a thread in each role, and steps of x on their way. 512 in all: 128 at launch in each warpgroup. Wide tiles leave few to
-/// the loaders, and need few steps ahead: one takes as long as a trip to L2.
+/// Registers of a thread in each role; 512 in all: 128 at launch in each warpgroup. How many warps load a step of x, and how many steps
+/// each at a time: as many as the registers hold, 16 KB to 64 KB on their way in all. Wide tiles leave few to the loaders.
 template <int columns, bool swapped>
 struct WordRoles {
   static constexpr int kCopying = swapped || columns == 64 ? 24 : 32;
-  static constexpr int kMultiplying = swapped ? 128 : columns == 64 ? 152 : columns == 128 ? 176 : 168;
+  static constexpr int kMultiplying = swapped ? 152 : columns == 64 ? 152 : columns == 128 ? 176 : 168;
   static constexpr int kLoading = 512 - kCopying - 2 * kMultiplying;
-  static constexpr int kAhead = swapped ? (columns == 64 ? 7 : 8) : columns == 64 ? 4 : 2;
+  static constexpr int kWarps = swapped || columns == 64 ? 1 : 2;
+  static constexpr int kBatch = swapped ? 2 : 1;
 };
 
 /// [warpgroup] From the 128 registers of a thread at launch.
@@ -60,13 +61,13 @@ FARWARP_DEVICE void clear_role(const Args& args) {
 
 /// [warpgroup] Loads x and keeps the call for its block, whose other readers have met it when the call is left. Of a cluster nobody waits
 /// for this block's leaving.
-template <bool swapped, int ahead, class Block, class Wait>
+template <bool swapped, class Roles, class Block, class Wait>
 FARWARP_DEVICE void load_x_role(const Args& args, const Block& block, const Wait& wait) {
   using Tile = typename Block::Tile;
   std::uint32_t stage = 0;
   Call call = read_call(args.view, args.slot, stage);
   group_sync(kCallBarrier, kCallThreads);
-  WordLoader<Tile, swapped, ahead, Wait> loader(args, block.tile(), call, wait);
+  WordLoader<Tile, swapped, Roles::kWarps, Roles::kBatch, Wait> loader(args, block.tile(), call, wait);
   loader.run();
   if (args.grid.splits > 1) {
     cluster_wait();
@@ -81,7 +82,7 @@ template <class T, int columns, bool swapped>
 FARWARP_DEVICE void multiply_words(const Args& args) {
   constexpr int kBoxes = farwarp::tile::wgmma_boxes(columns, farwarp::tile::kAllGatherWidestBoxes);
   using Roles = WordRoles<columns, swapped>;
-  constexpr int kFillers = 1 + 4;  // the thread that copies w, and the warps that store x
+  constexpr int kFillers = 1 + Roles::kWarps;  // the thread that copies w, and the warps that store x
   const tile::WgmmaBlock<T, columns, kBoxes> block{block_shared()};
   if (thread_index() == 0) block.initialise(kFillers);
   block_sync();
@@ -99,7 +100,7 @@ FARWARP_DEVICE void multiply_words(const Args& args) {
     if (args.grid.splits > 1) tile::attend_exchange();
   } else if (warpgroup == 1) {
     change_registers<Roles::kLoading>();
-    load_x_role<swapped, Roles::kAhead>(args, block, wait);
+    load_x_role<swapped, Roles>(args, block, wait);
   } else {
     change_registers<Roles::kMultiplying>();
     if (lane_index() == 0) mbarrier_arrive(block.meeting());

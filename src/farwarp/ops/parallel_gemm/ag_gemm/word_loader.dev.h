@@ -1,4 +1,4 @@
-// The loaders of x where it crosses the links as words: a warpgroup polls them, and the loads that find them are those that fetch x. What
+// The loaders of x where it crosses the links as words: warps that poll them, and the loads that find them are those that fetch x. What
 // they bring is stored into the stages as tensor copies would have laid it there.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace farwarp::FARWARP_TARGET::ag_gemm {
 
-/// Where a thread's words of a step lie: chunks of 16 bytes in rows 16 apart.
+/// Where a lane's words of a step lie: chunks of 16 bytes in rows 4 apart.
 struct WordsOfStep {
   std::uint32_t first;   ///< offset of the first chunk in all ranks' x, in bytes
   std::uint32_t inside;  ///< a bit for each chunk: x has it, else it is zeros
@@ -16,20 +16,19 @@ struct WordsOfStep {
   bool exists;           ///< there is such a step
 };
 
-/// [thread] The steps of K of all the block's works, one after the other.
-template <class Tile, bool swapped>
+/// [thread] The steps of K of all the block's works, one after the other, for a warp that loads `chunks` times 4 rows of each, from row
+/// `first_row` of the tile.
+template <class Tile, bool swapped, int chunks>
 class Steps {
  public:
-  static constexpr int kRows = swapped ? Tile::kColumns : Tile::kRows;
-  static constexpr int kChunks = kRows / 16;
-
-  FARWARP_DEVICE explicit Steps(const Args& args) : args_(args), turns_(turns_of(args)), number_(turns_.first) {
+  FARWARP_DEVICE Steps(const Args& args, int first_row)
+      : args_(args), turns_(turns_of(args)), first_row_(first_row + lane_index() / 8), number_(turns_.first) {
     enter();
   }
 
   FARWARP_DEVICE WordsOfStep next() {
     if (number_ >= args_.grid.works()) return {};
-    const int column = step_ * Tile::kStepDepth + thread_index() % 8 * 8;
+    const int column = step_ * Tile::kStepDepth + lane_index() % 8 * 8;
     const auto first = static_cast<std::uint32_t>(row_) * args_.k + column;
     const WordsOfStep words{first * 2, column < args_.k ? inside_ : 0, own_, returned_, true};
     if (++step_ == end_) {
@@ -43,31 +42,33 @@ class Steps {
   FARWARP_DEVICE void enter() {
     if (number_ >= args_.grid.works()) return;
     const Work work = farwarp::tile::work_at(args_.grid, number_);
-    row_ = place_of<Tile, swapped>(args_, work).x_row + thread_index() % 128 / 8;
-    inside_ = 0;
-    own_ = 0;
-    for (int i = 0; i < kChunks; ++i) {
-      const int row = row_ + 16 * i;
-      if (row < args_.m) inside_ |= 1u << i;
-      if (row / args_.shard_rows == args_.view.rank) own_ |= 1u << i;
-    }
+    row_ = place_of<Tile, swapped>(args_, work).x_row + first_row_;
+    const int own_row = args_.view.rank * args_.shard_rows;
+    inside_ = above(args_.m);
+    own_ = above(own_row + args_.shard_rows) & ~above(own_row);
     returned_ = args_.all_x != nullptr && (swapped ? work.at.row : work.at.column) == 0;
     step_ = work.steps.first;
     end_ = work.steps.first + work.steps.count;
   }
+  /// The chunks whose rows come before row `end`.
+  FARWARP_DEVICE std::uint32_t above(int end) const {
+    const int count = (end - row_ + 3) / 4;
+    constexpr std::uint32_t kAll = static_cast<std::uint32_t>((std::uint64_t{1} << chunks) - 1);
+    return end <= row_ ? 0 : count >= chunks ? kAll : (1u << count) - 1;
+  }
 
   const Args& args_;
   Turns turns_;
-  int number_;
+  int first_row_, number_;
   int row_ = 0, step_ = 0, end_ = 0;
   std::uint32_t inside_ = 0, own_ = 0;
   bool returned_ = false;
 };
 
-/// [warpgroup] `ahead` steps are on their way at a time, each in registers of its own, a slot. Where the slot that is next lacks words, a
-/// thread polls little while nothing comes: one chunk, or of few rows its chunks of the slot. When that has come it loads again what any slot
-/// lacks, all at once: words that come one after the other are found in one round trip.
-template <class Tile, bool swapped, int ahead, class Wait>
+/// [warp] Loads x of some steps: `warps` of the four loading warps share the rows of a step, and load `batch` steps at a time. The others load
+/// those that follow meanwhile: a warp that waits for its loads waits for all of them, so what is on its way at the same time belongs
+/// to several warps.
+template <class Tile, bool swapped, int warps, int batch, class Wait>
 class WordLoader {
  public:
   FARWARP_DEVICE WordLoader(const Args& args, const Tile& tile, Call& call, const Wait& wait)
@@ -76,152 +77,150 @@ class WordLoader {
         call_(call),
         wait_(wait),
         inbox_(args.view.heap[args.view.rank] + args.inbox_of(call.epoch)),
-        own_(static_cast<const std::byte*>(args.own_x) - std::int64_t{args.view.rank} * args.shard_rows * pitch()) {}
+        own_(static_cast<const std::byte*>(args.own_x) - std::int64_t{2} * args.view.rank * args.shard_rows * args.k) {}
 
-  /// Stores x of all steps into the stages as they come free. Only what works on a slot's registers is there once for each slot.
+  /// Stores x of the warp's steps into the stages as they come free.
   FARWARP_DEVICE void run() {
-    Steps<Tile, swapped> steps(args_);
-    WordsOfStep next = steps.next();
-    int turn = 0, used = 0;  // the slot that is next; slots in use
-    bool stage_is_free = false;
-    for (std::uint32_t tries = 0; used > 0 || next.exists;) {
-      const bool due = used == ahead || !next.exists;  // this slot is in use
-      if (due && !stage_is_free) await_stage();
-      stage_is_free = due;
-      bool done = true;
+    constexpr int kGroups = 4 / warps;
+    const int first_row = warp_index() % warps * kRows;
+    Steps<Tile, swapped, kChunks> steps(args_, first_row);
+    pass(steps, warp_index() % 4 / warps * batch);
+    for (;;) {
+      bool some = false;
 #pragma unroll
-      for (int slot = 0; slot < ahead; ++slot) {
-        if (slot != turn) continue;
-        done = !due || has_come(slot);
-        if (!done) continue;
-        if (due) put(slot);
-        begin(slot, next);
+      for (int i = 0; i < batch; ++i) {
+        of_[i] = steps.next();
+        some = some || of_[i].exists;
+        begin(i);
       }
-      if (!done) {
-        look_again(turn, tries++);
-        continue;
+      if (!some) return;
+      await();
+#pragma unroll
+      for (int i = 0; i < batch; ++i) {
+        if (of_[i].exists) put(i, first_row);
       }
-      if (watched_ != 0) load_again(missing_ & ~(kSlotBits << (turn * kChunks)));  // what came behind it
-      watched_ = 0;
-      tries = 0;
-      stage_is_free = false;
-      used += (next.exists ? 1 : 0) - (due ? 1 : 0);
-      if (due) at_.advance();
-      if (next.exists) next = steps.next();
-      const bool all_begun = !due && !next.exists;  // fewer steps than slots
-      turn = turn + 1 == ahead || all_begun ? 0 : turn + 1;
+      pass(steps, (kGroups - 1) * batch);
     }
   }
 
  private:
-  static constexpr int kChunks = Steps<Tile, swapped>::kChunks;
-  static_assert(ahead * kChunks <= 32, "a bit for each");
-  static constexpr std::uint32_t bit(int slot, int chunk) { return 1u << (slot * kChunks + chunk); }
-  static constexpr std::uint32_t kSlotBits = (1u << kChunks) - 1;
-  static constexpr std::uint32_t kWatching = 1u << 31;
+  static constexpr int kRows = (swapped ? Tile::kColumns : Tile::kRows) / warps;
+  static constexpr int kChunks = kRows / 4;
+  static constexpr int kPolledAtOnce = 8;
+  static constexpr std::uint32_t kAllChunks = static_cast<std::uint32_t>((std::uint64_t{1} << kChunks) - 1);
+  static_assert(batch * kChunks <= 32, "a bit for each");
+  static constexpr std::uint32_t bit(int step, int chunk) { return 1u << (step * kChunks + chunk); }
 
-  FARWARP_DEVICE std::uint32_t pitch() const { return static_cast<std::uint32_t>(args_.k) * 2; }
   FARWARP_DEVICE std::int64_t offset_of(std::uint32_t first, int chunk) const {
-    return std::int64_t{first} + chunk * 16 * pitch();
+    return std::int64_t{first} + chunk * 8 * static_cast<std::uint32_t>(args_.k);
   }
   FARWARP_DEVICE static Global<const Vec16> words_at(const std::byte* address) {
     return Global<const Vec16>(reinterpret_cast<const Vec16*>(address));
   }
 
+  /// Steps that other warps load.
+  template <class Steps>
+  FARWARP_DEVICE void pass(Steps& steps, int count) {
+#pragma unroll 1
+    for (int i = 0; i < count; ++i) {
+      (void)steps.next();
+      at_.advance();
+    }
+  }
+
   /// Starts the loads of a step.
-  FARWARP_DEVICE void begin(int slot, const WordsOfStep& words) {
-    first_[slot] = words.first;
-    const std::uint32_t awaited = call_.live ? words.inside & ~words.own : 0;
-    missing_ = (missing_ & ~(kSlotBits << (slot * kChunks))) | awaited << (slot * kChunks);
-    returned_ = (returned_ & ~(kSlotBits << (slot * kChunks))) | (words.returned ? words.inside : 0)
-                                                                     << (slot * kChunks);
+  FARWARP_DEVICE void begin(int step) {
+    const WordsOfStep& words = of_[step];
+    if (step == 0) missing_ = 0;
+    if (call_.live) missing_ |= (words.inside & ~words.own) << (step * kChunks);
+    if (words.inside != kAllChunks) {
+#pragma unroll
+      for (int i = 0; i < kChunks; ++i) words_[step][i] = {};
+    }
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
-      words_[slot][i] = {};
       const std::byte* const x = words.own >> i & 1 ? own_ : inbox_;
-      if (words.inside >> i & 1) words_[slot][i] = load_words(words_at(x + offset_of(words.first, i)));
+      if (words.inside >> i & 1) words_[step][i] = load_words(words_at(x + offset_of(words.first, i)));
     }
   }
 
-  /// [warp] Whether the slot's words have come, those of all lanes.
-  FARWARP_DEVICE bool has_come(int slot) {
+  /// [warp] Until all lanes' words have come. In an aborted call nothing is missing: what comes out counts for nothing.
+  FARWARP_DEVICE void await() {
+    std::uint32_t watched = 0, polled = ~0u;  // `polled`: what has just been loaded
+    for (std::uint32_t tries = 0;; ++tries) {
 #pragma unroll
-    for (int i = 0; i < kChunks; ++i) {
-      if (farwarp::FARWARP_TARGET::have_come(words_[slot][i])) missing_ &= ~bit(slot, i);
-    }
-    return ballot((missing_ >> (slot * kChunks) & kSlotBits) != 0) == 0;
-  }
-
-  FARWARP_DEVICE void load_again(std::uint32_t chunks) {
+      for (int step = 0; step < batch; ++step) {
 #pragma unroll
-    for (int slot = 0; slot < ahead; ++slot) {
+        for (int i = 0; i < kChunks; ++i) {
+          if (have_come(words_[step][i])) missing_ &= ~bit(step, i);
+        }
+      }
+      if (ballot(missing_ != 0) == 0) return;
+      // Polls take little of L2 while nothing comes: one chunk, and when that has come, what else is missing.
+      const bool found = watched != 0 && (watched & missing_) == 0;
+      const bool all = found || count_bits(missing_) <= kPolledAtOnce;
+      watched = all ? 0 : missing_ & (0 - missing_);
+      const std::uint32_t next = all ? missing_ : watched;
+      if (next != 0 && (next & ~polled) == 0) rest(next, tries);
+      polled = next;
+      if (!call_.live) missing_ = 0;
 #pragma unroll
-      for (int i = 0; i < kChunks; ++i) {
-        if ((chunks & bit(slot, i)) != 0) words_[slot][i] = load_words(words_at(inbox_ + offset_of(first_[slot], i)));
+      for (int step = 0; step < batch; ++step) {
+#pragma unroll
+        for (int i = 0; i < kChunks; ++i) {
+          if ((polled & missing_ & bit(step, i)) != 0)
+            words_[step][i] = load_words(words_at(inbox_ + offset_of(of_[step].first, i)));
+        }
       }
     }
   }
 
-  /// [warp] Looks again for what the slot `awaited` lacks. In an aborted call nothing is lacking: what comes out counts for nothing.
-  FARWARP_DEVICE void look_again(int awaited, std::uint32_t tries) {
-    const std::uint32_t lacks = missing_ >> (awaited * kChunks) & kSlotBits;
-    const bool begins = watched_ == 0;
-    if (begins) watched_ = kWatching | (swapped ? kSlotBits : lacks & (0 - lacks));
-    const std::uint32_t polled = lacks & watched_;
-    std::uint32_t wanted = polled << (awaited * kChunks);
-    if (!swapped && !begins && ballot(polled != 0) == 0) {
-      watched_ = 0;
-      wanted = missing_;
-    } else if (polled != 0) {
-      rest(awaited, polled, tries);
-    }
-    if (!call_.live) missing_ = wanted = 0;
-    load_again(wanted);
-  }
-
   /// [thread] Between two looks: the deadline, and the abort.
-  FARWARP_DEVICE void rest(int awaited, std::uint32_t polled, std::uint32_t tries) {
-    std::uint32_t first = 0;
-#pragma unroll
-    for (int slot = 0; slot < ahead; ++slot) first = slot == awaited ? first_[slot] : first;
-    const void* addresses[2 * kChunks + 1] = {abort_cell(call_).raw};
+  FARWARP_DEVICE void rest(std::uint32_t polled, std::uint32_t tries) {
+    const void* addresses[2 * kPolledAtOnce + 1] = {abort_cell(call_).raw};
     int watched = 1;
+    std::uint32_t lowest = 0;
 #pragma unroll
-    for (int i = 0; i < kChunks; ++i) {
-      if ((polled >> i & 1) == 0) continue;
-      const Global<const Vec16> from = words_at(inbox_ + offset_of(first, i));
-      addresses[watched++] = &from.raw->lo;  // either half may be the one that is missing
-      addresses[watched++] = &from.raw->hi;
+    for (int step = batch - 1; step >= 0; --step) {
+#pragma unroll
+      for (int i = kChunks - 1; i >= 0; --i) {
+        if ((polled & bit(step, i)) == 0) continue;
+        lowest = static_cast<std::uint32_t>(offset_of(of_[step].first, i));
+        const Global<const Vec16> from = words_at(inbox_ + lowest);
+        if (watched > 2 * kPolledAtOnce - 1) continue;  // any that changes wakes
+        addresses[watched++] = &from.raw->lo;           // either half may be the one that is missing
+        addresses[watched++] = &from.raw->hi;
+      }
     }
     if (!park(addresses, watched, call_.deadline_ns, tries)) return;
-    const auto row = static_cast<int>(static_cast<std::uint32_t>(offset_of(first, lowest_bit(polled))) / pitch());
+    const auto row = static_cast<int>(lowest / (2 * static_cast<std::uint32_t>(args_.k)));
     may_wait_on<Failure::in_place>(call_, {farwarp::ag_gemm::kSiteArrival, row / args_.shard_rows}, 0, kAbsent);
   }
 
-  /// [warp] Until the stage that is next is free.
-  FARWARP_DEVICE void await_stage() {
+  /// [warp] Stores a step's words into the stage that is its turn's, when that is free, and to the caller where he wants them.
+  FARWARP_DEVICE void put(int step, int first_row) {
     const bool is_free = wait_(tile_.ring.empty(at_.stage), at_.parity ^ 1);  // the first turn finds every stage empty
     broken_ = broken_ || ballot(!is_free) != 0;
-  }
-
-  /// [warp] Stores a slot into the stage, and to the caller where he wants it.
-  FARWARP_DEVICE void put(int slot) {
     if (!broken_) {
       const Shared<std::byte> x = swapped ? tile_.right(at_.stage) : tile_.left(at_.stage);
-      const Shared<std::byte> mine = x + swizzled_offset(thread_index() % 128 / 8, thread_index() % 8 * 16);
+      const int row = first_row + lane_index() / 8, byte = lane_index() % 8 * 16;
+      const int offset[2] = {swizzled_offset(row, byte), swizzled_offset(row + 4, byte)};
 #pragma unroll
-      for (int i = 0; i < kChunks; ++i)  // the swizzle repeats every 8 rows
-        store(Shared<Vec16>(reinterpret_cast<Vec16*>((mine + i * 16 * kSwizzleRowBytes).raw)), words_[slot][i]);
+      for (int i = 0; i < kChunks; ++i) {  // the swizzle repeats every 8 rows
+        const Shared<std::byte> to = x + (offset[i % 2] + i / 2 * 8 * kSwizzleRowBytes);
+        store(Shared<Vec16>(reinterpret_cast<Vec16*>(to.raw)), words_[step][i]);
+      }
       proxy_fence();
       warp_sync();
       if (lane_index() == 0) mbarrier_arrive(tile_.ring.full(at_.stage));
     }
-    if (args_.all_x == nullptr) return;
+    at_.advance();
+    if (!of_[step].returned) return;
     auto* const all_x = static_cast<std::byte*>(args_.all_x);
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
-      std::byte* const to = all_x + offset_of(first_[slot], i);
-      if ((returned_ & bit(slot, i)) != 0) store(Global<Vec16>(reinterpret_cast<Vec16*>(to)), words_[slot][i]);
+      std::byte* const to = all_x + offset_of(of_[step].first, i);
+      if (of_[step].inside >> i & 1) store(Global<Vec16>(reinterpret_cast<Vec16*>(to)), words_[step][i]);
     }
   }
 
@@ -230,10 +229,9 @@ class WordLoader {
   Call& call_;
   const Wait& wait_;
   const std::byte *inbox_, *own_;  ///< where all ranks' x begins, and would begin around this rank's
-  Vec16 words_[ahead][kChunks];
-  std::uint32_t first_[ahead] = {};           ///< WordsOfStep::first
-  std::uint32_t watched_ = 0;                 ///< kWatching, and which chunks of the slot that is next; 0: none
-  std::uint32_t missing_ = 0, returned_ = 0;  ///< a bit for each chunk of each slot
+  WordsOfStep of_[batch];
+  Vec16 words_[batch][kChunks];
+  std::uint32_t missing_ = 0;  ///< a bit for each chunk of each step
   tile::RingPosition<Tile::kStages> at_;
   bool broken_ = false;  ///< a stage has not come free: nothing more is stored
 };
