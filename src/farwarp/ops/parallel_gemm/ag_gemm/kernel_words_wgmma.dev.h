@@ -14,7 +14,7 @@ namespace farwarp::FARWARP_TARGET::ag_gemm {
 /// each at a time: as many as the registers hold, 16 KB to 64 KB on their way in all. Wide tiles leave few to the loaders.
 template <int columns, bool swapped>
 struct WordRoles {
-  static constexpr int kCopying = swapped || columns == 64 ? 24 : 32;
+  static constexpr int kCopying = columns == 64 ? 24 : 32;
   static constexpr int kMultiplying = swapped ? 152 : columns == 64 ? 152 : columns == 128 ? 176 : 168;
   static constexpr int kLoading = 512 - kCopying - 2 * kMultiplying;
   static constexpr int kWarps = swapped || columns == 64 ? 1 : 2;
