@@ -138,8 +138,8 @@ TEST_P(MoeCases, TooFewReceiveRowsEndInCapacity) {
 }
 
 TEST_P(MoeCases, FaultsAreNoticed) {
-  for (const char* mode : {"mode=words,tokens=full", "mode=packet,tokens=full", "mode=bulk,tokens=full", "mode=words,form=split,tokens=full",
-        "mode=packet,form=split,tokens=full"}) {
+  for (const char* mode : {"mode=words,tokens=full", "mode=packet,tokens=full", "mode=bulk,tokens=full",
+                           "mode=words,form=split,tokens=full", "mode=packet,form=split,tokens=full"}) {
     const CaseResult dropped = run(mode, "drop_put:2");
     EXPECT_FALSE(dropped.outcome.pass) << mode;
     const CaseResult mismatched = run(mode, "mismatch:1");

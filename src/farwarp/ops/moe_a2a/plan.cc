@@ -258,8 +258,8 @@ std::string MoeAllToAllPlan::to_string() const {
       "(fused: {} "
       "warps of each), {} segments, {} bytes of shared memory, workspace {} bytes, {} receive rows",
       desc.num_experts, desc.experts_per_token, desc.hidden, desc.max_tokens, ranks, name_of(desc.dtype),
-      desc.fp8_dispatch ? " dispatched as fp8" : "", name_of(mode), why_mode, blocks,
-      threads, senders > 0 ? fmt::format("{}", senders) : "all", sending_warps, segments, shared_bytes, workspace.total,
+      desc.fp8_dispatch ? " dispatched as fp8" : "", name_of(mode), why_mode, blocks, threads,
+      senders > 0 ? fmt::format("{}", senders) : "all", sending_warps, segments, shared_bytes, workspace.total,
       recv_rows);
 }
 

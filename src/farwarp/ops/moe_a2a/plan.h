@@ -53,12 +53,11 @@ struct MoeAllToAllDesc {
 
 /// Where each part of the workspace lies, in bytes from its start. One table, used by host and device.
 struct MoeWorkspace {
-  std::int64_t headers = 0;  ///< packets [2][ranks][header_packets]: counts, or bitmaps of rows
-  std::int64_t heads = 0;    ///< packets [2][ranks][max_tokens][1 + k]: what precedes a row
-  std::int64_t rows =
-      0;  ///< [2][ranks][max_tokens] of plan.row_bytes: packets with 4 elements each, or elements
-  std::int64_t row_flags = 0;     ///< bulk: u64 cells [2][ranks][max_tokens][segments]
-  std::int64_t returns = 0;       ///< [2][max_tokens][ranks][hidden] of packets with 4 elements each, or of elements
+  std::int64_t headers = 0;    ///< packets [2][ranks][header_packets]: counts, or bitmaps of rows
+  std::int64_t heads = 0;      ///< packets [2][ranks][max_tokens][1 + k]: what precedes a row
+  std::int64_t rows = 0;       ///< [2][ranks][max_tokens] of plan.row_bytes: packets with 4 elements each, or elements
+  std::int64_t row_flags = 0;  ///< bulk: u64 cells [2][ranks][max_tokens][segments]
+  std::int64_t returns = 0;    ///< [2][max_tokens][ranks][hidden] of packets with 4 elements each, or of elements
   std::int64_t return_flags = 0;  ///< bulk: u64 cells [2][max_tokens][ranks][segments]
   // Not read by peers:
   std::int64_t bases = 0;   ///< i32 [ranks][local experts]: first row of (source, expert)

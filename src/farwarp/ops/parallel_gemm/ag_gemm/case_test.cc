@@ -115,7 +115,7 @@ TEST_P(AgGemmCases, ReturningXIsForGathersOnly) {
 TEST_P(AgGemmCases, FaultsAreNoticedAndNamed) {
   const bool hopper = GetParam() == TargetKind::kEmuSm90;
   for (const std::string base : {"m=72,n=48,k=136", "m=144,n=48,k=1160,max_sms=2", "m=24,n=48,k=360"}) {
-    for (const std::string exchange : {"auto", "boxes"}) {
+    for (const std::string exchange : {"auto", "words", "boxes"}) {
       if (!hopper && exchange != "auto") continue;
       const std::string settings = base + ",exchange=" + exchange;
       const CaseResult dropped = run(settings, 3, 1, 1, "drop_put:1");

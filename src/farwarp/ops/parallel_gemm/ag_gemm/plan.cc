@@ -15,14 +15,32 @@ namespace {
 constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 constexpr std::int64_t align(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
-/// Bytes of all ranks' x, up to which it crosses as words: each block polls and stores what it multiplies, which costs large products more
-/// than flags do. Not yet measured.
+/// Bytes of all ranks' x, up to which it crosses as words: four inboxes have to lie in the heap.
 constexpr std::int64_t kMostBytesAsWords = std::int64_t{40} << 20;
+constexpr double kLinkBytesPerUs = 330e3;
+constexpr double kFlopsPerUs = 700e6;
 
 /// Of tiles. Four warpgroups have 128 registers a thread when they begin, and for ptxas an instruction of 256 columns needs 154.
 constexpr int kWordsWidths[] = {64, 128, 192};
 
 std::int64_t x_bytes(const AllGatherGemmPlan& plan) { return std::int64_t{2} * plan.local.y_rows * plan.local.k; }
+
+double us_of_sending(const AllGatherGemmPlan& plan) {
+  return 2.0 * (plan.ranks - 1) * plan.local.x_rows * plan.local.k / kLinkBytesPerUs;
+}
+double us_of_multiplying(const AllGatherGemmPlan& plan) {
+  return 2.0 * plan.local.y_rows * plan.local.w_rows * plan.local.k / kFlopsPerUs;
+}
+
+/// Few rows: 27.1 us where packets took 29.7 and boxes 26.4 on 2 H200s, and boxes take 2.7 us more on 8. Else a loading warpgroup needs about
+/// 1 us for a step of 128 rows: worth it where the links take longer, so that it is they, and what flags wait behind them, that bound: 77
+/// for 88 us at 4096 x 1024 x 4096, but 50 for 43 at 2048 x 720 x 2880 and 42 for 35 at 512 x 3072 x 4096 (2 H200s, 2026-11).
+bool words_pay(const AllGatherGemmPlan& plan) {
+  if (x_bytes(plan) > kMostBytesAsWords) return false;
+  if (plan.local.y_rows <= tile::kMostFewRows) return true;
+  const double sending = us_of_sending(plan), loading = ceil_div(plan.local.k, 64);
+  return sending > 0.5 * us_of_multiplying(plan) && loading < 1.4 * sending;
+}
 
 /// With one rank nothing crosses.
 Status choose_exchange(AllGatherGemmPlan& plan, const MachineShape& shape) {
@@ -37,8 +55,7 @@ Status choose_exchange(AllGatherGemmPlan& plan, const MachineShape& shape) {
   if (asked == Exchange::kWords && x_bytes(plan) > ag_gemm::kMostInboxBytes)
     return refuse(fmt::format("auto and boxes where x has more than {} bytes", ag_gemm::kMostInboxBytes));
   const bool has_kernel = plan.desc.tile_columns <= kWordsWidths[std::size(kWordsWidths) - 1];
-  const bool wanted =
-      asked == Exchange::kWords || (asked == Exchange::kAuto && has_kernel && x_bytes(plan) <= kMostBytesAsWords);
+  const bool wanted = asked == Exchange::kWords || (asked == Exchange::kAuto && has_kernel && words_pay(plan));
   plan.words = hopper && plan.ranks > 1 && wanted;
   return {};
 }
@@ -63,19 +80,18 @@ void choose_pieces(AllGatherGemmPlan& plan) {
 
 /// 8 blocks send 315 of 343 GB/s, 16 send 327 (8 H200s, 2026-11): more than 8 only where sending takes more than half as long as multiplying and the
 /// tiles leave blocks over. Of tiles in rounds the blocks are worth more: 8192 x 14336 x 4096 took 237 us with 8 and 258 with 16, 8192 x
-/// 29568 x 8192 726 and 893 (8 H200s, all else the same).
-constexpr int kFewCommunicators = 8, kManyCommunicators = 16;
+/// 29568 x 8192 726 and 893 (8 H200s, all else the same). Stores of words need more: with 16, 24 and 32 4096 x 1024 x 4096 took 97.5, 83.4 and
+/// 77.1 us, 64 x 4608 x 7168 28.0 and 27.1 with 16 and 32 (2 H200s).
+constexpr int kFewCommunicators = 8, kManyCommunicators = 16, kWordsCommunicators = 32;
 constexpr int kWordsWarps = ag_gemm::kWordsThreads / 32;
 
 int choose_communicators(const AllGatherGemmPlan& plan, int multiprocessors) {
-  constexpr double kLinkBytesPerUs = 330e3;
-  constexpr double kFlopsPerUs = 700e6;
-  const double sent = 2.0 * (plan.ranks - 1) * plan.local.x_rows * plan.local.k;
-  const double flops = 2.0 * plan.local.y_rows * plan.local.w_rows * plan.local.k;
-  const int wanted = sent / kLinkBytesPerUs > 0.5 * flops / kFlopsPerUs ? kManyCommunicators : kFewCommunicators;
+  const int many = plan.words ? kWordsCommunicators : kManyCommunicators;
+  const int wanted = us_of_sending(plan) > 0.5 * us_of_multiplying(plan) ? many : kFewCommunicators;
   const auto pieces = std::int64_t{plan.row_pieces} * plan.depth_pieces;
   const auto busy = plan.words ? (pieces + kWordsWarps - 1) / kWordsWarps : pieces;
-  return static_cast<int>(std::max<std::int64_t>(1, std::min<std::int64_t>({wanted, busy, multiprocessors / 8})));
+  return static_cast<int>(
+      std::max<std::int64_t>(1, std::min<std::int64_t>({wanted, busy, multiprocessors / (plan.words ? 4 : 8)})));
 }
 
 /// Where every tile has a block of its own, all of them can follow K as it comes.
@@ -110,7 +126,7 @@ int choose_band(const AllGatherGemmPlan& plan) {
 void add_idle_communicators(AllGatherGemmPlan& plan, int blocks) {
   const int idle = tile::blocks_at_once(blocks, plan.cluster) - plan.blocks;
   const int pieces = plan.row_pieces * plan.depth_pieces;
-  const int wanted = std::min({idle, kManyCommunicators, ceil_div(pieces, kWordsWarps)});
+  const int wanted = std::min({idle, kWordsCommunicators, ceil_div(pieces, kWordsWarps)});
   plan.communicators = std::max(plan.communicators, wanted / plan.cluster * plan.cluster);
 }
 

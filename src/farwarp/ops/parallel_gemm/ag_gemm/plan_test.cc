@@ -105,7 +105,7 @@ TEST(AgGemmPlan, CommunicatorsFillClusters) {
 }
 
 TEST(AgGemmPlan, AllRowsLeaveAlongKWhereTilesRunAtOnce) {
-  const AllGatherGemmPlan at_once = plan(4096, 4096, 4096), in_rounds = plan(8192, 14336, 4096);
+  const AllGatherGemmPlan at_once = plan(2048, 2880, 2880), in_rounds = plan(8192, 14336, 4096);
   EXPECT_EQ(at_once.piece_band, at_once.row_pieces);
   EXPECT_EQ(in_rounds.piece_band, 2 * in_rounds.rows / in_rounds.piece_rows);  // 124 blocks, 7 columns, 8 ranks
   EXPECT_EQ(at_once.communicators, 16);
@@ -113,15 +113,19 @@ TEST(AgGemmPlan, AllRowsLeaveAlongKWhereTilesRunAtOnce) {
   EXPECT_EQ(in_rounds.senders, 4);
 }
 
-TEST(AgGemmPlan, WordsUpToTheirMostBytesOnHopper) {
+TEST(AgGemmPlan, WordsForFewRowsAndWhereLinksBoundOnHopper) {
   EXPECT_TRUE(plan(64, 18432, 7168).words);
+  EXPECT_FALSE(plan(512, 12288, 4096).words) << "loading bounds";
+  EXPECT_FALSE(plan(2048, 2880, 2880).words);
   EXPECT_TRUE(plan(4096, 4096, 4096).words);
+  EXPECT_FALSE(plan(4096, 65536, 4096).words) << "multiplying bounds";
   EXPECT_TRUE(plan(4096, 4096, 5120).words);
-  EXPECT_FALSE(plan(4096, 4096, 5128).words);
+  EXPECT_FALSE(plan(4096, 4096, 5128).words) << "more than 40 MiB";
+  EXPECT_EQ(plan(4096, 4096, 4096).communicators, 32);
   EXPECT_FALSE(plan(64, 18432, 7168, kMi300x).words);
   EXPECT_FALSE(plan(64, 18432, 7168, kH200, 1).words) << "nothing crosses";
-  const AllGatherGemmPlan words = plan(512, 12288, 4096);
-  EXPECT_EQ(words.inbox_bytes, ag_gemm::kInboxes * std::int64_t{512} * 4096 * 2);
+  const AllGatherGemmPlan words = plan(4096, 4096, 4096);
+  EXPECT_EQ(words.inbox_bytes, ag_gemm::kInboxes * std::int64_t{4096} * 4096 * 2);
   EXPECT_EQ(words.heap_bytes, words.workspace_heap_bytes + words.inbox_bytes);
   EXPECT_EQ(words.threads, ag_gemm::kWordsThreads);
   EXPECT_EQ(words.kernel.find("ag_gemm_words_bf16_"), 0u);
@@ -155,7 +159,7 @@ TEST(AgGemmPlan, TheExchangeCanBeAskedFor) {
 TEST(AgGemmPlan, IdleMultiprocessorsSendFewRows) {
   const AllGatherGemmPlan few = plan(64, 18432, 7168);
   EXPECT_LE(few.communicators + few.blocks, 120) << "as many as clusters of 4 surely fill";
-  EXPECT_EQ(few.communicators, 16);
+  EXPECT_EQ(few.communicators, 32);
   for (int max_sms = 2; max_sms <= 20; ++max_sms) {
     ParallelGemmDesc desc;
     desc.m = 64, desc.n = 18432, desc.k = 7168, desc.max_sms = max_sms;

@@ -211,9 +211,9 @@ TEST(GemmReduceScatterWords, AreForHopperAndNotForTheLargest) {
   using enum ParallelGemmExchange;
   EXPECT_EQ(rows_of(64, 7168, h200(), kAuto), 8);
   EXPECT_EQ(rows_of(8, 7168, h200(), kAuto), 1);
-  EXPECT_EQ(rows_of(4096, 4096, h200(), kAuto), 512);
-  EXPECT_EQ(rows_of(8192, 2560, h200(), kAuto), 1024);
-  EXPECT_EQ(rows_of(8192, 2568, h200(), kAuto), 0) << "more than kMostWordPayload";
+  EXPECT_EQ(rows_of(512, 4096, h200(), kAuto), 64);
+  EXPECT_EQ(rows_of(1024, 4096, h200(), kAuto), 128);
+  EXPECT_EQ(rows_of(1024, 4104, h200(), kAuto), 0) << "more than kMostWordPayload";
   EXPECT_EQ(rows_of(8192, 2568, h200(), kWords), 1024);
   EXPECT_EQ(rows_of(64, 7168, h200(), kBoxes), 0);
   EXPECT_EQ(rows_of(512, 4096, h200(), kBoxes), 0);
