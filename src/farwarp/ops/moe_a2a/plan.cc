@@ -22,8 +22,8 @@ constexpr int kMaxTokens = 65535;
 constexpr int kMaxSegments = 1024;
 /// Packets send two bytes for each byte of payload but need no flag behind it; of fp8, where words are none.
 constexpr double kPacketBytesOut = 512 << 10;
-/// Up to here words, which need neither. Behind it rows wait for links all the same, and bulk copies keep more of them under way: on 2 H200s
-/// (2026-11) 512 tokens x 7168, 15 MB, take 66 us as words and 69 in bulk, 1024 133 and 126, 4096 481 and 435.
+/// Up to here words, which need neither. Behind it rows wait for links all the same, and bulk copies keep more of them under way
+/// (README.md, "Protocol").
 constexpr double kWordBytesOut = 20 << 20;
 /// From here on some blocks send while the others receive. On 4 H200s (2026-11) dispatch of 4096 tokens takes 502 us so for
 /// 650, of 1024 149 for 176; of 256 (13 MB out) 59 for 56.

@@ -71,7 +71,7 @@ FARWARP_DEVICE bool wait_requested_words(Call& call, const Global<const Vec16> (
   std::uint32_t missing = wanted;
 #pragma unroll
   for (int i = 0; i < count; ++i) {
-    if (have_come(data[i])) missing &= ~(1u << i);
+    if ((wanted >> i & 1) != 0 && have_come(data[i])) missing &= ~(1u << i);
   }
   return wait_words<words_per_peer, failure>(call, from, missing, data, wait);
 }
