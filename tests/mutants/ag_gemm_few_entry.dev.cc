@@ -1,4 +1,4 @@
-// The kernel of ag-gemm that mutants run on Hopper with few rows, which travel as packets.
+// The kernel of ag-gemm that mutants run on Hopper with few rows, in boxes.
 #include "farwarp/ops/parallel_gemm/ag_gemm/kernel_wgmma.dev.h"
 
 namespace ag_gemm = farwarp::FARWARP_TARGET::ag_gemm;

@@ -1,4 +1,4 @@
-// The kernels of gemm-ar that mutants run on Hopper: packets, and owners.
+// The kernels of gemm-ar that mutants run on Hopper: words, and owners.
 #include "farwarp/ops/parallel_gemm/gemm_ar/kernel_wgmma.dev.h"
 
 namespace gemm_ar = farwarp::FARWARP_TARGET::gemm_ar;

@@ -135,6 +135,10 @@ void compare_exchange(Global<C>, std::type_identity_t<C>, std::type_identity_t<C
 FARWARP_DEVICE void store_packet(Peer<Packet> address, std::uint64_t data, std::uint32_t tag);
 FARWARP_DEVICE Packet load_packet(Global<Packet> address);
 
+/// [thread] Words: 16 bytes as two relaxed system-scope accesses of 8, each of which is seen whole or not at all.
+FARWARP_DEVICE void store_words(Peer<Vec16> address, Vec16 words);
+FARWARP_DEVICE Vec16 load_words(Global<const Vec16> address);
+
 /// [thread] A fence of the given order and scope; relaxed does not compile.
 template <Order order, Scope scope>
 FARWARP_DEVICE void fence();

@@ -31,6 +31,7 @@ std::vector<std::uint64_t> expected_results(int thread, const TargetTraits& trai
   const Bf16 bf16 = bf16_from(third);
   std::vector<std::uint64_t> expected(kVocabularyResults);
   expected[kPacketData] = 0x0123456789abcdef;
+  expected[kWords] = ~(0x1234ull + static_cast<std::uint64_t>(thread));
   expected[kEvenLanes] = 0x5555555555555555 & all;
   expected[kSameLanes] = (0x1111111111111111 << lane % 4) & all;
   expected[kLanesBelow] = (std::uint64_t{1} << lane) - 1;

@@ -177,6 +177,11 @@ FARWARP_KERNEL(vocabulary, VocabularyArgs, kVocabularyThreads) {
   const Packet seen = load_packet(Global<Packet>(packet));
   report(kPacketData, packet_has_tag(seen, 7) ? packet_data(seen) : 0);
 
+  Vec16* const words = reinterpret_cast<Vec16*>(packet);
+  store_words(Peer<Vec16>(words), {0x1234u + static_cast<std::uint64_t>(thread), ~0ull});
+  const Vec16 back_again = load_words(Global<const Vec16>(words));
+  report(kWords, back_again.lo ^ back_again.hi);
+
   const auto lane = static_cast<std::uint32_t>(lane_index());
   const std::uint64_t same = match_any(lane % 4);
   report(kEvenLanes, ballot(lane % 2 == 0));

@@ -11,6 +11,7 @@ inline constexpr int kVocabularyThreads = 128;
 /// The values each thread reports, as 64-bit words.
 enum VocabularyResult : int {
   kPacketData,
+  kWords,
   kEvenLanes,
   kSameLanes,
   kLanesBelow,

@@ -15,6 +15,7 @@ using Fp8Bulk = target::moe::BulkWire<target::moe::AsFp8>;
 using target::moe::Part;
 using target::moe::RankScale;
 using target::moe::TableExpert;
+using Words = target::moe::WordWire;
 }  // namespace
 
 FARWARP_KERNEL(moe_a2a_fused_packet_bf16_rank_scale, Args, kThreads) {
@@ -91,4 +92,26 @@ FARWARP_KERNEL(moe_a2a_combine_bulk_fp16, Args, kThreads) { target::moe::combine
 FARWARP_KERNEL(moe_a2a_combine_send_bulk_fp16, Args, kThreads) { target::moe::combine<Fp16, Bulk, Part::send>(args); }
 FARWARP_KERNEL(moe_a2a_combine_recv_bulk_fp16, Args, kThreads) {
   target::moe::combine<Fp16, Bulk, Part::receive>(args);
+}
+
+FARWARP_KERNEL(moe_a2a_fused_words_bf16_rank_scale, Args, kThreads) {
+  target::moe::fused<Bf16, RankScale, Words>(args);
+}
+FARWARP_KERNEL(moe_a2a_fused_words_bf16_table, Args, kThreads) { target::moe::fused<Bf16, TableExpert, Words>(args); }
+FARWARP_KERNEL(moe_a2a_fused_words_fp16_rank_scale, Args, kThreads) {
+  target::moe::fused<Fp16, RankScale, Words>(args);
+}
+FARWARP_KERNEL(moe_a2a_fused_words_fp16_table, Args, kThreads) { target::moe::fused<Fp16, TableExpert, Words>(args); }
+FARWARP_KERNEL(moe_a2a_dispatch_words, Args, kThreads) { target::moe::dispatch<Words, Part::both>(args); }
+FARWARP_KERNEL(moe_a2a_dispatch_send_words, Args, kThreads) { target::moe::dispatch<Words, Part::send>(args); }
+FARWARP_KERNEL(moe_a2a_dispatch_recv_words, Args, kThreads) { target::moe::dispatch<Words, Part::receive>(args); }
+FARWARP_KERNEL(moe_a2a_combine_words_bf16, Args, kThreads) { target::moe::combine<Bf16, Words, Part::both>(args); }
+FARWARP_KERNEL(moe_a2a_combine_send_words_bf16, Args, kThreads) { target::moe::combine<Bf16, Words, Part::send>(args); }
+FARWARP_KERNEL(moe_a2a_combine_recv_words_bf16, Args, kThreads) {
+  target::moe::combine<Bf16, Words, Part::receive>(args);
+}
+FARWARP_KERNEL(moe_a2a_combine_words_fp16, Args, kThreads) { target::moe::combine<Fp16, Words, Part::both>(args); }
+FARWARP_KERNEL(moe_a2a_combine_send_words_fp16, Args, kThreads) { target::moe::combine<Fp16, Words, Part::send>(args); }
+FARWARP_KERNEL(moe_a2a_combine_recv_words_fp16, Args, kThreads) {
+  target::moe::combine<Fp16, Words, Part::receive>(args);
 }

@@ -4,6 +4,7 @@
 #include "farwarp/ops/moe_a2a/sending.dev.h"
 #include "farwarp/ops/moe_a2a/wire_bulk.dev.h"
 #include "farwarp/ops/moe_a2a/wire_packet.dev.h"
+#include "farwarp/ops/moe_a2a/wire_words.dev.h"
 
 namespace farwarp::FARWARP_TARGET::moe {
 

@@ -29,7 +29,7 @@ enum KernelId {
 enum class CallForm : std::uint64_t { kSplit = 1, kFusedRankScale = 2, kFusedTable = 3 };
 
 std::string kernel_name(KernelId id, const MoeAllToAllPlan& plan) {
-  const char* wire = plan.mode == MoeMode::kPacket ? "packet" : "bulk";
+  const char* wire = name_of(plan.mode);
   const char* type = name_of(plan.desc.dtype);
   const char* fused_type = plan.desc.fp8_dispatch ? "fp8" : type;
   const char* fp8 = plan.desc.fp8_dispatch ? "_fp8" : "";
@@ -78,7 +78,7 @@ struct MoeAllToAll::State {
   World* world = nullptr;
   MoeAllToAllPlan plan;
   int slot = -1;
-  SymmetricBuffer workspace;
+  SymmetricBuffer workspace, words;  ///< the same, except in words mode
   std::array<Kernel, kKernels> kernels;
   moe::Args args{};               ///< what does not change between calls, and a split call's tokens from send to recv
   int combine_blocks_per_sm = 1;  ///< in bulk mode
@@ -133,7 +133,7 @@ void MoeAllToAll::State::set_tokens(const MoeTokens& tokens, CallForm form) {
 Status MoeAllToAll::State::run(KernelId id, Stream stream) {
   if (const Status status = world->status(); !status.ok()) return status;
   LaunchConfig config{plan.blocks, plan.threads, static_cast<std::size_t>(plan.shared_bytes)};
-  if (id == kCombine && plan.mode == MoeMode::kBulk) {
+  if (id == kCombine && plan.mode != MoeMode::kPacket) {
     config.blocks *= combine_blocks_per_sm;
     config.shared_bytes = static_cast<std::size_t>(args.shared.stage);  // which comes last
   }
@@ -172,14 +172,20 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
   if (slot.ok() && !mine.ok()) (void)world.close_operator(*slot);  // all ranks are wrong alike
   if (!mine.ok()) return mine;
   if (!slot.ok()) return slot.status();
-  const auto workspace = world.allocate(static_cast<std::size_t>(plan->workspace.total));
-  if (!workspace.ok()) {
+  const MoeWorkspace& parts = plan->workspace;
+  const auto workspace = world.allocate(static_cast<std::size_t>(parts.words));
+  auto words = workspace;
+  if (workspace.ok() && parts.words < parts.total)
+    words = world.allocate(static_cast<std::size_t>(parts.total - parts.words), 256, 0xff);
+  if (!words.ok()) {
     (void)world.close_operator(*slot);
-    return workspace.status();
+    if (workspace.ok()) (void)world.free(*workspace);
+    return words.status();
   }
   state->plan = *plan;
   state->slot = *slot;
   state->workspace = *workspace;
+  state->words = *words;
 
   const MachineShape& shape = world.device().shape();
   moe::Args& args = state->args;
@@ -203,7 +209,12 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
   args.row_alignment = desc.row_alignment;
   args.recv_rows = plan->recv_rows;
   args.workspace = static_cast<std::int64_t>(workspace->offset);
-  args.offsets = plan->workspace;
+  args.offsets = parts;
+  if (parts.words < parts.total) {
+    const std::int64_t moved = static_cast<std::int64_t>(words->offset) - args.workspace - parts.words;
+    args.offsets.rows += moved;
+    args.offsets.returns += moved;
+  }
   args.shared = moe::shared_layout(desc.num_experts, plan->ranks, desc.experts_per_token, desc.max_tokens,
                                    plan->max_local_experts, plan->threads / shape.traits.warp_size,
                                    plan->mode == MoeMode::kBulk && shape.traits.bulk_copy);
@@ -222,7 +233,8 @@ MoeAllToAll::~MoeAllToAll() = default;
 Status MoeAllToAll::close() {
   const Status closed = state_->world->close_operator(state_->slot);
   const Status freed = state_->world->free(state_->workspace);
-  return closed.ok() ? freed : closed;
+  const bool apart = state_->words.offset != state_->workspace.offset;
+  return first_failure({closed, freed, apart ? state_->world->free(state_->words) : Status{}});
 }
 
 const MoeAllToAllPlan& MoeAllToAll::plan() const { return state_->plan; }

@@ -47,7 +47,7 @@ struct MoeFaults {
 /// dispatch_send, dispatch_recv, combine_send, combine_recv. All calls are asynchronous, allocate nothing and can be captured.
 class MoeAllToAll {
  public:
-  /// Collective. Takes plan.workspace.total bytes of the World's heap: the sole allocation. The World must outlive the
+  /// Collective. Takes plan.workspace.total bytes of the World's heap and nothing else. The World must outlive the
   /// operator and stay where it is.
   static Result<MoeAllToAll> create(World& world, const MoeAllToAllDesc& desc);
   MoeAllToAll(MoeAllToAll&&) noexcept;

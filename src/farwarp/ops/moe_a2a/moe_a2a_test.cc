@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <vector>
 
@@ -105,10 +106,10 @@ class MoeApi : public ::testing::TestWithParam<std::tuple<TargetKind, MoeMode>> 
 
 INSTANTIATE_TEST_SUITE_P(Targets, MoeApi,
                          ::testing::Combine(::testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942),
-                                            ::testing::Values(MoeMode::kPacket, MoeMode::kBulk)),
+                                            ::testing::Values(MoeMode::kWords, MoeMode::kPacket, MoeMode::kBulk)),
                          [](const auto& info) {
-                           return std::string(name_of(std::get<0>(info.param))) +
-                                  (std::get<1>(info.param) == MoeMode::kPacket ? "_packet" : "_bulk");
+                           return std::string(name_of(std::get<0>(info.param))) + "_" +
+                                  name_of(std::get<1>(info.param));
                          });
 
 void expect_names(const Status& status, StatusCode code, const char* name) {
@@ -128,6 +129,21 @@ TEST_P(MoeApi, HostRefusesWhatItCanSee) {
     expect_names(rank.op.dispatch(rank.tokens(1), {}, rank.stream), StatusCode::kInvalidArgument, "MoeReceived.x");
     expect_names(rank.op.combine_recv(rank.out.get(), rank.stream), StatusCode::kMisuse, "combine_recv");
     EXPECT_TRUE(rank.fused(rank.tokens(kTokens)).ok());  // and nothing of it has left a trace
+    rank.expect_four();
+  });
+}
+
+// NaNs whose bits are all ones, which in words mode mean that nothing has come: as rows, and as the sums of them.
+TEST_P(MoeApi, NansOfAllOnesArriveAsNans) {
+  on_ranks([](Rank& rank) {
+    const std::vector<std::uint16_t> nans(kTokens * kHidden, 0xffff), ones(kTokens * kHidden, bf16_from(1.0f).bits);
+    ASSERT_TRUE(rank.x.upload(nans.data(), nans.size() * 2, rank.stream).ok());
+    EXPECT_TRUE(rank.fused(rank.tokens(kTokens)).ok());
+    std::vector<std::uint16_t> result(nans.size());
+    ASSERT_TRUE(rank.out.download(result.data(), result.size() * 2, rank.stream).ok());
+    for (const std::uint16_t bits : result) ASSERT_TRUE(std::isnan(float_from(Bf16{bits})));
+    ASSERT_TRUE(rank.x.upload(ones.data(), ones.size() * 2, rank.stream).ok());
+    for (int call = 0; call < 4; ++call) EXPECT_TRUE(rank.fused(rank.tokens(kTokens)).ok());
     rank.expect_four();
   });
 }
@@ -256,6 +272,8 @@ TEST_P(MoeApi, Fp8DispatchNeedsRoomForScales) {
     MoeAllToAllDesc desc = small_desc(std::get<1>(MoeApi::GetParam()));
     desc.fp8_dispatch = true;
     auto op = MoeAllToAll::create(rank.world, desc);
+    if (desc.mode == MoeMode::kWords)
+      return expect_names(op.status(), StatusCode::kInvalidArgument, "MoeAllToAllDesc.mode is words");
     ASSERT_TRUE(op.ok()) << op.status().to_string();
     const MoeReceived received{rank.x.get(), rank.count.as<std::int32_t>(), rank.count.as<std::int32_t>()};
     expect_names(op->dispatch(rank.tokens(1), received, rank.stream), StatusCode::kInvalidArgument,

@@ -20,8 +20,11 @@ using moe::kThreads;
 
 constexpr int kMaxTokens = 65535;
 constexpr int kMaxSegments = 1024;
-/// Packets send two bytes for each byte of payload but need no flag behind it. The crossing point is measured by the bench.
-constexpr double kPacketBytesOut = 1 << 20;
+/// Packets send two bytes for each byte of payload but need no flag behind it; of fp8, where words are none.
+constexpr double kPacketBytesOut = 512 << 10;
+/// Up to here words, which need neither. Behind it rows wait for links all the same, and bulk copies keep more of them under way
+/// (README.md, "Protocol").
+constexpr double kWordBytesOut = 20 << 20;
 /// From here on some blocks send while the others receive. On 4 H200s (2026-11) dispatch of 4096 tokens takes 502 us so for
 /// 650, of 1024 149 for 176; of 256 (13 MB out) 59 for 56.
 constexpr double kOrderedBytesOut = 16 << 20;
@@ -56,6 +59,9 @@ Status check(const MoeAllToAllDesc& desc, int ranks) {
     return invalid_argument(fmt::format("MoeAllToAllDesc.fp8_dispatch is true with dtype {}; allowed: with dtype bf16",
                                         name_of(desc.dtype)));
   }
+  if (desc.fp8_dispatch && desc.mode == MoeMode::kWords) {
+    return invalid_argument("MoeAllToAllDesc.mode is words with fp8_dispatch; allowed with it: auto, packet, bulk");
+  }
   if (desc.index_type != DType::kI32 && desc.index_type != DType::kI64) {
     return invalid_argument(
         fmt::format("MoeAllToAllDesc.index_type is {}; allowed: int32, int64", name_of(desc.index_type)));
@@ -89,7 +95,10 @@ double expected_ranks(const MoeAllToAllDesc& desc, int ranks) {
   return ranks * (1 - std::pow(1 - 1.0 / ranks, desc.experts_per_token));
 }
 
-/// Pieces of a row, so that every warp of an owner has some, each at least one unit a lane. Measured on H200s, 2026-11. Packet
+/// Pieces of a row, so that every warp of an owner has some, each at least one unit a lane. Measured on H200s, 2026-11. Words, where a
+/// piece costs nothing but another look at the row's head: as many as give each warp a piece of what returns (2 ranks, 256 tokens x 7168 in
+/// 1, 2 and 4: 52.8, 41.1 and 37.8 us; 16 x 6144 in 8, 12, 16 and 24: 14.1, 13.6, 13.6 and 12.8; 128 x 2880 in 2, 3, 5, 8 and 11: 18.5, 17.8,
+/// 17.9, 17.3 and 20.0). Packet
 /// mode: more than 16 pieces gain nothing, each polls the row's head. Bulk mode, where each piece has a fence and a flag: 512
 /// tokens x 7168 on 4 ranks, 1.7 rows a warp, take 148 us in halves and 158 whole; 128 tokens, 0.4 rows, 54.9 in quarters and
 /// 56.2 in halves, and combine alone 36 and 46; on 8 ranks 128 tokens, 0.64 rows, 76.7 and 77.9, combine alone 48 and 54; 256 tokens lose
@@ -105,6 +114,7 @@ int choose_segments(const MoeAllToAllPlan& plan, int warps, int warp_size) {
   const int whole = packets ? most : std::clamp(desc.hidden / kWorthwhile, 1, most);
   // Sent, and received.
   const double rows_per_warp = desc.max_tokens * expected_ranks(desc, plan.ranks) / (plan.blocks * warps);
+  if (plan.mode == MoeMode::kWords) return std::clamp(plan.blocks * warps / desc.max_tokens, 1, std::min(most, 32));
   const int pieces = packets                ? static_cast<int>(2 / rows_per_warp)
                      : rows_per_warp <= 0.7 ? 4
                      : rows_per_warp <= 2   ? 2
@@ -129,10 +139,11 @@ MoeMode choose_mode(const MoeAllToAllDesc& desc, int ranks, std::string& why) {
     return desc.mode;
   }
   const double bytes = expected_bytes_out(desc, ranks);
-  const double most = desc.fp8_dispatch ? kPacketBytesOut / 2 : kPacketBytesOut;  // packets carry as many numbers
-  const bool packets = bytes <= most;
-  why = fmt::format("{:.0f} KiB out per rank, {} {:.0f}", bytes / 1024, packets ? "at most" : "more than", most / 1024);
-  return packets ? MoeMode::kPacket : MoeMode::kBulk;
+  const double most = desc.fp8_dispatch ? kPacketBytesOut : kWordBytesOut;
+  const bool small = bytes <= most;
+  why = fmt::format("{:.0f} KiB out per rank, {} {:.0f}", bytes / 1024, small ? "at most" : "more than", most / 1024);
+  if (!small) return MoeMode::kBulk;
+  return desc.fp8_dispatch ? MoeMode::kPacket : MoeMode::kWords;
 }
 
 int choose_senders(const MoeAllToAllPlan& plan) {
@@ -145,16 +156,18 @@ int choose_senders(const MoeAllToAllPlan& plan) {
 
 /// Rows on their way share the links: with all warps at it, the first arrives when nearly the last does, and no owner can return sums
 /// meanwhile. With 8, 3, 2 and 1 of 8 warps (4 H200s, 2026-11): 512 tokens x 7168, all to one expert, 138, 112, 105 and 104 us; 256 tokens,
-/// uniform, 83.5, 81.6, 83.0 and 89.3; 1024 tokens 270, 268, 268; 128 x 2880 28.6, 28.6, 28.4 and 31.1. Not known where rows are
-/// quantised or go by plain stores, which keep a warp busy. Packets are for batches that fill no link.
+/// uniform, 83.5, 81.6, 83.0 and 89.3; 1024 tokens 270, 268, 268; 128 x 2880 28.6, 28.6, 28.4 and 31.1. As words with 8 and 3
+/// (2 H200s): 256 x 4096 25.5 and 24.2, 256 x 7168 37.9 and 36.7, 128 x 2880 17.1 and 17.2, 16 x 6144 13.6 and 13.5. Not known where rows are
+/// quantised, or on AMD, where stores keep a warp busy. Packets are for batches that fill no link.
 int choose_sending_warps(const MoeAllToAllPlan& plan, int warps, const MachineShape& shape) {
-  const bool some = plan.mode == MoeMode::kBulk && !plan.desc.fp8_dispatch && shape.traits.bulk_copy;
+  const bool fills_links = plan.mode == MoeMode::kWords || (plan.mode == MoeMode::kBulk && !plan.desc.fp8_dispatch);
+  const bool some = fills_links && shape.traits.bulk_copy;
   return some ? std::max(1, warps * 3 / 8) : warps;
 }
 
 MoeWorkspace lay_out_workspace(const MoeAllToAllPlan& plan) {
   const MoeAllToAllDesc& desc = plan.desc;
-  const bool packets = plan.mode == MoeMode::kPacket;
+  const bool packets = plan.mode == MoeMode::kPacket, words = plan.mode == MoeMode::kWords;
   const std::int64_t pairs = 2ll * plan.ranks;
   const std::int64_t rows = pairs * desc.max_tokens;
   const std::int64_t returned_bytes = (packets ? 4ll : 2ll) * desc.hidden;
@@ -166,17 +179,32 @@ MoeWorkspace lay_out_workspace(const MoeAllToAllPlan& plan) {
   };
   workspace.headers = take(pairs * plan.header_packets * 16);
   workspace.heads = take(rows * (1 + desc.experts_per_token) * 16);
-  workspace.rows = take(rows * plan.row_bytes);
-  workspace.row_flags = take(packets ? 0 : rows * plan.segments * 8);
-  workspace.returns = take(rows * returned_bytes);
-  workspace.return_flags = take(packets ? 0 : rows * plan.segments * 8);
+  const auto take_data = [&] {
+    workspace.rows = take(rows * plan.row_bytes);
+    workspace.returns = take(rows * returned_bytes);
+  };
+  if (!words) take_data();
+  workspace.row_flags = take(plan.mode == MoeMode::kBulk ? rows * plan.segments * 8 : 0);
+  workspace.return_flags = take(plan.mode == MoeMode::kBulk ? rows * plan.segments * 8 : 0);
   workspace.bases = take(4ll * plan.ranks * plan.max_local_experts);
   workspace.slots = take(4ll * desc.max_tokens * plan.ranks);
   workspace.routed = take(8ll * plan.blocks);
+  workspace.words = workspace.total;
+  if (words) take_data();
   return workspace;
 }
 
 }  // namespace
+
+const char* name_of(MoeMode mode) {
+  switch (mode) {
+    case MoeMode::kAuto: return "auto";
+    case MoeMode::kWords: return "words";
+    case MoeMode::kPacket: return "packet";
+    case MoeMode::kBulk: return "bulk";
+  }
+  return "?";
+}
 
 Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const MachineShape& shape, int ranks) {
   if (const Status status = check(desc, ranks); !status.ok()) return status;
@@ -230,8 +258,8 @@ std::string MoeAllToAllPlan::to_string() const {
       "(fused: {} "
       "warps of each), {} segments, {} bytes of shared memory, workspace {} bytes, {} receive rows",
       desc.num_experts, desc.experts_per_token, desc.hidden, desc.max_tokens, ranks, name_of(desc.dtype),
-      desc.fp8_dispatch ? " dispatched as fp8" : "", mode == MoeMode::kPacket ? "packet" : "bulk", why_mode, blocks,
-      threads, senders > 0 ? fmt::format("{}", senders) : "all", sending_warps, segments, shared_bytes, workspace.total,
+      desc.fp8_dispatch ? " dispatched as fp8" : "", name_of(mode), why_mode, blocks, threads,
+      senders > 0 ? fmt::format("{}", senders) : "all", sending_warps, segments, shared_bytes, workspace.total,
       recv_rows);
 }
 

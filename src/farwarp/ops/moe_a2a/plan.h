@@ -11,7 +11,13 @@
 
 namespace farwarp {
 
-enum class MoeMode : std::uint8_t { kAuto, kPacket, kBulk };
+enum class MoeMode : std::uint8_t {
+  kAuto,
+  kWords,   ///< data that is its own flag; not with fp8_dispatch
+  kPacket,  ///< half data, half tags
+  kBulk,    ///< bulk copies and flags
+};
+const char* name_of(MoeMode mode);  ///< "words", ...
 enum class MoeLayout : std::uint8_t {
   kExpertMajor,  ///< experts one after another, each start aligned to row_alignment
   kMasked,       ///< every expert has the same room: plan.recv_rows / plan.max_local_experts rows
@@ -47,24 +53,25 @@ struct MoeAllToAllDesc {
 
 /// Where each part of the workspace lies, in bytes from its start. One table, used by host and device.
 struct MoeWorkspace {
-  std::int64_t headers = 0;  ///< packets [2][ranks][header_packets]: counts, or bitmaps of rows
-  std::int64_t heads = 0;    ///< packets [2][ranks][max_tokens][1 + k]: what precedes a row
-  std::int64_t rows =
-      0;  ///< [2][ranks][max_tokens] of plan.row_bytes: packets with 4 elements each, or elements (bulk)
-  std::int64_t row_flags = 0;     ///< bulk: u64 cells [2][ranks][max_tokens][segments]
-  std::int64_t returns = 0;       ///< [2][max_tokens][ranks][hidden] of packets with 4 elements each, or of elements
+  std::int64_t headers = 0;    ///< packets [2][ranks][header_packets]: counts, or bitmaps of rows
+  std::int64_t heads = 0;      ///< packets [2][ranks][max_tokens][1 + k]: what precedes a row
+  std::int64_t rows = 0;       ///< [2][ranks][max_tokens] of plan.row_bytes: packets with 4 elements each, or elements
+  std::int64_t row_flags = 0;  ///< bulk: u64 cells [2][ranks][max_tokens][segments]
+  std::int64_t returns = 0;    ///< [2][max_tokens][ranks][hidden] of packets with 4 elements each, or of elements
   std::int64_t return_flags = 0;  ///< bulk: u64 cells [2][max_tokens][ranks][segments]
   // Not read by peers:
   std::int64_t bases = 0;   ///< i32 [ranks][local experts]: first row of (source, expert)
   std::int64_t slots = 0;   ///< u32 [max_tokens][ranks]: where rows go, for senders that did not route them
   std::int64_t routed = 0;  ///< u64 cells [blocks]: the block's tokens have their slots
+  /// Words mode: rows and returns lie from here to `total`, in memory that is filled with ones. Otherwise `total`.
+  std::int64_t words = 0;
   std::int64_t total = 0;
 };
 
 struct MoeAllToAllPlan {
   MoeAllToAllDesc desc;
   int ranks = 0;
-  MoeMode mode = MoeMode::kPacket;  ///< kPacket or kBulk
+  MoeMode mode = MoeMode::kPacket;  ///< not kAuto
   std::string why_mode;
   Fp8Format fp8 = Fp8Format::kOcp;  ///< of the device, for fp8_dispatch
   int blocks = 0;

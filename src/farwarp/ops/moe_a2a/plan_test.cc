@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <vector>
+
 #include "farwarp/ops/moe_a2a/args.h"
 
 namespace farwarp {
@@ -42,13 +46,19 @@ TEST(Plan, EveryExpertLivesOnTheRankThatItsFormulaNames) {
 TEST(Plan, ModeFollowsTheBytesOutAndSaysWhy) {
   auto few = plan_moe_all_to_all(small(), emulated(), 8);
   ASSERT_TRUE(few.ok()) << few.status().to_string();
-  EXPECT_EQ(few->mode, MoeMode::kPacket);
+  EXPECT_EQ(few->mode, MoeMode::kWords);
   EXPECT_NE(few->why_mode.find("KiB out per rank"), std::string::npos);
   MoeAllToAllDesc large = small();
   large.max_tokens = 4096;
   EXPECT_EQ(plan_moe_all_to_all(large, emulated(), 8)->mode, MoeMode::kBulk);
   large.mode = MoeMode::kPacket;
   EXPECT_EQ(plan_moe_all_to_all(large, emulated(), 8)->mode, MoeMode::kPacket);
+  MoeAllToAllDesc fp8 = small();
+  fp8.fp8_dispatch = true;
+  EXPECT_EQ(plan_moe_all_to_all(fp8, emulated(), 8)->mode, MoeMode::kPacket);
+  fp8.mode = MoeMode::kWords;
+  EXPECT_EQ(plan_moe_all_to_all(fp8, emulated(), 8).status().message(),
+            "MoeAllToAllDesc.mode is words with fp8_dispatch; allowed with it: auto, packet, bulk");
 }
 
 TEST(Plan, LargeBatchesHaveSenders) {
@@ -76,7 +86,26 @@ TEST(Plan, SomeWarpsSendLargeBatchesInTheFusedForm) {
   desc.fp8_dispatch = true;
   EXPECT_EQ(sending(emulated()), 8);
   desc = small();
+  EXPECT_EQ(sending(emulated()), 3);
+  desc.mode = MoeMode::kPacket;
   EXPECT_EQ(sending(emulated()), 8);
+}
+
+TEST(Plan, WordsHaveAPieceForEachWarp) {
+  MachineShape shape = emulated();
+  shape.multiprocessors = 132;
+  const auto pieces = [&](int hidden, int tokens) {
+    MoeAllToAllDesc desc = small();
+    desc.hidden = hidden;
+    desc.max_tokens = tokens;
+    desc.mode = MoeMode::kWords;
+    return plan_moe_all_to_all(desc, shape, 8)->segments;
+  };
+  EXPECT_EQ(pieces(6144, 16), 24);  // a unit a lane
+  EXPECT_EQ(pieces(65536, 16), 32);
+  EXPECT_EQ(pieces(2880, 128), 8);
+  EXPECT_EQ(pieces(7168, 256), 4);
+  EXPECT_EQ(pieces(7168, 4096), 1);
 }
 
 TEST(Plan, Fp8RowsHoldTheirScalesWhereBulkCopiesCanWrite) {
@@ -94,21 +123,30 @@ TEST(Plan, Fp8RowsHoldTheirScalesWhereBulkCopiesCanWrite) {
 }
 
 TEST(Plan, WorkspaceRegionsDoNotOverlap) {
-  for (const MoeMode mode : {MoeMode::kPacket, MoeMode::kBulk}) {
+  for (const MoeMode mode : {MoeMode::kWords, MoeMode::kPacket, MoeMode::kBulk}) {
     MoeAllToAllDesc desc = small();
     desc.mode = mode;
     const auto plan = plan_moe_all_to_all(desc, emulated(), 8);
     ASSERT_TRUE(plan.ok());
     const MoeWorkspace& w = plan->workspace;
     const std::int64_t row = (mode == MoeMode::kPacket ? 4ll : 2ll) * 2048;
-    const std::int64_t flags = mode == MoeMode::kPacket ? 0 : 2 * 8 * 32 * 8;
-    EXPECT_GE(w.heads, w.headers + 2 * 8 * plan->header_packets * 16);
-    EXPECT_GE(w.rows, w.heads + 2 * 8 * 32 * (1 + 6) * 16);
-    EXPECT_GE(w.row_flags, w.rows + 2 * 8 * 32 * row);
-    EXPECT_GE(w.returns, w.row_flags + flags);
-    EXPECT_GE(w.return_flags, w.returns + 2 * 8 * 32 * row);
-    EXPECT_GE(w.bases, w.return_flags + flags);
-    EXPECT_GE(w.total, w.bases + 8 * 8 * 4);
+    const std::int64_t flags = mode == MoeMode::kBulk ? 2 * 8 * 32 * 8 : 0;
+    std::vector<std::array<std::int64_t, 2>> parts = {{w.headers, 2 * 8 * plan->header_packets * 16},
+                                                      {w.heads, 2 * 8 * 32 * (1 + 6) * 16},
+                                                      {w.rows, 2 * 8 * 32 * row},
+                                                      {w.row_flags, flags},
+                                                      {w.returns, 2 * 8 * 32 * row},
+                                                      {w.return_flags, flags},
+                                                      {w.bases, 8 * 8 * 4},
+                                                      {w.slots, 4 * 32 * 8},
+                                                      {w.routed, 8 * plan->blocks}};
+    std::ranges::sort(parts);
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      EXPECT_LE(parts[i][0] + parts[i][1], i + 1 < parts.size() ? parts[i + 1][0] : w.total) << i;
+    const bool words = mode == MoeMode::kWords;
+    for (const std::int64_t data : {w.rows, w.returns}) EXPECT_EQ(data >= w.words, words);
+    EXPECT_LE(w.routed + 8 * plan->blocks, w.words);
+    if (!words) EXPECT_EQ(w.words, w.total);
   }
 }
 

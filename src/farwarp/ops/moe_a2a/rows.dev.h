@@ -178,6 +178,7 @@ FARWARP_DEVICE void reduce_row(Wire& wire, const Row& row) {
         if (first + r >= row.routes) break;
 #pragma unroll
         for (int a = 0; a < kAhead; ++a) {
+          if (u - lane_index() + a * kStride >= row.last) break;  // of no lane
           float y[kPer<Unit>];
           values_of<T>(packed[r][a], y);
           add_weighted<T>(sum[a], weight[r], y);

@@ -73,7 +73,8 @@ Status check(Kind kind, const ParallelGemmDesc& desc, int ranks) {
 
 std::uint64_t configuration_of(Kind kind, const ParallelGemmDesc& desc, int ranks) {
   return hash_of({static_cast<int>(kind), ranks, desc.m, desc.n, desc.k, static_cast<int>(desc.dtype), desc.has_bias,
-                  desc.max_sms, desc.tile_columns, desc.splits, desc.communicators, desc.return_x});
+                  desc.max_sms, desc.tile_columns, desc.splits, desc.communicators, static_cast<int>(desc.exchange),
+                  desc.return_x});
 }
 
 }  // namespace farwarp::parallel_gemm

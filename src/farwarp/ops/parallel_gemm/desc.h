@@ -8,6 +8,13 @@
 
 namespace farwarp {
 
+/// How data crosses the links; on Hopper alone, elsewhere kAuto is all there is.
+enum class ParallelGemmExchange : std::uint8_t {
+  kAuto,   ///< the plan's choice
+  kBoxes,  ///< bulk copies, a flag behind each
+  kWords,  ///< stores that are their own flags (world/device/words.dev.h)
+};
+
 /// A product spread over R ranks; sizes of the whole problem. All matrices are row-major and contiguous, sums are in fp32.
 ///
 ///   all-gather      x [m/R, k], w [n/R, k], bias [n/R] of each rank -> y [m, n/R] = all ranks' x * w^T + bias
@@ -24,11 +31,12 @@ struct ParallelGemmDesc {
   bool has_bias = false;
   int max_sms = 0;       ///< blocks of a launch; 0: all multiprocessors
   int tile_columns = 0;  ///< 0: the plan's choice
-  /// Parts of k that different blocks sum, 1 to 16; on Hopper 1, 2 or 4 in an all-gather, and where partial sums go by packets. 0: the
-  /// plan's choice.
+  /// Parts of k that different blocks sum, 1 to 16; on Hopper 1, 2 or 4 in an all-gather, and where partial sums of few rows go as words. 0:
+  /// the plan's choice.
   int splits = 0;
   int communicators =
       0;  ///< all-gather: blocks that do not multiply, on Hopper a multiple of splits; 0: the plan's choice
+  ParallelGemmExchange exchange = ParallelGemmExchange::kAuto;
   bool return_x = false;  ///< all-gather: x of all ranks is a result, too
 };
 

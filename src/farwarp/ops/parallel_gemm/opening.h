@@ -14,18 +14,20 @@ namespace farwarp::parallel_gemm {
 struct Opening {
   int slot = -1;
   SymmetricBuffer workspace;
+  SymmetricBuffer words;  ///< world/device/words.dev.h
   Kernel kernel;
 
   bool is_open() const { return slot >= 0; }
 };
 
-/// What to open. `plan` is this rank's success in planning; without it, `kernel` and `heap_bytes` are not looked at.
+/// What to open. `plan` is this rank's success in planning; without it, `kernel` and the bytes are not looked at.
 struct OpeningDesc {
   const char* name;
   std::span<const char* const> site_names;
   Status plan;
   std::string kernel;
-  std::int64_t heap_bytes;
+  std::int64_t workspace_bytes;
+  std::int64_t word_bytes = 0;  ///< of a memory that begins as all ones, and does so again behind recover()
 };
 
 /// Collective; kMismatch on all ranks where their Descs differ. A rank that cannot go on takes part in the agreement, so that the others

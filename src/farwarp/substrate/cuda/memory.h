@@ -297,24 +297,33 @@ FARWARP_DEVICE void prefetch(Global<T> address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(ptx::global_address(address.raw)));
 }
 
-// ---- packets -------------------------------------------------------------------------------------------------------
+// ---- packets and words -------------------------------------------------------------------------------------------------------
 // One 16-byte instruction. PTX treats the elements of a vector access as separate scalar accesses in no particular
 // order, so what is guaranteed is each half: that is why both carry the tag.
 
-FARWARP_DEVICE void store_packet(Peer<Packet> address, std::uint64_t data, std::uint32_t tag) {
-  const Packet packet = make_packet(data, tag);
-  asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(ptx::global_address(address.raw)), "l"(packet.lo),
-               "l"(packet.hi)
+FARWARP_DEVICE void store_words(Peer<Vec16> address, Vec16 words) {
+  asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(ptx::global_address(address.raw)), "l"(words.lo),
+               "l"(words.hi)
                : "memory");
 }
 
-FARWARP_DEVICE Packet load_packet(Global<Packet> address) {
-  Packet packet;
+FARWARP_DEVICE Vec16 load_words(Global<const Vec16> address) {
+  Vec16 words;
   asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];"
-               : "=l"(packet.lo), "=l"(packet.hi)
+               : "=l"(words.lo), "=l"(words.hi)
                : "l"(ptx::global_address(address.raw))
                : "memory");
-  return packet;
+  return words;
+}
+
+FARWARP_DEVICE void store_packet(Peer<Packet> address, std::uint64_t data, std::uint32_t tag) {
+  const Packet packet = make_packet(data, tag);
+  store_words(Peer<Vec16>(reinterpret_cast<Vec16*>(address.raw)), {packet.lo, packet.hi});
+}
+
+FARWARP_DEVICE Packet load_packet(Global<Packet> address) {
+  const Vec16 words = load_words(Global<const Vec16>(reinterpret_cast<const Vec16*>(address.raw)));
+  return {words.lo, words.hi};
 }
 
 // ---- fences --------------------------------------------------------------------------------------------------------

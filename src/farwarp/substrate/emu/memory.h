@@ -169,15 +169,24 @@ FARWARP_DEVICE void prefetch(Global<T> address) {
   emu::prefetch(address.raw);
 }
 
-FARWARP_DEVICE void store_packet(Peer<Packet> address, std::uint64_t data, std::uint32_t tag) {
-  const Packet packet = make_packet(data, tag);
-  emu::write16(address.raw, {packet.lo, packet.hi}, {.space = emu::Space::peer, .bytes = 8, .strong = true});
+FARWARP_DEVICE void store_words(Peer<Vec16> address, Vec16 words) {
+  emu::write16(address.raw, {words.lo, words.hi}, {.space = emu::Space::peer, .bytes = 8, .strong = true});
 }
 
-FARWARP_DEVICE Packet load_packet(Global<Packet> address) {
+FARWARP_DEVICE Vec16 load_words(Global<const Vec16> address) {
   std::uint64_t halves[2];
   emu::read16(address.raw, halves, {.space = emu::Space::global, .bytes = 8, .strong = true});
   return {halves[0], halves[1]};
+}
+
+FARWARP_DEVICE void store_packet(Peer<Packet> address, std::uint64_t data, std::uint32_t tag) {
+  const Packet packet = make_packet(data, tag);
+  store_words(Peer<Vec16>(reinterpret_cast<Vec16*>(address.raw)), {packet.lo, packet.hi});
+}
+
+FARWARP_DEVICE Packet load_packet(Global<Packet> address) {
+  const Vec16 words = load_words(Global<const Vec16>(reinterpret_cast<const Vec16*>(address.raw)));
+  return {words.lo, words.hi};
 }
 
 template <Order order, Scope scope>

@@ -214,19 +214,28 @@ FARWARP_DEVICE void acquire(Global<SystemCell<T>>) {
 template <class T>
 FARWARP_DEVICE void prefetch(Global<T>) {}
 
-// ---- packets -------------------------------------------------------------------------------------------------------
+// ---- packets and words -------------------------------------------------------------------------------------------------------
 // Two 8-byte atomics: no document says that a 16-byte access of CDNA is single-copy atomic, not even in halves.
+
+FARWARP_DEVICE void store_words(Peer<Vec16> address, Vec16 words) {
+  store<Order::relaxed, Scope::system>(Global<std::uint64_t>(&address.raw->lo), words.lo);
+  store<Order::relaxed, Scope::system>(Global<std::uint64_t>(&address.raw->hi), words.hi);
+}
+
+FARWARP_DEVICE Vec16 load_words(Global<const Vec16> address) {
+  const std::uint64_t lo = load<Order::relaxed, Scope::system>(Global<const std::uint64_t>(&address.raw->lo));
+  const std::uint64_t hi = load<Order::relaxed, Scope::system>(Global<const std::uint64_t>(&address.raw->hi));
+  return {lo, hi};
+}
 
 FARWARP_DEVICE void store_packet(Peer<Packet> address, std::uint64_t data, std::uint32_t tag) {
   const Packet packet = make_packet(data, tag);
-  store<Order::relaxed, Scope::system>(Global<std::uint64_t>(&address.raw->lo), packet.lo);
-  store<Order::relaxed, Scope::system>(Global<std::uint64_t>(&address.raw->hi), packet.hi);
+  store_words(Peer<Vec16>(reinterpret_cast<Vec16*>(address.raw)), {packet.lo, packet.hi});
 }
 
 FARWARP_DEVICE Packet load_packet(Global<Packet> address) {
-  const std::uint64_t lo = load<Order::relaxed, Scope::system>(Global<std::uint64_t>(&address.raw->lo));
-  const std::uint64_t hi = load<Order::relaxed, Scope::system>(Global<std::uint64_t>(&address.raw->hi));
-  return {lo, hi};
+  const Vec16 words = load_words(Global<const Vec16>(reinterpret_cast<const Vec16*>(address.raw)));
+  return {words.lo, words.hi};
 }
 
 // ---- fences --------------------------------------------------------------------------------------------------------

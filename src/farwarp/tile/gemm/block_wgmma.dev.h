@@ -31,10 +31,10 @@ struct WgmmaBlock {
   FARWARP_DEVICE Shared<Mbarrier> meeting() const {
     return Shared<Mbarrier>(reinterpret_cast<Mbarrier*>((barriers() + WgmmaShared::kMeeting).raw));
   }
-  /// [thread] One thread, before a block_sync(): the ring and the meeting.
-  FARWARP_DEVICE void initialise() const {
+  /// [thread] One thread, before a block_sync(): the ring, with `fillers` arrivals at a full stage, and the meeting.
+  FARWARP_DEVICE void initialise(int fillers = 1) const {
     mbarrier_init(meeting(), Tile::kReadingWarps);
-    tile().ring.initialise(Tile::kReadingWarps);
+    tile().ring.initialise(Tile::kReadingWarps, fillers);
   }
   FARWARP_DEVICE Shared<std::uint32_t> last_word(int multiplier) const {
     return Shared<std::uint32_t>(

@@ -18,8 +18,8 @@ struct RingPosition {
   }
 };
 
-/// `stages` pairs of mbarriers, 16 * stages bytes. full: the filling thread's arrival and the bytes of its copies. empty: one
-/// arrival of each reading warp.
+/// `stages` pairs of mbarriers, 16 * stages bytes. full: the filling thread's arrival and the bytes of its copies, and an arrival of each
+/// warp that fills beside it by stores. empty: one arrival of each reading warp.
 template <int stages>
 class Ring {
  public:
@@ -28,9 +28,9 @@ class Ring {
   FARWARP_DEVICE explicit Ring(Shared<std::byte> memory) : barriers_(reinterpret_cast<Mbarrier*>(memory.raw)) {}
 
   /// [thread] One thread; a block_sync() must follow before anybody else uses the ring.
-  FARWARP_DEVICE void initialise(int readers) const {
+  FARWARP_DEVICE void initialise(int readers, int fillers = 1) const {
     for (int stage = 0; stage < stages; ++stage) {
-      mbarrier_init(full(stage), 1);
+      mbarrier_init(full(stage), fillers);
       mbarrier_init(empty(stage), readers);
     }
     mbarrier_init_fence();

@@ -153,8 +153,9 @@ FARWARP_DEVICE void claim_call(Call& call) {
   if (!take_operator(call)) give_up_in_place(call, StatusCode::kMisuse, kSiteBegin, -1, 0, 0);
 }
 
-/// Epoch 0 is left out when epochs wrap: fresh memory is zeroed, and would pass for packets of that call. 2 keeps the parity.
-constexpr std::uint32_t next_epoch(std::uint32_t epoch) { return epoch + 1 == 0 ? 2 : epoch + 1; }
+/// Epoch 0 is left out when epochs wrap: fresh memory is zeroed, and would pass for packets of that call. 4 keeps the turn of two
+/// copies, and of four.
+constexpr std::uint32_t next_epoch(std::uint32_t epoch) { return epoch + 1 == 0 ? 4 : epoch + 1; }
 
 /// [thread] One thread leaves the operator for its block, at any time after all of the block that read its cells have done so. The last block
 /// of the kernel advances the stage; after stage `last` the epoch advances. An aborted block leaves like any other: the cells are

@@ -72,12 +72,15 @@ Status World::recover(const std::vector<Stream>& streams) {
   return lost_unless_ok(state.collectives.all_ok(state.reset_control(epoch)));
 }
 
-/// Abort and ledger claims cleared, every open operator idle at `epoch`.
+/// Abort and ledger claims cleared, every open operator idle at `epoch`, buffers filled that an aborted call may have left half read.
 Status World::State::reset_control(std::uint32_t epoch) {
   const std::uint32_t zero = 0;
   if (Status cleared = device->copy_in(&control()->abort, &zero, sizeof(zero), *stream); !cleared.ok()) return cleared;
   if (Status cleared = device->copy_in(&control()->ledger_claims, &zero, sizeof(zero), *stream); !cleared.ok())
     return cleared;
+  for (const auto& [buffer, fill] : refilled) {
+    if (Status filled = device->fill(buffer.local, fill, buffer.bytes, *stream); !filled.ok()) return filled;
+  }
   for (int slot = 0; slot < kMaxOperators; ++slot) {
     if (!operators[slot]) continue;
     if (Status written = write_cells(slot, epoch); !written.ok()) return written;

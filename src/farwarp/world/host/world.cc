@@ -139,20 +139,21 @@ Status World::State::lose(const std::string& why) {
 // ---- symmetric heap
 // --------------------------------------------------------------------------------------------------------
 
-Result<SymmetricBuffer> World::allocate(std::size_t bytes, std::size_t alignment) {
+Result<SymmetricBuffer> World::allocate(std::size_t bytes, std::size_t alignment, std::uint8_t fill) {
   State& state = *state_;
-  if (Status entered = state.enter(fmt::format("allocate({} bytes, alignment {})", bytes, alignment)); !entered.ok())
-    return entered;
+  const std::string call = fmt::format("allocate({} bytes, alignment {}, fill {})", bytes, alignment, fill);
+  if (Status entered = state.enter(call); !entered.ok()) return entered;
   auto offset = state.offsets.allocate(bytes, alignment);  // the same on all ranks, failures included
   if (!offset.ok()) return offset.status();
   const SymmetricBuffer buffer{*offset, bytes, state.heap->base(rank()) + *offset};
-  Status zeroed = state.device->fill(buffer.local, 0, bytes, *state.stream);
-  if (zeroed.ok()) zeroed = state.synchronize();
-  // Nobody leaves before everybody's memory is zeroed: a peer's kernel may write to it from then on.
-  if (Status all = state.settle(state.collectives.all_ok(zeroed)); !all.ok()) {
+  Status filled = state.device->fill(buffer.local, fill, bytes, *state.stream);
+  if (filled.ok()) filled = state.synchronize();
+  // Nobody leaves before everybody's memory is filled: a peer's kernel may write to it from then on.
+  if (Status all = state.settle(state.collectives.all_ok(filled)); !all.ok()) {
     (void)state.offsets.free(buffer.offset, buffer.bytes);
     return all;
   }
+  if (fill != 0) state.refilled.push_back({buffer, fill});
   return buffer;
 }
 
@@ -165,6 +166,7 @@ Status World::free(const SymmetricBuffer& buffer) {
     return invalid_argument(
         fmt::format("buffer has offset {}; allowed: a buffer that allocate returned", buffer.offset));
   }
+  std::erase_if(state.refilled, [&](const auto& filled) { return filled.buffer.offset == buffer.offset; });
   return state.offsets.free(buffer.offset, buffer.bytes);
 }
 

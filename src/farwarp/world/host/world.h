@@ -63,9 +63,10 @@ class World {
   /// What kernels take.
   const WorldView& view() const;
 
-  /// Collective: zeroed memory in the symmetric heap. kOutOfMemory states how much is left, kMismatch which rank asked
-  /// for something else.
-  Result<SymmetricBuffer> allocate(std::size_t bytes, std::size_t alignment = 256);
+  /// Collective: memory in the symmetric heap, each byte `fill`. recover() fills it again, unless with zeros: for words
+  /// (world/device/words.dev.h), which an aborted call may leave behind. kOutOfMemory states how much is left, kMismatch which rank
+  /// asked for something else.
+  Result<SymmetricBuffer> allocate(std::size_t bytes, std::size_t alignment = 256, std::uint8_t fill = 0);
   /// Collective.
   Status free(const SymmetricBuffer& buffer);
 
@@ -84,8 +85,8 @@ class World {
   Status status() const;
   /// All records of the ledger.
   std::vector<WaitRecord> ledger() const;
-  /// Collective: drains `streams`, agrees on the highest epoch + 1, clears abort and ledger. Captured graphs stay
-  /// valid. kPeerLost if a rank is dead or cannot drain within the deadline: then this World is lost for good.
+  /// Collective: drains `streams`, agrees on the highest epoch + 1, clears abort and ledger, fills buffers again that were not
+  /// allocated as zeros. Captured graphs stay valid. kPeerLost if a rank is dead or cannot drain within the deadline: then this World is lost for good.
   Status recover(const std::vector<Stream>& streams);
   /// Raises the abort on every rank from the host, as a kernel would.
   void abort();

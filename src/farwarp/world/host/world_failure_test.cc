@@ -91,6 +91,39 @@ TEST_P(WorldFailureTest, RecoverWithoutAFailureIsHarmless) {
   });
 }
 
+TEST_P(WorldFailureTest, RecoverFillsAgainWhatWasNotAllocatedAsZeros) {
+  on_worlds(2, options(), [](World& world) {
+    constexpr std::size_t kBytes = 512;
+    const auto bytes_of = [&](const SymmetricBuffer& buffer) {
+      std::vector<std::uint8_t> bytes(buffer.bytes);
+      Stream stream = world.device().create_stream().value();
+      EXPECT_TRUE(world.device().copy_out(bytes.data(), buffer.local, bytes.size(), stream).ok());
+      EXPECT_TRUE(world.device().synchronize(stream, 1'000'000'000).ok());
+      world.device().destroy_stream(stream);
+      return bytes;
+    };
+    const auto overwrite = [&](const SymmetricBuffer& buffer) {
+      Stream stream = world.device().create_stream().value();
+      EXPECT_TRUE(world.device().fill(buffer.local, 7, buffer.bytes, stream).ok());
+      EXPECT_TRUE(world.device().synchronize(stream, 1'000'000'000).ok());
+      world.device().destroy_stream(stream);
+    };
+    const auto zeros = world.allocate(kBytes), ones = world.allocate(kBytes, 256, 0xff),
+               freed = world.allocate(kBytes, 256, 0xff);
+    ASSERT_TRUE(zeros.ok() && ones.ok() && freed.ok());
+    EXPECT_EQ(bytes_of(*zeros), std::vector<std::uint8_t>(kBytes, 0));
+    EXPECT_EQ(bytes_of(*ones), std::vector<std::uint8_t>(kBytes, 0xff));
+    ASSERT_TRUE(world.free(*freed).ok());
+    const auto in_its_place = world.allocate(kBytes);
+    ASSERT_TRUE(in_its_place.ok());
+    for (const SymmetricBuffer& buffer : {*zeros, *ones, *in_its_place}) overwrite(buffer);
+    ASSERT_TRUE(world.recover({}).ok());
+    EXPECT_EQ(bytes_of(*zeros), std::vector<std::uint8_t>(kBytes, 7));
+    EXPECT_EQ(bytes_of(*ones), std::vector<std::uint8_t>(kBytes, 0xff));
+    EXPECT_EQ(bytes_of(*in_its_place), std::vector<std::uint8_t>(kBytes, 7));
+  });
+}
+
 TEST_P(WorldFailureTest, CapturedGraphsStayValid) {
   on_worlds(2, options(), [](World& world) {
     auto exchange = Exchange::create(world);

@@ -40,6 +40,12 @@ struct World::State {
     std::vector<std::string> site_names;
   };
 
+  /// A buffer that recover() fills again.
+  struct Refilled {
+    SymmetricBuffer buffer;
+    std::uint8_t fill;
+  };
+
   ~State();
 
   static Result<World> create(std::shared_ptr<Bootstrap> bootstrap, const WorldOptions& options,
@@ -74,6 +80,7 @@ struct World::State {
   std::unique_ptr<HostLedger> ledger;
   std::unique_ptr<HeapMemory> heap;
   OffsetAllocator offsets;
+  std::vector<Refilled> refilled;
   WorldView view{};
 
   std::array<std::optional<OpenOperator>, kMaxOperators> operators;

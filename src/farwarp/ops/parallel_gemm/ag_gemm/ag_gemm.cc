@@ -39,13 +39,11 @@ void AllGatherGemm::State::set_sizes() {
   args.order = {world->rank(), world->size(), plan.rows_per_shard, own_tile_row, plan.tile_rows};
   args.pieces = {plan.piece_rows, plan.piece_depth, plan.row_pieces, plan.depth_pieces};
   args.piece_band = plan.piece_band;
-  args.packet_pieces = {plan.packet_steps, plan.packet_pieces, plan.packet_senders, plan.packet_gatherers};
   args.own_apart = plan.own_apart ? 1 : 0;
   const auto base = static_cast<std::int64_t>(opening.workspace.offset);
   args.gathered = base + plan.gathered;
   args.arrived = base + plan.arrived;
-  args.packets = base + plan.packets;
-  args.told = base + plan.told;
+  args.inbox = static_cast<std::int64_t>(opening.words.offset);
   args.partials = base + plan.partials;
   args.counters = base + plan.counters;
 }
@@ -61,7 +59,7 @@ Status AllGatherGemm::State::encode_all(std::initializer_list<std::pair<TensorMa
 
 /// Maps of what lies in heaps, whose addresses never change: at the first call, which may fail on one rank alone as create() may not.
 Status AllGatherGemm::State::encode_heap() {
-  if (!wgmma() || has_heap_maps) return {};
+  if (!wgmma() || plan.words || has_heap_maps) return {};
   const std::int64_t k = plan.local.k;
   Status status;
   for (std::uint32_t parity = 0; parity < 2; ++parity) {
@@ -103,9 +101,9 @@ Status AllGatherGemm::State::set_operands(const void* x, const void* w, void* y)
 
 Result<AllGatherGemm> AllGatherGemm::create(World& world, const ParallelGemmDesc& desc) {
   auto plan = plan_ag_gemm(desc, world.device().shape(), world.size());
-  auto opening = parallel_gemm::open(
-      world, parallel_gemm::Kind::kAllGather, desc,
-      {"ag-gemm", ag_gemm::kSiteNames, plan.status(), plan.ok() ? plan->kernel : "", plan.ok() ? plan->heap_bytes : 0});
+  auto opening = parallel_gemm::open(world, parallel_gemm::Kind::kAllGather, desc,
+                                     {"ag-gemm", ag_gemm::kSiteNames, plan.status(), plan.ok() ? plan->kernel : "",
+                                      plan.ok() ? plan->workspace_heap_bytes : 0, plan.ok() ? plan->inbox_bytes : 0});
   if (!opening.ok()) return opening.status();
   auto state = std::make_unique<State>();
   state->world = &world;

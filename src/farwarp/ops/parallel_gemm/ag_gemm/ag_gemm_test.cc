@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "farwarp/harness/device_buffer.h"
 #include "farwarp/world/host/operator_expectations.h"
+#include "farwarp/world/host/testing.h"
 #include "farwarp/world/host/world_test_fixture.h"
 
 namespace farwarp {
@@ -18,7 +20,7 @@ constexpr int kRanks = 3;
 constexpr int kM = 30, kN = 24 * kRanks, kK = 264;
 constexpr int kOwned = kM / kRanks, kColumns = kN / kRanks;
 
-/// x is 1 + its rank everywhere, w is 1: a row of y says whose it is.
+/// x is 1 + its rank everywhere, or `more`, w is 1: a row of y says whose it is.
 struct Rank {
   World& world;
   AllGatherGemm op;
@@ -26,7 +28,7 @@ struct Rank {
   DeviceBuffer x, w, y;
 
   Status launch(Stream on) { return op(x.get(), w.get(), nullptr, y.get(), on); }
-  void expect_right() {
+  void expect_right(int more = 0) {
     ASSERT_TRUE(y.poison(stream).ok());
     ASSERT_TRUE(launch(stream).ok());
     const Status status = drain(world, stream);
@@ -34,7 +36,7 @@ struct Rank {
     std::vector<std::uint16_t> bits(kM * kColumns);
     ASSERT_TRUE(y.download(bits.data(), bits.size() * 2, stream).ok());
     for (int i = 0; i < kM * kColumns; ++i)
-      ASSERT_EQ(bits[i], bf16_from(static_cast<float>(kK * (1 + i / kColumns / kOwned))).bits) << i;
+      ASSERT_EQ(bits[i], bf16_from(static_cast<float>(kK * (1 + i / kColumns / kOwned + more))).bits) << i;
   }
 };
 
@@ -70,6 +72,43 @@ class AllGatherGemmApi : public WorldTestBase {
 
 TEST_P(AllGatherGemmApi, AnAbortedWorldComputesNothingUntilItRecovers) {
   on_ranks_of([](Rank& rank) { expect_aborted_until_recovered(rank); });
+}
+
+// For words they look as if nothing had come. More calls than inboxes.
+TEST_P(AllGatherGemmApi, RowsOfAllOnesAreNaNsAndHoldNobodyUp) {
+  on_ranks_of([](Rank& rank) {
+    for (int call = 0; call < 10; ++call) {
+      const int odd = call % kOwned;  // of each rank's rows
+      std::vector<std::uint16_t> x(kOwned * kK, bf16_from(static_cast<float>(1 + rank.world.rank() + call)).bits);
+      std::fill_n(x.begin() + odd * kK, kK, std::uint16_t{0xffff});
+      ASSERT_TRUE(rank.x.upload(x.data(), x.size() * 2, rank.stream).ok());
+      ASSERT_TRUE(rank.launch(rank.stream).ok());
+      const Status status = drain(rank.world, rank.stream);
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      std::vector<std::uint16_t> bits(kM * kColumns);
+      ASSERT_TRUE(rank.y.download(bits.data(), bits.size() * 2, rank.stream).ok());
+      for (int i = 0; i < kM * kColumns; ++i) {
+        const int row = i / kColumns;
+        const bool is_nan = (bits[i] & 0x7fff) > 0x7f80;
+        ASSERT_EQ(is_nan, row % kOwned == odd) << row;
+        if (is_nan) continue;
+        ASSERT_EQ(bits[i], bf16_from(static_cast<float>(kK * (1 + row / kOwned + call))).bits) << i;
+      }
+    }
+  });
+}
+
+// The turn of what is doubled, or fourfold, goes on.
+TEST_P(AllGatherGemmApi, EpochsWrap) {
+  testing::set_first_epoch(0xfffffffau);
+  on_ranks_of([](Rank& rank) {
+    for (int call = 0; call < 12; ++call) {
+      const std::vector<std::uint16_t> x(kOwned * kK, bf16_from(static_cast<float>(1 + rank.world.rank() + call)).bits);
+      ASSERT_TRUE(rank.x.upload(x.data(), x.size() * 2, rank.stream).ok());
+      rank.expect_right(call);
+    }
+  });
+  testing::set_first_epoch(2);
 }
 
 // Two streams at once: one of the calls finds the operator taken, unless the other was over before it began. Nothing hangs.

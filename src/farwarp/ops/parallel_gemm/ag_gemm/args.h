@@ -20,8 +20,14 @@ inline constexpr int kBoxDepth = 256;
 /// Rows of a piece, at most: a box of them has 16 KB, with which 8 blocks reach 315 of 343 GB/s (8 H200s, 2026-11).
 inline constexpr int kMostPieceRows = 32;
 
-/// Elements of x in a packet.
-inline constexpr int kPacketElements = 4;
+/// Where words of x come, in turn by the epoch: README, "Words".
+inline constexpr int kInboxes = 4;
+/// Offsets within one are 32 bits wide.
+inline constexpr std::int64_t kMostInboxBytes = std::int64_t{1} << 30;
+/// Elements of a row that a warp sends at a time as words: 16 bytes a lane.
+inline constexpr int kWordsDepth = 256;
+/// Warps of a block of the kernels that exchange words: one copies w and three clear, four load x, eight multiply.
+inline constexpr int kWordsThreads = 512;
 
 /// Offsets within a tile of the mfma kernels are 32 bits wide.
 inline constexpr int kMfmaMostPitch = 1 << 22;
@@ -54,30 +60,6 @@ constexpr PieceIndex piece_in_turn(int turn, const Pieces& pieces, int band, int
   const int per_band = per_split * splits * band;
   const int order = turn % per_band / band;
   return {turn / per_band * band + turn % band, order % splits * per_split + order / splits};
-}
-
-/// How x of few rows is exchanged as packets. Each split's steps of K are cut into pieces, of all ranks' rows: what one block gathers at a
-/// time, and one flag tells of. Numbered along K, those of all splits in turn.
-struct PacketPieces {
-  std::int32_t steps;      ///< of K in a piece; 0: x is sent in boxes instead
-  std::int32_t per_split;  ///< pieces of the longest split
-  std::int32_t senders;    ///< the first communicators,
-  std::int32_t gatherers;  ///< and the last ones; where they are few, each is both
-};
-
-/// Elements of K of piece `number`; none where a split is shorter than others.
-struct DepthRange {
-  int first;
-  int count;
-};
-constexpr DepthRange packet_piece(const PacketPieces& pieces, const tile::TileGrid& grid, int k, int number) {
-  const int order = grid.by_splits.quotient(number);
-  const tile::StepRange steps = tile::work_at(grid, number - order * grid.splits).steps;
-  const int left = steps.count - order * pieces.steps;
-  const int first = (steps.first + order * pieces.steps) * tile::kWgmmaDepth;
-  const int depth = (left < pieces.steps ? left : pieces.steps) * tile::kWgmmaDepth;
-  if (depth <= 0) return {first, 0};
-  return {first, depth < k - first ? depth : k - first};
 }
 
 /// Which row of tiles comes in turn `turn`. Where each shard is whole rows of tiles, the own ones first, then the first of each peer,
@@ -116,15 +98,13 @@ struct Args {
   RowOrder order;
   Pieces pieces;
   std::int32_t piece_band;  ///< rows of pieces in a band
-  PacketPieces packet_pieces;
   std::uint32_t own_apart;  ///< 1: tiles of own rows alone are read from x itself, and no piece is sent to its own rank
   std::uint32_t drop_piece;  ///< fault injection: this many-th piece (from 1) is not sent; 0: all are
   // Offsets in the heap.
   std::int64_t gathered;  ///< [2, m, k], by the parity of the epoch
   std::int64_t arrived;   ///< [2, ranks, pieces.row_count, pieces.depth_count] cells of 8 bytes: epoch << 32
-  std::int64_t packets;   ///< [2, m, k / 4]
   std::int64_t
-      told;  ///< [pieces of all splits] words of device scope: epoch << 32 once a piece has been gathered from packets
+      inbox;  ///< wgmma, where x crosses as words: [kInboxes, m, k], by the epoch; all ones where nothing has come
   std::int64_t partials;  ///< mfma, of splits: tile/gemm/split.dev.h
   std::int64_t counters;
   const void* own_x;  ///< [shard_rows, k]
@@ -141,10 +121,8 @@ struct Args {
   constexpr std::int64_t arrived_of(std::uint32_t epoch) const {
     return arrived + parity(epoch) * (std::int64_t{8} * view.size * pieces.count());
   }
-  /// Of the packet with elements [row of all ranks' x, column ...].
-  constexpr std::int64_t packet_at(std::uint32_t epoch, int row, int column) const {
-    const std::int64_t in_half = std::int64_t{row} * k + column;
-    return packets + (parity(epoch) * (std::int64_t{m} * k) + in_half) / kPacketElements * 16;
+  constexpr std::int64_t inbox_of(std::uint32_t epoch) const {
+    return inbox + epoch % kInboxes * (std::int64_t{2} * m * k);
   }
 };
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/ag_gemm/arrival.dev.h"
-#include "farwarp/ops/parallel_gemm/ag_gemm/packets.dev.h"
 #include "farwarp/tile/gemm/loader_wgmma.dev.h"
 
 namespace farwarp::FARWARP_TARGET::ag_gemm {
@@ -27,15 +26,6 @@ FARWARP_DEVICE void load_w_role(const Args& args, const Block& block, Turns turn
   tile::load_role(tile, args.grid, turns, loaded, load, wait);
 }
 
-/// [warp] Waits until x of a step has come, all its rows, and returns the next step that may not have; at least the next one.
-template <class Tile>
-FARWARP_DEVICE int await_x(Call& call, const Args& args, const Work& work, int step) {
-  const int first = work.steps.first;
-  if (const int steps = args.packet_pieces.steps; steps != 0)
-    return first + await_gathered(call, args, work.split, (step - first) / steps) * steps;
-  return await_boxes(call, args, {0, args.m}, work, step, Tile::kStepDepth);
-}
-
 /// [warp] Copies x; keeps the call for its block. In an aborted call it copies whatever is there: what comes out counts for nothing.
 template <class Block, class Wait>
 FARWARP_DEVICE void load_x_role(const Args& args, const Block& block, Turns turns, const Wait& wait) {
@@ -55,7 +45,7 @@ FARWARP_DEVICE void load_x_role(const Args& args, const Block& block, Turns turn
     const Work work = farwarp::tile::work_at(args.grid, number);
     const int end = work.steps.first + work.steps.count;
     for (int step = work.steps.first; step < end;) {
-      if (!own && step >= come) come = await_x<Tile>(call, args, work, step);
+      if (!own && step >= come) come = await_boxes(call, args, {0, args.m}, work, step, Tile::kStepDepth);
       const int until = own || come > end ? end : come;
       for (; step < until; ++step) {
         if (lane_index() == 0) {

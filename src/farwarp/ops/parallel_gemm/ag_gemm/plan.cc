@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <span>
 
 #include "farwarp/ops/parallel_gemm/ag_gemm/args.h"
 #include "farwarp/tile/gemm/shape_wgmma.h"
@@ -13,8 +15,60 @@ namespace {
 constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 constexpr std::int64_t align(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
-/// Large pieces ask for few flags; small ones give every sending warp something to do, and let tiles start early.
+/// Bytes of all ranks' x, up to which it crosses as words: four inboxes have to lie in the heap.
+constexpr std::int64_t kMostBytesAsWords = std::int64_t{40} << 20;
+constexpr double kLinkBytesPerUs = 330e3;
+constexpr double kFlopsPerUs = 700e6;
+
+/// Of tiles. Four warpgroups have 128 registers a thread when they begin, and for ptxas an instruction of 256 columns needs 154.
+constexpr int kWordsWidths[] = {64, 128, 192};
+
+std::int64_t x_bytes(const AllGatherGemmPlan& plan) { return std::int64_t{2} * plan.local.y_rows * plan.local.k; }
+
+double us_of_sending(const AllGatherGemmPlan& plan) {
+  return 2.0 * (plan.ranks - 1) * plan.local.x_rows * plan.local.k / kLinkBytesPerUs;
+}
+double us_of_multiplying(const AllGatherGemmPlan& plan) {
+  return 2.0 * plan.local.y_rows * plan.local.w_rows * plan.local.k / kFlopsPerUs;
+}
+
+/// Few rows: 27.1 us where packets took 29.7 and boxes 26.4 on 2 H200s, and boxes take 2.7 us more on 8. Else a loading warpgroup needs about
+/// 1 us for a step of 128 rows: worth it where the links take longer, so that it is they, and what flags wait behind them, that bound: 77
+/// for 88 us at 4096 x 1024 x 4096, but 50 for 43 at 2048 x 720 x 2880 and 42 for 35 at 512 x 3072 x 4096 (2 H200s, 2026-11).
+bool words_pay(const AllGatherGemmPlan& plan) {
+  if (x_bytes(plan) > kMostBytesAsWords) return false;
+  if (plan.local.y_rows <= tile::kMostFewRows) return true;
+  const double sending = us_of_sending(plan), loading = ceil_div(plan.local.k, 64);
+  return sending > 0.5 * us_of_multiplying(plan) && loading < 1.4 * sending;
+}
+
+/// With one rank nothing crosses.
+Status choose_exchange(AllGatherGemmPlan& plan, const MachineShape& shape) {
+  using Exchange = ParallelGemmExchange;
+  const Exchange asked = plan.desc.exchange;
+  const bool hopper = shape.traits.matrix_unit == MatrixUnit::kWgmma;
+  const auto refuse = [&](const std::string& allowed) {
+    return invalid_argument(fmt::format("ParallelGemmDesc.exchange is {}; allowed: {}",
+                                        asked == Exchange::kWords ? "words" : "boxes", allowed));
+  };
+  if (!hopper && asked != Exchange::kAuto) return refuse("auto here");
+  if (asked == Exchange::kWords && x_bytes(plan) > ag_gemm::kMostInboxBytes)
+    return refuse(fmt::format("auto and boxes where x has more than {} bytes", ag_gemm::kMostInboxBytes));
+  const bool has_kernel = plan.desc.tile_columns <= kWordsWidths[std::size(kWordsWidths) - 1];
+  const bool wanted = asked == Exchange::kWords || (asked == Exchange::kAuto && has_kernel && words_pay(plan));
+  plan.words = hopper && plan.ranks > 1 && wanted;
+  return {};
+}
+
+/// Large pieces ask for few flags; small ones give every sending warp something to do, and let tiles start early. Words need no flags.
 void choose_pieces(AllGatherGemmPlan& plan) {
+  if (plan.words) {
+    plan.piece_rows = 1;
+    plan.row_pieces = plan.local.x_rows;
+    plan.piece_depth = ag_gemm::kWordsDepth;
+    plan.depth_pieces = ceil_div(plan.local.k, plan.piece_depth);
+    return;
+  }
   constexpr int kLeastPieces = 2 * 12 * 8;
   plan.piece_rows = std::min(plan.local.x_rows, ag_gemm::kMostPieceRows);
   plan.row_pieces = ceil_div(plan.local.x_rows, plan.piece_rows);
@@ -26,17 +80,18 @@ void choose_pieces(AllGatherGemmPlan& plan) {
 
 /// 8 blocks send 315 of 343 GB/s, 16 send 327 (8 H200s, 2026-11): more than 8 only where sending takes more than half as long as multiplying and the
 /// tiles leave blocks over. Of tiles in rounds the blocks are worth more: 8192 x 14336 x 4096 took 237 us with 8 and 258 with 16, 8192 x
-/// 29568 x 8192 726 and 893 (8 H200s, all else the same).
-constexpr int kFewCommunicators = 8, kManyCommunicators = 16;
+/// 29568 x 8192 726 and 893 (8 H200s, all else the same). Stores of words need more: with 16, 24 and 32 4096 x 1024 x 4096 took 97.5, 83.4 and
+/// 77.1 us, 64 x 4608 x 7168 28.0 and 27.1 with 16 and 32 (2 H200s).
+constexpr int kFewCommunicators = 8, kManyCommunicators = 16, kWordsCommunicators = 32;
+constexpr int kWordsWarps = ag_gemm::kWordsThreads / 32;
 
 int choose_communicators(const AllGatherGemmPlan& plan, int multiprocessors) {
-  constexpr double kLinkBytesPerUs = 330e3;
-  constexpr double kFlopsPerUs = 700e6;
-  const double sent = 2.0 * (plan.ranks - 1) * plan.local.x_rows * plan.local.k;
-  const double flops = 2.0 * plan.local.y_rows * plan.local.w_rows * plan.local.k;
-  const int wanted = sent / kLinkBytesPerUs > 0.5 * flops / kFlopsPerUs ? kManyCommunicators : kFewCommunicators;
+  const int many = plan.words ? kWordsCommunicators : kManyCommunicators;
+  const int wanted = us_of_sending(plan) > 0.5 * us_of_multiplying(plan) ? many : kFewCommunicators;
   const auto pieces = std::int64_t{plan.row_pieces} * plan.depth_pieces;
-  return static_cast<int>(std::max<std::int64_t>(1, std::min<std::int64_t>({wanted, pieces, multiprocessors / 8})));
+  const auto busy = plan.words ? (pieces + kWordsWarps - 1) / kWordsWarps : pieces;
+  return static_cast<int>(
+      std::max<std::int64_t>(1, std::min<std::int64_t>({wanted, busy, multiprocessors / (plan.words ? 4 : 8)})));
 }
 
 /// Where every tile has a block of its own, all of them can follow K as it comes.
@@ -50,7 +105,7 @@ int choose_senders(const AllGatherGemmPlan& plan, const MachineShape& shape) {
   constexpr double kAtOnce = 3.1e6, kInRounds = 1.6e6;  // bytes under way
   constexpr int kFewestInRounds = 4;
   const int warps = plan.threads / shape.traits.warp_size;
-  if (plan.communicators == 0 || !shape.traits.bulk_copy) return warps;
+  if (plan.communicators == 0 || plan.words || !shape.traits.bulk_copy) return warps;
   const bool at_once = tiles_run_at_once(plan);
   const double box_bytes = 2.0 * plan.piece_rows * ag_gemm::kBoxDepth * std::max(1, plan.ranks - 1);
   const int wanted = static_cast<int>((at_once ? kAtOnce : kInRounds) / box_bytes / plan.communicators + 0.5);
@@ -66,38 +121,13 @@ int choose_band(const AllGatherGemmPlan& plan) {
   return std::clamp(rows / plan.piece_rows, 1, plan.row_pieces);
 }
 
-/// x out of a rank, up to which it travels as packets. They are twice the bytes: beyond, that costs the links more (3 us a MiB) than boxes
-/// lose to the fences between their copies and their flags (2 to 6 us; 8 H200s, 2026-11).
-constexpr std::int64_t kMostPacketBytes = 1 << 20;
-
-bool use_packets(const AllGatherGemmPlan& plan, const MachineShape& shape) {
-  const std::int64_t sent = std::int64_t{2} * (plan.ranks - 1) * plan.local.x_rows * plan.local.k;
-  return shape.traits.matrix_unit == MatrixUnit::kWgmma && plan.few_rows && plan.ranks > 1 && sent <= kMostPacketBytes;
-}
-
-/// What comes is polled for by many threads at once: of the blocks that do not multiply, a third sends, the rest gather. Pieces are as small
-/// as lets each gatherer have one, where there are gatherers enough. With 8, 16 and 24 senders 64 x 9216 x 7168 took 29.1, 28.1 and 29.1 us (4
-/// H200s, 2026-11).
-void choose_packets(AllGatherGemmPlan& plan, int blocks) {
-  constexpr int kFewestApart = 4;  // communicators: fewer have both tasks
-  constexpr int kMostSenders = 16;
-  constexpr int kMostPieceSteps = 4;  // 256 elements of each row: products begin when the first piece is there
-  if (plan.desc.communicators == 0) {
-    const int idle = (tile::blocks_at_once(blocks, plan.cluster) - plan.blocks) / plan.cluster * plan.cluster;
-    plan.communicators = std::max(plan.communicators, idle);
-  }
-  const bool apart = plan.communicators >= kFewestApart;
-  const int senders = apart ? std::min(plan.communicators / 3, kMostSenders) : 0;
-  const int gatherers = plan.communicators - senders;
-  const int longest = ceil_div(plan.steps, plan.splits);
-  const auto pieces = [&] { return plan.splits * ceil_div(longest, plan.packet_steps); };
-  plan.packet_steps = 1;
-  while (plan.packet_steps < kMostPieceSteps && pieces() > gatherers) ++plan.packet_steps;
-  plan.packet_pieces = ceil_div(longest, plan.packet_steps);
-  plan.packet_gatherers = std::min(gatherers, pieces());
-  plan.packet_senders = apart ? std::min(senders, pieces()) : plan.packet_gatherers;
-  const int busy = apart ? plan.packet_senders + plan.packet_gatherers : plan.packet_gatherers;
-  if (plan.desc.communicators == 0) plan.communicators = ceil_div(busy, plan.cluster) * plan.cluster;
+/// Few rows leave multiprocessors over, of which senders get what they can use, in whole clusters. As packets, which words have replaced,
+/// 64 x 9216 x 7168 took 29.1, 28.1 and 29.1 us with 8, 16 and 24 senders (4 H200s, 2026-11).
+void add_idle_communicators(AllGatherGemmPlan& plan, int blocks) {
+  const int idle = tile::blocks_at_once(blocks, plan.cluster) - plan.blocks;
+  const int pieces = plan.row_pieces * plan.depth_pieces;
+  const int wanted = std::min({idle, kWordsCommunicators, ceil_div(pieces, kWordsWarps)});
+  plan.communicators = std::max(plan.communicators, wanted / plan.cluster * plan.cluster);
 }
 
 void lay_out(AllGatherGemmPlan& plan) {
@@ -107,14 +137,14 @@ void lay_out(AllGatherGemmPlan& plan) {
     at += align(bytes);
     return offset;
   };
-  plan.gathered = take(plan.ranks == 1 ? 0 : 2 * (std::int64_t{2} * plan.local.y_rows * plan.local.k));
-  plan.arrived = take(2 * (std::int64_t{8} * plan.ranks * plan.row_pieces * plan.depth_pieces));
-  const bool packets = plan.packet_steps != 0;
-  plan.packets = take(packets ? 2 * std::int64_t{plan.local.y_rows} * plan.local.k / ag_gemm::kPacketElements * 16 : 0);
-  plan.told = take(packets ? std::int64_t{8} * plan.packet_pieces * plan.splits : 0);
+  const bool boxes = plan.ranks > 1 && !plan.words;
+  plan.gathered = take(boxes ? 2 * x_bytes(plan) : 0);
+  plan.arrived = take(plan.words ? 0 : 2 * (std::int64_t{8} * plan.ranks * plan.row_pieces * plan.depth_pieces));
   plan.partials = take(plan.workspace_bytes);
   plan.counters = plan.partials + plan.partials_bytes;
-  plan.heap_bytes = at;
+  plan.workspace_heap_bytes = at;
+  plan.inbox_bytes = plan.words ? align(ag_gemm::kInboxes * x_bytes(plan)) : 0;
+  plan.heap_bytes = plan.workspace_heap_bytes + plan.inbox_bytes;
 }
 
 Status wrong(const char* field, int value, const std::string& allowed) {
@@ -128,7 +158,8 @@ Result<tile::Tiling> tile_beside(AllGatherGemmPlan& plan, const MachineShape& sh
   const auto tile = [&](int splits) {
     return tile::tile_product(
         {plan.local.y_rows, plan.local.w_rows, plan.local.k, blocks - plan.communicators, desc.tile_columns, splits,
-         tile::kEvenWidths, true, false, 0, tile::kAllGatherWidestBoxes},
+         plan.words ? std::span<const int>(kWordsWidths) : std::span<const int>(tile::kEvenWidths), true, false, 0,
+         tile::kAllGatherWidestBoxes},
         shape, "ParallelGemmDesc");
   };
   auto tiling = tile(desc.splits);
@@ -155,6 +186,7 @@ Result<AllGatherGemmPlan> plan_ag_gemm(const ParallelGemmDesc& desc, const Machi
   plan.local = local_shape(Kind::kAllGather, desc, ranks);
   if (shape.traits.matrix_unit == MatrixUnit::kMfma && plan.local.k > ag_gemm::kMfmaMostPitch)
     return wrong("k", desc.k, fmt::format("at most {} here", ag_gemm::kMfmaMostPitch));
+  if (const Status status = choose_exchange(plan, shape); !status.ok()) return status;
   choose_pieces(plan);
   const int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
   if (ranks > 1 || desc.return_x) {
@@ -177,21 +209,18 @@ Result<AllGatherGemmPlan> plan_ag_gemm(const ParallelGemmDesc& desc, const Machi
   plan.own_apart = ranks == 1 || whole_rows;
   // The own rows make a group of their own: nobody begins with a peer's while there are own ones.
   if (whole_rows) plan.group = std::min(plan.group, plan.rows_per_shard);
-  if (use_packets(plan, shape)) choose_packets(plan, blocks);
+  if (plan.words) plan.threads = ag_gemm::kWordsThreads;
+  if (plan.words && plan.few_rows && desc.communicators == 0) add_idle_communicators(plan, blocks);
   plan.senders = choose_senders(plan, shape);
   plan.piece_band = choose_band(plan);
-  plan.kernel = "ag_gemm_" + plan.kernel_suffix(shape, desc.dtype);
+  plan.kernel = (plan.words ? "ag_gemm_words_" : "ag_gemm_") + plan.kernel_suffix(shape, desc.dtype);
   lay_out(plan);
   return plan;
 }
 
 std::string AllGatherGemmPlan::to_string() const {
-  if (packet_steps != 0)
-    return fmt::format("{}: {}, {} more exchange x as packets, {} send and {} gather {} pieces of {} steps", kernel,
-                       Tiling::to_string(), communicators, packet_senders, packet_gatherers, packet_pieces * splits,
-                       packet_steps);
-  return fmt::format("{}: {}, {} more send x in {} pieces of {} x {}", kernel, Tiling::to_string(), communicators,
-                     std::int64_t{row_pieces} * depth_pieces, piece_rows, piece_depth);
+  return fmt::format("{}: {}, {} more send x as {} in {} pieces of {} x {}", kernel, Tiling::to_string(), communicators,
+                     words ? "words" : "boxes", std::int64_t{row_pieces} * depth_pieces, piece_rows, piece_depth);
 }
 
 }  // namespace farwarp

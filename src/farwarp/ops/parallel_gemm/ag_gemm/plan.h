@@ -18,18 +18,19 @@ struct AllGatherGemmPlan : tile::Tiling {
   std::string kernel;
   int communicators = 0;  ///< blocks before those of the tiling; of wgmma whole clusters
   int senders = 0;        ///< warps of a communicator that send
+  bool words = false;     ///< x crosses as words; else as boxes, or on CDNA as vectors, with flags
   /// Tiles of own rows alone are read from x itself. Else some tile has rows of several ranks, and x is gathered whole.
   bool own_apart = false;
-  int piece_rows = 0, piece_depth = 0;  ///< what one flag tells of: rows of x, elements of k
+  int piece_rows = 0,
+      piece_depth = 0;  ///< what a warp sends at a time, and one flag tells of: rows of x, elements of k
   int row_pieces = 0, depth_pieces = 0;
-  int piece_band = 0;  ///< rows of pieces that leave together: piece_in_turn()
-  /// Few rows travel as packets (args.h, PacketPieces); packet_steps is 0 where x travels in boxes.
-  int packet_steps = 0, packet_pieces = 0;  ///< steps of K in a piece; pieces of a split
-  int packet_senders = 0, packet_gatherers = 0;
+  int piece_band = 0;      ///< rows of pieces that leave together: piece_in_turn()
   int rows_per_shard = 0;  ///< rows of tiles; 0: shards share rows of tiles
   // Offsets in the workspace.
-  std::int64_t gathered = 0, arrived = 0, packets = 0, told = 0, partials = 0, counters = 0;
-  std::int64_t heap_bytes = 0;
+  std::int64_t gathered = 0, arrived = 0, partials = 0, counters = 0;
+  std::int64_t workspace_heap_bytes = 0;
+  std::int64_t inbox_bytes = 0;  ///< of a buffer of its own, all ones at first
+  std::int64_t heap_bytes = 0;   ///< of both
   std::string to_string() const;
 };
 

@@ -105,7 +105,7 @@ TEST(AgGemmPlan, CommunicatorsFillClusters) {
 }
 
 TEST(AgGemmPlan, AllRowsLeaveAlongKWhereTilesRunAtOnce) {
-  const AllGatherGemmPlan at_once = plan(4096, 4096, 4096), in_rounds = plan(8192, 14336, 4096);
+  const AllGatherGemmPlan at_once = plan(2048, 2880, 2880), in_rounds = plan(8192, 14336, 4096);
   EXPECT_EQ(at_once.piece_band, at_once.row_pieces);
   EXPECT_EQ(in_rounds.piece_band, 2 * in_rounds.rows / in_rounds.piece_rows);  // 124 blocks, 7 columns, 8 ranks
   EXPECT_EQ(at_once.communicators, 16);
@@ -113,46 +113,53 @@ TEST(AgGemmPlan, AllRowsLeaveAlongKWhereTilesRunAtOnce) {
   EXPECT_EQ(in_rounds.senders, 4);
 }
 
-/// Every element of K lies in one piece of packets, whose number says which split needs it.
-void expect_pieces_cover(const AllGatherGemmPlan& of) {
-  const ag_gemm::PacketPieces pieces{of.packet_steps, of.packet_pieces, of.packet_senders, of.packet_gatherers};
-  std::vector<int> seen(of.local.k);
-  for (int number = 0; number < of.packet_pieces * of.splits; ++number) {
-    const auto [first, count] = ag_gemm::packet_piece(pieces, of.grid(), of.local.k, number);
-    const auto steps = tile::work_at(of.grid(), number % of.splits).steps;
-    if (count == 0) continue;
-    ASSERT_LE(first + count, of.local.k);
-    EXPECT_GE(first, steps.first * of.depth);
-    EXPECT_LE(first + count, (steps.first + steps.count) * of.depth);
-    for (int i = 0; i < count; ++i) ++seen[first + i];
-  }
-  EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), of.local.k);
+TEST(AgGemmPlan, WordsForFewRowsAndWhereLinksBoundOnHopper) {
+  EXPECT_TRUE(plan(64, 18432, 7168).words);
+  EXPECT_FALSE(plan(512, 12288, 4096).words) << "loading bounds";
+  EXPECT_FALSE(plan(2048, 2880, 2880).words);
+  EXPECT_TRUE(plan(4096, 4096, 4096).words);
+  EXPECT_FALSE(plan(4096, 65536, 4096).words) << "multiplying bounds";
+  EXPECT_TRUE(plan(4096, 4096, 5120).words);
+  EXPECT_FALSE(plan(4096, 4096, 5128).words) << "more than 40 MiB";
+  EXPECT_EQ(plan(4096, 4096, 4096).communicators, 32);
+  EXPECT_FALSE(plan(64, 18432, 7168, kMi300x).words);
+  EXPECT_FALSE(plan(64, 18432, 7168, kH200, 1).words) << "nothing crosses";
+  const AllGatherGemmPlan words = plan(4096, 4096, 4096);
+  EXPECT_EQ(words.inbox_bytes, ag_gemm::kInboxes * std::int64_t{4096} * 4096 * 2);
+  EXPECT_EQ(words.heap_bytes, words.workspace_heap_bytes + words.inbox_bytes);
+  EXPECT_EQ(words.threads, ag_gemm::kWordsThreads);
+  EXPECT_EQ(words.kernel.find("ag_gemm_words_bf16_"), 0u);
+  EXPECT_NE(words.to_string().find("as words"), std::string::npos);
 }
 
-TEST(AgGemmPlan, FewRowsTravelAsPackets) {
+TEST(AgGemmPlan, TheExchangeCanBeAskedFor) {
+  ParallelGemmDesc desc;
+  desc.m = 64, desc.n = 18432, desc.k = 7168, desc.exchange = ParallelGemmExchange::kBoxes;
+  const auto boxes = plan_ag_gemm(desc, kH200, 8);
+  ASSERT_TRUE(boxes.ok());
+  EXPECT_FALSE(boxes->words);
+  EXPECT_EQ(boxes->inbox_bytes, 0);
+  EXPECT_NE(boxes->to_string().find("as boxes"), std::string::npos);
+  EXPECT_NE(plan_ag_gemm(desc, kMi300x, 8).status().message().find("exchange is boxes"), std::string::npos);
+  desc.m = 8192, desc.exchange = ParallelGemmExchange::kWords;
+  const auto words = plan_ag_gemm(desc, kH200, 8);
+  ASSERT_TRUE(words.ok());
+  EXPECT_TRUE(words->words);
+  EXPECT_LE(words->columns, 192);
+  desc.m = 1 << 17;
+  EXPECT_NE(plan_ag_gemm(desc, kH200, 8).status().message().find("exchange is words"), std::string::npos);
+  desc.m = 512, desc.tile_columns = 256;
+  EXPECT_NE(plan_ag_gemm(desc, kH200, 8).status().message().find("tile_columns is 256"), std::string::npos);
+  desc.exchange = ParallelGemmExchange::kAuto;
+  const auto wide = plan_ag_gemm(desc, kH200, 8);
+  ASSERT_TRUE(wide.ok());
+  EXPECT_FALSE(wide->words) << "no kernel";
+}
+
+TEST(AgGemmPlan, IdleMultiprocessorsSendFewRows) {
   const AllGatherGemmPlan few = plan(64, 18432, 7168);
   EXPECT_LE(few.communicators + few.blocks, 120) << "as many as clusters of 4 surely fill";
-  EXPECT_EQ(few.packet_gatherers, few.packet_pieces * few.splits) << "all pieces are awaited at once";
-  EXPECT_EQ(few.packet_senders, 16);
-  EXPECT_EQ(few.packet_senders + few.packet_gatherers, few.communicators);
-  for (const int k : {8, 64, 360, 1000, 7168, 9000}) {
-    for (const int splits : {0, 1, 2, 4}) {
-      ParallelGemmDesc desc;
-      desc.m = 64, desc.n = 512, desc.k = k, desc.splits = splits;
-      if (const auto of = plan_ag_gemm(desc, kH200, 8); of.ok()) expect_pieces_cover(*of);
-    }
-  }
-}
-
-TEST(AgGemmPlan, PacketsAreForFewBytesOfFewRowsOnHopper) {
-  EXPECT_NE(plan(64, 18432, 9360).packet_steps, 0);
-  EXPECT_EQ(plan(64, 18432, 9368).packet_steps, 0);  // more than 1 MiB out
-  EXPECT_EQ(plan(72, 18432, 7168).packet_steps, 0);
-  EXPECT_EQ(plan(64, 18432, 7168, kMi300x).packet_steps, 0);
-  EXPECT_EQ(plan(64, 18432, 7168, kH200, 1).packet_steps, 0);
-}
-
-TEST(AgGemmPlan, PacketsWithFewMultiprocessors) {
+  EXPECT_EQ(few.communicators, 32);
   for (int max_sms = 2; max_sms <= 20; ++max_sms) {
     ParallelGemmDesc desc;
     desc.m = 64, desc.n = 18432, desc.k = 7168, desc.max_sms = max_sms;
@@ -160,11 +167,7 @@ TEST(AgGemmPlan, PacketsWithFewMultiprocessors) {
     ASSERT_TRUE(of.ok());
     EXPECT_LE(of->communicators + of->blocks, max_sms);
     EXPECT_GE(of->blocks, 1);
-    EXPECT_GE(of->packet_senders, 1);
-    EXPECT_GE(of->packet_gatherers, 1);
-    EXPECT_LE(of->packet_senders, of->communicators);
-    EXPECT_LE(of->packet_gatherers, of->communicators);
-    expect_pieces_cover(*of);
+    EXPECT_GE(of->communicators, 1);
   }
 }
 

@@ -34,11 +34,11 @@ Result<std::int64_t> own_heap_bytes(Kind kind, const ParallelGemmDesc& desc, con
     }
     case Kind::kReduceScatter: {
       const auto plan = plan_gemm_reduce_scatter(desc, shape, ranks);
-      return plan.ok() ? Result<std::int64_t>(plan->workspace.total) : plan.status();
+      return plan.ok() ? Result<std::int64_t>(plan->heap_bytes()) : plan.status();
     }
     case Kind::kAllReduce: {
       const auto plan = plan_gemm_all_reduce(desc, shape, ranks);
-      return plan.ok() ? Result<std::int64_t>(plan->heap_bytes) : plan.status();
+      return plan.ok() ? Result<std::int64_t>(plan->heap_bytes()) : plan.status();
     }
   }
   return internal_error("no such kind of product");

@@ -12,12 +12,12 @@ enum Site : std::uint32_t { kSiteSums = gemm_rs::kSites, kSites };
 inline constexpr const char* kSiteNames[kSites] = {gemm_rs::kSiteNames[0], gemm_rs::kSiteNames[1],
                                                    gemm_rs::kSiteNames[2], "a peer's finished rows"};
 
-/// Up to as many rows, every rank sends its sums to every other in packets. On Hopper, tiles of so many columns do nothing else.
+/// Up to as many rows, every rank sends its sums to every other as words. On Hopper, tiles of so many columns do nothing else.
 inline constexpr int kMostOneShotRows = 16;
 
 /// The argument block of every kernel of gemm-ar; a kernel reads what it needs.
 struct Args {
-  /// As of a gemm-rs over rows padded to a multiple of the ranks; y is that of all rows. With packets, they go to all, and each adds for
+  /// As of a gemm-rs over rows padded to a multiple of the ranks; y is that of all rows. As words, they go to all, and each adds for
   /// itself; else owners add and hand out.
   gemm_rs::Args rs;
   std::int32_t rows;  ///< m, of x and y: rows behind belong to somebody, and count for nothing

@@ -22,7 +22,7 @@ class AllReduceCase : public CaseOperator {
 Result<std::int64_t> heap_bytes(const ParallelGemmDesc& desc, const MachineShape& shape, int ranks) {
   const auto plan = plan_gemm_all_reduce(desc, shape, ranks);
   if (!plan.ok()) return plan.status();
-  return plan->heap_bytes;
+  return plan->heap_bytes();
 }
 
 Result<std::unique_ptr<CaseOperator>> create(World& world, const ParallelGemmDesc& desc) {

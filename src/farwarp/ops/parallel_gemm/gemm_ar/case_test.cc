@@ -1,4 +1,4 @@
-// gemm-ar through the harness, on both emulated targets: packets and owners, odd shapes, delays, faults.
+// gemm-ar through the harness, on both emulated targets: words and owners, odd shapes, delays, faults.
 #include <gtest/gtest.h>
 
 #include "farwarp/harness/params.h"
@@ -30,11 +30,24 @@ class GemmArCases : public testing::TestWithParam<TargetKind> {
   }
 };
 
-TEST_P(GemmArCases, Packets) {
+TEST_P(GemmArCases, Words) {
   expect_pass("m=1,n=64,k=64", 8);
   expect_pass("m=13,n=72,k=216,has_bias=1", 3);
   expect_pass("m=16,n=40,k=528,splits=2,dtype=fp16", 2);
   if (GetParam() == TargetKind::kEmuSm90) expect_pass("m=13,n=72,k=1080,splits=4,has_bias=1", 3, 10);
+  expect_pass("m=10,n=72,k=216,burst=3,delay=30", 3, 3, 10);
+}
+
+TEST_P(GemmArCases, BoxesWhereAskedFor) {
+  const bool wgmma = GetParam() == TargetKind::kEmuSm90;
+  const CaseResult few = run("m=9,n=72,k=216,exchange=boxes", 3);
+  EXPECT_EQ(few.outcome.pass, wgmma) << few.outcome.detail << few.outcome.status.to_string();
+  if (wgmma) expect_pass("m=40,n=72,k=216,exchange=boxes", 3);
+  const CaseResult narrow = run("m=9,n=72,k=216,tile_columns=16,exchange=boxes", 3);
+  EXPECT_NE(narrow.outcome.detail.find("ParallelGemmDesc.exchange is boxes"), std::string::npos)
+      << narrow.outcome.detail;
+  const CaseResult many = run("m=40,n=72,k=216,exchange=words", 3);
+  EXPECT_NE(many.outcome.detail.find("ParallelGemmDesc.exchange is words"), std::string::npos) << many.outcome.detail;
 }
 
 TEST_P(GemmArCases, TilesOfPaddingAlone) { expect_pass("m=64,n=72,k=48", 3); }

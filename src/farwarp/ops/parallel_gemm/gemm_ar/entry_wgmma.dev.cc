@@ -1,4 +1,4 @@
-// The kernels of gemm-ar for Hopper, named as gemm-rs's. few_16 sends packets to all ranks, the others go by owners.
+// The kernels of gemm-ar for Hopper, named as gemm-rs's. few_16 sends words to all ranks, the others go by owners.
 #include "farwarp/ops/parallel_gemm/gemm_ar/kernel_wgmma.dev.h"
 
 namespace farwarp::FARWARP_TARGET::gemm_ar {

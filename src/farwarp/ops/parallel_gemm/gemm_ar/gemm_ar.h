@@ -13,7 +13,7 @@ namespace farwarp {
 /// rank of the World must make every call, and the World's deadline must be longer than one takes.
 class GemmAllReduce {
  public:
-  /// Collective; kMismatch on all ranks where their Descs differ. Takes plan.heap_bytes of the World's heap. The World must outlive
+  /// Collective; kMismatch on all ranks where their Descs differ. Takes plan.heap_bytes() of the World's heap. The World must outlive
   /// the operator and stay where it is.
   static Result<GemmAllReduce> create(World& world, const ParallelGemmDesc& desc);
   GemmAllReduce(GemmAllReduce&&) noexcept;

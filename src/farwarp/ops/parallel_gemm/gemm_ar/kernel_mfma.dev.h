@@ -1,4 +1,4 @@
-// gemm-ar on CDNA: gemm-rs's blocks, whose owners hand out what they have added up; or for very few rows, packets to all.
+// gemm-ar on CDNA: gemm-rs's blocks, whose owners hand out what they have added up; or for very few rows, words to all.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_ar/share.dev.h"
@@ -8,17 +8,16 @@ namespace farwarp::FARWARP_TARGET::gemm_ar {
 
 using farwarp::tile::Work;
 
-/// [block] Multiplies the block's tiles and sends them to all ranks, in packets.
+/// [block] Multiplies the block's tiles and sends them to all ranks, as words.
 template <class Tile>
-FARWARP_DEVICE void multiply_and_send_packets(Call& call, const Args& args, const Tile& tile) {
+FARWARP_DEVICE void multiply_and_send_words(Call& call, const Args& args, const Tile& tile) {
   using T = typename Tile::Element;
   const tile::Extent<T> extent{args.rows, args.rs.n, Global<const T>(static_cast<const T*>(args.rs.bias))};
   gemm_rs::multiply(call, args.rs, tile, [&](const Work& work, const float(&sums)[Tile::kSums]) {
     if (static_cast<std::uint32_t>(work.tile) + 1 == args.rs.drop_tile) return;
     tile::round_sums<Tile>(extent, args.rs.order.at(work.at.row) * Tile::kRows, work.at.column * Tile::kColumns, sums,
                            [&](int row, int column, Vec16 eight) {
-                             RowsToAll::send(call, args.rs, row, column / 4, eight.lo);
-                             RowsToAll::send(call, args.rs, row, column / 4 + 1, eight.hi);
+                             RowsToAll::send(call, args.rs, row, column / gemm_rs::WordInbox::kElements, eight);
                            });
   });
 }
@@ -27,13 +26,13 @@ template <class T, tile::MfmaShape shape>
 FARWARP_DEVICE void gemm_ar_mfma(const Args& args) {
   Call call = begin_call(args.rs.view, args.rs.slot, 0);
   if (!call.live) return;
-  if (block_index() == 0 && warp_index() == 0) announce_entry(call, args.rs.at.entries);
   const tile::MfmaTile<T, shape> tile{block_shared()};
-  if (args.rs.packets.rows != 0) {
-    multiply_and_send_packets(call, args, tile);
-    gemm_rs::reduce_packets<T, Failure::called>(call, args.rs, num_threads() * block_index() + thread_index(),
-                                                num_threads() * num_blocks());
+  if (args.rs.words.rows != 0) {
+    multiply_and_send_words(call, args, tile);
+    gemm_rs::reduce_pieces<T, Failure::called>(call, args.rs, num_threads() * block_index() + thread_index(),
+                                               num_threads() * num_blocks());
   } else {
+    if (block_index() == 0 && warp_index() == 0) announce_entry(call, args.rs.at.entries);
     gemm_rs::multiply_and_send(call, args.rs, tile);
     constexpr int kWaves = shape.threads() / Target::kWarpSize;
     const int wave = kWaves * block_index() + warp_index(), waves = kWaves * num_blocks();

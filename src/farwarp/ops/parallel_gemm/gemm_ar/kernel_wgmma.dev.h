@@ -1,4 +1,4 @@
-// gemm-ar on Hopper: gemm-rs's blocks, whose owners hand out what they have added up; or for very few rows, packets to all.
+// gemm-ar on Hopper: gemm-rs's blocks, whose owners hand out what they have added up; or for very few rows, words to all.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_ar/share.dev.h"
@@ -40,7 +40,7 @@ struct OwnersToAll : gemm_rs::ToOwners<T, columns, swapped> {
 template <class T, int columns, bool swapped>
 FARWARP_DEVICE void gemm_ar_wgmma(const Args& args) {
   if constexpr (swapped && columns <= farwarp::gemm_ar::kMostOneShotRows) {
-    gemm_rs::run_block(args.rs, gemm_rs::ByPackets<T, columns, RowsToAll>{args.rs});
+    gemm_rs::run_block(args.rs, gemm_rs::FewByWords<T, columns, RowsToAll>{args.rs});
   } else {
     gemm_rs::run_block(args.rs, OwnersToAll<T, columns, swapped>{{args.rs}, args});
   }

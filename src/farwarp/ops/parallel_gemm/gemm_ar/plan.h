@@ -15,10 +15,12 @@ struct GemmAllReducePlan {
   std::string kernel;
   // Offsets in the workspace, behind what the gemm-rs takes.
   std::int64_t sums = 0, told = 0;
-  std::int64_t heap_bytes = 0;
+  std::int64_t workspace_bytes = 0;
 
-  /// Packets to all ranks, instead of sums by owners and their rows to all.
-  bool one_shot() const { return reduce_scatter.packets.rows != 0; }
+  /// Words to all ranks, instead of sums by owners and their rows to all.
+  bool one_shot() const { return reduce_scatter.words.rows != 0; }
+  /// Of the workspace and the inbox of words.
+  std::int64_t heap_bytes() const;
   std::string to_string() const;
 };
 

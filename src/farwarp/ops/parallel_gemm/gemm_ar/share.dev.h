@@ -2,8 +2,8 @@
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_ar/args.h"
-#include "farwarp/ops/parallel_gemm/gemm_rs/packets.dev.h"
 #include "farwarp/ops/parallel_gemm/gemm_rs/reduce.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_rs/words.dev.h"
 
 namespace farwarp::FARWARP_TARGET::gemm_ar {
 
@@ -13,9 +13,9 @@ using ToldCell = SystemCell<std::uint64_t>;
 
 /// Every row to all ranks, this one too.
 struct RowsToAll {
-  FARWARP_DEVICE static void send(const Call& call, const gemm_rs::Args& args, int row, int four, std::uint64_t data) {
+  FARWARP_DEVICE static void send(const Call& call, const gemm_rs::Args& args, int row, int piece, Vec16 eight) {
     for (int i = 1; i <= call.view.size; ++i)
-      gemm_rs::send_packet(call, args.packets, (call.view.rank + i) % call.view.size, row, four, data);
+      gemm_rs::send_piece(call, args.words, (call.view.rank + i) % call.view.size, row, piece, eight);
   }
 };
 

@@ -33,7 +33,7 @@ struct Args {
   tile::TileGrid grid;
   RowOrder order;
   Bands bands;
-  PacketInbox packets;            ///< without rows: boxes and flags
+  WordInbox words;                ///< without rows: boxes and flags
   GemmReduceScatterWorkspace at;  ///< offsets in every heap
   const void* x;                  ///< [m, k]
   const void* w;                  ///< [n, k]

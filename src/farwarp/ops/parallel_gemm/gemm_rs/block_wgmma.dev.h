@@ -12,6 +12,15 @@ using farwarp::tile::WgmmaShared;
 // Warps of the loading warpgroup.
 inline constexpr int kLoaderWarp = 0, kFirstStorerWarp = 1, kKeeperWarp = 3;
 
+/// What the warps of a warpgroup have of registers, which give some up or take them: a block has what it was launched with, or the taking
+/// waits for ever.
+struct RegisterShares {
+  int loading, multiplying;
+  consteval RegisterShares(int of_loading, int of_multiplying) : loading(of_loading), multiplying(of_multiplying) {
+    if (128 * loading + 256 * multiplying > farwarp::tile::kWgmmaThreads * 168) throw "more than there are";
+  }
+};
+
 /// The boxes of one multiplying warpgroup, which fills them in turn, and its storer, which sends them in turn and gives them back.
 template <int boxes>
 struct Handover {
@@ -42,13 +51,13 @@ struct SendingBlock
   }
   /// The call's words are there: one arrival.
   FARWARP_DEVICE Shared<Mbarrier> joined() const { return at<Mbarrier>(kJoined); }
-  /// Nobody of the block writes or tells a peer any more: an arrival of each warp that has.
+  /// Nobody of the block writes or tells a peer any more: an arrival of each warp that has, and of `others`.
   FARWARP_DEVICE Shared<Mbarrier> done() const { return at<Mbarrier>(kDone); }
   /// How many units of y the block's warps have taken.
   FARWARP_DEVICE Shared<std::uint32_t> taken() const { return at<std::uint32_t>(kTaken); }
 
   /// [thread] One thread, before a block_sync().
-  FARWARP_DEVICE void initialise() const {
+  FARWARP_DEVICE void initialise(int others) const {
     for (int multiplier = 0; multiplier < Tile::kMultipliers; ++multiplier) {
       const Boxes boxes = boxes_of(multiplier);
       for (int box = 0; box < kBuffers; ++box) {
@@ -57,7 +66,7 @@ struct SendingBlock
       }
     }
     mbarrier_init(joined(), 1);
-    mbarrier_init(done(), Tile::kReadingWarps + Tile::kMultipliers);  // the multipliers' and the storers'
+    mbarrier_init(done(), Tile::kReadingWarps + Tile::kMultipliers + others);  // the multipliers' and the storers'
     store(taken(), 0u);
     Base::initialise();
   }
@@ -100,8 +109,8 @@ struct SendingBlock
   }
 };
 
-/// [warpgroup] How a multiplier fills boxes: a BoxWriter's put(), whose boxes the storer carries on.
-template <class Boxes, class Wait>
+/// [warpgroup] How a multiplier fills boxes: a BoxWriter's put(), whose boxes the storer carries on; `copied`: by copies.
+template <bool copied, class Boxes, class Wait>
 class BoxGiver {
  public:
   FARWARP_DEVICE BoxGiver(const Boxes& boxes, bool split, const Wait& wait)
@@ -135,7 +144,7 @@ class BoxGiver {
   /// What was in the box before has been sent. The first turn finds all free.
   FARWARP_DEVICE void open(tile::RingPosition<Boxes::kCount> at) const { wait_(boxes_.free(at.stage), at.parity ^ 1); }
   FARWARP_DEVICE void close(bool carries) {
-    proxy_fence();
+    if constexpr (copied) proxy_fence();
     warp_sync();
     if (split_ && thread_index() % 128 == 0) store(boxes_.carries(at_.stage), carries ? 1u : 0u);
     if (lane_index() == 0) mbarrier_arrive(boxes_.full(at_.stage));

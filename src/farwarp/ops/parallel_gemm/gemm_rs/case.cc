@@ -24,7 +24,7 @@ class GemmReduceScatterCase : public CaseOperator {
 Result<std::int64_t> heap_bytes(const ParallelGemmDesc& desc, const MachineShape& shape, int ranks) {
   const auto plan = plan_gemm_reduce_scatter(desc, shape, ranks);
   if (!plan.ok()) return plan.status();
-  return plan->workspace.total;
+  return plan->heap_bytes();
 }
 
 Result<std::unique_ptr<CaseOperator>> create(World& world, const ParallelGemmDesc& desc) {

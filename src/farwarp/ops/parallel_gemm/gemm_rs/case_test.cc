@@ -26,6 +26,11 @@ class GemmReduceScatterCases : public testing::TestWithParam<TargetKind> {
     EXPECT_TRUE(result.outcome.pass) << settings << ", " << ranks << " ranks: " << result.outcome.detail << " "
                                      << result.outcome.status.to_string();
   }
+  /// With each exchange.
+  static void expect_both_pass(const std::string& settings, int ranks = 4, int schedules = 1) {
+    expect_pass(settings, ranks, schedules);
+    if (is_wgmma()) expect_pass(settings + ",exchange=boxes", ranks, schedules);
+  }
   static bool is_wgmma() { return GetParam() == TargetKind::kEmuSm90; }
 };
 
@@ -41,24 +46,24 @@ TEST_P(GemmReduceScatterCases, EveryKernel) {
       continue;
     }
     for (const char* columns : {"64", "128", "192", "256"})
-      expect_pass(std::string("m=130,n=264,k=272,tile_columns=") + columns + rest, 2);
+      expect_both_pass(std::string("m=130,n=264,k=272,tile_columns=") + columns + rest, 2);
     for (const char* columns : {"16", "32", "64"})
-      expect_pass(std::string("m=34,n=264,k=272,tile_columns=") + columns + rest, 2);
-    expect_pass("m=64,n=8200,k=16,max_sms=7" + rest, 2);  // more than packets are for
+      expect_both_pass(std::string("m=34,n=264,k=272,tile_columns=") + columns + rest, 2);
+    expect_pass("m=64,n=8200,k=16,max_sms=7" + rest, 2);
   }
 }
 
 TEST_P(GemmReduceScatterCases, EveryNumberOfRanks) {
   for (int ranks = 1; ranks <= 8; ++ranks) {
-    expect_pass("m=" + std::to_string(ranks) + ",n=40,k=" + std::to_string(24 * ranks), ranks);
-    expect_pass("m=" + std::to_string(24 * ranks) + ",n=72,k=" + std::to_string(8 * ranks), ranks);
+    expect_both_pass("m=" + std::to_string(ranks) + ",n=40,k=" + std::to_string(24 * ranks), ranks);
+    expect_both_pass("m=" + std::to_string(24 * ranks) + ",n=72,k=" + std::to_string(8 * ranks), ranks);
   }
 }
 
 // 8, 24 and 72 rows of each of 8 owners: tiles with many owners, and owners with parts of tiles.
 TEST_P(GemmReduceScatterCases, OwnersOfPartsOfTiles) {
   for (const char* m : {"64", "192", "576"}) {
-    expect_pass(std::string("m=") + m + ",n=40,k=192,has_bias=1", 8);
+    expect_both_pass(std::string("m=") + m + ",n=40,k=192,has_bias=1", 8);
     if (!is_wgmma()) continue;  // which takes a minute
     expect_pass(std::string("m=") + m + ",n=8,k=64", 8);
     expect_pass(std::string("m=") + m + ",n=360,k=64", 8);
@@ -67,32 +72,53 @@ TEST_P(GemmReduceScatterCases, OwnersOfPartsOfTiles) {
 }
 
 TEST_P(GemmReduceScatterCases, OwnersOfWholeTiles) {
-  expect_pass("m=512,n=72,k=64,tile_columns=0,max_sms=3", 2);
-  expect_pass("m=1024,n=72,k=32,max_sms=2", 4);
+  expect_both_pass("m=512,n=72,k=64,tile_columns=0,max_sms=3", 2);
+  expect_both_pass("m=1024,n=72,k=32,max_sms=2", 4);
 }
 
 TEST_P(GemmReduceScatterCases, Splits) {
   expect_pass(is_wgmma() ? "m=40,n=136,k=1600,splits=4,has_bias=1" : "m=40,n=136,k=1600,splits=3,has_bias=1", 4,
               is_wgmma() ? 10 : 2);
   if (is_wgmma()) expect_pass("m=6,n=72,k=528,splits=2,has_bias=1,burst=3,delay=20", 3, 20);
-  expect_pass("m=160,n=72,k=1056,splits=2,max_sms=2", 4, is_wgmma() ? 5 : 2);
+  expect_both_pass("m=160,n=72,k=1056,splits=2,max_sms=2", 4, is_wgmma() ? 5 : 2);
 }
 
 TEST_P(GemmReduceScatterCases, CallsBackToBackAndGraphs) {
-  expect_pass("m=72,n=40,k=128,burst=2,repeat=3,delay=40", 4, 5);
-  expect_pass("m=24,n=40,k=120,graph=1,burst=2,repeat=3,delay=20", 3, 5);
+  expect_both_pass("m=72,n=40,k=128,burst=2,repeat=3,delay=40", 4, 5);
+  expect_both_pass("m=24,n=40,k=120,graph=1,burst=2,repeat=3,delay=20", 3, 5);
 }
 
 TEST_P(GemmReduceScatterCases, ManySchedules) {
-  expect_pass("m=72,n=72,k=48,max_sms=1,burst=2,delay=10", 3, is_wgmma() ? 40 : 10);
-  expect_pass("m=6,n=72,k=48,max_sms=2,burst=2", 3, is_wgmma() ? 40 : 10);
+  expect_both_pass("m=72,n=72,k=48,max_sms=1,burst=2,delay=10", 3, is_wgmma() ? 40 : 10);
+  expect_both_pass("m=6,n=72,k=48,max_sms=2,burst=2", 3, is_wgmma() ? 40 : 10);
+}
+
+// Each buffer of the inbox is used again several times, by inputs that differ.
+TEST_P(GemmReduceScatterCases, ManyCallsInARow) {
+  if (!is_wgmma()) GTEST_SKIP() << "has no words";
+  for (const char* settings : {"m=81,n=136,k=72,max_sms=2,burst=3,delay=30", "m=9,n=136,k=72,burst=3,delay=30"}) {
+    CaseRequest asked = request(settings, 3);
+    asked.options.calls = 10;
+    asked.schedules = 5;
+    const CaseResult result = run_case(asked, nullptr, [](int) {});
+    EXPECT_TRUE(result.outcome.pass) << settings << ": " << result.outcome.detail << " "
+                                     << result.outcome.status.to_string();
+  }
+}
+
+// Few columns behind the last whole 64, and one step of K.
+TEST_P(GemmReduceScatterCases, Tails) {
+  if (!is_wgmma()) GTEST_SKIP() << "the same kernels as elsewhere";
+  for (const char* n : {"8", "72", "136"}) {
+    for (const char* k : {"24", "72", "1080"}) expect_pass(std::string("m=3,has_bias=1,n=") + n + ",k=" + k, 3, 3);
+    expect_pass(std::string("m=69,k=24,tile_columns=128,n=") + n, 3, 3);
+  }
 }
 
 // A tile that is told of and never sent: what lies in the inbox is summed in its place. The challenge's tolerance sees nothing.
 TEST_P(GemmReduceScatterCases, NoticesATileThatIsNotSent) {
   for (const char* settings : {"m=160,n=136,k=512,max_sms=2", "m=16,n=264,k=512"}) {
-    if (is_wgmma() && std::string_view(settings).starts_with("m=16,")) continue;  // packets
-    CaseRequest asked = request(settings, 4);
+    CaseRequest asked = request(std::string(settings) + (is_wgmma() ? ",exchange=boxes" : ""), 4);
     asked.options.fault = *parse_fault("drop_put:1", 4);
     const CaseResult result = run_case(asked, nullptr, [](int) {});
     EXPECT_FALSE(result.outcome.pass) << settings;
@@ -100,9 +126,9 @@ TEST_P(GemmReduceScatterCases, NoticesATileThatIsNotSent) {
   }
 }
 
-TEST_P(GemmReduceScatterCases, MissesPacketsThatAreNotSent) {
-  if (!is_wgmma()) GTEST_SKIP() << "has no packets";
-  for (const char* settings : {"m=16,n=264,k=512", "m=16,n=264,k=512,splits=2"}) {
+TEST_P(GemmReduceScatterCases, MissesWordsThatAreNotSent) {
+  if (!is_wgmma()) GTEST_SKIP() << "has no words";
+  for (const char* settings : {"m=16,n=264,k=512", "m=16,n=264,k=512,splits=2", "m=160,n=136,k=512,max_sms=2"}) {
     for (const auto& [fault, names] : {std::pair("drop_put:2", "rank 0"), std::pair("kill:2", "rank 2")}) {
       CaseRequest asked = request(settings, 4);
       asked.options.fault = *parse_fault(fault, 4);
@@ -116,7 +142,7 @@ TEST_P(GemmReduceScatterCases, MissesPacketsThatAreNotSent) {
 }
 
 TEST_P(GemmReduceScatterCases, SaysWhoseEntryIsMissing) {
-  CaseRequest asked = request("m=72,n=40,k=64", 4);
+  CaseRequest asked = request(is_wgmma() ? "m=72,n=40,k=64,exchange=boxes" : "m=72,n=40,k=64", 4);
   asked.options.fault = *parse_fault("kill:2", 4);
   asked.options.deadline = std::chrono::milliseconds(200);
   const CaseResult result = run_case(asked, nullptr, [](int) {});
@@ -125,7 +151,8 @@ TEST_P(GemmReduceScatterCases, SaysWhoseEntryIsMissing) {
 }
 
 TEST_P(GemmReduceScatterCases, RecoversFromADelayBeyondTheDeadline) {
-  for (const char* settings : {"m=16,n=40,k=64", "m=72,n=40,k=64"}) {
+  for (const std::string settings : {"m=16,n=40,k=64", "m=72,n=40,k=64", "m=72,n=40,k=64,exchange=boxes"}) {
+    if (!is_wgmma() && settings.ends_with("boxes")) continue;
     CaseRequest asked = request(settings, 4);
     asked.options.fault = *parse_fault("delay:1:400", 4);
     asked.options.deadline = std::chrono::milliseconds(100);

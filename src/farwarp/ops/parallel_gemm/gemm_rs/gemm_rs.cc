@@ -21,14 +21,13 @@ Result<GemmReduceScatter> GemmReduceScatter::create(World& world, const Parallel
   auto plan = plan_gemm_reduce_scatter(desc, world.device().shape(), world.size());
   auto opening = parallel_gemm::open(world, parallel_gemm::Kind::kReduceScatter, desc,
                                      {"gemm-rs", gemm_rs::kSiteNames, plan.status(), plan.ok() ? plan->kernel : "",
-                                      plan.ok() ? plan->workspace.total : 0});
+                                      plan.ok() ? plan->workspace.total : 0, plan.ok() ? plan->words.bytes() : 0});
   if (!opening.ok()) return opening.status();
   auto state = std::make_unique<State>();
   state->world = &world;
   state->plan = std::move(*plan);
   state->opening = std::move(*opening);
-  gemm_rs::set_sizes(state->args, state->plan, world, state->opening.slot,
-                     static_cast<std::int64_t>(state->opening.workspace.offset));
+  gemm_rs::set_sizes(state->args, state->plan, world, state->opening);
   return GemmReduceScatter(std::move(state));
 }
 

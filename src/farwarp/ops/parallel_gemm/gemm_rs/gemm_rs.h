@@ -14,7 +14,7 @@ namespace farwarp {
 /// Deliberate damage, to see that checks catch it. The same kernels run with and without.
 struct GemmReduceScatterFaults {
   std::uint32_t drop_tile =
-      0;  ///< this rank's n-th tile (from 1) is told of but not sent: what lay there is summed. Of packets: not sent, so that the
+      0;  ///< this rank's n-th tile (from 1) is told of but not sent: what lay there is summed. As words: not sent, so that the
   ///< call ends at its deadline. 0: none
 };
 
@@ -22,7 +22,7 @@ struct GemmReduceScatterFaults {
 /// deadline bounds a launch, so it must be longer than the product takes. They are asynchronous, allocate nothing and can be captured.
 class GemmReduceScatter {
  public:
-  /// Collective. Takes plan.workspace.total bytes of the World's heap. The World must outlive the operator and stay where it is.
+  /// Collective. Takes plan.heap_bytes() bytes of the World's heap. The World must outlive the operator and stay where it is.
   static Result<GemmReduceScatter> create(World& world, const ParallelGemmDesc& desc);
   GemmReduceScatter(GemmReduceScatter&&) noexcept;
   GemmReduceScatter& operator=(GemmReduceScatter&&) noexcept;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <initializer_list>
 #include <vector>
 
@@ -17,8 +18,8 @@ using harness::DeviceBuffer;
 
 constexpr int kRanks = 3;
 constexpr int kN = 72, kK = 8 * kRanks;
-constexpr int kFewRows = 30;   ///< which go by packets on Hopper
-constexpr int kManyRows = 90;  ///< which go by boxes and flags
+constexpr int kFewRows = 30;   ///< whose multipliers send them for themselves on Hopper, as words
+constexpr int kManyRows = 90;  ///< whose storers send them
 
 /// What rank `rank` contributes to a column: a large number, the same with the other sign, and a small one, which is all that is left
 /// in the order of the ranks and is lost if it is added before the large ones have met.
@@ -90,10 +91,14 @@ struct Rank {
 
 class GemmReduceScatterApi : public WorldTestBase {
  protected:
+  /// Boxes are asked for where there are words, too.
   static void on_ranks_of(const std::function<void(Rank&)>& body, int m = kFewRows,
-                          const WorldOptions& asked = options()) {
+                          const WorldOptions& asked = options(), bool boxes = false) {
     on_worlds(kRanks, asked, [&](World& world) {
-      auto op = GemmReduceScatter::create(world, {.m = m, .n = kN, .k = kK, .max_sms = 2});
+      ParallelGemmDesc desc{.m = m, .n = kN, .k = kK, .max_sms = 2};
+      if (boxes && world.device().shape().traits.matrix_unit == MatrixUnit::kWgmma)
+        desc.exchange = ParallelGemmExchange::kBoxes;
+      auto op = GemmReduceScatter::create(world, desc);
       ASSERT_TRUE(op.ok()) << op.status().to_string();
       const auto stream = world.device().create_stream();
       ASSERT_TRUE(stream.ok());
@@ -113,9 +118,36 @@ TEST_P(GemmReduceScatterApi, SumsInTheOrderOfTheRanksToTheBit) {
     ASSERT_NE(sum_of(column, {0, 1, 2}).bits, sum_of(column, {1, 2, 0}).bits);
   }
   for (const int m : {kFewRows, kManyRows}) {
+    for (const bool boxes : {false, true}) {
+      on_ranks_of(
+          [](Rank& rank) {
+            for (int call = 0; call < 3; ++call) rank.expect_right();
+          },
+          m, options(), boxes);
+    }
+  }
+}
+
+// Words of all ones say that nothing has come: sums out of nothing but such NaNs must come all the same, and stay NaN. Then others, where
+// these were.
+TEST_P(GemmReduceScatterApi, SumsOfAllOnesComeAsWords) {
+  for (const int m : {kFewRows, kManyRows}) {
     on_ranks_of(
         [](Rank& rank) {
-          for (int call = 0; call < 3; ++call) rank.expect_right();
+          const std::size_t weights = std::size_t{kN} * 8;
+          const std::vector<std::uint16_t> ones(weights, 0xffff);
+          std::vector<std::uint16_t> before(weights);
+          for (int call = 0; call < 4; ++call) {
+            Operands& operands = rank.operands;
+            ASSERT_TRUE(operands.w.download(before.data(), weights * 2, rank.stream).ok());
+            ASSERT_TRUE(operands.w.upload(ones.data(), weights * 2, rank.stream).ok());
+            ASSERT_TRUE(rank.launch(rank.stream).ok());
+            const Status status = drain(rank.world, rank.stream);
+            ASSERT_TRUE(status.ok()) << status.to_string();
+            for (const std::uint16_t bits : operands.result()) ASSERT_TRUE(std::isnan(float_from(Bf16{bits})));
+            ASSERT_TRUE(operands.w.upload(before.data(), weights * 2, rank.stream).ok());
+            rank.expect_right();
+          }
         },
         m);
   }
@@ -163,24 +195,26 @@ TEST_P(GemmReduceScatterApi, ADroppedTileIsMissing) {
     meet(rank.world);
     rank.expect_right();
   };
-  on_ranks_of(drop, kManyRows);
+  on_ranks_of(drop, kManyRows, options(), true);
 }
 
-// A packet that does not come is missed: nothing tells of it.
-TEST_P(GemmReduceScatterApi, ADroppedTileOfPacketsEndsTheCall) {
+// A word that does not come is missed: nothing tells of it. What the call leaves behind is in nobody's way.
+TEST_P(GemmReduceScatterApi, ADroppedTileOfWordsEndsTheCall) {
   WorldOptions asked = options();
   asked.deadline = std::chrono::milliseconds(300);
   const auto drop = [](Rank& rank) {
-    if (rank.op.plan().packets.rows == 0) return;
-    if (rank.world.rank() == 1) rank.op.inject({.drop_tile = 1});
-    ASSERT_TRUE(rank.launch(rank.stream).ok());
-    const StatusCode code = drain(rank.world, rank.stream).code();
-    EXPECT_TRUE(code == StatusCode::kDeadline || code == StatusCode::kAborted) << static_cast<int>(code);
-    rank.op.inject({});
-    ASSERT_TRUE(rank.world.recover({rank.stream}).ok());
-    rank.expect_right();
+    if (rank.op.plan().words.rows == 0) return;
+    for (int time = 0; time < 2; ++time) {
+      if (rank.world.rank() == 1) rank.op.inject({.drop_tile = 1});
+      ASSERT_TRUE(rank.launch(rank.stream).ok());
+      const StatusCode code = drain(rank.world, rank.stream).code();
+      EXPECT_TRUE(code == StatusCode::kDeadline || code == StatusCode::kAborted) << static_cast<int>(code);
+      rank.op.inject({});
+      ASSERT_TRUE(rank.world.recover({rank.stream}).ok());
+      for (int call = 0; call < 3; ++call) rank.expect_right();
+    }
   };
-  on_ranks_of(drop, kFewRows, asked);
+  for (const int m : {kFewRows, kManyRows}) on_ranks_of(drop, m, asked);
 }
 
 TEST_P(GemmReduceScatterApi, AnAbortedWorldComputesNothingUntilItRecovers) {

@@ -2,17 +2,14 @@
 // added up beside the multiplication by a warp that has nothing else to do, and behind it by all that multiplied.
 #pragma once
 
-#include "farwarp/ops/parallel_gemm/gemm_rs/packets_wgmma.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_rs/few_wgmma.dev.h"
 #include "farwarp/ops/parallel_gemm/gemm_rs/reduce.dev.h"
 #include "farwarp/ops/parallel_gemm/gemm_rs/storer_wgmma.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_rs/words_wgmma.dev.h"
 #include "farwarp/tile/gemm/epilogue_wgmma.dev.h"
 #include "farwarp/tile/gemm/loader_wgmma.dev.h"
 
 namespace farwarp::FARWARP_TARGET::gemm_rs {
-
-// What warps give up and take: a block has what it was launched with, or the taking waits for ever.
-inline constexpr int kLoaderRegisters = 88, kMultiplierRegisters = 208;
-static_assert(128 * kLoaderRegisters + 256 * kMultiplierRegisters <= farwarp::tile::kWgmmaThreads * 168);
 
 // Of how many places in y a lane has all sources' sums on their way when it adds up: as registers allow, and a unit is made up of.
 inline constexpr int kKeeperVectors = 1;
@@ -61,13 +58,13 @@ FARWARP_DEVICE void multiply(const Args& args, const Block& block, int multiplie
                       pass);
 }
 
-/// [warpgroup] The same, for the storer. `swapped`: A is w, and the tile is stored transposed.
-template <bool swapped, class Block, class Wait>
+/// [warpgroup] The same, for the storer, who sends boxes by copies if `copied`. `swapped`: A is w, and the tile is stored transposed.
+template <bool swapped, bool copied = true, class Block, class Wait>
 FARWARP_DEVICE void multiply_for_storer(const Args& args, const Block& block, int multiplier, Turns turns,
                                         const Wait& wait) {
   using Tile = typename Block::Tile;
   const Global<const typename Tile::Element> bias(static_cast<const typename Tile::Element*>(args.bias));
-  BoxGiver<typename Block::Boxes, Wait> giver(block.boxes_of(multiplier), args.grid.splits > 1, wait);
+  BoxGiver<copied, typename Block::Boxes, Wait> giver(block.boxes_of(multiplier), args.grid.splits > 1, wait);
   const auto store = [&](const Work&, int row, int column, const float(&sums)[Tile::kSums]) {
     const auto carry = [](int, int, Shared<std::byte>) {};  // the storer knows where to
     tile::store_half_tile<Tile, swapped>(giver, carry, multiplier, row, column, bias, args.n, sums);
@@ -75,23 +72,33 @@ FARWARP_DEVICE void multiply_for_storer(const Args& args, const Block& block, in
   multiply(args, block, multiplier, turns, wait, store, [&] { giver.pass(); });
 }
 
-/// [warp] Reads the call's cells for the block, announces this rank to its peers if they wait for `entries`, and leaves when nobody of the
-/// block has sums to make or to send any more; `background()` meanwhile.
-template <bool entries, class Block, class Wait, class Background>
+/// [thread] Leaves the call, if it was joined, when nobody of the block has sums to make or to send any more.
+template <class Block, class Wait>
+FARWARP_DEVICE void leave_when_done(const Args& args, const Block& block, const Wait& wait) {
+  wait(block.done(), 0);
+  const Call call = block.call(args.view, args.slot, wait);
+  if (call.live) leave_call(call, 0);
+}
+
+/// [warp] Reads the call's cells for the block, and `background()`. By boxes, announces this rank to its peers, and leaves; by words the
+/// loader does, since background() is what lasts longest there.
+template <bool by_words, class Block, class Wait, class Background>
 FARWARP_DEVICE void keeper_role(const Args& args, const Block& block, const Wait& wait, const Background& background) {
   std::uint32_t stage = 0;
   Call call = read_call(args.view, args.slot, stage);
   call.live = ballot(!call.live) == 0;
-  const bool joined = call.live;
   if (lane_index() == 0) block.share(call);
-  if (joined && block_index() == 0) {
-    if constexpr (entries) announce_entry(call, args.at.entries);
+  if (call.live && block_index() == 0) {
+    if constexpr (!by_words) announce_entry(call, args.at.entries);
     if (lane_index() == 0) claim_call(call);
   }
+  if constexpr (by_words) {
+    if (lane_index() == 0) mbarrier_arrive(block.done());  // the call has been claimed
+  }
   background();
-  if (lane_index() != 0) return;
-  wait(block.done(), 0);
-  if (joined) leave_call(block.call(args.view, args.slot, wait), 0);
+  if constexpr (!by_words) {
+    if (lane_index() == 0) leave_when_done(args, block, wait);
+  }
 }
 
 /// [thread] The loader's role.
@@ -107,7 +114,7 @@ FARWARP_DEVICE Turns turns_of_block() { return {block_index(), num_blocks()}; }
 
 /// [block] A block: the loader, and of `roles` `store(block, multiplier, turns, wait)` for each storing warp, `reduce(block, wait)` for
 /// the keeper's, and `multiply(block, multiplier, turns, wait)` for each multiplying warpgroup, then `collect(block, wait)`, which the block
-/// does not wait for before it leaves the call. `kByPackets`: nobody waits for entries, and splits of K meet in a cluster.
+/// does not wait for before it leaves the call. `kByWords`: nobody waits for entries. `kClusters`: splits of K meet in a cluster.
 template <class Roles>
 FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
   using Block = typename Roles::Block;
@@ -117,11 +124,11 @@ FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
     tile::load_step(block.tile(), args.a, args.b, args.order.at(work.at.row) * Tile::kRows,
                     work.at.column * Tile::kColumns, work.steps.first + step, stage);
   };
-  if (thread_index() == 0) block.initialise();
+  if (thread_index() == 0) block.initialise(Roles::kByWords ? 1 : 0);  // the keeper
   block_sync();
   int loaded = 0;
   if (thread_index() == 0) loaded = tile::load_first<Tile, 1>(args.grid, turns_of_block(), load);
-  const bool clusters = Roles::kByPackets && args.grid.splits > 1;
+  const bool clusters = Roles::kClusters && args.grid.splits > 1;
   if (clusters) cluster_arrive<Order::relaxed>();
   const auto attend = [&] {
     if (clusters) tile::attend_exchange();
@@ -132,12 +139,15 @@ FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
   };
   const int warpgroup = thread_index() / 128;
   if (warpgroup == 0) {
-    reduce_registers<kLoaderRegisters>();
+    reduce_registers<Roles::kRegisters.loading>();
     if (warp_index() == kLoaderWarp) {
       if (lane_index() == 0) load_role(args, block, turns_of_block(), loaded, load, wait);
       attend();
+      if constexpr (Roles::kByWords) {
+        if (lane_index() == 0) leave_when_done(args, block, wait);
+      }
     } else if (warp_index() == kKeeperWarp) {
-      keeper_role<!Roles::kByPackets>(args, block, wait, [&] {
+      keeper_role<Roles::kByWords>(args, block, wait, [&] {
         attend();
         roles.reduce(block, wait);
       });
@@ -147,7 +157,7 @@ FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
       if (lane_index() == 0) mbarrier_arrive(block.done());
     }
   } else {
-    raise_registers<kMultiplierRegisters>();
+    raise_registers<Roles::kRegisters.multiplying>();
     if (lane_index() == 0) mbarrier_arrive(block.meeting());
     roles.multiply(block, warpgroup - 1, turns_of_block(), wait);
     warp_sync();
@@ -161,7 +171,8 @@ FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
 template <class T, int columns, bool swapped>
 struct ToOwners {
   using Block = SendingBlock<T, columns>;
-  static constexpr bool kByPackets = false;
+  static constexpr bool kByWords = false, kClusters = false;
+  static constexpr RegisterShares kRegisters{88, 208};
   static constexpr int kBandColumns = swapped ? 64 : columns;
 
   const Args& args;
@@ -199,10 +210,42 @@ FARWARP_DEVICE void gemm_rs_wgmma(const Args& args) {
   run_block(args, ReduceScatter<T, columns, swapped>{{args}});
 }
 
-/// The same for few rows of x, in packets.
+/// A block whose storers send words.
 template <class T, int columns>
-FARWARP_DEVICE void gemm_rs_packets_wgmma(const Args& args) {
-  run_block(args, ByPackets<T, columns, RowsToOwners>{args});
+struct ManyByWords {
+  using Block = SendingBlock<T, columns>;
+  static constexpr bool kByWords = true, kClusters = false;
+  static constexpr RegisterShares kRegisters{120, 192};  // with 88 and 208, ptxas spills
+
+  const Args& args;
+
+  template <class Wait>
+  FARWARP_DEVICE void store(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
+    send_words_role(block.call(args.view, args.slot, wait), args, block, multiplier, turns, wait);
+  }
+  template <class Wait>
+  FARWARP_DEVICE void multiply(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
+    multiply_for_storer<false, false>(args, block, multiplier, turns, wait);
+  }
+  template <class Wait>
+  FARWARP_DEVICE void reduce(const Block& block, const Wait& wait) const {
+    Call call = block.call(args.view, args.slot, wait);
+    if (call.live) reduce_word_units<T, Failure::in_place>(call, args, TakenUnits(block.taken()));
+  }
+  template <class Wait>
+  FARWARP_DEVICE void collect(const Block& block, const Wait& wait) const {
+    reduce(block, wait);
+  }
+};
+
+/// Partial sums as words; `few` rows of x.
+template <class T, int columns, bool few>
+FARWARP_DEVICE void gemm_rs_words_wgmma(const Args& args) {
+  if constexpr (few) {
+    run_block(args, FewByWords<T, columns, RowsToOwners>{args});
+  } else {
+    run_block(args, ManyByWords<T, columns>{args});
+  }
 }
 
 }  // namespace farwarp::FARWARP_TARGET::gemm_rs

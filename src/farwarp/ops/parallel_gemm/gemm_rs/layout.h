@@ -13,7 +13,9 @@ struct OwnerRange {
   std::int32_t first, last;
 };
 
-inline constexpr int kUnitRows = 8;  ///< of y, by a band's columns: what a warp adds up at a time
+inline constexpr int kUnitRows = 8;        ///< of y, by a band's columns: what a warp adds up at a time
+inline constexpr int kWordUnitRows = 4;    ///< ... where sums come as words: a piece for each lane, and what a storer
+inline constexpr int kWordUnitPieces = 8;  ///< sends at once
 
 /// A band is what is sent and told of as one: of a tile, what one warpgroup (wgmma) or the block (mfma) stores.
 struct Bands {
@@ -38,23 +40,26 @@ struct Bands {
   }
 };
 
-/// Where partial sums arrive in packets, each of four neighbours of a row: [2][sources][rows][fours], by the parity of the epoch.
-struct PacketInbox {
-  static constexpr int kPacketBytes = 16;
-  static constexpr int kElements = 4;  ///< of a packet
+/// Where partial sums arrive as words, in pieces of eight neighbours of a row: [2][sources][rows][pieces], by the parity of the epoch. A
+/// memory of its own, which holds all ones where nothing has come.
+struct WordInbox {
+  static constexpr int kPieceBytes = 16;
+  static constexpr int kElements = 8;  ///< of a piece
 
-  std::int64_t at;                    ///< offset in every heap
-  std::int32_t sources, rows, fours;  ///< without rows, partial sums do not go by packets
+  std::int64_t at;                     ///< offset in every heap
+  std::int32_t sources, rows, pieces;  ///< without rows, partial sums go by boxes and flags
+  std::int32_t unit_group;             ///< heights of units whose columns come before the next heights
 
-  constexpr std::int64_t bytes() const { return 2 * half() * kPacketBytes; }
+  constexpr std::int64_t bytes() const { return 2 * half() * kPieceBytes; }
+  constexpr std::int64_t row_bytes() const { return std::int64_t{pieces} * kPieceBytes; }
   /// Offset in the heap.
-  constexpr std::int64_t place(std::uint32_t epoch, int source, int row, int four) const {
-    const std::int64_t in_half = (std::int64_t{source} * rows + row) * fours + four;
-    return at + ((epoch & 1) * half() + in_half) * kPacketBytes;
+  constexpr std::int64_t place(std::uint32_t epoch, int source, int row, int piece) const {
+    const std::int64_t in_half = (std::int64_t{source} * rows + row) * pieces + piece;
+    return at + ((epoch & 1) * half() + in_half) * kPieceBytes;
   }
 
  private:
-  constexpr std::int64_t half() const { return std::int64_t{sources} * rows * fours; }
+  constexpr std::int64_t half() const { return std::int64_t{sources} * rows * pieces; }
 };
 
 constexpr Bands make_bands(int rows, int columns, int m, int n, int ranks) {
@@ -89,6 +94,17 @@ constexpr UnitPlace unit_at(const Bands& bands, int unit) {
   return {at.row * kUnitRows, at.column};
 }
 
+/// The same of words: units are kWordUnitRows by kWordUnitPieces, and a place's column is that of a piece. As many as a heap has room for.
+constexpr int units_of(const WordInbox& inbox) {
+  return (inbox.rows + kWordUnitRows - 1) / kWordUnitRows * ((inbox.pieces + kWordUnitPieces - 1) / kWordUnitPieces);
+}
+constexpr UnitPlace unit_at(const WordInbox& inbox, int unit) {
+  const int heights = (inbox.rows + kWordUnitRows - 1) / kWordUnitRows;
+  const int columns = (inbox.pieces + kWordUnitPieces - 1) / kWordUnitPieces;
+  const auto at = tile::tile_at(unit, heights, columns, inbox.unit_group);
+  return {at.row * kWordUnitRows, at.column * kWordUnitPieces};
+}
+
 /// Which row of tiles comes in turn. Where each owner's rows are whole rows of tiles: the first of each owner, the second of each,
 /// ..., every time beginning with the next rank and ending with this one, so that no two ranks begin with the same owner and all
 /// links are in use from the first tile on. Else all in a row, beginning with the one that holds the next rank's first row.
@@ -113,11 +129,11 @@ constexpr RowOrder make_row_order(int rows, int tile_rows, int m, int rank, int 
 /// Where rows of tiles are rows of w, their order is nobody's matter.
 constexpr RowOrder in_order(int tile_rows) { return {tile_rows, 0, 0, 0}; }
 
-/// Heights of units in which an owner's rows arrive together, one column of tiles after the other, where `group` rows of tiles of `rows`
-/// rows each run together (tile/gemm/raster.h).
-constexpr int unit_group_of(const RowOrder& order, int rows, int group) {
+/// Heights of units of `unit_rows` in which an owner's rows arrive together, one column of tiles after the other, where `group` rows of
+/// tiles of `rows` rows each run together (tile/gemm/raster.h).
+constexpr int unit_group_of(const RowOrder& order, int rows, int group, int unit_rows = kUnitRows) {
   const int of_owner = order.ranks == 0 ? group : group > order.ranks ? group / order.ranks : 1;
-  return of_owner * rows / kUnitRows;
+  return of_owner * rows / unit_rows;
 }
 
 }  // namespace farwarp::gemm_rs

@@ -20,10 +20,10 @@ Status encode_inboxes(Args& args, const GemmReduceScatterPlan& plan, Device& dev
 
 }  // namespace
 
-void set_sizes(Args& args, const GemmReduceScatterPlan& plan, World& world, int slot, std::int64_t base) {
+void set_sizes(Args& args, const GemmReduceScatterPlan& plan, World& world, const parallel_gemm::Opening& opening) {
   const auto local = local_shape(parallel_gemm::Kind::kReduceScatter, plan.desc, plan.ranks);
   args.view = world.view();
-  args.slot = static_cast<std::uint32_t>(slot);
+  args.slot = static_cast<std::uint32_t>(opening.slot);
   args.m = args.x_rows = local.x_rows;
   args.n = local.w_rows;
   args.k = local.k;
@@ -31,15 +31,15 @@ void set_sizes(Args& args, const GemmReduceScatterPlan& plan, World& world, int 
   args.grid = plan.grid();
   args.order = plan.row_order(world.rank());
   args.bands = plan.bands;
-  args.packets = plan.packets;
+  args.words = plan.words;
+  args.words.at = static_cast<std::int64_t>(opening.words.offset);
   args.at = plan.workspace;
-  for (std::int64_t* offset :
-       {&args.packets.at, &args.at.inbox, &args.at.flags, &args.at.entries, &args.at.partials, &args.at.counters})
-    *offset += base;
+  for (std::int64_t* offset : {&args.at.inbox, &args.at.flags, &args.at.entries, &args.at.partials, &args.at.counters})
+    *offset += static_cast<std::int64_t>(opening.workspace.offset);
 }
 
 Status Maps::encode(Args& args, const GemmReduceScatterPlan& plan, Device& device, const void* x, const void* w) {
-  if (device.shape().traits.matrix_unit == MatrixUnit::kWgmma && plan.packets.rows == 0 && !has_inboxes_) {
+  if (device.shape().traits.matrix_unit == MatrixUnit::kWgmma && plan.words.rows == 0 && !has_inboxes_) {
     if (const Status status = encode_inboxes(args, plan, device); !status.ok()) return status;
     has_inboxes_ = true;
   }

@@ -3,12 +3,13 @@
 
 #include "farwarp/base/status.h"
 #include "farwarp/ops/parallel_gemm/gemm_rs/args.h"
+#include "farwarp/ops/parallel_gemm/opening.h"
 #include "farwarp/world/host/world.h"
 
 namespace farwarp::gemm_rs {
 
-/// All but operands and maps; `base` is the workspace's offset in the heap.
-void set_sizes(Args& args, const GemmReduceScatterPlan& plan, World& world, int slot, std::int64_t base);
+/// All but operands and maps.
+void set_sizes(Args& args, const GemmReduceScatterPlan& plan, World& world, const parallel_gemm::Opening& opening);
 
 /// Keeps track of which maps stand in the block.
 class Maps {

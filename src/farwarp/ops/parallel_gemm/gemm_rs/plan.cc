@@ -33,13 +33,11 @@ void lay_out(GemmReduceScatterPlan& plan) {
     end = (end + bytes + 255) / 256 * 256;
     return start;
   };
-  if (plan.packets.rows != 0) {
-    plan.packets.at = take(plan.packets.bytes());
-  } else {
+  if (plan.words.rows == 0) {
     workspace.inbox = take(std::int64_t{plan.desc.m} * plan.desc.n * 2);
     workspace.flags = take(std::int64_t{8} * plan.ranks * plan.bands.row_count * plan.bands.column_count);
+    workspace.entries = take(8 * kMaxRanks);
   }
-  workspace.entries = take(8 * kMaxRanks);
   workspace.partials = take(plan.partials_bytes);
   workspace.counters = take(plan.workspace_bytes - plan.partials_bytes);
   workspace.total = end;
@@ -50,16 +48,20 @@ void lay_out(GemmReduceScatterPlan& plan) {
 Result<GemmReduceScatterPlan> plan_gemm_reduce_scatter(const ParallelGemmDesc& desc, const MachineShape& shape,
                                                        int ranks) {
   if (const Status status = parallel_gemm::check(Kind::kReduceScatter, desc, ranks); !status.ok()) return status;
-  const bool packets = shape.traits.matrix_unit == MatrixUnit::kWgmma && desc.m <= tile::kMostFewRows &&
-                       std::int64_t{2} * desc.m * desc.n <= gemm_rs::kMostPacketPayload;
-  return gemm_rs::plan_sending(desc, shape, ranks, packets ? desc.m / ranks : 0);
+  const bool words = desc.exchange == ParallelGemmExchange::kWords ||
+                     (desc.exchange == ParallelGemmExchange::kAuto && shape.traits.matrix_unit == MatrixUnit::kWgmma &&
+                      std::int64_t{2} * desc.m * desc.n <= gemm_rs::kMostWordPayload);
+  return gemm_rs::plan_sending(desc, shape, ranks, words ? desc.m / ranks : 0);
 }
 
 Result<GemmReduceScatterPlan> gemm_rs::plan_sending(const ParallelGemmDesc& desc, const MachineShape& shape, int ranks,
-                                                    int packet_rows) {
+                                                    int word_rows) {
   GemmReduceScatterPlan plan;
   plan.desc = desc;
   plan.ranks = ranks;
+  if (shape.traits.matrix_unit == MatrixUnit::kMfma && desc.exchange != ParallelGemmExchange::kAuto)
+    return invalid_argument(fmt::format("ParallelGemmDesc.exchange is {}; allowed: auto here",
+                                        desc.exchange == ParallelGemmExchange::kWords ? "words" : "boxes"));
   const int k = parallel_gemm::local_shape(Kind::kReduceScatter, desc, ranks).k;
   if (shape.traits.matrix_unit == MatrixUnit::kMfma && k > gemm_rs::kMfmaMostPitch)
     return invalid_argument(fmt::format("ParallelGemmDesc.k is {}; allowed: at most {} with {} ranks here", desc.k,
@@ -69,18 +71,20 @@ Result<GemmReduceScatterPlan> gemm_rs::plan_sending(const ParallelGemmDesc& desc
     return invalid_argument(fmt::format("ParallelGemmDesc.m is {}; allowed: at most {} with n = {}", desc.m,
                                         kMostElements / desc.n, desc.n));
   const int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
-  const bool packets = packet_rows != 0, clusters = packets && shape.traits.matrix_unit == MatrixUnit::kWgmma;
+  const bool words = word_rows != 0, wgmma = shape.traits.matrix_unit == MatrixUnit::kWgmma;
+  const bool clusters = words && wgmma && desc.m <= tile::kMostFewRows;
   const auto tiling =
       tile::tile_product({desc.m, desc.n, k, blocks, desc.tile_columns, desc.splits, tile::kEvenWidths, clusters, false,
                           0, tile::kSendWidestBoxes, clusters ? kFewBytesPerClock : tile::kL2BytesPerClock, true},
                          shape, "ParallelGemmDesc");
   if (!tiling.ok()) return tiling.status();
   static_cast<tile::Tiling&>(plan) = *tiling;
-  plan.kernel = (packets ? "gemm_rs_packets_" : "gemm_rs_") + plan.kernel_suffix(shape, desc.dtype);
+  plan.kernel = (words ? "gemm_rs_words_" : "gemm_rs_") + plan.kernel_suffix(shape, desc.dtype);
   plan.bands = bands_of(*tiling, shape, desc, ranks);
-  if (shape.traits.matrix_unit == MatrixUnit::kWgmma && !plan.few_rows)
-    plan.bands.unit_group = gemm_rs::unit_group_of(plan.row_order(0), plan.rows, plan.group);
-  if (packets) plan.packets = {0, ranks, packet_rows, desc.n / gemm_rs::PacketInbox::kElements};
+  if (wgmma && !plan.few_rows) plan.bands.unit_group = unit_group_of(plan.row_order(0), plan.rows, plan.group);
+  if (words)
+    plan.words = {0, ranks, word_rows, desc.n / WordInbox::kElements,
+                  unit_group_of(plan.row_order(0), plan.rows, plan.group, kWordUnitRows)};
   lay_out(plan);
   return plan;
 }
@@ -89,13 +93,14 @@ gemm_rs::RowOrder GemmReduceScatterPlan::row_order(int rank) const {
   return few_rows ? gemm_rs::in_order(tile_rows) : gemm_rs::make_row_order(rows, tile_rows, desc.m, rank, ranks);
 }
 
+std::int64_t GemmReduceScatterPlan::heap_bytes() const { return workspace.total + (words.bytes() + 255) / 256 * 256; }
+
 std::string GemmReduceScatterPlan::to_string() const {
   const bool takes_turns = row_order(0).ranks != 0;
-  const std::string sending = packets.rows != 0
-                                  ? "packets"
-                                  : fmt::format("bands of {} x {}, {}", bands.rows, bands.columns,
-                                                takes_turns ? "owners take turns" : "owners one after another");
-  return fmt::format("{}: {}; {}; {} KB of heap", kernel, Tiling::to_string(), sending, workspace.total / 1024);
+  const std::string sending =
+      words.rows != 0 ? "words" : fmt::format("boxes in bands of {} x {}", bands.rows, bands.columns);
+  return fmt::format("{}: {}; exchange {}, {}; {} KB of heap", kernel, Tiling::to_string(), sending,
+                     takes_turns ? "owners take turns" : "owners one after another", heap_bytes() / 1024);
 }
 
 }  // namespace farwarp

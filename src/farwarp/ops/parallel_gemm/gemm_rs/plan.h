@@ -14,7 +14,7 @@ namespace farwarp {
 
 /// Where everything lies in the workspace, in bytes.
 struct GemmReduceScatterWorkspace {
-  // Of partial sums that go by packets, PacketInbox stands in the place of these two.
+  // Of partial sums that go as words, WordInbox stands in the place of these three.
   std::int64_t inbox = 0;     ///< [ranks][m / ranks][n] of the dtype: each rank's partial sums of this rank's rows
   std::int64_t flags = 0;     ///< [ranks][bands.row_count][bands.column_count] cells of 8 bytes: epoch << 32
   std::int64_t entries = 0;   ///< [kMaxRanks] cells: world/device/entry.dev.h
@@ -28,10 +28,12 @@ struct GemmReduceScatterPlan : tile::Tiling {
   int ranks = 0;
   std::string kernel;  ///< its name
   gemm_rs::Bands bands{};
-  gemm_rs::PacketInbox packets{};  ///< without rows: boxes and flags
+  gemm_rs::WordInbox words{};  ///< without rows: boxes and flags
   GemmReduceScatterWorkspace workspace;
 
   gemm_rs::RowOrder row_order(int rank) const;
+  /// Of the workspace and the inbox of words.
+  std::int64_t heap_bytes() const;
   std::string to_string() const;
 };
 
@@ -41,15 +43,16 @@ Result<GemmReduceScatterPlan> plan_gemm_reduce_scatter(const ParallelGemmDesc& d
 
 namespace gemm_rs {
 
-/// On Hopper, up to as many bytes of partial sums of a rank go by packets where rows are few. Packets double the bytes: a MiB more takes
-/// 3 us at the 343 GB/s that leave each of 8 H200s when all send (2026-11), and what they save, the wait for copies to complete, a release
-/// fence and a flag, takes 2 to 6 us behind a busy link.
-inline constexpr std::int64_t kMostPacketPayload = std::int64_t{1} << 20;
+/// On Hopper, up to as many bytes of partial sums of a rank go as words where nothing else is asked for. Words save the wait for copies to
+/// complete, a release fence and a flag; but who adds up has but one piece of each rank under way in a lane. On 2 H200s (2026-11) words and
+/// boxes take 22.4 and 29.3 us at 64 x 7168 x 4608 (packets 24.3), 30.1 and 33.2 at 512 x 4096 x 3072, 39.2 both at 2048 x 2880 x 720, 97.6 and
+/// 79.5 at 4096 x 4096 x 1024.
+inline constexpr std::int64_t kMostWordPayload = std::int64_t{8} << 20;
 
-/// The plan of a product whose partial sums go by packets into inboxes of `packet_rows` rows, or by boxes and flags if 0; of a `desc`
+/// The plan of a product whose partial sums go as words into inboxes of `word_rows` rows, or by boxes and flags if 0; of a `desc`
 /// that has passed parallel_gemm::check().
 Result<GemmReduceScatterPlan> plan_sending(const ParallelGemmDesc& desc, const MachineShape& shape, int ranks,
-                                           int packet_rows);
+                                           int word_rows);
 
 }  // namespace gemm_rs
 }  // namespace farwarp

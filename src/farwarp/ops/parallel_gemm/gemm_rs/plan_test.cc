@@ -141,8 +141,8 @@ TEST(GemmReduceScatterPlan, CoversEveryShapeOfTheChallengeAndOddOnes) {
           const auto plan = plan_gemm_reduce_scatter({.m = m, .n = n, .k = k}, shape, 8);
           ASSERT_TRUE(plan.ok()) << m << " " << n << " " << k << ": " << plan.status().message();
           const GemmReduceScatterWorkspace& at = plan->workspace;
-          if (plan->packets.rows != 0) {
-            EXPECT_GE(at.entries - plan->packets.at, std::int64_t{2} * m * (n / 4) * 16);
+          if (plan->words.rows != 0) {
+            EXPECT_GE(plan->heap_bytes() - at.total, std::int64_t{2} * m * n * 2);
           } else {
             EXPECT_GE(at.flags - at.inbox, std::int64_t{m} * n * 2);
             EXPECT_GE(at.entries - at.flags,
@@ -159,16 +159,17 @@ TEST(GemmReduceScatterPlan, CoversEveryShapeOfTheChallengeAndOddOnes) {
   }
 }
 
-// Every packet of two calls has a place of its own, in the bytes of the inbox.
-TEST(GemmReduceScatterPackets, DoNotOverlap) {
-  const gemm_rs::PacketInbox inbox{.at = 256, .sources = 3, .rows = 5, .fours = 10};
+// Every piece of two calls has a place of its own, in the bytes of the inbox.
+TEST(GemmReduceScatterWords, DoNotOverlap) {
+  const gemm_rs::WordInbox inbox{.at = 256, .sources = 3, .rows = 5, .pieces = 10, .unit_group = 1};
   std::set<std::int64_t> places;
   for (const std::uint32_t epoch : {6u, 7u}) {
     for (int source = 0; source < 3; ++source) {
       for (int row = 0; row < 5; ++row) {
-        for (int four = 0; four < 10; ++four) {
-          const std::int64_t place = inbox.place(epoch, source, row, four);
-          ASSERT_EQ(place, inbox.place(epoch + 2, source, row, four));
+        for (int piece = 0; piece < 10; ++piece) {
+          const std::int64_t place = inbox.place(epoch, source, row, piece);
+          ASSERT_EQ(place, inbox.place(epoch + 2, source, row, piece));
+          ASSERT_EQ(place, inbox.place(epoch, source, 0, piece) + row * inbox.row_bytes());
           ASSERT_EQ(place % 16, 0);
           ASSERT_TRUE(places.insert(place).second);
         }
@@ -179,44 +180,80 @@ TEST(GemmReduceScatterPackets, DoNotOverlap) {
   EXPECT_EQ(*places.rbegin(), inbox.at + inbox.bytes() - 16);
 }
 
-TEST(GemmReduceScatterPackets, AreForFewRowsAndFewBytes) {
-  const auto rows_of = [](int m, int n, const MachineShape& shape) {
-    const auto plan = plan_gemm_reduce_scatter({.m = m, .n = n, .k = 18432}, shape, 8);
-    EXPECT_TRUE(plan.ok()) << plan.status().message();
-    return plan->packets.rows;
-  };
-  EXPECT_EQ(rows_of(64, 7168, h200()), 8);
-  EXPECT_EQ(rows_of(8, 7168, h200()), 1);
-  EXPECT_EQ(rows_of(64, 8192, h200()), 8);
-  EXPECT_EQ(rows_of(64, 8200, h200()), 0) << "more than kMostPacketPayload";
-  EXPECT_EQ(rows_of(72, 64, h200()), 0);
-  EXPECT_EQ(rows_of(64, 7168, mi300x()), 0) << "CDNA goes by boxes and flags";
+// Units of whatever groups are all pieces of an owner, once: each is read and cleared by one lane.
+TEST(GemmReduceScatterWords, UnitsCoverEveryOwner) {
+  for (const int owned : kRows) {
+    for (const int pieces : {1, 8, 45}) {
+      for (const int group : {1, 16, 512}) {
+        const gemm_rs::WordInbox inbox{0, 4, owned, pieces, group};
+        std::set<std::pair<int, int>> seen;
+        for (int unit = 0; unit < gemm_rs::units_of(inbox); ++unit) {
+          const auto [row, column] = gemm_rs::unit_at(inbox, unit);
+          for (int i = 0; i < gemm_rs::kWordUnitRows; ++i) {
+            for (int j = 0; j < gemm_rs::kWordUnitPieces; ++j) {
+              if (row + i >= owned || column + j >= pieces) continue;
+              ASSERT_TRUE(seen.insert({row + i, column + j}).second) << owned << " " << pieces << " " << group;
+            }
+          }
+        }
+        ASSERT_EQ(seen.size(), static_cast<std::size_t>(owned) * pieces);
+      }
+    }
+  }
 }
 
-// Splits of packets' kernels are the blocks of a cluster, those of the others pass through memory.
-TEST(GemmReduceScatterPackets, SplitsMeetInClusters) {
+TEST(GemmReduceScatterWords, AreForHopperAndNotForTheLargest) {
+  const auto rows_of = [](int m, int n, const MachineShape& shape, ParallelGemmExchange exchange) {
+    const auto plan = plan_gemm_reduce_scatter({.m = m, .n = n, .k = 18432, .exchange = exchange}, shape, 8);
+    EXPECT_TRUE(plan.ok()) << plan.status().message();
+    return plan->words.rows;
+  };
+  using enum ParallelGemmExchange;
+  EXPECT_EQ(rows_of(64, 7168, h200(), kAuto), 8);
+  EXPECT_EQ(rows_of(8, 7168, h200(), kAuto), 1);
+  EXPECT_EQ(rows_of(512, 4096, h200(), kAuto), 64);
+  EXPECT_EQ(rows_of(1024, 4096, h200(), kAuto), 128);
+  EXPECT_EQ(rows_of(1024, 4104, h200(), kAuto), 0) << "more than kMostWordPayload";
+  EXPECT_EQ(rows_of(8192, 2568, h200(), kWords), 1024);
+  EXPECT_EQ(rows_of(64, 7168, h200(), kBoxes), 0);
+  EXPECT_EQ(rows_of(512, 4096, h200(), kBoxes), 0);
+  EXPECT_EQ(rows_of(64, 7168, mi300x(), kAuto), 0) << "CDNA goes by boxes and flags";
+}
+
+// Splits of few rows that go as words are the blocks of a cluster, those of the others pass through memory.
+TEST(GemmReduceScatterWords, SplitsOfFewRowsMeetInClusters) {
   const auto few = plan_gemm_reduce_scatter({.m = 64, .n = 7168, .k = 18432}, h200(), 8);
   ASSERT_TRUE(few.ok());
-  EXPECT_EQ(few->kernel, "gemm_rs_packets_bf16_few_64");
+  EXPECT_EQ(few->kernel, "gemm_rs_words_bf16_few_64");
   EXPECT_EQ(few->cluster, 2);
   EXPECT_EQ(few->blocks, 112);
   EXPECT_EQ(few->workspace_bytes, 0);
-  const auto boxes = plan_gemm_reduce_scatter({.m = 64, .n = 8200, .k = 18432, .splits = 2}, h200(), 8);
+  const auto boxes = plan_gemm_reduce_scatter(
+      {.m = 64, .n = 8200, .k = 18432, .splits = 2, .exchange = ParallelGemmExchange::kBoxes}, h200(), 8);
   ASSERT_TRUE(boxes.ok());
   EXPECT_EQ(boxes->kernel, "gemm_rs_bf16_few_64");
   EXPECT_EQ(boxes->cluster, 1);
   EXPECT_GT(boxes->workspace_bytes, 0);
+  const auto many = plan_gemm_reduce_scatter({.m = 72, .n = 512, .k = 18432, .splits = 2}, h200(), 8);
+  ASSERT_TRUE(many.ok());
+  EXPECT_TRUE(many->kernel.starts_with("gemm_rs_words_bf16_")) << many->kernel;
+  EXPECT_EQ(many->cluster, 1);
+  EXPECT_GT(many->workspace_bytes, 0);
   // 132 blocks, of which the machine holds 30 clusters of 4 at once: they would wait for the last one for ever.
-  const auto many = plan_gemm_reduce_scatter({.m = 64, .n = 4224, .k = 18432, .splits = 4}, h200(), 8);
-  EXPECT_NE(many.status().message().find("all tiles' blocks are at most 120"), std::string::npos)
-      << many.status().message();
+  const auto too_many = plan_gemm_reduce_scatter({.m = 64, .n = 4224, .k = 18432, .splits = 4}, h200(), 8);
+  EXPECT_NE(too_many.status().message().find("all tiles' blocks are at most 120"), std::string::npos)
+      << too_many.status().message();
 }
 
 TEST(GemmReduceScatterPlan, SaysInWords) {
   const auto plan = plan_gemm_reduce_scatter({.m = 8192, .n = 4096, .k = 14336}, h200(), 8);
   ASSERT_TRUE(plan.ok());
   EXPECT_NE(plan->to_string().find("gemm_rs_bf16_"), std::string::npos) << plan->to_string();
+  EXPECT_NE(plan->to_string().find("exchange boxes in bands of 64 x "), std::string::npos) << plan->to_string();
   EXPECT_NE(plan->to_string().find("owners take turns"), std::string::npos) << plan->to_string();
+  const auto words = plan_gemm_reduce_scatter({.m = 2048, .n = 2880, .k = 2880}, h200(), 8);
+  ASSERT_TRUE(words.ok());
+  EXPECT_NE(words->to_string().find("exchange words, owners take turns"), std::string::npos) << words->to_string();
 }
 
 TEST(GemmReduceScatterPlan, NamesWhatItRefuses) {
@@ -235,6 +272,10 @@ TEST(GemmReduceScatterPlan, NamesWhatItRefuses) {
             "ParallelGemmDesc.m is 4194304; allowed: at most 1048576 with n = 1048576");
   EXPECT_EQ(error({.m = 8, .n = 64, .k = 1 << 24}, mi300x(), 2),
             "ParallelGemmDesc.k is 16777216; allowed: at most 8388608 with 2 ranks here");
+  EXPECT_EQ(error({.m = 8, .n = 64, .k = 64, .exchange = ParallelGemmExchange::kWords}, mi300x(), 2),
+            "ParallelGemmDesc.exchange is words; allowed: auto here");
+  EXPECT_EQ(error({.m = 8, .n = 64, .k = 64, .exchange = ParallelGemmExchange::kBoxes}, mi300x(), 2),
+            "ParallelGemmDesc.exchange is boxes; allowed: auto here");
 }
 
 }  // namespace

@@ -15,6 +15,25 @@ FARWARP_DEVICE T element(Vec16 eight, int i) {
   return T{static_cast<std::uint16_t>((i < 4 ? eight.lo : eight.hi) >> (16 * (i & 3)))};
 }
 
+/// [thread] Eight sums over `ranks` sources, in fp32 and in their order, rounded once.
+template <class T>
+FARWARP_DEVICE Vec16 sum_in_order(const Vec16 (&parts)[kMaxRanks], int ranks) {
+  float sums[8] = {};
+#pragma unroll
+  for (int source = 0; source < kMaxRanks; ++source) {
+    if (source >= ranks) continue;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float term = to_float(element<T>(parts[source], i));
+      sums[i] = source == 0 ? term : add(sums[i], term);
+    }
+  }
+  std::uint64_t pairs[4];
+#pragma unroll
+  for (int pair = 0; pair < 4; ++pair) pairs[pair] = round_pair<T>(sums[2 * pair], sums[2 * pair + 1]);
+  return {pairs[1] << 32 | pairs[0], pairs[3] << 32 | pairs[2]};
+}
+
 /// [thread] For each of `from` that is wanted, eight neighbours of a row: the sum over `ranks` sources, `stride` bytes apart, in fp32
 /// and in their order, rounded once.
 template <class T, int vectors>
@@ -30,26 +49,8 @@ FARWARP_DEVICE void sum_sources(const Global<const std::byte> (&from)[vectors], 
             Global<const Vec16>(reinterpret_cast<const Vec16*>((from[v] + source * stride).raw)));
     }
   }
-  float sums[vectors][8] = {};
 #pragma unroll
-  for (int v = 0; v < vectors; ++v) {
-#pragma unroll
-    for (int source = 0; source < kMaxRanks; ++source) {
-      if (source >= ranks) continue;
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const float term = to_float(element<T>(parts[v][source], i));
-        sums[v][i] = source == 0 ? term : add(sums[v][i], term);
-      }
-    }
-  }
-#pragma unroll
-  for (int v = 0; v < vectors; ++v) {
-    std::uint64_t pairs[4];
-#pragma unroll
-    for (int pair = 0; pair < 4; ++pair) pairs[pair] = round_pair<T>(sums[v][2 * pair], sums[v][2 * pair + 1]);
-    result[v] = {pairs[1] << 32 | pairs[0], pairs[3] << 32 | pairs[2]};
-  }
+  for (int v = 0; v < vectors; ++v) result[v] = sum_in_order<T>(parts[v], ranks);
 }
 
 /// Which flags cover some of the owned rows, at one band of columns.

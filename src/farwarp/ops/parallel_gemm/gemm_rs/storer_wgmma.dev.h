@@ -107,6 +107,12 @@ class BoxTaker {
     oldest_.advance();
     if constexpr (count > 1) give_back<count - 1, pending>();
   }
+  /// Gives back the oldest box, which the lanes have read, if anybody.
+  FARWARP_DEVICE void give_back_read() {
+    warp_sync();
+    if (lane_index() == 0) mbarrier_arrive(boxes_.free(oldest_.stage));
+    oldest_.advance();
+  }
 
  private:
   const Boxes boxes_;

@@ -1,0 +1,105 @@
+// x of this rank on its way to the peers as words (world/device/words.dev.h): plain stores of 16 bytes, each its own flag. And what makes
+// room for those of later calls.
+#pragma once
+
+#include "farwarp/ops/parallel_gemm/ag_gemm/args.h"
+#include "farwarp/world/device/words.dev.h"
+
+namespace farwarp::FARWARP_TARGET::ag_gemm {
+
+using farwarp::ag_gemm::Args;
+
+/// A lane's 16 bytes of the pieces that its warp sends at a time. A piece is kWordsDepth elements of one row.
+struct OwnWords {
+  static constexpr int kPieces = 4;
+  Vec16 words[kPieces];
+  int at[kPieces];  ///< offset in bytes in this rank's x; -1: nothing
+};
+
+/// A communicator warp's share of the pieces of this rank's x, in the order in which tiles consume them (piece_in_turn()). Neighbours in
+/// order go to different blocks.
+class WordsToSend {
+ public:
+  FARWARP_DEVICE explicit WordsToSend(const Args& args)
+      : args_(args),
+        turns_(farwarp::ag_gemm::piece_turns(args.pieces, args.piece_band, args.grid.splits)),
+        stride_(args.communicators * (num_threads() / Target::kWarpSize)),
+        turn_(warp_index() * args.communicators + block_index()) {}
+
+  FARWARP_DEVICE bool is_over() const { return turn_ >= turns_; }
+
+  /// [thread] Starts reading the next pieces.
+  FARWARP_DEVICE OwnWords read() {
+    OwnWords own;
+#pragma unroll
+    for (int i = 0; i < OwnWords::kPieces; ++i) {
+      own.at[i] = offset_of(turn_);
+      own.words[i] = {};
+      if (own.at[i] >= 0) {
+        const auto* const x = static_cast<const std::byte*>(args_.own_x) + own.at[i];
+        own.words[i] = load(Global<const Vec16>(reinterpret_cast<const Vec16*>(x)));
+      }
+      turn_ += stride_;
+    }
+    return own;
+  }
+
+ private:
+  FARWARP_DEVICE int offset_of(int turn) const {
+    const bool dropped = args_.drop_piece == static_cast<std::uint32_t>(turn) + 1;
+    if (turn >= turns_ || dropped) return -1;
+    const auto piece = farwarp::ag_gemm::piece_in_turn(turn, args_.pieces, args_.piece_band, args_.grid.splits);
+    const int column = piece.depth * farwarp::ag_gemm::kWordsDepth + lane_index() * 8;
+    if (piece.row >= args_.pieces.row_count || column >= args_.k) return -1;
+    return (piece.row * args_.k + column) * 2;
+  }
+
+  const Args& args_;
+  int turns_;
+  int stride_;
+  int turn_;
+};
+
+/// [thread] Stores them into the inbox of every peer, the successor first, so that no rank is everybody's first.
+FARWARP_DEVICE void send_words(const Call& call, const Args& args, const OwnWords& own) {
+  const WorldView& view = args.view;
+  const std::int64_t shard = args.inbox_of(call.epoch) + std::int64_t{2} * view.rank * args.shard_rows * args.k;
+#pragma unroll
+  for (int i = 0; i < OwnWords::kPieces; ++i) {
+    if (own.at[i] < 0) continue;
+    const Vec16 words = sendable(own.words[i]);
+    for (int hop = 1; hop < view.size; ++hop) {
+      const int peer = view.rank + hop < view.size ? view.rank + hop : view.rank + hop - view.size;
+      store_words(peer_address<Vec16>(view, peer, shard + own.at[i]), words);
+    }
+  }
+}
+
+/// [block] A communicator: sends its share of x and waits for nothing.
+FARWARP_DEVICE void communicate_words(const Args& args) {
+  WordsToSend to_send(args);
+  OwnWords next = to_send.read();  // under way while join_call() reads its cells
+  Call call = join_call(args.view, args.slot);
+  if (!call.live) return;
+  for (bool more = true; more;) {
+    const OwnWords own = next;
+    more = !to_send.is_over();
+    if (more) next = to_send.read();
+    send_words(call, args, own);
+  }
+  if (block_index() == 0 && thread_index() == 0) claim_call(call);
+  end_call(call, 0);
+}
+
+/// [warp] Number `number` of `warps` warps that empty the inbox of the call before this one. All its readers ended with that call's kernel;
+/// peers write there again in three calls, which they begin when they have had x of the call before that one, which this rank sends when
+/// this kernel is over.
+FARWARP_DEVICE void clear_inbox(const Args& args, std::uint32_t epoch, int number, int warps) {
+  const auto inbox = own_address<Vec16>(args.view, args.inbox_of(epoch - 1));
+  const int count = static_cast<int>(std::int64_t{args.m} * args.k / 8);
+#pragma unroll 4
+  for (int i = number * Target::kWarpSize + lane_index(); i < count; i += warps * Target::kWarpSize)
+    clear_words(inbox + i);
+}
+
+}  // namespace farwarp::FARWARP_TARGET::ag_gemm

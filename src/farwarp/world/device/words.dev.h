@@ -1,0 +1,88 @@
+// Words: data that is its own flag (contract.md, "Words"). Where they are to come, memory holds all ones; a half of 8 bytes that
+// does not has come. TensorRT-LLM's all-reduce kernels know the scheme as Lamport buffers, with minus zero for "not there".
+#pragma once
+
+#include "farwarp/world/device/wait.dev.h"
+
+namespace farwarp::FARWARP_TARGET {
+
+inline constexpr std::uint64_t kAbsent = ~std::uint64_t{0};  ///< a half that has not come
+
+FARWARP_DEVICE bool have_come(Vec16 words) { return words.lo != kAbsent && words.hi != kAbsent; }
+
+/// [thread] What to send for eight 16-bit floats, bf16 or fp16: four NaNs of all ones would look as if nothing had come, so one of them
+/// loses its sign.
+FARWARP_DEVICE Vec16 sendable(Vec16 words) {
+  if (words.lo == kAbsent) words.lo >>= 1;
+  if (words.hi == kAbsent) words.hi >>= 1;
+  return words;
+}
+
+/// [thread] Nothing has come here: what the reader of words does, once, before their writer may come back. The next call's kernel
+/// boundary orders it.
+FARWARP_DEVICE void clear_words(Global<Vec16> address) { store_words(Peer<Vec16>(address.raw), {kAbsent, kAbsent}); }
+
+/// [thread] Loads of the words of `from` whose bit is set in `wanted`, whether they have come or not.
+template <int count>
+FARWARP_DEVICE void request_words(const Global<const Vec16> (&from)[count], std::uint32_t wanted,
+                                  Vec16 (&data)[count]) {
+#pragma unroll
+  for (int i = 0; i < count; ++i) {
+    if (wanted >> i & 1) data[i] = load_words(from[i]);
+  }
+}
+
+/// [thread] Waits until all words of `from` whose bit is set in `wanted` have come; `data` gets them. All that are missing are loaded
+/// before any is looked at, so that their latencies overlap. Needs no fence: words carry nothing but themselves. With wait.peer < 0 the
+/// ledger names the peer of words i as i / words_per_peer.
+template <int words_per_peer, Failure failure = Failure::called, int count>
+FARWARP_DEVICE bool wait_words(Call& call, const Global<const Vec16> (&from)[count], std::uint32_t wanted,
+                               Vec16 (&data)[count], Wait wait) {
+  const std::uint64_t deadline = call.deadline_ns + wait.depth * call.grace_ns;
+  std::uint32_t missing = wanted;
+  for (std::uint32_t tries = 0; call.live; ++tries) {
+    request_words(from, missing, data);
+    const void* addresses[2 * count + 1] = {abort_cell(call).raw};
+    int watched = 1;
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      if (!(missing >> i & 1)) continue;
+      if (have_come(data[i])) {
+        missing &= ~(1u << i);
+      } else {
+        addresses[watched++] = &from[i].raw->lo;  // either half may be the one that is missing
+        addresses[watched++] = &from[i].raw->hi;
+      }
+    }
+    if (missing == 0) return true;
+    if (park(addresses, watched, deadline, tries)) [[unlikely]] {
+      Wait described = wait;
+      if (wait.peer < 0) described.peer = lowest_bit(missing) / words_per_peer;
+      may_wait_on<failure>(call, described, 0, kAbsent);
+    }
+  }
+  return false;
+}
+
+/// [thread] The same where request_words() has brought `data`, and there were other waits since.
+template <int words_per_peer, Failure failure = Failure::called, int count>
+FARWARP_DEVICE bool wait_requested_words(Call& call, const Global<const Vec16> (&from)[count], std::uint32_t wanted,
+                                         Vec16 (&data)[count], Wait wait) {
+  std::uint32_t missing = wanted;
+#pragma unroll
+  for (int i = 0; i < count; ++i) {
+    if ((wanted >> i & 1) != 0 && have_come(data[i])) missing &= ~(1u << i);
+  }
+  return wait_words<words_per_peer, failure>(call, from, missing, data, wait);
+}
+
+/// [thread] Clears the words of `from` whose bit is set in `wanted`.
+template <int count>
+FARWARP_DEVICE void clear_words(const Global<const Vec16> (&from)[count], std::uint32_t wanted) {
+#pragma unroll
+  for (int i = 0; i < count; ++i) {
+    if (wanted >> i & 1) clear_words(Global<Vec16>(const_cast<Vec16*>(from[i].raw)));
+  }
+}
+
+}  // namespace farwarp::FARWARP_TARGET
