@@ -81,7 +81,7 @@ struct MoeAllToAll::State {
   SymmetricBuffer workspace, words;  ///< the same, except in words mode
   std::array<Kernel, kKernels> kernels;
   moe::Args args{};               ///< what does not change between calls, and a split call's tokens from send to recv
-  int combine_blocks_per_sm = 1;  ///< in bulk mode
+  int combine_blocks_per_sm = 1;  ///< not of packets
   MoeFaults faults;
   std::uint32_t next_stage = 0;  ///< of a split call as the host has enqueued it
 

@@ -13,7 +13,8 @@
 namespace farwarp {
 
 /// One rank's tokens. All pointers are device pointers, rows contiguous. Of a split call, indices and token count must stay
-/// as they are until combine_recv has run.
+/// as they are until combine_recv has run: sums that come for an entry which has been taken out lie there until a later call takes them
+/// for its own.
 struct MoeTokens {
   const void* x = nullptr;              ///< [tokens, hidden] of Desc::dtype, 16-byte aligned
   const void* topk_indices = nullptr;   ///< [tokens, experts_per_token] of Desc::index_type; -1 masks an entry

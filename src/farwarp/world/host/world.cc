@@ -166,8 +166,10 @@ Status World::free(const SymmetricBuffer& buffer) {
     return invalid_argument(
         fmt::format("buffer has offset {}; allowed: a buffer that allocate returned", buffer.offset));
   }
-  std::erase_if(state.refilled, [&](const auto& filled) { return filled.buffer.offset == buffer.offset; });
-  return state.offsets.free(buffer.offset, buffer.bytes);
+  const Status freed = state.offsets.free(buffer.offset, buffer.bytes);
+  if (freed.ok())
+    std::erase_if(state.refilled, [&](const auto& filled) { return filled.buffer.offset == buffer.offset; });
+  return freed;
 }
 
 // ---- subgroups

@@ -114,6 +114,7 @@ TEST_P(WorldFailureTest, RecoverFillsAgainWhatWasNotAllocatedAsZeros) {
     EXPECT_EQ(bytes_of(*zeros), std::vector<std::uint8_t>(kBytes, 0));
     EXPECT_EQ(bytes_of(*ones), std::vector<std::uint8_t>(kBytes, 0xff));
     ASSERT_TRUE(world.free(*freed).ok());
+    EXPECT_FALSE(world.free({ones->offset, kBytes / 2, nullptr}).ok());
     const auto in_its_place = world.allocate(kBytes);
     ASSERT_TRUE(in_its_place.ok());
     for (const SymmetricBuffer& buffer : {*zeros, *ones, *in_its_place}) overwrite(buffer);

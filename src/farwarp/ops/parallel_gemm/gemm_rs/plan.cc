@@ -50,7 +50,7 @@ Result<GemmReduceScatterPlan> plan_gemm_reduce_scatter(const ParallelGemmDesc& d
   if (const Status status = parallel_gemm::check(Kind::kReduceScatter, desc, ranks); !status.ok()) return status;
   const bool words = desc.exchange == ParallelGemmExchange::kWords ||
                      (desc.exchange == ParallelGemmExchange::kAuto && shape.traits.matrix_unit == MatrixUnit::kWgmma &&
-                      std::int64_t{2} * desc.m * desc.n <= gemm_rs::kMostWordPayload);
+                      std::int64_t{2} * desc.m / ranks * desc.n <= gemm_rs::kMostOwnedAsWords);
   return gemm_rs::plan_sending(desc, shape, ranks, words ? desc.m / ranks : 0);
 }
 

@@ -43,11 +43,11 @@ Result<GemmReduceScatterPlan> plan_gemm_reduce_scatter(const ParallelGemmDesc& d
 
 namespace gemm_rs {
 
-/// On Hopper, up to as many bytes of partial sums of a rank go as words where nothing else is asked for. Words save the wait for copies to
-/// complete, a release fence and a flag; but who adds up has but one piece of each rank under way in a lane. On 2 H200s (2026-11) words and
-/// boxes take 22.4 and 29.3 us at 64 x 7168 x 4608 (packets 24.3), 30.1 and 33.2 at 512 x 4096 x 3072, 39.2 both at 2048 x 2880 x 720, 97.6 and
-/// 79.5 at 4096 x 4096 x 1024.
-inline constexpr std::int64_t kMostWordPayload = std::int64_t{8} << 20;
+/// On Hopper, partial sums go as words up to as many bytes of y where nothing else is asked for. Words save the wait for copies to complete, a
+/// release fence and a flag; but of what a rank adds up a lane has one piece of each source under way. On 2 H200s (2026-11) words and boxes take
+/// 22.4 and 29.3 us at 64 x 7168 x 4608 (packets 24.3), 30.1 and 33.2 at 512 x 4096 x 3072, with 2 MiB of y, 39.2 both at 2048 x 2880 x 720,
+/// with 5.6 MiB, 97.6 and 79.5 at 4096 x 4096 x 1024, with 16.
+inline constexpr std::int64_t kMostOwnedAsWords = std::int64_t{2} << 20;
 
 /// The plan of a product whose partial sums go as words into inboxes of `word_rows` rows, or by boxes and flags if 0; of a `desc`
 /// that has passed parallel_gemm::check().

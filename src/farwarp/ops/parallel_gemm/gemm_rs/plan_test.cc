@@ -212,8 +212,8 @@ TEST(GemmReduceScatterWords, AreForHopperAndNotForTheLargest) {
   EXPECT_EQ(rows_of(64, 7168, h200(), kAuto), 8);
   EXPECT_EQ(rows_of(8, 7168, h200(), kAuto), 1);
   EXPECT_EQ(rows_of(512, 4096, h200(), kAuto), 64);
-  EXPECT_EQ(rows_of(1024, 4096, h200(), kAuto), 128);
-  EXPECT_EQ(rows_of(1024, 4104, h200(), kAuto), 0) << "more than kMostWordPayload";
+  EXPECT_EQ(rows_of(2048, 4096, h200(), kAuto), 256);
+  EXPECT_EQ(rows_of(2048, 4104, h200(), kAuto), 0) << "more than kMostOwnedAsWords";
   EXPECT_EQ(rows_of(8192, 2568, h200(), kWords), 1024);
   EXPECT_EQ(rows_of(64, 7168, h200(), kBoxes), 0);
   EXPECT_EQ(rows_of(512, 4096, h200(), kBoxes), 0);
