@@ -159,7 +159,8 @@ TEST(AgGemmPlan, TheExchangeCanBeAskedFor) {
 TEST(AgGemmPlan, IdleMultiprocessorsSendFewRows) {
   const AllGatherGemmPlan few = plan(64, 18432, 7168);
   EXPECT_LE(few.communicators + few.blocks, 120) << "as many as clusters of 4 surely fill";
-  EXPECT_EQ(few.communicators, 32);
+  EXPECT_EQ(few.communicators, 16);
+  EXPECT_EQ(plan(64, 4608, 7168, kH200, 2).communicators, 32) << "more rows of its own";
   for (int max_sms = 2; max_sms <= 20; ++max_sms) {
     ParallelGemmDesc desc;
     desc.m = 64, desc.n = 18432, desc.k = 7168, desc.max_sms = max_sms;
