@@ -16,6 +16,13 @@ struct RingPosition {
     stage = 0;
     parity ^= 1;
   }
+  /// The same `count` times, at most `stages`.
+  FARWARP_DEVICE void advance(int count) {
+    stage += count;
+    if (stage < stages) return;
+    stage -= stages;
+    parity ^= 1;
+  }
 };
 
 /// `stages` pairs of mbarriers, 16 * stages bytes. full: the filling thread's arrival and the bytes of its copies, and an arrival of each

@@ -10,6 +10,21 @@ inline constexpr std::uint64_t kAbsent = ~std::uint64_t{0};  ///< a half that ha
 
 FARWARP_DEVICE bool have_come(Vec16 words) { return words.lo != kAbsent && words.hi != kAbsent; }
 
+/// The same of all of them, in four instructions each: the greatest of what both quarters of a half have in common is all ones where one is
+/// absent.
+template <int count>
+FARWARP_DEVICE bool have_all_come(const Vec16 (&words)[count]) {
+  std::uint32_t most = 0;
+#pragma unroll
+  for (int i = 0; i < count; ++i) {
+    const auto lo = static_cast<std::uint32_t>(words[i].lo & words[i].lo >> 32);
+    const auto hi = static_cast<std::uint32_t>(words[i].hi & words[i].hi >> 32);
+    most = most > lo ? most : lo;
+    most = most > hi ? most : hi;
+  }
+  return most != static_cast<std::uint32_t>(kAbsent);
+}
+
 /// [thread] What to send for eight 16-bit floats, bf16 or fp16: four NaNs of all ones would look as if nothing had come, so one of them
 /// loses its sign.
 FARWARP_DEVICE Vec16 sendable(Vec16 words) {

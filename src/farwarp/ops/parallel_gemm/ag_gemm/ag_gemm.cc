@@ -38,7 +38,7 @@ void AllGatherGemm::State::set_sizes() {
   const int own_tile_row = plan.few_rows ? 0 : world->rank() * plan.local.x_rows / plan.rows;
   args.order = {world->rank(), world->size(), plan.rows_per_shard, own_tile_row, plan.tile_rows};
   args.pieces = {plan.piece_rows, plan.piece_depth, plan.row_pieces, plan.depth_pieces};
-  args.piece_band = plan.piece_band;
+  args.piece_order = ag_gemm::make_piece_order(args.pieces, plan.piece_band, plan.splits);
   args.own_apart = plan.own_apart ? 1 : 0;
   const auto base = static_cast<std::int64_t>(opening.workspace.offset);
   args.gathered = base + plan.gathered;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "farwarp/base/divisor.h"
 #include "farwarp/base/tensor_map.h"
 #include "farwarp/tile/gemm/raster.h"
 #include "farwarp/tile/gemm/shape_wgmma.h"
@@ -47,19 +48,27 @@ struct PieceIndex {
   int depth;
 };
 
-/// In which order a shard's pieces leave: bands of `band` rows of pieces (those of a round of tiles), in each band along K, so that a
-/// tile's product can follow its arrival; with K in splits, that many places of K in turn. Calls with turn < piece_turns(); a row or depth
-/// outside of the pieces is none.
-constexpr int piece_turns(const Pieces& pieces, int band, int splits) {
+/// In which order a shard's pieces leave: bands of some rows of pieces (those of a round of tiles), in each band along K, so that a tile's
+/// product can follow its arrival; with K in splits, that many places of K in turn. A row or depth outside of the pieces is none.
+struct PieceOrder {
+  std::int32_t turns;      ///< at() is for those before
+  std::int32_t per_split;  ///< pieces along K
+  Divisor by_band;         ///< pieces of a band
+  Divisor by_rows;         ///< rows of pieces in a band
+  Divisor by_splits;
+
+  constexpr PieceIndex at(int turn) const {
+    const int band = by_band.quotient(turn), in_band = turn - band * by_band.value;
+    const int order = by_rows.quotient(in_band), row = in_band - order * by_rows.value;
+    const int place = by_splits.quotient(order), split = order - place * by_splits.value;
+    return {band * by_rows.value + row, split * per_split + place};
+  }
+};
+constexpr PieceOrder make_piece_order(const Pieces& pieces, int band, int splits) {
   const int bands = (pieces.row_count + band - 1) / band;
-  const int depths = (pieces.depth_count + splits - 1) / splits * splits;
-  return bands * depths * band;
-}
-constexpr PieceIndex piece_in_turn(int turn, const Pieces& pieces, int band, int splits) {
   const int per_split = (pieces.depth_count + splits - 1) / splits;
   const int per_band = per_split * splits * band;
-  const int order = turn % per_band / band;
-  return {turn / per_band * band + turn % band, order % splits * per_split + order / splits};
+  return {bands * per_band, per_split, Divisor(per_band), Divisor(band), Divisor(splits)};
 }
 
 /// Which row of tiles comes in turn `turn`. Where each shard is whole rows of tiles, the own ones first, then the first of each peer,
@@ -97,7 +106,7 @@ struct Args {
   tile::TileGrid grid;
   RowOrder order;
   Pieces pieces;
-  std::int32_t piece_band;  ///< rows of pieces in a band
+  PieceOrder piece_order;
   std::uint32_t own_apart;  ///< 1: tiles of own rows alone are read from x itself, and no piece is sent to its own rank
   std::uint32_t drop_piece;  ///< fault injection: this many-th piece (from 1) is not sent; 0: all are
   // Offsets in the heap.

@@ -26,7 +26,7 @@ class Share {
       : args_(args),
         turns_(args.view.size == 1 || warp_index() >= args.senders
                    ? 0
-                   : farwarp::ag_gemm::piece_turns(args.pieces, args.piece_band, args.grid.splits)),
+                   : args.piece_order.turns),
         turn_(warp_index() * args.communicators + block_index()) {
     skip();
   }
@@ -42,7 +42,7 @@ class Share {
   /// On to a turn that has a piece.
   FARWARP_DEVICE void skip() {
     for (; turn_ < turns_; turn_ += args_.communicators * args_.senders) {
-      piece_ = farwarp::ag_gemm::piece_in_turn(turn_, args_.pieces, args_.piece_band, args_.grid.splits);
+      piece_ = args_.piece_order.at(turn_);
       if (piece_.row < args_.pieces.row_count && piece_.depth < args_.pieces.depth_count) return;
     }
   }

@@ -24,7 +24,7 @@ struct AllGatherGemmPlan : tile::Tiling {
   int piece_rows = 0,
       piece_depth = 0;  ///< what a warp sends at a time, and one flag tells of: rows of x, elements of k
   int row_pieces = 0, depth_pieces = 0;
-  int piece_band = 0;      ///< rows of pieces that leave together: piece_in_turn()
+  int piece_band = 0;      ///< rows of pieces that leave together: ag_gemm::PieceOrder
   int rows_per_shard = 0;  ///< rows of tiles; 0: shards share rows of tiles
   // Offsets in the workspace.
   std::int64_t gathered = 0, arrived = 0, partials = 0, counters = 0;

@@ -14,8 +14,7 @@
 namespace farwarp {
 namespace {
 
-using ag_gemm::piece_in_turn;
-using ag_gemm::piece_turns;
+using ag_gemm::make_piece_order;
 using ag_gemm::Pieces;
 using ag_gemm::RowOrder;
 
@@ -36,8 +35,9 @@ TEST(AgGemmOrder, EveryPieceLeavesOnce) {
     for (const int band : {1, 4, 8}) {
       for (const int splits : {1, 2, 7}) {
         std::set<std::pair<int, int>> seen;
-        for (int turn = 0; turn < piece_turns(pieces, band, splits); ++turn) {
-          const auto piece = piece_in_turn(turn, pieces, band, splits);
+        const auto order = make_piece_order(pieces, band, splits);
+        for (int turn = 0; turn < order.turns; ++turn) {
+          const auto piece = order.at(turn);
           ASSERT_GE(piece.row, 0);
           ASSERT_GE(piece.depth, 0);
           if (piece.row >= pieces.row_count || piece.depth >= pieces.depth_count) continue;
@@ -51,9 +51,10 @@ TEST(AgGemmOrder, EveryPieceLeavesOnce) {
 
 TEST(AgGemmOrder, SplitsAreFedInTurn) {
   const Pieces pieces{32, 256, 1, 8};
-  EXPECT_EQ(piece_in_turn(0, pieces, 1, 2).depth, 0);
-  EXPECT_EQ(piece_in_turn(1, pieces, 1, 2).depth, 4);
-  EXPECT_EQ(piece_in_turn(2, pieces, 1, 2).depth, 1);
+  const auto order = make_piece_order(pieces, 1, 2);
+  EXPECT_EQ(order.at(0).depth, 0);
+  EXPECT_EQ(order.at(1).depth, 4);
+  EXPECT_EQ(order.at(2).depth, 1);
 }
 
 TEST(AgGemmOrder, EveryRowOfTilesOnceAndOwnOnesFirst) {

@@ -43,11 +43,10 @@ FARWARP_DEVICE void return_piece(const Args& args, std::uint32_t epoch, int sour
 /// of each, ... All that it sends must have been sent before.
 FARWARP_DEVICE void return_role(Call& call, const Args& args) {
   const int ranks = args.view.size;
-  const int units = farwarp::ag_gemm::piece_turns(args.pieces, args.piece_band, args.grid.splits) * ranks;
+  const int units = args.piece_order.turns * ranks;
   const int warps = args.communicators * (num_threads() / Target::kWarpSize);
   for (int unit = warp_index() * args.communicators + block_index(); unit < units; unit += warps) {
-    const PieceIndex piece =
-        farwarp::ag_gemm::piece_in_turn(unit / ranks, args.pieces, args.piece_band, args.grid.splits);
+    const PieceIndex piece = args.piece_order.at(unit / ranks);
     if (piece.row >= args.pieces.row_count || piece.depth >= args.pieces.depth_count) continue;
     const int source = (args.view.rank + unit % ranks) % ranks;
     const int row = source * args.shard_rows + piece.row * args.pieces.rows;

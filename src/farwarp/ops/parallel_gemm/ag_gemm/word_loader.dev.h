@@ -11,7 +11,7 @@ namespace farwarp::FARWARP_TARGET::ag_gemm {
 struct WordsOfStep {
   std::uint32_t first;   ///< offset of the first chunk in all ranks' x, in bytes
   std::uint32_t inside;  ///< a bit for each chunk: x has it, else it is zeros
-  std::uint32_t own;     ///< it is of this rank's rows, and comes from x itself
+  bool own;              ///< they are this rank's, and come from x itself
   bool returned;         ///< of all works with these words, this is the one that gives them to the caller
   bool exists;           ///< there is such a step
 };
@@ -22,47 +22,48 @@ template <class Tile, bool swapped, int chunks>
 class Steps {
  public:
   FARWARP_DEVICE Steps(const Args& args, int first_row)
-      : args_(args), turns_(turns_of(args)), first_row_(first_row + lane_index() / 8), number_(turns_.first) {
-    enter();
-  }
+      : args_(args),
+        turns_(turns_of(args)),
+        first_row_(first_row + lane_index() / 8),
+        number_(turns_.first - turns_.stride) {}
 
-  FARWARP_DEVICE WordsOfStep next() {
+  /// Before the first step, advance() by those that others load.
+  FARWARP_DEVICE WordsOfStep present() const {
     if (number_ >= args_.grid.works()) return {};
     const int column = step_ * Tile::kStepDepth + lane_index() % 8 * 8;
     const auto first = static_cast<std::uint32_t>(row_) * args_.k + column;
-    const WordsOfStep words{first * 2, column < args_.k ? inside_ : 0, own_, returned_, true};
-    if (++step_ == end_) {
+    return {first * 2, column < args_.k ? inside_ : 0, own_, returned_, true};
+  }
+  FARWARP_DEVICE void advance(int count) {
+    for (step_ += count; step_ >= end_ && number_ < args_.grid.works();) {
+      const int over = step_ - end_;
       number_ += turns_.stride;
       enter();
+      step_ += over;
     }
-    return words;
   }
 
  private:
   FARWARP_DEVICE void enter() {
     if (number_ >= args_.grid.works()) return;
     const Work work = farwarp::tile::work_at(args_.grid, number_);
-    row_ = place_of<Tile, swapped>(args_, work).x_row + first_row_;
-    const int own_row = args_.view.rank * args_.shard_rows;
-    inside_ = above(args_.m);
-    own_ = above(own_row + args_.shard_rows) & ~above(own_row);
+    const Place place = place_of<Tile, swapped>(args_, work);
+    row_ = place.x_row + first_row_;
+    const int left = (args_.m - row_ + 3) / 4;  // chunks
+    constexpr std::uint32_t kAll = static_cast<std::uint32_t>((std::uint64_t{1} << chunks) - 1);
+    inside_ = args_.m <= row_ ? 0 : left >= chunks ? kAll : (1u << left) - 1;
+    own_ = place.own;
     returned_ = args_.all_x != nullptr && (swapped ? work.at.row : work.at.column) == 0;
     step_ = work.steps.first;
     end_ = work.steps.first + work.steps.count;
-  }
-  /// The chunks whose rows come before row `end`.
-  FARWARP_DEVICE std::uint32_t above(int end) const {
-    const int count = (end - row_ + 3) / 4;
-    constexpr std::uint32_t kAll = static_cast<std::uint32_t>((std::uint64_t{1} << chunks) - 1);
-    return end <= row_ ? 0 : count >= chunks ? kAll : (1u << count) - 1;
   }
 
   const Args& args_;
   Turns turns_;
   int first_row_, number_;
   int row_ = 0, step_ = 0, end_ = 0;
-  std::uint32_t inside_ = 0, own_ = 0;
-  bool returned_ = false;
+  std::uint32_t inside_ = 0;
+  bool own_ = false, returned_ = false;
 };
 
 /// [warp] Loads x of some steps: `warps` of the four loading warps share the rows of a step, and load `batch` steps at a time. The others load
@@ -81,15 +82,18 @@ class WordLoader {
 
   /// Stores x of the warp's steps into the stages as they come free.
   FARWARP_DEVICE void run() {
-    constexpr int kGroups = 4 / warps;
+    constexpr int kOthers = (4 / warps - 1) * batch;  // steps that other warps load
+    static_assert(kOthers <= Tile::kStages);
     const int first_row = warp_index() % warps * kRows;
     Steps<Tile, swapped, kChunks> steps(args_, first_row);
-    pass(steps, warp_index() % 4 / warps * batch);
+    steps.advance(warp_index() % 4 / warps * batch);
+    at_.advance(warp_index() % 4 / warps * batch);
     for (;;) {
       bool some = false;
 #pragma unroll
       for (int i = 0; i < batch; ++i) {
-        of_[i] = steps.next();
+        if (i > 0) steps.advance(1);
+        of_[i] = steps.present();
         some = some || of_[i].exists;
         begin(i);
       }
@@ -99,7 +103,8 @@ class WordLoader {
       for (int i = 0; i < batch; ++i) {
         if (of_[i].exists) put(i, first_row);
       }
-      pass(steps, (kGroups - 1) * batch);
+      steps.advance(1 + kOthers);
+      at_.advance(kOthers);
     }
   }
 
@@ -111,41 +116,48 @@ class WordLoader {
   static_assert(batch * kChunks <= 32, "a bit for each");
   static constexpr std::uint32_t bit(int step, int chunk) { return 1u << (step * kChunks + chunk); }
 
-  FARWARP_DEVICE std::int64_t offset_of(std::uint32_t first, int chunk) const {
-    return std::int64_t{first} + chunk * 8 * static_cast<std::uint32_t>(args_.k);
+  /// From chunk 0 of a step to `chunk`.
+  FARWARP_DEVICE std::int64_t offset_of(int chunk) const {
+    return static_cast<std::int64_t>(std::uint64_t{static_cast<std::uint32_t>(args_.k) * 8} * chunk);
   }
-  FARWARP_DEVICE static Global<const Vec16> words_at(const std::byte* address) {
+  static FARWARP_DEVICE Global<const Vec16> words_at(const std::byte* address) {
     return Global<const Vec16>(reinterpret_cast<const Vec16*>(address));
   }
-
-  /// Steps that other warps load.
-  template <class Steps>
-  FARWARP_DEVICE void pass(Steps& steps, int count) {
-#pragma unroll 1
-    for (int i = 0; i < count; ++i) {
-      (void)steps.next();
-      at_.advance();
-    }
+  FARWARP_DEVICE const std::byte* first_of(int step) const {
+    return (of_[step].own ? own_ : inbox_) + of_[step].first;
   }
 
   /// Starts the loads of a step.
   FARWARP_DEVICE void begin(int step) {
-    const WordsOfStep& words = of_[step];
-    if (step == 0) missing_ = 0;
-    if (call_.live) missing_ |= (words.inside & ~words.own) << (step * kChunks);
-    if (words.inside != kAllChunks) {
+    const std::uint32_t inside = of_[step].inside;
+    const std::byte* const first = first_of(step);
+    if (ballot(inside != kAllChunks) == 0) {  // most steps: a load is two instructions
 #pragma unroll
-      for (int i = 0; i < kChunks; ++i) words_[step][i] = {};
+      for (int i = 0; i < kChunks; ++i) words_[step][i] = load_words(words_at(first + offset_of(i)));
+      return;
     }
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
-      const std::byte* const x = words.own >> i & 1 ? own_ : inbox_;
-      if (words.inside >> i & 1) words_[step][i] = load_words(words_at(x + offset_of(words.first, i)));
+      words_[step][i] = {};
+      if (inside >> i & 1) words_[step][i] = load_words(words_at(first + offset_of(i)));
     }
   }
 
   /// [warp] Until all lanes' words have come. In an aborted call nothing is missing: what comes out counts for nothing.
   FARWARP_DEVICE void await() {
+    bool come = true;
+#pragma unroll
+    for (int step = 0; step < batch; ++step) come = have_all_come(words_[step]) && come;
+    if (ballot(!come) == 0) return;
+    missing_ = 0;
+#pragma unroll
+    for (int step = 0; step < batch; ++step) {
+      if (call_.live && !of_[step].own) missing_ |= of_[step].inside << (step * kChunks);
+    }
+    await_missing();
+  }
+
+  FARWARP_DEVICE void await_missing() {
     std::uint32_t watched = 0, polled = ~0u;  // `polled`: what has just been loaded
     for (std::uint32_t tries = 0;; ++tries) {
 #pragma unroll
@@ -168,8 +180,7 @@ class WordLoader {
       for (int step = 0; step < batch; ++step) {
 #pragma unroll
         for (int i = 0; i < kChunks; ++i) {
-          if ((polled & missing_ & bit(step, i)) != 0)
-            words_[step][i] = load_words(words_at(inbox_ + offset_of(of_[step].first, i)));
+          if ((polled & missing_ & bit(step, i)) != 0) words_[step][i] = load_words(words_at(first_of(step) + offset_of(i)));
         }
       }
     }
@@ -179,14 +190,14 @@ class WordLoader {
   FARWARP_DEVICE void rest(std::uint32_t polled, std::uint32_t tries) {
     const void* addresses[2 * kPolledAtOnce + 1] = {abort_cell(call_).raw};
     int watched = 1;
-    std::uint32_t lowest = 0;
+    std::uint32_t lowest = 0;  // offset in all ranks' x
 #pragma unroll
     for (int step = batch - 1; step >= 0; --step) {
 #pragma unroll
       for (int i = kChunks - 1; i >= 0; --i) {
         if ((polled & bit(step, i)) == 0) continue;
-        lowest = static_cast<std::uint32_t>(offset_of(of_[step].first, i));
-        const Global<const Vec16> from = words_at(inbox_ + lowest);
+        lowest = of_[step].first + static_cast<std::uint32_t>(offset_of(i));
+        const Global<const Vec16> from = words_at(first_of(step) + offset_of(i));
         if (watched > 2 * kPolledAtOnce - 1) continue;  // any that changes wakes
         addresses[watched++] = &from.raw->lo;           // either half may be the one that is missing
         addresses[watched++] = &from.raw->hi;
@@ -219,7 +230,7 @@ class WordLoader {
     auto* const all_x = static_cast<std::byte*>(args_.all_x);
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
-      std::byte* const to = all_x + offset_of(of_[step].first, i);
+      std::byte* const to = all_x + (of_[step].first + offset_of(i));
       if (of_[step].inside >> i & 1) store(Global<Vec16>(reinterpret_cast<Vec16*>(to)), words_[step][i]);
     }
   }

@@ -16,13 +16,13 @@ struct OwnWords {
   int at[kPieces];  ///< offset in bytes in this rank's x; -1: nothing
 };
 
-/// A communicator warp's share of the pieces of this rank's x, in the order in which tiles consume them (piece_in_turn()). Neighbours in
+/// A communicator warp's share of the pieces of this rank's x, in the order in which tiles consume them (PieceOrder). Neighbours in
 /// order go to different blocks.
 class WordsToSend {
  public:
   FARWARP_DEVICE explicit WordsToSend(const Args& args)
       : args_(args),
-        turns_(farwarp::ag_gemm::piece_turns(args.pieces, args.piece_band, args.grid.splits)),
+        turns_(args.piece_order.turns),
         stride_(args.communicators * (num_threads() / Target::kWarpSize)),
         turn_(warp_index() * args.communicators + block_index()) {}
 
@@ -48,7 +48,7 @@ class WordsToSend {
   FARWARP_DEVICE int offset_of(int turn) const {
     const bool dropped = args_.drop_piece == static_cast<std::uint32_t>(turn) + 1;
     if (turn >= turns_ || dropped) return -1;
-    const auto piece = farwarp::ag_gemm::piece_in_turn(turn, args_.pieces, args_.piece_band, args_.grid.splits);
+    const auto piece = args_.piece_order.at(turn);
     const int column = piece.depth * farwarp::ag_gemm::kWordsDepth + lane_index() * 8;
     if (piece.row >= args_.pieces.row_count || column >= args_.k) return -1;
     return (piece.row * args_.k + column) * 2;
@@ -60,7 +60,8 @@ class WordsToSend {
   int turn_;
 };
 
-/// [thread] Stores them into the inbox of every peer, the successor first, so that no rank is everybody's first.
+/// [thread] Stores them into the inbox of every peer, the successor first, so that no rank is everybody's first; into the own one, too, where
+/// tiles have own rows and others (Place::own).
 FARWARP_DEVICE void send_words(const Call& call, const Args& args, const OwnWords& own) {
   const WorldView& view = args.view;
   const std::int64_t shard = args.inbox_of(call.epoch) + std::int64_t{2} * view.rank * args.shard_rows * args.k;
@@ -68,7 +69,7 @@ FARWARP_DEVICE void send_words(const Call& call, const Args& args, const OwnWord
   for (int i = 0; i < OwnWords::kPieces; ++i) {
     if (own.at[i] < 0) continue;
     const Vec16 words = sendable(own.words[i]);
-    for (int hop = 1; hop < view.size; ++hop) {
+    for (int hop = 1; hop < view.size + (args.own_apart == 0 ? 1 : 0); ++hop) {
       const int peer = view.rank + hop < view.size ? view.rank + hop : view.rank + hop - view.size;
       store_words(peer_address<Vec16>(view, peer, shard + own.at[i]), words);
     }
