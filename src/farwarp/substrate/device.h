@@ -193,9 +193,10 @@ FARWARP_DEVICE std::uint64_t ballot(bool predicate);
 /// The lanes whose `value` equals mine.
 FARWARP_DEVICE std::uint64_t match_any(std::uint32_t value);
 
-FARWARP_DEVICE int count_bits(std::uint64_t mask);  ///< [thread]
-FARWARP_DEVICE int lowest_bit(std::uint64_t mask);  ///< [thread] index of the lowest set bit; mask is not 0
-FARWARP_DEVICE std::uint64_t lanes_below();         ///< [thread] mask of the lanes below mine
+FARWARP_DEVICE int count_bits(std::uint64_t mask);   ///< [thread]
+FARWARP_DEVICE int lowest_bit(std::uint64_t mask);   ///< [thread] index of the lowest set bit; mask is not 0
+FARWARP_DEVICE int highest_bit(std::uint64_t mask);  ///< [thread] of the highest
+FARWARP_DEVICE std::uint64_t lanes_below();          ///< [thread] mask of the lanes below mine
 
 // ---- async: bulk copies and their barriers; only where Target::kHasBulkCopy ----------------------------------------
 // Sizes and addresses are multiples of 16 bytes. The copies run in the async proxy: what a thread wrote with ordinary

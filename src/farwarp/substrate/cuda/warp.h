@@ -28,6 +28,7 @@ FARWARP_DEVICE std::uint64_t match_any(std::uint32_t value) { return __match_any
 
 FARWARP_DEVICE int count_bits(std::uint64_t mask) { return __popcll(mask); }
 FARWARP_DEVICE int lowest_bit(std::uint64_t mask) { return __ffsll(static_cast<long long>(mask)) - 1; }
+FARWARP_DEVICE int highest_bit(std::uint64_t mask) { return 63 - __clzll(static_cast<long long>(mask)); }
 FARWARP_DEVICE std::uint64_t lanes_below() { return (std::uint64_t{1} << lane_index()) - 1; }
 
 }  // namespace farwarp::FARWARP_TARGET

@@ -44,6 +44,7 @@ FARWARP_DEVICE std::uint64_t match_any(std::uint32_t value) {
 
 FARWARP_DEVICE int count_bits(std::uint64_t mask) { return std::popcount(mask); }
 FARWARP_DEVICE int lowest_bit(std::uint64_t mask) { return std::countr_zero(mask); }
+FARWARP_DEVICE int highest_bit(std::uint64_t mask) { return 63 - std::countl_zero(mask); }
 FARWARP_DEVICE std::uint64_t lanes_below() { return (std::uint64_t{1} << lane_index()) - 1; }
 
 }  // namespace farwarp::FARWARP_TARGET

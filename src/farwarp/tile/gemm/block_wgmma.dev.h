@@ -31,6 +31,10 @@ struct WgmmaBlock {
   FARWARP_DEVICE Shared<Mbarrier> meeting() const {
     return Shared<Mbarrier>(reinterpret_cast<Mbarrier*>((barriers() + WgmmaShared::kMeeting).raw));
   }
+  /// Where those arrive who have read the call; for an operator that has several of them, and initialises it.
+  FARWARP_DEVICE Shared<Mbarrier> call_read() const {
+    return Shared<Mbarrier>(reinterpret_cast<Mbarrier*>((barriers() + WgmmaShared::kCallRead).raw));
+  }
   /// [thread] One thread, before a block_sync(): the ring, with `fillers` arrivals at a full stage, and the meeting.
   FARWARP_DEVICE void initialise(int fillers = 1) const {
     mbarrier_init(meeting(), Tile::kReadingWarps);

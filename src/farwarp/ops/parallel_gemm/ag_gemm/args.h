@@ -27,8 +27,8 @@ inline constexpr int kInboxes = 4;
 inline constexpr std::int64_t kMostInboxBytes = std::int64_t{1} << 30;
 /// Elements of a row that a warp sends at a time as words: 16 bytes a lane.
 inline constexpr int kWordsDepth = 256;
-/// Warps of a block of the kernels that exchange words: one copies w and three clear, four load x, eight multiply.
-inline constexpr int kWordsThreads = 512;
+/// Threads of a block of the kernels that exchange words: a warp copies w and three clear, eight or four load x, eight multiply.
+constexpr int words_threads(int columns) { return columns > 64 ? 512 : 640; }
 
 /// Offsets within a tile of the mfma kernels are 32 bits wide.
 inline constexpr int kMfmaMostPitch = 1 << 22;

@@ -3,20 +3,20 @@
 
 namespace farwarp::FARWARP_TARGET::ag_gemm {
 
-using farwarp::ag_gemm::kWordsThreads;
+using farwarp::ag_gemm::words_threads;
 
-FARWARP_KERNEL(ag_gemm_words_bf16_64, Args, kWordsThreads) { ag_gemm_words<Bf16, 64, false>(args); }
-FARWARP_KERNEL(ag_gemm_words_bf16_128, Args, kWordsThreads) { ag_gemm_words<Bf16, 128, false>(args); }
-FARWARP_KERNEL(ag_gemm_words_bf16_192, Args, kWordsThreads) { ag_gemm_words<Bf16, 192, false>(args); }
-FARWARP_KERNEL(ag_gemm_words_bf16_few_16, Args, kWordsThreads) { ag_gemm_words<Bf16, 16, true>(args); }
-FARWARP_KERNEL(ag_gemm_words_bf16_few_32, Args, kWordsThreads) { ag_gemm_words<Bf16, 32, true>(args); }
-FARWARP_KERNEL(ag_gemm_words_bf16_few_64, Args, kWordsThreads) { ag_gemm_words<Bf16, 64, true>(args); }
+FARWARP_KERNEL(ag_gemm_words_bf16_64, Args, words_threads(64)) { ag_gemm_words<Bf16, 64, false>(args); }
+FARWARP_KERNEL(ag_gemm_words_bf16_128, Args, words_threads(128)) { ag_gemm_words<Bf16, 128, false>(args); }
+FARWARP_KERNEL(ag_gemm_words_bf16_192, Args, words_threads(192)) { ag_gemm_words<Bf16, 192, false>(args); }
+FARWARP_KERNEL(ag_gemm_words_bf16_few_16, Args, words_threads(16)) { ag_gemm_words<Bf16, 16, true>(args); }
+FARWARP_KERNEL(ag_gemm_words_bf16_few_32, Args, words_threads(32)) { ag_gemm_words<Bf16, 32, true>(args); }
+FARWARP_KERNEL(ag_gemm_words_bf16_few_64, Args, words_threads(64)) { ag_gemm_words<Bf16, 64, true>(args); }
 
-FARWARP_KERNEL(ag_gemm_words_fp16_64, Args, kWordsThreads) { ag_gemm_words<Half, 64, false>(args); }
-FARWARP_KERNEL(ag_gemm_words_fp16_128, Args, kWordsThreads) { ag_gemm_words<Half, 128, false>(args); }
-FARWARP_KERNEL(ag_gemm_words_fp16_192, Args, kWordsThreads) { ag_gemm_words<Half, 192, false>(args); }
-FARWARP_KERNEL(ag_gemm_words_fp16_few_16, Args, kWordsThreads) { ag_gemm_words<Half, 16, true>(args); }
-FARWARP_KERNEL(ag_gemm_words_fp16_few_32, Args, kWordsThreads) { ag_gemm_words<Half, 32, true>(args); }
-FARWARP_KERNEL(ag_gemm_words_fp16_few_64, Args, kWordsThreads) { ag_gemm_words<Half, 64, true>(args); }
+FARWARP_KERNEL(ag_gemm_words_fp16_64, Args, words_threads(64)) { ag_gemm_words<Half, 64, false>(args); }
+FARWARP_KERNEL(ag_gemm_words_fp16_128, Args, words_threads(128)) { ag_gemm_words<Half, 128, false>(args); }
+FARWARP_KERNEL(ag_gemm_words_fp16_192, Args, words_threads(192)) { ag_gemm_words<Half, 192, false>(args); }
+FARWARP_KERNEL(ag_gemm_words_fp16_few_16, Args, words_threads(16)) { ag_gemm_words<Half, 16, true>(args); }
+FARWARP_KERNEL(ag_gemm_words_fp16_few_32, Args, words_threads(32)) { ag_gemm_words<Half, 32, true>(args); }
+FARWARP_KERNEL(ag_gemm_words_fp16_few_64, Args, words_threads(64)) { ag_gemm_words<Half, 64, true>(args); }
 
 }  // namespace farwarp::FARWARP_TARGET::ag_gemm

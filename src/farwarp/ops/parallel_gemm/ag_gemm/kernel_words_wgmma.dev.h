@@ -1,8 +1,8 @@
 // ag-gemm on Hopper, x as words: blocks that send this rank's x, and blocks that multiply. Of these
 //
 //   warpgroup 0   a thread copies w into the stages; three warps empty the inbox of the call before
-//   warpgroup 1   polls x and stores it into the stages
-//   2 and 3       multiply and store, as in gemm
+//   1 or 2 more   poll x and store it into the stages
+//   2 more        multiply and store, as in gemm
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/ag_gemm/word_loader.dev.h"
@@ -10,26 +10,32 @@
 
 namespace farwarp::FARWARP_TARGET::ag_gemm {
 
-/// Registers of a thread in each role; 512 in all: 128 at launch in each warpgroup. How many warps load a step of x, and how many steps
-/// each at a time: as many as the registers hold, 16 KB to 64 KB on their way in all. Wide tiles leave few to the loaders.
+/// Warps and registers of each role. Eight warps load x: with four, whose instructions came one after the other, a step of 64 rows took 0.43
+/// us, twice what the rest of the block needs (64 x 4608 x 7168 on 2 H200s, 2026-11). Wide tiles leave registers for four.
 template <int columns, bool swapped>
 struct WordRoles {
-  static constexpr int kCopying = columns == 64 ? 24 : 32;
-  static constexpr int kMultiplying = swapped ? 152 : columns == 64 ? 152 : columns == 128 ? 176 : 168;
-  static constexpr int kLoading = 512 - kCopying - 2 * kMultiplying;
-  static constexpr int kWarps = swapped || columns == 64 ? 1 : 2;
-  static constexpr int kBatch = swapped ? 2 : 1;
+  static constexpr int kThreads = farwarp::ag_gemm::words_threads(columns);
+  static constexpr int kLoadingGroups = kThreads / 128 - 3;  ///< warpgroups
+  static constexpr int kLoadingWarps = 4 * kLoadingGroups;
+  static constexpr int kSharing = swapped ? 1 : 2;  ///< loading warps that share the rows of a step
+  static constexpr int kFirstMultiplier = 1 + kLoadingGroups;
+  // Of a thread; a multiple of 8 at launch.
+  static constexpr int kLaunched = 65536 / kThreads / 8 * 8;
+  static constexpr int kCopying = columns <= 64 ? 24 : 32;
+  static constexpr int kMultiplying = columns <= 64 ? 112 : columns == 128 ? 176 : 168;
+  static constexpr int kLoading = columns <= 64 ? 112 : columns == 128 ? 128 : 144;
+  static_assert(kCopying + kLoadingGroups * kLoading + 2 * kMultiplying <= kLaunched * (3 + kLoadingGroups),
+                "the taking would wait for ever");
+  /// Who reads the call: the warps that clear and those that load x.
+  static constexpr int kCallReaders = 3 + kLoadingWarps;
 };
 
-/// [warpgroup] From the 128 registers of a thread at launch.
-template <int registers>
+/// [warpgroup]
+template <int registers, int launched>
 FARWARP_DEVICE void change_registers() {
-  if constexpr (registers < 128) reduce_registers<registers>();
-  if constexpr (registers > 128) raise_registers<registers>();
+  if constexpr (registers < launched) reduce_registers<registers>();
+  if constexpr (registers > launched) raise_registers<registers>();
 }
-
-inline constexpr int kCallBarrier = 3;             ///< number of the barrier of those who read the call,
-inline constexpr int kCallThreads = 3 * 32 + 128;  ///< which are the warps that clear and those that load x
 
 /// [thread] Copies w, which was there before the call; nothing of the call is read.
 template <bool swapped, class Block, class Wait>
@@ -49,31 +55,42 @@ FARWARP_DEVICE void copy_w_role(const Args& args, const Block& block, const Wait
   tile::load_role(tile, args.grid, turns, loaded, load, wait);
 }
 
-/// [warp] One of the three beside the warp that copies w.
-FARWARP_DEVICE void clear_role(const Args& args) {
+/// [warp] Reads the call, which one thread leaves when all have.
+template <class Block>
+FARWARP_DEVICE Call read_call_of(const Args& args, const Block& block) {
   std::uint32_t stage = 0;
   const Call call = read_call(args.view, args.slot, stage);
-  group_sync(kCallBarrier, kCallThreads);
+  warp_sync();
+  if (lane_index() == 0) mbarrier_arrive(block.call_read());
+  return call;
+}
+
+/// [warp] One of the three beside the warp that copies w.
+template <class Block>
+FARWARP_DEVICE void clear_role(const Args& args, const Block& block) {
+  const Call call = read_call_of(args, block);
   if (!call.live) return;
   const Turns turns = turns_of(args);
   clear_inbox(args, call.epoch, turns.first * 3 + warp_index() - 1, turns.stride * 3);
 }
 
-/// [warpgroup] Loads x and keeps the call for its block, whose other readers have met it when the call is left. Of a cluster nobody waits
-/// for this block's leaving.
+/// [warpgroup] Loads x. The first of the warpgroup's threads keeps the call for its block: it leaves when its own steps are in the stages and all
+/// others have read it. Of a cluster nobody waits for this block's leaving.
 template <bool swapped, class Roles, class Block, class Wait>
 FARWARP_DEVICE void load_x_role(const Args& args, const Block& block, const Wait& wait) {
   using Tile = typename Block::Tile;
-  std::uint32_t stage = 0;
-  Call call = read_call(args.view, args.slot, stage);
-  group_sync(kCallBarrier, kCallThreads);
-  WordLoader<Tile, swapped, Roles::kWarps, Roles::kBatch, Wait> loader(args, block.tile(), call, wait);
+  Call call = read_call_of(args, block);
+  WordLoader<Tile, swapped, Roles::kLoadingWarps, Roles::kSharing, Wait> loader(args, block.tile(), warp_index() - 4,
+                                                                                call, wait);
   loader.run();
   if (args.grid.splits > 1) {
     cluster_wait();
     cluster_arrive<Order::relaxed>();
   }
-  if (thread_index() == 128) leave_call(call, 0);  // of an aborted World, too: recover() sets the cells
+  if (thread_index() == 128) {
+    wait(block.call_read(), 0);
+    leave_call(call, 0);  // of an aborted World, too: recover() sets the cells
+  }
   if (args.grid.splits > 1) cluster_wait();
 }
 
@@ -82,9 +99,12 @@ template <class T, int columns, bool swapped>
 FARWARP_DEVICE void multiply_words(const Args& args) {
   constexpr int kBoxes = farwarp::tile::wgmma_boxes(columns, farwarp::tile::kAllGatherWidestBoxes);
   using Roles = WordRoles<columns, swapped>;
-  constexpr int kFillers = 1 + Roles::kWarps;  // the thread that copies w, and the warps that store x
+  constexpr int kFillers = 1 + Roles::kSharing;  // the thread that copies w, and the warps that store x
   const tile::WgmmaBlock<T, columns, kBoxes> block{block_shared()};
-  if (thread_index() == 0) block.initialise(kFillers);
+  if (thread_index() == 0) {
+    mbarrier_init(block.call_read(), Roles::kCallReaders);
+    block.initialise(kFillers);
+  }
   block_sync();
   if (args.grid.splits > 1) cluster_arrive<Order::relaxed>();
   OwnWaits waits;
@@ -92,19 +112,20 @@ FARWARP_DEVICE void multiply_words(const Args& args) {
     return wait_mbarrier(waits, args.view, barrier, parity);
   };
   const int warpgroup = thread_index() / 128;
+  const bool loads = warpgroup == 1 || (Roles::kLoadingGroups == 2 && warpgroup == 2);  // for "<" ptxas spills
   if (warpgroup == 0) {
     reduce_registers<Roles::kCopying>();
     if (thread_index() == 0) copy_w_role<swapped>(args, block, wait);
     if (thread_index() == 32) tensor_prefetch(args.out);
-    if (warp_index() > 0) clear_role(args);
+    if (warp_index() > 0) clear_role(args, block);
     if (args.grid.splits > 1) tile::attend_exchange();
-  } else if (warpgroup == 1) {
-    change_registers<Roles::kLoading>();
+  } else if (loads) {
+    change_registers<Roles::kLoading, Roles::kLaunched>();
     load_x_role<swapped, Roles>(args, block, wait);
   } else {
-    change_registers<Roles::kMultiplying>();
+    change_registers<Roles::kMultiplying, Roles::kLaunched>();
     if (lane_index() == 0) mbarrier_arrive(block.meeting());
-    multiply_and_store<swapped>(args, block, warpgroup - 2, wait);
+    multiply_and_store<swapped>(args, block, warpgroup - Roles::kFirstMultiplier, wait);
   }
   report(waits, args.view, args.slot, farwarp::ag_gemm::kSiteStage);
 }

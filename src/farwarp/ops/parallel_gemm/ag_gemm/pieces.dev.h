@@ -24,9 +24,7 @@ class Share {
  public:
   FARWARP_DEVICE explicit Share(const Args& args)
       : args_(args),
-        turns_(args.view.size == 1 || warp_index() >= args.senders
-                   ? 0
-                   : args.piece_order.turns),
+        turns_(args.view.size == 1 || warp_index() >= args.senders ? 0 : args.piece_order.turns),
         turn_(warp_index() * args.communicators + block_index()) {
     skip();
   }

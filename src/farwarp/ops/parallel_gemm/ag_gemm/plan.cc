@@ -32,13 +32,16 @@ double us_of_multiplying(const AllGatherGemmPlan& plan) {
   return 2.0 * plan.local.y_rows * plan.local.w_rows * plan.local.k / kFlopsPerUs;
 }
 
-/// Few rows: 27.1 us where packets took 29.7 and boxes 26.4 on 2 H200s, and boxes take 2.7 us more on 8. Else a loading warpgroup needs about
-/// 1 us for a step of 128 rows: worth it where the links take longer, so that it is they, and what flags wait behind them, that bound: 77
-/// for 88 us at 4096 x 1024 x 4096, but 50 for 43 at 2048 x 720 x 2880 and 42 for 35 at 512 x 3072 x 4096 (2 H200s, 2026-11).
+/// What eight loading warps need for a step of 128 rows by 64 columns (2048 x 720 x 2880 on 2 H200s, 2026-11).
+constexpr double kUsOfLoading = 0.5;
+
+/// Few rows: 23.8 us where boxes take 25.8 (64 x 4608 x 7168 on 2 H200s, 2026-11). Else where the links take about as long as the loaders, so that
+/// it is they, and what flags wait behind them, that bound: 36 for 42 us at 2048 x 720 x 2880, 72 for 87 at 4096 x 1024 x 4096, but 38 for 35 at
+/// 512 x 3072 x 4096.
 bool words_pay(const AllGatherGemmPlan& plan) {
   if (x_bytes(plan) > kMostBytesAsWords) return false;
   if (plan.local.y_rows <= tile::kMostFewRows) return true;
-  const double sending = us_of_sending(plan), loading = ceil_div(plan.local.k, 64);
+  const double sending = us_of_sending(plan), loading = kUsOfLoading * ceil_div(plan.local.k, 64);
   return sending > 0.5 * us_of_multiplying(plan) && loading < 1.4 * sending;
 }
 
@@ -80,14 +83,13 @@ void choose_pieces(AllGatherGemmPlan& plan) {
 
 /// 8 blocks send 315 of 343 GB/s, 16 send 327 (8 H200s, 2026-11): more than 8 only where sending takes more than half as long as multiplying and the
 /// tiles leave blocks over. Of tiles in rounds the blocks are worth more: 8192 x 14336 x 4096 took 237 us with 8 and 258 with 16, 8192 x
-/// 29568 x 8192 726 and 893 (8 H200s, all else the same). Stores of words need more: with 16, 24 and 32 4096 x 1024 x 4096 took 97.5, 83.4 and
-/// 77.1 us, 64 x 4608 x 7168 28.0 and 27.1 with 16 and 32 (2 H200s).
-constexpr int kFewCommunicators = 8, kManyCommunicators = 16, kWordsCommunicators = 32;
-constexpr int kWordsWarps = ag_gemm::kWordsThreads / 32;
+/// 29568 x 8192 726 and 893 (8 H200s, all else the same). As words 4096 x 1024 x 4096 took 72.1, 72.9, 74.2 and 76.2 us with 12, 16, 24 and 32, 64 x 4608 x
+/// 7168 25.2, 24.0, 23.9 and 23.8 (2 H200s).
+constexpr int kFewCommunicators = 8, kManyCommunicators = 16;
+constexpr int kWordsWarps = ag_gemm::words_threads(64) / 32;
 
 int choose_communicators(const AllGatherGemmPlan& plan, int multiprocessors) {
-  const int many = plan.words ? kWordsCommunicators : kManyCommunicators;
-  const int wanted = us_of_sending(plan) > 0.5 * us_of_multiplying(plan) ? many : kFewCommunicators;
+  const int wanted = us_of_sending(plan) > 0.5 * us_of_multiplying(plan) ? kManyCommunicators : kFewCommunicators;
   const auto pieces = std::int64_t{plan.row_pieces} * plan.depth_pieces;
   const auto busy = plan.words ? (pieces + kWordsWarps - 1) / kWordsWarps : pieces;
   return static_cast<int>(
@@ -126,7 +128,7 @@ int choose_band(const AllGatherGemmPlan& plan) {
 void add_idle_communicators(AllGatherGemmPlan& plan, int blocks) {
   const int idle = tile::blocks_at_once(blocks, plan.cluster) - plan.blocks;
   const int pieces = plan.row_pieces * plan.depth_pieces;
-  const int wanted = std::min({idle, kWordsCommunicators, ceil_div(pieces, kWordsWarps)});
+  const int wanted = std::min({idle, kManyCommunicators, ceil_div(pieces, kWordsWarps)});
   plan.communicators = std::max(plan.communicators, wanted / plan.cluster * plan.cluster);
 }
 
@@ -151,13 +153,23 @@ Status wrong(const char* field, int value, const std::string& allowed) {
   return invalid_argument(fmt::format("ParallelGemmDesc.{} is {}; allowed: {}", field, value, allowed));
 }
 
+/// Of words, tiles of 64 columns have twice the loading warps: where all of them run at once, K need not be in splits (2048 x 720 x 2880 on 2
+/// H200s, 2026-11: 36 us, 128 columns in 2 splits 48).
+int tile_columns_beside(const AllGatherGemmPlan& plan, int blocks) {
+  const bool at_once = ceil_div(plan.local.y_rows, tile::kWgmmaRows) * ceil_div(plan.local.w_rows, kWordsWidths[0]) <=
+                       blocks - plan.communicators;
+  const bool narrow = plan.words && plan.local.y_rows > tile::kMostFewRows && at_once && words_pay(plan);
+  return plan.desc.tile_columns == 0 && plan.desc.splits <= 1 && narrow ? kWordsWidths[0] : plan.desc.tile_columns;
+}
+
 /// The product's tiles on the blocks that do not communicate. Where K is in splits on Hopper, blocks are launched in clusters, and those that
 /// communicate fill whole ones.
 Result<tile::Tiling> tile_beside(AllGatherGemmPlan& plan, const MachineShape& shape, int blocks) {
   const ParallelGemmDesc& desc = plan.desc;
+  const int columns = tile_columns_beside(plan, blocks);
   const auto tile = [&](int splits) {
     return tile::tile_product(
-        {plan.local.y_rows, plan.local.w_rows, plan.local.k, blocks - plan.communicators, desc.tile_columns, splits,
+        {plan.local.y_rows, plan.local.w_rows, plan.local.k, blocks - plan.communicators, columns, splits,
          plan.words ? std::span<const int>(kWordsWidths) : std::span<const int>(tile::kEvenWidths), true, false, 0,
          tile::kAllGatherWidestBoxes},
         shape, "ParallelGemmDesc");
@@ -209,7 +221,7 @@ Result<AllGatherGemmPlan> plan_ag_gemm(const ParallelGemmDesc& desc, const Machi
   plan.own_apart = ranks == 1 || whole_rows;
   // The own rows make a group of their own: nobody begins with a peer's while there are own ones.
   if (whole_rows) plan.group = std::min(plan.group, plan.rows_per_shard);
-  if (plan.words) plan.threads = ag_gemm::kWordsThreads;
+  if (plan.words) plan.threads = ag_gemm::words_threads(plan.columns);
   if (plan.words && plan.few_rows && desc.communicators == 0) add_idle_communicators(plan, blocks);
   plan.senders = choose_senders(plan, shape);
   plan.piece_band = choose_band(plan);

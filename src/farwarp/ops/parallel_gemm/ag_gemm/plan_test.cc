@@ -117,18 +117,21 @@ TEST(AgGemmPlan, AllRowsLeaveAlongKWhereTilesRunAtOnce) {
 TEST(AgGemmPlan, WordsForFewRowsAndWhereLinksBoundOnHopper) {
   EXPECT_TRUE(plan(64, 18432, 7168).words);
   EXPECT_FALSE(plan(512, 12288, 4096).words) << "loading bounds";
-  EXPECT_FALSE(plan(2048, 2880, 2880).words);
+  EXPECT_TRUE(plan(2048, 2880, 2880).words);
+  EXPECT_EQ(plan(2048, 2880, 2880).columns, 64) << "all tiles run at once";
+  EXPECT_EQ(plan(2048, 2880, 2880).splits, 1);
+  EXPECT_EQ(plan(4096, 4096, 4096).columns, 192) << "tiles of 64 columns would take rounds";
   EXPECT_TRUE(plan(4096, 4096, 4096).words);
   EXPECT_FALSE(plan(4096, 65536, 4096).words) << "multiplying bounds";
   EXPECT_TRUE(plan(4096, 4096, 5120).words);
   EXPECT_FALSE(plan(4096, 4096, 5128).words) << "more than 40 MiB";
-  EXPECT_EQ(plan(4096, 4096, 4096).communicators, 32);
+  EXPECT_EQ(plan(4096, 4096, 4096).communicators, 16);
   EXPECT_FALSE(plan(64, 18432, 7168, kMi300x).words);
   EXPECT_FALSE(plan(64, 18432, 7168, kH200, 1).words) << "nothing crosses";
   const AllGatherGemmPlan words = plan(4096, 4096, 4096);
   EXPECT_EQ(words.inbox_bytes, ag_gemm::kInboxes * std::int64_t{4096} * 4096 * 2);
   EXPECT_EQ(words.heap_bytes, words.workspace_heap_bytes + words.inbox_bytes);
-  EXPECT_EQ(words.threads, ag_gemm::kWordsThreads);
+  EXPECT_EQ(words.threads, ag_gemm::words_threads(words.columns));
   EXPECT_EQ(words.kernel.find("ag_gemm_words_bf16_"), 0u);
   EXPECT_NE(words.to_string().find("as words"), std::string::npos);
 }
@@ -160,8 +163,8 @@ TEST(AgGemmPlan, TheExchangeCanBeAskedFor) {
 TEST(AgGemmPlan, IdleMultiprocessorsSendFewRows) {
   const AllGatherGemmPlan few = plan(64, 18432, 7168);
   EXPECT_LE(few.communicators + few.blocks, 120) << "as many as clusters of 4 surely fill";
-  EXPECT_EQ(few.communicators, 16);
-  EXPECT_EQ(plan(64, 4608, 7168, kH200, 2).communicators, 32) << "more rows of its own";
+  EXPECT_EQ(few.communicators, 12) << "a piece for each warp";
+  EXPECT_EQ(plan(64, 4608, 7168, kH200, 2).communicators, 16) << "more rows of its own";
   for (int max_sms = 2; max_sms <= 20; ++max_sms) {
     ParallelGemmDesc desc;
     desc.m = 64, desc.n = 18432, desc.k = 7168, desc.max_sms = max_sms;

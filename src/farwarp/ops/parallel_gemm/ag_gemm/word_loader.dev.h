@@ -66,15 +66,16 @@ class Steps {
   bool own_ = false, returned_ = false;
 };
 
-/// [warp] Loads x of some steps: `warps` of the four loading warps share the rows of a step, and load `batch` steps at a time. The others load
-/// those that follow meanwhile: a warp that waits for its loads waits for all of them, so what is on its way at the same time belongs
-/// to several warps.
-template <class Tile, bool swapped, int warps, int batch, class Wait>
+/// [warp] Loads x of some steps: of `warps` loading warps `sharing` at a time share the rows of one. The others load those that follow
+/// meanwhile: a warp that waits for its loads waits for all of them, so what is on its way at the same time belongs to several warps.
+template <class Tile, bool swapped, int warps, int sharing, class Wait>
 class WordLoader {
  public:
-  FARWARP_DEVICE WordLoader(const Args& args, const Tile& tile, Call& call, const Wait& wait)
+  /// `number`: of the warp among the loading ones.
+  FARWARP_DEVICE WordLoader(const Args& args, const Tile& tile, int number, Call& call, const Wait& wait)
       : args_(args),
         tile_(tile),
+        number_(number),
         call_(call),
         wait_(wait),
         inbox_(args.view.heap[args.view.rank] + args.inbox_of(call.epoch)),
@@ -82,134 +83,86 @@ class WordLoader {
 
   /// Stores x of the warp's steps into the stages as they come free.
   FARWARP_DEVICE void run() {
-    constexpr int kOthers = (4 / warps - 1) * batch;  // steps that other warps load
-    static_assert(kOthers <= Tile::kStages);
-    const int first_row = warp_index() % warps * kRows;
+    constexpr int kGroups = warps / sharing;
+    static_assert(kGroups - 1 <= Tile::kStages);
+    const int first_row = number_ % sharing * kRows;
     Steps<Tile, swapped, kChunks> steps(args_, first_row);
-    steps.advance(warp_index() % 4 / warps * batch);
-    at_.advance(warp_index() % 4 / warps * batch);
-    for (;;) {
-      bool some = false;
-#pragma unroll
-      for (int i = 0; i < batch; ++i) {
-        if (i > 0) steps.advance(1);
-        of_[i] = steps.present();
-        some = some || of_[i].exists;
-        begin(i);
-      }
-      if (!some) return;
+    steps.advance(number_ / sharing);
+    at_.advance(number_ / sharing);
+    for (; (of_ = steps.present()).exists; steps.advance(kGroups)) {
+      begin();
       await();
-#pragma unroll
-      for (int i = 0; i < batch; ++i) {
-        if (of_[i].exists) put(i, first_row);
-      }
-      steps.advance(1 + kOthers);
-      at_.advance(kOthers);
+      put(first_row);
+      at_.advance(kGroups - 1);
     }
   }
 
  private:
-  static constexpr int kRows = (swapped ? Tile::kColumns : Tile::kRows) / warps;
+  static constexpr int kRows = (swapped ? Tile::kColumns : Tile::kRows) / sharing;
   static constexpr int kChunks = kRows / 4;
-  static constexpr int kPolledAtOnce = 8;
-  static constexpr std::uint32_t kAllChunks = static_cast<std::uint32_t>((std::uint64_t{1} << kChunks) - 1);
-  static_assert(batch * kChunks <= 32, "a bit for each");
-  static constexpr std::uint32_t bit(int step, int chunk) { return 1u << (step * kChunks + chunk); }
+  static_assert(kChunks <= 16, "registers");
+  static constexpr std::uint32_t kAllChunks = (1u << kChunks) - 1;
+  static constexpr int kFew = 8;  ///< chunks that are looked at again and again
 
-  /// From chunk 0 of a step to `chunk`.
+  /// Chunk `chunk` of the step.
+  FARWARP_DEVICE Global<const Vec16> words_at(int chunk) const {
+    const std::byte* const first = (of_.own ? own_ : inbox_) + of_.first;
+    return Global<const Vec16>(reinterpret_cast<const Vec16*>(first + offset_of(chunk)));
+  }
+  /// From chunk 0.
   FARWARP_DEVICE std::int64_t offset_of(int chunk) const {
-    return static_cast<std::int64_t>(std::uint64_t{static_cast<std::uint32_t>(args_.k) * 8} * chunk);
-  }
-  static FARWARP_DEVICE Global<const Vec16> words_at(const std::byte* address) {
-    return Global<const Vec16>(reinterpret_cast<const Vec16*>(address));
-  }
-  FARWARP_DEVICE const std::byte* first_of(int step) const {
-    return (of_[step].own ? own_ : inbox_) + of_[step].first;
+    return static_cast<std::int64_t>(std::uint64_t{static_cast<std::uint32_t>(args_.k) * 8} *
+                                     static_cast<std::uint32_t>(chunk));
   }
 
   /// Starts the loads of a step.
-  FARWARP_DEVICE void begin(int step) {
-    const std::uint32_t inside = of_[step].inside;
-    const std::byte* const first = first_of(step);
-    if (ballot(inside != kAllChunks) == 0) {  // most steps: a load is two instructions
+  FARWARP_DEVICE void begin() {
+    if (ballot(of_.inside != kAllChunks) == 0) {  // most steps: two instructions a load
 #pragma unroll
-      for (int i = 0; i < kChunks; ++i) words_[step][i] = load_words(words_at(first + offset_of(i)));
+      for (int i = 0; i < kChunks; ++i) words_[i] = load_words(words_at(i));
       return;
     }
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
-      words_[step][i] = {};
-      if (inside >> i & 1) words_[step][i] = load_words(words_at(first + offset_of(i)));
+      words_[i] = {};
+      if (of_.inside >> i & 1) words_[i] = load_words(words_at(i));
     }
   }
 
-  /// [warp] Until all lanes' words have come. In an aborted call nothing is missing: what comes out counts for nothing.
+  /// [warp] Until all lanes' words have come. In an aborted call nothing is missing: what comes out counts for nothing. Polls take little of
+  /// L2, and of the instructions that a cold launch has to fetch: the last chunk of many that are missing, since rows leave in their order,
+  /// then all that still are, as long as more of them come.
   FARWARP_DEVICE void await() {
-    bool come = true;
+    std::uint32_t before = 0;
+    while (ballot(!have_all_come(words_)) != 0) {
+      std::uint32_t missing = 0;
 #pragma unroll
-    for (int step = 0; step < batch; ++step) come = have_all_come(words_[step]) && come;
-    if (ballot(!come) == 0) return;
-    missing_ = 0;
-#pragma unroll
-    for (int step = 0; step < batch; ++step) {
-      if (call_.live && !of_[step].own) missing_ |= of_[step].inside << (step * kChunks);
-    }
-    await_missing();
-  }
-
-  FARWARP_DEVICE void await_missing() {
-    std::uint32_t watched = 0, polled = ~0u;  // `polled`: what has just been loaded
-    for (std::uint32_t tries = 0;; ++tries) {
-#pragma unroll
-      for (int step = 0; step < batch; ++step) {
-#pragma unroll
-        for (int i = 0; i < kChunks; ++i) {
-          if (have_come(words_[step][i])) missing_ &= ~bit(step, i);
-        }
+      for (int i = 0; i < kChunks; ++i) {
+        if (!have_come(words_[i])) missing |= 1u << i;
       }
-      if (ballot(missing_ != 0) == 0) return;
-      // Polls take little of L2 while nothing comes: one chunk, and when that has come, what else is missing.
-      const bool found = watched != 0 && (watched & missing_) == 0;
-      const bool all = found || count_bits(missing_) <= kPolledAtOnce;
-      watched = all ? 0 : missing_ & (0 - missing_);
-      const std::uint32_t next = all ? missing_ : watched;
-      if (next != 0 && (next & ~polled) == 0) rest(next, tries);
-      polled = next;
-      if (!call_.live) missing_ = 0;
+      missing = call_.live && !of_.own ? missing & of_.inside : 0;
+      if (ballot(missing != 0) == 0) return;
+      const bool polls = missing == before || count_bits(missing) > kFew;
+      if (missing != 0 && polls) await_chunk(highest_bit(missing));
+      before = missing;
 #pragma unroll
-      for (int step = 0; step < batch; ++step) {
-#pragma unroll
-        for (int i = 0; i < kChunks; ++i) {
-          if ((polled & missing_ & bit(step, i)) != 0) words_[step][i] = load_words(words_at(first_of(step) + offset_of(i)));
-        }
+      for (int i = 0; i < kChunks; ++i) {
+        if (missing >> i & 1) words_[i] = load_words(words_at(i));
       }
     }
   }
 
-  /// [thread] Between two looks: the deadline, and the abort.
-  FARWARP_DEVICE void rest(std::uint32_t polled, std::uint32_t tries) {
-    const void* addresses[2 * kPolledAtOnce + 1] = {abort_cell(call_).raw};
-    int watched = 1;
-    std::uint32_t lowest = 0;  // offset in all ranks' x
-#pragma unroll
-    for (int step = batch - 1; step >= 0; --step) {
-#pragma unroll
-      for (int i = kChunks - 1; i >= 0; --i) {
-        if ((polled & bit(step, i)) == 0) continue;
-        lowest = of_[step].first + static_cast<std::uint32_t>(offset_of(i));
-        const Global<const Vec16> from = words_at(first_of(step) + offset_of(i));
-        if (watched > 2 * kPolledAtOnce - 1) continue;  // any that changes wakes
-        addresses[watched++] = &from.raw->lo;           // either half may be the one that is missing
-        addresses[watched++] = &from.raw->hi;
-      }
-    }
-    if (!park(addresses, watched, call_.deadline_ns, tries)) return;
-    const auto row = static_cast<int>(lowest / (2 * static_cast<std::uint32_t>(args_.k)));
-    may_wait_on<Failure::in_place>(call_, {farwarp::ag_gemm::kSiteArrival, row / args_.shard_rows}, 0, kAbsent);
+  /// [thread] Until a chunk has come, or the call is over.
+  FARWARP_DEVICE void await_chunk(int chunk) {
+    const Global<const Vec16> from[1] = {words_at(chunk)};
+    const int row = static_cast<int>((of_.first + static_cast<std::uint32_t>(offset_of(chunk))) /
+                                     (2 * static_cast<std::uint32_t>(args_.k)));
+    Vec16 data[1];
+    wait_words<1, Failure::in_place>(call_, from, 1, data, {farwarp::ag_gemm::kSiteArrival, row / args_.shard_rows});
   }
 
   /// [warp] Stores a step's words into the stage that is its turn's, when that is free, and to the caller where he wants them.
-  FARWARP_DEVICE void put(int step, int first_row) {
+  FARWARP_DEVICE void put(int first_row) {
     const bool is_free = wait_(tile_.ring.empty(at_.stage), at_.parity ^ 1);  // the first turn finds every stage empty
     broken_ = broken_ || ballot(!is_free) != 0;
     if (!broken_) {
@@ -219,30 +172,29 @@ class WordLoader {
 #pragma unroll
       for (int i = 0; i < kChunks; ++i) {  // the swizzle repeats every 8 rows
         const Shared<std::byte> to = x + (offset[i % 2] + i / 2 * 8 * kSwizzleRowBytes);
-        store(Shared<Vec16>(reinterpret_cast<Vec16*>(to.raw)), words_[step][i]);
+        store(Shared<Vec16>(reinterpret_cast<Vec16*>(to.raw)), words_[i]);
       }
       proxy_fence();
       warp_sync();
       if (lane_index() == 0) mbarrier_arrive(tile_.ring.full(at_.stage));
     }
     at_.advance();
-    if (!of_[step].returned) return;
-    auto* const all_x = static_cast<std::byte*>(args_.all_x);
+    if (!of_.returned) return;
+    auto* const all_x = static_cast<std::byte*>(args_.all_x) + of_.first;
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
-      std::byte* const to = all_x + (of_[step].first + offset_of(i));
-      if (of_[step].inside >> i & 1) store(Global<Vec16>(reinterpret_cast<Vec16*>(to)), words_[step][i]);
+      if (of_.inside >> i & 1) store(Global<Vec16>(reinterpret_cast<Vec16*>(all_x + offset_of(i))), words_[i]);
     }
   }
 
   const Args& args_;
   const Tile tile_;
+  const int number_;
   Call& call_;
   const Wait& wait_;
   const std::byte *inbox_, *own_;  ///< where all ranks' x begins, and would begin around this rank's
-  WordsOfStep of_[batch];
-  Vec16 words_[batch][kChunks];
-  std::uint32_t missing_ = 0;  ///< a bit for each chunk of each step
+  WordsOfStep of_;
+  Vec16 words_[kChunks];
   tile::RingPosition<Tile::kStages> at_;
   bool broken_ = false;  ///< a stage has not come free: nothing more is stored
 };
