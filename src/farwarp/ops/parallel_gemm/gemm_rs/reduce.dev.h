@@ -15,12 +15,12 @@ FARWARP_DEVICE T element(Vec16 eight, int i) {
   return T{static_cast<std::uint16_t>((i < 4 ? eight.lo : eight.hi) >> (16 * (i & 3)))};
 }
 
-/// [thread] Eight sums over `ranks` sources, in fp32 and in their order, rounded once.
-template <class T>
-FARWARP_DEVICE Vec16 sum_in_order(const Vec16 (&parts)[kMaxRanks], int ranks) {
+/// [thread] Eight sums over `ranks` sources, at most `most`, in fp32 and in their order, rounded once.
+template <class T, int most>
+FARWARP_DEVICE Vec16 sum_in_order(const Vec16 (&parts)[most], int ranks) {
   float sums[8] = {};
 #pragma unroll
-  for (int source = 0; source < kMaxRanks; ++source) {
+  for (int source = 0; source < most; ++source) {
     if (source >= ranks) continue;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -34,16 +34,16 @@ FARWARP_DEVICE Vec16 sum_in_order(const Vec16 (&parts)[kMaxRanks], int ranks) {
   return {pairs[1] << 32 | pairs[0], pairs[3] << 32 | pairs[2]};
 }
 
-/// [thread] For each of `from` that is wanted, eight neighbours of a row: the sum over `ranks` sources, `stride` bytes apart, in fp32
-/// and in their order, rounded once.
-template <class T, int vectors>
+/// [thread] For each of `from` that is wanted, eight neighbours of a row: the sum over `ranks` sources, at most `most`, `stride` bytes apart, in
+/// fp32 and in their order, rounded once.
+template <class T, int most, int vectors>
 FARWARP_DEVICE void sum_sources(const Global<const std::byte> (&from)[vectors], std::uint32_t wanted,
                                 std::int64_t stride, int ranks, Vec16 (&result)[vectors]) {
-  Vec16 parts[vectors][kMaxRanks] = {};
+  Vec16 parts[vectors][most] = {};
 #pragma unroll
   for (int v = 0; v < vectors; ++v) {
 #pragma unroll
-    for (int source = 0; source < kMaxRanks; ++source) {  // all on their way before the first is used
+    for (int source = 0; source < most; ++source) {  // all on their way before the first is used
       if (source < ranks && (wanted >> v & 1) != 0)
         parts[v][source] = load<Cache::streaming>(
             Global<const Vec16>(reinterpret_cast<const Vec16*>((from[v] + source * stride).raw)));
@@ -85,8 +85,9 @@ FARWARP_DEVICE bool await_bands(Call& call, const Args& args, Cover cover) {
 }
 
 /// [warp] One unit: `kUnitRows` of the owned rows from `row`, `columns` columns from `column`, as far as there are any.
-/// `put(row, column, eight)` takes eight neighbours of a row. Of `vectors` such, a lane has the loads of all sources on their way.
-template <class T, int columns, int vectors, class Put>
+/// `put(row, column, eight)` takes eight neighbours of a row. Of `vectors` such, a lane has the loads of all sources, at most `most`, on their
+/// way.
+template <class T, int columns, int vectors, int most, class Put>
 FARWARP_DEVICE void reduce_unit(const Args& args, int row, int column, const Put& put) {
   constexpr int kRowVectors = columns / 8, kWarp = Target::kWarpSize;
   static_assert(kUnitRows * kRowVectors % (kWarp * vectors) == 0);
@@ -105,11 +106,31 @@ FARWARP_DEVICE void reduce_unit(const Args& args, int row, int column, const Put
       from[v] = inbox + (std::int64_t{at} * args.n + to) * 2;
     }
     Vec16 sums[vectors];
-    sum_sources<T>(from, wanted, stride, args.view.size, sums);
+    sum_sources<T, most>(from, wanted, stride, args.view.size, sums);
 #pragma unroll
     for (int v = 0; v < vectors; ++v) {
       if (wanted >> v & 1) put(row_of(first + v * kWarp), column_of(first + v * kWarp), sums[v]);
     }
+  }
+}
+
+/// The most vectors up to `wanted` that a unit's are a multiple of, a lane's share.
+template <int columns>
+consteval int vectors_of_unit(int wanted) {
+  constexpr int kOfLane = kUnitRows * (columns / 8) / Target::kWarpSize;
+  while (kOfLane % wanted != 0) --wanted;
+  return wanted;
+}
+
+/// [warp] One unit, where a lane has as many loads on their way as `vectors` of eight sources are: fewer sources leave room for more vectors.
+template <class T, int columns, int vectors, class Put>
+FARWARP_DEVICE void reduce_unit_of(const Args& args, int row, int column, const Put& put) {
+  if (args.view.size <= 2) {
+    reduce_unit<T, columns, vectors_of_unit<columns>(4 * vectors), 2>(args, row, column, put);
+  } else if (args.view.size <= 4) {
+    reduce_unit<T, columns, vectors_of_unit<columns>(2 * vectors), 4>(args, row, column, put);
+  } else {
+    reduce_unit<T, columns, vectors, kMaxRanks>(args, row, column, put);
   }
 }
 
@@ -125,7 +146,7 @@ FARWARP_DEVICE void reduce_role(const Args& args, Next&& next, const Await& awai
     const Cover cover = cover_of(args, row, column);
     if (cover != awaited && !await(cover)) return;
     awaited = cover;
-    reduce_unit<T, columns, vectors>(args, row, column * columns, put);
+    reduce_unit_of<T, columns, vectors>(args, row, column * columns, put);
     done(static_cast<int>(unit));
   }
 }
