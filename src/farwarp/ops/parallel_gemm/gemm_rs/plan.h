@@ -45,8 +45,8 @@ namespace gemm_rs {
 
 /// On Hopper, partial sums go as words up to as many bytes of y where nothing else is asked for. Words save the wait for copies to complete, a
 /// release fence and a flag; but of what a rank adds up a lane has one piece of each source under way. On 2 H200s (2026-11) words and boxes take
-/// 22.4 and 29.3 us at 64 x 7168 x 4608 (packets 24.3), 30.1 and 33.2 at 512 x 4096 x 3072, with 2 MiB of y, 39.2 both at 2048 x 2880 x 720,
-/// with 5.6 MiB, 97.6 and 79.5 at 4096 x 4096 x 1024, with 16.
+/// 22.4 and 28.5 us at 64 x 7168 x 4608 (packets 24.3), 30.1 and 31.9 at 512 x 4096 x 3072, with 2 MiB of y, 39.2 and 37.5 at 2048 x 2880 x 720,
+/// with 5.6 MiB, 97.6 and 71.2 at 4096 x 4096 x 1024, with 16.
 inline constexpr std::int64_t kMostOwnedAsWords = std::int64_t{2} << 20;
 
 /// The plan of a product whose partial sums go as words into inboxes of `word_rows` rows, or by boxes and flags if 0; of a `desc`
