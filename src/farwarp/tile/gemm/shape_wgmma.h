@@ -38,7 +38,7 @@ struct WgmmaShared {
   static constexpr int kSending = 512;        ///< offset among them of what a sending block has beside them
   static constexpr int kWords = 960;          ///< ... of the words that tell the last of a split
   static constexpr int kMeeting = 992;        ///< ... of the barrier that multipliers come to and the loader waits at
-  static constexpr int kCallRead = 1000;      ///< ... and of that for who has read the call, at which who leaves it waits
+  static constexpr int kCallRead = 1000;  ///< ... and of that for who has read the call, at which who leaves it waits
   constexpr int stage_bytes() const { return (rows + columns) * 128; }
   constexpr int box_bytes() const { return 2 * buffers * kBoxBytes; }  ///< two warpgroups
   constexpr int stages() const { return (kLimit - box_bytes() - kBarriers) / stage_bytes(); }
