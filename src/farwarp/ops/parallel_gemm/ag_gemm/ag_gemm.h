@@ -28,7 +28,8 @@ class AllGatherGemm {
 
   /// y[m, n/R] = x of all ranks [m, k] * w[n/R, k]^T (+ bias[n/R]). x is this rank's [m/R, k]. Device pointers, 16-byte aligned, of
   /// Desc::dtype, rows contiguous; `bias` is null exactly if the Desc has none. `all_x` is given exactly if Desc::return_x is set: it
-  /// gets x of all ranks [m, k], and overlaps no operand.
+  /// gets x of all ranks [m, k], and overlaps no operand. Where x crosses as words (plan().words), four NaNs in a row of all ones have lost
+  /// one sign in it.
   Status operator()(const void* x, const void* w, const void* bias, void* y, Stream stream, void* all_x = nullptr);
 
   /// Fault injection, from the next call on: the `number`-th piece (from 1) that this rank would send is not sent; 0: all are.

@@ -74,7 +74,7 @@ FARWARP_DEVICE void clear_role(const Args& args, const Block& block) {
   clear_inbox(args, call.epoch, turns.first * 3 + warp_index() - 1, turns.stride * 3);
 }
 
-/// [warpgroup] Loads x. The first of the warpgroup's threads keeps the call for its block: it leaves when its own steps are in the stages and all
+/// [warpgroup] Loads x. The first of the loading threads keeps the call for its block: it leaves when its own steps are in the stages and all
 /// others have read it. Of a cluster nobody waits for this block's leaving.
 template <bool swapped, class Roles, class Block, class Wait>
 FARWARP_DEVICE void load_x_role(const Args& args, const Block& block, const Wait& wait) {

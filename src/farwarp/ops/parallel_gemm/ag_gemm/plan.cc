@@ -32,16 +32,23 @@ double us_of_multiplying(const AllGatherGemmPlan& plan) {
   return 2.0 * plan.local.y_rows * plan.local.w_rows * plan.local.k / kFlopsPerUs;
 }
 
-/// What eight loading warps need for a step of 128 rows by 64 columns (2048 x 720 x 2880 on 2 H200s, 2026-11).
+/// A step of 128 rows, of tiles of 64 columns: stamps of four loading warps, 2048 x 720 x 2880 on 2 H200s, 2026-11. Wider tiles, which have four,
+/// take 0.65.
 constexpr double kUsOfLoading = 0.5;
 
-/// Few rows: 23.8 us where boxes take 25.8 (64 x 4608 x 7168 on 2 H200s, 2026-11). Else where the links take about as long as the loaders, so that
-/// it is they, and what flags wait behind them, that bound: 36 for 42 us at 2048 x 720 x 2880, 72 for 87 at 4096 x 1024 x 4096, but 38 for 35 at
-/// 512 x 3072 x 4096.
-bool words_pay(const AllGatherGemmPlan& plan) {
+std::int64_t tiles_of(const AllGatherGemmPlan& plan, int columns) {
+  return std::int64_t{ceil_div(plan.local.y_rows, tile::kWgmmaRows)} * ceil_div(plan.local.w_rows, columns);
+}
+
+/// Few rows: 24.0 us where boxes take 26.1 (64 x 4608 x 7168 on 2 H200s, 2026-11). Else where the links take about as long as the loaders, in all
+/// rounds of tiles, so that it is they, and what flags wait behind them, that bound: 36 for 42 us at 2048 x 720 x 2880, 72 for 87 at 4096 x 1024 x
+/// 4096, but 36.2 for 34.5 at 512 x 3072 x 4096.
+bool words_pay(const AllGatherGemmPlan& plan, const MachineShape& shape) {
   if (x_bytes(plan) > kMostBytesAsWords) return false;
   if (plan.local.y_rows <= tile::kMostFewRows) return true;
-  const double sending = us_of_sending(plan), loading = kUsOfLoading * ceil_div(plan.local.k, 64);
+  const std::int64_t tiles = tiles_of(plan, kWordsWidths[std::size(kWordsWidths) - 1]);
+  const auto rounds = static_cast<double>((tiles + shape.multiprocessors - 1) / shape.multiprocessors);
+  const double sending = us_of_sending(plan), loading = kUsOfLoading * ceil_div(plan.local.k, 64) * rounds;
   return sending > 0.5 * us_of_multiplying(plan) && loading < 1.4 * sending;
 }
 
@@ -58,7 +65,7 @@ Status choose_exchange(AllGatherGemmPlan& plan, const MachineShape& shape) {
   if (asked == Exchange::kWords && x_bytes(plan) > ag_gemm::kMostInboxBytes)
     return refuse(fmt::format("auto and boxes where x has more than {} bytes", ag_gemm::kMostInboxBytes));
   const bool has_kernel = plan.desc.tile_columns <= kWordsWidths[std::size(kWordsWidths) - 1];
-  const bool wanted = asked == Exchange::kWords || (asked == Exchange::kAuto && has_kernel && words_pay(plan));
+  const bool wanted = asked == Exchange::kWords || (asked == Exchange::kAuto && has_kernel && words_pay(plan, shape));
   plan.words = hopper && plan.ranks > 1 && wanted;
   return {};
 }
@@ -86,7 +93,7 @@ void choose_pieces(AllGatherGemmPlan& plan) {
 /// 29568 x 8192 726 and 893 (8 H200s, all else the same). As words 4096 x 1024 x 4096 took 72.1, 72.9, 74.2 and 76.2 us with 12, 16, 24 and 32, 64 x 4608 x
 /// 7168 25.2, 24.0, 23.9 and 23.8 (2 H200s).
 constexpr int kFewCommunicators = 8, kManyCommunicators = 16;
-constexpr int kWordsWarps = ag_gemm::words_threads(64) / 32;
+constexpr int kWordsWarps = ag_gemm::words_threads(64) / 32;  // of a communicator, with most tiles
 
 int choose_communicators(const AllGatherGemmPlan& plan, int multiprocessors) {
   const int wanted = us_of_sending(plan) > 0.5 * us_of_multiplying(plan) ? kManyCommunicators : kFewCommunicators;
@@ -153,20 +160,21 @@ Status wrong(const char* field, int value, const std::string& allowed) {
   return invalid_argument(fmt::format("ParallelGemmDesc.{} is {}; allowed: {}", field, value, allowed));
 }
 
-/// Of words, tiles of 64 columns have twice the loading warps: where all of them run at once, K need not be in splits (2048 x 720 x 2880 on 2
-/// H200s, 2026-11: 36 us, 128 columns in 2 splits 48).
-int tile_columns_beside(const AllGatherGemmPlan& plan, int blocks) {
-  const bool at_once = ceil_div(plan.local.y_rows, tile::kWgmmaRows) * ceil_div(plan.local.w_rows, kWordsWidths[0]) <=
-                       blocks - plan.communicators;
-  const bool narrow = plan.words && plan.local.y_rows > tile::kMostFewRows && at_once && words_pay(plan);
-  return plan.desc.tile_columns == 0 && plan.desc.splits <= 1 && narrow ? kWordsWidths[0] : plan.desc.tile_columns;
+/// Of words, tiles of 64 columns have twice the loading warps: better than wide ones in splits where all of them run at once and the links take
+/// about as long as the loaders (2048 x 720 x 2880 on 2 H200s, 2026-11: 36 us, 128 columns in 2 splits 48; but 41 and 36 at 512 x 3072 x 4096).
+int tile_columns_beside(const AllGatherGemmPlan& plan, const MachineShape& shape, int blocks) {
+  const ParallelGemmDesc& desc = plan.desc;
+  if (!plan.words || desc.tile_columns != 0 || desc.splits > 1 || plan.local.y_rows <= tile::kMostFewRows)
+    return desc.tile_columns;
+  const bool at_once = tiles_of(plan, kWordsWidths[0]) <= blocks - plan.communicators;
+  return at_once && words_pay(plan, shape) ? kWordsWidths[0] : 0;
 }
 
 /// The product's tiles on the blocks that do not communicate. Where K is in splits on Hopper, blocks are launched in clusters, and those that
 /// communicate fill whole ones.
 Result<tile::Tiling> tile_beside(AllGatherGemmPlan& plan, const MachineShape& shape, int blocks) {
   const ParallelGemmDesc& desc = plan.desc;
-  const int columns = tile_columns_beside(plan, blocks);
+  const int columns = tile_columns_beside(plan, shape, blocks);
   const auto tile = [&](int splits) {
     return tile::tile_product(
         {plan.local.y_rows, plan.local.w_rows, plan.local.k, blocks - plan.communicators, columns, splits,

@@ -61,7 +61,7 @@ class WordsToSend {
 };
 
 /// [thread] Stores them into the inbox of every peer, the successor first, so that no rank is everybody's first; into the own one, too, where
-/// tiles have own rows and others (Place::own).
+/// own rows are not read from x itself (Place::own).
 FARWARP_DEVICE void send_words(const Call& call, const Args& args, const OwnWords& own) {
   const WorldView& view = args.view;
   const std::int64_t shard = args.inbox_of(call.epoch) + std::int64_t{2} * view.rank * args.shard_rows * args.k;

@@ -122,7 +122,8 @@ consteval int vectors_of_unit(int wanted) {
   return wanted;
 }
 
-/// [warp] One unit, where a lane has as many loads on their way as `vectors` of eight sources are: fewer sources leave room for more vectors.
+/// [warp] One unit, where a lane has at most as many loads on their way as `vectors` of eight sources are: fewer sources leave room for more
+/// vectors.
 template <class T, int columns, int vectors, class Put>
 FARWARP_DEVICE void reduce_unit_of(const Args& args, int row, int column, const Put& put) {
   if (args.view.size <= 2) {
