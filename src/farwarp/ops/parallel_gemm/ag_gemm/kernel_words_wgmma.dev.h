@@ -11,7 +11,7 @@
 namespace farwarp::FARWARP_TARGET::ag_gemm {
 
 /// Warps and registers of each role. Eight warps load x: with four, whose instructions came one after the other, a step of 64 rows took 0.43
-/// us, twice what the rest of the block needs (64 x 4608 x 7168 on 2 H200s, 2026-11). Wide tiles leave registers for four.
+/// us (64 x 4608 x 7168 on 2 H200s, 2026-11). Wide tiles leave registers for four.
 template <int columns, bool swapped>
 struct WordRoles {
   static constexpr int kThreads = farwarp::ag_gemm::words_threads(columns);
@@ -30,7 +30,7 @@ struct WordRoles {
   static constexpr int kCallReaders = 3 + kLoadingWarps;
 };
 
-/// [warpgroup]
+/// [warpgroup] From `launched` registers of a thread.
 template <int registers, int launched>
 FARWARP_DEVICE void change_registers() {
   if constexpr (registers < launched) reduce_registers<registers>();
