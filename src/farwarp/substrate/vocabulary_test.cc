@@ -37,6 +37,7 @@ std::vector<std::uint64_t> expected_results(int thread, const TargetTraits& trai
   expected[kLanesBelow] = (std::uint64_t{1} << lane) - 1;
   expected[kBitCount] = static_cast<std::uint64_t>(warp / 4);
   expected[kLowestBit] = lane % 4;
+  expected[kHighestBit] = static_cast<std::uint64_t>(warp) - 4 + lane % 4;
   expected[kShuffled] = static_cast<std::uint64_t>(warp - 1) << 32 | 5;
   expected[kShuffledXor] = (lane ^ 1) << 32 | 5;
   expected[kShuffledNarrow] = (lane ^ 2) + 3;

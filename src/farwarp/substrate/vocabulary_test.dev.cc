@@ -189,6 +189,7 @@ FARWARP_KERNEL(vocabulary, VocabularyArgs, kVocabularyThreads) {
   report(kLanesBelow, lanes_below());
   report(kBitCount, static_cast<std::uint64_t>(count_bits(same)));
   report(kLowestBit, static_cast<std::uint64_t>(lowest_bit(same)));
+  report(kHighestBit, static_cast<std::uint64_t>(highest_bit(same)));
   report(kShuffled, shuffle(std::uint64_t{lane} << 32 | 5, Target::kWarpSize - 1));
   report(kShuffledXor, shuffle_xor(std::uint64_t{lane} << 32 | 5, 1));
   report(kShuffledNarrow, shuffle_xor(lane, 2) + shuffle(lane, 3));

@@ -17,6 +17,7 @@ enum VocabularyResult : int {
   kLanesBelow,
   kBitCount,
   kLowestBit,
+  kHighestBit,
   kShuffled,
   kShuffledXor,
   kShuffledNarrow,
