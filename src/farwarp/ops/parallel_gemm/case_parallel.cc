@@ -27,7 +27,7 @@ const std::vector<ParamInfo>& params() {
       {"tile_columns", "0", "0 (the plan's choice) or a width that has a kernel"},
       {"splits", "0", "0 (the plan's choice) to 16 parts of k"},
       {"communicators", "0", "0 (the plan's choice) or blocks that only send; ag-gemm"},
-      {"exchange", "auto", "auto (the plan's choice)|boxes|words: how data crosses the links"},
+      {"exchange", "auto", "auto (the plan's choice)|boxes|words|words_to_all (gemm-ar): how data crosses the links"},
       {"return_x", "0", "1: x of all ranks is a result, too; ag-gemm"},
       {"max_sms", "0", "0 (all) or more"},
       {"graph", "0", "1: capture one call and replay it"},
@@ -42,9 +42,9 @@ Result<CheckConfig> read_config(const CaseKind& kind, const Params& given) {
   static constexpr harness::Choice<DType> kDtypes[] = {{"bf16", DType::kBf16}, {"fp16", DType::kF16}};
   static constexpr harness::Choice<Path> kPaths[] = {
       {"own", Path::kOwn}, {"unfused", Path::kUnfused}, {"best", Path::kBest}};
-  static constexpr harness::Choice<ParallelGemmExchange> kExchanges[] = {{"auto", ParallelGemmExchange::kAuto},
-                                                                         {"boxes", ParallelGemmExchange::kBoxes},
-                                                                         {"words", ParallelGemmExchange::kWords}};
+  using enum ParallelGemmExchange;
+  static constexpr harness::Choice<ParallelGemmExchange> kExchanges[] = {
+      {"auto", kAuto}, {"boxes", kBoxes}, {"words", kWords}, {"words_to_all", kWordsToAll}};
   harness::ParamReader reader(given, params());
   CheckConfig config{kind, {}};
   ParallelGemmDesc& desc = config.desc;

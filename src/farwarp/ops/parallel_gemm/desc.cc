@@ -6,7 +6,19 @@
 
 #include "farwarp/base/arguments.h"
 
-namespace farwarp::parallel_gemm {
+namespace farwarp {
+
+const char* name_of(ParallelGemmExchange exchange) {
+  switch (exchange) {
+    case ParallelGemmExchange::kAuto: return "auto";
+    case ParallelGemmExchange::kBoxes: return "boxes";
+    case ParallelGemmExchange::kWords: return "words";
+    case ParallelGemmExchange::kWordsToAll: return "words_to_all";
+  }
+  return "?";
+}
+
+namespace parallel_gemm {
 namespace {
 
 constexpr int kVector = 8;  // elements of a 16-byte access: rows begin at multiples of it
@@ -67,6 +79,8 @@ Status check(Kind kind, const ParallelGemmDesc& desc, int ranks) {
   if (desc.splits < 0 || desc.splits > kMostSplits)
     return wrong("splits", desc.splits, fmt::format("0 (the plan's choice) to {}", kMostSplits));
   if (desc.communicators < 0) return wrong("communicators", desc.communicators, "0 (the plan's choice) or more");
+  if (desc.exchange == ParallelGemmExchange::kWordsToAll && kind != Kind::kAllReduce)
+    return invalid_argument("ParallelGemmDesc.exchange is words_to_all; allowed: auto, boxes or words");
   if (desc.return_x && !gathers) return wrong("return_x", 1, "0, but in an all-gather");
   return {};
 }
@@ -77,4 +91,5 @@ std::uint64_t configuration_of(Kind kind, const ParallelGemmDesc& desc, int rank
                   desc.return_x});
 }
 
-}  // namespace farwarp::parallel_gemm
+}  // namespace parallel_gemm
+}  // namespace farwarp

@@ -10,10 +10,13 @@ namespace farwarp {
 
 /// How data crosses the links; on Hopper alone, elsewhere kAuto is all there is.
 enum class ParallelGemmExchange : std::uint8_t {
-  kAuto,   ///< the plan's choice
-  kBoxes,  ///< bulk copies, a flag behind each
-  kWords,  ///< stores that are their own flags (world/device/words.dev.h)
+  kAuto,        ///< the plan's choice
+  kBoxes,       ///< bulk copies, a flag behind each
+  kWords,       ///< stores that are their own flags (world/device/words.dev.h)
+  kWordsToAll,  ///< all-reduce of few rows alone: words, of each rank's sums to all ranks; else each goes to one, who hands out what it adds up
 };
+/// "auto", "boxes", "words", "words_to_all".
+const char* name_of(ParallelGemmExchange exchange);
 
 /// A product spread over R ranks; sizes of the whole problem. All matrices are row-major and contiguous, sums are in fp32.
 ///

@@ -51,6 +51,11 @@ TEST(ParallelGemmDesc, ErrorsNameTheField) {
             "ParallelGemmDesc.m is 63; allowed: a multiple of 8 up to 16777216");
   EXPECT_EQ(error_of(Kind::kAllReduce, desc(0, 72, 64)), "ParallelGemmDesc.m is 0; allowed: 1 to 16777216");
   EXPECT_EQ(error_of(Kind::kAllReduce, desc(1, 72, 64), 9), "ranks is 9; allowed: 1 to 8");
+  ParallelGemmDesc to_all = desc(64, 64, 64);
+  to_all.exchange = ParallelGemmExchange::kWordsToAll;
+  EXPECT_EQ(error_of(Kind::kAllReduce, to_all), "");
+  for (const Kind kind : {Kind::kAllGather, Kind::kReduceScatter})
+    EXPECT_EQ(error_of(kind, to_all), "ParallelGemmDesc.exchange is words_to_all; allowed: auto, boxes or words");
   for (const Kind kind : {Kind::kAllGather, Kind::kReduceScatter, Kind::kAllReduce}) {
     EXPECT_EQ(error_of(kind, desc(64, 64, 64)), "");
     EXPECT_NE(error_of(kind, desc(0, 64, 64)), "");

@@ -58,8 +58,7 @@ Status choose_exchange(AllGatherGemmPlan& plan, const MachineShape& shape) {
   const Exchange asked = plan.desc.exchange;
   const bool hopper = shape.traits.matrix_unit == MatrixUnit::kWgmma;
   const auto refuse = [&](const std::string& allowed) {
-    return invalid_argument(fmt::format("ParallelGemmDesc.exchange is {}; allowed: {}",
-                                        asked == Exchange::kWords ? "words" : "boxes", allowed));
+    return invalid_argument(fmt::format("ParallelGemmDesc.exchange is {}; allowed: {}", name_of(asked), allowed));
   };
   if (!hopper && asked != Exchange::kAuto) return refuse("auto here");
   if (asked == Exchange::kWords && x_bytes(plan) > ag_gemm::kMostInboxBytes)

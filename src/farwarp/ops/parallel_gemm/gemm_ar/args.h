@@ -12,16 +12,13 @@ enum Site : std::uint32_t { kSiteSums = gemm_rs::kSites, kSites };
 inline constexpr const char* kSiteNames[kSites] = {gemm_rs::kSiteNames[0], gemm_rs::kSiteNames[1],
                                                    gemm_rs::kSiteNames[2], "a peer's finished rows"};
 
-/// Up to as many rows, every rank sends its sums to every other as words. On Hopper, tiles of so many columns do nothing else.
-inline constexpr int kMostOneShotRows = 16;
-
 /// The argument block of every kernel of gemm-ar; a kernel reads what it needs.
 struct Args {
-  /// As of a gemm-rs over rows padded to a multiple of the ranks; y is that of all rows. As words, they go to all, and each adds for
-  /// itself; else owners add and hand out.
-  gemm_rs::Args rs;
+  gemm_rs::Args rs;   ///< as of a gemm-rs over rows padded to a multiple of the ranks; y is that of all rows
   std::int32_t rows;  ///< m, of x and y: rows behind belong to somebody, and count for nothing
-  // Offsets in the heap.
+  gemm_rs::WordInbox
+      finished;  ///< owners' finished rows as words, of each owner those it owns; without rows, they don't come so
+  // Offsets in the heap, where owners have boxes and flags.
   std::int64_t sums;  ///< [ranks * owned][n]: finished rows from their owners
   std::int64_t told;  ///< [ranks][units of an owner] cells of 8 bytes: epoch << 32
 };

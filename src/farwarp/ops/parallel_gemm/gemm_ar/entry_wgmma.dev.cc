@@ -1,4 +1,5 @@
-// The kernels of gemm-ar for Hopper, named as gemm-rs's. few_16 sends words to all ranks, the others go by owners.
+// The kernels of gemm-ar for Hopper, named as gemm-rs's: gemm_ar_..., boxes by owners; gemm_ar_words_..., words by owners;
+// gemm_ar_words_to_all_....
 #include "farwarp/ops/parallel_gemm/gemm_ar/kernel_wgmma.dev.h"
 
 namespace farwarp::FARWARP_TARGET::gemm_ar {
@@ -12,6 +13,16 @@ FARWARP_KERNEL(gemm_ar_bf16_256, Args, kWgmmaThreads) { gemm_ar_wgmma<Bf16, 256,
 FARWARP_KERNEL(gemm_ar_bf16_few_16, Args, kWgmmaThreads) { gemm_ar_wgmma<Bf16, 16, true>(args); }
 FARWARP_KERNEL(gemm_ar_bf16_few_32, Args, kWgmmaThreads) { gemm_ar_wgmma<Bf16, 32, true>(args); }
 FARWARP_KERNEL(gemm_ar_bf16_few_64, Args, kWgmmaThreads) { gemm_ar_wgmma<Bf16, 64, true>(args); }
+FARWARP_KERNEL(gemm_ar_words_bf16_64, Args, kWgmmaThreads) { gemm_ar_words_wgmma<Bf16, 64, false>(args); }
+FARWARP_KERNEL(gemm_ar_words_bf16_128, Args, kWgmmaThreads) { gemm_ar_words_wgmma<Bf16, 128, false>(args); }
+FARWARP_KERNEL(gemm_ar_words_bf16_192, Args, kWgmmaThreads) { gemm_ar_words_wgmma<Bf16, 192, false>(args); }
+FARWARP_KERNEL(gemm_ar_words_bf16_256, Args, kWgmmaThreads) { gemm_ar_words_wgmma<Bf16, 256, false>(args); }
+FARWARP_KERNEL(gemm_ar_words_bf16_few_16, Args, kWgmmaThreads) { gemm_ar_words_wgmma<Bf16, 16, true>(args); }
+FARWARP_KERNEL(gemm_ar_words_bf16_few_32, Args, kWgmmaThreads) { gemm_ar_words_wgmma<Bf16, 32, true>(args); }
+FARWARP_KERNEL(gemm_ar_words_bf16_few_64, Args, kWgmmaThreads) { gemm_ar_words_wgmma<Bf16, 64, true>(args); }
+FARWARP_KERNEL(gemm_ar_words_to_all_bf16_few_16, Args, kWgmmaThreads) { gemm_ar_words_to_all_wgmma<Bf16, 16>(args); }
+FARWARP_KERNEL(gemm_ar_words_to_all_bf16_few_32, Args, kWgmmaThreads) { gemm_ar_words_to_all_wgmma<Bf16, 32>(args); }
+FARWARP_KERNEL(gemm_ar_words_to_all_bf16_few_64, Args, kWgmmaThreads) { gemm_ar_words_to_all_wgmma<Bf16, 64>(args); }
 
 FARWARP_KERNEL(gemm_ar_fp16_64, Args, kWgmmaThreads) { gemm_ar_wgmma<Half, 64, false>(args); }
 FARWARP_KERNEL(gemm_ar_fp16_128, Args, kWgmmaThreads) { gemm_ar_wgmma<Half, 128, false>(args); }
@@ -20,5 +31,15 @@ FARWARP_KERNEL(gemm_ar_fp16_256, Args, kWgmmaThreads) { gemm_ar_wgmma<Half, 256,
 FARWARP_KERNEL(gemm_ar_fp16_few_16, Args, kWgmmaThreads) { gemm_ar_wgmma<Half, 16, true>(args); }
 FARWARP_KERNEL(gemm_ar_fp16_few_32, Args, kWgmmaThreads) { gemm_ar_wgmma<Half, 32, true>(args); }
 FARWARP_KERNEL(gemm_ar_fp16_few_64, Args, kWgmmaThreads) { gemm_ar_wgmma<Half, 64, true>(args); }
+FARWARP_KERNEL(gemm_ar_words_fp16_64, Args, kWgmmaThreads) { gemm_ar_words_wgmma<Half, 64, false>(args); }
+FARWARP_KERNEL(gemm_ar_words_fp16_128, Args, kWgmmaThreads) { gemm_ar_words_wgmma<Half, 128, false>(args); }
+FARWARP_KERNEL(gemm_ar_words_fp16_192, Args, kWgmmaThreads) { gemm_ar_words_wgmma<Half, 192, false>(args); }
+FARWARP_KERNEL(gemm_ar_words_fp16_256, Args, kWgmmaThreads) { gemm_ar_words_wgmma<Half, 256, false>(args); }
+FARWARP_KERNEL(gemm_ar_words_fp16_few_16, Args, kWgmmaThreads) { gemm_ar_words_wgmma<Half, 16, true>(args); }
+FARWARP_KERNEL(gemm_ar_words_fp16_few_32, Args, kWgmmaThreads) { gemm_ar_words_wgmma<Half, 32, true>(args); }
+FARWARP_KERNEL(gemm_ar_words_fp16_few_64, Args, kWgmmaThreads) { gemm_ar_words_wgmma<Half, 64, true>(args); }
+FARWARP_KERNEL(gemm_ar_words_to_all_fp16_few_16, Args, kWgmmaThreads) { gemm_ar_words_to_all_wgmma<Half, 16>(args); }
+FARWARP_KERNEL(gemm_ar_words_to_all_fp16_few_32, Args, kWgmmaThreads) { gemm_ar_words_to_all_wgmma<Half, 32>(args); }
+FARWARP_KERNEL(gemm_ar_words_to_all_fp16_few_64, Args, kWgmmaThreads) { gemm_ar_words_to_all_wgmma<Half, 64>(args); }
 
 }  // namespace farwarp::FARWARP_TARGET::gemm_ar

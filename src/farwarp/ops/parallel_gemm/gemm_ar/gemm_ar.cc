@@ -24,16 +24,17 @@ void GemmAllReduce::State::set_sizes() {
   gemm_rs::set_sizes(args.rs, plan.reduce_scatter, *world, opening);
   args.rs.x_rows = plan.desc.m;
   args.rows = plan.desc.m;
+  args.finished = plan.finished;
+  args.finished.at += args.rs.words.at;
   args.sums = base + plan.sums;
   args.told = base + plan.told;
 }
 
 Result<GemmAllReduce> GemmAllReduce::create(World& world, const ParallelGemmDesc& desc) {
   auto plan = plan_gemm_all_reduce(desc, world.device().shape(), world.size());
-  auto opening =
-      parallel_gemm::open(world, parallel_gemm::Kind::kAllReduce, desc,
-                          {"gemm-ar", gemm_ar::kSiteNames, plan.status(), plan.ok() ? plan->kernel : "",
-                           plan.ok() ? plan->workspace_bytes : 0, plan.ok() ? plan->reduce_scatter.words.bytes() : 0});
+  auto opening = parallel_gemm::open(world, parallel_gemm::Kind::kAllReduce, desc,
+                                     {"gemm-ar", gemm_ar::kSiteNames, plan.status(), plan.ok() ? plan->kernel : "",
+                                      plan.ok() ? plan->workspace_bytes : 0, plan.ok() ? plan->word_bytes() : 0});
   if (!opening.ok()) return opening.status();
   auto state = std::make_unique<State>();
   state->world = &world;

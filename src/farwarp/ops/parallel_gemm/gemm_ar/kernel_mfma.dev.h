@@ -2,6 +2,7 @@
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_ar/share.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_ar/words.dev.h"
 #include "farwarp/ops/parallel_gemm/gemm_rs/kernel_mfma.dev.h"
 
 namespace farwarp::FARWARP_TARGET::gemm_ar {
@@ -29,8 +30,10 @@ FARWARP_DEVICE void gemm_ar_mfma(const Args& args) {
   const tile::MfmaTile<T, shape> tile{block_shared()};
   if (args.rs.words.rows != 0) {
     multiply_and_send_words(call, args, tile);
-    gemm_rs::reduce_pieces<T, Failure::called>(call, args.rs, num_threads() * block_index() + thread_index(),
-                                               num_threads() * num_blocks());
+    const gemm_rs::PieceShare share{num_threads() * block_index() + thread_index(), num_threads() * num_blocks()};
+    gemm_rs::for_each_piece(call, args.rs.words, args.rs.words.rows, share, [&](int row, int piece) {
+      gemm_rs::reduce_piece<T, Failure::called>(call, args.rs, row, piece, gemm_rs::IntoY<T>{args.rs});
+    });
   } else {
     if (block_index() == 0 && warp_index() == 0) announce_entry(call, args.rs.at.entries);
     gemm_rs::multiply_and_send(call, args.rs, tile);

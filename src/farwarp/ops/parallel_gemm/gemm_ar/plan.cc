@@ -7,16 +7,41 @@
 namespace farwarp {
 namespace {
 
-constexpr int kFewestOwnersColumns = 32;  ///< of Hopper's tiles of few rows that go by owners
-
 constexpr std::int64_t align(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
-/// On Hopper, tiles of so few columns do nothing else.
-bool is_one_shot(const ParallelGemmDesc& desc, int padded_rows, const MachineShape& shape) {
-  if (desc.exchange == ParallelGemmExchange::kBoxes) return false;
-  if (shape.traits.matrix_unit == MatrixUnit::kMfma) return desc.m <= gemm_ar::kMostOneShotRows;
-  const int columns = desc.tile_columns != 0 ? desc.tile_columns : padded_rows;
-  return padded_rows <= tile::kMostFewRows && columns <= gemm_ar::kMostOneShotRows;
+enum class Way { kWordsToAll, kWordsByOwners, kBoxesByOwners };
+
+/// What it takes owners to hand out, beside their bytes: 15.1 us for 12.4 at 32 x 4096 x 2048 on two ranks, where the bytes are as many either way
+/// (2 H200s, 2026-11).
+constexpr double kUsOfHandingOut = 2.7;
+constexpr double kLinkBytesPerUs = 330e3;
+
+/// Up to as many rows on CDNA, where nothing has been measured.
+constexpr int kMostToAllOnCdna = 16;
+
+/// Each rank sends its sums to all others, R - 1 times as many bytes as they have; by owners, 2 (R - 1) / R times.
+bool to_all_pays(const ParallelGemmDesc& desc, int ranks) {
+  const double more = (ranks - 1) * (1 - 2.0 / ranks) * 2 * desc.m * desc.n;
+  return more / kLinkBytesPerUs < kUsOfHandingOut;
+}
+
+/// Of Hopper.
+Way way_of(const ParallelGemmDesc& desc, int padded_rows, int ranks) {
+  switch (desc.exchange) {
+    case ParallelGemmExchange::kBoxes: return Way::kBoxesByOwners;
+    case ParallelGemmExchange::kWords: return Way::kWordsByOwners;
+    case ParallelGemmExchange::kWordsToAll: return Way::kWordsToAll;
+    case ParallelGemmExchange::kAuto: break;
+  }
+  if (padded_rows <= tile::kMostFewRows && to_all_pays(desc, ranks)) return Way::kWordsToAll;
+  const std::int64_t owned_bytes = std::int64_t{2} * padded_rows / ranks * desc.n;
+  return owned_bytes <= gemm_rs::kMostOwnedAsWords ? Way::kWordsByOwners : Way::kBoxesByOwners;
+}
+
+/// Of the kernel's name.
+const char* prefix_of(Way way, const MachineShape& shape) {
+  if (shape.traits.matrix_unit == MatrixUnit::kMfma || way == Way::kBoxesByOwners) return "gemm_ar_";
+  return way == Way::kWordsByOwners ? "gemm_ar_words_" : "gemm_ar_words_to_all_";
 }
 
 }  // namespace
@@ -31,23 +56,27 @@ Result<GemmAllReducePlan> plan_gemm_all_reduce(const ParallelGemmDesc& desc, con
   if (padded.m > parallel_gemm::kMostSize)
     return invalid_argument(fmt::format("ParallelGemmDesc.m is {}; allowed: at most {} with {} ranks", desc.m,
                                         parallel_gemm::kMostSize / ranks * ranks, ranks));
-  const bool one_shot = is_one_shot(desc, padded.m, shape);
-  if (desc.exchange == ParallelGemmExchange::kWords && !one_shot)
-    return invalid_argument(fmt::format("ParallelGemmDesc.exchange is words; allowed: auto, or boxes with m above {}",
-                                        gemm_ar::kMostOneShotRows));
-  if (desc.exchange == ParallelGemmExchange::kBoxes && padded.m <= tile::kMostFewRows) {
-    if (desc.tile_columns != 0 && desc.tile_columns <= gemm_ar::kMostOneShotRows)
-      return invalid_argument(fmt::format(
-          "ParallelGemmDesc.exchange is boxes; allowed: auto or words with tile_columns {}", desc.tile_columns));
-    if (padded.m <= gemm_ar::kMostOneShotRows && desc.tile_columns == 0) padded.tile_columns = kFewestOwnersColumns;
-  }
-  auto reduce_scatter = gemm_rs::plan_sending(padded, shape, ranks, one_shot ? desc.m : 0);
+  if (desc.exchange == ParallelGemmExchange::kWordsToAll && padded.m > tile::kMostFewRows)
+    return invalid_argument(
+        fmt::format("ParallelGemmDesc.exchange is words_to_all; allowed: auto, boxes or words where m, padded to a "
+                    "multiple of the ranks, is more than {}",
+                    tile::kMostFewRows));
+  const bool wgmma = shape.traits.matrix_unit == MatrixUnit::kWgmma;
+  const Way way = wgmma                        ? way_of(desc, padded.m, ranks)
+                  : desc.m <= kMostToAllOnCdna ? Way::kWordsToAll
+                                               : Way::kBoxesByOwners;
+  const int word_rows = way == Way::kWordsToAll ? desc.m : way == Way::kWordsByOwners ? padded.m / ranks : 0;
+  auto reduce_scatter = gemm_rs::plan_sending(padded, shape, ranks, word_rows);
   if (!reduce_scatter.ok()) return reduce_scatter.status();
   plan.reduce_scatter = std::move(*reduce_scatter);
   const GemmReduceScatterPlan& part = plan.reduce_scatter;
-  plan.kernel = "gemm_ar_" + part.kernel_suffix(shape, desc.dtype);
+  plan.kernel = prefix_of(way, shape) + part.kernel_suffix(shape, desc.dtype);
   plan.workspace_bytes = align(part.workspace.total);
-  if (!plan.one_shot()) {
+  if (way == Way::kWordsByOwners) {
+    plan.finished = part.words;
+    plan.finished.at = part.words.bytes();
+  }
+  if (!plan.by_words()) {
     plan.sums = plan.workspace_bytes;
     plan.told = plan.sums + align(std::int64_t{2} * padded.m * desc.n);
     plan.workspace_bytes = plan.told + align(std::int64_t{8} * ranks * gemm_rs::units_of(part.bands));
@@ -55,11 +84,13 @@ Result<GemmAllReducePlan> plan_gemm_all_reduce(const ParallelGemmDesc& desc, con
   return plan;
 }
 
-std::int64_t GemmAllReducePlan::heap_bytes() const { return workspace_bytes + align(reduce_scatter.words.bytes()); }
+std::int64_t GemmAllReducePlan::heap_bytes() const { return workspace_bytes + align(word_bytes()); }
 
 std::string GemmAllReducePlan::to_string() const {
   return fmt::format("{}: {}; {}; {} KB of heap", kernel, reduce_scatter.tile::Tiling::to_string(),
-                     one_shot() ? "exchange words, to all ranks" : "exchange boxes, owners add and hand out",
+                     one_shot()   ? "exchange words, to all ranks"
+                     : by_words() ? "exchange words, owners add and hand out"
+                                  : "exchange boxes, owners add and hand out",
                      heap_bytes() / 1024);
 }
 

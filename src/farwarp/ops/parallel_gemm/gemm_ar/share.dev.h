@@ -1,23 +1,14 @@
-// After the reduction: owners hand out finished rows, everybody collects them.
+// Boxes and flags, after the reduction: owners hand out finished rows, everybody collects them.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_ar/args.h"
 #include "farwarp/ops/parallel_gemm/gemm_rs/reduce.dev.h"
-#include "farwarp/ops/parallel_gemm/gemm_rs/words.dev.h"
 
 namespace farwarp::FARWARP_TARGET::gemm_ar {
 
 using farwarp::gemm_ar::Args;
 
 using ToldCell = SystemCell<std::uint64_t>;
-
-/// Every row to all ranks, this one too.
-struct RowsToAll {
-  FARWARP_DEVICE static void send(const Call& call, const gemm_rs::Args& args, int row, int piece, Vec16 eight) {
-    for (int i = 1; i <= call.view.size; ++i)
-      gemm_rs::send_piece(call, args.words, (call.view.rank + i) % call.view.size, row, piece, eight);
-  }
-};
 
 /// Units of one owner.
 FARWARP_DEVICE int units_of(const Args& args) { return gemm_rs::units_of(args.rs.bands); }

@@ -46,9 +46,16 @@ struct FewByWords {
   template <class Wait>
   FARWARP_DEVICE void collect(const Block& block, const Wait& wait) const {
     Call call = block.call(args.view, args.slot, wait);
-    // Warp after warp of every block: few pieces are many blocks' work all the same.
+    for_each_piece(call, args.words, args.words.rows, share(), [&](int row, int piece) {
+      reduce_piece<T, Failure::in_place>(call, args, row, piece, IntoY<T>{args});
+    });
+  }
+
+ protected:
+  /// Of a multiplier's thread. Warp after warp of every block: few pieces are many blocks' work all the same.
+  FARWARP_DEVICE static PieceShare share() {
     const int warp = (warp_index() - 4) * num_blocks() + block_index(), warps = 4 * Tile::kMultipliers * num_blocks();
-    reduce_pieces<T, Failure::in_place>(call, args, warp * Target::kWarpSize + lane_index(), warps * Target::kWarpSize);
+    return {warp * Target::kWarpSize + lane_index(), warps * Target::kWarpSize};
   }
 
  private:

@@ -230,7 +230,10 @@ struct ManyByWords {
   template <class Wait>
   FARWARP_DEVICE void reduce(const Block& block, const Wait& wait) const {
     Call call = block.call(args.view, args.slot, wait);
-    if (call.live) reduce_word_units<T, Failure::in_place>(call, args, TakenUnits(block.taken()));
+    if (!call.live) return;
+    for_each_piece_of_units(call, args.words, args.words.rows, TakenUnits(block.taken()), [&](int row, int piece) {
+      reduce_piece<T, Failure::in_place>(call, args, row, piece, IntoY<T>{args});
+    });
   }
   template <class Wait>
   FARWARP_DEVICE void collect(const Block& block, const Wait& wait) const {

@@ -60,8 +60,7 @@ Result<GemmReduceScatterPlan> gemm_rs::plan_sending(const ParallelGemmDesc& desc
   plan.desc = desc;
   plan.ranks = ranks;
   if (shape.traits.matrix_unit == MatrixUnit::kMfma && desc.exchange != ParallelGemmExchange::kAuto)
-    return invalid_argument(fmt::format("ParallelGemmDesc.exchange is {}; allowed: auto here",
-                                        desc.exchange == ParallelGemmExchange::kWords ? "words" : "boxes"));
+    return invalid_argument(fmt::format("ParallelGemmDesc.exchange is {}; allowed: auto here", name_of(desc.exchange)));
   const int k = parallel_gemm::local_shape(Kind::kReduceScatter, desc, ranks).k;
   if (shape.traits.matrix_unit == MatrixUnit::kMfma && k > gemm_rs::kMfmaMostPitch)
     return invalid_argument(fmt::format("ParallelGemmDesc.k is {}; allowed: at most {} with {} ranks here", desc.k,

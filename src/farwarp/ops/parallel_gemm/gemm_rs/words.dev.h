@@ -19,10 +19,20 @@ FARWARP_DEVICE void send_piece(const Call& call, const WordInbox& inbox, int ran
   store_words(peer_address<Vec16>(call.view, rank, place), sendable(eight));
 }
 
-/// [thread] Adds up piece `piece` of the own row `row` of all sources into y, whose rows are the inbox's, and makes room for the
-/// next but one call. False: the call is over.
-template <class T, Failure failure>
-FARWARP_DEVICE bool reduce_piece(Call& call, const Args& args, int row, int piece) {
+/// Sums of the inbox's rows into y, which has as many.
+template <class T>
+struct IntoY {
+  const Args& args;
+  FARWARP_DEVICE void operator()(int row, int piece, Vec16 eight) const {
+    const std::int64_t place = (std::int64_t{row} * args.words.pieces + piece) * WordInbox::kElements;
+    store(Global<Vec16>(reinterpret_cast<Vec16*>(static_cast<T*>(args.y) + place)), eight);
+  }
+};
+
+/// [thread] Adds up piece `piece` of the own row `row` of all sources, `put(row, piece, eight)` takes the sum, and makes room for the next
+/// but one call. False: the call is over.
+template <class T, Failure failure, class Put>
+FARWARP_DEVICE bool reduce_piece(Call& call, const Args& args, int row, int piece, const Put& put) {
   const WordInbox& inbox = args.words;
   const int ranks = args.view.size;
   Global<const Vec16> from[kMaxRanks];
@@ -33,8 +43,7 @@ FARWARP_DEVICE bool reduce_piece(Call& call, const Args& args, int row, int piec
   Vec16 parts[kMaxRanks] = {};
   const Wait wait{farwarp::gemm_rs::kSitePartials, -1};
   if (!wait_words<1, failure>(call, from, (1u << ranks) - 1, parts, wait)) return false;
-  const std::int64_t place = (std::int64_t{row} * inbox.pieces + piece) * WordInbox::kElements;
-  store(Global<Vec16>(reinterpret_cast<Vec16*>(static_cast<T*>(args.y) + place)), sum_in_order<T>(parts, ranks));
+  put(row, piece, sum_in_order<T>(parts, ranks));
 #pragma unroll
   for (int source = 0; source < kMaxRanks; ++source) {
     if (source < ranks) clear_words(Global<Vec16>(const_cast<Vec16*>(from[source].raw)));
@@ -42,23 +51,30 @@ FARWARP_DEVICE bool reduce_piece(Call& call, const Args& args, int row, int piec
   return true;
 }
 
-/// [thread] Adds up this rank's rows: thread number `number` of `count` on this rank, pieces in a row.
-template <class T, Failure failure>
-FARWARP_DEVICE void reduce_pieces(Call& call, const Args& args, int number, int count) {
-  const int pieces = args.words.rows * args.words.pieces;
-  for (int i = number; i < pieces && call.live; i += count)
-    reduce_piece<T, failure>(call, args, i / args.words.pieces, i % args.words.pieces);
+/// Thread number `number` of `count` on this rank.
+struct PieceShare {
+  int number, count;
+};
+
+/// [thread] `work(row, piece)` for its share of the pieces of the inbox's first `rows` rows, until the call is over: pieces in a row.
+template <class Work>
+FARWARP_DEVICE void for_each_piece(const Call& call, const WordInbox& inbox, int rows, PieceShare share,
+                                   const Work& work) {
+  const int pieces = rows * inbox.pieces;
+  for (int i = share.number; i < pieces && call.live; i += share.count) work(i / inbox.pieces, i % inbox.pieces);
 }
 
-/// [warp] Adds up the units that `next()` names, until there is none of the number or the call is over: a piece a lane.
-template <class T, Failure failure, class Next>
-FARWARP_DEVICE void reduce_word_units(Call& call, const Args& args, const Next& next) {
+/// [warp] `work(row, piece)` for a piece a lane of the units that `next()` names, of the inbox's first `rows` rows, until there is none of
+/// the number or the call is over.
+template <class Next, class Work>
+FARWARP_DEVICE void for_each_piece_of_units(const Call& call, const WordInbox& inbox, int rows, const Next& next,
+                                            const Work& work) {
   static_assert(kWordUnitRows * kWordUnitPieces <= Target::kWarpSize);
-  const int units = units_of(args.words);
+  const int units = units_of(inbox);
   for (std::int64_t unit = next(); unit < units; unit = next()) {
-    const auto [first_row, first_piece] = unit_at(args.words, static_cast<int>(unit));
+    const auto [first_row, first_piece] = unit_at(inbox, static_cast<int>(unit));
     const int row = first_row + lane_index() / kWordUnitPieces, piece = first_piece + lane_index() % kWordUnitPieces;
-    if (row < args.words.rows && piece < args.words.pieces) reduce_piece<T, failure>(call, args, row, piece);
+    if (row < rows && piece < inbox.pieces) work(row, piece);
     if (ballot(!call.live) != 0) return;
   }
 }

@@ -1,0 +1,66 @@
+// As words: partial sums to all ranks, each of which adds up everything; or owners hand out what they have added up, and everybody
+// collects that.
+#pragma once
+
+#include "farwarp/ops/parallel_gemm/gemm_ar/args.h"
+#include "farwarp/ops/parallel_gemm/gemm_rs/words.dev.h"
+
+namespace farwarp::FARWARP_TARGET::gemm_ar {
+
+using farwarp::gemm_ar::Args;
+
+/// Every row of partial sums to all ranks, this one too.
+struct RowsToAll {
+  FARWARP_DEVICE static void send(const Call& call, const gemm_rs::Args& args, int row, int piece, Vec16 eight) {
+    for (int i = 1; i <= call.view.size; ++i)
+      gemm_rs::send_piece(call, args.words, (call.view.rank + i) % call.view.size, row, piece, eight);
+  }
+};
+
+/// How many of the rows of y are `owner`'s.
+FARWARP_DEVICE int rows_of(const Args& args, int owner) {
+  const int rows = args.rows - owner * args.rs.bands.owned;
+  return rows < 0 ? 0 : rows < args.rs.bands.owned ? rows : args.rs.bands.owned;
+}
+
+FARWARP_DEVICE void store_into_y(const Args& args, int row, int piece, Vec16 eight) {
+  store(Global<Vec16>(static_cast<Vec16*>(args.rs.y)) + (std::int64_t{row} * args.finished.pieces + piece), eight);
+}
+
+/// [thread] Adds up a piece of an own row, and hands it to all ranks. False: the call is over.
+template <class T, Failure failure>
+FARWARP_DEVICE bool reduce_and_send_piece(Call& call, const Args& args, int row, int piece) {
+  const WorldView& view = args.rs.view;
+  return gemm_rs::reduce_piece<T, failure>(call, args.rs, row, piece, [&](int, int, Vec16 sums) {
+    const Vec16 eight = sendable(sums);  // the same bits everywhere
+    for (int i = 1; i < view.size; ++i)
+      gemm_rs::send_piece(call, args.finished, (view.rank + i) % view.size, row, piece, eight);
+    store_into_y(args, view.rank * args.rs.bands.owned + row, piece, eight);
+  });
+}
+
+/// [thread] Copies a piece of row `row` of every other owner, as far as they have so many, into y, and makes room for the next but one
+/// call. False: the call is over.
+template <Failure failure>
+FARWARP_DEVICE bool collect_piece(Call& call, const Args& args, int row, int piece) {
+  const WorldView& view = args.rs.view;
+  Global<const Vec16> from[kMaxRanks];
+  std::uint32_t wanted = 0;
+#pragma unroll
+  for (int owner = 0; owner < kMaxRanks; ++owner) {
+    const bool is_there = owner < view.size && owner != view.rank && row < rows_of(args, owner);
+    if (is_there) wanted |= 1u << owner;
+    from[owner] = own_address<const Vec16>(view, args.finished.place(call.epoch, is_there ? owner : 0, row, piece));
+  }
+  Vec16 eight[kMaxRanks] = {};
+  // Behind the owner's wait for partial sums.
+  if (!wait_words<1, failure>(call, from, wanted, eight, {farwarp::gemm_ar::kSiteSums, -1, 1})) return false;
+#pragma unroll
+  for (int owner = 0; owner < kMaxRanks; ++owner) {
+    if (wanted >> owner & 1) store_into_y(args, owner * args.rs.bands.owned + row, piece, eight[owner]);
+  }
+  clear_words(from, wanted);
+  return true;
+}
+
+}  // namespace farwarp::FARWARP_TARGET::gemm_ar
