@@ -11,9 +11,9 @@ constexpr std::int64_t align(std::int64_t bytes) { return (bytes + 255) / 256 * 
 
 enum class Way { kWordsToAll, kWordsByOwners, kBoxesByOwners };
 
-/// What it takes owners to hand out, beside their bytes: 15.1 us for 12.4 at 32 x 4096 x 2048 on two ranks, where the bytes are as many either way
-/// (2 H200s, 2026-11).
-constexpr double kUsOfHandingOut = 2.7;
+/// What it takes owners to hand out, beside their bytes. On two ranks the bytes are as many either way, and words to all take 2.1, 2.5, 1.1, 1.3
+/// and 0.7 us less at 8, 16, 24, 32 and 64 rows of 4096 x 2048 (2 H200s, 2026-11).
+constexpr double kUsOfHandingOut = 2.1;
 constexpr double kLinkBytesPerUs = 330e3;
 
 /// Up to as many rows on CDNA, where nothing has been measured.

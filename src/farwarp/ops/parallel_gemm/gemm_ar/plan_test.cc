@@ -40,7 +40,8 @@ TEST(GemmAllReducePlan, MoreRowsGoToAllWhereTheirBytesCostLittle) {
     return plan_of({.m = m, .n = 4096, .k = 4096}, h200(), ranks).one_shot();
   };
   EXPECT_FALSE(is_one_shot(32, 8));
-  EXPECT_TRUE(is_one_shot(64, 4));
+  EXPECT_TRUE(is_one_shot(32, 4));
+  EXPECT_FALSE(is_one_shot(64, 4));
   EXPECT_TRUE(is_one_shot(64, 2));
   EXPECT_FALSE(is_one_shot(65, 2)) << "no kernel";
 }
