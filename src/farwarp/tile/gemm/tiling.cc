@@ -29,7 +29,8 @@ double estimate(const TilingWish& wish, std::int64_t tiles, const Choice& choice
   const double heights = choice.rows / kWgmmaRows;
   const double step = std::max(4.0 * choice.columns * heights,
                                WgmmaShared{choice.rows, choice.columns}.stage_bytes() / wish.bytes_per_clock);
-  const double epilogue = 400 + 4.5 * choice.columns * heights;
+  const int sharing = wish.clusters && wish.together ? choice.splits : 1;
+  const double epilogue = 400 + wish.column_clocks * choice.columns * heights / sharing;
   const double exchange = choice.splits == 1 ? 0 : wish.clusters ? 2000 : 1500 + choice.columns * 8.0 * choice.splits;
   const auto rounds = static_cast<double>(ceil_div(tiles * choice.splits, std::int64_t{wish.blocks}));
   const double operands = 2.0 * wish.k * (double{1} * wish.m + wish.n) / kMemoryBytesPerClock;

@@ -24,6 +24,9 @@ inline constexpr int kMostFewRows = 64;  ///< of x, in tiles whose rows are w's
 /// That a block takes in a clock where L2 serves all 132 multiprocessors at once.
 inline constexpr double kL2BytesPerClock = 51;
 
+/// That copies take to store a column of a tile of 128 rows.
+inline constexpr double kStoreColumnClocks = 4.5;
+
 struct TilingWish {
   int m, n, k;
   int blocks;       ///< that multiply at once
@@ -36,6 +39,8 @@ struct TilingWish {
   int widest_boxes = 0;                       ///< wgmma_boxes()
   double bytes_per_clock = kL2BytesPerClock;  ///< that a block takes in
   bool together = false;                      ///< blocks wait for each other: all clusters must run at once
+  double column_clocks =
+      kStoreColumnClocks;  ///< of the epilogue, for a column; shared by a cluster's blocks that run together
 };
 
 struct Tiling {

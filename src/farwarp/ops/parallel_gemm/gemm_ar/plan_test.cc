@@ -73,10 +73,22 @@ TEST(GemmAllReducePlan, TheExchangeCanBeAskedFor) {
     return plan_gemm_all_reduce({.m = m, .n = 72, .k = 64, .exchange = exchange}, shape, 8).status().message();
   };
   EXPECT_EQ(error(65, kWordsToAll, h200()),
-            "ParallelGemmDesc.exchange is words_to_all; allowed: auto, boxes or words where m, padded to a multiple of the ranks, is more than 64");
+            "ParallelGemmDesc.exchange is words_to_all; allowed: auto, boxes or words where m, padded to a multiple of "
+            "the ranks, is more than 64");
   EXPECT_EQ(error(40, kWords, mi300x()), "ParallelGemmDesc.exchange is words; allowed: auto here");
   EXPECT_EQ(error(8, kWordsToAll, mi300x()), "ParallelGemmDesc.exchange is words_to_all; allowed: auto here");
   EXPECT_EQ(error(8, kBoxes, mi300x()), "ParallelGemmDesc.exchange is boxes; allowed: auto here");
+}
+
+// Sending is much of what few rows cost: splits share it.
+TEST(GemmAllReducePlan, SplitsOfFewRows) {
+  const auto splits = [](int m, int n) {
+    return plan_of({.m = m, .n = n, .k = 1024}, h200(), 2).reduce_scatter.splits;
+  };
+  EXPECT_EQ(splits(32, 4096), 2);
+  EXPECT_EQ(splits(64, 4096), 2);
+  EXPECT_EQ(splits(8, 2048), 4);
+  EXPECT_EQ(splits(64, 9216), 1) << "72 tiles: no room for two of each";
 }
 
 TEST(GemmAllReducePlan, SaysInWords) {

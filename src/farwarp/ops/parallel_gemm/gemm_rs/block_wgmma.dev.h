@@ -51,7 +51,7 @@ struct SendingBlock
   }
   /// The call's words are there: one arrival.
   FARWARP_DEVICE Shared<Mbarrier> joined() const { return at<Mbarrier>(kJoined); }
-  /// Nobody of the block writes or tells a peer any more: an arrival of each warp that has, and of `others`.
+  /// Nobody of the block sends or tells of partial sums any more: an arrival of each warp that has, and of `others`.
   FARWARP_DEVICE Shared<Mbarrier> done() const { return at<Mbarrier>(kDone); }
   /// How many units of y the block's warps have taken.
   FARWARP_DEVICE Shared<std::uint32_t> taken() const { return at<std::uint32_t>(kTaken); }

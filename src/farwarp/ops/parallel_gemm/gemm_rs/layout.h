@@ -40,7 +40,7 @@ struct Bands {
   }
 };
 
-/// Where partial sums arrive as words, in pieces of eight neighbours of a row: [2][sources][rows][pieces], by the parity of the epoch. A
+/// Where partial sums, or an owner's whole ones (gemm-ar), arrive as words, in pieces of eight neighbours of a row: [2][sources][rows][pieces], by the parity of the epoch. A
 /// memory of its own, which holds all ones where nothing has come.
 struct WordInbox {
   static constexpr int kPieceBytes = 16;

@@ -14,6 +14,9 @@ using parallel_gemm::Kind;
 
 /// That a block takes in a clock where w comes from memory: 60 to 80 GB/s (H200, 2026-11).
 constexpr double kFewBytesPerClock = 40;
+/// What threads need to send a column of a tile of few rows as words, and to add it up: 11.8, 13.5 and 16.2 us for gemm-ar of 16, 32 and 64 x 4096 x
+/// 1024 on two H200s (2026-11) with 1 split; with 2, which share it, 11.9, 12.6 and 15.1.
+constexpr double kFewColumnClocks = 145;
 
 gemm_rs::Bands bands_of(const tile::Tiling& tiling, const MachineShape& shape, const ParallelGemmDesc& desc,
                         int ranks) {
@@ -74,7 +77,8 @@ Result<GemmReduceScatterPlan> gemm_rs::plan_sending(const ParallelGemmDesc& desc
   const bool clusters = words && wgmma && desc.m <= tile::kMostFewRows;
   const auto tiling =
       tile::tile_product({desc.m, desc.n, k, blocks, desc.tile_columns, desc.splits, tile::kEvenWidths, clusters, false,
-                          0, tile::kSendWidestBoxes, clusters ? kFewBytesPerClock : tile::kL2BytesPerClock, true},
+                          0, tile::kSendWidestBoxes, clusters ? kFewBytesPerClock : tile::kL2BytesPerClock, true,
+                          clusters ? kFewColumnClocks : tile::kStoreColumnClocks},
                          shape, "ParallelGemmDesc");
   if (!tiling.ok()) return tiling.status();
   static_cast<tile::Tiling&>(plan) = *tiling;
