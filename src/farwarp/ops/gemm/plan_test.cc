@@ -3,17 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include "farwarp/base/machine_shape_test.h"
 #include "farwarp/ops/gemm/args.h"
 
 namespace farwarp {
 namespace {
 
-MachineShape h200() {
-  return {.target = TargetKind::kCuda, .traits = traits_of(TargetKind::kCuda), .multiprocessors = 132, .xcds = 1};
-}
-
 std::string error_of(const GemmDesc& desc) {
-  const auto plan = plan_gemm(desc, h200());
+  const auto plan = plan_gemm(desc, kH200);
   return plan.ok() ? "" : plan.status().message();
 }
 
@@ -21,7 +18,7 @@ TEST(GemmPlan, CoversEveryShapeOfTheChallengeAndOddOnes) {
   for (const int m : {1, 8, 63, 64, 65, 512, 2048, 4096, 8192}) {
     for (const int n : {8, 40, 360, 1536, 2304, 3696, 8192}) {
       for (const int k : {8, 24, 360, 2880, 8192}) {
-        const auto plan = plan_gemm({.m = m, .n = n, .k = k}, h200());
+        const auto plan = plan_gemm({.m = m, .n = n, .k = k}, kH200);
         ASSERT_TRUE(plan.ok()) << m << " " << n << " " << k << ": " << plan.status().message();
         const int rows = plan->few_rows ? n : m, columns = plan->few_rows ? m : n;
         EXPECT_GE(plan->tile_rows * plan->rows, rows);
@@ -30,7 +27,7 @@ TEST(GemmPlan, CoversEveryShapeOfTheChallengeAndOddOnes) {
         EXPECT_LT((plan->tile_columns - 1) * plan->columns, columns);
         EXPECT_GE(plan->blocks, 1);
         EXPECT_LE(plan->blocks, 132);
-        EXPECT_LE(plan->shared_bytes, h200().traits.shared_bytes);
+        EXPECT_LE(plan->shared_bytes, kH200.traits.shared_bytes);
         EXPECT_LE(plan->splits, (k + 63) / 64);
         EXPECT_EQ(plan->few_rows, m <= 64);
         EXPECT_TRUE(!plan->few_rows || plan->tile_columns == 1);
@@ -44,30 +41,28 @@ TEST(GemmPlan, CoversEveryShapeOfTheChallengeAndOddOnes) {
 
 TEST(GemmPlan, FillsTheMachineWhereThereIsLittle) {
   // 18 strips of weights alone would leave 114 of 132 multiprocessors idle.
-  const auto plan = plan_gemm({.m = 64, .n = 2304, .k = 7168}, h200());
+  const auto plan = plan_gemm({.m = 64, .n = 2304, .k = 7168}, kH200);
   ASSERT_TRUE(plan.ok());
   EXPECT_GE(plan->blocks, 72) << plan->to_string();
 }
 
 TEST(GemmPlan, SplitsThroughMemoryWhereThereAreNoClusters) {
-  const MachineShape mi300x{
-      .target = TargetKind::kHip, .traits = traits_of(TargetKind::kHip), .multiprocessors = 304, .xcds = 8};
-  const auto plan = plan_gemm({.m = 64, .n = 2304, .k = 7168}, mi300x);
+  const auto plan = plan_gemm({.m = 64, .n = 2304, .k = 7168}, kMi300x);
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   EXPECT_GT(plan->splits, 1);
   EXPECT_EQ(plan->cluster, 1);
   EXPECT_GT(plan->workspace_bytes, plan->partials_bytes);
-  EXPECT_EQ(plan_gemm({.m = 64, .n = 64, .k = 64, .tile_rows = 256}, mi300x).status().message(),
+  EXPECT_EQ(plan_gemm({.m = 64, .n = 64, .k = 64, .tile_rows = 256}, kMi300x).status().message(),
             "GemmDesc.tile_rows is 256; allowed: 0 (the plan's choice) or 64");
 }
 
 TEST(GemmPlan, TakesWhatIsAsked) {
-  const auto plan = plan_gemm({.m = 512, .n = 128, .k = 512, .max_sms = 9, .tile_columns = 128, .splits = 2}, h200());
+  const auto plan = plan_gemm({.m = 512, .n = 128, .k = 512, .max_sms = 9, .tile_columns = 128, .splits = 2}, kH200);
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   EXPECT_EQ(plan->columns, 128);
   EXPECT_EQ(plan->splits, 2);
   EXPECT_EQ(plan->blocks, 8);
-  const auto tall = plan_gemm({.m = 512, .n = 512, .k = 512, .max_sms = 3, .tile_rows = 256}, h200());
+  const auto tall = plan_gemm({.m = 512, .n = 512, .k = 512, .max_sms = 3, .tile_rows = 256}, kH200);
   ASSERT_TRUE(tall.ok()) << tall.status().message();
   EXPECT_EQ(tall->kernel, "gemm_bf16_tall_192");
   EXPECT_EQ(tall->blocks, 3);

@@ -18,7 +18,7 @@ struct WgmmaBlock {
   static constexpr int kBuffers = buffers;
   static constexpr int kStages = kShared.stages();
   using Tile = WgmmaTile<T, columns, kStages, rows>;
-  static_assert(Tile::kStageBytes == kShared.stage_bytes() && Ring<kStages>::kBytes <= WgmmaShared::kSending);
+  static_assert(Tile::kStageBytes == kShared.stage_bytes() && Ring<kStages>::kBytes <= WgmmaShared::kBeside);
 
   Shared<std::byte> memory;
 
@@ -30,10 +30,6 @@ struct WgmmaBlock {
   /// Where the multipliers' eight warps arrive once and the loader's thread waits.
   FARWARP_DEVICE Shared<Mbarrier> meeting() const {
     return Shared<Mbarrier>(reinterpret_cast<Mbarrier*>((barriers() + WgmmaShared::kMeeting).raw));
-  }
-  /// Where those arrive who have read the call; for an operator that has several of them, and initialises it.
-  FARWARP_DEVICE Shared<Mbarrier> call_read() const {
-    return Shared<Mbarrier>(reinterpret_cast<Mbarrier*>((barriers() + WgmmaShared::kCallRead).raw));
   }
   /// [thread] One thread, before a block_sync(): the ring, with `fillers` arrivals at a full stage, and the meeting.
   FARWARP_DEVICE void initialise(int fillers = 1) const {

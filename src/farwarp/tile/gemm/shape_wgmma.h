@@ -35,10 +35,9 @@ struct WgmmaShared {
   static constexpr int kLimit = 227 * 1024;
   static constexpr int kBoxBytes = 64 * 128;  ///< 64 rows of 64 elements
   static constexpr int kBarriers = 1024;      ///< of the ring, then as follows
-  static constexpr int kSending = 512;        ///< offset among them of what a sending block has beside them
+  static constexpr int kBeside = 512;         ///< offset among them of what an operator's own block has beside them
   static constexpr int kWords = 960;          ///< ... of the words that tell the last of a split
   static constexpr int kMeeting = 992;        ///< ... of the barrier that multipliers come to and the loader waits at
-  static constexpr int kCallRead = 1000;  ///< ... and of that for who has read the call, at which who leaves it waits
   constexpr int stage_bytes() const { return (rows + columns) * 128; }
   constexpr int box_bytes() const { return 2 * buffers * kBoxBytes; }  ///< two warpgroups
   constexpr int stages() const { return (kLimit - box_bytes() - kBarriers) / stage_bytes(); }

@@ -30,6 +30,22 @@ struct WordRoles {
   static constexpr int kCallReaders = 3 + kLoadingWarps;
 };
 
+template <class T, int columns>
+struct WordsBlock
+    : tile::WgmmaBlock<T, columns, farwarp::tile::wgmma_boxes(columns, farwarp::tile::kAllGatherWidestBoxes)> {
+  using Base = tile::WgmmaBlock<T, columns, farwarp::tile::wgmma_boxes(columns, farwarp::tile::kAllGatherWidestBoxes)>;
+
+  /// Where those arrive who have read the call, and who leaves it for the block waits.
+  FARWARP_DEVICE Shared<Mbarrier> call_read() const {
+    return Shared<Mbarrier>(reinterpret_cast<Mbarrier*>((this->barriers() + tile::WgmmaShared::kBeside).raw));
+  }
+  /// [thread] One thread, before a block_sync().
+  FARWARP_DEVICE void initialise(int fillers, int call_readers) const {
+    mbarrier_init(call_read(), call_readers);
+    Base::initialise(fillers);
+  }
+};
+
 /// [warpgroup] From `launched` registers of a thread.
 template <int registers, int launched>
 FARWARP_DEVICE void change_registers() {
@@ -97,14 +113,10 @@ FARWARP_DEVICE void load_x_role(const Args& args, const Block& block, const Wait
 /// [block] A block that multiplies.
 template <class T, int columns, bool swapped>
 FARWARP_DEVICE void multiply_words(const Args& args) {
-  constexpr int kBoxes = farwarp::tile::wgmma_boxes(columns, farwarp::tile::kAllGatherWidestBoxes);
   using Roles = WordRoles<columns, swapped>;
   constexpr int kFillers = 1 + Roles::kSharing;  // the thread that copies w, and the warps that store x
-  const tile::WgmmaBlock<T, columns, kBoxes> block{block_shared()};
-  if (thread_index() == 0) {
-    mbarrier_init(block.call_read(), Roles::kCallReaders);
-    block.initialise(kFillers);
-  }
+  const WordsBlock<T, columns> block{block_shared()};
+  if (thread_index() == 0) block.initialise(kFillers, Roles::kCallReaders);
   block_sync();
   if (args.grid.splits > 1) cluster_arrive<Order::relaxed>();
   OwnWaits waits;

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "farwarp/base/machine_shape_test.h"
 #include "farwarp/ops/parallel_gemm/ag_gemm/args.h"
 
 namespace farwarp {
@@ -17,9 +18,6 @@ namespace {
 using ag_gemm::make_piece_order;
 using ag_gemm::Pieces;
 using ag_gemm::RowOrder;
-
-constexpr MachineShape kH200{TargetKind::kCuda, traits_of(TargetKind::kCuda), 132, 1};
-constexpr MachineShape kMi300x{TargetKind::kHip, traits_of(TargetKind::kHip), 304, 8};
 
 AllGatherGemmPlan plan(int m, int n, int k, const MachineShape& shape = kH200, int ranks = 8) {
   ParallelGemmDesc desc;

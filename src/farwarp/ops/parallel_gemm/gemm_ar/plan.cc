@@ -12,7 +12,7 @@ constexpr std::int64_t align(std::int64_t bytes) { return (bytes + 255) / 256 * 
 enum class Way { kWordsToAll, kWordsByOwners, kBoxesByOwners };
 
 /// What it takes owners to hand out, beside their bytes. On two ranks the bytes are as many either way, and words to all take 2.1, 2.5, 1.1, 1.3
-/// and 0.7 us less at 8, 16, 24, 32 and 64 rows of 4096 x 2048 (2 H200s, 2026-11).
+/// and 0.7 us less at 8, 16, 24, 32 and 64 rows, n = 4096 and k = 1024 (2 H200s, 2026-11).
 constexpr double kUsOfHandingOut = 2.1;
 constexpr double kLinkBytesPerUs = 330e3;
 

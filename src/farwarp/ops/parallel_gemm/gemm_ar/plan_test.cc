@@ -3,19 +3,12 @@
 
 #include <gtest/gtest.h>
 
-#include "farwarp/base/machine_shape.h"
+#include "farwarp/base/machine_shape_test.h"
 
 namespace farwarp {
 namespace {
 
 using enum ParallelGemmExchange;
-
-MachineShape h200() {
-  return {.target = TargetKind::kCuda, .traits = traits_of(TargetKind::kCuda), .multiprocessors = 132, .xcds = 1};
-}
-MachineShape mi300x() {
-  return {.target = TargetKind::kHip, .traits = traits_of(TargetKind::kHip), .multiprocessors = 304, .xcds = 8};
-}
 
 GemmAllReducePlan plan_of(const ParallelGemmDesc& desc, const MachineShape& shape, int ranks) {
   const auto plan = plan_gemm_all_reduce(desc, shape, ranks);
@@ -24,7 +17,7 @@ GemmAllReducePlan plan_of(const ParallelGemmDesc& desc, const MachineShape& shap
 }
 
 TEST(GemmAllReducePlan, FewestRowsGoToAllRanks) {
-  for (const MachineShape& shape : {h200(), mi300x()}) {
+  for (const MachineShape& shape : {kH200, kMi300x}) {
     for (const int m : {1, 8, 16}) {
       const GemmAllReducePlan plan = plan_of({.m = m, .n = 4096, .k = 4096}, shape, 8);
       EXPECT_TRUE(plan.one_shot()) << m;
@@ -32,12 +25,12 @@ TEST(GemmAllReducePlan, FewestRowsGoToAllRanks) {
       EXPECT_EQ(plan.word_bytes(), std::int64_t{2} * 8 * m * 4096 * 2);
     }
   }
-  EXPECT_EQ(plan_of({.m = 9, .n = 4096, .k = 4096}, h200(), 8).kernel, "gemm_ar_words_to_all_bf16_few_16");
+  EXPECT_EQ(plan_of({.m = 9, .n = 4096, .k = 4096}, kH200, 8).kernel, "gemm_ar_words_to_all_bf16_few_16");
 }
 
 TEST(GemmAllReducePlan, MoreRowsGoToAllWhereTheirBytesCostLittle) {
   const auto is_one_shot = [](int m, int ranks) {
-    return plan_of({.m = m, .n = 4096, .k = 4096}, h200(), ranks).one_shot();
+    return plan_of({.m = m, .n = 4096, .k = 4096}, kH200, ranks).one_shot();
   };
   EXPECT_FALSE(is_one_shot(32, 8));
   EXPECT_TRUE(is_one_shot(32, 4));
@@ -47,44 +40,42 @@ TEST(GemmAllReducePlan, MoreRowsGoToAllWhereTheirBytesCostLittle) {
 }
 
 TEST(GemmAllReducePlan, OwnersHandOutWordsWhereTheySendWords) {
-  const GemmAllReducePlan few = plan_of({.m = 33, .n = 4096, .k = 4096}, h200(), 8);
+  const GemmAllReducePlan few = plan_of({.m = 33, .n = 4096, .k = 4096}, kH200, 8);
   EXPECT_EQ(few.kernel, "gemm_ar_words_bf16_few_64");
   EXPECT_EQ(few.finished.rows, 5) << "of 40, padded to a multiple of the ranks";
   EXPECT_EQ(few.finished.at, few.reduce_scatter.words.bytes()) << "behind the partial sums";
   EXPECT_EQ(few.word_bytes(), 2 * few.finished.bytes());
   EXPECT_FALSE(few.one_shot());
-  EXPECT_TRUE(plan_of({.m = 2048, .n = 4096, .k = 4096}, h200(), 8).by_words());
-  const GemmAllReducePlan most = plan_of({.m = 4096, .n = 4096, .k = 4096}, h200(), 8);
+  EXPECT_TRUE(plan_of({.m = 2048, .n = 4096, .k = 4096}, kH200, 8).by_words());
+  const GemmAllReducePlan most = plan_of({.m = 4096, .n = 4096, .k = 4096}, kH200, 8);
   EXPECT_FALSE(most.by_words()) << "more than kMostOwnedAsWords";
   EXPECT_EQ(most.word_bytes(), 0);
   EXPECT_GT(most.told, most.sums);
-  EXPECT_FALSE(plan_of({.m = 33, .n = 4096, .k = 4096}, mi300x(), 8).by_words()) << "CDNA goes by boxes and flags";
+  EXPECT_FALSE(plan_of({.m = 33, .n = 4096, .k = 4096}, kMi300x, 8).by_words()) << "CDNA goes by boxes and flags";
 }
 
 TEST(GemmAllReducePlan, TheExchangeCanBeAskedFor) {
   const auto kernel = [](int m, ParallelGemmExchange exchange) {
-    return plan_of({.m = m, .n = 4096, .k = 4096, .exchange = exchange}, h200(), 8).kernel;
+    return plan_of({.m = m, .n = 4096, .k = 4096, .exchange = exchange}, kH200, 8).kernel;
   };
   EXPECT_EQ(kernel(9, kBoxes), "gemm_ar_bf16_few_16");
   EXPECT_EQ(kernel(9, kWords), "gemm_ar_words_bf16_few_16");
   EXPECT_EQ(kernel(33, kWordsToAll), "gemm_ar_words_to_all_bf16_few_64");
-  EXPECT_TRUE(plan_of({.m = 4096, .n = 4096, .k = 4096, .exchange = kWords}, h200(), 8).by_words());
+  EXPECT_TRUE(plan_of({.m = 4096, .n = 4096, .k = 4096, .exchange = kWords}, kH200, 8).by_words());
   const auto error = [](int m, ParallelGemmExchange exchange, const MachineShape& shape) {
     return plan_gemm_all_reduce({.m = m, .n = 72, .k = 64, .exchange = exchange}, shape, 8).status().message();
   };
-  EXPECT_EQ(error(65, kWordsToAll, h200()),
+  EXPECT_EQ(error(65, kWordsToAll, kH200),
             "ParallelGemmDesc.exchange is words_to_all; allowed: auto, boxes or words where m, padded to a multiple of "
             "the ranks, is more than 64");
-  EXPECT_EQ(error(40, kWords, mi300x()), "ParallelGemmDesc.exchange is words; allowed: auto here");
-  EXPECT_EQ(error(8, kWordsToAll, mi300x()), "ParallelGemmDesc.exchange is words_to_all; allowed: auto here");
-  EXPECT_EQ(error(8, kBoxes, mi300x()), "ParallelGemmDesc.exchange is boxes; allowed: auto here");
+  EXPECT_EQ(error(40, kWords, kMi300x), "ParallelGemmDesc.exchange is words; allowed: auto here");
+  EXPECT_EQ(error(8, kWordsToAll, kMi300x), "ParallelGemmDesc.exchange is words_to_all; allowed: auto here");
+  EXPECT_EQ(error(8, kBoxes, kMi300x), "ParallelGemmDesc.exchange is boxes; allowed: auto here");
 }
 
 // Sending is much of what few rows cost: splits share it.
 TEST(GemmAllReducePlan, SplitsOfFewRows) {
-  const auto splits = [](int m, int n) {
-    return plan_of({.m = m, .n = n, .k = 1024}, h200(), 2).reduce_scatter.splits;
-  };
+  const auto splits = [](int m, int n) { return plan_of({.m = m, .n = n, .k = 1024}, kH200, 2).reduce_scatter.splits; };
   EXPECT_EQ(splits(32, 4096), 2);
   EXPECT_EQ(splits(64, 4096), 2);
   EXPECT_EQ(splits(8, 2048), 4);
@@ -92,7 +83,7 @@ TEST(GemmAllReducePlan, SplitsOfFewRows) {
 }
 
 TEST(GemmAllReducePlan, SaysInWords) {
-  const auto way = [](int m) { return plan_of({.m = m, .n = 4096, .k = 4096}, h200(), 8).to_string(); };
+  const auto way = [](int m) { return plan_of({.m = m, .n = 4096, .k = 4096}, kH200, 8).to_string(); };
   EXPECT_NE(way(8).find("exchange words, to all ranks"), std::string::npos) << way(8);
   EXPECT_NE(way(64).find("exchange words, owners add and hand out"), std::string::npos) << way(64);
   EXPECT_NE(way(4096).find("exchange boxes, owners add and hand out"), std::string::npos) << way(4096);

@@ -96,16 +96,16 @@ struct SendingBlock
   }
 
  private:
-  // Offsets behind kSending.
+  // Offsets behind kBeside.
   static constexpr int kBoxBarriers = 0;
   static constexpr int kBoxWords = kBoxBarriers + Tile::kMultipliers * 2 * kBuffers * 8;
   static constexpr int kCall = kBoxWords + Tile::kMultipliers * kBuffers * 4;
   static constexpr int kJoined = kCall + 4 * 8, kDone = kJoined + 8, kTaken = kDone + 8;
-  static_assert(kCall % 8 == 0 && WgmmaShared::kSending + kTaken + 4 <= WgmmaShared::kWords);
+  static_assert(kCall % 8 == 0 && WgmmaShared::kBeside + kTaken + 4 <= WgmmaShared::kWords);
 
   template <class Word>
   FARWARP_DEVICE Shared<Word> at(int offset) const {
-    return Shared<Word>(reinterpret_cast<Word*>((this->barriers() + (WgmmaShared::kSending + offset)).raw));
+    return Shared<Word>(reinterpret_cast<Word*>((this->barriers() + (WgmmaShared::kBeside + offset)).raw));
   }
 };
 

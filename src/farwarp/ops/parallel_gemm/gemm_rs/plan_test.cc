@@ -7,17 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "farwarp/base/machine_shape_test.h"
 #include "farwarp/ops/parallel_gemm/gemm_rs/args.h"
 
 namespace farwarp {
 namespace {
-
-MachineShape h200() {
-  return {.target = TargetKind::kCuda, .traits = traits_of(TargetKind::kCuda), .multiprocessors = 132, .xcds = 1};
-}
-MachineShape mi300x() {
-  return {.target = TargetKind::kHip, .traits = traits_of(TargetKind::kHip), .multiprocessors = 304, .xcds = 8};
-}
 
 constexpr int kRows[] = {1, 2, 8, 24, 64, 72, 100, 128, 256, 384, 512};  // of an owner
 
@@ -113,7 +107,7 @@ TEST(GemmReduceScatterUnits, CoverEveryOwner) {
 // A source's tiles come in turns of owners and by groups of 16 rows of tiles: on 8 ranks an owner gets two of its rows of tiles, column
 // after column, then the next two.
 TEST(GemmReduceScatterUnits, FollowTheTilesAsTheyArrive) {
-  const auto plan = plan_gemm_reduce_scatter({.m = 4096, .n = 4096, .k = 4096}, h200(), 8);
+  const auto plan = plan_gemm_reduce_scatter({.m = 4096, .n = 4096, .k = 4096}, kH200, 8);
   ASSERT_TRUE(plan.ok());
   const gemm_rs::Bands& bands = plan->bands;
   const gemm_rs::RowOrder order = plan->row_order(3);
@@ -134,7 +128,7 @@ TEST(GemmReduceScatterUnits, FollowTheTilesAsTheyArrive) {
 }
 
 TEST(GemmReduceScatterPlan, CoversEveryShapeOfTheChallengeAndOddOnes) {
-  for (const MachineShape& shape : {h200(), mi300x()}) {
+  for (const MachineShape& shape : {kH200, kMi300x}) {
     for (const int m : {8, 64, 192, 576, 2048, 4096, 8192}) {
       for (const int n : {8, 40, 360, 2880, 4096, 8192}) {
         for (const int k : {64, 192, 2880, 14336, 29568}) {
@@ -209,49 +203,49 @@ TEST(GemmReduceScatterWords, AreForHopperAndNotForTheLargest) {
     return plan->words.rows;
   };
   using enum ParallelGemmExchange;
-  EXPECT_EQ(rows_of(64, 7168, h200(), kAuto), 8);
-  EXPECT_EQ(rows_of(8, 7168, h200(), kAuto), 1);
-  EXPECT_EQ(rows_of(512, 4096, h200(), kAuto), 64);
-  EXPECT_EQ(rows_of(2048, 4096, h200(), kAuto), 256);
-  EXPECT_EQ(rows_of(2048, 4104, h200(), kAuto), 0) << "more than kMostOwnedAsWords";
-  EXPECT_EQ(rows_of(8192, 2568, h200(), kWords), 1024);
-  EXPECT_EQ(rows_of(64, 7168, h200(), kBoxes), 0);
-  EXPECT_EQ(rows_of(512, 4096, h200(), kBoxes), 0);
-  EXPECT_EQ(rows_of(64, 7168, mi300x(), kAuto), 0) << "CDNA goes by boxes and flags";
+  EXPECT_EQ(rows_of(64, 7168, kH200, kAuto), 8);
+  EXPECT_EQ(rows_of(8, 7168, kH200, kAuto), 1);
+  EXPECT_EQ(rows_of(512, 4096, kH200, kAuto), 64);
+  EXPECT_EQ(rows_of(2048, 4096, kH200, kAuto), 256);
+  EXPECT_EQ(rows_of(2048, 4104, kH200, kAuto), 0) << "more than kMostOwnedAsWords";
+  EXPECT_EQ(rows_of(8192, 2568, kH200, kWords), 1024);
+  EXPECT_EQ(rows_of(64, 7168, kH200, kBoxes), 0);
+  EXPECT_EQ(rows_of(512, 4096, kH200, kBoxes), 0);
+  EXPECT_EQ(rows_of(64, 7168, kMi300x, kAuto), 0) << "CDNA goes by boxes and flags";
 }
 
 // Splits of few rows that go as words are the blocks of a cluster, those of the others pass through memory.
 TEST(GemmReduceScatterWords, SplitsOfFewRowsMeetInClusters) {
-  const auto few = plan_gemm_reduce_scatter({.m = 64, .n = 7168, .k = 18432}, h200(), 8);
+  const auto few = plan_gemm_reduce_scatter({.m = 64, .n = 7168, .k = 18432}, kH200, 8);
   ASSERT_TRUE(few.ok());
   EXPECT_EQ(few->kernel, "gemm_rs_words_bf16_few_64");
   EXPECT_EQ(few->cluster, 2);
   EXPECT_EQ(few->blocks, 112);
   EXPECT_EQ(few->workspace_bytes, 0);
   const auto boxes = plan_gemm_reduce_scatter(
-      {.m = 64, .n = 8200, .k = 18432, .splits = 2, .exchange = ParallelGemmExchange::kBoxes}, h200(), 8);
+      {.m = 64, .n = 8200, .k = 18432, .splits = 2, .exchange = ParallelGemmExchange::kBoxes}, kH200, 8);
   ASSERT_TRUE(boxes.ok());
   EXPECT_EQ(boxes->kernel, "gemm_rs_bf16_few_64");
   EXPECT_EQ(boxes->cluster, 1);
   EXPECT_GT(boxes->workspace_bytes, 0);
-  const auto many = plan_gemm_reduce_scatter({.m = 72, .n = 512, .k = 18432, .splits = 2}, h200(), 8);
+  const auto many = plan_gemm_reduce_scatter({.m = 72, .n = 512, .k = 18432, .splits = 2}, kH200, 8);
   ASSERT_TRUE(many.ok());
   EXPECT_TRUE(many->kernel.starts_with("gemm_rs_words_bf16_")) << many->kernel;
   EXPECT_EQ(many->cluster, 1);
   EXPECT_GT(many->workspace_bytes, 0);
   // 132 blocks, of which the machine holds 30 clusters of 4 at once: they would wait for the last one for ever.
-  const auto too_many = plan_gemm_reduce_scatter({.m = 64, .n = 4224, .k = 18432, .splits = 4}, h200(), 8);
+  const auto too_many = plan_gemm_reduce_scatter({.m = 64, .n = 4224, .k = 18432, .splits = 4}, kH200, 8);
   EXPECT_NE(too_many.status().message().find("all tiles' blocks are at most 120"), std::string::npos)
       << too_many.status().message();
 }
 
 TEST(GemmReduceScatterPlan, SaysInWords) {
-  const auto plan = plan_gemm_reduce_scatter({.m = 8192, .n = 4096, .k = 14336}, h200(), 8);
+  const auto plan = plan_gemm_reduce_scatter({.m = 8192, .n = 4096, .k = 14336}, kH200, 8);
   ASSERT_TRUE(plan.ok());
   EXPECT_NE(plan->to_string().find("gemm_rs_bf16_"), std::string::npos) << plan->to_string();
   EXPECT_NE(plan->to_string().find("exchange boxes in bands of 64 x "), std::string::npos) << plan->to_string();
   EXPECT_NE(plan->to_string().find("owners take turns"), std::string::npos) << plan->to_string();
-  const auto words = plan_gemm_reduce_scatter({.m = 2048, .n = 2880, .k = 2880}, h200(), 8);
+  const auto words = plan_gemm_reduce_scatter({.m = 2048, .n = 2880, .k = 2880}, kH200, 8);
   ASSERT_TRUE(words.ok());
   EXPECT_NE(words->to_string().find("exchange words, owners take turns"), std::string::npos) << words->to_string();
 }
@@ -261,20 +255,20 @@ TEST(GemmReduceScatterPlan, NamesWhatItRefuses) {
     const auto plan = plan_gemm_reduce_scatter(desc, shape, ranks);
     return plan.ok() ? std::string() : plan.status().message();
   };
-  EXPECT_EQ(error({.m = 63, .n = 64, .k = 64}, h200(), 8),
+  EXPECT_EQ(error({.m = 63, .n = 64, .k = 64}, kH200, 8),
             "ParallelGemmDesc.m is 63; allowed: a multiple of 8 up to 16777216");
-  EXPECT_EQ(error({.m = 64, .n = 64, .k = 24}, h200(), 2),
+  EXPECT_EQ(error({.m = 64, .n = 64, .k = 24}, kH200, 2),
             "ParallelGemmDesc.k is 24; allowed: a multiple of 16 up to 16777216");
   EXPECT_NE(
-      error({.m = 640, .n = 64, .k = 64, .tile_columns = 48}, h200(), 8).find("ParallelGemmDesc.tile_columns is 48"),
+      error({.m = 640, .n = 64, .k = 64, .tile_columns = 48}, kH200, 8).find("ParallelGemmDesc.tile_columns is 48"),
       std::string::npos);
-  EXPECT_EQ(error({.m = 1 << 22, .n = 1 << 20, .k = 64}, h200(), 8),
+  EXPECT_EQ(error({.m = 1 << 22, .n = 1 << 20, .k = 64}, kH200, 8),
             "ParallelGemmDesc.m is 4194304; allowed: at most 1048576 with n = 1048576");
-  EXPECT_EQ(error({.m = 8, .n = 64, .k = 1 << 24}, mi300x(), 2),
+  EXPECT_EQ(error({.m = 8, .n = 64, .k = 1 << 24}, kMi300x, 2),
             "ParallelGemmDesc.k is 16777216; allowed: at most 8388608 with 2 ranks here");
-  EXPECT_EQ(error({.m = 8, .n = 64, .k = 64, .exchange = ParallelGemmExchange::kWords}, mi300x(), 2),
+  EXPECT_EQ(error({.m = 8, .n = 64, .k = 64, .exchange = ParallelGemmExchange::kWords}, kMi300x, 2),
             "ParallelGemmDesc.exchange is words; allowed: auto here");
-  EXPECT_EQ(error({.m = 8, .n = 64, .k = 64, .exchange = ParallelGemmExchange::kBoxes}, mi300x(), 2),
+  EXPECT_EQ(error({.m = 8, .n = 64, .k = 64, .exchange = ParallelGemmExchange::kBoxes}, kMi300x, 2),
             "ParallelGemmDesc.exchange is boxes; allowed: auto here");
 }
 
