@@ -7,6 +7,7 @@
 #include <span>
 
 #include "farwarp/ops/parallel_gemm/ag_gemm/args.h"
+#include "farwarp/ops/parallel_gemm/rates.h"
 #include "farwarp/tile/gemm/shape_wgmma.h"
 
 namespace farwarp {
@@ -17,7 +18,6 @@ constexpr std::int64_t align(std::int64_t bytes) { return (bytes + 255) / 256 * 
 
 /// Bytes of all ranks' x, up to which it crosses as words: four inboxes have to lie in the heap.
 constexpr std::int64_t kMostBytesAsWords = std::int64_t{40} << 20;
-constexpr double kLinkBytesPerUs = 330e3;
 constexpr double kFlopsPerUs = 700e6;
 
 /// Of tiles. Four warpgroups have 128 registers a thread when they begin, and for ptxas an instruction of 256 columns needs 154.
@@ -26,7 +26,7 @@ constexpr int kWordsWidths[] = {64, 128, 192};
 std::int64_t x_bytes(const AllGatherGemmPlan& plan) { return std::int64_t{2} * plan.local.y_rows * plan.local.k; }
 
 double us_of_sending(const AllGatherGemmPlan& plan) {
-  return 2.0 * (plan.ranks - 1) * plan.local.x_rows * plan.local.k / kLinkBytesPerUs;
+  return 2.0 * (plan.ranks - 1) * plan.local.x_rows * plan.local.k / parallel_gemm::kLinkBytesPerUs;
 }
 double us_of_multiplying(const AllGatherGemmPlan& plan) {
   return 2.0 * plan.local.y_rows * plan.local.w_rows * plan.local.k / kFlopsPerUs;

@@ -32,7 +32,7 @@ FARWARP_DEVICE void gemm_ar_mfma(const Args& args) {
     multiply_and_send_words(call, args, tile);
     const gemm_rs::PieceShare share{num_threads() * block_index() + thread_index(), num_threads() * num_blocks()};
     gemm_rs::for_each_piece(call, args.rs.words, args.rs.words.rows, share, [&](int row, int piece) {
-      gemm_rs::reduce_piece<T, Failure::called>(call, args.rs, row, piece, gemm_rs::IntoY<T>{args.rs});
+      gemm_rs::reduce_piece<T, Failure::called>(call, args.rs, row, piece, gemm_rs::IntoY{args.rs});
     });
   } else {
     if (block_index() == 0 && warp_index() == 0) announce_entry(call, args.rs.at.entries);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "farwarp/ops/parallel_gemm/gemm_ar/args.h"
+#include "farwarp/ops/parallel_gemm/rates.h"
 
 namespace farwarp {
 namespace {
@@ -14,7 +15,6 @@ enum class Way { kWordsToAll, kWordsByOwners, kBoxesByOwners };
 /// What it takes owners to hand out, beside their bytes. On two ranks the bytes are as many either way, and words to all take 2.1, 2.5, 1.1, 1.3
 /// and 0.7 us less at 8, 16, 24, 32 and 64 rows, n = 4096 and k = 1024 (2 H200s, 2026-11).
 constexpr double kUsOfHandingOut = 2.1;
-constexpr double kLinkBytesPerUs = 330e3;
 
 /// Up to as many rows on CDNA, where nothing has been measured.
 constexpr int kMostToAllOnCdna = 16;
@@ -22,7 +22,7 @@ constexpr int kMostToAllOnCdna = 16;
 /// Each rank sends its sums to all others, R - 1 times as many bytes as they have; by owners, 2 (R - 1) / R times.
 bool to_all_pays(const ParallelGemmDesc& desc, int ranks) {
   const double more = (ranks - 1) * (1 - 2.0 / ranks) * 2 * desc.m * desc.n;
-  return more / kLinkBytesPerUs < kUsOfHandingOut;
+  return more / parallel_gemm::kLinkBytesPerUs < kUsOfHandingOut;
 }
 
 /// Of Hopper.

@@ -23,10 +23,6 @@ FARWARP_DEVICE int rows_of(const Args& args, int owner) {
   return rows < 0 ? 0 : rows < args.rs.bands.owned ? rows : args.rs.bands.owned;
 }
 
-FARWARP_DEVICE void store_into_y(const Args& args, int row, int piece, Vec16 eight) {
-  store(Global<Vec16>(static_cast<Vec16*>(args.rs.y)) + (std::int64_t{row} * args.finished.pieces + piece), eight);
-}
-
 /// [thread] Adds up a piece of an own row, and hands it to all ranks. False: the call is over.
 template <class T, Failure failure>
 FARWARP_DEVICE bool reduce_and_send_piece(Call& call, const Args& args, int row, int piece) {
@@ -35,7 +31,7 @@ FARWARP_DEVICE bool reduce_and_send_piece(Call& call, const Args& args, int row,
     const Vec16 eight = sendable(sums);  // the same bits everywhere
     for (int i = 1; i < view.size; ++i)
       gemm_rs::send_piece(call, args.finished, (view.rank + i) % view.size, row, piece, eight);
-    store_into_y(args, view.rank * args.rs.bands.owned + row, piece, eight);
+    gemm_rs::IntoY{args.rs}(view.rank * args.rs.bands.owned + row, piece, eight);
   });
 }
 
@@ -57,7 +53,7 @@ FARWARP_DEVICE bool collect_piece(Call& call, const Args& args, int row, int pie
   if (!wait_words<1, failure>(call, from, wanted, eight, {farwarp::gemm_ar::kSiteSums, -1, 1})) return false;
 #pragma unroll
   for (int owner = 0; owner < kMaxRanks; ++owner) {
-    if (wanted >> owner & 1) store_into_y(args, owner * args.rs.bands.owned + row, piece, eight[owner]);
+    if (wanted >> owner & 1) gemm_rs::IntoY{args.rs}(owner * args.rs.bands.owned + row, piece, eight[owner]);
   }
   clear_words(from, wanted);
   return true;

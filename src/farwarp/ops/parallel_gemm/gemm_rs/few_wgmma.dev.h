@@ -47,7 +47,7 @@ struct FewByWords {
   FARWARP_DEVICE void collect(const Block& block, const Wait& wait) const {
     Call call = block.call(args.view, args.slot, wait);
     for_each_piece(call, args.words, args.words.rows, share(), [&](int row, int piece) {
-      reduce_piece<T, Failure::in_place>(call, args, row, piece, IntoY<T>{args});
+      reduce_piece<T, Failure::in_place>(call, args, row, piece, IntoY{args});
     });
   }
 

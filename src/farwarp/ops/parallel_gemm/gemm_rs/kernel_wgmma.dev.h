@@ -232,7 +232,7 @@ struct ManyByWords {
     Call call = block.call(args.view, args.slot, wait);
     if (!call.live) return;
     for_each_piece_of_units(call, args.words, args.words.rows, TakenUnits(block.taken()), [&](int row, int piece) {
-      reduce_piece<T, Failure::in_place>(call, args, row, piece, IntoY<T>{args});
+      reduce_piece<T, Failure::in_place>(call, args, row, piece, IntoY{args});
     });
   }
   template <class Wait>

@@ -19,13 +19,11 @@ FARWARP_DEVICE void send_piece(const Call& call, const WordInbox& inbox, int ran
   store_words(peer_address<Vec16>(call.view, rank, place), sendable(eight));
 }
 
-/// Sums of the inbox's rows into y, which has as many.
-template <class T>
+/// Takes pieces of y's rows into y.
 struct IntoY {
   const Args& args;
   FARWARP_DEVICE void operator()(int row, int piece, Vec16 eight) const {
-    const std::int64_t place = (std::int64_t{row} * args.words.pieces + piece) * WordInbox::kElements;
-    store(Global<Vec16>(reinterpret_cast<Vec16*>(static_cast<T*>(args.y) + place)), eight);
+    store(Global<Vec16>(static_cast<Vec16*>(args.y)) + (std::int64_t{row} * args.words.pieces + piece), eight);
   }
 };
 
