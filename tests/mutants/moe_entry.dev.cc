@@ -3,12 +3,9 @@
 
 namespace moe = farwarp::FARWARP_TARGET::moe;
 
-FARWARP_KERNEL(moe_a2a_fused_packet_bf16_rank_scale, moe::Args, farwarp::moe::kThreads) {
-  moe::fused<farwarp::Bf16, moe::RankScale, moe::PacketWire<moe::AsTheyAre>>(args);
-}
 FARWARP_KERNEL(moe_a2a_fused_bulk_bf16_rank_scale, moe::Args, farwarp::moe::kThreads) {
   moe::fused<farwarp::Bf16, moe::RankScale, moe::BulkWire<moe::AsTheyAre>>(args);
 }
 FARWARP_KERNEL(moe_a2a_fused_words_bf16_rank_scale, moe::Args, farwarp::moe::kThreads) {
-  moe::fused<farwarp::Bf16, moe::RankScale, moe::WordWire>(args);
+  moe::fused<farwarp::Bf16, moe::RankScale, moe::WordWire<moe::AsTheyAre>>(args);
 }

@@ -6,3 +6,6 @@ namespace moe = farwarp::FARWARP_TARGET::moe;
 FARWARP_KERNEL(moe_a2a_fused_bulk_fp8_rank_scale, moe::Args, farwarp::moe::kThreads) {
   moe::fused<farwarp::Bf16, moe::RankScale, moe::BulkWire<moe::AsFp8>>(args);
 }
+FARWARP_KERNEL(moe_a2a_fused_words_fp8_rank_scale, moe::Args, farwarp::moe::kThreads) {
+  moe::fused<farwarp::Bf16, moe::RankScale, moe::WordWire<moe::AsFp8>>(args);
+}

@@ -3,6 +3,6 @@
 
 namespace moe = farwarp::FARWARP_TARGET::moe;
 
-FARWARP_KERNEL(moe_a2a_dispatch_packet, moe::Args, farwarp::moe::kThreads) {
-  moe::dispatch<moe::PacketWire<moe::AsTheyAre>, moe::Part::both>(args);
+FARWARP_KERNEL(moe_a2a_dispatch_words, moe::Args, farwarp::moe::kThreads) {
+  moe::dispatch<moe::WordWire<moe::AsTheyAre>, moe::Part::both>(args);
 }

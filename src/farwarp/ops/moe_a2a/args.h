@@ -13,7 +13,7 @@ namespace farwarp::moe {
 /// Wait sites and complaints, as the ledger names them.
 enum Site : std::uint32_t {
   kSiteHeader,         ///< a source's header: which rows it sends, or how many
-  kSiteRow,            ///< a row's head, packet mode also its data
+  kSiteRow,            ///< a row's head, words mode also its data
   kSiteData,           ///< bulk mode: a row has landed
   kSiteReturn,         ///< an owner's partial sums
   kSiteRouting,        ///< a block of this rank has given tokens their slots
@@ -62,11 +62,10 @@ struct Roles {
   std::int32_t senders;  ///< blocks [0, senders) send rows
   std::int32_t workers;  ///< blocks from `first_worker` on that take the rows that arrive
   std::int32_t first_worker;
-  std::int32_t first_summer;  ///< blocks from here on sum what comes back
 };
 
 // fp8 dispatch: one scale for so many numbers; a segment begins at a multiple of kFp8Align, where the scales' bytes are aligned
-// too (bulk mode; in packet mode each packet has its scale, and a segment begins with a group).
+// too (bulk mode; in words mode a segment begins with a group).
 inline constexpr int kScaleGroup = 128;
 inline constexpr int kFp8Align = 4 * kScaleGroup;
 constexpr std::int64_t fp8_scales_at(int hidden) { return (hidden + 15) / 16 * 16; }
@@ -134,7 +133,7 @@ struct Args {
   Roles roles;                 ///< of this launch
   std::int32_t sending_warps;  ///< fused form: the first warps of the grid, as warp_in_grid() numbers them, send rows
   std::int32_t row_bytes;      ///< of a dispatched row in the workspace
-  std::int32_t scales_at;      ///< fp8 dispatch in bulk mode: where a row's scales begin, in bytes
+  std::int32_t scales_at;      ///< fp8 dispatch: where a row's scales begin, in bytes
   std::int32_t header_packets;
   std::int32_t wide_indices;  ///< 1: topk holds int64
   std::int32_t tokens;

@@ -63,13 +63,10 @@ FARWARP_DEVICE bool await_head(Call& call, const Args& args, Row& row, std::uint
   return call.live;
 }
 
-/// [block] Calls `work(row)` on a warp for each piece of each row that arrives.
-template <class Wire, class Work>
-FARWARP_DEVICE void for_each_row(Wire& wire, const Work& work) {
-  Call& call = wire.call;
-  const Args& args = wire.args;
+/// [block] Calls `work(row)` on a warp for each piece of each row that arrives; a piece begins at a multiple of `align` units.
+template <int align, class Work>
+FARWARP_DEVICE void for_each_row(Call& call, const Args& args, const Work& work) {
   const int units = args.max_tokens * args.view.size * args.segments;
-  const int length = args.hidden / kPer<typename Wire::Unit>;
   std::uint32_t rows = kUnknown;  // lane r: rows of source r
 #pragma unroll 1
   for (int unit = worker_index(args) * warps_per_block() + warp_index(); unit < units;
@@ -79,13 +76,8 @@ FARWARP_DEVICE void for_each_row(Wire& wire, const Work& work) {
     const int source = rank_behind(args, 1 + place - slot * args.view.size);
     if (ballot(lane_index() < args.view.size && rows > static_cast<std::uint32_t>(slot)) == 0) return;
     if (shuffle(rows, source) <= static_cast<std::uint32_t>(slot)) continue;
-    Row row{source,
-            slot,
-            0,
-            0,
-            segment,
-            segment_start<Wire::kAlign>(args, length, segment),
-            segment_start<Wire::kAlign>(args, length, segment + 1)};
+    const Segment piece = segment_of<align>(args, slot, segment);
+    Row row{source, slot, 0, 0, segment, piece.first, piece.last};
     if (await_head(call, args, row, rows)) work(row);
     // A lane that gave up ends it for the warp; and the scratch is free for the next row's routes.
     warp_sync();
@@ -96,57 +88,27 @@ FARWARP_DEVICE void for_each_row(Wire& wire, const Work& work) {
   }
 }
 
-/// [block] Calls `refresh(slot or token, rank)` for the slice of the places that this call looks after: each place once in
-/// kRefreshPeriod calls of a parity.
-template <class Refresh>
-FARWARP_DEVICE void for_refreshed(const Call& call, const Args& args, const Refresh& refresh) {
-  const int places = args.max_tokens * args.view.size;
-#pragma unroll 1
-  for (auto place = static_cast<int>((call.epoch / 2) % farwarp::moe::kRefreshPeriod); place < places;
-       place += static_cast<int>(farwarp::moe::kRefreshPeriod)) {
-    const int slot = args.by_ranks.quotient(place);
-    refresh(slot, place - slot * args.view.size);
-  }
-}
-
 /// [block] Gives packets of this rank a recent tag that no call will wait for.
 FARWARP_DEVICE void retag(const Call& call, Peer<Packet> packets, int count) {
   for (int i = thread_index(); i < count; i += num_threads()) store_packet(packets + i, 0, call.epoch - 1);
 }
 
-template <class Wire, class HasRow>
-FARWARP_DEVICE void refresh_row(Wire& wire, int slot, int source, const HasRow& has_row) {
-  if (has_row(source, slot)) return;
-  retag(wire.call, wire.regions.head(wire.args.view.rank, source, slot), 1 + wire.args.k);
-  wire.retag_row(source, slot);
-}
-template <class Wire>
-FARWARP_DEVICE void refresh_return(Wire& wire, int token, int owner, int tokens) {
-  if (token < tokens && (destinations_by_lanes(wire.args, token) >> owner & 1) != 0) return;
-  wire.retag_return(token, owner);
-}
-
-/// [block] A slice of the slots that this call leaves idle gets a recent tag. Without it a slot that is skipped for exactly
-/// 2^32 calls would show its old contents as new. The headers of all sources have been awaited; `has_row(source, slot)` says what
-/// they say.
+/// [block] A slice of the slots that this call leaves idle gets a recent tag, each slot once in kRefreshPeriod calls of a parity.
+/// Without it a slot that is skipped for exactly 2^32 calls would show its old contents as new. The headers of all sources have been
+/// awaited; `has_row(source, slot)` says what they say.
 template <class Wire, class HasRow>
 FARWARP_DEVICE void refresh_idle_rows(Wire& wire, const HasRow& has_row) {
-  if (!is_first_worker(wire.args)) return;
-  for_refreshed(wire.call, wire.args, [&](int slot, int source) { refresh_row(wire, slot, source, has_row); });
-}
-template <class Wire>
-FARWARP_DEVICE void refresh_idle_returns(Wire& wire, int tokens) {
-  if (block_index() != wire.args.roles.first_summer) return;
-  for_refreshed(wire.call, wire.args, [&](int token, int owner) { refresh_return(wire, token, owner, tokens); });
-}
-/// Both, where one block does both.
-template <class Wire, class HasRow>
-FARWARP_DEVICE void refresh_idle(Wire& wire, int tokens, const HasRow& has_row) {
-  if (block_index() != 0) return;
-  for_refreshed(wire.call, wire.args, [&](int place, int rank) {
-    refresh_row(wire, place, rank, has_row);
-    refresh_return(wire, place, rank, tokens);
-  });
+  const Args& args = wire.args;
+  if (!is_first_worker(args)) return;
+  const int places = args.max_tokens * args.view.size;
+#pragma unroll 1
+  for (auto place = static_cast<int>((wire.call.epoch / 2) % farwarp::moe::kRefreshPeriod); place < places;
+       place += static_cast<int>(farwarp::moe::kRefreshPeriod)) {
+    const int slot = args.by_ranks.quotient(place), source = place - slot * args.view.size;
+    if (has_row(source, slot)) continue;
+    retag(wire.call, wire.regions.head(args.view.rank, source, slot), 1 + args.k);
+    wire.retag_row(source, slot);
+  }
 }
 
 }  // namespace farwarp::FARWARP_TARGET::moe

@@ -7,22 +7,20 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using farwarp::moe::BenchExpertArgs;
 
-/// [thread] Vector `v` of dispatched row `row`.
+/// [thread] Unit `u` of dispatched row `row`.
 template <class T>
-FARWARP_DEVICE void dispatched(const BenchExpertArgs& args, std::int64_t row, int v, float (&values)[kPer<Vec16>]) {
-  const int vectors = args.hidden / kPer<Vec16>;
+FARWARP_DEVICE void dispatched(const BenchExpertArgs& args, std::int64_t row, int u, float (&values)[kPer<Unit>]) {
+  const int units = args.hidden / kPer<Unit>;
   if (args.scales == nullptr) {
-    const Global<const Vec16> x(static_cast<const Vec16*>(args.x));
-    values_of<T>(load<Cache::streaming>(x + (row * vectors + v)), values);
+    const Global<const Unit> x(static_cast<const Unit*>(args.x));
+    values_of<T>(load<Cache::streaming>(x + (row * units + u)), values);
     return;
   }
-  constexpr int kVectors = kScaleGroup / kPer<Vec16>;  // of a group
   const Global<const std::uint64_t> x(static_cast<const std::uint64_t*>(args.x));
-  const std::uint64_t bytes = load<Cache::streaming>(x + (row * vectors + v));
-  const int groups = (vectors + kVectors - 1) / kVectors;
-  const float scale = load(Global<const float>(args.scales) + (row * groups + v / kVectors));
-  const Fp8Piece<8> piece{{static_cast<std::uint32_t>(bytes), static_cast<std::uint32_t>(bytes >> 32)}, scale};
-  values_of<T>(piece, values);
+  const int groups = (units + kGroupUnits - 1) / kGroupUnits;
+  const Fp8Unit unit{load<Cache::streaming>(x + (row * units + u)),
+                     load(Global<const float>(args.scales) + (row * groups + u / kGroupUnits))};
+  values_of<T>(unit, values);
 }
 
 /// [warp] The expert whose room `row` lies in: the last that begins at or before it. All offsets are on their way at once.
@@ -38,21 +36,21 @@ FARWARP_DEVICE int expert_of(const BenchExpertArgs& args, int row) {
 }
 
 /// A warp for each piece of a row, whichever its expert: experts one after the other would wait for memory once for each, and a warp with
-/// a whole row once for every `kAhead` vectors of a lane.
+/// a whole row once for every `kAhead` units of a lane.
 template <class T>
 FARWARP_DEVICE void apply_to_expert_rows(const BenchExpertArgs& args) {
   constexpr int kAhead = 4, kPiece = kAhead * kStride;
-  const int vectors = args.hidden / kPer<Vec16>, warps = num_threads() / Target::kWarpSize;
-  const int pieces = (vectors + kPiece - 1) / kPiece;
-  const Global<Vec16> y(static_cast<Vec16*>(args.y));
+  const int units = args.hidden / kPer<Unit>, warps = num_threads() / Target::kWarpSize;
+  const int pieces = (units + kPiece - 1) / kPiece;
+  const Global<Unit> y(static_cast<Unit*>(args.y));
   const int rows = load(Global<const std::int32_t>(args.offsets) + args.local_experts);
 #pragma unroll 1
   for (int piece = block_index() * warps + warp_index(); piece < rows * pieces; piece += num_blocks() * warps) {
-    const int row = piece / pieces, v = piece % pieces * kPiece + lane_index();
-    float values[kAhead][kPer<Vec16>];
+    const int row = piece / pieces, u = piece % pieces * kPiece + lane_index();
+    float values[kAhead][kPer<Unit>];
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
-      if (v + a * kStride < vectors) dispatched<T>(args, row, v + a * kStride, values[a]);
+      if (u + a * kStride < units) dispatched<T>(args, row, u + a * kStride, values[a]);
     }
     const int expert = expert_of(args, row);
     const int first = load(Global<const std::int32_t>(args.offsets) + expert);
@@ -62,11 +60,11 @@ FARWARP_DEVICE void apply_to_expert_rows(const BenchExpertArgs& args) {
     if (row - first >= count) continue;  // padding
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
-      if (v + a * kStride >= vectors) break;
+      if (u + a * kStride >= units) break;
 #pragma unroll
-      for (int i = 0; i < kPer<Vec16>; ++i) values[a][i] = fused_multiply_add(values[a][i], scale, shift);
-      store<Cache::streaming>(y + (static_cast<std::int64_t>(row) * vectors + v + a * kStride),
-                              rounded<T, Vec16>(values[a]));
+      for (int i = 0; i < kPer<Unit>; ++i) values[a][i] = fused_multiply_add(values[a][i], scale, shift);
+      store<Cache::streaming>(y + (static_cast<std::int64_t>(row) * units + u + a * kStride),
+                              rounded<T, Unit>(values[a]));
     }
   }
 }

@@ -28,7 +28,7 @@ const std::vector<ParamInfo> kParams = {
     {"index", "int32", "int32|int64"},
     {"routing", "uniform", "uniform|zipf|repeated|one_expert|one_rank|masked|partial"},
     {"tokens", "auto", "auto|uniform|full|empty_ranks; auto: uniform in a check, full in a bench"},
-    {"mode", "auto", "auto|words|packet|bulk"},
+    {"mode", "auto", "auto|words|bulk"},
     {"form", "fused", "fused|split"},
     {"expert", "auto", "auto|secret|rank_scale; auto: secret in a check, rank_scale in a bench"},
     {"count", "host", "host|device: where the token count lies"},
@@ -63,7 +63,7 @@ Result<CheckConfig> read_config(const Params& params) {
                                                     {"full", TokenCounts::kFull},
                                                     {"empty_ranks", TokenCounts::kEmptyRanks}};
   static constexpr Choice<MoeMode> kModes[] = {
-      {"auto", MoeMode::kAuto}, {"words", MoeMode::kWords}, {"packet", MoeMode::kPacket}, {"bulk", MoeMode::kBulk}};
+      {"auto", MoeMode::kAuto}, {"words", MoeMode::kWords}, {"bulk", MoeMode::kBulk}};
   static constexpr Choice<bool> kForms[] = {{"fused", true}, {"split", false}};
   static constexpr Choice<MoeExpert> kExperts[] = {
       {"auto", MoeExpert::kTable}, {"secret", MoeExpert::kTable}, {"rank_scale", MoeExpert::kRankScale}};

@@ -33,7 +33,7 @@ INSTANTIATE_TEST_SUITE_P(Targets, MoeCases, testing::Values(TargetKind::kEmuSm90
 
 TEST_P(MoeCases, EveryFormAndMode) {
   for (const char* form : {"fused", "split"}) {
-    for (const char* mode : {"words", "packet", "bulk"}) {
+    for (const char* mode : {"words", "bulk"}) {
       for (const char* dtype : {"fp16", "bf16"}) {
         for (const char* expert : {"secret", "rank_scale"}) {
           expect_pass(std::string("form=") + form + ",mode=" + mode + ",dtype=" + dtype + ",expert=" + expert);
@@ -45,7 +45,7 @@ TEST_P(MoeCases, EveryFormAndMode) {
 
 TEST_P(MoeCases, EveryRouting) {
   for (const char* routing : {"uniform", "zipf", "repeated", "one_expert", "one_rank", "masked", "partial"}) {
-    for (const char* mode : {"words", "packet", "bulk"}) {
+    for (const char* mode : {"words", "bulk"}) {
       expect_pass(std::string("form=split,routing=") + routing + ",mode=" + mode);
       expect_pass(std::string("form=fused,routing=") + routing + ",mode=" + mode);
     }
@@ -55,7 +55,7 @@ TEST_P(MoeCases, EveryRouting) {
 TEST_P(MoeCases, TokenCounts) {
   for (const char* tokens : {"full", "empty_ranks"}) {
     expect_pass(std::string("form=split,tokens=") + tokens);
-    for (const char* mode : {"words", "packet", "bulk"}) expect_pass(std::string("tokens=") + tokens + ",mode=" + mode);
+    for (const char* mode : {"words", "bulk"}) expect_pass(std::string("tokens=") + tokens + ",mode=" + mode);
   }
   for (const char* most : {"1", "31", "32", "33", "64", "65"}) {  // about the bits of a bitmap, and of two
     expect_pass(std::string("hidden_dim=8,max_num_tokens=") + most);
@@ -79,7 +79,7 @@ TEST_P(MoeCases, UnevenExpertsAndSmallRows) {
 }
 
 TEST_P(MoeCases, BatchesAndPieces) {
-  for (const std::string mode : {"words", "packet", "bulk"}) {
+  for (const std::string mode : {"words", "bulk"}) {
     // More tokens than a block routes at a time.
     expect_pass("max_sms=1,max_num_tokens=150,tokens=full,hidden_dim=8,form=split,mode=" + mode);
     expect_pass("max_sms=1,max_num_tokens=150,tokens=full,hidden_dim=8,mode=" + mode);
@@ -94,7 +94,7 @@ TEST_P(MoeCases, BatchesAndPieces) {
 TEST_P(MoeCases, Fp8Dispatch) {
   const std::string fp8 = "dtype=bf16,dispatch_dtype=fp8,";
   for (const std::string form : {"fused", "split"}) {
-    for (const std::string mode : {"packet", "bulk"}) {
+    for (const std::string mode : {"words", "bulk"}) {
       const std::string way = fp8 + "form=" + form + ",mode=" + mode;
       expect_pass(way);
       expect_pass(way + ",expert=rank_scale,hidden_dim=8");
@@ -106,7 +106,7 @@ TEST_P(MoeCases, Fp8Dispatch) {
   expect_pass(fp8 + "form=split,layout=masked,mode=bulk");
   expect_pass(fp8 + "form=split,mode=bulk,senders=2,hidden_dim=1160");
   EXPECT_FALSE(run(fp8 + "mode=bulk,tokens=full", "drop_put:2").outcome.pass);
-  EXPECT_FALSE(run(fp8 + "mode=packet,tokens=full", "drop_put:2").outcome.pass);
+  EXPECT_FALSE(run(fp8 + "mode=words,tokens=full", "drop_put:2").outcome.pass);
 }
 
 TEST_P(MoeCases, SendersAndReceivers) {
@@ -138,8 +138,7 @@ TEST_P(MoeCases, TooFewReceiveRowsEndInCapacity) {
 }
 
 TEST_P(MoeCases, FaultsAreNoticed) {
-  for (const char* mode : {"mode=words,tokens=full", "mode=packet,tokens=full", "mode=bulk,tokens=full",
-                           "mode=words,form=split,tokens=full", "mode=packet,form=split,tokens=full"}) {
+  for (const char* mode : {"mode=words,tokens=full", "mode=bulk,tokens=full", "mode=words,form=split,tokens=full"}) {
     const CaseResult dropped = run(mode, "drop_put:2");
     EXPECT_FALSE(dropped.outcome.pass) << mode;
     const CaseResult mismatched = run(mode, "mismatch:1");

@@ -3,7 +3,6 @@
 
 #include "farwarp/ops/moe_a2a/sending.dev.h"
 #include "farwarp/ops/moe_a2a/wire_bulk.dev.h"
-#include "farwarp/ops/moe_a2a/wire_packet.dev.h"
 #include "farwarp/ops/moe_a2a/wire_words.dev.h"
 
 namespace farwarp::FARWARP_TARGET::moe {
@@ -58,9 +57,7 @@ template <class T, class Expert, class Wire>
 FARWARP_DEVICE void work_on_rows(Wire& wire) {
   const Expert expert(wire.args);
   for_each_row_present(wire, [&](const Row& row) {
-    if (!apply_experts<T>(wire, row, expert)) return false;
-    wire.finish_return(row);
-    return true;
+    return apply_experts<T>(wire, row, expert);
   });
 }
 
@@ -73,34 +70,16 @@ FARWARP_DEVICE void receive_rows(Wire& wire) {
   refresh_idle_rows(wire, [&](int source, int slot) { return static_cast<std::uint32_t>(slot) < load(rows + source); });
   if (!lay_out_rows(wire.call, wire.args)) return;
   mark_padding(wire.args);
-  for_each_row(wire, [&](const Row& row) {
+  for_each_row<Wire::kAlign>(wire.call, wire.args, [&](const Row& row) {
     if (wire.await_data(row)) unpack_row(wire, row);
   });
 }
 
 /// [block] Sums the experts' outputs of the rows that came, and back.
-template <class T, class Wire>
-FARWARP_DEVICE void return_rows(Wire& wire) {
-  if (!is_worker(wire.args)) return;
-  for_each_row(wire, [&](const Row& row) {
-    reduce_row<T>(wire, row);
-    wire.finish_return(row);
-  });
-}
-
-/// [block] Sums what the owners return, in the order in which tokens were sent. Of a warp: every `stride`-th unit from `first` on.
-template <class T, class Wire>
-FARWARP_DEVICE void receive_returns(Wire& wire, int tokens, int first, int stride) {
-  if (!is_summer(wire.args)) return;
-  const int segments = wire.args.segments;
-#pragma unroll 1
-  for (int unit = first; unit < tokens * segments; unit += stride) {
-    const int token = wire.args.by_segments.quotient(unit);
-    const Segment piece = Wire::segment_of(wire.args, token, unit - token * segments);
-    const std::uint32_t ranks = destinations_by_lanes(wire.args, token);
-    if (!wire.await_returns(token, piece.number, ranks)) return;
-    sum_returns<T>(wire, ranks, piece);
-  }
+template <class T>
+FARWARP_DEVICE void return_rows(Call& call, const Args& args) {
+  const Regions regions = regions_of(args, call);
+  for_each_row<1>(call, args, [&](const Row& row) { reduce_row<T>(args, regions, row); });
 }
 
 /// dispatch -> expert -> combine in one launch.
@@ -118,8 +97,8 @@ FARWARP_DEVICE void fused(const Args& args) {
   send_rows(wire, parcels, first);
   if (await_bitmaps(call, args)) {
     work_on_rows<T, Expert>(wire);
-    receive_returns<T>(wire, tokens, warp_in_grid(), warps_of_grid());
-    refresh_idle(wire, tokens, [&](int source, int slot) { return has_row(args, source, slot); });
+    receive_returns<T>(call, args, tokens, warp_in_grid(), warps_of_grid());
+    refresh_idle_rows(wire, [&](int source, int slot) { return has_row(args, source, slot); });
   }
   end_call(call, kIdle);
 }
@@ -138,17 +117,14 @@ FARWARP_DEVICE void dispatch(const Args& args) {
   end_call(call, part == Part::send ? kSent : kReceived);
 }
 
-template <class T, class Wire, Part part>
+template <class T, Part part>
 FARWARP_DEVICE void combine(const Args& args) {
   Call call = begin_call(args.view, args.slot, part == Part::receive ? kReturning : kReceived);
   if (!call.live) return;
-  Wire wire(call, args);
-  if constexpr (part != Part::receive) return_rows<T>(wire);
+  if constexpr (part != Part::receive) return_rows<T>(call, args);
   if constexpr (part != Part::send) {
-    const int summer = block_index() - args.roles.first_summer, summers = num_blocks() - args.roles.first_summer;
-    const int tokens = token_count(call, args);
-    receive_returns<T>(wire, tokens, summer * warps_per_block() + warp_index(), summers * warps_per_block());
-    refresh_idle_returns(wire, tokens);
+    const int first = block_index() * warps_per_block() + warp_index();
+    receive_returns<T>(call, args, token_count(call, args), first, warps_of_grid());
   }
   end_call(call, part == Part::send ? kReturning : kIdle);
 }

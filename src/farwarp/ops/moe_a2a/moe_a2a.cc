@@ -39,28 +39,24 @@ std::string kernel_name(KernelId id, const MoeAllToAllPlan& plan) {
     case kDispatch: return fmt::format("moe_a2a_dispatch_{}{}{}", wire, fp8, plan.senders > 0 ? "_in_order" : "");
     case kDispatchSend: return fmt::format("moe_a2a_dispatch_send_{}{}", wire, fp8);
     case kDispatchRecv: return fmt::format("moe_a2a_dispatch_recv_{}{}", wire, fp8);
-    case kCombine: return fmt::format("moe_a2a_combine_{}_{}", wire, type);
-    case kCombineSend: return fmt::format("moe_a2a_combine_send_{}_{}", wire, type);
-    case kCombineRecv: return fmt::format("moe_a2a_combine_recv_{}_{}", wire, type);
+    case kCombine: return fmt::format("moe_a2a_combine_{}", type);
+    case kCombineSend: return fmt::format("moe_a2a_combine_send_{}", type);
+    case kCombineRecv: return fmt::format("moe_a2a_combine_recv_{}", type);
     case kKernels: break;
   }
   return {};
 }
 
-/// In bulk mode nothing of combine is staged in shared memory: several of its blocks fit on a multiprocessor, and their loads in
+/// Nothing of combine is staged in shared memory: several of its blocks fit on a multiprocessor, and their loads in
 /// flight pay. On 4 H200s (2026-11) combine of 4096 tokens x 7168, top-8, takes 538 us with two, 573 with one.
 constexpr int kCombineBlocksPerSm = 2;
 
 /// Who does what in a launch of `blocks` blocks.
 moe::Roles roles_of(const MoeAllToAllPlan& plan, KernelId id, int blocks) {
   if (plan.senders > 0 && id == kDispatch) {
-    return {plan.senders, blocks - plan.senders, plan.senders, blocks};
+    return {plan.senders, blocks - plan.senders, plan.senders};
   }
-  if (plan.senders > 0 && id == kCombine) {
-    const int workers = blocks - std::max(1, blocks / 4);
-    return {0, workers, 0, workers};
-  }
-  return {blocks, blocks, 0, 0};
+  return {blocks, blocks, 0};
 }
 
 Status check_received(const MoeReceived& received, bool fp8) {
@@ -78,10 +74,10 @@ struct MoeAllToAll::State {
   World* world = nullptr;
   MoeAllToAllPlan plan;
   int slot = -1;
-  SymmetricBuffer workspace, words;  ///< the same, except in words mode
+  SymmetricBuffer workspace, words;  ///< MoeWorkspace up to `words`, and from there on
   std::array<Kernel, kKernels> kernels;
   moe::Args args{};               ///< what does not change between calls, and a split call's tokens from send to recv
-  int combine_blocks_per_sm = 1;  ///< not of packets
+  int combine_blocks_per_sm = 1;
   MoeFaults faults;
   std::uint32_t next_stage = 0;  ///< of a split call as the host has enqueued it
 
@@ -133,7 +129,7 @@ void MoeAllToAll::State::set_tokens(const MoeTokens& tokens, CallForm form) {
 Status MoeAllToAll::State::run(KernelId id, Stream stream) {
   if (const Status status = world->status(); !status.ok()) return status;
   LaunchConfig config{plan.blocks, plan.threads, static_cast<std::size_t>(plan.shared_bytes)};
-  if (id == kCombine && plan.mode != MoeMode::kPacket) {
+  if (id == kCombine) {
     config.blocks *= combine_blocks_per_sm;
     config.shared_bytes = static_cast<std::size_t>(args.shared.stage);  // which comes last
   }
@@ -174,9 +170,7 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
   if (!slot.ok()) return slot.status();
   const MoeWorkspace& parts = plan->workspace;
   const auto workspace = world.allocate(static_cast<std::size_t>(parts.words));
-  auto words = workspace;
-  if (workspace.ok() && parts.words < parts.total)
-    words = world.allocate(static_cast<std::size_t>(parts.total - parts.words), 256, 0xff);
+  const auto words = workspace.ok() ? world.allocate(static_cast<std::size_t>(parts.total - parts.words), 256, 0xff) : workspace;
   if (!words.ok()) {
     (void)world.close_operator(*slot);
     if (workspace.ok()) (void)world.free(*workspace);
@@ -210,11 +204,9 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
   args.recv_rows = plan->recv_rows;
   args.workspace = static_cast<std::int64_t>(workspace->offset);
   args.offsets = parts;
-  if (parts.words < parts.total) {
-    const std::int64_t moved = static_cast<std::int64_t>(words->offset) - args.workspace - parts.words;
-    args.offsets.rows += moved;
-    args.offsets.returns += moved;
-  }
+  const std::int64_t moved = static_cast<std::int64_t>(words->offset) - args.workspace - parts.words;
+  if (plan->mode == MoeMode::kWords) args.offsets.rows += moved;
+  args.offsets.returns += moved;
   args.shared = moe::shared_layout(desc.num_experts, plan->ranks, desc.experts_per_token, desc.max_tokens,
                                    plan->max_local_experts, plan->threads / shape.traits.warp_size,
                                    plan->mode == MoeMode::kBulk && shape.traits.bulk_copy);
@@ -233,8 +225,7 @@ MoeAllToAll::~MoeAllToAll() = default;
 Status MoeAllToAll::close() {
   const Status closed = state_->world->close_operator(state_->slot);
   const Status freed = state_->world->free(state_->workspace);
-  const bool apart = state_->words.offset != state_->workspace.offset;
-  return first_failure({closed, freed, apart ? state_->world->free(state_->words) : Status{}});
+  return first_failure({closed, freed, state_->world->free(state_->words)});
 }
 
 const MoeAllToAllPlan& MoeAllToAll::plan() const { return state_->plan; }

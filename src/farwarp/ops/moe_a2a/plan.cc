@@ -20,9 +20,7 @@ using moe::kThreads;
 
 constexpr int kMaxTokens = 65535;
 constexpr int kMaxSegments = 1024;
-/// Packets send two bytes for each byte of payload but need no flag behind it; of fp8, where words are none.
-constexpr double kPacketBytesOut = 512 << 10;
-/// Up to here words, which need neither. Behind it rows wait for links all the same, and bulk copies keep more of them under way
+/// Up to here words, which need no flag. Behind it rows wait for links all the same, and bulk copies keep more of them under way
 /// (README.md, "Protocol").
 constexpr double kWordBytesOut = 20 << 20;
 /// From here on some blocks send while the others receive. On 4 H200s (2026-11) dispatch of 4096 tokens takes 502 us so for
@@ -58,9 +56,6 @@ Status check(const MoeAllToAllDesc& desc, int ranks) {
   if (desc.fp8_dispatch && desc.dtype != DType::kBf16) {
     return invalid_argument(fmt::format("MoeAllToAllDesc.fp8_dispatch is true with dtype {}; allowed: with dtype bf16",
                                         name_of(desc.dtype)));
-  }
-  if (desc.fp8_dispatch && desc.mode == MoeMode::kWords) {
-    return invalid_argument("MoeAllToAllDesc.mode is words with fp8_dispatch; allowed with it: auto, packet, bulk");
   }
   if (desc.index_type != DType::kI32 && desc.index_type != DType::kI64) {
     return invalid_argument(
@@ -98,39 +93,34 @@ double expected_ranks(const MoeAllToAllDesc& desc, int ranks) {
 /// Pieces of a row, so that every warp of an owner has some, each at least one unit a lane. Measured on H200s, 2026-11. Words, where a
 /// piece costs nothing but another look at the row's head: as many as give each warp a piece of what returns (2 ranks, 256 tokens x 7168 in
 /// 1, 2 and 4: 52.8, 41.1 and 37.8 us; 16 x 6144 in 8, 12, 16 and 24: 14.1, 13.6, 13.6 and 12.8; 128 x 2880 in 2, 3, 5, 8 and 11: 18.5, 17.8,
-/// 17.9, 17.3 and 20.0). Packet
-/// mode: more than 16 pieces gain nothing, each polls the row's head. Bulk mode, where each piece has a fence and a flag: 512
+/// 17.9, 17.3 and 20.0). Bulk mode, where each piece has a fence and a flag: 512
 /// tokens x 7168 on 4 ranks, 1.7 rows a warp, take 148 us in halves and 158 whole; 128 tokens, 0.4 rows, 54.9 in quarters and
 /// 56.2 in halves, and combine alone 36 and 46; on 8 ranks 128 tokens, 0.64 rows, 76.7 and 77.9, combine alone 48 and 54; 256 tokens lose
 /// by more than halves. 128 tokens x 2880, 0.4 rows, take 33.9 in halves and 36.6 in quarters on 8 ranks, 28.6 and 31.0 on 4: small
 /// copies.
 int choose_segments(const MoeAllToAllPlan& plan, int warps, int warp_size) {
   const MoeAllToAllDesc& desc = plan.desc;
-  const bool packets = plan.mode == MoeMode::kPacket;
-  const int least = desc.fp8_dispatch ? (packets ? moe::kScaleGroup : moe::kFp8Align) : (packets ? 4 : 8) * warp_size;
+  const bool words = plan.mode == MoeMode::kWords;
+  const int least = desc.fp8_dispatch && !words ? moe::kFp8Align : 8 * warp_size;
   const int most = std::max(1, desc.hidden / least);
   if (desc.segments != 0) return std::min(desc.segments, most);
-  constexpr int kWorthwhile = 1024;  // elements of a piece in bulk mode
-  const int whole = packets ? most : std::clamp(desc.hidden / kWorthwhile, 1, most);
+  if (words) return std::clamp(plan.blocks * warps / desc.max_tokens, 1, std::min(most, 32));
+  constexpr int kWorthwhile = 1024;  // elements of a piece
   // Sent, and received.
   const double rows_per_warp = desc.max_tokens * expected_ranks(desc, plan.ranks) / (plan.blocks * warps);
-  if (plan.mode == MoeMode::kWords) return std::clamp(plan.blocks * warps / desc.max_tokens, 1, std::min(most, 32));
-  const int pieces = packets                ? static_cast<int>(2 / rows_per_warp)
-                     : rows_per_warp <= 0.7 ? 4
-                     : rows_per_warp <= 2   ? 2
-                                            : 1;
-  return std::clamp(pieces, 1, std::min(whole, 16));
+  const int pieces = rows_per_warp <= 0.7 ? 4 : rows_per_warp <= 2 ? 2 : 1;
+  return std::clamp(pieces, 1, std::clamp(desc.hidden / kWorthwhile, 1, most));
 }
 
-/// Of a dispatched row as bulk mode carries it.
-std::int64_t bulk_row_bytes(const MoeAllToAllDesc& desc) {
+/// Of a dispatched row; a scale of fp8 takes `scale_bytes`.
+std::int64_t row_bytes(const MoeAllToAllDesc& desc, int scale_bytes) {
   if (!desc.fp8_dispatch) return 2ll * desc.hidden;
-  return moe::fp8_scales_at(desc.hidden) + (4ll * moe::fp8_groups(desc.hidden) + 15) / 16 * 16;
+  return moe::fp8_scales_at(desc.hidden) + (std::int64_t{scale_bytes} * moe::fp8_groups(desc.hidden) + 15) / 16 * 16;
 }
 
 /// Payload bytes a rank dispatches if experts are drawn uniformly: a token crosses once for each distinct rank.
 double expected_bytes_out(const MoeAllToAllDesc& desc, int ranks) {
-  return desc.max_tokens * expected_ranks(desc, ranks) * static_cast<double>(bulk_row_bytes(desc));
+  return desc.max_tokens * expected_ranks(desc, ranks) * static_cast<double>(row_bytes(desc, 4));
 }
 
 MoeMode choose_mode(const MoeAllToAllDesc& desc, int ranks, std::string& why) {
@@ -139,11 +129,10 @@ MoeMode choose_mode(const MoeAllToAllDesc& desc, int ranks, std::string& why) {
     return desc.mode;
   }
   const double bytes = expected_bytes_out(desc, ranks);
-  const double most = desc.fp8_dispatch ? kPacketBytesOut : kWordBytesOut;
-  const bool small = bytes <= most;
-  why = fmt::format("{:.0f} KiB out per rank, {} {:.0f}", bytes / 1024, small ? "at most" : "more than", most / 1024);
-  if (!small) return MoeMode::kBulk;
-  return desc.fp8_dispatch ? MoeMode::kPacket : MoeMode::kWords;
+  const bool small = bytes <= kWordBytesOut;
+  why = fmt::format("{:.0f} KiB out per rank, {} {:.0f}", bytes / 1024, small ? "at most" : "more than",
+                    kWordBytesOut / 1024);
+  return small ? MoeMode::kWords : MoeMode::kBulk;
 }
 
 int choose_senders(const MoeAllToAllPlan& plan) {
@@ -157,20 +146,19 @@ int choose_senders(const MoeAllToAllPlan& plan) {
 /// Rows on their way share the links: with all warps at it, the first arrives when nearly the last does, and no owner can return sums
 /// meanwhile. With 8, 3, 2 and 1 of 8 warps (4 H200s, 2026-11): 512 tokens x 7168, all to one expert, 138, 112, 105 and 104 us; 256 tokens,
 /// uniform, 83.5, 81.6, 83.0 and 89.3; 1024 tokens 270, 268, 268; 128 x 2880 28.6, 28.6, 28.4 and 31.1. As words with 8 and 3
-/// (2 H200s): 256 x 4096 25.5 and 24.2, 256 x 7168 37.9 and 36.7, 128 x 2880 17.1 and 17.2, 16 x 6144 13.6 and 13.5. Not known where rows are
-/// quantised, or on AMD, where stores keep a warp busy. Packets are for batches that fill no link.
+/// (2 H200s): 256 x 4096 25.5 and 24.2, 256 x 7168 37.9 and 36.7, 128 x 2880 17.1 and 17.2, 16 x 6144 13.6 and 13.5. Who quantises
+/// is busy longer: with fp8 rows as words all are faster (2 H200s: 256 x 7168 32.6 and 36.7, 128 tokens 22.8 and 24.6, 32 16.3 and 18.8). Not
+/// known on AMD, where stores keep a warp busy.
 int choose_sending_warps(const MoeAllToAllPlan& plan, int warps, const MachineShape& shape) {
-  const bool fills_links = plan.mode == MoeMode::kWords || (plan.mode == MoeMode::kBulk && !plan.desc.fp8_dispatch);
-  const bool some = fills_links && shape.traits.bulk_copy;
+  const bool some = shape.traits.bulk_copy && !plan.desc.fp8_dispatch;
   return some ? std::max(1, warps * 3 / 8) : warps;
 }
 
 MoeWorkspace lay_out_workspace(const MoeAllToAllPlan& plan) {
   const MoeAllToAllDesc& desc = plan.desc;
-  const bool packets = plan.mode == MoeMode::kPacket, words = plan.mode == MoeMode::kWords;
+  const bool words = plan.mode == MoeMode::kWords;
   const std::int64_t pairs = 2ll * plan.ranks;
   const std::int64_t rows = pairs * desc.max_tokens;
-  const std::int64_t returned_bytes = (packets ? 4ll : 2ll) * desc.hidden;
   MoeWorkspace workspace;
   const auto take = [&workspace](std::int64_t bytes) {
     const std::int64_t start = workspace.total;
@@ -179,18 +167,14 @@ MoeWorkspace lay_out_workspace(const MoeAllToAllPlan& plan) {
   };
   workspace.headers = take(pairs * plan.header_packets * 16);
   workspace.heads = take(rows * (1 + desc.experts_per_token) * 16);
-  const auto take_data = [&] {
-    workspace.rows = take(rows * plan.row_bytes);
-    workspace.returns = take(rows * returned_bytes);
-  };
-  if (!words) take_data();
-  workspace.row_flags = take(plan.mode == MoeMode::kBulk ? rows * plan.segments * 8 : 0);
-  workspace.return_flags = take(plan.mode == MoeMode::kBulk ? rows * plan.segments * 8 : 0);
+  if (!words) workspace.rows = take(rows * plan.row_bytes);
+  workspace.row_flags = take(words ? 0 : rows * plan.segments * 8);
   workspace.bases = take(4ll * plan.ranks * plan.max_local_experts);
   workspace.slots = take(4ll * desc.max_tokens * plan.ranks);
   workspace.routed = take(8ll * plan.blocks);
   workspace.words = workspace.total;
-  if (words) take_data();
+  if (words) workspace.rows = take(rows * plan.row_bytes);
+  workspace.returns = take(rows * 2ll * desc.hidden);
   return workspace;
 }
 
@@ -200,7 +184,6 @@ const char* name_of(MoeMode mode) {
   switch (mode) {
     case MoeMode::kAuto: return "auto";
     case MoeMode::kWords: return "words";
-    case MoeMode::kPacket: return "packet";
     case MoeMode::kBulk: return "bulk";
   }
   return "?";
@@ -243,7 +226,7 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
                     "memory; this needs {}",
                     desc.num_experts, desc.max_tokens, shape.traits.shared_bytes, plan.shared_bytes));
   }
-  plan.row_bytes = plan.mode == MoeMode::kPacket ? 4ll * desc.hidden : bulk_row_bytes(desc);
+  plan.row_bytes = row_bytes(desc, plan.mode == MoeMode::kWords ? 8 : 4);
   plan.workspace = lay_out_workspace(plan);
   plan.configuration =
       hash_of({desc.num_experts, desc.experts_per_token, desc.hidden, desc.max_tokens, static_cast<int>(desc.dtype),

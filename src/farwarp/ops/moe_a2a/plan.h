@@ -11,11 +11,11 @@
 
 namespace farwarp {
 
+/// How rows are dispatched. Sums return as words in either mode.
 enum class MoeMode : std::uint8_t {
   kAuto,
-  kWords,   ///< data that is its own flag; not with fp8_dispatch
-  kPacket,  ///< half data, half tags
-  kBulk,    ///< bulk copies and flags
+  kWords,  ///< data that is its own flag
+  kBulk,   ///< bulk copies and flags
 };
 const char* name_of(MoeMode mode);  ///< "words", ...
 enum class MoeLayout : std::uint8_t {
@@ -55,15 +55,14 @@ struct MoeAllToAllDesc {
 struct MoeWorkspace {
   std::int64_t headers = 0;    ///< packets [2][ranks][header_packets]: counts, or bitmaps of rows
   std::int64_t heads = 0;      ///< packets [2][ranks][max_tokens][1 + k]: what precedes a row
-  std::int64_t rows = 0;       ///< [2][ranks][max_tokens] of plan.row_bytes: packets with 4 elements each, or elements
+  std::int64_t rows = 0;       ///< [2][ranks][max_tokens] of plan.row_bytes
   std::int64_t row_flags = 0;  ///< bulk: u64 cells [2][ranks][max_tokens][segments]
-  std::int64_t returns = 0;    ///< [2][max_tokens][ranks][hidden] of packets with 4 elements each, or of elements
-  std::int64_t return_flags = 0;  ///< bulk: u64 cells [2][max_tokens][ranks][segments]
+  std::int64_t returns = 0;    ///< [2][max_tokens][ranks][hidden] of dtype
   // Not read by peers:
   std::int64_t bases = 0;   ///< i32 [ranks][local experts]: first row of (source, expert)
   std::int64_t slots = 0;   ///< u32 [max_tokens][ranks]: where rows go, for senders that did not route them
   std::int64_t routed = 0;  ///< u64 cells [blocks]: the block's tokens have their slots
-  /// Words mode: rows and returns lie from here to `total`, in memory that is filled with ones. Otherwise `total`.
+  /// What comes as words, returns and in words mode rows, lies from here to `total`, in memory that is filled with ones.
   std::int64_t words = 0;
   std::int64_t total = 0;
 };
@@ -71,7 +70,7 @@ struct MoeWorkspace {
 struct MoeAllToAllPlan {
   MoeAllToAllDesc desc;
   int ranks = 0;
-  MoeMode mode = MoeMode::kPacket;  ///< not kAuto
+  MoeMode mode = MoeMode::kWords;  ///< not kAuto
   std::string why_mode;
   Fp8Format fp8 = Fp8Format::kOcp;  ///< of the device, for fp8_dispatch
   int blocks = 0;

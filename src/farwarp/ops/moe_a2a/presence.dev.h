@@ -123,7 +123,7 @@ FARWARP_DEVICE void for_each_row_present(Wire& wire, const Work& work) {
     int source = 0;
     std::int32_t slot = 0;
     if (!rows.find(number, source, slot)) return;
-    const Segment piece = Wire::segment_of(args, slot, unit - number * args.segments);
+    const Segment piece = segment_of<Wire::kAlign>(args, slot, unit - number * args.segments);
     if (!work(Row{source, slot, slot, 0, piece.number, piece.first, piece.last})) return;
   }
 }

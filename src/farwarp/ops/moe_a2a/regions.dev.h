@@ -2,8 +2,6 @@
 // alternate between calls; README.md argues why two suffice.
 #pragma once
 
-#include <type_traits>
-
 #include "farwarp/ops/moe_a2a/args.h"
 #include "farwarp/world/device/call.dev.h"
 
@@ -11,6 +9,11 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using farwarp::moe::Args;
 using farwarp::moe::Route;
+
+/// Rows are worked on in units, what one lane reads and writes at once: eight numbers.
+using Unit = Vec16;
+template <class U>
+inline constexpr int kPer = static_cast<int>(sizeof(U) / 2);  ///< 16-bit numbers of a unit
 
 struct Regions {
   const Args& args;
@@ -27,31 +30,19 @@ struct Regions {
   FARWARP_DEVICE Peer<Packet> head(int where, int source, std::int32_t slot) const {
     return at<Packet>(where, args.offsets.heads) + place_of_row(source, slot) * (1 + args.k);
   }
-  /// A row's data at `where` from `source`: packets of 4 numbers, or what AsTheyAre and AsFp8 make of it.
-  template <class Element>
-  FARWARP_DEVICE Peer<Element> row(int where, int source, std::int32_t slot) const {
-    return at<Element>(where, args.offsets.rows + std::int64_t{place_of_row(source, slot)} * args.row_bytes);
+  /// A row's data at `where` from `source`, as its wire lays it out.
+  FARWARP_DEVICE Peer<std::byte> row(int where, int source, std::int32_t slot) const {
+    return at<std::byte>(where, args.offsets.rows + std::int64_t{place_of_row(source, slot)} * args.row_bytes);
   }
-  /// At the source `where`: the partial sums of `owner` for `token`.
-  template <class Element>
-  FARWARP_DEVICE Peer<Element> returned(int where, std::int32_t token, int owner) const {
-    return at<Element>(where, args.offsets.returns) +
-           std::int64_t{place_of_return(token, owner)} * row_length<Element>();
+  /// At the source `where`: the partial sums of `owner` for `token`. Those of one token are neighbours.
+  FARWARP_DEVICE Peer<Unit> returned(int where, std::int32_t token, int owner) const {
+    return at<Unit>(where, args.offsets.returns) + std::int64_t{place_of_return(token, owner)} * units();
   }
-  template <class Element>
-  FARWARP_DEVICE int row_length() const {
-    return args.hidden / (std::is_same_v<Element, Packet> ? 4 : 8);
-  }
+  FARWARP_DEVICE int units() const { return args.hidden / kPer<Unit>; }
   /// Bulk mode, at `where` from `source`: the row's segment has landed. A row's flags are neighbours.
   FARWARP_DEVICE Peer<SystemCell<std::uint64_t>> row_flag(int where, int source, std::int32_t slot, int segment) const {
     return at<SystemCell<std::uint64_t>>(where, args.offsets.row_flags) +
            (place_of_row(source, slot) * args.segments + segment);
-  }
-  /// Bulk mode, at the source `where`: the segment of `owner`'s partial sums for `token` has landed.
-  FARWARP_DEVICE Peer<SystemCell<std::uint64_t>> return_flag(int where, std::int32_t token, int owner,
-                                                             int segment) const {
-    return at<SystemCell<std::uint64_t>>(where, args.offsets.return_flags) +
-           (place_of_return(token, owner) * args.segments + segment);
   }
   /// Split form, mine: first row of (source, local expert), from dispatch_recv to combine_send.
   FARWARP_DEVICE Global<std::int32_t> saved_bases() const {
@@ -108,7 +99,6 @@ FARWARP_DEVICE bool is_worker(const Args& args) {
 }
 /// Writes for all workers what is written once.
 FARWARP_DEVICE bool is_first_worker(const Args& args) { return worker_index(args) == 0; }
-FARWARP_DEVICE bool is_summer(const Args& args) { return block_index() >= args.roles.first_summer; }
 
 FARWARP_DEVICE int warps_per_block() { return num_threads() / Target::kWarpSize; }
 /// The warp's number in the grid, neighbours in different blocks: few units are spread over all multiprocessors.

@@ -38,7 +38,7 @@ template <class Wire>
 FARWARP_DEVICE Parcel<Wire> make_parcel(const Args& args, const Parcels& parcels, int number) {
   const bool there = number < parcels.count, head_alone = there && number >= parcels.units;
   const int token = head_alone ? number - parcels.units : args.by_segments.quotient(number);
-  Segment piece = Wire::segment_of(args, token, head_alone ? 0 : number - token * args.segments);
+  Segment piece = segment_of<Wire::kAlign>(args, token, head_alone ? 0 : number - token * args.segments);
   const bool with_head = head_alone || (piece.number == 0 && !parcels.heads_apart());
   if (!there || head_alone) piece.last = piece.first;
   const int entry = token * args.k + lane_index();
@@ -99,7 +99,7 @@ FARWARP_DEVICE void send_own_rows(Wire& wire, const OwnTokens& own) {
 #pragma unroll 1
     for (int unit = begin + warp_index(); unit < end; unit += warps_per_block()) {
       const int token = unit / segments;
-      const Segment piece = Wire::segment_of(wire.args, token, unit - token * segments);
+      const Segment piece = segment_of<Wire::kAlign>(wire.args, token, unit - token * segments);
       wire.send_piece(piece, typename Wire::Ahead(wire.args, piece), load(masks + (token - batch.first)),
                       slot_of(token));
     }
@@ -131,7 +131,7 @@ FARWARP_DEVICE void send_rows_in_order(Wire& wire, int tokens) {
     const int rank = lane_index();
     const std::uint32_t slot = rank < args.view.size ? load(regions.slots(token) + rank) : farwarp::moe::kNoSlot;
     const auto ranks = static_cast<std::uint32_t>(ballot(slot != farwarp::moe::kNoSlot));
-    const Segment piece = Wire::segment_of(args, token, unit - token * segments);
+    const Segment piece = segment_of<Wire::kAlign>(args, token, unit - token * segments);
     wire.send_piece(piece, typename Wire::Ahead(args, piece), ranks, slot);
   }
 }

@@ -1,5 +1,5 @@
-// Bulk mode: rows and partial sums cross the link as they are, a flag behind each says that it has landed. Every warp sends,
-// works and returns on its own. For large batches: every byte sent is payload.
+// Bulk mode: rows cross the link in bulk copies, and a flag behind each piece says that it has landed. Every warp sends and works on
+// its own. For large batches: copies keep more on its way than a warp's loads and stores do.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/arrivals.dev.h"
@@ -12,14 +12,11 @@ namespace farwarp::FARWARP_TARGET::moe {
 template <class RowEncoding>
 struct BulkWire {
   using Encoding = RowEncoding;
-  using Unit = Vec16;
-  using Piece = typename Encoding::template Piece<Unit>;
-  using Landed = Piece;  // what read_row() gives
-  FARWARP_DEVICE static Piece piece_of(const Landed& landed) { return landed; }
+  using Dispatched = typename Encoding::Dispatched;
   static constexpr int kAlign = Encoding::kFp8 ? Fp8RowPut::kAlign : 1;
-  // Units that a lane has in flight, of a row and of each owner's sum: one at a time would wait for memory once per unit.
   static constexpr bool kLoadsAhead = false;
-  static constexpr int kAhead = 4, kUnpackAhead = Encoding::kFp8 ? 8 : kAhead, kReduceAhead = kAhead, kReturnsAhead = 2;
+  static constexpr int kAhead = 4;  // units of a row that a lane has in flight: one at a time would wait for memory once per unit
+  static constexpr int kUnpackAhead = Encoding::kFp8 ? 8 : kAhead;
   static constexpr int kAppliedTogether = kAhead;  // of those, in the fused form
 
   Call& call;
@@ -35,11 +32,6 @@ struct BulkWire {
             shared_at<Mbarrier>(a.shared.barriers) + warp_index()) {}
 
   // ---- source ----------------------------------------------------------------------------------------------------------
-
-  FARWARP_DEVICE static Segment segment_of(const Args& args, int token, int number) {
-    const int units = args.hidden / kPer<Unit>;
-    return {token, number, segment_start<kAlign>(args, units, number), segment_start<kAlign>(args, units, number + 1)};
-  }
 
   /// Of a piece the L2 gets a copy ahead (prefetch_pieces).
   struct Ahead {
@@ -62,7 +54,7 @@ struct BulkWire {
       if (!(ranks >> rank & 1)) continue;
       flagged |= 1u << i;
       if (place + 1 != static_cast<std::int32_t>(args.drop_put)) wanted |= 1u << i;
-      to[i] = regions.row<std::byte>(rank, args.view.rank, place);
+      to[i] = regions.row(rank, args.view.rank, place);
       flags[i] = regions.row_flag(rank, args.view.rank, place, piece.number);
     }
     const Global<const Unit> x = Global<const Unit>(static_cast<const Unit*>(args.x)) +
@@ -84,25 +76,6 @@ struct BulkWire {
     });
   }
 
-  /// [warp] Waits for a segment of the sums of the owners in `ranks`, a lane for each.
-  FARWARP_DEVICE bool await_returns(int token, int segment, std::uint32_t ranks) {
-    if (const int owner = lane_index(); owner < args.view.size && (ranks >> owner & 1)) {
-      std::uint32_t ignored = 0;
-      wait_tagged(call, mine(regions.return_flag(args.view.rank, token, owner, segment)), call.epoch, ignored,
-                  Wait{farwarp::moe::kSiteReturn, owner, 1});
-    }
-    return all_live();
-  }
-
-  FARWARP_DEVICE bool read_returns(int token, std::uint32_t ranks, int u, Unit (&parts)[kMaxRanks]) {
-    const Global<Unit> first = mine(regions.returned<Unit>(args.view.rank, token, 0)) + u;  // owners are neighbours
-#pragma unroll
-    for (int r = 0; r < kMaxRanks; ++r) {
-      if (ranks >> r & 1) parts[r] = load<Cache::streaming>(first + r * regions.row_length<Unit>());
-    }
-    return true;
-  }
-
   // ---- owner -----------------------------------------------------------------------------------------------------------
 
   /// [warp] Waits until the row's segment has landed.
@@ -116,7 +89,7 @@ struct BulkWire {
   }
 
   /// [warp] Waits for the row on the first call, `with_head`, which also gives lane j the head's word of k-slot j. Then as read().
-  FARWARP_DEVICE bool read_row(const Row& row, int u, Piece (&x)[kAhead], bool with_head, std::uint64_t& head) {
+  FARWARP_DEVICE bool read_row(const Row& row, int u, Dispatched (&x)[kAhead], bool with_head, std::uint64_t& head) {
     if (with_head) {
       const Global<Packet> from[] = {mine(regions.head(args.view.rank, row.source, row.slot)) + lane_index()};
       std::uint64_t data[1] = {head};
@@ -129,23 +102,11 @@ struct BulkWire {
 
   /// [thread] Units u, u + kStride, ... of the row, as far as they belong to it.
   template <int count>
-  FARWARP_DEVICE bool read(const Row& row, int u, Piece (&x)[count]) {
-    const Peer<std::byte> from = regions.row<std::byte>(args.view.rank, row.source, row.slot);
+  FARWARP_DEVICE bool read(const Row& row, int u, Dispatched (&x)[count]) {
+    const Peer<std::byte> from = regions.row(args.view.rank, row.source, row.slot);
 #pragma unroll
-    for (int a = 0; a < count; ++a) x[a] = u + a * kStride < row.last ? read_unit(from, u + a * kStride) : Piece{};
+    for (int a = 0; a < count; ++a) x[a] = u + a * kStride < row.last ? read_unit(from, u + a * kStride) : Dispatched{};
     return true;
-  }
-
-  FARWARP_DEVICE void write_return(const Row& row, int u, Unit sum) {
-    store<Cache::streaming>(regions.returned<Unit>(row.source, row.token, args.view.rank) + u, sum);
-  }
-
-  /// [warp] Tells the source that the row's sums are there.
-  FARWARP_DEVICE void finish_return(const Row& row) {
-    signal_after_warp([&] {
-      store<Order::relaxed>(regions.return_flag(row.source, row.token, args.view.rank, row.segment),
-                            tagged(call.epoch, 0));
-    });
   }
 
   // ---- tags of what this call leaves idle --------------------------------------------------------------------------------
@@ -155,20 +116,14 @@ struct BulkWire {
       store<Order::relaxed>(regions.row_flag(args.view.rank, source, slot, i), tagged(call.epoch - 1, 0));
     }
   }
-  FARWARP_DEVICE void retag_return(int token, int owner) {
-    for (int i = thread_index(); i < args.segments; i += num_threads()) {
-      store<Order::relaxed>(regions.return_flag(args.view.rank, token, owner, i), tagged(call.epoch - 1, 0));
-    }
-  }
 
  private:
   /// [thread] Unit `u` of a row that has landed here.
-  FARWARP_DEVICE Piece read_unit(Peer<std::byte> row, int u) const {
+  FARWARP_DEVICE Dispatched read_unit(Peer<std::byte> row, int u) const {
     if constexpr (Encoding::kFp8) {
       const auto numbers = Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>(row.raw)) + u;
-      const auto scale = Global<float>(reinterpret_cast<float*>(row.raw + args.scales_at)) + u / Fp8RowPut::kGroupUnits;
-      const std::uint64_t bytes = load<Cache::streaming>(numbers);
-      return {{static_cast<std::uint32_t>(bytes), static_cast<std::uint32_t>(bytes >> 32)}, load(scale)};
+      const auto scale = Global<float>(reinterpret_cast<float*>(row.raw + args.scales_at)) + u / kGroupUnits;
+      return {load<Cache::streaming>(numbers), load(scale)};
     } else {
       return load<Cache::streaming>(Global<Unit>(reinterpret_cast<Unit*>(row.raw)) + u);
     }

@@ -1,5 +1,5 @@
-// Words: data that is its own flag (contract.md, "Words"). Where they are to come, memory holds all ones; a half of 8 bytes that
-// does not has come. TensorRT-LLM's all-reduce kernels know the scheme as Lamport buffers, with minus zero for "not there".
+// Words: data that is its own flag (contract.md, "Words"), 16 bytes at a time or one half of 8. Where they are to come, memory holds
+// all ones; a half that does not has come. TensorRT-LLM's all-reduce kernels know the scheme as Lamport buffers, with minus zero for "not there".
 #pragma once
 
 #include "farwarp/world/device/wait.dev.h"
@@ -8,7 +8,17 @@ namespace farwarp::FARWARP_TARGET {
 
 inline constexpr std::uint64_t kAbsent = ~std::uint64_t{0};  ///< a half that has not come
 
-FARWARP_DEVICE bool have_come(Vec16 words) { return words.lo != kAbsent && words.hi != kAbsent; }
+/// [thread] A half alone: a relaxed access of 8 bytes.
+FARWARP_DEVICE void store_words(Peer<std::uint64_t> address, std::uint64_t half) {
+  store<Order::relaxed>(Peer<SystemCell<std::uint64_t>>(reinterpret_cast<SystemCell<std::uint64_t>*>(address.raw)),
+                        half);
+}
+FARWARP_DEVICE std::uint64_t load_words(Global<const std::uint64_t> address) {
+  return load<Order::relaxed, Scope::system>(address);
+}
+
+FARWARP_DEVICE bool have_come(std::uint64_t half) { return half != kAbsent; }
+FARWARP_DEVICE bool have_come(Vec16 words) { return have_come(words.lo) && have_come(words.hi); }
 
 /// The same of all of them, in four instructions each: the greatest of what both quarters of a half have in common is all ones where one is
 /// absent.
@@ -36,23 +46,35 @@ FARWARP_DEVICE Vec16 sendable(Vec16 words) {
 /// [thread] Nothing has come here: what the reader of words does, once, before their writer may come back. The next call's kernel
 /// boundary orders it.
 FARWARP_DEVICE void clear_words(Global<Vec16> address) { store_words(Peer<Vec16>(address.raw), {kAbsent, kAbsent}); }
+FARWARP_DEVICE void clear_words(Global<std::uint64_t> address) {
+  store_words(Peer<std::uint64_t>(address.raw), kAbsent);
+}
 
 /// [thread] Loads of the words of `from` whose bit is set in `wanted`, whether they have come or not.
-template <int count>
-FARWARP_DEVICE void request_words(const Global<const Vec16> (&from)[count], std::uint32_t wanted,
-                                  Vec16 (&data)[count]) {
+template <int count, class Words>
+FARWARP_DEVICE void request_words(const Global<const Words> (&from)[count], std::uint32_t wanted,
+                                  Words (&data)[count]) {
 #pragma unroll
   for (int i = 0; i < count; ++i) {
     if (wanted >> i & 1) data[i] = load_words(from[i]);
   }
 }
 
+/// What a thread parks on until words come: either half may be the one that is missing.
+FARWARP_DEVICE void watch(const void** addresses, int& watched, Global<const Vec16> words) {
+  addresses[watched++] = &words.raw->lo;
+  addresses[watched++] = &words.raw->hi;
+}
+FARWARP_DEVICE void watch(const void** addresses, int& watched, Global<const std::uint64_t> half) {
+  addresses[watched++] = half.raw;
+}
+
 /// [thread] Waits until all words of `from` whose bit is set in `wanted` have come; `data` gets them. All that are missing are loaded
 /// before any is looked at, so that their latencies overlap. Needs no fence: words carry nothing but themselves. With wait.peer < 0 the
 /// ledger names the peer of words i as i / words_per_peer.
-template <int words_per_peer, Failure failure = Failure::called, int count>
-FARWARP_DEVICE bool wait_words(Call& call, const Global<const Vec16> (&from)[count], std::uint32_t wanted,
-                               Vec16 (&data)[count], Wait wait) {
+template <int words_per_peer, Failure failure = Failure::called, int count, class Words>
+FARWARP_DEVICE bool wait_words(Call& call, const Global<const Words> (&from)[count], std::uint32_t wanted,
+                               Words (&data)[count], Wait wait) {
   const std::uint64_t deadline = call.deadline_ns + wait.depth * call.grace_ns;
   std::uint32_t missing = wanted;
   for (std::uint32_t tries = 0; call.live; ++tries) {
@@ -65,8 +87,7 @@ FARWARP_DEVICE bool wait_words(Call& call, const Global<const Vec16> (&from)[cou
       if (have_come(data[i])) {
         missing &= ~(1u << i);
       } else {
-        addresses[watched++] = &from[i].raw->lo;  // either half may be the one that is missing
-        addresses[watched++] = &from[i].raw->hi;
+        watch(addresses, watched, from[i]);
       }
     }
     if (missing == 0) return true;
@@ -80,9 +101,9 @@ FARWARP_DEVICE bool wait_words(Call& call, const Global<const Vec16> (&from)[cou
 }
 
 /// [thread] The same where request_words() has brought `data`, and there were other waits since.
-template <int words_per_peer, Failure failure = Failure::called, int count>
-FARWARP_DEVICE bool wait_requested_words(Call& call, const Global<const Vec16> (&from)[count], std::uint32_t wanted,
-                                         Vec16 (&data)[count], Wait wait) {
+template <int words_per_peer, Failure failure = Failure::called, int count, class Words>
+FARWARP_DEVICE bool wait_requested_words(Call& call, const Global<const Words> (&from)[count], std::uint32_t wanted,
+                                         Words (&data)[count], Wait wait) {
   std::uint32_t missing = wanted;
 #pragma unroll
   for (int i = 0; i < count; ++i) {
@@ -92,11 +113,11 @@ FARWARP_DEVICE bool wait_requested_words(Call& call, const Global<const Vec16> (
 }
 
 /// [thread] Clears the words of `from` whose bit is set in `wanted`.
-template <int count>
-FARWARP_DEVICE void clear_words(const Global<const Vec16> (&from)[count], std::uint32_t wanted) {
+template <int count, class Words>
+FARWARP_DEVICE void clear_words(const Global<const Words> (&from)[count], std::uint32_t wanted) {
 #pragma unroll
   for (int i = 0; i < count; ++i) {
-    if (wanted >> i & 1) clear_words(Global<Vec16>(const_cast<Vec16*>(from[i].raw)));
+    if (wanted >> i & 1) clear_words(Global<Words>(const_cast<Words*>(from[i].raw)));
   }
 }
 
