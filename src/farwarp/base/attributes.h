@@ -14,8 +14,14 @@
 #define FARWARP_TARGET on_cuda
 #define FARWARP_DEVICE __device__ __forceinline__
 #define FARWARP_COLD inline __device__ __noinline__
-#define FARWARP_KERNEL(name, Args, max_threads) \
-  extern "C" __global__ void __launch_bounds__(max_threads, 1) name(const __grid_constant__ Args args)
+// A kernel is launched before the one in front of it in its stream is over (runtime/cuda_device.cc), and begins by waiting for that.
+#define FARWARP_KERNEL(name, Args, max_threads)                                                          \
+  static FARWARP_DEVICE void name##_body(const Args& args);                                              \
+  extern "C" __global__ void __launch_bounds__(max_threads, 1) name(const __grid_constant__ Args args) { \
+    asm volatile("griddepcontrol.wait;" ::: "memory");                                                   \
+    name##_body(args);                                                                                   \
+  }                                                                                                      \
+  static FARWARP_DEVICE void name##_body([[maybe_unused]] const Args& args)
 
 #elif defined(FARWARP_TARGET_HIP)
 

@@ -188,12 +188,7 @@ class GpuDevice : public Device {
     if (!resident.ok()) return resident.status();
     if (Status status = check_grid(kernel, config, args_bytes, *resident, shape_); !status.ok()) return status;
     void* parameters[] = {const_cast<void*>(args)};  // the driver copies it before it returns
-    void** const no_extra = nullptr;
-    if (config.cluster > 1)
-      return launch_clusters(static_cast<Loaded*>(kernel.handle)->function, config, parameters, stream);
-    return call(api_.launch_kernel, static_cast<Loaded*>(kernel.handle)->function, static_cast<unsigned>(config.blocks),
-                1u, 1u, static_cast<unsigned>(config.threads), 1u, 1u, static_cast<unsigned>(config.shared_bytes),
-                native(stream), static_cast<void**>(parameters), no_extra);
+    return launch_checked(static_cast<Loaded*>(kernel.handle)->function, config, parameters, stream);
   }
 
   Result<int> blocks_per_multiprocessor(const Kernel& kernel, int threads, std::size_t shared_bytes) override {
@@ -243,10 +238,7 @@ class GpuDevice : public Device {
     int blocks_per_multiprocessor = 0;
   };
 
-  /// Only where TargetTraits::most_clustered is above 1; `config` has been checked.
-  virtual Status launch_clusters(typename Api::FunctionHandle, const LaunchConfig&, void**, Stream) {
-    return internal_error("a launch of clusters on a device that has none");
-  }
+  virtual Status launch_checked(typename Api::FunctionHandle, const LaunchConfig&, void** parameters, Stream) = 0;
 
   GpuDevice(const Api& api, typename Api::DeviceToken token) : api_(api), token_(token) {}
 

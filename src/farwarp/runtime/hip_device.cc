@@ -86,6 +86,14 @@ class HipDevice final : public GpuDevice<Runtime> {
   }
 
  private:
+  Status launch_checked(hip::FunctionHandle function, const LaunchConfig& config, void** parameters,
+                        Stream stream) override {
+    void** const no_extra = nullptr;
+    return call(api_.launch_kernel, function, static_cast<unsigned>(config.blocks), 1u, 1u,
+                static_cast<unsigned>(config.threads), 1u, 1u, static_cast<unsigned>(config.shared_bytes),
+                native(stream), parameters, no_extra);
+  }
+
   Status describe(const KernelInfo& info, Loaded& kernel) override {
     kernel.args_bytes = info.args_bytes;
     kernel.limits.max_threads = info.max_threads;

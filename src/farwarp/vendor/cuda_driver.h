@@ -82,16 +82,18 @@ struct AllocationProperties {
   } flags;
 };
 
-/// CUlaunchAttribute, of which only the size of clusters is used here.
+/// CUlaunchAttribute, as far as it is used here.
 struct LaunchAttribute {
   int id;
   unsigned pad;
   union {
     unsigned cluster[3];
+    int allowed;
     unsigned char bytes[64];
   } value;
 };
 inline constexpr int kLaunchClusterDimension = 4;
+inline constexpr int kLaunchProgrammaticSerialization = 6;
 
 /// CUlaunchConfig
 struct LaunchDescription {
@@ -140,9 +142,6 @@ struct IpcHandle {
     (FunctionHandle function, std::size_t index, std::size_t * offset, std::size_t * size))                           \
   X(blocks_per_multiprocessor, cuOccupancyMaxActiveBlocksPerMultiprocessor,                                           \
     (int* blocks, FunctionHandle function, int threads, std::size_t shared_bytes))                                    \
-  X(launch_kernel, cuLaunchKernel,                                                                                    \
-    (FunctionHandle function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,  \
-     unsigned block_z, unsigned shared_bytes, StreamHandle stream, void** parameters, void** extra))                  \
   X(launch_kernel_with, cuLaunchKernelEx,                                                                             \
     (const LaunchDescription* description, FunctionHandle function, void** parameters, void** extra))                 \
   X(launch_host_function, cuLaunchHostFunc, (StreamHandle stream, HostFunction function, void* data))                 \

@@ -69,7 +69,7 @@ FARWARP_DEVICE void for_each_row(Call& call, const Args& args, const Work& work)
   const int units = args.max_tokens * args.view.size * args.segments;
   std::uint32_t rows = kUnknown;  // lane r: rows of source r
 #pragma unroll 1
-  for (int unit = worker_index(args) * warps_per_block() + warp_index(); unit < units;
+  for (int unit = warp_index() * args.roles.workers + worker_index(args); unit < units;
        unit += args.roles.workers * warps_per_block()) {
     const int place = args.by_segments.quotient(unit), segment = unit - place * args.segments;
     const std::int32_t slot = args.by_ranks.quotient(place);

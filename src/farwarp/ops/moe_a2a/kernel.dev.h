@@ -56,9 +56,7 @@ FARWARP_DEVICE void prefetch_pieces(const Args& args) {
 template <class T, class Expert, class Wire>
 FARWARP_DEVICE void work_on_rows(Wire& wire) {
   const Expert expert(wire.args);
-  for_each_row_present(wire, [&](const Row& row) {
-    return apply_experts<T>(wire, row, expert);
-  });
+  for_each_row_present(wire, [&](const Row& row) { return apply_experts<T>(wire, row, expert); });
 }
 
 /// [block] Lays out and unpacks the rows that arrive.
@@ -97,7 +95,7 @@ FARWARP_DEVICE void fused(const Args& args) {
   send_rows(wire, parcels, first);
   if (await_bitmaps(call, args)) {
     work_on_rows<T, Expert>(wire);
-    receive_returns<T>(call, args, tokens, warp_in_grid(), warps_of_grid());
+    receive_returns<T>(call, args, tokens);
     refresh_idle_rows(wire, [&](int source, int slot) { return has_row(args, source, slot); });
   }
   end_call(call, kIdle);
@@ -122,10 +120,7 @@ FARWARP_DEVICE void combine(const Args& args) {
   Call call = begin_call(args.view, args.slot, part == Part::receive ? kReturning : kReceived);
   if (!call.live) return;
   if constexpr (part != Part::receive) return_rows<T>(call, args);
-  if constexpr (part != Part::send) {
-    const int first = block_index() * warps_per_block() + warp_index();
-    receive_returns<T>(call, args, token_count(call, args), first, warps_of_grid());
-  }
+  if constexpr (part != Part::send) receive_returns<T>(call, args, token_count(call, args));
   end_call(call, part == Part::send ? kReturning : kIdle);
 }
 

@@ -76,7 +76,7 @@ struct MoeAllToAll::State {
   int slot = -1;
   SymmetricBuffer workspace, words;  ///< MoeWorkspace up to `words`, and from there on
   std::array<Kernel, kKernels> kernels;
-  moe::Args args{};               ///< what does not change between calls, and a split call's tokens from send to recv
+  moe::Args args{};  ///< what does not change between calls, and a split call's tokens from send to recv
   int combine_blocks_per_sm = 1;
   MoeFaults faults;
   std::uint32_t next_stage = 0;  ///< of a split call as the host has enqueued it
@@ -170,7 +170,8 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
   if (!slot.ok()) return slot.status();
   const MoeWorkspace& parts = plan->workspace;
   const auto workspace = world.allocate(static_cast<std::size_t>(parts.words));
-  const auto words = workspace.ok() ? world.allocate(static_cast<std::size_t>(parts.total - parts.words), 256, 0xff) : workspace;
+  const auto words =
+      workspace.ok() ? world.allocate(static_cast<std::size_t>(parts.total - parts.words), 256, 0xff) : workspace;
   if (!words.ok()) {
     (void)world.close_operator(*slot);
     if (workspace.ok()) (void)world.free(*workspace);

@@ -90,21 +90,30 @@ double expected_ranks(const MoeAllToAllDesc& desc, int ranks) {
   return ranks * (1 - std::pow(1 - 1.0 / ranks, desc.experts_per_token));
 }
 
+/// The fewest pieces of a row with which a warp, a unit a lane at a time, takes as few rounds for a piece as with `most` of them.
+int pieces_of_full_rounds(int units, int most, int warp_size) {
+  const auto quotient = [](int n, int divisor) { return (n + divisor - 1) / divisor; };
+  const int rounds = quotient(units, most * warp_size);
+  return quotient(units, rounds * warp_size);
+}
+
 /// Pieces of a row, so that every warp of an owner has some, each at least one unit a lane. Measured on H200s, 2026-11. Words, where a
-/// piece costs nothing but another look at the row's head: as many as give each warp a piece of what returns (2 ranks, 256 tokens x 7168 in
-/// 1, 2 and 4: 52.8, 41.1 and 37.8 us; 16 x 6144 in 8, 12, 16 and 24: 14.1, 13.6, 13.6 and 12.8; 128 x 2880 in 2, 3, 5, 8 and 11: 18.5, 17.8,
-/// 17.9, 17.3 and 20.0). Bulk mode, where each piece has a fence and a flag: 512
-/// tokens x 7168 on 4 ranks, 1.7 rows a warp, take 148 us in halves and 158 whole; 128 tokens, 0.4 rows, 54.9 in quarters and
-/// 56.2 in halves, and combine alone 36 and 46; on 8 ranks 128 tokens, 0.64 rows, 76.7 and 77.9, combine alone 48 and 54; 256 tokens lose
-/// by more than halves. 128 tokens x 2880, 0.4 rows, take 33.9 in halves and 36.6 in quarters on 8 ranks, 28.6 and 31.0 on 4: small
-/// copies.
+/// piece costs nothing but another look at the row's head: as many as give each warp a piece of what returns, with lanes that have work
+/// (2 ranks, 256 tokens x 7168 in 1, 2, 3, 4 and 6: 40.9, 35.7, 39.1, 33.5 and 38.0 us; 16 x 6144 in 8, 12, 16 and 24: 12.9, 12.6, 12.8 and
+/// 12.7; 128 x 2880 in 4, 6 and 8: 16.2, 15.8 and 17.0). Bulk mode, where each piece has a fence and a flag (when sums had
+/// them, too): 512 tokens x 7168 on 4 ranks, 1.7 rows a warp, take 148 us in halves and 158 whole; 128 tokens, 0.4 rows, 54.9 in quarters
+/// and 56.2 in halves; on 8 ranks 128 tokens, 0.64 rows, 76.7 and 77.9; 256 tokens lose by more than halves. 128 tokens x 2880, 0.4 rows,
+/// take 33.9 in halves and 36.6 in quarters on 8 ranks, 28.6 and 31.0 on 4: small copies.
 int choose_segments(const MoeAllToAllPlan& plan, int warps, int warp_size) {
   const MoeAllToAllDesc& desc = plan.desc;
   const bool words = plan.mode == MoeMode::kWords;
   const int least = desc.fp8_dispatch && !words ? moe::kFp8Align : 8 * warp_size;
   const int most = std::max(1, desc.hidden / least);
   if (desc.segments != 0) return std::min(desc.segments, most);
-  if (words) return std::clamp(plan.blocks * warps / desc.max_tokens, 1, std::min(most, 32));
+  if (words) {
+    const int wanted = std::clamp(plan.blocks * warps / desc.max_tokens, 1, std::min(most, 32));
+    return pieces_of_full_rounds(desc.hidden / 8, wanted, warp_size);
+  }
   constexpr int kWorthwhile = 1024;  // elements of a piece
   // Sent, and received.
   const double rows_per_warp = desc.max_tokens * expected_ranks(desc, plan.ranks) / (plan.blocks * warps);

@@ -100,8 +100,9 @@ TEST(Plan, WordsHaveAPieceForEachWarp) {
   };
   EXPECT_EQ(pieces(6144, 16), 24);  // a unit a lane
   EXPECT_EQ(pieces(65536, 16), 32);
-  EXPECT_EQ(pieces(2880, 128), 8);
+  EXPECT_EQ(pieces(2880, 128), 6);  // in 8 each second round would have 13 lanes
   EXPECT_EQ(pieces(7168, 256), 4);
+  EXPECT_EQ(pieces(7168, 352), 3);
   EXPECT_EQ(pieces(7168, 4096), 1);
 }
 

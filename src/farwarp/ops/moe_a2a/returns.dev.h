@@ -25,7 +25,8 @@ FARWARP_DEVICE void add_weighted(float (&sum)[count], float weight, const float 
 /// apply_experts does, and back to the source.
 template <class T>
 FARWARP_DEVICE void reduce_row(const Args& args, const Regions& regions, const Row& row) {
-  constexpr int kAhead = 4;  // units of a lane in flight; with two combine of 256 tokens x 7168 takes 36 us for 30 (2 H200s, 2026-11)
+  constexpr int kAhead =
+      4;  // units of a lane in flight; with two combine of 256 tokens x 7168 takes 36 us for 30 (2 H200s, 2026-11)
   const auto routes = scratch_of(args);
   const auto bases = regions.saved_bases() + row.source * args.max_local_experts;
   const int units = args.hidden / kPer<Unit>;
@@ -112,12 +113,12 @@ FARWARP_DEVICE void add_up_returns(Call& call, const Regions& regions, std::uint
   add_up<T, kMaxRanks, 1>(call, regions, ranks, piece);
 }
 
-/// [block] Adds up what returns, in the order in which tokens were sent. Of a warp: every `stride`-th piece from `first` on.
+/// [block] Adds up what returns, in the order in which tokens were sent.
 template <class T>
-FARWARP_DEVICE void receive_returns(Call& call, const Args& args, int tokens, int first, int stride) {
+FARWARP_DEVICE void receive_returns(Call& call, const Args& args, int tokens) {
   const Regions regions = regions_of(args, call);
 #pragma unroll 1
-  for (int unit = first; unit < tokens * args.segments; unit += stride) {
+  for (int unit = warp_in_grid(); unit < tokens * args.segments; unit += warps_of_grid()) {
     const int token = args.by_segments.quotient(unit);
     const Segment piece = segment_of<1>(args, token, unit - token * args.segments);
     add_up_returns<T>(call, regions, destinations_by_lanes(args, token), piece);

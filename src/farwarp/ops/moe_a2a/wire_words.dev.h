@@ -78,8 +78,8 @@ struct WordWire {
   /// [warp] The same; `with_head`: and on lane j the head's word of k-slot j, while they are on their way.
   template <int count>
   FARWARP_DEVICE bool read_row(const Row& row, int u, Dispatched (&x)[count], bool with_head, std::uint64_t& head) {
-    typename Words::template Arriving<count> arriving(
-        args, mine(regions.row(args.view.rank, row.source, row.slot)), u, row.last);
+    typename Words::template Arriving<count> arriving(args, mine(regions.row(args.view.rank, row.source, row.slot)), u,
+                                                      row.last);
     request_words(arriving.from, arriving.wanted, arriving.words);
     const Wait wait{farwarp::moe::kSiteRow, row.source};
     if (with_head && lane_index() < args.k) {
