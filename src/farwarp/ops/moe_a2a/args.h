@@ -12,11 +12,10 @@ namespace farwarp::moe {
 
 /// Wait sites and complaints, as the ledger names them.
 enum Site : std::uint32_t {
-  kSiteHeader,         ///< a source's header: which rows it sends, or how many
+  kSiteHeader,         ///< a source's header: which rows it sends; split form: how many entries each expert gets
   kSiteRow,            ///< a row's head, words mode also its data
   kSiteData,           ///< bulk mode: a row has landed
   kSiteReturn,         ///< an owner's partial sums
-  kSiteRouting,        ///< a block of this rank has given tokens their slots
   kSiteStage,          ///< a bulk load into this block's shared memory
   kSiteTokens,         ///< complaint: token count outside 0 .. max_tokens
   kSiteExpert,         ///< complaint: expert index outside -1 .. num_experts-1
@@ -24,43 +23,41 @@ enum Site : std::uint32_t {
   kSiteConfiguration,  ///< complaint: a peer's header carries another configuration
   kSites,
 };
-inline constexpr const char* kSiteNames[kSites] = {
-    "dispatch header", "dispatch row", "dispatch data", "combine return",   "routing",
-    "staging load",    "token count",  "expert index",  "receive capacity", "configuration"};
+inline constexpr const char* kSiteNames[kSites] = {"dispatch header", "dispatch row",     "dispatch data",
+                                                   "combine return",  "staging load",     "token count",
+                                                   "expert index",    "receive capacity", "configuration"};
 
 inline constexpr int kMaxTopK = 32;
 inline constexpr int kMaxExperts = 4096;
 inline constexpr int kThreads = 256;
 inline constexpr int kStageBytes = 16384;  ///< bulk mode: one warp's piece of a row in shared memory
 inline constexpr int kBatch = 128;         ///< tokens a block routes at a time
-inline constexpr int kHeaderFixed = 2;     ///< split form: header packets before the counts
-inline constexpr int kBitmapTokens = 32;   ///< fused form: tokens that a header packet speaks of
+inline constexpr int kBitmapTokens = 32;   ///< tokens that a header packet speaks of
 constexpr int bitmap_words(int max_tokens) { return (max_tokens + kBitmapTokens - 1) / kBitmapTokens; }
 /// The configuration in 32 bits, as it travels beside other data: ranks that disagree on it, or on the form of a call, find out.
 constexpr std::uint32_t folded(std::uint64_t configuration) {
   return static_cast<std::uint32_t>(configuration ^ configuration >> 32);
 }
-/// Idle packet slots get a recent tag once in this many calls of their parity, so that no tag is ever 2^32 calls old.
+/// Idle places of rows get a recent tag once in this many calls of their parity, so that no tag is ever 2^32 calls old.
 inline constexpr std::uint32_t kRefreshPeriod = 1u << 16;
 
 /// One top-k entry of a token, at the rank that owns its expert.
-struct alignas(16) Route {
+struct Route {
   float weight;
   std::int32_t expert;  ///< local
-  std::int32_t index;   ///< of the row among this source's rows for that expert
-  std::int32_t k_slot;
+  std::int32_t index;   ///< split form: of the row among this source's rows for that expert
 };
 /// On the link a route is one word: weight, then index in 20 bits (so max_tokens * k is at most 2^20), then expert in 12.
 inline constexpr int kRouteIndexBits = 20;
 /// The word of an entry that ends elsewhere: no rank owns that many experts.
 inline constexpr std::uint64_t kNoRoute = ~std::uint64_t{0};
-inline constexpr std::uint32_t kNoSlot = ~std::uint32_t{0};
 
-/// Which blocks of a launch do what at the same time; a block with several roles takes them in this order. Every block routes
-/// its share of the tokens first.
+/// Which blocks of a launch do what at the same time.
 struct Roles {
-  std::int32_t senders;  ///< blocks [0, senders) send rows
-  std::int32_t workers;  ///< blocks from `first_worker` on that take the rows that arrive
+  std::int32_t senders;        ///< blocks [0, senders) send rows
+  std::int32_t sending_warps;  ///< of each of them, the first ones
+  std::int32_t
+      workers;  ///< blocks from `first_worker` on that route this rank's tokens (split form) and take the rows that arrive
   std::int32_t first_worker;
 };
 
@@ -73,16 +70,16 @@ constexpr int fp8_groups(int hidden) { return (hidden + kScaleGroup - 1) / kScal
 
 /// Parts of shared memory, in bytes; one function for host and device.
 struct SharedLayout {
+  // While tokens are routed (split form):
   std::int64_t histogram;  ///< u32 [num_experts]: entries of earlier tokens, then running
-  std::int64_t warp_rows;  ///< u32 [warps][ranks]: rows of the earlier tokens that a warp looked at
-  std::int64_t masks;      ///< u32 [kBatch]: destination ranks of the batch's tokens
   std::int64_t indices;    ///< u32 [kBatch][k]: index of the entry among its expert's entries
-  std::int64_t bases;      ///< i32 [ranks][local experts]: first row of (source, expert)
-  std::int64_t rows;       ///< u32 [ranks]: rows each source sends here
-  std::int64_t bitmaps;    ///< u32 [bitmap words][ranks]; fused form only, where the parts above lie in the split form
-  std::int64_t scratch;    ///< Route [warps][kMaxTopK]
-  std::int64_t barriers;   ///< u64 [warps]
-  std::int64_t stage;      ///< bytes [warps][kStageBytes], only with bulk copies
+  // While rows arrive, in the place of those:
+  std::int64_t bitmaps;  ///< u32 [bitmap words][ranks]
+  std::int64_t bases;    ///< i32 [ranks][local experts]: first row of (source, expert); split form, as is the next
+  std::int64_t totals;   ///< u32 [local experts]
+  // Throughout:
+  std::int64_t barriers;  ///< u64 [warps]
+  std::int64_t stage;     ///< bytes [warps][kStageBytes], only with bulk copies
   std::int64_t total;
 };
 
@@ -96,16 +93,13 @@ constexpr SharedLayout shared_layout(int num_experts, int ranks, int k, int max_
     return start;
   };
   layout.histogram = take(4ll * num_experts);
-  layout.warp_rows = take(4ll * warps * ranks);
-  layout.masks = take(4ll * kBatch);
   layout.indices = take(4ll * kBatch * k);
-  layout.bases = take(4ll * ranks * local_experts);
-  layout.rows = take(4ll * ranks);
-  const std::int64_t split_end = end;
+  const std::int64_t routing_end = end;
   end = 0;
   layout.bitmaps = take(4ll * bitmap_words(max_tokens) * ranks);
-  end = end > split_end ? end : split_end;
-  layout.scratch = take(static_cast<std::int64_t>(sizeof(Route)) * warps * kMaxTopK);
+  layout.bases = take(4ll * ranks * local_experts);
+  layout.totals = take(4ll * local_experts);
+  end = end > routing_end ? end : routing_end;
   layout.barriers = take(8ll * warps);
   layout.stage = take(staged ? static_cast<std::int64_t>(kStageBytes) * warps : 0);
   layout.total = end;
@@ -130,16 +124,15 @@ struct Args {
   std::int32_t max_local_experts;
   std::int32_t segments;  ///< pieces of a row that different warps take
   Divisor by_segments, by_ranks;
-  Roles roles;                 ///< of this launch
-  std::int32_t sending_warps;  ///< fused form: the first warps of the grid, as warp_in_grid() numbers them, send rows
-  std::int32_t row_bytes;      ///< of a dispatched row in the workspace
-  std::int32_t scales_at;      ///< fp8 dispatch: where a row's scales begin, in bytes
+  Roles roles;             ///< of this launch
+  std::int32_t row_bytes;  ///< of a dispatched row in the workspace
+  std::int32_t scales_at;  ///< fp8 dispatch: where a row's scales begin, in bytes
   std::int32_t header_packets;
   std::int32_t wide_indices;  ///< 1: topk holds int64
   std::int32_t tokens;
   std::int32_t masked;  ///< 1: MoeLayout::kMasked
   std::int32_t row_alignment;
-  std::uint32_t drop_put;  ///< fault injection: this rank drops the rows with this slot, from 1; 0: none
+  std::uint32_t drop_put;  ///< fault injection: this rank drops the rows of this token, from 1; 0: none
   std::uint64_t configuration;
   std::int64_t recv_rows;
   std::int64_t workspace;  ///< offset in every heap

@@ -86,7 +86,7 @@ TEST_P(MoeCases, BatchesAndPieces) {
     expect_pass("max_num_tokens=600,hidden_dim=8,routing=partial,mode=" + mode);  // more bitmaps than a warp has lanes
     expect_pass("segments=3,hidden_dim=1000,form=split,mode=" + mode);
     expect_pass("segments=3,hidden_dim=1000,mode=" + mode);
-    // A head of 33 words, one more than a warp of 32 lanes.
+    // A head of 32 words, as many as a warp has lanes.
     expect_pass("num_experts=40,experts_per_token=32,form=split,mode=" + mode);
   }
 }

@@ -1,5 +1,5 @@
 // The kernels of the MoE all-to-all, compiled once per target. Names: moe_a2a_fused_<mode>_<dtype>_<expert>,
-// moe_a2a_dispatch[_<half>]_<mode>[_fp8][_in_order], moe_a2a_combine[_<half>]_<dtype>; dtype fp8: dispatched so, else bf16.
+// moe_a2a_dispatch[_<half>]_<mode>[_fp8], moe_a2a_combine[_<half>]_<dtype>; dtype fp8: dispatched so, else bf16.
 #include "farwarp/ops/moe_a2a/kernel.dev.h"
 
 namespace {
@@ -47,15 +47,9 @@ FARWARP_KERNEL(moe_a2a_dispatch_recv_words_fp8, Args, kThreads) {
   target::moe::dispatch<Fp8Words, Part::receive>(args);
 }
 FARWARP_KERNEL(moe_a2a_dispatch_bulk, Args, kThreads) { target::moe::dispatch<Bulk, Part::both>(args); }
-FARWARP_KERNEL(moe_a2a_dispatch_bulk_in_order, Args, kThreads) {
-  target::moe::dispatch<Bulk, Part::both, target::moe::Sending::in_order>(args);
-}
 FARWARP_KERNEL(moe_a2a_dispatch_send_bulk, Args, kThreads) { target::moe::dispatch<Bulk, Part::send>(args); }
 FARWARP_KERNEL(moe_a2a_dispatch_recv_bulk, Args, kThreads) { target::moe::dispatch<Bulk, Part::receive>(args); }
 FARWARP_KERNEL(moe_a2a_dispatch_bulk_fp8, Args, kThreads) { target::moe::dispatch<Fp8Bulk, Part::both>(args); }
-FARWARP_KERNEL(moe_a2a_dispatch_bulk_fp8_in_order, Args, kThreads) {
-  target::moe::dispatch<Fp8Bulk, Part::both, target::moe::Sending::in_order>(args);
-}
 FARWARP_KERNEL(moe_a2a_dispatch_send_bulk_fp8, Args, kThreads) { target::moe::dispatch<Fp8Bulk, Part::send>(args); }
 FARWARP_KERNEL(moe_a2a_dispatch_recv_bulk_fp8, Args, kThreads) { target::moe::dispatch<Fp8Bulk, Part::receive>(args); }
 

@@ -1,6 +1,9 @@
 // The kernels of the MoE all-to-all, read top-down. In every warp, sends come before waits for other ranks.
 #pragma once
 
+#include "farwarp/ops/moe_a2a/idle_rows.dev.h"
+#include "farwarp/ops/moe_a2a/layout.dev.h"
+#include "farwarp/ops/moe_a2a/rows.dev.h"
 #include "farwarp/ops/moe_a2a/sending.dev.h"
 #include "farwarp/ops/moe_a2a/wire_bulk.dev.h"
 #include "farwarp/ops/moe_a2a/wire_words.dev.h"
@@ -11,11 +14,9 @@ namespace farwarp::FARWARP_TARGET::moe {
 // one each or as halves.
 inline constexpr std::uint32_t kIdle = 0, kSent = 1, kReceived = 2, kReturning = 3;
 
-/// [block] Brings near what the block will send, before anything is known or waited for: without this the table, the
-/// weights and the rows would come from HBM one after the other.
-template <Sending sending>
-FARWARP_DEVICE void prefetch_own(const Args& args) {
-  if (args.tokens_on_device != nullptr) return;  // how far x reaches is not known here
+/// [block] Split form: brings near what the block will route, before anything is known or waited for.
+FARWARP_DEVICE void prefetch_entries(const Args& args) {
+  if (args.tokens_on_device != nullptr || !is_worker(args)) return;  // how far the table reaches is not known here
   constexpr int kLine = 128;
   const OwnTokens own = own_tokens(args, args.tokens);
   const auto prefetch_range = [](const void* start, std::int64_t first, std::int64_t last) {
@@ -26,12 +27,9 @@ FARWARP_DEVICE void prefetch_own(const Args& args) {
   const int entry_bytes = args.wide_indices != 0 ? 8 : 4;
   prefetch_range(args.topk, first_entry * entry_bytes, last_entry * entry_bytes);
   prefetch_range(args.weights, first_entry * 4, last_entry * 4);
-  if constexpr (sending == Sending::in_order) return;            // others send the rows
-  const std::int64_t piece = 2 * (args.hidden / args.segments);  // near enough
-  prefetch_range(args.x, own.first_unit * piece, own.last_unit * piece);
 }
 
-/// [block] The same in the fused form, all warps for those that send; for wires that do not load them by themselves.
+/// [block] Brings near what will be sent, all warps for those that send; for wires that do not load it by themselves.
 FARWARP_DEVICE void prefetch_pieces(const Args& args) {
   if (args.tokens_on_device != nullptr) return;
   constexpr int kLine = 128;
@@ -56,28 +54,21 @@ FARWARP_DEVICE void prefetch_pieces(const Args& args) {
 template <class T, class Expert, class Wire>
 FARWARP_DEVICE void work_on_rows(Wire& wire) {
   const Expert expert(wire.args);
-  for_each_row_present(wire, [&](const Row& row) { return apply_experts<T>(wire, row, expert); });
+  for_each_row_present<Wire::kAlign>(wire.args, [&](const Row& row) { return apply_experts<T>(wire, row, expert); });
 }
 
 /// [block] Lays out and unpacks the rows that arrive.
 template <class Wire>
 FARWARP_DEVICE void receive_rows(Wire& wire) {
-  if (!is_worker(wire.args)) return;
-  if (!await_headers(wire.call, wire.args)) return;
-  const auto rows = shared_at<std::uint32_t>(wire.args.shared.rows);
-  refresh_idle_rows(wire, [&](int source, int slot) { return static_cast<std::uint32_t>(slot) < load(rows + source); });
-  if (!lay_out_rows(wire.call, wire.args)) return;
-  mark_padding(wire.args);
-  for_each_row<Wire::kAlign>(wire.call, wire.args, [&](const Row& row) {
-    if (wire.await_data(row)) unpack_row(wire, row);
-  });
-}
-
-/// [block] Sums the experts' outputs of the rows that came, and back.
-template <class T>
-FARWARP_DEVICE void return_rows(Call& call, const Args& args) {
-  const Regions regions = regions_of(args, call);
-  for_each_row<1>(call, args, [&](const Row& row) { reduce_row<T>(args, regions, row); });
+  const Args& args = wire.args;
+  if (!is_worker(args)) return;
+  block_sync();  // routing is done with the shared memory
+  if (!await_headers(wire.call, args)) return;
+  refresh_idle_rows(wire);
+  if (!lay_out_rows(wire.call, args)) return;
+  mark_padding(args);
+  const int rows = for_each_row_present<Wire::kAlign>(args, [&](const Row& row) { return unpack_row(wire, row); });
+  if (is_first_worker(args) && thread_index() == 0) store(wire.regions.kept_count(), static_cast<std::uint32_t>(rows));
 }
 
 /// dispatch -> expert -> combine in one launch.
@@ -85,18 +76,20 @@ template <class T, class Expert, class Wire>
 FARWARP_DEVICE void fused(const Args& args) {
   if constexpr (!Wire::kLoadsAhead) prefetch_pieces(args);
   const int given = given_tokens(args);
-  const Parcels parcels(args, possible_tokens(args, given));
-  const auto first = make_parcel<Wire>(args, parcels, parcels.first());
+  const Parcels<Heads::with_rows> parcels(args, possible_tokens(args, given));
+  const auto first = make_parcel<Wire>(args, parcels, parcels.first(args));
   Call call = begin_call(args.view, args.slot, kIdle);
   if (!call.live) return;
   Wire wire(call, args);
   const int tokens = checked_tokens(call, args, given);
   announce_rows(call, args, tokens);
   send_rows(wire, parcels, first);
-  if (await_bitmaps(call, args)) {
+  await_bitmaps(call, args);
+  call.live = !block_any(!call.live);
+  if (call.live) {
     work_on_rows<T, Expert>(wire);
     receive_returns<T>(call, args, tokens);
-    refresh_idle_rows(wire, [&](int source, int slot) { return has_row(args, source, slot); });
+    refresh_idle_rows(wire);
   }
   end_call(call, kIdle);
 }
@@ -104,13 +97,25 @@ FARWARP_DEVICE void fused(const Args& args) {
 /// Split form: half of the call, or both halves in one launch.
 enum class Part : int { send = 1, receive = 2, both = 3 };
 
-template <class Wire, Part part, Sending sending = Sending::by_router>
+template <class Wire, Part part>
 FARWARP_DEVICE void dispatch(const Args& args) {
-  if constexpr (part != Part::receive) prefetch_own<sending>(args);
-  Call call = begin_call(args.view, args.slot, part == Part::receive ? kSent : kIdle);
+  constexpr bool kSends = part != Part::receive;
+  const int given = given_tokens(args);
+  const Parcels<Heads::apart> parcels(args, kSends ? possible_tokens(args, given) : 0);
+  if constexpr (kSends) {
+    prefetch_entries(args);
+    if (!Wire::kLoadsAhead && args.roles.senders == num_blocks()) prefetch_pieces(args);
+  }
+  const auto first = make_parcel<Wire>(args, parcels, parcels.first(args));
+  Call call = begin_call(args.view, args.slot, kSends ? kIdle : kSent);
   if (!call.live) return;
   Wire wire(call, args);
-  if constexpr (part != Part::receive) send_tokens<sending>(wire, token_count(call, args));
+  if constexpr (kSends) {
+    const int tokens = checked_tokens(call, args, given);
+    announce_rows(call, args, tokens);
+    if (is_worker(args)) route_tokens(call, args, tokens);
+    send_rows(wire, parcels, first);
+  }
   if constexpr (part != Part::send) receive_rows(wire);
   end_call(call, part == Part::send ? kSent : kReceived);
 }

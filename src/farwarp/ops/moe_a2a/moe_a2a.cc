@@ -36,7 +36,7 @@ std::string kernel_name(KernelId id, const MoeAllToAllPlan& plan) {
   switch (id) {
     case kFusedRankScale: return fmt::format("moe_a2a_fused_{}_{}_rank_scale", wire, fused_type);
     case kFusedTable: return fmt::format("moe_a2a_fused_{}_{}_table", wire, fused_type);
-    case kDispatch: return fmt::format("moe_a2a_dispatch_{}{}{}", wire, fp8, plan.senders > 0 ? "_in_order" : "");
+    case kDispatch: return fmt::format("moe_a2a_dispatch_{}{}", wire, fp8);
     case kDispatchSend: return fmt::format("moe_a2a_dispatch_send_{}{}", wire, fp8);
     case kDispatchRecv: return fmt::format("moe_a2a_dispatch_recv_{}{}", wire, fp8);
     case kCombine: return fmt::format("moe_a2a_combine_{}", type);
@@ -47,16 +47,16 @@ std::string kernel_name(KernelId id, const MoeAllToAllPlan& plan) {
   return {};
 }
 
-/// Nothing of combine is staged in shared memory: several of its blocks fit on a multiprocessor, and their loads in
-/// flight pay. On 4 H200s (2026-11) combine of 4096 tokens x 7168, top-8, takes 538 us with two, 573 with one.
+/// Combine has nothing in shared memory: several of its blocks fit on a multiprocessor, and their loads in flight pay. On 4 H200s (2026-11) combine of 4096 tokens x 7168, top-8, takes 538 us with two, 573 with one.
 constexpr int kCombineBlocksPerSm = 2;
 
 /// Who does what in a launch of `blocks` blocks.
-moe::Roles roles_of(const MoeAllToAllPlan& plan, KernelId id, int blocks) {
+moe::Roles roles_of(const MoeAllToAllPlan& plan, KernelId id, int blocks, int warps) {
   if (plan.senders > 0 && id == kDispatch) {
-    return {plan.senders, blocks - plan.senders, plan.senders};
+    return {plan.senders, warps, blocks - plan.senders, plan.senders};
   }
-  return {blocks, blocks, 0};
+  const bool fused = id == kFusedRankScale || id == kFusedTable;
+  return {blocks, fused ? plan.sending_warps : warps, blocks, 0};
 }
 
 Status check_received(const MoeReceived& received, bool fp8) {
@@ -129,11 +129,9 @@ void MoeAllToAll::State::set_tokens(const MoeTokens& tokens, CallForm form) {
 Status MoeAllToAll::State::run(KernelId id, Stream stream) {
   if (const Status status = world->status(); !status.ok()) return status;
   LaunchConfig config{plan.blocks, plan.threads, static_cast<std::size_t>(plan.shared_bytes)};
-  if (id == kCombine) {
-    config.blocks *= combine_blocks_per_sm;
-    config.shared_bytes = static_cast<std::size_t>(args.shared.stage);  // which comes last
-  }
-  args.roles = roles_of(plan, id, config.blocks);
+  if (id == kCombine) config.blocks *= combine_blocks_per_sm;
+  if (id == kCombine || id == kCombineSend || id == kCombineRecv) config.shared_bytes = 0;
+  args.roles = roles_of(plan, id, config.blocks, plan.threads / world->device().shape().traits.warp_size);
   return launch(world->device(), kernels[id], config, args, stream);
 }
 
@@ -193,7 +191,6 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
   args.max_tokens = desc.max_tokens;
   args.max_local_experts = plan->max_local_experts;
   args.segments = plan->segments;
-  args.sending_warps = plan->sending_warps * plan->blocks;
   args.by_segments = Divisor(plan->segments);
   args.by_ranks = Divisor(plan->ranks);
   args.row_bytes = static_cast<std::int32_t>(plan->row_bytes);
@@ -211,8 +208,7 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
   args.shared = moe::shared_layout(desc.num_experts, plan->ranks, desc.experts_per_token, desc.max_tokens,
                                    plan->max_local_experts, plan->threads / shape.traits.warp_size,
                                    plan->mode == MoeMode::kBulk && shape.traits.bulk_copy);
-  const auto resident = world.device().blocks_per_multiprocessor(state->kernels[kCombine], plan->threads,
-                                                                 static_cast<std::size_t>(args.shared.stage));
+  const auto resident = world.device().blocks_per_multiprocessor(state->kernels[kCombine], plan->threads, 0);
   const bool may_fill_all = desc.max_sms == 0;  // else twice the blocks might spread over twice the multiprocessors
   state->combine_blocks_per_sm = std::clamp(may_fill_all && resident.ok() ? *resident : 1, 1, kCombineBlocksPerSm);
   return MoeAllToAll(std::move(state));

@@ -39,7 +39,7 @@ struct MoeReceived {
 
 /// Deliberate damage, to see that checks and deadlines catch it. The same kernels run with and without.
 struct MoeFaults {
-  /// The n-th row (from 1) that this rank sends to each rank never arrives; in the fused form, its n-th token's rows.
+  /// The rows of this rank's n-th token (from 1) never arrive.
   std::uint32_t drop_put = 0;
   bool mismatch = false;  ///< this rank's headers carry another configuration
 };

@@ -267,6 +267,21 @@ TEST_P(MoeApi, RanksThatDisagreeOnTheFormFindOut) {
   });
 }
 
+TEST_P(MoeApi, AnExpertOutOfRangeEndsADispatch) {
+  on_ranks([](Rank& rank) {
+    if (rank.world.rank() == 1) rank.set_index(3, 0x7fffffff);
+    SplitCall call = SplitCall::create(rank, 0);
+    call.send(rank), call.receive();
+    EXPECT_TRUE(rank.world.device().synchronize(call.stream, 60'000'000'000).ok());
+    if (rank.world.rank() == 1) {
+      expect_names(rank.world.status(), StatusCode::kBadInput, "expert index");
+    } else {
+      EXPECT_EQ(rank.world.status().code(), StatusCode::kAborted) << rank.world.status().to_string();
+    }
+    rank.world.device().destroy_stream(call.stream);
+  });
+}
+
 TEST_P(MoeApi, Fp8DispatchNeedsRoomForScales) {
   on_ranks([](Rank& rank) {
     MoeAllToAllDesc desc = small_desc(std::get<1>(MoeApi::GetParam()));

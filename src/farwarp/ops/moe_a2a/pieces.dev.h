@@ -11,12 +11,11 @@ struct Segment {
   int first, last;
 };
 
-/// A piece of a received row that one warp works on. In the split form its routes stand in the warp's scratch, in k-slot order.
+/// A piece of a received row that one warp works on.
 struct Row {
   int source;
-  std::int32_t slot;
   std::int32_t token;  ///< its number at the source
-  int routes;
+  int number;          ///< of the row among those that came
   int segment;
   int first, last;  ///< units
 };

@@ -12,7 +12,6 @@
 namespace farwarp {
 namespace {
 
-using moe::kHeaderFixed;
 using moe::kMaxExperts;
 using moe::kMaxTopK;
 using moe::kRouteIndexBits;
@@ -25,7 +24,7 @@ constexpr int kMaxSegments = 1024;
 constexpr double kWordBytesOut = 20 << 20;
 /// From here on some blocks send while the others receive. On 4 H200s (2026-11) dispatch of 4096 tokens takes 502 us so for
 /// 650, of 1024 149 for 176; of 256 (13 MB out) 59 for 56.
-constexpr double kOrderedBytesOut = 16 << 20;
+constexpr double kSenderBytesOut = 16 << 20;
 
 Status wrong(const char* field, std::int64_t value, const std::string& allowed) {
   return invalid_argument(fmt::format("MoeAllToAllDesc.{} is {}; allowed: {}", field, value, allowed));
@@ -147,7 +146,7 @@ MoeMode choose_mode(const MoeAllToAllDesc& desc, int ranks, std::string& why) {
 int choose_senders(const MoeAllToAllPlan& plan) {
   if (plan.mode != MoeMode::kBulk || plan.blocks < 2 || plan.desc.senders < 0) return 0;
   if (plan.desc.senders > 0) return std::min(plan.desc.senders, plan.blocks / 2);
-  const bool worth_it = expected_bytes_out(plan.desc, plan.ranks) > kOrderedBytesOut;
+  const bool worth_it = expected_bytes_out(plan.desc, plan.ranks) > kSenderBytesOut;
   if (!worth_it) return 0;
   return std::max(1, plan.blocks / (plan.desc.fp8_dispatch ? 3 : 4));  // who quantises is busy longer
 }
@@ -175,12 +174,11 @@ MoeWorkspace lay_out_workspace(const MoeAllToAllPlan& plan) {
     return start;
   };
   workspace.headers = take(pairs * plan.header_packets * 16);
-  workspace.heads = take(rows * (1 + desc.experts_per_token) * 16);
+  workspace.heads = take(rows * desc.experts_per_token * 16);
   if (!words) workspace.rows = take(rows * plan.row_bytes);
   workspace.row_flags = take(words ? 0 : rows * plan.segments * 8);
-  workspace.bases = take(4ll * plan.ranks * plan.max_local_experts);
-  workspace.slots = take(4ll * desc.max_tokens * plan.ranks);
-  workspace.routed = take(8ll * plan.blocks);
+  workspace.kept_count = take(4);
+  workspace.kept = take(rows / 2 * (1 + desc.experts_per_token) * 8);
   workspace.words = workspace.total;
   if (words) workspace.rows = take(rows * plan.row_bytes);
   workspace.returns = take(rows * 2ll * desc.hidden);
@@ -208,7 +206,7 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
   plan.threads = kThreads;
   plan.blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
   plan.max_local_experts = (desc.num_experts + ranks - 1) / ranks;
-  plan.header_packets = std::max(kHeaderFixed + (plan.max_local_experts + 1) / 2, moe::bitmap_words(desc.max_tokens));
+  plan.header_packets = moe::bitmap_words(desc.max_tokens) + (plan.max_local_experts + 1) / 2;
   const std::int64_t rows = worst_case_rows(desc, ranks, plan.max_local_experts);
   plan.recv_rows = desc.recv_rows != 0 ? desc.recv_rows : rows;
   if (plan.recv_rows > std::numeric_limits<std::int32_t>::max()) {

@@ -46,22 +46,21 @@ struct MoeAllToAllDesc {
   MoeMode mode = MoeMode::kAuto;
   int max_sms = 0;   ///< blocks of a launch; 0: all multiprocessors
   int segments = 0;  ///< pieces of a row that different warps take; 0: the plan's choice
-  /// Bulk mode, dispatch and combine: blocks that send while the others receive, at most half of all. 0: the plan's choice; -1:
+  /// Bulk mode, dispatch in one launch: blocks that send while the others route and receive, at most half of all. 0: the plan's choice; -1:
   /// every block first sends, then receives.
   int senders = 0;
 };
 
 /// Where each part of the workspace lies, in bytes from its start. One table, used by host and device.
 struct MoeWorkspace {
-  std::int64_t headers = 0;    ///< packets [2][ranks][header_packets]: counts, or bitmaps of rows
-  std::int64_t heads = 0;      ///< packets [2][ranks][max_tokens][1 + k]: what precedes a row
+  std::int64_t headers = 0;    ///< packets [2][ranks][header_packets]: bitmaps of rows, and counts
+  std::int64_t heads = 0;      ///< packets [2][ranks][max_tokens][k]: where a row is to go
   std::int64_t rows = 0;       ///< [2][ranks][max_tokens] of plan.row_bytes
   std::int64_t row_flags = 0;  ///< bulk: u64 cells [2][ranks][max_tokens][segments]
   std::int64_t returns = 0;    ///< [2][max_tokens][ranks][hidden] of dtype
-  // Not read by peers:
-  std::int64_t bases = 0;   ///< i32 [ranks][local experts]: first row of (source, expert)
-  std::int64_t slots = 0;   ///< u32 [max_tokens][ranks]: where rows go, for senders that did not route them
-  std::int64_t routed = 0;  ///< u64 cells [blocks]: the block's tokens have their slots
+  // Not read by peers, split form, from dispatch to combine:
+  std::int64_t kept_count = 0;  ///< u32: rows that came
+  std::int64_t kept = 0;        ///< u64 [ranks * max_tokens][1 + k]: whose row it is, then where its copies lie
   /// What comes as words, returns and in words mode rows, lies from here to `total`, in memory that is filled with ones.
   std::int64_t words = 0;
   std::int64_t total = 0;

@@ -133,31 +133,38 @@ TEST(Plan, WorkspaceRegionsDoNotOverlap) {
     const std::int64_t row = 2ll * 2048;
     const std::int64_t flags = mode == MoeMode::kBulk ? 2 * 8 * 32 * 8 : 0;
     std::vector<std::array<std::int64_t, 2>> parts = {{w.headers, 2 * 8 * plan->header_packets * 16},
-                                                      {w.heads, 2 * 8 * 32 * (1 + 6) * 16},
+                                                      {w.heads, 2 * 8 * 32 * 6 * 16},
                                                       {w.rows, 2 * 8 * 32 * row},
                                                       {w.row_flags, flags},
                                                       {w.returns, 2 * 8 * 32 * row},
-                                                      {w.bases, 8 * 8 * 4},
-                                                      {w.slots, 4 * 32 * 8},
-                                                      {w.routed, 8 * plan->blocks}};
+                                                      {w.kept_count, 4},
+                                                      {w.kept, 8 * 32 * (1 + 6) * 8}};
     std::ranges::sort(parts);
     for (std::size_t i = 0; i < parts.size(); ++i)
       EXPECT_LE(parts[i][0] + parts[i][1], i + 1 < parts.size() ? parts[i + 1][0] : w.total) << i;
     const bool words = mode == MoeMode::kWords;
     EXPECT_EQ(w.rows >= w.words, words);
     EXPECT_GE(w.returns, w.words);
-    EXPECT_LE(w.routed + 8 * plan->blocks, w.words);
+    EXPECT_LE(w.kept + 8 * 32 * (1 + 6) * 8, w.words);
   }
 }
 
-TEST(Plan, HeadersHoldTheCountsOfExpertsOrTheBitmapsOfTokens) {
+TEST(Plan, HeadersHoldTheBitmapsOfTokensAndTheCountsOfExperts) {
   MoeAllToAllDesc desc = small();
-  EXPECT_EQ(plan_moe_all_to_all(desc, emulated(), 8)->header_packets, 2 + 4);
+  EXPECT_EQ(plan_moe_all_to_all(desc, emulated(), 8)->header_packets, 1 + 4);
   desc.max_tokens = 4097;
-  EXPECT_EQ(plan_moe_all_to_all(desc, emulated(), 8)->header_packets, 129);
-  const moe::SharedLayout layout = moe::shared_layout(64, 8, 6, 4097, 8, 8, false);
-  EXPECT_GE(layout.scratch, layout.bitmaps + 4 * 8 * 129);
-  EXPECT_GE(layout.scratch, layout.rows + 4 * 8);
+  EXPECT_EQ(plan_moe_all_to_all(desc, emulated(), 8)->header_packets, 129 + 4);
+}
+
+TEST(Plan, SharedMemoryHoldsWhatRoutesThenWhatArrives) {
+  const moe::SharedLayout layout = moe::shared_layout(64, 8, 6, 4097, 8, 8, true);
+  EXPECT_GE(layout.indices, layout.histogram + 4 * 64);
+  EXPECT_GE(layout.bases, layout.bitmaps + 4 * 8 * 129);
+  EXPECT_GE(layout.totals, layout.bases + 4 * 8 * 8);
+  EXPECT_GE(layout.barriers, layout.indices + 4 * moe::kBatch * 6);
+  EXPECT_GE(layout.barriers, layout.totals + 4 * 8);
+  EXPECT_GE(layout.stage, layout.barriers + 8 * 8);
+  EXPECT_EQ(layout.total, layout.stage + 8 * moe::kStageBytes);
 }
 
 TEST(Plan, TheReciprocalDividesExactly) {

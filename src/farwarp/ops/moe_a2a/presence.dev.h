@@ -1,10 +1,9 @@
-// Fused form: which rows there are. A row's slot at every owner is its token's number at the source, so that a row leaves as soon as
-// its own table entries are known. Bitmaps tell the owners which slots are taken, a packet for each 32 tokens; they are the
-// headers of this form.
+// Which rows there are. A row's place at every owner is its token's number at the source, so that a row leaves as soon as its own table
+// entries are known. Bitmaps tell the owners which places are taken, a packet for each 32 tokens; they are a call's headers.
 #pragma once
 
-#include "farwarp/ops/moe_a2a/headers.dev.h"
-#include "farwarp/ops/moe_a2a/rows.dev.h"
+#include "farwarp/ops/moe_a2a/pieces.dev.h"
+#include "farwarp/ops/moe_a2a/table.dev.h"
 
 namespace farwarp::FARWARP_TARGET::moe {
 
@@ -16,6 +15,17 @@ FARWARP_DEVICE int bitmap_count(const Args& args) {
 }
 FARWARP_DEVICE Shared<std::uint32_t> bitmaps_of(const Args& args) {
   return shared_at<std::uint32_t>(args.shared.bitmaps);
+}
+
+/// A bitmap's packet says in its upper half what its reader must agree on: also in which form the call is.
+FARWARP_DEVICE std::uint64_t with_configuration(const Args& args, std::uint32_t lower) {
+  return static_cast<std::uint64_t>(farwarp::moe::folded(args.configuration)) << 32 | lower;
+}
+FARWARP_DEVICE void check_configuration(Call& call, const Args& args, int source, std::uint64_t data) {
+  const std::uint32_t expected = farwarp::moe::folded(args.configuration),
+                      seen = static_cast<std::uint32_t>(data >> 32);
+  if (seen != expected && call.live) [[unlikely]]
+    give_up(call, StatusCode::kMismatch, farwarp::moe::kSiteConfiguration, source, expected, seen);
 }
 
 /// [block] Tells every rank which tokens have a row there. A warp has as many tokens as lanes and waits for nobody; it is one of
@@ -45,9 +55,10 @@ FARWARP_DEVICE void announce_rows(Call& call, const Args& args, int tokens) {
   }
 }
 
-/// [block] Waits for the bitmaps of all sources, and keeps them in shared memory. False on all threads if the call is over. That
-/// every rank has begun this call, which its bitmaps say, is what permits the next call to reuse the other parity's buffers.
-FARWARP_DEVICE bool await_bitmaps(Call& call, const Args& args) {
+/// [block] Waits for the bitmaps of all sources, and keeps them in shared memory. A thread that gives up says so in `call`; a barrier
+/// lies behind. That every rank has begun this call, which its bitmaps say, is what permits the next call to reuse the other parity's
+/// buffers.
+FARWARP_DEVICE void await_bitmaps(Call& call, const Args& args) {
   const Regions regions = regions_of(args, call);
 #pragma unroll 1
   for (int i = thread_index(); i < bitmap_count(args); i += num_threads()) {
@@ -58,15 +69,24 @@ FARWARP_DEVICE bool await_bitmaps(Call& call, const Args& args) {
     check_configuration(call, args, source, data[0]);
     store(bitmaps_of(args) + i, static_cast<std::uint32_t>(data[0]));
   }
-  call.live = !block_any(!call.live);
-  return call.live;
 }
 
-/// [thread] Whether `source` sends a row for its token `slot`.
-FARWARP_DEVICE bool has_row(const Args& args, int source, int slot) {
+/// [thread] Whether `source` sends a row for its token.
+FARWARP_DEVICE bool has_row(const Args& args, int source, int token) {
   const int ahead = source - args.view.rank - 1;
-  const int word = slot / kBitmapTokens * args.view.size + (ahead < 0 ? ahead + args.view.size : ahead);
-  return (load(bitmaps_of(args) + word) >> slot % kBitmapTokens & 1) != 0;
+  const int word = token / kBitmapTokens * args.view.size + (ahead < 0 ? ahead + args.view.size : ahead);
+  return (load(bitmaps_of(args) + word) >> token % kBitmapTokens & 1) != 0;
+}
+
+/// [warp] Sum of `value` over the lanes below mine, and over all lanes in `total`.
+FARWARP_DEVICE std::int32_t sum_below(std::int32_t value, std::int32_t& total) {
+  std::int32_t sum = value;
+  for (int step = 1; step < Target::kWarpSize; step *= 2) {
+    const std::int32_t other = shuffle(sum, lane_index() - step < 0 ? 0 : lane_index() - step);
+    if (lane_index() >= step) sum += other;
+  }
+  total = shuffle(sum, Target::kWarpSize - 1);
+  return sum - value;
 }
 
 /// The rows that arrive, numbered: the first 32 tokens of each source in turn, beginning behind mine, then the next 32. So they are
@@ -75,12 +95,12 @@ class RowsPresent {
  public:
   FARWARP_DEVICE explicit RowsPresent(const Args& args) : args_(args) {}
 
-  /// [warp] Source and slot of row `number`, not less than in the call before; false: there are no more.
-  FARWARP_DEVICE bool find(int number, int& source, std::int32_t& slot) {
+  /// [warp] Source and token of row `number`, not less than in the call before; false: there are no more.
+  FARWARP_DEVICE bool find(int number, int& source, std::int32_t& token) {
     for (;;) {
       const std::uint64_t ends_behind = ballot(end_ > number);
       if (ends_behind != 0) {
-        locate(number, lowest_bit(ends_behind), source, slot);
+        locate(number, lowest_bit(ends_behind), source, token);
         return true;
       }
       first_word_ += Target::kWarpSize;
@@ -94,15 +114,18 @@ class RowsPresent {
     }
   }
 
+  /// Of all sources, once find() has found no more.
+  FARWARP_DEVICE int count() const { return rows_before_; }
+
  private:
   /// [warp] The row is in the word of `lane`: finds its bit there, a lane for each.
-  FARWARP_DEVICE void locate(int number, int lane, int& source, std::int32_t& slot) const {
+  FARWARP_DEVICE void locate(int number, int lane, int& source, std::int32_t& token) const {
     const std::uint64_t bits = shuffle(bits_, lane);
     const int index = number - (shuffle(end_, lane) - count_bits(bits));
     const std::uint64_t at = ballot((bits >> lane_index() & 1) != 0 && count_bits(bits & lanes_below()) == index);
     const int place = first_word_ + lane, word = args_.by_ranks.quotient(place);
     source = rank_behind(args_, 1 + place - word * args_.view.size);
-    slot = word * kBitmapTokens + lowest_bit(at);
+    token = word * kBitmapTokens + lowest_bit(at);
   }
 
   const Args& args_;
@@ -112,19 +135,19 @@ class RowsPresent {
   int rows_before_ = 0;     // up to the end of the last lane's
 };
 
-/// [block] Calls `work(row)` on a warp for each piece of each row that arrives; it returns false if the call is over.
-template <class Wire, class Work>
-FARWARP_DEVICE void for_each_row_present(Wire& wire, const Work& work) {
-  const Args& args = wire.args;
+/// [block] Calls `work(row)` on a warp for each piece of each row that arrives; it returns false if the call is over. A piece begins at a
+/// multiple of `align` units. Returns how many rows there are.
+template <int align, class Work>
+FARWARP_DEVICE int for_each_row_present(const Args& args, const Work& work) {
   RowsPresent rows(args);
 #pragma unroll 1
-  for (int unit = warp_in_grid();; unit += warps_of_grid()) {
+  for (int unit = worker_number(args);; unit += args.roles.workers * warps_per_block()) {
     const int number = args.by_segments.quotient(unit);
     int source = 0;
-    std::int32_t slot = 0;
-    if (!rows.find(number, source, slot)) return;
-    const Segment piece = segment_of<Wire::kAlign>(args, slot, unit - number * args.segments);
-    if (!work(Row{source, slot, slot, 0, piece.number, piece.first, piece.last})) return;
+    std::int32_t token = 0;
+    if (!rows.find(number, source, token)) return rows.count();
+    const Segment piece = segment_of<align>(args, token, unit - number * args.segments);
+    if (!work(Row{source, token, number, piece.number, piece.first, piece.last})) return 0;
   }
 }
 

@@ -21,18 +21,18 @@ struct Regions {
 
   FARWARP_DEVICE int ranks() const { return args.view.size; }
   FARWARP_DEVICE int me() const { return args.view.rank; }
-  /// Packets at `where` from `source`. Split form: word 0 rows | folded configuration << 32, word 1 the configuration, then counts
-  /// of the local experts. Fused form: for each 32 tokens a bitmap of those that have a row there | folded configuration << 32.
+  /// Packets at `where` from `source`: for each 32 tokens a bitmap of those that have a row there | folded configuration << 32; then, in
+  /// the split form, counts of the local experts, two a packet.
   FARWARP_DEVICE Peer<Packet> header(int where, int source) const {
     return at<Packet>(where, args.offsets.headers) + pair(source) * args.header_packets;
   }
-  /// Packets at `where` from `source`: in the split form the token's number there, then one word per k-slot, a route or kNoRoute.
-  FARWARP_DEVICE Peer<Packet> head(int where, int source, std::int32_t slot) const {
-    return at<Packet>(where, args.offsets.heads) + place_of_row(source, slot) * (1 + args.k);
+  /// Packets at `where` from `source`, a word per k-slot: a route or kNoRoute.
+  FARWARP_DEVICE Peer<Packet> head(int where, int source, std::int32_t token) const {
+    return at<Packet>(where, args.offsets.heads) + place_of_row(source, token) * args.k;
   }
   /// A row's data at `where` from `source`, as its wire lays it out.
-  FARWARP_DEVICE Peer<std::byte> row(int where, int source, std::int32_t slot) const {
-    return at<std::byte>(where, args.offsets.rows + std::int64_t{place_of_row(source, slot)} * args.row_bytes);
+  FARWARP_DEVICE Peer<std::byte> row(int where, int source, std::int32_t token) const {
+    return at<std::byte>(where, args.offsets.rows + std::int64_t{place_of_row(source, token)} * args.row_bytes);
   }
   /// At the source `where`: the partial sums of `owner` for `token`. Those of one token are neighbours.
   FARWARP_DEVICE Peer<Unit> returned(int where, std::int32_t token, int owner) const {
@@ -40,20 +40,18 @@ struct Regions {
   }
   FARWARP_DEVICE int units() const { return args.hidden / kPer<Unit>; }
   /// Bulk mode, at `where` from `source`: the row's segment has landed. A row's flags are neighbours.
-  FARWARP_DEVICE Peer<SystemCell<std::uint64_t>> row_flag(int where, int source, std::int32_t slot, int segment) const {
+  FARWARP_DEVICE Peer<SystemCell<std::uint64_t>> row_flag(int where, int source, std::int32_t token,
+                                                          int segment) const {
     return at<SystemCell<std::uint64_t>>(where, args.offsets.row_flags) +
-           (place_of_row(source, slot) * args.segments + segment);
+           (place_of_row(source, token) * args.segments + segment);
   }
-  /// Split form, mine: first row of (source, local expert), from dispatch_recv to combine_send.
-  FARWARP_DEVICE Global<std::int32_t> saved_bases() const {
-    return own_address<std::int32_t>(args.view, args.workspace + args.offsets.bases);
+  /// Split form, mine, from dispatch to combine: how many rows came; and of each whose it is, source | token << 32, then a word per
+  /// k-slot: weight | row of its copy << 32, or kNoRoute.
+  FARWARP_DEVICE Global<std::uint32_t> kept_count() const {
+    return own_address<std::uint32_t>(args.view, args.workspace + args.offsets.kept_count);
   }
-  /// Mine: the slot of `token` at each rank, or kNoSlot; and a block's word that its tokens have theirs.
-  FARWARP_DEVICE Global<std::uint32_t> slots(int token) const {
-    return own_address<std::uint32_t>(args.view, args.workspace + args.offsets.slots) + token * ranks();
-  }
-  FARWARP_DEVICE Peer<SystemCell<std::uint64_t>> routed(int block) const {
-    return at<SystemCell<std::uint64_t>>(me(), args.offsets.routed) + block;
+  FARWARP_DEVICE Global<std::uint64_t> kept(int number) const {
+    return own_address<std::uint64_t>(args.view, args.workspace + args.offsets.kept) + number * (1 + args.k);
   }
 
  private:
@@ -62,8 +60,8 @@ struct Regions {
     return peer_address<T>(args.view, rank, args.workspace + offset);
   }
   // Numbers of places fit into 32 bits (the plan sees to it), 64 are for bytes: a product of these is several instructions.
-  FARWARP_DEVICE std::int32_t place_of_row(int source, std::int32_t slot) const {
-    return pair(source) * args.max_tokens + slot;
+  FARWARP_DEVICE std::int32_t place_of_row(int source, std::int32_t token) const {
+    return pair(source) * args.max_tokens + token;
   }
   FARWARP_DEVICE std::int32_t place_of_return(std::int32_t token, int owner) const {
     return (parity * args.max_tokens + token) * ranks() + owner;
@@ -86,11 +84,6 @@ FARWARP_DEVICE Shared<T> shared_at(std::int64_t offset) {
   return Shared<T>(reinterpret_cast<T*>(block_shared().raw + offset));
 }
 
-/// This warp's scratch for one row's routes.
-FARWARP_DEVICE Shared<Route> scratch_of(const Args& args) {
-  return shared_at<Route>(args.shared.scratch) + warp_index() * farwarp::moe::kMaxTopK;
-}
-
 // Who does what (Roles).
 FARWARP_DEVICE bool is_sender(const Args& args) { return block_index() < args.roles.senders; }
 FARWARP_DEVICE int worker_index(const Args& args) { return block_index() - args.roles.first_worker; }
@@ -101,6 +94,13 @@ FARWARP_DEVICE bool is_worker(const Args& args) {
 FARWARP_DEVICE bool is_first_worker(const Args& args) { return worker_index(args) == 0; }
 
 FARWARP_DEVICE int warps_per_block() { return num_threads() / Target::kWarpSize; }
+/// The warp's number among those that send; not less than there are: it does not.
+FARWARP_DEVICE int sender_number(const Args& args) {
+  return is_sender(args) ? warp_index() * args.roles.senders + block_index()
+                         : args.roles.senders * args.roles.sending_warps;
+}
+/// The warp's number among those that work on rows, if its block does.
+FARWARP_DEVICE int worker_number(const Args& args) { return warp_index() * args.roles.workers + worker_index(args); }
 /// The warp's number in the grid, neighbours in different blocks: few units are spread over all multiprocessors.
 FARWARP_DEVICE int warp_in_grid() { return warp_index() * num_blocks() + block_index(); }
 FARWARP_DEVICE int warps_of_grid() { return warps_per_block() * num_blocks(); }

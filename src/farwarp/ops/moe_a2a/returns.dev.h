@@ -3,7 +3,6 @@
 #pragma once
 
 #include "farwarp/ops/moe_a2a/encoding.dev.h"
-#include "farwarp/ops/moe_a2a/pieces.dev.h"
 #include "farwarp/ops/moe_a2a/routing.dev.h"
 #include "farwarp/world/device/words.dev.h"
 
@@ -21,41 +20,65 @@ FARWARP_DEVICE void add_weighted(float (&sum)[count], float weight, const float 
   for (int i = 0; i < count; ++i) sum[i] = fused_multiply_add(weight, to_float(round_to<T>(y[i])), sum[i]);
 }
 
-/// [warp] Split form, at the owner: gathers the experts' outputs of one token in k-slot order, sums and rounds as
-/// apply_experts does, and back to the source.
+// ---- split form: what dispatch keeps of a row for combine -----------------------------------------------------------------
+
+/// The copy of an entry: its row in the expert-major tensors, and the entry's weight.
+FARWARP_DEVICE std::uint64_t kept_word(std::int32_t place, float weight) {
+  return static_cast<std::uint64_t>(static_cast<std::uint32_t>(place)) << 32 | std::bit_cast<std::uint32_t>(weight);
+}
+FARWARP_DEVICE std::int64_t kept_place(std::uint64_t word) { return static_cast<std::int64_t>(word >> 32); }
+FARWARP_DEVICE float kept_weight(std::uint64_t word) { return std::bit_cast<float>(static_cast<std::uint32_t>(word)); }
+
+/// [warp] `word`: on lane j, of k-slot j.
+FARWARP_DEVICE void keep_row(const Regions& regions, const Row& row, std::uint64_t word) {
+  const Args& args = regions.args;
+  const int j = lane_index();
+  const Global<std::uint64_t> kept = regions.kept(row.number);
+  if (j == 0) store(kept, static_cast<std::uint64_t>(row.token) << 32 | static_cast<std::uint32_t>(row.source));
+  if (j >= args.k) return;
+  store(kept + (1 + j), word);
+  if (args.origins == nullptr || word == farwarp::moe::kNoRoute) return;
+  const std::int64_t origin = std::int64_t{row.source} << 48 | std::int64_t{row.token} << 16 | j;
+  store(Global<std::int64_t>(args.origins) + kept_place(word), origin);
+}
+
+/// [warp] Gathers the experts' outputs of one token in k-slot order, sums and rounds as apply_experts does, and back to the source.
+/// `word`: on lane j, what was kept of k-slot j.
 template <class T>
-FARWARP_DEVICE void reduce_row(const Args& args, const Regions& regions, const Row& row) {
-  constexpr int kAhead =
-      4;  // units of a lane in flight; with two combine of 256 tokens x 7168 takes 36 us for 30 (2 H200s, 2026-11)
-  const auto routes = scratch_of(args);
-  const auto bases = regions.saved_bases() + row.source * args.max_local_experts;
-  const int units = args.hidden / kPer<Unit>;
-  constexpr int kRoutesAhead = 2;  // whose outputs are in flight together
-  const Global<const Unit> input(static_cast<const Unit*>(args.y));
+FARWARP_DEVICE void reduce_row(const Regions& regions, const Row& row, std::uint64_t word) {
+  // Units of a lane in flight, and routes whose outputs are. With two units combine of 256 tokens x 7168 takes 36 us for 30 (2 H200s,
+  // 2026-11).
+  constexpr int kAhead = 4, kRoutesAhead = 2;
+  const Global<const Unit> input(static_cast<const Unit*>(regions.args.y));
 #pragma unroll 1
-  for (int u = row.first + lane_index(); u < row.last; u += kAhead * kStride) {
+  for (int base = row.first; base < row.last; base += kAhead * kStride) {
+    const int u = base + lane_index();
     float sum[kAhead][kPer<Unit>] = {};
+    std::uint64_t routes = ballot(word != farwarp::moe::kNoRoute);
 #pragma unroll 1
-    for (int first = 0; first < row.routes; first += kRoutesAhead) {
+    while (routes != 0) {
       Unit packed[kRoutesAhead][kAhead];
       float weight[kRoutesAhead];
+      bool there[kRoutesAhead];
 #pragma unroll
       for (int r = 0; r < kRoutesAhead; ++r) {
-        const Route route = load(routes + (first + r < row.routes ? first + r : first));
-        const std::int64_t place = load(bases + route.expert) + route.index;
-        weight[r] = route.weight;
+        there[r] = routes != 0;
+        const std::uint64_t route = shuffle(word, there[r] ? lowest_bit(routes) : 0);
+        routes &= routes - 1;
+        weight[r] = kept_weight(route);
 #pragma unroll
         for (int a = 0; a < kAhead; ++a) {
-          const bool wanted = first + r < row.routes && u + a * kStride < row.last;
-          packed[r][a] = wanted ? load<Cache::streaming>(input + (place * units + u + a * kStride)) : Unit{};
+          const bool wanted = there[r] && u + a * kStride < row.last;
+          const Global<const Unit> from = input + (kept_place(route) * regions.units() + u + a * kStride);
+          packed[r][a] = wanted ? load<Cache::streaming>(from) : Unit{};
         }
       }
 #pragma unroll
       for (int r = 0; r < kRoutesAhead; ++r) {
-        if (first + r >= row.routes) break;
+        if (!there[r]) break;
 #pragma unroll
         for (int a = 0; a < kAhead; ++a) {
-          if (u - lane_index() + a * kStride >= row.last) break;  // of no lane
+          if (base + a * kStride >= row.last) break;  // of no lane
           float y[kPer<Unit>];
           values_of<T>(packed[r][a], y);
           add_weighted<T>(sum[a], weight[r], y);
@@ -69,7 +92,27 @@ FARWARP_DEVICE void reduce_row(const Args& args, const Regions& regions, const R
   }
 }
 
-/// [warp] At the source: the sums of the owners in `ranks` for one token, added in rank order in fp32, rounded once. A token
+/// [block] The sums of all rows that dispatch brought, back to their sources.
+template <class T>
+FARWARP_DEVICE void return_rows(Call& call, const Args& args) {
+  const Regions regions = regions_of(args, call);
+  const int units = static_cast<int>(load(regions.kept_count())) * args.segments;
+#pragma unroll 1
+  for (int unit = warp_in_grid(); unit < units; unit += warps_of_grid()) {
+    const int number = args.by_segments.quotient(unit);
+    const Global<std::uint64_t> kept = regions.kept(number);
+    const std::uint64_t owner = load(kept);
+    const std::uint64_t word = lane_index() < args.k ? load(kept + (1 + lane_index())) : farwarp::moe::kNoRoute;
+    const Segment piece = segment_of<1>(args, static_cast<int>(owner >> 32), unit - number * args.segments);
+    reduce_row<T>(regions,
+                  {static_cast<int>(owner & 0xffffffffu), piece.token, number, piece.number, piece.first, piece.last},
+                  word);
+  }
+}
+
+// ---- at the source ---------------------------------------------------------------------------------------------------------
+
+/// [warp] The sums of the owners in `ranks` for one token, added in rank order in fp32, rounded once. A token
 /// that went nowhere gives zeros. `owners`: ranks at most; `ahead`: units of each that a lane has in flight, for all of them are under
 /// way before one is looked at.
 template <class T, int owners, int ahead>

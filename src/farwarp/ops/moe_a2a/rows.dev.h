@@ -1,6 +1,5 @@
-// What is done with one row, whichever way it crossed the link: apply the experts and sum (fused), unpack to expert-major
-// rows (split dispatch), gather and sum the experts' outputs (split combine). All three round at the same places, so words
-// and bulk mode, fused and split form give the same bits.
+// What is done with a row that has come, whichever way it crossed the link: apply the experts and sum (fused), or unpack it to
+// expert-major rows (split). Sums are rounded at the same places in both forms (returns.dev.h), so all give the same bits.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/returns.dev.h"
@@ -37,7 +36,7 @@ FARWARP_DEVICE void apply_to_units(Wire& wire, const Row& row, std::uint64_t hea
 #pragma unroll 1
   for (std::uint64_t routes = ballot(head != farwarp::moe::kNoRoute); routes != 0; routes &= routes - 1) {
     const int j = lowest_bit(routes);
-    const Route route = unpack_route(shuffle(head, j), j);
+    const Route route = unpack_route(shuffle(head, j));
     const auto apply = expert.of(route.expert);
 #pragma unroll
     for (int a = 0; a < count; ++a) {
@@ -81,38 +80,38 @@ FARWARP_DEVICE bool apply_experts(Wire& wire, const Row& row, const Expert& expe
   return true;
 }
 
-/// [warp] Split form, at the owner: one copy of the row for each of its routes.
+/// [warp] Split form, at the owner: one copy of the row for each of its routes. What combine needs of the row is kept. False on all lanes
+/// if the call is over.
 template <class Wire>
-FARWARP_DEVICE void unpack_row(Wire& wire, const Row& row) {
+FARWARP_DEVICE bool unpack_row(Wire& wire, const Row& row) {
   constexpr int kAhead = Wire::kUnpackAhead;
   const Args& args = wire.args;
-  const auto routes = scratch_of(args);
   const auto bases = shared_at<std::int32_t>(args.shared.bases) + row.source * args.max_local_experts;
+  std::uint64_t head = farwarp::moe::kNoRoute;  // lane j: of k-slot j, first as it came, then as it is kept
 #pragma unroll 1
   for (int base = row.first; base < row.last; base += kAhead * kStride) {
     const int u = base + lane_index();
     typename Wire::Dispatched x[kAhead];
-    if (ballot(!wire.read(row, u, x)) != 0) {
+    const bool arrived = wire.read_row(row, u, x, base == row.first, head);
+    if (ballot(!arrived) != 0) {
       wire.call.live = false;
-      return;
+      return false;
+    }
+    if (base == row.first && head != farwarp::moe::kNoRoute) {
+      const Route route = unpack_route(head);
+      head = kept_word(load(bases + route.expert) + route.index, route.weight);
     }
 #pragma unroll 1
-    for (int r = 0; r < row.routes; ++r) {
-      const Route route = load(routes + r);
-      const std::int64_t place = load(bases + route.expert) + route.index;
+    for (std::uint64_t routes = ballot(head != farwarp::moe::kNoRoute); routes != 0; routes &= routes - 1) {
+      const std::int64_t place = kept_place(shuffle(head, lowest_bit(routes)));
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) {
         if (u + a * kStride < row.last) Wire::Encoding::deliver(args, place, u + a * kStride, x[a]);
       }
     }
   }
-  if (args.origins != nullptr && row.first == 0 && lane_index() < row.routes) {
-    const Route route = load(routes + lane_index());
-    const std::int64_t place = load(bases + route.expert) + route.index;
-    const std::int64_t origin =
-        static_cast<std::int64_t>(row.source) << 48 | static_cast<std::int64_t>(row.token) << 16 | route.k_slot;
-    store(Global<std::int64_t>(args.origins) + place, origin);
-  }
+  if (row.segment == 0) keep_row(wire.regions, row, head);
+  return true;
 }
 
 }  // namespace farwarp::FARWARP_TARGET::moe

@@ -67,9 +67,14 @@ FARWARP_DEVICE int expert_or_none(const Args& args, std::int32_t expert) {
   return expert < args.num_experts ? expert : -1;
 }
 
+/// Fault injection: this rank drops the token's row.
+FARWARP_DEVICE bool dropped(const Args& args, int token) {
+  return static_cast<std::uint32_t>(token) + 1 == args.drop_put;
+}
+
 /// moe_rank_of()
 FARWARP_DEVICE int rank_of(const Args& args, int expert) {
-  const auto dividend = static_cast<std::uint32_t>(expert * args.view.size);  // not sign-extended: one instruction
+  const auto dividend = static_cast<std::uint32_t>(expert) * static_cast<std::uint32_t>(args.view.size);
   return static_cast<int>(std::uint64_t{dividend} * args.reciprocal >> 32);
 }
 /// The rank `i` behind mine, i from 1 to the number of ranks: a rank that sends begins behind itself, so that no link is

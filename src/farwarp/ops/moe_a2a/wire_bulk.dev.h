@@ -2,8 +2,9 @@
 // its own. For large batches: copies keep more on its way than a warp's loads and stores do.
 #pragma once
 
-#include "farwarp/ops/moe_a2a/arrivals.dev.h"
+#include "farwarp/ops/moe_a2a/pieces.dev.h"
 #include "farwarp/ops/moe_a2a/put_fp8.dev.h"
+#include "farwarp/ops/moe_a2a/table.dev.h"
 #include "farwarp/world/device/put_row.dev.h"
 #include "farwarp/world/device/signal.dev.h"
 
@@ -39,25 +40,23 @@ struct BulkWire {
     FARWARP_DEVICE Ahead(const Args&, const Segment&) {}
   };
 
-  /// [warp] A piece to every rank of `ranks`, beginning behind mine, so that no link is everybody's first. `slot`: on lane r, its
-  /// place at rank r.
-  FARWARP_DEVICE void send_piece(const Segment& piece, const Ahead&, std::uint32_t ranks, std::uint32_t slot) {
+  /// [warp] A piece to every rank of `ranks`, beginning behind mine, so that no link is everybody's first.
+  FARWARP_DEVICE void send_piece(const Segment& piece, const Ahead&, std::uint32_t ranks) {
     const int first = piece.first, last = piece.last;
     if (first == last) return;
     Peer<std::byte> to[kMaxRanks];  // rows
     Peer<SystemCell<std::uint64_t>> flags[kMaxRanks];
-    std::uint32_t flagged = 0, wanted = 0;
+    std::uint32_t flagged = 0;
 #pragma unroll
     for (int i = 0; i < kMaxRanks; ++i) {
       if (i >= args.view.size) continue;
       const int rank = rank_behind(args, 1 + i);
-      const auto place = static_cast<std::int32_t>(shuffle(slot, rank));
       if (!(ranks >> rank & 1)) continue;
       flagged |= 1u << i;
-      if (place + 1 != static_cast<std::int32_t>(args.drop_put)) wanted |= 1u << i;
-      to[i] = regions.row(rank, args.view.rank, place);
-      flags[i] = regions.row_flag(rank, args.view.rank, place, piece.number);
+      to[i] = regions.row(rank, args.view.rank, piece.token);
+      flags[i] = regions.row_flag(rank, args.view.rank, piece.token, piece.number);
     }
+    const std::uint32_t wanted = dropped(args, piece.token) ? 0 : flagged;
     const Global<const Unit> x = Global<const Unit>(static_cast<const Unit*>(args.x)) +
                                  static_cast<std::int64_t>(piece.token) * (args.hidden / kPer<Unit>);
     if constexpr (Encoding::kFp8) {
@@ -79,32 +78,12 @@ struct BulkWire {
 
   // ---- owner -----------------------------------------------------------------------------------------------------------
 
-  /// [warp] Waits until the row's segment has landed.
-  FARWARP_DEVICE bool await_data(const Row& row) {
-    if (lane_index() == 0) {
-      std::uint32_t ignored = 0;
-      wait_tagged(call, mine(regions.row_flag(args.view.rank, row.source, row.slot, row.segment)), call.epoch, ignored,
-                  Wait{farwarp::moe::kSiteData, row.source});
-    }
-    return all_live();
-  }
-
-  /// [warp] Waits for the row on the first call, `with_head`, which also gives lane j the head's word of k-slot j. Then as read().
-  FARWARP_DEVICE bool read_row(const Row& row, int u, Dispatched (&x)[kAhead], bool with_head, std::uint64_t& head) {
-    if (with_head) {
-      const Global<Packet> from[] = {mine(regions.head(args.view.rank, row.source, row.slot)) + lane_index()};
-      std::uint64_t data[1] = {head};
-      wait_packets<1>(call, from, lane_index() < args.k ? 1 : 0, data, Wait{farwarp::moe::kSiteRow, row.source});
-      head = data[0];
-      if (!await_data(row)) return false;
-    }
-    return read(row, u, x);
-  }
-
-  /// [thread] Units u, u + kStride, ... of the row, as far as they belong to it.
+  /// [warp] Units u, u + kStride, ... of the row, as far as they belong to the piece. The first call for a piece, `with_head`, waits until it
+  /// has landed, and gives lane j the head's word of k-slot j. False on all lanes if the call is over.
   template <int count>
-  FARWARP_DEVICE bool read(const Row& row, int u, Dispatched (&x)[count]) {
-    const Peer<std::byte> from = regions.row(args.view.rank, row.source, row.slot);
+  FARWARP_DEVICE bool read_row(const Row& row, int u, Dispatched (&x)[count], bool with_head, std::uint64_t& head) {
+    if (with_head && !await_piece(row, head)) return false;
+    const Peer<std::byte> from = regions.row(args.view.rank, row.source, row.token);
 #pragma unroll
     for (int a = 0; a < count; ++a) x[a] = u + a * kStride < row.last ? read_unit(from, u + a * kStride) : Dispatched{};
     return true;
@@ -112,13 +91,29 @@ struct BulkWire {
 
   // ---- tags of what this call leaves idle --------------------------------------------------------------------------------
 
-  FARWARP_DEVICE void retag_row(int source, int slot) {
+  FARWARP_DEVICE void retag_row(int source, int token) {
     for (int i = thread_index(); i < args.segments; i += num_threads()) {
-      store<Order::relaxed>(regions.row_flag(args.view.rank, source, slot, i), tagged(call.epoch - 1, 0));
+      store<Order::relaxed>(regions.row_flag(args.view.rank, source, token, i), tagged(call.epoch - 1, 0));
     }
   }
 
  private:
+  /// [warp] Waits for the head and for the flag.
+  FARWARP_DEVICE bool await_piece(const Row& row, std::uint64_t& head) {
+    const Global<Packet> from[] = {mine(regions.head(args.view.rank, row.source, row.token)) + lane_index()};
+    std::uint64_t data[1] = {head};
+    wait_packets<1>(call, from, lane_index() < args.k ? 1 : 0, data, Wait{farwarp::moe::kSiteRow, row.source});
+    head = data[0];
+    if (lane_index() == 0) {
+      std::uint32_t ignored = 0;
+      wait_tagged(call, mine(regions.row_flag(args.view.rank, row.source, row.token, row.segment)), call.epoch, ignored,
+                  Wait{farwarp::moe::kSiteData, row.source});
+    }
+    warp_sync();  // what one lane has waited for, all may read
+    if (ballot(!call.live) != 0) call.live = false;
+    return call.live;
+  }
+
   /// [thread] Unit `u` of a row that has landed here.
   FARWARP_DEVICE Dispatched read_unit(Peer<std::byte> row, int u) const {
     if constexpr (Encoding::kFp8) {
@@ -128,13 +123,6 @@ struct BulkWire {
     } else {
       return load<Cache::streaming>(Global<Unit>(reinterpret_cast<Unit*>(row.raw)) + u);
     }
-  }
-
-  /// [warp] What one lane has waited for, all may read.
-  FARWARP_DEVICE bool all_live() {
-    warp_sync();
-    if (ballot(!call.live) != 0) call.live = false;
-    return call.live;
   }
 };
 

@@ -3,8 +3,9 @@
 // reads words clears them: each is read once.
 #pragma once
 
-#include "farwarp/ops/moe_a2a/arrivals.dev.h"
+#include "farwarp/ops/moe_a2a/pieces.dev.h"
 #include "farwarp/ops/moe_a2a/row_as_words.dev.h"
+#include "farwarp/ops/moe_a2a/table.dev.h"
 
 namespace farwarp::FARWARP_TARGET::moe {
 
@@ -35,17 +36,16 @@ struct WordWire {
     }
   };
 
-  /// [warp] A piece to every rank of `ranks`, beginning behind mine. `slot`: on lane r, its place at rank r.
-  FARWARP_DEVICE void send_piece(const Segment& piece, const Ahead& ahead, std::uint32_t ranks, std::uint32_t slot) {
+  /// [warp] A piece to every rank of `ranks`, beginning behind mine.
+  FARWARP_DEVICE void send_piece(const Segment& piece, const Ahead& ahead, std::uint32_t ranks) {
     Unit values[kAhead];
     typename Words::Sent words[kAhead];
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) values[a] = ahead.values[a];
     // Lane r has rank r's address, and all of them what goes there.
-    const auto place = static_cast<std::int32_t>(slot);
     const int peer = lane_index() < args.view.size ? lane_index() : args.view.rank;
-    const auto address = reinterpret_cast<std::uint64_t>(regions.row(peer, args.view.rank, place).raw);
-    const auto wanted = ranks & ~static_cast<std::uint32_t>(ballot(slot + 1 == args.drop_put));
+    const auto address = reinterpret_cast<std::uint64_t>(regions.row(peer, args.view.rank, piece.token).raw);
+    const std::uint32_t wanted = dropped(args, piece.token) ? 0 : ranks;
 #pragma unroll 1
     for (int base = piece.first; base < piece.last; base += kAhead * kStride) {
       const int u = base + lane_index();
@@ -64,26 +64,16 @@ struct WordWire {
 
   // ---- owner -----------------------------------------------------------------------------------------------------------
 
-  /// [warp] Data is awaited word by word.
-  FARWARP_DEVICE bool await_data(const Row&) { return call.live; }
-
-  /// [warp] Units u, u + kStride, ... of the row, as far as they belong to the piece. False on lanes that have not got theirs: the call
-  /// is over.
-  template <int count>
-  FARWARP_DEVICE bool read(const Row& row, int u, Dispatched (&x)[count]) {
-    std::uint64_t no_head = 0;
-    return read_row(row, u, x, false, no_head);
-  }
-
-  /// [warp] The same; `with_head`: and on lane j the head's word of k-slot j, while they are on their way.
+  /// [warp] Units u, u + kStride, ... of the row, as far as they belong to the piece; `with_head`: and on lane j the head's word of k-slot
+  /// j, while they are on their way. False on lanes that have not got theirs: the call is over.
   template <int count>
   FARWARP_DEVICE bool read_row(const Row& row, int u, Dispatched (&x)[count], bool with_head, std::uint64_t& head) {
-    typename Words::template Arriving<count> arriving(args, mine(regions.row(args.view.rank, row.source, row.slot)), u,
+    typename Words::template Arriving<count> arriving(args, mine(regions.row(args.view.rank, row.source, row.token)), u,
                                                       row.last);
     request_words(arriving.from, arriving.wanted, arriving.words);
     const Wait wait{farwarp::moe::kSiteRow, row.source};
     if (with_head && lane_index() < args.k) {
-      const Global<Packet> packet[] = {mine(regions.head(args.view.rank, row.source, row.slot)) + lane_index()};
+      const Global<Packet> packet[] = {mine(regions.head(args.view.rank, row.source, row.token)) + lane_index()};
       std::uint64_t data[1] = {head};
       wait_packets<1>(call, packet, 1, data, wait);
       head = data[0];

@@ -1,54 +1,29 @@
-// The receiving side's knowledge of what comes: headers, and from them each row's place in the expert-major output.
+// Split form: each row's place in the expert-major output, from the counts of all sources.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/routing.dev.h"
 
 namespace farwarp::FARWARP_TARGET::moe {
 
-/// [block] Waits for the header of every source and keeps `rows` of each in shared memory, and in `bases` the rows of every
-/// (source, local expert). False on all threads if the call is over. That every header of this epoch has been seen before the
-/// call ends is what permits the next call to reuse the other parity's buffers.
+/// [block] Waits for the header of every source: its bitmaps, and in `bases` the rows of every (source, local expert). False on all
+/// threads if the call is over.
 FARWARP_DEVICE bool await_headers(Call& call, const Args& args) {
+  await_bitmaps(call, args);
   const Regions regions = regions_of(args, call);
-  const auto rows = shared_at<std::uint32_t>(args.shared.rows);
   const auto bases = shared_at<std::int32_t>(args.shared.bases);
-  const int packets = count_packets(args);
+  const int packets = count_packets(args), bitmaps = args.header_packets - packets;
 #pragma unroll 1
   for (int i = thread_index(); i < packets * args.view.size; i += num_threads()) {
-    const int source = i / packets;
-    const int packet = i % packets;
-    const Global<Packet> from[] = {mine(regions.header(args.view.rank, source)) + packet};
+    const int source = i / packets, packet = i - source * packets;
+    const Global<Packet> from[] = {mine(regions.header(args.view.rank, source)) + (bitmaps + packet)};
     std::uint64_t data[1] = {};
     if (!wait_packets<1>(call, from, 1, data, Wait{farwarp::moe::kSiteHeader, source})) break;
-    const auto lower = static_cast<std::uint32_t>(data[0]);
-    if (packet == 0) {
-      store(rows + source, lower);
-      check_configuration(call, args, source, data[0]);
-    } else if (packet == 1) {
-      if (data[0] != args.configuration) {
-        give_up(call, StatusCode::kMismatch, farwarp::moe::kSiteConfiguration, source, args.configuration, data[0]);
-      }
-    } else {
-      const int expert = 2 * (packet - farwarp::moe::kHeaderFixed);
-      const auto upper = static_cast<std::uint32_t>(data[0] >> 32);
-      const auto count = bases + source * args.max_local_experts + expert;
-      store(count, static_cast<std::int32_t>(lower));
-      if (expert + 1 < args.max_local_experts) store(count + 1, static_cast<std::int32_t>(upper));
-    }
+    const auto count = bases + (source * args.max_local_experts + 2 * packet);
+    store(count, static_cast<std::int32_t>(data[0]));
+    if (2 * packet + 1 < args.max_local_experts) store(count + 1, static_cast<std::int32_t>(data[0] >> 32));
   }
   call.live = !block_any(!call.live);
   return call.live;
-}
-
-/// [warp] Sum of `value` over the lanes below mine, and over all lanes in `total`.
-FARWARP_DEVICE std::int32_t sum_below(std::int32_t value, std::int32_t& total) {
-  std::int32_t sum = value;
-  for (int step = 1; step < Target::kWarpSize; step *= 2) {
-    const std::int32_t other = shuffle(sum, lane_index() - step < 0 ? 0 : lane_index() - step);
-    if (lane_index() >= step) sum += other;
-  }
-  total = shuffle(sum, Target::kWarpSize - 1);
-  return sum - value;
 }
 
 /// [warp] Turns the counts in `bases` into first rows, and tells `expert_rows(e, first, count)` about each local expert.
@@ -85,12 +60,10 @@ FARWARP_DEVICE std::int32_t place_experts(const Args& args, bool& overflow, cons
   return end;
 }
 
-/// [block] The expert-major layout of what arrives: `bases` in shared memory for every worker; counts, offsets and the
-/// bases that combine_send will need from the first. False if the call is over, also because the rows do not fit.
+/// [block] The expert-major layout of what arrives: `bases` in shared memory for every worker, counts and offsets from the first. False
+/// if the call is over, also because the rows do not fit.
 FARWARP_DEVICE bool lay_out_rows(Call& call, const Args& args) {
-  const auto bases = shared_at<std::int32_t>(args.shared.bases);
-  const auto totals =
-      shared_at<std::uint32_t>(args.shared.histogram);  // of local experts; its routing contents are spent
+  const auto totals = shared_at<std::uint32_t>(args.shared.totals);
   const int local = first_expert(args, args.view.rank + 1) - first_expert(args, args.view.rank);
   const bool author = is_first_worker(args);
   if (warp_index() == 0) {
@@ -112,19 +85,14 @@ FARWARP_DEVICE bool lay_out_rows(Call& call, const Args& args) {
     }
   }
   call.live = !block_any(!call.live);
-  if (!call.live) return false;
-  const auto saved = regions_of(args, call).saved_bases();
-  for (int i = thread_index(); author && i < args.view.size * args.max_local_experts; i += num_threads()) {
-    store(saved + i, load(bases + i));
-  }
-  return true;
+  return call.live;
 }
 
 /// [block] origins = -1 for the rows that pad each expert's, shared out among the workers.
 FARWARP_DEVICE void mark_padding(const Args& args) {
   if (args.origins == nullptr) return;
   const auto bases = shared_at<std::int32_t>(args.shared.bases);
-  const auto totals = shared_at<std::uint32_t>(args.shared.histogram);
+  const auto totals = shared_at<std::uint32_t>(args.shared.totals);
   const int local = first_expert(args, args.view.rank + 1) - first_expert(args, args.view.rank);
   const auto room = static_cast<std::int32_t>(args.recv_rows / args.max_local_experts);
   for (int expert = worker_index(args); expert < local; expert += args.roles.workers) {
