@@ -45,8 +45,8 @@ struct Regions {
     return at<SystemCell<std::uint64_t>>(where, args.offsets.row_flags) +
            (place_of_row(source, token) * args.segments + segment);
   }
-  /// Split form, mine, from dispatch to combine: how many rows came; and of each whose it is, source | token << 32, then a word per
-  /// k-slot: weight | row of its copy << 32, or kNoRoute.
+  /// Split form, mine, from dispatch to combine: how many rows came; and of each source | copies << 8 | token << 32, then a word per copy,
+  /// in k-slot order: weight | its row << 32.
   FARWARP_DEVICE Global<std::uint32_t> kept_count() const {
     return own_address<std::uint32_t>(args.view, args.workspace + args.offsets.kept_count);
   }

@@ -29,59 +29,62 @@ FARWARP_DEVICE std::uint64_t kept_word(std::int32_t place, float weight) {
 FARWARP_DEVICE std::int64_t kept_place(std::uint64_t word) { return static_cast<std::int64_t>(word >> 32); }
 FARWARP_DEVICE float kept_weight(std::uint64_t word) { return std::bit_cast<float>(static_cast<std::uint32_t>(word)); }
 
-/// [warp] `word`: on lane j, of k-slot j.
+/// Whose row it is, and how many copies of it there are.
+FARWARP_DEVICE std::uint64_t kept_owner(const Row& row, int copies) {
+  return static_cast<std::uint64_t>(row.token) << 32 | static_cast<std::uint32_t>(copies << 8 | row.source);
+}
+
+/// [warp] `word`: on lane j, of k-slot j. The words of copies are kept side by side.
 FARWARP_DEVICE void keep_row(const Regions& regions, const Row& row, std::uint64_t word) {
   const Args& args = regions.args;
-  const int j = lane_index();
+  const bool is_copy = word != farwarp::moe::kNoRoute;
+  const std::uint64_t copies = ballot(is_copy);
   const Global<std::uint64_t> kept = regions.kept(row.number);
-  if (j == 0) store(kept, static_cast<std::uint64_t>(row.token) << 32 | static_cast<std::uint32_t>(row.source));
-  if (j >= args.k) return;
-  store(kept + (1 + j), word);
-  if (args.origins == nullptr || word == farwarp::moe::kNoRoute) return;
-  const std::int64_t origin = std::int64_t{row.source} << 48 | std::int64_t{row.token} << 16 | j;
+  if (lane_index() == 0) store(kept, kept_owner(row, count_bits(copies)));
+  if (!is_copy) return;
+  store(kept + (1 + count_bits(copies & lanes_below())), word);
+  if (args.origins == nullptr) return;
+  const std::int64_t origin = std::int64_t{row.source} << 48 | std::int64_t{row.token} << 16 | lane_index();
   store(Global<std::int64_t>(args.origins) + kept_place(word), origin);
 }
 
 /// [warp] Gathers the experts' outputs of one token in k-slot order, sums and rounds as apply_experts does, and back to the source.
-/// `word`: on lane j, what was kept of k-slot j.
+/// `word`: on lane i, what was kept of copy i.
 template <class T>
-FARWARP_DEVICE void reduce_row(const Regions& regions, const Row& row, std::uint64_t word) {
-  // Units of a lane in flight, and routes whose outputs are. With two units combine of 256 tokens x 7168 takes 36 us for 30 (2 H200s,
+FARWARP_DEVICE void reduce_row(const Regions& regions, const Row& row, int copies, std::uint64_t word) {
+  // Units of a lane in flight, and copies whose outputs are. With two units combine of 256 tokens x 7168 takes 36 us for 30 (2 H200s,
   // 2026-11).
-  constexpr int kAhead = 4, kRoutesAhead = 2;
+  constexpr int kAhead = 4, kCopiesAhead = 2;
   const Global<const Unit> input(static_cast<const Unit*>(regions.args.y));
 #pragma unroll 1
   for (int base = row.first; base < row.last; base += kAhead * kStride) {
     const int u = base + lane_index();
     float sum[kAhead][kPer<Unit>] = {};
-    std::uint64_t routes = ballot(word != farwarp::moe::kNoRoute);
 #pragma unroll 1
-    while (routes != 0) {
-      Unit packed[kRoutesAhead][kAhead];
-      float weight[kRoutesAhead];
-      bool there[kRoutesAhead];
+    for (int first = 0; first < copies; first += kCopiesAhead) {
+      // All shuffles stand before the loads: between them one would make ptxas wait for what is on its way.
+      std::uint64_t copy[kCopiesAhead];
 #pragma unroll
-      for (int r = 0; r < kRoutesAhead; ++r) {
-        there[r] = routes != 0;
-        const std::uint64_t route = shuffle(word, there[r] ? lowest_bit(routes) : 0);
-        routes &= routes - 1;
-        weight[r] = kept_weight(route);
+      for (int c = 0; c < kCopiesAhead; ++c) copy[c] = shuffle(word, first + c < copies ? first + c : first);
+      Unit packed[kCopiesAhead][kAhead];
+#pragma unroll
+      for (int c = 0; c < kCopiesAhead; ++c) {
 #pragma unroll
         for (int a = 0; a < kAhead; ++a) {
-          const bool wanted = there[r] && u + a * kStride < row.last;
-          const Global<const Unit> from = input + (kept_place(route) * regions.units() + u + a * kStride);
-          packed[r][a] = wanted ? load<Cache::streaming>(from) : Unit{};
+          const bool wanted = first + c < copies && u + a * kStride < row.last;
+          const Global<const Unit> from = input + (kept_place(copy[c]) * regions.units() + u + a * kStride);
+          packed[c][a] = wanted ? load<Cache::streaming>(from) : Unit{};
         }
       }
 #pragma unroll
-      for (int r = 0; r < kRoutesAhead; ++r) {
-        if (!there[r]) break;
+      for (int c = 0; c < kCopiesAhead; ++c) {
+        if (first + c >= copies) break;
 #pragma unroll
         for (int a = 0; a < kAhead; ++a) {
           if (base + a * kStride >= row.last) break;  // of no lane
           float y[kPer<Unit>];
-          values_of<T>(packed[r][a], y);
-          add_weighted<T>(sum[a], weight[r], y);
+          values_of<T>(packed[c][a], y);
+          add_weighted<T>(sum[a], kept_weight(copy[c]), y);
         }
       }
     }
@@ -102,11 +105,10 @@ FARWARP_DEVICE void return_rows(Call& call, const Args& args) {
     const int number = args.by_segments.quotient(unit);
     const Global<std::uint64_t> kept = regions.kept(number);
     const std::uint64_t owner = load(kept);
-    const std::uint64_t word = lane_index() < args.k ? load(kept + (1 + lane_index())) : farwarp::moe::kNoRoute;
+    const std::uint64_t word = lane_index() < args.k ? load(kept + (1 + lane_index())) : 0;
     const Segment piece = segment_of<1>(args, static_cast<int>(owner >> 32), unit - number * args.segments);
-    reduce_row<T>(regions,
-                  {static_cast<int>(owner & 0xffffffffu), piece.token, number, piece.number, piece.first, piece.last},
-                  word);
+    const Row row{static_cast<int>(owner & 0xff), piece.token, number, piece.number, piece.first, piece.last};
+    reduce_row<T>(regions, row, static_cast<int>(owner >> 8 & 0xff), word);
   }
 }
 
