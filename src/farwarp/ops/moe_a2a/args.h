@@ -56,8 +56,7 @@ inline constexpr std::uint64_t kNoRoute = ~std::uint64_t{0};
 struct Roles {
   std::int32_t senders;        ///< blocks [0, senders) send rows
   std::int32_t sending_warps;  ///< of each of them, the first ones
-  std::int32_t
-      workers;  ///< blocks from `first_worker` on that route this rank's tokens (split form) and take the rows that arrive
+  std::int32_t workers;        ///< blocks from `first_worker` on: route tokens (split form), take the rows that arrive
   std::int32_t first_worker;
 };
 

@@ -155,7 +155,7 @@ int choose_senders(const MoeAllToAllPlan& plan) {
 /// meanwhile. With 8, 3, 2 and 1 of 8 warps (4 H200s, 2026-11): 512 tokens x 7168, all to one expert, 138, 112, 105 and 104 us; 256 tokens,
 /// uniform, 83.5, 81.6, 83.0 and 89.3; 1024 tokens 270, 268, 268; 128 x 2880 28.6, 28.6, 28.4 and 31.1. As words with 8 and 3
 /// (2 H200s): 256 x 4096 25.5 and 24.2, 256 x 7168 37.9 and 36.7, 128 x 2880 17.1 and 17.2, 16 x 6144 13.6 and 13.5. Who quantises
-/// is busy longer: with fp8 rows as words all are faster (2 H200s: 256 x 7168 32.6 and 36.7, 128 tokens 22.8 and 24.6, 32 16.3 and 18.8). Not
+/// is busy longer: with fp8 rows as words all are faster (2 H200s, 2026-11: 256 x 7168 32.6 and 36.7, 128 tokens 22.8 and 24.6, 32 16.3 and 18.8). Not
 /// known on AMD, where stores keep a warp busy.
 int choose_sending_warps(const MoeAllToAllPlan& plan, int warps, const MachineShape& shape) {
   const bool some = shape.traits.bulk_copy && !plan.desc.fp8_dispatch;

@@ -46,8 +46,8 @@ struct MoeAllToAllDesc {
   MoeMode mode = MoeMode::kAuto;
   int max_sms = 0;   ///< blocks of a launch; 0: all multiprocessors
   int segments = 0;  ///< pieces of a row that different warps take; 0: the plan's choice
-  /// Bulk mode, dispatch in one launch: blocks that send while the others route and receive, at most half of all. 0: the plan's choice; -1:
-  /// every block first sends, then receives.
+  /// Bulk mode, dispatch in one launch: blocks that send while the others route and receive, at most half of all. 0: the plan's
+  /// choice; -1: every block first sends, then receives.
   int senders = 0;
 };
 

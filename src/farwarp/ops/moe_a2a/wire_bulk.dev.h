@@ -16,8 +16,8 @@ struct BulkWire {
   using Dispatched = typename Encoding::Dispatched;
   static constexpr int kAlign = Encoding::kFp8 ? Fp8RowPut::kAlign : 1;
   static constexpr bool kLoadsAhead = false;
-  static constexpr int kAhead =
-      4;  // units of a row that a lane has in flight: one at a time would wait for memory once per unit
+  // Units of a row that a lane has in flight: one at a time would wait for memory once per unit.
+  static constexpr int kAhead = 4;
   static constexpr int kUnpackAhead = Encoding::kFp8 ? 8 : kAhead;
   static constexpr int kAppliedTogether = kAhead;  // of those, in the fused form
 
