@@ -45,7 +45,8 @@ RankRun::RankRun(const Config& config, std::shared_ptr<Bootstrap> bootstrap, con
       options_(options),
       rank_(bootstrap_->rank()),
       ranks_(bootstrap_->size()),
-      sets_(static_cast<std::size_t>(sets)) {
+      sets_(static_cast<std::size_t>(sets)),
+      comparison_(DType::kBf16, 1, config.desc.hidden) {
   config_.inputs.seed = options.seed;
   config_.inputs.expert = MoeExpert::kRankScale;
 }
@@ -83,7 +84,7 @@ Status RankRun::open() {
   const auto stream = world_->device().create_stream();
   if (!stream.ok()) return stream.status();
   stream_ = *stream;
-  experts_ = moe::make_experts(desc, ranks_, config_.inputs);
+  experts_ = moe::make_experts(desc, ranks_, config_.inputs, 0);
   const auto tokens = static_cast<std::size_t>(desc.max_tokens);
   const std::size_t entries = tokens * static_cast<std::size_t>(desc.experts_per_token);
   for (CallSet& set : sets_) {
@@ -161,7 +162,7 @@ Status RankRun::prepare(CallSet& set, int call) {
   const moe::Routing& routing = set.routings[static_cast<std::size_t>(rank_)];
   std::vector<std::uint16_t> x(static_cast<std::size_t>(routing.tokens) * hidden());
   for (int token = 0; token < routing.tokens; ++token) {
-    moe::fill_row(desc, config_.inputs, call, rank_, token,
+    moe::fill_row(desc, ranks_, config_.inputs, call, rank_, token,
                   std::span(x).subspan(static_cast<std::size_t>(token) * hidden(), hidden()));
   }
   Status status = set.x.upload(x.data(), x.size() * 2, *stream_);
@@ -273,14 +274,17 @@ Status RankRun::compare(const CallSet& set, const std::vector<std::uint16_t>& ou
   const moe::Routing& routing = set.routings[static_cast<std::size_t>(rank_)];
   const auto k = static_cast<std::size_t>(desc.experts_per_token);
   std::vector<std::uint16_t> x(hidden());
-  std::vector<double> expected(hidden()), magnitude(hidden());
+  std::vector<harness::ExpectedElement> expected(hidden());
+  comparison_.begin_call(set.call);
   for (int token = 0; token < routing.tokens; ++token) {
     const std::size_t row = static_cast<std::size_t>(token) * hidden(), entry = static_cast<std::size_t>(token) * k;
-    moe::fill_row(desc, config_.inputs, set.call, rank_, token, x);
+    moe::fill_row(desc, ranks_, config_.inputs, set.call, rank_, token, x);
+    const std::vector<float> seen = moe::row_values(desc, Fp8Format::kOcp, x);
     moe::expected_row(desc, ranks_, std::span(routing.experts).subspan(entry, k),
-                      std::span(routing.weights).subspan(entry, k), moe::row_values(desc, Fp8Format::kOcp, x), experts_,
-                      expected, magnitude);
-    comparison_.add(std::span(out).subspan(row, hidden()), expected, magnitude);
+                      std::span(routing.weights).subspan(entry, k), seen, experts_,
+                      expected);
+    comparison_.add(token, 0, std::span(out).subspan(row, hidden()), expected,
+                    moe::independent_elements(desc.dtype, seen, expected));
   }
   for (std::size_t i = static_cast<std::size_t>(routing.tokens) * hidden(); i < out.size(); ++i) {
     if (out[i] == harness::kPoison16 || !difference_.empty()) continue;
@@ -291,8 +295,7 @@ Status RankRun::compare(const CallSet& set, const std::vector<std::uint16_t>& ou
 }
 
 harness::CheckOutcome RankRun::outcome(const Status& status) const {
-  return harness::judge(fmt::format("rung {}, rank {}", rung_, rank_), status, comparison_.verdict(moe::kRoundings),
-                        difference_);
+  return harness::judge(fmt::format("rung {}, rank {}", rung_, rank_), status, comparison_.verdict(), difference_);
 }
 
 // -- the bench

@@ -12,6 +12,7 @@
 #include "farwarp/harness/compare.h"
 #include "farwarp/harness/device_buffer.h"
 #include "farwarp/ops/moe_a2a/case_inputs.h"
+#include "farwarp/ops/moe_a2a/case_oracle.h"
 #include "farwarp/world/host/device_barrier.h"
 #include "farwarp/world/host/world.h"
 
@@ -82,7 +83,7 @@ class RankRun {
 
   /// Outputs that have passed, by call: of the rungs below kRankDedup, and of the others, which round elsewhere.
   std::map<int, std::vector<std::uint16_t>> passed_[2];
-  harness::Comparison comparison_{DType::kBf16};
+  harness::Comparison comparison_;
   std::string difference_;
 };
 

@@ -23,7 +23,8 @@ CheckOutcome judge(const std::string& where, const Status& status, const Verdict
   CheckOutcome outcome;
   outcome.status = status;
   outcome.rel_err = verdict.rel_err;
-  outcome.max_scaled_err = verdict.max_scaled_err;
+  outcome.max_share = verdict.max_share;
+  outcome.tile_share = verdict.tile_share;
   outcome.pass = status.ok() && verdict.pass && difference.empty();
   if (outcome.pass) return outcome;
   const std::string& why = difference.empty() ? verdict.detail : difference;

@@ -51,7 +51,8 @@ struct CheckOutcome {
   std::string detail;         ///< empty, or why it failed
   Status status;              ///< of the calls; a failed call is not a wrong answer
   double rel_err = 0;         ///< relative Frobenius error
-  double max_scaled_err = 0;  ///< largest |error| / (eps * sum |terms|), see compare.h
+  double max_share = 0;       ///< of what roundings allow one element, see Verdict
+  double tile_share = 0;      ///< and a tile
 };
 
 /// What a check comes to. `where` opens the detail ("rank 3"); `difference` is what is wrong beside the verdict, or empty.

@@ -10,84 +10,118 @@
 namespace farwarp::harness {
 namespace {
 
-// |error| in units of eps * magnitude. A result that is not finite, or off where nothing may round, is infinitely wrong.
-double scaled_error(double error, double unit) {
+// What is off where nothing may be, or is no number, is infinitely wrong.
+double share_of(double error, double allowed) {
   if (error == 0) return 0;
-  if (!std::isfinite(error) || unit == 0) return std::numeric_limits<double>::infinity();
-  return error / unit;
+  if (!std::isfinite(error) || allowed == 0) return std::numeric_limits<double>::infinity();
+  return error / allowed;
 }
 
 }  // namespace
 
-double unit_roundoff(DType dtype) {
-  switch (dtype) {
-    case DType::kF16: return 0x1p-11;
-    case DType::kBf16: return 0x1p-8;
-    case DType::kF32: return 0x1p-24;
-    default: return 0;
-  }
+double largest_exact_integer(DType dtype) { return dtype == DType::kF16 ? 2048 : 256; }
+
+double Comparison::Tile::share() const {
+  const double margin = 1 + 5 / std::sqrt(2 * independent);
+  return share_of(std::sqrt(error_squares), margin * std::sqrt(allowed_squares));
 }
 
-double smallest_normal(DType dtype) {
-  switch (dtype) {
-    case DType::kF16: return 0x1p-14;
-    case DType::kBf16:
-    case DType::kF32: return 0x1p-126;
-    default: return 0;
-  }
+void Comparison::begin_call(int call) {
+  tile_ = worst_tile();
+  tiles_.clear();
+  call_ = call;
 }
 
-void Comparison::add(std::span<const std::uint16_t> got, std::span<const double> expected,
-                     std::span<const double> magnitude) {
-  const double eps = unit_roundoff(dtype_);
-  for (std::size_t i = 0; i < expected.size(); ++i, ++elements_) {
-    expected_squares_ += expected[i] * expected[i];
-    magnitude_squares_ += magnitude[i] * magnitude[i];
-    if (got[i] == kPoison16) {
-      if (unwritten_++ == 0) first_unwritten_ = elements_;
-      continue;
-    }
-    const float value = decode(dtype_, got[i]);
-    const double error = std::abs(static_cast<double>(value) - expected[i]);
-    error_squares_ += error * error;
-    const double scaled = scaled_error(error, eps * magnitude[i]);
-    if (scaled > max_scaled_err_) {
-      max_scaled_err_ = scaled;
-      worst_ = elements_;
-      worst_got_ = value;
-      worst_expected_ = expected[i];
+void Comparison::add(int row, std::span<const int> columns, std::span<const std::uint16_t> got,
+                     std::span<const ExpectedElement> expected) {
+  add_row(row, [&](std::size_t i) { return columns[i]; }, got, expected, 0);
+}
+
+void Comparison::add(int row, int first_column, std::span<const std::uint16_t> got,
+                     std::span<const ExpectedElement> expected, double independent) {
+  add_row(row, [&](std::size_t i) { return first_column + static_cast<int>(i); }, got, expected,
+          independent);
+}
+
+template <class ColumnOf>
+void Comparison::add_row(int row, const ColumnOf& column_of, std::span<const std::uint16_t> got,
+                         std::span<const ExpectedElement> expected, double independent) {
+  const double share = independent > 0 ? independent / static_cast<double>(got.size()) : 1;
+  for (std::size_t i = 0; i < got.size();) {
+    const int tile_column = column_of(i) / tile_columns_;
+    Tile& tile = tiles_[{row / tile_rows_, tile_column}];
+    for (; i < got.size() && column_of(i) / tile_columns_ == tile_column; ++i) {
+      add_element(tile, row, column_of(i), got[i], expected[i]);
+      tile.independent += share;
     }
   }
 }
 
-Verdict Comparison::verdict(int roundings) const {
+void Comparison::add_exact(int row, int first_column, std::span<const std::uint16_t> got,
+                           std::span<const double> expected) {
+  for (std::size_t i = 0; i < got.size(); ++i, ++elements_) {
+    const double value = decode(dtype_, got[i]), wanted = decode(dtype_, encode(dtype_, static_cast<float>(expected[i])));
+    if (value == wanted) continue;
+    element_.share = std::numeric_limits<double>::infinity();
+    if (element_.detail.empty())
+      element_.detail = fmt::format("call {}: y[{}, {}] is {}, expected exactly {}", call_, row,
+                                    first_column + static_cast<int>(i), value, wanted);
+  }
+}
+
+void Comparison::add_element(Tile& tile, int row, int column, std::uint16_t got, const ExpectedElement& expected) {
+  ++elements_;
+  if (got == kPoison16) {
+    if (unwritten_++ == 0) first_unwritten_ = fmt::format("call {}: y[{}, {}]", call_, row, column);
+    return;
+  }
+  const double value = decode(dtype_, got);
+  const double error = std::abs(value - expected.value);
+  error_squares_ += error * error;
+  expected_squares_ += expected.value * expected.value;
+  tile.error_squares += error * error;
+  tile.allowed_squares += expected.mean_square_error(dtype_);
+  ++tile.elements;
+  const double allowed = expected.largest_error(dtype_), share = share_of(error, allowed);
+  if (!(share > element_.share)) return;
+  element_.share = share;
+  if (share > 1)
+    element_.detail = fmt::format("call {}: y[{}, {}] is {}, expected {:.6g}: off by {:.4g}, allowed is {:.4g}", call_,
+                                  row, column, value, expected.value, error, allowed);
+}
+
+Comparison::Worst Comparison::worst_tile() const {
+  Worst worst = tile_;
+  for (const auto& [place, tile] : tiles_) {
+    const double share = tile.share();
+    if (!(share > worst.share)) continue;
+    worst = {share, fmt::format("call {}: the errors of y[{}..., {}...], {} elements, have {:.4g} times the root mean "
+                                "square that is allowed",
+                                call_, place.first * tile_rows_, place.second * tile_columns_, tile.elements, share)};
+  }
+  return worst;
+}
+
+Verdict Comparison::verdict() const {
+  const Worst tile = worst_tile();
   Verdict verdict;
-  verdict.max_scaled_err = max_scaled_err_;
+  verdict.max_share = element_.share;
+  verdict.tile_share = tile.share;
   if (error_squares_ != 0) verdict.rel_err = std::sqrt(error_squares_ / expected_squares_);
-  const double scaled_allowed = roundings + 0.1;
-  const double rel_allowed = expected_squares_ == 0 ? 0
-                                                    : 2 * std::sqrt(roundings / 3.0) * unit_roundoff(dtype_) *
-                                                          std::sqrt(magnitude_squares_ / expected_squares_);
   if (unwritten_ != 0) {
-    verdict.detail =
-        fmt::format("{} of {} elements were not written, the first is {}", unwritten_, elements_, first_unwritten_);
-  } else if (!(max_scaled_err_ <= scaled_allowed)) {
-    verdict.detail =
-        fmt::format("element {} is {}, expected {:.6g}: off by {:.4g} times eps * sum|terms|, allowed is {:.4g}",
-                    worst_, worst_got_, worst_expected_, max_scaled_err_, scaled_allowed);
-  } else if (!(verdict.rel_err <= rel_allowed)) {
-    verdict.detail = fmt::format("relative error {:.4g}, allowed is {:.4g}", verdict.rel_err, rel_allowed);
+    verdict.detail = fmt::format("{} of {} elements were not written, the first is {}", unwritten_, elements_,
+                                 first_unwritten_);
+  } else if (element_.share > 1) {
+    verdict.detail = element_.detail;
+  } else if (tile.share > 1) {
+    verdict.detail = tile.detail;
   }
   verdict.pass = verdict.detail.empty();
   return verdict;
 }
 
-std::int64_t count_outside(std::span<const double> got, std::span<const double> expected, double rtol, double atol) {
-  std::int64_t outside = 0;
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    outside += !(std::abs(got[i] - expected[i]) <= atol + rtol * std::abs(expected[i]));
-  }
-  return outside;
+bool is_outside(double got, double expected, double rtol, double atol) {
+  return !(std::abs(got - expected) <= atol + rtol * std::abs(expected));
 }
 
 }  // namespace farwarp::harness

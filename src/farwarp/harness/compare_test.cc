@@ -10,105 +10,118 @@
 namespace farwarp::harness {
 namespace {
 
-Verdict verdict_of(DType dtype, const std::vector<std::uint16_t>& got, const std::vector<double>& expected,
-                   const std::vector<double>& magnitude, int roundings) {
-  Comparison comparison(dtype);
-  comparison.add(got, expected, magnitude);
-  return comparison.verdict(roundings);
+constexpr int kTile = 128;
+
+Verdict verdict_of(DType dtype, const std::vector<std::uint16_t>& got, const std::vector<ExpectedElement>& expected) {
+  Comparison comparison(dtype, kTile, kTile);
+  comparison.add(0, 0, got, expected);
+  return comparison.verdict();
+}
+
+ExpectedElement exactly(double value) {
+  ExpectedElement element;
+  element.value = value;
+  return element;
+}
+
+TEST(Rounding, HalfAnUlp) {
+  EXPECT_EQ(half_ulp(DType::kBf16, 1.0), 0x1p-8);
+  EXPECT_EQ(half_ulp(DType::kBf16, -1.99), 0x1p-8);
+  EXPECT_EQ(half_ulp(DType::kBf16, 2.0), 0x1p-7);
+  EXPECT_EQ(half_ulp(DType::kF16, 1.0), 0x1p-11);
+  EXPECT_EQ(half_ulp(DType::kF16, 0), 0x1p-25) << "half the least number";
+  EXPECT_EQ(half_ulp(DType::kF16, 0x1p-20), 0x1p-25);
+  EXPECT_EQ(half_ulp(DType::kBf16, 0x1p-130), 0x1p-134);
+}
+
+// The bound of one element, tried on every bf16 number between two others of fp32.
+TEST(Rounding, NothingRightIsFurtherOffThanItsRoundingsAllow) {
+  const RandomStream random(5, {});
+  for (const DType dtype : {DType::kBf16, DType::kF16}) {
+    double largest = 0;
+    for (std::uint64_t i = 0; i < 100'000; ++i) {
+      double exact = 0, got = 0;
+      ExpectedElement element;
+      for (std::uint64_t rank = 0; rank < 3; ++rank) {
+        const double term = std::ldexp(random.uniform(6 * i + 2 * rank) - 0.5,
+                                       static_cast<int>(random.below(6 * i + 2 * rank + 1, 20)) - 15);
+        exact += term;
+        got += decode(dtype, encode(dtype, static_cast<float>(term)));
+        element.add_rounded(dtype, term, std::abs(term) * 0x1p-24);
+      }
+      const double error = std::abs(decode(dtype, encode(dtype, static_cast<float>(got))) - exact);
+      ASSERT_LE(error, element.largest_error(dtype)) << exact;
+      largest = std::max(largest, error / element.largest_error(dtype));
+    }
+    EXPECT_GT(largest, 0.9) << "the bound is not wider than it must be";
+  }
 }
 
 TEST(Compare, AcceptsOneRoundingAndRejectsFour) {
-  const std::vector<double> exact = {1.0 + 0x1p-11 * 0.99, -3.14159};
-  const std::vector<std::uint16_t> rounded = {encode(DType::kF16, static_cast<float>(exact[0])),
+  const std::vector<ExpectedElement> exact = {exactly(1.0 + 0x1p-11 * 0.99), exactly(-3.14159)};
+  const std::vector<std::uint16_t> rounded = {encode(DType::kF16, static_cast<float>(exact[0].value)),
                                               encode(DType::kF16, -3.14159f)};
-  const std::vector<double> magnitude = {1.0, 3.14159};
-  EXPECT_TRUE(verdict_of(DType::kF16, rounded, exact, magnitude, 1).pass);
-  const Verdict off = verdict_of(DType::kF16, {encode(DType::kF16, 1.0f + 0x1p-9f), rounded[1]}, exact, magnitude, 1);
+  EXPECT_TRUE(verdict_of(DType::kF16, rounded, exact).pass);
+  const Verdict off = verdict_of(DType::kF16, {encode(DType::kF16, 1.0f + 0x1p-9f), rounded[1]}, exact);
   EXPECT_FALSE(off.pass);
-  EXPECT_NEAR(off.max_scaled_err, 3.01, 0.01);
-  EXPECT_NE(off.detail.find("element 0"), std::string::npos);
+  EXPECT_NEAR(off.max_share, 3.01, 0.01);
+  EXPECT_NE(off.detail.find("y[0, 0]"), std::string::npos) << off.detail;
 }
 
 TEST(Compare, UnwrittenElementsFailWhateverIsExpected) {
-  const Verdict verdict = verdict_of(DType::kBf16, {0, kPoison16, 0}, {0, 0, 0}, {0, 1, 0}, 3);
+  const Verdict verdict = verdict_of(DType::kBf16, {0, kPoison16, 0}, {exactly(0), exactly(0), exactly(0)});
   EXPECT_FALSE(verdict.pass);
-  EXPECT_EQ(verdict.detail, "1 of 3 elements were not written, the first is 1");
+  EXPECT_EQ(verdict.detail, "1 of 3 elements were not written, the first is call 0: y[0, 1]");
 }
 
 TEST(Compare, NanAndInfinityFail) {
   for (const float wrong : {std::nanf(""), INFINITY}) {
-    const Verdict verdict = verdict_of(DType::kF16, {encode(DType::kF16, wrong)}, {1}, {1}, 3);
+    const Verdict verdict = verdict_of(DType::kF16, {encode(DType::kF16, wrong)}, {exactly(1)});
     EXPECT_FALSE(verdict.pass);
-    EXPECT_TRUE(std::isinf(verdict.max_scaled_err));
+    EXPECT_TRUE(std::isinf(verdict.max_share));
   }
 }
 
-TEST(Compare, NothingMayDifferWhereNothingIsRounded) {
-  EXPECT_TRUE(verdict_of(DType::kF16, {0}, {0}, {0}, 3).pass);
-  EXPECT_FALSE(verdict_of(DType::kF16, {1}, {0}, {0}, 3).pass);
+TEST(Compare, NothingMayDifferFromZeroTerms) {
+  EXPECT_TRUE(verdict_of(DType::kF16, {0}, {exactly(0)}).pass);
+  EXPECT_FALSE(verdict_of(DType::kF16, {1}, {exactly(0)}).pass);
 }
 
-TEST(Compare, ManySmallErrorsOfOneSignFailByTheFrobeniusNorm) {
-  // Each element is off by 2.9 times eps: within the bound of one element, impossible for all of 10,000.
-  const std::vector<double> expected(10'000, 1.0 + 2.9 * 0x1p-11);
-  const std::vector<std::uint16_t> ones(10'000, encode(DType::kF16, 1.0f));
-  const Verdict verdict = verdict_of(DType::kF16, ones, expected, expected, 3);
+TEST(Compare, ExactElementsAreEqual) {
+  Comparison right(DType::kBf16, kTile, kTile), wrong(DType::kBf16, kTile, kTile);
+  const std::vector<std::uint16_t> got = {encode(DType::kBf16, 256), encode(DType::kBf16, -0.0f)};
+  right.add_exact(7, 40, got, std::vector<double>{256, 0});
+  EXPECT_TRUE(right.verdict().pass);
+  wrong.add_exact(7, 40, got, std::vector<double>{254, 0});
+  EXPECT_EQ(wrong.verdict().detail, "call 0: y[7, 40] is 256, expected exactly 254");
+}
+
+// Each element is within its own bound, which all of them together cannot reach.
+TEST(Compare, ManySmallErrorsFailAsATile) {
+  const std::vector<ExpectedElement> expected(1000, exactly(1.0 + 0x1p-11 * 0.9));
+  const Verdict verdict = verdict_of(DType::kF16, std::vector<std::uint16_t>(1000, encode(DType::kF16, 1)), expected);
+  EXPECT_LT(verdict.max_share, 1);
   EXPECT_FALSE(verdict.pass);
-  EXPECT_NE(verdict.detail.find("relative error"), std::string::npos);
+  EXPECT_NE(verdict.detail.find("y[0..., 0...], 128 elements"), std::string::npos) << verdict.detail;
 }
 
-// A sampled GEMM-RS of the challenge: K split over eight ranks, inputs U(-0.01, 0.01) in bf16, the result in bf16.
-struct SampledGemm {
-  static constexpr int kRows = 64, kColumns = 64, kDepth = 4096, kRanks = 8;
-  std::vector<std::uint16_t> x = std::vector<std::uint16_t>(kRows * kDepth);
-  std::vector<std::uint16_t> w = std::vector<std::uint16_t>(kColumns * kDepth);
-  std::vector<double> exact, magnitude;
-
-  SampledGemm() {
-    fill_uniform(RandomStream(1371, {0}), -0.01, 0.01, DType::kBf16, x);
-    fill_uniform(RandomStream(1371, {1}), -0.01, 0.01, DType::kBf16, w);
-    exact = product([](int, int, int) { return true; }, &magnitude);
+TEST(Compare, AWrongTileAmongRightOnesFails) {
+  Comparison comparison(DType::kF16, kTile, kTile);
+  const std::vector<std::uint16_t> ones(1000, encode(DType::kF16, 1));
+  comparison.begin_call(0);
+  for (int row = 0; row < 1000; ++row) comparison.add(row, 0, ones, std::vector(1000, exactly(1)));
+  EXPECT_TRUE(comparison.verdict().pass);
+  comparison.begin_call(1);
+  for (int row = 0; row < 128; ++row) {
+    std::vector<ExpectedElement> expected(1000, exactly(1));
+    std::fill_n(expected.begin() + 256, 128, exactly(1.0 + 0x1p-11 * 0.7));
+    comparison.add(row, 0, ones, expected);
   }
-
-  // keeps(row, column, rank): whether the rank's part of K contributes to the element.
-  template <class Keeps>
-  std::vector<double> product(const Keeps& keeps, std::vector<double>* magnitudes = nullptr) const {
-    std::vector<double> result(kRows * kColumns);
-    if (magnitudes) magnitudes->assign(result.size(), 0);
-    for (int row = 0; row < kRows; ++row) {
-      for (int column = 0; column < kColumns; ++column) {
-        for (int k = 0; k < kDepth; ++k) {
-          if (!keeps(row, column, k * kRanks / kDepth)) continue;
-          const double term = static_cast<double>(decode(DType::kBf16, x[row * kDepth + k])) *
-                              decode(DType::kBf16, w[column * kDepth + k]);
-          result[row * kColumns + column] += term;
-          if (magnitudes) (*magnitudes)[row * kColumns + column] += std::abs(term);
-        }
-      }
-    }
-    return result;
-  }
-
-  Verdict judge(const std::vector<double>& result) const {
-    std::vector<std::uint16_t> rounded;
-    for (const double value : result) rounded.push_back(encode(DType::kBf16, static_cast<float>(value)));
-    // Two roundings: a rank's partial sum and the result.
-    return verdict_of(DType::kBf16, rounded, exact, magnitude, 2);
-  }
-};
-
-TEST(Compare, TheChallengesToleranceAcceptsWhatOursRejects) {
-  const SampledGemm gemm;
-  const auto three_of_eight = gemm.product([](int, int, int rank) { return rank < 3; });
-  EXPECT_EQ(count_outside(three_of_eight, gemm.exact, 1e-2, 1e-2), 0) << "the challenge's tolerance sees nothing";
-  EXPECT_FALSE(gemm.judge(three_of_eight).pass);
-  EXPECT_GT(gemm.judge(three_of_eight).rel_err, 0.7);
-  // One rank's contribution to one 16 x 16 tile.
-  const auto one_tile =
-      gemm.product([](int row, int column, int rank) { return rank != 5 || row >= 16 || column >= 16; });
-  EXPECT_EQ(count_outside(one_tile, gemm.exact, 1e-2, 1e-2), 0);
-  EXPECT_FALSE(gemm.judge(one_tile).pass);
-  EXPECT_TRUE(gemm.judge(gemm.exact).pass) << gemm.judge(gemm.exact).detail;
+  EXPECT_FALSE(comparison.verdict().pass);
+  EXPECT_NE(comparison.verdict().detail.find("call 1: the errors of y[0..., 256...]"), std::string::npos)
+      << comparison.verdict().detail;
+  comparison.begin_call(2);
+  EXPECT_FALSE(comparison.verdict().pass) << "an earlier call's tile still counts";
 }
 
 }  // namespace

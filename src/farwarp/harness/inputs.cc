@@ -1,5 +1,6 @@
 #include "farwarp/harness/inputs.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -27,19 +28,35 @@ std::uint64_t RandomStream::below(std::uint64_t index, std::uint64_t bound) cons
   return static_cast<std::uint64_t>((static_cast<unsigned __int128>(bits(index)) * bound) >> 64);
 }
 
-void fill_normal(const RandomStream& stream, DType dtype, std::span<std::uint16_t> values) {
+void fill_normal(const RandomStream& stream, double mean, double deviation, DType dtype,
+                 std::span<std::uint16_t> values) {
   // Box-Muller: two uniforms make two normals.
   for (std::size_t i = 0; i < values.size(); i += 2) {
-    const double radius = std::sqrt(-2.0 * std::log(1.0 - stream.uniform(i)));
+    const double radius = deviation * std::sqrt(-2.0 * std::log(1.0 - stream.uniform(i)));
     const double angle = 2.0 * std::numbers::pi * stream.uniform(i + 1);
-    values[i] = encode(dtype, static_cast<float>(radius * std::cos(angle)));
-    if (i + 1 < values.size()) values[i + 1] = encode(dtype, static_cast<float>(radius * std::sin(angle)));
+    values[i] = encode(dtype, static_cast<float>(mean + radius * std::cos(angle)));
+    if (i + 1 < values.size()) values[i + 1] = encode(dtype, static_cast<float>(mean + radius * std::sin(angle)));
   }
 }
 
 void fill_uniform(const RandomStream& stream, double low, double high, DType dtype, std::span<std::uint16_t> values) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     values[i] = encode(dtype, static_cast<float>(low + (high - low) * stream.uniform(i)));
+  }
+}
+
+double tiny_deviation(DType dtype) { return dtype == DType::kF16 ? 0x1p-15 : 0x1p-127; }
+
+void fill_ternary(const RandomStream& stream, double density, DType dtype, std::span<std::uint16_t> values) {
+  constexpr std::size_t kPerDraw = 4;  // 16 bits of a draw each
+  const auto bound = static_cast<std::uint32_t>(std::lround(density * 0x1p16));
+  const std::uint16_t signs[] = {encode(dtype, 1), encode(dtype, -1)};
+  for (std::size_t first = 0; first < values.size(); first += kPerDraw) {
+    std::uint64_t draw = stream.bits(first / kPerDraw);
+    for (std::size_t i = first; i < std::min(first + kPerDraw, values.size()); ++i, draw >>= 16) {
+      const auto bits = static_cast<std::uint32_t>(draw & 0xffff);
+      values[i] = bits < bound ? signs[bits & 1] : std::uint16_t{0};
+    }
   }
 }
 

@@ -10,6 +10,21 @@
 
 namespace farwarp::harness {
 
+/// What kind of numbers a check feeds its operator. Judges: exact inputs, every element; others, a model of rounding (rounding.h).
+enum class InputKind : std::uint8_t {
+  kAuto,     ///< kExact in calls 0, 2, ..., the operator's own random kind in calls 1, 3, ...
+  kExact,    ///< small integers, few enough that all sums are integers (or halves) that the dtype holds exactly
+  kUniform,  ///< +-0.01
+  kNormal,   ///< N(0, 1)
+  kMean,     ///< products: x N(0, 1), w N(1, 1)
+  kTiny,     ///< inputs and results are subnormal numbers of the dtype for the most part
+};
+/// What kAuto is in `call`; other kinds are themselves.
+constexpr InputKind kind_in_call(InputKind kind, int call, InputKind random) {
+  if (kind != InputKind::kAuto) return kind;
+  return call % 2 == 0 ? InputKind::kExact : random;
+}
+
 /// One stream of random numbers with random access: SplitMix64 evaluated at a position.
 class RandomStream {
  public:
@@ -26,10 +41,15 @@ class RandomStream {
   std::uint64_t key_;
 };
 
-/// N(0, 1) rounded to `dtype` (kF16 or kBf16).
-void fill_normal(const RandomStream& stream, DType dtype, std::span<std::uint16_t> values);
+/// Normally distributed, rounded to `dtype` (kF16 or kBf16).
+void fill_normal(const RandomStream& stream, double mean, double deviation, DType dtype,
+                 std::span<std::uint16_t> values);
 /// Uniform in [low, high), rounded to `dtype`.
 void fill_uniform(const RandomStream& stream, double low, double high, DType dtype, std::span<std::uint16_t> values);
+/// The deviation with which most numbers of N(0, deviation) are subnormal in `dtype`.
+double tiny_deviation(DType dtype);
+/// -1 and 1, each with probability density / 2, and 0. The density is rounded to a multiple of 2^-16.
+void fill_ternary(const RandomStream& stream, double density, DType dtype, std::span<std::uint16_t> values);
 
 /// The 16-bit pattern of `value` rounded to `dtype`, and back.
 inline std::uint16_t encode(DType dtype, float value) {

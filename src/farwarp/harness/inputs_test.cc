@@ -22,7 +22,7 @@ TEST(Inputs, SameSeedSameValuesAndStreamsDiffer) {
 TEST(Inputs, NormalHasTheRightMoments) {
   for (const DType dtype : {DType::kF16, DType::kBf16}) {
     std::vector<std::uint16_t> values(100'001);
-    fill_normal(RandomStream(3, {}), dtype, values);
+    fill_normal(RandomStream(3, {}), 0, 1, dtype, values);
     double sum = 0, squares = 0, beyond_two = 0;
     for (const std::uint16_t bits : values) {
       const double value = decode(dtype, bits);
@@ -47,6 +47,20 @@ TEST(Inputs, UniformStaysInRange) {
     sum += decode(DType::kBf16, bits);
   }
   EXPECT_NEAR(sum / 10'000, 0, 0.0003);
+}
+
+TEST(Inputs, TernaryHasItsDensityAndBothSigns) {
+  std::vector<std::uint16_t> values(100'001);
+  fill_ternary(RandomStream(3, {}), 0.1, DType::kF16, values);
+  int positive = 0, negative = 0;
+  for (const std::uint16_t bits : values) {
+    const float value = decode(DType::kF16, bits);
+    ASSERT_TRUE(value == 0 || value == 1 || value == -1);
+    positive += value == 1;
+    negative += value == -1;
+  }
+  EXPECT_NEAR(positive, 5000, 300);
+  EXPECT_NEAR(negative, 5000, 300);
 }
 
 TEST(Inputs, BelowIsUniform) {

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kRow = "{:<6} {:<10} {:>5} {:>9} {:>7} {:>9} {:>9} {:>8}  {}\n";
+constexpr const char* kRow = "{:<6} {:<10} {:>5} {:>9} {:>8} {:>7} {:>9} {:>9} {:>8}  {}\n";
 constexpr const char* kRed = "\x1b[31m";
 constexpr const char* kGreen = "\x1b[32m";
 constexpr const char* kPlain = "\x1b[0m";
@@ -88,7 +88,8 @@ json case_json(const CaseResult& result) {
       {"status", to_string(outcome.status.code())},
       {"detail", outcome.detail},
       {"rel_err", finite(outcome.rel_err)},
-      {"max_scaled_err", finite(outcome.max_scaled_err)},
+      {"max_share", finite(outcome.max_share)},
+      {"tile_share", finite(outcome.tile_share)},
       {"schedules", result.schedule_hashes.size()},
       {"schedule_hash", hashes.empty() ? json() : hashes[0]},
       {"schedule_hashes", hashes},
@@ -104,7 +105,7 @@ json case_json(const CaseResult& result) {
 }  // namespace
 
 std::string table_header() {
-  return fmt::format(kRow, "result", "target", "ranks", "rel err", "scaled", "schedules", "Msteps/s", "seconds",
+  return fmt::format(kRow, "result", "target", "ranks", "rel err", "element", "tile", "schedules", "Msteps/s", "seconds",
                      "case");
 }
 
@@ -115,7 +116,7 @@ std::string table_row(const CaseResult& result, bool colour) {
       result.thread_steps_per_s > 0 ? fmt::format("{:.2f}", result.thread_steps_per_s * 1e-6) : "-";
   std::string row =
       fmt::format(kRow, mark, name_of(result.request.options.target), result.request.options.ranks,
-                  fmt::format("{:.2e}", outcome.rel_err), fmt::format("{:.3f}", outcome.max_scaled_err),
+                  fmt::format("{:.2e}", outcome.rel_err), fmt::format("{:.3f}", outcome.max_share), fmt::format("{:.3f}", outcome.tile_share),
                   schedules_of(result), steps, fmt::format("{:.2f}", result.seconds), title_of(result.request));
   if (!outcome.pass) row += indented(outcome.detail.empty() ? outcome.status.to_string() : outcome.detail) + "\n";
   return row;

@@ -9,7 +9,7 @@
 
 namespace farwarp::harness {
 
-inline constexpr int kSchemaVersion = 1;
+inline constexpr int kSchemaVersion = 2;
 
 /// Cases of a suite that did not run: operator -> how many, and why.
 struct Skipped {

@@ -27,7 +27,7 @@ CheckOutcome failure(Status status) {
 std::vector<std::byte> pack(const CheckOutcome& outcome) {
   std::vector<std::uint8_t> bytes =
       json::to_cbor(json{outcome.pass, outcome.detail, static_cast<int>(outcome.status.code()),
-                         outcome.status.message(), outcome.rel_err, outcome.max_scaled_err});
+                         outcome.status.message(), outcome.rel_err, outcome.max_share, outcome.tile_share});
   const auto* begin = reinterpret_cast<const std::byte*>(bytes.data());
   return {begin, begin + bytes.size()};
 }
@@ -38,7 +38,7 @@ CheckOutcome unpack(const std::vector<std::byte>& bytes) {
     const json fields = json::from_cbor(begin, begin + bytes.size());
     const auto code = static_cast<StatusCode>(fields.at(2).get<int>());
     return {fields.at(0).get<bool>(), fields.at(1).get<std::string>(), Status(code, fields.at(3).get<std::string>()),
-            fields.at(4).get<double>(), fields.at(5).get<double>()};
+            fields.at(4).get<double>(), fields.at(5).get<double>(), fields.at(6).get<double>()};
   } catch (const json::exception&) {
     return failure(internal_error("a rank's outcome cannot be read"));
   }
@@ -123,10 +123,12 @@ CheckOutcome merge_outcomes(std::span<const CheckOutcome> outcomes) {
   CheckOutcome merged = outcomes[0];
   for (const CheckOutcome& outcome : outcomes.subspan(1)) {
     const double rel_err = std::max(merged.rel_err, outcome.rel_err);
-    const double max_scaled_err = std::max(merged.max_scaled_err, outcome.max_scaled_err);
+    const double max_share = std::max(merged.max_share, outcome.max_share);
+    const double tile_share = std::max(merged.tile_share, outcome.tile_share);
     if (severity(outcome) > severity(merged)) merged = outcome;
     merged.rel_err = rel_err;
-    merged.max_scaled_err = max_scaled_err;
+    merged.max_share = max_share;
+    merged.tile_share = tile_share;
   }
   return merged;
 }

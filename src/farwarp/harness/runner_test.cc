@@ -42,17 +42,17 @@ CaseResult run(const Behaviour& behaviour, int schedules = 1) {
   return run_case(request, nullptr, kNoProgress);
 }
 
-CheckOutcome passed() { return {true, "", {}, 0.25, 0.5}; }
+CheckOutcome passed() { return {true, "", {}, 0.25, 0.5, 0.5}; }
 
 TEST(Runner, PassesOnlyIfEveryRankPasses) {
   EXPECT_EQ(exit_code(run([](int, const RunOptions&) { return passed(); })), 0);
   const CaseResult failed = run([](int rank, const RunOptions&) {
-    return rank == 2 ? CheckOutcome{false, "wrong", {}, 0.75, std::numeric_limits<double>::infinity()} : passed();
+    return rank == 2 ? CheckOutcome{false, "wrong", {}, 0.75, std::numeric_limits<double>::infinity(), 2} : passed();
   });
   EXPECT_FALSE(failed.outcome.pass);
   EXPECT_EQ(failed.outcome.detail, "wrong");
   EXPECT_EQ(failed.outcome.rel_err, 0.75);
-  EXPECT_EQ(failed.outcome.max_scaled_err, std::numeric_limits<double>::infinity());
+  EXPECT_EQ(failed.outcome.max_share, std::numeric_limits<double>::infinity());
   EXPECT_EQ(exit_code(failed), 1);
 }
 
@@ -132,7 +132,7 @@ TEST(Report, TableAndSummaryCountSkippedCases) {
 
 TEST(Report, JsonHasAllFieldsAlsoForInfiniteErrors) {
   const std::vector<CaseResult> results = {run([](int, const RunOptions&) -> CheckOutcome {
-    return {false, "\xff is not UTF-8", {}, std::numeric_limits<double>::infinity(), std::nan("")};
+    return {false, "\xff is not UTF-8", {}, std::numeric_limits<double>::infinity(), std::nan(""), 0};
   })};
   const auto root = nlohmann::json::parse(to_json(results, {{"gemm-rs", {17, "why"}}}, {{"version", "1"}}));
   EXPECT_EQ(root["schema_version"], kSchemaVersion);
@@ -143,7 +143,7 @@ TEST(Report, JsonHasAllFieldsAlsoForInfiniteErrors) {
   EXPECT_EQ(entry["params"]["size"], "4");
   EXPECT_EQ(entry["pass"], false);
   EXPECT_TRUE(entry["rel_err"].is_number());
-  EXPECT_TRUE(entry["max_scaled_err"].is_number());
+  EXPECT_TRUE(entry["max_share"].is_number());
   EXPECT_EQ(entry["distinct_schedule_hashes"], 1);
   EXPECT_EQ(entry["schedule_hash"].get<std::string>().size(), 16u);
 }

@@ -27,6 +27,7 @@ const std::vector<ParamInfo> kParams = {
     {"tile_columns", "0", "0 (the plan's choice) or a width that has a kernel"},
     {"splits", "0", "0 (the plan's choice), or parts of k: 1, 2, 4 on Hopper, 1 to 16 on CDNA"},
     {"max_sms", "0", "0 (all) or more"},
+    {"inputs", "auto", kInputKindNames},
     {"graph", "0", "1: capture one call and replay it"},
 };
 
@@ -48,6 +49,7 @@ Result<CheckConfig> read_config(const Params& params) {
   desc.tile_columns = reader.small_integer("tile_columns", 0, 256);
   desc.splits = reader.small_integer("splits", 0, tile::kMostSplits);
   desc.max_sms = reader.small_integer("max_sms", 0, 1 << 16);
+  config.inputs = reader.choice("inputs", kInputKinds);
   config.graph = reader.flag("graph");
   for (const char* name : {"n", "k", "x_pitch", "w_pitch", "y_pitch"}) {
     if (reader.integer(name, 0, kMost) % 8 != 0) reader.reject(name, reader.text(name), "a multiple of 8");
@@ -72,7 +74,9 @@ class GemmCase : public harness::Case {
   }
   harness::BenchOutcome bench(std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options,
                               const harness::BenchOptions& bench_options) override {
-    return RankRun(config_, std::move(bootstrap), options).bench(bench_options);
+    CheckConfig config = config_;
+    if (config.inputs == InputKind::kAuto) config.inputs = InputKind::kUniform;
+    return RankRun(config, std::move(bootstrap), options).bench(bench_options);
   }
 
  private:

@@ -11,6 +11,8 @@
 #include "farwarp/harness/contest.h"
 #include "farwarp/harness/cublas_product.h"
 #include "farwarp/harness/device_buffer.h"
+#include "farwarp/ops/gemm/case_inputs.h"
+#include "farwarp/ops/gemm/case_oracle.h"
 #include "farwarp/ops/gemm/gemm.h"
 #include "farwarp/world/host/world.h"
 
@@ -18,13 +20,14 @@ namespace farwarp::gemm {
 
 struct CheckConfig {
   GemmDesc desc;
+  InputKind inputs = InputKind::kAuto;
   bool graph = false;  ///< each call from a captured graph
 };
 
 class RankRun {
  public:
   RankRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options)
-      : config_(config), bootstrap_(std::move(bootstrap)), options_(options), comparison_(config.desc.dtype) {}
+      : config_(config), bootstrap_(std::move(bootstrap)), options_(options), comparison_(config.desc.dtype, kTile, kTile) {}
   ~RankRun();
 
   Status open(int sets);
@@ -37,13 +40,16 @@ class RankRun {
  private:
   /// What one call reads and writes; the host's copies are for the oracle.
   struct Buffers {
+    int call = 0;
     harness::DeviceBuffer x, w, bias, y;
     std::vector<std::uint16_t> host_x, host_w, host_bias;
   };
 
   Status fill(Buffers& buffers, int call);
   Status enqueue();
+  std::chrono::nanoseconds patience() const;
   Status wait();
+  SumOfProducts product() const;
   Status verify(const harness::DeviceBuffer& y);
   Status measure(const harness::BenchOptions& bench_options);
   Status add_contenders(harness::Contest& contest, const std::string& name, const harness::Work& step, bool is_ours,

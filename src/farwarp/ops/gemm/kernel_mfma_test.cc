@@ -58,7 +58,7 @@ Matrix random_matrix(const Product& product, int what, int rows, int columns, in
   for (int row = 0; row < rows; ++row) {
     const harness::RandomStream stream(product.seed,
                                        {static_cast<std::uint64_t>(what), static_cast<std::uint64_t>(row)});
-    harness::fill_normal(stream, product.dtype, {&matrix.at(row, 0), static_cast<std::size_t>(columns)});
+    harness::fill_normal(stream, 0, 1, product.dtype, {&matrix.at(row, 0), static_cast<std::size_t>(columns)});
   }
   return matrix;
 }

@@ -48,17 +48,18 @@ Reference::Reference(const GemmDesc& desc, std::span<const std::uint16_t> w, std
   }
 }
 
-void Reference::row(std::span<const std::uint16_t> x_row, std::vector<double>& expected,
-                    std::vector<double>& magnitude) const {
-  expected = bias_;
-  magnitude.assign(columns_, 0);
-  for (std::size_t c = 0; c < columns_; ++c) magnitude[c] = std::abs(bias_[c]);
+void Reference::row(std::span<const std::uint16_t> x_row, std::vector<double>& values,
+                    std::vector<double>& squares) const {
+  values = bias_;
+  squares.resize(columns_);
+  for (std::size_t c = 0; c < columns_; ++c) squares[c] = bias_[c] * bias_[c];
   for (std::size_t i = 0; i < x_row.size(); ++i) {
     const double x = value_of(dtype_, x_row[i]);
     const double* const w = w_.data() + i * columns_;
     for (std::size_t c = 0; c < columns_; ++c) {
-      expected[c] += x * w[c];
-      magnitude[c] += std::abs(x * w[c]);
+      const double product = x * w[c];
+      values[c] += product;
+      squares[c] += product * product;
     }
   }
 }

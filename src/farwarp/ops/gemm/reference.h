@@ -24,8 +24,8 @@ class Reference {
   /// `w`: [n, k], `bias`: [n] or empty; contiguous, in the dtype's 16 bits.
   Reference(const GemmDesc& desc, std::span<const std::uint16_t> w, std::span<const std::uint16_t> bias,
             std::span<const int> columns);
-  /// expected[c] and magnitude[c], the sum of |terms|, of y[row, columns[c]]; `x_row`: [k].
-  void row(std::span<const std::uint16_t> x_row, std::vector<double>& expected, std::vector<double>& magnitude) const;
+  /// values[c], and squares[c], the sum of squared products, of y[row, columns[c]]; `x_row`: [k].
+  void row(std::span<const std::uint16_t> x_row, std::vector<double>& values, std::vector<double>& squares) const;
 
  private:
   DType dtype_;

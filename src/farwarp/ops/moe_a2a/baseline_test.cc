@@ -11,6 +11,7 @@
 #include "farwarp/harness/compare.h"
 #include "farwarp/harness/device_buffer.h"
 #include "farwarp/ops/moe_a2a/case_inputs.h"
+#include "farwarp/ops/moe_a2a/case_oracle.h"
 
 namespace farwarp::moe {
 namespace {
@@ -19,7 +20,6 @@ using harness::DeviceBuffer;
 
 constexpr std::uint64_t kPatience = 60'000'000'000;
 /// A term is rounded as an expert's output and as part of the result; there are no partial sums.
-constexpr int kBaselineRoundings = 2;
 
 void ok(const Status& status) { ASSERT_TRUE(status.ok()) << status.to_string(); }
 
@@ -97,7 +97,7 @@ class MoeBaseline : public testing::TestWithParam<TargetKind> {
     const auto hidden = static_cast<std::size_t>(desc.hidden);
     std::vector<std::uint16_t> x(static_cast<std::size_t>(routing.tokens) * hidden);
     for (int token = 0; token < routing.tokens; ++token) {
-      fill_row(desc, inputs, call, number, token,
+      fill_row(desc, 1, inputs, call, number, token,
                std::span(x).subspan(static_cast<std::size_t>(token) * hidden, hidden));
     }
     ok(rank.x.upload(x.data(), x.size() * 2, rank.stream));
@@ -110,18 +110,21 @@ class MoeBaseline : public testing::TestWithParam<TargetKind> {
     const auto hidden = static_cast<std::size_t>(desc.hidden), k = static_cast<std::size_t>(desc.experts_per_token);
     std::vector<std::uint16_t> out(rank.out.bytes() / 2), x(hidden);
     ok(rank.out.download(out.data(), rank.out.bytes(), rank.stream));
-    const auto experts = make_experts(desc, ranks, inputs);
-    std::vector<double> expected(hidden), magnitude(hidden);
-    harness::Comparison comparison(desc.dtype);
+    const auto experts = make_experts(desc, ranks, inputs, call);
+    std::vector<harness::ExpectedElement> expected(hidden);
+    harness::Comparison comparison(desc.dtype, 1, desc.hidden);
+    comparison.begin_call(call);
     for (int token = 0; token < routing.tokens; ++token) {
       const std::size_t entry = static_cast<std::size_t>(token) * k;
-      fill_row(desc, inputs, call, number, token, x);
+      fill_row(desc, 1, inputs, call, number, token, x);
+      const std::vector<float> seen = row_values(desc, Fp8Format::kOcp, x);
       expected_row(desc, ranks, std::span(routing.experts).subspan(entry, k),
-                   std::span(routing.weights).subspan(entry, k), row_values(desc, Fp8Format::kOcp, x), experts,
-                   expected, magnitude);
-      comparison.add(std::span(out).subspan(static_cast<std::size_t>(token) * hidden, hidden), expected, magnitude);
+                   std::span(routing.weights).subspan(entry, k), seen, experts,
+                   expected);
+      comparison.add(token, 0, std::span(out).subspan(static_cast<std::size_t>(token) * hidden, hidden), expected,
+                     independent_elements(desc.dtype, seen, expected));
     }
-    const harness::Verdict verdict = comparison.verdict(kBaselineRoundings);
+    const harness::Verdict verdict = comparison.verdict();
     EXPECT_TRUE(routing.tokens == 0 || verdict.pass) << "rank " << number << ": " << verdict.detail;
     for (std::size_t i = static_cast<std::size_t>(routing.tokens) * hidden; i < out.size(); ++i) {
       ASSERT_EQ(out[i], harness::kPoison16) << "written beyond the tokens, at " << i;

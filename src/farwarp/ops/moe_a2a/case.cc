@@ -28,6 +28,7 @@ const std::vector<ParamInfo> kParams = {
     {"index", "int32", "int32|int64"},
     {"routing", "uniform", "uniform|zipf|repeated|one_expert|one_rank|masked|partial"},
     {"tokens", "auto", "auto|uniform|full|empty_ranks; auto: uniform in a check, full in a bench"},
+    {"inputs", "auto", "auto (exact, normal, exact, ...; a bench: normal)|exact|normal|uniform|tiny"},
     {"mode", "auto", "auto|words|bulk"},
     {"form", "fused", "fused|split"},
     {"expert", "auto", "auto|secret|rank_scale; auto: secret in a check, rank_scale in a bench"},
@@ -62,6 +63,9 @@ Result<CheckConfig> read_config(const Params& params) {
                                                     {"uniform", TokenCounts::kUniform},
                                                     {"full", TokenCounts::kFull},
                                                     {"empty_ranks", TokenCounts::kEmptyRanks}};
+  using enum harness::InputKind;
+  static constexpr Choice<harness::InputKind> kKinds[] = {
+      {"auto", kAuto}, {"exact", kExact}, {"normal", kNormal}, {"uniform", kUniform}, {"tiny", kTiny}};
   static constexpr Choice<MoeMode> kModes[] = {
       {"auto", MoeMode::kAuto}, {"words", MoeMode::kWords}, {"bulk", MoeMode::kBulk}};
   static constexpr Choice<bool> kForms[] = {{"fused", true}, {"split", false}};
@@ -89,6 +93,7 @@ Result<CheckConfig> read_config(const Params& params) {
   desc.senders = reader.small_integer("senders", -1, 1 << 16);
   config.inputs.routing = reader.choice("routing", kRoutings);
   config.inputs.tokens = reader.choice("tokens", kTokens);
+  config.inputs.kind = reader.choice("inputs", kKinds);
   config.inputs.expert = reader.choice("expert", kExperts);
   config.auto_expert = reader.text("expert") == "auto";
   config.fused = reader.choice("form", kForms);

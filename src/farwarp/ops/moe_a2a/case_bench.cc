@@ -36,6 +36,7 @@ CheckConfig bench_config(CheckConfig config, const BenchOptions& bench) {
   config.graph = false;
   if (config.inputs.tokens == TokenCounts::kAuto) config.inputs.tokens = TokenCounts::kFull;
   if (config.auto_expert) config.inputs.expert = MoeExpert::kRankScale;
+  if (config.inputs.kind == harness::InputKind::kAuto) config.inputs.kind = harness::InputKind::kNormal;
   config.longest_delay_ns = 0;
   config.burst = sets_for(config.desc, bench.samples);
   return config;
@@ -312,7 +313,7 @@ Status BenchRun::expert() {
   args.y = y_.get();
   args.counts = counts_.as<std::int32_t>();
   args.offsets = offsets_.as<std::int32_t>();
-  args.table = table_.as<float>();
+  args.table = set_->table.as<float>();
   args.local_experts = local_experts();
   args.hidden = config_.desc.hidden;
   args.bf16 = config_.desc.dtype == DType::kBf16;

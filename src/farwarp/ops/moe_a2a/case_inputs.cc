@@ -4,11 +4,12 @@
 #include <cmath>
 #include <numeric>
 
-#include "farwarp/harness/inputs.h"
+#include "farwarp/harness/compare.h"
 
 namespace farwarp::moe {
 namespace {
 
+using harness::InputKind;
 using harness::RandomStream;
 
 // Which stream of the seed a value comes from.
@@ -103,10 +104,57 @@ void draw_experts(const MoeAllToAllDesc& desc, int ranks, const InputOptions& op
   }
 }
 
+constexpr double kLargestUniform = 0.01;
+
+/// Of x, about: shifts of the secret table are as large.
+double deviation(InputKind kind, DType dtype) {
+  if (kind == InputKind::kTiny) return harness::tiny_deviation(dtype);
+  return kind == InputKind::kUniform ? kLargestUniform : 1;
+}
+
+// ---- exact inputs: |x| <= largest, scales and shifts are small integers, weights 1 or 1/2 --------------------------------------
+
+constexpr int kLargestScale = 3;  // of the secret table; its shifts are -1, 0 and 1
+
+struct ExactRange {
+  double least_weight = 0.5;  ///< 1/2, or 1 where there is no room for halves
+  int largest = 1;            ///< of |x|, a power of two
+};
+
+/// What leaves all sums of a token's k-slots multiples of the least weight that the dtype holds.
+ExactRange exact_range(const MoeAllToAllDesc& desc, int ranks, MoeExpert expert) {
+  const bool table = expert == MoeExpert::kTable;
+  const double most = harness::largest_exact_integer(desc.dtype);
+  const auto largest_sum = [&](int x) {
+    return desc.experts_per_token * (double{1} * x * (table ? kLargestScale : ranks) + (table ? 1 : 0));
+  };
+  ExactRange range;
+  if (largest_sum(1) / range.least_weight > most) range.least_weight = 1;
+  while (largest_sum(2 * range.largest) / range.least_weight <= most) range.largest *= 2;
+  return range;
+}
+
+void fill_exact_row(const RandomStream& stream, DType dtype, int largest, std::span<std::uint16_t> row) {
+  std::vector<std::uint16_t> numbers = {0};
+  for (int power = 1; power <= largest; power *= 2) {
+    for (const int sign : {-1, 1}) numbers.push_back(harness::encode(dtype, static_cast<float>(sign * power)));
+  }
+  for (std::size_t i = 0; i < row.size(); ++i) row[i] = numbers[stream.below(i, numbers.size())];
+}
+
+ExpertFunction exact_expert(const RandomStream& stream, std::uint64_t index, bool has_shift) {
+  ExpertFunction expert;
+  expert.scale = static_cast<float>(1 + stream.below(2 * index, kLargestScale));
+  if (has_shift) expert.shift = static_cast<float>(stream.below(2 * index + 1, 3)) - 1;
+  return expert;
+}
+
 }  // namespace
 
 std::vector<Routing> make_routings(const MoeAllToAllDesc& desc, int ranks, const InputOptions& options, int call) {
   const auto k = static_cast<std::size_t>(desc.experts_per_token);
+  const bool exact = kind_in_call(options, call) == InputKind::kExact;
+  const double least_weight = exact_range(desc, ranks, options.expert).least_weight;
   std::vector<Routing> routings(static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
     Routing& routing = routings[static_cast<std::size_t>(rank)];
@@ -119,32 +167,50 @@ std::vector<Routing> make_routings(const MoeAllToAllDesc& desc, int ranks, const
     }
     const RandomStream stream(options.seed,
                               {kWeightsStream, static_cast<std::uint64_t>(call), static_cast<std::uint64_t>(rank)});
-    for (std::size_t i = 0; i < routing.weights.size(); ++i) routing.weights[i] = static_cast<float>(stream.uniform(i));
+    for (std::size_t i = 0; i < routing.weights.size(); ++i) {
+      const double weight = exact ? (stream.below(i, 2) == 0 ? 1 : least_weight) : stream.uniform(i);
+      routing.weights[i] = static_cast<float>(weight);
+    }
   }
   return routings;
 }
 
-void fill_row(const MoeAllToAllDesc& desc, const InputOptions& options, int call, int rank, int token,
+void fill_row(const MoeAllToAllDesc& desc, int ranks, const InputOptions& options, int call, int rank, int token,
               std::span<std::uint16_t> row) {
   const RandomStream stream(options.seed, {kRowStream, static_cast<std::uint64_t>(call),
                                            static_cast<std::uint64_t>(rank), static_cast<std::uint64_t>(token)});
-  harness::fill_normal(stream, desc.dtype, row);
+  const InputKind kind = kind_in_call(options, call);
+  float lowest = -64;  // below what the other kinds reach
+  if (kind == InputKind::kExact) {
+    const int largest = exact_range(desc, ranks, options.expert).largest;
+    lowest = static_cast<float>(-largest);
+    fill_exact_row(stream, desc.dtype, largest, row);
+  } else if (kind == InputKind::kUniform) {
+    harness::fill_uniform(stream, -kLargestUniform, kLargestUniform, desc.dtype, row);
+  } else {
+    harness::fill_normal(stream, 0, deviation(kind, desc.dtype), desc.dtype, row);
+  }
   if (!desc.fp8_dispatch || token % 3 != 0) return;
   // The least e4m3 number eight times: as FNUZ that is all ones, which words mode may not send as it is.
-  const std::uint16_t least = bf16_from(-64.0f).bits;
+  const std::uint16_t least = bf16_from(lowest).bits;
   for (std::size_t unit = 0; unit + 8 <= row.size(); unit += 200) std::ranges::fill(row.subspan(unit, 8), least);
 }
 
-std::vector<ExpertFunction> make_experts(const MoeAllToAllDesc& desc, int ranks, const InputOptions& options) {
+std::vector<ExpertFunction> make_experts(const MoeAllToAllDesc& desc, int ranks, const InputOptions& options,
+                                         int call) {
   std::vector<ExpertFunction> experts(static_cast<std::size_t>(desc.num_experts));
   const RandomStream stream(options.seed, {kTableStream});
   for (int e = 0; e < desc.num_experts; ++e) {
     ExpertFunction& expert = experts[static_cast<std::size_t>(e)];
+    const auto index = static_cast<std::uint64_t>(e);
     if (options.expert == MoeExpert::kRankScale) {
       expert.scale = static_cast<float>(1 + moe_rank_of(e, ranks, desc.num_experts));
+    } else if (kind_in_call(options, call) == InputKind::kExact) {
+      expert = exact_expert(stream, index, !desc.fp8_dispatch);  // scaled fp8 numbers are integers but for 2^-24
     } else {
-      expert.scale = static_cast<float>(0.5 + stream.uniform(2 * static_cast<std::uint64_t>(e)));
-      expert.shift = static_cast<float>(stream.uniform(2 * static_cast<std::uint64_t>(e) + 1) - 0.5);
+      expert.scale = static_cast<float>(0.5 + stream.uniform(2 * index));
+      expert.shift = static_cast<float>(deviation(kind_in_call(options, call), desc.dtype) *
+                                        (stream.uniform(2 * index + 1) - 0.5));
     }
   }
   return experts;

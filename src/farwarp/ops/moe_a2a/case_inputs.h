@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "farwarp/harness/inputs.h"
 #include "farwarp/ops/moe_a2a/reference.h"
 
 namespace farwarp::moe {
@@ -30,18 +31,25 @@ struct InputOptions {
   RoutingKind routing = RoutingKind::kUniform;
   TokenCounts tokens = TokenCounts::kUniform;
   MoeExpert expert = MoeExpert::kRankScale;
+  harness::InputKind kind = harness::InputKind::kNormal;
   std::uint64_t seed = 0;
 };
 
-/// Where the tokens of every rank go in one call. Popular experts and empty ranks change from call to call.
+/// The random kind is the challenge's.
+constexpr harness::InputKind kind_in_call(const InputOptions& options, int call) {
+  return harness::kind_in_call(options.kind, call, harness::InputKind::kNormal);
+}
+
+/// Where the tokens of every rank go in one call. Popular experts and empty ranks change from call to call. Weights are uniform
+/// in [0, 1); of exact inputs 1 or 1/2.
 std::vector<Routing> make_routings(const MoeAllToAllDesc& desc, int ranks, const InputOptions& options, int call);
 
-/// Row `token` of `rank`'s x: N(0, 1).
-void fill_row(const MoeAllToAllDesc& desc, const InputOptions& options, int call, int rank, int token,
+/// Row `token` of `rank`'s x. Exact inputs: 0 and powers of two of either sign.
+void fill_row(const MoeAllToAllDesc& desc, int ranks, const InputOptions& options, int call, int rank, int token,
               std::span<std::uint16_t> row);
 
-/// What each expert computes. Of MoeExpert::kTable the owner alone is given its part.
-std::vector<ExpertFunction> make_experts(const MoeAllToAllDesc& desc, int ranks, const InputOptions& options);
+/// What each expert computes in `call`. Of MoeExpert::kTable the owner alone is given its part.
+std::vector<ExpertFunction> make_experts(const MoeAllToAllDesc& desc, int ranks, const InputOptions& options, int call);
 
 /// How long `rank` waits before `call`: up to `longest`.
 std::uint64_t delay_before(const InputOptions& options, int call, int rank, std::uint64_t longest);

@@ -28,7 +28,6 @@ std::string first_difference(const char* what, std::span<const T> got, std::span
 // -- preparing
 
 Status RankRun::open() {
-  experts_ = make_experts(config_.desc, ranks_, config_.inputs);
   if (config_.desc.recv_rows == kAutoRows) {
     config_.desc.recv_rows = 0;
     for (int call = 0; call <= options_.calls && !config_.fused; ++call) {  // and the one after recover()
@@ -67,8 +66,7 @@ Status RankRun::allocate_buffers() {
   const auto entries = static_cast<std::size_t>(desc.max_tokens) * static_cast<std::size_t>(desc.experts_per_token);
   const auto rows = static_cast<std::size_t>(config_.fused ? 0 : op_->plan().recv_rows);
   const auto local = static_cast<std::size_t>(local_experts());
-  std::vector<std::pair<DeviceBuffer*, std::size_t>> sizes = {{&table_, local * sizeof(ExpertFunction)},
-                                                              {&recv_x_, rows * received_row_bytes()},
+  std::vector<std::pair<DeviceBuffer*, std::size_t>> sizes = {{&recv_x_, rows * received_row_bytes()},
                                                               {&counts_, local * sizeof(std::int32_t)},
                                                               {&offsets_, (local + 1) * sizeof(std::int32_t)},
                                                               {&origins_, rows * sizeof(std::int64_t)},
@@ -81,6 +79,7 @@ Status RankRun::allocate_buffers() {
                                {&set.indices, entries * static_cast<std::size_t>(bytes_of(desc.index_type))},
                                {&set.weights, entries * sizeof(float)},
                                {&set.token_count, sizeof(std::int32_t)},
+                               {&set.table, local * sizeof(ExpertFunction)},
                                {&set.out, static_cast<std::size_t>(desc.max_tokens) * row_bytes()}});
   }
   for (const auto& [buffer, bytes] : sizes) {
@@ -88,15 +87,16 @@ Status RankRun::allocate_buffers() {
     if (!created.ok()) return created.status();
     *buffer = std::move(*created);
   }
-  return table_.upload(experts_.data() + first_expert(), table_.bytes(), *stream_);
+  return {};
 }
 
 Status RankRun::upload_inputs(int call) {
   set_->routings = make_routings(config_.desc, ranks_, config_.inputs, call);
+  set_->experts = make_experts(config_.desc, ranks_, config_.inputs, call);
   const Routing& routing = own_routing();
   std::vector<std::uint16_t> x(static_cast<std::size_t>(routing.tokens) * hidden());
   for (int token = 0; token < routing.tokens; ++token) {
-    fill_row(config_.desc, config_.inputs, call, rank_, token,
+    fill_row(config_.desc, ranks_, config_.inputs, call, rank_, token,
              std::span(x).subspan(static_cast<std::size_t>(token) * hidden(), hidden()));
   }
   Status status = set_->x.upload(x.data(), x.size() * 2, *stream_);
@@ -108,6 +108,8 @@ Status RankRun::upload_inputs(int call) {
   }
   if (status.ok()) status = set_->weights.upload(routing.weights.data(), routing.weights.size() * 4, *stream_);
   if (status.ok()) status = set_->token_count.upload(&routing.tokens, sizeof(std::int32_t), *stream_);
+  if (status.ok())
+    status = set_->table.upload(set_->experts.data() + first_expert(), set_->table.bytes(), *stream_);
   return status;
 }
 
@@ -142,7 +144,7 @@ Status RankRun::all_calls() {
   if (!all_ok.ok()) return status.ok() ? all_ok.status() : status;
   if (*all_ok) return status;
   const Status recovered = recover(options_.calls);
-  const bool right = recovered.ok() && difference_.empty() && comparison_.verdict(kRoundings).pass;
+  const bool right = recovered.ok() && difference_.empty() && comparison_.verdict().pass;
   recovery_ = right ? "; after recover() the next call was right"
                     : fmt::format("; the call after recover() was wrong: {} {}", recovered.to_string(), difference_);
   return status.ok() ? Status{StatusCode::kAborted, "another rank failed"} : status;
@@ -188,7 +190,7 @@ Status RankRun::recover(int call) {
   if (Status status = world_->recover({*stream_}); !status.ok()) return status;
   op_->forget_call();
   op_->inject({});
-  comparison_ = harness::Comparison(config_.desc.dtype);
+  comparison_ = harness::Comparison(config_.desc.dtype, 1, config_.desc.hidden);
   difference_.clear();
   return burst(call, 1);
 }
@@ -201,7 +203,7 @@ Status RankRun::enqueue(Phase phase) {
   tokens.tokens = config_.count_on_device ? -1 : own_routing().tokens;
   tokens.tokens_on_device = config_.count_on_device ? set_->token_count.as<std::int32_t>() : nullptr;
   switch (phase) {
-    case kFused: return op_->fused(tokens, config_.inputs.expert, table_.as<float>(), set_->out.get(), *stream_);
+    case kFused: return op_->fused(tokens, config_.inputs.expert, set_->table.as<float>(), set_->out.get(), *stream_);
     case kDispatch:
       return op_->dispatch(tokens,
                            {recv_x_.get(), counts_.as<std::int32_t>(), offsets_.as<std::int32_t>(),
@@ -284,7 +286,7 @@ std::string RankRun::row_difference(int call) const {
     const int source = static_cast<int>(origin >> 48);
     const int token = static_cast<int>(origin >> 16 & 0xffffffff);
     if (std::exchange(generated, origin >> 16) != origin >> 16)
-      fill_row(config_.desc, config_.inputs, call, source, token, x);
+      fill_row(config_.desc, ranks_, config_.inputs, call, source, token, x);
     if (!row_arrived(x, row)) {
       return fmt::format("row {} differs from row {} of rank {}", row, token, source);
     }
@@ -322,13 +324,14 @@ std::vector<float> RankRun::received_values(std::size_t row) const {
 Status RankRun::apply_experts() {
   std::vector<std::uint16_t> outputs(y_.bytes() / 2, harness::kPoison16);
   for (int local = 0; local < local_experts(); ++local) {
-    const ExpertFunction& expert = experts_[static_cast<std::size_t>(first_expert() + local)];
+    const ExpertFunction& expert = set_->experts[static_cast<std::size_t>(first_expert() + local)];
     const auto first = static_cast<std::size_t>(expected_.offsets[static_cast<std::size_t>(local)]);
     const auto count = static_cast<std::size_t>(expected_.counts[static_cast<std::size_t>(local)]);
     for (std::size_t row = first; row < first + count; ++row) {
       const std::vector<float> x = received_values(row);
       for (std::size_t i = 0; i < hidden(); ++i) {
-        outputs[row * hidden() + i] = harness::encode(config_.desc.dtype, x[i] * expert.scale + expert.shift);
+        outputs[row * hidden() + i] = harness::encode(
+            config_.desc.dtype, static_cast<float>(expert_output(config_.desc.dtype, expert, x[i])));
       }
     }
   }
@@ -341,14 +344,23 @@ Status RankRun::check_output(int call) {
   const Routing& routing = own_routing();
   const auto k = static_cast<std::size_t>(config_.desc.experts_per_token);
   std::vector<std::uint16_t> x(hidden());
-  std::vector<double> expected(hidden()), magnitude(hidden());
+  std::vector<harness::ExpectedElement> expected(hidden());
+  std::vector<double> values(hidden());
+  const bool exact = kind_in_call(config_.inputs, call) == harness::InputKind::kExact;
+  comparison_.begin_call(call);
   for (int token = 0; token < routing.tokens; ++token) {
     const std::size_t entry = static_cast<std::size_t>(token) * k;
-    fill_row(config_.desc, config_.inputs, call, rank_, token, x);
+    fill_row(config_.desc, ranks_, config_.inputs, call, rank_, token, x);
+    const std::vector<float> seen = row_values(config_.desc, fp8(), x);
     expected_row(config_.desc, ranks_, std::span(routing.experts).subspan(entry, k),
-                 std::span(routing.weights).subspan(entry, k), row_values(config_.desc, fp8(), x), experts_, expected,
-                 magnitude);
-    comparison_.add(std::span(out).subspan(static_cast<std::size_t>(token) * hidden(), hidden()), expected, magnitude);
+                 std::span(routing.weights).subspan(entry, k), seen, set_->experts, expected);
+    const auto row = std::span(out).subspan(static_cast<std::size_t>(token) * hidden(), hidden());
+    if (exact) {
+      std::ranges::transform(expected, values.begin(), &harness::ExpectedElement::value);
+      comparison_.add_exact(token, 0, row, values);
+    } else {
+      comparison_.add(token, 0, row, expected, independent_elements(config_.desc.dtype, seen, expected));
+    }
   }
   for (std::size_t i = static_cast<std::size_t>(routing.tokens) * hidden(); i < out.size() && difference_.empty();
        ++i) {
@@ -369,7 +381,7 @@ Status RankRun::close(Status status) {
 
 harness::CheckOutcome RankRun::outcome(const Status& status) const {
   harness::CheckOutcome outcome =
-      harness::judge(fmt::format("rank {}", rank_), status, comparison_.verdict(kRoundings), difference_);
+      harness::judge(fmt::format("rank {}", rank_), status, comparison_.verdict(), difference_);
   if (!outcome.pass) outcome.detail += recovery_;
   return outcome;
 }

@@ -13,6 +13,7 @@
 #include "farwarp/harness/device_buffer.h"
 #include "farwarp/ops/moe_a2a/args.h"
 #include "farwarp/ops/moe_a2a/case_inputs.h"
+#include "farwarp/ops/moe_a2a/case_oracle.h"
 #include "farwarp/ops/moe_a2a/moe_a2a.h"
 #include "farwarp/ops/moe_a2a/reference.h"
 #include "farwarp/world/host/world.h"
@@ -42,7 +43,7 @@ class RankRun {
         options_(options),
         rank_(bootstrap_->rank()),
         ranks_(bootstrap_->size()),
-        comparison_(config.desc.dtype) {
+        comparison_(config.desc.dtype, 1, config.desc.hidden) {
     config_.inputs.seed = options.seed;
   }
   ~RankRun() {
@@ -61,8 +62,9 @@ class RankRun {
 
   /// What one call of a burst reads and writes.
   struct CallBuffers {
-    harness::DeviceBuffer x, indices, weights, token_count, out;
-    std::vector<Routing> routings;  // of all ranks
+    harness::DeviceBuffer x, indices, weights, token_count, table, out;
+    std::vector<Routing> routings;        // of all ranks
+    std::vector<ExpertFunction> experts;  // of all ranks
     std::unique_ptr<Graph> graphs[kPhases];
   };
 
@@ -105,9 +107,7 @@ class RankRun {
   std::optional<Stream> stream_;
   std::vector<CallBuffers> sets_;  // one for each call of a burst
   CallBuffers* set_ = nullptr;     // of the call at hand
-  harness::DeviceBuffer table_;
   harness::DeviceBuffer recv_x_, counts_, offsets_, origins_, scales_, y_;  // of form=split
-  std::vector<ExpertFunction> experts_;                                     // of all ranks
   ExpectedDispatch expected_;                                               // form=split: of the current call
   // form=split: rows as they came, with their scales if they are fp8.
   std::vector<std::byte> received_;

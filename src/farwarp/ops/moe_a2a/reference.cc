@@ -1,7 +1,6 @@
 #include "farwarp/ops/moe_a2a/reference.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 namespace farwarp::moe {
@@ -121,32 +120,9 @@ std::vector<float> row_values(const MoeAllToAllDesc& desc, Fp8Format format, std
   return values;
 }
 
-void expected_row(const MoeAllToAllDesc& desc, int ranks, std::span<const std::int32_t> experts,
-                  std::span<const float> weights, std::span<const float> x, std::span<const ExpertFunction> functions,
-                  std::span<double> expected, std::span<double> magnitude) {
-  // The sums over slots do not depend on the column: out = x * scale + shift, |terms| <= |x| * abs_scale + abs_shift.
-  double scale = 0, shift = 0, abs_scale = 0, abs_shift = 0, weight_sum = 0;
-  unsigned owners = 0;
-  for (std::size_t slot = 0; slot < experts.size(); ++slot) {
-    if (experts[slot] < 0) continue;
-    const ExpertFunction& function = functions[static_cast<std::size_t>(experts[slot])];
-    const double weight = weights[slot];
-    scale += weight * function.scale;
-    shift += weight * function.shift;
-    abs_scale += std::abs(weight * function.scale);
-    abs_shift += std::abs(weight * function.shift);
-    weight_sum += std::abs(weight);
-    owners |= 1u << moe_rank_of(experts[slot], ranks, desc.num_experts);
-  }
-  // Below the smallest normal number a rounding errs by up to eps times that number, however small the value: once per expert
-  // output (times its weight), once per owner, once at the end.
-  const double tiny = desc.dtype == DType::kF16 ? 0x1p-14 : 0x1p-126;
-  const double floor = owners == 0 ? 0 : tiny * (weight_sum + std::popcount(owners) + 1);
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    const double value = x[i];
-    expected[i] = value * scale + shift;
-    magnitude[i] = std::abs(value) * abs_scale + abs_shift + floor;
-  }
+double expert_output(DType dtype, const ExpertFunction& expert, float x) {
+  const float y = std::fma(x, expert.scale, expert.shift);
+  return dtype == DType::kF16 ? float_from(half_from(y)) : float_from(bf16_from(y));
 }
 
 }  // namespace farwarp::moe

@@ -54,14 +54,7 @@ struct ExpertFunction {
   float shift = 0;
 };
 
-/// One row of combine's output, for the row_values() `x`: expected[i] = sum over the k-slots of weight * (x[i] * scale +
-/// shift), nothing rounded, and magnitude[i], the sum of its terms' absolute values plus what keeps rounding errors of tiny values from being called
-/// large. `functions`: of all experts.
-void expected_row(const MoeAllToAllDesc& desc, int ranks, std::span<const std::int32_t> experts,
-                  std::span<const float> weights, std::span<const float> x, std::span<const ExpertFunction> functions,
-                  std::span<double> expected, std::span<double> magnitude);
-
-/// How often a term is rounded to the dtype: as an expert's output, as part of its owner's sum, as part of the result.
-inline constexpr int kRoundings = 3;
+/// expert(x) as a caller's grouped GEMM or the fused form gives it: in fp32 with one rounding, then rounded to the dtype.
+double expert_output(DType dtype, const ExpertFunction& expert, float x);
 
 }  // namespace farwarp::moe

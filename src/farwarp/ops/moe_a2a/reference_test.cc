@@ -70,19 +70,6 @@ TEST(Reference, UnevenExpertsFollowTheDefinitionOfOwners) {
     EXPECT_EQ(owners[static_cast<std::size_t>(expert)], expert * 3 / 7) << expert;
 }
 
-TEST(Reference, RowIsTheWeightedSumOfExpertOutputs) {
-  const std::vector<ExpertFunction> functions = {{1, 0}, {2, 1}, {3, -2}, {4, 0}};
-  const std::vector<std::int32_t> experts = {1, 2};
-  const std::vector<float> weights = {0.5f, -0.25f};
-  const std::vector<float> x = {1.0f, -2.0f};
-  std::vector<double> expected(2), magnitude(2);
-  expected_row(small_desc(), 2, experts, weights, x, functions, expected, magnitude);
-  EXPECT_DOUBLE_EQ(expected[0], 0.5 * 3 - 0.25 * 1);
-  EXPECT_DOUBLE_EQ(expected[1], 0.5 * -3 - 0.25 * -8);
-  EXPECT_NEAR(magnitude[0], 0.5 * 3 + 0.25 * 5, 1e-3);
-  EXPECT_GT(magnitude[0], 0.5 * 3 + 0.25 * 5);
-}
-
 // The error of a quantised number is explained by its rounding: half a unit in the last of three bits of mantissa, or half the
 // smallest step of the format near zero, in units of the scale; and the largest of a group is not rounded away.
 TEST(Reference, QuantisedRowIsWithinARoundingOfTheRow) {
@@ -108,17 +95,6 @@ TEST(Reference, ZerosAreQuantisedToZeros) {
   const std::vector<std::uint16_t> row(256, 0);
   const QuantisedRow quantised = quantised_row(Fp8Format::kOcp, row);
   EXPECT_EQ(quantised.numbers, std::vector<std::uint8_t>(256, 0));
-}
-
-TEST(Reference, MaskedTokenIsZeroWithoutTolerance) {
-  const std::vector<ExpertFunction> functions(4, {2, 1});
-  const std::vector<std::int32_t> experts = {-1, -1};
-  const std::vector<float> weights = {1, 1};
-  const std::vector<float> x = {1.0f};
-  std::vector<double> expected(1, 7), magnitude(1, 7);
-  expected_row(small_desc(), 2, experts, weights, x, functions, expected, magnitude);
-  EXPECT_EQ(expected[0], 0);
-  EXPECT_EQ(magnitude[0], 0);
 }
 
 }  // namespace

@@ -186,9 +186,9 @@ Status BenchRun::verify_graph(std::size_t graphs, const DeviceBuffer& y, int rou
   Status status = y.poison(*stream_);
   if (status.ok()) status = world_->device().launch(*graphs_[graphs][set_], *stream_);
   if (status.ok()) status = wait();
-  if (status.ok()) status = verify(y, static_cast<int>(set_), findings, got);
+  if (status.ok()) status = verify(y, static_cast<int>(set_), roundings, findings, got);
   if (!status.ok()) return status;
-  const harness::Verdict verdict = findings.comparison.verdict(roundings);
+  const harness::Verdict verdict = findings.comparison.verdict();
   const std::string why = findings.difference.empty() ? verdict.detail : findings.difference;
   if (!why.empty()) findings_.difference = fmt::format("{} result is wrong: {}", whose, why);
   return {};
@@ -199,7 +199,7 @@ Status BenchRun::verify_all() {
   std::vector<std::uint16_t> got;
   Status status;
   for (std::size_t set = 0; set < sets_.size() && status.ok(); ++set)
-    status = verify(sets_[set].y, static_cast<int>(set), findings_, got);
+    status = verify(sets_[set].y, static_cast<int>(set), config_.kind.roundings, findings_, got);
   for (std::size_t set = 0; set < sets_.size() && status.ok(); ++set)
     status = verify_returned_x(sets_[set], static_cast<int>(set), findings_);
   return status;

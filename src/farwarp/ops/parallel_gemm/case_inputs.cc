@@ -5,7 +5,6 @@
 namespace farwarp::parallel_gemm {
 namespace {
 
-constexpr double kLargestInput = 0.01;  // of the challenge
 constexpr std::uint64_t kDelayStream = 100;
 
 std::uint64_t wide(int value) { return static_cast<std::uint64_t>(value); }
@@ -16,7 +15,8 @@ void fill_row(const Problem& problem, Operand operand, int call, int rank, int r
   const bool shared = operand == Operand::kBias && problem.kind != Kind::kAllGather;
   const harness::RandomStream stream(
       problem.seed, {static_cast<std::uint64_t>(operand), wide(call), wide(shared ? 0 : rank), wide(row)});
-  harness::fill_uniform(stream, -kLargestInput, kLargestInput, problem.desc.dtype, values);
+  gemm::fill_operand(gemm::kind_in_call(problem.inputs, call), operand, problem.desc.dtype, problem.desc.k, stream,
+                     values);
 }
 
 std::uint64_t delay_before(const Problem& problem, int call, int repeat, int rank, std::uint64_t longest) {

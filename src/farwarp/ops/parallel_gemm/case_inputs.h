@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "farwarp/ops/gemm/case_inputs.h"
 #include "farwarp/ops/parallel_gemm/desc.h"
 
 namespace farwarp::parallel_gemm {
@@ -15,13 +16,13 @@ struct Problem {
   ParallelGemmDesc desc;
   int ranks = 1;
   std::uint64_t seed = 0;
+  gemm::InputKind inputs = gemm::InputKind::kAuto;
   LocalShape local() const { return local_shape(kind, desc, ranks); }
 };
 
-enum class Operand : std::uint64_t { kX, kW, kBias };
+using gemm::Operand;
 
-/// Row `row` of what `rank` has in `call`: uniform in +-0.01, as in the challenge. A bias is one row; where sums are reduced
-/// it is the same on all ranks.
+/// Row `row` of what `rank` has in `call`. A bias is one row; where sums are reduced it is the same on all ranks.
 void fill_row(const Problem& problem, Operand operand, int call, int rank, int row, std::span<std::uint16_t> values);
 
 /// How long `rank` waits before `call` when it is made for the `repeat`-th time: up to `longest`.

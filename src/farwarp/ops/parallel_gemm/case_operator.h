@@ -32,7 +32,7 @@ struct CaseKind {
   const char* name;  ///< "ag-gemm"
   const char* summary;
   Kind kind;
-  int roundings;  ///< of compare.h: how often, at most, a term is rounded to the dtype on its way into the result
+  int roundings;  ///< how often, at most, a term is rounded to the dtype on its way into the result, the last time included
   /// Bytes of the World's heap that create() takes.
   Result<std::int64_t> (*heap_bytes)(const ParallelGemmDesc&, const MachineShape&, int ranks);
   /// Collective. kMismatch on all ranks where their Descs differ.

@@ -1,7 +1,7 @@
 #include "farwarp/ops/parallel_gemm/case_oracle.h"
 
 #include <algorithm>
-#include <numeric>
+#include <utility>
 
 #include "farwarp/harness/inputs.h"
 
@@ -38,25 +38,6 @@ int widest_row_band(const Problem& problem) {
   return owned < kRowBand ? 1 : kRowBand;
 }
 
-/// One rank's product, for the columns of a sample.
-gemm::Reference product_of(const Problem& problem, int call, int rank, const std::vector<int>& columns) {
-  const auto k = static_cast<std::size_t>(problem.local().k);
-  std::vector<std::uint16_t> w(columns.size() * k), bias, all_of_bias;
-  for (std::size_t c = 0; c < columns.size(); ++c)
-    fill_row(problem, Operand::kW, call, rank, columns[c], std::span(w).subspan(c * k, k));
-  if (problem.desc.has_bias) {
-    all_of_bias.resize(static_cast<std::size_t>(problem.local().w_rows));
-    fill_row(problem, Operand::kBias, call, rank, 0, all_of_bias);
-    for (const int column : columns) bias.push_back(all_of_bias[static_cast<std::size_t>(column)]);
-  }
-  GemmDesc desc;
-  desc.k = problem.local().k;
-  desc.dtype = problem.desc.dtype;
-  std::vector<int> chosen(columns.size());
-  std::iota(chosen.begin(), chosen.end(), 0);
-  return gemm::Reference(desc, w, bias, chosen);
-}
-
 }  // namespace
 
 gemm::Sample choose_sample(const Problem& problem, int call, int rank) {
@@ -80,30 +61,36 @@ gemm::Sample choose_sample(const Problem& problem, int call, int rank) {
           one_of_each_band(local.y_columns, local.y_columns, column_band, stream(1))};
 }
 
-Expected expected_of(const Problem& problem, int call, int rank, const gemm::Sample& sample) {
+gemm::SumOfProducts product_of(const Problem& problem, int call, int rank, int roundings) {
   const bool gathers = problem.kind == Kind::kAllGather;
-  const int owned = owned_rows(problem), columns = static_cast<int>(sample.columns.size());
+  const LocalShape local = problem.local();
+  const int owned = owned_rows(problem);
   const int first_row = problem.kind == Kind::kReduceScatter ? rank * owned : 0;  // of y, in the product
-  Expected expected;
-  expected.values.resize(sample.rows.size() * sample.columns.size());
-  expected.magnitudes.resize(expected.values.size());
-  std::vector<std::uint16_t> x(static_cast<std::size_t>(problem.local().k));
-  std::vector<double> values, magnitudes;
+  gemm::SumOfProducts product;
+  product.dtype = problem.desc.dtype;
+  product.rows = local.y_rows;
+  product.columns = local.y_columns;
+  product.k = local.k;
+  // The last one is the result's; where sums are reduced, the one before it that of each rank's sum.
+  const bool partial_sums = !gathers && roundings > 1;
+  product.roundings = {partial_sums, roundings - (partial_sums ? 2 : 1)};
   // A gathered product has one w, this rank's, and rows of x from everywhere; a reduced one has a term of every rank.
   for (int source = gathers ? rank : 0; source < (gathers ? rank + 1 : problem.ranks); ++source) {
-    const gemm::Reference product = product_of(problem, call, source, sample.columns);
-    for (std::size_t i = 0; i < sample.rows.size(); ++i) {
-      const int row = first_row + sample.rows[i];
-      fill_row(problem, Operand::kX, call, gathers ? row / owned : source, gathers ? row % owned : row, x);
-      product.row(x, values, magnitudes);
-      const std::size_t at = i * static_cast<std::size_t>(columns);
-      for (std::size_t c = 0; c < values.size(); ++c) {
-        expected.values[at + c] += values[c];
-        expected.magnitudes[at + c] += magnitudes[c];
-      }
+    gemm::SumOfProducts::Term term;
+    term.x_row = [&problem, call, gathers, owned, source, first_row](int row, std::span<std::uint16_t> values) {
+      const int at = first_row + row;
+      fill_row(problem, Operand::kX, call, gathers ? at / owned : source, gathers ? at % owned : at, values);
+    };
+    term.w_row = [&problem, call, source](int row, std::span<std::uint16_t> values) {
+      fill_row(problem, Operand::kW, call, source, row, values);
+    };
+    if (problem.desc.has_bias) {
+      term.bias.resize(static_cast<std::size_t>(local.w_rows));
+      fill_row(problem, Operand::kBias, call, source, 0, term.bias);
     }
+    product.terms.push_back(std::move(term));
   }
-  return expected;
+  return product;
 }
 
 }  // namespace farwarp::parallel_gemm

@@ -1,9 +1,7 @@
-// The oracle of parallel products: float64 on the host, of a sample of one rank's y, from the rows of x and w that it needs.
+// What the judges of products (gemm/case_oracle.h) are told of a parallel product.
 #pragma once
 
-#include <vector>
-
-#include "farwarp/ops/gemm/reference.h"
+#include "farwarp/ops/gemm/case_oracle.h"
 #include "farwarp/ops/parallel_gemm/case_inputs.h"
 
 namespace farwarp::parallel_gemm {
@@ -14,10 +12,8 @@ namespace farwarp::parallel_gemm {
 /// counts as a band, and bands may get 64 columns wide.
 gemm::Sample choose_sample(const Problem& problem, int call, int rank);
 
-/// [rows of the sample][columns of the sample]
-struct Expected {
-  std::vector<double> values, magnitudes;
-};
-Expected expected_of(const Problem& problem, int call, int rank, const gemm::Sample& sample);
+/// `rank`'s y in `call`. `roundings`: how often, at most, the path rounds a term to the dtype on its way into y, the last time
+/// included. Refers to `problem`.
+gemm::SumOfProducts product_of(const Problem& problem, int call, int rank, int roundings);
 
 }  // namespace farwarp::parallel_gemm

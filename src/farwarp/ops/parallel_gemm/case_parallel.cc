@@ -30,6 +30,7 @@ const std::vector<ParamInfo>& params() {
       {"exchange", "auto", "auto (the plan's choice)|boxes|words|words_to_all (gemm-ar): how data crosses the links"},
       {"return_x", "0", "1: x of all ranks is a result, too; ag-gemm"},
       {"max_sms", "0", "0 (all) or more"},
+      {"inputs", "auto", gemm::kInputKindNames},
       {"graph", "0", "1: capture one call and replay it"},
       {"burst", "1", "1..64: calls enqueued without waiting for any of them"},
       {"delay", "0", "0..1000000: longest random delay, in us, of each rank before each call"},
@@ -60,6 +61,7 @@ Result<CheckConfig> read_config(const CaseKind& kind, const Params& given) {
   desc.exchange = reader.choice("exchange", kExchanges);
   desc.return_x = reader.flag("return_x");
   desc.max_sms = reader.small_integer("max_sms", 0, 1 << 16);
+  config.inputs = reader.choice("inputs", gemm::kInputKinds);
   config.graph = reader.flag("graph");
   config.burst = reader.small_integer("burst", 1, 64);
   config.longest_delay_ns = static_cast<std::uint64_t>(reader.integer("delay", 0, 1'000'000)) * 1000;
@@ -100,7 +102,9 @@ class ParallelCase : public harness::Case {
       outcome.check = harness::judge(config_.kind.name, status, {}, "");
       return outcome;
     }
-    return BenchRun(config_, std::move(bootstrap), options, bench_options).run();
+    CheckConfig config = config_;
+    if (config.inputs == gemm::InputKind::kAuto) config.inputs = gemm::InputKind::kUniform;
+    return BenchRun(config, std::move(bootstrap), options, bench_options).run();
   }
 
  private:

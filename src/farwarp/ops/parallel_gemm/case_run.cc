@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "farwarp/harness/inputs.h"
@@ -17,7 +16,6 @@ namespace {
 using harness::DeviceBuffer;
 using harness::Fault;
 
-constexpr double kChallengeTolerance = 1e-2;                   // rtol and atol
 constexpr std::size_t kUploadElements = std::size_t{2} << 20;  // so much of a matrix is on the host at a time
 
 std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
@@ -29,7 +27,7 @@ RankRun::RankRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstrap
       bootstrap_(std::move(bootstrap)),
       options_(options),
       rank_(bootstrap_->rank()),
-      problem_{config.kind.kind, config.desc, bootstrap_->size(), options.seed},
+      problem_{config.kind.kind, config.desc, bootstrap_->size(), options.seed, config.inputs},
       findings_(config.desc.dtype) {}
 
 RankRun::~RankRun() {
@@ -168,7 +166,7 @@ Status RankRun::all_calls() {
   if (!all_ok.ok()) return status.ok() ? all_ok.status() : status;
   if (*all_ok) return status;
   const Status recovered = recover(options_.calls);
-  const harness::Verdict verdict = findings_.comparison.verdict(config_.kind.roundings);
+  const harness::Verdict verdict = findings_.comparison.verdict();
   const bool right = recovered.ok() && findings_.difference.empty() && verdict.pass;
   recovery_ = right ? "; after recover() the next call was right"
                     : fmt::format("; the call after recover() was wrong: {} {} {}", recovered.to_string(),
@@ -200,7 +198,7 @@ Status RankRun::burst(int first, int count) {
     for (int i = 0; i < count && status.ok(); ++i) {
       Buffers& set = sets_[size(i)];
       status =
-          repeat == 0 ? verify(set.y, first + i, findings_, set.first) : compare_with_first(set, first + i, repeat);
+          repeat == 0 ? verify(set.y, first + i, config_.kind.roundings, findings_, set.first) : compare_with_first(set, first + i, repeat);
       if (status.ok()) status = verify_returned_x(set, first + i, findings_);
     }
   }
@@ -226,48 +224,48 @@ Status RankRun::launch(Buffers& set) {
   return device.launch(*set.graph, *stream_);
 }
 
-Status RankRun::wait() {
-  // Launches with a deadline each, behind what delays this rank.
+/// Launches with a deadline each, after what delays this rank.
+std::chrono::nanoseconds RankRun::patience() const {
   const int launches = std::max(2, config_.burst);
   std::chrono::nanoseconds patience =
       launches * (options_.deadline + std::chrono::nanoseconds(config_.longest_delay_ns)) + std::chrono::seconds(10);
   if (options_.fault.kind == Fault::Kind::kDelay) patience += std::chrono::milliseconds(options_.fault.amount);
-  const Status drained = world_->device().synchronize(*stream_, static_cast<std::uint64_t>(patience.count()));
+  return patience;
+}
+
+Status RankRun::wait() {
+  const Status drained = world_->device().synchronize(*stream_, static_cast<std::uint64_t>(patience().count()));
   const Status status = world_->status();
   return status.ok() ? drained : status;
 }
 
 // -- verifying
 
-/// Every element is written, and a sample of them is right. `got`: y.
-Status RankRun::verify(const DeviceBuffer& y, int call, Findings& findings, std::vector<std::uint16_t>& got) const {
-  const std::size_t width = size(problem_.local().y_columns);
+/// Every element is written; with exact inputs all are exact, with others none is further off than its `roundings` allow: all
+/// elements on a real device, on the emulator a sample. `got`: y.
+Status RankRun::verify(const DeviceBuffer& y, int call, int roundings, Findings& findings,
+                       std::vector<std::uint16_t>& got) {
+  const std::int64_t width = problem_.local().y_columns;
   got.resize(y.bytes() / 2);
   if (Status status = y.download(got.data(), y.bytes(), *stream_); !status.ok()) return status;
-  const auto unwritten = size(std::find(got.begin(), got.end(), harness::kPoison16) - got.begin());
-  if (unwritten != got.size() && findings.difference.empty())
+  const std::int64_t unwritten = std::find(got.begin(), got.end(), harness::kPoison16) - got.begin();
+  if (!findings.difference.empty()) return {};
+  if (size(unwritten) != got.size()) {
     findings.difference = fmt::format("call {}: y[{}, {}] was not written", call, unwritten / width, unwritten % width);
-  const gemm::Sample sample = choose_sample(problem_, call, rank_);
-  const Expected expected = expected_of(problem_, call, rank_, sample);
-  const std::size_t columns = sample.columns.size();
-  const double eps = harness::unit_roundoff(config_.desc.dtype);
-  std::vector<std::uint16_t> row(columns);
-  std::vector<double> values(columns);
-  for (std::size_t i = 0; i < sample.rows.size(); ++i) {
-    const auto wanted = std::span(expected.values).subspan(i * columns, columns);
-    const auto magnitudes = std::span(expected.magnitudes).subspan(i * columns, columns);
-    for (std::size_t c = 0; c < columns; ++c) {
-      row[c] = got[size(sample.rows[i]) * width + size(sample.columns[c])];
-      values[c] = harness::decode(config_.desc.dtype, row[c]);
-      const double error = std::abs(values[c] - wanted[c]) / (eps * magnitudes[c]);
-      if (!(error > findings.worst)) continue;
-      findings.worst = error;
-      findings.worst_place = fmt::format("call {}, y[{}, {}]", call, sample.rows[i], sample.columns[c]);
-    }
-    findings.comparison.add(row, wanted, magnitudes);
-    findings.outside += harness::count_outside(values, wanted, kChallengeTolerance, kChallengeTolerance);
+    return {};
   }
-  findings.compared += static_cast<std::int64_t>(sample.rows.size() * columns);
+  const gemm::SumOfProducts product = product_of(problem_, call, rank_, roundings);
+  const gemm::Output output{got, width};
+  if (gemm::kind_in_call(config_.inputs, call) == gemm::InputKind::kExact) {
+    const std::string difference = gemm::exact_difference(product, output, options_.seed);
+    if (!difference.empty()) findings.difference = fmt::format("call {}: {}", call, difference);
+    return {};
+  }
+  findings.comparison.begin_call(call);
+  if (!is_emulated(options_.target))
+    return gemm::compare_all(product, world_->device(), *stream_, static_cast<std::uint64_t>(patience().count()),
+                             output, findings.comparison);
+  gemm::compare_sample(product, choose_sample(problem_, call, rank_), output, findings.comparison);
   return {};
 }
 
@@ -316,16 +314,12 @@ Status RankRun::close(Status status) {
 }
 
 harness::CheckOutcome RankRun::judged(const Status& status) const {
-  return harness::judge(fmt::format("rank {}", rank_), status, findings_.comparison.verdict(config_.kind.roundings),
+  return harness::judge(fmt::format("rank {}", rank_), status, findings_.comparison.verdict(),
                         findings_.difference);
 }
 
 harness::CheckOutcome RankRun::outcome(const Status& status) const {
   harness::CheckOutcome outcome = judged(status);
-  if (!outcome.pass && status.ok())
-    outcome.detail +=
-        fmt::format("; the largest error is at {}; {} of {} compared elements are outside the challenge's tolerance",
-                    findings_.worst_place, findings_.outside, findings_.compared);
   if (!outcome.pass) outcome.detail += recovery_;
   if (!outcome.pass || !right_after_refusal_) return outcome;
   outcome.pass = false;  // like any other fault: what was asked for first did not happen

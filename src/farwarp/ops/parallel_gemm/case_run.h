@@ -10,6 +10,7 @@
 #include "farwarp/harness/case.h"
 #include "farwarp/harness/compare.h"
 #include "farwarp/harness/device_buffer.h"
+#include "farwarp/ops/gemm/case_oracle.h"
 #include "farwarp/ops/parallel_gemm/case_inputs.h"
 #include "farwarp/ops/parallel_gemm/case_operator.h"
 
@@ -19,6 +20,7 @@ struct CheckConfig {
   CaseKind kind;
   ParallelGemmDesc desc;
   Path path = Path::kOwn;
+  gemm::InputKind inputs = gemm::InputKind::kAuto;
   bool graph = false;  ///< each call from a captured graph
   int burst = 1;       ///< calls on the stream at once
   int repeat = 1;      ///< how often the calls of a burst are made, with the same inputs and other delays
@@ -27,12 +29,9 @@ struct CheckConfig {
 
 /// What was found in outputs.
 struct Findings {
-  explicit Findings(DType dtype) : comparison(dtype) {}
+  explicit Findings(DType dtype) : comparison(dtype, gemm::kTile, gemm::kTile) {}
   harness::Comparison comparison;
-  std::string difference;  ///< the first element that is not written, or not the same in a repetition
-  double worst = 0;        ///< largest error in units of eps * magnitude
-  std::string worst_place;
-  std::int64_t compared = 0, outside = 0;  ///< elements; outside: of the challenge's tolerance
+  std::string difference;  ///< the first element that is not written, not exact, or not the same in a repetition
 };
 
 class RankRun {
@@ -68,9 +67,11 @@ class RankRun {
   Status inject_fault();
   Status enqueue(const Buffers& set);
   Status launch(Buffers& set);
+  std::chrono::nanoseconds patience() const;
   Status wait();
   Status recover(int call);
-  Status verify(const harness::DeviceBuffer& y, int call, Findings& findings, std::vector<std::uint16_t>& got) const;
+  Status verify(const harness::DeviceBuffer& y, int call, int roundings, Findings& findings,
+                std::vector<std::uint16_t>& got);
   void* all_x_of(const Buffers& set) const { return config_.desc.return_x ? set.all_x.get() : nullptr; }
   Status poison(const Buffers& set);
   Status verify_returned_x(const Buffers& set, int call, Findings& findings) const;

@@ -188,11 +188,11 @@ void expect_noticed(Wrong how, const std::string& settings, const std::string& w
   }
 }
 
-// The challenge's tolerance would not have noticed: with atol 0.01, a tile of one rank is nothing.
 TEST(ParallelCheck, NoticesATileOfOneRank) {
-  expect_noticed(Wrong::kTile, "", "rank 0: ");
-  expect_noticed(Wrong::kTile, "", "; 0 of ");
-  expect_noticed(Wrong::kTile, "", "the largest error is at call ");
+  expect_noticed(Wrong::kTile, "", "rank 0: call 0: y[");
+  expect_noticed(Wrong::kTile, "", ", expected exactly ");
+  for (const char* inputs : {"uniform", "normal", "mean", "tiny"})
+    expect_noticed(Wrong::kTile, std::string("inputs=") + inputs, "rank 0: call 0: ");
 }
 
 TEST(ParallelCheck, NoticesAnElementThatIsNotWritten) {
@@ -202,9 +202,8 @@ TEST(ParallelCheck, NoticesAnElementThatIsNotWritten) {
 
 TEST(ParallelCheck, NoticesRowsOfAnotherOwner) {
   for (const char* name : {"host-ag", "host-rs"}) {  // an all-reduce has none
-    const CaseResult result = run(name, "", Wrong::kOwners);
-    EXPECT_FALSE(result.outcome.pass) << name;
-    EXPECT_NE(result.outcome.detail.find("; 0 of "), std::string::npos) << result.outcome.detail;
+    EXPECT_FALSE(run(name, "inputs=exact", Wrong::kOwners).outcome.pass) << name;
+    EXPECT_FALSE(run(name, "inputs=uniform", Wrong::kOwners).outcome.pass) << name;
   }
 }
 
@@ -214,13 +213,16 @@ TEST(ParallelCheck, NoticesABiasThatIsAddedOnce) {
 
 TEST(ParallelCheck, NoticesWhatChangesFromCallToCall) {
   expect_noticed(Wrong::kUnstable, "m=8,repeat=2", "when called again");
-  for (const char* name : kNames)
-    EXPECT_TRUE(run(name, "m=8", Wrong::kUnstable).outcome.pass) << "a bit is not an error";
+}
+
+TEST(ParallelCheck, NoticesTheLastBitOfAnElement) {
+  expect_noticed(Wrong::kUnstable, "m=8,inputs=uniform", "off by ");
+  expect_noticed(Wrong::kUnstable, "m=8,inputs=exact", ", expected exactly ");
 }
 
 // A graph that was not launched would leave poison behind.
 TEST(ParallelCheck, LaunchesGraphs) {
-  expect_noticed(Wrong::kZero, "m=8,graph=1,burst=2", "the largest error is at call ");
+  expect_noticed(Wrong::kZero, "m=8,graph=1,burst=2,inputs=uniform", "is 0, expected ");
 }
 
 TEST(ParallelCheck, NoticesFaults) {
@@ -261,7 +263,7 @@ TEST(ParallelBench, SaysWhyThereIsNoBaselineAndVerifiesOurs) {
     EXPECT_EQ(result.bench.no_baseline, "NCCL runs on target cuda only; this is emu_sm90");
     EXPECT_EQ(result.bench.plan, "on the host");
     EXPECT_FALSE(result.outcome.pass);
-    EXPECT_NE(result.outcome.detail.find("the largest error is at call "), std::string::npos) << result.outcome.detail;
+    EXPECT_NE(result.outcome.detail.find("is 0, expected "), std::string::npos) << result.outcome.detail;
   }
   EXPECT_NE(run("host-ag", "k=20", Wrong::kZero, "", true).outcome.detail.find("ParallelGemmDesc.k is 20"),
             std::string::npos);

@@ -1,0 +1,76 @@
+#include "farwarp/ops/moe_a2a/case_oracle.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <vector>
+
+namespace farwarp::moe {
+namespace {
+
+/// k-slots of one owner whose experts compute the same.
+struct Slots {
+  int owner = 0;
+  ExpertFunction function;
+  double weight = 0, magnitude = 0;  // sums of weights and of |weights|
+};
+
+/// By owner.
+std::vector<Slots> slots_of(const MoeAllToAllDesc& desc, int ranks, std::span<const std::int32_t> experts,
+                            std::span<const float> weights, std::span<const ExpertFunction> functions) {
+  std::vector<Slots> all;
+  for (std::size_t slot = 0; slot < experts.size(); ++slot) {
+    if (experts[slot] < 0) continue;
+    const ExpertFunction& function = functions[static_cast<std::size_t>(experts[slot])];
+    const int owner = moe_rank_of(experts[slot], ranks, desc.num_experts);
+    auto same = std::ranges::find_if(all, [&](const Slots& slots) {
+      return slots.owner == owner && slots.function.scale == function.scale && slots.function.shift == function.shift;
+    });
+    if (same == all.end()) same = all.insert(same, {owner, function});
+    same->weight += weights[slot];
+    same->magnitude += std::abs(weights[slot]);
+  }
+  std::ranges::stable_sort(all, {}, &Slots::owner);
+  return all;
+}
+
+}  // namespace
+
+void expected_row(const MoeAllToAllDesc& desc, int ranks, std::span<const std::int32_t> experts,
+                  std::span<const float> weights, std::span<const float> x, std::span<const ExpertFunction> functions,
+                  std::span<harness::ExpectedElement> expected) {
+  const std::vector<Slots> slots = slots_of(desc, ranks, experts, weights, functions);
+  // An fp32 addition errs by 2^-24 of its result, or by half the least distance of two numbers; a sum has fewer than these.
+  const auto additions = static_cast<double>(experts.size()) + ranks;
+  const auto error_of = [&](double magnitude) { return additions * (0x1p-24 * magnitude + 0x1p-150); };
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    harness::ExpectedElement element;
+    double sum = 0, magnitude = 0, of_all = 0;
+    for (std::size_t s = 0; s < slots.size(); ++s) {
+      const double y = expert_output(desc.dtype, slots[s].function, x[i]);
+      sum += slots[s].weight * y;
+      magnitude += slots[s].magnitude * std::abs(y);
+      if (s + 1 < slots.size() && slots[s + 1].owner == slots[s].owner) continue;
+      element.add_rounded(desc.dtype, sum, error_of(magnitude));
+      of_all += magnitude;
+      sum = magnitude = 0;
+    }
+    element.accumulated += error_of(of_all);
+    expected[i] = slots.empty() ? harness::ExpectedElement{} : element;
+  }
+}
+
+double independent_elements(DType dtype, std::span<const float> x, std::span<const harness::ExpectedElement> expected) {
+  std::map<float, double> by_mantissa;
+  double sum = 0, squares = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    int exponent = 0;
+    const double allowed = expected[i].mean_square_error(dtype);
+    by_mantissa[std::frexp(std::abs(x[i]), &exponent)] += allowed;
+    sum += allowed;
+  }
+  for (const auto& [mantissa, allowed] : by_mantissa) squares += allowed * allowed;
+  return sum * sum / squares;
+}
+
+}  // namespace farwarp::moe

@@ -1,0 +1,22 @@
+// What combine's output is, and how far rounding may take it from there.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "farwarp/harness/rounding.h"
+#include "farwarp/ops/moe_a2a/reference.h"
+
+namespace farwarp::moe {
+
+/// One row of combine's output for the row_values() `x`: the sum over the k-slots of weight * expert_output(x). Each owner's
+/// part is rounded before it is sent, and their sum. `functions`: of all experts.
+void expected_row(const MoeAllToAllDesc& desc, int ranks, std::span<const std::int32_t> experts,
+                  std::span<const float> weights, std::span<const float> x, std::span<const ExpertFunction> functions,
+                  std::span<harness::ExpectedElement> expected);
+
+/// How many elements of a row have errors of their own, weighted by how large those may be: where the mantissas of x are equal, so
+/// are the relative errors, but for an expert's shift.
+double independent_elements(DType dtype, std::span<const float> x, std::span<const harness::ExpectedElement> expected);
+
+}  // namespace farwarp::moe
