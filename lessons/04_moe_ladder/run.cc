@@ -281,8 +281,8 @@ Status RankRun::compare(const CallSet& set, const std::vector<std::uint16_t>& ou
     moe::fill_row(desc, ranks_, config_.inputs, set.call, rank_, token, x);
     const std::vector<float> seen = moe::row_values(desc, Fp8Format::kOcp, x);
     moe::expected_row(desc, ranks_, std::span(routing.experts).subspan(entry, k),
-                      std::span(routing.weights).subspan(entry, k), seen, experts_,
-                      expected);
+                      std::span(routing.weights).subspan(entry, k), seen, experts_, expected,
+                      rung_ >= kRankDedup ? moe::Returned::kOwnersSum : moe::Returned::kEachOutput);
     comparison_.add(token, 0, std::span(out).subspan(row, hidden()), expected,
                     moe::independent_elements(desc.dtype, seen, expected));
   }

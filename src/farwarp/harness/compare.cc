@@ -34,13 +34,14 @@ void Comparison::begin_call(int call) {
 
 void Comparison::add(int row, std::span<const int> columns, std::span<const std::uint16_t> got,
                      std::span<const ExpectedElement> expected) {
-  add_row(row, [&](std::size_t i) { return columns[i]; }, got, expected, 0);
+  add_row(
+      row, [&](std::size_t i) { return columns[i]; }, got, expected, 0);
 }
 
 void Comparison::add(int row, int first_column, std::span<const std::uint16_t> got,
                      std::span<const ExpectedElement> expected, double independent) {
-  add_row(row, [&](std::size_t i) { return first_column + static_cast<int>(i); }, got, expected,
-          independent);
+  add_row(
+      row, [&](std::size_t i) { return first_column + static_cast<int>(i); }, got, expected, independent);
 }
 
 template <class ColumnOf>
@@ -60,7 +61,8 @@ void Comparison::add_row(int row, const ColumnOf& column_of, std::span<const std
 void Comparison::add_exact(int row, int first_column, std::span<const std::uint16_t> got,
                            std::span<const double> expected) {
   for (std::size_t i = 0; i < got.size(); ++i, ++elements_) {
-    const double value = decode(dtype_, got[i]), wanted = decode(dtype_, encode(dtype_, static_cast<float>(expected[i])));
+    const double value = decode(dtype_, got[i]),
+                 wanted = decode(dtype_, encode(dtype_, static_cast<float>(expected[i])));
     if (value == wanted) continue;
     element_.share = std::numeric_limits<double>::infinity();
     if (element_.detail.empty())
@@ -109,8 +111,8 @@ Verdict Comparison::verdict() const {
   verdict.tile_share = tile.share;
   if (error_squares_ != 0) verdict.rel_err = std::sqrt(error_squares_ / expected_squares_);
   if (unwritten_ != 0) {
-    verdict.detail = fmt::format("{} of {} elements were not written, the first is {}", unwritten_, elements_,
-                                 first_unwritten_);
+    verdict.detail =
+        fmt::format("{} of {} elements were not written, the first is {}", unwritten_, elements_, first_unwritten_);
   } else if (element_.share > 1) {
     verdict.detail = element_.detail;
   } else if (tile.share > 1) {

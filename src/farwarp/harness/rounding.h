@@ -23,7 +23,7 @@ struct PartialSum {
 
 /// How far fp32 accumulation of `terms` products may take a sum: 2^-22 * (terms / 16) * (|value| / 2 + 2 * sqrt(squares)).
 /// A matrix unit adds 16 products a step and truncates; |value| / 2 is where the sum is on average, sqrt(squares) how far it
-/// strays. probe accumulation (src/farwarp/probes) measures the share of this that a device uses.
+/// strays. `farwarp check gemm --set residue=centred` shows which share of this a device uses.
 double accumulation_error(const PartialSum& sum, int terms);
 
 /// Which sums a path rounds to the dtype, besides the result.

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "farwarp/harness/params.h"
+#include "farwarp/ops/gemm/case_residue.h"
 #include "farwarp/ops/gemm/case_run.h"
 #include "farwarp/tile/gemm/shape_wgmma.h"
 
@@ -28,11 +29,15 @@ const std::vector<ParamInfo> kParams = {
     {"splits", "0", "0 (the plan's choice), or parts of k: 1, 2, 4 on Hopper, 1 to 16 on CDNA"},
     {"max_sms", "0", "0 (all) or more"},
     {"inputs", "auto", kInputKindNames},
+    {"residue", "none",
+     "none|centred|shifted (x and w have the mean 1): y is the error of fp32 accumulation; k > 3 * m"},
     {"graph", "0", "1: capture one call and replay it"},
 };
 
 Result<CheckConfig> read_config(const Params& params) {
   static constexpr Choice<DType> kDtypes[] = {{"bf16", DType::kBf16}, {"fp16", DType::kF16}};
+  static constexpr Choice<Residue> kResidues[] = {
+      {"none", Residue::kNone}, {"centred", Residue::kCentred}, {"shifted", Residue::kShifted}};
   constexpr int kMost = 1 << 24;
   harness::ParamReader reader(params, kParams);
   CheckConfig config;
@@ -50,6 +55,13 @@ Result<CheckConfig> read_config(const Params& params) {
   desc.splits = reader.small_integer("splits", 0, tile::kMostSplits);
   desc.max_sms = reader.small_integer("max_sms", 0, 1 << 16);
   config.inputs = reader.choice("inputs", kInputKinds);
+  config.residue = reader.choice("residue", kResidues);
+  if (config.residue != Residue::kNone) {
+    if (desc.k <= kResiduePieces * desc.m) reader.reject("k", reader.text("k"), "more than 3 * m with a residue");
+    if (desc.has_bias) reader.reject("has_bias", reader.text("has_bias"), "0 with a residue");
+    if (config.inputs != InputKind::kAuto) reader.reject("inputs", reader.text("inputs"), "auto with a residue");
+    config.inputs = InputKind::kNormal;
+  }
   config.graph = reader.flag("graph");
   for (const char* name : {"n", "k", "x_pitch", "w_pitch", "y_pitch"}) {
     if (reader.integer(name, 0, kMost) % 8 != 0) reader.reject(name, reader.text(name), "a multiple of 8");

@@ -33,7 +33,8 @@ class Tile {
       x_.push_back(matrix(kind, Operand::kX, rank, rows, k));
       w_.push_back(matrix(kind, Operand::kW, rank, columns, k));
     }
-    for (int rank = 0; rank < ranks; ++rank) problem_.terms.push_back({source(x_[size(rank)]), source(w_[size(rank)]), {}});
+    for (int rank = 0; rank < ranks; ++rank)
+      problem_.terms.push_back({source(x_[size(rank)]), source(w_[size(rank)]), {}});
     for (int rank = 0; rank < ranks; ++rank) sums_.push_back(sums_of(rank, 0, k_));
   }
 
@@ -62,7 +63,8 @@ class Tile {
       float sum = 0;
       for (const auto& of_rank : sums) {
         auto term = static_cast<float>(of_rank[i]);
-        if (problem_.roundings.partial_sums) term = harness::decode(problem_.dtype, harness::encode(problem_.dtype, term));
+        if (problem_.roundings.partial_sums)
+          term = harness::decode(problem_.dtype, harness::encode(problem_.dtype, term));
         sum += term;
       }
       y[i] = harness::encode(problem_.dtype, sum);
@@ -207,7 +209,8 @@ TEST(ExactJudge, SaysThatInputsAreTooDense) {
 
 class RandomJudgeOf : public testing::TestWithParam<InputKind> {};
 
-INSTANTIATE_TEST_SUITE_P(Inputs, RandomJudgeOf, testing::Values(InputKind::kUniform, InputKind::kNormal, InputKind::kMean),
+INSTANTIATE_TEST_SUITE_P(Inputs, RandomJudgeOf,
+                         testing::Values(InputKind::kUniform, InputKind::kNormal, InputKind::kMean),
                          [](const auto& info) {
                            return std::string(info.param == InputKind::kUniform  ? "uniform"
                                               : info.param == InputKind::kNormal ? "normal"
@@ -244,7 +247,8 @@ TEST(RandomJudge, RefusesWhatTheChallengesToleranceAccepts) {
   const auto y = tile.y(sums), right = tile.right();
   int outside = 0;
   for (std::size_t i = 0; i < y.size(); ++i)
-    outside += harness::is_outside(harness::decode(DType::kBf16, y[i]), harness::decode(DType::kBf16, right[i]), 1e-2, 1e-2);
+    outside +=
+        harness::is_outside(harness::decode(DType::kBf16, y[i]), harness::decode(DType::kBf16, right[i]), 1e-2, 1e-2);
   EXPECT_EQ(outside, 0);
   EXPECT_GT(tile.verdict_of(y).rel_err, 0.7);
   EXPECT_FALSE(tile.verdict_of(y).pass);

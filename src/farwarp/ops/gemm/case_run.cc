@@ -68,13 +68,18 @@ Status RankRun::fill(Buffers& buffers, int call) {
     for (int row = 0; row < rows; ++row) {
       const RandomStream stream(options_.seed,
                                 {static_cast<std::uint64_t>(operand), size(call), size(bootstrap_->rank()), size(row)});
-      fill_operand(kind_in_call(config_.inputs, call), operand, desc.dtype, desc.k, stream,
-                   std::span(values).subspan(size(row * pitch), size(columns)));
+      const auto row_values = std::span(values).subspan(size(row * pitch), size(columns));
+      if (config_.residue == Residue::kShifted) {
+        harness::fill_normal(stream, 1, 1, desc.dtype, row_values);
+      } else {
+        fill_operand(kind_in_call(config_.inputs, call), operand, desc.dtype, desc.k, stream, row_values);
+      }
     }
     return values;
   };
   buffers.host_x = matrix(Operand::kX, desc.m, desc.k, desc.x_pitch);
   buffers.host_w = matrix(Operand::kW, desc.n, desc.k, desc.w_pitch);
+  if (config_.residue != Residue::kNone) buffers.taken_away = make_residue(desc, buffers.host_x, buffers.host_w);
   if (desc.has_bias) buffers.host_bias = matrix(Operand::kBias, 1, desc.n, desc.n);
   Status status = buffers.x.upload(buffers.host_x.data(), buffers.host_x.size() * 2, *stream_);
   if (status.ok()) status = buffers.w.upload(buffers.host_w.data(), buffers.host_w.size() * 2, *stream_);
@@ -131,8 +136,7 @@ SumOfProducts RankRun::product() const {
   product.rows = desc.m;
   product.columns = desc.n;
   product.k = desc.k;
-  product.terms.push_back(
-      {rows_of(set_->host_x, desc.x_pitch), rows_of(set_->host_w, desc.w_pitch), set_->host_bias});
+  product.terms.push_back({rows_of(set_->host_x, desc.x_pitch), rows_of(set_->host_w, desc.w_pitch), set_->host_bias});
   return product;
 }
 
@@ -156,11 +160,28 @@ Status RankRun::verify(const DeviceBuffer& y) {
     return {};
   }
   comparison_.begin_call(set_->call);
+  if (config_.residue != Residue::kNone) {
+    compare_residue(output);
+    return {};
+  }
   if (!is_emulated(options_.target))
     return compare_all(product(), world_->device(), *stream_, static_cast<std::uint64_t>(patience().count()), output,
                        comparison_);
   compare_sample(product(), choose_sample(desc, options_.seed), output, comparison_);
   return {};
+}
+
+/// What is left of the sums is the error of fp32 accumulation.
+void RankRun::compare_residue(const Output& output) {
+  const GemmDesc& desc = config_.desc;
+  std::vector<harness::ExpectedElement> expected(size(desc.n));
+  for (int row = 0; row < desc.m; ++row) {
+    for (int column = 0; column < desc.n; ++column) {
+      const harness::PartialSum& sum = set_->taken_away[size(row) * size(desc.n) + size(column)];
+      expected[size(column)].accumulated = harness::accumulation_error(sum, desc.k);
+    }
+    comparison_.add(row, 0, output.row(row, desc.n), expected);
+  }
 }
 
 Status RankRun::close(Status status) {
@@ -170,8 +191,7 @@ Status RankRun::close(Status status) {
 }
 
 harness::CheckOutcome RankRun::outcome(const Status& status) const {
-  return harness::judge(fmt::format("rank {}", bootstrap_->rank()), status, comparison_.verdict(),
-                        difference_);
+  return harness::judge(fmt::format("rank {}", bootstrap_->rank()), status, comparison_.verdict(), difference_);
 }
 
 }  // namespace farwarp::gemm

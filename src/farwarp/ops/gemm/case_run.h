@@ -13,6 +13,7 @@
 #include "farwarp/harness/device_buffer.h"
 #include "farwarp/ops/gemm/case_inputs.h"
 #include "farwarp/ops/gemm/case_oracle.h"
+#include "farwarp/ops/gemm/case_residue.h"
 #include "farwarp/ops/gemm/gemm.h"
 #include "farwarp/world/host/world.h"
 
@@ -21,13 +22,17 @@ namespace farwarp::gemm {
 struct CheckConfig {
   GemmDesc desc;
   InputKind inputs = InputKind::kAuto;
+  Residue residue = Residue::kNone;
   bool graph = false;  ///< each call from a captured graph
 };
 
 class RankRun {
  public:
   RankRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options)
-      : config_(config), bootstrap_(std::move(bootstrap)), options_(options), comparison_(config.desc.dtype, kTile, kTile) {}
+      : config_(config),
+        bootstrap_(std::move(bootstrap)),
+        options_(options),
+        comparison_(config.desc.dtype, kTile, kTile) {}
   ~RankRun();
 
   Status open(int sets);
@@ -43,6 +48,7 @@ class RankRun {
     int call = 0;
     harness::DeviceBuffer x, w, bias, y;
     std::vector<std::uint16_t> host_x, host_w, host_bias;
+    std::vector<harness::PartialSum> taken_away;  // with a residue
   };
 
   Status fill(Buffers& buffers, int call);
@@ -51,6 +57,7 @@ class RankRun {
   Status wait();
   SumOfProducts product() const;
   Status verify(const harness::DeviceBuffer& y);
+  void compare_residue(const Output& output);
   Status measure(const harness::BenchOptions& bench_options);
   Status add_contenders(harness::Contest& contest, const std::string& name, const harness::Work& step, bool is_ours,
                         std::vector<harness::Contender>& contenders);

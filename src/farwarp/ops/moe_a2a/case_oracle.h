@@ -9,11 +9,17 @@
 
 namespace farwarp::moe {
 
-/// One row of combine's output for the row_values() `x`: the sum over the k-slots of weight * expert_output(x). Each owner's
-/// part is rounded before it is sent, and their sum. `functions`: of all experts.
+/// What is rounded before it is sent back to a token's rank.
+enum class Returned : std::uint8_t {
+  kOwnersSum,   ///< of the weighted outputs of its experts
+  kEachOutput,  ///< weighted
+};
+
+/// One row of combine's output for the row_values() `x`: the sum over the k-slots of weight * expert_output(x). What is returned is
+/// rounded, and their sum. `functions`: of all experts.
 void expected_row(const MoeAllToAllDesc& desc, int ranks, std::span<const std::int32_t> experts,
                   std::span<const float> weights, std::span<const float> x, std::span<const ExpertFunction> functions,
-                  std::span<harness::ExpectedElement> expected);
+                  std::span<harness::ExpectedElement> expected, Returned returned = Returned::kOwnersSum);
 
 /// How many elements of a row have errors of their own, weighted by how large those may be: where the mantissas of x are equal, so
 /// are the relative errors, but for an expert's shift.

@@ -66,12 +66,10 @@ Status RankRun::allocate_buffers() {
   const auto entries = static_cast<std::size_t>(desc.max_tokens) * static_cast<std::size_t>(desc.experts_per_token);
   const auto rows = static_cast<std::size_t>(config_.fused ? 0 : op_->plan().recv_rows);
   const auto local = static_cast<std::size_t>(local_experts());
-  std::vector<std::pair<DeviceBuffer*, std::size_t>> sizes = {{&recv_x_, rows * received_row_bytes()},
-                                                              {&counts_, local * sizeof(std::int32_t)},
-                                                              {&offsets_, (local + 1) * sizeof(std::int32_t)},
-                                                              {&origins_, rows * sizeof(std::int64_t)},
-                                                              {&scales_, rows * groups() * sizeof(float)},
-                                                              {&y_, rows * row_bytes()}};
+  std::vector<std::pair<DeviceBuffer*, std::size_t>> sizes = {
+      {&recv_x_, rows * received_row_bytes()},         {&counts_, local * sizeof(std::int32_t)},
+      {&offsets_, (local + 1) * sizeof(std::int32_t)}, {&origins_, rows * sizeof(std::int64_t)},
+      {&scales_, rows * groups() * sizeof(float)},     {&y_, rows * row_bytes()}};
   sets_.resize(static_cast<std::size_t>(config_.burst));
   set_ = sets_.data();
   for (CallBuffers& set : sets_) {
@@ -108,8 +106,7 @@ Status RankRun::upload_inputs(int call) {
   }
   if (status.ok()) status = set_->weights.upload(routing.weights.data(), routing.weights.size() * 4, *stream_);
   if (status.ok()) status = set_->token_count.upload(&routing.tokens, sizeof(std::int32_t), *stream_);
-  if (status.ok())
-    status = set_->table.upload(set_->experts.data() + first_expert(), set_->table.bytes(), *stream_);
+  if (status.ok()) status = set_->table.upload(set_->experts.data() + first_expert(), set_->table.bytes(), *stream_);
   return status;
 }
 
@@ -330,8 +327,8 @@ Status RankRun::apply_experts() {
     for (std::size_t row = first; row < first + count; ++row) {
       const std::vector<float> x = received_values(row);
       for (std::size_t i = 0; i < hidden(); ++i) {
-        outputs[row * hidden() + i] = harness::encode(
-            config_.desc.dtype, static_cast<float>(expert_output(config_.desc.dtype, expert, x[i])));
+        outputs[row * hidden() + i] =
+            harness::encode(config_.desc.dtype, static_cast<float>(expert_output(config_.desc.dtype, expert, x[i])));
       }
     }
   }

@@ -105,8 +105,8 @@ class RankRun {
   std::optional<World> world_;
   std::optional<MoeAllToAll> op_;
   std::optional<Stream> stream_;
-  std::vector<CallBuffers> sets_;  // one for each call of a burst
-  CallBuffers* set_ = nullptr;     // of the call at hand
+  std::vector<CallBuffers> sets_;                                           // one for each call of a burst
+  CallBuffers* set_ = nullptr;                                              // of the call at hand
   harness::DeviceBuffer recv_x_, counts_, offsets_, origins_, scales_, y_;  // of form=split
   ExpectedDispatch expected_;                                               // form=split: of the current call
   // form=split: rows as they came, with their scales if they are fp8.

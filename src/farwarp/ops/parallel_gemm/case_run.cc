@@ -197,8 +197,8 @@ Status RankRun::burst(int first, int count) {
     if (status.ok()) status = wait();
     for (int i = 0; i < count && status.ok(); ++i) {
       Buffers& set = sets_[size(i)];
-      status =
-          repeat == 0 ? verify(set.y, first + i, config_.kind.roundings, findings_, set.first) : compare_with_first(set, first + i, repeat);
+      status = repeat == 0 ? verify(set.y, first + i, config_.kind.roundings, findings_, set.first)
+                           : compare_with_first(set, first + i, repeat);
       if (status.ok()) status = verify_returned_x(set, first + i, findings_);
     }
   }
@@ -314,8 +314,7 @@ Status RankRun::close(Status status) {
 }
 
 harness::CheckOutcome RankRun::judged(const Status& status) const {
-  return harness::judge(fmt::format("rank {}", rank_), status, findings_.comparison.verdict(),
-                        findings_.difference);
+  return harness::judge(fmt::format("rank {}", rank_), status, findings_.comparison.verdict(), findings_.difference);
 }
 
 harness::CheckOutcome RankRun::outcome(const Status& status) const {

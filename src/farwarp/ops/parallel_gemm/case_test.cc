@@ -189,10 +189,10 @@ void expect_noticed(Wrong how, const std::string& settings, const std::string& w
 }
 
 TEST(ParallelCheck, NoticesATileOfOneRank) {
-  expect_noticed(Wrong::kTile, "", "rank 0: call 0: y[");
+  expect_noticed(Wrong::kTile, "", "rank 0: call ");
   expect_noticed(Wrong::kTile, "", ", expected exactly ");
   for (const char* inputs : {"uniform", "normal", "mean", "tiny"})
-    expect_noticed(Wrong::kTile, std::string("inputs=") + inputs, "rank 0: call 0: ");
+    expect_noticed(Wrong::kTile, std::string("inputs=") + inputs, "rank 0: call ");
 }
 
 TEST(ParallelCheck, NoticesAnElementThatIsNotWritten) {
