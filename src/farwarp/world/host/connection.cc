@@ -1,8 +1,10 @@
 #include "farwarp/world/host/connection.h"
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -30,6 +32,12 @@ Connection::Connection(UniqueFd socket) : socket_(std::move(socket)) {
   }
 }
 
+bool Connection::same_user() const { return peer_uid_ == ::geteuid(); }
+
+std::string Connection::describe_peer() const {
+  return fmt::format("process {} of user {}", peer_pid_, peer_uid_ ? std::to_string(*peer_uid_) : "unknown");
+}
+
 short Connection::events() const { return static_cast<short>((sending_ ? POLLOUT : 0) | (receiving_ ? POLLIN : 0)); }
 
 void Connection::start_send(std::uint32_t kind, std::uint64_t sequence, const std::vector<std::byte>& payload, int fd) {
@@ -44,6 +52,7 @@ void Connection::start_receive(std::size_t max_payload) {
   in_ = {};
   received_ = 0;
   max_payload_ = max_payload;
+  too_many_fds_ = false;
   receiving_ = true;
 }
 
@@ -89,13 +98,17 @@ Connection::Progress Connection::receive_header() {
   if (count == 0) return Progress::kClosed;
   for (cmsghdr* rights = CMSG_FIRSTHDR(&message); rights; rights = CMSG_NXTHDR(&message, rights)) {
     if (rights->cmsg_level != SOL_SOCKET || rights->cmsg_type != SCM_RIGHTS) continue;
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(rights), sizeof(int));
-    in_.fd.reset(fd);
+    // Alignment leaves room for a second descriptor: whoever sent more than one speaks something else.
+    for (std::size_t at = CMSG_LEN(0); at + sizeof(int) <= rights->cmsg_len; at += sizeof(int)) {
+      int fd = -1;
+      std::memcpy(&fd, reinterpret_cast<const char*>(rights) + at, sizeof(int));
+      too_many_fds_ |= static_cast<bool>(in_.fd);
+      in_.fd.reset(fd);
+    }
   }
   received_ += static_cast<std::size_t>(count);
   if (received_ < sizeof(Header)) return Progress::kWaiting;
-  const bool valid = in_header_.magic == kMagic && in_header_.payload_bytes <= max_payload_ &&
+  const bool valid = in_header_.magic == kMagic && !too_many_fds_ && in_header_.payload_bytes <= max_payload_ &&
                      (in_header_.carries_fd != 0) == static_cast<bool>(in_.fd);
   if (!valid) return Progress::kClosed;
   in_.kind = in_header_.kind;

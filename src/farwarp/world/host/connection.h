@@ -6,6 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "farwarp/world/host/unique_fd.h"
@@ -38,7 +40,10 @@ class Connection {
   explicit operator bool() const { return static_cast<bool>(socket_); }
   /// Of the process at the other end; 0 if unknown. For words in messages.
   pid_t peer_pid() const { return peer_pid_; }
-  uid_t peer_uid() const { return peer_uid_; }
+  /// Whether the process at the other end runs as this one's user: the kernel's word, of when it connected or listened.
+  bool same_user() const;
+  /// "process 12 of user 1000"
+  std::string describe_peer() const;
 
   /// The payload and the descriptor must stay valid until the frame is sent.
   void start_send(std::uint32_t kind, std::uint64_t sequence, const std::vector<std::byte>& payload, int fd = -1);
@@ -63,13 +68,13 @@ class Connection {
     std::uint64_t sequence;
     std::uint64_t payload_bytes;
   };
-  static constexpr std::uint64_t kMagic = 0x3130707261777266;  // "frwarp01": 01 is the version of the protocol
+  static constexpr std::uint64_t kMagic = 0x3230707261777266;  // "frwarp02": 02 is the version of the protocol
 
   Progress receive_header();
 
   UniqueFd socket_;
   pid_t peer_pid_ = 0;
-  uid_t peer_uid_ = 0;
+  std::optional<uid_t> peer_uid_;
 
   bool sending_ = false;
   Header out_header_{};
@@ -82,6 +87,7 @@ class Connection {
   Frame in_;
   std::size_t received_ = 0;  // of header and payload
   std::size_t max_payload_ = 0;
+  bool too_many_fds_ = false;
 };
 
 }  // namespace farwarp

@@ -1,6 +1,4 @@
 #include <gtest/gtest.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 
 #include "farwarp/world/host/bootstrap.h"
 #include "farwarp/world/host/bootstrap_test_cases.h"
@@ -116,38 +114,6 @@ TEST(ProcessBootstrap, RanksOfAnotherSizeAreToldSoAndDoNoHarm) {
     auto group = make_process_bootstrap(process, 2, rendezvous, 20s);
     ASSERT_TRUE(group.ok()) << group.status().to_string();
     EXPECT_TRUE((*group)->barrier(10s).ok());
-  });
-}
-
-// A foreign process finds the socket: one that says nothing, and one that says something else.
-TEST(ProcessBootstrap, StrangersDoNoHarm) {
-  const std::string rendezvous = fresh_rendezvous();
-  expect_forked(3, [&](int process) {
-    if (process < 2) {
-      if (process == 1) std::this_thread::sleep_for(300ms);
-      auto group = make_process_bootstrap(process, 2, rendezvous, 20s);
-      ASSERT_TRUE(group.ok()) << group.status().to_string();
-      EXPECT_TRUE((*group)->barrier(10s).ok());
-      return;
-    }
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    const std::string path = "farwarp/" + rendezvous + "/0";
-    std::memcpy(address.sun_path + 1, path.data(), path.size());
-    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + path.size());
-    const auto dial = [&] {
-      UniqueFd line(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      while (::connect(line.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0)
-        std::this_thread::sleep_for(1ms);
-      return line;
-    };
-    const UniqueFd silent = dial();
-    const UniqueFd talker = dial();
-    const std::string text = "GET / HTTP/1.1\r\nHost: farwarp\r\nAccept: */*\r\n\r\n";
-    ASSERT_EQ(::send(talker.get(), text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
-    char byte;
-    EXPECT_LE(::recv(talker.get(), &byte, 1, 0), 0) << "hung up on";
-    std::this_thread::sleep_for(500ms);
   });
 }
 

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,6 +12,7 @@
 #include <cstring>
 #include <list>
 #include <optional>
+#include <random>
 #include <thread>
 
 #include "farwarp/world/host/bootstrap_detail.h"
@@ -22,22 +24,37 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint32_t kHelloKind = 0x6f6c6568;
 constexpr std::chrono::milliseconds kRedialInterval{5};  // a peer that is not there yet refuses the call at once
+constexpr int kMostAcceptedAtOnce = 64;                  // then the deadline and the other lines are looked at
+constexpr std::size_t kMostWaitingCallers = 256;         // the oldest is hung up on; a rank dials again
 
-/// What both sides of a call say first.
+/// What both sides of a call say first, and the caller once more when it has the answer.
 struct Hello {
   std::int32_t rank;
   std::int32_t size;
+  std::uint64_t nonce;  // the sender's, drawn for this rendezvous
+  std::uint64_t echo;   // the other side's nonce; 0 in a caller's first hello, which has not seen it
   char rendezvous[72];
 };
+
+std::uint64_t random_nonce() {
+  std::random_device random;
+  return (static_cast<std::uint64_t>(random()) << 32 | random()) | 1;  // never 0
+}
+
+std::vector<std::byte> bytes_of(const Hello& hello) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(&hello);
+  return {bytes, bytes + sizeof(hello)};
+}
 
 class Rendezvous {
  public:
   Rendezvous(int rank, int size, const std::string& name)
       : rank_(rank), size_(size), name_(name), peers_(size), dialled_(rank) {
-    Hello hello{rank, size, {}};
-    std::snprintf(hello.rendezvous, sizeof(hello.rendezvous), "%s", name.c_str());
-    const auto* bytes = reinterpret_cast<const std::byte*>(&hello);
-    hello_.assign(bytes, bytes + sizeof(hello));
+    hello_.rank = rank;
+    hello_.size = size;
+    hello_.nonce = random_nonce();
+    std::snprintf(hello_.rendezvous, sizeof(hello_.rendezvous), "%s", name.c_str());
+    first_words_ = bytes_of(hello_);
   }
 
   Result<Mesh> connect(std::chrono::milliseconds timeout) {
@@ -45,7 +62,8 @@ class Rendezvous {
     const Clock::time_point deadline = detail::deadline_after(timeout);
     while (!missing_ranks().empty()) {
       for (int peer = 0; peer < rank_; ++peer) {
-        if (!peers_[peer] && !dialled_[peer]) dial(peer);
+        if (peers_[peer] || dialled_[peer]) continue;
+        if (Status dialled = dial(peer); !dialled.ok()) return dialled;
       }
       if (Clock::now() >= deadline) return late(timeout);
       poll_all(deadline);
@@ -54,7 +72,7 @@ class Rendezvous {
         if (!dialled_[peer]) continue;
         if (Status answered = hear_answer(peer); !answered.ok()) return answered;
       }
-      callers_.remove_if([this](Connection& caller) { return hear_caller(caller); });
+      callers_.remove_if([this](Caller& caller) { return hear_caller(caller); });
     }
     // Who calls from now on is no rank of this job, and is refused at once instead of waiting for an answer.
     ::shutdown(listener_.get(), SHUT_RD);
@@ -62,6 +80,12 @@ class Rendezvous {
   }
 
  private:
+  /// A call that was accepted. Its rank is the caller's once it has said which, and was answered.
+  struct Caller {
+    Connection line;
+    int rank = -1;
+  };
+
   /// "\0farwarp/<rendezvous>/<rank>": abstract names vanish with their socket and are never stale.
   static sockaddr_un address(const std::string& name, int rank, socklen_t* length) {
     sockaddr_un address{};
@@ -82,35 +106,75 @@ class Rendezvous {
     if (::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&own), length) != 0) {
       if (errno != EADDRINUSE)
         return internal_error(fmt::format("cannot bind rendezvous '{}': {}", name_, std::strerror(errno)));
-      return unavailable(fmt::format(
-          "rendezvous '{}' is in use: another process on this host is its rank {}; end it, or choose another "
-          "FARWARP_RENDEZVOUS or MASTER_PORT",
-          name_, rank_));
+      return in_use();
     }
-    if (::listen(listener_.get(), 64) != 0)
+    if (::listen(listener_.get(), SOMAXCONN) != 0)
       return internal_error(fmt::format("cannot listen at '{}': {}", name_, std::strerror(errno)));
     return {};
   }
 
-  void dial(int peer) {
+  /// A line to the place of `peer`, or none.
+  Connection call(int peer) {
     UniqueFd socket = make_socket();
     socklen_t length = 0;
     const sockaddr_un theirs = address(name_, peer, &length);
-    if (!socket || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&theirs), length) != 0)
-      return;  // again, soon
-    dialled_[peer] = Connection(std::move(socket));
-    dialled_[peer].start_send(kHelloKind, 0, hello_);
+    if (!socket) note_error("cannot make a socket");
+    if (!socket || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&theirs), length) != 0) return {};
+    return Connection(std::move(socket));
+  }
+
+  /// Why this rank's name cannot be had. The kernel tells who holds it only if the holder listens.
+  Status in_use() {
+    const Connection holder = call(rank_);
+    if (holder && !holder.same_user()) return taken_by_another_user(rank_, holder);
+    return unavailable(fmt::format(
+        "rendezvous '{}' is in use: another process on this host{} is its rank {}; end it, or choose another "
+        "FARWARP_RENDEZVOUS or MASTER_PORT",
+        name_, holder ? "" : ", which takes no calls and may be another user's,", rank_));
+  }
+
+  Status taken_by_another_user(int place, const Connection& holder) const {
+    return unavailable(
+        fmt::format("rendezvous '{}' is taken: the place of rank {} is held by {}, and this is user {}; nothing was "
+                    "sent there; choose another FARWARP_RENDEZVOUS or MASTER_PORT",
+                    name_, place, holder.describe_peer(), ::geteuid()));
+  }
+
+  Status dial(int peer) {
+    Connection line = call(peer);
+    if (!line) return {};  // again, soon
+    // Before a byte is sent: what follows on this line is the way to this rank's memory.
+    if (!line.same_user()) return taken_by_another_user(peer, line);
+    dialled_[peer] = std::move(line);
+    dialled_[peer].start_send(kHelloKind, 0, first_words_);
     dialled_[peer].start_receive(sizeof(Hello));
     (void)dialled_[peer].continue_send();
+    return {};
   }
 
   void accept_callers() {
-    for (;;) {
+    for (int accepted = 0; accepted < kMostAcceptedAtOnce; ++accepted) {
       UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      if (!socket) return;
-      callers_.emplace_back(std::move(socket));
-      callers_.back().start_receive(sizeof(Hello));
+      if (!socket) {
+        if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) note_error("cannot accept a call");
+        return;
+      }
+      Connection line(std::move(socket));
+      if (!line.same_user()) {  // hung up on at once: other users must not use up this process's descriptors
+        turned_away_ =
+            fmt::format("; a call from {} was refused, as this is user {}", line.describe_peer(), ::geteuid());
+        continue;
+      }
+      if (callers_.size() == kMostWaitingCallers) callers_.pop_front();
+      line.start_receive(sizeof(Hello));
+      callers_.push_back({std::move(line)});
     }
+  }
+
+  /// What may explain a rank that is missing at the deadline. It may pass: descriptors can become free again.
+  void note_error(const char* what) {
+    turned_away_ = fmt::format("; {}: {}", what, std::strerror(errno));
+    std::this_thread::sleep_for(kRedialInterval);  // poll() would report the same call again at once
   }
 
   void poll_all(Clock::time_point deadline) const {
@@ -120,20 +184,30 @@ class Rendezvous {
       if (dialled_[peer]) sockets.push_back({dialled_[peer].socket(), dialled_[peer].events(), 0});
       redial |= !peers_[peer] && !dialled_[peer];
     }
-    for (const Connection& caller : callers_) sockets.push_back({caller.socket(), caller.events(), 0});
+    for (const Caller& caller : callers_) sockets.push_back({caller.line.socket(), caller.line.events(), 0});
     auto wait = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
     if (redial) wait = std::min(wait, kRedialInterval);
     ::poll(sockets.data(), sockets.size(), static_cast<int>(std::clamp<std::int64_t>(wait.count(), 0, 1'000'000)));
   }
 
-  /// What a line has received, if it is a Hello.
-  static std::optional<Hello> hello_from(Connection& line, Connection::Progress progress) {
+  /// What a line has received, if it is a Hello of this rendezvous.
+  std::optional<Hello> hello_from(Connection& line, Connection::Progress progress) const {
     if (progress != Connection::Progress::kDone) return {};
     const Frame frame = line.take();
-    if (frame.kind != kHelloKind || frame.payload.size() != sizeof(Hello)) return {};
+    if (frame.kind != kHelloKind || frame.sequence != 0 || frame.fd || frame.payload.size() != sizeof(Hello)) return {};
     Hello hello;
     std::memcpy(&hello, frame.payload.data(), sizeof(hello));
+    if (std::memcmp(hello.rendezvous, hello_.rendezvous, sizeof(hello.rendezvous)) != 0) return {};
     return hello;
+  }
+
+  /// Sends a Hello with the other side's nonce; true if it is sent. It fits into the socket's buffer.
+  bool reply(Connection& line, std::uint64_t nonce) const {
+    Hello hello = hello_;
+    hello.echo = nonce;
+    const std::vector<std::byte> bytes = bytes_of(hello);
+    line.start_send(kHelloKind, 0, bytes);
+    return line.continue_send() == Connection::Progress::kDone;
   }
 
   /// A lower rank's answer to the call of this one.
@@ -143,39 +217,54 @@ class Rendezvous {
     const Connection::Progress progress = line.continue_receive();
     if (progress == Connection::Progress::kWaiting) return {};
     const std::optional<Hello> hello = hello_from(line, progress);
-    if (!hello) {
-      line = Connection();  // it hung up, as a job that is ending does: dial again
-      std::this_thread::sleep_for(kRedialInterval);
-      return {};
-    }
-    if (hello->size != size_) {
+    const bool answer = hello && hello->rank == peer && hello->echo == hello_.nonce;
+    if (answer && hello->size != size_) {
       return {StatusCode::kMismatch,
               fmt::format("WORLD_SIZE is {} on rank {} and {} on rank {} (process {}) at rendezvous '{}'", size_, rank_,
                           hello->size, peer, line.peer_pid(), name_)};
     }
-    peers_[peer] = std::exchange(line, Connection());
+    if (answer && reply(line, hello->nonce)) {
+      peers_[peer] = std::exchange(line, Connection());
+      return {};
+    }
+    // It hung up, as a job that is ending does, or is no rank of this job: dial again.
+    if (progress == Connection::Progress::kDone)
+      turned_away_ = fmt::format("; what process {} answered as rank {} was no answer", line.peer_pid(), peer);
+    line = Connection();
+    std::this_thread::sleep_for(kRedialInterval);
     return {};
   }
 
   /// A caller's Hello; true if its line is done with: it has become a peer, or was sent away.
-  bool hear_caller(Connection& caller) {
-    const Connection::Progress progress = caller.continue_receive();
+  bool hear_caller(Caller& caller) {
+    Connection& line = caller.line;
+    const Connection::Progress progress = line.continue_receive();
     if (progress == Connection::Progress::kWaiting) return false;
-    const std::optional<Hello> hello = hello_from(caller, progress);
-    const bool mine = caller.peer_uid() == ::geteuid() || caller.peer_uid() == 0;
-    if (!hello || !mine || std::strncmp(hello->rendezvous, name_.c_str(), sizeof(hello->rendezvous)) != 0) {
-      turned_away_ = fmt::format("; a call from process {} was no hello of this rendezvous", caller.peer_pid());
+    const std::optional<Hello> hello = hello_from(line, progress);
+    if (caller.rank >= 0) {
+      // Only who has read the answer knows the nonce: not a copy of an earlier call, nor a caller that is gone.
+      if (hello && hello->rank == caller.rank && hello->size == size_ && hello->echo == hello_.nonce) {
+        peers_[caller.rank] = std::move(line);
+      } else {
+        turned_away_ =
+            fmt::format("; process {} called as rank {} and did not confirm it", line.peer_pid(), caller.rank);
+      }
       return true;
     }
-    // The answer fits into the socket's buffer. One for another size is sent, too: it tells the caller what is wrong.
-    caller.start_send(kHelloKind, 0, hello_);
-    const bool answered = caller.continue_send() == Connection::Progress::kDone;
-    if (hello->size != size_ || hello->rank <= rank_ || hello->rank >= size_) {
-      turned_away_ = fmt::format("; process {} called as rank {} of {}", caller.peer_pid(), hello->rank, hello->size);
-    } else if (answered) {
-      peers_[hello->rank] = std::move(caller);
+    if (!hello || hello->nonce == 0 || hello->echo != 0) {
+      turned_away_ = fmt::format("; a call from process {} was no hello of this rendezvous", line.peer_pid());
+      return true;
     }
-    return true;
+    // A call for another size is answered, too: that tells the caller what is wrong.
+    const bool answered = reply(line, hello->nonce);
+    if (hello->size != size_ || hello->rank <= rank_ || hello->rank >= size_) {
+      turned_away_ = fmt::format("; process {} called as rank {} of {}", line.peer_pid(), hello->rank, hello->size);
+      return true;
+    }
+    if (!answered) return true;
+    caller.rank = hello->rank;
+    line.start_receive(sizeof(Hello));
+    return false;
   }
 
   std::vector<int> missing_ranks() const {
@@ -194,11 +283,12 @@ class Rendezvous {
   const int rank_;
   const int size_;
   const std::string name_;
-  std::vector<std::byte> hello_;
+  Hello hello_{};                       // this rank's; `echo` is filled in for each reply
+  std::vector<std::byte> first_words_;  // hello_, for lines that this rank dials
   UniqueFd listener_;
   std::vector<Connection> peers_;    // by rank; empty until both sides have said hello
   std::vector<Connection> dialled_;  // by rank; waiting for the answer
-  std::list<Connection> callers_;    // waiting for their hello
+  std::list<Caller> callers_;        // waiting for their hello, then for its confirmation
   std::string turned_away_;          // the last one, in words
 };
 

@@ -19,8 +19,9 @@ struct Mesh {
   UniqueFd name;
 };
 
-/// kUnavailable if another process is this rank at this rendezvous, kMismatch if a lower rank was started for another
-/// size, kDeadline naming the ranks that did not come.
+/// All ranks are processes of one user: each side asks the kernel who is at the other end before it sends anything.
+/// kUnavailable if another process is this rank at this rendezvous, or another user's process holds the name of this or
+/// of a lower rank; kMismatch if a lower rank was started for another size; kDeadline naming the ranks that did not come.
 Result<Mesh> connect_mesh(int rank, int size, const std::string& rendezvous, std::chrono::milliseconds timeout);
 
 }  // namespace farwarp
