@@ -3,6 +3,7 @@
 //   4 timeout or abort, 130 interrupted.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@ namespace farwarp::cli {
 
 inline constexpr int kExitUsage = 2;
 inline constexpr int kExitInterrupted = 130;
+inline constexpr std::int64_t kLongestDeadlineMs = 3'600'000;
 
 /// Of check, bench and tune.
 struct CheckOptions {

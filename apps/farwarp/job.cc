@@ -20,7 +20,6 @@ using harness::Params;
 
 constexpr std::int64_t kMostSchedules = 1'000'000;
 constexpr std::int64_t kMostCalls = 1'000'000;
-constexpr std::int64_t kLongestDeadlineMs = 3'600'000;
 constexpr int kDefaultRanks = 8;
 constexpr std::int64_t kDefaultSeed = 1;
 constexpr std::int64_t kDefaultCalls = 2;  // operators alternate between two sets of buffers

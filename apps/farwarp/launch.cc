@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -92,13 +93,38 @@ class LineRelay {
 struct Rank {
   pid_t pid = 0;
   bool running = false;
+  bool stopped = false;  // by SIGSTOP or its like
   LineRelay out;
   LineRelay err;
 };
 
+/// The last --deadline-ms in a command, or the default of `farwarp check`. What is no number is for the command to refuse.
+std::chrono::milliseconds deadline_in(const std::vector<std::string>& command) {
+  constexpr std::string_view kOption = "--deadline-ms";
+  constexpr std::int64_t kLongest = 24 * 3'600'000;
+  std::int64_t deadline_ms = 10'000;
+  for (std::size_t i = 0; i < command.size(); ++i) {
+    std::string_view text = command[i];
+    if (!text.starts_with(kOption)) continue;
+    text.remove_prefix(kOption.size());
+    if (text.starts_with('=')) {
+      text.remove_prefix(1);
+    } else if (text.empty() && i + 1 < command.size()) {
+      text = command[i + 1];
+    }
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc() && end == text.data() + text.size() && value > 0) deadline_ms = std::min(value, kLongest);
+  }
+  return std::chrono::milliseconds(deadline_ms);
+}
+
 class Job {
  public:
-  explicit Job(const LaunchOptions& options) : options_(options) { take_signals(); }
+  Job(std::chrono::milliseconds deadline, std::chrono::milliseconds report_time)
+      : deadline_(deadline), report_time_(report_time) {
+    take_signals();
+  }
 
   ~Job() {
     for (Rank& rank : ranks_) {
@@ -190,7 +216,7 @@ class Job {
       ::_exit(kUsageError);
     }
     ::setpgid(child, child);  // by both sides, so that it is done before either goes on
-    ranks_.push_back({child, true, LineRelay(std::move(out_read), STDOUT_FILENO, number),
+    ranks_.push_back({child, true, false, LineRelay(std::move(out_read), STDOUT_FILENO, number),
                       LineRelay(std::move(err_read), STDERR_FILENO, number)});
     exec_write.reset();
     int error = 0;  // nothing is read if exec succeeded, as it closed the pipe
@@ -228,6 +254,15 @@ class Job {
       if (info.ssi_signo != SIGCHLD) forward(static_cast<int>(info.ssi_signo));
     }
     for (std::size_t number = 0; number < ranks_.size(); ++number) reap(static_cast<int>(number));
+    if (first_failure_ != 0 && only_stopped_run() && next_signal_ == 0) {
+      complain(fmt::format("the ranks that are left are stopped; they have {} ms", report_time_.count()));
+      press(SIGKILL, report_time_);
+    }
+  }
+
+  bool only_stopped_run() const {
+    return any_running() &&
+           std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.running || rank.stopped; });
   }
 
   /// Passes on what ranks have written; returns at the latest at `until`.
@@ -259,14 +294,21 @@ class Job {
     }
     interrupted_by_ = signal;
     signal_all(signal);
-    next_signal_ = SIGKILL;
-    next_step_ = Clock::now() + options_.grace;
+    press(SIGKILL, report_time_);
+  }
+
+  void press(int signal, std::chrono::milliseconds after) {
+    next_signal_ = signal;
+    next_step_ = Clock::now() + after;
   }
 
   void reap(int number) {
     Rank& rank = ranks_[static_cast<std::size_t>(number)];
     if (!rank.running) return;
     siginfo_t info{};
+    if (::waitid(P_PID, static_cast<id_t>(rank.pid), &info, WSTOPPED | WCONTINUED | WNOHANG) == 0 && info.si_pid != 0)
+      rank.stopped = info.si_code != CLD_CONTINUED;
+    info = {};
     // The pid stays taken until the rank is waited for: until then its process group cannot be another's.
     if (::waitid(P_PID, static_cast<id_t>(rank.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
       return;
@@ -277,18 +319,18 @@ class Job {
     const int code = by_signal ? kSignalled + info.si_status : info.si_status;
     if (first_failure_ == 0) first_failure_ = code;
     if (!by_signal || interrupted_by_ != 0 || next_signal_ != 0) return;
+    // The others wait for it in kernels until their deadline, and then report.
+    const std::chrono::milliseconds grace = deadline_ + report_time_;
     complain(fmt::format("rank {} was ended by signal {} ({}); the others have {} ms", number, info.si_status,
-                         ::strsignal(info.si_status), options_.grace.count()));
-    next_signal_ = SIGTERM;
-    next_step_ = Clock::now() + options_.grace;
+                         ::strsignal(info.si_status), grace.count()));
+    press(SIGTERM, grace);
   }
 
   /// SIGTERM, then SIGKILL, to those who are still there when their time is up.
   void apply_pressure() {
     if (!next_step_ || Clock::now() < *next_step_) return;
     signal_all(next_signal_);
-    next_step_ = Clock::now() + options_.grace;
-    next_signal_ = SIGKILL;
+    press(SIGKILL, report_time_);
   }
 
   /// What is still in the pipes. A process that left its rank's group may hold one open: it is not waited for.
@@ -306,7 +348,8 @@ class Job {
     }
   }
 
-  const LaunchOptions options_;
+  const std::chrono::milliseconds deadline_;
+  const std::chrono::milliseconds report_time_;
   std::vector<Rank> ranks_;
   UniqueFd signals_;
   sigset_t old_mask_{};
@@ -329,7 +372,7 @@ int launch_command(int ranks, const std::vector<std::string>& command, const Lau
     complain("there is no command; usage: farwarp launch -n N -- COMMAND ...");
     return kUsageError;
   }
-  return Job(options).run(ranks, command);
+  return Job(options.deadline.value_or(deadline_in(command)), options.report_time).run(ranks, command);
 }
 
 }  // namespace farwarp::cli

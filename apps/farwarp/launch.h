@@ -2,14 +2,19 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace farwarp::cli {
 
 struct LaunchOptions {
-  /// How long ranks may outlive one that died by a signal, then SIGTERM, then (the same time again) SIGKILL.
-  std::chrono::milliseconds grace{10'000};
+  /// The longest wait of the ranks' kernels. Unset: what the command says after --deadline-ms, or else 10 s.
+  std::optional<std::chrono::milliseconds> deadline;
+  /// After the deadline, for reports. Ranks may outlive one that died by a signal by the deadline and this time; then
+  /// they get SIGTERM and, this time later, SIGKILL. Ranks that are interrupted, or stopped while the others are gone and
+  /// one of them has failed, have this time alone.
+  std::chrono::milliseconds report_time{10'000};
 };
 
 /// Runs `command` (found on PATH) in `ranks` processes with RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE and a fresh

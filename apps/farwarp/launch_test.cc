@@ -36,7 +36,7 @@ std::string read_back(std::FILE* file) {
 
 /// Launches in a process of its own, as the command line does; `meanwhile` gets its pid.
 Outcome launch(int ranks, const std::string& script, LaunchOptions options = {},
-               const std::function<void(pid_t)>& meanwhile = {}) {
+               const std::function<void(pid_t)>& meanwhile = {}, const std::vector<std::string>& arguments = {}) {
   std::FILE* out = std::tmpfile();
   std::FILE* err = std::tmpfile();
   const auto start = std::chrono::steady_clock::now();
@@ -44,7 +44,9 @@ Outcome launch(int ranks, const std::string& script, LaunchOptions options = {},
   if (launcher == 0) {
     ::dup2(::fileno(out), STDOUT_FILENO);
     ::dup2(::fileno(err), STDERR_FILENO);
-    const int code = launch_command(ranks, {"sh", "-c", script}, options);
+    std::vector<std::string> command{"sh", "-c", script, "script"};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    const int code = launch_command(ranks, command, options);
     std::fflush(nullptr);
     ::_exit(code);
   }
@@ -140,7 +142,7 @@ TEST(Launch, ReturnsTheCodeOfTheFirstFailure) {
 }
 
 TEST(Launch, AFailingRankDoesNotEndTheOthers) {
-  const Outcome outcome = launch(2, "test $RANK = 1 && exit 3; sleep 0.5; echo done", {200ms});
+  const Outcome outcome = launch(2, "test $RANK = 1 && exit 3; sleep 0.5; echo done", {0ms, 200ms});
   EXPECT_EQ(outcome.code, 3);
   EXPECT_TRUE(outcome.has("[0] done"));
 }
@@ -156,8 +158,9 @@ TEST(Launch, RefusesWhatCannotRun) {
 }
 
 TEST(Launch, AfterADeathTheOthersGetAGraceThenSigterm) {
-  const Outcome outcome = launch(
-      2, "test $RANK = 1 && kill -9 $$; trap 'echo told to stop; exit 0' TERM; while :; do sleep 0.05; done", {300ms});
+  const Outcome outcome =
+      launch(2, "test $RANK = 1 && kill -9 $$; trap 'echo told to stop; exit 0' TERM; while :; do sleep 0.05; done",
+             {0ms, 300ms});
   EXPECT_EQ(outcome.code, 128 + SIGKILL);
   EXPECT_TRUE(outcome.has("[0] told to stop"));
   EXPECT_NE(outcome.err.find("rank 1 was ended by signal 9 (Killed)"), std::string::npos) << outcome.err;
@@ -167,10 +170,49 @@ TEST(Launch, AfterADeathTheOthersGetAGraceThenSigterm) {
 
 TEST(Launch, ThenSigkill) {
   const Outcome outcome =
-      launch(2, "test $RANK = 1 && kill -9 $$; trap '' TERM; while :; do sleep 0.05; done", {200ms});
+      launch(2, "test $RANK = 1 && kill -9 $$; trap '' TERM; while :; do sleep 0.05; done", {0ms, 200ms});
   EXPECT_EQ(outcome.code, 128 + SIGKILL);
   EXPECT_GT(outcome.took, 350ms);
   EXPECT_LT(outcome.took, 5s);
+}
+
+// What a rank does that waits for a dead one in a kernel: it reports when its deadline has passed.
+TEST(Launch, SurvivorsHaveTheDeadlineOfTheirCommandAndTimeToReport) {
+  const std::string script =
+      "test $RANK = 1 && kill -9 $$; trap 'echo told to stop; exit 1' TERM; "
+      "i=0; while test $i -lt 14; do sleep 0.05; i=$((i+1)); done; echo report; exit 4";
+  using Arguments = std::vector<std::string>;
+  for (const Arguments& arguments : {Arguments{"--deadline-ms", "8000"}, Arguments{"--x", "--deadline-ms=8000"},
+                                     Arguments{"--deadline-ms", "1", "--deadline-ms", "8000"}}) {
+    const Outcome outcome = launch(2, script, {{}, 100ms}, {}, arguments);
+    EXPECT_EQ(outcome.code, 128 + SIGKILL);
+    EXPECT_EQ(outcome.out, std::vector<std::string>{"[0] report"});
+    EXPECT_NE(outcome.err.find("the others have 8100 ms"), std::string::npos) << outcome.err;
+    EXPECT_LT(outcome.took, 8s) << "who has reported is not waited for";
+  }
+  const Outcome hanging = launch(2, script, {{}, 100ms}, {}, {"--deadline-ms", "300"});
+  EXPECT_EQ(hanging.out, std::vector<std::string>{"[0] told to stop"});
+  EXPECT_NE(launch(2, "test $RANK = 1 && kill -9 $$; exit 0").err.find("the others have 20000 ms"), std::string::npos);
+}
+
+TEST(Launch, ARankThatStaysStoppedDoesNotOutliveAFailure) {
+  const Outcome outcome =
+      launch(3, "test $RANK = 1 && kill -STOP $$; sleep 0.2; test $RANK = 2 && exit 4; exit 0", {0ms, 300ms});
+  EXPECT_EQ(outcome.code, 4);
+  EXPECT_NE(outcome.err.find("the ranks that are left are stopped"), std::string::npos) << outcome.err;
+  EXPECT_LT(outcome.took, 5s);
+}
+
+TEST(Launch, ARankThatIsStoppedForAWhileGoesOn) {
+  const Notes notes;
+  const Outcome outcome = launch(2, "test $RANK = 1 && echo $$ >> " + notes.path() + " && kill -STOP $$; echo done",
+                                 {0ms, 100ms}, [&](pid_t) {
+                                   notes.wait_for_lines(1);
+                                   std::this_thread::sleep_for(300ms);
+                                   ::kill(std::stoi(notes.lines().at(0)), SIGCONT);
+                                 });
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_TRUE(outcome.has("[1] done"));
 }
 
 TEST(Launch, ForwardsSignals) {

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <string_view>
 
 #include "commands.h"
@@ -74,11 +75,17 @@ CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
   return doctor;
 }
 
-int launch(const std::string& processes, const std::vector<std::string>& command) {
+int launch(const std::string& processes, const std::string& deadline_ms, const std::vector<std::string>& command) {
   const auto ranks = harness::parse_integer("-n", processes, 1, kMaxRanks);
   if (!ranks.ok()) return usage_error(ranks.status().message());
+  LaunchOptions options;
+  if (!deadline_ms.empty()) {
+    const auto deadline = harness::parse_integer("--deadline-ms", deadline_ms, 1, kLongestDeadlineMs);
+    if (!deadline.ok()) return usage_error(deadline.status().message());
+    options.deadline = std::chrono::milliseconds(*deadline);
+  }
   if (command.empty()) return usage_error("launch needs a command: farwarp launch -n N -- COMMAND ...");
-  return launch_command(static_cast<int>(*ranks), command);
+  return launch_command(static_cast<int>(*ranks), command, options);
 }
 
 int run(int argc, char** argv) {
@@ -96,8 +103,12 @@ int run(int argc, char** argv) {
   CLI::App* tune = add_tune(app, tune_options);
   CLI::App* launcher =
       app.add_subcommand("launch", "farwarp launch -n N -- COMMAND ...: N processes that find each other");
-  std::string processes;
+  std::string processes, deadline_ms;
   launcher->add_option("-n", processes, "1..8 processes")->required();
+  launcher->add_option(
+      "--deadline-ms", deadline_ms,
+      "how long COMMAND's kernels may wait (its own --deadline-ms, or 10000): when a process is killed, "
+      "the others have this time and 10 s to report");
   // What follows "--" is the command to launch, options of its own included, and nothing of ours.
   char** const command = std::find(argv, argv + argc, std::string_view("--"));
   try {
@@ -111,7 +122,7 @@ int run(int argc, char** argv) {
   if (*check) return check_command(options);
   if (*bench) return bench_command(bench_options);
   if (*tune) return tune_command(tune_options);
-  return launch(processes, {std::min(command + 1, argv + argc), argv + argc});
+  return launch(processes, deadline_ms, {std::min(command + 1, argv + argc), argv + argc});
 }
 
 }  // namespace

@@ -59,7 +59,8 @@ struct CheckOutcome {
 CheckOutcome judge(const std::string& where, const Status& status, const Verdict& verdict,
                    const std::string& difference);
 
-/// Collective: whether `mine` is true on every rank. Patient: others may still prepare or verify full-size data.
+/// Collective: whether `mine` is true on every rank. Patient with ranks that are alive, as others may still prepare or
+/// verify full-size data: see Bootstrap::set_longest_silence.
 Result<bool> true_on_all(Bootstrap& bootstrap, bool mine);
 
 /// What `fault` does to rank `rank` before its first call: a delay on its stream, or its end (of its process, or kAborted where ranks share

@@ -14,7 +14,8 @@ namespace {
 
 using nlohmann::json;
 
-// Ranks prepare and verify on the host at different speeds: far more than any wait of a kernel.
+// Ranks prepare and verify on the host at different speeds: far more than any wait of a kernel. A rank that is not alive
+// is missed sooner (Bootstrap::set_longest_silence).
 constexpr std::chrono::minutes kHostPatience{10};
 
 CheckOutcome failure(Status status) {
@@ -57,6 +58,7 @@ int severity(const CheckOutcome& outcome) {
 // Runs the check or the bench as this rank and returns everybody's outcome, or this rank's if the others cannot be asked.
 CheckOutcome run_as_rank(Case& checked, const std::shared_ptr<Bootstrap>& bootstrap, const CaseRequest& request,
                          BenchOutcome& bench, bool& alone) {
+  bootstrap->set_longest_silence(request.options.deadline);
   if (request.bench) {
     bench = checked.bench(bootstrap, request.options, *request.bench);
   } else {

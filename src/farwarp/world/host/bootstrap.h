@@ -31,6 +31,12 @@ class Bootstrap {
   /// dup); -1 for a rank that passed -1.
   virtual Result<std::vector<int>> allgather_fds(int mine, std::chrono::milliseconds timeout) = 0;
 
+  /// From now on a call ends with kDeadline, naming the rank, also when a rank that has not come yet gives no sign of
+  /// life for about `longest`, however long its own timeout is. Ranks give signs by themselves, whatever they are doing;
+  /// a stopped process gives none. Does nothing where no rank can be stopped without the others, as among threads, and
+  /// where signs are not implemented. The last call counts.
+  virtual void set_longest_silence(std::chrono::milliseconds longest) { (void)longest; }
+
   /// Nobody leaves before everybody has come.
   Status barrier(std::chrono::milliseconds timeout);
 };

@@ -1,7 +1,9 @@
 #include "farwarp/world/host/connection.h"
 
 #include <fmt/format.h>
+#include <linux/sockios.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -80,9 +82,19 @@ Connection::Progress Connection::continue_send() {
     const ssize_t count = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (count < 0) return would_block() ? Progress::kWaiting : Progress::kClosed;
     sent_ += static_cast<std::size_t>(count);
+    moved_ += static_cast<std::uint64_t>(count);
   }
   sending_ = false;
   return Progress::kDone;
+}
+
+void Connection::send_if_all_is_read(std::uint32_t kind) {
+  int unread = 0;
+  if (::ioctl(socket_.get(), SIOCOUTQ, &unread) == 0 && unread != 0) return;
+  const Header header{kMagic, kind, 0, 0, 0};
+  const ssize_t count = ::send(socket_.get(), &header, sizeof(header), MSG_NOSIGNAL | MSG_DONTWAIT);
+  // The kernel takes so few bytes whole or not at all; after a part of a frame nothing could be understood.
+  if (count > 0 && count != static_cast<ssize_t>(sizeof(header))) ::shutdown(socket_.get(), SHUT_RDWR);
 }
 
 Connection::Progress Connection::receive_header() {
@@ -107,6 +119,7 @@ Connection::Progress Connection::receive_header() {
     }
   }
   received_ += static_cast<std::size_t>(count);
+  moved_ += static_cast<std::uint64_t>(count);
   if (received_ < sizeof(Header)) return Progress::kWaiting;
   const bool valid = in_header_.magic == kMagic && !too_many_fds_ && in_header_.payload_bytes <= max_payload_ &&
                      (in_header_.carries_fd != 0) == static_cast<bool>(in_.fd);
@@ -127,6 +140,7 @@ Connection::Progress Connection::continue_receive() {
     if (count < 0) return would_block() ? Progress::kWaiting : Progress::kClosed;
     if (count == 0) return Progress::kClosed;
     received_ += static_cast<std::size_t>(count);
+    moved_ += static_cast<std::uint64_t>(count);
   }
   receiving_ = false;
   return Progress::kDone;

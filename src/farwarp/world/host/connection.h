@@ -57,6 +57,11 @@ class Connection {
 
   Progress continue_send();
   Progress continue_receive();
+  /// Sends a frame without payload at once if the peer has read all that was sent before; else drops it. Only while
+  /// nothing else is being sent.
+  void send_if_all_is_read(std::uint32_t kind);
+  /// Bytes sent and received so far.
+  std::uint64_t moved() const { return moved_; }
   /// What was received.
   Frame take();
 
@@ -75,6 +80,7 @@ class Connection {
   UniqueFd socket_;
   pid_t peer_pid_ = 0;
   std::optional<uid_t> peer_uid_;
+  std::uint64_t moved_ = 0;
 
   bool sending_ = false;
   Header out_header_{};

@@ -2,10 +2,16 @@
 // a peer is gone.
 #include <fmt/format.h>
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 
 #include <algorithm>
+#include <condition_variable>
+#include <mutex>
 #include <optional>
 #include <string_view>
+#include <system_error>
+#include <thread>
 
 #include "farwarp/base/host_activity.h"
 #include "farwarp/world/host/bootstrap.h"
@@ -21,9 +27,44 @@ using Clock = std::chrono::steady_clock;
 /// Sent by a rank that gives up, in place of its next frame: a StatusCode, then the message.
 constexpr std::uint32_t kFailureKind = 0x6c696166;
 
+/// A sign of life, sent between frames by a thread that does nothing else: a rank that computes gives signs, a process
+/// that is stopped does not. Not counted as a collective call.
+constexpr std::uint32_t kSignKind = 0x6e676973;
+constexpr std::chrono::milliseconds kSignInterval{100};
+/// A host with more threads than cores may delay a sign.
+constexpr std::chrono::milliseconds kSignSlack{500};
+
 class ProcessBootstrap : public Bootstrap {
  public:
-  ProcessBootstrap(int rank, Mesh mesh) : rank_(rank), mesh_(std::move(mesh)) {}
+  ProcessBootstrap(int rank, Mesh mesh) : rank_(rank), mesh_(std::move(mesh)), heard_(mesh_.peers.size()) {}
+  ~ProcessBootstrap() override {
+    {
+      std::lock_guard lock(mutex_);
+      leaving_ = true;
+    }
+    left_.notify_all();
+    if (signs_.joinable()) signs_.join();
+  }
+
+  /// Call once, before the first collective.
+  Status start_signs() {
+    sigset_t all, before;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the caller's signals are handled by the caller's threads
+    Status started;
+    try {
+      signs_ = std::thread([this] { give_signs(); });
+    } catch (const std::system_error& error) {
+      started = unavailable(fmt::format("cannot start the thread that gives signs of life: {}", error.what()));
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return started;
+  }
+
+  void set_longest_silence(std::chrono::milliseconds longest) override {
+    constexpr std::chrono::milliseconds kNever = std::chrono::hours(24 * 365);
+    longest_silence_ = std::clamp(longest, std::chrono::milliseconds(0), kNever) + kSignSlack;
+  }
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(mesh_.peers.size()); }
@@ -56,9 +97,11 @@ class ProcessBootstrap : public Bootstrap {
   /// Sends this rank's frame to every peer and receives theirs. A failure is final.
   Result<std::vector<Frame>> exchange(CollectiveKind kind, const std::vector<std::byte>& payload, int fd,
                                       std::chrono::milliseconds timeout) {
+    std::unique_lock lock(mutex_);
     if (broken_) return *broken_;
     ++sequence_;
     const Clock::time_point deadline = detail::deadline_after(timeout);
+    std::fill(heard_.begin(), heard_.end(), Clock::now());
     for (Connection& peer : mesh_.peers) {
       if (!peer) continue;
       peer.start_send(static_cast<std::uint32_t>(kind), sequence_, payload, fd);
@@ -68,7 +111,8 @@ class ProcessBootstrap : public Bootstrap {
     HostBlockedScope blocked;
     while (busy()) {
       if (Clock::now() >= deadline) return break_group(late(timeout));
-      wait_for_events(deadline);
+      if (Status silence = silent_ranks(); !silence.ok()) return break_group(silence);
+      wait_for_events(lock, deadline);
       for (int peer = 0; peer < size(); ++peer) {
         if (Status moved = move_on(peer, frames); !moved.ok()) return break_group(moved);
       }
@@ -87,24 +131,61 @@ class ProcessBootstrap : public Bootstrap {
     return false;
   }
 
-  void wait_for_events(Clock::time_point deadline) const {
+  /// Gives `lock` back while it waits: only this thread opens and closes sockets, the other one sends signs meanwhile.
+  void wait_for_events(std::unique_lock<std::mutex>& lock, Clock::time_point until) const {
     std::vector<pollfd> sockets;
-    for (const Connection& peer : mesh_.peers) {
-      if (peer.events() != 0) sockets.push_back({peer.socket(), peer.events(), 0});
+    for (int peer = 0; peer < size(); ++peer) {
+      const Connection& line = mesh_.peers[peer];
+      if (line.events() == 0) continue;
+      sockets.push_back({line.socket(), line.events(), 0});
+      if (longest_silence_) until = std::min(until, heard_[peer] + *longest_silence_);
     }
-    const auto wait = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    const auto wait = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    lock.unlock();
     ::poll(sockets.data(), sockets.size(), static_cast<int>(std::clamp<std::int64_t>(wait.count(), 0, 1'000'000)));
+    lock.lock();
+  }
+
+  /// kDeadline naming the ranks that are missing and have given no sign of life for too long.
+  Status silent_ranks() const {
+    if (!longest_silence_) return {};
+    const Clock::time_point now = Clock::now();
+    std::vector<int> silent;
+    for (int peer = 0; peer < size(); ++peer) {
+      if (mesh_.peers[peer].events() != 0 && now - heard_[peer] >= *longest_silence_) silent.push_back(peer);
+    }
+    if (silent.empty()) return {};
+    return {
+        StatusCode::kDeadline,
+        fmt::format("{} did not come to a collective call and gave no sign of life for {} ms: stopped, as by SIGSTOP "
+                    "or a debugger?",
+                    detail::name_ranks(silent), longest_silence_->count())};
+  }
+
+  void give_signs() {
+    std::unique_lock lock(mutex_);
+    while (!leaving_) {
+      for (Connection& peer : mesh_.peers) {
+        if (peer && !peer.sending()) peer.send_if_all_is_read(kSignKind);
+      }
+      left_.wait_for(lock, kSignInterval, [this] { return leaving_; });
+    }
   }
 
   /// Sends and receives what can be without blocking.
   Status move_on(int peer, std::vector<Frame>& frames) {
     Connection& line = mesh_.peers[peer];
+    const std::uint64_t moved = line.moved();
     if (line.sending() && line.continue_send() == Connection::Progress::kClosed) return why_closed(peer);
-    if (!line.receiving()) return {};
-    const Connection::Progress progress = line.continue_receive();
-    if (progress == Connection::Progress::kClosed) return why_closed(peer);
-    if (progress == Connection::Progress::kWaiting) return {};
-    frames[peer] = line.take();
+    while (line.receiving()) {
+      const Connection::Progress progress = line.continue_receive();
+      if (progress == Connection::Progress::kClosed) return why_closed(peer);
+      if (progress == Connection::Progress::kWaiting) break;
+      frames[peer] = line.take();
+      if (frames[peer].kind == kSignKind) line.start_receive();
+    }
+    if (line.moved() != moved) heard_[peer] = Clock::now();
+    if (line.receiving() || frames[peer].kind == 0) return {};
     if (frames[peer].kind == kFailureKind) return failure_in(frames[peer]);
     if (frames[peer].sequence == sequence_) return {};
     return {StatusCode::kMismatch, fmt::format("rank {} is in its collective number {}, rank {} in {}", peer,
@@ -152,9 +233,16 @@ class ProcessBootstrap : public Bootstrap {
   }
 
   const int rank_;
+  std::mutex mutex_;  // of mesh_
   Mesh mesh_;
   std::uint64_t sequence_ = 0;
   std::optional<Status> broken_;
+  std::vector<Clock::time_point> heard_;  // by rank, since the call in progress began: the last byte either way
+  std::optional<std::chrono::milliseconds> longest_silence_;
+
+  std::thread signs_;
+  std::condition_variable left_;
+  bool leaving_ = false;
 };
 
 }  // namespace
@@ -171,7 +259,9 @@ Result<std::shared_ptr<Bootstrap>> make_process_bootstrap(int rank, int size, co
   HostBlockedScope blocked;
   auto mesh = connect_mesh(rank, size, rendezvous, timeout);
   if (!mesh.ok()) return mesh.status();
-  return std::shared_ptr<Bootstrap>(std::make_shared<ProcessBootstrap>(rank, std::move(*mesh)));
+  const auto group = std::make_shared<ProcessBootstrap>(rank, std::move(*mesh));
+  if (Status started = group->start_signs(); !started.ok()) return started;
+  return std::shared_ptr<Bootstrap>(group);
 }
 
 }  // namespace farwarp

@@ -9,9 +9,11 @@
 namespace farwarp {
 namespace {
 
-// On the emulator a kernel takes thousands of times its virtual time, and the ranks that are done wait for the others
-// in host calls, whose clock is the host's.
+// Threads on the emulator: a kernel takes thousands of times its virtual time, and the ranks that are done wait for the
+// others in host calls, whose clock is the host's. Between processes the emulator's clock is the host's, too.
 constexpr int kEmulatedHostPatience = 6;
+// Ranks that leave a kernel or a call together come to the next one when their host lets them.
+constexpr std::chrono::milliseconds kHostSlack{500};
 
 std::atomic<std::uint32_t> next_world = 1;
 std::atomic<std::uint32_t> first_epoch = fresh_epoch(0);
@@ -48,7 +50,9 @@ Result<World> World::State::create(std::shared_ptr<Bootstrap> bootstrap, const W
   state->device = std::move(device);
   // A deadline that is not allowed must still let ranks agree that it is not.
   const auto deadline = check_options(options).ok() ? options.deadline : WorldOptions{}.deadline;
-  state->host_timeout = deadline * (is_emulated(options.target) ? kEmulatedHostPatience : 1);
+  const bool on_virtual_clock = is_emulated(options.target) && state->bootstrap->same_process();
+  state->host_timeout = deadline * (on_virtual_clock ? kEmulatedHostPatience : 1) + kHostSlack;
+  state->bootstrap->set_longest_silence(deadline);
   state->collectives = Collectives(state->bootstrap, state->host_timeout);
   state->highest_epoch = first_epoch - 2;
 

@@ -18,7 +18,8 @@ namespace farwarp {
 struct WorldOptions {
   TargetKind target = TargetKind::kEmuSm90;
   int device = -1;  ///< ordinal; -1: the rank
-  /// Longest wait of any kernel, and of any collective host call.
+  /// Longest wait of any kernel; half a second more bounds each wait for a rank in a collective host call. See
+  /// world/README.md for threads on the emulator, and for recover().
   std::chrono::milliseconds deadline{10'000};
   std::size_t heap_bytes = std::size_t{256} << 20;  ///< of each rank
 };
