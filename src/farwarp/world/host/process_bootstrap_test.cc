@@ -4,6 +4,7 @@
 #include "farwarp/world/host/bootstrap_test_cases.h"
 #include "farwarp/world/host/fork_ranks.h"
 #include "farwarp/world/host/split_bootstrap.h"
+#include "farwarp/world/host/stopped_rank.h"
 
 namespace farwarp {
 namespace {
@@ -59,6 +60,42 @@ TEST_P(ProcessBootstrapTest, NoticesWhoIsKilled) {
     EXPECT_LT(std::chrono::steady_clock::now() - start, 5s);
   });
   for (int rank = 0; rank < GetParam(); ++rank) EXPECT_EQ(statuses[rank], rank == 1 ? SIGKILL : 0) << "rank " << rank;
+}
+
+TEST_P(ProcessBootstrapTest, NoticesWhoIsStopped) {
+  StoppedRank stopped;
+  expect_forked(GetParam(), [&](int rank) {
+    auto group = make_process_bootstrap(rank, GetParam(), rendezvous_, 20s);
+    ASSERT_TRUE(group.ok()) << group.status().to_string();
+    (*group)->set_longest_silence(200ms);
+    ASSERT_TRUE((*group)->barrier(10s).ok());
+    if (rank == 1) {
+      stopped.stop();
+    } else {
+      stopped.wait_until_stopped();
+    }
+    const auto start = std::chrono::steady_clock::now();
+    const Status status = (*group)->barrier(20s);
+    EXPECT_EQ(status.code(), StatusCode::kDeadline);
+    EXPECT_TRUE(status.message().starts_with("rank 1 did not come to a collective call and gave no sign of life for"))
+        << status.message();
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 1200ms);
+    EXPECT_EQ((*group)->barrier(10s).message(), status.message()) << "broken for good";
+    if (rank != 1) stopped.leave(GetParam() - 1, SIGCONT);
+  });
+}
+
+// While some compute without a word to this library, and without reading what they are sent.
+TEST_P(ProcessBootstrapTest, IsPatientWithWhoIsAlive) {
+  on_all_ranks([](auto group) {
+    group->set_longest_silence(100ms);
+    for (int round = 0; round < 2; ++round) {
+      if (group->rank() % 2 == round) std::this_thread::sleep_for(1200ms);
+      const Status met = group->barrier(20s);
+      ASSERT_TRUE(met.ok()) << met.to_string();
+    }
+    bootstrap_cases::gathers_megabytes(*group);
+  });
 }
 
 TEST(ProcessBootstrap, OneRankNeedsNoRendezvous) {

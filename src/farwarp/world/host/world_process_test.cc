@@ -4,6 +4,7 @@
 
 #include "farwarp/world/host/exchange_test_operator.h"
 #include "farwarp/world/host/fork_ranks.h"
+#include "farwarp/world/host/stopped_rank.h"
 #include "farwarp/world/host/world.h"
 
 namespace farwarp {
@@ -13,24 +14,35 @@ using namespace std::chrono_literals;
 
 constexpr int kRanks = 4;
 
+/// Asked by a process of its own: a driver that this one has opened could not be used by its children.
+int count_devices(TargetKind target) {
+  if (is_emulated(target)) return kRanks;
+  const std::vector<int> counted = fork_ranks(1, [&](int) { ::_exit(Device::count(target)); });
+  return WIFEXITED(counted[0]) ? WEXITSTATUS(counted[0]) : 0;
+}
+
+/// Which also bounds the start of a driver.
+std::chrono::milliseconds deadline_on(TargetKind target) { return is_emulated(target) ? 500ms : 5s; }
+
+Result<World> create_world(std::shared_ptr<Bootstrap> bootstrap, TargetKind target) {
+  WorldOptions options;
+  options.target = target;
+  options.heap_bytes = 1 << 20;
+  options.deadline = deadline_on(target);
+  return World::create(std::move(bootstrap), options);
+}
+
 class WorldProcessTest : public ::testing::TestWithParam<TargetKind> {
  protected:
   void SetUp() override {
-    if (is_emulated(GetParam())) return;
-    // Asked by a process of its own: a driver that this one has opened could not be used by its children.
-    const std::vector<int> counted = fork_ranks(1, [](int) { ::_exit(Device::count(GetParam())); });
-    const int devices = WIFEXITED(counted[0]) ? WEXITSTATUS(counted[0]) : 0;
-    if (devices < kRanks) GTEST_SKIP() << "needs " << kRanks << " devices, this machine has " << devices;
+    if (const int devices = count_devices(GetParam()); devices < kRanks)
+      GTEST_SKIP() << "needs " << kRanks << " devices, this machine has " << devices;
   }
 
   Result<World> create(int rank) const {
     auto bootstrap = make_process_bootstrap(rank, kRanks, rendezvous_, 20s);
     if (!bootstrap.ok()) return bootstrap.status();
-    WorldOptions options;
-    options.target = GetParam();
-    options.heap_bytes = 1 << 20;
-    options.deadline = is_emulated(GetParam()) ? 500ms : 5s;  // which also bounds the start of a driver
-    return World::create(*bootstrap, options);
+    return create_world(*bootstrap, GetParam());
   }
 
   const std::string rendezvous_ = fresh_rendezvous();
@@ -108,6 +120,75 @@ TEST_P(WorldProcessTest, AKilledRankEndsTheWorldNotTheOthers) {
   });
   for (int rank = 0; rank < kRanks; ++rank) EXPECT_EQ(statuses[rank], rank == 1 ? SIGKILL : 0) << "rank " << rank;
 }
+
+// ---- a rank that is stopped before a collective call
+
+enum class Call : std::uint8_t { kCreate, kAllocate, kFree, kOpenOperator, kCloseOperator, kRecover, kSplit };
+
+class StoppedRankTest : public ::testing::TestWithParam<std::tuple<TargetKind, Call>> {
+ protected:
+  static TargetKind target() { return std::get<0>(GetParam()); }
+
+  /// Makes the call, on the Worlds that it needs, when rank 1 has been stopped. Rank 1 itself stays in here.
+  Status call_without_rank_1(std::shared_ptr<Bootstrap> bootstrap, std::chrono::steady_clock::time_point& start) {
+    const auto others_go_on = [&] {
+      if (bootstrap->rank() == 1) stopped_.stop();
+      stopped_.wait_until_stopped();
+      start = std::chrono::steady_clock::now();
+    };
+    const Call call = std::get<1>(GetParam());
+    if (call == Call::kCreate) {
+      others_go_on();
+      return create_world(bootstrap, target()).status();
+    }
+    auto world = create_world(bootstrap, target());
+    if (!world.ok()) return world.status();
+    const auto buffer = world->allocate(1024);
+    auto exchange = Exchange::create(*world);
+    if (!buffer.ok() || !exchange.ok()) return internal_error("could not be set up");
+    exchange->expect_works(1);
+    others_go_on();
+    switch (call) {
+      case Call::kAllocate: return world->allocate(4096).status();
+      case Call::kFree: return world->free(*buffer);
+      case Call::kOpenOperator: return world->open_operator("another", {}, 1).status();
+      case Call::kCloseOperator: return exchange->close();
+      case Call::kRecover: return world->recover({exchange->stream()});
+      default: return world->split(bootstrap->rank() % 2, 1 << 16).status();
+    }
+  }
+
+  StoppedRank stopped_;
+};
+
+TEST_P(StoppedRankTest, IsNamedWithinTheDeadlineAndASecond) {
+  if (const int devices = count_devices(target()); devices < kRanks)
+    GTEST_SKIP() << "needs " << kRanks << " devices, this machine has " << devices;
+  const std::string rendezvous = fresh_rendezvous();
+  const std::vector<int> statuses = fork_ranks(kRanks, [&](int rank) {
+    auto bootstrap = make_process_bootstrap(rank, kRanks, rendezvous, 20s);
+    ASSERT_TRUE(bootstrap.ok()) << bootstrap.status().to_string();
+    std::chrono::steady_clock::time_point start;
+    const Status status = call_without_rank_1(*bootstrap, start);
+    const auto waited = std::chrono::steady_clock::now() - start;
+    EXPECT_TRUE(status.code() == StatusCode::kDeadline || status.code() == StatusCode::kPeerLost) << status.to_string();
+    EXPECT_NE(status.message().find("rank 1 "), std::string::npos) << status.message();
+    EXPECT_LT(waited, deadline_on(target()) + 1s);
+    stopped_.leave(kRanks - 1, SIGKILL);
+  });
+  for (int rank = 0; rank < kRanks; ++rank) EXPECT_EQ(statuses[rank], rank == 1 ? SIGKILL : 0) << "rank " << rank;
+}
+
+std::string name_of_call(const ::testing::TestParamInfo<std::tuple<TargetKind, Call>>& info) {
+  constexpr const char* kNames[] = {"Create", "Allocate", "Free", "OpenOperator", "CloseOperator", "Recover", "Split"};
+  return std::string(name_of(std::get<0>(info.param))) + "_" + kNames[static_cast<int>(std::get<1>(info.param))];
+}
+INSTANTIATE_TEST_SUITE_P(
+    Calls, StoppedRankTest,
+    ::testing::Combine(::testing::Values(TargetKind::kEmuSm90, TargetKind::kCuda, TargetKind::kHip),
+                       ::testing::Values(Call::kCreate, Call::kAllocate, Call::kFree, Call::kOpenOperator,
+                                         Call::kCloseOperator, Call::kRecover, Call::kSplit)),
+    name_of_call);
 
 }  // namespace
 }  // namespace farwarp
