@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "farwarp/world/host/bootstrap_detail.h"
+#include "farwarp/world/host/socket_owner.h"
 
 namespace farwarp {
 namespace {
@@ -123,28 +124,41 @@ class Rendezvous {
     return Connection(std::move(socket));
   }
 
-  /// Why this rank's name cannot be had. The kernel tells who holds it only if the holder listens.
+  /// Why this rank's name cannot be had.
   Status in_use() {
-    const Connection holder = call(rank_);
-    if (holder && !holder.same_user()) return taken_by_another_user(rank_, holder);
-    return unavailable(fmt::format(
-        "rendezvous '{}' is in use: another process on this host{} is its rank {}; end it, or choose another "
-        "FARWARP_RENDEZVOUS or MASTER_PORT",
-        name_, holder ? "" : ", which takes no calls and may be another user's,", rank_));
+    if (Status taken = taken_by_another_user(rank_); !taken.ok()) return taken;
+    return unavailable(
+        fmt::format("rendezvous '{}' is in use: another process on this host is its rank {}; end it, or choose another "
+                    "FARWARP_RENDEZVOUS or MASTER_PORT",
+                    name_, rank_));
   }
 
-  Status taken_by_another_user(int place, const Connection& holder) const {
+  /// kUnavailable if the name of `place` is another user's.
+  Status taken_by_another_user(int place) {
+    if (const Connection holder = call(place)) return same_user(place, holder);
+    socklen_t length = 0;  // it takes no calls, or there is nobody
+    const sockaddr_un own = address(name_, place, &length);
+    const std::optional<uid_t> owner = owner_of_socket_name({own.sun_path, length - offsetof(sockaddr_un, sun_path)});
+    if (!owner || *owner == ::geteuid()) return {};
+    return taken(place, fmt::format("a process of user {}", *owner));
+  }
+
+  Status same_user(int place, const Connection& holder) const {
+    return holder.same_user() ? Status{} : taken(place, holder.describe_peer());
+  }
+
+  Status taken(int place, const std::string& holder) const {
     return unavailable(
         fmt::format("rendezvous '{}' is taken: the place of rank {} is held by {}, and this is user {}; nothing was "
                     "sent there; choose another FARWARP_RENDEZVOUS or MASTER_PORT",
-                    name_, place, holder.describe_peer(), ::geteuid()));
+                    name_, place, holder, ::geteuid()));
   }
 
   Status dial(int peer) {
     Connection line = call(peer);
     if (!line) return {};  // again, soon
     // Before a byte is sent: what follows on this line is the way to this rank's memory.
-    if (!line.same_user()) return taken_by_another_user(peer, line);
+    if (Status theirs = same_user(peer, line); !theirs.ok()) return theirs;
     dialled_[peer] = std::move(line);
     dialled_[peer].start_send(kHelloKind, 0, first_words_);
     dialled_[peer].start_receive(sizeof(Hello));
@@ -275,7 +289,11 @@ class Rendezvous {
     return missing;
   }
 
-  Status late(std::chrono::milliseconds timeout) const {
+  Status late(std::chrono::milliseconds timeout) {
+    for (int peer = 0; peer < rank_; ++peer) {
+      if (peers_[peer] || dialled_[peer]) continue;
+      if (Status taken = taken_by_another_user(peer); !taken.ok()) return taken;
+    }
     const Status late = detail::ranks_did_not_come(missing_ranks(), fmt::format("rendezvous '{}'", name_), timeout);
     return {late.code(), late.message() + turned_away_};
   }

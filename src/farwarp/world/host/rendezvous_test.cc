@@ -12,6 +12,7 @@
 
 #include "farwarp/world/host/bootstrap.h"
 #include "farwarp/world/host/fork_ranks.h"
+#include "farwarp/world/host/socket_owner.h"
 #include "farwarp/world/host/unique_fd.h"
 
 namespace farwarp {
@@ -58,9 +59,13 @@ class Place {
       std::this_thread::sleep_for(1ms);
     return line;
   }
+  UniqueFd bind() const {
+    UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address_), length_), 0);
+    return socket;
+  }
   UniqueFd listen() const {
-    UniqueFd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    EXPECT_EQ(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address_), length_), 0);
+    UniqueFd listener = bind();
     EXPECT_EQ(::listen(listener.get(), 64), 0);
     return listener;
   }
@@ -148,21 +153,33 @@ TEST_F(RendezvousOfUsers, WhoTookThePlaceOfRank0IsToldNothing) {
   });
 }
 
-TEST_F(RendezvousOfUsers, ARankWhosePlaceIsTakenIsToldByWhom) {
-  expect_forked(2, [&](int process) {
-    if (process == 1) {
-      ready_.wait();
-      const Status status = make_process_bootstrap(0, 2, rendezvous_, 20s).status();
-      EXPECT_EQ(status.code(), StatusCode::kUnavailable);
-      EXPECT_NE(status.message().find(" of user 65534, and this is user 0"), std::string::npos) << status.message();
-      done_.signal();
-      return;
-    }
-    become_another_user();
-    const UniqueFd listener = Place(rendezvous_, 0).listen();
-    ready_.signal();
-    done_.wait();
-  });
+bool kernel_tells_owners() {
+  const std::string rendezvous = fresh_rendezvous();
+  const UniqueFd place = Place(rendezvous, 0).bind();
+  return owner_of_socket_name(std::string(1, '\0') + "farwarp/" + rendezvous + "/0") == ::geteuid();
+}
+
+// Rank 0, whose place it is, is told at once, and rank 1 when it dials or at its deadline.
+TEST_F(RendezvousOfUsers, ATakenPlaceIsToldByWhom) {
+  for (const bool listens : {true, false}) {
+    if (!listens && !kernel_tells_owners()) GTEST_SKIP() << "this kernel has no sock_diag that tells sockets' owners";
+    const std::string rendezvous = fresh_rendezvous();
+    const Event ready, done[2];
+    expect_forked(3, [&](int process) {
+      if (process < 2) {
+        ready.wait();
+        const Status status = make_process_bootstrap(process, 2, rendezvous, 500ms).status();
+        EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+        EXPECT_NE(status.message().find("the place of rank 0 is held by "), std::string::npos) << status.message();
+        EXPECT_NE(status.message().find(" of user 65534, and this is user 0"), std::string::npos) << status.message();
+        return done[process].signal();
+      }
+      become_another_user();
+      const UniqueFd place = listens ? Place(rendezvous, 0).listen() : Place(rendezvous, 0).bind();
+      ready.signal();
+      for (const Event& event : done) event.wait();
+    });
+  }
 }
 
 TEST_F(RendezvousOfUsers, ItsStalledConnectionsUseUpNothing) {
