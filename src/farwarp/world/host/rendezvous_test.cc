@@ -298,7 +298,7 @@ TEST(Rendezvous, RandomAnswersDoNoHarm) {
       EXPECT_EQ(open_descriptors(), descriptors);
       return;
     }
-    const UniqueFd listener = Place(rendezvous, 0).listen();
+    UniqueFd listener = Place(rendezvous, 0).listen();
     const std::string hello = record_hello(listener);
     RandomStreams streams(1, {hello});
     for (int i = 0; i < 50; ++i) {
@@ -306,6 +306,7 @@ TEST(Rendezvous, RandomAnswersDoNoHarm) {
       EXPECT_EQ(receive(line, hello.size()).size(), hello.size()) << "rank 1 calls again";
       send_all(line, streams.next());
     }
+    listener.reset();
     place_is_free.signal();
   });
 }
