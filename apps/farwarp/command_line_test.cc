@@ -74,6 +74,7 @@ TEST_F(CommandLine, BadUsageIsOneLineAndExitCodeTwo) {
                                 "check moe-a2a --ranks",
                                 "launch -n 9 -- true",
                                 "launch -n 2",
+                                "launch -n 2 --deadline-ms 0 -- true",
                                 "launch -- true",
                                 "list --wat",
                                 "tune",

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -38,6 +39,10 @@ class ProcessBootstrap : public Bootstrap {
  public:
   ProcessBootstrap(int rank, Mesh mesh) : rank_(rank), mesh_(std::move(mesh)), heard_(mesh_.peers.size()) {}
   ~ProcessBootstrap() override {
+    if (::getpid() != process_) {  // a copy in a forked child: there the thread is gone, and may have held the lock
+      if (signs_.joinable()) signs_.detach();
+      return;
+    }
     {
       std::lock_guard lock(mutex_);
       leaving_ = true;
@@ -240,6 +245,7 @@ class ProcessBootstrap : public Bootstrap {
   std::vector<Clock::time_point> heard_;  // by rank, since the call in progress began: the last byte either way
   std::optional<std::chrono::milliseconds> longest_silence_;
 
+  const pid_t process_ = ::getpid();
   std::thread signs_;
   std::condition_variable left_;
   bool leaving_ = false;
