@@ -8,6 +8,7 @@
 #include <sys/time.h>
 
 #include <array>
+#include <cstdint>
 #include <cstring>
 
 #include "farwarp/world/host/unique_fd.h"
