@@ -58,7 +58,7 @@ class Event {
 };
 
 /// Host threads may share a Device. Everything that came from it (memory, streams, events, graphs) goes before it does.
-class Device {
+class Device : public std::enable_shared_from_this<Device> {
  public:
   /// Opens a device and loads the kernels built for its target, or returns the one that is open already. kUnavailable
   /// says what is missing.
@@ -106,8 +106,11 @@ class Device {
   virtual Result<Stream> create_stream() = 0;
   virtual void destroy_stream(Stream stream) = 0;
   /// Waits at most `timeout_ns`; kDeadline if the stream is still busy then, kInternal with the driver's words on a
-  /// fault.
+  /// fault. On the emulator the time does not count while kernels run; base/host_activity.h says when they do.
   virtual Status synchronize(Stream stream, std::uint64_t timeout_ns) = 0;
+  /// The same for all that this process has enqueued on the device so far, in whichever stream. A stream's fault stays to be told by
+  /// its own synchronize().
+  virtual Status synchronize_all(std::uint64_t timeout_ns) = 0;
   /// Holds back what is enqueued next on the stream by about this long (fault injection: a late rank).
   virtual Status enqueue_delay(Stream stream, std::uint64_t nanoseconds) = 0;
   virtual Result<std::unique_ptr<Event>> create_event() = 0;
@@ -130,6 +133,10 @@ class Device {
   /// The map of a matrix for tensor_load() and tensor_store(). kInvalidArgument names the field, its value and what is
   /// allowed; kUnavailable where the target has no tensor copies.
   Result<TensorMap> encode(const TensorMapDesc& desc) const;
+
+  /// Emulator: the host threads that might have enqueued something while the latest deadline passed, but did not (ready to print);
+  /// empty if there were none.
+  virtual std::string late_host_threads() const { return {}; }
 
   /// Names of the kernels built for this target, sorted.
   static std::vector<std::string> kernel_names(TargetKind target);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -123,10 +124,14 @@ class EmuDevice final : public Device {
   }
   void destroy_stream(Stream stream) override { machine_.destroy_stream(target(), ordinal_, id_of(stream)); }
 
-  // Needs no timeout: the machine ends whatever cannot progress.
-  Status synchronize(Stream stream, std::uint64_t) override {
-    return machine_.synchronize(target(), ordinal_, id_of(stream));
+  // The machine ends whatever cannot progress. The timeout is for host threads that keep it from running.
+  Status synchronize(Stream stream, std::uint64_t timeout_ns) override {
+    return machine_.synchronize(target(), ordinal_, id_of(stream), patience_of(timeout_ns));
   }
+  Status synchronize_all(std::uint64_t timeout_ns) override {
+    return machine_.synchronize_all(target(), ordinal_, patience_of(timeout_ns));
+  }
+  std::string late_host_threads() const override { return machine_.report().host_threads; }
 
   Status enqueue_delay(Stream stream, std::uint64_t nanoseconds) override {
     return enqueue(stream, [=, this](StreamId id) {
@@ -211,6 +216,13 @@ class EmuDevice final : public Device {
   }
 
  private:
+  // Not too short: a rank that prepares its data on a busy machine must not make the schedule depend on the time it takes.
+  static std::chrono::nanoseconds patience_of(std::uint64_t timeout_ns) {
+    constexpr std::chrono::nanoseconds kLeast = std::chrono::seconds(2), kMost = std::chrono::hours(24);
+    const auto most = static_cast<std::uint64_t>(kMost.count());
+    return std::max(kLeast, std::chrono::nanoseconds(std::min(timeout_ns, most)));
+  }
+
   // A stream's handle is its number; number 0 is the default stream.
   static StreamId id_of(Stream stream) {
     return static_cast<StreamId>(reinterpret_cast<std::uintptr_t>(stream.handle));

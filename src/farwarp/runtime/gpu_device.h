@@ -8,10 +8,13 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <future>
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
+#include "farwarp/base/host_activity.h"
 #include "farwarp/runtime/device.h"
 #include "farwarp/runtime/launch_check.h"
 #include "farwarp/vendor/code_object.h"
@@ -132,6 +135,31 @@ class GpuDevice : public Device {
       }
       if (waited >= kSpin) std::this_thread::sleep_for(kNap);
     }
+  }
+
+  // The drivers' wait for a whole device has neither a bound nor a polled form, so a thread of its own makes it. One that does not come
+  // back keeps the device.
+  Status synchronize_all(std::uint64_t timeout_ns) override {
+    constexpr std::chrono::nanoseconds kLongest = std::chrono::hours(24 * 365);
+    const std::chrono::nanoseconds timeout(std::min<std::uint64_t>(timeout_ns, kLongest.count()));
+    std::promise<Status> promise;
+    std::future<Status> outcome = promise.get_future();
+    std::thread waiting;
+    try {
+      waiting = std::thread([this, keeps = shared_from_this(), promise = std::move(promise)]() mutable {
+        promise.set_value(call(api_.device_synchronize));
+      });
+    } catch (const std::system_error& error) {
+      return internal_error(fmt::format("cannot wait for {}: no thread: {}", name_, error.what()));
+    }
+    const HostBlockedScope blocked;
+    if (outcome.wait_for(timeout) == std::future_status::ready) {
+      waiting.join();
+      return outcome.get();
+    }
+    waiting.detach();
+    return {StatusCode::kDeadline,
+            fmt::format("{} is still busy after {:.3f} s", name_, static_cast<double>(timeout.count()) * 1e-9)};
   }
 
   Status enqueue_delay(Stream stream, std::uint64_t nanoseconds) override {

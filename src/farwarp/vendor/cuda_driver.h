@@ -131,6 +131,7 @@ struct IpcHandle {
   X(primary_context_release, cuDevicePrimaryCtxRelease_v2, (int device))                                              \
   X(context_push, cuCtxPushCurrent_v2, (ContextHandle context))                                                       \
   X(context_pop, cuCtxPopCurrent_v2, (ContextHandle * context))                                                       \
+  X(device_synchronize, cuCtxSynchronize, ())                                                                         \
   X(enable_peer_access, cuCtxEnablePeerAccess, (ContextHandle peer, unsigned flags))                                  \
   X(module_load, cuModuleLoadData, (ModuleHandle * module, const void* image))                                        \
   X(module_unload, cuModuleUnload, (ModuleHandle module))                                                             \

@@ -69,6 +69,7 @@ struct IpcHandle {
   X(device_attribute, hipDeviceGetAttribute, (int* value, int attribute, int device))                                  \
   X(get_device, hipGetDevice, (int* device))                                                                           \
   X(set_device, hipSetDevice, (int device))                                                                            \
+  X(device_synchronize, hipDeviceSynchronize, ())                                                                      \
   X(enable_peer_access, hipDeviceEnablePeerAccess, (int peer, unsigned flags))                                         \
   X(module_load, hipModuleLoadData, (ModuleHandle * module, const void* image))                                        \
   X(module_unload, hipModuleUnload, (ModuleHandle module))                                                             \

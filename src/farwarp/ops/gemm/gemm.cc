@@ -6,6 +6,7 @@
 
 #include "farwarp/base/arguments.h"
 #include "farwarp/ops/gemm/args.h"
+#include "farwarp/world/host/opened_operator.h"
 
 namespace farwarp {
 namespace {
@@ -20,8 +21,7 @@ std::uint64_t configuration_of(const GemmDesc& desc) {
 struct Gemm::State {
   World* world = nullptr;
   GemmPlan plan;
-  int slot = -1;
-  SymmetricBuffer workspace;
+  OpenedOperator opened;
   Kernel kernel;
   gemm::Args args{};
 
@@ -65,31 +65,23 @@ Result<Gemm> Gemm::create(World& world, const GemmDesc& desc) {
     mine = kernel.status();
     if (kernel.ok()) state->kernel = *kernel;
   }
-  // A rank that cannot go on takes part in the agreement, so that the others are told and do not wait for it later.
-  const auto slot = world.open_operator("gemm", {gemm::kSiteNames, gemm::kSiteNames + gemm::kSites},
-                                        mine.ok() ? configuration_of(desc) : 0);
-  if (slot.ok() && !mine.ok()) (void)world.close_operator(*slot);  // all ranks are wrong alike
-  if (!mine.ok()) return mine;
-  if (!slot.ok()) return slot.status();
+  auto opened = OpenedOperator::open(world, {.name = "gemm",
+                                             .site_names = {gemm::kSiteNames, gemm::kSiteNames + gemm::kSites},
+                                             .mine = mine,
+                                             .configuration = configuration_of(desc),
+                                             .buffers = {{mine.ok() ? plan->workspace_bytes : 0}}});
+  if (!opened.ok()) return opened.status();
   state->plan = *plan;
-  state->slot = *slot;
-  if (plan->workspace_bytes > 0) {
-    const auto workspace = world.allocate(static_cast<std::size_t>(plan->workspace_bytes));
-    if (!workspace.ok()) {
-      (void)world.close_operator(*slot);
-      return workspace.status();
-    }
-    state->workspace = *workspace;
-  }
+  state->opened = std::move(*opened);
   gemm::Args& args = state->args;
   args.view = world.view();
-  args.slot = static_cast<std::uint32_t>(*slot);
+  args.slot = state->opened.slot();
   args.m = desc.m;
   args.n = desc.n;
   args.k = desc.k;
   args.grid = plan->grid();
   args.xcds = world.device().shape().xcds;
-  args.partials = static_cast<std::int64_t>(state->workspace.offset);
+  args.partials = static_cast<std::int64_t>(state->opened.buffer(0).offset);
   args.counters = args.partials + plan->partials_bytes;
   args.x_pitch = plan->desc.x_pitch;
   args.w_pitch = plan->desc.w_pitch;
@@ -102,19 +94,16 @@ Gemm::Gemm(Gemm&&) noexcept = default;
 Gemm& Gemm::operator=(Gemm&&) noexcept = default;
 Gemm::~Gemm() = default;
 
-Status Gemm::close() {
-  if (state_->slot < 0) return {StatusCode::kMisuse, "Gemm was closed before"};
-  const Status closed = state_->world->close_operator(state_->slot);
-  state_->slot = -1;
-  const Status freed = state_->plan.workspace_bytes > 0 ? state_->world->free(state_->workspace) : Status();
-  return closed.ok() ? freed : closed;
+Status Gemm::close() { return close_opened("Gemm", state_); }
+
+const GemmPlan& Gemm::plan() const {
+  static const GemmPlan kNone;
+  return state_ ? state_->plan : kNone;
 }
 
-const GemmPlan& Gemm::plan() const { return state_->plan; }
-
 Status Gemm::operator()(const void* x, const void* w, const void* bias, void* y, Stream stream) {
+  if (Status open = check_open("Gemm", state_); !open.ok()) return open;
   State& state = *state_;
-  if (state.slot < 0) return {StatusCode::kMisuse, "Gemm was called after close()"};
   constexpr int kAlignment = 16;
   const bool has_bias = state.plan.desc.has_bias;
   const Status pointers =

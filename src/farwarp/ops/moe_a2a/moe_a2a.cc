@@ -9,6 +9,7 @@
 
 #include "farwarp/base/arguments.h"
 #include "farwarp/ops/moe_a2a/args.h"
+#include "farwarp/world/host/opened_operator.h"
 
 namespace farwarp {
 namespace {
@@ -74,8 +75,7 @@ Status check_received(const MoeReceived& received, bool fp8) {
 struct MoeAllToAll::State {
   World* world = nullptr;
   MoeAllToAllPlan plan;
-  int slot = -1;
-  SymmetricBuffer workspace, words;  ///< MoeWorkspace up to `words`, and from there on
+  OpenedOperator opened;  ///< with MoeWorkspace up to `words`, and from there on
   std::array<Kernel, kKernels> kernels;
   moe::Args args{};  ///< what does not change between calls, and a split call's tokens from send to recv
   int combine_blocks_per_sm = 1;
@@ -160,31 +160,20 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
     mine = kernel.status();
     if (kernel.ok()) state->kernels[static_cast<std::size_t>(id)] = *kernel;
   }
-  // A rank that cannot go on still takes part in this agreement, with a configuration that nobody else has: so the others
-  // are told, and do not wait for it in the next collective call.
-  const std::uint64_t configuration = mine.ok() ? plan->configuration : 0;
-  const auto slot = world.open_operator("moe_a2a", {moe::kSiteNames, moe::kSiteNames + moe::kSites}, configuration);
-  if (slot.ok() && !mine.ok()) (void)world.close_operator(*slot);  // all ranks are wrong alike
-  if (!mine.ok()) return mine;
-  if (!slot.ok()) return slot.status();
-  const MoeWorkspace& parts = plan->workspace;
-  const auto workspace = world.allocate(static_cast<std::size_t>(parts.words));
-  const auto words =
-      workspace.ok() ? world.allocate(static_cast<std::size_t>(parts.total - parts.words), 256, 0xff) : workspace;
-  if (!words.ok()) {
-    (void)world.close_operator(*slot);
-    if (workspace.ok()) (void)world.free(*workspace);
-    return words.status();
-  }
+  const MoeWorkspace parts = mine.ok() ? plan->workspace : MoeWorkspace{};
+  auto opened = OpenedOperator::open(world, {.name = "moe_a2a",
+                                             .site_names = {moe::kSiteNames, moe::kSiteNames + moe::kSites},
+                                             .mine = mine,
+                                             .configuration = mine.ok() ? plan->configuration : 0,
+                                             .buffers = {{parts.words, 0}, {parts.total - parts.words, 0xff}}});
+  if (!opened.ok()) return opened.status();
   state->plan = *plan;
-  state->slot = *slot;
-  state->workspace = *workspace;
-  state->words = *words;
+  state->opened = std::move(*opened);
 
   const MachineShape& shape = world.device().shape();
   moe::Args& args = state->args;
   args.view = world.view();
-  args.slot = static_cast<std::uint32_t>(*slot);
+  args.slot = state->opened.slot();
   args.num_experts = desc.num_experts;
   args.reciprocal = moe::moe_reciprocal(desc.num_experts);
   args.k = desc.experts_per_token;
@@ -201,9 +190,9 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
   args.masked = desc.layout == MoeLayout::kMasked;
   args.row_alignment = desc.row_alignment;
   args.recv_rows = plan->recv_rows;
-  args.workspace = static_cast<std::int64_t>(workspace->offset);
+  args.workspace = static_cast<std::int64_t>(state->opened.buffer(0).offset);
   args.offsets = parts;
-  const std::int64_t moved = static_cast<std::int64_t>(words->offset) - args.workspace - parts.words;
+  const std::int64_t moved = static_cast<std::int64_t>(state->opened.buffer(1).offset) - args.workspace - parts.words;
   if (plan->mode == MoeMode::kWords) args.offsets.rows += moved;
   args.offsets.returns += moved;
   args.shared = moe::shared_layout(desc.num_experts, plan->ranks, desc.experts_per_token, desc.max_tokens,
@@ -220,19 +209,23 @@ MoeAllToAll::MoeAllToAll(MoeAllToAll&&) noexcept = default;
 MoeAllToAll& MoeAllToAll::operator=(MoeAllToAll&&) noexcept = default;
 MoeAllToAll::~MoeAllToAll() = default;
 
-Status MoeAllToAll::close() {
-  const Status closed = state_->world->close_operator(state_->slot);
-  const Status freed = state_->world->free(state_->workspace);
-  return first_failure({closed, freed, state_->world->free(state_->words)});
+Status MoeAllToAll::close() { return close_opened("MoeAllToAll", state_); }
+
+const MoeAllToAllPlan& MoeAllToAll::plan() const {
+  static const MoeAllToAllPlan kNone;
+  return state_ ? state_->plan : kNone;
 }
 
-const MoeAllToAllPlan& MoeAllToAll::plan() const { return state_->plan; }
+void MoeAllToAll::inject(const MoeFaults& faults) {
+  if (state_) state_->faults = faults;
+}
 
-void MoeAllToAll::inject(const MoeFaults& faults) { state_->faults = faults; }
-
-void MoeAllToAll::forget_call() { state_->next_stage = 0; }
+void MoeAllToAll::forget_call() {
+  if (state_) state_->next_stage = 0;
+}
 
 Status MoeAllToAll::dispatch_send(const MoeTokens& tokens, Stream stream) {
+  if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
   const Status status = first_failure({state_->check_stage(0), state_->check_tokens(tokens)});
   if (!status.ok()) return status;
   state_->set_tokens(tokens, CallForm::kSplit);
@@ -240,6 +233,7 @@ Status MoeAllToAll::dispatch_send(const MoeTokens& tokens, Stream stream) {
 }
 
 Status MoeAllToAll::dispatch_recv(const MoeReceived& received, Stream stream) {
+  if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
   const Status status =
       first_failure({state_->check_stage(1), check_received(received, state_->plan.desc.fp8_dispatch)});
   if (!status.ok()) return status;
@@ -248,6 +242,7 @@ Status MoeAllToAll::dispatch_recv(const MoeReceived& received, Stream stream) {
 }
 
 Status MoeAllToAll::combine_send(const void* y, Stream stream) {
+  if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
   const Status status = first_failure({state_->check_stage(2), check_pointer("y", y, 16)});
   if (!status.ok()) return status;
   state_->args.y = y;
@@ -255,6 +250,7 @@ Status MoeAllToAll::combine_send(const void* y, Stream stream) {
 }
 
 Status MoeAllToAll::combine_recv(void* out, Stream stream) {
+  if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
   const Status status = first_failure({state_->check_stage(3), state_->check_out(out)});
   if (!status.ok()) return status;
   state_->args.out = out;
@@ -262,6 +258,7 @@ Status MoeAllToAll::combine_recv(void* out, Stream stream) {
 }
 
 Status MoeAllToAll::dispatch(const MoeTokens& tokens, const MoeReceived& received, Stream stream) {
+  if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
   const Status status = first_failure(
       {state_->check_stage(0), state_->check_tokens(tokens), check_received(received, state_->plan.desc.fp8_dispatch)});
   if (!status.ok()) return status;
@@ -271,6 +268,7 @@ Status MoeAllToAll::dispatch(const MoeTokens& tokens, const MoeReceived& receive
 }
 
 Status MoeAllToAll::combine(const void* y, void* out, Stream stream) {
+  if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
   const Status status = first_failure({state_->check_stage(2), check_pointer("y", y, 16), state_->check_out(out)});
   if (!status.ok()) return status;
   state_->args.y = y;
@@ -280,6 +278,7 @@ Status MoeAllToAll::combine(const void* y, void* out, Stream stream) {
 
 Status MoeAllToAll::fused(const MoeTokens& tokens, MoeExpert expert, const float* expert_table, void* out,
                           Stream stream) {
+  if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
   const bool table = expert == MoeExpert::kTable;
   const Status status = first_failure({state_->check_stage(0), state_->check_tokens(tokens),
                                        table ? check_pointer("expert_table", expert_table, 4) : Status{}});

@@ -1,4 +1,4 @@
-// What create() and close() of every parallel product do alike.
+// What create() of every parallel product does alike.
 #pragma once
 
 #include <cstdint>
@@ -6,18 +6,16 @@
 #include <string>
 
 #include "farwarp/ops/parallel_gemm/desc.h"
-#include "farwarp/world/host/world.h"
+#include "farwarp/world/host/opened_operator.h"
 
 namespace farwarp::parallel_gemm {
 
 /// An operator's holdings in a World.
-struct Opening {
-  int slot = -1;
-  SymmetricBuffer workspace;
-  SymmetricBuffer words;  ///< world/device/words.dev.h
+struct Opening : OpenedOperator {
   Kernel kernel;
 
-  bool is_open() const { return slot >= 0; }
+  const SymmetricBuffer& workspace() const { return buffer(0); }
+  const SymmetricBuffer& words() const { return buffer(1); }  ///< world/device/words.dev.h
 };
 
 /// What to open. `plan` is this rank's success in planning; without it, `kernel` and the bytes are not looked at.
@@ -30,11 +28,7 @@ struct OpeningDesc {
   std::int64_t word_bytes = 0;  ///< of a memory that begins as all ones, and does so again behind recover()
 };
 
-/// Collective; kMismatch on all ranks where their Descs differ. A rank that cannot go on takes part in the agreement, so that the others
-/// are told and do not wait for it later.
+/// Collective; kMismatch on all ranks where their Descs differ. A rank that cannot go on takes part, and all fail for its reason.
 Result<Opening> open(World& world, Kind kind, const ParallelGemmDesc& desc, const OpeningDesc& what);
-
-/// Collective; the streams that used it are idle. kMisuse if it is not open.
-Status close(World& world, Opening& opening);
 
 }  // namespace farwarp::parallel_gemm

@@ -127,6 +127,7 @@ Unfused& Unfused::operator=(Unfused&&) noexcept = default;
 Unfused::~Unfused() = default;
 
 Result<Unfused> Unfused::create(World& world, Kind kind, const ParallelGemmDesc& desc, int algorithm) {
+  if (Status usable = world.check_usable(); !usable.ok()) return usable;
   Status mine = check(kind, desc, world.size());
   if (mine.ok() && desc.max_sms != 0)
     mine = invalid_argument(
@@ -150,15 +151,20 @@ Result<Unfused> Unfused::create(World& world, Kind kind, const ParallelGemmDesc&
   return Unfused(std::move(state));
 }
 
+Status Unfused::check_open() const {
+  if (!state_) return {StatusCode::kMisuse, "the unfused product was moved from: call the object it was moved to"};
+  return state_->group ? Status() : Status(StatusCode::kMisuse, "the unfused product was called after close()");
+}
+
 Status Unfused::close() {
-  if (!state_->group) return {StatusCode::kMisuse, "the unfused product was closed before"};
+  if (Status open = check_open(); !open.ok()) return open;
   state_->group.reset();
   return {};
 }
 
 Status Unfused::operator()(const void* x, const void* w, const void* bias, void* y, Stream stream, void* all_x) {
+  if (Status open = check_open(); !open.ok()) return open;
   State& state = *state_;
-  if (!state.group) return {StatusCode::kMisuse, "the unfused product was called after close()"};
   Status status = check_operands(state.desc, x, w, bias, y, kUnfusedAlignment);
   if (status.ok()) status = check_returned_x(state.desc, all_x, kUnfusedAlignment);
   if (status.ok()) status = state.world.status();
@@ -166,21 +172,27 @@ Status Unfused::operator()(const void* x, const void* w, const void* bias, void*
 }
 
 Status Unfused::product(const void* x, const void* w, const void* bias, void* y, Stream stream) {
+  if (Status open = check_open(); !open.ok()) return open;
   return state_->product_of(x, w, bias, state_->between.get(), y, stream);
 }
 
 Status Unfused::exchange(const void* x, void* y, Stream stream) {
+  if (Status open = check_open(); !open.ok()) return open;
   return state_->exchange(x, state_->between.get(), y, stream);
 }
 
 CublasProduct& Unfused::cublas() { return *state_->product; }
 
-std::string Unfused::describe_product() const { return state_->product->describe(); }
+std::string Unfused::describe_product() const { return state_ ? state_->product->describe() : ""; }
 
 std::string Unfused::describe_exchange() const {
+  if (!check_open().ok()) return "";
   return fmt::format("{}, {}", state_->group->library().describe(), collective_of(state_->kind));
 }
 
-int Unfused::roundings() const { return state_->gathers() ? 2 : state_->world.size() + 1; }
+int Unfused::roundings() const {
+  if (!state_) return 0;
+  return state_->gathers() ? 2 : state_->world.size() + 1;
+}
 
 }  // namespace farwarp::parallel_gemm

@@ -43,6 +43,7 @@ class Unfused {
   /// A part of the call: NCCL alone.
   Status exchange(const void* x, void* y, Stream stream);
 
+  /// Not of an object that was moved from.
   CublasProduct& cublas();
   std::string describe_product() const;   ///< "cuBLASLt 13.1.0, algorithm 2 of 8"
   std::string describe_exchange() const;  ///< "NCCL 2.28.9, all-gather"
@@ -51,6 +52,7 @@ class Unfused {
 
  private:
   struct State;
+  Status check_open() const;
   explicit Unfused(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "farwarp/substrate/emu/knowledge.h"
@@ -17,6 +18,9 @@ std::uint64_t host_nanoseconds() {
 /// Steps without a write or a synchronisation after which a kernel is taken to spin: far above what kernels do between
 /// two stores (8 x 8 x 256 threads reading 8192 words each), and a few seconds of time.
 constexpr Time kLongestReading = Time{1} << 27;
+
+/// How often the engine looks whether active host threads have fallen asleep.
+constexpr std::chrono::milliseconds kLook{10};
 
 }  // namespace
 
@@ -52,21 +56,41 @@ void Engine::poke() {
 }
 
 void Engine::main() {
-  for (;;) {
+  for (bool held_up = false;;) {
     {
       std::unique_lock lock(wake_mutex_);
-      wake_.wait(lock, [this] { return poked_; });
+      const auto poked = [this] { return poked_; };
+      if (held_up) {
+        wake_.wait_for(lock, kLook, poked);
+      } else {
+        wake_.wait(lock, poked);
+      }
       poked_ = false;
     }
     std::lock_guard lock(mutex_);
     const auto start = std::chrono::steady_clock::now();
     run();
     seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    held_up = !waiters_.empty();
   }
 }
 
-/// Somebody waits for work, and no registered host thread could still add some.
-bool Engine::may_run() { return !waiters_.empty() && active_host_threads() == 0; }
+/// Somebody waits for work, and no registered host thread could still add some: all are blocked, or sleep elsewhere, or have been
+/// waited for long enough.
+bool Engine::may_run() {
+  if (waiters_.empty()) return false;
+  return active_host_threads() == 0 || host_sleep_.all_asleep() || patience_is_over();
+}
+
+bool Engine::patience_is_over() {
+  const auto now = std::chrono::steady_clock::now();
+  if (const std::uint64_t changes = host_activity_changes(); changes != host_changes_) {
+    host_changes_ = changes;
+    host_unchanged_since_ = now;
+  }
+  return std::ranges::any_of(waiters_,
+                             [&](const Waiter* waiter) { return now - host_unchanged_since_ >= waiter->patience; });
+}
 
 void Engine::run() {
   if (!may_run()) return;
@@ -124,14 +148,23 @@ bool Engine::make_time_pass() {
   if (earliest_deadline_ns_ != kForever) {
     if (several_processes) {
       nap();  // a delay between kernels: the clock is the host's
+    } else if (active_host_threads() > 0) {
+      let_real_time_pass();
     } else {
       schedule.advance_clock_to(earliest_deadline_ns_);
+      late_host_threads_.clear();
     }
     return true;
   }
   if (schedule.any_ready() || streams_changed_) return true;
   if (!any_running()) return false;
-  abort_all("nothing can progress and no wait has a deadline:" + stall_report());
+  if (active_host_threads() > 0 && !patience_is_over()) {
+    let_real_time_pass();
+    return true;
+  }
+  late_host_threads_ = name_active_host_threads();
+  abort_all("nothing can progress and no wait has a deadline:" + stall_report() +
+            (late_host_threads_.empty() ? "" : "\n  host threads outside of the library: " + late_host_threads_));
   return true;
 }
 
@@ -203,6 +236,23 @@ void Engine::nap() {
   }
 }
 
+/// A host thread that waits where the library does not see it may still enqueue what the kernels wait for. So their deadlines, and
+/// delays, take the host's time.
+void Engine::let_real_time_pass() {
+  if (schedule.any_ready() || streams_changed_) return;
+  const std::uint64_t start = host_nanoseconds();
+  mutex_.unlock();
+  {
+    std::unique_lock lock(wake_mutex_);
+    wake_.wait_for(lock, std::chrono::milliseconds(1), [this] { return poked_; });
+    poked_ = false;
+  }
+  mutex_.lock();
+  host_changed_ = true;
+  schedule.advance_clock_to(std::min(earliest_deadline_ns_, schedule.nanoseconds() + host_nanoseconds() - start));
+  if (schedule.nanoseconds() >= earliest_deadline_ns_) late_host_threads_ = name_active_host_threads();
+}
+
 // ---- on fibers ------------------------------------------------------------------------------------------------------
 
 void Engine::yield() {
@@ -256,7 +306,30 @@ void Engine::thread_main(void* argument) {
 
 // ---- for host threads -----------------------------------------------------------------------------------------------
 
-Status Engine::synchronize(Device& device, StreamId stream) {
+void Engine::wait_until_empty(HostLock& held, Device& device, StreamId stream, std::chrono::nanoseconds patience) {
+  HostBlockedScope blocked;
+  Waiter waiter{&device, stream, &blocked, patience, {}, false};
+  waiters_.push_back(&waiter);
+  poke();
+  waiter.wake.wait(held.lock(), [&waiter] { return waiter.done; });
+  host_waiting_.fetch_sub(1);  // complete_waiters() counted this thread, so that the engine lets it in
+}
+
+Status Engine::synchronize_all(Device& device, std::chrono::nanoseconds patience) {
+  if (std::this_thread::get_id() == thread_id_) {
+    return {StatusCode::kMisuse, "emulator: synchronize_all() called from work that runs in a stream"};
+  }
+  HostLock held(*this);
+  const auto is_busy = [](const auto& stream) { return !stream.second.items.empty(); };
+  for (auto busy = std::ranges::find_if(device.streams, is_busy); busy != device.streams.end();
+       busy = std::ranges::find_if(device.streams, is_busy)) {
+    wait_until_empty(held, device, busy->first, patience);
+  }
+  host_knows(device);
+  return {};
+}
+
+Status Engine::synchronize(Device& device, StreamId stream, std::chrono::nanoseconds patience) {
   if (std::this_thread::get_id() == thread_id_) {
     return {StatusCode::kMisuse, "emulator: synchronize() called from work that runs in a stream"};
   }
@@ -266,14 +339,7 @@ Status Engine::synchronize(Device& device, StreamId stream) {
     return invalid_argument(
         fmt::format("emulator: stream is {}, which does not exist on device {}", stream, device.ordinal));
   }
-  if (!queue->second.items.empty()) {
-    HostBlockedScope blocked;
-    Waiter waiter{&device, stream, &blocked, {}, false};
-    waiters_.push_back(&waiter);
-    poke();
-    waiter.wake.wait(held.lock(), [&waiter] { return waiter.done; });
-    host_waiting_.fetch_sub(1);  // complete_waiters() counted this thread, so that the engine lets it in
-  }
+  if (!queue->second.items.empty()) wait_until_empty(held, device, stream, patience);
   host_knows(device);
   return std::exchange(queue->second.error, Status{});
 }
@@ -284,9 +350,12 @@ void Engine::set_schedule(const ScheduleOptions& options) {
   next_warp_ = 1;
   seconds_ = 0;
   stall_.clear();
+  late_host_threads_.clear();
   race_.clear();
 }
 
-ScheduleReport Engine::report() const { return {schedule.hash(), schedule.steps(), seconds_, race_, stall_}; }
+ScheduleReport Engine::report() const {
+  return {schedule.hash(), schedule.steps(), seconds_, race_, stall_, late_host_threads_};
+}
 
 }  // namespace farwarp::emu

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <list>
@@ -19,6 +20,7 @@
 
 #include "farwarp/base/host_activity.h"
 #include "farwarp/substrate/emu/entities.h"
+#include "farwarp/substrate/emu/host_sleep.h"
 #include "farwarp/substrate/emu/schedule.h"
 
 namespace farwarp::emu {
@@ -45,7 +47,8 @@ class Engine {
   Status enqueue_launch(Device& device, StreamId stream, const KernelRecord& kernel, LaunchShape shape,
                         const void* args);
   void enqueue(Device& device, StreamId stream, WorkItem item);
-  Status synchronize(Device& device, StreamId stream);
+  Status synchronize(Device& device, StreamId stream, std::chrono::nanoseconds patience);
+  Status synchronize_all(Device& device, std::chrono::nanoseconds patience);
   void host_write(void* destination, const void* source, std::size_t bytes);
   void host_fill(void* destination, std::uint8_t byte, std::size_t bytes);
   void set_schedule(const ScheduleOptions& options);
@@ -131,6 +134,7 @@ class Engine {
     Device* device;
     StreamId stream;
     HostBlockedScope* scope;
+    std::chrono::nanoseconds patience;
     std::condition_variable wake;
     bool done = false;
   };
@@ -139,12 +143,15 @@ class Engine {
   void main();
   void poke();
   bool may_run();
+  bool patience_is_over();
   void run();
+  void wait_until_empty(HostLock& held, Device& device, StreamId stream, std::chrono::nanoseconds patience);
   bool make_time_pass();
   void pass_deadlines();
   void run_thread();
   void let_host_in();
   void nap();
+  void let_real_time_pass();
   void abort_all(const std::string& why);
   std::string spinning();
   static void thread_main(void* thread);
@@ -153,6 +160,7 @@ class Engine {
   // report.cc
   struct WaitingGroup;
   std::string describe_group(const WaitingGroup& group) const;
+  static std::string name_active_host_threads();
 
   // streams.cc
   void start_items();
@@ -188,6 +196,9 @@ class Engine {
   std::list<Waiter*> waiters_;
   bool streams_changed_ = false;
   bool host_changed_ = false;
+  HostSleep host_sleep_;
+  std::uint64_t host_changes_ = 0;  ///< host_activity_changes() when may_run() last looked, which it had been since
+  std::chrono::steady_clock::time_point host_unchanged_since_;
   std::uint64_t earliest_deadline_ns_ = kForever;  ///< a lower bound, over parked threads and delays
   Time last_progress_ = 0;
   Time quiet_ = 0;
@@ -196,6 +207,7 @@ class Engine {
   std::string fault_text_;
   double seconds_ = 0;
   std::string stall_;
+  std::string late_host_threads_;  ///< ScheduleReport::host_threads
   std::string race_;
 };
 

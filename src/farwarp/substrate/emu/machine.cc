@@ -68,7 +68,7 @@ StreamId Machine::create_stream(TargetKind personality, int ordinal) {
 void Machine::destroy_stream(TargetKind personality, int ordinal, StreamId stream) {
   auto device = state_->device(personality, ordinal);
   if (!device.ok() || stream == 0) return;
-  (void)state_->engine.synchronize(**device, stream);
+  (void)state_->engine.synchronize(**device, stream, kPatience);
   Engine::HostLock held(state_->engine);
   (*device)->streams.erase(stream);
 }
@@ -98,10 +98,16 @@ void Machine::enqueue_delay(TargetKind personality, int ordinal, StreamId stream
   state_->engine.enqueue(**device, stream, std::move(item));
 }
 
-Status Machine::synchronize(TargetKind personality, int ordinal, StreamId stream) {
+Status Machine::synchronize(TargetKind personality, int ordinal, StreamId stream, std::chrono::nanoseconds patience) {
   auto device = state_->device(personality, ordinal);
   if (!device.ok()) return device.status();
-  return state_->engine.synchronize(**device, stream);
+  return state_->engine.synchronize(**device, stream, patience);
+}
+
+Status Machine::synchronize_all(TargetKind personality, int ordinal, std::chrono::nanoseconds patience) {
+  auto device = state_->device(personality, ordinal);
+  if (!device.ok()) return device.status();
+  return state_->engine.synchronize_all(**device, patience);
 }
 
 void Machine::host_write(void* destination, const void* source, std::size_t bytes) {

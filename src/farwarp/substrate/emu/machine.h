@@ -4,9 +4,10 @@
 // fill) belongs to a stream and starts when its predecessors in the stream are done. The engine makes progress only
 // while some thread waits in synchronize() and every registered host thread is blocked (base/host_activity.h), and
 // starts work in the order (device, stream, position): so a schedule depends on the seed alone, not on how the
-// operating system ran the host threads.
+// operating system ran the host threads. Threads that wait outside of the library are found asleep (host_sleep.h).
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -36,7 +37,12 @@ struct ScheduleReport {
   /// Such a load is a data race, whatever value it happened to return.
   std::string race;
   std::string stall;  ///< the first "nothing can progress" report: who waits for whom, where, for which value; or empty
+  /// The host threads that were neither blocked nor enqueued anything while the latest deadline passed; empty if all were blocked.
+  std::string host_threads;
 };
+
+/// How long registered host threads that are awake keep the engine from running, from their last change (host_activity_changes()).
+inline constexpr std::chrono::nanoseconds kPatience = std::chrono::seconds(10);
 
 struct LaunchShape {
   int blocks = 1;
@@ -80,7 +86,10 @@ class Machine {
   /// Blocks until the stream is empty. Never hangs: a launch that cannot progress advances the virtual clock to the
   /// next deadline of a parked thread; if there is none, the launch is aborted and this returns kInternal with the
   /// stall report.
-  Status synchronize(TargetKind personality, int ordinal, StreamId stream);
+  Status synchronize(TargetKind personality, int ordinal, StreamId stream,
+                     std::chrono::nanoseconds patience = kPatience);
+  /// Blocks until all streams of the device are empty. Their errors stay with them.
+  Status synchronize_all(TargetKind personality, int ordinal, std::chrono::nanoseconds patience = kPatience);
 
   void host_write(void* destination, const void* source, std::size_t bytes);
   void host_fill(void* destination, std::uint8_t byte, std::size_t bytes);

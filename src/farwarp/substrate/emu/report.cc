@@ -110,6 +110,15 @@ std::string Engine::describe_group(const WaitingGroup& group) const {
   return text;
 }
 
+std::string Engine::name_active_host_threads() {
+  std::string text;
+  for (const HostThread& thread : list_active_host_threads()) {
+    if (!text.empty()) text += ", ";
+    text += fmt::format("{} (thread {})", thread.name.empty() ? "a host thread" : thread.name, thread.id);
+  }
+  return text;
+}
+
 std::string Engine::stall_report() const {
   std::map<std::tuple<std::string, std::string, std::string>, WaitingGroup> groups;
   std::string text;

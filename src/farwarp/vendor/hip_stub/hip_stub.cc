@@ -303,6 +303,8 @@ FARWARP_EXPORT Error hipStreamQuery(StreamHandle stream) {
   return error_of(device().synchronize(stream_of(stream), ~0ull));
 }
 
+FARWARP_EXPORT Error hipDeviceSynchronize() { return error_of(device().synchronize_all(~0ull)); }
+
 FARWARP_EXPORT Error hipStreamIsCapturing(StreamHandle stream, int* status) {
   std::lock_guard lock(state().mutex);
   *status = state().capturing.contains(stream) ? 1 : 0;

@@ -78,7 +78,7 @@ Status run_ranks(int size, const std::function<Status(std::shared_ptr<Bootstrap>
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < bootstraps.size(); ++rank) {
     threads.emplace_back([&, rank] {
-      HostThreadScope registered;
+      HostThreadScope registered(fmt::format("rank {}", rank));
       all_registered.arrive_and_wait();
       outcomes[rank] = body(std::move(bootstraps[rank]));
     });

@@ -6,27 +6,22 @@ namespace farwarp {
 
 Result<DeviceBarrier> DeviceBarrier::create(World& world) {
   auto kernel = world.device().kernel("world_barrier");
-  // A rank without the kernel takes part with a configuration of its own, so that the others are told.
-  const auto slot = world.open_operator("barrier", {"barrier"}, kernel.ok() ? 1 : 0);
-  if (slot.ok() && !kernel.ok()) (void)world.close_operator(*slot);
-  if (!kernel.ok()) return kernel.status();
-  if (!slot.ok()) return slot.status();
-  const auto cells = world.allocate(2 * sizeof(std::uint64_t) * static_cast<std::size_t>(world.size()));
-  if (!cells.ok()) {
-    (void)world.close_operator(*slot);
-    return cells.status();
-  }
-  return DeviceBarrier(world, *slot, *cells, *kernel);
+  auto opened =
+      OpenedOperator::open(world, {.name = "barrier",
+                                   .site_names = {"barrier"},
+                                   .mine = kernel.status(),
+                                   .configuration = 1,
+                                   .buffers = {{static_cast<std::int64_t>(sizeof(std::uint64_t)) * 2 * world.size()}}});
+  if (!opened.ok()) return opened.status();
+  return DeviceBarrier(world, std::move(*opened), *kernel);
 }
 
-Status DeviceBarrier::close() {
-  const Status closed = world_->close_operator(slot_);
-  const Status freed = world_->free(cells_);
-  return closed.ok() ? freed : closed;
-}
+Status DeviceBarrier::close() { return opened_.close(); }
 
 Status DeviceBarrier::enqueue(Stream stream) {
-  const BarrierArgs args{world_->view(), static_cast<std::uint32_t>(slot_), static_cast<std::int64_t>(cells_.offset)};
+  if (!opened_.is_open()) return {StatusCode::kMisuse, "DeviceBarrier was called after close(), or was moved from"};
+  if (Status usable = world_->check_usable(); !usable.ok()) return usable;
+  const BarrierArgs args{world_->view(), opened_.slot(), static_cast<std::int64_t>(opened_.buffer(0).offset)};
   return launch(world_->device(), kernel_, {1, kBarrierThreads, 0}, args, stream);
 }
 

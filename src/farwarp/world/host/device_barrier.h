@@ -2,29 +2,29 @@
 #pragma once
 
 #include "farwarp/base/status.h"
+#include "farwarp/world/host/opened_operator.h"
 #include "farwarp/world/host/world.h"
 
 namespace farwarp {
 
-/// What is behind it in a rank's stream starts when every rank's stream has reached it, and sees what they have written
+/// Move-only. What is behind it in a rank's stream starts when every rank's stream has reached it, and sees what they have written
 /// before.
 class DeviceBarrier {
  public:
   /// Collective. The World must outlive it.
   static Result<DeviceBarrier> create(World& world);
-  /// Collective; the streams that used it must be idle.
+  /// Collective; the streams that used it must be idle. kMisuse if it was closed or moved from, as all calls then are.
   Status close();
 
   /// Asynchronous, can be captured. All ranks make the same number of calls; one in flight per instance.
   Status enqueue(Stream stream);
 
  private:
-  DeviceBarrier(World& world, int slot, SymmetricBuffer cells, Kernel kernel)
-      : world_(&world), slot_(slot), cells_(cells), kernel_(std::move(kernel)) {}
+  DeviceBarrier(World& world, OpenedOperator opened, Kernel kernel)
+      : world_(&world), opened_(std::move(opened)), kernel_(std::move(kernel)) {}
 
   World* world_;
-  int slot_;
-  SymmetricBuffer cells_;
+  OpenedOperator opened_;
   Kernel kernel_;
 };
 

@@ -57,6 +57,7 @@ Result<nccl::UniqueId> agree(World& world, const Status& mine, const nccl::Uniqu
 }  // namespace
 
 Result<NcclGroup> NcclGroup::create(World& world, const Status& mine) {
+  if (Status usable = world.check_usable(); !usable.ok()) return usable;
   const TargetKind target = world.device().target();
   Status status;
   std::unique_ptr<State> state;
@@ -89,9 +90,16 @@ NcclGroup::~NcclGroup() = default;
 
 const nccl::Library& NcclGroup::library() const { return state_->library; }
 nccl::Communicator NcclGroup::communicator() const { return state_->communicator; }
-bool NcclGroup::stuck() const { return state_->stuck; }
+bool NcclGroup::stuck() const { return state_ != nullptr && state_->stuck; }
+
+namespace {
+
+Status moved_from() { return {StatusCode::kMisuse, "the NcclGroup was moved from: use the object it was moved to"}; }
+
+}  // namespace
 
 Status NcclGroup::grouped(const std::function<Status()>& calls) {
+  if (!state_) return moved_from();
   const nccl::Library& nccl = state_->library;
   return state_->world.device().while_current([&] {
     Status status = nccl.call(nccl.group_start);
@@ -103,6 +111,7 @@ Status NcclGroup::grouped(const std::function<Status()>& calls) {
 }
 
 Status NcclGroup::connect(Stream stream, const std::function<Status()>& calls) {
+  if (!state_) return moved_from();
   if (Status status = calls(); !status.ok()) return status;
   const auto patience = std::chrono::nanoseconds(state_->world.options().deadline);
   const Status done = state_->world.device().synchronize(stream, static_cast<std::uint64_t>(patience.count()));

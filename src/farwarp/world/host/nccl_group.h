@@ -23,6 +23,7 @@ class NcclGroup {
   /// destroyed, because NCCL waits for them without a bound.
   ~NcclGroup();
 
+  /// These two not of a group that was moved from.
   const nccl::Library& library() const;
   nccl::Communicator communicator() const;
   /// `calls` with the device current, as one group of NCCL's.

@@ -37,8 +37,13 @@ HostLedger::Names World::State::names(std::uint32_t slot, std::uint32_t site) co
   return {open.name, fmt::format("site {}", site)};
 }
 
-Result<int> World::open_operator(std::string name, std::vector<std::string> site_names, std::uint64_t configuration) {
+Result<int> World::open_operator(std::string name, std::vector<std::string> site_names, std::uint64_t configuration,
+                                 const Status& mine) {
+  if (Status usable = check_usable(); !usable.ok()) return usable;
   State& state = *state_;
+  // First the operator alone: a rank that cannot go on may have no configuration.
+  if (Status entered = state.enter(fmt::format("open_operator({})", name)); !entered.ok()) return entered;
+  if (Status all = state.settle(state.collectives.all_ok(mine)); !all.ok()) return all;
   if (Status entered = state.enter(fmt::format("open_operator({}, configuration {:#x})", name, configuration));
       !entered.ok())
     return entered;
@@ -61,6 +66,7 @@ Result<int> World::open_operator(std::string name, std::vector<std::string> site
 }
 
 Status World::close_operator(int slot) {
+  if (Status usable = check_usable(); !usable.ok()) return usable;
   State& state = *state_;
   if (Status entered = state.enter(fmt::format("close_operator({})", slot)); !entered.ok()) return entered;
   if (slot < 0 || slot >= kMaxOperators || !state.operators[slot]) {

@@ -26,30 +26,52 @@ Status drain(Device& device, const std::vector<Stream>& streams, std::chrono::na
 }  // namespace
 
 Status World::status() const {
+  if (Status usable = check_usable(); !usable.ok()) return usable;
   const State& state = *state_;
   if (state.lost.load(std::memory_order_acquire)) return state.lost_status;
   if (state.ledger->clean()) return {};
-  return state.ledger->first_failure([&](std::uint32_t slot, std::uint32_t site) { return state.names(slot, site); });
+  const Status failure =
+      state.ledger->first_failure([&](std::uint32_t slot, std::uint32_t site) { return state.names(slot, site); });
+  if (failure.code() != StatusCode::kDeadline) return failure;
+  const std::string late = state.device->late_host_threads();
+  if (late.empty()) return failure;
+  return {failure.code(), fmt::format("{}; these host threads did not wait in the library: {} (base/host_activity.h)",
+                                      failure.message(), late)};
 }
 
 std::vector<WaitRecord> World::ledger() const {
+  if (!state_) return {};
   const State& state = *state_;
   return state.ledger->records([&](std::uint32_t slot, std::uint32_t site) { return state.names(slot, site); });
 }
 
 void World::abort() {
+  if (!state_) return;
   State& state = *state_;
   state.ledger->note_abort(rank());
-  const std::uint32_t raised_by = static_cast<std::uint32_t>(rank()) + 1;
-  for (int peer = 0; peer < size(); ++peer) {
-    auto* control = reinterpret_cast<WorldControl*>(state.heap->base(peer));
-    // Nothing is left to tell if this fails: the peers' own deadlines end their waits.
-    (void)state.device->copy_in(&control->abort, &raised_by, sizeof(raised_by), *state.stream);
-  }
+  // Nothing is left to tell if this fails: the peers' own deadlines end their waits.
+  for (int peer = 0; peer < size(); ++peer) (void)state.raise_abort(peer);
   (void)state.synchronize();
 }
 
+Status World::State::raise_abort(int peer) {
+  auto* const peers = reinterpret_cast<WorldControl*>(heap->base(peer));
+  const std::uint32_t raised_by = static_cast<std::uint32_t>(view.rank) + 1;
+  return device->copy_in(&peers->abort, &raised_by, sizeof(raised_by), *stream);
+}
+
+/// A call in flight ends by itself: when its peers have come, or at its deadline, with up to five waits behind each other, 1/32 longer
+/// each. What is enqueued after an aborted call leaves at once. So the second wait is for what is late for another reason.
+Status World::State::drain() {
+  const std::uint64_t longest_call = timeout_ns() + timeout_ns() / 4;
+  const Status drained = device->synchronize_all(longest_call);
+  if (drained.ok()) return drained;
+  (void)raise_abort(view.rank);
+  return device->synchronize_all(longest_call);
+}
+
 Status World::recover(const std::vector<Stream>& streams) {
+  if (Status usable = check_usable(); !usable.ok()) return usable;
   State& state = *state_;
   if (state.lost.load(std::memory_order_acquire)) return state.lost_status;
 

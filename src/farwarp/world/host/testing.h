@@ -2,8 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+
+#include "farwarp/world/host/world.h"
 
 namespace farwarp::testing {
+
+/// Collective: World::create() on a device that the test has made, in place of `options.device`.
+Result<World> create_world(std::shared_ptr<Bootstrap> bootstrap, const WorldOptions& options,
+                           std::shared_ptr<Device> device);
 
 /// Worlds created from now on in this process give their first operator this epoch (even, not 0): near 2^32 it lets a
 /// test see tags wrap. The same on all ranks, or World::create ends in kMismatch.

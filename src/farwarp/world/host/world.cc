@@ -31,6 +31,18 @@ Status check_options(const WorldOptions& options) {
 
 void testing::set_first_epoch(std::uint32_t epoch) { first_epoch = epoch; }
 
+struct WorldAccess {
+  static Result<World> create(std::shared_ptr<Bootstrap> bootstrap, const WorldOptions& options,
+                              std::shared_ptr<Device> device) {
+    return World::State::create(std::move(bootstrap), options, std::move(device));
+  }
+};
+
+Result<World> testing::create_world(std::shared_ptr<Bootstrap> bootstrap, const WorldOptions& options,
+                                    std::shared_ptr<Device> device) {
+  return WorldAccess::create(std::move(bootstrap), options, std::move(device));
+}
+
 // ---- creation
 // ------------------------------------------------------------------------------------------------------------
 
@@ -105,20 +117,43 @@ Status World::State::write_control() {
 }
 
 World::State::~State() {
+  if (heap && !drain().ok()) {
+    (void)heap.release();
+    (void)ledger.release();
+    return;
+  }
   if (stream) device->destroy_stream(*stream);
 }
 
-World::World(std::unique_ptr<State> state) : state_(std::move(state)) {}
-World::World(World&&) noexcept = default;
-World& World::operator=(World&&) noexcept = default;
+World::World(std::unique_ptr<State> state)
+    : state_(std::move(state)), device_(state_->device), bootstrap_(state_->bootstrap) {}
+// What these return by reference stays with an object that was moved from.
+World::World(World&& other) noexcept
+    : state_(std::move(other.state_)), device_(other.device_), bootstrap_(other.bootstrap_) {}
+World& World::operator=(World&& other) noexcept {
+  if (this == &other) return *this;
+  state_ = std::move(other.state_);
+  device_ = other.device_;
+  bootstrap_ = other.bootstrap_;
+  return *this;
+}
 World::~World() = default;
 
-int World::rank() const { return state_->view.rank; }
-int World::size() const { return state_->view.size; }
-Device& World::device() { return *state_->device; }
-Bootstrap& World::bootstrap() { return *state_->bootstrap; }
-const WorldOptions& World::options() const { return state_->options; }
-const WorldView& World::view() const { return state_->view; }
+int World::rank() const { return state_ ? state_->view.rank : -1; }
+int World::size() const { return state_ ? state_->view.size : 0; }
+Device& World::device() { return *device_; }
+Bootstrap& World::bootstrap() { return *bootstrap_; }
+const WorldOptions& World::options() const {
+  static const WorldOptions kNone;
+  return state_ ? state_->options : kNone;
+}
+const WorldView& World::view() const {
+  static constexpr WorldView kNone{.rank = -1, .size = 0, .heap = {}, .ledger = nullptr};
+  return state_ ? state_->view : kNone;
+}
+Status World::check_usable() const {
+  return state_ ? Status() : Status(StatusCode::kMisuse, "the World was moved from: use the object it was moved to");
+}
 
 // ---- collective calls
 // ------------------------------------------------------------------------------------------------------
@@ -144,6 +179,7 @@ Status World::State::lose(const std::string& why) {
 // --------------------------------------------------------------------------------------------------------
 
 Result<SymmetricBuffer> World::allocate(std::size_t bytes, std::size_t alignment, std::uint8_t fill) {
+  if (Status usable = check_usable(); !usable.ok()) return usable;
   State& state = *state_;
   const std::string call = fmt::format("allocate({} bytes, alignment {}, fill {})", bytes, alignment, fill);
   if (Status entered = state.enter(call); !entered.ok()) return entered;
@@ -162,6 +198,7 @@ Result<SymmetricBuffer> World::allocate(std::size_t bytes, std::size_t alignment
 }
 
 Status World::free(const SymmetricBuffer& buffer) {
+  if (Status usable = check_usable(); !usable.ok()) return usable;
   State& state = *state_;
   if (Status entered = state.enter(fmt::format("free({} bytes at offset {})", buffer.bytes, buffer.offset));
       !entered.ok())
@@ -180,6 +217,7 @@ Status World::free(const SymmetricBuffer& buffer) {
 // -------------------------------------------------------------------------------------------------------------
 
 Result<World> World::split(int colour, std::size_t heap_bytes) {
+  if (Status usable = check_usable(); !usable.ok()) return usable;
   State& state = *state_;
   if (Status entered = state.enter("split"); !entered.ok()) return entered;
   auto group = split_bootstrap(*state.bootstrap, colour, state.host_timeout);

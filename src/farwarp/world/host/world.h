@@ -46,14 +46,17 @@ struct WaitRecord {
 };
 
 /// Move-only. Every member marked collective must be called by all ranks, in the same order; a different order on some
-/// rank ends in kMismatch on all, not in a hang.
+/// rank ends in kMismatch on all, not in a hang. Of a World that was moved from, calls return kMisuse, the rank is -1 and the size 0;
+/// device() and bootstrap() are what they were.
 class World {
  public:
   /// Collective.
   static Result<World> create(std::shared_ptr<Bootstrap> bootstrap, const WorldOptions& options);
   World(World&&) noexcept;
   World& operator=(World&&) noexcept;
-  /// Local and bounded: never waits for peers.
+  /// Local and bounded. Waits until the device has done all that this process has enqueued there, so that a call in flight cannot touch
+  /// memory of the next World: as a rule no longer than the deadline, twice five quarters of it at most. Should something still run then,
+  /// the World's memory is kept until the process ends. Graphs that captured calls must not be launched any more.
   ~World();
 
   int rank() const;
@@ -63,6 +66,8 @@ class World {
   const WorldOptions& options() const;
   /// What kernels take.
   const WorldView& view() const;
+  /// kMisuse if this World was moved from.
+  Status check_usable() const;
 
   /// Collective: memory in the symmetric heap, each byte `fill`. recover() fills it again, unless with zeros: for words
   /// (world/device/words.dev.h), which an aborted call may leave behind. kOutOfMemory states how much is left, kMismatch which rank
@@ -73,8 +78,9 @@ class World {
 
   /// Collective: a slot in WorldControl::operators, its epoch set to the same world-monotone value on all ranks.
   /// `configuration` (hashed) must agree between ranks: kMismatch names the first rank that differs.
-  /// `site_names[i]` is what the ledger calls wait site i.
-  Result<int> open_operator(std::string name, std::vector<std::string> site_names, std::uint64_t configuration);
+  /// `site_names[i]` is what the ledger calls wait site i. `mine`: whether this rank can go on; if one cannot, all fail for its reason.
+  Result<int> open_operator(std::string name, std::vector<std::string> site_names, std::uint64_t configuration,
+                            const Status& mine = {});
   /// Collective; the streams that used it must be idle.
   Status close_operator(int slot);
 
@@ -93,9 +99,12 @@ class World {
   void abort();
 
  private:
+  friend struct WorldAccess;  // testing.h
   struct State;
   explicit World(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
+  std::shared_ptr<Device> device_;
+  std::shared_ptr<Bootstrap> bootstrap_;
 };
 
 }  // namespace farwarp

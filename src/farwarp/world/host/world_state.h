@@ -46,6 +46,7 @@ struct World::State {
     std::uint8_t fill;
   };
 
+  /// Memory that a kernel may still use is kept for good.
   ~State();
 
   static Result<World> create(std::shared_ptr<Bootstrap> bootstrap, const WorldOptions& options,
@@ -60,6 +61,10 @@ struct World::State {
   Status open_local_resources();
   Status write_control();
   Status synchronize() { return device->synchronize(*stream, timeout_ns()); }
+  /// Tells the peer's kernels, or one's own, that this rank has raised the abort.
+  Status raise_abort(int peer);
+  /// Waits until no kernel can use this World any more; bounded.
+  Status drain();
   Status write_cells(int slot, std::uint32_t epoch);
   Status reset_control(std::uint32_t epoch);
   /// Collective: the latest epoch that any open operator has reached on any rank, or that was handed out before.

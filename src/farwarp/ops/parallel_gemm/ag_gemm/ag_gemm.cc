@@ -13,7 +13,7 @@ namespace farwarp {
 struct AllGatherGemm::State {
   World* world = nullptr;
   AllGatherGemmPlan plan;
-  parallel_gemm::Opening opening;
+  parallel_gemm::Opening opened;
   ag_gemm::Args args{};
   bool has_heap_maps = false;
 
@@ -26,7 +26,7 @@ struct AllGatherGemm::State {
 
 void AllGatherGemm::State::set_sizes() {
   args.view = world->view();
-  args.slot = static_cast<std::uint32_t>(opening.slot);
+  args.slot = opened.slot();
   args.m = plan.local.y_rows;
   args.n = plan.local.w_rows;
   args.k = plan.local.k;
@@ -40,10 +40,10 @@ void AllGatherGemm::State::set_sizes() {
   args.pieces = {plan.piece_rows, plan.piece_depth, plan.row_pieces, plan.depth_pieces};
   args.piece_order = ag_gemm::make_piece_order(args.pieces, plan.piece_band, plan.splits);
   args.own_apart = plan.own_apart ? 1 : 0;
-  const auto base = static_cast<std::int64_t>(opening.workspace.offset);
+  const auto base = static_cast<std::int64_t>(opened.workspace().offset);
   args.gathered = base + plan.gathered;
   args.arrived = base + plan.arrived;
-  args.inbox = static_cast<std::int64_t>(opening.words.offset);
+  args.inbox = static_cast<std::int64_t>(opened.words().offset);
   args.partials = base + plan.partials;
   args.counters = base + plan.counters;
 }
@@ -108,7 +108,7 @@ Result<AllGatherGemm> AllGatherGemm::create(World& world, const ParallelGemmDesc
   auto state = std::make_unique<State>();
   state->world = &world;
   state->plan = std::move(*plan);
-  state->opening = std::move(*opening);
+  state->opened = std::move(*opening);
   state->set_sizes();
   return AllGatherGemm(std::move(state));
 }
@@ -118,15 +118,20 @@ AllGatherGemm::AllGatherGemm(AllGatherGemm&&) noexcept = default;
 AllGatherGemm& AllGatherGemm::operator=(AllGatherGemm&&) noexcept = default;
 AllGatherGemm::~AllGatherGemm() = default;
 
-Status AllGatherGemm::close() { return parallel_gemm::close(*state_->world, state_->opening); }
+Status AllGatherGemm::close() { return close_opened("AllGatherGemm", state_); }
 
-const AllGatherGemmPlan& AllGatherGemm::plan() const { return state_->plan; }
+const AllGatherGemmPlan& AllGatherGemm::plan() const {
+  static const AllGatherGemmPlan kNone;
+  return state_ ? state_->plan : kNone;
+}
 
-void AllGatherGemm::drop_piece(int number) { state_->args.drop_piece = static_cast<std::uint32_t>(number); }
+void AllGatherGemm::drop_piece(int number) {
+  if (state_) state_->args.drop_piece = static_cast<std::uint32_t>(number);
+}
 
 Status AllGatherGemm::operator()(const void* x, const void* w, const void* bias, void* y, Stream stream, void* all_x) {
+  if (Status open = check_open("AllGatherGemm", state_); !open.ok()) return open;
   State& state = *state_;
-  if (!state.opening.is_open()) return {StatusCode::kMisuse, "AllGatherGemm was called after close()"};
   Status status = parallel_gemm::check_operands(state.plan.desc, x, w, bias, y);
   if (status.ok()) status = parallel_gemm::check_returned_x(state.plan.desc, all_x);
   if (status.ok()) status = state.world->status();
@@ -136,7 +141,7 @@ Status AllGatherGemm::operator()(const void* x, const void* w, const void* bias,
   state.args.all_x = all_x;
   const LaunchConfig config{state.plan.communicators + state.plan.blocks, state.plan.threads,
                             static_cast<std::size_t>(state.plan.shared_bytes), state.plan.cluster};
-  return launch(state.world->device(), state.opening.kernel, config, state.args, stream);
+  return launch(state.world->device(), state.opened.kernel, config, state.args, stream);
 }
 
 }  // namespace farwarp

@@ -72,8 +72,9 @@ Result<Operator> create_own(World& world, Kind kind, const ParallelGemmDesc& des
 /// rank that was asked for something wrong takes part, so that the others need not wait for it.
 Status agree(World& world, Kind kind, const ParallelGemmDesc& desc, Path path) {
   const Status mine = parallel_gemm::check(kind, desc, world.size());
-  const auto slot = world.open_operator(fmt::format("{} by path {}", name_of(kind), name_of(path)), {},
-                                        mine.ok() ? parallel_gemm::configuration_of(kind, desc, world.size()) : 0);
+  const auto slot =
+      world.open_operator(fmt::format("{} by path {}", name_of(kind), name_of(path)), {},
+                          mine.ok() ? parallel_gemm::configuration_of(kind, desc, world.size()) : 0, mine);
   const Status closed = slot.ok() ? world.close_operator(*slot) : slot.status();
   return mine.ok() ? closed : mine;
 }
@@ -121,6 +122,7 @@ Result<std::int64_t> ParallelGemm::heap_bytes(const Device& device, int ranks, K
 }
 
 Result<ParallelGemm> ParallelGemm::create(World& world, Kind kind, const ParallelGemmDesc& desc, Path path) {
+  if (Status usable = world.check_usable(); !usable.ok()) return usable;
   if (Status agreed = agree(world, kind, desc, path); !agreed.ok()) return agreed;
   Choice choice{path, 0, 0, "asked for"};
   if (path == Path::kBest) {
@@ -146,17 +148,28 @@ ParallelGemm::ParallelGemm(ParallelGemm&&) noexcept = default;
 ParallelGemm& ParallelGemm::operator=(ParallelGemm&&) noexcept = default;
 ParallelGemm::~ParallelGemm() = default;
 
+namespace {
+
+Status moved_from() { return {StatusCode::kMisuse, "ParallelGemm was moved from: call the object it was moved to"}; }
+
+}  // namespace
+
 Status ParallelGemm::close() {
+  if (!state_) return moved_from();
   return std::visit([](auto& op) { return op.close(); }, state_->op);
 }
 
 ParallelGemm::Path ParallelGemm::path() const {
-  return std::holds_alternative<Unfused>(state_->op) ? Path::kUnfused : Path::kOwn;
+  return state_ && std::holds_alternative<Unfused>(state_->op) ? Path::kUnfused : Path::kOwn;
 }
 
-const std::string& ParallelGemm::why() const { return state_->why; }
+const std::string& ParallelGemm::why() const {
+  static const std::string kNone;
+  return state_ ? state_->why : kNone;
+}
 
 std::string ParallelGemm::plan() const {
+  if (!state_) return {};
   if (const auto* const unfused = std::get_if<Unfused>(&state_->op))
     return fmt::format("{} and {}", unfused->describe_exchange(), unfused->describe_product());
   if (const auto* const op = std::get_if<AllGatherGemm>(&state_->op)) return op->plan().to_string();
@@ -165,11 +178,13 @@ std::string ParallelGemm::plan() const {
 }
 
 int ParallelGemm::roundings() const {
+  if (!state_) return 0;
   if (const auto* const unfused = std::get_if<Unfused>(&state_->op)) return unfused->roundings();
   return std::holds_alternative<AllGatherGemm>(state_->op) ? 1 : 2;
 }
 
 Status ParallelGemm::operator()(const void* x, const void* w, const void* bias, void* y, Stream stream, void* all_x) {
+  if (!state_) return moved_from();
   Status status = parallel_gemm::check_operands(state_->desc, x, w, bias, y, parallel_gemm::kUnfusedAlignment);
   if (status.ok()) status = parallel_gemm::check_returned_x(state_->desc, all_x, parallel_gemm::kUnfusedAlignment);
   if (!status.ok()) return status;
@@ -180,6 +195,7 @@ Status ParallelGemm::operator()(const void* x, const void* w, const void* bias, 
 }
 
 void ParallelGemm::drop_tile(int number) {
+  if (!state_) return;
   if (auto* const op = std::get_if<AllGatherGemm>(&state_->op)) op->drop_piece(number);
   if (auto* const op = std::get_if<GemmReduceScatter>(&state_->op))
     op->inject({.drop_tile = static_cast<std::uint32_t>(number)});

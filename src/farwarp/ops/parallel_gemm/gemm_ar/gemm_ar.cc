@@ -12,7 +12,7 @@ namespace farwarp {
 struct GemmAllReduce::State {
   World* world = nullptr;
   GemmAllReducePlan plan;
-  parallel_gemm::Opening opening;
+  parallel_gemm::Opening opened;
   gemm_ar::Args args{};
   gemm_rs::Maps maps;
 
@@ -20,8 +20,8 @@ struct GemmAllReduce::State {
 };
 
 void GemmAllReduce::State::set_sizes() {
-  const auto base = static_cast<std::int64_t>(opening.workspace.offset);
-  gemm_rs::set_sizes(args.rs, plan.reduce_scatter, *world, opening);
+  const auto base = static_cast<std::int64_t>(opened.workspace().offset);
+  gemm_rs::set_sizes(args.rs, plan.reduce_scatter, *world, opened);
   args.rs.x_rows = plan.desc.m;
   args.rows = plan.desc.m;
   args.finished = plan.finished;
@@ -39,7 +39,7 @@ Result<GemmAllReduce> GemmAllReduce::create(World& world, const ParallelGemmDesc
   auto state = std::make_unique<State>();
   state->world = &world;
   state->plan = std::move(*plan);
-  state->opening = std::move(*opening);
+  state->opened = std::move(*opening);
   state->set_sizes();
   return GemmAllReduce(std::move(state));
 }
@@ -49,15 +49,20 @@ GemmAllReduce::GemmAllReduce(GemmAllReduce&&) noexcept = default;
 GemmAllReduce& GemmAllReduce::operator=(GemmAllReduce&&) noexcept = default;
 GemmAllReduce::~GemmAllReduce() = default;
 
-Status GemmAllReduce::close() { return parallel_gemm::close(*state_->world, state_->opening); }
+Status GemmAllReduce::close() { return close_opened("GemmAllReduce", state_); }
 
-const GemmAllReducePlan& GemmAllReduce::plan() const { return state_->plan; }
+const GemmAllReducePlan& GemmAllReduce::plan() const {
+  static const GemmAllReducePlan kNone;
+  return state_ ? state_->plan : kNone;
+}
 
-void GemmAllReduce::drop_tile(int number) { state_->args.rs.drop_tile = static_cast<std::uint32_t>(number); }
+void GemmAllReduce::drop_tile(int number) {
+  if (state_) state_->args.rs.drop_tile = static_cast<std::uint32_t>(number);
+}
 
 Status GemmAllReduce::operator()(const void* x, const void* w, const void* bias, void* y, Stream stream) {
+  if (Status open = check_open("GemmAllReduce", state_); !open.ok()) return open;
   State& state = *state_;
-  if (!state.opening.is_open()) return {StatusCode::kMisuse, "GemmAllReduce was called after close()"};
   Status status = parallel_gemm::check_operands(state.plan.desc, x, w, bias, y);
   if (status.ok()) status = state.world->status();
   const GemmReduceScatterPlan& part = state.plan.reduce_scatter;
@@ -66,7 +71,7 @@ Status GemmAllReduce::operator()(const void* x, const void* w, const void* bias,
   state.args.rs.bias = bias;
   state.args.rs.y = y;
   const LaunchConfig config{part.blocks, part.threads, static_cast<std::size_t>(part.shared_bytes), part.cluster};
-  return launch(state.world->device(), state.opening.kernel, config, state.args, stream);
+  return launch(state.world->device(), state.opened.kernel, config, state.args, stream);
 }
 
 }  // namespace farwarp

@@ -12,7 +12,7 @@ namespace farwarp {
 struct GemmReduceScatter::State {
   World* world = nullptr;
   GemmReduceScatterPlan plan;
-  parallel_gemm::Opening opening;
+  parallel_gemm::Opening opened;
   gemm_rs::Args args{};
   gemm_rs::Maps maps;
 };
@@ -26,8 +26,8 @@ Result<GemmReduceScatter> GemmReduceScatter::create(World& world, const Parallel
   auto state = std::make_unique<State>();
   state->world = &world;
   state->plan = std::move(*plan);
-  state->opening = std::move(*opening);
-  gemm_rs::set_sizes(state->args, state->plan, world, state->opening);
+  state->opened = std::move(*opening);
+  gemm_rs::set_sizes(state->args, state->plan, world, state->opened);
   return GemmReduceScatter(std::move(state));
 }
 
@@ -36,15 +36,20 @@ GemmReduceScatter::GemmReduceScatter(GemmReduceScatter&&) noexcept = default;
 GemmReduceScatter& GemmReduceScatter::operator=(GemmReduceScatter&&) noexcept = default;
 GemmReduceScatter::~GemmReduceScatter() = default;
 
-Status GemmReduceScatter::close() { return parallel_gemm::close(*state_->world, state_->opening); }
+Status GemmReduceScatter::close() { return close_opened("GemmReduceScatter", state_); }
 
-const GemmReduceScatterPlan& GemmReduceScatter::plan() const { return state_->plan; }
+const GemmReduceScatterPlan& GemmReduceScatter::plan() const {
+  static const GemmReduceScatterPlan kNone;
+  return state_ ? state_->plan : kNone;
+}
 
-void GemmReduceScatter::inject(const GemmReduceScatterFaults& faults) { state_->args.drop_tile = faults.drop_tile; }
+void GemmReduceScatter::inject(const GemmReduceScatterFaults& faults) {
+  if (state_) state_->args.drop_tile = faults.drop_tile;
+}
 
 Status GemmReduceScatter::operator()(const void* x, const void* w, const void* bias, void* y, Stream stream) {
+  if (Status open = check_open("GemmReduceScatter", state_); !open.ok()) return open;
   State& state = *state_;
-  if (!state.opening.is_open()) return {StatusCode::kMisuse, "GemmReduceScatter was called after close()"};
   Status status = parallel_gemm::check_operands(state.plan.desc, x, w, bias, y);
   if (status.ok()) status = state.world->status();
   if (status.ok()) status = state.maps.encode(state.args, state.plan, state.world->device(), x, w);
@@ -53,7 +58,7 @@ Status GemmReduceScatter::operator()(const void* x, const void* w, const void* b
   state.args.y = y;
   const LaunchConfig config{state.plan.blocks, state.plan.threads, static_cast<std::size_t>(state.plan.shared_bytes),
                             state.plan.cluster};
-  return launch(state.world->device(), state.opening.kernel, config, state.args, stream);
+  return launch(state.world->device(), state.opened.kernel, config, state.args, stream);
 }
 
 }  // namespace farwarp

@@ -1,0 +1,30 @@
+// Whether the active host threads wait for something that the library knows nothing of.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+
+namespace farwarp::emu {
+
+class HostSleep {
+ public:
+  /// True if each active host thread (base/host_activity.h) has slept in the operating system, without an interruption, for 20 ms.
+  /// A thread that computes, or waits for a processor, does not sleep, however loaded the machine is. Cheap: looks every 10 ms.
+  bool all_asleep();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Sleep {
+    std::uint64_t switches = 0;  ///< how often the thread has gone to sleep: the same number twice is one sleep
+    Clock::time_point since;
+  };
+  bool look();
+
+  std::map<int, Sleep> sleeping_;  ///< by the thread's id
+  std::uint64_t changes_ = 0;      ///< host_activity_changes() of the last look
+  Clock::time_point looked_;
+  bool asleep_ = false;
+};
+
+}  // namespace farwarp::emu
