@@ -41,12 +41,7 @@ Result<int> World::open_operator(std::string name, std::vector<std::string> site
                                  const Status& mine) {
   if (Status usable = check_usable(); !usable.ok()) return usable;
   State& state = *state_;
-  // First the operator alone: a rank that cannot go on may have no configuration.
-  if (Status entered = state.enter(fmt::format("open_operator({})", name)); !entered.ok()) return entered;
-  if (Status all = state.settle(state.collectives.all_ok(mine)); !all.ok()) return all;
-  if (Status entered = state.enter(fmt::format("open_operator({}, configuration {:#x})", name, configuration));
-      !entered.ok())
-    return entered;
+  if (Status agreed = state.agree("open_operator", name, configuration, mine); !agreed.ok()) return agreed;
   const auto free_slot = std::find(state.operators.begin(), state.operators.end(), std::nullopt);
   if (free_slot == state.operators.end()) {
     return Status{StatusCode::kOutOfMemory,

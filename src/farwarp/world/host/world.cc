@@ -163,6 +163,17 @@ Status World::State::enter(const std::string& call) {
   return settle(collectives.agree(call));
 }
 
+Status World::State::agree(const char* call, const std::string& what, std::uint64_t configuration, const Status& mine) {
+  if (Status entered = enter(fmt::format("{}({})", call, what)); !entered.ok()) return entered;
+  if (Status all = settle(collectives.all_ok(mine)); !all.ok()) return all;
+  return enter(fmt::format("{}({}, configuration {:#x})", call, what, configuration));
+}
+
+Status World::agree(const std::string& what, std::uint64_t configuration, const Status& mine) {
+  if (Status usable = check_usable(); !usable.ok()) return usable;
+  return state_->agree("agree", what, configuration, mine);
+}
+
 Status World::State::settle(Status status) {
   return status.code() == StatusCode::kPeerLost ? lose(status.message()) : status;
 }

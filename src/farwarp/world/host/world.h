@@ -76,9 +76,12 @@ class World {
   /// Collective.
   Status free(const SymmetricBuffer& buffer);
 
+  /// Collective: all ranks can go on, as `mine` tells, and mean the same by `what` and `configuration`. If one cannot, all fail for its
+  /// reason; else kMismatch names the first rank that differs.
+  Status agree(const std::string& what, std::uint64_t configuration, const Status& mine = {});
   /// Collective: a slot in WorldControl::operators, its epoch set to the same world-monotone value on all ranks.
-  /// `configuration` (hashed) must agree between ranks: kMismatch names the first rank that differs.
-  /// `site_names[i]` is what the ledger calls wait site i. `mine`: whether this rank can go on; if one cannot, all fail for its reason.
+  /// Name and `configuration` (hashed) must agree between ranks, and all can go on: as agree() has it.
+  /// `site_names[i]` is what the ledger calls wait site i.
   Result<int> open_operator(std::string name, std::vector<std::string> site_names, std::uint64_t configuration,
                             const Status& mine = {});
   /// Collective; the streams that used it must be idle.

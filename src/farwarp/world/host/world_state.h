@@ -54,6 +54,8 @@ struct World::State {
 
   /// Starts a collective call: all ranks are in it with the same arguments. Fails at once on a lost World.
   Status enter(const std::string& call);
+  /// World::agree() on behalf of `call`. First the name alone: a rank that cannot go on may have no configuration.
+  Status agree(const char* call, const std::string& what, std::uint64_t configuration, const Status& mine);
   /// Remembers for good that a peer is lost.
   Status settle(Status status);
   Status lose(const std::string& why);

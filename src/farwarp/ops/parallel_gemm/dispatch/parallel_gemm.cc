@@ -68,15 +68,12 @@ Result<Operator> create_own(World& world, Kind kind, const ParallelGemmDesc& des
   return internal_error("no such kind of product");
 }
 
-/// All ranks have been asked for the same: what is opened is closed again, and its name and configuration are what is compared. A
-/// rank that was asked for something wrong takes part, so that the others need not wait for it.
+/// All ranks have been asked for the same. A rank that was asked for something wrong takes part, so that the others get its reason.
 Status agree(World& world, Kind kind, const ParallelGemmDesc& desc, Path path) {
   const Status mine = parallel_gemm::check(kind, desc, world.size());
-  const auto slot =
-      world.open_operator(fmt::format("{} by path {}", name_of(kind), name_of(path)), {},
-                          mine.ok() ? parallel_gemm::configuration_of(kind, desc, world.size()) : 0, mine);
-  const Status closed = slot.ok() ? world.close_operator(*slot) : slot.status();
-  return mine.ok() ? closed : mine;
+  const Status agreed = world.agree(fmt::format("{} by path {}", name_of(kind), name_of(path)),
+                                    mine.ok() ? parallel_gemm::configuration_of(kind, desc, world.size()) : 0, mine);
+  return mine.ok() ? agreed : mine;
 }
 
 struct PackedChoice {
@@ -108,6 +105,7 @@ struct ParallelGemm::State {
   Operator op;
   ParallelGemmDesc desc;
   std::string why;
+  bool is_open = true;
 };
 
 Result<std::int64_t> ParallelGemm::heap_bytes(const Device& device, int ranks, Kind kind, const ParallelGemmDesc& desc,
@@ -148,14 +146,14 @@ ParallelGemm::ParallelGemm(ParallelGemm&&) noexcept = default;
 ParallelGemm& ParallelGemm::operator=(ParallelGemm&&) noexcept = default;
 ParallelGemm::~ParallelGemm() = default;
 
-namespace {
-
-Status moved_from() { return {StatusCode::kMisuse, "ParallelGemm was moved from: call the object it was moved to"}; }
-
-}  // namespace
+Status ParallelGemm::check_open() const {
+  if (!state_) return {StatusCode::kMisuse, "ParallelGemm was moved from: call the object it was moved to"};
+  return state_->is_open ? Status() : Status(StatusCode::kMisuse, "ParallelGemm was called after close()");
+}
 
 Status ParallelGemm::close() {
-  if (!state_) return moved_from();
+  if (Status open = check_open(); !open.ok()) return open;
+  state_->is_open = false;
   return std::visit([](auto& op) { return op.close(); }, state_->op);
 }
 
@@ -184,7 +182,7 @@ int ParallelGemm::roundings() const {
 }
 
 Status ParallelGemm::operator()(const void* x, const void* w, const void* bias, void* y, Stream stream, void* all_x) {
-  if (!state_) return moved_from();
+  if (Status open = check_open(); !open.ok()) return open;
   Status status = parallel_gemm::check_operands(state_->desc, x, w, bias, y, parallel_gemm::kUnfusedAlignment);
   if (status.ok()) status = parallel_gemm::check_returned_x(state_->desc, all_x, parallel_gemm::kUnfusedAlignment);
   if (!status.ok()) return status;

@@ -53,6 +53,7 @@ class ParallelGemm {
 
  private:
   struct State;
+  Status check_open() const;
   explicit ParallelGemm(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };

@@ -1,0 +1,288 @@
+// The ends of every operator's object: closed once, called afterwards, moved from, let go, and creations that fail on one rank alone.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "farwarp/ops/gemm/gemm.h"
+#include "farwarp/ops/moe_a2a/moe_a2a.h"
+#include "farwarp/ops/parallel_gemm/ag_gemm/ag_gemm.h"
+#include "farwarp/ops/parallel_gemm/dispatch/parallel_gemm.h"
+#include "farwarp/ops/parallel_gemm/gemm_ar/gemm_ar.h"
+#include "farwarp/ops/parallel_gemm/gemm_rs/gemm_rs.h"
+#include "farwarp/ops/parallel_gemm/unfused.h"
+#include "farwarp/world/host/faulty_test_device.h"
+#include "farwarp/world/host/testing.h"
+#include "farwarp/world/host/world_test_fixture.h"
+
+namespace farwarp {
+namespace {
+
+using parallel_gemm::Kind;
+using parallel_gemm::Unfused;
+
+constexpr int kRanks = 2;
+
+ParallelGemmDesc small(bool allowed) {
+  ParallelGemmDesc desc;
+  desc.m = 32;
+  desc.n = 32;
+  desc.k = allowed ? 32 : 31;
+  return desc;
+}
+
+/// How a test makes an operator, of a Desc that is allowed or not, and all of its calls. They get no operands: a call that looks at them
+/// before it looks at the operator returns kInvalidArgument.
+template <class Op>
+struct Subject;
+
+template <>
+struct Subject<MoeAllToAll> {
+  static Result<MoeAllToAll> create(World& world, bool allowed) {
+    return MoeAllToAll::create(
+        world, {.num_experts = allowed ? 4 : -1, .experts_per_token = 2, .hidden = 64, .max_tokens = 4});
+  }
+  static std::vector<Status> call_all(MoeAllToAll& op) {
+    op.inject({});
+    op.forget_call();
+    (void)op.plan();
+    return {op.dispatch({}, {}, {}),
+            op.combine(nullptr, nullptr, {}),
+            op.dispatch_send({}, {}),
+            op.dispatch_recv({}, {}),
+            op.combine_send(nullptr, {}),
+            op.combine_recv(nullptr, {}),
+            op.fused({}, MoeExpert::kTable, nullptr, nullptr, {})};
+  }
+};
+
+template <>
+struct Subject<Gemm> {
+  // Of few tiles and much k: split, so that there is a workspace where splits do not meet in shared memory.
+  static Result<Gemm> create(World& world, bool allowed) {
+    return Gemm::create(world, {.m = 64, .n = 64, .k = allowed ? 2048 : 31});
+  }
+  static std::vector<Status> call_all(Gemm& op) {
+    (void)op.plan();
+    return {op(nullptr, nullptr, nullptr, nullptr, {})};
+  }
+};
+
+template <class Op>
+struct ParallelSubject {
+  static Result<Op> create(World& world, bool allowed) { return Op::create(world, small(allowed)); }
+  static std::vector<Status> call_all(Op& op) {
+    (void)op.plan();
+    return {op(nullptr, nullptr, nullptr, nullptr, {})};
+  }
+};
+template <>
+struct Subject<AllGatherGemm> : ParallelSubject<AllGatherGemm> {};
+template <>
+struct Subject<GemmReduceScatter> : ParallelSubject<GemmReduceScatter> {};
+template <>
+struct Subject<GemmAllReduce> : ParallelSubject<GemmAllReduce> {};
+
+template <>
+struct Subject<ParallelGemm> {
+  static Result<ParallelGemm> create(World& world, bool allowed) {
+    return ParallelGemm::create(world, Kind::kReduceScatter, small(allowed), parallel_gemm::Path::kOwn);
+  }
+  static std::vector<Status> call_all(ParallelGemm& op) {
+    (void)op.path(), (void)op.why(), (void)op.plan(), (void)op.roundings();
+    op.drop_tile(0);
+    return {op(nullptr, nullptr, nullptr, nullptr, {})};
+  }
+};
+
+void expect_misuse(const Status& status, const char* why) {
+  EXPECT_EQ(status.code(), StatusCode::kMisuse) << status.to_string();
+  EXPECT_TRUE(contains(status.message(), why)) << status.to_string();
+}
+
+template <class Op>
+bool takes_heap(const Op&) {
+  return true;
+}
+bool takes_heap(const Gemm& op) { return op.plan().workspace_bytes > 0; }
+
+template <class Op>
+void expect_misuse_of_all(Op& op, const char* why) {
+  for (const Status& status : Subject<Op>::call_all(op)) expect_misuse(status, why);
+  expect_misuse(op.close(), why);
+}
+
+template <class Op>
+Op created(World& world) {
+  auto op = Subject<Op>::create(world, true);
+  EXPECT_TRUE(op.ok()) << op.status().to_string();
+  return std::move(op).value();
+}
+
+template <class Op>
+void expect_closes_once(World& world) {
+  Op first = created<Op>(world);
+  EXPECT_TRUE(first.close().ok());
+  Op second = created<Op>(world);  // in the same slot and memory
+  expect_misuse_of_all(first, "after close()");
+  EXPECT_TRUE(second.close().ok()) << "nobody else has closed it";
+}
+
+template <class Op>
+void expect_moves(World& world) {
+  Op first = created<Op>(world);
+  Op second = std::move(first);
+  expect_misuse_of_all(first, "moved from");
+  first = std::move(second);
+  expect_misuse_of_all(second, "moved from");
+  EXPECT_TRUE(first.close().ok());
+}
+
+/// Every slot is taken by an operator that is let go: the World says so, and works on.
+template <class Op>
+void expect_may_be_let_go(World& world) {
+  for (int number = 0; number < 3; ++number) (void)created<Op>(world);
+  Op last = created<Op>(world);
+  EXPECT_TRUE(last.close().ok());
+}
+
+template <class Op>
+void expect_needs_its_world(World& world) {
+  Op op = created<Op>(world);
+  World moved = std::move(world);
+  expect_misuse(Subject<Op>::create(world, true).status(), "the World was moved from");
+  expect_misuse(op.close(), "the World was moved from");
+  EXPECT_TRUE(created<Op>(moved).close().ok());
+}
+
+/// One rank has no plan. Then call after call of the device fails there. All ranks are told why, and give back what they took.
+template <class Op>
+void expect_fails_on_all_ranks(std::shared_ptr<Bootstrap> bootstrap, const WorldOptions& options) {
+  auto real = Device::open(options.target, bootstrap->rank());
+  ASSERT_TRUE(real.ok());
+  const auto device = std::make_shared<FaultyDevice>(*real);
+  auto world = testing::create_world(bootstrap, options, device);
+  ASSERT_TRUE(world.ok()) << world.status().to_string();
+  const bool alone = world->rank() == 1;
+  const Status unplanned = Subject<Op>::create(*world, !alone).status();
+  EXPECT_EQ(unplanned.code(), StatusCode::kInvalidArgument) << unplanned.to_string();
+  EXPECT_TRUE(alone || unplanned.message().starts_with("rank 1: ")) << unplanned.to_string();
+  int faults = 0;
+  for (bool failed = true; failed; ++faults) {
+    if (alone) device->fail_call(faults + 1);
+    auto op = Subject<Op>::create(*world, true);
+    device->fail_call(0);
+    failed = !op.ok();
+    if (!failed) {
+      EXPECT_TRUE(op->close().ok());
+      continue;
+    }
+    EXPECT_EQ(op.status().code(), StatusCode::kOutOfMemory) << op.status().to_string();
+    EXPECT_TRUE(contains(op.status().message(), "a fault of the test in ")) << op.status().to_string();
+    EXPECT_TRUE(alone || op.status().message().starts_with("rank 1: ")) << op.status().to_string();
+    EXPECT_TRUE(created<Op>(*world).close().ok());
+  }
+  EXPECT_GE(faults, 4) << "kernel, epochs read, cells written, memory filled";
+  // Nothing is left behind: all of the heap can be had.
+  auto all = world->allocate(options.heap_bytes);
+  EXPECT_TRUE(all.ok()) << all.status().to_string();
+  EXPECT_EQ(world->open_operator("first", {}, 1).value(), 0);
+}
+
+/// A heap that some other buffer fills: the same on all ranks, and what was taken before is given back.
+template <class Op>
+void expect_needs_heap(World& world, std::size_t heap_bytes) {
+  {
+    Op op = created<Op>(world);
+    const bool needs_none = !takes_heap(op);
+    EXPECT_TRUE(op.close().ok());
+    if (needs_none) return;
+  }
+  auto rest = world.allocate(heap_bytes - 256);
+  ASSERT_TRUE(rest.ok()) << rest.status().to_string();
+  EXPECT_EQ(Subject<Op>::create(world, true).status().code(), StatusCode::kOutOfMemory);
+  ASSERT_TRUE(world.free(*rest).ok());
+  EXPECT_TRUE(created<Op>(world).close().ok());
+  EXPECT_EQ(world.open_operator("first", {}, 1).value(), 0);
+}
+
+class OperatorLifetime : public WorldTestBase {
+ protected:
+  static WorldOptions options() {
+    WorldOptions changed = WorldTestBase::options();
+    changed.heap_bytes = std::size_t{4} << 20;
+    return changed;
+  }
+
+  /// In a World of its own for each operator.
+  template <class Test>
+  static void of_each(const Test& test) {
+    on_worlds(kRanks, options(), [&](World& world) { test.template operator()<MoeAllToAll>(world); });
+    on_worlds(kRanks, options(), [&](World& world) { test.template operator()<Gemm>(world); });
+    on_worlds(kRanks, options(), [&](World& world) { test.template operator()<AllGatherGemm>(world); });
+    on_worlds(kRanks, options(), [&](World& world) { test.template operator()<GemmReduceScatter>(world); });
+    on_worlds(kRanks, options(), [&](World& world) { test.template operator()<GemmAllReduce>(world); });
+    on_worlds(kRanks, options(), [&](World& world) { test.template operator()<ParallelGemm>(world); });
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Targets, OperatorLifetime, ::testing::ValuesIn(kAllTargets), name_of_target);
+
+TEST_P(OperatorLifetime, ClosesOnceAndRefusesCallsAfterwards) {
+  of_each([]<class Op>(World& world) { expect_closes_once<Op>(world); });
+}
+
+TEST_P(OperatorLifetime, RefusesCallsWhereItWasMovedFrom) {
+  of_each([]<class Op>(World& world) { expect_moves<Op>(world); });
+}
+
+TEST_P(OperatorLifetime, MayBeLetGoWithoutClose) {
+  of_each([]<class Op>(World& world) { expect_may_be_let_go<Op>(world); });
+}
+
+TEST_P(OperatorLifetime, RefusesCallsWhenItsWorldWasMovedFrom) {
+  of_each([]<class Op>(World& world) { expect_needs_its_world<Op>(world); });
+}
+
+TEST_P(OperatorLifetime, NeedsHeapOnAllRanksAlike) {
+  of_each([]<class Op>(World& world) { expect_needs_heap<Op>(world, options().heap_bytes); });
+}
+
+template <class Op>
+class OperatorCreation : public ::testing::Test {};
+using Operators = ::testing::Types<MoeAllToAll, Gemm, AllGatherGemm, GemmReduceScatter, GemmAllReduce, ParallelGemm>;
+TYPED_TEST_SUITE(OperatorCreation, Operators);
+
+TYPED_TEST(OperatorCreation, ThatFailsOnOneRankFailsOnAll) {
+  for (const TargetKind target : {TargetKind::kEmuSm90, TargetKind::kEmuGfx942}) {
+    WorldOptions options;
+    options.target = target;
+    options.heap_bytes = std::size_t{4} << 20;
+    const Status status = run_ranks(kRanks, [&](std::shared_ptr<Bootstrap> bootstrap) {
+      expect_fails_on_all_ranks<TypeParam>(std::move(bootstrap), options);
+      return Status();
+    });
+    EXPECT_TRUE(status.ok()) << status.to_string();
+  }
+}
+
+// NCCL and cuBLASLt are missing here: the reason is the same on all ranks, and what a rank has done wrong comes first.
+TEST(UnfusedCreation, ThatFailsOnOneRankFailsOnAll) {
+  const Status status = run_ranks(kRanks, [&](std::shared_ptr<Bootstrap> bootstrap) -> Status {
+    auto world = World::create(bootstrap, {.heap_bytes = 1 << 20});
+    if (!world.ok()) return world.status();
+    EXPECT_EQ(Unfused::create(*world, Kind::kAllReduce, small(true)).status().code(), StatusCode::kUnavailable);
+    const Status alone = Unfused::create(*world, Kind::kAllReduce, small(world->rank() != 1)).status();
+    EXPECT_EQ(alone.code(), world->rank() == 1 ? StatusCode::kInvalidArgument : StatusCode::kUnavailable);
+    World moved = std::move(*world);
+    expect_misuse(Unfused::create(*world, Kind::kAllReduce, small(true)).status(), "the World was moved from");
+    return moved.status();
+  });
+  EXPECT_TRUE(status.ok()) << status.to_string();
+}
+
+}  // namespace
+}  // namespace farwarp
