@@ -14,6 +14,7 @@ target_sources(farwarp_archive
     src/farwarp/base/divisor.h
     src/farwarp/base/fp8.h
     src/farwarp/base/half.h
+    src/farwarp/base/host_activity.h
     src/farwarp/base/machine_shape.h
     src/farwarp/base/pointers.h
     src/farwarp/base/status.h

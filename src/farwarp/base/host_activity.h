@@ -1,11 +1,12 @@
 // Which host threads are doing something. The emulator runs kernels only while every registered thread waits, which makes its
 // schedules independent of the operating system's. On real devices this costs nothing: nobody listens.
 //
-// What a program declares. Threads of run_ranks() are registered; a rank's thread that the program starts itself declares a
-// HostThreadScope, before any rank enqueues. Waits inside the library are known. A registered thread that waits for another one
-// elsewhere (a barrier, a mutex, a condition, join()) declares nothing as long as it sleeps in the operating system: the emulator
-// notices after 20 ms. A HostBlockedScope around the wait saves these. A wait that spins must have one: without it kernels run only
-// once the timeout of a synchronize() (at least 2 s) has passed without any thread having entered or left a wait.
+// What a program declares. A rank's thread is registered by its first collective call, that of run_ranks() from its start; waits
+// inside the library are known. A registered thread that waits for another one elsewhere (a barrier, a mutex, a condition, join())
+// declares nothing as long as it sleeps in the operating system: the emulator notices after 20 ms. A HostBlockedScope around such a
+// wait saves these, and makes the schedule repeatable. A wait that spins should have one: without it kernels run only once the timeout
+// of a synchronize() (at least 2 s) has passed without any thread having entered or left a wait. Another thread that enqueues work
+// declares a HostThreadScope, if the schedule is to be repeatable, or if ranks wait for that work.
 //
 // While a thread waits undeclared, kernels that wait for what it may still enqueue do so in the host's time: they end at their
 // deadline, and World::status() names the threads.

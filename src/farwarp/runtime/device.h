@@ -109,7 +109,7 @@ class Device : public std::enable_shared_from_this<Device> {
   /// fault. On the emulator the time does not count while kernels run; base/host_activity.h says when they do.
   virtual Status synchronize(Stream stream, std::uint64_t timeout_ns) = 0;
   /// The same for all that this process has enqueued on the device so far, in whichever stream. A stream's fault stays to be told by
-  /// its own synchronize().
+  /// its own synchronize(). Not while a stream is captured.
   virtual Status synchronize_all(std::uint64_t timeout_ns) = 0;
   /// Holds back what is enqueued next on the stream by about this long (fault injection: a late rank).
   virtual Status enqueue_delay(Stream stream, std::uint64_t nanoseconds) = 0;

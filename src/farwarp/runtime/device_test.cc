@@ -104,6 +104,23 @@ TEST_P(DeviceTest, RefusesAnOrdinalThatDoesNotExist) {
   fails(Device::open(GetParam(), -1).status(), StatusCode::kInvalidArgument, "ordinal is -1");
 }
 
+TEST_P(DeviceTest, WaitsForAllStreamsAtOnce) {
+  ok(device_->synchronize_all(kSecond));  // of nothing
+  std::uint32_t* pointer = words(100, 1);
+  auto other = device_->create_stream();
+  ASSERT_TRUE(other.ok());
+  auto passed = device_->create_event(), start = device_->create_event();
+  ASSERT_TRUE(passed.ok() && start.ok());
+  ok(device_->record(**start, *other));
+  ok(device_->enqueue_delay(*other, 20'000'000));
+  ok(device_->record(**passed, *other));
+  add(pointer, 100, 5);
+  ok(device_->synchronize_all(60 * kSecond));
+  EXPECT_TRUE(device_->microseconds_between(**start, **passed).ok()) << "the other stream has come to its end";
+  EXPECT_EQ(read(pointer, 100), std::vector<std::uint32_t>(100, 6));
+  device_->destroy_stream(*other);
+}
+
 TEST_P(DeviceTest, CopiesAndFillsInStreamOrder) {
   std::uint32_t* pointer = words(100, 1);
   ok(device_->fill(pointer + 10, 0x5a, 20 * sizeof(std::uint32_t), stream_));

@@ -41,7 +41,7 @@ class Bootstrap {
   Status barrier(std::chrono::milliseconds timeout);
 };
 
-/// A group of `size` ranks that are threads of this process.
+/// A group of `size` ranks that are threads of this process. base/host_activity.h says what these may have to declare to the emulator.
 std::vector<std::shared_ptr<Bootstrap>> make_thread_bootstraps(int size);
 
 /// Runs `body(bootstrap)` on one new thread per rank and waits for all. Returns ok, or the first failure in rank order

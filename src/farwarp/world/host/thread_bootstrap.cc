@@ -100,6 +100,9 @@ class ThreadGroup {
   std::optional<Status> broken_;
 };
 
+/// From its first collective call on, a rank's thread is one that the emulator waits for, until the thread ends.
+void register_this_thread(int rank) { thread_local const HostThreadScope registered(fmt::format("rank {}", rank)); }
+
 class ThreadBootstrap : public Bootstrap {
  public:
   ThreadBootstrap(std::shared_ptr<ThreadGroup> group, int rank) : group_(std::move(group)), rank_(rank) {}
@@ -129,6 +132,7 @@ class ThreadBootstrap : public Bootstrap {
 
  private:
   Result<std::shared_ptr<const Round>> exchange(Contribution mine, std::chrono::milliseconds timeout) {
+    register_this_thread(rank_);
     auto round = group_->exchange(rank_, std::move(mine), timeout);
     if (!round.ok()) return round;
     std::vector<CollectiveKind> kinds;

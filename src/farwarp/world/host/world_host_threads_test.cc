@@ -123,6 +123,25 @@ TEST_P(HostThreadsTest, AThreadThatEnqueuesNothingIsNamedAtTheDeadline) {
   });
 }
 
+// Threads of the program's own: their first collective call registers them.
+TEST_P(HostThreadsTest, ThreadsThatNobodyHasRegistered) {
+  if (Device::kernel_names(GetParam()).empty() || is_real()) GTEST_SKIP() << "a device does not ask for threads";
+  auto bootstraps = make_thread_bootstraps(2);
+  std::vector<std::thread> threads;
+  for (auto& bootstrap : bootstraps) {
+    threads.emplace_back([&bootstrap] {
+      auto world = World::create(std::move(bootstrap), options());
+      ASSERT_TRUE(world.ok()) << world.status().to_string();
+      auto exchange = Exchange::create(*world);
+      ASSERT_TRUE(exchange.ok()) << exchange.status().to_string();
+      if (world->rank() == 1) std::this_thread::sleep_for(100ms);
+      exchange->expect_works(3);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(active_host_threads(), 0) << "they have ended";
+}
+
 TEST(HostThreads, ScopesInsideOfScopesDoNothing) {
   const int before = active_host_threads();
   {
