@@ -20,7 +20,7 @@ class Gemm {
   Gemm& operator=(Gemm&&) noexcept;
   /// Local: does not give the workspace back. Use close() for that.
   ~Gemm();
-  /// Collective; the streams that used it must be idle.
+  /// Collective; the streams that used it must be idle. Afterwards every call returns kMisuse, as of an object that was moved from.
   Status close();
 
   const GemmPlan& plan() const;

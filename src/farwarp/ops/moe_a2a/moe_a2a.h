@@ -55,7 +55,7 @@ class MoeAllToAll {
   MoeAllToAll& operator=(MoeAllToAll&&) noexcept;
   /// Local: does not give the workspace back. Use close() for that.
   ~MoeAllToAll();
-  /// Collective; the streams that used it must be idle.
+  /// Collective; the streams that used it must be idle. Afterwards every call returns kMisuse, as of an object that was moved from.
   Status close();
 
   const MoeAllToAllPlan& plan() const;

@@ -30,8 +30,8 @@ class Unfused {
   Unfused& operator=(Unfused&&) noexcept;
   /// As close().
   ~Unfused();
-  /// Collective: NCCL may wait for the other ranks. Streams that used it are idle, graphs that captured its calls destroyed. kMisuse if
-  /// it is not open.
+  /// Collective: NCCL may wait for the other ranks. Streams that used it are idle, graphs that captured its calls destroyed.
+  /// Afterwards every call returns kMisuse, as of an object that was moved from.
   Status close();
 
   /// Operands and result of the operator of this kind, but for where sums are rounded: each rank's term to Desc::dtype, and NCCL may

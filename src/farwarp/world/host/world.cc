@@ -2,6 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
 #include "farwarp/world/host/split_bootstrap.h"
 #include "farwarp/world/host/testing.h"
 #include "farwarp/world/host/world_state.h"
@@ -17,6 +22,17 @@ constexpr std::chrono::milliseconds kHostSlack{500};
 
 std::atomic<std::uint32_t> next_world = 1;
 std::atomic<std::uint32_t> first_epoch = fresh_epoch(0);
+
+/// What a kernel may still use when its World goes. Within reach until the process ends, so that no leak is reported.
+void keep_for_good(std::unique_ptr<HeapMemory> heap, std::unique_ptr<HostLedger> ledger) {
+  struct Kept {
+    std::mutex mutex;
+    std::vector<std::pair<std::unique_ptr<HeapMemory>, std::unique_ptr<HostLedger>>> memory;
+  };
+  static Kept* const kept = new Kept;
+  std::lock_guard lock(kept->mutex);
+  kept->memory.emplace_back(std::move(heap), std::move(ledger));
+}
 
 Status check_options(const WorldOptions& options) {
   constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24);
@@ -118,11 +134,10 @@ Status World::State::write_control() {
 
 World::State::~State() {
   if (heap && !drain().ok()) {
-    (void)heap.release();
-    (void)ledger.release();
-    return;
+    keep_for_good(std::move(heap), std::move(ledger));
+  } else if (stream) {
+    device->destroy_stream(*stream);
   }
-  if (stream) device->destroy_stream(*stream);
 }
 
 World::World(std::unique_ptr<State> state)

@@ -21,7 +21,7 @@ class AllGatherGemm {
   AllGatherGemm& operator=(AllGatherGemm&&) noexcept;
   /// Local: does not give the workspace back. Use close() for that.
   ~AllGatherGemm();
-  /// Collective; the streams that used it must be idle.
+  /// Collective; the streams that used it must be idle. Afterwards every call returns kMisuse, as of an object that was moved from.
   Status close();
 
   const AllGatherGemmPlan& plan() const;

@@ -32,7 +32,8 @@ class ParallelGemm {
   ParallelGemm& operator=(ParallelGemm&&) noexcept;
   /// Does not give the workspace back; where path() is kUnfused it is collective, as close() is. Use close().
   ~ParallelGemm();
-  /// Collective; the streams that used it must be idle, and by kUnfused graphs that captured its calls destroyed.
+  /// Collective; the streams that used it must be idle, and by kUnfused graphs that captured its calls destroyed. Afterwards every call
+  /// returns kMisuse, as of an object that was moved from.
   Status close();
 
   /// kOwn or kUnfused.

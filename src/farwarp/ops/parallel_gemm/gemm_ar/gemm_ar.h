@@ -20,7 +20,7 @@ class GemmAllReduce {
   GemmAllReduce& operator=(GemmAllReduce&&) noexcept;
   /// Local: does not give the workspace back. Use close() for that.
   ~GemmAllReduce();
-  /// Collective; the streams that used it must be idle.
+  /// Collective; the streams that used it must be idle. Afterwards every call returns kMisuse, as of an object that was moved from.
   Status close();
 
   const GemmAllReducePlan& plan() const;

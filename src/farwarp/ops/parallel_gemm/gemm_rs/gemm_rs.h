@@ -28,7 +28,7 @@ class GemmReduceScatter {
   GemmReduceScatter& operator=(GemmReduceScatter&&) noexcept;
   /// Local: does not give the workspace back. Use close() for that.
   ~GemmReduceScatter();
-  /// Collective; the streams that used it must be idle.
+  /// Collective; the streams that used it must be idle. Afterwards every call returns kMisuse, as of an object that was moved from.
   Status close();
 
   const GemmReduceScatterPlan& plan() const;
