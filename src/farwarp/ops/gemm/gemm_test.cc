@@ -104,7 +104,9 @@ TEST_P(GemmApi, CallsInTwoStreamsAreFoundOut) {
     if (seen.told) ++found;
     shares_memory = product.world.device().shape().traits.matrix_unit == MatrixUnit::kMfma;
   });
-  if (shares_memory) EXPECT_EQ(found, 1);
+  if (shares_memory) {
+    EXPECT_EQ(found, 1);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, GemmApi, ::testing::ValuesIn(kAllTargets), name_of_target);
