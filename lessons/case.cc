@@ -106,8 +106,11 @@ class LessonCase final : public harness::Case {
     World& world = *created;
     Device& device = world.device();
 
-    auto slot = world.open_operator(lesson_.op, {kSiteNames, kSiteNames + kSites},
-                                    static_cast<std::uint64_t>(words_ * 1000 + items_));
+    const harness::Fault& fault = options.fault;
+    const bool differs = fault.kind == harness::Fault::Kind::kMismatch && fault.rank == group.rank();
+    const int configuration = (words_ + (differs ? 4 : 0)) * 1000 + items_;
+    auto slot =
+        world.open_operator(lesson_.op, {kSiteNames, kSiteNames + kSites}, static_cast<std::uint64_t>(configuration));
     if (!slot.ok()) return slot.status();
     auto workspace = world.allocate(lesson_.workspace_bytes(group.size(), words_));
     if (!workspace.ok()) return workspace.status();
@@ -138,6 +141,7 @@ class LessonCase final : public harness::Case {
       const Words input = lesson_.input(group.rank(), call, words_);
       status = device.copy_in(*in, input.data(), in_bytes, *stream);
       if (status.ok()) status = device.fill(*out, 0xff, out_bytes, *stream);
+      if (status.ok() && call == 0) status = harness::befall(fault, group.rank(), group, device, *stream);
       if (status.ok()) status = launch(device, *kernel, config, args, *stream);
       Words found(lesson_.expected(group.rank(), group.size(), call, words_, items_).size());
       if (status.ok()) status = device.copy_out(found.data(), *out, 4 * found.size(), *stream);
@@ -178,9 +182,13 @@ Result<std::unique_ptr<harness::Case>> make_case(const Lesson& lesson, const har
 }
 
 [[maybe_unused]] const bool registered = [] {
+  using enum harness::Fault::Kind;
   for (const Lesson& lesson : kLessons) {
-    harness::register_op({lesson.op, lesson.summary, kParams,
-                          [&lesson](const harness::Params& params) { return make_case(lesson, params); }});
+    harness::register_op({lesson.op,
+                          lesson.summary,
+                          kParams,
+                          [&lesson](const harness::Params& params) { return make_case(lesson, params); },
+                          {kDelay, kKill, kMismatch}});
   }
   return true;
 }();

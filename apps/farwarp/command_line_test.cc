@@ -206,6 +206,40 @@ TEST_F(CommandLine, FaultsHaveExitCodesOfTheirOwn) {
   EXPECT_NE(run(std::string("check moe-a2a --fault drop_put:1 ") + kSmall + ",tokens=full").code, 0);
 }
 
+TEST_F(CommandLine, FaultsThatAnOperatorDoesNotInjectAreBadUsage) {
+  for (const char* fault : {"drop_put:1", "delay:1:50", "kill:1", "mismatch:1"}) {
+    const Output output = run(std::string("check gemm --ranks 2 --target emu_sm90 --fault ") + fault);
+    EXPECT_EQ(output.code, 2) << fault;
+    EXPECT_EQ(output.err, std::string("farwarp: --fault is '") + fault + "': gemm injects no fault\n");
+  }
+  for (const std::string lesson : {"lesson-01", "lesson-02", "lesson-03"}) {
+    const std::string check = "check " + lesson + " --ranks 2 --deadline-ms 500 --target emu_sm90 --fault ";
+    const Output output = run(check + "drop_put:1");
+    EXPECT_EQ(output.code, 2) << lesson;
+    EXPECT_EQ(output.err, "farwarp: --fault is 'drop_put:1': allowed with " + lesson +
+                              " is delay:RANK:MS, kill:RANK, mismatch:RANK\n");
+    EXPECT_EQ(run(check + "kill:1").code, 4) << lesson;
+    EXPECT_EQ(run(check + "mismatch:1").code, 1) << lesson;
+    EXPECT_EQ(run(check + "delay:1:100").code, 0) << lesson;
+    EXPECT_EQ(run(check + "delay:1:5000").code, 4) << lesson;
+  }
+}
+
+TEST_F(CommandLine, AFaultThatNeverFiresFailsTheCheck) {
+  const std::string products = " --ranks 2 --target emu_sm90 --set m=16,n=32,k=32";
+  for (const std::string& check :
+       {std::string("moe-a2a ") + kSmall, std::string("moe-a2a ") + kSmall + ",form=split,mode=bulk",
+        "ag-gemm" + products, "gemm-rs" + products, "gemm-ar" + products,
+        std::string("lesson-04 --ranks 2 --target emu_gfx942 --set rung=7"),
+        std::string("ag-gemm --ranks 1 --target emu_sm90 --set m=16,n=32,k=32")}) {
+    const Output output = run("check " + check + " --fault drop_put:99999");
+    EXPECT_EQ(output.code, 1) << check << output.out;
+    EXPECT_NE(output.out.find("--fault drop_put:99999 never fired"), std::string::npos) << check << output.out;
+  }
+  // With whom could a rank alone disagree?
+  EXPECT_EQ(run("check lesson-01 --ranks 1 --target emu_sm90 --fault mismatch:0").code, 1);
+}
+
 TEST_F(CommandLine, ADelayedProcessIsMissedOnlyBeyondTheDeadline) {
   const auto delayed = [this](const std::string& settings) {
     return run("launch -n 2 -- " FARWARP_PROGRAM " check moe-a2a " + settings + " " + kSmall);

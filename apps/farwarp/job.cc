@@ -144,6 +144,9 @@ Result<Job> make_job(const CheckOptions& options, std::string_view timed) {
   Result<harness::Fault> fault = harness::Fault{};
   if (!options.fault.empty()) fault = harness::parse_fault(options.fault, static_cast<int>(ranks));
   if (!fault.ok()) return fault.status();
+  for (const CaseRequest& request : job.cases) {
+    if (Status injected = harness::check_fault(*request.op, *fault); !injected.ok()) return injected;
+  }
   const auto target = choose(options, static_cast<int>(ranks), timed);
   if (!target.ok()) return target.status();
   job.why_target = target->why;

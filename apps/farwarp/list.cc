@@ -6,6 +6,7 @@
 
 #include "commands.h"
 #include "farwarp/harness/case.h"
+#include "farwarp/harness/params.h"
 #include "farwarp/runtime/device.h"
 #include "target.h"
 
@@ -18,6 +19,8 @@ void print_operators() {
     for (const harness::ParamInfo& param : op.params) {
       fmt::print("  {:<18} {:<12} {}\n", param.name, param.default_value, param.allowed);
     }
+    const std::string faults = harness::forms_of(op.faults);
+    fmt::print("  {:<18} {:<12} {}\n", "--fault", "none", faults.empty() ? "none" : faults);
   }
 }
 

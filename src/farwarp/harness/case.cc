@@ -38,6 +38,10 @@ Status befall(const Fault& fault, int rank, const Bootstrap& bootstrap, Device& 
     return device.enqueue_delay(stream, static_cast<std::uint64_t>(fault.amount) * 1'000'000);
   if (fault.kind != Fault::Kind::kKill) return {};
   if (!bootstrap.same_process()) std::raise(SIGKILL);
+  // The caller releases its memory next: nothing that it has enqueued may still write there.
+  constexpr std::chrono::nanoseconds kPatience = std::chrono::seconds(10);
+  const Status drained = device.synchronize(stream, static_cast<std::uint64_t>(kPatience.count()));
+  if (!drained.ok()) return drained;
   return {StatusCode::kAborted, fmt::format("rank {} left before its first call, as --fault kill asks", rank)};
 }
 

@@ -114,6 +114,8 @@ struct OpInfo {
   std::vector<ParamInfo> params;
   /// kInvalidArgument names the parameter, its value and what is allowed.
   std::function<Result<std::unique_ptr<Case>>(const Params&)> make;
+  /// What its Case injects when RunOptions::fault asks for it; any other fault is an error of usage.
+  std::vector<Fault::Kind> faults = {};
   /// A suite's shape made smaller for the emulator, where its own would take hours; null: emulated as it is.
   std::function<Params(const Params&, int ranks)> scaled_down = nullptr;
 };

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 namespace farwarp::harness {
@@ -57,6 +58,32 @@ Status add_settings(std::string_view text, Params& params) {
   return {};
 }
 
+std::string to_string(const Fault& fault) {
+  switch (fault.kind) {
+    case Fault::Kind::kNone: return "none";
+    case Fault::Kind::kDropPut: return fmt::format("drop_put:{}", fault.amount);
+    case Fault::Kind::kDelay: return fmt::format("delay:{}:{}", fault.rank, fault.amount);
+    case Fault::Kind::kKill: return fmt::format("kill:{}", fault.rank);
+    case Fault::Kind::kMismatch: return fmt::format("mismatch:{}", fault.rank);
+  }
+  return "?";
+}
+
+std::string forms_of(std::span<const Fault::Kind> kinds) {
+  constexpr std::string_view kForms[] = {"none", "drop_put:N", "delay:RANK:MS", "kill:RANK", "mismatch:RANK"};
+  std::string forms;
+  for (const Fault::Kind kind : kinds) append_to_list(forms, ", ", kForms[static_cast<std::size_t>(kind)]);
+  return forms;
+}
+
+Status check_fault(const OpInfo& op, const Fault& fault) {
+  const auto& kinds = op.faults;
+  if (fault.kind == Fault::Kind::kNone || std::find(kinds.begin(), kinds.end(), fault.kind) != kinds.end()) return {};
+  const std::string what = kinds.empty() ? fmt::format("{} injects no fault", op.name)
+                                         : fmt::format("allowed with {} is {}", op.name, forms_of(kinds));
+  return invalid_argument(fmt::format("--fault is '{}': {}", to_string(fault), what));
+}
+
 Result<Fault> parse_fault(std::string_view text, int ranks) {
   const auto parts = split(text, ':');
   const auto wrong = [&] {
@@ -79,7 +106,7 @@ Result<Fault> parse_fault(std::string_view text, int ranks) {
   if (!rank.ok()) return rank.status();
   fault.rank = static_cast<int>(*rank);
   if (fault.kind == Fault::Kind::kDelay) {
-    const auto delay = parse_integer("the milliseconds of --fault delay", parts[2], 0, kLongestDelayMs);
+    const auto delay = parse_integer("the milliseconds of --fault delay", parts[2], 1, kLongestDelayMs);
     if (!delay.ok()) return delay.status();
     fault.amount = *delay;
   }

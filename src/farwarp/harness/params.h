@@ -20,6 +20,12 @@ Status add_settings(std::string_view text, Params& params);
 
 /// "drop_put:N", "delay:RANK:MS", "kill:RANK", "mismatch:RANK".
 Result<Fault> parse_fault(std::string_view text, int ranks);
+/// As parse_fault() reads it.
+std::string to_string(const Fault& fault);
+/// "drop_put:N, kill:RANK": what may be given to --fault with this operator; empty if nothing.
+std::string forms_of(std::span<const Fault::Kind> kinds);
+/// kInvalidArgument if the operator does not inject such a fault: names what it does inject.
+Status check_fault(const OpInfo& op, const Fault& fault);
 
 /// "a", "a, b", "a, b, c": adds `item` to `list`, after `separator` unless it is the first.
 void append_to_list(std::string& list, std::string_view separator, std::string_view item);

@@ -58,9 +58,26 @@ TEST(Params, FaultsAreParsedWithRanges) {
   EXPECT_EQ(delay->amount, 250);
   EXPECT_EQ(parse_fault("kill:0", 8)->kind, Fault::Kind::kKill);
   EXPECT_EQ(parse_fault("mismatch:1", 2)->kind, Fault::Kind::kMismatch);
-  for (const char* wrong : {"", "kill", "kill:8", "kill:-1", "kill:1:2", "delay:1", "delay:1:-5", "drop_put:0",
-                            "drop_put", "fire:1", "delay:1:99999999999"}) {
+  for (const char* wrong : {"", "kill", "kill:8", "kill:-1", "kill:1:2", "delay:1", "delay:1:-5", "delay:1:0",
+                            "drop_put:0", "drop_put", "fire:1", "delay:1:99999999999"}) {
     EXPECT_FALSE(parse_fault(wrong, 8).ok()) << wrong;
+  }
+}
+
+TEST(Params, FaultsThatAnOperatorDoesNotInjectAreRefused) {
+  OpInfo op;
+  op.name = "some-op";
+  EXPECT_TRUE(check_fault(op, {}).ok());
+  EXPECT_EQ(check_fault(op, *parse_fault("kill:0", 8)).message(), "--fault is 'kill:0': some-op injects no fault");
+  op.faults = {Fault::Kind::kDropPut, Fault::Kind::kDelay};
+  EXPECT_TRUE(check_fault(op, {}).ok());
+  for (const char* given : {"drop_put:3", "delay:7:250"}) {
+    EXPECT_TRUE(check_fault(op, *parse_fault(given, 8)).ok()) << given;
+  }
+  for (const std::string given : {"kill:0", "mismatch:5"}) {
+    const Status status = check_fault(op, *parse_fault(given, 8));
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message(), "--fault is '" + given + "': allowed with some-op is drop_put:N, delay:RANK:MS");
   }
 }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "farwarp/harness/params.h"
 #include "farwarp/substrate/emu/machine.h"
 
 namespace farwarp::harness {
@@ -55,6 +56,13 @@ int severity(const CheckOutcome& outcome) {
   }
 }
 
+// A fault that did nothing tests nothing. A delay that no wait noticed was shorter than the deadline.
+void demand_fault(const Fault& fault, CheckOutcome& outcome) {
+  if (!outcome.pass || fault.kind == Fault::Kind::kNone || fault.kind == Fault::Kind::kDelay) return;
+  outcome.pass = false;
+  outcome.detail = fmt::format("--fault {} never fired: every rank's results are right", to_string(fault));
+}
+
 // Runs the check or the bench as this rank and returns everybody's outcome, or this rank's if the others cannot be asked.
 CheckOutcome run_as_rank(Case& checked, const std::shared_ptr<Bootstrap>& bootstrap, const CaseRequest& request,
                          BenchOutcome& bench, bool& alone) {
@@ -73,7 +81,9 @@ CheckOutcome run_as_rank(Case& checked, const std::shared_ptr<Bootstrap>& bootst
   } else {
     outcomes.push_back(failure(all.status()));
   }
-  return merge_outcomes(outcomes);
+  CheckOutcome merged = merge_outcomes(outcomes);
+  demand_fault(request.options.fault, merged);
+  return merged;
 }
 
 CheckOutcome run_in_process(Case& checked, const CaseRequest& request, BenchOutcome& bench) {
@@ -148,8 +158,9 @@ CaseResult run_case(const CaseRequest& request, const std::shared_ptr<Bootstrap>
   result.request = request;
   const auto start = std::chrono::steady_clock::now();
   auto made = request.op->make(request.params);
-  if (!made.ok()) {
-    result.outcome = failure(made.status());
+  const Status injected = check_fault(*request.op, request.options.fault);
+  if (!made.ok() || !injected.ok()) {
+    result.outcome = failure(made.ok() ? injected : made.status());
   } else if (group == nullptr && is_emulated(request.options.target)) {
     run_schedules(**made, result, progress);
   } else {

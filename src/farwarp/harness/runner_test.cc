@@ -26,7 +26,7 @@ class ChosenCase : public Case {
   Behaviour behaviour_;
 };
 
-CaseResult run(const Behaviour& behaviour, int schedules = 1) {
+CaseResult run(const Behaviour& behaviour, int schedules = 1, const Fault& fault = {}) {
   static std::vector<std::unique_ptr<OpInfo>> ops;  // results keep pointers to their operators
   ops.push_back(std::make_unique<OpInfo>());
   ops.back()->name = "chosen";
@@ -34,8 +34,10 @@ CaseResult run(const Behaviour& behaviour, int schedules = 1) {
   ops.back()->make = [behaviour](const Params&) -> Result<std::unique_ptr<Case>> {
     return std::unique_ptr<Case>(new ChosenCase(behaviour));
   };
+  ops.back()->faults = {Fault::Kind::kDropPut, Fault::Kind::kDelay, Fault::Kind::kKill};
   CaseRequest request;
   request.op = ops.back().get();
+  request.options.fault = fault;
   request.options.ranks = 4;
   request.options.seed = 11;
   request.schedules = schedules;
@@ -54,6 +56,17 @@ TEST(Runner, PassesOnlyIfEveryRankPasses) {
   EXPECT_EQ(failed.outcome.rel_err, 0.75);
   EXPECT_EQ(failed.outcome.max_share, std::numeric_limits<double>::infinity());
   EXPECT_EQ(exit_code(failed), 1);
+}
+
+TEST(Runner, AFaultMustFire) {
+  const auto pass = [](int, const RunOptions&) { return passed(); };
+  const CaseResult dropped = run(pass, 3, {Fault::Kind::kDropPut, -1, 77});
+  EXPECT_EQ(exit_code(dropped), 1);
+  EXPECT_NE(dropped.outcome.detail.find("--fault drop_put:77 never fired"), std::string::npos)
+      << dropped.outcome.detail;
+  EXPECT_EQ(exit_code(run(pass, 1, {Fault::Kind::kKill, 2, 0})), 1);
+  EXPECT_EQ(exit_code(run(pass, 1, {Fault::Kind::kDelay, 2, 5})), 0) << "a delay may be shorter than the deadline";
+  EXPECT_EQ(exit_code(run(pass, 1, {Fault::Kind::kMismatch, 2, 0})), 2) << "this operator does not inject it";
 }
 
 TEST(Runner, TheCauseIsToldAndNotTheRankThatWasAborted) {

@@ -141,12 +141,16 @@ class MoeCase : public harness::Case {
 };
 
 const bool kRegistered = [] {
-  harness::register_op({"moe-a2a", "MoE all-to-all: dispatch, experts, combine", kParams,
+  using enum harness::Fault::Kind;
+  harness::register_op({"moe-a2a",
+                        "MoE all-to-all: dispatch, experts, combine",
+                        kParams,
                         [](const Params& params) -> Result<std::unique_ptr<harness::Case>> {
                           const auto config = read_config(params);
                           if (!config.ok()) return config.status();
                           return std::unique_ptr<harness::Case>(new MoeCase(*config));
-                        }});
+                        },
+                        {kDropPut, kDelay, kKill, kMismatch}});
   return true;
 }();
 

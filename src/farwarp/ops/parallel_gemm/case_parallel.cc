@@ -114,12 +114,14 @@ class ParallelCase : public harness::Case {
 }  // namespace
 
 bool register_case(const CaseKind& kind) {
+  using enum harness::Fault::Kind;
   harness::OpInfo info{kind.name, kind.summary, params(), {}};
   info.make = [kind](const Params& given) -> Result<std::unique_ptr<harness::Case>> {
     auto config = read_config(kind, given);
     if (!config.ok()) return config.status();
     return std::unique_ptr<harness::Case>(new ParallelCase(std::move(*config)));
   };
+  info.faults = {kDropPut, kDelay, kKill, kMismatch};
   info.scaled_down = [kind](const Params& given, int ranks) { return scaled_params(kind, given, ranks); };
   harness::register_op(std::move(info));
   return true;
