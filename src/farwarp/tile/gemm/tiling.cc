@@ -189,6 +189,8 @@ Result<Tiling> tile_product(const TilingWish& wish, const MachineShape& shape, c
   return result;
 }
 
+int Tiling::box_rows() const { return few_rows ? few_rows_of_box(columns, cluster) : 64; }
+
 std::string Tiling::kernel_suffix(const MachineShape& shape, DType dtype) const {
   if (shape.traits.matrix_unit == MatrixUnit::kMfma) return fmt::format("mfma_{}_{}x{}", name_of(dtype), rows, columns);
   return fmt::format("{}_{}{}", name_of(dtype), few_rows ? "few_" : rows == kWgmmaTallRows ? "tall_" : "", columns);

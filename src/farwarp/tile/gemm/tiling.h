@@ -9,7 +9,6 @@
 #include "farwarp/base/machine_shape.h"
 #include "farwarp/base/status.h"
 #include "farwarp/tile/gemm/raster.h"
-#include "farwarp/tile/gemm/shape_wgmma.h"
 
 namespace farwarp::tile {
 
@@ -61,7 +60,7 @@ struct Tiling {
 
   std::int64_t tiles() const { return std::int64_t{tile_rows} * tile_columns; }
   /// wgmma: rows of y in a box of the epilogue.
-  int box_rows() const { return few_rows ? few_rows_of_box(columns, cluster) : 64; }
+  int box_rows() const;
   TileGrid grid() const { return grid_of(tile_rows, tile_columns, group, splits, steps); }
   /// Of the kernel's name: "bf16_few_64", "mfma_fp16_256x128".
   std::string kernel_suffix(const MachineShape& shape, DType dtype) const;
