@@ -269,6 +269,15 @@ TEST_F(CommandLine, MissingTargetIsExitCodeThree) {
   EXPECT_EQ(chosen.err.rfind("target auto: emu_sm90", 0), 0u) << chosen.err;
 }
 
+TEST_F(CommandLine, TooManyEmulatedThreadsAreNoDeadline) {
+  setenv("FARWARP_EMU_MULTIPROCESSORS", "304", 1);
+  const Output output = run("check moe-a2a --target emu_sm90 --set num_experts=8,experts_per_token=2,hidden_dim=64");
+  unsetenv("FARWARP_EMU_MULTIPROCESSORS");
+  EXPECT_EQ(output.code, 3) << output.out;
+  EXPECT_NE(output.out.find("more than 262144 GPU threads at once"), std::string::npos) << output.out;
+  EXPECT_EQ(output.out.find("deadline"), std::string::npos) << output.out;
+}
+
 TEST_F(CommandLine, SuitesCountWhatIsNotInThisBuild) {
   const std::string file = (folder_ / "small.json").string();
   std::ofstream(file) << R"({"name": "small", "ranks": 2, "ops": {

@@ -171,7 +171,8 @@ class Engine {
   Status start_launch(Launch& launch);
   void finish_launch(Launch& launch);
   void abandon(Launch& launch);
-  void abort_device(Device& device, const std::string& why);
+  void abort_everything(const Status& why);
+  void abort_device(Device& device, const std::string& why, StatusCode code = StatusCode::kInternal);
   void complete_waiters();
   bool any_running() const;
 

@@ -37,18 +37,20 @@ std::byte* FiberPool::bottom_of(int stack) const {
 Status FiberPool::reserve(int count) {
   if (slab_ == nullptr) {
     void* slab = mmap(nullptr, kMaxStacks * kStride, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (slab == MAP_FAILED) return {StatusCode::kOutOfMemory, "emulator: no address space for the threads' stacks"};
+    if (slab == MAP_FAILED) return {StatusCode::kOutOfMemory, "no address space for the threads' stacks"};
     slab_ = static_cast<std::byte*>(slab);
   }
   while (static_cast<int>(free_.size()) < count) {
     if (created_ == kMaxStacks) {
-      return {StatusCode::kOutOfMemory, fmt::format("emulator: more than {} GPU threads at once", kMaxStacks)};
+      return {StatusCode::kOutOfMemory, fmt::format("more than {} GPU threads at once; fewer ranks, fewer multiprocessors "
+                                                    "(FARWARP_EMU_MULTIPROCESSORS) or a smaller max_sms need fewer",
+                                                    kMaxStacks)};
     }
     const bool guarded = created_ < kGuardedStacks;
     std::byte* from = guarded ? bottom_of(created_) : bottom_of(created_) - kGuardBytes;
     if (mprotect(from, guarded ? kStackBytes : kStride, PROT_READ | PROT_WRITE) != 0) {
       return {StatusCode::kOutOfMemory,
-              fmt::format("emulator: no memory for stack {}: {}", created_, std::strerror(errno))};
+              fmt::format("no memory for stack {}: {}", created_, std::strerror(errno))};
     }
     free_.push_back(created_++);
   }

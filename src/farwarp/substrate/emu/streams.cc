@@ -155,7 +155,7 @@ bool Engine::start_item(Device& device, StreamQueue& queue) {
     case WorkItem::Kind::launch:
       if (item.started || !place(*item.launch)) return false;
       item.started = true;
-      if (Status started = start_launch(*item.launch); !started.ok()) abort_device(device, started.message());
+      if (Status started = start_launch(*item.launch); !started.ok()) abort_everything(started);
       return false;
   }
   return false;
@@ -225,13 +225,13 @@ Status Engine::start_launch(Launch& launch) {
   Device& device = *launch.device;
   constexpr Time kLastStart = (Time{1} << Stamp::kTimeBits) / 4 * 3;
   if (schedule.now() > kLastStart)
-    return internal_error("emulator: this process has used up its steps (2^38); start another");
+    return internal_error("this process has used up its steps (2^38); start another");
   const int lanes = device.shape.traits.warp_size;
   const int warps = warps_of(launch);
   launch.thread_count = launch.shape.blocks * launch.shape.threads;
   device.running.push_back(&launch);
   if (!number_threads(launch))
-    return {StatusCode::kOutOfMemory, fmt::format("emulator: more than {} warps run at once", kMaxWarps)};
+    return {StatusCode::kOutOfMemory, fmt::format("more than {} warps run at once", kMaxWarps)};
   if (Status reserved = fibers_.reserve(launch.thread_count); !reserved.ok()) return reserved;
 
   note_progress();
@@ -345,7 +345,13 @@ void Engine::abandon(Launch& launch) {
   std::erase(launch.device->running, &launch);
 }
 
-void Engine::abort_device(Device& device, const std::string& why) {
+/// A launch that the machine has no room for ends on every device, with what waits to start: peers would wait for it until their
+/// deadlines, and take that for the cause.
+void Engine::abort_everything(const Status& why) {
+  for (auto& [key, device] : devices_) abort_device(*device, why.message(), why.code());
+}
+
+void Engine::abort_device(Device& device, const std::string& why, StatusCode code) {
   while (!device.running.empty()) {
     Launch& launch = *device.running.back();
     if (launch.info) device.unsynchronised.push_back(launch.info);
@@ -354,8 +360,7 @@ void Engine::abort_device(Device& device, const std::string& why) {
   for (auto& [id, queue] : device.streams) {
     if (queue.items.empty()) continue;
     queue.items.clear();
-    queue.error =
-        internal_error(fmt::format("emulator: device {} ({}): {}", device.ordinal, name_of(device.personality), why));
+    queue.error = {code, fmt::format("emulator: device {} ({}): {}", device.ordinal, name_of(device.personality), why)};
   }
   streams_changed_ = true;
 }
