@@ -2,16 +2,22 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
-#include <iostream>
+#include <cstring>
+#include <filesystem>
 
 #include "commands.h"
+#include "farwarp/harness/params.h"
 #include "farwarp/harness/report.h"
 #include "farwarp/harness/runner.h"
+#include "farwarp/machine/kept_file.h"
 #include "job.h"
+#include "print.h"
 #include "version.h"
 
 namespace farwarp::cli {
@@ -20,57 +26,89 @@ namespace {
 using harness::CaseRequest;
 using harness::CaseResult;
 
-/// Where JSON goes. Opened before anything runs: a run's results must not be lost to a wrong path.
-class JsonSink {
- public:
-  Status open(const std::string& path) {
-    path_ = path;
-    if (!path.empty() && !to_stdout()) file_.open(path, std::ios::trunc);
-    if (!path.empty() && !to_stdout() && !file_)
-      return invalid_argument(fmt::format("--json is '{}': cannot be written", path));
-    return {};
-  }
-  bool to_stdout() const { return path_ == "-"; }
-  Status write(const std::string& text) {
-    std::ostream& stream = to_stdout() ? std::cout : static_cast<std::ostream&>(file_);
-    if (path_.empty() || (stream << text << std::flush)) return {};
-    return invalid_argument(fmt::format("--json is '{}': cannot be written", path_));
-  }
-
- private:
-  std::string path_;
-  std::ofstream file_;
-};
-
-bool wants_colour(int fd) { return isatty(fd) == 1 && std::getenv("NO_COLOR") == nullptr; }
+// While a file is being replaced, an interrupt waits for the end of that.
+std::atomic<bool> replacing = false, interrupted = false;
 
 void on_interrupt(int) {
+  interrupted = true;
+  if (replacing) return;
   constexpr char kText[] = "\nfarwarp: interrupted\n";
   [[maybe_unused]] const auto written = write(STDERR_FILENO, kText, sizeof(kText) - 1);
   _exit(kExitInterrupted);
 }
 
-std::vector<CaseResult> run_cases(const Job& job, std::FILE* table, bool quiet) {
+/// Where JSON goes. A file is replaced as a whole, after each case: an interrupted run keeps what it has done.
+class JsonSink {
+ public:
+  /// A run's results must not be lost to a wrong path: looks at it before anything runs.
+  Status open(const std::string& path) {
+    path_ = path;
+    if (path.empty() || to_stdout()) return {};
+    std::error_code error;
+    const auto type = std::filesystem::status(path, error).type();
+    const bool file = type == std::filesystem::file_type::regular,
+               fresh = type == std::filesystem::file_type::not_found;
+    device_ = type == std::filesystem::file_type::character;
+    const std::string folder = std::filesystem::path(path).parent_path().string();
+    const bool replaceable = (file || fresh) && access(folder.empty() ? "." : folder.c_str(), W_OK) == 0;
+    if (!(device_ || replaceable) || (!fresh && access(path.c_str(), W_OK) != 0))
+      return invalid_argument(fmt::format("--json is '{}': cannot be written", path));
+    if (!file) return {};
+    path_ = std::filesystem::canonical(path, error).string();  // what a link points to is replaced, not the link
+    return error ? invalid_argument(fmt::format("--json is '{}': {}", path, error.message())) : Status();
+  }
+  bool to_stdout() const { return path_ == "-"; }
+  void keep(const std::string& text) const {
+    if (!path_.empty() && !to_stdout() && !device_) (void)replace(text);  // the last write says what is wrong
+  }
+  Status write(const std::string& text) const {
+    if (path_.empty()) return {};
+    if (!to_stdout() && !device_) return replace(text);
+    std::FILE* const stream = to_stdout() ? stdout : std::fopen(path_.c_str(), "w");
+    bool written = stream != nullptr && std::fwrite(text.data(), 1, text.size(), stream) == text.size();
+    if (stream != nullptr) written = (to_stdout() ? std::fflush(stream) : std::fclose(stream)) == 0 && written;
+    return written || to_stdout() ? Status()  // of stdout, main() tells
+                                  : unavailable(fmt::format("cannot write {}: {}", path_, std::strerror(errno)));
+  }
+
+ private:
+  Status replace(const std::string& text) const {
+    replacing = true;
+    Status replaced = replace_text(path_, text);
+    replacing = false;
+    if (interrupted) on_interrupt(SIGINT);
+    return replaced;
+  }
+
+  std::string path_;
+  bool device_ = false;
+};
+
+bool wants_colour(int fd) { return isatty(fd) == 1 && std::getenv("NO_COLOR") == nullptr; }
+
+std::vector<CaseResult> run_cases(const Job& job, std::FILE* table, bool quiet, const JsonSink& json) {
   const bool terminal = isatty(STDERR_FILENO) == 1 && !quiet;
   const bool colour = wants_colour(fileno(table));
   const bool bench = !job.cases.empty() && job.cases[0].bench;
-  if (!quiet) fmt::print(table, "{}", bench ? harness::bench_header() : harness::table_header());
+  if (!quiet) print_text(table, "{}", bench ? harness::bench_header() : harness::table_header());
   std::vector<CaseResult> results;
   for (const CaseRequest& request : job.cases) {
     const auto progress = [&](int schedule) {
       if (!terminal) return;
-      fmt::print(stderr, "\r\x1b[K[{}/{}] {} {}", results.size() + 1, job.cases.size(), request.op->name,
+      print_text(stderr, "\r\x1b[K[{}/{}] {} {}", results.size() + 1, job.cases.size(), request.op->name,
                  request.label);
-      if (request.schedules > 1) fmt::print(stderr, " schedule {}/{}", schedule + 1, request.schedules);
+      if (request.schedules > 1) print_text(stderr, " schedule {}/{}", schedule + 1, request.schedules);
       std::fflush(stderr);
     };
     results.push_back(harness::run_case(request, job.group, progress));
-    if (terminal) fmt::print(stderr, "\r\x1b[K");
+    if (terminal) print_text(stderr, "\r\x1b[K");
     const bool alone = results.back().alone;
     const auto row = bench ? harness::bench_rows : harness::table_row;
-    if (!quiet || alone) fmt::print(quiet ? stderr : table, "{}", row(results.back(), colour));
+    if (!quiet || alone) print_text(quiet ? stderr : table, "{}", row(results.back(), colour));
     std::fflush(table);
     if (alone) break;  // without the other ranks there is nothing more to check
+    if (results.size() < job.cases.size())
+      json.keep(harness::to_json(results, job.skipped, build_description(), false));
   }
   return results;
 }
@@ -78,7 +116,7 @@ std::vector<CaseResult> run_cases(const Job& job, std::FILE* table, bool quiet) 
 }  // namespace
 
 int usage_error(std::string_view message) {
-  fmt::print(stderr, "farwarp: {}\n", message);
+  print_text(stderr, "farwarp: {}\n", harness::one_line(message));
   return kExitUsage;
 }
 
@@ -93,16 +131,16 @@ int run_command(const CheckOptions& options, bool bench) {
   const bool quiet = job->group != nullptr && job->group->rank() != 0;
   JsonSink json;
   if (Status status = json.open(quiet ? "" : options.json); !status.ok()) return usage_error(status.message());
-  if (!quiet && !job->why_target.empty()) fmt::print(stderr, "{}\n", job->why_target);
+  if (!quiet && !job->why_target.empty()) print_text(stderr, "{}\n", job->why_target);
   std::signal(SIGINT, on_interrupt);
   // JSON on stdout stands alone there; the table then goes to stderr.
   std::FILE* table = json.to_stdout() ? stderr : stdout;
-  const std::vector<CaseResult> results = run_cases(*job, table, quiet);
-  if (!quiet) fmt::print(table, "{}", harness::summary(results, job->skipped));
-  if (Status status = json.write(harness::to_json(results, job->skipped, build_description())); !status.ok()) {
-    return usage_error(status.message());
-  }
-  return harness::exit_code(results);
+  const std::vector<CaseResult> results = run_cases(*job, table, quiet, json);
+  if (!quiet) print_text(table, "{}", harness::summary(results, job->skipped));
+  const bool complete = results.size() == job->cases.size();
+  const Status written = json.write(harness::to_json(results, job->skipped, build_description(), complete));
+  if (!written.ok()) usage_error(written.message());
+  return std::max(harness::exit_code(results), written.ok() ? 0 : harness::exit_code(written));
 }
 
 }  // namespace

@@ -1,16 +1,20 @@
 // The program as its user meets it: exit codes, one clear line for what is wrong, results where they belong.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <thread>
 
 namespace {
 
@@ -72,6 +76,18 @@ TEST_F(CommandLine, BadUsageIsOneLineAndExitCodeTwo) {
                                 "check /no/such.json",
                                 "check moe-a2a --json /no/such/folder/x.json",
                                 "check moe-a2a --ranks",
+                                "check moe-a2a --json ''",
+                                "check moe-a2a --json=''",
+                                "check moe-a2a --json /tmp",
+                                "check moe-a2a --ranks ''",
+                                "check moe-a2a --fault ''",
+                                "check moe-a2a --target ''",
+                                "check '' --suite amd2025",
+                                "check \"$(printf 'no\\nop')\"",
+                                "check moe-a2a --set \"$(printf 'a\\nb=1')\"",
+                                "bench moe-a2a --json ''",
+                                "doctor --measure --ranks ''",
+                                "tune ag-gemm --out ''",
                                 "launch -n 9 -- true",
                                 "launch -n 2",
                                 "launch -n 2 --deadline-ms 0 -- true",
@@ -101,6 +117,27 @@ TEST_F(CommandLine, ErrorsNameParameterValueAndRange) {
             "farwarp: parameter hidden_dim is '7': allowed is an integer in 8..1048576\n");
   EXPECT_EQ(run("check moe-a2a --target tpu").err,
             "farwarp: --target is 'tpu': allowed is auto|cuda|hip|emu_sm90|emu_gfx942\n");
+}
+
+TEST_F(CommandLine, WhatCannotBeWrittenIsExitCodeThree) {
+  for (const char* arguments :
+       {"list", "list --kernels", "doctor", "--help", "--version", "check lesson-01 --ranks 2 --target emu_sm90",
+        "check lesson-01 --ranks 2 --target emu_sm90 --json -"}) {
+    const std::string command =
+        std::string(FARWARP_PROGRAM) + " " + arguments + " >/dev/full 2>" + (folder_ / "err").string();
+    const int status = std::system(command.c_str());
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 3) << arguments << " " << status;
+    EXPECT_NE(text_of(folder_ / "err").find("farwarp: what was to be printed cannot be written"), std::string::npos)
+        << arguments;
+  }
+  const Output json = run("check lesson-01 --ranks 2 --target emu_sm90 --json /dev/full");
+  EXPECT_EQ(json.code, 3);
+  EXPECT_EQ(json.err, "farwarp: cannot write /dev/full: No space left on device\n");
+  // Nor does a pipe that nobody reads block it.
+  const std::string pipe = (folder_ / "pipe").string();
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(run("check lesson-01 --json " + pipe).code, 2);
+  EXPECT_EQ(run("check --suite " + pipe).code, 2);
 }
 
 TEST_F(CommandLine, HelpVersionListDoctor) {
@@ -135,6 +172,7 @@ TEST_F(CommandLine, CheckPassesAndWritesJson) {
   EXPECT_EQ(output.code, 0) << output.err;
   EXPECT_NE(output.out.find("1 passed, 0 failed\n"), std::string::npos);
   const auto root = nlohmann::json::parse(text_of(file));
+  EXPECT_EQ(root["complete"], true);
   EXPECT_EQ(root["cases"][0]["pass"], true);
   EXPECT_EQ(root["cases"][0]["distinct_schedule_hashes"], 3);
   const Output piped = run(std::string("check moe-a2a ") + kSmall + " --json -");
@@ -203,7 +241,10 @@ TEST_F(CommandLine, PathsOfParallelProducts) {
 TEST_F(CommandLine, FaultsHaveExitCodesOfTheirOwn) {
   EXPECT_EQ(run(std::string("check moe-a2a --fault kill:1 ") + kSmall).code, 4);
   EXPECT_EQ(run(std::string("check moe-a2a --fault mismatch:1 ") + kSmall).code, 1);
-  EXPECT_NE(run(std::string("check moe-a2a --fault drop_put:1 ") + kSmall + ",tokens=full").code, 0);
+  const Output dropped = run(std::string("check moe-a2a --fault drop_put:1 ") + kSmall + ",tokens=full");
+  EXPECT_EQ(dropped.code, 4);
+  EXPECT_NE(dropped.out.find("nothing arrived"), std::string::npos) << dropped.out;
+  EXPECT_EQ(dropped.out.find("saw"), std::string::npos) << dropped.out;
 }
 
 TEST_F(CommandLine, FaultsThatAnOperatorDoesNotInjectAreBadUsage) {
@@ -295,6 +336,39 @@ TEST_F(CommandLine, InterruptedIsExitCode130) {
                               " 2>" + (folder_ / "err").string() + "; test $? = 130 -o $? = 124";
   EXPECT_EQ(std::system(command.c_str()), 0);
   EXPECT_NE(text_of(folder_ / "err").find("interrupted"), std::string::npos);
+}
+
+// The file holds old or new results at any time, and an interrupt leaves those of the cases that are done.
+TEST_F(CommandLine, AnInterruptedRunKeepsTheResultsThatItHas) {
+  const std::filesystem::path suite = folder_ / "two.json", file = folder_ / "result.json";
+  std::ofstream(suite) << R"({"name": "two", "ranks": 1, "ops": {"gemm": {"tests": [
+      {"m": 16, "n": 16, "k": 16, "seed": 1}, {"m": 8192, "n": 8192, "k": 8192, "seed": 1}]}}})";
+  const std::string old = R"({"old": true})";
+  std::ofstream(file) << old;
+  const std::string command = "exec " FARWARP_PROGRAM " check --target emu_sm90 --suite " + suite.string() +
+                              " --json " + file.string() + " >/dev/null 2>&1";
+  const pid_t pid = fork();
+  ASSERT_GE(pid, 0);
+  if (pid == 0) {
+    execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    _exit(127);
+  }
+  const auto start = std::chrono::steady_clock::now();
+  std::string text = old;
+  while (text == old && std::chrono::steady_clock::now() - start < std::chrono::minutes(2)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    text = text_of(file);
+    EXPECT_TRUE(nlohmann::json::accept(text)) << text;
+  }
+  kill(pid, SIGINT);
+  int status = 0;
+  ASSERT_EQ(waitpid(pid, &status, 0), pid);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 130) << status;
+  const auto root = nlohmann::json::parse(text_of(file));
+  EXPECT_EQ(root.value("complete", true), false);
+  ASSERT_EQ(root["cases"].size(), 1u);
+  EXPECT_EQ(root["cases"][0]["pass"], true);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 2) << "nothing is left beside the file";
 }
 
 TEST_F(CommandLine, LaunchedProcessesCheckTogether) {

@@ -1,5 +1,6 @@
 // The commands of the command line. Each returns the process's exit code:
-//   0 all passed, 1 a check failed, 2 bad usage or input (or no case selected), 3 the machine lacks something,
+//   0 all passed, 1 a check failed, 2 bad usage or input (or no case selected), 3 the machine lacks something (also room
+//   for what is to be written),
 //   4 timeout or abort, 130 interrupted.
 #pragma once
 
@@ -13,6 +14,7 @@
 namespace farwarp::cli {
 
 inline constexpr int kExitUsage = 2;
+inline constexpr int kExitLacking = 3;
 inline constexpr int kExitInterrupted = 130;
 inline constexpr std::int64_t kLongestDeadlineMs = 3'600'000;
 
@@ -47,7 +49,7 @@ int doctor_command();
 int measure_command(const DoctorOptions& options);
 int list_command(bool kernels);
 
-/// Prints "farwarp: message" on stderr.
+/// Prints "farwarp: message" on stderr, in one line.
 int usage_error(std::string_view message);
 
 }  // namespace farwarp::cli

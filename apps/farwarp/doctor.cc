@@ -12,6 +12,7 @@
 #include "farwarp/vendor/shared_library.h"
 #include "farwarp/world/view.h"
 #include "measure.h"
+#include "print.h"
 #include "target.h"
 #include "version.h"
 
@@ -24,13 +25,13 @@ void print_ceilings(const std::string& model, int devices) {
   for (int ranks = 1; ranks <= devices; ++ranks) {
     const Ceilings kept = ceilings_of(model, ranks);
     if (!kept.measured()) continue;
-    fmt::print("\n{}", ceilings_table(kept));
+    print_text("\n{}", ceilings_table(kept));
     measured = true;
   }
   if (measured) return;
   const Ceilings preset = ceilings_of(model, devices);
-  if (!preset.source.empty()) fmt::print("\n{}", ceilings_table(preset));
-  fmt::print("\n{}: not measured yet; `farwarp doctor --measure` does\n", model);
+  if (!preset.source.empty()) print_text("\n{}", ceilings_table(preset));
+  print_text("\n{}: not measured yet; `farwarp doctor --measure` does\n", model);
 }
 
 /// Adds real devices to `models`, with their number.
@@ -38,39 +39,39 @@ void print_target(TargetKind target, std::map<std::string, int>& models) {
   const std::string missing = missing_for(target, 1);
   const int devices = Device::count(target);
   if (missing.empty()) {
-    fmt::print("{:<11} available, {} device{}, at most {} ranks\n", name_of(target), devices, devices == 1 ? "" : "s",
+    print_text("{:<11} available, {} device{}, at most {} ranks\n", name_of(target), devices, devices == 1 ? "" : "s",
                kMaxRanks);
   } else {
-    fmt::print("{:<11} missing: {}\n", name_of(target), missing);
+    print_text("{:<11} missing: {}\n", name_of(target), missing);
   }
-  fmt::print("  kernels   {} in this build\n", Device::kernel_names(target).size());
+  print_text("  kernels   {} in this build\n", Device::kernel_names(target).size());
   std::string sharing;
   for (int ordinal = 0; ordinal < devices; ++ordinal) {
     const auto device = Device::open(target, ordinal);
     if (!device.ok()) {
-      fmt::print("  device {}  {}\n", ordinal, device.status().to_string());
+      print_text("  device {}  {}\n", ordinal, device.status().to_string());
       continue;
     }
-    fmt::print("  device {}  {}\n", ordinal, (*device)->name());
+    print_text("  device {}  {}\n", ordinal, (*device)->name());
     sharing = (*device)->sharing_path();
     if (!is_emulated(target)) ++models[(*device)->model()];
   }
-  if (!sharing.empty()) fmt::print("  sharing   {}\n", sharing);
+  if (!sharing.empty()) print_text("  sharing   {}\n", sharing);
 }
 
 void print_library(const std::string& name, const char* purpose) {
   const auto library = SharedLibrary::open(name);
-  fmt::print("  {:<20} {}: {}\n", name, purpose, library.ok() ? "found" : library.status().message());
+  print_text("  {:<20} {}: {}\n", name, purpose, library.ok() ? "found" : library.status().message());
 }
 
 }  // namespace
 
 int doctor_command() {
-  fmt::print("{}\n\n", version_line());
+  print_text("{}\n\n", version_line());
   std::map<std::string, int> models;
   for (const TargetKind target : kTargets) print_target(target, models);
   for (const auto& [model, devices] : models) print_ceilings(model, std::min(devices, kMaxRanks));
-  fmt::print("\nlibraries opened at run time\n");
+  print_text("\nlibraries opened at run time\n");
   print_library("libcuda.so.1", "cuda");
   print_library("libnvidia-ml.so.1", "are GPUs idle");
   print_library(nccl::library_name(), "nccl, which benches compare with");

@@ -8,6 +8,7 @@
 #include "farwarp/harness/case.h"
 #include "farwarp/harness/params.h"
 #include "farwarp/runtime/device.h"
+#include "print.h"
 #include "target.h"
 
 namespace farwarp::cli {
@@ -15,12 +16,12 @@ namespace {
 
 void print_operators() {
   for (const harness::OpInfo& op : harness::registered_ops()) {
-    fmt::print("{}: {}\n", op.name, op.summary);
+    print_text("{}: {}\n", op.name, op.summary);
     for (const harness::ParamInfo& param : op.params) {
-      fmt::print("  {:<18} {:<12} {}\n", param.name, param.default_value, param.allowed);
+      print_text("  {:<18} {:<12} {}\n", param.name, param.default_value, param.allowed);
     }
     const std::string faults = harness::forms_of(op.faults);
-    fmt::print("  {:<18} {:<12} {}\n", "--fault", "none", faults.empty() ? "none" : faults);
+    print_text("  {:<18} {:<12} {}\n", "--fault", "none", faults.empty() ? "none" : faults);
   }
 }
 
@@ -36,16 +37,16 @@ void print_kernels() {
     header += fmt::format(" {:>10}", name_of(target));
     totals += fmt::format(" {:>10}", Device::kernel_names(target).size());
   }
-  fmt::print("{}\n", header);
+  print_text("{}\n", header);
   for (const std::string& name : all) {
     std::string row = fmt::format("{:<40}", name);
     for (const TargetKind target : kTargets) {
       const auto names = Device::kernel_names(target);
       row += fmt::format(" {:>10}", std::binary_search(names.begin(), names.end(), name) ? "yes" : "-");
     }
-    fmt::print("{}\n", row);
+    print_text("{}\n", row);
   }
-  fmt::print("{}\n", totals);
+  print_text("{}\n", totals);
 }
 
 }  // namespace

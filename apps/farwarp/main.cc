@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <string_view>
 
 #include "commands.h"
@@ -14,22 +15,30 @@
 namespace farwarp::cli {
 namespace {
 
+/// An option with a value. An empty one is what a script passes where its own variable is not set: an error, not the default.
+template <class Value>
+CLI::Option* add_option(CLI::App* command, const std::string& name, Value& value, const std::string& help) {
+  return command->add_option(name, value, help)->check([](const std::string& text) {
+    return text.empty() ? std::string("the value is empty") : std::string();
+  });
+}
+
 /// What check, bench and tune share.
 void add_selection(CLI::App* check, CheckOptions& options) {
-  check->add_option("what", options.what,
-                    "an operator (see `farwarp list`) or a suite file; an operator restricts --suite");
-  check->add_option("--suite", options.suite, "a suite's name (amd2025) or file");
-  check->add_option("--which", options.which, "of a suite: tests|benchmarks|all (all)");
-  check->add_option("--target", options.target,
-                    "auto|cuda|hip|emu_sm90|emu_gfx942 (auto: idle GPUs; check: else emu_sm90)");
-  check->add_option("--ranks", options.ranks, "1..8 (8, or what the suite says)");
-  check->add_option("--set", options.settings, "key=value[,key=value...], repeatable")->allow_extra_args(false);
-  check->add_option("--seed", options.seed, "of inputs and schedules (1, or what the suite says)");
-  check->add_option("--deadline-ms", options.deadline_ms, "longest wait of a kernel (10000)");
+  add_option(check, "what", options.what,
+             "an operator (see `farwarp list`) or a suite file; an operator restricts --suite");
+  add_option(check, "--suite", options.suite, "a suite's name (amd2025) or file");
+  add_option(check, "--which", options.which, "of a suite: tests|benchmarks|all (all)");
+  add_option(check, "--target", options.target,
+             "auto|cuda|hip|emu_sm90|emu_gfx942 (auto: idle GPUs; check: else emu_sm90)");
+  add_option(check, "--ranks", options.ranks, "1..8 (8, or what the suite says)");
+  add_option(check, "--set", options.settings, "key=value[,key=value...], repeatable")->allow_extra_args(false);
+  add_option(check, "--seed", options.seed, "of inputs and schedules (1, or what the suite says)");
+  add_option(check, "--deadline-ms", options.deadline_ms, "longest wait of a kernel (10000)");
 }
 
 void add_json(CLI::App* command, CheckOptions& options) {
-  command->add_option("--json", options.json, "write the results to this file; - is stdout");
+  add_option(command, "--json", options.json, "write the results to this file; - is stdout");
 }
 
 CLI::App* add_check(CLI::App& app, CheckOptions& options) {
@@ -37,9 +46,9 @@ CLI::App* add_check(CLI::App& app, CheckOptions& options) {
       app.add_subcommand("check", "correctness of an operator, or of a suite's shapes, against the oracle");
   add_selection(check, options);
   add_json(check, options);
-  check->add_option("--schedules", options.schedules, "emulator: repeat under this many adversarial schedules");
-  check->add_option("--calls", options.calls, "calls of the operator per check, fresh inputs each (2)");
-  check->add_option("--fault", options.fault, "drop_put:N, delay:RANK:MS, kill:RANK or mismatch:RANK");
+  add_option(check, "--schedules", options.schedules, "emulator: repeat under this many adversarial schedules");
+  add_option(check, "--calls", options.calls, "calls of the operator per check, fresh inputs each (2)");
+  add_option(check, "--fault", options.fault, "drop_put:N, delay:RANK:MS, kill:RANK or mismatch:RANK");
   return check;
 }
 
@@ -48,7 +57,7 @@ CLI::App* add_bench(CLI::App& app, CheckOptions& options) {
       app.add_subcommand("bench", "times of an operator, or of a suite's benchmark shapes, on real devices");
   add_selection(bench, options);
   add_json(bench, options);
-  bench->add_option("--samples", options.samples, "timed calls of each kind, 1..1000 (40)");
+  add_option(bench, "--samples", options.samples, "timed calls of each kind, 1..1000 (40)");
   bench->add_flag("--no-baselines", options.no_baselines, "do not time other libraries beside ours");
   return bench;
 }
@@ -59,9 +68,9 @@ CLI::App* add_tune(CLI::App& app, CheckOptions& options) {
       "measure our kernels and NCCL + cuBLASLt on real devices, and keep which is faster: the table of plans, "
       "of ag-gemm, gemm-rs and gemm-ar");
   add_selection(tune, options);
-  tune->add_option("--samples", options.samples, "timed calls of each kind, 1..1000 (40)");
-  tune->add_option("--out", options.out,
-                   "the table's file; what it has of other shapes stays (this machine's, beside the ceilings)");
+  add_option(tune, "--samples", options.samples, "timed calls of each kind, 1..1000 (40)");
+  add_option(tune, "--out", options.out,
+             "the table's file; what it has of other shapes stays (this machine's, beside the ceilings)");
   return tune;
 }
 
@@ -69,9 +78,9 @@ CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
   CLI::App* doctor = app.add_subcommand("doctor", "what this machine can do, and what is missing");
   CLI::Option* measure =
       doctor->add_flag("--measure", options.measure, "measure the devices and links, and keep the figures");
-  doctor->add_option("--target", options.target, "of --measure: auto|cuda|hip|emu_sm90|emu_gfx942 (auto: idle GPUs)")
+  add_option(doctor, "--target", options.target, "of --measure: auto|cuda|hip|emu_sm90|emu_gfx942 (auto: idle GPUs)")
       ->needs(measure);
-  doctor->add_option("--ranks", options.ranks, "of --measure: 1..8 (as many as there are devices)")->needs(measure);
+  add_option(doctor, "--ranks", options.ranks, "of --measure: 1..8 (as many as there are devices)")->needs(measure);
   return doctor;
 }
 
@@ -104,11 +113,10 @@ int run(int argc, char** argv) {
   CLI::App* launcher =
       app.add_subcommand("launch", "farwarp launch -n N -- COMMAND ...: N processes that find each other");
   std::string processes, deadline_ms;
-  launcher->add_option("-n", processes, "1..8 processes")->required();
-  launcher->add_option(
-      "--deadline-ms", deadline_ms,
-      "how long COMMAND's kernels may wait (its own --deadline-ms, or 10000): when a process is killed, "
-      "the others have this time and 10 s to report");
+  add_option(launcher, "-n", processes, "1..8 processes")->required();
+  add_option(launcher, "--deadline-ms", deadline_ms,
+             "how long COMMAND's kernels may wait (its own --deadline-ms, or 10000): when a process is killed, "
+             "the others have this time and 10 s to report");
   // What follows "--" is the command to launch, options of its own included, and nothing of ours.
   char** const command = std::find(argv, argv + argc, std::string_view("--"));
   try {
@@ -128,4 +136,10 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace farwarp::cli
 
-int main(int argc, char** argv) { return farwarp::cli::run(argc, argv); }
+int main(int argc, char** argv) {
+  const int code = farwarp::cli::run(argc, argv);
+  const bool flushed = std::fflush(stdout) == 0;
+  if (flushed && std::ferror(stdout) == 0) return code;
+  farwarp::cli::usage_error("what was to be printed cannot be written to the standard output");
+  return std::max(code, farwarp::cli::kExitLacking);
+}

@@ -10,6 +10,7 @@
 #include "farwarp/harness/runner.h"
 #include "farwarp/probes/probes.h"
 #include "farwarp/world/host/bootstrap.h"
+#include "print.h"
 #include "target.h"
 
 namespace farwarp::cli {
@@ -78,17 +79,17 @@ int measure_command(const DoctorOptions& options) {
     usage_error(fmt::format("{}{}", automatic ? "nothing to measure: " : "", target.status().message()));
     return harness::exit_code(target.status());
   }
-  if (!target->why.empty()) fmt::print(stderr, "{}\n", target->why);
+  if (!target->why.empty()) print_text(stderr, "{}\n", target->why);
   const auto measured = measure_on(target->target, *ranks);
   if (!measured.ok()) return fail(measured.status());
-  fmt::print("{}", ceilings_table(*measured));
+  print_text("{}", ceilings_table(*measured));
   if (is_emulated(target->target)) {
-    fmt::print(
+    print_text(
         "these figures are of the emulator's virtual clock and of tiny sizes: they say nothing and are not kept\n");
     return 0;
   }
   if (Status saved = save_ceilings(*measured); !saved.ok()) return fail(saved);
-  fmt::print("kept in {}\n", ceilings_file(measured->device, measured->ranks)->string());
+  print_text("kept in {}\n", ceilings_file(measured->device, measured->ranks)->string());
   return 0;
 }
 

@@ -14,6 +14,7 @@
 #include "farwarp/ops/parallel_gemm/dispatch/plan_table.h"
 #include "farwarp/runtime/device.h"
 #include "job.h"
+#include "print.h"
 
 namespace farwarp::cli {
 namespace {
@@ -141,18 +142,18 @@ int tune_command(const CheckOptions& options) {
                                         : Result<std::filesystem::path>(std::filesystem::path(options.out));
   if (!path.ok()) return fail(path.status());
   const bool first = job->group == nullptr || job->group->rank() == 0;
-  if (first && !job->why_target.empty()) fmt::print(stderr, "{}\n", job->why_target);
+  if (first && !job->why_target.empty()) print_text(stderr, "{}\n", job->why_target);
   for (const CaseRequest& request : job->cases) {
     const auto entry = measure(request, job->group);
     if (!entry.ok()) return fail(entry.status());
     put(*table, *entry);
     if (!first) continue;
-    fmt::print("{}", line_of(*entry));
+    print_text("{}", line_of(*entry));
     std::fflush(stdout);
     // After each shape: an interrupted run keeps what it has measured.
     if (const Status saved = replace_text(*path, to_json(*table)); !saved.ok()) return fail(saved);
   }
-  if (first) fmt::print("kept in {}\n", path->string());
+  if (first) print_text("kept in {}\n", path->string());
   return 0;
 }
 

@@ -73,7 +73,7 @@ FARWARP_DEVICE void send_piece(Call& call, const Memory<rung>& memory, int token
     slot = fetch_add<Order::relaxed, Scope::device>(memory.counter(parcel.rank), 1u);
     address = reinterpret_cast<std::uint64_t>(memory.message(parcel.rank, memory.me(), slot).raw);
     if (slot >= static_cast<std::uint32_t>(most_messages_of(shape, rung))) [[unlikely]] {
-      give_up(call, StatusCode::kCapacity, kSiteRoom, parcel.rank, most_messages_of(shape, rung), slot);
+      give_up(call, StatusCode::kCapacity, kSiteRoom, parcel.rank, most_messages_of(shape, rung), slot + 1);
       parcel.rank = -1;
     } else if (slot + 1 == args.drop_message) {
       parcel.rank = -1;

@@ -113,6 +113,14 @@ Result<Fault> parse_fault(std::string_view text, int ranks) {
   return fault;
 }
 
+std::string one_line(std::string_view text) {
+  constexpr std::size_t kMost = 1000;
+  std::string line(text.substr(0, kMost));
+  std::replace_if(
+      line.begin(), line.end(), [](unsigned char c) { return c < ' ' || c == 127; }, '?');
+  return text.size() > kMost ? line + "..." : line;
+}
+
 void append_to_list(std::string& list, std::string_view separator, std::string_view item) {
   if (!list.empty()) list += separator;
   list += item;

@@ -27,6 +27,9 @@ std::string forms_of(std::span<const Fault::Kind> kinds);
 /// kInvalidArgument if the operator does not inject such a fault: names what it does inject.
 Status check_fault(const OpInfo& op, const Fault& fault);
 
+/// `text` as a message shows it, whatever a file or a user put into it: control characters become '?', and it is cut off at 1000 bytes.
+std::string one_line(std::string_view text);
+
 /// "a", "a, b", "a, b, c": adds `item` to `list`, after `separator` unless it is the first.
 void append_to_list(std::string& list, std::string_view separator, std::string_view item);
 

@@ -158,18 +158,22 @@ std::string summary(std::span<const CaseResult> results, const SkippedByOp& skip
   std::string reasons;
   for (const auto& [op, skip] : skipped) {
     total += skip.cases;
-    append_to_list(reasons, "; ", fmt::format("{} {}: {}", op, skip.cases, skip.reason));
+    append_to_list(reasons, "; ", fmt::format("{} {}: {}", one_line(op), skip.cases, skip.reason));
   }
   return text + fmt::format(", {} skipped ({})\n", total, reasons);
 }
 
 std::string to_json(std::span<const CaseResult> results, const SkippedByOp& skipped,
-                    const std::map<std::string, std::string>& build) {
+                    const std::map<std::string, std::string>& build, bool complete) {
   json cases = json::array();
   for (const CaseResult& result : results) cases.push_back(case_json(result));
   json skips = json::array();
   for (const auto& [op, skip] : skipped) skips.push_back({{"op", op}, {"cases", skip.cases}, {"reason", skip.reason}});
-  const json root = {{"schema_version", kSchemaVersion}, {"farwarp", build}, {"cases", cases}, {"skipped", skips}};
+  const json root = {{"schema_version", kSchemaVersion},
+                     {"farwarp", build},
+                     {"complete", complete},
+                     {"cases", cases},
+                     {"skipped", skips}};
   return root.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 

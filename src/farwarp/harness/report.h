@@ -28,7 +28,8 @@ std::string bench_rows(const CaseResult& result, bool colour);
 std::string summary(std::span<const CaseResult> results, const SkippedByOp& skipped);
 
 /// `build`: version, commit and targets, as --version prints them.
+/// `complete`: no case is left to run.
 std::string to_json(std::span<const CaseResult> results, const SkippedByOp& skipped,
-                    const std::map<std::string, std::string>& build);
+                    const std::map<std::string, std::string>& build, bool complete = true);
 
 }  // namespace farwarp::harness

@@ -28,10 +28,15 @@ std::string shown(const json& value) {
   return text;
 }
 
-// Follows the parser to find what nlohmann::json would silently merge: a key given twice in one object.
-class DuplicateKeys {
+// Follows the parser to find what nlohmann::json would silently merge, a key given twice in one object; and what its functions, which
+// call themselves for each level, have no stack for.
+class ParseWatch {
  public:
-  bool operator()(int, json::parse_event_t event, json& parsed) {
+  static constexpr int kDeepest = 16;  // a suite has 5 levels
+
+  bool operator()(int depth, json::parse_event_t event, json& parsed) {
+    too_deep_ = too_deep_ || depth > kDeepest;
+    if (too_deep_) return false;  // the value is dropped
     if (event == json::parse_event_t::object_start) open_.emplace_back();
     if (event == json::parse_event_t::object_end && !open_.empty()) open_.pop_back();
     if (event == json::parse_event_t::key && !open_.empty() && !open_.back().insert(parsed.get<std::string>()).second &&
@@ -41,10 +46,12 @@ class DuplicateKeys {
     return true;
   }
   const std::string& found() const { return found_; }
+  bool too_deep() const { return too_deep_; }
 
  private:
   std::vector<std::set<std::string>> open_;
   std::string found_;
+  bool too_deep_ = false;
 };
 
 class SuiteParser {
@@ -62,17 +69,18 @@ class SuiteParser {
   bool ok() const { return status_.ok(); }
 
   void fail(std::string_view where, std::string_view what) {
-    if (ok()) status_ = invalid_argument(fmt::format("{}: {}{}{}", file_, where, where.empty() ? "" : ": ", what));
+    const auto text = [&] { return fmt::format("{}: {}{}{}", file_, where, where.empty() ? "" : ": ", what); };
+    if (ok()) status_ = invalid_argument(one_line(text()));
   }
   void reject(std::string_view where, std::string_view key, const json& value, std::string_view allowed) {
     fail(where, fmt::format("{} is {}: allowed is {}", key, shown(value), allowed));
   }
 
   json parse_json(std::string_view text) {
-    DuplicateKeys duplicates;
+    ParseWatch watch;
     json root;
     try {
-      root = json::parse(text, std::ref(duplicates));
+      root = json::parse(text, std::ref(watch));
     } catch (const json::parse_error& error) {
       const std::size_t byte = std::min<std::size_t>(error.byte, text.size());
       const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(byte), '\n');
@@ -80,7 +88,8 @@ class SuiteParser {
     } catch (const json::exception&) {
       fail("", "not valid JSON: a number is out of range");
     }
-    if (!duplicates.found().empty()) fail("", fmt::format("key {} is given twice in one object", duplicates.found()));
+    if (watch.too_deep()) fail("", fmt::format("nested deeper than {} levels", ParseWatch::kDeepest));
+    if (!watch.found().empty()) fail("", fmt::format("key {} is given twice in one object", watch.found()));
     return root;
   }
 
@@ -228,6 +237,8 @@ Result<Suite> load_file(const std::filesystem::path& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error))
     return invalid_argument(fmt::format("suite {} is a folder: allowed is a JSON file", path.string()));
+  if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error))
+    return invalid_argument(fmt::format("suite {} is a pipe or a device: allowed is a JSON file", path.string()));
   std::ifstream file(path, std::ios::binary);
   if (!file) return invalid_argument(fmt::format("suite {} cannot be read", path.string()));
   std::string text(kLargestFile + 1, '\0');

@@ -80,6 +80,38 @@ TEST(Suite, ErrorsAreOneLineThatNamesThePlaceAndWhatIsAllowed) {
             "t.json: not valid JSON at line 2 (byte 25 of 25)");
 }
 
+TEST(Suite, WhatNestsTooDeepIsAnError) {
+  const auto nested = [](const std::string& open, const std::string& close, int levels) {
+    std::string text;
+    for (int i = 0; i < levels; ++i) text += open;
+    text += "1";
+    for (int i = 0; i < levels; ++i) text += close;
+    return text;
+  };
+  for (const int levels : {20, 300'000}) {
+    for (const std::string& value : {nested("[", "]", levels), nested("{\"a\":", "}", levels)}) {
+      EXPECT_EQ(error_of(value), "t.json: nested deeper than 16 levels");
+      EXPECT_EQ(error_of(suite_with("{\"seed\": 1, \"hidden\": " + value + "}")),
+                "t.json: nested deeper than 16 levels");
+    }
+  }
+}
+
+TEST(Suite, ErrorsAreOneLineWhateverTheFileHolds) {
+  for (const char* text :
+       {R"({"na\nme": 1})", R"({"name": "t", "ranks": 8, "ops": {"a\nb": 1}})",
+        R"({"name": "t", "ranks": 8, "ops": {"a": {"tests": [{"seed": 1, "m\nn": -1}]}}})",
+        R"({"name": "t", "ranks": 8, "ops": {"a": {"tests": [{"seed": 1, "speed_of_light_us_\n": -1}]}}})",
+        R"({"name": "t", "ranks": 8, "ops": {"a": {"tolerance_of_the_challenge": {"rt\rol": 1}}}})"}) {
+    const std::string error = error_of(text);
+    EXPECT_NE(error, "") << text;
+    EXPECT_EQ(error.find_first_of("\n\r"), std::string::npos) << error;
+  }
+  const std::string flood = error_of(R"({"name": "t", "ranks": 8, "ops": {"a": {"tests": [{"seed": 1, ")" +
+                                     std::string(100'000, 'x') + R"(": -1}]}}})");
+  EXPECT_LT(flood.size(), 1100u);
+}
+
 TEST(Suite, WrongTypesAreErrors) {
   for (const char* text :
        {"", "[]", "null", "7", "\"x\"", "{}", R"({"name": 1, "ranks": 8, "ops": {"a": {}}})",

@@ -44,6 +44,8 @@ Result<fs::path> kept_file(std::string_view what, std::string_view device_name, 
 }
 
 Result<std::string> read_text(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return unavailable("it is no file that can be read");  // a pipe would block
   std::ifstream file(path);
   std::string text{std::istreambuf_iterator<char>(file), {}};
   if (!file) return unavailable("it cannot be read");

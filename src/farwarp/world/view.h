@@ -47,6 +47,9 @@ struct LedgerRecord {
   std::uint64_t waited_ns;
 };
 inline constexpr std::uint32_t kNoOperator = 0xffffffffu;
+inline constexpr std::uint32_t kSiteBegin = 0xffff;  ///< LedgerRecord::site of a call made out of order
+/// LedgerRecord::seen of a wait for what has no value until it arrives: words, a phase of an mbarrier.
+inline constexpr std::uint64_t kNothingSeen = ~std::uint64_t{0};
 inline constexpr int kLedgerRecords = 32;
 
 /// In host memory that the device writes; the host reads it without synchronising.

@@ -27,9 +27,10 @@ FARWARP_DEVICE bool await_headers(Call& call, const Args& args) {
 }
 
 /// [warp] Turns the counts in `bases` into first rows, and tells `expert_rows(e, first, count)` about each local expert.
-/// Returns the end of the last expert's rows. `overflow` is set where an expert has no room of its own (masked layout).
+/// Returns the end of the last expert's rows. `overflow`: of a lane whose expert has too little room of its own (masked layout), the
+/// expert's rows.
 template <class ExpertRows>
-FARWARP_DEVICE std::int32_t place_experts(const Args& args, bool& overflow, const ExpertRows& expert_rows) {
+FARWARP_DEVICE std::int32_t place_experts(const Args& args, std::int32_t& overflow, const ExpertRows& expert_rows) {
   const auto bases = shared_at<std::int32_t>(args.shared.bases);
   const int local = first_expert(args, args.view.rank + 1) - first_expert(args, args.view.rank);
   const auto room = static_cast<std::int32_t>(args.recv_rows / args.max_local_experts);
@@ -42,7 +43,7 @@ FARWARP_DEVICE std::int32_t place_experts(const Args& args, bool& overflow, cons
       count += load(bases + (s * args.max_local_experts + expert));
     const std::int32_t aligned =
         args.masked && expert < local ? room : (count + args.row_alignment - 1) & -args.row_alignment;
-    if (args.masked && count > room) overflow = true;
+    if (args.masked && count > room) overflow = count;
     std::int32_t all = 0;
     const std::int32_t first = end + sum_below(aligned, all);
     if (expert < local) {
@@ -67,7 +68,7 @@ FARWARP_DEVICE bool lay_out_rows(Call& call, const Args& args) {
   const int local = first_expert(args, args.view.rank + 1) - first_expert(args, args.view.rank);
   const bool author = is_first_worker(args);
   if (warp_index() == 0) {
-    bool overflow = false;
+    std::int32_t overflow = 0;
     const std::int32_t end = place_experts(args, overflow, [&](int expert, std::int32_t first, std::int32_t count) {
       store(totals + expert, static_cast<std::uint32_t>(count));
       if (!author) return;
@@ -75,11 +76,12 @@ FARWARP_DEVICE bool lay_out_rows(Call& call, const Args& args) {
       store(Global<std::int32_t>(args.row_offsets) + expert, first);
     });
     if (author && lane_index() == 0) store(Global<std::int32_t>(args.row_offsets) + local, end);
-    const bool full = ballot(overflow || end > args.recv_rows) != 0;
-    if (full) {
-      if (author && lane_index() == 0) {
-        give_up(call, StatusCode::kCapacity, farwarp::moe::kSiteCapacity, -1,
-                static_cast<std::uint64_t>(args.recv_rows), static_cast<std::uint64_t>(end));
+    const bool too_long = end > args.recv_rows;
+    if (ballot(overflow != 0 || too_long) != 0) {
+      if (author && (overflow != 0 || (too_long && lane_index() == 0))) {
+        const std::int64_t room = too_long ? args.recv_rows : args.recv_rows / args.max_local_experts;
+        give_up(call, StatusCode::kCapacity, farwarp::moe::kSiteCapacity, -1, static_cast<std::uint64_t>(room),
+                static_cast<std::uint64_t>(too_long ? end : overflow));
       }
       call.live = false;
     }

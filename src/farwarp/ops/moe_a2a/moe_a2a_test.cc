@@ -112,7 +112,7 @@ INSTANTIATE_TEST_SUITE_P(Targets, MoeApi,
                                   name_of(std::get<1>(info.param));
                          });
 
-void expect_names(const Status& status, StatusCode code, const char* name) {
+void expect_names(const Status& status, StatusCode code, const std::string& name) {
   EXPECT_EQ(status.code(), code) << status.to_string();
   EXPECT_NE(status.message().find(name), std::string::npos) << status.to_string();
 }
@@ -153,7 +153,9 @@ TEST_P(MoeApi, AnExpertOutOfRangeEndsTheCallAndRecoverMendsIt) {
     if (rank.world.rank() == 1) rank.set_index(3, kExperts);
     const Status status = rank.fused(rank.tokens(kTokens));
     if (rank.world.rank() == 1) {
-      expect_names(status, StatusCode::kBadInput, "expert index");
+      expect_names(status, StatusCode::kBadInput,
+                   "'expert index': found " + std::to_string(kExperts) + ", allowed is at most " +
+                       std::to_string(kExperts - 1) + " (epoch");
     } else {
       EXPECT_EQ(status.code(), StatusCode::kAborted) << status.to_string();
     }
@@ -173,7 +175,7 @@ TEST_P(MoeApi, ADeviceTokenCountOutOfRangeEndsTheCall) {
     tokens.tokens_on_device = rank.count.as<std::int32_t>();
     const Status status = rank.fused(tokens);
     if (rank.world.rank() == 2) {
-      expect_names(status, StatusCode::kBadInput, "token count");
+      expect_names(status, StatusCode::kBadInput, "'token count': found " + std::to_string(kTokens + 1));
     } else {
       EXPECT_EQ(status.code(), StatusCode::kAborted) << status.to_string();
     }

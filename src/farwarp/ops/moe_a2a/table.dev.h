@@ -57,7 +57,7 @@ FARWARP_DEVICE int checked_expert(Call& call, const Args& args, std::int32_t exp
   if (expert >= -1 && expert < args.num_experts) [[likely]]
     return expert;
   if (call.live) {
-    give_up(call, StatusCode::kBadInput, farwarp::moe::kSiteExpert, -1, args.num_experts,
+    give_up(call, StatusCode::kBadInput, farwarp::moe::kSiteExpert, -1, args.num_experts - 1,
             static_cast<std::uint64_t>(std::int64_t{expert}));
   }
   return -1;

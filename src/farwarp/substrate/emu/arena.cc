@@ -119,8 +119,11 @@ Result<void*> Arena::allocate(int device, std::size_t bytes) {
 Result<void*> Arena::allocate_memfd(int device, std::size_t bytes, int* fd) {
   if (bytes == 0) return invalid_argument("emulator: allocate_shared: bytes is 0, must be at least 1");
   const int file = memfd_create("farwarp-heap", MFD_CLOEXEC);
-  if (file < 0 || ftruncate(file, static_cast<off_t>(round_up(bytes, kChunkBytes))) != 0)
-    return mmap_failed("a memfd", bytes);
+  if (file < 0 || ftruncate(file, static_cast<off_t>(round_up(bytes, kChunkBytes))) != 0) {
+    const Status failed = mmap_failed("a memfd", bytes);
+    if (file >= 0) close(file);
+    return failed;
+  }
   auto gap = find_gap(device, bytes);
   if (gap.ok() &&
       mmap(*gap, round_up(bytes, kChunkBytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) {

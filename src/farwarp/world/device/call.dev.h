@@ -104,8 +104,6 @@ FARWARP_DEVICE void give_up_in_place(Call& call, StatusCode kind, std::uint32_t 
   note_abort(call, static_cast<std::uint32_t>(call.view.rank) + 1);
 }
 
-inline constexpr std::uint32_t kSiteBegin = 0xffff;  ///< the ledger's site of a call made out of order
-
 /// [thread] A call's cells; `found_stage` is the half that comes next.
 FARWARP_DEVICE Call read_call(const WorldView& view, std::uint32_t slot, std::uint32_t& found_stage) {
   Call call{view, slot, 0, nanoseconds(), 0, 0, true};

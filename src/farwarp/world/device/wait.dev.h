@@ -82,7 +82,8 @@ FARWARP_DEVICE bool wait_packets(Call& call, const Global<Packet> (&from)[count]
         data[i] = packet_data(packets[i]);
         missing &= ~(1u << i);
       } else {
-        seen = packets[i].lo >> 32;
+        const std::uint64_t first = packets[i].lo >> 32;
+        seen = first != call.epoch ? first : packets[i].hi >> 32;  // the half that is missing
         addresses[watched++] = &from[i].raw->lo;  // either half may be the one that is missing
         addresses[watched++] = &from[i].raw->hi;
       }
@@ -151,7 +152,7 @@ FARWARP_DEVICE bool wait_mbarrier(Call& call, Shared<Mbarrier> barrier, std::uin
     if (raised_by != 0) {
       note_abort(call, raised_by);
     } else if (call.live) {
-      give_up_in_place(call, StatusCode::kDeadline, site, -1, parity, 0);
+      give_up_in_place(call, StatusCode::kDeadline, site, -1, parity, kNothingSeen);
     }
     return false;
   }
@@ -189,7 +190,7 @@ FARWARP_DEVICE void report(const OwnWaits& waits, const WorldView& view, std::ui
   if (!waits.expired) return;
   const std::uint64_t budget = load(member(control_of(view), &WorldControl::deadline_ns));
   Call call{view, slot, 0, waits.until - budget, waits.until, 0, true};
-  if (load<Order::relaxed>(abort_cell(call)) == 0) give_up_in_place(call, StatusCode::kDeadline, site, -1, 0, 0);
+  if (load<Order::relaxed>(abort_cell(call)) == 0) give_up_in_place(call, StatusCode::kDeadline, site, -1, 0, kNothingSeen);
 }
 
 }  // namespace farwarp::FARWARP_TARGET

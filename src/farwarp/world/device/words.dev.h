@@ -94,7 +94,7 @@ FARWARP_DEVICE bool wait_words(Call& call, const Global<const Words> (&from)[cou
     if (park(addresses, watched, deadline, tries)) [[unlikely]] {
       Wait described = wait;
       if (wait.peer < 0) described.peer = lowest_bit(missing) / words_per_peer;
-      may_wait_on<failure>(call, described, 0, kAbsent);
+      may_wait_on<failure>(call, described, 0, kNothingSeen);
     }
   }
   return false;

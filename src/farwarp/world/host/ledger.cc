@@ -22,7 +22,26 @@ std::string WaitRecord::to_string() const {
   if (waited_in_vain) text += fmt::format(" waited {}", in_words(waited));
   text += fmt::format(" in {} at '{}'", operator_name, site);
   if (peer >= 0) text += fmt::format(" {} rank {}", waited_in_vain ? "for" : "from", peer);
-  return text + fmt::format(": expected {}, saw {} (epoch {})", expected, seen, epoch);
+  text += ": " + finding();
+  return epoch == 0 ? text : text + fmt::format(" (epoch {})", epoch);  // 0 is no call's
+}
+
+std::string WaitRecord::finding() const {
+  const auto found = static_cast<std::int64_t>(seen);
+  switch (kind) {
+    case StatusCode::kDeadline:
+      if (seen == kNothingSeen) return "nothing arrived";
+      break;
+    case StatusCode::kBadInput:
+      return found < 0 ? fmt::format("found {}, which is too small", found)
+                       : fmt::format("found {}, allowed is at most {}", found, expected);
+    case StatusCode::kCapacity: return fmt::format("there is room for {}, needed are {}", expected, seen);
+    case StatusCode::kMisuse:
+      if (expected == seen) return "another kernel of the operator still runs";
+      return fmt::format("this is part {} of a call, and part {} is next", expected + 1, seen + 1);
+    default: break;
+  }
+  return fmt::format("expected {}, saw {}", expected, seen);
 }
 
 Result<std::unique_ptr<HostLedger>> HostLedger::create(std::shared_ptr<Device> device) {

@@ -34,6 +34,7 @@ HostLedger::Names World::State::names(std::uint32_t slot, std::uint32_t site) co
   if (slot >= kMaxOperators || !operators[slot]) return {"no operator", fmt::format("site {}", site)};
   const OpenOperator& open = *operators[slot];
   if (site < open.site_names.size()) return {open.name, open.site_names[site]};
+  if (site == kSiteBegin) return {open.name, "the beginning of a call"};
   return {open.name, fmt::format("site {}", site)};
 }
 

@@ -43,6 +43,9 @@ struct WaitRecord {
   std::uint64_t seen;
   std::chrono::nanoseconds waited;
   std::string to_string() const;
+
+ private:
+  std::string finding() const;
 };
 
 /// Move-only. Every member marked collective must be called by all ranks, in the same order; a different order on some

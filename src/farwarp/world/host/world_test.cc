@@ -54,6 +54,17 @@ TEST_P(WorldTest, OptionsAreChecked) {
     wrong.deadline = 0ms;
     EXPECT_EQ(World::create(bootstrap, wrong).status().message(),
               "WorldOptions::deadline is 0 ms; allowed: 1 to 86400000 ms");
+    for (const std::size_t bytes : {SIZE_MAX, SIZE_MAX - 65535, SIZE_MAX / 2}) {
+      wrong = options();
+      wrong.heap_bytes = bytes;
+      const Status refused = World::create(bootstrap, wrong).status();
+      EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument) << refused.to_string();
+      EXPECT_TRUE(contains(refused.message(), "WorldOptions::heap_bytes is " + std::to_string(bytes)))
+          << refused.message();
+    }
+    wrong = options();
+    wrong.heap_bytes = std::size_t{1} << 46;
+    EXPECT_EQ(World::create(bootstrap, wrong).status().code(), StatusCode::kOutOfMemory);
     wrong = options();
     wrong.heap_bytes += bootstrap->rank() * 256;
     const Status mismatch = World::create(bootstrap, wrong).status();

@@ -193,7 +193,8 @@ PlanTable plans_of(const std::string& device, int ranks) {
   const auto text = read_text(*path);
   auto kept = text.ok() ? parse_for(*text, device, ranks) : Result<PlanTable>(text.status());
   if (kept.ok()) return std::move(*kept);
-  fmt::print(stderr, "farwarp: ignoring {}: {}\n", path->string(), kept.status().message());
+  const std::string ignored = fmt::format("farwarp: ignoring {}: {}\n", path->string(), kept.status().message());
+  std::fputs(ignored.c_str(), stderr);  // fmt::print would throw where stderr cannot be written to
   return built_in(device, ranks);
 }
 
