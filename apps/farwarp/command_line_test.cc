@@ -150,6 +150,13 @@ TEST_F(CommandLine, HelpVersionListDoctor) {
   }
   EXPECT_NE(run("--version").out.find("emu_sm90 emu_gfx942"), std::string::npos);
   EXPECT_NE(run("list").out.find("moe-a2a"), std::string::npos);
+  // What one target alone takes is said to be that: CDNA's plans have one tile for a shape, and one way across the links.
+  for (const char* name : {"  exchange ", "  tile_rows ", "  tile_columns "}) {
+    const std::string out = run("list").out;
+    const auto at = out.find(name);
+    ASSERT_NE(at, std::string::npos) << name;
+    EXPECT_NE(out.substr(at, out.find('\n', at) - at).find("on Hopper also"), std::string::npos) << name;
+  }
   EXPECT_NE(run("doctor").out.find("emu_gfx942  available"), std::string::npos);
 }
 

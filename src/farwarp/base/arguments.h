@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <string>
+#include <string_view>
 
 #include "farwarp/base/status.h"
 
@@ -10,6 +12,13 @@ namespace farwarp {
 
 /// kInvalidArgument unless `pointer` is a multiple of `alignment` bytes and not null; `name` is the caller's name for it.
 Status check_pointer(const char* name, const void* pointer, int alignment);
+
+/// The enumerator's name, or the number of a value that is none.
+template <class Enum>
+std::string name_or_number(Enum value) {
+  const std::string_view name = name_of(value);
+  return name == "?" ? std::to_string(static_cast<int>(value)) : std::string(name);
+}
 
 /// The first of `statuses` that is not ok, or ok.
 Status first_failure(std::initializer_list<Status> statuses);

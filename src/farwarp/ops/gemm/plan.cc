@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "farwarp/base/arguments.h"
 #include "farwarp/ops/gemm/args.h"
 #include "farwarp/tile/gemm/shape_wgmma.h"
 
@@ -32,7 +33,7 @@ Status check(const GemmDesc& desc) {
   if (desc.k < 8 || desc.k > kMost || desc.k % 8 != 0)
     return wrong("k", desc.k, fmt::format("a multiple of 8 up to {}", kMost));
   if (desc.dtype != DType::kBf16 && desc.dtype != DType::kF16)
-    return invalid_argument(fmt::format("GemmDesc.dtype is {}; allowed: bf16, fp16", name_of(desc.dtype)));
+    return invalid_argument(fmt::format("GemmDesc.dtype is {}; allowed: bf16, fp16", name_or_number(desc.dtype)));
   for (const Status& status :
        {check_pitch("x_pitch", desc.x_pitch, desc.k), check_pitch("w_pitch", desc.w_pitch, desc.k),
         check_pitch("y_pitch", desc.y_pitch, desc.n)}) {

@@ -73,6 +73,8 @@ TEST(GemmPlan, NamesWhatItRefuses) {
   EXPECT_EQ(error_of({.m = 1, .n = 12, .k = 8}), "GemmDesc.n is 12; allowed: a multiple of 8 up to 16777216");
   EXPECT_EQ(error_of({.m = 1, .n = 8, .k = 0}), "GemmDesc.k is 0; allowed: a multiple of 8 up to 16777216");
   EXPECT_EQ(error_of({.m = 1, .n = 8, .k = 8, .dtype = DType::kF32}), "GemmDesc.dtype is fp32; allowed: bf16, fp16");
+  EXPECT_EQ(error_of({.m = 1, .n = 8, .k = 8, .dtype = static_cast<DType>(99)}),
+            "GemmDesc.dtype is 99; allowed: bf16, fp16");
   EXPECT_EQ(error_of({.m = 1, .n = 8, .k = 64, .x_pitch = 56}),
             "GemmDesc.x_pitch is 56; allowed: 0, or a multiple of 8 from 64 to 4294967296");
   EXPECT_EQ(error_of({.m = 1, .n = 8, .k = 64, .y_pitch = 12}),

@@ -280,6 +280,8 @@ Status MoeAllToAll::fused(const MoeTokens& tokens, MoeExpert expert, const float
                           Stream stream) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
   const bool table = expert == MoeExpert::kTable;
+  if (!table && expert != MoeExpert::kRankScale)
+    return invalid_argument(fmt::format("MoeExpert is {}; allowed: kRankScale, kTable", static_cast<int>(expert)));
   const Status status = first_failure({state_->check_stage(0), state_->check_tokens(tokens),
                                        table ? check_pointer("expert_table", expert_table, 4) : Status{}});
   if (!status.ok()) return status;

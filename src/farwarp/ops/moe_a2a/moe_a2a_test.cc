@@ -126,6 +126,8 @@ TEST_P(MoeApi, HostRefusesWhatItCanSee) {
     expect_names(rank.fused(shifted), StatusCode::kInvalidArgument, "MoeTokens.x");
     expect_names(rank.op.fused(rank.tokens(1), MoeExpert::kTable, nullptr, rank.out.get(), rank.stream),
                  StatusCode::kInvalidArgument, "expert_table");
+    expect_names(rank.op.fused(rank.tokens(1), static_cast<MoeExpert>(99), nullptr, rank.out.get(), rank.stream),
+                 StatusCode::kInvalidArgument, "MoeExpert is 99");
     expect_names(rank.op.dispatch(rank.tokens(1), {}, rank.stream), StatusCode::kInvalidArgument, "MoeReceived.x");
     expect_names(rank.op.combine_recv(rank.out.get(), rank.stream), StatusCode::kMisuse, "combine_recv");
     EXPECT_TRUE(rank.fused(rank.tokens(kTokens)).ok());  // and nothing of it has left a trace

@@ -50,7 +50,8 @@ Status check(const MoeAllToAllDesc& desc, int ranks) {
                  fmt::format("max_tokens * experts_per_token at most {}", 1 << kRouteIndexBits));
   }
   if (desc.dtype != DType::kBf16 && desc.dtype != DType::kF16) {
-    return invalid_argument(fmt::format("MoeAllToAllDesc.dtype is {}; allowed: bf16, fp16", name_of(desc.dtype)));
+    return invalid_argument(
+        fmt::format("MoeAllToAllDesc.dtype is {}; allowed: bf16, fp16", name_or_number(desc.dtype)));
   }
   if (desc.fp8_dispatch && desc.dtype != DType::kBf16) {
     return invalid_argument(fmt::format("MoeAllToAllDesc.fp8_dispatch is true with dtype {}; allowed: with dtype bf16",
@@ -58,8 +59,12 @@ Status check(const MoeAllToAllDesc& desc, int ranks) {
   }
   if (desc.index_type != DType::kI32 && desc.index_type != DType::kI64) {
     return invalid_argument(
-        fmt::format("MoeAllToAllDesc.index_type is {}; allowed: int32, int64", name_of(desc.index_type)));
+        fmt::format("MoeAllToAllDesc.index_type is {}; allowed: int32, int64", name_or_number(desc.index_type)));
   }
+  if (desc.layout != MoeLayout::kExpertMajor && desc.layout != MoeLayout::kMasked)
+    return wrong("layout", static_cast<int>(desc.layout), "kExpertMajor, kMasked");
+  if (desc.mode != MoeMode::kAuto && desc.mode != MoeMode::kWords && desc.mode != MoeMode::kBulk)
+    return wrong("mode", static_cast<int>(desc.mode), "auto, words, bulk");
   const int alignment = desc.row_alignment;
   if (alignment < 1 || alignment > 1024 || (alignment & (alignment - 1)) != 0) {
     return wrong("row_alignment", alignment, "a power of two from 1 to 1024");

@@ -201,6 +201,10 @@ TEST(Plan, NamesTheFieldThatIsWrong) {
   rejects("max_tokens", [](auto& d) { d.max_tokens = 65535, d.experts_per_token = 32; });
   rejects("dtype", [](auto& d) { d.dtype = DType::kF32; });
   rejects("index_type", [](auto& d) { d.index_type = DType::kF16; });
+  rejects("dtype is 99", [](auto& d) { d.dtype = static_cast<DType>(99); });
+  rejects("index_type is 99", [](auto& d) { d.index_type = static_cast<DType>(99); });
+  rejects("layout is 99", [](auto& d) { d.layout = static_cast<MoeLayout>(99); });
+  rejects("mode is 99", [](auto& d) { d.mode = static_cast<MoeMode>(99); });
   rejects("row_alignment", [](auto& d) { d.row_alignment = 3; });
   rejects("recv_rows", [](auto& d) { d.recv_rows = -1; });
   rejects("max_sms", [](auto& d) { d.max_sms = -1; });

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "farwarp/base/arguments.h"
@@ -63,9 +65,17 @@ LocalShape local_shape(Kind kind, const ParallelGemmDesc& desc, int ranks) {
   return {};
 }
 
+Status check_path(Path path) {
+  if (path == Path::kOwn || path == Path::kUnfused || path == Path::kBest) return {};
+  return invalid_argument(fmt::format("Path is {}; allowed: own, unfused, best", static_cast<int>(path)));
+}
+
 Status check(Kind kind, const ParallelGemmDesc& desc, int ranks) {
   if (ranks < 1 || ranks > kMostRanks)
     return invalid_argument(fmt::format("ranks is {}; allowed: 1 to {}", ranks, kMostRanks));
+  if (std::find(std::begin(kKinds), std::end(kKinds), kind) == std::end(kKinds))
+    return invalid_argument(
+        fmt::format("Kind is {}; allowed: kAllGather, kReduceScatter, kAllReduce", static_cast<int>(kind)));
   const bool gathers = kind == Kind::kAllGather;
   for (const Status& status : {check_size("m", desc.m, kind == Kind::kAllReduce ? 1 : ranks),
                                check_size("n", desc.n, gathers ? kVector * ranks : kVector),
@@ -73,12 +83,16 @@ Status check(Kind kind, const ParallelGemmDesc& desc, int ranks) {
     if (!status.ok()) return status;
   }
   if (desc.dtype != DType::kBf16 && desc.dtype != DType::kF16)
-    return invalid_argument(fmt::format("ParallelGemmDesc.dtype is {}; allowed: bf16, fp16", name_of(desc.dtype)));
+    return invalid_argument(
+        fmt::format("ParallelGemmDesc.dtype is {}; allowed: bf16, fp16", name_or_number(desc.dtype)));
   if (desc.max_sms < 0) return wrong("max_sms", desc.max_sms, "0 (all) or more");
   if (desc.tile_columns < 0) return wrong("tile_columns", desc.tile_columns, "0 (the plan's choice) or more");
   if (desc.splits < 0 || desc.splits > kMostSplits)
     return wrong("splits", desc.splits, fmt::format("0 (the plan's choice) to {}", kMostSplits));
   if (desc.communicators < 0) return wrong("communicators", desc.communicators, "0 (the plan's choice) or more");
+  using enum ParallelGemmExchange;
+  if (desc.exchange != kAuto && desc.exchange != kBoxes && desc.exchange != kWords && desc.exchange != kWordsToAll)
+    return wrong("exchange", static_cast<int>(desc.exchange), "auto, boxes, words, words_to_all");
   if (desc.exchange == ParallelGemmExchange::kWordsToAll && kind != Kind::kAllReduce)
     return invalid_argument("ParallelGemmDesc.exchange is words_to_all; allowed: auto, boxes or words");
   if (desc.return_x && !gathers) return wrong("return_x", 1, "0, but in an all-gather");

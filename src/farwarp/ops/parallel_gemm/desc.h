@@ -66,6 +66,8 @@ struct LocalShape {
 /// Of a Desc that passes check().
 LocalShape local_shape(Kind kind, const ParallelGemmDesc& desc, int ranks);
 
+/// kInvalidArgument unless it is one of the three.
+Status check_path(Path path);
 /// kInvalidArgument names the field, its value and what is allowed.
 Status check(Kind kind, const ParallelGemmDesc& desc, int ranks);
 

@@ -73,6 +73,14 @@ TEST(ParallelGemmDesc, OptionsAreBounded) {
   wrong = desc(64, 64, 64);
   wrong.dtype = DType::kF32;
   EXPECT_EQ(error_of(Kind::kAllReduce, wrong), "ParallelGemmDesc.dtype is fp32; allowed: bf16, fp16");
+  wrong.dtype = static_cast<DType>(99);
+  EXPECT_EQ(error_of(Kind::kAllReduce, wrong), "ParallelGemmDesc.dtype is 99; allowed: bf16, fp16");
+  wrong.dtype = DType::kBf16;
+  wrong.exchange = static_cast<ParallelGemmExchange>(99);
+  EXPECT_EQ(error_of(Kind::kAllReduce, wrong),
+            "ParallelGemmDesc.exchange is 99; allowed: auto, boxes, words, words_to_all");
+  wrong.exchange = ParallelGemmExchange::kAuto;
+  EXPECT_EQ(error_of(static_cast<Kind>(99), wrong), "Kind is 99; allowed: kAllGather, kReduceScatter, kAllReduce");
   wrong = desc(64, 64, 64);
   wrong.return_x = true;
   EXPECT_EQ(error_of(Kind::kAllGather, wrong), "");

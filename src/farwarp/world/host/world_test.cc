@@ -63,6 +63,11 @@ TEST_P(WorldTest, OptionsAreChecked) {
           << refused.message();
     }
     wrong = options();
+    wrong.target = static_cast<TargetKind>(99);
+    const Status no_target = World::create(bootstrap, wrong).status();
+    EXPECT_EQ(no_target.code(), StatusCode::kInvalidArgument);
+    EXPECT_TRUE(contains(no_target.message(), "target is 99")) << no_target.message();
+    wrong = options();
     wrong.heap_bytes = std::size_t{1} << 46;
     EXPECT_EQ(World::create(bootstrap, wrong).status().code(), StatusCode::kOutOfMemory);
     wrong = options();

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "farwarp/base/arguments.h"
 #include "farwarp/ops/parallel_gemm/ag_gemm/ag_gemm.h"
 #include "farwarp/ops/parallel_gemm/dispatch/plan_table.h"
 #include "farwarp/ops/parallel_gemm/gemm_ar/gemm_ar.h"
@@ -70,7 +71,7 @@ Result<Operator> create_own(World& world, Kind kind, const ParallelGemmDesc& des
 
 /// All ranks have been asked for the same. A rank that was asked for something wrong takes part, so that the others get its reason.
 Status agree(World& world, Kind kind, const ParallelGemmDesc& desc, Path path) {
-  const Status mine = parallel_gemm::check(kind, desc, world.size());
+  const Status mine = first_failure({parallel_gemm::check(kind, desc, world.size()), parallel_gemm::check_path(path)});
   const Status agreed = world.agree(fmt::format("{} by path {}", name_of(kind), name_of(path)),
                                     mine.ok() ? parallel_gemm::configuration_of(kind, desc, world.size()) : 0, mine);
   return mine.ok() ? agreed : mine;
@@ -110,7 +111,8 @@ struct ParallelGemm::State {
 
 Result<std::int64_t> ParallelGemm::heap_bytes(const Device& device, int ranks, Kind kind, const ParallelGemmDesc& desc,
                                               Path path) {
-  if (Status status = parallel_gemm::check(kind, desc, ranks); !status.ok()) return status;
+  const Status status = first_failure({parallel_gemm::check(kind, desc, ranks), parallel_gemm::check_path(path)});
+  if (!status.ok()) return status;
   if (path == Path::kUnfused) return 0;
   const auto plain = own_heap_bytes(kind, desc, device.shape(), ranks);
   if (!plain.ok() || path == Path::kOwn) return plain;

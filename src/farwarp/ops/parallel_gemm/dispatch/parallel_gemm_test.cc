@@ -107,6 +107,10 @@ TEST_P(ParallelGemmTest, WithoutLibrariesBestIsOursAndSaysSo) {
         << op->why();
     EXPECT_TRUE(contains(op->why(), "NCCL runs on target cuda only")) << op->why();
     EXPECT_TRUE(op->close().ok());
+    const auto no_path = ParallelGemm::create(world, Kind::kReduceScatter, small(), static_cast<Path>(99));
+    EXPECT_EQ(no_path.status().message(), "Path is 99; allowed: own, unfused, best");
+    const auto no_kind = ParallelGemm::create(world, static_cast<Kind>(99), small(), Path::kOwn);
+    EXPECT_EQ(no_kind.status().code(), StatusCode::kInvalidArgument) << no_kind.status().to_string();
     const auto unfused = ParallelGemm::create(world, Kind::kReduceScatter, small(), Path::kUnfused);
     EXPECT_EQ(unfused.status().code(), StatusCode::kUnavailable);
     EXPECT_TRUE(contains(unfused.status().message(), "NCCL runs on target cuda only")) << unfused.status().message();

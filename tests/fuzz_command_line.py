@@ -1,0 +1,249 @@
+#!/usr/bin/env python3
+"""Runs the built farwarp program with random command lines and mutated suites.
+
+Whatever it is given, it must end by itself, without a signal, with an exit code that the README lists, and an error must be one
+line on stderr. Shapes are tiny: what is tested is the way from the command line to a verdict and back.
+
+    fuzz_command_line.py PROGRAM SUITE [--lines 2000] [--suites 1000] [--seed 1] [--jobs 2]
+"""
+import argparse
+import collections
+import concurrent.futures
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+
+EXIT_CODES = {0, 1, 2, 3, 4, 130}
+TIMEOUT_S = 120
+# The longest wait of a kernel, in virtual time; the host's patience is six times that.
+DEADLINE_MS = "1000"
+
+ODD_TEXTS = ["", " ", "-1", "0", "1e3", "0x10", "2147483648", "99999999999999999999", "nan", "a b", "a\nb", "\x1b[31m", "\xfc",
+             "=", ",", "--", "-", ":", "x" * 5000, "{}", "/", "../..", "/dev/null", "'", '"', "%s%n"]
+NEAR = ["-1", "0", "1", "2", "3", "5", "7", "9", "15", "31", "33", "65", "100", "129"]  # allowed here, refused there
+SIZED = ["16", "32", "48", "64", "96"]
+LARGE = ["1023", "4096", "4097", "65535", "65536", "1048576", "16777216", "16777217", "2147483647", "-2147483649"]
+
+PRODUCT = {
+    "dtype": ["bf16", "fp16"], "has_bias": ["0", "1"], "tile_columns": ["0", "64", "128"], "splits": ["0", "1", "2"],
+    "max_sms": ["0", "1", "2", "3", "8", "9"], "graph": ["0", "1"], "m": ["1", "8", "16", "24", "40", "64"], "n": SIZED, "k": SIZED,
+}
+PARALLEL = PRODUCT | {
+    "path": ["own", "best", "best", "unfused"], "communicators": ["0", "1", "2", "4"],
+    "exchange": ["auto", "boxes", "words", "words_to_all"], "return_x": ["0", "1"], "burst": ["1", "2", "3"],
+    "delay": ["0", "1", "50"], "repeat": ["1", "2"],
+}
+MOE = {
+    "num_experts": ["8", "9", "13", "64"], "experts_per_token": ["1", "2", "3", "8"], "hidden_dim": ["8", "16", "24", "64", "72"],
+    "max_num_tokens": ["1", "2", "4", "9"], "routing": ["uniform", "zipf", "repeated", "one_expert", "one_rank", "masked", "partial"],
+    "tokens": ["auto", "uniform", "full", "empty_ranks"], "max_sms": ["0", "1", "2", "8"], "graph": ["0", "1"],
+}
+OPERATORS = {
+    "moe-a2a": MOE | {
+        "dtype": ["fp16", "bf16"], "dispatch_dtype": ["same", "fp8"], "index": ["int32", "int64"], "mode": ["auto", "words", "bulk"],
+        "form": ["fused", "split"], "expert": ["auto", "secret", "rank_scale"], "count": ["host", "device"],
+        "layout": ["expert_major", "masked"], "row_alignment": ["1", "2", "128"], "recv_rows": ["auto", "0", "1", "8", "64"],
+        "segments": ["0", "1", "2"], "senders": ["-1", "0", "1", "4"], "burst": ["1", "2"], "delay_us": ["0", "20"],
+    },
+    "gemm": PRODUCT | {"x_pitch": ["0", "64", "96"], "w_pitch": ["0", "64", "80"], "y_pitch": ["0", "64"],
+                       "tile_rows": ["0", "64", "128", "256"]},
+    "ag-gemm": PARALLEL, "gemm-rs": PARALLEL, "gemm-ar": PARALLEL,
+    "lesson-01": {"words": ["4", "64"], "items": ["1", "12"]},
+    "lesson-02": {"words": ["4", "64", "1024"], "omit_release": ["0", "1"]},
+    "lesson-03": {"words": ["4", "64"], "items": ["1", "5", "12"]},
+    "lesson-04": MOE | {"rung": ["1", "2", "3", "4", "5", "6", "7", "all"], "pieces": ["0", "1", "3"]},
+}
+# What an operator's own defaults would make large.
+SMALL = {
+    "moe-a2a": {"num_experts": "8", "experts_per_token": "2", "hidden_dim": "64", "max_num_tokens": "4"},
+    "lesson-04": {"num_experts": "8", "experts_per_token": "2", "hidden_dim": "64", "max_num_tokens": "4", "rung": "7"},
+    "gemm": {"m": "16", "n": "16", "k": "16"}, "ag-gemm": {"m": "16", "n": "64", "k": "64"},
+    "gemm-rs": {"m": "16", "n": "64", "k": "64"}, "gemm-ar": {"m": "16", "n": "64", "k": "64"},
+}
+# A large value of these is a large run and no error; of the others it is refused.
+SIZES = {"m", "n", "k", "hidden_dim", "max_num_tokens", "num_experts", "x_pitch", "w_pitch", "y_pitch", "recv_rows", "row_alignment"}
+
+
+def random_fault(rng):
+    rank, late = rng.choice(["0", "0", "1", "1", "7"]), rng.choice(["0", "1", "30", "2000", "999999999"])
+    return rng.choice([f"drop_put:{rng.choice(['0', '1', '2', '5', '999'])}", f"delay:{rank}:{late}", f"kill:{rank}",
+                       f"mismatch:{rank}"] * 3 + ["fire:1", "kill", rng.choice(ODD_TEXTS)])
+
+
+def random_settings(rng, operator):
+    values = dict(SMALL.get(operator, {}))
+    parameters = OPERATORS.get(operator, MOE)
+    for name in rng.sample(sorted(parameters), min(len(parameters), rng.randrange(5))):
+        values[name] = rng.choice(parameters[name])
+        if rng.random() < 0.06:
+            values[name] = rng.choice(ODD_TEXTS + NEAR + ([] if name in SIZES else LARGE))
+    if rng.random() < 0.03:
+        values[rng.choice(["hiden", "", "m ", "\n"])] = "1"
+    text = ",".join(f"{name}={value}" for name, value in values.items())
+    return rng.choice(ODD_TEXTS) if rng.random() < 0.02 else text
+
+
+def random_selection(rng, command, folder):
+    """Options of check, bench and tune. They are a few at a time, so that most lines reach an operator."""
+    operator = rng.choice(sorted(OPERATORS)) if rng.random() < 0.97 else rng.choice(ODD_TEXTS + ["no-such-op"])
+    line = [command, operator, "--deadline-ms", DEADLINE_MS]
+    settings = random_settings(rng, operator)
+    if settings or rng.random() < 0.1:
+        line += ["--set", settings]
+    line += ["--target", rng.choice(["emu_sm90", "emu_gfx942"]) if rng.random() < 0.93 else
+             rng.choice(["auto", "cuda", "hip", "tpu", rng.choice(ODD_TEXTS)])]
+    line += ["--ranks", rng.choice(["1", "2", "2", "2", "3", "4", "8"]) if rng.random() < 0.97 else rng.choice(ODD_TEXTS + NEAR)]
+    choices = [["--seed", rng.choice(NEAR + ["9223372036854775807"])], ["--which", rng.choice(["all", "tests"])],
+               ["--json", rng.choice(["-", str(folder / "out.json"), "", "/no/such/x.json", str(folder), "/dev/null", "/dev/full"])]]
+    if command == "check":
+        choices += [["--fault", random_fault(rng)] for _ in range(4)]
+        choices += [["--schedules", rng.choice(["1", "2", "3"])], ["--calls", rng.choice(["1", "2", "3"])]]
+    else:
+        choices += [["--samples", rng.choice(["1", "2"])], ["--no-baselines"]]
+    for option in rng.sample(choices, rng.randrange(3)):
+        if rng.random() < 0.05 and len(option) > 1:
+            option = [option[0], rng.choice(ODD_TEXTS)]
+        if option[0] not in line:
+            line += option
+    if command == "bench" and "--samples" not in line:
+        line += ["--samples", "1"]
+    if rng.random() < 0.03:
+        line += rng.choice([["--wat"], ["--set"], ["--json"], ["extra"], ["--help"], ["--version"], ["-n"],
+                            ["--suite", rng.choice(["no-such-suite", str(folder), "/dev/null", "", "a\nb"])]])
+    return line
+
+
+def random_line(rng, program, folder):
+    command = rng.choice(["check"] * 16 + ["bench"] * 2 + ["tune", "list", "doctor", "launch", "", "fly", rng.choice(ODD_TEXTS)])
+    if command in ("check", "bench", "tune"):
+        return random_selection(rng, command, folder)
+    if command == "list":
+        return ["list", *rng.sample(["--kernels", "--wat", "extra"], rng.randrange(2))]
+    if command == "doctor":
+        return ["doctor", *rng.choice([[], ["--measure"], ["--ranks", "2"], ["--measure", "--target", "emu_gfx942", "--ranks", "2"],
+                                       ["--measure", "--target", rng.choice(ODD_TEXTS)], ["--measure", "--ranks", "9"]])]
+    if command == "launch":
+        inner = rng.choice([["true"], ["false"], ["/no/such/program"], [],
+                            [program, *random_selection(rng, "check", folder)]])
+        # The harness waits minutes for processes that have gone another way; not for these.
+        return ["launch", "-n", rng.choice(["1", "2", "0", "9", "x", ""]), "--", *(inner if rng.random() < 0.5 else inner[:1])]
+    return [command, *rng.sample(["--help", "--version", "check", "-n"], rng.randrange(2))]
+
+
+def mutated(rng, text):
+    """Cuts, repeats and overwrites bytes, and puts odd values in the place of numbers and strings."""
+    data = bytearray(text)
+    for _ in range(rng.choice([1, 1, 1, 2, 5])):
+        if not data:
+            break
+        at, length = rng.randrange(len(data)), rng.randrange(1, 40)
+        kind = rng.randrange(10)
+        if kind == 0:
+            del data[at:at + length]
+        elif kind == 1:
+            data[at:at] = data[at:at + length]
+        elif kind == 2:
+            data[at] = rng.randrange(256)
+        elif kind == 3:
+            del data[at + 1:]
+        elif kind == 4:
+            data[at:at] = rng.choice([b"[", b"{\"a\":"]) * rng.choice([1, 20, 100000])
+        else:
+            words = [i for i in range(len(data)) if data[i:i + 1] in (b":", b",")]
+            if words:
+                at = rng.choice(words)
+                odd = rng.choice([b"-1", b"0", b"1e999", b"null", b"[]", b"{}", b"\"\\n\"", b"99999999999999999999", b"true", b"1", b"2", b"8", b"16", b"64"])
+                end = next((i for i in range(at + 1, len(data)) if data[i:i + 1] in (b",", b"}", b"]")), len(data))
+                data[at + 1:end] = odd
+    # What two numbers become when they meet is a large shape, which takes long and is no error.
+    return re.sub(rb"[0-9]{4,9}", lambda digits: digits.group()[:2], bytes(data))
+
+
+def run(program, line, folder):
+    """The exit code, and what is wrong with how this line ended, or None."""
+    environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(folder), "LC_ALL": "C", "CUDA_VISIBLE_DEVICES": "",
+                   "FARWARP_HIP_LIBRARY": "/no/such/library.so", "FARWARP_SUITES": str(folder)}
+    process = subprocess.Popen([program, *line], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               env=environment, cwd=folder, start_new_session=True)
+    try:
+        output, error = process.communicate(timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # the program and what it has launched: a session of its own
+        process.communicate()
+        return None, f"no end after {TIMEOUT_S} s"
+    return process.returncode, verdict(line, process.returncode, output, error.decode(errors="replace"))
+
+
+def verdict(line, code, output, error):
+    lines = error.splitlines()
+    if code < 0:
+        return f"ended by signal {-code}; {lines[-1:]}"
+    if line[:1] == ["launch"]:  # the exit code and the lines are those of what it launches
+        return "a launched process was ended by a signal" if code in (128 + 6, 128 + 8, 128 + 11) else None
+    if code not in EXIT_CODES:
+        return f"exit code {code}; {lines[-1:]}"
+    errors = [text for text in lines if text.startswith("farwarp: ")]
+    others = [text for text in lines if not text.startswith(("farwarp: ", "target auto: "))]
+    if len(errors) > 1 or (code != 0 and not output and not others and not errors):
+        return f"{len(errors)} lines of errors on stderr, exit code {code}: {errors}"
+    if others and "-" not in line:  # with --json - the table is on stderr
+        return f"stderr has {others[:3]}"
+    return None
+
+
+def shown(line):
+    return " ".join(repr(part if len(part) < 200 else part[:200] + "...") for part in line)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("program")
+    parser.add_argument("suite", type=pathlib.Path, help="the suite that is mutated")
+    parser.add_argument("--lines", type=int, default=2000, help="random command lines")
+    parser.add_argument("--suites", type=int, default=1000, help="mutated suites")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=2, help="programs at once")
+    options = parser.parse_args()
+    program = str(pathlib.Path(options.program).resolve())
+    original = options.suite.read_bytes()
+    with tempfile.TemporaryDirectory(prefix="farwarp_fuzz_") as name, \
+            concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        root = pathlib.Path(name)
+
+        def one(number):
+            rng = random.Random(f"{options.seed} {number}")
+            folder = root / str(number)
+            folder.mkdir()
+            if number < options.lines:
+                line = random_line(rng, program, folder)
+            else:
+                (folder / "mutated.json").write_bytes(mutated(rng, original))
+                line = ["check", "mutated.json", "--target", rng.choice(["emu_sm90", "emu_gfx942"]), "--deadline-ms", DEADLINE_MS,
+                        "--calls", "1"]
+            code, wrong = run(program, line, folder)
+            if wrong is None:
+                for path in folder.iterdir():
+                    path.unlink()
+            return number, line, code, wrong
+
+        failures, codes = 0, collections.Counter()
+        for number, line, code, wrong in pool.map(one, range(options.lines + options.suites)):
+            codes[code] += 1
+            if wrong is not None:
+                failures += 1
+                print(f"FAIL {number}: {wrong}\n     {shown(line)}", flush=True)
+                mutant = root / str(number) / "mutated.json"
+                if mutant.exists():
+                    print(f"     {mutant.read_bytes()[:400]!r}", flush=True)
+        print(f"seed {options.seed}: {options.lines} command lines, {options.suites} suites, {failures} failures; "
+              f"exit codes {dict(sorted(codes.items(), key=str))}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
