@@ -138,8 +138,7 @@ TEST_P(MoeCases, TooFewReceiveRowsEndInCapacity) {
   // Every rank has an expert whose own room is too small.
   const CaseResult masked = run("form=split,tokens=full,layout=masked,recv_rows=4");
   EXPECT_EQ(masked.outcome.status.code(), StatusCode::kCapacity) << masked.outcome.detail;
-  EXPECT_NE(masked.outcome.detail.find("there is room for 1, needed are "), std::string::npos)
-      << masked.outcome.detail;
+  EXPECT_NE(masked.outcome.detail.find("there is room for 1, needed are "), std::string::npos) << masked.outcome.detail;
 }
 
 TEST_P(MoeCases, FaultsAreNoticed) {

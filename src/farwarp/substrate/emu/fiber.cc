@@ -42,15 +42,15 @@ Status FiberPool::reserve(int count) {
   }
   while (static_cast<int>(free_.size()) < count) {
     if (created_ == kMaxStacks) {
-      return {StatusCode::kOutOfMemory, fmt::format("more than {} GPU threads at once; fewer ranks, fewer multiprocessors "
-                                                    "(FARWARP_EMU_MULTIPROCESSORS) or a smaller max_sms need fewer",
-                                                    kMaxStacks)};
+      return {StatusCode::kOutOfMemory,
+              fmt::format("more than {} GPU threads at once; fewer ranks, fewer multiprocessors "
+                          "(FARWARP_EMU_MULTIPROCESSORS) or a smaller max_sms need fewer",
+                          kMaxStacks)};
     }
     const bool guarded = created_ < kGuardedStacks;
     std::byte* from = guarded ? bottom_of(created_) : bottom_of(created_) - kGuardBytes;
     if (mprotect(from, guarded ? kStackBytes : kStride, PROT_READ | PROT_WRITE) != 0) {
-      return {StatusCode::kOutOfMemory,
-              fmt::format("no memory for stack {}: {}", created_, std::strerror(errno))};
+      return {StatusCode::kOutOfMemory, fmt::format("no memory for stack {}: {}", created_, std::strerror(errno))};
     }
     free_.push_back(created_++);
   }
