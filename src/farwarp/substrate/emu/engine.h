@@ -164,7 +164,7 @@ class Engine {
 
   // streams.cc
   void start_items();
-  bool start_item(Device& device, StreamQueue& queue);
+  bool start_item(StreamQueue& queue);
   bool place(Launch& launch);
   void unplace(Launch& launch);
   bool number_threads(Launch& launch);

@@ -126,7 +126,7 @@ void Engine::start_items() {
   while (std::exchange(streams_changed_, false)) {
     for (auto& [key, device] : devices_) {
       for (auto& [id, queue] : device->streams) {
-        while (!queue.items.empty() && start_item(*device, queue)) {
+        while (!queue.items.empty() && start_item(queue)) {
         }
       }
     }
@@ -135,7 +135,7 @@ void Engine::start_items() {
 }
 
 /// True if the stream's first item is done and has been removed.
-bool Engine::start_item(Device& device, StreamQueue& queue) {
+bool Engine::start_item(StreamQueue& queue) {
   WorkItem& item = queue.items.front();
   switch (item.kind) {
     case WorkItem::Kind::host: {

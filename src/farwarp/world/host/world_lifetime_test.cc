@@ -21,6 +21,8 @@ class WorldLifetimeTest : public WorldTestBase {
     on_ranks(2, [&](std::shared_ptr<Bootstrap> bootstrap) {
       WorldOptions impatient = options();
       impatient.deadline = 500ms;
+      const auto device = Device::open(GetParam(), bootstrap->rank());  // outlives the streams, as a program's does
+      ASSERT_TRUE(device.ok()) << device.status().to_string();
       Stream stream;
       for (int round = 0; round < 4; ++round) {
         auto world = World::create(bootstrap, impatient);

@@ -12,11 +12,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kRanks = 4;
+/// Two devices are enough; more ranks cost the emulator nothing.
+int ranks_on(TargetKind target) { return is_emulated(target) ? 4 : 2; }
 
 /// Asked by a process of its own: a driver that this one has opened could not be used by its children.
 int count_devices(TargetKind target) {
-  if (is_emulated(target)) return kRanks;
+  if (is_emulated(target)) return ranks_on(target);
   const std::vector<int> counted = fork_ranks(1, [&](int) { ::_exit(Device::count(target)); });
   return WIFEXITED(counted[0]) ? WEXITSTATUS(counted[0]) : 0;
 }
@@ -35,12 +36,13 @@ Result<World> create_world(std::shared_ptr<Bootstrap> bootstrap, TargetKind targ
 class WorldProcessTest : public ::testing::TestWithParam<TargetKind> {
  protected:
   void SetUp() override {
-    if (const int devices = count_devices(GetParam()); devices < kRanks)
-      GTEST_SKIP() << "needs " << kRanks << " devices, this machine has " << devices;
+    if (const int devices = count_devices(GetParam()); devices < ranks())
+      GTEST_SKIP() << "needs " << ranks() << " devices, this machine has " << devices;
   }
+  static int ranks() { return ranks_on(GetParam()); }
 
   Result<World> create(int rank) const {
-    auto bootstrap = make_process_bootstrap(rank, kRanks, rendezvous_, 20s);
+    auto bootstrap = make_process_bootstrap(rank, ranks(), rendezvous_, 20s);
     if (!bootstrap.ok()) return bootstrap.status();
     return create_world(*bootstrap, GetParam());
   }
@@ -57,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(Targets, WorldProcessTest,
                          name_of_target);
 
 TEST_P(WorldProcessTest, Exchanges) {
-  expect_forked(kRanks, [&](int rank) {
+  expect_forked(ranks(), [&](int rank) {
     auto world = create(rank);
     ASSERT_TRUE(world.ok()) << world.status().to_string();
     auto exchange = Exchange::create(*world);
@@ -68,7 +70,7 @@ TEST_P(WorldProcessTest, Exchanges) {
 }
 
 TEST_P(WorldProcessTest, SubgroupsOfProcesses) {
-  expect_forked(kRanks, [&](int rank) {
+  expect_forked(ranks(), [&](int rank) {
     auto world = create(rank);
     ASSERT_TRUE(world.ok()) << world.status().to_string();
     auto group = world->split(rank % 2, 1 << 16);
@@ -81,7 +83,7 @@ TEST_P(WorldProcessTest, SubgroupsOfProcesses) {
 }
 
 TEST_P(WorldProcessTest, ALateRankIsSurvived) {
-  expect_forked(kRanks, [&](int rank) {
+  expect_forked(ranks(), [&](int rank) {
     auto world = create(rank);
     ASSERT_TRUE(world.ok()) << world.status().to_string();
     auto exchange = Exchange::create(*world);
@@ -99,7 +101,7 @@ TEST_P(WorldProcessTest, ALateRankIsSurvived) {
 }
 
 TEST_P(WorldProcessTest, AKilledRankEndsTheWorldNotTheOthers) {
-  const std::vector<int> statuses = fork_ranks(kRanks, [&](int rank) {
+  const std::vector<int> statuses = fork_ranks(ranks(), [&](int rank) {
     auto world = create(rank);
     ASSERT_TRUE(world.ok()) << world.status().to_string();
     auto exchange = Exchange::create(*world);
@@ -118,7 +120,7 @@ TEST_P(WorldProcessTest, AKilledRankEndsTheWorldNotTheOthers) {
     EXPECT_EQ(world->status().code(), StatusCode::kPeerLost);
     EXPECT_LT(std::chrono::steady_clock::now() - start, 20s);
   });
-  for (int rank = 0; rank < kRanks; ++rank) EXPECT_EQ(statuses[rank], rank == 1 ? SIGKILL : 0) << "rank " << rank;
+  for (int rank = 0; rank < ranks(); ++rank) EXPECT_EQ(statuses[rank], rank == 1 ? SIGKILL : 0) << "rank " << rank;
 }
 
 // ---- a rank that is stopped before a collective call
@@ -162,11 +164,12 @@ class StoppedRankTest : public ::testing::TestWithParam<std::tuple<TargetKind, C
 };
 
 TEST_P(StoppedRankTest, IsNamedWithinTheDeadlineAndASecond) {
-  if (const int devices = count_devices(target()); devices < kRanks)
-    GTEST_SKIP() << "needs " << kRanks << " devices, this machine has " << devices;
+  const int ranks = ranks_on(target());
+  if (const int devices = count_devices(target()); devices < ranks)
+    GTEST_SKIP() << "needs " << ranks << " devices, this machine has " << devices;
   const std::string rendezvous = fresh_rendezvous();
-  const std::vector<int> statuses = fork_ranks(kRanks, [&](int rank) {
-    auto bootstrap = make_process_bootstrap(rank, kRanks, rendezvous, 20s);
+  const std::vector<int> statuses = fork_ranks(ranks, [&](int rank) {
+    auto bootstrap = make_process_bootstrap(rank, ranks, rendezvous, 20s);
     ASSERT_TRUE(bootstrap.ok()) << bootstrap.status().to_string();
     std::chrono::steady_clock::time_point start;
     const Status status = call_without_rank_1(*bootstrap, start);
@@ -174,9 +177,9 @@ TEST_P(StoppedRankTest, IsNamedWithinTheDeadlineAndASecond) {
     EXPECT_TRUE(status.code() == StatusCode::kDeadline || status.code() == StatusCode::kPeerLost) << status.to_string();
     EXPECT_NE(status.message().find("rank 1 "), std::string::npos) << status.message();
     EXPECT_LT(waited, deadline_on(target()) + 1s);
-    stopped_.leave(kRanks - 1, SIGKILL);
+    stopped_.leave(ranks - 1, SIGKILL);
   });
-  for (int rank = 0; rank < kRanks; ++rank) EXPECT_EQ(statuses[rank], rank == 1 ? SIGKILL : 0) << "rank " << rank;
+  for (int rank = 0; rank < ranks; ++rank) EXPECT_EQ(statuses[rank], rank == 1 ? SIGKILL : 0) << "rank " << rank;
 }
 
 std::string name_of_call(const ::testing::TestParamInfo<std::tuple<TargetKind, Call>>& info) {
