@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the structure of the sources: layers, file roles, include cycles, forbidden words, file sizes.
+"""Checks the structure of the sources: layers, file roles, include cycles, forbidden words, file sizes, tests that docs/faults.md names.
 
     tools/check_layers.py [ROOT]
 
@@ -227,11 +227,26 @@ def check_lengths(root, files):
             yield "docs/decisions.md", 1, f"excuses the length of {path}, which does not exist"
 
 
+def check_promises(root):
+    """Each line of docs/faults.md names its tests; they exist."""
+    document = root / "docs" / "faults.md"
+    if not document.exists():
+        return
+    sources = [path for folder in SOURCE_FOLDERS for path in (root / folder).rglob("*_test.cc")]
+    tests = {".".join(pair) for path in sources
+             for pair in re.findall(r"^(?:TYPED_)?TEST(?:_[PF])?\((\w+),\s*(\w+)\)", path.read_text(), re.MULTILINE)}
+    for number, line in enumerate(document.read_text().split("\n"), 1):
+        for name in re.findall(r"`([A-Z]\w+\.\w+)`", line):
+            if name not in tests:
+                yield "docs/faults.md", number, f"names the test {name}, which does not exist"
+
+
 def violations(root):
     files = find_sources(root)
     for check in (check_includes, check_roles, check_words, check_cycles):
         yield from check(files)
     yield from check_lengths(root, files)
+    yield from check_promises(root)
 
 
 def main():

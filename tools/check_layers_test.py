@@ -31,17 +31,18 @@ CLEAN = {
 }
 
 
-def violations(changes, decisions=None):
-    """What the checker says of the clean tree with some files replaced or added."""
+def violations(changes, decisions=None, faults=None):
+    """What the checker says of the clean tree with some files replaced or added, and documents."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         for name, text in (CLEAN | changes).items():
             file = root / "src" / "farwarp" / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
-        if decisions is not None:
-            (root / "docs").mkdir()
-            (root / "docs" / "decisions.md").write_text(decisions)
+        (root / "docs").mkdir()
+        for name, text in (("decisions", decisions), ("faults", faults)):
+            if text is not None:
+                (root / "docs" / f"{name}.md").write_text(text)
         return [f"{path}:{line}: {what}" for path, line, what in check_layers.violations(root)]
 
 
@@ -127,6 +128,12 @@ class CheckLayersTest(unittest.TestCase):
         self.assertEqual(len(violations(long, table.format(400, " one table "))), 1)
         self.assertEqual(len(violations(long, table.format(450, "  "))), 1, "a reason is required")
         self.assertEqual(len(violations({}, table.format(450, " one table "))), 1, "an excuse for a file that is gone")
+
+    def test_promises_name_tests_that_exist(self):
+        tests = {"base/status_test.cc": "TEST_P(StatusTest, IsOk) {}\nTYPED_TEST(Typed, Works) {}\n"}
+        self.assertEqual(violations(tests, faults="| late | `StatusTest.IsOk`, `Typed.Works` |\n"), [])
+        found = violations(tests, faults="# Faults\n| late | `StatusTest.IsGone` |\n")
+        self.assertEqual(found, ["docs/faults.md:2: names the test StatusTest.IsGone, which does not exist"])
 
 
 if __name__ == "__main__":
