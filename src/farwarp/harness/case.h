@@ -48,11 +48,11 @@ struct RunOptions {
 
 struct CheckOutcome {
   bool pass = false;
-  std::string detail;         ///< empty, or why it failed
-  Status status;              ///< of the calls; a failed call is not a wrong answer
-  double rel_err = 0;         ///< relative Frobenius error
-  double max_share = 0;       ///< of what roundings allow one element, see Verdict
-  double tile_share = 0;      ///< and a tile
+  std::string detail;     ///< empty, or why it failed
+  Status status;          ///< of the calls; a failed call is not a wrong answer
+  double rel_err = 0;     ///< relative Frobenius error
+  double max_share = 0;   ///< of what roundings allow one element, see Verdict
+  double tile_share = 0;  ///< and a tile
 };
 
 /// What a check comes to. `where` opens the detail ("rank 3"); `difference` is what is wrong beside the verdict, or empty.

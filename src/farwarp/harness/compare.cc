@@ -22,7 +22,8 @@ double share_of(double error, double allowed) {
 double largest_exact_integer(DType dtype) { return dtype == DType::kF16 ? 2048 : 256; }
 
 double Comparison::Tile::share() const {
-  const double margin = 1 + 5 / std::sqrt(2 * independent);
+  const double counted = independent > 0 ? independent : allowed_squares * allowed_squares / allowed_fourths;
+  const double margin = 1 + 5 / std::sqrt(2 * counted);
   return share_of(std::sqrt(error_squares), margin * std::sqrt(allowed_squares));
 }
 
@@ -47,7 +48,7 @@ void Comparison::add(int row, int first_column, std::span<const std::uint16_t> g
 template <class ColumnOf>
 void Comparison::add_row(int row, const ColumnOf& column_of, std::span<const std::uint16_t> got,
                          std::span<const ExpectedElement> expected, double independent) {
-  const double share = independent > 0 ? independent / static_cast<double>(got.size()) : 1;
+  const double share = independent / static_cast<double>(got.size());
   for (std::size_t i = 0; i < got.size();) {
     const int tile_column = column_of(i) / tile_columns_;
     Tile& tile = tiles_[{row / tile_rows_, tile_column}];
@@ -82,7 +83,9 @@ void Comparison::add_element(Tile& tile, int row, int column, std::uint16_t got,
   error_squares_ += error * error;
   expected_squares_ += expected.value * expected.value;
   tile.error_squares += error * error;
-  tile.allowed_squares += expected.mean_square_error(dtype_);
+  const double mean_square = expected.mean_square_error(dtype_);
+  tile.allowed_squares += mean_square;
+  tile.allowed_fourths += mean_square * mean_square;
   ++tile.elements;
   const double allowed = expected.largest_error(dtype_), share = share_of(error, allowed);
   if (!(share > element_.share)) return;

@@ -41,20 +41,22 @@ class Comparison {
   /// Elements (row, columns[i]).
   void add(int row, std::span<const int> columns, std::span<const std::uint16_t> got,
            std::span<const ExpectedElement> expected);
-  /// Elements (row, first_column + i). `independent`: how many of them have errors of their own, see verdict(); 0: all.
+  /// Elements (row, first_column + i). `independent`: verdict()'s n, where elements err alike; 0: none do.
   void add(int row, int first_column, std::span<const std::uint16_t> got, std::span<const ExpectedElement> expected,
            double independent = 0);
 
   /// Elements (row, first_column + i) of inputs with which nothing rounds: each is what `expected` is as a number of the dtype.
   void add_exact(int row, int first_column, std::span<const std::uint16_t> got, std::span<const double> expected);
 
-  /// A tile of n independent elements passes if sum (got - exact)^2 <= (1 + 5 / sqrt(2 n))^2 * sum mean_square_error(): five
-  /// standard deviations above what roundings give.
+  /// A tile passes if sum (got - exact)^2 <= (1 + 5 / sqrt(2 n))^2 * sum a with a = mean_square_error(): five standard
+  /// deviations above what roundings give. n counts independent elements by their weight: (sum a)^2 / sum a^2.
   Verdict verdict() const;
 
  private:
   struct Tile {
-    double error_squares = 0, allowed_squares = 0, independent = 0;
+    double error_squares = 0, allowed_squares = 0;
+    double allowed_fourths = 0;  ///< sum of squares of what adds up to allowed_squares
+    double independent = 0;      ///< as given; 0: elements are
     std::int64_t elements = 0;
     double share() const;
   };

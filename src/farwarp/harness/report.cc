@@ -105,8 +105,8 @@ json case_json(const CaseResult& result) {
 }  // namespace
 
 std::string table_header() {
-  return fmt::format(kRow, "result", "target", "ranks", "rel err", "element", "tile", "schedules", "Msteps/s", "seconds",
-                     "case");
+  return fmt::format(kRow, "result", "target", "ranks", "rel err", "element", "tile", "schedules", "Msteps/s",
+                     "seconds", "case");
 }
 
 std::string table_row(const CaseResult& result, bool colour) {
@@ -114,10 +114,10 @@ std::string table_row(const CaseResult& result, bool colour) {
   const std::string mark = marked(outcome.pass, colour);
   const std::string steps =
       result.thread_steps_per_s > 0 ? fmt::format("{:.2f}", result.thread_steps_per_s * 1e-6) : "-";
-  std::string row =
-      fmt::format(kRow, mark, name_of(result.request.options.target), result.request.options.ranks,
-                  fmt::format("{:.2e}", outcome.rel_err), fmt::format("{:.3f}", outcome.max_share), fmt::format("{:.3f}", outcome.tile_share),
-                  schedules_of(result), steps, fmt::format("{:.2f}", result.seconds), title_of(result.request));
+  std::string row = fmt::format(kRow, mark, name_of(result.request.options.target), result.request.options.ranks,
+                                fmt::format("{:.2e}", outcome.rel_err), fmt::format("{:.3f}", outcome.max_share),
+                                fmt::format("{:.3f}", outcome.tile_share), schedules_of(result), steps,
+                                fmt::format("{:.2f}", result.seconds), title_of(result.request));
   if (!outcome.pass) row += indented(outcome.detail.empty() ? outcome.status.to_string() : outcome.detail) + "\n";
   return row;
 }

@@ -2,8 +2,7 @@
 //
 // Kernels multiply 16-bit numbers, add the products in fp32 and round sums to 16 bits: once for the result and, where ranks add
 // their sums, once more for each sum that crosses a link. To nearest, such a rounding errs by at most half the distance h between
-// neighbouring numbers. Its mean square is h^2 / 3, and up to h^2 / 2 for a sum of numbers that were rounded before: two such
-// numbers of one binade whose sum lies in the next are exact or a tie.
+// neighbouring numbers.
 #pragma once
 
 #include <span>
@@ -32,15 +31,19 @@ struct Roundings {
   int running_sums = 0;       ///< sums of several ranks' sums, in an unknown order: what libraries do
 };
 
+/// The mean square of a rounding, in units of h^2: of sums of many products, which lie anywhere between two numbers; and of what
+/// has few bits more than the dtype, which may be a tie.
+inline constexpr double kManyTerms = 1.0 / 3, kFewTerms = 1.0 / 2;
+
 /// One element: its exact value, and what the roundings before the last may add to it.
 struct ExpectedElement {
   double value = 0;
-  double rounded = 0;          ///< largest error by roundings to the dtype
-  double rounded_squares = 0;  ///< sum of their squares
-  double accumulated = 0;      ///< largest error by fp32 arithmetic
+  double rounded = 0;              ///< largest error by roundings to the dtype
+  double mean_square_rounded = 0;  ///< mean square of the same
+  double accumulated = 0;          ///< largest error by fp32 arithmetic
 
-  /// Adds a term that errs by `accumulated` and that `weight` multiplies after it was rounded to `dtype`.
-  void add_rounded(DType dtype, double term, double error);
+  /// Adds a term that fp32 arithmetic gives with this error and that is rounded to `dtype`.
+  void add_rounded(DType dtype, double term, double error, double mean_square = kManyTerms);
   /// Adds a term that stays in fp32.
   void add(double term, double error);
 

@@ -39,8 +39,8 @@ CheckOutcome unpack(const std::vector<std::byte>& bytes) {
     const auto* begin = reinterpret_cast<const std::uint8_t*>(bytes.data());
     const json fields = json::from_cbor(begin, begin + bytes.size());
     const auto code = static_cast<StatusCode>(fields.at(2).get<int>());
-    return {fields.at(0).get<bool>(), fields.at(1).get<std::string>(), Status(code, fields.at(3).get<std::string>()),
-            fields.at(4).get<double>(), fields.at(5).get<double>(), fields.at(6).get<double>()};
+    return {fields.at(0).get<bool>(),   fields.at(1).get<std::string>(), Status(code, fields.at(3).get<std::string>()),
+            fields.at(4).get<double>(), fields.at(5).get<double>(),      fields.at(6).get<double>()};
   } catch (const json::exception&) {
     return failure(internal_error("a rank's outcome cannot be read"));
   }

@@ -119,8 +119,7 @@ class MoeBaseline : public testing::TestWithParam<TargetKind> {
       fill_row(desc, 1, inputs, call, number, token, x);
       const std::vector<float> seen = row_values(desc, Fp8Format::kOcp, x);
       expected_row(desc, ranks, std::span(routing.experts).subspan(entry, k),
-                   std::span(routing.weights).subspan(entry, k), seen, experts,
-                   expected);
+                   std::span(routing.weights).subspan(entry, k), seen, experts, expected);
       comparison.add(token, 0, std::span(out).subspan(static_cast<std::size_t>(token) * hidden, hidden), expected,
                      independent_elements(desc.dtype, seen, expected));
     }

@@ -53,7 +53,7 @@ void expected_row(const MoeAllToAllDesc& desc, int ranks, std::span<const std::i
       sum += slots[s].weight * y;
       magnitude += slots[s].magnitude * std::abs(y);
       if (s + 1 < slots.size() && slots[s + 1].sum == slots[s].sum) continue;
-      element.add_rounded(desc.dtype, sum, error_of(magnitude));
+      element.add_rounded(desc.dtype, sum, error_of(magnitude), harness::kFewTerms);
       of_all += magnitude;
       sum = magnitude = 0;
     }

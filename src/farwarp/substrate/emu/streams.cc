@@ -224,8 +224,7 @@ bool Engine::number_threads(Launch& launch) {
 Status Engine::start_launch(Launch& launch) {
   Device& device = *launch.device;
   constexpr Time kLastStart = (Time{1} << Stamp::kTimeBits) / 4 * 3;
-  if (schedule.now() > kLastStart)
-    return internal_error("this process has used up its steps (2^38); start another");
+  if (schedule.now() > kLastStart) return internal_error("this process has used up its steps (2^38); start another");
   const int lanes = device.shape.traits.warp_size;
   const int warps = warps_of(launch);
   launch.thread_count = launch.shape.blocks * launch.shape.threads;

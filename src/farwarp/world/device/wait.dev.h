@@ -84,7 +84,7 @@ FARWARP_DEVICE bool wait_packets(Call& call, const Global<Packet> (&from)[count]
       } else {
         const std::uint64_t first = packets[i].lo >> 32;
         seen = first != call.epoch ? first : packets[i].hi >> 32;  // the half that is missing
-        addresses[watched++] = &from[i].raw->lo;  // either half may be the one that is missing
+        addresses[watched++] = &from[i].raw->lo;                   // either half may be the one that is missing
         addresses[watched++] = &from[i].raw->hi;
       }
     }
@@ -190,7 +190,8 @@ FARWARP_DEVICE void report(const OwnWaits& waits, const WorldView& view, std::ui
   if (!waits.expired) return;
   const std::uint64_t budget = load(member(control_of(view), &WorldControl::deadline_ns));
   Call call{view, slot, 0, waits.until - budget, waits.until, 0, true};
-  if (load<Order::relaxed>(abort_cell(call)) == 0) give_up_in_place(call, StatusCode::kDeadline, site, -1, 0, kNothingSeen);
+  if (load<Order::relaxed>(abort_cell(call)) == 0)
+    give_up_in_place(call, StatusCode::kDeadline, site, -1, 0, kNothingSeen);
 }
 
 }  // namespace farwarp::FARWARP_TARGET
