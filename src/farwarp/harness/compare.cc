@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -22,9 +23,8 @@ double share_of(double error, double allowed) {
 double largest_exact_integer(DType dtype) { return dtype == DType::kF16 ? 2048 : 256; }
 
 double Comparison::Tile::share() const {
-  const double counted = independent > 0 ? independent : allowed_squares * allowed_squares / allowed_fourths;
-  const double margin = 1 + 5 / std::sqrt(2 * counted);
-  return share_of(std::sqrt(error_squares), margin * std::sqrt(allowed_squares));
+  const double margin = 1 + 5 / std::sqrt(2 * allowed_squares * allowed_squares / allowed_fourths);
+  return share_of(std::sqrt(error_squares), margin * std::sqrt(std::max(allowed_squares, predicted_squares)));
 }
 
 void Comparison::begin_call(int call) {
@@ -36,26 +36,23 @@ void Comparison::begin_call(int call) {
 void Comparison::add(int row, std::span<const int> columns, std::span<const std::uint16_t> got,
                      std::span<const ExpectedElement> expected) {
   add_row(
-      row, [&](std::size_t i) { return columns[i]; }, got, expected, 0);
+      row, [&](std::size_t i) { return columns[i]; }, got, expected);
 }
 
 void Comparison::add(int row, int first_column, std::span<const std::uint16_t> got,
-                     std::span<const ExpectedElement> expected, double independent) {
+                     std::span<const ExpectedElement> expected) {
   add_row(
-      row, [&](std::size_t i) { return first_column + static_cast<int>(i); }, got, expected, independent);
+      row, [&](std::size_t i) { return first_column + static_cast<int>(i); }, got, expected);
 }
 
 template <class ColumnOf>
 void Comparison::add_row(int row, const ColumnOf& column_of, std::span<const std::uint16_t> got,
-                         std::span<const ExpectedElement> expected, double independent) {
-  const double share = independent / static_cast<double>(got.size());
+                         std::span<const ExpectedElement> expected) {
   for (std::size_t i = 0; i < got.size();) {
     const int tile_column = column_of(i) / tile_columns_;
     Tile& tile = tiles_[{row / tile_rows_, tile_column}];
-    for (; i < got.size() && column_of(i) / tile_columns_ == tile_column; ++i) {
+    for (; i < got.size() && column_of(i) / tile_columns_ == tile_column; ++i)
       add_element(tile, row, column_of(i), got[i], expected[i]);
-      tile.independent += share;
-    }
   }
 }
 
@@ -86,6 +83,7 @@ void Comparison::add_element(Tile& tile, int row, int column, std::uint16_t got,
   const double mean_square = expected.mean_square_error(dtype_);
   tile.allowed_squares += mean_square;
   tile.allowed_fourths += mean_square * mean_square;
+  tile.predicted_squares += expected.predicted * expected.predicted;
   ++tile.elements;
   const double allowed = expected.largest_error(dtype_), share = share_of(error, allowed);
   if (!(share > element_.share)) return;

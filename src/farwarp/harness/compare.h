@@ -41,22 +41,22 @@ class Comparison {
   /// Elements (row, columns[i]).
   void add(int row, std::span<const int> columns, std::span<const std::uint16_t> got,
            std::span<const ExpectedElement> expected);
-  /// Elements (row, first_column + i). `independent`: verdict()'s n, where elements err alike; 0: none do.
-  void add(int row, int first_column, std::span<const std::uint16_t> got, std::span<const ExpectedElement> expected,
-           double independent = 0);
+  /// Elements (row, first_column + i).
+  void add(int row, int first_column, std::span<const std::uint16_t> got, std::span<const ExpectedElement> expected);
 
   /// Elements (row, first_column + i) of inputs with which nothing rounds: each is what `expected` is as a number of the dtype.
   void add_exact(int row, int first_column, std::span<const std::uint16_t> got, std::span<const double> expected);
 
   /// A tile passes if sum (got - exact)^2 <= (1 + 5 / sqrt(2 n))^2 * sum a with a = mean_square_error(): five standard
-  /// deviations above what roundings give. n counts independent elements by their weight: (sum a)^2 / sum a^2.
+  /// deviations above what roundings give. n counts elements by their weight: (sum a)^2 / sum a^2. If the squares of the predicted
+  /// errors add up to more than sum a, they replace it: few numbers times one weight may all be rounded alike.
   Verdict verdict() const;
 
  private:
   struct Tile {
     double error_squares = 0, allowed_squares = 0;
     double allowed_fourths = 0;  ///< sum of squares of what adds up to allowed_squares
-    double independent = 0;      ///< as given; 0: elements are
+    double predicted_squares = 0;
     std::int64_t elements = 0;
     double share() const;
   };
@@ -66,7 +66,7 @@ class Comparison {
   };
   template <class ColumnOf>
   void add_row(int row, const ColumnOf& column_of, std::span<const std::uint16_t> got,
-               std::span<const ExpectedElement> expected, double independent);
+               std::span<const ExpectedElement> expected);
   void add_element(Tile& tile, int row, int column, std::uint16_t got, const ExpectedElement& expected);
   Worst worst_tile() const;
 

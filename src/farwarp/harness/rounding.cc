@@ -38,11 +38,11 @@ void ExpectedElement::add(double term, double error) {
   accumulated += error;
 }
 
-void ExpectedElement::add_rounded(DType dtype, double term, double error, double mean_square) {
+void ExpectedElement::add_rounded(DType dtype, double term, double error) {
   add(term, error);
   const double half = half_ulp(dtype, std::abs(term) + error);
   rounded += half;
-  mean_square_rounded += mean_square * half * half;
+  rounded_squares += half * half;
 }
 
 double ExpectedElement::largest_error(DType dtype) const {
@@ -52,8 +52,8 @@ double ExpectedElement::largest_error(DType dtype) const {
 
 double ExpectedElement::mean_square_error(DType dtype) const {
   const double last = half_ulp(dtype, value);
-  // A sum of numbers that were rounded has few bits: two of one binade whose sum lies in the next are exact or a tie.
-  return (rounded > 0 ? kFewTerms : kManyTerms) * last * last + mean_square_rounded + accumulated * accumulated;
+  // h^2 / 3, but for a sum of rounded numbers: two of one binade whose sum lies in the next are exact or a tie.
+  return last * last / (rounded > 0 ? 2 : 3) + rounded_squares / 3 + accumulated * accumulated;
 }
 
 ExpectedElement expected_element(DType dtype, const Roundings& roundings, std::span<const PartialSum> sums, int terms) {
@@ -70,7 +70,7 @@ ExpectedElement expected_element(DType dtype, const Roundings& roundings, std::s
   }
   const double half = half_ulp(dtype, magnitude);
   element.rounded += roundings.running_sums * half;
-  element.mean_square_rounded += kFewTerms * roundings.running_sums * half * half;
+  element.rounded_squares += 1.5 * roundings.running_sums * half * half;  // they are sums of rounded numbers
   return element;
 }
 

@@ -31,25 +31,22 @@ struct Roundings {
   int running_sums = 0;       ///< sums of several ranks' sums, in an unknown order: what libraries do
 };
 
-/// The mean square of a rounding, in units of h^2: of sums of many products, which lie anywhere between two numbers; and of what
-/// has few bits more than the dtype, which may be a tie.
-inline constexpr double kManyTerms = 1.0 / 3, kFewTerms = 1.0 / 2;
-
 /// One element: its exact value, and what the roundings before the last may add to it.
 struct ExpectedElement {
   double value = 0;
-  double rounded = 0;              ///< largest error by roundings to the dtype
-  double mean_square_rounded = 0;  ///< mean square of the same
-  double accumulated = 0;          ///< largest error by fp32 arithmetic
+  double rounded = 0;          ///< largest error by roundings to the dtype
+  double rounded_squares = 0;  ///< sum of their squares
+  double accumulated = 0;      ///< largest error by fp32 arithmetic
+  double predicted = 0;        ///< the error of a right result, where its terms are so few that it is known; else 0
 
   /// Adds a term that fp32 arithmetic gives with this error and that is rounded to `dtype`.
-  void add_rounded(DType dtype, double term, double error, double mean_square = kManyTerms);
+  void add_rounded(DType dtype, double term, double error);
   /// Adds a term that stays in fp32.
   void add(double term, double error);
 
   /// The largest difference that a right result has from `value`.
   double largest_error(DType dtype) const;
-  /// The mean square of that difference, over many elements like this one.
+  /// The mean square of that difference, over many elements like this one whose terms lie anywhere between two numbers.
   double mean_square_error(DType dtype) const;
 };
 

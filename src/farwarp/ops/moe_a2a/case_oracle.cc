@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <vector>
+
+#include "farwarp/harness/inputs.h"
 
 namespace farwarp::moe {
 namespace {
@@ -36,6 +37,10 @@ std::vector<Slots> slots_of(const MoeAllToAllDesc& desc, int ranks, std::span<co
   return all;
 }
 
+double nearest(DType dtype, double value) {
+  return harness::decode(dtype, harness::encode(dtype, static_cast<float>(value)));
+}
+
 }  // namespace
 
 void expected_row(const MoeAllToAllDesc& desc, int ranks, std::span<const std::int32_t> experts,
@@ -47,32 +52,21 @@ void expected_row(const MoeAllToAllDesc& desc, int ranks, std::span<const std::i
   const auto error_of = [&](double magnitude) { return additions * (0x1p-24 * magnitude + 0x1p-150); };
   for (std::size_t i = 0; i < x.size(); ++i) {
     harness::ExpectedElement element;
-    double sum = 0, magnitude = 0, of_all = 0;
+    double sum = 0, magnitude = 0, of_all = 0, rounded = 0;
     for (std::size_t s = 0; s < slots.size(); ++s) {
       const double y = expert_output(desc.dtype, slots[s].function, x[i]);
       sum += slots[s].weight * y;
       magnitude += slots[s].magnitude * std::abs(y);
       if (s + 1 < slots.size() && slots[s + 1].sum == slots[s].sum) continue;
-      element.add_rounded(desc.dtype, sum, error_of(magnitude), harness::kFewTerms);
+      element.add_rounded(desc.dtype, sum, error_of(magnitude));
+      rounded += nearest(desc.dtype, sum);
       of_all += magnitude;
       sum = magnitude = 0;
     }
     element.accumulated += error_of(of_all);
+    element.predicted = nearest(desc.dtype, rounded) - element.value;
     expected[i] = slots.empty() ? harness::ExpectedElement{} : element;
   }
-}
-
-double independent_elements(DType dtype, std::span<const float> x, std::span<const harness::ExpectedElement> expected) {
-  std::map<float, double> by_mantissa;
-  double sum = 0, squares = 0;
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    int exponent = 0;
-    const double allowed = expected[i].mean_square_error(dtype);
-    by_mantissa[std::frexp(std::abs(x[i]), &exponent)] += allowed;
-    sum += allowed;
-  }
-  for (const auto& [mantissa, allowed] : by_mantissa) squares += allowed * allowed;
-  return sum * sum / squares;
 }
 
 }  // namespace farwarp::moe

@@ -21,8 +21,4 @@ void expected_row(const MoeAllToAllDesc& desc, int ranks, std::span<const std::i
                   std::span<const float> weights, std::span<const float> x, std::span<const ExpertFunction> functions,
                   std::span<harness::ExpectedElement> expected, Returned returned = Returned::kOwnersSum);
 
-/// How many elements of a row have errors of their own, weighted by how large those may be: where the mantissas of x are equal, so
-/// are the relative errors, but for an expert's shift.
-double independent_elements(DType dtype, std::span<const float> x, std::span<const harness::ExpectedElement> expected);
-
 }  // namespace farwarp::moe
