@@ -130,6 +130,11 @@ TEST_F(CommandLine, WhatCannotBeWrittenIsExitCodeThree) {
     EXPECT_NE(text_of(folder_ / "err").find("farwarp: what was to be printed cannot be written"), std::string::npos)
         << arguments;
   }
+  // Complaints that cannot be written are lost; the exit code stands.
+  for (const auto& [arguments, code] : {std::pair("launch -n 0 -- true", 2), std::pair("check nothing", 2)}) {
+    const int status = std::system((std::string(FARWARP_PROGRAM) + " " + arguments + " 2>/dev/full").c_str());
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == code) << arguments << " " << status;
+  }
   const Output json = run("check lesson-01 --ranks 2 --target emu_sm90 --json /dev/full");
   EXPECT_EQ(json.code, 3);
   EXPECT_EQ(json.err, "farwarp: cannot write /dev/full: No space left on device\n");

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -29,7 +30,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kUsageError = 2;
 constexpr int kSignalled = 128;  // plus the signal, as shells have it
 
-void complain(const std::string& message) { fmt::print(stderr, "farwarp launch: {}\n", message); }
+void complain(const std::string& message) { std::fprintf(stderr, "farwarp launch: %s\n", message.c_str()); }
 
 /// A pipe whose both ends are closed by exec.
 bool make_pipe(UniqueFd& read_end, UniqueFd& write_end) {

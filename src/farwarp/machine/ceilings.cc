@@ -109,7 +109,7 @@ Ceilings ceilings_of(const std::string& device_name, int ranks) {
   const auto text = read_text(*path);
   const auto kept = text.ok() ? parse(*text, device_name, ranks) : Result<Ceilings>(text.status());
   if (kept.ok()) return *kept;
-  fmt::print(stderr, "farwarp: ignoring {}: {}\n", path->string(), kept.status().message());
+  std::fprintf(stderr, "farwarp: ignoring %s: %s\n", path->c_str(), kept.status().message().c_str());
   return preset_of(device_name);
 }
 

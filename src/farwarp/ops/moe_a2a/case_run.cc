@@ -243,7 +243,7 @@ Status RankRun::wait() {
 // -- verifying
 
 Status RankRun::check_dispatch(int call) {
-  const std::int64_t needed = least_recv_rows(config_.desc, set_->routings);
+  const std::int64_t needed = least_recv_rows(config_.desc, rank_, set_->routings);
   if (op_->plan().recv_rows < needed) {
     return internal_error(
         fmt::format("{} rows arrive in a buffer of {}, and dispatch did not say so", needed, op_->plan().recv_rows));

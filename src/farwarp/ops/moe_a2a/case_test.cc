@@ -139,6 +139,11 @@ TEST_P(MoeCases, TooFewReceiveRowsEndInCapacity) {
   const CaseResult masked = run("form=split,tokens=full,layout=masked,recv_rows=4");
   EXPECT_EQ(masked.outcome.status.code(), StatusCode::kCapacity) << masked.outcome.detail;
   EXPECT_NE(masked.outcome.detail.find("there is room for 1, needed are "), std::string::npos) << masked.outcome.detail;
+  // Only the rank that all rows go to has too little room; the others' dispatch is right.
+  for (const char* layout : {"expert_major", "masked"}) {
+    const CaseResult one = run(std::string("form=split,tokens=full,routing=one_rank,recv_rows=8,layout=") + layout);
+    EXPECT_EQ(one.outcome.status.code(), StatusCode::kCapacity) << layout << ": " << one.outcome.detail;
+  }
 }
 
 TEST_P(MoeCases, FaultsAreNoticed) {

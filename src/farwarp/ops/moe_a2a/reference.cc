@@ -67,26 +67,28 @@ ExpectedDispatch expected_dispatch(const MoeAllToAllDesc& desc, std::int64_t rec
   return expected;
 }
 
-std::int64_t least_recv_rows(const MoeAllToAllDesc& desc, std::span<const Routing> routings) {
+std::int64_t least_recv_rows(const MoeAllToAllDesc& desc, int rank, std::span<const Routing> routings) {
   const int ranks = static_cast<int>(routings.size());
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(desc.num_experts));
+  const int first = moe_first_expert(rank, ranks, desc.num_experts);
+  const int end = moe_first_expert(rank + 1, ranks, desc.num_experts);
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(end - first));
   for (const Routing& routing : routings) {
     for (const std::int32_t expert : routing.experts) {
-      if (expert >= 0) ++counts[static_cast<std::size_t>(expert)];
+      if (expert >= first && expert < end) ++counts[static_cast<std::size_t>(expert - first)];
     }
   }
   if (desc.layout == MoeLayout::kMasked) {
-    return std::max<std::int64_t>(1, *std::max_element(counts.begin(), counts.end())) * max_local_experts(desc, ranks);
+    return std::max<std::int64_t>(1, *std::ranges::max_element(counts)) * max_local_experts(desc, ranks);
   }
+  std::int64_t rows = 0;
+  for (const std::int64_t count : counts) rows += align_up(count, desc.row_alignment);
+  return std::max<std::int64_t>(1, rows);
+}
+
+std::int64_t least_recv_rows(const MoeAllToAllDesc& desc, std::span<const Routing> routings) {
   std::int64_t least = 1;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const int first = moe_first_expert(rank, ranks, desc.num_experts);
-    const int end = moe_first_expert(rank + 1, ranks, desc.num_experts);
-    std::int64_t rows = 0;
-    for (int expert = first; expert < end; ++expert)
-      rows += align_up(counts[static_cast<std::size_t>(expert)], desc.row_alignment);
-    least = std::max(least, rows);
-  }
+  for (int rank = 0; rank < static_cast<int>(routings.size()); ++rank)
+    least = std::max(least, least_recv_rows(desc, rank, routings));
   return least;
 }
 

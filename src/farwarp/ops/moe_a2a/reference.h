@@ -35,7 +35,8 @@ constexpr std::int64_t moe_origin(int source, int token, int slot) {
 ExpectedDispatch expected_dispatch(const MoeAllToAllDesc& desc, std::int64_t recv_rows, int rank,
                                    std::span<const Routing> routings);
 
-/// The least recv_rows with which every rank can receive these tokens.
+/// The least recv_rows with which `rank` can receive these tokens; and with which every rank can.
+std::int64_t least_recv_rows(const MoeAllToAllDesc& desc, int rank, std::span<const Routing> routings);
 std::int64_t least_recv_rows(const MoeAllToAllDesc& desc, std::span<const Routing> routings);
 
 /// A bf16 row as fp8 dispatch delivers it.
