@@ -21,8 +21,7 @@ std::uint64_t configuration_of(const GemmDesc& desc) {
 struct Gemm::State {
   World* world = nullptr;
   GemmPlan plan;
-  OpenedOperator opened;
-  Kernel kernel;
+  OpenedOperator opened;  ///< with one kernel and the workspace
   gemm::Args args{};
 
   Status set_operands(const void* x, const void* w, void* y);
@@ -59,17 +58,13 @@ Result<Gemm> Gemm::create(World& world, const GemmDesc& desc) {
   const auto plan = plan_gemm(desc, world.device().shape());
   auto state = std::make_unique<State>();
   state->world = &world;
-  Status mine = plan.status();
-  if (mine.ok()) {
-    auto kernel = world.device().kernel(plan->kernel);
-    mine = kernel.status();
-    if (kernel.ok()) state->kernel = *kernel;
-  }
+  const GemmPlan wanted = plan.ok() ? *plan : GemmPlan{};
   auto opened = OpenedOperator::open(world, {.name = "gemm",
-                                             .site_names = {gemm::kSiteNames, gemm::kSiteNames + gemm::kSites},
-                                             .mine = mine,
+                                             .site_names = gemm::kSiteNames,
+                                             .plan = plan.status(),
                                              .configuration = configuration_of(desc),
-                                             .buffers = {{mine.ok() ? plan->workspace_bytes : 0}}});
+                                             .kernels = {wanted.kernel},
+                                             .buffers = {{wanted.workspace_bytes}}});
   if (!opened.ok()) return opened.status();
   state->plan = *plan;
   state->opened = std::move(*opened);
@@ -119,7 +114,7 @@ Status Gemm::operator()(const void* x, const void* w, const void* bias, void* y,
   state.args.bias = bias;
   const LaunchConfig config{state.plan.blocks, state.plan.threads, static_cast<std::size_t>(state.plan.shared_bytes),
                             state.plan.cluster};
-  return launch(state.world->device(), state.kernel, config, state.args, stream);
+  return launch(state.world->device(), state.opened.kernel(0), config, state.args, stream);
 }
 
 }  // namespace farwarp

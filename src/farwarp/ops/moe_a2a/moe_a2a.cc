@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 #include <vector>
 
@@ -75,9 +74,8 @@ Status check_received(const MoeReceived& received, bool fp8) {
 struct MoeAllToAll::State {
   World* world = nullptr;
   MoeAllToAllPlan plan;
-  OpenedOperator opened;  ///< with MoeWorkspace up to `words`, and from there on
-  std::array<Kernel, kKernels> kernels;
-  moe::Args args{};  ///< what does not change between calls, and a split call's tokens from send to recv
+  OpenedOperator opened;  ///< with a kernel for each KernelId; MoeWorkspace up to `words`, and from there on
+  moe::Args args{};       ///< what does not change between calls, and a split call's tokens from send to recv
   int combine_blocks_per_sm = 1;
   MoeFaults faults;
   std::uint32_t next_stage = 0;  ///< of a split call as the host has enqueued it
@@ -133,7 +131,7 @@ Status MoeAllToAll::State::run(KernelId id, Stream stream) {
   if (id == kCombine) config.blocks *= combine_blocks_per_sm;
   if (id == kCombine || id == kCombineSend || id == kCombineRecv) config.shared_bytes = 0;
   args.roles = roles_of(plan, id, config.blocks, plan.threads / world->device().shape().traits.warp_size);
-  return launch(world->device(), kernels[id], config, args, stream);
+  return launch(world->device(), opened.kernel(id), config, args, stream);
 }
 
 Status MoeAllToAll::State::run_stage(KernelId id, std::uint32_t next, Stream stream) {
@@ -154,17 +152,14 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
   const auto plan = plan_moe_all_to_all(desc, world.device().shape(), world.size());
   auto state = std::make_unique<State>();
   state->world = &world;
-  Status mine = plan.status();
-  for (int id = 0; mine.ok() && id < kKernels; ++id) {
-    auto kernel = world.device().kernel(kernel_name(static_cast<KernelId>(id), *plan));
-    mine = kernel.status();
-    if (kernel.ok()) state->kernels[static_cast<std::size_t>(id)] = *kernel;
-  }
-  const MoeWorkspace parts = mine.ok() ? plan->workspace : MoeWorkspace{};
+  std::vector<std::string> kernels;
+  for (int id = 0; plan.ok() && id < kKernels; ++id) kernels.push_back(kernel_name(static_cast<KernelId>(id), *plan));
+  const MoeWorkspace parts = plan.ok() ? plan->workspace : MoeWorkspace{};
   auto opened = OpenedOperator::open(world, {.name = "moe_a2a",
-                                             .site_names = {moe::kSiteNames, moe::kSiteNames + moe::kSites},
-                                             .mine = mine,
-                                             .configuration = mine.ok() ? plan->configuration : 0,
+                                             .site_names = moe::kSiteNames,
+                                             .plan = plan.status(),
+                                             .configuration = plan.ok() ? plan->configuration : 0,
+                                             .kernels = std::move(kernels),
                                              .buffers = {{parts.words, 0}, {parts.total - parts.words, 0xff}}});
   if (!opened.ok()) return opened.status();
   state->plan = *plan;
@@ -198,7 +193,7 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
   args.shared = moe::shared_layout(desc.num_experts, plan->ranks, desc.experts_per_token, desc.max_tokens,
                                    plan->max_local_experts, plan->threads / shape.traits.warp_size,
                                    plan->mode == MoeMode::kBulk && shape.traits.bulk_copy);
-  const auto resident = world.device().blocks_per_multiprocessor(state->kernels[kCombine], plan->threads, 0);
+  const auto resident = world.device().blocks_per_multiprocessor(state->opened.kernel(kCombine), plan->threads, 0);
   const bool may_fill_all = desc.max_sms == 0;  // else twice the blocks might spread over twice the multiprocessors
   state->combine_blocks_per_sm = std::clamp(may_fill_all && resident.ok() ? *resident : 1, 1, kCombineBlocksPerSm);
   return MoeAllToAll(std::move(state));

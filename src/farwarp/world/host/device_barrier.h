@@ -7,8 +7,8 @@
 
 namespace farwarp {
 
-/// Move-only. What is behind it in a rank's stream starts when every rank's stream has reached it, and sees what they have written
-/// before.
+/// Move-only. What follows it in a rank's stream starts when every rank's stream has reached it, and sees what they have
+/// written before.
 class DeviceBarrier {
  public:
   /// Collective. The World must outlive it.
@@ -20,12 +20,10 @@ class DeviceBarrier {
   Status enqueue(Stream stream);
 
  private:
-  DeviceBarrier(World& world, OpenedOperator opened, Kernel kernel)
-      : world_(&world), opened_(std::move(opened)), kernel_(std::move(kernel)) {}
+  DeviceBarrier(World& world, OpenedOperator opened) : world_(&world), opened_(std::move(opened)) {}
 
   World* world_;
   OpenedOperator opened_;
-  Kernel kernel_;
 };
 
 }  // namespace farwarp

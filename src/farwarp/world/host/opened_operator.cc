@@ -7,16 +7,24 @@ namespace farwarp {
 OpenedOperator& OpenedOperator::operator=(OpenedOperator&& other) noexcept {
   world_ = std::exchange(other.world_, nullptr);
   slot_ = std::exchange(other.slot_, -1);
+  kernels_ = std::exchange(other.kernels_, {});
   buffers_ = std::exchange(other.buffers_, {});
   return *this;
 }
 
 Result<OpenedOperator> OpenedOperator::open(World& world, const Desc& desc) {
   if (Status usable = world.check_usable(); !usable.ok()) return usable;
-  const auto slot = world.open_operator(desc.name, desc.site_names, desc.configuration, desc.mine);
-  if (!desc.mine.ok()) return desc.mine;
-  if (!slot.ok()) return slot.status();
   OpenedOperator opened;
+  Status mine = desc.plan;
+  for (std::size_t i = 0; mine.ok() && i < desc.kernels.size(); ++i) {
+    auto kernel = world.device().kernel(desc.kernels[i]);
+    mine = kernel.status();
+    if (kernel.ok()) opened.kernels_.push_back(std::move(*kernel));
+  }
+  const auto slot =
+      world.open_operator(desc.name, {desc.site_names.begin(), desc.site_names.end()}, desc.configuration, mine);
+  if (!mine.ok()) return mine;
+  if (!slot.ok()) return slot.status();
   opened.world_ = &world;
   opened.slot_ = *slot;
   for (const Buffer& wanted : desc.buffers) {

@@ -1,9 +1,10 @@
-// What an operator holds in a World: its slot and its buffers, from create() until close(), once.
+// What an operator holds in a World: its slot, its kernels and its buffers, from create() until close(), once.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,9 +23,10 @@ class OpenedOperator {
   };
   struct Desc {
     std::string name;
-    std::vector<std::string> site_names;
-    Status mine;  ///< whether this rank can go on: it has a plan and its kernels. If not, the rest is not looked at
-    std::uint64_t configuration = 0;
+    std::span<const char* const> site_names;  ///< of its waits, as errors name them
+    Status plan{};                            ///< whether this rank has a plan; if not, the rest is not looked at
+    std::uint64_t configuration = 0;          ///< the same on all ranks, or all fail with kMismatch
+    std::vector<std::string> kernels;
     std::vector<Buffer> buffers;
   };
 
@@ -34,20 +36,23 @@ class OpenedOperator {
   /// Local: gives nothing back.
   ~OpenedOperator() = default;
 
-  /// Collective, also for a rank that cannot go on. Fails on all ranks alike, in the words of the first rank that failed; a rank's own
-  /// `desc.mine` comes back as it is. What was taken until then is given back.
+  /// Collective, also for a rank that has no plan or lacks a kernel. Fails on all ranks alike, in the words of the first rank that failed;
+  /// a rank's own failure is returned as it is. What was taken until then is given back.
   static Result<OpenedOperator> open(World& world, const Desc& desc);
   /// Collective; the streams that used it must be idle. kMisuse, and nothing else happens, if it is not open.
   Status close();
 
   bool is_open() const { return slot_ >= 0; }
   std::uint32_t slot() const { return static_cast<std::uint32_t>(slot_); }
+  /// In the order of Desc::kernels.
+  const Kernel& kernel(std::size_t index) const { return kernels_[index]; }
   /// In the order of Desc::buffers; one of no bytes has offset 0.
   const SymmetricBuffer& buffer(std::size_t index) const { return buffers_[index]; }
 
  private:
   World* world_ = nullptr;
   int slot_ = -1;
+  std::vector<Kernel> kernels_;
   std::vector<SymmetricBuffer> buffers_;
 };
 

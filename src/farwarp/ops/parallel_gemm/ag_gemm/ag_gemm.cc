@@ -5,15 +5,15 @@
 #include <utility>
 
 #include "farwarp/ops/parallel_gemm/ag_gemm/args.h"
-#include "farwarp/ops/parallel_gemm/opening.h"
 #include "farwarp/ops/parallel_gemm/operands.h"
+#include "farwarp/world/host/opened_operator.h"
 
 namespace farwarp {
 
 struct AllGatherGemm::State {
   World* world = nullptr;
   AllGatherGemmPlan plan;
-  parallel_gemm::Opening opened;
+  OpenedOperator opened;  ///< with one kernel, the workspace and the memory of words
   ag_gemm::Args args{};
   bool has_heap_maps = false;
 
@@ -40,10 +40,10 @@ void AllGatherGemm::State::set_sizes() {
   args.pieces = {plan.piece_rows, plan.piece_depth, plan.row_pieces, plan.depth_pieces};
   args.piece_order = ag_gemm::make_piece_order(args.pieces, plan.piece_band, plan.splits);
   args.own_apart = plan.own_apart ? 1 : 0;
-  const auto base = static_cast<std::int64_t>(opened.workspace().offset);
+  const auto base = static_cast<std::int64_t>(opened.buffer(0).offset);
   args.gathered = base + plan.gathered;
   args.arrived = base + plan.arrived;
-  args.inbox = static_cast<std::int64_t>(opened.words().offset);
+  args.inbox = static_cast<std::int64_t>(opened.buffer(1).offset);
   args.partials = base + plan.partials;
   args.counters = base + plan.counters;
 }
@@ -100,15 +100,20 @@ Status AllGatherGemm::State::set_operands(const void* x, const void* w, void* y)
 }
 
 Result<AllGatherGemm> AllGatherGemm::create(World& world, const ParallelGemmDesc& desc) {
-  auto plan = plan_ag_gemm(desc, world.device().shape(), world.size());
-  auto opening = parallel_gemm::open(world, parallel_gemm::Kind::kAllGather, desc,
-                                     {"ag-gemm", ag_gemm::kSiteNames, plan.status(), plan.ok() ? plan->kernel : "",
-                                      plan.ok() ? plan->workspace_heap_bytes : 0, plan.ok() ? plan->inbox_bytes : 0});
-  if (!opening.ok()) return opening.status();
+  const auto plan = plan_ag_gemm(desc, world.device().shape(), world.size());
+  const AllGatherGemmPlan wanted = plan.ok() ? *plan : AllGatherGemmPlan{};
+  auto opened = OpenedOperator::open(
+      world, {.name = "ag-gemm",
+              .site_names = ag_gemm::kSiteNames,
+              .plan = plan.status(),
+              .configuration = configuration_of(parallel_gemm::Kind::kAllGather, desc, world.size()),
+              .kernels = {wanted.kernel},
+              .buffers = {{wanted.workspace_heap_bytes, 0}, {wanted.inbox_bytes, 0xff}}});
+  if (!opened.ok()) return opened.status();
   auto state = std::make_unique<State>();
   state->world = &world;
-  state->plan = std::move(*plan);
-  state->opened = std::move(*opening);
+  state->plan = wanted;
+  state->opened = std::move(*opened);
   state->set_sizes();
   return AllGatherGemm(std::move(state));
 }
@@ -141,7 +146,7 @@ Status AllGatherGemm::operator()(const void* x, const void* w, const void* bias,
   state.args.all_x = all_x;
   const LaunchConfig config{state.plan.communicators + state.plan.blocks, state.plan.threads,
                             static_cast<std::size_t>(state.plan.shared_bytes), state.plan.cluster};
-  return launch(state.world->device(), state.opened.kernel, config, state.args, stream);
+  return launch(state.world->device(), state.opened.kernel(0), config, state.args, stream);
 }
 
 }  // namespace farwarp

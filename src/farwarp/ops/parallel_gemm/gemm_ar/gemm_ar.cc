@@ -4,15 +4,15 @@
 
 #include "farwarp/ops/parallel_gemm/gemm_ar/args.h"
 #include "farwarp/ops/parallel_gemm/gemm_rs/maps.h"
-#include "farwarp/ops/parallel_gemm/opening.h"
 #include "farwarp/ops/parallel_gemm/operands.h"
+#include "farwarp/world/host/opened_operator.h"
 
 namespace farwarp {
 
 struct GemmAllReduce::State {
   World* world = nullptr;
   GemmAllReducePlan plan;
-  parallel_gemm::Opening opened;
+  OpenedOperator opened;  ///< with one kernel, the workspace and the memory of words
   gemm_ar::Args args{};
   gemm_rs::Maps maps;
 
@@ -20,7 +20,7 @@ struct GemmAllReduce::State {
 };
 
 void GemmAllReduce::State::set_sizes() {
-  const auto base = static_cast<std::int64_t>(opened.workspace().offset);
+  const auto base = static_cast<std::int64_t>(opened.buffer(0).offset);
   gemm_rs::set_sizes(args.rs, plan.reduce_scatter, *world, opened);
   args.rs.x_rows = plan.desc.m;
   args.rows = plan.desc.m;
@@ -31,15 +31,20 @@ void GemmAllReduce::State::set_sizes() {
 }
 
 Result<GemmAllReduce> GemmAllReduce::create(World& world, const ParallelGemmDesc& desc) {
-  auto plan = plan_gemm_all_reduce(desc, world.device().shape(), world.size());
-  auto opening = parallel_gemm::open(world, parallel_gemm::Kind::kAllReduce, desc,
-                                     {"gemm-ar", gemm_ar::kSiteNames, plan.status(), plan.ok() ? plan->kernel : "",
-                                      plan.ok() ? plan->workspace_bytes : 0, plan.ok() ? plan->word_bytes() : 0});
-  if (!opening.ok()) return opening.status();
+  const auto plan = plan_gemm_all_reduce(desc, world.device().shape(), world.size());
+  const GemmAllReducePlan wanted = plan.ok() ? *plan : GemmAllReducePlan{};
+  auto opened = OpenedOperator::open(
+      world, {.name = "gemm-ar",
+              .site_names = gemm_ar::kSiteNames,
+              .plan = plan.status(),
+              .configuration = configuration_of(parallel_gemm::Kind::kAllReduce, desc, world.size()),
+              .kernels = {wanted.kernel},
+              .buffers = {{wanted.workspace_bytes, 0}, {wanted.word_bytes(), 0xff}}});
+  if (!opened.ok()) return opened.status();
   auto state = std::make_unique<State>();
   state->world = &world;
-  state->plan = std::move(*plan);
-  state->opened = std::move(*opening);
+  state->plan = wanted;
+  state->opened = std::move(*opened);
   state->set_sizes();
   return GemmAllReduce(std::move(state));
 }
@@ -71,7 +76,7 @@ Status GemmAllReduce::operator()(const void* x, const void* w, const void* bias,
   state.args.rs.bias = bias;
   state.args.rs.y = y;
   const LaunchConfig config{part.blocks, part.threads, static_cast<std::size_t>(part.shared_bytes), part.cluster};
-  return launch(state.world->device(), state.opened.kernel, config, state.args, stream);
+  return launch(state.world->device(), state.opened.kernel(0), config, state.args, stream);
 }
 
 }  // namespace farwarp

@@ -4,29 +4,34 @@
 
 #include "farwarp/ops/parallel_gemm/gemm_rs/args.h"
 #include "farwarp/ops/parallel_gemm/gemm_rs/maps.h"
-#include "farwarp/ops/parallel_gemm/opening.h"
 #include "farwarp/ops/parallel_gemm/operands.h"
+#include "farwarp/world/host/opened_operator.h"
 
 namespace farwarp {
 
 struct GemmReduceScatter::State {
   World* world = nullptr;
   GemmReduceScatterPlan plan;
-  parallel_gemm::Opening opened;
+  OpenedOperator opened;  ///< with one kernel, the workspace and the memory of words
   gemm_rs::Args args{};
   gemm_rs::Maps maps;
 };
 
 Result<GemmReduceScatter> GemmReduceScatter::create(World& world, const ParallelGemmDesc& desc) {
-  auto plan = plan_gemm_reduce_scatter(desc, world.device().shape(), world.size());
-  auto opening = parallel_gemm::open(world, parallel_gemm::Kind::kReduceScatter, desc,
-                                     {"gemm-rs", gemm_rs::kSiteNames, plan.status(), plan.ok() ? plan->kernel : "",
-                                      plan.ok() ? plan->workspace.total : 0, plan.ok() ? plan->words.bytes() : 0});
-  if (!opening.ok()) return opening.status();
+  const auto plan = plan_gemm_reduce_scatter(desc, world.device().shape(), world.size());
+  const GemmReduceScatterPlan wanted = plan.ok() ? *plan : GemmReduceScatterPlan{};
+  auto opened = OpenedOperator::open(
+      world, {.name = "gemm-rs",
+              .site_names = gemm_rs::kSiteNames,
+              .plan = plan.status(),
+              .configuration = configuration_of(parallel_gemm::Kind::kReduceScatter, desc, world.size()),
+              .kernels = {wanted.kernel},
+              .buffers = {{wanted.workspace.total, 0}, {wanted.words.bytes(), 0xff}}});
+  if (!opened.ok()) return opened.status();
   auto state = std::make_unique<State>();
   state->world = &world;
-  state->plan = std::move(*plan);
-  state->opened = std::move(*opening);
+  state->plan = wanted;
+  state->opened = std::move(*opened);
   gemm_rs::set_sizes(state->args, state->plan, world, state->opened);
   return GemmReduceScatter(std::move(state));
 }
@@ -58,7 +63,7 @@ Status GemmReduceScatter::operator()(const void* x, const void* w, const void* b
   state.args.y = y;
   const LaunchConfig config{state.plan.blocks, state.plan.threads, static_cast<std::size_t>(state.plan.shared_bytes),
                             state.plan.cluster};
-  return launch(state.world->device(), state.opened.kernel, config, state.args, stream);
+  return launch(state.world->device(), state.opened.kernel(0), config, state.args, stream);
 }
 
 }  // namespace farwarp

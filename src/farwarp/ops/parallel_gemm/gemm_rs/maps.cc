@@ -20,10 +20,10 @@ Status encode_inboxes(Args& args, const GemmReduceScatterPlan& plan, Device& dev
 
 }  // namespace
 
-void set_sizes(Args& args, const GemmReduceScatterPlan& plan, World& world, const parallel_gemm::Opening& opening) {
+void set_sizes(Args& args, const GemmReduceScatterPlan& plan, World& world, const OpenedOperator& opened) {
   const auto local = local_shape(parallel_gemm::Kind::kReduceScatter, plan.desc, plan.ranks);
   args.view = world.view();
-  args.slot = opening.slot();
+  args.slot = opened.slot();
   args.m = args.x_rows = local.x_rows;
   args.n = local.w_rows;
   args.k = local.k;
@@ -32,10 +32,10 @@ void set_sizes(Args& args, const GemmReduceScatterPlan& plan, World& world, cons
   args.order = plan.row_order(world.rank());
   args.bands = plan.bands;
   args.words = plan.words;
-  args.words.at = static_cast<std::int64_t>(opening.words().offset);
+  args.words.at = static_cast<std::int64_t>(opened.buffer(1).offset);
   args.at = plan.workspace;
   for (std::int64_t* offset : {&args.at.inbox, &args.at.flags, &args.at.entries, &args.at.partials, &args.at.counters})
-    *offset += static_cast<std::int64_t>(opening.workspace().offset);
+    *offset += static_cast<std::int64_t>(opened.buffer(0).offset);
 }
 
 Status Maps::encode(Args& args, const GemmReduceScatterPlan& plan, Device& device, const void* x, const void* w) {

@@ -3,13 +3,13 @@
 
 #include "farwarp/base/status.h"
 #include "farwarp/ops/parallel_gemm/gemm_rs/args.h"
-#include "farwarp/ops/parallel_gemm/opening.h"
-#include "farwarp/world/host/world.h"
+#include "farwarp/ops/parallel_gemm/gemm_rs/plan.h"
+#include "farwarp/world/host/opened_operator.h"
 
 namespace farwarp::gemm_rs {
 
-/// All but operands and maps.
-void set_sizes(Args& args, const GemmReduceScatterPlan& plan, World& world, const parallel_gemm::Opening& opening);
+/// All but operands and maps. `opened` has the workspace, then the memory of words.
+void set_sizes(Args& args, const GemmReduceScatterPlan& plan, World& world, const OpenedOperator& opened);
 
 /// Keeps track of which maps stand in the block.
 class Maps {
