@@ -36,11 +36,15 @@ Status Gemm::State::set_operands(const void* x, const void* w, void* y) {
   Device& device = world->device();
   if (device.shape().traits.matrix_unit != MatrixUnit::kWgmma) return {};
   const GemmDesc& desc = plan.desc;
-  TensorMapDesc of_x{const_cast<void*>(x), desc.m, desc.k, desc.x_pitch, plan.few_rows ? plan.columns : plan.rows,
-                     plan.depth,           true};
-  TensorMapDesc of_w{const_cast<void*>(w), desc.n, desc.k, desc.w_pitch, plan.few_rows ? plan.rows : plan.columns,
-                     plan.depth,           true};
-  const TensorMapDesc of_y{y, desc.m, desc.n, desc.y_pitch, plan.box_rows(), 64, true};
+  TensorMapDesc of_x = plan.map_of_x(x, desc.m, desc.k, desc.x_pitch);
+  TensorMapDesc of_w = plan.map_of_w(w, desc.n, desc.k, desc.w_pitch);
+  const TensorMapDesc of_y{.base = y,
+                           .rows = desc.m,
+                           .columns = desc.n,
+                           .pitch = desc.y_pitch,
+                           .box_rows = plan.box_rows(),
+                           .box_columns = 64,
+                           .swizzled = true};
   if (plan.few_rows) std::swap(of_x, of_w);
   const auto a = device.encode(of_x), b = device.encode(of_w), out = device.encode(of_y);
   for (const auto* map : {&a, &b, &out}) {

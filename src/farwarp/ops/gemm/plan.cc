@@ -69,9 +69,17 @@ Result<GemmPlan> plan_gemm(const GemmDesc& desc, const MachineShape& shape) {
     if (const Status status = check_mfma_pitches(plan.desc); !status.ok()) return status;
   }
   const int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
-  const auto tiling = tile::tile_product({desc.m, desc.n, desc.k, blocks, desc.tile_columns, desc.splits,
-                                          tile::kAllWidths, true, true, desc.tile_rows, tile::kGemmWidestBoxes},
-                                         shape, "GemmDesc");
+  const tile::TilingWish wish{.m = desc.m,
+                              .n = desc.n,
+                              .k = desc.k,
+                              .blocks = blocks,
+                              .columns = desc.tile_columns,
+                              .splits = desc.splits,
+                              .clusters = true,
+                              .tall = true,
+                              .rows = desc.tile_rows,
+                              .widest_boxes = tile::kGemmWidestBoxes};
+  const auto tiling = tile::tile_product(wish, shape, "GemmDesc");
   if (!tiling.ok()) return tiling.status();
   static_cast<tile::Tiling&>(plan) = *tiling;
   plan.kernel = "gemm_" + plan.kernel_suffix(shape, desc.dtype);

@@ -54,10 +54,13 @@ constexpr int kCombineBlocksPerSm = 2;
 /// Who does what in a launch of `blocks` blocks.
 moe::Roles roles_of(const MoeAllToAllPlan& plan, KernelId id, int blocks, int warps) {
   if (plan.senders > 0 && id == kDispatch) {
-    return {plan.senders, warps, blocks - plan.senders, plan.senders};
+    return {.senders = plan.senders,
+            .sending_warps = warps,
+            .workers = blocks - plan.senders,
+            .first_worker = plan.senders};
   }
   const bool fused = id == kFusedRankScale || id == kFusedTable;
-  return {blocks, fused ? plan.sending_warps : warps, blocks, 0};
+  return {.senders = blocks, .sending_warps = fused ? plan.sending_warps : warps, .workers = blocks, .first_worker = 0};
 }
 
 Status check_received(const MoeReceived& received, bool fp8) {

@@ -189,6 +189,22 @@ Result<Tiling> tile_product(const TilingWish& wish, const MachineShape& shape, c
   return result;
 }
 
+TensorMapDesc Tiling::map_of_x(const void* x, std::int64_t rows_of_x, std::int64_t k, std::int64_t pitch) const {
+  return {.base = const_cast<void*>(x),
+          .rows = rows_of_x,
+          .columns = k,
+          .pitch = pitch,
+          .box_rows = few_rows ? columns : rows,
+          .box_columns = depth,
+          .swizzled = true};
+}
+
+TensorMapDesc Tiling::map_of_w(const void* w, std::int64_t rows_of_w, std::int64_t k, std::int64_t pitch) const {
+  TensorMapDesc map = map_of_x(w, rows_of_w, k, pitch);
+  map.box_rows = few_rows ? rows : columns;
+  return map;
+}
+
 int Tiling::box_rows() const { return few_rows ? few_rows_of_box(columns, cluster) : 64; }
 
 std::string Tiling::kernel_suffix(const MachineShape& shape, DType dtype) const {

@@ -8,6 +8,7 @@
 #include "farwarp/base/half.h"
 #include "farwarp/base/machine_shape.h"
 #include "farwarp/base/status.h"
+#include "farwarp/base/tensor_map.h"
 #include "farwarp/tile/gemm/raster.h"
 
 namespace farwarp::tile {
@@ -59,6 +60,9 @@ struct Tiling {
   std::string why;  ///< how the tile was chosen
 
   std::int64_t tiles() const { return std::int64_t{tile_rows} * tile_columns; }
+  /// wgmma: x [rows, k] and w, as steps of a tile load them. `pitch`: elements from one row to the next.
+  TensorMapDesc map_of_x(const void* x, std::int64_t rows_of_x, std::int64_t k, std::int64_t pitch) const;
+  TensorMapDesc map_of_w(const void* w, std::int64_t rows_of_w, std::int64_t k, std::int64_t pitch) const;
   /// wgmma: rows of y in a box of the epilogue.
   int box_rows() const;
   TileGrid grid() const { return grid_of(tile_rows, tile_columns, group, splits, steps); }

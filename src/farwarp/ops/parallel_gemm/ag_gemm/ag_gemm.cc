@@ -21,6 +21,7 @@ struct AllGatherGemm::State {
   void set_sizes();
   Status encode_all(std::initializer_list<std::pair<TensorMap*, TensorMapDesc>> maps);
   Status encode_heap();
+  TensorMapDesc map_of_pieces(void* shard) const;
   Status set_operands(const void* x, const void* w, void* y);
 };
 
@@ -57,6 +58,17 @@ Status AllGatherGemm::State::encode_all(std::initializer_list<std::pair<TensorMa
   return {};
 }
 
+/// Of one rank's rows of x, as communicators copy them.
+TensorMapDesc AllGatherGemm::State::map_of_pieces(void* shard) const {
+  return {.base = shard,
+          .rows = plan.local.x_rows,
+          .columns = plan.local.k,
+          .pitch = plan.local.k,
+          .box_rows = plan.piece_rows,
+          .box_columns = ag_gemm::kBoxDepth,
+          .swizzled = false};
+}
+
 /// Maps of what lies in heaps, whose addresses never change: at the first call, which may fail on one rank alone as create() may not.
 Status AllGatherGemm::State::encode_heap() {
   if (!wgmma() || plan.words || has_heap_maps) return {};
@@ -65,13 +77,11 @@ Status AllGatherGemm::State::encode_heap() {
   for (std::uint32_t parity = 0; parity < 2; ++parity) {
     const auto gathered = [&](int rank) { return world->view().heap[rank] + args.gathered_of(parity); };
     if (status.ok())
-      status = encode_all({{&args.gathered_x[parity],
-                            {gathered(world->rank()), plan.local.y_rows, k, k, plan.few_rows ? plan.columns : plan.rows,
-                             plan.depth, true}}});
+      status =
+          encode_all({{&args.gathered_x[parity], plan.map_of_x(gathered(world->rank()), plan.local.y_rows, k, k)}});
     for (int rank = 0; rank < world->size() && status.ok(); ++rank) {
       std::byte* const shard = gathered(rank) + world->rank() * plan.local.x_rows * k * 2;
-      status = encode_all(
-          {{&args.target[parity][rank], {shard, plan.local.x_rows, k, k, plan.piece_rows, ag_gemm::kBoxDepth, false}}});
+      status = encode_all({{&args.target[parity][rank], map_of_pieces(shard)}});
     }
   }
   has_heap_maps = status.ok();
@@ -87,14 +97,17 @@ Status AllGatherGemm::State::set_operands(const void* x, const void* w, void* y)
   args.y = y;
   if (!wgmma()) return {};
   const parallel_gemm::LocalShape& local = plan.local;
-  const int x_box = plan.few_rows ? plan.columns : plan.rows;
-  const int w_box = plan.few_rows ? plan.rows : plan.columns;
-  const Status status = encode_all(
-      {{&args.x, {const_cast<void*>(x), local.x_rows, local.k, local.k, x_box, plan.depth, true}},
-       {&args.w, {const_cast<void*>(w), local.w_rows, local.k, local.k, w_box, plan.depth, true}},
-       {&args.out, {y, local.y_rows, local.y_columns, local.y_columns, plan.box_rows(), 64, true}},
-       {&args.source,
-        {const_cast<void*>(x), local.x_rows, local.k, local.k, plan.piece_rows, ag_gemm::kBoxDepth, false}}});
+  const TensorMapDesc of_y{.base = y,
+                           .rows = local.y_rows,
+                           .columns = local.y_columns,
+                           .pitch = local.y_columns,
+                           .box_rows = plan.box_rows(),
+                           .box_columns = 64,
+                           .swizzled = true};
+  const Status status = encode_all({{&args.x, plan.map_of_x(x, local.x_rows, local.k, local.k)},
+                                    {&args.w, plan.map_of_w(w, local.w_rows, local.k, local.k)},
+                                    {&args.out, of_y},
+                                    {&args.source, map_of_pieces(const_cast<void*>(x))}});
   if (!status.ok()) args.own_x = nullptr;  // nothing of this call is kept
   return status;
 }

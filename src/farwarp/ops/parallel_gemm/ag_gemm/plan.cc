@@ -175,11 +175,17 @@ Result<tile::Tiling> tile_beside(AllGatherGemmPlan& plan, const MachineShape& sh
   const ParallelGemmDesc& desc = plan.desc;
   const int columns = tile_columns_beside(plan, shape, blocks);
   const auto tile = [&](int splits) {
-    return tile::tile_product(
-        {plan.local.y_rows, plan.local.w_rows, plan.local.k, blocks - plan.communicators, columns, splits,
-         plan.words ? std::span<const int>(kWordsWidths) : std::span<const int>(tile::kEvenWidths), true, false, 0,
-         tile::kAllGatherWidestBoxes},
-        shape, "ParallelGemmDesc");
+    const tile::TilingWish wish{
+        .m = plan.local.y_rows,
+        .n = plan.local.w_rows,
+        .k = plan.local.k,
+        .blocks = blocks - plan.communicators,
+        .columns = columns,
+        .splits = splits,
+        .widths = plan.words ? std::span<const int>(kWordsWidths) : std::span<const int>(tile::kEvenWidths),
+        .clusters = true,
+        .widest_boxes = tile::kAllGatherWidestBoxes};
+    return tile::tile_product(wish, shape, "ParallelGemmDesc");
   };
   auto tiling = tile(desc.splits);
   if (!tiling.ok() || plan.communicators % tiling->cluster == 0) return tiling;

@@ -11,7 +11,13 @@ Status encode_inboxes(Args& args, const GemmReduceScatterPlan& plan, Device& dev
   for (int owner = 0; owner < plan.ranks; ++owner) {
     std::byte* const mine =
         args.view.heap[owner] + args.at.inbox + std::int64_t{args.view.rank} * bands.owned * args.n * 2;
-    const auto map = device.encode({mine, bands.owned, args.n, args.n, std::min(bands.rows, 64), 64, true});
+    const auto map = device.encode({.base = mine,
+                                    .rows = bands.owned,
+                                    .columns = args.n,
+                                    .pitch = args.n,
+                                    .box_rows = std::min(bands.rows, 64),
+                                    .box_columns = 64,
+                                    .swizzled = true});
     if (!map.ok()) return map.status();
     args.inbox[owner] = *map;
   }
@@ -47,9 +53,8 @@ Status Maps::encode(Args& args, const GemmReduceScatterPlan& plan, Device& devic
   args.x = x;
   args.w = w;
   if (device.shape().traits.matrix_unit != MatrixUnit::kWgmma) return {};
-  const int x_box = plan.few_rows ? plan.columns : plan.rows, w_box = plan.few_rows ? plan.rows : plan.columns;
-  auto a = device.encode({const_cast<void*>(x), args.x_rows, args.k, args.k, x_box, plan.depth, true});
-  auto b = device.encode({const_cast<void*>(w), args.n, args.k, args.k, w_box, plan.depth, true});
+  auto a = device.encode(plan.map_of_x(x, args.x_rows, args.k, args.k));
+  auto b = device.encode(plan.map_of_w(w, args.n, args.k, args.k));
   for (const auto* map : {&a, &b}) {
     if (map->ok()) continue;
     args.x = nullptr;  // nothing of this call is kept

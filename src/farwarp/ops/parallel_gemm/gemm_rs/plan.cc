@@ -75,11 +75,19 @@ Result<GemmReduceScatterPlan> gemm_rs::plan_sending(const ParallelGemmDesc& desc
   const int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
   const bool words = word_rows != 0, wgmma = shape.traits.matrix_unit == MatrixUnit::kWgmma;
   const bool clusters = words && wgmma && desc.m <= tile::kMostFewRows;
-  const auto tiling =
-      tile::tile_product({desc.m, desc.n, k, blocks, desc.tile_columns, desc.splits, tile::kEvenWidths, clusters, false,
-                          0, tile::kSendWidestBoxes, clusters ? kFewBytesPerClock : tile::kL2BytesPerClock, true,
-                          clusters ? kFewColumnClocks : tile::kStoreColumnClocks},
-                         shape, "ParallelGemmDesc");
+  const tile::TilingWish wish{.m = desc.m,
+                              .n = desc.n,
+                              .k = k,
+                              .blocks = blocks,
+                              .columns = desc.tile_columns,
+                              .splits = desc.splits,
+                              .widths = tile::kEvenWidths,
+                              .clusters = clusters,
+                              .widest_boxes = tile::kSendWidestBoxes,
+                              .bytes_per_clock = clusters ? kFewBytesPerClock : tile::kL2BytesPerClock,
+                              .together = true,
+                              .column_clocks = clusters ? kFewColumnClocks : tile::kStoreColumnClocks};
+  const auto tiling = tile::tile_product(wish, shape, "ParallelGemmDesc");
   if (!tiling.ok()) return tiling.status();
   static_cast<tile::Tiling&>(plan) = *tiling;
   plan.kernel = (words ? "gemm_rs_words_" : "gemm_rs_") + plan.kernel_suffix(shape, desc.dtype);
