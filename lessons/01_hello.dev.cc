@@ -7,7 +7,7 @@
 // A flag carries the epoch of its call and is never reset: the next call waits for the next number. There are two sets of
 // cells, for even and odd epochs, and the flag goes to every rank, so that a call ends only after everybody has begun it:
 // whoever is in call e + 2 has then seen everybody in call e + 1, and nobody still reads what call e left.
-#include "farwarp/world/device/signal.dev.h"
+#include "farwarp/world/device/call.dev.h"
 #include "farwarp/world/device/wait.dev.h"
 #include "lesson.h"
 

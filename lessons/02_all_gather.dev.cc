@@ -6,7 +6,7 @@
 //
 // args.switches & kOmitRelease publishes the flag without a release: the words may then arrive after it. Try
 //   farwarp check lesson-02 --set omit_release=1 --schedules 50
-#include "farwarp/world/device/signal.dev.h"
+#include "farwarp/world/device/call.dev.h"
 #include "farwarp/world/device/wait.dev.h"
 #include "lesson.h"
 

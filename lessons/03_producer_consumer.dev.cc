@@ -9,7 +9,7 @@
 // to forget there: the copy reads shared memory in the async proxy, so every writer fences it; and only bulk_wait_all() says
 // that the item has landed, bulk_wait_read() says no more than that shared memory may be reused.
 // Cells carry a number that no other item of this or another call has, so nothing is reset. Ranks from 2 on have nothing to do.
-#include "farwarp/world/device/signal.dev.h"
+#include "farwarp/world/device/call.dev.h"
 #include "farwarp/world/device/wait.dev.h"
 #include "lesson.h"
 

@@ -3,7 +3,7 @@
 
 #include <bit>
 
-#include "farwarp/world/device/signal.dev.h"
+#include "farwarp/world/device/call.dev.h"
 #include "memory.dev.h"
 
 namespace farwarp::FARWARP_TARGET::ladder {

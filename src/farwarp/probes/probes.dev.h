@@ -3,7 +3,7 @@
 #pragma once
 
 #include "farwarp/probes/args.h"
-#include "farwarp/world/device/signal.dev.h"
+#include "farwarp/world/device/call.dev.h"
 #include "farwarp/world/device/wait.dev.h"
 
 namespace farwarp::FARWARP_TARGET::probes {

@@ -1,6 +1,6 @@
 // The barrier of all ranks as a kernel: one block, one cell per pair of ranks and parity.
 #include "farwarp/world/barrier_args.h"
-#include "farwarp/world/device/signal.dev.h"
+#include "farwarp/world/device/call.dev.h"
 #include "farwarp/world/device/wait.dev.h"
 
 namespace farwarp::FARWARP_TARGET {

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "farwarp/ops/gemm/args.h"
-#include "farwarp/tile/gemm/finisher_wgmma.dev.h"
-#include "farwarp/tile/gemm/loader_wgmma.dev.h"
+#include "farwarp/tile/gemm/epilogue_wgmma.dev.h"
+#include "farwarp/tile/gemm/mainloop_wgmma.dev.h"
 #include "farwarp/world/device/wait.dev.h"
 
 namespace farwarp::FARWARP_TARGET::gemm {

@@ -4,7 +4,7 @@
 
 #include <bit>
 
-#include "farwarp/ops/moe_a2a/regions.dev.h"
+#include "farwarp/ops/moe_a2a/memory.dev.h"
 
 namespace farwarp::FARWARP_TARGET::moe {
 

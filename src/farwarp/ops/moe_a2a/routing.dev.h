@@ -6,7 +6,7 @@
 
 #include <bit>
 
-#include "farwarp/ops/moe_a2a/presence.dev.h"
+#include "farwarp/ops/moe_a2a/tokens.dev.h"
 
 namespace farwarp::FARWARP_TARGET::moe {
 

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "farwarp/tile/gemm/mainloop_mfma.dev.h"
-#include "farwarp/tile/gemm/split.dev.h"
+#include "farwarp/tile/gemm/split_k.dev.h"
 #include "farwarp/tile/gemm/xcd.h"
 
 namespace farwarp::FARWARP_TARGET::tile {

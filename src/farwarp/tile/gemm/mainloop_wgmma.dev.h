@@ -7,10 +7,61 @@
 #pragma once
 
 #include "farwarp/base/swizzle.h"
+#include "farwarp/substrate/device.h"
 #include "farwarp/tile/gemm/raster.h"
-#include "farwarp/tile/gemm/ring.dev.h"
+#include "farwarp/tile/gemm/shape_wgmma.h"
+#include "farwarp/tile/gemm/split_k.dev.h"
 
 namespace farwarp::FARWARP_TARGET::tile {
+
+// ---- the ring -------------------------------------------------------------------------------------------------------
+
+/// Counts through the stages; each side has its own.
+template <int stages>
+struct RingPosition {
+  int stage = 0;
+  std::uint32_t parity = 0;
+
+  FARWARP_DEVICE void advance() {
+    if (++stage < stages) return;
+    stage = 0;
+    parity ^= 1;
+  }
+  /// The same `count` times, at most `stages`.
+  FARWARP_DEVICE void advance(int count) {
+    stage += count;
+    if (stage < stages) return;
+    stage -= stages;
+    parity ^= 1;
+  }
+};
+
+/// `stages` pairs of mbarriers, 16 * stages bytes. full: the filling thread's arrival and the bytes of its copies, and an arrival of each
+/// warp that fills beside it by stores. empty: one arrival of each reading warp.
+template <int stages>
+class Ring {
+ public:
+  static constexpr int kBytes = stages * 2 * static_cast<int>(sizeof(Mbarrier));
+
+  FARWARP_DEVICE explicit Ring(Shared<std::byte> memory) : barriers_(reinterpret_cast<Mbarrier*>(memory.raw)) {}
+
+  /// [thread] One thread; a block_sync() must follow before anybody else uses the ring.
+  FARWARP_DEVICE void initialise(int readers, int fillers = 1) const {
+    for (int stage = 0; stage < stages; ++stage) {
+      mbarrier_init(full(stage), fillers);
+      mbarrier_init(empty(stage), readers);
+    }
+    mbarrier_init_fence();
+  }
+
+  FARWARP_DEVICE Shared<Mbarrier> full(int stage) const { return barriers_ + stage; }
+  FARWARP_DEVICE Shared<Mbarrier> empty(int stage) const { return barriers_ + stages + stage; }
+
+ private:
+  Shared<Mbarrier> barriers_;
+};
+
+// ---- one step -------------------------------------------------------------------------------------------------------
 
 /// A tile of `rows` x `columns`: rows of A by rows of B, both K-major, T = Half or Bf16.
 template <class T, int columns, int stages, int rows>
@@ -75,6 +126,111 @@ FARWARP_DEVICE void multiply_steps(const Tile& tile, int multiplier, int count,
 #pragma unroll
   for (int block = 0; block < Tile::kBlocks; ++block) wgmma_wait_all(sums[block]);
   if (lane_index() == 0) mbarrier_arrive(tile.ring.empty(previous));
+}
+
+// ---- a block: its shared memory, and the role of the multipliers ----------------------------------------------------
+
+using farwarp::tile::TileGrid;
+using farwarp::tile::Turns;
+using farwarp::tile::WgmmaShared;
+using farwarp::tile::Work;
+
+template <class T, int columns, int buffers = 2, int rows = farwarp::tile::kWgmmaRows>
+struct WgmmaBlock {
+  static constexpr WgmmaShared kShared{rows, columns, buffers};
+  static constexpr int kBuffers = buffers;
+  static constexpr int kStages = kShared.stages();
+  using Tile = WgmmaTile<T, columns, kStages, rows>;
+  static_assert(Tile::kStageBytes == kShared.stage_bytes() && Ring<kStages>::kBytes <= WgmmaShared::kBeside);
+
+  Shared<std::byte> memory;
+
+  FARWARP_DEVICE Tile tile() const { return {memory, Ring<kStages>(barriers())}; }
+  /// The buffers of the multiplier's BoxWriter.
+  FARWARP_DEVICE Shared<std::byte> boxes(int multiplier) const {
+    return memory + (kShared.boxes() + multiplier * buffers * WgmmaShared::kBoxBytes);
+  }
+  /// Where the multipliers' eight warps arrive once and the loader's thread waits.
+  FARWARP_DEVICE Shared<Mbarrier> meeting() const {
+    return Shared<Mbarrier>(reinterpret_cast<Mbarrier*>((barriers() + WgmmaShared::kMeeting).raw));
+  }
+  /// [thread] One thread, before a block_sync(): the ring, with `fillers` arrivals at a full stage, and the meeting.
+  FARWARP_DEVICE void initialise(int fillers = 1) const {
+    mbarrier_init(meeting(), Tile::kReadingWarps);
+    tile().ring.initialise(Tile::kReadingWarps, fillers);
+  }
+  FARWARP_DEVICE Shared<std::uint32_t> last_word(int multiplier) const {
+    return Shared<std::uint32_t>(
+        reinterpret_cast<std::uint32_t*>((barriers() + WgmmaShared::kWords + 4 * multiplier).raw));
+  }
+
+ protected:
+  FARWARP_DEVICE Shared<std::byte> barriers() const { return memory + kShared.barriers(); }
+};
+
+/// [warpgroup] Multiplies 64 rows of each tile of the block's and calls `finish(work, sums)`: for every work, or where K is split
+/// in that block which comes last; in the others `pass()`. `last_word` is the warpgroup's own.
+template <class Tile, class Wait, class Finish, class Pass>
+FARWARP_DEVICE void multiply_role(const Tile& tile, int multiplier, const TileGrid& grid, Turns turns,
+                                  const SplitSpace& space, Shared<std::uint32_t> last_word, const Wait& wait,
+                                  const Finish& finish, const Pass& pass) {
+  RingPosition<Tile::kStages> at;
+  for (int number = turns.first; number < grid.works(); number += turns.stride) {
+    const Work work = farwarp::tile::work_at(grid, number);
+    static_assert(Tile::kBlocks == 1);
+    float all[1][Tile::kSums];
+    multiply_steps(tile, multiplier, work.steps.count, all, at, wait);
+    const auto& sums = all[0];
+    if constexpr (Tile::kColumns <= farwarp::tile::kMostSplitColumns) {
+      if (grid.splits > 1) {
+        float total[Tile::kSums];
+        const SplitPart part{2 * work.tile + multiplier, work.split, thread_index() % 128, last_word};
+        const auto meet = [&] { group_sync(1 + multiplier, 128); };
+        if (sum_splits<128>(space, part, meet, sums, total)) {
+          finish(work, total);
+        } else {
+          pass();
+        }
+        continue;
+      }
+    }
+    finish(work, sums);
+  }
+}
+
+// ---- the role of the loader -----------------------------------------------------------------------------------------
+
+/// [thread] Starts the block's first copies, of `most` steps, and returns of how many. `load(work, step, stage)` starts
+/// those of one step of a work into a free stage.
+template <class Tile, int most = Tile::kStages, class Load>
+FARWARP_DEVICE int load_first(const TileGrid& grid, Turns turns, const Load& load) {
+  const Work work = farwarp::tile::work_at(grid, turns.first);
+  const int count = work.steps.count < most ? work.steps.count : most;
+  for (int i = 0; i < count; ++i) load(work, i, i);
+  return count;
+}
+
+/// [thread] Copies the operands of all the block's tiles but for the `loaded` first steps, as far ahead as there are stages, and
+/// returns when the last of them has been multiplied.
+template <class Tile, class Load, class Wait>
+FARWARP_DEVICE void load_role(const Tile& tile, const TileGrid& grid, Turns turns, int loaded, const Load& load,
+                              const Wait& wait) {
+  RingPosition<Tile::kStages> at, last;
+  for (int i = 0; i < loaded; ++i) {
+    last = at;
+    at.advance();
+  }
+  for (int number = turns.first; number < grid.works(); number += turns.stride) {
+    const Work work = farwarp::tile::work_at(grid, number);
+    for (int i = loaded; i < work.steps.count; ++i) {
+      if (!wait(tile.ring.empty(at.stage), at.parity ^ 1)) return;  // the first turn finds every stage empty
+      load(work, i, at.stage);
+      last = at;
+      at.advance();
+    }
+    loaded = 0;
+  }
+  wait(tile.ring.empty(last.stage), last.parity);
 }
 
 }  // namespace farwarp::FARWARP_TARGET::tile

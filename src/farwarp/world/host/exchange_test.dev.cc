@@ -1,4 +1,4 @@
-#include "farwarp/world/device/signal.dev.h"
+#include "farwarp/world/device/call.dev.h"
 #include "farwarp/world/device/wait.dev.h"
 #include "farwarp/world/host/exchange_test_args.h"
 

@@ -114,7 +114,7 @@ struct Args {
   std::int64_t arrived;   ///< [2, ranks, pieces.row_count, pieces.depth_count] cells of 8 bytes: epoch << 32
   std::int64_t
       inbox;  ///< wgmma, where x crosses as words: [kInboxes, m, k], by the epoch; all ones where nothing has come
-  std::int64_t partials;  ///< mfma, of splits: tile/gemm/split.dev.h
+  std::int64_t partials;  ///< mfma, of splits: tile/gemm/split_k.dev.h
   std::int64_t counters;
   const void* own_x;  ///< [shard_rows, k]
   const void* own_w;  ///< [n, k]

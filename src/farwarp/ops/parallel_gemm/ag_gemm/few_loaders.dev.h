@@ -3,7 +3,7 @@
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/ag_gemm/arrival.dev.h"
-#include "farwarp/tile/gemm/loader_wgmma.dev.h"
+#include "farwarp/tile/gemm/mainloop_wgmma.dev.h"
 
 namespace farwarp::FARWARP_TARGET::ag_gemm {
 

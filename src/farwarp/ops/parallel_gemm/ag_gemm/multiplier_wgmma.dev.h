@@ -2,8 +2,8 @@
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/ag_gemm/args.h"
-#include "farwarp/tile/gemm/block_wgmma.dev.h"
-#include "farwarp/tile/gemm/finisher_wgmma.dev.h"
+#include "farwarp/tile/gemm/epilogue_wgmma.dev.h"
+#include "farwarp/tile/gemm/mainloop_wgmma.dev.h"
 
 namespace farwarp::FARWARP_TARGET::ag_gemm {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_rs/args.h"
-#include "farwarp/tile/gemm/block_wgmma.dev.h"
+#include "farwarp/tile/gemm/mainloop_wgmma.dev.h"
 #include "farwarp/world/device/wait.dev.h"
 
 namespace farwarp::FARWARP_TARGET::gemm_rs {

@@ -4,7 +4,7 @@
 #include "farwarp/ops/parallel_gemm/gemm_rs/reduce.dev.h"
 #include "farwarp/tile/gemm/block_mfma.dev.h"
 #include "farwarp/tile/gemm/epilogue_mfma.dev.h"
-#include "farwarp/world/device/signal.dev.h"
+#include "farwarp/world/device/call.dev.h"
 
 namespace farwarp::FARWARP_TARGET::gemm_rs {
 

@@ -2,12 +2,11 @@
 // added up beside the multiplication by a warp that has nothing else to do, and behind it by all that multiplied.
 #pragma once
 
-#include "farwarp/ops/parallel_gemm/gemm_rs/few_wgmma.dev.h"
 #include "farwarp/ops/parallel_gemm/gemm_rs/reduce.dev.h"
 #include "farwarp/ops/parallel_gemm/gemm_rs/storer_wgmma.dev.h"
 #include "farwarp/ops/parallel_gemm/gemm_rs/words_wgmma.dev.h"
 #include "farwarp/tile/gemm/epilogue_wgmma.dev.h"
-#include "farwarp/tile/gemm/loader_wgmma.dev.h"
+#include "farwarp/tile/gemm/mainloop_wgmma.dev.h"
 
 namespace farwarp::FARWARP_TARGET::gemm_rs {
 

@@ -4,8 +4,8 @@
 //   storer      entry of the owner -> full[b] -> tensor store, commit ... read: free[b] ... all arrived: release, flags
 #pragma once
 
-#include "farwarp/ops/parallel_gemm/gemm_rs/bands.dev.h"
 #include "farwarp/ops/parallel_gemm/gemm_rs/block_wgmma.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_rs/reduce.dev.h"
 
 namespace farwarp::FARWARP_TARGET::gemm_rs {
 

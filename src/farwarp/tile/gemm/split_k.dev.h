@@ -1,0 +1,154 @@
+// Split K: where a product has too few tiles for the machine, several blocks sum parts of a tile's K, and the sums are added up in the
+// order of the splits. Results do not depend on which block was last.
+#pragma once
+
+#include "farwarp/substrate/device.h"
+
+namespace farwarp::FARWARP_TARGET::tile {
+
+// ---- in a cluster (Hopper) ------------------------------------------------------------------------------------------
+//
+// 2 or 4 blocks of a cluster send each other their sums through shared memory. Each adds up a part of the tile and stores it.
+//
+//   block h * parts + p of 2 * parts: part p of the columns of warpgroup h's 64 rows
+//
+//   start: arrive       all have begun: wait, sums of others' parts -> their inboxes, arrive      wait: inbox + own sums -> total
+
+struct FourSums {
+  float value[4];
+};
+
+/// `count`: sums of a thread; `parts`: half the blocks of the cluster. The inbox holds the sums as fragments, 16 bytes a thread:
+/// [the other blocks][count / parts / 4][128 threads].
+template <int count, int parts>
+class ClusterSums {
+ public:
+  static constexpr int kBlocks = 2 * parts;
+  static constexpr int kSums = count / parts;  ///< of a thread, in one part
+  static constexpr int kInboxBytes = (kBlocks - 1) * kSums * 4 * 128;
+  static_assert(kSums % 4 == 0);
+
+  FARWARP_DEVICE ClusterSums(Shared<std::byte> inbox, int rank) : inbox_(inbox), rank_(rank) {}
+
+  /// [warpgroup] Of multiplier number `multiplier`: hands over what other blocks add up.
+  FARWARP_DEVICE void send(int multiplier, const float (&sums)[count]) const {
+#pragma unroll
+    for (int part = 0; part < parts; ++part) {
+      const int owner = multiplier * parts + part;
+      if (owner == rank_) continue;
+#pragma unroll
+      for (int i = 0; i < kSums / 4; ++i) {
+        const float* const four = &sums[part * kSums + 4 * i];
+        store_at(at(rank_, owner, i), owner, std::bit_cast<Vec16>(FourSums{{four[0], four[1], four[2], four[3]}}));
+      }
+    }
+  }
+
+  /// [warpgroup] Which part of the columns this block adds up for multiplier `multiplier`, or -1.
+  FARWARP_DEVICE int own_part(int multiplier) const { return rank_ / parts == multiplier ? rank_ % parts : -1; }
+
+  /// [warpgroup] Adds up part `part`, its own, whose place in `sums` must be known when the kernel is compiled.
+  template <int part>
+  FARWARP_DEVICE void add_up(const float (&sums)[count], float (&total)[kSums]) const {
+#pragma unroll
+    for (int i = 0; i < kSums; ++i) total[i] = 0;
+#pragma unroll
+    for (int split = 0; split < kBlocks; ++split) {
+#pragma unroll
+      for (int i = 0; i < kSums / 4; ++i) {
+        const float* const own = &sums[part * kSums + 4 * i];
+        FourSums four{{own[0], own[1], own[2], own[3]}};
+        if (split != rank_) four = std::bit_cast<FourSums>(load(at(split, rank_, i)));
+#pragma unroll
+        for (int j = 0; j < 4; ++j) total[4 * i + j] = add(total[4 * i + j], four.value[j]);
+      }
+    }
+  }
+
+ private:
+  /// Vector `i` of what `from` sends to `to`.
+  FARWARP_DEVICE Shared<Vec16> at(int from, int to, int i) const {
+    const int slot = from < to ? from : from - 1;
+    return Shared<Vec16>(reinterpret_cast<Vec16*>(inbox_.raw)) +
+           ((slot * (kSums / 4) + i) * 128 + thread_index() % 128);
+  }
+
+  Shared<std::byte> inbox_;
+  int rank_;
+};
+
+// ---- through device memory ------------------------------------------------------------------------------------------
+//
+// Each block writes its sums to memory; the last to arrive adds all of them up.
+
+/// [thread] Counts one more arrival of this epoch and returns how many there are. What earlier calls left (an aborted one leaves
+/// any number) does not count. The loop ends: it turns as often as others arrive.
+FARWARP_DEVICE std::uint32_t count_arrival(Global<std::uint32_t> counter, std::uint32_t epoch) {
+  const std::uint32_t tag = epoch << 8;
+  std::uint32_t seen = load<Order::relaxed, Scope::device>(counter);
+  for (;;) {
+    const std::uint32_t next = (seen & 0xffffff00u) == tag ? seen + 1 : tag + 1;
+    const std::uint32_t found = compare_exchange<Order::acq_rel, Scope::device>(counter, seen, next);
+    if (found == seen) return next & 0xff;
+    seen = found;
+  }
+}
+
+/// Where splits leave their sums.
+struct SplitSpace {
+  Global<Vec16> partials;          ///< [parts, splits, sums of a thread / 4, threads of the part]
+  Global<std::uint32_t> counters;  ///< [parts]: epoch << 8 | how many splits have arrived
+  int splits;
+  std::uint32_t epoch;
+};
+
+/// Threads that sum a part of a tile: a warpgroup half of it, or a block all of it.
+struct SplitPart {
+  int number;  ///< of the part among those of all tiles
+  int split;
+  int thread;                       ///< the caller's number among the part's threads
+  Shared<std::uint32_t> last_word;  ///< the part's own
+};
+
+/// [the part's threads] True for those of the split that arrives last: `total` are then the sums over all splits. `meet()` is
+/// the threads' barrier. `total` may be `sums`. (Not after wgmma: ptxas would wait for each before the next if their accumulators
+/// changed in a branch.)
+template <int threads, int count, class Meet>
+FARWARP_DEVICE bool sum_splits(const SplitSpace& space, const SplitPart& part, const Meet& meet,
+                               const float (&sums)[count], float (&total)[count]) {
+  // Vector i of thread t at [part][split][i][t]: neighbours write neighbours.
+  const std::int64_t of_split = static_cast<std::int64_t>(count) / 4 * threads;
+  const Global<Vec16> all = space.partials + of_split * space.splits * part.number + part.thread;
+  const Global<Vec16> mine = all + of_split * part.split;
+#pragma unroll
+  for (int i = 0; i < count / 4; ++i) {
+    const FourSums four{{sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]}};
+    store(mine + i * threads, std::bit_cast<Vec16>(four));
+  }
+  drain_stores();
+  meet();
+  if (part.thread == 0) {
+    const std::uint32_t arrived = count_arrival(space.counters + part.number, space.epoch);
+    store(part.last_word, arrived == static_cast<std::uint32_t>(space.splits) ? 1u : 0u);
+  }
+  meet();
+  const bool last = load(part.last_word) != 0;
+  meet();  // all have read the word before the next tile's is written
+  if (!last) return false;
+#pragma unroll
+  for (int i = 0; i < count; ++i) total[i] = 0;
+  [[maybe_unused]] constexpr int kAtOnce =
+      count <= 32 ? 2 : 1;  // splits whose sums are on their way together, as far as registers go
+#pragma unroll kAtOnce
+  for (int from = 0; from < space.splits; ++from) {
+#pragma unroll
+    for (int i = 0; i < count / 4; ++i) {
+      const auto four = std::bit_cast<FourSums>(load(all + (of_split * from + i * threads)));
+#pragma unroll
+      for (int j = 0; j < 4; ++j) total[4 * i + j] = add(total[4 * i + j], four.value[j]);
+    }
+  }
+  return true;
+}
+
+}  // namespace farwarp::FARWARP_TARGET::tile
