@@ -36,7 +36,8 @@ target_sources(farwarp_archive
     src/farwarp/ops/parallel_gemm/gemm_ar/gemm_ar.h
     src/farwarp/ops/parallel_gemm/gemm_ar/plan.h
     src/farwarp/ops/parallel_gemm/gemm_rs/gemm_rs.h
-    src/farwarp/ops/parallel_gemm/gemm_rs/layout.h
+    src/farwarp/ops/parallel_gemm/gemm_reduce/layout.h
+    src/farwarp/ops/parallel_gemm/gemm_reduce/plan.h
     src/farwarp/ops/parallel_gemm/gemm_rs/plan.h
     src/farwarp/ops/moe_a2a/moe_a2a.h
     src/farwarp/ops/moe_a2a/plan.h)

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "farwarp/ops/parallel_gemm/gemm_ar/args.h"
-#include "farwarp/ops/parallel_gemm/gemm_rs/maps.h"
+#include "farwarp/ops/parallel_gemm/gemm_reduce/maps.h"
 #include "farwarp/ops/parallel_gemm/operands.h"
 #include "farwarp/world/host/opened_operator.h"
 
@@ -14,18 +14,18 @@ struct GemmAllReduce::State {
   GemmAllReducePlan plan;
   OpenedOperator opened;  ///< with one kernel, the workspace and the memory of words
   gemm_ar::Args args{};
-  gemm_rs::Maps maps;
+  gemm_reduce::Maps maps;
 
   void set_sizes();
 };
 
 void GemmAllReduce::State::set_sizes() {
   const auto base = static_cast<std::int64_t>(opened.buffer(0).offset);
-  gemm_rs::set_sizes(args.rs, plan.reduce_scatter, *world, opened);
-  args.rs.x_rows = plan.desc.m;
+  gemm_reduce::set_sizes(args.reduce, plan.reduce, *world, opened);
+  args.reduce.x_rows = plan.desc.m;
   args.rows = plan.desc.m;
   args.finished = plan.finished;
-  args.finished.at += args.rs.words.at;
+  args.finished.at += args.reduce.words.at;
   args.sums = base + plan.sums;
   args.told = base + plan.told;
 }
@@ -62,7 +62,7 @@ const GemmAllReducePlan& GemmAllReduce::plan() const {
 }
 
 void GemmAllReduce::drop_tile(int number) {
-  if (state_) state_->args.rs.drop_tile = static_cast<std::uint32_t>(number);
+  if (state_) state_->args.reduce.drop_tile = static_cast<std::uint32_t>(number);
 }
 
 Status GemmAllReduce::operator()(const void* x, const void* w, const void* bias, void* y, Stream stream) {
@@ -70,11 +70,11 @@ Status GemmAllReduce::operator()(const void* x, const void* w, const void* bias,
   State& state = *state_;
   Status status = parallel_gemm::check_operands(state.plan.desc, x, w, bias, y);
   if (status.ok()) status = state.world->status();
-  const GemmReduceScatterPlan& part = state.plan.reduce_scatter;
-  if (status.ok()) status = state.maps.encode(state.args.rs, part, state.world->device(), x, w);
+  const gemm_reduce::Plan& part = state.plan.reduce;
+  if (status.ok()) status = state.maps.encode(state.args.reduce, part, state.world->device(), x, w);
   if (!status.ok()) return status;
-  state.args.rs.bias = bias;
-  state.args.rs.y = y;
+  state.args.reduce.bias = bias;
+  state.args.reduce.y = y;
   const LaunchConfig config{part.blocks, part.threads, static_cast<std::size_t>(part.shared_bytes), part.cluster};
   return launch(state.world->device(), state.opened.kernel(0), config, state.args, stream);
 }

@@ -4,7 +4,7 @@
 
 #include "farwarp/ops/parallel_gemm/gemm_ar/share.dev.h"
 #include "farwarp/ops/parallel_gemm/gemm_ar/words.dev.h"
-#include "farwarp/ops/parallel_gemm/gemm_rs/kernel_wgmma.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_reduce/roles_wgmma.dev.h"
 
 namespace farwarp::FARWARP_TARGET::gemm_ar {
 
@@ -12,83 +12,83 @@ using farwarp::tile::Turns;
 
 /// The roles of a block whose owners hand out what they have added up.
 template <class T, int columns, bool swapped>
-struct OwnersToAll : gemm_rs::ToOwners<T, columns, swapped> {
-  using Base = gemm_rs::ToOwners<T, columns, swapped>;
+struct OwnersToAll : gemm_reduce::ToOwners<T, columns, swapped> {
+  using Base = gemm_reduce::ToOwners<T, columns, swapped>;
   using typename Base::Block;
 
   const Args& all;
 
   template <class Wait>
   FARWARP_DEVICE void reduce(const Block& block, const Wait& wait) const {
-    reduce_and_share<gemm_rs::kKeeperVectors>(block, wait);
+    reduce_and_share<gemm_reduce::kKeeperVectors>(block, wait);
   }
   template <class Wait>
   FARWARP_DEVICE void multiply(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
-    gemm_rs::multiply_for_storer<swapped>(all.rs, block, multiplier, turns, wait);
-    reduce_and_share<gemm_rs::kMultiplierVectors<Base::kBandColumns>>(block, wait);
-    Call call = block.call(all.rs.view, all.rs.slot, wait);
+    gemm_reduce::multiply_for_storer<swapped>(all.reduce, block, multiplier, turns, wait);
+    reduce_and_share<gemm_reduce::kMultiplierVectors<Base::kBandColumns>>(block, wait);
+    Call call = block.call(all.reduce.view, all.reduce.slot, wait);
     collect<Base::kBandColumns, Failure::in_place>(call, all, 8 * block_index() + warp_index() - 4, 8 * num_blocks());
   }
 
  private:
   template <int vectors, class Wait>
   FARWARP_DEVICE void reduce_and_share(const Block& block, const Wait& wait) const {
-    gemm_ar::reduce_and_share<T, Base::kBandColumns, vectors>(all, gemm_rs::TakenUnits(block.taken()),
-                                                              block.call(all.rs.view, all.rs.slot, wait).epoch,
-                                                              gemm_rs::awaiting(all.rs, block, wait));
+    gemm_ar::reduce_and_share<T, Base::kBandColumns, vectors>(all, gemm_reduce::TakenUnits(block.taken()),
+                                                              block.call(all.reduce.view, all.reduce.slot, wait).epoch,
+                                                              gemm_reduce::awaiting(all.reduce, block, wait));
   }
 };
 
 template <class T, int columns, bool swapped>
 FARWARP_DEVICE void gemm_ar_wgmma(const Args& args) {
-  gemm_rs::run_block(args.rs, OwnersToAll<T, columns, swapped>{{args.rs}, args});
+  gemm_reduce::run_block(args.reduce, OwnersToAll<T, columns, swapped>{{args.reduce}, args});
 }
 
 /// The roles of a block for few rows whose sums go to owners as words, and from there to all.
 template <class T, int columns>
-struct FewByOwners : gemm_rs::FewByWords<T, columns, gemm_rs::RowsToOwners> {
-  using Base = gemm_rs::FewByWords<T, columns, gemm_rs::RowsToOwners>;
+struct FewByOwners : gemm_reduce::FewByWords<T, columns, gemm_reduce::RowsToOwners> {
+  using Base = gemm_reduce::FewByWords<T, columns, gemm_reduce::RowsToOwners>;
   using typename Base::Block;
 
   const Args& all;
 
   template <class Wait>
   FARWARP_DEVICE void collect(const Block& block, const Wait& wait) const {
-    Call call = block.call(all.rs.view, all.rs.slot, wait);
-    gemm_rs::for_each_piece(call, all.rs.words, rows_of(all, all.rs.view.rank), Base::share(), [&](int row, int piece) {
-      reduce_and_send_piece<T, Failure::in_place>(call, all, row, piece);
-    });
-    gemm_rs::for_each_piece(call, all.finished, all.finished.rows, Base::share(),
-                            [&](int row, int piece) { collect_piece<Failure::in_place>(call, all, row, piece); });
+    Call call = block.call(all.reduce.view, all.reduce.slot, wait);
+    gemm_reduce::for_each_piece(
+        call, all.reduce.words, rows_of(all, all.reduce.view.rank), Base::share(),
+        [&](int row, int piece) { reduce_and_send_piece<T, Failure::in_place>(call, all, row, piece); });
+    gemm_reduce::for_each_piece(call, all.finished, all.finished.rows, Base::share(),
+                                [&](int row, int piece) { collect_piece<Failure::in_place>(call, all, row, piece); });
   }
 };
 
 /// The same of more rows.
 template <class T, int columns>
-struct ManyByOwners : gemm_rs::ManyByWords<T, columns> {
-  using Base = gemm_rs::ManyByWords<T, columns>;
+struct ManyByOwners : gemm_reduce::ManyByWords<T, columns> {
+  using Base = gemm_reduce::ManyByWords<T, columns>;
   using typename Base::Block;
 
   const Args& all;
 
   template <class Wait>
   FARWARP_DEVICE void reduce(const Block& block, const Wait& wait) const {
-    Call call = block.call(all.rs.view, all.rs.slot, wait);
+    Call call = block.call(all.reduce.view, all.reduce.slot, wait);
     if (!call.live) return;
-    const gemm_rs::TakenUnits next(block.taken());
-    gemm_rs::for_each_piece_of_units(call, all.rs.words, rows_of(all, all.rs.view.rank), next, [&](int row, int piece) {
-      reduce_and_send_piece<T, Failure::in_place>(call, all, row, piece);
-    });
+    const gemm_reduce::TakenUnits next(block.taken());
+    gemm_reduce::for_each_piece_of_units(
+        call, all.reduce.words, rows_of(all, all.reduce.view.rank), next,
+        [&](int row, int piece) { reduce_and_send_piece<T, Failure::in_place>(call, all, row, piece); });
   }
   template <class Wait>
   FARWARP_DEVICE void collect(const Block& block, const Wait& wait) const {
     reduce(block, wait);
-    Call call = block.call(all.rs.view, all.rs.slot, wait);
+    Call call = block.call(all.reduce.view, all.reduce.slot, wait);
     if (!call.live) return;
     const int warps = 8 * num_blocks();
     int unit = (warp_index() - 4) * num_blocks() + block_index() - warps;
     const auto next = [&] { return unit += warps; };
-    gemm_rs::for_each_piece_of_units(call, all.finished, all.finished.rows, next, [&](int row, int piece) {
+    gemm_reduce::for_each_piece_of_units(call, all.finished, all.finished.rows, next, [&](int row, int piece) {
       collect_piece<Failure::in_place>(call, all, row, piece);
     });
   }
@@ -97,16 +97,16 @@ struct ManyByOwners : gemm_rs::ManyByWords<T, columns> {
 /// Few rows, partial sums as words to all ranks.
 template <class T, int columns>
 FARWARP_DEVICE void gemm_ar_words_to_all_wgmma(const Args& args) {
-  gemm_rs::run_block(args.rs, gemm_rs::FewByWords<T, columns, RowsToAll>{args.rs});
+  gemm_reduce::run_block(args.reduce, gemm_reduce::FewByWords<T, columns, RowsToAll>{args.reduce});
 }
 
 /// Partial sums as words to owners; `few` rows of x.
 template <class T, int columns, bool few>
 FARWARP_DEVICE void gemm_ar_words_wgmma(const Args& args) {
   if constexpr (few) {
-    gemm_rs::run_block(args.rs, FewByOwners<T, columns>{{args.rs}, args});
+    gemm_reduce::run_block(args.reduce, FewByOwners<T, columns>{{args.reduce}, args});
   } else {
-    gemm_rs::run_block(args.rs, ManyByOwners<T, columns>{{args.rs}, args});
+    gemm_reduce::run_block(args.reduce, ManyByOwners<T, columns>{{args.reduce}, args});
   }
 }
 

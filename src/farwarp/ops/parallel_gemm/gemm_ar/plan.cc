@@ -35,7 +35,7 @@ Way way_of(const ParallelGemmDesc& desc, int padded_rows, int ranks) {
   }
   if (padded_rows <= tile::kMostFewRows && to_all_pays(desc, ranks)) return Way::kWordsToAll;
   const std::int64_t owned_bytes = std::int64_t{2} * padded_rows / ranks * desc.n;
-  return owned_bytes <= gemm_rs::kMostOwnedAsWords ? Way::kWordsByOwners : Way::kBoxesByOwners;
+  return owned_bytes <= gemm_reduce::kMostOwnedAsWords ? Way::kWordsByOwners : Way::kBoxesByOwners;
 }
 
 /// Of the kernel's name.
@@ -66,10 +66,10 @@ Result<GemmAllReducePlan> plan_gemm_all_reduce(const ParallelGemmDesc& desc, con
                   : desc.m <= kMostToAllOnCdna ? Way::kWordsToAll
                                                : Way::kBoxesByOwners;
   const int word_rows = way == Way::kWordsToAll ? desc.m : way == Way::kWordsByOwners ? padded.m / ranks : 0;
-  auto reduce_scatter = gemm_rs::plan_sending(padded, shape, ranks, word_rows);
-  if (!reduce_scatter.ok()) return reduce_scatter.status();
-  plan.reduce_scatter = std::move(*reduce_scatter);
-  const GemmReduceScatterPlan& part = plan.reduce_scatter;
+  auto reduce = gemm_reduce::make_plan(padded, shape, ranks, word_rows);
+  if (!reduce.ok()) return reduce.status();
+  plan.reduce = std::move(*reduce);
+  const gemm_reduce::Plan& part = plan.reduce;
   plan.kernel = prefix_of(way, shape) + part.kernel_suffix(shape, desc.dtype);
   plan.workspace_bytes = align(part.workspace.total);
   if (way == Way::kWordsByOwners) {
@@ -79,7 +79,7 @@ Result<GemmAllReducePlan> plan_gemm_all_reduce(const ParallelGemmDesc& desc, con
   if (!plan.by_words()) {
     plan.sums = plan.workspace_bytes;
     plan.told = plan.sums + align(std::int64_t{2} * padded.m * desc.n);
-    plan.workspace_bytes = plan.told + align(std::int64_t{8} * ranks * gemm_rs::units_of(part.bands));
+    plan.workspace_bytes = plan.told + align(std::int64_t{8} * ranks * gemm_reduce::units_of(part.bands));
   }
   return plan;
 }
@@ -87,7 +87,7 @@ Result<GemmAllReducePlan> plan_gemm_all_reduce(const ParallelGemmDesc& desc, con
 std::int64_t GemmAllReducePlan::heap_bytes() const { return workspace_bytes + align(word_bytes()); }
 
 std::string GemmAllReducePlan::to_string() const {
-  return fmt::format("{}: {}; {}; {} KB of heap", kernel, reduce_scatter.tile::Tiling::to_string(),
+  return fmt::format("{}: {}; {}; {} KB of heap", kernel, reduce.tile::Tiling::to_string(),
                      one_shot()   ? "exchange words, to all ranks"
                      : by_words() ? "exchange words, owners add and hand out"
                                   : "exchange boxes, owners add and hand out",

@@ -4,26 +4,26 @@
 #include <cstdint>
 #include <string>
 
-#include "farwarp/ops/parallel_gemm/gemm_rs/plan.h"
+#include "farwarp/ops/parallel_gemm/gemm_reduce/plan.h"
 
 namespace farwarp {
 
 struct GemmAllReducePlan {
   ParallelGemmDesc desc;
   /// Of a gemm-rs whose rows are desc.m padded to a multiple of the ranks: product, owners, and their inboxes.
-  GemmReduceScatterPlan reduce_scatter;
-  gemm_rs::WordInbox
+  gemm_reduce::Plan reduce;
+  gemm_reduce::WordInbox
       finished{};  ///< owners' rows as words, behind the inbox of partial sums; without rows, there are none
   std::string kernel;
   // Offsets in the workspace, behind what the gemm-rs takes.
   std::int64_t sums = 0, told = 0;
   std::int64_t workspace_bytes = 0;
 
-  bool by_words() const { return reduce_scatter.words.rows != 0; }
+  bool by_words() const { return reduce.words.rows != 0; }
   /// Partial sums to all ranks, instead of sums by owners and their rows to all.
   bool one_shot() const { return by_words() && finished.rows == 0; }
   /// Of both inboxes of words.
-  std::int64_t word_bytes() const { return reduce_scatter.words.bytes() + finished.bytes(); }
+  std::int64_t word_bytes() const { return reduce.words.bytes() + finished.bytes(); }
   /// Of the workspace and the inboxes of words.
   std::int64_t heap_bytes() const;
   std::string to_string() const;

@@ -21,7 +21,7 @@ TEST(GemmAllReducePlan, FewestRowsGoToAllRanks) {
     for (const int m : {1, 8, 16}) {
       const GemmAllReducePlan plan = plan_of({.m = m, .n = 4096, .k = 4096}, shape, 8);
       EXPECT_TRUE(plan.one_shot()) << m;
-      EXPECT_EQ(plan.reduce_scatter.words.rows, m);
+      EXPECT_EQ(plan.reduce.words.rows, m);
       EXPECT_EQ(plan.word_bytes(), std::int64_t{2} * 8 * m * 4096 * 2);
     }
   }
@@ -43,7 +43,7 @@ TEST(GemmAllReducePlan, OwnersHandOutWordsWhereTheySendWords) {
   const GemmAllReducePlan few = plan_of({.m = 33, .n = 4096, .k = 4096}, kH200, 8);
   EXPECT_EQ(few.kernel, "gemm_ar_words_bf16_few_64");
   EXPECT_EQ(few.finished.rows, 5) << "of 40, padded to a multiple of the ranks";
-  EXPECT_EQ(few.finished.at, few.reduce_scatter.words.bytes()) << "behind the partial sums";
+  EXPECT_EQ(few.finished.at, few.reduce.words.bytes()) << "behind the partial sums";
   EXPECT_EQ(few.word_bytes(), 2 * few.finished.bytes());
   EXPECT_FALSE(few.one_shot());
   EXPECT_TRUE(plan_of({.m = 2048, .n = 4096, .k = 4096}, kH200, 8).by_words());
@@ -75,7 +75,7 @@ TEST(GemmAllReducePlan, TheExchangeCanBeAskedFor) {
 
 // Sending is much of what few rows cost: splits share it.
 TEST(GemmAllReducePlan, SplitsOfFewRows) {
-  const auto splits = [](int m, int n) { return plan_of({.m = m, .n = n, .k = 1024}, kH200, 2).reduce_scatter.splits; };
+  const auto splits = [](int m, int n) { return plan_of({.m = m, .n = n, .k = 1024}, kH200, 2).reduce.splits; };
   EXPECT_EQ(splits(32, 4096), 2);
   EXPECT_EQ(splits(64, 4096), 2);
   EXPECT_EQ(splits(8, 2048), 4);

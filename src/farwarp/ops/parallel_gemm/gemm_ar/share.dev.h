@@ -2,7 +2,7 @@
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_ar/args.h"
-#include "farwarp/ops/parallel_gemm/gemm_rs/reduce.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_reduce/reduce.dev.h"
 
 namespace farwarp::FARWARP_TARGET::gemm_ar {
 
@@ -11,18 +11,18 @@ using farwarp::gemm_ar::Args;
 using ToldCell = SystemCell<std::uint64_t>;
 
 /// Units of one owner.
-FARWARP_DEVICE int units_of(const Args& args) { return gemm_rs::units_of(args.rs.bands); }
+FARWARP_DEVICE int units_of(const Args& args) { return gemm_reduce::units_of(args.reduce.bands); }
 
-/// [warp] Adds up the units of this rank's rows that `next()` names, as gemm_rs::reduce_role(), and hands each to all ranks.
+/// [warp] Adds up the units of this rank's rows that `next()` names, as gemm_reduce::reduce_role(), and hands each to all ranks.
 template <class T, int columns, int vectors, class Next, class Await>
 FARWARP_DEVICE void reduce_and_share(const Args& args, Next&& next, std::uint32_t epoch, const Await& await) {
-  const WorldView& view = args.rs.view;
-  const int first_row = view.rank * args.rs.bands.owned;
+  const WorldView& view = args.reduce.view;
+  const int first_row = view.rank * args.reduce.bands.owned;
   const auto put = [&](int row, int column, Vec16 eight) {
     const int at = first_row + row;
     if (at >= args.rows) return;
-    const std::int64_t place = (std::int64_t{at} * args.rs.n + column) * 2;
-    store(Global<Vec16>(reinterpret_cast<Vec16*>(static_cast<std::byte*>(args.rs.y) + place)), eight);
+    const std::int64_t place = (std::int64_t{at} * args.reduce.n + column) * 2;
+    store(Global<Vec16>(reinterpret_cast<Vec16*>(static_cast<std::byte*>(args.reduce.y) + place)), eight);
     for (int i = 1; i < view.size; ++i) {
       const int peer = (view.rank + i) % view.size;
       store<Cache::streaming>(peer_address<Vec16>(view, peer, args.sums + place), eight);
@@ -39,19 +39,19 @@ FARWARP_DEVICE void reduce_and_share(const Args& args, Next&& next, std::uint32_
                             tagged(epoch, 0));
     }
   };
-  gemm_rs::reduce_role<T, columns, vectors>(args.rs, next, await, put, tell);
+  gemm_reduce::reduce_role<T, columns, vectors>(args.reduce, next, await, put, tell);
 }
 
 /// [warp] Copies what peers have finished into y: warp number `number` of `count` on this rank, peers in turn.
 template <int columns, Failure failure>
 FARWARP_DEVICE void collect(Call& call, const Args& args, int number, int count) {
-  const WorldView& view = args.rs.view;
+  const WorldView& view = args.reduce.view;
   const int units = units_of(args), peers = view.size - 1;
   call.live = ballot(!call.live) == 0;  // who polled before knows of an abort first
   for (int i = number; i < units * peers && call.live; i += count) {
     const int owner = (view.rank + 1 + i % peers) % view.size, unit = i / peers;
-    const auto [row, column] = gemm_rs::unit_at(args.rs.bands, unit);
-    if (owner * args.rs.bands.owned + row >= args.rows) continue;
+    const auto [row, column] = gemm_reduce::unit_at(args.reduce.bands, unit);
+    if (owner * args.reduce.bands.owned + row >= args.rows) continue;
     std::uint32_t value = 0;
     if (lane_index() == 0) {
       // Behind the owner's wait for partial sums, which may be behind an entry.
@@ -60,12 +60,12 @@ FARWARP_DEVICE void collect(Call& call, const Args& args, int number, int count)
     }
     warp_sync();
     constexpr int kVectors = columns / 8;
-    for (int v = lane_index(); v < gemm_rs::kUnitRows * kVectors; v += Target::kWarpSize) {
-      const int in_shard = row + v / kVectors, at = owner * args.rs.bands.owned + in_shard;
+    for (int v = lane_index(); v < gemm_reduce::kUnitRows * kVectors; v += Target::kWarpSize) {
+      const int in_shard = row + v / kVectors, at = owner * args.reduce.bands.owned + in_shard;
       const int to = column * columns + v % kVectors * 8;
-      if (in_shard >= args.rs.bands.owned || at >= args.rows || to >= args.rs.n) continue;
-      const std::int64_t place = (std::int64_t{at} * args.rs.n + to) * 2;
-      store(Global<Vec16>(reinterpret_cast<Vec16*>(static_cast<std::byte*>(args.rs.y) + place)),
+      if (in_shard >= args.reduce.bands.owned || at >= args.rows || to >= args.reduce.n) continue;
+      const std::int64_t place = (std::int64_t{at} * args.reduce.n + to) * 2;
+      store(Global<Vec16>(reinterpret_cast<Vec16*>(static_cast<std::byte*>(args.reduce.y) + place)),
             load<Cache::streaming>(own_address<const Vec16>(view, args.sums + place)));
     }
     call.live = ballot(!call.live) == 0;

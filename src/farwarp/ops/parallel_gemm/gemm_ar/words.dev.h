@@ -3,7 +3,7 @@
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_ar/args.h"
-#include "farwarp/ops/parallel_gemm/gemm_rs/reduce.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_reduce/reduce.dev.h"
 
 namespace farwarp::FARWARP_TARGET::gemm_ar {
 
@@ -11,27 +11,27 @@ using farwarp::gemm_ar::Args;
 
 /// Every row of partial sums to all ranks, this one too.
 struct RowsToAll {
-  FARWARP_DEVICE static void send(const Call& call, const gemm_rs::Args& args, int row, int piece, Vec16 eight) {
+  FARWARP_DEVICE static void send(const Call& call, const gemm_reduce::Args& args, int row, int piece, Vec16 eight) {
     for (int i = 1; i <= call.view.size; ++i)
-      gemm_rs::send_piece(call, args.words, (call.view.rank + i) % call.view.size, row, piece, eight);
+      gemm_reduce::send_piece(call, args.words, (call.view.rank + i) % call.view.size, row, piece, eight);
   }
 };
 
 /// How many of the rows of y are `owner`'s.
 FARWARP_DEVICE int rows_of(const Args& args, int owner) {
-  const int rows = args.rows - owner * args.rs.bands.owned;
-  return rows < 0 ? 0 : rows < args.rs.bands.owned ? rows : args.rs.bands.owned;
+  const int rows = args.rows - owner * args.reduce.bands.owned;
+  return rows < 0 ? 0 : rows < args.reduce.bands.owned ? rows : args.reduce.bands.owned;
 }
 
 /// [thread] Adds up a piece of an own row, and hands it to all ranks. False: the call is over.
 template <class T, Failure failure>
 FARWARP_DEVICE bool reduce_and_send_piece(Call& call, const Args& args, int row, int piece) {
-  const WorldView& view = args.rs.view;
-  return gemm_rs::reduce_piece<T, failure>(call, args.rs, row, piece, [&](int, int, Vec16 sums) {
+  const WorldView& view = args.reduce.view;
+  return gemm_reduce::reduce_piece<T, failure>(call, args.reduce, row, piece, [&](int, int, Vec16 sums) {
     const Vec16 eight = sendable(sums);  // the same bits everywhere
     for (int i = 1; i < view.size; ++i)
-      gemm_rs::send_piece(call, args.finished, (view.rank + i) % view.size, row, piece, eight);
-    gemm_rs::IntoY{args.rs}(view.rank * args.rs.bands.owned + row, piece, eight);
+      gemm_reduce::send_piece(call, args.finished, (view.rank + i) % view.size, row, piece, eight);
+    gemm_reduce::IntoY{args.reduce}(view.rank * args.reduce.bands.owned + row, piece, eight);
   });
 }
 
@@ -39,7 +39,7 @@ FARWARP_DEVICE bool reduce_and_send_piece(Call& call, const Args& args, int row,
 /// call. False: the call is over.
 template <Failure failure>
 FARWARP_DEVICE bool collect_piece(Call& call, const Args& args, int row, int piece) {
-  const WorldView& view = args.rs.view;
+  const WorldView& view = args.reduce.view;
   Global<const Vec16> from[kMaxRanks];
   std::uint32_t wanted = 0;
 #pragma unroll
@@ -53,7 +53,8 @@ FARWARP_DEVICE bool collect_piece(Call& call, const Args& args, int row, int pie
   if (!wait_words<1, failure>(call, from, wanted, eight, {farwarp::gemm_ar::kSiteSums, -1, 1})) return false;
 #pragma unroll
   for (int owner = 0; owner < kMaxRanks; ++owner) {
-    if (wanted >> owner & 1) gemm_rs::IntoY{args.rs}(owner * args.rs.bands.owned + row, piece, eight[owner]);
+    if (wanted >> owner & 1)
+      gemm_reduce::IntoY{args.reduce}(owner * args.reduce.bands.owned + row, piece, eight[owner]);
   }
   clear_words(from, wanted);
   return true;

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "farwarp/ops/parallel_gemm/gemm_rs/args.h"
-#include "farwarp/ops/parallel_gemm/gemm_rs/maps.h"
+#include "farwarp/ops/parallel_gemm/gemm_reduce/args.h"
+#include "farwarp/ops/parallel_gemm/gemm_reduce/maps.h"
 #include "farwarp/ops/parallel_gemm/operands.h"
 #include "farwarp/world/host/opened_operator.h"
 
@@ -13,8 +13,8 @@ struct GemmReduceScatter::State {
   World* world = nullptr;
   GemmReduceScatterPlan plan;
   OpenedOperator opened;  ///< with one kernel, the workspace and the memory of words
-  gemm_rs::Args args{};
-  gemm_rs::Maps maps;
+  gemm_reduce::Args args{};
+  gemm_reduce::Maps maps;
 };
 
 Result<GemmReduceScatter> GemmReduceScatter::create(World& world, const ParallelGemmDesc& desc) {
@@ -22,7 +22,7 @@ Result<GemmReduceScatter> GemmReduceScatter::create(World& world, const Parallel
   const GemmReduceScatterPlan wanted = plan.ok() ? *plan : GemmReduceScatterPlan{};
   auto opened = OpenedOperator::open(
       world, {.name = "gemm-rs",
-              .site_names = gemm_rs::kSiteNames,
+              .site_names = gemm_reduce::kSiteNames,
               .plan = plan.status(),
               .configuration = configuration_of(parallel_gemm::Kind::kReduceScatter, desc, world.size()),
               .kernels = {wanted.kernel},
@@ -32,7 +32,7 @@ Result<GemmReduceScatter> GemmReduceScatter::create(World& world, const Parallel
   state->world = &world;
   state->plan = wanted;
   state->opened = std::move(*opened);
-  gemm_rs::set_sizes(state->args, state->plan, world, state->opened);
+  gemm_reduce::set_sizes(state->args, state->plan, world, state->opened);
   return GemmReduceScatter(std::move(state));
 }
 

@@ -2,116 +2,24 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
-#include "farwarp/ops/parallel_gemm/gemm_rs/args.h"
-#include "farwarp/tile/gemm/shape_wgmma.h"
+#include <utility>
 
 namespace farwarp {
-namespace {
-
-using parallel_gemm::Kind;
-
-/// That a block takes in a clock where w comes from memory: 60 to 80 GB/s (H200, 2026-11).
-constexpr double kFewBytesPerClock = 40;
-/// What threads need to send a column of a tile of few rows as words, and to add it up: 11.8, 13.5 and 16.2 us for gemm-ar of 16, 32 and 64 x 4096 x
-/// 1024 on two H200s (2026-11) with 1 split; with 2, which share it, 11.9, 12.6 and 15.1.
-constexpr double kFewColumnClocks = 145;
-
-gemm_rs::Bands bands_of(const tile::Tiling& tiling, const MachineShape& shape, const ParallelGemmDesc& desc,
-                        int ranks) {
-  if (shape.traits.matrix_unit == MatrixUnit::kMfma)
-    return gemm_rs::make_bands(tiling.rows, tiling.columns, desc.m, desc.n, ranks);
-  constexpr int kHalf = 64;  // a warpgroup's rows of a tile
-  return tiling.few_rows ? gemm_rs::make_bands(tiling.columns, kHalf, desc.m, desc.n, ranks)
-                         : gemm_rs::make_bands(kHalf, tiling.columns, desc.m, desc.n, ranks);
-}
-
-/// Sets the offsets of all that lies in the heap.
-void lay_out(GemmReduceScatterPlan& plan) {
-  GemmReduceScatterWorkspace& workspace = plan.workspace;
-  std::int64_t end = 0;
-  const auto take = [&end](std::int64_t bytes) {
-    const std::int64_t start = end;
-    end = (end + bytes + 255) / 256 * 256;
-    return start;
-  };
-  if (plan.words.rows == 0) {
-    workspace.inbox = take(std::int64_t{plan.desc.m} * plan.desc.n * 2);
-    workspace.flags = take(std::int64_t{8} * plan.ranks * plan.bands.row_count * plan.bands.column_count);
-    workspace.entries = take(8 * kMaxRanks);
-  }
-  workspace.partials = take(plan.partials_bytes);
-  workspace.counters = take(plan.workspace_bytes - plan.partials_bytes);
-  workspace.total = end;
-}
-
-}  // namespace
 
 Result<GemmReduceScatterPlan> plan_gemm_reduce_scatter(const ParallelGemmDesc& desc, const MachineShape& shape,
                                                        int ranks) {
-  if (const Status status = parallel_gemm::check(Kind::kReduceScatter, desc, ranks); !status.ok()) return status;
+  if (const Status status = check(parallel_gemm::Kind::kReduceScatter, desc, ranks); !status.ok()) return status;
   const bool words = desc.exchange == ParallelGemmExchange::kWords ||
                      (desc.exchange == ParallelGemmExchange::kAuto && shape.traits.matrix_unit == MatrixUnit::kWgmma &&
-                      std::int64_t{2} * desc.m / ranks * desc.n <= gemm_rs::kMostOwnedAsWords);
-  return gemm_rs::plan_sending(desc, shape, ranks, words ? desc.m / ranks : 0);
-}
-
-Result<GemmReduceScatterPlan> gemm_rs::plan_sending(const ParallelGemmDesc& desc, const MachineShape& shape, int ranks,
-                                                    int word_rows) {
+                      std::int64_t{2} * desc.m / ranks * desc.n <= gemm_reduce::kMostOwnedAsWords);
+  auto reduce = gemm_reduce::make_plan(desc, shape, ranks, words ? desc.m / ranks : 0);
+  if (!reduce.ok()) return reduce.status();
   GemmReduceScatterPlan plan;
-  plan.desc = desc;
-  plan.ranks = ranks;
-  if (shape.traits.matrix_unit == MatrixUnit::kMfma && desc.exchange != ParallelGemmExchange::kAuto)
-    return invalid_argument(fmt::format("ParallelGemmDesc.exchange is {}; allowed: auto here", name_of(desc.exchange)));
-  const int k = parallel_gemm::local_shape(Kind::kReduceScatter, desc, ranks).k;
-  if (shape.traits.matrix_unit == MatrixUnit::kMfma && k > gemm_rs::kMfmaMostPitch)
-    return invalid_argument(fmt::format("ParallelGemmDesc.k is {}; allowed: at most {} with {} ranks here", desc.k,
-                                        gemm_rs::kMfmaMostPitch * ranks, ranks));
-  constexpr std::int64_t kMostElements = std::int64_t{1} << 40;  // what reducers do at a time is counted in 31 bits
-  if (std::int64_t{desc.m} * desc.n > kMostElements)
-    return invalid_argument(fmt::format("ParallelGemmDesc.m is {}; allowed: at most {} with n = {}", desc.m,
-                                        kMostElements / desc.n, desc.n));
-  const int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
-  const bool words = word_rows != 0, wgmma = shape.traits.matrix_unit == MatrixUnit::kWgmma;
-  const bool clusters = words && wgmma && desc.m <= tile::kMostFewRows;
-  const tile::TilingWish wish{.m = desc.m,
-                              .n = desc.n,
-                              .k = k,
-                              .blocks = blocks,
-                              .columns = desc.tile_columns,
-                              .splits = desc.splits,
-                              .widths = tile::kEvenWidths,
-                              .clusters = clusters,
-                              .widest_boxes = tile::kSendWidestBoxes,
-                              .bytes_per_clock = clusters ? kFewBytesPerClock : tile::kL2BytesPerClock,
-                              .together = true,
-                              .column_clocks = clusters ? kFewColumnClocks : tile::kStoreColumnClocks};
-  const auto tiling = tile::tile_product(wish, shape, "ParallelGemmDesc");
-  if (!tiling.ok()) return tiling.status();
-  static_cast<tile::Tiling&>(plan) = *tiling;
+  static_cast<gemm_reduce::Plan&>(plan) = std::move(*reduce);
   plan.kernel = (words ? "gemm_rs_words_" : "gemm_rs_") + plan.kernel_suffix(shape, desc.dtype);
-  plan.bands = bands_of(*tiling, shape, desc, ranks);
-  if (wgmma && !plan.few_rows) plan.bands.unit_group = unit_group_of(plan.row_order(0), plan.rows, plan.group);
-  if (words)
-    plan.words = {0, ranks, word_rows, desc.n / WordInbox::kElements,
-                  unit_group_of(plan.row_order(0), plan.rows, plan.group, kWordUnitRows)};
-  lay_out(plan);
   return plan;
 }
 
-gemm_rs::RowOrder GemmReduceScatterPlan::row_order(int rank) const {
-  return few_rows ? gemm_rs::in_order(tile_rows) : gemm_rs::make_row_order(rows, tile_rows, desc.m, rank, ranks);
-}
-
-std::int64_t GemmReduceScatterPlan::heap_bytes() const { return workspace.total + (words.bytes() + 255) / 256 * 256; }
-
-std::string GemmReduceScatterPlan::to_string() const {
-  const bool takes_turns = row_order(0).ranks != 0;
-  const std::string sending =
-      words.rows != 0 ? "words" : fmt::format("boxes in bands of {} x {}", bands.rows, bands.columns);
-  return fmt::format("{}: {}; exchange {}, {}; {} KB of heap", kernel, Tiling::to_string(), sending,
-                     takes_turns ? "owners take turns" : "owners one after another", heap_bytes() / 1024);
-}
+std::string GemmReduceScatterPlan::to_string() const { return fmt::format("{}: {}", kernel, Plan::to_string()); }
 
 }  // namespace farwarp

@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "farwarp/base/machine_shape_test.h"
-#include "farwarp/ops/parallel_gemm/gemm_rs/args.h"
+#include "farwarp/ops/parallel_gemm/gemm_reduce/args.h"
 
 namespace farwarp {
 namespace {
 
 constexpr int kRows[] = {1, 2, 8, 24, 64, 72, 100, 128, 256, 384, 512};  // of an owner
 
-std::vector<int> order_of(const gemm_rs::RowOrder& order) {
+std::vector<int> order_of(const gemm_reduce::RowOrder& order) {
   std::vector<int> rows;
   for (int turn = 0; turn < order.count; ++turn) rows.push_back(order.at(turn));
   return rows;
@@ -27,7 +27,7 @@ TEST(GemmReduceScatterOrder, EveryRowOfTilesComesOnce) {
       for (int ranks = 1; ranks <= 8; ++ranks) {
         for (int rank = 0; rank < ranks; ++rank) {
           const int count = (owned * ranks + tile - 1) / tile;
-          const auto rows = order_of(gemm_rs::make_row_order(tile, count, owned * ranks, rank, ranks));
+          const auto rows = order_of(gemm_reduce::make_row_order(tile, count, owned * ranks, rank, ranks));
           ASSERT_EQ(rows.size(), static_cast<std::size_t>(count));
           const std::set<int> seen(rows.begin(), rows.end());
           ASSERT_EQ(seen.size(), rows.size()) << tile << " " << owned << " " << rank << " of " << ranks;
@@ -40,10 +40,10 @@ TEST(GemmReduceScatterOrder, EveryRowOfTilesComesOnce) {
 }
 
 TEST(GemmReduceScatterOrder, OwnersTakeTurnsAndTheOwnRankComesLast) {
-  EXPECT_EQ(order_of(gemm_rs::make_row_order(128, 8, 1024, 1, 4)), (std::vector<int>{4, 6, 0, 2, 5, 7, 1, 3}));
+  EXPECT_EQ(order_of(gemm_reduce::make_row_order(128, 8, 1024, 1, 4)), (std::vector<int>{4, 6, 0, 2, 5, 7, 1, 3}));
   // 100 rows each: the first row of rank 2 lies in row 1 of the tiles.
-  EXPECT_EQ(order_of(gemm_rs::make_row_order(128, 4, 400, 1, 4)), (std::vector<int>{1, 2, 3, 0}));
-  EXPECT_EQ(order_of(gemm_rs::in_order(3)), (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(order_of(gemm_reduce::make_row_order(128, 4, 400, 1, 4)), (std::vector<int>{1, 2, 3, 0}));
+  EXPECT_EQ(order_of(gemm_reduce::in_order(3)), (std::vector<int>{0, 1, 2}));
 }
 
 // Each element of an owner's rows lies in exactly one band, whose flag is its own.
@@ -51,11 +51,11 @@ TEST(GemmReduceScatterBands, CoverEveryRowOfEveryOwner) {
   for (const int height : {16, 32, 64, 256}) {
     for (const int owned : kRows) {
       for (int ranks = 1; ranks <= 8; ++ranks) {
-        const gemm_rs::Bands bands = gemm_rs::make_bands(height, 64, owned * ranks, 360, ranks);
+        const gemm_reduce::Bands bands = gemm_reduce::make_bands(height, 64, owned * ranks, 360, ranks);
         ASSERT_EQ(bands.column_count, 6);
         std::vector<std::set<int>> told(ranks);
         for (int row = 0; row < bands.m; row += height) {
-          const gemm_rs::OwnerRange owners = bands.owners_of(row);
+          const gemm_reduce::OwnerRange owners = bands.owners_of(row);
           for (int owner = 0; owner < ranks; ++owner) {
             const bool meets = owner * owned < row + height && (owner + 1) * owned > row;
             ASSERT_EQ(meets, owner >= owners.first && owner <= owners.last) << height << " " << owned << " " << row;
@@ -76,7 +76,7 @@ TEST(GemmReduceScatterBands, CoverEveryRowOfEveryOwner) {
 }
 
 TEST(GemmReduceScatterBands, FlagsDoNotOverlap) {
-  const gemm_rs::Bands bands = gemm_rs::make_bands(64, 128, 800, 360, 8);
+  const gemm_reduce::Bands bands = gemm_reduce::make_bands(64, 128, 800, 360, 8);
   std::set<std::int64_t> flags;
   for (int source = 0; source < 8; ++source) {
     for (int row = 0; row < bands.row_count; ++row) {
@@ -91,12 +91,12 @@ TEST(GemmReduceScatterBands, FlagsDoNotOverlap) {
 TEST(GemmReduceScatterUnits, CoverEveryOwner) {
   for (const int owned : kRows) {
     for (const int group : {1, 8, 32, 256}) {
-      gemm_rs::Bands bands = gemm_rs::make_bands(64, 128, owned * 4, 360, 4);
+      gemm_reduce::Bands bands = gemm_reduce::make_bands(64, 128, owned * 4, 360, 4);
       bands.unit_group = group;
       std::set<std::pair<int, int>> units;
-      for (int unit = 0; unit < gemm_rs::units_of(bands); ++unit) {
-        const auto [row, column] = gemm_rs::unit_at(bands, unit);
-        ASSERT_TRUE(row % gemm_rs::kUnitRows == 0 && row >= 0 && row < owned) << owned << " " << group;
+      for (int unit = 0; unit < gemm_reduce::units_of(bands); ++unit) {
+        const auto [row, column] = gemm_reduce::unit_at(bands, unit);
+        ASSERT_TRUE(row % gemm_reduce::kUnitRows == 0 && row >= 0 && row < owned) << owned << " " << group;
         ASSERT_TRUE(column >= 0 && column < bands.column_count);
         ASSERT_TRUE(units.insert({row, column}).second) << owned << " " << group << " " << unit;
       }
@@ -109,8 +109,8 @@ TEST(GemmReduceScatterUnits, CoverEveryOwner) {
 TEST(GemmReduceScatterUnits, FollowTheTilesAsTheyArrive) {
   const auto plan = plan_gemm_reduce_scatter({.m = 4096, .n = 4096, .k = 4096}, kH200, 8);
   ASSERT_TRUE(plan.ok());
-  const gemm_rs::Bands& bands = plan->bands;
-  const gemm_rs::RowOrder order = plan->row_order(3);
+  const gemm_reduce::Bands& bands = plan->bands;
+  const gemm_reduce::RowOrder order = plan->row_order(3);
   const int owner = 6;
   std::vector<std::pair<int, int>> arrived, awaited;  // rows of tiles of the owner, by columns of tiles
   const tile::TileGrid grid = plan->grid();
@@ -119,8 +119,8 @@ TEST(GemmReduceScatterUnits, FollowTheTilesAsTheyArrive) {
     const int row = order.at(at.row) * plan->rows - owner * bands.owned;
     if (row >= 0 && row < bands.owned) arrived.push_back({row / plan->rows, at.column});
   }
-  for (int unit = 0; unit < gemm_rs::units_of(bands); ++unit) {
-    const auto [row, column] = gemm_rs::unit_at(bands, unit);
+  for (int unit = 0; unit < gemm_reduce::units_of(bands); ++unit) {
+    const auto [row, column] = gemm_reduce::unit_at(bands, unit);
     const std::pair<int, int> tile{row / plan->rows, column};
     if (awaited.empty() || awaited.back() != tile) awaited.push_back(tile);
   }
@@ -134,7 +134,7 @@ TEST(GemmReduceScatterPlan, CoversEveryShapeOfTheChallengeAndOddOnes) {
         for (const int k : {64, 192, 2880, 14336, 29568}) {
           const auto plan = plan_gemm_reduce_scatter({.m = m, .n = n, .k = k}, shape, 8);
           ASSERT_TRUE(plan.ok()) << m << " " << n << " " << k << ": " << plan.status().message();
-          const GemmReduceScatterWorkspace& at = plan->workspace;
+          const gemm_reduce::Workspace& at = plan->workspace;
           if (plan->words.rows != 0) {
             EXPECT_GE(plan->heap_bytes() - at.total, std::int64_t{2} * m * n * 2);
           } else {
@@ -155,7 +155,7 @@ TEST(GemmReduceScatterPlan, CoversEveryShapeOfTheChallengeAndOddOnes) {
 
 // Every piece of two calls has a place of its own, in the bytes of the inbox.
 TEST(GemmReduceScatterWords, DoNotOverlap) {
-  const gemm_rs::WordInbox inbox{.at = 256, .sources = 3, .rows = 5, .pieces = 10, .unit_group = 1};
+  const gemm_reduce::WordInbox inbox{.at = 256, .sources = 3, .rows = 5, .pieces = 10, .unit_group = 1};
   std::set<std::int64_t> places;
   for (const std::uint32_t epoch : {6u, 7u}) {
     for (int source = 0; source < 3; ++source) {
@@ -179,12 +179,12 @@ TEST(GemmReduceScatterWords, UnitsCoverEveryOwner) {
   for (const int owned : kRows) {
     for (const int pieces : {1, 8, 45}) {
       for (const int group : {1, 16, 512}) {
-        const gemm_rs::WordInbox inbox{0, 4, owned, pieces, group};
+        const gemm_reduce::WordInbox inbox{0, 4, owned, pieces, group};
         std::set<std::pair<int, int>> seen;
-        for (int unit = 0; unit < gemm_rs::units_of(inbox); ++unit) {
-          const auto [row, column] = gemm_rs::unit_at(inbox, unit);
-          for (int i = 0; i < gemm_rs::kWordUnitRows; ++i) {
-            for (int j = 0; j < gemm_rs::kWordUnitPieces; ++j) {
+        for (int unit = 0; unit < gemm_reduce::units_of(inbox); ++unit) {
+          const auto [row, column] = gemm_reduce::unit_at(inbox, unit);
+          for (int i = 0; i < gemm_reduce::kWordUnitRows; ++i) {
+            for (int j = 0; j < gemm_reduce::kWordUnitPieces; ++j) {
               if (row + i >= owned || column + j >= pieces) continue;
               ASSERT_TRUE(seen.insert({row + i, column + j}).second) << owned << " " << pieces << " " << group;
             }

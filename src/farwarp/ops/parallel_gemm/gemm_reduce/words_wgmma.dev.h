@@ -1,12 +1,12 @@
 // Partial sums as words on Hopper: stored from boxes by storers, or with few rows of x by the warps that multiply.
 #pragma once
 
-#include "farwarp/ops/parallel_gemm/gemm_rs/block_wgmma.dev.h"
-#include "farwarp/ops/parallel_gemm/gemm_rs/reduce.dev.h"
-#include "farwarp/ops/parallel_gemm/gemm_rs/storer_wgmma.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_reduce/block_wgmma.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_reduce/reduce.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_reduce/storer_wgmma.dev.h"
 #include "farwarp/tile/gemm/epilogue_wgmma.dev.h"
 
-namespace farwarp::FARWARP_TARGET::gemm_rs {
+namespace farwarp::FARWARP_TARGET::gemm_reduce {
 
 // ---- out of boxes ---------------------------------------------------------------------------------------------------
 //
@@ -169,4 +169,4 @@ struct RowsToOwners {
   }
 };
 
-}  // namespace farwarp::FARWARP_TARGET::gemm_rs
+}  // namespace farwarp::FARWARP_TARGET::gemm_reduce

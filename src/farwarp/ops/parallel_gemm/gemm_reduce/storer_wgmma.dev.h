@@ -4,10 +4,10 @@
 //   storer      entry of the owner -> full[b] -> tensor store, commit ... read: free[b] ... all arrived: release, flags
 #pragma once
 
-#include "farwarp/ops/parallel_gemm/gemm_rs/block_wgmma.dev.h"
-#include "farwarp/ops/parallel_gemm/gemm_rs/reduce.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_reduce/block_wgmma.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_reduce/reduce.dev.h"
 
-namespace farwarp::FARWARP_TARGET::gemm_rs {
+namespace farwarp::FARWARP_TARGET::gemm_reduce {
 
 using farwarp::tile::Turns;
 using farwarp::tile::Work;
@@ -164,4 +164,4 @@ FARWARP_DEVICE void store_role(Call& call, const Args& args, const Block& block,
   if (lane_index() == 0) bulk_wait_all();  // also where a box did not come
 }
 
-}  // namespace farwarp::FARWARP_TARGET::gemm_rs
+}  // namespace farwarp::FARWARP_TARGET::gemm_reduce

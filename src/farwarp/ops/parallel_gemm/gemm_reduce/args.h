@@ -4,11 +4,11 @@
 #include <cstdint>
 
 #include "farwarp/base/tensor_map.h"
-#include "farwarp/ops/parallel_gemm/gemm_rs/plan.h"
+#include "farwarp/ops/parallel_gemm/gemm_reduce/plan.h"
 #include "farwarp/tile/gemm/raster.h"
 #include "farwarp/world/view.h"
 
-namespace farwarp::gemm_rs {
+namespace farwarp::gemm_reduce {
 
 /// Wait sites of the ledger.
 enum Site : std::uint32_t { kSiteStage, kSiteEntry, kSitePartials, kSites };
@@ -33,12 +33,12 @@ struct Args {
   tile::TileGrid grid;
   RowOrder order;
   Bands bands;
-  WordInbox words;                ///< without rows: boxes and flags
-  GemmReduceScatterWorkspace at;  ///< offsets in every heap
-  const void* x;                  ///< [m, k]
-  const void* w;                  ///< [n, k]
-  const void* bias;               ///< [n], or null
-  void* y;                        ///< [m / ranks, n]
+  WordInbox words;   ///< without rows: boxes and flags
+  Workspace at;      ///< offsets in every heap
+  const void* x;     ///< [m, k]
+  const void* w;     ///< [n, k]
+  const void* bias;  ///< [n], or null
+  void* y;           ///< [m / ranks, n]
 };
 
-}  // namespace farwarp::gemm_rs
+}  // namespace farwarp::gemm_reduce

@@ -1,11 +1,11 @@
 // A block that sends: beside the main loop's, the shared memory between its roles, and the multipliers' way of handing boxes over.
 #pragma once
 
-#include "farwarp/ops/parallel_gemm/gemm_rs/args.h"
+#include "farwarp/ops/parallel_gemm/gemm_reduce/args.h"
 #include "farwarp/tile/gemm/mainloop_wgmma.dev.h"
 #include "farwarp/world/device/wait.dev.h"
 
-namespace farwarp::FARWARP_TARGET::gemm_rs {
+namespace farwarp::FARWARP_TARGET::gemm_reduce {
 
 using farwarp::tile::WgmmaShared;
 
@@ -157,4 +157,4 @@ class BoxGiver {
   tile::RingPosition<Boxes::kCount> at_;
 };
 
-}  // namespace farwarp::FARWARP_TARGET::gemm_rs
+}  // namespace farwarp::FARWARP_TARGET::gemm_reduce

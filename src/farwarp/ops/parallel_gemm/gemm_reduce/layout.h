@@ -6,7 +6,7 @@
 #include "farwarp/base/divisor.h"
 #include "farwarp/tile/gemm/raster.h"
 
-namespace farwarp::gemm_rs {
+namespace farwarp::gemm_reduce {
 
 /// Ranks `first` to `last`.
 struct OwnerRange {
@@ -136,4 +136,4 @@ constexpr int unit_group_of(const RowOrder& order, int rows, int group, int unit
   return of_owner * rows / unit_rows;
 }
 
-}  // namespace farwarp::gemm_rs
+}  // namespace farwarp::gemm_reduce

@@ -1,12 +1,12 @@
-#include "farwarp/ops/parallel_gemm/gemm_rs/maps.h"
+#include "farwarp/ops/parallel_gemm/gemm_reduce/maps.h"
 
 #include <algorithm>
 #include <utility>
 
-namespace farwarp::gemm_rs {
+namespace farwarp::gemm_reduce {
 namespace {
 
-Status encode_inboxes(Args& args, const GemmReduceScatterPlan& plan, Device& device) {
+Status encode_inboxes(Args& args, const Plan& plan, Device& device) {
   const Bands& bands = plan.bands;
   for (int owner = 0; owner < plan.ranks; ++owner) {
     std::byte* const mine =
@@ -26,7 +26,7 @@ Status encode_inboxes(Args& args, const GemmReduceScatterPlan& plan, Device& dev
 
 }  // namespace
 
-void set_sizes(Args& args, const GemmReduceScatterPlan& plan, World& world, const OpenedOperator& opened) {
+void set_sizes(Args& args, const Plan& plan, World& world, const OpenedOperator& opened) {
   const auto local = local_shape(parallel_gemm::Kind::kReduceScatter, plan.desc, plan.ranks);
   args.view = world.view();
   args.slot = opened.slot();
@@ -44,7 +44,7 @@ void set_sizes(Args& args, const GemmReduceScatterPlan& plan, World& world, cons
     *offset += static_cast<std::int64_t>(opened.buffer(0).offset);
 }
 
-Status Maps::encode(Args& args, const GemmReduceScatterPlan& plan, Device& device, const void* x, const void* w) {
+Status Maps::encode(Args& args, const Plan& plan, Device& device, const void* x, const void* w) {
   if (device.shape().traits.matrix_unit == MatrixUnit::kWgmma && plan.words.rows == 0 && !has_inboxes_) {
     if (const Status status = encode_inboxes(args, plan, device); !status.ok()) return status;
     has_inboxes_ = true;
@@ -66,4 +66,4 @@ Status Maps::encode(Args& args, const GemmReduceScatterPlan& plan, Device& devic
   return {};
 }
 
-}  // namespace farwarp::gemm_rs
+}  // namespace farwarp::gemm_reduce

@@ -2,18 +2,18 @@
 // with flags, or as words.
 #pragma once
 
-#include "farwarp/ops/parallel_gemm/gemm_rs/args.h"
+#include "farwarp/ops/parallel_gemm/gemm_reduce/args.h"
 #include "farwarp/tile/gemm/raster.h"
 #include "farwarp/world/device/wait.dev.h"
 #include "farwarp/world/device/words.dev.h"
 
-namespace farwarp::FARWARP_TARGET::gemm_rs {
+namespace farwarp::FARWARP_TARGET::gemm_reduce {
 
 // ---- bands: permission to write, and flags --------------------------------------------------------------------------
 
-using farwarp::gemm_rs::Args;
-using farwarp::gemm_rs::Bands;
-using farwarp::gemm_rs::OwnerRange;
+using farwarp::gemm_reduce::Args;
+using farwarp::gemm_reduce::Bands;
+using farwarp::gemm_reduce::OwnerRange;
 
 using Flag = SystemCell<std::uint64_t>;
 
@@ -32,7 +32,7 @@ class Permissions {
   FARWARP_DEVICE bool await(Call& call, const Args& args, OwnerRange owners) {
     for (int owner = owners.first; owner <= owners.last; ++owner) {
       if (entered_ >> owner & 1) continue;
-      wait_entry<failure>(call, args.at.entries, owner, farwarp::gemm_rs::kSiteEntry);
+      wait_entry<failure>(call, args.at.entries, owner, farwarp::gemm_reduce::kSiteEntry);
       entered_ |= 1u << owner;
     }
     return call.live;
@@ -44,9 +44,9 @@ class Permissions {
 
 // ---- owners of bands: partial sums of all ranks, in the order of the ranks, become rows of y ------------------------
 
-using farwarp::gemm_rs::kUnitRows;
-using farwarp::gemm_rs::unit_at;
-using farwarp::gemm_rs::units_of;
+using farwarp::gemm_reduce::kUnitRows;
+using farwarp::gemm_reduce::unit_at;
+using farwarp::gemm_reduce::units_of;
 
 template <class T>
 FARWARP_DEVICE T element(Vec16 eight, int i) {
@@ -116,7 +116,7 @@ FARWARP_DEVICE bool await_bands(Call& call, const Args& args, Cover cover) {
     std::uint32_t value = 0;
     // Whoever lacks a peer's sums may stand behind that peer's own wait for an entry.
     wait_tagged<failure>(call, flags + args.bands.flag(source, band, cover.column), call.epoch, value,
-                         {farwarp::gemm_rs::kSitePartials, source, 1});
+                         {farwarp::gemm_reduce::kSitePartials, source, 1});
   }
   warp_sync();
   return ballot(!call.live) == 0;
@@ -218,9 +218,9 @@ class EvenShare {
 // A piece is eight neighbours of a row. Its words say themselves whether they have arrived, so there is no flag and no fence. One
 // reader adds a piece up, and sets it to all ones again.
 
-using farwarp::gemm_rs::kWordUnitPieces;
-using farwarp::gemm_rs::kWordUnitRows;
-using farwarp::gemm_rs::WordInbox;
+using farwarp::gemm_reduce::kWordUnitPieces;
+using farwarp::gemm_reduce::kWordUnitRows;
+using farwarp::gemm_reduce::WordInbox;
 
 static_assert(sizeof(Vec16) == WordInbox::kPieceBytes);
 
@@ -250,7 +250,7 @@ FARWARP_DEVICE bool reduce_piece(Call& call, const Args& args, int row, int piec
     from[source] =
         own_address<const Vec16>(args.view, inbox.place(call.epoch, source < ranks ? source : 0, row, piece));
   Vec16 parts[kMaxRanks] = {};
-  const Wait wait{farwarp::gemm_rs::kSitePartials, -1};
+  const Wait wait{farwarp::gemm_reduce::kSitePartials, -1};
   if (!wait_words<1, failure>(call, from, (1u << ranks) - 1, parts, wait)) return false;
   put(row, piece, sum_in_order<T>(parts, ranks));
 #pragma unroll
@@ -288,4 +288,4 @@ FARWARP_DEVICE void for_each_piece_of_units(const Call& call, const WordInbox& i
   }
 }
 
-}  // namespace farwarp::FARWARP_TARGET::gemm_rs
+}  // namespace farwarp::FARWARP_TARGET::gemm_reduce
