@@ -47,7 +47,7 @@ DEFINITIONS = re.compile(r"src/farwarp/substrate/(cuda|hip|emu)/")
 VOCABULARY = "src/farwarp/substrate/device.h"
 
 # Leaves may include anything: nothing is built on them.
-LEAF = re.compile(r"(^|/)(test|bench|case)\.cc$|(^|/)case_\w+\.(cc|h)$|_test(_\w+)?(\.dev)?\.(cc|h)$|_bench\.cc$|/hip_stub/|^(apps|lessons|python|tests)/")
+LEAF = re.compile(r"/ops/.*/case/|_test(_\w+)?(\.dev)?\.(cc|h)$|/hip_stub/|^(apps|lessons|python|tests)/")
 
 DEVICE_CODE = re.compile(r"\.dev\.(h|cc)$")
 PLAIN_DATA = re.compile(r"(^|/)(plan\.(h|cc)|args\.h|reference\.(h|cc))$")  # files without device code

@@ -22,7 +22,7 @@ CLEAN = {
     "ops/sum/plan.h": '#include "farwarp/base/status.h"\n',
     "ops/sum/reference.h": '#include "farwarp/ops/sum/plan.h"\n',
     "ops/sum/kernel.dev.h": '#include "farwarp/world/device/wait.dev.h"\n// #if FARWARP_TARGET_CUDA, __shared__, is_emu\n',
-    "ops/sum/case.cc": '#include "farwarp/harness/case.h"\n#include "farwarp/ops/sum/kernel.dev.h"\n',
+    "ops/sum/case/case.cc": '#include "farwarp/harness/case.h"\n#include "farwarp/ops/sum/kernel.dev.h"\n',
     "ops/max/max.h": '#include "farwarp/world/host/world.h"\n',
     "harness/case.h": '#include "farwarp/world/host/world.h"\n',
     "harness/runner.cc": '#include "farwarp/substrate/emu/machine.h"\n',

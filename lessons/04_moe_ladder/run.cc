@@ -8,7 +8,7 @@
 
 #include "bench.h"
 #include "farwarp/machine/ceilings.h"
-#include "farwarp/ops/moe_a2a/case_floor.h"
+#include "farwarp/ops/moe_a2a/case/floor.h"
 
 namespace farwarp::lessons::ladder {
 namespace {

@@ -11,8 +11,8 @@
 #include "farwarp/harness/case.h"
 #include "farwarp/harness/compare.h"
 #include "farwarp/harness/device_buffer.h"
-#include "farwarp/ops/moe_a2a/case_inputs.h"
-#include "farwarp/ops/moe_a2a/case_oracle.h"
+#include "farwarp/ops/moe_a2a/case/inputs.h"
+#include "farwarp/ops/moe_a2a/case/oracle.h"
 #include "farwarp/world/host/device_barrier.h"
 #include "farwarp/world/host/world.h"
 

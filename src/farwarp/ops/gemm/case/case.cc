@@ -1,0 +1,109 @@
+// gemm as the harness sees it: its parameters and its check.
+#include "farwarp/harness/case.h"
+
+#include <fmt/format.h>
+
+#include "farwarp/harness/params.h"
+#include "farwarp/ops/gemm/case/residue.h"
+#include "farwarp/ops/gemm/case/run.h"
+#include "farwarp/tile/gemm/shape_wgmma.h"
+
+namespace farwarp::gemm {
+namespace {
+
+using harness::Choice;
+using harness::ParamInfo;
+using harness::Params;
+
+const std::vector<ParamInfo> kParams = {
+    {"m", "256", "1 or more"},
+    {"n", "384", "a multiple of 8"},
+    {"k", "256", "a multiple of 8"},
+    {"has_bias", "0", "0|1"},
+    {"dtype", "bf16", "bf16|fp16"},
+    {"x_pitch", "0", "0 (contiguous rows) or elements, a multiple of 8; w_pitch and y_pitch likewise"},
+    {"w_pitch", "0", "as x_pitch"},
+    {"y_pitch", "0", "as x_pitch"},
+    {"tile_rows", "0", "0 (the plan's choice), on Hopper also a height that has a kernel: 128, 256"},
+    {"tile_columns", "0", "0 (the plan's choice), on Hopper also a width that has a kernel"},
+    {"splits", "0", "0 (the plan's choice), or parts of k: 1, 2, 4 on Hopper, 1 to 16 on CDNA"},
+    {"max_sms", "0", "0 (all) or more"},
+    {"inputs", "auto", kInputKindNames},
+    {"residue", "none",
+     "none|centred|shifted (x and w have the mean 1): y is the error of fp32 accumulation; k > 3 * m"},
+    {"graph", "0", "1: capture one call and replay it"},
+};
+
+Result<CheckConfig> read_config(const Params& params) {
+  static constexpr Choice<DType> kDtypes[] = {{"bf16", DType::kBf16}, {"fp16", DType::kF16}};
+  static constexpr Choice<Residue> kResidues[] = {
+      {"none", Residue::kNone}, {"centred", Residue::kCentred}, {"shifted", Residue::kShifted}};
+  constexpr int kMost = 1 << 24;
+  harness::ParamReader reader(params, kParams);
+  CheckConfig config;
+  GemmDesc& desc = config.desc;
+  desc.m = reader.small_integer("m", 1, kMost);
+  desc.n = reader.small_integer("n", 8, kMost);
+  desc.k = reader.small_integer("k", 8, kMost);
+  desc.has_bias = reader.flag("has_bias");
+  desc.dtype = reader.choice("dtype", kDtypes);
+  desc.x_pitch = reader.integer("x_pitch", 0, kMost);
+  desc.w_pitch = reader.integer("w_pitch", 0, kMost);
+  desc.y_pitch = reader.integer("y_pitch", 0, kMost);
+  desc.tile_rows = reader.small_integer("tile_rows", 0, 256);
+  desc.tile_columns = reader.small_integer("tile_columns", 0, 256);
+  desc.splits = reader.small_integer("splits", 0, tile::kMostSplits);
+  desc.max_sms = reader.small_integer("max_sms", 0, 1 << 16);
+  config.inputs = reader.choice("inputs", kInputKinds);
+  config.residue = reader.choice("residue", kResidues);
+  if (config.residue != Residue::kNone) {
+    if (desc.k <= kResiduePieces * desc.m) reader.reject("k", reader.text("k"), "more than 3 * m with a residue");
+    if (desc.has_bias) reader.reject("has_bias", reader.text("has_bias"), "0 with a residue");
+    if (config.inputs != InputKind::kAuto) reader.reject("inputs", reader.text("inputs"), "auto with a residue");
+    config.inputs = InputKind::kNormal;
+  }
+  config.graph = reader.flag("graph");
+  for (const char* name : {"n", "k", "x_pitch", "w_pitch", "y_pitch"}) {
+    if (reader.integer(name, 0, kMost) % 8 != 0) reader.reject(name, reader.text(name), "a multiple of 8");
+  }
+  if (!reader.status().ok()) return reader.status();
+  return config;
+}
+
+class GemmCase : public harness::Case {
+ public:
+  explicit GemmCase(const CheckConfig& config) : config_(config) {}
+  std::string describe() const override {
+    const GemmDesc& desc = config_.desc;
+    return fmt::format("gemm, {} x {} x {}{}, {}", desc.m, desc.n, desc.k, desc.has_bias ? " with bias" : "",
+                       name_of(desc.dtype));
+  }
+  harness::CheckOutcome check(std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options) override {
+    RankRun run(config_, std::move(bootstrap), options);
+    Status status = run.open(1);
+    if (status.ok()) status = run.all_calls();
+    return run.outcome(run.close(status));
+  }
+  harness::BenchOutcome bench(std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options,
+                              const harness::BenchOptions& bench_options) override {
+    CheckConfig config = config_;
+    if (config.inputs == InputKind::kAuto) config.inputs = InputKind::kUniform;
+    return RankRun(config, std::move(bootstrap), options).bench(bench_options);
+  }
+
+ private:
+  CheckConfig config_;
+};
+
+const bool kRegistered = [] {
+  harness::register_op({"gemm", "matrix product on one device, each rank its own", kParams,
+                        [](const Params& params) -> Result<std::unique_ptr<harness::Case>> {
+                          const auto config = read_config(params);
+                          if (!config.ok()) return config.status();
+                          return std::unique_ptr<harness::Case>(new GemmCase(*config));
+                        }});
+  return true;
+}();
+
+}  // namespace
+}  // namespace farwarp::gemm

@@ -1,0 +1,197 @@
+#include "farwarp/ops/gemm/case/run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+
+#include "farwarp/harness/inputs.h"
+#include "farwarp/ops/gemm/reference.h"
+
+namespace farwarp::gemm {
+namespace {
+
+using harness::DeviceBuffer;
+using harness::RandomStream;
+
+std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
+
+}  // namespace
+
+RankRun::~RankRun() {
+  if (stream_) world_->device().destroy_stream(*stream_);
+}
+
+// -- preparing
+
+Status RankRun::open(int sets) {
+  const auto device = Device::open(options_.target, bootstrap_->rank());
+  if (!device.ok()) return device.status();
+  const auto plan = plan_gemm(config_.desc, (*device)->shape());
+  if (!plan.ok()) return plan.status();
+  config_.desc = plan->desc;
+  WorldOptions world_options;
+  world_options.target = options_.target;
+  world_options.deadline = options_.deadline;
+  world_options.heap_bytes = size(plan->workspace_bytes) + (std::size_t{1} << 20);
+  auto world = World::create(bootstrap_, world_options);
+  if (!world.ok()) return world.status();
+  world_.emplace(std::move(*world));
+  auto op = Gemm::create(*world_, config_.desc);
+  if (!op.ok()) return op.status();
+  op_.emplace(std::move(*op));
+  const auto stream = world_->device().create_stream();
+  if (!stream.ok()) return stream.status();
+  stream_ = *stream;
+
+  const GemmDesc& desc = config_.desc;
+  sets_.resize(size(sets));
+  set_ = sets_.data();
+  for (Buffers& set : sets_) {
+    for (const auto& [buffer, elements] :
+         {std::pair{&set.x, desc.m * desc.x_pitch}, std::pair{&set.w, desc.n * desc.w_pitch},
+          std::pair{&set.bias, std::int64_t{desc.n}}, std::pair{&set.y, desc.m * desc.y_pitch}}) {
+      auto created = DeviceBuffer::create(world_->device(), size(elements) * 2);
+      if (!created.ok()) return created.status();
+      *buffer = std::move(*created);
+    }
+  }
+  return {};
+}
+
+Status RankRun::fill(Buffers& buffers, int call) {
+  const GemmDesc& desc = config_.desc;
+  buffers.call = call;
+  // What lies between rows is poison.
+  const auto matrix = [&](Operand operand, int rows, int columns, std::int64_t pitch) {
+    std::vector<std::uint16_t> values(size(rows * pitch), harness::kPoison16);
+    for (int row = 0; row < rows; ++row) {
+      const RandomStream stream(options_.seed,
+                                {static_cast<std::uint64_t>(operand), size(call), size(bootstrap_->rank()), size(row)});
+      const auto row_values = std::span(values).subspan(size(row * pitch), size(columns));
+      if (config_.residue == Residue::kShifted) {
+        harness::fill_normal(stream, 1, 1, desc.dtype, row_values);
+      } else {
+        fill_operand(kind_in_call(config_.inputs, call), operand, desc.dtype, desc.k, stream, row_values);
+      }
+    }
+    return values;
+  };
+  buffers.host_x = matrix(Operand::kX, desc.m, desc.k, desc.x_pitch);
+  buffers.host_w = matrix(Operand::kW, desc.n, desc.k, desc.w_pitch);
+  if (config_.residue != Residue::kNone) buffers.taken_away = make_residue(desc, buffers.host_x, buffers.host_w);
+  if (desc.has_bias) buffers.host_bias = matrix(Operand::kBias, 1, desc.n, desc.n);
+  Status status = buffers.x.upload(buffers.host_x.data(), buffers.host_x.size() * 2, *stream_);
+  if (status.ok()) status = buffers.w.upload(buffers.host_w.data(), buffers.host_w.size() * 2, *stream_);
+  if (status.ok()) status = buffers.bias.upload(buffers.host_bias.data(), buffers.host_bias.size() * 2, *stream_);
+  return status.ok() ? buffers.y.poison(*stream_) : status;
+}
+
+// -- calling
+
+Status RankRun::enqueue() {
+  return (*op_)(set_->x.get(), set_->w.get(), config_.desc.has_bias ? set_->bias.get() : nullptr, set_->y.get(),
+                *stream_);
+}
+
+Status RankRun::all_calls() {
+  std::unique_ptr<Graph> graph;
+  for (int call = 0; call < options_.calls; ++call) {
+    Status status = fill(*set_, call);
+    if (status.ok() && config_.graph && graph == nullptr) {
+      status = world_->device().begin_capture(*stream_);
+      if (status.ok()) status = enqueue();
+      auto captured = world_->device().end_capture(*stream_);
+      if (status.ok()) status = captured.status();
+      if (status.ok()) graph = std::move(*captured);
+    }
+    if (status.ok()) status = graph ? world_->device().launch(*graph, *stream_) : enqueue();
+    if (status.ok()) status = wait();
+    if (status.ok()) status = verify(set_->y);
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+std::chrono::nanoseconds RankRun::patience() const { return 2 * options_.deadline + std::chrono::seconds(10); }
+
+Status RankRun::wait() {
+  const Status drained = world_->device().synchronize(*stream_, static_cast<std::uint64_t>(patience().count()));
+  const Status status = world_->status();
+  return status.ok() ? drained : status;
+}
+
+// -- verifying
+
+/// The product of the set in use.
+SumOfProducts RankRun::product() const {
+  const GemmDesc& desc = config_.desc;
+  const auto rows_of = [&](const std::vector<std::uint16_t>& matrix, std::int64_t pitch) {
+    return [&matrix, pitch](int row, std::span<std::uint16_t> values) {
+      std::copy_n(matrix.begin() + row * pitch, values.size(), values.begin());
+    };
+  };
+  SumOfProducts product;
+  product.dtype = desc.dtype;
+  product.rows = desc.m;
+  product.columns = desc.n;
+  product.k = desc.k;
+  product.terms.push_back({rows_of(set_->host_x, desc.x_pitch), rows_of(set_->host_w, desc.w_pitch), set_->host_bias});
+  return product;
+}
+
+/// Every element is written, and nothing between rows; with exact inputs all are exact, with others none is further off than its
+/// roundings allow: all elements on a real device, on the emulator a sample.
+Status RankRun::verify(const DeviceBuffer& y) {
+  const GemmDesc& desc = config_.desc;
+  std::vector<std::uint16_t> got(size(desc.m * desc.y_pitch));
+  if (Status status = y.download(got.data(), got.size() * 2, *stream_); !status.ok()) return status;
+  for (std::size_t i = 0; i < got.size() && difference_.empty(); ++i) {
+    const bool in_matrix = i % size(desc.y_pitch) < size(desc.n);
+    if ((got[i] == harness::kPoison16) == in_matrix)
+      difference_ = fmt::format("y[{}, {}] {}", i / size(desc.y_pitch), i % size(desc.y_pitch),
+                                in_matrix ? "was not written" : "lies outside the matrix and was written");
+  }
+  if (!difference_.empty()) return {};
+  const Output output{got, desc.y_pitch};
+  if (kind_in_call(config_.inputs, set_->call) == InputKind::kExact) {
+    const std::string difference = exact_difference(product(), output, options_.seed);
+    if (!difference.empty()) difference_ = fmt::format("call {}: {}", set_->call, difference);
+    return {};
+  }
+  comparison_.begin_call(set_->call);
+  if (config_.residue != Residue::kNone) {
+    compare_residue(output);
+    return {};
+  }
+  if (!is_emulated(options_.target))
+    return compare_all(product(), world_->device(), *stream_, static_cast<std::uint64_t>(patience().count()), output,
+                       comparison_);
+  compare_sample(product(), choose_sample(desc, options_.seed), output, comparison_);
+  return {};
+}
+
+/// What is left of the sums is the error of fp32 accumulation.
+void RankRun::compare_residue(const Output& output) {
+  const GemmDesc& desc = config_.desc;
+  std::vector<harness::ExpectedElement> expected(size(desc.n));
+  for (int row = 0; row < desc.m; ++row) {
+    for (int column = 0; column < desc.n; ++column) {
+      const harness::PartialSum& sum = set_->taken_away[size(row) * size(desc.n) + size(column)];
+      expected[size(column)].accumulated = harness::accumulation_error(sum, desc.k);
+    }
+    comparison_.add(row, 0, output.row(row, desc.n), expected);
+  }
+}
+
+Status RankRun::close(Status status) {
+  const auto all_ok = harness::true_on_all(*bootstrap_, status.ok());
+  if (!all_ok.ok()) return status.ok() ? all_ok.status() : status;
+  return *all_ok ? op_->close() : status;
+}
+
+harness::CheckOutcome RankRun::outcome(const Status& status) const {
+  return harness::judge(fmt::format("rank {}", bootstrap_->rank()), status, comparison_.verdict(), difference_);
+}
+
+}  // namespace farwarp::gemm

@@ -1,0 +1,86 @@
+// One rank's run of the check and the bench of gemm.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "farwarp/harness/case.h"
+#include "farwarp/harness/compare.h"
+#include "farwarp/harness/contest.h"
+#include "farwarp/harness/cublas_product.h"
+#include "farwarp/harness/device_buffer.h"
+#include "farwarp/ops/gemm/case/inputs.h"
+#include "farwarp/ops/gemm/case/oracle.h"
+#include "farwarp/ops/gemm/case/residue.h"
+#include "farwarp/ops/gemm/gemm.h"
+#include "farwarp/world/host/world.h"
+
+namespace farwarp::gemm {
+
+struct CheckConfig {
+  GemmDesc desc;
+  InputKind inputs = InputKind::kAuto;
+  Residue residue = Residue::kNone;
+  bool graph = false;  ///< each call from a captured graph
+};
+
+class RankRun {
+ public:
+  RankRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options)
+      : config_(config),
+        bootstrap_(std::move(bootstrap)),
+        options_(options),
+        comparison_(config.desc.dtype, kTile, kTile) {}
+  ~RankRun();
+
+  Status open(int sets);
+  Status all_calls();
+  /// Collective: nobody's memory goes while others may still use the World.
+  Status close(Status status);
+  harness::CheckOutcome outcome(const Status& status) const;
+  harness::BenchOutcome bench(const harness::BenchOptions& bench_options);
+
+ private:
+  /// What one call reads and writes; the host's copies are for the oracle.
+  struct Buffers {
+    int call = 0;
+    harness::DeviceBuffer x, w, bias, y;
+    std::vector<std::uint16_t> host_x, host_w, host_bias;
+    std::vector<harness::PartialSum> taken_away;  // with a residue
+  };
+
+  Status fill(Buffers& buffers, int call);
+  Status enqueue();
+  std::chrono::nanoseconds patience() const;
+  Status wait();
+  SumOfProducts product() const;
+  Status verify(const harness::DeviceBuffer& y);
+  void compare_residue(const Output& output);
+  Status measure(const harness::BenchOptions& bench_options);
+  Status add_contenders(harness::Contest& contest, const std::string& name, const harness::Work& step, bool is_ours,
+                        std::vector<harness::Contender>& contenders);
+  Status open_baseline(harness::Contest& contest, std::vector<harness::Contender>& contenders);
+  void use(int set) { set_ = &sets_[static_cast<std::size_t>(set)]; }
+  harness::Floor floor();
+
+  CheckConfig config_;
+  std::shared_ptr<Bootstrap> bootstrap_;
+  harness::RunOptions options_;
+  std::optional<World> world_;
+  std::optional<Gemm> op_;
+  std::optional<Stream> stream_;
+  std::vector<Buffers> sets_;
+  Buffers* set_ = nullptr;
+  harness::Comparison comparison_;
+  std::string difference_;
+  // Of a bench.
+  std::optional<harness::DeviceTimer> timer_;
+  std::optional<CublasProduct> baseline_;
+  harness::DeviceBuffer baseline_y_;
+  std::vector<std::unique_ptr<Graph>> graphs_, baseline_graphs_;
+  harness::BenchOutcome outcome_;
+};
+
+}  // namespace farwarp::gemm

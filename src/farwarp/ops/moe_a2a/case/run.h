@@ -1,0 +1,120 @@
+// One rank's run of the check of moe-a2a.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "farwarp/harness/case.h"
+#include "farwarp/harness/compare.h"
+#include "farwarp/harness/device_buffer.h"
+#include "farwarp/ops/moe_a2a/args.h"
+#include "farwarp/ops/moe_a2a/case/inputs.h"
+#include "farwarp/ops/moe_a2a/case/oracle.h"
+#include "farwarp/ops/moe_a2a/moe_a2a.h"
+#include "farwarp/ops/moe_a2a/reference.h"
+#include "farwarp/world/host/world.h"
+
+namespace farwarp::moe {
+
+/// MoeAllToAllDesc::recv_rows in a CheckConfig: as many as the tokens of the run need.
+inline constexpr std::int64_t kAutoRows = -1;
+
+struct CheckConfig {
+  MoeAllToAllDesc desc;
+  InputOptions inputs;
+  bool fused = true;
+  bool auto_expert = false;  ///< no expert was asked for: inputs.expert is right for a check
+  bool count_on_device = false;
+  bool graph = false;
+  int burst = 1;  ///< calls on the stream at once
+  std::uint64_t longest_delay_ns = 0;
+};
+
+/// One rank's part in a check: its World, its operator, its buffers, and what it found.
+class RankRun {
+ public:
+  RankRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options)
+      : config_(config),
+        bootstrap_(std::move(bootstrap)),
+        options_(options),
+        rank_(bootstrap_->rank()),
+        ranks_(bootstrap_->size()),
+        comparison_(config.desc.dtype, 1, config.desc.hidden) {
+    config_.inputs.seed = options.seed;
+  }
+  ~RankRun() {
+    if (stream_) world_->device().destroy_stream(*stream_);
+  }
+
+  Status open();
+  /// The calls of the check; after an injected fault that a World can survive also recover() and one call more.
+  Status all_calls();
+  /// Collective: nobody's memory goes while peers' kernels may still write to it.
+  Status close(Status status);
+  harness::CheckOutcome outcome(const Status& status) const;
+
+ protected:
+  enum Phase { kFused, kDispatch, kCombine, kPhases };
+
+  /// What one call of a burst reads and writes.
+  struct CallBuffers {
+    harness::DeviceBuffer x, indices, weights, token_count, table, out;
+    std::vector<Routing> routings;        // of all ranks
+    std::vector<ExpertFunction> experts;  // of all ranks
+    std::unique_ptr<Graph> graphs[kPhases];
+  };
+
+  Status create_world();
+  Status allocate_buffers();
+  Status burst(int first, int count);
+  Status prepare_call(int call);
+  Status upload_inputs(int call);
+  Status poison_outputs();
+  Status inject_fault();
+  Status enqueue(Phase phase);
+  Status launch_phase(Phase phase);
+  Status run_phase(Phase phase);
+  Status wait();
+  Status recover(int call);
+  Status check_dispatch(int call);
+  std::string row_difference(int call) const;
+  bool row_arrived(std::span<const std::uint16_t> x, std::size_t row) const;
+  std::vector<float> received_values(std::size_t row) const;
+  Status apply_experts();
+  Status check_output(int call);
+
+  std::size_t row_bytes() const { return static_cast<std::size_t>(config_.desc.hidden) * 2; }
+  std::size_t received_row_bytes() const { return config_.desc.fp8_dispatch ? hidden() : row_bytes(); }
+  std::size_t groups() const {
+    return config_.desc.fp8_dispatch ? static_cast<std::size_t>(fp8_groups(config_.desc.hidden)) : 0;
+  }
+  Fp8Format fp8() const { return op_->plan().fp8; }
+  std::size_t hidden() const { return static_cast<std::size_t>(config_.desc.hidden); }
+  const Routing& own_routing() const { return set_->routings[static_cast<std::size_t>(rank_)]; }
+  int first_expert() const { return moe_first_expert(rank_, ranks_, config_.desc.num_experts); }
+  int local_experts() const { return moe_first_expert(rank_ + 1, ranks_, config_.desc.num_experts) - first_expert(); }
+
+  CheckConfig config_;
+  std::shared_ptr<Bootstrap> bootstrap_;
+  harness::RunOptions options_;
+  int rank_, ranks_;
+  std::optional<World> world_;
+  std::optional<MoeAllToAll> op_;
+  std::optional<Stream> stream_;
+  std::vector<CallBuffers> sets_;                                           // one for each call of a burst
+  CallBuffers* set_ = nullptr;                                              // of the call at hand
+  harness::DeviceBuffer recv_x_, counts_, offsets_, origins_, scales_, y_;  // of form=split
+  ExpectedDispatch expected_;                                               // form=split: of the current call
+  // form=split: rows as they came, with their scales if they are fp8.
+  std::vector<std::byte> received_;
+  std::vector<float> received_scales_;
+  harness::Comparison comparison_;
+  std::string difference_;  // the first thing that is not bit-equal to the oracle
+  std::string recovery_;    // how a call after recover() went
+};
+
+}  // namespace farwarp::moe

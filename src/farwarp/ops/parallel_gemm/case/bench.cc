@@ -1,0 +1,208 @@
+#include "farwarp/ops/parallel_gemm/case/bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "farwarp/harness/cublas_product.h"
+#include "farwarp/machine/ceilings.h"
+#include "farwarp/ops/parallel_gemm/case/floor.h"
+
+namespace farwarp::parallel_gemm {
+namespace {
+
+using harness::BenchOptions;
+using harness::BenchOutcome;
+using harness::Contender;
+using harness::DeviceBuffer;
+
+constexpr std::int64_t kPreparedElements = 48 << 20;  // of each rank: the host makes them
+constexpr std::int64_t kMostSets = 4;                 // the host computes what is expected of each
+
+int sets_for(const Problem& problem) {
+  const LocalShape local = problem.local();
+  const std::int64_t elements = std::int64_t{local.x_rows} * local.k + std::int64_t{local.w_rows} * local.k +
+                                std::int64_t{local.y_rows} * local.y_columns;
+  return static_cast<int>(
+      std::clamp<std::int64_t>(kPreparedElements / std::max<std::int64_t>(elements, 1), 1, kMostSets));
+}
+
+}  // namespace
+
+BenchRun::BenchRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options,
+                   const BenchOptions& bench_options)
+    : RankRun(config, std::move(bootstrap), options), bench_options_(bench_options), asked_path_(config.path) {
+  config_.path = Path::kOwn;  // the dispatcher stands beside ours, never in its place
+}
+
+/// Ours, and what the dispatcher may take beside it.
+Result<std::int64_t> BenchRun::heap_bytes(const Device& device, const ParallelGemmDesc& desc) const {
+  const auto ours = RankRun::heap_bytes(device, desc);
+  if (!ours.ok() || (asked_path_ == Path::kOwn && !bench_options_.baselines)) return ours;
+  const auto beside = ParallelGemm::heap_bytes(device, problem_.ranks, problem_.kind, desc, dispatched_path());
+  return beside.ok() ? *ours + *beside : beside;
+}
+
+BenchOutcome BenchRun::run() {
+  const int sets = sets_for(problem_);
+  Status status = open(sets);
+  for (int set = 0; set < sets && status.ok(); ++set) status = fill(sets_[static_cast<std::size_t>(set)], set);
+  if (status.ok()) status = measure();
+  if (op_) outcome_.plan = op_->plan();
+  if (dispatched_)
+    outcome_.plan += fmt::format("; dispatcher: {} ({})", name_of(dispatched_->path()), dispatched_->why());
+  if (timer_ && status.ok()) status = timer_->close();
+  graphs_.clear();
+  if (dispatched_ && status.ok()) status = dispatched_->close();
+  dispatched_.reset();
+  baseline_.reset();
+  outcome_.check = outcome(close(status));
+  return std::move(outcome_);
+}
+
+Status BenchRun::measure() {
+  auto timer = harness::DeviceTimer::create(*world_, *stream_);
+  if (!timer.ok()) return timer.status();
+  timer_.emplace(std::move(*timer));
+  harness::Contest contest(
+      *world_, *stream_, *timer_, bench_options_.samples, static_cast<int>(sets_.size()),
+      [this](int set) { set_ = static_cast<std::size_t>(set); },
+      [this](bool ours) { return ours ? sets_[set_].y.poison(*stream_) : baseline_y_.poison(*stream_); });
+  const Contender ours{config_.kind.name, [this] { return enqueue(sets_[set_]); }};
+  std::vector<Contender> contenders = {ours};
+  Status status = open_baseline();
+  if (status.ok()) status = open_dispatched();
+  if (status.ok() && dispatched_) status = add_dispatched(contest, contenders);
+  if (status.ok() && baseline_) status = add_baseline(contest, contenders);
+  if (!status.ok()) return status;
+  auto measured = contest.in_turn(contenders);
+  if (!measured.ok()) return measured.status();
+  outcome_.measurements = std::move(*measured);
+  for (harness::Measurement& measurement : outcome_.measurements) {
+    if (!measurement.ours) measurement.algorithm = baseline_->cublas().algorithm();
+  }
+  if (status = verify_others(); !status.ok()) return status;
+  const auto graph_us = contest.from_graphs(ours);
+  if (!graph_us.ok()) return graph_us.status();
+  outcome_.measurements[0].graph_us = *graph_us;
+  // No train of the others: the host waits inside NCCL's next launch while a stream is held.
+  const auto train_us = contest.in_train(ours);
+  if (!train_us.ok()) return train_us.status();
+  outcome_.measurements[0].back_to_back_us = *train_us;
+  outcome_.floor =
+      floor_of(problem_.kind, problem_.desc, problem_.ranks, ceilings_of(world_->device().model(), problem_.ranks));
+  return verify_all();
+}
+
+/// Where there is none, the outcome says why, on all ranks alike.
+Status BenchRun::open_baseline() {
+  if (!bench_options_.baselines) {
+    outcome_.no_baseline = "not asked for";
+    return {};
+  }
+  if (problem_.desc.max_sms != 0) {
+    outcome_.no_baseline = "max_sms bounds our blocks, and nothing those of NCCL and cuBLASLt";
+    return {};
+  }
+  auto baseline = Unfused::create(*world_, problem_.kind, problem_.desc);
+  if (baseline.status().code() == StatusCode::kUnavailable) {
+    outcome_.no_baseline = baseline.status().message();
+    return {};
+  }
+  if (!baseline.ok()) return baseline.status();
+  baseline_.emplace(std::move(*baseline));
+  auto y = DeviceBuffer::create(world_->device(), sets_[0].y.bytes());
+  if (y.ok()) baseline_y_ = std::move(*y);
+  return y.status();
+}
+
+Status BenchRun::open_dispatched() {
+  if (asked_path_ == Path::kOwn && !baseline_) return {};
+  auto dispatched = ParallelGemm::create(*world_, problem_.kind, problem_.desc, dispatched_path());
+  if (dispatched.ok()) dispatched_.emplace(std::move(*dispatched));
+  return dispatched.status();
+}
+
+Status BenchRun::add_dispatched(harness::Contest& contest, std::vector<Contender>& contenders) {
+  return add_graphs(
+      contest, fmt::format("{}, dispatcher: {}, graph", config_.kind.name, name_of(dispatched_->path())),
+      [this] {
+        const Buffers& set = sets_[set_];
+        return (*dispatched_)(set.x.get(), set.w.get(), bias(), set.y.get(), *stream_, all_x_of(set));
+      },
+      true, contenders);
+}
+
+/// cuBLASLt with the fastest of its algorithms.
+Status BenchRun::add_baseline(harness::Contest& contest, std::vector<Contender>& contenders) {
+  const auto all = [this] {
+    const Buffers& set = sets_[set_];
+    return (*baseline_)(set.x.get(), set.w.get(), bias(), baseline_y_.get(), *stream_, all_x_of(set));
+  };
+  const auto product = [this] {
+    return baseline_->product(sets_[set_].x.get(), sets_[set_].w.get(), bias(), baseline_y_.get(), *stream_);
+  };
+  set_ = 0;
+  Status status = all();  // so that no product is timed on zeros, or on what was there before
+  if (status.ok()) status = wait();
+  if (status.ok()) status = harness::choose_fastest(baseline_->cublas(), *timer_, product);
+  const std::string libraries = baseline_->describe_product(), exchange = baseline_->describe_exchange();
+  if (status.ok())
+    status = add_graphs(contest, fmt::format("{} and {}, graph", exchange, libraries), all, false, contenders);
+  if (status.ok()) status = add_graphs(contest, libraries + " alone, graph", product, false, contenders);
+  if (status.ok())
+    status = add_graphs(
+        contest, exchange + " alone, graph",
+        [this] { return baseline_->exchange(sets_[set_].x.get(), baseline_y_.get(), *stream_); }, false, contenders);
+  return status;
+}
+
+/// One graph of `step` for each set, as a contender.
+Status BenchRun::add_graphs(harness::Contest& contest, const std::string& name, const harness::Work& step, bool ours,
+                            std::vector<Contender>& contenders) {
+  auto graphs = contest.capture(step);
+  if (!graphs.ok()) return graphs.status();
+  const std::size_t index = graphs_.size();
+  graphs_.push_back(std::move(*graphs));
+  contenders.push_back(
+      {name, [this, index] { return world_->device().launch(*graphs_[index][set_], *stream_); }, ours});
+  return {};
+}
+
+/// The first graphs of the dispatcher and of the baseline, which wins only if it is right.
+Status BenchRun::verify_others() {
+  std::size_t index = 0;
+  Status status;
+  if (dispatched_) status = verify_graph(index++, sets_[set_].y, dispatched_->roundings(), "the dispatcher's");
+  if (status.ok() && baseline_) status = verify_graph(index, baseline_y_, baseline_->roundings(), "the baseline's");
+  return status;
+}
+
+/// The graph that was timed, once more.
+Status BenchRun::verify_graph(std::size_t graphs, const DeviceBuffer& y, int roundings, const std::string& whose) {
+  Findings findings(config_.desc.dtype);
+  std::vector<std::uint16_t> got;
+  Status status = y.poison(*stream_);
+  if (status.ok()) status = world_->device().launch(*graphs_[graphs][set_], *stream_);
+  if (status.ok()) status = wait();
+  if (status.ok()) status = verify(y, static_cast<int>(set_), roundings, findings, got);
+  if (!status.ok()) return status;
+  const harness::Verdict verdict = findings.comparison.verdict();
+  const std::string why = findings.difference.empty() ? verdict.detail : findings.difference;
+  if (!why.empty()) findings_.difference = fmt::format("{} result is wrong: {}", whose, why);
+  return {};
+}
+
+/// What the last measurement left in every set.
+Status BenchRun::verify_all() {
+  std::vector<std::uint16_t> got;
+  Status status;
+  for (std::size_t set = 0; set < sets_.size() && status.ok(); ++set)
+    status = verify(sets_[set].y, static_cast<int>(set), config_.kind.roundings, findings_, got);
+  for (std::size_t set = 0; set < sets_.size() && status.ok(); ++set)
+    status = verify_returned_x(sets_[set], static_cast<int>(set), findings_);
+  return status;
+}
+
+}  // namespace farwarp::parallel_gemm

@@ -1,0 +1,14 @@
+// The dispatcher behind the check that parallel products share.
+#pragma once
+
+#include <memory>
+
+#include "farwarp/ops/parallel_gemm/case/operator.h"
+
+namespace farwarp::parallel_gemm {
+
+/// Collective. ParallelGemm::create().
+Result<std::unique_ptr<CaseOperator>> create_dispatched(World& world, Kind kind, const ParallelGemmDesc& desc,
+                                                        Path path);
+
+}  // namespace farwarp::parallel_gemm

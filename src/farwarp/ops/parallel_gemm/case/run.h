@@ -1,0 +1,96 @@
+// One rank's run of the check of a parallel product.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "farwarp/harness/case.h"
+#include "farwarp/harness/compare.h"
+#include "farwarp/harness/device_buffer.h"
+#include "farwarp/ops/gemm/case/oracle.h"
+#include "farwarp/ops/parallel_gemm/case/inputs.h"
+#include "farwarp/ops/parallel_gemm/case/operator.h"
+
+namespace farwarp::parallel_gemm {
+
+struct CheckConfig {
+  CaseKind kind;
+  ParallelGemmDesc desc;
+  Path path = Path::kOwn;
+  gemm::InputKind inputs = gemm::InputKind::kAuto;
+  bool graph = false;  ///< each call from a captured graph
+  int burst = 1;       ///< calls on the stream at once
+  int repeat = 1;      ///< how often the calls of a burst are made, with the same inputs and other delays
+  std::uint64_t longest_delay_ns = 0;
+};
+
+/// What was found in outputs.
+struct Findings {
+  explicit Findings(DType dtype) : comparison(dtype, gemm::kTile, gemm::kTile) {}
+  harness::Comparison comparison;
+  std::string difference;  ///< the first element that is not written, not exact, or not the same in a repetition
+};
+
+class RankRun {
+ public:
+  RankRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options);
+  virtual ~RankRun();
+
+  /// `sets`: of inputs and outputs.
+  Status open(int sets);
+  /// The calls of the check; after an injected fault that a World can survive also recover() and one call more.
+  Status all_calls();
+  /// Collective: nobody's memory goes while others may still use the World.
+  Status close(Status status);
+  harness::CheckOutcome outcome(const Status& status) const;
+
+ protected:
+  /// What one call reads and writes.
+  struct Buffers {
+    harness::DeviceBuffer x, w, bias, y, all_x;
+    std::unique_ptr<Graph> graph;
+    std::vector<std::uint16_t> first;  ///< with repetitions: the first one's y
+  };
+
+  Status create_world();
+  virtual Result<std::int64_t> heap_bytes(const Device& device, const ParallelGemmDesc& desc) const;
+  Result<std::unique_ptr<CaseOperator>> create(const ParallelGemmDesc& desc);
+  Status create_operator();
+  Status provoke_mismatch();
+  Status allocate_buffers(int sets);
+  Status fill(Buffers& set, int call);
+  Status upload_rows(const harness::DeviceBuffer& buffer, Operand operand, int call, int rows, int columns);
+  Status burst(int first, int count);
+  Status inject_fault();
+  Status enqueue(const Buffers& set);
+  Status launch(Buffers& set);
+  std::chrono::nanoseconds patience() const;
+  Status wait();
+  Status recover(int call);
+  Status verify(const harness::DeviceBuffer& y, int call, int roundings, Findings& findings,
+                std::vector<std::uint16_t>& got);
+  void* all_x_of(const Buffers& set) const { return config_.desc.return_x ? set.all_x.get() : nullptr; }
+  Status poison(const Buffers& set);
+  Status verify_returned_x(const Buffers& set, int call, Findings& findings) const;
+  Status compare_with_first(const Buffers& set, int call, int repeat);
+  harness::CheckOutcome judged(const Status& status) const;
+
+  CheckConfig config_;
+  std::shared_ptr<Bootstrap> bootstrap_;
+  harness::RunOptions options_;
+  int rank_;
+  Problem problem_;
+  std::optional<World> world_;
+  std::unique_ptr<CaseOperator> op_;
+  std::optional<Stream> stream_;
+  std::vector<Buffers> sets_;
+  Findings findings_;
+  Status refused_;  // --fault mismatch: how the first creation ended
+  bool right_after_refusal_ = false;
+  std::string recovery_;  // how what came after a fault went
+};
+
+}  // namespace farwarp::parallel_gemm
