@@ -141,7 +141,7 @@ class LessonCase final : public harness::Case {
       const Words input = lesson_.input(group.rank(), call, words_);
       status = device.copy_in(*in, input.data(), in_bytes, *stream);
       if (status.ok()) status = device.fill(*out, 0xff, out_bytes, *stream);
-      if (status.ok() && call == 0) status = harness::befall(fault, group.rank(), group, device, *stream);
+      if (status.ok() && call == 0) status = harness::apply_fault(fault, group.rank(), group, device, *stream);
       if (status.ok()) status = launch(device, *kernel, config, args, *stream);
       Words found(lesson_.expected(group.rank(), group.size(), call, words_, items_).size());
       if (status.ok()) status = device.copy_out(found.data(), *out, 4 * found.size(), *stream);

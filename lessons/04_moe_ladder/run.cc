@@ -239,7 +239,7 @@ Status RankRun::check_calls(int first, int count) {
     graphs.push_back(std::move(*graph));
   }
   if (status.ok() && first == 0)
-    status = harness::befall(options_.fault, rank_, *bootstrap_, world_->device(), *stream_);
+    status = harness::apply_fault(options_.fault, rank_, *bootstrap_, world_->device(), *stream_);
   for (int round = 0; round < (config_.graph ? 2 : 1); ++round) {
     for (const CallSet& set : sets) {
       if (status.ok()) status = set.out.poison(*stream_);

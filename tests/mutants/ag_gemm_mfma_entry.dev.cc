@@ -4,5 +4,5 @@
 namespace ag_gemm = farwarp::FARWARP_TARGET::ag_gemm;
 
 FARWARP_KERNEL(ag_gemm_mfma_bf16_64x128, farwarp::ag_gemm::Args, farwarp::tile::kMfmaThreads) {
-  ag_gemm::ag_gemm_mfma<farwarp::Bf16, farwarp::tile::kMfmaFew>(args);
+  ag_gemm::ag_gemm_mfma<farwarp::Bf16, farwarp::tile::kMfmaSmall>(args);
 }

@@ -6,6 +6,6 @@ namespace ag_gemm = farwarp::FARWARP_TARGET::ag_gemm;
 FARWARP_KERNEL(ag_gemm_words_bf16_64, farwarp::ag_gemm::Args, farwarp::ag_gemm::words_threads(64)) {
   ag_gemm::ag_gemm_words<farwarp::Bf16, 64, false>(args);
 }
-FARWARP_KERNEL(ag_gemm_words_bf16_few_16, farwarp::ag_gemm::Args, farwarp::ag_gemm::words_threads(16)) {
+FARWARP_KERNEL(ag_gemm_words_bf16_swap_ab_16, farwarp::ag_gemm::Args, farwarp::ag_gemm::words_threads(16)) {
   ag_gemm::ag_gemm_words<farwarp::Bf16, 16, true>(args);
 }

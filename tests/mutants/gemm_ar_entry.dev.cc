@@ -9,9 +9,9 @@ FARWARP_KERNEL(gemm_ar_bf16_64, farwarp::gemm_ar::Args, farwarp::tile::kWgmmaThr
 FARWARP_KERNEL(gemm_ar_words_bf16_64, farwarp::gemm_ar::Args, farwarp::tile::kWgmmaThreads) {
   gemm_ar::gemm_ar_words_wgmma<farwarp::Bf16, 64, false>(args);
 }
-FARWARP_KERNEL(gemm_ar_words_to_all_bf16_few_16, farwarp::gemm_ar::Args, farwarp::tile::kWgmmaThreads) {
+FARWARP_KERNEL(gemm_ar_words_to_all_bf16_swap_ab_16, farwarp::gemm_ar::Args, farwarp::tile::kWgmmaThreads) {
   gemm_ar::gemm_ar_words_to_all_wgmma<farwarp::Bf16, 16>(args);
 }
-FARWARP_KERNEL(gemm_ar_words_bf16_few_64, farwarp::gemm_ar::Args, farwarp::tile::kWgmmaThreads) {
+FARWARP_KERNEL(gemm_ar_words_bf16_swap_ab_64, farwarp::gemm_ar::Args, farwarp::tile::kWgmmaThreads) {
   gemm_ar::gemm_ar_words_wgmma<farwarp::Bf16, 64, true>(args);
 }

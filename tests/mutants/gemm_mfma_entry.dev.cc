@@ -4,5 +4,5 @@
 namespace gemm = farwarp::FARWARP_TARGET::gemm;
 
 FARWARP_KERNEL(gemm_mfma_bf16_64x128, farwarp::gemm::Args, farwarp::tile::kMfmaThreads) {
-  gemm::gemm_mfma<farwarp::Bf16, farwarp::tile::kMfmaFew>(args);
+  gemm::gemm_mfma<farwarp::Bf16, farwarp::tile::kMfmaSmall>(args);
 }

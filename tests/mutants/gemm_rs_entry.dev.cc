@@ -9,7 +9,7 @@ FARWARP_KERNEL(gemm_rs_bf16_64, gemm_rs::Args, farwarp::tile::kWgmmaThreads) {
 FARWARP_KERNEL(gemm_rs_bf16_256, gemm_rs::Args, farwarp::tile::kWgmmaThreads) {
   gemm_rs::gemm_rs_wgmma<farwarp::Bf16, 256, false>(args);
 }
-FARWARP_KERNEL(gemm_rs_words_bf16_few_16, gemm_rs::Args, farwarp::tile::kWgmmaThreads) {
+FARWARP_KERNEL(gemm_rs_words_bf16_swap_ab_16, gemm_rs::Args, farwarp::tile::kWgmmaThreads) {
   gemm_rs::gemm_rs_words_wgmma<farwarp::Bf16, 16, true>(args);
 }
 FARWARP_KERNEL(gemm_rs_words_bf16_64, gemm_rs::Args, farwarp::tile::kWgmmaThreads) {

@@ -4,5 +4,5 @@
 namespace gemm_rs = farwarp::FARWARP_TARGET::gemm_rs;
 
 FARWARP_KERNEL(gemm_rs_mfma_bf16_64x128, gemm_rs::Args, farwarp::tile::kMfmaThreads) {
-  gemm_rs::gemm_rs_mfma<farwarp::Bf16, farwarp::tile::kMfmaFew>(args);
+  gemm_rs::gemm_rs_mfma<farwarp::Bf16, farwarp::tile::kMfmaSmall>(args);
 }

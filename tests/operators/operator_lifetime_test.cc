@@ -94,7 +94,7 @@ struct Subject<ParallelGemm> {
   }
   static std::vector<Status> call_all(ParallelGemm& op) {
     (void)op.path(), (void)op.why(), (void)op.plan(), (void)op.roundings();
-    op.drop_tile(0);
+    op.drop_put(0);
     return {op(nullptr, nullptr, nullptr, nullptr, {})};
   }
 };

@@ -32,7 +32,7 @@ CheckOutcome judge(const std::string& where, const Status& status, const Verdict
   return outcome;
 }
 
-Status befall(const Fault& fault, int rank, const Bootstrap& bootstrap, Device& device, Stream stream) {
+Status apply_fault(const Fault& fault, int rank, const Bootstrap& bootstrap, Device& device, Stream stream) {
   if (rank != fault.rank) return {};
   if (fault.kind == Fault::Kind::kDelay)
     return device.enqueue_delay(stream, static_cast<std::uint64_t>(fault.amount) * 1'000'000);

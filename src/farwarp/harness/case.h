@@ -65,7 +65,7 @@ Result<bool> true_on_all(Bootstrap& bootstrap, bool mine);
 
 /// What `fault` does to rank `rank` before its first call: a delay on its stream, or its end (of its process, or kAborted where ranks share
 /// one). Faults of other ranks, and those that an operator commits, do nothing here.
-Status befall(const Fault& fault, int rank, const Bootstrap& bootstrap, Device& device, Stream stream);
+Status apply_fault(const Fault& fault, int rank, const Bootstrap& bootstrap, Device& device, Stream stream);
 
 struct BenchOptions {
   int samples = 40;

@@ -7,10 +7,7 @@
 
 namespace farwarp::FARWARP_TARGET::probes {
 
-using farwarp::probes::kMatrixColumns;
-using farwarp::probes::kMatrixDepth;
-using farwarp::probes::matrix_value;
-using farwarp::probes::MatrixArgs;
+using namespace farwarp::probes;
 
 FARWARP_DEVICE Bf16 matrix_element(int row, int k) {
   return round_to<Bf16>(static_cast<float>(matrix_value(row, k)) / 8);

@@ -20,7 +20,7 @@ inline constexpr std::int64_t kMfmaMostPitch = std::int64_t{1} << 22;
 struct Args {
   TensorMap a;    ///< wgmma: the operand whose rows are a tile's rows, boxes of a tile's rows x 64
   TensorMap b;    ///< wgmma: the other, boxes of tile columns x 64
-  TensorMap out;  ///< wgmma: boxes of 64 x 64, or if swapped of tile columns x 64, with 4 splits half the columns
+  TensorMap out;  ///< wgmma: boxes of 64 x 64, or if swap_ab of tile columns x 64, with 4 splits half the columns
   WorldView view;
   std::uint32_t slot;  ///< of the operator in its World
   std::int32_t m, n, k;

@@ -45,7 +45,7 @@ Status Gemm::State::set_operands(const void* x, const void* w, void* y) {
                            .box_rows = plan.box_rows(),
                            .box_columns = 64,
                            .swizzled = true};
-  if (plan.few_rows) std::swap(of_x, of_w);
+  if (plan.swap_ab) std::swap(of_x, of_w);
   const auto a = device.encode(of_x), b = device.encode(of_w), out = device.encode(of_y);
   for (const auto* map : {&a, &b, &out}) {
     if (map->ok()) continue;

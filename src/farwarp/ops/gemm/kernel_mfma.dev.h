@@ -8,7 +8,8 @@
 
 namespace farwarp::FARWARP_TARGET::gemm {
 
-using farwarp::gemm::Args;
+using namespace farwarp::gemm;
+
 using farwarp::tile::Work;
 
 template <class Tile>

@@ -17,8 +17,8 @@ namespace farwarp {
 namespace {
 
 using harness::DeviceBuffer;
-using tile::kMfmaFew;
 using tile::kMfmaLarge;
+using tile::kMfmaSmall;
 using tile::MfmaShape;
 
 struct Product {
@@ -27,7 +27,7 @@ struct Product {
   bool has_bias = false;
   int splits = 1;
   int pad = 0;  ///< elements behind each row of x, w and y
-  MfmaShape tile = kMfmaFew;
+  MfmaShape tile = kMfmaSmall;
   int blocks = 8;
   int xcds = 8;
   std::uint64_t seed = 1;
@@ -177,7 +177,7 @@ void with_rig(const std::function<void(Rig&)>& body) {
 TEST(GemmMfma, OddShapes) {
   with_rig([](Rig& rig) {
     std::uint64_t number = 0;
-    for (const MfmaShape& tile : {kMfmaFew, kMfmaLarge}) {
+    for (const MfmaShape& tile : {kMfmaSmall, kMfmaLarge}) {
       for (const int m : {1, 17, 64, 130}) {
         for (const int n : {8, 40, 136, 264}) {
           for (const int k : {8, 24, 72, 360}) {
@@ -205,7 +205,7 @@ TEST(GemmMfma, Schedules) {
   with_rig([](Rig& rig) {
     for (std::uint64_t seed = 1; seed <= 6; ++seed) {
       for (const DType dtype : {DType::kBf16, DType::kF16}) {
-        Product few{65, 136, 520, dtype, true, 3, 8, kMfmaFew, 5, 3, seed};
+        Product few{65, 136, 520, dtype, true, 3, 8, kMfmaSmall, 5, 3, seed};
         rig.check(few);
         Product large{17, 264, 264, dtype, false, 2, 0, kMfmaLarge, 2, 2, seed};
         rig.check(large);
@@ -218,7 +218,7 @@ TEST(GemmMfma, Schedules) {
 // More tiles than blocks: operands of the next tile are on their way while one is stored. More blocks than tiles.
 TEST(GemmMfma, BlocksTakeTurns) {
   with_rig([](Rig& rig) {
-    Product product{200, 392, 136, DType::kBf16, true, 2, 8, kMfmaFew, 3, 8, 11, false};
+    Product product{200, 392, 136, DType::kBf16, true, 2, 8, kMfmaSmall, 3, 8, 11, false};
     rig.check(product);
     product = {300, 392, 136, DType::kF16, true, 1, 8, kMfmaLarge, 1, 8, 12, false};
     rig.check(product);

@@ -8,18 +8,19 @@
 
 namespace farwarp::FARWARP_TARGET::gemm {
 
-using farwarp::gemm::Args;
+using namespace farwarp::gemm;
+
 using farwarp::tile::Turns;
 using farwarp::tile::Work;
 
-/// [warpgroup] Multiplies 64 rows of each tile and stores them. `swapped`: A is w, and the tile is stored transposed.
-template <bool swapped, class Block, class Wait>
+/// [warpgroup] Multiplies 64 rows of each tile and stores them. `swap_ab`: A is w, and the tile is stored transposed.
+template <bool swap_ab, class Block, class Wait>
 FARWARP_DEVICE void multiply_and_store(const Args& args, const Block& block, int multiplier, Turns turns,
                                        const Wait& wait) {
   using Tile = typename Block::Tile;
   using T = typename Tile::Element;
   const auto carry = [&](int row, int column, Shared<std::byte> box) { tile::carry_to(args.out, row, column, box); };
-  const tile::Finisher<Block, swapped, decltype(carry)> finisher{block,
+  const tile::Finisher<Block, swap_ab, decltype(carry)> finisher{block,
                                                                  multiplier,
                                                                  args.grid.splits,
                                                                  Global<const T>(static_cast<const T*>(args.bias)),
@@ -46,7 +47,7 @@ FARWARP_DEVICE void keep_call(const Args& args) {
 inline constexpr int kLoaderRegisters = 40, kMultiplierRegisters = 232;
 static_assert(128 * kLoaderRegisters + 256 * kMultiplierRegisters <= farwarp::tile::kWgmmaThreads * 168);
 
-template <class T, int columns, bool swapped, int rows = farwarp::tile::kWgmmaRows>
+template <class T, int columns, bool swap_ab, int rows = farwarp::tile::kWgmmaRows>
 FARWARP_DEVICE void gemm_wgmma(const Args& args) {
   using Block =
       tile::WgmmaBlock<T, columns, farwarp::tile::wgmma_boxes(columns, farwarp::tile::kGemmWidestBoxes), rows>;
@@ -83,9 +84,9 @@ FARWARP_DEVICE void gemm_wgmma(const Args& args) {
   } else {
     raise_registers<kMultiplierRegisters>();
     if (lane_index() == 0) mbarrier_arrive(block.meeting());
-    multiply_and_store<swapped>(args, block, warpgroup - 1, turns, wait);
+    multiply_and_store<swap_ab>(args, block, warpgroup - 1, turns, wait);
   }
-  report(waits, args.view, args.slot, farwarp::gemm::kSiteStage);
+  report(waits, args.view, args.slot, kSiteStage);
 }
 
 }  // namespace farwarp::FARWARP_TARGET::gemm

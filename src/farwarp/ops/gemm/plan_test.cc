@@ -20,7 +20,7 @@ TEST(GemmPlan, CoversEveryShapeOfTheChallengeAndOddOnes) {
       for (const int k : {8, 24, 360, 2880, 8192}) {
         const auto plan = plan_gemm({.m = m, .n = n, .k = k}, kH200);
         ASSERT_TRUE(plan.ok()) << m << " " << n << " " << k << ": " << plan.status().message();
-        const int rows = plan->few_rows ? n : m, columns = plan->few_rows ? m : n;
+        const int rows = plan->swap_ab ? n : m, columns = plan->swap_ab ? m : n;
         EXPECT_GE(plan->tile_rows * plan->rows, rows);
         EXPECT_GE(plan->tile_columns * plan->columns, columns);
         EXPECT_LT((plan->tile_rows - 1) * plan->rows, rows);
@@ -29,8 +29,8 @@ TEST(GemmPlan, CoversEveryShapeOfTheChallengeAndOddOnes) {
         EXPECT_LE(plan->blocks, 132);
         EXPECT_LE(plan->shared_bytes, kH200.traits.shared_bytes);
         EXPECT_LE(plan->splits, (k + 63) / 64);
-        EXPECT_EQ(plan->few_rows, m <= 64);
-        EXPECT_TRUE(!plan->few_rows || plan->tile_columns == 1);
+        EXPECT_EQ(plan->swap_ab, m <= 64);
+        EXPECT_TRUE(!plan->swap_ab || plan->tile_columns == 1);
         EXPECT_EQ(plan->cluster, plan->splits);
         EXPECT_EQ(plan->blocks % plan->cluster, 0);
         EXPECT_EQ(plan->workspace_bytes, 0);

@@ -8,7 +8,7 @@
 
 namespace farwarp::FARWARP_TARGET::moe {
 
-using farwarp::moe::kScaleGroup;
+using namespace farwarp::moe;
 
 inline constexpr int kStride = Target::kWarpSize;  ///< units between a lane's
 

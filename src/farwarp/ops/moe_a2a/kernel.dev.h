@@ -10,6 +10,8 @@
 
 namespace farwarp::FARWARP_TARGET::moe {
 
+using namespace farwarp::moe;
+
 // ---- tags of memory that a call does not use ------------------------------------------------------------------------
 
 /// [block] Gives packets of this rank a recent tag that no call will wait for.
@@ -25,8 +27,8 @@ FARWARP_DEVICE void refresh_idle_rows(Wire& wire) {
   if (!is_first_worker(args)) return;
   const int places = args.max_tokens * args.view.size;
 #pragma unroll 1
-  for (auto place = static_cast<int>((wire.call.epoch / 2) % farwarp::moe::kRefreshPeriod); place < places;
-       place += static_cast<int>(farwarp::moe::kRefreshPeriod)) {
+  for (auto place = static_cast<int>((wire.call.epoch / 2) % kRefreshPeriod); place < places;
+       place += static_cast<int>(kRefreshPeriod)) {
     const int token = args.by_ranks.quotient(place), source = place - token * args.view.size;
     if (has_row(args, source, token)) continue;
     retag(wire.call, wire.regions.head(args.view.rank, source, token), args.k);
@@ -80,7 +82,8 @@ FARWARP_DEVICE void prefetch_pieces(const Args& args) {
 template <class T, class Expert, class Wire>
 FARWARP_DEVICE void work_on_rows(Wire& wire) {
   const Expert expert(wire.args);
-  for_each_row_present<Wire::kAlign>(wire.args, [&](const Row& row) { return apply_experts<T>(wire, row, expert); });
+  for_each_row_present<Wire::kAlign>(wire.args,
+                                     [&](const ReceivedSegment& row) { return apply_experts<T>(wire, row, expert); });
 }
 
 /// [block] Lays out and unpacks the rows that arrive.
@@ -93,7 +96,8 @@ FARWARP_DEVICE void receive_rows(Wire& wire) {
   refresh_idle_rows(wire);
   if (!lay_out_rows(wire.call, args)) return;
   mark_padding(args);
-  const int rows = for_each_row_present<Wire::kAlign>(args, [&](const Row& row) { return unpack_row(wire, row); });
+  const int rows =
+      for_each_row_present<Wire::kAlign>(args, [&](const ReceivedSegment& row) { return unpack_row(wire, row); });
   if (is_first_worker(args) && thread_index() == 0) store(wire.regions.kept_count(), static_cast<std::uint32_t>(rows));
 }
 

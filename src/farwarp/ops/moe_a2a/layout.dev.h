@@ -5,6 +5,8 @@
 
 namespace farwarp::FARWARP_TARGET::moe {
 
+using namespace farwarp::moe;
+
 /// [block] Waits for the header of every source: its bitmaps, and in `bases` the rows of every (source, local expert). False on all
 /// threads if the call is over.
 FARWARP_DEVICE bool await_headers(Call& call, const Args& args) {
@@ -17,7 +19,7 @@ FARWARP_DEVICE bool await_headers(Call& call, const Args& args) {
     const int source = i / packets, packet = i - source * packets;
     const Global<Packet> from[] = {mine(regions.header(args.view.rank, source)) + (bitmaps + packet)};
     std::uint64_t data[1] = {};
-    if (!wait_packets<1>(call, from, 1, data, Wait{farwarp::moe::kSiteHeader, source})) break;
+    if (!wait_packets<1>(call, from, 1, data, Wait{kSiteHeader, source})) break;
     const auto count = bases + (source * args.max_local_experts + 2 * packet);
     store(count, static_cast<std::int32_t>(data[0]));
     if (2 * packet + 1 < args.max_local_experts) store(count + 1, static_cast<std::int32_t>(data[0] >> 32));
@@ -80,7 +82,7 @@ FARWARP_DEVICE bool lay_out_rows(Call& call, const Args& args) {
     if (ballot(overflow != 0 || too_long) != 0) {
       if (author && (overflow != 0 || (too_long && lane_index() == 0))) {
         const std::int64_t room = too_long ? args.recv_rows : args.recv_rows / args.max_local_experts;
-        give_up(call, StatusCode::kCapacity, farwarp::moe::kSiteCapacity, -1, static_cast<std::uint64_t>(room),
+        give_up(call, StatusCode::kCapacity, kSiteCapacity, -1, static_cast<std::uint64_t>(room),
                 static_cast<std::uint64_t>(too_long ? end : overflow));
       }
       call.live = false;

@@ -7,8 +7,7 @@
 
 namespace farwarp::FARWARP_TARGET::moe {
 
-using farwarp::moe::Args;
-using farwarp::moe::Route;
+using namespace farwarp::moe;
 
 /// Rows are worked on in units, what one lane reads and writes at once: eight numbers.
 using Unit = Vec16;
@@ -114,7 +113,7 @@ struct Segment {
 };
 
 /// A piece of a received row that one warp works on.
-struct Row {
+struct ReceivedSegment {
   int source;
   std::int32_t token;  ///< its number at the source
   int number;          ///< of the row among those that came

@@ -8,8 +8,10 @@
 
 namespace farwarp::FARWARP_TARGET::moe {
 
+using namespace farwarp::moe;
+
 /// [thread] At the owner: unit `u` of a row's sum, to the row's source.
-FARWARP_DEVICE void send_sum(const Regions& regions, const Row& row, int u, Unit sum) {
+FARWARP_DEVICE void send_sum(const Regions& regions, const ReceivedSegment& row, int u, Unit sum) {
   store_words(regions.returned(row.source, row.token, regions.me()) + u, sendable(sum));
 }
 
@@ -30,14 +32,14 @@ FARWARP_DEVICE std::int64_t kept_place(std::uint64_t word) { return static_cast<
 FARWARP_DEVICE float kept_weight(std::uint64_t word) { return std::bit_cast<float>(static_cast<std::uint32_t>(word)); }
 
 /// Whose row it is, and how many copies of it there are.
-FARWARP_DEVICE std::uint64_t kept_owner(const Row& row, int copies) {
+FARWARP_DEVICE std::uint64_t kept_owner(const ReceivedSegment& row, int copies) {
   return static_cast<std::uint64_t>(row.token) << 32 | static_cast<std::uint32_t>(copies << 8 | row.source);
 }
 
 /// [warp] `word`: on lane j, of k-slot j. The words of copies are kept side by side.
-FARWARP_DEVICE void keep_row(const Regions& regions, const Row& row, std::uint64_t word) {
+FARWARP_DEVICE void keep_row(const Regions& regions, const ReceivedSegment& row, std::uint64_t word) {
   const Args& args = regions.args;
-  const bool is_copy = word != farwarp::moe::kNoRoute;
+  const bool is_copy = word != kNoRoute;
   const std::uint64_t copies = ballot(is_copy);
   const Global<std::uint64_t> kept = regions.kept(row.number);
   if (lane_index() == 0) store(kept, kept_owner(row, count_bits(copies)));
@@ -51,7 +53,7 @@ FARWARP_DEVICE void keep_row(const Regions& regions, const Row& row, std::uint64
 /// [warp] Gathers the experts' outputs of one token in k-slot order, sums and rounds as apply_experts does, and back to the source.
 /// `word`: on lane i, what was kept of copy i.
 template <class T>
-FARWARP_DEVICE void reduce_row(const Regions& regions, const Row& row, int copies, std::uint64_t word) {
+FARWARP_DEVICE void reduce_row(const Regions& regions, const ReceivedSegment& row, int copies, std::uint64_t word) {
   // Units of a lane in flight, and copies whose outputs are. With two units combine of 256 tokens x 7168 takes 36 us for 30 (2 H200s,
   // 2026-11).
   constexpr int kAhead = 4, kCopiesAhead = 2;
@@ -107,7 +109,8 @@ FARWARP_DEVICE void return_rows(Call& call, const Args& args) {
     const std::uint64_t owner = load(kept);
     const std::uint64_t word = lane_index() < args.k ? load(kept + (1 + lane_index())) : 0;
     const Segment piece = segment_of<1>(args, static_cast<int>(owner >> 32), unit - number * args.segments);
-    const Row row{static_cast<int>(owner & 0xff), piece.token, number, piece.number, piece.first, piece.last};
+    const ReceivedSegment row{
+        static_cast<int>(owner & 0xff), piece.token, number, piece.number, piece.first, piece.last};
     reduce_row<T>(regions, row, static_cast<int>(owner >> 8 & 0xff), word);
   }
 }
@@ -133,7 +136,7 @@ FARWARP_DEVICE void add_up(Call& call, const Regions& regions, std::uint32_t ran
       from[i] = sums + (owner * regions.units() + unit);
       if ((ranks >> owner & 1) != 0 && unit < piece.last) wanted |= 1u << i;
     }
-    if (!wait_words<ahead>(call, from, wanted, parts, Wait{farwarp::moe::kSiteReturn, -1, 1})) break;
+    if (!wait_words<ahead>(call, from, wanted, parts, Wait{kSiteReturn, -1, 1})) break;
     clear_words(from, wanted);
 #pragma unroll
     for (int a = 0; a < ahead; ++a) {

@@ -10,20 +10,19 @@
 
 namespace farwarp::FARWARP_TARGET::moe {
 
-using farwarp::moe::kBatch;
+using namespace farwarp::moe;
 
 // ---- heads -------------------------------------------------------------------------------------------------------------
 
 /// [thread] A route in one word, as it crosses the link.
 FARWARP_DEVICE std::uint64_t pack_route(float weight, int local_expert, std::uint32_t index) {
-  const auto place = static_cast<std::uint32_t>(local_expert) << farwarp::moe::kRouteIndexBits | index;
+  const auto place = static_cast<std::uint32_t>(local_expert) << kRouteIndexBits | index;
   return static_cast<std::uint64_t>(place) << 32 | std::bit_cast<std::uint32_t>(weight);
 }
 FARWARP_DEVICE Route unpack_route(std::uint64_t word) {
   const auto place = static_cast<std::uint32_t>(word >> 32);
-  return {std::bit_cast<float>(static_cast<std::uint32_t>(word)),
-          static_cast<std::int32_t>(place >> farwarp::moe::kRouteIndexBits),
-          static_cast<std::int32_t>(place & ((1u << farwarp::moe::kRouteIndexBits) - 1))};
+  return {std::bit_cast<float>(static_cast<std::uint32_t>(word)), static_cast<std::int32_t>(place >> kRouteIndexBits),
+          static_cast<std::int32_t>(place & ((1u << kRouteIndexBits) - 1))};
 }
 
 /// [warp] A row's head to the ranks of its token's entries, a word per k-slot.
@@ -33,7 +32,7 @@ FARWARP_DEVICE void send_routes(const Call& call, const Args& args, int token, s
   const auto address = reinterpret_cast<std::uint64_t>(regions_of(args, call).head(peer, args.view.rank, token).raw);
   for_each_rank(args, ranks, [&](int rank) {
     const Peer<Packet> head(reinterpret_cast<Packet*>(shuffle(address, rank)));
-    const std::uint64_t word = owner == rank ? route : farwarp::moe::kNoRoute;
+    const std::uint64_t word = owner == rank ? route : kNoRoute;
     if (j < args.k) store_packet(head + j, word, call.epoch);
   });
 }

@@ -6,6 +6,8 @@
 
 namespace farwarp::FARWARP_TARGET::moe {
 
+using namespace farwarp::moe;
+
 // ---- experts of the fused form ---------------------------------------------------------------------------------------
 
 // An expert is built from the kernel's arguments; of(e) gives what local expert e does to one element.
@@ -30,11 +32,11 @@ struct TableExpert {
 /// [warp] Fused form, at the owner: units u, u + kStride, ... of a row, as far as they belong to it, through the experts in k-slot
 /// order; summed in fp32, rounded once, and back to the source. `head`: on lane j, the word of k-slot j.
 template <class T, class Expert, class Wire, int count>
-FARWARP_DEVICE void apply_to_units(Wire& wire, const Row& row, std::uint64_t head, int u,
+FARWARP_DEVICE void apply_to_units(Wire& wire, const ReceivedSegment& row, std::uint64_t head, int u,
                                    const typename Wire::Dispatched (&x)[count], const Expert& expert) {
   float sum[count][kPer<Unit>] = {};
 #pragma unroll 1
-  for (std::uint64_t routes = ballot(head != farwarp::moe::kNoRoute); routes != 0; routes &= routes - 1) {
+  for (std::uint64_t routes = ballot(head != kNoRoute); routes != 0; routes &= routes - 1) {
     const int j = lowest_bit(routes);
     const Route route = unpack_route(shuffle(head, j));
     const auto apply = expert.of(route.expert);
@@ -55,9 +57,9 @@ FARWARP_DEVICE void apply_to_units(Wire& wire, const Row& row, std::uint64_t hea
 
 /// [warp] Fused form, at the owner: waits for the row and applies the experts. False on all lanes if the call is over.
 template <class T, class Expert, class Wire>
-FARWARP_DEVICE bool apply_experts(Wire& wire, const Row& row, const Expert& expert) {
+FARWARP_DEVICE bool apply_experts(Wire& wire, const ReceivedSegment& row, const Expert& expert) {
   constexpr int kAhead = Wire::kAhead, kTogether = Wire::kAppliedTogether;
-  std::uint64_t head = farwarp::moe::kNoRoute;  // lane j: of k-slot j
+  std::uint64_t head = kNoRoute;  // lane j: of k-slot j
 #pragma unroll 1
   for (int base = row.first; base < row.last; base += kAhead * kStride) {
     const int u = base + lane_index();
@@ -83,11 +85,11 @@ FARWARP_DEVICE bool apply_experts(Wire& wire, const Row& row, const Expert& expe
 /// [warp] Split form, at the owner: one copy of the row for each of its routes. What combine needs of the row is kept. False on all lanes
 /// if the call is over.
 template <class Wire>
-FARWARP_DEVICE bool unpack_row(Wire& wire, const Row& row) {
+FARWARP_DEVICE bool unpack_row(Wire& wire, const ReceivedSegment& row) {
   constexpr int kAhead = Wire::kUnpackAhead;
   const Args& args = wire.args;
   const auto bases = shared_at<std::int32_t>(args.shared.bases) + row.source * args.max_local_experts;
-  std::uint64_t head = farwarp::moe::kNoRoute;  // lane j: of k-slot j, first as it came, then as it is kept
+  std::uint64_t head = kNoRoute;  // lane j: of k-slot j, first as it came, then as it is kept
 #pragma unroll 1
   for (int base = row.first; base < row.last; base += kAhead * kStride) {
     const int u = base + lane_index();
@@ -97,12 +99,12 @@ FARWARP_DEVICE bool unpack_row(Wire& wire, const Row& row) {
       wire.call.live = false;
       return false;
     }
-    if (base == row.first && head != farwarp::moe::kNoRoute) {
+    if (base == row.first && head != kNoRoute) {
       const Route route = unpack_route(head);
       head = kept_word(load(bases + route.expert) + route.index, route.weight);
     }
 #pragma unroll 1
-    for (std::uint64_t routes = ballot(head != farwarp::moe::kNoRoute); routes != 0; routes &= routes - 1) {
+    for (std::uint64_t routes = ballot(head != kNoRoute); routes != 0; routes &= routes - 1) {
       const std::int64_t place = kept_place(shuffle(head, lowest_bit(routes)));
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) {

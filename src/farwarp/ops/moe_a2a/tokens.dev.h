@@ -6,6 +6,8 @@
 
 namespace farwarp::FARWARP_TARGET::moe {
 
+using namespace farwarp::moe;
+
 // ---- the caller's tensors -------------------------------------------------------------------------------------------
 
 /// As the caller gives it, unchecked.
@@ -20,8 +22,7 @@ FARWARP_DEVICE int possible_tokens(const Args& args, int tokens) {
 FARWARP_DEVICE int checked_tokens(Call& call, const Args& args, int tokens) {
   if (tokens >= 0 && tokens <= args.max_tokens) return tokens;
   if (block_index() == 0 && thread_index() == 0) {
-    give_up(call, StatusCode::kBadInput, farwarp::moe::kSiteTokens, -1, args.max_tokens,
-            static_cast<std::uint64_t>(tokens));
+    give_up(call, StatusCode::kBadInput, kSiteTokens, -1, args.max_tokens, static_cast<std::uint64_t>(tokens));
   }
   call.live = false;
   return 0;
@@ -59,7 +60,7 @@ FARWARP_DEVICE int checked_expert(Call& call, const Args& args, std::int32_t exp
   if (expert >= -1 && expert < args.num_experts) [[likely]]
     return expert;
   if (call.live) {
-    give_up(call, StatusCode::kBadInput, farwarp::moe::kSiteExpert, -1, args.num_experts - 1,
+    give_up(call, StatusCode::kBadInput, kSiteExpert, -1, args.num_experts - 1,
             static_cast<std::uint64_t>(std::int64_t{expert}));
   }
   return -1;
@@ -81,7 +82,7 @@ FARWARP_DEVICE int rank_of(const Args& args, int expert) {
 }
 /// The rank `i` behind mine, i from 1 to the number of ranks: a rank that sends begins behind itself, so that no link is
 /// everybody's first.
-FARWARP_DEVICE int rank_behind(const Args& args, int i) {
+FARWARP_DEVICE int rank_after(const Args& args, int i) {
   const int rank = args.view.rank + i;
   return rank < args.view.size ? rank : rank - args.view.size;
 }
@@ -131,7 +132,7 @@ FARWARP_DEVICE void for_each_rank(const Args& args, std::uint32_t ranks, const W
   std::uint32_t behind =
       (ranks >> after_mine | ranks << (size - after_mine)) & ((1u << size) - 1);  // bit i: 1 + i behind
 #pragma unroll 1
-  for (; behind != 0; behind &= behind - 1) work(rank_behind(args, 1 + lowest_bit(behind)));
+  for (; behind != 0; behind &= behind - 1) work(rank_after(args, 1 + lowest_bit(behind)));
 }
 
 // ---- bitmaps --------------------------------------------------------------------------------------------------------
@@ -139,25 +140,20 @@ FARWARP_DEVICE void for_each_rank(const Args& args, std::uint32_t ranks, const W
 // A row's place at every owner is its token's number at the source, so that a row can be sent as soon as its own top-k entries are
 // known. Bitmaps tell the owners which places are taken, a packet for each 32 tokens; they are a call's headers.
 
-using farwarp::moe::kBitmapTokens;
-
 /// Bitmap words of all sources; word w of the i-th source behind mine is number w * ranks + i.
-FARWARP_DEVICE int bitmap_count(const Args& args) {
-  return farwarp::moe::bitmap_words(args.max_tokens) * args.view.size;
-}
+FARWARP_DEVICE int bitmap_count(const Args& args) { return bitmap_words(args.max_tokens) * args.view.size; }
 FARWARP_DEVICE Shared<std::uint32_t> bitmaps_of(const Args& args) {
   return shared_at<std::uint32_t>(args.shared.bitmaps);
 }
 
 /// A bitmap's packet says in its upper half what its reader must agree on: also in which form the call is.
 FARWARP_DEVICE std::uint64_t with_configuration(const Args& args, std::uint32_t lower) {
-  return static_cast<std::uint64_t>(farwarp::moe::folded(args.configuration)) << 32 | lower;
+  return static_cast<std::uint64_t>(folded(args.configuration)) << 32 | lower;
 }
 FARWARP_DEVICE void check_configuration(Call& call, const Args& args, int source, std::uint64_t data) {
-  const std::uint32_t expected = farwarp::moe::folded(args.configuration),
-                      seen = static_cast<std::uint32_t>(data >> 32);
+  const std::uint32_t expected = folded(args.configuration), seen = static_cast<std::uint32_t>(data >> 32);
   if (seen != expected && call.live) [[unlikely]]
-    give_up(call, StatusCode::kMismatch, farwarp::moe::kSiteConfiguration, source, expected, seen);
+    give_up(call, StatusCode::kMismatch, kSiteConfiguration, source, expected, seen);
 }
 
 /// [block] Tells every rank which tokens have a row there. A warp has as many tokens as lanes and waits for nobody; it is one of
@@ -167,7 +163,7 @@ FARWARP_DEVICE void announce_rows(Call& call, const Args& args, int tokens) {
   if (!call.live) return;
   constexpr int kWords = Target::kWarpSize / kBitmapTokens;
   const Regions regions = regions_of(args, call);
-  const int words = farwarp::moe::bitmap_words(args.max_tokens);
+  const int words = bitmap_words(args.max_tokens);
   const int half = lane_index() / kBitmapTokens, rank = lane_index() % kBitmapTokens;
 #pragma unroll 1
   for (int first = kWords * (warps_of_grid() - 1 - warp_in_grid()); first < words; first += kWords * warps_of_grid()) {
@@ -194,10 +190,10 @@ FARWARP_DEVICE void await_bitmaps(Call& call, const Args& args) {
   const Regions regions = regions_of(args, call);
 #pragma unroll 1
   for (int i = thread_index(); i < bitmap_count(args); i += num_threads()) {
-    const int word = args.by_ranks.quotient(i), source = rank_behind(args, 1 + i - word * args.view.size);
+    const int word = args.by_ranks.quotient(i), source = rank_after(args, 1 + i - word * args.view.size);
     const Global<Packet> from[] = {mine(regions.header(args.view.rank, source)) + word};
     std::uint64_t data[1] = {};
-    if (!wait_packets<1>(call, from, 1, data, Wait{farwarp::moe::kSiteHeader, source})) break;
+    if (!wait_packets<1>(call, from, 1, data, Wait{kSiteHeader, source})) break;
     check_configuration(call, args, source, data[0]);
     store(bitmaps_of(args) + i, static_cast<std::uint32_t>(data[0]));
   }
@@ -256,7 +252,7 @@ class RowsPresent {
     const int index = number - (shuffle(end_, lane) - count_bits(bits));
     const std::uint64_t at = ballot((bits >> lane_index() & 1) != 0 && count_bits(bits & lanes_below()) == index);
     const int place = first_word_ + lane, word = args_.by_ranks.quotient(place);
-    source = rank_behind(args_, 1 + place - word * args_.view.size);
+    source = rank_after(args_, 1 + place - word * args_.view.size);
     token = word * kBitmapTokens + lowest_bit(at);
   }
 
@@ -279,7 +275,7 @@ FARWARP_DEVICE int for_each_row_present(const Args& args, const Work& work) {
     std::int32_t token = 0;
     if (!rows.find(number, source, token)) return rows.count();
     const Segment piece = segment_of<align>(args, token, unit - number * args.segments);
-    if (!work(Row{source, token, number, piece.number, piece.first, piece.last})) return 0;
+    if (!work(ReceivedSegment{source, token, number, piece.number, piece.first, piece.last})) return 0;
   }
 }
 

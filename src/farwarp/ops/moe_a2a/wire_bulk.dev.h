@@ -10,11 +10,13 @@
 
 namespace farwarp::FARWARP_TARGET::moe {
 
+using namespace farwarp::moe;
+
 // ---- putting a row that is quantised on the way: read once, written once per peer, numbers and then scales ----------
 
 class Fp8RowPut {
  public:
-  static constexpr int kAlign = farwarp::moe::kFp8Align / kPer<Unit>;  ///< units; a segment begins at a multiple
+  static constexpr int kAlign = kFp8Align / kPer<Unit>;  ///< units; a segment begins at a multiple
 
   /// [warp] `stage` is this warp's; the other arguments are RowPut's, which loads by bulk copies.
   FARWARP_DEVICE Fp8RowPut(Shared<std::byte> stage, int, Shared<Mbarrier>) : stage_(stage) {}
@@ -43,10 +45,8 @@ class Fp8RowPut {
  private:
   static constexpr int kAhead = 4;  // units of a lane in flight
   // As many numbers with their scales as fit into the stage, in steps of kAlign, so that both begin at multiples of 16 bytes.
-  static constexpr int kStageNumbers = farwarp::moe::kStageBytes /
-                                       (farwarp::moe::kFp8Align + farwarp::moe::kFp8Align / kScaleGroup * 4) *
-                                       farwarp::moe::kFp8Align;
-  static_assert(kStageNumbers + kStageNumbers / kScaleGroup * 4 <= farwarp::moe::kStageBytes);
+  static constexpr int kStageNumbers = kStageBytes / (kFp8Align + kFp8Align / kScaleGroup * 4) * kFp8Align;
+  static_assert(kStageNumbers + kStageNumbers / kScaleGroup * 4 <= kStageBytes);
 
   template <class T>
   FARWARP_DEVICE static T* at(std::byte* row, int offset) {
@@ -134,7 +134,7 @@ struct BulkWire {
       : call(a_call),
         args(a),
         regions(regions_of(a, a_call)),
-        put(shared_at<std::byte>(a.shared.stage) + warp_index() * farwarp::moe::kStageBytes, farwarp::moe::kStageBytes,
+        put(shared_at<std::byte>(a.shared.stage) + warp_index() * kStageBytes, kStageBytes,
             shared_at<Mbarrier>(a.shared.barriers) + warp_index()) {}
 
   // ---- source ----------------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ struct BulkWire {
 #pragma unroll
     for (int i = 0; i < kMaxRanks; ++i) {
       if (i >= args.view.size) continue;
-      const int rank = rank_behind(args, 1 + i);
+      const int rank = rank_after(args, 1 + i);
       if (!(ranks >> rank & 1)) continue;
       flagged |= 1u << i;
       to[i] = regions.row(rank, args.view.rank, piece.token);
@@ -170,7 +170,7 @@ struct BulkWire {
 #pragma unroll
       for (int i = 0; i < kMaxRanks; ++i) to[i] = to[i] + first * kBytes;
       const Global<const std::byte> from(reinterpret_cast<const std::byte*>((x + first).raw));
-      if (!put.put(call, from, (last - first) * kBytes, to, wanted, farwarp::moe::kSiteStage)) flagged = 0;
+      if (!put.put(call, from, (last - first) * kBytes, to, wanted, kSiteStage)) flagged = 0;
     }
     signal_after_warp([&] {
 #pragma unroll
@@ -185,7 +185,8 @@ struct BulkWire {
   /// [warp] Units u, u + kStride, ... of the row, as far as they belong to the piece. The first call for a piece, `with_head`, waits until it
   /// has landed, and gives lane j the head's word of k-slot j. False on all lanes if the call is over.
   template <int count>
-  FARWARP_DEVICE bool read_row(const Row& row, int u, Dispatched (&x)[count], bool with_head, std::uint64_t& head) {
+  FARWARP_DEVICE bool read_row(const ReceivedSegment& row, int u, Dispatched (&x)[count], bool with_head,
+                               std::uint64_t& head) {
     if (with_head && !await_piece(row, head)) return false;
     const Peer<std::byte> from = regions.row(args.view.rank, row.source, row.token);
 #pragma unroll
@@ -203,15 +204,15 @@ struct BulkWire {
 
  private:
   /// [warp] Waits for the head and for the flag.
-  FARWARP_DEVICE bool await_piece(const Row& row, std::uint64_t& head) {
+  FARWARP_DEVICE bool await_piece(const ReceivedSegment& row, std::uint64_t& head) {
     const Global<Packet> from[] = {mine(regions.head(args.view.rank, row.source, row.token)) + lane_index()};
     std::uint64_t data[1] = {head};
-    wait_packets<1>(call, from, lane_index() < args.k ? 1 : 0, data, Wait{farwarp::moe::kSiteRow, row.source});
+    wait_packets<1>(call, from, lane_index() < args.k ? 1 : 0, data, Wait{kSiteRow, row.source});
     head = data[0];
     if (lane_index() == 0) {
       std::uint32_t ignored = 0;
       wait_tagged(call, mine(regions.row_flag(args.view.rank, row.source, row.token, row.segment)), call.epoch, ignored,
-                  Wait{farwarp::moe::kSiteData, row.source});
+                  Wait{kSiteData, row.source});
     }
     warp_sync();  // what one lane has waited for, all may read
     if (ballot(!call.live) != 0) call.live = false;

@@ -9,6 +9,8 @@
 
 namespace farwarp::FARWARP_TARGET::moe {
 
+using namespace farwarp::moe;
+
 // ---- a row's words --------------------------------------------------------------------------------------------------
 
 template <class Encoding>
@@ -170,11 +172,12 @@ struct WordWire {
   /// [warp] Units u, u + kStride, ... of the row, as far as they belong to the piece; `with_head`: and on lane j the head's word of k-slot
   /// j, while they are on their way. False on lanes that have not got theirs: the call is over.
   template <int count>
-  FARWARP_DEVICE bool read_row(const Row& row, int u, Dispatched (&x)[count], bool with_head, std::uint64_t& head) {
+  FARWARP_DEVICE bool read_row(const ReceivedSegment& row, int u, Dispatched (&x)[count], bool with_head,
+                               std::uint64_t& head) {
     typename Words::template Arriving<count> arriving(args, mine(regions.row(args.view.rank, row.source, row.token)), u,
                                                       row.last);
     request_words(arriving.from, arriving.wanted, arriving.words);
-    const Wait wait{farwarp::moe::kSiteRow, row.source};
+    const Wait wait{kSiteRow, row.source};
     if (with_head && lane_index() < args.k) {
       const Global<Packet> packet[] = {mine(regions.head(args.view.rank, row.source, row.token)) + lane_index()};
       std::uint64_t data[1] = {head};

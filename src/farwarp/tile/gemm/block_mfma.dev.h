@@ -11,9 +11,7 @@
 
 namespace farwarp::FARWARP_TARGET::tile {
 
-using farwarp::tile::TileGrid;
-using farwarp::tile::Turns;
-using farwarp::tile::Work;
+using namespace farwarp::tile;
 
 /// A block's share of a product.
 struct BlockWork {
@@ -29,8 +27,7 @@ struct BlockWork {
     const int works = grid.works();
     const int first = window > 0 ? turn / window * window : 0;
     const int count = window > 0 && window < works - first ? window : works - first;
-    const Work work =
-        farwarp::tile::work_at(grid, uniform(first + farwarp::tile::work_on_xcd(turn - first, count, xcds)));
+    const Work work = work_at(grid, uniform(first + work_on_xcd(turn - first, count, xcds)));
     return {uniform(work.tile),
             uniform(work.split),
             {uniform(work.at.row), uniform(work.at.column)},

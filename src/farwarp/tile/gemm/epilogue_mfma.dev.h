@@ -6,6 +6,8 @@
 
 namespace farwarp::FARWARP_TARGET::tile {
 
+using namespace farwarp::tile;
+
 /// The result's size, `columns` a multiple of 8, and what is added to it.
 template <class T>
 struct Extent {
@@ -28,7 +30,7 @@ FARWARP_DEVICE void round_sums(const Extent<typename Tile::Element>& out, int ro
                                const float (&sums)[Tile::kSums], const Put& put) {
   using T = typename Tile::Element;
   const int first_row = row + Tile::wave_row() + mfma_sum(lane_index(), 0).column;
-  const int first_column = column + Tile::wave_column() + farwarp::tile::column_in_row(mfma_sum(lane_index(), 0).row);
+  const int first_column = column + Tile::wave_column() + column_in_row(mfma_sum(lane_index(), 0).row);
 #pragma unroll
   for (int j = 0; j < Tile::kColumnFragments; j += 2) {
     const int at = first_column + 16 * j;

@@ -12,6 +12,8 @@
 
 namespace farwarp::FARWARP_TARGET::tile {
 
+using namespace farwarp::tile;
+
 inline constexpr int kBoxBytes = 64 * kSwizzleRowBytes;  ///< 64 rows x 64 columns, or of `columns` rows, if transposed
 
 /// [thread] The one that starts the warpgroup's copies.
@@ -122,15 +124,15 @@ FARWARP_DEVICE void store_sums_transposed(Writer& writer, const Carry& carry, in
   writer.template put<1>(write_box, [&](int, Shared<std::byte> box) { carry(row, column, box); });
 }
 
-/// [warpgroup] The sums of multiplier number `multiplier` of the tile whose first rows are `row` of A and `column` of B. `swapped`: A
+/// [warpgroup] The sums of multiplier number `multiplier` of the tile whose first rows are `row` of A and `column` of B. `swap_ab`: A
 /// is w, and the tile is stored transposed.
-template <class Tile, bool swapped, class Writer, class Carry>
+template <class Tile, bool swap_ab, class Writer, class Carry>
 FARWARP_DEVICE void store_half_tile(Writer& writer, const Carry& carry, int multiplier, int row, int column,
                                     Global<const typename Tile::Element> bias, int bias_size,
                                     const float (&sums)[Tile::kSums]) {
   using T = typename Tile::Element;
   const int first = row + 64 * multiplier;
-  if constexpr (swapped) {
+  if constexpr (swap_ab) {
     store_sums_transposed<T, Tile::kColumns>(writer, carry, column, first, bias, bias_size, sums);
   } else {
     store_sums<T, Tile::kColumns>(writer, carry, first, column, bias, bias_size, sums);
@@ -139,10 +141,8 @@ FARWARP_DEVICE void store_half_tile(Writer& writer, const Carry& carry, int mult
 
 // ---- a tile's sums --------------------------------------------------------------------------------------------------
 
-using farwarp::tile::TileIndex;
-
 /// [warpgroup] Of multiplier number `multiplier`. `carry(row, column, box)` takes on a box that begins there in the result.
-template <class Block, bool swapped, class Carry>
+template <class Block, bool swap_ab, class Carry>
 struct Finisher {
   using Tile = typename Block::Tile;
   using T = typename Tile::Element;
@@ -160,7 +160,7 @@ struct Finisher {
   FARWARP_DEVICE void store_part(TileIndex origin, int of_rows, int part, const float (&sums)[count]) const {
     const int row = origin.row + 64 * (Tile::kBlocks * multiplier + of_rows);
     const int column = origin.column + part * 2 * count;
-    if constexpr (swapped) {
+    if constexpr (swap_ab) {
       store_sums_transposed<T, 2 * count>(writer, carry, column, row, bias, bias_size, sums);
     } else {
       store_sums<T, 2 * count>(writer, carry, row, column, bias, bias_size, sums);
@@ -193,14 +193,14 @@ struct Finisher {
   FARWARP_DEVICE void finish(TileIndex origin, int split, const float (&blocks)[Tile::kBlocks][Tile::kSums]) const {
     const auto& sums = blocks[0];
     int part = 0;
-    if constexpr (swapped) {
+    if constexpr (swap_ab) {
       if (splits == 4) {
         float total[Tile::kSums / 2];
         if (exchange<2>(split, sums, total, part)) store_part(origin, 0, part, total);
         return;
       }
     }
-    if constexpr (Tile::kBlocks == 1 && Tile::kColumns <= farwarp::tile::kMostSplitColumns) {
+    if constexpr (Tile::kBlocks == 1 && Tile::kColumns <= kMostSplitColumns) {
       float total[Tile::kSums];
       if (splits == 1) {
 #pragma unroll
@@ -231,7 +231,7 @@ FARWARP_DEVICE void multiply_and_finish(const Block& block, const TileGrid& grid
   using Tile = typename Block::Tile;
   RingPosition<Tile::kStages> at;
   for (int number = turns.first; number < grid.works(); number += turns.stride) {
-    const Work work = farwarp::tile::work_at(grid, number);
+    const Work work = work_at(grid, number);
     float sums[Tile::kBlocks][Tile::kSums];
     multiply_steps(block.tile(), finisher.multiplier, work.steps.count, sums, at, wait);
     finisher.finish(origin(work), work.split, sums);

@@ -31,7 +31,7 @@
 
 namespace farwarp::FARWARP_TARGET::tile {
 
-using farwarp::tile::MfmaShape;
+using namespace farwarp::tile;
 
 /// Constants of a tile and its place in LDS. T = Half or Bf16.
 template <class T, MfmaShape shape>
@@ -100,7 +100,7 @@ class TileSource {
     for (int i = 0; i < Tile::kRowLoads; ++i) row_offsets_[i] = offset(x, row, mine + i * Tile::kRowsAtOnce);
 #pragma unroll
     for (int i = 0; i < Tile::kColumnLoads; ++i)
-      column_offsets_[i] = offset(w, column, farwarp::tile::column_in_row(mine + i * Tile::kRowsAtOnce));
+      column_offsets_[i] = offset(w, column, column_in_row(mine + i * Tile::kRowsAtOnce));
   }
 
   /// [thread] Loads this thread's part of the stage that begins at element `k` of `depth`.
@@ -131,8 +131,7 @@ class TileSource {
 template <class Tile>
 FARWARP_DEVICE void put_stage(const Tile& tile, int number, const Transit<Tile>& transit) {
   const int row = thread_index() / Tile::kChunks;
-  const Shared<std::byte> at =
-      tile.stage(number) + farwarp::tile::chunk_offset(row, thread_index() % Tile::kChunks, Tile::kChunks);
+  const Shared<std::byte> at = tile.stage(number) + chunk_offset(row, thread_index() % Tile::kChunks, Tile::kChunks);
   // kRowsAtOnce is a multiple of 8 lines: the permutation repeats.
   constexpr int kStride = Tile::kRowsAtOnce * Tile::kShape.row_bytes();
   const auto put = [&](int offset, Vec16 chunk) {
@@ -157,7 +156,7 @@ template <class Tile>
 FARWARP_DEVICE void read_fragments(const Tile& tile, int number, Fragments<Tile>& fragments) {
   const MatrixIndex lane = mfma_operand(lane_index(), 0);
   const auto read = [&](Shared<std::byte> first, int slice, int fragment) {
-    const int offset = farwarp::tile::chunk_offset(lane.row, 4 * slice + lane.column / 4, Tile::kChunks);
+    const int offset = chunk_offset(lane.row, 4 * slice + lane.column / 4, Tile::kChunks);
     const auto at = first + (offset + fragment * 16 * Tile::kShape.row_bytes());
     return load(Shared<const Vec16>(reinterpret_cast<const Vec16*>(at.raw)));
   };

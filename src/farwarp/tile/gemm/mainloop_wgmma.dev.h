@@ -14,6 +14,8 @@
 
 namespace farwarp::FARWARP_TARGET::tile {
 
+using namespace farwarp::tile;
+
 // ---- the ring -------------------------------------------------------------------------------------------------------
 
 /// Counts through the stages; each side has its own.
@@ -130,12 +132,7 @@ FARWARP_DEVICE void multiply_steps(const Tile& tile, int multiplier, int count,
 
 // ---- a block: its shared memory, and the role of the multipliers ----------------------------------------------------
 
-using farwarp::tile::TileGrid;
-using farwarp::tile::Turns;
-using farwarp::tile::WgmmaShared;
-using farwarp::tile::Work;
-
-template <class T, int columns, int buffers = 2, int rows = farwarp::tile::kWgmmaRows>
+template <class T, int columns, int buffers = 2, int rows = kWgmmaRows>
 struct WgmmaBlock {
   static constexpr WgmmaShared kShared{rows, columns, buffers};
   static constexpr int kBuffers = buffers;
@@ -176,12 +173,12 @@ FARWARP_DEVICE void multiply_role(const Tile& tile, int multiplier, const TileGr
                                   const Finish& finish, const Pass& pass) {
   RingPosition<Tile::kStages> at;
   for (int number = turns.first; number < grid.works(); number += turns.stride) {
-    const Work work = farwarp::tile::work_at(grid, number);
+    const Work work = work_at(grid, number);
     static_assert(Tile::kBlocks == 1);
     float all[1][Tile::kSums];
     multiply_steps(tile, multiplier, work.steps.count, all, at, wait);
     const auto& sums = all[0];
-    if constexpr (Tile::kColumns <= farwarp::tile::kMostSplitColumns) {
+    if constexpr (Tile::kColumns <= kMostSplitColumns) {
       if (grid.splits > 1) {
         float total[Tile::kSums];
         const SplitPart part{2 * work.tile + multiplier, work.split, thread_index() % 128, last_word};
@@ -204,7 +201,7 @@ FARWARP_DEVICE void multiply_role(const Tile& tile, int multiplier, const TileGr
 /// those of one step of a work into a free stage.
 template <class Tile, int most = Tile::kStages, class Load>
 FARWARP_DEVICE int load_first(const TileGrid& grid, Turns turns, const Load& load) {
-  const Work work = farwarp::tile::work_at(grid, turns.first);
+  const Work work = work_at(grid, turns.first);
   const int count = work.steps.count < most ? work.steps.count : most;
   for (int i = 0; i < count; ++i) load(work, i, i);
   return count;
@@ -221,7 +218,7 @@ FARWARP_DEVICE void load_role(const Tile& tile, const TileGrid& grid, Turns turn
     at.advance();
   }
   for (int number = turns.first; number < grid.works(); number += turns.stride) {
-    const Work work = farwarp::tile::work_at(grid, number);
+    const Work work = work_at(grid, number);
     for (int i = loaded; i < work.steps.count; ++i) {
       if (!wait(tile.ring.empty(at.stage), at.parity ^ 1)) return;  // the first turn finds every stage empty
       load(work, i, at.stage);

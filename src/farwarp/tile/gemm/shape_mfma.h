@@ -47,9 +47,9 @@ inline constexpr int kMfmaThreads = 512;  ///< 8 waves
 /// Tiles of the mfma kernels, whose rows are always of x: for products that fill the machine, and for few rows, where w's way from
 /// memory is all that counts.
 inline constexpr MfmaShape kMfmaLarge{.rows = 256, .columns = 128, .depth = 32, .row_waves = 4, .column_waves = 2};
-inline constexpr MfmaShape kMfmaFew{.rows = 64, .columns = 128, .depth = 64, .row_waves = 2, .column_waves = 4};
-static_assert(kMfmaLarge.threads() == kMfmaThreads && kMfmaFew.threads() == kMfmaThreads);
+inline constexpr MfmaShape kMfmaSmall{.rows = 64, .columns = 128, .depth = 64, .row_waves = 2, .column_waves = 4};
+static_assert(kMfmaLarge.threads() == kMfmaThreads && kMfmaSmall.threads() == kMfmaThreads);
 static_assert(kMfmaLarge.shared_bytes() <= traits_of(TargetKind::kHip).shared_bytes &&
-              kMfmaFew.shared_bytes() <= traits_of(TargetKind::kHip).shared_bytes);
+              kMfmaSmall.shared_bytes() <= traits_of(TargetKind::kHip).shared_bytes);
 
 }  // namespace farwarp::tile

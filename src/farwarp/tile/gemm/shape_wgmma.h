@@ -24,7 +24,7 @@ inline constexpr int kSendWidestBoxes = 2;
 constexpr int wgmma_boxes(int columns, int widest) { return columns == 192 ? 3 : columns == 256 ? widest : 2; }
 
 /// Of few rows, tiles of `columns` of them: rows of y in a box. Of 4 splits, two store half of the rows each.
-constexpr int few_rows_of_box(int columns, int splits) { return splits == 4 ? columns / 2 : columns; }
+constexpr int swap_ab_box_rows(int columns, int splits) { return splits == 4 ? columns / 2 : columns; }
 
 /// Shared memory of a kernel with tiles of `rows` x `columns`, whose warpgroups have `buffers` boxes each: stages, then boxes of the
 /// epilogue, then the barriers.

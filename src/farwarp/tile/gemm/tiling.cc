@@ -38,27 +38,26 @@ double estimate(const TilingWish& wish, std::int64_t tiles, const Choice& choice
 }
 
 /// The splits that tiles of this width have kernels for.
-bool has_splits(const TilingWish& wish, bool few_rows, const Choice& choice, int steps) {
+bool has_splits(const TilingWish& wish, bool swap_ab, const Choice& choice, int steps) {
   if (choice.splits == 1) return true;
   if (choice.splits > steps || choice.columns > kMostSplitColumns || choice.rows != kWgmmaRows) return false;
-  return wish.clusters ? choice.splits == 2 || (few_rows && choice.splits == 4) : choice.splits <= kMostSplits;
+  return wish.clusters ? choice.splits == 2 || (swap_ab && choice.splits == 4) : choice.splits <= kMostSplits;
 }
 
-Choice best_choice(std::span<const int> widths, const TilingWish& wish, int row_count, int column_count,
-                   bool few_rows) {
+Choice best_choice(std::span<const int> widths, const TilingWish& wish, int row_count, int column_count, bool swap_ab) {
   const int steps = ceil_div(wish.k, kWgmmaDepth);
   Choice best;
   for (const int rows : {kWgmmaRows, kWgmmaTallRows}) {
     for (const int columns : widths) {
       const bool tall = rows != kWgmmaRows;
-      if (tall && (!wish.tall || few_rows || columns != kTallWidth)) continue;
+      if (tall && (!wish.tall || swap_ab || columns != kTallWidth)) continue;
       if (wish.columns != 0 && wish.columns != columns) continue;
       if (wish.rows != 0 && wish.rows != rows) continue;
       const std::int64_t tiles = std::int64_t{ceil_div(row_count, rows)} * ceil_div(column_count, columns);
       for (int splits = 1; splits <= kMostSplits; ++splits) {
         Choice choice{rows, columns, splits};
         if (wish.splits != 0 && wish.splits != splits) continue;
-        if (!has_splits(wish, few_rows, choice, steps)) continue;
+        if (!has_splits(wish, swap_ab, choice, steps)) continue;
         if (splits > 1 && (wish.clusters || wish.splits == 0) && tiles * splits > wish.blocks) break;
         if (splits > 1 && wish.clusters && (wish.splits == 0 || wish.together) &&
             tiles * splits > blocks_at_once(wish.blocks, splits))
@@ -78,23 +77,23 @@ Status wrong(const char* desc, const char* field, std::int64_t value, const std:
 }
 
 Status tile_wgmma(const TilingWish& wish, const char* desc, Tiling& result) {
-  result.few_rows = wish.m <= kMostFewRows;
+  result.swap_ab = wish.m <= kMostSwapAbRows;
   result.depth = kWgmmaDepth;
   result.steps = ceil_div(wish.k, kWgmmaDepth);
-  const int row_count = result.few_rows ? wish.n : wish.m;
-  const int column_count = result.few_rows ? wish.m : wish.n;
+  const int row_count = result.swap_ab ? wish.n : wish.m;
+  const int column_count = result.swap_ab ? wish.m : wish.n;
   std::span<const int> widths = wish.widths;
-  if (result.few_rows) {  // all rows of x in one tile: w is read once
-    widths = kFewWidths;
+  if (result.swap_ab) {  // all rows of x in one tile: w is read once
+    widths = kSwapAbWidths;
     while (widths.size() > 1 && widths[0] < wish.m && wish.columns == 0) widths = widths.subspan(1);
     if (wish.columns == 0) widths = widths.first(1);
   }
-  const bool can_be_tall = wish.tall && !result.few_rows && (wish.columns == 0 || wish.columns == kTallWidth);
+  const bool can_be_tall = wish.tall && !result.swap_ab && (wish.columns == 0 || wish.columns == kTallWidth);
   if (wish.rows != 0 && wish.rows != kWgmmaRows && !(wish.rows == kWgmmaTallRows && can_be_tall))
     return wrong(desc, "tile_rows", wish.rows,
                  fmt::format("0 (the plan's choice), {}, or {} with m above 64 and tile_columns {}", kWgmmaRows,
                              kWgmmaTallRows, kTallWidth));
-  const Choice choice = best_choice(widths, wish, row_count, column_count, result.few_rows);
+  const Choice choice = best_choice(widths, wish, row_count, column_count, result.swap_ab);
   if (choice.columns == 0) {
     if (std::find(widths.begin(), widths.end(), wish.columns) == widths.end() && wish.columns != 0)
       return wrong(desc, "tile_columns", wish.columns,
@@ -104,7 +103,7 @@ Status tile_wgmma(const TilingWish& wish, const char* desc, Tiling& result) {
           desc, "splits", wish.splits,
           fmt::format("0 (the plan's choice), 1, or {} with tile_columns up to {} and tile_rows {}, if k has as "
                       "many steps of {} and all tiles' blocks are at most {}",
-                      result.few_rows ? "2 or 4" : "2", kMostSplitColumns, kWgmmaRows, kWgmmaDepth,
+                      result.swap_ab ? "2 or 4" : "2", kMostSplitColumns, kWgmmaRows, kWgmmaDepth,
                       wish.together ? blocks_at_once(wish.blocks, wish.splits) : wish.blocks));
     return wrong(desc, "splits", wish.splits,
                  fmt::format("1 to {} steps of {}, with tile_columns up to {}", std::min(kMostSplits, result.steps),
@@ -129,7 +128,7 @@ Status tile_mfma(const TilingWish& wish, const char* desc, Tiling& result) {
   const auto tiles_of = [&](const MfmaShape& shape) {
     return ceil_div(wish.m, shape.rows) * std::int64_t{ceil_div(wish.n, shape.columns)};
   };
-  const MfmaShape& shape = tiles_of(kMfmaLarge) < wish.blocks ? kMfmaFew : kMfmaLarge;
+  const MfmaShape& shape = tiles_of(kMfmaLarge) < wish.blocks ? kMfmaSmall : kMfmaLarge;
   if (wish.columns != 0 && wish.columns != shape.columns)
     return wrong(desc, "tile_columns", wish.columns, fmt::format("0 (the plan's choice) or {}", shape.columns));
   if (wish.rows != 0 && wish.rows != shape.rows)
@@ -194,22 +193,22 @@ TensorMapDesc Tiling::map_of_x(const void* x, std::int64_t rows_of_x, std::int64
           .rows = rows_of_x,
           .columns = k,
           .pitch = pitch,
-          .box_rows = few_rows ? columns : rows,
+          .box_rows = swap_ab ? columns : rows,
           .box_columns = depth,
           .swizzled = true};
 }
 
 TensorMapDesc Tiling::map_of_w(const void* w, std::int64_t rows_of_w, std::int64_t k, std::int64_t pitch) const {
   TensorMapDesc map = map_of_x(w, rows_of_w, k, pitch);
-  map.box_rows = few_rows ? rows : columns;
+  map.box_rows = swap_ab ? rows : columns;
   return map;
 }
 
-int Tiling::box_rows() const { return few_rows ? few_rows_of_box(columns, cluster) : 64; }
+int Tiling::box_rows() const { return swap_ab ? swap_ab_box_rows(columns, cluster) : 64; }
 
 std::string Tiling::kernel_suffix(const MachineShape& shape, DType dtype) const {
   if (shape.traits.matrix_unit == MatrixUnit::kMfma) return fmt::format("mfma_{}_{}x{}", name_of(dtype), rows, columns);
-  return fmt::format("{}_{}{}", name_of(dtype), few_rows ? "few_" : rows == kWgmmaTallRows ? "tall_" : "", columns);
+  return fmt::format("{}_{}{}", name_of(dtype), swap_ab ? "swap_ab_" : rows == kWgmmaTallRows ? "tall_" : "", columns);
 }
 
 std::string Tiling::to_string() const {

@@ -18,8 +18,8 @@ inline constexpr int kAllWidths[] = {64, 96, 128, 160, 192, 224, 256};
 /// Of the operators that communicate: a step less wide costs them less than the link does.
 inline constexpr int kEvenWidths[] = {64, 128, 192, 256};
 inline constexpr int kTallWidth = 192;  ///< of tiles with 256 rows
-inline constexpr int kFewWidths[] = {16, 32, 64};
-inline constexpr int kMostFewRows = 64;  ///< of x, in tiles whose rows are w's
+inline constexpr int kSwapAbWidths[] = {16, 32, 64};
+inline constexpr int kMostSwapAbRows = 64;  ///< of x, in tiles whose rows are w's
 
 /// That a block takes in a clock where L2 serves all 132 multiprocessors at once.
 inline constexpr double kL2BytesPerClock = 51;
@@ -30,7 +30,7 @@ inline constexpr double kStoreColumnClocks = 4.5;
 struct TilingWish {
   int m, n, k;
   int blocks;       ///< that multiply at once
-  int columns = 0;  ///< of a tile (rows of w, or of x if few_rows); 0: the best
+  int columns = 0;  ///< of a tile (rows of w, or of x if swap_ab); 0: the best
   int splits = 0;   ///< parts of k that different blocks sum, 1 to 16; 0: the best
   std::span<const int> widths = kAllWidths;
   bool clusters = false;                      ///< splits are the blocks of a cluster
@@ -45,7 +45,7 @@ struct TilingWish {
 
 struct Tiling {
   /// Few rows: tiles have their 128 rows from w and `columns` from x, so that little of the matrix unit's 64 rows is wasted.
-  bool few_rows = false;
+  bool swap_ab = false;
   int rows = 0, columns = 0, depth = 0;  ///< of a tile and a step of K
   int tile_rows = 0, tile_columns = 0;   ///< how many tiles
   int group = 0;                         ///< rows of tiles that run together: raster.h
@@ -66,7 +66,7 @@ struct Tiling {
   /// wgmma: rows of y in a box of the epilogue.
   int box_rows() const;
   TileGrid grid() const { return grid_of(tile_rows, tile_columns, group, splits, steps); }
-  /// Of the kernel's name: "bf16_few_64", "mfma_fp16_256x128".
+  /// Of the kernel's name: "bf16_swap_ab_64", "mfma_fp16_256x128".
   std::string kernel_suffix(const MachineShape& shape, DType dtype) const;
   std::string to_string() const;
 };

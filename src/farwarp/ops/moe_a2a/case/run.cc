@@ -126,7 +126,7 @@ Status RankRun::inject_fault() {
   if (fault.kind == Fault::Kind::kDropPut) faults.drop_put = static_cast<std::uint32_t>(fault.amount);
   if (fault.kind == Fault::Kind::kMismatch && rank_ == fault.rank) faults.mismatch = true;
   op_->inject(faults);
-  return harness::befall(fault, rank_, *bootstrap_, world_->device(), *stream_);
+  return harness::apply_fault(fault, rank_, *bootstrap_, world_->device(), *stream_);
 }
 
 Status RankRun::all_calls() {

@@ -33,10 +33,10 @@ void AllGatherGemm::State::set_sizes() {
   args.k = plan.local.k;
   args.shard_rows = plan.local.x_rows;
   args.communicators = plan.communicators;
-  args.senders = plan.senders;
+  args.sending_warps = plan.sending_warps;
   args.xcds = world->device().shape().xcds;
   args.grid = plan.grid();
-  const int own_tile_row = plan.few_rows ? 0 : world->rank() * plan.local.x_rows / plan.rows;
+  const int own_tile_row = plan.swap_ab ? 0 : world->rank() * plan.local.x_rows / plan.rows;
   args.order = {world->rank(), world->size(), plan.rows_per_shard, own_tile_row, plan.tile_rows};
   args.pieces = {plan.piece_rows, plan.piece_depth, plan.row_pieces, plan.depth_pieces};
   args.piece_order = ag_gemm::make_piece_order(args.pieces, plan.piece_band, plan.splits);
@@ -143,8 +143,8 @@ const AllGatherGemmPlan& AllGatherGemm::plan() const {
   return state_ ? state_->plan : kNone;
 }
 
-void AllGatherGemm::drop_piece(int number) {
-  if (state_) state_->args.drop_piece = static_cast<std::uint32_t>(number);
+void AllGatherGemm::drop_put(int number) {
+  if (state_) state_->args.drop_put = static_cast<std::uint32_t>(number);
 }
 
 Status AllGatherGemm::operator()(const void* x, const void* w, const void* bias, void* y, Stream stream, void* all_x) {

@@ -33,7 +33,7 @@ class AllGatherGemm {
   Status operator()(const void* x, const void* w, const void* bias, void* y, Stream stream, void* all_x = nullptr);
 
   /// Fault injection, from the next call on: the `number`-th piece (from 1) that this rank would send is not sent; 0: all are.
-  void drop_piece(int number);
+  void drop_put(int number);
 
  private:
   struct State;

@@ -90,9 +90,9 @@ struct RowOrder {
 
 /// The argument block of every kernel of ag-gemm; a kernel reads what it needs.
 struct Args {
-  TensorMap x;              ///< wgmma: this rank's x [shard_rows, k], boxes of tile rows (few_rows: tile columns) x 64
+  TensorMap x;              ///< wgmma: this rank's x [shard_rows, k], boxes of tile rows (swap_ab: tile columns) x 64
   TensorMap gathered_x[2];  ///< wgmma: all ranks' x [m, k] in the heap, the same boxes; by the parity of the epoch
-  TensorMap w;              ///< wgmma: [n, k], boxes of tile columns (few_rows: tile rows) x 64
+  TensorMap w;              ///< wgmma: [n, k], boxes of tile columns (swap_ab: tile rows) x 64
   TensorMap out;            ///< wgmma: y [m, n], boxes as in gemm
   TensorMap source;         ///< wgmma: this rank's x in boxes of a piece's rows x kBoxDepth
   TensorMap target[2][kMaxRanks];  ///< wgmma: this rank's shard in the heap of each, the same boxes
@@ -101,14 +101,14 @@ struct Args {
   std::int32_t m, n, k;  ///< of this rank's product: n is the rows of its w
   std::int32_t shard_rows;
   std::int32_t communicators;  ///< the first blocks, which multiply nothing
-  std::int32_t senders;        ///< warps of a communicator that send
+  std::int32_t sending_warps;  ///< warps of a communicator that send
   std::int32_t xcds;           ///< mfma: dies that blocks are dealt to in turn
   tile::TileGrid grid;
   RowOrder order;
   Pieces pieces;
   PieceOrder piece_order;
   std::uint32_t own_apart;  ///< 1: tiles of own rows alone are read from x itself, and no piece is sent to its own rank
-  std::uint32_t drop_piece;  ///< fault injection: this many-th piece (from 1) is not sent; 0: all are
+  std::uint32_t drop_put;   ///< fault injection: this many-th piece (from 1) is not sent; 0: all are
   // Offsets in the heap.
   std::int64_t gathered;  ///< [2, m, k], by the parity of the epoch
   std::int64_t arrived;   ///< [2, ranks, pieces.row_count, pieces.depth_count] cells of 8 bytes: epoch << 32

@@ -6,7 +6,8 @@
 
 namespace farwarp::FARWARP_TARGET::ag_gemm {
 
-using farwarp::ag_gemm::Args;
+using namespace farwarp::ag_gemm;
+
 using ArrivalCell = SystemCell<std::uint64_t>;
 
 /// [warp] Waits until rows [row, end) of all ranks' x have come in piece number `depth` of K, for copies and for accesses, and returns
@@ -22,7 +23,7 @@ FARWARP_DEVICE int await_rows(Call& call, const Args& args, int row, int end, in
   const int mine = first + lane_index() % count;
   const Global<ArrivalCell> cell = own_address<ArrivalCell>(args.view, args.arrived_of(call.epoch)) +
                                    (mine * args.pieces.depth_count + depth + lane_index() / count);
-  const Wait wait{farwarp::ag_gemm::kSiteArrival, mine / args.pieces.row_count};
+  const Wait wait{kSiteArrival, mine / args.pieces.row_count};
   const int arrived = wait_leading<Failure::in_place>(call, cell, depths * count, count, call.epoch, wait);
   if constexpr (Target::kHasBulkCopy) proxy_fence();
   warp_sync();

@@ -2,11 +2,13 @@
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/ag_gemm/arrival.dev.h"
-#include "farwarp/ops/parallel_gemm/ag_gemm/few_loaders.dev.h"
 #include "farwarp/ops/parallel_gemm/ag_gemm/multiplier_wgmma.dev.h"
 #include "farwarp/ops/parallel_gemm/ag_gemm/pieces.dev.h"
+#include "farwarp/ops/parallel_gemm/ag_gemm/swap_ab_loaders.dev.h"
 
 namespace farwarp::FARWARP_TARGET::ag_gemm {
+
+using namespace farwarp::ag_gemm;
 
 /// [warp] The loader of a block whose tiles' rows are x's: one lane copies, into stages in turn, while all wait for peers' x.
 template <class Tile, class Wait>
@@ -111,7 +113,7 @@ FARWARP_DEVICE void load_role(const Args& args, const Block& block, const Wait& 
 }
 
 /// [block] A block that multiplies.
-template <class T, int columns, bool swapped>
+template <class T, int columns, bool swap_ab>
 FARWARP_DEVICE void multiply_block(const Args& args) {
   constexpr int kBoxes = farwarp::tile::wgmma_boxes(columns, farwarp::tile::kAllGatherWidestBoxes);
   const tile::WgmmaBlock<T, columns, kBoxes> block{block_shared()};
@@ -125,7 +127,7 @@ FARWARP_DEVICE void multiply_block(const Args& args) {
   const int warpgroup = thread_index() / 128;
   if (warpgroup == 0) {
     reduce_registers<56>();
-    if constexpr (swapped) {
+    if constexpr (swap_ab) {
       if (thread_index() == 0) load_w_role(args, block, turns_of(args), wait);
       if (warp_index() == 1) load_x_role(args, block, turns_of(args), wait);
     } else if (warp_index() == 0) {
@@ -138,17 +140,17 @@ FARWARP_DEVICE void multiply_block(const Args& args) {
   } else {
     raise_registers<224>();
     if (lane_index() == 0) mbarrier_arrive(block.meeting());
-    multiply_and_store<swapped>(args, block, warpgroup - 1, wait);
+    multiply_and_store<swap_ab>(args, block, warpgroup - 1, wait);
   }
-  report(waits, args.view, args.slot, farwarp::ag_gemm::kSiteStage);
+  report(waits, args.view, args.slot, kSiteStage);
 }
 
-template <class T, int columns, bool swapped>
+template <class T, int columns, bool swap_ab>
 FARWARP_DEVICE void ag_gemm_wgmma(const Args& args) {
   if (block_index() < args.communicators) {
     communicate(args);
   } else {
-    multiply_block<T, columns, swapped>(args);
+    multiply_block<T, columns, swap_ab>(args);
   }
 }
 

@@ -10,14 +10,16 @@
 
 namespace farwarp::FARWARP_TARGET::ag_gemm {
 
+using namespace farwarp::ag_gemm;
+
 /// Warps and registers of each role. Eight warps load x: with four, whose instructions came one after the other, a step of 64 rows took 0.43
 /// us (64 x 4608 x 7168 on 2 H200s, 2026-11). Wide tiles leave registers for four.
-template <int columns, bool swapped>
+template <int columns, bool swap_ab>
 struct WordRoles {
-  static constexpr int kThreads = farwarp::ag_gemm::words_threads(columns);
+  static constexpr int kThreads = words_threads(columns);
   static constexpr int kLoadingGroups = kThreads / 128 - 3;  ///< warpgroups
   static constexpr int kLoadingWarps = 4 * kLoadingGroups;
-  static constexpr int kSharing = swapped ? 1 : 2;  ///< loading warps that share the rows of a step
+  static constexpr int kSharing = swap_ab ? 1 : 2;  ///< loading warps that share the rows of a step
   static constexpr int kFirstMultiplier = 1 + kLoadingGroups;
   // Of a thread; a multiple of 8 at launch.
   static constexpr int kLaunched = 65536 / kThreads / 8 * 8;
@@ -54,15 +56,15 @@ FARWARP_DEVICE void change_registers() {
 }
 
 /// [thread] Copies w, which was there before the call; nothing of the call is read.
-template <bool swapped, class Block, class Wait>
+template <bool swap_ab, class Block, class Wait>
 FARWARP_DEVICE void copy_w_role(const Args& args, const Block& block, const Wait& wait) {
   using Tile = typename Block::Tile;
   const Tile tile = block.tile();
   const Turns turns = turns_of(args);
   const auto load = [&](const Work& work, int step, int stage) {
-    const int row = place_of<Tile, swapped>(args, work).w_row;
-    mbarrier_arrive_expect(tile.ring.full(stage), swapped ? Tile::kLeftBytes : Tile::kRightBytes);
-    tensor_load(swapped ? tile.left(stage) : tile.right(stage), args.w, row,
+    const int row = place_of<Tile, swap_ab>(args, work).w_row;
+    mbarrier_arrive_expect(tile.ring.full(stage), swap_ab ? Tile::kLeftBytes : Tile::kRightBytes);
+    tensor_load(swap_ab ? tile.left(stage) : tile.right(stage), args.w, row,
                 (work.steps.first + step) * Tile::kStepDepth, tile.ring.full(stage));
   };
   const int loaded = tile::load_first<Tile, 1>(args.grid, turns, load);
@@ -92,11 +94,11 @@ FARWARP_DEVICE void clear_role(const Args& args, const Block& block) {
 
 /// [warpgroup] Loads x. The first of the loading threads keeps the call for its block: it leaves when its own steps are in the stages and all
 /// others have read it. Of a cluster nobody waits for this block's leaving.
-template <bool swapped, class Roles, class Block, class Wait>
+template <bool swap_ab, class Roles, class Block, class Wait>
 FARWARP_DEVICE void load_x_role(const Args& args, const Block& block, const Wait& wait) {
   using Tile = typename Block::Tile;
   Call call = read_call_of(args, block);
-  WordLoader<Tile, swapped, Roles::kLoadingWarps, Roles::kSharing, Wait> loader(args, block.tile(), warp_index() - 4,
+  WordLoader<Tile, swap_ab, Roles::kLoadingWarps, Roles::kSharing, Wait> loader(args, block.tile(), warp_index() - 4,
                                                                                 call, wait);
   loader.run();
   if (args.grid.splits > 1) {
@@ -111,9 +113,9 @@ FARWARP_DEVICE void load_x_role(const Args& args, const Block& block, const Wait
 }
 
 /// [block] A block that multiplies.
-template <class T, int columns, bool swapped>
+template <class T, int columns, bool swap_ab>
 FARWARP_DEVICE void multiply_words(const Args& args) {
-  using Roles = WordRoles<columns, swapped>;
+  using Roles = WordRoles<columns, swap_ab>;
   constexpr int kFillers = 1 + Roles::kSharing;  // the thread that copies w, and the warps that store x
   const WordsBlock<T, columns> block{block_shared()};
   if (thread_index() == 0) block.initialise(kFillers, Roles::kCallReaders);
@@ -127,27 +129,27 @@ FARWARP_DEVICE void multiply_words(const Args& args) {
   const bool loads = warpgroup == 1 || (Roles::kLoadingGroups == 2 && warpgroup == 2);  // for "<" ptxas spills
   if (warpgroup == 0) {
     reduce_registers<Roles::kCopying>();
-    if (thread_index() == 0) copy_w_role<swapped>(args, block, wait);
+    if (thread_index() == 0) copy_w_role<swap_ab>(args, block, wait);
     if (thread_index() == 32) tensor_prefetch(args.out);
     if (warp_index() > 0) clear_role(args, block);
     if (args.grid.splits > 1) tile::attend_exchange();
   } else if (loads) {
     change_registers<Roles::kLoading, Roles::kLaunched>();
-    load_x_role<swapped, Roles>(args, block, wait);
+    load_x_role<swap_ab, Roles>(args, block, wait);
   } else {
     change_registers<Roles::kMultiplying, Roles::kLaunched>();
     if (lane_index() == 0) mbarrier_arrive(block.meeting());
-    multiply_and_store<swapped>(args, block, warpgroup - Roles::kFirstMultiplier, wait);
+    multiply_and_store<swap_ab>(args, block, warpgroup - Roles::kFirstMultiplier, wait);
   }
-  report(waits, args.view, args.slot, farwarp::ag_gemm::kSiteStage);
+  report(waits, args.view, args.slot, kSiteStage);
 }
 
-template <class T, int columns, bool swapped>
+template <class T, int columns, bool swap_ab>
 FARWARP_DEVICE void ag_gemm_words(const Args& args) {
   if (block_index() < args.communicators) {
     communicate_words(args);
   } else {
-    multiply_words<T, columns, swapped>(args);
+    multiply_words<T, columns, swap_ab>(args);
   }
 }
 

@@ -7,7 +7,8 @@
 
 namespace farwarp::FARWARP_TARGET::ag_gemm {
 
-using farwarp::ag_gemm::Args;
+using namespace farwarp::ag_gemm;
+
 using farwarp::tile::Turns;
 using farwarp::tile::Work;
 
@@ -23,24 +24,24 @@ struct Place {
   bool own;  ///< all its rows of x are this rank's, and read from there
 };
 
-/// `swapped`: a tile's rows are w's.
-template <class Tile, bool swapped>
+/// `swap_ab`: a tile's rows are w's.
+template <class Tile, bool swap_ab>
 FARWARP_DEVICE Place place_of(const Args& args, const Work& work) {
-  const int x_rows = swapped ? Tile::kColumns : Tile::kRows;
-  const int row = swapped ? work.at.column * Tile::kColumns : args.order.at(work.at.row) * Tile::kRows;
+  const int x_rows = swap_ab ? Tile::kColumns : Tile::kRows;
+  const int row = swap_ab ? work.at.column * Tile::kColumns : args.order.at(work.at.row) * Tile::kRows;
   const int end = row + x_rows < args.m ? row + x_rows : args.m;
   const int own_row = args.view.rank * args.shard_rows;
   const bool own = args.own_apart != 0 && row >= own_row && end <= own_row + args.shard_rows;
-  return {row, end, swapped ? work.at.row * Tile::kRows : work.at.column * Tile::kColumns, own};
+  return {row, end, swap_ab ? work.at.row * Tile::kRows : work.at.column * Tile::kColumns, own};
 }
 
 /// [warpgroup] Multiplies 64 rows of each tile and stores them.
-template <bool swapped, class Block, class Wait>
+template <bool swap_ab, class Block, class Wait>
 FARWARP_DEVICE void multiply_and_store(const Args& args, const Block& block, int multiplier, const Wait& wait) {
   using Tile = typename Block::Tile;
   using T = typename Tile::Element;
   const auto carry = [&](int row, int column, Shared<std::byte> box) { tile::carry_to(args.out, row, column, box); };
-  const tile::Finisher<Block, swapped, decltype(carry)> finisher{block,
+  const tile::Finisher<Block, swap_ab, decltype(carry)> finisher{block,
                                                                  multiplier,
                                                                  args.grid.splits,
                                                                  Global<const T>(static_cast<const T*>(args.bias)),
@@ -48,8 +49,8 @@ FARWARP_DEVICE void multiply_and_store(const Args& args, const Block& block, int
                                                                  carry,
                                                                  {block.boxes(multiplier), 1 + multiplier}};
   const auto origin = [&](const Work& work) {
-    const Place place = place_of<Tile, swapped>(args, work);
-    return swapped ? farwarp::tile::TileIndex{place.w_row, place.x_row}
+    const Place place = place_of<Tile, swap_ab>(args, work);
+    return swap_ab ? farwarp::tile::TileIndex{place.w_row, place.x_row}
                    : farwarp::tile::TileIndex{place.x_row, place.w_row};
   };
   tile::multiply_and_finish(block, args.grid, turns_of(args), finisher, origin, wait);

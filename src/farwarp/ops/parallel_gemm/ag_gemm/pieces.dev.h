@@ -12,10 +12,9 @@
 
 namespace farwarp::FARWARP_TARGET::ag_gemm {
 
-// ---- one piece: read once, written once per rank --------------------------------------------------------------------
+using namespace farwarp::ag_gemm;
 
-using farwarp::ag_gemm::Args;
-using farwarp::ag_gemm::PieceIndex;
+// ---- one piece: read once, written once per rank --------------------------------------------------------------------
 
 /// [thread] Calls `put(rank)` for every rank that gets this one's pieces, its successor first, so that no rank is everybody's first.
 template <class Put>
@@ -28,7 +27,7 @@ FARWARP_DEVICE void for_each_target(const Args& args, const Put& put) {
 /// By tensor copies through shared memory, one thread of the warp issuing.
 class TensorBoxPut {
  public:
-  static constexpr int kStageBytes = farwarp::ag_gemm::kMostPieceRows * farwarp::ag_gemm::kBoxDepth * 2;
+  static constexpr int kStageBytes = kMostPieceRows * kBoxDepth * 2;
   static constexpr int kWarps = 12;
 
   /// [warp] A block_sync() must follow before put().
@@ -51,7 +50,7 @@ class TensorBoxPut {
     const int row = piece.row * args.pieces.rows;
     const int first = piece.depth * args.pieces.depth;
     const int end = first + args.pieces.depth < args.k ? first + args.pieces.depth : args.k;
-    for (int column = first; column < end; column += farwarp::ag_gemm::kBoxDepth) {
+    for (int column = first; column < end; column += kBoxDepth) {
       if (column > first) {
         bulk_wait_read();  // the box before has left the stage
         load_box(args, row, column);
@@ -72,11 +71,11 @@ class TensorBoxPut {
 
  private:
   FARWARP_DEVICE void load_box(const Args& args, int row, int column) {
-    mbarrier_arrive_expect(barrier_, args.pieces.rows * farwarp::ag_gemm::kBoxDepth * 2);
+    mbarrier_arrive_expect(barrier_, args.pieces.rows * kBoxDepth * 2);
     tensor_load(stage_, args.source, row, column, barrier_);
   }
   FARWARP_DEVICE bool await_box(Call& call) {
-    const bool loaded = wait_mbarrier(call, barrier_, parity_, farwarp::ag_gemm::kSitePiece);
+    const bool loaded = wait_mbarrier(call, barrier_, parity_, kSitePiece);
     parity_ ^= 1;
     return loaded;
   }
@@ -114,7 +113,7 @@ class VectorBoxPut {
           to[rank] = Peer<std::byte>(args.view.heap[rank] + args.gathered_of(call.epoch) + shard + from);
       }
       const Global<const std::byte> source(static_cast<const std::byte*>(args.own_x) + from);
-      put.put(call, source, columns * 2, to, wanted, farwarp::ag_gemm::kSitePiece);
+      put.put(call, source, columns * 2, to, wanted, kSitePiece);
     }
     return call.live;
   }
@@ -194,7 +193,7 @@ class Share {
  public:
   FARWARP_DEVICE explicit Share(const Args& args)
       : args_(args),
-        turns_(args.view.size == 1 || warp_index() >= args.senders ? 0 : args.piece_order.turns),
+        turns_(args.view.size == 1 || warp_index() >= args.sending_warps ? 0 : args.piece_order.turns),
         turn_(warp_index() * args.communicators + block_index()) {
     skip();
   }
@@ -202,14 +201,14 @@ class Share {
   FARWARP_DEVICE bool is_over() const { return turn_ >= turns_; }
   FARWARP_DEVICE PieceIndex piece() const { return piece_; }
   FARWARP_DEVICE void next() {
-    turn_ += args_.communicators * args_.senders;
+    turn_ += args_.communicators * args_.sending_warps;
     skip();
   }
 
  private:
   /// On to a turn that has a piece.
   FARWARP_DEVICE void skip() {
-    for (; turn_ < turns_; turn_ += args_.communicators * args_.senders) {
+    for (; turn_ < turns_; turn_ += args_.communicators * args_.sending_warps) {
       piece_ = args_.piece_order.at(turn_);
       if (piece_.row < args_.pieces.row_count && piece_.depth < args_.pieces.depth_count) return;
     }
@@ -223,7 +222,7 @@ class Share {
 
 FARWARP_DEVICE bool is_dropped(const Args& args, PieceIndex piece) {
   const int number = piece.row * args.pieces.depth_count + piece.depth;
-  return args.drop_piece == static_cast<std::uint32_t>(number) + 1;
+  return args.drop_put == static_cast<std::uint32_t>(number) + 1;
 }
 
 /// [warp] Sends the warp's share, of which the first piece has been started. The next piece is read while flags tell of one.

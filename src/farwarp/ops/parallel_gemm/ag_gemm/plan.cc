@@ -45,7 +45,7 @@ std::int64_t tiles_of(const AllGatherGemmPlan& plan, int columns) {
 /// 4096, but 36.2 for 34.5 at 512 x 3072 x 4096.
 bool words_pay(const AllGatherGemmPlan& plan, const MachineShape& shape) {
   if (x_bytes(plan) > kMostBytesAsWords) return false;
-  if (plan.local.y_rows <= tile::kMostFewRows) return true;
+  if (plan.local.y_rows <= tile::kMostSwapAbRows) return true;
   const std::int64_t tiles = tiles_of(plan, kWordsWidths[std::size(kWordsWidths) - 1]);
   const auto rounds = static_cast<double>((tiles + shape.multiprocessors - 1) / shape.multiprocessors);
   const double sending = us_of_sending(plan), loading = kUsOfLoading * ceil_div(plan.local.k, 64) * rounds;
@@ -109,7 +109,7 @@ bool tiles_run_at_once(const tile::Tiling& tiling) { return tiling.tiles() * til
 /// 100 us for 4096 x 4096 on 4 H200s, 2026-11), and nobody could multiply meanwhile. As many as keep the links busy are enough: 2048 x
 /// 1440 x 2880, at once, took 62, 57 and 54 us with 2, 3 and 4 warps each. In rounds 4 warps of each of 8 communicators: on 4 H200s 218 us
 /// for 8192 x 7168 x 4096, with 9 234; on 8 237 for 8192 x 14336 x 4096, with 2 245; more where there are few peers.
-int choose_senders(const AllGatherGemmPlan& plan, const MachineShape& shape) {
+int choose_sending_warps(const AllGatherGemmPlan& plan, const MachineShape& shape) {
   constexpr double kAtOnce = 3.1e6, kInRounds = 1.6e6;  // bytes under way
   constexpr int kFewestInRounds = 4;
   const int warps = plan.threads / shape.traits.warp_size;
@@ -163,7 +163,7 @@ Status wrong(const char* field, int value, const std::string& allowed) {
 /// about as long as the loaders (2048 x 720 x 2880 on 2 H200s, 2026-11: 36 us, 128 columns in 2 splits 48; but 41 and 36 at 512 x 3072 x 4096).
 int tile_columns_beside(const AllGatherGemmPlan& plan, const MachineShape& shape, int blocks) {
   const ParallelGemmDesc& desc = plan.desc;
-  if (!plan.words || desc.tile_columns != 0 || desc.splits > 1 || plan.local.y_rows <= tile::kMostFewRows)
+  if (!plan.words || desc.tile_columns != 0 || desc.splits > 1 || plan.local.y_rows <= tile::kMostSwapAbRows)
     return desc.tile_columns;
   const bool at_once = tiles_of(plan, kWordsWidths[0]) <= blocks - plan.communicators;
   return at_once && words_pay(plan, shape) ? kWordsWidths[0] : 0;
@@ -229,14 +229,14 @@ Result<AllGatherGemmPlan> plan_ag_gemm(const ParallelGemmDesc& desc, const Machi
   }
   if (!tiling.ok()) return tiling.status();
   static_cast<tile::Tiling&>(plan) = *tiling;
-  const bool whole_rows = !plan.few_rows && plan.local.x_rows % plan.rows == 0;
+  const bool whole_rows = !plan.swap_ab && plan.local.x_rows % plan.rows == 0;
   plan.rows_per_shard = whole_rows ? plan.local.x_rows / plan.rows : 0;
   plan.own_apart = ranks == 1 || whole_rows;
   // The own rows make a group of their own: nobody begins with a peer's while there are own ones.
   if (whole_rows) plan.group = std::min(plan.group, plan.rows_per_shard);
   if (plan.words) plan.threads = ag_gemm::words_threads(plan.columns);
-  if (plan.words && plan.few_rows && desc.communicators == 0) add_idle_communicators(plan, blocks);
-  plan.senders = choose_senders(plan, shape);
+  if (plan.words && plan.swap_ab && desc.communicators == 0) add_idle_communicators(plan, blocks);
+  plan.sending_warps = choose_sending_warps(plan, shape);
   plan.piece_band = choose_band(plan);
   plan.kernel = (plan.words ? "ag_gemm_words_" : "ag_gemm_") + plan.kernel_suffix(shape, desc.dtype);
   lay_out(plan);

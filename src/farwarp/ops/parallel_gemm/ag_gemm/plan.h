@@ -17,7 +17,7 @@ struct AllGatherGemmPlan : tile::Tiling {
   parallel_gemm::LocalShape local;
   std::string kernel;
   int communicators = 0;  ///< blocks before those of the tiling; of wgmma whole clusters
-  int senders = 0;        ///< warps of a communicator that send
+  int sending_warps = 0;  ///< warps of a communicator that send
   bool words = false;     ///< x crosses as words; else as boxes, or on CDNA as vectors, with flags
   /// Tiles of own rows alone are read from x itself. Else some tile has rows of several ranks, and x is gathered whole.
   bool own_apart = false;

@@ -85,7 +85,7 @@ TEST(AgGemmPlan, OfTheChallenge) {
       EXPECT_GE(of.row_pieces * of.piece_rows, m / 8);
       EXPECT_GE(of.depth_pieces * of.piece_depth, k);
       EXPECT_EQ(of.piece_depth % of.depth, 0) << "a step of K lies in one piece";
-      EXPECT_EQ(of.own_apart, !of.few_rows && m / 8 % of.rows == 0);
+      EXPECT_EQ(of.own_apart, !of.swap_ab && m / 8 % of.rows == 0);
       EXPECT_GE(of.heap_bytes, std::int64_t{2} * m * k);
     }
   }
@@ -109,7 +109,7 @@ TEST(AgGemmPlan, AllRowsLeaveAlongKWhereTilesRunAtOnce) {
   EXPECT_EQ(in_rounds.piece_band, 2 * in_rounds.rows / in_rounds.piece_rows);  // 124 blocks, 7 columns, 8 ranks
   EXPECT_EQ(at_once.communicators, 16);
   EXPECT_EQ(in_rounds.communicators, 8);
-  EXPECT_EQ(in_rounds.senders, 4);
+  EXPECT_EQ(in_rounds.sending_warps, 4);
 }
 
 TEST(AgGemmPlan, WordsForFewRowsAndWhereLinksBoundOnHopper) {

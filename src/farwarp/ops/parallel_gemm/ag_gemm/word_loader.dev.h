@@ -2,10 +2,12 @@
 // they bring is stored into the stages as tensor copies would have laid it there.
 #pragma once
 
+#include "farwarp/ops/parallel_gemm/ag_gemm/exchange_words.dev.h"
 #include "farwarp/ops/parallel_gemm/ag_gemm/multiplier_wgmma.dev.h"
-#include "farwarp/ops/parallel_gemm/ag_gemm/words.dev.h"
 
 namespace farwarp::FARWARP_TARGET::ag_gemm {
+
+using namespace farwarp::ag_gemm;
 
 /// Where a lane's words of a step lie: chunks of 16 bytes in rows 4 apart.
 struct WordsOfStep {
@@ -18,7 +20,7 @@ struct WordsOfStep {
 
 /// [thread] The steps of K of all the block's works, one after the other, for a warp that loads `chunks` times 4 rows of each, from row
 /// `first_row` of the tile.
-template <class Tile, bool swapped, int chunks>
+template <class Tile, bool swap_ab, int chunks>
 class Steps {
  public:
   FARWARP_DEVICE Steps(const Args& args, int first_row)
@@ -47,13 +49,13 @@ class Steps {
   FARWARP_DEVICE void enter() {
     if (number_ >= args_.grid.works()) return;
     const Work work = farwarp::tile::work_at(args_.grid, number_);
-    const Place place = place_of<Tile, swapped>(args_, work);
+    const Place place = place_of<Tile, swap_ab>(args_, work);
     row_ = place.x_row + first_row_;
     const int left = (args_.m - row_ + 3) / 4;  // chunks
     constexpr std::uint32_t kAll = static_cast<std::uint32_t>((std::uint64_t{1} << chunks) - 1);
     inside_ = args_.m <= row_ ? 0 : left >= chunks ? kAll : (1u << left) - 1;
     own_ = place.own;
-    returned_ = args_.all_x != nullptr && (swapped ? work.at.row : work.at.column) == 0;
+    returned_ = args_.all_x != nullptr && (swap_ab ? work.at.row : work.at.column) == 0;
     step_ = work.steps.first;
     end_ = work.steps.first + work.steps.count;
   }
@@ -68,7 +70,7 @@ class Steps {
 
 /// [warp] Loads x of some steps: of `warps` loading warps `sharing` at a time share the rows of one. The others load those that follow
 /// meanwhile: a warp that waits for its loads waits for all of them, so what is on its way at the same time belongs to several warps.
-template <class Tile, bool swapped, int warps, int sharing, class Wait>
+template <class Tile, bool swap_ab, int warps, int sharing, class Wait>
 class WordLoader {
  public:
   /// `number`: of the warp among the loading ones.
@@ -86,7 +88,7 @@ class WordLoader {
     constexpr int kGroups = warps / sharing;
     static_assert(kGroups - 1 <= Tile::kStages);
     const int first_row = number_ % sharing * kRows;
-    Steps<Tile, swapped, kChunks> steps(args_, first_row);
+    Steps<Tile, swap_ab, kChunks> steps(args_, first_row);
     steps.advance(number_ / sharing);
     at_.advance(number_ / sharing);
     for (; (of_ = steps.present()).exists; steps.advance(kGroups)) {
@@ -98,7 +100,7 @@ class WordLoader {
   }
 
  private:
-  static constexpr int kRows = (swapped ? Tile::kColumns : Tile::kRows) / sharing;
+  static constexpr int kRows = (swap_ab ? Tile::kColumns : Tile::kRows) / sharing;
   static constexpr int kChunks = kRows / 4;
   static_assert(kChunks <= 16, "registers");
   static constexpr std::uint32_t kAllChunks = (1u << kChunks) - 1;
@@ -158,7 +160,7 @@ class WordLoader {
     const int row = static_cast<int>((of_.first + static_cast<std::uint32_t>(offset_of(chunk))) /
                                      (2 * static_cast<std::uint32_t>(args_.k)));
     Vec16 data[1];
-    wait_words<1, Failure::in_place>(call_, from, 1, data, {farwarp::ag_gemm::kSiteArrival, row / args_.shard_rows});
+    wait_words<1, Failure::in_place>(call_, from, 1, data, {kSiteArrival, row / args_.shard_rows});
   }
 
   /// [warp] Stores a step's words into the stage that is its turn's, when that is free, and to the caller where he wants them.
@@ -166,7 +168,7 @@ class WordLoader {
     const bool is_free = wait_(tile_.ring.empty(at_.stage), at_.parity ^ 1);  // the first turn finds every stage empty
     broken_ = broken_ || ballot(!is_free) != 0;
     if (!broken_) {
-      const Shared<std::byte> x = swapped ? tile_.right(at_.stage) : tile_.left(at_.stage);
+      const Shared<std::byte> x = swap_ab ? tile_.right(at_.stage) : tile_.left(at_.stage);
       const int row = first_row + lane_index() / 8, byte = lane_index() % 8 * 16;
       const int offset[2] = {swizzled_offset(row, byte), swizzled_offset(row + 4, byte)};
 #pragma unroll

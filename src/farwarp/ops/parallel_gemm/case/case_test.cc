@@ -92,7 +92,7 @@ class HostOperator : public CaseOperator {
     compute(all, out);
     return world_.device().copy_in(y, out.data(), out.size() * 2, stream);
   }
-  void drop_tile(int number) override { dropped_ = number; }
+  void drop_put(int number) override { dropped_ = number; }
   Status close() override { return world_.close_operator(slot_); }
   std::string plan() const override { return "on the host"; }
 

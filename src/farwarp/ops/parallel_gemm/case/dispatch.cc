@@ -16,7 +16,7 @@ class DispatchedCase : public CaseOperator {
     return op_(x, w, bias, y, stream, all_x_);
   }
   void return_x_to(void* all_x) override { all_x_ = all_x; }
-  void drop_tile(int number) override { op_.drop_tile(number); }
+  void drop_put(int number) override { op_.drop_put(number); }
   Status close() override { return op_.close(); }
   std::string plan() const override {
     return fmt::format("dispatcher: {} ({}); {}", name_of(op_.path()), op_.why(), op_.plan());

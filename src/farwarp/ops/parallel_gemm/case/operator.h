@@ -20,7 +20,7 @@ class CaseOperator {
   /// With ParallelGemmDesc::return_x: where x of all ranks goes, from the next call on.
   virtual void return_x_to(void* /*all_x*/) {}
   /// --fault drop_put:N. From the next call on, the N-th tile (from 1) that this rank would send is not sent; 0: all are.
-  virtual void drop_tile(int /*number*/) {}
+  virtual void drop_put(int /*number*/) {}
   /// Collective; the streams that used it are idle.
   virtual Status close() = 0;
   virtual std::string plan() const = 0;  ///< for people

@@ -151,8 +151,8 @@ Status RankRun::upload_rows(const DeviceBuffer& buffer, Operand operand, int cal
 
 Status RankRun::inject_fault() {
   const Fault& fault = options_.fault;
-  if (fault.kind == Fault::Kind::kDropPut) op_->drop_tile(static_cast<int>(fault.amount));
-  return harness::befall(fault, rank_, *bootstrap_, world_->device(), *stream_);
+  if (fault.kind == Fault::Kind::kDropPut) op_->drop_put(static_cast<int>(fault.amount));
+  return harness::apply_fault(fault, rank_, *bootstrap_, world_->device(), *stream_);
 }
 
 Status RankRun::all_calls() {
@@ -176,7 +176,7 @@ Status RankRun::all_calls() {
 
 Status RankRun::recover(int call) {
   if (Status status = world_->recover({*stream_}); !status.ok()) return status;
-  op_->drop_tile(0);
+  op_->drop_put(0);
   findings_ = Findings(config_.desc.dtype);
   return burst(call, 1);
 }

@@ -194,12 +194,12 @@ Status ParallelGemm::operator()(const void* x, const void* w, const void* bias, 
   return std::get<GemmAllReduce>(state_->op)(x, w, bias, y, stream);
 }
 
-void ParallelGemm::drop_tile(int number) {
+void ParallelGemm::drop_put(int number) {
   if (!state_) return;
-  if (auto* const op = std::get_if<AllGatherGemm>(&state_->op)) op->drop_piece(number);
+  if (auto* const op = std::get_if<AllGatherGemm>(&state_->op)) op->drop_put(number);
   if (auto* const op = std::get_if<GemmReduceScatter>(&state_->op))
-    op->inject({.drop_tile = static_cast<std::uint32_t>(number)});
-  if (auto* const op = std::get_if<GemmAllReduce>(&state_->op)) op->drop_tile(number);
+    op->inject({.drop_put = static_cast<std::uint32_t>(number)});
+  if (auto* const op = std::get_if<GemmAllReduce>(&state_->op)) op->drop_put(number);
 }
 
 }  // namespace farwarp

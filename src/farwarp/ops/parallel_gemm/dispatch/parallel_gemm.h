@@ -50,7 +50,7 @@ class ParallelGemm {
   Status operator()(const void* x, const void* w, const void* bias, void* y, Stream stream, void* all_x = nullptr);
 
   /// Fault injection, from the next call on: the `number`-th tile or piece (from 1) that our kernels would send is not sent; 0: all are.
-  void drop_tile(int number);
+  void drop_put(int number);
 
  private:
   struct State;

@@ -19,8 +19,8 @@ struct Args {
   gemm_reduce::WordInbox
       finished;  ///< owners' finished rows as words, of each owner those it owns; without rows, they don't come so
   // Offsets in the heap, where owners have boxes and flags.
-  std::int64_t sums;  ///< [ranks * owned][n]: finished rows from their owners
-  std::int64_t told;  ///< [ranks][units of an owner] cells of 8 bytes: epoch << 32
+  std::int64_t sums;     ///< [ranks * owned][n]: finished rows from their owners
+  std::int64_t signals;  ///< [ranks][chunks of an owner] cells of 8 bytes: epoch << 32
 };
 
 }  // namespace farwarp::gemm_ar

@@ -27,7 +27,7 @@ void GemmAllReduce::State::set_sizes() {
   args.finished = plan.finished;
   args.finished.at += args.reduce.words.at;
   args.sums = base + plan.sums;
-  args.told = base + plan.told;
+  args.signals = base + plan.signals;
 }
 
 Result<GemmAllReduce> GemmAllReduce::create(World& world, const ParallelGemmDesc& desc) {
@@ -61,8 +61,8 @@ const GemmAllReducePlan& GemmAllReduce::plan() const {
   return state_ ? state_->plan : kNone;
 }
 
-void GemmAllReduce::drop_tile(int number) {
-  if (state_) state_->args.reduce.drop_tile = static_cast<std::uint32_t>(number);
+void GemmAllReduce::drop_put(int number) {
+  if (state_) state_->args.reduce.drop_put = static_cast<std::uint32_t>(number);
 }
 
 Status GemmAllReduce::operator()(const void* x, const void* w, const void* bias, void* y, Stream stream) {

@@ -31,7 +31,7 @@ class GemmAllReduce {
   Status operator()(const void* x, const void* w, const void* bias, void* y, Stream stream);
 
   /// Fault injection, from the next call on: the `number`-th tile (from 1) is not sent; 0: all are.
-  void drop_tile(int number);
+  void drop_put(int number);
 
  private:
   struct State;

@@ -1,8 +1,8 @@
 // gemm-ar on CDNA: gemm-rs's blocks, whose owners hand out what they have added up; or for very few rows, words to all.
 #pragma once
 
-#include "farwarp/ops/parallel_gemm/gemm_ar/share.dev.h"
-#include "farwarp/ops/parallel_gemm/gemm_ar/words.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_ar/share_boxes.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_ar/share_words.dev.h"
 #include "farwarp/ops/parallel_gemm/gemm_reduce/send_mfma.dev.h"
 
 namespace farwarp::FARWARP_TARGET::gemm_ar {
@@ -15,7 +15,7 @@ FARWARP_DEVICE void multiply_and_send_words(Call& call, const Args& args, const 
   using T = typename Tile::Element;
   const tile::Extent<T> extent{args.rows, args.reduce.n, Global<const T>(static_cast<const T*>(args.reduce.bias))};
   gemm_reduce::multiply(call, args.reduce, tile, [&](const Work& work, const float(&sums)[Tile::kSums]) {
-    if (static_cast<std::uint32_t>(work.tile) + 1 == args.reduce.drop_tile) return;
+    if (static_cast<std::uint32_t>(work.tile) + 1 == args.reduce.drop_put) return;
     tile::round_sums<Tile>(extent, args.reduce.order.at(work.at.row) * Tile::kRows, work.at.column * Tile::kColumns,
                            sums, [&](int row, int column, Vec16 eight) {
                              RowsToAll::send(call, args.reduce, row, column / gemm_reduce::WordInbox::kElements, eight);

@@ -2,8 +2,8 @@
 // words to all.
 #pragma once
 
-#include "farwarp/ops/parallel_gemm/gemm_ar/share.dev.h"
-#include "farwarp/ops/parallel_gemm/gemm_ar/words.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_ar/share_boxes.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_ar/share_words.dev.h"
 #include "farwarp/ops/parallel_gemm/gemm_reduce/roles_wgmma.dev.h"
 
 namespace farwarp::FARWARP_TARGET::gemm_ar {
@@ -11,20 +11,20 @@ namespace farwarp::FARWARP_TARGET::gemm_ar {
 using farwarp::tile::Turns;
 
 /// The roles of a block whose owners hand out what they have added up.
-template <class T, int columns, bool swapped>
-struct OwnersToAll : gemm_reduce::ToOwners<T, columns, swapped> {
-  using Base = gemm_reduce::ToOwners<T, columns, swapped>;
+template <class T, int columns, bool swap_ab>
+struct OwnersToAll : gemm_reduce::ToOwners<T, columns, swap_ab> {
+  using Base = gemm_reduce::ToOwners<T, columns, swap_ab>;
   using typename Base::Block;
 
   const Args& all;
 
   template <class Wait>
   FARWARP_DEVICE void reduce(const Block& block, const Wait& wait) const {
-    reduce_and_share<gemm_reduce::kKeeperVectors>(block, wait);
+    reduce_and_share<gemm_reduce::kReduceWarpVectors>(block, wait);
   }
   template <class Wait>
   FARWARP_DEVICE void multiply(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
-    gemm_reduce::multiply_for_storer<swapped>(all.reduce, block, multiplier, turns, wait);
+    gemm_reduce::multiply_for_store_warp<swap_ab>(all.reduce, block, multiplier, turns, wait);
     reduce_and_share<gemm_reduce::kMultiplierVectors<Base::kBandColumns>>(block, wait);
     Call call = block.call(all.reduce.view, all.reduce.slot, wait);
     collect<Base::kBandColumns, Failure::in_place>(call, all, 8 * block_index() + warp_index() - 4, 8 * num_blocks());
@@ -33,21 +33,21 @@ struct OwnersToAll : gemm_reduce::ToOwners<T, columns, swapped> {
  private:
   template <int vectors, class Wait>
   FARWARP_DEVICE void reduce_and_share(const Block& block, const Wait& wait) const {
-    gemm_ar::reduce_and_share<T, Base::kBandColumns, vectors>(all, gemm_reduce::TakenUnits(block.taken()),
+    gemm_ar::reduce_and_share<T, Base::kBandColumns, vectors>(all, gemm_reduce::TakenChunks(block.taken()),
                                                               block.call(all.reduce.view, all.reduce.slot, wait).epoch,
                                                               gemm_reduce::awaiting(all.reduce, block, wait));
   }
 };
 
-template <class T, int columns, bool swapped>
+template <class T, int columns, bool swap_ab>
 FARWARP_DEVICE void gemm_ar_wgmma(const Args& args) {
-  gemm_reduce::run_block(args.reduce, OwnersToAll<T, columns, swapped>{{args.reduce}, args});
+  gemm_reduce::run_block(args.reduce, OwnersToAll<T, columns, swap_ab>{{args.reduce}, args});
 }
 
 /// The roles of a block for few rows whose sums go to owners as words, and from there to all.
 template <class T, int columns>
-struct FewByOwners : gemm_reduce::FewByWords<T, columns, gemm_reduce::RowsToOwners> {
-  using Base = gemm_reduce::FewByWords<T, columns, gemm_reduce::RowsToOwners>;
+struct SwapAbByOwners : gemm_reduce::SwapAbByWords<T, columns, gemm_reduce::RowsToOwners> {
+  using Base = gemm_reduce::SwapAbByWords<T, columns, gemm_reduce::RowsToOwners>;
   using typename Base::Block;
 
   const Args& all;
@@ -75,8 +75,8 @@ struct ManyByOwners : gemm_reduce::ManyByWords<T, columns> {
   FARWARP_DEVICE void reduce(const Block& block, const Wait& wait) const {
     Call call = block.call(all.reduce.view, all.reduce.slot, wait);
     if (!call.live) return;
-    const gemm_reduce::TakenUnits next(block.taken());
-    gemm_reduce::for_each_piece_of_units(
+    const gemm_reduce::TakenChunks next(block.taken());
+    gemm_reduce::for_each_piece_of_chunks(
         call, all.reduce.words, rows_of(all, all.reduce.view.rank), next,
         [&](int row, int piece) { reduce_and_send_piece<T, Failure::in_place>(call, all, row, piece); });
   }
@@ -86,9 +86,9 @@ struct ManyByOwners : gemm_reduce::ManyByWords<T, columns> {
     Call call = block.call(all.reduce.view, all.reduce.slot, wait);
     if (!call.live) return;
     const int warps = 8 * num_blocks();
-    int unit = (warp_index() - 4) * num_blocks() + block_index() - warps;
-    const auto next = [&] { return unit += warps; };
-    gemm_reduce::for_each_piece_of_units(call, all.finished, all.finished.rows, next, [&](int row, int piece) {
+    int chunk = (warp_index() - 4) * num_blocks() + block_index() - warps;
+    const auto next = [&] { return chunk += warps; };
+    gemm_reduce::for_each_piece_of_chunks(call, all.finished, all.finished.rows, next, [&](int row, int piece) {
       collect_piece<Failure::in_place>(call, all, row, piece);
     });
   }
@@ -97,14 +97,14 @@ struct ManyByOwners : gemm_reduce::ManyByWords<T, columns> {
 /// Few rows, partial sums as words to all ranks.
 template <class T, int columns>
 FARWARP_DEVICE void gemm_ar_words_to_all_wgmma(const Args& args) {
-  gemm_reduce::run_block(args.reduce, gemm_reduce::FewByWords<T, columns, RowsToAll>{args.reduce});
+  gemm_reduce::run_block(args.reduce, gemm_reduce::SwapAbByWords<T, columns, RowsToAll>{args.reduce});
 }
 
-/// Partial sums as words to owners; `few` rows of x.
-template <class T, int columns, bool few>
+/// Partial sums as words to owners; `swap_ab`: few rows of x.
+template <class T, int columns, bool swap_ab>
 FARWARP_DEVICE void gemm_ar_words_wgmma(const Args& args) {
-  if constexpr (few) {
-    gemm_reduce::run_block(args.reduce, FewByOwners<T, columns>{{args.reduce}, args});
+  if constexpr (swap_ab) {
+    gemm_reduce::run_block(args.reduce, SwapAbByOwners<T, columns>{{args.reduce}, args});
   } else {
     gemm_reduce::run_block(args.reduce, ManyByOwners<T, columns>{{args.reduce}, args});
   }

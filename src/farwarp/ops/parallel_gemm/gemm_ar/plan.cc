@@ -33,7 +33,7 @@ Way way_of(const ParallelGemmDesc& desc, int padded_rows, int ranks) {
     case ParallelGemmExchange::kWordsToAll: return Way::kWordsToAll;
     case ParallelGemmExchange::kAuto: break;
   }
-  if (padded_rows <= tile::kMostFewRows && to_all_pays(desc, ranks)) return Way::kWordsToAll;
+  if (padded_rows <= tile::kMostSwapAbRows && to_all_pays(desc, ranks)) return Way::kWordsToAll;
   const std::int64_t owned_bytes = std::int64_t{2} * padded_rows / ranks * desc.n;
   return owned_bytes <= gemm_reduce::kMostOwnedAsWords ? Way::kWordsByOwners : Way::kBoxesByOwners;
 }
@@ -56,11 +56,11 @@ Result<GemmAllReducePlan> plan_gemm_all_reduce(const ParallelGemmDesc& desc, con
   if (padded.m > parallel_gemm::kMostSize)
     return invalid_argument(fmt::format("ParallelGemmDesc.m is {}; allowed: at most {} with {} ranks", desc.m,
                                         parallel_gemm::kMostSize / ranks * ranks, ranks));
-  if (desc.exchange == ParallelGemmExchange::kWordsToAll && padded.m > tile::kMostFewRows)
+  if (desc.exchange == ParallelGemmExchange::kWordsToAll && padded.m > tile::kMostSwapAbRows)
     return invalid_argument(
         fmt::format("ParallelGemmDesc.exchange is words_to_all; allowed: auto, boxes or words where m, padded to a "
                     "multiple of the ranks, is more than {}",
-                    tile::kMostFewRows));
+                    tile::kMostSwapAbRows));
   const bool wgmma = shape.traits.matrix_unit == MatrixUnit::kWgmma;
   const Way way = wgmma                        ? way_of(desc, padded.m, ranks)
                   : desc.m <= kMostToAllOnCdna ? Way::kWordsToAll
@@ -78,8 +78,8 @@ Result<GemmAllReducePlan> plan_gemm_all_reduce(const ParallelGemmDesc& desc, con
   }
   if (!plan.by_words()) {
     plan.sums = plan.workspace_bytes;
-    plan.told = plan.sums + align(std::int64_t{2} * padded.m * desc.n);
-    plan.workspace_bytes = plan.told + align(std::int64_t{8} * ranks * gemm_reduce::units_of(part.bands));
+    plan.signals = plan.sums + align(std::int64_t{2} * padded.m * desc.n);
+    plan.workspace_bytes = plan.signals + align(std::int64_t{8} * ranks * gemm_reduce::chunks_of(part.bands));
   }
   return plan;
 }

@@ -16,7 +16,7 @@ struct GemmAllReducePlan {
       finished{};  ///< owners' rows as words, behind the inbox of partial sums; without rows, there are none
   std::string kernel;
   // Offsets in the workspace, behind what the gemm-rs takes.
-  std::int64_t sums = 0, told = 0;
+  std::int64_t sums = 0, signals = 0;
   std::int64_t workspace_bytes = 0;
 
   bool by_words() const { return reduce.words.rows != 0; }

@@ -25,7 +25,7 @@ TEST(GemmAllReducePlan, FewestRowsGoToAllRanks) {
       EXPECT_EQ(plan.word_bytes(), std::int64_t{2} * 8 * m * 4096 * 2);
     }
   }
-  EXPECT_EQ(plan_of({.m = 9, .n = 4096, .k = 4096}, kH200, 8).kernel, "gemm_ar_words_to_all_bf16_few_16");
+  EXPECT_EQ(plan_of({.m = 9, .n = 4096, .k = 4096}, kH200, 8).kernel, "gemm_ar_words_to_all_bf16_swap_ab_16");
 }
 
 TEST(GemmAllReducePlan, MoreRowsGoToAllWhereTheirBytesCostLittle) {
@@ -41,7 +41,7 @@ TEST(GemmAllReducePlan, MoreRowsGoToAllWhereTheirBytesCostLittle) {
 
 TEST(GemmAllReducePlan, OwnersHandOutWordsWhereTheySendWords) {
   const GemmAllReducePlan few = plan_of({.m = 33, .n = 4096, .k = 4096}, kH200, 8);
-  EXPECT_EQ(few.kernel, "gemm_ar_words_bf16_few_64");
+  EXPECT_EQ(few.kernel, "gemm_ar_words_bf16_swap_ab_64");
   EXPECT_EQ(few.finished.rows, 5) << "of 40, padded to a multiple of the ranks";
   EXPECT_EQ(few.finished.at, few.reduce.words.bytes()) << "behind the partial sums";
   EXPECT_EQ(few.word_bytes(), 2 * few.finished.bytes());
@@ -50,7 +50,7 @@ TEST(GemmAllReducePlan, OwnersHandOutWordsWhereTheySendWords) {
   const GemmAllReducePlan most = plan_of({.m = 4096, .n = 4096, .k = 4096}, kH200, 8);
   EXPECT_FALSE(most.by_words()) << "more than kMostOwnedAsWords";
   EXPECT_EQ(most.word_bytes(), 0);
-  EXPECT_GT(most.told, most.sums);
+  EXPECT_GT(most.signals, most.sums);
   EXPECT_FALSE(plan_of({.m = 33, .n = 4096, .k = 4096}, kMi300x, 8).by_words()) << "CDNA goes by boxes and flags";
 }
 
@@ -58,9 +58,9 @@ TEST(GemmAllReducePlan, TheExchangeCanBeAskedFor) {
   const auto kernel = [](int m, ParallelGemmExchange exchange) {
     return plan_of({.m = m, .n = 4096, .k = 4096, .exchange = exchange}, kH200, 8).kernel;
   };
-  EXPECT_EQ(kernel(9, kBoxes), "gemm_ar_bf16_few_16");
-  EXPECT_EQ(kernel(9, kWords), "gemm_ar_words_bf16_few_16");
-  EXPECT_EQ(kernel(33, kWordsToAll), "gemm_ar_words_to_all_bf16_few_64");
+  EXPECT_EQ(kernel(9, kBoxes), "gemm_ar_bf16_swap_ab_16");
+  EXPECT_EQ(kernel(9, kWords), "gemm_ar_words_bf16_swap_ab_16");
+  EXPECT_EQ(kernel(33, kWordsToAll), "gemm_ar_words_to_all_bf16_swap_ab_64");
   EXPECT_TRUE(plan_of({.m = 4096, .n = 4096, .k = 4096, .exchange = kWords}, kH200, 8).by_words());
   const auto error = [](int m, ParallelGemmExchange exchange, const MachineShape& shape) {
     return plan_gemm_all_reduce({.m = m, .n = 72, .k = 64, .exchange = exchange}, shape, 8).status().message();

@@ -23,13 +23,13 @@ struct Args {
   TensorMap b;  ///< wgmma: the other, boxes of tile columns x 64
   TensorMap inbox
       [kMaxRanks];  ///< wgmma: where this rank's partial sums go at each owner, boxes of 64 x 64, or tile columns x 64
-                    ///< if swapped
+                    ///< if swap_ab
   WorldView view;
-  std::uint32_t slot;       ///< of the operator in its World
-  std::int32_t m, n, k;     ///< of this rank's product
-  std::int32_t x_rows;      ///< m, or less: what lies behind is nobody's
-  std::uint32_t drop_tile;  ///< fault injection: this rank's n-th tile (from 1) is not sent; 0: none
-  std::int32_t xcds;        ///< mfma: dies that blocks are dealt to in turn; tile/gemm/xcd.h
+  std::uint32_t slot;      ///< of the operator in its World
+  std::int32_t m, n, k;    ///< of this rank's product
+  std::int32_t x_rows;     ///< m, or less: what lies behind is nobody's
+  std::uint32_t drop_put;  ///< fault injection: this rank's n-th tile (from 1) is not sent; 0: none
+  std::int32_t xcds;       ///< mfma: dies that blocks are dealt to in turn; tile/gemm/xcd.h
   tile::TileGrid grid;
   RowOrder order;
   Bands bands;

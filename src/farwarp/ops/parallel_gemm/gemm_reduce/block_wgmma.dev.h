@@ -10,7 +10,7 @@ namespace farwarp::FARWARP_TARGET::gemm_reduce {
 using farwarp::tile::WgmmaShared;
 
 // Warps of the loading warpgroup.
-inline constexpr int kLoaderWarp = 0, kFirstStorerWarp = 1, kKeeperWarp = 3;
+inline constexpr int kLoaderWarp = 0, kFirstStoreWarp = 1, kReduceWarp = 3;
 
 /// What the warps of a warpgroup have of registers, which give some up or take them: a block has what it was launched with, or the taking
 /// waits for ever.
@@ -21,12 +21,12 @@ struct RegisterShares {
   }
 };
 
-/// The boxes of one multiplying warpgroup, which fills them in turn, and its storer, which sends them in turn and gives them back.
+/// The boxes of one multiplying warpgroup, which fills them in turn, and its store warp, which sends them in turn and gives them back.
 template <int boxes>
 struct Handover {
   static constexpr int kCount = boxes;
   Shared<std::byte> memory;
-  Shared<Mbarrier> barriers;    ///< [2][boxes]: full, one arrival of each warp that fills; free, the storer's
+  Shared<Mbarrier> barriers;    ///< [2][boxes]: full, one arrival of each warp that fills; free, the store warp's
   Shared<std::uint32_t> words;  ///< [boxes]
 
   FARWARP_DEVICE Shared<std::byte> box(int number) const { return memory + number * WgmmaShared::kBoxBytes; }
@@ -53,7 +53,7 @@ struct SendingBlock
   FARWARP_DEVICE Shared<Mbarrier> joined() const { return at<Mbarrier>(kJoined); }
   /// Nobody of the block sends or tells of partial sums any more: an arrival of each warp that has, and of `others`.
   FARWARP_DEVICE Shared<Mbarrier> done() const { return at<Mbarrier>(kDone); }
-  /// How many units of y the block's warps have taken.
+  /// How many chunks of y the block's warps have taken.
   FARWARP_DEVICE Shared<std::uint32_t> taken() const { return at<std::uint32_t>(kTaken); }
 
   /// [thread] One thread, before a block_sync().
@@ -66,7 +66,7 @@ struct SendingBlock
       }
     }
     mbarrier_init(joined(), 1);
-    mbarrier_init(done(), Tile::kReadingWarps + Tile::kMultipliers + others);  // the multipliers' and the storers'
+    mbarrier_init(done(), Tile::kReadingWarps + Tile::kMultipliers + others);  // the multipliers' and the store warps'
     store(taken(), 0u);
     Base::initialise();
   }
@@ -109,11 +109,11 @@ struct SendingBlock
   }
 };
 
-/// [warpgroup] How a multiplier fills boxes: a BoxWriter's put(), whose boxes the storer carries on; `copied`: by copies.
+/// [warpgroup] How a multiplier fills boxes: a BoxWriter's put(), whose boxes the store warp carries on; `copied`: by copies.
 template <bool copied, class Boxes, class Wait>
-class BoxGiver {
+class BoxProducer {
  public:
-  FARWARP_DEVICE BoxGiver(const Boxes& boxes, bool split, const Wait& wait)
+  FARWARP_DEVICE BoxProducer(const Boxes& boxes, bool split, const Wait& wait)
       : boxes_(boxes), split_(split), wait_(wait) {}
 
   /// Boxes 0 to count - 1 of a tile. A wait that gives up is passed over: what an aborted call sends counts for nothing.

@@ -13,18 +13,19 @@ struct OwnerRange {
   std::int32_t first, last;
 };
 
-inline constexpr int kUnitRows = 8;        ///< of y, by a band's columns: what a warp adds up at a time
-inline constexpr int kWordUnitRows = 4;    ///< ... where sums come as words: a piece for each lane, and what a storer
-inline constexpr int kWordUnitPieces = 8;  ///< sends at once
+inline constexpr int kChunkRows = 8;  ///< of y, by a band's columns: what a warp adds up at a time
+inline constexpr int kWordChunkRows =
+    4;  ///< ... where sums come as words: a piece for each lane, and what a store warp
+inline constexpr int kWordChunkPieces = 8;  ///< sends at once
 
 /// A band is what is sent and told of as one: of a tile, what one warpgroup (wgmma) or the block (mfma) stores.
 struct Bands {
   std::int32_t rows, columns;  ///< of a band
   std::int32_t row_count;      ///< bands that the rows of one owner meet, at most
   std::int32_t column_count;
-  std::int32_t m;           ///< rows of the whole sum
-  std::int32_t owned;       ///< m / ranks: rank r owns rows r * owned ...
-  std::int32_t unit_group;  ///< heights of units whose columns come before the next heights
+  std::int32_t m;            ///< rows of the whole sum
+  std::int32_t owned;        ///< m / ranks: rank r owns rows r * owned ...
+  std::int32_t chunk_group;  ///< heights of chunks whose columns come before the next heights
   Divisor by_owned;
 
   /// Whose rows are among those of the band that begins at row `row`, which lies inside.
@@ -48,7 +49,7 @@ struct WordInbox {
 
   std::int64_t at;                     ///< offset in every heap
   std::int32_t sources, rows, pieces;  ///< without rows, partial sums go by boxes and flags
-  std::int32_t unit_group;             ///< heights of units whose columns come before the next heights
+  std::int32_t chunk_group;            ///< heights of chunks whose columns come before the next heights
 
   constexpr std::int64_t bytes() const { return 2 * half() * kPieceBytes; }
   constexpr std::int64_t row_bytes() const { return std::int64_t{pieces} * kPieceBytes; }
@@ -69,7 +70,7 @@ constexpr Bands make_bands(int rows, int columns, int m, int n, int ranks) {
               (n + columns - 1) / columns,
               m,
               m / ranks,
-              rows > kUnitRows ? rows / kUnitRows : 1,
+              rows > kChunkRows ? rows / kChunkRows : 1,
               Divisor(m / ranks)};
   for (int owner = 0; owner < ranks; ++owner) {
     const int last_row = (owner + 1) * bands.owned - 1;
@@ -80,29 +81,30 @@ constexpr Bands make_bands(int rows, int columns, int m, int n, int ranks) {
 }
 
 /// Units of one owner.
-constexpr int units_of(const Bands& bands) { return (bands.owned + kUnitRows - 1) / kUnitRows * bands.column_count; }
+constexpr int chunks_of(const Bands& bands) { return (bands.owned + kChunkRows - 1) / kChunkRows * bands.column_count; }
 
-/// First of the owned rows, and band of columns, of a unit. Groups of a band's height: what has been awaited for one unit mostly serves
-/// the next. Groups of what the sources compute together (unit_group_of()): units follow one another as their bands arrive.
-struct UnitPlace {
+/// First of the owned rows, and band of columns, of a chunk. Groups of a band's height: what has been awaited for one chunk mostly serves
+/// the next. Groups of what the sources compute together (chunk_group_of()): chunks follow one another as their bands arrive.
+struct ChunkPlace {
   int row;
   int column;
 };
-constexpr UnitPlace unit_at(const Bands& bands, int unit) {
-  const int heights = (bands.owned + kUnitRows - 1) / kUnitRows;
-  const auto at = tile::tile_at(unit, heights, bands.column_count, bands.unit_group);
-  return {at.row * kUnitRows, at.column};
+constexpr ChunkPlace chunk_at(const Bands& bands, int chunk) {
+  const int heights = (bands.owned + kChunkRows - 1) / kChunkRows;
+  const auto at = tile::tile_at(chunk, heights, bands.column_count, bands.chunk_group);
+  return {at.row * kChunkRows, at.column};
 }
 
-/// The same of words: units are kWordUnitRows by kWordUnitPieces, and a place's column is that of a piece. As many as a heap has room for.
-constexpr int units_of(const WordInbox& inbox) {
-  return (inbox.rows + kWordUnitRows - 1) / kWordUnitRows * ((inbox.pieces + kWordUnitPieces - 1) / kWordUnitPieces);
+/// The same of words: chunks are kWordChunkRows by kWordChunkPieces, and a place's column is that of a piece. As many as a heap has room for.
+constexpr int chunks_of(const WordInbox& inbox) {
+  return (inbox.rows + kWordChunkRows - 1) / kWordChunkRows *
+         ((inbox.pieces + kWordChunkPieces - 1) / kWordChunkPieces);
 }
-constexpr UnitPlace unit_at(const WordInbox& inbox, int unit) {
-  const int heights = (inbox.rows + kWordUnitRows - 1) / kWordUnitRows;
-  const int columns = (inbox.pieces + kWordUnitPieces - 1) / kWordUnitPieces;
-  const auto at = tile::tile_at(unit, heights, columns, inbox.unit_group);
-  return {at.row * kWordUnitRows, at.column * kWordUnitPieces};
+constexpr ChunkPlace chunk_at(const WordInbox& inbox, int chunk) {
+  const int heights = (inbox.rows + kWordChunkRows - 1) / kWordChunkRows;
+  const int columns = (inbox.pieces + kWordChunkPieces - 1) / kWordChunkPieces;
+  const auto at = tile::tile_at(chunk, heights, columns, inbox.chunk_group);
+  return {at.row * kWordChunkRows, at.column * kWordChunkPieces};
 }
 
 /// Which row of tiles comes in turn. Where each owner's rows are whole rows of tiles: the first of each owner, the second of each,
@@ -129,11 +131,11 @@ constexpr RowOrder make_row_order(int rows, int tile_rows, int m, int rank, int 
 /// Where rows of tiles are rows of w, their order is nobody's matter.
 constexpr RowOrder in_order(int tile_rows) { return {tile_rows, 0, 0, 0}; }
 
-/// Heights of units of `unit_rows` in which an owner's rows arrive together, one column of tiles after the other, where `group` rows of
+/// Heights of chunks of `chunk_rows` in which an owner's rows arrive together, one column of tiles after the other, where `group` rows of
 /// tiles of `rows` rows each run together (tile/gemm/raster.h).
-constexpr int unit_group_of(const RowOrder& order, int rows, int group, int unit_rows = kUnitRows) {
+constexpr int chunk_group_of(const RowOrder& order, int rows, int group, int chunk_rows = kChunkRows) {
   const int of_owner = order.ranks == 0 ? group : group > order.ranks ? group / order.ranks : 1;
-  return of_owner * rows / unit_rows;
+  return of_owner * rows / chunk_rows;
 }
 
 }  // namespace farwarp::gemm_reduce

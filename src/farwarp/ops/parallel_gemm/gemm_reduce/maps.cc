@@ -60,7 +60,7 @@ Status Maps::encode(Args& args, const Plan& plan, Device& device, const void* x,
     args.x = nullptr;  // nothing of this call is kept
     return map->status();
   }
-  if (plan.few_rows) std::swap(a, b);
+  if (plan.swap_ab) std::swap(a, b);
   args.a = *a;
   args.b = *b;
   return {};

@@ -13,17 +13,17 @@ namespace {
 using parallel_gemm::Kind;
 
 /// That a block takes in a clock where w comes from memory: 60 to 80 GB/s (H200, 2026-11).
-constexpr double kFewBytesPerClock = 40;
+constexpr double kSwapAbBytesPerClock = 40;
 /// What threads need to send a column of a tile of few rows as words, and to add it up: 11.8, 13.5 and 16.2 us for gemm-ar of 16, 32 and 64 x 4096 x
 /// 1024 on two H200s (2026-11) with 1 split; with 2, which share it, 11.9, 12.6 and 15.1.
-constexpr double kFewColumnClocks = 145;
+constexpr double kSwapAbColumnClocks = 145;
 
 Bands bands_of(const tile::Tiling& tiling, const MachineShape& shape, const ParallelGemmDesc& desc, int ranks) {
   if (shape.traits.matrix_unit == MatrixUnit::kMfma)
     return make_bands(tiling.rows, tiling.columns, desc.m, desc.n, ranks);
   constexpr int kHalf = 64;  // a warpgroup's rows of a tile
-  return tiling.few_rows ? make_bands(tiling.columns, kHalf, desc.m, desc.n, ranks)
-                         : make_bands(kHalf, tiling.columns, desc.m, desc.n, ranks);
+  return tiling.swap_ab ? make_bands(tiling.columns, kHalf, desc.m, desc.n, ranks)
+                        : make_bands(kHalf, tiling.columns, desc.m, desc.n, ranks);
 }
 
 /// Sets the offsets of all that lies in the heap.
@@ -63,7 +63,7 @@ Result<Plan> make_plan(const ParallelGemmDesc& desc, const MachineShape& shape, 
                                         kMostElements / desc.n, desc.n));
   const int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
   const bool words = word_rows != 0, wgmma = shape.traits.matrix_unit == MatrixUnit::kWgmma;
-  const bool clusters = words && wgmma && desc.m <= tile::kMostFewRows;
+  const bool clusters = words && wgmma && desc.m <= tile::kMostSwapAbRows;
   const tile::TilingWish wish{.m = desc.m,
                               .n = desc.n,
                               .k = k,
@@ -73,23 +73,23 @@ Result<Plan> make_plan(const ParallelGemmDesc& desc, const MachineShape& shape, 
                               .widths = tile::kEvenWidths,
                               .clusters = clusters,
                               .widest_boxes = tile::kSendWidestBoxes,
-                              .bytes_per_clock = clusters ? kFewBytesPerClock : tile::kL2BytesPerClock,
+                              .bytes_per_clock = clusters ? kSwapAbBytesPerClock : tile::kL2BytesPerClock,
                               .together = true,
-                              .column_clocks = clusters ? kFewColumnClocks : tile::kStoreColumnClocks};
+                              .column_clocks = clusters ? kSwapAbColumnClocks : tile::kStoreColumnClocks};
   const auto tiling = tile::tile_product(wish, shape, "ParallelGemmDesc");
   if (!tiling.ok()) return tiling.status();
   static_cast<tile::Tiling&>(plan) = *tiling;
   plan.bands = bands_of(*tiling, shape, desc, ranks);
-  if (wgmma && !plan.few_rows) plan.bands.unit_group = unit_group_of(plan.row_order(0), plan.rows, plan.group);
+  if (wgmma && !plan.swap_ab) plan.bands.chunk_group = chunk_group_of(plan.row_order(0), plan.rows, plan.group);
   if (words)
     plan.words = {0, ranks, word_rows, desc.n / WordInbox::kElements,
-                  unit_group_of(plan.row_order(0), plan.rows, plan.group, kWordUnitRows)};
+                  chunk_group_of(plan.row_order(0), plan.rows, plan.group, kWordChunkRows)};
   lay_out(plan);
   return plan;
 }
 
 RowOrder Plan::row_order(int rank) const {
-  return few_rows ? in_order(tile_rows) : make_row_order(rows, tile_rows, desc.m, rank, ranks);
+  return swap_ab ? in_order(tile_rows) : make_row_order(rows, tile_rows, desc.m, rank, ranks);
 }
 
 std::int64_t Plan::heap_bytes() const { return workspace.total + (words.bytes() + 255) / 256 * 256; }

@@ -9,11 +9,9 @@
 
 namespace farwarp::FARWARP_TARGET::gemm_reduce {
 
-// ---- bands: permission to write, and flags --------------------------------------------------------------------------
+using namespace farwarp::gemm_reduce;
 
-using farwarp::gemm_reduce::Args;
-using farwarp::gemm_reduce::Bands;
-using farwarp::gemm_reduce::OwnerRange;
+// ---- bands: permission to write, and flags --------------------------------------------------------------------------
 
 using Flag = SystemCell<std::uint64_t>;
 
@@ -32,7 +30,7 @@ class Permissions {
   FARWARP_DEVICE bool await(Call& call, const Args& args, OwnerRange owners) {
     for (int owner = owners.first; owner <= owners.last; ++owner) {
       if (entered_ >> owner & 1) continue;
-      wait_entry<failure>(call, args.at.entries, owner, farwarp::gemm_reduce::kSiteEntry);
+      wait_entry<failure>(call, args.at.entries, owner, kSiteEntry);
       entered_ |= 1u << owner;
     }
     return call.live;
@@ -43,10 +41,6 @@ class Permissions {
 };
 
 // ---- owners of bands: partial sums of all ranks, in the order of the ranks, become rows of y ------------------------
-
-using farwarp::gemm_reduce::kUnitRows;
-using farwarp::gemm_reduce::unit_at;
-using farwarp::gemm_reduce::units_of;
 
 template <class T>
 FARWARP_DEVICE T element(Vec16 eight, int i) {
@@ -102,7 +96,7 @@ FARWARP_DEVICE Cover cover_of(const Args& args, int row, int column) {
   const Bands& bands = args.bands;
   const int first_row = args.view.rank * bands.owned;  // of the whole sum
   const int first_band = bands.first_of(args.view.rank);
-  const int last = row + kUnitRows < bands.owned ? row + kUnitRows - 1 : bands.owned - 1;
+  const int last = row + kChunkRows < bands.owned ? row + kChunkRows - 1 : bands.owned - 1;
   return {(first_row + row) / bands.rows - first_band, (first_row + last) / bands.rows - first_band, column};
 }
 
@@ -116,25 +110,25 @@ FARWARP_DEVICE bool await_bands(Call& call, const Args& args, Cover cover) {
     std::uint32_t value = 0;
     // Whoever lacks a peer's sums may stand behind that peer's own wait for an entry.
     wait_tagged<failure>(call, flags + args.bands.flag(source, band, cover.column), call.epoch, value,
-                         {farwarp::gemm_reduce::kSitePartials, source, 1});
+                         {kSitePartials, source, 1});
   }
   warp_sync();
   return ballot(!call.live) == 0;
 }
 
-/// [warp] One unit: `kUnitRows` of the owned rows from `row`, `columns` columns from `column`, as far as there are any.
+/// [warp] One chunk: `kChunkRows` of the owned rows from `row`, `columns` columns from `column`, as far as there are any.
 /// `put(row, column, eight)` takes eight neighbours of a row. Of `vectors` such, a lane has the loads of all sources, at most `most`, on their
 /// way.
 template <class T, int columns, int vectors, int most, class Put>
-FARWARP_DEVICE void reduce_unit(const Args& args, int row, int column, const Put& put) {
+FARWARP_DEVICE void reduce_chunk(const Args& args, int row, int column, const Put& put) {
   constexpr int kRowVectors = columns / 8, kWarp = Target::kWarpSize;
-  static_assert(kUnitRows * kRowVectors % (kWarp * vectors) == 0);
+  static_assert(kChunkRows * kRowVectors % (kWarp * vectors) == 0);
   const Global<const std::byte> inbox = own_address<const std::byte>(args.view, args.at.inbox);
   const std::int64_t stride = std::int64_t{args.bands.owned} * args.n * 2;
   const auto row_of = [&](int vector) { return row + vector / kRowVectors; };
   const auto column_of = [&](int vector) { return column + vector % kRowVectors * 8; };
 #pragma unroll 1
-  for (int first = lane_index(); first < kUnitRows * kRowVectors; first += kWarp * vectors) {
+  for (int first = lane_index(); first < kChunkRows * kRowVectors; first += kWarp * vectors) {
     Global<const std::byte> from[vectors];
     std::uint32_t wanted = 0;
 #pragma unroll
@@ -152,41 +146,41 @@ FARWARP_DEVICE void reduce_unit(const Args& args, int row, int column, const Put
   }
 }
 
-/// The most vectors up to `wanted` that a unit's are a multiple of, a lane's share.
+/// The most vectors up to `wanted` that a chunk's are a multiple of, a lane's share.
 template <int columns>
-consteval int vectors_of_unit(int wanted) {
-  constexpr int kOfLane = kUnitRows * (columns / 8) / Target::kWarpSize;
+consteval int vectors_of_chunk(int wanted) {
+  constexpr int kOfLane = kChunkRows * (columns / 8) / Target::kWarpSize;
   while (kOfLane % wanted != 0) --wanted;
   return wanted;
 }
 
-/// [warp] One unit, where a lane has at most as many loads on their way as `vectors` of eight sources are: fewer sources leave room for more
+/// [warp] One chunk, where a lane has at most as many loads on their way as `vectors` of eight sources are: fewer sources leave room for more
 /// vectors.
 template <class T, int columns, int vectors, class Put>
 FARWARP_DEVICE void reduce_unit_of(const Args& args, int row, int column, const Put& put) {
   if (args.view.size <= 2) {
-    reduce_unit<T, columns, vectors_of_unit<columns>(4 * vectors), 2>(args, row, column, put);
+    reduce_chunk<T, columns, vectors_of_chunk<columns>(4 * vectors), 2>(args, row, column, put);
   } else if (args.view.size <= 4) {
-    reduce_unit<T, columns, vectors_of_unit<columns>(2 * vectors), 4>(args, row, column, put);
+    reduce_chunk<T, columns, vectors_of_chunk<columns>(2 * vectors), 4>(args, row, column, put);
   } else {
-    reduce_unit<T, columns, vectors, kMaxRanks>(args, row, column, put);
+    reduce_chunk<T, columns, vectors, kMaxRanks>(args, row, column, put);
   }
 }
 
-/// [warp] Adds up the units of this rank's rows that `next()` names, until there is none of the number: `put` for their elements and
-/// `done(unit)` behind each. `await(cover)` waits until their bands have come (await_bands()); when it says that the call is over, nothing
+/// [warp] Adds up the chunks of this rank's rows that `next()` names, until there is none of the number: `put` for their elements and
+/// `done(chunk)` behind each. `await(cover)` waits until their bands have come (await_bands()); when it says that the call is over, nothing
 /// more is put or done.
 template <class T, int columns, int vectors, class Next, class Await, class Put, class Done>
 FARWARP_DEVICE void reduce_role(const Args& args, Next&& next, const Await& await, const Put& put, const Done& done) {
-  const int units = units_of(args.bands);
+  const int chunks = chunks_of(args.bands);
   Cover awaited{-1, -1, -1};
-  for (std::int64_t unit = next(); unit < units; unit = next()) {
-    const auto [row, column] = unit_at(args.bands, static_cast<int>(unit));
+  for (std::int64_t chunk = next(); chunk < chunks; chunk = next()) {
+    const auto [row, column] = chunk_at(args.bands, static_cast<int>(chunk));
     const Cover cover = cover_of(args, row, column);
     if (cover != awaited && !await(cover)) return;
     awaited = cover;
     reduce_unit_of<T, columns, vectors>(args, row, column * columns, put);
-    done(static_cast<int>(unit));
+    done(static_cast<int>(chunk));
   }
 }
 
@@ -203,24 +197,20 @@ FARWARP_DEVICE void reduce_into_y(const Args& args, Next&& next, const Await& aw
 /// Units that are dealt out in advance: to warp number `number` of `count` on this rank, neighbours.
 class EvenShare {
  public:
-  FARWARP_DEVICE EvenShare(const Args& args, int number, int count) : units_(units_of(args.bands)) {
-    next_ = units_ * number / count;
-    end_ = units_ * (number + 1) / count;
+  FARWARP_DEVICE EvenShare(const Args& args, int number, int count) : chunks_(chunks_of(args.bands)) {
+    next_ = chunks_ * number / count;
+    end_ = chunks_ * (number + 1) / count;
   }
-  FARWARP_DEVICE std::int64_t operator()() { return next_ < end_ ? next_++ : units_; }
+  FARWARP_DEVICE std::int64_t operator()() { return next_ < end_ ? next_++ : chunks_; }
 
  private:
-  std::int64_t units_, next_, end_;
+  std::int64_t chunks_, next_, end_;
 };
 
 // ---- words ----------------------------------------------------------------------------------------------------------
 //
 // A piece is eight neighbours of a row. Its words say themselves whether they have arrived, so there is no flag and no fence. One
 // reader adds a piece up, and sets it to all ones again.
-
-using farwarp::gemm_reduce::kWordUnitPieces;
-using farwarp::gemm_reduce::kWordUnitRows;
-using farwarp::gemm_reduce::WordInbox;
 
 static_assert(sizeof(Vec16) == WordInbox::kPieceBytes);
 
@@ -250,7 +240,7 @@ FARWARP_DEVICE bool reduce_piece(Call& call, const Args& args, int row, int piec
     from[source] =
         own_address<const Vec16>(args.view, inbox.place(call.epoch, source < ranks ? source : 0, row, piece));
   Vec16 parts[kMaxRanks] = {};
-  const Wait wait{farwarp::gemm_reduce::kSitePartials, -1};
+  const Wait wait{kSitePartials, -1};
   if (!wait_words<1, failure>(call, from, (1u << ranks) - 1, parts, wait)) return false;
   put(row, piece, sum_in_order<T>(parts, ranks));
 #pragma unroll
@@ -273,16 +263,16 @@ FARWARP_DEVICE void for_each_piece(const Call& call, const WordInbox& inbox, int
   for (int i = share.number; i < pieces && call.live; i += share.count) work(i / inbox.pieces, i % inbox.pieces);
 }
 
-/// [warp] `work(row, piece)` for a piece a lane of the units that `next()` names, of the inbox's first `rows` rows, until there is none of
+/// [warp] `work(row, piece)` for a piece a lane of the chunks that `next()` names, of the inbox's first `rows` rows, until there is none of
 /// the number or the call is over.
 template <class Next, class Work>
-FARWARP_DEVICE void for_each_piece_of_units(const Call& call, const WordInbox& inbox, int rows, const Next& next,
-                                            const Work& work) {
-  static_assert(kWordUnitRows * kWordUnitPieces <= Target::kWarpSize);
-  const int units = units_of(inbox);
-  for (std::int64_t unit = next(); unit < units; unit = next()) {
-    const auto [first_row, first_piece] = unit_at(inbox, static_cast<int>(unit));
-    const int row = first_row + lane_index() / kWordUnitPieces, piece = first_piece + lane_index() % kWordUnitPieces;
+FARWARP_DEVICE void for_each_piece_of_chunks(const Call& call, const WordInbox& inbox, int rows, const Next& next,
+                                             const Work& work) {
+  static_assert(kWordChunkRows * kWordChunkPieces <= Target::kWarpSize);
+  const int chunks = chunks_of(inbox);
+  for (std::int64_t chunk = next(); chunk < chunks; chunk = next()) {
+    const auto [first_row, first_piece] = chunk_at(inbox, static_cast<int>(chunk));
+    const int row = first_row + lane_index() / kWordChunkPieces, piece = first_piece + lane_index() % kWordChunkPieces;
     if (row < rows && piece < inbox.pieces) work(row, piece);
     if (ballot(!call.live) != 0) return;
   }

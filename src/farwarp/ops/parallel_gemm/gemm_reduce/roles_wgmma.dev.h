@@ -1,27 +1,29 @@
-// A block of gemm-rs and gemm-ar on Hopper: gemm's block, whose two multiplying warpgroups hand their sums to storers. A warp that has nothing
+// A block of gemm-rs and gemm-ar on Hopper: gemm's block, whose two multiplying warpgroups hand their sums to store warps. A warp that has nothing
 // else to do adds up what other ranks send, during the multiplication; all that multiplied do so after it.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_reduce/reduce.dev.h"
-#include "farwarp/ops/parallel_gemm/gemm_reduce/storer_wgmma.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_reduce/store_warp_wgmma.dev.h"
 #include "farwarp/ops/parallel_gemm/gemm_reduce/words_wgmma.dev.h"
 #include "farwarp/tile/gemm/epilogue_wgmma.dev.h"
 #include "farwarp/tile/gemm/mainloop_wgmma.dev.h"
 
 namespace farwarp::FARWARP_TARGET::gemm_reduce {
 
-// Of how many places in y a lane has all sources' sums on their way when it adds up: as registers allow, and a unit is made up of.
-inline constexpr int kKeeperVectors = 1;
+using namespace farwarp::gemm_reduce;
+
+// Of how many places in y a lane has all sources' sums on their way when it adds up: as registers allow, and a chunk is made up of.
+inline constexpr int kReduceWarpVectors = 1;
 template <int columns>
 inline constexpr int kMultiplierVectors = columns == 192  ? 3
                                           : columns == 64 ? 2
                                                           : 4;
 
-/// [warp] The units of y that a block adds up: its warps take one after another. Units come in the order in which their bands arrive, and
+/// [warp] The chunks of y that a block adds up: its warps take one after another. They come in the order in which their bands arrive, and
 /// are dealt to blocks in turn, so that every block's first ones are ready early.
-class TakenUnits {
+class TakenChunks {
  public:
-  FARWARP_DEVICE explicit TakenUnits(Shared<std::uint32_t> taken) : taken_(taken) {}
+  FARWARP_DEVICE explicit TakenChunks(Shared<std::uint32_t> taken) : taken_(taken) {}
   FARWARP_DEVICE std::int64_t operator()() const {
     std::uint32_t turn = 0;
     if (lane_index() == 0) turn = fetch_add(taken_, 1u);
@@ -57,18 +59,18 @@ FARWARP_DEVICE void multiply(const Args& args, const Block& block, int multiplie
                       pass);
 }
 
-/// [warpgroup] The same, for the storer, who sends boxes by copies if `copied`. `swapped`: A is w, and the tile is stored transposed.
-template <bool swapped, bool copied = true, class Block, class Wait>
-FARWARP_DEVICE void multiply_for_storer(const Args& args, const Block& block, int multiplier, Turns turns,
-                                        const Wait& wait) {
+/// [warpgroup] The same, for the store warp, who sends boxes by copies if `copied`. `swap_ab`: A is w, and the tile is stored transposed.
+template <bool swap_ab, bool copied = true, class Block, class Wait>
+FARWARP_DEVICE void multiply_for_store_warp(const Args& args, const Block& block, int multiplier, Turns turns,
+                                            const Wait& wait) {
   using Tile = typename Block::Tile;
   const Global<const typename Tile::Element> bias(static_cast<const typename Tile::Element*>(args.bias));
-  BoxGiver<copied, typename Block::Boxes, Wait> giver(block.boxes_of(multiplier), args.grid.splits > 1, wait);
+  BoxProducer<copied, typename Block::Boxes, Wait> producer(block.boxes_of(multiplier), args.grid.splits > 1, wait);
   const auto store = [&](const Work&, int row, int column, const float(&sums)[Tile::kSums]) {
-    const auto carry = [](int, int, Shared<std::byte>) {};  // the storer knows where to
-    tile::store_half_tile<Tile, swapped>(giver, carry, multiplier, row, column, bias, args.n, sums);
+    const auto carry = [](int, int, Shared<std::byte>) {};  // the store warp knows where to
+    tile::store_half_tile<Tile, swap_ab>(producer, carry, multiplier, row, column, bias, args.n, sums);
   };
-  multiply(args, block, multiplier, turns, wait, store, [&] { giver.pass(); });
+  multiply(args, block, multiplier, turns, wait, store, [&] { producer.pass(); });
 }
 
 /// [thread] Leaves the call, if it was joined, when nobody of the block has sums to make or to send any more.
@@ -82,7 +84,8 @@ FARWARP_DEVICE void leave_when_done(const Args& args, const Block& block, const 
 /// [warp] Reads the call's cells for the block, and `background()`. By boxes, announces this rank to its peers, and leaves; by words the
 /// loader does, since background() is what lasts longest there.
 template <bool by_words, class Block, class Wait, class Background>
-FARWARP_DEVICE void keeper_role(const Args& args, const Block& block, const Wait& wait, const Background& background) {
+FARWARP_DEVICE void reduce_warp_role(const Args& args, const Block& block, const Wait& wait,
+                                     const Background& background) {
   std::uint32_t stage = 0;
   Call call = read_call(args.view, args.slot, stage);
   call.live = ballot(!call.live) == 0;
@@ -112,7 +115,7 @@ FARWARP_DEVICE void load_role(const Args& args, const Block& block, Turns turns,
 FARWARP_DEVICE Turns turns_of_block() { return {block_index(), num_blocks()}; }
 
 /// [block] A block: the loader, and of `roles` `store(block, multiplier, turns, wait)` for each storing warp, `reduce(block, wait)` for
-/// the keeper's, and `multiply(block, multiplier, turns, wait)` for each multiplying warpgroup, then `collect(block, wait)`, which the block
+/// the reduce warp's, and `multiply(block, multiplier, turns, wait)` for each multiplying warpgroup, then `collect(block, wait)`, which the block
 /// does not wait for before it leaves the call. `kByWords`: nobody waits for entries. `kClusters`: splits of K meet in a cluster.
 template <class Roles>
 FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
@@ -123,7 +126,7 @@ FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
     tile::load_step(block.tile(), args.a, args.b, args.order.at(work.at.row) * Tile::kRows,
                     work.at.column * Tile::kColumns, work.steps.first + step, stage);
   };
-  if (thread_index() == 0) block.initialise(Roles::kByWords ? 1 : 0);  // the keeper
+  if (thread_index() == 0) block.initialise(Roles::kByWords ? 1 : 0);  // the reduce warp
   block_sync();
   int loaded = 0;
   if (thread_index() == 0) loaded = tile::load_first<Tile, 1>(args.grid, turns_of_block(), load);
@@ -145,13 +148,13 @@ FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
       if constexpr (Roles::kByWords) {
         if (lane_index() == 0) leave_when_done(args, block, wait);
       }
-    } else if (warp_index() == kKeeperWarp) {
-      keeper_role<Roles::kByWords>(args, block, wait, [&] {
+    } else if (warp_index() == kReduceWarp) {
+      reduce_warp_role<Roles::kByWords>(args, block, wait, [&] {
         attend();
         roles.reduce(block, wait);
       });
     } else {
-      roles.store(block, warp_index() - kFirstStorerWarp, turns_of_block(), wait);
+      roles.store(block, warp_index() - kFirstStoreWarp, turns_of_block(), wait);
       attend();
       if (lane_index() == 0) mbarrier_arrive(block.done());
     }
@@ -163,16 +166,16 @@ FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
     if (lane_index() == 0) mbarrier_arrive(block.done());
     roles.collect(block, wait);
   }
-  report(waits, args.view, args.slot, farwarp::gemm_reduce::kSiteStage);
+  report(waits, args.view, args.slot, kSiteStage);
 }
 
-/// The storers of a block whose partial sums go to owners.
-template <class T, int columns, bool swapped>
+/// The store warps of a block whose partial sums go to owners.
+template <class T, int columns, bool swap_ab>
 struct ToOwners {
   using Block = SendingBlock<T, columns>;
   static constexpr bool kByWords = false, kClusters = false;
   static constexpr RegisterShares kRegisters{88, 208};
-  static constexpr int kBandColumns = swapped ? 64 : columns;
+  static constexpr int kBandColumns = swap_ab ? 64 : columns;
 
   const Args& args;
 
@@ -180,13 +183,13 @@ struct ToOwners {
   FARWARP_DEVICE void store(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
     if (lane_index() < args.view.size) tensor_prefetch(args.inbox[lane_index()]);
     Call call = block.call(args.view, args.slot, wait);
-    store_role<swapped>(call, args, block, multiplier, turns, wait);
+    store_role<swap_ab>(call, args, block, multiplier, turns, wait);
   }
   template <class Wait>
   FARWARP_DEVICE void collect(const Block&, const Wait&) const {}
 };
 
-/// A block whose storers send words.
+/// A block whose store warps send words.
 template <class T, int columns>
 struct ManyByWords {
   using Block = SendingBlock<T, columns>;
@@ -201,13 +204,13 @@ struct ManyByWords {
   }
   template <class Wait>
   FARWARP_DEVICE void multiply(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
-    multiply_for_storer<false, false>(args, block, multiplier, turns, wait);
+    multiply_for_store_warp<false, false>(args, block, multiplier, turns, wait);
   }
   template <class Wait>
   FARWARP_DEVICE void reduce(const Block& block, const Wait& wait) const {
     Call call = block.call(args.view, args.slot, wait);
     if (!call.live) return;
-    for_each_piece_of_units(call, args.words, args.words.rows, TakenUnits(block.taken()), [&](int row, int piece) {
+    for_each_piece_of_chunks(call, args.words, args.words.rows, TakenChunks(block.taken()), [&](int row, int piece) {
       reduce_piece<T, Failure::in_place>(call, args, row, piece, IntoY{args});
     });
   }

@@ -60,7 +60,7 @@ FARWARP_DEVICE void multiply_and_send(Call& call, const Args& args, const Tile& 
   Permissions permissions;
   multiply(call, args, tile, [&](const Work& work, const float(&sums)[Tile::kSums]) {
     send_tile<Tile>(call, args, permissions, args.order.at(work.at.row) * Tile::kRows, work.at.column * Tile::kColumns,
-                    static_cast<std::uint32_t>(work.tile) + 1 == args.drop_tile, sums);
+                    static_cast<std::uint32_t>(work.tile) + 1 == args.drop_put, sums);
   });
 }
 

@@ -1,9 +1,9 @@
-// Partial sums as words on Hopper: stored from boxes by storers, or with few rows of x by the warps that multiply.
+// Partial sums as words on Hopper: stored from boxes by store warps, or with few rows of x by the warps that multiply.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_reduce/block_wgmma.dev.h"
 #include "farwarp/ops/parallel_gemm/gemm_reduce/reduce.dev.h"
-#include "farwarp/ops/parallel_gemm/gemm_reduce/storer_wgmma.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_reduce/store_warp_wgmma.dev.h"
 #include "farwarp/tile/gemm/epilogue_wgmma.dev.h"
 
 namespace farwarp::FARWARP_TARGET::gemm_reduce {
@@ -11,7 +11,7 @@ namespace farwarp::FARWARP_TARGET::gemm_reduce {
 // ---- out of boxes ---------------------------------------------------------------------------------------------------
 //
 //   multiplier  free[b] -> writes box b -> full[b]                                  ... goes on multiplying
-//   storer      full[b] -> loads, 16 bytes a lane -> free[b] -> stores to the owners, which are their own flags
+//   store warp      full[b] -> loads, 16 bytes a lane -> free[b] -> stores to the owners, which are their own flags
 
 /// [warp] Sends what a box holds: 64 x 64 of the whole sum from (row, column), as far as they are inside. Calls `taken()` when the box has
 /// been read, before the last of it is stored: behind a busy link stores may stand for long.
@@ -19,8 +19,8 @@ template <class Taken>
 FARWARP_DEVICE void send_words(const Args& args, std::uint32_t epoch, int row, int column, Shared<std::byte> box,
                                const Taken& taken) {
   // With 4, ptxas spills in one of the kernels (fp16, 128 columns).
-  constexpr int kAtOnce = 2, kRowsAtOnce = kAtOnce * kWordUnitRows;
-  const int in_row = lane_index() % kWordUnitPieces;
+  constexpr int kAtOnce = 2, kRowsAtOnce = kAtOnce * kWordChunkRows;
+  const int in_row = lane_index() % kWordChunkPieces;
   const int piece = column / WordInbox::kElements + in_row;
   const int rows = piece < args.words.pieces ? args.x_rows - row : 0;  // of the box that are inside
   const std::int64_t place = args.words.place(epoch, args.view.rank, 0, piece);
@@ -28,18 +28,18 @@ FARWARP_DEVICE void send_words(const Args& args, std::uint32_t epoch, int row, i
   const int first = (args.view.rank + 1) * args.bands.owned;
 #pragma unroll 1
   for (int turn = 0; turn < 64; turn += kRowsAtOnce) {
-    const int begin = (first + turn) / kRowsAtOnce * kRowsAtOnce % 64 + lane_index() / kWordUnitPieces;
+    const int begin = (first + turn) / kRowsAtOnce * kRowsAtOnce % 64 + lane_index() / kWordChunkPieces;
     Vec16 pieces[kAtOnce];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      const int in_box = begin + i * kWordUnitRows;
+      const int in_box = begin + i * kWordChunkRows;
       const Shared<std::byte> from = box + swizzled_offset(in_box, in_row * WordInbox::kPieceBytes);
       pieces[i] = load(Shared<const Vec16>(reinterpret_cast<const Vec16*>(from.raw)));
     }
     if (turn + kRowsAtOnce == 64) taken();
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      const int in_box = begin + i * kWordUnitRows;
+      const int in_box = begin + i * kWordChunkRows;
       if (in_box >= rows) continue;
       const int owner = args.bands.by_owned.quotient(row + in_box);
       const std::int64_t own_row = row + in_box - owner * args.bands.owned;
@@ -66,7 +66,7 @@ FARWARP_DEVICE void send_words_role(const Call& call, const Args& args, const Bl
       }
     }
     const int row = args.order.at(work.at.row) * Tile::kRows + 64 * multiplier;
-    const bool sends = call.live && static_cast<std::uint32_t>(work.tile) + 1 != args.drop_tile;
+    const bool sends = call.live && static_cast<std::uint32_t>(work.tile) + 1 != args.drop_put;
 #pragma unroll 1
     for (int column = work.at.column * Tile::kColumns; column < (work.at.column + 1) * Tile::kColumns; column += 64) {
       if (!boxes.await()) return;
@@ -90,9 +90,9 @@ using farwarp::tile::Turns;
 using farwarp::tile::Work;
 
 /// The roles of a block (run_block()) with tiles of 128 rows of w by `columns` rows of x. `Route::send(call, args, row, piece, eight)`
-/// sends eight sums of a row of the whole sum to whom it may concern. Storers and the keeper have nothing to do.
+/// sends eight sums of a row of the whole sum to whom it may concern. Store warps and the reduce warp have nothing to do.
 template <class T, int columns, class Route>
-struct FewByWords {
+struct SwapAbByWords {
   using Block = SendingBlock<T, columns>;
   using Tile = typename Block::Tile;
   static constexpr bool kByWords = true, kClusters = true;
@@ -137,8 +137,8 @@ struct FewByWords {
 
  private:
   FARWARP_DEVICE bool is_dropped(int row, int column) const {
-    if (args.drop_tile == 0) return false;
-    const TileIndex tile = farwarp::tile::tile_of(args.grid, static_cast<int>(args.drop_tile) - 1);
+    if (args.drop_put == 0) return false;
+    const TileIndex tile = farwarp::tile::tile_of(args.grid, static_cast<int>(args.drop_put) - 1);
     return tile.row == column / Tile::kRows && tile.column == row / Tile::kColumns;
   }
 
@@ -146,7 +146,7 @@ struct FewByWords {
   /// one owner.
   FARWARP_DEVICE void send_box(const Call& call, int row, int column, Shared<std::byte> box) const {
     constexpr int kRowPieces = 64 / WordInbox::kElements;
-    const int height = farwarp::tile::few_rows_of_box(columns, args.grid.splits);
+    const int height = farwarp::tile::swap_ab_box_rows(columns, args.grid.splits);
     const int rows = row + height <= args.x_rows ? height : args.x_rows - row;
     if (rows <= 0) return;
     const int first = (args.view.rank + 1) * args.bands.owned % rows;

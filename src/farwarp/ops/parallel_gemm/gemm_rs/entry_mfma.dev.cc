@@ -3,14 +3,14 @@
 
 namespace farwarp::FARWARP_TARGET::gemm_rs {
 
-using farwarp::tile::kMfmaFew;
 using farwarp::tile::kMfmaLarge;
+using farwarp::tile::kMfmaSmall;
 using farwarp::tile::kMfmaThreads;
 
 FARWARP_KERNEL(gemm_rs_mfma_bf16_256x128, Args, kMfmaThreads) { gemm_rs_mfma<Bf16, kMfmaLarge>(args); }
-FARWARP_KERNEL(gemm_rs_mfma_bf16_64x128, Args, kMfmaThreads) { gemm_rs_mfma<Bf16, kMfmaFew>(args); }
+FARWARP_KERNEL(gemm_rs_mfma_bf16_64x128, Args, kMfmaThreads) { gemm_rs_mfma<Bf16, kMfmaSmall>(args); }
 
 FARWARP_KERNEL(gemm_rs_mfma_fp16_256x128, Args, kMfmaThreads) { gemm_rs_mfma<Half, kMfmaLarge>(args); }
-FARWARP_KERNEL(gemm_rs_mfma_fp16_64x128, Args, kMfmaThreads) { gemm_rs_mfma<Half, kMfmaFew>(args); }
+FARWARP_KERNEL(gemm_rs_mfma_fp16_64x128, Args, kMfmaThreads) { gemm_rs_mfma<Half, kMfmaSmall>(args); }
 
 }  // namespace farwarp::FARWARP_TARGET::gemm_rs

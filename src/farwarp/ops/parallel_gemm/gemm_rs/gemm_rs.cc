@@ -49,7 +49,7 @@ const GemmReduceScatterPlan& GemmReduceScatter::plan() const {
 }
 
 void GemmReduceScatter::inject(const GemmReduceScatterFaults& faults) {
-  if (state_) state_->args.drop_tile = faults.drop_tile;
+  if (state_) state_->args.drop_put = faults.drop_put;
 }
 
 Status GemmReduceScatter::operator()(const void* x, const void* w, const void* bias, void* y, Stream stream) {

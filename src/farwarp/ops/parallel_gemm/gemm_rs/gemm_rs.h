@@ -13,7 +13,7 @@ namespace farwarp {
 
 /// Deliberate damage, to see that checks catch it. The same kernels run with and without.
 struct GemmReduceScatterFaults {
-  std::uint32_t drop_tile =
+  std::uint32_t drop_put =
       0;  ///< this rank's n-th tile (from 1) is told of but not sent: what lay there is summed. As words: not sent, so that the
   ///< call ends at its deadline. 0: none
 };

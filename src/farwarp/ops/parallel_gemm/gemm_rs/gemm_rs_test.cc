@@ -19,7 +19,7 @@ using harness::DeviceBuffer;
 constexpr int kRanks = 3;
 constexpr int kN = 72, kK = 8 * kRanks;
 constexpr int kFewRows = 30;   ///< whose multipliers send them for themselves on Hopper, as words
-constexpr int kManyRows = 90;  ///< whose storers send them
+constexpr int kManyRows = 90;  ///< whose store warps send them
 
 /// What rank `rank` contributes to a column: a large number, the same with the other sign, and a small one, which is all that is left
 /// in the order of the ranks and is lost if it is added before the large ones have met.
@@ -186,7 +186,7 @@ TEST_P(GemmReduceScatterApi, RanksMustAgreeOnTheShape) {
 
 TEST_P(GemmReduceScatterApi, ADroppedTileIsMissing) {
   const auto drop = [](Rank& rank) {
-    if (rank.world.rank() == 1) rank.op.inject({.drop_tile = 1});
+    if (rank.world.rank() == 1) rank.op.inject({.drop_put = 1});
     ASSERT_TRUE(rank.launch(rank.stream).ok());
     ASSERT_TRUE(drain(rank.world, rank.stream).ok());
     // The inbox is zeroed memory: rank 1's first columns count for nothing.
@@ -205,7 +205,7 @@ TEST_P(GemmReduceScatterApi, ADroppedTileOfWordsEndsTheCall) {
   const auto drop = [](Rank& rank) {
     if (rank.op.plan().words.rows == 0) return;
     for (int time = 0; time < 2; ++time) {
-      if (rank.world.rank() == 1) rank.op.inject({.drop_tile = 1});
+      if (rank.world.rank() == 1) rank.op.inject({.drop_put = 1});
       ASSERT_TRUE(rank.launch(rank.stream).ok());
       const StatusCode code = drain(rank.world, rank.stream).code();
       EXPECT_TRUE(code == StatusCode::kDeadline || code == StatusCode::kAborted) << static_cast<int>(code);

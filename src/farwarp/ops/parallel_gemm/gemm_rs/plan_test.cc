@@ -92,13 +92,13 @@ TEST(GemmReduceScatterUnits, CoverEveryOwner) {
   for (const int owned : kRows) {
     for (const int group : {1, 8, 32, 256}) {
       gemm_reduce::Bands bands = gemm_reduce::make_bands(64, 128, owned * 4, 360, 4);
-      bands.unit_group = group;
-      std::set<std::pair<int, int>> units;
-      for (int unit = 0; unit < gemm_reduce::units_of(bands); ++unit) {
-        const auto [row, column] = gemm_reduce::unit_at(bands, unit);
-        ASSERT_TRUE(row % gemm_reduce::kUnitRows == 0 && row >= 0 && row < owned) << owned << " " << group;
+      bands.chunk_group = group;
+      std::set<std::pair<int, int>> chunks;
+      for (int chunk = 0; chunk < gemm_reduce::chunks_of(bands); ++chunk) {
+        const auto [row, column] = gemm_reduce::chunk_at(bands, chunk);
+        ASSERT_TRUE(row % gemm_reduce::kChunkRows == 0 && row >= 0 && row < owned) << owned << " " << group;
         ASSERT_TRUE(column >= 0 && column < bands.column_count);
-        ASSERT_TRUE(units.insert({row, column}).second) << owned << " " << group << " " << unit;
+        ASSERT_TRUE(chunks.insert({row, column}).second) << owned << " " << group << " " << chunk;
       }
     }
   }
@@ -119,8 +119,8 @@ TEST(GemmReduceScatterUnits, FollowTheTilesAsTheyArrive) {
     const int row = order.at(at.row) * plan->rows - owner * bands.owned;
     if (row >= 0 && row < bands.owned) arrived.push_back({row / plan->rows, at.column});
   }
-  for (int unit = 0; unit < gemm_reduce::units_of(bands); ++unit) {
-    const auto [row, column] = gemm_reduce::unit_at(bands, unit);
+  for (int chunk = 0; chunk < gemm_reduce::chunks_of(bands); ++chunk) {
+    const auto [row, column] = gemm_reduce::chunk_at(bands, chunk);
     const std::pair<int, int> tile{row / plan->rows, column};
     if (awaited.empty() || awaited.back() != tile) awaited.push_back(tile);
   }
@@ -144,7 +144,7 @@ TEST(GemmReduceScatterPlan, CoversEveryShapeOfTheChallengeAndOddOnes) {
           }
           EXPECT_GE(at.total - at.partials, plan->workspace_bytes);
           EXPECT_EQ(plan->row_order(3).count, plan->tile_rows);
-          if (plan->few_rows) {
+          if (plan->swap_ab) {
             EXPECT_EQ(plan->row_order(3).at(0), 0);
           }
         }
@@ -155,7 +155,7 @@ TEST(GemmReduceScatterPlan, CoversEveryShapeOfTheChallengeAndOddOnes) {
 
 // Every piece of two calls has a place of its own, in the bytes of the inbox.
 TEST(GemmReduceScatterWords, DoNotOverlap) {
-  const gemm_reduce::WordInbox inbox{.at = 256, .sources = 3, .rows = 5, .pieces = 10, .unit_group = 1};
+  const gemm_reduce::WordInbox inbox{.at = 256, .sources = 3, .rows = 5, .pieces = 10, .chunk_group = 1};
   std::set<std::int64_t> places;
   for (const std::uint32_t epoch : {6u, 7u}) {
     for (int source = 0; source < 3; ++source) {
@@ -181,10 +181,10 @@ TEST(GemmReduceScatterWords, UnitsCoverEveryOwner) {
       for (const int group : {1, 16, 512}) {
         const gemm_reduce::WordInbox inbox{0, 4, owned, pieces, group};
         std::set<std::pair<int, int>> seen;
-        for (int unit = 0; unit < gemm_reduce::units_of(inbox); ++unit) {
-          const auto [row, column] = gemm_reduce::unit_at(inbox, unit);
-          for (int i = 0; i < gemm_reduce::kWordUnitRows; ++i) {
-            for (int j = 0; j < gemm_reduce::kWordUnitPieces; ++j) {
+        for (int chunk = 0; chunk < gemm_reduce::chunks_of(inbox); ++chunk) {
+          const auto [row, column] = gemm_reduce::chunk_at(inbox, chunk);
+          for (int i = 0; i < gemm_reduce::kWordChunkRows; ++i) {
+            for (int j = 0; j < gemm_reduce::kWordChunkPieces; ++j) {
               if (row + i >= owned || column + j >= pieces) continue;
               ASSERT_TRUE(seen.insert({row + i, column + j}).second) << owned << " " << pieces << " " << group;
             }
@@ -218,14 +218,14 @@ TEST(GemmReduceScatterWords, AreForHopperAndNotForTheLargest) {
 TEST(GemmReduceScatterWords, SplitsOfFewRowsMeetInClusters) {
   const auto few = plan_gemm_reduce_scatter({.m = 64, .n = 7168, .k = 18432}, kH200, 8);
   ASSERT_TRUE(few.ok());
-  EXPECT_EQ(few->kernel, "gemm_rs_words_bf16_few_64");
+  EXPECT_EQ(few->kernel, "gemm_rs_words_bf16_swap_ab_64");
   EXPECT_EQ(few->cluster, 2);
   EXPECT_EQ(few->blocks, 112);
   EXPECT_EQ(few->workspace_bytes, 0);
   const auto boxes = plan_gemm_reduce_scatter(
       {.m = 64, .n = 8200, .k = 18432, .splits = 2, .exchange = ParallelGemmExchange::kBoxes}, kH200, 8);
   ASSERT_TRUE(boxes.ok());
-  EXPECT_EQ(boxes->kernel, "gemm_rs_bf16_few_64");
+  EXPECT_EQ(boxes->kernel, "gemm_rs_bf16_swap_ab_64");
   EXPECT_EQ(boxes->cluster, 1);
   EXPECT_GT(boxes->workspace_bytes, 0);
   const auto many = plan_gemm_reduce_scatter({.m = 72, .n = 512, .k = 18432, .splits = 2}, kH200, 8);

@@ -11,7 +11,7 @@ class AllReduceCase : public CaseOperator {
   Status call(const void* x, const void* w, const void* bias, void* y, Stream stream) override {
     return op_(x, w, bias, y, stream);
   }
-  void drop_tile(int number) override { op_.drop_tile(number); }
+  void drop_put(int number) override { op_.drop_put(number); }
   Status close() override { return op_.close(); }
   std::string plan() const override { return op_.plan().to_string(); }
 

@@ -13,7 +13,7 @@ class GemmReduceScatterCase : public CaseOperator {
   Status call(const void* x, const void* w, const void* bias, void* y, Stream stream) override {
     return op_(x, w, bias, y, stream);
   }
-  void drop_tile(int number) override { op_.inject({.drop_tile = static_cast<std::uint32_t>(number)}); }
+  void drop_put(int number) override { op_.inject({.drop_put = static_cast<std::uint32_t>(number)}); }
   Status close() override { return op_.close(); }
   std::string plan() const override { return op_.plan().to_string(); }
 

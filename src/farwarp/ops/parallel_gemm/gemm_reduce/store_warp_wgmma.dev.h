@@ -1,7 +1,7 @@
-// The storer: a warp for each multiplying warpgroup, which sends what that one hands over to its owners and tells them.
+// The store warp: a warp for each multiplying warpgroup, which sends what that one hands over to its owners and tells them.
 //
 //   multiplier  free[b] -> writes box b, proxy fence -> full[b]                                   ... goes on multiplying
-//   storer      entry of the owner -> full[b] -> tensor store, commit ... read: free[b] ... all arrived: release, flags
+//   store warp      entry of the owner -> full[b] -> tensor store, commit ... read: free[b] ... all arrived: release, flags
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_reduce/block_wgmma.dev.h"
@@ -76,7 +76,7 @@ class Sender {
   bool sends_ = false;
 };
 
-/// [warp] The storer's end of its multiplier's boxes.
+/// [warp] The store warp's end of its multiplier's boxes.
 template <class Boxes, class Wait>
 class BoxTaker {
  public:
@@ -121,15 +121,15 @@ class BoxTaker {
 };
 
 /// [warp] Sends the boxes of a band, which is open, as they come. False if one did not.
-template <int columns, bool swapped, class Taker>
+template <int columns, bool swap_ab, class Taker>
 FARWARP_DEVICE bool send_boxes(Sender& sender, Taker& boxes, int row, int column) {
-  constexpr int kBoxes = swapped ? 1 : (columns + 63) / 64, kBuffers = Taker::kCount;
-  constexpr int kRows = swapped ? columns : 64;
+  constexpr int kBoxes = swap_ab ? 1 : (columns + 63) / 64, kBuffers = Taker::kCount;
+  constexpr int kRows = swap_ab ? columns : 64;
 #pragma unroll 1
   for (int box = 0; box < kBoxes; ++box) {
     if (box >= kBuffers) boxes.template give_back<1, kBuffers - 1>();
     if (!boxes.await()) return false;
-    const int begin = swapped || 64 * box + 64 <= columns ? 64 * box : columns - 64;  // as store_sums() has them
+    const int begin = swap_ab || 64 * box + 64 <= columns ? 64 * box : columns - 64;  // as store_sums() has them
     sender.carry(row, column + begin, kRows, boxes.box());
     boxes.advance();
   }
@@ -137,8 +137,8 @@ FARWARP_DEVICE bool send_boxes(Sender& sender, Taker& boxes, int row, int column
   return true;
 }
 
-/// [warp] Sends all that multiplier number `multiplier` sums. `swapped`: A is w, and tiles come transposed.
-template <bool swapped, class Block, class Wait>
+/// [warp] Sends all that multiplier number `multiplier` sums. `swap_ab`: A is w, and tiles come transposed.
+template <bool swap_ab, class Block, class Wait>
 FARWARP_DEVICE void store_role(Call& call, const Args& args, const Block& block, int multiplier, Turns turns,
                                const Wait& wait) {
   using Tile = typename Block::Tile;
@@ -156,9 +156,9 @@ FARWARP_DEVICE void store_role(Call& call, const Args& args, const Block& block,
     }
     const int half = args.order.at(work.at.row) * Tile::kRows + 64 * multiplier;
     const int across = work.at.column * Tile::kColumns;
-    const int row = swapped ? across : half, column = swapped ? half : across;
-    sender.open(row, column, static_cast<std::uint32_t>(work.tile) + 1 == args.drop_tile);
-    if (!send_boxes<Tile::kColumns, swapped>(sender, boxes, row, column)) break;
+    const int row = swap_ab ? across : half, column = swap_ab ? half : across;
+    sender.open(row, column, static_cast<std::uint32_t>(work.tile) + 1 == args.drop_put);
+    if (!send_boxes<Tile::kColumns, swap_ab>(sender, boxes, row, column)) break;
     sender.tell();
   }
   if (lane_index() == 0) bulk_wait_all();  // also where a box did not come

@@ -6,14 +6,14 @@
 
 namespace farwarp::FARWARP_TARGET::gemm_ar {
 
-using farwarp::gemm_ar::Args;
+using namespace farwarp::gemm_ar;
 
-using ToldCell = SystemCell<std::uint64_t>;
+using SignalCell = SystemCell<std::uint64_t>;
 
 /// Units of one owner.
-FARWARP_DEVICE int units_of(const Args& args) { return gemm_reduce::units_of(args.reduce.bands); }
+FARWARP_DEVICE int chunks_of(const Args& args) { return gemm_reduce::chunks_of(args.reduce.bands); }
 
-/// [warp] Adds up the units of this rank's rows that `next()` names, as gemm_reduce::reduce_role(), and hands each to all ranks.
+/// [warp] Adds up the chunks of this rank's rows that `next()` names, as gemm_reduce::reduce_role(), and hands each to all ranks.
 template <class T, int columns, int vectors, class Next, class Await>
 FARWARP_DEVICE void reduce_and_share(const Args& args, Next&& next, std::uint32_t epoch, const Await& await) {
   const WorldView& view = args.reduce.view;
@@ -28,14 +28,14 @@ FARWARP_DEVICE void reduce_and_share(const Args& args, Next&& next, std::uint32_
       store<Cache::streaming>(peer_address<Vec16>(view, peer, args.sums + place), eight);
     }
   };
-  const auto tell = [&](int unit) {
+  const auto tell = [&](int chunk) {
     drain_stores();
     warp_sync();
     if (lane_index() != 0) return;
     fence<Order::release, Scope::system>();
     for (int i = 1; i < view.size; ++i) {
       const int peer = (view.rank + i) % view.size;
-      store<Order::relaxed>(peer_address<ToldCell>(view, peer, args.told) + (view.rank * units_of(args) + unit),
+      store<Order::relaxed>(peer_address<SignalCell>(view, peer, args.signals) + (view.rank * chunks_of(args) + chunk),
                             tagged(epoch, 0));
     }
   };
@@ -46,21 +46,21 @@ FARWARP_DEVICE void reduce_and_share(const Args& args, Next&& next, std::uint32_
 template <int columns, Failure failure>
 FARWARP_DEVICE void collect(Call& call, const Args& args, int number, int count) {
   const WorldView& view = args.reduce.view;
-  const int units = units_of(args), peers = view.size - 1;
+  const int chunks = chunks_of(args), peers = view.size - 1;
   call.live = ballot(!call.live) == 0;  // who polled before knows of an abort first
-  for (int i = number; i < units * peers && call.live; i += count) {
-    const int owner = (view.rank + 1 + i % peers) % view.size, unit = i / peers;
-    const auto [row, column] = gemm_reduce::unit_at(args.reduce.bands, unit);
+  for (int i = number; i < chunks * peers && call.live; i += count) {
+    const int owner = (view.rank + 1 + i % peers) % view.size, chunk = i / peers;
+    const auto [row, column] = gemm_reduce::chunk_at(args.reduce.bands, chunk);
     if (owner * args.reduce.bands.owned + row >= args.rows) continue;
     std::uint32_t value = 0;
     if (lane_index() == 0) {
       // Behind the owner's wait for partial sums, which may be behind an entry.
-      wait_tagged<failure>(call, own_address<ToldCell>(view, args.told) + (owner * units + unit), call.epoch, value,
-                           {farwarp::gemm_ar::kSiteSums, owner, 2});
+      wait_tagged<failure>(call, own_address<SignalCell>(view, args.signals) + (owner * chunks + chunk), call.epoch,
+                           value, {kSiteSums, owner, 2});
     }
     warp_sync();
     constexpr int kVectors = columns / 8;
-    for (int v = lane_index(); v < gemm_reduce::kUnitRows * kVectors; v += Target::kWarpSize) {
+    for (int v = lane_index(); v < gemm_reduce::kChunkRows * kVectors; v += Target::kWarpSize) {
       const int in_shard = row + v / kVectors, at = owner * args.reduce.bands.owned + in_shard;
       const int to = column * columns + v % kVectors * 8;
       if (in_shard >= args.reduce.bands.owned || at >= args.rows || to >= args.reduce.n) continue;

@@ -3,6 +3,6 @@
 
 namespace ag_gemm = farwarp::FARWARP_TARGET::ag_gemm;
 
-FARWARP_KERNEL(ag_gemm_bf16_few_16, farwarp::ag_gemm::Args, farwarp::tile::kWgmmaThreads) {
+FARWARP_KERNEL(ag_gemm_bf16_swap_ab_16, farwarp::ag_gemm::Args, farwarp::tile::kWgmmaThreads) {
   ag_gemm::ag_gemm_wgmma<farwarp::Bf16, 16, true>(args);
 }

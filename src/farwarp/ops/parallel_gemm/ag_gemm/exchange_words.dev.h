@@ -7,7 +7,7 @@
 
 namespace farwarp::FARWARP_TARGET::ag_gemm {
 
-using farwarp::ag_gemm::Args;
+using namespace farwarp::ag_gemm;
 
 /// A lane's 16 bytes of the pieces that its warp sends at a time. A piece is kWordsDepth elements of one row.
 struct OwnWords {
@@ -46,10 +46,10 @@ class WordsToSend {
 
  private:
   FARWARP_DEVICE int offset_of(int turn) const {
-    const bool dropped = args_.drop_piece == static_cast<std::uint32_t>(turn) + 1;
+    const bool dropped = args_.drop_put == static_cast<std::uint32_t>(turn) + 1;
     if (turn >= turns_ || dropped) return -1;
     const auto piece = args_.piece_order.at(turn);
-    const int column = piece.depth * farwarp::ag_gemm::kWordsDepth + lane_index() * 8;
+    const int column = piece.depth * kWordsDepth + lane_index() * 8;
     if (piece.row >= args_.pieces.row_count || column >= args_.k) return -1;
     return (piece.row * args_.k + column) * 2;
   }

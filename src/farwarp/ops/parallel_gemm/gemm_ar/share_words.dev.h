@@ -7,7 +7,7 @@
 
 namespace farwarp::FARWARP_TARGET::gemm_ar {
 
-using farwarp::gemm_ar::Args;
+using namespace farwarp::gemm_ar;
 
 /// Every row of partial sums to all ranks, this one too.
 struct RowsToAll {
@@ -50,7 +50,7 @@ FARWARP_DEVICE bool collect_piece(Call& call, const Args& args, int row, int pie
   }
   Vec16 eight[kMaxRanks] = {};
   // Behind the owner's wait for partial sums.
-  if (!wait_words<1, failure>(call, from, wanted, eight, {farwarp::gemm_ar::kSiteSums, -1, 1})) return false;
+  if (!wait_words<1, failure>(call, from, wanted, eight, {kSiteSums, -1, 1})) return false;
 #pragma unroll
   for (int owner = 0; owner < kMaxRanks; ++owner) {
     if (wanted >> owner & 1)
