@@ -1,5 +1,5 @@
 // Where things lie: the workspace of the MoE all-to-all on every rank, and the block's shared memory. Parity buffers
-// alternate between calls; README.md argues why two suffice.
+// alternate between calls; ORDER.md argues why two suffice.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/args.h"

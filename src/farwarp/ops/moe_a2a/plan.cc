@@ -19,8 +19,8 @@ using moe::kThreads;
 
 constexpr int kMaxTokens = 65535;
 constexpr int kMaxSegments = 1024;
-/// Up to here words, which need no flag. Behind it rows wait for links all the same, and bulk copies keep more of them under way
-/// (README.md, "Protocol").
+/// Up to here words, which need no flag. Beyond it rows wait for links all the same, and bulk copies keep more of them in flight
+/// (MEASURED.md, "Words or bulk copies").
 constexpr double kWordBytesOut = 20 << 20;
 /// From here on some blocks send while the others receive. On 4 H200s (2026-11) dispatch of 4096 tokens takes 502 us so for
 /// 650, of 1024 149 for 176; of 256 (13 MB out) 59 for 56.

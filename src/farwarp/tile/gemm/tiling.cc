@@ -22,7 +22,7 @@ struct Choice {
 };
 
 /// Clocks of a launch, roughly: a step takes the matrix unit 4 clocks a column of 128 rows, or L2 the time for the tile's bytes; and
-/// all bytes come from memory once. Fitted to one H200 (2026-11), README of ops/gemm.
+/// all bytes come from memory once. Fitted to one H200 (2026-11), ops/gemm/MEASURED.md, "The plan".
 double estimate(const TilingWish& wish, std::int64_t tiles, const Choice& choice, int steps) {
   constexpr double kMemoryBytesPerClock = 2000;
   constexpr double kFill = 4500;  // until the first step's operands are there

@@ -21,7 +21,7 @@ inline constexpr int kBoxDepth = 256;
 /// Rows of a piece, at most: a box of them has 16 KB, with which 8 blocks reach 315 of 343 GB/s (8 H200s, 2026-11).
 inline constexpr int kMostPieceRows = 32;
 
-/// Where words of x come, in turn by the epoch: README, "Words".
+/// Where words of x arrive, in turn by the epoch: ORDER.md, "Words: why every read is ordered".
 inline constexpr int kInboxes = 4;
 /// Offsets within one are 32 bits wide.
 inline constexpr std::int64_t kMostInboxBytes = std::int64_t{1} << 30;
