@@ -138,7 +138,7 @@ TEST(Launch, RelaysAllOfALotOfOutput) {
 TEST(Launch, ReturnsTheCodeOfTheFirstFailure) {
   EXPECT_EQ(launch(3, "exit 0").code, 0);
   EXPECT_EQ(launch(3, "test $RANK = 1 && exit 7; exit 0").code, 7);
-  EXPECT_EQ(launch(3, "test $RANK = 2 && exit 5; sleep 0.3; exit 6").code, 5);
+  EXPECT_EQ(launch(3, "test $RANK = 2 && exit 5; sleep 3; exit 6").code, 5);
 }
 
 TEST(Launch, AFailingRankDoesNotEndTheOthers) {

@@ -171,7 +171,7 @@ struct Problem {
 /// A copy with the alignment that run() wants.
 struct Aligned {
   explicit Aligned(const std::vector<std::uint16_t>& values) : bytes(values.size() * 2 + 2 * Matmul::kAlignment) {
-    std::memcpy(get(), values.data(), values.size() * 2);
+    if (!values.empty()) std::memcpy(get(), values.data(), values.size() * 2);
   }
   void* get() {
     const auto address = reinterpret_cast<std::uintptr_t>(bytes.data());
