@@ -34,8 +34,8 @@ PRODUCT = {
     "max_sms": ["0", "1", "2", "3", "8", "9"], "graph": ["0", "1"], "m": ["1", "8", "16", "24", "40", "64"], "n": SIZED, "k": SIZED,
 }
 PARALLEL = PRODUCT | {
-    "path": ["own", "best", "best", "unfused"], "communicators": ["0", "1", "2", "4"],
-    "exchange": ["auto", "boxes", "words", "words_to_all"], "return_x": ["0", "1"], "burst": ["1", "2", "3"],
+    "path": ["own", "best", "best", "unfused"], "comm_blocks": ["0", "1", "2", "4"],
+    "exchange": ["auto", "boxes", "words", "one_shot_words"], "return_x": ["0", "1"], "burst": ["1", "2", "3"],
     "delay": ["0", "1", "50"], "repeat": ["1", "2"],
 }
 MOE = {
@@ -48,7 +48,7 @@ OPERATORS = {
         "dtype": ["fp16", "bf16"], "dispatch_dtype": ["same", "fp8"], "index": ["int32", "int64"], "mode": ["auto", "words", "bulk"],
         "form": ["fused", "split"], "expert": ["auto", "secret", "rank_scale"], "count": ["host", "device"],
         "layout": ["expert_major", "masked"], "row_alignment": ["1", "2", "128"], "recv_rows": ["auto", "0", "1", "8", "64"],
-        "segments": ["0", "1", "2"], "senders": ["-1", "0", "1", "4"], "burst": ["1", "2"], "delay_us": ["0", "20"],
+        "segments": ["0", "1", "2"], "sending_blocks": ["-1", "0", "1", "4"], "burst": ["1", "2"], "delay_us": ["0", "20"],
     },
     "gemm": PRODUCT | {"x_pitch": ["0", "64", "96"], "w_pitch": ["0", "64", "80"], "y_pitch": ["0", "64"],
                        "tile_rows": ["0", "64", "128", "256"]},

@@ -39,15 +39,15 @@ struct Shape {
   std::int32_t k;
   std::int32_t hidden;
   std::int32_t max_tokens;
-  std::int32_t pieces;  ///< equal parts of a row, each a message that a warp sends, works on or sums alone
+  std::int32_t segments;  ///< equal parts of a row, each a message that a warp sends, works on or sums alone
 };
 
 /// Where a token's outputs come back to: a place for each top-k entry, or for each rank.
 constexpr int places_of(const Shape& shape, int rung) { return rung >= kRankDedup ? shape.ranks : shape.k; }
-/// A message begins with words of 8 bytes: entries << 32 | piece << 16 | token, then two weights in each.
+/// A message begins with words of 8 bytes: entries << 32 | segment << 16 | token, then two weights in each.
 constexpr int head_words_of(const Shape& shape) { return 1 + (shape.k + 1) / 2; }
 constexpr int most_messages_of(const Shape& shape, int rung) {
-  return shape.max_tokens * shape.pieces * (rung >= kRankDedup ? 1 : shape.k);
+  return shape.max_tokens * shape.segments * (rung >= kRankDedup ? 1 : shape.k);
 }
 
 /// Offsets in bytes from the workspace's start, in every rank's heap. What peers write exists twice from kEpochs on, for even
@@ -59,7 +59,7 @@ struct Layout {
   std::int64_t counts;         ///< [2][ranks]: how many messages a source sends here
   std::int64_t done;           ///< [ranks]: kRankFlags: an owner has returned everything
   std::int64_t message_flags;  ///< [2][ranks][messages]
-  std::int64_t return_flags;   ///< [2][tokens][places][pieces]
+  std::int64_t return_flags;   ///< [2][tokens][places][segments]
   std::int64_t cells_end;
   std::int64_t messages;  ///< [2][ranks][messages] of message_bytes
   std::int64_t message_bytes;
@@ -87,10 +87,10 @@ constexpr Layout layout_of(const Shape& shape, int rung) {
   layout.counts = take(8 * 2 * shape.ranks);
   layout.done = take(8 * shape.ranks);
   layout.message_flags = take(flags ? 8 * parities * shape.ranks * messages : 0);
-  layout.return_flags = take(flags ? 8 * parities * returns * shape.pieces : 0);
+  layout.return_flags = take(flags ? 8 * parities * returns * shape.segments : 0);
   layout.cells_end = end;
   layout.message_data = (wire * 8 * head_words_of(shape) + 15) / 16 * 16;
-  layout.message_bytes = layout.message_data + wire * 2 * (shape.hidden / shape.pieces);
+  layout.message_bytes = layout.message_data + wire * 2 * (shape.hidden / shape.segments);
   layout.messages = take(parities * shape.ranks * messages * layout.message_bytes);
   layout.returns = take(parities * returns * wire * 2 * shape.hidden);
   layout.total = end;
@@ -104,11 +104,11 @@ struct Args {
   Layout layout;
   std::int64_t workspace;  ///< offset in every heap
   std::int32_t tokens;
-  std::uint32_t drop_message;  ///< fault injection: of those for each rank, this rank drops its n-th (from 1); 0: none
-  const void* x;               ///< bf16 [tokens, hidden]
-  const std::int32_t* topk;    ///< [tokens, k], -1: masked
-  const float* weights;        ///< [tokens, k]
-  void* out;                   ///< bf16 [tokens, hidden]
+  std::uint32_t drop_put;    ///< fault injection: of those for each rank, this rank drops its n-th (from 1); 0: none
+  const void* x;             ///< bf16 [tokens, hidden]
+  const std::int32_t* topk;  ///< [tokens, k], -1: masked
+  const float* weights;      ///< [tokens, k]
+  void* out;                 ///< bf16 [tokens, hidden]
 };
 
 }  // namespace farwarp::lessons::ladder

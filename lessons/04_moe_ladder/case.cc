@@ -25,7 +25,7 @@ const std::vector<harness::ParamInfo> kParams = {
     {"max_num_tokens", "8", "1..65535, of each rank"},
     {"routing", "uniform", "uniform|zipf|repeated|one_expert|one_rank|masked|partial"},
     {"tokens", "auto", "auto|uniform|full|empty_ranks; auto: uniform in a check, full in a bench"},
-    {"pieces", "0", "0 (as many as give all warps work) to 1024: equal parts of a row, at most"},
+    {"segments", "0", "0 (as many as give all warps work) to 1024: equal parts of a row, at most"},
     {"max_sms", "0", "0 (all) or more"},
     {"graph", "0", "1: capture each call and replay it twice; checks only"},
 };
@@ -53,17 +53,17 @@ Result<Config> read_config(const harness::Params& params) {
   desc.dtype = DType::kBf16;
   config.inputs.routing = reader.choice("routing", kRoutings);
   config.inputs.tokens = reader.choice("tokens", kTokens);
-  config.pieces = reader.small_integer("pieces", 0, 1024);
+  config.segments = reader.small_integer("segments", 0, 1024);
   config.max_sms = reader.small_integer("max_sms", 0, 1 << 16);
   config.graph = reader.flag("graph");
   if (desc.hidden % 8 != 0) reader.reject("hidden_dim", reader.text("hidden_dim"), "a multiple of 8");
   if (desc.experts_per_token > desc.num_experts) {
     reader.reject("experts_per_token", reader.text("experts_per_token"), "1..num_experts");
   }
-  if (std::int64_t{desc.max_tokens} * desc.experts_per_token * config.pieces > kMostMessages) {
+  if (std::int64_t{desc.max_tokens} * desc.experts_per_token * config.segments > kMostMessages) {
     reader.reject(
-        "pieces", reader.text("pieces"),
-        fmt::format("0, or so many that max_num_tokens * experts_per_token * pieces is at most {}", kMostMessages));
+        "segments", reader.text("segments"),
+        fmt::format("0, or so many that max_num_tokens * experts_per_token * segments is at most {}", kMostMessages));
   }
   if (!reader.status().ok()) return reader.status();
   return config;

@@ -48,7 +48,7 @@ FARWARP_DEVICE void announce_counts(const Memory<rung>& memory) {
       const int rank = rank_of_entry(args, token * args.shape.k + j);
       if (rank < 0 || (rung >= kRankDedup && (seen >> rank & 1) != 0)) continue;
       seen |= 1u << rank;
-      fetch_add(counts + rank, static_cast<std::uint32_t>(args.shape.pieces));
+      fetch_add(counts + rank, static_cast<std::uint32_t>(args.shape.segments));
     }
   }
   block_sync();
@@ -60,9 +60,9 @@ FARWARP_DEVICE void announce_counts(const Memory<rung>& memory) {
   block_sync();  // the counts in shared memory will be those of the sources
 }
 
-/// [warp] One piece of a token's row to each of its parcels.
+/// [warp] One segment of a token's row to each of its parcels.
 template <int rung>
-FARWARP_DEVICE void send_piece(Call& call, const Memory<rung>& memory, int token, int piece) {
+FARWARP_DEVICE void send_segment(Call& call, const Memory<rung>& memory, int token, int segment) {
   const Args& args = memory.args;
   const Shape& shape = args.shape;
   const int lane = lane_index();
@@ -75,7 +75,7 @@ FARWARP_DEVICE void send_piece(Call& call, const Memory<rung>& memory, int token
     if (slot >= static_cast<std::uint32_t>(most_messages_of(shape, rung))) [[unlikely]] {
       give_up(call, StatusCode::kCapacity, kSiteRoom, parcel.rank, most_messages_of(shape, rung), slot + 1);
       parcel.rank = -1;
-    } else if (slot + 1 == args.drop_message) {
+    } else if (slot + 1 == args.drop_put) {
       parcel.rank = -1;
     }
   }
@@ -90,26 +90,26 @@ FARWARP_DEVICE void send_piece(Call& call, const Memory<rung>& memory, int token
     const Peer<std::byte> message(reinterpret_cast<std::byte*>(shuffle(address, p)));
     const std::uint32_t entries = shuffle(parcel.entries, p);
     const std::uint64_t word =
-        lane == 0 ? tagged(entries, static_cast<std::uint32_t>(piece << 16 | token)) : tagged(odd, even);
+        lane == 0 ? tagged(entries, static_cast<std::uint32_t>(segment << 16 | token)) : tagged(odd, even);
     if (lane < head_words_of(shape)) put(memory.head(message) + lane, word, memory.tag);
   });
 
   const int length = memory.length();
-  const Global<const Unit<rung>> x = Global<const Unit<rung>>(static_cast<const Unit<rung>*>(args.x)) +
-                                     (static_cast<std::int64_t>(token) * memory.row_length() + piece * length);
+  const Global<const Vector<rung>> x = Global<const Vector<rung>>(static_cast<const Vector<rung>*>(args.x)) +
+                                       (static_cast<std::int64_t>(token) * memory.row_length() + segment * length);
 #pragma unroll 1
   for (int base = 0; base < length; base += kAhead * kStride) {
     const int u = base + lane;
-    Unit<rung> units[kAhead] = {};
+    Vector<rung> vectors[kAhead] = {};
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
-      if (u + a * kStride < length) units[a] = load(x + (u + a * kStride));
+      if (u + a * kStride < length) vectors[a] = load(x + (u + a * kStride));
     }
     for_each_bit(parcels, [&](int p) {
       const Peer<std::byte> message(reinterpret_cast<std::byte*>(shuffle(address, p)));
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) {
-        if (u + a * kStride < length) put(memory.data(message) + (u + a * kStride), units[a], memory.tag);
+        if (u + a * kStride < length) put(memory.data(message) + (u + a * kStride), vectors[a], memory.tag);
       }
     });
   }
@@ -123,8 +123,8 @@ FARWARP_DEVICE void send_piece(Call& call, const Memory<rung>& memory, int token
 
 /// [block] kRankFlags: the last block to come here knows that all have stored, and tells every rank.
 template <class CellOf, class ValueOf>
-FARWARP_DEVICE void tell_ranks_after_grid(Global<std::uint32_t> blocks_done, int ranks, const CellOf& cell_of,
-                                          const ValueOf& value_of) {
+FARWARP_DEVICE void signal_ranks_after_grid(Global<std::uint32_t> blocks_done, int ranks, const CellOf& cell_of,
+                                            const ValueOf& value_of) {
   drain_stores();
   block_sync();
   bool last = false;
@@ -140,14 +140,14 @@ template <int rung>
 FARWARP_DEVICE void dispatch(Call& call, const Memory<rung>& memory) {
   const Args& args = memory.args;
   if constexpr (rung >= kTokenFlags) announce_counts(memory);
-  const int pieces = args.shape.pieces;
-  for_each_unit(args.tokens * pieces, [&](int unit) {
-    const int token = unit / pieces;
-    send_piece(call, memory, token, unit - token * pieces);
+  const int segments = args.shape.segments;
+  for_each_item(args.tokens * segments, [&](int item) {
+    const int token = item / segments;
+    send_segment(call, memory, token, item - token * segments);
     return true;
   });
   if constexpr (rung < kTokenFlags) {
-    tell_ranks_after_grid(
+    signal_ranks_after_grid(
         memory.blocks_done(0), memory.ranks(), [&](int rank) { return memory.count_cell(rank, memory.me()); },
         [&](int rank) { return tagged(memory.tag, load<Order::relaxed, Scope::device>(memory.counter(rank))); });
   }

@@ -10,7 +10,7 @@ namespace farwarp::FARWARP_TARGET::ladder {
 struct Message {
   int source;
   std::uint32_t slot;
-  int token, piece;  ///< at the source
+  int token, segment;  ///< at the source
   std::uint32_t entries;
 };
 
@@ -27,10 +27,10 @@ FARWARP_DEVICE bool await_counts(Call& call, const Memory<rung>& memory) {
   return call.live;
 }
 
-/// [thread] Message number `unit` of all that arrive, beginning with those of the rank behind mine.
+/// [thread] Message number `item` of all that arrive, beginning with those of the rank after mine.
 template <int rung>
-FARWARP_DEVICE Message locate(const Memory<rung>& memory, int unit) {
-  Message message{memory.me(), static_cast<std::uint32_t>(unit), 0, 0, 0};
+FARWARP_DEVICE Message locate(const Memory<rung>& memory, int item) {
+  Message message{memory.me(), static_cast<std::uint32_t>(item), 0, 0, 0};
   for (;;) {
     message.source = message.source + 1 < memory.ranks() ? message.source + 1 : 0;
     const std::uint32_t count = load(shared_counts() + message.source);
@@ -39,14 +39,14 @@ FARWARP_DEVICE Message locate(const Memory<rung>& memory, int unit) {
   }
 }
 
-/// [thread] Units u, u + kStride, ... of a row here, as far as it goes; packets are awaited, all of them together.
+/// [thread] Vectors u, u + kStride, ... of a row here, as far as it goes; packets are awaited, all of them together.
 template <int rung>
-FARWARP_DEVICE bool read(Call& call, Peer<Element<rung>> row, int u, int length, Unit<rung> (&units)[kAhead],
+FARWARP_DEVICE bool read(Call& call, Peer<Element<rung>> row, int u, int length, Vector<rung> (&vectors)[kAhead],
                          Wait wait) {
   if constexpr (rung < kPackets) {
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
-      units[a] = u + a * kStride < length ? load(own(row) + (u + a * kStride)) : Unit<rung>{};
+      vectors[a] = u + a * kStride < length ? load(own(row) + (u + a * kStride)) : Vector<rung>{};
     }
     return true;
   } else {
@@ -57,14 +57,14 @@ FARWARP_DEVICE bool read(Call& call, Peer<Element<rung>> row, int u, int length,
       from[a] = own(row) + (u + a * kStride);
       if (u + a * kStride < length) wanted |= 1u << a;
     }
-    return wait_packets<1>(call, from, wanted, units, wait);
+    return wait_packets<1>(call, from, wanted, vectors, wait);
   }
 }
 
-/// [warp] Waits for the message; `word` becomes lane i's word of its head, `first` the lane's first units of its data.
+/// [warp] Waits for the message; `word` becomes lane i's word of its head, `first` the lane's first vectors of its data.
 template <int rung>
 FARWARP_DEVICE bool await_message(Call& call, const Memory<rung>& memory, const Message& message, std::uint64_t& word,
-                                  Unit<rung> (&first)[kAhead]) {
+                                  Vector<rung> (&first)[kAhead]) {
   const Peer<std::byte> here = memory.message(memory.me(), message.source, message.slot);
   const int lane = lane_index(), words = head_words_of(memory.args.shape);
   const auto head = own(memory.head(here)) + (lane < words ? lane : 0);
@@ -72,17 +72,17 @@ FARWARP_DEVICE bool await_message(Call& call, const Memory<rung>& memory, const 
   if constexpr (rung >= kTogether) {
     // The head and the data in one round: neither's latency stands behind the other's.
     Global<Packet> from[1 + kAhead] = {head};
-    std::uint64_t units[1 + kAhead] = {};
+    std::uint64_t vectors[1 + kAhead] = {};
     std::uint32_t wanted = 1;
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
       from[1 + a] = own(memory.data(here)) + (lane + a * kStride);
       if (lane + a * kStride < memory.length()) wanted |= 2u << a;
     }
-    wait_packets<1>(call, from, wanted, units, wait);
-    word = units[0];
+    wait_packets<1>(call, from, wanted, vectors, wait);
+    word = vectors[0];
 #pragma unroll
-    for (int a = 0; a < kAhead; ++a) first[a] = units[1 + a];
+    for (int a = 0; a < kAhead; ++a) first[a] = vectors[1 + a];
     return all_live(call);
   }
   if constexpr (rung >= kPackets) {
@@ -114,10 +114,10 @@ FARWARP_DEVICE void keep_weights(const Message& message, std::uint64_t word) {
   warp_sync();
 }
 
-/// [thread] The expert's outputs of the units, weighted and summed in k-slot order: y = round(x * (1 + rank)) for each entry.
-template <class Unit>
-FARWARP_DEVICE Unit weighted_outputs(Unit x, float scale, int entries) {
-  constexpr int kCount = kPer<Unit>;
+/// [thread] The expert's outputs of the vectors, weighted and summed in k-slot order: y = round(x * (1 + rank)) for each entry.
+template <class Vector>
+FARWARP_DEVICE Vector weighted_outputs(Vector x, float scale, int entries) {
+  constexpr int kCount = kElementsPer<Vector>;
   float y[kCount], sum[kCount] = {};
   moe::values_of<Bf16>(x, y);
 #pragma unroll
@@ -128,18 +128,18 @@ FARWARP_DEVICE Unit weighted_outputs(Unit x, float scale, int entries) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) sum[i] = fused_multiply_add(weight, y[i], sum[i]);
   }
-  return moe::rounded<Bf16, Unit>(sum);
+  return moe::rounded<Bf16, Vector>(sum);
 }
 
 /// [warp] One message: waits for it, works on it, and sends the result back to where the source will look for it.
 template <int rung>
 FARWARP_DEVICE bool work_on(Call& call, const Memory<rung>& memory, Message message) {
   std::uint64_t word = 0;
-  Unit<rung> units[kAhead] = {};
-  if (!await_message(call, memory, message, word, units)) return false;
+  Vector<rung> vectors[kAhead] = {};
+  if (!await_message(call, memory, message, word, vectors)) return false;
   const std::uint64_t first_word = shuffle(word, 0);
   message.token = static_cast<int>(first_word & 0xffff);
-  message.piece = static_cast<int>(first_word >> 16 & 0xffff);
+  message.segment = static_cast<int>(first_word >> 16 & 0xffff);
   message.entries = static_cast<std::uint32_t>(first_word >> 32);
   keep_weights(message, word);
 
@@ -147,20 +147,20 @@ FARWARP_DEVICE bool work_on(Call& call, const Memory<rung>& memory, Message mess
   const int entries = count_bits(message.entries), length = memory.length();
   const int place = rung >= kRankDedup ? memory.me() : lowest_bit(message.entries);
   const Peer<Element<rung>> data = memory.data(memory.message(memory.me(), message.source, message.slot));
-  const Peer<Element<rung>> back = memory.returned(message.source, message.token, place, message.piece);
+  const Peer<Element<rung>> back = memory.returned(message.source, message.token, place, message.segment);
 #pragma unroll 1
   for (int u = lane_index(); u < length; u += kAhead * kStride) {
-    if (u >= kAhead * kStride && !read<rung>(call, data, u, length, units, Wait{kSiteMessage, message.source})) break;
+    if (u >= kAhead * kStride && !read<rung>(call, data, u, length, vectors, Wait{kSiteMessage, message.source})) break;
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
       if (u + a * kStride < length)
-        put(back + (u + a * kStride), weighted_outputs(units[a], scale, entries), memory.tag);
+        put(back + (u + a * kStride), weighted_outputs(vectors[a], scale, entries), memory.tag);
     }
   }
   if (!all_live(call)) return false;  // also: the weights may be overwritten, and one lane publishes for all
   if constexpr (rung >= kTokenFlags && rung < kPackets) {
     if (lane_index() == 0) {
-      store<Order::release>(memory.return_flag(message.source, message.token, place, message.piece),
+      store<Order::release>(memory.return_flag(message.source, message.token, place, message.segment),
                             tagged(memory.tag, 0));
     }
   }
@@ -175,9 +175,9 @@ FARWARP_DEVICE void apply_experts(Call& call, const Memory<rung>& memory) {
   for (int source = 0; source < memory.ranks(); ++source) {
     messages += static_cast<int>(load(shared_counts() + source));
   }
-  for_each_unit(messages, [&](int unit) { return work_on(call, memory, locate(memory, unit)); });
+  for_each_item(messages, [&](int item) { return work_on(call, memory, locate(memory, item)); });
   if constexpr (rung < kTokenFlags) {
-    tell_ranks_after_grid(
+    signal_ranks_after_grid(
         memory.blocks_done(1), memory.ranks(), [&](int rank) { return memory.done_cell(rank, memory.me()); },
         [&](int) { return tagged(memory.tag, 0); });
   }

@@ -17,10 +17,10 @@ FARWARP_DEVICE void reset(const Args& args) {
         (args.layout.cells_end - args.layout.cells) / 8, [](auto cell) { store<Order::relaxed>(cell, 0u); });
 }
 
-/// Runs `parts` as stage `stage` of the call, after which `next` comes.
+/// Runs `parts` as phase `phase` of the call, after which `next` comes.
 template <int rung, class Parts>
-FARWARP_DEVICE void run_stage(const Args& args, std::uint32_t stage, std::uint32_t next, const Parts& parts) {
-  Call call = begin_call(args.view, args.slot, stage);
+FARWARP_DEVICE void run_phase(const Args& args, std::uint32_t phase, std::uint32_t next, const Parts& parts) {
+  Call call = begin_call(args.view, args.slot, phase);
   if (!call.live) return;
   const Memory<rung> memory(args, call);
   parts(call, memory);
@@ -29,19 +29,19 @@ FARWARP_DEVICE void run_stage(const Args& args, std::uint32_t stage, std::uint32
 
 template <int rung>
 FARWARP_DEVICE void run_dispatch(const Args& args) {
-  run_stage<rung>(args, 0, 1, [](Call& call, const Memory<rung>& memory) { dispatch(call, memory); });
+  run_phase<rung>(args, 0, 1, [](Call& call, const Memory<rung>& memory) { dispatch(call, memory); });
 }
 template <int rung>
 FARWARP_DEVICE void run_expert(const Args& args) {
-  run_stage<rung>(args, 1, 2, [](Call& call, const Memory<rung>& memory) { apply_experts(call, memory); });
+  run_phase<rung>(args, 1, 2, [](Call& call, const Memory<rung>& memory) { apply_experts(call, memory); });
 }
 template <int rung>
 FARWARP_DEVICE void run_combine(const Args& args) {
-  run_stage<rung>(args, 2, 0, [](Call& call, const Memory<rung>& memory) { combine(call, memory); });
+  run_phase<rung>(args, 2, 0, [](Call& call, const Memory<rung>& memory) { combine(call, memory); });
 }
 template <int rung>
 FARWARP_DEVICE void run_fused(const Args& args) {
-  run_stage<rung>(args, 0, 0, [](Call& call, const Memory<rung>& memory) {
+  run_phase<rung>(args, 0, 0, [](Call& call, const Memory<rung>& memory) {
     dispatch(call, memory);
     apply_experts(call, memory);
     combine(call, memory);

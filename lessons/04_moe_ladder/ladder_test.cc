@@ -57,7 +57,7 @@ TEST_P(Rungs, PassUnderAdversarialSchedules) {
 
 TEST_P(Rungs, PassWithOtherShapes) {
   for (const char* settings :
-       {"hidden_dim=8", "hidden_dim=1160,pieces=5", "experts_per_token=1", "num_experts=40,experts_per_token=32",
+       {"hidden_dim=8", "hidden_dim=1160,segments=5", "experts_per_token=1", "num_experts=40,experts_per_token=32",
         "num_experts=7,experts_per_token=7", "max_num_tokens=1", "max_sms=1,max_num_tokens=40,hidden_dim=16"}) {
     const CaseResult result = run(request(settings));
     EXPECT_TRUE(result.outcome.pass) << settings << ": " << result.outcome.detail;
@@ -126,7 +126,7 @@ TEST(Ladder, WrongParametersAreNamed) {
   EXPECT_EQ(error_of({{"hidden_dim", "60"}}), "parameter hidden_dim is '60': allowed is a multiple of 8");
   EXPECT_EQ(error_of({{"num_experts", "4"}, {"experts_per_token", "5"}}),
             "parameter experts_per_token is '5': allowed is 1..num_experts");
-  EXPECT_NE(error_of({{"max_num_tokens", "65535"}, {"pieces", "1024"}}), "");
+  EXPECT_NE(error_of({{"max_num_tokens", "65535"}, {"segments", "1024"}}), "");
   EXPECT_EQ(error_of({}), "");
 }
 

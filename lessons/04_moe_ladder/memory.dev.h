@@ -10,21 +10,21 @@
 namespace farwarp::FARWARP_TARGET::ladder {
 
 using namespace farwarp::lessons::ladder;
-using moe::kPer;
+using moe::kElementsPer;
 using moe::kStride;
 using Cell = SystemCell<std::uint64_t>;
 
-inline constexpr int kAhead = 4;  ///< units of a row that a lane has in flight, on every rung
+inline constexpr int kAhead = 4;  ///< vectors of a row that a lane has in flight, on every rung
 
-// A unit is what a lane moves at once: 16 bytes of a row, or the 8 that a packet of 16 bytes carries.
+// A vector is what a lane moves at once: 16 bytes of a row, or the 8 that a packet of 16 bytes carries.
 template <int rung>
-using Unit = std::conditional_t<(rung >= kPackets), std::uint64_t, Vec16>;
+using Vector = std::conditional_t<(rung >= kPackets), std::uint64_t, Vec16>;
 template <int rung>
-using Element = std::conditional_t<(rung >= kPackets), Packet, Vec16>;  ///< a unit in memory that peers write
+using Element = std::conditional_t<(rung >= kPackets), Packet, Vec16>;  ///< a vector in memory that peers write
 template <int rung>
 using Word = std::conditional_t<(rung >= kPackets), Packet, std::uint64_t>;  ///< a word of a message's head there
 
-FARWARP_DEVICE void put(Peer<Vec16> to, Vec16 unit, std::uint32_t) { store(to, unit); }
+FARWARP_DEVICE void put(Peer<Vec16> to, Vec16 vector, std::uint32_t) { store(to, vector); }
 FARWARP_DEVICE void put(Peer<std::uint64_t> to, std::uint64_t word, std::uint32_t) { store(to, word); }
 FARWARP_DEVICE void put(Peer<Packet> to, std::uint64_t data, std::uint32_t tag) { store_packet(to, data, tag); }
 
@@ -43,9 +43,9 @@ struct Memory {
   FARWARP_DEVICE int me() const { return args.view.rank; }
   FARWARP_DEVICE int ranks() const { return args.view.size; }
   FARWARP_DEVICE int places() const { return places_of(args.shape, rung); }
-  /// Units of a message, and of a row.
-  FARWARP_DEVICE int length() const { return args.shape.hidden / args.shape.pieces / kPer<Unit<rung>>; }
-  FARWARP_DEVICE int row_length() const { return args.shape.hidden / kPer<Unit<rung>>; }
+  /// Vectors of a message, and of a row.
+  FARWARP_DEVICE int length() const { return args.shape.hidden / args.shape.segments / kElementsPer<Vector<rung>>; }
+  FARWARP_DEVICE int row_length() const { return args.shape.hidden / kElementsPer<Vector<rung>>; }
 
   /// Mine: messages that I have placed at `rank` in this call, or (`ahead` 1) will in the next.
   FARWARP_DEVICE Global<std::uint32_t> counter(int rank, int ahead = 0) const {
@@ -63,16 +63,16 @@ struct Memory {
   FARWARP_DEVICE Peer<Cell> message_flag(int rank, int source, std::uint32_t slot) const {
     return at<Cell>(rank, args.layout.message_flags) + message_number(source, slot);
   }
-  FARWARP_DEVICE Peer<Cell> return_flag(int rank, int token, int place, int piece) const {
-    return at<Cell>(rank, args.layout.return_flags) + (return_number(token, place) * args.shape.pieces + piece);
+  FARWARP_DEVICE Peer<Cell> return_flag(int rank, int token, int place, int segment) const {
+    return at<Cell>(rank, args.layout.return_flags) + (return_number(token, place) * args.shape.segments + segment);
   }
   FARWARP_DEVICE Peer<std::byte> message(int rank, int source, std::uint32_t slot) const {
     return at<std::byte>(rank, args.layout.messages) + message_number(source, slot) * args.layout.message_bytes;
   }
-  /// A piece of the row that comes back for (token, place).
-  FARWARP_DEVICE Peer<Element<rung>> returned(int rank, int token, int place, int piece) const {
+  /// A segment of the row that comes back for (token, place).
+  FARWARP_DEVICE Peer<Element<rung>> returned(int rank, int token, int place, int segment) const {
     return at<Element<rung>>(rank, args.layout.returns) +
-           (return_number(token, place) * row_length() + piece * length());
+           (return_number(token, place) * row_length() + segment * length());
   }
 
   FARWARP_DEVICE static Peer<Word<rung>> head(Peer<std::byte> message) {
@@ -113,19 +113,19 @@ FARWARP_DEVICE Shared<float> shared_weights() {
   return Shared<float>(reinterpret_cast<float*>(block_shared().raw + kSharedWeights)) + warp_index() * kMaxTopK;
 }
 
-/// [block] Calls `work(unit)` on a warp of the grid for each of `units`, neighbours on different multiprocessors. A warp whose
+/// [block] Calls `work(item)` on a warp of the grid for each of `items`, neighbours on different multiprocessors. A warp whose
 /// work returns false is done.
-template <class Work>
-FARWARP_DEVICE void for_each_unit(int units, const Work& work) {
+template <class Visit>
+FARWARP_DEVICE void for_each_item(int items, const Visit& work) {
   const int warps = num_threads() / Target::kWarpSize;
 #pragma unroll 1
-  for (int unit = warp_index() * num_blocks() + block_index(); unit < units; unit += warps * num_blocks()) {
-    if (!work(unit)) return;
+  for (int item = warp_index() * num_blocks() + block_index(); item < items; item += warps * num_blocks()) {
+    if (!work(item)) return;
   }
 }
 
-template <class Work>
-FARWARP_DEVICE void for_each_bit(std::uint64_t bits, const Work& work) {
+template <class Visit>
+FARWARP_DEVICE void for_each_bit(std::uint64_t bits, const Visit& work) {
 #pragma unroll 1
   for (; bits != 0; bits &= bits - 1) work(lowest_bit(bits));
 }

@@ -18,9 +18,9 @@ using harness::Fault;
 
 /// Equal parts of a row of `vectors` times 16 bytes, at most `most`.
 int equal_pieces(int vectors, int most) {
-  int pieces = std::clamp(most, 1, vectors);
-  while (vectors % pieces != 0) --pieces;
-  return pieces;
+  int segments = std::clamp(most, 1, vectors);
+  while (vectors % segments != 0) --segments;
+  return segments;
 }
 
 /// Every warp of the grid gets something to send and to sum, but no lane less than 16 bytes. The same on all rungs.
@@ -64,9 +64,9 @@ Status RankRun::open() {
   if (!device.ok()) return device.status();
   const MachineShape& machine = (*device)->shape();
   blocks_ = config_.max_sms == 0 ? machine.multiprocessors : std::min(config_.max_sms, machine.multiprocessors);
-  const int pieces =
-      config_.pieces == 0 ? choose_pieces(desc, machine, blocks_) : equal_pieces(desc.hidden / 8, config_.pieces);
-  shape_ = {ranks_, desc.num_experts, desc.experts_per_token, desc.hidden, desc.max_tokens, pieces};
+  const int segments =
+      config_.segments == 0 ? choose_pieces(desc, machine, blocks_) : equal_pieces(desc.hidden / 8, config_.segments);
+  shape_ = {ranks_, desc.num_experts, desc.experts_per_token, desc.hidden, desc.max_tokens, segments};
   WorldOptions world_options;
   world_options.target = options_.target;
   world_options.deadline = options_.deadline;
@@ -106,7 +106,7 @@ Status RankRun::open_rung(int rung) {
                                  static_cast<std::uint64_t>(shape_.k),
                                  static_cast<std::uint64_t>(shape_.hidden),
                                  static_cast<std::uint64_t>(shape_.max_tokens),
-                                 static_cast<std::uint64_t>(shape_.pieces)};
+                                 static_cast<std::uint64_t>(shape_.segments)};
   std::uint64_t configuration = mismatch ? 1 : 0;
   for (const std::uint64_t part : parts) configuration = configuration * 0x9e3779b97f4a7c15u + part;
   auto slot = world_->open_operator("lesson-04", {kSiteNames, kSiteNames + kSites}, configuration);
@@ -135,7 +135,7 @@ Status RankRun::open_rung(int rung) {
   args_.layout = layout;
   args_.workspace = static_cast<std::int64_t>(workspace_.offset);
   if (options_.fault.kind == Fault::Kind::kDropPut) {
-    args_.drop_message = static_cast<std::uint32_t>(options_.fault.amount);
+    args_.drop_put = static_cast<std::uint32_t>(options_.fault.amount);
   }
   return {};
 }
@@ -329,7 +329,7 @@ harness::BenchOutcome RankRun::bench(const harness::BenchOptions& options) {
     result.measurements.push_back(std::move(measurement));
   }
   if (status.ok()) result.floor = floor_of_case();
-  result.plan = fmt::format("{} blocks of {} threads, a row in {} pieces", blocks_, kThreads, shape_.pieces);
+  result.plan = fmt::format("{} blocks of {} threads, a row in {} segments", blocks_, kThreads, shape_.segments);
   if (status.ok()) status = timer->close();
   if (status.ok()) status = barrier_->close();
   result.check = outcome(status);

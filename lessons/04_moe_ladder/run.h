@@ -22,8 +22,8 @@ struct Config {
   MoeAllToAllDesc desc;  ///< experts, top-k, hidden, tokens; bf16
   moe::InputOptions inputs;
   int first_rung = 1, last_rung = kRungs;
-  int pieces = 0;   ///< of a row, at most; 0: as many as give all warps work
-  int max_sms = 0;  ///< 0: all
+  int segments = 0;  ///< of a row, at most; 0: as many as give all warps work
+  int max_sms = 0;   ///< 0: all
   bool graph = false;
 };
 

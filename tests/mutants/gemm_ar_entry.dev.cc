@@ -9,8 +9,8 @@ FARWARP_KERNEL(gemm_ar_bf16_64, farwarp::gemm_ar::Args, farwarp::tile::kWgmmaThr
 FARWARP_KERNEL(gemm_ar_words_bf16_64, farwarp::gemm_ar::Args, farwarp::tile::kWgmmaThreads) {
   gemm_ar::gemm_ar_words_wgmma<farwarp::Bf16, 64, false>(args);
 }
-FARWARP_KERNEL(gemm_ar_words_to_all_bf16_swap_ab_16, farwarp::gemm_ar::Args, farwarp::tile::kWgmmaThreads) {
-  gemm_ar::gemm_ar_words_to_all_wgmma<farwarp::Bf16, 16>(args);
+FARWARP_KERNEL(gemm_ar_one_shot_words_bf16_swap_ab_16, farwarp::gemm_ar::Args, farwarp::tile::kWgmmaThreads) {
+  gemm_ar::gemm_ar_one_shot_words_wgmma<farwarp::Bf16, 16>(args);
 }
 FARWARP_KERNEL(gemm_ar_words_bf16_swap_ab_64, farwarp::gemm_ar::Args, farwarp::tile::kWgmmaThreads) {
   gemm_ar::gemm_ar_words_wgmma<farwarp::Bf16, 64, true>(args);

@@ -4,5 +4,5 @@
 namespace moe = farwarp::FARWARP_TARGET::moe;
 
 FARWARP_KERNEL(moe_a2a_dispatch_words, moe::Args, farwarp::moe::kThreads) {
-  moe::dispatch<moe::WordWire<moe::AsTheyAre>, moe::Part::both>(args);
+  moe::dispatch<moe::WordWire<moe::Unquantised>, moe::Part::both>(args);
 }

@@ -18,9 +18,9 @@ inline constexpr int kMaxOperators = 64;  ///< live operator instances of one Wo
 /// The state of one operator instance that outlives a launch. Written by the owner's own kernels and by recover().
 struct OperatorCells {
   std::uint32_t epoch;  ///< of the call in flight or the next one; advanced by the call's last kernel
-  std::uint32_t stage;  ///< halves of the call already done: a half that finds another number was called out of order
+  std::uint32_t phase;  ///< halves of the call already done: a half that finds another number was called out of order
   std::uint32_t
-      blocks_inside;   ///< blocks of the running kernel that have left the call; the last one advances stage and epoch
+      blocks_inside;   ///< blocks of the running kernel that have left the call; the last one advances phase and epoch
   std::uint32_t busy;  ///< 1 while a kernel of this operator has blocks in the call
 };
 

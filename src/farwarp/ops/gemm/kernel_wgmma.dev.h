@@ -35,9 +35,9 @@ FARWARP_DEVICE void multiply_and_store(const Args& args, const Block& block, int
 
 /// [thread] Joins the call for its block and leaves it again: nothing here depends on the epoch or waits for a peer, so nobody else has
 /// to wait for the cells.
-FARWARP_DEVICE void keep_call(const Args& args) {
-  std::uint32_t stage = 0;
-  Call call = read_call(args.view, args.slot, stage);
+FARWARP_DEVICE void join_and_leave_call(const Args& args) {
+  std::uint32_t phase = 0;
+  Call call = read_call(args.view, args.slot, phase);
   if (!call.live) return;
   if (block_index() == 0) claim_call(call);
   leave_call(call, 0);
@@ -78,7 +78,7 @@ FARWARP_DEVICE void gemm_wgmma(const Args& args) {
       tile::load_role(tile, args.grid, turns, loaded, load, wait);
     } else if (thread_index() == 32) {
       tensor_prefetch(args.out);
-      keep_call(args);
+      join_and_leave_call(args);
     }
     if (args.grid.splits > 1) tile::attend_exchange();
   } else {

@@ -13,10 +13,10 @@ namespace farwarp::moe {
 /// Wait sites and complaints, as the ledger names them.
 enum Site : std::uint32_t {
   kSiteHeader,         ///< a source's header: which rows it sends; split form: how many entries each expert gets
-  kSiteRow,            ///< a row's head, words mode also its data
+  kSiteRow,            ///< a row's routes, words mode also its data
   kSiteData,           ///< bulk mode: a row has landed
   kSiteReturn,         ///< an owner's partial sums
-  kSiteStage,          ///< a bulk load into this block's shared memory
+  kSiteStaging,        ///< a bulk load into this block's shared memory
   kSiteTokens,         ///< complaint: token count outside 0 .. max_tokens
   kSiteExpert,         ///< complaint: expert index outside -1 .. num_experts-1
   kSiteCapacity,       ///< complaint: more rows than recv_rows
@@ -30,10 +30,10 @@ inline constexpr const char* kSiteNames[kSites] = {"dispatch header", "dispatch 
 inline constexpr int kMaxTopK = 32;
 inline constexpr int kMaxExperts = 4096;
 inline constexpr int kThreads = 256;
-inline constexpr int kStageBytes = 16384;  ///< bulk mode: one warp's piece of a row in shared memory
-inline constexpr int kBatch = 128;         ///< tokens a block routes at a time
-inline constexpr int kBitmapTokens = 32;   ///< tokens that a header packet speaks of
-constexpr int bitmap_words(int max_tokens) { return (max_tokens + kBitmapTokens - 1) / kBitmapTokens; }
+inline constexpr int kStagingBytes = 16384;  ///< bulk mode: one warp's piece of a row in shared memory
+inline constexpr int kBatch = 128;           ///< tokens a block routes at a time
+inline constexpr int kBitmapTokens = 32;     ///< tokens that a header packet speaks of
+constexpr int num_bitmaps(int max_tokens) { return (max_tokens + kBitmapTokens - 1) / kBitmapTokens; }
 /// The configuration in 32 bits, as it travels beside other data: ranks that disagree on it, or on the form of a call, find out.
 constexpr std::uint32_t folded(std::uint64_t configuration) {
   return static_cast<std::uint32_t>(configuration ^ configuration >> 32);
@@ -54,9 +54,9 @@ inline constexpr std::uint64_t kNoRoute = ~std::uint64_t{0};
 
 /// Which blocks of a launch do what at the same time.
 struct Roles {
-  std::int32_t senders;        ///< blocks [0, senders) send rows
-  std::int32_t sending_warps;  ///< of each of them, the first ones
-  std::int32_t workers;        ///< blocks from `first_worker` on: route tokens (split form), take the rows that arrive
+  std::int32_t sending_blocks;  ///< blocks [0, sending blocks) send rows
+  std::int32_t sending_warps;   ///< of each of them, the first ones
+  std::int32_t workers;         ///< blocks from `first_worker` on: route tokens (split form), take the rows that arrive
   std::int32_t first_worker;
 };
 
@@ -78,7 +78,7 @@ struct SharedLayout {
   std::int64_t totals;   ///< u32 [local experts]
   // Throughout:
   std::int64_t barriers;  ///< u64 [warps]
-  std::int64_t stage;     ///< bytes [warps][kStageBytes], only with bulk copies
+  std::int64_t staging;   ///< bytes [warps][kStagingBytes], only with bulk copies
   std::int64_t total;
 };
 
@@ -95,12 +95,12 @@ constexpr SharedLayout shared_layout(int num_experts, int ranks, int k, int max_
   layout.indices = take(4ll * kBatch * k);
   const std::int64_t routing_end = end;
   end = 0;
-  layout.bitmaps = take(4ll * bitmap_words(max_tokens) * ranks);
+  layout.bitmaps = take(4ll * num_bitmaps(max_tokens) * ranks);
   layout.bases = take(4ll * ranks * local_experts);
   layout.totals = take(4ll * local_experts);
   end = end > routing_end ? end : routing_end;
   layout.barriers = take(8ll * warps);
-  layout.stage = take(staged ? static_cast<std::int64_t>(kStageBytes) * warps : 0);
+  layout.staging = take(staged ? static_cast<std::int64_t>(kStagingBytes) * warps : 0);
   layout.total = end;
   return layout;
 }
@@ -121,7 +121,7 @@ struct Args {
   std::int32_t hidden;
   std::int32_t max_tokens;
   std::int32_t max_local_experts;
-  std::int32_t segments;  ///< pieces of a row that different warps take
+  std::int32_t segments;  ///< segments of a row, which different warps take
   Divisor by_segments, by_ranks;
   Roles roles;             ///< of this launch
   std::int32_t row_bytes;  ///< of a dispatched row in the workspace

@@ -10,75 +10,75 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using namespace farwarp::moe;
 
-inline constexpr int kStride = Target::kWarpSize;  ///< units between a lane's
+inline constexpr int kStride = Target::kWarpSize;  ///< vectors between a lane's
 
-inline constexpr int kGroupUnits = kScaleGroup / kPer<Unit>;  ///< units with one scale
+inline constexpr int kGroupVectors = kScaleGroup / kElementsPer<Vector>;  ///< vectors with one scale
 
-// Of a unit of 8 or of 16 bytes.
+// Of a vector of 8 or of 16 bytes.
 
 template <class T>
-FARWARP_DEVICE T element(std::uint64_t unit, int i) {
-  return T{static_cast<std::uint16_t>(unit >> (16 * i))};
+FARWARP_DEVICE T element(std::uint64_t vector, int i) {
+  return T{static_cast<std::uint16_t>(vector >> (16 * i))};
 }
 template <class T>
-FARWARP_DEVICE T element(Vec16 unit, int i) {
-  return element<T>(i < 4 ? unit.lo : unit.hi, i & 3);
+FARWARP_DEVICE T element(Vec16 vector, int i) {
+  return element<T>(i < 4 ? vector.lo : vector.hi, i & 3);
 }
 
-FARWARP_DEVICE void put_bits(std::uint64_t& unit, int i, std::uint16_t bits) {
-  unit |= static_cast<std::uint64_t>(bits) << (16 * i);
+FARWARP_DEVICE void put_bits(std::uint64_t& vector, int i, std::uint16_t bits) {
+  vector |= static_cast<std::uint64_t>(bits) << (16 * i);
 }
-FARWARP_DEVICE void put_bits(Vec16& unit, int i, std::uint16_t bits) {
-  put_bits(i < 4 ? unit.lo : unit.hi, i & 3, bits);
+FARWARP_DEVICE void put_bits(Vec16& vector, int i, std::uint16_t bits) {
+  put_bits(i < 4 ? vector.lo : vector.hi, i & 3, bits);
 }
 
 template <class T, class U>
-FARWARP_DEVICE U rounded(const float (&values)[kPer<U>]) {
-  U unit{};
+FARWARP_DEVICE U rounded(const float (&values)[kElementsPer<U>]) {
+  U vector{};
 #pragma unroll
-  for (int i = 0; i < kPer<U>; ++i) put_bits(unit, i, round_to<T>(values[i]).bits);
-  return unit;
+  for (int i = 0; i < kElementsPer<U>; ++i) put_bits(vector, i, round_to<T>(values[i]).bits);
+  return vector;
 }
 
 template <class T, class U>
-FARWARP_DEVICE void values_of(const U& unit, float (&values)[kPer<U>]) {
+FARWARP_DEVICE void values_of(const U& vector, float (&values)[kElementsPer<U>]) {
 #pragma unroll
-  for (int i = 0; i < kPer<U>; ++i) values[i] = to_float(element<T>(unit, i));
+  for (int i = 0; i < kElementsPer<U>; ++i) values[i] = to_float(element<T>(vector, i));
 }
 
 // ---- e4m3 --------------------------------------------------------------------------------------------------------------
 
-/// A unit as e4m3, and the scale of its group.
-struct Fp8Unit {
+/// A vector as e4m3, and the scale of its group.
+struct Fp8Vector {
   std::uint64_t numbers;
   float scale;
 };
 
 template <class T>
-FARWARP_DEVICE void values_of(const Fp8Unit& unit, float (&values)[kPer<Unit>]) {
+FARWARP_DEVICE void values_of(const Fp8Vector& vector, float (&values)[kElementsPer<Vector>]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float four[4];
-    from_fp8(static_cast<std::uint32_t>(unit.numbers >> (32 * half)), four);
+    from_fp8(static_cast<std::uint32_t>(vector.numbers >> (32 * half)), four);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) values[4 * half + i] = multiply(four[i], unit.scale);
+    for (int i = 0; i < 4; ++i) values[4 * half + i] = multiply(four[i], vector.scale);
   }
 }
 
-/// [warp] Quantises a bf16 unit of each lane; the lanes of a group, neighbours, begin at a multiple of their number. The scale
+/// [warp] Quantises a bf16 vector of each lane; the lanes of a group, neighbours, begin at a multiple of their number. The scale
 /// is the group's largest magnitude over the largest e4m3 number; a group with an infinity decodes to NaN.
-FARWARP_DEVICE Fp8Unit quantised(const Unit& unit) {
+FARWARP_DEVICE Fp8Vector quantised(const Vector& vector) {
   constexpr float kLargest = largest_fp8(Target::kFp8);
-  float values[kPer<Unit>];
-  values_of<Bf16>(unit, values);
+  float values[kElementsPer<Vector>];
+  values_of<Bf16>(vector, values);
   float largest = 0x1p-100f;  // so that a scale's reciprocal is a number
 #pragma unroll
-  for (int i = 0; i < kPer<Unit>; ++i) {
+  for (int i = 0; i < kElementsPer<Vector>; ++i) {
     const float magnitude = std::bit_cast<float>(std::bit_cast<std::uint32_t>(values[i]) & 0x7fffffffu);
     largest = magnitude > largest ? magnitude : largest;
   }
 #pragma unroll
-  for (int step = kGroupUnits / 2; step > 0; step /= 2) {
+  for (int step = kGroupVectors / 2; step > 0; step /= 2) {
     const float other = shuffle_xor(largest, step);
     largest = other > largest ? other : largest;
   }
@@ -96,26 +96,27 @@ FARWARP_DEVICE Fp8Unit quantised(const Unit& unit) {
 
 // ---- the two encodings, as the wires take them ---------------------------------------------------------------------------
 
-struct AsTheyAre {
+struct Unquantised {
   static constexpr bool kFp8 = false;
-  using Dispatched = Unit;  ///< a unit of a dispatched row, in registers
+  using Dispatched = Vector;  ///< a vector of a dispatched row, in registers
 
-  /// [thread] Unit `u` of output row `place`.
-  FARWARP_DEVICE static void deliver(const Args& args, std::int64_t place, int u, const Unit& unit) {
-    const int units = args.hidden / kPer<Unit>;
-    store<Cache::streaming>(Global<Unit>(static_cast<Unit*>(args.recv_x)) + (place * units + u), unit);
+  /// [thread] Vector `u` of output row `place`.
+  FARWARP_DEVICE static void deliver(const Args& args, std::int64_t place, int u, const Vector& vector) {
+    const int vectors = args.hidden / kElementsPer<Vector>;
+    store<Cache::streaming>(Global<Vector>(static_cast<Vector*>(args.recv_x)) + (place * vectors + u), vector);
   }
 };
 
 struct AsFp8 {
   static constexpr bool kFp8 = true;
-  using Dispatched = Fp8Unit;
+  using Dispatched = Fp8Vector;
 
-  FARWARP_DEVICE static void deliver(const Args& args, std::int64_t place, int u, const Fp8Unit& unit) {
-    const int units = args.hidden / kPer<Unit>, groups = (units + kGroupUnits - 1) / kGroupUnits;
+  FARWARP_DEVICE static void deliver(const Args& args, std::int64_t place, int u, const Fp8Vector& vector) {
+    const int vectors = args.hidden / kElementsPer<Vector>, groups = (vectors + kGroupVectors - 1) / kGroupVectors;
     const Global<std::uint64_t> out(static_cast<std::uint64_t*>(args.recv_x));
-    store<Cache::streaming>(out + (place * units + u), unit.numbers);
-    if (u % kGroupUnits == 0) store(Global<float>(args.recv_scales) + (place * groups + u / kGroupUnits), unit.scale);
+    store<Cache::streaming>(out + (place * vectors + u), vector.numbers);
+    if (u % kGroupVectors == 0)
+      store(Global<float>(args.recv_scales) + (place * groups + u / kGroupVectors), vector.scale);
   }
 };
 

@@ -8,12 +8,12 @@ using farwarp::Bf16;
 using farwarp::moe::Args;
 using farwarp::moe::kThreads;
 using Fp16 = farwarp::Half;
-using Bulk = target::moe::BulkWire<target::moe::AsTheyAre>;
+using Bulk = target::moe::BulkWire<target::moe::Unquantised>;
 using Fp8Bulk = target::moe::BulkWire<target::moe::AsFp8>;
 using target::moe::Part;
 using target::moe::RankScale;
 using target::moe::TableExpert;
-using Words = target::moe::WordWire<target::moe::AsTheyAre>;
+using Words = target::moe::WordWire<target::moe::Unquantised>;
 using Fp8Words = target::moe::WordWire<target::moe::AsFp8>;
 }  // namespace
 

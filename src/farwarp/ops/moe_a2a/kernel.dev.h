@@ -31,14 +31,14 @@ FARWARP_DEVICE void refresh_idle_rows(Wire& wire) {
        place += static_cast<int>(kRefreshPeriod)) {
     const int token = args.by_ranks.quotient(place), source = place - token * args.view.size;
     if (has_row(args, source, token)) continue;
-    retag(wire.call, wire.regions.head(args.view.rank, source, token), args.k);
+    retag(wire.call, wire.regions.routes(args.view.rank, source, token), args.k);
     wire.retag_row(source, token);
   }
 }
 
 // ---- kernels --------------------------------------------------------------------------------------------------------
 
-// Stages of a call, in OperatorCells::stage. The fused form runs from kIdle to kIdle in one launch, dispatch and combine in
+// Phases of a call, in OperatorCells::phase. The fused form runs from kIdle to kIdle in one launch, dispatch and combine in
 // one each or as halves.
 inline constexpr std::uint32_t kIdle = 0, kSent = 1, kReceived = 2, kReturning = 3;
 
@@ -58,22 +58,22 @@ FARWARP_DEVICE void prefetch_entries(const Args& args) {
 }
 
 /// [block] Brings near what will be sent, all warps for those that send; for wires that do not load it by themselves.
-FARWARP_DEVICE void prefetch_pieces(const Args& args) {
+FARWARP_DEVICE void prefetch_segments(const Args& args) {
   if (args.tokens_on_device != nullptr) return;
   constexpr int kLine = 128;
-  const int units = args.tokens * args.segments, entry_bytes = args.wide_indices != 0 ? 8 : 4;
-  const std::int64_t piece = 2 * args.by_segments.quotient(args.hidden);  // near enough
+  const int items = args.tokens * args.segments, entry_bytes = args.wide_indices != 0 ? 8 : 4;
+  const std::int64_t segment = 2 * args.by_segments.quotient(args.hidden);  // near enough
   const auto bytes_at = [](const void* start, std::int64_t at) {
     return Global<const std::byte>(static_cast<const std::byte*>(start)) + at;
   };
 #pragma unroll 1
-  for (int unit = warp_in_grid(); unit < units; unit += warps_of_grid()) {
-    const int token = args.by_segments.quotient(unit), entry = token * args.k;
+  for (int item = warp_in_grid(); item < items; item += warps_of_grid()) {
+    const int token = args.by_segments.quotient(item), entry = token * args.k;
     if (lane_index() == 0) prefetch(bytes_at(args.topk, entry * entry_bytes));
     if (lane_index() == 1) prefetch(bytes_at(args.weights, entry * 4));
-    const std::int64_t first = std::int64_t{2} * token * args.hidden + (unit - token * args.segments) * piece;
+    const std::int64_t first = std::int64_t{2} * token * args.hidden + (item - token * args.segments) * segment;
 #pragma unroll 1
-    for (std::int64_t at = lane_index() * kLine; at < piece; at += Target::kWarpSize * kLine)
+    for (std::int64_t at = lane_index() * kLine; at < segment; at += Target::kWarpSize * kLine)
       prefetch(bytes_at(args.x, first + at));
   }
 }
@@ -104,9 +104,9 @@ FARWARP_DEVICE void receive_rows(Wire& wire) {
 /// dispatch -> expert -> combine in one launch.
 template <class T, class Expert, class Wire>
 FARWARP_DEVICE void fused(const Args& args) {
-  if constexpr (!Wire::kLoadsAhead) prefetch_pieces(args);
+  if constexpr (!Wire::kLoadsAhead) prefetch_segments(args);
   const int given = given_tokens(args);
-  const Parcels<Heads::with_rows> parcels(args, possible_tokens(args, given));
+  const Parcels<RouteSending::with_rows> parcels(args, possible_tokens(args, given));
   const auto first = make_parcel<Wire>(args, parcels, parcels.first(args));
   Call call = begin_call(args.view, args.slot, kIdle);
   if (!call.live) return;
@@ -131,10 +131,10 @@ template <class Wire, Part part>
 FARWARP_DEVICE void dispatch(const Args& args) {
   constexpr bool kSends = part != Part::receive;
   const int given = given_tokens(args);
-  const Parcels<Heads::apart> parcels(args, kSends ? possible_tokens(args, given) : 0);
+  const Parcels<RouteSending::apart> parcels(args, kSends ? possible_tokens(args, given) : 0);
   if constexpr (kSends) {
     prefetch_entries(args);
-    if (!Wire::kLoadsAhead && args.roles.senders == num_blocks()) prefetch_pieces(args);
+    if (!Wire::kLoadsAhead && args.roles.sending_blocks == num_blocks()) prefetch_segments(args);
   }
   const auto first = make_parcel<Wire>(args, parcels, parcels.first(args));
   Call call = begin_call(args.view, args.slot, kSends ? kIdle : kSent);

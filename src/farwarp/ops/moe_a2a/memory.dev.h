@@ -9,10 +9,10 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using namespace farwarp::moe;
 
-/// Rows are worked on in units, what one lane reads and writes at once: eight numbers.
-using Unit = Vec16;
+/// Rows are worked on in vectors, what one lane reads and writes at once: eight numbers.
+using Vector = Vec16;
 template <class U>
-inline constexpr int kPer = static_cast<int>(sizeof(U) / 2);  ///< 16-bit numbers of a unit
+inline constexpr int kElementsPer = static_cast<int>(sizeof(U) / 2);  ///< 16-bit numbers of a vector
 
 struct Regions {
   const Args& args;
@@ -26,18 +26,18 @@ struct Regions {
     return at<Packet>(where, args.offsets.headers) + pair(source) * args.header_packets;
   }
   /// Packets at `where` from `source`, a word per k-slot: a route or kNoRoute.
-  FARWARP_DEVICE Peer<Packet> head(int where, int source, std::int32_t token) const {
-    return at<Packet>(where, args.offsets.heads) + place_of_row(source, token) * args.k;
+  FARWARP_DEVICE Peer<Packet> routes(int where, int source, std::int32_t token) const {
+    return at<Packet>(where, args.offsets.routes) + place_of_row(source, token) * args.k;
   }
   /// A row's data at `where` from `source`, as its wire lays it out.
   FARWARP_DEVICE Peer<std::byte> row(int where, int source, std::int32_t token) const {
     return at<std::byte>(where, args.offsets.rows + std::int64_t{place_of_row(source, token)} * args.row_bytes);
   }
   /// At the source `where`: the partial sums of `owner` for `token`. Those of one token are neighbours.
-  FARWARP_DEVICE Peer<Unit> returned(int where, std::int32_t token, int owner) const {
-    return at<Unit>(where, args.offsets.returns) + std::int64_t{place_of_return(token, owner)} * units();
+  FARWARP_DEVICE Peer<Vector> returned(int where, std::int32_t token, int owner) const {
+    return at<Vector>(where, args.offsets.returns) + std::int64_t{place_of_return(token, owner)} * vectors();
   }
-  FARWARP_DEVICE int units() const { return args.hidden / kPer<Unit>; }
+  FARWARP_DEVICE int vectors() const { return args.hidden / kElementsPer<Vector>; }
   /// Bulk mode, at `where` from `source`: the row's segment has landed. A row's flags are neighbours.
   FARWARP_DEVICE Peer<SystemCell<std::uint64_t>> row_flag(int where, int source, std::int32_t token,
                                                           int segment) const {
@@ -84,7 +84,7 @@ FARWARP_DEVICE Shared<T> shared_at(std::int64_t offset) {
 }
 
 // Who does what (Roles).
-FARWARP_DEVICE bool is_sender(const Args& args) { return block_index() < args.roles.senders; }
+FARWARP_DEVICE bool is_sending_block(const Args& args) { return block_index() < args.roles.sending_blocks; }
 FARWARP_DEVICE int worker_index(const Args& args) { return block_index() - args.roles.first_worker; }
 FARWARP_DEVICE bool is_worker(const Args& args) {
   return worker_index(args) >= 0 && worker_index(args) < args.roles.workers;
@@ -94,37 +94,39 @@ FARWARP_DEVICE bool is_first_worker(const Args& args) { return worker_index(args
 
 FARWARP_DEVICE int warps_per_block() { return num_threads() / Target::kWarpSize; }
 /// The warp's number among those that send; not less than there are: it does not.
-FARWARP_DEVICE int sender_number(const Args& args) {
-  return is_sender(args) ? warp_index() * args.roles.senders + block_index()
-                         : args.roles.senders * args.roles.sending_warps;
+FARWARP_DEVICE int sending_warp_number(const Args& args) {
+  return is_sending_block(args) ? warp_index() * args.roles.sending_blocks + block_index()
+                                : args.roles.sending_blocks * args.roles.sending_warps;
 }
 /// The warp's number among those that work on rows, if its block does.
-FARWARP_DEVICE int worker_number(const Args& args) { return warp_index() * args.roles.workers + worker_index(args); }
-/// The warp's number in the grid, neighbours in different blocks: few units are spread over all multiprocessors.
+FARWARP_DEVICE int worker_warp_number(const Args& args) {
+  return warp_index() * args.roles.workers + worker_index(args);
+}
+/// The warp's number in the grid, neighbours in different blocks: few items are spread over all multiprocessors.
 FARWARP_DEVICE int warp_in_grid() { return warp_index() * num_blocks() + block_index(); }
 FARWARP_DEVICE int warps_of_grid() { return warps_per_block() * num_blocks(); }
 
-// ---- pieces of rows: what a warp works on at a time -----------------------------------------------------------------
+// ---- segments of rows: what a warp works on at a time -----------------------------------------------------------------
 
-/// A piece of a token's row: units [first, last).
+/// A segment of a token's row: vectors [first, last).
 struct Segment {
   int token, number;
   int first, last;
 };
 
-/// A piece of a received row that one warp works on.
+/// A segment of a received row: what one warp works on.
 struct ReceivedSegment {
   int source;
   std::int32_t token;  ///< its number at the source
   int number;          ///< of the row among those that came
   int segment;
-  int first, last;  ///< units
+  int first, last;  ///< vectors
 };
 
-/// First unit of a row's segment, a multiple of `align`; of segment number `segments`, the end.
+/// First vector of a row's segment, a multiple of `align`; of segment number `segments`, the end.
 template <int align>
 FARWARP_DEVICE int segment_start(const Args& args, int segment) {
-  const int start = args.by_segments.quotient(args.hidden / kPer<Unit> * segment);
+  const int start = args.by_segments.quotient(args.hidden / kElementsPer<Vector> * segment);
   return align == 1 || segment == args.segments ? start : start / align * align;
 }
 

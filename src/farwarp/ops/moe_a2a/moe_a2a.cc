@@ -53,14 +53,17 @@ constexpr int kCombineBlocksPerSm = 2;
 
 /// Who does what in a launch of `blocks` blocks.
 moe::Roles roles_of(const MoeAllToAllPlan& plan, KernelId id, int blocks, int warps) {
-  if (plan.senders > 0 && id == kDispatch) {
-    return {.senders = plan.senders,
+  if (plan.sending_blocks > 0 && id == kDispatch) {
+    return {.sending_blocks = plan.sending_blocks,
             .sending_warps = warps,
-            .workers = blocks - plan.senders,
-            .first_worker = plan.senders};
+            .workers = blocks - plan.sending_blocks,
+            .first_worker = plan.sending_blocks};
   }
   const bool fused = id == kFusedRankScale || id == kFusedTable;
-  return {.senders = blocks, .sending_warps = fused ? plan.sending_warps : warps, .workers = blocks, .first_worker = 0};
+  return {.sending_blocks = blocks,
+          .sending_warps = fused ? plan.sending_warps : warps,
+          .workers = blocks,
+          .first_worker = 0};
 }
 
 Status check_received(const MoeReceived& received, bool fp8) {
@@ -81,17 +84,17 @@ struct MoeAllToAll::State {
   moe::Args args{};       ///< what does not change between calls, and a split call's tokens from send to recv
   int combine_blocks_per_sm = 1;
   MoeFaults faults;
-  std::uint32_t next_stage = 0;  ///< of a split call as the host has enqueued it
+  std::uint32_t next_phase = 0;  ///< of a split call as the host has enqueued it
 
-  /// kMisuse unless stage `stage` of a call comes next.
-  Status check_stage(std::uint32_t stage) const;
+  /// kMisuse unless phase `phase` of a call comes next.
+  Status check_phase(std::uint32_t phase) const;
   Status check_tokens(const MoeTokens& tokens) const;
   Status check_out(const void* out) const;
   void set_tokens(const MoeTokens& tokens, CallForm form);
   void set_received(const MoeReceived& received);
   Status run(KernelId id, Stream stream);
   /// Runs the kernel, after which `next` comes.
-  Status run_stage(KernelId id, std::uint32_t next, Stream stream);
+  Status run_phase(KernelId id, std::uint32_t next, Stream stream);
 };
 
 Status MoeAllToAll::State::check_tokens(const MoeTokens& tokens) const {
@@ -106,11 +109,11 @@ Status MoeAllToAll::State::check_tokens(const MoeTokens& tokens) const {
                         check_pointer("MoeTokens.topk_weights", tokens.topk_weights, 4)});
 }
 
-Status MoeAllToAll::State::check_stage(std::uint32_t stage) const {
+Status MoeAllToAll::State::check_phase(std::uint32_t phase) const {
   static constexpr const char* kNames[] = {"dispatch, dispatch_send or fused", "dispatch_recv",
                                            "combine or combine_send", "combine_recv"};
-  if (stage == next_stage) return {};
-  return {StatusCode::kMisuse, fmt::format("{} was called; next comes {}", kNames[stage], kNames[next_stage])};
+  if (phase == next_phase) return {};
+  return {StatusCode::kMisuse, fmt::format("{} was called; next comes {}", kNames[phase], kNames[next_phase])};
 }
 
 Status MoeAllToAll::State::check_out(const void* out) const {
@@ -137,9 +140,9 @@ Status MoeAllToAll::State::run(KernelId id, Stream stream) {
   return launch(world->device(), opened.kernel(id), config, args, stream);
 }
 
-Status MoeAllToAll::State::run_stage(KernelId id, std::uint32_t next, Stream stream) {
+Status MoeAllToAll::State::run_phase(KernelId id, std::uint32_t next, Stream stream) {
   const Status status = run(id, stream);
-  if (status.ok()) next_stage = next;
+  if (status.ok()) next_phase = next;
   return status;
 }
 
@@ -158,12 +161,13 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
   std::vector<std::string> kernels;
   for (int id = 0; plan.ok() && id < kKernels; ++id) kernels.push_back(kernel_name(static_cast<KernelId>(id), *plan));
   const MoeWorkspace parts = plan.ok() ? plan->workspace : MoeWorkspace{};
-  auto opened = OpenedOperator::open(world, {.name = "moe_a2a",
-                                             .site_names = moe::kSiteNames,
-                                             .plan = plan.status(),
-                                             .configuration = plan.ok() ? plan->configuration : 0,
-                                             .kernels = std::move(kernels),
-                                             .buffers = {{parts.words, 0}, {parts.total - parts.words, 0xff}}});
+  auto opened =
+      OpenedOperator::open(world, {.name = "moe_a2a",
+                                   .site_names = moe::kSiteNames,
+                                   .plan = plan.status(),
+                                   .configuration = plan.ok() ? plan->configuration : 0,
+                                   .kernels = std::move(kernels),
+                                   .buffers = {{parts.words_begin, 0}, {parts.total - parts.words_begin, 0xff}}});
   if (!opened.ok()) return opened.status();
   state->plan = *plan;
   state->opened = std::move(*opened);
@@ -190,7 +194,8 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
   args.recv_rows = plan->recv_rows;
   args.workspace = static_cast<std::int64_t>(state->opened.buffer(0).offset);
   args.offsets = parts;
-  const std::int64_t moved = static_cast<std::int64_t>(state->opened.buffer(1).offset) - args.workspace - parts.words;
+  const std::int64_t moved =
+      static_cast<std::int64_t>(state->opened.buffer(1).offset) - args.workspace - parts.words_begin;
   if (plan->mode == MoeMode::kWords) args.offsets.rows += moved;
   args.offsets.returns += moved;
   args.shared = moe::shared_layout(desc.num_experts, plan->ranks, desc.experts_per_token, desc.max_tokens,
@@ -219,59 +224,59 @@ void MoeAllToAll::inject(const MoeFaults& faults) {
 }
 
 void MoeAllToAll::forget_call() {
-  if (state_) state_->next_stage = 0;
+  if (state_) state_->next_phase = 0;
 }
 
 Status MoeAllToAll::dispatch_send(const MoeTokens& tokens, Stream stream) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
-  const Status status = first_failure({state_->check_stage(0), state_->check_tokens(tokens)});
+  const Status status = first_failure({state_->check_phase(0), state_->check_tokens(tokens)});
   if (!status.ok()) return status;
   state_->set_tokens(tokens, CallForm::kSplit);
-  return state_->run_stage(kDispatchSend, 1, stream);
+  return state_->run_phase(kDispatchSend, 1, stream);
 }
 
 Status MoeAllToAll::dispatch_recv(const MoeReceived& received, Stream stream) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
   const Status status =
-      first_failure({state_->check_stage(1), check_received(received, state_->plan.desc.fp8_dispatch)});
+      first_failure({state_->check_phase(1), check_received(received, state_->plan.desc.fp8_dispatch)});
   if (!status.ok()) return status;
   state_->set_received(received);
-  return state_->run_stage(kDispatchRecv, 2, stream);
+  return state_->run_phase(kDispatchRecv, 2, stream);
 }
 
 Status MoeAllToAll::combine_send(const void* y, Stream stream) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
-  const Status status = first_failure({state_->check_stage(2), check_pointer("y", y, 16)});
+  const Status status = first_failure({state_->check_phase(2), check_pointer("y", y, 16)});
   if (!status.ok()) return status;
   state_->args.y = y;
-  return state_->run_stage(kCombineSend, 3, stream);
+  return state_->run_phase(kCombineSend, 3, stream);
 }
 
 Status MoeAllToAll::combine_recv(void* out, Stream stream) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
-  const Status status = first_failure({state_->check_stage(3), state_->check_out(out)});
+  const Status status = first_failure({state_->check_phase(3), state_->check_out(out)});
   if (!status.ok()) return status;
   state_->args.out = out;
-  return state_->run_stage(kCombineRecv, 0, stream);
+  return state_->run_phase(kCombineRecv, 0, stream);
 }
 
 Status MoeAllToAll::dispatch(const MoeTokens& tokens, const MoeReceived& received, Stream stream) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
   const Status status = first_failure(
-      {state_->check_stage(0), state_->check_tokens(tokens), check_received(received, state_->plan.desc.fp8_dispatch)});
+      {state_->check_phase(0), state_->check_tokens(tokens), check_received(received, state_->plan.desc.fp8_dispatch)});
   if (!status.ok()) return status;
   state_->set_tokens(tokens, CallForm::kSplit);
   state_->set_received(received);
-  return state_->run_stage(kDispatch, 2, stream);
+  return state_->run_phase(kDispatch, 2, stream);
 }
 
 Status MoeAllToAll::combine(const void* y, void* out, Stream stream) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
-  const Status status = first_failure({state_->check_stage(2), check_pointer("y", y, 16), state_->check_out(out)});
+  const Status status = first_failure({state_->check_phase(2), check_pointer("y", y, 16), state_->check_out(out)});
   if (!status.ok()) return status;
   state_->args.y = y;
   state_->args.out = out;
-  return state_->run_stage(kCombine, 0, stream);
+  return state_->run_phase(kCombine, 0, stream);
 }
 
 Status MoeAllToAll::fused(const MoeTokens& tokens, MoeExpert expert, const float* expert_table, void* out,
@@ -280,7 +285,7 @@ Status MoeAllToAll::fused(const MoeTokens& tokens, MoeExpert expert, const float
   const bool table = expert == MoeExpert::kTable;
   if (!table && expert != MoeExpert::kRankScale)
     return invalid_argument(fmt::format("MoeExpert is {}; allowed: kRankScale, kTable", static_cast<int>(expert)));
-  const Status status = first_failure({state_->check_stage(0), state_->check_tokens(tokens),
+  const Status status = first_failure({state_->check_phase(0), state_->check_tokens(tokens),
                                        table ? check_pointer("expert_table", expert_table, 4) : Status{}});
   if (!status.ok()) return status;
   state_->set_tokens(tokens, table ? CallForm::kFusedTable : CallForm::kFusedRankScale);

@@ -24,7 +24,7 @@ constexpr int kMaxSegments = 1024;
 constexpr double kWordBytesOut = 20 << 20;
 /// From here on some blocks send while the others receive. On 4 H200s (2026-11) dispatch of 4096 tokens takes 502 us so for
 /// 650, of 1024 149 for 176; of 256 (13 MB out) 59 for 56.
-constexpr double kSenderBytesOut = 16 << 20;
+constexpr double kSendingBlocksBytesOut = 16 << 20;
 
 Status wrong(const char* field, std::int64_t value, const std::string& allowed) {
   return invalid_argument(fmt::format("MoeAllToAllDesc.{} is {}; allowed: {}", field, value, allowed));
@@ -76,7 +76,8 @@ Status check(const MoeAllToAllDesc& desc, int ranks) {
   if (desc.segments < 0 || desc.segments > kMaxSegments) {
     return wrong("segments", desc.segments, fmt::format("0 (the plan's choice) to {}", kMaxSegments));
   }
-  if (desc.senders < -1) return wrong("senders", desc.senders, "-1 (every block sends), 0 (the plan's choice) or more");
+  if (desc.sending_blocks < -1)
+    return wrong("sending_blocks", desc.sending_blocks, "-1 (every block sends), 0 (the plan's choice) or more");
   return {};
 }
 
@@ -95,10 +96,10 @@ double expected_ranks(const MoeAllToAllDesc& desc, int ranks) {
 }
 
 /// The fewest pieces of a row with which a warp, a unit a lane at a time, takes as few rounds for a piece as with `most` of them.
-int pieces_of_full_rounds(int units, int most, int warp_size) {
+int segments_of_full_rounds(int vectors, int most, int warp_size) {
   const auto quotient = [](int n, int divisor) { return (n + divisor - 1) / divisor; };
-  const int rounds = quotient(units, most * warp_size);
-  return quotient(units, rounds * warp_size);
+  const int rounds = quotient(vectors, most * warp_size);
+  return quotient(vectors, rounds * warp_size);
 }
 
 /// Pieces of a row, so that every warp of an owner has some, each at least one unit a lane. Measured on H200s, 2026-11. Words, where a
@@ -116,13 +117,13 @@ int choose_segments(const MoeAllToAllPlan& plan, int warps, int warp_size) {
   if (desc.segments != 0) return std::min(desc.segments, most);
   if (words) {
     const int wanted = std::clamp(plan.blocks * warps / desc.max_tokens, 1, std::min(most, 32));
-    return pieces_of_full_rounds(desc.hidden / 8, wanted, warp_size);
+    return segments_of_full_rounds(desc.hidden / 8, wanted, warp_size);
   }
   constexpr int kWorthwhile = 1024;  // elements of a piece
   // Sent, and received.
   const double rows_per_warp = desc.max_tokens * expected_ranks(desc, plan.ranks) / (plan.blocks * warps);
-  const int pieces = rows_per_warp <= 0.7 ? 4 : rows_per_warp <= 2 ? 2 : 1;
-  return std::clamp(pieces, 1, std::clamp(desc.hidden / kWorthwhile, 1, most));
+  const int segments = rows_per_warp <= 0.7 ? 4 : rows_per_warp <= 2 ? 2 : 1;
+  return std::clamp(segments, 1, std::clamp(desc.hidden / kWorthwhile, 1, most));
 }
 
 /// Of a dispatched row; a scale of fp8 takes `scale_bytes`.
@@ -148,10 +149,10 @@ MoeMode choose_mode(const MoeAllToAllDesc& desc, int ranks, std::string& why) {
   return small ? MoeMode::kWords : MoeMode::kBulk;
 }
 
-int choose_senders(const MoeAllToAllPlan& plan) {
-  if (plan.mode != MoeMode::kBulk || plan.blocks < 2 || plan.desc.senders < 0) return 0;
-  if (plan.desc.senders > 0) return std::min(plan.desc.senders, plan.blocks / 2);
-  const bool worth_it = expected_bytes_out(plan.desc, plan.ranks) > kSenderBytesOut;
+int choose_sending_blocks(const MoeAllToAllPlan& plan) {
+  if (plan.mode != MoeMode::kBulk || plan.blocks < 2 || plan.desc.sending_blocks < 0) return 0;
+  if (plan.desc.sending_blocks > 0) return std::min(plan.desc.sending_blocks, plan.blocks / 2);
+  const bool worth_it = expected_bytes_out(plan.desc, plan.ranks) > kSendingBlocksBytesOut;
   if (!worth_it) return 0;
   return std::max(1, plan.blocks / (plan.desc.fp8_dispatch ? 3 : 4));  // who quantises is busy longer
 }
@@ -179,12 +180,12 @@ MoeWorkspace lay_out_workspace(const MoeAllToAllPlan& plan) {
     return start;
   };
   workspace.headers = take(pairs * plan.header_packets * 16);
-  workspace.heads = take(rows * desc.experts_per_token * 16);
+  workspace.routes = take(rows * desc.experts_per_token * 16);
   if (!words) workspace.rows = take(rows * plan.row_bytes);
   workspace.row_flags = take(words ? 0 : rows * plan.segments * 8);
   workspace.kept_count = take(4);
   workspace.kept = take(rows / 2 * (1 + desc.experts_per_token) * 8);
-  workspace.words = workspace.total;
+  workspace.words_begin = workspace.total;
   if (words) workspace.rows = take(rows * plan.row_bytes);
   workspace.returns = take(rows * 2ll * desc.hidden);
   return workspace;
@@ -211,7 +212,7 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
   plan.threads = kThreads;
   plan.blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
   plan.max_local_experts = (desc.num_experts + ranks - 1) / ranks;
-  plan.header_packets = moe::bitmap_words(desc.max_tokens) + (plan.max_local_experts + 1) / 2;
+  plan.header_packets = moe::num_bitmaps(desc.max_tokens) + (plan.max_local_experts + 1) / 2;
   const std::int64_t rows = worst_case_rows(desc, ranks, plan.max_local_experts);
   plan.recv_rows = desc.recv_rows != 0 ? desc.recv_rows : rows;
   if (plan.recv_rows > std::numeric_limits<std::int32_t>::max()) {
@@ -226,7 +227,7 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
   }
   const int warps = plan.threads / shape.traits.warp_size;
   plan.segments = choose_segments(plan, warps, shape.traits.warp_size);
-  plan.senders = choose_senders(plan);
+  plan.sending_blocks = choose_sending_blocks(plan);
   plan.sending_warps = choose_sending_warps(plan, warps, shape);
   plan.shared_bytes =
       moe::shared_layout(desc.num_experts, ranks, desc.experts_per_token, desc.max_tokens, plan.max_local_experts,
@@ -243,7 +244,7 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
   plan.configuration =
       hash_of({desc.num_experts, desc.experts_per_token, desc.hidden, desc.max_tokens, static_cast<int>(desc.dtype),
                desc.fp8_dispatch, static_cast<int>(plan.fp8), ranks, static_cast<int>(plan.mode), plan.blocks,
-               plan.segments, plan.senders, plan.threads, plan.workspace.total});
+               plan.segments, plan.sending_blocks, plan.threads, plan.workspace.total});
   return plan;
 }
 
@@ -254,8 +255,8 @@ std::string MoeAllToAllPlan::to_string() const {
       "warps of each), {} segments, {} bytes of shared memory, workspace {} bytes, {} receive rows",
       desc.num_experts, desc.experts_per_token, desc.hidden, desc.max_tokens, ranks, name_of(desc.dtype),
       desc.fp8_dispatch ? " dispatched as fp8" : "", name_of(mode), why_mode, blocks, threads,
-      senders > 0 ? fmt::format("{}", senders) : "all", sending_warps, segments, shared_bytes, workspace.total,
-      recv_rows);
+      sending_blocks > 0 ? fmt::format("{}", sending_blocks) : "all", sending_warps, segments, shared_bytes,
+      workspace.total, recv_rows);
 }
 
 }  // namespace farwarp

@@ -45,16 +45,16 @@ struct MoeAllToAllDesc {
   std::int64_t recv_rows = 0;
   MoeMode mode = MoeMode::kAuto;
   int max_sms = 0;   ///< blocks of a launch; 0: all multiprocessors
-  int segments = 0;  ///< pieces of a row that different warps take; 0: the plan's choice
+  int segments = 0;  ///< segments of a row, which different warps take; 0: the plan's choice
   /// Bulk mode, dispatch in one launch: blocks that send while the others route and receive, at most half of all. 0: the plan's
   /// choice; -1: every block first sends, then receives.
-  int senders = 0;
+  int sending_blocks = 0;
 };
 
 /// Where each part of the workspace lies, in bytes from its start. One table, used by host and device.
 struct MoeWorkspace {
   std::int64_t headers = 0;    ///< packets [2][ranks][header_packets]: bitmaps of rows, and counts
-  std::int64_t heads = 0;      ///< packets [2][ranks][max_tokens][k]: where a row is to go
+  std::int64_t routes = 0;     ///< packets [2][ranks][max_tokens][k]: where a row is to go
   std::int64_t rows = 0;       ///< [2][ranks][max_tokens] of plan.row_bytes
   std::int64_t row_flags = 0;  ///< bulk: u64 cells [2][ranks][max_tokens][segments]
   std::int64_t returns = 0;    ///< [2][max_tokens][ranks][hidden] of dtype
@@ -62,7 +62,7 @@ struct MoeWorkspace {
   std::int64_t kept_count = 0;  ///< u32: rows that came
   std::int64_t kept = 0;        ///< u64 [ranks * max_tokens][1 + k]: whose row it is, then where its copies lie
   /// What comes as words, returns and in words mode rows, lies from here to `total`, in memory that is filled with ones.
-  std::int64_t words = 0;
+  std::int64_t words_begin = 0;
   std::int64_t total = 0;
 };
 
@@ -74,8 +74,9 @@ struct MoeAllToAllPlan {
   Fp8Format fp8 = Fp8Format::kOcp;  ///< of the device, for fp8_dispatch
   int blocks = 0;
   int threads = 0;
-  int segments = 1;  ///< pieces of a row that different warps take
-  int senders = 0;   ///< blocks that send in dispatch while the others receive; 0: every block sends, then receives
+  int segments = 1;  ///< segments of a row, which different warps take
+  int sending_blocks =
+      0;  ///< blocks that send in dispatch while the others receive; 0: every block sends, then receives
   int sending_warps = 0;       ///< fused form: warps of a block that send rows before they take those that arrive
   std::int64_t row_bytes = 0;  ///< of a dispatched row in the workspace
   int header_packets = 0;

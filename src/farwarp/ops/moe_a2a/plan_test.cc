@@ -65,14 +65,14 @@ TEST(Plan, LargeBatchesHaveSenders) {
   shape.multiprocessors = 132;
   MoeAllToAllDesc desc = small();
   desc.max_tokens = 4096;
-  EXPECT_EQ(plan_moe_all_to_all(desc, shape, 8)->senders, 33);
+  EXPECT_EQ(plan_moe_all_to_all(desc, shape, 8)->sending_blocks, 33);
   desc.fp8_dispatch = true;
-  EXPECT_EQ(plan_moe_all_to_all(desc, shape, 8)->senders, 44);
-  desc.senders = 100;  // the others must receive
-  EXPECT_EQ(plan_moe_all_to_all(desc, shape, 8)->senders, 66);
-  desc.senders = -1;
-  EXPECT_EQ(plan_moe_all_to_all(desc, shape, 8)->senders, 0);
-  EXPECT_EQ(plan_moe_all_to_all(small(), shape, 8)->senders, 0);
+  EXPECT_EQ(plan_moe_all_to_all(desc, shape, 8)->sending_blocks, 44);
+  desc.sending_blocks = 100;  // the others must receive
+  EXPECT_EQ(plan_moe_all_to_all(desc, shape, 8)->sending_blocks, 66);
+  desc.sending_blocks = -1;
+  EXPECT_EQ(plan_moe_all_to_all(desc, shape, 8)->sending_blocks, 0);
+  EXPECT_EQ(plan_moe_all_to_all(small(), shape, 8)->sending_blocks, 0);
 }
 
 TEST(Plan, SomeWarpsSendLargeBatchesInTheFusedForm) {
@@ -133,7 +133,7 @@ TEST(Plan, WorkspaceRegionsDoNotOverlap) {
     const std::int64_t row = 2ll * 2048;
     const std::int64_t flags = mode == MoeMode::kBulk ? 2 * 8 * 32 * 8 : 0;
     std::vector<std::array<std::int64_t, 2>> parts = {{w.headers, 2 * 8 * plan->header_packets * 16},
-                                                      {w.heads, 2 * 8 * 32 * 6 * 16},
+                                                      {w.routes, 2 * 8 * 32 * 6 * 16},
                                                       {w.rows, 2 * 8 * 32 * row},
                                                       {w.row_flags, flags},
                                                       {w.returns, 2 * 8 * 32 * row},
@@ -143,9 +143,9 @@ TEST(Plan, WorkspaceRegionsDoNotOverlap) {
     for (std::size_t i = 0; i < parts.size(); ++i)
       EXPECT_LE(parts[i][0] + parts[i][1], i + 1 < parts.size() ? parts[i + 1][0] : w.total) << i;
     const bool words = mode == MoeMode::kWords;
-    EXPECT_EQ(w.rows >= w.words, words);
-    EXPECT_GE(w.returns, w.words);
-    EXPECT_LE(w.kept + 8 * 32 * (1 + 6) * 8, w.words);
+    EXPECT_EQ(w.rows >= w.words_begin, words);
+    EXPECT_GE(w.returns, w.words_begin);
+    EXPECT_LE(w.kept + 8 * 32 * (1 + 6) * 8, w.words_begin);
   }
 }
 
@@ -163,8 +163,8 @@ TEST(Plan, SharedMemoryHoldsWhatRoutesThenWhatArrives) {
   EXPECT_GE(layout.totals, layout.bases + 4 * 8 * 8);
   EXPECT_GE(layout.barriers, layout.indices + 4 * moe::kBatch * 6);
   EXPECT_GE(layout.barriers, layout.totals + 4 * 8);
-  EXPECT_GE(layout.stage, layout.barriers + 8 * 8);
-  EXPECT_EQ(layout.total, layout.stage + 8 * moe::kStageBytes);
+  EXPECT_GE(layout.staging, layout.barriers + 8 * 8);
+  EXPECT_EQ(layout.total, layout.staging + 8 * moe::kStagingBytes);
 }
 
 TEST(Plan, TheReciprocalDividesExactly) {
@@ -208,7 +208,7 @@ TEST(Plan, NamesTheFieldThatIsWrong) {
   rejects("row_alignment", [](auto& d) { d.row_alignment = 3; });
   rejects("recv_rows", [](auto& d) { d.recv_rows = -1; });
   rejects("max_sms", [](auto& d) { d.max_sms = -1; });
-  rejects("senders", [](auto& d) { d.senders = -2; });
+  rejects("sending_blocks", [](auto& d) { d.sending_blocks = -2; });
   rejects("fp8_dispatch", [](auto& d) { d.fp8_dispatch = true, d.dtype = DType::kF16; });
   rejects(
       "ranks", [](auto&) {}, 1);

@@ -10,8 +10,8 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using namespace farwarp::moe;
 
-/// [thread] At the owner: unit `u` of a row's sum, to the row's source.
-FARWARP_DEVICE void send_sum(const Regions& regions, const ReceivedSegment& row, int u, Unit sum) {
+/// [thread] At the owner: vector `u` of a row's sum, to the row's source.
+FARWARP_DEVICE void send_sum(const Regions& regions, const ReceivedSegment& row, int u, Vector sum) {
   store_words(regions.returned(row.source, row.token, regions.me()) + u, sendable(sum));
 }
 
@@ -54,28 +54,28 @@ FARWARP_DEVICE void keep_row(const Regions& regions, const ReceivedSegment& row,
 /// `word`: on lane i, what was kept of copy i.
 template <class T>
 FARWARP_DEVICE void reduce_row(const Regions& regions, const ReceivedSegment& row, int copies, std::uint64_t word) {
-  // Units of a lane in flight, and copies whose outputs are. With two units combine of 256 tokens x 7168 takes 36 us for 30 (2 H200s,
+  // Vectors of a lane in flight, and copies whose outputs are. With two vectors combine of 256 tokens x 7168 takes 36 us for 30 (2 H200s,
   // 2026-11).
   constexpr int kAhead = 4, kCopiesAhead = 2;
-  const Global<const Unit> input(static_cast<const Unit*>(regions.args.y));
+  const Global<const Vector> input(static_cast<const Vector*>(regions.args.y));
 #pragma unroll 1
   for (int base = row.first; base < row.last; base += kAhead * kStride) {
     const int u = base + lane_index();
-    float sum[kAhead][kPer<Unit>] = {};
+    float sum[kAhead][kElementsPer<Vector>] = {};
 #pragma unroll 1
     for (int first = 0; first < copies; first += kCopiesAhead) {
       // All shuffles stand before the loads: between them one would make ptxas wait for what is on its way.
       std::uint64_t copy[kCopiesAhead];
 #pragma unroll
       for (int c = 0; c < kCopiesAhead; ++c) copy[c] = shuffle(word, first + c < copies ? first + c : first);
-      Unit packed[kCopiesAhead][kAhead];
+      Vector packed[kCopiesAhead][kAhead];
 #pragma unroll
       for (int c = 0; c < kCopiesAhead; ++c) {
 #pragma unroll
         for (int a = 0; a < kAhead; ++a) {
           const bool wanted = first + c < copies && u + a * kStride < row.last;
-          const Global<const Unit> from = input + (kept_place(copy[c]) * regions.units() + u + a * kStride);
-          packed[c][a] = wanted ? load<Cache::streaming>(from) : Unit{};
+          const Global<const Vector> from = input + (kept_place(copy[c]) * regions.vectors() + u + a * kStride);
+          packed[c][a] = wanted ? load<Cache::streaming>(from) : Vector{};
         }
       }
 #pragma unroll
@@ -84,7 +84,7 @@ FARWARP_DEVICE void reduce_row(const Regions& regions, const ReceivedSegment& ro
 #pragma unroll
         for (int a = 0; a < kAhead; ++a) {
           if (base + a * kStride >= row.last) break;  // of no lane
-          float y[kPer<Unit>];
+          float y[kElementsPer<Vector>];
           values_of<T>(packed[c][a], y);
           add_weighted<T>(sum[a], kept_weight(copy[c]), y);
         }
@@ -92,7 +92,7 @@ FARWARP_DEVICE void reduce_row(const Regions& regions, const ReceivedSegment& ro
     }
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
-      if (u + a * kStride < row.last) send_sum(regions, row, u + a * kStride, rounded<T, Unit>(sum[a]));
+      if (u + a * kStride < row.last) send_sum(regions, row, u + a * kStride, rounded<T, Vector>(sum[a]));
     }
   }
 }
@@ -101,16 +101,16 @@ FARWARP_DEVICE void reduce_row(const Regions& regions, const ReceivedSegment& ro
 template <class T>
 FARWARP_DEVICE void return_rows(Call& call, const Args& args) {
   const Regions regions = regions_of(args, call);
-  const int units = static_cast<int>(load(regions.kept_count())) * args.segments;
+  const int items = static_cast<int>(load(regions.kept_count())) * args.segments;
 #pragma unroll 1
-  for (int unit = warp_in_grid(); unit < units; unit += warps_of_grid()) {
-    const int number = args.by_segments.quotient(unit);
+  for (int item = warp_in_grid(); item < items; item += warps_of_grid()) {
+    const int number = args.by_segments.quotient(item);
     const Global<std::uint64_t> kept = regions.kept(number);
     const std::uint64_t owner = load(kept);
     const std::uint64_t word = lane_index() < args.k ? load(kept + (1 + lane_index())) : 0;
-    const Segment piece = segment_of<1>(args, static_cast<int>(owner >> 32), unit - number * args.segments);
+    const Segment segment = segment_of<1>(args, static_cast<int>(owner >> 32), item - number * args.segments);
     const ReceivedSegment row{
-        static_cast<int>(owner & 0xff), piece.token, number, piece.number, piece.first, piece.last};
+        static_cast<int>(owner & 0xff), segment.token, number, segment.number, segment.first, segment.last};
     reduce_row<T>(regions, row, static_cast<int>(owner >> 8 & 0xff), word);
   }
 }
@@ -118,47 +118,48 @@ FARWARP_DEVICE void return_rows(Call& call, const Args& args) {
 // ---- at the source ---------------------------------------------------------------------------------------------------------
 
 /// [warp] The sums of the owners in `ranks` for one token, added in rank order in fp32, rounded once. A token
-/// that went nowhere gives zeros. `owners`: ranks at most; `ahead`: units of each that a lane has in flight, for all of them are under
+/// that went nowhere gives zeros. `owners`: ranks at most; `ahead`: vectors of each that a lane has in flight, for all of them are under
 /// way before one is looked at.
 template <class T, int owners, int ahead>
-FARWARP_DEVICE void add_up(Call& call, const Regions& regions, std::uint32_t ranks, const Segment& piece) {
-  const Global<const Unit> sums(regions.returned(regions.me(), piece.token, 0).raw);
-  const Global<Unit> out =
-      Global<Unit>(static_cast<Unit*>(regions.args.out)) + std::int64_t{piece.token} * regions.units();
+FARWARP_DEVICE void add_up(Call& call, const Regions& regions, std::uint32_t ranks, const Segment& segment) {
+  const Global<const Vector> sums(regions.returned(regions.me(), segment.token, 0).raw);
+  const Global<Vector> out =
+      Global<Vector>(static_cast<Vector*>(regions.args.out)) + std::int64_t{segment.token} * regions.vectors();
 #pragma unroll 1
-  for (int u = piece.first + lane_index(); u < piece.last; u += ahead * kStride) {
-    Global<const Unit> from[owners * ahead];
-    Unit parts[owners * ahead];
+  for (int u = segment.first + lane_index(); u < segment.last; u += ahead * kStride) {
+    Global<const Vector> from[owners * ahead];
+    Vector parts[owners * ahead];
     std::uint32_t wanted = 0;
 #pragma unroll
     for (int i = 0; i < owners * ahead; ++i) {
-      const int owner = i / ahead, unit = u + i % ahead * kStride;
-      from[i] = sums + (owner * regions.units() + unit);
-      if ((ranks >> owner & 1) != 0 && unit < piece.last) wanted |= 1u << i;
+      const int owner = i / ahead, vector = u + i % ahead * kStride;
+      from[i] = sums + (owner * regions.vectors() + vector);
+      if ((ranks >> owner & 1) != 0 && vector < segment.last) wanted |= 1u << i;
     }
     if (!wait_words<ahead>(call, from, wanted, parts, Wait{kSiteReturn, -1, 1})) break;
     clear_words(from, wanted);
 #pragma unroll
     for (int a = 0; a < ahead; ++a) {
-      if (u + a * kStride >= piece.last) break;
-      float sum[kPer<Unit>] = {};
+      if (u + a * kStride >= segment.last) break;
+      float sum[kElementsPer<Vector>] = {};
 #pragma unroll
       for (int owner = 0; owner < owners; ++owner) {
         if (!(ranks >> owner & 1)) continue;
 #pragma unroll
-        for (int i = 0; i < kPer<Unit>; ++i) sum[i] = add(sum[i], to_float(element<T>(parts[owner * ahead + a], i)));
+        for (int i = 0; i < kElementsPer<Vector>; ++i)
+          sum[i] = add(sum[i], to_float(element<T>(parts[owner * ahead + a], i)));
       }
-      store<Cache::streaming>(out + (u + a * kStride), rounded<T, Unit>(sum));
+      store<Cache::streaming>(out + (u + a * kStride), rounded<T, Vector>(sum));
     }
   }
 }
 
 /// [warp] The same with about as many loads in flight for few ranks as for many.
 template <class T>
-FARWARP_DEVICE void add_up_returns(Call& call, const Regions& regions, std::uint32_t ranks, const Segment& piece) {
-  if (regions.ranks() <= 2) return add_up<T, 2, 4>(call, regions, ranks, piece);
-  if (regions.ranks() <= 4) return add_up<T, 4, 2>(call, regions, ranks, piece);
-  add_up<T, kMaxRanks, 1>(call, regions, ranks, piece);
+FARWARP_DEVICE void add_up_returns(Call& call, const Regions& regions, std::uint32_t ranks, const Segment& segment) {
+  if (regions.ranks() <= 2) return add_up<T, 2, 4>(call, regions, ranks, segment);
+  if (regions.ranks() <= 4) return add_up<T, 4, 2>(call, regions, ranks, segment);
+  add_up<T, kMaxRanks, 1>(call, regions, ranks, segment);
 }
 
 /// [block] Adds up what returns, in the order in which tokens were sent.
@@ -166,10 +167,10 @@ template <class T>
 FARWARP_DEVICE void receive_returns(Call& call, const Args& args, int tokens) {
   const Regions regions = regions_of(args, call);
 #pragma unroll 1
-  for (int unit = warp_in_grid(); unit < tokens * args.segments; unit += warps_of_grid()) {
-    const int token = args.by_segments.quotient(unit);
-    const Segment piece = segment_of<1>(args, token, unit - token * args.segments);
-    add_up_returns<T>(call, regions, destinations_by_lanes(args, token), piece);
+  for (int item = warp_in_grid(); item < tokens * args.segments; item += warps_of_grid()) {
+    const int token = args.by_segments.quotient(item);
+    const Segment segment = segment_of<1>(args, token, item - token * args.segments);
+    add_up_returns<T>(call, regions, destinations_by_lanes(args, token), segment);
     // A lane that has given up ends it for the warp.
     if (ballot(!call.live) != 0) {
       call.live = false;

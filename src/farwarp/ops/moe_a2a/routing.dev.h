@@ -1,4 +1,4 @@
-// What precedes rows. Of both forms: heads, a word for each entry of a token. Of the split form: which row of its expert an entry becomes
+// What precedes rows. Of both forms: routes, a word for each entry of a token. Of the split form: which row of its expert an entry becomes
 // at its owner, and how many there are. Every worker finds this for its share of the tokens: it counts the entries of earlier ones, all
 // threads at once because counts do not depend on order, and then numbers its own in order. The same inputs give the same places on every
 // run and in every mode.
@@ -12,7 +12,7 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using namespace farwarp::moe;
 
-// ---- heads -------------------------------------------------------------------------------------------------------------
+// ---- routes -------------------------------------------------------------------------------------------------------------
 
 /// [thread] A route in one word, as it crosses the link.
 FARWARP_DEVICE std::uint64_t pack_route(float weight, int local_expert, std::uint32_t index) {
@@ -25,15 +25,15 @@ FARWARP_DEVICE Route unpack_route(std::uint64_t word) {
           static_cast<std::int32_t>(place & ((1u << kRouteIndexBits) - 1))};
 }
 
-/// [warp] A row's head to the ranks of its token's entries, a word per k-slot.
+/// [warp] A row's routes to the ranks of its token's entries, a word per k-slot.
 FARWARP_DEVICE void send_routes(const Call& call, const Args& args, int token, std::uint32_t ranks, int owner,
                                 std::uint64_t route) {
   const int j = lane_index(), peer = j < args.view.size ? j : args.view.rank;
-  const auto address = reinterpret_cast<std::uint64_t>(regions_of(args, call).head(peer, args.view.rank, token).raw);
+  const auto address = reinterpret_cast<std::uint64_t>(regions_of(args, call).routes(peer, args.view.rank, token).raw);
   for_each_rank(args, ranks, [&](int rank) {
-    const Peer<Packet> head(reinterpret_cast<Packet*>(shuffle(address, rank)));
+    const Peer<Packet> packets(reinterpret_cast<Packet*>(shuffle(address, rank)));
     const std::uint64_t word = owner == rank ? route : kNoRoute;
-    if (j < args.k) store_packet(head + j, word, call.epoch);
+    if (j < args.k) store_packet(packets + j, word, call.epoch);
   });
 }
 
@@ -108,8 +108,8 @@ FARWARP_DEVICE void assign_indices(Call& call, const Args& args, int first, int 
   }
 }
 
-/// [warp] The head of the batch's token number `in_batch`, with indices.
-FARWARP_DEVICE void send_head(const Call& call, const Args& args, int token, int in_batch) {
+/// [warp] The routes of the batch's token number `in_batch`, with indices.
+FARWARP_DEVICE void send_indexed_routes(const Call& call, const Args& args, int token, int in_batch) {
   const int j = lane_index(), entry = token * args.k + j;
   const int expert = expert_or_none(args, table_entry(args, entry, j < args.k));
   const int owner = expert >= 0 ? rank_of(args, expert) : -1;
@@ -141,8 +141,8 @@ FARWARP_DEVICE void send_counts(const Call& call, const Args& args) {
   }
 }
 
-/// [block] Routes the block's tokens batch by batch and sends their heads; the last worker sends the counts. Waits for nothing. With an
-/// entry out of range heads and counts stay out.
+/// [block] Routes the block's tokens batch by batch and sends their routes; the last worker sends the counts. Waits for nothing. With an
+/// entry out of range routes and counts stay out.
 FARWARP_DEVICE void route_tokens(Call& call, const Args& args, int tokens) {
   const OwnTokens own = own_tokens(args, tokens);
   const bool counts_all = worker_index(args) == args.roles.workers - 1;
@@ -156,7 +156,7 @@ FARWARP_DEVICE void route_tokens(Call& call, const Args& args, int tokens) {
     if (!call.live) return;
 #pragma unroll 1
     for (int token = first + warp_index(); token < last; token += warps_per_block())
-      send_head(call, args, token, token - first);
+      send_indexed_routes(call, args, token, token - first);
     if (last == own.last) break;
   }
   if (counts_all) send_counts(call, args);

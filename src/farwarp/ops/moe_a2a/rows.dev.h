@@ -29,29 +29,29 @@ struct TableExpert {
   }
 };
 
-/// [warp] Fused form, at the owner: units u, u + kStride, ... of a row, as far as they belong to it, through the experts in k-slot
-/// order; summed in fp32, rounded once, and back to the source. `head`: on lane j, the word of k-slot j.
+/// [warp] Fused form, at the owner: vectors u, u + kStride, ... of a row, as far as they belong to it, through the experts in k-slot
+/// order; summed in fp32, rounded once, and back to the source. `route_word`: on lane j, the word of k-slot j.
 template <class T, class Expert, class Wire, int count>
-FARWARP_DEVICE void apply_to_units(Wire& wire, const ReceivedSegment& row, std::uint64_t head, int u,
-                                   const typename Wire::Dispatched (&x)[count], const Expert& expert) {
-  float sum[count][kPer<Unit>] = {};
+FARWARP_DEVICE void apply_to_vectors(Wire& wire, const ReceivedSegment& row, std::uint64_t route_word, int u,
+                                     const typename Wire::Dispatched (&x)[count], const Expert& expert) {
+  float sum[count][kElementsPer<Vector>] = {};
 #pragma unroll 1
-  for (std::uint64_t routes = ballot(head != kNoRoute); routes != 0; routes &= routes - 1) {
+  for (std::uint64_t routes = ballot(route_word != kNoRoute); routes != 0; routes &= routes - 1) {
     const int j = lowest_bit(routes);
-    const Route route = unpack_route(shuffle(head, j));
+    const Route route = unpack_route(shuffle(route_word, j));
     const auto apply = expert.of(route.expert);
 #pragma unroll
     for (int a = 0; a < count; ++a) {
-      float y[kPer<Unit>];
+      float y[kElementsPer<Vector>];
       values_of<T>(x[a], y);
 #pragma unroll
-      for (int i = 0; i < kPer<Unit>; ++i) y[i] = apply(y[i]);
+      for (int i = 0; i < kElementsPer<Vector>; ++i) y[i] = apply(y[i]);
       add_weighted<T>(sum[a], route.weight, y);
     }
   }
 #pragma unroll
   for (int a = 0; a < count; ++a) {
-    if (u + a * kStride < row.last) send_sum(wire.regions, row, u + a * kStride, rounded<T, Unit>(sum[a]));
+    if (u + a * kStride < row.last) send_sum(wire.regions, row, u + a * kStride, rounded<T, Vector>(sum[a]));
   }
 }
 
@@ -59,12 +59,12 @@ FARWARP_DEVICE void apply_to_units(Wire& wire, const ReceivedSegment& row, std::
 template <class T, class Expert, class Wire>
 FARWARP_DEVICE bool apply_experts(Wire& wire, const ReceivedSegment& row, const Expert& expert) {
   constexpr int kAhead = Wire::kAhead, kTogether = Wire::kAppliedTogether;
-  std::uint64_t head = kNoRoute;  // lane j: of k-slot j
+  std::uint64_t route_word = kNoRoute;  // lane j: of k-slot j
 #pragma unroll 1
   for (int base = row.first; base < row.last; base += kAhead * kStride) {
     const int u = base + lane_index();
     typename Wire::Dispatched x[kAhead] = {};
-    const bool arrived = wire.read_row(row, u, x, base == row.first, head);
+    const bool arrived = wire.read_row(row, u, x, base == row.first, route_word);
     if (ballot(!arrived) != 0) {
       wire.call.live = false;
       return false;
@@ -76,7 +76,7 @@ FARWARP_DEVICE bool apply_experts(Wire& wire, const ReceivedSegment& row, const 
       for (int a = 0; a < kTogether; ++a) now[a] = x[a];
 #pragma unroll
       for (int a = 0; a + kTogether < kAhead; ++a) x[a] = x[a + kTogether];  // registers have no index
-      apply_to_units<T>(wire, row, head, u + done * kStride, now, expert);
+      apply_to_vectors<T>(wire, row, route_word, u + done * kStride, now, expert);
     }
   }
   return true;
@@ -89,30 +89,30 @@ FARWARP_DEVICE bool unpack_row(Wire& wire, const ReceivedSegment& row) {
   constexpr int kAhead = Wire::kUnpackAhead;
   const Args& args = wire.args;
   const auto bases = shared_at<std::int32_t>(args.shared.bases) + row.source * args.max_local_experts;
-  std::uint64_t head = kNoRoute;  // lane j: of k-slot j, first as it came, then as it is kept
+  std::uint64_t route_word = kNoRoute;  // lane j: of k-slot j, first as it came, then as it is kept
 #pragma unroll 1
   for (int base = row.first; base < row.last; base += kAhead * kStride) {
     const int u = base + lane_index();
     typename Wire::Dispatched x[kAhead];
-    const bool arrived = wire.read_row(row, u, x, base == row.first, head);
+    const bool arrived = wire.read_row(row, u, x, base == row.first, route_word);
     if (ballot(!arrived) != 0) {
       wire.call.live = false;
       return false;
     }
-    if (base == row.first && head != kNoRoute) {
-      const Route route = unpack_route(head);
-      head = kept_word(load(bases + route.expert) + route.index, route.weight);
+    if (base == row.first && route_word != kNoRoute) {
+      const Route route = unpack_route(route_word);
+      route_word = kept_word(load(bases + route.expert) + route.index, route.weight);
     }
 #pragma unroll 1
-    for (std::uint64_t routes = ballot(head != kNoRoute); routes != 0; routes &= routes - 1) {
-      const std::int64_t place = kept_place(shuffle(head, lowest_bit(routes)));
+    for (std::uint64_t routes = ballot(route_word != kNoRoute); routes != 0; routes &= routes - 1) {
+      const std::int64_t place = kept_place(shuffle(route_word, lowest_bit(routes)));
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) {
         if (u + a * kStride < row.last) Wire::Encoding::deliver(args, place, u + a * kStride, x[a]);
       }
     }
   }
-  if (row.segment == 0) keep_row(wire.regions, row, head);
+  if (row.segment == 0) keep_row(wire.regions, row, route_word);
   return true;
 }
 

@@ -80,7 +80,7 @@ FARWARP_DEVICE int rank_of(const Args& args, int expert) {
   const auto dividend = static_cast<std::uint32_t>(expert) * static_cast<std::uint32_t>(args.view.size);
   return static_cast<int>(std::uint64_t{dividend} * args.reciprocal >> 32);
 }
-/// The rank `i` behind mine, i from 1 to the number of ranks: a rank that sends begins behind itself, so that no link is
+/// The rank `i` after mine, i from 1 to the number of ranks: a rank that sends begins with the one after it, so that no link is
 /// everybody's first.
 FARWARP_DEVICE int rank_after(const Args& args, int i) {
   const int rank = args.view.rank + i;
@@ -125,14 +125,14 @@ FARWARP_DEVICE std::uint32_t destinations_by_lanes(const Args& args, int token) 
   return ranks_of_lanes(args, expert >= 0 ? rank_of(args, expert) : -1);
 }
 
-/// [warp] Calls `work(rank)` for each of `ranks`, beginning behind mine.
-template <class Work>
-FARWARP_DEVICE void for_each_rank(const Args& args, std::uint32_t ranks, const Work& work) {
+/// [warp] Calls `work(rank)` for each of `ranks`, beginning with the rank after mine.
+template <class Visit>
+FARWARP_DEVICE void for_each_rank(const Args& args, std::uint32_t ranks, const Visit& work) {
   const int after_mine = args.view.rank + 1, size = args.view.size;
-  std::uint32_t behind =
-      (ranks >> after_mine | ranks << (size - after_mine)) & ((1u << size) - 1);  // bit i: 1 + i behind
+  std::uint32_t after =
+      (ranks >> after_mine | ranks << (size - after_mine)) & ((1u << size) - 1);  // bit i: rank + 1 + i
 #pragma unroll 1
-  for (; behind != 0; behind &= behind - 1) work(rank_after(args, 1 + lowest_bit(behind)));
+  for (; after != 0; after &= after - 1) work(rank_after(args, 1 + lowest_bit(after)));
 }
 
 // ---- bitmaps --------------------------------------------------------------------------------------------------------
@@ -140,8 +140,8 @@ FARWARP_DEVICE void for_each_rank(const Args& args, std::uint32_t ranks, const W
 // A row's place at every owner is its token's number at the source, so that a row can be sent as soon as its own top-k entries are
 // known. Bitmaps tell the owners which places are taken, a packet for each 32 tokens; they are a call's headers.
 
-/// Bitmap words of all sources; word w of the i-th source behind mine is number w * ranks + i.
-FARWARP_DEVICE int bitmap_count(const Args& args) { return bitmap_words(args.max_tokens) * args.view.size; }
+/// Bitmap words of all sources; word w of the i-th source after mine is number w * ranks + i.
+FARWARP_DEVICE int bitmap_count(const Args& args) { return num_bitmaps(args.max_tokens) * args.view.size; }
 FARWARP_DEVICE Shared<std::uint32_t> bitmaps_of(const Args& args) {
   return shared_at<std::uint32_t>(args.shared.bitmaps);
 }
@@ -161,12 +161,13 @@ FARWARP_DEVICE void check_configuration(Call& call, const Args& args, int source
 /// all of them.
 FARWARP_DEVICE void announce_rows(Call& call, const Args& args, int tokens) {
   if (!call.live) return;
-  constexpr int kWords = Target::kWarpSize / kBitmapTokens;
+  constexpr int kBitmaps = Target::kWarpSize / kBitmapTokens;
   const Regions regions = regions_of(args, call);
-  const int words = bitmap_words(args.max_tokens);
+  const int bitmaps = num_bitmaps(args.max_tokens);
   const int half = lane_index() / kBitmapTokens, rank = lane_index() % kBitmapTokens;
 #pragma unroll 1
-  for (int first = kWords * (warps_of_grid() - 1 - warp_in_grid()); first < words; first += kWords * warps_of_grid()) {
+  for (int first = kBitmaps * (warps_of_grid() - 1 - warp_in_grid()); first < bitmaps;
+       first += kBitmaps * warps_of_grid()) {
     const int token = first * kBitmapTokens + lane_index();
     const std::uint32_t ranks = token < tokens ? destinations_of(call, args, token) : 0;
     std::uint32_t bits = 0;
@@ -177,7 +178,7 @@ FARWARP_DEVICE void announce_rows(Call& call, const Args& args, int tokens) {
     }
     // With an entry out of range the word stays out, and no peer takes what it has received for the whole.
     if (ballot(!call.live) != 0) return;
-    if (rank < args.view.size && first + half < words) {
+    if (rank < args.view.size && first + half < bitmaps) {
       store_packet(regions.header(rank, args.view.rank) + (first + half), with_configuration(args, bits), call.epoch);
     }
   }
@@ -201,8 +202,8 @@ FARWARP_DEVICE void await_bitmaps(Call& call, const Args& args) {
 
 /// [thread] Whether `source` sends a row for its token.
 FARWARP_DEVICE bool has_row(const Args& args, int source, int token) {
-  const int ahead = source - args.view.rank - 1;
-  const int word = token / kBitmapTokens * args.view.size + (ahead < 0 ? ahead + args.view.size : ahead);
+  const int after = source - args.view.rank - 1;
+  const int word = token / kBitmapTokens * args.view.size + (after < 0 ? after + args.view.size : after);
   return (load(bitmaps_of(args) + word) >> token % kBitmapTokens & 1) != 0;
 }
 
@@ -217,7 +218,7 @@ FARWARP_DEVICE std::int32_t sum_below(std::int32_t value, std::int32_t& total) {
   return sum - value;
 }
 
-/// The rows that arrive, numbered: the first 32 tokens of each source in turn, beginning behind mine, then the next 32. So they are
+/// The rows that arrive, numbered: the first 32 tokens of each source in turn, beginning with the rank after mine, then the next 32. So they are
 /// numbered about in the order in which they leave. A warp goes through them upwards, a word a lane.
 class RowsPresent {
  public:
@@ -226,9 +227,9 @@ class RowsPresent {
   /// [warp] Source and token of row `number`, not less than in the call before; false: there are no more.
   FARWARP_DEVICE bool find(int number, int& source, std::int32_t& token) {
     for (;;) {
-      const std::uint64_t ends_behind = ballot(end_ > number);
-      if (ends_behind != 0) {
-        locate(number, lowest_bit(ends_behind), source, token);
+      const std::uint64_t ends_after = ballot(end_ > number);
+      if (ends_after != 0) {
+        locate(number, lowest_bit(ends_after), source, token);
         return true;
       }
       first_word_ += Target::kWarpSize;
@@ -263,19 +264,19 @@ class RowsPresent {
   int rows_before_ = 0;     // up to the end of the last lane's
 };
 
-/// [block] Calls `work(row)` on a warp for each piece of each row that arrives; it returns false if the call is over. A piece begins at a
-/// multiple of `align` units. Returns how many rows there are.
-template <int align, class Work>
-FARWARP_DEVICE int for_each_row_present(const Args& args, const Work& work) {
+/// [block] Calls `work(row)` on a warp for each segment of each row that arrives; it returns false if the call is over. A segment begins at a
+/// multiple of `align` vectors. Returns how many rows there are.
+template <int align, class Visit>
+FARWARP_DEVICE int for_each_row_present(const Args& args, const Visit& work) {
   RowsPresent rows(args);
 #pragma unroll 1
-  for (int unit = worker_number(args);; unit += args.roles.workers * warps_per_block()) {
-    const int number = args.by_segments.quotient(unit);
+  for (int item = worker_warp_number(args);; item += args.roles.workers * warps_per_block()) {
+    const int number = args.by_segments.quotient(item);
     int source = 0;
     std::int32_t token = 0;
     if (!rows.find(number, source, token)) return rows.count();
-    const Segment piece = segment_of<align>(args, token, unit - number * args.segments);
-    if (!work(ReceivedSegment{source, token, number, piece.number, piece.first, piece.last})) return 0;
+    const Segment segment = segment_of<align>(args, token, item - number * args.segments);
+    if (!work(ReceivedSegment{source, token, number, segment.number, segment.first, segment.last})) return 0;
   }
 }
 

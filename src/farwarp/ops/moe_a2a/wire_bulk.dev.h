@@ -1,4 +1,4 @@
-// Bulk mode: rows cross the link in bulk copies, and a flag after each piece says that it has landed. Every warp sends and works on
+// Bulk mode: rows cross the link in bulk copies, and a flag after each segment says that it has landed. Every warp sends and works on
 // its own. For large batches: copies keep more bytes in flight than a warp's loads and stores do.
 #pragma once
 
@@ -16,26 +16,27 @@ using namespace farwarp::moe;
 
 class Fp8RowPut {
  public:
-  static constexpr int kAlign = kFp8Align / kPer<Unit>;  ///< units; a segment begins at a multiple
+  static constexpr int kAlign = kFp8Align / kElementsPer<Vector>;  ///< vectors; a segment begins at a multiple
 
-  /// [warp] `stage` is this warp's; the other arguments are RowPut's, which loads by bulk copies.
-  FARWARP_DEVICE Fp8RowPut(Shared<std::byte> stage, int, Shared<Mbarrier>) : stage_(stage) {}
+  /// [warp] `staging` is this warp's; the other arguments are RowPut's, which loads by bulk copies.
+  FARWARP_DEVICE Fp8RowPut(Shared<std::byte> staging, int, Shared<Mbarrier>) : staging_(staging) {}
 
-  /// [warp] Quantises units [first, last) of the bf16 row `x` into each row of `to` whose bit is set in `wanted`. When it
+  /// [warp] Quantises vectors [first, last) of the bf16 row `x` into each row of `to` whose bit is set in `wanted`. When it
   /// returns they have been written, and a following signal_after_warp() publishes them.
   template <int count>
-  FARWARP_DEVICE void put(const Args& args, Global<const Unit> x, int first, int last,
+  FARWARP_DEVICE void put(const Args& args, Global<const Vector> x, int first, int last,
                           const Peer<std::byte> (&to)[count], std::uint32_t wanted) {
     if constexpr (Target::kHasBulkCopy) {
       put_staged<Target>(args, x, first, last, to, wanted);
     } else {
-      quantise(x, first, last, [&](int u, const Fp8Unit& unit) {
+      quantise(x, first, last, [&](int u, const Fp8Vector& vector) {
 #pragma unroll
         for (int i = 0; i < count; ++i) {
           if (!(wanted >> i & 1)) continue;
-          store<Cache::streaming>(Peer<std::uint64_t>(at<std::uint64_t>(to[i].raw, u * kPer<Unit>)), unit.numbers);
-          if (u % kGroupUnits == 0) {
-            store(Peer<float>(at<float>(to[i].raw, args.scales_at + u / kGroupUnits * 4)), unit.scale);
+          store<Cache::streaming>(Peer<std::uint64_t>(at<std::uint64_t>(to[i].raw, u * kElementsPer<Vector>)),
+                                  vector.numbers);
+          if (u % kGroupVectors == 0) {
+            store(Peer<float>(at<float>(to[i].raw, args.scales_at + u / kGroupVectors * 4)), vector.scale);
           }
         }
       });
@@ -43,10 +44,10 @@ class Fp8RowPut {
   }
 
  private:
-  static constexpr int kAhead = 4;  // units of a lane in flight
-  // As many numbers with their scales as fit into the stage, in steps of kAlign, so that both begin at multiples of 16 bytes.
-  static constexpr int kStageNumbers = kStageBytes / (kFp8Align + kFp8Align / kScaleGroup * 4) * kFp8Align;
-  static_assert(kStageNumbers + kStageNumbers / kScaleGroup * 4 <= kStageBytes);
+  static constexpr int kAhead = 4;  // vectors of a lane in flight
+  // As many numbers with their scales as fit into the staging, in steps of kAlign, so that both begin at multiples of 16 bytes.
+  static constexpr int kStagingNumbers = kStagingBytes / (kFp8Align + kFp8Align / kScaleGroup * 4) * kFp8Align;
+  static_assert(kStagingNumbers + kStagingNumbers / kScaleGroup * 4 <= kStagingBytes);
 
   template <class T>
   FARWARP_DEVICE static T* at(std::byte* row, int offset) {
@@ -54,54 +55,55 @@ class Fp8RowPut {
   }
   FARWARP_DEVICE static int rounded_up(int bytes) { return (bytes + 15) & -16; }
 
-  /// [warp] Calls `emit(u, unit)` on one lane for each unit.
+  /// [warp] Calls `emit(u, vector)` on one lane for each vector.
   template <class Emit>
-  FARWARP_DEVICE static void quantise(Global<const Unit> x, int first, int last, const Emit& emit) {
+  FARWARP_DEVICE static void quantise(Global<const Vector> x, int first, int last, const Emit& emit) {
 #pragma unroll 1
     for (int base = first; base < last; base += kAhead * kStride) {
-      Unit units[kAhead];
+      Vector vectors[kAhead];
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) {
         const int u = base + a * kStride + lane_index();
-        units[a] = u < last ? load<Cache::streaming>(x + u) : Unit{};
+        vectors[a] = u < last ? load<Cache::streaming>(x + u) : Vector{};
       }
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) {
         const int u = base + a * kStride + lane_index();
-        const Fp8Unit unit = quantised(units[a]);
-        if (u < last) emit(u, unit);
+        const Fp8Vector vector = quantised(vectors[a]);
+        if (u < last) emit(u, vector);
       }
     }
   }
 
   /// [warp] By bulk copies out of shared memory. A template, so that a target without them discards the body.
   template <class Machine, int count>
-  FARWARP_DEVICE void put_staged(const Args& args, Global<const Unit> x, int first, int last,
+  FARWARP_DEVICE void put_staged(const Args& args, Global<const Vector> x, int first, int last,
                                  const Peer<std::byte> (&to)[count], std::uint32_t wanted) {
-    constexpr int kStageUnits = kStageNumbers / kPer<Unit>;
-    const Shared<std::byte> scales = stage_ + kStageNumbers;
+    constexpr int kStagingVectors = kStagingNumbers / kElementsPer<Vector>;
+    const Shared<std::byte> scales = staging_ + kStagingNumbers;
 #pragma unroll 1
-    for (int begin = first; begin < last; begin += kStageUnits) {
-      const int end = begin + kStageUnits < last ? begin + kStageUnits : last;
+    for (int begin = first; begin < last; begin += kStagingVectors) {
+      const int end = begin + kStagingVectors < last ? begin + kStagingVectors : last;
       if (begin > first) {
-        if (lane_index() == 0) bulk_wait_read();  // the stage's previous contents have left it
+        if (lane_index() == 0) bulk_wait_read();  // the staging's previous contents have left it
         warp_sync();
       }
-      quantise(x, begin, end, [&](int u, const Fp8Unit& unit) {
-        store(Shared<std::uint64_t>(at<std::uint64_t>(stage_.raw, (u - begin) * kPer<Unit>)), unit.numbers);
-        if (u % kGroupUnits == 0)
-          store(Shared<float>(at<float>(scales.raw, (u - begin) / kGroupUnits * 4)), unit.scale);
+      quantise(x, begin, end, [&](int u, const Fp8Vector& vector) {
+        store(Shared<std::uint64_t>(at<std::uint64_t>(staging_.raw, (u - begin) * kElementsPer<Vector>)),
+              vector.numbers);
+        if (u % kGroupVectors == 0)
+          store(Shared<float>(at<float>(scales.raw, (u - begin) / kGroupVectors * 4)), vector.scale);
       });
       proxy_fence();  // the copies read what the lanes have stored
       warp_sync();
       if (lane_index() == 0) {
-        const int bytes = rounded_up((end - begin) * kPer<Unit>);
-        const int scale_bytes = rounded_up((end - begin + kGroupUnits - 1) / kGroupUnits * 4);
+        const int bytes = rounded_up((end - begin) * kElementsPer<Vector>);
+        const int scale_bytes = rounded_up((end - begin + kGroupVectors - 1) / kGroupVectors * 4);
 #pragma unroll
         for (int i = 0; i < count; ++i) {
           if (!(wanted >> i & 1)) continue;
-          bulk_store(to[i] + begin * kPer<Unit>, stage_, bytes);
-          bulk_store(to[i] + (args.scales_at + begin / kGroupUnits * 4), scales, scale_bytes);
+          bulk_store(to[i] + begin * kElementsPer<Vector>, staging_, bytes);
+          bulk_store(to[i] + (args.scales_at + begin / kGroupVectors * 4), scales, scale_bytes);
         }
         bulk_commit();
       }
@@ -109,7 +111,7 @@ class Fp8RowPut {
     if (lane_index() == 0) bulk_wait_all();
   }
 
-  Shared<std::byte> stage_;
+  Shared<std::byte> staging_;
 };
 
 // ---- the wire -------------------------------------------------------------------------------------------------------
@@ -120,7 +122,7 @@ struct BulkWire {
   using Dispatched = typename Encoding::Dispatched;
   static constexpr int kAlign = Encoding::kFp8 ? Fp8RowPut::kAlign : 1;
   static constexpr bool kLoadsAhead = false;
-  // Units of a row that a lane has in flight: one at a time would wait for memory once per unit.
+  // Vectors of a row that a lane has in flight: one at a time would wait for memory once per vector.
   static constexpr int kAhead = 4;
   static constexpr int kUnpackAhead = Encoding::kFp8 ? 8 : kAhead;
   static constexpr int kAppliedTogether = kAhead;  // of those, in the fused form
@@ -134,19 +136,19 @@ struct BulkWire {
       : call(a_call),
         args(a),
         regions(regions_of(a, a_call)),
-        put(shared_at<std::byte>(a.shared.stage) + warp_index() * kStageBytes, kStageBytes,
+        put(shared_at<std::byte>(a.shared.staging) + warp_index() * kStagingBytes, kStagingBytes,
             shared_at<Mbarrier>(a.shared.barriers) + warp_index()) {}
 
   // ---- source ----------------------------------------------------------------------------------------------------------
 
-  /// Of a piece the L2 gets a copy ahead (prefetch_pieces).
+  /// Of a segment the L2 gets a copy ahead (prefetch_segments).
   struct Ahead {
     FARWARP_DEVICE Ahead(const Args&, const Segment&) {}
   };
 
-  /// [warp] A piece to every rank of `ranks`, beginning behind mine, so that no link is everybody's first.
-  FARWARP_DEVICE void send_piece(const Segment& piece, const Ahead&, std::uint32_t ranks) {
-    const int first = piece.first, last = piece.last;
+  /// [warp] A segment to every rank of `ranks`, beginning with the rank after mine, so that no link is everybody's first.
+  FARWARP_DEVICE void send_segment(const Segment& segment, const Ahead&, std::uint32_t ranks) {
+    const int first = segment.first, last = segment.last;
     if (first == last) return;
     Peer<std::byte> to[kMaxRanks];  // rows
     Peer<SystemCell<std::uint64_t>> flags[kMaxRanks];
@@ -157,20 +159,20 @@ struct BulkWire {
       const int rank = rank_after(args, 1 + i);
       if (!(ranks >> rank & 1)) continue;
       flagged |= 1u << i;
-      to[i] = regions.row(rank, args.view.rank, piece.token);
-      flags[i] = regions.row_flag(rank, args.view.rank, piece.token, piece.number);
+      to[i] = regions.row(rank, args.view.rank, segment.token);
+      flags[i] = regions.row_flag(rank, args.view.rank, segment.token, segment.number);
     }
-    const std::uint32_t wanted = dropped(args, piece.token) ? 0 : flagged;
-    const Global<const Unit> x = Global<const Unit>(static_cast<const Unit*>(args.x)) +
-                                 static_cast<std::int64_t>(piece.token) * (args.hidden / kPer<Unit>);
+    const std::uint32_t wanted = dropped(args, segment.token) ? 0 : flagged;
+    const Global<const Vector> x = Global<const Vector>(static_cast<const Vector*>(args.x)) +
+                                   static_cast<std::int64_t>(segment.token) * (args.hidden / kElementsPer<Vector>);
     if constexpr (Encoding::kFp8) {
       put.put(args, x, first, last, to, wanted);
     } else {
-      constexpr int kBytes = sizeof(Unit);
+      constexpr int kBytes = sizeof(Vector);
 #pragma unroll
       for (int i = 0; i < kMaxRanks; ++i) to[i] = to[i] + first * kBytes;
       const Global<const std::byte> from(reinterpret_cast<const std::byte*>((x + first).raw));
-      if (!put.put(call, from, (last - first) * kBytes, to, wanted, kSiteStage)) flagged = 0;
+      if (!put.put(call, from, (last - first) * kBytes, to, wanted, kSiteStaging)) flagged = 0;
     }
     signal_after_warp([&] {
 #pragma unroll
@@ -182,15 +184,16 @@ struct BulkWire {
 
   // ---- owner -----------------------------------------------------------------------------------------------------------
 
-  /// [warp] Units u, u + kStride, ... of the row, as far as they belong to the piece. The first call for a piece, `with_head`, waits until it
-  /// has landed, and gives lane j the head's word of k-slot j. False on all lanes if the call is over.
+  /// [warp] Vectors u, u + kStride, ... of the row, as far as they belong to the segment. The first call for a segment, `with_routes`, waits until it
+  /// has landed, and gives lane j the route word of k-slot j. False on all lanes if the call is over.
   template <int count>
-  FARWARP_DEVICE bool read_row(const ReceivedSegment& row, int u, Dispatched (&x)[count], bool with_head,
-                               std::uint64_t& head) {
-    if (with_head && !await_piece(row, head)) return false;
+  FARWARP_DEVICE bool read_row(const ReceivedSegment& row, int u, Dispatched (&x)[count], bool with_routes,
+                               std::uint64_t& route_word) {
+    if (with_routes && !await_segment(row, route_word)) return false;
     const Peer<std::byte> from = regions.row(args.view.rank, row.source, row.token);
 #pragma unroll
-    for (int a = 0; a < count; ++a) x[a] = u + a * kStride < row.last ? read_unit(from, u + a * kStride) : Dispatched{};
+    for (int a = 0; a < count; ++a)
+      x[a] = u + a * kStride < row.last ? read_vector(from, u + a * kStride) : Dispatched{};
     return true;
   }
 
@@ -203,12 +206,12 @@ struct BulkWire {
   }
 
  private:
-  /// [warp] Waits for the head and for the flag.
-  FARWARP_DEVICE bool await_piece(const ReceivedSegment& row, std::uint64_t& head) {
-    const Global<Packet> from[] = {mine(regions.head(args.view.rank, row.source, row.token)) + lane_index()};
-    std::uint64_t data[1] = {head};
+  /// [warp] Waits for the routes and for the flag.
+  FARWARP_DEVICE bool await_segment(const ReceivedSegment& row, std::uint64_t& route_word) {
+    const Global<Packet> from[] = {mine(regions.routes(args.view.rank, row.source, row.token)) + lane_index()};
+    std::uint64_t data[1] = {route_word};
     wait_packets<1>(call, from, lane_index() < args.k ? 1 : 0, data, Wait{kSiteRow, row.source});
-    head = data[0];
+    route_word = data[0];
     if (lane_index() == 0) {
       std::uint32_t ignored = 0;
       wait_tagged(call, mine(regions.row_flag(args.view.rank, row.source, row.token, row.segment)), call.epoch, ignored,
@@ -219,14 +222,14 @@ struct BulkWire {
     return call.live;
   }
 
-  /// [thread] Unit `u` of a row that has landed here.
-  FARWARP_DEVICE Dispatched read_unit(Peer<std::byte> row, int u) const {
+  /// [thread] Vector `u` of a row that has landed here.
+  FARWARP_DEVICE Dispatched read_vector(Peer<std::byte> row, int u) const {
     if constexpr (Encoding::kFp8) {
       const auto numbers = Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>(row.raw)) + u;
-      const auto scale = Global<float>(reinterpret_cast<float*>(row.raw + args.scales_at)) + u / kGroupUnits;
+      const auto scale = Global<float>(reinterpret_cast<float*>(row.raw + args.scales_at)) + u / kGroupVectors;
       return {load<Cache::streaming>(numbers), load(scale)};
     } else {
-      return load<Cache::streaming>(Global<Unit>(reinterpret_cast<Unit*>(row.raw)) + u);
+      return load<Cache::streaming>(Global<Vector>(reinterpret_cast<Vector*>(row.raw)) + u);
     }
   }
 };

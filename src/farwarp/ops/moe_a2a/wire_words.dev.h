@@ -14,22 +14,22 @@ using namespace farwarp::moe;
 // ---- a row's words --------------------------------------------------------------------------------------------------
 
 template <class Encoding>
-struct RowAsWords;
+struct WordFormat;
 
-/// A unit is sixteen bytes of words.
+/// A vector is sixteen bytes of words.
 template <>
-struct RowAsWords<AsTheyAre> {
-  static constexpr int kAlign = 1;  ///< units; a segment begins at a multiple
+struct WordFormat<Unquantised> {
+  static constexpr int kAlign = 1;  ///< vectors; a segment begins at a multiple
   using Sent = Vec16;
 
-  FARWARP_DEVICE static Sent made_of(const Unit& unit) { return sendable(unit); }
+  FARWARP_DEVICE static Sent made_of(const Vector& vector) { return sendable(vector); }
 
-  /// [thread] As unit `u` of the row.
+  /// [thread] As vector `u` of the row.
   FARWARP_DEVICE static void send(const Args&, Peer<std::byte> row, int u, const Sent& words) {
     store_words(Peer<Vec16>(reinterpret_cast<Vec16*>(row.raw)) + u, words);
   }
 
-  /// [thread] Units u, u + kStride, ... below `last` of a row that is on its way here.
+  /// [thread] Vectors u, u + kStride, ... below `last` of a row that is on its way here.
   template <int count>
   struct Arriving {
     Global<const Vec16> from[count];
@@ -44,36 +44,36 @@ struct RowAsWords<AsTheyAre> {
         if (u + a * kStride < last) wanted |= 1u << a;
       }
     }
-    FARWARP_DEVICE void give(Unit (&x)[count]) const {
+    FARWARP_DEVICE void give(Vector (&x)[count]) const {
 #pragma unroll
       for (int a = 0; a < count; ++a) x[a] = words[a];
     }
   };
 };
 
-/// A unit's eight numbers are one word of eight bytes. A group's scale is in another, behind the row's numbers, which its first lane
+/// A vector's eight numbers are one word of eight bytes. A group's scale is in another, behind the row's numbers, which its first lane
 /// reads for all of them. Eight numbers may be all ones (FNUZ: eight times the least number, so this is no matter of NaNs). Such a word
 /// travels as zero, and has a bit in the upper half of the scale's.
 template <>
-struct RowAsWords<AsFp8> {
-  static constexpr int kAlign = kGroupUnits;
+struct WordFormat<AsFp8> {
+  static constexpr int kAlign = kGroupVectors;
   struct Sent {
     std::uint64_t numbers, scale;
   };
 
   /// [warp]
-  FARWARP_DEVICE static Sent made_of(const Unit& unit) {
-    const Fp8Unit fp8 = quantised(unit);
+  FARWARP_DEVICE static Sent made_of(const Vector& vector) {
+    const Fp8Vector fp8 = quantised(vector);
     const bool escaped = fp8.numbers == kAbsent;
-    const auto group = static_cast<std::uint32_t>(ballot(escaped) >> first_lane()) & ((1u << kGroupUnits) - 1);
+    const auto group = static_cast<std::uint32_t>(ballot(escaped) >> first_lane()) & ((1u << kGroupVectors) - 1);
     const std::uint64_t escapes = static_cast<std::uint64_t>(group) << 32;
     return {escaped ? 0 : fp8.numbers, escapes | std::bit_cast<std::uint32_t>(fp8.scale)};
   }
 
   FARWARP_DEVICE static void send(const Args& args, Peer<std::byte> row, int u, const Sent& words) {
     store_words(Peer<std::uint64_t>(reinterpret_cast<std::uint64_t*>(row.raw)) + u, words.numbers);
-    if (u % kGroupUnits != 0) return;
-    store_words(Peer<std::uint64_t>(reinterpret_cast<std::uint64_t*>(row.raw + args.scales_at)) + u / kGroupUnits,
+    if (u % kGroupVectors != 0) return;
+    store_words(Peer<std::uint64_t>(reinterpret_cast<std::uint64_t*>(row.raw + args.scales_at)) + u / kGroupVectors,
                 words.scale);
   }
 
@@ -88,15 +88,15 @@ struct RowAsWords<AsFp8> {
       const Global<const std::uint64_t> scales(reinterpret_cast<const std::uint64_t*>(row.raw + args.scales_at));
 #pragma unroll
       for (int a = 0; a < count; ++a) {
-        const int unit = u + a * kStride;
-        from[a] = numbers + unit;
-        from[count + a] = scales + unit / kGroupUnits;
+        const int vector = u + a * kStride;
+        from[a] = numbers + vector;
+        from[count + a] = scales + vector / kGroupVectors;
         words[a] = words[count + a] = 0;
-        if (unit < last) wanted |= unit % kGroupUnits == 0 ? 1u << a | 1u << (count + a) : 1u << a;
+        if (vector < last) wanted |= vector % kGroupVectors == 0 ? 1u << a | 1u << (count + a) : 1u << a;
       }
     }
     /// [warp]
-    FARWARP_DEVICE void give(Fp8Unit (&x)[count]) const {
+    FARWARP_DEVICE void give(Fp8Vector (&x)[count]) const {
       const int first = first_lane(), mine = lane_index() - first;
 #pragma unroll
       for (int a = 0; a < count; ++a) {
@@ -109,7 +109,7 @@ struct RowAsWords<AsFp8> {
 
  private:
   /// Of the lanes that have this lane's group.
-  FARWARP_DEVICE static int first_lane() { return lane_index() & ~(kGroupUnits - 1); }
+  FARWARP_DEVICE static int first_lane() { return lane_index() & ~(kGroupVectors - 1); }
 };
 
 // ---- the wire -------------------------------------------------------------------------------------------------------
@@ -118,10 +118,10 @@ template <class RowEncoding>
 struct WordWire {
   using Encoding = RowEncoding;
   using Dispatched = typename Encoding::Dispatched;
-  using Words = RowAsWords<Encoding>;
-  static constexpr int kAlign = Words::kAlign;
-  static constexpr bool kLoadsAhead = true;  // a piece is soon in registers
-  static constexpr int kAhead = 4;           // units of a row that a lane has in flight
+  using Format = WordFormat<Encoding>;
+  static constexpr int kAlign = Format::kAlign;
+  static constexpr bool kLoadsAhead = true;  // a segment is soon in registers
+  static constexpr int kAhead = 4;           // vectors of a row that a lane has in flight
   static constexpr int kUnpackAhead = kAhead;
   static constexpr int kAppliedTogether = 2;
 
@@ -133,35 +133,35 @@ struct WordWire {
 
   // ---- source ----------------------------------------------------------------------------------------------------------
 
-  /// [warp] A piece's first units, on their way to its lanes. Nothing of a call is needed for that.
+  /// [warp] A segment's first vectors, on their way to its lanes. Nothing of a call is needed for that.
   struct Ahead {
-    Unit values[kAhead];
-    FARWARP_DEVICE Ahead(const Args& args, const Segment& piece) {
-      load_units(args, piece, piece.first + lane_index(), values);
+    Vector values[kAhead];
+    FARWARP_DEVICE Ahead(const Args& args, const Segment& segment) {
+      load_vectors(args, segment, segment.first + lane_index(), values);
     }
   };
 
-  /// [warp] A piece to every rank of `ranks`, beginning behind mine.
-  FARWARP_DEVICE void send_piece(const Segment& piece, const Ahead& ahead, std::uint32_t ranks) {
-    Unit values[kAhead];
-    typename Words::Sent words[kAhead];
+  /// [warp] A segment to every rank of `ranks`, beginning with the rank after mine.
+  FARWARP_DEVICE void send_segment(const Segment& segment, const Ahead& ahead, std::uint32_t ranks) {
+    Vector values[kAhead];
+    typename Format::Sent words[kAhead];
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) values[a] = ahead.values[a];
     // Lane r has rank r's address, and all of them what goes there.
     const int peer = lane_index() < args.view.size ? lane_index() : args.view.rank;
-    const auto address = reinterpret_cast<std::uint64_t>(regions.row(peer, args.view.rank, piece.token).raw);
-    const std::uint32_t wanted = dropped(args, piece.token) ? 0 : ranks;
+    const auto address = reinterpret_cast<std::uint64_t>(regions.row(peer, args.view.rank, segment.token).raw);
+    const std::uint32_t wanted = dropped(args, segment.token) ? 0 : ranks;
 #pragma unroll 1
-    for (int base = piece.first; base < piece.last; base += kAhead * kStride) {
+    for (int base = segment.first; base < segment.last; base += kAhead * kStride) {
       const int u = base + lane_index();
-      if (base != piece.first) load_units(args, piece, u, values);
+      if (base != segment.first) load_vectors(args, segment, u, values);
 #pragma unroll
-      for (int a = 0; a < kAhead; ++a) words[a] = Words::made_of(values[a]);
+      for (int a = 0; a < kAhead; ++a) words[a] = Format::made_of(values[a]);
       for_each_rank(args, wanted, [&](int rank) {
         const Peer<std::byte> row(reinterpret_cast<std::byte*>(shuffle(address, rank)));
 #pragma unroll
         for (int a = 0; a < kAhead; ++a) {
-          if (u + a * kStride < piece.last) Words::send(args, row, u + a * kStride, words[a]);
+          if (u + a * kStride < segment.last) Format::send(args, row, u + a * kStride, words[a]);
         }
       });
     }
@@ -169,20 +169,20 @@ struct WordWire {
 
   // ---- owner -----------------------------------------------------------------------------------------------------------
 
-  /// [warp] Units u, u + kStride, ... of the row, as far as they belong to the piece; `with_head`: and on lane j the head's word of k-slot
+  /// [warp] Vectors u, u + kStride, ... of the row, as far as they belong to the segment; `with_routes`: and on lane j the route word of k-slot
   /// j, while they are on their way. False on lanes that have not got theirs: the call is over.
   template <int count>
-  FARWARP_DEVICE bool read_row(const ReceivedSegment& row, int u, Dispatched (&x)[count], bool with_head,
-                               std::uint64_t& head) {
-    typename Words::template Arriving<count> arriving(args, mine(regions.row(args.view.rank, row.source, row.token)), u,
-                                                      row.last);
+  FARWARP_DEVICE bool read_row(const ReceivedSegment& row, int u, Dispatched (&x)[count], bool with_routes,
+                               std::uint64_t& route_word) {
+    typename Format::template Arriving<count> arriving(args, mine(regions.row(args.view.rank, row.source, row.token)),
+                                                       u, row.last);
     request_words(arriving.from, arriving.wanted, arriving.words);
     const Wait wait{kSiteRow, row.source};
-    if (with_head && lane_index() < args.k) {
-      const Global<Packet> packet[] = {mine(regions.head(args.view.rank, row.source, row.token)) + lane_index()};
-      std::uint64_t data[1] = {head};
+    if (with_routes && lane_index() < args.k) {
+      const Global<Packet> packet[] = {mine(regions.routes(args.view.rank, row.source, row.token)) + lane_index()};
+      std::uint64_t data[1] = {route_word};
       wait_packets<1>(call, packet, 1, data, wait);
-      head = data[0];
+      route_word = data[0];
     }
     const bool arrived = wait_requested_words<1>(call, arriving.from, arriving.wanted, arriving.words, wait);
     if (arrived) clear_words(arriving.from, arriving.wanted);
@@ -193,13 +193,13 @@ struct WordWire {
   FARWARP_DEVICE void retag_row(int, int) {}  // words carry no tag
 
  private:
-  /// [thread] Units u, u + kStride, ... of the token's x, as far as they belong to the piece.
-  FARWARP_DEVICE static void load_units(const Args& args, const Segment& piece, int u, Unit (&values)[kAhead]) {
-    const Global<const Unit> x = Global<const Unit>(static_cast<const Unit*>(args.x)) +
-                                 (static_cast<std::int64_t>(piece.token) * (args.hidden / kPer<Unit>)+u);
+  /// [thread] Vectors u, u + kStride, ... of the token's x, as far as they belong to the segment.
+  FARWARP_DEVICE static void load_vectors(const Args& args, const Segment& segment, int u, Vector (&values)[kAhead]) {
+    const Global<const Vector> x = Global<const Vector>(static_cast<const Vector*>(args.x)) +
+                                   (static_cast<std::int64_t>(segment.token) * (args.hidden / kElementsPer<Vector>)+u);
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
-      values[a] = u + a * kStride < piece.last ? load<Cache::streaming>(x + a * kStride) : Unit{};
+      values[a] = u + a * kStride < segment.last ? load<Cache::streaming>(x + a * kStride) : Vector{};
     }
   }
 };

@@ -15,7 +15,7 @@ const char* name_of(ParallelGemmExchange exchange) {
     case ParallelGemmExchange::kAuto: return "auto";
     case ParallelGemmExchange::kBoxes: return "boxes";
     case ParallelGemmExchange::kWords: return "words";
-    case ParallelGemmExchange::kWordsToAll: return "words_to_all";
+    case ParallelGemmExchange::kOneShotWords: return "one_shot_words";
   }
   return "?";
 }
@@ -89,19 +89,19 @@ Status check(Kind kind, const ParallelGemmDesc& desc, int ranks) {
   if (desc.tile_columns < 0) return wrong("tile_columns", desc.tile_columns, "0 (the plan's choice) or more");
   if (desc.splits < 0 || desc.splits > kMostSplits)
     return wrong("splits", desc.splits, fmt::format("0 (the plan's choice) to {}", kMostSplits));
-  if (desc.communicators < 0) return wrong("communicators", desc.communicators, "0 (the plan's choice) or more");
+  if (desc.comm_blocks < 0) return wrong("comm_blocks", desc.comm_blocks, "0 (the plan's choice) or more");
   using enum ParallelGemmExchange;
-  if (desc.exchange != kAuto && desc.exchange != kBoxes && desc.exchange != kWords && desc.exchange != kWordsToAll)
-    return wrong("exchange", static_cast<int>(desc.exchange), "auto, boxes, words, words_to_all");
-  if (desc.exchange == ParallelGemmExchange::kWordsToAll && kind != Kind::kAllReduce)
-    return invalid_argument("ParallelGemmDesc.exchange is words_to_all; allowed: auto, boxes or words");
+  if (desc.exchange != kAuto && desc.exchange != kBoxes && desc.exchange != kWords && desc.exchange != kOneShotWords)
+    return wrong("exchange", static_cast<int>(desc.exchange), "auto, boxes, words, one_shot_words");
+  if (desc.exchange == ParallelGemmExchange::kOneShotWords && kind != Kind::kAllReduce)
+    return invalid_argument("ParallelGemmDesc.exchange is one_shot_words; allowed: auto, boxes or words");
   if (desc.return_x && !gathers) return wrong("return_x", 1, "0, but in an all-gather");
   return {};
 }
 
 std::uint64_t configuration_of(Kind kind, const ParallelGemmDesc& desc, int ranks) {
   return hash_of({static_cast<int>(kind), ranks, desc.m, desc.n, desc.k, static_cast<int>(desc.dtype), desc.has_bias,
-                  desc.max_sms, desc.tile_columns, desc.splits, desc.communicators, static_cast<int>(desc.exchange),
+                  desc.max_sms, desc.tile_columns, desc.splits, desc.comm_blocks, static_cast<int>(desc.exchange),
                   desc.return_x});
 }
 

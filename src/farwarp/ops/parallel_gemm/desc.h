@@ -10,12 +10,12 @@ namespace farwarp {
 
 /// How data crosses the links; on Hopper alone, elsewhere kAuto is all there is.
 enum class ParallelGemmExchange : std::uint8_t {
-  kAuto,        ///< the plan's choice
-  kBoxes,       ///< bulk copies, a flag behind each
-  kWords,       ///< stores that are their own flags (world/device/words.dev.h)
-  kWordsToAll,  ///< all-reduce of few rows alone: words, of each rank's sums to all ranks; else each goes to one, who hands out what it adds up
+  kAuto,          ///< the plan's choice
+  kBoxes,         ///< bulk copies, a flag behind each
+  kWords,         ///< stores that are their own flags (world/device/words.dev.h)
+  kOneShotWords,  ///< all-reduce of few rows alone: words, of each rank's sums to all ranks; else each goes to one, who hands out what it adds up
 };
-/// "auto", "boxes", "words", "words_to_all".
+/// "auto", "boxes", "words", "one_shot_words".
 const char* name_of(ParallelGemmExchange exchange);
 
 /// A product spread over R ranks; sizes of the whole problem. All matrices are row-major and contiguous, sums are in fp32.
@@ -37,7 +37,7 @@ struct ParallelGemmDesc {
   /// Parts of k that different blocks sum, 1 to 16; on Hopper 1, 2 or 4 in an all-gather, and where partial sums of few rows go as words. 0:
   /// the plan's choice.
   int splits = 0;
-  int communicators =
+  int comm_blocks =
       0;  ///< all-gather: blocks that do not multiply, on Hopper a multiple of splits; 0: the plan's choice
   ParallelGemmExchange exchange = ParallelGemmExchange::kAuto;
   bool return_x = false;  ///< all-gather: x of all ranks is a result, too

@@ -52,10 +52,10 @@ TEST(ParallelGemmDesc, ErrorsNameTheField) {
   EXPECT_EQ(error_of(Kind::kAllReduce, desc(0, 72, 64)), "ParallelGemmDesc.m is 0; allowed: 1 to 16777216");
   EXPECT_EQ(error_of(Kind::kAllReduce, desc(1, 72, 64), 9), "ranks is 9; allowed: 1 to 8");
   ParallelGemmDesc to_all = desc(64, 64, 64);
-  to_all.exchange = ParallelGemmExchange::kWordsToAll;
+  to_all.exchange = ParallelGemmExchange::kOneShotWords;
   EXPECT_EQ(error_of(Kind::kAllReduce, to_all), "");
   for (const Kind kind : {Kind::kAllGather, Kind::kReduceScatter})
-    EXPECT_EQ(error_of(kind, to_all), "ParallelGemmDesc.exchange is words_to_all; allowed: auto, boxes or words");
+    EXPECT_EQ(error_of(kind, to_all), "ParallelGemmDesc.exchange is one_shot_words; allowed: auto, boxes or words");
   for (const Kind kind : {Kind::kAllGather, Kind::kReduceScatter, Kind::kAllReduce}) {
     EXPECT_EQ(error_of(kind, desc(64, 64, 64)), "");
     EXPECT_NE(error_of(kind, desc(0, 64, 64)), "");
@@ -78,7 +78,7 @@ TEST(ParallelGemmDesc, OptionsAreBounded) {
   wrong.dtype = DType::kBf16;
   wrong.exchange = static_cast<ParallelGemmExchange>(99);
   EXPECT_EQ(error_of(Kind::kAllReduce, wrong),
-            "ParallelGemmDesc.exchange is 99; allowed: auto, boxes, words, words_to_all");
+            "ParallelGemmDesc.exchange is 99; allowed: auto, boxes, words, one_shot_words");
   wrong.exchange = ParallelGemmExchange::kAuto;
   EXPECT_EQ(error_of(static_cast<Kind>(99), wrong), "Kind is 99; allowed: kAllGather, kReduceScatter, kAllReduce");
   wrong = desc(64, 64, 64);
@@ -86,7 +86,7 @@ TEST(ParallelGemmDesc, OptionsAreBounded) {
   EXPECT_EQ(error_of(Kind::kAllGather, wrong), "");
   EXPECT_EQ(error_of(Kind::kReduceScatter, wrong), "ParallelGemmDesc.return_x is 1; allowed: 0, but in an all-gather");
   for (int ParallelGemmDesc::*field : {&ParallelGemmDesc::max_sms, &ParallelGemmDesc::tile_columns,
-                                       &ParallelGemmDesc::splits, &ParallelGemmDesc::communicators}) {
+                                       &ParallelGemmDesc::splits, &ParallelGemmDesc::comm_blocks}) {
     wrong = desc(64, 64, 64);
     wrong.*field = -1;
     EXPECT_NE(error_of(Kind::kAllGather, wrong), "");
@@ -100,7 +100,7 @@ TEST(ParallelGemmDesc, EveryFieldIsInTheConfiguration) {
   EXPECT_EQ(seen.count(configuration_of(Kind::kAllGather, desc(64, 64, 64), 8)), 1u);
   for (int ParallelGemmDesc::*field :
        {&ParallelGemmDesc::m, &ParallelGemmDesc::n, &ParallelGemmDesc::k, &ParallelGemmDesc::max_sms,
-        &ParallelGemmDesc::tile_columns, &ParallelGemmDesc::splits, &ParallelGemmDesc::communicators}) {
+        &ParallelGemmDesc::tile_columns, &ParallelGemmDesc::splits, &ParallelGemmDesc::comm_blocks}) {
     ParallelGemmDesc other = same;
     other.*field += 8;
     EXPECT_TRUE(seen.insert(configuration_of(Kind::kAllGather, other, 8)).second);

@@ -21,7 +21,7 @@ class Unfused {
  public:
   /// Collective, and it has the same success on all ranks: where one of them cannot go on, the others get kUnavailable in its words.
   /// kUnavailable without NCCL or cuBLASLt, or on a target that is not CUDA; kInvalidArgument with ParallelGemmDesc::max_sms, which
-  /// nothing here would keep to. What the Desc says of tiles, splits and communicators is our plan's and counts for nothing. `algorithm`:
+  /// nothing here would keep to. What the Desc says of tiles, splits and comm blocks is our plan's and counts for nothing. `algorithm`:
   /// the number that cuBLASLt's heuristic gives it, from 0; 0 is taken if there are not so many. Device memory of its own, outside of
   /// the heap: x of all ranks or what is to be reduced, and 32 MiB; while it is created, operands too. The World must outlive it and
   /// stay where it is.

@@ -105,13 +105,13 @@ FARWARP_DEVICE void give_up_in_place(Call& call, StatusCode kind, std::uint32_t 
   note_abort(call, static_cast<std::uint32_t>(call.view.rank) + 1);
 }
 
-/// [thread] A call's cells; `found_stage` is the half that comes next.
-FARWARP_DEVICE Call read_call(const WorldView& view, std::uint32_t slot, std::uint32_t& found_stage) {
+/// [thread] A call's cells; `found_phase` is the half that comes next.
+FARWARP_DEVICE Call read_call(const WorldView& view, std::uint32_t slot, std::uint32_t& found_phase) {
   Call call{view, slot, 0, nanoseconds(), 0, 0, true};
   const Global<OperatorCells> cells = cells_of(call);
   // Weak loads: the words were written by the previous kernel of this stream.
   call.epoch = load(member(cells, &OperatorCells::epoch));
-  found_stage = load(member(cells, &OperatorCells::stage));
+  found_phase = load(member(cells, &OperatorCells::phase));
   const std::uint64_t budget = load(member(control_of(view), &WorldControl::deadline_ns));
   call.deadline_ns = call.started_ns + budget;
   call.grace_ns = budget / 32;
@@ -126,14 +126,14 @@ FARWARP_DEVICE bool take_operator(const Call& call) {
   return exchange<Order::acq_rel, Scope::device>(member(cells_of(call), &OperatorCells::busy), 1u) == 0;
 }
 
-/// [block] Enters the operator as the half number `stage` of a call. If the World is aborted, or the call is out of order,
+/// [block] Enters the operator as the half number `phase` of a call. If the World is aborted, or the call is out of order,
 /// `live` is false on every thread of the block and the kernel returns at once, without end_call().
-FARWARP_DEVICE Call begin_call(const WorldView& view, std::uint32_t slot, std::uint32_t stage) {
-  std::uint32_t found_stage = 0;
-  Call call = read_call(view, slot, found_stage);
-  if (call.live && block_index() == 0 && thread_index() == 0 && (!take_operator(call) || found_stage != stage))
-    give_up(call, StatusCode::kMisuse, kSiteBegin, -1, stage, found_stage);
-  call.live = !block_any(found_stage != stage || !call.live);
+FARWARP_DEVICE Call begin_call(const WorldView& view, std::uint32_t slot, std::uint32_t phase) {
+  std::uint32_t found_phase = 0;
+  Call call = read_call(view, slot, found_phase);
+  if (call.live && block_index() == 0 && thread_index() == 0 && (!take_operator(call) || found_phase != phase))
+    give_up(call, StatusCode::kMisuse, kSiteBegin, -1, phase, found_phase);
+  call.live = !block_any(found_phase != phase || !call.live);
   return call;
 }
 
@@ -141,8 +141,8 @@ FARWARP_DEVICE Call begin_call(const WorldView& view, std::uint32_t slot, std::u
 /// microsecond: one thread of block 0 calls claim_call() beside the block's work, before it leaves. That finds most misuse, not all:
 /// blocks of two kernels that run at once are counted together.
 FARWARP_DEVICE Call join_call(const WorldView& view, std::uint32_t slot) {
-  std::uint32_t found_stage = 0;
-  Call call = read_call(view, slot, found_stage);
+  std::uint32_t found_phase = 0;
+  Call call = read_call(view, slot, found_phase);
   call.live = !block_any(!call.live);
   return call;
 }
@@ -157,22 +157,22 @@ FARWARP_DEVICE void claim_call(Call& call) {
 constexpr std::uint32_t next_epoch(std::uint32_t epoch) { return epoch + 1 == 0 ? 4 : epoch + 1; }
 
 /// [thread] One thread leaves the operator for its block, at any time after all of the block that read its cells have done so. The last block
-/// of the kernel advances the stage; after stage `last` the epoch advances. An aborted block leaves like any other: the cells are
+/// of the kernel advances the phase; after phase `last` the epoch advances. An aborted block leaves like any other: the cells are
 /// left as a completed kernel leaves them.
-FARWARP_DEVICE void leave_call(const Call& call, std::uint32_t next_stage) {
+FARWARP_DEVICE void leave_call(const Call& call, std::uint32_t next_phase) {
   const Global<OperatorCells> cells = cells_of(call);
   const auto arrived = fetch_add<Order::acq_rel, Scope::device>(member(cells, &OperatorCells::blocks_inside), 1u);
   if (arrived + 1 != static_cast<std::uint32_t>(num_blocks())) return;
   store(member(cells, &OperatorCells::blocks_inside), 0u);
-  store(member(cells, &OperatorCells::stage), next_stage);
-  if (next_stage == 0) store(member(cells, &OperatorCells::epoch), next_epoch(call.epoch));
+  store(member(cells, &OperatorCells::phase), next_phase);
+  if (next_phase == 0) store(member(cells, &OperatorCells::epoch), next_epoch(call.epoch));
   store<Order::release, Scope::device>(member(cells, &OperatorCells::busy), 0u);
 }
 
 /// [block] Leaves the operator once all threads of the block are done.
-FARWARP_DEVICE void end_call(const Call& call, std::uint32_t next_stage) {
+FARWARP_DEVICE void end_call(const Call& call, std::uint32_t next_phase) {
   block_sync();
-  if (thread_index() == 0) leave_call(call, next_stage);
+  if (thread_index() == 0) leave_call(call, next_phase);
 }
 
 // ---- signals --------------------------------------------------------------------------------------------------------

@@ -11,10 +11,10 @@ namespace farwarp::FARWARP_TARGET {
 /// with 16 KB chunks reach 315 of 343 GB/s on 8 H200s; the same blocks with 16-byte stores per thread reach 350 to one peer.
 class BulkRowPut {
  public:
-  /// [warp] `stage` is this warp's, `stage_bytes` a multiple of 16; `barrier` is this warp's and not initialised yet. Its first lane
+  /// [warp] `staging` is this warp's, `staging_bytes` a multiple of 16; `barrier` is this warp's and not initialised yet. Its first lane
   /// alone will use it, so that no barrier has to follow.
-  FARWARP_DEVICE BulkRowPut(Shared<std::byte> stage, int stage_bytes, Shared<Mbarrier> barrier)
-      : stage_(stage), stage_bytes_(stage_bytes), barrier_(barrier) {
+  FARWARP_DEVICE BulkRowPut(Shared<std::byte> staging, int staging_bytes, Shared<Mbarrier> barrier)
+      : staging_(staging), staging_bytes_(staging_bytes), barrier_(barrier) {
     if (lane_index() != 0) return;
     mbarrier_init(barrier, 1);
     mbarrier_init_fence();
@@ -26,11 +26,11 @@ class BulkRowPut {
   FARWARP_DEVICE bool put(Call& call, Global<const std::byte> source, int bytes, const Peer<std::byte> (&to)[count],
                           std::uint32_t wanted, std::uint32_t site) {
     if (lane_index() != 0) return true;
-    for (int done = 0; done < bytes; done += stage_bytes_) {
-      const int piece = bytes - done < stage_bytes_ ? bytes - done : stage_bytes_;
-      if (done > 0) bulk_wait_read();  // the stage's previous contents have left it
+    for (int done = 0; done < bytes; done += staging_bytes_) {
+      const int piece = bytes - done < staging_bytes_ ? bytes - done : staging_bytes_;
+      if (done > 0) bulk_wait_read();  // the staging's previous contents have left it
       mbarrier_arrive_expect(barrier_, piece);
-      bulk_load(stage_, source + done, piece, barrier_);
+      bulk_load(staging_, source + done, piece, barrier_);
       if (!wait_mbarrier(call, barrier_, parity_, site)) {
         bulk_wait_all();  // of earlier pieces: they read this block's shared memory
         return false;
@@ -38,7 +38,7 @@ class BulkRowPut {
       parity_ ^= 1;
 #pragma unroll
       for (int i = 0; i < count; ++i) {
-        if (wanted >> i & 1) bulk_store(to[i] + done, stage_, piece);
+        if (wanted >> i & 1) bulk_store(to[i] + done, staging_, piece);
       }
       bulk_commit();
     }
@@ -47,8 +47,8 @@ class BulkRowPut {
   }
 
  private:
-  Shared<std::byte> stage_;
-  int stage_bytes_;
+  Shared<std::byte> staging_;
+  int staging_bytes_;
   Shared<Mbarrier> barrier_;
   std::uint32_t parity_ = 0;
 };

@@ -194,29 +194,29 @@ FARWARP_DEVICE void report(const OwnWaits& waits, const WorldView& view, std::ui
     give_up_in_place(call, StatusCode::kDeadline, site, -1, 0, kNothingSeen);
 }
 
-// ---- entries --------------------------------------------------------------------------------------------------------
+// ---- ready --------------------------------------------------------------------------------------------------------
 //
 // An entry permits peers to write this rank's memory. A call of epoch e begins when the one before it is over on this rank, so nobody
 // here still reads what peers wrote for e - 1. Each rank tells the others so. A sender waits for the peer's entry(e) before it
 // overwrites that peer's memory.
 
 /// The rank's entry at each other: [kMaxRanks] cells at one offset of every heap.
-using EntryCell = SystemCell<std::uint64_t>;
+using ReadyCell = SystemCell<std::uint64_t>;
 
 /// [warp] One warp of the kernel tells all peers, at any time after it has joined the call.
-FARWARP_DEVICE void announce_entry(const Call& call, std::int64_t cells) {
+FARWARP_DEVICE void announce_ready(const Call& call, std::int64_t cells) {
   const int peer = lane_index();
   if (peer >= call.view.size || peer == call.view.rank) return;
-  store<Order::release>(peer_address<EntryCell>(call.view, peer, cells) + call.view.rank, tagged(call.epoch, 0));
+  store<Order::release>(peer_address<ReadyCell>(call.view, peer, cells) + call.view.rank, tagged(call.epoch, 0));
 }
 
 /// [thread] Waits until `peer` has entered this call. For those alone without whose sending the peer cannot finish it: otherwise its
 /// next entry might take the place of this one.
 template <Failure failure = Failure::called>
-FARWARP_DEVICE bool wait_entry(Call& call, std::int64_t cells, int peer, std::uint32_t site) {
+FARWARP_DEVICE bool wait_ready(Call& call, std::int64_t cells, int peer, std::uint32_t site) {
   if (peer == call.view.rank) return call.live;
   std::uint32_t value = 0;
-  return wait_tagged<failure>(call, own_address<EntryCell>(call.view, cells) + peer, call.epoch, value, {site, peer});
+  return wait_tagged<failure>(call, own_address<ReadyCell>(call.view, cells) + peer, call.epoch, value, {site, peer});
 }
 
 }  // namespace farwarp::FARWARP_TARGET

@@ -17,13 +17,13 @@ FARWARP_DEVICE std::uint64_t load_words(Global<const std::uint64_t> address) {
   return load<Order::relaxed, Scope::system>(address);
 }
 
-FARWARP_DEVICE bool have_come(std::uint64_t half) { return half != kAbsent; }
-FARWARP_DEVICE bool have_come(Vec16 words) { return have_come(words.lo) && have_come(words.hi); }
+FARWARP_DEVICE bool has_arrived(std::uint64_t half) { return half != kAbsent; }
+FARWARP_DEVICE bool has_arrived(Vec16 words) { return has_arrived(words.lo) && has_arrived(words.hi); }
 
 /// The same of all of them, in four instructions each: the greatest of what both quarters of a half have in common is all ones where one is
 /// absent.
 template <int count>
-FARWARP_DEVICE bool have_all_come(const Vec16 (&words)[count]) {
+FARWARP_DEVICE bool all_arrived(const Vec16 (&words)[count]) {
   std::uint32_t most = 0;
 #pragma unroll
   for (int i = 0; i < count; ++i) {
@@ -51,9 +51,8 @@ FARWARP_DEVICE void clear_words(Global<std::uint64_t> address) {
 }
 
 /// [thread] Loads of the words of `from` whose bit is set in `wanted`, whether they have come or not.
-template <int count, class Words>
-FARWARP_DEVICE void request_words(const Global<const Words> (&from)[count], std::uint32_t wanted,
-                                  Words (&data)[count]) {
+template <int count, class Word>
+FARWARP_DEVICE void request_words(const Global<const Word> (&from)[count], std::uint32_t wanted, Word (&data)[count]) {
 #pragma unroll
   for (int i = 0; i < count; ++i) {
     if (wanted >> i & 1) data[i] = load_words(from[i]);
@@ -72,9 +71,9 @@ FARWARP_DEVICE void watch(const void** addresses, int& watched, Global<const std
 /// [thread] Waits until all words of `from` whose bit is set in `wanted` have come; `data` gets them. All that are missing are loaded
 /// before any is looked at, so that their latencies overlap. Needs no fence: words carry nothing but themselves. With wait.peer < 0 the
 /// ledger names the peer of words i as i / words_per_peer.
-template <int words_per_peer, Failure failure = Failure::called, int count, class Words>
-FARWARP_DEVICE bool wait_words(Call& call, const Global<const Words> (&from)[count], std::uint32_t wanted,
-                               Words (&data)[count], Wait wait) {
+template <int words_per_peer, Failure failure = Failure::called, int count, class Word>
+FARWARP_DEVICE bool wait_words(Call& call, const Global<const Word> (&from)[count], std::uint32_t wanted,
+                               Word (&data)[count], Wait wait) {
   const std::uint64_t deadline = call.deadline_ns + wait.depth * call.grace_ns;
   std::uint32_t missing = wanted;
   for (std::uint32_t tries = 0; call.live; ++tries) {
@@ -84,7 +83,7 @@ FARWARP_DEVICE bool wait_words(Call& call, const Global<const Words> (&from)[cou
 #pragma unroll
     for (int i = 0; i < count; ++i) {
       if (!(missing >> i & 1)) continue;
-      if (have_come(data[i])) {
+      if (has_arrived(data[i])) {
         missing &= ~(1u << i);
       } else {
         watch(addresses, watched, from[i]);
@@ -101,23 +100,23 @@ FARWARP_DEVICE bool wait_words(Call& call, const Global<const Words> (&from)[cou
 }
 
 /// [thread] The same where request_words() has brought `data`, and there were other waits since.
-template <int words_per_peer, Failure failure = Failure::called, int count, class Words>
-FARWARP_DEVICE bool wait_requested_words(Call& call, const Global<const Words> (&from)[count], std::uint32_t wanted,
-                                         Words (&data)[count], Wait wait) {
+template <int words_per_peer, Failure failure = Failure::called, int count, class Word>
+FARWARP_DEVICE bool wait_requested_words(Call& call, const Global<const Word> (&from)[count], std::uint32_t wanted,
+                                         Word (&data)[count], Wait wait) {
   std::uint32_t missing = wanted;
 #pragma unroll
   for (int i = 0; i < count; ++i) {
-    if ((wanted >> i & 1) != 0 && have_come(data[i])) missing &= ~(1u << i);
+    if ((wanted >> i & 1) != 0 && has_arrived(data[i])) missing &= ~(1u << i);
   }
   return wait_words<words_per_peer, failure>(call, from, missing, data, wait);
 }
 
 /// [thread] Clears the words of `from` whose bit is set in `wanted`.
-template <int count, class Words>
-FARWARP_DEVICE void clear_words(const Global<const Words> (&from)[count], std::uint32_t wanted) {
+template <int count, class Word>
+FARWARP_DEVICE void clear_words(const Global<const Word> (&from)[count], std::uint32_t wanted) {
 #pragma unroll
   for (int i = 0; i < count; ++i) {
-    if (wanted >> i & 1) clear_words(Global<Words>(const_cast<Words*>(from[i].raw)));
+    if (wanted >> i & 1) clear_words(Global<Word>(const_cast<Word*>(from[i].raw)));
   }
 }
 

@@ -8,33 +8,33 @@ namespace farwarp::FARWARP_TARGET::gemm {
 using farwarp::gemm::kPartialSumsRows;
 using farwarp::gemm::PartialSumsArgs;
 
-inline constexpr int kUnit = 8;  ///< elements of a Vec16
+inline constexpr int kVector = 8;  ///< elements of a Vec16
 
 template <class T>
-FARWARP_DEVICE void load_unit(Global<const Vec16> row, int unit, float (&values)[kUnit]) {
-  const Vec16 bits = load(row + unit);
+FARWARP_DEVICE void load_vector(Global<const Vec16> row, int vector, float (&values)[kVector]) {
+  const Vec16 bits = load(row + vector);
 #pragma unroll
-  for (int i = 0; i < kUnit; ++i)
+  for (int i = 0; i < kVector; ++i)
     values[i] = to_float(T{static_cast<std::uint16_t>((i < 4 ? bits.lo : bits.hi) >> (16 * (i % 4)))});
 }
 
 /// [thread] Rows `first` ... of one column. Eight products are added in fp32, eights in fp64.
 template <class T>
 FARWARP_DEVICE void partial_sums_of(const PartialSumsArgs& args, int first, int column) {
-  const int units = args.k / kUnit;
+  const int vectors = args.k / kVector;
   const Global<const Vec16> x(static_cast<const Vec16*>(args.x)), w(static_cast<const Vec16*>(args.w));
   const int rows = args.rows - first < kPartialSumsRows ? args.rows - first : kPartialSumsRows;
   double values[kPartialSumsRows] = {}, squares[kPartialSumsRows] = {};
-  for (int unit = 0; unit < units; ++unit) {
-    float right[kUnit];
-    load_unit<T>(w + static_cast<std::int64_t>(column) * units, unit, right);
+  for (int vector = 0; vector < vectors; ++vector) {
+    float right[kVector];
+    load_vector<T>(w + static_cast<std::int64_t>(column) * vectors, vector, right);
 #pragma unroll
     for (int row = 0; row < kPartialSumsRows; ++row) {
       if (row >= rows) break;
-      float left[kUnit], value = 0, square = 0;
-      load_unit<T>(x + static_cast<std::int64_t>(first + row) * units, unit, left);
+      float left[kVector], value = 0, square = 0;
+      load_vector<T>(x + static_cast<std::int64_t>(first + row) * vectors, vector, left);
 #pragma unroll
-      for (int i = 0; i < kUnit; ++i) {
+      for (int i = 0; i < kVector; ++i) {
         const float product = multiply(left[i], right[i]);
         value = add(value, product);
         square = fused_multiply_add(product, product, square);

@@ -49,9 +49,9 @@ FARWARP_DEVICE void apply_expert(const BaselineExpertArgs& args) {
   const auto first = static_cast<std::int64_t>(block_index()) * num_threads() + thread_index();
   for (std::int64_t i = first; i < args.vectors; i += threads) {
     const Vec16 x = load(args.rows + i);
-    float y[kPer<Vec16>];
+    float y[kElementsPer<Vec16>];
 #pragma unroll
-    for (int e = 0; e < kPer<Vec16>; ++e) y[e] = multiply(to_float(element<T>(x, e)), args.scale);
+    for (int e = 0; e < kElementsPer<Vec16>; ++e) y[e] = multiply(to_float(element<T>(x, e)), args.scale);
     store(args.rows + i, rounded<T, Vec16>(y));
   }
 }
@@ -64,7 +64,7 @@ FARWARP_DEVICE void unpack(const BaselineTokenArgs& args) {
     const bool inside = vector < args.vectors;
     const std::int32_t places = place_of_lane(args, token);
     const float weights = places >= 0 ? load(args.weights + (token * args.k + lane_index())) : 0.0f;
-    float sum[kPer<Vec16>] = {};
+    float sum[kElementsPer<Vec16>] = {};
     for (int first = 0; first < args.k; first += kInFlight) {
       Vec16 y[kInFlight];
 #pragma unroll
@@ -77,7 +77,7 @@ FARWARP_DEVICE void unpack(const BaselineTokenArgs& args) {
       for (int j = 0; j < kInFlight; ++j) {
         const float weight = shuffle(weights, first + j);
 #pragma unroll
-        for (int e = 0; e < kPer<Vec16>; ++e)
+        for (int e = 0; e < kElementsPer<Vec16>; ++e)
           sum[e] = fused_multiply_add(weight, to_float(element<T>(y[j], e)), sum[e]);
       }
     }

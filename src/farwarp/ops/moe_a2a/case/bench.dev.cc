@@ -7,20 +7,21 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using farwarp::moe::BenchExpertArgs;
 
-/// [thread] Unit `u` of dispatched row `row`.
+/// [thread] Vector `u` of dispatched row `row`.
 template <class T>
-FARWARP_DEVICE void dispatched(const BenchExpertArgs& args, std::int64_t row, int u, float (&values)[kPer<Unit>]) {
-  const int units = args.hidden / kPer<Unit>;
+FARWARP_DEVICE void dispatched(const BenchExpertArgs& args, std::int64_t row, int u,
+                               float (&values)[kElementsPer<Vector>]) {
+  const int vectors = args.hidden / kElementsPer<Vector>;
   if (args.scales == nullptr) {
-    const Global<const Unit> x(static_cast<const Unit*>(args.x));
-    values_of<T>(load<Cache::streaming>(x + (row * units + u)), values);
+    const Global<const Vector> x(static_cast<const Vector*>(args.x));
+    values_of<T>(load<Cache::streaming>(x + (row * vectors + u)), values);
     return;
   }
   const Global<const std::uint64_t> x(static_cast<const std::uint64_t*>(args.x));
-  const int groups = (units + kGroupUnits - 1) / kGroupUnits;
-  const Fp8Unit unit{load<Cache::streaming>(x + (row * units + u)),
-                     load(Global<const float>(args.scales) + (row * groups + u / kGroupUnits))};
-  values_of<T>(unit, values);
+  const int groups = (vectors + kGroupVectors - 1) / kGroupVectors;
+  const Fp8Vector vector{load<Cache::streaming>(x + (row * vectors + u)),
+                         load(Global<const float>(args.scales) + (row * groups + u / kGroupVectors))};
+  values_of<T>(vector, values);
 }
 
 /// [warp] The expert whose room `row` lies in: the last that begins at or before it. All offsets are on their way at once.
@@ -36,21 +37,21 @@ FARWARP_DEVICE int expert_of(const BenchExpertArgs& args, int row) {
 }
 
 /// A warp for each piece of a row, whichever its expert: experts one after the other would wait for memory once for each, and a warp with
-/// a whole row once for every `kAhead` units of a lane.
+/// a whole row once for every `kAhead` vectors of a lane.
 template <class T>
 FARWARP_DEVICE void apply_to_expert_rows(const BenchExpertArgs& args) {
   constexpr int kAhead = 4, kPiece = kAhead * kStride;
-  const int units = args.hidden / kPer<Unit>, warps = num_threads() / Target::kWarpSize;
-  const int pieces = (units + kPiece - 1) / kPiece;
-  const Global<Unit> y(static_cast<Unit*>(args.y));
+  const int vectors = args.hidden / kElementsPer<Vector>, warps = num_threads() / Target::kWarpSize;
+  const int pieces = (vectors + kPiece - 1) / kPiece;
+  const Global<Vector> y(static_cast<Vector*>(args.y));
   const int rows = load(Global<const std::int32_t>(args.offsets) + args.local_experts);
 #pragma unroll 1
   for (int piece = block_index() * warps + warp_index(); piece < rows * pieces; piece += num_blocks() * warps) {
     const int row = piece / pieces, u = piece % pieces * kPiece + lane_index();
-    float values[kAhead][kPer<Unit>];
+    float values[kAhead][kElementsPer<Vector>];
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
-      if (u + a * kStride < units) dispatched<T>(args, row, u + a * kStride, values[a]);
+      if (u + a * kStride < vectors) dispatched<T>(args, row, u + a * kStride, values[a]);
     }
     const int expert = expert_of(args, row);
     const int first = load(Global<const std::int32_t>(args.offsets) + expert);
@@ -60,11 +61,11 @@ FARWARP_DEVICE void apply_to_expert_rows(const BenchExpertArgs& args) {
     if (row - first >= count) continue;  // padding
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
-      if (u + a * kStride >= units) break;
+      if (u + a * kStride >= vectors) break;
 #pragma unroll
-      for (int i = 0; i < kPer<Unit>; ++i) values[a][i] = fused_multiply_add(values[a][i], scale, shift);
-      store<Cache::streaming>(y + (static_cast<std::int64_t>(row) * units + u + a * kStride),
-                              rounded<T, Unit>(values[a]));
+      for (int i = 0; i < kElementsPer<Vector>; ++i) values[a][i] = fused_multiply_add(values[a][i], scale, shift);
+      store<Cache::streaming>(y + (static_cast<std::int64_t>(row) * vectors + u + a * kStride),
+                              rounded<T, Vector>(values[a]));
     }
   }
 }

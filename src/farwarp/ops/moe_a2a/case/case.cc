@@ -37,8 +37,8 @@ const std::vector<ParamInfo> kParams = {
     {"row_alignment", "1", "a power of two up to 1024"},
     {"recv_rows", "auto", "auto: what these tokens need; 0: the worst case; or a number"},
     {"max_sms", "0", "0 (all) or more"},
-    {"segments", "0", "0 (the plan's choice) to 1024: pieces of a row that different warps take"},
-    {"senders", "0",
+    {"segments", "0", "0 (the plan's choice) to 1024: segments of a row, which different warps take"},
+    {"sending_blocks", "0",
      "-1 (every block sends), 0 (the plan's choice), or blocks that send while others receive; form=split"},
     {"graph", "0", "1: capture one call and replay it; needs count=device or tokens=full"},
     {"burst", "1", "1..64: calls enqueued without waiting for any of them; form=fused"},
@@ -90,7 +90,7 @@ Result<CheckConfig> read_config(const Params& params) {
   desc.mode = reader.choice("mode", kModes);
   desc.max_sms = reader.small_integer("max_sms", 0, 1 << 16);
   desc.segments = reader.small_integer("segments", 0, 1024);
-  desc.senders = reader.small_integer("senders", -1, 1 << 16);
+  desc.sending_blocks = reader.small_integer("sending_blocks", -1, 1 << 16);
   config.inputs.routing = reader.choice("routing", kRoutings);
   config.inputs.tokens = reader.choice("tokens", kTokens);
   config.inputs.kind = reader.choice("inputs", kKinds);

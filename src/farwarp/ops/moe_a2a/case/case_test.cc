@@ -104,24 +104,24 @@ TEST_P(MoeCases, Fp8Dispatch) {
   }
   expect_pass(fp8 + "mode=bulk,hidden_dim=16400,max_num_tokens=2,segments=1");  // more than fits into the stage
   expect_pass(fp8 + "form=split,layout=masked,mode=bulk");
-  expect_pass(fp8 + "form=split,mode=bulk,senders=2,hidden_dim=1160");
+  expect_pass(fp8 + "form=split,mode=bulk,sending_blocks=2,hidden_dim=1160");
   EXPECT_FALSE(run(fp8 + "mode=bulk,tokens=full", "drop_put:2").outcome.pass);
   EXPECT_FALSE(run(fp8 + "mode=words,tokens=full", "drop_put:2").outcome.pass);
 }
 
 TEST_P(MoeCases, SendersAndReceivers) {
-  const std::string senders = "form=split,mode=bulk,senders=";
-  expect_pass(senders + "1");
-  expect_pass(senders +
+  const std::string sending_blocks = "form=split,mode=bulk,sending_blocks=";
+  expect_pass(sending_blocks + "1");
+  expect_pass(sending_blocks +
               "1,max_sms=2,max_num_tokens=300,tokens=full,hidden_dim=8");  // more than a block routes at a time
-  expect_pass(senders + "2,segments=3,hidden_dim=1000,routing=zipf");
-  expect_pass(senders + "2,tokens=empty_ranks,routing=partial,row_alignment=4");
-  expect_pass(senders + "2,graph=1,count=device");
-  expect_pass(senders + "-1");
-  EXPECT_FALSE(run(senders + "2,tokens=full", "drop_put:2").outcome.pass);
-  EXPECT_EQ(run(senders + "2,tokens=full", "mismatch:1").outcome.status.code(), StatusCode::kMismatch);
-  EXPECT_EQ(run(senders + "2,tokens=full,recv_rows=2").outcome.status.code(), StatusCode::kCapacity);
-  EXPECT_EQ(exit_code(run(senders + "2,tokens=full", "kill:3")), 4);
+  expect_pass(sending_blocks + "2,segments=3,hidden_dim=1000,routing=zipf");
+  expect_pass(sending_blocks + "2,tokens=empty_ranks,routing=partial,row_alignment=4");
+  expect_pass(sending_blocks + "2,graph=1,count=device");
+  expect_pass(sending_blocks + "-1");
+  EXPECT_FALSE(run(sending_blocks + "2,tokens=full", "drop_put:2").outcome.pass);
+  EXPECT_EQ(run(sending_blocks + "2,tokens=full", "mismatch:1").outcome.status.code(), StatusCode::kMismatch);
+  EXPECT_EQ(run(sending_blocks + "2,tokens=full,recv_rows=2").outcome.status.code(), StatusCode::kCapacity);
+  EXPECT_EQ(exit_code(run(sending_blocks + "2,tokens=full", "kill:3")), 4);
 }
 
 TEST_P(MoeCases, GraphsAndDelays) {
@@ -173,7 +173,7 @@ TEST(MoeCase, WrongParametersAreNamed) {
             "parameter experts_per_token is '5': allowed is 1..num_experts");
   EXPECT_EQ(error_of({{"dispatch_dtype", "fp8"}}),
             "parameter dispatch_dtype is 'fp8': allowed is same, or fp8 with dtype=bf16");
-  EXPECT_NE(error_of({{"senders", "-2"}}), "");
+  EXPECT_NE(error_of({{"sending_blocks", "-2"}}), "");
   EXPECT_NE(error_of({{"graph", "1"}}), "");
   EXPECT_EQ(error_of({}), "");
 }

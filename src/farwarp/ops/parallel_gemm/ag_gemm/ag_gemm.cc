@@ -32,14 +32,14 @@ void AllGatherGemm::State::set_sizes() {
   args.n = plan.local.w_rows;
   args.k = plan.local.k;
   args.shard_rows = plan.local.x_rows;
-  args.communicators = plan.communicators;
+  args.comm_blocks = plan.comm_blocks;
   args.sending_warps = plan.sending_warps;
   args.xcds = world->device().shape().xcds;
   args.grid = plan.grid();
   const int own_tile_row = plan.swap_ab ? 0 : world->rank() * plan.local.x_rows / plan.rows;
   args.order = {world->rank(), world->size(), plan.rows_per_shard, own_tile_row, plan.tile_rows};
   args.pieces = {plan.piece_rows, plan.piece_depth, plan.row_pieces, plan.depth_pieces};
-  args.piece_order = ag_gemm::make_piece_order(args.pieces, plan.piece_band, plan.splits);
+  args.piece_order = ag_gemm::make_piece_order(args.pieces, plan.piece_group, plan.splits);
   args.own_apart = plan.own_apart ? 1 : 0;
   const auto base = static_cast<std::int64_t>(opened.buffer(0).offset);
   args.gathered = base + plan.gathered;
@@ -58,7 +58,7 @@ Status AllGatherGemm::State::encode_all(std::initializer_list<std::pair<TensorMa
   return {};
 }
 
-/// Of one rank's rows of x, as communicators copy them.
+/// Of one rank's rows of x, as comm blocks copy them.
 TensorMapDesc AllGatherGemm::State::map_of_pieces(void* shard) const {
   return {.base = shard,
           .rows = plan.local.x_rows,
@@ -157,7 +157,7 @@ Status AllGatherGemm::operator()(const void* x, const void* w, const void* bias,
   if (!status.ok()) return status;
   state.args.bias = bias;
   state.args.all_x = all_x;
-  const LaunchConfig config{state.plan.communicators + state.plan.blocks, state.plan.threads,
+  const LaunchConfig config{state.plan.comm_blocks + state.plan.blocks, state.plan.threads,
                             static_cast<std::size_t>(state.plan.shared_bytes), state.plan.cluster};
   return launch(state.world->device(), state.opened.kernel(0), config, state.args, stream);
 }

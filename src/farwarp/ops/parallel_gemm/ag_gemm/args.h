@@ -48,27 +48,27 @@ struct PieceIndex {
   int depth;
 };
 
-/// In which order a shard's pieces leave: bands of some rows of pieces (those of a round of tiles), in each band along K, so that a tile's
+/// In which order a shard's pieces leave: groups of some rows of pieces (those of a round of tiles), in each group along K, so that a tile's
 /// product can follow its arrival; with K in splits, that many places of K in turn. A row or depth outside of the pieces is none.
 struct PieceOrder {
   std::int32_t turns;      ///< at() is for those before
   std::int32_t per_split;  ///< pieces along K
-  Divisor by_band;         ///< pieces of a band
-  Divisor by_rows;         ///< rows of pieces in a band
+  Divisor by_group;        ///< pieces of a group
+  Divisor by_rows;         ///< rows of pieces in a group
   Divisor by_splits;
 
   constexpr PieceIndex at(int turn) const {
-    const int band = by_band.quotient(turn), in_band = turn - band * by_band.value;
-    const int order = by_rows.quotient(in_band), row = in_band - order * by_rows.value;
+    const int group = by_group.quotient(turn), in_group = turn - group * by_group.value;
+    const int order = by_rows.quotient(in_group), row = in_group - order * by_rows.value;
     const int place = by_splits.quotient(order), split = order - place * by_splits.value;
-    return {band * by_rows.value + row, split * per_split + place};
+    return {group * by_rows.value + row, split * per_split + place};
   }
 };
-constexpr PieceOrder make_piece_order(const Pieces& pieces, int band, int splits) {
-  const int bands = (pieces.row_count + band - 1) / band;
+constexpr PieceOrder make_piece_order(const Pieces& pieces, int group, int splits) {
+  const int groups = (pieces.row_count + group - 1) / group;
   const int per_split = (pieces.depth_count + splits - 1) / splits;
-  const int per_band = per_split * splits * band;
-  return {bands * per_band, per_split, Divisor(per_band), Divisor(band), Divisor(splits)};
+  const int per_group = per_split * splits * group;
+  return {groups * per_group, per_split, Divisor(per_group), Divisor(group), Divisor(splits)};
 }
 
 /// Which row of tiles comes in turn `turn`. Where each shard is whole rows of tiles, the own ones first, then the first of each peer,
@@ -100,8 +100,8 @@ struct Args {
   std::uint32_t slot;
   std::int32_t m, n, k;  ///< of this rank's product: n is the rows of its w
   std::int32_t shard_rows;
-  std::int32_t communicators;  ///< the first blocks, which multiply nothing
-  std::int32_t sending_warps;  ///< warps of a communicator that send
+  std::int32_t comm_blocks;    ///< the first blocks, which multiply nothing
+  std::int32_t sending_warps;  ///< warps of a comm block that send
   std::int32_t xcds;           ///< mfma: dies that blocks are dealt to in turn
   tile::TileGrid grid;
   RowOrder order;

@@ -42,8 +42,8 @@ FARWARP_DEVICE int await_boxes(Call& call, const Args& args, RowRange rows, cons
   const int piece_steps = args.pieces.depth / step_depth;
   const int last = work.steps.first + work.steps.count - 1;
   const int depth = step / piece_steps;
-  const int come = await_rows(call, args, rows.first, rows.end, depth, last / piece_steps + 1);
-  return come > depth ? come * piece_steps : step + 1;
+  const int arrived_end = await_rows(call, args, rows.first, rows.end, depth, last / piece_steps + 1);
+  return arrived_end > depth ? arrived_end * piece_steps : step + 1;
 }
 
 }  // namespace farwarp::FARWARP_TARGET::ag_gemm

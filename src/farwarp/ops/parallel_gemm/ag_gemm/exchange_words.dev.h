@@ -16,15 +16,15 @@ struct OwnWords {
   int at[kPieces];  ///< offset in bytes in this rank's x; -1: nothing
 };
 
-/// A communicator warp's share of the pieces of this rank's x, in the order in which tiles consume them (PieceOrder). Neighbours in
+/// A comm block warp's share of the pieces of this rank's x, in the order in which tiles consume them (PieceOrder). Neighbours in
 /// order go to different blocks.
 class WordsToSend {
  public:
   FARWARP_DEVICE explicit WordsToSend(const Args& args)
       : args_(args),
         turns_(args.piece_order.turns),
-        stride_(args.communicators * (num_threads() / Target::kWarpSize)),
-        turn_(warp_index() * args.communicators + block_index()) {}
+        stride_(args.comm_blocks * (num_threads() / Target::kWarpSize)),
+        turn_(warp_index() * args.comm_blocks + block_index()) {}
 
   FARWARP_DEVICE bool is_over() const { return turn_ >= turns_; }
 
@@ -76,8 +76,8 @@ FARWARP_DEVICE void send_words(const Call& call, const Args& args, const OwnWord
   }
 }
 
-/// [block] A communicator: sends its share of x and waits for nothing.
-FARWARP_DEVICE void communicate_words(const Args& args) {
+/// [block] A comm block: sends its share of x and waits for nothing.
+FARWARP_DEVICE void comm_block_words(const Args& args) {
   WordsToSend to_send(args);
   OwnWords next = to_send.read();  // under way while join_call() reads its cells
   Call call = join_call(args.view, args.slot);

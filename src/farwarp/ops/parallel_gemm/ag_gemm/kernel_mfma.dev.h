@@ -19,7 +19,7 @@ class Operands {
   FARWARP_DEVICE void open(const Work& work, tile::TileSource<Tile>& source) {
     row_ = args_.order.at(work.at.row) * Tile::kRows;
     end_ = row_ + Tile::kRows < args_.m ? row_ + Tile::kRows : args_.m;
-    depth_come_ = 0;
+    depth_arrived_ = 0;
     const int own_row = args_.view.rank * args_.shard_rows;
     own_ = args_.own_apart != 0 && row_ >= own_row && end_ <= own_row + args_.shard_rows;
     const auto* const all =
@@ -33,16 +33,16 @@ class Operands {
   /// Each wave waits for itself: its acquires are what its loads need.
   FARWARP_DEVICE void need(const Work& work, int step) {
     const int depth = step * Tile::kStepDepth / args_.pieces.depth;
-    if (own_ || depth < depth_come_) return;
+    if (own_ || depth < depth_arrived_) return;
     const int last_step = work.steps.first + work.steps.count - 1;
-    depth_come_ = await_rows(call_, args_, row_, end_, depth, last_step * Tile::kStepDepth / args_.pieces.depth + 1);
+    depth_arrived_ = await_rows(call_, args_, row_, end_, depth, last_step * Tile::kStepDepth / args_.pieces.depth + 1);
   }
 
  private:
   Call& call_;
   const Args& args_;
   int row_ = 0, end_ = 0;
-  int depth_come_ = 0;  // all pieces of K before have come
+  int depth_arrived_ = 0;  // all pieces of K before have come
   bool own_ = false;
 };
 
@@ -56,7 +56,7 @@ FARWARP_DEVICE void multiply_block(const Args& args) {
   const tile::SplitSpace space{own_address<Vec16>(args.view, args.partials),
                                own_address<std::uint32_t>(args.view, args.counters), args.grid.splits, call.epoch};
   const tile::BlockWork share{
-      args.grid, {block_index() - args.communicators, num_blocks() - args.communicators}, args.xcds, args.k};
+      args.grid, {block_index() - args.comm_blocks, num_blocks() - args.comm_blocks}, args.xcds, args.k};
   tile::multiply_tiles(Tile{block_shared()}, share, space, Operands<Tile>(call, args),
                        [&](const Work& work, const float(&sums)[Tile::kSums]) {
                          tile::store_sums<Tile>(out, args.order.at(work.at.row) * Tile::kRows,
@@ -67,8 +67,8 @@ FARWARP_DEVICE void multiply_block(const Args& args) {
 
 template <class T, tile::MfmaShape shape>
 FARWARP_DEVICE void ag_gemm_mfma(const Args& args) {
-  if (block_index() < args.communicators) {
-    communicate(args);
+  if (block_index() < args.comm_blocks) {
+    comm_block_boxes(args);
   } else {
     multiply_block<T, shape>(args);
   }

@@ -28,18 +28,18 @@ class Loader {
   /// multiplied, is the end.
   FARWARP_DEVICE void run(Call& call, Turns turns) {
     ahead_ = shuffle(ahead_, 0);
-    int row = -1, come = 0;  // of these rows, all x before step `come` has come
+    int row = -1, arrived_end = 0;  // of these rows, all x before step `arrived_end` has come
     for (int number = turns.first; number < args_.grid.works(); number += turns.stride) {
       const Work work = farwarp::tile::work_at(args_.grid, number);
       const Place place = place_of<Tile, false>(args_, work);
       const int end = work.steps.first + work.steps.count;
-      if (row != place.x_row) come = 0;
+      if (row != place.x_row) arrived_end = 0;
       row = place.x_row;
       for (int step = work.steps.first; step < end;) {
         if (lane_index() == 0) open(work, place, step);
-        if (!place.own && step >= come)
-          come = await_boxes(call, args_, {place.x_row, place.x_end}, work, step, Tile::kStepDepth);
-        const int until = place.own || come > end ? end : come;
+        if (!place.own && step >= arrived_end)
+          arrived_end = await_boxes(call, args_, {place.x_row, place.x_end}, work, step, Tile::kStepDepth);
+        const int until = place.own || arrived_end > end ? end : arrived_end;
         if (lane_index() == 0) {
           finish(call, work, place, step);
           for (int next = step + 1; next < until; ++next) {
@@ -97,12 +97,12 @@ FARWARP_DEVICE void load_role(const Args& args, const Block& block, const Wait& 
   const Work first = farwarp::tile::work_at(args.grid, turns.first);
   const Place place = place_of<Tile, false>(args, first);
   if (lane_index() == 0) loader.load_ahead(first, place, 1);
-  std::uint32_t stage = 0;
-  Call call = read_call(args.view, args.slot, stage);
+  std::uint32_t phase = 0;
+  Call call = read_call(args.view, args.slot, phase);
   call.live = ballot(!call.live) == 0;
   const bool joined = call.live;
   if (lane_index() == 0) {
-    if (joined && args.communicators == 0 && block_index() == 0) claim_call(call);
+    if (joined && args.comm_blocks == 0 && block_index() == 0) claim_call(call);
     // As in gemm: behind the copies of all stages of all blocks, the multipliers' instructions would come microseconds later.
     wait(block.meeting(), 0);
     loader.load_ahead(first, place, Tile::kStages);
@@ -147,8 +147,8 @@ FARWARP_DEVICE void multiply_block(const Args& args) {
 
 template <class T, int columns, bool swap_ab>
 FARWARP_DEVICE void ag_gemm_wgmma(const Args& args) {
-  if (block_index() < args.communicators) {
-    communicate(args);
+  if (block_index() < args.comm_blocks) {
+    comm_block_boxes(args);
   } else {
     multiply_block<T, columns, swap_ab>(args);
   }

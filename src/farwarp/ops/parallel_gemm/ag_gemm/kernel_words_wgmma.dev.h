@@ -76,8 +76,8 @@ FARWARP_DEVICE void copy_w_role(const Args& args, const Block& block, const Wait
 /// [warp] Reads the call, which one thread leaves when all have.
 template <class Block>
 FARWARP_DEVICE Call read_call_of(const Args& args, const Block& block) {
-  std::uint32_t stage = 0;
-  const Call call = read_call(args.view, args.slot, stage);
+  std::uint32_t phase = 0;
+  const Call call = read_call(args.view, args.slot, phase);
   warp_sync();
   if (lane_index() == 0) mbarrier_arrive(block.call_read());
   return call;
@@ -146,8 +146,8 @@ FARWARP_DEVICE void multiply_words(const Args& args) {
 
 template <class T, int columns, bool swap_ab>
 FARWARP_DEVICE void ag_gemm_words(const Args& args) {
-  if (block_index() < args.communicators) {
-    communicate_words(args);
+  if (block_index() < args.comm_blocks) {
+    comm_block_words(args);
   } else {
     multiply_words<T, columns, swap_ab>(args);
   }

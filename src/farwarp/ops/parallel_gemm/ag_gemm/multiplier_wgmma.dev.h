@@ -14,7 +14,7 @@ using farwarp::tile::Work;
 
 /// Which works the block multiplies.
 FARWARP_DEVICE Turns turns_of(const Args& args) {
-  return {block_index() - args.communicators, num_blocks() - args.communicators};
+  return {block_index() - args.comm_blocks, num_blocks() - args.comm_blocks};
 }
 
 /// A work's place in the operands.

@@ -1,4 +1,4 @@
-// Pieces of x: how communicators send this rank's to all ranks, and how they return all ranks' x as a result.
+// Pieces of x: how comm blocks send this rank's to all ranks, and how they return all ranks' x as a result.
 #pragma once
 
 #include <initializer_list>
@@ -123,7 +123,7 @@ using BoxPut = std::conditional_t<Target::kHasBulkCopy, TensorBoxPut, VectorBoxP
 
 // ---- x as a result --------------------------------------------------------------------------------------------------
 //
-// Communicators copy what has arrived, after they have sent what is theirs.
+// Comm blocks copy what has arrived, after they have sent what is theirs.
 
 /// [warp] A piece of `source`'s x that has come: four rows at a time, so that several loads are under way.
 FARWARP_DEVICE void return_piece(const Args& args, std::uint32_t epoch, int source, PieceIndex piece) {
@@ -161,12 +161,12 @@ FARWARP_DEVICE void return_piece(const Args& args, std::uint32_t epoch, int sour
 /// of each, ... All that it sends must have been sent before.
 FARWARP_DEVICE void return_role(Call& call, const Args& args) {
   const int ranks = args.view.size;
-  const int units = args.piece_order.turns * ranks;
-  const int warps = args.communicators * (num_threads() / Target::kWarpSize);
-  for (int unit = warp_index() * args.communicators + block_index(); unit < units; unit += warps) {
-    const PieceIndex piece = args.piece_order.at(unit / ranks);
+  const int items = args.piece_order.turns * ranks;
+  const int warps = args.comm_blocks * (num_threads() / Target::kWarpSize);
+  for (int item = warp_index() * args.comm_blocks + block_index(); item < items; item += warps) {
+    const PieceIndex piece = args.piece_order.at(item / ranks);
     if (piece.row >= args.pieces.row_count || piece.depth >= args.pieces.depth_count) continue;
-    const int source = (args.view.rank + unit % ranks) % ranks;
+    const int source = (args.view.rank + item % ranks) % ranks;
     const int row = source * args.shard_rows + piece.row * args.pieces.rows;
     if (source != args.view.rank) await_rows(call, args, row, row + 1, piece.depth, piece.depth + 1);
     if (ballot(!call.live) != 0) return;  // nothing more comes
@@ -177,7 +177,7 @@ FARWARP_DEVICE void return_role(Call& call, const Args& args) {
 // ---- the order of pieces --------------------------------------------------------------------------------------------
 
 /// [warp] Tells all ranks that get it that a piece of this one has arrived.
-FARWARP_DEVICE void tell_arrival(const Args& args, std::uint32_t epoch, PieceIndex piece) {
+FARWARP_DEVICE void signal_arrival(const Args& args, std::uint32_t epoch, PieceIndex piece) {
   const int number = (args.view.rank * args.pieces.row_count + piece.row) * args.pieces.depth_count + piece.depth;
   signal_after_warp([&] {
     for_each_target(args, [&](int rank) {
@@ -187,28 +187,28 @@ FARWARP_DEVICE void tell_arrival(const Args& args, std::uint32_t epoch, PieceInd
   });
 }
 
-/// A communicator warp's share of the shard's pieces. Neighbours in order go to different blocks: few pieces are spread over all. Only so
+/// A comm block warp's share of the shard's pieces. Neighbours in order go to different blocks: few pieces are spread over all. Only so
 /// many warps send as keep the links busy: pieces on their way share the links, and the more there are, the later comes the first.
 class Share {
  public:
   FARWARP_DEVICE explicit Share(const Args& args)
       : args_(args),
         turns_(args.view.size == 1 || warp_index() >= args.sending_warps ? 0 : args.piece_order.turns),
-        turn_(warp_index() * args.communicators + block_index()) {
+        turn_(warp_index() * args.comm_blocks + block_index()) {
     skip();
   }
 
   FARWARP_DEVICE bool is_over() const { return turn_ >= turns_; }
   FARWARP_DEVICE PieceIndex piece() const { return piece_; }
   FARWARP_DEVICE void next() {
-    turn_ += args_.communicators * args_.sending_warps;
+    turn_ += args_.comm_blocks * args_.sending_warps;
     skip();
   }
 
  private:
   /// On to a turn that has a piece.
   FARWARP_DEVICE void skip() {
-    for (; turn_ < turns_; turn_ += args_.communicators * args_.sending_warps) {
+    for (; turn_ < turns_; turn_ += args_.comm_blocks * args_.sending_warps) {
       piece_ = args_.piece_order.at(turn_);
       if (piece_.row < args_.pieces.row_count && piece_.depth < args_.pieces.depth_count) return;
     }
@@ -238,12 +238,12 @@ FARWARP_DEVICE void send_role(Call& call, const Args& args, BoxPut& box, Share& 
     share.next();
     if (ballot(!call.live) != 0) return;
     if (!share.is_over()) box.start(args, share.piece());
-    if (!dropped) tell_arrival(args, call.epoch, piece);
+    if (!dropped) signal_arrival(args, call.epoch, piece);
   }
 }
 
-/// [block] A communicator.
-FARWARP_DEVICE void communicate(const Args& args) {
+/// [block] A comm block.
+FARWARP_DEVICE void comm_block_boxes(const Args& args) {
   BoxPut box(block_shared());
   Share share(args);
   if (!share.is_over()) box.start(args, share.piece());  // under way while join_call() reads its cells

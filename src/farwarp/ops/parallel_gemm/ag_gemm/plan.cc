@@ -91,11 +91,11 @@ void choose_pieces(AllGatherGemmPlan& plan) {
 /// tiles leave blocks over. Of tiles in rounds the blocks are worth more: 8192 x 14336 x 4096 took 237 us with 8 and 258 with 16, 8192 x
 /// 29568 x 8192 726 and 893 (8 H200s, all else the same). As words 4096 x 1024 x 4096 took 72.1, 72.9, 74.2 and 76.2 us with 12, 16, 24 and 32, 64 x 4608 x
 /// 7168 25.2, 24.0, 23.9 and 23.8 (2 H200s).
-constexpr int kFewCommunicators = 8, kManyCommunicators = 16;
-constexpr int kWordsWarps = ag_gemm::words_threads(64) / 32;  // of a communicator, with most tiles
+constexpr int kFewCommBlocks = 8, kManyCommBlocks = 16;
+constexpr int kWordsWarps = ag_gemm::words_threads(64) / 32;  // of a comm block, with most tiles
 
-int choose_communicators(const AllGatherGemmPlan& plan, int multiprocessors) {
-  const int wanted = us_of_sending(plan) > 0.5 * us_of_multiplying(plan) ? kManyCommunicators : kFewCommunicators;
+int choose_comm_blocks(const AllGatherGemmPlan& plan, int multiprocessors) {
+  const int wanted = us_of_sending(plan) > 0.5 * us_of_multiplying(plan) ? kManyCommBlocks : kFewCommBlocks;
   const auto pieces = std::int64_t{plan.row_pieces} * plan.depth_pieces;
   const auto busy = plan.words ? (pieces + kWordsWarps - 1) / kWordsWarps : pieces;
   return static_cast<int>(
@@ -105,24 +105,24 @@ int choose_communicators(const AllGatherGemmPlan& plan, int multiprocessors) {
 /// Where every tile has a block of its own, all of them can follow K as it comes.
 bool tiles_run_at_once(const tile::Tiling& tiling) { return tiling.tiles() * tiling.splits <= tiling.blocks; }
 
-/// Pieces on their way share the links: with all twelve warps of 16 communicators at it, the first arrived when nearly the last did (73 of
+/// Pieces on their way share the links: with all twelve warps of 16 comm blocks at it, the first arrived when nearly the last did (73 of
 /// 100 us for 4096 x 4096 on 4 H200s, 2026-11), and nobody could multiply meanwhile. As many as keep the links busy are enough: 2048 x
-/// 1440 x 2880, at once, took 62, 57 and 54 us with 2, 3 and 4 warps each. In rounds 4 warps of each of 8 communicators: on 4 H200s 218 us
+/// 1440 x 2880, at once, took 62, 57 and 54 us with 2, 3 and 4 warps each. In rounds 4 warps of each of 8 comm blocks: on 4 H200s 218 us
 /// for 8192 x 7168 x 4096, with 9 234; on 8 237 for 8192 x 14336 x 4096, with 2 245; more where there are few peers.
 int choose_sending_warps(const AllGatherGemmPlan& plan, const MachineShape& shape) {
   constexpr double kAtOnce = 3.1e6, kInRounds = 1.6e6;  // bytes under way
   constexpr int kFewestInRounds = 4;
   const int warps = plan.threads / shape.traits.warp_size;
-  if (plan.communicators == 0 || plan.words || !shape.traits.bulk_copy) return warps;
+  if (plan.comm_blocks == 0 || plan.words || !shape.traits.bulk_copy) return warps;
   const bool at_once = tiles_run_at_once(plan);
   const double box_bytes = 2.0 * plan.piece_rows * ag_gemm::kBoxDepth * std::max(1, plan.ranks - 1);
-  const int wanted = static_cast<int>((at_once ? kAtOnce : kInRounds) / box_bytes / plan.communicators + 0.5);
+  const int wanted = static_cast<int>((at_once ? kAtOnce : kInRounds) / box_bytes / plan.comm_blocks + 0.5);
   return std::clamp(std::max(wanted, at_once ? 1 : kFewestInRounds), 1, warps);
 }
 
 /// Rows of pieces that leave side by side, along K: all whose tiles run at once, so that little is left to do when the last piece has
 /// come (105 us for 118 at 4096 x 2048 x 4096 on 4 H200s, 244 for 256 at 8192 x 14336 x 4096 on 8).
-int choose_band(const AllGatherGemmPlan& plan) {
+int choose_piece_group(const AllGatherGemmPlan& plan) {
   if (tiles_run_at_once(plan)) return plan.row_pieces;
   const double rows_of_tiles = double{1} * plan.blocks / plan.tile_columns / plan.ranks;  // of each rank, in a round
   const int rows = std::max(1, static_cast<int>(rows_of_tiles + 0.5)) * plan.rows;
@@ -131,11 +131,11 @@ int choose_band(const AllGatherGemmPlan& plan) {
 
 /// Few rows leave multiprocessors over, of which senders get what they can use, in whole clusters. As packets, which words have replaced,
 /// 64 x 9216 x 7168 took 29.1, 28.1 and 29.1 us with 8, 16 and 24 senders (4 H200s, 2026-11).
-void add_idle_communicators(AllGatherGemmPlan& plan, int blocks) {
+void add_idle_comm_blocks(AllGatherGemmPlan& plan, int blocks) {
   const int idle = tile::blocks_at_once(blocks, plan.cluster) - plan.blocks;
   const int pieces = plan.row_pieces * plan.depth_pieces;
-  const int wanted = std::min({idle, kManyCommunicators, ceil_div(pieces, kWordsWarps)});
-  plan.communicators = std::max(plan.communicators, wanted / plan.cluster * plan.cluster);
+  const int wanted = std::min({idle, kManyCommBlocks, ceil_div(pieces, kWordsWarps)});
+  plan.comm_blocks = std::max(plan.comm_blocks, wanted / plan.cluster * plan.cluster);
 }
 
 void lay_out(AllGatherGemmPlan& plan) {
@@ -165,7 +165,7 @@ int tile_columns_beside(const AllGatherGemmPlan& plan, const MachineShape& shape
   const ParallelGemmDesc& desc = plan.desc;
   if (!plan.words || desc.tile_columns != 0 || desc.splits > 1 || plan.local.y_rows <= tile::kMostSwapAbRows)
     return desc.tile_columns;
-  const bool at_once = tiles_of(plan, kWordsWidths[0]) <= blocks - plan.communicators;
+  const bool at_once = tiles_of(plan, kWordsWidths[0]) <= blocks - plan.comm_blocks;
   return at_once && words_pay(plan, shape) ? kWordsWidths[0] : 0;
 }
 
@@ -179,7 +179,7 @@ Result<tile::Tiling> tile_beside(AllGatherGemmPlan& plan, const MachineShape& sh
         .m = plan.local.y_rows,
         .n = plan.local.w_rows,
         .k = plan.local.k,
-        .blocks = blocks - plan.communicators,
+        .blocks = blocks - plan.comm_blocks,
         .columns = columns,
         .splits = splits,
         .widths = plan.words ? std::span<const int>(kWordsWidths) : std::span<const int>(tile::kEvenWidths),
@@ -188,14 +188,14 @@ Result<tile::Tiling> tile_beside(AllGatherGemmPlan& plan, const MachineShape& sh
     return tile::tile_product(wish, shape, "ParallelGemmDesc");
   };
   auto tiling = tile(desc.splits);
-  if (!tiling.ok() || plan.communicators % tiling->cluster == 0) return tiling;
-  if (desc.communicators == 0) {
-    plan.communicators = ceil_div(plan.communicators, tiling->cluster) * tiling->cluster;
+  if (!tiling.ok() || plan.comm_blocks % tiling->cluster == 0) return tiling;
+  if (desc.comm_blocks == 0) {
+    plan.comm_blocks = ceil_div(plan.comm_blocks, tiling->cluster) * tiling->cluster;
     tiling = tile(desc.splits);
-    if (!tiling.ok() || plan.communicators % tiling->cluster == 0) return tiling;
+    if (!tiling.ok() || plan.comm_blocks % tiling->cluster == 0) return tiling;
   }
   if (desc.splits > 1)
-    return wrong("communicators", desc.communicators,
+    return wrong("comm_blocks", desc.comm_blocks,
                  fmt::format("0 (the plan's choice), or a multiple of splits, which is {}", desc.splits));
   return tile(1);
 }
@@ -216,15 +216,15 @@ Result<AllGatherGemmPlan> plan_ag_gemm(const ParallelGemmDesc& desc, const Machi
   const int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
   if (ranks > 1 || desc.return_x) {
     if (blocks < 2) return wrong("max_sms", desc.max_sms, "0 (all), or 2 and more: one block sends or returns x");
-    if (desc.communicators >= blocks)
-      return wrong("communicators", desc.communicators,
+    if (desc.comm_blocks >= blocks)
+      return wrong("comm_blocks", desc.comm_blocks,
                    fmt::format("0 (the plan's choice) to {} of {} blocks", blocks - 1, blocks));
-    plan.communicators = desc.communicators != 0 ? desc.communicators : choose_communicators(plan, blocks);
+    plan.comm_blocks = desc.comm_blocks != 0 ? desc.comm_blocks : choose_comm_blocks(plan, blocks);
   }
   auto tiling = tile_beside(plan, shape, blocks);
-  if (tiling.ok() && desc.communicators == 0 && shape.traits.bulk_copy && plan.communicators > kFewCommunicators &&
+  if (tiling.ok() && desc.comm_blocks == 0 && shape.traits.bulk_copy && plan.comm_blocks > kFewCommBlocks &&
       !tiles_run_at_once(*tiling)) {
-    plan.communicators = kFewCommunicators;
+    plan.comm_blocks = kFewCommBlocks;
     tiling = tile_beside(plan, shape, blocks);
   }
   if (!tiling.ok()) return tiling.status();
@@ -235,16 +235,16 @@ Result<AllGatherGemmPlan> plan_ag_gemm(const ParallelGemmDesc& desc, const Machi
   // The own rows make a group of their own: nobody begins with a peer's while there are own ones.
   if (whole_rows) plan.group = std::min(plan.group, plan.rows_per_shard);
   if (plan.words) plan.threads = ag_gemm::words_threads(plan.columns);
-  if (plan.words && plan.swap_ab && desc.communicators == 0) add_idle_communicators(plan, blocks);
+  if (plan.words && plan.swap_ab && desc.comm_blocks == 0) add_idle_comm_blocks(plan, blocks);
   plan.sending_warps = choose_sending_warps(plan, shape);
-  plan.piece_band = choose_band(plan);
+  plan.piece_group = choose_piece_group(plan);
   plan.kernel = (plan.words ? "ag_gemm_words_" : "ag_gemm_") + plan.kernel_suffix(shape, desc.dtype);
   lay_out(plan);
   return plan;
 }
 
 std::string AllGatherGemmPlan::to_string() const {
-  return fmt::format("{}: {}, {} more send x as {} in {} pieces of {} x {}", kernel, Tiling::to_string(), communicators,
+  return fmt::format("{}: {}, {} more send x as {} in {} pieces of {} x {}", kernel, Tiling::to_string(), comm_blocks,
                      words ? "words" : "boxes", std::int64_t{row_pieces} * depth_pieces, piece_rows, piece_depth);
 }
 

@@ -16,15 +16,15 @@ struct AllGatherGemmPlan : tile::Tiling {
   int ranks = 0;
   parallel_gemm::LocalShape local;
   std::string kernel;
-  int communicators = 0;  ///< blocks before those of the tiling; of wgmma whole clusters
-  int sending_warps = 0;  ///< warps of a communicator that send
+  int comm_blocks = 0;    ///< blocks before those of the tiling; of wgmma whole clusters
+  int sending_warps = 0;  ///< warps of a comm block that send
   bool words = false;     ///< x crosses as words; else as boxes, or on CDNA as vectors, with flags
   /// Tiles of own rows alone are read from x itself. Else some tile has rows of several ranks, and x is gathered whole.
   bool own_apart = false;
   int piece_rows = 0,
       piece_depth = 0;  ///< what a warp sends at a time, and one flag tells of: rows of x, elements of k
   int row_pieces = 0, depth_pieces = 0;
-  int piece_band = 0;      ///< rows of pieces that leave together: ag_gemm::PieceOrder
+  int piece_group = 0;     ///< rows of pieces that leave together: ag_gemm::PieceOrder
   int rows_per_shard = 0;  ///< rows of tiles; 0: shards share rows of tiles
   // Offsets in the workspace.
   std::int64_t gathered = 0, arrived = 0, partials = 0, counters = 0;

@@ -80,8 +80,8 @@ TEST(AgGemmPlan, OfTheChallenge) {
          {std::tuple{64, 18432, 7168}, std::tuple{512, 12288, 4096}, std::tuple{2048, 2880, 2880},
           std::tuple{4096, 4096, 4096}, std::tuple{8192, 14336, 4096}, std::tuple{8192, 29568, 8192}}) {
       const AllGatherGemmPlan of = plan(m, n, k, shape);
-      EXPECT_LE(of.communicators + of.blocks, shape.multiprocessors);
-      EXPECT_GE(of.communicators, 1);
+      EXPECT_LE(of.comm_blocks + of.blocks, shape.multiprocessors);
+      EXPECT_GE(of.comm_blocks, 1);
       EXPECT_GE(of.row_pieces * of.piece_rows, m / 8);
       EXPECT_GE(of.depth_pieces * of.piece_depth, k);
       EXPECT_EQ(of.piece_depth % of.depth, 0) << "a step of K lies in one piece";
@@ -91,24 +91,24 @@ TEST(AgGemmPlan, OfTheChallenge) {
   }
 }
 
-TEST(AgGemmPlan, CommunicatorsFillClusters) {
+TEST(AgGemmPlan, CommBlocksFillClusters) {
   const AllGatherGemmPlan few = plan(64, 18432, 7168);
   EXPECT_EQ(few.cluster, 4);
-  EXPECT_EQ(few.communicators % few.cluster, 0);
+  EXPECT_EQ(few.comm_blocks % few.cluster, 0);
   ParallelGemmDesc desc;
-  desc.m = 64, desc.n = 1024, desc.k = 512, desc.communicators = 3;
+  desc.m = 64, desc.n = 1024, desc.k = 512, desc.comm_blocks = 3;
   const auto odd = plan_ag_gemm(desc, kH200, 8);  // then K is not split
   ASSERT_TRUE(odd.ok());
-  EXPECT_EQ(odd->communicators, 3);
+  EXPECT_EQ(odd->comm_blocks, 3);
   EXPECT_EQ(odd->cluster, 1);
 }
 
 TEST(AgGemmPlan, AllRowsLeaveAlongKWhereTilesRunAtOnce) {
   const AllGatherGemmPlan at_once = plan(2048, 2880, 2880), in_rounds = plan(8192, 14336, 4096);
-  EXPECT_EQ(at_once.piece_band, at_once.row_pieces);
-  EXPECT_EQ(in_rounds.piece_band, 2 * in_rounds.rows / in_rounds.piece_rows);  // 124 blocks, 7 columns, 8 ranks
-  EXPECT_EQ(at_once.communicators, 16);
-  EXPECT_EQ(in_rounds.communicators, 8);
+  EXPECT_EQ(at_once.piece_group, at_once.row_pieces);
+  EXPECT_EQ(in_rounds.piece_group, 2 * in_rounds.rows / in_rounds.piece_rows);  // 124 blocks, 7 columns, 8 ranks
+  EXPECT_EQ(at_once.comm_blocks, 16);
+  EXPECT_EQ(in_rounds.comm_blocks, 8);
   EXPECT_EQ(in_rounds.sending_warps, 4);
 }
 
@@ -124,7 +124,7 @@ TEST(AgGemmPlan, WordsForFewRowsAndWhereLinksBoundOnHopper) {
   EXPECT_FALSE(plan(4096, 29440, 4096).words) << "tiles run in rounds";
   EXPECT_TRUE(plan(4096, 4096, 5120).words);
   EXPECT_FALSE(plan(4096, 4096, 5128).words) << "more than 40 MiB";
-  EXPECT_EQ(plan(4096, 4096, 4096).communicators, 16);
+  EXPECT_EQ(plan(4096, 4096, 4096).comm_blocks, 16);
   EXPECT_FALSE(plan(64, 18432, 7168, kMi300x).words);
   EXPECT_FALSE(plan(64, 18432, 7168, kH200, 1).words) << "nothing crosses";
   const AllGatherGemmPlan words = plan(4096, 4096, 4096);
@@ -161,23 +161,23 @@ TEST(AgGemmPlan, TheExchangeCanBeAskedFor) {
 
 TEST(AgGemmPlan, IdleMultiprocessorsSendFewRows) {
   const AllGatherGemmPlan few = plan(64, 18432, 7168);
-  EXPECT_LE(few.communicators + few.blocks, 120) << "as many as clusters of 4 surely fill";
-  EXPECT_EQ(few.communicators, 12) << "a piece for each warp";
-  EXPECT_EQ(plan(64, 4608, 7168, kH200, 2).communicators, 16) << "more rows of its own";
+  EXPECT_LE(few.comm_blocks + few.blocks, 120) << "as many as clusters of 4 surely fill";
+  EXPECT_EQ(few.comm_blocks, 12) << "a piece for each warp";
+  EXPECT_EQ(plan(64, 4608, 7168, kH200, 2).comm_blocks, 16) << "more rows of its own";
   for (int max_sms = 2; max_sms <= 20; ++max_sms) {
     ParallelGemmDesc desc;
     desc.m = 64, desc.n = 18432, desc.k = 7168, desc.max_sms = max_sms;
     const auto of = plan_ag_gemm(desc, kH200, 8);
     ASSERT_TRUE(of.ok());
-    EXPECT_LE(of->communicators + of->blocks, max_sms);
+    EXPECT_LE(of->comm_blocks + of->blocks, max_sms);
     EXPECT_GE(of->blocks, 1);
-    EXPECT_GE(of->communicators, 1);
+    EXPECT_GE(of->comm_blocks, 1);
   }
 }
 
 TEST(AgGemmPlan, OneRankSendsNothing) {
   const AllGatherGemmPlan alone = plan(100, 64, 64, kH200, 1);
-  EXPECT_EQ(alone.communicators, 0);
+  EXPECT_EQ(alone.comm_blocks, 0);
   EXPECT_TRUE(alone.own_apart);
 }
 
@@ -185,11 +185,11 @@ TEST(AgGemmPlan, RefusesInWords) {
   ParallelGemmDesc desc;
   desc.m = 64, desc.n = 128, desc.k = 64, desc.max_sms = 1;
   EXPECT_NE(plan_ag_gemm(desc, kH200, 8).status().message().find("max_sms is 1"), std::string::npos);
-  desc.max_sms = 4, desc.communicators = 4;
-  EXPECT_NE(plan_ag_gemm(desc, kH200, 8).status().message().find("communicators is 4"), std::string::npos);
-  desc.max_sms = 0, desc.communicators = 3, desc.splits = 2, desc.k = 512;
-  EXPECT_NE(plan_ag_gemm(desc, kH200, 8).status().message().find("communicators is 3"), std::string::npos);
-  desc.communicators = 0, desc.splits = 3;
+  desc.max_sms = 4, desc.comm_blocks = 4;
+  EXPECT_NE(plan_ag_gemm(desc, kH200, 8).status().message().find("comm blocks is 4"), std::string::npos);
+  desc.max_sms = 0, desc.comm_blocks = 3, desc.splits = 2, desc.k = 512;
+  EXPECT_NE(plan_ag_gemm(desc, kH200, 8).status().message().find("comm blocks is 3"), std::string::npos);
+  desc.comm_blocks = 0, desc.splits = 3;
   EXPECT_NE(plan_ag_gemm(desc, kH200, 8).status().message().find("splits is 3"), std::string::npos);
   desc.splits = 0, desc.k = 60;
   EXPECT_NE(plan_ag_gemm(desc, kH200, 8).status().message().find("ParallelGemmDesc.k is 60"), std::string::npos);

@@ -31,22 +31,22 @@ template <class Block, class Wait>
 FARWARP_DEVICE void load_x_role(const Args& args, const Block& block, Turns turns, const Wait& wait) {
   using Tile = typename Block::Tile;
   const Tile tile = block.tile();
-  std::uint32_t stage = 0;
-  Call call = read_call(args.view, args.slot, stage);
+  std::uint32_t phase = 0;
+  Call call = read_call(args.view, args.slot, phase);
   call.live = ballot(!call.live) == 0;
   const bool joined = call.live;
-  if (lane_index() == 0 && joined && args.communicators == 0 && block_index() == 0) claim_call(call);
+  if (lane_index() == 0 && joined && args.comm_blocks == 0 && block_index() == 0) claim_call(call);
   const bool own = args.own_apart != 0;
   const TensorMap& from = own ? args.x : args.gathered_x[args.parity(call.epoch)];
   tile::RingPosition<Tile::kStages> at, last;
   bool broken = false;  // a stage has not come free: nothing more is copied
-  int come = 0;         // x of all steps before has; with K in splits, a block has one work
+  int arrived_end = 0;  // x of all steps before has; with K in splits, a block has one work
   for (int number = turns.first; number < args.grid.works(); number += turns.stride) {
     const Work work = farwarp::tile::work_at(args.grid, number);
     const int end = work.steps.first + work.steps.count;
     for (int step = work.steps.first; step < end;) {
-      if (!own && step >= come) come = await_boxes(call, args, {0, args.m}, work, step, Tile::kStepDepth);
-      const int until = own || come > end ? end : come;
+      if (!own && step >= arrived_end) arrived_end = await_boxes(call, args, {0, args.m}, work, step, Tile::kStepDepth);
+      const int until = own || arrived_end > end ? end : arrived_end;
       for (; step < until; ++step) {
         if (lane_index() == 0) {
           broken = broken || !wait(tile.ring.empty(at.stage), at.parity ^ 1);  // the first turn finds every stage empty

@@ -9,18 +9,18 @@ namespace farwarp::FARWARP_TARGET::ag_gemm {
 
 using namespace farwarp::ag_gemm;
 
-/// Where a lane's words of a step lie: chunks of 16 bytes in rows 4 apart.
+/// Where a lane's words of a step lie: vectors of 16 bytes in rows 4 apart.
 struct WordsOfStep {
-  std::uint32_t first;   ///< offset of the first chunk in all ranks' x, in bytes
-  std::uint32_t inside;  ///< a bit for each chunk: x has it, else it is zeros
+  std::uint32_t first;   ///< offset of the first vector in all ranks' x, in bytes
+  std::uint32_t inside;  ///< a bit for each vector: x has it, else it is zeros
   bool own;              ///< they are this rank's, and come from x itself
   bool returned;         ///< of all works with these words, this is the one that gives them to the caller
   bool exists;           ///< there is such a step
 };
 
-/// [thread] The steps of K of all the block's works, one after the other, for a warp that loads `chunks` times 4 rows of each, from row
+/// [thread] The steps of K of all the block's works, one after the other, for a warp that loads `vectors` times 4 rows of each, from row
 /// `first_row` of the tile.
-template <class Tile, bool swap_ab, int chunks>
+template <class Tile, bool swap_ab, int vectors>
 class Steps {
  public:
   FARWARP_DEVICE Steps(const Args& args, int first_row)
@@ -51,9 +51,9 @@ class Steps {
     const Work work = farwarp::tile::work_at(args_.grid, number_);
     const Place place = place_of<Tile, swap_ab>(args_, work);
     row_ = place.x_row + first_row_;
-    const int left = (args_.m - row_ + 3) / 4;  // chunks
-    constexpr std::uint32_t kAll = static_cast<std::uint32_t>((std::uint64_t{1} << chunks) - 1);
-    inside_ = args_.m <= row_ ? 0 : left >= chunks ? kAll : (1u << left) - 1;
+    const int left = (args_.m - row_ + 3) / 4;  // vectors
+    constexpr std::uint32_t kAll = static_cast<std::uint32_t>((std::uint64_t{1} << vectors) - 1);
+    inside_ = args_.m <= row_ ? 0 : left >= vectors ? kAll : (1u << left) - 1;
     own_ = place.own;
     returned_ = args_.all_x != nullptr && (swap_ab ? work.at.row : work.at.column) == 0;
     step_ = work.steps.first;
@@ -88,7 +88,7 @@ class WordLoader {
     constexpr int kGroups = warps / sharing;
     static_assert(kGroups - 1 <= Tile::kStages);
     const int first_row = number_ % sharing * kRows;
-    Steps<Tile, swap_ab, kChunks> steps(args_, first_row);
+    Steps<Tile, swap_ab, kVectors> steps(args_, first_row);
     steps.advance(number_ / sharing);
     at_.advance(number_ / sharing);
     for (; (of_ = steps.present()).exists; steps.advance(kGroups)) {
@@ -101,63 +101,63 @@ class WordLoader {
 
  private:
   static constexpr int kRows = (swap_ab ? Tile::kColumns : Tile::kRows) / sharing;
-  static constexpr int kChunks = kRows / 4;
-  static_assert(kChunks <= 16, "registers");
-  static constexpr std::uint32_t kAllChunks = (1u << kChunks) - 1;
-  static constexpr int kFew = 8;  ///< chunks that are looked at again and again
+  static constexpr int kVectors = kRows / 4;
+  static_assert(kVectors <= 16, "registers");
+  static constexpr std::uint32_t kAllVectors = (1u << kVectors) - 1;
+  static constexpr int kFew = 8;  ///< vectors that are looked at again and again
 
-  /// Chunk `chunk` of the step.
-  FARWARP_DEVICE Global<const Vec16> words_at(int chunk) const {
+  /// Vector `vector` of the step.
+  FARWARP_DEVICE Global<const Vec16> words_at(int vector) const {
     const std::byte* const first = (of_.own ? own_ : inbox_) + of_.first;
-    return Global<const Vec16>(reinterpret_cast<const Vec16*>(first + offset_of(chunk)));
+    return Global<const Vec16>(reinterpret_cast<const Vec16*>(first + offset_of(vector)));
   }
-  /// From chunk 0.
-  FARWARP_DEVICE std::int64_t offset_of(int chunk) const {
+  /// From vector 0.
+  FARWARP_DEVICE std::int64_t offset_of(int vector) const {
     return static_cast<std::int64_t>(std::uint64_t{static_cast<std::uint32_t>(args_.k) * 8} *
-                                     static_cast<std::uint32_t>(chunk));
+                                     static_cast<std::uint32_t>(vector));
   }
 
   /// Starts the loads of a step.
   FARWARP_DEVICE void begin() {
-    if (ballot(of_.inside != kAllChunks) == 0) {  // most steps: two instructions a load
+    if (ballot(of_.inside != kAllVectors) == 0) {  // most steps: two instructions a load
 #pragma unroll
-      for (int i = 0; i < kChunks; ++i) words_[i] = load_words(words_at(i));
+      for (int i = 0; i < kVectors; ++i) words_[i] = load_words(words_at(i));
       return;
     }
 #pragma unroll
-    for (int i = 0; i < kChunks; ++i) {
+    for (int i = 0; i < kVectors; ++i) {
       words_[i] = {};
       if (of_.inside >> i & 1) words_[i] = load_words(words_at(i));
     }
   }
 
   /// [warp] Until all lanes' words have come. In an aborted call nothing is missing: what comes out counts for nothing. Polls take little of
-  /// L2, and of the instructions that a cold launch has to fetch: the last chunk of many that are missing, since rows leave in their order,
+  /// L2, and of the instructions that a cold launch has to fetch: the last vector of many that are missing, since rows leave in their order,
   /// then all that still are, as long as more of them come.
   FARWARP_DEVICE void await() {
     std::uint32_t before = 0;
-    while (ballot(!have_all_come(words_)) != 0) {
+    while (ballot(!all_arrived(words_)) != 0) {
       std::uint32_t missing = 0;
 #pragma unroll
-      for (int i = 0; i < kChunks; ++i) {
-        if (!have_come(words_[i])) missing |= 1u << i;
+      for (int i = 0; i < kVectors; ++i) {
+        if (!has_arrived(words_[i])) missing |= 1u << i;
       }
       missing = call_.live && !of_.own ? missing & of_.inside : 0;
       if (ballot(missing != 0) == 0) return;
       const bool polls = missing == before || count_bits(missing) > kFew;
-      if (missing != 0 && polls) await_chunk(highest_bit(missing));
+      if (missing != 0 && polls) await_vector(highest_bit(missing));
       before = missing;
 #pragma unroll
-      for (int i = 0; i < kChunks; ++i) {
+      for (int i = 0; i < kVectors; ++i) {
         if (missing >> i & 1) words_[i] = load_words(words_at(i));
       }
     }
   }
 
-  /// [thread] Until a chunk has come, or the call is over.
-  FARWARP_DEVICE void await_chunk(int chunk) {
-    const Global<const Vec16> from[1] = {words_at(chunk)};
-    const int row = static_cast<int>((of_.first + static_cast<std::uint32_t>(offset_of(chunk))) /
+  /// [thread] Until a vector has come, or the call is over.
+  FARWARP_DEVICE void await_vector(int vector) {
+    const Global<const Vec16> from[1] = {words_at(vector)};
+    const int row = static_cast<int>((of_.first + static_cast<std::uint32_t>(offset_of(vector))) /
                                      (2 * static_cast<std::uint32_t>(args_.k)));
     Vec16 data[1];
     wait_words<1, Failure::in_place>(call_, from, 1, data, {kSiteArrival, row / args_.shard_rows});
@@ -172,7 +172,7 @@ class WordLoader {
       const int row = first_row + lane_index() / 8, byte = lane_index() % 8 * 16;
       const int offset[2] = {swizzled_offset(row, byte), swizzled_offset(row + 4, byte)};
 #pragma unroll
-      for (int i = 0; i < kChunks; ++i) {  // the swizzle repeats every 8 rows
+      for (int i = 0; i < kVectors; ++i) {  // the swizzle repeats every 8 rows
         const Shared<std::byte> to = x + (offset[i % 2] + i / 2 * 8 * kSwizzleRowBytes);
         store(Shared<Vec16>(reinterpret_cast<Vec16*>(to.raw)), words_[i]);
       }
@@ -184,7 +184,7 @@ class WordLoader {
     if (!of_.returned) return;
     auto* const all_x = static_cast<std::byte*>(args_.all_x) + of_.first;
 #pragma unroll
-    for (int i = 0; i < kChunks; ++i) {
+    for (int i = 0; i < kVectors; ++i) {
       if (of_.inside >> i & 1) store(Global<Vec16>(reinterpret_cast<Vec16*>(all_x + offset_of(i))), words_[i]);
     }
   }
@@ -196,7 +196,7 @@ class WordLoader {
   const Wait& wait_;
   const std::byte *inbox_, *own_;  ///< where all ranks' x begins, and would begin around this rank's
   WordsOfStep of_;
-  Vec16 words_[kChunks];
+  Vec16 words_[kVectors];
   tile::RingPosition<Tile::kStages> at_;
   bool broken_ = false;  ///< a stage has not come free: nothing more is stored
 };

@@ -22,7 +22,7 @@ double link_bytes(Kind kind, const ParallelGemmDesc& desc, int ranks) {
 
 }  // namespace
 
-Work work_of(Kind kind, const ParallelGemmDesc& desc, int ranks) {
+Cost cost_of(Kind kind, const ParallelGemmDesc& desc, int ranks) {
   const LocalShape local = local_shape(kind, desc, ranks);
   const double x = double{1} * local.x_rows * local.k, w = double{1} * local.w_rows * local.k,
                y = double{1} * local.y_rows * local.y_columns;
@@ -30,7 +30,7 @@ Work work_of(Kind kind, const ParallelGemmDesc& desc, int ranks) {
 }
 
 harness::Floor floor_of(Kind kind, const ParallelGemmDesc& desc, int ranks, const Ceilings& ceilings) {
-  const Work work = work_of(kind, desc, ranks);
+  const Cost work = cost_of(kind, desc, ranks);
   const double link = std::max(ceilings.link_all_store_gb_s, ceilings.link_all_bulk_gb_s);
   const auto us = [](double amount, double per_us) { return per_us > 0 ? amount / per_us : 0; };
   const double mma_us = us(work.flops * 1e-6, ceilings.mma_bf16_tflops_short);

@@ -8,12 +8,12 @@
 namespace farwarp::parallel_gemm {
 
 /// Of one rank.
-struct Work {
+struct Cost {
   double flops = 0;
   double memory_bytes = 0;  ///< x, w and y of this rank, each once
   double link_bytes = 0;    ///< sent; of an all-reduce as a reduce-scatter and an all-gather
 };
-Work work_of(Kind kind, const ParallelGemmDesc& desc, int ranks);
+Cost cost_of(Kind kind, const ParallelGemmDesc& desc, int ranks);
 
 /// The slowest resource. All is 0 if the ceilings say nothing.
 harness::Floor floor_of(Kind kind, const ParallelGemmDesc& desc, int ranks, const Ceilings& ceilings);

@@ -26,15 +26,15 @@ ParallelGemmDesc sizes(int m, int n, int k) {
 TEST(ParallelFloor, CountsWhatOneRankDoes) {
   const ParallelGemmDesc desc = sizes(1024, 2048, 4096);
   for (const Kind kind : {Kind::kAllGather, Kind::kReduceScatter, Kind::kAllReduce})
-    EXPECT_EQ(work_of(kind, desc, 8).flops, 2.0 * 1024 * 2048 * 4096 / 8);
-  EXPECT_EQ(work_of(Kind::kAllGather, desc, 8).memory_bytes, 2.0 * (128 * 4096 + 256 * 4096 + 1024 * 256));
-  EXPECT_EQ(work_of(Kind::kReduceScatter, desc, 8).memory_bytes, 2.0 * (1024 * 512 + 2048 * 512 + 128 * 2048));
-  EXPECT_EQ(work_of(Kind::kAllReduce, desc, 8).memory_bytes, 2.0 * (1024 * 512 + 2048 * 512 + 1024 * 2048));
-  EXPECT_EQ(work_of(Kind::kAllGather, desc, 8).link_bytes, 7.0 * 128 * 4096 * 2);
-  EXPECT_EQ(work_of(Kind::kReduceScatter, desc, 8).link_bytes, 7.0 * 128 * 2048 * 2);
-  EXPECT_EQ(work_of(Kind::kAllReduce, desc, 8).link_bytes, 2 * 7.0 * 128 * 2048 * 2);
-  EXPECT_EQ(work_of(Kind::kAllReduce, sizes(1, 8, 24), 3).link_bytes, 22) << "21.3, rounded up";
-  EXPECT_EQ(work_of(Kind::kAllReduce, desc, 1).link_bytes, 0);
+    EXPECT_EQ(cost_of(kind, desc, 8).flops, 2.0 * 1024 * 2048 * 4096 / 8);
+  EXPECT_EQ(cost_of(Kind::kAllGather, desc, 8).memory_bytes, 2.0 * (128 * 4096 + 256 * 4096 + 1024 * 256));
+  EXPECT_EQ(cost_of(Kind::kReduceScatter, desc, 8).memory_bytes, 2.0 * (1024 * 512 + 2048 * 512 + 128 * 2048));
+  EXPECT_EQ(cost_of(Kind::kAllReduce, desc, 8).memory_bytes, 2.0 * (1024 * 512 + 2048 * 512 + 1024 * 2048));
+  EXPECT_EQ(cost_of(Kind::kAllGather, desc, 8).link_bytes, 7.0 * 128 * 4096 * 2);
+  EXPECT_EQ(cost_of(Kind::kReduceScatter, desc, 8).link_bytes, 7.0 * 128 * 2048 * 2);
+  EXPECT_EQ(cost_of(Kind::kAllReduce, desc, 8).link_bytes, 2 * 7.0 * 128 * 2048 * 2);
+  EXPECT_EQ(cost_of(Kind::kAllReduce, sizes(1, 8, 24), 3).link_bytes, 22) << "21.3, rounded up";
+  EXPECT_EQ(cost_of(Kind::kAllReduce, desc, 1).link_bytes, 0);
 }
 
 void expect_floor(Kind kind, const ParallelGemmDesc& desc, double us, const char* resource) {

@@ -26,9 +26,9 @@ const std::vector<ParamInfo>& params() {
       {"path", "own", "own|unfused (NCCL and cuBLASLt)|best (by the table of plans)"},
       {"tile_columns", "0", "0 (the plan's choice), on Hopper also a width that has a kernel"},
       {"splits", "0", "0 (the plan's choice) to 16 parts of k"},
-      {"communicators", "0", "0 (the plan's choice) or blocks that only send; ag-gemm"},
+      {"comm_blocks", "0", "0 (the plan's choice) or blocks that only send; ag-gemm"},
       {"exchange", "auto",
-       "auto (the plan's choice), on Hopper also boxes|words|words_to_all (gemm-ar): how data crosses the links"},
+       "auto (the plan's choice), on Hopper also boxes|words|one_shot_words (gemm-ar): how data crosses the links"},
       {"return_x", "0", "1: x of all ranks is a result, too; ag-gemm"},
       {"max_sms", "0", "0 (all) or more"},
       {"inputs", "auto", gemm::kInputKindNames},
@@ -46,7 +46,7 @@ Result<CheckConfig> read_config(const CaseKind& kind, const Params& given) {
       {"own", Path::kOwn}, {"unfused", Path::kUnfused}, {"best", Path::kBest}};
   using enum ParallelGemmExchange;
   static constexpr harness::Choice<ParallelGemmExchange> kExchanges[] = {
-      {"auto", kAuto}, {"boxes", kBoxes}, {"words", kWords}, {"words_to_all", kWordsToAll}};
+      {"auto", kAuto}, {"boxes", kBoxes}, {"words", kWords}, {"one_shot_words", kOneShotWords}};
   harness::ParamReader reader(given, params());
   CheckConfig config{kind, {}};
   ParallelGemmDesc& desc = config.desc;
@@ -58,7 +58,7 @@ Result<CheckConfig> read_config(const CaseKind& kind, const Params& given) {
   config.path = reader.choice("path", kPaths);
   desc.tile_columns = reader.small_integer("tile_columns", 0, 1024);
   desc.splits = reader.small_integer("splits", 0, kMostSplits);
-  desc.communicators = reader.small_integer("communicators", 0, 1 << 16);
+  desc.comm_blocks = reader.small_integer("comm_blocks", 0, 1 << 16);
   desc.exchange = reader.choice("exchange", kExchanges);
   desc.return_x = reader.flag("return_x");
   desc.max_sms = reader.small_integer("max_sms", 0, 1 << 16);

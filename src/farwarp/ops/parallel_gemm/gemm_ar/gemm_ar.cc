@@ -24,9 +24,9 @@ void GemmAllReduce::State::set_sizes() {
   gemm_reduce::set_sizes(args.reduce, plan.reduce, *world, opened);
   args.reduce.x_rows = plan.desc.m;
   args.rows = plan.desc.m;
-  args.finished = plan.finished;
-  args.finished.at += args.reduce.words.at;
-  args.sums = base + plan.sums;
+  args.finished_inbox = plan.finished_inbox;
+  args.finished_inbox.at += args.reduce.word_inbox.at;
+  args.finished_rows = base + plan.finished_rows;
   args.signals = base + plan.signals;
 }
 

@@ -18,7 +18,8 @@ FARWARP_DEVICE void multiply_and_send_words(Call& call, const Args& args, const 
     if (static_cast<std::uint32_t>(work.tile) + 1 == args.reduce.drop_put) return;
     tile::round_sums<Tile>(extent, args.reduce.order.at(work.at.row) * Tile::kRows, work.at.column * Tile::kColumns,
                            sums, [&](int row, int column, Vec16 eight) {
-                             RowsToAll::send(call, args.reduce, row, column / gemm_reduce::WordInbox::kElements, eight);
+                             RowsToAllRanks::send(call, args.reduce, row, column / gemm_reduce::WordInbox::kElements,
+                                                  eight);
                            });
   });
 }
@@ -28,14 +29,16 @@ FARWARP_DEVICE void gemm_ar_mfma(const Args& args) {
   Call call = begin_call(args.reduce.view, args.reduce.slot, 0);
   if (!call.live) return;
   const tile::MfmaTile<T, shape> tile{block_shared()};
-  if (args.reduce.words.rows != 0) {
+  if (args.reduce.word_inbox.rows != 0) {
     multiply_and_send_words(call, args, tile);
-    const gemm_reduce::PieceShare share{num_threads() * block_index() + thread_index(), num_threads() * num_blocks()};
-    gemm_reduce::for_each_piece(call, args.reduce.words, args.reduce.words.rows, share, [&](int row, int piece) {
-      gemm_reduce::reduce_piece<T, Failure::called>(call, args.reduce, row, piece, gemm_reduce::IntoY{args.reduce});
-    });
+    const gemm_reduce::VectorShare share{num_threads() * block_index() + thread_index(), num_threads() * num_blocks()};
+    gemm_reduce::for_each_vector(call, args.reduce.word_inbox, args.reduce.word_inbox.rows, share,
+                                 [&](int row, int vector) {
+                                   gemm_reduce::reduce_vector<T, Failure::called>(call, args.reduce, row, vector,
+                                                                                  gemm_reduce::IntoY{args.reduce});
+                                 });
   } else {
-    if (block_index() == 0 && warp_index() == 0) announce_entry(call, args.reduce.at.entries);
+    if (block_index() == 0 && warp_index() == 0) announce_ready(call, args.reduce.at.ready_cells);
     gemm_reduce::multiply_and_send(call, args.reduce, tile);
     constexpr int kWaves = shape.threads() / Target::kWarpSize;
     const int wave = kWaves * block_index() + warp_index(), waves = kWaves * num_blocks();

@@ -12,7 +12,7 @@ using farwarp::tile::Turns;
 
 /// The roles of a block whose owners hand out what they have added up.
 template <class T, int columns, bool swap_ab>
-struct OwnersToAll : gemm_reduce::ToOwners<T, columns, swap_ab> {
+struct TwoShotByBoxes : gemm_reduce::ToOwners<T, columns, swap_ab> {
   using Base = gemm_reduce::ToOwners<T, columns, swap_ab>;
   using typename Base::Block;
 
@@ -25,7 +25,7 @@ struct OwnersToAll : gemm_reduce::ToOwners<T, columns, swap_ab> {
   template <class Wait>
   FARWARP_DEVICE void multiply(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
     gemm_reduce::multiply_for_store_warp<swap_ab>(all.reduce, block, multiplier, turns, wait);
-    reduce_and_share<gemm_reduce::kMultiplierVectors<Base::kBandColumns>>(block, wait);
+    reduce_and_share<gemm_reduce::kMultiplierWarpVectors<Base::kBandColumns>>(block, wait);
     Call call = block.call(all.reduce.view, all.reduce.slot, wait);
     collect<Base::kBandColumns, Failure::in_place>(call, all, 8 * block_index() + warp_index() - 4, 8 * num_blocks());
   }
@@ -41,7 +41,7 @@ struct OwnersToAll : gemm_reduce::ToOwners<T, columns, swap_ab> {
 
 template <class T, int columns, bool swap_ab>
 FARWARP_DEVICE void gemm_ar_wgmma(const Args& args) {
-  gemm_reduce::run_block(args.reduce, OwnersToAll<T, columns, swap_ab>{{args.reduce}, args});
+  gemm_reduce::run_block(args.reduce, TwoShotByBoxes<T, columns, swap_ab>{{args.reduce}, args});
 }
 
 /// The roles of a block for few rows whose sums go to owners as words, and from there to all.
@@ -55,18 +55,19 @@ struct SwapAbByOwners : gemm_reduce::SwapAbByWords<T, columns, gemm_reduce::Rows
   template <class Wait>
   FARWARP_DEVICE void collect(const Block& block, const Wait& wait) const {
     Call call = block.call(all.reduce.view, all.reduce.slot, wait);
-    gemm_reduce::for_each_piece(
-        call, all.reduce.words, rows_of(all, all.reduce.view.rank), Base::share(),
-        [&](int row, int piece) { reduce_and_send_piece<T, Failure::in_place>(call, all, row, piece); });
-    gemm_reduce::for_each_piece(call, all.finished, all.finished.rows, Base::share(),
-                                [&](int row, int piece) { collect_piece<Failure::in_place>(call, all, row, piece); });
+    gemm_reduce::for_each_vector(
+        call, all.reduce.word_inbox, rows_of(all, all.reduce.view.rank), Base::share(),
+        [&](int row, int vector) { reduce_and_send_vector<T, Failure::in_place>(call, all, row, vector); });
+    gemm_reduce::for_each_vector(
+        call, all.finished_inbox, all.finished_inbox.rows, Base::share(),
+        [&](int row, int vector) { collect_vector<Failure::in_place>(call, all, row, vector); });
   }
 };
 
 /// The same of more rows.
 template <class T, int columns>
-struct ManyByOwners : gemm_reduce::ManyByWords<T, columns> {
-  using Base = gemm_reduce::ManyByWords<T, columns>;
+struct StraightTwoShotByWords : gemm_reduce::StraightByWords<T, columns> {
+  using Base = gemm_reduce::StraightByWords<T, columns>;
   using typename Base::Block;
 
   const Args& all;
@@ -76,9 +77,9 @@ struct ManyByOwners : gemm_reduce::ManyByWords<T, columns> {
     Call call = block.call(all.reduce.view, all.reduce.slot, wait);
     if (!call.live) return;
     const gemm_reduce::TakenChunks next(block.taken());
-    gemm_reduce::for_each_piece_of_chunks(
-        call, all.reduce.words, rows_of(all, all.reduce.view.rank), next,
-        [&](int row, int piece) { reduce_and_send_piece<T, Failure::in_place>(call, all, row, piece); });
+    gemm_reduce::for_each_vector_of_chunks(
+        call, all.reduce.word_inbox, rows_of(all, all.reduce.view.rank), next,
+        [&](int row, int vector) { reduce_and_send_vector<T, Failure::in_place>(call, all, row, vector); });
   }
   template <class Wait>
   FARWARP_DEVICE void collect(const Block& block, const Wait& wait) const {
@@ -88,16 +89,16 @@ struct ManyByOwners : gemm_reduce::ManyByWords<T, columns> {
     const int warps = 8 * num_blocks();
     int chunk = (warp_index() - 4) * num_blocks() + block_index() - warps;
     const auto next = [&] { return chunk += warps; };
-    gemm_reduce::for_each_piece_of_chunks(call, all.finished, all.finished.rows, next, [&](int row, int piece) {
-      collect_piece<Failure::in_place>(call, all, row, piece);
-    });
+    gemm_reduce::for_each_vector_of_chunks(
+        call, all.finished_inbox, all.finished_inbox.rows, next,
+        [&](int row, int vector) { collect_vector<Failure::in_place>(call, all, row, vector); });
   }
 };
 
 /// Few rows, partial sums as words to all ranks.
 template <class T, int columns>
-FARWARP_DEVICE void gemm_ar_words_to_all_wgmma(const Args& args) {
-  gemm_reduce::run_block(args.reduce, gemm_reduce::SwapAbByWords<T, columns, RowsToAll>{args.reduce});
+FARWARP_DEVICE void gemm_ar_one_shot_words_wgmma(const Args& args) {
+  gemm_reduce::run_block(args.reduce, gemm_reduce::SwapAbByWords<T, columns, RowsToAllRanks>{args.reduce});
 }
 
 /// Partial sums as words to owners; `swap_ab`: few rows of x.
@@ -106,7 +107,7 @@ FARWARP_DEVICE void gemm_ar_words_wgmma(const Args& args) {
   if constexpr (swap_ab) {
     gemm_reduce::run_block(args.reduce, SwapAbByOwners<T, columns>{{args.reduce}, args});
   } else {
-    gemm_reduce::run_block(args.reduce, ManyByOwners<T, columns>{{args.reduce}, args});
+    gemm_reduce::run_block(args.reduce, StraightTwoShotByWords<T, columns>{{args.reduce}, args});
   }
 }
 

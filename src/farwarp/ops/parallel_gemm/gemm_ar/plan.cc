@@ -10,17 +10,17 @@ namespace {
 
 constexpr std::int64_t align(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
-enum class Way { kWordsToAll, kWordsByOwners, kBoxesByOwners };
+enum class Way { kOneShotWords, kTwoShotWords, kTwoShotBoxes };
 
 /// What it takes owners to hand out, beside their bytes. On two ranks the bytes are as many either way, and words to all take 2.1, 2.5, 1.1, 1.3
 /// and 0.7 us less at 8, 16, 24, 32 and 64 rows, n = 4096 and k = 1024 (2 H200s, 2026-11).
 constexpr double kUsOfHandingOut = 2.1;
 
 /// Up to as many rows on CDNA, where nothing has been measured.
-constexpr int kMostToAllOnCdna = 16;
+constexpr int kMostOneShotRowsOnCdna = 16;
 
 /// Each rank sends its sums to all others, R - 1 times as many bytes as they have; by owners, 2 (R - 1) / R times.
-bool to_all_pays(const ParallelGemmDesc& desc, int ranks) {
+bool one_shot_pays(const ParallelGemmDesc& desc, int ranks) {
   const double more = (ranks - 1) * (1 - 2.0 / ranks) * 2 * desc.m * desc.n;
   return more / parallel_gemm::kLinkBytesPerUs < kUsOfHandingOut;
 }
@@ -28,20 +28,20 @@ bool to_all_pays(const ParallelGemmDesc& desc, int ranks) {
 /// Of Hopper.
 Way way_of(const ParallelGemmDesc& desc, int padded_rows, int ranks) {
   switch (desc.exchange) {
-    case ParallelGemmExchange::kBoxes: return Way::kBoxesByOwners;
-    case ParallelGemmExchange::kWords: return Way::kWordsByOwners;
-    case ParallelGemmExchange::kWordsToAll: return Way::kWordsToAll;
+    case ParallelGemmExchange::kBoxes: return Way::kTwoShotBoxes;
+    case ParallelGemmExchange::kWords: return Way::kTwoShotWords;
+    case ParallelGemmExchange::kOneShotWords: return Way::kOneShotWords;
     case ParallelGemmExchange::kAuto: break;
   }
-  if (padded_rows <= tile::kMostSwapAbRows && to_all_pays(desc, ranks)) return Way::kWordsToAll;
+  if (padded_rows <= tile::kMostSwapAbRows && one_shot_pays(desc, ranks)) return Way::kOneShotWords;
   const std::int64_t owned_bytes = std::int64_t{2} * padded_rows / ranks * desc.n;
-  return owned_bytes <= gemm_reduce::kMostOwnedAsWords ? Way::kWordsByOwners : Way::kBoxesByOwners;
+  return owned_bytes <= gemm_reduce::kMostOwnedAsWords ? Way::kTwoShotWords : Way::kTwoShotBoxes;
 }
 
 /// Of the kernel's name.
 const char* prefix_of(Way way, const MachineShape& shape) {
-  if (shape.traits.matrix_unit == MatrixUnit::kMfma || way == Way::kBoxesByOwners) return "gemm_ar_";
-  return way == Way::kWordsByOwners ? "gemm_ar_words_" : "gemm_ar_words_to_all_";
+  if (shape.traits.matrix_unit == MatrixUnit::kMfma || way == Way::kTwoShotBoxes) return "gemm_ar_";
+  return way == Way::kTwoShotWords ? "gemm_ar_words_" : "gemm_ar_one_shot_words_";
 }
 
 }  // namespace
@@ -56,29 +56,29 @@ Result<GemmAllReducePlan> plan_gemm_all_reduce(const ParallelGemmDesc& desc, con
   if (padded.m > parallel_gemm::kMostSize)
     return invalid_argument(fmt::format("ParallelGemmDesc.m is {}; allowed: at most {} with {} ranks", desc.m,
                                         parallel_gemm::kMostSize / ranks * ranks, ranks));
-  if (desc.exchange == ParallelGemmExchange::kWordsToAll && padded.m > tile::kMostSwapAbRows)
+  if (desc.exchange == ParallelGemmExchange::kOneShotWords && padded.m > tile::kMostSwapAbRows)
     return invalid_argument(
-        fmt::format("ParallelGemmDesc.exchange is words_to_all; allowed: auto, boxes or words where m, padded to a "
+        fmt::format("ParallelGemmDesc.exchange is one_shot_words; allowed: auto, boxes or words where m, padded to a "
                     "multiple of the ranks, is more than {}",
                     tile::kMostSwapAbRows));
   const bool wgmma = shape.traits.matrix_unit == MatrixUnit::kWgmma;
-  const Way way = wgmma                        ? way_of(desc, padded.m, ranks)
-                  : desc.m <= kMostToAllOnCdna ? Way::kWordsToAll
-                                               : Way::kBoxesByOwners;
-  const int word_rows = way == Way::kWordsToAll ? desc.m : way == Way::kWordsByOwners ? padded.m / ranks : 0;
+  const Way way = wgmma                              ? way_of(desc, padded.m, ranks)
+                  : desc.m <= kMostOneShotRowsOnCdna ? Way::kOneShotWords
+                                                     : Way::kTwoShotBoxes;
+  const int word_rows = way == Way::kOneShotWords ? desc.m : way == Way::kTwoShotWords ? padded.m / ranks : 0;
   auto reduce = gemm_reduce::make_plan(padded, shape, ranks, word_rows);
   if (!reduce.ok()) return reduce.status();
   plan.reduce = std::move(*reduce);
   const gemm_reduce::Plan& part = plan.reduce;
   plan.kernel = prefix_of(way, shape) + part.kernel_suffix(shape, desc.dtype);
   plan.workspace_bytes = align(part.workspace.total);
-  if (way == Way::kWordsByOwners) {
-    plan.finished = part.words;
-    plan.finished.at = part.words.bytes();
+  if (way == Way::kTwoShotWords) {
+    plan.finished_inbox = part.word_inbox;
+    plan.finished_inbox.at = part.word_inbox.bytes();
   }
   if (!plan.by_words()) {
-    plan.sums = plan.workspace_bytes;
-    plan.signals = plan.sums + align(std::int64_t{2} * padded.m * desc.n);
+    plan.finished_rows = plan.workspace_bytes;
+    plan.signals = plan.finished_rows + align(std::int64_t{2} * padded.m * desc.n);
     plan.workspace_bytes = plan.signals + align(std::int64_t{8} * ranks * gemm_reduce::chunks_of(part.bands));
   }
   return plan;

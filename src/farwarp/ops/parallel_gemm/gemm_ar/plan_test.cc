@@ -21,11 +21,11 @@ TEST(GemmAllReducePlan, FewestRowsGoToAllRanks) {
     for (const int m : {1, 8, 16}) {
       const GemmAllReducePlan plan = plan_of({.m = m, .n = 4096, .k = 4096}, shape, 8);
       EXPECT_TRUE(plan.one_shot()) << m;
-      EXPECT_EQ(plan.reduce.words.rows, m);
+      EXPECT_EQ(plan.reduce.word_inbox.rows, m);
       EXPECT_EQ(plan.word_bytes(), std::int64_t{2} * 8 * m * 4096 * 2);
     }
   }
-  EXPECT_EQ(plan_of({.m = 9, .n = 4096, .k = 4096}, kH200, 8).kernel, "gemm_ar_words_to_all_bf16_swap_ab_16");
+  EXPECT_EQ(plan_of({.m = 9, .n = 4096, .k = 4096}, kH200, 8).kernel, "gemm_ar_one_shot_words_bf16_swap_ab_16");
 }
 
 TEST(GemmAllReducePlan, MoreRowsGoToAllWhereTheirBytesCostLittle) {
@@ -42,15 +42,15 @@ TEST(GemmAllReducePlan, MoreRowsGoToAllWhereTheirBytesCostLittle) {
 TEST(GemmAllReducePlan, OwnersHandOutWordsWhereTheySendWords) {
   const GemmAllReducePlan few = plan_of({.m = 33, .n = 4096, .k = 4096}, kH200, 8);
   EXPECT_EQ(few.kernel, "gemm_ar_words_bf16_swap_ab_64");
-  EXPECT_EQ(few.finished.rows, 5) << "of 40, padded to a multiple of the ranks";
-  EXPECT_EQ(few.finished.at, few.reduce.words.bytes()) << "behind the partial sums";
-  EXPECT_EQ(few.word_bytes(), 2 * few.finished.bytes());
+  EXPECT_EQ(few.finished_inbox.rows, 5) << "of 40, padded to a multiple of the ranks";
+  EXPECT_EQ(few.finished_inbox.at, few.reduce.word_inbox.bytes()) << "behind the partial sums";
+  EXPECT_EQ(few.word_bytes(), 2 * few.finished_inbox.bytes());
   EXPECT_FALSE(few.one_shot());
   EXPECT_TRUE(plan_of({.m = 2048, .n = 4096, .k = 4096}, kH200, 8).by_words());
   const GemmAllReducePlan most = plan_of({.m = 4096, .n = 4096, .k = 4096}, kH200, 8);
   EXPECT_FALSE(most.by_words()) << "more than kMostOwnedAsWords";
   EXPECT_EQ(most.word_bytes(), 0);
-  EXPECT_GT(most.signals, most.sums);
+  EXPECT_GT(most.signals, most.finished_rows);
   EXPECT_FALSE(plan_of({.m = 33, .n = 4096, .k = 4096}, kMi300x, 8).by_words()) << "CDNA goes by boxes and flags";
 }
 
@@ -60,16 +60,17 @@ TEST(GemmAllReducePlan, TheExchangeCanBeAskedFor) {
   };
   EXPECT_EQ(kernel(9, kBoxes), "gemm_ar_bf16_swap_ab_16");
   EXPECT_EQ(kernel(9, kWords), "gemm_ar_words_bf16_swap_ab_16");
-  EXPECT_EQ(kernel(33, kWordsToAll), "gemm_ar_words_to_all_bf16_swap_ab_64");
+  EXPECT_EQ(kernel(33, kOneShotWords), "gemm_ar_one_shot_words_bf16_swap_ab_64");
   EXPECT_TRUE(plan_of({.m = 4096, .n = 4096, .k = 4096, .exchange = kWords}, kH200, 8).by_words());
   const auto error = [](int m, ParallelGemmExchange exchange, const MachineShape& shape) {
     return plan_gemm_all_reduce({.m = m, .n = 72, .k = 64, .exchange = exchange}, shape, 8).status().message();
   };
-  EXPECT_EQ(error(65, kWordsToAll, kH200),
-            "ParallelGemmDesc.exchange is words_to_all; allowed: auto, boxes or words where m, padded to a multiple of "
-            "the ranks, is more than 64");
+  EXPECT_EQ(
+      error(65, kOneShotWords, kH200),
+      "ParallelGemmDesc.exchange is one_shot_words; allowed: auto, boxes or words where m, padded to a multiple of "
+      "the ranks, is more than 64");
   EXPECT_EQ(error(40, kWords, kMi300x), "ParallelGemmDesc.exchange is words; allowed: auto here");
-  EXPECT_EQ(error(8, kWordsToAll, kMi300x), "ParallelGemmDesc.exchange is words_to_all; allowed: auto here");
+  EXPECT_EQ(error(8, kOneShotWords, kMi300x), "ParallelGemmDesc.exchange is one_shot_words; allowed: auto here");
   EXPECT_EQ(error(8, kBoxes, kMi300x), "ParallelGemmDesc.exchange is boxes; allowed: auto here");
 }
 

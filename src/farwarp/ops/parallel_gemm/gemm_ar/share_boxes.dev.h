@@ -25,10 +25,10 @@ FARWARP_DEVICE void reduce_and_share(const Args& args, Next&& next, std::uint32_
     store(Global<Vec16>(reinterpret_cast<Vec16*>(static_cast<std::byte*>(args.reduce.y) + place)), eight);
     for (int i = 1; i < view.size; ++i) {
       const int peer = (view.rank + i) % view.size;
-      store<Cache::streaming>(peer_address<Vec16>(view, peer, args.sums + place), eight);
+      store<Cache::streaming>(peer_address<Vec16>(view, peer, args.finished_rows + place), eight);
     }
   };
-  const auto tell = [&](int chunk) {
+  const auto signal = [&](int chunk) {
     drain_stores();
     warp_sync();
     if (lane_index() != 0) return;
@@ -39,7 +39,7 @@ FARWARP_DEVICE void reduce_and_share(const Args& args, Next&& next, std::uint32_
                             tagged(epoch, 0));
     }
   };
-  gemm_reduce::reduce_role<T, columns, vectors>(args.reduce, next, await, put, tell);
+  gemm_reduce::reduce_role<T, columns, vectors>(args.reduce, next, await, put, signal);
 }
 
 /// [warp] Copies what peers have finished into y: warp number `number` of `count` on this rank, peers in turn.
@@ -56,7 +56,7 @@ FARWARP_DEVICE void collect(Call& call, const Args& args, int number, int count)
     if (lane_index() == 0) {
       // Behind the owner's wait for partial sums, which may be behind an entry.
       wait_tagged<failure>(call, own_address<SignalCell>(view, args.signals) + (owner * chunks + chunk), call.epoch,
-                           value, {kSiteSums, owner, 2});
+                           value, {kSiteFinished, owner, 2});
     }
     warp_sync();
     constexpr int kVectors = columns / 8;
@@ -66,7 +66,7 @@ FARWARP_DEVICE void collect(Call& call, const Args& args, int number, int count)
       if (in_shard >= args.reduce.bands.owned || at >= args.rows || to >= args.reduce.n) continue;
       const std::int64_t place = (std::int64_t{at} * args.reduce.n + to) * 2;
       store(Global<Vec16>(reinterpret_cast<Vec16*>(static_cast<std::byte*>(args.reduce.y) + place)),
-            load<Cache::streaming>(own_address<const Vec16>(view, args.sums + place)));
+            load<Cache::streaming>(own_address<const Vec16>(view, args.finished_rows + place)));
     }
     call.live = ballot(!call.live) == 0;
   }

@@ -10,10 +10,10 @@ namespace farwarp::FARWARP_TARGET::gemm_ar {
 using namespace farwarp::gemm_ar;
 
 /// Every row of partial sums to all ranks, this one too.
-struct RowsToAll {
-  FARWARP_DEVICE static void send(const Call& call, const gemm_reduce::Args& args, int row, int piece, Vec16 eight) {
+struct RowsToAllRanks {
+  FARWARP_DEVICE static void send(const Call& call, const gemm_reduce::Args& args, int row, int vector, Vec16 eight) {
     for (int i = 1; i <= call.view.size; ++i)
-      gemm_reduce::send_piece(call, args.words, (call.view.rank + i) % call.view.size, row, piece, eight);
+      gemm_reduce::send_vector(call, args.word_inbox, (call.view.rank + i) % call.view.size, row, vector, eight);
   }
 };
 
@@ -23,22 +23,22 @@ FARWARP_DEVICE int rows_of(const Args& args, int owner) {
   return rows < 0 ? 0 : rows < args.reduce.bands.owned ? rows : args.reduce.bands.owned;
 }
 
-/// [thread] Adds up a piece of an own row, and hands it to all ranks. False: the call is over.
+/// [thread] Adds up a vector of an own row, and hands it to all ranks. False: the call is over.
 template <class T, Failure failure>
-FARWARP_DEVICE bool reduce_and_send_piece(Call& call, const Args& args, int row, int piece) {
+FARWARP_DEVICE bool reduce_and_send_vector(Call& call, const Args& args, int row, int vector) {
   const WorldView& view = args.reduce.view;
-  return gemm_reduce::reduce_piece<T, failure>(call, args.reduce, row, piece, [&](int, int, Vec16 sums) {
+  return gemm_reduce::reduce_vector<T, failure>(call, args.reduce, row, vector, [&](int, int, Vec16 sums) {
     const Vec16 eight = sendable(sums);  // the same bits everywhere
     for (int i = 1; i < view.size; ++i)
-      gemm_reduce::send_piece(call, args.finished, (view.rank + i) % view.size, row, piece, eight);
-    gemm_reduce::IntoY{args.reduce}(view.rank * args.reduce.bands.owned + row, piece, eight);
+      gemm_reduce::send_vector(call, args.finished_inbox, (view.rank + i) % view.size, row, vector, eight);
+    gemm_reduce::IntoY{args.reduce}(view.rank * args.reduce.bands.owned + row, vector, eight);
   });
 }
 
-/// [thread] Copies a piece of row `row` of every other owner, as far as they have so many, into y, and makes room for the next but one
+/// [thread] Copies a vector of row `row` of every other owner, as far as they have so many, into y, and makes room for the next but one
 /// call. False: the call is over.
 template <Failure failure>
-FARWARP_DEVICE bool collect_piece(Call& call, const Args& args, int row, int piece) {
+FARWARP_DEVICE bool collect_vector(Call& call, const Args& args, int row, int vector) {
   const WorldView& view = args.reduce.view;
   Global<const Vec16> from[kMaxRanks];
   std::uint32_t wanted = 0;
@@ -46,15 +46,16 @@ FARWARP_DEVICE bool collect_piece(Call& call, const Args& args, int row, int pie
   for (int owner = 0; owner < kMaxRanks; ++owner) {
     const bool is_there = owner < view.size && owner != view.rank && row < rows_of(args, owner);
     if (is_there) wanted |= 1u << owner;
-    from[owner] = own_address<const Vec16>(view, args.finished.place(call.epoch, is_there ? owner : 0, row, piece));
+    from[owner] =
+        own_address<const Vec16>(view, args.finished_inbox.place(call.epoch, is_there ? owner : 0, row, vector));
   }
   Vec16 eight[kMaxRanks] = {};
   // Behind the owner's wait for partial sums.
-  if (!wait_words<1, failure>(call, from, wanted, eight, {kSiteSums, -1, 1})) return false;
+  if (!wait_words<1, failure>(call, from, wanted, eight, {kSiteFinished, -1, 1})) return false;
 #pragma unroll
   for (int owner = 0; owner < kMaxRanks; ++owner) {
     if (wanted >> owner & 1)
-      gemm_reduce::IntoY{args.reduce}(owner * args.reduce.bands.owned + row, piece, eight[owner]);
+      gemm_reduce::IntoY{args.reduce}(owner * args.reduce.bands.owned + row, vector, eight[owner]);
   }
   clear_words(from, wanted);
   return true;

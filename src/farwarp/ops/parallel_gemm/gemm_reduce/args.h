@@ -11,8 +11,9 @@
 namespace farwarp::gemm_reduce {
 
 /// Wait sites of the ledger.
-enum Site : std::uint32_t { kSiteStage, kSiteEntry, kSitePartials, kSites };
-inline constexpr const char* kSiteNames[kSites] = {"a stage of operands", "a peer's entry", "a peer's partial sums"};
+enum Site : std::uint32_t { kSiteStage, kSiteReady, kSitePartials, kSites };
+inline constexpr const char* kSiteNames[kSites] = {"a stage of operands", "a peer's readiness",
+                                                   "a peer's partial sums"};
 
 /// Offsets within a tile of the mfma kernels are 32 bits wide.
 inline constexpr std::int64_t kMfmaMostPitch = std::int64_t{1} << 22;
@@ -33,12 +34,12 @@ struct Args {
   tile::TileGrid grid;
   RowOrder order;
   Bands bands;
-  WordInbox words;   ///< without rows: boxes and flags
-  Workspace at;      ///< offsets in every heap
-  const void* x;     ///< [m, k]
-  const void* w;     ///< [n, k]
-  const void* bias;  ///< [n], or null
-  void* y;           ///< [m / ranks, n]
+  WordInbox word_inbox;  ///< without rows: boxes and flags
+  Workspace at;          ///< offsets in every heap
+  const void* x;         ///< [m, k]
+  const void* w;         ///< [n, k]
+  const void* bias;      ///< [n], or null
+  void* y;               ///< [m / ranks, n]
 };
 
 }  // namespace farwarp::gemm_reduce

@@ -10,20 +10,20 @@ namespace farwarp::FARWARP_TARGET::gemm_reduce {
 using farwarp::tile::WgmmaShared;
 
 // Warps of the loading warpgroup.
-inline constexpr int kLoaderWarp = 0, kFirstStoreWarp = 1, kReduceWarp = 3;
+inline constexpr int kLoadWarp = 0, kFirstStoreWarp = 1, kReduceWarp = 3;
 
 /// What the warps of a warpgroup have of registers, which give some up or take them: a block has what it was launched with, or the taking
 /// waits for ever.
-struct RegisterShares {
+struct RegisterBudget {
   int loading, multiplying;
-  consteval RegisterShares(int of_loading, int of_multiplying) : loading(of_loading), multiplying(of_multiplying) {
+  consteval RegisterBudget(int of_loading, int of_multiplying) : loading(of_loading), multiplying(of_multiplying) {
     if (128 * loading + 256 * multiplying > farwarp::tile::kWgmmaThreads * 168) throw "more than there are";
   }
 };
 
 /// The boxes of one multiplying warpgroup, which fills them in turn, and its store warp, which sends them in turn and gives them back.
 template <int boxes>
-struct Handover {
+struct BoxPipeline {
   static constexpr int kCount = boxes;
   Shared<std::byte> memory;
   Shared<Mbarrier> barriers;    ///< [2][boxes]: full, one arrival of each warp that fills; free, the store warp's
@@ -31,7 +31,7 @@ struct Handover {
 
   FARWARP_DEVICE Shared<std::byte> box(int number) const { return memory + number * WgmmaShared::kBoxBytes; }
   FARWARP_DEVICE Shared<Mbarrier> full(int number) const { return barriers + number; }
-  FARWARP_DEVICE Shared<Mbarrier> free(int number) const { return barriers + boxes + number; }
+  FARWARP_DEVICE Shared<Mbarrier> empty(int number) const { return barriers + boxes + number; }
   /// Where K is split: 1 if the box is a tile's first, 0 if this block has nothing to send of its work.
   FARWARP_DEVICE Shared<std::uint32_t> carries(int number) const { return words + number; }
 };
@@ -43,7 +43,7 @@ struct SendingBlock
   using typename Base::Tile;
   static constexpr int kBuffers = Base::kBuffers;
   static constexpr int kFillingWarps = 4;  ///< of a box
-  using Boxes = Handover<kBuffers>;
+  using Boxes = BoxPipeline<kBuffers>;
 
   FARWARP_DEVICE Boxes boxes_of(int multiplier) const {
     return {this->boxes(multiplier), at<Mbarrier>(kBoxBarriers) + multiplier * 2 * kBuffers,
@@ -62,7 +62,7 @@ struct SendingBlock
       const Boxes boxes = boxes_of(multiplier);
       for (int box = 0; box < kBuffers; ++box) {
         mbarrier_init(boxes.full(box), kFillingWarps);
-        mbarrier_init(boxes.free(box), 1);
+        mbarrier_init(boxes.empty(box), 1);
       }
     }
     mbarrier_init(joined(), 1);
@@ -72,7 +72,7 @@ struct SendingBlock
   }
 
   /// [thread] One thread for the block: only it has read the call's cells.
-  FARWARP_DEVICE void share(const Call& call) const {
+  FARWARP_DEVICE void publish(const Call& call) const {
     const Shared<std::uint64_t> words = at<std::uint64_t>(kCall);
     store(words, std::uint64_t{call.epoch} << 32 | (call.live ? 1u : 0u));
     store(words + 1, call.started_ns);
@@ -142,7 +142,7 @@ class BoxProducer {
 
  private:
   /// What was in the box before has been sent. The first turn finds all free.
-  FARWARP_DEVICE void open(tile::RingPosition<Boxes::kCount> at) const { wait_(boxes_.free(at.stage), at.parity ^ 1); }
+  FARWARP_DEVICE void open(tile::RingPosition<Boxes::kCount> at) const { wait_(boxes_.empty(at.stage), at.parity ^ 1); }
   FARWARP_DEVICE void close(bool carries) {
     if constexpr (copied) proxy_fence();
     warp_sync();

@@ -1,4 +1,4 @@
-// Who owns which rows of the sum, in which pieces they are told of, and in which order they are computed.
+// Who owns which rows of the sum, in which vectors they are told of, and in which order they are computed.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct OwnerRange {
 
 inline constexpr int kChunkRows = 8;  ///< of y, by a band's columns: what a warp adds up at a time
 inline constexpr int kWordChunkRows =
-    4;  ///< ... where sums come as words: a piece for each lane, and what a store warp
-inline constexpr int kWordChunkPieces = 8;  ///< sends at once
+    4;  ///< ... where sums come as words: a vector for each lane, and what a store warp
+inline constexpr int kWordChunkVectors = 8;  ///< sends at once
 
 /// A band is what is sent and told of as one: of a tile, what one warpgroup (wgmma) or the block (mfma) stores.
 struct Bands {
@@ -41,26 +41,26 @@ struct Bands {
   }
 };
 
-/// Where partial sums, or an owner's whole ones (gemm-ar), arrive as words, in pieces of eight neighbours of a row: [2][sources][rows][pieces], by the parity of the epoch. A
+/// Where partial sums, or an owner's whole ones (gemm-ar), arrive as words, in vectors of eight neighbours of a row: [2][sources][rows][vectors], by the parity of the epoch. A
 /// memory of its own, which holds all ones where nothing has come.
 struct WordInbox {
-  static constexpr int kPieceBytes = 16;
-  static constexpr int kElements = 8;  ///< of a piece
+  static constexpr int kVectorBytes = 16;
+  static constexpr int kElements = 8;  ///< of a vector
 
-  std::int64_t at;                     ///< offset in every heap
-  std::int32_t sources, rows, pieces;  ///< without rows, partial sums go by boxes and flags
-  std::int32_t chunk_group;            ///< heights of chunks whose columns come before the next heights
+  std::int64_t at;                      ///< offset in every heap
+  std::int32_t sources, rows, vectors;  ///< without rows, partial sums go by boxes and flags
+  std::int32_t chunk_group;             ///< heights of chunks whose columns come before the next heights
 
-  constexpr std::int64_t bytes() const { return 2 * half() * kPieceBytes; }
-  constexpr std::int64_t row_bytes() const { return std::int64_t{pieces} * kPieceBytes; }
+  constexpr std::int64_t bytes() const { return 2 * half() * kVectorBytes; }
+  constexpr std::int64_t row_bytes() const { return std::int64_t{vectors} * kVectorBytes; }
   /// Offset in the heap.
-  constexpr std::int64_t place(std::uint32_t epoch, int source, int row, int piece) const {
-    const std::int64_t in_half = (std::int64_t{source} * rows + row) * pieces + piece;
-    return at + ((epoch & 1) * half() + in_half) * kPieceBytes;
+  constexpr std::int64_t place(std::uint32_t epoch, int source, int row, int vector) const {
+    const std::int64_t in_half = (std::int64_t{source} * rows + row) * vectors + vector;
+    return at + ((epoch & 1) * half() + in_half) * kVectorBytes;
   }
 
  private:
-  constexpr std::int64_t half() const { return std::int64_t{sources} * rows * pieces; }
+  constexpr std::int64_t half() const { return std::int64_t{sources} * rows * vectors; }
 };
 
 constexpr Bands make_bands(int rows, int columns, int m, int n, int ranks) {
@@ -95,16 +95,16 @@ constexpr ChunkPlace chunk_at(const Bands& bands, int chunk) {
   return {at.row * kChunkRows, at.column};
 }
 
-/// The same of words: chunks are kWordChunkRows by kWordChunkPieces, and a place's column is that of a piece. As many as a heap has room for.
+/// The same of words: chunks are kWordChunkRows by kWordChunkVectors, and a place's column is that of a vector. As many as a heap has room for.
 constexpr int chunks_of(const WordInbox& inbox) {
   return (inbox.rows + kWordChunkRows - 1) / kWordChunkRows *
-         ((inbox.pieces + kWordChunkPieces - 1) / kWordChunkPieces);
+         ((inbox.vectors + kWordChunkVectors - 1) / kWordChunkVectors);
 }
 constexpr ChunkPlace chunk_at(const WordInbox& inbox, int chunk) {
   const int heights = (inbox.rows + kWordChunkRows - 1) / kWordChunkRows;
-  const int columns = (inbox.pieces + kWordChunkPieces - 1) / kWordChunkPieces;
+  const int columns = (inbox.vectors + kWordChunkVectors - 1) / kWordChunkVectors;
   const auto at = tile::tile_at(chunk, heights, columns, inbox.chunk_group);
-  return {at.row * kWordChunkRows, at.column * kWordChunkPieces};
+  return {at.row * kWordChunkRows, at.column * kWordChunkVectors};
 }
 
 /// Which row of tiles comes in turn. Where each owner's rows are whole rows of tiles: the first of each owner, the second of each,

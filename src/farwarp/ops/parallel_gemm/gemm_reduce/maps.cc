@@ -37,15 +37,16 @@ void set_sizes(Args& args, const Plan& plan, World& world, const OpenedOperator&
   args.grid = plan.grid();
   args.order = plan.row_order(world.rank());
   args.bands = plan.bands;
-  args.words = plan.words;
-  args.words.at = static_cast<std::int64_t>(opened.buffer(1).offset);
+  args.word_inbox = plan.word_inbox;
+  args.word_inbox.at = static_cast<std::int64_t>(opened.buffer(1).offset);
   args.at = plan.workspace;
-  for (std::int64_t* offset : {&args.at.inbox, &args.at.flags, &args.at.entries, &args.at.partials, &args.at.counters})
+  for (std::int64_t* offset :
+       {&args.at.inbox, &args.at.flags, &args.at.ready_cells, &args.at.partials, &args.at.counters})
     *offset += static_cast<std::int64_t>(opened.buffer(0).offset);
 }
 
 Status Maps::encode(Args& args, const Plan& plan, Device& device, const void* x, const void* w) {
-  if (device.shape().traits.matrix_unit == MatrixUnit::kWgmma && plan.words.rows == 0 && !has_inboxes_) {
+  if (device.shape().traits.matrix_unit == MatrixUnit::kWgmma && plan.word_inbox.rows == 0 && !has_inboxes_) {
     if (const Status status = encode_inboxes(args, plan, device); !status.ok()) return status;
     has_inboxes_ = true;
   }

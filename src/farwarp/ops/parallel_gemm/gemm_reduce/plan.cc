@@ -35,10 +35,10 @@ void lay_out(Plan& plan) {
     end = (end + bytes + 255) / 256 * 256;
     return start;
   };
-  if (plan.words.rows == 0) {
+  if (plan.word_inbox.rows == 0) {
     workspace.inbox = take(std::int64_t{plan.desc.m} * plan.desc.n * 2);
     workspace.flags = take(std::int64_t{8} * plan.ranks * plan.bands.row_count * plan.bands.column_count);
-    workspace.entries = take(8 * kMaxRanks);
+    workspace.ready_cells = take(8 * kMaxRanks);
   }
   workspace.partials = take(plan.partials_bytes);
   workspace.counters = take(plan.workspace_bytes - plan.partials_bytes);
@@ -82,8 +82,8 @@ Result<Plan> make_plan(const ParallelGemmDesc& desc, const MachineShape& shape, 
   plan.bands = bands_of(*tiling, shape, desc, ranks);
   if (wgmma && !plan.swap_ab) plan.bands.chunk_group = chunk_group_of(plan.row_order(0), plan.rows, plan.group);
   if (words)
-    plan.words = {0, ranks, word_rows, desc.n / WordInbox::kElements,
-                  chunk_group_of(plan.row_order(0), plan.rows, plan.group, kWordChunkRows)};
+    plan.word_inbox = {0, ranks, word_rows, desc.n / WordInbox::kElements,
+                       chunk_group_of(plan.row_order(0), plan.rows, plan.group, kWordChunkRows)};
   lay_out(plan);
   return plan;
 }
@@ -92,12 +92,12 @@ RowOrder Plan::row_order(int rank) const {
   return swap_ab ? in_order(tile_rows) : make_row_order(rows, tile_rows, desc.m, rank, ranks);
 }
 
-std::int64_t Plan::heap_bytes() const { return workspace.total + (words.bytes() + 255) / 256 * 256; }
+std::int64_t Plan::heap_bytes() const { return workspace.total + (word_inbox.bytes() + 255) / 256 * 256; }
 
 std::string Plan::to_string() const {
   const bool takes_turns = row_order(0).ranks != 0;
   const std::string sending =
-      words.rows != 0 ? "words" : fmt::format("boxes in bands of {} x {}", bands.rows, bands.columns);
+      word_inbox.rows != 0 ? "words" : fmt::format("boxes in bands of {} x {}", bands.rows, bands.columns);
   return fmt::format("{}; exchange {}, {}; {} KB of heap", Tiling::to_string(), sending,
                      takes_turns ? "owners take turns" : "owners one after another", heap_bytes() / 1024);
 }

@@ -29,15 +29,15 @@ class Permissions {
   template <Failure failure>
   FARWARP_DEVICE bool await(Call& call, const Args& args, OwnerRange owners) {
     for (int owner = owners.first; owner <= owners.last; ++owner) {
-      if (entered_ >> owner & 1) continue;
-      wait_entry<failure>(call, args.at.entries, owner, kSiteEntry);
-      entered_ |= 1u << owner;
+      if (ready_ >> owner & 1) continue;
+      wait_ready<failure>(call, args.at.ready_cells, owner, kSiteReady);
+      ready_ |= 1u << owner;
     }
     return call.live;
   }
 
  private:
-  std::uint32_t entered_ = 0;
+  std::uint32_t ready_ = 0;
 };
 
 // ---- owners of bands: partial sums of all ranks, in the order of the ranks, become rows of y ------------------------
@@ -209,40 +209,40 @@ class EvenShare {
 
 // ---- words ----------------------------------------------------------------------------------------------------------
 //
-// A piece is eight neighbours of a row. Its words say themselves whether they have arrived, so there is no flag and no fence. One
-// reader adds a piece up, and sets it to all ones again.
+// A vector is eight neighbours of a row. Its words say themselves whether they have arrived, so there is no flag and no fence. One
+// reader adds a vector up, and sets it to all ones again.
 
-static_assert(sizeof(Vec16) == WordInbox::kPieceBytes);
+static_assert(sizeof(Vec16) == WordInbox::kVectorBytes);
 
 /// [thread] Sends eight sums of `row` of `rank`'s inbox.
-FARWARP_DEVICE void send_piece(const Call& call, const WordInbox& inbox, int rank, int row, int piece, Vec16 eight) {
-  const std::int64_t place = inbox.place(call.epoch, call.view.rank, row, piece);
+FARWARP_DEVICE void send_vector(const Call& call, const WordInbox& inbox, int rank, int row, int vector, Vec16 eight) {
+  const std::int64_t place = inbox.place(call.epoch, call.view.rank, row, vector);
   store_words(peer_address<Vec16>(call.view, rank, place), sendable(eight));
 }
 
-/// Takes pieces of y's rows into y.
+/// Takes vectors of y's rows into y.
 struct IntoY {
   const Args& args;
-  FARWARP_DEVICE void operator()(int row, int piece, Vec16 eight) const {
-    store(Global<Vec16>(static_cast<Vec16*>(args.y)) + (std::int64_t{row} * args.words.pieces + piece), eight);
+  FARWARP_DEVICE void operator()(int row, int vector, Vec16 eight) const {
+    store(Global<Vec16>(static_cast<Vec16*>(args.y)) + (std::int64_t{row} * args.word_inbox.vectors + vector), eight);
   }
 };
 
-/// [thread] Adds up piece `piece` of the own row `row` of all sources, `put(row, piece, eight)` takes the sum, and makes room for the next
+/// [thread] Adds up vector `vector` of the own row `row` of all sources, `put(row, vector, eight)` takes the sum, and makes room for the next
 /// but one call. False: the call is over.
 template <class T, Failure failure, class Put>
-FARWARP_DEVICE bool reduce_piece(Call& call, const Args& args, int row, int piece, const Put& put) {
-  const WordInbox& inbox = args.words;
+FARWARP_DEVICE bool reduce_vector(Call& call, const Args& args, int row, int vector, const Put& put) {
+  const WordInbox& inbox = args.word_inbox;
   const int ranks = args.view.size;
   Global<const Vec16> from[kMaxRanks];
 #pragma unroll
   for (int source = 0; source < kMaxRanks; ++source)
     from[source] =
-        own_address<const Vec16>(args.view, inbox.place(call.epoch, source < ranks ? source : 0, row, piece));
+        own_address<const Vec16>(args.view, inbox.place(call.epoch, source < ranks ? source : 0, row, vector));
   Vec16 parts[kMaxRanks] = {};
   const Wait wait{kSitePartials, -1};
   if (!wait_words<1, failure>(call, from, (1u << ranks) - 1, parts, wait)) return false;
-  put(row, piece, sum_in_order<T>(parts, ranks));
+  put(row, vector, sum_in_order<T>(parts, ranks));
 #pragma unroll
   for (int source = 0; source < kMaxRanks; ++source) {
     if (source < ranks) clear_words(Global<Vec16>(const_cast<Vec16*>(from[source].raw)));
@@ -251,29 +251,30 @@ FARWARP_DEVICE bool reduce_piece(Call& call, const Args& args, int row, int piec
 }
 
 /// Thread number `number` of `count` on this rank.
-struct PieceShare {
+struct VectorShare {
   int number, count;
 };
 
-/// [thread] `work(row, piece)` for its share of the pieces of the inbox's first `rows` rows, until the call is over: pieces in a row.
-template <class Work>
-FARWARP_DEVICE void for_each_piece(const Call& call, const WordInbox& inbox, int rows, PieceShare share,
-                                   const Work& work) {
-  const int pieces = rows * inbox.pieces;
-  for (int i = share.number; i < pieces && call.live; i += share.count) work(i / inbox.pieces, i % inbox.pieces);
+/// [thread] `work(row, vector)` for its share of the vectors of the inbox's first `rows` rows, until the call is over: vectors in a row.
+template <class Visit>
+FARWARP_DEVICE void for_each_vector(const Call& call, const WordInbox& inbox, int rows, VectorShare share,
+                                    const Visit& work) {
+  const int vectors = rows * inbox.vectors;
+  for (int i = share.number; i < vectors && call.live; i += share.count) work(i / inbox.vectors, i % inbox.vectors);
 }
 
-/// [warp] `work(row, piece)` for a piece a lane of the chunks that `next()` names, of the inbox's first `rows` rows, until there is none of
+/// [warp] `work(row, vector)` for a vector a lane of the chunks that `next()` names, of the inbox's first `rows` rows, until there is none of
 /// the number or the call is over.
-template <class Next, class Work>
-FARWARP_DEVICE void for_each_piece_of_chunks(const Call& call, const WordInbox& inbox, int rows, const Next& next,
-                                             const Work& work) {
-  static_assert(kWordChunkRows * kWordChunkPieces <= Target::kWarpSize);
+template <class Next, class Visit>
+FARWARP_DEVICE void for_each_vector_of_chunks(const Call& call, const WordInbox& inbox, int rows, const Next& next,
+                                              const Visit& work) {
+  static_assert(kWordChunkRows * kWordChunkVectors <= Target::kWarpSize);
   const int chunks = chunks_of(inbox);
   for (std::int64_t chunk = next(); chunk < chunks; chunk = next()) {
-    const auto [first_row, first_piece] = chunk_at(inbox, static_cast<int>(chunk));
-    const int row = first_row + lane_index() / kWordChunkPieces, piece = first_piece + lane_index() % kWordChunkPieces;
-    if (row < rows && piece < inbox.pieces) work(row, piece);
+    const auto [first_row, first_vector] = chunk_at(inbox, static_cast<int>(chunk));
+    const int row = first_row + lane_index() / kWordChunkVectors,
+              vector = first_vector + lane_index() % kWordChunkVectors;
+    if (row < rows && vector < inbox.vectors) work(row, vector);
     if (ballot(!call.live) != 0) return;
   }
 }

@@ -15,9 +15,9 @@ using namespace farwarp::gemm_reduce;
 // Of how many places in y a lane has all sources' sums on their way when it adds up: as registers allow, and a chunk is made up of.
 inline constexpr int kReduceWarpVectors = 1;
 template <int columns>
-inline constexpr int kMultiplierVectors = columns == 192  ? 3
-                                          : columns == 64 ? 2
-                                                          : 4;
+inline constexpr int kMultiplierWarpVectors = columns == 192  ? 3
+                                              : columns == 64 ? 2
+                                                              : 4;
 
 /// [warp] The chunks of y that a block adds up: its warps take one after another. They come in the order in which their bands arrive, and
 /// are dealt to blocks in turn, so that every block's first ones are ready early.
@@ -86,12 +86,12 @@ FARWARP_DEVICE void leave_when_done(const Args& args, const Block& block, const 
 template <bool by_words, class Block, class Wait, class Background>
 FARWARP_DEVICE void reduce_warp_role(const Args& args, const Block& block, const Wait& wait,
                                      const Background& background) {
-  std::uint32_t stage = 0;
-  Call call = read_call(args.view, args.slot, stage);
+  std::uint32_t phase = 0;
+  Call call = read_call(args.view, args.slot, phase);
   call.live = ballot(!call.live) == 0;
-  if (lane_index() == 0) block.share(call);
+  if (lane_index() == 0) block.publish(call);
   if (call.live && block_index() == 0) {
-    if constexpr (!by_words) announce_entry(call, args.at.entries);
+    if constexpr (!by_words) announce_ready(call, args.at.ready_cells);
     if (lane_index() == 0) claim_call(call);
   }
   if constexpr (by_words) {
@@ -142,7 +142,7 @@ FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
   const int warpgroup = thread_index() / 128;
   if (warpgroup == 0) {
     reduce_registers<Roles::kRegisters.loading>();
-    if (warp_index() == kLoaderWarp) {
+    if (warp_index() == kLoadWarp) {
       if (lane_index() == 0) load_role(args, block, turns_of_block(), loaded, load, wait);
       attend();
       if constexpr (Roles::kByWords) {
@@ -174,7 +174,7 @@ template <class T, int columns, bool swap_ab>
 struct ToOwners {
   using Block = SendingBlock<T, columns>;
   static constexpr bool kByWords = false, kClusters = false;
-  static constexpr RegisterShares kRegisters{88, 208};
+  static constexpr RegisterBudget kRegisters{88, 208};
   static constexpr int kBandColumns = swap_ab ? 64 : columns;
 
   const Args& args;
@@ -191,10 +191,10 @@ struct ToOwners {
 
 /// A block whose store warps send words.
 template <class T, int columns>
-struct ManyByWords {
+struct StraightByWords {
   using Block = SendingBlock<T, columns>;
   static constexpr bool kByWords = true, kClusters = false;
-  static constexpr RegisterShares kRegisters{120, 192};  // with 88 and 208, ptxas spills
+  static constexpr RegisterBudget kRegisters{120, 192};  // with 88 and 208, ptxas spills
 
   const Args& args;
 
@@ -210,9 +210,9 @@ struct ManyByWords {
   FARWARP_DEVICE void reduce(const Block& block, const Wait& wait) const {
     Call call = block.call(args.view, args.slot, wait);
     if (!call.live) return;
-    for_each_piece_of_chunks(call, args.words, args.words.rows, TakenChunks(block.taken()), [&](int row, int piece) {
-      reduce_piece<T, Failure::in_place>(call, args, row, piece, IntoY{args});
-    });
+    for_each_vector_of_chunks(
+        call, args.word_inbox, args.word_inbox.rows, TakenChunks(block.taken()),
+        [&](int row, int vector) { reduce_vector<T, Failure::in_place>(call, args, row, vector, IntoY{args}); });
   }
   template <class Wait>
   FARWARP_DEVICE void collect(const Block& block, const Wait& wait) const {

@@ -1,7 +1,7 @@
 // The store warp: a warp for each multiplying warpgroup, which sends what that one hands over to its owners and tells them.
 //
-//   multiplier  free[b] -> writes box b, proxy fence -> full[b]                                   ... goes on multiplying
-//   store warp      entry of the owner -> full[b] -> tensor store, commit ... read: free[b] ... all arrived: release, flags
+//   multiplier  empty[b] -> writes box b, proxy fence -> full[b]                                   ... goes on multiplying
+//   store warp      entry of the owner -> full[b] -> tensor store, commit ... read: empty[b] ... all arrived: release, flags
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_reduce/block_wgmma.dev.h"
@@ -43,7 +43,7 @@ class Sender {
   }
 
   /// Once the open band, whose boxes have been given back, has arrived as a whole, its flags.
-  FARWARP_DEVICE void tell() {
+  FARWARP_DEVICE void signal() {
     if (lane_index() != 0) return;
     bulk_wait_all();
     if (owners_.first > owners_.last || !call_.live) return;
@@ -78,11 +78,11 @@ class Sender {
 
 /// [warp] The store warp's end of its multiplier's boxes.
 template <class Boxes, class Wait>
-class BoxTaker {
+class BoxConsumer {
  public:
   static constexpr int kCount = Boxes::kCount;
 
-  FARWARP_DEVICE BoxTaker(const Boxes& boxes, const Wait& wait) : boxes_(boxes), wait_(wait) {}
+  FARWARP_DEVICE BoxConsumer(const Boxes& boxes, const Wait& wait) : boxes_(boxes), wait_(wait) {}
 
   /// Waits for the box in turn. False if it did not come, nor will any more.
   FARWARP_DEVICE bool await() const {
@@ -98,19 +98,19 @@ class BoxTaker {
   /// Gives back the oldest `count` boxes, which have left or were not sent, each as soon as it has been read. `pending`: copies that
   /// are newer than the last of them.
   template <int count, int pending = 0>
-  FARWARP_DEVICE void give_back() {
+  FARWARP_DEVICE void release() {
     warp_sync();  // rows of several owners: the lanes have read the box and stored, which tell() releases
     if (lane_index() == 0) {
       bulk_wait_read<count - 1 + pending>();
-      mbarrier_arrive(boxes_.free(oldest_.stage));
+      mbarrier_arrive(boxes_.empty(oldest_.stage));
     }
     oldest_.advance();
-    if constexpr (count > 1) give_back<count - 1, pending>();
+    if constexpr (count > 1) release<count - 1, pending>();
   }
   /// Gives back the oldest box, which the lanes have read, if anybody.
-  FARWARP_DEVICE void give_back_read() {
+  FARWARP_DEVICE void release_read() {
     warp_sync();
-    if (lane_index() == 0) mbarrier_arrive(boxes_.free(oldest_.stage));
+    if (lane_index() == 0) mbarrier_arrive(boxes_.empty(oldest_.stage));
     oldest_.advance();
   }
 
@@ -121,19 +121,19 @@ class BoxTaker {
 };
 
 /// [warp] Sends the boxes of a band, which is open, as they come. False if one did not.
-template <int columns, bool swap_ab, class Taker>
-FARWARP_DEVICE bool send_boxes(Sender& sender, Taker& boxes, int row, int column) {
-  constexpr int kBoxes = swap_ab ? 1 : (columns + 63) / 64, kBuffers = Taker::kCount;
+template <int columns, bool swap_ab, class Consumer>
+FARWARP_DEVICE bool send_boxes(Sender& sender, Consumer& boxes, int row, int column) {
+  constexpr int kBoxes = swap_ab ? 1 : (columns + 63) / 64, kBuffers = Consumer::kCount;
   constexpr int kRows = swap_ab ? columns : 64;
 #pragma unroll 1
   for (int box = 0; box < kBoxes; ++box) {
-    if (box >= kBuffers) boxes.template give_back<1, kBuffers - 1>();
+    if (box >= kBuffers) boxes.template release<1, kBuffers - 1>();
     if (!boxes.await()) return false;
     const int begin = swap_ab || 64 * box + 64 <= columns ? 64 * box : columns - 64;  // as store_sums() has them
     sender.carry(row, column + begin, kRows, boxes.box());
     boxes.advance();
   }
-  boxes.template give_back < kBoxes<kBuffers ? kBoxes : kBuffers>();
+  boxes.template release < kBoxes<kBuffers ? kBoxes : kBuffers>();
   return true;
 }
 
@@ -143,14 +143,14 @@ FARWARP_DEVICE void store_role(Call& call, const Args& args, const Block& block,
                                const Wait& wait) {
   using Tile = typename Block::Tile;
   Sender sender(call, args);
-  BoxTaker<typename Block::Boxes, Wait> boxes(block.boxes_of(multiplier), wait);
+  BoxConsumer<typename Block::Boxes, Wait> boxes(block.boxes_of(multiplier), wait);
   for (int number = turns.first; number < args.grid.works(); number += turns.stride) {
     const Work work = farwarp::tile::work_at(args.grid, number);
     if (args.grid.splits > 1) {
       if (!boxes.await()) break;
       if (!boxes.carries()) {
         boxes.advance();
-        boxes.template give_back<1>();
+        boxes.template release<1>();
         continue;
       }
     }
@@ -159,7 +159,7 @@ FARWARP_DEVICE void store_role(Call& call, const Args& args, const Block& block,
     const int row = swap_ab ? across : half, column = swap_ab ? half : across;
     sender.open(row, column, static_cast<std::uint32_t>(work.tile) + 1 == args.drop_put);
     if (!send_boxes<Tile::kColumns, swap_ab>(sender, boxes, row, column)) break;
-    sender.tell();
+    sender.signal();
   }
   if (lane_index() == 0) bulk_wait_all();  // also where a box did not come
 }

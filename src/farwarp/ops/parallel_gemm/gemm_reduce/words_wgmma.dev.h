@@ -10,8 +10,8 @@ namespace farwarp::FARWARP_TARGET::gemm_reduce {
 
 // ---- out of boxes ---------------------------------------------------------------------------------------------------
 //
-//   multiplier  free[b] -> writes box b -> full[b]                                  ... goes on multiplying
-//   store warp      full[b] -> loads, 16 bytes a lane -> free[b] -> stores to the owners, which are their own flags
+//   multiplier  empty[b] -> writes box b -> full[b]                                  ... goes on multiplying
+//   store warp      full[b] -> loads, 16 bytes a lane -> empty[b] -> stores to the owners, which are their own flags
 
 /// [warp] Sends what a box holds: 64 x 64 of the whole sum from (row, column), as far as they are inside. Calls `taken()` when the box has
 /// been read, before the last of it is stored: behind a busy link stores may stand for long.
@@ -20,21 +20,21 @@ FARWARP_DEVICE void send_words(const Args& args, std::uint32_t epoch, int row, i
                                const Taken& taken) {
   // With 4, ptxas spills in one of the kernels (fp16, 128 columns).
   constexpr int kAtOnce = 2, kRowsAtOnce = kAtOnce * kWordChunkRows;
-  const int in_row = lane_index() % kWordChunkPieces;
-  const int piece = column / WordInbox::kElements + in_row;
-  const int rows = piece < args.words.pieces ? args.x_rows - row : 0;  // of the box that are inside
-  const std::int64_t place = args.words.place(epoch, args.view.rank, 0, piece);
+  const int in_row = lane_index() % kWordChunkVectors;
+  const int vector = column / WordInbox::kElements + in_row;
+  const int rows = vector < args.word_inbox.vectors ? args.x_rows - row : 0;  // of the box that are inside
+  const std::int64_t place = args.word_inbox.place(epoch, args.view.rank, 0, vector);
   // Of several owners' rows, those of the next rank come first, so that ranks do not all begin with one owner.
   const int first = (args.view.rank + 1) * args.bands.owned;
 #pragma unroll 1
   for (int turn = 0; turn < 64; turn += kRowsAtOnce) {
-    const int begin = (first + turn) / kRowsAtOnce * kRowsAtOnce % 64 + lane_index() / kWordChunkPieces;
-    Vec16 pieces[kAtOnce];
+    const int begin = (first + turn) / kRowsAtOnce * kRowsAtOnce % 64 + lane_index() / kWordChunkVectors;
+    Vec16 vectors[kAtOnce];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       const int in_box = begin + i * kWordChunkRows;
-      const Shared<std::byte> from = box + swizzled_offset(in_box, in_row * WordInbox::kPieceBytes);
-      pieces[i] = load(Shared<const Vec16>(reinterpret_cast<const Vec16*>(from.raw)));
+      const Shared<std::byte> from = box + swizzled_offset(in_box, in_row * WordInbox::kVectorBytes);
+      vectors[i] = load(Shared<const Vec16>(reinterpret_cast<const Vec16*>(from.raw)));
     }
     if (turn + kRowsAtOnce == 64) taken();
 #pragma unroll
@@ -43,7 +43,8 @@ FARWARP_DEVICE void send_words(const Args& args, std::uint32_t epoch, int row, i
       if (in_box >= rows) continue;
       const int owner = args.bands.by_owned.quotient(row + in_box);
       const std::int64_t own_row = row + in_box - owner * args.bands.owned;
-      store_words(peer_address<Vec16>(args.view, owner, place + own_row * args.words.row_bytes()), sendable(pieces[i]));
+      store_words(peer_address<Vec16>(args.view, owner, place + own_row * args.word_inbox.row_bytes()),
+                  sendable(vectors[i]));
     }
   }
 }
@@ -53,15 +54,15 @@ template <class Block, class Wait>
 FARWARP_DEVICE void send_words_role(const Call& call, const Args& args, const Block& block, int multiplier, Turns turns,
                                     const Wait& wait) {
   using Tile = typename Block::Tile;
-  static_assert(Tile::kColumns % 64 == 0);  // else boxes overlap, and pieces would be sent twice
-  BoxTaker<typename Block::Boxes, Wait> boxes(block.boxes_of(multiplier), wait);
+  static_assert(Tile::kColumns % 64 == 0);  // else boxes overlap, and vectors would be sent twice
+  BoxConsumer<typename Block::Boxes, Wait> boxes(block.boxes_of(multiplier), wait);
   for (int number = turns.first; number < args.grid.works(); number += turns.stride) {
     const Work work = farwarp::tile::work_at(args.grid, number);
     if (args.grid.splits > 1) {
       if (!boxes.await()) return;
       if (!boxes.carries()) {
         boxes.advance();
-        boxes.give_back_read();
+        boxes.release_read();
         continue;
       }
     }
@@ -73,9 +74,9 @@ FARWARP_DEVICE void send_words_role(const Call& call, const Args& args, const Bl
       const Shared<std::byte> box = boxes.box();
       boxes.advance();
       if (sends) {
-        send_words(args, call.epoch, row, column, box, [&] { boxes.give_back_read(); });
+        send_words(args, call.epoch, row, column, box, [&] { boxes.release_read(); });
       } else {
-        boxes.give_back_read();
+        boxes.release_read();
       }
     }
   }
@@ -89,14 +90,14 @@ using farwarp::tile::TileIndex;
 using farwarp::tile::Turns;
 using farwarp::tile::Work;
 
-/// The roles of a block (run_block()) with tiles of 128 rows of w by `columns` rows of x. `Route::send(call, args, row, piece, eight)`
+/// The roles of a block (run_block()) with tiles of 128 rows of w by `columns` rows of x. `Route::send(call, args, row, vector, eight)`
 /// sends eight sums of a row of the whole sum to whom it may concern. Store warps and the reduce warp have nothing to do.
 template <class T, int columns, class Route>
 struct SwapAbByWords {
   using Block = SendingBlock<T, columns>;
   using Tile = typename Block::Tile;
   static constexpr bool kByWords = true, kClusters = true;
-  static constexpr RegisterShares kRegisters{88, 208};
+  static constexpr RegisterBudget kRegisters{88, 208};
 
   const Args& args;
 
@@ -123,14 +124,14 @@ struct SwapAbByWords {
   template <class Wait>
   FARWARP_DEVICE void collect(const Block& block, const Wait& wait) const {
     Call call = block.call(args.view, args.slot, wait);
-    for_each_piece(call, args.words, args.words.rows, share(), [&](int row, int piece) {
-      reduce_piece<T, Failure::in_place>(call, args, row, piece, IntoY{args});
+    for_each_vector(call, args.word_inbox, args.word_inbox.rows, share(), [&](int row, int vector) {
+      reduce_vector<T, Failure::in_place>(call, args, row, vector, IntoY{args});
     });
   }
 
  protected:
-  /// Of a multiplier's thread. Warp after warp of every block: few pieces are many blocks' work all the same.
-  FARWARP_DEVICE static PieceShare share() {
+  /// Of a multiplier's thread. Warp after warp of every block: few vectors are many blocks' work all the same.
+  FARWARP_DEVICE static VectorShare share() {
     const int warp = (warp_index() - 4) * num_blocks() + block_index(), warps = 4 * Tile::kMultipliers * num_blocks();
     return {warp * Target::kWarpSize + lane_index(), warps * Target::kWarpSize};
   }
@@ -145,16 +146,16 @@ struct SwapAbByWords {
   /// [warpgroup] A box whose first sum is that of (row, column). Rows of the next rank come first, so that ranks do not all begin with
   /// one owner.
   FARWARP_DEVICE void send_box(const Call& call, int row, int column, Shared<std::byte> box) const {
-    constexpr int kRowPieces = 64 / WordInbox::kElements;
+    constexpr int kRowVectors = 64 / WordInbox::kElements;
     const int height = farwarp::tile::swap_ab_box_rows(columns, args.grid.splits);
     const int rows = row + height <= args.x_rows ? height : args.x_rows - row;
     if (rows <= 0) return;
     const int first = (args.view.rank + 1) * args.bands.owned % rows;
-    for (int i = thread_index() % 128; i < rows * kRowPieces; i += 128) {
-      const int turn = first + i / kRowPieces, in_box = turn < rows ? turn : turn - rows;
-      const int to = column + i % kRowPieces * WordInbox::kElements;
+    for (int i = thread_index() % 128; i < rows * kRowVectors; i += 128) {
+      const int turn = first + i / kRowVectors, in_box = turn < rows ? turn : turn - rows;
+      const int to = column + i % kRowVectors * WordInbox::kElements;
       if (to >= args.n) continue;
-      const Shared<std::byte> from = box + swizzled_offset(in_box, i % kRowPieces * WordInbox::kPieceBytes);
+      const Shared<std::byte> from = box + swizzled_offset(in_box, i % kRowVectors * WordInbox::kVectorBytes);
       Route::send(call, args, row + in_box, to / WordInbox::kElements,
                   load(Shared<const Vec16>(reinterpret_cast<const Vec16*>(from.raw))));
     }
@@ -163,9 +164,9 @@ struct SwapAbByWords {
 
 /// Each row to its owner.
 struct RowsToOwners {
-  FARWARP_DEVICE static void send(const Call& call, const Args& args, int row, int piece, Vec16 eight) {
+  FARWARP_DEVICE static void send(const Call& call, const Args& args, int row, int vector, Vec16 eight) {
     const int owner = args.bands.by_owned.quotient(row);
-    send_piece(call, args.words, owner, row - owner * args.bands.owned, piece, eight);
+    send_vector(call, args.word_inbox, owner, row - owner * args.bands.owned, vector, eight);
   }
 };
 

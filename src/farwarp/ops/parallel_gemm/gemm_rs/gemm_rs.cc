@@ -26,7 +26,7 @@ Result<GemmReduceScatter> GemmReduceScatter::create(World& world, const Parallel
               .plan = plan.status(),
               .configuration = configuration_of(parallel_gemm::Kind::kReduceScatter, desc, world.size()),
               .kernels = {wanted.kernel},
-              .buffers = {{wanted.workspace.total, 0}, {wanted.words.bytes(), 0xff}}});
+              .buffers = {{wanted.workspace.total, 0}, {wanted.word_inbox.bytes(), 0xff}}});
   if (!opened.ok()) return opened.status();
   auto state = std::make_unique<State>();
   state->world = &world;

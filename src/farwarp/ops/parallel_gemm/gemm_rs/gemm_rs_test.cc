@@ -203,7 +203,7 @@ TEST_P(GemmReduceScatterApi, ADroppedTileOfWordsEndsTheCall) {
   WorldOptions asked = options();
   asked.deadline = std::chrono::milliseconds(300);
   const auto drop = [](Rank& rank) {
-    if (rank.op.plan().words.rows == 0) return;
+    if (rank.op.plan().word_inbox.rows == 0) return;
     for (int time = 0; time < 2; ++time) {
       if (rank.world.rank() == 1) rank.op.inject({.drop_put = 1});
       ASSERT_TRUE(rank.launch(rank.stream).ok());

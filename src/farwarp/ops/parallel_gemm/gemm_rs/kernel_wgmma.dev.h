@@ -22,7 +22,7 @@ struct ReduceScatter : gemm_reduce::ToOwners<T, columns, swap_ab> {
   template <class Wait>
   FARWARP_DEVICE void multiply(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
     gemm_reduce::multiply_for_store_warp<swap_ab>(args, block, multiplier, turns, wait);
-    gemm_reduce::reduce_into_y<T, Base::kBandColumns, gemm_reduce::kMultiplierVectors<Base::kBandColumns>>(
+    gemm_reduce::reduce_into_y<T, Base::kBandColumns, gemm_reduce::kMultiplierWarpVectors<Base::kBandColumns>>(
         args, gemm_reduce::TakenChunks(block.taken()), gemm_reduce::awaiting(args, block, wait));
   }
 };
@@ -38,7 +38,7 @@ FARWARP_DEVICE void gemm_rs_words_wgmma(const Args& args) {
   if constexpr (swap_ab) {
     gemm_reduce::run_block(args, gemm_reduce::SwapAbByWords<T, columns, gemm_reduce::RowsToOwners>{args});
   } else {
-    gemm_reduce::run_block(args, gemm_reduce::ManyByWords<T, columns>{args});
+    gemm_reduce::run_block(args, gemm_reduce::StraightByWords<T, columns>{args});
   }
 }
 

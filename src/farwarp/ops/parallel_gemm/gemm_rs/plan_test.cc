@@ -135,11 +135,11 @@ TEST(GemmReduceScatterPlan, CoversEveryShapeOfTheChallengeAndOddOnes) {
           const auto plan = plan_gemm_reduce_scatter({.m = m, .n = n, .k = k}, shape, 8);
           ASSERT_TRUE(plan.ok()) << m << " " << n << " " << k << ": " << plan.status().message();
           const gemm_reduce::Workspace& at = plan->workspace;
-          if (plan->words.rows != 0) {
+          if (plan->word_inbox.rows != 0) {
             EXPECT_GE(plan->heap_bytes() - at.total, std::int64_t{2} * m * n * 2);
           } else {
             EXPECT_GE(at.flags - at.inbox, std::int64_t{m} * n * 2);
-            EXPECT_GE(at.entries - at.flags,
+            EXPECT_GE(at.ready_cells - at.flags,
                       8 * (plan->bands.flag(7, plan->bands.row_count - 1, plan->bands.column_count - 1) + 1));
           }
           EXPECT_GE(at.total - at.partials, plan->workspace_bytes);
@@ -153,17 +153,17 @@ TEST(GemmReduceScatterPlan, CoversEveryShapeOfTheChallengeAndOddOnes) {
   }
 }
 
-// Every piece of two calls has a place of its own, in the bytes of the inbox.
+// Every vector of two calls has a place of its own, in the bytes of the inbox.
 TEST(GemmReduceScatterWords, DoNotOverlap) {
-  const gemm_reduce::WordInbox inbox{.at = 256, .sources = 3, .rows = 5, .pieces = 10, .chunk_group = 1};
+  const gemm_reduce::WordInbox inbox{.at = 256, .sources = 3, .rows = 5, .vectors = 10, .chunk_group = 1};
   std::set<std::int64_t> places;
   for (const std::uint32_t epoch : {6u, 7u}) {
     for (int source = 0; source < 3; ++source) {
       for (int row = 0; row < 5; ++row) {
-        for (int piece = 0; piece < 10; ++piece) {
-          const std::int64_t place = inbox.place(epoch, source, row, piece);
-          ASSERT_EQ(place, inbox.place(epoch + 2, source, row, piece));
-          ASSERT_EQ(place, inbox.place(epoch, source, 0, piece) + row * inbox.row_bytes());
+        for (int vector = 0; vector < 10; ++vector) {
+          const std::int64_t place = inbox.place(epoch, source, row, vector);
+          ASSERT_EQ(place, inbox.place(epoch + 2, source, row, vector));
+          ASSERT_EQ(place, inbox.place(epoch, source, 0, vector) + row * inbox.row_bytes());
           ASSERT_EQ(place % 16, 0);
           ASSERT_TRUE(places.insert(place).second);
         }
@@ -174,23 +174,23 @@ TEST(GemmReduceScatterWords, DoNotOverlap) {
   EXPECT_EQ(*places.rbegin(), inbox.at + inbox.bytes() - 16);
 }
 
-// Units of whatever groups are all pieces of an owner, once: each is read and cleared by one lane.
+// Units of whatever groups are all vectors of an owner, once: each is read and cleared by one lane.
 TEST(GemmReduceScatterWords, UnitsCoverEveryOwner) {
   for (const int owned : kRows) {
-    for (const int pieces : {1, 8, 45}) {
+    for (const int vectors : {1, 8, 45}) {
       for (const int group : {1, 16, 512}) {
-        const gemm_reduce::WordInbox inbox{0, 4, owned, pieces, group};
+        const gemm_reduce::WordInbox inbox{0, 4, owned, vectors, group};
         std::set<std::pair<int, int>> seen;
         for (int chunk = 0; chunk < gemm_reduce::chunks_of(inbox); ++chunk) {
           const auto [row, column] = gemm_reduce::chunk_at(inbox, chunk);
           for (int i = 0; i < gemm_reduce::kWordChunkRows; ++i) {
-            for (int j = 0; j < gemm_reduce::kWordChunkPieces; ++j) {
-              if (row + i >= owned || column + j >= pieces) continue;
-              ASSERT_TRUE(seen.insert({row + i, column + j}).second) << owned << " " << pieces << " " << group;
+            for (int j = 0; j < gemm_reduce::kWordChunkVectors; ++j) {
+              if (row + i >= owned || column + j >= vectors) continue;
+              ASSERT_TRUE(seen.insert({row + i, column + j}).second) << owned << " " << vectors << " " << group;
             }
           }
         }
-        ASSERT_EQ(seen.size(), static_cast<std::size_t>(owned) * pieces);
+        ASSERT_EQ(seen.size(), static_cast<std::size_t>(owned) * vectors);
       }
     }
   }
@@ -200,7 +200,7 @@ TEST(GemmReduceScatterWords, AreForHopperAndNotForTheLargest) {
   const auto rows_of = [](int m, int n, const MachineShape& shape, ParallelGemmExchange exchange) {
     const auto plan = plan_gemm_reduce_scatter({.m = m, .n = n, .k = 18432, .exchange = exchange}, shape, 8);
     EXPECT_TRUE(plan.ok()) << plan.status().message();
-    return plan->words.rows;
+    return plan->word_inbox.rows;
   };
   using enum ParallelGemmExchange;
   EXPECT_EQ(rows_of(64, 7168, kH200, kAuto), 8);

@@ -43,7 +43,7 @@ TEST_P(AgGemmCases, FewRowsAsWords) {
   expect_pass("m=63,n=120,k=360,burst=4,delay=20,exchange=words", 3, 20, 3);
   expect_pass("m=60,n=72,k=1160,splits=4,dtype=fp16,return_x=1,exchange=words", 3);
   expect_pass("m=48,n=3096,k=136,max_sms=3,exchange=words", 3);
-  expect_pass("m=48,n=72,k=360,communicators=5,splits=1,graph=1,exchange=words", 3, 2, 4);
+  expect_pass("m=48,n=72,k=360,comm_blocks=5,splits=1,graph=1,exchange=words", 3, 2, 4);
   expect_pass("m=32,n=32,k=72,exchange=words", 4, 1, 20);
   expect_pass("m=7,n=112,k=8,exchange=words", 7, 2, 9);
   expect_pass("m=16,n=64,k=2056,exchange=words,return_x=1", 8);

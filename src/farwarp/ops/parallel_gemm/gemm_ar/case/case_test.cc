@@ -48,9 +48,9 @@ TEST_P(GemmArCases, Words) {
 
 TEST_P(GemmArCases, WordsToAllOfMoreRows) {
   if (GetParam() != TargetKind::kEmuSm90) GTEST_SKIP() << "CDNA has words to all up to 16 rows alone";
-  expect_pass("m=33,n=136,k=192,has_bias=1,exchange=words_to_all", 8);
-  expect_pass("m=20,n=136,k=528,splits=4,dtype=fp16,exchange=words_to_all", 2);
-  expect_pass("m=62,n=72,k=216,burst=3,delay=30,exchange=words_to_all", 3, 5, 10);
+  expect_pass("m=33,n=136,k=192,has_bias=1,exchange=one_shot_words", 8);
+  expect_pass("m=20,n=136,k=528,splits=4,dtype=fp16,exchange=one_shot_words", 2);
+  expect_pass("m=62,n=72,k=216,burst=3,delay=30,exchange=one_shot_words", 3, 5, 10);
 }
 
 // Few rows and many, ranks without rows, two types, splits, bursts.

@@ -149,7 +149,7 @@ TEST_P(GemmReduceScatterCases, SaysWhoseEntryIsMissing) {
   asked.options.deadline = std::chrono::milliseconds(200);
   const CaseResult result = run_case(asked, nullptr, [](int) {});
   EXPECT_EQ(exit_code(result), 4) << result.outcome.detail;
-  EXPECT_NE(result.outcome.detail.find("a peer's entry"), std::string::npos) << result.outcome.detail;
+  EXPECT_NE(result.outcome.detail.find("a peer's readiness"), std::string::npos) << result.outcome.detail;
 }
 
 TEST_P(GemmReduceScatterCases, RecoversFromADelayBeyondTheDeadline) {
