@@ -186,9 +186,9 @@ TEST(AgGemmPlan, RefusesInWords) {
   desc.m = 64, desc.n = 128, desc.k = 64, desc.max_sms = 1;
   EXPECT_NE(plan_ag_gemm(desc, kH200, 8).status().message().find("max_sms is 1"), std::string::npos);
   desc.max_sms = 4, desc.comm_blocks = 4;
-  EXPECT_NE(plan_ag_gemm(desc, kH200, 8).status().message().find("comm blocks is 4"), std::string::npos);
+  EXPECT_NE(plan_ag_gemm(desc, kH200, 8).status().message().find("comm_blocks is 4"), std::string::npos);
   desc.max_sms = 0, desc.comm_blocks = 3, desc.splits = 2, desc.k = 512;
-  EXPECT_NE(plan_ag_gemm(desc, kH200, 8).status().message().find("comm blocks is 3"), std::string::npos);
+  EXPECT_NE(plan_ag_gemm(desc, kH200, 8).status().message().find("comm_blocks is 3"), std::string::npos);
   desc.comm_blocks = 0, desc.splits = 3;
   EXPECT_NE(plan_ag_gemm(desc, kH200, 8).status().message().find("splits is 3"), std::string::npos);
   desc.splits = 0, desc.k = 60;
