@@ -54,7 +54,7 @@ inline constexpr std::uint64_t kNoRoute = ~std::uint64_t{0};
 
 /// Which blocks of a launch do what at the same time.
 struct Roles {
-  std::int32_t sending_blocks;  ///< blocks [0, sending blocks) send rows
+  std::int32_t sending_blocks;  ///< blocks [0, sending_blocks) send rows
   std::int32_t sending_warps;   ///< of each of them, the first ones
   std::int32_t workers;         ///< blocks from `first_worker` on: route tokens (split form), take the rows that arrive
   std::int32_t first_worker;

@@ -45,7 +45,7 @@ class Fp8RowPut {
 
  private:
   static constexpr int kAhead = 4;  // vectors of a lane in flight
-  // As many numbers with their scales as fit into the staging, in steps of kAlign, so that both begin at multiples of 16 bytes.
+  // As many numbers with their scales as fit into the staging buffer, in steps of kAlign, so that both begin at multiples of 16 bytes.
   static constexpr int kStagingNumbers = kStagingBytes / (kFp8Align + kFp8Align / kScaleGroup * 4) * kFp8Align;
   static_assert(kStagingNumbers + kStagingNumbers / kScaleGroup * 4 <= kStagingBytes);
 

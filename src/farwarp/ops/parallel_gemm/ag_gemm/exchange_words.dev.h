@@ -16,7 +16,7 @@ struct OwnWords {
   int at[kPieces];  ///< offset in bytes in this rank's x; -1: nothing
 };
 
-/// A comm block warp's share of the pieces of this rank's x, in the order in which tiles consume them (PieceOrder). Neighbours in
+/// The share that a warp of a comm block has of the pieces of this rank's x, in the order in which tiles consume them (PieceOrder). Neighbours in
 /// order go to different blocks.
 class WordsToSend {
  public:

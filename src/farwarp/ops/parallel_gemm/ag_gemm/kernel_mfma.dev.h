@@ -42,7 +42,7 @@ class Operands {
   Call& call_;
   const Args& args_;
   int row_ = 0, end_ = 0;
-  int depth_arrived_ = 0;  // all pieces of K before have come
+  int depth_arrived_ = 0;  // all pieces of K before it have arrived
   bool own_ = false;
 };
 

@@ -187,7 +187,7 @@ FARWARP_DEVICE void signal_arrival(const Args& args, std::uint32_t epoch, PieceI
   });
 }
 
-/// A comm block warp's share of the shard's pieces. Neighbours in order go to different blocks: few pieces are spread over all. Only so
+/// The share that a warp of a comm block has of the shard's pieces. Neighbours in order go to different blocks: few pieces are spread over all. Only so
 /// many warps send as keep the links busy: pieces on their way share the links, and the more there are, the later comes the first.
 class Share {
  public:
