@@ -167,10 +167,14 @@ function(farwarp_code_object name entry kind arch object)
   set(FARWARP_EMBEDDED ${FARWARP_EMBEDDED} ${embedding} PARENT_SCOPE)
 endfunction()
 
-# The check of all code objects for AMD, as a test. Runs once every folder has added its kernels.
+# All code objects for AMD as a target, hip_code_objects, and their check as a test. Runs once every folder has added its kernels.
 function(farwarp_check_code_objects)
   get_property(objects GLOBAL PROPERTY FARWARP_HIP_CODE_OBJECTS)
-  if(NOT FARWARP_TESTS OR NOT objects)
+  if(NOT objects)
+    return()
+  endif()
+  add_custom_target(hip_code_objects DEPENDS ${objects})
+  if(NOT FARWARP_TESTS)
     return()
   endif()
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
