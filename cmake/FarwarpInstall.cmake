@@ -28,6 +28,7 @@ target_sources(farwarp_archive
     src/farwarp/ops/gemm/plan.h
     src/farwarp/tile/gemm/raster.h
     src/farwarp/tile/gemm/tiling.h
+    src/farwarp/tile/gemm/variants.h
     src/farwarp/ops/parallel_gemm/desc.h
     src/farwarp/ops/parallel_gemm/unfused.h
     src/farwarp/ops/parallel_gemm/dispatch/parallel_gemm.h

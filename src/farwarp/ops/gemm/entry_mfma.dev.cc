@@ -1,16 +1,11 @@
-// The kernels of gemm for CDNA: gemm_mfma_TYPE_ROWSxCOLUMNS, tiles of ROWS rows of x by COLUMNS rows of w.
+// The kernels of gemm for CDNA.
 #include "farwarp/ops/gemm/kernel_mfma.dev.h"
+#include "farwarp/ops/gemm/variants.h"
 
 namespace farwarp::FARWARP_TARGET::gemm {
 
-using farwarp::tile::kMfmaLarge;
-using farwarp::tile::kMfmaSmall;
-using farwarp::tile::kMfmaThreads;
-
-FARWARP_KERNEL(gemm_mfma_bf16_256x128, Args, kMfmaThreads) { gemm_mfma<Bf16, kMfmaLarge>(args); }
-FARWARP_KERNEL(gemm_mfma_bf16_64x128, Args, kMfmaThreads) { gemm_mfma<Bf16, kMfmaSmall>(args); }
-
-FARWARP_KERNEL(gemm_mfma_fp16_256x128, Args, kMfmaThreads) { gemm_mfma<Half, kMfmaLarge>(args); }
-FARWARP_KERNEL(gemm_mfma_fp16_64x128, Args, kMfmaThreads) { gemm_mfma<Half, kMfmaSmall>(args); }
+#define FARWARP_ENTRY(name, T, rows, columns, swap_ab) \
+  FARWARP_KERNEL(name, Args, farwarp::tile::kMfmaThreads) { gemm_mfma<T, farwarp::tile::mfma_shape(rows)>(args); }
+FARWARP_GEMM_MFMA(FARWARP_ENTRY)
 
 }  // namespace farwarp::FARWARP_TARGET::gemm

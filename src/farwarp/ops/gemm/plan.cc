@@ -7,6 +7,7 @@
 
 #include "farwarp/base/arguments.h"
 #include "farwarp/ops/gemm/args.h"
+#include "farwarp/ops/gemm/variants.h"
 #include "farwarp/tile/gemm/shape_wgmma.h"
 
 namespace farwarp {
@@ -72,17 +73,19 @@ Result<GemmPlan> plan_gemm(const GemmDesc& desc, const MachineShape& shape) {
   const tile::TilingWish wish{.m = desc.m,
                               .n = desc.n,
                               .k = desc.k,
+                              .dtype = desc.dtype,
+                              .kernels = shape.traits.matrix_unit == MatrixUnit::kWgmma
+                                             ? std::span<const tile::Variant>(gemm::kWgmmaKernels)
+                                             : gemm::kMfmaKernels,
                               .blocks = blocks,
                               .columns = desc.tile_columns,
                               .splits = desc.splits,
                               .clusters = true,
-                              .tall = true,
                               .rows = desc.tile_rows,
                               .widest_boxes = tile::kGemmWidestBoxes};
   const auto tiling = tile::tile_product(wish, shape, "GemmDesc");
   if (!tiling.ok()) return tiling.status();
   static_cast<tile::Tiling&>(plan) = *tiling;
-  plan.kernel = "gemm_" + plan.kernel_suffix(shape, desc.dtype);
   return plan;
 }
 

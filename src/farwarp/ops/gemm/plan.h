@@ -29,8 +29,7 @@ struct GemmDesc {
 };
 
 struct GemmPlan : tile::Tiling {
-  GemmDesc desc;       ///< with pitches filled in
-  std::string kernel;  ///< its name
+  GemmDesc desc;  ///< with pitches filled in
   std::string to_string() const;
 };
 

@@ -48,6 +48,7 @@ inline constexpr int kMfmaThreads = 512;  ///< 8 waves
 /// memory is all that counts.
 inline constexpr MfmaShape kMfmaLarge{.rows = 256, .columns = 128, .depth = 32, .row_waves = 4, .column_waves = 2};
 inline constexpr MfmaShape kMfmaSmall{.rows = 64, .columns = 128, .depth = 64, .row_waves = 2, .column_waves = 4};
+constexpr const MfmaShape& mfma_shape(int rows) { return rows == kMfmaLarge.rows ? kMfmaLarge : kMfmaSmall; }
 static_assert(kMfmaLarge.threads() == kMfmaThreads && kMfmaSmall.threads() == kMfmaThreads);
 static_assert(kMfmaLarge.shared_bytes() <= traits_of(TargetKind::kHip).shared_bytes &&
               kMfmaSmall.shared_bytes() <= traits_of(TargetKind::kHip).shared_bytes);

@@ -5,7 +5,8 @@ namespace farwarp::tile {
 
 inline constexpr int kWgmmaThreads = 384;   ///< a warpgroup that loads, two that multiply
 inline constexpr int kWgmmaRows = 128;      ///< rows of A in a tile,
-inline constexpr int kWgmmaTallRows = 256;  ///< or in a tall one
+inline constexpr int kWgmmaTallRows = 256;  ///< or in a tall one,
+inline constexpr int kTallColumns = 192;    ///< ... which has so many columns
 inline constexpr int kWgmmaDepth = 64;      ///< K elements of a step
 
 /// Tiles up to this wide can be split along K: the sums of one split and their total share the registers.

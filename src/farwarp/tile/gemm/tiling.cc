@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <span>
+#include <vector>
 
 #include "farwarp/tile/gemm/shape_mfma.h"
 #include "farwarp/tile/gemm/shape_wgmma.h"
@@ -16,6 +17,7 @@ constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 struct Choice {
+  const char* kernel = "";
   int rows = 0, columns = 0;
   int splits = 0;
   double clocks = 0;
@@ -44,33 +46,47 @@ bool has_splits(const TilingWish& wish, bool swap_ab, const Choice& choice, int 
   return wish.clusters ? choice.splits == 2 || (swap_ab && choice.splits == 4) : choice.splits <= kMostSplits;
 }
 
-Choice best_choice(std::span<const int> widths, const TilingWish& wish, int row_count, int column_count, bool swap_ab) {
+/// Of the dtype and the way round.
+std::vector<Variant> kernels_for(const TilingWish& wish, bool swap_ab) {
+  std::vector<Variant> kernels;
+  for (const Variant& kernel : wish.kernels)
+    if (kernel.dtype == wish.dtype && kernel.swap_ab == swap_ab) kernels.push_back(kernel);
+  return kernels;
+}
+
+bool is_wanted(const TilingWish& wish, const Variant& kernel) {
+  return (wish.columns == 0 || wish.columns == kernel.columns) && (wish.rows == 0 || wish.rows == kernel.rows);
+}
+
+Choice best_choice(std::span<const Variant> kernels, const TilingWish& wish, int row_count, int column_count,
+                   bool swap_ab) {
   const int steps = ceil_div(wish.k, kWgmmaDepth);
   Choice best;
-  for (const int rows : {kWgmmaRows, kWgmmaTallRows}) {
-    for (const int columns : widths) {
-      const bool tall = rows != kWgmmaRows;
-      if (tall && (!wish.tall || swap_ab || columns != kTallWidth)) continue;
-      if (wish.columns != 0 && wish.columns != columns) continue;
-      if (wish.rows != 0 && wish.rows != rows) continue;
-      const std::int64_t tiles = std::int64_t{ceil_div(row_count, rows)} * ceil_div(column_count, columns);
-      for (int splits = 1; splits <= kMostSplits; ++splits) {
-        Choice choice{rows, columns, splits};
-        if (wish.splits != 0 && wish.splits != splits) continue;
-        if (!has_splits(wish, swap_ab, choice, steps)) continue;
-        if (splits > 1 && (wish.clusters || wish.splits == 0) && tiles * splits > wish.blocks) break;
-        if (splits > 1 && wish.clusters && (wish.splits == 0 || wish.together) &&
-            tiles * splits > blocks_at_once(wish.blocks, splits))
-          continue;
-        choice.clocks = estimate(wish, tiles, choice, steps);
-        if (best.columns == 0 || choice.clocks < best.clocks) best = choice;
-      }
+  for (const Variant& kernel : kernels) {
+    if (!is_wanted(wish, kernel)) continue;
+    const std::int64_t tiles = std::int64_t{ceil_div(row_count, kernel.rows)} * ceil_div(column_count, kernel.columns);
+    for (int splits = 1; splits <= kMostSplits; ++splits) {
+      Choice choice{kernel.name, kernel.rows, kernel.columns, splits};
+      if (wish.splits != 0 && wish.splits != splits) continue;
+      if (!has_splits(wish, swap_ab, choice, steps)) continue;
+      if (splits > 1 && (wish.clusters || wish.splits == 0) && tiles * splits > wish.blocks) break;
+      if (splits > 1 && wish.clusters && (wish.splits == 0 || wish.together) &&
+          tiles * splits > blocks_at_once(wish.blocks, splits))
+        continue;
+      choice.clocks = estimate(wish, tiles, choice, steps);
+      if (best.columns == 0 || choice.clocks < best.clocks) best = choice;
     }
   }
   return best;
 }
 
-std::string list(std::span<const int> values) { return fmt::format("{}", fmt::join(values, ", ")); }
+/// Widths of tiles of the least height.
+std::string widths_of(std::span<const Variant> kernels) {
+  std::vector<int> widths;
+  for (const Variant& kernel : kernels)
+    if (kernel.rows == kWgmmaRows) widths.push_back(kernel.columns);
+  return fmt::format("{}", fmt::join(widths, ", "));
+}
 
 Status wrong(const char* desc, const char* field, std::int64_t value, const std::string& allowed) {
   return invalid_argument(fmt::format("{}.{} is {}; allowed: {}", desc, field, value, allowed));
@@ -82,22 +98,22 @@ Status tile_wgmma(const TilingWish& wish, const char* desc, Tiling& result) {
   result.steps = ceil_div(wish.k, kWgmmaDepth);
   const int row_count = result.swap_ab ? wish.n : wish.m;
   const int column_count = result.swap_ab ? wish.m : wish.n;
-  std::span<const int> widths = wish.widths;
-  if (result.swap_ab) {  // all rows of x in one tile: w is read once
-    widths = kSwapAbWidths;
-    while (widths.size() > 1 && widths[0] < wish.m && wish.columns == 0) widths = widths.subspan(1);
-    if (wish.columns == 0) widths = widths.first(1);
+  const std::vector<Variant> all = kernels_for(wish, result.swap_ab);
+  std::span<const Variant> kernels = all;
+  if (result.swap_ab && wish.columns == 0) {  // all rows of x in one tile: w is read once
+    while (kernels.size() > 1 && kernels[0].columns < wish.m) kernels = kernels.subspan(1);
+    kernels = kernels.first(1);
   }
-  const bool can_be_tall = wish.tall && !result.swap_ab && (wish.columns == 0 || wish.columns == kTallWidth);
-  if (wish.rows != 0 && wish.rows != kWgmmaRows && !(wish.rows == kWgmmaTallRows && can_be_tall))
+  const auto wanted = [&](const Variant& kernel) { return is_wanted(wish, kernel); };
+  if (wish.rows != 0 && wish.rows != kWgmmaRows && std::ranges::none_of(kernels, wanted))
     return wrong(desc, "tile_rows", wish.rows,
                  fmt::format("0 (the plan's choice), {}, or {} with m above 64 and tile_columns {}", kWgmmaRows,
-                             kWgmmaTallRows, kTallWidth));
-  const Choice choice = best_choice(widths, wish, row_count, column_count, result.swap_ab);
+                             kWgmmaTallRows, kTallColumns));
+  const Choice choice = best_choice(kernels, wish, row_count, column_count, result.swap_ab);
   if (choice.columns == 0) {
-    if (std::find(widths.begin(), widths.end(), wish.columns) == widths.end() && wish.columns != 0)
+    if (wish.columns != 0 && std::ranges::find(kernels, wish.columns, &Variant::columns) == kernels.end())
       return wrong(desc, "tile_columns", wish.columns,
-                   fmt::format("0 (the plan's choice), {} with m = {}", list(widths), wish.m));
+                   fmt::format("0 (the plan's choice), {} with m = {}", widths_of(kernels), wish.m));
     if (wish.clusters)
       return wrong(
           desc, "splits", wish.splits,
@@ -109,6 +125,7 @@ Status tile_wgmma(const TilingWish& wish, const char* desc, Tiling& result) {
                  fmt::format("1 to {} steps of {}, with tile_columns up to {}", std::min(kMostSplits, result.steps),
                              kWgmmaDepth, kMostSplitColumns));
   }
+  result.kernel = choice.kernel;
   result.rows = choice.rows;
   result.columns = choice.columns;
   result.tile_rows = ceil_div(row_count, result.rows);
@@ -133,6 +150,8 @@ Status tile_mfma(const TilingWish& wish, const char* desc, Tiling& result) {
     return wrong(desc, "tile_columns", wish.columns, fmt::format("0 (the plan's choice) or {}", shape.columns));
   if (wish.rows != 0 && wish.rows != shape.rows)
     return wrong(desc, "tile_rows", wish.rows, fmt::format("0 (the plan's choice) or {}", shape.rows));
+  for (const Variant& kernel : kernels_for(wish, false))
+    if (kernel.rows == shape.rows && kernel.columns == shape.columns) result.kernel = kernel.name;
   result.rows = shape.rows;
   result.columns = shape.columns;
   result.depth = shape.step_depth();
@@ -205,11 +224,6 @@ TensorMapDesc Tiling::map_of_w(const void* w, std::int64_t rows_of_w, std::int64
 }
 
 int Tiling::box_rows() const { return swap_ab ? swap_ab_box_rows(columns, cluster) : 64; }
-
-std::string Tiling::kernel_suffix(const MachineShape& shape, DType dtype) const {
-  if (shape.traits.matrix_unit == MatrixUnit::kMfma) return fmt::format("mfma_{}_{}x{}", name_of(dtype), rows, columns);
-  return fmt::format("{}_{}{}", name_of(dtype), swap_ab ? "swap_ab_" : rows == kWgmmaTallRows ? "tall_" : "", columns);
-}
 
 std::string Tiling::to_string() const {
   return fmt::format("{}; {} blocks of {} threads, {} KB shared, workspace {} KB", why, blocks, threads,

@@ -10,15 +10,10 @@
 #include "farwarp/base/status.h"
 #include "farwarp/base/tensor_map.h"
 #include "farwarp/tile/gemm/raster.h"
+#include "farwarp/tile/gemm/variants.h"
 
 namespace farwarp::tile {
 
-/// Widths of tiles that have wgmma kernels: rows of w, or of x where those are few.
-inline constexpr int kAllWidths[] = {64, 96, 128, 160, 192, 224, 256};
-/// Of the operators that communicate: a step less wide costs them less than the link does.
-inline constexpr int kEvenWidths[] = {64, 128, 192, 256};
-inline constexpr int kTallWidth = 192;  ///< of tiles with 256 rows
-inline constexpr int kSwapAbWidths[] = {16, 32, 64};
 inline constexpr int kMostSwapAbRows = 64;  ///< of x, in tiles whose rows are w's
 
 /// That a block takes in a clock where L2 serves all 132 multiprocessors at once.
@@ -29,12 +24,12 @@ inline constexpr double kStoreColumnClocks = 4.5;
 
 struct TilingWish {
   int m, n, k;
-  int blocks;       ///< that multiply at once
-  int columns = 0;  ///< of a tile (rows of w, or of x if swap_ab); 0: the best
-  int splits = 0;   ///< parts of k that different blocks sum, 1 to 16; 0: the best
-  std::span<const int> widths = kAllWidths;
+  DType dtype;
+  std::span<const Variant> kernels;           ///< that there are, for the machine's matrix unit
+  int blocks;                                 ///< that multiply at once
+  int columns = 0;                            ///< of a tile (rows of w, or of x if swap_ab); 0: the best
+  int splits = 0;                             ///< parts of k that different blocks sum, 1 to 16; 0: the best
   bool clusters = false;                      ///< splits are the blocks of a cluster
-  bool tall = false;                          ///< there are kernels for tall tiles
   int rows = 0;                               ///< of a tile: 128 or 256; 0: the best
   int widest_boxes = 0;                       ///< wgmma_boxes()
   double bytes_per_clock = kL2BytesPerClock;  ///< that a block takes in
@@ -57,7 +52,8 @@ struct Tiling {
   std::int64_t shared_bytes = 0;
   std::int64_t partials_bytes = 0;  ///< of the workspace: sums of splits, and counters behind them
   std::int64_t workspace_bytes = 0;
-  std::string why;  ///< how the tile was chosen
+  std::string kernel;  ///< its name
+  std::string why;     ///< how the tile was chosen
 
   std::int64_t tiles() const { return std::int64_t{tile_rows} * tile_columns; }
   /// wgmma: x [rows, k] and w, as steps of a tile load them. `pitch`: elements from one row to the next.
@@ -66,8 +62,6 @@ struct Tiling {
   /// wgmma: rows of y in a box of the epilogue.
   int box_rows() const;
   TileGrid grid() const { return grid_of(tile_rows, tile_columns, group, splits, steps); }
-  /// Of the kernel's name: "bf16_swap_ab_64", "mfma_fp16_256x128".
-  std::string kernel_suffix(const MachineShape& shape, DType dtype) const;
   std::string to_string() const;
 };
 

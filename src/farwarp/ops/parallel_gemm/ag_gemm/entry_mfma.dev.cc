@@ -1,16 +1,11 @@
-// The kernels of ag-gemm for CDNA, named as gemm's: mfma_TYPE_ROWSxCOLUMNS.
+// The kernels of ag-gemm for CDNA.
 #include "farwarp/ops/parallel_gemm/ag_gemm/kernel_mfma.dev.h"
+#include "farwarp/ops/parallel_gemm/ag_gemm/variants.h"
 
 namespace farwarp::FARWARP_TARGET::ag_gemm {
 
-using farwarp::tile::kMfmaLarge;
-using farwarp::tile::kMfmaSmall;
-using farwarp::tile::kMfmaThreads;
-
-FARWARP_KERNEL(ag_gemm_mfma_bf16_256x128, Args, kMfmaThreads) { ag_gemm_mfma<Bf16, kMfmaLarge>(args); }
-FARWARP_KERNEL(ag_gemm_mfma_bf16_64x128, Args, kMfmaThreads) { ag_gemm_mfma<Bf16, kMfmaSmall>(args); }
-
-FARWARP_KERNEL(ag_gemm_mfma_fp16_256x128, Args, kMfmaThreads) { ag_gemm_mfma<Half, kMfmaLarge>(args); }
-FARWARP_KERNEL(ag_gemm_mfma_fp16_64x128, Args, kMfmaThreads) { ag_gemm_mfma<Half, kMfmaSmall>(args); }
+#define FARWARP_ENTRY(name, T, rows, columns, swap_ab) \
+  FARWARP_KERNEL(name, Args, farwarp::tile::kMfmaThreads) { ag_gemm_mfma<T, farwarp::tile::mfma_shape(rows)>(args); }
+FARWARP_AG_GEMM_MFMA(FARWARP_ENTRY)
 
 }  // namespace farwarp::FARWARP_TARGET::ag_gemm

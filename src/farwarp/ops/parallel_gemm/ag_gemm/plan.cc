@@ -7,6 +7,7 @@
 #include <span>
 
 #include "farwarp/ops/parallel_gemm/ag_gemm/args.h"
+#include "farwarp/ops/parallel_gemm/ag_gemm/variants.h"
 #include "farwarp/ops/parallel_gemm/rates.h"
 #include "farwarp/tile/gemm/shape_wgmma.h"
 
@@ -21,7 +22,7 @@ constexpr std::int64_t kMostBytesAsWords = std::int64_t{40} << 20;
 constexpr double kFlopsPerUs = 700e6;
 
 /// Of tiles. Four warpgroups have 128 registers a thread when they begin, and for ptxas an instruction of 256 columns needs 154.
-constexpr int kWordsWidths[] = {64, 128, 192};
+constexpr int kNarrowest = 64;  ///< columns of a tile
 
 std::int64_t x_bytes(const AllGatherGemmPlan& plan) { return std::int64_t{2} * plan.local.y_rows * plan.local.k; }
 
@@ -46,7 +47,7 @@ std::int64_t tiles_of(const AllGatherGemmPlan& plan, int columns) {
 bool words_pay(const AllGatherGemmPlan& plan, const MachineShape& shape) {
   if (x_bytes(plan) > kMostBytesAsWords) return false;
   if (plan.local.y_rows <= tile::kMostSwapAbRows) return true;
-  const std::int64_t tiles = tiles_of(plan, kWordsWidths[std::size(kWordsWidths) - 1]);
+  const std::int64_t tiles = tiles_of(plan, tile::widest_of(ag_gemm::kWordsKernels));
   const auto rounds = static_cast<double>((tiles + shape.multiprocessors - 1) / shape.multiprocessors);
   const double sending = us_of_sending(plan), loading = kUsOfLoading * ceil_div(plan.local.k, 64) * rounds;
   return sending > 0.5 * us_of_multiplying(plan) && loading < 1.4 * sending;
@@ -63,7 +64,7 @@ Status choose_exchange(AllGatherGemmPlan& plan, const MachineShape& shape) {
   if (!hopper && asked != Exchange::kAuto) return refuse("auto here");
   if (asked == Exchange::kWords && x_bytes(plan) > ag_gemm::kMostInboxBytes)
     return refuse(fmt::format("auto and boxes where x has more than {} bytes", ag_gemm::kMostInboxBytes));
-  const bool has_kernel = plan.desc.tile_columns <= kWordsWidths[std::size(kWordsWidths) - 1];
+  const bool has_kernel = plan.desc.tile_columns <= tile::widest_of(ag_gemm::kWordsKernels);
   const bool wanted = asked == Exchange::kWords || (asked == Exchange::kAuto && has_kernel && words_pay(plan, shape));
   plan.words = hopper && plan.ranks > 1 && wanted;
   return {};
@@ -165,8 +166,14 @@ int tile_columns_beside(const AllGatherGemmPlan& plan, const MachineShape& shape
   const ParallelGemmDesc& desc = plan.desc;
   if (!plan.words || desc.tile_columns != 0 || desc.splits > 1 || plan.local.y_rows <= tile::kMostSwapAbRows)
     return desc.tile_columns;
-  const bool at_once = tiles_of(plan, kWordsWidths[0]) <= blocks - plan.comm_blocks;
-  return at_once && words_pay(plan, shape) ? kWordsWidths[0] : 0;
+  const bool at_once = tiles_of(plan, kNarrowest) <= blocks - plan.comm_blocks;
+  return at_once && words_pay(plan, shape) ? kNarrowest : 0;
+}
+
+std::span<const tile::Variant> kernels_of(const AllGatherGemmPlan& plan, const MachineShape& shape) {
+  if (shape.traits.matrix_unit == MatrixUnit::kMfma) return ag_gemm::kMfmaKernels;
+  if (plan.words) return ag_gemm::kWordsKernels;
+  return ag_gemm::kBoxesKernels;
 }
 
 /// The product's tiles on the blocks that do not communicate. Where K is in splits on Hopper, blocks are launched in clusters, and those that
@@ -175,16 +182,16 @@ Result<tile::Tiling> tile_beside(AllGatherGemmPlan& plan, const MachineShape& sh
   const ParallelGemmDesc& desc = plan.desc;
   const int columns = tile_columns_beside(plan, shape, blocks);
   const auto tile = [&](int splits) {
-    const tile::TilingWish wish{
-        .m = plan.local.y_rows,
-        .n = plan.local.w_rows,
-        .k = plan.local.k,
-        .blocks = blocks - plan.comm_blocks,
-        .columns = columns,
-        .splits = splits,
-        .widths = plan.words ? std::span<const int>(kWordsWidths) : std::span<const int>(tile::kEvenWidths),
-        .clusters = true,
-        .widest_boxes = tile::kAllGatherWidestBoxes};
+    const tile::TilingWish wish{.m = plan.local.y_rows,
+                                .n = plan.local.w_rows,
+                                .k = plan.local.k,
+                                .dtype = desc.dtype,
+                                .kernels = kernels_of(plan, shape),
+                                .blocks = blocks - plan.comm_blocks,
+                                .columns = columns,
+                                .splits = splits,
+                                .clusters = true,
+                                .widest_boxes = tile::kAllGatherWidestBoxes};
     return tile::tile_product(wish, shape, "ParallelGemmDesc");
   };
   auto tiling = tile(desc.splits);
@@ -238,7 +245,6 @@ Result<AllGatherGemmPlan> plan_ag_gemm(const ParallelGemmDesc& desc, const Machi
   if (plan.words && plan.swap_ab && desc.comm_blocks == 0) add_idle_comm_blocks(plan, blocks);
   plan.sending_warps = choose_sending_warps(plan, shape);
   plan.piece_group = choose_piece_group(plan);
-  plan.kernel = (plan.words ? "ag_gemm_words_" : "ag_gemm_") + plan.kernel_suffix(shape, desc.dtype);
   lay_out(plan);
   return plan;
 }

@@ -15,7 +15,6 @@ struct AllGatherGemmPlan : tile::Tiling {
   ParallelGemmDesc desc;
   int ranks = 0;
   parallel_gemm::LocalShape local;
-  std::string kernel;
   int comm_blocks = 0;    ///< blocks before those of the tiling; of wgmma whole clusters
   int sending_warps = 0;  ///< warps of a comm block that send
   bool words = false;     ///< x crosses as words; else as boxes, or on CDNA as vectors, with flags

@@ -1,16 +1,11 @@
-// The kernels of gemm-ar for CDNA, named as gemm-rs's.
+// The kernels of gemm-ar for CDNA.
 #include "farwarp/ops/parallel_gemm/gemm_ar/kernel_mfma.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_ar/variants.h"
 
 namespace farwarp::FARWARP_TARGET::gemm_ar {
 
-using farwarp::tile::kMfmaLarge;
-using farwarp::tile::kMfmaSmall;
-using farwarp::tile::kMfmaThreads;
-
-FARWARP_KERNEL(gemm_ar_mfma_bf16_256x128, Args, kMfmaThreads) { gemm_ar_mfma<Bf16, kMfmaLarge>(args); }
-FARWARP_KERNEL(gemm_ar_mfma_bf16_64x128, Args, kMfmaThreads) { gemm_ar_mfma<Bf16, kMfmaSmall>(args); }
-
-FARWARP_KERNEL(gemm_ar_mfma_fp16_256x128, Args, kMfmaThreads) { gemm_ar_mfma<Half, kMfmaLarge>(args); }
-FARWARP_KERNEL(gemm_ar_mfma_fp16_64x128, Args, kMfmaThreads) { gemm_ar_mfma<Half, kMfmaSmall>(args); }
+#define FARWARP_ENTRY(name, T, rows, columns, swap_ab) \
+  FARWARP_KERNEL(name, Args, farwarp::tile::kMfmaThreads) { gemm_ar_mfma<T, farwarp::tile::mfma_shape(rows)>(args); }
+FARWARP_GEMM_AR_MFMA(FARWARP_ENTRY)
 
 }  // namespace farwarp::FARWARP_TARGET::gemm_ar

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "farwarp/ops/parallel_gemm/gemm_ar/args.h"
+#include "farwarp/ops/parallel_gemm/gemm_ar/variants.h"
 #include "farwarp/ops/parallel_gemm/rates.h"
 
 namespace farwarp {
@@ -38,10 +39,14 @@ Way way_of(const ParallelGemmDesc& desc, int padded_rows, int ranks) {
   return owned_bytes <= gemm_reduce::kMostOwnedAsWords ? Way::kTwoShotWords : Way::kTwoShotBoxes;
 }
 
-/// Of the kernel's name.
-const char* prefix_of(Way way, const MachineShape& shape) {
-  if (shape.traits.matrix_unit == MatrixUnit::kMfma || way == Way::kTwoShotBoxes) return "gemm_ar_";
-  return way == Way::kTwoShotWords ? "gemm_ar_words_" : "gemm_ar_one_shot_words_";
+std::span<const tile::Variant> kernels_of(Way way, const MachineShape& shape) {
+  if (shape.traits.matrix_unit == MatrixUnit::kMfma) return gemm_ar::kMfmaKernels;
+  switch (way) {
+    case Way::kOneShotWords: return gemm_ar::kOneShotKernels;
+    case Way::kTwoShotWords: return gemm_ar::kWordsKernels;
+    case Way::kTwoShotBoxes: break;
+  }
+  return gemm_ar::kBoxesKernels;
 }
 
 }  // namespace
@@ -66,11 +71,11 @@ Result<GemmAllReducePlan> plan_gemm_all_reduce(const ParallelGemmDesc& desc, con
                   : desc.m <= kMostOneShotRowsOnCdna ? Way::kOneShotWords
                                                      : Way::kTwoShotBoxes;
   const int word_rows = way == Way::kOneShotWords ? desc.m : way == Way::kTwoShotWords ? padded.m / ranks : 0;
-  auto reduce = gemm_reduce::make_plan(padded, shape, ranks, word_rows);
+  auto reduce = gemm_reduce::make_plan(padded, shape, ranks, word_rows, kernels_of(way, shape));
   if (!reduce.ok()) return reduce.status();
   plan.reduce = std::move(*reduce);
   const gemm_reduce::Plan& part = plan.reduce;
-  plan.kernel = prefix_of(way, shape) + part.kernel_suffix(shape, desc.dtype);
+  plan.kernel = part.kernel;
   plan.workspace_bytes = align(part.workspace.total);
   if (way == Way::kTwoShotWords) {
     plan.finished_inbox = part.word_inbox;

@@ -56,7 +56,7 @@ FARWARP_DEVICE void collect(Call& call, const Args& args, int number, int count)
     if (lane_index() == 0) {
       // Behind the owner's wait for partial sums, which may be behind an entry.
       wait_tagged<failure>(call, own_address<SignalCell>(view, args.signals) + (owner * chunks + chunk), call.epoch,
-                           value, {kSiteFinished, owner, 2});
+                           value, {.site = kSiteFinished, .peer = owner, .depth = 2});
     }
     warp_sync();
     constexpr int kVectors = columns / 8;

@@ -51,7 +51,7 @@ FARWARP_DEVICE bool collect_vector(Call& call, const Args& args, int row, int ve
   }
   Vec16 eight[kMaxRanks] = {};
   // Behind the owner's wait for partial sums.
-  if (!wait_words<1, failure>(call, from, wanted, eight, {kSiteFinished, -1, 1})) return false;
+  if (!wait_words<1, failure>(call, from, wanted, eight, {.site = kSiteFinished, .peer = -1, .depth = 1})) return false;
 #pragma unroll
   for (int owner = 0; owner < kMaxRanks; ++owner) {
     if (wanted >> owner & 1)

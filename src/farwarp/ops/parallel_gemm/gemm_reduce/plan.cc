@@ -47,7 +47,8 @@ void lay_out(Plan& plan) {
 
 }  // namespace
 
-Result<Plan> make_plan(const ParallelGemmDesc& desc, const MachineShape& shape, int ranks, int word_rows) {
+Result<Plan> make_plan(const ParallelGemmDesc& desc, const MachineShape& shape, int ranks, int word_rows,
+                       std::span<const tile::Variant> kernels) {
   Plan plan;
   plan.desc = desc;
   plan.ranks = ranks;
@@ -67,10 +68,11 @@ Result<Plan> make_plan(const ParallelGemmDesc& desc, const MachineShape& shape, 
   const tile::TilingWish wish{.m = desc.m,
                               .n = desc.n,
                               .k = k,
+                              .dtype = desc.dtype,
+                              .kernels = kernels,
                               .blocks = blocks,
                               .columns = desc.tile_columns,
                               .splits = desc.splits,
-                              .widths = tile::kEvenWidths,
                               .clusters = clusters,
                               .widest_boxes = tile::kSendWidestBoxes,
                               .bytes_per_clock = clusters ? kSwapAbBytesPerClock : tile::kL2BytesPerClock,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "farwarp/base/machine_shape.h"
@@ -44,7 +45,8 @@ struct Plan : tile::Tiling {
 inline constexpr std::int64_t kMostOwnedAsWords = std::int64_t{2} << 20;
 
 /// The plan of a product whose partial sums are sent as words into inboxes of `word_rows` rows, or in boxes with flags if 0. `desc` has
-/// passed parallel_gemm::check(). kInvalidArgument names the field, its value and what is allowed.
-Result<Plan> make_plan(const ParallelGemmDesc& desc, const MachineShape& shape, int ranks, int word_rows);
+/// passed parallel_gemm::check(). `kernels`: to choose from. kInvalidArgument names the field, its value and what is allowed.
+Result<Plan> make_plan(const ParallelGemmDesc& desc, const MachineShape& shape, int ranks, int word_rows,
+                       std::span<const tile::Variant> kernels);
 
 }  // namespace farwarp::gemm_reduce

@@ -110,7 +110,7 @@ FARWARP_DEVICE bool await_bands(Call& call, const Args& args, Cover cover) {
     std::uint32_t value = 0;
     // Whoever lacks a peer's sums may stand behind that peer's own wait for an entry.
     wait_tagged<failure>(call, flags + args.bands.flag(source, band, cover.column), call.epoch, value,
-                         {kSitePartials, source, 1});
+                         {.site = kSitePartials, .peer = source, .depth = 1});
   }
   warp_sync();
   return ballot(!call.live) == 0;
@@ -240,7 +240,7 @@ FARWARP_DEVICE bool reduce_vector(Call& call, const Args& args, int row, int vec
     from[source] =
         own_address<const Vec16>(args.view, inbox.place(call.epoch, source < ranks ? source : 0, row, vector));
   Vec16 parts[kMaxRanks] = {};
-  const Wait wait{kSitePartials, -1};
+  const Wait wait{.site = kSitePartials, .peer = -1};
   if (!wait_words<1, failure>(call, from, (1u << ranks) - 1, parts, wait)) return false;
   put(row, vector, sum_in_order<T>(parts, ranks));
 #pragma unroll

@@ -1,16 +1,11 @@
-// The kernels of gemm-rs for CDNA: gemm_rs_mfma_TYPE_ROWSxCOLUMNS, tiles of ROWS rows of x by COLUMNS rows of w.
+// The kernels of gemm-rs for CDNA.
 #include "farwarp/ops/parallel_gemm/gemm_rs/kernel_mfma.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_rs/variants.h"
 
 namespace farwarp::FARWARP_TARGET::gemm_rs {
 
-using farwarp::tile::kMfmaLarge;
-using farwarp::tile::kMfmaSmall;
-using farwarp::tile::kMfmaThreads;
-
-FARWARP_KERNEL(gemm_rs_mfma_bf16_256x128, Args, kMfmaThreads) { gemm_rs_mfma<Bf16, kMfmaLarge>(args); }
-FARWARP_KERNEL(gemm_rs_mfma_bf16_64x128, Args, kMfmaThreads) { gemm_rs_mfma<Bf16, kMfmaSmall>(args); }
-
-FARWARP_KERNEL(gemm_rs_mfma_fp16_256x128, Args, kMfmaThreads) { gemm_rs_mfma<Half, kMfmaLarge>(args); }
-FARWARP_KERNEL(gemm_rs_mfma_fp16_64x128, Args, kMfmaThreads) { gemm_rs_mfma<Half, kMfmaSmall>(args); }
+#define FARWARP_ENTRY(name, T, rows, columns, swap_ab) \
+  FARWARP_KERNEL(name, Args, farwarp::tile::kMfmaThreads) { gemm_rs_mfma<T, farwarp::tile::mfma_shape(rows)>(args); }
+FARWARP_GEMM_RS_MFMA(FARWARP_ENTRY)
 
 }  // namespace farwarp::FARWARP_TARGET::gemm_rs

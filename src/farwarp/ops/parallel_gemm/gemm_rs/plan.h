@@ -8,7 +8,6 @@
 namespace farwarp {
 
 struct GemmReduceScatterPlan : gemm_reduce::Plan {
-  std::string kernel;  ///< its name
   std::string to_string() const;
 };
 
