@@ -36,7 +36,7 @@ FARWARP_DEVICE void hello(const lessons::Args& args) {
     const int from = thread_index();
     std::uint32_t unused = 0;
     wait_tagged(call, Global<SystemCell<std::uint64_t>>(flag_at(me, from).raw), call.epoch, unused,
-                Wait{lessons::kSiteHello, from});
+                Wait{.site = lessons::kSiteHello, .peer = from});
   }
   if (!block_any(!call.live) && thread_index() == 0) {
     const Global<std::uint64_t> greeting(greeting_at(me).raw);

@@ -45,7 +45,7 @@ struct AllGather {
     if (const int from = thread_index(); from < args.view.size) {
       std::uint32_t unused = 0;
       wait_tagged(call, Global<SystemCell<std::uint64_t>>(flag_at(me, from, chunk).raw), call.epoch, unused,
-                  Wait{lessons::kSiteChunk, from});
+                  Wait{.site = lessons::kSiteChunk, .peer = from});
     }
     if (block_any(!call.live)) return;
     for (int from = 0; from < args.view.size; ++from) {

@@ -74,7 +74,7 @@ struct Ring {
 
   FARWARP_DEVICE void consume() {
     for (int item = 0; item < args.items; ++item) {
-      if (!await(item_cell(1, item), item, Wait{lessons::kSiteItem, 0})) return;
+      if (!await(item_cell(1, item), item, Wait{.site = lessons::kSiteItem, .peer = 0})) return;
       const Global<std::uint32_t> words(words_at(1, item).raw);
       for (int i = thread_index(); i < args.words; i += num_threads()) {
         store(Global<std::uint32_t>(args.out) + (item * args.words + i), load(words + i));

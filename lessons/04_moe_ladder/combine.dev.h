@@ -10,7 +10,8 @@ template <int rung>
 FARWARP_DEVICE bool await_owners(Call& call, const Memory<rung>& memory) {
   if (const int owner = thread_index(); owner < memory.ranks()) {
     std::uint32_t unused = 0;
-    wait_tagged(call, own(memory.done_cell(memory.me(), owner)), memory.tag, unused, Wait{kSiteReturn, owner, 1});
+    wait_tagged(call, own(memory.done_cell(memory.me(), owner)), memory.tag, unused,
+                Wait{.site = kSiteReturn, .peer = owner, .depth = 1});
   }
   call.live = !block_any(!call.live);
   return call.live;
@@ -35,7 +36,7 @@ FARWARP_DEVICE void sum_one_by_one(Call& call, const Memory<rung>& memory, int t
     for_each_bit(places, [&](int place) {
       Vector<rung> vectors[kAhead] = {};
       read<rung>(call, memory.returned(memory.me(), token, place, segment), u, length, vectors,
-                 Wait{kSiteReturn, rung >= kRankDedup ? place : -1, 1});
+                 Wait{.site = kSiteReturn, .peer = rung >= kRankDedup ? place : -1, .depth = 1});
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) add_vector(sums[a], vectors[a]);
     });
@@ -65,7 +66,7 @@ FARWARP_DEVICE void sum_together(Call& call, const Memory<rung>& memory, int tok
       from[i] = own(memory.returned(memory.me(), token, rank, segment)) + at;
       wanted |= 1u << i;
     }
-    if (!wait_packets<kVectors>(call, from, wanted, vectors, Wait{kSiteReturn, -1, 1})) break;
+    if (!wait_packets<kVectors>(call, from, wanted, vectors, Wait{.site = kSiteReturn, .peer = -1, .depth = 1})) break;
 #pragma unroll
     for (int a = 0; a < kVectors; ++a) {
       float sum[kElementsPer<Vector<rung>>] = {};
@@ -87,7 +88,7 @@ FARWARP_DEVICE bool sum_segment(Call& call, const Memory<rung>& memory, int toke
     if (parcel.rank >= 0) {
       std::uint32_t unused = 0;
       wait_tagged(call, own(memory.return_flag(memory.me(), token, lane_index(), segment)), memory.tag, unused,
-                  Wait{kSiteReturn, parcel.rank, 1});
+                  Wait{.site = kSiteReturn, .peer = parcel.rank, .depth = 1});
     }
     if (!all_live(call)) return false;
   }

@@ -20,7 +20,8 @@ template <int rung>
 FARWARP_DEVICE bool await_counts(Call& call, const Memory<rung>& memory) {
   if (const int source = thread_index(); source < memory.ranks()) {
     std::uint32_t count = 0;
-    wait_tagged(call, own(memory.count_cell(memory.me(), source)), memory.tag, count, Wait{kSiteCount, source});
+    wait_tagged(call, own(memory.count_cell(memory.me(), source)), memory.tag, count,
+                Wait{.site = kSiteCount, .peer = source});
     store(shared_counts() + source, count);
   }
   call.live = !block_any(!call.live);
@@ -68,7 +69,7 @@ FARWARP_DEVICE bool await_message(Call& call, const Memory<rung>& memory, const 
   const Peer<std::byte> here = memory.message(memory.me(), message.source, message.slot);
   const int lane = lane_index(), words = head_words_of(memory.args.shape);
   const auto head = own(memory.head(here)) + (lane < words ? lane : 0);
-  const Wait wait{kSiteMessage, message.source};
+  const Wait wait{.site = kSiteMessage, .peer = message.source};
   if constexpr (rung >= kTogether) {
     // The head and the data in one round: neither's latency stands behind the other's.
     Global<Packet> from[1 + kAhead] = {head};
@@ -150,7 +151,9 @@ FARWARP_DEVICE bool work_on(Call& call, const Memory<rung>& memory, Message mess
   const Peer<Element<rung>> back = memory.returned(message.source, message.token, place, message.segment);
 #pragma unroll 1
   for (int u = lane_index(); u < length; u += kAhead * kStride) {
-    if (u >= kAhead * kStride && !read<rung>(call, data, u, length, vectors, Wait{kSiteMessage, message.source})) break;
+    if (u >= kAhead * kStride &&
+        !read<rung>(call, data, u, length, vectors, Wait{.site = kSiteMessage, .peer = message.source}))
+      break;
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
       if (u + a * kStride < length)

@@ -146,7 +146,8 @@ struct FlagChannel {
     store<Order::release>(cell(rank, round), tagged(call.epoch, value));
   }
   FARWARP_DEVICE bool receive(Call& call, int from, int round, std::uint32_t& value) const {
-    return wait_tagged(call, Global<Cell>(cell(args.view.rank, round).raw), call.epoch, value, Wait{kSiteFlag, from});
+    return wait_tagged(call, Global<Cell>(cell(args.view.rank, round).raw), call.epoch, value,
+                       Wait{.site = kSiteFlag, .peer = from});
   }
 };
 
@@ -162,7 +163,7 @@ struct PacketChannel {
   FARWARP_DEVICE bool receive(Call& call, int from, int round, std::uint32_t& value) const {
     const Global<Packet> mine[1] = {Global<Packet>(packet(args.view.rank, round).raw)};
     std::uint64_t data[1] = {};
-    const bool arrived = wait_packets<1>(call, mine, 1, data, Wait{kSitePacket, from});
+    const bool arrived = wait_packets<1>(call, mine, 1, data, Wait{.site = kSitePacket, .peer = from});
     value = static_cast<std::uint32_t>(data[0]);
     return arrived;
   }
@@ -209,7 +210,8 @@ FARWARP_DEVICE void barrier_rounds(const SyncArgs& args) {
         ranks, [&](int rank) { return cell_at(rank, round, me); }, [&](int) { return tagged(call.epoch, value); });
     std::uint32_t theirs = 0;
     if (from < ranks) {
-      wait_tagged(call, Global<Cell>(cell_at(me, round, from).raw), call.epoch, theirs, Wait{kSiteBarrier, from});
+      wait_tagged(call, Global<Cell>(cell_at(me, round, from).raw), call.epoch, theirs,
+                  Wait{.site = kSiteBarrier, .peer = from});
     }
     sum += theirs;
     call.live = !block_any(!call.live);

@@ -18,7 +18,8 @@ FARWARP_DEVICE void meet_all_ranks(const BarrierArgs& args) {
       ranks, [&](int rank) { return cell_at(rank, me); }, [&](int) { return tagged(call.epoch, 0); });
   if (const int from = thread_index(); from < ranks) {
     std::uint32_t ignored = 0;
-    wait_tagged(call, Global<SystemCell<std::uint64_t>>(cell_at(me, from).raw), call.epoch, ignored, Wait{0, from});
+    wait_tagged(call, Global<SystemCell<std::uint64_t>>(cell_at(me, from).raw), call.epoch, ignored,
+                Wait{.site = 0, .peer = from});
   }
   end_call(call, 0);
 }

@@ -19,7 +19,7 @@ FARWARP_DEVICE bool await_headers(Call& call, const Args& args) {
     const int source = i / packets, packet = i - source * packets;
     const Global<Packet> from[] = {mine(regions.header(args.view.rank, source)) + (bitmaps + packet)};
     std::uint64_t data[1] = {};
-    if (!wait_packets<1>(call, from, 1, data, Wait{kSiteHeader, source})) break;
+    if (!wait_packets<1>(call, from, 1, data, Wait{.site = kSiteHeader, .peer = source})) break;
     const auto count = bases + (source * args.max_local_experts + 2 * packet);
     store(count, static_cast<std::int32_t>(data[0]));
     if (2 * packet + 1 < args.max_local_experts) store(count + 1, static_cast<std::int32_t>(data[0] >> 32));

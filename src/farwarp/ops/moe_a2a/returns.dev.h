@@ -136,7 +136,7 @@ FARWARP_DEVICE void add_up(Call& call, const Regions& regions, std::uint32_t ran
       from[i] = sums + (owner * regions.vectors() + vector);
       if ((ranks >> owner & 1) != 0 && vector < segment.last) wanted |= 1u << i;
     }
-    if (!wait_words<ahead>(call, from, wanted, parts, Wait{kSiteReturn, -1, 1})) break;
+    if (!wait_words<ahead>(call, from, wanted, parts, Wait{.site = kSiteReturn, .peer = -1, .depth = 1})) break;
     clear_words(from, wanted);
 #pragma unroll
     for (int a = 0; a < ahead; ++a) {

@@ -194,7 +194,7 @@ FARWARP_DEVICE void await_bitmaps(Call& call, const Args& args) {
     const int word = args.by_ranks.quotient(i), source = rank_after(args, 1 + i - word * args.view.size);
     const Global<Packet> from[] = {mine(regions.header(args.view.rank, source)) + word};
     std::uint64_t data[1] = {};
-    if (!wait_packets<1>(call, from, 1, data, Wait{kSiteHeader, source})) break;
+    if (!wait_packets<1>(call, from, 1, data, Wait{.site = kSiteHeader, .peer = source})) break;
     check_configuration(call, args, source, data[0]);
     store(bitmaps_of(args) + i, static_cast<std::uint32_t>(data[0]));
   }

@@ -210,12 +210,12 @@ struct BulkWire {
   FARWARP_DEVICE bool await_segment(const ReceivedSegment& row, std::uint64_t& route_word) {
     const Global<Packet> from[] = {mine(regions.routes(args.view.rank, row.source, row.token)) + lane_index()};
     std::uint64_t data[1] = {route_word};
-    wait_packets<1>(call, from, lane_index() < args.k ? 1 : 0, data, Wait{kSiteRow, row.source});
+    wait_packets<1>(call, from, lane_index() < args.k ? 1 : 0, data, Wait{.site = kSiteRow, .peer = row.source});
     route_word = data[0];
     if (lane_index() == 0) {
       std::uint32_t ignored = 0;
       wait_tagged(call, mine(regions.row_flag(args.view.rank, row.source, row.token, row.segment)), call.epoch, ignored,
-                  Wait{kSiteData, row.source});
+                  Wait{.site = kSiteData, .peer = row.source});
     }
     warp_sync();  // what one lane has waited for, all may read
     if (ballot(!call.live) != 0) call.live = false;

@@ -177,7 +177,7 @@ struct WordWire {
     typename Format::template Arriving<count> arriving(args, mine(regions.row(args.view.rank, row.source, row.token)),
                                                        u, row.last);
     request_words(arriving.from, arriving.wanted, arriving.words);
-    const Wait wait{kSiteRow, row.source};
+    const Wait wait{.site = kSiteRow, .peer = row.source};
     if (with_routes && lane_index() < args.k) {
       const Global<Packet> packet[] = {mine(regions.routes(args.view.rank, row.source, row.token)) + lane_index()};
       std::uint64_t data[1] = {route_word};

@@ -19,7 +19,7 @@ FARWARP_DEVICE void exchange_numbers(const ExchangeArgs& args) {
     const int from = thread_index();
     std::uint32_t number = 0;
     const Global<SystemCell<std::uint64_t>> cell(cell_at(me, from).raw);
-    if (wait_tagged(call, cell, call.epoch, number, Wait{0, from}))
+    if (wait_tagged(call, cell, call.epoch, number, Wait{.site = 0, .peer = from}))
       store(Global<std::uint32_t>(args.out) + from, number);
   }
   end_call(call, 0);
