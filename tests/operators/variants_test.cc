@@ -1,12 +1,19 @@
-// The lists of kernels in the products' variants.h, and the kernels that there are: each target has all that the lists name for its matrix
-// unit, and no other kernel of these operators.
+// The lists of kernels in the operators' variants.h, and the kernels that there are: each target has all that the lists name for it, and no
+// other kernel of these operators. The README of each operator names them all.
+#include "farwarp/ops/gemm/variants.h"
+
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <fstream>
+#include <regex>
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "farwarp/ops/gemm/variants.h"
+#include "farwarp/ops/moe_a2a/variants.h"
 #include "farwarp/ops/parallel_gemm/ag_gemm/variants.h"
 #include "farwarp/ops/parallel_gemm/gemm_ar/variants.h"
 #include "farwarp/ops/parallel_gemm/gemm_rs/variants.h"
@@ -31,31 +38,90 @@ std::set<std::string> names_of(std::initializer_list<Kernels> lists) {
   return names;
 }
 
-/// Of the products, without what judges them.
+/// Of these operators, without what judges them.
 std::set<std::string> kernels_there_are(TargetKind target) {
   std::set<std::string> names;
   for (const std::string& name : Device::kernel_names(target)) {
-    const bool of_products = name.starts_with("gemm_") || name.starts_with("ag_gemm_");
-    if (of_products && name != "gemm_partial_sums") names.insert(name);
+    const bool of_operators = name.starts_with("gemm_") || name.starts_with("ag_gemm_") || name.starts_with("moe_a2a_");
+    const bool of_case =
+        name == "gemm_partial_sums" || name.starts_with("moe_a2a_bench") || name.starts_with("moe_a2a_baseline");
+    if (of_operators && !of_case) names.insert(name);
   }
   return names;
 }
 
+std::set<std::string> with_moe(std::set<std::string> names) {
+  for (const moe::Variant& kernel : moe::kVariants) {
+    EXPECT_TRUE(names.insert(kernel.name).second) << kernel.name << " is listed twice";
+  }
+  return names;
+}
+
+/// What the table of a README has between backticks that begins with `prefix`, as patterns: TYPE, W and so on stand for what the text before
+/// the table says, [...] for what may be absent.
+std::vector<std::regex> patterns_in(const std::string& readme, const std::string& prefix) {
+  std::ifstream file(std::string(FARWARP_SOURCE_DIR) + "/src/farwarp/ops/" + readme);
+  EXPECT_TRUE(file.good()) << readme;
+  std::vector<std::regex> patterns;
+  const std::regex name("`(" + prefix + R"(_[\w\[\]]+)`)");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("|")) continue;
+    for (std::sregex_iterator hit(line.begin(), line.end(), name), none; hit != none; ++hit) {
+      std::string pattern = (*hit)[1];
+      for (const auto& [from, to] :
+           {std::pair(R"(\[)", "(?:"), std::pair(R"(\])", ")?"), std::pair("TYPE", "(?:bf16|fp16|fp8)"),
+            std::pair("W$", "(?:\\d+)"), std::pair("MODE", "(?:words|bulk)"),
+            std::pair("EXPERT", "(?:rank_scale|table)"), std::pair("HALF", "(?:send|recv)")}) {
+        pattern = std::regex_replace(pattern, std::regex(from), to);
+      }
+      patterns.emplace_back(pattern);
+    }
+  }
+  return patterns;
+}
+
 TEST(Variants, AreTheKernelsThatThereAre) {
   EXPECT_EQ(kernels_there_are(TargetKind::kEmuSm90),
-            names_of({gemm::kWgmmaKernels, ag_gemm::kBoxesKernels, ag_gemm::kWordsKernels, gemm_rs::kBoxesKernels,
-                      gemm_rs::kWordsKernels, gemm_ar::kBoxesKernels, gemm_ar::kWordsKernels,
-                      gemm_ar::kOneShotKernels}));
-  EXPECT_EQ(kernels_there_are(TargetKind::kEmuGfx942),
-            names_of({gemm::kMfmaKernels, ag_gemm::kMfmaKernels, gemm_rs::kMfmaKernels, gemm_ar::kMfmaKernels}));
+            with_moe(names_of({gemm::kWgmmaKernels, ag_gemm::kBoxesKernels, ag_gemm::kWordsKernels,
+                               gemm_rs::kBoxesKernels, gemm_rs::kWordsKernels, gemm_ar::kBoxesKernels,
+                               gemm_ar::kWordsKernels, gemm_ar::kOneShotKernels})));
+  EXPECT_EQ(
+      kernels_there_are(TargetKind::kEmuGfx942),
+      with_moe(names_of({gemm::kMfmaKernels, ag_gemm::kMfmaKernels, gemm_rs::kMfmaKernels, gemm_ar::kMfmaKernels})));
 }
 
 TEST(Variants, ArePresentOnDevicesToo) {
-  for (const auto& [target, emulated] : {std::pair(TargetKind::kCuda, TargetKind::kEmuSm90),
-                                         std::pair(TargetKind::kHip, TargetKind::kEmuGfx942)}) {
+  for (const auto& [target, emulated] :
+       {std::pair(TargetKind::kCuda, TargetKind::kEmuSm90), std::pair(TargetKind::kHip, TargetKind::kEmuGfx942)}) {
     const auto compiled = kernels_there_are(target);
     if (!compiled.empty()) {  // a build may have no compiler for it
       EXPECT_EQ(compiled, kernels_there_are(emulated));
+    }
+  }
+}
+
+TEST(Variants, AreInTheTablesOfTheReadmes) {
+  std::set<std::string> all = kernels_there_are(TargetKind::kEmuSm90);
+  all.merge(kernels_there_are(TargetKind::kEmuGfx942));
+  for (const auto& [prefix, readme] : {std::pair("moe_a2a", "moe_a2a/README.md"), std::pair("gemm", "gemm/README.md"),
+                                       std::pair("ag_gemm", "parallel_gemm/ag_gemm/README.md"),
+                                       std::pair("gemm_rs", "parallel_gemm/gemm_rs/README.md"),
+                                       std::pair("gemm_ar", "parallel_gemm/gemm_ar/README.md")}) {
+    const auto patterns = patterns_in(readme, prefix);
+    EXPECT_FALSE(patterns.empty()) << readme;
+    const auto matches = [](const std::regex& pattern, const std::string& name) {
+      return std::regex_match(name, pattern);
+    };
+    for (std::size_t i = 0; i < patterns.size(); ++i) {
+      EXPECT_TRUE(std::ranges::any_of(all, [&](const auto& name) { return matches(patterns[i], name); }))
+          << readme << ": no kernel has the name in backticks number " << i + 1;
+    }
+    for (const std::string& name : all) {
+      const bool other =
+          std::string(prefix) == "gemm" && (name.starts_with("gemm_rs_") || name.starts_with("gemm_ar_"));
+      if (!name.starts_with(std::string(prefix) + "_") || other) continue;
+      EXPECT_TRUE(std::ranges::any_of(patterns, [&](const auto& pattern) { return matches(pattern, name); }))
+          << readme << " does not name " << name;
     }
   }
 }

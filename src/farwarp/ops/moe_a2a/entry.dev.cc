@@ -1,13 +1,12 @@
-// The kernels of the MoE all-to-all, compiled once per target. Names: moe_a2a_fused_<mode>_<dtype>_<expert>,
-// moe_a2a_dispatch[_<half>]_<mode>[_fp8], moe_a2a_combine[_<half>]_<dtype>; dtype fp8: dispatched so, else bf16.
+// The kernels of the MoE all-to-all, compiled once per target. variants.h lists them.
 #include "farwarp/ops/moe_a2a/kernel.dev.h"
+#include "farwarp/ops/moe_a2a/variants.h"
 
 namespace {
 namespace target = farwarp::FARWARP_TARGET;
-using farwarp::Bf16;
+using namespace farwarp;
 using farwarp::moe::Args;
 using farwarp::moe::kThreads;
-using Fp16 = farwarp::Half;
 using Bulk = target::moe::BulkWire<target::moe::Unquantised>;
 using Fp8Bulk = target::moe::BulkWire<target::moe::AsFp8>;
 using target::moe::Part;
@@ -17,45 +16,13 @@ using Words = target::moe::WordWire<target::moe::Unquantised>;
 using Fp8Words = target::moe::WordWire<target::moe::AsFp8>;
 }  // namespace
 
-FARWARP_KERNEL(moe_a2a_fused_words_bf16_rank_scale, Args, kThreads) {
-  target::moe::fused<Bf16, RankScale, Words>(args);
-}
-FARWARP_KERNEL(moe_a2a_fused_words_bf16_table, Args, kThreads) { target::moe::fused<Bf16, TableExpert, Words>(args); }
-FARWARP_KERNEL(moe_a2a_fused_words_fp16_rank_scale, Args, kThreads) {
-  target::moe::fused<Fp16, RankScale, Words>(args);
-}
-FARWARP_KERNEL(moe_a2a_fused_words_fp16_table, Args, kThreads) { target::moe::fused<Fp16, TableExpert, Words>(args); }
-FARWARP_KERNEL(moe_a2a_fused_words_fp8_rank_scale, Args, kThreads) {
-  target::moe::fused<Bf16, RankScale, Fp8Words>(args);
-}
-FARWARP_KERNEL(moe_a2a_fused_words_fp8_table, Args, kThreads) { target::moe::fused<Bf16, TableExpert, Fp8Words>(args); }
-FARWARP_KERNEL(moe_a2a_fused_bulk_bf16_rank_scale, Args, kThreads) { target::moe::fused<Bf16, RankScale, Bulk>(args); }
-FARWARP_KERNEL(moe_a2a_fused_bulk_bf16_table, Args, kThreads) { target::moe::fused<Bf16, TableExpert, Bulk>(args); }
-FARWARP_KERNEL(moe_a2a_fused_bulk_fp16_rank_scale, Args, kThreads) { target::moe::fused<Fp16, RankScale, Bulk>(args); }
-FARWARP_KERNEL(moe_a2a_fused_bulk_fp16_table, Args, kThreads) { target::moe::fused<Fp16, TableExpert, Bulk>(args); }
-FARWARP_KERNEL(moe_a2a_fused_bulk_fp8_rank_scale, Args, kThreads) {
-  target::moe::fused<Bf16, RankScale, Fp8Bulk>(args);
-}
-FARWARP_KERNEL(moe_a2a_fused_bulk_fp8_table, Args, kThreads) { target::moe::fused<Bf16, TableExpert, Fp8Bulk>(args); }
+#define FARWARP_FUSED(name, id, Wire, T, Expert) \
+  FARWARP_KERNEL(name, Args, kThreads) { target::moe::fused<T, Expert, Wire>(args); }
+#define FARWARP_DISPATCH(name, id, Wire, part) \
+  FARWARP_KERNEL(name, Args, kThreads) { target::moe::dispatch<Wire, Part::part>(args); }
+#define FARWARP_COMBINE(name, id, T, part) \
+  FARWARP_KERNEL(name, Args, kThreads) { target::moe::combine<T, Part::part>(args); }
 
-FARWARP_KERNEL(moe_a2a_dispatch_words, Args, kThreads) { target::moe::dispatch<Words, Part::both>(args); }
-FARWARP_KERNEL(moe_a2a_dispatch_send_words, Args, kThreads) { target::moe::dispatch<Words, Part::send>(args); }
-FARWARP_KERNEL(moe_a2a_dispatch_recv_words, Args, kThreads) { target::moe::dispatch<Words, Part::receive>(args); }
-FARWARP_KERNEL(moe_a2a_dispatch_words_fp8, Args, kThreads) { target::moe::dispatch<Fp8Words, Part::both>(args); }
-FARWARP_KERNEL(moe_a2a_dispatch_send_words_fp8, Args, kThreads) { target::moe::dispatch<Fp8Words, Part::send>(args); }
-FARWARP_KERNEL(moe_a2a_dispatch_recv_words_fp8, Args, kThreads) {
-  target::moe::dispatch<Fp8Words, Part::receive>(args);
-}
-FARWARP_KERNEL(moe_a2a_dispatch_bulk, Args, kThreads) { target::moe::dispatch<Bulk, Part::both>(args); }
-FARWARP_KERNEL(moe_a2a_dispatch_send_bulk, Args, kThreads) { target::moe::dispatch<Bulk, Part::send>(args); }
-FARWARP_KERNEL(moe_a2a_dispatch_recv_bulk, Args, kThreads) { target::moe::dispatch<Bulk, Part::receive>(args); }
-FARWARP_KERNEL(moe_a2a_dispatch_bulk_fp8, Args, kThreads) { target::moe::dispatch<Fp8Bulk, Part::both>(args); }
-FARWARP_KERNEL(moe_a2a_dispatch_send_bulk_fp8, Args, kThreads) { target::moe::dispatch<Fp8Bulk, Part::send>(args); }
-FARWARP_KERNEL(moe_a2a_dispatch_recv_bulk_fp8, Args, kThreads) { target::moe::dispatch<Fp8Bulk, Part::receive>(args); }
-
-FARWARP_KERNEL(moe_a2a_combine_bf16, Args, kThreads) { target::moe::combine<Bf16, Part::both>(args); }
-FARWARP_KERNEL(moe_a2a_combine_send_bf16, Args, kThreads) { target::moe::combine<Bf16, Part::send>(args); }
-FARWARP_KERNEL(moe_a2a_combine_recv_bf16, Args, kThreads) { target::moe::combine<Bf16, Part::receive>(args); }
-FARWARP_KERNEL(moe_a2a_combine_fp16, Args, kThreads) { target::moe::combine<Fp16, Part::both>(args); }
-FARWARP_KERNEL(moe_a2a_combine_send_fp16, Args, kThreads) { target::moe::combine<Fp16, Part::send>(args); }
-FARWARP_KERNEL(moe_a2a_combine_recv_fp16, Args, kThreads) { target::moe::combine<Fp16, Part::receive>(args); }
+FARWARP_MOE_A2A_FUSED(FARWARP_FUSED)
+FARWARP_MOE_A2A_DISPATCH(FARWARP_DISPATCH)
+FARWARP_MOE_A2A_COMBINE(FARWARP_COMBINE)

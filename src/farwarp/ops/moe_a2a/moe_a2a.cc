@@ -8,41 +8,27 @@
 
 #include "farwarp/base/arguments.h"
 #include "farwarp/ops/moe_a2a/args.h"
+#include "farwarp/ops/moe_a2a/variants.h"
 #include "farwarp/world/host/opened_operator.h"
 
 namespace farwarp {
 namespace {
 
-enum KernelId {
-  kFusedRankScale,
-  kFusedTable,
-  kDispatch,
-  kDispatchSend,
-  kDispatchRecv,
-  kCombine,
-  kCombineSend,
-  kCombineRecv,
-  kKernels
-};
+using moe::KernelId;
+using enum moe::KernelId;
 
 /// What a call's headers add to the plan's configuration: ranks must agree on the form of each call.
 enum class CallForm : std::uint64_t { kSplit = 1, kFusedRankScale = 2, kFusedTable = 3 };
 
 std::string kernel_name(KernelId id, const MoeAllToAllPlan& plan) {
-  const char* wire = name_of(plan.mode);
-  const char* type = name_of(plan.desc.dtype);
-  const char* fused_type = plan.desc.fp8_dispatch ? "fp8" : type;
-  const char* fp8 = plan.desc.fp8_dispatch ? "_fp8" : "";
-  switch (id) {
-    case kFusedRankScale: return fmt::format("moe_a2a_fused_{}_{}_rank_scale", wire, fused_type);
-    case kFusedTable: return fmt::format("moe_a2a_fused_{}_{}_table", wire, fused_type);
-    case kDispatch: return fmt::format("moe_a2a_dispatch_{}{}", wire, fp8);
-    case kDispatchSend: return fmt::format("moe_a2a_dispatch_send_{}{}", wire, fp8);
-    case kDispatchRecv: return fmt::format("moe_a2a_dispatch_recv_{}{}", wire, fp8);
-    case kCombine: return fmt::format("moe_a2a_combine_{}", type);
-    case kCombineSend: return fmt::format("moe_a2a_combine_send_{}", type);
-    case kCombineRecv: return fmt::format("moe_a2a_combine_recv_{}", type);
-    case kKernels: break;
+  const bool words = plan.mode == MoeMode::kWords, fp8 = plan.desc.fp8_dispatch;
+  const moe::Wire wire =
+      words ? (fp8 ? moe::Wire::Fp8Words : moe::Wire::Words) : (fp8 ? moe::Wire::Fp8Bulk : moe::Wire::Bulk);
+  for (const moe::Variant& kernel : moe::kVariants) {
+    if (kernel.id == id && kernel.wire.value_or(wire) == wire &&
+        kernel.dtype.value_or(plan.desc.dtype) == plan.desc.dtype) {
+      return kernel.name;
+    }
   }
   return {};
 }

@@ -56,12 +56,12 @@ constexpr int widest_of(std::span<const Variant> kernels) {
   KERNEL(prefix##_##type##_256, T, 128, 256, false)   \
   KERNEL(prefix##_##type##_tall_192, T, 256, 192, false)
 /// wgmma: tiles of 128 rows of w, for few rows of x.
-#define FARWARP_SWAP_AB_TILES_OF(KERNEL, prefix, type, T)  \
-  KERNEL(prefix##_##type##_swap_ab_16, T, 128, 16, true) \
-  KERNEL(prefix##_##type##_swap_ab_32, T, 128, 32, true) \
+#define FARWARP_SWAP_AB_TILES_OF(KERNEL, prefix, type, T) \
+  KERNEL(prefix##_##type##_swap_ab_16, T, 128, 16, true)  \
+  KERNEL(prefix##_##type##_swap_ab_32, T, 128, 32, true)  \
   KERNEL(prefix##_##type##_swap_ab_64, T, 128, 64, true)
 /// mfma: kMfmaLarge and kMfmaSmall.
-#define FARWARP_MFMA_TILES_OF(KERNEL, prefix, type, T) \
+#define FARWARP_MFMA_TILES_OF(KERNEL, prefix, type, T)  \
   KERNEL(prefix##_##type##_256x128, T, 256, 128, false) \
   KERNEL(prefix##_##type##_64x128, T, 64, 128, false)
 

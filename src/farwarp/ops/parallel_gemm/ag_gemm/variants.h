@@ -4,7 +4,8 @@
 #include "farwarp/tile/gemm/variants.h"
 
 #define FARWARP_AG_GEMM_BOXES(KERNEL) FARWARP_EVEN_TILES(KERNEL, ag_gemm) FARWARP_SWAP_AB_TILES(KERNEL, ag_gemm)
-#define FARWARP_AG_GEMM_WORDS(KERNEL) FARWARP_NARROW_TILES(KERNEL, ag_gemm_words) FARWARP_SWAP_AB_TILES(KERNEL, ag_gemm_words)
+#define FARWARP_AG_GEMM_WORDS(KERNEL) \
+  FARWARP_NARROW_TILES(KERNEL, ag_gemm_words) FARWARP_SWAP_AB_TILES(KERNEL, ag_gemm_words)
 #define FARWARP_AG_GEMM_MFMA(KERNEL) FARWARP_MFMA_TILES(KERNEL, ag_gemm_mfma)
 
 namespace farwarp::ag_gemm {

@@ -4,7 +4,8 @@
 #include "farwarp/tile/gemm/variants.h"
 
 #define FARWARP_GEMM_RS_BOXES(KERNEL) FARWARP_EVEN_TILES(KERNEL, gemm_rs) FARWARP_SWAP_AB_TILES(KERNEL, gemm_rs)
-#define FARWARP_GEMM_RS_WORDS(KERNEL) FARWARP_EVEN_TILES(KERNEL, gemm_rs_words) FARWARP_SWAP_AB_TILES(KERNEL, gemm_rs_words)
+#define FARWARP_GEMM_RS_WORDS(KERNEL) \
+  FARWARP_EVEN_TILES(KERNEL, gemm_rs_words) FARWARP_SWAP_AB_TILES(KERNEL, gemm_rs_words)
 #define FARWARP_GEMM_RS_MFMA(KERNEL) FARWARP_MFMA_TILES(KERNEL, gemm_rs_mfma)
 
 namespace farwarp::gemm_rs {
