@@ -223,15 +223,12 @@ class SuiteParser {
   Suite suite_;
 };
 
-std::vector<std::filesystem::path> suite_folders() {
-  std::vector<std::filesystem::path> folders;
-  if (const char* given = std::getenv("FARWARP_SUITES"); given != nullptr && *given != 0) folders.emplace_back(given);
-  std::error_code error;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (!error) folders.push_back(program.parent_path().parent_path() / "share/farwarp/suites");
-  folders.emplace_back(FARWARP_SOURCE_SUITES);
-  return folders;
-}
+struct BuiltInSuite {
+  std::string_view name, text;
+};
+constexpr BuiltInSuite kBuiltIn[] = {
+#include "built_in_suites.inc"
+};
 
 Result<Suite> load_file(const std::filesystem::path& path) {
   std::error_code error;
@@ -257,14 +254,20 @@ Result<Suite> parse_suite(std::string_view text, std::string_view file) { return
 Result<Suite> load_suite(std::string_view name) {
   if (name.find('/') != std::string_view::npos || name.ends_with(".json"))
     return load_file(std::filesystem::path(name));
-  std::string tried;
-  for (const auto& folder : suite_folders()) {
+  const char* folder = std::getenv("FARWARP_SUITES");
+  const bool has_folder = folder != nullptr && *folder != 0;
+  if (has_folder) {
     std::error_code error;
-    const auto path = folder / (std::string(name) + ".json");
+    const auto path = std::filesystem::path(folder) / (std::string(name) + ".json");
     if (std::filesystem::exists(path, error)) return load_file(path);
-    append_to_list(tried, ", ", folder.string());
   }
-  return invalid_argument(fmt::format("suite '{}' is not in {}", name, tried));
+  std::string allowed;
+  for (const BuiltInSuite& suite : kBuiltIn) {
+    if (suite.name == name) return parse_suite(suite.text, std::string(name) + ".json");
+    append_to_list(allowed, ", ", suite.name);
+  }
+  return invalid_argument(fmt::format("suite '{}' is unknown: allowed are {}, {}a path with a slash or .json", name,
+                                      allowed, has_folder ? fmt::format("those in {}, ", folder) : ""));
 }
 
 }  // namespace farwarp::harness

@@ -35,8 +35,8 @@ struct Suite {
 /// form. kInvalidArgument is one line: file, op, entry, key, value, what is allowed.
 Result<Suite> parse_suite(std::string_view text, std::string_view file);
 
-/// A file, if `name` has a slash or ends in .json; else name.json in FARWARP_SUITES, beside the installed program
-/// (../share/farwarp/suites) or in the source tree.
+/// A file, if `name` has a slash or ends in .json; else name.json in the folder FARWARP_SUITES; else the built-in suite of that name (those in
+/// suites/ when the program was built).
 Result<Suite> load_suite(std::string_view name);
 
 }  // namespace farwarp::harness

@@ -31,8 +31,8 @@ Status wrong(const char* field, std::int64_t value, const std::string& allowed) 
 }
 
 Status check(const MoeAllToAllDesc& desc, int ranks) {
-  if (ranks < 2 || ranks > kMaxRanks)
-    return invalid_argument(fmt::format("ranks is {}; allowed: 2 to {}", ranks, kMaxRanks));
+  if (ranks < 1 || ranks > kMaxRanks)
+    return invalid_argument(fmt::format("ranks is {}; allowed: 1 to {}", ranks, kMaxRanks));
   if (desc.num_experts < ranks || desc.num_experts > kMaxExperts) {
     return wrong("num_experts", desc.num_experts, fmt::format("ranks ({}) to {}", ranks, kMaxExperts));
   }

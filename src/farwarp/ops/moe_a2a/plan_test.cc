@@ -211,7 +211,7 @@ TEST(Plan, NamesTheFieldThatIsWrong) {
   rejects("sending_blocks", [](auto& d) { d.sending_blocks = -2; });
   rejects("fp8_dispatch", [](auto& d) { d.fp8_dispatch = true, d.dtype = DType::kF16; });
   rejects(
-      "ranks", [](auto&) {}, 1);
+      "ranks", [](auto&) {}, 0);
   rejects(
       "ranks", [](auto&) {}, 9);
 }

@@ -8,7 +8,17 @@
 namespace farwarp::moe {
 
 /// What an instance launches: one kernel for each.
-enum KernelId { kFusedRankScale, kFusedTable, kDispatch, kDispatchSend, kDispatchRecv, kCombine, kCombineSend, kCombineRecv, kKernels };
+enum KernelId {
+  kFusedRankScale,
+  kFusedTable,
+  kDispatch,
+  kDispatchSend,
+  kDispatchRecv,
+  kCombine,
+  kCombineSend,
+  kCombineRecv,
+  kKernels
+};
 
 /// How rows travel to their experts: the mode, and whether as fp8.
 enum class Wire { Words, Bulk, Fp8Words, Fp8Bulk };
@@ -69,7 +79,7 @@ namespace farwarp::moe {
 
 inline constexpr Variant kVariants[] = {FARWARP_MOE_A2A_FUSED(FARWARP_FUSED_VARIANT)  //
                                         FARWARP_MOE_A2A_DISPATCH(FARWARP_DISPATCH_VARIANT)
-                                        FARWARP_MOE_A2A_COMBINE(FARWARP_COMBINE_VARIANT)};
+                                            FARWARP_MOE_A2A_COMBINE(FARWARP_COMBINE_VARIANT)};
 
 #undef FARWARP_FUSED_VARIANT
 #undef FARWARP_DISPATCH_VARIANT

@@ -9,17 +9,17 @@ namespace {
 
 class MoeCases : public testing::TestWithParam<TargetKind> {
  protected:
-  // Two calls each, so that both parities of the buffers are used; four ranks.
-  CaseResult run(const std::string& settings, const std::string& fault = "") {
+  // Two calls each, so that both parities of the buffers are used.
+  CaseResult run(const std::string& settings, const std::string& fault = "", int ranks = 4) {
     CaseRequest request;
     request.op = find_op("moe-a2a");
     request.params = {{"num_experts", "16"}, {"experts_per_token", "3"}, {"hidden_dim", "64"}, {"max_num_tokens", "6"}};
     if (!settings.empty() && !add_settings(settings, request.params).ok()) ADD_FAILURE() << settings;
     request.options.target = GetParam();
-    request.options.ranks = 4;
+    request.options.ranks = ranks;
     request.options.seed = 5;
     request.options.calls = 2;
-    if (!fault.empty()) request.options.fault = *parse_fault(fault, 4);
+    if (!fault.empty()) request.options.fault = *parse_fault(fault, ranks);
     return run_case(request, nullptr, [](int) {});
   }
   void expect_pass(const std::string& settings) {
@@ -63,6 +63,17 @@ TEST_P(MoeCases, TokenCounts) {
   }
   expect_pass("count=device,index=int64");
   expect_pass("count=device,form=split");
+}
+
+TEST_P(MoeCases, OneRank) {
+  for (const char* settings :
+       {"form=fused", "form=split", "form=split,dtype=bf16,dispatch_dtype=fp8", "graph=1,tokens=full"}) {
+    for (const char* mode : {",mode=words", ",mode=bulk"}) {
+      const CaseResult result = run(std::string(settings) + mode, "", 1);
+      EXPECT_TRUE(result.outcome.pass) << settings << mode << ": " << result.outcome.detail;
+    }
+  }
+  EXPECT_FALSE(run("tokens=full", "drop_put:2", 1).outcome.pass);
 }
 
 TEST_P(MoeCases, Layouts) {
