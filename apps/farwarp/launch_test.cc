@@ -1,5 +1,6 @@
 #include "launch.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -219,8 +220,8 @@ TEST(Launch, ForwardsSignals) {
   for (const int signal : {SIGINT, SIGTERM}) {
     const Notes notes;
     const std::string name = signal == SIGINT ? "INT" : "TERM";
-    const std::string script = "trap 'echo got " + name + "; exit 0' " + name + "; echo $$ >> " + notes.path() +
-                               "; while :; do sleep 0.02; done";
+    const std::string script = fmt::format(
+        "trap 'echo got {0}; exit 0' {0}; echo $$ >> {1}; while :; do sleep 0.02; done", name, notes.path());
     const Outcome outcome = launch(3, script, {}, [&](pid_t launcher) {
       notes.wait_for_lines(3);
       ::kill(launcher, signal);

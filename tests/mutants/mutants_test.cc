@@ -1,9 +1,8 @@
 // Every planted bug must be caught: by a wrong result, by an error of the emulator, or by a deadline, within 500 schedules.
-// A mutant that survives means that the emulator, or the check, cannot see that kind of bug.
+// mutants.py says where they are listed. A mutant that survives means that the emulator, or the check, cannot see that kind of bug.
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -18,23 +17,7 @@ constexpr int kSchedules = 500;
 nlohmann::json mutants() { return nlohmann::json::parse(std::ifstream(FARWARP_MUTANTS_JSON)); }
 
 harness::Params params_of(const nlohmann::json& mutant) {
-  static const std::map<std::string, harness::Params> kDefaults = {
-      {"moe-a2a",
-       {{"num_experts", "8"},
-        {"experts_per_token", "3"},
-        {"hidden_dim", "64"},
-        {"max_num_tokens", "9"},
-        {"dtype", "bf16"},
-        {"expert", "rank_scale"}}},
-      {"lesson-04", {{"num_experts", "8"}, {"experts_per_token", "3"}, {"hidden_dim", "64"}, {"max_num_tokens", "9"}}},
-      {"ag-gemm", {{"m", "192"}, {"n", "216"}, {"k", "136"}, {"tile_columns", "64"}, {"max_sms", "3"}}},
-      {"gemm-ar", {{"m", "100"}, {"n", "72"}, {"k", "96"}, {"tile_columns", "64"}, {"max_sms", "2"}}},
-      {"gemm", {{"m", "140"}, {"n", "72"}, {"k", "136"}, {"tile_columns", "64"}, {"max_sms", "1"}}},
-      {"gemm-rs", {{"m", "144"}, {"n", "72"}, {"k", "48"}, {"max_sms", "1"}, {"burst", "4"}, {"delay", "20"}}},
-  };
-  const auto defaults = kDefaults.find(mutant["op"].get<std::string>());
-  if (defaults == kDefaults.end()) return {{"words", "64"}};  // lessons 01 to 03
-  harness::Params params = defaults->second;
+  harness::Params params;
   for (const auto& [name, value] : mutant["set"].items()) params[name] = value.get<std::string>();
   return params;
 }

@@ -223,13 +223,6 @@ class SuiteParser {
   Suite suite_;
 };
 
-struct BuiltInSuite {
-  std::string_view name, text;
-};
-constexpr BuiltInSuite kBuiltIn[] = {
-#include "built_in_suites.inc"
-};
-
 Result<Suite> load_file(const std::filesystem::path& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error))
@@ -262,7 +255,7 @@ Result<Suite> load_suite(std::string_view name) {
     if (std::filesystem::exists(path, error)) return load_file(path);
   }
   std::string allowed;
-  for (const BuiltInSuite& suite : kBuiltIn) {
+  for (const BuiltInSuite& suite : built_in_suites()) {
     if (suite.name == name) return parse_suite(suite.text, std::string(name) + ".json");
     append_to_list(allowed, ", ", suite.name);
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +35,12 @@ struct Suite {
 /// `file` is the name that errors give. Entries of registered operators are checked against these operators, others only in
 /// form. kInvalidArgument is one line: file, op, entry, key, value, what is allowed.
 Result<Suite> parse_suite(std::string_view text, std::string_view file);
+
+/// A file of suites/, as it was when the program was built. The build writes built_in_suites().
+struct BuiltInSuite {
+  std::string_view name, text;
+};
+std::span<const BuiltInSuite> built_in_suites();
 
 /// A file, if `name` has a slash or ends in .json; else name.json in the folder FARWARP_SUITES; else the built-in suite of that name (those in
 /// suites/ when the program was built).

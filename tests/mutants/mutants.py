@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Mutants: kernels with one planted bug each, which the emulator has to catch.
+
+    mutants.py check SOURCE_ROOT TABLE         checks all mutants.json below src/ and lessons/, writes them as one table
+    mutants.py plant NAME TABLE SOURCE_ROOT FOLDER   writes the changed sources of one mutant below FOLDER
+
+A mutants.json lies in the folder of the files that it mutates. All fields that are not called optional are required:
+
+    {
+      "cases": {                     what a mutant is run with
+        "fused_words": {
+          "op": "moe-a2a",           an operator of the command line
+          "entry": "src/.../entry.dev.cc",   the source that defines the kernels, from the source root
+          "kernels": ["moe_a2a_..."],        the kernels that the case runs; no others are compiled
+          "only": "emu_sm90",        optional: the target, emu_sm90 or emu_gfx942; else both
+          "set": {"hidden_dim": "64"}        the operator's parameters, as strings
+        }
+      },
+      "mutants": {
+        "moe_packet_ready_without_tag": {    a name that no other mutant has
+          "about": "...",            what is wrong, in one sentence
+          "case": "fused_words",
+          "file": "memory.dev.h",    a file of this folder
+          "find": "...",             text that stands in the file exactly once
+          "replace": "...",          what stands there instead
+          "only": "emu_sm90",        optional: a target of the case
+          "set": {"mode": "bulk"}    optional: more parameters
+        }
+      }
+    }
+
+A mutant's copies come before the source root on the include path: the mutated file, and base/attributes.h with a namespace and kernel names of
+the mutant's own. A folder of lessons includes its files from beside them, so it is copied whole.
+"""
+import json
+import pathlib
+import re
+import sys
+
+ATTRIBUTES = "src/farwarp/base/attributes.h"
+TARGETS = ("emu_sm90", "emu_gfx942")
+CASE = {"op": str, "entry": str, "kernels": list, "set": dict}
+MUTANT = {"about": str, "case": str, "file": str, "find": str, "replace": str}
+OPTIONAL_OF_CASE = {"only": str}
+OPTIONAL_OF_MUTANT = {"only": str, "set": dict}
+
+# The emulator's FARWARP_KERNEL, for the kernels of the case; of others there is a template that nobody instantiates.
+KERNELS = """
+#if defined(FARWARP_TARGET_EMU_SM90) || defined(FARWARP_TARGET_EMU_GFX942)
+#define FARWARP_SECOND(first, second, ...) second
+#define FARWARP_CHOOSE(...) FARWARP_SECOND(__VA_ARGS__)
+#define FARWARP_LEFT_OUT(name, Args, max_threads) \\
+  template <class FarwarpArgs>                    \\
+  [[maybe_unused]] static void name##_left_out([[maybe_unused]] const FarwarpArgs& args)
+#define FARWARP_KERNEL(name, Args, max_threads) \\
+  FARWARP_CHOOSE(FARWARP_WANTED_##name FARWARP_WANTED, FARWARP_LEFT_OUT, )(name, Args, max_threads)
+"""
+
+
+def fail(where: str, what: str) -> None:
+    sys.exit(f"{where}: {what}")
+
+
+def check_fields(entry: object, required: dict, optional: dict, where: str) -> None:
+    if not isinstance(entry, dict):
+        fail(where, "allowed is an object")
+    for field, kind in (required | optional).items():
+        if field not in entry and field in required:
+            fail(where, f"field '{field}' is missing; required are {', '.join(required)}")
+        if field in entry and not isinstance(entry[field], kind):
+            fail(where, f"field '{field}' is {json.dumps(entry[field])}; allowed is a {kind.__name__}")
+    for field in entry:
+        if field not in required and field not in optional:
+            fail(where, f"field '{field}' is unknown; allowed are {', '.join(required | optional)}")
+    if "only" in entry and entry["only"] not in TARGETS:
+        fail(where, f"field 'only' is '{entry['only']}'; allowed are {', '.join(TARGETS)}")
+    for name, value in entry.get("set", {}).items():
+        if not isinstance(value, str):
+            fail(where, f"field 'set': parameter '{name}' is {json.dumps(value)}; allowed is a string")
+
+
+def mutated(mutant: dict, root: pathlib.Path) -> str:
+    """The source with the bug."""
+    text = (root / mutant["file"]).read_text()
+    times = text.count(mutant["find"]) if mutant["find"] else 0
+    if times != 1:
+        fail(mutant["at"], f"field 'find' stands {times} times in {mutant['file']}; allowed is once")
+    return text.replace(mutant["find"], mutant["replace"])
+
+
+def read_table(path: pathlib.Path, root: pathlib.Path) -> dict:
+    """The mutants of one mutants.json, each with what its case says."""
+    where = str(path.relative_to(root))
+    try:
+        table = json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        fail(where, str(error))
+    check_fields(table, {"cases": dict, "mutants": dict}, {}, where)
+    for name, case in table["cases"].items():
+        at = f"{where}, case {name}"
+        check_fields(case, CASE, OPTIONAL_OF_CASE, at)
+        if not (root / case["entry"]).is_file():
+            fail(at, f"field 'entry' is '{case['entry']}'; allowed is a file, from the source root")
+        if not case["kernels"] or not all(isinstance(kernel, str) for kernel in case["kernels"]):
+            fail(at, f"field 'kernels' is {json.dumps(case['kernels'])}; allowed are the names of one kernel or more")
+    result = {}
+    for name, mutant in table["mutants"].items():
+        at = f"{where}, mutant {name}"
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+            fail(at, "allowed in a name are a to z, 0 to 9 and _")
+        check_fields(mutant, MUTANT, OPTIONAL_OF_MUTANT, at)
+        case = table["cases"].get(mutant["case"])
+        if case is None:
+            fail(at, f"field 'case' is '{mutant['case']}'; allowed are {', '.join(table['cases'])}")
+        if "only" in mutant and mutant["only"] != case.get("only", mutant["only"]):
+            fail(at, f"field 'only' is '{mutant['only']}'; the case has '{case['only']}'")
+        source = path.parent / mutant["file"]
+        if not source.is_file():
+            fail(at, f"field 'file' is '{mutant['file']}'; allowed is a file of this folder")
+        file = str(source.relative_to(root))
+        result[name] = case | mutant | {"file": file, "set": case["set"] | mutant.get("set", {}), "at": at}
+        mutated(result[name], root)
+    return result
+
+
+def check(root: pathlib.Path, output: pathlib.Path) -> None:
+    mutants = {}
+    for path in sorted([*root.glob("src/**/mutants.json"), *root.glob("lessons/**/mutants.json")]):
+        for name, mutant in read_table(path, root).items():
+            if name in mutants:
+                fail(mutant["at"], f"the name is taken: {mutants[name]['at']}")
+            mutants[name] = mutant
+    text = json.dumps(mutants, indent=2)
+    if not output.exists() or output.read_text() != text:
+        output.write_text(text)
+
+
+def planted_attributes(name: str, kernels: list, root: pathlib.Path) -> str:
+    text = (root / ATTRIBUTES).read_text()
+    for target in TARGETS:
+        text = text.replace(f"FARWARP_TARGET on_{target}\n", f"FARWARP_TARGET on_{target}_{name}\n")
+    before, emulator = text.split("#elif defined(FARWARP_TARGET_EMU_SM90)")
+    emulator = emulator.replace("#define FARWARP_KERNEL(", "#define FARWARP_WANTED(").replace(
+        "#name, ::farwarp", f'"{name}:" #name, ::farwarp')
+    wanted = "".join(f"#define FARWARP_WANTED_{kernel} ,\n" for kernel in kernels)
+    return f"{before}#elif defined(FARWARP_TARGET_EMU_SM90){emulator}{KERNELS}{wanted}#endif\n"
+
+
+def plant(name: str, table: pathlib.Path, root: pathlib.Path, folder: pathlib.Path) -> None:
+    mutant = json.loads(table.read_text())[name]
+    source = root / mutant["file"]
+    texts = {mutant["file"]: mutated(mutant, root),
+             ATTRIBUTES: planted_attributes(name, mutant["kernels"], root)}
+    if source.parent.parent == root / "lessons":
+        beside = [*source.parent.glob("*.h"), *source.parent.glob("*.dev.cc")]
+        texts |= {str(file.relative_to(root)): file.read_text() for file in beside if file != source}
+    for stale in (folder / "src").rglob("*.h"):  # of a mutant that has moved to another file since
+        if str(stale.relative_to(folder)) not in texts:
+            stale.unlink()
+    for path, text in texts.items():
+        copy = folder / path
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if not copy.exists() or copy.read_text() != text:
+            copy.write_text(text)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["check"] and len(sys.argv) == 4:
+        check(*map(pathlib.Path, sys.argv[2:]))
+    elif sys.argv[1:2] == ["plant"] and len(sys.argv) == 6:
+        plant(sys.argv[2], *map(pathlib.Path, sys.argv[3:]))
+    else:
+        sys.exit(__doc__)

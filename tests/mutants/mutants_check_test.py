@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""mutants.py check: a table with one mistake is refused with a line that names it."""
+import copy
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = pathlib.Path(__file__).with_name("mutants.py")
+TABLE = {
+    "cases": {"plain": {"op": "gemm", "entry": "src/op/entry.dev.cc", "kernels": ["gemm_bf16_64"], "only": "emu_sm90", "set": {"m": "8"}}},
+    "mutants": {"a_mutant": {"about": "no wait", "case": "plain", "file": "kernel.dev.h", "find": "wait();", "replace": ""}},
+}
+
+
+def check(table: dict, others: dict | None = None) -> tuple[int, str, dict]:
+    with tempfile.TemporaryDirectory() as name:
+        root = pathlib.Path(name)
+        for folder, content in {"src/op": table, **(others or {})}.items():
+            (root / folder).mkdir(parents=True)
+            (root / folder / "entry.dev.cc").write_text("")
+            (root / folder / "kernel.dev.h").write_text("wait(); go(); go();\n")
+            (root / folder / "mutants.json").write_text(json.dumps(content))
+        output = root / "table.json"
+        run = subprocess.run([sys.executable, PROGRAM, "check", root, output], capture_output=True, text=True, check=False)
+        return run.returncode, run.stderr, json.loads(output.read_text()) if output.exists() else {}
+
+
+class Check(unittest.TestCase):
+    def test_a_right_table(self):
+        status, _, table = check(TABLE)
+        self.assertEqual(status, 0)
+        self.assertEqual(table["a_mutant"]["file"], "src/op/kernel.dev.h")
+        self.assertEqual(table["a_mutant"]["set"], {"m": "8"})
+
+    def test_each_mistake_is_named(self):
+        def mutant(field, value):
+            return lambda table: table["mutants"]["a_mutant"].__setitem__(field, value)
+
+        def case(field, value):
+            return lambda table: table["cases"]["plain"].__setitem__(field, value)
+
+        for mistake, words in [
+            (mutant("find", "go();"), ["src/op/mutants.json, mutant a_mutant", "'find'", "2 times", "once"]),
+            (mutant("find", ""), ["'find'", "0 times"]),
+            (mutant("case", "wide"), ["'case' is 'wide'", "plain"]),
+            (mutant("file", "none.h"), ["'file' is 'none.h'"]),
+            (mutant("only", "emu_gfx942"), ["'only'", "the case has 'emu_sm90'"]),
+            (mutant("set", {"m": 8}), ["parameter 'm' is 8", "string"]),
+            (mutant("colour", "red"), ["'colour' is unknown", "about"]),
+            (lambda table: table["mutants"]["a_mutant"].pop("about"), ["'about' is missing"]),
+            (lambda table: table["mutants"].update({"A b": {}}), ["mutant A b", "a to z"]),
+            (lambda table: table.pop("cases"), ["'cases' is missing"]),
+            (case("kernels", []), ["case plain", "'kernels' is []"]),
+            (case("kernels", "gemm"), ["'kernels' is \"gemm\"", "list"]),
+            (case("entry", "entry.cc"), ["'entry' is 'entry.cc'"]),
+            (case("only", "cuda"), ["'only' is 'cuda'", "emu_sm90"]),
+        ]:
+            table = copy.deepcopy(TABLE)
+            mistake(table)
+            status, message, result = check(table)
+            self.assertEqual((status, result), (1, {}), message)
+            for word in words:
+                self.assertIn(word, message)
+
+    def test_a_name_in_two_tables(self):
+        status, message, _ = check(TABLE, {"src/other": TABLE})
+        self.assertEqual(status, 1)
+        self.assertIn("the name is taken", message)
+
+
+if __name__ == "__main__":
+    unittest.main()
