@@ -1,5 +1,5 @@
 // The kernels of the MoE all-to-all, compiled once per target. Names: moe_a2a_fused_<mode>_<dtype>_<expert>,
-// moe_a2a_dispatch[_<half>]_<mode>[_fp8], moe_a2a_combine[_<half>]_<dtype>; dtype fp8: dispatched so, else bf16.
+// moe_a2a_dispatch[_<half>]_<mode>[_fp8], moe_a2a_combine[_<half>]_<dtype>. With dtype fp8 rows are dispatched as e4m3; sums are bf16.
 #include "farwarp/ops/moe_a2a/kernel.dev.h"
 
 namespace {
