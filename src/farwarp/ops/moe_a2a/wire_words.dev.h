@@ -52,8 +52,8 @@ struct WordFormat<Unquantised> {
 };
 
 /// A vector's eight numbers cross as one word of 8 bytes. The scale of a group is in another word, after the row's numbers; the group's
-/// first lane reads it for all. Eight numbers may be all ones (FNUZ: eight times the least number, so they cannot be changed as a NaN can).
-/// Such a word is sent as zero, and a bit in the upper half of the scale's word is set for it.
+/// first lane reads it for all. Eight numbers may be all ones (FNUZ: eight times the lowest number, so they cannot be changed as a NaN
+/// can). Such a word is sent as zero, and a bit in the upper half of the scale's word is set for it.
 template <>
 struct WordFormat<AsFp8> {
   static constexpr int kAlign = kGroupVectors;

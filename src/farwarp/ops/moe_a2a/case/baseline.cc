@@ -131,7 +131,7 @@ Result<int> MoeBaselineKernels::prepare(std::span<const Routing> routings) {
   prepared.sent = chunks(to);
   prepared.received = chunks(from);
 
-  // Sorting by expert sorts by destination too. An expert's entries stand in the order of tokens and k-slots.
+  // Sorting by expert also sorts by destination. An expert's entries are in the order of tokens and k-slots.
   std::int64_t next_sent = 0;
   std::int64_t next_own = std::accumulate(from.begin(), from.begin() + rank_, rows_sent);
   std::vector<std::int64_t> next(entries.size());
