@@ -47,7 +47,7 @@ class RankRun {
   Status open();
   Status open_rung(int rung);
   Status close_rung();
-  /// Collective: `mine`, or that another rank failed.
+  /// Collective. Returns `mine`; if that is ok and another rank failed, kAborted.
   Status agree(Status mine);
   Status check_rung();
   Status check_calls(int first, int count);

@@ -14,7 +14,7 @@ namespace farwarp::moe {
 enum Site : std::uint32_t {
   kSiteHeader,         ///< a source's header: which rows it sends; split form: how many entries each expert gets
   kSiteRow,            ///< a row's routes, words mode also its data
-  kSiteData,           ///< bulk mode: a row has landed
+  kSiteData,           ///< bulk mode: the flag of a row's segment
   kSiteReturn,         ///< an owner's partial sums
   kSiteStaging,        ///< a bulk load into this block's shared memory
   kSiteTokens,         ///< complaint: token count outside 0 .. max_tokens

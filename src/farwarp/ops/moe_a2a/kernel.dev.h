@@ -44,7 +44,7 @@ inline constexpr std::uint32_t kIdle = 0, kSent = 1, kReceived = 2, kReturning =
 
 /// [block] Split form: prefetches the entries and weights that the block will route. Needs nothing of the call.
 FARWARP_DEVICE void prefetch_entries(const Args& args) {
-  if (args.tokens_on_device != nullptr || !is_worker(args)) return;  // args.tokens does not count then
+  if (args.tokens_on_device != nullptr || !is_worker(args)) return;  // would have to wait for the number of tokens
   constexpr int kLine = 128;
   const OwnTokens own = own_tokens(args, args.tokens);
   const auto prefetch_range = [](const void* start, std::int64_t first, std::int64_t last) {

@@ -99,7 +99,7 @@ FARWARP_DEVICE void mark_padding(const Args& args) {
   const int local = first_expert(args, args.view.rank + 1) - first_expert(args, args.view.rank);
   const auto room = static_cast<std::int32_t>(args.recv_rows / args.max_local_experts);
   for (int expert = worker_index(args); expert < local; expert += args.roles.workers) {
-    const std::int32_t first = load(bases + expert);  // source 0's rows come first
+    const std::int32_t first = load(bases + expert);  // source 0's rows are first
     const auto count = static_cast<std::int32_t>(load(totals + expert));
     const std::int32_t end = args.masked ? room : (count + args.row_alignment - 1) & -args.row_alignment;
     for (std::int32_t row = count + thread_index(); row < end; row += num_threads()) {

@@ -86,7 +86,7 @@ struct MoeAllToAll::State {
   MoeFaults faults;
   std::uint32_t next_phase = 0;  ///< of a split call: the phase to be enqueued next
 
-  /// kMisuse unless phase `phase` of a call comes next.
+  /// kMisuse unless `phase` is the next phase of a call.
   Status check_phase(std::uint32_t phase) const;
   Status check_tokens(const MoeTokens& tokens) const;
   Status check_out(const void* out) const;

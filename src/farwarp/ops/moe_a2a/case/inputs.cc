@@ -180,7 +180,7 @@ void fill_row(const MoeAllToAllDesc& desc, int ranks, const InputOptions& option
   const RandomStream stream(options.seed, {kRowStream, static_cast<std::uint64_t>(call),
                                            static_cast<std::uint64_t>(rank), static_cast<std::uint64_t>(token)});
   const InputKind kind = kind_in_call(options, call);
-  float lowest = -64;  // below what the other kinds reach
+  float lowest = -64;  // below all values of the other kinds
   if (kind == InputKind::kExact) {
     const int largest = exact_range(desc, ranks, options.expert).largest;
     lowest = static_cast<float>(-largest);

@@ -30,7 +30,7 @@ std::string first_difference(const char* what, std::span<const T> got, std::span
 Status RankRun::open() {
   if (config_.desc.recv_rows == kAutoRows) {
     config_.desc.recv_rows = 0;
-    for (int call = 0; call <= options_.calls && !config_.fused; ++call) {  // and the one after recover()
+    for (int call = 0; call <= options_.calls && !config_.fused; ++call) {  // also the call after recover()
       const auto routings = make_routings(config_.desc, ranks_, config_.inputs, call);
       config_.desc.recv_rows = std::max(config_.desc.recv_rows, least_recv_rows(config_.desc, routings));
     }
