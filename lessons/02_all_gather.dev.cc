@@ -1,10 +1,10 @@
-// Lesson 02: all-gather with a flag per chunk. Block b pushes chunk b of this rank's words to every peer and flags it; then it
-// waits for chunk b of every rank and copies it out. Nobody waits for a whole tensor, and there is no barrier of all ranks.
+// Lesson 02: all-gather with a flag per chunk. Block b sends chunk b of this rank's words to every rank and sets its flag. Then it waits
+// for chunk b of every rank and copies it to the output. No block waits for a whole tensor, and there is no barrier of all ranks.
 //
-// Back-pressure: chunk b of epoch e + 2 reuses the buffer of epoch e. A rank writes it only in its call e + 2, so it has seen
-// chunk b of epoch e + 1 from everybody, and each of them sent that after finishing its own call e.
+// Back-pressure: call e + 2 writes the buffers of call e again. A rank in call e + 2 has seen every rank's flags of call e + 1, and each
+// rank sent those after it had finished call e.
 //
-// args.switches & kOmitRelease publishes the flag without a release: the words may then arrive after it. Try
+// args.switches & kOmitRelease stores the flag without a release, so the words may arrive after it. Try
 //   farwarp check lesson-02 --set omit_release=1 --schedules 50
 #include "farwarp/world/device/call.dev.h"
 #include "farwarp/world/device/wait.dev.h"

@@ -1,14 +1,14 @@
-// Lesson 03: a producer and a consumer on different GPUs share a ring of kRing items. The producer may run kRing items ahead
-// of the consumer and no further: the consumer's "room" cell is what permits writing its memory again (back-pressure).
+// Lesson 03: a producer and a consumer on different GPUs share a ring of kRing items. The producer may be at most kRing items ahead of the
+// consumer: it waits for the consumer's room cell before it writes a place of the ring again (back-pressure).
 //   rank 0 (producer)                                 rank 1 (consumer)
-//   wait room >= i - kRing + 1, for item i >= kRing   ring[i % kRing]
-//   write item i  --------------------------------->
-//   release item cell = i + 1  -------------------->  wait item cell i, acquire, read
-//   room cell  <------------------------------------  release: items consumed so far = i + 1
-// Where the target has bulk copies, an item is made in shared memory and crosses the link in one of them. Two things are easy
-// to forget there: the copy reads shared memory in the async proxy, so every writer fences it; and only bulk_wait_all() says
-// that the item has landed, bulk_wait_read() says no more than that shared memory may be reused.
-// Cells carry a number that no other item of this or another call has, so nothing is reset. Ranks from 2 on have nothing to do.
+//   wait room cell = tag(i - kRing), if i >= kRing
+//   write item i  --------------------------------->  ring[i % kRing]
+//   release item cell = tag(i)  ------------------->  wait item cell = tag(i), acquire, read
+//   room cell  <------------------------------------  release room cell = tag(i)
+// If the target has bulk copies, an item is built in shared memory and sent by one copy. The copy reads shared memory through the async
+// proxy, so every thread that has written it calls proxy_fence(). Only bulk_wait_all() says that the item has arrived; bulk_wait_read()
+// only says that the shared memory may be reused.
+// No other item of this or another call has the same tag, so cells are never reset. Ranks from 2 on have nothing to do.
 #include "farwarp/world/device/call.dev.h"
 #include "farwarp/world/device/wait.dev.h"
 #include "lesson.h"
@@ -30,7 +30,7 @@ struct Ring {
     return peer_address<std::uint32_t>(args.view, rank, args.workspace + 16 * lessons::kRing) +
            item % lessons::kRing * args.words;
   }
-  /// Item i of a call has number i / kRing in its cell: distinct in each round of the ring and in each call.
+  /// The tag of an item's cells, different for each item and each call.
   FARWARP_DEVICE std::uint32_t tag_of(int item) const {
     return call.epoch * static_cast<std::uint32_t>(args.items) + static_cast<std::uint32_t>(item);
   }
@@ -68,7 +68,7 @@ struct Ring {
       signal_after_block(
           1, [&](int) { return item_cell(1, item); }, [&](int) { return tagged(tag_of(item), 0); });
     }
-    // The call ends when the last item has been read: so the next call finds an empty ring.
+    // The call ends when the last item has been read, so the next call begins with an empty ring.
     await(room_cell(0, args.items - 1), args.items - 1, kRoom);
   }
 

@@ -136,7 +136,7 @@ class LessonCase final : public harness::Case {
     args.items = items_;
     const LaunchConfig config{lesson_.blocks, 128, lesson_.shared_bytes};
     Status status;
-    // The calls run back to back; two at least, so that buffers are used again.
+    // At least three calls, so that the third uses the first one's buffers again.
     for (int call = 0; status.ok() && outcome.detail.empty() && call < std::max(3, options.calls); ++call) {
       const Words input = lesson_.input(group.rank(), call, words_);
       status = device.copy_in(*in, input.data(), in_bytes, *stream);

@@ -1,4 +1,4 @@
-// The argument block that the lessons' kernels share, and the wait sites the ledger names.
+// The argument block that the kernels of lessons 01 to 03 share, and their wait sites.
 #pragma once
 
 #include <cstdint>

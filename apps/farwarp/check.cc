@@ -26,7 +26,7 @@ namespace {
 using harness::CaseRequest;
 using harness::CaseResult;
 
-// While a file is being replaced, an interrupt waits for the end of that.
+// If an interrupt arrives while a file is being replaced, it takes effect after that.
 std::atomic<bool> replacing = false, interrupted = false;
 
 void on_interrupt(int) {
@@ -37,10 +37,10 @@ void on_interrupt(int) {
   _exit(kExitInterrupted);
 }
 
-/// Where JSON goes. A file is replaced as a whole, after each case: an interrupted run keeps what it has done.
+/// Writes the JSON results. A file is replaced as a whole after each case, so an interrupted run keeps the results of finished cases.
 class JsonSink {
  public:
-  /// A run's results must not be lost to a wrong path: looks at it before anything runs.
+  /// Checks the path before anything runs, so that no results are lost to a wrong path.
   Status open(const std::string& path) {
     path_ = path;
     if (path.empty() || to_stdout()) return {};
@@ -54,12 +54,12 @@ class JsonSink {
     if (!(device_ || replaceable) || (!fresh && access(path.c_str(), W_OK) != 0))
       return invalid_argument(fmt::format("--json is '{}': cannot be written", path));
     if (!file) return {};
-    path_ = std::filesystem::canonical(path, error).string();  // what a link points to is replaced, not the link
+    path_ = std::filesystem::canonical(path, error).string();  // replaces the file that a link points to, not the link
     return error ? invalid_argument(fmt::format("--json is '{}': {}", path, error.message())) : Status();
   }
   bool to_stdout() const { return path_ == "-"; }
   void keep(const std::string& text) const {
-    if (!path_.empty() && !to_stdout() && !device_) (void)replace(text);  // the last write says what is wrong
+    if (!path_.empty() && !to_stdout() && !device_) (void)replace(text);  // the last write reports errors
   }
   Status write(const std::string& text) const {
     if (path_.empty()) return {};
@@ -67,7 +67,7 @@ class JsonSink {
     std::FILE* const stream = to_stdout() ? stdout : std::fopen(path_.c_str(), "w");
     bool written = stream != nullptr && std::fwrite(text.data(), 1, text.size(), stream) == text.size();
     if (stream != nullptr) written = (to_stdout() ? std::fflush(stream) : std::fclose(stream)) == 0 && written;
-    return written || to_stdout() ? Status()  // of stdout, main() tells
+    return written || to_stdout() ? Status()  // main() reports errors of stdout
                                   : unavailable(fmt::format("cannot write {}: {}", path_, std::strerror(errno)));
   }
 
@@ -133,7 +133,7 @@ int run_command(const CheckOptions& options, bool bench) {
   if (Status status = json.open(quiet ? "" : options.json); !status.ok()) return usage_error(status.message());
   if (!quiet && !job->why_target.empty()) print_text(stderr, "{}\n", job->why_target);
   std::signal(SIGINT, on_interrupt);
-  // JSON on stdout stands alone there; the table then goes to stderr.
+  // If the JSON goes to stdout, nothing else may: the table goes to stderr.
   std::FILE* table = json.to_stdout() ? stderr : stdout;
   const std::vector<CaseResult> results = run_cases(*job, table, quiet, json);
   if (!quiet) print_text(table, "{}", harness::summary(results, job->skipped));

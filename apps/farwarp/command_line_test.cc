@@ -1,4 +1,4 @@
-// The program as its user meets it: exit codes, one clear line for what is wrong, results where they belong.
+// The program as its user runs it: exit codes, one clear line for each error, results in the right place.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -130,7 +130,7 @@ TEST_F(CommandLine, WhatCannotBeWrittenIsExitCodeThree) {
     EXPECT_NE(text_of(folder_ / "err").find("farwarp: what was to be printed cannot be written"), std::string::npos)
         << arguments;
   }
-  // Complaints that cannot be written are lost; the exit code stands.
+  // Error messages that cannot be written are lost; the exit code is the same.
   for (const auto& [arguments, code] : {std::pair("launch -n 0 -- true", 2), std::pair("check nothing", 2)}) {
     const int status = std::system((std::string(FARWARP_PROGRAM) + " " + arguments + " 2>/dev/full").c_str());
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == code) << arguments << " " << status;
@@ -138,7 +138,7 @@ TEST_F(CommandLine, WhatCannotBeWrittenIsExitCodeThree) {
   const Output json = run("check lesson-01 --ranks 2 --target emu_sm90 --json /dev/full");
   EXPECT_EQ(json.code, 3);
   EXPECT_EQ(json.err, "farwarp: cannot write /dev/full: No space left on device\n");
-  // Nor does a pipe that nobody reads block it.
+  // A pipe that nobody reads does not block it.
   const std::string pipe = (folder_ / "pipe").string();
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_EQ(run("check lesson-01 --json " + pipe).code, 2);
@@ -155,7 +155,7 @@ TEST_F(CommandLine, HelpVersionListDoctor) {
   }
   EXPECT_NE(run("--version").out.find("emu_sm90 emu_gfx942"), std::string::npos);
   EXPECT_NE(run("list").out.find("moe-a2a"), std::string::npos);
-  // What one target alone takes is said to be that: CDNA's plans have one tile for a shape, and one way across the links.
+  // Parameters of one target only are marked so: CDNA's plans have one tile for a shape, and one way across the links.
   for (const char* name : {"  exchange ", "  tile_rows ", "  tile_columns "}) {
     const std::string out = run("list").out;
     const auto at = out.find(name);
@@ -289,7 +289,7 @@ TEST_F(CommandLine, AFaultThatNeverFiresFailsTheCheck) {
     EXPECT_EQ(output.code, 1) << check << output.out;
     EXPECT_NE(output.out.find("--fault drop_put:99999 never fired"), std::string::npos) << check << output.out;
   }
-  // With whom could a rank alone disagree?
+  // A single rank has no other to disagree with.
   EXPECT_EQ(run("check lesson-01 --ranks 1 --target emu_sm90 --fault mismatch:0").code, 1);
 }
 
@@ -304,7 +304,7 @@ TEST_F(CommandLine, ADelayedProcessIsMissedOnlyBeyondTheDeadline) {
 }
 
 TEST_F(CommandLine, MissingTargetIsExitCodeThree) {
-  // Cut off from any driver that this machine may have.
+  // Hides any driver that this machine may have.
   setenv("CUDA_VISIBLE_DEVICES", "", 1);
   setenv("FARWARP_HIP_LIBRARY", "/no/such/library.so", 1);
   for (const char* target : {"cuda", "hip"}) {
@@ -350,7 +350,7 @@ TEST_F(CommandLine, InterruptedIsExitCode130) {
   EXPECT_NE(text_of(folder_ / "err").find("interrupted"), std::string::npos);
 }
 
-// The file holds old or new results at any time, and an interrupt leaves those of the cases that are done.
+// At any time the file holds complete old or new results. After an interrupt it holds those of the finished cases.
 TEST_F(CommandLine, AnInterruptedRunKeepsTheResultsThatItHas) {
   const std::filesystem::path suite = folder_ / "two.json", file = folder_ / "result.json";
   std::ofstream(suite) << R"({"name": "two", "ranks": 1, "ops": {"gemm": {"tests": [

@@ -1,6 +1,5 @@
 // The commands of the command line. Each returns the process's exit code:
-//   0 all passed, 1 a check failed, 2 bad usage or input (or no case selected), 3 the machine lacks something (also room
-//   for what is to be written),
+//   0 all passed, 1 a check failed, 2 bad usage or input (or no case selected), 3 the machine lacks something (also room for output),
 //   4 timeout or abort, 130 interrupted.
 #pragma once
 
@@ -18,7 +17,7 @@ inline constexpr int kExitLacking = 3;
 inline constexpr int kExitInterrupted = 130;
 inline constexpr std::int64_t kLongestDeadlineMs = 3'600'000;
 
-/// Of check, bench and tune.
+/// Options of check, bench and tune.
 struct CheckOptions {
   std::string what;   ///< an operator, or a suite file
   std::string suite;  ///< --suite: a name or a file
@@ -27,7 +26,7 @@ struct CheckOptions {
   std::vector<std::string> settings;  ///< --set
   std::string fault;
   std::string json;
-  // As given; empty if not.
+  // The text that the user gave; empty if none.
   std::string ranks, seed, schedules, calls, deadline_ms;
   std::string samples;        ///< bench and tune
   bool no_baselines = false;  ///< bench
@@ -37,11 +36,11 @@ struct CheckOptions {
 int check_command(const CheckOptions& options);
 int bench_command(const CheckOptions& options);
 int tune_command(const CheckOptions& options);
-/// Of doctor.
+/// Options of doctor.
 struct DoctorOptions {
   bool measure = false;
   std::string target = "auto";
-  std::string ranks;  ///< as given; empty if not
+  std::string ranks;  ///< the text that the user gave; empty if none
 };
 
 int doctor_command();

@@ -1,4 +1,4 @@
-// farwarp doctor: what this machine can do, what is missing, which libraries farwarp would open.
+// farwarp doctor: what this machine can do, what it lacks, which libraries farwarp would open.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 namespace farwarp::cli {
 namespace {
 
-/// What `doctor --measure` kept, for each number of ranks; else what is known of such devices.
+/// Prints the ceilings that `doctor --measure` has kept, for each number of ranks; if there are none, those that are known of such devices.
 void print_ceilings(const std::string& model, int devices) {
   bool measured = false;
   for (int ranks = 1; ranks <= devices; ++ranks) {
@@ -34,7 +34,7 @@ void print_ceilings(const std::string& model, int devices) {
   print_text("\n{}: not measured yet; `farwarp doctor --measure` does\n", model);
 }
 
-/// Adds real devices to `models`, with their number.
+/// Prints a target, and adds its real devices to `models`, with their number.
 void print_target(TargetKind target, std::map<std::string, int>& models) {
   const std::string missing = missing_for(target, 1);
   const int devices = Device::count(target);

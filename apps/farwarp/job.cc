@@ -86,7 +86,7 @@ Status select_cases(const CheckOptions& options, const Params& settings, Job& jo
   return {};
 }
 
-// Parameters are checked before anything runs.
+// Checks the parameters of all cases before anything runs.
 Status check_params(const Job& job) {
   for (const CaseRequest& request : job.cases) {
     const auto made = request.op->make(request.params);
@@ -102,7 +102,7 @@ Status join_group(Job& job, std::int64_t deadline_ms) {
   return group.status();
 }
 
-// A time on the emulator says nothing about any machine: bench takes it only by name.
+// Times on the emulator say nothing about any machine: a command that times takes the emulator only if it is named.
 Result<ChosenTarget> choose(const CheckOptions& options, int ranks, std::string_view timed) {
   auto target = choose_target(options.target, ranks);
   if (!timed.empty() && target.ok() && options.target == "auto" && is_emulated(target->target)) {
@@ -159,7 +159,7 @@ Result<Job> make_job(const CheckOptions& options, std::string_view timed) {
     if (!request.label.empty()) harness::scale_down(request, settings);
     if (seed >= 0) request.options.seed = static_cast<std::uint64_t>(seed);
     request.options.calls = static_cast<int>(calls);
-    // Without --schedules the emulator takes its fast schedule, so that the large shapes of a suite end soon.
+    // Without --schedules the emulator uses its fast schedule, so that the large shapes of a suite do not take long.
     request.options.adversarial = schedules != 0;
     request.options.deadline = std::chrono::milliseconds(deadline_ms);
     request.options.fault = *fault;

@@ -1,4 +1,4 @@
-// What check, bench and tune are asked for, validated.
+// The validated request of check, bench or tune.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ struct Job {
   std::string why_target;
 };
 
-/// `timed`: the command that takes times of its cases, or empty. An error says which option is wrong, or what the machine lacks.
+/// `timed`: the name of the command if it times its cases, else empty. An error says which option is wrong, or what the machine lacks.
 Result<Job> make_job(const CheckOptions& options, std::string_view timed);
 
 }  // namespace farwarp::cli

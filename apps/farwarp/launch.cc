@@ -28,11 +28,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kUsageError = 2;
-constexpr int kSignalled = 128;  // plus the signal, as shells have it
+constexpr int kSignalled = 128;  // plus the signal, as in shells
 
 void complain(const std::string& message) { std::fprintf(stderr, "farwarp launch: %s\n", message.c_str()); }
 
-/// A pipe whose both ends are closed by exec.
+/// Makes a pipe; exec closes both ends.
 bool make_pipe(UniqueFd& read_end, UniqueFd& write_end) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return false;
@@ -41,7 +41,7 @@ bool make_pipe(UniqueFd& read_end, UniqueFd& write_end) {
   return true;
 }
 
-/// One stream of a rank, passed on in whole lines.
+/// Forwards one stream of a rank in whole lines.
 class LineRelay {
  public:
   LineRelay() = default;
@@ -80,7 +80,7 @@ class LineRelay {
   void write_out(std::string_view text) const {
     while (!text.empty()) {
       const ssize_t count = ::write(to_, text.data(), text.size());
-      if (count < 0 && errno != EINTR) return;  // nobody reads any more; the ranks go on
+      if (count < 0 && errno != EINTR) return;  // nobody reads any more; the ranks continue
       if (count > 0) text.remove_prefix(static_cast<std::size_t>(count));
     }
   }
@@ -88,18 +88,18 @@ class LineRelay {
   UniqueFd from_;
   int to_ = -1;
   std::string prefix_;
-  std::string line_;  // what has come of the next one
+  std::string line_;  // the part of the next line that has been read
 };
 
 struct Rank {
   pid_t pid = 0;
   bool running = false;
-  bool stopped = false;  // by SIGSTOP or its like
+  bool stopped = false;  // by SIGSTOP or a similar signal
   LineRelay out;
   LineRelay err;
 };
 
-/// The last --deadline-ms in a command, or the default of `farwarp check`. What is no number is for the command to refuse.
+/// The last --deadline-ms in a command, or the default of `farwarp check`. The command itself refuses a value that is not a number.
 std::chrono::milliseconds deadline_in(const std::vector<std::string>& command) {
   constexpr std::string_view kOption = "--deadline-ms";
   constexpr std::int64_t kLongest = 24 * 3'600'000;
@@ -174,7 +174,7 @@ class Job {
     return fmt::format("launch-{}-{:08x}{:08x}", ::getpid(), random(), random());
   }
 
-  /// The environment of this process, with the rank's variables in front of (and instead of) those of the same name.
+  /// The rank's variables, then the environment of this process without variables of the same names.
   static std::vector<std::string> environment_of(int rank, int size, const std::string& rendezvous) {
     std::vector<std::string> variables{fmt::format("RANK={}", rank), fmt::format("LOCAL_RANK={}", rank),
                                        fmt::format("WORLD_SIZE={}", size), fmt::format("LOCAL_WORLD_SIZE={}", size),
@@ -216,21 +216,22 @@ class Job {
       (void)!::write(exec_write.get(), &error, sizeof(error));
       ::_exit(kUsageError);
     }
-    ::setpgid(child, child);  // by both sides, so that it is done before either goes on
+    ::setpgid(child, child);  // parent and child both call it, so that it is done before either continues
     ranks_.push_back({child, true, false, LineRelay(std::move(out_read), STDOUT_FILENO, number),
                       LineRelay(std::move(err_read), STDERR_FILENO, number)});
     exec_write.reset();
-    int error = 0;  // nothing is read if exec succeeded, as it closed the pipe
+    int error = 0;  // if exec succeeds, it closes the pipe and nothing is read
     return ::read(exec_read.get(), &error, sizeof(error)) == static_cast<ssize_t>(sizeof(error)) ? error : 0;
   }
 
-  /// In the child: a process group of its own, gone when the launcher is, with the launcher's signals as it found them.
+  /// In the child: makes a process group of its own, arranges to be killed when the launcher dies, and restores the signal actions and the
+  /// mask that the launcher had at its start.
   void become_rank(pid_t launcher, int out, int err) const {
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != launcher) ::_exit(kSignalled + SIGKILL);  // it died before the call above
+    if (::getppid() != launcher) ::_exit(kSignalled + SIGKILL);  // the launcher died before prctl()
     const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-    ::dup2(null, STDIN_FILENO);  // a terminal has one reader, and N processes would fight for it
+    ::dup2(null, STDIN_FILENO);  // N processes cannot share a terminal's input
     ::dup2(out, STDOUT_FILENO);
     ::dup2(err, STDERR_FILENO);
     ::sigaction(SIGPIPE, &old_pipe_action_, nullptr);
@@ -266,7 +267,7 @@ class Job {
            std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.running || rank.stopped; });
   }
 
-  /// Passes on what ranks have written; returns at the latest at `until`.
+  /// Forwards what ranks have written; returns at `until` at the latest.
   void poll_output(int extra_fd, std::optional<Clock::time_point> until) {
     std::vector<pollfd> fds;
     std::vector<LineRelay*> relays;
@@ -289,7 +290,7 @@ class Job {
   }
 
   void forward(int signal) {
-    if (interrupted_by_ != 0) {  // the second time they mean it
+    if (interrupted_by_ != 0) {  // the second signal kills at once
       signal_all(SIGKILL);
       return;
     }
@@ -310,31 +311,31 @@ class Job {
     if (::waitid(P_PID, static_cast<id_t>(rank.pid), &info, WSTOPPED | WCONTINUED | WNOHANG) == 0 && info.si_pid != 0)
       rank.stopped = info.si_code != CLD_CONTINUED;
     info = {};
-    // The pid stays taken until the rank is waited for: until then its process group cannot be another's.
+    // Until the rank is waited for its pid is not reused, so its process group cannot be another's.
     if (::waitid(P_PID, static_cast<id_t>(rank.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
       return;
-    ::kill(-rank.pid, SIGKILL);  // whatever the rank has left behind
+    ::kill(-rank.pid, SIGKILL);  // processes that the rank has left
     ::waitpid(rank.pid, nullptr, 0);
     rank.running = false;
     const bool by_signal = info.si_code != CLD_EXITED;
     const int code = by_signal ? kSignalled + info.si_status : info.si_status;
     if (first_failure_ == 0) first_failure_ = code;
     if (!by_signal || interrupted_by_ != 0 || next_signal_ != 0) return;
-    // The others wait for it in kernels until their deadline, and then report.
+    // The other ranks' kernels wait for it until their deadline; then they report.
     const std::chrono::milliseconds grace = deadline_ + report_time_;
     complain(fmt::format("rank {} was ended by signal {} ({}); the others have {} ms", number, info.si_status,
                          ::strsignal(info.si_status), grace.count()));
     press(SIGTERM, grace);
   }
 
-  /// SIGTERM, then SIGKILL, to those who are still there when their time is up.
+  /// Sends SIGTERM, and later SIGKILL, to ranks that still run when their time is over.
   void apply_pressure() {
     if (!next_step_ || Clock::now() < *next_step_) return;
     signal_all(next_signal_);
     press(SIGKILL, report_time_);
   }
 
-  /// What is still in the pipes. A process that left its rank's group may hold one open: it is not waited for.
+  /// Forwards what is still in the pipes. Does not wait for a process that has left its rank's group and holds a pipe open.
   void drain_output() {
     constexpr std::chrono::seconds kLongest{1};
     const Clock::time_point deadline = Clock::now() + kLongest;

@@ -1,4 +1,4 @@
-// `farwarp launch`: N processes of one command that find each other.
+// `farwarp launch`: runs one command in N processes, which find each other.
 #pragma once
 
 #include <chrono>
@@ -9,19 +9,19 @@
 namespace farwarp::cli {
 
 struct LaunchOptions {
-  /// The longest wait of the ranks' kernels. Unset: what the command says after --deadline-ms, or else 10 s.
+  /// The longest wait of the ranks' kernels. Unset: the command's own --deadline-ms, or else 10 s.
   std::optional<std::chrono::milliseconds> deadline;
-  /// After the deadline, for reports. Ranks may outlive one that died by a signal by the deadline and this time; then
-  /// they get SIGTERM and, this time later, SIGKILL. Ranks that are interrupted, or stopped while the others are gone and
-  /// one of them has failed, have this time alone.
+  /// Time for reports after the deadline. After a rank has died by a signal, the others may run for the deadline plus this time; then they
+  /// get SIGTERM, and SIGKILL after this time again. Ranks that are interrupted get only this time. So do ranks that are stopped while the
+  /// others are gone and one of them has failed.
   std::chrono::milliseconds report_time{10'000};
 };
 
 /// Runs `command` (found on PATH) in `ranks` processes with RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE and a fresh
-/// FARWARP_RENDEZVOUS, and passes on their output line by line as "[rank] line". SIGINT, SIGTERM and SIGHUP are
-/// forwarded; nothing that the ranks started outlives the call. Returns the code of the rank that failed first (128 + n
-/// if signal n ended it), 128 + n if this process got signal n, 2 if the command cannot be run, or 0. Call it from the
-/// main thread of a process without others.
+/// FARWARP_RENDEZVOUS, and forwards their output line by line as "[rank] line". SIGINT, SIGTERM and SIGHUP are forwarded.
+/// All processes of the ranks' process groups are gone when it returns. Returns the code of the rank that failed first (128 + n if
+/// signal n ended it), 128 + n if this process got signal n, 2 if the command cannot be run, or 0. Call it from the main thread of a
+/// process that has no other threads.
 int launch_command(int ranks, const std::vector<std::string>& command, const LaunchOptions& options = {});
 
 }  // namespace farwarp::cli

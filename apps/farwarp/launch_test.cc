@@ -66,7 +66,7 @@ Outcome launch(int ranks, const std::string& script, LaunchOptions options = {},
   return outcome;
 }
 
-/// A file that scripts write to and tests read, whether or not the launcher still relays output.
+/// A file that scripts write and tests read. It works also when the launcher no longer forwards output.
 class Notes {
  public:
   Notes() {
@@ -90,7 +90,7 @@ class Notes {
   std::string path_ = "/tmp/farwarp-launch-test-XXXXXX";
 };
 
-/// A zombie, which only waits for its new parent to notice, is not alive.
+/// A zombie, which its new parent has not yet waited for, is not alive.
 bool alive(const std::string& pid) {
   std::ifstream file("/proc/" + pid + "/stat");
   std::string stat;
@@ -99,7 +99,7 @@ bool alive(const std::string& pid) {
   return name_end != std::string::npos && stat[name_end + 2] != 'Z';
 }
 
-/// Within a second; a process that was just killed takes a moment to go.
+/// Waits up to a second, because a killed process takes a moment to end.
 bool gone(const std::string& pid) {
   for (int tries = 0; tries < 1000 && alive(pid); ++tries) std::this_thread::sleep_for(1ms);
   return !alive(pid);
@@ -177,7 +177,7 @@ TEST(Launch, ThenSigkill) {
   EXPECT_LT(outcome.took, 5s);
 }
 
-// What a rank does that waits for a dead one in a kernel: it reports when its deadline has passed.
+// A rank whose kernel waits for a dead rank reports when its deadline has passed.
 TEST(Launch, SurvivorsHaveTheDeadlineOfTheirCommandAndTimeToReport) {
   const std::string script =
       "test $RANK = 1 && kill -9 $$; trap 'echo told to stop; exit 1' TERM; "
@@ -247,7 +247,7 @@ TEST(Launch, ASecondInterruptKills) {
 
 TEST(Launch, LeavesNothingBehind) {
   const Notes notes;
-  // A rank's own child, in the background, holding the pipe open.
+  // A rank's own child runs in the background and holds the pipe open.
   const Outcome outcome = launch(2, "sleep 60 & echo $! >> " + notes.path());
   EXPECT_EQ(outcome.code, 0);
   EXPECT_LT(outcome.took, 5s);

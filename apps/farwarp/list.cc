@@ -25,7 +25,7 @@ void print_operators() {
   }
 }
 
-// One line per kernel and a column per target; the last line says how many each has.
+// Prints a line for each kernel and a column for each target; the last line has the number of kernels of each target.
 void print_kernels() {
   std::set<std::string> all;
   for (const TargetKind target : kTargets) {

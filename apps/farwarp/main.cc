@@ -15,7 +15,7 @@
 namespace farwarp::cli {
 namespace {
 
-/// An option with a value. An empty one is what a script passes where its own variable is not set: an error, not the default.
+/// Adds an option with a value. An empty value is an error, because a script passes it if its own variable is not set.
 template <class Value>
 CLI::Option* add_option(CLI::App* command, const std::string& name, Value& value, const std::string& help) {
   return command->add_option(name, value, help)->check([](const std::string& text) {
@@ -23,7 +23,7 @@ CLI::Option* add_option(CLI::App* command, const std::string& name, Value& value
   });
 }
 
-/// What check, bench and tune share.
+/// The options that check, bench and tune share.
 void add_selection(CLI::App* check, CheckOptions& options) {
   add_option(check, "what", options.what,
              "an operator (see `farwarp list`) or a suite file; an operator restricts --suite");
@@ -117,7 +117,7 @@ int run(int argc, char** argv) {
   add_option(launcher, "--deadline-ms", deadline_ms,
              "how long COMMAND's kernels may wait (its own --deadline-ms, or 10000): when a process is killed, "
              "the others have this time and 10 s to report");
-  // What follows "--" is the command to launch, options of its own included, and nothing of ours.
+  // Everything after "--" is the command to launch, with its own options.
   char** const command = std::find(argv, argv + argc, std::string_view("--"));
   try {
     app.parse(static_cast<int>(command - argv), argv);

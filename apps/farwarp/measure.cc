@@ -1,4 +1,4 @@
-// farwarp doctor --measure: what the devices and links of this machine can do at most, kept for later.
+// farwarp doctor --measure: measures the ceilings of this machine's devices and links, and keeps them.
 #include "measure.h"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ int fail(const Status& status) {
   return harness::exit_code(status);
 }
 
-/// As many as there are devices, unless the user says.
+/// The user's number of ranks, or else the number of devices.
 Result<int> ranks_of(const DoctorOptions& options) {
   if (!options.ranks.empty()) {
     const auto ranks = harness::parse_integer("--ranks", options.ranks, 1, kMaxRanks);
@@ -49,7 +49,7 @@ Result<Ceilings> measure_on(TargetKind target, int ranks) {
     auto world = World::create(std::move(bootstrap), options);
     if (!world.ok()) return world.status();
     const auto measured = probes::measure(*world, sizes);
-    if (first && measured.ok()) ceilings = *measured;  // all ranks have the same
+    if (first && measured.ok()) ceilings = *measured;  // the same on all ranks
     return measured.status();
   });
   if (!status.ok()) return status;
@@ -72,7 +72,7 @@ std::string ceilings_table(const Ceilings& ceilings) {
 int measure_command(const DoctorOptions& options) {
   const auto ranks = ranks_of(options);
   if (!ranks.ok()) return fail(ranks.status());
-  // Figures of the emulator mean nothing, so "auto" does not fall back to it.
+  // Times on the emulator mean nothing, so "auto" does not fall back to it.
   const bool automatic = options.target == "auto";
   const auto target = automatic ? choose_real_target(*ranks) : choose_target(options.target, *ranks);
   if (!target.ok()) {

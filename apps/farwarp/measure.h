@@ -1,4 +1,4 @@
-// Ceilings in words.
+// Ceilings as text.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace farwarp::cli {
 
-/// One line that says of what, then a line for each figure; "-" stands for what is not known.
+/// A line with the device, the number of ranks and the source, then a line for each figure; "-" if it is not known.
 std::string ceilings_table(const Ceilings& ceilings);
 
 }  // namespace farwarp::cli

@@ -1,4 +1,4 @@
-// Text for people. A stream that cannot be written to keeps that in mind, and main() asks it at the end: fmt::print would throw.
+// Prints text for people. fmt::print would throw if a stream cannot be written; here the stream's error flag is set, which main() checks.
 #pragma once
 
 #include <fmt/format.h>

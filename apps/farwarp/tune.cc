@@ -1,4 +1,5 @@
-// farwarp tune: which path, and which width of tiles, is the fastest for a shape here; kept in the table of plans.
+// farwarp tune: measures which path and which width of tiles is the fastest for a shape on this machine, and keeps it in the table of
+// plans.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -26,8 +27,8 @@ using parallel_gemm::Path;
 using parallel_gemm::PlanEntry;
 using parallel_gemm::PlanTable;
 
-constexpr int kWidths[] = {16, 32, 64, 128, 192, 256};  // of all kernels there are
-constexpr double kNoise = 0.02;                         // a width that is not faster by more is not taken
+constexpr int kWidths[] = {16, 32, 64, 128, 192, 256};  // the widths of all kernels
+constexpr double kNoise = 0.02;                         // a width has to be faster by more than this to be taken
 constexpr const char* kShapeParams[] = {"m", "n", "k", "has_bias", "dtype"};
 
 int fail(const Status& status) {
@@ -42,7 +43,7 @@ const Kind* kind_of(const CaseRequest& request) {
   return nullptr;
 }
 
-/// The cases that have more than one path; those of other operators in a suite are left out.
+/// Keeps the cases of operators that have more than one path; removes the others.
 Status keep_what_has_paths(Job& job) {
   std::erase_if(job.cases, [](const CaseRequest& request) { return kind_of(request) == nullptr; });
   if (job.cases.empty())
@@ -57,7 +58,7 @@ Status keep_what_has_paths(Job& job) {
   return {};
 }
 
-/// What is there already stays, but for the shapes that are measured again.
+/// The existing table. Its entries stay, except for shapes that are measured again.
 Result<PlanTable> table_to_fill(const std::string& out, const std::string& device, int ranks) {
   std::error_code error;
   if (out.empty()) return parallel_gemm::plans_of(device, ranks);
@@ -82,7 +83,7 @@ Status failure_of(const CaseResult& result) {
   return {status.ok() ? StatusCode::kInternal : status.code(), result.outcome.detail};
 }
 
-/// Our plan's own choice beside the unfused path, then the other widths that there are.
+/// Times our plan's own choice and the unfused path, then the other widths.
 Result<PlanEntry> measure(const CaseRequest& request, const std::shared_ptr<Bootstrap>& group) {
   static constexpr harness::Choice<DType> kDtypes[] = {{"bf16", DType::kBf16}, {"fp16", DType::kF16}};
   harness::ParamReader reader(request.params, request.op->params);
@@ -98,7 +99,7 @@ Result<PlanEntry> measure(const CaseRequest& request, const std::shared_ptr<Boot
   entry.own_us = first.bench.measurements.front().time_us.median;
   for (const harness::Measurement& measurement : first.bench.measurements) {
     if (measurement.ours) continue;
-    entry.unfused_us = measurement.time_us.median;  // the first of theirs: both libraries in one graph
+    entry.unfused_us = measurement.time_us.median;  // the first baseline: both libraries in one graph
     entry.algorithm = measurement.algorithm;
     break;
   }

@@ -1,4 +1,4 @@
-// What host and device share of lesson 04: the rungs, the argument block, and where everything lies.
+// What host and device share of lesson 04: the rungs, the argument block, and the layout of the workspace.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +7,13 @@
 
 namespace farwarp::lessons::ladder {
 
-/// A rung has its own idea and those of all the rungs below: code asks `rung >= kFused`.
+/// A rung uses its own idea and those of all lower rungs: code asks `rung >= kFused`.
 enum Idea : int {
   kRankFlags = 1,  ///< three kernels; a flag per pair of ranks; reset and barrier before each call
   kTokenFlags,     ///< a flag per row
   kFused,          ///< one kernel
   kEpochs,         ///< nothing is reset, no barrier
-  kRankDedup,      ///< a token crosses once for each rank, and its weighted outputs come back as one row
+  kRankDedup,      ///< a token crosses once for each rank, and the sum of its weighted outputs there returns as one row
   kPackets,        ///< data and tag in one store, no flags, no fences
   kTogether,       ///< packets of many rows polled together
 };
@@ -28,7 +28,7 @@ inline constexpr int kMaxTopK = 32;  ///< a lane for each
 enum Site : std::uint32_t { kSiteCount, kSiteMessage, kSiteReturn, kSiteRoom, kSites };
 inline constexpr const char* kSiteNames[kSites] = {"message count", "message", "return", "room for messages"};
 
-/// Shared memory of a block: messages of each source, then each warp's weights.
+/// Shared memory of a block: the number of messages of each source, then each warp's weights.
 inline constexpr int kSharedWeights = 4 * kMaxRanks;
 inline constexpr int kSharedBytes = kSharedWeights + kThreads / 32 * kMaxTopK * 4;
 
@@ -39,31 +39,31 @@ struct Shape {
   std::int32_t k;
   std::int32_t hidden;
   std::int32_t max_tokens;
-  std::int32_t segments;  ///< equal parts of a row, each a message that a warp sends, works on or sums alone
+  std::int32_t segments;  ///< equal parts of a row; a warp sends, works on or sums one of them at a time
 };
 
-/// Where a token's outputs come back to: a place for each top-k entry, or for each rank.
+/// Number of a token's places for returned rows: one for each top-k entry, or one for each rank.
 constexpr int places_of(const Shape& shape, int rung) { return rung >= kRankDedup ? shape.ranks : shape.k; }
-/// A message begins with words of 8 bytes: entries << 32 | segment << 16 | token, then two weights in each.
+/// A message begins with its head, in words of 8 bytes: entries << 32 | segment << 16 | token, then two weights in each word.
 constexpr int head_words_of(const Shape& shape) { return 1 + (shape.k + 1) / 2; }
 constexpr int most_messages_of(const Shape& shape, int rung) {
   return shape.max_tokens * shape.segments * (rung >= kRankDedup ? 1 : shape.k);
 }
 
-/// Offsets in bytes from the workspace's start, in every rank's heap. What peers write exists twice from kEpochs on, for even
+/// Offsets in bytes from the workspace's start, in every rank's heap. From kEpochs on there are two copies of what peers write, for even
 /// and odd epochs.
 struct Layout {
   std::int64_t counters;       ///< u32 [2][ranks]: messages that this rank has placed at each rank
   std::int64_t blocks_done;    ///< u32 [2]: kRankFlags: blocks that have dispatched, and that have returned
-  std::int64_t cells;          ///< u64 cells, all that a reset has to clear: the next four
+  std::int64_t cells;          ///< where the u64 cells begin, which are the next four
   std::int64_t counts;         ///< [2][ranks]: how many messages a source sends here
-  std::int64_t done;           ///< [ranks]: kRankFlags: an owner has returned everything
+  std::int64_t done;           ///< [ranks]: kRankFlags: set when an owner has returned everything
   std::int64_t message_flags;  ///< [2][ranks][messages]
   std::int64_t return_flags;   ///< [2][tokens][places][segments]
   std::int64_t cells_end;
   std::int64_t messages;  ///< [2][ranks][messages] of message_bytes
   std::int64_t message_bytes;
-  std::int64_t message_data;  ///< from a message's start
+  std::int64_t message_data;  ///< offset of a message's data from its start
   std::int64_t returns;       ///< [2][tokens][places] rows
   std::int64_t total;
 };
@@ -104,7 +104,7 @@ struct Args {
   Layout layout;
   std::int64_t workspace;  ///< offset in every heap
   std::int32_t tokens;
-  std::uint32_t drop_put;    ///< fault injection: of those for each rank, this rank drops its n-th (from 1); 0: none
+  std::uint32_t drop_put;    ///< fault injection: this rank drops its n-th message (from 1) to each rank; 0: none
   const void* x;             ///< bf16 [tokens, hidden]
   const std::int32_t* topk;  ///< [tokens, k], -1: masked
   const float* weights;      ///< [tokens, k]

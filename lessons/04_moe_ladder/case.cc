@@ -15,7 +15,7 @@ using harness::Choice;
 using moe::RoutingKind;
 using moe::TokenCounts;
 
-constexpr int kMostMessages = 1 << 24;  // messages are counted in 32 bits, those of 8 ranks too
+constexpr int kMostMessages = 1 << 24;  // so that the messages of 8 ranks can be counted in 32 bits
 
 const std::vector<harness::ParamInfo> kParams = {
     {"rung", "all", "all|1|2|3|4|5|6|7"},
@@ -87,7 +87,7 @@ class LadderCase final : public harness::Case {
 
   harness::BenchOutcome bench(std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options,
                               const harness::BenchOptions& bench_options) override {
-    // As many sets of inputs as the host has patience to make, so that samples differ.
+    // Samples use different inputs, as many sets as the host can make in reasonable time.
     constexpr std::int64_t kPreparedElements = 32 << 20;
     constexpr int kFewest = 4;
     const std::int64_t elements = static_cast<std::int64_t>(config_.desc.max_tokens) * config_.desc.hidden;

@@ -1,11 +1,11 @@
-// The source's side again: the rows that come back, summed.
+// At the source again: the rows that return are summed.
 #pragma once
 
 #include "expert.dev.h"
 
 namespace farwarp::FARWARP_TARGET::ladder {
 
-/// [block] kRankFlags: every owner has returned everything.
+/// [block] kRankFlags: waits until every owner has returned everything. False on all threads if the call is over.
 template <int rung>
 FARWARP_DEVICE bool await_owners(Call& call, const Memory<rung>& memory) {
   if (const int owner = thread_index(); owner < memory.ranks()) {
@@ -25,7 +25,7 @@ FARWARP_DEVICE void add_vector(float (&sum)[kElementsPer<Vector>], Vector vector
   for (int i = 0; i < kElementsPer<Vector>; ++i) sum[i] = add(sum[i], values[i]);
 }
 
-/// [warp] The rows at `places` added, one row after the other.
+/// [warp] Adds up the rows at `places`, one row after the other.
 template <int rung>
 FARWARP_DEVICE void sum_one_by_one(Call& call, const Memory<rung>& memory, int token, int segment, std::uint64_t places,
                                    Global<Vector<rung>> out) {
@@ -48,7 +48,7 @@ FARWARP_DEVICE void sum_one_by_one(Call& call, const Memory<rung>& memory, int t
   }
 }
 
-/// [warp] The same with packets of all rows in flight at once. A place is a rank here.
+/// [warp] The same with the packets of all rows in flight at once. A place is a rank here.
 template <int rung>
 FARWARP_DEVICE void sum_together(Call& call, const Memory<rung>& memory, int token, int segment, std::uint64_t places,
                                  Global<Vector<rung>> out) {
@@ -79,7 +79,7 @@ FARWARP_DEVICE void sum_together(Call& call, const Memory<rung>& memory, int tok
   }
 }
 
-/// [warp] One segment of a token's output.
+/// [warp] Waits for and sums one segment of a token's output.
 template <int rung>
 FARWARP_DEVICE bool sum_segment(Call& call, const Memory<rung>& memory, int token, int segment) {
   const Parcel parcel = parcel_of_lane<rung>(memory.args, token);
@@ -102,7 +102,7 @@ FARWARP_DEVICE bool sum_segment(Call& call, const Memory<rung>& memory, int toke
   return all_live(call);
 }
 
-/// [block] Sums what comes back. A token that went nowhere gives zeros.
+/// [block] Sums the rows that return. A token without entries gives zeros.
 template <int rung>
 FARWARP_DEVICE void combine(Call& call, const Memory<rung>& memory) {
   if constexpr (rung < kTokenFlags) {

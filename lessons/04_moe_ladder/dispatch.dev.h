@@ -1,4 +1,4 @@
-// The source's side: where a token goes, and how its row leaves.
+// At the source: where a token goes, and how its row is sent.
 #pragma once
 
 #include <bit>
@@ -8,10 +8,10 @@
 
 namespace farwarp::FARWARP_TARGET::ladder {
 
-/// A row for one destination: which top-k entries it serves there. Lane p of a warp holds the token's parcel of place p.
+/// A token's row for one destination. Lane p of a warp holds the token's parcel of place p.
 struct Parcel {
-  int rank;  ///< -1: none
-  std::uint32_t entries;
+  int rank;               ///< the destination; -1: none
+  std::uint32_t entries;  ///< bit j: the row serves the token's entry j
 };
 
 FARWARP_DEVICE int rank_of_entry(const Args& args, int entry) {
@@ -19,7 +19,7 @@ FARWARP_DEVICE int rank_of_entry(const Args& args, int entry) {
   return expert < 0 ? -1 : expert * args.view.size / args.shape.num_experts;
 }
 
-/// [warp] A parcel for each entry; from kRankDedup on, one for each rank among them.
+/// [warp] A parcel for each entry; from kRankDedup on, one for each distinct rank.
 template <int rung>
 FARWARP_DEVICE Parcel parcel_of_lane(const Args& args, int token) {
   const int lane = lane_index();
@@ -33,8 +33,8 @@ FARWARP_DEVICE Parcel parcel_of_lane(const Args& args, int token) {
   return parcel;
 }
 
-/// [block] The last block counts, a thread for each token, what every rank will get from this one and tells it at once: a count
-/// and its tag are one word, so nothing has to be ordered.
+/// [block] The last block counts the messages to every rank, with a thread for each token, and sends the counts. A count and its tag are
+/// one word, so no memory order is needed.
 template <int rung>
 FARWARP_DEVICE void announce_counts(const Memory<rung>& memory) {
   if (block_index() != num_blocks() - 1) return;
@@ -54,13 +54,13 @@ FARWARP_DEVICE void announce_counts(const Memory<rung>& memory) {
   block_sync();
   if (const int rank = thread_index(); rank < memory.ranks()) {
     store<Order::relaxed>(memory.count_cell(rank, memory.me()), tagged(memory.tag, load(counts + rank)));
-    // Nobody waits while the next call's counters are cleared.
+    // The next call's counters are cleared after the counts are sent, so that no peer waits for it.
     if constexpr (rung >= kEpochs) store(memory.counter(rank, 1), 0u);
   }
-  block_sync();  // the counts in shared memory will be those of the sources
+  block_sync();  // await_counts() will store the sources' counts in the same shared memory
 }
 
-/// [warp] One segment of a token's row to each of its parcels.
+/// [warp] Sends one segment of a token's row to the destination of each of its parcels.
 template <int rung>
 FARWARP_DEVICE void send_segment(Call& call, const Memory<rung>& memory, int token, int segment) {
   const Args& args = memory.args;
@@ -114,14 +114,14 @@ FARWARP_DEVICE void send_segment(Call& call, const Memory<rung>& memory, int tok
     });
   }
   if constexpr (rung >= kTokenFlags && rung < kPackets) {
-    warp_sync();  // what the warp's lanes have written, a release of any of them publishes
+    warp_sync();  // so that a release by any lane publishes the stores of all
     if (parcel.rank >= 0) {
       store<Order::release>(memory.message_flag(parcel.rank, memory.me(), slot), tagged(memory.tag, 0));
     }
   }
 }
 
-/// [block] kRankFlags: the last block to come here knows that all have stored, and tells every rank.
+/// [block] kRankFlags: the last block that calls it knows that all blocks have stored, and signals every rank.
 template <class CellOf, class ValueOf>
 FARWARP_DEVICE void signal_ranks_after_grid(Global<std::uint32_t> blocks_done, int ranks, const CellOf& cell_of,
                                             const ValueOf& value_of) {

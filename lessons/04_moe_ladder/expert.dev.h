@@ -1,4 +1,4 @@
-// The owner's side: rows that arrive, what the expert makes of them, and back.
+// At the owner: rows arrive, the expert is applied, and the results return.
 #pragma once
 
 #include "dispatch.dev.h"
@@ -14,8 +14,8 @@ struct Message {
   std::uint32_t entries;
 };
 
-/// [block] How many messages each source sends here, into shared memory. On kRankFlags they have then arrived as well. False on
-/// all threads if the call is over. From kEpochs on this permits the next call but one to write what this one leaves (README.md).
+/// [block] Waits for the number of messages that each source sends here, and stores it in shared memory. On kRankFlags the messages have
+/// then arrived as well. False on all threads if the call is over. From kEpochs on, this wait permits reuse of buffers (README.md).
 template <int rung>
 FARWARP_DEVICE bool await_counts(Call& call, const Memory<rung>& memory) {
   if (const int source = thread_index(); source < memory.ranks()) {
@@ -40,7 +40,7 @@ FARWARP_DEVICE Message locate(const Memory<rung>& memory, int item) {
   }
 }
 
-/// [thread] Vectors u, u + kStride, ... of a row here, as far as it goes; packets are awaited, all of them together.
+/// [thread] Reads vectors u, u + kStride, ... below `length` of a row here. Packets are awaited, all at once.
 template <int rung>
 FARWARP_DEVICE bool read(Call& call, Peer<Element<rung>> row, int u, int length, Vector<rung> (&vectors)[kAhead],
                          Wait wait) {
@@ -62,7 +62,7 @@ FARWARP_DEVICE bool read(Call& call, Peer<Element<rung>> row, int u, int length,
   }
 }
 
-/// [warp] Waits for the message; `word` becomes lane i's word of its head, `first` the lane's first vectors of its data.
+/// [warp] Waits for the message. On lane i `word` becomes word i of its head, and `first` the lane's first vectors of its data.
 template <int rung>
 FARWARP_DEVICE bool await_message(Call& call, const Memory<rung>& memory, const Message& message, std::uint64_t& word,
                                   Vector<rung> (&first)[kAhead]) {
@@ -71,7 +71,7 @@ FARWARP_DEVICE bool await_message(Call& call, const Memory<rung>& memory, const 
   const auto head = own(memory.head(here)) + (lane < words ? lane : 0);
   const Wait wait{.site = kSiteMessage, .peer = message.source};
   if constexpr (rung >= kTogether) {
-    // The head and the data in one round: neither's latency stands behind the other's.
+    // Head and data are polled together, so that their latencies overlap.
     Global<Packet> from[1 + kAhead] = {head};
     std::uint64_t vectors[1 + kAhead] = {};
     std::uint32_t wanted = 1;
@@ -104,7 +104,7 @@ FARWARP_DEVICE bool await_message(Call& call, const Memory<rung>& memory, const 
   return all_live(call);
 }
 
-/// [warp] The weights of the entries that the message serves into the warp's shared memory, in k-slot order.
+/// [warp] Stores the weights of the message's entries in the warp's shared memory, in k-slot order.
 FARWARP_DEVICE void keep_weights(const Message& message, std::uint64_t word) {
   const int lane = lane_index();
   const std::uint64_t two = shuffle(word, (1 + lane / 2) & (Target::kWarpSize - 1));
@@ -132,7 +132,7 @@ FARWARP_DEVICE Vector weighted_outputs(Vector x, float scale, int entries) {
   return moe::rounded<Bf16, Vector>(sum);
 }
 
-/// [warp] One message: waits for it, works on it, and sends the result back to where the source will look for it.
+/// [warp] Waits for one message, applies the expert, and sends the result to its place at the source.
 template <int rung>
 FARWARP_DEVICE bool work_on(Call& call, const Memory<rung>& memory, Message message) {
   std::uint64_t word = 0;
@@ -160,7 +160,8 @@ FARWARP_DEVICE bool work_on(Call& call, const Memory<rung>& memory, Message mess
         put(back + (u + a * kStride), weighted_outputs(vectors[a], scale, entries), memory.tag);
     }
   }
-  if (!all_live(call)) return false;  // also: the weights may be overwritten, and one lane publishes for all
+  // The warp_sync() in it also lets the next message overwrite the weights, and one lane publish the stores of all.
+  if (!all_live(call)) return false;
   if constexpr (rung >= kTokenFlags && rung < kPackets) {
     if (lane_index() == 0) {
       store<Order::release>(memory.return_flag(message.source, message.token, place, message.segment),
@@ -170,7 +171,7 @@ FARWARP_DEVICE bool work_on(Call& call, const Memory<rung>& memory, Message mess
   return true;
 }
 
-/// [block] Works on everything that arrives.
+/// [block] Works on all messages that arrive.
 template <int rung>
 FARWARP_DEVICE void apply_experts(Call& call, const Memory<rung>& memory) {
   if (!await_counts(call, memory)) return;

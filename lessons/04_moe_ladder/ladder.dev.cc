@@ -3,7 +3,7 @@
 
 namespace farwarp::FARWARP_TARGET::ladder {
 
-/// Before kEpochs: clears what a call counts and flags. A barrier of all ranks follows.
+/// Rungs below kEpochs: clears all counters and cells. A barrier of all ranks follows.
 FARWARP_DEVICE void reset(const Args& args) {
   const auto clear = [&](auto memory, std::int64_t count, const auto& zero) {
     for (std::int64_t i = block_index() * num_threads() + thread_index(); i < count;
@@ -17,7 +17,7 @@ FARWARP_DEVICE void reset(const Args& args) {
         (args.layout.cells_end - args.layout.cells) / 8, [](auto cell) { store<Order::relaxed>(cell, 0u); });
 }
 
-/// Runs `parts` as phase `phase` of the call, after which `next` comes.
+/// Runs `parts` as phase `phase` of the call; phase `next` follows.
 template <int rung, class Parts>
 FARWARP_DEVICE void run_phase(const Args& args, std::uint32_t phase, std::uint32_t next, const Parts& parts) {
   Call call = begin_call(args.view, args.slot, phase);

@@ -1,4 +1,4 @@
-// Every rung of lesson 04 on both emulated targets: what is right passes, and what is planted is noticed.
+// Every rung of lesson 04 on both emulated targets: right outputs pass, and injected faults are found.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

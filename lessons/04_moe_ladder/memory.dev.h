@@ -1,4 +1,4 @@
-// Where things lie on every rank, and the two ways in which rows cross the link.
+// Addresses in the workspace of every rank, and the two ways in which rows cross the link.
 #pragma once
 
 #include <type_traits>
@@ -22,7 +22,8 @@ using Vector = std::conditional_t<(rung >= kPackets), std::uint64_t, Vec16>;
 template <int rung>
 using Element = std::conditional_t<(rung >= kPackets), Packet, Vec16>;  ///< a vector in memory that peers write
 template <int rung>
-using Word = std::conditional_t<(rung >= kPackets), Packet, std::uint64_t>;  ///< a word of a message's head there
+using Word =
+    std::conditional_t<(rung >= kPackets), Packet, std::uint64_t>;  ///< a word of a message's head in that memory
 
 FARWARP_DEVICE void put(Peer<Vec16> to, Vec16 vector, std::uint32_t) { store(to, vector); }
 FARWARP_DEVICE void put(Peer<std::uint64_t> to, std::uint64_t word, std::uint32_t) { store(to, word); }
@@ -35,7 +36,7 @@ struct Memory {
   std::uint32_t tag;    ///< of this call's flags and packets
 
   FARWARP_DEVICE explicit Memory(const Args& a, const Call& call) : args(a) {
-    // Before kEpochs everything has just been cleared, so a flag may say the same in each call.
+    // Below kEpochs flags are cleared before each call, so all calls use the same tag.
     parity = rung >= kEpochs ? call.epoch & 1 : 0;
     tag = rung >= kEpochs ? call.epoch : 1;
   }
@@ -47,7 +48,7 @@ struct Memory {
   FARWARP_DEVICE int length() const { return args.shape.hidden / args.shape.segments / kElementsPer<Vector<rung>>; }
   FARWARP_DEVICE int row_length() const { return args.shape.hidden / kElementsPer<Vector<rung>>; }
 
-  /// Mine: messages that I have placed at `rank` in this call, or (`ahead` 1) will in the next.
+  /// In this rank's memory: number of messages that it has placed at `rank` in this call (`ahead` 0) or in the next (1).
   FARWARP_DEVICE Global<std::uint32_t> counter(int rank, int ahead = 0) const {
     return mine<std::uint32_t>(args.layout.counters) + (((parity + ahead) & 1) * ranks() + rank);
   }
@@ -55,7 +56,7 @@ struct Memory {
     return mine<std::uint32_t>(args.layout.blocks_done) + phase;
   }
 
-  // At `rank`:
+  // In the memory of `rank`:
   FARWARP_DEVICE Peer<Cell> count_cell(int rank, int source) const {
     return at<Cell>(rank, args.layout.counts) + (parity * ranks() + source);
   }
@@ -69,7 +70,7 @@ struct Memory {
   FARWARP_DEVICE Peer<std::byte> message(int rank, int source, std::uint32_t slot) const {
     return at<std::byte>(rank, args.layout.messages) + message_number(source, slot) * args.layout.message_bytes;
   }
-  /// A segment of the row that comes back for (token, place).
+  /// A segment of the row that returns for (token, place).
   FARWARP_DEVICE Peer<Element<rung>> returned(int rank, int token, int place, int segment) const {
     return at<Element<rung>>(rank, args.layout.returns) +
            (return_number(token, place) * row_length() + segment * length());
@@ -99,7 +100,7 @@ struct Memory {
   }
 };
 
-/// My own part of what peers write, for reading.
+/// This rank's own part of memory that peers write, for reading.
 template <class T>
 FARWARP_DEVICE Global<T> own(Peer<T> address) {
   return Global<T>(address.raw);
@@ -108,13 +109,13 @@ FARWARP_DEVICE Global<T> own(Peer<T> address) {
 FARWARP_DEVICE Shared<std::uint32_t> shared_counts() {
   return Shared<std::uint32_t>(reinterpret_cast<std::uint32_t*>(block_shared().raw));
 }
-/// This warp's.
+/// This warp's part.
 FARWARP_DEVICE Shared<float> shared_weights() {
   return Shared<float>(reinterpret_cast<float*>(block_shared().raw + kSharedWeights)) + warp_index() * kMaxTopK;
 }
 
-/// [block] Calls `work(item)` on a warp of the grid for each of `items`, neighbours on different multiprocessors. A warp whose
-/// work returns false is done.
+/// [block] Calls `work(item)` on a warp of the grid for each item below `items`. Consecutive items go to different blocks. A warp stops
+/// when `work` returns false.
 template <class Visit>
 FARWARP_DEVICE void for_each_item(int items, const Visit& work) {
   const int warps = num_threads() / Target::kWarpSize;
@@ -130,7 +131,7 @@ FARWARP_DEVICE void for_each_bit(std::uint64_t bits, const Visit& work) {
   for (; bits != 0; bits &= bits - 1) work(lowest_bit(bits));
 }
 
-/// [warp] What one lane has learnt, all know; and what one has acquired, all may read.
+/// [warp] False on all lanes if one lane has given up. Orders all lanes' reads after what any lane has acquired.
 FARWARP_DEVICE bool all_live(Call& call) {
   warp_sync();
   if (ballot(!call.live) != 0) call.live = false;

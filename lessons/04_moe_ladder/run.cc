@@ -16,14 +16,15 @@ namespace {
 using harness::DeviceBuffer;
 using harness::Fault;
 
-/// Equal parts of a row of `vectors` times 16 bytes, at most `most`.
+/// The largest number of equal parts of a row of `vectors` vectors, at most `most`.
 int equal_pieces(int vectors, int most) {
   int segments = std::clamp(most, 1, vectors);
   while (vectors % segments != 0) --segments;
   return segments;
 }
 
-/// Every warp of the grid gets something to send and to sum, but no lane less than 16 bytes. The same on all rungs.
+/// Segments of a row, so that every warp of the grid has something to send and to sum, and every lane at least 16 bytes. The same on all
+/// rungs.
 int choose_pieces(const MoeAllToAllDesc& desc, const MachineShape& machine, int blocks) {
   const int warps = blocks * (kThreads / machine.traits.warp_size);
   const int vectors = desc.hidden / 8;
@@ -171,7 +172,7 @@ Status RankRun::prepare(CallSet& set, int call) {
   return status;
 }
 
-/// What a call costs on this rung: all of it is enqueued here, and timed.
+/// Enqueues everything that a call of this rung needs; all of it is timed.
 Status RankRun::enqueue(const CallSet& set) {
   Args args = args_;
   args.tokens = set.routings[static_cast<std::size_t>(rank_)].tokens;
@@ -213,7 +214,7 @@ harness::CheckOutcome RankRun::check() {
   return outcome(status);
 }
 
-/// Calls are enqueued as many at a time as there are sets: they follow each other as closely as the ranks' kernels can.
+/// Enqueues as many calls at a time as there are sets, so that calls follow each other without waiting for the host.
 Status RankRun::check_rung() {
   Status status;
   const int sets = static_cast<int>(sets_.size());
@@ -255,7 +256,8 @@ Status RankRun::check_calls(int first, int count) {
   return status;
 }
 
-/// Against the oracle; and to the bit against an output of the same call that has passed, of this rung or one that rounds alike.
+/// Compares the first output of a call with the oracle. Later outputs of the same call, on this rung or one that rounds at the same places,
+/// must be equal to that output to the bit.
 Status RankRun::verify(const CallSet& set) {
   std::vector<std::uint16_t> out(set.out.bytes() / 2);
   if (Status status = set.out.download(out.data(), set.out.bytes(), *stream_); !status.ok()) return status;
@@ -336,7 +338,7 @@ harness::BenchOutcome RankRun::bench(const harness::BenchOptions& options) {
   return result;
 }
 
-/// Of kRankDedup and above: each token once to every other rank that has an expert of it, one row back.
+/// The floor of rungs from kRankDedup on: each token crosses once to every other rank that owns one of its experts, and one row returns.
 harness::Floor RankRun::floor_of_case() {
   return moe::floor_of(config_.desc, sets_[0].routings, ceilings_of(world_->device().model(), ranks_));
 }

@@ -22,7 +22,7 @@ struct Config {
   MoeAllToAllDesc desc;  ///< experts, top-k, hidden, tokens; bf16
   moe::InputOptions inputs;
   int first_rung = 1, last_rung = kRungs;
-  int segments = 0;  ///< of a row, at most; 0: as many as give all warps work
+  int segments = 0;  ///< most segments of a row; 0: as many as give all warps work
   int max_sms = 0;   ///< 0: all
   bool graph = false;
 };
@@ -47,7 +47,7 @@ class RankRun {
   Status open();
   Status open_rung(int rung);
   Status close_rung();
-  /// Collective: `mine`, or that another rank failed.
+  /// Collective. Returns `mine`; if that is ok and another rank failed, kAborted.
   Status agree(Status mine);
   Status check_rung();
   Status check_calls(int first, int count);
@@ -81,7 +81,7 @@ class RankRun {
   std::optional<Kernel> reset_;  // below kEpochs
   Args args_{};
 
-  /// Outputs that have passed, by call: of the rungs below kRankDedup, and of the others, which round elsewhere.
+  /// Outputs that have passed, by call. [0]: of rungs below kRankDedup; [1]: of the others, which round at other places.
   std::map<int, std::vector<std::uint16_t>> passed_[2];
   harness::Comparison comparison_;
   std::string difference_;

@@ -14,7 +14,7 @@ namespace farwarp::moe {
 enum Site : std::uint32_t {
   kSiteHeader,         ///< a source's header: which rows it sends; split form: how many entries each expert gets
   kSiteRow,            ///< a row's routes, words mode also its data
-  kSiteData,           ///< bulk mode: a row has landed
+  kSiteData,           ///< bulk mode: the flag of a row's segment
   kSiteReturn,         ///< an owner's partial sums
   kSiteStaging,        ///< a bulk load into this block's shared memory
   kSiteTokens,         ///< complaint: token count outside 0 .. max_tokens
@@ -30,38 +30,40 @@ inline constexpr const char* kSiteNames[kSites] = {"dispatch header", "dispatch 
 inline constexpr int kMaxTopK = 32;
 inline constexpr int kMaxExperts = 4096;
 inline constexpr int kThreads = 256;
-inline constexpr int kStagingBytes = 16384;  ///< bulk mode: one warp's piece of a row in shared memory
+inline constexpr int kStagingBytes = 16384;  ///< bulk mode: one warp's staging buffer in shared memory
 inline constexpr int kBatch = 128;           ///< tokens a block routes at a time
-inline constexpr int kBitmapTokens = 32;     ///< tokens that a header packet speaks of
+inline constexpr int kBitmapTokens = 32;     ///< tokens of one bitmap, which is one header packet
 constexpr int num_bitmaps(int max_tokens) { return (max_tokens + kBitmapTokens - 1) / kBitmapTokens; }
-/// The configuration in 32 bits, as it travels beside other data: ranks that disagree on it, or on the form of a call, find out.
+/// The configuration folded to 32 bits, so that it fits into a packet beside a bitmap. The reader compares it with its own and detects a
+/// peer with another configuration or another form of the call.
 constexpr std::uint32_t folded(std::uint64_t configuration) {
   return static_cast<std::uint32_t>(configuration ^ configuration >> 32);
 }
-/// Idle places of rows get a recent tag once in this many calls of their parity, so that no tag is ever 2^32 calls old.
+/// A row's place that stays idle is retagged once in this many calls of its parity, so that no tag is ever 2^32 calls old.
 inline constexpr std::uint32_t kRefreshPeriod = 1u << 16;
 
 /// One top-k entry of a token, at the rank that owns its expert.
 struct Route {
   float weight;
   std::int32_t expert;  ///< local
-  std::int32_t index;   ///< split form: of the row among this source's rows for that expert
+  std::int32_t index;   ///< split form: number of the row among this source's rows for that expert
 };
-/// On the link a route is one word: weight, then index in 20 bits (so max_tokens * k is at most 2^20), then expert in 12.
+/// On the link a route is one 64-bit word, from its lowest bit: weight in 32 bits, index in 20 (so max_tokens * k is at most 2^20), expert
+/// in 12.
 inline constexpr int kRouteIndexBits = 20;
-/// The word of an entry that ends elsewhere: no rank owns that many experts.
+/// The word of a k-slot without a route at this rank. It differs from every route, because no rank owns 4096 experts.
 inline constexpr std::uint64_t kNoRoute = ~std::uint64_t{0};
 
-/// Which blocks of a launch do what at the same time.
+/// Which blocks of a launch send, and which receive.
 struct Roles {
   std::int32_t sending_blocks;  ///< blocks [0, sending_blocks) send rows
-  std::int32_t sending_warps;   ///< of each of them, the first ones
-  std::int32_t workers;         ///< blocks from `first_worker` on: route tokens (split form), take the rows that arrive
+  std::int32_t sending_warps;   ///< in each sending block, warps [0, sending_warps) send
+  std::int32_t workers;         ///< blocks from `first_worker` on: they route tokens (split form) and receive rows
   std::int32_t first_worker;
 };
 
-// fp8 dispatch: one scale for so many numbers; a segment begins at a multiple of kFp8Align, where the scales' bytes are aligned
-// too (bulk mode; in words mode a segment begins with a group).
+// fp8 dispatch: kScaleGroup numbers share a scale. In bulk mode a segment begins at a multiple of kFp8Align numbers, so that its scales
+// are aligned to 16 bytes as well. In words mode a segment begins with a scale group.
 inline constexpr int kScaleGroup = 128;
 inline constexpr int kFp8Align = 4 * kScaleGroup;
 constexpr std::int64_t fp8_scales_at(int hidden) { return (hidden + 15) / 16 * 16; }
@@ -70,12 +72,13 @@ constexpr int fp8_groups(int hidden) { return (hidden + kScaleGroup - 1) / kScal
 /// Parts of shared memory, in bytes; one function for host and device.
 struct SharedLayout {
   // While tokens are routed (split form):
-  std::int64_t histogram;  ///< u32 [num_experts]: entries of earlier tokens, then running
-  std::int64_t indices;    ///< u32 [kBatch][k]: index of the entry among its expert's entries
-  // While rows arrive, in the place of those:
+  std::int64_t
+      histogram;         ///< u32 [num_experts]: number of entries, first those of earlier tokens, then a running count
+  std::int64_t indices;  ///< u32 [kBatch][k]: index of the entry among its expert's entries
+  // While rows arrive, in the same memory as the two above:
   std::int64_t bitmaps;  ///< u32 [bitmap words][ranks]
-  std::int64_t bases;    ///< i32 [ranks][local experts]: first row of (source, expert); split form, as is the next
-  std::int64_t totals;   ///< u32 [local experts]
+  std::int64_t bases;   ///< i32 [ranks][local experts]: first row of (source, expert); `bases` and `totals`: split form
+  std::int64_t totals;  ///< u32 [local experts]
   // Throughout:
   std::int64_t barriers;  ///< u64 [warps]
   std::int64_t staging;   ///< bytes [warps][kStagingBytes], only with bulk copies
@@ -111,7 +114,7 @@ constexpr std::uint32_t moe_reciprocal(int num_experts) {
   return static_cast<std::uint32_t>(0xffffffffu / static_cast<std::uint32_t>(num_experts) + 1);
 }
 
-/// The argument block of every kernel of the operator; a kernel reads what it needs.
+/// The argument block of every kernel of the operator.
 struct Args {
   WorldView view;
   std::uint32_t slot;  ///< of the operator in its World
@@ -131,7 +134,7 @@ struct Args {
   std::int32_t tokens;
   std::int32_t masked;  ///< 1: MoeLayout::kMasked
   std::int32_t row_alignment;
-  std::uint32_t drop_put;  ///< fault injection: this rank drops the rows of this token, from 1; 0: none
+  std::uint32_t drop_put;  ///< fault injection: this rank drops the rows of this token, counted from 1; 0: none
   std::uint64_t configuration;
   std::int64_t recv_rows;
   std::int64_t workspace;  ///< offset in every heap

@@ -1,4 +1,4 @@
-// How the numbers of a row cross the link in dispatch: as they are, or as e4m3 with one fp32 scale for each 128 of them
+// How the numbers of a row cross the link in dispatch: unchanged, or as e4m3 with one fp32 scale for each 128 of them
 // (arXiv:2412.19437, section 3.3.2).
 #pragma once
 
@@ -10,11 +10,11 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using namespace farwarp::moe;
 
-inline constexpr int kStride = Target::kWarpSize;  ///< vectors between a lane's
+inline constexpr int kStride = Target::kWarpSize;  ///< a lane takes every kStride-th vector
 
 inline constexpr int kGroupVectors = kScaleGroup / kElementsPer<Vector>;  ///< vectors with one scale
 
-// Of a vector of 8 or of 16 bytes.
+// The 16-bit elements of a vector of 8 or of 16 bytes.
 
 template <class T>
 FARWARP_DEVICE T element(std::uint64_t vector, int i) {
@@ -65,13 +65,13 @@ FARWARP_DEVICE void values_of(const Fp8Vector& vector, float (&values)[kElements
   }
 }
 
-/// [warp] Quantises a bf16 vector of each lane; the lanes of a group, neighbours, begin at a multiple of their number. The scale
-/// is the group's largest magnitude over the largest e4m3 number; a group with an infinity decodes to NaN.
+/// [warp] Quantises a bf16 vector of each lane. A scale group is kGroupVectors consecutive lanes, the first of them a multiple of
+/// kGroupVectors. The scale is the group's largest magnitude divided by the largest e4m3 number. A group with an infinity decodes to NaN.
 FARWARP_DEVICE Fp8Vector quantised(const Vector& vector) {
   constexpr float kLargest = largest_fp8(Target::kFp8);
   float values[kElementsPer<Vector>];
   values_of<Bf16>(vector, values);
-  float largest = 0x1p-100f;  // so that a scale's reciprocal is a number
+  float largest = 0x1p-100f;  // a lower bound that keeps the reciprocal finite
 #pragma unroll
   for (int i = 0; i < kElementsPer<Vector>; ++i) {
     const float magnitude = std::bit_cast<float>(std::bit_cast<std::uint32_t>(values[i]) & 0x7fffffffu);
@@ -94,13 +94,13 @@ FARWARP_DEVICE Fp8Vector quantised(const Vector& vector) {
   return {static_cast<std::uint64_t>(halves[1]) << 32 | halves[0], multiply(largest, 1.0f / kLargest)};
 }
 
-// ---- the two encodings, as the wires take them ---------------------------------------------------------------------------
+// ---- the two encodings, parameters of the wires --------------------------------------------------------------------------
 
 struct Unquantised {
   static constexpr bool kFp8 = false;
   using Dispatched = Vector;  ///< a vector of a dispatched row, in registers
 
-  /// [thread] Vector `u` of output row `place`.
+  /// [thread] Stores vector `u` of output row `place`.
   FARWARP_DEVICE static void deliver(const Args& args, std::int64_t place, int u, const Vector& vector) {
     const int vectors = args.hidden / kElementsPer<Vector>;
     store<Cache::streaming>(Global<Vector>(static_cast<Vector*>(args.recv_x)) + (place * vectors + u), vector);

@@ -12,15 +12,15 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using namespace farwarp::moe;
 
-// ---- tags of memory that a call does not use ------------------------------------------------------------------------
+// ---- tags of places that a call leaves idle -------------------------------------------------------------------------
 
-/// [block] Gives packets of this rank a recent tag that no call will wait for.
+/// [block] Gives packets in this rank's memory a recent tag that no call will wait for.
 FARWARP_DEVICE void retag(const Call& call, Peer<Packet> packets, int count) {
   for (int i = thread_index(); i < count; i += num_threads()) store_packet(packets + i, 0, call.epoch - 1);
 }
 
-/// [block] A slice of the places that this call leaves idle gets a recent tag, each once in kRefreshPeriod calls of a parity. Without it a
-/// place that is skipped for exactly 2^32 calls would show its old contents as new. The bitmaps of all sources have been awaited.
+/// [block] Retags some of the rows' places that this call leaves idle: each place once in kRefreshPeriod calls of its parity. Otherwise a
+/// place that is idle for exactly 2^32 calls would show its old contents as new. Reads the bitmaps: call it after await_bitmaps().
 template <class Wire>
 FARWARP_DEVICE void refresh_idle_rows(Wire& wire) {
   const Args& args = wire.args;
@@ -38,13 +38,13 @@ FARWARP_DEVICE void refresh_idle_rows(Wire& wire) {
 
 // ---- kernels --------------------------------------------------------------------------------------------------------
 
-// Phases of a call, in OperatorCells::phase. The fused form runs from kIdle to kIdle in one launch, dispatch and combine in
-// one each or as halves.
+// Phases of a call, in OperatorCells::phase. The fused form goes from kIdle to kIdle in one launch. In the split form dispatch and
+// combine are one launch each, or two halves each.
 inline constexpr std::uint32_t kIdle = 0, kSent = 1, kReceived = 2, kReturning = 3;
 
-/// [block] Split form: brings near what the block will route, before anything is known or waited for.
+/// [block] Split form: prefetches the entries and weights that the block will route. Needs nothing of the call.
 FARWARP_DEVICE void prefetch_entries(const Args& args) {
-  if (args.tokens_on_device != nullptr || !is_worker(args)) return;  // how far the table reaches is not known here
+  if (args.tokens_on_device != nullptr || !is_worker(args)) return;  // would have to wait for the number of tokens
   constexpr int kLine = 128;
   const OwnTokens own = own_tokens(args, args.tokens);
   const auto prefetch_range = [](const void* start, std::int64_t first, std::int64_t last) {
@@ -57,12 +57,12 @@ FARWARP_DEVICE void prefetch_entries(const Args& args) {
   prefetch_range(args.weights, first_entry * 4, last_entry * 4);
 }
 
-/// [block] Brings near what will be sent, all warps for those that send; for wires that do not load it by themselves.
+/// [block] Prefetches what the grid will send. All warps take part, also those that do not send. For wires without kLoadsAhead.
 FARWARP_DEVICE void prefetch_segments(const Args& args) {
   if (args.tokens_on_device != nullptr) return;
   constexpr int kLine = 128;
   const int items = args.tokens * args.segments, entry_bytes = args.wide_indices != 0 ? 8 : 4;
-  const std::int64_t segment = 2 * args.by_segments.quotient(args.hidden);  // near enough
+  const std::int64_t segment = 2 * args.by_segments.quotient(args.hidden);  // bytes, without the wire's alignment
   const auto bytes_at = [](const void* start, std::int64_t at) {
     return Global<const std::byte>(static_cast<const std::byte*>(start)) + at;
   };
@@ -91,7 +91,7 @@ template <class Wire>
 FARWARP_DEVICE void receive_rows(Wire& wire) {
   const Args& args = wire.args;
   if (!is_worker(args)) return;
-  block_sync();  // routing is done with the shared memory
+  block_sync();  // routing no longer needs the shared memory
   if (!await_headers(wire.call, args)) return;
   refresh_idle_rows(wire);
   if (!lay_out_rows(wire.call, args)) return;

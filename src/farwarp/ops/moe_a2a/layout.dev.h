@@ -7,8 +7,8 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using namespace farwarp::moe;
 
-/// [block] Waits for the header of every source: its bitmaps, and in `bases` the rows of every (source, local expert). False on all
-/// threads if the call is over.
+/// [block] Waits for the headers of all sources. Afterwards their bitmaps are in shared memory, and `bases` has the number of rows of every
+/// (source, local expert). False on all threads if the call is over.
 FARWARP_DEVICE bool await_headers(Call& call, const Args& args) {
   await_bitmaps(call, args);
   const Regions regions = regions_of(args, call);
@@ -28,9 +28,8 @@ FARWARP_DEVICE bool await_headers(Call& call, const Args& args) {
   return call.live;
 }
 
-/// [warp] Turns the counts in `bases` into first rows, and tells `expert_rows(e, first, count)` about each local expert.
-/// Returns the end of the last expert's rows. `overflow`: of a lane whose expert has too little room of its own (masked layout), the
-/// expert's rows.
+/// [warp] Turns the counts in `bases` into first rows, and calls `expert_rows(e, first, count)` for each local expert. Returns the end of
+/// the last expert's rows. `overflow`, in the masked layout: set on a lane whose expert has more rows than room, to the number of rows.
 template <class ExpertRows>
 FARWARP_DEVICE std::int32_t place_experts(const Args& args, std::int32_t& overflow, const ExpertRows& expert_rows) {
   const auto bases = shared_at<std::int32_t>(args.shared.bases);
@@ -63,8 +62,8 @@ FARWARP_DEVICE std::int32_t place_experts(const Args& args, std::int32_t& overfl
   return end;
 }
 
-/// [block] The expert-major layout of what arrives: `bases` in shared memory for every worker, counts and offsets from the first. False
-/// if the call is over, also because the rows do not fit.
+/// [block] Computes the places of all rows that arrive. Every worker writes `bases` in its shared memory; the first worker also writes the
+/// caller's counts and offsets. False on all threads if the call is over, also because the rows do not fit.
 FARWARP_DEVICE bool lay_out_rows(Call& call, const Args& args) {
   const auto totals = shared_at<std::uint32_t>(args.shared.totals);
   const int local = first_expert(args, args.view.rank + 1) - first_expert(args, args.view.rank);
@@ -92,7 +91,7 @@ FARWARP_DEVICE bool lay_out_rows(Call& call, const Args& args) {
   return call.live;
 }
 
-/// [block] origins = -1 for the rows that pad each expert's, shared out among the workers.
+/// [block] Stores origins = -1 for the padding rows of the experts, which are divided among the workers.
 FARWARP_DEVICE void mark_padding(const Args& args) {
   if (args.origins == nullptr) return;
   const auto bases = shared_at<std::int32_t>(args.shared.bases);
@@ -100,7 +99,7 @@ FARWARP_DEVICE void mark_padding(const Args& args) {
   const int local = first_expert(args, args.view.rank + 1) - first_expert(args, args.view.rank);
   const auto room = static_cast<std::int32_t>(args.recv_rows / args.max_local_experts);
   for (int expert = worker_index(args); expert < local; expert += args.roles.workers) {
-    const std::int32_t first = load(bases + expert);  // source 0's rows come first
+    const std::int32_t first = load(bases + expert);  // source 0's rows are first
     const auto count = static_cast<std::int32_t>(load(totals + expert));
     const std::int32_t end = args.masked ? room : (count + args.row_alignment - 1) & -args.row_alignment;
     for (std::int32_t row = count + thread_index(); row < end; row += num_threads()) {

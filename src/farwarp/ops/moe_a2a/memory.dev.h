@@ -1,5 +1,5 @@
-// Where things lie: the workspace of the MoE all-to-all on every rank, and the block's shared memory. Parity buffers
-// alternate between calls; ORDER.md argues why two suffice.
+// Addresses in the workspace of the MoE all-to-all on every rank, and in the block's shared memory. Calls alternate between two buffers
+// by the epoch's parity; ORDER.md says why two suffice.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/args.h"
@@ -9,10 +9,10 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using namespace farwarp::moe;
 
-/// Rows are worked on in vectors, what one lane reads and writes at once: eight numbers.
+/// What one lane reads or writes of a row at once: eight numbers.
 using Vector = Vec16;
 template <class U>
-inline constexpr int kElementsPer = static_cast<int>(sizeof(U) / 2);  ///< 16-bit numbers of a vector
+inline constexpr int kElementsPer = static_cast<int>(sizeof(U) / 2);  ///< 16-bit numbers in a vector of type U
 
 struct Regions {
   const Args& args;
@@ -20,32 +20,32 @@ struct Regions {
 
   FARWARP_DEVICE int ranks() const { return args.view.size; }
   FARWARP_DEVICE int me() const { return args.view.rank; }
-  /// Packets at `where` from `source`: for each 32 tokens a bitmap of those that have a row there | folded configuration << 32; then, in
-  /// the split form, counts of the local experts, two a packet.
+  /// Packets at `where` from `source`. For each 32 tokens: a bitmap of those that have a row at `where` | folded configuration << 32. Then,
+  /// in the split form, the counts of the local experts, two in a packet.
   FARWARP_DEVICE Peer<Packet> header(int where, int source) const {
     return at<Packet>(where, args.offsets.headers) + pair(source) * args.header_packets;
   }
-  /// Packets at `where` from `source`, a word per k-slot: a route or kNoRoute.
+  /// Packets at `where` from `source`, one for each k-slot: a route or kNoRoute.
   FARWARP_DEVICE Peer<Packet> routes(int where, int source, std::int32_t token) const {
     return at<Packet>(where, args.offsets.routes) + place_of_row(source, token) * args.k;
   }
-  /// A row's data at `where` from `source`, as its wire lays it out.
+  /// A row's data at `where` from `source`, in the wire's format.
   FARWARP_DEVICE Peer<std::byte> row(int where, int source, std::int32_t token) const {
     return at<std::byte>(where, args.offsets.rows + std::int64_t{place_of_row(source, token)} * args.row_bytes);
   }
-  /// At the source `where`: the partial sums of `owner` for `token`. Those of one token are neighbours.
+  /// At the source `where`: the partial sum of `owner` for `token`. The sums of all owners for a token are consecutive.
   FARWARP_DEVICE Peer<Vector> returned(int where, std::int32_t token, int owner) const {
     return at<Vector>(where, args.offsets.returns) + std::int64_t{place_of_return(token, owner)} * vectors();
   }
   FARWARP_DEVICE int vectors() const { return args.hidden / kElementsPer<Vector>; }
-  /// Bulk mode, at `where` from `source`: the row's segment has landed. A row's flags are neighbours.
+  /// Bulk mode, at `where` from `source`: the flag of a row's segment. A row's flags are consecutive.
   FARWARP_DEVICE Peer<SystemCell<std::uint64_t>> row_flag(int where, int source, std::int32_t token,
                                                           int segment) const {
     return at<SystemCell<std::uint64_t>>(where, args.offsets.row_flags) +
            (place_of_row(source, token) * args.segments + segment);
   }
-  /// Split form, mine, from dispatch to combine: how many rows came; and of each source | copies << 8 | token << 32, then a word per copy,
-  /// in k-slot order: weight | its row << 32.
+  /// Split form, in this rank's own memory, from dispatch to combine. kept_count(): the number of received rows. kept(), for each of them:
+  /// source | copies << 8 | token << 32, then a word for each copy, in k-slot order: weight | the copy's row << 32.
   FARWARP_DEVICE Global<std::uint32_t> kept_count() const {
     return own_address<std::uint32_t>(args.view, args.workspace + args.offsets.kept_count);
   }
@@ -58,7 +58,7 @@ struct Regions {
   FARWARP_DEVICE Peer<T> at(int rank, std::int64_t offset) const {
     return peer_address<T>(args.view, rank, args.workspace + offset);
   }
-  // Numbers of places fit into 32 bits (the plan sees to it), 64 are for bytes: a product of these is several instructions.
+  // Within the plan's limits 32 bits suffice to number places. Only byte offsets take 64 bits: a 64-bit product is several instructions.
   FARWARP_DEVICE std::int32_t place_of_row(int source, std::int32_t token) const {
     return pair(source) * args.max_tokens + token;
   }
@@ -72,7 +72,7 @@ FARWARP_DEVICE Regions regions_of(const Args& args, const Call& call) {
   return {args, static_cast<int>(call.epoch & 1)};
 }
 
-/// My own part of what peers write to, for reading.
+/// This rank's own part of memory that peers write, for reading.
 template <class T>
 FARWARP_DEVICE Global<T> mine(Peer<T> address) {
   return Global<T>(address.raw);
@@ -89,24 +89,24 @@ FARWARP_DEVICE int worker_index(const Args& args) { return block_index() - args.
 FARWARP_DEVICE bool is_worker(const Args& args) {
   return worker_index(args) >= 0 && worker_index(args) < args.roles.workers;
 }
-/// Writes for all workers what is written once.
+/// The first worker writes what is written once per rank.
 FARWARP_DEVICE bool is_first_worker(const Args& args) { return worker_index(args) == 0; }
 
 FARWARP_DEVICE int warps_per_block() { return num_threads() / Target::kWarpSize; }
-/// The warp's number among those that send; not less than there are: it does not.
+/// The warp's number among the sending warps. For a warp that does not send it is not less than their count.
 FARWARP_DEVICE int sending_warp_number(const Args& args) {
   return is_sending_block(args) ? warp_index() * args.roles.sending_blocks + block_index()
                                 : args.roles.sending_blocks * args.roles.sending_warps;
 }
-/// The warp's number among those that work on rows, if its block does.
+/// The warp's number among all workers' warps; for warps of workers only.
 FARWARP_DEVICE int worker_warp_number(const Args& args) {
   return warp_index() * args.roles.workers + worker_index(args);
 }
-/// The warp's number in the grid, neighbours in different blocks: few items are spread over all multiprocessors.
+/// The warp's number in the grid. Consecutive numbers are in different blocks, so that few items are spread over all multiprocessors.
 FARWARP_DEVICE int warp_in_grid() { return warp_index() * num_blocks() + block_index(); }
 FARWARP_DEVICE int warps_of_grid() { return warps_per_block() * num_blocks(); }
 
-// ---- segments of rows: what a warp works on at a time -----------------------------------------------------------------
+// ---- segments of rows --------------------------------------------------------------------------------------------------
 
 /// A segment of a token's row: vectors [first, last).
 struct Segment {
@@ -114,16 +114,16 @@ struct Segment {
   int first, last;
 };
 
-/// A segment of a received row: what one warp works on.
+/// A received segment. One warp works on it.
 struct ReceivedSegment {
   int source;
   std::int32_t token;  ///< its number at the source
-  int number;          ///< of the row among those that came
+  int number;          ///< of the row among the received rows
   int segment;
   int first, last;  ///< vectors
 };
 
-/// First vector of a row's segment, a multiple of `align`; of segment number `segments`, the end.
+/// First vector of a row's segment, a multiple of `align`. For segment number args.segments: the end of the row.
 template <int align>
 FARWARP_DEVICE int segment_start(const Args& args, int segment) {
   const int start = args.by_segments.quotient(args.hidden / kElementsPer<Vector> * segment);

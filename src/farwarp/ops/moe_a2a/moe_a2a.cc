@@ -17,7 +17,7 @@ namespace {
 using moe::KernelId;
 using enum moe::KernelId;
 
-/// What a call's headers add to the plan's configuration: ranks must agree on the form of each call.
+/// The form of a call, on which ranks must agree: its headers carry it with the plan's configuration.
 enum class CallForm : std::uint64_t { kSplit = 1, kFusedRankScale = 2, kFusedTable = 3 };
 
 std::string kernel_name(KernelId id, const MoeAllToAllPlan& plan) {
@@ -33,11 +33,11 @@ std::string kernel_name(KernelId id, const MoeAllToAllPlan& plan) {
   return {};
 }
 
-/// Combine has nothing in shared memory: several of its blocks fit on a multiprocessor, and their loads in flight pay. On 4 H200s
-/// (2026-11) combine of 4096 tokens x 7168, top-8, takes 538 us with two, 573 with one.
+/// Combine uses no shared memory, so several of its blocks fit on a multiprocessor and have more loads in flight. Two are faster than one
+/// (MEASURED.md, "What each step was worth").
 constexpr int kCombineBlocksPerSm = 2;
 
-/// Who does what in a launch of `blocks` blocks.
+/// Which blocks and warps send and receive in a launch of `blocks` blocks.
 moe::Roles roles_of(const MoeAllToAllPlan& plan, KernelId id, int blocks, int warps) {
   if (plan.sending_blocks > 0 && id == kDispatch) {
     return {.sending_blocks = plan.sending_blocks,
@@ -66,20 +66,20 @@ Status check_received(const MoeReceived& received, bool fp8) {
 struct MoeAllToAll::State {
   World* world = nullptr;
   MoeAllToAllPlan plan;
-  OpenedOperator opened;  ///< with a kernel for each KernelId; MoeWorkspace up to `words`, and from there on
+  OpenedOperator opened;  ///< a kernel for each KernelId; buffer 0: MoeWorkspace up to words_begin, buffer 1: the rest
   moe::Args args{};       ///< what does not change between calls, and a split call's tokens from send to recv
   int combine_blocks_per_sm = 1;
   MoeFaults faults;
-  std::uint32_t next_phase = 0;  ///< of a split call as the host has enqueued it
+  std::uint32_t next_phase = 0;  ///< of a split call: the phase to be enqueued next
 
-  /// kMisuse unless phase `phase` of a call comes next.
+  /// kMisuse unless `phase` is the next phase of a call.
   Status check_phase(std::uint32_t phase) const;
   Status check_tokens(const MoeTokens& tokens) const;
   Status check_out(const void* out) const;
   void set_tokens(const MoeTokens& tokens, CallForm form);
   void set_received(const MoeReceived& received);
   Status run(KernelId id, Stream stream);
-  /// Runs the kernel, after which `next` comes.
+  /// Runs the kernel; phase `next` follows.
   Status run_phase(KernelId id, std::uint32_t next, Stream stream);
 };
 
@@ -188,7 +188,7 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
                                    plan->max_local_experts, plan->threads / shape.traits.warp_size,
                                    plan->mode == MoeMode::kBulk && shape.traits.bulk_copy);
   const auto resident = world.device().blocks_per_multiprocessor(state->opened.kernel(kCombine), plan->threads, 0);
-  const bool may_fill_all = desc.max_sms == 0;  // else twice the blocks might spread over twice the multiprocessors
+  const bool may_fill_all = desc.max_sms == 0;  // else twice the blocks might occupy twice max_sms multiprocessors
   state->combine_blocks_per_sm = std::clamp(may_fill_all && resident.ok() ? *resident : 1, 1, kCombineBlocksPerSm);
   return MoeAllToAll(std::move(state));
 }

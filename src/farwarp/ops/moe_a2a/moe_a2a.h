@@ -1,4 +1,4 @@
-// MoE all-to-all: tokens to their experts' ranks and the weighted sums back, from inside the kernels.
+// MoE all-to-all: kernels send tokens to the ranks of their experts, and return the weighted sums.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 namespace farwarp {
 
-/// One rank's tokens. All pointers are device pointers, rows contiguous. Of a split call, indices and token count must stay
-/// as they are until combine_recv has run: sums that come for an entry which has been taken out lie there until a later call takes them
-/// for its own.
+/// One rank's tokens. All pointers are device pointers, rows contiguous. In a split call, indices and token count must not change until
+/// combine (or combine_recv) has run: nobody would read the sum of an entry that was removed meanwhile, and a later call would take it for
+/// its own.
 struct MoeTokens {
   const void* x = nullptr;              ///< [tokens, hidden] of Desc::dtype, 16-byte aligned
   const void* topk_indices = nullptr;   ///< [tokens, experts_per_token] of Desc::index_type; -1 masks an entry
@@ -34,33 +34,33 @@ struct MoeReceived {
   std::int64_t* origins =
       nullptr;  ///< [plan.recv_rows]: source rank << 48 | token << 16 | k-slot; -1 for rows of padding; may be null
   float* scales =
-      nullptr;  ///< [plan.recv_rows, ceil(hidden / 128)]: what x is to be multiplied by; with Desc::fp8_dispatch only
+      nullptr;  ///< [plan.recv_rows, ceil(hidden / 128)]: factor of each 128 numbers of x; with Desc::fp8_dispatch only
 };
 
-/// Deliberate damage, to see that checks and deadlines catch it. The same kernels run with and without.
+/// Faults to inject, which checks and deadlines must catch. The same kernels run with and without them.
 struct MoeFaults {
-  /// The rows of this rank's n-th token (from 1) never arrive.
+  /// The rows of this rank's n-th token (from 1) never arrive. 0: no fault.
   std::uint32_t drop_put = 0;
   bool mismatch = false;  ///< this rank's headers carry another configuration
 };
 
-/// Not thread-safe. One call in flight per instance: dispatch, then combine, or fused; halves in the order
-/// dispatch_send, dispatch_recv, combine_send, combine_recv. All calls are asynchronous, allocate nothing and can be captured.
+/// Not thread-safe. One call in flight per instance: dispatch, then combine; or fused. Halves are called in the order dispatch_send,
+/// dispatch_recv, combine_send, combine_recv. All calls are asynchronous, allocate nothing and can be captured.
 class MoeAllToAll {
  public:
-  /// Collective. Takes plan.workspace.total bytes of the World's heap and nothing else. The World must outlive the
-  /// operator and stay where it is.
+  /// Collective. Takes plan.workspace.total bytes of the World's heap and nothing else. The World must outlive the operator and must not
+  /// be moved.
   static Result<MoeAllToAll> create(World& world, const MoeAllToAllDesc& desc);
   MoeAllToAll(MoeAllToAll&&) noexcept;
   MoeAllToAll& operator=(MoeAllToAll&&) noexcept;
-  /// Local: does not give the workspace back. Use close() for that.
+  /// Local. Does not free the workspace; close() does.
   ~MoeAllToAll();
-  /// Collective; the streams that used it must be idle. Afterwards every call returns kMisuse, as of an object that was moved from.
+  /// Collective; the streams that used it must be idle. Afterwards every call returns kMisuse, as on a moved-from object.
   Status close();
 
   const MoeAllToAllPlan& plan() const;
   void inject(const MoeFaults& faults);
-  /// After World::recover(): a split call that was under way is over; the next one begins with dispatch_send.
+  /// To be called after World::recover(): discards a split call that was under way. The next call may be dispatch, dispatch_send or fused.
   void forget_call();
 
   /// One launch.
@@ -70,8 +70,8 @@ class MoeAllToAll {
   /// adds the owners' sums in rank order in fp32 and rounds once.
   Status combine(const void* y, void* out, Stream stream);
 
-  /// The halves, each a launch of its own: what runs between them on other streams overlaps with the link. `max_sms` of the
-  /// descriptor keeps room for it.
+  /// The halves, one launch each. Kernels on other streams may run between them, at the same time as the transfer. Desc::max_sms leaves
+  /// multiprocessors for them.
   Status dispatch_send(const MoeTokens& tokens, Stream stream);
   Status dispatch_recv(const MoeReceived& received, Stream stream);
   Status combine_send(const void* y, Stream stream);

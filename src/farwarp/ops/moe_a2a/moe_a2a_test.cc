@@ -1,5 +1,5 @@
-// The host API at its edges, on both emulated targets: what the host refuses, what only the device can find, and calls whose
-// epochs wrap. Right results are case_test.cc's matter.
+// The edge cases of the host API, on both emulated targets: what the host refuses, what only the device can find, and calls whose epochs
+// wrap. case_test.cc tests the results.
 #include "farwarp/ops/moe_a2a/moe_a2a.h"
 
 #include <gtest/gtest.h>
@@ -95,7 +95,7 @@ class MoeApi : public ::testing::TestWithParam<std::tuple<TargetKind, MoeMode>> 
           EXPECT_TRUE(rank.weights.upload(weights.data(), weights.size() * 4, rank.stream).ok());
           rank.set_index(-1, 0);
           body(rank);
-          // Nobody's memory goes while a peer's kernel may still write to it.
+          // No rank frees its memory while a peer's kernel may still write it.
           EXPECT_TRUE(bootstrap->barrier(std::chrono::seconds(60)).ok());
           device.destroy_stream(rank.stream);
           return {};
@@ -130,12 +130,12 @@ TEST_P(MoeApi, HostRefusesWhatItCanSee) {
                  StatusCode::kInvalidArgument, "MoeExpert is 99");
     expect_names(rank.op.dispatch(rank.tokens(1), {}, rank.stream), StatusCode::kInvalidArgument, "MoeReceived.x");
     expect_names(rank.op.combine_recv(rank.out.get(), rank.stream), StatusCode::kMisuse, "combine_recv");
-    EXPECT_TRUE(rank.fused(rank.tokens(kTokens)).ok());  // and nothing of it has left a trace
+    EXPECT_TRUE(rank.fused(rank.tokens(kTokens)).ok());  // the refused calls have changed nothing
     rank.expect_four();
   });
 }
 
-// NaNs whose bits are all ones, which in words mode mean that nothing has come: as rows, and as the sums of them.
+// NaNs whose bits are all ones, which in words mode mean that nothing has arrived: as rows, and as their sums.
 TEST_P(MoeApi, NansOfAllOnesArriveAsNans) {
   on_ranks([](Rank& rank) {
     const std::vector<std::uint16_t> nans(kTokens * kHidden, 0xffff), ones(kTokens * kHidden, bf16_from(1.0f).bits);
@@ -199,7 +199,7 @@ TEST_P(MoeApi, ARankWithoutTokensNeedsNoTensors) {
   });
 }
 
-/// A second operator of the rank's World, with what a split call of it needs.
+/// A second operator of the rank's World, with the buffers of a split call.
 struct SplitCall {
   MoeAllToAll op;
   Stream stream;
@@ -235,8 +235,8 @@ struct SplitCall {
   }
 };
 
-// While a batch waits for a late rank, another on a second stream goes all the way: the late rank takes part in the second
-// first, and only then in the first. On a device that could not run both at once this would end at a deadline.
+// While one batch waits for a late rank, another on a second stream runs to its end: the late rank takes part in the second batch first,
+// and then in the first. On a device that cannot run both at once a wait would end at its deadline.
 TEST_P(MoeApi, TwoBatchesOverlapOnTwoStreams) {
   on_ranks([](Rank& rank) {
     const int half = rank.world.device().shape().multiprocessors / 2;
@@ -303,7 +303,7 @@ TEST_P(MoeApi, EpochsWrapBetweenCalls) {
   farwarp::testing::set_first_epoch(0xfffffffcu);
   on_ranks([](Rank& rank) {
     for (int call = 0; call < 8; ++call) {
-      // Slots that the first calls leave untouched must not pass for packets of the epoch after the wrap.
+      // Places that the first calls leave idle must not pass for packets of the epochs after the wrap.
       const int tokens = call < 5 ? 1 : kTokens;
       ASSERT_TRUE(rank.fused(rank.tokens(tokens)).ok()) << call << rank.world.status().to_string();
     }

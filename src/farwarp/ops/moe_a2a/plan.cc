@@ -19,11 +19,10 @@ using moe::kThreads;
 
 constexpr int kMaxTokens = 65535;
 constexpr int kMaxSegments = 1024;
-/// Up to here words, which need no flag. Beyond it rows wait for links all the same, and bulk copies keep more of them in flight
-/// (MEASURED.md, "Words or bulk copies").
+/// Up to this many bytes rows are sent as words, which need no flag. Above it rows wait for links in either mode, and bulk copies keep more
+/// bytes in flight (MEASURED.md, "Words or bulk copies").
 constexpr double kWordBytesOut = 20 << 20;
-/// From here on some blocks send while the others receive. On 4 H200s (2026-11) dispatch of 4096 tokens takes 502 us so for
-/// 650, of 1024 149 for 176; of 256 (13 MB out) 59 for 56.
+/// Above this many bytes some blocks send while the others receive (MEASURED.md, "Segments and senders").
 constexpr double kSendingBlocksBytesOut = 16 << 20;
 
 Status wrong(const char* field, std::int64_t value, const std::string& allowed) {
@@ -81,7 +80,7 @@ Status check(const MoeAllToAllDesc& desc, int ranks) {
   return {};
 }
 
-/// Rows that can arrive at one rank at most, with the padding of the layout.
+/// The most rows that can arrive at one rank, with the padding of the layout.
 std::int64_t worst_case_rows(const MoeAllToAllDesc& desc, int ranks, int local_experts) {
   const std::int64_t tokens = static_cast<std::int64_t>(ranks) * desc.max_tokens;
   if (desc.layout == MoeLayout::kMasked) {
@@ -90,25 +89,22 @@ std::int64_t worst_case_rows(const MoeAllToAllDesc& desc, int ranks, int local_e
   return tokens * desc.experts_per_token + static_cast<std::int64_t>(local_experts) * (desc.row_alignment - 1);
 }
 
-/// Distinct ranks among a token's experts, if these are drawn uniformly.
+/// Expected number of distinct ranks among a token's experts, if these are drawn uniformly.
 double expected_ranks(const MoeAllToAllDesc& desc, int ranks) {
   return ranks * (1 - std::pow(1 - 1.0 / ranks, desc.experts_per_token));
 }
 
-/// The fewest pieces of a row with which a warp, a unit a lane at a time, takes as few rounds for a piece as with `most` of them.
+/// A warp takes a segment in rounds of one vector for each lane. Returns the fewest segments of a row whose number of rounds is that of
+/// `most` segments.
 int segments_of_full_rounds(int vectors, int most, int warp_size) {
   const auto quotient = [](int n, int divisor) { return (n + divisor - 1) / divisor; };
   const int rounds = quotient(vectors, most * warp_size);
   return quotient(vectors, rounds * warp_size);
 }
 
-/// Pieces of a row, so that every warp of an owner has some, each at least one unit a lane. Measured on H200s, 2026-11. Words, where a
-/// piece costs nothing but another look at the row's head: as many as give each warp a piece of what returns, with lanes that have work
-/// (2 ranks, 256 tokens x 7168 in 1, 2, 3, 4 and 6: 40.9, 35.7, 39.1, 33.5 and 38.0 us; 16 x 6144 in 8, 12, 16 and 24: 12.9, 12.6, 12.8 and
-/// 12.7; 128 x 2880 in 4, 6 and 8: 16.2, 15.8 and 17.0). Bulk mode, where each piece has a fence and a flag (when sums had
-/// them, too): 512 tokens x 7168 on 4 ranks, 1.7 rows a warp, take 148 us in halves and 158 whole; 128 tokens, 0.4 rows, 54.9 in quarters
-/// and 56.2 in halves; on 8 ranks 128 tokens, 0.64 rows, 76.7 and 77.9; 256 tokens lose by more than halves. 128 tokens x 2880, 0.4 rows,
-/// take 33.9 in halves and 36.6 in quarters on 8 ranks, 28.6 and 31.0 on 4: small copies.
+/// Segments of a row, so that every warp of an owner has some, each with at least one vector for each lane. In words mode a segment costs
+/// only another read of the row's routes: as many as give each warp a segment of a sum, without rounds that most lanes sit out. In bulk
+/// mode each segment has a fence and a flag, and small copies are slow. Measured: MEASURED.md, "Segments and senders".
 int choose_segments(const MoeAllToAllPlan& plan, int warps, int warp_size) {
   const MoeAllToAllDesc& desc = plan.desc;
   const bool words = plan.mode == MoeMode::kWords;
@@ -119,14 +115,14 @@ int choose_segments(const MoeAllToAllPlan& plan, int warps, int warp_size) {
     const int wanted = std::clamp(plan.blocks * warps / desc.max_tokens, 1, std::min(most, 32));
     return segments_of_full_rounds(desc.hidden / 8, wanted, warp_size);
   }
-  constexpr int kWorthwhile = 1024;  // elements of a piece
-  // Sent, and received.
+  constexpr int kWorthwhile = 1024;  // least elements of a segment
+  // Rows that a warp sends, and about as many that it receives.
   const double rows_per_warp = desc.max_tokens * expected_ranks(desc, plan.ranks) / (plan.blocks * warps);
   const int segments = rows_per_warp <= 0.7 ? 4 : rows_per_warp <= 2 ? 2 : 1;
   return std::clamp(segments, 1, std::clamp(desc.hidden / kWorthwhile, 1, most));
 }
 
-/// Of a dispatched row; a scale of fp8 takes `scale_bytes`.
+/// Bytes of a dispatched row in the workspace; a scale of fp8 takes `scale_bytes`.
 std::int64_t row_bytes(const MoeAllToAllDesc& desc, int scale_bytes) {
   if (!desc.fp8_dispatch) return 2ll * desc.hidden;
   return moe::fp8_scales_at(desc.hidden) + (std::int64_t{scale_bytes} * moe::fp8_groups(desc.hidden) + 15) / 16 * 16;
@@ -154,15 +150,12 @@ int choose_sending_blocks(const MoeAllToAllPlan& plan) {
   if (plan.desc.sending_blocks > 0) return std::min(plan.desc.sending_blocks, plan.blocks / 2);
   const bool worth_it = expected_bytes_out(plan.desc, plan.ranks) > kSendingBlocksBytesOut;
   if (!worth_it) return 0;
-  return std::max(1, plan.blocks / (plan.desc.fp8_dispatch ? 3 : 4));  // who quantises is busy longer
+  return std::max(1, plan.blocks / (plan.desc.fp8_dispatch ? 3 : 4));  // a block that quantises takes longer
 }
 
-/// Rows on their way share the links: with all warps at it, the first arrives when nearly the last does, and no owner can return sums
-/// meanwhile. With 8, 3, 2 and 1 of 8 warps (4 H200s, 2026-11): 512 tokens x 7168, all to one expert, 138, 112, 105 and 104 us; 256 tokens,
-/// uniform, 83.5, 81.6, 83.0 and 89.3; 1024 tokens 270, 268, 268; 128 x 2880 28.6, 28.6, 28.4 and 31.1. As words with 8 and 3
-/// (2 H200s): 256 x 4096 25.5 and 24.2, 256 x 7168 37.9 and 36.7, 128 x 2880 17.1 and 17.2, 16 x 6144 13.6 and 13.5. Who quantises
-/// is busy longer: with fp8 rows as words all are faster (2 H200s, 2026-11: 256 x 7168 32.6 and 36.7, 128 tokens 22.8 and 24.6, 32 16.3 and 18.8). Not
-/// known on AMD, where stores keep a warp busy.
+/// Rows in flight share the links. If all warps send at once, the first row arrives hardly before the last, and meanwhile no owner can
+/// return sums; so three of eight warps send. A warp that quantises takes longer, so with fp8 all warps send. Not measured on AMD, where
+/// stores keep a warp busy: all warps send. Measured: MEASURED.md, "Segments and senders".
 int choose_sending_warps(const MoeAllToAllPlan& plan, int warps, const MachineShape& shape) {
   const bool some = shape.traits.bulk_copy && !plan.desc.fp8_dispatch;
   return some ? std::max(1, warps * 3 / 8) : warps;

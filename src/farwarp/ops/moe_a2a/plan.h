@@ -35,33 +35,34 @@ struct MoeAllToAllDesc {
   int max_tokens = 0;              ///< per rank and call, 1 .. 65535
   DType dtype = DType::kBf16;      ///< kBf16 or kF16
   DType index_type = DType::kI32;  ///< kI32 or kI64
-  /// Rows are dispatched as e4m3 in the device's format (OCP on Hopper and gfx950, FNUZ on gfx942) with one fp32 scale for each
-  /// 128 numbers, and delivered so; needs dtype kBf16, in which sums return.
+  /// Rows are dispatched and delivered as e4m3 in the device's format (OCP on Hopper and gfx950, FNUZ on gfx942), with one fp32 scale for
+  /// each 128 numbers. Needs dtype kBf16; sums return as bf16.
   bool fp8_dispatch = false;
   MoeLayout layout = MoeLayout::kExpertMajor;
   int row_alignment = 1;  ///< rows; 128 for grouped GEMMs; a power of two up to 1024
-  /// Rows of MoeReceived::x; more arriving rows end the call in kCapacity. 0: the worst case (masked layout: the worst case of
-  /// tokens whose experts are distinct).
+  /// Rows of MoeReceived::x. If more rows arrive, the call ends in kCapacity. 0: the worst case (masked layout: the worst case if the
+  /// experts of each token are distinct).
   std::int64_t recv_rows = 0;
   MoeMode mode = MoeMode::kAuto;
   int max_sms = 0;   ///< blocks of a launch; 0: all multiprocessors
   int segments = 0;  ///< segments of a row, which different warps take; 0: the plan's choice
-  /// Bulk mode, dispatch in one launch: blocks that send while the others route and receive, at most half of all. 0: the plan's
+  /// Bulk mode, dispatch in one launch: number of blocks that send while the others route and receive, at most half of all. 0: the plan's
   /// choice; -1: every block first sends, then receives.
   int sending_blocks = 0;
 };
 
-/// Where each part of the workspace lies, in bytes from its start. One table, used by host and device.
+/// Offset of each part of the workspace, in bytes from its start. Host and device use the same table.
 struct MoeWorkspace {
   std::int64_t headers = 0;    ///< packets [2][ranks][header_packets]: bitmaps of rows, and counts
-  std::int64_t routes = 0;     ///< packets [2][ranks][max_tokens][k]: where a row is to go
+  std::int64_t routes = 0;     ///< packets [2][ranks][max_tokens][k]: the routes of each row
   std::int64_t rows = 0;       ///< [2][ranks][max_tokens] of plan.row_bytes
   std::int64_t row_flags = 0;  ///< bulk: u64 cells [2][ranks][max_tokens][segments]
   std::int64_t returns = 0;    ///< [2][max_tokens][ranks][hidden] of dtype
-  // Not read by peers, split form, from dispatch to combine:
-  std::int64_t kept_count = 0;  ///< u32: rows that came
-  std::int64_t kept = 0;        ///< u64 [ranks * max_tokens][1 + k]: whose row it is, then where its copies lie
-  /// What comes as words, returns and in words mode rows, lies from here to `total`, in memory that is filled with ones.
+  // Split form, from dispatch to combine; peers do not access it:
+  std::int64_t kept_count = 0;  ///< u32: number of received rows
+  std::int64_t kept =
+      0;  ///< u64 [ranks * max_tokens][1 + k]: a row's origin, then row and weight of each of its copies
+  /// From here to `total` the workspace holds words: returns, and in words mode rows. This memory begins as all ones.
   std::int64_t words_begin = 0;
   std::int64_t total = 0;
 };
@@ -77,7 +78,7 @@ struct MoeAllToAllPlan {
   int segments = 1;  ///< segments of a row, which different warps take
   int sending_blocks =
       0;  ///< blocks that send in dispatch while the others receive; 0: every block sends, then receives
-  int sending_warps = 0;       ///< fused form: warps of a block that send rows before they take those that arrive
+  int sending_warps = 0;       ///< fused form: warps of a block that send rows before they receive
   std::int64_t row_bytes = 0;  ///< of a dispatched row in the workspace
   int header_packets = 0;
   int max_local_experts = 0;

@@ -81,7 +81,7 @@ TEST(Plan, SomeWarpsSendLargeBatchesInTheFusedForm) {
   const auto sending = [&](const MachineShape& shape) { return plan_moe_all_to_all(desc, shape, 8)->sending_warps; };
   MachineShape amd{TargetKind::kEmuGfx942, traits_of(TargetKind::kEmuGfx942), 8, 2};
   EXPECT_EQ(sending(emulated()), 3);
-  EXPECT_EQ(sending(amd), 4);  // all: no bulk copies
+  EXPECT_EQ(sending(amd), 4);  // all of them, because there are no bulk copies
   desc.fp8_dispatch = true;
   EXPECT_EQ(sending(emulated()), 8);
   desc = small();
@@ -98,9 +98,9 @@ TEST(Plan, WordsHaveAPieceForEachWarp) {
     desc.mode = MoeMode::kWords;
     return plan_moe_all_to_all(desc, shape, 8)->segments;
   };
-  EXPECT_EQ(pieces(6144, 16), 24);  // a unit a lane
+  EXPECT_EQ(pieces(6144, 16), 24);  // one vector for each lane
   EXPECT_EQ(pieces(65536, 16), 32);
-  EXPECT_EQ(pieces(2880, 128), 6);  // in 8 each second round would have 13 lanes
+  EXPECT_EQ(pieces(2880, 128), 6);  // of 8 segments, the second round would use 13 lanes
   EXPECT_EQ(pieces(7168, 256), 4);
   EXPECT_EQ(pieces(7168, 352), 3);
   EXPECT_EQ(pieces(7168, 4096), 1);

@@ -1,4 +1,4 @@
-// The oracle of the MoE all-to-all: what dispatch must deliver, to the bit, and what combine must come near, in float64.
+// The oracle of the MoE all-to-all: what dispatch must deliver, to the bit, and what experts compute. case/oracle.h has combine's output.
 // Written from the definitions in plan.h and moe_a2a.h alone; shares no code with the kernels.
 #pragma once
 
@@ -46,7 +46,7 @@ struct QuantisedRow {
 };
 QuantisedRow quantised_row(Fp8Format format, std::span<const std::uint16_t> row);
 
-/// The numbers that experts see of a row of Desc::dtype: of e4m3 numbers and their scales with fp8_dispatch.
+/// The values that experts see for a row of Desc::dtype. With fp8_dispatch: the values of its e4m3 numbers with their scales.
 std::vector<float> row_values(const MoeAllToAllDesc& desc, Fp8Format format, std::span<const std::uint16_t> row);
 
 /// What an expert computes: y = x * scale + shift.
@@ -55,7 +55,7 @@ struct ExpertFunction {
   float shift = 0;
 };
 
-/// expert(x) as a caller's grouped GEMM or the fused form gives it: in fp32 with one rounding, then rounded to the dtype.
+/// expert(x) as a caller's grouped GEMM or the fused form computes it: in fp32 with one rounding, then rounded to the dtype.
 double expert_output(DType dtype, const ExpertFunction& expert, float x);
 
 }  // namespace farwarp::moe

@@ -1,5 +1,5 @@
-// The way back: partial sums return as words to the tokens' ranks, which add them up. No flag and no fence stands between a store and
-// its reader, who clears what it has read.
+// Combine: owners send partial sums as words to the tokens' sources, which add them up. Words need no flag and no fence. Their reader
+// clears them.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/encoding.dev.h"
@@ -10,12 +10,12 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using namespace farwarp::moe;
 
-/// [thread] At the owner: vector `u` of a row's sum, to the row's source.
+/// [thread] At the owner: sends vector `u` of a row's sum to the row's source.
 FARWARP_DEVICE void send_sum(const Regions& regions, const ReceivedSegment& row, int u, Vector sum) {
   store_words(regions.returned(row.source, row.token, regions.me()) + u, sendable(sum));
 }
 
-/// sum += weight * y, one rounding, in the caller's order.
+/// sum += weight * round(y): rounds y to T, then one fused multiply-add.
 template <class T, int count>
 FARWARP_DEVICE void add_weighted(float (&sum)[count], float weight, const float (&y)[count]) {
 #pragma unroll
@@ -24,19 +24,20 @@ FARWARP_DEVICE void add_weighted(float (&sum)[count], float weight, const float 
 
 // ---- split form: what dispatch keeps of a row for combine -----------------------------------------------------------------
 
-/// The copy of an entry: its row in the expert-major tensors, and the entry's weight.
+/// The word of a copy: its row in the expert-major tensors, and the entry's weight.
 FARWARP_DEVICE std::uint64_t kept_word(std::int32_t place, float weight) {
   return static_cast<std::uint64_t>(static_cast<std::uint32_t>(place)) << 32 | std::bit_cast<std::uint32_t>(weight);
 }
 FARWARP_DEVICE std::int64_t kept_place(std::uint64_t word) { return static_cast<std::int64_t>(word >> 32); }
 FARWARP_DEVICE float kept_weight(std::uint64_t word) { return std::bit_cast<float>(static_cast<std::uint32_t>(word)); }
 
-/// Whose row it is, and how many copies of it there are.
+/// A row's source and token, and how many copies of it there are.
 FARWARP_DEVICE std::uint64_t kept_owner(const ReceivedSegment& row, int copies) {
   return static_cast<std::uint64_t>(row.token) << 32 | static_cast<std::uint32_t>(copies << 8 | row.source);
 }
 
-/// [warp] `word`: on lane j, of k-slot j. The words of copies are kept side by side.
+/// [warp] Stores what combine needs of a row, and the caller's origins. `word`: on lane j, kept_word() of k-slot j, or kNoRoute. The words
+/// of copies are stored without gaps.
 FARWARP_DEVICE void keep_row(const Regions& regions, const ReceivedSegment& row, std::uint64_t word) {
   const Args& args = regions.args;
   const bool is_copy = word != kNoRoute;
@@ -50,12 +51,11 @@ FARWARP_DEVICE void keep_row(const Regions& regions, const ReceivedSegment& row,
   store(Global<std::int64_t>(args.origins) + kept_place(word), origin);
 }
 
-/// [warp] Gathers the experts' outputs of one token in k-slot order, sums and rounds as apply_experts does, and back to the source.
-/// `word`: on lane i, what was kept of copy i.
+/// [warp] Gathers the experts' outputs of a received segment in k-slot order, sums and rounds them as apply_experts() does, and sends the
+/// sum to the source. `word`: on lane i, kept_word() of copy i.
 template <class T>
 FARWARP_DEVICE void reduce_row(const Regions& regions, const ReceivedSegment& row, int copies, std::uint64_t word) {
-  // Vectors of a lane in flight, and copies whose outputs are. With two vectors combine of 256 tokens x 7168 takes 36 us for 30 (2 H200s,
-  // 2026-11).
+  // A lane has kAhead vectors of each of kCopiesAhead copies in flight (measured: MEASURED.md, "Tried and rejected").
   constexpr int kAhead = 4, kCopiesAhead = 2;
   const Global<const Vector> input(static_cast<const Vector*>(regions.args.y));
 #pragma unroll 1
@@ -64,7 +64,7 @@ FARWARP_DEVICE void reduce_row(const Regions& regions, const ReceivedSegment& ro
     float sum[kAhead][kElementsPer<Vector>] = {};
 #pragma unroll 1
     for (int first = 0; first < copies; first += kCopiesAhead) {
-      // All shuffles stand before the loads: between them one would make ptxas wait for what is on its way.
+      // All shuffles precede the loads: a shuffle between them makes ptxas wait for the loads that were issued before it.
       std::uint64_t copy[kCopiesAhead];
 #pragma unroll
       for (int c = 0; c < kCopiesAhead; ++c) copy[c] = shuffle(word, first + c < copies ? first + c : first);
@@ -83,7 +83,7 @@ FARWARP_DEVICE void reduce_row(const Regions& regions, const ReceivedSegment& ro
         if (first + c >= copies) break;
 #pragma unroll
         for (int a = 0; a < kAhead; ++a) {
-          if (base + a * kStride >= row.last) break;  // of no lane
+          if (base + a * kStride >= row.last) break;  // no lane has such a vector
           float y[kElementsPer<Vector>];
           values_of<T>(packed[c][a], y);
           add_weighted<T>(sum[a], kept_weight(copy[c]), y);
@@ -97,7 +97,7 @@ FARWARP_DEVICE void reduce_row(const Regions& regions, const ReceivedSegment& ro
   }
 }
 
-/// [block] The sums of all rows that dispatch brought, back to their sources.
+/// [block] Sums the experts' outputs of all rows that dispatch received, and sends the sums to the rows' sources.
 template <class T>
 FARWARP_DEVICE void return_rows(Call& call, const Args& args) {
   const Regions regions = regions_of(args, call);
@@ -117,9 +117,9 @@ FARWARP_DEVICE void return_rows(Call& call, const Args& args) {
 
 // ---- at the source ---------------------------------------------------------------------------------------------------------
 
-/// [warp] The sums of the owners in `ranks` for one token, added in rank order in fp32, rounded once. A token
-/// that went nowhere gives zeros. `owners`: ranks at most; `ahead`: vectors of each that a lane has in flight, for all of them are under
-/// way before one is looked at.
+/// [warp] Waits for a segment of the sums of one token from the owners in `ranks`, adds them in rank order in fp32, and rounds once. A
+/// token without owners gives zeros. `owners`: at least the number of ranks. `ahead`: vectors of each owner that a lane has in flight. All
+/// loads are issued before any result is examined.
 template <class T, int owners, int ahead>
 FARWARP_DEVICE void add_up(Call& call, const Regions& regions, std::uint32_t ranks, const Segment& segment) {
   const Global<const Vector> sums(regions.returned(regions.me(), segment.token, 0).raw);
@@ -154,7 +154,7 @@ FARWARP_DEVICE void add_up(Call& call, const Regions& regions, std::uint32_t ran
   }
 }
 
-/// [warp] The same with about as many loads in flight for few ranks as for many.
+/// [warp] add_up() with eight loads of a lane in flight, for few ranks as for many.
 template <class T>
 FARWARP_DEVICE void add_up_returns(Call& call, const Regions& regions, std::uint32_t ranks, const Segment& segment) {
   if (regions.ranks() <= 2) return add_up<T, 2, 4>(call, regions, ranks, segment);
@@ -162,7 +162,7 @@ FARWARP_DEVICE void add_up_returns(Call& call, const Regions& regions, std::uint
   add_up<T, kMaxRanks, 1>(call, regions, ranks, segment);
 }
 
-/// [block] Adds up what returns, in the order in which tokens were sent.
+/// [block] Waits for the sums of all tokens and adds them up, in the order in which the tokens were sent.
 template <class T>
 FARWARP_DEVICE void receive_returns(Call& call, const Args& args, int tokens) {
   const Regions regions = regions_of(args, call);
@@ -171,7 +171,7 @@ FARWARP_DEVICE void receive_returns(Call& call, const Args& args, int tokens) {
     const int token = args.by_segments.quotient(item);
     const Segment segment = segment_of<1>(args, token, item - token * args.segments);
     add_up_returns<T>(call, regions, destinations_by_lanes(args, token), segment);
-    // A lane that has given up ends it for the warp.
+    // If one lane has given up, its warp stops.
     if (ballot(!call.live) != 0) {
       call.live = false;
       return;

@@ -1,7 +1,7 @@
-// What precedes rows. Of both forms: routes, a word for each entry of a token. Of the split form: which row of its expert an entry becomes
-// at its owner, and how many there are. Every worker finds this for its share of the tokens: it counts the entries of earlier ones, all
-// threads at once because counts do not depend on order, and then numbers its own in order. The same inputs give the same places on every
-// run and in every mode.
+// Routes, a word for each entry of a token; in the split form also the index of each entry among its expert's entries, and their counts.
+// Every worker computes the indices of its own tokens. It first counts the entries of earlier tokens, with all threads, since counts do
+// not depend on the order. Then it numbers the entries of its own tokens in order. The same inputs give the same indices in every run and
+// every mode.
 #pragma once
 
 #include <bit>
@@ -25,7 +25,7 @@ FARWARP_DEVICE Route unpack_route(std::uint64_t word) {
           static_cast<std::int32_t>(place & ((1u << kRouteIndexBits) - 1))};
 }
 
-/// [warp] A row's routes to the ranks of its token's entries, a word per k-slot.
+/// [warp] Sends a token's routes to each of `ranks`, a word for each k-slot. On lane j: `owner` (-1: none) and `route` of k-slot j.
 FARWARP_DEVICE void send_routes(const Call& call, const Args& args, int token, std::uint32_t ranks, int owner,
                                 std::uint64_t route) {
   const int j = lane_index(), peer = j < args.view.size ? j : args.view.rank;
@@ -37,15 +37,14 @@ FARWARP_DEVICE void send_routes(const Call& call, const Args& args, int token, s
   });
 }
 
-// ---- the split form: which row of its expert an entry becomes ---------------------------------------------------------
+// ---- the split form: indices of entries -------------------------------------------------------------------------------
 
 /// The tokens [first, last) that this block routes.
 struct OwnTokens {
   int first, last;
 };
 
-// Everything is counted in 32 bits (the plan sees to it): a division of 64 bits is a long subroutine. On 8 H200s doing
-// without took 0.3 to 2 us off the smallest batches (2026-11).
+// 32 bits suffice within the plan's limits. A 64-bit division would be a long subroutine (MEASURED.md, "What each step was worth").
 FARWARP_DEVICE OwnTokens own_tokens(const Args& args, int tokens) {
   const int blocks = args.roles.workers, block = worker_index(args);
   const int each = tokens / blocks, more = tokens - each * blocks;  // the first `more` blocks have one token more
@@ -53,8 +52,8 @@ FARWARP_DEVICE OwnTokens own_tokens(const Args& args, int tokens) {
   return {first, first + each + (block < more ? 1 : 0)};
 }
 
-/// [warp] Adds one to counter[key] for every lane with `counted`: lanes with equal keys add together, because atomics of a
-/// warp on one word run one after another (a batch whose tokens all choose one expert would wait for each).
+/// [warp] Adds one to counter[key] for every lane with `counted`. Lanes with equal keys share one atomic: atomics of a warp on one word are
+/// serialised, and all tokens of a batch may choose the same expert.
 FARWARP_DEVICE void count_key(Shared<std::uint32_t> counter, int key, bool counted) {
   const std::uint64_t same = match_any(counted ? static_cast<std::uint32_t>(key) : 0xffffffffu);
   if (counted && lane_index() == lowest_bit(same))
@@ -84,7 +83,7 @@ FARWARP_DEVICE void count_entries(Call& call, const Args& args, int last) {
   }
 }
 
-/// [warp] Gives the entries of tokens [first, last), at most kBatch of them, their indices, in order, and advances the counts.
+/// [warp] Assigns indices in order to the entries of tokens [first, last), at most kBatch tokens, and advances the counts.
 FARWARP_DEVICE void assign_indices(Call& call, const Args& args, int first, int last) {
   const auto histogram = shared_at<std::uint32_t>(args.shared.histogram);
   const auto indices = shared_at<std::uint32_t>(args.shared.indices);
@@ -108,7 +107,7 @@ FARWARP_DEVICE void assign_indices(Call& call, const Args& args, int first, int 
   }
 }
 
-/// [warp] The routes of the batch's token number `in_batch`, with indices.
+/// [warp] Sends the routes of `token` with their indices. `in_batch`: the token's number in its batch.
 FARWARP_DEVICE void send_indexed_routes(const Call& call, const Args& args, int token, int in_batch) {
   const int j = lane_index(), entry = token * args.k + j;
   const int expert = expert_or_none(args, table_entry(args, entry, j < args.k));
@@ -122,10 +121,10 @@ FARWARP_DEVICE void send_indexed_routes(const Call& call, const Args& args, int 
   send_routes(call, args, token, ranks_of_lanes(args, owner), owner, route);
 }
 
-/// Of a header, behind the bitmaps.
+/// Packets of a header that carry counts; they follow the bitmaps.
 FARWARP_DEVICE int count_packets(const Args& args) { return (args.max_local_experts + 1) / 2; }
 
-/// [block] Tells every rank how many entries each of its experts has: the last worker, once its histogram is of all tokens.
+/// [block] Sends to every rank how many entries each of its experts has. The last worker calls it, when its histogram covers all tokens.
 FARWARP_DEVICE void send_counts(const Call& call, const Args& args) {
   const Regions regions = regions_of(args, call);
   const auto histogram = shared_at<std::uint32_t>(args.shared.histogram);
@@ -141,8 +140,8 @@ FARWARP_DEVICE void send_counts(const Call& call, const Args& args) {
   }
 }
 
-/// [block] Routes the block's tokens batch by batch and sends their routes; the last worker sends the counts. Waits for nothing. With an
-/// entry out of range routes and counts stay out.
+/// [block] Computes and sends the routes of the block's tokens, batch by batch; the last worker also sends the counts. Waits for no other
+/// block. If an entry is out of range, the routes of its batch, later routes and the counts are not sent.
 FARWARP_DEVICE void route_tokens(Call& call, const Args& args, int tokens) {
   const OwnTokens own = own_tokens(args, tokens);
   const bool counts_all = worker_index(args) == args.roles.workers - 1;

@@ -1,5 +1,5 @@
-// What is done with a row that has come, whichever way it crossed the link: apply the experts and sum (fused), or unpack it to
-// expert-major rows (split). Sums are rounded at the same places in both forms (returns.dev.h), so all give the same bits.
+// What an owner does with a row that arrives, in either mode: apply the experts and sum (fused form), or unpack it to expert-major rows
+// (split form). Both forms round at the same places (returns.dev.h), so they give the same bits.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/returns.dev.h"
@@ -10,7 +10,7 @@ using namespace farwarp::moe;
 
 // ---- experts of the fused form ---------------------------------------------------------------------------------------
 
-// An expert is built from the kernel's arguments; of(e) gives what local expert e does to one element.
+// An expert is built from the kernel's arguments; of(e) is the function that local expert e applies to one element.
 
 struct RankScale {
   float scale;
@@ -29,8 +29,8 @@ struct TableExpert {
   }
 };
 
-/// [warp] Fused form, at the owner: vectors u, u + kStride, ... of a row, as far as they belong to it, through the experts in k-slot
-/// order; summed in fp32, rounded once, and back to the source. `route_word`: on lane j, the word of k-slot j.
+/// [warp] Fused form, at the owner: applies the experts in k-slot order to vectors u, u + kStride, ... below row.last, whose values are
+/// `x`. Sums the outputs in fp32, rounds once, and sends the sum to the source. `route_word`: on lane j, the word of k-slot j.
 template <class T, class Expert, class Wire, int count>
 FARWARP_DEVICE void apply_to_vectors(Wire& wire, const ReceivedSegment& row, std::uint64_t route_word, int u,
                                      const typename Wire::Dispatched (&x)[count], const Expert& expert) {
@@ -59,7 +59,7 @@ FARWARP_DEVICE void apply_to_vectors(Wire& wire, const ReceivedSegment& row, std
 template <class T, class Expert, class Wire>
 FARWARP_DEVICE bool apply_experts(Wire& wire, const ReceivedSegment& row, const Expert& expert) {
   constexpr int kAhead = Wire::kAhead, kTogether = Wire::kAppliedTogether;
-  std::uint64_t route_word = kNoRoute;  // lane j: of k-slot j
+  std::uint64_t route_word = kNoRoute;  // on lane j: of k-slot j
 #pragma unroll 1
   for (int base = row.first; base < row.last; base += kAhead * kStride) {
     const int u = base + lane_index();
@@ -75,21 +75,21 @@ FARWARP_DEVICE bool apply_experts(Wire& wire, const ReceivedSegment& row, const 
 #pragma unroll
       for (int a = 0; a < kTogether; ++a) now[a] = x[a];
 #pragma unroll
-      for (int a = 0; a + kTogether < kAhead; ++a) x[a] = x[a + kTogether];  // registers have no index
+      for (int a = 0; a + kTogether < kAhead; ++a) x[a] = x[a + kTogether];  // registers cannot be indexed
       apply_to_vectors<T>(wire, row, route_word, u + done * kStride, now, expert);
     }
   }
   return true;
 }
 
-/// [warp] Split form, at the owner: one copy of the row for each of its routes. What combine needs of the row is kept. False on all lanes
-/// if the call is over.
+/// [warp] Split form, at the owner: waits for the row, stores a copy of it for each of its routes, and keeps what combine needs. False on
+/// all lanes if the call is over.
 template <class Wire>
 FARWARP_DEVICE bool unpack_row(Wire& wire, const ReceivedSegment& row) {
   constexpr int kAhead = Wire::kUnpackAhead;
   const Args& args = wire.args;
   const auto bases = shared_at<std::int32_t>(args.shared.bases) + row.source * args.max_local_experts;
-  std::uint64_t route_word = kNoRoute;  // lane j: of k-slot j, first as it came, then as it is kept
+  std::uint64_t route_word = kNoRoute;  // on lane j, of k-slot j: first the route, then kept_word()
 #pragma unroll 1
   for (int base = row.first; base < row.last; base += kAhead * kStride) {
     const int u = base + lane_index();

@@ -1,26 +1,26 @@
-// How rows leave: a warp takes a segment of a token's x and sends it to the ranks that its entries name, and waits for nobody.
+// How rows are sent: a warp sends a segment of a token's x to the owners of the token's entries. It waits for no other thread.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/routing.dev.h"
 
 namespace farwarp::FARWARP_TARGET::moe {
 
-/// What a warp sends at a time: a segment of a row, or in the fused form its routes, or both. It is made before the call is known, so that all
-/// loads that sending needs are under way together with those of the call's cells.
+/// What a warp sends at a time: a segment of a row, or in the fused form its routes, or both. A warp makes its first parcel before
+/// begin_call(), so that the parcel's loads are in flight together with those of the call's cells.
 template <class Wire>
 struct Parcel {
   Segment segment;
   bool with_routes;
-  std::int32_t listed;  // on lane j: entry j of the token
+  std::int32_t listed;  // on lane j: entry j of the token, unchecked
   float weight;
   typename Wire::Ahead ahead;
 };
 
-/// Who sends routes: the warps that send rows, or those who route.
+/// Who sends routes: the warps that send rows, or the workers (route_tokens()).
 enum class RouteSending { with_rows, apart };
 
-/// A token's routes go out with its first segment; in batches that leave warps idle from one of those, so that routes and data leave
-/// side by side.
+/// The parcels of a launch. A token's routes are sent with its first segment. If there are enough warps, they are parcels of their own,
+/// numbered after the segments, so that other warps send them at the same time as the data.
 template <RouteSending sending>
 struct Parcels {
   int segments, count, stride;
@@ -40,7 +40,7 @@ struct Parcels {
   }
 };
 
-/// [warp] Parcel `number`; an empty one where there is none.
+/// [warp] Parcel `number`; an empty one if there is no such parcel.
 template <class Wire, RouteSending sending>
 FARWARP_DEVICE Parcel<Wire> make_parcel(const Args& args, const Parcels<sending>& parcels, int number) {
   const bool there = number < parcels.count, routes_alone = there && number >= parcels.segments;
@@ -55,7 +55,7 @@ FARWARP_DEVICE Parcel<Wire> make_parcel(const Args& args, const Parcels<sending>
   return {segment, with_routes, listed, weight, typename Wire::Ahead(args, segment)};
 }
 
-/// [warp] Who announces the row complains of entries out of range.
+/// [warp] Skips entries out of range; announce_rows() reports them.
 template <class Wire>
 FARWARP_DEVICE void send_parcel(Wire& wire, const Parcel<Wire>& parcel) {
   const Args& args = wire.args;
@@ -69,7 +69,7 @@ FARWARP_DEVICE void send_parcel(Wire& wire, const Parcel<Wire>& parcel) {
   wire.send_segment(parcel.segment, parcel.ahead, ranks);
 }
 
-/// [block] Sends this rank's rows in the order of tokens, beginning with a warp's `first` parcel: no thread waits for another.
+/// [block] Sends this rank's rows in the order of tokens. `first`: the warp's first parcel. No thread waits for another.
 template <class Wire, RouteSending sending>
 FARWARP_DEVICE void send_rows(Wire& wire, const Parcels<sending>& parcels, const Parcel<Wire>& first) {
   Parcel<Wire> parcel = first;

@@ -10,15 +10,15 @@ using namespace farwarp::moe;
 
 // ---- the caller's tensors -------------------------------------------------------------------------------------------
 
-/// As the caller gives it, unchecked.
+/// The caller's number of tokens, unchecked.
 FARWARP_DEVICE int given_tokens(const Args& args) {
   return args.tokens_on_device ? load(Global<const std::int32_t>(args.tokens_on_device)) : args.tokens;
 }
-/// As many as can be there: none if the caller's number is none.
+/// `tokens`, or 0 if it is out of range.
 FARWARP_DEVICE int possible_tokens(const Args& args, int tokens) {
   return tokens >= 0 && tokens <= args.max_tokens ? tokens : 0;
 }
-/// [block] Gives up if the number is none.
+/// [block] `tokens`; if it is out of range, gives up and returns 0.
 FARWARP_DEVICE int checked_tokens(Call& call, const Args& args, int tokens) {
   if (tokens >= 0 && tokens <= args.max_tokens) return tokens;
   if (block_index() == 0 && thread_index() == 0) {
@@ -29,9 +29,9 @@ FARWARP_DEVICE int checked_tokens(Call& call, const Args& args, int tokens) {
 }
 FARWARP_DEVICE int token_count(Call& call, const Args& args) { return checked_tokens(call, args, given_tokens(args)); }
 
-/// [thread] What the top-k table says at entry `entry` (token * k + k-slot) and behind it, at most `left` entries: an expert, or -1
-/// if it is masked, or if there is no such entry. Anything else is the caller's error; of 64 bits it becomes the nearest of 32, so
-/// that all else is done in these. The loads are all under way before one is looked at.
+/// [thread] Reads `count` entries of the top-k table from entry `entry` (token * k + k-slot) on, of which `left` exist: an expert, or -1
+/// if the entry is masked or does not exist. Any other value is the caller's error. A value beyond 32 bits becomes the nearest in 32, which
+/// is all that the other functions handle. All loads are issued before any result is examined.
 template <int count>
 FARWARP_DEVICE void read_table(const Args& args, int entry, int left, std::int32_t (&experts)[count]) {
   const auto words = Global<const std::int32_t>(static_cast<const std::int32_t*>(args.topk));
@@ -48,7 +48,7 @@ FARWARP_DEVICE void read_table(const Args& args, int entry, int left, std::int32
     if (upper[i] != experts[i] >> 31) experts[i] = upper[i] >> 31 ^ 0x7fffffff;
   }
 }
-/// [thread] One entry, if `there`.
+/// [thread] One entry; -1 unless `there`.
 FARWARP_DEVICE std::int32_t table_entry(const Args& args, int entry, bool there) {
   std::int32_t expert[1];
   read_table(args, entry, there ? 1 : 0, expert);
@@ -65,7 +65,7 @@ FARWARP_DEVICE int checked_expert(Call& call, const Args& args, std::int32_t exp
   }
   return -1;
 }
-/// [thread] The same where another warp, or an earlier kernel, looks at all entries and gives up.
+/// [thread] The entry as an expert, or a negative number. For code where another warp or an earlier kernel checks all entries and gives up.
 FARWARP_DEVICE int expert_or_none(const Args& args, std::int32_t expert) {
   return expert < args.num_experts ? expert : -1;
 }
@@ -80,8 +80,8 @@ FARWARP_DEVICE int rank_of(const Args& args, int expert) {
   const auto dividend = static_cast<std::uint32_t>(expert) * static_cast<std::uint32_t>(args.view.size);
   return static_cast<int>(std::uint64_t{dividend} * args.reciprocal >> 32);
 }
-/// The rank `i` after mine, i from 1 to the number of ranks: a rank that sends begins with the one after it, so that no link is
-/// everybody's first.
+/// The rank `i` after mine, i from 1 to the number of ranks. A rank sends to the rank after it first, so that the ranks do not all begin
+/// with the same link.
 FARWARP_DEVICE int rank_after(const Args& args, int i) {
   const int rank = args.view.rank + i;
   return rank < args.view.size ? rank : rank - args.view.size;
@@ -94,7 +94,7 @@ FARWARP_DEVICE int first_expert(const Args& args, int rank) {
 FARWARP_DEVICE std::uint32_t destinations_of(Call& call, const Args& args, int token) {
   constexpr int kTogether = 8;
   std::uint32_t ranks = 0,
-                largest = 0;  // of the entries + 1: 0 is a masked one, and those out of range exceed all others
+                largest = 0;  // of entry + 1: a masked entry gives 0, and those out of range exceed all others
 #pragma unroll 1
   for (int first = 0; first < args.k; first += kTogether) {
     std::int32_t experts[kTogether];
@@ -110,7 +110,7 @@ FARWARP_DEVICE std::uint32_t destinations_of(Call& call, const Args& args, int t
   return ranks;
 }
 
-/// [warp] The ranks that some lane has; -1: none.
+/// [warp] Bit r: some lane has rank r. `rank` -1: the lane has none.
 FARWARP_DEVICE std::uint32_t ranks_of_lanes(const Args& args, int rank) {
   std::uint32_t ranks = 0;
 #pragma unroll 1
@@ -118,7 +118,7 @@ FARWARP_DEVICE std::uint32_t ranks_of_lanes(const Args& args, int rank) {
   return ranks;
 }
 
-/// [warp] The same as destinations_of() by all lanes at once, an entry each, which has been checked.
+/// [warp] destinations_of(), with one entry on each lane. The entries have been checked.
 FARWARP_DEVICE std::uint32_t destinations_by_lanes(const Args& args, int token) {
   const int j = lane_index();
   const int expert = expert_or_none(args, table_entry(args, token * args.k + j, j < args.k));
@@ -138,15 +138,15 @@ FARWARP_DEVICE void for_each_rank(const Args& args, std::uint32_t ranks, const V
 // ---- bitmaps --------------------------------------------------------------------------------------------------------
 //
 // A row's place at every owner is its token's number at the source, so that a row can be sent as soon as its own top-k entries are
-// known. Bitmaps tell the owners which places are taken, a packet for each 32 tokens; they are a call's headers.
+// known. Bitmaps say which places an owner will receive, a packet for each 32 tokens. They are the first part of a header.
 
-/// Bitmap words of all sources; word w of the i-th source after mine is number w * ranks + i.
+/// Bitmap words of all sources. Number w * ranks + i is word w of source rank_after(1 + i).
 FARWARP_DEVICE int bitmap_count(const Args& args) { return num_bitmaps(args.max_tokens) * args.view.size; }
 FARWARP_DEVICE Shared<std::uint32_t> bitmaps_of(const Args& args) {
   return shared_at<std::uint32_t>(args.shared.bitmaps);
 }
 
-/// A bitmap's packet says in its upper half what its reader must agree on: also in which form the call is.
+/// The data of a bitmap's packet: the bitmap, and in the upper half the folded configuration, of which the call's form is a part.
 FARWARP_DEVICE std::uint64_t with_configuration(const Args& args, std::uint32_t lower) {
   return static_cast<std::uint64_t>(folded(args.configuration)) << 32 | lower;
 }
@@ -156,9 +156,9 @@ FARWARP_DEVICE void check_configuration(Call& call, const Args& args, int source
     give_up(call, StatusCode::kMismatch, kSiteConfiguration, source, expected, seen);
 }
 
-/// [block] Tells every rank which tokens have a row there. A warp has as many tokens as lanes and waits for nobody; it is one of
-/// the last, which have the fewest rows to send. Words of tokens that this call does not have are sent as well: each call writes
-/// all of them.
+/// [block] Sends every rank the bitmaps of the tokens that have a row there. A warp takes as many tokens as it has lanes, and waits for
+/// nobody. The last warps of the grid do it, since they have the fewest rows to send. Bitmaps of tokens that this call does not have are
+/// sent as well: each call writes all of them.
 FARWARP_DEVICE void announce_rows(Call& call, const Args& args, int tokens) {
   if (!call.live) return;
   constexpr int kBitmaps = Target::kWarpSize / kBitmapTokens;
@@ -176,7 +176,7 @@ FARWARP_DEVICE void announce_rows(Call& call, const Args& args, int tokens) {
       const std::uint64_t takers = ballot((ranks >> r & 1) != 0);
       if (rank == r) bits = static_cast<std::uint32_t>(takers >> (half * kBitmapTokens));
     }
-    // With an entry out of range the word stays out, and no peer takes what it has received for the whole.
+    // If an entry is out of range, its bitmap is not sent; so no peer takes an incomplete call for a complete one.
     if (ballot(!call.live) != 0) return;
     if (rank < args.view.size && first + half < bitmaps) {
       store_packet(regions.header(rank, args.view.rank) + (first + half), with_configuration(args, bits), call.epoch);
@@ -184,9 +184,9 @@ FARWARP_DEVICE void announce_rows(Call& call, const Args& args, int tokens) {
   }
 }
 
-/// [block] Waits for the bitmaps of all sources, and keeps them in shared memory. A thread that gives up says so in `call`; a barrier
-/// lies behind. That every rank has begun this call, which its bitmaps say, is what permits the next call to reuse the other parity's
-/// buffers.
+/// [block] Waits for the bitmaps of all sources, and stores them in shared memory. A thread that gives up sets call.live to false. The
+/// caller continues with block_any(!call.live), which also orders reads of the bitmaps after the stores. A rank's bitmaps say that it has
+/// begun this call; this is what permits the next call to reuse the other parity's buffers.
 FARWARP_DEVICE void await_bitmaps(Call& call, const Args& args) {
   const Regions regions = regions_of(args, call);
 #pragma unroll 1
@@ -200,7 +200,7 @@ FARWARP_DEVICE void await_bitmaps(Call& call, const Args& args) {
   }
 }
 
-/// [thread] Whether `source` sends a row for its token.
+/// [thread] Whether `source` sends a row for its token number `token`.
 FARWARP_DEVICE bool has_row(const Args& args, int source, int token) {
   const int after = source - args.view.rank - 1;
   const int word = token / kBitmapTokens * args.view.size + (after < 0 ? after + args.view.size : after);
@@ -218,13 +218,13 @@ FARWARP_DEVICE std::int32_t sum_below(std::int32_t value, std::int32_t& total) {
   return sum - value;
 }
 
-/// The rows that arrive, numbered: the first 32 tokens of each source in turn, beginning with the rank after mine, then the next 32. So they are
-/// numbered about in the order in which they leave. A warp goes through them upwards, a word a lane.
+/// Numbers the rows that arrive: the first 32 tokens of each source in turn, beginning with the rank after mine, then the next 32. This is
+/// about the order in which they are sent. A warp asks for rows in ascending order; each of its lanes holds a bitmap word.
 class RowsPresent {
  public:
   FARWARP_DEVICE explicit RowsPresent(const Args& args) : args_(args) {}
 
-  /// [warp] Source and token of row `number`, not less than in the call before; false: there are no more.
+  /// [warp] Source and token of row `number`, which must not be less than in the previous call. False if there is no such row.
   FARWARP_DEVICE bool find(int number, int& source, std::int32_t& token) {
     for (;;) {
       const std::uint64_t ends_after = ballot(end_ > number);
@@ -243,11 +243,11 @@ class RowsPresent {
     }
   }
 
-  /// Of all sources, once find() has found no more.
+  /// Number of rows of all sources; valid after find() has returned false.
   FARWARP_DEVICE int count() const { return rows_before_; }
 
  private:
-  /// [warp] The row is in the word of `lane`: finds its bit there, a lane for each.
+  /// [warp] Finds row `number` in the word of `lane`. Each lane examines one bit.
   FARWARP_DEVICE void locate(int number, int lane, int& source, std::int32_t& token) const {
     const std::uint64_t bits = shuffle(bits_, lane);
     const int index = number - (shuffle(end_, lane) - count_bits(bits));
@@ -260,12 +260,12 @@ class RowsPresent {
   const Args& args_;
   int first_word_ = -Target::kWarpSize;
   std::uint32_t bits_ = 0;  // of the lane's word
-  int end_ = 0;             // number of rows up to its end
-  int rows_before_ = 0;     // up to the end of the last lane's
+  int end_ = 0;             // number of rows in all words up to and including the lane's
+  int rows_before_ = 0;     // number of rows in all words read so far
 };
 
-/// [block] Calls `work(row)` on a warp for each segment of each row that arrives; it returns false if the call is over. A segment begins at a
-/// multiple of `align` vectors. Returns how many rows there are.
+/// [block] Calls `work(row)` on a warp for each segment of each row that arrives. `work` returns false if the call is over. A segment
+/// begins at a multiple of `align` vectors. Returns the number of rows, or 0 if the call is over.
 template <int align, class Visit>
 FARWARP_DEVICE int for_each_row_present(const Args& args, const Visit& work) {
   RowsPresent rows(args);

@@ -1,5 +1,5 @@
-// Bulk mode: rows cross the link in bulk copies, and a flag after each segment says that it has landed. Every warp sends and works on
-// its own. For large batches: copies keep more bytes in flight than a warp's loads and stores do.
+// Bulk mode: rows cross the link in bulk copies (on targets without them: by stores), and a flag for each segment says that it has arrived.
+// Every warp sends and receives on its own. For large batches: copies keep more bytes in flight than a warp's loads and stores do.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/encoding.dev.h"
@@ -16,13 +16,13 @@ using namespace farwarp::moe;
 
 class Fp8RowPut {
  public:
-  static constexpr int kAlign = kFp8Align / kElementsPer<Vector>;  ///< vectors; a segment begins at a multiple
+  static constexpr int kAlign = kFp8Align / kElementsPer<Vector>;  ///< in vectors; a segment begins at a multiple of it
 
-  /// [warp] `staging` is this warp's; the other arguments are RowPut's, which loads by bulk copies.
+  /// [warp] `staging`: this warp's staging buffer. The unnamed parameters make the constructor look like RowPut's.
   FARWARP_DEVICE Fp8RowPut(Shared<std::byte> staging, int, Shared<Mbarrier>) : staging_(staging) {}
 
-  /// [warp] Quantises vectors [first, last) of the bf16 row `x` into each row of `to` whose bit is set in `wanted`. When it
-  /// returns they have been written, and a following signal_after_warp() publishes them.
+  /// [warp] Quantises vectors [first, last) of the bf16 row `x` into each row of `to` whose bit is set in `wanted`. When it returns,
+  /// they are written, and the next signal_after_warp() publishes them.
   template <int count>
   FARWARP_DEVICE void put(const Args& args, Global<const Vector> x, int first, int last,
                           const Peer<std::byte> (&to)[count], std::uint32_t wanted) {
@@ -44,8 +44,8 @@ class Fp8RowPut {
   }
 
  private:
-  static constexpr int kAhead = 4;  // vectors of a lane in flight
-  // As many numbers with their scales as fit into the staging buffer, in steps of kAlign, so that both begin at multiples of 16 bytes.
+  static constexpr int kAhead = 4;  // vectors that a lane has in flight
+  // The most numbers that fit into the staging buffer with their scales, in multiples of kFp8Align, so that both are aligned to 16 bytes.
   static constexpr int kStagingNumbers = kStagingBytes / (kFp8Align + kFp8Align / kScaleGroup * 4) * kFp8Align;
   static_assert(kStagingNumbers + kStagingNumbers / kScaleGroup * 4 <= kStagingBytes);
 
@@ -75,7 +75,7 @@ class Fp8RowPut {
     }
   }
 
-  /// [warp] By bulk copies out of shared memory. A template, so that a target without them discards the body.
+  /// [warp] put() by bulk copies out of shared memory. A template, so that a target without bulk copies discards the body.
   template <class Machine, int count>
   FARWARP_DEVICE void put_staged(const Args& args, Global<const Vector> x, int first, int last,
                                  const Peer<std::byte> (&to)[count], std::uint32_t wanted) {
@@ -85,7 +85,7 @@ class Fp8RowPut {
     for (int begin = first; begin < last; begin += kStagingVectors) {
       const int end = begin + kStagingVectors < last ? begin + kStagingVectors : last;
       if (begin > first) {
-        if (lane_index() == 0) bulk_wait_read();  // the staging's previous contents have left it
+        if (lane_index() == 0) bulk_wait_read();  // the previous copies have read the staging buffer
         warp_sync();
       }
       quantise(x, begin, end, [&](int u, const Fp8Vector& vector) {
@@ -94,7 +94,7 @@ class Fp8RowPut {
         if (u % kGroupVectors == 0)
           store(Shared<float>(at<float>(scales.raw, (u - begin) / kGroupVectors * 4)), vector.scale);
       });
-      proxy_fence();  // the copies read what the lanes have stored
+      proxy_fence();  // orders each lane's stores before the copies' reads in the async proxy
       warp_sync();
       if (lane_index() == 0) {
         const int bytes = rounded_up((end - begin) * kElementsPer<Vector>);
@@ -125,7 +125,7 @@ struct BulkWire {
   // Vectors of a row that a lane has in flight: one at a time would wait for memory once per vector.
   static constexpr int kAhead = 4;
   static constexpr int kUnpackAhead = Encoding::kFp8 ? 8 : kAhead;
-  static constexpr int kAppliedTogether = kAhead;  // of those, in the fused form
+  static constexpr int kAppliedTogether = kAhead;  // of those, how many the fused form applies experts to at a time
 
   Call& call;
   const Args& args;
@@ -141,12 +141,12 @@ struct BulkWire {
 
   // ---- source ----------------------------------------------------------------------------------------------------------
 
-  /// Of a segment the L2 gets a copy ahead (prefetch_segments).
+  /// Nothing is loaded into registers ahead: prefetch_segments() brings segments into the L2.
   struct Ahead {
     FARWARP_DEVICE Ahead(const Args&, const Segment&) {}
   };
 
-  /// [warp] A segment to every rank of `ranks`, beginning with the rank after mine, so that no link is everybody's first.
+  /// [warp] Sends a segment to every rank in `ranks`, beginning with the rank after mine.
   FARWARP_DEVICE void send_segment(const Segment& segment, const Ahead&, std::uint32_t ranks) {
     const int first = segment.first, last = segment.last;
     if (first == last) return;
@@ -184,8 +184,8 @@ struct BulkWire {
 
   // ---- owner -----------------------------------------------------------------------------------------------------------
 
-  /// [warp] Vectors u, u + kStride, ... of the row, as far as they belong to the segment. The first call for a segment, `with_routes`, waits until it
-  /// has landed, and gives lane j the route word of k-slot j. False on all lanes if the call is over.
+  /// [warp] Reads vectors u, u + kStride, ... of the row, below row.last. The first call for a segment has `with_routes`: it waits until
+  /// the routes and the segment have arrived, and sets `route_word` on lane j to that of k-slot j. False on all lanes if the call is over.
   template <int count>
   FARWARP_DEVICE bool read_row(const ReceivedSegment& row, int u, Dispatched (&x)[count], bool with_routes,
                                std::uint64_t& route_word) {
@@ -197,7 +197,7 @@ struct BulkWire {
     return true;
   }
 
-  // ---- tags of what this call leaves idle --------------------------------------------------------------------------------
+  // ---- tags of places that this call leaves idle -------------------------------------------------------------------------
 
   FARWARP_DEVICE void retag_row(int source, int token) {
     for (int i = thread_index(); i < args.segments; i += num_threads()) {
@@ -206,7 +206,7 @@ struct BulkWire {
   }
 
  private:
-  /// [warp] Waits for the routes and for the flag.
+  /// [warp] Waits for the row's routes and for the segment's flag.
   FARWARP_DEVICE bool await_segment(const ReceivedSegment& row, std::uint64_t& route_word) {
     const Global<Packet> from[] = {mine(regions.routes(args.view.rank, row.source, row.token)) + lane_index()};
     std::uint64_t data[1] = {route_word};
@@ -217,12 +217,12 @@ struct BulkWire {
       wait_tagged(call, mine(regions.row_flag(args.view.rank, row.source, row.token, row.segment)), call.epoch, ignored,
                   Wait{.site = kSiteData, .peer = row.source});
     }
-    warp_sync();  // what one lane has waited for, all may read
+    warp_sync();  // orders the other lanes' reads after the first lane's acquire
     if (ballot(!call.live) != 0) call.live = false;
     return call.live;
   }
 
-  /// [thread] Vector `u` of a row that has landed here.
+  /// [thread] Vector `u` of a row that has arrived here.
   FARWARP_DEVICE Dispatched read_vector(Peer<std::byte> row, int u) const {
     if constexpr (Encoding::kFp8) {
       const auto numbers = Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>(row.raw)) + u;

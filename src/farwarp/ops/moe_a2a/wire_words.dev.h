@@ -1,5 +1,5 @@
-// Words mode: only rows cross the link, as words that say by their value that they have arrived (world/device/words.dev.h). No flag, no
-// fence, no barrier stands between a store and its reader, and all bytes are payload. The reader of a word clears it: each is read once.
+// Words mode: rows cross the link as words, whose values say that they have arrived (world/device/words.dev.h). A store and its reader need
+// no flag, no fence and no barrier, and all bytes are payload. Each word has one reader, which clears it.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/encoding.dev.h"
@@ -16,20 +16,20 @@ using namespace farwarp::moe;
 template <class Encoding>
 struct WordFormat;
 
-/// A vector is sixteen bytes of words.
+/// A vector crosses as 16 bytes of words.
 template <>
 struct WordFormat<Unquantised> {
-  static constexpr int kAlign = 1;  ///< vectors; a segment begins at a multiple
+  static constexpr int kAlign = 1;  ///< in vectors; a segment begins at a multiple of it
   using Sent = Vec16;
 
   FARWARP_DEVICE static Sent made_of(const Vector& vector) { return sendable(vector); }
 
-  /// [thread] As vector `u` of the row.
+  /// [thread] Stores `words` as vector `u` of the row.
   FARWARP_DEVICE static void send(const Args&, Peer<std::byte> row, int u, const Sent& words) {
     store_words(Peer<Vec16>(reinterpret_cast<Vec16*>(row.raw)) + u, words);
   }
 
-  /// [thread] Vectors u, u + kStride, ... below `last` of a row that is on its way here.
+  /// [thread] Vectors u, u + kStride, ... below `last` of a row that is arriving here.
   template <int count>
   struct Arriving {
     Global<const Vec16> from[count];
@@ -51,9 +51,9 @@ struct WordFormat<Unquantised> {
   };
 };
 
-/// A vector's eight numbers are one word of eight bytes. A group's scale is in another, behind the row's numbers, which its first lane
-/// reads for all of them. Eight numbers may be all ones (FNUZ: eight times the least number, so this is no matter of NaNs). Such a word
-/// travels as zero, and has a bit in the upper half of the scale's.
+/// A vector's eight numbers cross as one word of 8 bytes. The scale of a group is in another word, after the row's numbers; the group's
+/// first lane reads it for all. Eight numbers may be all ones (FNUZ: eight times the lowest number, so they cannot be changed as a NaN
+/// can). Such a word is sent as zero, and a bit in the upper half of the scale's word is set for it.
 template <>
 struct WordFormat<AsFp8> {
   static constexpr int kAlign = kGroupVectors;
@@ -108,7 +108,7 @@ struct WordFormat<AsFp8> {
   };
 
  private:
-  /// Of the lanes that have this lane's group.
+  /// The first lane of this lane's group.
   FARWARP_DEVICE static int first_lane() { return lane_index() & ~(kGroupVectors - 1); }
 };
 
@@ -120,7 +120,7 @@ struct WordWire {
   using Dispatched = typename Encoding::Dispatched;
   using Format = WordFormat<Encoding>;
   static constexpr int kAlign = Format::kAlign;
-  static constexpr bool kLoadsAhead = true;  // a segment is soon in registers
+  static constexpr bool kLoadsAhead = true;  // Ahead loads into registers
   static constexpr int kAhead = 4;           // vectors of a row that a lane has in flight
   static constexpr int kUnpackAhead = kAhead;
   static constexpr int kAppliedTogether = 2;
@@ -133,7 +133,7 @@ struct WordWire {
 
   // ---- source ----------------------------------------------------------------------------------------------------------
 
-  /// [warp] A segment's first vectors, on their way to its lanes. Nothing of a call is needed for that.
+  /// [warp] Loads a segment's first vectors into registers. Needs nothing of the call.
   struct Ahead {
     Vector values[kAhead];
     FARWARP_DEVICE Ahead(const Args& args, const Segment& segment) {
@@ -141,13 +141,13 @@ struct WordWire {
     }
   };
 
-  /// [warp] A segment to every rank of `ranks`, beginning with the rank after mine.
+  /// [warp] Sends a segment to every rank in `ranks`, beginning with the rank after mine.
   FARWARP_DEVICE void send_segment(const Segment& segment, const Ahead& ahead, std::uint32_t ranks) {
     Vector values[kAhead];
     typename Format::Sent words[kAhead];
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) values[a] = ahead.values[a];
-    // Lane r has rank r's address, and all of them what goes there.
+    // Lane r has the row's address at rank r. Every lane sends its vectors to all ranks.
     const int peer = lane_index() < args.view.size ? lane_index() : args.view.rank;
     const auto address = reinterpret_cast<std::uint64_t>(regions.row(peer, args.view.rank, segment.token).raw);
     const std::uint32_t wanted = dropped(args, segment.token) ? 0 : ranks;
@@ -169,8 +169,9 @@ struct WordWire {
 
   // ---- owner -----------------------------------------------------------------------------------------------------------
 
-  /// [warp] Vectors u, u + kStride, ... of the row, as far as they belong to the segment; `with_routes`: and on lane j the route word of k-slot
-  /// j, while they are on their way. False on lanes that have not got theirs: the call is over.
+  /// [warp] Waits for vectors u, u + kStride, ... of the row, below row.last, and clears their words. With `with_routes`, waits for the
+  /// routes while the vectors' loads are in flight, and sets `route_word` on lane j to that of k-slot j. False on lanes whose words have
+  /// not arrived: the call is over.
   template <int count>
   FARWARP_DEVICE bool read_row(const ReceivedSegment& row, int u, Dispatched (&x)[count], bool with_routes,
                                std::uint64_t& route_word) {
@@ -193,7 +194,7 @@ struct WordWire {
   FARWARP_DEVICE void retag_row(int, int) {}  // words carry no tag
 
  private:
-  /// [thread] Vectors u, u + kStride, ... of the token's x, as far as they belong to the segment.
+  /// [thread] Vectors u, u + kStride, ... of the token's x, below segment.last.
   FARWARP_DEVICE static void load_vectors(const Args& args, const Segment& segment, int u, Vector (&values)[kAhead]) {
     const Global<const Vector> x = Global<const Vector>(static_cast<const Vector*>(args.x)) +
                                    (static_cast<std::int64_t>(segment.token) * (args.hidden / kElementsPer<Vector>)+u);

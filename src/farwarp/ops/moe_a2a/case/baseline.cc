@@ -131,7 +131,7 @@ Result<int> MoeBaselineKernels::prepare(std::span<const Routing> routings) {
   prepared.sent = chunks(to);
   prepared.received = chunks(from);
 
-  // Sorting by expert sorts by destination too. An expert's entries stand in the order of tokens and k-slots.
+  // Sorting by expert also sorts by destination. An expert's entries are in the order of tokens and k-slots.
   std::int64_t next_sent = 0;
   std::int64_t next_own = std::accumulate(from.begin(), from.begin() + rank_, rows_sent);
   std::vector<std::int64_t> next(entries.size());
@@ -149,7 +149,7 @@ Result<int> MoeBaselineKernels::prepare(std::span<const Routing> routings) {
   prepared.places = std::move(*memory);
   if (!places.empty()) {
     status = device_->copy_in(prepared.places.get(), places.data(), places.size() * sizeof(places[0]), Stream{});
-    if (status.ok()) status = device_->synchronize(Stream{}, kUploadTimeout);  // calls come in other streams
+    if (status.ok()) status = device_->synchronize(Stream{}, kUploadTimeout);  // calls use other streams
     if (!status.ok()) return status;
   }
   prepared_.push_back(std::move(prepared));
@@ -219,7 +219,7 @@ struct MoeNcclBaseline::State {
 
   World& world;
   moe::MoeBaselineKernels kernels;
-  NcclGroup group;  // goes before the buffers do
+  NcclGroup group;  // after `kernels`, so that it is destroyed before the buffers
   nccl::DataType type;
 };
 
@@ -251,7 +251,7 @@ Status MoeNcclBaseline::State::exchange(Chunks out, Chunks in, Stream stream) {
   const int ranks = world.size(), rank = world.rank();
   return group.grouped([&] {
     Status status;
-    for (int distance = 1; distance < ranks && status.ok(); ++distance) {  // not all to rank 0 first
+    for (int distance = 1; distance < ranks && status.ok(); ++distance) {  // so that not all ranks send to rank 0 first
       const int to = (rank + distance) % ranks, from = (rank + ranks - distance) % ranks;
       const BaselineChunk &going = out[static_cast<std::size_t>(to)], &coming = in[static_cast<std::size_t>(from)];
       if (going.elements != 0) {

@@ -1,5 +1,4 @@
-// The kernels of the baseline: all of it that NCCL does not do. They move whole rows at the speed of memory and never
-// communicate.
+// The kernels of the baseline: everything that NCCL does not do. They move whole rows in local memory.
 #include "farwarp/ops/moe_a2a/case/baseline_args.h"
 #include "farwarp/ops/moe_a2a/rows.dev.h"
 
@@ -9,7 +8,8 @@ using farwarp::moe::BaselineExpertArgs;
 using farwarp::moe::BaselineTokenArgs;
 using farwarp::moe::kBaselineThreads;
 
-/// [block] Calls work(token, vector) with all threads of a warp on one token: consecutive vectors, some beyond its end.
+/// [block] Calls work(token, vector) on all threads. The threads of a warp get one token and consecutive vectors; some may be beyond the
+/// row's end.
 template <class Work>
 FARWARP_DEVICE void for_each_vector(const BaselineTokenArgs& args, const Work& work) {
   const int warps = num_threads() / Target::kWarpSize;
@@ -20,7 +20,7 @@ FARWARP_DEVICE void for_each_vector(const BaselineTokenArgs& args, const Work& w
   }
 }
 
-/// [warp] Lane j gets the row of entry j, or -1: one load for all entries, because k is at most the size of a warp.
+/// [warp] On lane j: the row of entry j, or -1. One load serves all entries, because k is at most the size of a warp.
 FARWARP_DEVICE std::int32_t place_of_lane(const BaselineTokenArgs& args, int token) {
   return lane_index() < args.k ? load(args.places + (token * args.k + lane_index())) : -1;
 }
@@ -59,7 +59,7 @@ FARWARP_DEVICE void apply_expert(const BaselineExpertArgs& args) {
 /// The weighted sum of a token's rows in k-slot order, in fp32, rounded once. A token without rows gives zeros.
 template <class T>
 FARWARP_DEVICE void unpack(const BaselineTokenArgs& args) {
-  constexpr int kInFlight = 8;  // rows a thread loads before it needs the first; it divides the size of a warp
+  constexpr int kInFlight = 8;  // rows that a thread loads before it uses the first; divides the size of a warp
   for_each_vector(args, [&args](int token, int vector) {
     const bool inside = vector < args.vectors;
     const std::int32_t places = place_of_lane(args, token);

@@ -1,4 +1,4 @@
-// The MoE all-to-all without us: what a user of NCCL would write, to be timed beside MoeAllToAll in one process.
+// The baseline of the MoE all-to-all: what a user of NCCL would write. It is timed in turn with MoeAllToAll in one process.
 #pragma once
 
 #include <cstddef>
@@ -17,17 +17,17 @@
 namespace farwarp {
 namespace moe {
 
-/// The rows that go to one peer, or come from it: a piece of device memory.
+/// Device memory of the rows that are sent to one peer, or received from it.
 struct BaselineChunk {
   void* rows = nullptr;
   std::size_t elements = 0;  ///< of the dtype
 };
 
-/// All of the baseline but the exchange of rows between ranks: permutations and kernels, on any target.
+/// All of the baseline except the exchange of rows between ranks: permutations and kernels, on any target.
 ///
-/// Rows lie in one buffer: first what goes to each other rank, in rank order, then what comes from each rank. Rows for
-/// experts of this rank are packed to where received rows lie and never cross a link; on the way back, rows return to
-/// the places that they were sent from, so one table of places serves both ways. Move-only.
+/// One buffer holds the rows to each other rank, in rank order, then the rows received from each rank. Rows for experts of this rank are
+/// packed among the received rows and never cross a link. On the way back rows return to the places from which they were sent, so one table
+/// of places serves both ways. Move-only.
 class MoeBaselineKernels {
  public:
   /// The device must outlive it.
@@ -35,18 +35,18 @@ class MoeBaselineKernels {
   MoeBaselineKernels(MoeBaselineKernels&&) noexcept = default;
   MoeBaselineKernels& operator=(MoeBaselineKernels&&) noexcept = default;
 
-  /// Allocates for, and uploads, the permutation of one routing (of all ranks). The handle stays valid; so do captured
-  /// graphs, because buffers are kept. Calls of all handles share the row buffer: enqueue them in one stream.
+  /// Allocates and uploads the permutation of one routing (of all ranks), and returns a handle. Handles and captured graphs stay valid,
+  /// because buffers are kept. Calls of all handles share the row buffer: enqueue them in one stream.
   Result<int> prepare(std::span<const Routing> routings);
 
-  /// One copy of a token's row for each entry that is not masked, sorted by expert. `x`: [tokens, hidden].
+  /// Copies a token's row once for each entry that is not masked, sorted by expert. `x`: [tokens, hidden].
   Status pack(int prepared, const void* x, Stream stream);
-  /// y = x * (1 + rank), in place on what this rank received, rounded to the dtype.
+  /// y = x * (1 + rank), in place on the rows that this rank received, rounded to the dtype.
   Status apply_experts(int prepared, Stream stream);
   /// `weights`: [tokens, k]; `out`: [tokens, hidden]. Sums in k-slot order in fp32 and rounds once.
   Status unpack(int prepared, const float* weights, void* out, Stream stream);
 
-  /// By peer; this rank's own chunk of `sent` is empty, because pack has put those rows where they are received.
+  /// By peer. This rank's own chunk of `sent` is empty, because pack() stores those rows among the received ones.
   std::span<const BaselineChunk> sent(int prepared) const { return prepared_[static_cast<std::size_t>(prepared)].sent; }
   std::span<const BaselineChunk> received(int prepared) const {
     return prepared_[static_cast<std::size_t>(prepared)].received;
@@ -63,7 +63,7 @@ class MoeBaselineKernels {
 
   struct SizedKernel {
     Kernel kernel;
-    int most_blocks = 0;  ///< that are resident together
+    int most_blocks = 0;  ///< the most blocks that are resident at once
   };
 
   struct Prepared {
@@ -80,7 +80,7 @@ class MoeBaselineKernels {
   Result<SizedKernel> find(const std::string& name) const;
   Result<DeviceMemory> allocate(std::size_t bytes) const;
   Status check(std::span<const Routing> routings) const;
-  /// Makes last_rows_ at least this large.
+  /// Makes the last row buffer at least this large.
   Status reserve_rows(std::size_t bytes);
   template <class Args>
   Status run(const SizedKernel& kernel, const Args& args, std::int64_t vectors, Stream stream);
@@ -90,19 +90,19 @@ class MoeBaselineKernels {
   MoeAllToAllDesc desc_;
   int rank_, ranks_;
   SizedKernel pack_, expert_, unpack_;
-  std::vector<DeviceMemory> row_buffers_;  ///< the last is the largest and used from now on
-  std::size_t last_bytes_ = 0;             ///< of the last one
+  std::vector<DeviceMemory> row_buffers_;  ///< the last is the largest, and the one that new handles use
+  std::size_t last_bytes_ = 0;             ///< size of the last one
   std::vector<Prepared> prepared_;
 };
 
 }  // namespace moe
 
-/// The MoE all-to-all as one writes it with NCCL: rows sorted by destination, grouped sends and receives, experts, the
-/// same way back. NVLink multicast is switched off. Not thread-safe; calls of one instance belong in one stream.
+/// The MoE all-to-all with NCCL: rows sorted by destination, grouped sends and receives, experts, and the same way back. NVLink multicast
+/// is switched off. Not thread-safe; calls of one instance belong in one stream.
 class MoeNcclBaseline {
  public:
-  /// Collective. kUnavailable without NCCL or on a target that is not CUDA. Connects all pairs of ranks, so that no later
-  /// call has to. The World must outlive the baseline and stay where it is.
+  /// Collective. kUnavailable without NCCL or on a target that is not CUDA. Connects all pairs of ranks, so that no later call has to. The
+  /// World must outlive the baseline and must not be moved.
   static Result<MoeNcclBaseline> create(World& world, const MoeAllToAllDesc& desc);
   MoeNcclBaseline(MoeNcclBaseline&&) noexcept;
   MoeNcclBaseline& operator=(MoeNcclBaseline&&) noexcept;
@@ -110,8 +110,8 @@ class MoeNcclBaseline {
   /// destroyed, because NCCL waits for them without a bound.
   ~MoeNcclBaseline();
 
-  /// Local, and may allocate. Prepares buffers and permutations for one routing (of all ranks, which pass the same);
-  /// returns a handle. So counts are known to the host in advance: what a real user would have to exchange first.
+  /// Local; may allocate. Prepares buffers and permutations for one routing (of all ranks; every rank passes the same) and returns a
+  /// handle. The host thus knows all counts in advance; a real user would have to exchange them first.
   Result<int> prepare(std::span<const moe::Routing> routings);
   /// pack -> ncclSend/Recv -> expert (x * (1 + rank)) -> ncclSend/Recv -> weighted sum. `x` and `out`: [tokens, hidden],
   /// 16-byte aligned; `weights`: [tokens, k]. Asynchronous, can be captured. All ranks call it with the same routing.

@@ -1,5 +1,5 @@
-// The baseline's permutations and kernels on both emulated targets, with the host copying rows in place of NCCL, against
-// the oracle. That NCCL moves rows, too, a machine with GPUs has to show.
+// The baseline's permutations and kernels on both emulated targets, compared with the oracle. The host copies rows in place of NCCL. That
+// NCCL works, too, can only be tested on a machine with GPUs.
 #include "farwarp/ops/moe_a2a/case/baseline.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,6 @@ namespace {
 using harness::DeviceBuffer;
 
 constexpr std::uint64_t kPatience = 60'000'000'000;
-/// A term is rounded as an expert's output and as part of the result; there are no partial sums.
 
 void ok(const Status& status) { ASSERT_TRUE(status.ok()) << status.to_string(); }
 
@@ -71,7 +70,7 @@ class MoeBaseline : public testing::TestWithParam<TargetKind> {
     return result;
   }
 
-  // What NCCL does: what `source` holds for `destination` arrives there. Both must agree on how much that is.
+  // In place of NCCL: copies what `source` sends to `destination`. Both must agree on its size.
   static void copy(Rank& source, const BaselineChunk& from, Rank& destination, const BaselineChunk& to) {
     ASSERT_EQ(from.elements, to.elements);
     std::vector<std::uint16_t> rows(from.elements);
@@ -179,7 +178,7 @@ TEST_P(MoeBaseline, SmallRowsManyEntriesAndEmptyRanks) {
 }
 
 TEST_P(MoeBaseline, MoreRowsThanThreads) {
-  // 8 multiprocessors with 8 blocks of 256 threads: the loops over the grid go round.
+  // 8 multiprocessors with 8 blocks of 256 threads, so that the loops over the grid iterate.
   run(desc_of(8, 2, 4096, 40), 2, {.tokens = TokenCounts::kFull, .seed = 5});
 }
 

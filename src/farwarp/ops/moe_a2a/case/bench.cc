@@ -18,7 +18,7 @@ using harness::BenchOutcome;
 using harness::DeviceBuffer;
 using harness::Measurement;
 
-// Every sample takes another set of inputs, routing and output, as many as host memory and patience allow.
+// Samples use different sets of inputs, routing and output, as many as the host can make in reasonable memory and time.
 constexpr std::int64_t kPreparedElements = 32 << 20;
 constexpr int kFewestSets = 4;
 constexpr int kTrain = 20;  // calls of a train, at most
@@ -32,7 +32,7 @@ int sets_for(const MoeAllToAllDesc& desc, int samples) {
 }
 
 CheckConfig bench_config(CheckConfig config, const BenchOptions& bench) {
-  config.fused = false;  // so that dispatch has somewhere to deliver to; the fused form needs less
+  config.fused = false;  // so that there are buffers for dispatched rows; the fused form needs fewer buffers
   config.graph = false;
   if (config.inputs.tokens == TokenCounts::kAuto) config.inputs.tokens = TokenCounts::kFull;
   if (config.auto_expert) config.inputs.expert = MoeExpert::kRankScale;
@@ -120,7 +120,7 @@ Status BenchRun::measure_against(Contender ours, std::vector<Contender> baseline
 
 // ---- the baseline ------------------------------------------------------------------------------------------------------
 
-/// Captures NCCL's way of doing each set. Where there is none, the outcome says why, on all ranks alike.
+/// Captures a graph of the NCCL baseline for each set. If there is no NCCL, the outcome says why, the same on all ranks.
 Status BenchRun::open_baseline(std::vector<Contender>& baselines) {
   if (!bench_options_.baselines) {
     outcome_.no_baseline = "not asked for";
@@ -158,7 +158,7 @@ Status BenchRun::enqueue_baseline() {
                             baseline_out_.get(), *stream_);
 }
 
-/// What the baseline computed last, against the oracle: a baseline that is wrong is no baseline.
+/// Compares the baseline's last output with the oracle: a wrong baseline does not count.
 Status BenchRun::verify_baseline() {
   use_set(bench_options_.samples - 1);
   std::swap(set_->out, baseline_out_);
@@ -169,8 +169,8 @@ Status BenchRun::verify_baseline() {
 
 // ---- timing ------------------------------------------------------------------------------------------------------------
 
-/// Dispatch and combine alone: each other is outside of what is timed. A sample is taken again where the host was late, so whatever
-/// prepares a half first makes up for the other.
+/// Times dispatch and combine alone; the other one runs untimed. A sample is taken again if the host was late, so the preparation of either
+/// first brings the call into the phase that it needs.
 Status BenchRun::measure_halves() {
   std::vector<double> dispatch_us, combine_us;
   bool dispatched = false;
@@ -217,7 +217,7 @@ Status BenchRun::sample(const harness::Work& prepare, const harness::Work& work,
   return us.status();
 }
 
-/// A cold sample of each in turn, again and again; their samples are the slowest rank's.
+/// Takes cold samples of the contenders in turn. Each sample is the slowest rank's.
 Status BenchRun::time_in_turn(const std::vector<Contender*>& contenders) {
   for (int i = -kWarmUps; i < bench_options_.samples; ++i) {
     use_set(i < 0 ? 0 : i);
@@ -269,7 +269,7 @@ Status BenchRun::time_graphs(const Contender& contender, double& median) {
 
 Status BenchRun::time_train(const Contender& contender, double& per_call) {
   std::vector<double> samples;
-  // A graph must not be launched again before it has run: the host would wait for a stream that is held.
+  // No graph is launched twice in a train: the second launch would make the host wait for a stream that is held.
   const int calls = std::min(kTrain, static_cast<int>(sets_.size()));
   const auto train = [this, &contender, calls] {
     Status status;
@@ -287,7 +287,7 @@ Status BenchRun::time_train(const Contender& contender, double& per_call) {
   return slowest.status();
 }
 
-/// The outputs of all sets: the first time against the oracle, after that against what passed, to the bit.
+/// Compares the outputs of all sets: the first time with the oracle, later with the outputs that passed, to the bit.
 Status BenchRun::verify() {
   const bool first_time = verified_.empty();
   verified_.resize(sets_.size());
@@ -317,7 +317,7 @@ Status BenchRun::expert() {
   args.local_experts = local_experts();
   args.hidden = config_.desc.hidden;
   args.bf16 = config_.desc.dtype == DType::kBf16;
-  constexpr int kBlocksAMultiprocessor = 4;  // memory is what they wait for
+  constexpr int kBlocksAMultiprocessor = 4;  // more loads in flight
   const int blocks = kBlocksAMultiprocessor * world_->device().shape().multiprocessors;
   return launch(world_->device(), *expert_kernel_, {blocks, kBenchExpertThreads, 0}, args, *stream_);
 }

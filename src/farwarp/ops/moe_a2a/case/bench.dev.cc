@@ -1,5 +1,5 @@
-// What stands for the caller's grouped GEMM in the bench of the split form: y = x * scale[e] + shift[e] on the rows that
-// dispatch delivered. It costs their traffic through HBM, and combine cannot look through it.
+// The expert kernel in the bench of the split form, in place of the caller's grouped GEMM: y = x * scale[e] + shift[e] on the rows that
+// dispatch delivered. It reads and writes all rows in HBM, so combine has to read its outputs from there.
 #include "farwarp/ops/moe_a2a/case/bench_args.h"
 #include "farwarp/ops/moe_a2a/rows.dev.h"
 
@@ -7,7 +7,7 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using farwarp::moe::BenchExpertArgs;
 
-/// [thread] Vector `u` of dispatched row `row`.
+/// [thread] The values of vector `u` of dispatched row `row`.
 template <class T>
 FARWARP_DEVICE void dispatched(const BenchExpertArgs& args, std::int64_t row, int u,
                                float (&values)[kElementsPer<Vector>]) {
@@ -24,7 +24,7 @@ FARWARP_DEVICE void dispatched(const BenchExpertArgs& args, std::int64_t row, in
   values_of<T>(vector, values);
 }
 
-/// [warp] The expert whose room `row` lies in: the last that begins at or before it. All offsets are on their way at once.
+/// [warp] The expert to which `row` belongs: the last one whose offset is at most `row`. Each lane loads an offset.
 FARWARP_DEVICE int expert_of(const BenchExpertArgs& args, int row) {
   const Global<const std::int32_t> offsets(args.offsets);
   int begun = 0;  // offsets[0] is 0
@@ -36,8 +36,8 @@ FARWARP_DEVICE int expert_of(const BenchExpertArgs& args, int row) {
   return begun - 1;
 }
 
-/// A warp for each piece of a row, whichever its expert: experts one after the other would wait for memory once for each, and a warp with
-/// a whole row once for every `kAhead` vectors of a lane.
+/// A warp takes one piece of a row, of any expert. A loop over experts would wait for memory once for each expert, and a warp that takes a
+/// whole row once for every kAhead vectors of a lane.
 template <class T>
 FARWARP_DEVICE void apply_to_expert_rows(const BenchExpertArgs& args) {
   constexpr int kAhead = 4, kPiece = kAhead * kStride;

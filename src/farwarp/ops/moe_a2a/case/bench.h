@@ -31,7 +31,7 @@ class BenchRun : private RankRun {
 
   Status prepare();
   Status measure_all();
-  /// Ours beside a baseline, if there is one: sample after sample in turn.
+  /// Times ours and the baselines, if there are any, in turn for each sample.
   Status measure_against(Contender ours, std::vector<Contender> baselines);
   Status measure_halves();
   Status time_in_turn(const std::vector<Contender*>& contenders);

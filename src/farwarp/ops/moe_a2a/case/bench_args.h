@@ -8,7 +8,7 @@ namespace farwarp::moe {
 struct BenchExpertArgs {
   const void* x;                ///< dispatched rows
   const float* scales;          ///< of fp8 rows; null: rows are of the outputs' dtype
-  void* y;                      ///< their outputs, same places
+  void* y;                      ///< their outputs, in the same order
   const std::int32_t* counts;   ///< [local experts]
   const std::int32_t* offsets;  ///< [local experts + 1]
   const float* table;           ///< [local experts] of (scale, shift)

@@ -1,4 +1,4 @@
-// moe-a2a as the harness sees it: its parameters and its check.
+// moe-a2a in the harness: its parameters, its check and its bench.
 #include "farwarp/harness/case.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// moe-a2a through the harness, on both emulated targets: every parameter value at least once, and every fault noticed.
+// moe-a2a through the harness, on both emulated targets: uses every parameter value at least once, and every fault is found.
 #include <gtest/gtest.h>
 
 #include "farwarp/harness/params.h"
@@ -57,7 +57,7 @@ TEST_P(MoeCases, TokenCounts) {
     expect_pass(std::string("form=split,tokens=") + tokens);
     for (const char* mode : {"words", "bulk"}) expect_pass(std::string("tokens=") + tokens + ",mode=" + mode);
   }
-  for (const char* most : {"1", "31", "32", "33", "64", "65"}) {  // about the bits of a bitmap, and of two
+  for (const char* most : {"1", "31", "32", "33", "64", "65"}) {  // around the bits of one bitmap, and of two
     expect_pass(std::string("hidden_dim=8,max_num_tokens=") + most);
     expect_pass(std::string("hidden_dim=8,tokens=full,routing=partial,max_num_tokens=") + most);
   }
@@ -97,7 +97,7 @@ TEST_P(MoeCases, BatchesAndPieces) {
     expect_pass("max_num_tokens=600,hidden_dim=8,routing=partial,mode=" + mode);  // more bitmaps than a warp has lanes
     expect_pass("segments=3,hidden_dim=1000,form=split,mode=" + mode);
     expect_pass("segments=3,hidden_dim=1000,mode=" + mode);
-    // A head of 32 words, as many as a warp has lanes.
+    // 32 routes for a row, as many as a warp has lanes.
     expect_pass("num_experts=40,experts_per_token=32,form=split,mode=" + mode);
   }
 }
@@ -113,7 +113,8 @@ TEST_P(MoeCases, Fp8Dispatch) {
       expect_pass(way + ",routing=one_expert,count=device");
     }
   }
-  expect_pass(fp8 + "mode=bulk,hidden_dim=16400,max_num_tokens=2,segments=1");  // more than fits into the stage
+  expect_pass(fp8 +
+              "mode=bulk,hidden_dim=16400,max_num_tokens=2,segments=1");  // more than fits into the staging buffer
   expect_pass(fp8 + "form=split,layout=masked,mode=bulk");
   expect_pass(fp8 + "form=split,mode=bulk,sending_blocks=2,hidden_dim=1160");
   EXPECT_FALSE(run(fp8 + "mode=bulk,tokens=full", "drop_put:2").outcome.pass);
@@ -150,7 +151,7 @@ TEST_P(MoeCases, TooFewReceiveRowsEndInCapacity) {
   const CaseResult masked = run("form=split,tokens=full,layout=masked,recv_rows=4");
   EXPECT_EQ(masked.outcome.status.code(), StatusCode::kCapacity) << masked.outcome.detail;
   EXPECT_NE(masked.outcome.detail.find("there is room for 1, needed are "), std::string::npos) << masked.outcome.detail;
-  // Only the rank that all rows go to has too little room; the others' dispatch is right.
+  // Only the rank that receives all rows has too little room; dispatch on the others is right.
   for (const char* layout : {"expert_major", "masked"}) {
     const CaseResult one = run(std::string("form=split,tokens=full,routing=one_rank,recv_rows=8,layout=") + layout);
     EXPECT_EQ(one.outcome.status.code(), StatusCode::kCapacity) << layout << ": " << one.outcome.detail;

@@ -8,7 +8,7 @@
 namespace farwarp::moe {
 namespace {
 
-/// Rows of one rank in a dispatch; a combine sends each the other way.
+/// Rows of one rank in a dispatch; combine sends a sum for each the other way.
 struct Traffic {
   double tokens = 0;
   double sent = 0, received = 0;  ///< over links
@@ -45,13 +45,13 @@ harness::Floor floor_of(const MoeAllToAllDesc& desc, std::span<const Routing> ro
   const double link = std::max(ceilings.link_all_store_gb_s, ceilings.link_all_bulk_gb_s);
   if (link <= 0) return {};
   const double row_kb = 2e-3 * desc.hidden;  // GB/s are KB/us
-  // Of a dispatched row, in rows of the dtype; sums return in that.
+  // Size of a dispatched row, in rows of the dtype; sums return in the dtype.
   const double out = desc.fp8_dispatch ? (1 + 4.0 / 128) / 2 : 1;
   double busiest_link = 0, busiest_memory = 0;
   for (const Traffic& rank : count_traffic(desc, routings)) {
-    // A link carries both directions at once: rows out share one with the sums of what came in.
+    // A link carries both directions at once. Rows that are sent share a direction with the sums of rows that were received.
     busiest_link = std::max(busiest_link, std::max(rank.sent * out + rank.received, rank.received * out + rank.sent));
-    // x read and the result written; each row written and read where it is worked on, and again where its sum returns to.
+    // x is read and the result written. Each row is written and read at its owner, and its sum at its source.
     busiest_memory = std::max(
         busiest_memory, 2 * rank.tokens + 2 * out * rank.worked_on + 2 * (rank.sent + rank.worked_on - rank.received));
   }

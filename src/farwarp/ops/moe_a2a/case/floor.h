@@ -10,8 +10,8 @@
 
 namespace farwarp::moe {
 
-/// Of dispatch, expert and combine together: each token once to every other rank that has an expert of it, one row back;
-/// the busiest rank decides. All is 0 if the ceilings do not say how fast the links are.
+/// The floor of dispatch, expert and combine together. Each token crosses once to every other rank that owns one of its experts, and one
+/// row returns; the busiest rank decides. All figures are 0 if the ceilings have no rate of the links.
 harness::Floor floor_of(const MoeAllToAllDesc& desc, std::span<const Routing> routings, const Ceilings& ceilings);
 
 }  // namespace farwarp::moe

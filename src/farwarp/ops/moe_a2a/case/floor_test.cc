@@ -9,7 +9,7 @@ Ceilings machine() {
   Ceilings ceilings;
   ceilings.source = "test";
   ceilings.link_all_store_gb_s = 100;
-  ceilings.link_all_bulk_gb_s = 200;  // the better way counts
+  ceilings.link_all_bulk_gb_s = 200;  // the higher rate counts
   ceilings.hbm_copy_gb_s = 4000;
   ceilings.packet_us = 1;
   return ceilings;
@@ -25,10 +25,10 @@ MoeAllToAllDesc desc() {
 }
 
 TEST(Floor, ARowCrossesOnceForEachOtherRank) {
-  // Rank 0: one token to both experts of rank 1, one to a rank each; rank 1: its one token stays, with an entry masked.
+  // Rank 0: one token to both experts of rank 1, one to an expert of each rank. Rank 1: its one token stays; one entry is masked.
   const std::vector<Routing> routings = {{2, {2, 3, 0, 2}, {1, 1, 1, 1}}, {1, {3, -1}, {1, 1}}};
   const harness::Floor floor = floor_of(desc(), routings, machine());
-  // Two rows there, and in the other direction, at the same time, two back: 4 KB at 200 KB/us, and two latencies.
+  // Two rows in one direction, and two sums back in the other: 4 KB at 200 KB/us, and two latencies.
   EXPECT_DOUBLE_EQ(floor.us, 4.0 / 200 + 2);
   EXPECT_NE(floor.bound_by.find("link"), std::string::npos) << floor.bound_by;
 }

@@ -106,7 +106,7 @@ void draw_experts(const MoeAllToAllDesc& desc, int ranks, const InputOptions& op
 
 constexpr double kLargestUniform = 0.01;
 
-/// Of x, about: shifts of the secret table are as large.
+/// Approximate deviation of x. Shifts of the secret table have the same scale.
 double deviation(InputKind kind, DType dtype) {
   if (kind == InputKind::kTiny) return harness::tiny_deviation(dtype);
   return kind == InputKind::kUniform ? kLargestUniform : 1;
@@ -121,7 +121,7 @@ struct ExactRange {
   int largest = 1;            ///< of |x|, a power of two
 };
 
-/// What leaves all sums of a token's k-slots multiples of the least weight that the dtype holds.
+/// The range in which all sums of a token's k-slots are multiples of the least weight that the dtype represents exactly.
 ExactRange exact_range(const MoeAllToAllDesc& desc, int ranks, MoeExpert expert) {
   const bool table = expert == MoeExpert::kTable;
   const double most = harness::largest_exact_integer(desc.dtype);
@@ -180,7 +180,7 @@ void fill_row(const MoeAllToAllDesc& desc, int ranks, const InputOptions& option
   const RandomStream stream(options.seed, {kRowStream, static_cast<std::uint64_t>(call),
                                            static_cast<std::uint64_t>(rank), static_cast<std::uint64_t>(token)});
   const InputKind kind = kind_in_call(options, call);
-  float lowest = -64;  // below what the other kinds reach
+  float lowest = -64;  // below all values of the other kinds
   if (kind == InputKind::kExact) {
     const int largest = exact_range(desc, ranks, options.expert).largest;
     lowest = static_cast<float>(-largest);
@@ -191,7 +191,7 @@ void fill_row(const MoeAllToAllDesc& desc, int ranks, const InputOptions& option
     harness::fill_normal(stream, 0, deviation(kind, desc.dtype), desc.dtype, row);
   }
   if (!desc.fp8_dispatch || token % 3 != 0) return;
-  // The least e4m3 number eight times: as FNUZ that is all ones, which words mode may not send as it is.
+  // The lowest e4m3 number eight times: in FNUZ this is all ones, which words mode has to send differently.
   const std::uint16_t least = bf16_from(lowest).bits;
   for (std::size_t unit = 0; unit + 8 <= row.size(); unit += 200) std::ranges::fill(row.subspan(unit, 8), least);
 }
@@ -206,7 +206,8 @@ std::vector<ExpertFunction> make_experts(const MoeAllToAllDesc& desc, int ranks,
     if (options.expert == MoeExpert::kRankScale) {
       expert.scale = static_cast<float>(1 + moe_rank_of(e, ranks, desc.num_experts));
     } else if (kind_in_call(options, call) == InputKind::kExact) {
-      expert = exact_expert(stream, index, !desc.fp8_dispatch);  // scaled fp8 numbers are integers but for 2^-24
+      expert =
+          exact_expert(stream, index, !desc.fp8_dispatch);  // scaled fp8 numbers are integers up to an error of 2^-24
     } else {
       expert.scale = static_cast<float>(0.5 + stream.uniform(2 * index));
       expert.shift = static_cast<float>(deviation(kind_in_call(options, call), desc.dtype) *

@@ -1,4 +1,4 @@
-// What the check of moe-a2a feeds the operator: token counts, routings, rows and experts, all functions of the seed.
+// The inputs of moe-a2a's check: token counts, routings, rows and experts, all functions of the seed.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ enum class RoutingKind : std::uint8_t {
   kUniform,    ///< distinct experts, each as likely as any other
   kZipf,       ///< distinct experts, the n-th most popular n times rarer than the first
   kRepeated,   ///< independent draws: a token may choose an expert twice
-  kOneExpert,  ///< every token chooses the same expert, in one slot; the others are masked
+  kOneExpert,  ///< every token chooses the same expert, in one k-slot; the others are masked
   kOneRank,    ///< every token chooses experts of one rank only
   kMasked,     ///< every entry is -1
   kPartial,    ///< uniform with a quarter of the entries masked, and every fifth token entirely
@@ -24,7 +24,7 @@ enum class TokenCounts : std::uint8_t {
   kAuto,        ///< kUniform in a check, kFull in a bench
   kUniform,     ///< 1 to max_tokens - 1, as the challenge draws them
   kFull,        ///< max_tokens
-  kEmptyRanks,  ///< none on every other rank
+  kEmptyRanks,  ///< every second rank has none
 };
 
 struct InputOptions {
@@ -40,15 +40,15 @@ constexpr harness::InputKind kind_in_call(const InputOptions& options, int call)
   return harness::kind_in_call(options.kind, call, harness::InputKind::kNormal);
 }
 
-/// Where the tokens of every rank go in one call. Popular experts and empty ranks change from call to call. Weights are uniform
-/// in [0, 1); of exact inputs 1 or 1/2.
+/// The routings of all ranks in one call. Popular experts and empty ranks change from call to call. Weights are uniform in [0, 1); for
+/// exact inputs 1 or 1/2.
 std::vector<Routing> make_routings(const MoeAllToAllDesc& desc, int ranks, const InputOptions& options, int call);
 
 /// Row `token` of `rank`'s x. Exact inputs: 0 and powers of two of either sign.
 void fill_row(const MoeAllToAllDesc& desc, int ranks, const InputOptions& options, int call, int rank, int token,
               std::span<std::uint16_t> row);
 
-/// What each expert computes in `call`. Of MoeExpert::kTable the owner alone is given its part.
+/// What each expert computes in `call`. With MoeExpert::kTable only the owner is given its part of the table.
 std::vector<ExpertFunction> make_experts(const MoeAllToAllDesc& desc, int ranks, const InputOptions& options, int call);
 
 /// How long `rank` waits before `call`: up to `longest`.

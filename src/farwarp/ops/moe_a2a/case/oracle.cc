@@ -11,12 +11,12 @@ namespace {
 
 /// k-slots that are returned in one sum and whose experts compute the same.
 struct Slots {
-  int sum = 0;  ///< the owner, or the slot
+  int sum = 0;  ///< which sum: the owner, or the k-slot
   ExpertFunction function;
   double weight = 0, magnitude = 0;  // sums of weights and of |weights|
 };
 
-/// By sum.
+/// In the order of sums.
 std::vector<Slots> slots_of(const MoeAllToAllDesc& desc, int ranks, std::span<const std::int32_t> experts,
                             std::span<const float> weights, std::span<const ExpertFunction> functions,
                             Returned returned) {
@@ -47,7 +47,7 @@ void expected_row(const MoeAllToAllDesc& desc, int ranks, std::span<const std::i
                   std::span<const float> weights, std::span<const float> x, std::span<const ExpertFunction> functions,
                   std::span<harness::ExpectedElement> expected, Returned returned) {
   const std::vector<Slots> slots = slots_of(desc, ranks, experts, weights, functions, returned);
-  // An fp32 addition errs by 2^-24 of its result, or by half the least distance of two numbers; a sum has fewer than these.
+  // The error of an fp32 addition is at most 2^-24 of its result, or half the least distance of two numbers. `additions`: an upper bound.
   const auto additions = static_cast<double>(experts.size()) + ranks;
   const auto error_of = [&](double magnitude) { return additions * (0x1p-24 * magnitude + 0x1p-150); };
   for (std::size_t i = 0; i < x.size(); ++i) {

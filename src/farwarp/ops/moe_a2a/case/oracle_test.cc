@@ -1,4 +1,4 @@
-// The judges of moe-a2a's output pass what is right and refuse a weight that is off by 2% and a slot that is lost.
+// The oracle of moe-a2a's output passes right outputs, and refuses a weight that is off by 2% and a lost k-slot.
 #include "farwarp/ops/moe_a2a/case/oracle.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ MoeAllToAllDesc desc_of(DType dtype, int hidden) {
   return desc;
 }
 
-/// One token of one rank: what is expected, and what a kernel makes of other weights.
+/// One token of one rank: the expected output, and what a kernel would compute with other weights.
 struct Token {
   MoeAllToAllDesc desc;
   InputOptions options;
@@ -57,7 +57,7 @@ struct Token {
     return elements;
   }
 
-  /// In fp32, rounded where the kernels round.
+  /// The output in fp32, rounded where the kernels round.
   std::vector<std::uint16_t> output(const std::vector<float>& used) const {
     std::vector<std::uint16_t> out;
     for (const float value : x) {
@@ -132,7 +132,7 @@ TEST(MoeOracle, PassesWhatIsRight) {
   }
 }
 
-// Many weights, also such that roundings of few distinct numbers come out alike.
+// Many kinds of weights, also some for which the roundings of a few distinct numbers are alike.
 TEST(MoeOracle, PassesWhatIsRightWhateverTheWeights) {
   double largest = 0;
   for (const DType dtype : {DType::kBf16, DType::kF16}) {
@@ -190,7 +190,7 @@ TEST(MoeOracle, RefusesALostSlotAShiftedRowAndAnElement) {
   }
 }
 
-// Inputs that are called exact are: of any top-k and number of ranks, no sum is rounded.
+// Exact inputs are exact: for any top-k and number of ranks, no sum is rounded.
 TEST(MoeOracle, ExactInputsAreExact) {
   for (const DType dtype : {DType::kBf16, DType::kF16}) {
     for (const int k : {1, 2, 8, 32}) {

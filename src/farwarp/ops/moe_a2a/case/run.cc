@@ -30,7 +30,7 @@ std::string first_difference(const char* what, std::span<const T> got, std::span
 Status RankRun::open() {
   if (config_.desc.recv_rows == kAutoRows) {
     config_.desc.recv_rows = 0;
-    for (int call = 0; call <= options_.calls && !config_.fused; ++call) {  // and the one after recover()
+    for (int call = 0; call <= options_.calls && !config_.fused; ++call) {  // also the call after recover()
       const auto routings = make_routings(config_.desc, ranks_, config_.inputs, call);
       config_.desc.recv_rows = std::max(config_.desc.recv_rows, least_recv_rows(config_.desc, routings));
     }
@@ -136,7 +136,7 @@ Status RankRun::all_calls() {
   }
   const Fault::Kind fault = options_.fault.kind;
   if (fault != Fault::Kind::kDelay && fault != Fault::Kind::kMismatch && fault != Fault::Kind::kDropPut) return status;
-  // A rank may have finished its last call before another gave up: all agree on whether there is something to recover from.
+  // A rank may have finished its last call before another gave up, so all ranks agree on whether to recover.
   const auto all_ok = harness::true_on_all(*bootstrap_, status.ok());
   if (!all_ok.ok()) return status.ok() ? all_ok.status() : status;
   if (*all_ok) return status;
@@ -147,7 +147,7 @@ Status RankRun::all_calls() {
   return status.ok() ? Status{StatusCode::kAborted, "another rank failed"} : status;
 }
 
-/// Enqueues `count` calls, each with inputs and outputs of its own, and looks at the results when all are done.
+/// Enqueues `count` calls, each with inputs and outputs of its own, and checks the results when all are done.
 Status RankRun::burst(int first, int count) {
   Status status;
   for (int i = 0; i < count && status.ok(); ++i) {
@@ -230,7 +230,7 @@ Status RankRun::launch_phase(Phase phase) {
 }
 
 Status RankRun::wait() {
-  // Launches with a deadline each, behind what delays this rank.
+  // Each launch may take its deadline and this rank's delay.
   const int launches = std::max(2, config_.burst);
   std::chrono::nanoseconds patience =
       launches * (options_.deadline + std::chrono::nanoseconds(config_.longest_delay_ns)) + std::chrono::seconds(10);
@@ -291,7 +291,7 @@ std::string RankRun::row_difference(int call) const {
   return {};
 }
 
-/// Row `row` of what came holds the numbers of `x`, to the bit.
+/// Whether received row `row` equals `x` to the bit.
 bool RankRun::row_arrived(std::span<const std::uint16_t> x, std::size_t row) const {
   const std::byte* numbers = received_.data() + row * received_row_bytes();
   if (!config_.desc.fp8_dispatch) return std::memcmp(x.data(), numbers, row_bytes()) == 0;
@@ -300,7 +300,7 @@ bool RankRun::row_arrived(std::span<const std::uint16_t> x, std::size_t row) con
          std::memcmp(expected.scales.data(), received_scales_.data() + row * groups(), groups() * sizeof(float)) == 0;
 }
 
-/// What an expert makes of row `row`.
+/// The values that an expert sees in received row `row`.
 std::vector<float> RankRun::received_values(std::size_t row) const {
   const std::byte* numbers = received_.data() + row * received_row_bytes();
   std::vector<float> values(hidden());
@@ -317,7 +317,7 @@ std::vector<float> RankRun::received_values(std::size_t row) const {
   return values;
 }
 
-// What a user's grouped GEMM would do: y = expert(x) for the rows that came, rounded to the dtype. Padding stays poisoned.
+// In place of a user's grouped GEMM: y = expert(x) for the received rows, rounded to the dtype. Padding stays poisoned.
 Status RankRun::apply_experts() {
   std::vector<std::uint16_t> outputs(y_.bytes() / 2, harness::kPoison16);
   for (int local = 0; local < local_experts(); ++local) {

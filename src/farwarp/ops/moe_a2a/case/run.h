@@ -20,17 +20,17 @@
 
 namespace farwarp::moe {
 
-/// MoeAllToAllDesc::recv_rows in a CheckConfig: as many as the tokens of the run need.
+/// A value of MoeAllToAllDesc::recv_rows in a CheckConfig: as many rows as the tokens of the run need.
 inline constexpr std::int64_t kAutoRows = -1;
 
 struct CheckConfig {
   MoeAllToAllDesc desc;
   InputOptions inputs;
   bool fused = true;
-  bool auto_expert = false;  ///< no expert was asked for: inputs.expert is right for a check
+  bool auto_expert = false;  ///< the user named no expert; inputs.expert is the check's choice
   bool count_on_device = false;
   bool graph = false;
-  int burst = 1;  ///< calls on the stream at once
+  int burst = 1;  ///< calls enqueued without waiting
   std::uint64_t longest_delay_ns = 0;
 };
 
@@ -51,9 +51,9 @@ class RankRun {
   }
 
   Status open();
-  /// The calls of the check; after an injected fault that a World can survive also recover() and one call more.
+  /// The calls of the check. After an injected fault from which a World can recover, also recover() and one more call.
   Status all_calls();
-  /// Collective: nobody's memory goes while peers' kernels may still write to it.
+  /// Collective: no rank frees memory while peers' kernels may still write it.
   Status close(Status status);
   harness::CheckOutcome outcome(const Status& status) const;
 
@@ -106,15 +106,15 @@ class RankRun {
   std::optional<MoeAllToAll> op_;
   std::optional<Stream> stream_;
   std::vector<CallBuffers> sets_;                                           // one for each call of a burst
-  CallBuffers* set_ = nullptr;                                              // of the call at hand
+  CallBuffers* set_ = nullptr;                                              // of the current call
   harness::DeviceBuffer recv_x_, counts_, offsets_, origins_, scales_, y_;  // of form=split
   ExpectedDispatch expected_;                                               // form=split: of the current call
-  // form=split: rows as they came, with their scales if they are fp8.
+  // form=split: the received rows, and their scales if they are fp8.
   std::vector<std::byte> received_;
   std::vector<float> received_scales_;
   harness::Comparison comparison_;
   std::string difference_;  // the first thing that is not bit-equal to the oracle
-  std::string recovery_;    // how a call after recover() went
+  std::string recovery_;    // the result of the call after recover()
 };
 
 }  // namespace farwarp::moe
