@@ -6,7 +6,6 @@
 #include <span>
 #include <utility>
 
-#include "bench.h"
 #include "farwarp/machine/ceilings.h"
 #include "farwarp/ops/moe_a2a/case/floor.h"
 
@@ -32,29 +31,23 @@ int choose_pieces(const MoeAllToAllDesc& desc, const MachineShape& machine, int 
 }
 
 std::vector<std::string> kernel_names(int rung) {
-  if (rung >= kFused) return {fmt::format("lesson_04_fused_{}", rung)};
-  return {fmt::format("lesson_04_dispatch_{}", rung), fmt::format("lesson_04_expert_{}", rung),
-          fmt::format("lesson_04_combine_{}", rung)};
+  std::vector<std::string> names;
+  if (rung < kEpochs) names.emplace_back("lesson_04_reset");
+  for (const char* part : {"dispatch", "expert", "combine"})
+    if (rung < kFused) names.push_back(fmt::format("lesson_04_{}_{}", part, rung));
+  if (rung >= kFused) names.push_back(fmt::format("lesson_04_fused_{}", rung));
+  return names;
 }
 
 }  // namespace
 
 RankRun::RankRun(const Config& config, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options,
                  int sets)
-    : config_(config),
-      bootstrap_(std::move(bootstrap)),
-      options_(options),
-      rank_(bootstrap_->rank()),
-      ranks_(bootstrap_->size()),
-      sets_(static_cast<std::size_t>(sets)),
-      comparison_(DType::kBf16, 1, config.desc.hidden) {
+    : harness::RankRun(std::move(bootstrap), options, harness::Comparison(DType::kBf16, 1, config.desc.hidden)),
+      config_(config),
+      sets_(static_cast<std::size_t>(sets)) {
   config_.inputs.seed = options.seed;
   config_.inputs.expert = MoeExpert::kRankScale;
-}
-
-RankRun::~RankRun() {
-  sets_.clear();
-  if (stream_) world_->device().destroy_stream(*stream_);
 }
 
 // -- opening and closing
@@ -68,23 +61,13 @@ Status RankRun::open() {
   const int segments =
       config_.segments == 0 ? choose_pieces(desc, machine, blocks_) : equal_pieces(desc.hidden / 8, config_.segments);
   shape_ = {ranks_, desc.num_experts, desc.experts_per_token, desc.hidden, desc.max_tokens, segments};
-  WorldOptions world_options;
-  world_options.target = options_.target;
-  world_options.deadline = options_.deadline;
-  world_options.heap_bytes = std::size_t{1} << 20;
-  for (int rung = config_.first_rung; rung <= config_.last_rung; ++rung) {
-    const auto needed = static_cast<std::size_t>(layout_of(shape_, rung).total) + (std::size_t{1} << 20);
-    world_options.heap_bytes = std::max(world_options.heap_bytes, needed);
-  }
-  auto world = World::create(bootstrap_, world_options);
-  if (!world.ok()) return world.status();
-  world_.emplace(std::move(*world));
+  std::int64_t most_bytes = 0;
+  for (int rung = config_.first_rung; rung <= config_.last_rung; ++rung)
+    most_bytes = std::max(most_bytes, layout_of(shape_, rung).total);
+  if (Status status = open_world(most_bytes); !status.ok()) return status;
   auto barrier = DeviceBarrier::create(*world_);
   if (!barrier.ok()) return barrier.status();
   barrier_.emplace(std::move(*barrier));
-  const auto stream = world_->device().create_stream();
-  if (!stream.ok()) return stream.status();
-  stream_ = *stream;
   experts_ = moe::make_experts(desc, ranks_, config_.inputs, 0);
   const auto tokens = static_cast<std::size_t>(desc.max_tokens);
   const std::size_t entries = tokens * static_cast<std::size_t>(desc.experts_per_token);
@@ -110,48 +93,26 @@ Status RankRun::open_rung(int rung) {
                                  static_cast<std::uint64_t>(shape_.segments)};
   std::uint64_t configuration = mismatch ? 1 : 0;
   for (const std::uint64_t part : parts) configuration = configuration * 0x9e3779b97f4a7c15u + part;
-  auto slot = world_->open_operator("lesson-04", {kSiteNames, kSiteNames + kSites}, configuration);
-  if (!slot.ok()) return slot.status();
-  slot_ = *slot;
   const Layout layout = layout_of(shape_, rung);
-  auto workspace = world_->allocate(static_cast<std::size_t>(layout.total));
-  if (!workspace.ok()) return workspace.status();
-  workspace_ = *workspace;
-  kernels_.clear();
-  for (const std::string& name : kernel_names(rung)) {
-    auto kernel = world_->device().kernel(name);
-    if (!kernel.ok()) return kernel.status();
-    kernels_.push_back(*kernel);
-  }
-  reset_.reset();
-  if (rung < kEpochs) {
-    auto kernel = world_->device().kernel("lesson_04_reset");
-    if (!kernel.ok()) return kernel.status();
-    reset_ = *kernel;
-  }
+  const std::vector<std::string> kernels = kernel_names(rung);
+  auto opened = OpenedOperator::open(*world_, {.name = "lesson-04",
+                                               .site_names = kSiteNames,
+                                               .configuration = configuration,
+                                               .kernels = kernels,
+                                               .buffers = {{layout.total}}});
+  if (!opened.ok()) return opened.status();
+  opened_ = std::move(*opened);
+  kernels_ = kernels.size();
   args_ = {};
   args_.view = world_->view();
-  args_.slot = static_cast<std::uint32_t>(slot_);
+  args_.slot = opened_.slot();
   args_.shape = shape_;
   args_.layout = layout;
-  args_.workspace = static_cast<std::int64_t>(workspace_.offset);
+  args_.workspace = static_cast<std::int64_t>(opened_.buffer(0).offset);
   if (options_.fault.kind == Fault::Kind::kDropPut) {
     args_.drop_put = static_cast<std::uint32_t>(options_.fault.amount);
   }
   return {};
-}
-
-Status RankRun::close_rung() {
-  const Status closed = world_->close_operator(slot_);
-  const Status freed = world_->free(workspace_);
-  return closed.ok() ? freed : closed;
-}
-
-Status RankRun::agree(Status mine) {
-  const auto all_ok = harness::true_on_all(*bootstrap_, mine.ok());
-  if (!mine.ok()) return mine;
-  if (!all_ok.ok()) return all_ok.status();
-  return *all_ok ? Status() : Status{StatusCode::kAborted, "another rank failed"};
 }
 
 // -- a call
@@ -182,24 +143,15 @@ Status RankRun::enqueue(const CallSet& set) {
   args.out = set.out.get();
   const LaunchConfig config{blocks_, kThreads, kSharedBytes};
   Status status;
-  if (reset_) {
-    status = launch(world_->device(), *reset_, config, args, *stream_);
-    if (status.ok()) status = barrier_->enqueue(*stream_);
-  }
-  for (const Kernel& kernel : kernels_) {
-    if (status.ok()) status = launch(world_->device(), kernel, config, args, *stream_);
+  for (std::size_t i = 0; i < kernels_ && status.ok(); ++i) {
+    status = launch(world_->device(), opened_.kernel(i), config, args, *stream_);
+    const bool was_reset = rung_ < kEpochs && i == 0;
+    if (status.ok() && was_reset) status = barrier_->enqueue(*stream_);
   }
   return status;
 }
 
-Status RankRun::wait() {
-  std::chrono::nanoseconds patience =
-      static_cast<int>(5 * sets_.size()) * options_.deadline + std::chrono::nanoseconds(std::chrono::seconds(10));
-  if (options_.fault.kind == Fault::Kind::kDelay) patience += std::chrono::milliseconds(options_.fault.amount);
-  const Status drained = world_->device().synchronize(*stream_, static_cast<std::uint64_t>(patience.count()));
-  const Status status = world_->status();
-  return status.ok() ? drained : status;
-}
+Status RankRun::wait_for_sets() { return wait(patience(static_cast<int>(5 * sets_.size()))); }
 
 // -- the check
 
@@ -208,7 +160,7 @@ harness::CheckOutcome RankRun::check() {
   for (int rung = config_.first_rung; rung <= config_.last_rung && status.ok(); ++rung) {
     status = agree(open_rung(rung));
     if (status.ok()) status = agree(check_rung());
-    if (status.ok()) status = close_rung();
+    if (status.ok()) status = opened_.close();
   }
   if (status.ok()) status = barrier_->close();
   return outcome(status);
@@ -232,10 +184,7 @@ Status RankRun::check_calls(int first, int count) {
   for (CallSet& set : sets) {
     if (status.ok()) status = prepare(set, first + static_cast<int>(&set - sets.data()));
     if (!config_.graph || !status.ok()) continue;
-    status = world_->device().begin_capture(*stream_);
-    if (status.ok()) status = enqueue(set);
-    if (!status.ok()) continue;
-    auto graph = world_->device().end_capture(*stream_);
+    auto graph = capture(world_->device(), *stream_, [&] { return enqueue(set); });
     if (!graph.ok()) return graph.status();
     graphs.push_back(std::move(*graph));
   }
@@ -248,7 +197,7 @@ Status RankRun::check_calls(int first, int count) {
     for (std::size_t i = 0; i < sets.size() && status.ok(); ++i) {
       status = config_.graph ? world_->device().launch(*graphs[i], *stream_) : enqueue(sets[i]);
     }
-    if (status.ok()) status = wait();
+    if (status.ok()) status = wait_for_sets();
     for (const CallSet& set : sets) {
       if (status.ok()) status = verify(set);
     }
@@ -265,8 +214,8 @@ Status RankRun::verify(const CallSet& set) {
   if (passed.empty()) {
     if (Status status = compare(set, out); !status.ok()) return status;
     passed = std::move(out);
-  } else if (out != passed && difference_.empty()) {
-    difference_ = fmt::format("rung {}, call {}: the output differs from one that was right", rung_, set.call);
+  } else if (out != passed && findings_.difference.empty()) {
+    findings_.difference = fmt::format("rung {}, call {}: the output differs from one that was right", rung_, set.call);
   }
   return {};
 }
@@ -277,7 +226,7 @@ Status RankRun::compare(const CallSet& set, const std::vector<std::uint16_t>& ou
   const auto k = static_cast<std::size_t>(desc.experts_per_token);
   std::vector<std::uint16_t> x(hidden());
   std::vector<harness::ExpectedElement> expected(hidden());
-  comparison_.begin_call(set.call);
+  findings_.comparison.begin_call(set.call);
   for (int token = 0; token < routing.tokens; ++token) {
     const std::size_t row = static_cast<std::size_t>(token) * hidden(), entry = static_cast<std::size_t>(token) * k;
     moe::fill_row(desc, ranks_, config_.inputs, set.call, rank_, token, x);
@@ -285,18 +234,20 @@ Status RankRun::compare(const CallSet& set, const std::vector<std::uint16_t>& ou
     moe::expected_row(desc, ranks_, std::span(routing.experts).subspan(entry, k),
                       std::span(routing.weights).subspan(entry, k), seen, experts_, expected,
                       rung_ >= kRankDedup ? moe::Returned::kOwnersSum : moe::Returned::kEachOutput);
-    comparison_.add(token, 0, std::span(out).subspan(row, hidden()), expected);
+    findings_.comparison.add(token, 0, std::span(out).subspan(row, hidden()), expected);
   }
   for (std::size_t i = static_cast<std::size_t>(routing.tokens) * hidden(); i < out.size(); ++i) {
-    if (out[i] == harness::kPoison16 || !difference_.empty()) continue;
-    difference_ = fmt::format("rung {}, call {}: row {} of the output was written, beyond {} tokens", rung_, set.call,
-                              i / hidden(), routing.tokens);
+    if (out[i] == harness::kPoison16 || !findings_.difference.empty()) continue;
+    findings_.difference = fmt::format("rung {}, call {}: row {} of the output was written, beyond {} tokens", rung_,
+                                       set.call, i / hidden(), routing.tokens);
   }
   return {};
 }
 
 harness::CheckOutcome RankRun::outcome(const Status& status) const {
-  return harness::judge(fmt::format("rung {}, rank {}", rung_, rank_), status, comparison_.verdict(), difference_);
+  harness::CheckOutcome outcome = harness::RankRun::outcome(status);
+  if (!outcome.pass) outcome.detail = fmt::format("rung {}, {}", rung_, outcome.detail);
+  return outcome;
 }
 
 // -- the bench
@@ -305,29 +256,23 @@ harness::BenchOutcome RankRun::bench(const harness::BenchOptions& options) {
   harness::BenchOutcome result;
   result.no_baseline = "the rungs are each other's";
   Status status = agree(open());
-  std::optional<Timer> timer;
+  std::optional<harness::DeviceTimer> timer;
   if (status.ok()) {
-    auto created = Timer::create(*world_, *stream_, options.samples, sets_.size());
+    auto created = harness::DeviceTimer::create(*world_, *stream_);
     status = created.status();
     if (created.ok()) timer.emplace(std::move(*created));
   }
   for (std::size_t i = 0; i < sets_.size() && status.ok(); ++i) status = prepare(sets_[i], static_cast<int>(i));
-  const Timer::Calls calls{[this](std::size_t set) { return sets_[set].out.poison(*stream_); },
-                           [this](std::size_t set) { return enqueue(sets_[set]); },
-                           [this] {
-                             Status verified;
-                             for (const CallSet& set : sets_) {
-                               if (verified.ok()) verified = verify(set);
-                             }
-                             return verified;
-                           }};
   status = agree(status);
   for (int rung = config_.first_rung; rung <= config_.last_rung && status.ok(); ++rung) {
-    status = agree(open_rung(rung));
+    harness::Contest contest(
+        *world_, *stream_, *timer, options.samples, static_cast<int>(sets_.size()),
+        [this](int set) { set_ = &sets_[static_cast<std::size_t>(set)]; },
+        [this](bool) { return set_->out.poison(*stream_); });
     harness::Measurement measurement;
-    measurement.name = kRungNames[rung];
-    if (status.ok()) status = agree(timer->measure(calls, measurement));
-    if (status.ok()) status = close_rung();
+    status = agree(open_rung(rung));
+    if (status.ok()) status = agree(measure_rung(contest, measurement));
+    if (status.ok()) status = opened_.close();
     result.measurements.push_back(std::move(measurement));
   }
   if (status.ok()) result.floor = floor_of_case();
@@ -336,6 +281,31 @@ harness::BenchOutcome RankRun::bench(const harness::BenchOptions& options) {
   if (status.ok()) status = barrier_->close();
   result.check = outcome(status);
   return result;
+}
+
+/// The outputs are verified after each way of timing.
+Status RankRun::measure_rung(harness::Contest& contest, harness::Measurement& measurement) {
+  const harness::Contender rung{.name = kRungNames[rung_], .step = [this] { return enqueue(*set_); }};
+  auto cold = contest.in_turn({rung});
+  if (!cold.ok()) return cold.status();
+  measurement = std::move(cold->front());
+  if (Status status = verify_all(); !status.ok()) return status;
+  const auto graph_us = contest.from_graphs(rung);
+  if (!graph_us.ok()) return graph_us.status();
+  measurement.graph_us = *graph_us;
+  if (Status status = verify_all(); !status.ok()) return status;
+  const auto train_us = contest.in_train(rung);
+  if (!train_us.ok()) return train_us.status();
+  measurement.back_to_back_us = *train_us;
+  return verify_all();
+}
+
+Status RankRun::verify_all() {
+  Status status;
+  for (const CallSet& set : sets_) {
+    if (status.ok()) status = verify(set);
+  }
+  return status;
 }
 
 /// The floor of rungs from kRankDedup on: each token crosses once to every other rank that owns one of its experts, and one row returns.

@@ -9,12 +9,13 @@
 
 #include "args.h"
 #include "farwarp/harness/case.h"
-#include "farwarp/harness/compare.h"
+#include "farwarp/harness/contest.h"
 #include "farwarp/harness/device_buffer.h"
+#include "farwarp/harness/rank_run.h"
 #include "farwarp/ops/moe_a2a/case/inputs.h"
 #include "farwarp/ops/moe_a2a/case/oracle.h"
 #include "farwarp/world/host/device_barrier.h"
-#include "farwarp/world/host/world.h"
+#include "farwarp/world/host/opened_operator.h"
 
 namespace farwarp::lessons::ladder {
 
@@ -27,11 +28,10 @@ struct Config {
   bool graph = false;
 };
 
-class RankRun {
+class RankRun : private harness::RankRun {
  public:
   /// `sets`: calls in flight at once, each with inputs and an output of its own.
   RankRun(const Config& config, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options, int sets);
-  ~RankRun();
 
   /// Collective.
   harness::CheckOutcome check();
@@ -46,45 +46,36 @@ class RankRun {
 
   Status open();
   Status open_rung(int rung);
-  Status close_rung();
-  /// Collective. Returns `mine`; if that is ok and another rank failed, kAborted.
-  Status agree(Status mine);
   Status check_rung();
   Status check_calls(int first, int count);
 
   Status prepare(CallSet& set, int call);
   Status enqueue(const CallSet& set);
-  Status wait();
+  Status wait_for_sets();
+  Status measure_rung(harness::Contest& contest, harness::Measurement& measurement);
+  Status verify_all();
+  harness::CheckOutcome outcome(const Status& status) const;
   Status verify(const CallSet& set);
   Status compare(const CallSet& set, const std::vector<std::uint16_t>& out);
-  harness::CheckOutcome outcome(const Status& status) const;
   harness::Floor floor_of_case();
 
   std::size_t hidden() const { return static_cast<std::size_t>(config_.desc.hidden); }
 
   Config config_;
-  std::shared_ptr<Bootstrap> bootstrap_;
-  harness::RunOptions options_;
-  int rank_, ranks_;
   int blocks_ = 0;
   Shape shape_{};
-  std::optional<World> world_;
   std::optional<DeviceBarrier> barrier_;
-  std::optional<Stream> stream_;
   std::vector<CallSet> sets_;
+  CallSet* set_ = nullptr;  // that is timed
   std::vector<moe::ExpertFunction> experts_;
 
   int rung_ = 0;
-  int slot_ = -1;
-  SymmetricBuffer workspace_;
-  std::vector<Kernel> kernels_;
-  std::optional<Kernel> reset_;  // below kEpochs
+  OpenedOperator opened_;  // of the rung
+  std::size_t kernels_ = 0;
   Args args_{};
 
   /// Outputs that have passed, by call. [0]: of rungs below kRankDedup; [1]: of the others, which round at other places.
   std::map<int, std::vector<std::uint16_t>> passed_[2];
-  harness::Comparison comparison_;
-  std::string difference_;
 };
 
 }  // namespace farwarp::lessons::ladder

@@ -42,15 +42,11 @@ Result<std::vector<Measurement>> Contest::in_turn(const std::vector<Contender>& 
 }
 
 Result<std::vector<std::unique_ptr<Graph>>> Contest::capture(const Work& step) {
-  Device& device = world_.device();
   std::vector<std::unique_ptr<Graph>> graphs;
   for (int set = 0; set < sets_; ++set) {
     use_for(set);
-    Status status = device.begin_capture(stream_);
-    if (status.ok()) status = step();
-    auto graph = device.end_capture(stream_);  // also after an error: a stream must not stay in capture
-    if (status.ok()) status = graph.status();
-    if (!status.ok()) return status;
+    auto graph = farwarp::capture(world_.device(), stream_, step);
+    if (!graph.ok()) return graph.status();
     graphs.push_back(std::move(*graph));
   }
   return graphs;

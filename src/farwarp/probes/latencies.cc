@@ -82,15 +82,10 @@ Result<double> Probes::launch() {
 }
 
 Result<double> Probes::graph_launch() {
-  Status status = device_.begin_capture(stream_);
-  std::unique_ptr<Graph> graph;
-  if (status.ok()) {
-    status = farwarp::launch(device_, kernels_.empty, {1, kSyncThreads, 0}, EmptyArgs{}, stream_);
-    auto captured = device_.end_capture(stream_);
-    if (status.ok()) status = captured.status();
-    if (captured.ok()) graph = std::move(*captured);
-  }
-  return per_launch([&] { return status.ok() ? device_.launch(*graph, stream_) : status; });
+  const auto graph = capture(device_, stream_, [&] {
+    return farwarp::launch(device_, kernels_.empty, {1, kSyncThreads, 0}, EmptyArgs{}, stream_);
+  });
+  return per_launch([&] { return graph.ok() ? device_.launch(**graph, stream_) : graph.status(); });
 }
 
 }  // namespace farwarp::probes

@@ -101,4 +101,12 @@ std::vector<std::string> Device::kernel_names(TargetKind target) {
   return names;
 }
 
+Result<std::unique_ptr<Graph>> capture(Device& device, Stream stream, const std::function<Status()>& enqueue) {
+  if (Status status = device.begin_capture(stream); !status.ok()) return status;
+  const Status enqueued = enqueue();
+  auto graph = device.end_capture(stream);
+  if (!enqueued.ok()) return enqueued;
+  return graph;
+}
+
 }  // namespace farwarp

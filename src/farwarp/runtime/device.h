@@ -155,4 +155,7 @@ Status launch(Device& device, const Kernel& kernel, const LaunchConfig& config, 
   return device.launch(kernel, config, &args, sizeof(Args), stream);
 }
 
+/// What `enqueue` enqueues on `stream`, as a graph. The stream does not stay in capture after an error.
+Result<std::unique_ptr<Graph>> capture(Device& device, Stream stream, const std::function<Status()>& enqueue);
+
 }  // namespace farwarp

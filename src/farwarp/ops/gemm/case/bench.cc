@@ -110,7 +110,7 @@ Status RankRun::add_contenders(harness::Contest& contest, const std::string& nam
 
 /// Each operand read once and the result written once, or the matrix unit's rate while clocks are high.
 harness::Floor RankRun::floor() {
-  const Ceilings ceilings = ceilings_of(world_->device().model(), bootstrap_->size());
+  const Ceilings ceilings = ceilings_of(world_->device().model(), ranks_);
   const GemmDesc& desc = config_.desc;
   const double gigaflops = 2e-9 * desc.m * desc.n * desc.k;
   const double megabytes =

@@ -18,31 +18,18 @@ std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 }  // namespace
 
-RankRun::~RankRun() {
-  if (stream_) world_->device().destroy_stream(*stream_);
-}
-
 // -- preparing
 
 Status RankRun::open(int sets) {
-  const auto device = Device::open(options_.target, bootstrap_->rank());
+  const auto device = Device::open(options_.target, rank_);
   if (!device.ok()) return device.status();
   const auto plan = plan_gemm(config_.desc, (*device)->shape());
   if (!plan.ok()) return plan.status();
   config_.desc = plan->desc;
-  WorldOptions world_options;
-  world_options.target = options_.target;
-  world_options.deadline = options_.deadline;
-  world_options.heap_bytes = size(plan->workspace_bytes) + (std::size_t{1} << 20);
-  auto world = World::create(bootstrap_, world_options);
-  if (!world.ok()) return world.status();
-  world_.emplace(std::move(*world));
+  if (Status status = open_world(plan->workspace_bytes); !status.ok()) return status;
   auto op = Gemm::create(*world_, config_.desc);
   if (!op.ok()) return op.status();
   op_.emplace(std::move(*op));
-  const auto stream = world_->device().create_stream();
-  if (!stream.ok()) return stream.status();
-  stream_ = *stream;
 
   const GemmDesc& desc = config_.desc;
   sets_.resize(size(sets));
@@ -67,7 +54,7 @@ Status RankRun::fill(Buffers& buffers, int call) {
     std::vector<std::uint16_t> values(size(rows * pitch), harness::kPoison16);
     for (int row = 0; row < rows; ++row) {
       const RandomStream stream(options_.seed,
-                                {static_cast<std::uint64_t>(operand), size(call), size(bootstrap_->rank()), size(row)});
+                                {static_cast<std::uint64_t>(operand), size(call), size(rank_), size(row)});
       const auto row_values = std::span(values).subspan(size(row * pitch), size(columns));
       if (config_.residue == Residue::kShifted) {
         harness::fill_normal(stream, 1, 1, desc.dtype, row_values);
@@ -99,26 +86,16 @@ Status RankRun::all_calls() {
   for (int call = 0; call < options_.calls; ++call) {
     Status status = fill(*set_, call);
     if (status.ok() && config_.graph && graph == nullptr) {
-      status = world_->device().begin_capture(*stream_);
-      if (status.ok()) status = enqueue();
-      auto captured = world_->device().end_capture(*stream_);
-      if (status.ok()) status = captured.status();
-      if (status.ok()) graph = std::move(*captured);
+      auto captured = capture(world_->device(), *stream_, [this] { return enqueue(); });
+      if (captured.ok()) graph = std::move(*captured);
+      status = captured.status();
     }
     if (status.ok()) status = graph ? world_->device().launch(*graph, *stream_) : enqueue();
-    if (status.ok()) status = wait();
+    if (status.ok()) status = wait(patience());
     if (status.ok()) status = verify(set_->y);
     if (!status.ok()) return status;
   }
   return {};
-}
-
-std::chrono::nanoseconds RankRun::patience() const { return 2 * options_.deadline + std::chrono::seconds(10); }
-
-Status RankRun::wait() {
-  const Status drained = world_->device().synchronize(*stream_, static_cast<std::uint64_t>(patience().count()));
-  const Status status = world_->status();
-  return status.ok() ? drained : status;
 }
 
 // -- verifying
@@ -146,28 +123,28 @@ Status RankRun::verify(const DeviceBuffer& y) {
   const GemmDesc& desc = config_.desc;
   std::vector<std::uint16_t> got(size(desc.m * desc.y_pitch));
   if (Status status = y.download(got.data(), got.size() * 2, *stream_); !status.ok()) return status;
-  for (std::size_t i = 0; i < got.size() && difference_.empty(); ++i) {
+  for (std::size_t i = 0; i < got.size() && findings_.difference.empty(); ++i) {
     const bool in_matrix = i % size(desc.y_pitch) < size(desc.n);
     if ((got[i] == harness::kPoison16) == in_matrix)
-      difference_ = fmt::format("y[{}, {}] {}", i / size(desc.y_pitch), i % size(desc.y_pitch),
-                                in_matrix ? "was not written" : "lies outside the matrix and was written");
+      findings_.difference = fmt::format("y[{}, {}] {}", i / size(desc.y_pitch), i % size(desc.y_pitch),
+                                         in_matrix ? "was not written" : "lies outside the matrix and was written");
   }
-  if (!difference_.empty()) return {};
+  if (!findings_.difference.empty()) return {};
   const Output output{got, desc.y_pitch};
   if (kind_in_call(config_.inputs, set_->call) == InputKind::kExact) {
     const std::string difference = exact_difference(product(), output, options_.seed);
-    if (!difference.empty()) difference_ = fmt::format("call {}: {}", set_->call, difference);
+    if (!difference.empty()) findings_.difference = fmt::format("call {}: {}", set_->call, difference);
     return {};
   }
-  comparison_.begin_call(set_->call);
+  findings_.comparison.begin_call(set_->call);
   if (config_.residue != Residue::kNone) {
     compare_residue(output);
     return {};
   }
   if (!is_emulated(options_.target))
     return compare_all(product(), world_->device(), *stream_, static_cast<std::uint64_t>(patience().count()), output,
-                       comparison_);
-  compare_sample(product(), choose_sample(desc, options_.seed), output, comparison_);
+                       findings_.comparison);
+  compare_sample(product(), choose_sample(desc, options_.seed), output, findings_.comparison);
   return {};
 }
 
@@ -180,18 +157,12 @@ void RankRun::compare_residue(const Output& output) {
       const harness::PartialSum& sum = set_->taken_away[size(row) * size(desc.n) + size(column)];
       expected[size(column)].accumulated = harness::accumulation_error(sum, desc.k);
     }
-    comparison_.add(row, 0, output.row(row, desc.n), expected);
+    findings_.comparison.add(row, 0, output.row(row, desc.n), expected);
   }
 }
 
-Status RankRun::close(Status status) {
-  const auto all_ok = harness::true_on_all(*bootstrap_, status.ok());
-  if (!all_ok.ok()) return status.ok() ? all_ok.status() : status;
-  return *all_ok ? op_->close() : status;
-}
-
-harness::CheckOutcome RankRun::outcome(const Status& status) const {
-  return harness::judge(fmt::format("rank {}", bootstrap_->rank()), status, comparison_.verdict(), difference_);
+Status RankRun::close(const Status& status) {
+  return close_operator(status, [this] { return op_->close(); });
 }
 
 }  // namespace farwarp::gemm

@@ -11,6 +11,7 @@
 #include "farwarp/harness/contest.h"
 #include "farwarp/harness/cublas_product.h"
 #include "farwarp/harness/device_buffer.h"
+#include "farwarp/harness/rank_run.h"
 #include "farwarp/ops/gemm/case/inputs.h"
 #include "farwarp/ops/gemm/case/oracle.h"
 #include "farwarp/ops/gemm/case/residue.h"
@@ -26,20 +27,16 @@ struct CheckConfig {
   bool graph = false;  ///< each call from a captured graph
 };
 
-class RankRun {
+class RankRun : public harness::RankRun {
  public:
   RankRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options)
-      : config_(config),
-        bootstrap_(std::move(bootstrap)),
-        options_(options),
-        comparison_(config.desc.dtype, kTile, kTile) {}
-  ~RankRun();
+      : harness::RankRun(std::move(bootstrap), options, harness::Comparison(config.desc.dtype, kTile, kTile)),
+        config_(config) {}
 
   Status open(int sets);
   Status all_calls();
-  /// Collective: nobody's memory goes while others may still use the World.
-  Status close(Status status);
-  harness::CheckOutcome outcome(const Status& status) const;
+  /// Collective.
+  Status close(const Status& status);
   harness::BenchOutcome bench(const harness::BenchOptions& bench_options);
 
  private:
@@ -53,8 +50,6 @@ class RankRun {
 
   Status fill(Buffers& buffers, int call);
   Status enqueue();
-  std::chrono::nanoseconds patience() const;
-  Status wait();
   SumOfProducts product() const;
   Status verify(const harness::DeviceBuffer& y);
   void compare_residue(const Output& output);
@@ -66,15 +61,9 @@ class RankRun {
   harness::Floor floor();
 
   CheckConfig config_;
-  std::shared_ptr<Bootstrap> bootstrap_;
-  harness::RunOptions options_;
-  std::optional<World> world_;
   std::optional<Gemm> op_;
-  std::optional<Stream> stream_;
   std::vector<Buffers> sets_;
   Buffers* set_ = nullptr;
-  harness::Comparison comparison_;
-  std::string difference_;
   // Of a bench.
   std::optional<harness::DeviceTimer> timer_;
   std::optional<CublasProduct> baseline_;

@@ -21,9 +21,6 @@ using harness::Measurement;
 // Samples use different sets of inputs, routing and output, as many as the host can make in reasonable memory and time.
 constexpr std::int64_t kPreparedElements = 32 << 20;
 constexpr int kFewestSets = 4;
-constexpr int kTrain = 20;  // calls of a train, at most
-constexpr int kTrains = 5;
-constexpr int kWarmUps = 2;
 
 int sets_for(const MoeAllToAllDesc& desc, int samples) {
   const std::int64_t elements = static_cast<std::int64_t>(desc.max_tokens) * desc.hidden;
@@ -71,6 +68,9 @@ Status BenchRun::prepare() {
   auto timer = harness::DeviceTimer::create(*world_, *stream_);
   if (!timer.ok()) return timer.status();
   timer_.emplace(std::move(*timer));
+  contest_.emplace(
+      *world_, *stream_, *timer_, bench_options_.samples, config_.burst, [this](int set) { use_set(set); },
+      [this](bool ours) { return ours ? poison_outputs() : baseline_out_.poison(*stream_); });
   auto kernel = world_->device().kernel("moe_a2a_bench_expert");
   if (!kernel.ok()) return kernel.status();
   expert_kernel_ = *kernel;
@@ -86,54 +86,54 @@ Status BenchRun::prepare() {
 }
 
 Status BenchRun::measure_all() {
-  std::vector<Contender> baselines;
-  Status status = open_baseline(baselines);
-  if (status.ok()) status = measure_against({"fused", [this] { return fused(); }}, std::move(baselines));
-  if (status.ok()) status = measure_against({"split", [this] { return split(); }}, {});
+  const auto baseline = open_baseline();
+  if (!baseline.ok()) return baseline.status();
+  Status status = measure_against(
+      "fused", [this] { return fused(); }, baseline->has_value() ? &**baseline : nullptr);
+  if (status.ok())
+    status = measure_against(
+        "split", [this] { return split(); }, nullptr);
   if (status.ok()) status = measure_halves();
   return status;
 }
 
-Status BenchRun::measure_against(Contender ours, std::vector<Contender> baselines) {
-  std::vector<Contender*> all = {&ours};
-  for (Contender& baseline : baselines) all.push_back(&baseline);
-  Measurement measurement;
-  measurement.name = ours.name;
-  Status status = time_in_turn(all);
-  if (status.ok()) status = verify();
-  if (status.ok() && !baselines.empty()) status = verify_baseline();
-  if (status.ok()) status = time_graphs(ours, measurement.graph_us);
-  if (status.ok()) status = time_train(ours, measurement.back_to_back_us);
-  if (status.ok()) status = verify();
-  measurement.time_us = harness::summarise(ours.cold);
-  outcome_.measurements.push_back(std::move(measurement));
-  for (Contender& baseline : baselines) {
-    Measurement theirs;
-    theirs.name = baseline.name;
-    theirs.ours = false;
-    theirs.time_us = harness::summarise(baseline.cold);
-    // No train: the host waits inside NCCL's next launch while a stream is held.
-    outcome_.measurements.push_back(std::move(theirs));
-  }
-  return status;
+Status BenchRun::measure_against(const std::string& name, const harness::Work& step,
+                                 const harness::Contender* baseline) {
+  const harness::Contender ours{.name = name, .step = step};
+  std::vector<harness::Contender> all = {ours};
+  if (baseline != nullptr) all.push_back(*baseline);
+  auto measured = contest_->in_turn(all);
+  if (!measured.ok()) return measured.status();
+  Status status = verify();
+  if (status.ok() && baseline != nullptr) status = verify_baseline();
+  if (!status.ok()) return status;
+  const auto graph_us = contest_->from_graphs(ours);
+  if (!graph_us.ok()) return graph_us.status();
+  const auto train_us =
+      contest_->in_train(ours);  // not of the baseline: NCCL's next launch waits for a stream that is held
+  if (!train_us.ok()) return train_us.status();
+  measured->front().graph_us = *graph_us;
+  measured->front().back_to_back_us = *train_us;
+  outcome_.measurements.insert(outcome_.measurements.end(), measured->begin(), measured->end());
+  return verify();
 }
 
 // ---- the baseline ------------------------------------------------------------------------------------------------------
 
-/// Captures a graph of the NCCL baseline for each set. If there is no NCCL, the outcome says why, the same on all ranks.
-Status BenchRun::open_baseline(std::vector<Contender>& baselines) {
+/// Graphs of the NCCL baseline, one for each set. If there is no NCCL, the outcome says why, the same on all ranks.
+Result<std::optional<harness::Contender>> BenchRun::open_baseline() {
   if (!bench_options_.baselines) {
     outcome_.no_baseline = "not asked for";
-    return {};
+    return std::optional<harness::Contender>();
   }
   if (config_.inputs.expert != MoeExpert::kRankScale) {
     outcome_.no_baseline = "its experts are rank_scale, not secret";
-    return {};
+    return std::optional<harness::Contender>();
   }
   auto opened = MoeNcclBaseline::create(*world_, config_.desc);
   if (!opened.ok() && opened.status().code() == StatusCode::kUnavailable) {
     outcome_.no_baseline = opened.status().message();
-    return {};
+    return std::optional<harness::Contender>();
   }
   if (!opened.ok()) return opened.status();
   baseline_.emplace(std::move(*opened));
@@ -145,12 +145,13 @@ Status BenchRun::open_baseline(std::vector<Contender>& baselines) {
     if (!handle.ok()) return handle.status();
     baseline_handles_.push_back(*handle);
   }
-  auto graphs = capture([this] { return enqueue_baseline(); });
+  auto graphs = contest_->capture([this] { return enqueue_baseline(); });
   if (!graphs.ok()) return graphs.status();
   baseline_graphs_ = std::move(*graphs);
-  baselines.push_back({baseline_->describe() + ", graph",
-                       [this] { return world_->device().launch(*baseline_graphs_[set_index()], *stream_); }, false});
-  return {};
+  return std::optional(
+      harness::Contender{.name = baseline_->describe() + ", graph",
+                         .step = [this] { return world_->device().launch(*baseline_graphs_[set_index()], *stream_); },
+                         .ours = false});
 }
 
 Status BenchRun::enqueue_baseline() {
@@ -182,6 +183,11 @@ Status BenchRun::measure_halves() {
     dispatched = false;
     return combine();
   };
+  const auto take = [this](const harness::Work& prepare, const harness::Work& work, std::vector<double>& samples) {
+    const auto us = timer_->sample(prepare, work, true);
+    if (us.ok()) samples.push_back(*us);
+    return us.status();
+  };
   Status status;
   for (int i = 0; i < bench_options_.samples && status.ok(); ++i) {
     use_set(i);
@@ -194,8 +200,8 @@ Status BenchRun::measure_halves() {
       const Status prepared = dispatched ? Status() : send();
       return prepared.ok() ? expert() : prepared;
     };
-    status = sample(before_dispatch, send, true, dispatch_us);
-    if (status.ok()) status = sample(before_combine, bring_back, true, combine_us);
+    status = take(before_dispatch, send, dispatch_us);
+    if (status.ok()) status = take(before_combine, bring_back, combine_us);
   }
   if (status.ok()) status = verify();
   for (const auto& [name, samples] : {std::pair{"dispatch", &dispatch_us}, std::pair{"combine", &combine_us}}) {
@@ -210,83 +216,6 @@ Status BenchRun::measure_halves() {
   return status;
 }
 
-Status BenchRun::sample(const harness::Work& prepare, const harness::Work& work, bool cold,
-                        std::vector<double>& samples) {
-  const auto us = timer_->sample(prepare, work, cold);
-  if (us.ok()) samples.push_back(*us);
-  return us.status();
-}
-
-/// Takes cold samples of the contenders in turn. Each sample is the slowest rank's.
-Status BenchRun::time_in_turn(const std::vector<Contender*>& contenders) {
-  for (int i = -kWarmUps; i < bench_options_.samples; ++i) {
-    use_set(i < 0 ? 0 : i);
-    for (Contender* contender : contenders) {
-      std::vector<double> ignored;
-      const Status status = sample([&] { return contender->ours ? poison_outputs() : baseline_out_.poison(*stream_); },
-                                   contender->step, true, i < 0 ? ignored : contender->cold);
-      if (!status.ok()) return status;
-    }
-  }
-  for (Contender* contender : contenders) {
-    auto slowest = timer_->slowest(contender->cold);
-    if (!slowest.ok()) return slowest.status();
-    contender->cold = std::move(*slowest);
-  }
-  return {};
-}
-
-Result<std::vector<std::unique_ptr<Graph>>> BenchRun::capture(const std::function<Status()>& step) {
-  Device& device = world_->device();
-  std::vector<std::unique_ptr<Graph>> graphs;
-  for (std::size_t i = 0; i < sets_.size(); ++i) {
-    use_set(static_cast<int>(i));
-    Status status = device.begin_capture(*stream_);
-    if (status.ok()) status = step();
-    if (!status.ok()) return status;
-    auto graph = device.end_capture(*stream_);
-    if (!graph.ok()) return graph.status();
-    graphs.push_back(std::move(*graph));
-  }
-  return graphs;
-}
-
-Status BenchRun::time_graphs(const Contender& contender, double& median) {
-  const auto graphs = capture(contender.step);
-  if (!graphs.ok()) return graphs.status();
-  std::vector<double> samples;
-  for (int i = 0; i < bench_options_.samples; ++i) {
-    use_set(i);
-    const Status status =
-        sample([this] { return poison_outputs(); },
-               [&] { return world_->device().launch(*(*graphs)[set_index()], *stream_); }, true, samples);
-    if (!status.ok()) return status;
-  }
-  auto slowest = timer_->slowest(samples);
-  if (slowest.ok()) median = harness::summarise(*slowest).median;
-  return slowest.status();
-}
-
-Status BenchRun::time_train(const Contender& contender, double& per_call) {
-  std::vector<double> samples;
-  // No graph is launched twice in a train: the second launch would make the host wait for a stream that is held.
-  const int calls = std::min(kTrain, static_cast<int>(sets_.size()));
-  const auto train = [this, &contender, calls] {
-    Status status;
-    for (int i = 0; i < calls && status.ok(); ++i) {
-      use_set(i);
-      status = contender.step();
-    }
-    return status;
-  };
-  for (int i = 0; i < kTrains; ++i) {
-    if (Status status = sample([] { return Status{}; }, train, false, samples); !status.ok()) return status;
-  }
-  auto slowest = timer_->slowest(samples);
-  if (slowest.ok()) per_call = harness::summarise(*slowest).median / calls;
-  return slowest.status();
-}
-
 /// Compares the outputs of all sets: the first time with the oracle, later with the outputs that passed, to the bit.
 Status BenchRun::verify() {
   const bool first_time = verified_.empty();
@@ -299,8 +228,8 @@ Status BenchRun::verify() {
     std::vector<std::uint16_t> out(set_->out.bytes() / 2);
     if (Status status = set_->out.download(out.data(), set_->out.bytes(), *stream_); !status.ok()) return status;
     if (first_time) verified_[i] = out;
-    if (out != verified_[i] && difference_.empty()) {
-      difference_ = fmt::format("the output of set {} changed from one form or call to another", i);
+    if (out != verified_[i] && findings_.difference.empty()) {
+      findings_.difference = fmt::format("the output of set {} changed from one form or call to another", i);
     }
   }
   return {};

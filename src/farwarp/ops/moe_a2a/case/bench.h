@@ -1,13 +1,12 @@
 // One rank's run of the bench of moe-a2a.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "farwarp/harness/timing.h"
+#include "farwarp/harness/contest.h"
 #include "farwarp/ops/moe_a2a/case/baseline.h"
 #include "farwarp/ops/moe_a2a/case/run.h"
 
@@ -21,25 +20,12 @@ class BenchRun : private RankRun {
   harness::BenchOutcome run();
 
  private:
-  /// One thing to time; `step` enqueues it for the current set.
-  struct Contender {
-    std::string name;
-    std::function<Status()> step;
-    bool ours = true;
-    std::vector<double> cold = {};
-  };
-
   Status prepare();
   Status measure_all();
-  /// Times ours and the baselines, if there are any, in turn for each sample.
-  Status measure_against(Contender ours, std::vector<Contender> baselines);
+  /// Times ours and the baseline, if there is one, in turn for each sample.
+  Status measure_against(const std::string& name, const harness::Work& step, const harness::Contender* baseline);
   Status measure_halves();
-  Status time_in_turn(const std::vector<Contender*>& contenders);
-  Status time_graphs(const Contender& contender, double& median);
-  Status time_train(const Contender& contender, double& per_call);
-  Status sample(const harness::Work& prepare, const harness::Work& work, bool cold, std::vector<double>& samples);
-  Result<std::vector<std::unique_ptr<Graph>>> capture(const std::function<Status()>& step);
-  Status open_baseline(std::vector<Contender>& baselines);
+  Result<std::optional<harness::Contender>> open_baseline();
   Status enqueue_baseline();
   Status verify();
   Status verify_baseline();
@@ -54,6 +40,7 @@ class BenchRun : private RankRun {
 
   harness::BenchOptions bench_options_;
   std::optional<harness::DeviceTimer> timer_;
+  std::optional<harness::Contest> contest_;
   std::optional<Kernel> expert_kernel_;
   harness::BenchOutcome outcome_;
   std::optional<MoeNcclBaseline> baseline_;

@@ -35,29 +35,20 @@ Status RankRun::open() {
       config_.desc.recv_rows = std::max(config_.desc.recv_rows, least_recv_rows(config_.desc, routings));
     }
   }
-  Status status = create_world();
+  Status status = create_operator();
   if (status.ok()) status = allocate_buffers();
   return status;
 }
 
-Status RankRun::create_world() {
+Status RankRun::create_operator() {
   const auto device = Device::open(options_.target, rank_);
   if (!device.ok()) return device.status();
   const auto plan = plan_moe_all_to_all(config_.desc, (*device)->shape(), ranks_);
   if (!plan.ok()) return plan.status();
-  WorldOptions world_options;
-  world_options.target = options_.target;
-  world_options.deadline = options_.deadline;
-  world_options.heap_bytes = static_cast<std::size_t>(plan->workspace.total) + (std::size_t{1} << 20);
-  auto world = World::create(bootstrap_, world_options);
-  if (!world.ok()) return world.status();
-  world_.emplace(std::move(*world));
+  if (Status status = open_world(plan->workspace.total); !status.ok()) return status;
   auto op = MoeAllToAll::create(*world_, config_.desc);
   if (!op.ok()) return op.status();
   op_.emplace(std::move(*op));
-  const auto stream = world_->device().create_stream();
-  if (!stream.ok()) return stream.status();
-  stream_ = *stream;
   return {};
 }
 
@@ -134,17 +125,11 @@ Status RankRun::all_calls() {
   for (int call = 0; call < options_.calls && status.ok(); call += config_.burst) {
     status = burst(call, std::min(config_.burst, options_.calls - call));
   }
-  const Fault::Kind fault = options_.fault.kind;
-  if (fault != Fault::Kind::kDelay && fault != Fault::Kind::kMismatch && fault != Fault::Kind::kDropPut) return status;
-  // A rank may have finished its last call before another gave up, so all ranks agree on whether to recover.
-  const auto all_ok = harness::true_on_all(*bootstrap_, status.ok());
-  if (!all_ok.ok()) return status.ok() ? all_ok.status() : status;
-  if (*all_ok) return status;
-  const Status recovered = recover(options_.calls);
-  const bool right = recovered.ok() && difference_.empty() && comparison_.verdict().pass;
-  recovery_ = right ? "; after recover() the next call was right"
-                    : fmt::format("; the call after recover() was wrong: {} {}", recovered.to_string(), difference_);
-  return status.ok() ? Status{StatusCode::kAborted, "another rank failed"} : status;
+  return recover_from_fault(status, [this] {
+    op_->forget_call();
+    op_->inject({});
+    return burst(options_.calls, 1);
+  });
 }
 
 /// Enqueues `count` calls, each with inputs and outputs of its own, and checks the results when all are done.
@@ -170,7 +155,7 @@ Status RankRun::burst(int first, int count) {
       if (status.ok()) status = run_phase(kCombine);
     }
   }
-  if (status.ok()) status = wait();
+  if (status.ok()) status = wait_for_burst();
   for (int i = 0; i < count && status.ok(); ++i) {
     set_ = &sets_[static_cast<std::size_t>(i)];
     status = check_output(first + i);
@@ -181,15 +166,6 @@ Status RankRun::burst(int first, int count) {
 Status RankRun::prepare_call(int call) {
   const Status status = upload_inputs(call);
   return status.ok() ? poison_outputs() : status;
-}
-
-Status RankRun::recover(int call) {
-  if (Status status = world_->recover({*stream_}); !status.ok()) return status;
-  op_->forget_call();
-  op_->inject({});
-  comparison_ = harness::Comparison(config_.desc.dtype, 1, config_.desc.hidden);
-  difference_.clear();
-  return burst(call, 1);
 }
 
 Status RankRun::enqueue(Phase phase) {
@@ -212,32 +188,21 @@ Status RankRun::enqueue(Phase phase) {
 
 Status RankRun::run_phase(Phase phase) {
   const Status status = launch_phase(phase);
-  return status.ok() ? wait() : status;
+  return status.ok() ? wait_for_burst() : status;
 }
 
 Status RankRun::launch_phase(Phase phase) {
   if (!config_.graph) return enqueue(phase);
-  Device& device = world_->device();
   if (set_->graphs[phase] == nullptr) {
-    Status status = device.begin_capture(*stream_);
-    if (status.ok()) status = enqueue(phase);
-    if (!status.ok()) return status;
-    auto graph = device.end_capture(*stream_);
+    auto graph = capture(world_->device(), *stream_, [&] { return enqueue(phase); });
     if (!graph.ok()) return graph.status();
     set_->graphs[phase] = std::move(*graph);
   }
-  return device.launch(*set_->graphs[phase], *stream_);
+  return world_->device().launch(*set_->graphs[phase], *stream_);
 }
 
-Status RankRun::wait() {
-  // Each launch may take its deadline and this rank's delay.
-  const int launches = std::max(2, config_.burst);
-  std::chrono::nanoseconds patience =
-      launches * (options_.deadline + std::chrono::nanoseconds(config_.longest_delay_ns)) + std::chrono::seconds(10);
-  if (options_.fault.kind == Fault::Kind::kDelay) patience += std::chrono::milliseconds(options_.fault.amount);
-  const Status drained = world_->device().synchronize(*stream_, static_cast<std::uint64_t>(patience.count()));
-  const Status status = world_->status();
-  return status.ok() ? drained : status;
+Status RankRun::wait_for_burst() {
+  return wait(patience(std::max(2, config_.burst), std::chrono::nanoseconds(config_.longest_delay_ns)));
 }
 
 // -- verifying
@@ -260,13 +225,13 @@ Status RankRun::check_dispatch(int call) {
   if (status.ok() && scales_.bytes() != 0) {
     status = scales_.download(received_scales_.data(), scales_.bytes(), *stream_);
   }
-  if (!status.ok() || !difference_.empty()) return status;
+  if (!status.ok() || !findings_.difference.empty()) return status;
   // Everything that dispatch delivers must be equal to the bit.
   std::string difference = first_difference<std::int32_t>("counts", counts, expected_.counts);
   if (difference.empty()) difference = first_difference<std::int32_t>("offsets", offsets, expected_.offsets);
   if (difference.empty()) difference = first_difference<std::int64_t>("origins", origins, expected_.origins);
   if (difference.empty()) difference = row_difference(call);
-  if (!difference.empty()) difference_ = fmt::format("call {}: {}", call, difference);
+  if (!difference.empty()) findings_.difference = fmt::format("call {}: {}", call, difference);
   return {};
 }
 
@@ -344,7 +309,7 @@ Status RankRun::check_output(int call) {
   std::vector<harness::ExpectedElement> expected(hidden());
   std::vector<double> values(hidden());
   const bool exact = kind_in_call(config_.inputs, call) == harness::InputKind::kExact;
-  comparison_.begin_call(call);
+  findings_.comparison.begin_call(call);
   for (int token = 0; token < routing.tokens; ++token) {
     const std::size_t entry = static_cast<std::size_t>(token) * k;
     fill_row(config_.desc, ranks_, config_.inputs, call, rank_, token, x);
@@ -354,33 +319,24 @@ Status RankRun::check_output(int call) {
     const auto row = std::span(out).subspan(static_cast<std::size_t>(token) * hidden(), hidden());
     if (exact) {
       std::ranges::transform(expected, values.begin(), &harness::ExpectedElement::value);
-      comparison_.add_exact(token, 0, row, values);
+      findings_.comparison.add_exact(token, 0, row, values);
     } else {
-      comparison_.add(token, 0, row, expected);
+      findings_.comparison.add(token, 0, row, expected);
     }
   }
-  for (std::size_t i = static_cast<std::size_t>(routing.tokens) * hidden(); i < out.size() && difference_.empty();
-       ++i) {
+  for (std::size_t i = static_cast<std::size_t>(routing.tokens) * hidden();
+       i < out.size() && findings_.difference.empty(); ++i) {
     if (out[i] != harness::kPoison16)
-      difference_ = fmt::format("call {}: row {} of the output was written, beyond {} tokens", call, i / hidden(),
-                                routing.tokens);
+      findings_.difference = fmt::format("call {}: row {} of the output was written, beyond {} tokens", call,
+                                         i / hidden(), routing.tokens);
   }
   return {};
 }
 
 // -- ending
 
-Status RankRun::close(Status status) {
-  const auto all_ok = harness::true_on_all(*bootstrap_, status.ok());
-  if (!all_ok.ok()) return status.ok() ? all_ok.status() : status;
-  return *all_ok ? op_->close() : status;
-}
-
-harness::CheckOutcome RankRun::outcome(const Status& status) const {
-  harness::CheckOutcome outcome =
-      harness::judge(fmt::format("rank {}", rank_), status, comparison_.verdict(), difference_);
-  if (!outcome.pass) outcome.detail += recovery_;
-  return outcome;
+Status RankRun::close(const Status& status) {
+  return close_operator(status, [this] { return op_->close(); });
 }
 
 }  // namespace farwarp::moe

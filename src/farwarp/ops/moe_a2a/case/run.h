@@ -11,6 +11,7 @@
 #include "farwarp/harness/case.h"
 #include "farwarp/harness/compare.h"
 #include "farwarp/harness/device_buffer.h"
+#include "farwarp/harness/rank_run.h"
 #include "farwarp/ops/moe_a2a/args.h"
 #include "farwarp/ops/moe_a2a/case/inputs.h"
 #include "farwarp/ops/moe_a2a/case/oracle.h"
@@ -35,27 +36,19 @@ struct CheckConfig {
 };
 
 /// One rank's part in a check: its World, its operator, its buffers, and what it found.
-class RankRun {
+class RankRun : public harness::RankRun {
  public:
   RankRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options)
-      : config_(config),
-        bootstrap_(std::move(bootstrap)),
-        options_(options),
-        rank_(bootstrap_->rank()),
-        ranks_(bootstrap_->size()),
-        comparison_(config.desc.dtype, 1, config.desc.hidden) {
+      : harness::RankRun(std::move(bootstrap), options, harness::Comparison(config.desc.dtype, 1, config.desc.hidden)),
+        config_(config) {
     config_.inputs.seed = options.seed;
-  }
-  ~RankRun() {
-    if (stream_) world_->device().destroy_stream(*stream_);
   }
 
   Status open();
   /// The calls of the check. After an injected fault from which a World can recover, also recover() and one more call.
   Status all_calls();
-  /// Collective: no rank frees memory while peers' kernels may still write it.
-  Status close(Status status);
-  harness::CheckOutcome outcome(const Status& status) const;
+  /// Collective.
+  Status close(const Status& status);
 
  protected:
   enum Phase { kFused, kDispatch, kCombine, kPhases };
@@ -68,7 +61,7 @@ class RankRun {
     std::unique_ptr<Graph> graphs[kPhases];
   };
 
-  Status create_world();
+  Status create_operator();
   Status allocate_buffers();
   Status burst(int first, int count);
   Status prepare_call(int call);
@@ -78,8 +71,7 @@ class RankRun {
   Status enqueue(Phase phase);
   Status launch_phase(Phase phase);
   Status run_phase(Phase phase);
-  Status wait();
-  Status recover(int call);
+  Status wait_for_burst();
   Status check_dispatch(int call);
   std::string row_difference(int call) const;
   bool row_arrived(std::span<const std::uint16_t> x, std::size_t row) const;
@@ -99,12 +91,7 @@ class RankRun {
   int local_experts() const { return moe_first_expert(rank_ + 1, ranks_, config_.desc.num_experts) - first_expert(); }
 
   CheckConfig config_;
-  std::shared_ptr<Bootstrap> bootstrap_;
-  harness::RunOptions options_;
-  int rank_, ranks_;
-  std::optional<World> world_;
   std::optional<MoeAllToAll> op_;
-  std::optional<Stream> stream_;
   std::vector<CallBuffers> sets_;                                           // one for each call of a burst
   CallBuffers* set_ = nullptr;                                              // of the current call
   harness::DeviceBuffer recv_x_, counts_, offsets_, origins_, scales_, y_;  // of form=split
@@ -112,9 +99,6 @@ class RankRun {
   // form=split: the received rows, and their scales if they are fp8.
   std::vector<std::byte> received_;
   std::vector<float> received_scales_;
-  harness::Comparison comparison_;
-  std::string difference_;  // the first thing that is not bit-equal to the oracle
-  std::string recovery_;    // the result of the call after recover()
 };
 
 }  // namespace farwarp::moe

@@ -23,16 +23,9 @@ std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 }  // namespace
 
 RankRun::RankRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options)
-    : config_(config),
-      bootstrap_(std::move(bootstrap)),
-      options_(options),
-      rank_(bootstrap_->rank()),
-      problem_{config.kind.kind, config.desc, bootstrap_->size(), options.seed, config.inputs},
-      findings_(config.desc.dtype) {}
-
-RankRun::~RankRun() {
-  if (stream_) world_->device().destroy_stream(*stream_);
-}
+    : harness::RankRun(std::move(bootstrap), options, harness::Comparison(config.desc.dtype, gemm::kTile, gemm::kTile)),
+      config_(config),
+      problem_{config.kind.kind, config.desc, ranks_, options.seed, config.inputs} {}
 
 // -- preparing
 
@@ -54,17 +47,7 @@ Status RankRun::create_world() {
     if (!bytes.ok()) return bytes.status();
     most_bytes = std::max(most_bytes, *bytes);
   }
-  WorldOptions world_options;
-  world_options.target = options_.target;
-  world_options.deadline = options_.deadline;
-  world_options.heap_bytes = size(most_bytes) + (std::size_t{1} << 20);
-  auto world = World::create(bootstrap_, world_options);
-  if (!world.ok()) return world.status();
-  world_.emplace(std::move(*world));
-  const auto stream = world_->device().create_stream();
-  if (!stream.ok()) return stream.status();
-  stream_ = *stream;
-  return {};
+  return open_world(most_bytes);
 }
 
 Result<std::int64_t> RankRun::heap_bytes(const Device& device, const ParallelGemmDesc& desc) const {
@@ -159,26 +142,10 @@ Status RankRun::all_calls() {
   Status status;
   for (int call = 0; call < options_.calls && status.ok(); call += config_.burst)
     status = burst(call, std::min(config_.burst, options_.calls - call));
-  const Fault::Kind fault = options_.fault.kind;
-  if (fault != Fault::Kind::kDelay && fault != Fault::Kind::kDropPut) return status;
-  // A rank may have finished its last call before another gave up: all agree on whether there is something to recover from.
-  const auto all_ok = harness::true_on_all(*bootstrap_, status.ok());
-  if (!all_ok.ok()) return status.ok() ? all_ok.status() : status;
-  if (*all_ok) return status;
-  const Status recovered = recover(options_.calls);
-  const harness::Verdict verdict = findings_.comparison.verdict();
-  const bool right = recovered.ok() && findings_.difference.empty() && verdict.pass;
-  recovery_ = right ? "; after recover() the next call was right"
-                    : fmt::format("; the call after recover() was wrong: {} {} {}", recovered.to_string(),
-                                  findings_.difference, verdict.detail);
-  return status.ok() ? Status{StatusCode::kAborted, "another rank failed"} : status;
-}
-
-Status RankRun::recover(int call) {
-  if (Status status = world_->recover({*stream_}); !status.ok()) return status;
-  op_->drop_put(0);
-  findings_ = Findings(config_.desc.dtype);
-  return burst(call, 1);
+  return recover_from_fault(status, [this] {
+    op_->drop_put(0);
+    return burst(options_.calls, 1);
+  });
 }
 
 /// Enqueues `count` calls, each with inputs and outputs of its own, and looks at the results when all are done.
@@ -194,7 +161,7 @@ Status RankRun::burst(int first, int count) {
         status = world_->device().enqueue_delay(*stream_, delay_before(problem_, first + i, repeat, rank_, longest));
       if (status.ok()) status = launch(sets_[size(i)]);
     }
-    if (status.ok()) status = wait();
+    if (status.ok()) status = wait(patience_for_burst());
     for (int i = 0; i < count && status.ok(); ++i) {
       Buffers& set = sets_[size(i)];
       status = repeat == 0 ? verify(set.y, first + i, config_.kind.roundings, findings_, set.first)
@@ -214,29 +181,15 @@ Status RankRun::launch(Buffers& set) {
   if (!config_.graph) return enqueue(set);
   Device& device = world_->device();
   if (set.graph == nullptr) {
-    Status status = device.begin_capture(*stream_);
-    if (status.ok()) status = enqueue(set);
-    auto captured = device.end_capture(*stream_);  // also after an error: a stream must not stay in capture
-    if (status.ok()) status = captured.status();
-    if (!status.ok()) return status;
+    auto captured = capture(device, *stream_, [&] { return enqueue(set); });
+    if (!captured.ok()) return captured.status();
     set.graph = std::move(*captured);
   }
   return device.launch(*set.graph, *stream_);
 }
 
-/// Launches with a deadline each, after what delays this rank.
-std::chrono::nanoseconds RankRun::patience() const {
-  const int launches = std::max(2, config_.burst);
-  std::chrono::nanoseconds patience =
-      launches * (options_.deadline + std::chrono::nanoseconds(config_.longest_delay_ns)) + std::chrono::seconds(10);
-  if (options_.fault.kind == Fault::Kind::kDelay) patience += std::chrono::milliseconds(options_.fault.amount);
-  return patience;
-}
-
-Status RankRun::wait() {
-  const Status drained = world_->device().synchronize(*stream_, static_cast<std::uint64_t>(patience().count()));
-  const Status status = world_->status();
-  return status.ok() ? drained : status;
+std::chrono::nanoseconds RankRun::patience_for_burst() const {
+  return patience(std::max(2, config_.burst), std::chrono::nanoseconds(config_.longest_delay_ns));
 }
 
 // -- verifying
@@ -263,8 +216,8 @@ Status RankRun::verify(const DeviceBuffer& y, int call, int roundings, Findings&
   }
   findings.comparison.begin_call(call);
   if (!is_emulated(options_.target))
-    return gemm::compare_all(product, world_->device(), *stream_, static_cast<std::uint64_t>(patience().count()),
-                             output, findings.comparison);
+    return gemm::compare_all(product, world_->device(), *stream_,
+                             static_cast<std::uint64_t>(patience_for_burst().count()), output, findings.comparison);
   gemm::compare_sample(product, choose_sample(problem_, call, rank_), output, findings.comparison);
   return {};
 }
@@ -301,25 +254,18 @@ Status RankRun::compare_with_first(const Buffers& set, int call, int repeat) {
 
 // -- ending
 
-Status RankRun::close(Status status) {
-  const auto all_ok = harness::true_on_all(*bootstrap_, status.ok());
-  if (!all_ok.ok()) return status.ok() ? all_ok.status() : status;
+Status RankRun::close(const Status& status) {
   if (!refused_.ok()) {
-    const auto all_right = harness::true_on_all(*bootstrap_, judged(status).pass);
+    const auto all_right = harness::true_on_all(*bootstrap_, harness::RankRun::outcome(status).pass);
     if (!all_right.ok()) return all_right.status();
     right_after_refusal_ = *all_right;
     recovery_ = "; this is after a creation that was refused because of --fault mismatch";
   }
-  return *all_ok ? op_->close() : status;
-}
-
-harness::CheckOutcome RankRun::judged(const Status& status) const {
-  return harness::judge(fmt::format("rank {}", rank_), status, findings_.comparison.verdict(), findings_.difference);
+  return close_operator(status, [this] { return op_->close(); });
 }
 
 harness::CheckOutcome RankRun::outcome(const Status& status) const {
-  harness::CheckOutcome outcome = judged(status);
-  if (!outcome.pass) outcome.detail += recovery_;
+  harness::CheckOutcome outcome = harness::RankRun::outcome(status);
   if (!outcome.pass || !right_after_refusal_) return outcome;
   outcome.pass = false;  // like any other fault: what was asked for first did not happen
   outcome.status = refused_;

@@ -10,6 +10,7 @@
 #include "farwarp/harness/case.h"
 #include "farwarp/harness/compare.h"
 #include "farwarp/harness/device_buffer.h"
+#include "farwarp/harness/rank_run.h"
 #include "farwarp/ops/gemm/case/oracle.h"
 #include "farwarp/ops/parallel_gemm/case/inputs.h"
 #include "farwarp/ops/parallel_gemm/case/operator.h"
@@ -27,24 +28,19 @@ struct CheckConfig {
   std::uint64_t longest_delay_ns = 0;
 };
 
-/// What was found in outputs.
-struct Findings {
-  explicit Findings(DType dtype) : comparison(dtype, gemm::kTile, gemm::kTile) {}
-  harness::Comparison comparison;
-  std::string difference;  ///< the first element that is not written, not exact, or not the same in a repetition
-};
+using harness::Findings;
 
-class RankRun {
+class RankRun : public harness::RankRun {
  public:
   RankRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options);
-  virtual ~RankRun();
+  virtual ~RankRun() = default;
 
   /// `sets`: of inputs and outputs.
   Status open(int sets);
   /// The calls of the check; after an injected fault that a World can survive also recover() and one call more.
   Status all_calls();
-  /// Collective: nobody's memory goes while others may still use the World.
-  Status close(Status status);
+  /// Collective.
+  Status close(const Status& status);
   harness::CheckOutcome outcome(const Status& status) const;
 
  protected:
@@ -67,30 +63,20 @@ class RankRun {
   Status inject_fault();
   Status enqueue(const Buffers& set);
   Status launch(Buffers& set);
-  std::chrono::nanoseconds patience() const;
-  Status wait();
-  Status recover(int call);
+  std::chrono::nanoseconds patience_for_burst() const;
   Status verify(const harness::DeviceBuffer& y, int call, int roundings, Findings& findings,
                 std::vector<std::uint16_t>& got);
   void* all_x_of(const Buffers& set) const { return config_.desc.return_x ? set.all_x.get() : nullptr; }
   Status poison(const Buffers& set);
   Status verify_returned_x(const Buffers& set, int call, Findings& findings) const;
   Status compare_with_first(const Buffers& set, int call, int repeat);
-  harness::CheckOutcome judged(const Status& status) const;
 
   CheckConfig config_;
-  std::shared_ptr<Bootstrap> bootstrap_;
-  harness::RunOptions options_;
-  int rank_;
   Problem problem_;
-  std::optional<World> world_;
   std::unique_ptr<CaseOperator> op_;
-  std::optional<Stream> stream_;
   std::vector<Buffers> sets_;
-  Findings findings_;
   Status refused_;  // --fault mismatch: how the first creation ended
   bool right_after_refusal_ = false;
-  std::string recovery_;  // how what came after a fault went
 };
 
 }  // namespace farwarp::parallel_gemm
