@@ -15,13 +15,12 @@ namespace farwarp {
 inline constexpr int kMaxRanks = 8;
 inline constexpr int kMaxOperators = 64;  ///< live operator instances of one World
 
-/// The state of one operator instance that outlives a launch. Written by the owner's own kernels and by recover().
+/// The state of one operator instance that outlives a launch. Written by this rank's kernels, open_operator() and recover().
 struct OperatorCells {
   std::uint32_t epoch;  ///< of the call in flight or the next one; advanced by the call's last kernel
-  std::uint32_t phase;  ///< kernels of the call already done; a kernel that expects another number was called out of order
-  std::uint32_t
-      blocks_inside;   ///< blocks of the running kernel that have left the call; the last one advances phase and epoch
-  std::uint32_t busy;  ///< 1 while a kernel of this operator has blocks in the call
+  std::uint32_t phase;  ///< kernels of the call already done; one that expects another number was called out of order
+  std::uint32_t blocks_inside;  ///< blocks of the kernel that have left the call; the last one advances phase and epoch
+  std::uint32_t busy;           ///< 1 while a kernel of this operator has blocks in the call
 };
 
 /// At offset 0 of every rank's heap.
@@ -54,8 +53,7 @@ inline constexpr int kLedgerRecords = 32;
 
 /// In host memory that the device writes; the host reads it without synchronising.
 struct Ledger {
-  SystemCell<std::uint32_t>
-      count;  ///< records claimed at the last write; may exceed kLedgerRecords, but only so many are kept
+  SystemCell<std::uint32_t> count;       ///< records claimed; may exceed kLedgerRecords, but only so many are kept
   SystemCell<std::uint32_t> aborted_by;  ///< 1 + rank whose abort this rank's kernels saw, or 0
   LedgerRecord records[kLedgerRecords];
 };

@@ -15,7 +15,7 @@ struct Call {
   std::uint64_t started_ns;
   std::uint64_t deadline_ns;  // absolute: the same budget for every wait of the launch
   std::uint64_t grace_ns;     // see Wait::depth
-  bool live;                  // false: this thread knows of the abort. It skips work, but still arrives at every barrier
+  bool live;                  // false: this thread knows of the abort: it skips work, but still arrives at barriers
 };
 
 /// The address of a member, without an access.

@@ -242,7 +242,7 @@ class ProcessBootstrap : public Bootstrap {
   Mesh mesh_;
   std::uint64_t sequence_ = 0;
   std::optional<Status> broken_;
-  std::vector<Clock::time_point> heard_;  // by rank: when the last byte was received or sent, or the call in progress began
+  std::vector<Clock::time_point> heard_;  // by rank: the last byte received or sent, or else the start of the call
   std::optional<std::chrono::milliseconds> longest_silence_;
 
   const pid_t process_ = ::getpid();

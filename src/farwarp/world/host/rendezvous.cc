@@ -188,7 +188,7 @@ class Rendezvous {
   /// Notes what may explain a rank that is missing at the deadline. The cause may be temporary: descriptors can become free again.
   void note_error(const char* what) {
     turned_away_ = fmt::format("; {}: {}", what, std::strerror(errno));
-    std::this_thread::sleep_for(kRedialInterval);  // poll() would report the same call again at once
+    std::this_thread::sleep_for(kRedialInterval);  // poll() would report the same connection again at once
   }
 
   void poll_all(Clock::time_point deadline) const {
