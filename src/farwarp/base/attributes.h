@@ -1,7 +1,7 @@
 // The four macros of farwarp, and the only place outside substrate/ where code asks which target it is compiled for.
 //
 //   FARWARP_DEVICE           marks a device function
-//   FARWARP_COLD             the same for what almost never runs and stands at many places: one copy, called
+//   FARWARP_COLD             marks a device function that almost never runs and is used at many places: one copy, called
 //   FARWARP_KERNEL(name, Args, max_threads) { ... }
 //                            defines a kernel entry: extern "C", one trivially copyable argument block named `args`
 //   FARWARP_TARGET           the target's namespace, farwarp::FARWARP_TARGET
@@ -14,7 +14,7 @@
 #define FARWARP_TARGET on_cuda
 #define FARWARP_DEVICE __device__ __forceinline__
 #define FARWARP_COLD inline __device__ __noinline__
-// A kernel is launched before the one in front of it in its stream is over (runtime/cuda_device.cc), and begins by waiting for that.
+// A kernel may be launched before its predecessor in the stream is complete (runtime/cuda_device.cc), so it first waits for that.
 #define FARWARP_KERNEL(name, Args, max_threads)                                                          \
   static FARWARP_DEVICE void name##_body(const Args& args);                                              \
   extern "C" __global__ void __launch_bounds__(max_threads, 1) name(const __grid_constant__ Args args) { \
@@ -27,7 +27,7 @@
 
 #define FARWARP_TARGET on_hip
 #define FARWARP_DEVICE __attribute__((device, always_inline)) inline
-// Inlined all the same: a call would give every kernel a stack in device memory.
+// Inlined nevertheless: a call would give every kernel a stack in device memory.
 #define FARWARP_COLD FARWARP_DEVICE
 #define FARWARP_KERNEL(name, Args, max_threads) \
   extern "C" __attribute__((global, amdgpu_flat_work_group_size(1, max_threads))) void name(const Args args)

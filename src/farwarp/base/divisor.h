@@ -1,12 +1,12 @@
-// Division by a number that is known before the launch: a multiplication and a shift. Quotients are long code on
-// a GPU, above all 64-bit ones, and a cold kernel fetches it from memory.
+// Division by a number that is known before the launch, as a multiplication and a shift. A division is long code on a GPU,
+// above all a 64-bit one, and a cold kernel has to fetch that code from memory.
 #pragma once
 
 #include <cstdint>
 
 namespace farwarp {
 
-/// Of dividends from 0 to 2^31 - 1. T. Granlund and P. Montgomery, "Division by Invariant Integers using Multiplication" (1994),
+/// For dividends from 0 to 2^31 - 1. T. Granlund and P. Montgomery, "Division by Invariant Integers using Multiplication" (1994),
 /// theorem 4.2 with N = 31: factor = ceil(2^(31 + l) / value), l = ceil(log2(value)).
 struct Divisor {
   std::int32_t value = 1;

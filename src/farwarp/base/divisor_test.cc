@@ -1,4 +1,4 @@
-// The divisor: every quotient of small numbers, and of those around the multiples that large ones might miss.
+// Divisor: every quotient of small numbers, and of dividends next to multiples of the divisor, where an error would show.
 #include "farwarp/base/divisor.h"
 
 #include <gtest/gtest.h>

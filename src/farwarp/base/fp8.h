@@ -23,12 +23,12 @@ constexpr float float_from_fp8(Fp8Format format, std::uint8_t code) {
   if (is_nan) return std::bit_cast<float>(0x7fffffffu);
   const auto shift = static_cast<std::uint32_t>(127 - fp8_bias(format));
   if (exponent != 0) return std::bit_cast<float>(sign | (exponent + shift) << 23 | mantissa << 20);
-  const float unit = std::bit_cast<float>((shift - 2) << 23);  // of the last place, 2^(1 - bias - 3)
+  const float unit = std::bit_cast<float>((shift - 2) << 23);  // the last place's value, 2^(1 - bias - 3)
   const float magnitude = static_cast<float>(mantissa) * unit;
   return sign != 0 ? -magnitude : magnitude;
 }
 
-/// Rounds to nearest even; what is larger than the largest number becomes that.
+/// Rounds to nearest even, and saturates at the largest number.
 constexpr std::uint8_t fp8_from(Fp8Format format, float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t magnitude = bits & 0x7fffffffu;

@@ -24,7 +24,7 @@ TEST_P(Fp8Test, EveryCodeSurvivesTheWayThereAndBack) {
   }
 }
 
-// Written from the definition: of the two neighbours the nearer one, of two equally near ones the even one.
+// From the definition: the nearer of the two neighbours; if both are equally near, the even one.
 TEST_P(Fp8Test, RoundsToNearestEven) {
   const int largest = GetParam() == Fp8Format::kOcp ? 0x7e : 0x7f;
   for (int code = 0; code < largest; ++code) {

@@ -1,4 +1,4 @@
-// Which thread holds which elements of a matrix unit's operands and results, as data.
+// Which thread holds which elements of a matrix unit's operands and results.
 #pragma once
 
 namespace farwarp {

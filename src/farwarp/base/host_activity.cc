@@ -58,7 +58,7 @@ HostThreadScope::~HostThreadScope() {
 
 HostBlockedScope::HostBlockedScope() : counted_(registered) {
   if (counted_ == nullptr) return;
-  // Inside of another such scope the thread is blocked already.
+  // Inside another such scope the thread is already blocked.
   {
     std::lock_guard lock(activity().mutex);
     if (std::ranges::find(activity().active, counted_) == activity().active.end()) counted_ = nullptr;

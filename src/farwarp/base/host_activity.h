@@ -1,14 +1,17 @@
-// Which host threads are doing something. The emulator runs kernels only while every registered thread waits, which makes its
-// schedules independent of the operating system's. On real devices this costs nothing: nobody listens.
+// Which host threads are active. The emulator runs kernels only while every registered thread waits; so its schedules do not depend on
+// the operating system's. Real devices do not use this.
 //
-// What a program declares. A rank's thread is registered by its first collective call, that of run_ranks() from its start; waits
-// inside the library are known. A registered thread that waits for another one elsewhere (a barrier, a mutex, a condition, join())
-// declares nothing as long as it sleeps in the operating system: the emulator notices after 20 ms. A HostBlockedScope around such a
-// wait saves these, and makes the schedule repeatable. A wait that spins should have one: without it kernels run only once the timeout
-// of a synchronize() (at least 2 s) has passed without any thread having entered or left a wait. Another thread that enqueues work
-// declares a HostThreadScope, if the schedule is to be repeatable, or if ranks wait for that work.
+// What a program has to declare:
+// - A rank's thread: nothing. Its first collective call registers it; run_ranks() registers its threads at their start. Waits inside
+//   the library are known.
+// - A wait of a registered thread for another thread outside the library (a barrier, a mutex, a condition, join()): nothing, if the
+//   thread sleeps in the operating system. The emulator notices after 20 ms. A HostBlockedScope around the wait saves the 20 ms and
+//   makes the schedule repeatable.
+// - A wait that spins: a HostBlockedScope. Without one, kernels run only after the timeout of a synchronize() (at least 2 s) has
+//   passed in which no thread began or ended a wait.
+// - Another thread that enqueues work: a HostThreadScope, if the schedule has to be repeatable or if ranks wait for that work.
 //
-// While a thread waits undeclared, kernels that wait for what it may still enqueue do so in the host's time: they end at their
+// While a thread waits undeclared, kernels that wait for work which it may still enqueue wait in the host's time. They end at their
 // deadline, and World::status() names the threads.
 #pragma once
 
@@ -25,7 +28,8 @@ struct HostThread {
   int id = 0;  ///< the operating system's (gettid)
 };
 
-/// Registers the calling thread for its scope: one per rank thread of an in-process group. Inside of another one it does nothing.
+/// Registers the calling thread for its scope: one for each rank's thread of an in-process group. Inside another such scope it does
+/// nothing.
 class HostThreadScope {
  public:
   explicit HostThreadScope(std::string name = {});
@@ -38,9 +42,9 @@ class HostThreadScope {
   bool registered_;
 };
 
-/// Marks the calling thread as blocked, from construction until wake() or destruction, whichever comes first. Whoever
-/// satisfies what the thread waits for calls wake() *before* it may block itself, so that no moment exists in which all
-/// threads look blocked although one has been released.
+/// Marks the calling thread as blocked, from construction until wake() or destruction, whichever is first. The thread that
+/// ends the wait calls wake() *before* it may block itself. Otherwise all threads could look blocked for a moment although one
+/// has been released.
 class HostBlockedScope {
  public:
   HostBlockedScope();
@@ -56,7 +60,7 @@ class HostBlockedScope {
 /// Registered threads that are not blocked.
 int active_host_threads();
 std::vector<HostThread> list_active_host_threads();
-/// How often a thread has become active or ceased to be.
+/// How often a thread has become active or inactive.
 std::uint64_t host_activity_changes();
 /// Called (without locks held by this module) whenever the number of active threads drops to zero.
 void set_host_idle_listener(std::function<void()> listener);

@@ -33,21 +33,21 @@ struct TargetTraits {
   bool bulk_copy = false;           ///< asynchronous bulk copies between shared and global memory
   std::int64_t shared_bytes = 0;    ///< shared memory one block may use
   int max_threads = 1024;           ///< threads of one block
-  Fp8Format fp8 = Fp8Format::kOcp;  ///< what its conversions to and from e4m3 mean
+  Fp8Format fp8 = Fp8Format::kOcp;  ///< the format of its e4m3 conversions
   MatrixUnit matrix_unit = MatrixUnit::kWgmma;
-  int most_clustered = 1;  ///< blocks of a cluster: they reach each other's shared memory
+  int most_clustered = 1;  ///< blocks of the largest cluster; 1: no clusters
 };
 
 /// One device and its links, as far as plans depend on them.
 struct MachineShape {
   TargetKind target = TargetKind::kEmuSm90;
   TargetTraits traits;
-  int multiprocessors = 8;  ///< SMs (NVIDIA) or CUs (AMD): this many blocks of any size are resident together
-  int xcds = 1;             ///< dies that blocks are dealt to in turn (AMD MI300X: 8)
+  int multiprocessors = 8;  ///< SMs (NVIDIA) or CUs (AMD): so many blocks of any allowed size are resident together
+  int xcds = 1;             ///< dies over which consecutive blocks are distributed in turn (AMD MI300X: 8)
 };
 
-/// AMD's 64 KB less the 128 bytes that block_any() takes, the alignment of what follows included. kHip: of gfx942; gfx950 has
-/// OCP's e4m3.
+/// AMD: 64 KB of shared memory minus the 128 bytes that block_any() uses, which include the alignment of the rest. kHip: the traits of
+/// gfx942; gfx950 differs in its e4m3, which is OCP's.
 constexpr TargetTraits traits_of(TargetKind target) {
   const bool sm90 = target == TargetKind::kCuda || target == TargetKind::kEmuSm90;
   return sm90 ? TargetTraits{32, true, 227 * 1024, 1024, Fp8Format::kOcp, MatrixUnit::kWgmma, 8}

@@ -8,11 +8,11 @@ namespace farwarp {
 enum class Order : std::uint8_t { relaxed, acquire, release, acq_rel };
 enum class Scope : std::uint8_t { block, device, system };
 
-/// How long the caller expects to need a line. Advice to the caches, never a claim of coherence.
+/// How long the caller expects to need a cache line. Only a hint: it does not affect coherence.
 enum class Cache : std::uint8_t {
   normal,
-  streaming,  ///< read or written once: do not displace what others keep
-  keep,       ///< will be read again soon: hold on to it
+  streaming,  ///< read or written once: should not displace other lines
+  keep,       ///< will be read again soon: should stay
 };
 
 }  // namespace farwarp

@@ -1,5 +1,5 @@
-// Typed device pointers. They have no operator*: device memory is reached only through the loads, stores and copies of
-// substrate/, so that no access escapes the memory model that the emulator executes.
+// Typed device pointers. They have no operator*: device code accesses memory only through the loads, stores and copies of
+// substrate/, so that the emulator's memory model sees every access.
 #pragma once
 
 #include <cstddef>
@@ -39,8 +39,8 @@ struct Global : detail::PointerArithmetic<Global<T>, T> {
   constexpr operator Global<const T>() const requires(!std::is_const_v<T>) { return Global<const T>(this->raw); }
 };
 
-/// Memory of a peer's device (or of this one, seen as a peer): some rank's part of the symmetric heap.
-/// Reads and flag writes go through it at system scope only.
+/// Memory of a peer's device, or of this one accessed as a peer's: some rank's part of the symmetric heap.
+/// Reads and flag writes through it have system scope only.
 template <class T>
 struct Peer : detail::PointerArithmetic<Peer<T>, T> {
   constexpr Peer() = default;
@@ -56,7 +56,7 @@ struct Shared : detail::PointerArithmetic<Shared<T>, T> {
   constexpr operator Shared<const T>() const requires(!std::is_const_v<T>) { return Shared<const T>(this->raw); }
 };
 
-/// A word that a peer may write: operations on it below system scope do not compile, local polls included.
+/// A cell: a word that a peer may write. Accesses below system scope do not compile, not even local polls.
 template <class T>
 struct alignas(sizeof(T)) SystemCell {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "a cell is one 32-bit or 64-bit word");
@@ -79,7 +79,7 @@ struct alignas(16) Vec16 {
   std::uint64_t hi;
 };
 
-/// A message that carries its own flag: 8 bytes of data and two copies of a 32-bit tag, one in each atomic half.
+/// Data that carries its own flag: 8 bytes of data and two copies of a 32-bit tag, one in each atomic half.
 /// lo = data[31:0] | tag << 32, hi = data[63:32] | tag << 32. After NCCL's LL protocol.
 struct alignas(16) Packet {
   std::uint64_t lo;

@@ -17,7 +17,7 @@ enum class StatusCode : std::uint8_t {
   kMismatch,         ///< ranks disagree: on a descriptor, on the order of collective calls, on a call's configuration
   kMisuse,           ///< calls in an order the operator does not allow, or two calls in flight on one operator
   kCapacity,         ///< more rows arrived than the receive buffer holds
-  kBadInput,         ///< device data is outside what is allowed, found by a kernel (an expert index, a token count)
+  kBadInput,         ///< a kernel found device data outside what is allowed (an expert index, a token count)
   kDeadline,         ///< a wait passed its deadline; the ledger says which wait and which peer
   kAborted,          ///< another rank raised the abort
   kPeerLost,         ///< a rank died or cannot drain; the World is lost for good

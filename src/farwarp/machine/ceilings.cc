@@ -33,8 +33,8 @@ constexpr CeilingField kFields[] = {
     {"mma_bf16_tflops_sustained", "bf16 matrix rate, sustained", "TFLOP/s", &Ceilings::mma_bf16_tflops_sustained},
 };
 
-// Measured in 2026-11 on 8x H200, driver 580, CUDA 13.0, by kernels written for the purpose before there were probes. The
-// upper end where a range was seen: these are ceilings.
+// Measured in 2026-11 on 8x H200, driver 580, CUDA 13.0, by kernels written for this before the probes existed. Where a range was
+// seen, the figure is its upper end, because these are ceilings.
 Ceilings h200() {
   Ceilings preset;
   preset.device = "NVIDIA H200";

@@ -1,4 +1,4 @@
-// What a machine can do at most. The floor of a kernel is counted against these figures, so that its time can be judged.
+// What a machine can do at most. A kernel's floor is computed from these figures.
 #pragma once
 
 #include <filesystem>
@@ -9,15 +9,15 @@
 
 namespace farwarp {
 
-/// As probes measured them (probes/README.md says how). A figure that is 0 is not known.
+/// Measured by the probes (probes/README.md says how). A figure that is 0 is unknown.
 struct Ceilings {
-  std::string device;  ///< its name, as Device::model() has it: "NVIDIA H200"
+  std::string device;  ///< its name, as Device::model() returns it: "NVIDIA H200"
   int ranks = 0;       ///< devices that took part
   std::string source;  ///< "measured 2026-11-20" or "preset: ..."; empty: nothing is known
 
   double hbm_read_gb_s = 0;
-  double hbm_copy_gb_s = 0;  ///< what is read and what is written, added
-  // One direction of one pair; the others are silent.
+  double hbm_copy_gb_s = 0;  ///< counts the bytes read and the bytes written
+  // One direction of one pair while the other devices send nothing.
   double link_pair_store_gb_s = 0;
   double link_pair_load_gb_s = 0;
   double link_pair_bulk_gb_s = 0;
@@ -31,12 +31,12 @@ struct Ceilings {
   double launch_us = 0;
   double graph_launch_us = 0;
   double mma_bf16_tflops_short = 0;      ///< while the clocks are high
-  double mma_bf16_tflops_sustained = 0;  ///< once power has brought them down
+  double mma_bf16_tflops_sustained = 0;  ///< after power has reduced the clocks
 
   bool measured() const { return source.starts_with("measured"); }
 };
 
-/// One figure: its name in files, what it is in words, its unit.
+/// One figure: its name in files, its title in tables, its unit.
 struct CeilingField {
   const char* key;
   const char* title;
@@ -46,11 +46,11 @@ struct CeilingField {
 /// All of them, in the order of tables.
 std::span<const CeilingField> ceiling_fields();
 
-/// What was measured on this machine and kept, else the preset of a device of that name (whatever the ranks), else empty.
+/// The kept measurement of this machine, else the preset of a device of that name (for any number of ranks), else empty.
 /// A file that cannot be used is ignored, with a line on stderr.
 Ceilings ceilings_of(const std::string& device_name, int ranks);
 
-/// Keeps them for ceilings_of(), in ceilings_file(). An error names the path.
+/// Writes them to ceilings_file(), for ceilings_of(). An error names the path.
 Status save_ceilings(const Ceilings& ceilings);
 
 /// farwarp/ceilings-<device>-x<ranks>.json in $XDG_CACHE_HOME, or in $HOME/.cache; kUnavailable if neither is set.

@@ -20,7 +20,7 @@ class CeilingsTest : public testing::Test {
   }
   void TearDown() override { fs::remove_all(folder_); }
 
-  /// Every figure another number, one of them beyond what prints exactly.
+  /// Every figure has a different value, one of them with more digits than a default print shows.
   static Ceilings sample() {
     Ceilings ceilings;
     ceilings.device = "Some GPU (80 GB)";

@@ -1,4 +1,4 @@
-// What was measured on a machine and is kept for later: one JSON file for each kind of device and number of ranks.
+// Measurements that are kept for later: one JSON file for each kind of device and number of ranks.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +15,7 @@ Result<std::filesystem::path> kept_file(std::string_view what, std::string_view 
 /// kUnavailable if it cannot be read.
 Result<std::string> read_text(const std::filesystem::path& path);
 
-/// Makes the folders. Whoever reads meanwhile finds the old file or the new one, never half of one. An error names the path.
+/// Creates the folders. Replaces the file atomically: a concurrent reader sees the old text or the new one. An error names the path.
 Status replace_text(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace farwarp

@@ -9,18 +9,19 @@
 namespace farwarp::probes {
 
 inline constexpr int kStreamThreads = 256;          ///< of a block that moves memory
-inline constexpr int kBlocksPerMultiprocessor = 8;  ///< at most: then the largest one is full
+inline constexpr int kBlocksPerMultiprocessor = 8;  ///< at most: 2048 threads fill the largest multiprocessor
 inline constexpr int kUnroll = 4;                   ///< accesses of 16 bytes that a thread has in flight
 inline constexpr int kTileVectors = kStreamThreads * kUnroll;
 inline constexpr int kTileBytes = kTileVectors * 16;  ///< what a block moves at a time, and the size of a bulk copy
 inline constexpr int kTileWords = kTileBytes / 8;
-inline constexpr int kSyncThreads = 64;  ///< of the one block that exchanges flags: a warp of every target
+inline constexpr int kSyncThreads = 64;  ///< of the one block that exchanges flags: at least one warp on every target
 
-/// Word j of memory that a probe fills; a seed for each (probe, writer) tells whose words they are. Odd: no two are equal.
+/// Word j of memory that a probe fills. The seed differs for each (probe, writer), so a word shows who wrote it. The stride is odd, so
+/// no two words are equal.
 inline constexpr std::uint64_t kStride = 0x9e3779b97f4a7c15u;
 constexpr std::uint64_t word_at(std::uint64_t seed, std::uint64_t j) { return seed + j * kStride; }
 
-/// Of the kernels that move or read tiles.
+/// For the kernels that move or read tiles.
 struct StreamArgs {
   const Vec16* source;        ///< read, copy, check: `tiles` tiles
   Vec16* targets[kMaxRanks];  ///< fill, store, bulk: `tiles` tiles each; copy: the first one
@@ -28,11 +29,11 @@ struct StreamArgs {
   std::int32_t tiles;
   std::uint64_t seed;        ///< of the words written, or expected by check
   std::int32_t tile_stride;  ///< in words: tile t holds the words from t * tile_stride; 0 if all tiles are alike
-  std::uint64_t* out;        ///< read: the sum of each warp's words; check: the number of each warp's that are wrong
+  std::uint64_t* out;        ///< for each warp, read: the sum of its words; check: the number of wrong ones
 };
 
-/// Of the kernels that exchange flags, packets or barriers. Each round has cells of its own, tagged with the epoch: nothing
-/// is reset, and the first rounds of a call meet only the last ones of the call before (see probes.dev.h).
+/// For the kernels that exchange flags, packets or barriers. Each round has cells of its own, tagged with the epoch, so nothing
+/// has to be reset (see probes.dev.h).
 struct SyncArgs {
   WorldView view;
   std::uint32_t slot;
@@ -53,7 +54,8 @@ inline constexpr int kMatrixThreads = 256;
 inline constexpr int kMatrixColumns = 256;  ///< of a tile of 128 rows; wgmma
 inline constexpr int kMatrixDepth = 64;
 
-/// Element (row, k) of both operands of the matrix probe, in eighths: as busy as any numbers, and their sums are exact.
+/// Element (row, k) of both operands of the matrix probe, in units of 1/8. The values vary, so that the unit is as busy as with other
+/// numbers, and sums of their products are exact in fp32.
 constexpr int matrix_value(int row, int k) { return (row * 7 + k * 13 + row * k % 11) % 15 - 7; }
 
 struct MatrixArgs {

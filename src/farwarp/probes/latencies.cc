@@ -5,7 +5,7 @@
 
 namespace farwarp::probes {
 
-/// What the rounds took on this device's clock; expected(rank) is the sum of what `rank` is to send this one.
+/// Nanoseconds that the counted rounds took on this device's clock. expected(rank) is the sum of what `rank` should send to this rank.
 Result<std::uint64_t> Probes::counted_nanoseconds(const Kernel& kernel,
                                                   const std::function<std::uint64_t(int)>& expected) {
   const auto offset = [](const SymmetricBuffer& buffer) { return static_cast<std::int64_t>(buffer.offset); };
@@ -36,7 +36,7 @@ Result<double> Probes::one_way(const Kernel& kernel) {
   const auto rounds = static_cast<std::uint64_t>(sizes_.rounds);
   const int me = world_.rank();
   const auto expected =
-      [&](int slot) -> std::uint64_t {  // the kernel has one sum: of the answers, or of what was answered
+      [&](int slot) -> std::uint64_t {  // the kernel has one sum: rank 0's of the answers, rank 1's of what it answered
     if (slot != 0 || me > 1) return 0;
     return rounds * (rounds - 1) / 2 + (me == 0 ? rounds : 0);
   };
@@ -59,8 +59,8 @@ Result<double> Probes::barrier() {
   }));
 }
 
-/// By rank 0 alone, so that the ranks do not contend for the driver's locks; the stream is not held, since the host's part
-/// is what is asked for.
+/// Only rank 0 launches, so that the ranks do not contend for the driver's locks. The stream is not held back, because the host's
+/// time is what is measured.
 Result<double> Probes::per_launch(const Work& launch_once) {
   if (world_.rank() != 0) return agree(0.0);
   return agree(median([&]() -> Result<double> {

@@ -1,4 +1,4 @@
-// The rate of the matrix unit, while clocks are high and once power has brought them down.
+// The rate of the matrix unit, while clocks are high and after power has reduced them.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -14,7 +14,7 @@ using Clock = std::chrono::steady_clock;
 
 bool is_wgmma(const Device& device) { return device.shape().traits.matrix_unit == MatrixUnit::kWgmma; }
 
-/// Of one thread block in one round.
+/// Floating-point operations of one block in one round.
 double flops_per_round(const Device& device) {
   const double products = is_wgmma(device)
                               ? double{128} * kMatrixColumns * kMatrixDepth
@@ -46,7 +46,7 @@ std::int64_t expected_sum(const Device& device, int thread) {
 
 }  // namespace
 
-/// TFLOP/s of every device at once, the slowest's: one kernel of `rounds`, after `warm` of the same without a pause.
+/// TFLOP/s of the slowest device while all devices work at once: one kernel of `rounds`, after the same work for `warm` without a pause.
 Result<double> Probes::matrix_rate(int rounds, std::chrono::milliseconds warm) {
   MatrixArgs args{};
   args.rounds = rounds;

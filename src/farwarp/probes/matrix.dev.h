@@ -1,4 +1,4 @@
-// How fast the matrix unit is when nothing else is in its way: operands stay where they are.
+// The rate of the matrix unit alone: the operands stay in shared memory (wgmma) or registers (MFMA).
 #pragma once
 
 #include "farwarp/base/swizzle.h"
@@ -13,7 +13,7 @@ FARWARP_DEVICE Bf16 matrix_element(int row, int k) {
   return round_to<Bf16>(static_cast<float>(matrix_value(row, k)) / 8);
 }
 
-/// [block] Rows 0 .. rows - 1 of 64 elements, swizzled.
+/// [block] Fills rows 0 .. rows - 1, of 64 elements each, swizzled.
 FARWARP_DEVICE void fill_tile(Shared<std::byte> tile, int rows) {
   for (int i = thread_index(); i < rows * kMatrixDepth; i += num_threads()) {
     const int row = i / kMatrixDepth, k = i % kMatrixDepth;
@@ -30,7 +30,7 @@ FARWARP_DEVICE std::uint64_t checksum(const float (&sums)[count]) {
   return static_cast<std::uint64_t>(sum);
 }
 
-/// [block] wgmma: two warpgroups, 64 rows each of the same tile by 256 columns. MFMA: every wave 16 rows by 16 columns.
+/// [block] wgmma: two warpgroups multiply 64 rows each by the same 256 columns. MFMA: every wave multiplies 16 rows by 16 columns.
 template <class Machine, class T>
 FARWARP_DEVICE std::uint64_t multiply_in_place(const MatrixArgs& args) {
   if constexpr (Machine::kMatrixUnit == MatrixUnit::kWgmma) {

@@ -13,7 +13,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kLongestHoldNs = 200'000'000;
-// Ranks wait for each other on the host for as long as a rank's device may take to give up.
+// How long ranks wait for each other on the host: longer than a rank's device may take to give up.
 constexpr std::chrono::minutes kHostPatience{10};
 constexpr std::size_t kMostBytes = std::size_t{64} << 30;
 
@@ -148,7 +148,7 @@ Result<double> Probes::agree(const Result<double>& mine) {
   const auto all = world_.bootstrap().allgather(bytes, kHostPatience);
   if (!all.ok()) return mine.ok() ? all.status() : mine.status();
   double largest = 0;
-  Status aborted;  // tells less than what made the other rank abort
+  Status aborted;  // less informative than the failure of the rank that raised the abort
   for (const std::vector<std::byte>& theirs : *all) {
     if (theirs.size() < 1 + sizeof(value)) return internal_error("a rank's outcome cannot be read");
     const auto code = static_cast<StatusCode>(theirs[0]);
@@ -164,7 +164,7 @@ Result<double> Probes::agree(const Result<double>& mine) {
   return largest;
 }
 
-/// Of the repetitions; one before them, which meets cold caches and page tables, does not count.
+/// The median of the repetitions. A first sample, with cold caches and page tables, is not counted.
 Result<double> Probes::median(const Sample& sample) {
   std::vector<double> samples;
   for (int i = 0; i <= sizes_.repetitions; ++i) {
@@ -177,7 +177,7 @@ Result<double> Probes::median(const Sample& sample) {
   return *middle;
 }
 
-/// What is enqueued has run, and no wait has failed.
+/// Waits for the stream. ok if everything enqueued has run and no wait has failed.
 Status Probes::finish() {
   const auto patience = std::chrono::nanoseconds(hold_ns_) + 2 * world_.options().deadline;
   const Status done = device_.synchronize(stream_, static_cast<std::uint64_t>(patience.count()));
@@ -185,12 +185,12 @@ Status Probes::finish() {
   return done;
 }
 
-/// Microseconds on the device. All ranks start together, and not before every host has enqueued everything: a sample for which
-/// a host needed longer than its stream was held is taken again.
+/// Microseconds that `work` takes on the device. All ranks start together, after every host has enqueued everything. If a host needed
+/// longer than its stream was held back, the sample is taken again.
 Result<double> Probes::timed(const Work& work) {
   for (; hold_ns_ <= kLongestHoldNs; hold_ns_ *= 2) {
     Status status = device_.enqueue_delay(stream_, hold_ns_);
-    const Clock::time_point began = Clock::now();  // after it: a stream may run while the host enqueues to it
+    const Clock::time_point began = Clock::now();  // after the delay's enqueue: the delay may have begun by then
     if (status.ok()) status = together_->enqueue(stream_);
     if (status.ok()) status = device_.record(*start_, stream_);
     if (status.ok()) status = work();

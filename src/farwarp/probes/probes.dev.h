@@ -1,5 +1,5 @@
-// The kernels that measure a machine. Those that move memory leave the timing to events around them; those that exchange
-// flags read the device's clock, because a launch takes longer than what they measure.
+// The kernels that measure a machine. Events around the launch time those that move memory. Those that exchange flags read
+// the device's clock themselves, because a launch takes longer than what they measure.
 #pragma once
 
 #include "farwarp/probes/args.h"
@@ -12,7 +12,7 @@ using namespace farwarp::probes;
 
 // ---- memory and links ----------------------------------------------------------------------------------------------
 
-/// The vector at place `v` of tile `tile`.
+/// Vector number `v` of tile `tile`.
 FARWARP_DEVICE Vec16 vector_at(const StreamArgs& args, int tile, int v) {
   const std::uint64_t j = static_cast<std::uint64_t>(tile) * args.tile_stride + static_cast<std::uint64_t>(2 * v);
   return {word_at(args.seed, j), word_at(args.seed, j + 1)};
@@ -27,7 +27,7 @@ FARWARP_DEVICE void for_each_tile(const StreamArgs& args, const Visit& visit) {
 }
 
 /// [block] Calls visit(target, tile) for every tile of this block in every target. Neighbouring blocks take different
-/// targets, and each rank's first is the one behind it: no link is everybody's first.
+/// targets. Each rank's first target is the rank after it, so that the ranks do not all begin with the same one.
 template <class Visit>
 FARWARP_DEVICE void for_each_target_tile(const StreamArgs& args, const Visit& visit) {
   const int pieces = args.tiles * args.target_count;
@@ -42,7 +42,7 @@ FARWARP_DEVICE void store_warp_sum(const StreamArgs& args, std::uint64_t value) 
   if (lane_index() == 0) store(Global<std::uint64_t>(args.out) + (block_index() * warps + warp_index()), value);
 }
 
-/// [block] One tile into registers, all loads before the first use.
+/// [block] Loads one tile into registers; issues all loads before the first use.
 template <Cache cache, class Pointer>
 FARWARP_DEVICE void load_tile(Vec16 (&vectors)[kUnroll], Pointer source, int tile) {
   const Pointer from = source + (first_vector(tile) + thread_index());
@@ -50,7 +50,7 @@ FARWARP_DEVICE void load_tile(Vec16 (&vectors)[kUnroll], Pointer source, int til
   for (int i = 0; i < kUnroll; ++i) vectors[i] = load<cache>(from + i * kStreamThreads);
 }
 
-/// The sum proves that every word was read once, and keeps the loads alive.
+/// The sum proves that every word was read once, and keeps the compiler from removing the loads.
 template <Cache cache, class Pointer>
 FARWARP_DEVICE void read_tiles(const StreamArgs& args, Pointer source) {
   std::uint64_t sum = 0;
@@ -63,7 +63,7 @@ FARWARP_DEVICE void read_tiles(const StreamArgs& args, Pointer source) {
   store_warp_sum(args, sum);
 }
 
-/// Own memory, once: nothing is worth caching.
+/// Reads this rank's own memory once, so caching is of no use.
 FARWARP_DEVICE void read_memory(const StreamArgs& args) {
   read_tiles<Cache::streaming>(args, Global<const Vec16>(args.source));
 }
@@ -84,7 +84,7 @@ FARWARP_DEVICE void copy_memory(const StreamArgs& args) {
   });
 }
 
-/// From registers, so that no memory but the target's takes part.
+/// Stores from registers, so that only the target's memory takes part.
 FARWARP_DEVICE void store_to_targets(const StreamArgs& args) {
   for_each_target_tile(args, [&](Vec16* target, int tile) {
 #pragma unroll
@@ -95,8 +95,8 @@ FARWARP_DEVICE void store_to_targets(const StreamArgs& args) {
   });
 }
 
-/// From shared memory, one thread of each block issuing; it is the same tile every time (tile_stride is 0), so the copies
-/// need not wait for each other.
+/// Copies from shared memory; one thread of each block issues. All tiles are equal (tile_stride is 0), so the copies need not
+/// wait for each other.
 FARWARP_DEVICE void bulk_copy_to_targets(const StreamArgs& args) {
   if constexpr (Target::kHasBulkCopy) {
     const Shared<Vec16> stage(reinterpret_cast<Vec16*>(block_shared().raw));
@@ -113,7 +113,7 @@ FARWARP_DEVICE void bulk_copy_to_targets(const StreamArgs& args) {
   }
 }
 
-/// Counts the words that are not what was to be there.
+/// Counts the words that differ from the expected ones.
 FARWARP_DEVICE void check_tiles(const StreamArgs& args) {
   std::uint64_t wrong = 0;
   for_each_tile(args, [&](int tile) {
@@ -130,13 +130,13 @@ FARWARP_DEVICE void check_tiles(const StreamArgs& args) {
 
 // ---- latencies -----------------------------------------------------------------------------------------------------
 //
-// Cells of a round are written again in the same round of the next call. A writer gets there only behind an answer to an
-// earlier message of that call, which its reader sent after it had left the call before; except for the first message of a
-// call, whose cells the reader had read rounds ago, since a call has several.
+// The cells of a round are written again in the same round of the next call. That is safe for all but the first message of a call:
+// the writer has then received an answer to an earlier message of this call, which the reader sent after it had left the previous
+// call. It is safe for the first message, too: a call has several rounds, so the reader read those cells rounds ago.
 
 using Cell = SystemCell<std::uint64_t>;
 
-/// A word and its tag in one cell, released and acquired: what announces data that lies elsewhere.
+/// A word and its tag in one cell, released and acquired: a signal for data in other memory.
 struct FlagChannel {
   const SyncArgs& args;
   FARWARP_DEVICE Peer<Cell> cell(int rank, int round) const {
@@ -151,7 +151,7 @@ struct FlagChannel {
   }
 };
 
-/// A packet that carries its data itself.
+/// A packet, which carries its data itself.
 struct PacketChannel {
   const SyncArgs& args;
   FARWARP_DEVICE Peer<Packet> packet(int rank, int round) const {
@@ -169,7 +169,7 @@ struct PacketChannel {
   }
 };
 
-/// [thread] Ranks 0 and 1 throw a number back and forth; whoever answers adds one.
+/// [thread] Rank 0 sends a number in each round; rank 1 adds one and sends it back.
 template <class Channel>
 FARWARP_DEVICE void throw_and_catch(Call& call, const SyncArgs& args, const Channel& channel) {
   const int me = args.view.rank, other = 1 - me;
@@ -194,7 +194,7 @@ FARWARP_DEVICE void ping_pong(const SyncArgs& args) {
   end_call(call, 0);
 }
 
-/// [block] Barriers of all ranks, one after the other. Each publishes what the block has written before.
+/// [block] Barriers of all ranks, one after the other. Each also publishes what the block has written before it.
 FARWARP_DEVICE void barrier_rounds(const SyncArgs& args) {
   Call call = begin_call(args.view, args.slot, 0);
   if (!call.live) return;

@@ -1,4 +1,4 @@
-// Probes: what a machine can do at most, measured. README.md says what each one measures and how.
+// Probes measure what a machine can do at most. README.md says what each one measures and how.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@
 namespace farwarp::probes {
 
 struct Sizes {
-  std::size_t memory_bytes = std::size_t{1} << 30;  ///< read, or copied; many times any cache
+  std::size_t memory_bytes = std::size_t{1} << 30;  ///< read, or copied; much larger than any cache
   std::size_t link_bytes = std::size_t{256} << 20;  ///< sent by one device, to one peer or to all of them together
   int rounds = 1000;                                ///< of flags, packets or barriers in one kernel
   int launches = 1000;                              ///< of the empty kernel
@@ -24,15 +24,15 @@ struct Sizes {
   int repetitions = 20;                             ///< a figure is their median
   int max_blocks = 0;                               ///< of a kernel that moves memory; 0: as many as are resident
 
-  /// For the emulator, where figures mean nothing and every word takes a while.
+  /// For the emulator, where figures mean nothing and each word takes much time.
   static Sizes tiny() { return {4 * kTileBytes, 14 * kTileBytes, 6, 4, 2, {}, 2, 3}; }
 };
 
-/// What WorldOptions::heap_bytes must be for them.
+/// The WorldOptions::heap_bytes that probes of these sizes need.
 std::size_t heap_bytes(const Sizes& sizes, int ranks);
 
-/// Every probe is collective and returns the same on all ranks: GB/s, TFLOP/s or microseconds, of the slowest rank that took part,
-/// after it has checked what arrived; 0 where the machine has no such thing (no peers, no bulk copies).
+/// Every probe is collective, checks what arrived, and returns the same on all ranks: GB/s, TFLOP/s or microseconds of the slowest rank
+/// that took part. 0 if the machine lacks what is measured (peers, bulk copies).
 class Probes {
  public:
   /// Collective. The World must outlive it.
@@ -55,7 +55,7 @@ class Probes {
   Result<double> barrier();
   Result<double> launch();
   Result<double> graph_launch();
-  /// TFLOP/s in bf16 of kernels with pauses between them, and of ten times longer ones after a second and a half of work.
+  /// TFLOP/s in bf16. Short: of kernels with pauses between them. Sustained: of kernels ten times longer, after matrix_warm_up of work.
   Result<double> matrix_short() { return matrix_rate(sizes_.matrix_rounds, {}); }
   Result<double> matrix_sustained() { return matrix_rate(10 * sizes_.matrix_rounds, sizes_.matrix_warm_up); }
 
@@ -108,7 +108,7 @@ class Probes {
   bool has_stream_ = false;
   std::unique_ptr<Event> start_, end_;
   void* memory_[2] = {};          // of memory_bytes each
-  std::uint64_t* out_ = nullptr;  // what kernels have to say
+  std::uint64_t* out_ = nullptr;  // what kernels report
   std::unique_ptr<DeviceBarrier> together_;
   int slot_ = -1;
   SymmetricBuffer link_, packets_, flags_, barriers_;

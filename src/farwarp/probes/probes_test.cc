@@ -1,5 +1,5 @@
-// The probes on every target that this machine has, with tiny sizes. Emulated figures mean nothing: what is tested is that
-// the right words get to the right places, under adversarial schedules and without a race, and that a figure comes out.
+// The probes on every target that this machine has, with tiny sizes. Emulated figures mean nothing. The tests check that the right
+// words arrive at the right places, under adversarial schedules and without a race, and that each probe returns a figure.
 #include "farwarp/probes/probes.h"
 
 #include <set>
@@ -41,7 +41,7 @@ class ProbesTest : public WorldTestBase {
     return words;
   }
 
-  /// Word j must be first + j * kStride, beginning anew after `period` words. Returns the first one.
+  /// Expects word j to be first + j % period * kStride. Returns the first word.
   static std::uint64_t expect_sequence(const std::vector<std::uint64_t>& words, std::size_t begin, std::size_t count,
                                        std::size_t period) {
     const std::uint64_t first = words[begin];

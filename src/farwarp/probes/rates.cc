@@ -10,12 +10,12 @@ namespace {
 
 int tiles_of(std::size_t bytes) { return static_cast<int>(bytes / kTileBytes); }
 
-/// Of the words that `writer` writes in a probe: what another probe or rank left behind is not taken for them.
+/// The seed of the words that `writer` writes in `probe`: words of another probe or rank cannot be mistaken for them.
 std::uint64_t seed_of(int probe, int writer) {
   return static_cast<std::uint64_t>(probe * kMaxRanks + writer + 1) << 40;
 }
 
-/// Where a device keeps what `writer` sends it, among the shares of its peers.
+/// The index of `writer`'s share among the shares that `owner` receives.
 int share_of(int owner, int writer) { return writer < owner ? writer : writer - 1; }
 
 StreamArgs stream_args(const void* source, int tiles, std::uint64_t seed = 0) {
@@ -31,8 +31,8 @@ void add_target(StreamArgs& args, void* target) { args.targets[args.target_count
 
 }  // namespace
 
-/// On all multiprocessors; with bulk copies one block each, since a block has one thread that issues them. *warps gets the
-/// number of sums in `out`.
+/// Launches on all multiprocessors; for bulk copies with one block on each, since one thread of a block issues them. *warps gets
+/// the number of sums in `out`.
 Status Probes::launch_stream(const Kernel& kernel, const StreamArgs& args, int* warps) {
   const bool bulk = kernel.handle == kernels_.bulk.handle;
   LaunchConfig config{1, kStreamThreads, bulk ? std::size_t{kTileBytes} : 0};
@@ -57,7 +57,7 @@ Result<std::uint64_t> Probes::sum_of_warps(int warps) {
   return total;
 }
 
-/// GB/s of `bytes` per device. Ranks that do not take part are silent. `check` looks at what arrived, on every rank.
+/// GB/s, where each rank that takes part moves `bytes`. The other ranks enqueue nothing. `check` checks what arrived, on every rank.
 Result<double> Probes::rate(std::size_t bytes, bool takes_part, const Work& work,
                             const std::function<Status()>& check) {
   const Work silence = [] { return Status(); };
@@ -154,7 +154,7 @@ Result<double> Probes::link_pair_send(const Kernel& kernel, Kind kind) {
       });
 }
 
-/// All send to all at once, each a share of link_bytes to every peer.
+/// All ranks send to all at once, each an equal share of link_bytes to every peer.
 Result<double> Probes::link_all_send(const Kernel& kernel, Kind kind) {
   const int me = world_.rank(), ranks = world_.size();
   if (ranks < 2 || !has(kernel)) return 0.0;

@@ -7,7 +7,7 @@
 namespace farwarp {
 namespace {
 
-constexpr std::size_t kWorkspace = std::size_t{32} << 20;  // what cuBLAS takes on Hopper
+constexpr std::size_t kWorkspace = std::size_t{32} << 20;  // the size that cuBLAS itself uses on Hopper
 
 }  // namespace
 

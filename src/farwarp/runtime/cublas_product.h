@@ -15,8 +15,8 @@ struct ProductShape {
   bool has_bias = false;
 };
 
-/// y[m, n] = x[m, k] * w[n, k]^T (+ bias[n]), contiguous; pointers are multiples of 256. Move-only; the Device must outlive it. Until
-/// choose() it takes the algorithm that cuBLASLt's heuristic puts first.
+/// y[m, n] = x[m, k] * w[n, k]^T (+ bias[n]), row-major and contiguous, all of ProductShape::dtype; pointers are multiples of 256
+/// bytes. Move-only; the Device must outlive it. Uses the algorithm that cuBLASLt's heuristic ranks first, until choose().
 class CublasProduct {
  public:
   /// kUnavailable without cuBLASLt, on a target that is not CUDA, or if there is no algorithm.
@@ -24,7 +24,7 @@ class CublasProduct {
   CublasProduct(CublasProduct&&) noexcept = default;
   CublasProduct& operator=(CublasProduct&&) noexcept = default;
 
-  /// Asynchronous. It can be captured once the algorithm has run: its kernel may have to be loaded.
+  /// Asynchronous. Can be captured only after the algorithm has run once, because its kernel may have to be loaded.
   Status enqueue(const void* x, const void* w, const void* bias, void* y, Stream stream);
 
   int algorithms() const { return matmul_->algorithms(); }

@@ -75,7 +75,7 @@ class CudaDevice final : public GpuDevice<Driver> {
     const std::uint32_t box[] = {static_cast<std::uint32_t>(desc.box_columns),
                                  static_cast<std::uint32_t>(desc.box_rows)};
     const std::uint32_t steps[] = {1, 1};
-    // L2 fetches 256 bytes for what lies behind each 128 of a box: the next K step takes them.
+    // L2 fetches 256 bytes for each 128 bytes of a box's row: the next K step reads the other 128.
     const Status status =
         call(api_.tensor_map_encode, &map, cuda::kTensorMapUint16, 2u, desc.base, sizes, pitches, box, steps,
              cuda::kTensorMapNoInterleave, desc.swizzled ? cuda::kTensorMapSwizzle128 : cuda::kTensorMapNoSwizzle,
@@ -87,9 +87,9 @@ class CudaDevice final : public GpuDevice<Driver> {
   std::string sharing_path() const override { return sharing_path_; }
 
  private:
-  // A kernel's blocks start when those of the one in front of it are through, not only when all of its memory operations are: every
-  // kernel waits for these itself (FARWARP_KERNEL). On 2 H200s (2026-11) MoE calls of 16 tokens x 6144 follow each other in 8.2 us so, else
-  // in 9.4. None of ours calls griddepcontrol.launch_dependents, which would let the next begin earlier (contract.md, section 4).
+  // Programmatic launch: a kernel's blocks start when its predecessor's blocks have ended, and every kernel itself waits for the
+  // predecessor's memory operations (FARWARP_KERNEL). Calls follow each other more than 1 us closer (docs/decisions.md, "Launched early").
+  // None of our kernels executes griddepcontrol.launch_dependents, with which the next would begin earlier (contract.md, section 4).
   Status launch_checked(cuda::FunctionHandle function, const LaunchConfig& config, void** parameters,
                         Stream stream) override {
     cuda::LaunchAttribute attributes[2]{};
@@ -108,8 +108,8 @@ class CudaDevice final : public GpuDevice<Driver> {
     return call(api_.launch_kernel_with, &description, function, parameters, no_extra);
   }
 
-  // With lazy loading a kernel is loaded at its first launch, which waits for running kernels, and those may wait for
-  // it: it is loaded here. The limit on dynamic shared memory is raised from its default of 48 KB to what there is.
+  // The kernel is loaded here. With lazy loading its first launch would load it, which waits for running kernels; these may wait
+  // for the new kernel. The limit on dynamic shared memory is raised from its default of 48 KB to the maximum.
   Status describe(const KernelInfo& info, Loaded& kernel) override {
     std::size_t offset = 0;
     int static_shared = 0;
@@ -141,8 +141,8 @@ class CudaDevice final : public GpuDevice<Driver> {
     return properties;
   }
 
-  // VMM mappings are made and given access one by one, so a leak or a stale handle is an error; CUDA IPC maps whole
-  // allocations behind the caller's back. VMM is therefore preferred, and proved by sharing one granule.
+  // VMM is preferred: each mapping is made and given access explicitly, so a leak or a stale handle is an error. CUDA IPC maps whole
+  // allocations, which may hold more than the buffer. Sharing one granule proves that VMM works.
   void choose_sharing() {
     std::string why_not = vmm_obstacle();
     use_vmm_ = why_not.empty();
@@ -228,8 +228,8 @@ class CudaDevice final : public GpuDevice<Driver> {
     return call(api_.memory_set_access, address, bytes, &description, std::size_t{1});
   }
 
-  // An IPC handle names a whole allocation of the driver, which packs small ones into pieces of 2 MiB: a multiple of
-  // that has the pieces to itself, and opens at its own first byte.
+  // An IPC handle names a whole allocation of the driver, which packs small buffers into allocations of 2 MiB. A buffer of a multiple
+  // of 2 MiB shares them with no other, so the handle opens at the buffer's first byte.
   Result<void*> allocate_ipc(std::size_t bytes, MemoryHandle* handle) {
     constexpr std::size_t kPiece = std::size_t{2} << 20;
     const std::size_t rounded = round_up(bytes, kPiece);
@@ -274,7 +274,7 @@ class CudaDevice final : public GpuDevice<Driver> {
     if (Status status = call(api_.primary_context_retain, &peer, owner); !status.ok()) return status;
     const cuda::DeviceScope scope(api_, token_);
     const cuda::Error error = api_.enable_peer_access(peer, 0u);
-    api_.primary_context_release(owner);  // its own Device holds it too
+    api_.primary_context_release(owner);  // the owner's Device retains it, too
     if (error == cuda::Error::kPeerAccessAlreadyEnabled) return {};
     return api_.status(api_.enable_peer_access.symbol, error);
   }
@@ -291,7 +291,7 @@ Result<int> attribute_of(const Driver& driver, int device, int attribute) {
   return value;
 }
 
-// Our cubins run on sm_90 alone: the 'a' in sm_90a promises no other architecture.
+// Our cubins run on sm_90 only: code for sm_90a is not compatible with any other architecture.
 Status check_architecture(const Driver& driver, int device, const std::string& name) {
   const Result<int> major = attribute_of(driver, device, cuda::kComputeCapabilityMajor);
   if (!major.ok()) return major.status();

@@ -25,7 +25,7 @@ Result<std::shared_ptr<Device>> open_new(TargetKind target, int ordinal) {
   return invalid_argument(fmt::format("target is {}, which is no TargetKind", static_cast<int>(target)));
 }
 
-// Devices that are open: a second open must not load all code objects again.
+// The open devices: a second open must not load all code objects again.
 struct OpenDevices {
   std::mutex mutex;
   std::map<std::pair<TargetKind, int>, std::weak_ptr<Device>> devices;

@@ -1,5 +1,5 @@
-// One device of any target: memory, streams, kernels, graphs, and the sharing of memory between ranks. All that a
-// single-GPU kernel needs, and all that world/host builds the symmetric heap from.
+// One device of any target: memory, streams, kernels, graphs, and sharing of memory between ranks. A single-GPU kernel
+// needs nothing else; world/host builds the symmetric heap from it.
 #pragma once
 
 #include <cstddef>
@@ -36,15 +36,15 @@ struct Kernel {
   std::string name;
 };
 
-/// How one rank hands a piece of device memory to others. Every handle of allocate_shareable() carries the address too:
-/// import() uses it wherever it is set, so clear it (and replace `fd`) when a handle goes to another process.
+/// How one rank shares device memory with others. Every handle of allocate_shareable() also carries the owner's address, and import()
+/// uses that address if it is set. So clear it (and replace `fd`) before a handle is given to another process.
 struct MemoryHandle {
   enum class Kind : std::uint8_t { kNone, kPosixFd, kIpc, kAddress };
   Kind kind = Kind::kNone;
-  std::uint64_t bytes = 0;     ///< allocated: what was asked for, rounded up
-  int fd = -1;                 ///< kPosixFd: a VMM allocation (CUDA) or a memfd (emulator); travels by SCM_RIGHTS
+  std::uint64_t bytes = 0;     ///< allocated: the request rounded up
+  int fd = -1;                 ///< kPosixFd: a VMM allocation (CUDA) or a memfd (emulator); sent by SCM_RIGHTS
   unsigned char ipc[64] = {};  ///< kIpc: CUDA's or HIP's IPC handle
-  void* address = nullptr;     ///< of the owner, in the owner's process; kAddress has nothing else
+  void* address = nullptr;     ///< the owner's, valid in the owner's process; kAddress has nothing else
 };
 
 class Graph {
@@ -57,10 +57,10 @@ class Event {
   virtual ~Event() = default;
 };
 
-/// Host threads may share a Device. Everything that came from it (memory, streams, events, graphs) goes before it does.
+/// Host threads may share a Device. Everything made by it (memory, streams, events, graphs) must be destroyed before it is.
 class Device : public std::enable_shared_from_this<Device> {
  public:
-  /// Opens a device and loads the kernels built for its target, or returns the one that is open already. kUnavailable
+  /// Opens a device and loads the kernels built for its target, or returns the Device that is already open. kUnavailable
   /// says what is missing.
   static Result<std::shared_ptr<Device>> open(TargetKind target, int ordinal);
   /// Devices of a target on this machine; 0 where its driver is missing. The emulator has 8.
@@ -75,8 +75,8 @@ class Device : public std::enable_shared_from_this<Device> {
   /// What kind of device it is, as its driver calls it: "NVIDIA H200".
   const std::string& model() const { return model_; }
 
-  /// Runs `calls` with this device current on the calling thread, and what was current before again after it: for
-  /// libraries that go by the current device (NCCL, cuBLAS). The emulator has no such notion and just runs them.
+  /// Runs `calls` with this device current on the calling thread, then restores the previously current one: for libraries
+  /// that use the current device (NCCL, cuBLAS). The emulator has no current device and just runs `calls`.
   virtual Status while_current(const std::function<Status()>& calls) = 0;
 
   // -- memory; every pointer is a device pointer unless its name says host
@@ -92,26 +92,26 @@ class Device : public std::enable_shared_from_this<Device> {
   /// Ordered in the stream, asynchronous.
   virtual Status fill(void* destination, std::uint8_t byte, std::size_t bytes, Stream stream) = 0;
 
-  // -- sharing between ranks: allocate_shareable by the owner, import by the others. The descriptor in a handle stays
-  // the owner's until release_shareable; import keeps none. Within one process an import is good for as long as the
-  // owner's memory.
+  // -- sharing between ranks: the owner calls allocate_shareable, the others import. The owner's Device keeps the file descriptor
+  // of a handle until release_shareable; import keeps none. Within one process an import is valid as long as the owner's
+  // memory.
   virtual Result<void*> allocate_shareable(std::size_t bytes, MemoryHandle* handle) = 0;
   virtual Result<void*> import(const MemoryHandle& handle, int owner_ordinal) = 0;
   virtual void release_import(void* pointer, const MemoryHandle& handle) = 0;
   virtual void release_shareable(void* pointer, const MemoryHandle& handle) = 0;
-  /// "VMM handles over SCM_RIGHTS", and why, for doctor.
+  /// How memory is shared, and why so, in words for `farwarp doctor`.
   virtual std::string sharing_path() const = 0;
 
   // -- streams and events
   virtual Result<Stream> create_stream() = 0;
   virtual void destroy_stream(Stream stream) = 0;
-  /// Waits at most `timeout_ns`; kDeadline if the stream is still busy then, kInternal with the driver's words on a
-  /// fault. On the emulator the time does not count while kernels run; base/host_activity.h says when they do.
+  /// Waits at most `timeout_ns`; kDeadline if the stream is still busy then, kInternal with the driver's message after a
+  /// fault. On the emulator the time does not count while kernels run; base/host_activity.h says when they run.
   virtual Status synchronize(Stream stream, std::uint64_t timeout_ns) = 0;
-  /// The same for all that this process has enqueued on the device so far, in whichever stream. A stream's fault stays to be told by
-  /// its own synchronize(). Not while a stream is captured.
+  /// synchronize() for everything that this process has enqueued on the device so far, in any stream. A stream's fault is still reported
+  /// by the stream's own synchronize(). Must not be called while a stream is captured.
   virtual Status synchronize_all(std::uint64_t timeout_ns) = 0;
-  /// Holds back what is enqueued next on the stream by about this long (fault injection: a late rank).
+  /// Delays what is enqueued next on the stream by about this long (fault injection: a late rank).
   virtual Status enqueue_delay(Stream stream, std::uint64_t nanoseconds) = 0;
   virtual Result<std::unique_ptr<Event>> create_event() = 0;
   virtual Status record(Event& event, Stream stream) = 0;
@@ -125,7 +125,7 @@ class Device : public std::enable_shared_from_this<Device> {
   /// Blocks of this kernel that one multiprocessor holds at once.
   virtual Result<int> blocks_per_multiprocessor(const Kernel& kernel, int threads, std::size_t shared_bytes) = 0;
 
-  // -- graphs: launches, fills and delays of one stream, not of the default one
+  // -- graphs: capture the launches, fills and delays of one stream, which must not be the default stream
   virtual Status begin_capture(Stream stream) = 0;
   virtual Result<std::unique_ptr<Graph>> end_capture(Stream stream) = 0;
   virtual Status launch(Graph& graph, Stream stream) = 0;
@@ -134,8 +134,8 @@ class Device : public std::enable_shared_from_this<Device> {
   /// allowed; kUnavailable where the target has no tensor copies.
   Result<TensorMap> encode(const TensorMapDesc& desc) const;
 
-  /// Emulator: the host threads that might have enqueued something while the latest deadline passed, but did not (ready to print);
-  /// empty if there were none.
+  /// Emulator: the host threads that could have enqueued something while the latest deadline passed, but did not. Ready to print; empty if
+  /// there were none.
   virtual std::string late_host_threads() const { return {}; }
 
   /// Names of the kernels built for this target, sorted.

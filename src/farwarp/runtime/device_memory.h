@@ -10,7 +10,7 @@
 
 namespace farwarp {
 
-/// Move-only; must go before its Device does.
+/// Move-only; must be destroyed before its Device.
 class DeviceMemory {
  public:
   DeviceMemory() = default;

@@ -1,5 +1,5 @@
-// One suite for every target: the emulator's two personalities, HIP (in CTest against vendor/hip_stub), and CUDA where
-// a driver is.
+// One suite for every target: the emulator's two personalities, HIP (in CTest against vendor/hip_stub), and CUDA if there is
+// a driver.
 #include "farwarp/runtime/device.h"
 
 #include <gtest/gtest.h>
@@ -105,7 +105,7 @@ TEST_P(DeviceTest, RefusesAnOrdinalThatDoesNotExist) {
 }
 
 TEST_P(DeviceTest, WaitsForAllStreamsAtOnce) {
-  ok(device_->synchronize_all(kSecond));  // of nothing
+  ok(device_->synchronize_all(kSecond));  // with nothing enqueued
   std::uint32_t* pointer = words(100, 1);
   auto other = device_->create_stream();
   ASSERT_TRUE(other.ok());
@@ -263,7 +263,7 @@ TEST_P(DeviceTest, SharesMemoryWithinTheProcess) {
   ok(device_->fill(*owned, 0, handle.bytes, stream_));
   ok(device_->synchronize(stream_, kSecond));
 
-  // The other device writes; with one device only, it plays both parts.
+  // The other device writes; if there is only one device, it is both.
   const int other = Device::count(GetParam()) > 1 ? 1 : 0;
   auto opened = Device::open(GetParam(), other);
   ASSERT_TRUE(opened.ok()) << opened.status().to_string();

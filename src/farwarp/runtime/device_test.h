@@ -16,7 +16,7 @@ struct AddArgs {
   std::uint32_t amount;
 };
 
-/// Every block sums its threads' numbers by way of its shared memory, and adds the sum to `total`.
+/// Every block sums its threads' numbers through its shared memory and adds the sum to `total`.
 struct SumArgs {
   Global<std::uint32_t> total;
 };

@@ -20,14 +20,14 @@ namespace {
 using emu::Machine;
 using emu::StreamId;
 
-/// What a stream does at one position; a graph keeps a list of them.
+/// One operation of a stream; a graph is a list of them.
 using Work = std::function<Status(StreamId)>;
 
 struct EmuGraph final : Graph {
   std::vector<Work> work;
 };
 
-/// The virtual time at which the stream passed the event; shared with the work that stores it.
+/// The virtual time at which the stream reached the event; shared with the work that stores it.
 struct EmuEvent final : Event {
   static constexpr std::uint64_t kNotYet = ~std::uint64_t{0};
   std::shared_ptr<std::atomic<std::uint64_t>> time = std::make_shared<std::atomic<std::uint64_t>>(kNotYet);
@@ -59,7 +59,7 @@ class EmuDevice final : public Device {
   Result<void*> allocate(std::size_t bytes) override { return machine_.allocate(target(), ordinal_, bytes); }
   void release(void* pointer) override { machine_.release(pointer); }
 
-  // Kernels reach nothing but the emulator's memory, so "host memory" is that, too; the host reads it as it reads any.
+  // Kernels can access the emulator's memory only, so "host memory" is allocated there, too. The host accesses it directly.
   Result<void*> allocate_host(std::size_t bytes, void** device_pointer) override {
     Result<void*> pointer = machine_.allocate(target(), ordinal_, bytes);
     if (!pointer.ok()) return pointer;
@@ -104,7 +104,7 @@ class EmuDevice final : public Device {
   }
   void release_shareable(void* pointer, const MemoryHandle&) override { machine_.release(pointer); }
 
-  // All devices of a process lie in one address space. A mapping of another process's memory gives up exact schedules.
+  // All devices of a process share one address space. After a mapping of another process's memory, schedules no longer replay exactly.
   Result<void*> import(const MemoryHandle& handle, int) override {
     if (handle.address != nullptr) return handle.address;
     if (handle.kind != MemoryHandle::Kind::kPosixFd) {
@@ -124,7 +124,7 @@ class EmuDevice final : public Device {
   }
   void destroy_stream(Stream stream) override { machine_.destroy_stream(target(), ordinal_, id_of(stream)); }
 
-  // The machine ends whatever cannot progress. The timeout is for host threads that keep it from running.
+  // The machine itself ends kernels that cannot progress. The timeout bounds the wait for host threads that keep it from running.
   Status synchronize(Stream stream, std::uint64_t timeout_ns) override {
     return machine_.synchronize(target(), ordinal_, id_of(stream), patience_of(timeout_ns));
   }
@@ -216,7 +216,7 @@ class EmuDevice final : public Device {
   }
 
  private:
-  // Not too short: a rank that prepares its data on a busy machine must not make the schedule depend on the time it takes.
+  // At least 2 s: on a busy machine the time that a rank takes to prepare its data must not affect the schedule.
   static std::chrono::nanoseconds patience_of(std::uint64_t timeout_ns) {
     constexpr std::chrono::nanoseconds kLeast = std::chrono::seconds(2), kMost = std::chrono::hours(24);
     const auto most = static_cast<std::uint64_t>(kMost.count());

@@ -1,4 +1,4 @@
-// What CUDA and HIP devices have in common: all but opening, sharing, and where kernels' limits come from. `Api` is
+// What CUDA and HIP devices have in common: everything except opening, sharing, launching, and finding kernels' limits. `Api` is
 // cuda::Driver or hip::Runtime, whose functions of the same names take the same parameters.
 #pragma once
 
@@ -22,8 +22,8 @@
 
 namespace farwarp {
 
-/// Copies wait for their stream, because the drivers' copies wait for it without a bound. A stream that is busy for
-/// longer than this is stuck: every wait of our kernels ends far earlier.
+/// Copies first wait for their stream with this bound, because the drivers' copies wait for it without one. A stream that is busy for
+/// longer is stuck: every wait of our kernels ends far earlier.
 inline constexpr std::chrono::nanoseconds kCopyTimeout = std::chrono::minutes(2);
 
 template <class Api>
@@ -85,7 +85,7 @@ class GpuDevice : public Device {
 
   void release_host(void* host_pointer) override { (void)call(api_.host_free, host_pointer); }
 
-  // The copy may be done by DMA from the caller's buffer, so that is free again only when the stream has got this far.
+  // DMA may read the caller's buffer, so the caller may reuse it only when the stream has completed the copy.
   Status copy_in(void* destination, const void* host_source, std::size_t bytes, Stream stream) override {
     if (Status status = refuse_while_capturing(stream, "copy_in"); !status.ok()) return status;
     if (Status status = call(api_.copy_to_device, destination, host_source, bytes, native(stream)); !status.ok()) {
@@ -94,7 +94,7 @@ class GpuDevice : public Device {
     return synchronize(stream, kCopyTimeout.count());
   }
 
-  // Waits first: after that the copy cannot outlive the call, even if the call gives up.
+  // Waits first, so that the copy cannot begin after this function has given up.
   Status copy_out(void* host_destination, const void* source, std::size_t bytes, Stream stream) override {
     if (Status status = refuse_while_capturing(stream, "copy_out"); !status.ok()) return status;
     if (Status status = synchronize(stream, kCopyTimeout.count()); !status.ok()) return status;
@@ -110,7 +110,7 @@ class GpuDevice : public Device {
 
   Result<Stream> create_stream() override {
     typename Api::StreamHandle handle{};
-    constexpr unsigned kNonBlocking = 1;  // of the default stream
+    constexpr unsigned kNonBlocking = 1;  // no implicit order with the default stream
     if (Status status = call(api_.stream_create, &handle, kNonBlocking); !status.ok()) return status;
     return Stream{handle};
   }
@@ -120,7 +120,7 @@ class GpuDevice : public Device {
   Status synchronize(Stream stream, std::uint64_t timeout_ns) override {
     using Clock = std::chrono::steady_clock;
     constexpr std::chrono::nanoseconds kLongest = std::chrono::hours(24 * 365);  // keeps the sum below from overflowing
-    // Most kernels end while we spin. Linux's timer slack adds another 50 us to a nap.
+    // Most kernels end during the spin. Linux's timer slack adds another 50 us to each sleep.
     constexpr auto kSpin = std::chrono::microseconds(200);
     constexpr auto kNap = std::chrono::microseconds(50);
     const auto start = Clock::now();
@@ -137,8 +137,8 @@ class GpuDevice : public Device {
     }
   }
 
-  // The drivers' wait for a whole device has neither a bound nor a polled form, so a thread of its own makes it. One that does not come
-  // back keeps the device.
+  // The drivers' wait for a whole device has neither a timeout nor a polled form, so a new thread makes it. If that thread does not
+  // return, it keeps the Device alive.
   Status synchronize_all(std::uint64_t timeout_ns) override {
     constexpr std::chrono::nanoseconds kLongest = std::chrono::hours(24 * 365);
     const std::chrono::nanoseconds timeout(std::min<std::uint64_t>(timeout_ns, kLongest.count()));
@@ -237,7 +237,7 @@ class GpuDevice : public Device {
 
   Status begin_capture(Stream stream) override {
     if (stream.handle == nullptr) return invalid_argument("begin_capture: the default stream cannot be captured");
-    constexpr int kThreadLocal = 1;  // other host threads, ranks of this process, go on allocating
+    constexpr int kThreadLocal = 1;  // other host threads (ranks of this process) may still allocate
     return call(api_.stream_begin_capture, native(stream), kThreadLocal);
   }
 
@@ -260,7 +260,7 @@ class GpuDevice : public Device {
     typename Api::FunctionHandle function{};
     std::size_t args_bytes = 0;
     KernelLimits limits;
-    // The last answer of the driver about residency: a launch asks about the same block as the one before it.
+    // The driver's last answer about residency: most launches ask about the same block as the launch before.
     int asked_threads = 0;
     std::size_t asked_shared_bytes = 0;
     int blocks_per_multiprocessor = 0;
@@ -270,7 +270,7 @@ class GpuDevice : public Device {
 
   GpuDevice(const Api& api, typename Api::DeviceToken token) : api_(api), token_(token) {}
 
-  /// Calls a function of the driver with this device current.
+  /// Calls a driver function with this device current.
   template <class Function, class... Arguments>
   Status call(const Function& function, Arguments... arguments) const {
     const typename Api::DeviceScope scope(api_, token_);
@@ -278,7 +278,7 @@ class GpuDevice : public Device {
     return api_.call(function, arguments...);
   }
 
-  /// Fills in what the launch checks need to know of a kernel.
+  /// Fills in what the launch checks need: the size of the argument block and the limits.
   virtual Status describe(const KernelInfo& info, Loaded& kernel) = 0;
 
   Status load_module(const CodeObject& object) {
@@ -345,7 +345,7 @@ class GpuDevice : public Device {
   }
 
   std::vector<typename Api::ModuleHandle> modules_;
-  // Which module has a kernel: asking the driver for it in each one in turn would fail in all but one.
+  // The module of each kernel. Without it, the driver would be asked for the kernel in one module after the other.
   struct Home {
     typename Api::ModuleHandle module;
     KernelInfo info;

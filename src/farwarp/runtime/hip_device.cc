@@ -44,8 +44,8 @@ class HipDevice final : public GpuDevice<Runtime> {
     return {};
   }
 
-  // Uncached, because a peer's writes reach memory past this device's L2 caches, one per XCD: a line kept there would
-  // hide them. Fine-grained where the library knows no better.
+  // Uncached: a peer's writes go to memory and bypass this device's L2 caches (one per XCD), so a line cached there would hide
+  // them. Fine-grained if the library has no uncached memory.
   Result<void*> allocate_shareable(std::size_t bytes, MemoryHandle* handle) override {
     if (bytes == 0) return invalid_argument("bytes is 0, at least 1 is needed");
     void* pointer = nullptr;
@@ -115,7 +115,7 @@ class HipDevice final : public GpuDevice<Runtime> {
   }
 };
 
-// Dies of the device. Older libraries cannot say: 38 CUs of each XCD are enabled on MI300X and MI300A, 32 on MI350.
+// Older libraries do not report XCDs. There, by CUs: each XCD has 38 enabled on MI300X and MI300A, 32 on MI350.
 int count_xcds(const Runtime& runtime, int ordinal, int multiprocessors) {
   int xccs = 0;
   if (runtime.call(runtime.device_attribute, &xccs, hip::kNumberOfXccs, ordinal).ok() && xccs > 0) return xccs;

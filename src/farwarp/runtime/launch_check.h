@@ -1,4 +1,4 @@
-// The checks every target makes before a launch, with the words of their errors.
+// The checks that every target makes before a launch, and their error messages.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// How device.cc reaches the implementations.
+// The implementations of Device, for device.cc.
 #pragma once
 
 #include <memory>

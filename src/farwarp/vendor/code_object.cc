@@ -6,8 +6,8 @@
 namespace farwarp {
 namespace {
 
-// Records are statics of other files and register before main(); a function's static exists by the time the first one
-// does.
+// Records are statics of other files and register before main(). A function's static is constructed at the first
+// registration.
 std::vector<const CodeObject*>& table() {
   static std::vector<const CodeObject*> objects;
   return objects;

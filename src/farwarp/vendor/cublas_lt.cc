@@ -16,7 +16,7 @@ constexpr const char* kNames[] = {"libcublasLt.so.13", "libcublasLt.so.12"};  //
 Result<SharedLibrary> open_file() {
   const char* file = std::getenv(kVariable);
   if (file != nullptr && *file != '\0') return SharedLibrary::open(file);
-  // What the process already uses is what a user of that process would compare with.
+  // A library that the process already uses is the right baseline for it.
   for (const char* name : kNames) {
     if (dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD) != nullptr) return SharedLibrary::open(name);
   }

@@ -1,6 +1,6 @@
 // The part of cuBLASLt that baselines use, opened at run time: no cuBLAS header or library is needed to build. The
-// declarations repeat cuBLASLt's ABI, in which CUDA 12.6 and 13.0 agree; cublas_lt_abi_test.cc holds them against
-// <cublasLt.h> where that is installed.
+// declarations repeat cuBLASLt's ABI, which is the same in CUDA 12.6 and 13.0; cublas_lt_abi_test.cc compares them with
+// <cublasLt.h> if that is installed.
 #pragma once
 
 #include <cstddef>
@@ -56,7 +56,7 @@ struct HeuristicResult {
 };
 static_assert(sizeof(HeuristicResult) == 96);
 
-// As cuBLASLt's create functions return them; what they point at is its own business, and its size may change.
+// Opaque, as cuBLASLt's create functions return them. The size of what they point to may change between versions.
 using Handle = struct Context*;                 // cublasLtHandle_t
 using MatmulDesc = struct MatmulDescData*;      // cublasLtMatmulDesc_t
 using MatrixLayout = struct MatrixLayoutData*;  // cublasLtMatrixLayout_t
@@ -96,12 +96,12 @@ struct Library {
   LibraryFunction<const char*(Error)> status_name{"cublasLtGetStatusName"};
   std::size_t version = 0;  ///< CUBLAS_VERSION: 130100 is 13.1.0
 
-  /// Opens, once per process, the file that FARWARP_CUBLASLT_LIBRARY names; else libcublasLt.so.13 or .12, first one that
-  /// the process has loaded already. kUnavailable says what to do. Needs neither a driver nor a device.
+  /// Opens, once per process, the file that FARWARP_CUBLASLT_LIBRARY names; else libcublasLt.so.13 or .12, whichever the process
+  /// has already loaded, or the newest. kUnavailable says what to do. Needs neither a driver nor a device.
   static Result<const Library*> open();
 
-  /// "cublasLtMatmul: CUBLAS_STATUS_INVALID_VALUE (run with CUBLASLT_LOG_LEVEL=1 for details)". kUnavailable where
-  /// cuBLASLt lacks a device or an algorithm, kOutOfMemory where it could not allocate, else kInternal.
+  /// "cublasLtMatmul: CUBLAS_STATUS_INVALID_VALUE (run with CUBLASLT_LOG_LEVEL=1 for details)". kUnavailable if cuBLASLt
+  /// lacks a device or an algorithm, kOutOfMemory if it could not allocate, else kInternal.
   Status status(const char* symbol, Error error) const;
 
   template <class Function, class... Arguments>

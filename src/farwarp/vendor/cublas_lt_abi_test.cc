@@ -1,4 +1,4 @@
-// Holds the declarations of cublas_lt.h against <cublasLt.h>: the classes and sizes of parameters, the structures, values.
+// Compares the declarations of cublas_lt.h with <cublasLt.h>: the classes and sizes of parameters, the structures, the values.
 #include <cublasLt.h>
 #include <gtest/gtest.h>
 

@@ -39,8 +39,9 @@ Status Matmul::set(MatmulAttribute attribute, Value value) {
   return library_->call(library_->desc_set, desc_.get(), attribute, &value, sizeof(value));
 }
 
-// To cuBLASLt, a row-major matrix is its transpose. So out^T = w * x^T, with w^T [k, n] and x^T [k, m] as they lie in
-// memory: A is w^T, to be transposed, B is x^T, and the bias, one value for each row of out^T, is what its epilogue adds.
+// cuBLASLt's matrices are column-major, so it sees a row-major matrix as its transpose. It computes out^T = w * x^T from w^T [k, n]
+// and x^T [k, m], which are w and x in memory: A is w^T, to be transposed, and B is x^T. Its epilogue adds one bias value to each row
+// of out^T.
 Status Matmul::describe(int m, int n, int k, DType dtype, bool has_bias) {
   const Library& library = *library_;
   const DataType type = dtype == DType::kF16 ? DataType::kFloat16 : DataType::kBfloat16;
@@ -52,7 +53,7 @@ Status Matmul::describe(int m, int n, int k, DType dtype, bool has_bias) {
   if (status.ok()) status = set(MatmulAttribute::kTransposeA, Operation::kTransposed);
   if (status.ok()) status = set(MatmulAttribute::kTransposeB, Operation::kAsIs);
   if (status.ok() && has_bias) status = set(MatmulAttribute::kEpilogue, Epilogue::kBias);
-  // The heuristic does not follow this pointer, but goes by its alignment. run() sets the true one.
+  // The heuristic uses only this pointer's alignment and does not read through it. run() sets the true pointer.
   if (status.ok() && has_bias) status = set(MatmulAttribute::kBiasPointer, std::uintptr_t{kAlignment});
   if (status.ok()) status = make(w_, library.layout_create, library.layout_destroy, type, k, n, k);
   if (status.ok()) status = make(x_, library.layout_create, library.layout_destroy, type, k, m, k);
@@ -110,7 +111,7 @@ Status Matmul::run(int algorithm, const void* x, const void* w, const void* bias
        chosen.workspace_bytes > 0 ? check_pointer("workspace", workspace, kAlignment) : Status()});
   if (status.ok() && has_bias_) status = set(MatmulAttribute::kBiasPointer, bias);
   if (!status.ok()) return status;
-  // The host's memory, read before the call returns. With beta 0, C is not read; D may stand in for it.
+  // These are in host memory and are read before the call returns. With beta 0, C is not read, so D may be passed for it.
   const float alpha = 1, beta = 0;
   return library_->call(library_->matmul, handle_.get(), desc_.get(), &alpha, w, w_.get(), x, x_.get(), &beta, out,
                         out_.get(), out, out_.get(), &chosen.algorithm, workspace, chosen.workspace_bytes, stream);

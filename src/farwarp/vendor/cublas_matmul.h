@@ -1,4 +1,4 @@
-// A matrix product by cuBLASLt, to be timed beside ours.
+// A matrix product by cuBLASLt: a baseline for ours.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,14 @@
 namespace farwarp::cublas_lt {
 
 /// out[m, n] = x[m, k] * w[n, k]^T + bias[n]; all row-major, contiguous and of one 16-bit type. Products are summed in
-/// fp32; an algorithm that splits k may pass its partial sums in the 16-bit type, as cuBLAS allows unless told otherwise.
+/// fp32. An algorithm that splits k may round its partial sums to the 16-bit type, which cuBLAS allows by default.
 ///
 /// The device must be current (Device::while_current()), the same one for all calls and for the destructor, which waits
-/// for it. Move-only. Not thread-safe.
+/// for the device. Move-only. Not thread-safe.
 class Matmul {
  public:
   static constexpr int kMostAlgorithms = 8;
-  /// Of every pointer that run() takes: what the heuristic assumes, unless told otherwise.
+  /// In bytes, of every pointer that run() takes. The heuristic assumes it by default.
   static constexpr int kAlignment = 256;
 
   /// Asks cuBLASLt's heuristic for algorithms that need at most `workspace_bytes`; 32 MiB is what cuBLAS uses on Hopper.
@@ -27,11 +27,11 @@ class Matmul {
   static Result<Matmul> create(const Library& library, int m, int n, int k, DType dtype, bool has_bias,
                                std::size_t workspace_bytes);
 
-  /// 1 to kMostAlgorithms; cuBLASLt's guess is that they are the slower the higher their number.
+  /// 1 to kMostAlgorithms. cuBLASLt expects those with lower numbers to be faster.
   int algorithms() const { return static_cast<int>(algorithms_.size()); }
 
-  /// Enqueues, and can be captured; call each algorithm once before, because its kernel may have to be loaded. `bias` is
-  /// null exactly if there is none. `workspace` has the bytes that create() was told, and is used until the product is
+  /// Asynchronous. Can be captured after each algorithm has run once, because its kernel may have to be loaded. `bias` is
+  /// null exactly if there is none. `workspace` has the `workspace_bytes` of create(), and is in use until the product is
   /// done.
   Status run(int algorithm, const void* x, const void* w, const void* bias, void* out, void* workspace,
              StreamHandle stream);

@@ -1,5 +1,5 @@
-// Matmul against a stand-in for cuBLASLt that runs on the host and knows column-major matrices only; and, where there is a
-// GPU of target cuda, against cuBLASLt itself.
+// Matmul with a stand-in for cuBLASLt that runs on the host and knows column-major matrices only; and, if there is a GPU of
+// target cuda, with cuBLASLt itself.
 #include "farwarp/vendor/cublas_matmul.h"
 
 #include <gtest/gtest.h>
@@ -30,8 +30,8 @@ struct MatmulDescData {
 
 namespace {
 
-constexpr std::size_t kNeeded = 4096;  // of workspace, for the stand-in's last algorithm
-int objects = 0;                       // that the stand-in has made and nobody has destroyed
+constexpr std::size_t kNeeded = 4096;  // bytes of workspace, for the stand-in's last algorithm
+int objects = 0;                       // made by the stand-in and not yet destroyed
 int algorithms_offered = 3;
 
 template <class T>
@@ -65,7 +65,7 @@ Error set_desc(MatmulDesc desc, MatmulAttribute attribute, const void* value, st
   return Error::kInvalidValue;
 }
 
-// Offers algorithm 0, which fails, and others that all do the same; only the last needs a workspace.
+// Offers algorithm 0, which fails, and others that all compute the same; only the last needs a workspace.
 Error find(Handle, MatmulDesc desc, MatrixLayout, MatrixLayout, MatrixLayout, MatrixLayout, Preference preference,
            int requested, HeuristicResult* results, int* returned) {
   if (desc->epilogue == Epilogue::kBias && reinterpret_cast<std::uintptr_t>(desc->bias) % Matmul::kAlignment != 0) {
@@ -133,7 +133,7 @@ Library stand_in() {
   return library;
 }
 
-/// Small whole numbers, so that sums are exact whatever their order, in fp32 and, with k up to 64, in fp16.
+/// Small whole numbers: sums are exact in any order, in fp32 and, with k up to 64, in fp16.
 struct Problem {
   int m, n, k;
   DType dtype;
@@ -168,7 +168,7 @@ struct Problem {
   }
 };
 
-/// A copy with the alignment that run() wants.
+/// A copy with the alignment that run() requires.
 struct Aligned {
   explicit Aligned(const std::vector<std::uint16_t>& values) : bytes(values.size() * 2 + 2 * Matmul::kAlignment) {
     if (!values.empty()) std::memcpy(get(), values.data(), values.size() * 2);
@@ -196,7 +196,7 @@ TEST_F(CublasMatmul, MultipliesRowMajorMatricesByAColumnMajorLibrary) {
       auto created = Matmul::create(library_, problem.m, problem.n, problem.k, dtype, has_bias, kNeeded);
       ASSERT_TRUE(created.ok()) << created.status().to_string();
       Matmul matmul = std::move(*created);
-      ASSERT_EQ(matmul.algorithms(), 2);  // the third is one that the heuristic says does not work
+      ASSERT_EQ(matmul.algorithms(), 2);  // the heuristic reports that the third does not work
       for (int algorithm = 0; algorithm < matmul.algorithms(); ++algorithm) {
         const auto expected = problem.expected(has_bias);
         Aligned x(problem.x()), w(problem.w()), bias(problem.bias()), workspace({}),

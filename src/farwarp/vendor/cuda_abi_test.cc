@@ -1,4 +1,4 @@
-// Holds the declarations of cuda_driver.h against <cuda.h>: symbol names, the classes and sizes of parameters, structs,
+// Compares the declarations of cuda_driver.h with <cuda.h>: symbol names, the classes and sizes of parameters, structs,
 // values.
 #include <cuda.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace farwarp::cuda {
 namespace {
 
-// Two parameter types travel alike if they have one size and both are classes or both are not: every scalar here is an
+// Two parameter types are passed alike if they have the same size and both are classes or both are not: every scalar here is an
 // integer, an enumeration or an address, and those share registers in the System V and AArch64 calling conventions.
 template <class A, class B>
 constexpr bool kPassedAlike =
@@ -30,8 +30,8 @@ requires(sizeof...(A) == sizeof...(B)) struct SameAbi<R(A...), S(B...)>
   static_assert(SameAbi<Error parameters, std::remove_pointer_t<decltype(&::symbol)>>::value, #symbol);
 FARWARP_CUDA_FUNCTIONS(FARWARP_CHECK)
 
-// <cuda.h> maps a plain name to its newest version by a macro, so a symbol that is such a macro is an old version. The
-// one exception is stated in cuda_driver.h.
+// <cuda.h> maps a plain name to its newest version by a macro, so a symbol that is such a macro is an old version.
+// cuda_driver.h states the one exception.
 bool is_newest(std::string_view ours, std::string_view mapped) {
   return ours == mapped || ours == "cuEventElapsedTime";
 }

@@ -1,5 +1,5 @@
 // The part of the CUDA driver API that runtime/ uses, opened at run time: no CUDA header or library is needed to build.
-// The declarations repeat the driver's ABI; cuda_abi_test.cc holds them against <cuda.h> where that is installed.
+// The declarations repeat the driver's ABI; cuda_abi_test.cc compares them with <cuda.h> if that is installed.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace farwarp::cuda {
 
-/// CUresult: the values that the runtime tells apart.
+/// CUresult: the values that runtime/ distinguishes.
 enum class Error : int {
   kSuccess = 0,
   kOutOfMemory = 2,
@@ -115,9 +115,9 @@ struct IpcHandle {
   unsigned char bytes[64];
 };
 
-// X(member, symbol, parameters). Device addresses are void*, which has the ABI of CUdeviceptr. Symbols carry the
-// version suffix that <cuda.h> of CUDA 12 and 13 maps plain names to, except cuEventElapsedTime, whose _v2 came with
-// CUDA 12.8.
+// X(member, symbol, parameters). Device addresses are void*, which has the ABI of CUdeviceptr. Symbols have the version
+// suffix to which <cuda.h> of CUDA 12 and 13 maps plain names. The exception is cuEventElapsedTime, whose _v2 exists since
+// CUDA 12.8 only.
 #define FARWARP_CUDA_FUNCTIONS(X)                                                                                     \
   X(initialize, cuInit, (unsigned flags))                                                                             \
   X(driver_version, cuDriverGetVersion, (int* version))                                                               \
@@ -226,11 +226,11 @@ struct Driver {
     return status(function.symbol, function(arguments...));
   }
 
-  /// The driver API keeps no error behind; HIP does.
+  /// Nothing to do: the driver API does not store the last error; HIP does.
   void forget_error() const {}
 };
 
-/// Makes a context current for the calling thread, then what was current before: host programs have one of their own.
+/// Makes a context current for the calling thread, and restores the previous one at the end: the host program may use its own.
 class DeviceScope {
  public:
   DeviceScope(const Driver& driver, ContextHandle context) : driver_(driver), error_(driver.context_push(context)) {}

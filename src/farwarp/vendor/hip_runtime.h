@@ -1,5 +1,5 @@
 // The part of the HIP API that runtime/ uses, opened at run time: no ROCm header or library is needed to build. Members
-// that cuda_driver.h has too bear the same names and take the same parameters: runtime/gpu_device.h serves both.
+// that cuda_driver.h has, too, have the same names and parameters, because runtime/gpu_device.h uses both.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace farwarp::hip {
 
-/// hipError_t: the values that the runtime and the stub tell apart.
+/// hipError_t: the values that runtime/ and the stub distinguish.
 enum class Error : int {
   kSuccess = 0,
   kInvalidValue = 1,
@@ -43,13 +43,13 @@ inline constexpr unsigned kIpcLazyEnablePeerAccess = 1;
 inline constexpr int kCaptureModeThreadLocal = 1;
 inline constexpr int kCaptureStatusNone = 0;
 
-/// hipDeviceProp_tR0600, of ROCm 6 and 7. Only what is used here has a name.
+/// hipDeviceProp_tR0600 of ROCm 6 and 7. Only the members that are used here have names.
 struct DeviceProperties {
   char name[256];
   unsigned char unused[904];
   char gcn_arch_name[256];  ///< "gfx942:sramecc+:xnack-"
   unsigned char more[56];
-  unsigned char reserve[2048];  ///< should a later ROCm append members
+  unsigned char reserve[2048];  ///< in case a later ROCm appends members
 };
 static_assert(offsetof(DeviceProperties, gcn_arch_name) == 1160 && offsetof(DeviceProperties, reserve) == 1472);
 
@@ -140,11 +140,11 @@ struct Runtime {
     return status(function.symbol, function(arguments...));
   }
 
-  /// HIP keeps the last error of each thread, kNotReady too; the host program must not find ours.
+  /// HIP stores the last error of each thread, kNotReady included. The host program must not read ours.
   void forget_error() const { last_error(); }
 };
 
-/// Makes a device current for the calling thread, then what was current before: host programs have one of their own.
+/// Makes a device current for the calling thread, and restores the previous one at the end: the host program may use its own.
 class DeviceScope {
  public:
   DeviceScope(const Runtime& runtime, int device) : runtime_(runtime) {

@@ -49,7 +49,7 @@ std::vector<Section> sections_of(Bytes image) {
   return sections;
 }
 
-// ptxas gives each entry function, and only those, a constant bank 0 section: its parameters.
+// ptxas gives each entry function, and no other function, a section of constant bank 0, which holds its parameters.
 std::vector<KernelInfo> kernels_of_cubin(const std::vector<Section>& sections) {
   constexpr std::string_view kPrefix = ".nv.constant0.";
   std::vector<KernelInfo> kernels;
@@ -75,8 +75,8 @@ Bytes amdgpu_metadata(Bytes notes) {
   return {};
 }
 
-// args_bytes is where the last argument of the source ends: .kernarg_segment_size counts hidden arguments behind it. A
-// block of one pointer is no "by_value" argument: the compiler passes it as the pointer.
+// args_bytes is the end of the source's last argument: .kernarg_segment_size also counts hidden arguments after it. An argument
+// block of one pointer has no "by_value" argument: the compiler passes the pointer.
 KernelInfo kernel_from_metadata(const nlohmann::json& metadata) {
   KernelInfo kernel{.name = metadata.at(".name"),
                     .shared_bytes = metadata.at(".group_segment_fixed_size"),

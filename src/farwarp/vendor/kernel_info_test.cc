@@ -12,7 +12,7 @@
 namespace farwarp {
 namespace {
 
-// Every kernel linked into this program was compiled by up to four compilers, those for one matrix unit by two: they must agree on
+// Up to four compilers compiled each kernel that is linked into this program; two did for a kernel of one matrix unit. They must agree on
 // its argument block.
 TEST(KernelInfo, CompilersAgreeOnKernelsAndTheirArguments) {
   bool built = false;
@@ -26,7 +26,7 @@ TEST(KernelInfo, CompilersAgreeOnKernelsAndTheirArguments) {
         names.insert(kernel.name);
         const emu::KernelRecord* record = emu::find_kernel(kernel.name, emulated);
         ASSERT_NE(record, nullptr) << kernel.name;
-        if (target != TargetKind::kHip) continue;  // a cubin is asked through its driver
+        if (target != TargetKind::kHip) continue;  // the driver reports a cubin's
         EXPECT_EQ(kernel.args_bytes, record->args_bytes) << kernel.name << " for " << object->arch;
         EXPECT_EQ(kernel.max_threads, record->max_threads) << kernel.name << " for " << object->arch;
       }
@@ -38,7 +38,7 @@ TEST(KernelInfo, CompilersAgreeOnKernelsAndTheirArguments) {
   if (!built) GTEST_SKIP() << "this build has no kernels for GPUs";
 }
 
-// A table entry that stays: CodeObject registers itself for the life of the program.
+// The object stays alive, because CodeObject registers itself for the life of the program.
 const CodeObject& object_of(const std::string& bytes, TargetKind target) {
   static std::deque<std::string> images;
   static std::deque<CodeObject> objects;
@@ -58,7 +58,7 @@ TEST(KernelInfo, RefusesWhatIsNoCodeObject) {
 }
 
 TEST(KernelInfo, SurvivesDamage) {
-  std::string whole;  // the largest; those of the test above are in the table too
+  std::string whole;  // the largest code object; the table also has the broken ones of the test above
   for (const CodeObject* object : code_objects(TargetKind::kHip)) {
     if (object->size() > whole.size()) whole.assign(reinterpret_cast<const char*>(object->begin), object->size());
   }
@@ -70,7 +70,7 @@ TEST(KernelInfo, SurvivesDamage) {
   for (std::size_t at = 0; at < kHeadersAndMetadata; at += 5) {
     std::string damaged = whole;
     damaged[at] = static_cast<char>(damaged[at] ^ 0x55);
-    (void)kernels_of(object_of(damaged, TargetKind::kHip));  // an answer of either kind, read within the image
+    (void)kernels_of(object_of(damaged, TargetKind::kHip));  // may succeed or fail, but reads only within the image
   }
 }
 

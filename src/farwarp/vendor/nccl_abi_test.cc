@@ -1,4 +1,4 @@
-// Holds the declarations of nccl.h against <nccl.h>: the classes and sizes of parameters, the id, values.
+// Compares the declarations of nccl.h with <nccl.h>: the classes and sizes of parameters, the id, the values.
 #include <gtest/gtest.h>
 #include <nccl.h>
 

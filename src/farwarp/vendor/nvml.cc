@@ -20,7 +20,7 @@ struct Memory {
 
 using DeviceHandle = struct nvmlDevice_st*;
 
-// What a driver keeps for itself on an idle GPU is less; a process that computes takes more.
+// A driver uses less than this on an idle GPU; a process that computes uses more.
 constexpr unsigned long long kIdleBytes = 1ull << 30;
 
 struct Library {

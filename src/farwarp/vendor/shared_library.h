@@ -1,4 +1,4 @@
-// Libraries opened at run time: farwarp runs, and says what is missing, on machines without them.
+// Libraries opened at run time: on machines without them farwarp still runs, and says what is missing.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace farwarp {
 
-/// A shared library, never closed: drivers do not survive being unloaded.
+/// A shared library. It is never closed, because drivers cannot be unloaded safely.
 class SharedLibrary {
  public:
-  /// Takes the library that the process already holds, if it does: a second HIP runtime in one process has streams and
-  /// memory of its own. kUnavailable carries the loader's words.
+  /// Uses the library that the process has already loaded, if any: a second HIP runtime in one process would have streams and
+  /// memory of its own. kUnavailable has the loader's message.
   static Result<SharedLibrary> open(const std::string& name);
 
   const std::string& name() const { return name_; }

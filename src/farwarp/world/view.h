@@ -1,8 +1,8 @@
 // What host and device share of a World: plain data, one definition for both.
 //
-// A kernel takes a WorldView by value, inside its argument block: addresses arrive with the launch instead of behind a load
-// (about 0.6 us on a cold H200), and captured graphs stay valid because peers' addresses never move while a World lives.
-// What changes between launches (abort, deadline, epochs) lies in the WorldControl at the start of each rank's heap.
+// A kernel takes a WorldView by value, inside its argument block: the launch brings the addresses, without a load (about 0.6 us on a
+// cold H200). Captured graphs stay valid because peers' addresses never move while a World lives. What changes between launches
+// (abort, deadline, epochs) is in the WorldControl at the start of each rank's heap.
 #pragma once
 
 #include <cstddef>
@@ -15,30 +15,29 @@ namespace farwarp {
 inline constexpr int kMaxRanks = 8;
 inline constexpr int kMaxOperators = 64;  ///< live operator instances of one World
 
-/// The state of one operator instance that outlives a launch. Written by the owner's own kernels and by recover().
+/// The state of one operator instance that outlives a launch. Written by this rank's kernels, open_operator() and recover().
 struct OperatorCells {
   std::uint32_t epoch;  ///< of the call in flight or the next one; advanced by the call's last kernel
-  std::uint32_t phase;  ///< halves of the call already done: a half that finds another number was called out of order
-  std::uint32_t
-      blocks_inside;   ///< blocks of the running kernel that have left the call; the last one advances phase and epoch
-  std::uint32_t busy;  ///< 1 while a kernel of this operator has blocks in the call
+  std::uint32_t phase;  ///< kernels of the call already done; one that expects another number was called out of order
+  std::uint32_t blocks_inside;  ///< blocks of the kernel that have left the call; the last one advances phase and epoch
+  std::uint32_t busy;           ///< 1 while a kernel of this operator has blocks in the call
 };
 
 /// At offset 0 of every rank's heap.
 struct alignas(128) WorldControl {
   SystemCell<std::uint32_t> abort;  ///< nonzero: 1 + the rank that raised it; any rank may write it
   std::uint32_t ledger_claims;      ///< records claimed by this rank's kernels; cleared by recover()
-  std::uint64_t deadline_ns;        ///< longest any wait of one launch may take; written by the host
+  std::uint64_t deadline_ns;        ///< budget of a launch's waits, in nanoseconds from its start; written by the host
   OperatorCells operators[kMaxOperators];
 };
 
-/// What a kernel wrote when it had to give up.
+/// Why a kernel gave up.
 struct LedgerRecord {
   std::uint32_t kind;       ///< a StatusCode
-  std::uint32_t rank;       ///< who waited
+  std::uint32_t rank;       ///< the rank that waited
   std::uint32_t operator_;  ///< index into WorldControl::operators, or kNoOperator
   std::uint32_t site;       ///< which wait of the operator; its names are in the operator's args.h
-  std::int32_t peer;        ///< for whom, or -1
+  std::int32_t peer;        ///< the rank it waited for, or -1
   std::uint32_t block;
   std::uint32_t epoch;
   std::uint32_t complete;  ///< written last: 1 once the other fields are valid
@@ -48,14 +47,13 @@ struct LedgerRecord {
 };
 inline constexpr std::uint32_t kNoOperator = 0xffffffffu;
 inline constexpr std::uint32_t kSiteBegin = 0xffff;  ///< LedgerRecord::site of a call made out of order
-/// LedgerRecord::seen of a wait for what has no value until it arrives: words, a phase of an mbarrier.
+/// LedgerRecord::seen of a wait for something that has no earlier value to show: words, a phase of an mbarrier.
 inline constexpr std::uint64_t kNothingSeen = ~std::uint64_t{0};
 inline constexpr int kLedgerRecords = 32;
 
 /// In host memory that the device writes; the host reads it without synchronising.
 struct Ledger {
-  SystemCell<std::uint32_t>
-      count;  ///< records claimed at the last write; may exceed kLedgerRecords, the surplus is not kept
+  SystemCell<std::uint32_t> count;       ///< records claimed; may exceed kLedgerRecords, but only so many are kept
   SystemCell<std::uint32_t> aborted_by;  ///< 1 + rank whose abort this rank's kernels saw, or 0
   LedgerRecord records[kLedgerRecords];
 };

@@ -1,8 +1,8 @@
 // A HIP library for machines without AMD devices: the part of the API that hip_runtime.h opens, on the emulated gfx942.
-// Its kernels are the emulated ones of the same names; only its caller looks into the code objects.
+// Its kernels are the emulated ones of the same names; it does not read code objects.
 //
-// It carries an emulator of its own, which knows nothing of the program's host threads, and therefore runs on the
-// host's clock. Deviations: every call that asks about a stream waits for the stream; a host function runs when it is
+// It contains an emulator of its own, which does not know the program's host threads and therefore runs on the host's
+// clock. Deviations from HIP: every call that queries a stream waits for the stream; a host function runs when it is
 // enqueued.
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -67,8 +67,8 @@ Error deliver(Result<T> result, Target* target) {
   return Error::kSuccess;
 }
 
-/// The emulator's virtual clock jumps to the next deadline when no kernel can go on, although a host thread it does not
-/// know is about to launch what they wait for. Memory mapped from a descriptor makes it take the host's clock.
+/// With its virtual clock the emulator would jump to the next deadline when no kernel can go on, although a host thread that it does
+/// not know may be about to launch what they wait for. Memory mapped from a descriptor makes it use the host's clock.
 void use_host_clock(Device& device) {
   MemoryHandle handle;
   if (!device.allocate_shareable(1, &handle).ok()) return;
@@ -80,7 +80,7 @@ Device& device() {
   std::lock_guard lock(state().mutex);
   std::shared_ptr<Device>& opened = state().devices[current];
   if (!opened) {
-    // The only failure is a wrong FARWARP_EMU_MULTIPROCESSORS: the test is wrong, and HIP has no words for it.
+    // It can fail only if FARWARP_EMU_MULTIPROCESSORS is wrong: an error of the test, for which HIP has no error code.
     opened = std::move(*Device::open(kPersonality, current));
     use_host_clock(*opened);
   }
@@ -89,7 +89,7 @@ Device& device() {
 
 Stream stream_of(StreamHandle handle) { return {handle}; }
 
-/// What our IPC handles hold: where another process finds the memfd.
+/// The contents of our IPC handles: where another process finds the memfd.
 struct IpcRecord {
   pid_t process;
   int fd;

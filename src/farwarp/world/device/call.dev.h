@@ -1,6 +1,5 @@
-// A call: one kernel's time inside an operator, from begin_call() to end_call(). It knows the epoch, the deadline, and
-// whether the World has been aborted; it is how a kernel gives up without hanging anybody. And signals: how a call's data
-// is published to peers.
+// Call: what one kernel knows of its operator's call, from begin_call() to end_call(): the epoch, the deadline, and whether the
+// World has been aborted. A kernel gives up through it, so that no rank hangs. Below it: signals, which publish a call's data to peers.
 #pragma once
 
 #include "farwarp/base/status.h"
@@ -16,7 +15,7 @@ struct Call {
   std::uint64_t started_ns;
   std::uint64_t deadline_ns;  // absolute: the same budget for every wait of the launch
   std::uint64_t grace_ns;     // see Wait::depth
-  bool live;                  // false: this thread knows that the World was aborted and skips work, never arrivals
+  bool live;                  // false: this thread knows of the abort: it skips work, but still arrives at barriers
 };
 
 /// The address of a member, without an access.
@@ -47,18 +46,18 @@ FARWARP_DEVICE Global<SystemCell<std::uint32_t>> abort_cell(const Call& call) {
   return member(control_of(call.view), &WorldControl::abort);
 }
 
-/// [thread] Tells the host, and this thread's later work, that some rank raised the abort.
+/// [thread] Records an abort in the ledger, where the host sees it, and in `call`. `raised_by` is 1 + the rank that raised it.
 FARWARP_DEVICE void note_abort(Call& call, std::uint32_t raised_by) {
   call.live = false;
   store<Order::relaxed>(Peer<SystemCell<std::uint32_t>>(&call.view.ledger->aborted_by), raised_by);
 }
 
-/// [thread] give_up()'s work.
+/// [thread] The body of give_up().
 FARWARP_DEVICE void write_failure(const WorldView& view, std::uint32_t slot, std::uint32_t epoch,
                                   std::uint64_t waited_ns, StatusCode kind, std::uint32_t site, std::int32_t peer,
                                   std::uint64_t expected, std::uint64_t seen) {
   Ledger* ledger = view.ledger;
-  // The counter lies in device memory: read-modify-writes on host memory need not be atomic over PCIe.
+  // The counter is in device memory: read-modify-writes on host memory need not be atomic over PCIe.
   const std::uint32_t claim =
       fetch_add<Order::relaxed, Scope::device>(member(control_of(view), &WorldControl::ledger_claims), 1u);
   if (claim < kLedgerRecords) {
@@ -83,51 +82,52 @@ FARWARP_DEVICE void write_failure(const WorldView& view, std::uint32_t slot, std
   }
 }
 
-/// Out of line: inlined at every wait it was half of the code of the MoE all-to-all, which a cold launch has to fetch.
+/// Not inlined: inlined at every wait it was half of the MoE all-to-all's code, and a cold launch has to fetch all of it.
 FARWARP_COLD void record_failure(const WorldView& view, std::uint32_t slot, std::uint32_t epoch,
                                  std::uint64_t waited_ns, StatusCode kind, std::uint32_t site, std::int32_t peer,
                                  std::uint64_t expected, std::uint64_t seen) {
   write_failure(view, slot, epoch, waited_ns, kind, site, peer, expected, seen);
 }
 
-/// [thread] Writes why this rank cannot go on into the ledger and raises the abort on every rank. The first reasons are
-/// kept; what follows from an abort is not a reason of its own, so callers look at the abort first.
+/// [thread] Records in the ledger why this rank gives up, and raises the abort on every rank. The ledger keeps the first
+/// kLedgerRecords records. Callers check the abort first: a wait that an abort ended gets no record.
 FARWARP_DEVICE void give_up(Call& call, StatusCode kind, std::uint32_t site, std::int32_t peer, std::uint64_t expected,
                             std::uint64_t seen) {
   record_failure(call.view, call.slot, call.epoch, nanoseconds() - call.started_ns, kind, site, peer, expected, seen);
   note_abort(call, static_cast<std::uint32_t>(call.view.rank) + 1);
 }
 
-/// [thread] The same without a call: where warps have given registers away, ptxas takes back the change for the sake of one.
+/// [thread] give_up() inlined, for kernels whose warps change their register counts (setmaxnreg): ptxas ignores the change in a
+/// kernel that calls a function.
 FARWARP_DEVICE void give_up_in_place(Call& call, StatusCode kind, std::uint32_t site, std::int32_t peer,
                                      std::uint64_t expected, std::uint64_t seen) {
   write_failure(call.view, call.slot, call.epoch, nanoseconds() - call.started_ns, kind, site, peer, expected, seen);
   note_abort(call, static_cast<std::uint32_t>(call.view.rank) + 1);
 }
 
-/// [thread] A call's cells; `found_phase` is the half that comes next.
+/// [thread] Reads the operator's cells. `found_phase` is the phase that they expect next.
 FARWARP_DEVICE Call read_call(const WorldView& view, std::uint32_t slot, std::uint32_t& found_phase) {
   Call call{view, slot, 0, nanoseconds(), 0, 0, true};
   const Global<OperatorCells> cells = cells_of(call);
-  // Weak loads: the words were written by the previous kernel of this stream.
+  // Weak loads suffice: the previous kernel of this stream wrote these words.
   call.epoch = load(member(cells, &OperatorCells::epoch));
   found_phase = load(member(cells, &OperatorCells::phase));
   const std::uint64_t budget = load(member(control_of(view), &WorldControl::deadline_ns));
   call.deadline_ns = call.started_ns + budget;
   call.grace_ns = budget / 32;
-  // Whoever sees the abort tells the host, not one thread for all: others may have loaded the cell before it was raised.
+  // Each thread that sees the abort reports it to the host: other threads may have loaded the cell before it was raised.
   if (const std::uint32_t raised_by = load<Order::relaxed>(abort_cell(call)); raised_by != 0)
     note_abort(call, raised_by);
   return call;
 }
 
-/// [thread] Takes the operator; false if another kernel of it still runs.
+/// [thread] Marks the operator busy; false if another of its kernels still runs. Pairs with the release in leave_call().
 FARWARP_DEVICE bool take_operator(const Call& call) {
   return exchange<Order::acq_rel, Scope::device>(member(cells_of(call), &OperatorCells::busy), 1u) == 0;
 }
 
-/// [block] Enters the operator as the half number `phase` of a call. If the World is aborted, or the call is out of order,
-/// `live` is false on every thread of the block and the kernel returns at once, without end_call().
+/// [block] Joins and claims the call as its phase `phase`. If the World is aborted, or the call is out of order, `live` is false on
+/// every thread of the block; the kernel must then return at once, without end_call().
 FARWARP_DEVICE Call begin_call(const WorldView& view, std::uint32_t slot, std::uint32_t phase) {
   std::uint32_t found_phase = 0;
   Call call = read_call(view, slot, found_phase);
@@ -137,9 +137,9 @@ FARWARP_DEVICE Call begin_call(const WorldView& view, std::uint32_t slot, std::u
   return call;
 }
 
-/// [block] The same for an operator of one half whose kernel does not wait for the operator to be taken, which costs block 0 a
-/// microsecond: one thread of block 0 calls claim_call() beside the block's work, before it leaves. That finds most misuse, not all:
-/// blocks of two kernels that run at once are counted together.
+/// [block] begin_call() for an operator of one phase, without the claim, which costs block 0 one microsecond. One thread of block 0
+/// calls claim_call() while the block works, before the block leaves the call. This detects most misuse, not all: the blocks of two
+/// kernels that run at the same time are counted together.
 FARWARP_DEVICE Call join_call(const WorldView& view, std::uint32_t slot) {
   std::uint32_t found_phase = 0;
   Call call = read_call(view, slot, found_phase);
@@ -147,18 +147,18 @@ FARWARP_DEVICE Call join_call(const WorldView& view, std::uint32_t slot) {
   return call;
 }
 
-/// [thread] Takes the operator; where another kernel of it still runs, the call is given up: what it wrote counts for nothing.
+/// [thread] Marks the operator busy. If another of its kernels still runs, gives up the call: what it has written is then invalid.
 FARWARP_DEVICE void claim_call(Call& call) {
   if (!take_operator(call)) give_up_in_place(call, StatusCode::kMisuse, kSiteBegin, -1, 0, 0);
 }
 
-/// Epoch 0 is left out when epochs wrap: fresh memory is zeroed, and would pass for packets of that call. 4 keeps the turn of two
-/// copies, and of four.
+/// Skips epoch 0 when epochs wrap: zeroed memory would look like packets of that call. The next one is then 4, so that buffers that
+/// the epoch's lowest one or two bits choose keep alternating.
 constexpr std::uint32_t next_epoch(std::uint32_t epoch) { return epoch + 1 == 0 ? 4 : epoch + 1; }
 
-/// [thread] One thread leaves the operator for its block, at any time after all of the block that read its cells have done so. The last block
-/// of the kernel advances the phase; after phase `last` the epoch advances. An aborted block leaves like any other: the cells are
-/// left as a completed kernel leaves them.
+/// [thread] Leaves the call for the whole block. One thread calls it, after all threads of the block that read the operator's cells have
+/// done so. The last block of the kernel sets the phase to `next_phase`; if that is 0, the call is over and the epoch advances. An
+/// aborted block leaves in the same way, so the cells end up as after a completed kernel.
 FARWARP_DEVICE void leave_call(const Call& call, std::uint32_t next_phase) {
   const Global<OperatorCells> cells = cells_of(call);
   const auto arrived = fetch_add<Order::acq_rel, Scope::device>(member(cells, &OperatorCells::blocks_inside), 1u);
@@ -169,7 +169,7 @@ FARWARP_DEVICE void leave_call(const Call& call, std::uint32_t next_phase) {
   store<Order::release, Scope::device>(member(cells, &OperatorCells::busy), 0u);
 }
 
-/// [block] Leaves the operator once all threads of the block are done.
+/// [block] Leaves the call once all threads of the block are done.
 FARWARP_DEVICE void end_call(const Call& call, std::uint32_t next_phase) {
   block_sync();
   if (thread_index() == 0) leave_call(call, next_phase);
@@ -182,8 +182,8 @@ constexpr std::uint64_t tagged(std::uint32_t tag, std::uint32_t value) {
 }
 
 /// [block] Publishes everything the block has written so far, then writes `value_of(i)` to `cell_of(i)` for i in 0 .. count-1.
-/// Pairs with wait_tagged(). Every warp drains its stores, the barrier makes them the writers', and their system-scope
-/// release makes them visible (contract.md, "signal after a block's writes").
+/// Pairs with wait_tagged(). Every warp drains its stores; the barrier orders them before the threads that signal; the
+/// system-scope release of these makes them visible (contract.md, "signal after a block's writes").
 template <class CellOf, class ValueOf>
 FARWARP_DEVICE void signal_after_block(int count, const CellOf& cell_of, const ValueOf& value_of) {
   drain_stores();
@@ -192,7 +192,7 @@ FARWARP_DEVICE void signal_after_block(int count, const CellOf& cell_of, const V
 }
 
 /// [warp] Publishes everything the warp has written so far, then calls `store_flags` on its first lane, which makes relaxed
-/// stores to cells: one fence makes releases of them all. Pairs with wait_tagged().
+/// stores to cells: the one fence before them makes all of them releases. Pairs with wait_tagged().
 template <class StoreFlags>
 FARWARP_DEVICE void signal_after_warp(const StoreFlags& store_flags) {
   drain_stores();

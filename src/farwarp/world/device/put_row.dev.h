@@ -1,4 +1,4 @@
-// Putting one row into several peers' memory: read once, written once per peer.
+// Puts one row into several peers' memory. The row is read once and written once per peer.
 #pragma once
 
 #include <type_traits>
@@ -7,12 +7,12 @@
 
 namespace farwarp::FARWARP_TARGET {
 
-/// Through shared memory with bulk copies, one thread of the warp issuing: the copy engine of the SM does the rest. 8 blocks
-/// with 16 KB chunks reach 315 of 343 GB/s on 8 H200s; the same blocks with 16-byte stores per thread reach 350 to one peer.
+/// Through shared memory with bulk copies that one thread of the warp issues. On 8 H200s, 8 blocks with copies of 16 KB reach 315 of
+/// 343 GB/s; the same blocks with 16-byte stores by each thread reach 350 GB/s to one peer.
 class BulkRowPut {
  public:
-  /// [warp] `staging` is this warp's, `staging_bytes` a multiple of 16; `barrier` is this warp's and not initialised yet. Its first lane
-  /// alone will use it, so that no barrier has to follow.
+  /// [warp] `staging` and `barrier` belong to this warp; `staging_bytes` is a multiple of 16; `barrier` is not initialised yet. Only the
+  /// warp's first lane uses it, so the constructor needs no warp_sync() after it.
   FARWARP_DEVICE BulkRowPut(Shared<std::byte> staging, int staging_bytes, Shared<Mbarrier> barrier)
       : staging_(staging), staging_bytes_(staging_bytes), barrier_(barrier) {
     if (lane_index() != 0) return;
@@ -20,19 +20,19 @@ class BulkRowPut {
     mbarrier_init_fence();
   }
 
-  /// [warp] Copies `bytes` from `source` to each of `to` whose bit is set in `wanted`. When it returns true the row has been
-  /// written, and a following signal_after_warp() publishes it. False: the call is over, nothing may be published.
+  /// [warp] Copies `bytes` from `source` to each of `to` whose bit is set in `wanted`. True: the row has been written, and a
+  /// later signal_after_warp() publishes it. False: the call is over, and nothing may be published.
   template <int count>
   FARWARP_DEVICE bool put(Call& call, Global<const std::byte> source, int bytes, const Peer<std::byte> (&to)[count],
                           std::uint32_t wanted, std::uint32_t site) {
     if (lane_index() != 0) return true;
     for (int done = 0; done < bytes; done += staging_bytes_) {
       const int piece = bytes - done < staging_bytes_ ? bytes - done : staging_bytes_;
-      if (done > 0) bulk_wait_read();  // the staging's previous contents have left it
+      if (done > 0) bulk_wait_read();  // until the stores of the previous piece have read the staging buffer
       mbarrier_arrive_expect(barrier_, piece);
       bulk_load(staging_, source + done, piece, barrier_);
       if (!wait_mbarrier(call, barrier_, parity_, site)) {
-        bulk_wait_all();  // of earlier pieces: they read this block's shared memory
+        bulk_wait_all();  // the stores of earlier pieces still read this block's shared memory
         return false;
       }
       parity_ ^= 1;

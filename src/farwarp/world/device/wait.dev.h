@@ -1,4 +1,4 @@
-// The wait primitives: the only code that may spin. Every wait ends: with what it waited for, with the abort, or with a
+// The wait primitives: the only code that may spin. Every wait ends: when its condition holds, when the abort is raised, or with a
 // ledger record when the call's deadline has passed.
 #pragma once
 
@@ -6,19 +6,19 @@
 
 namespace farwarp::FARWARP_TARGET {
 
-/// What a wait is for, in the ledger's terms.
+/// What the ledger says of a wait that expires.
 struct Wait {
   std::uint32_t site;
   std::int32_t peer;
-  /// How many waits of peers this one may stand behind. Each level gets a little longer (1/32 of the deadline), so that the
-  /// wait on the rank that is really missing expires first and is the one on record.
+  /// How many waits of peers this one may have to outlast. Each level adds 1/32 of the deadline. So the wait on the rank that is
+  /// really missing expires first, and the ledger records that one.
   std::uint32_t depth = 0;
 };
 
-inline constexpr std::uint32_t kDeepestWait = 4;  ///< more than any wait on a peer stands behind others
+inline constexpr std::uint32_t kDeepestWait = 4;  ///< greater than the depth of any wait on a peer
 
-/// How a wait that expires is recorded: by a function of its own, or in place, for kernels whose warps give registers away (a call
-/// makes ptxas ignore that).
+/// How a wait that expires is recorded: by a called function, or in place. In place is for kernels whose warps change their register
+/// counts: see give_up_in_place().
 enum class Failure { called, in_place };
 
 /// [thread] False if the wait must end: the abort was raised, or the deadline has passed and this thread has raised it.
@@ -58,8 +58,8 @@ FARWARP_DEVICE bool wait_tagged(Call& call, Global<SystemCell<std::uint64_t>> ce
 }
 
 /// [thread] Waits until every packet of `from` whose bit is set in `wanted` carries the call's epoch; `data` gets their
-/// contents. All missing packets are loaded before any is tested, so that their latencies overlap (an all-reduce of 8 KB
-/// takes 2.3 us this way on 8 H200s, 5.4 us when peer after peer is polled). Needs no fence: packets carry their data.
+/// contents. All missing packets are loaded before any is tested, so that their latencies overlap: an all-reduce of 8 KB takes
+/// 2.3 us on 8 H200s, and 5.4 us if one peer is polled after the other. Needs no fence: packets carry their data.
 /// With wait.peer < 0 the ledger names packet i's peer as i / packets_per_peer.
 template <int packets_per_peer, Failure failure = Failure::called, int count>
 FARWARP_DEVICE bool wait_packets(Call& call, const Global<Packet> (&from)[count], std::uint32_t wanted,
@@ -98,16 +98,17 @@ FARWARP_DEVICE bool wait_packets(Call& call, const Global<Packet> (&from)[count]
   return false;
 }
 
-// Cells that wait_leading() polls: peers' are loaded relaxed and acquired once; those that blocks of this launch write, of device scope,
-// are acquired by every poll. The second round trip would be on the way of what they tell of, and a loader's warp has nothing in L1.
+// How wait_leading() polls. Cells that peers write: relaxed loads, then one acquire. Cells of device scope, which blocks of this launch
+// write: each poll is an acquire load. A separate acquire would add a round trip before the data can be read; the invalidation of L1 by
+// each poll costs a loader warp nothing, since it keeps nothing there.
 FARWARP_DEVICE std::uint64_t poll_cell(Global<SystemCell<std::uint64_t>> cell) { return load<Order::relaxed>(cell); }
 FARWARP_DEVICE std::uint64_t poll_cell(Global<std::uint64_t> cell) { return load<Order::acquire, Scope::device>(cell); }
 FARWARP_DEVICE void acquire_polled(Global<SystemCell<std::uint64_t>> cell) { acquire(cell); }
 FARWARP_DEVICE void acquire_polled(Global<std::uint64_t>) {}
 
-/// [warp] Each of the first `lanes` lanes has a cell. Waits until the first `needed` of them have the tag in their upper half, and
-/// returns how many in a row have it by then, lane 0's first; the lanes of those have acquired what the cells' writers released. Less
-/// than `needed` if the call is over, on all lanes.
+/// [warp] Each of the first `lanes` lanes has a cell. Waits until the cells of lanes 0 .. needed-1 have `tag` in their upper half.
+/// Returns how many consecutive lanes from lane 0 have it by then; those lanes have acquired what the cells' writers released. Returns
+/// less than `needed`, on all lanes, if the call is over.
 template <Failure failure = Failure::called, class Cell>
 FARWARP_DEVICE int wait_leading(Call& call, Global<Cell> cell, int lanes, int needed, std::uint32_t tag, Wait wait) {
   const int lane = lane_index();
@@ -133,9 +134,9 @@ FARWARP_DEVICE int wait_leading(Call& call, Global<Cell> cell, int lanes, int ne
   }
 }
 
-/// [thread] Waits for the phase of an mbarrier: for copies into shared memory, or for those who read them. Not a wait on a peer, but
-/// it may stand behind one, here or in another warp of the block. So it outlasts them all, and then some: what a peer lacks goes on
-/// record as that, and an aborted call's own copies, whose bytes are about to land in shared memory, get the time to.
+/// [thread] Waits for the phase of an mbarrier: for copies into shared memory, or for the threads that read them. It may depend on a
+/// wait on a peer, in this warp or in another one of the block, so it outlasts all of those. Hence a missing peer is recorded as a wait
+/// on that peer, and the copies of an aborted call have time to arrive in shared memory.
 FARWARP_DEVICE bool wait_mbarrier(Call& call, Shared<Mbarrier> barrier, std::uint32_t parity, std::uint32_t site) {
   const void* const addresses[] = {barrier.raw};
   std::uint64_t until = call.deadline_ns + kDeepestWait * call.grace_ns;
@@ -159,16 +160,16 @@ FARWARP_DEVICE bool wait_mbarrier(Call& call, Shared<Mbarrier> barrier, std::uin
   return true;
 }
 
-/// A thread's waits for its block's own copies, where it has not read its call, or need not for them: reading the call's cells takes a
-/// microsecond, and several while those copies flood memory. Such a wait ends, unless something is broken. One that does not makes a note
-/// here, which report() brings to the ledger behind the loops: between their instructions its code would be what a cold launch
-/// waits for.
+/// The state of a thread's waits for its block's own copies, for threads without a Call: to read the operator's cells takes one
+/// microsecond, and several while the copies load memory. Such a wait expires only if something is broken. It is then noted here, and
+/// report() writes it to the ledger after the loops: inside them, its code would delay a cold launch.
 struct OwnWaits {
-  std::uint64_t until = 0;  ///< the deadline, from the first wait that gets long
+  std::uint64_t until = 0;  ///< the deadline; 0 until a wait has polled long enough to need it
   bool expired = false;
 };
 
-/// [thread] False if the deadline has passed, now or before: this one outlasts the waits for peers behind which the copies may stand.
+/// [thread] False if the deadline has passed, in this wait or an earlier one. The deadline is later than that of any wait on a peer,
+/// because the copies may depend on one.
 FARWARP_DEVICE bool wait_mbarrier(OwnWaits& waits, const WorldView& view, Shared<Mbarrier> barrier,
                                   std::uint32_t parity) {
   const void* const addresses[] = {barrier.raw};
@@ -185,7 +186,8 @@ FARWARP_DEVICE bool wait_mbarrier(OwnWaits& waits, const WorldView& view, Shared
   return true;
 }
 
-/// [thread] Puts an expired wait on record, unless the World has been aborted. Of epoch 0: the call's cells may be changing.
+/// [thread] Records an expired wait in the ledger, unless the World has been aborted. The record has epoch 0, because the operator's
+/// cells may be changing.
 FARWARP_DEVICE void report(const OwnWaits& waits, const WorldView& view, std::uint32_t slot, std::uint32_t site) {
   if (!waits.expired) return;
   const std::uint64_t budget = load(member(control_of(view), &WorldControl::deadline_ns));
@@ -196,22 +198,23 @@ FARWARP_DEVICE void report(const OwnWaits& waits, const WorldView& view, std::ui
 
 // ---- ready --------------------------------------------------------------------------------------------------------
 //
-// An entry permits peers to write this rank's memory. A call of epoch e begins when the one before it is over on this rank, so nobody
-// here still reads what peers wrote for e - 1. Each rank tells the others so. A sender waits for the peer's entry(e) before it
-// overwrites that peer's memory.
+// By its ready cells a rank permits peers to write its memory. A call of epoch e begins when the call before it is over on this rank, so
+// nothing here still reads what peers wrote for e - 1. Each rank then stores epoch e to its ready cell at every peer. A sender waits for
+// the peer's epoch e before it overwrites that peer's memory.
 
-/// The rank's entry at each other: [kMaxRanks] cells at one offset of every heap.
+/// [kMaxRanks] of them, indexed by the rank that announces, at one offset of every heap.
 using ReadyCell = SystemCell<std::uint64_t>;
 
-/// [warp] One warp of the kernel tells all peers, at any time after it has joined the call.
+/// [warp] Stores this rank's ready cells at all peers. One warp of the kernel calls it, at any time after it has joined the call. The
+/// release pairs with wait_ready().
 FARWARP_DEVICE void announce_ready(const Call& call, std::int64_t cells) {
   const int peer = lane_index();
   if (peer >= call.view.size || peer == call.view.rank) return;
   store<Order::release>(peer_address<ReadyCell>(call.view, peer, cells) + call.view.rank, tagged(call.epoch, 0));
 }
 
-/// [thread] Waits until `peer` has entered this call. For those alone without whose sending the peer cannot finish it: otherwise its
-/// next entry might take the place of this one.
+/// [thread] Waits until `peer` has announced this call. Only if the peer cannot finish the call without what this rank sends: otherwise
+/// the peer might overwrite the cell with its next epoch before this wait has seen it.
 template <Failure failure = Failure::called>
 FARWARP_DEVICE bool wait_ready(Call& call, std::int64_t cells, int peer, std::uint32_t site) {
   if (peer == call.view.rank) return call.live;

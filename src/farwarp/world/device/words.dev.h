@@ -1,12 +1,12 @@
-// Words: data that is its own flag (contract.md, "Words"), 16 bytes at a time or one half of 8. Where they are to come, memory holds
-// all ones; a half that does not has come. TensorRT-LLM's all-reduce kernels know the scheme as Lamport buffers, with minus zero for "not there".
+// Words: data that is its own flag (contract.md, "Words"), 16 bytes at a time or one half of 8. Memory holds all ones where a half has
+// not arrived; any other value has. TensorRT-LLM's all-reduce kernels call this Lamport buffers, with minus zero for "not arrived".
 #pragma once
 
 #include "farwarp/world/device/wait.dev.h"
 
 namespace farwarp::FARWARP_TARGET {
 
-inline constexpr std::uint64_t kAbsent = ~std::uint64_t{0};  ///< a half that has not come
+inline constexpr std::uint64_t kAbsent = ~std::uint64_t{0};  ///< a half that has not arrived
 
 /// [thread] A half alone: a relaxed access of 8 bytes.
 FARWARP_DEVICE void store_words(Peer<std::uint64_t> address, std::uint64_t half) {
@@ -20,8 +20,8 @@ FARWARP_DEVICE std::uint64_t load_words(Global<const std::uint64_t> address) {
 FARWARP_DEVICE bool has_arrived(std::uint64_t half) { return half != kAbsent; }
 FARWARP_DEVICE bool has_arrived(Vec16 words) { return has_arrived(words.lo) && has_arrived(words.hi); }
 
-/// The same of all of them, in four instructions each: the greatest of what both quarters of a half have in common is all ones where one is
-/// absent.
+/// Whether all of `words` have arrived, with four instructions each. `lo & lo >> 32` has 32 ones exactly if the half is absent; all ones
+/// is the largest value, so the maximum over all halves is all ones exactly if one is absent.
 template <int count>
 FARWARP_DEVICE bool all_arrived(const Vec16 (&words)[count]) {
   std::uint32_t most = 0;
@@ -35,22 +35,22 @@ FARWARP_DEVICE bool all_arrived(const Vec16 (&words)[count]) {
   return most != static_cast<std::uint32_t>(kAbsent);
 }
 
-/// [thread] What to send for eight 16-bit floats, bf16 or fp16: four NaNs of all ones would look as if nothing had come, so one of them
-/// loses its sign.
+/// [thread] What to send for eight 16-bit floats, bf16 or fp16. A half of four NaNs of all ones would look absent, so the sign of one of
+/// them is cleared.
 FARWARP_DEVICE Vec16 sendable(Vec16 words) {
   if (words.lo == kAbsent) words.lo >>= 1;
   if (words.hi == kAbsent) words.hi >>= 1;
   return words;
 }
 
-/// [thread] Nothing has come here: what the reader of words does, once, before their writer may come back. The next call's kernel
-/// boundary orders it.
+/// [thread] Sets words to all ones again. Their reader does so, once, before their writer may write them again. The kernel boundary
+/// before the next call orders it.
 FARWARP_DEVICE void clear_words(Global<Vec16> address) { store_words(Peer<Vec16>(address.raw), {kAbsent, kAbsent}); }
 FARWARP_DEVICE void clear_words(Global<std::uint64_t> address) {
   store_words(Peer<std::uint64_t>(address.raw), kAbsent);
 }
 
-/// [thread] Loads of the words of `from` whose bit is set in `wanted`, whether they have come or not.
+/// [thread] Loads the words of `from` whose bit is set in `wanted`, whether they have arrived or not.
 template <int count, class Word>
 FARWARP_DEVICE void request_words(const Global<const Word> (&from)[count], std::uint32_t wanted, Word (&data)[count]) {
 #pragma unroll
@@ -59,7 +59,7 @@ FARWARP_DEVICE void request_words(const Global<const Word> (&from)[count], std::
   }
 }
 
-/// What a thread parks on until words come: either half may be the one that is missing.
+/// Adds the addresses that a thread parks on until `words` arrive: either half may be the missing one.
 FARWARP_DEVICE void watch(const void** addresses, int& watched, Global<const Vec16> words) {
   addresses[watched++] = &words.raw->lo;
   addresses[watched++] = &words.raw->hi;
@@ -68,9 +68,9 @@ FARWARP_DEVICE void watch(const void** addresses, int& watched, Global<const std
   addresses[watched++] = half.raw;
 }
 
-/// [thread] Waits until all words of `from` whose bit is set in `wanted` have come; `data` gets them. All that are missing are loaded
-/// before any is looked at, so that their latencies overlap. Needs no fence: words carry nothing but themselves. With wait.peer < 0 the
-/// ledger names the peer of words i as i / words_per_peer.
+/// [thread] Waits until all words of `from` whose bit is set in `wanted` have arrived; `data` gets them. All missing words are loaded
+/// before any is tested, so that their latencies overlap. Needs no fence: words guard no other data. With wait.peer < 0 the ledger
+/// names the peer of words i as i / words_per_peer.
 template <int words_per_peer, Failure failure = Failure::called, int count, class Word>
 FARWARP_DEVICE bool wait_words(Call& call, const Global<const Word> (&from)[count], std::uint32_t wanted,
                                Word (&data)[count], Wait wait) {
@@ -99,7 +99,7 @@ FARWARP_DEVICE bool wait_words(Call& call, const Global<const Word> (&from)[coun
   return false;
 }
 
-/// [thread] The same where request_words() has brought `data`, and there were other waits since.
+/// [thread] wait_words() after request_words() has already loaded `data`; other waits may have happened in between.
 template <int words_per_peer, Failure failure = Failure::called, int count, class Word>
 FARWARP_DEVICE bool wait_requested_words(Call& call, const Global<const Word> (&from)[count], std::uint32_t wanted,
                                          Word (&data)[count], Wait wait) {

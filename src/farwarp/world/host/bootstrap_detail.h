@@ -15,13 +15,13 @@ namespace farwarp::detail {
 enum class CollectiveKind : std::uint32_t { kAllgather = 1, kAllgatherFds = 2 };
 std::string_view name_of(CollectiveKind kind);
 
-/// ok if all ranks are in the same collective; else kMismatch, in the same words on every rank.
+/// ok if all ranks are in the same collective; else kMismatch, with the same message on every rank.
 Status check_same_collective(const std::vector<CollectiveKind>& kinds);
 
 /// "rank 3" or "ranks 2, 5 and 7".
 std::string name_ranks(const std::vector<int>& ranks);
 
-/// kDeadline: these ranks did not come in time.
+/// kDeadline: the `missing` ranks were not at `where` in time.
 Status ranks_did_not_come(const std::vector<int>& missing, std::string_view where, std::chrono::milliseconds timeout);
 
 /// Now + timeout, without overflow for "forever".

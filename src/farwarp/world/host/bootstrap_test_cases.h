@@ -1,4 +1,4 @@
-// What every bootstrap must do: run by the tests of threads and of processes. Each function is one rank of the test.
+// What every bootstrap must do, for the tests of threads and of processes. Each function is one rank of the test.
 #pragma once
 
 #include <fcntl.h>
@@ -25,7 +25,7 @@ inline std::vector<std::byte> bytes_of(const std::string& text) {
   return bytes;
 }
 
-/// Contributions of different lengths, the own one included, in rank order; many rounds with ranks at different speeds.
+/// Contributions of different lengths arrive in rank order, the rank's own included; many rounds, with ranks at different speeds.
 inline void gathers(Bootstrap& group) {
   for (int round = 0; round < 50; ++round) {
     if ((round + group.rank()) % 7 == 0) std::this_thread::sleep_for(1ms);
@@ -78,7 +78,7 @@ inline void passes_descriptors(Bootstrap& group) {
   }
 }
 
-/// The last rank calls something else: every rank is told, in the same words, and the group goes on.
+/// The last rank calls something else: every rank gets the same error, and the group stays usable.
 inline void notices_other_calls(Bootstrap& group) {
   const int last = group.size() - 1;
   Status status;
@@ -92,7 +92,7 @@ inline void notices_other_calls(Bootstrap& group) {
       status.message(),
       "rank " + std::to_string(last) +
           " called allgather_fds where rank 0 called allgather: ranks must make the same calls in the same order");
-  // A barrier carries a word of its own.
+  // A barrier sends a special word.
   if (group.rank() == last) {
     EXPECT_TRUE(group.allgather(bytes_of("data"), 10s).ok());
   } else {
@@ -102,12 +102,12 @@ inline void notices_other_calls(Bootstrap& group) {
   EXPECT_TRUE(met.ok()) << met.to_string();
 }
 
-/// Rank 1 sleeps through the others' deadline: they name it, and it finds the group broken when it comes.
+/// Rank 1 sleeps beyond the others' deadline: they name it, and it finds the group broken afterwards.
 inline void ends_at_the_deadline(Bootstrap& group) {
   ASSERT_TRUE(group.barrier(10s).ok());
   if (group.rank() == 1) {
     std::this_thread::sleep_for(600ms);
-    // Its own collective may still succeed, as the others had come; the next cannot.
+    // This collective may still succeed, as the others had made it; the next cannot.
     (void)group.barrier(10s);
     EXPECT_EQ(group.barrier(10s).code(), StatusCode::kDeadline);
     return;
@@ -122,7 +122,7 @@ inline void ends_at_the_deadline(Bootstrap& group) {
   EXPECT_EQ(group.barrier(10s).message(), status.message()) << "broken for good";
 }
 
-/// Rank 1 leaves while the others wait: they are told at once, not at their deadline.
+/// Rank 1 leaves while the others wait: they get the error at once, not at their deadline.
 inline void notices_who_leaves(std::shared_ptr<Bootstrap> group) {
   ASSERT_TRUE(group->barrier(10s).ok());
   if (group->rank() == 1) {

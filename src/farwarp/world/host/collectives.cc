@@ -12,7 +12,7 @@ std::vector<std::byte> bytes_of_text(std::string_view text) {
   return {first, first + text.size()};
 }
 
-// What a peer sent, fit for a message: it may be in another collective and have sent anything.
+// What a peer sent, made printable: it may be in another collective and have sent any bytes.
 std::string quote(const std::vector<std::byte>& bytes) {
   std::string text;
   for (const std::byte byte : bytes) {

@@ -1,4 +1,4 @@
-// Collective host calls of one World: agreement on what is called, and one outcome for all ranks.
+// Collective host calls of one World: all ranks agree on what is called, and all get the same outcome.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@
 
 namespace farwarp {
 
-/// ok if all ranks of the group pass ok, else on all ranks the failure of the first that failed. A barrier, too.
+/// Collective. ok if all ranks pass ok, else the failure of the first rank that failed, on all ranks. Also a barrier.
 Status all_ok(Bootstrap& bootstrap, const Status& mine, std::chrono::milliseconds timeout);
 
 class Collectives {
@@ -24,12 +24,11 @@ class Collectives {
   Collectives(std::shared_ptr<Bootstrap> bootstrap, std::chrono::milliseconds timeout)
       : bootstrap_(std::move(bootstrap)), timeout_(timeout) {}
 
-  /// Gives the World its number, which is rank 0's: calls on two Worlds over one bootstrap cannot be taken for each
-  /// other.
+  /// Collective: numbers the World with rank 0's `mine`, so that calls on two Worlds over one bootstrap cannot be confused.
   Status number_world(std::uint32_t mine);
 
-  /// All ranks make this call: ok on all, or kMismatch on all, quoting the first rank that differs from rank 0. `call`
-  /// is the call in words, its arguments included: "allocate(4096 bytes, alignment 256)".
+  /// Collective. ok on all ranks if `call` is the same on all, else kMismatch on all, quoting the first rank that differs from
+  /// rank 0. `call` is the call in words with its arguments: "allocate(4096 bytes, alignment 256)".
   Status agree(const std::string& call, std::chrono::milliseconds extra_time = {});
 
   Status all_ok(const Status& mine) { return farwarp::all_ok(*bootstrap_, mine, timeout_); }

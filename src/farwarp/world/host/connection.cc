@@ -70,7 +70,7 @@ Connection::Progress Connection::continue_send() {
     message.msg_iov = parts;
     message.msg_iovlen = 2;
     FdMessage control{};
-    if (sent_ == 0 && out_fd_ >= 0) {  // travels with the first byte
+    if (sent_ == 0 && out_fd_ >= 0) {  // the descriptor is sent with the first byte
       message.msg_control = control.bytes;
       message.msg_controllen = sizeof(control.bytes);
       cmsghdr* rights = CMSG_FIRSTHDR(&message);
@@ -93,7 +93,7 @@ void Connection::send_if_all_is_read(std::uint32_t kind) {
   if (::ioctl(socket_.get(), SIOCOUTQ, &unread) == 0 && unread != 0) return;
   const Header header{kMagic, kind, 0, 0, 0};
   const ssize_t count = ::send(socket_.get(), &header, sizeof(header), MSG_NOSIGNAL | MSG_DONTWAIT);
-  // The kernel takes so few bytes whole or not at all; after a part of a frame nothing could be understood.
+  // The kernel accepts so few bytes completely or not at all. If only a part was sent, the stream could not be parsed any more.
   if (count > 0 && count != static_cast<ssize_t>(sizeof(header))) ::shutdown(socket_.get(), SHUT_RDWR);
 }
 
@@ -110,7 +110,7 @@ Connection::Progress Connection::receive_header() {
   if (count == 0) return Progress::kClosed;
   for (cmsghdr* rights = CMSG_FIRSTHDR(&message); rights; rights = CMSG_NXTHDR(&message, rights)) {
     if (rights->cmsg_level != SOL_SOCKET || rights->cmsg_type != SCM_RIGHTS) continue;
-    // Alignment leaves room for a second descriptor: whoever sent more than one speaks something else.
+    // Alignment leaves room for a second descriptor. A peer that sent more than one uses another protocol.
     for (std::size_t at = CMSG_LEN(0); at + sizeof(int) <= rights->cmsg_len; at += sizeof(int)) {
       int fd = -1;
       std::memcpy(&fd, reinterpret_cast<const char*>(rights) + at, sizeof(int));

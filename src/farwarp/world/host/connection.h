@@ -23,13 +23,13 @@ struct Frame {
 
 class Connection {
  public:
-  /// Payloads above this are refused: a length that a foreign process made up must not allocate all memory.
+  /// Larger payloads are refused: a foreign process must not make this one allocate all memory.
   static constexpr std::size_t kMaxPayload = std::size_t{1} << 30;
 
   enum class Progress : std::uint8_t {
     kWaiting,  ///< poll for events()
     kDone,
-    kClosed,  ///< the peer is gone, or speaks something else
+    kClosed,  ///< the peer is gone, or uses another protocol
   };
 
   Connection() = default;
@@ -38,9 +38,9 @@ class Connection {
 
   int socket() const { return socket_.get(); }
   explicit operator bool() const { return static_cast<bool>(socket_); }
-  /// Of the process at the other end; 0 if unknown. For words in messages.
+  /// The process at the other end; 0 if unknown. For messages only.
   pid_t peer_pid() const { return peer_pid_; }
-  /// Whether the process at the other end runs as this one's user: the kernel's word, of when it connected or listened.
+  /// Whether the process at the other end has this process's user, as the kernel recorded it when that process connected or listened.
   bool same_user() const;
   /// "process 12 of user 1000"
   std::string describe_peer() const;
@@ -50,19 +50,19 @@ class Connection {
   void start_receive(std::size_t max_payload = kMaxPayload);
   bool sending() const { return sending_; }
   bool receiving() const { return receiving_; }
-  /// False while a frame is partly sent: another one may not start then.
+  /// False while a frame is partly sent: no other frame may start then.
   bool may_start_send() const { return !sending_ || sent_ == 0; }
   /// What to poll for; 0 if neither sending nor receiving.
   short events() const;
 
   Progress continue_send();
   Progress continue_receive();
-  /// Sends a frame without payload at once if the peer has read all that was sent before; else drops it. Only while
-  /// nothing else is being sent.
+  /// Sends a frame without payload at once if the peer has read everything sent before; else does nothing. Must not be
+  /// called while another frame is being sent.
   void send_if_all_is_read(std::uint32_t kind);
   /// Bytes sent and received so far.
   std::uint64_t moved() const { return moved_; }
-  /// What was received.
+  /// The received frame, after kDone.
   Frame take();
 
  private:

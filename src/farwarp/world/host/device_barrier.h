@@ -1,4 +1,4 @@
-// A barrier of all ranks that streams meet at, without the host.
+// A barrier of all ranks' streams, without the host.
 #pragma once
 
 #include "farwarp/base/status.h"
@@ -7,13 +7,13 @@
 
 namespace farwarp {
 
-/// Move-only. What follows it in a rank's stream starts when every rank's stream has reached it, and sees what they have
-/// written before.
+/// Move-only. What follows it in a rank's stream starts when every rank's stream has reached it, and sees everything that
+/// those streams have written before it.
 class DeviceBarrier {
  public:
   /// Collective. The World must outlive it.
   static Result<DeviceBarrier> create(World& world);
-  /// Collective; the streams that used it must be idle. kMisuse if it was closed or moved from, as all calls then are.
+  /// Collective; the streams that used it must be idle. Like every call, kMisuse if it was closed or moved from.
   Status close();
 
   /// Asynchronous, can be captured. All ranks make the same number of calls; one in flight per instance.

@@ -53,7 +53,7 @@ bool is_this_host(const char* name) {
   return local;
 }
 
-/// MASTER_ADDR and MASTER_PORT. No connection is made to them: the port only tells this job from others on the host.
+/// From MASTER_ADDR and MASTER_PORT. No connection is made to them: the port only distinguishes this job from others on the host.
 Result<std::string> rendezvous_of_master(const GetEnv& get) {
   const char* host = get("MASTER_ADDR");
   if (!host)

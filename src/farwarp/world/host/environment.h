@@ -1,4 +1,4 @@
-// Which rank the environment makes of this process.
+// The rank and size that the environment gives this process.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@
 
 namespace farwarp {
 
-/// getenv, or a test's.
+/// getenv, or a test's replacement.
 using GetEnv = std::function<const char*(const char* name)>;
 
 struct RankEnvironment {

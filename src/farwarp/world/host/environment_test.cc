@@ -79,7 +79,7 @@ TEST(Environment, NeedsARendezvous) {
   expect_refused(with({{"MASTER_PORT", "1234"}}), "MASTER_ADDR is not set but MASTER_PORT is");
   expect_refused(with({{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "70000"}}),
                  "MASTER_PORT is '70000'; allowed: 1 to 65535");
-  // 192.0.2.0/24 is set aside for documentation: no host has it.
+  // 192.0.2.0/24 is reserved for documentation: no host has it.
   expect_refused(with({{"MASTER_ADDR", "192.0.2.1"}, {"MASTER_PORT", "1234"}}),
                  "MASTER_ADDR is '192.0.2.1'; allowed: a name or address of this host");
 }

@@ -12,7 +12,7 @@ struct ExchangeArgs {
   std::uint32_t slot;
   std::uint32_t number;  ///< what this rank sends
   std::int64_t cells;    ///< offset of [2][ranks] cells in every heap, for even and odd epochs
-  std::uint32_t* out;    ///< [ranks]: what it got
+  std::uint32_t* out;    ///< [ranks]: what this rank received
 };
 
 inline constexpr int kExchangeThreads = 64;

@@ -46,7 +46,7 @@ class Exchange {
     return world_->free(cells_);
   }
 
-  /// Lets go of everything without waiting. The stream is the caller's then; the few bytes of the device are nobody's.
+  /// Releases nothing and waits for nothing. The caller owns the stream then; a few bytes of device memory leak.
   Stream leave() {
     world_ = nullptr;
     return stream_;
@@ -63,7 +63,7 @@ class Exchange {
 
   Status synchronize() { return world_->device().synchronize(stream_, 20'000'000'000); }
 
-  /// A kernel that writes where nothing is: it ends with a fault.
+  /// Launches a kernel that writes to null, so it ends with a fault.
   Status launch_faulty() {
     std::uint32_t* const out = std::exchange(out_, nullptr);
     Status launched = launch(0);
@@ -71,14 +71,14 @@ class Exchange {
     return launched;
   }
 
-  /// Every rank sends `number` + its rank; expects those of all.
+  /// Every rank sends `number` + its rank; expects the numbers of all ranks.
   void expect_works(std::uint32_t number) {
     const Status launched = launch(number + world_->rank());
     ASSERT_TRUE(launched.ok()) << launched.to_string();
     expect_arrived(number);
   }
 
-  /// What expect_works() expects, of a launch that was made otherwise.
+  /// What expect_works() expects, for a launch that was made elsewhere.
   void expect_arrived(std::uint32_t number) {
     const Status done = synchronize();
     ASSERT_TRUE(done.ok()) << done.to_string();
@@ -90,7 +90,7 @@ class Exchange {
     for (int rank = 0; rank < world_->size(); ++rank) EXPECT_EQ(got[rank], number + rank);
   }
 
-  /// Of this rank, as the device has it.
+  /// This rank's cells, read from the device.
   OperatorCells cells() {
     OperatorCells cells{};
     const auto* control = reinterpret_cast<const WorldControl*>(world_->view().heap[world_->rank()]);

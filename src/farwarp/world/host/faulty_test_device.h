@@ -1,4 +1,4 @@
-// For tests: a device whose n-th call fails, to see what a failure of one rank alone comes to.
+// For tests: a device whose n-th call fails, to test a failure of one rank alone.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ class FaultyDevice final : public Device {
     model_ = real_->model();
   }
 
-  /// The n-th call from now on, from 1, of those that may fail.
+  /// Lets call `number`, counted from 1 from now on, fail. Only calls that may fail are counted.
   void fail_call(int number) { left_ = number; }
   /// False once that call has been made.
   bool fault_is_pending() const { return left_ > 0; }

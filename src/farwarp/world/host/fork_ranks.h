@@ -1,5 +1,5 @@
-// For tests: ranks as forked processes. A test program that uses it starts no thread of its own, as a forked child has
-// only the thread that called fork.
+// For tests: ranks as forked processes. A test program that uses it must not start threads, because a forked child has only
+// the thread that called fork.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ inline std::vector<int> fork_ranks(int size, const std::function<void(int rank)>
   return statuses;
 }
 
-/// Expects every rank to end well.
+/// Expects every rank to exit with 0.
 inline void expect_forked(int size, const std::function<void(int rank)>& body) {
   const std::vector<int> statuses = fork_ranks(size, body);
   for (int rank = 0; rank < size; ++rank) EXPECT_EQ(statuses[rank], 0) << "rank " << rank;

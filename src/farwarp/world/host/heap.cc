@@ -10,7 +10,7 @@ HeapMemory::Allocation::~Allocation() {
   if (pointer) device->release_shareable(pointer, handle);
 }
 
-/// What a rank tells its peers about its memory.
+/// What a rank sends its peers about its memory.
 struct HeapMemory::Offer {
   MemoryHandle handle;
   int ordinal = 0;
@@ -33,7 +33,7 @@ Result<std::unique_ptr<HeapMemory>> HeapMemory::create(std::shared_ptr<Device> d
   if (!bootstrap.same_process()) {
     for (Offer& offer : *offers) UniqueFd(offer.handle.fd).reset();
   }
-  // Until here every rank's allocation lives, and with it what its offer points to.
+  // Every rank's allocation, to which its offer points, must live until all ranks are here.
   if (Status all = collectives.all_ok(mapped); !all.ok()) return all;
   return heap;
 }
@@ -42,7 +42,7 @@ Result<std::vector<HeapMemory::Offer>> HeapMemory::exchange_offers(Bootstrap& bo
                                                                    std::chrono::milliseconds timeout) {
   auto offers = collectives.gather(Offer{own_->handle, device_->ordinal(), &own_});
   if (!offers.ok() || bootstrap.same_process()) return offers;
-  // In another process the sender's addresses and descriptor numbers mean nothing.
+  // The sender's addresses and descriptor numbers are not valid in another process.
   auto fds = bootstrap.allgather_fds(own_->handle.fd, timeout);
   if (!fds.ok()) return fds.status();
   for (std::size_t rank = 0; rank < offers->size(); ++rank) {

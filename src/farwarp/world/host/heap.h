@@ -1,4 +1,4 @@
-// The memory behind the symmetric heap: one shareable allocation per rank, mapped by all.
+// The memory of the symmetric heap: one shareable allocation per rank, mapped by all.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ class HeapMemory {
   static Result<std::unique_ptr<HeapMemory>> create(std::shared_ptr<Device> device, Bootstrap& bootstrap,
                                                     Collectives& collectives, std::size_t bytes,
                                                     std::chrono::milliseconds timeout);
-  /// Local: peers that still map this rank's memory keep it (see Allocation).
+  /// Local: this rank's memory stays while peers map it (see Allocation).
   ~HeapMemory();
   HeapMemory(const HeapMemory&) = delete;
   HeapMemory& operator=(const HeapMemory&) = delete;
@@ -27,9 +27,8 @@ class HeapMemory {
   std::byte* base(int rank) const { return static_cast<std::byte*>(bases_[rank]); }
 
  private:
-  /// Memory of one rank. Ranks of one process share its ownership, so that a rank that leaves early, after a failure
-  /// say, does not pull the memory from under kernels of its peers that still run. Between processes the driver's
-  /// mapping does the same.
+  /// Memory of one rank. Ranks of one process share its ownership: if a rank ends early, for example after a failure, its
+  /// memory stays for kernels of peers that still run. Between processes the driver's mapping does the same.
   struct Allocation {
     std::shared_ptr<Device> device;
     void* pointer = nullptr;

@@ -23,7 +23,7 @@ std::string WaitRecord::to_string() const {
   text += fmt::format(" in {} at '{}'", operator_name, site);
   if (peer >= 0) text += fmt::format(" {} rank {}", waited_in_vain ? "for" : "from", peer);
   text += ": " + finding();
-  return epoch == 0 ? text : text + fmt::format(" (epoch {})", epoch);  // 0 is no call's
+  return epoch == 0 ? text : text + fmt::format(" (epoch {})", epoch);  // no call has epoch 0
 }
 
 std::string WaitRecord::finding() const {

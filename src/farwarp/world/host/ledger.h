@@ -16,7 +16,7 @@ namespace farwarp {
 
 class HostLedger {
  public:
-  /// Words for an operator slot and a wait site.
+  /// The names of an operator slot and of a wait site.
   struct Names {
     std::string operator_name;
     std::string site;

@@ -29,8 +29,8 @@ NcclGroup::State::~State() {
 
 namespace {
 
-/// What each rank tells the others before any of them calls NCCL, where a rank that does not come is waited for without
-/// a bound: that it can go on, with rank 0's id behind it, or why not.
+/// What each rank sends the others before any of them calls NCCL, which waits for a missing rank without a bound: 1 and then rank 0's
+/// id if the rank can go on, else 0 and then the reason.
 std::vector<std::byte> message_of(const Status& status, const nccl::UniqueId& id) {
   std::vector<std::byte> message(1 + (status.ok() ? sizeof(id) : status.message().size()));
   message[0] = static_cast<std::byte>(status.ok());
@@ -78,7 +78,7 @@ Result<NcclGroup> NcclGroup::create(World& world, const Status& mine) {
   status = world.device().while_current(
       [&] { return nccl.call(nccl.comm_init_rank, &state->communicator, world.size(), *agreed, world.rank()); });
   status = all_ok(world.bootstrap(), status, world.options().deadline);
-  state->stuck = !status.ok();  // to be aborted, not destroyed: a rank may have none
+  state->stuck = !status.ok();  // then the communicator is aborted, not destroyed: some rank may have none
   if (!status.ok()) return status;
   return NcclGroup(std::move(state));
 }
@@ -105,7 +105,7 @@ Status NcclGroup::grouped(const std::function<Status()>& calls) {
     Status status = nccl.call(nccl.group_start);
     if (!status.ok()) return status;
     status = calls();
-    const Status ended = nccl.call(nccl.group_end);  // also after an error: the group is this thread's until then
+    const Status ended = nccl.call(nccl.group_end);  // also after an error: this thread stays in the group until then
     return status.ok() ? ended : status;
   });
 }

@@ -1,4 +1,4 @@
-// The ranks of a World as an NCCL communicator: for unfused paths, and for what is timed beside ours.
+// The ranks of a World as an NCCL communicator: for unfused paths and baselines.
 #pragma once
 
 #include <functional>
@@ -13,9 +13,9 @@ namespace farwarp {
 /// Move-only, not thread-safe. NVLink multicast is switched off.
 class NcclGroup {
  public:
-  /// Collective, also for a rank that has no use for NCCL: `mine` says why, and then all ranks get kUnavailable in the words of
-  /// the first such rank. kUnavailable without NCCL or on a target that is not CUDA. The World must outlive the group and stay
-  /// where it is.
+  /// Collective, also for a rank that cannot use NCCL: it says why in `mine`, and all ranks get kUnavailable with the message of the
+  /// first such rank. Also kUnavailable without NCCL and on targets other than CUDA. The World must outlive the group and must not be
+  /// moved.
   static Result<NcclGroup> create(World& world, const Status& mine);
   NcclGroup(NcclGroup&&) noexcept;
   NcclGroup& operator=(NcclGroup&&) noexcept;
@@ -23,17 +23,17 @@ class NcclGroup {
   /// destroyed, because NCCL waits for them without a bound.
   ~NcclGroup();
 
-  /// These two not of a group that was moved from.
+  /// These two must not be called on a group that was moved from.
   const nccl::Library& library() const;
   nccl::Communicator communicator() const;
-  /// `calls` with the device current, as one group of NCCL's.
+  /// Runs `calls` with the device current, between ncclGroupStart and ncclGroupEnd.
   Status grouped(const std::function<Status()>& calls);
 
-  /// Collective: `calls` enqueue what will be called later, to be waited for here, at most the World's deadline. NCCL connects
-  /// two ranks, and loads its kernels, when they first exchange something: not while anything is timed, captured or waiting inside
-  /// a kernel.
+  /// Collective: runs `calls`, which enqueue the NCCL calls of later use, and waits for them, at most for the World's deadline. NCCL
+  /// connects two ranks and loads its kernels when they first exchange something. This must not happen while a call is timed or
+  /// captured, or while a kernel waits for a peer.
   Status connect(Stream stream, const std::function<Status()>& calls);
-  /// Something that NCCL enqueued may never end: memory and streams that it was given are still in use.
+  /// True if something that NCCL enqueued may never end: the memory and streams that it was given are still in use.
   bool stuck() const;
 
  private:

@@ -8,7 +8,7 @@
 namespace farwarp {
 namespace {
 
-/// Calls visit(begin, end) for every gap between live pieces, in order, until it returns true.
+/// Calls visit(begin, end) for every gap between live buffers, in order, until it returns true.
 template <class Visit>
 void for_each_gap(const std::map<std::size_t, std::size_t>& live, std::size_t capacity, Visit visit) {
   std::size_t begin = 0;

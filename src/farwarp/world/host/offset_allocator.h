@@ -16,7 +16,7 @@ class OffsetAllocator {
   void reserve_front(std::size_t bytes) { live_.emplace(0, bytes); }
   /// kInvalidArgument for 0 bytes or an alignment that is no power of two; kOutOfMemory states what is left.
   Result<std::size_t> allocate(std::size_t bytes, std::size_t alignment);
-  /// kInvalidArgument if no live piece has this offset and size.
+  /// kInvalidArgument if no live buffer has this offset and size.
   Status free(std::size_t offset, std::size_t bytes);
 
   std::size_t free_bytes() const;

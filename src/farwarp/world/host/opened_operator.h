@@ -1,4 +1,4 @@
-// What an operator holds in a World: its slot, its kernels and its buffers, from create() until close(), once.
+// What an operator holds in a World from open() until close(): its slot, its kernels and its buffers.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ class OpenedOperator {
   struct Desc {
     std::string name;
     std::span<const char* const> site_names;  ///< of its waits, as errors name them
-    Status plan{};                            ///< whether this rank has a plan; if not, the rest is not looked at
+    Status plan{};                            ///< not ok if this rank has no plan; the rest is then ignored
     std::uint64_t configuration = 0;          ///< the same on all ranks, or all fail with kMismatch
     std::vector<std::string> kernels;
     std::vector<Buffer> buffers;
@@ -33,13 +33,13 @@ class OpenedOperator {
   OpenedOperator() = default;  ///< not open
   OpenedOperator(OpenedOperator&& other) noexcept { *this = std::move(other); }
   OpenedOperator& operator=(OpenedOperator&& other) noexcept;
-  /// Local: gives nothing back.
+  /// Local: does not close.
   ~OpenedOperator() = default;
 
-  /// Collective, also for a rank that has no plan or lacks a kernel. Fails on all ranks alike, in the words of the first rank that failed;
-  /// a rank's own failure is returned as it is. What was taken until then is given back.
+  /// Collective, also for a rank that has no plan or lacks a kernel. If one rank fails, all fail: a failed rank returns its own failure,
+  /// the others return that of the first failed rank. What was taken until then is released.
   static Result<OpenedOperator> open(World& world, const Desc& desc);
-  /// Collective; the streams that used it must be idle. kMisuse, and nothing else happens, if it is not open.
+  /// Collective; the streams that used it must be idle. If it is not open, returns kMisuse and does nothing.
   Status close();
 
   bool is_open() const { return slot_ >= 0; }
@@ -56,8 +56,8 @@ class OpenedOperator {
   std::vector<SymmetricBuffer> buffers_;
 };
 
-/// For every call of an operator: kMisuse if the object was moved from (it has no state) or closed. `State` has an OpenedOperator
-/// `opened`.
+/// Every call of an operator begins with it. kMisuse if the object was moved from (`state` is null) or closed. `State` has a member
+/// `OpenedOperator opened`.
 template <class State>
 Status check_open(std::string_view name, const std::unique_ptr<State>& state) {
   if (state == nullptr)

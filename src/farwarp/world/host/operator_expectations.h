@@ -1,5 +1,5 @@
-// For tests of operators: what calls must come to where something is wrong with the World or with their streams. A `Rank` is one rank's
-// operator and what it needs: `world`, `stream`, `launch(stream)`, and `expect_right()`, which calls it once more.
+// For tests of operators: how calls must end if something is wrong with the World or with their streams. A `Rank` is one rank's
+// operator and what it needs: `world`, `stream`, `launch(stream)`, and `expect_right()`, which calls it once more and checks the result.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,22 +11,22 @@
 
 namespace farwarp {
 
-/// Waits for `stream`. The World's status says what kernels found.
+/// Waits for `stream`. Returns the World's status if it is not ok, since it says what kernels found.
 inline Status drain(World& world, Stream stream) {
   const Status drained = world.device().synchronize(stream, 60'000'000'000);
   return world.status().ok() ? drained : world.status();
 }
 
-/// Collective: nothing but the meeting.
+/// Collective: a barrier.
 inline void meet(World& world) {
   ASSERT_TRUE(world.bootstrap().allgather({std::byte{1}}, std::chrono::minutes(1)).ok());
 }
 
-/// Collective: calls in an aborted World end as aborted, and after recover() the next is right.
+/// Collective: a call in an aborted World ends with kAborted, and after recover() the next call is right.
 template <class Rank>
 void expect_aborted_until_recovered(Rank& rank) {
   if (rank.world.rank() == 0) rank.world.abort();
-  meet(rank.world);  // the others may be told by their next kernel only
+  meet(rank.world);  // the other ranks may learn of the abort only from their next kernel
   Status status = rank.launch(rank.stream);
   if (status.ok()) status = drain(rank.world, rank.stream);
   EXPECT_EQ(status.code(), StatusCode::kAborted) << status.to_string();
@@ -34,13 +34,13 @@ void expect_aborted_until_recovered(Rank& rank) {
   rank.expect_right();
 }
 
-/// What a rank saw of its calls in two streams at once.
+/// The outcomes of a rank's two calls in two streams at once.
 struct TwoStreams {
-  Status second_launch;  ///< not ok where the first call has told the World already
-  bool told = false;     ///< one of the calls was found to be misuse
+  Status second_launch;  ///< not ok if the World has already recorded the first call's misuse
+  bool told = false;     ///< misuse was reported for one of the calls
 };
 
-/// Collective: two calls in two streams at once, which is misuse, end: right, or told of it. After recover() the next is right.
+/// Collective: two calls in two streams at once, which is misuse, both end: right, or with an error. After recover() the next is right.
 template <class Rank>
 void expect_two_streams_end(Rank& rank, TwoStreams& seen) {
   const auto second = rank.world.device().create_stream();

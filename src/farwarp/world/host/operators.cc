@@ -1,7 +1,7 @@
 // Operator slots and their epochs.
 //
-// Tags are compared for equality, so an operator that takes over the memory of an earlier one must not meet its tags,
-// nor may a call after recover() meet those of the aborted one. Both start at an epoch that no operator of this World
+// Tags are compared for equality. So an operator that reuses an earlier one's memory must not find its own tags there, and
+// neither must a call after recover() find those of the aborted call. Both start at an epoch that no operator of this World
 // has reached on any rank.
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-// Ranks as processes of one host. Every rank has a line to every other, so that each sees for itself, and at once, that
+// Ranks as processes of one host. Every rank has a connection to every other, so that each detects at once, by itself, that
 // a peer is gone.
 #include <fmt/format.h>
 #include <poll.h>
@@ -28,8 +28,8 @@ using Clock = std::chrono::steady_clock;
 /// Sent by a rank that gives up, in place of its next frame: a StatusCode, then the message.
 constexpr std::uint32_t kFailureKind = 0x6c696166;
 
-/// A sign of life, sent between frames by a thread that does nothing else: a rank that computes gives signs, a process
-/// that is stopped does not. Not counted as a collective call.
+/// A sign of life, sent between frames by a thread that does nothing else. So a rank that computes gives signs, and a stopped
+/// process does not. Not counted as a collective call.
 constexpr std::uint32_t kSignKind = 0x6e676973;
 constexpr std::chrono::milliseconds kSignInterval{100};
 /// A host with more threads than cores may delay a sign.
@@ -39,7 +39,7 @@ class ProcessBootstrap : public Bootstrap {
  public:
   ProcessBootstrap(int rank, Mesh mesh) : rank_(rank), mesh_(std::move(mesh)), heard_(mesh_.peers.size()) {}
   ~ProcessBootstrap() override {
-    if (::getpid() != process_) {  // a copy in a forked child: there the thread is gone, and may have held the lock
+    if (::getpid() != process_) {  // a copy in a forked child has no such thread, which may have held the lock
       if (signs_.joinable()) signs_.detach();
       return;
     }
@@ -55,7 +55,7 @@ class ProcessBootstrap : public Bootstrap {
   Status start_signs() {
     sigset_t all, before;
     sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the caller's signals are handled by the caller's threads
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the new thread must not handle the caller's signals
     Status started;
     try {
       signs_ = std::thread([this] { give_signs(); });
@@ -136,7 +136,7 @@ class ProcessBootstrap : public Bootstrap {
     return false;
   }
 
-  /// Gives `lock` back while it waits: only this thread opens and closes sockets, the other one sends signs meanwhile.
+  /// Releases `lock` while it waits, so that the other thread can send signs. Only this thread opens and closes sockets.
   void wait_for_events(std::unique_lock<std::mutex>& lock, Clock::time_point until) const {
     std::vector<pollfd> sockets;
     for (int peer = 0; peer < size(); ++peer) {
@@ -177,7 +177,7 @@ class ProcessBootstrap : public Bootstrap {
     }
   }
 
-  /// Sends and receives what can be without blocking.
+  /// Sends and receives as much as is possible without blocking.
   Status move_on(int peer, std::vector<Frame>& frames) {
     Connection& line = mesh_.peers[peer];
     const std::uint64_t moved = line.moved();
@@ -197,7 +197,7 @@ class ProcessBootstrap : public Bootstrap {
                                                frames[peer].sequence, rank_, sequence_)};
   }
 
-  /// The reason that a peer sent before it closed the line; without one, it is the peer itself that is gone.
+  /// The failure that a peer sent before it closed the connection. If it sent none, the peer itself is gone.
   Status why_closed(int peer) {
     Connection& line = mesh_.peers[peer];
     for (;;) {
@@ -222,12 +222,12 @@ class ProcessBootstrap : public Bootstrap {
     return detail::ranks_did_not_come(missing, "a collective call", timeout);
   }
 
-  /// Tells every peer why, so that all name the same culprit, and hangs up.
+  /// Sends every peer the reason, so that all name the same culprit, and closes the connections.
   Status break_group(Status status) {
     std::vector<std::byte> words{static_cast<std::byte>(status.code())};
     for (const char character : status.message()) words.push_back(static_cast<std::byte>(character));
     for (Connection& peer : mesh_.peers) {
-      if (peer && peer.may_start_send()) {  // else the closed line has to do
+      if (peer && peer.may_start_send()) {  // else the peer only sees the connection close
         peer.start_send(kFailureKind, sequence_, words);
         (void)peer.continue_send();
       }
@@ -242,7 +242,7 @@ class ProcessBootstrap : public Bootstrap {
   Mesh mesh_;
   std::uint64_t sequence_ = 0;
   std::optional<Status> broken_;
-  std::vector<Clock::time_point> heard_;  // by rank, since the call in progress began: the last byte either way
+  std::vector<Clock::time_point> heard_;  // by rank: the last byte received or sent, or else the start of the call
   std::optional<std::chrono::milliseconds> longest_silence_;
 
   const pid_t process_ = ::getpid();

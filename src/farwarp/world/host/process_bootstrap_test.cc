@@ -85,7 +85,7 @@ TEST_P(ProcessBootstrapTest, NoticesWhoIsStopped) {
   });
 }
 
-// While some compute without a word to this library, and without reading what they are sent.
+// Some ranks compute meanwhile: they do not call this library and do not read what they are sent.
 TEST_P(ProcessBootstrapTest, IsPatientWithWhoIsAlive) {
   on_all_ranks([](auto group) {
     group->set_longest_silence(100ms);

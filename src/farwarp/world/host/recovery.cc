@@ -1,5 +1,5 @@
-// Failures: what kernels reported, the abort from the host, and recover(). world/README.md has the argument for its
-// order.
+// Failures: what kernels reported, the abort from the host, and recover(). world/README.md explains the order of its
+// steps.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -49,7 +49,7 @@ void World::abort() {
   if (!state_) return;
   State& state = *state_;
   state.ledger->note_abort(rank());
-  // Nothing is left to tell if this fails: the peers' own deadlines end their waits.
+  // A failure here is ignored: the peers' own deadlines end their waits.
   for (int peer = 0; peer < size(); ++peer) (void)state.raise_abort(peer);
   (void)state.synchronize();
 }
@@ -60,8 +60,8 @@ Status World::State::raise_abort(int peer) {
   return device->copy_in(&peers->abort, &raised_by, sizeof(raised_by), *stream);
 }
 
-/// A call in flight ends by itself: when its peers have come, or at its deadline, with up to five waits behind each other, 1/32 longer
-/// each. What is enqueued after an aborted call leaves at once. So the second wait is for what is late for another reason.
+/// A call in flight ends by itself: with its peers, or at most 5/32 of the deadline after it (Wait::depth). Kernels enqueued after an
+/// aborted call return at once. So the second wait is for kernels that are late for another reason.
 Status World::State::drain() {
   const std::uint64_t longest_call = timeout_ns() + timeout_ns() / 4;
   const Status drained = device->synchronize_all(longest_call);
@@ -75,7 +75,7 @@ Status World::recover(const std::vector<Stream>& streams) {
   State& state = *state_;
   if (state.lost.load(std::memory_order_acquire)) return state.lost_status;
 
-  // A rank that does not come, within its own drain and a host deadline on top, is as lost as a dead one.
+  // A rank that is missing after the time of its own drain and a host deadline counts as dead.
   const auto lost_unless_ok = [&](const Status& status) {
     if (status.ok() || status.code() == StatusCode::kMismatch) return status;
     return state.lose(fmt::format("recover: {}", status.message()));
@@ -84,17 +84,18 @@ Status World::recover(const std::vector<Stream>& streams) {
   if (Status same = lost_unless_ok(state.collectives.agree("recover", state.host_timeout)); !same.ok()) return same;
   if (Status all = lost_unless_ok(state.collectives.all_ok(drained)); !all.ok()) return all;
 
-  // From here on no kernel of any rank runs, so nobody raises the abort again or advances an epoch.
+  // From here on no kernel of any rank runs, so no kernel raises the abort again or advances an epoch.
   auto highest = state.agree_highest_epoch();
   if (!highest.ok()) return lost_unless_ok(highest.status());
   const std::uint32_t epoch = fresh_epoch(*highest);
   state.highest_epoch = epoch;
   state.ledger->clear();
-  // And nobody launches before all have cleared.
+  // No rank launches a kernel before all have reset their state.
   return lost_unless_ok(state.collectives.all_ok(state.reset_control(epoch)));
 }
 
-/// Abort and ledger claims cleared, every open operator idle at `epoch`, buffers filled that an aborted call may have left half read.
+/// Clears abort and ledger claims, makes every open operator idle at `epoch`, and refills buffers that an aborted call may have left half
+/// read.
 Status World::State::reset_control(std::uint32_t epoch) {
   const std::uint32_t zero = 0;
   if (Status cleared = device->copy_in(&control()->abort, &zero, sizeof(zero), *stream); !cleared.ok()) return cleared;

@@ -24,16 +24,16 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint32_t kHelloKind = 0x6f6c6568;
-constexpr std::chrono::milliseconds kRedialInterval{5};  // a peer that is not there yet refuses the call at once
-constexpr int kMostAcceptedAtOnce = 64;                  // then the deadline and the other lines are looked at
-constexpr std::size_t kMostWaitingCallers = 256;         // the oldest is hung up on; a rank dials again
+constexpr std::chrono::milliseconds kRedialInterval{5};  // connecting to a peer that does not listen yet fails at once
+constexpr int kMostAcceptedAtOnce = 64;                  // then checks the deadline and the other connections
+constexpr std::size_t kMostWaitingCallers = 256;         // beyond them the oldest is closed; a rank connects again
 
-/// What both sides of a call say first, and the caller once more when it has the answer.
+/// The first message of both sides of a connection. The caller sends it once more after it has received the answer.
 struct Hello {
   std::int32_t rank;
   std::int32_t size;
   std::uint64_t nonce;  // the sender's, drawn for this rendezvous
-  std::uint64_t echo;   // the other side's nonce; 0 in a caller's first hello, which has not seen it
+  std::uint64_t echo;   // the other side's nonce; 0 in a caller's first hello, which does not know it yet
   char rendezvous[72];
 };
 
@@ -75,13 +75,13 @@ class Rendezvous {
       }
       callers_.remove_if([this](Caller& caller) { return hear_caller(caller); });
     }
-    // Who calls from now on is no rank of this job, and is refused at once instead of waiting for an answer.
+    // A process that connects from now on is no rank of this job. It is refused at once and does not wait for an answer.
     ::shutdown(listener_.get(), SHUT_RD);
     return Mesh{std::move(peers_), std::move(listener_)};
   }
 
  private:
-  /// A call that was accepted. Its rank is the caller's once it has said which, and was answered.
+  /// An accepted connection. `rank` is set once the caller has sent its rank and was answered.
   struct Caller {
     Connection line;
     int rank = -1;
@@ -114,7 +114,7 @@ class Rendezvous {
     return {};
   }
 
-  /// A line to the place of `peer`, or none.
+  /// A connection to the name of `peer`, or none.
   Connection call(int peer) {
     UniqueFd socket = make_socket();
     socklen_t length = 0;
@@ -124,7 +124,7 @@ class Rendezvous {
     return Connection(std::move(socket));
   }
 
-  /// Why this rank's name cannot be had.
+  /// Why this rank's name is not available.
   Status in_use() {
     if (Status taken = taken_by_another_user(rank_); !taken.ok()) return taken;
     return unavailable(
@@ -136,7 +136,7 @@ class Rendezvous {
   /// kUnavailable if the name of `place` is another user's.
   Status taken_by_another_user(int place) {
     if (const Connection holder = call(place)) return same_user(place, holder);
-    socklen_t length = 0;  // it takes no calls, or there is nobody
+    socklen_t length = 0;  // its socket does not listen, or there is none
     const sockaddr_un own = address(name_, place, &length);
     const std::optional<uid_t> owner = owner_of_socket_name({own.sun_path, length - offsetof(sockaddr_un, sun_path)});
     if (!owner || *owner == ::geteuid()) return {};
@@ -156,8 +156,8 @@ class Rendezvous {
 
   Status dial(int peer) {
     Connection line = call(peer);
-    if (!line) return {};  // again, soon
-    // Before a byte is sent: what follows on this line is the way to this rank's memory.
+    if (!line) return {};  // will be tried again
+    // Before a byte is sent: this connection will carry the handle of this rank's memory.
     if (Status theirs = same_user(peer, line); !theirs.ok()) return theirs;
     dialled_[peer] = std::move(line);
     dialled_[peer].start_send(kHelloKind, 0, first_words_);
@@ -174,7 +174,7 @@ class Rendezvous {
         return;
       }
       Connection line(std::move(socket));
-      if (!line.same_user()) {  // hung up on at once: other users must not use up this process's descriptors
+      if (!line.same_user()) {  // closed at once: other users must not use up this process's descriptors
         turned_away_ =
             fmt::format("; a call from {} was refused, as this is user {}", line.describe_peer(), ::geteuid());
         continue;
@@ -185,10 +185,10 @@ class Rendezvous {
     }
   }
 
-  /// What may explain a rank that is missing at the deadline. It may pass: descriptors can become free again.
+  /// Notes what may explain a rank that is missing at the deadline. The cause may be temporary: descriptors can become free again.
   void note_error(const char* what) {
     turned_away_ = fmt::format("; {}: {}", what, std::strerror(errno));
-    std::this_thread::sleep_for(kRedialInterval);  // poll() would report the same call again at once
+    std::this_thread::sleep_for(kRedialInterval);  // poll() would report the same connection again at once
   }
 
   void poll_all(Clock::time_point deadline) const {
@@ -204,7 +204,7 @@ class Rendezvous {
     ::poll(sockets.data(), sockets.size(), static_cast<int>(std::clamp<std::int64_t>(wait.count(), 0, 1'000'000)));
   }
 
-  /// What a line has received, if it is a Hello of this rendezvous.
+  /// The received message, if it is a Hello of this rendezvous.
   std::optional<Hello> hello_from(Connection& line, Connection::Progress progress) const {
     if (progress != Connection::Progress::kDone) return {};
     const Frame frame = line.take();
@@ -215,7 +215,7 @@ class Rendezvous {
     return hello;
   }
 
-  /// Sends a Hello with the other side's nonce; true if it is sent. It fits into the socket's buffer.
+  /// Sends a Hello with the other side's nonce; true if it was sent. It fits into the socket's buffer.
   bool reply(Connection& line, std::uint64_t nonce) const {
     Hello hello = hello_;
     hello.echo = nonce;
@@ -224,7 +224,7 @@ class Rendezvous {
     return line.continue_send() == Connection::Progress::kDone;
   }
 
-  /// A lower rank's answer to the call of this one.
+  /// Reads a lower rank's answer to this rank's connection.
   Status hear_answer(int peer) {
     Connection& line = dialled_[peer];
     if (line.sending()) (void)line.continue_send();
@@ -241,7 +241,7 @@ class Rendezvous {
       peers_[peer] = std::exchange(line, Connection());
       return {};
     }
-    // It hung up, as a job that is ending does, or is no rank of this job: dial again.
+    // It closed the connection, as a job that is ending does, or it is no rank of this job: connect again.
     if (progress == Connection::Progress::kDone)
       turned_away_ = fmt::format("; what process {} answered as rank {} was no answer", line.peer_pid(), peer);
     line = Connection();
@@ -249,14 +249,15 @@ class Rendezvous {
     return {};
   }
 
-  /// A caller's Hello; true if its line is done with: it has become a peer, or was sent away.
+  /// Reads a caller's Hello. True if the caller is to be removed: it has become a peer, or was refused.
   bool hear_caller(Caller& caller) {
     Connection& line = caller.line;
     const Connection::Progress progress = line.continue_receive();
     if (progress == Connection::Progress::kWaiting) return false;
     const std::optional<Hello> hello = hello_from(line, progress);
     if (caller.rank >= 0) {
-      // Only who has read the answer knows the nonce: not a copy of an earlier call, nor a caller that is gone.
+      // Only a caller that has read the answer knows the nonce. So copied bytes of an earlier connection do not pass, nor does a caller
+      // that is gone.
       if (hello && hello->rank == caller.rank && hello->size == size_ && hello->echo == hello_.nonce) {
         peers_[caller.rank] = std::move(line);
       } else {
@@ -269,7 +270,7 @@ class Rendezvous {
       turned_away_ = fmt::format("; a call from process {} was no hello of this rendezvous", line.peer_pid());
       return true;
     }
-    // A call for another size is answered, too: that tells the caller what is wrong.
+    // A caller with another size is answered, too, so that it can report what is wrong.
     const bool answered = reply(line, hello->nonce);
     if (hello->size != size_ || hello->rank <= rank_ || hello->rank >= size_) {
       turned_away_ = fmt::format("; process {} called as rank {} of {}", line.peer_pid(), hello->rank, hello->size);
@@ -302,12 +303,12 @@ class Rendezvous {
   const int size_;
   const std::string name_;
   Hello hello_{};                       // this rank's; `echo` is filled in for each reply
-  std::vector<std::byte> first_words_;  // hello_, for lines that this rank dials
+  std::vector<std::byte> first_words_;  // hello_ as bytes, for connections that this rank makes
   UniqueFd listener_;
-  std::vector<Connection> peers_;    // by rank; empty until both sides have said hello
+  std::vector<Connection> peers_;    // by rank; empty until both sides have exchanged hellos
   std::vector<Connection> dialled_;  // by rank; waiting for the answer
-  std::list<Caller> callers_;        // waiting for their hello, then for its confirmation
-  std::string turned_away_;          // the last one, in words
+  std::list<Caller> callers_;        // this rank waits for their hello, then for its confirmation
+  std::string turned_away_;          // why the last caller was refused, for the message at the deadline
 };
 
 }  // namespace

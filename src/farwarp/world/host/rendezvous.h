@@ -1,5 +1,5 @@
-// How processes of one host find each other: every rank listens at a name in the abstract socket namespace, dials all
-// lower ranks, and is dialled by all higher ones.
+// How processes of one host find each other: every rank listens at a name in the abstract socket namespace and connects to
+// all lower ranks; all higher ranks connect to it.
 #pragma once
 
 #include <chrono>
@@ -13,15 +13,15 @@
 namespace farwarp {
 
 struct Mesh {
-  /// By rank; the own place is empty.
+  /// By rank; this rank's own entry is empty.
   std::vector<Connection> peers;
-  /// Takes no more calls, but keeps the name: a second job with the same rendezvous finds it in use.
+  /// Accepts no more connections, but keeps the name: a second job with the same rendezvous finds it in use.
   UniqueFd name;
 };
 
-/// All ranks are processes of one user: each side asks the kernel who is at the other end before it sends anything.
+/// All ranks must be processes of one user: each side asks the kernel who is at the other end before it sends anything.
 /// kUnavailable if another process is this rank at this rendezvous, or another user's process holds the name of this or
-/// of a lower rank; kMismatch if a lower rank was started for another size; kDeadline naming the ranks that did not come.
+/// of a lower rank; kMismatch if a lower rank was started for another size; kDeadline names the ranks that are missing.
 Result<Mesh> connect_mesh(int rank, int size, const std::string& rendezvous, std::chrono::milliseconds timeout);
 
 }  // namespace farwarp

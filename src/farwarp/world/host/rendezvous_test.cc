@@ -1,4 +1,4 @@
-// Who else may be at a rendezvous: strangers that say nothing or something else, processes of other users, random bytes.
+// Foreign processes at a rendezvous: some send nothing or another protocol, some belong to other users, some send random bytes.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -42,7 +42,7 @@ class Event {
   UniqueFd read_, write_;
 };
 
-/// A socket at the name of a rank.
+/// The socket name of a rank.
 class Place {
  public:
   Place(const std::string& rendezvous, int rank) {
@@ -52,7 +52,7 @@ class Place {
     length_ = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + path.size());
   }
 
-  /// Once somebody listens there.
+  /// Waits until some process listens there.
   UniqueFd dial() const {
     UniqueFd line(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     while (::connect(line.get(), reinterpret_cast<const sockaddr*>(&address_), length_) != 0)
@@ -86,10 +86,10 @@ void limit_descriptors(rlim_t most) {
 }
 
 void send_all(const UniqueFd& line, const std::string& bytes) {
-  (void)::send(line.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);  // short: fits, or the other side has hung up
+  (void)::send(line.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);  // short: fits, or the other side has closed
 }
 
-/// At most `most` bytes; fewer if the other side hangs up.
+/// Receives `most` bytes; fewer if the other side closes.
 std::string receive(const UniqueFd& line, std::size_t most) {
   std::string bytes(most, '\0');
   std::size_t have = 0;
@@ -109,7 +109,7 @@ void expect_group(int rank, const std::string& rendezvous) {
   EXPECT_TRUE(met.ok()) << met.to_string();
 }
 
-// A foreign process finds the socket: one that says nothing, and one that says something else.
+// Foreign processes connect to the socket: one sends nothing, one sends another protocol.
 TEST(Rendezvous, StrangersDoNoHarm) {
   const std::string rendezvous = fresh_rendezvous();
   const Event hung_up_on;
@@ -159,7 +159,7 @@ bool kernel_tells_owners() {
   return owner_of_socket_name(std::string(1, '\0') + "farwarp/" + rendezvous + "/0") == ::geteuid();
 }
 
-// Rank 0, whose place it is, is told at once, and rank 1 when it dials or at its deadline.
+// Rank 0, whose name is taken, gets the error at once; rank 1 gets it when it connects, or at its deadline.
 TEST_F(RendezvousOfUsers, ATakenPlaceIsToldByWhom) {
   for (const bool listens : {true, false}) {
     if (!listens && !kernel_tells_owners()) GTEST_SKIP() << "this kernel has no sock_diag that tells sockets' owners";
@@ -216,7 +216,7 @@ TEST_F(RendezvousOfUsers, ItsCallsAreNotTakenForARank) {
 
 // ---- random bytes
 
-/// What a program that does not speak the protocol, or not to the end, may send; `messages` are valid ones.
+/// What a program may send that does not use the protocol, or breaks off in it; `messages` are valid ones.
 class RandomStreams {
  public:
   RandomStreams(unsigned seed, std::vector<std::string> messages) : random_(seed), messages_(std::move(messages)) {}
@@ -252,7 +252,7 @@ class RandomStreams {
   std::vector<std::string> messages_;
 };
 
-/// Two descriptors, where a frame carries one at most.
+/// Sends two descriptors; a frame has at most one.
 void send_with_descriptors(const UniqueFd& line, std::string bytes) {
   iovec part{bytes.data(), bytes.size()};
   alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {};
@@ -270,7 +270,7 @@ void send_with_descriptors(const UniqueFd& line, std::string bytes) {
   (void)::sendmsg(line.get(), &message, MSG_NOSIGNAL);
 }
 
-/// What rank 1 says first when it calls rank 0, recorded at the place of rank 0.
+/// The first message of rank 1 to rank 0, recorded under rank 0's name.
 std::string record_hello(const UniqueFd& listener) {
   const UniqueFd line(::accept(listener.get(), nullptr, nullptr));
   std::string hello(4096, '\0');
@@ -286,7 +286,7 @@ std::size_t open_descriptors() {
   return count;
 }
 
-// Rank 1 dials a program at the place of rank 0 that answers anything, and then the real rank 0.
+// Rank 1 connects to a program with rank 0's name that answers random bytes, and then to the real rank 0.
 TEST(Rendezvous, RandomAnswersDoNoHarm) {
   const std::string rendezvous = fresh_rendezvous();
   const Event place_is_free;
@@ -311,7 +311,7 @@ TEST(Rendezvous, RandomAnswersDoNoHarm) {
   });
 }
 
-// Rank 0 hears 200 calls, copies of a real rank's among them, before its peer comes.
+// Rank 0 gets 200 foreign connections, some with copies of a real rank's bytes, before its peer connects.
 TEST(Rendezvous, RandomCallsDoNoHarm) {
   const std::string rendezvous = fresh_rendezvous();
   const Event recorded, place_is_free, all_called, connected;
@@ -339,7 +339,7 @@ TEST(Rendezvous, RandomCallsDoNoHarm) {
     send_all(lines.back(), hello);
     const std::string answer = receive(lines.back(), hello.size());
     EXPECT_EQ(answer.size(), hello.size());
-    send_all(lines.back(), hello);  // not what confirms the answer
+    send_all(lines.back(), hello);  // this does not confirm the answer
     RandomStreams streams(2, {hello, answer, hello + answer});
     for (int i = 0; i < 200; ++i) {
       lines.push_back(Place(rendezvous, 0).dial());
@@ -358,7 +358,7 @@ TEST(Rendezvous, RandomCallsDoNoHarm) {
   expect_forked(4, [&](int process) {
     if (process == 0) return be_rank_0();
     if (process == 2) return call_rank_0();
-    if (process == 3) {  // whose hello is recorded
+    if (process == 3) {  // its hello is recorded
       EXPECT_EQ(make_process_bootstrap(1, 2, rendezvous, 300ms).status().code(), StatusCode::kDeadline);
       return recorded.signal();
     }

@@ -33,7 +33,7 @@ bool ask(int netlink) {
   return ::send(netlink, &request, sizeof(request), 0) == static_cast<ssize_t>(sizeof(request));
 }
 
-/// The owner that `message` tells, if it is of the socket with this name.
+/// The owner that `message` reports, if it describes the socket with this name.
 std::optional<uid_t> owner_in(const nlmsghdr* message, std::string_view name) {
   if (message->nlmsg_len < NLMSG_LENGTH(sizeof(unix_diag_msg))) return {};
   const auto* found = static_cast<const unix_diag_msg*>(NLMSG_DATA(message));

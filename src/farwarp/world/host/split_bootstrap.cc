@@ -12,10 +12,10 @@ namespace {
 
 using Bootstraps = std::vector<std::shared_ptr<Bootstrap>>;
 
-/// How the members of a subgroup meet; the one of its lowest rank counts.
+/// How the members of a subgroup find each other. All use the one of the subgroup's lowest rank.
 struct Meeting {
-  std::uint64_t rendezvous = 0;      // between processes: a name nobody else uses
-  Bootstraps* bootstraps = nullptr;  // between threads: the members' bootstraps, each takes its own
+  std::uint64_t rendezvous = 0;      // between processes: a unique name
+  Bootstraps* bootstraps = nullptr;  // between threads: the members' bootstraps; each takes its own
 };
 
 std::uint64_t random_word() {

@@ -1,4 +1,4 @@
-// For tests: one of the forked ranks is stopped by SIGSTOP, the others have to notice.
+// For tests: one of the forked ranks is stopped by SIGSTOP, and the others have to detect it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,19 +27,19 @@ class StoppedRank {
   StoppedRank(const StoppedRank&) = delete;
   StoppedRank& operator=(const StoppedRank&) = delete;
 
-  /// In the rank that is to be stopped. Returns when it is continued.
+  /// Called by the rank that is to be stopped. Returns when the rank is continued.
   void stop() {
     shared_->pid = ::getpid();
     ::raise(SIGSTOP);
   }
 
-  /// In every other rank, before what has to notice.
+  /// Called by every other rank, before the call that has to detect the stopped rank.
   void wait_until_stopped() const {
     while (shared_->pid == 0 || state_of(shared_->pid) != 'T')
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 
-  /// In every other rank, at its end: the last of them sends the stopped one `signal`.
+  /// Called by every other rank at its end: the last one sends `signal` to the stopped rank.
   void leave(int others, int signal) {
     if (++shared_->left == others) ::kill(shared_->pid, signal);
   }
@@ -50,7 +50,7 @@ class StoppedRank {
     std::atomic<int> left = 0;
   };
 
-  /// 'T' of a process all of whose threads have stopped.
+  /// 'T' if all threads of the process are stopped.
   static char state_of(pid_t pid) {
     std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
     std::string stat;

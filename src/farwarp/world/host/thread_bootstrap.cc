@@ -28,7 +28,7 @@ class ThreadGroup {
 
   int size() const { return static_cast<int>(seats_.size()); }
 
-  /// Every rank's contribution, once all have come. A failure is final: ranks that come later get it at once.
+  /// Waits for all ranks and returns every rank's contribution. A failure is final: later calls of any rank return it at once.
   Result<std::shared_ptr<const Round>> exchange(int rank, Contribution mine, std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
     if (broken_) return *broken_;
@@ -40,7 +40,7 @@ class ThreadGroup {
       complete_round();
       return std::move(seat.result);
     }
-    // Constructed and destroyed under the lock: whoever completes the round may call wake() on it.
+    // Constructed and destroyed under the lock, because the thread that completes the round may call wake() on it.
     HostBlockedScope blocked;
     seat.blocked = &blocked;
     changed_.wait_until(lock, detail::deadline_after(timeout), [&] { return seat.result || broken_; });
@@ -100,7 +100,7 @@ class ThreadGroup {
   std::optional<Status> broken_;
 };
 
-/// From its first collective call on, a rank's thread is one that the emulator waits for, until the thread ends.
+/// The emulator waits for a rank's thread from its first collective call until the thread ends.
 void register_this_thread(int rank) { thread_local const HostThreadScope registered(fmt::format("rank {}", rank)); }
 
 class ThreadBootstrap : public Bootstrap {
@@ -122,7 +122,7 @@ class ThreadBootstrap : public Bootstrap {
   }
 
   Result<std::vector<int>> allgather_fds(int mine, std::chrono::milliseconds timeout) override {
-    // The round holds a duplicate, so that the sender may close its own as soon as it returns.
+    // The round holds a duplicate, so that the sender may close its own descriptor as soon as this call returns.
     auto round = exchange({CollectiveKind::kAllgatherFds, {}, duplicate(mine)}, timeout);
     if (!round.ok()) return round.status();
     std::vector<int> all;

@@ -60,7 +60,7 @@ TEST(RunRanks, ReturnsTheCauseRatherThanItsConsequences) {
   EXPECT_EQ(status.message(), "the cause");
 }
 
-// The emulator relies on this: between the last arrival and the moment the others run again, they count as active.
+// The emulator relies on this: waiting ranks count as active from the last rank's arrival on, even before they run again.
 TEST(ThreadBootstrap, WaitersCountAsActiveBeforeTheLastArrivalReturns) {
   std::atomic<int> times_idle = 0;
   set_host_idle_listener([&] { ++times_idle; });
@@ -84,7 +84,7 @@ TEST(SplitBootstrap, ThreadsFormSubgroupsInTheParentsOrder) {
     const int colour = parent->rank() == 4 ? -1 : parent->rank() % 2;  // {0, 2}, {1, 3}, and 4 in none
     auto group = split_bootstrap(*parent, colour, 10s);
     const int parent_rank = parent->rank();
-    parent.reset();  // the subgroup lives on its own
+    parent.reset();  // the subgroup does not need it
     if (parent_rank == 4) {
       EXPECT_EQ(group.status().code(), StatusCode::kUnavailable);
       return Status{};

@@ -14,16 +14,16 @@
 namespace farwarp {
 namespace {
 
-// Threads on the emulator: a kernel takes thousands of times its virtual time, and the ranks that are done wait for the
-// others in host calls, whose clock is the host's. Between processes the emulator's clock is the host's, too.
+// For threads on the emulator. A kernel takes thousands of times its virtual time there, and ranks that are done wait for the
+// others in host calls, which use the host's clock. Between processes the emulator uses the host's clock, too.
 constexpr int kEmulatedHostPatience = 6;
-// Ranks that leave a kernel or a call together come to the next one when their host lets them.
+// Ranks that complete a kernel or a call together begin the next one when their host schedules them.
 constexpr std::chrono::milliseconds kHostSlack{500};
 
 std::atomic<std::uint32_t> next_world = 1;
 std::atomic<std::uint32_t> first_epoch = fresh_epoch(0);
 
-/// What a kernel may still use when its World goes. Within reach until the process ends, so that no leak is reported.
+/// Keeps what a kernel may still use when its World is destroyed. It stays reachable until the process ends, so that no leak is reported.
 void keep_for_good(std::unique_ptr<HeapMemory> heap, std::unique_ptr<HostLedger> ledger) {
   struct Kept {
     std::mutex mutex;
@@ -64,8 +64,7 @@ Result<World> testing::create_world(std::shared_ptr<Bootstrap> bootstrap, const 
   return WorldAccess::create(std::move(bootstrap), options, std::move(device));
 }
 
-// ---- creation
-// ------------------------------------------------------------------------------------------------------------
+// ---- creation ------------------------------------------------------------------------------------------------------
 
 Result<World> World::create(std::shared_ptr<Bootstrap> bootstrap, const WorldOptions& options) {
   return State::create(std::move(bootstrap), options, nullptr);
@@ -81,7 +80,7 @@ Result<World> World::State::create(std::shared_ptr<Bootstrap> bootstrap, const W
   state->bootstrap = std::move(bootstrap);
   state->options = options;
   state->device = std::move(device);
-  // A deadline that is not allowed must still let ranks agree that it is not.
+  // Even if the deadline is not allowed, ranks need one to agree on that.
   const auto deadline = check_options(options).ok() ? options.deadline : WorldOptions{}.deadline;
   const bool on_virtual_clock = is_emulated(options.target) && state->bootstrap->same_process();
   state->host_timeout = deadline * (on_virtual_clock ? kEmulatedHostPatience : 1) + kHostSlack;
@@ -108,7 +107,7 @@ Result<World> World::State::create(std::shared_ptr<Bootstrap> bootstrap, const W
   for (int rank = 0; rank < state->view.size; ++rank) state->view.heap[rank] = state->heap->base(rank);
   state->view.ledger = state->ledger->device_address();
 
-  // No rank leaves before every control block is in order: the first kernel of a peer may write to it.
+  // No rank returns before every control block is written: a peer's first kernel may write to it.
   if (Status written = state->collectives.all_ok(state->write_control()); !written.ok()) return written;
   return World(std::move(state));
 }
@@ -147,7 +146,7 @@ World::State::~State() {
 
 World::World(std::unique_ptr<State> state)
     : state_(std::move(state)), device_(state_->device), bootstrap_(state_->bootstrap) {}
-// What these return by reference stays with an object that was moved from.
+// device_ and bootstrap_ are copied, since an object that was moved from still returns them by reference.
 World::World(World&& other) noexcept
     : state_(std::move(other.state_)), device_(other.device_), bootstrap_(other.bootstrap_) {}
 World& World::operator=(World&& other) noexcept {
@@ -175,8 +174,7 @@ Status World::check_usable() const {
   return state_ ? Status() : Status(StatusCode::kMisuse, "the World was moved from: use the object it was moved to");
 }
 
-// ---- collective calls
-// ------------------------------------------------------------------------------------------------------
+// ---- collective calls ----------------------------------------------------------------------------------------------
 
 Status World::State::enter(const std::string& call) {
   if (lost.load(std::memory_order_acquire)) return lost_status;
@@ -206,8 +204,7 @@ Status World::State::lose(const std::string& why) {
   return lost_status;
 }
 
-// ---- symmetric heap
-// --------------------------------------------------------------------------------------------------------
+// ---- symmetric heap ------------------------------------------------------------------------------------------------
 
 Result<SymmetricBuffer> World::allocate(std::size_t bytes, std::size_t alignment, std::uint8_t fill) {
   if (Status usable = check_usable(); !usable.ok()) return usable;
@@ -219,7 +216,7 @@ Result<SymmetricBuffer> World::allocate(std::size_t bytes, std::size_t alignment
   const SymmetricBuffer buffer{*offset, bytes, state.heap->base(rank()) + *offset};
   Status filled = state.device->fill(buffer.local, fill, bytes, *state.stream);
   if (filled.ok()) filled = state.synchronize();
-  // Nobody leaves before everybody's memory is filled: a peer's kernel may write to it from then on.
+  // No rank returns before every rank's memory is filled: a peer's kernel may write to it from then on.
   if (Status all = state.settle(state.collectives.all_ok(filled)); !all.ok()) {
     (void)state.offsets.free(buffer.offset, buffer.bytes);
     return all;
@@ -244,8 +241,7 @@ Status World::free(const SymmetricBuffer& buffer) {
   return freed;
 }
 
-// ---- subgroups
-// -------------------------------------------------------------------------------------------------------------
+// ---- subgroups -----------------------------------------------------------------------------------------------------
 
 Result<World> World::split(int colour, std::size_t heap_bytes) {
   if (Status usable = check_usable(); !usable.ok()) return usable;

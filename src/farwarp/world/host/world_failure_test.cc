@@ -46,7 +46,7 @@ TEST_P(WorldFailureTest, AMissedDeadlineIsTold) {
       EXPECT_EQ(world.status().code(), StatusCode::kAborted) << world.status().to_string();
     }
 
-    // Queued kernels of the World leave at once, until recover(): then all works again, with the operator as it is.
+    // Until recover() the World's queued kernels return at once. Then everything works again, with the same operator.
     ASSERT_TRUE(exchange->launch(1).ok());
     EXPECT_TRUE(exchange->synchronize().ok());
     EXPECT_FALSE(world.status().ok());
@@ -171,14 +171,14 @@ TEST_P(WorldFailureTest, ARankThatLeavesMakesTheWorldLostForGood) {
     auto buffer = world->allocate(64);
     ASSERT_TRUE(buffer.ok());
     bootstrap.reset();
-    if (world->rank() == 1) return;  // destroys its World: local, nobody waits
+    if (world->rank() == 1) return;  // destroys its World, which is local: no rank waits
     const Status status = world->recover({});
     EXPECT_EQ(status.code(), StatusCode::kPeerLost);
     EXPECT_TRUE(contains(status.message(), "rank 1 left")) << status.message();
     EXPECT_EQ(world->status().code(), StatusCode::kPeerLost);
     EXPECT_EQ(world->recover({}).code(), StatusCode::kPeerLost);
     EXPECT_EQ(world->allocate(64).status().code(), StatusCode::kPeerLost);
-    // Its memory is still there for kernels that do not know yet.
+    // Rank 1's memory is still mapped, for kernels that have not seen the loss yet.
     const std::uint32_t word = 1;
     EXPECT_TRUE(world->device().copy_in(world->view().heap[1] + buffer->offset, &word, sizeof(word), {}).ok());
     EXPECT_TRUE(world->device().synchronize({}, 1'000'000'000).ok());

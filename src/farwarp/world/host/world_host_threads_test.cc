@@ -1,4 +1,4 @@
-// On the emulator: ranks' threads that wait for each other where the library does not see it.
+// On the emulator: ranks' threads that wait for each other outside the library.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -55,7 +55,7 @@ TEST_P(HostThreadsTest, OneWaitsInTheLibraryTheOthersForItsMutex) {
         std::lock_guard lock(turn);
         exchange.expect_arrived(10 * call);
       }
-      // Who took the mutex again for the next call would keep it from those who have not come to it.
+      // Without it a thread could take the mutex again for the next call before the others have had it.
       EXPECT_TRUE(world.bootstrap().barrier(10s).ok());
     }
   });
@@ -75,7 +75,7 @@ TEST_P(HostThreadsTest, OneWaitsInTheLibraryTheOthersSpin) {
   });
 }
 
-// A declared spin costs nothing: the patience of this wait would be a minute.
+// A declared spin costs no time; undeclared, this wait would take a minute.
 TEST_P(HostThreadsTest, OneWaitsInTheLibraryTheOthersSpinDeclared) {
   std::atomic<bool> arrived = false;
   const auto start = std::chrono::steady_clock::now();
@@ -93,7 +93,7 @@ TEST_P(HostThreadsTest, OneWaitsInTheLibraryTheOthersSpinDeclared) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, 30s);
 }
 
-// What a sleeping thread has yet to enqueue is waited for in the host's time: the call's virtual deadline does not run away.
+// Kernels wait in the host's time for what a sleeping thread has yet to enqueue, so the call's virtual deadline does not pass.
 TEST_P(HostThreadsTest, ASleepingThreadMayStillEnqueue) {
   on_exchanges(10s, [](World& world, Exchange& exchange) {
     if (world.rank() == 1) std::this_thread::sleep_for(150ms);
@@ -113,7 +113,7 @@ TEST_P(HostThreadsTest, AThreadThatEnqueuesNothingIsNamedAtTheDeadline) {
     EXPECT_LT(std::chrono::steady_clock::now() - start, 20s);
     if (!told.exchange(true)) over.set_value();
     const Status status = world.status();
-    if (status.code() == StatusCode::kAborted) return;  // the other one's deadline came first
+    if (status.code() == StatusCode::kAborted) return;  // the other rank's deadline was first
     EXPECT_EQ(status.code(), StatusCode::kDeadline) << status.to_string();
     EXPECT_TRUE(contains(status.message(), "for rank 1")) << status.to_string();
     if (!is_real()) {
@@ -123,7 +123,7 @@ TEST_P(HostThreadsTest, AThreadThatEnqueuesNothingIsNamedAtTheDeadline) {
   });
 }
 
-// Threads of the program's own: their first collective call registers them.
+// Threads that the program starts itself: their first collective call registers them.
 TEST_P(HostThreadsTest, ThreadsThatNobodyHasRegistered) {
   if (Device::kernel_names(GetParam()).empty() || is_real()) GTEST_SKIP() << "a device does not ask for threads";
   auto bootstraps = make_thread_bootstraps(2);

@@ -1,4 +1,4 @@
-// The ends of Worlds: with a call in flight, moved from, and creations that fail on one rank alone.
+// Worlds that are destroyed with a call in flight, Worlds that were moved from, and creations that fail on one rank alone.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 
 class WorldLifetimeTest : public WorldTestBase {
  protected:
-  /// A World that goes while calls of `callers` ranks are in flight, of two ranks that meet in each; then another.
+  /// Destroys a World of two ranks while calls of `callers` of them are in flight, then makes another.
   static void leave_in_flight(int callers) {
     on_ranks(2, [&](std::shared_ptr<Bootstrap> bootstrap) {
       WorldOptions impatient = options();
@@ -41,7 +41,7 @@ INSTANTIATE_TEST_SUITE_P(Targets, WorldLifetimeTest, ::testing::ValuesIn(kAllTar
 
 TEST_P(WorldLifetimeTest, ACallInFlightDoesNotTouchTheNextWorld) { leave_in_flight(2); }
 
-// It waits for a peer until its deadline.
+// The call waits for its peer until its deadline.
 TEST_P(WorldLifetimeTest, ACallInFlightWithoutItsPeerDoesNotTouchTheNextWorld) { leave_in_flight(1); }
 
 TEST_P(WorldLifetimeTest, MemoryThatMayBeInUseIsKept) {
@@ -108,7 +108,7 @@ TEST_P(WorldLifetimeTest, ABarrierClosesOnce) {
   });
 }
 
-// Call after call of the device fails on one rank: all ranks are told which, and the next World works.
+// One call of the device after the other fails on one rank: all ranks get an error that names it, and the next World works.
 TEST_P(WorldLifetimeTest, ACreationThatFailsOnOneRankFailsOnAll) {
   on_ranks(3, [](std::shared_ptr<Bootstrap> bootstrap) {
     auto real = Device::open(GetParam(), bootstrap->rank());

@@ -15,14 +15,14 @@ using namespace std::chrono_literals;
 /// Two devices are enough; more ranks cost the emulator nothing.
 int ranks_on(TargetKind target) { return is_emulated(target) ? 4 : 2; }
 
-/// Asked by a process of its own: a driver that this one has opened could not be used by its children.
+/// A child process counts them: if this process opened the driver, its other children could not use it.
 int count_devices(TargetKind target) {
   if (is_emulated(target)) return ranks_on(target);
   const std::vector<int> counted = fork_ranks(1, [&](int) { ::_exit(Device::count(target)); });
   return WIFEXITED(counted[0]) ? WEXITSTATUS(counted[0]) : 0;
 }
 
-/// Which also bounds the start of a driver.
+/// Also bounds the start of a driver.
 std::chrono::milliseconds deadline_on(TargetKind target) { return is_emulated(target) ? 500ms : 5s; }
 
 Result<World> create_world(std::shared_ptr<Bootstrap> bootstrap, TargetKind target) {
@@ -131,7 +131,7 @@ class StoppedRankTest : public ::testing::TestWithParam<std::tuple<TargetKind, C
  protected:
   static TargetKind target() { return std::get<0>(GetParam()); }
 
-  /// Makes the call, on the Worlds that it needs, when rank 1 has been stopped. Rank 1 itself stays in here.
+  /// Makes the Worlds that the call needs, then the call, after rank 1 has been stopped. Rank 1 is stopped inside this function.
   Status call_without_rank_1(std::shared_ptr<Bootstrap> bootstrap, std::chrono::steady_clock::time_point& start) {
     const auto others_go_on = [&] {
       if (bootstrap->rank() == 1) stopped_.stop();

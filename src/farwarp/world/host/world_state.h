@@ -17,7 +17,7 @@
 
 namespace farwarp {
 
-/// Front of every heap, kept for WorldControl.
+/// The first bytes of every heap, reserved for WorldControl.
 inline constexpr std::size_t kControlBytes = std::size_t{64} << 10;
 static_assert(sizeof(WorldControl) <= kControlBytes);
 
@@ -27,8 +27,8 @@ constexpr std::uint32_t later_epoch(std::uint32_t a, std::uint32_t b) {
   return static_cast<std::int32_t>(a - b) > 0 ? a : b;
 }
 
-/// An even epoch that no operator has reached: at least one whole epoch is skipped. Even, so that all operators of a
-/// World agree on which half of a double buffer a fresh epoch uses; not 0, which is what zeroed memory holds.
+/// An even epoch that no operator has reached; at least one epoch before it is skipped. It is even, so that all operators of a
+/// World begin with the same inbox parity. It is not 0, which is what zeroed memory holds.
 constexpr std::uint32_t fresh_epoch(std::uint32_t highest) {
   const std::uint32_t epoch = (highest + 3u) & ~1u;
   return epoch == 0 ? 2u : epoch;
@@ -46,30 +46,30 @@ struct World::State {
     std::uint8_t fill;
   };
 
-  /// Memory that a kernel may still use is kept for good.
+  /// Does not free memory that a kernel may still use.
   ~State();
 
   static Result<World> create(std::shared_ptr<Bootstrap> bootstrap, const WorldOptions& options,
                               std::shared_ptr<Device> device);
 
-  /// Starts a collective call: all ranks are in it with the same arguments. Fails at once on a lost World.
+  /// Begins a collective call: checks that all ranks make it with the same arguments. Fails at once on a lost World.
   Status enter(const std::string& call);
-  /// World::agree() on behalf of `call`. First the name alone: a rank that cannot go on may have no configuration.
+  /// World::agree() on behalf of `call`. Agrees on the name first, alone: a rank whose `mine` is not ok may have no configuration.
   Status agree(const char* call, const std::string& what, std::uint64_t configuration, const Status& mine);
-  /// Remembers for good that a peer is lost.
+  /// Returns `status`. If it says that a peer is lost, the World is lost from now on.
   Status settle(Status status);
   Status lose(const std::string& why);
 
   Status open_local_resources();
   Status write_control();
   Status synchronize() { return device->synchronize(*stream, timeout_ns()); }
-  /// Tells the peer's kernels, or one's own, that this rank has raised the abort.
+  /// Writes this rank's abort to the abort cell of `peer`, which may be this rank.
   Status raise_abort(int peer);
   /// Waits until no kernel can use this World any more; bounded.
   Status drain();
   Status write_cells(int slot, std::uint32_t epoch);
   Status reset_control(std::uint32_t epoch);
-  /// Collective: the latest epoch that any open operator has reached on any rank, or that was handed out before.
+  /// Collective: the latest epoch that any open operator has reached on any rank, or that an operator was given before.
   Result<std::uint32_t> agree_highest_epoch();
   HostLedger::Names names(std::uint32_t slot, std::uint32_t site) const;
 

@@ -35,7 +35,7 @@ TEST_P(WorldTest, EveryRankSeesEveryHeap) {
     ASSERT_TRUE(buffer.ok()) << buffer.status().to_string();
     auto* own = static_cast<std::byte*>(buffer->local);
     EXPECT_EQ(own, world.view().heap[world.rank()] + buffer->offset);
-    // Each writes its rank into its place on the next; each finds its predecessor's in its own.
+    // Each rank writes its number into the next rank's heap, and finds its predecessor's number in its own.
     const std::uint32_t mine = 100 + world.rank();
     const int next = (world.rank() + 1) % 4;
     ASSERT_TRUE(world.device().copy_in(world.view().heap[next] + buffer->offset, &mine, sizeof(mine), {}).ok());
@@ -114,7 +114,7 @@ TEST_P(WorldTest, AllocatesZeroedMemoryAtTheSameOffset) {
         Collectives(std::shared_ptr<Bootstrap>(&world.bootstrap(), [](Bootstrap*) {}), 10s).gather(second->offset);
     ASSERT_TRUE(offsets.ok());
     for (const std::size_t offset : *offsets) EXPECT_EQ(offset, second->offset);
-    // Dirty memory that comes back is zeroed again.
+    // Memory that is allocated again is zeroed again.
     ASSERT_TRUE(world.device().fill(first->local, 0xab, 1000, {}).ok());
     ASSERT_TRUE(world.device().synchronize({}, 1'000'000'000).ok());
     ASSERT_TRUE(world.free(*first).ok());
@@ -155,7 +155,7 @@ TEST_P(WorldTest, ADifferentOrderOfCallsIsAnErrorOnAllRanks) {
     const Status order = world.rank() == 1 ? world.free(*buffer) : world.allocate(64).status();
     EXPECT_EQ(order.code(), StatusCode::kMismatch);
     EXPECT_TRUE(contains(order.message(), "rank 1 called free(256 bytes at offset 65536)")) << order.message();
-    // A barrier of the user's in place of a call of the World.
+    // The user's barrier on one rank, a call of the World on the others.
     const Status barrier = world.rank() == 0 ? world.bootstrap().barrier(10s) : world.allocate(64).status();
     EXPECT_EQ(barrier.code(), StatusCode::kMismatch);
   });
@@ -249,7 +249,7 @@ TEST_P(WorldTest, SlotsRunOut) {
 
 // ---- schedules -----------------------------------------------------------------------------------------------------
 
-// The host calls of World must not let the operating system's order of threads into the emulator's schedule.
+// With World's host calls, the emulator's schedule must not depend on the operating system's order of threads.
 TEST_P(WorldTest, SchedulesReplay) {
   if (is_real()) GTEST_SKIP() << "real machines have no seed";
   const auto hash_of_run = [](std::uint64_t seed) {
@@ -281,7 +281,7 @@ TEST_P(WorldTest, NobodyPassesTheDeviceBarrierBeforeTheLast) {
     const auto stream = device.create_stream();
     auto start = device.create_event(), end = device.create_event();
     ASSERT_TRUE(stream.ok() && start.ok() && end.ok());
-    for (int late = 0; late < 3; ++late) {  // one after the other is the last
+    for (int late = 0; late < 3; ++late) {  // each rank is the last one once
       ASSERT_TRUE(device.record(**start, *stream).ok());
       if (world.rank() == late) {
         ASSERT_TRUE(device.enqueue_delay(*stream, kLate).ok());
@@ -292,7 +292,7 @@ TEST_P(WorldTest, NobodyPassesTheDeviceBarrierBeforeTheLast) {
       ASSERT_TRUE(world.status().ok()) << world.status().to_string();
       const auto us = device.microseconds_between(**start, **end);
       ASSERT_TRUE(us.ok()) << us.status().to_string();
-      // With real devices the hosts of early ranks may start a little later than the delay does.
+      // On real devices, the host of an early rank may start a little after the late rank's delay.
       if (is_emulated(world.device().target())) {
         EXPECT_GE(*us, kLate / 1000 * 0.9);
       }
@@ -322,7 +322,7 @@ TEST_P(WorldTest, SubgroupsAreWorldsOfTheirOwn) {
       ASSERT_TRUE(exchange.ok()) << exchange.status().to_string();
       exchange->expect_works(7 + colour);
       ASSERT_TRUE(group->bootstrap().barrier(10s).ok());
-      if (colour == 1) {  // what befalls one subgroup is nothing to the others
+      if (colour == 1) {  // an abort of one subgroup does not affect the others
         group->abort();
         ASSERT_TRUE(group->bootstrap().barrier(10s).ok());
         EXPECT_FALSE(group->status().ok());

@@ -37,7 +37,7 @@ class WorldTestBase : public ::testing::TestWithParam<TargetKind> {
     EXPECT_TRUE(status.ok()) << status.to_string();
   }
 
-  /// A World per rank, gone when the body returns.
+  /// Runs `body` with a World on every rank; the World is destroyed when the body returns.
   static void on_worlds(int size, const WorldOptions& options, const std::function<void(World&)>& body) {
     on_ranks(size, [&](std::shared_ptr<Bootstrap> bootstrap) {
       auto world = World::create(std::move(bootstrap), options);
