@@ -1,4 +1,4 @@
-// Values as the words that memory instructions move: shared by the targets' memory.h and warp.h.
+// Converts values to the integers that memory instructions move. The memory.h and warp.h of all targets use it.
 #pragma once
 
 #include <bit>
@@ -10,11 +10,11 @@
 
 namespace farwarp {
 
-/// What one load or store moves: 1, 2, 4, 8 or 16 bytes.
+/// A type that one load or store can move: 1, 2, 4, 8 or 16 bytes.
 template <class T>
 concept Movable = sizeof(T) <= 16 && std::has_single_bit(sizeof(T)) && std::is_trivially_copyable_v<T>;
 
-/// What atomics, shuffles and cells work on: 4 or 8 bytes.
+/// A type for atomics, shuffles and cells: 4 or 8 bytes.
 template <class T>
 concept Word = (sizeof(T) == 4 || sizeof(T) == 8) && std::is_trivially_copyable_v<T>;
 

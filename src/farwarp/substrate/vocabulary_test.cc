@@ -56,10 +56,10 @@ std::vector<std::uint64_t> expected_results(int thread, const TargetTraits& trai
   expected[kFp8Sum] = bits_of_float((back[0] + back[1]) + (back[2] + back[3]));
   expected[kQuotientBits] = bits_of_float(7.0f / third);
   expected[kFusedBits] = bits_of_float(std::fma(float_from(half), third, float_from(bf16)));
-  const volatile float product = float_from(half) * third;  // volatile: the host compiler must not fuse it either
+  const volatile float product = float_from(half) * third;  // volatile: the host compiler must not contract it
   expected[kUnfusedBits] = bits_of_float(product + float_from(bf16));
   if (traits.matrix_unit == MatrixUnit::kMfma) {
-    // Rows 4 * group + i of A sum to 16 * group + 10, row `lane % 16` of B to 16 * row + 120.
+    // Rows 4 * group + i of A, i from 0 to 3, add up to 16 * group + 10 in each column. Row `lane % 16` of B adds up to 16 * row + 120.
     const std::uint64_t sum = (16 * (lane / 16) + 10) * (16 * (lane % 16) + 120);
     expected[kMultipliedHalf] = expected[kMultipliedBf16] = bits_of_float(static_cast<float>(sum));
   }

@@ -1,12 +1,12 @@
-// Every primitive of device.h at least once, in one kernel. vocabulary_test.cc runs it on every target that this
-// machine has; for the others, that it compiles and what became of it (tools/check_code_objects.py) is the test.
+// One kernel that uses every primitive of device.h at least once. vocabulary_test.cc runs it on every target that this machine has. For
+// the other targets, the test is that it compiles and that tools/check_code_objects.py accepts the result.
 #include "farwarp/substrate/vocabulary_test.h"
 
 #include "farwarp/substrate/device.h"
 
 namespace farwarp::FARWARP_TARGET {
 
-// What must not compile: a cell reached below system scope, or by a plain access. On a plain word, the same does.
+// Accesses to a cell that are plain, or that name a scope, must not compile. The same accesses to a plain word must compile.
 
 // clang-format off
 template <class Pointer, class Value>
@@ -56,7 +56,7 @@ FARWARP_DEVICE void copy_piece(VocabularyBlock* block, Shared<std::byte> bounce,
   warp_sync();
   store(Global<T>(to(kThroughShared)), load(through));
   store<Cache::streaming>(Global<T>(to(kStreaming)), load<Cache::streaming>(source));
-  warp_sync();  // or the compiler makes one load of this one and the next
+  warp_sync();  // otherwise the compiler merges this load and the next
   store<Cache::keep>(Peer<T>(to(kKeep)), load<Cache::keep>(Peer<const T>(source.raw)));
 }
 
@@ -110,8 +110,8 @@ FARWARP_DEVICE std::uint32_t count_threads(Shared<std::uint32_t> counter) {
   return counted;
 }
 
-/// The sum of the lane's sums of A * B^T, A[row, k] = row + 1 and B[row, k] = row + k; 0 on a target without mfma(). A template,
-/// like bulk_copy().
+/// Adds up the lane's sums of A * B^T, with A[row, k] = row + 1 and B[row, k] = row + k. 0 on a target without mfma(). A template for
+/// the same reason as bulk_copy().
 template <class Machine, class T>
 FARWARP_DEVICE std::uint64_t multiplied() {
   float sums[4] = {};
@@ -130,7 +130,7 @@ FARWARP_DEVICE std::uint64_t multiplied() {
   return std::bit_cast<std::uint32_t>(add(add(sums[0], sums[1]), add(sums[2], sums[3])));
 }
 
-/// Copies `bytes` by bulk copies: from -> bounce -> to. A template, so that a target without them discards the body.
+/// Copies `bytes` by bulk copies: from -> bounce -> to. A template, so that a target without bulk copies discards the body.
 template <class Machine>
 FARWARP_DEVICE void bulk_copy(Global<const std::byte> from, Peer<std::byte> to, Shared<std::byte> bounce, int bytes) {
   if constexpr (Machine::kHasBulkCopy) {

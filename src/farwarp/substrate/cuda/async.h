@@ -1,4 +1,4 @@
-// Bulk copies (the TMA unit without tensors) and mbarriers. PTX ISA, "Data Movement and Conversion Instructions: Bulk
+// Bulk copies (the TMA unit without tensors), tensor copies and mbarriers. PTX ISA, "Data Movement and Conversion Instructions: Bulk
 // copy" and "Parallel Synchronization: mbarrier".
 #pragma once
 
@@ -24,7 +24,7 @@ FARWARP_DEVICE void mbarrier_arrive(Shared<Mbarrier> barrier) {
   asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(address) : "memory");
 }
 
-// try_wait, not test_wait: the hardware suspends the thread for a short, bounded time instead of burning issue slots.
+// try_wait instead of test_wait: the hardware suspends the thread for a short, bounded time, and other warps get its issue slots.
 FARWARP_DEVICE bool mbarrier_test(Shared<Mbarrier> barrier, std::uint32_t parity) {
   const std::uint32_t address = ptx::shared_address(barrier.raw);
   std::uint32_t done;
@@ -40,7 +40,7 @@ FARWARP_DEVICE bool mbarrier_test(Shared<Mbarrier> barrier, std::uint32_t parity
   return done != 0;
 }
 
-// shared::cluster is how PTX before 8.6 spells the destination; an address of the own block is valid in that window.
+// PTX before 8.6 has only shared::cluster for the destination. An address of the own block is valid in that window.
 FARWARP_DEVICE void bulk_load(Shared<std::byte> destination, Global<const std::byte> source, int bytes,
                               Shared<Mbarrier> barrier) {
   const std::uint32_t to = ptx::shared_address(destination.raw);
@@ -65,9 +65,9 @@ FARWARP_DEVICE void bulk_wait_read() {
 }
 FARWARP_DEVICE void bulk_wait_all() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
-// For both state spaces that copies touch: bulk loads read global memory that threads wrote, bulk stores read shared
-// memory. Naming them takes 14 cycles on an H200; the form for all spaces takes 146, 479 with 8 stores of the warp in
-// flight, because ptxas puts a MEMBAR.GPU before it.
+// One fence for each state space that copies read: bulk loads read global memory, bulk stores read shared memory. The two take 14
+// cycles on an H200. The form for all spaces takes 146, or 479 with 8 stores of the warp in flight, because ptxas puts a MEMBAR.GPU
+// before it.
 FARWARP_DEVICE void proxy_fence() {
   asm volatile("fence.proxy.async.shared::cta;\n\tfence.proxy.async.global;" ::: "memory");
 }

@@ -16,7 +16,7 @@ FARWARP_DEVICE std::uint64_t nanoseconds() {
   return time;
 }
 
-// No pause: the round trip of the next poll is the pause.
+// No pause is needed: the next poll takes a round trip to memory.
 template <int count>
 FARWARP_DEVICE bool park(const void* const (&)[count], int, std::uint64_t, std::uint32_t tries) {
   return tries % 32 == 31;

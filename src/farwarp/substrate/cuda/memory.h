@@ -1,7 +1,7 @@
 // Memory accesses: each is one PTX instruction.
 //
-// All accesses are volatile asm, so the compiler keeps their program order among themselves; those that order other
-// accesses also clobber "memory". ptxas schedules weak accesses as freely as it would the compiler's own.
+// All accesses are volatile asm, so the compiler keeps them in program order. Those that order other accesses also clobber "memory".
+// ptxas may still reorder weak accesses, as it may the compiler's own.
 #pragma once
 
 #include "farwarp/substrate/bits.h"
@@ -11,11 +11,11 @@ namespace farwarp::FARWARP_TARGET {
 
 namespace ptx {
 
-/// The register an access of some size moves: PTX extends 8- and 16-bit loads into a 32-bit register.
+/// The register type of an access. PTX extends 8- and 16-bit loads into a 32-bit register.
 template <class Bits>
 using Register = std::conditional_t<(sizeof(Bits) < 4), std::uint32_t, Bits>;
 
-/// State-space addresses: a kernel has 64-bit ones for global memory, 32-bit ones for shared memory. Both are free.
+/// State-space addresses: 64 bits for global memory, 32 bits for shared memory. The conversions cost nothing.
 FARWARP_DEVICE std::uint64_t global_address(const volatile void* pointer) {
   return __cvta_generic_to_global(const_cast<const void*>(pointer));
 }
@@ -52,7 +52,7 @@ FARWARP_DEVICE std::uint32_t shared_address(const volatile void* pointer) {
       asm volatile(instruction ".v2.b64 [%0], {%1, %2};" ::constraint(address), "l"(value.lo), "l"(value.hi));     \
   }
 
-// Hints. streaming: loads take no L1 line, stores are evicted from L2 first. keep: L1 evicts the line last.
+// Cache hints. streaming: a load allocates no L1 line; L2 evicts a stored line first. keep: L1 evicts the line last.
 FARWARP_PTX_LOAD(load_normal, "ld.weak.global", std::uint64_t, "l")
 FARWARP_PTX_LOAD(load_streaming, "ld.weak.global.L1::no_allocate", std::uint64_t, "l")
 FARWARP_PTX_LOAD(load_keep, "ld.weak.global.L1::evict_last", std::uint64_t, "l")
@@ -65,7 +65,7 @@ FARWARP_PTX_STORE(store_shared, "st.weak.shared", std::uint32_t, "r")
 #undef FARWARP_PTX_LOAD
 #undef FARWARP_PTX_STORE
 
-/// The atomics of one order and scope. PTX spells orders as Order does.
+/// The atomics of one order and scope. Order's names are those of PTX.
 template <Order order, Scope scope>
 struct Atomic;
 
@@ -170,7 +170,7 @@ FARWARP_DEVICE void store_global(std::uint64_t address, Bits value) {
     store_normal<Bits>(address, value);
 }
 
-/// Shared memory of another block of the cluster, at the same address there.
+/// Stores to the same address in the shared memory of block `rank` of the cluster.
 template <class Bits>
 FARWARP_DEVICE void store_cluster(std::uint32_t address, int rank, Bits value) {
   static_assert(sizeof(Bits) == 4 || sizeof(Bits) == 16);
@@ -286,7 +286,7 @@ FARWARP_DEVICE T fetch_add(Peer<SystemCell<T>> cell, std::type_identity_t<T> val
   return fetch_add<order, Scope::system>(Global<T>(&cell.raw->word), value);
 }
 
-// ptxas sees that the value is not used and keeps of the acquiring load only the invalidation of L1.
+// The value is not used, so ptxas drops the load and keeps only its invalidation of L1.
 template <class T>
 FARWARP_DEVICE void acquire(Global<SystemCell<T>> cell) {
   load<Order::acquire>(cell);
@@ -298,8 +298,8 @@ FARWARP_DEVICE void prefetch(Global<T> address) {
 }
 
 // ---- packets and words -------------------------------------------------------------------------------------------------------
-// One 16-byte instruction. PTX treats the elements of a vector access as separate scalar accesses in no particular
-// order, so what is guaranteed is each half: that is why both carry the tag.
+// One 16-byte instruction. PTX treats the elements of a vector access as separate scalar accesses in no particular order. Only each
+// half is atomic, so both halves of a packet have the tag.
 
 FARWARP_DEVICE void store_words(Peer<Vec16> address, Vec16 words) {
   asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(ptx::global_address(address.raw)), "l"(words.lo),
@@ -331,13 +331,13 @@ FARWARP_DEVICE Packet load_packet(Global<Packet> address) {
 template <Order order, Scope scope>
 FARWARP_DEVICE void fence() {
   static_assert(order != Order::relaxed, "a relaxed fence orders nothing");
-  // sm_90 has no one-sided fence of these scopes.
+  // sm_90 has no acquire-only or release-only fence of these scopes.
   if constexpr (scope == Scope::block) asm volatile("fence.acq_rel.cta;" ::: "memory");
   if constexpr (scope == Scope::device) asm volatile("fence.acq_rel.gpu;" ::: "memory");
   if constexpr (scope == Scope::system) asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
 
-// A release is cumulative: it covers the writes of other threads that a barrier ordered before it.
+// Nothing to do: a release is cumulative. It covers the writes of other threads that a barrier ordered before it.
 FARWARP_DEVICE void drain_stores() {}
 
 }  // namespace farwarp::FARWARP_TARGET

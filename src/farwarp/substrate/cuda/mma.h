@@ -9,14 +9,14 @@ namespace farwarp::FARWARP_TARGET {
 
 namespace ptx {
 
-/// PTX ISA, "Matrix Descriptor": bits 0-13 the address, 16-29 the leading offset (unused by swizzled K-major tiles), 32-45 the
-/// bytes from 8 rows to the next 8, all in units of 16 bytes; 62-63 the swizzle, 1 for 128 bytes.
+/// PTX ISA, "Matrix Descriptor". Bits 0-13: the address; 16-29: the leading offset (unused by swizzled K-major tiles); 32-45: the
+/// distance from 8 rows to the next 8; all in units of 16 bytes. Bits 62-63: the swizzle, 1 for 128 bytes.
 FARWARP_DEVICE std::uint64_t matrix_descriptor(Shared<const std::byte> tile, int k) {
   constexpr std::uint64_t kLayout = std::uint64_t{1} << 62 | std::uint64_t{1024 / 16} << 32 | std::uint64_t{1} << 16;
   return kLayout | ((shared_address(tile.raw) + static_cast<std::uint32_t>(k) * 2) & 0x3ffff) >> 4;
 }
 
-/// One instruction for each number of columns: the lists of registers are text.
+/// One specialisation for each number of columns, because the register list is part of the instruction's text.
 template <class T, int columns>
 struct Wgmma;
 
@@ -49,8 +49,8 @@ struct Wgmma;
 #define FARWARP_SUMS_112(d, i) FARWARP_SUMS_96(d, i), FARWARP_SUMS_16(d, i + 96)
 #define FARWARP_SUMS_128(d, i) FARWARP_SUMS_64(d, i), FARWARP_SUMS_64(d, i + 64)
 
-// The operands behind the sums: descriptor A, descriptor B, whether to accumulate. The three numbers that follow are the signs
-// of A and B, both as they are, and (twice 0) that both tiles are K-major.
+// The operands after the sums are descriptor A, descriptor B and whether to accumulate. Then come constants: 1, 1 (A and B are not
+// negated) and 0, 0 (both tiles are K-major).
 #define FARWARP_WGMMA(T, type, columns, sums, a_number, b_number, accumulate_number)                                     \
   template <>                                                                                                            \
   struct Wgmma<T, columns> {                                                                                             \
@@ -117,8 +117,8 @@ FARWARP_DEVICE void wgmma_wait_read() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
 
-// The sums pass through an empty asm behind the wait: for the compiler they were ready when wgmma() returned, and it would read
-// them before.
+// The empty asm makes the sums depend on the wait. For the compiler they are ready when wgmma() returns, so it could read them before
+// the wait.
 template <int count>
 FARWARP_DEVICE void wgmma_wait_all(float (&sums)[count]) {
   wgmma_wait_read<0>();

@@ -9,7 +9,7 @@ namespace detail {
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 }
 
-// The intrinsics for 8-byte values are two instructions.
+// For 8-byte values the intrinsic is two instructions.
 template <class T>
 FARWARP_DEVICE T shuffle(T value, int source_lane) {
   static_assert(Word<T>);

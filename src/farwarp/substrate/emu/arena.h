@@ -1,7 +1,7 @@
-// The address space of all emulated devices, its allocations, and the shadow record of every 8-byte granule.
+// The address space of all emulated devices, its allocations, and the shadow of every 8-byte granule.
 //
-// One reservation holds a region per device, so that an address alone gives its device and, by arithmetic, its shadow,
-// and so that the addresses of one device's allocations do not depend on what other host threads allocate meanwhile.
+// One reservation holds a region per device. So an address gives its device and its shadow by arithmetic, and the addresses of a
+// device's allocations do not depend on what other host threads allocate at the same time.
 #pragma once
 
 #include <cstddef>
@@ -15,16 +15,16 @@
 
 namespace farwarp::emu {
 
-/// What fresh memory holds: NaN as fp16, bf16, fp32 and fp64, -1 as an integer.
+/// The byte that fresh memory is filled with: NaN as fp16, bf16, fp32 and fp64, -1 as an integer.
 inline constexpr unsigned char kPoison = 0xff;
 
-/// Who last wrote a granule, when and how. Packed into 64 bits: time 38 | uid 22 | flags 4. Zero: written by the host,
-/// known to all.
+/// Which thread last wrote a granule, when and how. Packed into 64 bits: time 38 | uid 22 | flags 4. Zero: the host wrote it, and all
+/// threads know the write.
 class Stamp {
  public:
   static constexpr int kTimeBits = 38;                               ///< a day of steps at 3 million a second
-  static constexpr std::uint64_t kStrong = std::uint64_t{1} << 60;   ///< by an atomic store
-  static constexpr std::uint64_t kAsync = std::uint64_t{1} << 61;    ///< by the async proxy on behalf of the thread
+  static constexpr std::uint64_t kStrong = std::uint64_t{1} << 60;   ///< an atomic store wrote it
+  static constexpr std::uint64_t kAsync = std::uint64_t{1} << 61;    ///< the async proxy wrote it on behalf of the thread
   static constexpr std::uint64_t kRecord = std::uint64_t{1} << 62;   ///< a word of the granule has a release record
   static constexpr std::uint64_t kWatched = std::uint64_t{1} << 63;  ///< threads are parked on the granule
 
@@ -43,7 +43,7 @@ class Stamp {
 static_assert(Stamp::kTimeBits + kUidBits == 60);
 
 struct Shadow {
-  std::uint64_t previous;  ///< what the granule held before its newest write
+  std::uint64_t previous;  ///< the granule's value before its newest write
   Stamp stamp;
 };
 static_assert(sizeof(Shadow) == 16);
@@ -60,14 +60,14 @@ struct Allocation {
 
 class Arena {
  public:
-  /// Devices are numbered over both personalities: those of gfx942 begin at kPerPersonality.
+  /// One numbering for both personalities: gfx942 devices begin at kPerPersonality.
   static constexpr int kPerPersonality = 8;
   static constexpr int kDevices = 2 * kPerPersonality;
   static constexpr int kImported = kDevices;  ///< the region of map_shared()
-  /// With their shadows, 17 regions of 16 GiB stay within the 1.5 TiB that ThreadSanitizer leaves to mappings.
+  /// With their shadows, 17 regions of 16 GiB fit into the 1.5 TiB that ThreadSanitizer leaves for mappings.
   static constexpr std::size_t kRegionBytes = std::size_t{16} << 30;
   static constexpr std::size_t kMemoryBytes =
-      kRegionBytes / 4 * 3;  ///< of a device; the rest is its blocks' shared memory
+      kRegionBytes / 4 * 3;  ///< a device's memory; the rest of its region is its blocks' shared memory
   /// Block b of multiprocessor m has its shared memory in slot m * kBlocksPerMultiprocessor + b at the end of the
   /// region.
   static constexpr int kBlocksPerMultiprocessor = 32;
@@ -80,15 +80,15 @@ class Arena {
   Status reserve();
 
   Result<void*> allocate(int device, std::size_t bytes);
-  /// Zeroed, not poisoned: to fill a memfd is to commit all of it.
+  /// The memory is zeroed, not poisoned, because filling a memfd would commit all of it.
   Result<void*> allocate_memfd(int device, std::size_t bytes, int* fd);
   Result<void*> map_memfd(int fd, std::size_t bytes);
-  /// False if no allocation starts there.
+  /// Returns false if no allocation starts at `pointer`.
   bool release(void* pointer);
 
   Status open_shared_slots(int device, int multiprocessors);
   std::byte* shared_slot(int device, int slot) const;
-  /// Poison, known to all.
+  /// Fills the slot with poison that all threads know.
   void poison_slot(std::byte* slot, std::size_t bytes);
 
   /// The allocation that holds [address, address + bytes), or nullptr.
@@ -100,7 +100,7 @@ class Arena {
     return at + bytes <= allocation.bytes ? &allocation : nullptr;  // entry 0 has no bytes: at + bytes cannot be 0
   }
 
-  /// Makes what the granules of the range hold known to all. Nobody may be parked on them.
+  /// Makes the values of the range's granules known to all threads. No thread may be parked on them.
   void forget_writers(void* begin, std::size_t bytes);
 
   bool contains(const void* address) const { return offset_of(address) < kArenaBytes; }
@@ -115,7 +115,7 @@ class Arena {
 
  private:
   static constexpr std::size_t kChunkBytes = std::size_t{64}
-                                             << 10;  ///< every allocation starts a chunk and is followed by a gap
+                                             << 10;  ///< every allocation starts at a chunk; a gap follows it
   static constexpr std::size_t kArenaBytes = kRegionBytes * (kDevices + 1);
   static constexpr std::size_t kOwnerBytes = kArenaBytes / kChunkBytes * sizeof(std::uint32_t);
 
@@ -128,7 +128,7 @@ class Arena {
 
   std::byte* base_ = nullptr;
   Shadow* shadow_ = nullptr;
-  std::uint32_t* chunk_owner_ = nullptr;  ///< index into allocations_, 0: nobody
+  std::uint32_t* chunk_owner_ = nullptr;  ///< index into allocations_; 0: no allocation
   std::vector<Allocation> allocations_ = std::vector<Allocation>(1);
   std::vector<std::uint32_t> free_entries_;
   std::map<std::byte*, std::uint32_t> by_address_;

@@ -34,7 +34,7 @@ FARWARP_DEVICE void from_fp8(std::uint32_t bytes, float (&values)[4]) {
 }
 
 FARWARP_DEVICE float fused_multiply_add(float a, float b, float c) { return std::fma(a, b, c); }
-// Kernel files are compiled with -ffp-contract=off.
+// The compiler does not contract these: kernel files are compiled with -ffp-contract=off.
 FARWARP_DEVICE float multiply(float a, float b) { return a * b; }
 FARWARP_DEVICE float add(float a, float b) { return a + b; }
 FARWARP_DEVICE float divide(float a, float b) { return a / b; }

@@ -1,6 +1,5 @@
-// What the emulated device vocabulary (ids.h memory.h sync.h warp.h async.h clock.h) calls in the engine. The
-// vocabulary is compiled once per personality; the engine once. Everything here is called on a fiber of the engine, by
-// the running thread.
+// The engine's functions that the emulated device vocabulary (ids.h memory.h sync.h warp.h async.h mma.h clock.h) calls. The vocabulary
+// is compiled once per personality, the engine once. The running thread calls these functions, on its fiber.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +11,13 @@
 
 namespace farwarp::emu {
 
-/// Which kind of typed pointer an access came through.
+/// The kind of typed pointer of an access.
 enum class Space : std::uint8_t { shared, cluster, global, peer };
 
 struct Access {
   Space space = Space::global;
   std::uint8_t bytes = 4;  ///< 1, 2, 4 or 8
-  bool strong = false;     ///< atomic: order and scope count
+  bool strong = false;     ///< atomic: order and scope apply
   Order order = Order::relaxed;
   Scope scope = Scope::system;
 };
@@ -35,16 +34,16 @@ struct ThreadIds {
   std::byte* shared = nullptr;
 };
 
-/// Ids of the thread whose fiber runs.
+/// Ids of the running thread.
 extern const ThreadIds* running_ids;
 
 std::uint64_t read(const void* address, Access access);
 void write(void* address, std::uint64_t value, Access access);
-/// Two accesses of 8 bytes in an order the schedule chooses; other threads may run in between.
+/// Two accesses of 8 bytes in an order that the schedule chooses. Other threads may run between them.
 void read16(const void* address, std::uint64_t (&value)[2], Access access);
 void write16(void* address, const std::uint64_t (&value)[2], Access access);
 
-/// A wrong address is a fault, as in a load.
+/// An invalid address is a fault, as in a load.
 void prefetch(const void* address);
 
 enum class Modify : std::uint8_t { add, exchange, compare_exchange };
@@ -57,23 +56,23 @@ void drain_stores();
 void block_sync();
 bool block_any(bool predicate);
 
-/// Number 1 to 15 of the block; `threads` of whole warps.
+/// `number` is 1 to 15; `threads` is a multiple of the warp size.
 void group_sync(int number, int threads);
 
 int cluster_rank();
 void cluster_arrive(Order order);
 void cluster_wait();
-/// The place in the shared memory of block `rank` of the thread's cluster that `address` has in its own.
+/// The address in the shared memory of block `rank` of the thread's cluster that corresponds to `address` in its own block.
 void* place_in_cluster(void* address, int rank);
 
 enum class WarpOp : std::uint8_t { sync, shuffle, ballot, match, mfma };
-/// What the lanes of the warp handed in; lanes of `present` only. Valid until the caller's next warp operation.
+/// The values of the warp's lanes, for the lanes in `present`. Valid until the caller's next warp operation.
 struct WarpValues {
   const std::uint64_t* values;
   std::uint64_t present;
 };
 WarpValues warp_exchange(WarpOp operation, std::uint64_t value);
-/// Aborts the launch: a shuffle read from a lane that does not exist.
+/// Aborts the launch because a shuffle read from a lane that does not exist.
 [[noreturn]] void fault_bad_lane(int source_lane);
 
 void mbarrier_init(void* barrier, int arrivals);
@@ -89,7 +88,7 @@ void proxy_fence();
 void tensor_load(void* shared_destination, const TensorMap& map, int row, int column, void* barrier);
 void tensor_store(const TensorMap& map, int row, int column, const void* shared_source);
 
-/// One wgmma instruction: tiles in shared memory.
+/// The operands of one wgmma instruction: tiles in shared memory.
 struct MatrixOperands {
   const std::byte* a = nullptr;
   const std::byte* b = nullptr;
@@ -100,7 +99,7 @@ struct MatrixOperands {
   friend bool operator==(const MatrixOperands&, const MatrixOperands&) = default;
 };
 void wgmma_fence();
-/// `sums`: columns / 2 floats of the running thread. Poisoned until wgmma_wait(0).
+/// `sums` has columns / 2 floats of the running thread. It is poisoned until wgmma_wait(0).
 void wgmma(const MatrixOperands& operands, float* sums);
 void wgmma_commit();
 void wgmma_wait(int pending);

@@ -1,9 +1,9 @@
 // The engine: one thread that executes every block of every emulated device.
 //
-// Host threads enter through the Machine (machine.cc) under `mutex`; fibers enter through device_api.h on the engine's
-// own thread, which holds `mutex` while it runs. Parts: schedule.h picks, memory_model.cc and knowledge.cc execute
-// accesses, barriers.cc and bulk_copy.cc the rest of the vocabulary, streams.cc starts and ends work, report.cc puts
-// failures into words.
+// Host threads call the engine through the Machine (machine.cc) and hold `mutex_`. Fibers call it through device_api.h, on the engine's
+// own thread, which holds `mutex_` while it runs. Parts: schedule.h picks the next thread. memory_model.cc and knowledge.cc execute
+// accesses. barriers.cc, bulk_copy.cc and matrix.cc execute the rest of the vocabulary. streams.cc starts and ends work. report.cc writes
+// the messages of failures.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@
 
 namespace farwarp::emu {
 
-/// The release that guards a 4-byte word, and the one before: a load that returns the previous value pairs with the
+/// The newest release that guards a 4-byte word, and the release before it. A load that returns the previous value pairs with the
 /// latter.
 struct WordRecord {
   SnapshotRef newest;
@@ -33,7 +33,7 @@ struct WordRecord {
   Time written = 0;
 };
 
-/// Ends a thread that did what it must not; never leaves its fiber.
+/// The exception that ends a thread after a misuse. It never leaves the thread's fiber.
 struct Fault {};
 
 class Engine {
@@ -54,7 +54,7 @@ class Engine {
   void set_schedule(const ScheduleOptions& options);
   ScheduleReport report() const;
 
-  /// Holds the engine still. On the engine's own thread (host work items) it does nothing.
+  /// Stops the engine while it exists. On the engine's own thread (host work items) it does nothing.
   class HostLock {
    public:
     explicit HostLock(Engine& engine);
@@ -66,22 +66,22 @@ class Engine {
 
   // ---- for the parts of the engine
   Thread& running() { return *running_; }
-  /// Counts a step and gives way if the running thread's slice is over.
+  /// Counts a step. Switches to another thread if the running thread's slice is over.
   void step() {
     if (schedule.step()) yield();
   }
   void yield();
-  /// Somebody wrote or synchronised: the kernels are not merely reading.
+  /// Called when a thread wrote or synchronised. If threads only read for too long, they are reported as spinning.
   void note_progress() { last_progress_ = schedule.now(); }
   /// Suspends the running thread until make_ready().
   void block(Wait wait, const void* site);
-  /// Aborts everything on the running thread's device; its synchronize() reports `what`. Throws, to unwind this thread;
-  /// the launch's other threads are abandoned where they are suspended, and own nothing there.
+  /// Aborts all work on the running thread's device; synchronize() then reports `what`. Throws, to unwind this thread. The launch's other
+  /// threads are abandoned where they are suspended; their stacks own nothing.
   [[noreturn]] void fault(const std::string& what);
-  /// The same from an event, on the engine's stack.
+  /// The same, called by an event on the engine's stack. Does not throw.
   void fault(Launch& launch, std::string what);
   void wake(Thread& thread);
-  /// Something happens at this time of the virtual clock.
+  /// Registers a deadline, in time of the virtual clock.
   void expect_deadline(std::uint64_t nanoseconds) {
     earliest_deadline_ns_ = std::min(earliest_deadline_ns_, nanoseconds);
   }
@@ -94,7 +94,7 @@ class Engine {
   void wake_watchers(Granule granule);
   void watch(Thread& thread, Granule granule);
   void unwatch(Thread& thread);
-  /// When `thread` sees the newest write of the granule; kForever if something must order them first.
+  /// The time at which `thread` sees the newest write of the granule; kForever if only synchronisation makes it visible.
   Time visible_at(const Thread& thread, Granule granule, Stamp stamp) const;
 
   // bulk_copy.cc
@@ -107,26 +107,26 @@ class Engine {
 
   // report.cc
   std::string where(const Thread& thread) const;
-  /// Who waits where, for which value.
+  /// Lists which threads wait, where and for which value.
   std::string stall_report() const;
-  /// Keeps the first data race of the schedule, in words.
+  /// Records a description of the schedule's first data race.
   enum class Reading : std::uint8_t { load, bulk_copy, wgmma };
   void note_race(const Thread& reader, Reading how, const void* address, unsigned bytes, Stamp write);
 
   Arena arena;
   Schedule schedule;
-  std::unordered_map<std::uint64_t, WordRecord> records;  ///< by address / 4, where the shadow has Stamp::kRecord
-  std::unordered_map<Granule, Watch*> watched;            ///< first of the list, where the shadow has Stamp::kWatched
+  std::unordered_map<std::uint64_t, WordRecord> records;  ///< by address / 4; exists if the shadow has Stamp::kRecord
+  std::unordered_map<Granule, Watch*> watched;            ///< first of the list; exists if the shadow has Stamp::kWatched
   std::unordered_map<std::uint32_t, Block*> copies;       ///< in flight, by id
-  std::unordered_map<std::uint32_t, Warpgroup*> matrix_ops;  ///< issued and not executed, by id
+  std::unordered_map<std::uint32_t, Warpgroup*> matrix_ops;  ///< issued but not executed, by id
   std::uint32_t next_copy = 1;
   std::uint32_t next_matrix_op = 1;
-  /// Another process shares memory: no global order exists, so the newest value is what memory holds.
+  /// Another process shares memory. There is no global order, so every load returns the value in memory.
   bool several_processes = false;
 
  private:
   struct WarpEntry {
-    Warp* warp = nullptr;  ///< null once its launch is over
+    Warp* warp = nullptr;  ///< null after its launch has ended
     Uid block = 0;
     std::shared_ptr<LaunchInfo> info;
   };
@@ -198,9 +198,9 @@ class Engine {
   bool streams_changed_ = false;
   bool host_changed_ = false;
   HostSleep host_sleep_;
-  std::uint64_t host_changes_ = 0;  ///< host_activity_changes() when may_run() last looked, which it had been since
-  std::chrono::steady_clock::time_point host_unchanged_since_;
-  std::uint64_t earliest_deadline_ns_ = kForever;  ///< a lower bound, over parked threads and delays
+  std::uint64_t host_changes_ = 0;  ///< host_activity_changes() when may_run() last looked
+  std::chrono::steady_clock::time_point host_unchanged_since_;  ///< since when it has had this value
+  std::uint64_t earliest_deadline_ns_ = kForever;  ///< a lower bound for the deadlines of parked threads and delays
   Time last_progress_ = 0;
   Time quiet_ = 0;
   ClockRef host_known_;

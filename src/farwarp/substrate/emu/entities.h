@@ -1,4 +1,4 @@
-// What runs: devices, launches, blocks, warps, threads. Plain records; the engine's parts act on them.
+// The records of devices, launches, blocks, warps and threads. The engine's parts act on them.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ struct Launch;
 struct Device;
 struct Thread;
 
-/// One thread's clock: the shared base, and how far it reaches among its own block, warp and self.
+/// One thread's clock: the shared base, and the times up to which it covers the writes of its own block, of its warp and its own.
 struct View {
   ClockRef base;
   Time block = 0;
@@ -38,8 +38,8 @@ struct View {
   Time self = 0;
 };
 
-/// What a release hands over. `known` is what the releaser knew. `published` is the part that takes effect further
-/// away: sm90, what the async proxy may read; gfx942, what is visible beyond the block (see knowledge.h).
+/// The knowledge that a release passes on. `known` has the writes that the releaser knew. `published` has those of them that the async
+/// proxy may read (sm90) or that are visible beyond the block (gfx942); see knowledge.h.
 struct Snapshot {
   ClockRef known;
   ClockRef published;
@@ -70,28 +70,28 @@ struct Thread : ThreadIds {
   WarpOp warp_op = WarpOp::sync;
   const void* site = nullptr;  ///< code address of the wait
 
-  View seen;                   ///< what this thread knows; seen.self is kForever
+  View seen;                   ///< the writes that this thread knows; seen.self is kForever
   View published;              ///< see Snapshot
   Time first_unpublished = 0;  ///< its first store since the last proxy fence (sm90) or drain (gfx942); 0: none
   Time last_store = 0;
-  SnapshotRef release_fence;          ///< carried by every later atomic store
-  std::vector<SnapshotRef> unfenced;  ///< read by relaxed loads, taken over by the next acquire fence
-  Uid last_acquired_from = 0;         ///< writer and time of the last Snapshot taken over: two writers may share a time
+  SnapshotRef release_fence;          ///< every later atomic store passes it on
+  std::vector<SnapshotRef> unfenced;  ///< read by relaxed loads; the next acquire fence acquires them
+  Uid last_acquired_from = 0;         ///< writer of the last Snapshot acquired; two writers may share a time
   Time last_acquired = 0;
 
   Time poll_since = 0;   ///< when the current round of polls began
-  bool learned = false;  ///< knowledge grew since then
+  bool learned = false;  ///< its knowledge has grown since then
   std::uint32_t park_number = 0;
   std::uint64_t waiting_since_ns = 0;
   std::uint64_t deadline_ns = 0;
   std::vector<Watch> watches;
 
-  std::uint64_t cluster_phases = 0;  ///< of its cluster's barrier that it has arrived at
-  bool in_cluster_barrier = false;   ///< has arrived and not waited
+  std::uint64_t cluster_phases = 0;  ///< phases of its cluster's barrier at which it has arrived
+  bool in_cluster_barrier = false;   ///< has arrived and not waited yet
 
-  int open_group = 0;  ///< bulk stores issued now belong to it; the groups before are committed
+  int open_group = 0;  ///< the group of bulk stores issued now; earlier groups are committed
 
-  // wgmma: how many it has issued and waited for, the group that is open, and whether a fence came after the last wait.
+  // wgmma: how many it has issued and waited for, the open group, and whether it has called wgmma_fence() since the last wait.
   std::uint64_t matrix_issued = 0;
   std::uint64_t matrix_waited = 0;
   int open_matrix_group = 0;
@@ -103,50 +103,50 @@ struct Warp {
   std::uint64_t present = 0;   ///< lanes that exist
   std::uint64_t live = 0;      ///< lanes that have not exited
   std::uint64_t arrived = 0;   ///< lanes waiting in the warp operation
-  int ready_index = -1;        ///< in the scheduler's list
-  std::uint8_t speed = 255;    ///< chance in 256 to run when picked
+  int ready_index = -1;        ///< index in the scheduler's list; -1: not there
+  std::uint8_t speed = 255;    ///< chance out of 256 that the warp runs when picked
   int parity = 0;
-  std::array<std::array<std::uint64_t, 64>, 2> values;  ///< of the current and the last operation
+  std::array<std::array<std::uint64_t, 64>, 2> values;  ///< values of the current and the last operation
   Block* block = nullptr;
   Thread* threads = nullptr;  ///< lane 0
 };
 
 struct Mbarrier {
   void* address = nullptr;
-  int arrivals = 0;         ///< of a phase
-  int pending = 0;          ///< arrivals the current phase still waits for
-  std::int64_t bytes = 0;   ///< that the current phase still waits for; below 0 while copies outrun their expectation
+  int arrivals = 0;         ///< arrivals of a phase
+  int pending = 0;          ///< arrivals that the current phase still waits for
+  std::int64_t bytes = 0;   ///< bytes that the current phase still waits for; below 0 if copies complete before they are expected
   std::uint64_t phase = 0;  ///< completed phases
   Uid initialiser = 0;
   Time initialised_at = 0;
   bool fenced = false;
-  ClockRef known;  ///< of those who arrived at the current phase and of its copies
+  ClockRef known;  ///< of the threads that arrived at the current phase, and of its copies
   ClockRef published;
   ClockRef completed_known;  ///< of the completed phases
   ClockRef completed_published;
 };
 
-/// The part of memory outside the block that a copy moves: a run of bytes, or the box of a matrix. In units of 16 bytes, which
-/// are what swizzles permute.
+/// The memory outside the block that a copy moves: consecutive bytes, or a box of a matrix. It is divided into units of 16 bytes, which
+/// swizzles permute.
 struct CopyBox {
-  std::byte* base = nullptr;  ///< of the box's first row and column, inside the matrix or not
+  std::byte* base = nullptr;  ///< address of the box's first row and column, which may lie outside the matrix
   std::int64_t pitch = 0;     ///< bytes from row to row
   int rows = 1;
   int row_units = 0;
-  // Rows and units of a row that lie inside the matrix: first and one past the last.
+  // Rows, and units of a row, that lie inside the matrix: the first, and one past the last.
   int first_row = 0, end_row = 1;
   int first_unit = 0, end_unit = 0;
   bool swizzled = false;
 
   int units() const { return rows * row_units; }
   int bytes() const { return 16 * units(); }
-  /// Of unit `unit`, in the order of rows; null outside the matrix.
+  /// Address of unit `unit`, counted row by row; null if it lies outside the matrix.
   std::byte* outside(int unit) const {
     const int row = unit / row_units, column = unit % row_units;
     const bool inside = row >= first_row && row < end_row && column >= first_unit && column < end_unit;
     return inside ? base + row * pitch + 16 * column : nullptr;
   }
-  /// Where that unit lies in the block's copy of the box.
+  /// Offset of that unit in the block's shared memory, from the start of the box.
   int offset(int unit) const { return swizzled ? swizzled_offset(unit / row_units, unit % row_units * 16) : 16 * unit; }
 };
 
@@ -155,23 +155,23 @@ struct BulkCopy {
   Thread* issuer = nullptr;
   std::byte* shared = nullptr;
   CopyBox box;
-  void* barrier = nullptr;  ///< of a load; null: a store
+  void* barrier = nullptr;  ///< of a load; null for a store
   int group = 0;            ///< of a store
-  View seen;                ///< the issuer's, at issue
+  View seen;                ///< the issuer's knowledge at issue
   View published;
   bool captured = false;            ///< the source has been read
   std::vector<std::uint64_t> data;  ///< two words for each unit
 };
 
-/// Numbered barriers of a part of the block.
+/// One of the block's numbered barriers (group_sync()).
 struct NamedBarrier {
-  int threads = 0;  ///< that it waits for; 0: nobody has come
+  int threads = 0;  ///< number of threads that it waits for; 0: none has arrived
   std::vector<Thread*> arrived;
 };
 
-/// The sums of a chain of wgmma: out of the threads' reach until they have waited for the last.
+/// The sums of a chain of wgmma. Threads cannot access them until they have waited for the last wgmma.
 struct MatrixSums {
-  std::array<float*, 128> registers{};  ///< of each thread that has issued and not waited yet
+  std::array<float*, 128> registers{};  ///< for each thread that has issued and not waited yet
   std::vector<float> values;            ///< [64, columns]
 };
 
@@ -179,27 +179,27 @@ struct MatrixOp {
   std::uint32_t id = 0;
   MatrixOperands operands;
   int group = 0;
-  int issued = 0;  ///< threads; it can run once all have
+  int issued = 0;  ///< number of threads that have issued it; it can run when all have
   int waited = 0;
   bool done = false;
   std::shared_ptr<MatrixSums> sums;
-  std::array<View, 4> seen;  ///< each warp's, at its issue
+  std::array<View, 4> seen;  ///< each warp's knowledge at issue
   std::array<View, 4> published;
 };
 
-/// Four warps and the wgmma that some of their threads have not waited for.
+/// Four warps, and the wgmma operations for which some of their threads have not waited.
 struct Warpgroup {
   Thread* first = nullptr;
   std::deque<MatrixOp> ops;
-  std::uint64_t forgotten = 0;  ///< how many came before ops.front()
+  std::uint64_t forgotten = 0;  ///< number of operations before ops.front()
 };
 
 /// The barrier of a cluster's threads.
 struct ClusterBarrier {
-  int arrived = 0;          ///< at the current phase
+  int arrived = 0;          ///< threads that have arrived at the current phase
   std::uint64_t phase = 0;  ///< completed phases
   std::vector<Thread*> waiting;
-  ClockRef known;  ///< of those who arrived at the current phase
+  ClockRef known;  ///< of the threads that arrived at the current phase
   ClockRef published;
   ClockRef completed_known;
   ClockRef completed_published;
@@ -211,10 +211,10 @@ struct Block {
   int threads = 0;
   int live = 0;
   int arrived = 0;
-  bool any = false;           ///< of the predicates of the current block_any
-  bool any_result = false;    ///< of the last
+  bool any = false;           ///< the predicates so far of the current block_any()
+  bool any_result = false;    ///< the result of the last block_any()
   Wait barrier = Wait::none;  ///< the kind of barrier that threads wait at
-  Uid uid = 0;                ///< of its first thread
+  Uid uid = 0;                ///< uid of its first thread
   int multiprocessor = 0;
   int slot = 0;
   Thread* first = nullptr;
@@ -222,19 +222,19 @@ struct Block {
   std::vector<Warp> warps;
   std::array<NamedBarrier, 16> named_barriers;  ///< 1 to 15
   std::vector<Warpgroup> warpgroups;
-  ClusterBarrier cluster;  ///< of the cluster that this block is the first of
+  ClusterBarrier cluster;  ///< used if this block is the first of its cluster
   std::vector<Mbarrier> mbarriers;
   std::vector<std::unique_ptr<BulkCopy>> copies;
 };
 
-/// What outlives a launch: enough to decide who knows its writes.
+/// The part of a launch that outlives it: enough to decide which threads know its writes.
 struct LaunchInfo {
   const KernelRecord* kernel = nullptr;
   int device = 0;   ///< Device::index
   int ordinal = 0;  ///< Device::ordinal
   Time start = 0;
   Time finish = kForever;
-  Time host_knows = kForever;  ///< since when the host has synchronised with its end
+  Time host_knows = kForever;  ///< time at which the host synchronised with its end
 };
 
 struct Launch {
@@ -242,7 +242,7 @@ struct Launch {
   LaunchShape shape;
   Device* device = nullptr;
   StreamId stream = 0;
-  struct alignas(128) ArgumentLine {  ///< as a TensorMap is aligned
+  struct alignas(128) ArgumentLine {  ///< has the alignment of a TensorMap
     std::byte bytes[128];
   };
   std::vector<ArgumentLine> args;
@@ -250,8 +250,8 @@ struct Launch {
   Uid first_uid = 0;
   // What the host knew when it enqueued the launch:
   Time enqueued = 0;
-  Time quiet = 0;       ///< everything written up to here is known to all
-  ClockRef host_known;  ///< what synchronised devices knew of others
+  Time quiet = 0;       ///< all threads know all writes up to this time
+  ClockRef host_known;  ///< what the devices that the host has synchronised with knew of others
   int live_blocks = 0;
   int copies = 0;  ///< in flight
   bool failed = false;
@@ -265,7 +265,7 @@ struct WorkItem {
   Kind kind = Kind::host;
   std::unique_ptr<Launch> launch;
   std::function<void()> host;
-  std::uint64_t nanoseconds = 0;  ///< delay: how long; once started: until when
+  std::uint64_t nanoseconds = 0;  ///< of a delay: its length; after it has started: its end
   bool started = false;
 };
 
@@ -277,7 +277,7 @@ struct StreamQueue {
 struct Multiprocessor {
   int threads = 0;
   std::size_t shared_bytes = 0;
-  std::uint32_t slots = 0;  ///< taken
+  std::uint32_t slots = 0;  ///< mask of slots in use
 };
 
 struct Device {
@@ -288,7 +288,7 @@ struct Device {
   std::vector<Multiprocessor> multiprocessors;
   std::map<StreamId, StreamQueue> streams;
   StreamId next_stream = 1;
-  ClockRef known;                                           ///< what its finished launches knew of others
+  ClockRef known;                                           ///< what its finished launches knew of other devices
   std::vector<std::shared_ptr<LaunchInfo>> unsynchronised;  ///< finished launches that the host has not waited for
   std::vector<Launch*> running;
 

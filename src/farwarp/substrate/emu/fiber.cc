@@ -61,7 +61,7 @@ Fiber FiberPool::create(void (*entry)(void*), void* argument) {
   Fiber fiber;
   fiber.stack = free_.back();
   free_.pop_back();
-  // Stacks start at different offsets in their pages: equal ones would compete for the same cache sets.
+  // Stacks start at different offsets in their pages, because equal offsets would compete for the same cache sets.
   const std::size_t colour = static_cast<std::size_t>(fiber.stack % 16) * 128;
   std::byte* top = bottom_of(fiber.stack) + kStackBytes - colour - sizeof(Start);
   auto* start = reinterpret_cast<Start*>(top);
@@ -85,7 +85,7 @@ void FiberPool::resume(Fiber& fiber) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&engine_fake_stack_, bottom_of(fiber.stack), kStackBytes);
 #endif
-  const transfer_t back = jump_fcontext(fiber.context, top);  // the argument is read at the first resume only
+  const transfer_t back = jump_fcontext(fiber.context, top);  // `top` is only used by the first resume
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(engine_fake_stack_, nullptr, nullptr);
 #endif

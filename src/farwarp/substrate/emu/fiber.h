@@ -23,22 +23,22 @@ class FiberPool {
 #endif
   static constexpr std::size_t kGuardBytes = 4096;
   static constexpr int kMaxStacks = 1 << 18;
-  /// Each guard splits a mapping in two and Linux allows 65,530 mappings: stacks beyond these have no guard.
+  /// Only this many stacks have guard pages. Each guard splits a mapping in two, and Linux allows 65,530 mappings.
   static constexpr int kGuardedStacks = 20'000;
 
-  /// Makes at least `count` stacks free.
+  /// Creates stacks until at least `count` are free.
   Status reserve(int count);
-  /// A fiber that will run `entry(argument)` when first resumed. `entry` must not return: it calls leave().
+  /// Returns a fiber that runs `entry(argument)` when first resumed, and leaves when `entry` returns.
   Fiber create(void (*entry)(void*), void* argument);
-  /// From the engine: runs the fiber until it suspends or leaves.
+  /// Called by the engine: runs the fiber until it calls suspend() or leave().
   void resume(Fiber& fiber);
-  /// From the running fiber: back to the engine.
+  /// Called by the running fiber: switches to the engine.
   void suspend();
-  /// From the running fiber: back to the engine for good.
+  /// Called by the running fiber: ends it and switches to the engine.
   [[noreturn]] void leave();
-  /// Gives the stack back. A fiber that has not left is abandoned where it stands; nothing on its stack is destroyed.
+  /// Frees the fiber's stack. If the fiber has not called leave(), the objects on its stack are not destroyed.
   void destroy(Fiber& fiber);
-  /// Bytes of stack that the caller, on the running fiber, has left.
+  /// Bytes of stack that remain to the running fiber, which calls this.
   std::size_t stack_left() const;
 
  private:

@@ -1,4 +1,4 @@
-// Whether the active host threads wait for something that the library knows nothing of.
+// Tells whether the active host threads sleep in waits that the library does not know.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@ class HostSleep {
  private:
   using Clock = std::chrono::steady_clock;
   struct Sleep {
-    std::uint64_t switches = 0;  ///< how often the thread has gone to sleep: the same number twice is one sleep
+    std::uint64_t switches = 0;  ///< how often the thread has gone to sleep; if two looks find the same number, it has not woken between them
     Clock::time_point since;
   };
   bool look();

@@ -1,4 +1,4 @@
-// Runs litmus kernels on emulated devices, seed after seed.
+// Runs litmus kernels on emulated devices with many seeds.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ class Rig {
 
   Status synchronize(int rank, StreamId stream = 0) { return machine_.synchronize(personality_, rank, stream); }
 
-  /// The kernel on ranks 0 .. ranks-1 at once; the first failure.
+  /// Runs the kernel on ranks 0 .. ranks-1 at the same time. Returns the first failure.
   Status run(const char* kernel, int ranks, int variant, LaunchShape shape = {}, int count = 0) {
     for (int rank = 0; rank < ranks; ++rank) {
       if (Status status = launch(kernel, rank, variant, shape, count); !status.ok()) return status;

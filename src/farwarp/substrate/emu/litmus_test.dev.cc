@@ -1,4 +1,4 @@
-// Small kernels, each a protocol with its mistakes: what the emulator must let pass and what it must catch.
+// Litmus kernels. Each is a small protocol; its variants have mistakes that the emulator must catch.
 #include "farwarp/substrate/emu/litmus_test.h"
 
 #include "farwarp/substrate/device.h"
@@ -46,7 +46,7 @@ FARWARP_DEVICE void wait_flag(const LitmusArgs& args, std::uint32_t value, std::
   if (args.variant == kFences) fence<Order::acquire, Scope::system>();
 }
 
-/// Rank 0 sends 8 words to rank 1 through ordinary stores and a flag.
+/// Rank 0 sends 8 words to rank 1 by plain stores and a flag.
 FARWARP_KERNEL(litmus_message, LitmusArgs, 1) {
   if (args.rank == 0) {
     for (int i = 0; i < 8; ++i) store(data_of(args, 1) + i, 100u + i);
@@ -57,7 +57,7 @@ FARWARP_KERNEL(litmus_message, LitmusArgs, 1) {
   }
 }
 
-/// Rank 0 -> rank 1 -> rank 2: rank 1 reads nothing, yet its flag hands on what it acquired.
+/// Rank 0 -> rank 1 -> rank 2. Rank 1 reads no data, but its release passes on what it acquired.
 FARWARP_KERNEL(litmus_chain, LitmusArgs, 1) {
   if (args.rank > 0) wait_flag(args, 1);
   if (args.rank == 0) store(data_of(args, 2), std::uint64_t{7});
@@ -65,14 +65,14 @@ FARWARP_KERNEL(litmus_chain, LitmusArgs, 1) {
   if (args.rank == 2) store(result_of(args), load(Words(data_of(args, 2).raw)));
 }
 
-/// Two kernels that nothing but their order connects: rank `count` is written to, and read.
+/// Two kernels that only their order connects. They write and read the memory of rank `count`.
 FARWARP_KERNEL(litmus_write, LitmusArgs, 1) {
   for (int i = 0; i < 8; ++i) store(data_of(args, args.count) + i, std::uint64_t{8});
 }
 FARWARP_KERNEL(litmus_read, LitmusArgs, 1) {
   for (int i = 0; i < 8; ++i) store(result_of(args) + i, load(Words(data_of(args, args.count).raw + i)));
 }
-/// Waits for the flag and reads nothing: what it has acquired is for the kernels after it.
+/// Waits for the flag and reads no data. Later kernels use what it has acquired.
 FARWARP_KERNEL(litmus_acquire, LitmusArgs, 1) { wait_flag(args, 1); }
 /// Sends like rank 0 of litmus_message.
 FARWARP_KERNEL(litmus_send, LitmusArgs, 1) {
@@ -102,7 +102,7 @@ FARWARP_KERNEL(litmus_blocks, LitmusArgs, 1) {
   }
 }
 
-/// Every block adds itself to a counter; the last to arrive sums what all stored.
+/// Every block increments a counter. The last one adds up what all blocks stored.
 FARWARP_KERNEL(litmus_last_block, LitmusArgs, 64) {
   const Words data(data_of(args, args.rank).raw);
   const Global<std::uint32_t> counter(at<std::uint32_t>(args.memory[args.rank], kLitmusFlag));
@@ -117,7 +117,7 @@ FARWARP_KERNEL(litmus_last_block, LitmusArgs, 64) {
   store(result_of(args), sum);
 }
 
-/// The same by compare-and-exchange on the upper word of a granule.
+/// The same, with a compare-and-exchange on the upper word of a granule.
 FARWARP_KERNEL(litmus_last_exchange, LitmusArgs, 64) {
   const Words data(data_of(args, args.rank).raw);
   const Global<std::uint32_t> counter(at<std::uint32_t>(args.memory[args.rank], kLitmusFlag + 4));
@@ -135,7 +135,7 @@ FARWARP_KERNEL(litmus_last_exchange, LitmusArgs, 64) {
   store(result_of(args), sum);
 }
 
-/// Each lane reads what its neighbour put into shared memory.
+/// Each lane reads what its neighbour stored in shared memory.
 FARWARP_KERNEL(litmus_warp, LitmusArgs, 64) {
   const Shared<std::uint64_t> words(reinterpret_cast<std::uint64_t*>(block_shared().raw));
   store(words + thread_index(), std::uint64_t{5});
@@ -147,7 +147,7 @@ FARWARP_KERNEL(litmus_warp, LitmusArgs, 64) {
   store(result_of(args) + thread_index(), load(words + (thread_index() ^ 1)));
 }
 
-/// All threads of a block of several warps write; thread 0 flags; all threads of the peer's block read.
+/// All threads of a block of several warps write. Thread 0 sets the flag. All threads of the peer's block read.
 FARWARP_KERNEL(litmus_block_signal, LitmusArgs, 256) {
   const int thread = thread_index();
   if (args.rank == 0) {
@@ -162,7 +162,7 @@ FARWARP_KERNEL(litmus_block_signal, LitmusArgs, 256) {
   }
 }
 
-/// A race on 16 bytes: the reader records the halves it saw differ.
+/// A race on 16 bytes: the reader reports if it saw two halves that differ.
 FARWARP_KERNEL(litmus_tearing, LitmusArgs, 1) {
   Vec16* const cell = at<Vec16>(args.memory[1], kLitmusData);
   for (std::uint64_t i = 1; i <= 20; ++i) {
@@ -175,7 +175,7 @@ FARWARP_KERNEL(litmus_tearing, LitmusArgs, 1) {
   }
 }
 
-/// Packets need no flag and no fence. Counts polls that saw half a packet.
+/// Packets need no flag and no fence. Counts wrong packets, and polls that saw half a packet.
 FARWARP_KERNEL(litmus_packets, LitmusArgs, 1) {
   Packet* const slots = at<Packet>(args.memory[1], kLitmusPackets);
   if (args.rank == 0) {
@@ -200,7 +200,7 @@ FARWARP_KERNEL(litmus_packets, LitmusArgs, 1) {
   store(result_of(args) + 1, halves);
 }
 
-/// Two ranks count a flag up in turn: a lost wake-up is a stall.
+/// Two ranks increment a flag in turn. A lost wake-up would stall them.
 FARWARP_KERNEL(litmus_ping_pong, LitmusArgs, 1) {
   for (std::int32_t i = 0; i < args.count; ++i) {
     if (i % 2 == args.rank) {
@@ -285,9 +285,9 @@ FARWARP_DEVICE void bulk_load_message(const LitmusArgs& args) {
 }
 FARWARP_KERNEL(litmus_bulk_load, LitmusArgs, 64) { bulk_load_message<Target>(args); }
 
-// ---- things that work -----------------------------------------------------------------------------------------------
+// ---- correct use ----------------------------------------------------------------------------------------------------
 
-/// Sums over warps and blocks in several ways; result[thread] is what each thread has.
+/// Shuffles, ballots, matches and block_any(); each thread stores its four results.
 FARWARP_KERNEL(litmus_collectives, LitmusArgs, 1024) {
   const int thread = thread_index();
   std::uint32_t sum = static_cast<std::uint32_t>(lane_index());
@@ -304,7 +304,7 @@ FARWARP_KERNEL(litmus_collectives, LitmusArgs, 1024) {
   store(result + 3, first);
 }
 
-// ---- things that do not ---------------------------------------------------------------------------------------------
+// ---- misuse ---------------------------------------------------------------------------------------------------------
 
 enum {
   kExitBeforeBarrier,
@@ -373,14 +373,14 @@ FARWARP_KERNEL(litmus_misuse, LitmusArgs, 64) {
   }
 }
 
-/// Waits for a flag that nobody sets, at most `count` microseconds; the result is how long it took.
+/// Waits at most `count` microseconds for a flag that no thread sets. The result is the time it took, in ns.
 FARWARP_KERNEL(litmus_deadline, LitmusArgs, 1) {
   const std::uint64_t start = nanoseconds();
   wait_flag(args, 1, start + static_cast<std::uint64_t>(args.count) * 1000);
   store(result_of(args), nanoseconds() - start);
 }
 
-/// Work for the throughput test: every thread streams through memory with a barrier now and then.
+/// The throughput test's kernel: every thread stores and loads memory, with a barrier after every 31 accesses.
 FARWARP_KERNEL(litmus_stream, LitmusArgs, 1024) {
   const Words words(at<std::uint64_t>(args.memory[args.rank], 0));
   const std::uint64_t all = kLitmusBytes / 8;

@@ -1,4 +1,4 @@
-// The small kernels of the emulator's tests (litmus_test.dev.cc), and a rig to run them.
+// Arguments and variants of the small kernels of the emulator's tests (litmus_test.dev.cc).
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace farwarp {
 
-/// One argument block for all of them. Every device has 64 KB of memory; memory[i] is device i's.
+/// Arguments of all kernels. Every device has 64 KB of memory; memory[i] is the memory of device i.
 struct LitmusArgs {
   std::byte* memory[3];
   std::int32_t rank;
@@ -16,13 +16,13 @@ struct LitmusArgs {
 
 inline constexpr std::size_t kLitmusBytes = 64 << 10;
 
-// Where things lie in a device's memory.
+// Offsets in a device's memory.
 inline constexpr int kLitmusData = 0;     ///< up to 4 KB
 inline constexpr int kLitmusFlag = 8192;  ///< cells, 64 bytes apart
 inline constexpr int kLitmusPackets = 16384;
 inline constexpr int kLitmusResult = 32768;
 
-/// How a message is published, and how it is taken.
+/// How the sender releases a message, and how the reader acquires it.
 enum LitmusOrder : std::int32_t {
   kRight = 0,
   kReleaseStoreAcquireLoad = 0,
@@ -30,9 +30,9 @@ enum LitmusOrder : std::int32_t {
   kNoRelease = 2,
   kNoAcquire = 3,
   kScopeTooNarrow = 4,
-  kNoDrain = 5,  ///< a barrier instead of drain and barrier
+  kNoDrain = 5,  ///< a barrier without a drain before it
   kNoProxyFence = 6,
-  kWaitReadOnly = 7,  ///< bulk_wait_read() where bulk_wait_all() is needed
+  kWaitReadOnly = 7,  ///< bulk_wait_read() although bulk_wait_all() is needed
   kNoWait = 8,
   kNoBarrier = 9,
 };

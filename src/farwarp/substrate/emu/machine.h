@@ -1,10 +1,10 @@
 // The emulated machine as the host sees it: devices, memory, streams of work. runtime/ is its only caller.
 //
-// One engine thread per process executes all blocks of all emulated devices on fibers. A work item (a launch, a copy, a
-// fill) belongs to a stream and starts when its predecessors in the stream are done. The engine makes progress only
-// while some thread waits in synchronize() and every registered host thread is blocked (base/host_activity.h), and
-// starts work in the order (device, stream, position): so a schedule depends on the seed alone, not on how the
-// operating system ran the host threads. Threads that wait outside of the library are found asleep (host_sleep.h).
+// One engine thread per process executes all blocks of all emulated devices on fibers. A work item (a launch, a copy, a fill) belongs
+// to a stream and starts when its predecessors in the stream are done. The engine makes progress only while some thread waits in
+// synchronize() and every registered host thread is blocked (base/host_activity.h). It starts work in the order (device, stream,
+// position). So a schedule depends only on the seed, not on how the operating system ran the host threads. host_sleep.h finds threads
+// that wait outside of the library.
 #pragma once
 
 #include <chrono>
@@ -24,53 +24,52 @@ namespace farwarp::emu {
 
 struct ScheduleOptions {
   std::uint64_t seed = 1;
-  /// true: threads are switched at random accesses, warps and ranks run at unequal random speeds, reads that nothing
-  /// orders may return the previous value. false: a fast, still weakly ordered schedule for large shapes.
+  /// true: the engine switches threads at random accesses and runs warps and ranks at unequal random speeds; a read that nothing orders
+  /// after a write may return the previous value. false: a fast schedule for large shapes, still weakly ordered.
   bool adversarial = true;
 };
 
 struct ScheduleReport {
-  std::uint64_t hash = 0;          ///< of every scheduling decision since set_schedule()
+  std::uint64_t hash = 0;          ///< hash of every scheduling decision since set_schedule()
   std::uint64_t thread_steps = 0;  ///< memory accesses and synchronisations executed
-  double seconds = 0;              ///< wall time the engine was running fibers
-  /// The first plain load whose bytes a write changed that nothing orders before it: who read what of whom; or empty.
-  /// Such a load is a data race, whatever value it happened to return.
+  double seconds = 0;              ///< wall time during which the engine ran fibers
+  /// The first data race: a plain load of bytes that a write has changed and that nothing orders after this write. It is a race whatever
+  /// value the load returned. Names the reader, the address and the writer. Empty if there was none.
   std::string race;
-  std::string stall;  ///< the first "nothing can progress" report: who waits for whom, where, for which value; or empty
-  /// The host threads that were neither blocked nor enqueued anything while the latest deadline passed; empty if all were blocked.
+  /// The first stall (no thread can progress): which threads wait, where and for which value. Empty if there was none.
+  std::string stall;
+  /// The host threads that were not blocked and enqueued nothing while the latest deadline passed. Empty if all were blocked.
   std::string host_threads;
 };
 
-/// How long registered host threads that are awake keep the engine from running, from their last change (host_activity_changes()).
+/// How long registered host threads that are awake can stop the engine, counted from their last change (host_activity_changes()).
 inline constexpr std::chrono::nanoseconds kPatience = std::chrono::seconds(10);
 
 struct LaunchShape {
   int blocks = 1;
   int threads = 1;
   std::size_t shared_bytes = 0;
-  int cluster = 1;  ///< consecutive blocks that reach each other's shared memory
+  int cluster = 1;  ///< blocks per cluster
 };
 
 using StreamId = std::uint32_t;
 
-/// What tensor copies of the emulator take: a checked description (Device::encode()).
+/// The emulator's map for tensor copies. Device::encode() calls it and has checked `desc`.
 TensorMap encode(const TensorMapDesc& desc);
 
 class Machine {
  public:
   static Machine& instance();
 
-  /// Devices are numbered per personality from 0; the same ordinal opened twice is the same device.
+  /// Each personality numbers its devices from 0. Opening an ordinal twice gives the same device.
   Status open_device(TargetKind personality, int ordinal, const MachineShape& shape);
 
-  /// Memory of a device; fresh memory is poisoned. Pointers may be used by the host directly while no work is in
-  /// flight.
+  /// Allocates memory of a device and fills it with poison. The host may use the pointer directly while no work is in flight.
   Result<void*> allocate(TargetKind personality, int ordinal, std::size_t bytes);
-  /// The same over a memfd, zeroed instead of poisoned, so that other processes can map it. *fd stays owned by the
-  /// machine.
+  /// Allocates memory in a memfd, so that other processes can map it. It is zeroed, not poisoned. The machine owns *fd.
   Result<void*> allocate_shared(TargetKind personality, int ordinal, std::size_t bytes, int* fd);
-  /// Maps another process's memfd as memory of a peer device; from then on schedules are no longer exact (no global
-  /// order of two processes exists): waits poll, and time is the host's clock.
+  /// Maps another process's memfd as memory of a peer device. From then on schedules are not exact, because two processes have no global
+  /// order: waits poll, and time is the host's clock.
   Result<void*> map_shared(int fd, std::size_t bytes);
   void release(void* pointer);
 
@@ -78,24 +77,22 @@ class Machine {
   void destroy_stream(TargetKind personality, int ordinal, StreamId stream);
   Status launch(TargetKind personality, int ordinal, StreamId stream, const KernelRecord& kernel, LaunchShape shape,
                 const void* args);
-  /// Runs `work` on the host, in stream order; host writes to device memory go through host_write so that the memory
-  /// model sees them.
+  /// Runs `work` on the host, in stream order. `work` must write device memory through host_write(), so that the memory model sees it.
   void enqueue_host(TargetKind personality, int ordinal, StreamId stream, std::function<void()> work);
-  /// The stream's next item starts only once the virtual clock has advanced by this much.
+  /// The stream's next item starts when the virtual clock has advanced by this much.
   void enqueue_delay(TargetKind personality, int ordinal, StreamId stream, std::uint64_t nanoseconds);
-  /// Blocks until the stream is empty. Never hangs: a launch that cannot progress advances the virtual clock to the
-  /// next deadline of a parked thread; if there is none, the launch is aborted and this returns kInternal with the
-  /// stall report.
+  /// Blocks until the stream is empty. Never hangs: if no thread can progress, the virtual clock advances to the next deadline of a
+  /// parked thread. If there is none, the launch is aborted and this function returns kInternal with the stall report.
   Status synchronize(TargetKind personality, int ordinal, StreamId stream,
                      std::chrono::nanoseconds patience = kPatience);
-  /// Blocks until all streams of the device are empty. Their errors stay with them.
+  /// Blocks until all streams of the device are empty. Does not report their errors; synchronize() of each stream does.
   Status synchronize_all(TargetKind personality, int ordinal, std::chrono::nanoseconds patience = kPatience);
 
   void host_write(void* destination, const void* source, std::size_t bytes);
   void host_fill(void* destination, std::uint8_t byte, std::size_t bytes);
 
   std::uint64_t nanoseconds();                        ///< the virtual clock
-  void set_schedule(const ScheduleOptions& options);  ///< also resets the report; call while idle
+  void set_schedule(const ScheduleOptions& options);  ///< also resets the report; call it while no work is in flight
   ScheduleReport report();
 
  private:

@@ -30,15 +30,15 @@ FARWARP_DEVICE void reduce_registers() {}
 template <int count>
 FARWARP_DEVICE void raise_registers() {}
 
-// The wave's lanes exchange their registers, then each computes its own sums. In fp32, one product after the other, in the order
-// of k.
+// The wave's lanes exchange their registers. Then each lane computes its own sums in fp32, one product after the other in the order of
+// k.
 template <class T>
 FARWARP_DEVICE void mfma(float (&sums)[4], std::uint64_t a, std::uint64_t b) {
   static_assert(sizeof(T) == 2 && Target::kMatrixUnit == MatrixUnit::kMfma);
   const auto element = [](std::uint64_t four, int i) {
     return float_from(T{static_cast<std::uint16_t>(four >> (16 * i))});
   };
-  // Lanes `row`, `row` + 16, ... hold four k each: mfma_operand().
+  // Lanes `row`, `row` + 16, ... hold four k each; see mfma_operand().
   std::uint64_t rows[4][4];
   const emu::WarpValues a_lanes = emu::warp_exchange(emu::WarpOp::mfma, a);
   for (int i = 0; i < 4; ++i) {

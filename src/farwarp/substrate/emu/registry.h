@@ -1,5 +1,4 @@
-// The emulator's table of kernels: FARWARP_KERNEL adds a record for each kernel and personality linked into the
-// program.
+// The emulator's table of kernels. FARWARP_KERNEL adds a record for each kernel and personality that is linked into the program.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +22,7 @@ struct KernelRecord {
 
 /// nullptr if no such kernel is linked in.
 const KernelRecord* find_kernel(std::string_view name, TargetKind personality);
-/// For tests: from now on kernels named "variant:name" are found before those named "name". Empty: no variant.
+/// For tests: find_kernel("name") returns the kernel "variant:name" if there is one. Empty: no variant.
 void prefer_variant(std::string_view variant);
 /// All kernels of a personality, sorted by name.
 std::vector<const KernelRecord*> list_kernels(TargetKind personality);

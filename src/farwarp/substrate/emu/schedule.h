@@ -1,5 +1,5 @@
-// Who runs next, and when timed things happen: the only source of choice in the emulator. Everything here is decided by
-// the seed, so that a schedule replays exactly; `hash()` covers every decision.
+// Decides which thread runs next and when events happen. No other part of the emulator makes choices. Every decision depends on the
+// seed, so a schedule replays exactly; `hash()` covers every decision.
 #pragma once
 
 #include <cstdint>
@@ -32,11 +32,11 @@ class Random {
   std::uint64_t state_;
 };
 
-/// Something that happens at a step of the machine.
+/// An event at a step of the machine.
 struct StepEvent {
   enum class Kind : std::uint8_t { wake, copy, matrix };
   Time time;
-  std::uint64_t order;  ///< of scheduling it: ties are broken by age
+  std::uint64_t order;  ///< number of the event; of events with equal time the oldest comes first
   Kind kind;
   std::uint32_t id;  ///< wake: the thread's uid; copy, matrix: the operation's id
   std::uint32_t park_number;
@@ -51,26 +51,26 @@ class Schedule {
   const ScheduleOptions& options() const { return options_; }
 
   Time now() const { return now_; }
-  /// Steps since reset, without the jumps over idle time.
+  /// Steps since reset(), without the jumps over idle time.
   std::uint64_t steps() const { return now_ - started_at_ - skipped_; }
   std::uint64_t hash() const { return hash_; }
   Random& random() { return random_; }
 
-  /// Counts a step of the running thread; true if its slice is over.
+  /// Counts a step of the running thread. True if its slice is over.
   bool step() { return ++now_ >= slice_end_; }
 
-  /// The virtual clock. A step takes kStepNanoseconds divided by the number of runnable threads, because on a GPU they
-  /// all run at once; idle time is jumped over.
+  /// The virtual clock. A step takes kStepNanoseconds divided by the number of runnable threads, because on a GPU they all run at once.
+  /// The clock jumps over idle time.
   std::uint64_t nanoseconds() const { return (clock_ + (now_ - clock_at_) * tick_) >> kFraction; }
   void advance_clock_to(std::uint64_t nanoseconds);
   void jump_to(Time time);
 
-  /// A launch's warps get their speeds, then its threads become ready.
+  /// Gives the launch's warps their speeds, then makes its threads ready.
   void admit(Launch& launch);
   void make_ready(Thread& thread);
   void make_unready(Thread& thread);
   bool any_ready() const { return !ready_.empty(); }
-  /// The thread to run next and its slice. Needs any_ready().
+  /// Returns the thread to run next and sets its slice. any_ready() must be true.
   Thread* pick();
 
   void at(Time time, StepEvent::Kind kind, std::uint32_t id, std::uint32_t park_number = 0);
@@ -78,17 +78,17 @@ class Schedule {
   Time next_event() const { return events_.top().time; }
   StepEvent take_event();
 
-  /// By when an atomic store of `written` becomes visible to a reader that nothing orders after it: 0 for about half of
-  /// them, else up to 4095 steps (63 in the fast schedule). A pure function, so a reader never sees time run backwards.
+  /// Steps until an atomic store, made at `written`, becomes visible to a reader that nothing orders after it: 0 for about half of the
+  /// readers, otherwise up to 4095 (63 in the fast schedule). A pure function, so a reader never sees an older value after a newer one.
   Time visibility_delay(Uid reader, Granule granule, Time written) const;
-  /// Whether such a reader sees a plain store at all before something orders them.
+  /// True if such a reader sees a plain store before anything orders the two.
   bool sees_weak(Uid reader, Granule granule, Time written) const;
-  /// How long a step of a bulk copy takes of its own accord.
+  /// A random number of steps until a bulk copy advances, unless a wait needs it earlier.
   Time copy_delay();
 
  private:
   static constexpr int kFraction = 20;
-  static constexpr std::uint64_t kStepNanoseconds = 100;  ///< of one thread: a memory access now and then
+  static constexpr std::uint64_t kStepNanoseconds = 100;  ///< time of one step of one thread
 
   void take_out(Warp& warp);
   Warp* pick_warp_at_random();
@@ -112,9 +112,9 @@ class Schedule {
 
   std::vector<Warp*> ready_;
   int ready_threads_ = 0;
-  const Warp* turn_warp_ = nullptr;  ///< whose lanes take turns
-  std::uint64_t turn_ = 0;           ///< its lanes still to run
-  int next_lane_ = -1;               ///< which of them is next; -1: not chosen yet
+  const Warp* turn_warp_ = nullptr;  ///< the warp whose lanes run in turn
+  std::uint64_t turn_ = 0;           ///< its lanes that have not run yet
+  int next_lane_ = -1;               ///< the lane that runs next; -1: not chosen yet
   std::uint32_t cursor_ = 0;         ///< fast schedule: its place in ready_
 
   const Block* starved_block_ = nullptr;

@@ -1,4 +1,4 @@
-// What the emulator keeps in a TensorMap: the description itself.
+// The contents of an emulated TensorMap: its description.
 #pragma once
 
 #include <bit>

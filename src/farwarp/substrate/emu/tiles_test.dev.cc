@@ -16,7 +16,7 @@ FARWARP_DEVICE void wait_for(Shared<Mbarrier> barrier, std::uint32_t parity) {
     park(addresses, 1, deadline, tries);
 }
 
-/// One stage, used again and again.
+/// The only stage; all steps use it.
 struct Stage {
   Shared<std::byte> a, b, result;
   Shared<Mbarrier> full, empty;

@@ -17,21 +17,21 @@ struct TileArgs {
   std::int32_t variant;
 };
 
-/// litmus_cluster: each block gives each other block of its cluster a word, and reads what it got.
+/// litmus_cluster: each block stores a word in each block of its cluster, then reads the words that it received.
 inline constexpr int kClusterBlocks = 4;
 
-inline constexpr int kTileThreads = 256;                      ///< a warpgroup that loads, one that multiplies
+inline constexpr int kTileThreads = 256;                      ///< one warpgroup loads, one multiplies
 inline constexpr int kTileSharedBytes = 3 * 64 * 128 + 1024;  ///< a, b, the result, barriers
 
 enum TileVariant : std::int32_t {
   kTileRight,
-  kTileNoProxyFence,  ///< the tensor store reads what threads wrote, without one
-  kTileNoGroupSync,   ///< ... before all of them have
-  kTileReadEarly,     ///< the stage is given back while its wgmma may still read it
+  kTileNoProxyFence,  ///< no proxy fence between the threads' stores and the tensor store
+  kTileNoGroupSync,   ///< the tensor store is issued before all threads have written
+  kTileReadEarly,     ///< the stage is released while a wgmma may still read it
   kTileSumsEarly,     ///< the sums are read before wgmma_wait_all()
-  kTileFewBytes,      ///< the barrier expects fewer bytes than come
+  kTileFewBytes,      ///< the barrier expects fewer bytes than arrive
   kTileNoWgmmaFence,
-  kTileNoWait,  ///< the kernel ends with a wgmma that nobody waited for
+  kTileNoWait,  ///< the kernel ends without a wait for the last wgmma
 };
 
 }  // namespace farwarp

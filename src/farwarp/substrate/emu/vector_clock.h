@@ -1,8 +1,8 @@
-// Vector clocks of the memory model: who knows which writes. Sparse, hierarchical, immutable and shared.
+// Vector clocks of the memory model: which writes a thread knows. Sparse, hierarchical, immutable and shared.
 //
-// Time is one step counter for the whole machine, so "thread w's writes up to time t" is one number. An entry may speak
-// for a thread, for all threads of a warp, for all threads of a block, or for a thread's async proxy; an entry that a
-// wider one with a later time covers is dropped.
+// Time is one step counter for the whole machine, so one number stands for all writes of a thread up to a time. An entry is for a
+// thread, all threads of a warp, all threads of a block, or a thread's async proxy. An entry is dropped if a wider entry with a later
+// time covers it.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 namespace farwarp::emu {
 
 using Time = std::uint64_t;
-/// A thread of some launch: warp number << 6 | lane. Warp numbers are handed out per launch and reused in turn.
+/// Identifies a thread of a launch: warp number << 6 | lane. Each launch gets new warp numbers; old ones are reused in turn.
 using Uid = std::uint32_t;
 
 inline constexpr int kUidBits = 22;
@@ -38,7 +38,7 @@ struct ClockEntry {
   Time time;
 };
 
-/// A count in the object, not atomic: only the engine's thread touches clocks.
+/// A reference-counting pointer. The count is in the object and is not atomic, because only the engine's thread uses clocks.
 template <class T>
 class Ref {
  public:
@@ -71,11 +71,11 @@ struct Clock {
 };
 using ClockRef = Ref<const Clock>;  ///< null: the empty clock
 
-/// 0 if there is no such entry.
+/// The time of the entry `key`; 0 if there is none.
 Time time_of(const ClockRef& clock, Key key);
-/// The union. Returns `a` itself if `b` adds nothing.
+/// The union of both. Returns `a` itself if `b` adds nothing.
 ClockRef join(const ClockRef& a, const ClockRef& b);
-/// `clock` with these entries (in any order, times of 0 ignored).
+/// `clock` with these entries added. They may be in any order; entries with time 0 are ignored.
 ClockRef with(const ClockRef& clock, std::vector<ClockEntry> entries);
 /// `clock` without the entries for which `drop(key)` holds.
 template <class Predicate>

@@ -9,7 +9,7 @@ namespace farwarp::FARWARP_TARGET {
 FARWARP_DEVICE float to_float(Half value) { return static_cast<float>(std::bit_cast<_Float16>(value.bits)); }
 FARWARP_DEVICE float to_float(Bf16 value) { return float_from(value); }
 
-// v_cvt_f16_f32 keeps a NaN's payload; the other targets give 0x7fff. gfx942 has no instruction for bf16.
+// v_cvt_f16_f32 keeps a NaN's payload; the other targets return 0x7fff. gfx942 has no instruction for bf16.
 template <class T>
 FARWARP_DEVICE T round_to(float value) {
   static_assert(std::is_same_v<T, Half> || std::is_same_v<T, Bf16>);
@@ -26,7 +26,7 @@ FARWARP_DEVICE std::uint32_t round_pair(float first, float second) {
   return static_cast<std::uint32_t>(round_to<T>(second).bits) << 16 | round_to<T>(first).bits;
 }
 
-/// The conversions saturate or not as a mode bit says: so the largest number is applied here. NaN passes.
+/// A mode bit decides whether the conversions saturate, so this function clamps to the largest number first. A NaN stays a NaN.
 FARWARP_DEVICE std::uint32_t to_fp8(const float (&values)[4]) {
   constexpr float kLargest = largest_fp8(Target::kFp8);
   float within[4];

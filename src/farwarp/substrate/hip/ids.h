@@ -6,7 +6,7 @@ namespace farwarp::FARWARP_TARGET {
 
 namespace detail {
 
-/// s_getreg_b32's operand: `bits` bits from bit `first` of a hardware register (LLVM AMDGPU usage, "hwreg").
+/// The operand of s_getreg_b32: `bits` bits of hardware register `id`, from bit `first` (LLVM AMDGPU usage, "hwreg").
 constexpr int hardware_register(int id, int first, int bits) { return id | first << 6 | (bits - 1) << 11; }
 
 inline constexpr int kHwId = 4;    // HW_REG_HW_ID
@@ -18,7 +18,7 @@ FARWARP_DEVICE int thread_index() { return static_cast<int>(__builtin_amdgcn_wor
 FARWARP_DEVICE int num_threads() { return static_cast<int>(__builtin_amdgcn_workgroup_size_x()); }
 FARWARP_DEVICE int block_index() { return static_cast<int>(__builtin_amdgcn_workgroup_id_x()); }
 
-// The first implicit argument of code object version 5 is hidden_block_count_x; the dispatch packet has only threads.
+// The first implicit argument of code object version 5 is hidden_block_count_x. The dispatch packet has only the number of threads.
 FARWARP_DEVICE int num_blocks() {
   typedef __attribute__((address_space(4))) const std::uint32_t* Arguments;
   return static_cast<int>(*(Arguments)__builtin_amdgcn_implicitarg_ptr());
@@ -31,7 +31,7 @@ FARWARP_DEVICE int xcc() {
   return static_cast<int>(__builtin_amdgcn_s_getreg(detail::hardware_register(detail::kXccId, 0, 4)));
 }
 
-// Unique, not dense: XCC, then bits 15:8 of HW_ID, which are shader engine, shader array and CU.
+// Unique but not dense: the XCC's number, then bits 15:8 of HW_ID (shader engine, shader array and CU).
 FARWARP_DEVICE int multiprocessor() {
   return xcc() << 8 | static_cast<int>(__builtin_amdgcn_s_getreg(detail::hardware_register(detail::kHwId, 8, 8)));
 }

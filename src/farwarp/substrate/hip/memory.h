@@ -1,13 +1,13 @@
-// Memory accesses on gfx942 and gfx950, after the memory model of LLVM's "User Guide for AMDGPU Backend", table "AMDHSA
-// Memory Model Code Sequences GFX942".
+// Memory accesses on gfx942 and gfx950. Source: LLVM, "User Guide for AMDGPU Backend", table "AMDHSA Memory Model Code Sequences
+// GFX942".
 //
-// Relaxed atomics are compiler builtins: each is one instruction whose sc0 and sc1 bits name the scope. Releases and
-// acquires are written out, because clang 22 leaves out the wait between the write-back of L2 and a flag store that
-// follows it (llvm-project pull request 178316); tools/check_code_objects.py looks for that in everything we ship.
+// Relaxed atomics are compiler builtins: each is one instruction whose sc0 and sc1 bits give the scope. Releases and acquires are asm,
+// because clang 22 omits the wait between the write-back of L2 and a flag store after it (llvm-project pull request 178316).
+// tools/check_code_objects.py looks for this error in every code object that we ship.
 //
-// Every acquire and every barrier is also an asm that clobbers "memory". That matters beyond order: the backend turns a
-// uniform load that it proves unwritten since kernel entry into a scalar load, whose cache no acquire invalidates, and
-// it counts neither fences nor barriers as writes. It does count such an asm.
+// Every acquire and every barrier also has an asm that clobbers "memory". It is needed for more than order: the backend makes a scalar
+// load of a uniform load if it can prove that nothing has written the address since kernel entry, and no acquire invalidates the scalar
+// cache. For this proof the backend does not count fences and barriers as writes, but it counts such an asm.
 #pragma once
 
 #include "farwarp/substrate/bits.h"
@@ -17,8 +17,8 @@ namespace farwarp::FARWARP_TARGET {
 
 namespace gcn {
 
-// Pointers of known address space, so that accesses become global_* and ds_* instead of flat_*; may_alias because the
-// vocabulary moves bits, whatever type the memory has.
+// The address space is known, so that accesses become global_* and ds_* instructions instead of flat_*. may_alias is needed because
+// the vocabulary moves bits, whatever the type of the memory.
 template <class Bits>
 struct Pointer {
   typedef Bits __attribute__((may_alias)) Alias;
@@ -72,8 +72,8 @@ constexpr int memory_scope(Scope scope) {
                                   : __MEMORY_SCOPE_SYSTEM;
 }
 
-/// What precedes a releasing access: this wave's accesses have completed, and what this XCD's L2 holds back has been
-/// written to where the scope can see it.
+/// Precedes a releasing access. Waits for this wave's accesses, then writes back the dirty lines of this XCD's L2 to where the scope can
+/// see them.
 template <Scope scope>
 FARWARP_DEVICE void release() {
   asm volatile("s_waitcnt vmcnt(0) lgkmcnt(0)" ::: "memory");
@@ -81,7 +81,7 @@ FARWARP_DEVICE void release() {
   if constexpr (scope == Scope::system) asm volatile("buffer_wbl2 sc0 sc1\n\ts_waitcnt vmcnt(0)" ::: "memory");
 }
 
-/// What follows an acquiring access: it has returned, and caches that may hold older values are invalidated.
+/// Follows an acquiring access. Waits until the access has returned, then invalidates the caches that may hold older values.
 template <Scope scope>
 FARWARP_DEVICE void acquire() {
   asm volatile("s_waitcnt vmcnt(0) lgkmcnt(0)" ::: "memory");
@@ -92,7 +92,7 @@ FARWARP_DEVICE void acquire() {
 constexpr bool releases(Order order) { return order == Order::release || order == Order::acq_rel; }
 constexpr bool acquires(Order order) { return order == Order::acquire || order == Order::acq_rel; }
 
-/// `access`, a relaxed read-modify-write, with the order's other half around it.
+/// Runs `access`, a relaxed read-modify-write, with the release before it and the acquire after it that the order needs.
 template <Order order, Scope scope, class Access>
 FARWARP_DEVICE auto ordered(const Access& access) {
   if constexpr (releases(order)) release<scope>();
@@ -204,7 +204,7 @@ FARWARP_DEVICE T fetch_add(Peer<SystemCell<T>> cell, std::type_identity_t<T> val
   return fetch_add<order, Scope::system>(Global<T>(&cell.raw->word), value);
 }
 
-// Not another load, which would travel to memory: the fence waits for nothing that the poll has not waited for.
+// An acquire fence instead of another load, which would take a trip to memory. The poll has already waited for its load.
 template <class T>
 FARWARP_DEVICE void acquire(Global<SystemCell<T>>) {
   gcn::acquire<Scope::system>();
@@ -215,7 +215,7 @@ template <class T>
 FARWARP_DEVICE void prefetch(Global<T>) {}
 
 // ---- packets and words -------------------------------------------------------------------------------------------------------
-// Two 8-byte atomics: no document says that a 16-byte access of CDNA is single-copy atomic, not even in halves.
+// Two 8-byte atomics: no document says that a 16-byte access of CDNA is single-copy atomic, or that its halves are.
 
 FARWARP_DEVICE void store_words(Peer<Vec16> address, Vec16 words) {
   store<Order::relaxed, Scope::system>(Global<std::uint64_t>(&address.raw->lo), words.lo);

@@ -11,7 +11,7 @@ typedef _Float16 Half4 __attribute__((ext_vector_type(4)));
 typedef short Bf16x4 __attribute__((ext_vector_type(4)));
 }  // namespace gcn
 
-// The compiler keeps the distance that the hardware asks for between a matrix instruction and who reads its result.
+// The compiler inserts the wait states that the hardware needs between a matrix instruction and a reader of its result.
 template <class T>
 FARWARP_DEVICE void mfma(float (&sums)[4], std::uint64_t a, std::uint64_t b) {
   gcn::Float4 d = {sums[0], sums[1], sums[2], sums[3]};

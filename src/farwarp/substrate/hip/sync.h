@@ -4,8 +4,8 @@
 
 namespace farwarp::FARWARP_TARGET {
 
-// The fences order LDS and global accesses within the workgroup: its waves share a CU and its L1, so that costs a wait
-// for LDS only. The empty asm is for the backend's scalar loads (memory.h).
+// The fences order LDS and global accesses within the workgroup. Its waves share a CU and its L1, so the fences wait for LDS only. The
+// empty asm prevents stale scalar loads (see memory.h).
 FARWARP_DEVICE void block_sync() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
   __builtin_amdgcn_s_barrier();
@@ -13,7 +13,7 @@ FARWARP_DEVICE void block_sync() {
   asm volatile("" ::: "memory");
 }
 
-// CDNA's barrier carries no predicate, so this one takes a word of LDS and three barriers.
+// CDNA's barrier has no predicate, so this function uses a word of LDS and three barriers.
 FARWARP_DEVICE bool block_any(bool predicate) {
   static __attribute__((shared)) std::uint32_t any;
   const Shared<std::uint32_t> word(&any);
@@ -29,7 +29,7 @@ FARWARP_DEVICE bool block_any(bool predicate) {
 
 FARWARP_DEVICE void schedule_fence() { __builtin_amdgcn_sched_barrier(0); }
 
-// A wave runs in lockstep and its accesses complete in order; only the compiler has to be stopped.
+// A wave runs in lockstep and its accesses complete in order. Only the compiler must not reorder them.
 FARWARP_DEVICE void warp_sync() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
   __builtin_amdgcn_wave_barrier();

@@ -5,7 +5,7 @@
 
 namespace farwarp::FARWARP_TARGET {
 
-// ds_bpermute: each lane reads the register of the lane at a byte offset. It uses the LDS unit, not its memory.
+// ds_bpermute: each lane reads the register of another lane, given by 4 * its number. It uses the LDS unit but no LDS memory.
 template <class T>
 FARWARP_DEVICE T shuffle(T value, int source_lane) {
   static_assert(Word<T>);
@@ -30,7 +30,7 @@ FARWARP_DEVICE T shuffle_xor(T value, int lane_mask) {
 FARWARP_DEVICE int uniform(int value) { return __builtin_amdgcn_readfirstlane(value); }
 FARWARP_DEVICE std::uint64_t ballot(bool predicate) { return __builtin_amdgcn_ballot_w64(predicate); }
 
-// One round for each distinct value: the lanes that share the first remaining lane's value leave together.
+// One iteration for each distinct value: the lanes whose value equals that of the first active lane return together.
 FARWARP_DEVICE std::uint64_t match_any(std::uint32_t value) {
   for (;;) {
     const std::uint32_t first = __builtin_amdgcn_readfirstlane(value);
