@@ -52,7 +52,8 @@ const AllReducePlan& AllReduce::plan() const {
 
 Status AllReduce::operator()(const float* in, float* out, Stream stream) {
   if (Status open = check_open("AllReduce", state_); !open.ok()) return open;
-  if (Status status = first_failure({check_pointer("in", in, 4), check_pointer("out", out, 4), state_->world->status()});
+  if (Status status =
+          first_failure({check_pointer("in", in, 4), check_pointer("out", out, 4), state_->world->status()});
       !status.ok())
     return status;
   all_reduce::Args args = state_->args;

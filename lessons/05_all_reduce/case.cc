@@ -95,7 +95,8 @@ class Run : public harness::RankRun {
     for (std::size_t i = 0; i < out.size() && findings_.difference.empty(); ++i) {
       float sum = 0;
       for (int rank = 0; rank < ranks_; ++rank) sum += element(rank, call, i);
-      if (out[i] != sum) findings_.difference = fmt::format("call {}: out[{}] is {}, expected {}", call, i, out[i], sum);
+      if (out[i] != sum)
+        findings_.difference = fmt::format("call {}: out[{}] is {}, expected {}", call, i, out[i], sum);
     }
     return {};
   }
@@ -104,7 +105,8 @@ class Run : public harness::RankRun {
     auto timer = harness::DeviceTimer::create(*world_, *stream_);
     if (!timer.ok()) return timer.status();
     harness::Contest contest(
-        *world_, *stream_, *timer, bench_options.samples, 1, [](int) {}, [this](bool) { return out_.poison(*stream_); });
+        *world_, *stream_, *timer, bench_options.samples, 1, [](int) {},
+        [this](bool) { return out_.poison(*stream_); });
     const harness::Contender ours{.name = "all-reduce", .step = [this] { return enqueue(); }};
     auto measured = contest.in_turn({ours});
     if (!measured.ok()) return measured.status();
@@ -118,9 +120,9 @@ class Run : public harness::RankRun {
     const Ceilings ceilings = ceilings_of(world_->device().model(), ranks_);
     if (ceilings.link_all_store_gb_s > 0) {
       const double kilobytes = 4e-3 * desc_.elements * (ranks_ - 1);
-      result.floor = {kilobytes / ceilings.link_all_store_gb_s + ceilings.packet_us,
-                      fmt::format("link ({:.1f} KB at {:.0f} GB/s) and one latency", kilobytes,
-                                  ceilings.link_all_store_gb_s)};
+      result.floor = {
+          kilobytes / ceilings.link_all_store_gb_s + ceilings.packet_us,
+          fmt::format("link ({:.1f} KB at {:.0f} GB/s) and one latency", kilobytes, ceilings.link_all_store_gb_s)};
     }
     result.plan = fmt::format("{} blocks of {} elements", op_->plan().blocks, desc_.elements);
     return timer->close();

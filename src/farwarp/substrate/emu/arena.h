@@ -22,9 +22,9 @@ inline constexpr unsigned char kPoison = 0xff;
 /// threads know the write.
 class Stamp {
  public:
-  static constexpr int kTimeBits = 38;                               ///< a day of steps at 3 million a second
-  static constexpr std::uint64_t kStrong = std::uint64_t{1} << 60;   ///< an atomic store wrote it
-  static constexpr std::uint64_t kAsync = std::uint64_t{1} << 61;    ///< the async proxy wrote it on behalf of the thread
+  static constexpr int kTimeBits = 38;                              ///< a day of steps at 3 million a second
+  static constexpr std::uint64_t kStrong = std::uint64_t{1} << 60;  ///< an atomic store wrote it
+  static constexpr std::uint64_t kAsync = std::uint64_t{1} << 61;  ///< the async proxy wrote it on behalf of the thread
   static constexpr std::uint64_t kRecord = std::uint64_t{1} << 62;   ///< a word of the granule has a release record
   static constexpr std::uint64_t kWatched = std::uint64_t{1} << 63;  ///< threads are parked on the granule
 

@@ -116,8 +116,8 @@ class Engine {
   Arena arena;
   Schedule schedule;
   std::unordered_map<std::uint64_t, WordRecord> records;  ///< by address / 4; exists if the shadow has Stamp::kRecord
-  std::unordered_map<Granule, Watch*> watched;            ///< first of the list; exists if the shadow has Stamp::kWatched
-  std::unordered_map<std::uint32_t, Block*> copies;       ///< in flight, by id
+  std::unordered_map<Granule, Watch*> watched;       ///< first of the list; exists if the shadow has Stamp::kWatched
+  std::unordered_map<std::uint32_t, Block*> copies;  ///< in flight, by id
   std::unordered_map<std::uint32_t, Warpgroup*> matrix_ops;  ///< issued but not executed, by id
   std::uint32_t next_copy = 1;
   std::uint32_t next_matrix_op = 1;
@@ -198,7 +198,7 @@ class Engine {
   bool streams_changed_ = false;
   bool host_changed_ = false;
   HostSleep host_sleep_;
-  std::uint64_t host_changes_ = 0;  ///< host_activity_changes() when may_run() last looked
+  std::uint64_t host_changes_ = 0;                              ///< host_activity_changes() when may_run() last looked
   std::chrono::steady_clock::time_point host_unchanged_since_;  ///< since when it has had this value
   std::uint64_t earliest_deadline_ns_ = kForever;  ///< a lower bound for the deadlines of parked threads and delays
   Time last_progress_ = 0;

@@ -113,9 +113,10 @@ struct Warp {
 
 struct Mbarrier {
   void* address = nullptr;
-  int arrivals = 0;         ///< arrivals of a phase
-  int pending = 0;          ///< arrivals that the current phase still waits for
-  std::int64_t bytes = 0;   ///< bytes that the current phase still waits for; below 0 if copies complete before they are expected
+  int arrivals = 0;  ///< arrivals of a phase
+  int pending = 0;   ///< arrivals that the current phase still waits for
+  std::int64_t bytes =
+      0;  ///< bytes that the current phase still waits for; below 0 if copies complete before they are expected
   std::uint64_t phase = 0;  ///< completed phases
   Uid initialiser = 0;
   Time initialised_at = 0;

@@ -16,7 +16,8 @@ class HostSleep {
  private:
   using Clock = std::chrono::steady_clock;
   struct Sleep {
-    std::uint64_t switches = 0;  ///< how often the thread has gone to sleep; if two looks find the same number, it has not woken between them
+    std::uint64_t switches =
+        0;  ///< how often the thread has gone to sleep; if two looks find the same number, it has not woken between them
     Clock::time_point since;
   };
   bool look();
