@@ -6,14 +6,18 @@
 #include <functional>
 #include <numeric>
 
+#include "farwarp/base/arguments.h"
+#include "farwarp/harness/device_buffer.h"
 #include "farwarp/harness/params.h"
-#include "farwarp/world/host/world.h"
+#include "farwarp/harness/rank_run.h"
+#include "farwarp/world/host/opened_operator.h"
 #include "lesson.h"
 
 namespace farwarp::lessons {
 namespace {
 
 using harness::CheckOutcome;
+using harness::DeviceBuffer;
 using harness::RunOptions;
 using Words = std::vector<std::uint32_t>;
 
@@ -79,106 +83,130 @@ const std::vector<harness::ParamInfo> kParams = {
     {"omit_release", "0", "0|1; lesson-02: publish chunks without a release"},
 };
 
-class LessonCase final : public harness::Case {
+struct Settings {
+  int words = 0;
+  int items = 0;
+  bool omit_release = false;
+};
+
+class Run : public harness::RankRun {
  public:
-  LessonCase(const Lesson& lesson, int words, int items, bool omit_release)
-      : lesson_(lesson), words_(words), items_(items), omit_release_(omit_release) {}
+  Run(const Lesson& lesson, const Settings& settings, std::shared_ptr<Bootstrap> bootstrap, const RunOptions& options)
+      : RankRun(std::move(bootstrap), options, harness::Comparison(DType::kBf16, 1, 1)),
+        lesson_(lesson),
+        settings_(settings) {}
 
-  std::string describe() const override { return fmt::format("{} words={} items={}", lesson_.op, words_, items_); }
+  Status open() {
+    const auto workspace = static_cast<std::int64_t>(lesson_.workspace_bytes(ranks_, settings_.words));
+    if (Status status = open_world(workspace); !status.ok()) return status;
+    const bool differs = options_.fault.kind == harness::Fault::Kind::kMismatch && options_.fault.rank == rank_;
+    auto opened =
+        OpenedOperator::open(*world_, {.name = lesson_.op,
+                                       .site_names = kSiteNames,
+                                       .configuration = hash_of({settings_.words + (differs ? 4 : 0), settings_.items}),
+                                       .kernels = {lesson_.kernel},
+                                       .buffers = {{workspace}}});
+    if (!opened.ok()) return opened.status();
+    opened_ = std::move(*opened);
+    const std::size_t in_bytes = 4u * static_cast<unsigned>(settings_.words);
+    auto in = DeviceBuffer::create(world_->device(), in_bytes);
+    if (!in.ok()) return in.status();
+    in_ = std::move(*in);
+    auto out =
+        DeviceBuffer::create(world_->device(), in_bytes * static_cast<unsigned>(std::max(ranks_, settings_.items)));
+    if (!out.ok()) return out.status();
+    out_ = std::move(*out);
+    return {};
+  }
 
-  CheckOutcome check(std::shared_ptr<Bootstrap> bootstrap, const RunOptions& options) override {
-    CheckOutcome outcome;
-    outcome.status = run(*bootstrap, bootstrap, options, outcome);
-    outcome.pass = outcome.status.ok() && outcome.detail.empty();
-    if (outcome.detail.empty()) outcome.detail = outcome.status.message();
-    return outcome;
+  /// At least three calls: the third uses the first one's buffers again.
+  Status all_calls() {
+    const int calls = std::max(3, options_.calls);
+    Status status;
+    for (int call = 0; call < calls && status.ok(); ++call) status = call_once(call);
+    return recover_from_fault(status, [this, calls] { return call_once(calls); });
+  }
+
+  Status close(const Status& status) {
+    return close_operator(status, [this] { return opened_.close(); });
   }
 
  private:
-  Status run(Bootstrap& group, const std::shared_ptr<Bootstrap>& bootstrap, const RunOptions& options,
-             CheckOutcome& outcome) {
-    WorldOptions world_options;
-    world_options.target = options.target;
-    world_options.deadline = options.deadline;
-    world_options.heap_bytes = std::size_t{1} << 20;
-    auto created = World::create(bootstrap, world_options);
-    if (!created.ok()) return created.status();
-    World& world = *created;
-    Device& device = world.device();
-
-    const harness::Fault& fault = options.fault;
-    const bool differs = fault.kind == harness::Fault::Kind::kMismatch && fault.rank == group.rank();
-    const int configuration = (words_ + (differs ? 4 : 0)) * 1000 + items_;
-    auto slot =
-        world.open_operator(lesson_.op, {kSiteNames, kSiteNames + kSites}, static_cast<std::uint64_t>(configuration));
-    if (!slot.ok()) return slot.status();
-    auto workspace = world.allocate(lesson_.workspace_bytes(group.size(), words_));
-    if (!workspace.ok()) return workspace.status();
-    auto kernel = device.kernel(lesson_.kernel);
-    if (!kernel.ok()) return kernel.status();
-    auto stream = device.create_stream();
-    if (!stream.ok()) return stream.status();
-    const std::size_t in_bytes = 4u * static_cast<unsigned>(words_);
-    const std::size_t out_bytes = in_bytes * static_cast<unsigned>(std::max(group.size(), items_));
-    auto in = device.allocate(in_bytes);
-    if (!in.ok()) return in.status();
-    auto out = device.allocate(out_bytes);
-    if (!out.ok()) return out.status();
-
-    Args args{};
-    args.view = world.view();
-    args.slot = static_cast<std::uint32_t>(*slot);
-    args.switches = omit_release_ ? kOmitRelease : 0;
-    args.workspace = static_cast<std::int64_t>(workspace->offset);
-    args.in = static_cast<const std::uint32_t*>(*in);
-    args.out = static_cast<std::uint32_t*>(*out);
-    args.words = words_;
-    args.items = items_;
-    const LaunchConfig config{lesson_.blocks, 128, lesson_.shared_bytes};
-    Status status;
-    // At least three calls, so that the third uses the first one's buffers again.
-    for (int call = 0; status.ok() && outcome.detail.empty() && call < std::max(3, options.calls); ++call) {
-      const Words input = lesson_.input(group.rank(), call, words_);
-      status = device.copy_in(*in, input.data(), in_bytes, *stream);
-      if (status.ok()) status = device.fill(*out, 0xff, out_bytes, *stream);
-      if (status.ok() && call == 0) status = harness::apply_fault(fault, group.rank(), group, device, *stream);
-      if (status.ok()) status = launch(device, *kernel, config, args, *stream);
-      Words found(lesson_.expected(group.rank(), group.size(), call, words_, items_).size());
-      if (status.ok()) status = device.copy_out(found.data(), *out, 4 * found.size(), *stream);
-      if (status.ok()) status = world.status();
-      if (status.ok()) outcome.detail = compare(found, group, call);
-    }
-    device.release(*in);
-    device.release(*out);
-    device.destroy_stream(*stream);
-    return status;
+  Status call_once(int call) {
+    const Words input = lesson_.input(rank_, call, settings_.words);
+    Status status = in_.upload(input.data(), in_.bytes(), *stream_);
+    if (status.ok()) status = out_.poison(*stream_);
+    if (status.ok() && call == 0)
+      status = harness::apply_fault(options_.fault, rank_, *bootstrap_, world_->device(), *stream_);
+    if (status.ok())
+      status =
+          launch(world_->device(), opened_.kernel(0), {lesson_.blocks, 128, lesson_.shared_bytes}, args(), *stream_);
+    if (status.ok()) status = wait(patience());
+    return status.ok() ? verify(call) : status;
   }
 
-  std::string compare(const Words& found, const Bootstrap& group, int call) const {
-    const Words expected = lesson_.expected(group.rank(), group.size(), call, words_, items_);
+  Args args() const {
+    Args args{};
+    args.view = world_->view();
+    args.slot = opened_.slot();
+    args.switches = settings_.omit_release ? kOmitRelease : 0;
+    args.workspace = static_cast<std::int64_t>(opened_.buffer(0).offset);
+    args.in = in_.as<const std::uint32_t>();
+    args.out = out_.as<std::uint32_t>();
+    args.words = settings_.words;
+    args.items = settings_.items;
+    return args;
+  }
+
+  Status verify(int call) {
+    const Words expected = lesson_.expected(rank_, ranks_, call, settings_.words, settings_.items);
+    Words found(expected.size());
+    if (Status status = out_.download(found.data(), 4 * found.size(), *stream_); !status.ok()) return status;
     std::size_t wrong = 0, first = 0;
     for (std::size_t i = expected.size(); i-- > 0;) {
       if (found[i] != expected[i]) ++wrong, first = i;
     }
-    if (wrong == 0) return {};
-    return fmt::format("rank {}, call {}: {} of {} words are wrong; word {} is {:#x}, expected {:#x}", group.rank(),
-                       call, wrong, expected.size(), first, found[first], expected[first]);
+    if (wrong > 0 && findings_.difference.empty())
+      findings_.difference = fmt::format("call {}: {} of {} words are wrong; word {} is {:#x}, expected {:#x}", call,
+                                         wrong, expected.size(), first, found[first], expected[first]);
+    return {};
   }
 
   const Lesson& lesson_;
-  int words_;
-  int items_;
-  bool omit_release_;
+  Settings settings_;
+  OpenedOperator opened_;
+  DeviceBuffer in_, out_;
+};
+
+class LessonCase final : public harness::Case {
+ public:
+  LessonCase(const Lesson& lesson, const Settings& settings) : lesson_(lesson), settings_(settings) {}
+
+  std::string describe() const override {
+    return fmt::format("{} words={} items={}", lesson_.op, settings_.words, settings_.items);
+  }
+
+  CheckOutcome check(std::shared_ptr<Bootstrap> bootstrap, const RunOptions& options) override {
+    Run run(lesson_, settings_, std::move(bootstrap), options);
+    Status status = run.open();
+    if (status.ok()) status = run.all_calls();
+    return run.outcome(run.close(status));
+  }
+
+ private:
+  const Lesson& lesson_;
+  Settings settings_;
 };
 
 Result<std::unique_ptr<harness::Case>> make_case(const Lesson& lesson, const harness::Params& params) {
   harness::ParamReader reader(params, kParams);
-  const int words = reader.small_integer("words", 4, 1024);
-  if (words % 4 != 0) reader.reject("words", std::to_string(words), "a multiple of 4 from 4 to 1024");
-  const int items = reader.small_integer("items", 1, 64);
-  const bool omit_release = reader.flag("omit_release");
+  Settings settings;
+  settings.words = reader.small_integer("words", 4, 1024);
+  if (settings.words % 4 != 0) reader.reject("words", std::to_string(settings.words), "a multiple of 4 from 4 to 1024");
+  settings.items = reader.small_integer("items", 1, 64);
+  settings.omit_release = reader.flag("omit_release");
   if (!reader.status().ok()) return reader.status();
-  return std::unique_ptr<harness::Case>(std::make_unique<LessonCase>(lesson, words, items, omit_release));
+  return std::unique_ptr<harness::Case>(std::make_unique<LessonCase>(lesson, settings));
 }
 
 [[maybe_unused]] const bool registered = [] {

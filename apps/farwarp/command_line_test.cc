@@ -265,7 +265,7 @@ TEST_F(CommandLine, FaultsThatAnOperatorDoesNotInjectAreBadUsage) {
     EXPECT_EQ(output.code, 2) << fault;
     EXPECT_EQ(output.err, std::string("farwarp: --fault is '") + fault + "': gemm injects no fault\n");
   }
-  for (const std::string lesson : {"lesson-01", "lesson-02", "lesson-03"}) {
+  for (const std::string lesson : {"lesson-01", "lesson-02", "lesson-03", "lesson-05"}) {
     const std::string check = "check " + lesson + " --ranks 2 --deadline-ms 500 --target emu_sm90 --fault ";
     const Output output = run(check + "drop_put:1");
     EXPECT_EQ(output.code, 2) << lesson;
@@ -274,7 +274,9 @@ TEST_F(CommandLine, FaultsThatAnOperatorDoesNotInjectAreBadUsage) {
     EXPECT_EQ(run(check + "kill:1").code, 4) << lesson;
     EXPECT_EQ(run(check + "mismatch:1").code, 1) << lesson;
     EXPECT_EQ(run(check + "delay:1:100").code, 0) << lesson;
-    EXPECT_EQ(run(check + "delay:1:5000").code, 4) << lesson;
+    const Output late = run(check + "delay:1:5000");
+    EXPECT_EQ(late.code, 4) << lesson;
+    EXPECT_NE(late.out.find("after recover() the next call was right"), std::string::npos) << late.out;
   }
 }
 

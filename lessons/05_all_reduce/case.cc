@@ -46,9 +46,10 @@ class Run : public harness::RankRun {
 
   /// At least three calls: the third uses the first one's buffers again.
   Status all_calls() {
+    const int calls = std::max(3, options_.calls);
     Status status;
-    for (int call = 0; call < std::max(3, options_.calls) && status.ok(); ++call) status = call_once(call);
-    return recover_from_fault(status, [this] { return call_once(0); });
+    for (int call = 0; call < calls && status.ok(); ++call) status = call_once(call);
+    return recover_from_fault(status, [this, calls] { return call_once(calls); });
   }
 
   Status close(const Status& status) {
