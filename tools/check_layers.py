@@ -43,7 +43,7 @@ EMULATOR_HOST = re.compile(r"substrate/emu/(machine|registry)\.h$")
 EMULATOR_USERS = re.compile(r"src/farwarp/(runtime/|harness/runner\.)")
 
 # device.h declares the vocabulary and ends by including the files that define it; those include it back, as an -inl file does.
-DEFINITIONS = re.compile(r"src/farwarp/substrate/(cuda|hip|emu)/")
+DEFINITIONS = re.compile(r"src/farwarp/substrate/((cuda|hip|emu)/|gpu_cells\.h|packets\.h)")
 VOCABULARY = "src/farwarp/substrate/device.h"
 
 # Leaves may include anything: nothing is built on them.

@@ -16,7 +16,7 @@ using harness::DeviceBuffer;
 using harness::Fault;
 
 /// The largest number of equal parts of a row of `vectors` vectors, at most `most`.
-int equal_pieces(int vectors, int most) {
+int equal_segments(int vectors, int most) {
   int segments = std::clamp(most, 1, vectors);
   while (vectors % segments != 0) --segments;
   return segments;
@@ -24,10 +24,10 @@ int equal_pieces(int vectors, int most) {
 
 /// Segments of a row, so that every warp of the grid has something to send and to sum, and every lane at least 16 bytes. The same on all
 /// rungs.
-int choose_pieces(const MoeAllToAllDesc& desc, const MachineShape& machine, int blocks) {
+int choose_segments(const MoeAllToAllDesc& desc, const MachineShape& machine, int blocks) {
   const int warps = blocks * (kThreads / machine.traits.warp_size);
   const int vectors = desc.hidden / 8;
-  return equal_pieces(vectors, std::min(warps / desc.max_tokens, vectors / machine.traits.warp_size));
+  return equal_segments(vectors, std::min(warps / desc.max_tokens, vectors / machine.traits.warp_size));
 }
 
 std::vector<std::string> kernel_names(int rung) {
@@ -58,8 +58,8 @@ Status RankRun::open() {
   if (!device.ok()) return device.status();
   const MachineShape& machine = (*device)->shape();
   blocks_ = config_.max_sms == 0 ? machine.multiprocessors : std::min(config_.max_sms, machine.multiprocessors);
-  const int segments =
-      config_.segments == 0 ? choose_pieces(desc, machine, blocks_) : equal_pieces(desc.hidden / 8, config_.segments);
+  const int segments = config_.segments == 0 ? choose_segments(desc, machine, blocks_)
+                                             : equal_segments(desc.hidden / 8, config_.segments);
   shape_ = {ranks_, desc.num_experts, desc.experts_per_token, desc.hidden, desc.max_tokens, segments};
   std::int64_t most_bytes = 0;
   for (int rung = config_.first_rung; rung <= config_.last_rung; ++rung)

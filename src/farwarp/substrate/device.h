@@ -330,7 +330,9 @@ FARWARP_DEVICE bool park(const void* const (&addresses)[count], int used, std::u
 #include "farwarp/substrate/cuda/mma.h"
 #include "farwarp/substrate/cuda/sync.h"
 #include "farwarp/substrate/cuda/warp.h"
+#include "farwarp/substrate/gpu_cells.h"
 #elif defined(FARWARP_TARGET_HIP)
+#include "farwarp/substrate/gpu_cells.h"
 #include "farwarp/substrate/hip/async.h"
 #include "farwarp/substrate/hip/clock.h"
 #include "farwarp/substrate/hip/convert.h"
@@ -349,3 +351,4 @@ FARWARP_DEVICE bool park(const void* const (&addresses)[count], int used, std::u
 #include "farwarp/substrate/emu/sync.h"
 #include "farwarp/substrate/emu/warp.h"
 #endif
+#include "farwarp/substrate/packets.h"

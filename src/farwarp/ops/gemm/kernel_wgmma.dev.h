@@ -64,7 +64,7 @@ FARWARP_DEVICE void gemm_wgmma(const Args& args) {
   int loaded = 0;
   if (thread_index() == 0) loaded = tile::load_first<Tile, 1>(args.grid, turns, load);
   if (args.grid.splits > 1) cluster_arrive<Order::relaxed>();
-  OwnWaits waits;
+  CopyWaits waits;
   const auto wait = [&](Shared<Mbarrier> barrier, std::uint32_t parity) {
     return wait_mbarrier(waits, args.view, barrier, parity);
   };
@@ -86,7 +86,7 @@ FARWARP_DEVICE void gemm_wgmma(const Args& args) {
     if (lane_index() == 0) mbarrier_arrive(block.meeting());
     multiply_and_store<swap_ab>(args, block, warpgroup - 1, turns, wait);
   }
-  report(waits, args.view, args.slot, kSiteStage);
+  report_expired(waits, args.view, args.slot, kSiteStage);
 }
 
 }  // namespace farwarp::FARWARP_TARGET::gemm

@@ -40,7 +40,7 @@ constexpr std::uint32_t folded(std::uint64_t configuration) {
   return static_cast<std::uint32_t>(configuration ^ configuration >> 32);
 }
 /// A row's place that stays idle is retagged once in this many calls of its parity, so that no tag is ever 2^32 calls old.
-inline constexpr std::uint32_t kRefreshPeriod = 1u << 16;
+inline constexpr std::uint32_t kRetagPeriod = 1u << 16;
 
 /// One top-k entry of a token, at the rank that owns its expert.
 struct Route {

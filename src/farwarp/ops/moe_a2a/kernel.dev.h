@@ -19,16 +19,16 @@ FARWARP_DEVICE void retag(const Call& call, Peer<Packet> packets, int count) {
   for (int i = thread_index(); i < count; i += num_threads()) store_packet(packets + i, 0, call.epoch - 1);
 }
 
-/// [block] Retags some of the rows' places that this call leaves idle: each place once in kRefreshPeriod calls of its parity. Otherwise a
+/// [block] Retags some of the rows' places that this call leaves idle: each place once in kRetagPeriod calls of its parity. Otherwise a
 /// place that is idle for exactly 2^32 calls would show its old contents as new. Reads the bitmaps: call it after await_bitmaps().
 template <class Wire>
-FARWARP_DEVICE void refresh_idle_rows(Wire& wire) {
+FARWARP_DEVICE void retag_idle_rows(Wire& wire) {
   const Args& args = wire.args;
   if (!is_first_worker(args)) return;
   const int places = args.max_tokens * args.view.size;
 #pragma unroll 1
-  for (auto place = static_cast<int>((wire.call.epoch / 2) % kRefreshPeriod); place < places;
-       place += static_cast<int>(kRefreshPeriod)) {
+  for (auto place = static_cast<int>((wire.call.epoch / 2) % kRetagPeriod); place < places;
+       place += static_cast<int>(kRetagPeriod)) {
     const int token = args.by_ranks.quotient(place), source = place - token * args.view.size;
     if (has_row(args, source, token)) continue;
     retag(wire.call, wire.regions.routes(args.view.rank, source, token), args.k);
@@ -93,7 +93,7 @@ FARWARP_DEVICE void receive_rows(Wire& wire) {
   if (!is_worker(args)) return;
   block_sync();  // routing no longer needs the shared memory
   if (!await_headers(wire.call, args)) return;
-  refresh_idle_rows(wire);
+  retag_idle_rows(wire);
   if (!lay_out_rows(wire.call, args)) return;
   mark_padding(args);
   const int rows =
@@ -106,7 +106,7 @@ template <class T, class Expert, class Wire>
 FARWARP_DEVICE void fused(const Args& args) {
   if constexpr (!Wire::kLoadsAhead) prefetch_segments(args);
   const int given = given_tokens(args);
-  const Parcels<RouteSending::with_rows> parcels(args, possible_tokens(args, given));
+  const Parcels<RouteSending::with_rows> parcels(args, tokens_or_none(args, given));
   const auto first = make_parcel<Wire>(args, parcels, parcels.first(args));
   Call call = begin_call(args.view, args.slot, kIdle);
   if (!call.live) return;
@@ -119,7 +119,7 @@ FARWARP_DEVICE void fused(const Args& args) {
   if (call.live) {
     work_on_rows<T, Expert>(wire);
     receive_returns<T>(call, args, tokens);
-    refresh_idle_rows(wire);
+    retag_idle_rows(wire);
   }
   end_call(call, kIdle);
 }
@@ -131,7 +131,7 @@ template <class Wire, Part part>
 FARWARP_DEVICE void dispatch(const Args& args) {
   constexpr bool kSends = part != Part::receive;
   const int given = given_tokens(args);
-  const Parcels<RouteSending::apart> parcels(args, kSends ? possible_tokens(args, given) : 0);
+  const Parcels<RouteSending::apart> parcels(args, kSends ? tokens_or_none(args, given) : 0);
   if constexpr (kSends) {
     prefetch_entries(args);
     if (!Wire::kLoadsAhead && args.roles.sending_blocks == num_blocks()) prefetch_segments(args);

@@ -67,19 +67,19 @@ FARWARP_DEVICE std::int32_t place_experts(const Args& args, std::int32_t& overfl
 FARWARP_DEVICE bool lay_out_rows(Call& call, const Args& args) {
   const auto totals = shared_at<std::uint32_t>(args.shared.totals);
   const int local = first_expert(args, args.view.rank + 1) - first_expert(args, args.view.rank);
-  const bool author = is_first_worker(args);
+  const bool first_worker = is_first_worker(args);
   if (warp_index() == 0) {
     std::int32_t overflow = 0;
     const std::int32_t end = place_experts(args, overflow, [&](int expert, std::int32_t first, std::int32_t count) {
       store(totals + expert, static_cast<std::uint32_t>(count));
-      if (!author) return;
+      if (!first_worker) return;
       store(Global<std::int32_t>(args.counts) + expert, count);
       store(Global<std::int32_t>(args.row_offsets) + expert, first);
     });
-    if (author && lane_index() == 0) store(Global<std::int32_t>(args.row_offsets) + local, end);
+    if (first_worker && lane_index() == 0) store(Global<std::int32_t>(args.row_offsets) + local, end);
     const bool too_long = end > args.recv_rows;
     if (ballot(overflow != 0 || too_long) != 0) {
-      if (author && (overflow != 0 || (too_long && lane_index() == 0))) {
+      if (first_worker && (overflow != 0 || (too_long && lane_index() == 0))) {
         const std::int64_t room = too_long ? args.recv_rows : args.recv_rows / args.max_local_experts;
         give_up(call, StatusCode::kCapacity, kSiteCapacity, -1, static_cast<std::uint64_t>(room),
                 static_cast<std::uint64_t>(too_long ? end : overflow));

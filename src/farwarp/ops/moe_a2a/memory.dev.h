@@ -118,7 +118,7 @@ struct Segment {
 struct ReceivedSegment {
   int source;
   std::int32_t token;  ///< its number at the source
-  int number;          ///< of the row among the received rows
+  int row_number;      ///< among the received rows
   int segment;
   int first, last;  ///< vectors
 };

@@ -32,7 +32,7 @@ FARWARP_DEVICE std::int64_t kept_place(std::uint64_t word) { return static_cast<
 FARWARP_DEVICE float kept_weight(std::uint64_t word) { return std::bit_cast<float>(static_cast<std::uint32_t>(word)); }
 
 /// A row's source and token, and how many copies of it there are.
-FARWARP_DEVICE std::uint64_t kept_owner(const ReceivedSegment& row, int copies) {
+FARWARP_DEVICE std::uint64_t kept_origin(const ReceivedSegment& row, int copies) {
   return static_cast<std::uint64_t>(row.token) << 32 | static_cast<std::uint32_t>(copies << 8 | row.source);
 }
 
@@ -42,8 +42,8 @@ FARWARP_DEVICE void keep_row(const Regions& regions, const ReceivedSegment& row,
   const Args& args = regions.args;
   const bool is_copy = word != kNoRoute;
   const std::uint64_t copies = ballot(is_copy);
-  const Global<std::uint64_t> kept = regions.kept(row.number);
-  if (lane_index() == 0) store(kept, kept_owner(row, count_bits(copies)));
+  const Global<std::uint64_t> kept = regions.kept(row.row_number);
+  if (lane_index() == 0) store(kept, kept_origin(row, count_bits(copies)));
   if (!is_copy) return;
   store(kept + (1 + count_bits(copies & lanes_below())), word);
   if (args.origins == nullptr) return;
@@ -106,12 +106,12 @@ FARWARP_DEVICE void return_rows(Call& call, const Args& args) {
   for (int item = warp_in_grid(); item < items; item += warps_of_grid()) {
     const int number = args.by_segments.quotient(item);
     const Global<std::uint64_t> kept = regions.kept(number);
-    const std::uint64_t owner = load(kept);
+    const std::uint64_t origin = load(kept);
     const std::uint64_t word = lane_index() < args.k ? load(kept + (1 + lane_index())) : 0;
-    const Segment segment = segment_of<1>(args, static_cast<int>(owner >> 32), item - number * args.segments);
+    const Segment segment = segment_of<1>(args, static_cast<int>(origin >> 32), item - number * args.segments);
     const ReceivedSegment row{
-        static_cast<int>(owner & 0xff), segment.token, number, segment.number, segment.first, segment.last};
-    reduce_row<T>(regions, row, static_cast<int>(owner >> 8 & 0xff), word);
+        static_cast<int>(origin & 0xff), segment.token, number, segment.number, segment.first, segment.last};
+    reduce_row<T>(regions, row, static_cast<int>(origin >> 8 & 0xff), word);
   }
 }
 

@@ -15,7 +15,7 @@ FARWARP_DEVICE int given_tokens(const Args& args) {
   return args.tokens_on_device ? load(Global<const std::int32_t>(args.tokens_on_device)) : args.tokens;
 }
 /// `tokens`, or 0 if it is out of range.
-FARWARP_DEVICE int possible_tokens(const Args& args, int tokens) {
+FARWARP_DEVICE int tokens_or_none(const Args& args, int tokens) {
   return tokens >= 0 && tokens <= args.max_tokens ? tokens : 0;
 }
 /// [block] `tokens`; if it is out of range, gives up and returns 0.
@@ -220,9 +220,9 @@ FARWARP_DEVICE std::int32_t sum_below(std::int32_t value, std::int32_t& total) {
 
 /// Numbers the rows that arrive: the first 32 tokens of each source in turn, beginning with the rank after mine, then the next 32. This is
 /// about the order in which they are sent. A warp asks for rows in ascending order; each of its lanes holds a bitmap word.
-class RowsPresent {
+class ArrivingRows {
  public:
-  FARWARP_DEVICE explicit RowsPresent(const Args& args) : args_(args) {}
+  FARWARP_DEVICE explicit ArrivingRows(const Args& args) : args_(args) {}
 
   /// [warp] Source and token of row `number`, which must not be less than in the previous call. False if there is no such row.
   FARWARP_DEVICE bool find(int number, int& source, std::int32_t& token) {
@@ -268,7 +268,7 @@ class RowsPresent {
 /// begins at a multiple of `align` vectors. Returns the number of rows, or 0 if the call is over.
 template <int align, class Visit>
 FARWARP_DEVICE int for_each_row_present(const Args& args, const Visit& work) {
-  RowsPresent rows(args);
+  ArrivingRows rows(args);
 #pragma unroll 1
   for (int item = worker_warp_number(args);; item += args.roles.workers * warps_per_block()) {
     const int number = args.by_segments.quotient(item);

@@ -264,27 +264,7 @@ FARWARP_DEVICE std::uint32_t fetch_add(Shared<std::uint32_t> address, std::uint3
 }
 
 // ---- cells ---------------------------------------------------------------------------------------------------------
-
-template <Order order, class T>
-FARWARP_DEVICE T load(Global<SystemCell<T>> cell) {
-  return load<order, Scope::system>(Global<T>(&cell.raw->word));
-}
-template <Order order, class T>
-FARWARP_DEVICE T load(Peer<SystemCell<T>> cell) {
-  return load<order, Scope::system>(Global<T>(&cell.raw->word));
-}
-template <Order order, class T>
-FARWARP_DEVICE void store(Global<SystemCell<T>> cell, std::type_identity_t<T> value) {
-  store<order, Scope::system>(Global<T>(&cell.raw->word), value);
-}
-template <Order order, class T>
-FARWARP_DEVICE void store(Peer<SystemCell<T>> cell, std::type_identity_t<T> value) {
-  store<order, Scope::system>(Global<T>(&cell.raw->word), value);
-}
-template <Order order, class T>
-FARWARP_DEVICE T fetch_add(Peer<SystemCell<T>> cell, std::type_identity_t<T> value) {
-  return fetch_add<order, Scope::system>(Global<T>(&cell.raw->word), value);
-}
+// gpu_cells.h has the accesses.
 
 // The value is not used, so ptxas drops the load and keeps only its invalidation of L1.
 template <class T>
@@ -297,7 +277,7 @@ FARWARP_DEVICE void prefetch(Global<T> address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(ptx::global_address(address.raw)));
 }
 
-// ---- packets and words -------------------------------------------------------------------------------------------------------
+// ---- words -------------------------------------------------------------------------------------------------------
 // One 16-byte instruction. PTX treats the elements of a vector access as separate scalar accesses in no particular order. Only each
 // half is atomic, so both halves of a packet have the tag.
 
@@ -314,16 +294,6 @@ FARWARP_DEVICE Vec16 load_words(Global<const Vec16> address) {
                : "l"(ptx::global_address(address.raw))
                : "memory");
   return words;
-}
-
-FARWARP_DEVICE void store_packet(Peer<Packet> address, std::uint64_t data, std::uint32_t tag) {
-  const Packet packet = make_packet(data, tag);
-  store_words(Peer<Vec16>(reinterpret_cast<Vec16*>(address.raw)), {packet.lo, packet.hi});
-}
-
-FARWARP_DEVICE Packet load_packet(Global<Packet> address) {
-  const Vec16 words = load_words(Global<const Vec16>(reinterpret_cast<const Vec16*>(address.raw)));
-  return {words.lo, words.hi};
 }
 
 // ---- fences --------------------------------------------------------------------------------------------------------

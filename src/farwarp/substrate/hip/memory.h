@@ -182,27 +182,7 @@ FARWARP_DEVICE std::uint32_t fetch_add(Shared<std::uint32_t> address, std::uint3
 }
 
 // ---- cells ---------------------------------------------------------------------------------------------------------
-
-template <Order order, class T>
-FARWARP_DEVICE T load(Global<SystemCell<T>> cell) {
-  return load<order, Scope::system>(Global<T>(&cell.raw->word));
-}
-template <Order order, class T>
-FARWARP_DEVICE T load(Peer<SystemCell<T>> cell) {
-  return load<order, Scope::system>(Global<T>(&cell.raw->word));
-}
-template <Order order, class T>
-FARWARP_DEVICE void store(Global<SystemCell<T>> cell, std::type_identity_t<T> value) {
-  store<order, Scope::system>(Global<T>(&cell.raw->word), value);
-}
-template <Order order, class T>
-FARWARP_DEVICE void store(Peer<SystemCell<T>> cell, std::type_identity_t<T> value) {
-  store<order, Scope::system>(Global<T>(&cell.raw->word), value);
-}
-template <Order order, class T>
-FARWARP_DEVICE T fetch_add(Peer<SystemCell<T>> cell, std::type_identity_t<T> value) {
-  return fetch_add<order, Scope::system>(Global<T>(&cell.raw->word), value);
-}
+// gpu_cells.h has the accesses.
 
 // An acquire fence instead of another load, which would take a trip to memory. The poll has already waited for its load.
 template <class T>
@@ -214,7 +194,7 @@ FARWARP_DEVICE void acquire(Global<SystemCell<T>>) {
 template <class T>
 FARWARP_DEVICE void prefetch(Global<T>) {}
 
-// ---- packets and words -------------------------------------------------------------------------------------------------------
+// ---- words -------------------------------------------------------------------------------------------------------
 // Two 8-byte atomics: no document says that a 16-byte access of CDNA is single-copy atomic, or that its halves are.
 
 FARWARP_DEVICE void store_words(Peer<Vec16> address, Vec16 words) {
@@ -226,16 +206,6 @@ FARWARP_DEVICE Vec16 load_words(Global<const Vec16> address) {
   const std::uint64_t lo = load<Order::relaxed, Scope::system>(Global<const std::uint64_t>(&address.raw->lo));
   const std::uint64_t hi = load<Order::relaxed, Scope::system>(Global<const std::uint64_t>(&address.raw->hi));
   return {lo, hi};
-}
-
-FARWARP_DEVICE void store_packet(Peer<Packet> address, std::uint64_t data, std::uint32_t tag) {
-  const Packet packet = make_packet(data, tag);
-  store_words(Peer<Vec16>(reinterpret_cast<Vec16*>(address.raw)), {packet.lo, packet.hi});
-}
-
-FARWARP_DEVICE Packet load_packet(Global<Packet> address) {
-  const Vec16 words = load_words(Global<const Vec16>(reinterpret_cast<const Vec16*>(address.raw)));
-  return {words.lo, words.hi};
 }
 
 // ---- fences --------------------------------------------------------------------------------------------------------

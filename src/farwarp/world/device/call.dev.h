@@ -47,7 +47,7 @@ FARWARP_DEVICE Global<SystemCell<std::uint32_t>> abort_cell(const Call& call) {
 }
 
 /// [thread] Records an abort in the ledger, where the host sees it, and in `call`. `raised_by` is 1 + the rank that raised it.
-FARWARP_DEVICE void note_abort(Call& call, std::uint32_t raised_by) {
+FARWARP_DEVICE void record_abort(Call& call, std::uint32_t raised_by) {
   call.live = false;
   store<Order::relaxed>(Peer<SystemCell<std::uint32_t>>(&call.view.ledger->aborted_by), raised_by);
 }
@@ -94,15 +94,15 @@ FARWARP_COLD void record_failure(const WorldView& view, std::uint32_t slot, std:
 FARWARP_DEVICE void give_up(Call& call, StatusCode kind, std::uint32_t site, std::int32_t peer, std::uint64_t expected,
                             std::uint64_t seen) {
   record_failure(call.view, call.slot, call.epoch, nanoseconds() - call.started_ns, kind, site, peer, expected, seen);
-  note_abort(call, static_cast<std::uint32_t>(call.view.rank) + 1);
+  record_abort(call, static_cast<std::uint32_t>(call.view.rank) + 1);
 }
 
 /// [thread] give_up() inlined, for kernels whose warps change their register counts (setmaxnreg): ptxas ignores the change in a
 /// kernel that calls a function.
-FARWARP_DEVICE void give_up_in_place(Call& call, StatusCode kind, std::uint32_t site, std::int32_t peer,
-                                     std::uint64_t expected, std::uint64_t seen) {
+FARWARP_DEVICE void give_up_inlined(Call& call, StatusCode kind, std::uint32_t site, std::int32_t peer,
+                                    std::uint64_t expected, std::uint64_t seen) {
   write_failure(call.view, call.slot, call.epoch, nanoseconds() - call.started_ns, kind, site, peer, expected, seen);
-  note_abort(call, static_cast<std::uint32_t>(call.view.rank) + 1);
+  record_abort(call, static_cast<std::uint32_t>(call.view.rank) + 1);
 }
 
 /// [thread] Reads the operator's cells. `found_phase` is the phase that they expect next.
@@ -117,12 +117,12 @@ FARWARP_DEVICE Call read_call(const WorldView& view, std::uint32_t slot, std::ui
   call.grace_ns = budget / 32;
   // Each thread that sees the abort reports it to the host: other threads may have loaded the cell before it was raised.
   if (const std::uint32_t raised_by = load<Order::relaxed>(abort_cell(call)); raised_by != 0)
-    note_abort(call, raised_by);
+    record_abort(call, raised_by);
   return call;
 }
 
 /// [thread] Marks the operator busy; false if another of its kernels still runs. Pairs with the release in leave_call().
-FARWARP_DEVICE bool take_operator(const Call& call) {
+FARWARP_DEVICE bool mark_busy(const Call& call) {
   return exchange<Order::acq_rel, Scope::device>(member(cells_of(call), &OperatorCells::busy), 1u) == 0;
 }
 
@@ -131,7 +131,7 @@ FARWARP_DEVICE bool take_operator(const Call& call) {
 FARWARP_DEVICE Call begin_call(const WorldView& view, std::uint32_t slot, std::uint32_t phase) {
   std::uint32_t found_phase = 0;
   Call call = read_call(view, slot, found_phase);
-  if (call.live && block_index() == 0 && thread_index() == 0 && (!take_operator(call) || found_phase != phase))
+  if (call.live && block_index() == 0 && thread_index() == 0 && (!mark_busy(call) || found_phase != phase))
     give_up(call, StatusCode::kMisuse, kSiteBegin, -1, phase, found_phase);
   call.live = !block_any(found_phase != phase || !call.live);
   return call;
@@ -149,7 +149,7 @@ FARWARP_DEVICE Call join_call(const WorldView& view, std::uint32_t slot) {
 
 /// [thread] Marks the operator busy. If another of its kernels still runs, gives up the call: what it has written is then invalid.
 FARWARP_DEVICE void claim_call(Call& call) {
-  if (!take_operator(call)) give_up_in_place(call, StatusCode::kMisuse, kSiteBegin, -1, 0, 0);
+  if (!mark_busy(call)) give_up_inlined(call, StatusCode::kMisuse, kSiteBegin, -1, 0, 0);
 }
 
 /// Skips epoch 0 when epochs wrap: zeroed memory would look like packets of that call. The next one is then 4, so that buffers that

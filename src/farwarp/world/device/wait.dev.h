@@ -15,25 +15,25 @@ struct Wait {
   std::uint32_t depth = 0;
 };
 
-inline constexpr std::uint32_t kDeepestWait = 4;  ///< greater than the depth of any wait on a peer
+inline constexpr std::uint32_t kCopyWaitDepth = 4;  ///< greater than the depth of any wait on a peer
 
-/// How a wait that expires is recorded: by a called function, or in place. In place is for kernels whose warps change their register
-/// counts: see give_up_in_place().
-enum class Failure { called, in_place };
+/// How a wait that expires is recorded: by a called function, or by inlined code. Inlined is for kernels whose warps change their register
+/// counts: see give_up_inlined().
+enum class Failure { called, inlined };
 
 /// [thread] False if the wait must end: the abort was raised, or the deadline has passed and this thread has raised it.
 template <Failure failure = Failure::called>
 FARWARP_DEVICE bool may_wait_on(Call& call, Wait wait, std::uint64_t expected, std::uint64_t seen) {
   const std::uint32_t raised_by = load<Order::relaxed>(abort_cell(call));
   if (raised_by != 0) {
-    note_abort(call, raised_by);
+    record_abort(call, raised_by);
     return false;
   }
   if (nanoseconds() < call.deadline_ns + wait.depth * call.grace_ns) return true;
   if constexpr (failure == Failure::called) {
     give_up(call, StatusCode::kDeadline, wait.site, wait.peer, expected, seen);
   } else {
-    give_up_in_place(call, StatusCode::kDeadline, wait.site, wait.peer, expected, seen);
+    give_up_inlined(call, StatusCode::kDeadline, wait.site, wait.peer, expected, seen);
   }
   return false;
 }
@@ -139,7 +139,7 @@ FARWARP_DEVICE int wait_leading(Call& call, Global<Cell> cell, int lanes, int ne
 /// on that peer, and the copies of an aborted call have time to arrive in shared memory.
 FARWARP_DEVICE bool wait_mbarrier(Call& call, Shared<Mbarrier> barrier, std::uint32_t parity, std::uint32_t site) {
   const void* const addresses[] = {barrier.raw};
-  std::uint64_t until = call.deadline_ns + kDeepestWait * call.grace_ns;
+  std::uint64_t until = call.deadline_ns + kCopyWaitDepth * call.grace_ns;
   bool looked = false;
   for (std::uint32_t tries = 0; !mbarrier_test(barrier, parity); ++tries) {
     if (!park(addresses, 1, until, tries)) continue;
@@ -151,9 +151,9 @@ FARWARP_DEVICE bool wait_mbarrier(Call& call, Shared<Mbarrier> barrier, std::uin
     if (now <= until) continue;
     const std::uint32_t raised_by = load<Order::relaxed>(abort_cell(call));
     if (raised_by != 0) {
-      note_abort(call, raised_by);
+      record_abort(call, raised_by);
     } else if (call.live) {
-      give_up_in_place(call, StatusCode::kDeadline, site, -1, parity, kNothingSeen);
+      give_up_inlined(call, StatusCode::kDeadline, site, -1, parity, kNothingSeen);
     }
     return false;
   }
@@ -162,15 +162,15 @@ FARWARP_DEVICE bool wait_mbarrier(Call& call, Shared<Mbarrier> barrier, std::uin
 
 /// The state of a thread's waits for its block's own copies, for threads without a Call: to read the operator's cells takes one
 /// microsecond, and several while the copies load memory. Such a wait expires only if something is broken. It is then noted here, and
-/// report() writes it to the ledger after the loops: inside them, its code would delay a cold launch.
-struct OwnWaits {
+/// report_expired() writes it to the ledger after the loops: inside them, its code would delay a cold launch.
+struct CopyWaits {
   std::uint64_t until = 0;  ///< the deadline; 0 until a wait has polled long enough to need it
   bool expired = false;
 };
 
 /// [thread] False if the deadline has passed, in this wait or an earlier one. The deadline is later than that of any wait on a peer,
 /// because the copies may depend on one.
-FARWARP_DEVICE bool wait_mbarrier(OwnWaits& waits, const WorldView& view, Shared<Mbarrier> barrier,
+FARWARP_DEVICE bool wait_mbarrier(CopyWaits& waits, const WorldView& view, Shared<Mbarrier> barrier,
                                   std::uint32_t parity) {
   const void* const addresses[] = {barrier.raw};
   for (std::uint32_t tries = 0; !mbarrier_test(barrier, parity); ++tries) {
@@ -178,7 +178,7 @@ FARWARP_DEVICE bool wait_mbarrier(OwnWaits& waits, const WorldView& view, Shared
     const std::uint64_t now = nanoseconds();
     if (waits.until == 0) {
       const std::uint64_t budget = load(member(control_of(view), &WorldControl::deadline_ns));
-      waits.until = now + budget + (kDeepestWait + 1) * (budget / 32);
+      waits.until = now + budget + (kCopyWaitDepth + 1) * (budget / 32);
     }
     waits.expired = now > waits.until;
     if (waits.expired) return false;
@@ -188,12 +188,13 @@ FARWARP_DEVICE bool wait_mbarrier(OwnWaits& waits, const WorldView& view, Shared
 
 /// [thread] Records an expired wait in the ledger, unless the World has been aborted. The record has epoch 0, because the operator's
 /// cells may be changing.
-FARWARP_DEVICE void report(const OwnWaits& waits, const WorldView& view, std::uint32_t slot, std::uint32_t site) {
+FARWARP_DEVICE void report_expired(const CopyWaits& waits, const WorldView& view, std::uint32_t slot,
+                                   std::uint32_t site) {
   if (!waits.expired) return;
   const std::uint64_t budget = load(member(control_of(view), &WorldControl::deadline_ns));
   Call call{view, slot, 0, waits.until - budget, waits.until, 0, true};
   if (load<Order::relaxed>(abort_cell(call)) == 0)
-    give_up_in_place(call, StatusCode::kDeadline, site, -1, 0, kNothingSeen);
+    give_up_inlined(call, StatusCode::kDeadline, site, -1, 0, kNothingSeen);
 }
 
 // ---- ready --------------------------------------------------------------------------------------------------------

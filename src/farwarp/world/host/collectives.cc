@@ -55,7 +55,7 @@ Status Collectives::number_world(std::uint32_t mine) {
   return {};
 }
 
-Status Collectives::agree(const std::string& call, std::chrono::milliseconds extra_time) {
+Status Collectives::check_same_call(const std::string& call, std::chrono::milliseconds extra_time) {
   const std::string mine = fmt::format("{} as call {} of world {}", call, ++calls_, world_);
   auto all = bootstrap_->allgather(bytes_of_text(mine), timeout_ + extra_time);
   if (!all.ok()) return all.status();

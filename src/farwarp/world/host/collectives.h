@@ -29,7 +29,7 @@ class Collectives {
 
   /// Collective. ok on all ranks if `call` is the same on all, else kMismatch on all, quoting the first rank that differs from
   /// rank 0. `call` is the call in words with its arguments: "allocate(4096 bytes, alignment 256)".
-  Status agree(const std::string& call, std::chrono::milliseconds extra_time = {});
+  Status check_same_call(const std::string& call, std::chrono::milliseconds extra_time = {});
 
   Status all_ok(const Status& mine) { return farwarp::all_ok(*bootstrap_, mine, timeout_); }
 

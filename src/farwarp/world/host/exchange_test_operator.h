@@ -47,7 +47,7 @@ class Exchange {
   }
 
   /// Releases nothing and waits for nothing. The caller owns the stream then; a few bytes of device memory leak.
-  Stream leave() {
+  Stream abandon() {
     world_ = nullptr;
     return stream_;
   }

@@ -14,13 +14,13 @@ namespace farwarp {
 Result<std::uint32_t> World::State::agree_highest_epoch() {
   WorldControl cells{};
   Status read = device->copy_out(&cells, control(), sizeof(cells), *stream);
-  if (Status all = settle(collectives.all_ok(read)); !all.ok()) return all;
+  if (Status all = note_loss(collectives.all_ok(read)); !all.ok()) return all;
   std::uint32_t highest = highest_epoch;
   for (int slot = 0; slot < kMaxOperators; ++slot) {
     if (operators[slot]) highest = later_epoch(highest, cells.operators[slot].epoch);
   }
   auto everyone = collectives.gather(highest);
-  if (!everyone.ok()) return settle(everyone.status());
+  if (!everyone.ok()) return note_loss(everyone.status());
   for (const std::uint32_t theirs : *everyone) highest = later_epoch(highest, theirs);
   return highest;
 }
@@ -55,7 +55,7 @@ Result<int> World::open_operator(std::string name, std::vector<std::string> site
   const std::uint32_t epoch = fresh_epoch(*highest);
   Status written = state.write_cells(slot, epoch);
   if (written.ok()) written = state.synchronize();
-  if (Status all = state.settle(state.collectives.all_ok(written)); !all.ok()) return all;
+  if (Status all = state.note_loss(state.collectives.all_ok(written)); !all.ok()) return all;
   state.highest_epoch = epoch;
   free_slot->emplace(State::OpenOperator{std::move(name), std::move(site_names)});
   return slot;

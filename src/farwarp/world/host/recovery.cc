@@ -81,7 +81,8 @@ Status World::recover(const std::vector<Stream>& streams) {
     return state.lose(fmt::format("recover: {}", status.message()));
   };
   const Status drained = drain(*state.device, streams, state.host_timeout);
-  if (Status same = lost_unless_ok(state.collectives.agree("recover", state.host_timeout)); !same.ok()) return same;
+  if (Status same = lost_unless_ok(state.collectives.check_same_call("recover", state.host_timeout)); !same.ok())
+    return same;
   if (Status all = lost_unless_ok(state.collectives.all_ok(drained)); !all.ok()) return all;
 
   // From here on no kernel of any rank runs, so no kernel raises the abort again or advances an epoch.

@@ -24,16 +24,17 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint32_t kHelloKind = 0x6f6c6568;
-constexpr std::chrono::milliseconds kRedialInterval{5};  // connecting to a peer that does not listen yet fails at once
-constexpr int kMostAcceptedAtOnce = 64;                  // then checks the deadline and the other connections
-constexpr std::size_t kMostWaitingCallers = 256;         // beyond them the oldest is closed; a rank connects again
+constexpr std::chrono::milliseconds kReconnectInterval{
+    5};                                           // connecting to a peer that does not listen yet fails at once
+constexpr int kMostAcceptedAtOnce = 64;           // then checks the deadline and the other connections
+constexpr std::size_t kMostWaitingClients = 256;  // beyond them the oldest is closed; a rank connects again
 
-/// The first message of both sides of a connection. The caller sends it once more after it has received the answer.
+/// The first message of both sides of a connection. The client sends it once more after it has received the answer.
 struct Hello {
   std::int32_t rank;
   std::int32_t size;
   std::uint64_t nonce;  // the sender's, drawn for this rendezvous
-  std::uint64_t echo;   // the other side's nonce; 0 in a caller's first hello, which does not know it yet
+  std::uint64_t echo;   // the other side's nonce; 0 in a client's first hello, which does not know it yet
   char rendezvous[72];
 };
 
@@ -50,7 +51,7 @@ std::vector<std::byte> bytes_of(const Hello& hello) {
 class Rendezvous {
  public:
   Rendezvous(int rank, int size, const std::string& name)
-      : rank_(rank), size_(size), name_(name), peers_(size), dialled_(rank) {
+      : rank_(rank), size_(size), name_(name), peers_(size), outgoing_(rank) {
     hello_.rank = rank;
     hello_.size = size;
     hello_.nonce = random_nonce();
@@ -63,17 +64,17 @@ class Rendezvous {
     const Clock::time_point deadline = detail::deadline_after(timeout);
     while (!missing_ranks().empty()) {
       for (int peer = 0; peer < rank_; ++peer) {
-        if (peers_[peer] || dialled_[peer]) continue;
-        if (Status dialled = dial(peer); !dialled.ok()) return dialled;
+        if (peers_[peer] || outgoing_[peer]) continue;
+        if (Status started = start_connection(peer); !started.ok()) return started;
       }
       if (Clock::now() >= deadline) return late(timeout);
       poll_all(deadline);
-      accept_callers();
+      accept_clients();
       for (int peer = 0; peer < rank_; ++peer) {
-        if (!dialled_[peer]) continue;
-        if (Status answered = hear_answer(peer); !answered.ok()) return answered;
+        if (!outgoing_[peer]) continue;
+        if (Status answered = read_answer(peer); !answered.ok()) return answered;
       }
-      callers_.remove_if([this](Caller& caller) { return hear_caller(caller); });
+      clients_.remove_if([this](Client& client) { return read_client(client); });
     }
     // A process that connects from now on is no rank of this job. It is refused at once and does not wait for an answer.
     ::shutdown(listener_.get(), SHUT_RD);
@@ -81,9 +82,9 @@ class Rendezvous {
   }
 
  private:
-  /// An accepted connection. `rank` is set once the caller has sent its rank and was answered.
-  struct Caller {
-    Connection line;
+  /// An accepted connection. `rank` is set once the client has sent its rank and was answered.
+  struct Client {
+    Connection connection;
     int rank = -1;
   };
 
@@ -115,7 +116,7 @@ class Rendezvous {
   }
 
   /// A connection to the name of `peer`, or none.
-  Connection call(int peer) {
+  Connection connect_to(int peer) {
     UniqueFd socket = make_socket();
     socklen_t length = 0;
     const sockaddr_un theirs = address(name_, peer, &length);
@@ -133,81 +134,82 @@ class Rendezvous {
                     name_, rank_));
   }
 
-  /// kUnavailable if the name of `place` is another user's.
-  Status taken_by_another_user(int place) {
-    if (const Connection holder = call(place)) return same_user(place, holder);
+  /// kUnavailable if the name of `rank` is another user's.
+  Status taken_by_another_user(int rank) {
+    if (const Connection holder = connect_to(rank)) return same_user(rank, holder);
     socklen_t length = 0;  // its socket does not listen, or there is none
-    const sockaddr_un own = address(name_, place, &length);
+    const sockaddr_un own = address(name_, rank, &length);
     const std::optional<uid_t> owner = owner_of_socket_name({own.sun_path, length - offsetof(sockaddr_un, sun_path)});
     if (!owner || *owner == ::geteuid()) return {};
-    return taken(place, fmt::format("a process of user {}", *owner));
+    return taken(rank, fmt::format("a process of user {}", *owner));
   }
 
-  Status same_user(int place, const Connection& holder) const {
-    return holder.same_user() ? Status{} : taken(place, holder.describe_peer());
+  Status same_user(int rank, const Connection& holder) const {
+    return holder.same_user() ? Status{} : taken(rank, holder.describe_peer());
   }
 
-  Status taken(int place, const std::string& holder) const {
+  Status taken(int rank, const std::string& holder) const {
     return unavailable(
         fmt::format("rendezvous '{}' is taken: the place of rank {} is held by {}, and this is user {}; nothing was "
                     "sent there; choose another FARWARP_RENDEZVOUS or MASTER_PORT",
-                    name_, place, holder, ::geteuid()));
+                    name_, rank, holder, ::geteuid()));
   }
 
-  Status dial(int peer) {
-    Connection line = call(peer);
-    if (!line) return {};  // will be tried again
+  Status start_connection(int peer) {
+    Connection connection = connect_to(peer);
+    if (!connection) return {};  // will be tried again
     // Before a byte is sent: this connection will carry the handle of this rank's memory.
-    if (Status theirs = same_user(peer, line); !theirs.ok()) return theirs;
-    dialled_[peer] = std::move(line);
-    dialled_[peer].start_send(kHelloKind, 0, first_words_);
-    dialled_[peer].start_receive(sizeof(Hello));
-    (void)dialled_[peer].continue_send();
+    if (Status theirs = same_user(peer, connection); !theirs.ok()) return theirs;
+    outgoing_[peer] = std::move(connection);
+    outgoing_[peer].start_send(kHelloKind, 0, first_words_);
+    outgoing_[peer].start_receive(sizeof(Hello));
+    (void)outgoing_[peer].continue_send();
     return {};
   }
 
-  void accept_callers() {
+  void accept_clients() {
     for (int accepted = 0; accepted < kMostAcceptedAtOnce; ++accepted) {
       UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (!socket) {
         if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) note_error("cannot accept a call");
         return;
       }
-      Connection line(std::move(socket));
-      if (!line.same_user()) {  // closed at once: other users must not use up this process's descriptors
-        turned_away_ =
-            fmt::format("; a call from {} was refused, as this is user {}", line.describe_peer(), ::geteuid());
+      Connection connection(std::move(socket));
+      if (!connection.same_user()) {  // closed at once: other users must not use up this process's descriptors
+        last_refusal_ =
+            fmt::format("; a call from {} was refused, as this is user {}", connection.describe_peer(), ::geteuid());
         continue;
       }
-      if (callers_.size() == kMostWaitingCallers) callers_.pop_front();
-      line.start_receive(sizeof(Hello));
-      callers_.push_back({std::move(line)});
+      if (clients_.size() == kMostWaitingClients) clients_.pop_front();
+      connection.start_receive(sizeof(Hello));
+      clients_.push_back({std::move(connection)});
     }
   }
 
   /// Notes what may explain a rank that is missing at the deadline. The cause may be temporary: descriptors can become free again.
   void note_error(const char* what) {
-    turned_away_ = fmt::format("; {}: {}", what, std::strerror(errno));
-    std::this_thread::sleep_for(kRedialInterval);  // poll() would report the same connection again at once
+    last_refusal_ = fmt::format("; {}: {}", what, std::strerror(errno));
+    std::this_thread::sleep_for(kReconnectInterval);  // poll() would report the same connection again at once
   }
 
   void poll_all(Clock::time_point deadline) const {
     std::vector<pollfd> sockets{{listener_.get(), POLLIN, 0}};
-    bool redial = false;
+    bool reconnect = false;
     for (int peer = 0; peer < rank_; ++peer) {
-      if (dialled_[peer]) sockets.push_back({dialled_[peer].socket(), dialled_[peer].events(), 0});
-      redial |= !peers_[peer] && !dialled_[peer];
+      if (outgoing_[peer]) sockets.push_back({outgoing_[peer].socket(), outgoing_[peer].events(), 0});
+      reconnect |= !peers_[peer] && !outgoing_[peer];
     }
-    for (const Caller& caller : callers_) sockets.push_back({caller.line.socket(), caller.line.events(), 0});
+    for (const Client& client : clients_)
+      sockets.push_back({client.connection.socket(), client.connection.events(), 0});
     auto wait = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-    if (redial) wait = std::min(wait, kRedialInterval);
+    if (reconnect) wait = std::min(wait, kReconnectInterval);
     ::poll(sockets.data(), sockets.size(), static_cast<int>(std::clamp<std::int64_t>(wait.count(), 0, 1'000'000)));
   }
 
   /// The received message, if it is a Hello of this rendezvous.
-  std::optional<Hello> hello_from(Connection& line, Connection::Progress progress) const {
+  std::optional<Hello> hello_from(Connection& connection, Connection::Progress progress) const {
     if (progress != Connection::Progress::kDone) return {};
-    const Frame frame = line.take();
+    const Frame frame = connection.take();
     if (frame.kind != kHelloKind || frame.sequence != 0 || frame.fd || frame.payload.size() != sizeof(Hello)) return {};
     Hello hello;
     std::memcpy(&hello, frame.payload.data(), sizeof(hello));
@@ -216,69 +218,70 @@ class Rendezvous {
   }
 
   /// Sends a Hello with the other side's nonce; true if it was sent. It fits into the socket's buffer.
-  bool reply(Connection& line, std::uint64_t nonce) const {
+  bool reply(Connection& connection, std::uint64_t nonce) const {
     Hello hello = hello_;
     hello.echo = nonce;
     const std::vector<std::byte> bytes = bytes_of(hello);
-    line.start_send(kHelloKind, 0, bytes);
-    return line.continue_send() == Connection::Progress::kDone;
+    connection.start_send(kHelloKind, 0, bytes);
+    return connection.continue_send() == Connection::Progress::kDone;
   }
 
   /// Reads a lower rank's answer to this rank's connection.
-  Status hear_answer(int peer) {
-    Connection& line = dialled_[peer];
-    if (line.sending()) (void)line.continue_send();
-    const Connection::Progress progress = line.continue_receive();
+  Status read_answer(int peer) {
+    Connection& connection = outgoing_[peer];
+    if (connection.sending()) (void)connection.continue_send();
+    const Connection::Progress progress = connection.continue_receive();
     if (progress == Connection::Progress::kWaiting) return {};
-    const std::optional<Hello> hello = hello_from(line, progress);
+    const std::optional<Hello> hello = hello_from(connection, progress);
     const bool answer = hello && hello->rank == peer && hello->echo == hello_.nonce;
     if (answer && hello->size != size_) {
       return {StatusCode::kMismatch,
               fmt::format("WORLD_SIZE is {} on rank {} and {} on rank {} (process {}) at rendezvous '{}'", size_, rank_,
-                          hello->size, peer, line.peer_pid(), name_)};
+                          hello->size, peer, connection.peer_pid(), name_)};
     }
-    if (answer && reply(line, hello->nonce)) {
-      peers_[peer] = std::exchange(line, Connection());
+    if (answer && reply(connection, hello->nonce)) {
+      peers_[peer] = std::exchange(connection, Connection());
       return {};
     }
     // It closed the connection, as a job that is ending does, or it is no rank of this job: connect again.
     if (progress == Connection::Progress::kDone)
-      turned_away_ = fmt::format("; what process {} answered as rank {} was no answer", line.peer_pid(), peer);
-    line = Connection();
-    std::this_thread::sleep_for(kRedialInterval);
+      last_refusal_ = fmt::format("; what process {} answered as rank {} was no answer", connection.peer_pid(), peer);
+    connection = Connection();
+    std::this_thread::sleep_for(kReconnectInterval);
     return {};
   }
 
-  /// Reads a caller's Hello. True if the caller is to be removed: it has become a peer, or was refused.
-  bool hear_caller(Caller& caller) {
-    Connection& line = caller.line;
-    const Connection::Progress progress = line.continue_receive();
+  /// Reads a client's Hello. True if the client is to be removed: it has become a peer, or was refused.
+  bool read_client(Client& client) {
+    Connection& connection = client.connection;
+    const Connection::Progress progress = connection.continue_receive();
     if (progress == Connection::Progress::kWaiting) return false;
-    const std::optional<Hello> hello = hello_from(line, progress);
-    if (caller.rank >= 0) {
-      // Only a caller that has read the answer knows the nonce. So copied bytes of an earlier connection do not pass, nor does a caller
+    const std::optional<Hello> hello = hello_from(connection, progress);
+    if (client.rank >= 0) {
+      // Only a client that has read the answer knows the nonce. So copied bytes of an earlier connection do not pass, nor does a client
       // that is gone.
-      if (hello && hello->rank == caller.rank && hello->size == size_ && hello->echo == hello_.nonce) {
-        peers_[caller.rank] = std::move(line);
+      if (hello && hello->rank == client.rank && hello->size == size_ && hello->echo == hello_.nonce) {
+        peers_[client.rank] = std::move(connection);
       } else {
-        turned_away_ =
-            fmt::format("; process {} called as rank {} and did not confirm it", line.peer_pid(), caller.rank);
+        last_refusal_ =
+            fmt::format("; process {} called as rank {} and did not confirm it", connection.peer_pid(), client.rank);
       }
       return true;
     }
     if (!hello || hello->nonce == 0 || hello->echo != 0) {
-      turned_away_ = fmt::format("; a call from process {} was no hello of this rendezvous", line.peer_pid());
+      last_refusal_ = fmt::format("; a call from process {} was no hello of this rendezvous", connection.peer_pid());
       return true;
     }
-    // A caller with another size is answered, too, so that it can report what is wrong.
-    const bool answered = reply(line, hello->nonce);
+    // A client with another size is answered, too, so that it can report what is wrong.
+    const bool answered = reply(connection, hello->nonce);
     if (hello->size != size_ || hello->rank <= rank_ || hello->rank >= size_) {
-      turned_away_ = fmt::format("; process {} called as rank {} of {}", line.peer_pid(), hello->rank, hello->size);
+      last_refusal_ =
+          fmt::format("; process {} called as rank {} of {}", connection.peer_pid(), hello->rank, hello->size);
       return true;
     }
     if (!answered) return true;
-    caller.rank = hello->rank;
-    line.start_receive(sizeof(Hello));
+    client.rank = hello->rank;
+    connection.start_receive(sizeof(Hello));
     return false;
   }
 
@@ -292,11 +295,11 @@ class Rendezvous {
 
   Status late(std::chrono::milliseconds timeout) {
     for (int peer = 0; peer < rank_; ++peer) {
-      if (peers_[peer] || dialled_[peer]) continue;
+      if (peers_[peer] || outgoing_[peer]) continue;
       if (Status taken = taken_by_another_user(peer); !taken.ok()) return taken;
     }
     const Status late = detail::ranks_did_not_come(missing_ranks(), fmt::format("rendezvous '{}'", name_), timeout);
-    return {late.code(), late.message() + turned_away_};
+    return {late.code(), late.message() + last_refusal_};
   }
 
   const int rank_;
@@ -305,10 +308,10 @@ class Rendezvous {
   Hello hello_{};                       // this rank's; `echo` is filled in for each reply
   std::vector<std::byte> first_words_;  // hello_ as bytes, for connections that this rank makes
   UniqueFd listener_;
-  std::vector<Connection> peers_;    // by rank; empty until both sides have exchanged hellos
-  std::vector<Connection> dialled_;  // by rank; waiting for the answer
-  std::list<Caller> callers_;        // this rank waits for their hello, then for its confirmation
-  std::string turned_away_;          // why the last caller was refused, for the message at the deadline
+  std::vector<Connection> peers_;     // by rank; empty until both sides have exchanged hellos
+  std::vector<Connection> outgoing_;  // by rank; waiting for the answer
+  std::list<Client> clients_;         // this rank waits for their hello, then for its confirmation
+  std::string last_refusal_;          // why the last client was refused, for the message at the deadline
 };
 
 }  // namespace

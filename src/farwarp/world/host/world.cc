@@ -92,7 +92,7 @@ Result<World> World::State::create(std::shared_ptr<Bootstrap> bootstrap, const W
   const std::string call =
       fmt::format("World::create(target {}, deadline {} ms, heap of {} bytes, first epoch {})", name_of(options.target),
                   options.deadline.count(), options.heap_bytes, fresh_epoch(state->highest_epoch));
-  if (Status same = state->collectives.agree(call); !same.ok()) return same;
+  if (Status same = state->collectives.check_same_call(call); !same.ok()) return same;
   if (Status valid = check_options(options); !valid.ok()) return valid;  // the same on all ranks, as the options are
   if (Status opened = state->collectives.all_ok(state->open_local_resources()); !opened.ok()) return opened;
 
@@ -178,12 +178,12 @@ Status World::check_usable() const {
 
 Status World::State::enter(const std::string& call) {
   if (lost.load(std::memory_order_acquire)) return lost_status;
-  return settle(collectives.agree(call));
+  return note_loss(collectives.check_same_call(call));
 }
 
 Status World::State::agree(const char* call, const std::string& what, std::uint64_t configuration, const Status& mine) {
   if (Status entered = enter(fmt::format("{}({})", call, what)); !entered.ok()) return entered;
-  if (Status all = settle(collectives.all_ok(mine)); !all.ok()) return all;
+  if (Status all = note_loss(collectives.all_ok(mine)); !all.ok()) return all;
   return enter(fmt::format("{}({}, configuration {:#x})", call, what, configuration));
 }
 
@@ -192,7 +192,7 @@ Status World::agree(const std::string& what, std::uint64_t configuration, const 
   return state_->agree("agree", what, configuration, mine);
 }
 
-Status World::State::settle(Status status) {
+Status World::State::note_loss(Status status) {
   return status.code() == StatusCode::kPeerLost ? lose(status.message()) : status;
 }
 
@@ -217,7 +217,7 @@ Result<SymmetricBuffer> World::allocate(std::size_t bytes, std::size_t alignment
   Status filled = state.device->fill(buffer.local, fill, bytes, *state.stream);
   if (filled.ok()) filled = state.synchronize();
   // No rank returns before every rank's memory is filled: a peer's kernel may write to it from then on.
-  if (Status all = state.settle(state.collectives.all_ok(filled)); !all.ok()) {
+  if (Status all = state.note_loss(state.collectives.all_ok(filled)); !all.ok()) {
     (void)state.offsets.free(buffer.offset, buffer.bytes);
     return all;
   }
@@ -248,7 +248,7 @@ Result<World> World::split(int colour, std::size_t heap_bytes) {
   State& state = *state_;
   if (Status entered = state.enter("split"); !entered.ok()) return entered;
   auto group = split_bootstrap(*state.bootstrap, colour, state.host_timeout);
-  if (!group.ok()) return state.settle(group.status());
+  if (!group.ok()) return state.note_loss(group.status());
   WorldOptions options = state.options;
   options.device = state.device->ordinal();
   options.heap_bytes = heap_bytes;

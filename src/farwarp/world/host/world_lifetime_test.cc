@@ -32,7 +32,7 @@ class WorldLifetimeTest : public WorldTestBase {
         ASSERT_TRUE(exchange.ok()) << exchange.status().to_string();
         exchange->expect_works(static_cast<std::uint32_t>(10 * round));
         for (int call = 0; call < 3 && world->rank() < callers; ++call) ASSERT_TRUE(exchange->launch(7).ok());
-        stream = exchange->leave();
+        stream = exchange->abandon();
       }
     });
   }

@@ -57,7 +57,7 @@ struct World::State {
   /// World::agree() on behalf of `call`. Agrees on the name first, alone: a rank whose `mine` is not ok may have no configuration.
   Status agree(const char* call, const std::string& what, std::uint64_t configuration, const Status& mine);
   /// Returns `status`. If it says that a peer is lost, the World is lost from now on.
-  Status settle(Status status);
+  Status note_loss(Status status);
   Status lose(const std::string& why);
 
   Status open_local_resources();

@@ -24,7 +24,7 @@ FARWARP_DEVICE int await_rows(Call& call, const Args& args, int row, int end, in
   const Global<ArrivalCell> cell = own_address<ArrivalCell>(args.view, args.arrived_of(call.epoch)) +
                                    (mine * args.pieces.depth_count + depth + lane_index() / count);
   const Wait wait{.site = kSiteArrival, .peer = mine / args.pieces.row_count};
-  const int arrived = wait_leading<Failure::in_place>(call, cell, depths * count, count, call.epoch, wait);
+  const int arrived = wait_leading<Failure::inlined>(call, cell, depths * count, count, call.epoch, wait);
   if constexpr (Target::kHasBulkCopy) proxy_fence();
   warp_sync();
   return depth + arrived / count;

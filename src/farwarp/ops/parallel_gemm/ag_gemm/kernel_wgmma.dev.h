@@ -120,7 +120,7 @@ FARWARP_DEVICE void multiply_block(const Args& args) {
   if (thread_index() == 0) block.initialise();
   block_sync();
   if (args.grid.splits > 1) cluster_arrive<Order::relaxed>();
-  OwnWaits waits;
+  CopyWaits waits;
   const auto wait = [&](Shared<Mbarrier> barrier, std::uint32_t parity) {
     return wait_mbarrier(waits, args.view, barrier, parity);
   };
@@ -142,7 +142,7 @@ FARWARP_DEVICE void multiply_block(const Args& args) {
     if (lane_index() == 0) mbarrier_arrive(block.meeting());
     multiply_and_store<swap_ab>(args, block, warpgroup - 1, wait);
   }
-  report(waits, args.view, args.slot, kSiteStage);
+  report_expired(waits, args.view, args.slot, kSiteStage);
 }
 
 template <class T, int columns, bool swap_ab>

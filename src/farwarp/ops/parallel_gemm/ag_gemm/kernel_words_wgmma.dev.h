@@ -121,7 +121,7 @@ FARWARP_DEVICE void multiply_words(const Args& args) {
   if (thread_index() == 0) block.initialise(kFillers, Roles::kCallReaders);
   block_sync();
   if (args.grid.splits > 1) cluster_arrive<Order::relaxed>();
-  OwnWaits waits;
+  CopyWaits waits;
   const auto wait = [&](Shared<Mbarrier> barrier, std::uint32_t parity) {
     return wait_mbarrier(waits, args.view, barrier, parity);
   };
@@ -141,7 +141,7 @@ FARWARP_DEVICE void multiply_words(const Args& args) {
     if (lane_index() == 0) mbarrier_arrive(block.meeting());
     multiply_and_store<swap_ab>(args, block, warpgroup - Roles::kFirstMultiplier, wait);
   }
-  report(waits, args.view, args.slot, kSiteStage);
+  report_expired(waits, args.view, args.slot, kSiteStage);
 }
 
 template <class T, int columns, bool swap_ab>

@@ -160,7 +160,7 @@ class WordLoader {
     const int row = static_cast<int>((of_.first + static_cast<std::uint32_t>(offset_of(vector))) /
                                      (2 * static_cast<std::uint32_t>(args_.k)));
     Vec16 data[1];
-    wait_words<1, Failure::in_place>(call_, from, 1, data, {.site = kSiteArrival, .peer = row / args_.shard_rows});
+    wait_words<1, Failure::inlined>(call_, from, 1, data, {.site = kSiteArrival, .peer = row / args_.shard_rows});
   }
 
   /// [warp] Stores a step's words into the stage that is its turn's, when that is free, and to the caller where he wants them.

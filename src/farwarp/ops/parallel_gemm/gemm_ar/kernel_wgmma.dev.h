@@ -27,7 +27,7 @@ struct TwoShotByBoxes : gemm_reduce::ToOwners<T, columns, swap_ab> {
     gemm_reduce::multiply_for_store_warp<swap_ab>(all.reduce, block, multiplier, turns, wait);
     reduce_and_share<gemm_reduce::kMultiplierWarpVectors<Base::kBandColumns>>(block, wait);
     Call call = block.call(all.reduce.view, all.reduce.slot, wait);
-    collect<Base::kBandColumns, Failure::in_place>(call, all, 8 * block_index() + warp_index() - 4, 8 * num_blocks());
+    collect<Base::kBandColumns, Failure::inlined>(call, all, 8 * block_index() + warp_index() - 4, 8 * num_blocks());
   }
 
  private:
@@ -57,10 +57,10 @@ struct SwapAbByOwners : gemm_reduce::SwapAbByWords<T, columns, gemm_reduce::Rows
     Call call = block.call(all.reduce.view, all.reduce.slot, wait);
     gemm_reduce::for_each_vector(
         call, all.reduce.word_inbox, rows_of(all, all.reduce.view.rank), Base::share(),
-        [&](int row, int vector) { reduce_and_send_vector<T, Failure::in_place>(call, all, row, vector); });
+        [&](int row, int vector) { reduce_and_send_vector<T, Failure::inlined>(call, all, row, vector); });
     gemm_reduce::for_each_vector(
         call, all.finished_inbox, all.finished_inbox.rows, Base::share(),
-        [&](int row, int vector) { collect_vector<Failure::in_place>(call, all, row, vector); });
+        [&](int row, int vector) { collect_vector<Failure::inlined>(call, all, row, vector); });
   }
 };
 
@@ -79,7 +79,7 @@ struct StraightTwoShotByWords : gemm_reduce::StraightByWords<T, columns> {
     const gemm_reduce::TakenChunks next(block.taken());
     gemm_reduce::for_each_vector_of_chunks(
         call, all.reduce.word_inbox, rows_of(all, all.reduce.view.rank), next,
-        [&](int row, int vector) { reduce_and_send_vector<T, Failure::in_place>(call, all, row, vector); });
+        [&](int row, int vector) { reduce_and_send_vector<T, Failure::inlined>(call, all, row, vector); });
   }
   template <class Wait>
   FARWARP_DEVICE void collect(const Block& block, const Wait& wait) const {
@@ -91,7 +91,7 @@ struct StraightTwoShotByWords : gemm_reduce::StraightByWords<T, columns> {
     const auto next = [&] { return chunk += warps; };
     gemm_reduce::for_each_vector_of_chunks(
         call, all.finished_inbox, all.finished_inbox.rows, next,
-        [&](int row, int vector) { collect_vector<Failure::in_place>(call, all, row, vector); });
+        [&](int row, int vector) { collect_vector<Failure::inlined>(call, all, row, vector); });
   }
 };
 

@@ -39,7 +39,7 @@ template <class Block, class Wait>
 FARWARP_DEVICE auto awaiting(const Args& args, const Block& block, const Wait& wait) {
   return [&](Cover cover) {
     Call call = block.call(args.view, args.slot, wait);
-    return await_bands<Failure::in_place>(call, args, cover);
+    return await_bands<Failure::inlined>(call, args, cover);
   };
 }
 
@@ -135,7 +135,7 @@ FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
   const auto attend = [&] {
     if (clusters) tile::attend_exchange();
   };
-  OwnWaits waits;
+  CopyWaits waits;
   const auto wait = [&](Shared<Mbarrier> barrier, std::uint32_t parity) {
     return wait_mbarrier(waits, args.view, barrier, parity);
   };
@@ -166,7 +166,7 @@ FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
     if (lane_index() == 0) mbarrier_arrive(block.done());
     roles.collect(block, wait);
   }
-  report(waits, args.view, args.slot, kSiteStage);
+  report_expired(waits, args.view, args.slot, kSiteStage);
 }
 
 /// The store warps of a block whose partial sums go to owners.
@@ -212,7 +212,7 @@ struct StraightByWords {
     if (!call.live) return;
     for_each_vector_of_chunks(
         call, args.word_inbox, args.word_inbox.rows, TakenChunks(block.taken()),
-        [&](int row, int vector) { reduce_vector<T, Failure::in_place>(call, args, row, vector, IntoY{args}); });
+        [&](int row, int vector) { reduce_vector<T, Failure::inlined>(call, args, row, vector, IntoY{args}); });
   }
   template <class Wait>
   FARWARP_DEVICE void collect(const Block& block, const Wait& wait) const {

@@ -26,7 +26,7 @@ class Sender {
     row_ = row;
     column_ = column;
     bool permitted = true;
-    if (lane_index() == 0) permitted = permissions_.await<Failure::in_place>(call_, args_, owners_);
+    if (lane_index() == 0) permitted = permissions_.await<Failure::inlined>(call_, args_, owners_);
     warp_sync();                                             // all may write what lane 0 has been permitted to
     sends_ = ballot(!permitted) == 0 && inside && !dropped;  // without permission, memory may still be in use
   }

@@ -125,7 +125,7 @@ struct SwapAbByWords {
   FARWARP_DEVICE void collect(const Block& block, const Wait& wait) const {
     Call call = block.call(args.view, args.slot, wait);
     for_each_vector(call, args.word_inbox, args.word_inbox.rows, share(), [&](int row, int vector) {
-      reduce_vector<T, Failure::in_place>(call, args, row, vector, IntoY{args});
+      reduce_vector<T, Failure::inlined>(call, args, row, vector, IntoY{args});
     });
   }
 
