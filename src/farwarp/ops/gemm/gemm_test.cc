@@ -4,15 +4,15 @@
 
 #include <gtest/gtest.h>
 
-#include <vector>
-
-#include "farwarp/harness/device_buffer.h"
+#include "farwarp/harness/device_buffer_test_values.h"
 #include "farwarp/world/host/operator_expectations.h"
 #include "farwarp/world/host/world_test_fixture.h"
 
 namespace farwarp {
 namespace {
 
+using harness::bf16_buffer;
+using harness::bits_in;
 using harness::DeviceBuffer;
 
 constexpr int kM = 70, kN = 72, kK = 1280;
@@ -30,32 +30,22 @@ struct Product {
     ASSERT_TRUE(launch(stream).ok());
     const Status status = drain(world, stream);
     ASSERT_TRUE(status.ok()) << status.to_string();
-    std::vector<std::uint16_t> result(kM * kN);
-    ASSERT_TRUE(y.download(result.data(), result.size() * 2, stream).ok());
-    for (const std::uint16_t bits : result) ASSERT_EQ(float_from(Bf16{bits}), static_cast<float>(kK));  // exact in bf16
+    for (const std::uint16_t bits : bits_in(y, stream))
+      ASSERT_EQ(float_from(Bf16{bits}), static_cast<float>(kK));  // exact in bf16
   }
 };
 
 class GemmApi : public WorldTestBase {
  protected:
   static void on_products(const std::function<void(Product&)>& body) {
-    on_worlds(2, options(), [&](World& world) {
+    on_streams(2, options(), [&](World& world, Stream stream) {
       auto op = Gemm::create(world, {.m = kM, .n = kN, .k = kK, .max_sms = 2});
       ASSERT_TRUE(op.ok()) << op.status().to_string();
-      const auto stream = world.device().create_stream();
-      ASSERT_TRUE(stream.ok());
-      const auto ones = [&](std::size_t elements) {
-        auto buffer = DeviceBuffer::create(world.device(), elements * 2);
-        EXPECT_TRUE(buffer.ok());
-        const std::vector<std::uint16_t> values(elements, bf16_from(1).bits);
-        EXPECT_TRUE(buffer->upload(values.data(), values.size() * 2, *stream).ok());
-        return std::move(*buffer);
-      };
-      Product product{world, std::move(*op), *stream, ones(kM * kK), ones(kN * kK), ones(kM * kN)};
+      const auto ones = [&](std::size_t elements) { return bf16_buffer(world.device(), stream, elements, 1); };
+      Product product{world, std::move(*op), stream, ones(kM * kK), ones(kN * kK), ones(kM * kN)};
       body(product);
       EXPECT_TRUE(product.op.close().ok());
-      EXPECT_EQ(product.launch(*stream).code(), StatusCode::kMisuse);
-      world.device().destroy_stream(*stream);
+      EXPECT_EQ(product.launch(stream).code(), StatusCode::kMisuse);
     });
   }
 };

@@ -8,12 +8,16 @@
 #include <functional>
 #include <vector>
 
-#include "farwarp/harness/device_buffer.h"
+#include "farwarp/harness/device_buffer_test_values.h"
 #include "farwarp/world/host/testing.h"
+#include "farwarp/world/host/world_test_fixture.h"
 
 namespace farwarp {
 namespace {
 
+using harness::bf16_buffer;
+using harness::bits_in;
+using harness::buffer_of;
 using harness::DeviceBuffer;
 
 constexpr int kRanks = 3, kExperts = 6, kTopK = 2, kHidden = 64, kTokens = 4;
@@ -57,50 +61,34 @@ struct Rank {
   }
   /// x is 1 everywhere: experts 0 and 5 live on ranks 0 and 2, which scale by 1 and 3.
   void expect_four() {
-    std::vector<std::uint16_t> result(kTokens * kHidden);
-    ASSERT_TRUE(out.download(result.data(), result.size() * 2, stream).ok());
-    for (const std::uint16_t bits : result) ASSERT_EQ(float_from(Bf16{bits}), 4.0f);
+    for (const std::uint16_t bits : bits_in(out, stream)) ASSERT_EQ(float_from(Bf16{bits}), 4.0f);
   }
 };
 
-class MoeApi : public ::testing::TestWithParam<std::tuple<TargetKind, MoeMode>> {
+class MoeApi : public WorldTestOf<std::tuple<TargetKind, MoeMode>> {
  protected:
   static void on_ranks(const std::function<void(Rank&)>& body) {
-    const auto [target, mode] = GetParam();
-    const Status status =
-        run_ranks(kRanks, [&, target = target, mode = mode](std::shared_ptr<Bootstrap> bootstrap) -> Status {
-          WorldOptions options;
-          options.target = target;
-          options.heap_bytes = 4 << 20;
-          auto world = World::create(bootstrap, options);
-          if (!world.ok()) return world.status();
-          auto op = MoeAllToAll::create(*world, small_desc(mode));
-          if (!op.ok()) return op.status();
-          Device& device = world->device();
-          const auto buffer = [&](std::size_t bytes) {
-            auto created = DeviceBuffer::create(device, bytes);
-            return std::move(*created);
-          };
-          Rank rank{*world,
-                    std::move(*op),
-                    *device.create_stream(),
-                    buffer(kTokens * kHidden * 2),
-                    buffer(kTokens * kTopK * 4),
-                    buffer(kTokens * kTopK * 4),
-                    buffer(4),
-                    buffer(kTokens * kHidden * 2)};
-          const std::vector<std::uint16_t> ones(kTokens * kHidden, bf16_from(1.0f).bits);
-          const std::vector<float> weights(kTokens * kTopK, 1.0f);
-          EXPECT_TRUE(rank.x.upload(ones.data(), ones.size() * 2, rank.stream).ok());
-          EXPECT_TRUE(rank.weights.upload(weights.data(), weights.size() * 4, rank.stream).ok());
-          rank.set_index(-1, 0);
-          body(rank);
-          // No rank frees its memory while a peer's kernel may still write it.
-          EXPECT_TRUE(bootstrap->barrier(std::chrono::seconds(60)).ok());
-          device.destroy_stream(rank.stream);
-          return {};
-        });
-    EXPECT_TRUE(status.ok()) << status.to_string();
+    WorldOptions with_room = options();
+    with_room.heap_bytes = 4 << 20;
+    on_streams(kRanks, with_room, [&](World& world, Stream stream) {
+      auto op = MoeAllToAll::create(world, small_desc(std::get<MoeMode>(GetParam())));
+      ASSERT_TRUE(op.ok()) << op.status().to_string();
+      Device& device = world.device();
+      Rank rank{world,
+                std::move(*op),
+                stream,
+                bf16_buffer(device, stream, kTokens * kHidden, 1),
+                buffer_of(device, kTokens * kTopK * 4),
+                buffer_of(device, kTokens * kTopK * 4),
+                buffer_of(device, 4),
+                buffer_of(device, kTokens * kHidden * 2)};
+      const std::vector<float> weights(kTokens * kTopK, 1.0f);
+      EXPECT_TRUE(rank.weights.upload(weights.data(), weights.size() * 4, stream).ok());
+      rank.set_index(-1, 0);
+      body(rank);
+      // No rank frees its memory while a peer's kernel may still write it.
+      EXPECT_TRUE(world.bootstrap().barrier(std::chrono::seconds(60)).ok());
+    });
   }
 };
 
@@ -141,9 +129,7 @@ TEST_P(MoeApi, NansOfAllOnesArriveAsNans) {
     const std::vector<std::uint16_t> nans(kTokens * kHidden, 0xffff), ones(kTokens * kHidden, bf16_from(1.0f).bits);
     ASSERT_TRUE(rank.x.upload(nans.data(), nans.size() * 2, rank.stream).ok());
     EXPECT_TRUE(rank.fused(rank.tokens(kTokens)).ok());
-    std::vector<std::uint16_t> result(nans.size());
-    ASSERT_TRUE(rank.out.download(result.data(), result.size() * 2, rank.stream).ok());
-    for (const std::uint16_t bits : result) ASSERT_TRUE(std::isnan(float_from(Bf16{bits})));
+    for (const std::uint16_t bits : bits_in(rank.out, rank.stream)) ASSERT_TRUE(std::isnan(float_from(Bf16{bits})));
     ASSERT_TRUE(rank.x.upload(ones.data(), ones.size() * 2, rank.stream).ok());
     for (int call = 0; call < 4; ++call) EXPECT_TRUE(rank.fused(rank.tokens(kTokens)).ok());
     rank.expect_four();
@@ -209,15 +195,15 @@ struct SplitCall {
     MoeAllToAllDesc desc = small_desc(std::get<1>(MoeApi::GetParam()));
     desc.max_sms = max_sms;
     Device& device = rank.world.device();
-    const auto buffer = [&](std::size_t bytes) {
-      auto created = DeviceBuffer::create(device, bytes);
-      return std::move(*created);
-    };
     auto op = MoeAllToAll::create(rank.world, desc);
     EXPECT_TRUE(op.ok()) << op.status().to_string();
     const auto rows = static_cast<std::size_t>(op->plan().recv_rows);
-    return {std::move(*op),       *device.create_stream(),    buffer(rows * kHidden * 2),
-            buffer(kExperts * 4), buffer((kExperts + 1) * 4), buffer(kTokens * kHidden * 2)};
+    return {std::move(*op),
+            *device.create_stream(),
+            buffer_of(device, rows * kHidden * 2),
+            buffer_of(device, kExperts * 4),
+            buffer_of(device, (kExperts + 1) * 4),
+            buffer_of(device, kTokens * kHidden * 2)};
   }
   void send(Rank& rank) { EXPECT_TRUE(op.dispatch_send(rank.tokens(kTokens), stream).ok()); }
   void receive() {
@@ -229,9 +215,7 @@ struct SplitCall {
     EXPECT_TRUE(op.combine_recv(out.get(), stream).ok());
     ASSERT_TRUE(rank.world.device().synchronize(stream, 60'000'000'000).ok());
     ASSERT_TRUE(rank.world.status().ok()) << rank.world.status().to_string();
-    std::vector<std::uint16_t> result(kTokens * kHidden);
-    ASSERT_TRUE(out.download(result.data(), result.size() * 2, stream).ok());
-    for (const std::uint16_t bits : result) ASSERT_EQ(float_from(Bf16{bits}), 2.0f);
+    for (const std::uint16_t bits : bits_in(out, stream)) ASSERT_EQ(float_from(Bf16{bits}), 2.0f);
   }
 };
 

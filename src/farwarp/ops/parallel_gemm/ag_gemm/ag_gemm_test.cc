@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "farwarp/harness/device_buffer.h"
+#include "farwarp/harness/device_buffer_test_values.h"
 #include "farwarp/world/host/operator_expectations.h"
 #include "farwarp/world/host/testing.h"
 #include "farwarp/world/host/world_test_fixture.h"
@@ -14,6 +14,8 @@
 namespace farwarp {
 namespace {
 
+using harness::bf16_buffer;
+using harness::bits_in;
 using harness::DeviceBuffer;
 
 constexpr int kRanks = 3;
@@ -33,39 +35,30 @@ struct Rank {
     ASSERT_TRUE(launch(stream).ok());
     const Status status = drain(world, stream);
     ASSERT_TRUE(status.ok()) << status.to_string();
-    std::vector<std::uint16_t> bits(kM * kColumns);
-    ASSERT_TRUE(y.download(bits.data(), bits.size() * 2, stream).ok());
+    const std::vector<std::uint16_t> bits = bits_in(y, stream);
     for (int i = 0; i < kM * kColumns; ++i)
       ASSERT_EQ(bits[i], bf16_from(static_cast<float>(kK * (1 + i / kColumns / kOwned + more))).bits) << i;
   }
 };
 
-DeviceBuffer filled(World& world, Stream stream, int elements, float value) {
-  auto buffer = DeviceBuffer::create(world.device(), static_cast<std::size_t>(elements) * 2);
-  EXPECT_TRUE(buffer.ok());
-  const std::vector<std::uint16_t> bits(elements, bf16_from(value).bits);
-  EXPECT_TRUE(buffer->upload(bits.data(), bits.size() * 2, stream).ok());
-  return std::move(*buffer);
-}
-
 class AllGatherGemmApi : public WorldTestBase {
  protected:
   static void on_ranks_of(const std::function<void(Rank&)>& body) {
-    on_worlds(kRanks, options(), [&](World& world) {
+    on_streams(kRanks, options(), [&](World& world, Stream stream) {
       auto op = AllGatherGemm::create(world, {.m = kM, .n = kN, .k = kK, .max_sms = 3});
       ASSERT_TRUE(op.ok()) << op.status().to_string();
-      const auto stream = world.device().create_stream();
-      ASSERT_TRUE(stream.ok());
+      const auto filled = [&](std::size_t elements, int value) {
+        return bf16_buffer(world.device(), stream, elements, static_cast<float>(value));
+      };
       Rank rank{world,
                 std::move(*op),
-                *stream,
-                filled(world, *stream, kOwned * kK, static_cast<float>(1 + world.rank())),
-                filled(world, *stream, kColumns * kK, 1),
-                filled(world, *stream, kM * kColumns, 0)};
+                stream,
+                filled(kOwned * kK, 1 + world.rank()),
+                filled(kColumns * kK, 1),
+                filled(kM * kColumns, 0)};
       body(rank);
       EXPECT_TRUE(rank.op.close().ok());
-      EXPECT_EQ(rank.launch(*stream).code(), StatusCode::kMisuse);
-      world.device().destroy_stream(*stream);
+      EXPECT_EQ(rank.launch(stream).code(), StatusCode::kMisuse);
     });
   }
 };
@@ -85,8 +78,7 @@ TEST_P(AllGatherGemmApi, RowsOfAllOnesAreNaNsAndHoldNobodyUp) {
       ASSERT_TRUE(rank.launch(rank.stream).ok());
       const Status status = drain(rank.world, rank.stream);
       ASSERT_TRUE(status.ok()) << status.to_string();
-      std::vector<std::uint16_t> bits(kM * kColumns);
-      ASSERT_TRUE(rank.y.download(bits.data(), bits.size() * 2, rank.stream).ok());
+      const std::vector<std::uint16_t> bits = bits_in(rank.y, rank.stream);
       for (int i = 0; i < kM * kColumns; ++i) {
         const int row = i / kColumns;
         const bool is_nan = (bits[i] & 0x7fff) > 0x7f80;

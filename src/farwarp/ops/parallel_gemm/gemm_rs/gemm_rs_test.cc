@@ -7,13 +7,15 @@
 #include <initializer_list>
 #include <vector>
 
-#include "farwarp/harness/device_buffer.h"
+#include "farwarp/harness/device_buffer_test_values.h"
 #include "farwarp/world/host/operator_expectations.h"
 #include "farwarp/world/host/world_test_fixture.h"
 
 namespace farwarp {
 namespace {
 
+using harness::bf16_buffer;
+using harness::bits_in;
 using harness::DeviceBuffer;
 
 constexpr int kRanks = 3;
@@ -34,11 +36,9 @@ Bf16 partial(int rank, int column) {
 class Operands {
  public:
   Operands(World& world, int m, Stream stream)
-      : x(make(world, m * 8)),
-        w(make(world, kN * 8)),
-        y(make(world, m / kRanks * kN)),
-        owned_(m / kRanks),
-        stream_(stream) {
+      : x(bf16_buffer(world.device(), stream, m * 8, 0)),
+        w(bf16_buffer(world.device(), stream, kN * 8, 0)),
+        y(bf16_buffer(world.device(), stream, m / kRanks * kN, 0)) {
     std::vector<std::uint16_t> ones(m * 8, 0), numbers(kN * 8, 0);
     for (int row = 0; row < m; ++row) ones[row * 8] = bf16_from(1).bits;
     for (int column = 0; column < kN; ++column) numbers[column * 8] = partial(world.rank(), column).bits;
@@ -47,21 +47,6 @@ class Operands {
   }
 
   DeviceBuffer x, w, y;
-
-  std::vector<std::uint16_t> result() {
-    std::vector<std::uint16_t> bits(owned_ * kN);
-    EXPECT_TRUE(y.download(bits.data(), bits.size() * 2, stream_).ok());
-    return bits;
-  }
-
- private:
-  static DeviceBuffer make(World& world, int elements) {
-    auto buffer = DeviceBuffer::create(world.device(), static_cast<std::size_t>(elements) * 2);
-    EXPECT_TRUE(buffer.ok());
-    return std::move(*buffer);
-  }
-  int owned_;
-  Stream stream_;
 };
 
 /// The sum of a column in this order of the ranks.
@@ -83,7 +68,7 @@ struct Rank {
     ASSERT_TRUE(launch(stream).ok());
     const Status status = drain(world, stream);
     ASSERT_TRUE(status.ok()) << status.to_string();
-    const auto bits = operands.result();
+    const auto bits = bits_in(operands.y, stream);
     for (std::size_t i = 0; i < bits.size(); ++i)
       ASSERT_EQ(bits[i], sum_of(static_cast<int>(i % kN), {0, 1, 2}).bits) << i / kN << ", " << i % kN;
   }
@@ -94,19 +79,16 @@ class GemmReduceScatterApi : public WorldTestBase {
   /// Boxes are asked for where there are words, too.
   static void on_ranks_of(const std::function<void(Rank&)>& body, int m = kFewRows,
                           const WorldOptions& asked = options(), bool boxes = false) {
-    on_worlds(kRanks, asked, [&](World& world) {
+    on_streams(kRanks, asked, [&](World& world, Stream stream) {
       ParallelGemmDesc desc{.m = m, .n = kN, .k = kK, .max_sms = 2};
       if (boxes && world.device().shape().traits.matrix_unit == MatrixUnit::kWgmma)
         desc.exchange = ParallelGemmExchange::kBoxes;
       auto op = GemmReduceScatter::create(world, desc);
       ASSERT_TRUE(op.ok()) << op.status().to_string();
-      const auto stream = world.device().create_stream();
-      ASSERT_TRUE(stream.ok());
-      Rank rank{world, std::move(*op), *stream, Operands(world, m, *stream)};
+      Rank rank{world, std::move(*op), stream, Operands(world, m, stream)};
       body(rank);
       EXPECT_TRUE(rank.op.close().ok());
-      EXPECT_EQ(rank.launch(*stream).code(), StatusCode::kMisuse);
-      world.device().destroy_stream(*stream);
+      EXPECT_EQ(rank.launch(stream).code(), StatusCode::kMisuse);
     });
   }
 };
@@ -144,7 +126,8 @@ TEST_P(GemmReduceScatterApi, SumsOfAllOnesComeAsWords) {
             ASSERT_TRUE(rank.launch(rank.stream).ok());
             const Status status = drain(rank.world, rank.stream);
             ASSERT_TRUE(status.ok()) << status.to_string();
-            for (const std::uint16_t bits : operands.result()) ASSERT_TRUE(std::isnan(float_from(Bf16{bits})));
+            for (const std::uint16_t bits : bits_in(operands.y, rank.stream))
+              ASSERT_TRUE(std::isnan(float_from(Bf16{bits})));
             ASSERT_TRUE(operands.w.upload(before.data(), weights * 2, rank.stream).ok());
             rank.expect_right();
           }
@@ -190,7 +173,7 @@ TEST_P(GemmReduceScatterApi, ADroppedTileIsMissing) {
     ASSERT_TRUE(rank.launch(rank.stream).ok());
     ASSERT_TRUE(drain(rank.world, rank.stream).ok());
     // The inbox is zeroed memory: rank 1's first columns count for nothing.
-    EXPECT_EQ(rank.operands.result()[0], sum_of(0, {0, 2}).bits);
+    EXPECT_EQ(bits_in(rank.operands.y, rank.stream)[0], sum_of(0, {0, 2}).bits);
     rank.op.inject({});
     meet(rank.world);
     rank.expect_right();
