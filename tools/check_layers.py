@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the structure of the sources: layers, file roles, include cycles, forbidden words, file sizes, tests that docs/faults.md names.
+"""Checks the structure of the sources: layers, file roles, include cycles, forbidden words, file sizes, tests that docs/faults.md names, the glossary.
 
     tools/check_layers.py [ROOT]
 
@@ -241,12 +241,34 @@ def check_promises(root):
                 yield "docs/faults.md", number, f"names the test {name}, which does not exist"
 
 
+def check_glossary(root, files):
+    """Names in code type of docs/glossary.md exist in the sources; those that it says were used before ("was:") do not."""
+    document = root / "docs" / "glossary.md"
+    if not document.exists():
+        return
+    text = document.read_text()
+    sources = {path: (root / path).read_text() for path in files}
+    everything = "\n".join(sources.values())
+    retired = [match.span() for match in re.finditer(r"\bwas: [^)]*", text)]
+    for name in re.finditer(r"`([^`]+)`", text):
+        line = text.count("\n", 0, name.start()) + 1
+        if not any(start <= name.start() < end for start, end in retired):
+            if name[1] not in everything and not (root / name[1]).exists():
+                yield "docs/glossary.md", line, f"names {name[1]}, which is in no source"
+            continue
+        word = re.compile(rf"\b{re.escape(name[1])}s?\b", re.IGNORECASE)
+        for path, source in sources.items():
+            for found in word.finditer(source):
+                yield path, source.count("\n", 0, found.start()) + 1, f"{name[1]}: docs/glossary.md has another word for it"
+
+
 def violations(root):
     files = find_sources(root)
     for check in (check_includes, check_roles, check_words, check_cycles):
         yield from check(files)
     yield from check_lengths(root, files)
     yield from check_promises(root)
+    yield from check_glossary(root, files)
 
 
 def main():

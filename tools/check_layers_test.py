@@ -31,7 +31,7 @@ CLEAN = {
 }
 
 
-def violations(changes, decisions=None, faults=None):
+def violations(changes, decisions=None, faults=None, glossary=None):
     """What the checker says of the clean tree with some files replaced or added, and documents."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -40,7 +40,7 @@ def violations(changes, decisions=None, faults=None):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
         (root / "docs").mkdir()
-        for name, text in (("decisions", decisions), ("faults", faults)):
+        for name, text in (("decisions", decisions), ("faults", faults), ("glossary", glossary)):
             if text is not None:
                 (root / "docs" / f"{name}.md").write_text(text)
         return [f"{path}:{line}: {what}" for path, line, what in check_layers.violations(root)]
@@ -134,6 +134,13 @@ class CheckLayersTest(unittest.TestCase):
         self.assertEqual(violations(tests, faults="| late | `StatusTest.IsOk`, `Typed.Works` |\n"), [])
         found = violations(tests, faults="# Faults\n| late | `StatusTest.IsGone` |\n")
         self.assertEqual(found, ["docs/faults.md:2: names the test StatusTest.IsGone, which does not exist"])
+
+    def test_glossary_and_sources_agree(self):
+        glossary = "- **put**: a store (`device.h`; was: tell,\n  `giver`). **box**: `Box`.\n"
+        self.assertEqual(violations({"base/a.h": "struct Box {};  // has givens\n"}, glossary=glossary), [])
+        found = violations({"base/a.h": "struct Box {};\n// Givers give.\n"}, glossary=glossary)
+        self.assertEqual(found, ["src/farwarp/base/a.h:2: giver: docs/glossary.md has another word for it"])
+        self.assertEqual(violations({}, glossary=glossary), ["docs/glossary.md:2: names Box, which is in no source"])
 
 
 if __name__ == "__main__":

@@ -173,8 +173,8 @@ FARWARP_DEVICE void announce_rows(Call& call, const Args& args, int tokens) {
     std::uint32_t bits = 0;
 #pragma unroll 1
     for (int r = 0; r < args.view.size; ++r) {
-      const std::uint64_t takers = ballot((ranks >> r & 1) != 0);
-      if (rank == r) bits = static_cast<std::uint32_t>(takers >> (half * kBitmapTokens));
+      const std::uint64_t tokens_with_row = ballot((ranks >> r & 1) != 0);
+      if (rank == r) bits = static_cast<std::uint32_t>(tokens_with_row >> (half * kBitmapTokens));
     }
     // If an entry is out of range, its bitmap is not sent; so no peer takes an incomplete call for a complete one.
     if (ballot(!call.live) != 0) return;
