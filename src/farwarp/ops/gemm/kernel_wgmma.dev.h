@@ -13,26 +13,6 @@ using namespace farwarp::gemm;
 using farwarp::tile::Turns;
 using farwarp::tile::Work;
 
-/// [warpgroup] Multiplies 64 rows of each tile and stores them. `swap_ab`: A is w, and the tile is stored transposed.
-template <bool swap_ab, class Block, class Wait>
-FARWARP_DEVICE void multiply_and_store(const Args& args, const Block& block, int multiplier, Turns turns,
-                                       const Wait& wait) {
-  using Tile = typename Block::Tile;
-  using T = typename Tile::Element;
-  const auto carry = [&](int row, int column, Shared<std::byte> box) { tile::carry_to(args.out, row, column, box); };
-  const tile::Finisher<Block, swap_ab, decltype(carry)> finisher{block,
-                                                                 multiplier,
-                                                                 args.grid.splits,
-                                                                 Global<const T>(static_cast<const T*>(args.bias)),
-                                                                 args.n,
-                                                                 carry,
-                                                                 {block.boxes(multiplier), 1 + multiplier}};
-  const auto origin = [](const Work& work) {
-    return farwarp::tile::TileIndex{work.at.row * Tile::kRows, work.at.column * Tile::kColumns};
-  };
-  tile::multiply_and_finish(block, args.grid, turns, finisher, origin, wait);
-}
-
 /// [thread] Joins the call for its block and leaves it again: nothing here depends on the epoch or waits for a peer, so nobody else has
 /// to wait for the cells.
 FARWARP_DEVICE void join_and_leave_call(const Args& args) {
@@ -84,7 +64,10 @@ FARWARP_DEVICE void gemm_wgmma(const Args& args) {
   } else {
     raise_registers<kMultiplierRegisters>();
     if (lane_index() == 0) mbarrier_arrive(block.meeting());
-    multiply_and_store<swap_ab>(args, block, warpgroup - 1, turns, wait);
+    const auto origin = [](const Work& work) {
+      return farwarp::tile::TileIndex{work.at.row * Tile::kRows, work.at.column * Tile::kColumns};
+    };
+    tile::multiply_and_store<swap_ab>(args, block, warpgroup - 1, turns, origin, wait);
   }
   report_expired(waits, args.view, args.slot, kSiteStage);
 }

@@ -239,4 +239,22 @@ FARWARP_DEVICE void multiply_and_finish(const Block& block, const TileGrid& grid
   finisher.writer.finish();
 }
 
+/// [warpgroup] The role of multiplier number `multiplier`: multiplies 64 rows of each of the block's works and stores them at `args.out`.
+/// `Args`: an argument block with the members grid, out, bias and n. `origin(work)` is where the work's tile begins. `swap_ab`: A is w, and
+/// the tile is stored transposed.
+template <bool swap_ab, class Args, class Block, class Origin, class Wait>
+FARWARP_DEVICE void multiply_and_store(const Args& args, const Block& block, int multiplier, Turns turns,
+                                       const Origin& origin, const Wait& wait) {
+  using T = typename Block::Tile::Element;
+  const auto carry = [&](int row, int column, Shared<std::byte> box) { carry_to(args.out, row, column, box); };
+  const Finisher<Block, swap_ab, decltype(carry)> finisher{.block = block,
+                                                           .multiplier = multiplier,
+                                                           .splits = args.grid.splits,
+                                                           .bias = Global<const T>(static_cast<const T*>(args.bias)),
+                                                           .bias_size = args.n,
+                                                           .carry = carry,
+                                                           .writer = {block.boxes(multiplier), 1 + multiplier}};
+  multiply_and_finish(block, args.grid, turns, finisher, origin, wait);
+}
+
 }  // namespace farwarp::FARWARP_TARGET::tile

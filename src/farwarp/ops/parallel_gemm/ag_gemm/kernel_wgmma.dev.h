@@ -140,7 +140,7 @@ FARWARP_DEVICE void multiply_block(const Args& args) {
   } else {
     raise_registers<224>();
     if (lane_index() == 0) mbarrier_arrive(block.meeting());
-    multiply_and_store<swap_ab>(args, block, warpgroup - 1, wait);
+    multiplier_role<swap_ab>(args, block, warpgroup - 1, wait);
   }
   report_expired(waits, args.view, args.slot, kSiteStage);
 }

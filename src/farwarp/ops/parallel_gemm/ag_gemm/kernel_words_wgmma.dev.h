@@ -139,7 +139,7 @@ FARWARP_DEVICE void multiply_words(const Args& args) {
   } else {
     change_registers<Roles::kMultiplying, Roles::kLaunched>();
     if (lane_index() == 0) mbarrier_arrive(block.meeting());
-    multiply_and_store<swap_ab>(args, block, warpgroup - Roles::kFirstMultiplier, wait);
+    multiplier_role<swap_ab>(args, block, warpgroup - Roles::kFirstMultiplier, wait);
   }
   report_expired(waits, args.view, args.slot, kSiteStage);
 }

@@ -35,25 +35,15 @@ FARWARP_DEVICE Place place_of(const Args& args, const Work& work) {
   return {row, end, swap_ab ? work.at.row * Tile::kRows : work.at.column * Tile::kColumns, own};
 }
 
-/// [warpgroup] Multiplies 64 rows of each tile and stores them.
+/// [warpgroup] The role of a multiplier.
 template <bool swap_ab, class Block, class Wait>
-FARWARP_DEVICE void multiply_and_store(const Args& args, const Block& block, int multiplier, const Wait& wait) {
-  using Tile = typename Block::Tile;
-  using T = typename Tile::Element;
-  const auto carry = [&](int row, int column, Shared<std::byte> box) { tile::carry_to(args.out, row, column, box); };
-  const tile::Finisher<Block, swap_ab, decltype(carry)> finisher{block,
-                                                                 multiplier,
-                                                                 args.grid.splits,
-                                                                 Global<const T>(static_cast<const T*>(args.bias)),
-                                                                 args.n,
-                                                                 carry,
-                                                                 {block.boxes(multiplier), 1 + multiplier}};
+FARWARP_DEVICE void multiplier_role(const Args& args, const Block& block, int multiplier, const Wait& wait) {
   const auto origin = [&](const Work& work) {
-    const Place place = place_of<Tile, swap_ab>(args, work);
+    const Place place = place_of<typename Block::Tile, swap_ab>(args, work);
     return swap_ab ? farwarp::tile::TileIndex{place.w_row, place.x_row}
                    : farwarp::tile::TileIndex{place.x_row, place.w_row};
   };
-  tile::multiply_and_finish(block, args.grid, turns_of(args), finisher, origin, wait);
+  tile::multiply_and_store<swap_ab>(args, block, multiplier, turns_of(args), origin, wait);
 }
 
 }  // namespace farwarp::FARWARP_TARGET::ag_gemm
