@@ -18,18 +18,15 @@ struct AllReduce::State {
 Result<AllReduce> AllReduce::create(World& world, const AllReduceDesc& desc) {
   const auto plan = plan_all_reduce(desc, world.device().shape(), world.size());
   const AllReducePlan wanted = plan.ok() ? *plan : AllReducePlan{};
-  // A rank without a plan calls open() as well, so that all ranks get the reason.
-  auto opened = OpenedOperator::open(world, {.name = "lesson-05",
-                                             .site_names = all_reduce::kSiteNames,
-                                             .plan = plan.status(),
-                                             .configuration = hash_of({desc.elements, wanted.blocks}),
-                                             .kernels = {"lesson_05_all_reduce"},
-                                             .buffers = {{wanted.flag_bytes}, {wanted.vector_bytes}}});
+  // A rank without a plan opens as well, so that all ranks get the reason.
+  auto opened = open_state<State>(world, plan,
+                                  {.name = "lesson-05",
+                                   .site_names = all_reduce::kSiteNames,
+                                   .configuration = hash_of({desc.elements, wanted.blocks}),
+                                   .kernels = {"lesson_05_all_reduce"},
+                                   .buffers = {{wanted.flag_bytes}, {wanted.vector_bytes}}});
   if (!opened.ok()) return opened.status();
-  auto state = std::make_unique<State>();
-  state->world = &world;
-  state->plan = *plan;
-  state->opened = std::move(*opened);
+  std::unique_ptr<State> state = std::move(*opened);
   state->args.view = world.view();
   state->args.slot = state->opened.slot();
   state->args.elements = desc.elements;

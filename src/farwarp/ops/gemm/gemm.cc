@@ -60,18 +60,15 @@ Status Gemm::State::set_operands(const void* x, const void* w, void* y) {
 
 Result<Gemm> Gemm::create(World& world, const GemmDesc& desc) {
   const auto plan = plan_gemm(desc, world.device().shape());
-  auto state = std::make_unique<State>();
-  state->world = &world;
   const GemmPlan wanted = plan.ok() ? *plan : GemmPlan{};
-  auto opened = OpenedOperator::open(world, {.name = "gemm",
-                                             .site_names = gemm::kSiteNames,
-                                             .plan = plan.status(),
-                                             .configuration = configuration_of(desc),
-                                             .kernels = {wanted.kernel},
-                                             .buffers = {{wanted.workspace_bytes}}});
+  auto opened = open_state<State>(world, plan,
+                                  {.name = "gemm",
+                                   .site_names = gemm::kSiteNames,
+                                   .configuration = configuration_of(desc),
+                                   .kernels = {wanted.kernel},
+                                   .buffers = {{wanted.workspace_bytes}}});
   if (!opened.ok()) return opened.status();
-  state->plan = *plan;
-  state->opened = std::move(*opened);
+  std::unique_ptr<State> state = std::move(*opened);
   gemm::Args& args = state->args;
   args.view = world.view();
   args.slot = state->opened.slot();

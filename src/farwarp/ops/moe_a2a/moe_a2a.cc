@@ -142,21 +142,17 @@ void MoeAllToAll::State::set_received(const MoeReceived& received) {
 
 Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& desc) {
   const auto plan = plan_moe_all_to_all(desc, world.device().shape(), world.size());
-  auto state = std::make_unique<State>();
-  state->world = &world;
   std::vector<std::string> kernels;
   for (int id = 0; plan.ok() && id < kKernels; ++id) kernels.push_back(kernel_name(static_cast<KernelId>(id), *plan));
   const MoeWorkspace parts = plan.ok() ? plan->workspace : MoeWorkspace{};
-  auto opened =
-      OpenedOperator::open(world, {.name = "moe_a2a",
+  auto opened = open_state<State>(world, plan,
+                                  {.name = "moe_a2a",
                                    .site_names = moe::kSiteNames,
-                                   .plan = plan.status(),
                                    .configuration = plan.ok() ? plan->configuration : 0,
                                    .kernels = std::move(kernels),
                                    .buffers = {{parts.words_begin, 0}, {parts.total - parts.words_begin, 0xff}}});
   if (!opened.ok()) return opened.status();
-  state->plan = *plan;
-  state->opened = std::move(*opened);
+  std::unique_ptr<State> state = std::move(*opened);
 
   const MachineShape& shape = world.device().shape();
   moe::Args& args = state->args;

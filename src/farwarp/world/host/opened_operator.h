@@ -66,6 +66,20 @@ Status check_open(std::string_view name, const std::unique_ptr<State>& state) {
   return {};
 }
 
+/// create() of an operator. Collective, also for a rank whose plan failed: `desc` is then that of a default plan. `State` has also the
+/// members `World* world` and `plan`.
+template <class State, class Plan>
+Result<std::unique_ptr<State>> open_state(World& world, const Result<Plan>& plan, OpenedOperator::Desc desc) {
+  desc.plan = plan.status();
+  auto opened = OpenedOperator::open(world, desc);
+  if (!opened.ok()) return opened.status();
+  auto state = std::make_unique<State>();
+  state->world = &world;
+  state->plan = *plan;
+  state->opened = std::move(*opened);
+  return state;
+}
+
 /// close() of an operator.
 template <class State>
 Status close_opened(std::string_view name, const std::unique_ptr<State>& state) {

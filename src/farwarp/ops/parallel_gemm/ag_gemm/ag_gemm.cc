@@ -115,20 +115,16 @@ Status AllGatherGemm::State::set_operands(const void* x, const void* w, void* y)
 Result<AllGatherGemm> AllGatherGemm::create(World& world, const ParallelGemmDesc& desc) {
   const auto plan = plan_ag_gemm(desc, world.device().shape(), world.size());
   const AllGatherGemmPlan wanted = plan.ok() ? *plan : AllGatherGemmPlan{};
-  auto opened = OpenedOperator::open(
-      world, {.name = "ag-gemm",
-              .site_names = ag_gemm::kSiteNames,
-              .plan = plan.status(),
-              .configuration = configuration_of(parallel_gemm::Kind::kAllGather, desc, world.size()),
-              .kernels = {wanted.kernel},
-              .buffers = {{wanted.workspace_heap_bytes, 0}, {wanted.inbox_bytes, 0xff}}});
-  if (!opened.ok()) return opened.status();
-  auto state = std::make_unique<State>();
-  state->world = &world;
-  state->plan = wanted;
-  state->opened = std::move(*opened);
-  state->set_sizes();
-  return AllGatherGemm(std::move(state));
+  auto state =
+      open_state<State>(world, plan,
+                        {.name = "ag-gemm",
+                         .site_names = ag_gemm::kSiteNames,
+                         .configuration = configuration_of(parallel_gemm::Kind::kAllGather, desc, world.size()),
+                         .kernels = {wanted.kernel},
+                         .buffers = {{wanted.workspace_heap_bytes, 0}, {wanted.inbox_bytes, 0xff}}});
+  if (!state.ok()) return state.status();
+  (*state)->set_sizes();
+  return AllGatherGemm(std::move(*state));
 }
 
 AllGatherGemm::AllGatherGemm(std::unique_ptr<State> state) : state_(std::move(state)) {}

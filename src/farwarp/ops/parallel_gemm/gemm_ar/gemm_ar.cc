@@ -33,20 +33,16 @@ void GemmAllReduce::State::set_sizes() {
 Result<GemmAllReduce> GemmAllReduce::create(World& world, const ParallelGemmDesc& desc) {
   const auto plan = plan_gemm_all_reduce(desc, world.device().shape(), world.size());
   const GemmAllReducePlan wanted = plan.ok() ? *plan : GemmAllReducePlan{};
-  auto opened = OpenedOperator::open(
-      world, {.name = "gemm-ar",
-              .site_names = gemm_ar::kSiteNames,
-              .plan = plan.status(),
-              .configuration = configuration_of(parallel_gemm::Kind::kAllReduce, desc, world.size()),
-              .kernels = {wanted.kernel},
-              .buffers = {{wanted.workspace_bytes, 0}, {wanted.word_bytes(), 0xff}}});
-  if (!opened.ok()) return opened.status();
-  auto state = std::make_unique<State>();
-  state->world = &world;
-  state->plan = wanted;
-  state->opened = std::move(*opened);
-  state->set_sizes();
-  return GemmAllReduce(std::move(state));
+  auto state =
+      open_state<State>(world, plan,
+                        {.name = "gemm-ar",
+                         .site_names = gemm_ar::kSiteNames,
+                         .configuration = configuration_of(parallel_gemm::Kind::kAllReduce, desc, world.size()),
+                         .kernels = {wanted.kernel},
+                         .buffers = {{wanted.workspace_bytes, 0}, {wanted.word_bytes(), 0xff}}});
+  if (!state.ok()) return state.status();
+  (*state)->set_sizes();
+  return GemmAllReduce(std::move(*state));
 }
 
 GemmAllReduce::GemmAllReduce(std::unique_ptr<State> state) : state_(std::move(state)) {}

@@ -20,20 +20,16 @@ struct GemmReduceScatter::State {
 Result<GemmReduceScatter> GemmReduceScatter::create(World& world, const ParallelGemmDesc& desc) {
   const auto plan = plan_gemm_reduce_scatter(desc, world.device().shape(), world.size());
   const GemmReduceScatterPlan wanted = plan.ok() ? *plan : GemmReduceScatterPlan{};
-  auto opened = OpenedOperator::open(
-      world, {.name = "gemm-rs",
-              .site_names = gemm_reduce::kSiteNames,
-              .plan = plan.status(),
-              .configuration = configuration_of(parallel_gemm::Kind::kReduceScatter, desc, world.size()),
-              .kernels = {wanted.kernel},
-              .buffers = {{wanted.workspace.total, 0}, {wanted.word_inbox.bytes(), 0xff}}});
-  if (!opened.ok()) return opened.status();
-  auto state = std::make_unique<State>();
-  state->world = &world;
-  state->plan = wanted;
-  state->opened = std::move(*opened);
-  gemm_reduce::set_sizes(state->args, state->plan, world, state->opened);
-  return GemmReduceScatter(std::move(state));
+  auto state =
+      open_state<State>(world, plan,
+                        {.name = "gemm-rs",
+                         .site_names = gemm_reduce::kSiteNames,
+                         .configuration = configuration_of(parallel_gemm::Kind::kReduceScatter, desc, world.size()),
+                         .kernels = {wanted.kernel},
+                         .buffers = {{wanted.workspace.total, 0}, {wanted.word_inbox.bytes(), 0xff}}});
+  if (!state.ok()) return state.status();
+  gemm_reduce::set_sizes((*state)->args, wanted, world, (*state)->opened);
+  return GemmReduceScatter(std::move(*state));
 }
 
 GemmReduceScatter::GemmReduceScatter(std::unique_ptr<State> state) : state_(std::move(state)) {}
