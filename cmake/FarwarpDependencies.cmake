@@ -1,4 +1,4 @@
-# What farwarp is built with. Boost.Context is linked statically and fmt compiled in, so that a binary runs on machines
+# The dependencies of farwarp. Boost.Context is linked statically and fmt is header-only, so that a binary runs on machines
 # without them.
 find_package(Threads REQUIRED)
 set(Boost_USE_STATIC_LIBS ON)
@@ -9,7 +9,7 @@ find_package(nlohmann_json REQUIRED)
 add_library(farwarp_dependencies INTERFACE)
 target_link_libraries(farwarp_dependencies INTERFACE
   Threads::Threads ${CMAKE_DL_LIBS} Boost::context fmt::fmt-header-only nlohmann_json::nlohmann_json)
-# GCC 12 warns of overlapping copies inside std::string's operator+ where there are none (its bug 105329, mended in 13).
+# GCC 12 falsely warns of overlapping copies inside std::string's operator+ (GCC bug 105329, fixed in 13).
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(farwarp_dependencies INTERFACE -Wno-restrict)
 endif()
@@ -27,8 +27,8 @@ if(FARWARP_TESTS)
   find_package(GTest REQUIRED)
 endif()
 
-# farwarp_test(name source...): a GoogleTest program and its CTest entry, or with SHARDS as many entries as that, which share its tests; arguments
-# after LABELS are CTest labels.
+# farwarp_test(name source... [TIMEOUT seconds] [SHARDS n] [LABELS label...]): a GoogleTest program and its CTest entry. With SHARDS, n
+# entries share the tests of the program. LABELS are CTest labels. The default timeout is 300 s.
 function(farwarp_test name)
   cmake_parse_arguments(PARSE_ARGV 1 ARG "" "TIMEOUT;SHARDS" "LABELS")
   if(NOT FARWARP_TESTS)

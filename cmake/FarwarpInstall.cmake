@@ -1,14 +1,14 @@
-# The installed library, its package, and what a consumer links.
+# The installed library, its package, and the target that a consumer links.
 #
-# Kernels, operators and cases register themselves from static objects. An ordinary static library would lose those that
-# nobody names, so the package's target links the archive whole: farwarp::farwarp, here and after find_package(farwarp).
+# Kernels, operators and cases register themselves from static objects. With an ordinary static library the linker would drop
+# those that no code refers to. So the package's target farwarp::farwarp, here and after find_package(farwarp), links the whole archive.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
 add_library(farwarp_archive STATIC)
 set_target_properties(farwarp_archive PROPERTIES OUTPUT_NAME farwarp EXPORT_NAME archive)
-# The public headers: what a host program includes, and what these include. The device vocabulary and the kernels stay with the
-# sources. tests/consumer compiles each of them alone, as installed.
+# The public headers: those that a host program includes, and those that they include. The device vocabulary and the kernels are not
+# installed. tests/consumer compiles each installed header alone.
 target_sources(farwarp_archive
   PRIVATE $<TARGET_OBJECTS:farwarp_objects> $<TARGET_PROPERTY:farwarp_objects,INTERFACE_SOURCES>
   PUBLIC FILE_SET HEADERS BASE_DIRS src FILES

@@ -1,11 +1,11 @@
 # Kernel files and their compilers.
 #
-#   FARWARP_CUDA, FARWARP_HIP     AUTO (where the compiler is found), ON (an error where it is not) or OFF
-#   farwarp_have_cuda, _hip       what came of it
+#   FARWARP_CUDA, FARWARP_HIP     AUTO (if the compiler is found), ON (an error if it is not found) or OFF
+#   farwarp_have_cuda, _hip       TRUE if the kernels are compiled for it
 #   farwarp_kernels(...)          compiles one kernel file for every target
 #
-# GPU compilers run as custom commands: the CUDA language of CMake would drag in its runtime and a host pass, and its
-# HIP language needs ROCm. All we want of them is one code object per file.
+# GPU compilers run as custom commands, because only one code object per file is needed. CMake's CUDA language would add the
+# CUDA runtime and a host pass, and its HIP language needs ROCm.
 
 set(FARWARP_CUDA AUTO CACHE STRING "Compile the kernels for sm_90a (nvcc 12 or newer): AUTO, ON or OFF")
 set(FARWARP_HIP AUTO CACHE STRING "Compile the kernels for gfx942 and gfx950 (clang++-22 and lld-22): AUTO, ON or OFF")
@@ -14,7 +14,7 @@ set_property(CACHE FARWARP_CUDA FARWARP_HIP PROPERTY STRINGS AUTO ON OFF)
 set(FARWARP_CUDA_ARCHS sm_90a)
 set(FARWARP_HIP_ARCHS gfx942 gfx950)
 
-# Sets farwarp_have_${suffix} from the switch and from what was found; `why_not` is empty if nothing is missing.
+# Sets farwarp_have_${suffix} from the switch. `why_not` says what is missing, or is empty. `found` describes the compiler.
 macro(farwarp_decide switch suffix why_not found)
   set(farwarp_have_${suffix} FALSE)
   if(${switch} STREQUAL "OFF")
@@ -44,8 +44,8 @@ else()
 endif()
 farwarp_decide(FARWARP_CUDA cuda "${why_not}" "${FARWARP_NVCC} ${version}")
 
-# Other versions of clang are not tried: 19 has no gfx950 and crashes on LDS loads, and the code of every version needs
-# the check of tools/check_code_objects.py.
+# Other versions of clang are not tried. Version 19 has no gfx950 and crashes on LDS loads. The code of each version must first pass
+# tools/check_code_objects.py.
 find_program(FARWARP_HIP_CLANG clang++-22)
 find_program(FARWARP_OBJDUMP llvm-objdump-22)
 find_program(FARWARP_READELF llvm-readelf-22)
@@ -63,20 +63,20 @@ else()
 endif()
 farwarp_decide(FARWARP_HIP hip "${why_not}" "${FARWARP_HIP_CLANG}")
 
-# Floating-point contraction is off everywhere: kernels fuse by name (fused_multiply_add), so targets agree to the bit.
-# Diagnostic 554 says that Global<const T> is never converted to itself, which is right.
+# Floating-point contraction is off on all targets. Kernels call fused_multiply_add by name, so results of targets agree to the bit.
+# Diagnostic 554 says that Global<const T> is never converted to itself, which is intended.
 set(FARWARP_CUDA_FLAGS -cubin -x cu -std=c++20 -O3 -lineinfo -fmad=false --expt-relaxed-constexpr -DFARWARP_TARGET_CUDA
   -Werror all-warnings -diag-suppress 554)
-# --rocm-path: without it clang adds the wrappers of whichever ROCm package it finds. -fuse-cuid=none: the same object
-# from every build folder. The -mllvm pair inlines everything, lambdas too: a call would bring a stack in device memory.
+# --rocm-path: without it clang adds the wrappers of any ROCm package that it finds. -fuse-cuid=none: every build folder gives the
+# same object. The two -mllvm options inline all functions, lambdas too, because a call would need a stack in device memory.
 set(FARWARP_HIP_FLAGS -x hip --cuda-device-only --no-gpu-bundle-output -nogpulib -nogpuinc --rocm-path=/nonexistent
   -std=c++20 -O3 -mcode-object-version=5 -fuse-cuid=none -ffp-contract=off
   -mllvm -amdgpu-early-inline-all=true -mllvm -amdgpu-function-calls=false
   -DFARWARP_TARGET_HIP -Wall -Wextra -Werror -Wno-undefined-inline)
 
 # farwarp_kernels(name entry.dev.cc [TO target] [MATRIX_UNIT wgmma|mfma] [DEFINES define...]): compiles one kernel file once
-# per target, or once per target with that matrix unit, and links the results into `target` (default: everything that links
-# farwarp_objects).
+# per target (with MATRIX_UNIT: per target that has this matrix unit) and links the results into `target`. The default links them
+# into everything that links farwarp_objects.
 #   emulator  always: one object per personality
 #   cuda      a cubin, name.sm_90a.cubin, embedded
 #   hip       code objects, name.gfx942.co and name.gfx950.co, embedded
@@ -102,7 +102,7 @@ function(farwarp_kernels name entry)
     add_library(${object} OBJECT ${entry})
     target_compile_definitions(${object} PRIVATE FARWARP_TARGET_${personality} ${ARG_DEFINES})
     target_include_directories(${object} PRIVATE ${PROJECT_SOURCE_DIR}/src)
-    # Unknown pragmas: "#pragma unroll" is for the GPU compilers. Sibling calls: the emulator reports where a thread waits.
+    # Unknown pragmas: "#pragma unroll" is for the GPU compilers. No sibling calls: the emulator reports where a thread waits.
     target_compile_options(${object} PRIVATE
       -Wall -Wextra -Wno-unknown-pragmas -ffp-contract=off -fno-optimize-sibling-calls)
     target_link_libraries(${object} PRIVATE farwarp_dependencies)
@@ -123,7 +123,7 @@ function(farwarp_kernels name entry)
   if(farwarp_have_hip AND NOT ARG_MATRIX_UNIT STREQUAL "wgmma")
     foreach(arch ${FARWARP_HIP_ARCHS})
       set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.${arch}.co)
-      # clang ignores -MD and -MF for a device-only link; its compiler proper knows them by these names.
+      # The clang driver ignores -MD and -MF for a device-only link. These are the equivalent options of clang -cc1.
       farwarp_code_object(${name} ${entry} kHip ${arch} ${object}
         ${FARWARP_HIP_CLANG} ${FARWARP_HIP_FLAGS} --offload-arch=${arch} ${ARG_DEFINES}
         -Xclang -dependency-file -Xclang ${object}.d -Xclang -MT -Xclang ${object})
@@ -137,9 +137,8 @@ function(farwarp_kernels name entry)
   endif()
 endfunction()
 
-# Links the objects of an object library into `target` by file name, so that the linker cannot drop their static
-# records. CMake does not hand on object files among the sources of another object library; its consumers must list
-# them.
+# Links the objects of an object library into `target` by file name, so that the linker cannot drop their static records.
+# If `target` is an object library itself, CMake does not pass its object files on, so its consumers list them (INTERFACE).
 function(farwarp_link_object target object)
   get_target_property(type ${target} TYPE)
   if(type STREQUAL OBJECT_LIBRARY)
@@ -149,8 +148,8 @@ function(farwarp_link_object target object)
   endif()
 endfunction()
 
-# Compiles `entry` into `object` with the command in ARGN, which also writes what it read to `object`.d, and appends the
-# source file that embeds the result to FARWARP_EMBEDDED.
+# Compiles `entry` into `object` with the command in ARGN, which also writes the dependencies to `object`.d. Appends the source
+# file that embeds the result to FARWARP_EMBEDDED.
 function(farwarp_code_object name entry kind arch object)
   cmake_path(ABSOLUTE_PATH entry)
   cmake_path(RELATIVE_PATH entry BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE shown)
@@ -167,7 +166,7 @@ function(farwarp_code_object name entry kind arch object)
   set(FARWARP_EMBEDDED ${FARWARP_EMBEDDED} ${embedding} PARENT_SCOPE)
 endfunction()
 
-# All code objects for AMD as a target, hip_code_objects, and their check as a test. Runs once every folder has added its kernels.
+# Adds the target hip_code_objects (all code objects for AMD) and the test that checks them. Runs after all folders have added kernels.
 function(farwarp_check_code_objects)
   get_property(objects GLOBAL PROPERTY FARWARP_HIP_CODE_OBJECTS)
   if(NOT objects)

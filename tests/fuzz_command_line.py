@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs the built farwarp program with random command lines and mutated suites.
 
-Whatever it is given, it must end by itself, without a signal, with an exit code that the README lists, and an error must be one
-line on stderr. Shapes are tiny: what is tested is the way from the command line to a verdict and back.
+For any input the program must end by itself, without a signal, with an exit code that the README lists. An error must be one line on
+stderr. Shapes are tiny, because the test is of the command line, the parsers and the reports, not of the kernels.
 
     fuzz_command_line.py PROGRAM SUITE [--lines 2000] [--suites 1000] [--seed 1] [--jobs 2]
 """
@@ -20,12 +20,12 @@ import tempfile
 
 EXIT_CODES = {0, 1, 2, 3, 4, 130}
 TIMEOUT_S = 60
-# The longest wait of a kernel, in virtual time; the host's patience is six times that.
+# The longest wait of a kernel, in virtual time. The host waits six times as long.
 DEADLINE_MS = "1000"
 
 ODD_TEXTS = ["", " ", "-1", "0", "1e3", "0x10", "2147483648", "99999999999999999999", "nan", "a b", "a\nb", "\x1b[31m", "\xfc",
              "=", ",", "--", "-", ":", "x" * 5000, "{}", "/", "../..", "/dev/null", "'", '"', "%s%n"]
-NEAR = ["-1", "0", "1", "2", "3", "5", "7", "9", "15", "31", "33", "65", "100", "129"]  # allowed here, refused there
+NEAR = ["-1", "0", "1", "2", "3", "5", "7", "9", "15", "31", "33", "65", "100", "129"]  # some parameters allow them, others refuse them
 SIZED = ["16", "32", "48", "64", "96"]
 LARGE = ["1023", "4096", "4097", "65535", "65536", "1048576", "16777216", "16777217", "2147483647", "-2147483649"]
 
@@ -58,14 +58,14 @@ OPERATORS = {
     "lesson-03": {"words": ["4", "64"], "items": ["1", "5", "12"]},
     "lesson-04": MOE | {"rung": ["1", "2", "3", "4", "5", "6", "7", "all"], "pieces": ["0", "1", "3"]},
 }
-# What an operator's own defaults would make large.
+# Small values for parameters whose default is large.
 SMALL = {
     "moe-a2a": {"num_experts": "8", "experts_per_token": "2", "hidden_dim": "64", "max_num_tokens": "4"},
     "lesson-04": {"num_experts": "8", "experts_per_token": "2", "hidden_dim": "64", "max_num_tokens": "4", "rung": "7"},
     "gemm": {"m": "16", "n": "16", "k": "16"}, "ag-gemm": {"m": "16", "n": "64", "k": "64"},
     "gemm-rs": {"m": "16", "n": "64", "k": "64"}, "gemm-ar": {"m": "16", "n": "64", "k": "64"},
 }
-# A large value of these is a large run and no error; of the others it is refused.
+# Large values of these parameters are not errors but take long. Large values of all others are refused.
 SIZES = {"m", "n", "k", "hidden_dim", "max_num_tokens", "num_experts", "x_pitch", "w_pitch", "y_pitch", "recv_rows", "row_alignment"}
 
 
@@ -89,7 +89,7 @@ def random_settings(rng, operator):
 
 
 def random_selection(rng, command, folder):
-    """Options of check, bench and tune. They are a few at a time, so that most lines reach an operator."""
+    """Options of check, bench and tune. A line has few of them, so that most lines reach an operator."""
     operator = rng.choice(sorted(OPERATORS)) if rng.random() < 0.97 else rng.choice(ODD_TEXTS + ["no-such-op"])
     line = [command, operator, "--deadline-ms", DEADLINE_MS]
     settings = random_settings(rng, operator)
@@ -130,13 +130,13 @@ def random_line(rng, program, folder):
     if command == "launch":
         inner = rng.choice([["true"], ["false"], ["/no/such/program"], [],
                             [program, *random_selection(rng, "check", folder)]])
-        # The harness waits minutes for processes that have gone another way; not for these.
+        # Half of the lines launch a program without arguments: a group whose processes take different paths waits for minutes.
         return ["launch", "-n", rng.choice(["1", "2", "0", "9", "x", ""]), "--", *(inner if rng.random() < 0.5 else inner[:1])]
     return [command, *rng.sample(["--help", "--version", "check", "-n"], rng.randrange(2))]
 
 
 def replace_value(rng, data, value):
-    """Puts `value` in the place of one that follows a colon or a comma."""
+    """Replaces a value that follows a colon or a comma with `value`."""
     before = [i for i in range(len(data)) if data[i:i + 1] in (b":", b",")]
     if before:
         at = rng.choice(before) + 1
@@ -145,7 +145,7 @@ def replace_value(rng, data, value):
 
 
 def mutated(rng, text):
-    """Cuts, repeats and overwrites bytes, and puts odd values in the place of numbers and strings."""
+    """Cuts, repeats and overwrites bytes, and replaces numbers and strings with odd values."""
     data = bytearray(text)
     for _ in range(rng.choice([1, 1, 1, 2, 5])):
         if not data:
@@ -171,12 +171,12 @@ def mutated(rng, text):
         else:
             replace_value(rng, data, rng.choice([b"-1", b"0", b"1e999", b"null", b"[]", b"{}", b"\"\\n\"", b"true", b"1", b"2",
                                                  b"8", b"16", b"64", b"99999999999999999999"]))
-    # What two numbers become when they meet is a large shape, which takes long and is no error.
+    # Digits of two numbers may have been joined. Such a large shape is no error but takes long, so it is shortened.
     return re.sub(rb"[0-9]{4,9}", lambda digits: digits.group()[:2], bytes(data))
 
 
 def run(program, line, folder, full):
-    """The exit code, and what is wrong with how this line ended, or None. `full`: the standard output has no room."""
+    """The exit code, and what was wrong with this run, or None. `full`: the standard output is /dev/full."""
     environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(folder), "LC_ALL": "C", "CUDA_VISIBLE_DEVICES": "",
                    "FARWARP_HIP_LIBRARY": "/no/such/library.so", "FARWARP_SUITES": str(folder)}
     with open("/dev/full", "wb") as nowhere:
@@ -185,7 +185,7 @@ def run(program, line, folder, full):
     try:
         output, error = process.communicate(timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # the program and what it has launched: a session of its own
+        os.killpg(process.pid, signal.SIGKILL)  # the program and its children, which are one session
         process.communicate()
         return None, f"no end after {TIMEOUT_S} s"
     return process.returncode, verdict(line, process.returncode, output or b"", error.decode(errors="replace"), full)
@@ -201,7 +201,7 @@ def verdict(line, code, output, error, full):
         fault = line[line.index("--fault") + 1] if "--fault" in line else ""
         if line[0] == "check" and fault.startswith(("drop_put", "kill", "mismatch")) and not {"--help", "--version"} & set(line):
             return "passed in spite of its fault"
-    if line[:1] == ["launch"]:  # the exit code and the lines are those of what it launches
+    if line[:1] == ["launch"]:  # the launched program determines the exit code and the lines
         return "a launched process was ended by a signal" if code in (128 + 6, 128 + 8, 128 + 11) else None
     if code not in EXIT_CODES:
         return f"exit code {code}; {lines[-1:]}"
@@ -209,7 +209,7 @@ def verdict(line, code, output, error, full):
     others = [text for text in lines if not text.startswith(("farwarp: ", "target auto: "))]
     if len(errors) > (2 if full else 1) or (code != 0 and not output and not others and not errors):
         return f"{len(errors)} lines of errors on stderr, exit code {code}: {errors}"
-    if others and "-" not in line:  # with --json - the table is on stderr
+    if others and "-" not in line:  # with "--json -" the table is on stderr
         return f"stderr has {others[:3]}"
     return None
 

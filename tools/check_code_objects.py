@@ -1,24 +1,26 @@
 #!/usr/bin/env python3
-"""Checks what the AMD compiler made of our kernels.
+"""Checks the code that the AMD compiler generates for our kernels.
 
     tools/check_code_objects.py [--objdump llvm-objdump] [--readelf llvm-readelf] [--allow-scratch KERNEL]... FILE.co...
 
-Prints one line for each kernel (registers, LDS, scratch) and one for each violation; exits 1 if there are any. Two
-rules hold on every path through the control flow of a kernel, the others are about its resources and its main loop:
+Prints one line for each kernel (registers, LDS, scratch) and one for each violation. Exits 1 if there are any, or if there are no
+kernels. The rules release and acquire hold on every path through the control flow of a kernel. The others are about its resources and
+its main loop:
 
-  release  No store or atomic follows a `buffer_wbl2` before an `s_waitcnt` with vmcnt(0): a flag must not overtake the
-           write-back that publishes what it announces. clang 22 leaves that wait out of its own release stores
+  release  No store or atomic follows a `buffer_wbl2` before an `s_waitcnt` with vmcnt(0). A flag must not overtake the
+           write-back that publishes the data that it guards. clang 22 omits this wait in its own release stores
            (llvm-project pull request 178316).
-  acquire  No `buffer_inv` executes while a load or atomic is in flight: what an acquire read must have returned before
-           the caches are emptied.
-  scratch  Kernels access none, nor anything by flat addresses, which may be private: private memory is device memory,
-           a round trip away. (A frame that is reserved and never touched, as for spilt scalar registers, is free.)
-  vgprs    A block of the largest size that the kernel declares fits into a CU: 512 registers for a lane of each of four
-           SIMDs, which its waves share.
-  lds      Static LDS is 128 bytes at most: what plans are told is left of 64 KB (base/machine_shape.h) for the rest.
-  matrix   The innermost loop around the matrix instructions of a kernel called ..mfma.. reads LDS by 8 or 16 bytes and
-           writes it by 16, and no load from memory is waited for before half of the loop's matrix instructions have
-           been issued behind it. Printed too: what that loop consists of.
+  acquire  No `buffer_inv` executes while a load or atomic is in flight. The read of an acquire must have returned before
+           the caches are invalidated.
+  scratch  A kernel accesses no scratch memory, and nothing by flat addresses, which may be private. Private memory is device
+           memory, so each access is a round trip. (A frame that is reserved and never accessed, as for spilt scalar
+           registers, costs nothing.)
+  vgprs    A block of the largest size that the kernel declares fits into a CU. Each of its four SIMDs has 512 registers per
+           lane, which the waves on it share.
+  lds      Static LDS is 128 bytes at most, because plans use the rest of the 64 KB (base/machine_shape.h).
+  matrix   For a kernel called ..mfma..: the innermost loop around its matrix instructions reads LDS by 8 or 16 bytes and
+           writes it by 16. At least half of the loop's matrix instructions are issued between a load from memory and the
+           wait for it. The composition of that loop is printed too.
 """
 
 import argparse
@@ -54,7 +56,7 @@ class Instruction:
         self.address = address
 
     def target(self):
-        """Of a branch: its 16-bit operand counts words from the next instruction."""
+        """The address that a branch goes to. Its 16-bit operand counts words from the next instruction."""
         words = int(self.operands.split()[0], 0)
         return self.address + 4 + 4 * (words - 0x10000 if words >= 0x8000 else words)
 
@@ -63,7 +65,7 @@ class Instruction:
 
 
 def parse(disassembly):
-    """{function name: its instructions}, in the words of llvm-objdump -d."""
+    """{function name: its instructions}, from the output of llvm-objdump -d."""
     functions = {}
     current = None
     for line in disassembly.splitlines():
@@ -75,7 +77,7 @@ def parse(disassembly):
 
 
 def step(state, instruction):
-    """The state after an instruction: (the buffer_wbl2 not waited for, the read in flight), addresses or None."""
+    """The state after an instruction: the addresses of (the buffer_wbl2 not waited for, the read in flight), or None."""
     written_back, read = state
     if instruction.name == "s_waitcnt" and DRAINED.search(instruction.operands):
         return None, None
@@ -141,12 +143,12 @@ def matrix_loop(instructions):
 
 
 def least_overlap(loop):
-    """The least number of matrix instructions between a load from memory and the wait for it, over turns of the loop; None
-    without a load that is waited for in it."""
+    """The least number of matrix instructions between a load from memory and the wait for it, over turns of the loop. None if
+    the loop waits for no load."""
     matrix = 0
     in_flight = []  # how many matrix instructions had been issued before each access; they complete in order
     overlaps = []
-    for turn in range(3):  # a load may be waited for in the next turn but one
+    for turn in range(3):  # the wait for a load may be two turns later
         for instruction in loop:
             if MATRIX.match(instruction.name):
                 matrix += 1

@@ -15,7 +15,7 @@ import check_code_objects
 
 
 def disassembly(*lines):
-    """The lines as llvm-objdump prints a function, four bytes each from address 0x100."""
+    """The lines as a function that llvm-objdump prints; each has four bytes, from address 0x100."""
     body = "".join(f"\t{line:<60}// {0x100 + 4 * i:012X}: BF8C0F70\n" for i, line in enumerate(lines))
     return f"\nx.co:\tfile format elf64-amdgpu\n\n0000000000000100 <kernel>:\n{body}"
 
@@ -42,7 +42,7 @@ class Release(unittest.TestCase):
         self.assertEqual(rules(WRITE_BACK, "s_waitcnt vmcnt(0) expcnt(0) lgkmcnt(0)", FLAG, END), [])
 
     def test_no_wait(self):
-        # What clang 22 makes of a drain, a barrier and a release store.
+        # The code of clang 22 for a drain, a barrier and a release store.
         self.assertEqual(rules("s_waitcnt vmcnt(0)", "s_barrier", WRITE_BACK, FLAG, END), ["release"])
 
     def test_wait_for_something_else(self):
@@ -60,12 +60,12 @@ class Release(unittest.TestCase):
         self.assertEqual(rules(WRITE_BACK, "ds_write_b32 v1, v0", "global_load_dword v0, v1, s[8:9]", END), [])
 
     def test_around_a_branch(self):
-        # The wait is on one side only: the branch (two instructions ahead) avoids it.
+        # The wait is on one path only: the branch (to two instructions ahead) skips it.
         self.assertEqual(rules(WRITE_BACK, "s_cbranch_execz 1", "s_waitcnt vmcnt(0)", FLAG, END), ["release"])
         self.assertEqual(rules(WRITE_BACK, "s_cbranch_execz 0", "s_waitcnt vmcnt(0)", FLAG, END), [])
 
     def test_around_a_loop(self):
-        # The flag stands before the write-back in the text and after it in the loop (65532 = -4).
+        # The flag store precedes the write-back in the text and follows it in the loop (65532 = -4).
         self.assertEqual(rules(FLAG, "s_nop 0", WRITE_BACK, "s_cbranch_scc1 65532", END), ["release"])
         self.assertEqual(rules(FLAG, WRITE_BACK, "s_waitcnt vmcnt(0)", "s_cbranch_scc1 65532", END), [])
 
@@ -108,7 +108,7 @@ class MatrixLoop(unittest.TestCase):
         put = "ds_write_b128 v12, v[8:11]"
         self.assertEqual(self.rule("s_waitcnt vmcnt(0)", put, LOAD, MATRIX, MATRIX), [])
         self.assertEqual(check_code_objects.least_overlap(loop(MATRIX, "s_waitcnt vmcnt(0)", put, LOAD, MATRIX, MATRIX)), 3)
-        # One of two loads may still be in flight: the wait is for the one of the turn before.
+        # One of two loads may still be in flight. The wait is for the load of the previous turn.
         self.assertEqual(check_code_objects.least_overlap(loop(LOAD, "s_waitcnt vmcnt(1)", put, MATRIX, MATRIX)), 2)
 
     def test_loads_waited_for_at_once(self):
@@ -132,7 +132,7 @@ class MatrixLoop(unittest.TestCase):
         self.assertEqual(check_code_objects.check_matrix(instructions), [(0, "matrix: no loop with matrix instructions")])
 
     def test_the_innermost_loop_counts(self):
-        # The inner branch goes back two instructions, the outer one all the way.
+        # The inner branch goes back to the load, the outer one to the first instruction.
         instructions = check_code_objects.parse(
             disassembly("ds_read_b32 v1, v2", LOAD, MATRIX, f"{AGAIN} {0x10000 - 3}", f"{AGAIN} {0x10000 - 5}", END))["kernel"]
         self.assertEqual([i.name for i in check_code_objects.matrix_loop(instructions)],
@@ -176,7 +176,7 @@ amdhsa.target:   amdgcn-amd-amdhsa--gfx942
         self.assertEqual(kernels["second"]["agpr_count"], "4")
 
 
-# clang knows the builtin wait, concludes that nothing is outstanding, and leaves out the wait after the write-back.
+# clang sees the builtin wait, concludes that nothing is outstanding, and omits the wait after the write-back.
 EARLY_FLAG = """
 extern "C" __attribute__((global)) void early_flag(int* data, int* flag) {
   data[__builtin_amdgcn_workitem_id_x()] = 1;

@@ -3,8 +3,8 @@
 
     tools/check_layers.py [ROOT]
 
-Prints one line per violation, "file:line: what", and exits 1 if there are any. The rules are those of HACKING.md; files that
-may be longer than the cap are listed, with the reason, in docs/decisions.md.
+Prints one line per violation, "file:line: what", and exits 1 if there are any. HACKING.md explains the rules. docs/decisions.md lists
+the files that may be longer than the limit, with the reason.
 """
 
 import re
@@ -15,8 +15,8 @@ MAX_LINES = 400
 SOURCE_FOLDERS = ("src", "apps", "lessons", "python", "tests")
 SOURCE_SUFFIXES = (".h", ".cc", ".S", ".py")
 
-# What each layer may include, besides itself. A layer is a folder of src/farwarp; each operator is a layer of its own, so
-# that none includes another.
+# The layers that each layer may include, besides itself. A layer is a folder of src/farwarp. Each operator is a separate layer, so
+# that no operator includes another.
 BELOW_OPS = {"tile", "world", "runtime", "vendor", "machine", "substrate", "base"}
 ALLOWED = {
     "base": set(),
@@ -33,24 +33,24 @@ ALLOWED = {
     "harness": {"world", "runtime", "vendor", "machine", "base"},
 }
 
-# Doors of a layer: from outside, only these files may be included.
+# Doors of a layer: the only files of it that other layers may include. "A->B": that layer A may include of B.
 DOORS = {
     "substrate": re.compile(r"substrate/device\.h$"),
     "harness->world": re.compile(r"world/host/"),
 }
-# The emulator's host side is for those who open devices and set schedules.
+# The emulator's host side is only for code that opens devices and sets schedules.
 EMULATOR_HOST = re.compile(r"substrate/emu/(machine|registry)\.h$")
 EMULATOR_USERS = re.compile(r"src/farwarp/(runtime/|harness/runner\.)")
 
-# device.h declares the vocabulary and ends by including the files that define it; those include it back, as an -inl file does.
+# device.h declares the vocabulary and includes, at its end, the files that define it. These include device.h, as -inl files do.
 DEFINITIONS = re.compile(r"src/farwarp/substrate/((cuda|hip|emu)/|gpu_cells\.h|packets\.h)")
 VOCABULARY = "src/farwarp/substrate/device.h"
 
-# Leaves may include anything: nothing is built on them.
+# Leaves may include anything, because no other code may include them.
 LEAF = re.compile(r"/ops/.*/case/|_test(_\w+)?(\.dev)?\.(cc|h)$|/hip_stub/|^(apps|lessons|python|tests)/")
 
 DEVICE_CODE = re.compile(r"\.dev\.(h|cc)$")
-PLAIN_DATA = re.compile(r"(^|/)(plan\.(h|cc)|args\.h|reference\.(h|cc))$")  # files without device code
+PLAIN_DATA = re.compile(r"(^|/)(plan\.(h|cc)|args\.h|reference\.(h|cc))$")  # may include no device code
 ORACLE = re.compile(r"(^|/)reference\.(h|cc)$")
 HOST_ONLY = re.compile(r"src/farwarp/(runtime|vendor|machine|harness)/|src/farwarp/world/host/")
 
@@ -66,7 +66,7 @@ COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 
 
 def without_comments(text):
-    """The text with comments blanked; line numbers stay."""
+    """The text without comments. Lines keep their numbers."""
     def blank(match):
         piece = match.group(0)
         return piece if piece.startswith('"') else "\n" * piece.count("\n")
@@ -126,7 +126,7 @@ def find_sources(root):
 
 
 def reachable(files, start):
-    """Every file that `start` includes, directly or not, with the first file on the way to it."""
+    """{file: the direct include of `start` that leads to it}, for all files that `start` includes, directly or not."""
     seen, queue = {}, [(target, target) for _, target in files[start].targets()]
     while queue:
         path, via = queue.pop()
@@ -185,7 +185,7 @@ def check_words(files):
 
 
 def check_cycles(files):
-    """Each cycle once, at its first file."""
+    """Each cycle once, at the include that closes it."""
     state = {}  # path -> position in the current chain, or None once done
 
     def visit(path, chain):
@@ -228,7 +228,7 @@ def check_lengths(root, files):
 
 
 def check_promises(root):
-    """Each line of docs/faults.md names its tests; they exist."""
+    """The tests that docs/faults.md names must exist."""
     document = root / "docs" / "faults.md"
     if not document.exists():
         return

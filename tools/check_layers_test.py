@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Small trees with one mistake each must be rejected, and for that mistake."""
+"""Small trees with one mistake each must be rejected for that mistake."""
 
 import tempfile
 import unittest
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import check_layers
 
-# A tree with nothing wrong: every rule meets something that it must let through.
+# A correct tree. For each rule it has something that the rule must accept.
 CLEAN = {
     "base/status.h": "#pragma once\n",
     "base/attributes.h": "#if defined(FARWARP_TARGET_CUDA)\n#endif\n",
@@ -32,7 +32,7 @@ CLEAN = {
 
 
 def violations(changes, decisions=None, faults=None, glossary=None):
-    """What the checker says of the clean tree with some files replaced or added, and documents."""
+    """The violations in the correct tree with some files replaced or added, and with these documents."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         for name, text in (CLEAN | changes).items():

@@ -1,4 +1,4 @@
-// What the calls of the operators share.
+// Declarations that the source files of the consumer share.
 #pragma once
 
 #include <farwarp/base/status.h>

@@ -1,4 +1,4 @@
-// What a user of the installed library writes: a World of 4 ranks on the emulator, and a call of every operator.
+// An example of a user's program: a World of 4 ranks on the emulator, and a call of every operator.
 #include <farwarp/world/host/bootstrap.h>
 
 #include <cstdio>

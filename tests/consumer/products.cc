@@ -1,5 +1,5 @@
-// The products of matrices, on one device and over all ranks. The whole x and w hold -1, 0 and 1, so every sum is exact and the right
-// answer is known without an oracle.
+// Matrix products, on one device and over all ranks. x and w hold -1, 0 and 1, so every sum is exact and the expected result needs no
+// oracle.
 #include <farwarp/base/half.h>
 #include <farwarp/ops/gemm/gemm.h>
 #include <farwarp/ops/parallel_gemm/ag_gemm/ag_gemm.h>
@@ -29,7 +29,7 @@ float y_at(int row, int column) {
   return static_cast<float>(sum);
 }
 
-/// Rows and columns of a whole matrix that one rank has.
+/// The rows and columns of a matrix that one rank has.
 struct Part {
   int first_row, rows, first_column, columns;
 };
@@ -44,7 +44,7 @@ std::vector<Bf16> elements(const Part& part, Value value) {
   return result;
 }
 
-/// Creates an operator, calls it with this rank's parts of x and w, compares its part of y, closes it.
+/// Calls `op` with this rank's parts of x and w, compares its part of y, and closes `op`.
 template <class Op>
 Status call(const char* name, farwarp::Result<Op> op, farwarp::World& world, const Part& x, const Part& w,
             const Part& y) {
@@ -94,7 +94,7 @@ Status call_products(farwarp::World& world) {
     status = call("ParallelGemm", farwarp::ParallelGemm::create(world, Kind::kReduceScatter, desc), world, deep_x,
                   deep_w, owned_y);
   if (!status.ok()) return status;
-  // NCCL and cuBLASLt: there are none for the emulator.
+  // Needs NCCL and cuBLASLt, which the emulator does not have.
   const auto unfused = farwarp::parallel_gemm::Unfused::create(world, Kind::kAllReduce, desc);
   if (unfused.status().code() == farwarp::StatusCode::kUnavailable) return {};
   return farwarp::internal_error("Unfused on the emulator: " + unfused.status().to_string());

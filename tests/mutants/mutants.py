@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Mutants: kernels with one planted bug each, which the emulator has to catch.
+"""Mutants: kernels with one planted bug each, which the emulator must catch.
 
     mutants.py check SOURCE_ROOT TABLE         checks all mutants.json below src/ and lessons/, writes them as one table
     mutants.py plant NAME TABLE SOURCE_ROOT FOLDER   writes the changed sources of one mutant below FOLDER
 
-A mutants.json lies in the folder of the files that it mutates. All fields that are not called optional are required:
+A mutants.json is in the folder of the files that it mutates. Fields are required unless they are called optional:
 
     {
-      "cases": {                     what a mutant is run with
+      "cases": {                     the operators and parameters that mutants run with
         "fused_words": {
           "op": "moe-a2a",           an operator of the command line
           "entry": "src/.../entry.dev.cc",   the source that defines the kernels, from the source root
@@ -21,16 +21,16 @@ A mutants.json lies in the folder of the files that it mutates. All fields that 
           "about": "...",            what is wrong, in one sentence
           "case": "fused_words",
           "file": "memory.dev.h",    a file of this folder
-          "find": "...",             text that stands in the file exactly once
-          "replace": "...",          what stands there instead
+          "find": "...",             text that is in the file exactly once
+          "replace": "...",          text that replaces it
           "only": "emu_sm90",        optional: a target of the case
           "set": {"mode": "bulk"}    optional: more parameters
         }
       }
     }
 
-A mutant's copies come before the source root on the include path: the mutated file, and base/attributes.h with a namespace and kernel names of
-the mutant's own. A folder of lessons includes its files from beside them, so it is copied whole.
+The copies of a mutant precede the source root on the include path: the mutated file, and base/attributes.h with the mutant's own
+namespace and kernel names. The files of a lesson include each other by relative paths, so the whole folder of a lesson is copied.
 """
 import json
 import pathlib
@@ -44,7 +44,7 @@ MUTANT = {"about": str, "case": str, "file": str, "find": str, "replace": str}
 OPTIONAL_OF_CASE = {"only": str}
 OPTIONAL_OF_MUTANT = {"only": str, "set": dict}
 
-# The emulator's FARWARP_KERNEL, for the kernels of the case; of others there is a template that nobody instantiates.
+# FARWARP_KERNEL: the emulator's for the kernels of the case; for other kernels a template that is never instantiated.
 KERNELS = """
 #if defined(FARWARP_TARGET_EMU_SM90) || defined(FARWARP_TARGET_EMU_GFX942)
 #define FARWARP_SECOND(first, second, ...) second
@@ -89,7 +89,7 @@ def mutated(mutant: dict, root: pathlib.Path) -> str:
 
 
 def read_table(path: pathlib.Path, root: pathlib.Path) -> dict:
-    """The mutants of one mutants.json, each with what its case says."""
+    """The mutants of one mutants.json, each with the fields of its case."""
     where = str(path.relative_to(root))
     try:
         table = json.loads(path.read_text())
@@ -154,7 +154,7 @@ def plant(name: str, table: pathlib.Path, root: pathlib.Path, folder: pathlib.Pa
     if source.parent.parent == root / "lessons":
         beside = [*source.parent.glob("*.h"), *source.parent.glob("*.dev.cc")]
         texts |= {str(file.relative_to(root)): file.read_text() for file in beside if file != source}
-    for stale in (folder / "src").rglob("*.h"):  # of a mutant that has moved to another file since
+    for stale in (folder / "src").rglob("*.h"):  # left by a mutant whose file has changed
         if str(stale.relative_to(folder)) not in texts:
             stale.unlink()
     for path, text in texts.items():

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""mutants.py check: a table with one mistake is refused with a line that names it."""
+"""mutants.py check refuses a table with one mistake, with a line that names the mistake."""
 import copy
 import json
 import pathlib

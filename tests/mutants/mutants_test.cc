@@ -1,5 +1,5 @@
 // Every planted bug must be caught: by a wrong result, by an error of the emulator, or by a deadline, within 500 schedules.
-// mutants.py says where they are listed. A mutant that survives means that the emulator, or the check, cannot see that kind of bug.
+// mutants.py says where they are listed. If a mutant survives, the emulator or the check cannot detect that kind of bug.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -47,7 +47,7 @@ TEST_P(Mutants, IsCaught) {
   emu::prefer_variant(name);
   const harness::CaseResult result = run(mutant, target, kSchedules);
   EXPECT_FALSE(result.outcome.pass) << name << " survived " << kSchedules << " schedules: " << mutant["about"];
-  // Caught, and not merely refused.
+  // The mutant must have run: a case that is refused is not a bug that is caught.
   EXPECT_NE(result.outcome.status.code(), StatusCode::kInvalidArgument) << result.outcome.status.to_string();
   EXPECT_NE(result.outcome.status.code(), StatusCode::kUnavailable) << result.outcome.status.to_string();
   printf("%s: caught in schedule %zu: %s\n", name.c_str(), result.schedule_hashes.size(),

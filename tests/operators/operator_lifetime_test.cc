@@ -1,4 +1,4 @@
-// The ends of every operator's object: closed once, called afterwards, moved from, let go, and creations that fail on one rank alone.
+// The lifetime of operator objects: close(), calls after it, moves, destruction without close(), and create() that fails on one rank only.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -35,8 +35,8 @@ ParallelGemmDesc small(bool allowed) {
   return desc;
 }
 
-/// How a test makes an operator, of a Desc that is allowed or not, and all of its calls. They get no operands: a call that looks at them
-/// before it looks at the operator returns kInvalidArgument.
+/// Creates an operator from a Desc that is allowed or not, and makes all of its calls. The calls have no operands. A call that checks
+/// its operands before it checks the operator returns kInvalidArgument.
 template <class Op>
 struct Subject;
 
@@ -62,7 +62,7 @@ struct Subject<MoeAllToAll> {
 
 template <>
 struct Subject<Gemm> {
-  // Of few tiles and much k: split, so that there is a workspace where splits do not meet in shared memory.
+  // Few tiles and a large k, so the plan splits K. Gemm then has a workspace, unless splits meet in shared memory (see takes_heap()).
   static Result<Gemm> create(World& world, bool allowed) {
     return Gemm::create(world, {.m = 64, .n = 64, .k = allowed ? 2048 : 31});
   }
@@ -142,7 +142,7 @@ void expect_moves(World& world) {
   EXPECT_TRUE(first.close().ok());
 }
 
-/// Every slot is taken by an operator that is let go: the World says so, and works on.
+/// Operators that are destroyed without close() keep their slots, and the World still works.
 template <class Op>
 void expect_may_be_let_go(World& world) {
   for (int number = 0; number < 3; ++number) (void)created<Op>(world);
@@ -159,7 +159,7 @@ void expect_needs_its_world(World& world) {
   EXPECT_TRUE(created<Op>(moved).close().ok());
 }
 
-/// One rank has no plan. Then call after call of the device fails there. All ranks are told why, and give back what they took.
+/// On rank 1 first the plan fails, then each call of the device in turn. All ranks must report the reason and release what they took.
 template <class Op>
 void expect_fails_on_all_ranks(std::shared_ptr<Bootstrap> bootstrap, const WorldOptions& options) {
   auto real = Device::open(options.target, bootstrap->rank());
@@ -187,13 +187,13 @@ void expect_fails_on_all_ranks(std::shared_ptr<Bootstrap> bootstrap, const World
     EXPECT_TRUE(created<Op>(*world).close().ok());
   }
   EXPECT_GE(faults, 4) << "kernel, epochs read, cells written, memory filled";
-  // Nothing is left behind: all of the heap can be had.
+  // Everything was released: the whole heap can be allocated.
   auto all = world->allocate(options.heap_bytes);
   EXPECT_TRUE(all.ok()) << all.status().to_string();
   EXPECT_EQ(world->open_operator("first", {}, 1).value(), 0);
 }
 
-/// A heap that some other buffer fills: the same on all ranks, and what was taken before is given back.
+/// Another buffer fills the heap: create() fails alike on all ranks, and releases what it took.
 template <class Op>
 void expect_needs_heap(World& world, std::size_t heap_bytes) {
   {
@@ -218,7 +218,7 @@ class OperatorLifetime : public WorldTestBase {
     return changed;
   }
 
-  /// In a World of its own for each operator.
+  /// Runs `test` for each operator, each in a new World.
   template <class Test>
   static void of_each(const Test& test) {
     on_worlds(kRanks, options(), [&](World& world) { test.template operator()<MoeAllToAll>(world); });
@@ -269,7 +269,7 @@ TYPED_TEST(OperatorCreation, ThatFailsOnOneRankFailsOnAll) {
   }
 }
 
-// NCCL and cuBLASLt are missing here: the reason is the same on all ranks, and what a rank has done wrong comes first.
+// NCCL and cuBLASLt are missing here. All ranks report this reason, but a rank's own error takes precedence.
 TEST(UnfusedCreation, ThatFailsOnOneRankFailsOnAll) {
   const Status status = run_ranks(kRanks, [&](std::shared_ptr<Bootstrap> bootstrap) -> Status {
     auto world = World::create(bootstrap, {.heap_bytes = 1 << 20});

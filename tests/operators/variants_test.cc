@@ -1,5 +1,5 @@
-// The lists of kernels in the operators' variants.h, and the kernels that there are: each target has all that the lists name for it, and no
-// other kernel of these operators. The README of each operator names them all.
+// The kernels of each target are those in the lists of the operators' variants.h, and no other kernels of these operators. The README
+// of each operator names all of its kernels.
 #include "farwarp/ops/gemm/variants.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ std::set<std::string> names_of(std::initializer_list<Kernels> lists) {
   return names;
 }
 
-/// Of these operators, without what judges them.
+/// The kernels of these operators, without those of their checks and benches.
 std::set<std::string> kernels_there_are(TargetKind target) {
   std::set<std::string> names;
   for (const std::string& name : Device::kernel_names(target)) {
@@ -57,8 +57,8 @@ std::set<std::string> with_moe(std::set<std::string> names) {
   return names;
 }
 
-/// What the table of a README has between backticks that begins with `prefix`, as patterns: TYPE, W and so on stand for what the text before
-/// the table says, [...] for what may be absent.
+/// The names between backticks in the tables of a README that begin with `prefix`, as patterns. TYPE, W and so on stand for what the
+/// text before the table says. [...] encloses an optional part.
 std::vector<std::regex> patterns_in(const std::string& readme, const std::string& prefix) {
   std::ifstream file(std::string(FARWARP_SOURCE_DIR) + "/src/farwarp/ops/" + readme);
   EXPECT_TRUE(file.good()) << readme;
@@ -94,7 +94,7 @@ TEST(Variants, ArePresentOnDevicesToo) {
   for (const auto& [target, emulated] :
        {std::pair(TargetKind::kCuda, TargetKind::kEmuSm90), std::pair(TargetKind::kHip, TargetKind::kEmuGfx942)}) {
     const auto compiled = kernels_there_are(target);
-    if (!compiled.empty()) {  // a build may have no compiler for it
+    if (!compiled.empty()) {  // else this build had no compiler for it
       EXPECT_EQ(compiled, kernels_there_are(emulated));
     }
   }

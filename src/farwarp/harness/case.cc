@@ -10,7 +10,7 @@
 namespace farwarp::harness {
 namespace {
 
-// A function-local static: ops register from static initialisers of other files, in any order.
+// A function-local static, because ops register from static initialisers of other files, in any order.
 std::vector<OpInfo>& mutable_ops() {
   static std::vector<OpInfo> ops;
   return ops;
@@ -38,7 +38,7 @@ Status apply_fault(const Fault& fault, int rank, const Bootstrap& bootstrap, Dev
     return device.enqueue_delay(stream, static_cast<std::uint64_t>(fault.amount) * 1'000'000);
   if (fault.kind != Fault::Kind::kKill) return {};
   if (!bootstrap.same_process()) std::raise(SIGKILL);
-  // The caller releases its memory next: nothing that it has enqueued may still write there.
+  // The caller releases its memory next. No work that it has enqueued may still write there.
   constexpr std::chrono::nanoseconds kPatience = std::chrono::seconds(10);
   const Status drained = device.synchronize(stream, static_cast<std::uint64_t>(kPatience.count()));
   if (!drained.ok()) return drained;

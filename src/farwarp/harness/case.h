@@ -1,5 +1,5 @@
 // A Case is one operator with one set of parameters, as the command line and suites see it. The harness knows nothing else
-// about operators: each registers a factory from its case.cc.
+// about operators. Each operator registers a factory from its case.cc.
 #pragma once
 
 #include <chrono>
@@ -49,22 +49,23 @@ struct RunOptions {
 struct CheckOutcome {
   bool pass = false;
   std::string detail;     ///< empty, or why it failed
-  Status status;          ///< of the calls; a failed call is not a wrong answer
+  Status status;          ///< of the calls; a failed call is not a wrong result
   double rel_err = 0;     ///< relative Frobenius error
-  double max_share = 0;   ///< of what roundings allow one element, see Verdict
-  double tile_share = 0;  ///< and a tile
+  double max_share = 0;   ///< the largest error of an element, as a share of what roundings allow; see Verdict
+  double tile_share = 0;  ///< the same for a tile
 };
 
-/// What a check comes to. `where` opens the detail ("rank 3"); `difference` is what is wrong beside the verdict, or empty.
+/// The outcome of a check. The detail begins with `where` ("rank 3"). `difference` is an error that the verdict does not include, or
+/// empty; it takes precedence in the detail.
 CheckOutcome judge(const std::string& where, const Status& status, const Verdict& verdict,
                    const std::string& difference);
 
-/// Collective: whether `mine` is true on every rank. Patient with ranks that are alive, as others may still prepare or
-/// verify full-size data: see Bootstrap::set_longest_silence.
+/// Collective: whether `mine` is true on every rank. Waits up to 10 minutes for a rank that is alive, because it may still prepare or
+/// verify full-size data. Waits less for a silent rank: see Bootstrap::set_longest_silence.
 Result<bool> true_on_all(Bootstrap& bootstrap, bool mine);
 
-/// What `fault` does to rank `rank` before its first call: a delay on its stream, or its end (of its process, or kAborted where ranks share
-/// one). Faults of other ranks, and those that an operator commits, do nothing here.
+/// Applies `fault` to rank `rank` before its first call. kDelay enqueues a delay on `stream`. kKill kills the process; if all ranks share
+/// one process, it waits for the stream and returns kAborted. Does nothing for faults of other ranks and for those that operators inject.
 Status apply_fault(const Fault& fault, int rank, const Bootstrap& bootstrap, Device& device, Stream stream);
 
 struct BenchOptions {
@@ -76,13 +77,13 @@ struct BenchOptions {
 struct Measurement {
   std::string name;  ///< "fused", "split", "NCCL 2.28.9, sorted"
   bool ours = true;
-  int algorithm = 0;           ///< of what is not ours: which of the library's was the fastest, from 0
+  int algorithm = 0;           ///< of a baseline: number of the library's fastest algorithm, from 0
   Timing time_us;              ///< cold L2, enqueued in advance, slowest rank of each sample
   double graph_us = 0;         ///< the same from a CUDA graph, median; 0: not measured
-  double back_to_back_us = 0;  ///< per call of a train of calls, warm, slowest rank; 0: not measured
+  double back_to_back_us = 0;  ///< per call in a train of calls, warm, slowest rank; 0: not measured
 };
 
-/// What the machine's ceilings leave at least.
+/// The least time that the machine's ceilings allow.
 struct Floor {
   double us = 0;         ///< 0: the ceilings are not known
   std::string bound_by;  ///< the resource, with its figures
@@ -90,10 +91,10 @@ struct Floor {
 
 struct BenchOutcome {
   CheckOutcome check;                     ///< of the outputs of the timed calls
-  std::vector<Measurement> measurements;  ///< the first is what the operator is judged by
+  std::vector<Measurement> measurements;  ///< the first is the operator's own result
   Floor floor;
   std::string plan;
-  std::string no_baseline;  ///< why there is none
+  std::string no_baseline;  ///< why there is no baseline
 };
 
 class Case {
@@ -102,8 +103,8 @@ class Case {
   virtual std::string describe() const = 0;
   /// Runs as one rank: called on every rank of `bootstrap`. Collective. Every rank returns its own outcome.
   virtual CheckOutcome check(std::shared_ptr<Bootstrap> bootstrap, const RunOptions& options) = 0;
-  /// Times the operator on real inputs, and verifies what it computed meanwhile. Collective, as check() is; all ranks
-  /// return the same measurements. kUnavailable where a Case has no bench.
+  /// Times the operator on real inputs and verifies the outputs of the timed calls. Collective, as check() is. All ranks
+  /// return the same measurements. kUnavailable if the Case has no bench.
   virtual BenchOutcome bench(std::shared_ptr<Bootstrap> bootstrap, const RunOptions& options,
                              const BenchOptions& bench_options);
 };
@@ -114,9 +115,9 @@ struct OpInfo {
   std::vector<ParamInfo> params;
   /// kInvalidArgument names the parameter, its value and what is allowed.
   std::function<Result<std::unique_ptr<Case>>(const Params&)> make;
-  /// What its Case injects when RunOptions::fault asks for it; any other fault is an error of usage.
+  /// The faults that its Case injects when RunOptions::fault asks for them. Any other fault is an error of usage.
   std::vector<Fault::Kind> faults = {};
-  /// A suite's shape made smaller for the emulator, where its own would take hours; null: emulated as it is.
+  /// Makes a suite's shape smaller for the emulator, where the full shape would take hours. Null: the emulator runs the full shape.
   std::function<Params(const Params&, int ranks)> scaled_down = nullptr;
 };
 

@@ -11,7 +11,7 @@
 namespace farwarp::harness {
 namespace {
 
-// What is off where nothing may be, or is no number, is infinitely wrong.
+// Infinity for an error where none is allowed, and for an error that is not finite.
 double share_of(double error, double allowed) {
   if (error == 0) return 0;
   if (!std::isfinite(error) || allowed == 0) return std::numeric_limits<double>::infinity();

@@ -1,5 +1,5 @@
-// Is a result right? Every element is written; none is further from the exact value than its roundings allow; and the errors of
-// a tile are together no larger than roundings make them. Where nothing rounds, every element is exact.
+// Decides whether a result is right. Every element must be written. No element may differ from the exact value by more than its
+// roundings allow. The errors of a tile together may not be larger than roundings make them. If nothing rounds, all elements are exact.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ class Comparison {
   Comparison(DType dtype, int tile_rows, int tile_columns)
       : dtype_(dtype), tile_rows_(tile_rows), tile_columns_(tile_columns) {}
 
-  /// What follows belongs to this call: its tiles are others than those before.
+  /// The elements added from now on belong to `call`. Tiles do not extend over calls.
   void begin_call(int call);
   /// Elements (row, columns[i]).
   void add(int row, std::span<const int> columns, std::span<const std::uint16_t> got,
@@ -44,18 +44,18 @@ class Comparison {
   /// Elements (row, first_column + i).
   void add(int row, int first_column, std::span<const std::uint16_t> got, std::span<const ExpectedElement> expected);
 
-  /// Elements (row, first_column + i) of inputs with which nothing rounds: each is what `expected` is as a number of the dtype.
+  /// Elements (row, first_column + i), for inputs with which nothing rounds. Each must equal `expected` converted to the dtype.
   void add_exact(int row, int first_column, std::span<const std::uint16_t> got, std::span<const double> expected);
 
   /// A tile passes if sum (got - exact)^2 <= (1 + 5 / sqrt(2 n))^2 * sum a with a = mean_square_error(): five standard
   /// deviations above what roundings give. n counts elements by their weight: (sum a)^2 / sum a^2. If the squares of the predicted
-  /// errors add up to more than sum a, they replace it: few numbers times one weight may all be rounded alike.
+  /// errors add up to more than sum a, they replace it, because a few numbers times one weight may all be rounded alike.
   Verdict verdict() const;
 
  private:
   struct Tile {
     double error_squares = 0, allowed_squares = 0;
-    double allowed_fourths = 0;  ///< sum of squares of what adds up to allowed_squares
+    double allowed_fourths = 0;  ///< sum of the squares of the terms of allowed_squares
     double predicted_squares = 0;
     std::int64_t elements = 0;
     double share() const;

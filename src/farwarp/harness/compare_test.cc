@@ -34,7 +34,7 @@ TEST(Rounding, HalfAnUlp) {
   EXPECT_EQ(half_ulp(DType::kBf16, 0x1p-130), 0x1p-134);
 }
 
-// The bound of one element, tried on every bf16 number between two others of fp32.
+// The bound of one element, for random sums of three terms that are each rounded to the dtype.
 TEST(Rounding, NothingRightIsFurtherOffThanItsRoundingsAllow) {
   const RandomStream random(5, {});
   for (const DType dtype : {DType::kBf16, DType::kF16}) {
@@ -96,7 +96,7 @@ TEST(Compare, ExactElementsAreEqual) {
   EXPECT_EQ(wrong.verdict().detail, "call 0: y[7, 40] is 256, expected exactly 254");
 }
 
-// Each element is within its own bound, which all of them together cannot reach.
+// Each element is within its own bound, but all of them together exceed the bound of a tile.
 TEST(Compare, ManySmallErrorsFailAsATile) {
   const std::vector<ExpectedElement> expected(1000, exactly(1.0 + 0x1p-11 * 0.9));
   const Verdict verdict = verdict_of(DType::kF16, std::vector<std::uint16_t>(1000, encode(DType::kF16, 1)), expected);

@@ -6,7 +6,7 @@ namespace farwarp::harness {
 namespace {
 
 constexpr int kWarmUps = 2;
-constexpr int kTrain = 20;  // calls of a train, at most
+constexpr int kTrain = 20;  // most calls of a train
 constexpr int kTrains = 5;
 
 }  // namespace

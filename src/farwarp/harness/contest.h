@@ -1,4 +1,4 @@
-// The rounds of a bench: ways of doing one thing, timed in turn so that neither finds the machine as it left it.
+// The rounds of a bench. Contenders are timed in turn, so that none finds the caches as its own last call left them.
 #pragma once
 
 #include <functional>
@@ -11,16 +11,16 @@
 
 namespace farwarp::harness {
 
-/// One way; `step` enqueues it for the set of buffers in use.
+/// One way of doing the work. `step` enqueues one call on the set of buffers in use.
 struct Contender {
   std::string name;
   Work step;
   bool ours = true;
-  bool replays = false;  ///< a graph of each set, which must not be launched again before it has run
+  bool replays = false;  ///< `step` launches the set's graph, which must have run before it is launched again
 };
 
-/// Every sample takes the next set of inputs and outputs: `use(set)` chooses it, `prepare(ours)` makes it ready (poisons the
-/// output of ours, or of theirs) and is not timed. All members are collective.
+/// Each sample uses the next set of inputs and outputs. `use(set)` selects the set. `prepare(ours)` poisons its output (ours or the
+/// baseline's) and is not timed. All members are collective. Times are in microseconds, of the slowest rank.
 class Contest {
  public:
   Contest(World& world, Stream stream, DeviceTimer& timer, int samples, int sets, std::function<void(int)> use,
@@ -33,13 +33,13 @@ class Contest {
         use_(std::move(use)),
         prepare_(std::move(prepare)) {}
 
-  /// Cold samples of each in turn, after two rounds that do not count.
+  /// Cold samples of each contender in turn, after two warm-up rounds.
   Result<std::vector<Measurement>> in_turn(const std::vector<Contender>& contenders);
-  /// Median of cold samples from captured graphs, one for each set.
+  /// Captures one graph for each set. The median of cold samples.
   Result<double> from_graphs(const Contender& contender);
-  /// Of one call among up to 20 behind each other, warm.
+  /// Per call in a train of up to 20 calls, warm. The median of 5 trains.
   Result<double> in_train(const Contender& contender);
-  /// A graph of each set.
+  /// Captures one graph of `step` for each set.
   Result<std::vector<std::unique_ptr<Graph>>> capture(const Work& step);
 
  private:

@@ -1,4 +1,4 @@
-// The fastest of cuBLASLt's ways to a matrix product: a contender, or a part of one.
+// Chooses the fastest of cuBLASLt's algorithms for a matrix product, which is a contender or a part of one.
 #pragma once
 
 #include "farwarp/harness/timing.h"
@@ -6,8 +6,8 @@
 
 namespace farwarp::harness {
 
-/// Collective, in the timer's stream. The heuristic's order is a guess: `enqueue`, which enqueues the product, is timed with each
-/// algorithm, so that the rival is shown at its best. That has also loaded their kernels.
+/// Collective, on the timer's stream. `enqueue` enqueues the product. Times it with each algorithm, because the order of the heuristic
+/// is a guess, and chooses the fastest. This also loads the kernels of all algorithms.
 Status choose_fastest(CublasProduct& product, DeviceTimer& timer, const Work& enqueue);
 
 }  // namespace farwarp::harness

@@ -1,4 +1,4 @@
-// A piece of device memory that a Case owns.
+// Device memory that a Case owns.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace farwarp::harness {
 
-/// Move-only; must go before its Device does.
+/// Move-only. Must be destroyed before its Device.
 class DeviceBuffer : public DeviceMemory {
  public:
   DeviceBuffer() = default;

@@ -10,16 +10,17 @@
 
 namespace farwarp::harness {
 
-/// What kind of numbers a check feeds its operator. Judges: exact inputs, every element; others, a model of rounding (rounding.h).
+/// The kind of numbers that a check gives its operator. With exact inputs every element must be exact; for other inputs a model of
+/// rounding (rounding.h) gives the bounds.
 enum class InputKind : std::uint8_t {
   kAuto,     ///< kExact in calls 0, 2, ..., the operator's own random kind in calls 1, 3, ...
-  kExact,    ///< small integers, few enough that all sums are integers (or halves) that the dtype holds exactly
+  kExact,    ///< small integers, so few of them not zero that the dtype holds all sums (integers or halves) exactly
   kUniform,  ///< +-0.01
   kNormal,   ///< N(0, 1)
   kMean,     ///< products: x N(0, 1), w N(1, 1)
-  kTiny,     ///< inputs and results are subnormal numbers of the dtype for the most part
+  kTiny,     ///< most inputs and results are subnormal numbers of the dtype
 };
-/// What kAuto is in `call`; other kinds are themselves.
+/// The kind to use in `call`: replaces kAuto, returns other kinds unchanged.
 constexpr InputKind kind_in_call(InputKind kind, int call, InputKind random) {
   if (kind != InputKind::kAuto) return kind;
   return call % 2 == 0 ? InputKind::kExact : random;
@@ -28,7 +29,7 @@ constexpr InputKind kind_in_call(InputKind kind, int call, InputKind random) {
 /// One stream of random numbers with random access: SplitMix64 evaluated at a position.
 class RandomStream {
  public:
-  /// `path` tells streams of one seed apart: {call, rank, what, row}.
+  /// `path` distinguishes the streams of one seed: {call, rank, what, row}.
   RandomStream(std::uint64_t seed, std::initializer_list<std::uint64_t> path);
 
   std::uint64_t bits(std::uint64_t index) const;

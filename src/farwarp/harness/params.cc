@@ -11,8 +11,8 @@ namespace {
 constexpr std::int64_t kLongestDelayMs = 3'600'000;
 constexpr std::int64_t kLastPut = 1'000'000'000;
 
-// Long or unprintable values must not flood a one-line message.
-// Not "quoted": argument-dependent lookup would find std::quoted where a header brings <iomanip>.
+// Shortens long values and replaces unprintable characters, for a one-line message.
+// Not called quoted(): argument-dependent lookup would find std::quoted if a header includes <iomanip>.
 std::string in_quotes(std::string_view value) {
   std::string text;
   for (const char c : value.substr(0, 60)) text += c >= ' ' && c < 127 ? c : '?';

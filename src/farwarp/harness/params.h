@@ -12,7 +12,7 @@
 
 namespace farwarp::harness {
 
-/// A decimal integer in [low, high]; nothing may follow it. `what` opens the error message: "parameter hidden_dim".
+/// A decimal integer in [low, high]; nothing may follow it. The error message begins with `what`: "parameter hidden_dim".
 Result<std::int64_t> parse_integer(std::string_view what, std::string_view text, std::int64_t low, std::int64_t high);
 
 /// Splits "key=value,key=value" and adds the pairs to `params`; later values replace earlier ones.
@@ -20,14 +20,14 @@ Status add_settings(std::string_view text, Params& params);
 
 /// "drop_put:N", "delay:RANK:MS", "kill:RANK", "mismatch:RANK".
 Result<Fault> parse_fault(std::string_view text, int ranks);
-/// As parse_fault() reads it.
+/// The text that parse_fault() reads.
 std::string to_string(const Fault& fault);
-/// "drop_put:N, kill:RANK": what may be given to --fault with this operator; empty if nothing.
+/// "drop_put:N, kill:RANK": what --fault accepts for these kinds; empty if there are none.
 std::string forms_of(std::span<const Fault::Kind> kinds);
-/// kInvalidArgument if the operator does not inject such a fault: names what it does inject.
+/// kInvalidArgument if the operator does not inject such a fault; the message names those that it injects.
 Status check_fault(const OpInfo& op, const Fault& fault);
 
-/// `text` as a message shows it, whatever a file or a user put into it: control characters become '?', and it is cut off at 1000 bytes.
+/// `text`, from a file or a user, made fit for a one-line message: control characters become '?', and it is cut off after 1000 bytes.
 std::string one_line(std::string_view text);
 
 /// "a", "a, b", "a, b, c": adds `item` to `list`, after `separator` unless it is the first.
@@ -42,8 +42,8 @@ struct Choice {
   Enum value;
 };
 
-/// Reads the parameters that `infos` declare, defaults included. The first error is kept and later reads return defaults of
-/// their types, so that a Case reads everything in one go and asks status() once.
+/// Reads the parameters that `infos` declare, defaults included. A read that fails returns the lowest or first allowed value. The first
+/// error is kept, so that a Case reads all parameters and then calls status() once.
 class ParamReader {
  public:
   ParamReader(const Params& params, std::span<const ParamInfo> infos);
@@ -66,7 +66,7 @@ class ParamReader {
     return choices[0].value;
   }
 
-  /// Records that `value` is not what parameter `name` allows.
+  /// Records the error that `value` is not allowed for parameter `name`.
   void reject(std::string_view name, std::string_view value, std::string_view allowed);
   const Status& status() const { return status_; }
 

@@ -55,7 +55,7 @@ Status RankRun::agree(const Status& mine) {
 Status RankRun::recover_from_fault(const Status& status, const Work& call_again) {
   const Fault::Kind fault = options_.fault.kind;
   if (fault == Fault::Kind::kNone || fault == Fault::Kind::kKill) return status;
-  // A rank may have finished its last call before another gave up, so all ranks agree on whether to recover.
+  // A rank may have finished its last call before another gave up. So all ranks agree on whether to recover.
   const Status agreed = agree(status);
   if (agreed.ok()) return agreed;
   Status recovered = world_->recover({*stream_});

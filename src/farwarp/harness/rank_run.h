@@ -1,4 +1,4 @@
-// What every rank does in a check or a bench, whatever the operator.
+// What a rank does in a check or a bench of any operator.
 #pragma once
 
 #include <chrono>
@@ -14,17 +14,16 @@
 
 namespace farwarp::harness {
 
-/// What was found in outputs.
+/// The errors found in outputs.
 struct Findings {
   Comparison comparison;
   std::string difference = {};  ///< the first element that is not written, not exact, or otherwise wrong by itself
 };
 
-/// One rank's World and stream, and its way to an outcome. The run of an operator derives from it and adds the operator, the buffers and the
-/// oracle.
+/// One rank's World, stream and findings. The run of an operator derives from it and adds the operator, the buffers and the oracle.
 class RankRun {
  public:
-  /// Adds how the call after recover() went, if a fault was injected and noticed.
+  /// This rank's outcome. If it failed, and the World was recovered from a fault, the detail says whether the next call was right.
   CheckOutcome outcome(const Status& status) const;
 
  protected:
@@ -33,17 +32,18 @@ class RankRun {
   RankRun(const RankRun&) = delete;
   RankRun& operator=(const RankRun&) = delete;
 
-  /// Collective. `heap_bytes`: of the operator's buffers.
+  /// Collective. Opens the World and the stream. `heap_bytes`: for the operator's buffers.
   Status open_world(std::int64_t heap_bytes);
-  /// How long `launches` launches may take, each with its deadline and a delay before it, and the delay of RunOptions::fault.
+  /// How long `launches` launches may take: a deadline and `delay` for each, the delay of RunOptions::fault, and 10 s.
   std::chrono::nanoseconds patience(int launches = 2, std::chrono::nanoseconds delay = {}) const;
-  /// Waits for the stream. The World's status, if that has failed.
+  /// Waits for the stream. Returns the World's status if it is not ok, else that of the stream.
   Status wait(std::chrono::nanoseconds patience);
   /// Collective. Returns `mine`; if that is ok and another rank failed, kAborted.
   Status agree(const Status& mine);
-  /// Collective, after the calls. If a rank failed, and by a fault that a World survives: recovers and makes one more call.
+  /// Collective, after the calls. If a rank failed by a fault that a World survives (any but kKill), recovers and makes one more call.
+  /// It still returns the failure.
   Status recover_from_fault(const Status& status, const Work& call_again);
-  /// Collective, at the end. Closes the operator if no rank failed: otherwise peers may still use its memory.
+  /// Collective, at the end. Closes the operator if no rank failed. If one did, peers may still use the operator's memory.
   Status close_operator(const Status& status, const Work& close);
 
   std::shared_ptr<Bootstrap> bootstrap_;

@@ -62,7 +62,7 @@ void add_bench(const BenchOutcome& bench, json& entry) {
   entry["plan"] = bench.plan;
 }
 
-// JSON has no infinity; an error without bound is told as the largest number there is.
+// JSON has no infinity: an error that is not finite is written as the largest double.
 double finite(double value) { return std::isfinite(value) ? value : std::numeric_limits<double>::max(); }
 
 json case_json(const CaseResult& result) {

@@ -1,4 +1,4 @@
-// What a run found, for people (a table) and for programs (JSON).
+// The results of a run: a table for people, JSON for programs.
 #pragma once
 
 #include <map>
@@ -18,10 +18,10 @@ struct Skipped {
 };
 using SkippedByOp = std::map<std::string, Skipped>;
 
-/// One line of the table, with what is wrong on lines below it; `colour` marks the result.
+/// One line of the table; if the case failed, the lines below it say why. `colour`: the result is coloured.
 std::string table_header();
 std::string table_row(const CaseResult& result, bool colour);
-/// The same of a bench: a line per measurement, then the floor and the plan.
+/// The same for a bench: a line per measurement, then the floor and the plan.
 std::string bench_header();
 std::string bench_rows(const CaseResult& result, bool colour);
 /// "9 passed, 0 failed, 22 skipped (ag-gemm 11, gemm-rs 11: not in this build)".

@@ -29,7 +29,7 @@ double half_ulp(DType dtype, double value) {
 
 double accumulation_error(const PartialSum& sum, int terms) {
   const double steps = (terms + 15) / 16;
-  // fp32 has no numbers between multiples of 2^-149.
+  // All fp32 numbers are multiples of 2^-149.
   return steps * (0x1p-22 * (std::abs(sum.value) / 2 + 2 * std::sqrt(sum.squares)) + 0x1p-149);
 }
 
@@ -52,7 +52,7 @@ double ExpectedElement::largest_error(DType dtype) const {
 
 double ExpectedElement::mean_square_error(DType dtype) const {
   const double last = half_ulp(dtype, value);
-  // h^2 / 3, but for a sum of rounded numbers: two of one binade whose sum lies in the next are exact or a tie.
+  // h^2 / 3, except for a sum of rounded numbers: if two numbers of one binade have a sum in the next binade, it is exact or a tie.
   return last * last / (rounded > 0 ? 2 : 3) + rounded_squares / 3 + accumulated * accumulated;
 }
 

@@ -1,7 +1,7 @@
 // A model of rounding: how far a right result may be from the exact one.
 //
-// Kernels multiply 16-bit numbers, add the products in fp32 and round sums to 16 bits: once for the result and, where ranks add
-// their sums, once more for each sum that crosses a link. To nearest, such a rounding errs by at most half the distance h between
+// Kernels multiply 16-bit numbers, add the products in fp32 and round sums to 16 bits. They round once for the result and, if ranks add
+// their sums, once more for each sum that crosses a link. Rounding to nearest makes an error of at most h, half the distance between
 // neighbouring numbers.
 #pragma once
 
@@ -11,7 +11,8 @@
 
 namespace farwarp::harness {
 
-/// Half the distance between the neighbouring numbers of `dtype` (kF16, kBf16 or kF32) at |value|; at a power of two, above it.
+/// Half the distance between the neighbouring numbers of `dtype` (kF16, kBf16 or kF32) at |value|. At a power of two, the distance to
+/// the next larger number counts.
 double half_ulp(DType dtype, double value);
 
 /// One rank's sum of products for one element, before any rounding.
@@ -20,33 +21,33 @@ struct PartialSum {
   double squares = 0;  ///< sum of the squared products
 };
 
-/// How far fp32 accumulation of `terms` products may take a sum: 2^-22 * (terms / 16) * (|value| / 2 + 2 * sqrt(squares)).
-/// A matrix unit adds 16 products a step and truncates; |value| / 2 is where the sum is on average, sqrt(squares) how far it
-/// strays. `farwarp check gemm --set residue=centred` shows which share of this a device uses.
+/// The largest error of fp32 accumulation of `terms` products: 2^-22 * (terms / 16) * (|value| / 2 + 2 * sqrt(squares)).
+/// A matrix unit adds 16 products at a time and truncates. |value| / 2 is the average of the running sum, sqrt(squares) its
+/// deviation. `farwarp check gemm --set residue=centred` shows which share of this bound a device uses.
 double accumulation_error(const PartialSum& sum, int terms);
 
 /// Which sums a path rounds to the dtype, besides the result.
 struct Roundings {
   bool partial_sums = false;  ///< each rank's, before they are added
-  int running_sums = 0;       ///< sums of several ranks' sums, in an unknown order: what libraries do
+  int running_sums = 0;       ///< how many sums of several ranks' sums, in an unknown order, as libraries do
 };
 
-/// One element: its exact value, and what the roundings before the last may add to it.
+/// One element: its exact value, and the errors by all roundings before the last one.
 struct ExpectedElement {
   double value = 0;
   double rounded = 0;          ///< largest error by roundings to the dtype
   double rounded_squares = 0;  ///< sum of their squares
   double accumulated = 0;      ///< largest error by fp32 arithmetic
-  double predicted = 0;        ///< the error of a right result, where its terms are so few that it is known; else 0
+  double predicted = 0;        ///< the error of a right result, if it has so few terms that its error is known; else 0
 
-  /// Adds a term that fp32 arithmetic gives with this error and that is rounded to `dtype`.
+  /// Adds a term that fp32 arithmetic computes with an error of at most `error` and that is then rounded to `dtype`.
   void add_rounded(DType dtype, double term, double error);
-  /// Adds a term that stays in fp32.
+  /// Adds a term that stays in fp32, with an error of at most `error`.
   void add(double term, double error);
 
-  /// The largest difference that a right result has from `value`.
+  /// The largest difference that a right result may have from `value`.
   double largest_error(DType dtype) const;
-  /// The mean square of that difference, over many elements like this one whose terms lie anywhere between two numbers.
+  /// The mean square of that difference over many such elements, with terms spread evenly between neighbouring numbers.
   double mean_square_error(DType dtype) const;
 };
 

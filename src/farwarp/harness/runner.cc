@@ -15,8 +15,8 @@ namespace {
 
 using nlohmann::json;
 
-// Ranks prepare and verify on the host at different speeds: far more than any wait of a kernel. A rank that is not alive
-// is missed sooner (Bootstrap::set_longest_silence).
+// Ranks prepare and verify on the host at different speeds, so this is far longer than any wait of a kernel. A rank that is not
+// alive is reported sooner (Bootstrap::set_longest_silence).
 constexpr std::chrono::minutes kHostPatience{10};
 
 CheckOutcome failure(Status status) {
@@ -46,7 +46,7 @@ CheckOutcome unpack(const std::vector<std::byte>& bytes) {
   }
 }
 
-// A check that could not be made says nothing else; what a rank saw itself says more than that another one failed.
+// From the most to the least: the check could not finish; the result is wrong; another rank failed.
 int severity(const CheckOutcome& outcome) {
   if (outcome.pass) return 0;
   switch (outcome.status.code()) {
@@ -56,14 +56,14 @@ int severity(const CheckOutcome& outcome) {
   }
 }
 
-// A fault that did nothing tests nothing. A delay that no wait noticed was shorter than the deadline.
+// Fails a check that passed although a fault was injected. A delay may pass: it was shorter than the deadline.
 void demand_fault(const Fault& fault, CheckOutcome& outcome) {
   if (!outcome.pass || fault.kind == Fault::Kind::kNone || fault.kind == Fault::Kind::kDelay) return;
   outcome.pass = false;
   outcome.detail = fmt::format("--fault {} never fired: every rank's results are right", to_string(fault));
 }
 
-// Runs the check or the bench as this rank and returns everybody's outcome, or this rank's if the others cannot be asked.
+// Runs the check or the bench as this rank. Returns the merged outcome of all ranks, or this rank's if the others do not answer.
 CheckOutcome run_as_rank(Case& checked, const std::shared_ptr<Bootstrap>& bootstrap, const CaseRequest& request,
                          BenchOutcome& bench, bool& alone) {
   bootstrap->set_longest_silence(request.options.deadline);
@@ -111,7 +111,7 @@ void run_schedules(Case& checked, CaseResult& result, const Progress& progress) 
     machine.set_schedule({seed, options.adversarial});
     CheckOutcome outcome = run_in_process(checked, result.request, result.bench);
     const emu::ScheduleReport report = machine.report();
-    if (!report.race.empty()) {  // an error even where the result happened to be right
+    if (!report.race.empty()) {  // an error even if the result is right
       outcome.pass = false;
       outcome.detail += (outcome.detail.empty() ? "" : "\n") + report.race;
     }

@@ -30,9 +30,9 @@ struct CaseRequest {
 
 struct CaseResult {
   CaseRequest request;
-  CheckOutcome outcome;  ///< of all ranks and schedules: the worst
+  CheckOutcome outcome;  ///< the worst of all ranks and schedules
   BenchOutcome bench;    ///< with CaseRequest::bench; its `check` is `outcome`
-  bool alone = false;    ///< the other ranks could not be asked: the outcome is this rank's, and the group is lost
+  bool alone = false;    ///< other ranks did not answer: the outcome is this rank's own, and the group is unusable
   /// One per schedule that ran; empty on real devices and in groups of processes, where no global schedule exists.
   std::vector<std::uint64_t> schedule_hashes;
   std::size_t distinct_schedule_hashes = 0;
@@ -40,25 +40,26 @@ struct CaseResult {
   double seconds = 0;             ///< host time, preparation and verification included
 };
 
-/// A suite's case for an emulated target: its shape is scaled down where the operator says how. What `settings` set by hand stays.
+/// Scales down the shape of a suite's case for an emulated target, if the operator has OpInfo::scaled_down. Parameters in `settings` (from
+/// --set) keep their values.
 void scale_down(CaseRequest& request, const Params& settings);
 
 /// Called before each schedule, with its number from 0.
 using Progress = std::function<void(int schedule)>;
 
-/// `group`: this process's place in a launched group; nullptr: all ranks are threads of this process. The outcome is
-/// everybody's, on every rank. Stops at the first schedule that fails and names its seed, so that it can be run again.
+/// `group`: this process's place in a launched group; nullptr: all ranks are threads of this process. Every rank returns the merged
+/// outcome of all ranks. Stops at the first schedule that fails and names its seed, so that it can be run again.
 CaseResult run_case(const CaseRequest& request, const std::shared_ptr<Bootstrap>& group, const Progress& progress);
 
-/// What the ranks found, as one: the largest errors, and the failure that tells most about the cause (a rank that was merely
-/// aborted says less than the one that ran into the deadline).
+/// One outcome for several: the largest errors, and the failure that says most about the cause (kDeadline on one rank says more
+/// than kAborted on another).
 CheckOutcome merge_outcomes(std::span<const CheckOutcome> outcomes);
 
 /// 0 all passed, 1 a check failed, 2 bad input, 3 the machine lacks something, 4 timeout or abort.
 int exit_code(const CaseResult& result);
-/// Of what could not be done at all: as above; a status that is ok counts as a failed check.
+/// The same for a run that failed as a whole. An ok status counts as a failed check.
 int exit_code(const Status& failure);
-/// Of several cases: the highest.
+/// The highest exit code of several cases.
 int exit_code(std::span<const CaseResult> results);
 
 }  // namespace farwarp::harness

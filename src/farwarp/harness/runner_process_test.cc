@@ -1,4 +1,4 @@
-// A check by a group of processes, one of which is stopped.
+// A check by a group of processes, of which one is stopped.
 #include <gtest/gtest.h>
 
 #include "farwarp/harness/runner.h"
@@ -12,7 +12,7 @@ using namespace std::chrono_literals;
 
 constexpr int kRanks = 3;
 
-/// Rank 1 stops where the others ask for everybody's opinion, or where they tell their outcomes.
+/// Rank 1 stops before the others call true_on_all() (`asks`), or before they exchange outcomes.
 class StoppingCase : public Case {
  public:
   StoppingCase(StoppedRank& stopped, bool asks) : stopped_(&stopped), asks_(asks) {}

@@ -12,7 +12,7 @@ namespace {
 
 const auto kNoProgress = [](int) {};
 
-// An operator whose outcome a test chooses, rank by rank.
+// A Case whose outcome a test chooses for each rank.
 using Behaviour = std::function<CheckOutcome(int rank, const RunOptions&)>;
 class ChosenCase : public Case {
  public:

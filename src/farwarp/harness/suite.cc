@@ -21,15 +21,15 @@ constexpr std::size_t kLargestFile = std::size_t{1} << 20;
 constexpr std::int64_t kLargestValue = std::numeric_limits<std::int32_t>::max();
 constexpr std::string_view kSpeedOfLight = "speed_of_light_us_";
 
-// One line, whatever the value holds.
+// `value` in one line, with control characters escaped.
 std::string shown(const json& value) {
   std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
   if (text.size() > 60) text = text.substr(0, 60) + "...";
   return text;
 }
 
-// Follows the parser to find what nlohmann::json would silently merge, a key given twice in one object; and what its functions, which
-// call themselves for each level, have no stack for.
+// A callback of the parser. Finds a key that is given twice in one object, which nlohmann::json would silently merge. Also finds values
+// that are nested too deep for its recursive functions.
 class ParseWatch {
  public:
   static constexpr int kDeepest = 16;  // a suite has 5 levels
@@ -168,7 +168,7 @@ class SuiteParser {
     }
   }
 
-  // `keys` holds the parameters of the operator's first entry: all its entries must have the same ones.
+  // `keys` holds the parameters of the operator's first entry. All its entries must have the same ones.
   void read_entry(const std::string& where, const json& object, SuiteEntry& entry, std::set<std::string>& keys) {
     if (!object.is_object()) return reject(where, "the entry", object, "an object");
     if (!object.contains("seed")) return fail(where, "seed is missing");

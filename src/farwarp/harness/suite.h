@@ -22,7 +22,7 @@ struct SuiteEntry {
   int index = 0;  ///< within its op and group, from 0
   Params params;  ///< the entry's, and the op's dtype
   std::uint64_t seed = 0;
-  std::optional<double> speed_of_light_us;  ///< as its author gives it, for his machine
+  std::optional<double> speed_of_light_us;  ///< stated by the suite's author, for the author's machine
 };
 
 struct Suite {
@@ -32,18 +32,18 @@ struct Suite {
   std::vector<SuiteEntry> entries;
 };
 
-/// `file` is the name that errors give. Entries of registered operators are checked against these operators, others only in
-/// form. kInvalidArgument is one line: file, op, entry, key, value, what is allowed.
+/// `file` is the name of the suite in errors. Entries of registered operators are checked by these operators, other entries only in
+/// form. The message of kInvalidArgument is one line: file, op, entry, key, value, what is allowed.
 Result<Suite> parse_suite(std::string_view text, std::string_view file);
 
-/// A file of suites/, as it was when the program was built. The build writes built_in_suites().
+/// A file of suites/, as it was when the program was built. The build generates built_in_suites().
 struct BuiltInSuite {
   std::string_view name, text;
 };
 std::span<const BuiltInSuite> built_in_suites();
 
-/// A file, if `name` has a slash or ends in .json; else name.json in the folder FARWARP_SUITES; else the built-in suite of that name (those in
-/// suites/ when the program was built).
+/// Loads the file `name` if that has a slash or ends in .json; else name.json in the folder $FARWARP_SUITES if it exists there; else the
+/// built-in suite of that name.
 Result<Suite> load_suite(std::string_view name);
 
 }  // namespace farwarp::harness

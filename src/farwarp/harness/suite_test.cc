@@ -11,7 +11,7 @@
 namespace farwarp::harness {
 namespace {
 
-// An operator of the tests, so that entries are checked against something.
+// An operator for the tests, so that entries are checked by one.
 const std::vector<ParamInfo> kInfos = {{"hidden", "8", ""}, {"dtype", "fp16", ""}, {"fast", "0", ""}};
 class NoCase : public Case {
  public:
@@ -153,7 +153,7 @@ TEST(Suite, NamesAreLookedUp) {
   EXPECT_FALSE(load_suite("/tmp/").ok());
 }
 
-// Cuts, swaps, repeats and overwrites bytes of the real suite: every result is a suite or one line of text.
+// Cuts, repeats, overwrites and inserts bytes in the real suite. Every result must be a suite or an error of one line.
 TEST(Suite, RandomMutationsNeverCrash) {
   const std::string original = amd2025();
   ASSERT_FALSE(original.empty());

@@ -12,13 +12,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Four times the L2 of an H200 (60 MB), and as much as the last-level cache of an MI300X (256 MB).
+// Four times the L2 of an H200 (60 MB), and equal to the last-level cache of an MI300X (256 MB).
 constexpr std::size_t kFlushBytes = std::size_t{256} << 20;
-constexpr std::size_t kFlushBytesEmulated = 4096;  // it has no caches
+constexpr std::size_t kFlushBytesEmulated = 4096;  // the emulator has no caches
 constexpr std::uint64_t kLongestHoldNs = 200'000'000;
-// NVLinks that have idled for some milliseconds, while the host was busy, take about 190 us to come back to speed: on 2 H200s
-// (2026-11-22) an ag-gemm of 39 us then takes 234, NCCL's all-gather of 0.5 MB 113; 400 us of barriers do not wake them, bytes do. A
-// service's links do not sleep, so each sample begins with about 300 us of traffic.
+// NVLinks that were idle for some milliseconds take about 190 us to reach full speed again (see MEASURED.md). Barriers do not wake them,
+// traffic does. The links of a service are never idle, so each sample begins with about 300 us of traffic.
 constexpr std::size_t kWakingBytes = 256 << 10;
 constexpr int kWakingFills = 100;
 // Ranks prepare on the host at different speeds.

@@ -1,10 +1,10 @@
-// Device-side timing: what work takes on a device that the host keeps out of the way of.
+// Device-side timing: how long work takes on a device, without delays by the host.
 //
 //   stream of each rank:  held | prepare | flush L2 | wake links | barrier of all ranks | start | WORK | end
 //
-// The host enqueues all of it while the stream is held and looks at its own clock when it is done: a sample whose hold
-// ran out before the last call was enqueued is thrown away and taken again under a longer hold. So no gap of the host's
-// is ever counted. A sample is the slowest rank's.
+// The host enqueues everything while the stream is held, and then reads its own clock. If the hold may have ended before the
+// last call was enqueued, the sample is discarded and taken again with a longer hold. So no sample contains a gap that the host
+// caused. Reported times are those of the slowest rank in each sample.
 #pragma once
 
 #include <cstdint>
@@ -38,12 +38,12 @@ class DeviceTimer {
   /// Collective; the stream must be idle.
   Status close();
 
-  /// Collective. One sample, in microseconds: this rank's own. `prepare` and `work` enqueue on the stream; `prepare` is
-  /// not counted. Where the host was late both are run once more, so `prepare` has to bring back what `work` begins with.
-  /// kDeadline if the host never managed to enqueue everything in time.
+  /// Collective. One sample of this rank, in microseconds. `prepare` and `work` enqueue on the stream; `prepare` is not timed.
+  /// `cold`: the L2 is flushed first. If the host of any rank was late, both run again, so `prepare` must restore the state that
+  /// `work` starts from. kDeadline if the host is late even with the longest hold.
   Result<double> sample(const Work& prepare, const Work& work, bool cold);
 
-  /// Collective. The slowest rank's of each sample.
+  /// Collective. For each sample, the time of the slowest rank.
   Result<std::vector<double>> slowest(const std::vector<double>& mine);
 
  private:
@@ -64,7 +64,7 @@ class DeviceTimer {
   Stream stream_;
   std::optional<DeviceBarrier> barrier_;
   DeviceBuffer flush_;
-  SymmetricBuffer waking_;  ///< written by the rank before; none where there are no links
+  SymmetricBuffer waking_;  ///< written by the previous rank; empty where there are no links
   std::unique_ptr<Event> start_, end_;
   std::uint64_t hold_ns_ = 500'000;
 };

@@ -24,7 +24,7 @@ WorldOptions two_ranks() {
   return options;
 }
 
-// Rank 1 works 300 us longer than rank 0, and prepares 700 us that must not be counted.
+// Rank 1 works 300 us longer than rank 0. Its 700 us of preparation must not be counted.
 TEST(DeviceTimer, CountsTheWorkOfTheSlowestRank) {
   const Status status = run_ranks(2, [](std::shared_ptr<Bootstrap> bootstrap) -> Status {
     auto world = World::create(std::move(bootstrap), two_ranks());
