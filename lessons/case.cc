@@ -212,11 +212,11 @@ Result<std::unique_ptr<harness::Case>> make_case(const Lesson& lesson, const har
 [[maybe_unused]] const bool registered = [] {
   using enum harness::Fault::Kind;
   for (const Lesson& lesson : kLessons) {
-    harness::register_op({lesson.op,
-                          lesson.summary,
-                          kParams,
-                          [&lesson](const harness::Params& params) { return make_case(lesson, params); },
-                          {kDelay, kKill, kMismatch}});
+    harness::register_operator({lesson.op,
+                                lesson.summary,
+                                kParams,
+                                [&lesson](const harness::Params& params) { return make_case(lesson, params); },
+                                {kDelay, kKill, kMismatch}});
   }
   return true;
 }();

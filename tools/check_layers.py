@@ -227,7 +227,7 @@ def check_lengths(root, files):
             yield "docs/decisions.md", 1, f"excuses the length of {path}, which does not exist"
 
 
-def check_promises(root):
+def check_named_tests(root):
     """The tests that docs/faults.md names must exist."""
     document = root / "docs" / "faults.md"
     if not document.exists():
@@ -267,7 +267,7 @@ def violations(root):
     for check in (check_includes, check_roles, check_words, check_cycles):
         yield from check(files)
     yield from check_lengths(root, files)
-    yield from check_promises(root)
+    yield from check_named_tests(root)
     yield from check_glossary(root, files)
 
 

@@ -102,11 +102,11 @@ std::vector<CaseResult> run_cases(const Job& job, std::FILE* table, bool quiet, 
     };
     results.push_back(harness::run_case(request, job.group, progress));
     if (terminal) print_text(stderr, "\r\x1b[K");
-    const bool alone = results.back().alone;
+    const bool group_lost = results.back().group_lost;
     const auto row = bench ? harness::bench_rows : harness::table_row;
-    if (!quiet || alone) print_text(quiet ? stderr : table, "{}", row(results.back(), colour));
+    if (!quiet || group_lost) print_text(quiet ? stderr : table, "{}", row(results.back(), colour));
     std::fflush(table);
-    if (alone) break;  // without the other ranks there is nothing more to check
+    if (group_lost) break;  // without the other ranks there is nothing more to check
     if (results.size() < job.cases.size())
       json.keep(harness::to_json(results, job.skipped, build_description(), false));
   }

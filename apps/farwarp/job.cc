@@ -15,7 +15,7 @@ namespace farwarp::cli {
 namespace {
 
 using harness::CaseRequest;
-using harness::OpInfo;
+using harness::OperatorInfo;
 using harness::Params;
 
 constexpr std::int64_t kMostSchedules = 1'000'000;
@@ -39,7 +39,7 @@ bool is_file_name(const std::string& name) { return name.find('/') != std::strin
 
 std::string registered_names() {
   std::string names;
-  for (const OpInfo& op : harness::registered_ops()) harness::append_to_list(names, ", ", op.name);
+  for (const OperatorInfo& op : harness::registered_ops()) harness::append_to_list(names, ", ", op.name);
   return names.empty() ? "none" : names;
 }
 
@@ -50,12 +50,12 @@ Status select_cases(const CheckOptions& options, const Params& settings, Job& jo
   const std::string suite_name = what_is_file ? options.what : options.suite;
   const std::string op_name = what_is_file ? "" : options.what;
   if (suite_name.empty() && op_name.empty()) return invalid_argument("give an operator, --suite NAME or a suite file");
-  if (!op_name.empty() && harness::find_op(op_name) == nullptr) {
+  if (!op_name.empty() && harness::find_operator(op_name) == nullptr) {
     return invalid_argument(fmt::format("operator is '{}': allowed is {}", op_name, registered_names()));
   }
   if (suite_name.empty()) {
     CaseRequest request;
-    request.op = harness::find_op(op_name);
+    request.op = harness::find_operator(op_name);
     request.params = settings;
     request.options.seed = kDefaultSeed;
     job.cases.push_back(std::move(request));
@@ -68,7 +68,7 @@ Status select_cases(const CheckOptions& options, const Params& settings, Job& jo
     if (!op_name.empty() && entry.op != op_name) continue;
     if (options.which != "all" && options.which != name_of(entry.group)) continue;
     CaseRequest request;
-    request.op = harness::find_op(entry.op);
+    request.op = harness::find_operator(entry.op);
     if (request.op == nullptr) {
       auto& skipped = job.skipped[entry.op];
       ++skipped.cases;

@@ -15,7 +15,7 @@ namespace farwarp::cli {
 namespace {
 
 void print_operators() {
-  for (const harness::OpInfo& op : harness::registered_ops()) {
+  for (const harness::OperatorInfo& op : harness::registered_ops()) {
     print_text("{}: {}\n", op.name, op.summary);
     for (const harness::ParamInfo& param : op.params) {
       print_text("  {:<18} {:<12} {}\n", param.name, param.default_value, param.allowed);

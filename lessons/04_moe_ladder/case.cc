@@ -104,15 +104,15 @@ class LadderCase final : public harness::Case {
 
 [[maybe_unused]] const bool registered = [] {
   using enum harness::Fault::Kind;
-  harness::register_op({"lesson-04",
-                        "the MoE all-to-all in seven rungs: what each idea is worth",
-                        kParams,
-                        [](const harness::Params& params) -> Result<std::unique_ptr<harness::Case>> {
-                          const auto config = read_config(params);
-                          if (!config.ok()) return config.status();
-                          return std::unique_ptr<harness::Case>(std::make_unique<LadderCase>(*config));
-                        },
-                        {kDropPut, kDelay, kKill, kMismatch}});
+  harness::register_operator({"lesson-04",
+                              "the MoE all-to-all in seven rungs: what each idea is worth",
+                              kParams,
+                              [](const harness::Params& params) -> Result<std::unique_ptr<harness::Case>> {
+                                const auto config = read_config(params);
+                                if (!config.ok()) return config.status();
+                                return std::unique_ptr<harness::Case>(std::make_unique<LadderCase>(*config));
+                              },
+                              {kDropPut, kDelay, kKill, kMismatch}});
   return true;
 }();
 

@@ -15,7 +15,7 @@ namespace ladder = lessons::ladder;
 
 CaseRequest request_of(TargetKind target, const std::string& settings) {
   CaseRequest request;
-  request.op = find_op("lesson-04");
+  request.op = find_operator("lesson-04");
   request.params = {{"num_experts", "8"}, {"experts_per_token", "3"}, {"hidden_dim", "72"}, {"max_num_tokens", "5"}};
   if (!settings.empty() && !add_settings(settings, request.params).ok()) ADD_FAILURE() << settings;
   request.options.target = target;
@@ -118,7 +118,7 @@ TEST(Ladder, RanksThatDisagreeAreTold) {
 
 TEST(Ladder, WrongParametersAreNamed) {
   const auto error_of = [](const Params& params) {
-    const auto made = find_op("lesson-04")->make(params);
+    const auto made = find_operator("lesson-04")->make(params);
     return made.ok() ? "" : made.status().message();
   };
   EXPECT_EQ(error_of({{"rung", "8"}}), "parameter rung is '8': allowed is all|1|2|3|4|5|6|7");

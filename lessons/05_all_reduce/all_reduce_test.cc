@@ -14,7 +14,7 @@ class AllReduceTest : public testing::TestWithParam<TargetKind> {
  protected:
   static harness::CaseResult run(const std::string& settings, const std::string& fault = "", int ranks = 3) {
     harness::CaseRequest request;
-    request.op = harness::find_op("lesson-05");
+    request.op = harness::find_operator("lesson-05");
     EXPECT_TRUE(harness::add_settings(settings, request.params).ok());
     request.options.target = GetParam();
     request.options.ranks = ranks;

@@ -161,18 +161,18 @@ const std::vector<harness::ParamInfo> kParams = {{"elements", "1000", "1 to 1048
 
 [[maybe_unused]] const bool registered = [] {
   using enum harness::Fault::Kind;
-  harness::register_op({"lesson-05",
-                        "all-reduce: the smallest complete operator, to copy",
-                        kParams,
-                        [](const harness::Params& params) -> Result<std::unique_ptr<harness::Case>> {
-                          harness::ParamReader reader(params, kParams);
-                          AllReduceDesc desc;
-                          desc.elements = reader.small_integer("elements", 1, 1 << 20);
-                          desc.max_sms = reader.small_integer("max_sms", 0, 1 << 16);
-                          if (!reader.status().ok()) return reader.status();
-                          return std::unique_ptr<harness::Case>(std::make_unique<AllReduceCase>(desc));
-                        },
-                        {kDelay, kKill, kMismatch}});
+  harness::register_operator({"lesson-05",
+                              "all-reduce: the smallest complete operator, to copy",
+                              kParams,
+                              [](const harness::Params& params) -> Result<std::unique_ptr<harness::Case>> {
+                                harness::ParamReader reader(params, kParams);
+                                AllReduceDesc desc;
+                                desc.elements = reader.small_integer("elements", 1, 1 << 20);
+                                desc.max_sms = reader.small_integer("max_sms", 0, 1 << 16);
+                                if (!reader.status().ok()) return reader.status();
+                                return std::unique_ptr<harness::Case>(std::make_unique<AllReduceCase>(desc));
+                              },
+                              {kDelay, kKill, kMismatch}});
   return true;
 }();
 

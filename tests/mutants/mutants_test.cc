@@ -24,7 +24,7 @@ harness::Params params_of(const nlohmann::json& mutant) {
 
 harness::CaseResult run(const nlohmann::json& mutant, TargetKind target, int schedules) {
   harness::CaseRequest request;
-  for (const harness::OpInfo& op : harness::registered_ops()) {
+  for (const harness::OperatorInfo& op : harness::registered_ops()) {
     if (op.name == mutant["op"].get<std::string>()) request.op = &op;
   }
   request.params = params_of(mutant);

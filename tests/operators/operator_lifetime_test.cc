@@ -144,7 +144,7 @@ void expect_moves(World& world) {
 
 /// Operators that are destroyed without close() keep their slots, and the World still works.
 template <class Op>
-void expect_may_be_let_go(World& world) {
+void expect_destructible_without_close(World& world) {
   for (int number = 0; number < 3; ++number) (void)created<Op>(world);
   Op last = created<Op>(world);
   EXPECT_TRUE(last.close().ok());
@@ -240,7 +240,7 @@ TEST_P(OperatorLifetime, RefusesCallsWhereItWasMovedFrom) {
 }
 
 TEST_P(OperatorLifetime, MayBeLetGoWithoutClose) {
-  of_each([]<class Op>(World& world) { expect_may_be_let_go<Op>(world); });
+  of_each([]<class Op>(World& world) { expect_destructible_without_close<Op>(world); });
 }
 
 TEST_P(OperatorLifetime, RefusesCallsWhenItsWorldWasMovedFrom) {

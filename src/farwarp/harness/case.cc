@@ -11,8 +11,8 @@ namespace farwarp::harness {
 namespace {
 
 // A function-local static, because ops register from static initialisers of other files, in any order.
-std::vector<OpInfo>& mutable_ops() {
-  static std::vector<OpInfo> ops;
+std::vector<OperatorInfo>& mutable_ops() {
+  static std::vector<OperatorInfo> ops;
   return ops;
 }
 
@@ -60,16 +60,17 @@ BenchOutcome Case::bench(std::shared_ptr<Bootstrap>, const RunOptions&, const Be
   return outcome;
 }
 
-const std::vector<OpInfo>& registered_ops() { return mutable_ops(); }
+const std::vector<OperatorInfo>& registered_ops() { return mutable_ops(); }
 
-void register_op(OpInfo info) {
+void register_operator(OperatorInfo info) {
   auto& ops = mutable_ops();
-  const auto place = std::find_if(ops.begin(), ops.end(), [&](const OpInfo& other) { return other.name > info.name; });
+  const auto place =
+      std::find_if(ops.begin(), ops.end(), [&](const OperatorInfo& other) { return other.name > info.name; });
   ops.insert(place, std::move(info));
 }
 
-const OpInfo* find_op(std::string_view name) {
-  for (const OpInfo& op : registered_ops()) {
+const OperatorInfo* find_operator(std::string_view name) {
+  for (const OperatorInfo& op : registered_ops()) {
     if (op.name == name) return &op;
   }
   return nullptr;

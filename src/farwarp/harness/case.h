@@ -109,7 +109,7 @@ class Case {
                              const BenchOptions& bench_options);
 };
 
-struct OpInfo {
+struct OperatorInfo {
   std::string name;  ///< "moe-a2a"
   std::string summary;
   std::vector<ParamInfo> params;
@@ -122,9 +122,9 @@ struct OpInfo {
 };
 
 /// Sorted by name.
-const std::vector<OpInfo>& registered_ops();
+const std::vector<OperatorInfo>& registered_ops();
 /// nullptr if no such operator is linked in.
-const OpInfo* find_op(std::string_view name);
-void register_op(OpInfo info);
+const OperatorInfo* find_operator(std::string_view name);
+void register_operator(OperatorInfo info);
 
 }  // namespace farwarp::harness

@@ -69,7 +69,7 @@ Result<double> Contest::from_graphs(const Contender& contender) {
 }
 
 Result<double> Contest::in_train(const Contender& contender) {
-  const int calls = contender.replays ? std::min(kTrain, sets_) : kTrain;
+  const int calls = contender.is_graph ? std::min(kTrain, sets_) : kTrain;
   std::vector<double> samples;
   const auto train = [&] {
     Status status;

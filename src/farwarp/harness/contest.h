@@ -16,7 +16,7 @@ struct Contender {
   std::string name;
   Work step;
   bool ours = true;
-  bool replays = false;  ///< `step` launches the set's graph, which must have run before it is launched again
+  bool is_graph = false;  ///< `step` launches the set's graph, which must have run before it is launched again
 };
 
 /// Each sample uses the next set of inputs and outputs. `use(set)` selects the set. `prepare(ours)` poisons its output (ours or the

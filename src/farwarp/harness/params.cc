@@ -76,7 +76,7 @@ std::string forms_of(std::span<const Fault::Kind> kinds) {
   return forms;
 }
 
-Status check_fault(const OpInfo& op, const Fault& fault) {
+Status check_fault(const OperatorInfo& op, const Fault& fault) {
   const auto& kinds = op.faults;
   if (fault.kind == Fault::Kind::kNone || std::find(kinds.begin(), kinds.end(), fault.kind) != kinds.end()) return {};
   const std::string what = kinds.empty() ? fmt::format("{} injects no fault", op.name)

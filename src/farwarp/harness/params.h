@@ -25,7 +25,7 @@ std::string to_string(const Fault& fault);
 /// "drop_put:N, kill:RANK": what --fault accepts for these kinds; empty if there are none.
 std::string forms_of(std::span<const Fault::Kind> kinds);
 /// kInvalidArgument if the operator does not inject such a fault; the message names those that it injects.
-Status check_fault(const OpInfo& op, const Fault& fault);
+Status check_fault(const OperatorInfo& op, const Fault& fault);
 
 /// `text`, from a file or a user, made fit for a one-line message: control characters become '?', and it is cut off after 1000 bytes.
 std::string one_line(std::string_view text);

@@ -65,7 +65,7 @@ TEST(Params, FaultsAreParsedWithRanges) {
 }
 
 TEST(Params, FaultsThatAnOperatorDoesNotInjectAreRefused) {
-  OpInfo op;
+  OperatorInfo op;
   op.name = "some-op";
   EXPECT_TRUE(check_fault(op, {}).ok());
   EXPECT_EQ(check_fault(op, *parse_fault("kill:0", 8)).message(), "--fault is 'kill:0': some-op injects no fault");

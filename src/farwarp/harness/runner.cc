@@ -57,7 +57,7 @@ int severity(const CheckOutcome& outcome) {
 }
 
 // Fails a check that passed although a fault was injected. A delay may pass: it was shorter than the deadline.
-void demand_fault(const Fault& fault, CheckOutcome& outcome) {
+void fail_if_fault_did_not_fire(const Fault& fault, CheckOutcome& outcome) {
   if (!outcome.pass || fault.kind == Fault::Kind::kNone || fault.kind == Fault::Kind::kDelay) return;
   outcome.pass = false;
   outcome.detail = fmt::format("--fault {} never fired: every rank's results are right", to_string(fault));
@@ -65,7 +65,7 @@ void demand_fault(const Fault& fault, CheckOutcome& outcome) {
 
 // Runs the check or the bench as this rank. Returns the merged outcome of all ranks, or this rank's if the others do not answer.
 CheckOutcome run_as_rank(Case& checked, const std::shared_ptr<Bootstrap>& bootstrap, const CaseRequest& request,
-                         BenchOutcome& bench, bool& alone) {
+                         BenchOutcome& bench, bool& group_lost) {
   bootstrap->set_longest_silence(request.options.deadline);
   if (request.bench) {
     bench = checked.bench(bootstrap, request.options, *request.bench);
@@ -74,7 +74,7 @@ CheckOutcome run_as_rank(Case& checked, const std::shared_ptr<Bootstrap>& bootst
   }
   std::vector<CheckOutcome> outcomes = {bench.check};
   const auto all = bootstrap->allgather(pack(outcomes[0]), kHostPatience);
-  alone = !all.ok();
+  group_lost = !all.ok();
   if (all.ok()) {
     outcomes.clear();
     for (const auto& bytes : *all) outcomes.push_back(unpack(bytes));
@@ -82,7 +82,7 @@ CheckOutcome run_as_rank(Case& checked, const std::shared_ptr<Bootstrap>& bootst
     outcomes.push_back(failure(all.status()));
   }
   CheckOutcome merged = merge_outcomes(outcomes);
-  demand_fault(request.options.fault, merged);
+  fail_if_fault_did_not_fire(request.options.fault, merged);
   return merged;
 }
 
@@ -92,8 +92,8 @@ CheckOutcome run_in_process(Case& checked, const CaseRequest& request, BenchOutc
   std::vector<BenchOutcome> benches(ranks);
   const Status status = run_ranks(request.options.ranks, [&](std::shared_ptr<Bootstrap> bootstrap) -> Status {
     const auto rank = static_cast<std::size_t>(bootstrap->rank());
-    bool alone = false;
-    merged[rank] = run_as_rank(checked, bootstrap, request, benches[rank], alone);
+    bool group_lost = false;
+    merged[rank] = run_as_rank(checked, bootstrap, request, benches[rank], group_lost);
     return {};
   });
   bench = std::move(benches[0]);
@@ -165,7 +165,7 @@ CaseResult run_case(const CaseRequest& request, const std::shared_ptr<Bootstrap>
     run_schedules(**made, result, progress);
   } else {
     progress(0);
-    result.outcome = group ? run_as_rank(**made, group, request, result.bench, result.alone)
+    result.outcome = group ? run_as_rank(**made, group, request, result.bench, result.group_lost)
                            : run_in_process(**made, request, result.bench);
   }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -17,7 +17,7 @@ namespace farwarp::harness {
 
 /// One case to run.
 struct CaseRequest {
-  const OpInfo* op = nullptr;
+  const OperatorInfo* op = nullptr;
   std::string label;  ///< "tests[3]" of a suite, or empty
   Params params;
   bool scaled = false;  ///< `params` are the suite's, scaled down for the emulator
@@ -30,9 +30,9 @@ struct CaseRequest {
 
 struct CaseResult {
   CaseRequest request;
-  CheckOutcome outcome;  ///< the worst of all ranks and schedules
-  BenchOutcome bench;    ///< with CaseRequest::bench; its `check` is `outcome`
-  bool alone = false;    ///< other ranks did not answer: the outcome is this rank's own, and the group is unusable
+  CheckOutcome outcome;     ///< the worst of all ranks and schedules
+  BenchOutcome bench;       ///< with CaseRequest::bench; its `check` is `outcome`
+  bool group_lost = false;  ///< other ranks did not answer: the outcome is this rank's own, and the group is unusable
   /// One per schedule that ran; empty on real devices and in groups of processes, where no global schedule exists.
   std::vector<std::uint64_t> schedule_hashes;
   std::size_t distinct_schedule_hashes = 0;
@@ -40,7 +40,7 @@ struct CaseResult {
   double seconds = 0;             ///< host time, preparation and verification included
 };
 
-/// Scales down the shape of a suite's case for an emulated target, if the operator has OpInfo::scaled_down. Parameters in `settings` (from
+/// Scales down the shape of a suite's case for an emulated target, if the operator has OperatorInfo::scaled_down. Parameters in `settings` (from
 /// --set) keep their values.
 void scale_down(CaseRequest& request, const Params& settings);
 

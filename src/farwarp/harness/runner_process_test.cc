@@ -38,7 +38,7 @@ TEST(RunnerOfProcesses, ARankThatIsAliveIsWaitedForAndAStoppedOneIsNamed) {
     const std::vector<int> statuses = fork_ranks(kRanks, [&](int rank) {
       auto group = make_process_bootstrap(rank, kRanks, rendezvous, 20s);
       ASSERT_TRUE(group.ok()) << group.status().to_string();
-      OpInfo op;
+      OperatorInfo op;
       op.name = "stopping";
       op.make = [&](const Params&) -> Result<std::unique_ptr<Case>> {
         return std::unique_ptr<Case>(new StoppingCase(stopped, asks));

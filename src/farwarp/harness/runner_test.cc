@@ -27,8 +27,8 @@ class ChosenCase : public Case {
 };
 
 CaseResult run(const Behaviour& behaviour, int schedules = 1, const Fault& fault = {}) {
-  static std::vector<std::unique_ptr<OpInfo>> ops;  // results keep pointers to their operators
-  ops.push_back(std::make_unique<OpInfo>());
+  static std::vector<std::unique_ptr<OperatorInfo>> ops;  // results keep pointers to their operators
+  ops.push_back(std::make_unique<OperatorInfo>());
   ops.back()->name = "chosen";
   ops.back()->params = {{"size", "4", "any"}};
   ops.back()->make = [behaviour](const Params&) -> Result<std::unique_ptr<Case>> {
@@ -106,7 +106,7 @@ TEST(Runner, StopsAtTheFirstFailingScheduleAndNamesItsSeed) {
 }
 
 TEST(Runner, ScalesDownForTheEmulatorWhatNobodySet) {
-  OpInfo op{"op", "", {{"m", "4", ""}, {"n", "4", ""}}, nullptr};
+  OperatorInfo op{"op", "", {{"m", "4", ""}, {"n", "4", ""}}, nullptr};
   const auto scaled = [&op](TargetKind target, const Params& settings) {
     CaseRequest request;
     request.op = &op;

@@ -212,7 +212,7 @@ class SuiteParser {
   }
 
   void check_against_op(const std::string& where, const SuiteEntry& entry) {
-    const OpInfo* op = find_op(entry.op);
+    const OperatorInfo* op = find_operator(entry.op);
     if (op == nullptr || !ok()) return;
     const auto made = op->make(entry.params);
     if (!made.ok()) fail(where, made.status().message());

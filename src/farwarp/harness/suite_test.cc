@@ -19,13 +19,13 @@ class NoCase : public Case {
   CheckOutcome check(std::shared_ptr<Bootstrap>, const RunOptions&) override { return {}; }
 };
 const bool kRegistered = [] {
-  register_op({"test-op", "", kInfos, [](const Params& params) -> Result<std::unique_ptr<Case>> {
-                 ParamReader reader(params, kInfos);
-                 reader.integer("hidden", 1, 64);
-                 reader.flag("fast");
-                 if (!reader.status().ok()) return reader.status();
-                 return std::unique_ptr<Case>(new NoCase);
-               }});
+  register_operator({"test-op", "", kInfos, [](const Params& params) -> Result<std::unique_ptr<Case>> {
+                       ParamReader reader(params, kInfos);
+                       reader.integer("hidden", 1, 64);
+                       reader.flag("fast");
+                       if (!reader.status().ok()) return reader.status();
+                       return std::unique_ptr<Case>(new NoCase);
+                     }});
   return true;
 }();
 

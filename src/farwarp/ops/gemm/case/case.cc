@@ -96,12 +96,12 @@ class GemmCase : public harness::Case {
 };
 
 const bool kRegistered = [] {
-  harness::register_op({"gemm", "matrix product on one device, each rank its own", kParams,
-                        [](const Params& params) -> Result<std::unique_ptr<harness::Case>> {
-                          const auto config = read_config(params);
-                          if (!config.ok()) return config.status();
-                          return std::unique_ptr<harness::Case>(new GemmCase(*config));
-                        }});
+  harness::register_operator({"gemm", "matrix product on one device, each rank its own", kParams,
+                              [](const Params& params) -> Result<std::unique_ptr<harness::Case>> {
+                                const auto config = read_config(params);
+                                if (!config.ok()) return config.status();
+                                return std::unique_ptr<harness::Case>(new GemmCase(*config));
+                              }});
   return true;
 }();
 

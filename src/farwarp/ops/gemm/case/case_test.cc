@@ -11,7 +11,7 @@ namespace {
 
 CaseResult run(const std::string& settings, int schedules = 1, TargetKind target = TargetKind::kEmuSm90) {
   CaseRequest request;
-  request.op = find_op("gemm");
+  request.op = find_operator("gemm");
   if (!add_settings(settings, request.params).ok()) ADD_FAILURE() << settings;
   request.options.target = target;
   request.options.ranks = 1;

@@ -142,15 +142,15 @@ class MoeCase : public harness::Case {
 
 const bool kRegistered = [] {
   using enum harness::Fault::Kind;
-  harness::register_op({"moe-a2a",
-                        "MoE all-to-all: dispatch, experts, combine",
-                        kParams,
-                        [](const Params& params) -> Result<std::unique_ptr<harness::Case>> {
-                          const auto config = read_config(params);
-                          if (!config.ok()) return config.status();
-                          return std::unique_ptr<harness::Case>(new MoeCase(*config));
-                        },
-                        {kDropPut, kDelay, kKill, kMismatch}});
+  harness::register_operator({"moe-a2a",
+                              "MoE all-to-all: dispatch, experts, combine",
+                              kParams,
+                              [](const Params& params) -> Result<std::unique_ptr<harness::Case>> {
+                                const auto config = read_config(params);
+                                if (!config.ok()) return config.status();
+                                return std::unique_ptr<harness::Case>(new MoeCase(*config));
+                              },
+                              {kDropPut, kDelay, kKill, kMismatch}});
   return true;
 }();
 

@@ -12,7 +12,7 @@ class MoeCases : public testing::TestWithParam<TargetKind> {
   // Two calls each, so that both parities of the buffers are used.
   CaseResult run(const std::string& settings, const std::string& fault = "", int ranks = 4) {
     CaseRequest request;
-    request.op = find_op("moe-a2a");
+    request.op = find_operator("moe-a2a");
     request.params = {{"num_experts", "16"}, {"experts_per_token", "3"}, {"hidden_dim", "64"}, {"max_num_tokens", "6"}};
     if (!settings.empty() && !add_settings(settings, request.params).ok()) ADD_FAILURE() << settings;
     request.options.target = GetParam();
@@ -174,7 +174,7 @@ TEST_P(MoeCases, FaultsAreNoticed) {
 
 TEST(MoeCase, WrongParametersAreNamed) {
   const auto error_of = [](const Params& params) {
-    const auto made = find_op("moe-a2a")->make(params);
+    const auto made = find_operator("moe-a2a")->make(params);
     return made.ok() ? "" : made.status().message();
   };
   EXPECT_EQ(error_of({{"hidden_dim", "60"}}), "parameter hidden_dim is '60': allowed is a multiple of 8");

@@ -156,7 +156,7 @@ CaseResult run(const char* name, const std::string& settings, Wrong how = Wrong:
   wrong = how;
   meeting = make_thread_bootstraps(4);
   harness::CaseRequest request;
-  request.op = harness::find_op(name);
+  request.op = harness::find_operator(name);
   request.params = {{"m", "256"}, {"n", "256"}, {"k", "256"}};
   if (!settings.empty() && !harness::add_settings(settings, request.params).ok()) ADD_FAILURE() << settings;
   request.options.ranks = 4;
@@ -270,7 +270,7 @@ TEST(ParallelBench, SaysWhyThereIsNoBaselineAndVerifiesOurs) {
 }
 
 TEST(ParallelCheck, TellsHowToScaleASuitesShapes) {
-  const harness::Params scaled = harness::find_op("host-rs")->scaled_down(
+  const harness::Params scaled = harness::find_operator("host-rs")->scaled_down(
       {{"m", "8192"}, {"n", "8192"}, {"k", "29568"}, {"has_bias", "1"}, {"dtype", "fp16"}}, 8);
   EXPECT_EQ(scaled,
             (harness::Params{{"m", "1024"}, {"n", "256"}, {"k", "1920"}, {"has_bias", "1"}, {"dtype", "fp16"}}));

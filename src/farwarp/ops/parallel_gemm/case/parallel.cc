@@ -116,7 +116,7 @@ class ParallelCase : public harness::Case {
 
 bool register_case(const CaseKind& kind) {
   using enum harness::Fault::Kind;
-  harness::OpInfo info{kind.name, kind.summary, params(), {}};
+  harness::OperatorInfo info{kind.name, kind.summary, params(), {}};
   info.make = [kind](const Params& given) -> Result<std::unique_ptr<harness::Case>> {
     auto config = read_config(kind, given);
     if (!config.ok()) return config.status();
@@ -124,7 +124,7 @@ bool register_case(const CaseKind& kind) {
   };
   info.faults = {kDropPut, kDelay, kKill, kMismatch};
   info.scaled_down = [kind](const Params& given, int ranks) { return scaled_params(kind, given, ranks); };
-  harness::register_op(std::move(info));
+  harness::register_operator(std::move(info));
   return true;
 }
 

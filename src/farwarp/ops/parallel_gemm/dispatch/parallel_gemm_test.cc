@@ -55,7 +55,7 @@ class ParallelGemmTest : public WorldTestBase {
   /// The check of the harness, which holds results against the oracle.
   static harness::CaseResult check(const char* op, const std::string& settings) {
     harness::CaseRequest request;
-    request.op = harness::find_op(op);
+    request.op = harness::find_operator(op);
     if (!harness::add_settings("m=24,n=48,k=48," + settings, request.params).ok()) ADD_FAILURE() << settings;
     request.options.target = GetParam();
     request.options.ranks = kRanks;

@@ -12,7 +12,7 @@ class AgGemmCases : public testing::TestWithParam<TargetKind> {
   static CaseResult run(const std::string& settings, int ranks, int schedules = 1, int calls = 2,
                         const std::string& fault = "") {
     CaseRequest request;
-    request.op = find_op("ag-gemm");
+    request.op = find_operator("ag-gemm");
     if (!add_settings(settings, request.params).ok()) ADD_FAILURE() << settings;
     request.options.target = GetParam();
     request.options.ranks = ranks;
@@ -103,7 +103,7 @@ TEST_P(AgGemmCases, ReturnsX) {
 
 TEST_P(AgGemmCases, ReturningXIsForGathersOnly) {
   CaseRequest request;
-  request.op = find_op("gemm-rs");
+  request.op = find_operator("gemm-rs");
   request.params = {{"return_x", "1"}};
   request.options.target = GetParam();
   request.options.ranks = 2;

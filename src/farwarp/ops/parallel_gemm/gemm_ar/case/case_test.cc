@@ -14,7 +14,7 @@ class GemmArCases : public testing::TestWithParam<TargetKind> {
   static CaseResult run(const std::string& settings, int ranks, int schedules = 1, int calls = 2,
                         const std::string& fault = "") {
     CaseRequest request;
-    request.op = find_op("gemm-ar");
+    request.op = find_operator("gemm-ar");
     if (!add_settings(settings, request.params).ok()) ADD_FAILURE() << settings;
     request.options.target = GetParam();
     request.options.ranks = ranks;

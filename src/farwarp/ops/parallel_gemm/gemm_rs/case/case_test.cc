@@ -11,7 +11,7 @@ class GemmReduceScatterCases : public testing::TestWithParam<TargetKind> {
  protected:
   static CaseRequest request(const std::string& settings, int ranks) {
     CaseRequest request;
-    request.op = find_op("gemm-rs");
+    request.op = find_operator("gemm-rs");
     if (!add_settings(settings, request.params).ok()) ADD_FAILURE() << settings;
     request.options.target = GetParam();
     request.options.ranks = ranks;
