@@ -49,7 +49,7 @@ TEST(RunnerOfProcesses, ARankThatIsAliveIsWaitedForAndAStoppedOneIsNamed) {
       request.options.deadline = 300ms;
       const CaseResult result = run_case(request, *group, [](int) {});
       EXPECT_FALSE(result.outcome.pass);
-      EXPECT_TRUE(result.alone);
+      EXPECT_TRUE(result.group_lost);
       EXPECT_EQ(exit_code(result), 4);
       EXPECT_NE(result.outcome.detail.find("rank 1 did not come"), std::string::npos) << result.outcome.detail;
       EXPECT_LT(result.seconds, 1.5 + 2.0);
