@@ -1,4 +1,4 @@
-// What the host hands to the kernels of gemm.
+// The arguments of the kernels of gemm.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,14 @@ inline constexpr std::int64_t kMfmaMostPitch = std::int64_t{1} << 22;
 
 /// The argument block of every kernel of gemm; a kernel reads what it needs.
 struct Args {
-  TensorMap a;    ///< wgmma: the operand whose rows are a tile's rows, boxes of a tile's rows x 64
-  TensorMap b;    ///< wgmma: the other, boxes of tile columns x 64
-  TensorMap out;  ///< wgmma: boxes of 64 x 64, or if swap_ab of tile columns x 64, with 4 splits half the columns
+  TensorMap a;    ///< wgmma: the operand whose rows are a tile's rows; boxes of a tile's rows x 64
+  TensorMap b;    ///< wgmma: the other operand; boxes of tile columns x 64
+  TensorMap out;  ///< wgmma: y; boxes of 64 x 64, or of tile columns x 64 if swap_ab (with 4 splits half as many rows)
   WorldView view;
   std::uint32_t slot;  ///< of the operator in its World
   std::int32_t m, n, k;
   tile::TileGrid grid;
-  std::int32_t xcds;      ///< mfma: dies that blocks are dealt to in turn; tile/gemm/xcd.h
+  std::int32_t xcds;      ///< mfma: how many XCDs blocks are assigned to, round robin; tile/gemm/xcd.h
   std::int64_t partials;  ///< mfma: offset in the heap: [tiles, splits, rows, columns of a tile] fp32, by fragments
   std::int64_t counters;  ///< mfma: [tiles] words: epoch << 8 | how many splits have arrived
   const void* x;          ///< [m, k]

@@ -27,7 +27,7 @@ struct Gemm::State {
   Status set_operands(const void* x, const void* w, void* y);
 };
 
-/// Maps are made anew only for matrices that have moved.
+/// Encodes the tensor maps again only if a matrix has another address than in the call before.
 Status Gemm::State::set_operands(const void* x, const void* w, void* y) {
   if (args.x == x && args.w == w && args.y == y) return {};
   args.x = x;
@@ -49,7 +49,7 @@ Status Gemm::State::set_operands(const void* x, const void* w, void* y) {
   const auto a = device.encode(of_x), b = device.encode(of_w), out = device.encode(of_y);
   for (const auto* map : {&a, &b, &out}) {
     if (map->ok()) continue;
-    args.x = nullptr;  // nothing of this call is kept
+    args.x = nullptr;  // so that the next call encodes the maps again
     return map->status();
   }
   args.a = *a;

@@ -1,4 +1,4 @@
-// A matrix product on one device: the main loop that the communicating operators are woven from, alone.
+// A matrix product on one device: the main loop of the operators that communicate, alone.
 #pragma once
 
 #include <memory>
@@ -9,24 +9,25 @@
 
 namespace farwarp {
 
-/// Not thread-safe; calls of one instance must be in one stream (two at once are found out in most cases, not in all). The World's
-/// deadline bounds a launch, so it must be longer than the product takes. They are asynchronous, allocate nothing and can be captured.
+/// Not thread-safe. Calls of one instance must be in one stream; two calls that run at the same time are detected in most cases, not in
+/// all. Calls are asynchronous, allocate nothing and can be captured. The World's deadline bounds a launch, so it must be longer than the
+/// product takes.
 class Gemm {
  public:
-  /// Collective over the World's ranks, whose products have nothing to do with each other (a World of one rank will do), but must
-  /// have one shape. Takes plan.workspace_bytes of the World's heap. The World must outlive the operator and stay where it is.
+  /// Collective over the World's ranks; a World of one rank is enough. The ranks' products are independent, but all ranks must pass the
+  /// same descriptor. Takes plan.workspace_bytes of the World's heap. The World must outlive the operator and must not move.
   static Result<Gemm> create(World& world, const GemmDesc& desc);
   Gemm(Gemm&&) noexcept;
   Gemm& operator=(Gemm&&) noexcept;
-  /// Local: does not give the workspace back. Use close() for that.
+  /// Local: does not return the workspace to the heap. Use close() for that.
   ~Gemm();
-  /// Collective; the streams that used it must be idle. Afterwards every call returns kMisuse, as of an object that was moved from.
+  /// Collective. The streams that used the operator must be idle. Afterwards every call returns kMisuse, as after a move from the object.
   Status close();
 
   const GemmPlan& plan() const;
 
-  /// y[m, n] = x[m, k] * w[n, k]^T (+ bias[n]), of Desc::dtype with Desc's pitches: device pointers, 16-byte aligned. `bias` is null
-  /// exactly if the Desc has none.
+  /// y[m, n] = x[m, k] * w[n, k]^T (+ bias[n]). All are device pointers, 16-byte aligned, to elements of GemmDesc::dtype with the
+  /// descriptor's pitches. `bias` must be null if has_bias is false, and only then.
   Status operator()(const void* x, const void* w, const void* bias, void* y, Stream stream);
 
  private:

@@ -26,7 +26,7 @@ struct Product {
   DType dtype = DType::kBf16;
   bool has_bias = false;
   int splits = 1;
-  int pad = 0;  ///< elements behind each row of x, w and y
+  int pad = 0;  ///< elements after each row of x, w and y
   MfmaShape tile = kMfmaSmall;
   int blocks = 8;
   int xcds = 8;
@@ -42,7 +42,7 @@ std::string name_of(const Product& p) {
                      p.seed);
 }
 
-/// A matrix whose padding is NaN, and which ends with its last row: what is read beside it fails.
+/// A matrix whose padding is NaN and whose memory ends with its last row, so that reads outside the matrix make the test fail.
 struct Matrix {
   int rows, columns;
   std::int64_t pitch;
@@ -71,7 +71,7 @@ class Rig {
   explicit Rig(World& world) : world_(world) {
     slot_ = world.open_operator("gemm", {gemm::kSiteNames[0]}, 1).value();
     stream_ = world.device().create_stream().value();
-    // Once for all products: what earlier ones leave in the counters must not disturb.
+    // Allocated once for all products: counts that earlier products leave must have no effect.
     partials_ = world.allocate(std::size_t{8} << 20).value();
     counters_ = world.allocate(256 * sizeof(std::uint32_t)).value();
   }
@@ -143,7 +143,7 @@ class Rig {
           magnitude += std::abs(product);
         }
         const double got = value(y.at(row, column));
-        // Rounded once, after fp32 sums of k terms.
+        // One rounding, after fp32 sums of k terms.
         ASSERT_LE(std::abs(got - sum), std::abs(sum) * half_unit * 1.001 + magnitude * p.k * 0x1p-24 + 0x1p-25)
             << "row " << row << " column " << column << " is " << got << ", not " << sum;
       }
@@ -173,7 +173,7 @@ void with_rig(const std::function<void(Rig&)>& body) {
   EXPECT_TRUE(status.ok()) << status.to_string();
 }
 
-// Every m, n and k with each tile; types, biases, splits, pitches and blocks take turns, so that all of their pairs occur.
+// Every m, n and k with each tile. Types, biases, splits, pitches, blocks and XCDs are drawn at random.
 TEST(GemmMfma, OddShapes) {
   with_rig([](Rig& rig) {
     std::uint64_t number = 0;
@@ -200,7 +200,7 @@ TEST(GemmMfma, OddShapes) {
   });
 }
 
-// Few shapes under many schedules: a barrier too few shows as a stale operand, a race or a wrong sum.
+// Few shapes under many schedules. A missing barrier shows as a stale operand, a race or a wrong sum.
 TEST(GemmMfma, Schedules) {
   with_rig([](Rig& rig) {
     for (std::uint64_t seed = 1; seed <= 6; ++seed) {
@@ -215,7 +215,7 @@ TEST(GemmMfma, Schedules) {
   });
 }
 
-// More tiles than blocks: operands of the next tile are on their way while one is stored. More blocks than tiles.
+// More tiles than blocks: the next tile's operands are loaded while a tile is stored. Then more blocks than tiles.
 TEST(GemmMfma, BlocksTakeTurns) {
   with_rig([](Rig& rig) {
     Product product{200, 392, 136, DType::kBf16, true, 2, 8, kMfmaSmall, 3, 8, 11, false};

@@ -1,4 +1,4 @@
-// The plan of gemm: shapes it takes, what it refuses and in which words, and that it never asks for more than there is.
+// The plan of gemm: shapes that it accepts, what it refuses with which messages, and that it never asks for more than the machine has.
 #include "farwarp/ops/gemm/plan.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ TEST(GemmPlan, CoversEveryShapeOfTheChallengeAndOddOnes) {
 }
 
 TEST(GemmPlan, FillsTheMachineWhereThereIsLittle) {
-  // 18 strips of weights alone would leave 114 of 132 multiprocessors idle.
+  // Without splits, 18 tiles would leave 114 of 132 multiprocessors idle.
   const auto plan = plan_gemm({.m = 64, .n = 2304, .k = 7168}, kH200);
   ASSERT_TRUE(plan.ok());
   EXPECT_GE(plan->blocks, 72) << plan->to_string();

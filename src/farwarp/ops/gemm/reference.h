@@ -1,4 +1,4 @@
-// The oracle of gemm: float64 on the host, of all elements or of a sample that meets every part of the result.
+// The oracle of gemm: float64 on the host, for all elements or for a sample with elements of every part of the result.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,21 @@
 
 namespace farwarp::gemm {
 
-/// Rows and columns of y that are compared. With few enough products all of them, else one row of each band of up to 64 and one
-/// column of each band of 8, at a place in the band that the seed decides: no warp's share of any tile is left out.
+/// Rows and columns of y that are compared: all if there are few enough products, else one row of each band of up to 64 and one column of
+/// each band of up to 8. The seed chooses the place in a band. The sample has elements of every warp's part of every tile.
 struct Sample {
   std::vector<int> rows;
   std::vector<int> columns;
 };
 Sample choose_sample(const GemmDesc& desc, std::uint64_t seed);
 
-/// For a sample's columns, of one row of y after another.
+/// Computes the sample's columns of y, one row at a time.
 class Reference {
  public:
   /// `w`: [n, k], `bias`: [n] or empty; contiguous, in the dtype's 16 bits.
   Reference(const GemmDesc& desc, std::span<const std::uint16_t> w, std::span<const std::uint16_t> bias,
             std::span<const int> columns);
-  /// values[c], and squares[c], the sum of squared products, of y[row, columns[c]]; `x_row`: [k].
+  /// `x_row`: [k], the row of x. values[c]: y[row, columns[c]]. squares[c]: the sum of its squared products and of the squared bias.
   void row(std::span<const std::uint16_t> x_row, std::vector<double>& values, std::vector<double>& squares) const;
 
  private:

@@ -5,7 +5,7 @@
 
 namespace farwarp::FARWARP_TARGET::tile {
 
-/// bias[index] as fp32, 0 without a bias or outside of it.
+/// Returns bias[index] as fp32, or 0 if `bias` is null or `index` is not below `size`.
 template <class T>
 FARWARP_DEVICE float bias_at(Global<const T> bias, int index, int size) {
   return bias && index < size ? to_float(load(bias + index)) : 0.0f;

@@ -1,8 +1,8 @@
-// A block of the CDNA main loop: the feed of its operands, and the loop over its tiles.
+// One block's part of the CDNA main loop: the feed of its operands, and the loop over its tiles.
 //
-// An operator says where operands lie by `Operands`, a copyable object with
-//   void open(const Work&, TileSource<Tile>&)   [block] turns to the operands of a work
-//   void need(const Work&, int step)            [block] returns when that step of them may be loaded
+// An operator says where the operands are by `Operands`, a copyable object with
+//   void open(const Work&, TileSource<Tile>&)   [block] points the source at the operands of a work
+//   void need(const Work&, int step)            [block] returns when that step of the operands may be loaded
 #pragma once
 
 #include "farwarp/tile/gemm/mainloop_mfma.dev.h"
@@ -17,12 +17,13 @@ using namespace farwarp::tile;
 struct BlockWork {
   TileGrid grid;
   Turns turns;
-  int xcds;  ///< dies that blocks are dealt to in turn
+  int xcds;  ///< how many XCDs there are; blocks are assigned to them round robin
   int k;
-  /// Dies share out this many works at a time; 0: all. Few keep what is to be early, early.
+  /// The XCDs divide this many consecutive works among them at a time; 0: all works. A small window keeps early works early.
   int window = 0;
 
-  /// Work number `turn` as the die has it. All of it uniform, which the compiler does not see behind a division.
+  /// The work of turn `turn`, in an order that gives each XCD consecutive works. All fields are uniform in the warp; the compiler does
+  /// not see that after a division.
   FARWARP_DEVICE Work at(int turn) const {
     const int works = grid.works();
     const int first = window > 0 ? turn / window * window : 0;
@@ -35,14 +36,14 @@ struct BlockWork {
   }
 };
 
-/// The operands of all the block's work, step after step. It runs ahead of the sums; behind the last step it repeats that one.
+/// The operands of all the block's works, step after step. The feed runs ahead of the products. After the last step it repeats that step.
 template <class Tile, class Operands>
 class Feed {
  public:
   FARWARP_DEVICE Feed(const BlockWork& share, const Operands& operands)
       : share_(share), operands_(operands), turn_(share.turns.first - share.turns.stride) {}
 
-  /// [block] Turns to the next step, at first to the first one.
+  /// [block] Moves to the next step. The first call moves to the first step.
   FARWARP_DEVICE void next() {
     if (step_ == last_ && turn_ + share_.turns.stride < share_.grid.works()) {
       turn_ += share_.turns.stride;
@@ -56,7 +57,7 @@ class Feed {
     operands_.need(work_, step_);
   }
 
-  /// [thread] Loads the thread's part of a stage of the step.
+  /// [thread] Loads the thread's part of stage `stage` (0 or 1) of the current step.
   FARWARP_DEVICE void load(int stage, Transit<Tile>& transit) const {
     source_.load(step_ * Tile::kStepDepth + stage * Tile::kShape.depth, share_.k, transit);
   }
@@ -68,11 +69,11 @@ class Feed {
   Work work_{};
   int turn_;
   int step_ = 0;
-  int last_ = 0;  // step of the work
+  int last_ = 0;  // last step of the current work
 };
 
-/// [block] Multiplies the block's tiles and calls `finish(work, sums)`: for every work, or where K is split in that block which comes
-/// last.
+/// [block] Multiplies the block's tiles. Calls `finish(work, sums)` for every work; if K is split, only in the block that arrives last,
+/// with the sums of all splits.
 template <class Tile, class Operands, class Finish>
 FARWARP_DEVICE void multiply_tiles(const Tile& tile, const BlockWork& share, const SplitSpace& space,
                                    const Operands& operands, const Finish& finish) {

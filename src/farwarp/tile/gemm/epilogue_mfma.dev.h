@@ -1,4 +1,4 @@
-// The way of a wave's sums to memory: from registers, 16 bytes a lane. A store of the wave writes 16 rows of 64 bytes.
+// Stores a wave's sums from registers to memory, 16 bytes a lane. One store of the wave writes 16 rows of 64 bytes.
 #pragma once
 
 #include "farwarp/tile/gemm/bias.dev.h"
@@ -8,7 +8,7 @@ namespace farwarp::FARWARP_TARGET::tile {
 
 using namespace farwarp::tile;
 
-/// The result's size, `columns` a multiple of 8, and what is added to it.
+/// The size of the result and the bias that is added to it. `columns` is a multiple of 8.
 template <class T>
 struct Extent {
   int rows;
@@ -16,15 +16,15 @@ struct Extent {
   Global<const T> bias;  ///< [columns], or null
 };
 
-/// The result as a matrix, `pitch` elements from row to row; rows are 16-byte aligned.
+/// The result as a matrix. `pitch`: elements from one row to the next. Rows are 16-byte aligned.
 template <class T>
 struct Result : Extent<T> {
   T* first;
   std::int64_t pitch;
 };
 
-/// [warp] Rounds the wave's sums of the tile at (row, column), adding bias[column], and calls `put(row, column, eight)` on what lies
-/// inside of the result: eight neighbours of a row.
+/// [warp] Adds bias[column] to the wave's sums of the tile at (row, column) and rounds them. Calls `put(row, column, eight)` for each
+/// eight neighbours of a row that lie inside the result.
 template <class Tile, class Put>
 FARWARP_DEVICE void round_sums(const Extent<typename Tile::Element>& out, int row, int column,
                                const float (&sums)[Tile::kSums], const Put& put) {
@@ -54,7 +54,7 @@ FARWARP_DEVICE void round_sums(const Extent<typename Tile::Element>& out, int ro
   }
 }
 
-/// [warp] The same, stored as one matrix.
+/// [warp] round_sums() and stores into one matrix.
 template <class Tile>
 FARWARP_DEVICE void store_sums(const Result<typename Tile::Element>& out, int row, int column,
                                const float (&sums)[Tile::kSums]) {

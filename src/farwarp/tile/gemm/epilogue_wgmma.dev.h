@@ -1,8 +1,8 @@
-// A warpgroup's sums on their way to memory: rounded into boxes in shared memory, which tensor copies store while the next box is
-// written and the next tile multiplied.
+// Stores a warpgroup's sums. The warpgroup rounds them into boxes in shared memory, and tensor copies store the boxes. While a copy runs,
+// the warpgroup writes the next box or multiplies the next tile.
 //
-//   warpgroup: box's buffer is free -> write it (4 bytes a thread, the swizzle keeps banks apart) -> proxy fence -> meet
-//   one thread:                                                                                    -> tensor_store, commit
+//   warpgroup:  box's buffer is free -> write it (4 bytes a thread, the swizzle avoids bank conflicts) -> proxy fence -> barrier
+//   one thread:                                                                                    after the barrier: tensor_store, commit
 #pragma once
 
 #include "farwarp/base/fragments.h"
@@ -14,21 +14,21 @@ namespace farwarp::FARWARP_TARGET::tile {
 
 using namespace farwarp::tile;
 
-inline constexpr int kBoxBytes = 64 * kSwizzleRowBytes;  ///< 64 rows x 64 columns, or of `columns` rows, if transposed
+inline constexpr int kBoxBytes = 64 * kSwizzleRowBytes;  ///< 64 rows x 64 columns; if transposed, up to 64 rows
 
-/// [thread] The one that starts the warpgroup's copies.
+/// [thread] True for the leader: the thread that starts the warpgroup's copies.
 FARWARP_DEVICE bool leads_warpgroup() { return thread_index() % 128 == 0; }
 
-/// A warpgroup's buffers and its place in their turn.
+/// A warpgroup's buffers for boxes. Box i of a tile is written into buffer i % buffers.
 template <int buffers>
 class BoxWriter {
  public:
-  /// `number`: of the warpgroup's numbered barrier.
+  /// `number`: the number of the warpgroup's barrier (group_sync()).
   FARWARP_DEVICE BoxWriter(Shared<std::byte> memory, int number) : memory_(memory), number_(number) {}
 
-  /// [warpgroup] Boxes 0 to count - 1 of a tile: all at once if there are as many buffers, else one by one, so that a box is written
-  /// while the one before it leaves. `write(i, buffer)` fills box i, then `carry(i, buffer)` takes it on: the leader by copies which
-  /// it commits as one group, or all threads by accesses of their own.
+  /// [warpgroup] Writes boxes 0 to count - 1 of a tile: all at once if there are enough buffers, else one by one, so that a box is
+  /// written while the box before it is copied. `write(i, buffer)` fills box i. Then `carry(i, buffer)` sends it on: either the leader
+  /// starts copies and commits them as one group, or all threads access the box themselves.
   template <int count, class Write, class Carry>
   FARWARP_DEVICE void put(const Write& write, const Carry& carry) const {
     constexpr int kAtOnce = count <= buffers ? count : 1;
@@ -47,13 +47,14 @@ class BoxWriter {
     }
   }
 
-  /// [warpgroup] Before the kernel ends: all boxes have arrived.
+  /// [warpgroup] Waits until all copies are complete. Must be called before the kernel ends.
   FARWARP_DEVICE void finish() const {
     if (leads_warpgroup()) bulk_wait_all();
   }
 
  private:
-  /// [thread] The leader: what left the buffer of box `first` has read it. Before box 0, all that left for the tile before.
+  /// [thread] The leader waits until the copies from the buffer of box `first` have read it; for box 0, until all copies of the tile
+  /// before have read their buffers.
   FARWARP_DEVICE void wait_for_buffer(int first) const {
     if (first == 0) {
       bulk_wait_read<0>();
@@ -66,14 +67,15 @@ class BoxWriter {
   int number_;
 };
 
-/// [warpgroup] Rounds the sums of 64 rows from `row`, `columns` columns from `column` of the result, adding bias[column].
-/// `carry(row, column, box)` takes on a box of 64 x 64 that begins there in the result (BoxWriter::put()), and drops what lies outside.
+/// [warpgroup] Adds bias[column] to the sums of 64 rows from `row` and `columns` columns from `column` of the result, and rounds them.
+/// `carry(row, column, box)` sends on a box of 64 x 64 that begins there in the result (BoxWriter::put()). It must drop what lies outside
+/// the result.
 template <class T, int columns, class Writer, class Carry>
 FARWARP_DEVICE void store_sums(Writer& writer, const Carry& carry, int row, int column, Global<const T> bias,
                                int bias_size, const float (&sums)[columns / 2]) {
   static_assert(columns % 32 == 0);
   const int thread = thread_index() % 128;
-  // The last box of 96, 160 or 224 columns begins 32 columns early and repeats them: boxes are 64 wide.
+  // Boxes are 64 wide. The last box of 96, 160 or 224 columns begins 32 columns early and repeats them.
   const auto begin_of = [](int box) { return 64 * box + 64 <= columns ? 64 * box : columns - 64; };
   const auto write_box = [&](int number, Shared<std::byte> box) {
     const int begin = begin_of(number);
@@ -97,15 +99,15 @@ FARWARP_DEVICE void store_sums(Writer& writer, const Carry& carry, int row, int 
       write_box, [&](int number, Shared<std::byte> box) { carry(row, column + begin_of(number), box); });
 }
 
-/// [warpgroup] The leader copies the box by tensor copies, which drop what lies outside.
+/// [warpgroup] The leader starts a tensor copy of the box. The copy drops what lies outside the result.
 FARWARP_DEVICE void carry_to(const TensorMap& map, int row, int column, Shared<std::byte> box) {
   if (!leads_warpgroup()) return;
   tensor_store(map, row, column, box);
   bulk_commit();
 }
 
-/// [warpgroup] The same for a product computed the other way round: the sums' rows are 64 columns of the result from `column`,
-/// their columns rows of the result from `row`; boxes are `columns` x 64.
+/// [warpgroup] store_sums() for swap_ab: the rows of the sums are 64 columns of the result from `column`, and their columns are `columns`
+/// rows of the result from `row`. Boxes are `columns` x 64.
 template <class T, int columns, class Writer, class Carry>
 FARWARP_DEVICE void store_sums_transposed(Writer& writer, const Carry& carry, int row, int column, Global<const T> bias,
                                           int bias_size, const float (&sums)[columns / 2]) {
@@ -124,8 +126,8 @@ FARWARP_DEVICE void store_sums_transposed(Writer& writer, const Carry& carry, in
   writer.template put<1>(write_box, [&](int, Shared<std::byte> box) { carry(row, column, box); });
 }
 
-/// [warpgroup] The sums of multiplier number `multiplier` of the tile whose first rows are `row` of A and `column` of B. `swap_ab`: A
-/// is w, and the tile is stored transposed.
+/// [warpgroup] Stores the sums of multiplier number `multiplier` of the tile that begins at row `row` of A and row `column` of B.
+/// `swap_ab`: A is w, and the tile is stored transposed.
 template <class Tile, bool swap_ab, class Writer, class Carry>
 FARWARP_DEVICE void store_half_tile(Writer& writer, const Carry& carry, int multiplier, int row, int column,
                                     Global<const typename Tile::Element> bias, int bias_size,
@@ -141,7 +143,8 @@ FARWARP_DEVICE void store_half_tile(Writer& writer, const Carry& carry, int mult
 
 // ---- a tile's sums --------------------------------------------------------------------------------------------------
 
-/// [warpgroup] Of multiplier number `multiplier`. `carry(row, column, box)` takes on a box that begins there in the result.
+/// [warpgroup] Finishes the tiles of multiplier number `multiplier`: adds up splits through the cluster, rounds and stores.
+/// `carry(row, column, box)` sends on a box that begins there in the result.
 template <class Block, bool swap_ab, class Carry>
 struct Finisher {
   using Tile = typename Block::Tile;
@@ -150,12 +153,13 @@ struct Finisher {
   const Block& block;
   int multiplier;
   int splits;
-  Global<const T> bias;  ///< of the result's columns, or null
+  Global<const T> bias;  ///< [columns of the result], or null
   int bias_size;
   Carry carry;
   BoxWriter<Block::kBuffers> writer;
 
-  /// Rounds and stores block number `of_rows` of the rows, and of the columns part number `part`, of as many as `sums` are.
+  /// Rounds and stores the sums of the multiplier's block of 64 rows number `of_rows`, in part number `part` of the columns. A part has
+  /// 2 * count columns.
   template <int count>
   FARWARP_DEVICE void store_part(TileIndex origin, int of_rows, int part, const float (&sums)[count]) const {
     const int row = origin.row + 64 * (Tile::kBlocks * multiplier + of_rows);
@@ -167,15 +171,15 @@ struct Finisher {
     }
   }
 
-  /// `parts`: half of the cluster's blocks, which have each summed a part of K. False if other blocks add up what this multiplier
-  /// has summed; else `total` gets the own part's sums.
+  /// Exchanges sums with the other blocks of the cluster, 2 * parts in all, each of which has summed a part of K. Returns false if other
+  /// blocks own all parts of this multiplier's columns. Otherwise `part` is the part that this block owns, and `total` has its sums.
   template <int parts>
   FARWARP_DEVICE bool exchange(int split, const float (&sums)[Tile::kSums], float (&total)[Tile::kSums / parts],
                                int& part) const {
     using Sums = ClusterSums<Tile::kSums, parts>;
     static_assert(Sums::kInboxBytes <= Tile::kMultipliers * Block::kBuffers * WgmmaShared::kBoxBytes);
     const Sums cluster(block.boxes(0), split);
-    cluster_wait();  // all have begun
+    cluster_wait();  // all blocks of the cluster have begun
     cluster.send(multiplier, sums);
     cluster_arrive<Order::release>();
     cluster_wait();
@@ -186,10 +190,10 @@ struct Finisher {
     } else {
       cluster.template add_up<parts - 1>(sums, total);
     }
-    return true;  // the inbox becomes boxes behind BoxWriter::put()'s first barrier
+    return true;  // BoxWriter::put()'s first barrier orders these reads of the inbox before the boxes that overwrite it
   }
 
-  /// `origin`: of the tile's rows (A's) and columns (B's). `split`: which part of K the sums are of.
+  /// `origin`: where the tile begins in the rows of A and in the rows of B. `split`: the part of K that was summed.
   FARWARP_DEVICE void finish(TileIndex origin, int split, const float (&blocks)[Tile::kBlocks][Tile::kSums]) const {
     const auto& sums = blocks[0];
     int part = 0;
@@ -216,15 +220,15 @@ struct Finisher {
   }
 };
 
-/// [a cluster's warps that do not multiply] All threads of a cluster come to its barrier: Finisher::exchange()'s, once for each work.
-/// The first half, cluster_arrive(), is before the roles part.
+/// [warps that do not multiply] Takes part in the cluster's barrier in Finisher::exchange(): all threads of the cluster must. One call for
+/// each work; a block has one work if a cluster splits K. The first cluster_arrive() is called before the roles part.
 FARWARP_DEVICE void attend_exchange() {
   cluster_wait();
   cluster_arrive<Order::relaxed>();
   cluster_wait();
 }
 
-/// [warpgroup] Multiplies 64 rows of each of the block's works and finishes them; `origin(work)` is where its tile begins.
+/// [warpgroup] Multiplies the multiplier's rows of each of the block's works and finishes them. `origin(work)` is where the tile begins.
 template <class Block, class Finish, class Origin, class Wait>
 FARWARP_DEVICE void multiply_and_finish(const Block& block, const TileGrid& grid, Turns turns, const Finish& finisher,
                                         const Origin& origin, const Wait& wait) {

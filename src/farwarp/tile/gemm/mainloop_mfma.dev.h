@@ -1,28 +1,23 @@
 // The main loop on CDNA: all waves of a block copy both operands through registers into LDS, and multiply.
 //
-// A step of K is two stages, each with its own half of LDS, its own registers on the way there and its own fragments, so that
-// every index is a constant. While stage s is multiplied, s + 1 goes from LDS into fragments, s + 2 from registers into LDS, and
-// s + 3 and s + 4 are on their way from memory:
+// A step of K is two stages. Each has its own half of LDS, its own registers between memory and LDS, and its own fragments, so that every
+// index is a constant. While stage s is multiplied, s + 1 goes from LDS into fragments, s + 2 goes from registers into LDS, and s + 3 and
+// s + 4 are loaded from memory:
 //
-//   barrier            s + 1 is in LDS, and nobody reads s there any more: its fragments have been read
+//   barrier            s + 1 is in LDS, and all waves have read the fragments of s
 //   read fragments of s + 1
 //   multiply s, first half
 //   write s + 2 over s, load a later stage into the registers that this frees
 //   multiply s, second half
 //
-// So there is one barrier a stage, and all that a wave waits for at it is its own LDS accesses, long done. The feed runs across
-// tiles: during an epilogue the next tile's operands are on their way.
+// There is one barrier a stage. The only accesses that a wave has to wait for at it are its own to LDS, which are done by then. The feed
+// runs across tiles: during an epilogue the next tile's operands are loaded.
 //
-// Rows of 64 bytes are half a cache line: there both stages of a step are loaded together, or each line would travel twice.
+// Rows of 64 bytes are half a cache line. With such rows both stages of a step are loaded together; otherwise each line would be read
+// twice.
 //
-// What clang 22 makes of a wave's step (tools/check_code_objects.py prints and checks it), and the clocks of a CU's step at 2048
-// flops and 128 bytes of LDS a clock:
-//
-//   tile, K of a step   instructions: mfma, ds_read_b128, ds_write_b128, loads, barriers   clocks: matrix units, LDS
-//   256 x 128, 64       166:            64,           16,             6,     6,        2             2048, 1408
-//   64 x 128, 128       139:            32,           16,             6,     6,        2             1024, 1408
-//
-// A load has 32 (29) of the wave's matrix instructions to arrive. 85 (43) flops for a byte of both operands.
+// tools/check_code_objects.py checks the instructions of a step, among them that enough matrix instructions stand between a load and its
+// wait. Their counts are in ops/gemm/MEASURED.md.
 #pragma once
 
 #include "farwarp/base/fragments.h"
@@ -43,16 +38,16 @@ struct MfmaTile {
   static constexpr int kStepDepth = shape.step_depth();
   static constexpr int kThreads = shape.threads();
   static constexpr int kChunks = shape.chunks();
-  static constexpr int kRowsAtOnce = kThreads / kChunks;  ///< that the block's threads copy with a chunk each
+  static constexpr int kRowsAtOnce = kThreads / kChunks;  ///< rows that the block's threads copy with one chunk each
   static constexpr int kRowLoads = kRows / kRowsAtOnce;
   static constexpr int kColumnLoads = kColumns / kRowsAtOnce;
   static constexpr int kWaveRows = kRows / shape.row_waves;
   static constexpr int kWaveColumns = kColumns / shape.column_waves;
   static constexpr int kRowFragments = kWaveRows / 16;
   static constexpr int kColumnFragments = kWaveColumns / 16;
-  static constexpr int kSlices = shape.depth / 32;  ///< of K: a lane reads 16 bytes of each
+  static constexpr int kSlices = shape.depth / 32;  ///< 32 elements of K each; a lane reads 16 bytes of each
   static constexpr int kSums = kRowFragments * kColumnFragments * 4;
-  static constexpr int kColumnsOffset = kRows * shape.row_bytes();  ///< of w's part of a stage
+  static constexpr int kColumnsOffset = kRows * shape.row_bytes();  ///< byte offset of w's part of a stage
   static constexpr bool kWholeLines = shape.row_bytes() >= 128;
   static_assert(kRows % kRowsAtOnce == 0 && kColumns % kRowsAtOnce == 0 && kWaveColumns % 32 == 0);
 
@@ -69,10 +64,10 @@ template <class Tile>
 struct Transit {
   Vec16 rows[Tile::kRowLoads];
   Vec16 columns[Tile::kColumnLoads];
-  bool inside;  ///< false: they begin behind the end of K and count as zeros
+  bool inside;  ///< false: the chunks begin after the end of K and count as zeros
 };
 
-/// An operand, in memory: `count` rows of K elements, `pitch` elements from one to the next, both 16-byte aligned.
+/// An operand in memory: `count` rows of K elements. `pitch`: elements from one row to the next. Rows are 16-byte aligned.
 template <class T>
 struct Operand {
   const T* first;
@@ -86,11 +81,11 @@ class TileSource {
  public:
   using T = typename Tile::Element;
 
-  /// [thread] The tile whose first rows are `row` of x and `column` of w.
+  /// [thread] Points this source at the tile whose first rows are `row` of x and `column` of w.
   FARWARP_DEVICE void open(const Operand<T>& x, const Operand<T>& w, int row, int column) {
     rows_ = x.first + row * x.pitch;
     columns_ = w.first + column * w.pitch;
-    // Rows outside the matrix repeat the last one: nobody stores what comes of them.
+    // Rows outside the matrix repeat the last row. Their sums are not stored.
     const auto offset = [](const Operand<T>& operand, int first, int index) {
       const int last = operand.count - 1 - first;
       return static_cast<std::uint32_t>((index < last ? index : last) * operand.pitch * sizeof(T));
@@ -103,7 +98,7 @@ class TileSource {
       column_offsets_[i] = offset(w, column, column_in_row(mine + i * Tile::kRowsAtOnce));
   }
 
-  /// [thread] Loads this thread's part of the stage that begins at element `k` of `depth`.
+  /// [thread] Loads this thread's part of the stage that begins at element `k`. `depth`: elements of K in a row.
   FARWARP_DEVICE void load(int k, int depth, Transit<Tile>& transit) const {
     const int wanted = k + thread_index() % Tile::kChunks * 8;
     transit.inside = wanted < depth;
@@ -121,7 +116,7 @@ class TileSource {
     return farwarp::FARWARP_TARGET::load(Global<const Vec16>(reinterpret_cast<const Vec16*>(bytes)));
   }
 
-  const T* rows_;  // the same for all threads, so that offsets are 32 bits
+  const T* rows_;  // same base for all threads, so that 32 bits suffice for offsets
   const T* columns_;
   std::uint32_t row_offsets_[Tile::kRowLoads];
   std::uint32_t column_offsets_[Tile::kColumnLoads];
@@ -143,8 +138,8 @@ FARWARP_DEVICE void put_stage(const Tile& tile, int number, const Transit<Tile>&
   for (int i = 0; i < Tile::kColumnLoads; ++i) put(Tile::kColumnsOffset + i * kStride, transit.columns[i]);
 }
 
-/// A wave's operands of one stage. Each chunk is 8 elements of K and serves two instructions, 4 elements each: which ones is the
-/// same for both operands, and the sum does not mind.
+/// A wave's operands of one stage. Each chunk has 8 elements of K for two instructions, 4 for each. Both operands divide their chunks in
+/// the same way, so which elements an instruction takes does not matter.
 template <class Tile>
 struct Fragments {
   Vec16 rows[Tile::kSlices][Tile::kRowFragments];
@@ -172,8 +167,8 @@ FARWARP_DEVICE void read_fragments(const Tile& tile, int number, Fragments<Tile>
   }
 }
 
-/// [warp] Adds half of a stage's products, half = 0 or 1. w is the instruction's left operand: a lane's sums of one product are
-/// then neighbours in a row of y. They are sums[(row fragment * kColumnFragments + column fragment) * 4 ...].
+/// [warp] Adds half of a stage's products, half = 0 or 1. w is the instruction's left operand, so that a lane's 4 sums of one product are
+/// neighbours in a row of y. They begin at sums[(row fragment * kColumnFragments + column fragment) * 4].
 template <class Tile>
 FARWARP_DEVICE void multiply_half(int half, const Fragments<Tile>& fragments, float (&sums)[Tile::kSums]) {
 #pragma unroll
@@ -194,14 +189,14 @@ FARWARP_DEVICE void multiply_half(int half, const Fragments<Tile>& fragments, fl
   }
 }
 
-/// What is under way between memory and the matrix units.
+/// The operands between memory and the matrix units.
 template <class Tile>
 struct MfmaPipeline {
   Tile tile;
   Transit<Tile> transit[2];
   Fragments<Tile> fragments[2];
 
-  /// [block] Fetches the first two steps. `feed.next()` turns to the next step, `feed.load(stage, transit)` loads its stages.
+  /// [block] Fetches the first two steps. `feed.next()` moves to the next step, `feed.load(stage, transit)` loads one of its stages.
   template <class Feed>
   FARWARP_DEVICE void start(Feed& feed) {
     load_step(feed);
@@ -227,7 +222,7 @@ struct MfmaPipeline {
 #pragma unroll
     for (int stage = 0; stage < 2; ++stage) {
       feed.load(stage, transit[stage]);
-      schedule_fence();  // loads in the loop's order, or the loop waits for more than it needs
+      schedule_fence();  // keeps loads in the order of the loop in stage(), which otherwise waits for more loads than it needs
     }
   }
 

@@ -1,9 +1,9 @@
-// The main loop on Hopper: one thread copies K steps of both operands into a ring of stages, two warpgroups multiply them.
+// The main loop on Hopper: one thread copies steps of both operands into a ring of stages, and two warpgroups multiply them.
 //
 //   loader     wait empty[s] -> expect bytes, copy A and B (tensor copies, 128-byte swizzle) -> full[s]
-//   multiplier wait full[s] -> 4 wgmma of k = 16 -> the previous step's are done: arrive at its empty[s]
+//   multiplier wait full[s] -> 4 wgmma of k = 16 -> wait until the previous step's are done -> arrive at that step's empty
 //
-// One step's instructions stay in flight while the next step's are issued, so the matrix unit never waits for a barrier's trip.
+// One step's instructions stay in flight while the next step's are issued, so the matrix unit does not idle during the wait for a barrier.
 #pragma once
 
 #include "farwarp/base/swizzle.h"
@@ -18,7 +18,7 @@ using namespace farwarp::tile;
 
 // ---- the ring -------------------------------------------------------------------------------------------------------
 
-/// Counts through the stages; each side has its own.
+/// A position in the ring. The loader and each multiplier have their own.
 template <int stages>
 struct RingPosition {
   int stage = 0;
@@ -29,7 +29,7 @@ struct RingPosition {
     stage = 0;
     parity ^= 1;
   }
-  /// The same `count` times, at most `stages`.
+  /// Advances `count` times; `count` is at most `stages`.
   FARWARP_DEVICE void advance(int count) {
     stage += count;
     if (stage < stages) return;
@@ -38,8 +38,8 @@ struct RingPosition {
   }
 };
 
-/// `stages` pairs of mbarriers, 16 * stages bytes. full: the filling thread's arrival and the bytes of its copies, and an arrival of each
-/// warp that fills beside it by stores. empty: one arrival of each reading warp.
+/// `stages` pairs of mbarriers, 16 * stages bytes. `full` waits for the arrival of the thread that starts the copies, for the bytes of
+/// those copies, and for one arrival of each warp that also fills the stage, by stores. `empty` waits for one arrival of each reading warp.
 template <int stages>
 class Ring {
  public:
@@ -47,7 +47,8 @@ class Ring {
 
   FARWARP_DEVICE explicit Ring(Shared<std::byte> memory) : barriers_(reinterpret_cast<Mbarrier*>(memory.raw)) {}
 
-  /// [thread] One thread; a block_sync() must follow before anybody else uses the ring.
+  /// [thread] One thread calls it. A block_sync() must follow before any other thread uses the ring. `readers`: arrivals at `empty`;
+  /// `fillers`: arrivals at `full`.
   FARWARP_DEVICE void initialise(int readers, int fillers = 1) const {
     for (int stage = 0; stage < stages; ++stage) {
       mbarrier_init(full(stage), fillers);
@@ -73,13 +74,13 @@ struct WgmmaTile {
   static constexpr int kColumns = columns;
   static constexpr int kStages = stages;
   static constexpr int kStepDepth = 64;                      ///< elements of K: one swizzled row
-  static constexpr int kMultipliers = 2;                     ///< warpgroups, which share A's rows
-  static constexpr int kBlocks = kRows / kMultipliers / 64;  ///< of 64 rows, for each of them
+  static constexpr int kMultipliers = 2;                     ///< warpgroups; each multiplies half of A's rows
+  static constexpr int kBlocks = kRows / kMultipliers / 64;  ///< blocks of 64 rows of each multiplier
   static constexpr int kReadingWarps = 4 * kMultipliers;
   static constexpr int kLeftBytes = kRows * kSwizzleRowBytes;
   static constexpr int kRightBytes = kColumns * kSwizzleRowBytes;
   static constexpr int kStageBytes = kLeftBytes + kRightBytes;
-  static constexpr int kSums = kColumns / 2;  ///< of each thread of a multiplying warpgroup, for a block
+  static constexpr int kSums = kColumns / 2;  ///< of each thread of a multiplier, for one block of 64 rows
 
   Shared<std::byte> memory;  ///< kStages * kStageBytes, 1024-byte aligned
   Ring<stages> ring;
@@ -88,7 +89,7 @@ struct WgmmaTile {
   FARWARP_DEVICE Shared<std::byte> right(int stage) const { return memory + (stage * kStageBytes + kLeftBytes); }
 };
 
-/// [thread] Starts the copies of step `step` of the rows from `row` of `a` and from `column` of `b` into the stage, which is free.
+/// [thread] Starts the copies of step `step` of the rows from `row` of `a` and from `column` of `b` into the stage, which must be free.
 template <class Tile>
 FARWARP_DEVICE void load_step(const Tile& tile, const TensorMap& a, const TensorMap& b, int row, int column, int step,
                               int stage) {
@@ -97,9 +98,9 @@ FARWARP_DEVICE void load_step(const Tile& tile, const TensorMap& a, const Tensor
   tensor_load(tile.right(stage), b, column, step * Tile::kStepDepth, tile.ring.full(stage));
 }
 
-/// [warpgroup] Multiplier number `multiplier`'s part: sums[64 x columns] of each block of its rows over `count` steps. A wait that gives up is
-/// passed over: what comes out of an aborted call counts for nothing, and a way out of the loop that only some threads may take
-/// makes ptxas wait for each wgmma before the next.
+/// [warpgroup] Sums `count` steps for multiplier number `multiplier`: `sums` has 64 x columns for each block of its rows. The loop goes on
+/// after a wait that gave up: the results of an aborted call are not used, and a loop exit that only some threads may take makes ptxas wait
+/// for each wgmma before the next.
 template <class Tile, class Wait>
 FARWARP_DEVICE void multiply_steps(const Tile& tile, int multiplier, int count,
                                    float (&sums)[Tile::kBlocks][Tile::kSums], RingPosition<Tile::kStages>& at,
@@ -147,11 +148,11 @@ struct WgmmaBlock {
   FARWARP_DEVICE Shared<std::byte> boxes(int multiplier) const {
     return memory + (kShared.boxes() + multiplier * buffers * WgmmaShared::kBoxBytes);
   }
-  /// Where the multipliers' eight warps arrive once and the loader's thread waits.
+  /// The multipliers' eight warps arrive here once; the loader's thread waits here.
   FARWARP_DEVICE Shared<Mbarrier> meeting() const {
     return Shared<Mbarrier>(reinterpret_cast<Mbarrier*>((barriers() + WgmmaShared::kMeeting).raw));
   }
-  /// [thread] One thread, before a block_sync(): the ring, with `fillers` arrivals at a full stage, and the meeting.
+  /// [thread] Initialises the ring, with `fillers` arrivals at `full`, and the meeting. One thread calls it, before a block_sync().
   FARWARP_DEVICE void initialise(int fillers = 1) const {
     mbarrier_init(meeting(), Tile::kReadingWarps);
     tile().ring.initialise(Tile::kReadingWarps, fillers);
@@ -165,8 +166,8 @@ struct WgmmaBlock {
   FARWARP_DEVICE Shared<std::byte> barriers() const { return memory + kShared.barriers(); }
 };
 
-/// [warpgroup] Multiplies 64 rows of each tile of the block's and calls `finish(work, sums)`: for every work, or where K is split
-/// in that block which comes last; in the others `pass()`. `last_word` is the warpgroup's own.
+/// [warpgroup] Multiplies 64 rows of each of the block's tiles. Calls `finish(work, sums)` for every work; if K is split, only in the block
+/// that arrives last, with the sums of all splits. The other blocks call `pass()`. `last_word` is the warpgroup's own.
 template <class Tile, class Wait, class Finish, class Pass>
 FARWARP_DEVICE void multiply_role(const Tile& tile, int multiplier, const TileGrid& grid, Turns turns,
                                   const SplitSpace& space, Shared<std::uint32_t> last_word, const Wait& wait,
@@ -197,8 +198,8 @@ FARWARP_DEVICE void multiply_role(const Tile& tile, int multiplier, const TileGr
 
 // ---- the role of the loader -----------------------------------------------------------------------------------------
 
-/// [thread] Starts the block's first copies, of `most` steps, and returns of how many. `load(work, step, stage)` starts
-/// those of one step of a work into a free stage.
+/// [thread] Starts the copies of up to `most` steps of the block's first work and returns of how many. `load(work, step, stage)` starts the
+/// copies of one step of a work into a free stage.
 template <class Tile, int most = Tile::kStages, class Load>
 FARWARP_DEVICE int load_first(const TileGrid& grid, Turns turns, const Load& load) {
   const Work work = work_at(grid, turns.first);
@@ -207,8 +208,8 @@ FARWARP_DEVICE int load_first(const TileGrid& grid, Turns turns, const Load& loa
   return count;
 }
 
-/// [thread] Copies the operands of all the block's tiles but for the `loaded` first steps, as far ahead as there are stages, and
-/// returns when the last of them has been multiplied.
+/// [thread] Copies the operands of all the block's works, as far ahead as there are stages. load_first() has started the first `loaded`
+/// steps. Returns when the last step has been multiplied, or a wait gave up.
 template <class Tile, class Load, class Wait>
 FARWARP_DEVICE void load_role(const Tile& tile, const TileGrid& grid, Turns turns, int loaded, const Load& load,
                               const Wait& wait) {
@@ -220,7 +221,7 @@ FARWARP_DEVICE void load_role(const Tile& tile, const TileGrid& grid, Turns turn
   for (int number = turns.first; number < grid.works(); number += turns.stride) {
     const Work work = work_at(grid, number);
     for (int i = loaded; i < work.steps.count; ++i) {
-      if (!wait(tile.ring.empty(at.stage), at.parity ^ 1)) return;  // the first turn finds every stage empty
+      if (!wait(tile.ring.empty(at.stage), at.parity ^ 1)) return;  // in the first round every stage is empty
       load(work, i, at.stage);
       last = at;
       at.advance();

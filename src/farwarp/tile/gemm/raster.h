@@ -1,4 +1,4 @@
-// In which order the tiles of a product are computed.
+// The order in which the tiles of a product are computed.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@ struct TileIndex {
   int column;
 };
 
-/// Tile number `index` of a grid of rows x columns: `group` rows of tiles at a time, each column of the group from top to bottom.
-/// Tiles that run at one time thus share few rows of A and few rows of B, and L2 serves both: on an H200 132 tiles in groups of
-/// 8 read 8 + 17 strips where row by row they would read 3 + 64.
+/// Tile number `index` of a grid of rows x columns: `group` rows of tiles at a time, each column of the group from top to bottom. Tiles
+/// that run at the same time then share few rows of A and few rows of B, so that L2 serves both. The 132 tiles that an H200 computes at
+/// once read 8 + 17 strips in groups of 8; row by row, with 64 columns, they would read 3 + 64.
 constexpr TileIndex tile_at(int index, int rows, int columns, int group) {
   const int per_group = group * columns;
   const int first = index / per_group * group;
@@ -29,7 +29,7 @@ struct StepRange {
   int count;
 };
 
-/// What a block does at a time: a tile, and of K the steps of one split.
+/// What a block does at a time: one split's steps of K of one tile.
 struct Work {
   int tile;
   int split;
@@ -37,16 +37,15 @@ struct Work {
   StepRange steps;
 };
 
-/// A product cut into tiles, and each tile's K into splits, whose sizes differ by one step at most. What it is divided by is known
-/// beforehand: grid_of().
+/// A product cut into tiles, and each tile's K cut into splits whose sizes differ by one step at most. grid_of() prepares the divisors.
 struct TileGrid {
   std::int32_t rows, columns;  ///< how many tiles
   std::int32_t splits;         ///< parts of K that different blocks sum, at most the steps
-  std::int32_t split_steps;    ///< of each split,
-  std::int32_t longer_splits;  ///< and one more of that many, the first ones
+  std::int32_t split_steps;    ///< steps of each split
+  std::int32_t longer_splits;  ///< the first splits, this many, have one step more
   Divisor by_splits;
-  Divisor by_group;                   ///< tiles of `height` rows of tiles
-  Divisor by_height, by_last_height;  ///< rows of tiles that run together, and those left for the last group
+  Divisor by_group;                   ///< tiles of a group
+  Divisor by_height, by_last_height;  ///< rows of tiles of a group, and of the last group
 
   constexpr int works() const { return rows * columns * splits; }
 };
@@ -57,7 +56,7 @@ constexpr TileGrid grid_of(int rows, int columns, int group, int splits, int ste
       Divisor(group), Divisor(last)};
 }
 
-/// As tile_at().
+/// tile_at(), with the grid's prepared divisors.
 constexpr TileIndex tile_of(const TileGrid& grid, int index) {
   const int group = grid.by_group.quotient(index);
   const int within = index - group * grid.by_group.value;
@@ -77,7 +76,7 @@ constexpr Work work_at(const TileGrid& grid, int number) {
           {split * grid.split_steps + longer, grid.split_steps + (split < grid.longer_splits ? 1 : 0)}};
 }
 
-/// Which works a block does: number `first`, and each `stride` behind it.
+/// Which works a block does: number `first`, and every `stride`-th after it.
 struct Turns {
   int first;
   int stride;

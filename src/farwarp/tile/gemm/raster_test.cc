@@ -1,4 +1,4 @@
-// The order of tiles and splits: each exactly once, as tile_at() has it.
+// Every step of every tile occurs exactly once, and tiles are where tile_at() says.
 #include "farwarp/tile/gemm/raster.h"
 
 #include <gtest/gtest.h>

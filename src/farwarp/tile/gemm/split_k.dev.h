@@ -1,5 +1,5 @@
-// Split K: where a product has too few tiles for the machine, several blocks sum parts of a tile's K, and the sums are added up in the
-// order of the splits. Results do not depend on which block was last.
+// Split K: if a product has too few tiles for the machine, several blocks sum parts of a tile's K. The sums are added up in the order of
+// the splits, so results do not depend on which block arrives last.
 #pragma once
 
 #include "farwarp/substrate/device.h"
@@ -10,15 +10,15 @@ namespace farwarp::FARWARP_TARGET::tile {
 //
 // 2 or 4 blocks of a cluster send each other their sums through shared memory. Each adds up a part of the tile and stores it.
 //
-//   block h * parts + p of 2 * parts: part p of the columns of warpgroup h's 64 rows
+//   block h * parts + p of 2 * parts owns part p of the columns of warpgroup h's 64 rows
 //
-//   start: arrive       all have begun: wait, sums of others' parts -> their inboxes, arrive      wait: inbox + own sums -> total
+//   kernel begins: arrive      wait (all have begun); sums of others' parts -> their inboxes; arrive      wait; inbox + own sums -> total
 
 struct FourSums {
   float value[4];
 };
 
-/// `count`: sums of a thread; `parts`: half the blocks of the cluster. The inbox holds the sums as fragments, 16 bytes a thread:
+/// `count`: sums of a thread. `parts`: half of how many blocks the cluster has. The inbox holds the sums as fragments, 16 bytes a thread:
 /// [the other blocks][count / parts / 4][128 threads].
 template <int count, int parts>
 class ClusterSums {
@@ -30,7 +30,7 @@ class ClusterSums {
 
   FARWARP_DEVICE ClusterSums(Shared<std::byte> inbox, int rank) : inbox_(inbox), rank_(rank) {}
 
-  /// [warpgroup] Of multiplier number `multiplier`: hands over what other blocks add up.
+  /// [warpgroup] Stores the sums of multiplier number `multiplier` into the inboxes of the blocks that add them up.
   FARWARP_DEVICE void send(int multiplier, const float (&sums)[count]) const {
 #pragma unroll
     for (int part = 0; part < parts; ++part) {
@@ -44,10 +44,10 @@ class ClusterSums {
     }
   }
 
-  /// [warpgroup] Which part of the columns this block adds up for multiplier `multiplier`, or -1.
+  /// [warpgroup] The part of the columns that this block adds up for multiplier `multiplier`, or -1.
   FARWARP_DEVICE int own_part(int multiplier) const { return rank_ / parts == multiplier ? rank_ % parts : -1; }
 
-  /// [warpgroup] Adds up part `part`, its own, whose place in `sums` must be known when the kernel is compiled.
+  /// [warpgroup] Adds up part `part`, which is own_part(). It is a template argument, so that indices into `sums` are constants.
   template <int part>
   FARWARP_DEVICE void add_up(const float (&sums)[count], float (&total)[kSums]) const {
 #pragma unroll
@@ -66,7 +66,7 @@ class ClusterSums {
   }
 
  private:
-  /// Vector `i` of what `from` sends to `to`.
+  /// The place in the inbox of vector `i` that block `from` sends to block `to`.
   FARWARP_DEVICE Shared<Vec16> at(int from, int to, int i) const {
     const int slot = from < to ? from : from - 1;
     return Shared<Vec16>(reinterpret_cast<Vec16*>(inbox_.raw)) +
@@ -81,8 +81,8 @@ class ClusterSums {
 //
 // Each block writes its sums to memory; the last to arrive adds all of them up.
 
-/// [thread] Counts one more arrival of this epoch and returns how many there are. What earlier calls left (an aborted one leaves
-/// any number) does not count. The loop ends: it turns as often as others arrive.
+/// [thread] Counts one more arrival of this epoch and returns how many there are. What earlier calls left in the counter does not count;
+/// an aborted call may leave any number. The loop ends: it repeats only when another thread has arrived.
 FARWARP_DEVICE std::uint32_t count_arrival(Global<std::uint32_t> counter, std::uint32_t epoch) {
   const std::uint32_t tag = epoch << 8;
   std::uint32_t seen = load<Order::relaxed, Scope::device>(counter);
@@ -94,7 +94,7 @@ FARWARP_DEVICE std::uint32_t count_arrival(Global<std::uint32_t> counter, std::u
   }
 }
 
-/// Where splits leave their sums.
+/// The memory into which splits store their sums.
 struct SplitSpace {
   Global<Vec16> partials;          ///< [parts, splits, sums of a thread / 4, threads of the part]
   Global<std::uint32_t> counters;  ///< [parts]: epoch << 8 | how many splits have arrived
@@ -102,21 +102,21 @@ struct SplitSpace {
   std::uint32_t epoch;
 };
 
-/// Threads that sum a part of a tile: a warpgroup half of it, or a block all of it.
+/// The threads that sum a part of a tile: a warpgroup sums half of it, or a block all of it.
 struct SplitPart {
-  int number;  ///< of the part among those of all tiles
+  int number;  ///< the part's number among the parts of all tiles
   int split;
   int thread;                       ///< the caller's number among the part's threads
   Shared<std::uint32_t> last_word;  ///< the part's own
 };
 
-/// [the part's threads] True for those of the split that arrives last: `total` are then the sums over all splits. `meet()` is
-/// the threads' barrier. `total` may be `sums`. (Not after wgmma: ptxas would wait for each before the next if their accumulators
-/// changed in a branch.)
+/// [the part's threads] Stores `sums` into `space`. Returns true in the split that arrives last; `total` then has the sums of all splits.
+/// `meet()` is a barrier of the part's threads. `total` may be `sums`, but not if wgmma accumulates there: a branch that changes
+/// accumulators makes ptxas wait for each wgmma before the next.
 template <int threads, int count, class Meet>
 FARWARP_DEVICE bool sum_splits(const SplitSpace& space, const SplitPart& part, const Meet& meet,
                                const float (&sums)[count], float (&total)[count]) {
-  // Vector i of thread t at [part][split][i][t]: neighbours write neighbours.
+  // Vector i of thread t is at [part][split][i][t]: neighbouring threads write neighbouring vectors.
   const std::int64_t of_split = static_cast<std::int64_t>(count) / 4 * threads;
   const Global<Vec16> all = space.partials + of_split * space.splits * part.number + part.thread;
   const Global<Vec16> mine = all + of_split * part.split;
@@ -133,12 +133,12 @@ FARWARP_DEVICE bool sum_splits(const SplitSpace& space, const SplitPart& part, c
   }
   meet();
   const bool last = load(part.last_word) != 0;
-  meet();  // all have read the word before the next tile's is written
+  meet();  // all threads read the word before the next tile's word is written
   if (!last) return false;
 #pragma unroll
   for (int i = 0; i < count; ++i) total[i] = 0;
   [[maybe_unused]] constexpr int kAtOnce =
-      count <= 32 ? 2 : 1;  // splits whose sums are on their way together, as far as registers go
+      count <= 32 ? 2 : 1;  // splits whose sums are loaded together; registers limit it
 #pragma unroll kAtOnce
   for (int from = 0; from < space.splits; ++from) {
 #pragma unroll

@@ -23,11 +23,11 @@ struct Choice {
   double clocks = 0;
 };
 
-/// Clocks of a launch, roughly: a step takes the matrix unit 4 clocks a column of 128 rows, or L2 the time for the tile's bytes; and
-/// all bytes come from memory once. Fitted to one H200 (2026-11), ops/gemm/MEASURED.md, "The plan".
+/// An estimate of a launch's clocks. A step takes 4 clocks of the matrix unit for a column of 128 rows, or the time to load the tile's
+/// bytes from L2 if that is longer. All operands are read from memory once. Fitted to one H200 (2026-11): ops/gemm/MEASURED.md, "The plan".
 double estimate(const TilingWish& wish, std::int64_t tiles, const Choice& choice, int steps) {
   constexpr double kMemoryBytesPerClock = 2000;
-  constexpr double kFill = 4500;  // until the first step's operands are there
+  constexpr double kFill = 4500;  // until the first step's operands arrive
   const double heights = choice.rows / kWgmmaRows;
   const double step = std::max(4.0 * choice.columns * heights,
                                WgmmaShared{choice.rows, choice.columns}.stage_bytes() / wish.bytes_per_clock);
@@ -39,14 +39,14 @@ double estimate(const TilingWish& wish, std::int64_t tiles, const Choice& choice
   return kFill + exchange + std::max(operands, rounds * ceil_div(steps, choice.splits) * step) + rounds * epilogue;
 }
 
-/// The splits that tiles of this width have kernels for.
+/// Whether a product of `steps` can be cut into tiles and splits of this choice.
 bool has_splits(const TilingWish& wish, bool swap_ab, const Choice& choice, int steps) {
   if (choice.splits == 1) return true;
   if (choice.splits > steps || choice.columns > kMostSplitColumns || choice.rows != kWgmmaRows) return false;
   return wish.clusters ? choice.splits == 2 || (swap_ab && choice.splits == 4) : choice.splits <= kMostSplits;
 }
 
-/// Of the dtype and the way round.
+/// The kernels of the dtype, with or without swap_ab.
 std::vector<Variant> kernels_for(const TilingWish& wish, bool swap_ab) {
   std::vector<Variant> kernels;
   for (const Variant& kernel : wish.kernels)
@@ -80,7 +80,7 @@ Choice best_choice(std::span<const Variant> kernels, const TilingWish& wish, int
   return best;
 }
 
-/// Widths of tiles of the least height.
+/// The widths of the tiles with kWgmmaRows rows, for messages.
 std::string widths_of(std::span<const Variant> kernels) {
   std::vector<int> widths;
   for (const Variant& kernel : kernels)
@@ -140,7 +140,8 @@ Status tile_wgmma(const TilingWish& wish, const char* desc, Tiling& result) {
   return {};
 }
 
-/// Rows of a tile are always of x. The large tile reuses most; the small one cuts the product into enough for all.
+/// The rows of a tile are always rows of x. The large tile reuses operands most. The small one is used if there are fewer large tiles than
+/// blocks.
 Status tile_mfma(const TilingWish& wish, const char* desc, Tiling& result) {
   const auto tiles_of = [&](const MfmaShape& shape) {
     return ceil_div(wish.m, shape.rows) * std::int64_t{ceil_div(wish.n, shape.columns)};
@@ -158,7 +159,7 @@ Status tile_mfma(const TilingWish& wish, const char* desc, Tiling& result) {
   result.steps = ceil_div(wish.k, result.depth);
   result.tile_rows = ceil_div(wish.m, result.rows);
   result.tile_columns = ceil_div(wish.n, result.columns);
-  constexpr int kFewestSteps = 4;  // a split with fewer sums little for what its exchange costs
+  constexpr int kFewestSteps = 4;  // splits with fewer steps gain less than adding up costs
   const auto idle = wish.blocks / std::max<std::int64_t>(result.tiles(), 1);
   result.splits = wish.splits != 0 ? wish.splits
                                    : static_cast<int>(std::clamp<std::int64_t>(
@@ -181,7 +182,7 @@ int blocks_at_once(int blocks, int cluster) {
   if (cluster == 1) return blocks;
   const int parts = blocks / kPart;
   if (parts == 0) return blocks / cluster * cluster;
-  // Parts may have 14 multiprocessors, and others 18 instead: of 32 clusters of 4, the last began 7 us after the others (H200, 2026-11).
+  // Some parts have 14 multiprocessors and others 18: fewer clusters of 4 fit (ops/gemm/MEASURED.md, "The plan").
   const int lost = cluster > 2 ? parts / 4 : 0;
   return (parts * (kPart / cluster) - lost) * cluster;
 }
@@ -191,7 +192,7 @@ Result<Tiling> tile_product(const TilingWish& wish, const MachineShape& shape, c
   const bool wgmma = shape.traits.matrix_unit == MatrixUnit::kWgmma;
   if (const Status status = wgmma ? tile_wgmma(wish, desc, result) : tile_mfma(wish, desc, result); !status.ok())
     return status;
-  // Strips of about as many bytes from both operands stay in L2 while a group runs.
+  // While a group runs, strips of both operands with about the same number of bytes stay in L2.
   result.group = std::max(1, 2048 / result.rows);
   const std::int64_t works = result.tiles() * result.splits;
   if (works > std::numeric_limits<std::int32_t>::max() - wish.blocks)
@@ -200,7 +201,7 @@ Result<Tiling> tile_product(const TilingWish& wish, const MachineShape& shape, c
   if (wgmma && wish.clusters) {
     result.cluster = result.splits;
   } else if (result.splits > 1) {
-    const int parts = wgmma ? 2 : 1;  // of a tile that count their splits on their own: a warpgroup each
+    const int parts = wgmma ? 2 : 1;  // parts of a tile, each with a counter of its own; wgmma: one for each multiplier
     result.partials_bytes = works * result.rows * result.columns * 4;
     result.workspace_bytes = result.partials_bytes + result.tiles() * parts * 4;
   }

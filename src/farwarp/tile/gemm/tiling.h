@@ -14,49 +14,49 @@
 
 namespace farwarp::tile {
 
-inline constexpr int kMostSwapAbRows = 64;  ///< of x, in tiles whose rows are w's
+inline constexpr int kMostSwapAbRows = 64;  ///< rows of x up to which swap_ab is used
 
-/// That a block takes in a clock where L2 serves all 132 multiprocessors at once.
+/// Bytes that a block loads in a clock while L2 serves all 132 multiprocessors at once.
 inline constexpr double kL2BytesPerClock = 51;
 
-/// That copies take to store a column of a tile of 128 rows.
+/// Clocks that copies take to store a column of a tile of 128 rows.
 inline constexpr double kStoreColumnClocks = 4.5;
 
 struct TilingWish {
   int m, n, k;
   DType dtype;
-  std::span<const Variant> kernels;           ///< that there are, for the machine's matrix unit
-  int blocks;                                 ///< that multiply at once
+  std::span<const Variant> kernels;           ///< the operator's, for the machine's matrix unit
+  int blocks;                                 ///< blocks that multiply at the same time
   int columns = 0;                            ///< of a tile (rows of w, or of x if swap_ab); 0: the best
   int splits = 0;                             ///< parts of k that different blocks sum, 1 to 16; 0: the best
   bool clusters = false;                      ///< splits are the blocks of a cluster
   int rows = 0;                               ///< of a tile: 128 or 256; 0: the best
   int widest_boxes = 0;                       ///< wgmma_boxes()
-  double bytes_per_clock = kL2BytesPerClock;  ///< that a block takes in
+  double bytes_per_clock = kL2BytesPerClock;  ///< bytes that a block loads in a clock
   bool together = false;                      ///< blocks wait for each other: all clusters must run at once
   double column_clocks =
-      kStoreColumnClocks;  ///< of the epilogue, for a column; shared by a cluster's blocks that run together
+      kStoreColumnClocks;  ///< of the epilogue, for a column; with `clusters` and `together` a cluster's blocks share them
 };
 
 struct Tiling {
-  /// Few rows: tiles have their 128 rows from w and `columns` from x, so that little of the matrix unit's 64 rows is wasted.
+  /// For few rows: a tile's 128 rows are rows of w and its `columns` are rows of x, so that little of the matrix unit's 64 rows is wasted.
   bool swap_ab = false;
   int rows = 0, columns = 0, depth = 0;  ///< of a tile and a step of K
   int tile_rows = 0, tile_columns = 0;   ///< how many tiles
-  int group = 0;                         ///< rows of tiles that run together: raster.h
+  int group = 0;                         ///< rows of tiles that run side by side: raster.h
   int splits = 1;
   int cluster = 1;  ///< blocks that share a tile's K and reach each other's shared memory: `splits`, or 1
   int steps = 0;    ///< of K
   int blocks = 0;
   int threads = 0;
   std::int64_t shared_bytes = 0;
-  std::int64_t partials_bytes = 0;  ///< of the workspace: sums of splits, and counters behind them
+  std::int64_t partials_bytes = 0;  ///< sums of splits; the workspace has them first, then their counters
   std::int64_t workspace_bytes = 0;
-  std::string kernel;  ///< its name
+  std::string kernel;  ///< the kernel's name
   std::string why;     ///< how the tile was chosen
 
   std::int64_t tiles() const { return std::int64_t{tile_rows} * tile_columns; }
-  /// wgmma: x [rows, k] and w, as steps of a tile load them. `pitch`: elements from one row to the next.
+  /// wgmma: maps of x [rows_of_x, k] and w [rows_of_w, k], with a tile's step as a box. `pitch`: elements from one row to the next.
   TensorMapDesc map_of_x(const void* x, std::int64_t rows_of_x, std::int64_t k, std::int64_t pitch) const;
   TensorMapDesc map_of_w(const void* w, std::int64_t rows_of_w, std::int64_t k, std::int64_t pitch) const;
   /// wgmma: rows of y in a box of the epilogue.
@@ -65,11 +65,11 @@ struct Tiling {
   std::string to_string() const;
 };
 
-/// Of `blocks` multiprocessors of an H200, those that clusters of `cluster` blocks fill at once: a cluster lies in one of its parts of 14 to
+/// How many of an H200's `blocks` multiprocessors clusters of `cluster` blocks fill at once. A cluster lies within one part (GPC) of 14 to
 /// 18 multiprocessors.
 int blocks_at_once(int blocks, int cluster);
 
-/// kInvalidArgument names `desc`.tile_columns, .splits or .m, its value and what is allowed.
+/// kInvalidArgument names `desc`.tile_rows, .tile_columns, .splits or .m, its value and what is allowed.
 Result<Tiling> tile_product(const TilingWish& wish, const MachineShape& shape, const char* desc);
 
 }  // namespace farwarp::tile

@@ -1,4 +1,4 @@
-// Which kernels a product has. Each operator lists its kernels once, in its variants.h: the entry points, their names and what a plan chooses
+// The kernels of a product. Each operator lists its kernels once, in its variants.h. The entry points, their names and what a plan chooses
 // from all come from that list.
 #pragma once
 
@@ -34,7 +34,7 @@ constexpr int widest_of(std::span<const Variant> kernels) {
 
 #define FARWARP_BOTH_TYPES(LIST, KERNEL, prefix) LIST(KERNEL, prefix, bf16, Bf16) LIST(KERNEL, prefix, fp16, Half)
 
-/// wgmma: tiles of 128 rows of x. Operators that communicate have every second width: a step less wide costs them less than the link does.
+/// wgmma: tiles of 128 rows of x, in every second width. For operators that communicate: a width between gains less than the link costs.
 #define FARWARP_EVEN_TILES_OF(KERNEL, prefix, type, T) \
   KERNEL(prefix##_##type##_64, T, 128, 64, false)      \
   KERNEL(prefix##_##type##_128, T, 128, 128, false)    \

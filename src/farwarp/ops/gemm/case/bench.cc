@@ -1,4 +1,4 @@
-// The bench of gemm: ours beside the fastest algorithm that cuBLASLt has for the product.
+// The bench of gemm: our kernel and the fastest algorithm that cuBLASLt has for the product.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ using harness::BenchOutcome;
 using harness::Contender;
 using harness::DeviceBuffer;
 
-constexpr std::int64_t kPreparedElements = 24 << 20;  // the host makes and verifies them
+constexpr std::int64_t kPreparedElements = 24 << 20;  // a limit, because the host fills and verifies them
 
 int sets_for(const GemmDesc& desc) {
   const std::int64_t elements =
@@ -46,7 +46,7 @@ Status RankRun::measure(const BenchOptions& bench_options) {
   harness::Contest contest(
       *world_, *stream_, *timer_, bench_options.samples, static_cast<int>(sets_.size()), [this](int set) { use(set); },
       [this](bool is_ours) { return is_ours ? set_->y.poison(*stream_) : baseline_y_.poison(*stream_); });
-  // Either by itself and from a graph: like is to be compared with like.
+  // Each both launched and from a graph, so that the two can be compared launch with launch and graph with graph.
   std::vector<Contender> contenders;
   Status status = add_contenders(
       contest, "gemm", [this] { return enqueue(); }, true, contenders);
@@ -56,7 +56,7 @@ Status RankRun::measure(const BenchOptions& bench_options) {
   auto measured = contest.in_turn(contenders);
   if (!measured.ok()) return measured.status();
   outcome_.measurements = std::move(*measured);
-  if (baseline_) status = verify(baseline_y_);  // a baseline that is wrong is no baseline
+  if (baseline_) status = verify(baseline_y_);  // a wrong baseline is an error
   if (!status.ok()) return status;
   outcome_.measurements[0].graph_us = outcome_.measurements[1].time_us.median;
   for (std::size_t i = 0; i < contenders.size(); ++i) {
@@ -72,7 +72,7 @@ Status RankRun::measure(const BenchOptions& bench_options) {
   return status;
 }
 
-/// Where there is no cuBLASLt, the outcome says why.
+/// If there is no cuBLASLt, outcome_.no_baseline says why.
 Status RankRun::open_baseline(harness::Contest& contest, std::vector<Contender>& contenders) {
   const GemmDesc& desc = config_.desc;
   auto product = CublasProduct::create(world_->device(), {desc.m, desc.n, desc.k, desc.dtype, desc.has_bias});
@@ -93,7 +93,7 @@ Status RankRun::open_baseline(harness::Contest& contest, std::vector<Contender>&
   return add_contenders(contest, baseline_->describe(), enqueue_baseline, false, contenders);
 }
 
-/// `step` as it is, and from one graph for each set.
+/// Adds `step` launched directly, and `step` from one graph for each set.
 Status RankRun::add_contenders(harness::Contest& contest, const std::string& name, const harness::Work& step,
                                bool is_ours, std::vector<Contender>& contenders) {
   auto captured = contest.capture(step);
@@ -108,7 +108,8 @@ Status RankRun::add_contenders(harness::Contest& contest, const std::string& nam
   return {};
 }
 
-/// Each operand read once and the result written once, or the matrix unit's rate while clocks are high.
+/// The larger of two times: memory reads each operand once and writes the result once; the matrix unit works at its rate while clocks are
+/// high.
 harness::Floor RankRun::floor() {
   const Ceilings ceilings = ceilings_of(world_->device().model(), ranks_);
   const GemmDesc& desc = config_.desc;

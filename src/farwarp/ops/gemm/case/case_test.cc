@@ -1,4 +1,4 @@
-// gemm through the harness: every kernel, every edge, and what a check must notice.
+// gemm through the harness: every kernel, every edge, and the errors that a check must find.
 #include <gtest/gtest.h>
 
 #include "farwarp/harness/params.h"
@@ -66,7 +66,7 @@ TEST(GemmCases, SplitsInManySchedules) {
 
 TEST(GemmCases, ManySchedules) { expect_pass("m=140,n=136,k=200,tile_columns=64,max_sms=2,has_bias=1", 50); }
 
-// Every shape of these kernels is kernel_mfma_test.cc's; here, that the plan finds them.
+// kernel_mfma_test.cc tests every shape of these kernels. This tests that the plan chooses them.
 TEST(GemmCases, WavesOfMatrixInstructions) {
   for (const char* settings : {"m=1,n=8,k=8", "m=70,n=136,k=200,has_bias=1,dtype=fp16,y_pitch=144",
                                "m=40,n=72,k=600,splits=3", "m=600,n=520,k=72,max_sms=2", "m=33,n=40,k=264,graph=1"})
@@ -82,7 +82,7 @@ TEST(GemmCases, RefusesInWords) {
   EXPECT_NE(many.outcome.detail.find("GemmDesc.splits is 3"), std::string::npos) << many.outcome.detail;
 }
 
-// What a large product's check looks at meets every warp's share of every tile.
+// The sample of a large product has elements of every warp's part of every tile.
 TEST(GemmSample, MeetsEveryBand) {
   const gemm::Sample sample = gemm::choose_sample({.m = 8192, .n = 8192, .k = 8192}, 3);
   ASSERT_EQ(sample.rows.size(), 128u);

@@ -1,4 +1,4 @@
-// The exact judge of products.
+// The oracle of products with exact inputs.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -11,7 +11,7 @@ namespace farwarp::gemm {
 namespace {
 
 constexpr std::int64_t kPrime = (std::int64_t{1} << 31) - 1;
-constexpr double kComputedInWhole = 1 << 22;  // products of a problem whose rows are all computed
+constexpr double kComputedInWhole = 1 << 22;  // a problem of up to this many products is computed
 constexpr std::uint64_t kVectorStream = 102;
 
 std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
@@ -91,7 +91,7 @@ class ExactJudge {
     return modulo(got) == modulo(expected);
   }
 
-  /// Computes the row.
+  /// Computes the row and describes its first wrong element.
   std::string first_in_row(int row) {
     std::vector<std::int64_t> exact(size(problem_.columns));
     for (const SumOfProducts::Term& term : problem_.terms) {

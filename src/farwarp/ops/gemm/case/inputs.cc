@@ -8,9 +8,10 @@
 namespace farwarp::gemm {
 namespace {
 
-constexpr double kLargestInput = 0.01;  // of the challenge
+constexpr double kLargestInput = 0.01;  // the challenge's
 
-/// A sum of n nonzero products of -1 and 1 has the standard deviation sqrt(n): the largest exact integer is 8 of them.
+/// A sum of n nonzero products of -1 and 1 has the standard deviation sqrt(n). The density makes the largest exact integer at least 8
+/// standard deviations.
 double exact_density(DType dtype, std::int64_t k) {
   const double most_products = std::pow(harness::largest_exact_integer(dtype) / 8, 2);
   return std::min(1.0, std::sqrt(most_products / static_cast<double>(k)));
@@ -28,7 +29,7 @@ void fill_operand(InputKind kind, Operand operand, DType dtype, std::int64_t k, 
     case InputKind::kNormal: return harness::fill_normal(stream, 0, 1, dtype, values);
     case InputKind::kMean: return harness::fill_normal(stream, operand == Operand::kW ? 1 : 0, 1, dtype, values);
     case InputKind::kTiny: {
-      // With w of 1 / sqrt(k), y has the deviation of x.
+      // w has the deviation 1 / sqrt(k), so that y has the deviation of x.
       const double deviation =
           operand == Operand::kW ? 1 / std::sqrt(static_cast<double>(k)) : harness::tiny_deviation(dtype);
       return harness::fill_normal(stream, 0, deviation, dtype, values);

@@ -1,4 +1,4 @@
-// The judge of products with random inputs.
+// The oracles of products with random inputs.
 #include "farwarp/ops/gemm/case/oracle.h"
 
 #include <algorithm>
@@ -120,7 +120,7 @@ class DeviceSums {
     return {};
   }
 
-  /// Of element `at` of the `elements` that compute() was asked for, each term's.
+  /// Every term's partial sum of element `at`. `elements`: how many compute() has computed.
   void get(std::size_t at, std::size_t elements, std::span<PartialSum> sums) const {
     for (std::size_t t = 0; t < terms_.size(); ++t) sums[t] = {values_[t][at], values_[t][elements + at]};
   }

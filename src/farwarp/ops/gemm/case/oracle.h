@@ -1,5 +1,5 @@
-// The judges of products. A result is one rank's y: the sum over ranks of x_s * w_s^T (+ bias_s), of which gemm and an
-// all-gathered product have one term and a reduced product one of each rank.
+// The oracles of products. A result is one rank's y, a sum of terms x_s * w_s^T (+ bias_s): one term for gemm and an all-gathered product,
+// one for each rank for a reduced product.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace farwarp::gemm {
 
-/// Rows and columns over which errors are added up.
+/// Errors are added up over tiles of this many rows and columns.
 inline constexpr int kTile = 128;
 
 /// Fills one row of an operand, in the dtype's 16 bits.
@@ -35,7 +35,7 @@ struct SumOfProducts {
   harness::Roundings roundings;
 };
 
-/// What a call left in y.
+/// y after a call.
 struct Output {
   std::span<const std::uint16_t> y;
   std::int64_t pitch = 0;  ///< elements from row to row
@@ -44,17 +44,17 @@ struct Output {
   }
 };
 
-/// Exact inputs: empty, or what is wrong with the first row that is. Each row is held against x * (w * v) for a random vector v,
-/// modulo the prime 2^31 - 1 (R. Freivalds, "Probabilistic machines can use less running time", 1977): a wrong row passes
+/// For exact inputs. Returns what is wrong with the first wrong row, or an empty string. Compares y * v of each row with x * (w * v) for a
+/// random vector v, modulo the prime 2^31 - 1 (R. Freivalds, "Probabilistic machines can use less running time", 1977). A wrong row passes
 /// with a probability of 2^-31. Small products are computed instead.
 std::string exact_difference(const SumOfProducts& problem, const Output& output, std::uint64_t seed);
 
-/// Random inputs, float64 on the host: adds the elements of `sample`.
+/// For random inputs: compares the elements of `sample` with float64 sums of the host and adds them to `comparison`.
 void compare_sample(const SumOfProducts& problem, const Sample& sample, const Output& output,
                     harness::Comparison& comparison);
 
-/// Random inputs: adds all elements, from partial sums that a plain kernel of `device` computes. Uploads every row of every
-/// term: rows * k * 2 and columns * k * 2 bytes each.
+/// For random inputs: compares all elements with partial sums that a plain kernel computes on `device`, and adds them to `comparison`.
+/// Uploads x and w of every term: rows * k * 2 and columns * k * 2 bytes.
 Status compare_all(const SumOfProducts& problem, Device& device, Stream stream, std::uint64_t timeout_ns,
                    const Output& output, harness::Comparison& comparison);
 

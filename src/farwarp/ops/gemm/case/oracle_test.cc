@@ -1,4 +1,4 @@
-// The judges of products see every loss, at any K, and pass what is right.
+// The oracles of products refuse every loss, at any K, and pass right results.
 #include "farwarp/ops/gemm/case/oracle.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 using harness::RandomStream;
 
-constexpr int kStep = 64;  // of K, that a pipeline stage holds
+constexpr int kStep = 64;  // elements of K in a pipeline stage
 
 std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
@@ -56,7 +56,7 @@ class Tile {
     return sums;
   }
 
-  /// y from partial sums, rounded where the path rounds.
+  /// y from partial sums, rounded as problem_.roundings says.
   std::vector<std::uint16_t> y(const std::vector<std::vector<double>>& sums) const {
     std::vector<std::uint16_t> y(size(rows_) * size(columns_));
     for (std::size_t i = 0; i < y.size(); ++i) {
@@ -109,7 +109,7 @@ class Tile {
         values[i] = harness::encode(problem_.dtype, matrix[size(row) * size(k_) + i]);
     };
   }
-  /// The mean over a tile's elements is as good: products of a row and a column are alike.
+  /// The mean over all elements of the tile, because all elements have the same distribution.
   double squares(std::size_t) const {
     if (mean_squares_ == 0) {
       double x = 0, w = 0;
@@ -132,7 +132,7 @@ std::vector<double> difference(std::vector<double> left, const std::vector<doubl
   return left;
 }
 
-/// Everything that a kernel may lose of a tile; `tile` has two ranks at least.
+/// Expects the oracle to refuse each loss that a kernel may cause in a tile. `tile` has two ranks at least.
 void expect_losses_refused(Tile& tile, int rows, int columns, int k_local, const std::string& shape) {
   const auto refused = [&](const std::vector<std::uint16_t>& y, const char* loss) {
     EXPECT_FALSE(tile.exact_difference_of(y).empty()) << shape << ": " << loss;
@@ -160,7 +160,7 @@ void expect_losses_refused(Tile& tile, int rows, int columns, int k_local, const
   refused(y, "an element that was not written");
 }
 
-// A tile of every shape of the challenge; sums in bf16 hold integers up to 256.
+// A tile of every shape of the challenge. bf16 holds integers up to 256.
 TEST(ExactJudge, RefusesEveryLossOnEveryShapeOfTheSuite) {
   const auto suite = harness::load_suite("amd2025");
   ASSERT_TRUE(suite.ok()) << suite.status().to_string();
@@ -184,7 +184,7 @@ TEST(ExactJudge, RefusesEveryLossAtTheLargestK) {
   }
 }
 
-// Small products are computed whole, others by a random vector: both find the same element.
+// Small products are computed, larger ones checked by a random vector. Both find the same element.
 TEST(ExactJudge, NamesTheElement) {
   for (const int k : {64, 65'536}) {
     Tile tile(InputKind::kExact, DType::kBf16, 8, 64, k, 1, {});
@@ -194,7 +194,7 @@ TEST(ExactJudge, NamesTheElement) {
   }
 }
 
-// Inputs whose sums the dtype cannot hold say so, and blame nobody.
+// If the dtype cannot hold the sums of exact inputs, the message says so instead of reporting a wrong y.
 TEST(ExactJudge, SaysThatInputsAreTooDense) {
   SumOfProducts ones;
   ones.rows = ones.columns = 8;
@@ -239,7 +239,7 @@ TEST_P(RandomJudgeOf, RefusesALostStepOfK) {
   }
 }
 
-// The challenge's tolerance, on the challenge's inputs, accepts what lacks five of eight ranks.
+// With the challenge's inputs, the challenge's tolerance accepts a result that lacks five of eight ranks.
 TEST(RandomJudge, RefusesWhatTheChallengesToleranceAccepts) {
   Tile tile(InputKind::kUniform, DType::kBf16, 64, 64, 4096, 8, {true, 0});
   auto sums = tile.sums();
@@ -254,7 +254,7 @@ TEST(RandomJudge, RefusesWhatTheChallengesToleranceAccepts) {
   EXPECT_FALSE(tile.verdict_of(y).pass);
 }
 
-// With a mean in both operands a sum grows with K, its rounding with it, and a step's share in it shrinks.
+// If both operands have a mean, a sum and its rounding grow with K, and a step's part of the sum shrinks.
 TEST(RandomJudge, AMeanInBothOperandsHidesAStep) {
   const auto hides_a_step = [](int k) {
     const harness::PartialSum sum{.value = static_cast<double>(k), .squares = static_cast<double>(k)};  // means of 1
@@ -266,7 +266,7 @@ TEST(RandomJudge, AMeanInBothOperandsHidesAStep) {
   EXPECT_TRUE(hides_a_step(131'072));
 }
 
-// On devices, a plain kernel computes what the judge needs.
+// On devices, a plain kernel computes the oracle's partial sums.
 TEST(DeviceOracle, AgreesWithTheHosts) {
   for (const TargetKind target : {TargetKind::kEmuSm90, TargetKind::kEmuGfx942}) {
     for (const DType dtype : {DType::kBf16, DType::kF16}) {

@@ -19,7 +19,7 @@ struct PartialSumsArgs {
 };
 
 inline constexpr int kPartialSumsThreads = 256;
-inline constexpr int kPartialSumsRows = 4;  ///< of one thread
+inline constexpr int kPartialSumsRows = 4;  ///< rows of one thread
 
 /// Threads that have work.
 constexpr std::int64_t partial_sums_threads(const PartialSumsArgs& args) {

@@ -49,7 +49,7 @@ Status RankRun::open(int sets) {
 Status RankRun::fill(Buffers& buffers, int call) {
   const GemmDesc& desc = config_.desc;
   buffers.call = call;
-  // What lies between rows is poison.
+  // Elements between rows are poison.
   const auto matrix = [&](Operand operand, int rows, int columns, std::int64_t pitch) {
     std::vector<std::uint16_t> values(size(rows * pitch), harness::kPoison16);
     for (int row = 0; row < rows; ++row) {
@@ -117,8 +117,8 @@ SumOfProducts RankRun::product() const {
   return product;
 }
 
-/// Every element is written, and nothing between rows; with exact inputs all are exact, with others none is further off than its
-/// roundings allow: all elements on a real device, on the emulator a sample.
+/// Checks that every element was written, and nothing between rows. With exact inputs all elements must be exact. With other inputs no
+/// error may be larger than roundings allow; this compares all elements on a real device, and a sample on the emulator.
 Status RankRun::verify(const DeviceBuffer& y) {
   const GemmDesc& desc = config_.desc;
   std::vector<std::uint16_t> got(size(desc.m * desc.y_pitch));
@@ -148,7 +148,7 @@ Status RankRun::verify(const DeviceBuffer& y) {
   return {};
 }
 
-/// What is left of the sums is the error of fp32 accumulation.
+/// The inputs subtract the exact sums, so y is the error of fp32 accumulation.
 void RankRun::compare_residue(const Output& output) {
   const GemmDesc& desc = config_.desc;
   std::vector<harness::ExpectedElement> expected(size(desc.n));

@@ -40,7 +40,7 @@ class RankRun : public harness::RankRun {
   harness::BenchOutcome bench(const harness::BenchOptions& bench_options);
 
  private:
-  /// What one call reads and writes; the host's copies are for the oracle.
+  /// The inputs and outputs of one call. The oracle uses the host's copies.
   struct Buffers {
     int call = 0;
     harness::DeviceBuffer x, w, bias, y;
@@ -64,7 +64,7 @@ class RankRun : public harness::RankRun {
   std::optional<Gemm> op_;
   std::vector<Buffers> sets_;
   Buffers* set_ = nullptr;
-  // Of a bench.
+  // For the bench.
   std::optional<harness::DeviceTimer> timer_;
   std::optional<CublasProduct> baseline_;
   harness::DeviceBuffer baseline_y_;
