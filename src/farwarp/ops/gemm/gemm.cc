@@ -78,7 +78,7 @@ Result<Gemm> Gemm::create(World& world, const GemmDesc& desc) {
   args.grid = plan->grid();
   args.xcds = world.device().shape().xcds;
   args.partials = static_cast<std::int64_t>(state->opened.buffer(0).offset);
-  args.counters = args.partials + plan->partials_bytes;
+  args.counters = args.partials + plan->partial_sums_bytes;
   args.x_pitch = plan->desc.x_pitch;
   args.w_pitch = plan->desc.w_pitch;
   args.y_pitch = plan->desc.y_pitch;

@@ -54,7 +54,7 @@ FARWARP_DEVICE void gemm_wgmma(const Args& args) {
     if (thread_index() == 0) {
       // A cold launch has to fetch its instructions, too. If the copies of all stages were started first, the main loop's instructions
       // would arrive up to 4 us later (MEASURED.md). One step's copies do not delay them; the others wait until the multipliers run.
-      wait(block.meeting(), 0);
+      wait(block.multipliers_started(), 0);
       tile::load_role(tile, args.grid, turns, loaded, load, wait);
     } else if (thread_index() == 32) {
       tensor_prefetch(args.out);
@@ -63,7 +63,7 @@ FARWARP_DEVICE void gemm_wgmma(const Args& args) {
     if (args.grid.splits > 1) tile::attend_exchange();
   } else {
     raise_registers<kMultiplierRegisters>();
-    if (lane_index() == 0) mbarrier_arrive(block.meeting());
+    if (lane_index() == 0) mbarrier_arrive(block.multipliers_started());
     const auto origin = [](const Work& work) {
       return farwarp::tile::TileIndex{work.at.row * Tile::kRows, work.at.column * Tile::kColumns};
     };

@@ -70,20 +70,20 @@ Result<GemmPlan> plan_gemm(const GemmDesc& desc, const MachineShape& shape) {
     if (const Status status = check_mfma_pitches(plan.desc); !status.ok()) return status;
   }
   const int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
-  const tile::TilingWish wish{.m = desc.m,
-                              .n = desc.n,
-                              .k = desc.k,
-                              .dtype = desc.dtype,
-                              .kernels = shape.traits.matrix_unit == MatrixUnit::kWgmma
-                                             ? std::span<const tile::Variant>(gemm::kWgmmaKernels)
-                                             : gemm::kMfmaKernels,
-                              .blocks = blocks,
-                              .columns = desc.tile_columns,
-                              .splits = desc.splits,
-                              .clusters = true,
-                              .rows = desc.tile_rows,
-                              .widest_boxes = tile::kGemmWidestBoxes};
-  const auto tiling = tile::tile_product(wish, shape, "GemmDesc");
+  const tile::TilingRequest request{.m = desc.m,
+                                    .n = desc.n,
+                                    .k = desc.k,
+                                    .dtype = desc.dtype,
+                                    .kernels = shape.traits.matrix_unit == MatrixUnit::kWgmma
+                                                   ? std::span<const tile::Variant>(gemm::kWgmmaKernels)
+                                                   : gemm::kMfmaKernels,
+                                    .blocks = blocks,
+                                    .columns = desc.tile_columns,
+                                    .splits = desc.splits,
+                                    .clusters = true,
+                                    .rows = desc.tile_rows,
+                                    .widest_boxes = tile::kGemmWidestBoxes};
+  const auto tiling = tile::tile_product(request, shape, "GemmDesc");
   if (!tiling.ok()) return tiling.status();
   static_cast<tile::Tiling&>(plan) = *tiling;
   return plan;

@@ -51,7 +51,7 @@ TEST(GemmPlan, SplitsThroughMemoryWhereThereAreNoClusters) {
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   EXPECT_GT(plan->splits, 1);
   EXPECT_EQ(plan->cluster, 1);
-  EXPECT_GT(plan->workspace_bytes, plan->partials_bytes);
+  EXPECT_GT(plan->workspace_bytes, plan->partial_sums_bytes);
   EXPECT_EQ(plan_gemm({.m = 64, .n = 64, .k = 64, .tile_rows = 256}, kMi300x).status().message(),
             "GemmDesc.tile_rows is 256; allowed: 0 (the plan's choice) or 64");
 }

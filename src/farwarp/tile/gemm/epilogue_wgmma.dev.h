@@ -27,10 +27,10 @@ class BoxWriter {
   FARWARP_DEVICE BoxWriter(Shared<std::byte> memory, int number) : memory_(memory), number_(number) {}
 
   /// [warpgroup] Writes boxes 0 to count - 1 of a tile: all at once if there are enough buffers, else one by one, so that a box is
-  /// written while the box before it is copied. `write(i, buffer)` fills box i. Then `carry(i, buffer)` sends it on: either the leader
+  /// written while the box before it is copied. `write(i, buffer)` fills box i. Then `send_box(i, buffer)` sends it on: either the leader
   /// starts copies and commits them as one group, or all threads access the box themselves.
-  template <int count, class Write, class Carry>
-  FARWARP_DEVICE void put(const Write& write, const Carry& carry) const {
+  template <int count, class Write, class SendBox>
+  FARWARP_DEVICE void write_boxes(const Write& write, const SendBox& send_box) const {
     constexpr int kAtOnce = count <= buffers ? count : 1;
 #pragma unroll
     for (int first = 0; first < count; first += kAtOnce) {
@@ -43,7 +43,7 @@ class BoxWriter {
       proxy_fence();
       group_sync(number_, 128);
 #pragma unroll
-      for (int i = first; i < first + kAtOnce; ++i) carry(i, memory_ + i % buffers * kBoxBytes);
+      for (int i = first; i < first + kAtOnce; ++i) send_box(i, memory_ + i % buffers * kBoxBytes);
     }
   }
 
@@ -68,10 +68,10 @@ class BoxWriter {
 };
 
 /// [warpgroup] Adds bias[column] to the sums of 64 rows from `row` and `columns` columns from `column` of the result, and rounds them.
-/// `carry(row, column, box)` sends on a box of 64 x 64 that begins there in the result (BoxWriter::put()). It must drop what lies outside
+/// `send_box(row, column, box)` sends on a box of 64 x 64 that begins there in the result (BoxWriter::write_boxes()). It must drop what lies outside
 /// the result.
-template <class T, int columns, class Writer, class Carry>
-FARWARP_DEVICE void store_sums(Writer& writer, const Carry& carry, int row, int column, Global<const T> bias,
+template <class T, int columns, class Writer, class SendBox>
+FARWARP_DEVICE void store_sums(Writer& writer, const SendBox& send_box, int row, int column, Global<const T> bias,
                                int bias_size, const float (&sums)[columns / 2]) {
   static_assert(columns % 32 == 0);
   const int thread = thread_index() % 128;
@@ -95,12 +95,12 @@ FARWARP_DEVICE void store_sums(Writer& writer, const Carry& carry, int row, int 
       write([&](int i, int) { return of_box[i]; });
     }
   };
-  writer.template put<(columns + 63) / 64>(
-      write_box, [&](int number, Shared<std::byte> box) { carry(row, column + begin_of(number), box); });
+  writer.template write_boxes<(columns + 63) / 64>(
+      write_box, [&](int number, Shared<std::byte> box) { send_box(row, column + begin_of(number), box); });
 }
 
 /// [warpgroup] The leader starts a tensor copy of the box. The copy drops what lies outside the result.
-FARWARP_DEVICE void carry_to(const TensorMap& map, int row, int column, Shared<std::byte> box) {
+FARWARP_DEVICE void store_box(const TensorMap& map, int row, int column, Shared<std::byte> box) {
   if (!leads_warpgroup()) return;
   tensor_store(map, row, column, box);
   bulk_commit();
@@ -108,9 +108,9 @@ FARWARP_DEVICE void carry_to(const TensorMap& map, int row, int column, Shared<s
 
 /// [warpgroup] store_sums() for swap_ab: the rows of the sums are 64 columns of the result from `column`, and their columns are `columns`
 /// rows of the result from `row`. Boxes are `columns` x 64.
-template <class T, int columns, class Writer, class Carry>
-FARWARP_DEVICE void store_sums_transposed(Writer& writer, const Carry& carry, int row, int column, Global<const T> bias,
-                                          int bias_size, const float (&sums)[columns / 2]) {
+template <class T, int columns, class Writer, class SendBox>
+FARWARP_DEVICE void store_sums_transposed(Writer& writer, const SendBox& send_box, int row, int column,
+                                          Global<const T> bias, int bias_size, const float (&sums)[columns / 2]) {
   static_assert(columns <= 64);
   const int thread = thread_index() % 128;
   const int upper = wgmma_sum(thread, 0).row;
@@ -123,29 +123,29 @@ FARWARP_DEVICE void store_sums_transposed(Writer& writer, const Carry& carry, in
             round_to<T>(add(sums[i], biases[i / 2 % 2])));
     }
   };
-  writer.template put<1>(write_box, [&](int, Shared<std::byte> box) { carry(row, column, box); });
+  writer.template write_boxes<1>(write_box, [&](int, Shared<std::byte> box) { send_box(row, column, box); });
 }
 
 /// [warpgroup] Stores the sums of multiplier number `multiplier` of the tile that begins at row `row` of A and row `column` of B.
 /// `swap_ab`: A is w, and the tile is stored transposed.
-template <class Tile, bool swap_ab, class Writer, class Carry>
-FARWARP_DEVICE void store_half_tile(Writer& writer, const Carry& carry, int multiplier, int row, int column,
-                                    Global<const typename Tile::Element> bias, int bias_size,
-                                    const float (&sums)[Tile::kSums]) {
+template <class Tile, bool swap_ab, class Writer, class SendBox>
+FARWARP_DEVICE void store_multiplier_sums(Writer& writer, const SendBox& send_box, int multiplier, int row, int column,
+                                          Global<const typename Tile::Element> bias, int bias_size,
+                                          const float (&sums)[Tile::kSums]) {
   using T = typename Tile::Element;
   const int first = row + 64 * multiplier;
   if constexpr (swap_ab) {
-    store_sums_transposed<T, Tile::kColumns>(writer, carry, column, first, bias, bias_size, sums);
+    store_sums_transposed<T, Tile::kColumns>(writer, send_box, column, first, bias, bias_size, sums);
   } else {
-    store_sums<T, Tile::kColumns>(writer, carry, first, column, bias, bias_size, sums);
+    store_sums<T, Tile::kColumns>(writer, send_box, first, column, bias, bias_size, sums);
   }
 }
 
 // ---- a tile's sums --------------------------------------------------------------------------------------------------
 
 /// [warpgroup] Finishes the tiles of multiplier number `multiplier`: adds up splits through the cluster, rounds and stores.
-/// `carry(row, column, box)` sends on a box that begins there in the result.
-template <class Block, bool swap_ab, class Carry>
+/// `send_box(row, column, box)` sends on a box that begins there in the result.
+template <class Block, bool swap_ab, class SendBox>
 struct Finisher {
   using Tile = typename Block::Tile;
   using T = typename Tile::Element;
@@ -155,19 +155,19 @@ struct Finisher {
   int splits;
   Global<const T> bias;  ///< [columns of the result], or null
   int bias_size;
-  Carry carry;
+  SendBox send_box;
   BoxWriter<Block::kBuffers> writer;
 
-  /// Rounds and stores the sums of the multiplier's block of 64 rows number `of_rows`, in part number `part` of the columns. A part has
+  /// Rounds and stores the sums of the multiplier's block of 64 rows number `row_block`, in part number `part` of the columns. A part has
   /// 2 * count columns.
   template <int count>
-  FARWARP_DEVICE void store_part(TileIndex origin, int of_rows, int part, const float (&sums)[count]) const {
-    const int row = origin.row + 64 * (Tile::kBlocks * multiplier + of_rows);
+  FARWARP_DEVICE void store_part(TileIndex origin, int row_block, int part, const float (&sums)[count]) const {
+    const int row = origin.row + 64 * (Tile::kBlocks * multiplier + row_block);
     const int column = origin.column + part * 2 * count;
     if constexpr (swap_ab) {
-      store_sums_transposed<T, 2 * count>(writer, carry, column, row, bias, bias_size, sums);
+      store_sums_transposed<T, 2 * count>(writer, send_box, column, row, bias, bias_size, sums);
     } else {
-      store_sums<T, 2 * count>(writer, carry, row, column, bias, bias_size, sums);
+      store_sums<T, 2 * count>(writer, send_box, row, column, bias, bias_size, sums);
     }
   }
 
@@ -190,7 +190,7 @@ struct Finisher {
     } else {
       cluster.template add_up<parts - 1>(sums, total);
     }
-    return true;  // BoxWriter::put()'s first barrier orders these reads of the inbox before the boxes that overwrite it
+    return true;  // BoxWriter::write_boxes()'s first barrier orders these reads of the inbox before the boxes that overwrite it
   }
 
   /// `origin`: where the tile begins in the rows of A and in the rows of B. `split`: the part of K that was summed.
@@ -250,14 +250,14 @@ template <bool swap_ab, class Args, class Block, class Origin, class Wait>
 FARWARP_DEVICE void multiply_and_store(const Args& args, const Block& block, int multiplier, Turns turns,
                                        const Origin& origin, const Wait& wait) {
   using T = typename Block::Tile::Element;
-  const auto carry = [&](int row, int column, Shared<std::byte> box) { carry_to(args.out, row, column, box); };
-  const Finisher<Block, swap_ab, decltype(carry)> finisher{.block = block,
-                                                           .multiplier = multiplier,
-                                                           .splits = args.grid.splits,
-                                                           .bias = Global<const T>(static_cast<const T*>(args.bias)),
-                                                           .bias_size = args.n,
-                                                           .carry = carry,
-                                                           .writer = {block.boxes(multiplier), 1 + multiplier}};
+  const auto send_box = [&](int row, int column, Shared<std::byte> box) { store_box(args.out, row, column, box); };
+  const Finisher<Block, swap_ab, decltype(send_box)> finisher{.block = block,
+                                                              .multiplier = multiplier,
+                                                              .splits = args.grid.splits,
+                                                              .bias = Global<const T>(static_cast<const T*>(args.bias)),
+                                                              .bias_size = args.n,
+                                                              .send_box = send_box,
+                                                              .writer = {block.boxes(multiplier), 1 + multiplier}};
   multiply_and_finish(block, args.grid, turns, finisher, origin, wait);
 }
 

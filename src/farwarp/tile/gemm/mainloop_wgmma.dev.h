@@ -77,16 +77,16 @@ struct WgmmaTile {
   static constexpr int kMultipliers = 2;                     ///< warpgroups; each multiplies half of A's rows
   static constexpr int kBlocks = kRows / kMultipliers / 64;  ///< blocks of 64 rows of each multiplier
   static constexpr int kReadingWarps = 4 * kMultipliers;
-  static constexpr int kLeftBytes = kRows * kSwizzleRowBytes;
-  static constexpr int kRightBytes = kColumns * kSwizzleRowBytes;
-  static constexpr int kStageBytes = kLeftBytes + kRightBytes;
+  static constexpr int kABytes = kRows * kSwizzleRowBytes;
+  static constexpr int kBBytes = kColumns * kSwizzleRowBytes;
+  static constexpr int kStageBytes = kABytes + kBBytes;
   static constexpr int kSums = kColumns / 2;  ///< of each thread of a multiplier, for one block of 64 rows
 
   Shared<std::byte> memory;  ///< kStages * kStageBytes, 1024-byte aligned
   Ring<stages> ring;
 
   FARWARP_DEVICE Shared<std::byte> left(int stage) const { return memory + stage * kStageBytes; }
-  FARWARP_DEVICE Shared<std::byte> right(int stage) const { return memory + (stage * kStageBytes + kLeftBytes); }
+  FARWARP_DEVICE Shared<std::byte> right(int stage) const { return memory + (stage * kStageBytes + kABytes); }
 };
 
 /// [thread] Starts the copies of step `step` of the rows from `row` of `a` and from `column` of `b` into the stage, which must be free.
@@ -139,7 +139,7 @@ struct WgmmaBlock {
   static constexpr int kBuffers = buffers;
   static constexpr int kStages = kShared.stages();
   using Tile = WgmmaTile<T, columns, kStages, rows>;
-  static_assert(Tile::kStageBytes == kShared.stage_bytes() && Ring<kStages>::kBytes <= WgmmaShared::kBeside);
+  static_assert(Tile::kStageBytes == kShared.stage_bytes() && Ring<kStages>::kBytes <= WgmmaShared::kOperatorOffset);
 
   Shared<std::byte> memory;
 
@@ -149,12 +149,12 @@ struct WgmmaBlock {
     return memory + (kShared.boxes() + multiplier * buffers * WgmmaShared::kBoxBytes);
   }
   /// The multipliers' eight warps arrive here once; the loader's thread waits here.
-  FARWARP_DEVICE Shared<Mbarrier> meeting() const {
-    return Shared<Mbarrier>(reinterpret_cast<Mbarrier*>((barriers() + WgmmaShared::kMeeting).raw));
+  FARWARP_DEVICE Shared<Mbarrier> multipliers_started() const {
+    return Shared<Mbarrier>(reinterpret_cast<Mbarrier*>((barriers() + WgmmaShared::kStartOffset).raw));
   }
-  /// [thread] Initialises the ring, with `fillers` arrivals at `full`, and the meeting. One thread calls it, before a block_sync().
+  /// [thread] Initialises the ring, with `fillers` arrivals at `full`, and `multipliers_started()`. One thread calls it, before a block_sync().
   FARWARP_DEVICE void initialise(int fillers = 1) const {
-    mbarrier_init(meeting(), Tile::kReadingWarps);
+    mbarrier_init(multipliers_started(), Tile::kReadingWarps);
     tile().ring.initialise(Tile::kReadingWarps, fillers);
   }
   FARWARP_DEVICE Shared<std::uint32_t> last_word(int multiplier) const {
@@ -167,11 +167,11 @@ struct WgmmaBlock {
 };
 
 /// [warpgroup] Multiplies 64 rows of each of the block's tiles. Calls `finish(work, sums)` for every work; if K is split, only in the block
-/// that arrives last, with the sums of all splits. The other blocks call `pass()`. `last_word` is the warpgroup's own.
-template <class Tile, class Wait, class Finish, class Pass>
+/// that arrives last, with the sums of all splits. The other blocks call `skip()`. `last_word` is the warpgroup's own.
+template <class Tile, class Wait, class Finish, class Skip>
 FARWARP_DEVICE void multiply_role(const Tile& tile, int multiplier, const TileGrid& grid, Turns turns,
                                   const SplitSpace& space, Shared<std::uint32_t> last_word, const Wait& wait,
-                                  const Finish& finish, const Pass& pass) {
+                                  const Finish& finish, const Skip& skip) {
   RingPosition<Tile::kStages> at;
   for (int number = turns.first; number < grid.works(); number += turns.stride) {
     const Work work = work_at(grid, number);
@@ -187,7 +187,7 @@ FARWARP_DEVICE void multiply_role(const Tile& tile, int multiplier, const TileGr
         if (sum_splits<128>(space, part, meet, sums, total)) {
           finish(work, total);
         } else {
-          pass();
+          skip();
         }
         continue;
       }

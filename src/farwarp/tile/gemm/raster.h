@@ -44,8 +44,8 @@ struct TileGrid {
   std::int32_t split_steps;    ///< steps of each split
   std::int32_t longer_splits;  ///< the first splits, this many, have one step more
   Divisor by_splits;
-  Divisor by_group;                   ///< tiles of a group
-  Divisor by_height, by_last_height;  ///< rows of tiles of a group, and of the last group
+  Divisor by_group;                           ///< tiles of a group
+  Divisor by_group_rows, by_last_group_rows;  ///< rows of tiles of a group, and of the last group
 
   constexpr int works() const { return rows * columns * splits; }
 };
@@ -60,8 +60,8 @@ constexpr TileGrid grid_of(int rows, int columns, int group, int splits, int ste
 constexpr TileIndex tile_of(const TileGrid& grid, int index) {
   const int group = grid.by_group.quotient(index);
   const int within = index - group * grid.by_group.value;
-  const int first = group * grid.by_height.value;
-  const Divisor& height = grid.rows - first < grid.by_height.value ? grid.by_last_height : grid.by_height;
+  const int first = group * grid.by_group_rows.value;
+  const Divisor& height = grid.rows - first < grid.by_group_rows.value ? grid.by_last_group_rows : grid.by_group_rows;
   const int column = height.quotient(within);
   return {first + within - column * height.value, column};
 }

@@ -34,11 +34,11 @@ struct WgmmaShared {
   int buffers = 2;
 
   static constexpr int kLimit = 227 * 1024;
-  static constexpr int kBoxBytes = 64 * 128;  ///< 64 rows of 64 elements
-  static constexpr int kBarriers = 1024;      ///< bytes: the ring's barriers, then what the three offsets below name
-  static constexpr int kBeside = 512;         ///< offset, from barriers(), of an operator's own barriers and words
-  static constexpr int kWords = 960;          ///< offset of the words that say if this split arrived last
-  static constexpr int kMeeting = 992;  ///< offset of the barrier at which multipliers arrive and the loader waits
+  static constexpr int kBoxBytes = 64 * 128;   ///< 64 rows of 64 elements
+  static constexpr int kBarriers = 1024;       ///< bytes: the ring's barriers, then what the three offsets below name
+  static constexpr int kOperatorOffset = 512;  ///< offset, from barriers(), of an operator's own barriers and words
+  static constexpr int kWords = 960;           ///< offset of the words that say if this split arrived last
+  static constexpr int kStartOffset = 992;  ///< offset of the barrier at which multipliers arrive and the loader waits
   constexpr int stage_bytes() const { return (rows + columns) * 128; }
   constexpr int box_bytes() const { return 2 * buffers * kBoxBytes; }  ///< two warpgroups
   constexpr int stages() const { return (kLimit - box_bytes() - kBarriers) / stage_bytes(); }

@@ -25,55 +25,58 @@ struct Choice {
 
 /// An estimate of a launch's clocks. A step takes 4 clocks of the matrix unit for a column of 128 rows, or the time to load the tile's
 /// bytes from L2 if that is longer. All operands are read from memory once. Fitted to one H200 (2026-11): ops/gemm/MEASURED.md, "The plan".
-double estimate(const TilingWish& wish, std::int64_t tiles, const Choice& choice, int steps) {
+double estimate(const TilingRequest& request, std::int64_t tiles, const Choice& choice, int steps) {
   constexpr double kMemoryBytesPerClock = 2000;
   constexpr double kFill = 4500;  // until the first step's operands arrive
   const double heights = choice.rows / kWgmmaRows;
   const double step = std::max(4.0 * choice.columns * heights,
-                               WgmmaShared{choice.rows, choice.columns}.stage_bytes() / wish.bytes_per_clock);
-  const int sharing = wish.clusters && wish.together ? choice.splits : 1;
-  const double epilogue = 400 + wish.column_clocks * choice.columns * heights / sharing;
-  const double exchange = choice.splits == 1 ? 0 : wish.clusters ? 2000 : 1500 + choice.columns * 8.0 * choice.splits;
-  const auto rounds = static_cast<double>(ceil_div(tiles * choice.splits, std::int64_t{wish.blocks}));
-  const double operands = 2.0 * wish.k * (double{1} * wish.m + wish.n) / kMemoryBytesPerClock;
+                               WgmmaShared{choice.rows, choice.columns}.stage_bytes() / request.bytes_per_clock);
+  const int sharing = request.clusters && request.all_resident ? choice.splits : 1;
+  const double epilogue = 400 + request.column_clocks * choice.columns * heights / sharing;
+  const double exchange = choice.splits == 1 ? 0
+                          : request.clusters ? 2000
+                                             : 1500 + choice.columns * 8.0 * choice.splits;
+  const auto rounds = static_cast<double>(ceil_div(tiles * choice.splits, std::int64_t{request.blocks}));
+  const double operands = 2.0 * request.k * (double{1} * request.m + request.n) / kMemoryBytesPerClock;
   return kFill + exchange + std::max(operands, rounds * ceil_div(steps, choice.splits) * step) + rounds * epilogue;
 }
 
 /// Whether a product of `steps` can be cut into tiles and splits of this choice.
-bool has_splits(const TilingWish& wish, bool swap_ab, const Choice& choice, int steps) {
+bool has_splits(const TilingRequest& request, bool swap_ab, const Choice& choice, int steps) {
   if (choice.splits == 1) return true;
   if (choice.splits > steps || choice.columns > kMostSplitColumns || choice.rows != kWgmmaRows) return false;
-  return wish.clusters ? choice.splits == 2 || (swap_ab && choice.splits == 4) : choice.splits <= kMostSplits;
+  return request.clusters ? choice.splits == 2 || (swap_ab && choice.splits == 4) : choice.splits <= kMostSplits;
 }
 
 /// The kernels of the dtype, with or without swap_ab.
-std::vector<Variant> kernels_for(const TilingWish& wish, bool swap_ab) {
+std::vector<Variant> kernels_for(const TilingRequest& request, bool swap_ab) {
   std::vector<Variant> kernels;
-  for (const Variant& kernel : wish.kernels)
-    if (kernel.dtype == wish.dtype && kernel.swap_ab == swap_ab) kernels.push_back(kernel);
+  for (const Variant& kernel : request.kernels)
+    if (kernel.dtype == request.dtype && kernel.swap_ab == swap_ab) kernels.push_back(kernel);
   return kernels;
 }
 
-bool is_wanted(const TilingWish& wish, const Variant& kernel) {
-  return (wish.columns == 0 || wish.columns == kernel.columns) && (wish.rows == 0 || wish.rows == kernel.rows);
+bool is_wanted(const TilingRequest& request, const Variant& kernel) {
+  return (request.columns == 0 || request.columns == kernel.columns) &&
+         (request.rows == 0 || request.rows == kernel.rows);
 }
 
-Choice best_choice(std::span<const Variant> kernels, const TilingWish& wish, int row_count, int column_count,
+Choice best_choice(std::span<const Variant> kernels, const TilingRequest& request, int row_count, int column_count,
                    bool swap_ab) {
-  const int steps = ceil_div(wish.k, kWgmmaDepth);
+  const int steps = ceil_div(request.k, kWgmmaDepth);
   Choice best;
   for (const Variant& kernel : kernels) {
-    if (!is_wanted(wish, kernel)) continue;
+    if (!is_wanted(request, kernel)) continue;
     const std::int64_t tiles = std::int64_t{ceil_div(row_count, kernel.rows)} * ceil_div(column_count, kernel.columns);
     for (int splits = 1; splits <= kMostSplits; ++splits) {
       Choice choice{kernel.name, kernel.rows, kernel.columns, splits};
-      if (wish.splits != 0 && wish.splits != splits) continue;
-      if (!has_splits(wish, swap_ab, choice, steps)) continue;
-      if (splits > 1 && (wish.clusters || wish.splits == 0) && tiles * splits > wish.blocks) break;
-      if (splits > 1 && wish.clusters && (wish.splits == 0 || wish.together) &&
-          tiles * splits > blocks_at_once(wish.blocks, splits))
+      if (request.splits != 0 && request.splits != splits) continue;
+      if (!has_splits(request, swap_ab, choice, steps)) continue;
+      if (splits > 1 && (request.clusters || request.splits == 0) && tiles * splits > request.blocks) break;
+      if (splits > 1 && request.clusters && (request.splits == 0 || request.all_resident) &&
+          tiles * splits > blocks_at_once(request.blocks, splits))
         continue;
-      choice.clocks = estimate(wish, tiles, choice, steps);
+      choice.clocks = estimate(request, tiles, choice, steps);
       if (best.columns == 0 || choice.clocks < best.clocks) best = choice;
     }
   }
@@ -92,36 +95,36 @@ Status wrong(const char* desc, const char* field, std::int64_t value, const std:
   return invalid_argument(fmt::format("{}.{} is {}; allowed: {}", desc, field, value, allowed));
 }
 
-Status tile_wgmma(const TilingWish& wish, const char* desc, Tiling& result) {
-  result.swap_ab = wish.m <= kMostSwapAbRows;
+Status tile_wgmma(const TilingRequest& request, const char* desc, Tiling& result) {
+  result.swap_ab = request.m <= kMostSwapAbRows;
   result.depth = kWgmmaDepth;
-  result.steps = ceil_div(wish.k, kWgmmaDepth);
-  const int row_count = result.swap_ab ? wish.n : wish.m;
-  const int column_count = result.swap_ab ? wish.m : wish.n;
-  const std::vector<Variant> all = kernels_for(wish, result.swap_ab);
+  result.steps = ceil_div(request.k, kWgmmaDepth);
+  const int row_count = result.swap_ab ? request.n : request.m;
+  const int column_count = result.swap_ab ? request.m : request.n;
+  const std::vector<Variant> all = kernels_for(request, result.swap_ab);
   std::span<const Variant> kernels = all;
-  if (result.swap_ab && wish.columns == 0) {  // all rows of x in one tile: w is read once
-    while (kernels.size() > 1 && kernels[0].columns < wish.m) kernels = kernels.subspan(1);
+  if (result.swap_ab && request.columns == 0) {  // all rows of x in one tile: w is read once
+    while (kernels.size() > 1 && kernels[0].columns < request.m) kernels = kernels.subspan(1);
     kernels = kernels.first(1);
   }
-  const auto wanted = [&](const Variant& kernel) { return is_wanted(wish, kernel); };
-  if (wish.rows != 0 && wish.rows != kWgmmaRows && std::ranges::none_of(kernels, wanted))
-    return wrong(desc, "tile_rows", wish.rows,
+  const auto wanted = [&](const Variant& kernel) { return is_wanted(request, kernel); };
+  if (request.rows != 0 && request.rows != kWgmmaRows && std::ranges::none_of(kernels, wanted))
+    return wrong(desc, "tile_rows", request.rows,
                  fmt::format("0 (the plan's choice), {}, or {} with m above 64 and tile_columns {}", kWgmmaRows,
                              kWgmmaTallRows, kTallColumns));
-  const Choice choice = best_choice(kernels, wish, row_count, column_count, result.swap_ab);
+  const Choice choice = best_choice(kernels, request, row_count, column_count, result.swap_ab);
   if (choice.columns == 0) {
-    if (wish.columns != 0 && std::ranges::find(kernels, wish.columns, &Variant::columns) == kernels.end())
-      return wrong(desc, "tile_columns", wish.columns,
-                   fmt::format("0 (the plan's choice), {} with m = {}", widths_of(kernels), wish.m));
-    if (wish.clusters)
+    if (request.columns != 0 && std::ranges::find(kernels, request.columns, &Variant::columns) == kernels.end())
+      return wrong(desc, "tile_columns", request.columns,
+                   fmt::format("0 (the plan's choice), {} with m = {}", widths_of(kernels), request.m));
+    if (request.clusters)
       return wrong(
-          desc, "splits", wish.splits,
+          desc, "splits", request.splits,
           fmt::format("0 (the plan's choice), 1, or {} with tile_columns up to {} and tile_rows {}, if k has as "
                       "many steps of {} and all tiles' blocks are at most {}",
                       result.swap_ab ? "2 or 4" : "2", kMostSplitColumns, kWgmmaRows, kWgmmaDepth,
-                      wish.together ? blocks_at_once(wish.blocks, wish.splits) : wish.blocks));
-    return wrong(desc, "splits", wish.splits,
+                      request.all_resident ? blocks_at_once(request.blocks, request.splits) : request.blocks));
+    return wrong(desc, "splits", request.splits,
                  fmt::format("1 to {} steps of {}, with tile_columns up to {}", std::min(kMostSplits, result.steps),
                              kWgmmaDepth, kMostSplitColumns));
   }
@@ -132,46 +135,46 @@ Status tile_wgmma(const TilingWish& wish, const char* desc, Tiling& result) {
   result.splits = choice.splits;
   result.tile_columns = ceil_div(column_count, result.columns);
   result.threads = kWgmmaThreads;
-  const int boxes = wgmma_boxes(result.columns, wish.widest_boxes);
+  const int boxes = wgmma_boxes(result.columns, request.widest_boxes);
   result.shared_bytes = WgmmaShared{result.rows, result.columns, boxes}.total();
   result.why = fmt::format("{} tiles of {} x {} in {} split{} on {} multiprocessors, about {:.0f} clocks",
                            result.tiles(), result.rows, result.columns, result.splits, result.splits == 1 ? "" : "s",
-                           wish.blocks, choice.clocks);
+                           request.blocks, choice.clocks);
   return {};
 }
 
 /// The rows of a tile are always rows of x. The large tile reuses operands most. The small one is used if there are fewer large tiles than
 /// blocks.
-Status tile_mfma(const TilingWish& wish, const char* desc, Tiling& result) {
+Status tile_mfma(const TilingRequest& request, const char* desc, Tiling& result) {
   const auto tiles_of = [&](const MfmaShape& shape) {
-    return ceil_div(wish.m, shape.rows) * std::int64_t{ceil_div(wish.n, shape.columns)};
+    return ceil_div(request.m, shape.rows) * std::int64_t{ceil_div(request.n, shape.columns)};
   };
-  const MfmaShape& shape = tiles_of(kMfmaLarge) < wish.blocks ? kMfmaSmall : kMfmaLarge;
-  if (wish.columns != 0 && wish.columns != shape.columns)
-    return wrong(desc, "tile_columns", wish.columns, fmt::format("0 (the plan's choice) or {}", shape.columns));
-  if (wish.rows != 0 && wish.rows != shape.rows)
-    return wrong(desc, "tile_rows", wish.rows, fmt::format("0 (the plan's choice) or {}", shape.rows));
-  for (const Variant& kernel : kernels_for(wish, false))
+  const MfmaShape& shape = tiles_of(kMfmaLarge) < request.blocks ? kMfmaSmall : kMfmaLarge;
+  if (request.columns != 0 && request.columns != shape.columns)
+    return wrong(desc, "tile_columns", request.columns, fmt::format("0 (the plan's choice) or {}", shape.columns));
+  if (request.rows != 0 && request.rows != shape.rows)
+    return wrong(desc, "tile_rows", request.rows, fmt::format("0 (the plan's choice) or {}", shape.rows));
+  for (const Variant& kernel : kernels_for(request, false))
     if (kernel.rows == shape.rows && kernel.columns == shape.columns) result.kernel = kernel.name;
   result.rows = shape.rows;
   result.columns = shape.columns;
   result.depth = shape.step_depth();
-  result.steps = ceil_div(wish.k, result.depth);
-  result.tile_rows = ceil_div(wish.m, result.rows);
-  result.tile_columns = ceil_div(wish.n, result.columns);
+  result.steps = ceil_div(request.k, result.depth);
+  result.tile_rows = ceil_div(request.m, result.rows);
+  result.tile_columns = ceil_div(request.n, result.columns);
   constexpr int kFewestSteps = 4;  // splits with fewer steps gain less than adding up costs
-  const auto idle = wish.blocks / std::max<std::int64_t>(result.tiles(), 1);
-  result.splits = wish.splits != 0 ? wish.splits
-                                   : static_cast<int>(std::clamp<std::int64_t>(
-                                         std::min<std::int64_t>(idle, result.steps / kFewestSteps), 1, kMostSplits));
+  const auto idle = request.blocks / std::max<std::int64_t>(result.tiles(), 1);
+  result.splits = request.splits != 0 ? request.splits
+                                      : static_cast<int>(std::clamp<std::int64_t>(
+                                            std::min<std::int64_t>(idle, result.steps / kFewestSteps), 1, kMostSplits));
   if (result.splits > result.steps)
-    return wrong(desc, "splits", wish.splits,
+    return wrong(desc, "splits", request.splits,
                  fmt::format("0 (the plan's choice), or 1 to {} steps of {}", std::min(result.steps, kMostSplits),
                              result.depth));
   result.threads = shape.threads();
   result.shared_bytes = shape.shared_bytes();
   result.why = fmt::format("{} tiles of {} x {} in {} split{} on {} multiprocessors", result.tiles(), result.rows,
-                           result.columns, result.splits, result.splits == 1 ? "" : "s", wish.blocks);
+                           result.columns, result.splits, result.splits == 1 ? "" : "s", request.blocks);
   return {};
 }
 
@@ -187,23 +190,23 @@ int blocks_at_once(int blocks, int cluster) {
   return (parts * (kPart / cluster) - lost) * cluster;
 }
 
-Result<Tiling> tile_product(const TilingWish& wish, const MachineShape& shape, const char* desc) {
+Result<Tiling> tile_product(const TilingRequest& request, const MachineShape& shape, const char* desc) {
   Tiling result;
   const bool wgmma = shape.traits.matrix_unit == MatrixUnit::kWgmma;
-  if (const Status status = wgmma ? tile_wgmma(wish, desc, result) : tile_mfma(wish, desc, result); !status.ok())
+  if (const Status status = wgmma ? tile_wgmma(request, desc, result) : tile_mfma(request, desc, result); !status.ok())
     return status;
   // While a group runs, strips of both operands with about the same number of bytes stay in L2.
   result.group = std::max(1, 2048 / result.rows);
   const std::int64_t works = result.tiles() * result.splits;
-  if (works > std::numeric_limits<std::int32_t>::max() - wish.blocks)
-    return wrong(desc, "m", wish.m, "at most 2^31 tiles");
-  result.blocks = static_cast<int>(std::min<std::int64_t>(wish.blocks, works));
-  if (wgmma && wish.clusters) {
+  if (works > std::numeric_limits<std::int32_t>::max() - request.blocks)
+    return wrong(desc, "m", request.m, "at most 2^31 tiles");
+  result.blocks = static_cast<int>(std::min<std::int64_t>(request.blocks, works));
+  if (wgmma && request.clusters) {
     result.cluster = result.splits;
   } else if (result.splits > 1) {
     const int parts = wgmma ? 2 : 1;  // parts of a tile, each with a counter of its own; wgmma: one for each multiplier
-    result.partials_bytes = works * result.rows * result.columns * 4;
-    result.workspace_bytes = result.partials_bytes + result.tiles() * parts * 4;
+    result.partial_sums_bytes = works * result.rows * result.columns * 4;
+    result.workspace_bytes = result.partial_sums_bytes + result.tiles() * parts * 4;
   }
   return result;
 }

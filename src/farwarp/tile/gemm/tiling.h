@@ -22,7 +22,7 @@ inline constexpr double kL2BytesPerClock = 51;
 /// Clocks that copies take to store a column of a tile of 128 rows.
 inline constexpr double kStoreColumnClocks = 4.5;
 
-struct TilingWish {
+struct TilingRequest {
   int m, n, k;
   DType dtype;
   std::span<const Variant> kernels;           ///< the operator's, for the machine's matrix unit
@@ -33,9 +33,9 @@ struct TilingWish {
   int rows = 0;                               ///< of a tile: 128 or 256; 0: the best
   int widest_boxes = 0;                       ///< wgmma_boxes()
   double bytes_per_clock = kL2BytesPerClock;  ///< bytes that a block loads in a clock
-  bool together = false;                      ///< blocks wait for each other: all clusters must run at once
+  bool all_resident = false;                  ///< blocks wait for each other: all clusters must run at once
   double column_clocks =
-      kStoreColumnClocks;  ///< of the epilogue, for a column; with `clusters` and `together` a cluster's blocks share them
+      kStoreColumnClocks;  ///< of the epilogue, for a column; with `clusters` and `all_resident` a cluster's blocks share them
 };
 
 struct Tiling {
@@ -50,7 +50,7 @@ struct Tiling {
   int blocks = 0;
   int threads = 0;
   std::int64_t shared_bytes = 0;
-  std::int64_t partials_bytes = 0;  ///< sums of splits; the workspace has them first, then their counters
+  std::int64_t partial_sums_bytes = 0;  ///< sums of splits; the workspace has them first, then their counters
   std::int64_t workspace_bytes = 0;
   std::string kernel;  ///< the kernel's name
   std::string why;     ///< how the tile was chosen
@@ -70,6 +70,6 @@ struct Tiling {
 int blocks_at_once(int blocks, int cluster);
 
 /// kInvalidArgument names `desc`.tile_rows, .tile_columns, .splits or .m, its value and what is allowed.
-Result<Tiling> tile_product(const TilingWish& wish, const MachineShape& shape, const char* desc);
+Result<Tiling> tile_product(const TilingRequest& request, const MachineShape& shape, const char* desc);
 
 }  // namespace farwarp::tile

@@ -104,7 +104,7 @@ FARWARP_DEVICE void load_role(const Args& args, const Block& block, const Wait& 
   if (lane_index() == 0) {
     if (joined && args.comm_blocks == 0 && block_index() == 0) claim_call(call);
     // As in gemm: behind the copies of all stages of all blocks, the multipliers' instructions would come microseconds later.
-    wait(block.meeting(), 0);
+    wait(block.multipliers_started(), 0);
     loader.load_ahead(first, place, Tile::kStages);
   }
   warp_sync();
@@ -139,7 +139,7 @@ FARWARP_DEVICE void multiply_block(const Args& args) {
     if (args.grid.splits > 1) tile::attend_exchange();
   } else {
     raise_registers<224>();
-    if (lane_index() == 0) mbarrier_arrive(block.meeting());
+    if (lane_index() == 0) mbarrier_arrive(block.multipliers_started());
     multiplier_role<swap_ab>(args, block, warpgroup - 1, wait);
   }
   report_expired(waits, args.view, args.slot, kSiteStage);

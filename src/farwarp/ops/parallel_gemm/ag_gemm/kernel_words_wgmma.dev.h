@@ -39,7 +39,7 @@ struct WordsBlock
 
   /// Where those arrive who have read the call, and who leaves it for the block waits.
   FARWARP_DEVICE Shared<Mbarrier> call_read() const {
-    return Shared<Mbarrier>(reinterpret_cast<Mbarrier*>((this->barriers() + tile::WgmmaShared::kBeside).raw));
+    return Shared<Mbarrier>(reinterpret_cast<Mbarrier*>((this->barriers() + tile::WgmmaShared::kOperatorOffset).raw));
   }
   /// [thread] One thread, before a block_sync().
   FARWARP_DEVICE void initialise(int fillers, int call_readers) const {
@@ -63,13 +63,13 @@ FARWARP_DEVICE void copy_w_role(const Args& args, const Block& block, const Wait
   const Turns turns = turns_of(args);
   const auto load = [&](const Work& work, int step, int stage) {
     const int row = place_of<Tile, swap_ab>(args, work).w_row;
-    mbarrier_arrive_expect(tile.ring.full(stage), swap_ab ? Tile::kLeftBytes : Tile::kRightBytes);
+    mbarrier_arrive_expect(tile.ring.full(stage), swap_ab ? Tile::kABytes : Tile::kBBytes);
     tensor_load(swap_ab ? tile.left(stage) : tile.right(stage), args.w, row,
                 (work.steps.first + step) * Tile::kStepDepth, tile.ring.full(stage));
   };
   const int loaded = tile::load_first<Tile, 1>(args.grid, turns, load);
   // As in gemm: behind the copies of all stages of all blocks, the multipliers' instructions would come microseconds later.
-  wait(block.meeting(), 0);
+  wait(block.multipliers_started(), 0);
   tile::load_role(tile, args.grid, turns, loaded, load, wait);
 }
 
@@ -138,7 +138,7 @@ FARWARP_DEVICE void multiply_words(const Args& args) {
     load_x_role<swap_ab, Roles>(args, block, wait);
   } else {
     change_registers<Roles::kMultiplying, Roles::kLaunched>();
-    if (lane_index() == 0) mbarrier_arrive(block.meeting());
+    if (lane_index() == 0) mbarrier_arrive(block.multipliers_started());
     multiplier_role<swap_ab>(args, block, warpgroup - Roles::kFirstMultiplier, wait);
   }
   report_expired(waits, args.view, args.slot, kSiteStage);

@@ -150,7 +150,7 @@ void lay_out(AllGatherGemmPlan& plan) {
   plan.gathered = take(boxes ? 2 * x_bytes(plan) : 0);
   plan.arrived = take(plan.words ? 0 : 2 * (std::int64_t{8} * plan.ranks * plan.row_pieces * plan.depth_pieces));
   plan.partials = take(plan.workspace_bytes);
-  plan.counters = plan.partials + plan.partials_bytes;
+  plan.counters = plan.partials + plan.partial_sums_bytes;
   plan.workspace_heap_bytes = at;
   plan.inbox_bytes = plan.words ? align(ag_gemm::kInboxes * x_bytes(plan)) : 0;
   plan.heap_bytes = plan.workspace_heap_bytes + plan.inbox_bytes;
@@ -182,17 +182,17 @@ Result<tile::Tiling> tile_beside(AllGatherGemmPlan& plan, const MachineShape& sh
   const ParallelGemmDesc& desc = plan.desc;
   const int columns = tile_columns_beside(plan, shape, blocks);
   const auto tile = [&](int splits) {
-    const tile::TilingWish wish{.m = plan.local.y_rows,
-                                .n = plan.local.w_rows,
-                                .k = plan.local.k,
-                                .dtype = desc.dtype,
-                                .kernels = kernels_of(plan, shape),
-                                .blocks = blocks - plan.comm_blocks,
-                                .columns = columns,
-                                .splits = splits,
-                                .clusters = true,
-                                .widest_boxes = tile::kAllGatherWidestBoxes};
-    return tile::tile_product(wish, shape, "ParallelGemmDesc");
+    const tile::TilingRequest request{.m = plan.local.y_rows,
+                                      .n = plan.local.w_rows,
+                                      .k = plan.local.k,
+                                      .dtype = desc.dtype,
+                                      .kernels = kernels_of(plan, shape),
+                                      .blocks = blocks - plan.comm_blocks,
+                                      .columns = columns,
+                                      .splits = splits,
+                                      .clusters = true,
+                                      .widest_boxes = tile::kAllGatherWidestBoxes};
+    return tile::tile_product(request, shape, "ParallelGemmDesc");
   };
   auto tiling = tile(desc.splits);
   if (!tiling.ok() || plan.comm_blocks % tiling->cluster == 0) return tiling;

@@ -22,7 +22,7 @@ FARWARP_DEVICE void load_w_role(const Args& args, const Block& block, Turns turn
   };
   const int loaded = tile::load_first<Tile, 1>(args.grid, turns, load);
   // As in gemm: behind the copies of all stages of all blocks, the multipliers' instructions would come microseconds later.
-  wait(block.meeting(), 0);
+  wait(block.multipliers_started(), 0);
   tile::load_role(tile, args.grid, turns, loaded, load, wait);
 }
 

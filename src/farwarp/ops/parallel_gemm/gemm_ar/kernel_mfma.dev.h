@@ -42,7 +42,7 @@ FARWARP_DEVICE void gemm_ar_mfma(const Args& args) {
     gemm_reduce::multiply_and_send(call, args.reduce, tile);
     constexpr int kWaves = shape.threads() / Target::kWarpSize;
     const int wave = kWaves * block_index() + warp_index(), waves = kWaves * num_blocks();
-    gemm_reduce::EvenShare share(args.reduce, wave, waves);
+    gemm_reduce::EvenChunks share(args.reduce, wave, waves);
     reduce_and_share<T, shape.columns, 1>(args, share, call.epoch, [&](gemm_reduce::Cover cover) {
       return gemm_reduce::await_bands<Failure::called>(call, args.reduce, cover);
     });

@@ -35,7 +35,7 @@ struct TwoShotByBoxes : gemm_reduce::ToOwners<T, columns, swap_ab> {
   FARWARP_DEVICE void reduce_and_share(const Block& block, const Wait& wait) const {
     gemm_ar::reduce_and_share<T, Base::kBandColumns, vectors>(all, gemm_reduce::TakenChunks(block.taken()),
                                                               block.call(all.reduce.view, all.reduce.slot, wait).epoch,
-                                                              gemm_reduce::awaiting(all.reduce, block, wait));
+                                                              gemm_reduce::band_waiter(all.reduce, block, wait));
   }
 };
 

@@ -1,4 +1,4 @@
-// What the host hands to the kernels of gemm-rs.
+// The argument block of the kernels of gemm-rs and gemm-ar.
 #pragma once
 
 #include <cstdint>
@@ -15,26 +15,25 @@ enum Site : std::uint32_t { kSiteStage, kSiteReady, kSitePartials, kSites };
 inline constexpr const char* kSiteNames[kSites] = {"a stage of operands", "a peer's readiness",
                                                    "a peer's partial sums"};
 
-/// Offsets within a tile of the mfma kernels are 32 bits wide.
+/// The most elements from one row of an operand to the next: the mfma kernels compute offsets within a tile in 32 bits.
 inline constexpr std::int64_t kMfmaMostPitch = std::int64_t{1} << 22;
 
-/// The argument block of every kernel of gemm-rs; a kernel reads what it needs.
+/// One block for all kernels. Each reads the members that it needs.
 struct Args {
   TensorMap a;  ///< wgmma: the operand whose rows are a tile's rows, boxes of 128 x 64
   TensorMap b;  ///< wgmma: the other, boxes of tile columns x 64
-  TensorMap inbox
-      [kMaxRanks];  ///< wgmma: where this rank's partial sums go at each owner, boxes of 64 x 64, or tile columns x 64
-                    ///< if swap_ab
+  /// wgmma: by owner, the part of its inbox that this rank writes. Boxes are 64 x 64; with swap_ab, tile columns x 64.
+  TensorMap inbox[kMaxRanks];
   WorldView view;
   std::uint32_t slot;      ///< of the operator in its World
   std::int32_t m, n, k;    ///< of this rank's product
-  std::int32_t x_rows;     ///< m, or less: what lies behind is nobody's
-  std::uint32_t drop_put;  ///< fault injection: this rank's n-th tile (from 1) is not sent; 0: none
-  std::int32_t xcds;       ///< mfma: dies that blocks are dealt to in turn; tile/gemm/xcd.h
+  std::int32_t x_rows;     ///< at most m; further rows of x are padding, whose sums are not sent
+  std::uint32_t drop_put;  ///< fault injection: this rank does not send its n-th tile (from 1); 0: none
+  std::int32_t xcds;       ///< mfma: dies over which consecutive blocks are distributed; tile/gemm/xcd.h
   tile::TileGrid grid;
   RowOrder order;
   Bands bands;
-  WordInbox word_inbox;  ///< without rows: boxes and flags
+  WordInbox word_inbox;  ///< rows is 0: partial sums are sent as boxes with flags
   Workspace at;          ///< offsets in every heap
   const void* x;         ///< [m, k]
   const void* w;         ///< [n, k]

@@ -1,4 +1,5 @@
-// A block that sends: beside the main loop's, the shared memory between its roles, and the multipliers' way of handing boxes over.
+// The shared memory of a block that sends: the main loop's, the boxes that multipliers fill for store warps, and the call that one warp has
+// read for all.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_reduce/args.h"
@@ -12,8 +13,7 @@ using farwarp::tile::WgmmaShared;
 // Warps of the loading warpgroup.
 inline constexpr int kLoadWarp = 0, kFirstStoreWarp = 1, kReduceWarp = 3;
 
-/// What the warps of a warpgroup have of registers, which give some up or take them: a block has what it was launched with, or the taking
-/// waits for ever.
+/// Registers of a thread after setmaxnreg. Together they must not exceed what the block was launched with, or setmaxnreg never returns.
 struct RegisterBudget {
   int loading, multiplying;
   consteval RegisterBudget(int of_loading, int of_multiplying) : loading(of_loading), multiplying(of_multiplying) {
@@ -21,19 +21,20 @@ struct RegisterBudget {
   }
 };
 
-/// The boxes of one multiplying warpgroup, which fills them in turn, and its store warp, which sends them in turn and gives them back.
+/// The boxes between one multiplier, which fills them in turn, and its store warp, which sends them in turn and releases them.
 template <int boxes>
 struct BoxPipeline {
   static constexpr int kCount = boxes;
   Shared<std::byte> memory;
-  Shared<Mbarrier> barriers;    ///< [2][boxes]: full, one arrival of each warp that fills; free, the store warp's
+  Shared<Mbarrier>
+      barriers;  ///< [2][boxes]: full (an arrival of each warp that fills), empty (one arrival of the store warp)
   Shared<std::uint32_t> words;  ///< [boxes]
 
   FARWARP_DEVICE Shared<std::byte> box(int number) const { return memory + number * WgmmaShared::kBoxBytes; }
   FARWARP_DEVICE Shared<Mbarrier> full(int number) const { return barriers + number; }
   FARWARP_DEVICE Shared<Mbarrier> empty(int number) const { return barriers + boxes + number; }
-  /// Where K is split: 1 if the box is a tile's first, 0 if this block has nothing to send of its work.
-  FARWARP_DEVICE Shared<std::uint32_t> carries(int number) const { return words + number; }
+  /// If K is split, the multiplier says by it what the box begins: 1: a tile; 0: a work whose tile another block sends, so that the box is empty.
+  FARWARP_DEVICE Shared<std::uint32_t> starts_tile(int number) const { return words + number; }
 };
 
 template <class T, int columns>
@@ -49,9 +50,9 @@ struct SendingBlock
     return {this->boxes(multiplier), at<Mbarrier>(kBoxBarriers) + multiplier * 2 * kBuffers,
             at<std::uint32_t>(kBoxWords) + multiplier * kBuffers};
   }
-  /// The call's words are there: one arrival.
+  /// One arrival: the call has been published.
   FARWARP_DEVICE Shared<Mbarrier> joined() const { return at<Mbarrier>(kJoined); }
-  /// Nobody of the block sends or tells of partial sums any more: an arrival of each warp that has, and of `others`.
+  /// The block sends and flags no more partial sums: an arrival of each multiplying warp, each store warp, and of `others`.
   FARWARP_DEVICE Shared<Mbarrier> done() const { return at<Mbarrier>(kDone); }
   /// How many chunks of y the block's warps have taken.
   FARWARP_DEVICE Shared<std::uint32_t> taken() const { return at<std::uint32_t>(kTaken); }
@@ -66,12 +67,12 @@ struct SendingBlock
       }
     }
     mbarrier_init(joined(), 1);
-    mbarrier_init(done(), Tile::kReadingWarps + Tile::kMultipliers + others);  // the multipliers' and the store warps'
+    mbarrier_init(done(), Tile::kReadingWarps + Tile::kMultipliers + others);
     store(taken(), 0u);
     Base::initialise();
   }
 
-  /// [thread] One thread for the block: only it has read the call's cells.
+  /// [thread] One thread gives the call, whose cells it has read, to the others.
   FARWARP_DEVICE void publish(const Call& call) const {
     const Shared<std::uint64_t> words = at<std::uint64_t>(kCall);
     store(words, std::uint64_t{call.epoch} << 32 | (call.live ? 1u : 0u));
@@ -80,7 +81,7 @@ struct SendingBlock
     store(words + 3, call.grace_ns);
     mbarrier_arrive(joined());
   }
-  /// [thread] The call as it was shared: not live, too, if that never happened.
+  /// [thread] Waits for the published call and returns it. If the wait expires, the returned call is not live.
   template <class Wait>
   FARWARP_DEVICE Call call(const WorldView& view, std::uint32_t slot, const Wait& wait) const {
     if (!wait(joined(), 0)) return {view, slot, 0, 0, 0, 0, false};
@@ -96,30 +97,33 @@ struct SendingBlock
   }
 
  private:
-  // Offsets behind kBeside.
+  // Offsets from kOperatorOffset.
   static constexpr int kBoxBarriers = 0;
   static constexpr int kBoxWords = kBoxBarriers + Tile::kMultipliers * 2 * kBuffers * 8;
   static constexpr int kCall = kBoxWords + Tile::kMultipliers * kBuffers * 4;
   static constexpr int kJoined = kCall + 4 * 8, kDone = kJoined + 8, kTaken = kDone + 8;
-  static_assert(kCall % 8 == 0 && WgmmaShared::kBeside + kTaken + 4 <= WgmmaShared::kWords);
+  static_assert(kCall % 8 == 0 && WgmmaShared::kOperatorOffset + kTaken + 4 <= WgmmaShared::kWords);
 
   template <class Word>
   FARWARP_DEVICE Shared<Word> at(int offset) const {
-    return Shared<Word>(reinterpret_cast<Word*>((this->barriers() + (WgmmaShared::kBeside + offset)).raw));
+    return Shared<Word>(reinterpret_cast<Word*>((this->barriers() + (WgmmaShared::kOperatorOffset + offset)).raw));
   }
 };
 
-/// [warpgroup] How a multiplier fills boxes: a BoxWriter's put(), whose boxes the store warp carries on; `copied`: by copies.
+/// [warpgroup] A multiplier's end of its boxes, with the interface of tile::BoxWriter: the store warp sends the boxes. `copied`: it sends them by
+/// tensor copies, which read shared memory through the async proxy.
 template <bool copied, class Boxes, class Wait>
 class BoxProducer {
  public:
   FARWARP_DEVICE BoxProducer(const Boxes& boxes, bool split, const Wait& wait)
       : boxes_(boxes), split_(split), wait_(wait) {}
 
-  /// Boxes 0 to count - 1 of a tile. A wait that gives up is passed over: what an aborted call sends counts for nothing.
-  template <int count, class Write, class Carry>
-  FARWARP_DEVICE void put(const Write& write, const Carry&) {
-    if constexpr (count <= Boxes::kCount) {  // one wait's code in the loop: its registers are the sums'
+  /// Fills boxes 0 to count - 1 of a tile. After a wait that gave up it goes on: the results of an aborted call are not used.
+  template <int count, class Write, class SendBox>
+  FARWARP_DEVICE void write_boxes(const Write& write, const SendBox&) {
+    if constexpr (count <=
+                  Boxes::
+                      kCount) {  // a loop, not unrolled: the code of several waits would need registers that hold sums
       auto at = at_;
 #pragma unroll 1
       for (int i = 0; i < count; ++i) {
@@ -134,19 +138,19 @@ class BoxProducer {
       close(i == 0);
     }
   }
-  /// Of a work there is nothing to send: another block has its tile.
-  FARWARP_DEVICE void pass() {
+  /// Says that this block has nothing to send of the work: another block has its tile.
+  FARWARP_DEVICE void skip() {
     open(at_);
     close(false);
   }
 
  private:
-  /// What was in the box before has been sent. The first turn finds all free.
+  /// Waits until what the box held has been sent. In the first turn all boxes are empty.
   FARWARP_DEVICE void open(tile::RingPosition<Boxes::kCount> at) const { wait_(boxes_.empty(at.stage), at.parity ^ 1); }
-  FARWARP_DEVICE void close(bool carries) {
+  FARWARP_DEVICE void close(bool starts_tile) {
     if constexpr (copied) proxy_fence();
     warp_sync();
-    if (split_ && thread_index() % 128 == 0) store(boxes_.carries(at_.stage), carries ? 1u : 0u);
+    if (split_ && thread_index() % 128 == 0) store(boxes_.starts_tile(at_.stage), starts_tile ? 1u : 0u);
     if (lane_index() == 0) mbarrier_arrive(boxes_.full(at_.stage));
     at_.advance();
   }

@@ -1,4 +1,4 @@
-// The host's part of an argument block: what create() fills in, and the tensor maps of a call.
+// What the host writes into an argument block: sizes by create(), tensor maps by the first call.
 #pragma once
 
 #include "farwarp/base/status.h"
@@ -8,14 +8,14 @@
 
 namespace farwarp::gemm_reduce {
 
-/// All but operands and maps. `opened` has the workspace, then the memory of words.
+/// Sets everything but operands and maps. The buffers of `opened` are the workspace and the inbox of words.
 void set_sizes(Args& args, const Plan& plan, World& world, const OpenedOperator& opened);
 
-/// Keeps track of which maps stand in the block.
+/// Makes the tensor maps of an argument block.
 class Maps {
  public:
-  /// Sets x and w. Maps are made anew only for matrices that have moved; those of inboxes once, since peers' addresses never move, and
-  /// at the first call, which may fail on one rank alone as create() may not.
+  /// Sets x and w and their maps, if they have changed. The maps of inboxes are made once, because peers' addresses do not change. They are made
+  /// by the first call and not by create(), because a call may fail on one rank alone.
   Status encode(Args& args, const Plan& plan, Device& device, const void* x, const void* w);
 
  private:

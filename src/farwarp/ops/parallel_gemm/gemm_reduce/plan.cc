@@ -40,8 +40,8 @@ void lay_out(Plan& plan) {
     workspace.flags = take(std::int64_t{8} * plan.ranks * plan.bands.row_count * plan.bands.column_count);
     workspace.ready_cells = take(8 * kMaxRanks);
   }
-  workspace.partials = take(plan.partials_bytes);
-  workspace.counters = take(plan.workspace_bytes - plan.partials_bytes);
+  workspace.partials = take(plan.partial_sums_bytes);
+  workspace.counters = take(plan.workspace_bytes - plan.partial_sums_bytes);
   workspace.total = end;
 }
 
@@ -65,20 +65,20 @@ Result<Plan> make_plan(const ParallelGemmDesc& desc, const MachineShape& shape, 
   const int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
   const bool words = word_rows != 0, wgmma = shape.traits.matrix_unit == MatrixUnit::kWgmma;
   const bool clusters = words && wgmma && desc.m <= tile::kMostSwapAbRows;
-  const tile::TilingWish wish{.m = desc.m,
-                              .n = desc.n,
-                              .k = k,
-                              .dtype = desc.dtype,
-                              .kernels = kernels,
-                              .blocks = blocks,
-                              .columns = desc.tile_columns,
-                              .splits = desc.splits,
-                              .clusters = clusters,
-                              .widest_boxes = tile::kSendWidestBoxes,
-                              .bytes_per_clock = clusters ? kSwapAbBytesPerClock : tile::kL2BytesPerClock,
-                              .together = true,
-                              .column_clocks = clusters ? kSwapAbColumnClocks : tile::kStoreColumnClocks};
-  const auto tiling = tile::tile_product(wish, shape, "ParallelGemmDesc");
+  const tile::TilingRequest request{.m = desc.m,
+                                    .n = desc.n,
+                                    .k = k,
+                                    .dtype = desc.dtype,
+                                    .kernels = kernels,
+                                    .blocks = blocks,
+                                    .columns = desc.tile_columns,
+                                    .splits = desc.splits,
+                                    .clusters = clusters,
+                                    .widest_boxes = tile::kSendWidestBoxes,
+                                    .bytes_per_clock = clusters ? kSwapAbBytesPerClock : tile::kL2BytesPerClock,
+                                    .all_resident = true,
+                                    .column_clocks = clusters ? kSwapAbColumnClocks : tile::kStoreColumnClocks};
+  const auto tiling = tile::tile_product(request, shape, "ParallelGemmDesc");
   if (!tiling.ok()) return tiling.status();
   static_cast<tile::Tiling&>(plan) = *tiling;
   plan.bands = bands_of(*tiling, shape, desc, ranks);

@@ -1,5 +1,5 @@
-// Partial sums on their way to the ranks that own their rows, who add them up: what all kernels share. They are sent in bands of boxes
-// with flags, or as words.
+// How partial sums are sent to the ranks that own their rows, and how owners add them up: what all kernels share. They are sent in bands with
+// flags, or as words.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_reduce/args.h"
@@ -22,10 +22,10 @@ FARWARP_DEVICE Peer<Flag> flag_at(const Args& args, int owner, int row, int colu
          bands.flag(args.view.rank, row / bands.rows - bands.first_of(owner), column / bands.columns);
 }
 
-/// [thread] Remembers which owners' memory may be written in this call.
+/// [thread] Remembers which owners have stored their ready cells for this call, so that each is awaited once.
 class Permissions {
  public:
-  /// Waits for the entry of each owner that has not been seen. False: the call is over.
+  /// Waits for the ready cells of `owners`. False: the call is over.
   template <Failure failure>
   FARWARP_DEVICE bool await(Call& call, const Args& args, OwnerRange owners) {
     for (int owner = owners.first; owner <= owners.last; ++owner) {
@@ -40,14 +40,14 @@ class Permissions {
   std::uint32_t ready_ = 0;
 };
 
-// ---- owners of bands: partial sums of all ranks, in the order of the ranks, become rows of y ------------------------
+// ---- owners of bands: add up the partial sums of all ranks, in the order of the ranks, into rows of y ----------------
 
 template <class T>
 FARWARP_DEVICE T element(Vec16 eight, int i) {
   return T{static_cast<std::uint16_t>((i < 4 ? eight.lo : eight.hi) >> (16 * (i & 3)))};
 }
 
-/// [thread] Eight sums over `ranks` sources, at most `most`, in fp32 and in their order, rounded once.
+/// [thread] Adds up eight elements of `ranks` sources (at most `most`) in fp32, in the order of the sources, and rounds once.
 template <class T, int most>
 FARWARP_DEVICE Vec16 sum_in_order(const Vec16 (&parts)[most], int ranks) {
   float sums[8] = {};
@@ -66,8 +66,7 @@ FARWARP_DEVICE Vec16 sum_in_order(const Vec16 (&parts)[most], int ranks) {
   return {pairs[1] << 32 | pairs[0], pairs[3] << 32 | pairs[2]};
 }
 
-/// [thread] For each of `from` that is wanted, eight neighbours of a row: the sum over `ranks` sources, at most `most`, `stride` bytes apart, in
-/// fp32 and in their order, rounded once.
+/// [thread] sum_in_order() for each vector of `from` whose bit is set in `wanted`. The sources' vectors are `stride` bytes apart.
 template <class T, int most, int vectors>
 FARWARP_DEVICE void sum_sources(const Global<const std::byte> (&from)[vectors], std::uint32_t wanted,
                                 std::int64_t stride, int ranks, Vec16 (&result)[vectors]) {
@@ -75,7 +74,7 @@ FARWARP_DEVICE void sum_sources(const Global<const std::byte> (&from)[vectors], 
 #pragma unroll
   for (int v = 0; v < vectors; ++v) {
 #pragma unroll
-    for (int source = 0; source < most; ++source) {  // all on their way before the first is used
+    for (int source = 0; source < most; ++source) {  // all loads are issued before the first is used
       if (source < ranks && (wanted >> v & 1) != 0)
         parts[v][source] = load<Cache::streaming>(
             Global<const Vec16>(reinterpret_cast<const Vec16*>((from[v] + source * stride).raw)));
@@ -85,9 +84,9 @@ FARWARP_DEVICE void sum_sources(const Global<const std::byte> (&from)[vectors], 
   for (int v = 0; v < vectors; ++v) result[v] = sum_in_order<T>(parts[v], ranks);
 }
 
-/// Which flags cover some of the owned rows, at one band of columns.
+/// The bands that have a chunk's rows: row bands first to last of one column of bands.
 struct Cover {
-  int first, last;  ///< row bands, counted from the owner's first
+  int first, last;  ///< row bands, counted from Bands::first_of()
   int column;
   friend constexpr bool operator==(const Cover&, const Cover&) = default;
 };
@@ -100,7 +99,7 @@ FARWARP_DEVICE Cover cover_of(const Args& args, int row, int column) {
   return {(first_row + row) / bands.rows - first_band, (first_row + last) / bands.rows - first_band, column};
 }
 
-/// [warp] Waits until all sources have told of the bands, a lane for each flag. False: the call is over.
+/// [warp] Waits until all sources have flagged the bands, one lane for each flag. False: the call is over.
 template <Failure failure>
 FARWARP_DEVICE bool await_bands(Call& call, const Args& args, Cover cover) {
   const int source = lane_index() % args.view.size;
@@ -108,7 +107,7 @@ FARWARP_DEVICE bool await_bands(Call& call, const Args& args, Cover cover) {
   if (band <= cover.last) {
     const Global<Flag> flags = own_address<Flag>(args.view, args.at.flags);
     std::uint32_t value = 0;
-    // Whoever lacks a peer's sums may stand behind that peer's own wait for an entry.
+    // depth 1: the peer that has not sent may itself wait for a ready cell.
     wait_tagged<failure>(call, flags + args.bands.flag(source, band, cover.column), call.epoch, value,
                          {.site = kSitePartials, .peer = source, .depth = 1});
   }
@@ -116,9 +115,9 @@ FARWARP_DEVICE bool await_bands(Call& call, const Args& args, Cover cover) {
   return ballot(!call.live) == 0;
 }
 
-/// [warp] One chunk: `kChunkRows` of the owned rows from `row`, `columns` columns from `column`, as far as there are any.
-/// `put(row, column, eight)` takes eight neighbours of a row. Of `vectors` such, a lane has the loads of all sources, at most `most`, on their
-/// way.
+/// [warp] Adds up one chunk: kChunkRows of the owned rows from `row` by `columns` columns from `column`, without what is outside.
+/// `put(row, column, eight)` gets eight neighbours of a row. A lane issues the loads of `vectors` vectors from all sources (at most `most`)
+/// before it adds.
 template <class T, int columns, int vectors, int most, class Put>
 FARWARP_DEVICE void reduce_chunk(const Args& args, int row, int column, const Put& put) {
   constexpr int kRowVectors = columns / 8, kWarp = Target::kWarpSize;
@@ -146,7 +145,7 @@ FARWARP_DEVICE void reduce_chunk(const Args& args, int row, int column, const Pu
   }
 }
 
-/// The most vectors up to `wanted` that a chunk's are a multiple of, a lane's share.
+/// The largest number up to `wanted` that divides the vectors of a lane in a chunk.
 template <int columns>
 consteval int vectors_of_chunk(int wanted) {
   constexpr int kOfLane = kChunkRows * (columns / 8) / Target::kWarpSize;
@@ -154,10 +153,10 @@ consteval int vectors_of_chunk(int wanted) {
   return wanted;
 }
 
-/// [warp] One chunk, where a lane has at most as many loads on their way as `vectors` of eight sources are: fewer sources leave room for more
-/// vectors.
+/// [warp] reduce_chunk() for this World's number of ranks. A lane has at most as many loads under way as `vectors` vectors from eight sources;
+/// with fewer sources it takes more vectors at a time.
 template <class T, int columns, int vectors, class Put>
-FARWARP_DEVICE void reduce_unit_of(const Args& args, int row, int column, const Put& put) {
+FARWARP_DEVICE void reduce_chunk_for_ranks(const Args& args, int row, int column, const Put& put) {
   if (args.view.size <= 2) {
     reduce_chunk<T, columns, vectors_of_chunk<columns>(4 * vectors), 2>(args, row, column, put);
   } else if (args.view.size <= 4) {
@@ -167,9 +166,9 @@ FARWARP_DEVICE void reduce_unit_of(const Args& args, int row, int column, const 
   }
 }
 
-/// [warp] Adds up the chunks of this rank's rows that `next()` names, until there is none of the number: `put` for their elements and
-/// `done(chunk)` behind each. `await(cover)` waits until their bands have come (await_bands()); when it says that the call is over, nothing
-/// more is put or done.
+/// [warp] Adds up the chunks whose numbers `next()` returns, until a number is not less than the count. `await(cover)` waits until the bands of a
+/// chunk have arrived (await_bands()); if it returns false, the call is over, and so is this. `put` gets the sums, `done(chunk)` is called
+/// after each chunk.
 template <class T, int columns, int vectors, class Next, class Await, class Put, class Done>
 FARWARP_DEVICE void reduce_role(const Args& args, Next&& next, const Await& await, const Put& put, const Done& done) {
   const int chunks = chunks_of(args.bands);
@@ -179,12 +178,12 @@ FARWARP_DEVICE void reduce_role(const Args& args, Next&& next, const Await& awai
     const Cover cover = cover_of(args, row, column);
     if (cover != awaited && !await(cover)) return;
     awaited = cover;
-    reduce_unit_of<T, columns, vectors>(args, row, column * columns, put);
+    reduce_chunk_for_ranks<T, columns, vectors>(args, row, column * columns, put);
     done(static_cast<int>(chunk));
   }
 }
 
-/// [warp] The same into y, which is of the owned rows.
+/// [warp] reduce_role() into y, which has the owned rows.
 template <class T, int columns, int vectors, class Next, class Await>
 FARWARP_DEVICE void reduce_into_y(const Args& args, Next&& next, const Await& await) {
   const auto put = [&](int row, int column, Vec16 eight) {
@@ -194,10 +193,10 @@ FARWARP_DEVICE void reduce_into_y(const Args& args, Next&& next, const Await& aw
   reduce_role<T, columns, vectors>(args, next, await, put, [](int) {});
 }
 
-/// Units that are dealt out in advance: to warp number `number` of `count` on this rank, neighbours.
-class EvenShare {
+/// The chunks of warp `number` of `count` on this rank: consecutive ones, as many for each warp.
+class EvenChunks {
  public:
-  FARWARP_DEVICE EvenShare(const Args& args, int number, int count) : chunks_(chunks_of(args.bands)) {
+  FARWARP_DEVICE EvenChunks(const Args& args, int number, int count) : chunks_(chunks_of(args.bands)) {
     next_ = chunks_ * number / count;
     end_ = chunks_ * (number + 1) / count;
   }
@@ -209,18 +208,18 @@ class EvenShare {
 
 // ---- words ----------------------------------------------------------------------------------------------------------
 //
-// A vector is eight neighbours of a row. Its words say themselves whether they have arrived, so there is no flag and no fence. One
-// reader adds a vector up, and sets it to all ones again.
+// A vector is eight neighbours of a row. Its words show by themselves whether they have arrived, so there is no flag and no fence. One thread
+// reads the vectors of all sources, adds them up, and clears them.
 
 static_assert(sizeof(Vec16) == WordInbox::kVectorBytes);
 
-/// [thread] Sends eight sums of `row` of `rank`'s inbox.
+/// [thread] Sends eight sums to `row` of `rank`'s inbox.
 FARWARP_DEVICE void send_vector(const Call& call, const WordInbox& inbox, int rank, int row, int vector, Vec16 eight) {
   const std::int64_t place = inbox.place(call.epoch, call.view.rank, row, vector);
   store_words(peer_address<Vec16>(call.view, rank, place), sendable(eight));
 }
 
-/// Takes vectors of y's rows into y.
+/// A `put` that stores the owned rows in y.
 struct IntoY {
   const Args& args;
   FARWARP_DEVICE void operator()(int row, int vector, Vec16 eight) const {
@@ -228,8 +227,8 @@ struct IntoY {
   }
 };
 
-/// [thread] Adds up vector `vector` of the own row `row` of all sources, `put(row, vector, eight)` takes the sum, and makes room for the next
-/// but one call. False: the call is over.
+/// [thread] Waits for a vector of the owned row `row` from all sources, adds them up, gives the sum to `put(row, vector, eight)`, and clears the
+/// words: the call after the next one uses them again. False: the call is over.
 template <class T, Failure failure, class Put>
 FARWARP_DEVICE bool reduce_vector(Call& call, const Args& args, int row, int vector, const Put& put) {
   const WordInbox& inbox = args.word_inbox;
@@ -250,12 +249,12 @@ FARWARP_DEVICE bool reduce_vector(Call& call, const Args& args, int row, int vec
   return true;
 }
 
-/// Thread number `number` of `count` on this rank.
+/// A thread's share of vectors: `number`, `number + count`, and so on.
 struct VectorShare {
   int number, count;
 };
 
-/// [thread] `work(row, vector)` for its share of the vectors of the inbox's first `rows` rows, until the call is over: vectors in a row.
+/// [thread] Calls `work(row, vector)` for the thread's share of the inbox's first `rows` rows, until the call is over.
 template <class Visit>
 FARWARP_DEVICE void for_each_vector(const Call& call, const WordInbox& inbox, int rows, VectorShare share,
                                     const Visit& work) {
@@ -263,8 +262,8 @@ FARWARP_DEVICE void for_each_vector(const Call& call, const WordInbox& inbox, in
   for (int i = share.number; i < vectors && call.live; i += share.count) work(i / inbox.vectors, i % inbox.vectors);
 }
 
-/// [warp] `work(row, vector)` for a vector a lane of the chunks that `next()` names, of the inbox's first `rows` rows, until there is none of
-/// the number or the call is over.
+/// [warp] Calls `work(row, vector)` for all vectors of the chunks whose numbers `next()` returns, one vector a lane, within the inbox's first
+/// `rows` rows, until a number is not less than the count or the call is over.
 template <class Next, class Visit>
 FARWARP_DEVICE void for_each_vector_of_chunks(const Call& call, const WordInbox& inbox, int rows, const Next& next,
                                               const Visit& work) {

@@ -1,5 +1,5 @@
-// A block of gemm-rs and gemm-ar on Hopper: gemm's block, whose two multiplying warpgroups hand their sums to store warps. A warp that has nothing
-// else to do adds up what other ranks send, during the multiplication; all that multiplied do so after it.
+// The roles of a block of gemm-rs and gemm-ar on Hopper. It is gemm's block, but the two multipliers give their sums to store warps, which send
+// them to owners. During the multiplication the reduce warp adds up what other ranks send; after it the multipliers do, too.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_reduce/reduce.dev.h"
@@ -12,15 +12,15 @@ namespace farwarp::FARWARP_TARGET::gemm_reduce {
 
 using namespace farwarp::gemm_reduce;
 
-// Of how many places in y a lane has all sources' sums on their way when it adds up: as registers allow, and a chunk is made up of.
+// How many vectors of y a lane adds up at a time, with the loads of all sources under way: as many as registers allow. They divide a chunk.
 inline constexpr int kReduceWarpVectors = 1;
 template <int columns>
 inline constexpr int kMultiplierWarpVectors = columns == 192  ? 3
                                               : columns == 64 ? 2
                                                               : 4;
 
-/// [warp] The chunks of y that a block adds up: its warps take one after another. They come in the order in which their bands arrive, and
-/// are dealt to blocks in turn, so that every block's first ones are ready early.
+/// [warp] The chunks of y that the block adds up. Each of its warps takes the next one. Chunks are in the order in which their bands arrive,
+/// and are distributed over blocks in turn, so that each block's first chunks are ready early.
 class TakenChunks {
  public:
   FARWARP_DEVICE explicit TakenChunks(Shared<std::uint32_t> taken) : taken_(taken) {}
@@ -34,20 +34,22 @@ class TakenChunks {
   Shared<std::uint32_t> taken_;
 };
 
-/// [warp] How the block's warps wait for bands. The call is looked up for every wait: between waits its words need no registers.
+/// [warp] Returns a function that waits for bands. It reads the block's call from shared memory for each wait, so that the call occupies no
+/// registers between waits.
 template <class Block, class Wait>
-FARWARP_DEVICE auto awaiting(const Args& args, const Block& block, const Wait& wait) {
+FARWARP_DEVICE auto band_waiter(const Args& args, const Block& block, const Wait& wait) {
   return [&](Cover cover) {
     Call call = block.call(args.view, args.slot, wait);
     return await_bands<Failure::inlined>(call, args, cover);
   };
 }
 
-/// [warpgroup] Multiplies 64 rows of each tile and hands them on: `store(work, row, column, sums)` takes the tile whose first rows are
-/// `row` of A and `column` of B, `pass()` one that another block finishes. Where K is split, sums pass through memory of the call.
-template <class Block, class Wait, class Store, class Pass>
+/// [warpgroup] Multiplies 64 rows of each tile. `store(work, row, column, sums)` gets the sums of the tile whose first rows are `row` of A and
+/// `column` of B; `skip()` is called for a work whose tile another block finishes. If K is split, blocks add up their sums through the
+/// workspace.
+template <class Block, class Wait, class Store, class Skip>
 FARWARP_DEVICE void multiply(const Args& args, const Block& block, int multiplier, Turns turns, const Wait& wait,
-                             const Store& store, const Pass& pass) {
+                             const Store& store, const Skip& skip) {
   using Tile = typename Block::Tile;
   const std::uint32_t epoch = args.grid.splits > 1 ? block.call(args.view, args.slot, wait).epoch : 0;
   const tile::SplitSpace space{own_address<Vec16>(args.view, args.at.partials),
@@ -56,10 +58,11 @@ FARWARP_DEVICE void multiply(const Args& args, const Block& block, int multiplie
     store(work, args.order.at(work.at.row) * Tile::kRows, work.at.column * Tile::kColumns, sums);
   };
   tile::multiply_role(block.tile(), multiplier, args.grid, turns, space, block.last_word(multiplier), wait, finish,
-                      pass);
+                      skip);
 }
 
-/// [warpgroup] The same, for the store warp, who sends boxes by copies if `copied`. `swap_ab`: A is w, and the tile is stored transposed.
+/// [warpgroup] Multiplies and gives the sums to the store warp in boxes. `copied`: it sends them by tensor copies. `swap_ab`: A is w, and the
+/// tile is stored transposed.
 template <bool swap_ab, bool copied = true, class Block, class Wait>
 FARWARP_DEVICE void multiply_for_store_warp(const Args& args, const Block& block, int multiplier, Turns turns,
                                             const Wait& wait) {
@@ -67,13 +70,13 @@ FARWARP_DEVICE void multiply_for_store_warp(const Args& args, const Block& block
   const Global<const typename Tile::Element> bias(static_cast<const typename Tile::Element*>(args.bias));
   BoxProducer<copied, typename Block::Boxes, Wait> producer(block.boxes_of(multiplier), args.grid.splits > 1, wait);
   const auto store = [&](const Work&, int row, int column, const float(&sums)[Tile::kSums]) {
-    const auto carry = [](int, int, Shared<std::byte>) {};  // the store warp knows where to
-    tile::store_half_tile<Tile, swap_ab>(producer, carry, multiplier, row, column, bias, args.n, sums);
+    const auto send_box = [](int, int, Shared<std::byte>) {};  // nothing: the store warp sends
+    tile::store_multiplier_sums<Tile, swap_ab>(producer, send_box, multiplier, row, column, bias, args.n, sums);
   };
-  multiply(args, block, multiplier, turns, wait, store, [&] { producer.pass(); });
+  multiply(args, block, multiplier, turns, wait, store, [&] { producer.skip(); });
 }
 
-/// [thread] Leaves the call, if it was joined, when nobody of the block has sums to make or to send any more.
+/// [thread] Leaves the call for the block, if it was joined, after the block has sent all its sums.
 template <class Block, class Wait>
 FARWARP_DEVICE void leave_when_done(const Args& args, const Block& block, const Wait& wait) {
   wait(block.done(), 0);
@@ -81,8 +84,8 @@ FARWARP_DEVICE void leave_when_done(const Args& args, const Block& block, const 
   if (call.live) leave_call(call, 0);
 }
 
-/// [warp] Reads the call's cells for the block, and `background()`. By boxes, announces this rank to its peers, and leaves; by words the
-/// loader does, since background() is what lasts longest there.
+/// [warp] Joins the call for the block, publishes it, and runs `background()`. With boxes it also stores this rank's ready cells at its peers,
+/// and leaves the call at its end. With words the loader leaves the call, because background() takes longest there.
 template <bool by_words, class Block, class Wait, class Background>
 FARWARP_DEVICE void reduce_warp_role(const Args& args, const Block& block, const Wait& wait,
                                      const Background& background) {
@@ -95,7 +98,7 @@ FARWARP_DEVICE void reduce_warp_role(const Args& args, const Block& block, const
     if (lane_index() == 0) claim_call(call);
   }
   if constexpr (by_words) {
-    if (lane_index() == 0) mbarrier_arrive(block.done());  // the call has been claimed
+    if (lane_index() == 0) mbarrier_arrive(block.done());  // after the claim
   }
   background();
   if constexpr (!by_words) {
@@ -107,16 +110,20 @@ FARWARP_DEVICE void reduce_warp_role(const Args& args, const Block& block, const
 template <class Block, class Load, class Wait>
 FARWARP_DEVICE void load_role(const Args& args, const Block& block, Turns turns, int loaded, const Load& load,
                               const Wait& wait) {
-  // As in gemm: behind the copies of all stages of all blocks, the multipliers' instructions would come microseconds later.
-  wait(block.meeting(), 0);
+  // As in gemm: the multipliers fetch their instructions before the copies of all stages fill the memory system.
+  wait(block.multipliers_started(), 0);
   tile::load_role(block.tile(), args.grid, turns, loaded, load, wait);
 }
 
 FARWARP_DEVICE Turns turns_of_block() { return {block_index(), num_blocks()}; }
 
-/// [block] A block: the loader, and of `roles` `store(block, multiplier, turns, wait)` for each storing warp, `reduce(block, wait)` for
-/// the reduce warp's, and `multiply(block, multiplier, turns, wait)` for each multiplying warpgroup, then `collect(block, wait)`, which the block
-/// does not wait for before it leaves the call. `kByWords`: nobody waits for entries. `kClusters`: splits of K meet in a cluster.
+/// [block] Runs all roles of a block. `Roles` has
+///   store(block, multiplier, turns, wait)     a store warp
+///   reduce(block, wait)                       the reduce warp
+///   multiply(block, multiplier, turns, wait)  a multiplier, a warpgroup
+///   collect(block, wait)                      the multipliers afterwards; the block may leave the call before this ends
+///   kByWords                                  sums are sent as words: no ready cells
+///   kClusters                                 splits of K add up in a cluster
 template <class Roles>
 FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
   using Block = typename Roles::Block;
@@ -160,7 +167,7 @@ FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
     }
   } else {
     raise_registers<Roles::kRegisters.multiplying>();
-    if (lane_index() == 0) mbarrier_arrive(block.meeting());
+    if (lane_index() == 0) mbarrier_arrive(block.multipliers_started());
     roles.multiply(block, warpgroup - 1, turns_of_block(), wait);
     warp_sync();
     if (lane_index() == 0) mbarrier_arrive(block.done());
@@ -169,7 +176,7 @@ FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
   report_expired(waits, args.view, args.slot, kSiteStage);
 }
 
-/// The store warps of a block whose partial sums go to owners.
+/// Roles whose store warps send boxes to owners; `multiply` and `reduce` are the operator's.
 template <class T, int columns, bool swap_ab>
 struct ToOwners {
   using Block = SendingBlock<T, columns>;
@@ -189,7 +196,7 @@ struct ToOwners {
   FARWARP_DEVICE void collect(const Block&, const Wait&) const {}
 };
 
-/// A block whose store warps send words.
+/// Roles whose store warps send words, with straight tiles.
 template <class T, int columns>
 struct StraightByWords {
   using Block = SendingBlock<T, columns>;

@@ -1,7 +1,8 @@
-// The store warp: a warp for each multiplying warpgroup, which sends what that one hands over to its owners and tells them.
+// The store warp: one for each multiplier. It sends the boxes that its multiplier fills to their owners, and signals the owners.
 //
-//   multiplier  empty[b] -> writes box b, proxy fence -> full[b]                                   ... goes on multiplying
-//   store warp      entry of the owner -> full[b] -> tensor store, commit ... read: empty[b] ... all arrived: release, flags
+//   multiplier  wait empty[b] -> write box b, proxy fence -> arrive full[b] -> goes on multiplying
+//   store warp  wait for the owner's ready cell -> wait full[b] -> tensor store, commit -> it has read the box: arrive empty[b]
+//                                                                  -> all boxes of the band have arrived: release fence, flags
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_reduce/block_wgmma.dev.h"
@@ -12,14 +13,14 @@ namespace farwarp::FARWARP_TARGET::gemm_reduce {
 using farwarp::tile::Turns;
 using farwarp::tile::Work;
 
-/// [warp] A warp's way to the owners: a box goes to one by a tensor copy, which lane 0 starts; rows of several go by the lanes' own
-/// stores, because a copy out of the middle of a swizzled box is none.
+/// [warp] Sends boxes to owners. If all rows of a box have one owner, lane 0 starts a tensor copy. Otherwise the lanes store the rows, because
+/// a tensor copy cannot begin in the middle of a swizzled box.
 class Sender {
  public:
   FARWARP_DEVICE Sender(Call& call, const Args& args) : call_(call), args_(args) {}
 
-  /// Before the first box of the band that begins at (row, column) of the whole sum, which may lie outside: permission to write its
-  /// owners' memory. `dropped`: told of, but not sent.
+  /// Begins the band at (row, column) of the whole sum, which may be outside: waits until its owners permit to write their memory.
+  /// `dropped`: the band is flagged, but not sent.
   FARWARP_DEVICE void open(int row, int column, bool dropped) {
     const bool inside = row < args_.m && column < args_.n;
     owners_ = inside ? args_.bands.owners_of(row) : OwnerRange{0, -1};
@@ -27,12 +28,12 @@ class Sender {
     column_ = column;
     bool permitted = true;
     if (lane_index() == 0) permitted = permissions_.await<Failure::inlined>(call_, args_, owners_);
-    warp_sync();                                             // all may write what lane 0 has been permitted to
-    sends_ = ballot(!permitted) == 0 && inside && !dropped;  // without permission, memory may still be in use
+    warp_sync();                                             // orders the lanes' stores after lane 0's acquire
+    sends_ = ballot(!permitted) == 0 && inside && !dropped;  // without permission, the owner may still read the memory
   }
 
   /// Sends a box of `rows` x 64 of the band.
-  FARWARP_DEVICE void carry(int row, int column, int rows, Shared<std::byte> box) const {
+  FARWARP_DEVICE void send_box(int row, int column, int rows, Shared<std::byte> box) const {
     if (!sends_) return;
     if (owners_.first != owners_.last) {
       store_rows(row, column, rows, box);
@@ -42,7 +43,7 @@ class Sender {
     }
   }
 
-  /// Once the open band, whose boxes have been given back, has arrived as a whole, its flags.
+  /// Waits until the band has arrived as a whole, then stores its flags. All its boxes have been released before.
   FARWARP_DEVICE void signal() {
     if (lane_index() != 0) return;
     bulk_wait_all();
@@ -53,7 +54,7 @@ class Sender {
   }
 
  private:
-  /// 16 bytes a lane.
+  /// Each lane stores 16 bytes at a time.
   FARWARP_DEVICE void store_rows(int row, int column, int rows, Shared<std::byte> box) const {
     const Bands& bands = args_.bands;
 #pragma unroll 1
@@ -68,9 +69,9 @@ class Sender {
     }
   }
 
-  Call& call_;  ///< lane 0's knows whether it is over
+  Call& call_;  ///< only lane 0's `live` is up to date
   const Args& args_;
-  Permissions permissions_;   ///< lane 0's
+  Permissions permissions_;   ///< used by lane 0
   OwnerRange owners_{0, -1};  ///< of the open band
   int row_ = 0, column_ = 0;
   bool sends_ = false;
@@ -84,22 +85,22 @@ class BoxConsumer {
 
   FARWARP_DEVICE BoxConsumer(const Boxes& boxes, const Wait& wait) : boxes_(boxes), wait_(wait) {}
 
-  /// Waits for the box in turn. False if it did not come, nor will any more.
+  /// Waits for the next box. False if the wait expired; then no more boxes arrive.
   FARWARP_DEVICE bool await() const {
     const bool come = lane_index() != 0 || wait_(boxes_.full(next_.stage), next_.parity);
-    warp_sync();  // what lane 0 has learnt of, all read
+    warp_sync();  // orders the lanes' reads after lane 0's wait
     return ballot(!come) == 0;
   }
   FARWARP_DEVICE Shared<std::byte> box() const { return boxes_.box(next_.stage); }
-  /// Where K is split: the box in turn, which has come, is a tile's first.
-  FARWARP_DEVICE bool carries() const { return load(boxes_.carries(next_.stage)) != 0; }
+  /// If K is split: whether the next box, which has arrived, begins a tile.
+  FARWARP_DEVICE bool starts_tile() const { return load(boxes_.starts_tile(next_.stage)) != 0; }
   FARWARP_DEVICE void advance() { next_.advance(); }
 
-  /// Gives back the oldest `count` boxes, which have left or were not sent, each as soon as it has been read. `pending`: copies that
-  /// are newer than the last of them.
+  /// Releases the oldest `count` boxes, each as soon as its copy has read it, or at once if it was not sent. `pending`: how many copies are
+  /// newer than the last of them.
   template <int count, int pending = 0>
   FARWARP_DEVICE void release() {
-    warp_sync();  // rows of several owners: the lanes have read the box and stored, which tell() releases
+    warp_sync();  // after the lanes' reads of the box, if they stored its rows; Sender::signal() releases these stores
     if (lane_index() == 0) {
       bulk_wait_read<count - 1 + pending>();
       mbarrier_arrive(boxes_.empty(oldest_.stage));
@@ -107,7 +108,7 @@ class BoxConsumer {
     oldest_.advance();
     if constexpr (count > 1) release<count - 1, pending>();
   }
-  /// Gives back the oldest box, which the lanes have read, if anybody.
+  /// Releases the oldest box, which no copy reads.
   FARWARP_DEVICE void release_read() {
     warp_sync();
     if (lane_index() == 0) mbarrier_arrive(boxes_.empty(oldest_.stage));
@@ -120,7 +121,7 @@ class BoxConsumer {
   tile::RingPosition<Boxes::kCount> next_, oldest_;
 };
 
-/// [warp] Sends the boxes of a band, which is open, as they come. False if one did not.
+/// [warp] Sends the boxes of the band that was begun, as they arrive. False if a wait expired.
 template <int columns, bool swap_ab, class Consumer>
 FARWARP_DEVICE bool send_boxes(Sender& sender, Consumer& boxes, int row, int column) {
   constexpr int kBoxes = swap_ab ? 1 : (columns + 63) / 64, kBuffers = Consumer::kCount;
@@ -129,15 +130,15 @@ FARWARP_DEVICE bool send_boxes(Sender& sender, Consumer& boxes, int row, int col
   for (int box = 0; box < kBoxes; ++box) {
     if (box >= kBuffers) boxes.template release<1, kBuffers - 1>();
     if (!boxes.await()) return false;
-    const int begin = swap_ab || 64 * box + 64 <= columns ? 64 * box : columns - 64;  // as store_sums() has them
-    sender.carry(row, column + begin, kRows, boxes.box());
+    const int begin = swap_ab || 64 * box + 64 <= columns ? 64 * box : columns - 64;  // as store_sums() writes them
+    sender.send_box(row, column + begin, kRows, boxes.box());
     boxes.advance();
   }
   boxes.template release < kBoxes<kBuffers ? kBoxes : kBuffers>();
   return true;
 }
 
-/// [warp] Sends all that multiplier number `multiplier` sums. `swap_ab`: A is w, and tiles come transposed.
+/// [warp] The role: sends all sums of multiplier number `multiplier`. `swap_ab`: A is w, and boxes are transposed.
 template <bool swap_ab, class Block, class Wait>
 FARWARP_DEVICE void store_role(Call& call, const Args& args, const Block& block, int multiplier, Turns turns,
                                const Wait& wait) {
@@ -148,7 +149,7 @@ FARWARP_DEVICE void store_role(Call& call, const Args& args, const Block& block,
     const Work work = farwarp::tile::work_at(args.grid, number);
     if (args.grid.splits > 1) {
       if (!boxes.await()) break;
-      if (!boxes.carries()) {
+      if (!boxes.starts_tile()) {
         boxes.advance();
         boxes.template release<1>();
         continue;
@@ -161,7 +162,7 @@ FARWARP_DEVICE void store_role(Call& call, const Args& args, const Block& block,
     if (!send_boxes<Tile::kColumns, swap_ab>(sender, boxes, row, column)) break;
     sender.signal();
   }
-  if (lane_index() == 0) bulk_wait_all();  // also where a box did not come
+  if (lane_index() == 0) bulk_wait_all();  // also after a wait that expired
 }
 
 }  // namespace farwarp::FARWARP_TARGET::gemm_reduce

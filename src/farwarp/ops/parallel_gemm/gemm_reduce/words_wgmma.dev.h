@@ -1,4 +1,4 @@
-// Partial sums as words on Hopper: stored from boxes by store warps, or with few rows of x by the warps that multiply.
+// Partial sums that are sent as words, on Hopper: by store warps, or with swap_ab by the multipliers themselves.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_reduce/block_wgmma.dev.h"
@@ -8,13 +8,13 @@
 
 namespace farwarp::FARWARP_TARGET::gemm_reduce {
 
-// ---- out of boxes ---------------------------------------------------------------------------------------------------
+// ---- by store warps -------------------------------------------------------------------------------------------------
 //
-//   multiplier  empty[b] -> writes box b -> full[b]                                  ... goes on multiplying
-//   store warp      full[b] -> loads, 16 bytes a lane -> empty[b] -> stores to the owners, which are their own flags
+//   multiplier  wait empty[b] -> write box b -> arrive full[b] -> goes on multiplying
+//   store warp  wait full[b] -> load 16 bytes a lane -> arrive empty[b] -> store words to the owners; they are their own flags
 
-/// [warp] Sends what a box holds: 64 x 64 of the whole sum from (row, column), as far as they are inside. Calls `taken()` when the box has
-/// been read, before the last of it is stored: behind a busy link stores may stand for long.
+/// [warp] Sends a box: 64 x 64 of the whole sum from (row, column), without what is outside. Calls `on_read()` when the box has been read,
+/// which is before the last stores: on a busy link stores may wait for long.
 template <class Taken>
 FARWARP_DEVICE void send_words(const Args& args, std::uint32_t epoch, int row, int column, Shared<std::byte> box,
                                const Taken& taken) {
@@ -22,9 +22,9 @@ FARWARP_DEVICE void send_words(const Args& args, std::uint32_t epoch, int row, i
   constexpr int kAtOnce = 2, kRowsAtOnce = kAtOnce * kWordChunkRows;
   const int in_row = lane_index() % kWordChunkVectors;
   const int vector = column / WordInbox::kElements + in_row;
-  const int rows = vector < args.word_inbox.vectors ? args.x_rows - row : 0;  // of the box that are inside
+  const int rows = vector < args.word_inbox.vectors ? args.x_rows - row : 0;  // how many rows of the box are inside
   const std::int64_t place = args.word_inbox.place(epoch, args.view.rank, 0, vector);
-  // Of several owners' rows, those of the next rank come first, so that ranks do not all begin with one owner.
+  // If the box has rows of several owners, those of the rank after this one are sent first, so that ranks do not all begin with one owner.
   const int first = (args.view.rank + 1) * args.bands.owned;
 #pragma unroll 1
   for (int turn = 0; turn < 64; turn += kRowsAtOnce) {
@@ -49,18 +49,18 @@ FARWARP_DEVICE void send_words(const Args& args, std::uint32_t epoch, int row, i
   }
 }
 
-/// [warp] Sends all that multiplier number `multiplier` sums.
+/// [warp] The role: sends all sums of multiplier number `multiplier`.
 template <class Block, class Wait>
 FARWARP_DEVICE void send_words_role(const Call& call, const Args& args, const Block& block, int multiplier, Turns turns,
                                     const Wait& wait) {
   using Tile = typename Block::Tile;
-  static_assert(Tile::kColumns % 64 == 0);  // else boxes overlap, and vectors would be sent twice
+  static_assert(Tile::kColumns % 64 == 0);  // otherwise boxes overlap, and vectors would be sent twice
   BoxConsumer<typename Block::Boxes, Wait> boxes(block.boxes_of(multiplier), wait);
   for (int number = turns.first; number < args.grid.works(); number += turns.stride) {
     const Work work = farwarp::tile::work_at(args.grid, number);
     if (args.grid.splits > 1) {
       if (!boxes.await()) return;
-      if (!boxes.carries()) {
+      if (!boxes.starts_tile()) {
         boxes.advance();
         boxes.release_read();
         continue;
@@ -82,16 +82,16 @@ FARWARP_DEVICE void send_words_role(const Call& call, const Args& args, const Bl
   }
 }
 
-// ---- few rows of x --------------------------------------------------------------------------------------------------
+// ---- by multipliers, with swap_ab -----------------------------------------------------------------------------------
 //
-// The multiplying warps write the words. Where K is split, the blocks of a cluster first add up their sums.
+// The multipliers store the words. If K is split, the blocks of a cluster first add up their sums.
 
 using farwarp::tile::TileIndex;
 using farwarp::tile::Turns;
 using farwarp::tile::Work;
 
-/// The roles of a block (run_block()) with tiles of 128 rows of w by `columns` rows of x. `Route::send(call, args, row, vector, eight)`
-/// sends eight sums of a row of the whole sum to whom it may concern. Store warps and the reduce warp have nothing to do.
+/// Roles (run_block()) for tiles of 128 rows of w by `columns` rows of x. `Route::send(call, args, row, vector, eight)` sends eight sums of a
+/// row of the whole sum: RowsToOwners, or gemm-ar's. Store warps and the reduce warp do nothing.
 template <class T, int columns, class Route>
 struct SwapAbByWords {
   using Block = SendingBlock<T, columns>;
@@ -108,13 +108,14 @@ struct SwapAbByWords {
 
   template <class Wait>
   FARWARP_DEVICE void multiply(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
-    const auto carry = [&](int row, int column, Shared<std::byte> box) {
-      const Call call = block.call(args.view, args.slot, wait);  // there long since
-      if (call.live && !is_dropped(row, column)) send_box(call, row, column, box);
+    const auto send_box = [&](int row, int column, Shared<std::byte> box) {
+      const Call call =
+          block.call(args.view, args.slot, wait);  // published before the first tile was multiplied: does not wait
+      if (call.live && !is_dropped(row, column)) send_box_words(call, row, column, box);
     };
     const Global<const T> bias(static_cast<const T*>(args.bias));
-    const tile::Finisher<Block, true, decltype(carry)> finisher{
-        block, multiplier, args.grid.splits, bias, args.n, carry, {block.boxes(multiplier), 1 + multiplier}};
+    const tile::Finisher<Block, true, decltype(send_box)> finisher{
+        block, multiplier, args.grid.splits, bias, args.n, send_box, {block.boxes(multiplier), 1 + multiplier}};
     const auto origin = [](const Work& work) {
       return TileIndex{work.at.row * Tile::kRows, work.at.column * Tile::kColumns};
     };
@@ -130,7 +131,7 @@ struct SwapAbByWords {
   }
 
  protected:
-  /// Of a multiplier's thread. Warp after warp of every block: few vectors are many blocks' work all the same.
+  /// The share of a multiplier's thread. Consecutive vectors go to warps of different blocks, so that few vectors are spread over many blocks.
   FARWARP_DEVICE static VectorShare share() {
     const int warp = (warp_index() - 4) * num_blocks() + block_index(), warps = 4 * Tile::kMultipliers * num_blocks();
     return {warp * Target::kWarpSize + lane_index(), warps * Target::kWarpSize};
@@ -143,9 +144,9 @@ struct SwapAbByWords {
     return tile.row == column / Tile::kRows && tile.column == row / Tile::kColumns;
   }
 
-  /// [warpgroup] A box whose first sum is that of (row, column). Rows of the next rank come first, so that ranks do not all begin with
-  /// one owner.
-  FARWARP_DEVICE void send_box(const Call& call, int row, int column, Shared<std::byte> box) const {
+  /// [warpgroup] Sends a box that begins at (row, column) of the whole sum. It begins with the rows of the rank after this one, so that ranks do
+  /// not all begin with one owner.
+  FARWARP_DEVICE void send_box_words(const Call& call, int row, int column, Shared<std::byte> box) const {
     constexpr int kRowVectors = 64 / WordInbox::kElements;
     const int height = farwarp::tile::swap_ab_box_rows(columns, args.grid.splits);
     const int rows = row + height <= args.x_rows ? height : args.x_rows - row;
@@ -162,7 +163,7 @@ struct SwapAbByWords {
   }
 };
 
-/// Each row to its owner.
+/// Sends each row to its owner.
 struct RowsToOwners {
   FARWARP_DEVICE static void send(const Call& call, const Args& args, int row, int vector, Vec16 eight) {
     const int owner = args.bands.by_owned.quotient(row);

@@ -17,13 +17,13 @@ struct ReduceScatter : gemm_reduce::ToOwners<T, columns, swap_ab> {
   template <class Wait>
   FARWARP_DEVICE void reduce(const Block& block, const Wait& wait) const {
     gemm_reduce::reduce_into_y<T, Base::kBandColumns, gemm_reduce::kReduceWarpVectors>(
-        args, gemm_reduce::TakenChunks(block.taken()), gemm_reduce::awaiting(args, block, wait));
+        args, gemm_reduce::TakenChunks(block.taken()), gemm_reduce::band_waiter(args, block, wait));
   }
   template <class Wait>
   FARWARP_DEVICE void multiply(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
     gemm_reduce::multiply_for_store_warp<swap_ab>(args, block, multiplier, turns, wait);
     gemm_reduce::reduce_into_y<T, Base::kBandColumns, gemm_reduce::kMultiplierWarpVectors<Base::kBandColumns>>(
-        args, gemm_reduce::TakenChunks(block.taken()), gemm_reduce::awaiting(args, block, wait));
+        args, gemm_reduce::TakenChunks(block.taken()), gemm_reduce::band_waiter(args, block, wait));
   }
 };
 
