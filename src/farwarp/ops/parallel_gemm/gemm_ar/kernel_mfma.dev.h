@@ -1,15 +1,16 @@
-// gemm-ar on CDNA: gemm-rs's blocks, whose owners hand out what they have added up; or for very few rows, words to all.
+// gemm-ar on CDNA. Two-shot by boxes and flags: gemm-rs's blocks, and owners send what they have added up to all ranks. One-shot by words, for
+// very few rows.
 #pragma once
 
-#include "farwarp/ops/parallel_gemm/gemm_ar/share_boxes.dev.h"
-#include "farwarp/ops/parallel_gemm/gemm_ar/share_words.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_ar/gather_boxes.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_ar/gather_words.dev.h"
 #include "farwarp/ops/parallel_gemm/gemm_reduce/send_mfma.dev.h"
 
 namespace farwarp::FARWARP_TARGET::gemm_ar {
 
 using farwarp::tile::Work;
 
-/// [block] Multiplies the block's tiles and sends them to all ranks, as words.
+/// [block] Multiplies the block's tiles and sends the sums to all ranks as words.
 template <class Tile>
 FARWARP_DEVICE void multiply_and_send_words(Call& call, const Args& args, const Tile& tile) {
   using T = typename Tile::Element;
@@ -43,7 +44,7 @@ FARWARP_DEVICE void gemm_ar_mfma(const Args& args) {
     constexpr int kWaves = shape.threads() / Target::kWarpSize;
     const int wave = kWaves * block_index() + warp_index(), waves = kWaves * num_blocks();
     gemm_reduce::EvenChunks share(args.reduce, wave, waves);
-    reduce_and_share<T, shape.columns, 1>(args, share, call.epoch, [&](gemm_reduce::Cover cover) {
+    reduce_and_send<T, shape.columns, 1>(args, share, call.epoch, [&](gemm_reduce::Cover cover) {
       return gemm_reduce::await_bands<Failure::called>(call, args.reduce, cover);
     });
     collect<shape.columns, Failure::called>(call, args, wave, waves);

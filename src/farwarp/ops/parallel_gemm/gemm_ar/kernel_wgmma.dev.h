@@ -1,16 +1,16 @@
-// gemm-ar on Hopper: gemm-rs's blocks, whose owners hand out what they have added up, as words or by boxes and flags; or with few rows,
-// words to all.
+// gemm-ar on Hopper: the blocks of gemm_reduce. Two-shot: owners send what they have added up to all ranks, as words or as boxes with flags.
+// One-shot, for few rows: partial sums are sent to all ranks as words.
 #pragma once
 
-#include "farwarp/ops/parallel_gemm/gemm_ar/share_boxes.dev.h"
-#include "farwarp/ops/parallel_gemm/gemm_ar/share_words.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_ar/gather_boxes.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_ar/gather_words.dev.h"
 #include "farwarp/ops/parallel_gemm/gemm_reduce/roles_wgmma.dev.h"
 
 namespace farwarp::FARWARP_TARGET::gemm_ar {
 
 using farwarp::tile::Turns;
 
-/// The roles of a block whose owners hand out what they have added up.
+/// Two-shot by boxes and flags.
 template <class T, int columns, bool swap_ab>
 struct TwoShotByBoxes : gemm_reduce::ToOwners<T, columns, swap_ab> {
   using Base = gemm_reduce::ToOwners<T, columns, swap_ab>;
@@ -20,22 +20,22 @@ struct TwoShotByBoxes : gemm_reduce::ToOwners<T, columns, swap_ab> {
 
   template <class Wait>
   FARWARP_DEVICE void reduce(const Block& block, const Wait& wait) const {
-    reduce_and_share<gemm_reduce::kReduceWarpVectors>(block, wait);
+    reduce_and_send<gemm_reduce::kReduceWarpVectors>(block, wait);
   }
   template <class Wait>
   FARWARP_DEVICE void multiply(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
     gemm_reduce::multiply_for_store_warp<swap_ab>(all.reduce, block, multiplier, turns, wait);
-    reduce_and_share<gemm_reduce::kMultiplierWarpVectors<Base::kBandColumns>>(block, wait);
+    reduce_and_send<gemm_reduce::kMultiplierWarpVectors<Base::kBandColumns>>(block, wait);
     Call call = block.call(all.reduce.view, all.reduce.slot, wait);
     collect<Base::kBandColumns, Failure::inlined>(call, all, 8 * block_index() + warp_index() - 4, 8 * num_blocks());
   }
 
  private:
   template <int vectors, class Wait>
-  FARWARP_DEVICE void reduce_and_share(const Block& block, const Wait& wait) const {
-    gemm_ar::reduce_and_share<T, Base::kBandColumns, vectors>(all, gemm_reduce::TakenChunks(block.taken()),
-                                                              block.call(all.reduce.view, all.reduce.slot, wait).epoch,
-                                                              gemm_reduce::band_waiter(all.reduce, block, wait));
+  FARWARP_DEVICE void reduce_and_send(const Block& block, const Wait& wait) const {
+    gemm_ar::reduce_and_send<T, Base::kBandColumns, vectors>(all, gemm_reduce::TakenChunks(block.taken()),
+                                                             block.call(all.reduce.view, all.reduce.slot, wait).epoch,
+                                                             gemm_reduce::band_waiter(all.reduce, block, wait));
   }
 };
 
@@ -44,7 +44,7 @@ FARWARP_DEVICE void gemm_ar_wgmma(const Args& args) {
   gemm_reduce::run_block(args.reduce, TwoShotByBoxes<T, columns, swap_ab>{{args.reduce}, args});
 }
 
-/// The roles of a block for few rows whose sums go to owners as words, and from there to all.
+/// Two-shot by words with swap_ab.
 template <class T, int columns>
 struct SwapAbByOwners : gemm_reduce::SwapAbByWords<T, columns, gemm_reduce::RowsToOwners> {
   using Base = gemm_reduce::SwapAbByWords<T, columns, gemm_reduce::RowsToOwners>;
@@ -64,7 +64,7 @@ struct SwapAbByOwners : gemm_reduce::SwapAbByWords<T, columns, gemm_reduce::Rows
   }
 };
 
-/// The same of more rows.
+/// Two-shot by words with straight tiles.
 template <class T, int columns>
 struct StraightTwoShotByWords : gemm_reduce::StraightByWords<T, columns> {
   using Base = gemm_reduce::StraightByWords<T, columns>;
@@ -95,13 +95,13 @@ struct StraightTwoShotByWords : gemm_reduce::StraightByWords<T, columns> {
   }
 };
 
-/// Few rows, partial sums as words to all ranks.
+/// One-shot, with swap_ab.
 template <class T, int columns>
 FARWARP_DEVICE void gemm_ar_one_shot_words_wgmma(const Args& args) {
   gemm_reduce::run_block(args.reduce, gemm_reduce::SwapAbByWords<T, columns, RowsToAllRanks>{args.reduce});
 }
 
-/// Partial sums as words to owners; `swap_ab`: few rows of x.
+/// Two-shot by words.
 template <class T, int columns, bool swap_ab>
 FARWARP_DEVICE void gemm_ar_words_wgmma(const Args& args) {
   if constexpr (swap_ab) {

@@ -11,40 +11,39 @@ namespace {
 
 constexpr std::int64_t align(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
-enum class Way { kOneShotWords, kTwoShotWords, kTwoShotBoxes };
+enum class Form { kOneShotWords, kTwoShotWords, kTwoShotBoxes };
 
-/// What it takes owners to hand out, beside their bytes. On two ranks the bytes are as many either way, and words to all take 2.1, 2.5, 1.1, 1.3
-/// and 0.7 us less at 8, 16, 24, 32 and 64 rows, n = 4096 and k = 1024 (2 H200s, 2026-11).
-constexpr double kUsOfHandingOut = 2.1;
+/// What the second half of two-shot costs beside its bytes. Measured on 2 H200s (2026-11), where both forms send as many bytes: MEASURED.md.
+constexpr double kTwoShotUs = 2.1;
 
-/// Up to as many rows on CDNA, where nothing has been measured.
+/// On CDNA one-shot is for at most so many rows. Not measured.
 constexpr int kMostOneShotRowsOnCdna = 16;
 
-/// Each rank sends its sums to all others, R - 1 times as many bytes as they have; by owners, 2 (R - 1) / R times.
+/// Bytes that a rank sends, in sizes of y: R - 1 in one-shot, 2 (R - 1) / R in two-shot.
 bool one_shot_pays(const ParallelGemmDesc& desc, int ranks) {
   const double more = (ranks - 1) * (1 - 2.0 / ranks) * 2 * desc.m * desc.n;
-  return more / parallel_gemm::kLinkBytesPerUs < kUsOfHandingOut;
+  return more / parallel_gemm::kLinkBytesPerUs < kTwoShotUs;
 }
 
-/// Of Hopper.
-Way way_of(const ParallelGemmDesc& desc, int padded_rows, int ranks) {
+/// On Hopper.
+Form form_of(const ParallelGemmDesc& desc, int padded_rows, int ranks) {
   switch (desc.exchange) {
-    case ParallelGemmExchange::kBoxes: return Way::kTwoShotBoxes;
-    case ParallelGemmExchange::kWords: return Way::kTwoShotWords;
-    case ParallelGemmExchange::kOneShotWords: return Way::kOneShotWords;
+    case ParallelGemmExchange::kBoxes: return Form::kTwoShotBoxes;
+    case ParallelGemmExchange::kWords: return Form::kTwoShotWords;
+    case ParallelGemmExchange::kOneShotWords: return Form::kOneShotWords;
     case ParallelGemmExchange::kAuto: break;
   }
-  if (padded_rows <= tile::kMostSwapAbRows && one_shot_pays(desc, ranks)) return Way::kOneShotWords;
+  if (padded_rows <= tile::kMostSwapAbRows && one_shot_pays(desc, ranks)) return Form::kOneShotWords;
   const std::int64_t owned_bytes = std::int64_t{2} * padded_rows / ranks * desc.n;
-  return owned_bytes <= gemm_reduce::kMostOwnedAsWords ? Way::kTwoShotWords : Way::kTwoShotBoxes;
+  return owned_bytes <= gemm_reduce::kMostOwnedAsWords ? Form::kTwoShotWords : Form::kTwoShotBoxes;
 }
 
-std::span<const tile::Variant> kernels_of(Way way, const MachineShape& shape) {
+std::span<const tile::Variant> kernels_of(Form form, const MachineShape& shape) {
   if (shape.traits.matrix_unit == MatrixUnit::kMfma) return gemm_ar::kMfmaKernels;
-  switch (way) {
-    case Way::kOneShotWords: return gemm_ar::kOneShotKernels;
-    case Way::kTwoShotWords: return gemm_ar::kWordsKernels;
-    case Way::kTwoShotBoxes: break;
+  switch (form) {
+    case Form::kOneShotWords: return gemm_ar::kOneShotKernels;
+    case Form::kTwoShotWords: return gemm_ar::kWordsKernels;
+    case Form::kTwoShotBoxes: break;
   }
   return gemm_ar::kBoxesKernels;
 }
@@ -67,17 +66,17 @@ Result<GemmAllReducePlan> plan_gemm_all_reduce(const ParallelGemmDesc& desc, con
                     "multiple of the ranks, is more than {}",
                     tile::kMostSwapAbRows));
   const bool wgmma = shape.traits.matrix_unit == MatrixUnit::kWgmma;
-  const Way way = wgmma                              ? way_of(desc, padded.m, ranks)
-                  : desc.m <= kMostOneShotRowsOnCdna ? Way::kOneShotWords
-                                                     : Way::kTwoShotBoxes;
-  const int word_rows = way == Way::kOneShotWords ? desc.m : way == Way::kTwoShotWords ? padded.m / ranks : 0;
-  auto reduce = gemm_reduce::make_plan(padded, shape, ranks, word_rows, kernels_of(way, shape));
+  const Form form = wgmma                              ? form_of(desc, padded.m, ranks)
+                   : desc.m <= kMostOneShotRowsOnCdna ? Form::kOneShotWords
+                                                      : Form::kTwoShotBoxes;
+  const int word_rows = form == Form::kOneShotWords ? desc.m : form == Form::kTwoShotWords ? padded.m / ranks : 0;
+  auto reduce = gemm_reduce::make_plan(padded, shape, ranks, word_rows, kernels_of(form, shape));
   if (!reduce.ok()) return reduce.status();
   plan.reduce = std::move(*reduce);
   const gemm_reduce::Plan& part = plan.reduce;
   plan.kernel = part.kernel;
   plan.workspace_bytes = align(part.workspace.total);
-  if (way == Way::kTwoShotWords) {
+  if (form == Form::kTwoShotWords) {
     plan.finished_inbox = part.word_inbox;
     plan.finished_inbox.at = part.word_inbox.bytes();
   }

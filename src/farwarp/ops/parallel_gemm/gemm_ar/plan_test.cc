@@ -1,4 +1,4 @@
-// Which way partial sums take, and what the heap holds for it.
+// Which form the plan chooses, and what the heap holds for it.
 #include "farwarp/ops/parallel_gemm/gemm_ar/plan.h"
 
 #include <gtest/gtest.h>
@@ -74,7 +74,7 @@ TEST(GemmAllReducePlan, TheExchangeCanBeAskedFor) {
   EXPECT_EQ(error(8, kBoxes, kMi300x), "ParallelGemmDesc.exchange is boxes; allowed: auto here");
 }
 
-// Sending is much of what few rows cost: splits share it.
+// With few rows much of the time is sending, which splits share.
 TEST(GemmAllReducePlan, SplitsOfFewRows) {
   const auto splits = [](int m, int n) { return plan_of({.m = m, .n = n, .k = 1024}, kH200, 2).reduce.splits; };
   EXPECT_EQ(splits(32, 4096), 2);
@@ -84,10 +84,10 @@ TEST(GemmAllReducePlan, SplitsOfFewRows) {
 }
 
 TEST(GemmAllReducePlan, SaysInWords) {
-  const auto way = [](int m) { return plan_of({.m = m, .n = 4096, .k = 4096}, kH200, 8).to_string(); };
-  EXPECT_NE(way(8).find("exchange words, to all ranks"), std::string::npos) << way(8);
-  EXPECT_NE(way(64).find("exchange words, owners add and hand out"), std::string::npos) << way(64);
-  EXPECT_NE(way(4096).find("exchange boxes, owners add and hand out"), std::string::npos) << way(4096);
+  const auto form = [](int m) { return plan_of({.m = m, .n = 4096, .k = 4096}, kH200, 8).to_string(); };
+  EXPECT_NE(form(8).find("exchange words, to all ranks"), std::string::npos) << form(8);
+  EXPECT_NE(form(64).find("exchange words, owners add and hand out"), std::string::npos) << form(64);
+  EXPECT_NE(form(4096).find("exchange boxes, owners add and hand out"), std::string::npos) << form(4096);
 }
 
 }  // namespace

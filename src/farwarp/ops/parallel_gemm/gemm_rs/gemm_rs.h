@@ -1,5 +1,5 @@
-// GEMM and reduce-scatter in one kernel: each rank multiplies its part of K and sends every tile of partial sums, as soon as it is
-// there, to the rank that owns its rows, which adds them up.
+// GEMM and reduce-scatter in one kernel: each rank multiplies its part of K and sends every tile of partial sums, as soon as it is computed, to
+// the rank that owns its rows, which adds them up.
 #pragma once
 
 #include <cstdint>
@@ -11,33 +11,35 @@
 
 namespace farwarp {
 
-/// Deliberate damage, to see that checks catch it. The same kernels run with and without.
+/// Faults on purpose, to see that checks notice them. The same kernels run with and without them.
 struct GemmReduceScatterFaults {
-  std::uint32_t drop_put =
-      0;  ///< this rank's n-th tile (from 1) is told of but not sent: what lay there is summed. As words: not sent, so that the
-  ///< call ends at its deadline. 0: none
+  /// This rank's n-th tile (from 1) is not sent; 0: all are. With boxes and flags the tile is flagged all the same, and the owner adds up what its
+  /// inbox held before. With words the call ends at its deadline.
+  std::uint32_t drop_put = 0;
 };
 
-/// Not thread-safe; calls of one instance must be in one stream (two at once are found out in most cases, not in all). The World's
-/// deadline bounds a launch, so it must be longer than the product takes. They are asynchronous, allocate nothing and can be captured.
+/// Not thread-safe. Calls of one instance must be in one stream (calls in two streams at once are mostly detected, not always); they are
+/// asynchronous, allocate nothing and can be captured. All ranks make the same number of calls. The World's deadline must be longer than a call
+/// takes.
 class GemmReduceScatter {
  public:
-  /// Collective. Takes plan.heap_bytes() bytes of the World's heap. The World must outlive the operator and stay where it is.
+  /// Collective. Takes plan.heap_bytes() bytes of the World's heap. The World must outlive the operator and must not be moved. If the
+  /// descriptors differ, all ranks get kMismatch; if one rank fails, all ranks get its reason.
   static Result<GemmReduceScatter> create(World& world, const ParallelGemmDesc& desc);
   GemmReduceScatter(GemmReduceScatter&&) noexcept;
   GemmReduceScatter& operator=(GemmReduceScatter&&) noexcept;
-  /// Local: does not give the workspace back. Use close() for that.
+  /// Local: does not free the workspace; close() does.
   ~GemmReduceScatter();
-  /// Collective; the streams that used it must be idle. Afterwards every call returns kMisuse, as of an object that was moved from.
+  /// Collective; the streams that used it must be idle. Afterwards every call returns kMisuse, as it does after a move from the object.
   Status close();
 
   const GemmReduceScatterPlan& plan() const;
-  /// From the next call on.
+  /// Takes effect from the next call on.
   void inject(const GemmReduceScatterFaults& faults);
 
-  /// Rows rank * m/R ... of the sum over all ranks of round(x[m, k/R] * w[n, k/R]^T (+ bias[n])), into y[m/R, n]: each rank's term is
-  /// rounded to Desc::dtype, the sum is made in fp32 in the order of the ranks and rounded once. Device pointers, 16-byte aligned.
-  /// `bias` is null exactly if the Desc has none.
+  /// y[m/R, n] = rows rank * m/R and following of the sum over all ranks of round(x[m, k/R] * w[n, k/R]^T (+ bias[n])). Each rank's term is
+  /// rounded to the descriptor's dtype; the sum is made in fp32 in the order of the ranks and rounded once. Device pointers, 16-byte aligned.
+  /// `bias` must be null if and only if the descriptor has no bias. kInvalidArgument names the parameter.
   Status operator()(const void* x, const void* w, const void* bias, void* y, Stream stream);
 
  private:

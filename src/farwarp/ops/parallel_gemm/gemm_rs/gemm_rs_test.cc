@@ -1,4 +1,4 @@
-// The host API at its edges, on every target there is, and the order of the sum, to the bit.
+// The edge cases of the host API on every target that this machine has, and the order of the sum, to the bit.
 #include "farwarp/ops/parallel_gemm/gemm_rs/gemm_rs.h"
 
 #include <gtest/gtest.h>
@@ -20,19 +20,18 @@ using harness::DeviceBuffer;
 
 constexpr int kRanks = 3;
 constexpr int kN = 72, kK = 8 * kRanks;
-constexpr int kFewRows = 30;   ///< whose multipliers send them for themselves on Hopper, as words
-constexpr int kManyRows = 90;  ///< whose store warps send them
+constexpr int kFewRows = 30;   ///< on Hopper: swap_ab, multipliers send words
+constexpr int kManyRows = 90;  ///< on Hopper: store warps send words
 
-/// What rank `rank` contributes to a column: a large number, the same with the other sign, and a small one, which is all that is left
-/// in the order of the ranks and is lost if it is added before the large ones have met.
+/// A rank's term of a column: a large number, its negative, and a small number. Added in the order of the ranks, only the small number is left;
+/// in another order it is lost.
 Bf16 partial(int rank, int column) {
   const float mantissa = 1.0f + static_cast<float>(column) / 128.0f;
   const float values[kRanks] = {0x1p20f * mantissa, -0x1p20f * mantissa, 0x1p-10f * mantissa};
   return bf16_from(values[rank]);
 }
 
-/// The rank's share of K holds one number that counts: with x = 1 in column 0 of a row and w[n, 0] = partial, the product is the
-/// partial sum itself, the same in every row.
+/// x is 1 in column 0 and 0 elsewhere, w[n, 0] is partial(rank, n): so partial() is each row of the rank's product.
 class Operands {
  public:
   Operands(World& world, int m, Stream stream)
@@ -76,7 +75,7 @@ struct Rank {
 
 class GemmReduceScatterApi : public WorldTestBase {
  protected:
-  /// Boxes are asked for where there are words, too.
+  /// `boxes`: asks for boxes with flags where words would be the plan's choice.
   static void on_ranks_of(const std::function<void(Rank&)>& body, int m = kFewRows,
                           const WorldOptions& asked = options(), bool boxes = false) {
     on_streams(kRanks, asked, [&](World& world, Stream stream) {
@@ -110,8 +109,8 @@ TEST_P(GemmReduceScatterApi, SumsInTheOrderOfTheRanksToTheBit) {
   }
 }
 
-// Words of all ones say that nothing has come: sums out of nothing but such NaNs must come all the same, and stay NaN. Then others, where
-// these were.
+// Memory of all ones means that no word has arrived. Sums that are NaNs of all ones must arrive all the same, as NaNs. Then other sums are sent to
+// the same places.
 TEST_P(GemmReduceScatterApi, SumsOfAllOnesComeAsWords) {
   for (const int m : {kFewRows, kManyRows}) {
     on_ranks_of(
@@ -172,7 +171,7 @@ TEST_P(GemmReduceScatterApi, ADroppedTileIsMissing) {
     if (rank.world.rank() == 1) rank.op.inject({.drop_put = 1});
     ASSERT_TRUE(rank.launch(rank.stream).ok());
     ASSERT_TRUE(drain(rank.world, rank.stream).ok());
-    // The inbox is zeroed memory: rank 1's first columns count for nothing.
+    // The inbox was zeroed: where rank 1's tile is missing, zeros are added.
     EXPECT_EQ(bits_in(rank.operands.y, rank.stream)[0], sum_of(0, {0, 2}).bits);
     rank.op.inject({});
     meet(rank.world);
@@ -181,7 +180,7 @@ TEST_P(GemmReduceScatterApi, ADroppedTileIsMissing) {
   on_ranks_of(drop, kManyRows, options(), true);
 }
 
-// A word that does not come is missed: nothing tells of it. What the call leaves behind is in nobody's way.
+// A dropped tile of words ends the call at its deadline, because no flag replaces the words. The next call is right after recover().
 TEST_P(GemmReduceScatterApi, ADroppedTileOfWordsEndsTheCall) {
   WorldOptions asked = options();
   asked.deadline = std::chrono::milliseconds(300);
@@ -204,7 +203,7 @@ TEST_P(GemmReduceScatterApi, AnAbortedWorldComputesNothingUntilItRecovers) {
   on_ranks_of([](Rank& rank) { expect_aborted_until_recovered(rank); });
 }
 
-// Two streams at once: one of the calls finds the operator taken, unless the other was over before it began.
+// Two streams at once: one of the calls finds the operator busy, unless the other one has ended before.
 TEST_P(GemmReduceScatterApi, CallsInTwoStreamsAreFoundOut) {
   if (is_real()) GTEST_SKIP() << "whether they meet is the device's choice";
   int found = 0;

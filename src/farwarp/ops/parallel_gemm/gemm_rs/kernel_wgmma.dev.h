@@ -1,4 +1,4 @@
-// gemm-rs on Hopper: the blocks of gemm_reduce, whose owners add up into y.
+// gemm-rs on Hopper: the blocks of gemm_reduce; owners add up into y.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_reduce/roles_wgmma.dev.h"
@@ -32,7 +32,7 @@ FARWARP_DEVICE void gemm_rs_wgmma(const Args& args) {
   gemm_reduce::run_block(args, ReduceScatter<T, columns, swap_ab>{{args}});
 }
 
-/// Partial sums as words; `swap_ab`: few rows of x.
+/// Partial sums are sent as words.
 template <class T, int columns, bool swap_ab>
 FARWARP_DEVICE void gemm_rs_words_wgmma(const Args& args) {
   if constexpr (swap_ab) {

@@ -1,4 +1,4 @@
-// Desc + machine -> plan of gemm-rs. Pure: no device, no World.
+// The plan of gemm-rs. Pure: no device, no World.
 #pragma once
 
 #include <string>

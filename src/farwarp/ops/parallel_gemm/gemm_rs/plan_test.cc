@@ -1,4 +1,4 @@
-// The plan of gemm-rs: who owns what, that every row of tiles is computed once, and what is refused in which words.
+// The plan of gemm-rs: owners, bands, the order of tiles, and which errors bad descriptors get.
 #include "farwarp/ops/parallel_gemm/gemm_rs/plan.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ TEST(GemmReduceScatterOrder, OwnersTakeTurnsAndTheOwnRankComesLast) {
   EXPECT_EQ(order_of(gemm_reduce::in_order(3)), (std::vector<int>{0, 1, 2}));
 }
 
-// Each element of an owner's rows lies in exactly one band, whose flag is its own.
+// Each element of an owner's rows is in exactly one band, and each band has a flag of its own.
 TEST(GemmReduceScatterBands, CoverEveryRowOfEveryOwner) {
   for (const int height : {16, 32, 64, 256}) {
     for (const int owned : kRows) {
@@ -87,7 +87,7 @@ TEST(GemmReduceScatterBands, FlagsDoNotOverlap) {
   EXPECT_EQ(*flags.rbegin(), static_cast<std::int64_t>(flags.size()) - 1);
 }
 
-// Units of whatever groups are all of an owner's rows by all bands of columns, once.
+// With any group, the chunks cover an owner's rows by all columns of bands exactly once.
 TEST(GemmReduceScatterUnits, CoverEveryOwner) {
   for (const int owned : kRows) {
     for (const int group : {1, 8, 32, 256}) {
@@ -104,8 +104,8 @@ TEST(GemmReduceScatterUnits, CoverEveryOwner) {
   }
 }
 
-// A source's tiles come in turns of owners and by groups of 16 rows of tiles: on 8 ranks an owner gets two of its rows of tiles, column
-// after column, then the next two.
+// A source computes groups of 16 rows of tiles, owners in turn. So with 8 ranks an owner gets two of its rows of tiles, column by column, and then
+// the next two.
 TEST(GemmReduceScatterUnits, FollowTheTilesAsTheyArrive) {
   const auto plan = plan_gemm_reduce_scatter({.m = 4096, .n = 4096, .k = 4096}, kH200, 8);
   ASSERT_TRUE(plan.ok());
@@ -153,7 +153,7 @@ TEST(GemmReduceScatterPlan, CoversEveryShapeOfTheChallengeAndOddOnes) {
   }
 }
 
-// Every vector of two calls has a place of its own, in the bytes of the inbox.
+// Every vector of two consecutive calls has a place of its own within the inbox.
 TEST(GemmReduceScatterWords, DoNotOverlap) {
   const gemm_reduce::WordInbox inbox{.at = 256, .sources = 3, .rows = 5, .vectors = 10, .chunk_group = 1};
   std::set<std::int64_t> places;
@@ -174,7 +174,7 @@ TEST(GemmReduceScatterWords, DoNotOverlap) {
   EXPECT_EQ(*places.rbegin(), inbox.at + inbox.bytes() - 16);
 }
 
-// Units of whatever groups are all vectors of an owner, once: each is read and cleared by one lane.
+// With any group, the chunks cover all vectors of an owner exactly once: one lane reads and clears each.
 TEST(GemmReduceScatterWords, UnitsCoverEveryOwner) {
   for (const int owned : kRows) {
     for (const int vectors : {1, 8, 45}) {
@@ -214,7 +214,7 @@ TEST(GemmReduceScatterWords, AreForHopperAndNotForTheLargest) {
   EXPECT_EQ(rows_of(64, 7168, kMi300x, kAuto), 0) << "CDNA goes by boxes and flags";
 }
 
-// Splits of few rows that go as words are the blocks of a cluster, those of the others pass through memory.
+// Splits add up in a cluster if rows are few and sent as words, else through memory.
 TEST(GemmReduceScatterWords, SplitsOfFewRowsMeetInClusters) {
   const auto few = plan_gemm_reduce_scatter({.m = 64, .n = 7168, .k = 18432}, kH200, 8);
   ASSERT_TRUE(few.ok());
@@ -233,7 +233,7 @@ TEST(GemmReduceScatterWords, SplitsOfFewRowsMeetInClusters) {
   EXPECT_TRUE(many->kernel.starts_with("gemm_rs_words_bf16_")) << many->kernel;
   EXPECT_EQ(many->cluster, 1);
   EXPECT_GT(many->workspace_bytes, 0);
-  // 132 blocks, of which the machine holds 30 clusters of 4 at once: they would wait for the last one for ever.
+  // 132 blocks would be 33 clusters of 4. The machine runs 30 at once, and these would wait for the others without end.
   const auto too_many = plan_gemm_reduce_scatter({.m = 64, .n = 4224, .k = 18432, .splits = 4}, kH200, 8);
   EXPECT_NE(too_many.status().message().find("all tiles' blocks are at most 120"), std::string::npos)
       << too_many.status().message();

@@ -1,4 +1,4 @@
-// gemm-ar as the harness sees it.
+// gemm-ar as an operator of the command line.
 #include "farwarp/ops/parallel_gemm/case/operator.h"
 #include "farwarp/ops/parallel_gemm/gemm_ar/gemm_ar.h"
 
@@ -31,7 +31,7 @@ Result<std::unique_ptr<CaseOperator>> create(World& world, const ParallelGemmDes
   return std::unique_ptr<CaseOperator>(new AllReduceCase(std::move(*op)));
 }
 
-// Each rank's term is rounded, and their sum.
+// Each rank's term is rounded, and so is their sum.
 [[maybe_unused]] const bool kRegistered = register_case(
     {"gemm-ar", "sum over the ranks of products over parts of K, everywhere", Kind::kAllReduce, 2, heap_bytes, create});
 

@@ -1,4 +1,4 @@
-// gemm-ar through the harness, on both emulated targets: words and owners, odd shapes, delays, faults.
+// gemm-ar through the harness, on both emulated targets: one-shot and two-shot, odd shapes, delays, faults.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -32,7 +32,7 @@ class GemmArCases : public testing::TestWithParam<TargetKind> {
   }
 };
 
-/// A case of each way that the target has.
+/// A case for each form of gemm-ar that the target has.
 std::vector<const char*> few_and_many() {
   if (GemmArCases::GetParam() == TargetKind::kEmuGfx942) return {"m=8,n=48,k=72", "m=40,n=48,k=72"};
   return {"m=8,n=48,k=72", "m=40,n=48,k=72,exchange=words", "m=70,n=48,k=72", "m=40,n=48,k=72,exchange=boxes"};

@@ -1,4 +1,4 @@
-// Boxes and flags, after the reduction: owners hand out finished rows, everybody collects them.
+// The second half of two-shot by boxes and flags: owners send the rows that they have added up to all ranks, which copy them to y.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_ar/args.h"
@@ -10,12 +10,12 @@ using namespace farwarp::gemm_ar;
 
 using SignalCell = SystemCell<std::uint64_t>;
 
-/// Units of one owner.
+/// How many chunks an owner adds up.
 FARWARP_DEVICE int chunks_of(const Args& args) { return gemm_reduce::chunks_of(args.reduce.bands); }
 
-/// [warp] Adds up the chunks of this rank's rows that `next()` names, as gemm_reduce::reduce_role(), and hands each to all ranks.
+/// [warp] gemm_reduce::reduce_role() of this rank's rows; stores each chunk to y of this rank and to all peers, and signals the peers.
 template <class T, int columns, int vectors, class Next, class Await>
-FARWARP_DEVICE void reduce_and_share(const Args& args, Next&& next, std::uint32_t epoch, const Await& await) {
+FARWARP_DEVICE void reduce_and_send(const Args& args, Next&& next, std::uint32_t epoch, const Await& await) {
   const WorldView& view = args.reduce.view;
   const int first_row = view.rank * args.reduce.bands.owned;
   const auto put = [&](int row, int column, Vec16 eight) {
@@ -42,19 +42,19 @@ FARWARP_DEVICE void reduce_and_share(const Args& args, Next&& next, std::uint32_
   gemm_reduce::reduce_role<T, columns, vectors>(args.reduce, next, await, put, signal);
 }
 
-/// [warp] Copies what peers have finished into y: warp number `number` of `count` on this rank, peers in turn.
+/// [warp] Copies peers' finished rows into y. This is warp `number` of `count` on this rank; it takes every `count`-th chunk, peers in turn.
 template <int columns, Failure failure>
 FARWARP_DEVICE void collect(Call& call, const Args& args, int number, int count) {
   const WorldView& view = args.reduce.view;
   const int chunks = chunks_of(args), peers = view.size - 1;
-  call.live = ballot(!call.live) == 0;  // who polled before knows of an abort first
+  call.live = ballot(!call.live) == 0;  // a lane that has polled may know of an abort that others do not
   for (int i = number; i < chunks * peers && call.live; i += count) {
     const int owner = (view.rank + 1 + i % peers) % view.size, chunk = i / peers;
     const auto [row, column] = gemm_reduce::chunk_at(args.reduce.bands, chunk);
     if (owner * args.reduce.bands.owned + row >= args.rows) continue;
     std::uint32_t value = 0;
     if (lane_index() == 0) {
-      // Behind the owner's wait for partial sums, which may be behind an entry.
+      // depth 2: the owner may wait for partial sums, and their sender for a ready cell.
       wait_tagged<failure>(call, own_address<SignalCell>(view, args.signals) + (owner * chunks + chunk), call.epoch,
                            value, {.site = kSiteFinished, .peer = owner, .depth = 2});
     }
