@@ -12,8 +12,8 @@ namespace farwarp::FARWARP_TARGET::ag_gemm {
 
 using namespace farwarp::ag_gemm;
 
-/// Warps and registers of each role. Eight warps load x; with four, instruction issue bounds a step (MEASURED.md, "Floor"). Tiles wider than
-/// 64 columns leave registers for only four.
+/// Warps and registers of each role. Eight warps load x; with four, instruction issue bounds a step (MEASURED.md, "Floor"). Tiles wider
+/// than 64 columns leave registers for only four.
 template <int columns, bool swap_ab>
 struct WordRoles {
   static constexpr int kThreads = words_threads(columns);

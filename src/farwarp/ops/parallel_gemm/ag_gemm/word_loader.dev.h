@@ -131,9 +131,9 @@ class WordLoader {
     }
   }
 
-  /// [warp] Waits until the words of all lanes have arrived. In an aborted call nothing counts as missing: its results are not used. If more
-  /// than kFew vectors are missing, or none has arrived since the last load, a lane polls only the last missing one: rows are sent in order,
-  /// and this saves L2 traffic and code. Then it loads all missing vectors again.
+  /// [warp] Waits until the words of all lanes have arrived. In an aborted call nothing counts as missing: its results are not used. If
+  /// more than kFew vectors are missing, or none has arrived since the last load, a lane polls only the last missing one: rows are sent in
+  /// order, and this saves L2 traffic and code. Then it loads all missing vectors again.
   FARWARP_DEVICE void await() {
     std::uint32_t before = 0;
     while (ballot(!all_arrived(words_)) != 0) {
