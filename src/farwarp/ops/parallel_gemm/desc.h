@@ -50,7 +50,7 @@ inline constexpr Kind kKinds[] = {Kind::kAllGather, Kind::kReduceScatter, Kind::
 /// The operator's name on the command line: "ag-gemm", "gemm-rs", "gemm-ar".
 const char* name_of(Kind kind);
 
-/// How a parallel product is computed: by our kernels, by NCCL and cuBLASLt one after the other, or by the one that the table of plans names.
+/// How a parallel product is computed: by our kernels, by NCCL and cuBLASLt one after the other, or as the table of plans says.
 enum class Path : std::uint8_t { kOwn, kUnfused, kBest };
 /// "own", "unfused", "best".
 const char* name_of(Path path);

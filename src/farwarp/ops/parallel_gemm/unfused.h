@@ -33,8 +33,9 @@ class Unfused {
   /// Afterwards every call returns kMisuse, as for a moved-from object.
   Status close();
 
-  /// Operands and result are those of our operator of this kind. Only the rounding differs: each rank's term is rounded to Desc::dtype, and
-  /// NCCL may round once on every rank. Pointers must be multiples of 256; for the rest see check_operands(). `all_x`: as for AllGatherGemm.
+  /// Operands and result are those of our operator of this kind. Only the rounding differs: each rank's term is rounded to Desc::dtype,
+  /// and NCCL may round once on every rank. Pointers must be multiples of 256; for the rest see check_operands(). `all_x`: as for
+  /// AllGatherGemm.
   Status operator()(const void* x, const void* w, const void* bias, void* y, Stream stream, void* all_x = nullptr);
   /// A part of the call: cuBLASLt alone. It reads the x that the last exchange() gathered, or writes the partial sums to be reduced.
   Status product(const void* x, const void* w, const void* bias, void* y, Stream stream);

@@ -44,8 +44,8 @@ class ParallelGemm {
   /// Roundings of a term on its way into the result, at most.
   int roundings() const;
 
-  /// Shapes of x, w, bias and y by Kind: desc.h. Device pointers, multiples of 256 on either path, of Desc::dtype; `bias` is null exactly if
-  /// the Desc has none. `all_x`: as for AllGatherGemm.
+  /// Shapes of x, w, bias and y by Kind: desc.h. Device pointers of Desc::dtype, multiples of 256 on either path; `bias` is null exactly
+  /// if the Desc has none. `all_x`: as for AllGatherGemm.
   Status operator()(const void* x, const void* w, const void* bias, void* y, Stream stream, void* all_x = nullptr);
 
   /// Fault injection, from the next call on: our kernels do not send the `number`-th tile or piece (from 1); 0: they send all.

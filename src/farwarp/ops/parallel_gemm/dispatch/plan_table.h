@@ -1,5 +1,5 @@
-// The table of plans: which path is faster for which shape on one kind of machine. `farwarp tune` measures it. All but the last two functions
-// are pure.
+// The table of plans: which path is faster for which shape on one kind of machine. `farwarp tune` measures it. All but the last three
+// functions are pure.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@
 
 namespace farwarp::parallel_gemm {
 
-/// One measured shape. Shapes with and without bias are not distinguished: adding a bias costs too little.
+/// One measured shape, for calls with and without bias: a bias is one row, added to sums in registers.
 struct PlanEntry {
   Kind kind = Kind::kAllGather;
   int m = 0, n = 0, k = 0;
