@@ -86,7 +86,7 @@ class TensorBoxPut {
   std::uint32_t parity_ = 0;
 };
 static_assert(TensorBoxPut::kWarps * (TensorBoxPut::kStageBytes + 8) <=
-              200 * 1024);  // fits into the shared memory of the kernels with any tile
+              200 * 1024);  // the shared memory of a kernel with any tile is at least so large
 
 /// Sends vectors through registers. All lanes of the warp take part.
 class VectorBoxPut {
