@@ -1,4 +1,4 @@
-// What is asked of the products of tensor parallelism: the sizes of the whole problem, and what each rank has of it.
+// The descriptor of the products of tensor parallelism: the sizes of the whole problem, and each rank's part of it.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,17 @@
 
 namespace farwarp {
 
-/// How data crosses the links; on Hopper alone, elsewhere kAuto is all there is.
+/// How data crosses the links. Only Hopper has a choice; elsewhere only kAuto is allowed.
 enum class ParallelGemmExchange : std::uint8_t {
   kAuto,          ///< the plan's choice
-  kBoxes,         ///< bulk copies, a flag behind each
-  kWords,         ///< stores that are their own flags (world/device/words.dev.h)
-  kOneShotWords,  ///< all-reduce of few rows alone: words, of each rank's sums to all ranks; else each goes to one, who hands out what it adds up
+  kBoxes,         ///< bulk or tensor copies, each followed by a flag
+  kWords,         ///< stores that are their own flags (world/device/words.dev.h); an all-reduce is two-shot
+  kOneShotWords,  ///< all-reduce of few rows only: words, one-shot (each rank's partial sums to all ranks)
 };
 /// "auto", "boxes", "words", "one_shot_words".
 const char* name_of(ParallelGemmExchange exchange);
 
-/// A product spread over R ranks; sizes of the whole problem. All matrices are row-major and contiguous, sums are in fp32.
+/// A product spread over R ranks. The sizes are those of the whole problem. All matrices are row-major and contiguous, sums are in fp32.
 ///
 ///   all-gather      x [m/R, k], w [n/R, k], bias [n/R] of each rank -> y [m, n/R] = all ranks' x * w^T + bias
 ///   reduce-scatter  x [m, k/R], w [n, k/R], bias [n] of each rank   -> y [m/R, n]: this rank's rows of the sum over ranks of
@@ -28,17 +28,17 @@ const char* name_of(ParallelGemmExchange exchange);
 /// So a bias that is the same on all ranks enters a reduced result R times, as in the challenge.
 struct ParallelGemmDesc {
   int m = 0;                   ///< 1 or more; a multiple of R, except in an all-reduce
-  int n = 0;                   ///< a multiple of 8, and n/R too where w's rows are spread
-  int k = 0;                   ///< a multiple of 8, and k/R too where columns are spread
+  int n = 0;                   ///< a multiple of 8; in an all-gather n/R is, too
+  int k = 0;                   ///< a multiple of 8; in a reduce-scatter or all-reduce k/R is, too
   DType dtype = DType::kBf16;  ///< of x, w, bias and y: kBf16 or kF16
   bool has_bias = false;
   int max_sms = 0;       ///< blocks of a launch; 0: all multiprocessors
   int tile_columns = 0;  ///< 0: the plan's choice
-  /// Parts of k that different blocks sum, 1 to 16; on Hopper 1, 2 or 4 in an all-gather, and where partial sums of few rows go as words. 0:
-  /// the plan's choice.
+  /// Parts of k that different blocks sum, 1 to 16; 0: the plan's choice. On Hopper only 1, 2 or 4 in an all-gather, and if partial sums of
+  /// few rows cross as words.
   int splits = 0;
   int comm_blocks =
-      0;  ///< all-gather: blocks that do not multiply, on Hopper a multiple of splits; 0: the plan's choice
+      0;  ///< all-gather: blocks that send x and do not multiply, on Hopper a multiple of splits; 0: the plan's choice
   ParallelGemmExchange exchange = ParallelGemmExchange::kAuto;
   bool return_x = false;  ///< all-gather: x of all ranks is a result, too
 };
@@ -47,10 +47,10 @@ namespace parallel_gemm {
 
 enum class Kind : std::uint8_t { kAllGather, kReduceScatter, kAllReduce };
 inline constexpr Kind kKinds[] = {Kind::kAllGather, Kind::kReduceScatter, Kind::kAllReduce};
-/// As users call the operator: "ag-gemm", "gemm-rs", "gemm-ar".
+/// The operator's name on the command line: "ag-gemm", "gemm-rs", "gemm-ar".
 const char* name_of(Kind kind);
 
-/// Ways to a parallel product: our kernels, NCCL and cuBLASLt one after the other, or whichever is known to be faster here.
+/// How a parallel product is computed: by our kernels, by NCCL and cuBLASLt one after the other, or as the table of plans says.
 enum class Path : std::uint8_t { kOwn, kUnfused, kBest };
 /// "own", "unfused", "best".
 const char* name_of(Path path);
@@ -59,19 +59,19 @@ inline constexpr int kMostRanks = 8;
 inline constexpr int kMostSize = 1 << 24;
 inline constexpr int kMostSplits = 16;
 
-/// What one rank has: x [x_rows, k], w [w_rows, k], bias [w_rows], y [y_rows, y_columns]; y_columns is w_rows.
+/// One rank's matrices: x [x_rows, k], w [w_rows, k], bias [w_rows], y [y_rows, y_columns]; y_columns is w_rows.
 struct LocalShape {
   int x_rows = 0, w_rows = 0, k = 0, y_rows = 0, y_columns = 0;
 };
-/// Of a Desc that passes check().
+/// `desc` must pass check().
 LocalShape local_shape(Kind kind, const ParallelGemmDesc& desc, int ranks);
 
-/// kInvalidArgument unless it is one of the three.
+/// kInvalidArgument unless `path` is one of the three.
 Status check_path(Path path);
 /// kInvalidArgument names the field, its value and what is allowed.
 Status check(Kind kind, const ParallelGemmDesc& desc, int ranks);
 
-/// Of everything that all ranks must agree on, for World::open_operator.
+/// A hash of everything that all ranks must agree on, for World::open_operator.
 std::uint64_t configuration_of(Kind kind, const ParallelGemmDesc& desc, int ranks);
 
 }  // namespace parallel_gemm

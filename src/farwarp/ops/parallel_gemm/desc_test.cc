@@ -93,7 +93,7 @@ TEST(ParallelGemmDesc, OptionsAreBounded) {
   }
 }
 
-// A rank that was told something else in any respect must be found out.
+// A rank whose arguments differ in any field must be detected.
 TEST(ParallelGemmDesc, EveryFieldIsInTheConfiguration) {
   const ParallelGemmDesc same = desc(64, 64, 64);
   std::set<std::uint64_t> seen = {configuration_of(Kind::kAllGather, same, 8)};

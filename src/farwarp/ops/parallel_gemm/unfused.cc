@@ -41,7 +41,7 @@ struct Unfused::State {
   bool gathers() const { return kind == Kind::kAllGather; }
   Status open_product(int algorithm);
   Status make_room();
-  // `middle`: x of all ranks, or what is to be reduced.
+  // `middle`: x of all ranks, or the partial sums to be reduced.
   Status exchange(const void* x, void* middle, void* y, Stream stream);
   Status product_of(const void* x, const void* w, const void* bias, void* middle, void* y, Stream stream);
   Status call(const void* x, const void* w, const void* bias, void* middle, void* y, Stream stream);
@@ -52,9 +52,9 @@ struct Unfused::State {
   ParallelGemmDesc desc;
   LocalShape local;
   std::optional<CublasProduct> product;
-  DeviceMemory between;            // a middle, where the caller gives none
-  Operands first;                  // of the first call
-  std::optional<NcclGroup> group;  // goes before the memory does
+  DeviceMemory between;            // the `middle`, unless the caller gives one
+  Operands first;                  // operands of the first call
+  std::optional<NcclGroup> group;  // the last member, so that it is destroyed before the memory
 };
 
 Status Unfused::State::open_product(int algorithm) {
@@ -110,8 +110,8 @@ Status Unfused::State::call(const void* x, const void* w, const void* bias, void
   return gathers() ? product_of(x, w, bias, middle, y, stream) : exchange(x, middle, y, stream);
 }
 
-/// NCCL connects, and both load their kernels, at their first call, which must not be captured: it is made here, on whatever the
-/// memory holds.
+/// Makes the first call, on uninitialised memory. In its first call NCCL connects and both libraries load their kernels, so that call must
+/// not be captured.
 Status Unfused::State::call_once(Stream stream) {
   const Status called = group->connect(stream, [&] {
     return call(first.x.get(), first.w.get(), desc.has_bias ? first.bias.get() : nullptr, between.get(), first.y.get(),
@@ -139,13 +139,13 @@ Result<Unfused> Unfused::create(World& world, Kind kind, const ParallelGemmDesc&
   if (mine.ok() && world.device().target() == TargetKind::kCuda) mine = state->open_product(algorithm);
   const auto stream = world.device().create_stream();
   if (mine.ok()) mine = stream.status();
-  auto group = NcclGroup::create(world, mine);  // on other targets, it says what is missing
+  auto group = NcclGroup::create(world, mine);  // on other targets its error says what is missing
   Status status = wrong ? mine : group.status();
   if (status.ok()) {
     state->group.emplace(std::move(*group));
     status = all_ok(world.bootstrap(), state->call_once(*stream), world.options().deadline);
   }
-  if (!status.ok()) state.reset();  // memory that NCCL may still use, before its stream
+  if (!status.ok()) state.reset();  // before the stream is destroyed: NCCL may still use the memory
   if (stream.ok()) world.device().destroy_stream(*stream);
   if (!status.ok()) return status;
   return Unfused(std::move(state));

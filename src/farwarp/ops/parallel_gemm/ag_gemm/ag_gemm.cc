@@ -13,7 +13,7 @@ namespace farwarp {
 struct AllGatherGemm::State {
   World* world = nullptr;
   AllGatherGemmPlan plan;
-  OpenedOperator opened;  ///< with one kernel, the workspace and the memory of words
+  OpenedOperator opened;  ///< has one kernel; buffer 0 is the workspace, buffer 1 the inboxes
   ag_gemm::Args args{};
   bool has_heap_maps = false;
 
@@ -58,7 +58,7 @@ Status AllGatherGemm::State::encode_all(std::initializer_list<std::pair<TensorMa
   return {};
 }
 
-/// Of one rank's rows of x, as comm blocks copy them.
+/// The map of one rank's rows of x for the copies of comm blocks.
 TensorMapDesc AllGatherGemm::State::map_of_pieces(void* shard) const {
   return {.base = shard,
           .rows = plan.local.x_rows,
@@ -69,7 +69,8 @@ TensorMapDesc AllGatherGemm::State::map_of_pieces(void* shard) const {
           .swizzled = false};
 }
 
-/// Maps of what lies in heaps, whose addresses never change: at the first call, which may fail on one rank alone as create() may not.
+/// Encodes the maps of heap memory, whose addresses never change. Done at the first call because it may fail on one rank only, while
+/// create() must fail on all ranks or on none.
 Status AllGatherGemm::State::encode_heap() {
   if (!wgmma() || plan.words || has_heap_maps) return {};
   const std::int64_t k = plan.local.k;
@@ -88,7 +89,7 @@ Status AllGatherGemm::State::encode_heap() {
   return status;
 }
 
-/// Maps are made anew only for matrices that have moved.
+/// Encodes the operands' maps again only if an address has changed.
 Status AllGatherGemm::State::set_operands(const void* x, const void* w, void* y) {
   if (const Status status = encode_heap(); !status.ok()) return status;
   if (args.own_x == x && args.own_w == w && args.y == y) return {};
@@ -108,7 +109,7 @@ Status AllGatherGemm::State::set_operands(const void* x, const void* w, void* y)
                                     {&args.w, plan.map_of_w(w, local.w_rows, local.k, local.k)},
                                     {&args.out, of_y},
                                     {&args.source, map_of_pieces(const_cast<void*>(x))}});
-  if (!status.ok()) args.own_x = nullptr;  // nothing of this call is kept
+  if (!status.ok()) args.own_x = nullptr;  // so that the next call encodes all maps again
   return status;
 }
 

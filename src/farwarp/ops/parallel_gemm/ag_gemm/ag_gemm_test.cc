@@ -1,4 +1,4 @@
-// The host API where calls go wrong, on every target there is.
+// The host API: calls that fail, and unusual ones. On every available target.
 #include "farwarp/ops/parallel_gemm/ag_gemm/ag_gemm.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ constexpr int kRanks = 3;
 constexpr int kM = 30, kN = 24 * kRanks, kK = 264;
 constexpr int kOwned = kM / kRanks, kColumns = kN / kRanks;
 
-/// x is 1 + its rank everywhere, or `more`, w is 1: a row of y says whose it is.
+/// All elements of x are 1 + rank (+ `more`), all of w are 1. So a row of y tells whose row of x it comes from.
 struct Rank {
   World& world;
   AllGatherGemm op;
@@ -67,11 +67,11 @@ TEST_P(AllGatherGemmApi, AnAbortedWorldComputesNothingUntilItRecovers) {
   on_ranks_of([](Rank& rank) { expect_aborted_until_recovered(rank); });
 }
 
-// For words they look as if nothing had come. More calls than inboxes.
+// As words, such elements look as if nothing had arrived. More calls than inboxes.
 TEST_P(AllGatherGemmApi, RowsOfAllOnesAreNaNsAndHoldNobodyUp) {
   on_ranks_of([](Rank& rank) {
     for (int call = 0; call < 10; ++call) {
-      const int odd = call % kOwned;  // of each rank's rows
+      const int odd = call % kOwned;  // the row of all ones, of each rank
       std::vector<std::uint16_t> x(kOwned * kK, bf16_from(static_cast<float>(1 + rank.world.rank() + call)).bits);
       std::fill_n(x.begin() + odd * kK, kK, std::uint16_t{0xffff});
       ASSERT_TRUE(rank.x.upload(x.data(), x.size() * 2, rank.stream).ok());
@@ -90,7 +90,7 @@ TEST_P(AllGatherGemmApi, RowsOfAllOnesAreNaNsAndHoldNobodyUp) {
   });
 }
 
-// The turn of what is doubled, or fourfold, goes on.
+// The sequence of the two or four buffers continues when epochs wrap.
 TEST_P(AllGatherGemmApi, EpochsWrap) {
   testing::set_first_epoch(0xfffffffau);
   on_ranks_of([](Rank& rank) {
@@ -103,7 +103,7 @@ TEST_P(AllGatherGemmApi, EpochsWrap) {
   testing::set_first_epoch(2);
 }
 
-// Two streams at once: one of the calls finds the operator taken, unless the other was over before it began. Nothing hangs.
+// Two streams at once: one of the calls finds the operator busy, unless the other was over before it began. Nothing hangs.
 TEST_P(AllGatherGemmApi, CallsInTwoStreamsAreFoundOut) {
   if (is_real()) GTEST_SKIP() << "whether they meet is the device's choice";
   int found = 0;

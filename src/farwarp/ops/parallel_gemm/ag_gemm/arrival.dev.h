@@ -1,4 +1,4 @@
-// What has come of the peers' x: the wait for it.
+// The waits for peers' x that arrives in pieces with flags.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/ag_gemm/args.h"
@@ -10,14 +10,15 @@ using namespace farwarp::ag_gemm;
 
 using ArrivalCell = SystemCell<std::uint64_t>;
 
-/// [warp] Waits until rows [row, end) of all ranks' x have come in piece number `depth` of K, for copies and for accesses, and returns
-/// the next piece, below `end_depth`, that may not have come: what lies before need not be waited for. A wait that gives up is passed
-/// over: what comes out of an aborted call counts for nothing.
+/// [warp] Waits until rows [row, end) of all ranks' x have arrived in piece `depth` of K. Acquires what signal_arrival() has released, for
+/// loads and for copies. Returns the first piece of K, at most `end_depth`, that may not have arrived yet: those before it need no wait.
+/// If the wait gives up, callers go on all the same: the results of an aborted call are not used.
 FARWARP_DEVICE int await_rows(Call& call, const Args& args, int row, int end, int depth, int end_depth) {
   const auto piece_of = [&](int at) {
     return at / args.shard_rows * args.pieces.row_count + at % args.shard_rows / args.pieces.rows;
   };
-  const int first = piece_of(row), count = piece_of(end - 1) + 1 - first;  // at most 16 of 32 lanes, or 18 of 64
+  const int first = piece_of(row),
+            count = piece_of(end - 1) + 1 - first;  // `count` is at most 16 with 32 lanes, 18 with 64
   const int fit = Target::kWarpSize / count;
   const int depths = fit < end_depth - depth ? fit : end_depth - depth;
   const int mine = first + lane_index() % count;
@@ -35,8 +36,8 @@ struct RowRange {
   int first, end;
 };
 
-/// [warp] Waits until these rows of a step have come as boxes, and returns the next step of the work whose rows may not have; at least the
-/// next one, also when the call is over.
+/// [warp] Waits until these rows of step `step` have arrived as boxes. Returns the first later step of the work whose rows may not have
+/// arrived. It is at least step + 1, even if the call is over.
 FARWARP_DEVICE int await_boxes(Call& call, const Args& args, RowRange rows, const farwarp::tile::Work& work, int step,
                                int step_depth) {
   const int piece_steps = args.pieces.depth / step_depth;

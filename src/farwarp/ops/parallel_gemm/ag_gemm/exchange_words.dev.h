@@ -1,5 +1,5 @@
-// x of this rank on its way to the peers as words (world/device/words.dev.h): plain stores of 16 bytes, each its own flag. And what makes
-// room for those of later calls.
+// Sends this rank's x to the peers as words (world/device/words.dev.h): plain stores of 16 bytes, each its own flag. Also clears inboxes
+// for later calls.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/ag_gemm/args.h"
@@ -9,15 +9,15 @@ namespace farwarp::FARWARP_TARGET::ag_gemm {
 
 using namespace farwarp::ag_gemm;
 
-/// A lane's 16 bytes of the pieces that its warp sends at a time. A piece is kWordsDepth elements of one row.
+/// A lane's 16 bytes of each piece that its warp sends at a time. A piece is kWordsDepth elements of one row.
 struct OwnWords {
   static constexpr int kPieces = 4;
   Vec16 words[kPieces];
-  int at[kPieces];  ///< offset in bytes in this rank's x; -1: nothing
+  int at[kPieces];  ///< offset in this rank's x, in bytes; -1: nothing to send
 };
 
-/// The share that a warp of a comm block has of the pieces of this rank's x, in the order in which tiles consume them (PieceOrder). Neighbours in
-/// order go to different blocks.
+/// The pieces of this rank's x that one warp of a comm block sends, in the order in which tiles consume them (PieceOrder). Consecutive
+/// pieces go to different blocks.
 class WordsToSend {
  public:
   FARWARP_DEVICE explicit WordsToSend(const Args& args)
@@ -60,8 +60,8 @@ class WordsToSend {
   int turn_;
 };
 
-/// [thread] Stores them into the inbox of every peer, the successor first, so that no rank is everybody's first; into the own one, too, where
-/// own rows are not read from x itself (Place::own).
+/// [thread] Stores the words into the inbox of every peer, beginning with the rank after this one, so that not all ranks send to the same
+/// peer first. Stores them into the own inbox too if own rows are not read from x itself (Args::own_apart).
 FARWARP_DEVICE void send_words(const Call& call, const Args& args, const OwnWords& own) {
   const WorldView& view = args.view;
   const std::int64_t shard = args.inbox_of(call.epoch) + std::int64_t{2} * view.rank * args.shard_rows * args.k;
@@ -76,10 +76,10 @@ FARWARP_DEVICE void send_words(const Call& call, const Args& args, const OwnWord
   }
 }
 
-/// [block] A comm block: sends its share of x and waits for nothing.
+/// [block] A comm block: sends its share of x. It waits for nothing.
 FARWARP_DEVICE void comm_block_words(const Args& args) {
   WordsToSend to_send(args);
-  OwnWords next = to_send.read();  // under way while join_call() reads its cells
+  OwnWords next = to_send.read();  // in flight while join_call() reads its cells
   Call call = join_call(args.view, args.slot);
   if (!call.live) return;
   for (bool more = true; more;) {
@@ -92,9 +92,8 @@ FARWARP_DEVICE void comm_block_words(const Args& args) {
   end_call(call, 0);
 }
 
-/// [warp] Number `number` of `warps` warps that empty the inbox of the call before this one. All its readers ended with that call's kernel;
-/// peers write there again in three calls, which they begin when they have had x of the call before that one, which this rank sends when
-/// this kernel is over.
+/// [warp] Clears part `number` of `warps` of the previous call's inbox. Its readers ended with that call's kernel. Peers write it again in
+/// call epoch + 3. They begin that call after they have all of this rank's x of call epoch + 2, which this rank sends after this kernel.
 FARWARP_DEVICE void clear_inbox(const Args& args, std::uint32_t epoch, int number, int warps) {
   const auto inbox = own_address<Vec16>(args.view, args.inbox_of(epoch - 1));
   const int count = static_cast<int>(std::int64_t{args.m} * args.k / 8);

@@ -1,4 +1,5 @@
-// ag-gemm on CDNA: blocks that send this rank's x to all ranks, and blocks as gemm's, whose waves wait for the rows they load.
+// ag-gemm on CDNA. Comm blocks send this rank's x to all ranks. The other blocks multiply as in gemm, and each of their waves waits for
+// the rows that it loads.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/ag_gemm/arrival.dev.h"
@@ -30,7 +31,7 @@ class Operands {
                 work.at.column * Tile::kColumns);
   }
 
-  /// Each wave waits for itself: its acquires are what its loads need.
+  /// Each wave waits itself, because its loads need its own acquires.
   FARWARP_DEVICE void need(const Work& work, int step) {
     const int depth = step * Tile::kStepDepth / args_.pieces.depth;
     if (own_ || depth < depth_arrived_) return;
@@ -42,7 +43,7 @@ class Operands {
   Call& call_;
   const Args& args_;
   int row_ = 0, end_ = 0;
-  int depth_arrived_ = 0;  // all pieces of K before it have arrived
+  int depth_arrived_ = 0;  // all pieces of K before this one have arrived
   bool own_ = false;
 };
 

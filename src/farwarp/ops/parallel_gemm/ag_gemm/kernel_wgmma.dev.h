@@ -1,4 +1,5 @@
-// ag-gemm on Hopper, x in boxes: blocks that send this rank's x to all ranks, and blocks as gemm's, whose loaders wait for the rows they copy.
+// ag-gemm on Hopper, x in boxes. Comm blocks send this rank's x to all ranks. The other blocks multiply as in gemm, and their loaders wait
+// for the rows that they copy.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/ag_gemm/arrival.dev.h"
@@ -10,13 +11,13 @@ namespace farwarp::FARWARP_TARGET::ag_gemm {
 
 using namespace farwarp::ag_gemm;
 
-/// [warp] The loader of a block whose tiles' rows are x's: one lane copies, into stages in turn, while all wait for peers' x.
+/// [warp] The loader of a block whose tiles' rows are rows of x (straight). One lane copies into the stages; all lanes wait for peers' x.
 template <class Tile, class Wait>
 class Loader {
  public:
   FARWARP_DEVICE Loader(const Args& args, const Tile& tile, const Wait& wait) : args_(args), tile_(tile), wait_(wait) {}
 
-  /// [thread] The copying lane, before there is a call: w of the first work's first `most` steps, and x where it is this rank's own.
+  /// [thread] The copying lane, before it uses the call: copies w of the first work's first `most` steps, and x if it is this rank's own.
   FARWARP_DEVICE void load_ahead(const Work& work, const Place& place, int most) {
     for (; ahead_ < most && ahead_ < work.steps.count; ++ahead_) {
       load_w(place, work.steps.first + ahead_, ahead_);
@@ -24,11 +25,11 @@ class Loader {
     }
   }
 
-  /// [warp] Copies the operands of all the block's works, each step of x once it has come. The last stage it filled, when that has been
-  /// multiplied, is the end.
+  /// [warp] Copies the operands of all works of the block, each step of x after it has arrived. Returns when the last stage that it filled
+  /// has been multiplied.
   FARWARP_DEVICE void run(Call& call, Turns turns) {
     ahead_ = shuffle(ahead_, 0);
-    int row = -1, arrived_end = 0;  // of these rows, all x before step `arrived_end` has come
+    int row = -1, arrived_end = 0;  // x has arrived for the tile's rows from `row`, for all steps before `arrived_end`
     for (int number = turns.first; number < args_.grid.works(); number += turns.stride) {
       const Work work = farwarp::tile::work_at(args_.grid, number);
       const Place place = place_of<Tile, false>(args_, work);
@@ -55,13 +56,13 @@ class Loader {
   }
 
  private:
-  /// [thread] Waits for the stage in turn and copies w into it, unless that has been done ahead.
+  /// [thread] Waits for the next stage and copies w into it, unless load_ahead() has done so.
   FARWARP_DEVICE void open(const Work& work, const Place& place, int step) {
     if (step - work.steps.first < ahead_) return;
     broken_ = broken_ || !wait_(tile_.ring.empty(at_.stage), at_.parity ^ 1);  // the first turn finds every stage empty
     if (!broken_) load_w(place, step, at_.stage);
   }
-  /// [thread] Copies x into the stage in turn.
+  /// [thread] Copies x into the next stage, unless load_ahead() has done so.
   FARWARP_DEVICE void finish(const Call& call, const Work& work, const Place& place, int step) {
     const bool done = place.own && step - work.steps.first < ahead_;
     if (!done && !broken_) load_x(call.epoch, place, step, at_.stage);
@@ -82,13 +83,13 @@ class Loader {
   const Args& args_;
   const Tile tile_;
   const Wait& wait_;
-  int ahead_ = 0;  ///< steps of the present work whose w is under way, and x where it is own
-  // The copying lane's:
+  int ahead_ = 0;  ///< steps of the current work for which load_ahead() has started the copies
+  // Only the copying lane uses these:
   tile::RingPosition<Tile::kStages> at_, last_;
-  bool broken_ = false;  ///< a stage has not come free: nothing more is copied
+  bool broken_ = false;  ///< a wait for a stage has expired: nothing more is copied
 };
 
-/// [warp] The loader's role. In an aborted call it copies whatever is there: what comes out counts for nothing.
+/// [warp] The loader's role. In an aborted call it copies whatever memory holds: the results are not used.
 template <class Block, class Wait>
 FARWARP_DEVICE void load_role(const Args& args, const Block& block, const Wait& wait) {
   using Tile = typename Block::Tile;
@@ -103,7 +104,8 @@ FARWARP_DEVICE void load_role(const Args& args, const Block& block, const Wait& 
   const bool joined = call.live;
   if (lane_index() == 0) {
     if (joined && args.comm_blocks == 0 && block_index() == 0) claim_call(call);
-    // As in gemm: behind the copies of all stages of all blocks, the multipliers' instructions would come microseconds later.
+    // As in gemm: the other copies wait until the multipliers have started. Otherwise the copies delay the fetch of their instructions by
+    // microseconds.
     wait(block.multipliers_started(), 0);
     loader.load_ahead(first, place, Tile::kStages);
   }

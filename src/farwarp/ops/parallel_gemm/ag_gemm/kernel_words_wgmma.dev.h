@@ -1,6 +1,6 @@
-// ag-gemm on Hopper, x as words: blocks that send this rank's x, and blocks that multiply. Of these
+// ag-gemm on Hopper, x as words. Comm blocks send this rank's x, the others multiply. The warpgroups of a block that multiplies:
 //
-//   warpgroup 0   a thread copies w into the stages; three warps empty the inbox of the call before
+//   the first     one thread copies w into the stages; three warps clear the inbox of the previous call
 //   1 or 2 more   poll x and store it into the stages
 //   2 more        multiply and store, as in gemm
 #pragma once
@@ -12,8 +12,8 @@ namespace farwarp::FARWARP_TARGET::ag_gemm {
 
 using namespace farwarp::ag_gemm;
 
-/// Warps and registers of each role. Eight warps load x: with four, whose instructions came one after the other, a step of 64 rows took 0.43
-/// us (64 x 4608 x 7168 on 2 H200s, 2026-11). Wide tiles leave registers for four.
+/// Warps and registers of each role. Eight warps load x; with four, instruction issue bounds a step (MEASURED.md, "Floor"). Tiles wider
+/// than 64 columns leave registers for only four.
 template <int columns, bool swap_ab>
 struct WordRoles {
   static constexpr int kThreads = words_threads(columns);
@@ -21,14 +21,14 @@ struct WordRoles {
   static constexpr int kLoadingWarps = 4 * kLoadingGroups;
   static constexpr int kSharing = swap_ab ? 1 : 2;  ///< loading warps that share the rows of a step
   static constexpr int kFirstMultiplier = 1 + kLoadingGroups;
-  // Of a thread; a multiple of 8 at launch.
+  // Registers of a thread. The count at launch is a multiple of 8.
   static constexpr int kLaunched = 65536 / kThreads / 8 * 8;
   static constexpr int kCopying = columns <= 64 ? 24 : 32;
   static constexpr int kMultiplying = columns <= 64 ? 112 : columns == 128 ? 176 : 168;
   static constexpr int kLoading = columns <= 64 ? 112 : columns == 128 ? 128 : 144;
   static_assert(kCopying + kLoadingGroups * kLoading + 2 * kMultiplying <= kLaunched * (3 + kLoadingGroups),
                 "the taking would wait for ever");
-  /// Who reads the call: the warps that clear and those that load x.
+  /// Warps that read the call's cells: those that clear and those that load x.
   static constexpr int kCallReaders = 3 + kLoadingWarps;
 };
 
@@ -37,7 +37,7 @@ struct WordsBlock
     : tile::WgmmaBlock<T, columns, farwarp::tile::wgmma_boxes(columns, farwarp::tile::kAllGatherWidestBoxes)> {
   using Base = tile::WgmmaBlock<T, columns, farwarp::tile::wgmma_boxes(columns, farwarp::tile::kAllGatherWidestBoxes)>;
 
-  /// Where those arrive who have read the call, and who leaves it for the block waits.
+  /// Each warp that has read the call's cells arrives here. The thread that leaves the call for the block waits here.
   FARWARP_DEVICE Shared<Mbarrier> call_read() const {
     return Shared<Mbarrier>(reinterpret_cast<Mbarrier*>((this->barriers() + tile::WgmmaShared::kOperatorOffset).raw));
   }
@@ -48,14 +48,14 @@ struct WordsBlock
   }
 };
 
-/// [warpgroup] From `launched` registers of a thread.
+/// [warpgroup] Changes a thread's registers from `launched`, the count at launch, to `registers`.
 template <int registers, int launched>
 FARWARP_DEVICE void change_registers() {
   if constexpr (registers < launched) reduce_registers<registers>();
   if constexpr (registers > launched) raise_registers<registers>();
 }
 
-/// [thread] Copies w, which was there before the call; nothing of the call is read.
+/// [thread] Copies w. w was written before the call, so this reads none of the call's cells.
 template <bool swap_ab, class Block, class Wait>
 FARWARP_DEVICE void copy_w_role(const Args& args, const Block& block, const Wait& wait) {
   using Tile = typename Block::Tile;
@@ -68,12 +68,13 @@ FARWARP_DEVICE void copy_w_role(const Args& args, const Block& block, const Wait
                 (work.steps.first + step) * Tile::kStepDepth, tile.ring.full(stage));
   };
   const int loaded = tile::load_first<Tile, 1>(args.grid, turns, load);
-  // As in gemm: behind the copies of all stages of all blocks, the multipliers' instructions would come microseconds later.
+  // As in gemm: the other copies wait until the multipliers have started. Otherwise the copies delay the fetch of their instructions by
+  // microseconds.
   wait(block.multipliers_started(), 0);
   tile::load_role(tile, args.grid, turns, loaded, load, wait);
 }
 
-/// [warp] Reads the call, which one thread leaves when all have.
+/// [warp] Reads the call's cells and arrives at call_read(). One thread of the block leaves the call when all readers have arrived.
 template <class Block>
 FARWARP_DEVICE Call read_call_of(const Args& args, const Block& block) {
   std::uint32_t phase = 0;
@@ -83,7 +84,7 @@ FARWARP_DEVICE Call read_call_of(const Args& args, const Block& block) {
   return call;
 }
 
-/// [warp] One of the three beside the warp that copies w.
+/// [warp] Clears its part of the previous call's inbox. Warps 1 to 3 of the block do this.
 template <class Block>
 FARWARP_DEVICE void clear_role(const Args& args, const Block& block) {
   const Call call = read_call_of(args, block);
@@ -92,8 +93,8 @@ FARWARP_DEVICE void clear_role(const Args& args, const Block& block) {
   clear_inbox(args, call.epoch, turns.first * 3 + warp_index() - 1, turns.stride * 3);
 }
 
-/// [warpgroup] Loads x. The first of the loading threads keeps the call for its block: it leaves when its own steps are in the stages and all
-/// others have read it. Of a cluster nobody waits for this block's leaving.
+/// [warpgroup] Loads x. The first loading thread leaves the call for the block when its own steps are in the stages and all readers have
+/// read the cells. It has arrived at the cluster's barrier before that, so no other block waits for it to leave.
 template <bool swap_ab, class Roles, class Block, class Wait>
 FARWARP_DEVICE void load_x_role(const Args& args, const Block& block, const Wait& wait) {
   using Tile = typename Block::Tile;
@@ -107,7 +108,7 @@ FARWARP_DEVICE void load_x_role(const Args& args, const Block& block, const Wait
   }
   if (thread_index() == 128) {
     wait(block.call_read(), 0);
-    leave_call(call, 0);  // of an aborted World, too: recover() sets the cells
+    leave_call(call, 0);  // also if the World is aborted: recover() sets the cells
   }
   if (args.grid.splits > 1) cluster_wait();
 }
@@ -116,7 +117,8 @@ FARWARP_DEVICE void load_x_role(const Args& args, const Block& block, const Wait
 template <class T, int columns, bool swap_ab>
 FARWARP_DEVICE void multiply_words(const Args& args) {
   using Roles = WordRoles<columns, swap_ab>;
-  constexpr int kFillers = 1 + Roles::kSharing;  // the thread that copies w, and the warps that store x
+  constexpr int kFillers =
+      1 + Roles::kSharing;  // arrivals at `full`: the thread that copies w, and the warps that store x
   const WordsBlock<T, columns> block{block_shared()};
   if (thread_index() == 0) block.initialise(kFillers, Roles::kCallReaders);
   block_sync();
@@ -126,7 +128,7 @@ FARWARP_DEVICE void multiply_words(const Args& args) {
     return wait_mbarrier(waits, args.view, barrier, parity);
   };
   const int warpgroup = thread_index() / 128;
-  const bool loads = warpgroup == 1 || (Roles::kLoadingGroups == 2 && warpgroup == 2);  // for "<" ptxas spills
+  const bool loads = warpgroup == 1 || (Roles::kLoadingGroups == 2 && warpgroup == 2);  // with "<" ptxas spills
   if (warpgroup == 0) {
     reduce_registers<Roles::kCopying>();
     if (thread_index() == 0) copy_w_role<swap_ab>(args, block, wait);

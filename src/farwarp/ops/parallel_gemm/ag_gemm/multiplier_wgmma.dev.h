@@ -1,4 +1,4 @@
-// What a multiplying block of ag-gemm works on, and its multipliers' role.
+// The works of a multiplying block of ag-gemm, and the role of its multipliers.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/ag_gemm/args.h"
@@ -12,19 +12,19 @@ using namespace farwarp::ag_gemm;
 using farwarp::tile::Turns;
 using farwarp::tile::Work;
 
-/// Which works the block multiplies.
+/// The works that the block multiplies.
 FARWARP_DEVICE Turns turns_of(const Args& args) {
   return {block_index() - args.comm_blocks, num_blocks() - args.comm_blocks};
 }
 
 /// A work's place in the operands.
 struct Place {
-  int x_row, x_end;  ///< of all ranks' x
+  int x_row, x_end;  ///< rows of all ranks' x
   int w_row;
-  bool own;  ///< all its rows of x are this rank's, and read from there
+  bool own;  ///< all its rows of x are this rank's, and are read from x itself
 };
 
-/// `swap_ab`: a tile's rows are w's.
+/// With `swap_ab` a tile's rows are rows of w.
 template <class Tile, bool swap_ab>
 FARWARP_DEVICE Place place_of(const Args& args, const Work& work) {
   const int x_rows = swap_ab ? Tile::kColumns : Tile::kRows;

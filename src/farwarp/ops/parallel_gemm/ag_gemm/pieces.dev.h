@@ -1,4 +1,4 @@
-// Pieces of x: how comm blocks send this rank's to all ranks, and how they return all ranks' x as a result.
+// Comm blocks with boxes: they send pieces of this rank's x to all ranks, and store all ranks' x as a result.
 #pragma once
 
 #include <initializer_list>
@@ -16,7 +16,8 @@ using namespace farwarp::ag_gemm;
 
 // ---- one piece: read once, written once per rank --------------------------------------------------------------------
 
-/// [thread] Calls `put(rank)` for every rank that gets this one's pieces, its successor first, so that no rank is everybody's first.
+/// [thread] Calls `put(rank)` for every rank that gets this rank's pieces. It begins with the rank after this one, so that not all ranks
+/// send to the same peer first.
 template <class Put>
 FARWARP_DEVICE void for_each_target(const Args& args, const Put& put) {
   const int ranks = args.view.size;
@@ -24,7 +25,7 @@ FARWARP_DEVICE void for_each_target(const Args& args, const Put& put) {
   if (args.own_apart == 0) put(args.view.rank);
 }
 
-/// By tensor copies through shared memory, one thread of the warp issuing.
+/// Sends by tensor copies through shared memory. One thread of the warp issues them.
 class TensorBoxPut {
  public:
   static constexpr int kStageBytes = kMostPieceRows * kBoxDepth * 2;
@@ -39,12 +40,12 @@ class TensorBoxPut {
     mbarrier_init_fence();
   }
 
-  /// [warp] Starts reading a piece: its first box. x is there from the start, so this needs no call.
+  /// [warp] Starts reading the first box of a piece. x was written before the call, so this needs no Call.
   FARWARP_DEVICE void start(const Args& args, PieceIndex piece) {
     if (lane_index() == 0) load_box(args, piece.row * args.pieces.rows, piece.depth * args.pieces.depth);
   }
 
-  /// [warp] Writes the piece that was started. When it returns true a following signal_after_warp() publishes it.
+  /// [warp] Writes the piece that start() was called for. If it returns true, a signal_after_warp() after it publishes the piece.
   FARWARP_DEVICE bool put(Call& call, const Args& args, PieceIndex piece) {
     if (lane_index() != 0) return true;
     const int row = piece.row * args.pieces.rows;
@@ -52,7 +53,7 @@ class TensorBoxPut {
     const int end = first + args.pieces.depth < args.k ? first + args.pieces.depth : args.k;
     for (int column = first; column < end; column += kBoxDepth) {
       if (column > first) {
-        bulk_wait_read();  // the box before has left the stage
+        bulk_wait_read();  // the copies of the previous box have read the staging buffer
         load_box(args, row, column);
       }
       if (!await_box(call)) break;
@@ -64,7 +65,7 @@ class TensorBoxPut {
     return call.live;
   }
 
-  /// [warp] In the place of put(), where the piece is not to be sent: its first box does not outlive the block.
+  /// [warp] Instead of put(), if the piece must not be sent. Waits for its first box, so that the copy ends before the block does.
   FARWARP_DEVICE void drop(Call& call) {
     if (lane_index() == 0) await_box(call);
   }
@@ -85,9 +86,9 @@ class TensorBoxPut {
   std::uint32_t parity_ = 0;
 };
 static_assert(TensorBoxPut::kWarps * (TensorBoxPut::kStageBytes + 8) <=
-              200 * 1024);  // any tile's shared memory holds it
+              200 * 1024);  // the shared memory of a kernel with any tile is at least so large
 
-/// Through registers, all lanes of the warp.
+/// Sends vectors through registers. All lanes of the warp take part.
 class VectorBoxPut {
  public:
   FARWARP_DEVICE explicit VectorBoxPut(Shared<std::byte>) {}
@@ -123,9 +124,9 @@ using BoxPut = std::conditional_t<Target::kHasBulkCopy, TensorBoxPut, VectorBoxP
 
 // ---- x as a result --------------------------------------------------------------------------------------------------
 //
-// Comm blocks copy what has arrived, after they have sent what is theirs.
+// Comm blocks copy pieces that have arrived to all_x, after they have sent their own.
 
-/// [warp] A piece of `source`'s x that has come: four rows at a time, so that several loads are under way.
+/// [warp] Copies a piece of `source`'s x, which has arrived, to all_x. Four rows at a time, so that several loads are in flight.
 FARWARP_DEVICE void return_piece(const Args& args, std::uint32_t epoch, int source, PieceIndex piece) {
   constexpr int kRows = 4;
   const int first = piece.row * args.pieces.rows;
@@ -140,7 +141,7 @@ FARWARP_DEVICE void return_piece(const Args& args, std::uint32_t epoch, int sour
   const Global<const std::byte> from((source == args.view.rank ? own : whole) + first * pitch + depth * 2);
   const Global<std::byte> to(static_cast<std::byte*>(args.all_x) + shard + first * pitch + depth * 2);
   for (int row = 0; row < end - first; row += kRows) {
-#pragma unroll 1  // four rows are enough under way
+#pragma unroll 1  // loads of four rows in flight are enough
     for (int offset = lane_index() * 16; offset < bytes; offset += Target::kWarpSize * 16) {
       Vec16 values[kRows] = {};
 #pragma unroll
@@ -157,8 +158,8 @@ FARWARP_DEVICE void return_piece(const Args& args, std::uint32_t epoch, int sour
   }
 }
 
-/// [warp] The warp's share of all pieces, in the order in which they come: this rank's first piece, the first of each peer, the second
-/// of each, ... All that it sends must have been sent before.
+/// [warp] Copies the warp's share of all ranks' pieces to all_x, in the order of arrival: this rank's first piece, the first of each peer,
+/// then the second of each rank, and so on. The warp must have sent all of its own pieces before.
 FARWARP_DEVICE void return_role(Call& call, const Args& args) {
   const int ranks = args.view.size;
   const int items = args.piece_order.turns * ranks;
@@ -169,14 +170,14 @@ FARWARP_DEVICE void return_role(Call& call, const Args& args) {
     const int source = (args.view.rank + item % ranks) % ranks;
     const int row = source * args.shard_rows + piece.row * args.pieces.rows;
     if (source != args.view.rank) await_rows(call, args, row, row + 1, piece.depth, piece.depth + 1);
-    if (ballot(!call.live) != 0) return;  // nothing more comes
+    if (ballot(!call.live) != 0) return;  // no more pieces arrive
     return_piece(args, call.epoch, source, piece);
   }
 }
 
 // ---- the order of pieces --------------------------------------------------------------------------------------------
 
-/// [warp] Tells all ranks that get it that a piece of this one has arrived.
+/// [warp] Writes the flag of a piece of this rank at all ranks that get the piece. Releases the warp's writes of it; await_rows() acquires.
 FARWARP_DEVICE void signal_arrival(const Args& args, std::uint32_t epoch, PieceIndex piece) {
   const int number = (args.view.rank * args.pieces.row_count + piece.row) * args.pieces.depth_count + piece.depth;
   signal_after_warp([&] {
@@ -187,8 +188,8 @@ FARWARP_DEVICE void signal_arrival(const Args& args, std::uint32_t epoch, PieceI
   });
 }
 
-/// The share that a warp of a comm block has of the shard's pieces. Neighbours in order go to different blocks: few pieces are spread over all. Only so
-/// many warps send as keep the links busy: pieces on their way share the links, and the more there are, the later comes the first.
+/// The pieces of the shard that one warp of a comm block sends. Consecutive pieces go to different blocks, so that few pieces are spread
+/// over all blocks. Only Args::sending_warps warps send: pieces in flight share the links, and with more of them the first arrives later.
 class Share {
  public:
   FARWARP_DEVICE explicit Share(const Args& args)
@@ -206,7 +207,7 @@ class Share {
   }
 
  private:
-  /// On to a turn that has a piece.
+  /// Advances to the next turn that has a piece.
   FARWARP_DEVICE void skip() {
     for (; turn_ < turns_; turn_ += args_.comm_blocks * args_.sending_warps) {
       piece_ = args_.piece_order.at(turn_);
@@ -225,7 +226,7 @@ FARWARP_DEVICE bool is_dropped(const Args& args, PieceIndex piece) {
   return args.drop_put == static_cast<std::uint32_t>(number) + 1;
 }
 
-/// [warp] Sends the warp's share, of which the first piece has been started. The next piece is read while flags tell of one.
+/// [warp] Sends the warp's share. The caller has called start() for the first piece. The next piece is read while flags are written.
 FARWARP_DEVICE void send_role(Call& call, const Args& args, BoxPut& box, Share& share) {
   while (!share.is_over()) {
     const PieceIndex piece = share.piece();
@@ -246,15 +247,14 @@ FARWARP_DEVICE void send_role(Call& call, const Args& args, BoxPut& box, Share& 
 FARWARP_DEVICE void comm_block_boxes(const Args& args) {
   BoxPut box(block_shared());
   Share share(args);
-  if (!share.is_over()) box.start(args, share.piece());  // under way while join_call() reads its cells
+  if (!share.is_over()) box.start(args, share.piece());  // in flight while join_call() reads its cells
   Call call = join_call(args.view, args.slot);
   if (!call.live) {
     if (!share.is_over()) box.drop(call);
     return;
   }
   if (block_index() == 0 && thread_index() == 0) claim_call(call);
-  call.live =
-      ballot(!call.live) == 0;  // who could not claim it says so to its warp alone: the abort says it to the others
+  call.live = ballot(!call.live) == 0;  // a failed claim ends the call for this warp; other warps see the abort
   send_role(call, args, box, share);
   if (args.all_x != nullptr) return_role(call, args);
   end_call(call, 0);

@@ -17,11 +17,10 @@ namespace {
 constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 constexpr std::int64_t align(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
-/// Bytes of all ranks' x, up to which it crosses as words: four inboxes have to lie in the heap.
+/// Bytes of all ranks' x, up to which x crosses as words: four inboxes take heap.
 constexpr std::int64_t kMostBytesAsWords = std::int64_t{40} << 20;
 constexpr double kFlopsPerUs = 700e6;
 
-/// Of tiles. Four warpgroups have 128 registers a thread when they begin, and for ptxas an instruction of 256 columns needs 154.
 constexpr int kNarrowest = 64;  ///< columns of a tile
 
 std::int64_t x_bytes(const AllGatherGemmPlan& plan) { return std::int64_t{2} * plan.local.y_rows * plan.local.k; }
@@ -33,17 +32,15 @@ double us_of_multiplying(const AllGatherGemmPlan& plan) {
   return 2.0 * plan.local.y_rows * plan.local.w_rows * plan.local.k / kFlopsPerUs;
 }
 
-/// A step of 128 rows, of tiles of 64 columns: stamps of four loading warps, 2048 x 720 x 2880 on 2 H200s, 2026-11. Wider tiles, which have four,
-/// take 0.65.
+/// A step of 128 rows. Stamps of four loading warps with tiles of 64 columns: 2048 x 720 x 2880 on 2 H200s, 2026-11. Wider tiles take 0.65.
 constexpr double kUsOfLoading = 0.5;
 
 std::int64_t tiles_of(const AllGatherGemmPlan& plan, int columns) {
   return std::int64_t{ceil_div(plan.local.y_rows, tile::kWgmmaRows)} * ceil_div(plan.local.w_rows, columns);
 }
 
-/// Few rows: 24.0 us where boxes take 26.1 (64 x 4608 x 7168 on 2 H200s, 2026-11). Else where the links take about as long as the loaders, in all
-/// rounds of tiles, so that it is they, and what flags wait behind them, that bound: 36 for 42 us at 2048 x 720 x 2880, 72 for 87 at 4096 x 1024 x
-/// 4096, but 36.2 for 34.5 at 512 x 3072 x 4096.
+/// Whether words are faster than boxes: for few rows; else if the links take about as long as the loaders in all rounds of tiles, or
+/// longer. Then the links bound, and flags would wait for the data in flight on them. MEASURED.md, "Reasons for the plan's constants".
 bool words_pay(const AllGatherGemmPlan& plan, const MachineShape& shape) {
   if (x_bytes(plan) > kMostBytesAsWords) return false;
   if (plan.local.y_rows <= tile::kMostSwapAbRows) return true;
@@ -53,7 +50,7 @@ bool words_pay(const AllGatherGemmPlan& plan, const MachineShape& shape) {
   return sending > 0.5 * us_of_multiplying(plan) && loading < 1.4 * sending;
 }
 
-/// With one rank nothing crosses.
+/// Sets plan.words. With one rank it is false, since no data crosses a link.
 Status choose_exchange(AllGatherGemmPlan& plan, const MachineShape& shape) {
   using Exchange = ParallelGemmExchange;
   const Exchange asked = plan.desc.exchange;
@@ -70,7 +67,7 @@ Status choose_exchange(AllGatherGemmPlan& plan, const MachineShape& shape) {
   return {};
 }
 
-/// Large pieces ask for few flags; small ones give every sending warp something to do, and let tiles start early. Words need no flags.
+/// Large pieces need few flags. Small pieces keep every sending warp busy and let tiles start early. Words need no flags.
 void choose_pieces(AllGatherGemmPlan& plan) {
   if (plan.words) {
     plan.piece_rows = 1;
@@ -88,12 +85,10 @@ void choose_pieces(AllGatherGemmPlan& plan) {
   plan.depth_pieces = ceil_div(plan.local.k, plan.piece_depth);
 }
 
-/// 8 blocks send 315 of 343 GB/s, 16 send 327 (8 H200s, 2026-11): more than 8 only where sending takes more than half as long as multiplying and the
-/// tiles leave blocks over. Of tiles in rounds the blocks are worth more: 8192 x 14336 x 4096 took 237 us with 8 and 258 with 16, 8192 x
-/// 29568 x 8192 726 and 893 (8 H200s, all else the same). As words 4096 x 1024 x 4096 took 72.1, 72.9, 74.2 and 76.2 us with 12, 16, 24 and 32, 64 x 4608 x
-/// 7168 25.2, 24.0, 23.9 and 23.8 (2 H200s).
+/// 8 blocks send 315 of 343 GB/s, 16 send 327 (8 H200s, 2026-11). More than 8 pay only if sending takes more than half as long as
+/// multiplying and all tiles run at once. MEASURED.md, "Reasons for the plan's constants".
 constexpr int kFewCommBlocks = 8, kManyCommBlocks = 16;
-constexpr int kWordsWarps = ag_gemm::words_threads(64) / 32;  // of a comm block, with most tiles
+constexpr int kWordsWarps = ag_gemm::words_threads(64) / 32;  // of a comm block, with tiles of 64 columns or fewer
 
 int choose_comm_blocks(const AllGatherGemmPlan& plan, int multiprocessors) {
   const int wanted = us_of_sending(plan) > 0.5 * us_of_multiplying(plan) ? kManyCommBlocks : kFewCommBlocks;
@@ -103,15 +98,13 @@ int choose_comm_blocks(const AllGatherGemmPlan& plan, int multiprocessors) {
       std::max<std::int64_t>(1, std::min<std::int64_t>({wanted, busy, multiprocessors / (plan.words ? 4 : 8)})));
 }
 
-/// Where every tile has a block of its own, all of them can follow K as it comes.
+/// Whether every tile has a block of its own. Then all tiles can multiply K as it arrives.
 bool tiles_run_at_once(const tile::Tiling& tiling) { return tiling.tiles() * tiling.splits <= tiling.blocks; }
 
-/// Pieces on their way share the links: with all twelve warps of 16 comm blocks at it, the first arrived when nearly the last did (73 of
-/// 100 us for 4096 x 4096 on 4 H200s, 2026-11), and nobody could multiply meanwhile. As many as keep the links busy are enough: 2048 x
-/// 1440 x 2880, at once, took 62, 57 and 54 us with 2, 3 and 4 warps each. In rounds 4 warps of each of 8 comm blocks: on 4 H200s 218 us
-/// for 8192 x 7168 x 4096, with 9 234; on 8 237 for 8192 x 14336 x 4096, with 2 245; more where there are few peers.
+/// Pieces in flight share the links. With too many, the first piece arrives nearly as late as the last, and no rank can multiply until
+/// then. So only as many warps send as keep the links busy; more with few peers. MEASURED.md, "Reasons for the plan's constants".
 int choose_sending_warps(const AllGatherGemmPlan& plan, const MachineShape& shape) {
-  constexpr double kAtOnce = 3.1e6, kInRounds = 1.6e6;  // bytes under way
+  constexpr double kAtOnce = 3.1e6, kInRounds = 1.6e6;  // bytes in flight
   constexpr int kFewestInRounds = 4;
   const int warps = plan.threads / shape.traits.warp_size;
   if (plan.comm_blocks == 0 || plan.words || !shape.traits.bulk_copy) return warps;
@@ -121,8 +114,8 @@ int choose_sending_warps(const AllGatherGemmPlan& plan, const MachineShape& shap
   return std::clamp(std::max(wanted, at_once ? 1 : kFewestInRounds), 1, warps);
 }
 
-/// Rows of pieces that leave side by side, along K: all whose tiles run at once, so that little is left to do when the last piece has
-/// come (105 us for 118 at 4096 x 2048 x 4096 on 4 H200s, 244 for 256 at 8192 x 14336 x 4096 on 8).
+/// Rows of pieces that are sent side by side along K: all whose tiles run in one round. So little remains to be multiplied when the last
+/// piece has arrived.
 int choose_piece_group(const AllGatherGemmPlan& plan) {
   if (tiles_run_at_once(plan)) return plan.row_pieces;
   const double rows_of_tiles = double{1} * plan.blocks / plan.tile_columns / plan.ranks;  // of each rank, in a round
@@ -130,8 +123,7 @@ int choose_piece_group(const AllGatherGemmPlan& plan) {
   return std::clamp(rows / plan.piece_rows, 1, plan.row_pieces);
 }
 
-/// Few rows leave multiprocessors over, of which senders get what they can use, in whole clusters. As packets, which words have replaced,
-/// 64 x 9216 x 7168 took 29.1, 28.1 and 29.1 us with 8, 16 and 24 senders (4 H200s, 2026-11).
+/// With few rows, tiles leave multiprocessors idle. Makes as many of them comm blocks as are useful, in whole clusters.
 void add_idle_comm_blocks(AllGatherGemmPlan& plan, int blocks) {
   const int idle = tile::blocks_at_once(blocks, plan.cluster) - plan.blocks;
   const int pieces = plan.row_pieces * plan.depth_pieces;
@@ -160,8 +152,8 @@ Status wrong(const char* field, int value, const std::string& allowed) {
   return invalid_argument(fmt::format("ParallelGemmDesc.{} is {}; allowed: {}", field, value, allowed));
 }
 
-/// Of words, tiles of 64 columns have twice the loading warps: better than wide ones in splits where all of them run at once and the links take
-/// about as long as the loaders (2048 x 720 x 2880 on 2 H200s, 2026-11: 36 us, 128 columns in 2 splits 48; but 41 and 36 at 512 x 3072 x 4096).
+/// With words, tiles of 64 columns have twice the loading warps. They are faster than wide tiles in splits if all of them run at once and
+/// the links take about as long as the loaders. MEASURED.md, "Reasons for the plan's constants".
 int tile_columns_beside(const AllGatherGemmPlan& plan, const MachineShape& shape, int blocks) {
   const ParallelGemmDesc& desc = plan.desc;
   if (!plan.words || desc.tile_columns != 0 || desc.splits > 1 || plan.local.y_rows <= tile::kMostSwapAbRows)
@@ -176,8 +168,8 @@ std::span<const tile::Variant> kernels_of(const AllGatherGemmPlan& plan, const M
   return ag_gemm::kBoxesKernels;
 }
 
-/// The product's tiles on the blocks that do not communicate. Where K is in splits on Hopper, blocks are launched in clusters, and those that
-/// communicate fill whole ones.
+/// The product's tiles on the blocks that are not comm blocks. With K in splits on Hopper, blocks are launched in clusters, and comm blocks
+/// fill whole clusters.
 Result<tile::Tiling> tile_beside(AllGatherGemmPlan& plan, const MachineShape& shape, int blocks) {
   const ParallelGemmDesc& desc = plan.desc;
   const int columns = tile_columns_beside(plan, shape, blocks);
@@ -239,7 +231,7 @@ Result<AllGatherGemmPlan> plan_ag_gemm(const ParallelGemmDesc& desc, const Machi
   const bool whole_rows = !plan.swap_ab && plan.local.x_rows % plan.rows == 0;
   plan.rows_per_shard = whole_rows ? plan.local.x_rows / plan.rows : 0;
   plan.own_apart = ranks == 1 || whole_rows;
-  // The own rows make a group of their own: nobody begins with a peer's while there are own ones.
+  // A group of tiles must not mix own rows and peers' rows, so that every block begins with own rows while there are any.
   if (whole_rows) plan.group = std::min(plan.group, plan.rows_per_shard);
   if (plan.words) plan.threads = ag_gemm::words_threads(plan.columns);
   if (plan.words && plan.swap_ab && desc.comm_blocks == 0) add_idle_comm_blocks(plan, blocks);

@@ -1,4 +1,4 @@
-// Plans of ag-gemm on the challenge's shapes, and the orders in which pieces leave and tiles are computed.
+// Plans of ag-gemm for the challenge's shapes, and the orders in which pieces are sent and tiles are computed.
 #include "farwarp/ops/parallel_gemm/ag_gemm/plan.h"
 
 #include <gtest/gtest.h>

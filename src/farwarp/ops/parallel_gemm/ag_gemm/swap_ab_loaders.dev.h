@@ -1,5 +1,5 @@
-// The loaders of few rows: one warp's thread copies w, another warp copies x once it has come. Both fill the stages of one ring, each at
-// its own pace, and a stage's barrier counts the bytes of both: no wait for x stands in front of w.
+// The loaders for few rows (swap_ab). A thread of one warp copies w. Another warp waits for x and copies it. Both fill the same ring, each
+// at its own pace, so w never waits for x. A stage's barrier counts the bytes of both.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/ag_gemm/arrival.dev.h"
@@ -10,7 +10,7 @@ namespace farwarp::FARWARP_TARGET::ag_gemm {
 using farwarp::tile::Turns;
 using farwarp::tile::Work;
 
-/// [thread] Copies w, as gemm does. It was there before the call, and nothing of the call is read.
+/// [thread] Copies w, as gemm does. w was written before the call, so this reads none of the call's cells.
 template <class Block, class Wait>
 FARWARP_DEVICE void load_w_role(const Args& args, const Block& block, Turns turns, const Wait& wait) {
   using Tile = typename Block::Tile;
@@ -21,12 +21,13 @@ FARWARP_DEVICE void load_w_role(const Args& args, const Block& block, Turns turn
                 tile.ring.full(stage));
   };
   const int loaded = tile::load_first<Tile, 1>(args.grid, turns, load);
-  // As in gemm: behind the copies of all stages of all blocks, the multipliers' instructions would come microseconds later.
+  // As in gemm: the other copies wait until the multipliers have started. Otherwise the copies delay the fetch of their instructions by
+  // microseconds.
   wait(block.multipliers_started(), 0);
   tile::load_role(tile, args.grid, turns, loaded, load, wait);
 }
 
-/// [warp] Copies x; keeps the call for its block. In an aborted call it copies whatever is there: what comes out counts for nothing.
+/// [warp] Copies x. Reads and leaves the call for the block. In an aborted call it copies whatever memory holds: the results are not used.
 template <class Block, class Wait>
 FARWARP_DEVICE void load_x_role(const Args& args, const Block& block, Turns turns, const Wait& wait) {
   using Tile = typename Block::Tile;
@@ -39,8 +40,9 @@ FARWARP_DEVICE void load_x_role(const Args& args, const Block& block, Turns turn
   const bool own = args.own_apart != 0;
   const TensorMap& from = own ? args.x : args.gathered_x[args.parity(call.epoch)];
   tile::RingPosition<Tile::kStages> at, last;
-  bool broken = false;  // a stage has not come free: nothing more is copied
-  int arrived_end = 0;  // x of all steps before has; with K in splits, a block has one work
+  bool broken = false;  // a wait for a stage has expired: nothing more is copied
+  int arrived_end =
+      0;  // x of all steps before this one has arrived. Kept across works: with K in splits, a block has one work
   for (int number = turns.first; number < args.grid.works(); number += turns.stride) {
     const Work work = farwarp::tile::work_at(args.grid, number);
     const int end = work.steps.first + work.steps.count;

@@ -1,5 +1,5 @@
-// The loaders of x where it crosses the links as words: warps that poll them, and the loads that find them are those that fetch x. What
-// they bring is stored into the stages as tensor copies would have laid it there.
+// The loaders of x that crosses the links as words. Their warps poll the words; the load that finds them has fetched x. They then store x
+// into the stages in the layout of tensor copies.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/ag_gemm/exchange_words.dev.h"
@@ -9,17 +9,17 @@ namespace farwarp::FARWARP_TARGET::ag_gemm {
 
 using namespace farwarp::ag_gemm;
 
-/// Where a lane's words of a step lie: vectors of 16 bytes in rows 4 apart.
+/// The addresses of a lane's words of a step: one vector of 16 bytes in every fourth row.
 struct WordsOfStep {
   std::uint32_t first;   ///< offset of the first vector in all ranks' x, in bytes
-  std::uint32_t inside;  ///< a bit for each vector: x has it, else it is zeros
-  bool own;              ///< they are this rank's, and come from x itself
-  bool returned;         ///< of all works with these words, this is the one that gives them to the caller
-  bool exists;           ///< there is such a step
+  std::uint32_t inside;  ///< a bit for each vector: 1 if it is inside x; others are zeros
+  bool own;              ///< they are this rank's, and are read from x itself
+  bool returned;         ///< this work stores them to all_x; of all works that load these words, only one does
+  bool exists;           ///< false after the block's last step
 };
 
-/// [thread] The steps of K of all the block's works, one after the other, for a warp that loads `vectors` times 4 rows of each, from row
-/// `first_row` of the tile.
+/// [thread] Iterates over the steps of all works of the block. The warp loads 4 * `vectors` rows of each step, from row `first_row` of the
+/// tile.
 template <class Tile, bool swap_ab, int vectors>
 class Steps {
  public:
@@ -29,7 +29,7 @@ class Steps {
         first_row_(first_row + lane_index() / 8),
         number_(turns_.first - turns_.stride) {}
 
-  /// Before the first step, advance() by those that others load.
+  /// Call advance() before the first present(), by the number of steps that the warps before this one load first.
   FARWARP_DEVICE WordsOfStep present() const {
     if (number_ >= args_.grid.works()) return {};
     const int column = step_ * Tile::kStepDepth + lane_index() % 8 * 8;
@@ -51,7 +51,7 @@ class Steps {
     const Work work = farwarp::tile::work_at(args_.grid, number_);
     const Place place = place_of<Tile, swap_ab>(args_, work);
     row_ = place.x_row + first_row_;
-    const int left = (args_.m - row_ + 3) / 4;  // vectors
+    const int left = (args_.m - row_ + 3) / 4;  // vectors inside x
     constexpr std::uint32_t kAll = static_cast<std::uint32_t>((std::uint64_t{1} << vectors) - 1);
     inside_ = args_.m <= row_ ? 0 : left >= vectors ? kAll : (1u << left) - 1;
     own_ = place.own;
@@ -68,12 +68,12 @@ class Steps {
   bool own_ = false, returned_ = false;
 };
 
-/// [warp] Loads x of some steps: of `warps` loading warps `sharing` at a time share the rows of one. The others load those that follow
-/// meanwhile: a warp that waits for its loads waits for all of them, so what is on its way at the same time belongs to several warps.
+/// [warp] Loads x of every n-th step. Each `sharing` of the `warps` loading warps share the rows of one step, and the groups of warps take
+/// steps in turn. A warp that waits for one of its loads waits for all of them, so only different warps can have several steps in flight.
 template <class Tile, bool swap_ab, int warps, int sharing, class Wait>
 class WordLoader {
  public:
-  /// `number`: of the warp among the loading ones.
+  /// `number`: the warp's index among the loading warps.
   FARWARP_DEVICE WordLoader(const Args& args, const Tile& tile, int number, Call& call, const Wait& wait)
       : args_(args),
         tile_(tile),
@@ -83,7 +83,7 @@ class WordLoader {
         inbox_(args.view.heap[args.view.rank] + args.inbox_of(call.epoch)),
         own_(static_cast<const std::byte*>(args.own_x) - std::int64_t{2} * args.view.rank * args.shard_rows * args.k) {}
 
-  /// Stores x of the warp's steps into the stages as they come free.
+  /// Stores x of the warp's steps into their stages when these are free.
   FARWARP_DEVICE void run() {
     constexpr int kGroups = warps / sharing;
     static_assert(kGroups - 1 <= Tile::kStages);
@@ -104,14 +104,14 @@ class WordLoader {
   static constexpr int kVectors = kRows / 4;
   static_assert(kVectors <= 16, "registers");
   static constexpr std::uint32_t kAllVectors = (1u << kVectors) - 1;
-  static constexpr int kFew = 8;  ///< vectors that are looked at again and again
+  static constexpr int kFew = 8;  ///< so many missing vectors, or fewer, are all loaded again while more of them arrive
 
-  /// Vector `vector` of the step.
+  /// The address of vector `vector` of the step.
   FARWARP_DEVICE Global<const Vec16> words_at(int vector) const {
     const std::byte* const first = (of_.own ? own_ : inbox_) + of_.first;
     return Global<const Vec16>(reinterpret_cast<const Vec16*>(first + offset_of(vector)));
   }
-  /// From vector 0.
+  /// Bytes from vector 0 to vector `vector`.
   FARWARP_DEVICE std::int64_t offset_of(int vector) const {
     return static_cast<std::int64_t>(std::uint64_t{static_cast<std::uint32_t>(args_.k) * 8} *
                                      static_cast<std::uint32_t>(vector));
@@ -119,7 +119,7 @@ class WordLoader {
 
   /// Starts the loads of a step.
   FARWARP_DEVICE void begin() {
-    if (ballot(of_.inside != kAllVectors) == 0) {  // most steps: two instructions a load
+    if (ballot(of_.inside != kAllVectors) == 0) {  // most steps take this path: two instructions per load
 #pragma unroll
       for (int i = 0; i < kVectors; ++i) words_[i] = load_words(words_at(i));
       return;
@@ -131,9 +131,9 @@ class WordLoader {
     }
   }
 
-  /// [warp] Until all lanes' words have come. In an aborted call nothing is missing: what comes out counts for nothing. Polls take little of
-  /// L2, and of the instructions that a cold launch has to fetch: the last vector of many that are missing, since rows leave in their order,
-  /// then all that still are, as long as more of them come.
+  /// [warp] Waits until the words of all lanes have arrived. In an aborted call nothing counts as missing: its results are not used. If
+  /// more than kFew vectors are missing, or none has arrived since the last load, a lane polls only the last missing one: rows are sent in
+  /// order, and this saves L2 traffic and code. Then it loads all missing vectors again.
   FARWARP_DEVICE void await() {
     std::uint32_t before = 0;
     while (ballot(!all_arrived(words_)) != 0) {
@@ -154,7 +154,7 @@ class WordLoader {
     }
   }
 
-  /// [thread] Until a vector has come, or the call is over.
+  /// [thread] Waits until a vector has arrived, or the call is over.
   FARWARP_DEVICE void await_vector(int vector) {
     const Global<const Vec16> from[1] = {words_at(vector)};
     const int row = static_cast<int>((of_.first + static_cast<std::uint32_t>(offset_of(vector))) /
@@ -163,7 +163,7 @@ class WordLoader {
     wait_words<1, Failure::inlined>(call_, from, 1, data, {.site = kSiteArrival, .peer = row / args_.shard_rows});
   }
 
-  /// [warp] Stores a step's words into the stage that is its turn's, when that is free, and to the caller where he wants them.
+  /// [warp] Waits until the next stage is free and stores the step's words into it. Also stores them to all_x if of_.returned.
   FARWARP_DEVICE void put(int first_row) {
     const bool is_free = wait_(tile_.ring.empty(at_.stage), at_.parity ^ 1);  // the first turn finds every stage empty
     broken_ = broken_ || ballot(!is_free) != 0;
@@ -194,11 +194,12 @@ class WordLoader {
   const int number_;
   Call& call_;
   const Wait& wait_;
-  const std::byte *inbox_, *own_;  ///< where all ranks' x begins, and would begin around this rank's
+  /// Bases of WordsOfStep::first: the call's inbox, and the address that makes this rank's rows lie at own_x.
+  const std::byte *inbox_, *own_;
   WordsOfStep of_;
   Vec16 words_[kVectors];
   tile::RingPosition<Tile::kStages> at_;
-  bool broken_ = false;  ///< a stage has not come free: nothing more is stored
+  bool broken_ = false;  ///< a wait for a stage has expired: nothing more is stored
 };
 
 }  // namespace farwarp::FARWARP_TARGET::ag_gemm

@@ -17,8 +17,8 @@ using harness::BenchOutcome;
 using harness::Contender;
 using harness::DeviceBuffer;
 
-constexpr std::int64_t kPreparedElements = 48 << 20;  // of each rank: the host makes them
-constexpr std::int64_t kMostSets = 4;                 // the host computes what is expected of each
+constexpr std::int64_t kPreparedElements = 48 << 20;  // for each rank; the host generates them
+constexpr std::int64_t kMostSets = 4;                 // the host computes the expected result of each
 
 int sets_for(const Problem& problem) {
   const LocalShape local = problem.local();
@@ -33,10 +33,10 @@ int sets_for(const Problem& problem) {
 BenchRun::BenchRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options,
                    const BenchOptions& bench_options)
     : RankRun(config, std::move(bootstrap), options), bench_options_(bench_options), asked_path_(config.path) {
-  config_.path = Path::kOwn;  // the dispatcher stands beside ours, never in its place
+  config_.path = Path::kOwn;  // the dispatcher is a further contender and never replaces ours
 }
 
-/// Ours, and what the dispatcher may take beside it.
+/// The heap of our operator, plus that of the dispatcher's.
 Result<std::int64_t> BenchRun::heap_bytes(const Device& device, const ParallelGemmDesc& desc) const {
   const auto ours = RankRun::heap_bytes(device, desc);
   if (!ours.ok() || (asked_path_ == Path::kOwn && !bench_options_.baselines)) return ours;
@@ -86,7 +86,7 @@ Status BenchRun::measure() {
   const auto graph_us = contest.from_graphs(ours);
   if (!graph_us.ok()) return graph_us.status();
   outcome_.measurements[0].graph_us = *graph_us;
-  // No train of the others: the host waits inside NCCL's next launch while a stream is held.
+  // The others are not timed back to back: the host would wait inside NCCL's next launch while the stream is held.
   const auto train_us = contest.in_train(ours);
   if (!train_us.ok()) return train_us.status();
   outcome_.measurements[0].back_to_back_us = *train_us;
@@ -95,7 +95,7 @@ Status BenchRun::measure() {
   return verify_all();
 }
 
-/// Where there is none, the outcome says why, on all ranks alike.
+/// If there is no baseline, the outcome says why, the same on all ranks.
 Status BenchRun::open_baseline() {
   if (!bench_options_.baselines) {
     outcome_.no_baseline = "not asked for";
@@ -134,7 +134,7 @@ Status BenchRun::add_dispatched(harness::Contest& contest, std::vector<Contender
       true, contenders);
 }
 
-/// cuBLASLt with the fastest of its algorithms.
+/// Adds NCCL and cuBLASLt as contenders, with cuBLASLt's fastest algorithm.
 Status BenchRun::add_baseline(harness::Contest& contest, std::vector<Contender>& contenders) {
   const auto all = [this] {
     const Buffers& set = sets_[set_];
@@ -144,7 +144,7 @@ Status BenchRun::add_baseline(harness::Contest& contest, std::vector<Contender>&
     return baseline_->product(sets_[set_].x.get(), sets_[set_].w.get(), bias(), baseline_y_.get(), *stream_);
   };
   set_ = 0;
-  Status status = all();  // so that no product is timed on zeros, or on what was there before
+  Status status = all();  // so that the products below are timed on gathered x
   if (status.ok()) status = wait(patience_for_burst());
   if (status.ok()) status = harness::choose_fastest(baseline_->cublas(), *timer_, product);
   const std::string libraries = baseline_->describe_product(), exchange = baseline_->describe_exchange();
@@ -158,7 +158,7 @@ Status BenchRun::add_baseline(harness::Contest& contest, std::vector<Contender>&
   return status;
 }
 
-/// One graph of `step` for each set, as a contender.
+/// Adds a contender that launches a graph of `step`, one graph for each set.
 Status BenchRun::add_graphs(harness::Contest& contest, const std::string& name, const harness::Work& step, bool ours,
                             std::vector<Contender>& contenders) {
   auto graphs = contest.capture(step);
@@ -170,7 +170,7 @@ Status BenchRun::add_graphs(harness::Contest& contest, const std::string& name, 
   return {};
 }
 
-/// The first graphs of the dispatcher and of the baseline, which wins only if it is right.
+/// Verifies the results of the dispatcher's and the baseline's graphs: a wrong baseline must not win.
 Status BenchRun::verify_others() {
   std::size_t index = 0;
   Status status;
@@ -179,7 +179,7 @@ Status BenchRun::verify_others() {
   return status;
 }
 
-/// The graph that was timed, once more.
+/// Launches the graph that was timed once more and verifies its result.
 Status BenchRun::verify_graph(std::size_t graphs, const DeviceBuffer& y, int roundings, const std::string& whose) {
   Findings findings{harness::Comparison(config_.desc.dtype, gemm::kTile, gemm::kTile)};
   std::vector<std::uint16_t> got;
@@ -194,7 +194,7 @@ Status BenchRun::verify_graph(std::size_t graphs, const DeviceBuffer& y, int rou
   return {};
 }
 
-/// What the last measurement left in every set.
+/// Verifies the outputs that the last measurement wrote in every set.
 Status BenchRun::verify_all() {
   std::vector<std::uint16_t> got;
   Status status;

@@ -12,7 +12,7 @@
 
 namespace farwarp::parallel_gemm {
 
-/// Times ours beside what the dispatcher takes, beside NCCL and cuBLASLt in one graph, and beside each of them alone.
+/// Times our operator, the dispatcher's path, NCCL and cuBLASLt in one graph, and each of those alone, all in turn.
 class BenchRun : private RankRun {
  public:
   BenchRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options,
@@ -36,12 +36,12 @@ class BenchRun : private RankRun {
 
   harness::BenchOptions bench_options_;
   std::optional<harness::DeviceTimer> timer_;
-  std::size_t set_ = 0;  ///< in use
-  Path asked_path_;      ///< own: the dispatcher is asked for the best, and only where there is a baseline
+  std::size_t set_ = 0;  ///< index of the set in use
+  Path asked_path_;  ///< of the parameter; if kOwn, the dispatcher is timed with kBest, and only if there is a baseline
   std::optional<ParallelGemm> dispatched_;
   harness::DeviceBuffer baseline_y_;
   std::optional<Unfused> baseline_;
-  std::vector<std::vector<std::unique_ptr<Graph>>> graphs_;  ///< by contender behind ours, and set
+  std::vector<std::vector<std::unique_ptr<Graph>>> graphs_;  ///< by contender (without ours) and set
   harness::BenchOutcome outcome_;
 };
 

@@ -1,5 +1,5 @@
-// The check of parallel products against an operator that computes on the host: it passes what is right, and notices every
-// kind of wrong that a kernel may get up to.
+// Tests the check of parallel products with an operator that computes on the host: the check passes correct results and notices each kind
+// of error that a kernel may make.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -18,25 +18,25 @@ using harness::CaseResult;
 
 enum class Wrong : std::uint8_t {
   kNothing,
-  kTile,       ///< 64 x 64 of what rank 1 adds to, or sends for, the first rows
-  kUnwritten,  ///< one element
-  kOwners,     ///< rows of one owner where another's belong
+  kTile,       ///< rank 1's part of 64 x 64 elements is missing in rank 0's y
+  kUnwritten,  ///< one element is not written
+  kOwners,     ///< one owner's rows are in the place of another's
   kUnstable,   ///< the last bit of an element differs from call to call
-  kBias,       ///< added once instead of on every rank
-  kZero,       ///< all of it; captured as a graph
+  kBias,       ///< the bias is added once instead of on every rank
+  kZero,       ///< all of y is zero; this operator can be captured as a graph
   kUnanimous,  ///< creation does not notice that ranks differ
 };
 std::atomic<Wrong> wrong{Wrong::kNothing};
 
 constexpr std::uint64_t kPatience = 60'000'000'000;
 
-/// What ranks of the operator meet through: not the check's own group, whose calls a rank that is gone would mix up with these.
+/// The bootstraps of the operator's ranks. Not those of the check: after a rank is gone, its calls would be mixed up with the operator's.
 std::vector<std::shared_ptr<Bootstrap>> meeting;
 std::chrono::milliseconds meeting_patience{60'000};
 
 using Bits = std::vector<std::uint16_t>;
 
-/// What the ranks gave, gathered on the host, and the product of it.
+/// The operands of all ranks, gathered on the host, and their product.
 struct Gathered {
   Problem problem;
   std::vector<Bits> x, w, bias;  // by rank
@@ -220,7 +220,7 @@ TEST(ParallelCheck, NoticesTheLastBitOfAnElement) {
   expect_noticed(Wrong::kUnstable, "m=8,inputs=exact", ", expected exactly ");
 }
 
-// A graph that was not launched would leave poison behind.
+// If a graph were not launched, y would still be poisoned.
 TEST(ParallelCheck, LaunchesGraphs) {
   expect_noticed(Wrong::kZero, "m=8,graph=1,burst=2,inputs=uniform", "is 0, expected ");
 }
@@ -253,7 +253,7 @@ TEST(ParallelCheck, ErrorsNameTheParameter) {
   EXPECT_NE(run("host-ag", "repeat=0").outcome.detail.find("parameter repeat is '0'"), std::string::npos);
 }
 
-// Of an operator that writes zeros, because it alone can be captured: times are taken, and the outputs are found to be wrong.
+// The operator writes zeros, because only that one can be captured: it is timed, and its outputs are found to be wrong.
 TEST(ParallelBench, SaysWhyThereIsNoBaselineAndVerifiesOurs) {
   for (const char* name : kNames) {
     const CaseResult result = run(name, "m=8", Wrong::kZero, "", true);

@@ -1,4 +1,4 @@
-// The dispatcher behind the check that parallel products share.
+// The dispatcher as a CaseOperator, for the check that all parallel products share.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace farwarp::parallel_gemm {
 
-/// Collective. ParallelGemm::create().
+/// Collective. Errors are those of ParallelGemm::create().
 Result<std::unique_ptr<CaseOperator>> create_dispatched(World& world, Kind kind, const ParallelGemmDesc& desc,
                                                         Path path);
 

@@ -1,4 +1,4 @@
-// The least time that a parallel product can take on a machine: what must be multiplied, read and written, and sent.
+// The least time that a parallel product can take on a machine: from the flops, the memory traffic and the link traffic that it needs.
 #pragma once
 
 #include "farwarp/harness/case.h"
@@ -11,11 +11,11 @@ namespace farwarp::parallel_gemm {
 struct Cost {
   double flops = 0;
   double memory_bytes = 0;  ///< x, w and y of this rank, each once
-  double link_bytes = 0;    ///< sent; of an all-reduce as a reduce-scatter and an all-gather
+  double link_bytes = 0;    ///< sent; an all-reduce counts as a reduce-scatter and an all-gather
 };
 Cost cost_of(Kind kind, const ParallelGemmDesc& desc, int ranks);
 
-/// The slowest resource. All is 0 if the ceilings say nothing.
+/// The time of the slowest resource. All fields are 0 if no ceilings are known.
 harness::Floor floor_of(Kind kind, const ParallelGemmDesc& desc, int ranks, const Ceilings& ceilings);
 
 }  // namespace farwarp::parallel_gemm

@@ -9,7 +9,7 @@ Ceilings machine() {
   Ceilings ceilings;
   ceilings.source = "test";
   ceilings.link_all_store_gb_s = 100;
-  ceilings.link_all_bulk_gb_s = 200;  // the better way counts
+  ceilings.link_all_bulk_gb_s = 200;  // the faster way counts
   ceilings.hbm_read_gb_s = 4000;
   ceilings.mma_bf16_tflops_short = 800;
   return ceilings;
@@ -51,7 +51,7 @@ TEST(ParallelFloor, TheSlowestResourceBounds) {
   expect_floor(Kind::kReduceScatter, sizes(4096, 4096, 1024), 7.0 / 8 * 4096 * 4096 * 2 / 2e5,
                "link (29.4 MB at 200 GB/s)");
   expect_floor(Kind::kAllReduce, sizes(4096, 4096, 1024), 2 * 7.0 / 8 * 4096 * 4096 * 2 / 2e5, "link");
-  // With one row, w is all that matters.
+  // With one row, reading w is the floor.
   expect_floor(Kind::kAllReduce, sizes(1, 8192, 8192), 2.0 * (1024 + 8192 * 1024 + 8192) / 4e6, "memory");
 }
 

@@ -1,5 +1,5 @@
-// What the check of parallel products feeds them. Every row has a random stream of its own, so that any row of any rank can be
-// made without the rest: no rank ever holds another one's matrices.
+// The inputs that the check of parallel products uses. Every row has its own random stream, so any row of any rank can be made without the
+// others, and no rank has to hold another rank's matrices.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace farwarp::parallel_gemm {
 
-/// One product of all ranks, and where its numbers come from.
+/// One product of all ranks, and the seed and kind of its inputs.
 struct Problem {
   Kind kind = Kind::kAllGather;
   ParallelGemmDesc desc;
@@ -22,10 +22,10 @@ struct Problem {
 
 using gemm::Operand;
 
-/// Row `row` of what `rank` has in `call`. A bias is one row; where sums are reduced it is the same on all ranks.
+/// Row `row` of `rank`'s operand in `call`. A bias is one row; it is the same on all ranks if sums are reduced.
 void fill_row(const Problem& problem, Operand operand, int call, int rank, int row, std::span<std::uint16_t> values);
 
-/// How long `rank` waits before `call` when it is made for the `repeat`-th time: up to `longest`.
+/// The random delay of `rank` before repetition `repeat` of `call`, at most `longest`, in the unit of `longest`.
 std::uint64_t delay_before(const Problem& problem, int call, int repeat, int rank, std::uint64_t longest);
 
 }  // namespace farwarp::parallel_gemm

@@ -11,8 +11,8 @@ namespace {
 constexpr int kRowBand = 64;
 constexpr int kColumnBand = 8;
 constexpr int kWideColumnBand = 64;
-constexpr double kAllOfThem = double{1 << 25};  // products that are computed without a second thought
-constexpr double kMost = double{1 << 30};       // about two seconds
+constexpr double kAllOfThem = double{1 << 25};  // up to so many products, all elements are compared
+constexpr double kMost = double{1 << 30};       // products that take about two seconds
 
 constexpr std::uint64_t kSampleStream = 101;
 
@@ -28,7 +28,7 @@ std::vector<int> one_of_each_band(int size, int owned, int band, const harness::
   return chosen;
 }
 
-/// Consecutive rows of y that one rank owns: has the x of, or reduces.
+/// Consecutive rows of y that one rank owns: it has their x, or reduces them.
 int owned_rows(const Problem& problem) { return (problem.desc.m + problem.ranks - 1) / problem.ranks; }
 
 int widest_row_band(const Problem& problem) {
@@ -65,16 +65,17 @@ gemm::SumOfProducts product_of(const Problem& problem, int call, int rank, int r
   const bool gathers = problem.kind == Kind::kAllGather;
   const LocalShape local = problem.local();
   const int owned = owned_rows(problem);
-  const int first_row = problem.kind == Kind::kReduceScatter ? rank * owned : 0;  // of y, in the product
+  const int first_row =
+      problem.kind == Kind::kReduceScatter ? rank * owned : 0;  // row of the product that is y's row 0
   gemm::SumOfProducts product;
   product.dtype = problem.desc.dtype;
   product.rows = local.y_rows;
   product.columns = local.y_columns;
   product.k = local.k;
-  // The last one is the result's; where sums are reduced, the one before it that of each rank's sum.
+  // The last rounding is the result's. If sums are reduced, the one before it is that of each rank's sum.
   const bool partial_sums = !gathers && roundings > 1;
   product.roundings = {partial_sums, roundings - (partial_sums ? 2 : 1)};
-  // A gathered product has one w, this rank's, and rows of x from everywhere; a reduced one has a term of every rank.
+  // An all-gathered product has one term: this rank's w, and rows of x of all ranks. A reduced one has a term of every rank.
   for (int source = gathers ? rank : 0; source < (gathers ? rank + 1 : problem.ranks); ++source) {
     gemm::SumOfProducts::Term term;
     term.x_row = [&problem, call, gathers, owned, source, first_row](int row, std::span<std::uint16_t> values) {

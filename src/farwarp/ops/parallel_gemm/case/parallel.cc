@@ -15,7 +15,7 @@ namespace {
 using harness::ParamInfo;
 using harness::Params;
 
-/// A function's static: operators register from static initialisers of other files, in any order.
+/// A static inside a function, because static initialisers of other files register operators, in any order.
 const std::vector<ParamInfo>& params() {
   static const std::vector<ParamInfo> infos = {
       {"m", "256", "a multiple of the ranks; gemm-ar: 1 or more"},
@@ -73,7 +73,7 @@ Result<CheckConfig> read_config(const CaseKind& kind, const Params& given) {
 
 Params scaled_params(const CaseKind& kind, const Params& given, int ranks) {
   const auto config = read_config(kind, given);
-  if (!config.ok()) return given;  // make() says what is wrong
+  if (!config.ok()) return given;  // make() reports the error
   const ParallelGemmDesc scaled = scaled_down(kind.kind, config->desc, ranks);
   Params result = given;
   result["m"] = std::to_string(scaled.m);

@@ -16,7 +16,7 @@ namespace {
 using harness::DeviceBuffer;
 using harness::Fault;
 
-constexpr std::size_t kUploadElements = std::size_t{2} << 20;  // so much of a matrix is on the host at a time
+constexpr std::size_t kUploadElements = std::size_t{2} << 20;  // elements of a matrix that are on the host at a time
 
 std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
@@ -71,7 +71,7 @@ Status RankRun::create_operator() {
   return {};
 }
 
-/// One rank asks for a larger n: no rank may get an operator, and all are told why.
+/// One rank asks for a larger n. Creation must fail with kMismatch on every rank.
 Status RankRun::provoke_mismatch() {
   ParallelGemmDesc desc = config_.desc;
   if (rank_ == options_.fault.rank) desc.n += 8 * problem_.ranks;
@@ -148,7 +148,7 @@ Status RankRun::all_calls() {
   });
 }
 
-/// Enqueues `count` calls, each with inputs and outputs of its own, and looks at the results when all are done.
+/// Enqueues `count` calls, each with its own inputs and outputs, and verifies the results after all are done.
 Status RankRun::burst(int first, int count) {
   Status status;
   for (int i = 0; i < count && status.ok(); ++i) status = fill(sets_[size(i)], first + i);
@@ -194,8 +194,8 @@ std::chrono::nanoseconds RankRun::patience_for_burst() const {
 
 // -- verifying
 
-/// Every element is written; with exact inputs all are exact, with others none is further off than its `roundings` allow: all
-/// elements on a real device, on the emulator a sample. `got`: y.
+/// Checks that every element is written. With exact inputs all elements must be exact. With others no element may be further off than
+/// `roundings` allow: all elements on a real device, a sample on the emulator. `got` gets y.
 Status RankRun::verify(const DeviceBuffer& y, int call, int roundings, Findings& findings,
                        std::vector<std::uint16_t>& got) {
   const std::int64_t width = problem_.local().y_columns;
@@ -222,7 +222,7 @@ Status RankRun::verify(const DeviceBuffer& y, int call, int roundings, Findings&
   return {};
 }
 
-/// To the bit, every row of every rank.
+/// Compares every row of every rank to the bit.
 Status RankRun::verify_returned_x(const Buffers& set, int call, Findings& findings) const {
   if (!config_.desc.return_x || !findings.difference.empty()) return {};
   const LocalShape local = problem_.local();
@@ -267,7 +267,7 @@ Status RankRun::close(const Status& status) {
 harness::CheckOutcome RankRun::outcome(const Status& status) const {
   harness::CheckOutcome outcome = harness::RankRun::outcome(status);
   if (!outcome.pass || !right_after_refusal_) return outcome;
-  outcome.pass = false;  // like any other fault: what was asked for first did not happen
+  outcome.pass = false;  // like any other fault: the first creation failed
   outcome.status = refused_;
   outcome.detail =
       fmt::format("rank {}: {}; after it, a creation with equal descriptors worked and its calls were right", rank_,

@@ -23,8 +23,8 @@ struct CheckConfig {
   Path path = Path::kOwn;
   gemm::InputKind inputs = gemm::InputKind::kAuto;
   bool graph = false;  ///< each call from a captured graph
-  int burst = 1;       ///< calls on the stream at once
-  int repeat = 1;      ///< how often the calls of a burst are made, with the same inputs and other delays
+  int burst = 1;       ///< calls enqueued without waiting
+  int repeat = 1;      ///< how often a burst is made, with the same inputs and other delays
   std::uint64_t longest_delay_ns = 0;
 };
 
@@ -35,9 +35,9 @@ class RankRun : public harness::RankRun {
   RankRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options);
   virtual ~RankRun() = default;
 
-  /// `sets`: of inputs and outputs.
+  /// Allocates `sets` sets of inputs and outputs.
   Status open(int sets);
-  /// The calls of the check; after an injected fault that a World can survive also recover() and one call more.
+  /// The calls of the check. After an injected fault that a World can survive, also recover() and one more call.
   Status all_calls();
   /// Collective.
   Status close(const Status& status);
@@ -48,7 +48,7 @@ class RankRun : public harness::RankRun {
   struct Buffers {
     harness::DeviceBuffer x, w, bias, y, all_x;
     std::unique_ptr<Graph> graph;
-    std::vector<std::uint16_t> first;  ///< with repetitions: the first one's y
+    std::vector<std::uint16_t> first;  ///< y of the first repetition
   };
 
   Status create_world();

@@ -5,7 +5,7 @@
 namespace farwarp::parallel_gemm {
 namespace {
 
-constexpr int kRows = 64, kColumns = 128, kDepth = 64;  // of a tile and of a step
+constexpr int kRows = 64, kColumns = 128, kDepth = 64;  // rows and columns of a tile; K elements of a step
 constexpr int kFewRows = 64;
 
 int shrunk(int value, int unit, int units) { return std::min(value, units * unit + value % unit); }
@@ -14,8 +14,8 @@ int shrunk(int value, int unit, int units) { return std::min(value, units * unit
 
 ParallelGemmDesc scaled_down(Kind kind, const ParallelGemmDesc& desc, int ranks) {
   const bool gathers = kind == Kind::kAllGather;
-  const int column_ranks = gathers ? ranks : 1, depth_ranks = gathers ? 1 : ranks;  // that n, and k, is spread over
-  if (desc.n % column_ranks != 0 || desc.k % depth_ranks != 0) return desc;         // check() refuses it as it is
+  const int column_ranks = gathers ? ranks : 1, depth_ranks = gathers ? 1 : ranks;  // over which n and k are spread
+  if (desc.n % column_ranks != 0 || desc.k % depth_ranks != 0) return desc;         // check() refuses it
   ParallelGemmDesc scaled = desc;
   if (desc.m > kFewRows) scaled.m = shrunk(desc.m, kRows * ranks, 2);
   scaled.n = shrunk(desc.n / column_ranks, kColumns, 2) * column_ranks;

@@ -28,7 +28,7 @@ TEST(Scaling, KeepsTilesStepsAndTails) {
   expect_scaled(Kind::kAllGather, sizes(2048, 2880, 2880), 1024, 360 * 8, 192);
   expect_scaled(Kind::kReduceScatter, sizes(2048, 2880, 2880), 1024, 256 + 64, (192 + 40) * 8);
   expect_scaled(Kind::kAllReduce, sizes(8192, 8192, 28672), 1024, 256, 192 * 8);
-  // 4120/8 = 515 rows, 3 beside whole tiles.
+  // 4120/8 = 515 rows: 3 remain after whole tiles.
   expect_scaled(Kind::kReduceScatter, sizes(4120, 8192, 28672), 1024 + 24, 256, 192 * 8);
 }
 

@@ -45,8 +45,7 @@ Result<std::int64_t> own_heap_bytes(Kind kind, const ParallelGemmDesc& desc, con
   return internal_error("no such kind of product");
 }
 
-/// What our own kernels are asked for: a width in the table stands in for the plan's choice, not for the user's, and not where it has no
-/// kernel.
+/// The descriptor for our own kernels. A width from the table replaces the plan's choice, but not the user's, and only if it has a kernel.
 ParallelGemmDesc own_desc(Kind kind, const ParallelGemmDesc& desc, const Choice& choice, const MachineShape& shape,
                           int ranks) {
   ParallelGemmDesc own = desc;
@@ -69,7 +68,7 @@ Result<Operator> create_own(World& world, Kind kind, const ParallelGemmDesc& des
   return internal_error("no such kind of product");
 }
 
-/// All ranks have been asked for the same. A rank that was asked for something wrong takes part, so that the others get its reason.
+/// Fails unless all ranks were asked for the same. A rank with invalid arguments takes part, so that the others get its error.
 Status agree(World& world, Kind kind, const ParallelGemmDesc& desc, Path path) {
   const Status mine = first_failure({parallel_gemm::check(kind, desc, world.size()), parallel_gemm::check_path(path)});
   const Status agreed = world.agree(fmt::format("{} by path {}", name_of(kind), name_of(path)),
@@ -81,7 +80,7 @@ struct PackedChoice {
   std::int32_t path, tile_columns, algorithm;
 };
 
-/// Rank 0's choice, on all ranks: their tables may differ.
+/// Sends rank 0's choice to all ranks, because their tables may differ.
 Result<Choice> choice_of_rank_0(World& world, const Choice& mine) {
   const PackedChoice packed{static_cast<std::int32_t>(mine.path), mine.tile_columns, mine.algorithm};
   std::vector<std::byte> message(sizeof(packed) + mine.why.size());

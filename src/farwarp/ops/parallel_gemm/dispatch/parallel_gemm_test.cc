@@ -1,4 +1,4 @@
-// The dispatcher on every target there is: what it falls back to, what it refuses, and ranks that were asked for different things.
+// The dispatcher on every available target: its fallbacks, its errors, and ranks whose arguments differ.
 #include "farwarp/ops/parallel_gemm/dispatch/parallel_gemm.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ class ParallelGemmTest : public WorldTestBase {
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  /// This machine's table says of the small shape: `path`, in tiles of so many columns.
+  /// Writes a table for this machine with `path` and `tile_columns` for the small shape.
   static void keep(Path path, int tile_columns) {
     const auto device = Device::open(GetParam(), 0);
     ASSERT_TRUE(device.ok()) << device.status().to_string();
@@ -52,7 +52,7 @@ class ParallelGemmTest : public WorldTestBase {
     ASSERT_TRUE(replace_text(*parallel_gemm::plans_file(table.device, kRanks), to_json(table)).ok());
   }
 
-  /// The check of the harness, which holds results against the oracle.
+  /// Runs the harness's check, which compares results with the oracle.
   static harness::CaseResult check(const char* op, const std::string& settings) {
     harness::CaseRequest request;
     request.op = harness::find_operator(op);

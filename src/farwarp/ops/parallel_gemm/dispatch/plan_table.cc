@@ -100,7 +100,7 @@ double distance(const PlanEntry& entry, const ParallelGemmDesc& desc) {
 
 std::string shape_of(int m, int n, int k) { return fmt::format("{} x {} x {}", m, n, k); }
 
-/// The table of this machine in `text`, or why it is none.
+/// Parses `text`; fails if it is no table, or not this machine's.
 Result<PlanTable> parse_for(std::string_view text, const std::string& device, int ranks) {
   auto table = parse_plans(text);
   if (table.ok() && (table->device != device || table->ranks != ranks))  // two names can share a file name
@@ -130,7 +130,7 @@ Result<PlanTable> parse_plans(std::string_view text) {
 
 std::string to_json(const PlanTable& table) {
   nlohmann::ordered_json root = {{"schema_version", kSchemaVersion}, {"device", table.device}, {"ranks", table.ranks}};
-  std::string entries;  // a line each: such a file is read, and compared, by people
+  std::string entries;  // one line each, since people read and compare these files
   for (const PlanEntry& entry : table.entries) {
     const nlohmann::ordered_json line = {{"op", name_of(entry.kind)},
                                          {"m", entry.m},
@@ -194,7 +194,7 @@ PlanTable plans_of(const std::string& device, int ranks) {
   auto kept = text.ok() ? parse_for(*text, device, ranks) : Result<PlanTable>(text.status());
   if (kept.ok()) return std::move(*kept);
   const std::string ignored = fmt::format("farwarp: ignoring {}: {}\n", path->string(), kept.status().message());
-  std::fputs(ignored.c_str(), stderr);  // fmt::print would throw where stderr cannot be written to
+  std::fputs(ignored.c_str(), stderr);  // fmt::print would throw if stderr cannot be written
   return built_in(device, ranks);
 }
 

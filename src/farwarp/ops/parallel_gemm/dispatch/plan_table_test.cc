@@ -1,4 +1,4 @@
-// The table of plans without a device: what is looked up, what is parsed, what is kept.
+// The table of plans, without a device: lookups, parsing and kept files.
 #include "farwarp/ops/parallel_gemm/dispatch/plan_table.h"
 
 #include <gtest/gtest.h>
@@ -191,7 +191,7 @@ TEST_F(KeptPlans, OverrulesWhatTheBuildBrings) {
 
 TEST_F(KeptPlans, WhatCannotBeUsedIsIgnoredAloud) {
   PlanTable other = sample();
-  other.device = "Some-GPU";  // of the same file name
+  other.device = "Some-GPU";  // has the same file name
   for (const std::string& text : {std::string("{"), to_json(other)}) {
     keep(text);
     testing::internal::CaptureStderr();

@@ -37,7 +37,7 @@ TEST_P(AgGemmCases, FewRows) {
   expect_pass("m=40,n=144,k=520,splits=2", 2);
 }
 
-// Splits and rests of K, few blocks, inboxes that come round, bursts of late ranks.
+// Splits and remainders of K, few blocks, more calls than inboxes, bursts with late ranks.
 TEST_P(AgGemmCases, FewRowsAsWords) {
   if (GetParam() != TargetKind::kEmuSm90) GTEST_SKIP() << "words are Hopper's";
   expect_pass("m=63,n=120,k=360,burst=4,delay=20,exchange=words", 3, 20, 3);
@@ -88,7 +88,7 @@ TEST_P(AgGemmCases, GraphsAndRepetitions) {
 
 TEST_P(AgGemmCases, OneRank) { expect_pass("m=130,n=40,k=72", 1); }
 
-// Few rows, shards of parts of tiles and of whole ones, pieces along K, splits, graphs, one rank: every order that pieces have.
+// Few rows, shards of parts of tiles and of whole tiles, pieces along K, splits, graphs, one rank: every order of pieces.
 TEST_P(AgGemmCases, ReturnsX) {
   expect_pass("return_x=1,m=8,n=64,k=24", 8);
   expect_pass("return_x=1,m=40,n=200,k=72,dtype=fp16,has_bias=1", 5);
