@@ -41,10 +41,10 @@ struct Unfused::State {
   bool gathers() const { return kind == Kind::kAllGather; }
   Status open_product(int algorithm);
   Status make_room();
-  // `middle`: x of all ranks, or the partial sums to be reduced.
-  Status exchange(const void* x, void* middle, void* y, Stream stream);
-  Status product_of(const void* x, const void* w, const void* bias, void* middle, void* y, Stream stream);
-  Status call(const void* x, const void* w, const void* bias, void* middle, void* y, Stream stream);
+  // `exchanged`: x of all ranks, or the partial sums to be reduced.
+  Status exchange(const void* x, void* exchanged, void* y, Stream stream);
+  Status product_of(const void* x, const void* w, const void* bias, void* exchanged, void* y, Stream stream);
+  Status call(const void* x, const void* w, const void* bias, void* exchanged, void* y, Stream stream);
   Status call_once(Stream stream);
 
   World& world;
@@ -52,8 +52,8 @@ struct Unfused::State {
   ParallelGemmDesc desc;
   LocalShape local;
   std::optional<CublasProduct> product;
-  DeviceMemory between;            // the `middle`, unless the caller gives one
-  Operands first;                  // operands of the first call
+  DeviceMemory exchanged;  // what NCCL gives to the product (all-gather) or gets from it, unless the caller gives all_x
+  Operands first;          // operands of the first call
   std::optional<NcclGroup> group;  // the last member, so that it is destroyed before the memory
 };
 
@@ -67,7 +67,7 @@ Status Unfused::State::open_product(int algorithm) {
 
 Status Unfused::State::make_room() {
   for (const auto& [memory, count] :
-       {std::pair{&between, elements(desc.m, gathers() ? local.k : local.w_rows)},
+       {std::pair{&exchanged, elements(desc.m, gathers() ? local.k : local.w_rows)},
         std::pair{&first.x, elements(local.x_rows, local.k)}, std::pair{&first.w, elements(local.w_rows, local.k)},
         std::pair{&first.bias, elements(1, local.w_rows)},
         std::pair{&first.y, elements(local.y_rows, local.y_columns)}}) {
@@ -78,7 +78,7 @@ Status Unfused::State::make_room() {
   return {};
 }
 
-Status Unfused::State::exchange(const void* x, void* middle, void* y, Stream stream) {
+Status Unfused::State::exchange(const void* x, void* exchanged, void* y, Stream stream) {
   const nccl::Library& nccl = group->library();
   const nccl::DataType type = nccl::data_type(desc.dtype);
   const auto handle = static_cast<nccl::StreamHandle>(stream.handle);
@@ -86,36 +86,36 @@ Status Unfused::State::exchange(const void* x, void* middle, void* y, Stream str
   return world.device().while_current([&] {
     switch (kind) {
       case Kind::kAllGather:
-        return nccl.call(nccl.all_gather, x, middle, elements(local.x_rows, local.k), type, group->communicator(),
+        return nccl.call(nccl.all_gather, x, exchanged, elements(local.x_rows, local.k), type, group->communicator(),
                          handle);
       case Kind::kReduceScatter:
-        return nccl.call(nccl.reduce_scatter, middle, y, received, type, nccl::Reduction::kSum, group->communicator(),
-                         handle);
+        return nccl.call(nccl.reduce_scatter, exchanged, y, received, type, nccl::Reduction::kSum,
+                         group->communicator(), handle);
       case Kind::kAllReduce:
-        return nccl.call(nccl.all_reduce, middle, y, received, type, nccl::Reduction::kSum, group->communicator(),
+        return nccl.call(nccl.all_reduce, exchanged, y, received, type, nccl::Reduction::kSum, group->communicator(),
                          handle);
     }
     return internal_error("no such kind of product");
   });
 }
 
-Status Unfused::State::product_of(const void* x, const void* w, const void* bias, void* middle, void* y,
+Status Unfused::State::product_of(const void* x, const void* w, const void* bias, void* exchanged, void* y,
                                   Stream stream) {
-  return product->enqueue(gathers() ? middle : x, w, bias, gathers() ? y : middle, stream);
+  return product->enqueue(gathers() ? exchanged : x, w, bias, gathers() ? y : exchanged, stream);
 }
 
-Status Unfused::State::call(const void* x, const void* w, const void* bias, void* middle, void* y, Stream stream) {
-  const Status status = gathers() ? exchange(x, middle, y, stream) : product_of(x, w, bias, middle, y, stream);
+Status Unfused::State::call(const void* x, const void* w, const void* bias, void* exchanged, void* y, Stream stream) {
+  const Status status = gathers() ? exchange(x, exchanged, y, stream) : product_of(x, w, bias, exchanged, y, stream);
   if (!status.ok()) return status;
-  return gathers() ? product_of(x, w, bias, middle, y, stream) : exchange(x, middle, y, stream);
+  return gathers() ? product_of(x, w, bias, exchanged, y, stream) : exchange(x, exchanged, y, stream);
 }
 
 /// Makes the first call, on uninitialised memory. In its first call NCCL connects and both libraries load their kernels, so that call must
 /// not be captured.
 Status Unfused::State::call_once(Stream stream) {
   const Status called = group->connect(stream, [&] {
-    return call(first.x.get(), first.w.get(), desc.has_bias ? first.bias.get() : nullptr, between.get(), first.y.get(),
-                stream);
+    return call(first.x.get(), first.w.get(), desc.has_bias ? first.bias.get() : nullptr, exchanged.get(),
+                first.y.get(), stream);
   });
   if (called.ok()) first = {};
   return called;
@@ -168,17 +168,17 @@ Status Unfused::operator()(const void* x, const void* w, const void* bias, void*
   Status status = check_operands(state.desc, x, w, bias, y, kUnfusedAlignment);
   if (status.ok()) status = check_returned_x(state.desc, all_x, kUnfusedAlignment);
   if (status.ok()) status = state.world.status();
-  return status.ok() ? state.call(x, w, bias, all_x != nullptr ? all_x : state.between.get(), y, stream) : status;
+  return status.ok() ? state.call(x, w, bias, all_x != nullptr ? all_x : state.exchanged.get(), y, stream) : status;
 }
 
 Status Unfused::product(const void* x, const void* w, const void* bias, void* y, Stream stream) {
   if (Status open = check_open(); !open.ok()) return open;
-  return state_->product_of(x, w, bias, state_->between.get(), y, stream);
+  return state_->product_of(x, w, bias, state_->exchanged.get(), y, stream);
 }
 
 Status Unfused::exchange(const void* x, void* y, Stream stream) {
   if (Status open = check_open(); !open.ok()) return open;
-  return state_->exchange(x, state_->between.get(), y, stream);
+  return state_->exchange(x, state_->exchanged.get(), y, stream);
 }
 
 CublasProduct& Unfused::cublas() { return *state_->product; }

@@ -40,7 +40,7 @@ void AllGatherGemm::State::set_sizes() {
   args.order = {world->rank(), world->size(), plan.rows_per_shard, own_tile_row, plan.tile_rows};
   args.pieces = {plan.piece_rows, plan.piece_depth, plan.row_pieces, plan.depth_pieces};
   args.piece_order = ag_gemm::make_piece_order(args.pieces, plan.piece_group, plan.splits);
-  args.own_apart = plan.own_apart ? 1 : 0;
+  args.own_read_directly = plan.own_read_directly ? 1 : 0;
   const auto base = static_cast<std::int64_t>(opened.buffer(0).offset);
   args.gathered = base + plan.gathered;
   args.arrived = base + plan.arrived;

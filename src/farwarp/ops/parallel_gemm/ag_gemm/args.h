@@ -109,8 +109,9 @@ struct Args {
   RowOrder order;
   Pieces pieces;
   PieceOrder piece_order;
-  std::uint32_t own_apart;  ///< 1: tiles of own rows are read from x itself, and a rank sends no pieces to itself
-  std::uint32_t drop_put;   ///< fault injection: number of the piece (from 1) that is not sent; 0: all are sent
+  std::uint32_t
+      own_read_directly;   ///< 1: tiles of own rows are read from x itself, and a rank sends no pieces to itself
+  std::uint32_t drop_put;  ///< fault injection: number of the piece (from 1) that is not sent; 0: all are sent
   // Offsets in the heap.
   std::int64_t gathered;  ///< [2, m, k], by the parity of the epoch
   std::int64_t arrived;   ///< [2, ranks, pieces.row_count, pieces.depth_count] cells of 8 bytes: epoch << 32

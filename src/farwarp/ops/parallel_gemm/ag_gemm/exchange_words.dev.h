@@ -26,7 +26,7 @@ class WordsToSend {
         stride_(args.comm_blocks * (num_threads() / Target::kWarpSize)),
         turn_(warp_index() * args.comm_blocks + block_index()) {}
 
-  FARWARP_DEVICE bool is_over() const { return turn_ >= turns_; }
+  FARWARP_DEVICE bool is_done() const { return turn_ >= turns_; }
 
   /// [thread] Starts reading the next pieces.
   FARWARP_DEVICE OwnWords read() {
@@ -61,7 +61,7 @@ class WordsToSend {
 };
 
 /// [thread] Stores the words into the inbox of every peer, beginning with the rank after this one, so that not all ranks send to the same
-/// peer first. Stores them into the own inbox too if own rows are not read from x itself (Args::own_apart).
+/// peer first. Stores them into the own inbox too if own rows are not read from x itself (Args::own_read_directly).
 FARWARP_DEVICE void send_words(const Call& call, const Args& args, const OwnWords& own) {
   const WorldView& view = args.view;
   const std::int64_t shard = args.inbox_of(call.epoch) + std::int64_t{2} * view.rank * args.shard_rows * args.k;
@@ -69,7 +69,7 @@ FARWARP_DEVICE void send_words(const Call& call, const Args& args, const OwnWord
   for (int i = 0; i < OwnWords::kPieces; ++i) {
     if (own.at[i] < 0) continue;
     const Vec16 words = sendable(own.words[i]);
-    for (int hop = 1; hop < view.size + (args.own_apart == 0 ? 1 : 0); ++hop) {
+    for (int hop = 1; hop < view.size + (args.own_read_directly == 0 ? 1 : 0); ++hop) {
       const int peer = view.rank + hop < view.size ? view.rank + hop : view.rank + hop - view.size;
       store_words(peer_address<Vec16>(view, peer, shard + own.at[i]), words);
     }
@@ -84,7 +84,7 @@ FARWARP_DEVICE void comm_block_words(const Args& args) {
   if (!call.live) return;
   for (bool more = true; more;) {
     const OwnWords own = next;
-    more = !to_send.is_over();
+    more = !to_send.is_done();
     if (more) next = to_send.read();
     send_words(call, args, own);
   }

@@ -22,7 +22,7 @@ class Operands {
     end_ = row_ + Tile::kRows < args_.m ? row_ + Tile::kRows : args_.m;
     depth_arrived_ = 0;
     const int own_row = args_.view.rank * args_.shard_rows;
-    own_ = args_.own_apart != 0 && row_ >= own_row && end_ <= own_row + args_.shard_rows;
+    own_ = args_.own_read_directly != 0 && row_ >= own_row && end_ <= own_row + args_.shard_rows;
     const auto* const all =
         reinterpret_cast<const T*>(args_.view.heap[args_.view.rank] + args_.gathered_of(call_.epoch));
     const tile::Operand<T> mine{static_cast<const T*>(args_.own_x), args_.k, args_.shard_rows};

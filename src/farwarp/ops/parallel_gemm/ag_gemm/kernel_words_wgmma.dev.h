@@ -22,11 +22,12 @@ struct WordRoles {
   static constexpr int kSharing = swap_ab ? 1 : 2;  ///< loading warps that share the rows of a step
   static constexpr int kFirstMultiplier = 1 + kLoadingGroups;
   // Registers of a thread. The count at launch is a multiple of 8.
-  static constexpr int kLaunched = 65536 / kThreads / 8 * 8;
-  static constexpr int kCopying = columns <= 64 ? 24 : 32;
-  static constexpr int kMultiplying = columns <= 64 ? 112 : columns == 128 ? 176 : 168;
-  static constexpr int kLoading = columns <= 64 ? 112 : columns == 128 ? 128 : 144;
-  static_assert(kCopying + kLoadingGroups * kLoading + 2 * kMultiplying <= kLaunched * (3 + kLoadingGroups),
+  static constexpr int kLaunchedRegisters = 65536 / kThreads / 8 * 8;
+  static constexpr int kCopyingRegisters = columns <= 64 ? 24 : 32;
+  static constexpr int kMultiplyingRegisters = columns <= 64 ? 112 : columns == 128 ? 176 : 168;
+  static constexpr int kLoadingRegisters = columns <= 64 ? 112 : columns == 128 ? 128 : 144;
+  static_assert(kCopyingRegisters + kLoadingGroups * kLoadingRegisters + 2 * kMultiplyingRegisters <=
+                    kLaunchedRegisters * (3 + kLoadingGroups),
                 "the taking would wait for ever");
   /// Warps that read the call's cells: those that clear and those that load x.
   static constexpr int kCallReaders = 3 + kLoadingWarps;
@@ -130,16 +131,16 @@ FARWARP_DEVICE void multiply_words(const Args& args) {
   const int warpgroup = thread_index() / 128;
   const bool loads = warpgroup == 1 || (Roles::kLoadingGroups == 2 && warpgroup == 2);  // with "<" ptxas spills
   if (warpgroup == 0) {
-    reduce_registers<Roles::kCopying>();
+    reduce_registers<Roles::kCopyingRegisters>();
     if (thread_index() == 0) copy_w_role<swap_ab>(args, block, wait);
     if (thread_index() == 32) tensor_prefetch(args.out);
     if (warp_index() > 0) clear_role(args, block);
     if (args.grid.splits > 1) tile::attend_exchange();
   } else if (loads) {
-    change_registers<Roles::kLoading, Roles::kLaunched>();
+    change_registers<Roles::kLoadingRegisters, Roles::kLaunchedRegisters>();
     load_x_role<swap_ab, Roles>(args, block, wait);
   } else {
-    change_registers<Roles::kMultiplying, Roles::kLaunched>();
+    change_registers<Roles::kMultiplyingRegisters, Roles::kLaunchedRegisters>();
     if (lane_index() == 0) mbarrier_arrive(block.multipliers_started());
     multiplier_role<swap_ab>(args, block, warpgroup - Roles::kFirstMultiplier, wait);
   }

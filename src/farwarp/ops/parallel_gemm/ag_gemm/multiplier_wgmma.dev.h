@@ -31,7 +31,7 @@ FARWARP_DEVICE Place place_of(const Args& args, const Work& work) {
   const int row = swap_ab ? work.at.column * Tile::kColumns : args.order.at(work.at.row) * Tile::kRows;
   const int end = row + x_rows < args.m ? row + x_rows : args.m;
   const int own_row = args.view.rank * args.shard_rows;
-  const bool own = args.own_apart != 0 && row >= own_row && end <= own_row + args.shard_rows;
+  const bool own = args.own_read_directly != 0 && row >= own_row && end <= own_row + args.shard_rows;
   return {row, end, swap_ab ? work.at.row * Tile::kRows : work.at.column * Tile::kColumns, own};
 }
 

@@ -22,19 +22,19 @@ template <class Put>
 FARWARP_DEVICE void for_each_target(const Args& args, const Put& put) {
   const int ranks = args.view.size;
   for (int i = 1; i < ranks; ++i) put((args.view.rank + i) % ranks);
-  if (args.own_apart == 0) put(args.view.rank);
+  if (args.own_read_directly == 0) put(args.view.rank);
 }
 
 /// Sends by tensor copies through shared memory. One thread of the warp issues them.
 class TensorBoxPut {
  public:
-  static constexpr int kStageBytes = kMostPieceRows * kBoxDepth * 2;
+  static constexpr int kBufferBytes = kMostPieceRows * kBoxDepth * 2;
   static constexpr int kWarps = 12;
 
   /// [warp] A block_sync() must follow before put().
   FARWARP_DEVICE explicit TensorBoxPut(Shared<std::byte> memory)
-      : stage_(memory + warp_index() * kStageBytes),
-        barrier_(reinterpret_cast<Mbarrier*>((memory + kWarps * kStageBytes).raw) + warp_index()) {
+      : buffer_(memory + warp_index() * kBufferBytes),
+        barrier_(reinterpret_cast<Mbarrier*>((memory + kWarps * kBufferBytes).raw) + warp_index()) {
     if (lane_index() != 0) return;
     mbarrier_init(barrier_, 1);
     mbarrier_init_fence();
@@ -57,8 +57,8 @@ class TensorBoxPut {
         load_box(args, row, column);
       }
       if (!await_box(call)) break;
-      for_each_target(args,
-                      [&](int rank) { tensor_store(args.target[args.parity(call.epoch)][rank], row, column, stage_); });
+      for_each_target(
+          args, [&](int rank) { tensor_store(args.target[args.parity(call.epoch)][rank], row, column, buffer_); });
       bulk_commit();
     }
     bulk_wait_all();
@@ -73,7 +73,7 @@ class TensorBoxPut {
  private:
   FARWARP_DEVICE void load_box(const Args& args, int row, int column) {
     mbarrier_arrive_expect(barrier_, args.pieces.rows * kBoxDepth * 2);
-    tensor_load(stage_, args.source, row, column, barrier_);
+    tensor_load(buffer_, args.source, row, column, barrier_);
   }
   FARWARP_DEVICE bool await_box(Call& call) {
     const bool loaded = wait_mbarrier(call, barrier_, parity_, kSitePiece);
@@ -81,11 +81,11 @@ class TensorBoxPut {
     return loaded;
   }
 
-  Shared<std::byte> stage_;
+  Shared<std::byte> buffer_;
   Shared<Mbarrier> barrier_;
   std::uint32_t parity_ = 0;
 };
-static_assert(TensorBoxPut::kWarps * (TensorBoxPut::kStageBytes + 8) <=
+static_assert(TensorBoxPut::kWarps * (TensorBoxPut::kBufferBytes + 8) <=
               200 * 1024);  // the shared memory of a kernel with any tile is at least so large
 
 /// Sends vectors through registers. All lanes of the warp take part.
@@ -190,16 +190,16 @@ FARWARP_DEVICE void signal_arrival(const Args& args, std::uint32_t epoch, PieceI
 
 /// The pieces of the shard that one warp of a comm block sends. Consecutive pieces go to different blocks, so that few pieces are spread
 /// over all blocks. Only Args::sending_warps warps send: pieces in flight share the links, and with more of them the first arrives later.
-class Share {
+class PiecesToSend {
  public:
-  FARWARP_DEVICE explicit Share(const Args& args)
+  FARWARP_DEVICE explicit PiecesToSend(const Args& args)
       : args_(args),
         turns_(args.view.size == 1 || warp_index() >= args.sending_warps ? 0 : args.piece_order.turns),
         turn_(warp_index() * args.comm_blocks + block_index()) {
     skip();
   }
 
-  FARWARP_DEVICE bool is_over() const { return turn_ >= turns_; }
+  FARWARP_DEVICE bool is_done() const { return turn_ >= turns_; }
   FARWARP_DEVICE PieceIndex piece() const { return piece_; }
   FARWARP_DEVICE void next() {
     turn_ += args_.comm_blocks * args_.sending_warps;
@@ -226,19 +226,19 @@ FARWARP_DEVICE bool is_dropped(const Args& args, PieceIndex piece) {
   return args.drop_put == static_cast<std::uint32_t>(number) + 1;
 }
 
-/// [warp] Sends the warp's share. The caller has called start() for the first piece. The next piece is read while flags are written.
-FARWARP_DEVICE void send_role(Call& call, const Args& args, BoxPut& box, Share& share) {
-  while (!share.is_over()) {
-    const PieceIndex piece = share.piece();
+/// [warp] Sends the warp's pieces. The caller has called start() for the first piece. The next piece is read while flags are written.
+FARWARP_DEVICE void send_role(Call& call, const Args& args, BoxPut& box, PiecesToSend& to_send) {
+  while (!to_send.is_done()) {
+    const PieceIndex piece = to_send.piece();
     const bool dropped = !call.live || is_dropped(args, piece);
     if (dropped) {
       box.drop(call);
     } else if (const bool written = box.put(call, args, piece); ballot(!written) != 0) {
       return;
     }
-    share.next();
+    to_send.next();
     if (ballot(!call.live) != 0) return;
-    if (!share.is_over()) box.start(args, share.piece());
+    if (!to_send.is_done()) box.start(args, to_send.piece());
     if (!dropped) signal_arrival(args, call.epoch, piece);
   }
 }
@@ -246,16 +246,16 @@ FARWARP_DEVICE void send_role(Call& call, const Args& args, BoxPut& box, Share& 
 /// [block] A comm block.
 FARWARP_DEVICE void comm_block_boxes(const Args& args) {
   BoxPut box(block_shared());
-  Share share(args);
-  if (!share.is_over()) box.start(args, share.piece());  // in flight while join_call() reads its cells
+  PiecesToSend to_send(args);
+  if (!to_send.is_done()) box.start(args, to_send.piece());  // in flight while join_call() reads its cells
   Call call = join_call(args.view, args.slot);
   if (!call.live) {
-    if (!share.is_over()) box.drop(call);
+    if (!to_send.is_done()) box.drop(call);
     return;
   }
   if (block_index() == 0 && thread_index() == 0) claim_call(call);
   call.live = ballot(!call.live) == 0;  // a failed claim ends the call for this warp; other warps see the abort
-  send_role(call, args, box, share);
+  send_role(call, args, box, to_send);
   if (args.all_x != nullptr) return_role(call, args);
   end_call(call, 0);
 }

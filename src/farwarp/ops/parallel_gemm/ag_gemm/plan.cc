@@ -21,7 +21,7 @@ constexpr std::int64_t align(std::int64_t bytes) { return (bytes + 255) / 256 * 
 constexpr std::int64_t kMostBytesAsWords = std::int64_t{40} << 20;
 constexpr double kFlopsPerUs = 700e6;
 
-constexpr int kNarrowest = 64;  ///< columns of a tile
+constexpr int kNarrowestColumns = 64;  ///< columns of a tile
 
 std::int64_t x_bytes(const AllGatherGemmPlan& plan) { return std::int64_t{2} * plan.local.y_rows * plan.local.k; }
 
@@ -154,12 +154,12 @@ Status wrong(const char* field, int value, const std::string& allowed) {
 
 /// With words, tiles of 64 columns have twice the loading warps. They are faster than wide tiles in splits if all of them run at once and
 /// the links take about as long as the loaders. MEASURED.md, "Reasons for the plan's constants".
-int tile_columns_beside(const AllGatherGemmPlan& plan, const MachineShape& shape, int blocks) {
+int tile_columns_on_remaining_blocks(const AllGatherGemmPlan& plan, const MachineShape& shape, int blocks) {
   const ParallelGemmDesc& desc = plan.desc;
   if (!plan.words || desc.tile_columns != 0 || desc.splits > 1 || plan.local.y_rows <= tile::kMostSwapAbRows)
     return desc.tile_columns;
-  const bool at_once = tiles_of(plan, kNarrowest) <= blocks - plan.comm_blocks;
-  return at_once && words_pay(plan, shape) ? kNarrowest : 0;
+  const bool at_once = tiles_of(plan, kNarrowestColumns) <= blocks - plan.comm_blocks;
+  return at_once && words_pay(plan, shape) ? kNarrowestColumns : 0;
 }
 
 std::span<const tile::Variant> kernels_of(const AllGatherGemmPlan& plan, const MachineShape& shape) {
@@ -170,9 +170,9 @@ std::span<const tile::Variant> kernels_of(const AllGatherGemmPlan& plan, const M
 
 /// The product's tiles on the blocks that are not comm blocks. With K in splits on Hopper, blocks are launched in clusters, and comm blocks
 /// fill whole clusters.
-Result<tile::Tiling> tile_beside(AllGatherGemmPlan& plan, const MachineShape& shape, int blocks) {
+Result<tile::Tiling> tile_on_remaining_blocks(AllGatherGemmPlan& plan, const MachineShape& shape, int blocks) {
   const ParallelGemmDesc& desc = plan.desc;
-  const int columns = tile_columns_beside(plan, shape, blocks);
+  const int columns = tile_columns_on_remaining_blocks(plan, shape, blocks);
   const auto tile = [&](int splits) {
     const tile::TilingRequest request{.m = plan.local.y_rows,
                                       .n = plan.local.w_rows,
@@ -220,17 +220,17 @@ Result<AllGatherGemmPlan> plan_ag_gemm(const ParallelGemmDesc& desc, const Machi
                    fmt::format("0 (the plan's choice) to {} of {} blocks", blocks - 1, blocks));
     plan.comm_blocks = desc.comm_blocks != 0 ? desc.comm_blocks : choose_comm_blocks(plan, blocks);
   }
-  auto tiling = tile_beside(plan, shape, blocks);
+  auto tiling = tile_on_remaining_blocks(plan, shape, blocks);
   if (tiling.ok() && desc.comm_blocks == 0 && shape.traits.bulk_copy && plan.comm_blocks > kFewCommBlocks &&
       !tiles_run_at_once(*tiling)) {
     plan.comm_blocks = kFewCommBlocks;
-    tiling = tile_beside(plan, shape, blocks);
+    tiling = tile_on_remaining_blocks(plan, shape, blocks);
   }
   if (!tiling.ok()) return tiling.status();
   static_cast<tile::Tiling&>(plan) = *tiling;
   const bool whole_rows = !plan.swap_ab && plan.local.x_rows % plan.rows == 0;
   plan.rows_per_shard = whole_rows ? plan.local.x_rows / plan.rows : 0;
-  plan.own_apart = ranks == 1 || whole_rows;
+  plan.own_read_directly = ranks == 1 || whole_rows;
   // A group of tiles must not mix own rows and peers' rows, so that every block begins with own rows while there are any.
   if (whole_rows) plan.group = std::min(plan.group, plan.rows_per_shard);
   if (plan.words) plan.threads = ag_gemm::words_threads(plan.columns);

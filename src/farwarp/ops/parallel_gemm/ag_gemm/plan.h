@@ -19,7 +19,7 @@ struct AllGatherGemmPlan : tile::Tiling {
   int sending_warps = 0;  ///< warps of a comm block that send
   bool words = false;     ///< x crosses as words; else as boxes (on CDNA as vectors) with flags
   /// Every tile has rows of one rank only, and tiles of own rows are read from x itself. Else this rank's x is gathered like the peers'.
-  bool own_apart = false;
+  bool own_read_directly = false;
   int piece_rows = 0,
       piece_depth = 0;  ///< of a piece, which one warp sends at a time and one flag guards: rows of x, elements of k
   int row_pieces = 0, depth_pieces = 0;

@@ -85,7 +85,7 @@ TEST(AgGemmPlan, OfTheChallenge) {
       EXPECT_GE(of.row_pieces * of.piece_rows, m / 8);
       EXPECT_GE(of.depth_pieces * of.piece_depth, k);
       EXPECT_EQ(of.piece_depth % of.depth, 0) << "a step of K lies in one piece";
-      EXPECT_EQ(of.own_apart, !of.swap_ab && m / 8 % of.rows == 0);
+      EXPECT_EQ(of.own_read_directly, !of.swap_ab && m / 8 % of.rows == 0);
       EXPECT_GE(of.heap_bytes, std::int64_t{2} * m * k);
     }
   }
@@ -178,7 +178,7 @@ TEST(AgGemmPlan, IdleMultiprocessorsSendFewRows) {
 TEST(AgGemmPlan, OneRankSendsNothing) {
   const AllGatherGemmPlan alone = plan(100, 64, 64, kH200, 1);
   EXPECT_EQ(alone.comm_blocks, 0);
-  EXPECT_TRUE(alone.own_apart);
+  EXPECT_TRUE(alone.own_read_directly);
 }
 
 TEST(AgGemmPlan, RefusesInWords) {

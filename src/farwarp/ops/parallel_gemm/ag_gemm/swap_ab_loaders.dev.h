@@ -37,7 +37,7 @@ FARWARP_DEVICE void load_x_role(const Args& args, const Block& block, Turns turn
   call.live = ballot(!call.live) == 0;
   const bool joined = call.live;
   if (lane_index() == 0 && joined && args.comm_blocks == 0 && block_index() == 0) claim_call(call);
-  const bool own = args.own_apart != 0;
+  const bool own = args.own_read_directly != 0;
   const TensorMap& from = own ? args.x : args.gathered_x[args.parity(call.epoch)];
   tile::RingPosition<Tile::kStages> at, last;
   bool broken = false;  // a wait for a stage has expired: nothing more is copied

@@ -91,10 +91,10 @@ class WordLoader {
     Steps<Tile, swap_ab, kVectors> steps(args_, first_row);
     steps.advance(number_ / sharing);
     at_.advance(number_ / sharing);
-    for (; (of_ = steps.present()).exists; steps.advance(kGroups)) {
+    for (; (step_ = steps.present()).exists; steps.advance(kGroups)) {
       begin();
       await();
-      put(first_row);
+      fill_stage(first_row);
       at_.advance(kGroups - 1);
     }
   }
@@ -108,7 +108,7 @@ class WordLoader {
 
   /// The address of vector `vector` of the step.
   FARWARP_DEVICE Global<const Vec16> words_at(int vector) const {
-    const std::byte* const first = (of_.own ? own_ : inbox_) + of_.first;
+    const std::byte* const first = (step_.own ? own_ : inbox_) + step_.first;
     return Global<const Vec16>(reinterpret_cast<const Vec16*>(first + offset_of(vector)));
   }
   /// Bytes from vector 0 to vector `vector`.
@@ -119,7 +119,7 @@ class WordLoader {
 
   /// Starts the loads of a step.
   FARWARP_DEVICE void begin() {
-    if (ballot(of_.inside != kAllVectors) == 0) {  // most steps take this path: two instructions per load
+    if (ballot(step_.inside != kAllVectors) == 0) {  // most steps take this path: two instructions per load
 #pragma unroll
       for (int i = 0; i < kVectors; ++i) words_[i] = load_words(words_at(i));
       return;
@@ -127,7 +127,7 @@ class WordLoader {
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
       words_[i] = {};
-      if (of_.inside >> i & 1) words_[i] = load_words(words_at(i));
+      if (step_.inside >> i & 1) words_[i] = load_words(words_at(i));
     }
   }
 
@@ -142,7 +142,7 @@ class WordLoader {
       for (int i = 0; i < kVectors; ++i) {
         if (!has_arrived(words_[i])) missing |= 1u << i;
       }
-      missing = call_.live && !of_.own ? missing & of_.inside : 0;
+      missing = call_.live && !step_.own ? missing & step_.inside : 0;
       if (ballot(missing != 0) == 0) return;
       const bool polls = missing == before || count_bits(missing) > kFew;
       if (missing != 0 && polls) await_vector(highest_bit(missing));
@@ -157,14 +157,14 @@ class WordLoader {
   /// [thread] Waits until a vector has arrived, or the call is over.
   FARWARP_DEVICE void await_vector(int vector) {
     const Global<const Vec16> from[1] = {words_at(vector)};
-    const int row = static_cast<int>((of_.first + static_cast<std::uint32_t>(offset_of(vector))) /
+    const int row = static_cast<int>((step_.first + static_cast<std::uint32_t>(offset_of(vector))) /
                                      (2 * static_cast<std::uint32_t>(args_.k)));
     Vec16 data[1];
     wait_words<1, Failure::inlined>(call_, from, 1, data, {.site = kSiteArrival, .peer = row / args_.shard_rows});
   }
 
-  /// [warp] Waits until the next stage is free and stores the step's words into it. Also stores them to all_x if of_.returned.
-  FARWARP_DEVICE void put(int first_row) {
+  /// [warp] Waits until the next stage is free and stores the step's words into it. Also stores them to all_x if step_.returned.
+  FARWARP_DEVICE void fill_stage(int first_row) {
     const bool is_free = wait_(tile_.ring.empty(at_.stage), at_.parity ^ 1);  // the first turn finds every stage empty
     broken_ = broken_ || ballot(!is_free) != 0;
     if (!broken_) {
@@ -181,11 +181,11 @@ class WordLoader {
       if (lane_index() == 0) mbarrier_arrive(tile_.ring.full(at_.stage));
     }
     at_.advance();
-    if (!of_.returned) return;
-    auto* const all_x = static_cast<std::byte*>(args_.all_x) + of_.first;
+    if (!step_.returned) return;
+    auto* const all_x = static_cast<std::byte*>(args_.all_x) + step_.first;
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
-      if (of_.inside >> i & 1) store(Global<Vec16>(reinterpret_cast<Vec16*>(all_x + offset_of(i))), words_[i]);
+      if (step_.inside >> i & 1) store(Global<Vec16>(reinterpret_cast<Vec16*>(all_x + offset_of(i))), words_[i]);
     }
   }
 
@@ -196,7 +196,7 @@ class WordLoader {
   const Wait& wait_;
   /// Bases of WordsOfStep::first: the call's inbox, and the address that makes this rank's rows lie at own_x.
   const std::byte *inbox_, *own_;
-  WordsOfStep of_;
+  WordsOfStep step_;
   Vec16 words_[kVectors];
   tile::RingPosition<Tile::kStages> at_;
   bool broken_ = false;  ///< a wait for a stage has expired: nothing more is stored
