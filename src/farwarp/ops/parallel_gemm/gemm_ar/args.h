@@ -1,4 +1,4 @@
-// What the host hands to the kernels of gemm-ar.
+// What the host passes to the kernels of gemm-ar.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@ inline constexpr const char* kSiteNames[kSites] = {gemm_reduce::kSiteNames[0], g
 
 /// The argument block of every kernel of gemm-ar; a kernel reads what it needs.
 struct Args {
-  gemm_reduce::Args reduce;  ///< as of a gemm-rs over rows padded to a multiple of the ranks; y is that of all rows
-  std::int32_t rows;         ///< m, of x and y: rows behind belong to somebody, and count for nothing
-  gemm_reduce::WordInbox
-      finished_inbox;  ///< owners' finished rows as words, of each owner those it owns; without rows, they don't come so
-  // Offsets in the heap, where owners have boxes and flags.
+  gemm_reduce::Args reduce;  ///< as of a gemm-rs over rows padded to a multiple of the ranks; y has all rows
+  std::int32_t rows;         ///< m, of x and y; padding rows have owners too, and are not used
+  /// Finished rows as words; a source is an owner, and a row is counted from its first. 0 rows: not used.
+  gemm_reduce::WordInbox finished_inbox;
+  // For boxes and flags: offsets in the heap.
   std::int64_t finished_rows;  ///< [ranks * owned][n]: finished rows from their owners
   std::int64_t signals;        ///< [ranks][chunks of an owner] cells of 8 bytes: epoch << 32
 };

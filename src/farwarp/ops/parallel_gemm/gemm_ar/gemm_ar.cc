@@ -12,7 +12,7 @@ namespace farwarp {
 struct GemmAllReduce::State {
   World* world = nullptr;
   GemmAllReducePlan plan;
-  OpenedOperator opened;  ///< with one kernel, the workspace and the memory of words
+  OpenedOperator opened;  ///< one kernel; buffers: the workspace and the inboxes of words
   gemm_ar::Args args{};
   gemm_reduce::Maps maps;
 

@@ -1,4 +1,4 @@
-// gemm-ar on CDNA: gemm-rs's blocks, whose owners hand out what they have added up; or for very few rows, words to all.
+// gemm-ar on CDNA: gemm-rs's blocks, whose owners send finished rows to all ranks; or for very few rows, words to all.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_ar/share_boxes.dev.h"

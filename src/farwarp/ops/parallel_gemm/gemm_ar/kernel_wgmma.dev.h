@@ -1,5 +1,5 @@
-// gemm-ar on Hopper: gemm-rs's blocks, whose owners hand out what they have added up, as words or by boxes and flags; or with few rows,
-// words to all.
+// gemm-ar on Hopper: gemm-rs's blocks, whose owners send finished rows to all ranks, as words or by boxes and flags; or for few rows, words
+// to all.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_ar/share_boxes.dev.h"
@@ -10,7 +10,7 @@ namespace farwarp::FARWARP_TARGET::gemm_ar {
 
 using farwarp::tile::Turns;
 
-/// The roles of a block whose owners hand out what they have added up.
+/// The roles of a block whose owners send finished rows to all ranks.
 template <class T, int columns, bool swap_ab>
 struct TwoShotByBoxes : gemm_reduce::ToOwners<T, columns, swap_ab> {
   using Base = gemm_reduce::ToOwners<T, columns, swap_ab>;
@@ -44,7 +44,7 @@ FARWARP_DEVICE void gemm_ar_wgmma(const Args& args) {
   gemm_reduce::run_block(args.reduce, TwoShotByBoxes<T, columns, swap_ab>{{args.reduce}, args});
 }
 
-/// The roles of a block for few rows whose sums go to owners as words, and from there to all.
+/// The roles of a block for few rows: partial sums go to owners, and finished rows to all ranks, both as words.
 template <class T, int columns>
 struct SwapAbByOwners : gemm_reduce::SwapAbByWords<T, columns, gemm_reduce::RowsToOwners> {
   using Base = gemm_reduce::SwapAbByWords<T, columns, gemm_reduce::RowsToOwners>;
@@ -64,7 +64,7 @@ struct SwapAbByOwners : gemm_reduce::SwapAbByWords<T, columns, gemm_reduce::Rows
   }
 };
 
-/// The same of more rows.
+/// The same for more rows.
 template <class T, int columns>
 struct StraightTwoShotByWords : gemm_reduce::StraightByWords<T, columns> {
   using Base = gemm_reduce::StraightByWords<T, columns>;
@@ -95,7 +95,7 @@ struct StraightTwoShotByWords : gemm_reduce::StraightByWords<T, columns> {
   }
 };
 
-/// Few rows, partial sums as words to all ranks.
+/// Few rows: partial sums as words to all ranks.
 template <class T, int columns>
 FARWARP_DEVICE void gemm_ar_one_shot_words_wgmma(const Args& args) {
   gemm_reduce::run_block(args.reduce, gemm_reduce::SwapAbByWords<T, columns, RowsToAllRanks>{args.reduce});

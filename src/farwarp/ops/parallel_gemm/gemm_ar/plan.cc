@@ -13,20 +13,20 @@ constexpr std::int64_t align(std::int64_t bytes) { return (bytes + 255) / 256 * 
 
 enum class Way { kOneShotWords, kTwoShotWords, kTwoShotBoxes };
 
-/// What it takes owners to hand out, beside their bytes. On two ranks the bytes are as many either way, and words to all take 2.1, 2.5, 1.1, 1.3
-/// and 0.7 us less at 8, 16, 24, 32 and 64 rows, n = 4096 and k = 1024 (2 H200s, 2026-11).
+/// What the second flight of two-shot takes beside its bytes, us: about the difference of both ways on two ranks, where their bytes are the
+/// same (8 rows, n = 4096, k = 1024, 2 H200s, 2026-11; MEASURED.md has more rows).
 constexpr double kUsOfHandingOut = 2.1;
 
-/// Up to as many rows on CDNA, where nothing has been measured.
+/// One-shot up to this many rows on CDNA, where nothing has been measured.
 constexpr int kMostOneShotRowsOnCdna = 16;
 
-/// Each rank sends its sums to all others, R - 1 times as many bytes as they have; by owners, 2 (R - 1) / R times.
+/// Bytes that each rank sends: one-shot R - 1 times its sums; two-shot 2 (R - 1) / R times.
 bool one_shot_pays(const ParallelGemmDesc& desc, int ranks) {
   const double more = (ranks - 1) * (1 - 2.0 / ranks) * 2 * desc.m * desc.n;
   return more / parallel_gemm::kLinkBytesPerUs < kUsOfHandingOut;
 }
 
-/// Of Hopper.
+/// On Hopper.
 Way way_of(const ParallelGemmDesc& desc, int padded_rows, int ranks) {
   switch (desc.exchange) {
     case ParallelGemmExchange::kBoxes: return Way::kTwoShotBoxes;

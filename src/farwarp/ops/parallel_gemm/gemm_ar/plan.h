@@ -10,21 +10,21 @@ namespace farwarp {
 
 struct GemmAllReducePlan {
   ParallelGemmDesc desc;
-  /// Of a gemm-rs whose rows are desc.m padded to a multiple of the ranks: product, owners, and their inboxes.
+  /// The product, its owners and their inboxes: as of a gemm-rs whose rows are desc.m padded to a multiple of the ranks.
   gemm_reduce::Plan reduce;
-  gemm_reduce::WordInbox
-      finished_inbox{};  ///< owners' rows as words, behind the inbox of partial sums; without rows, there are none
+  /// Owners' finished rows as words, after the inbox of partial sums in its buffer; 0 rows: there is none.
+  gemm_reduce::WordInbox finished_inbox{};
   std::string kernel;
-  // Offsets in the workspace, behind what the gemm-rs takes.
+  // For boxes: offsets in the workspace, after those of `reduce`.
   std::int64_t finished_rows = 0, signals = 0;
   std::int64_t workspace_bytes = 0;
 
   bool by_words() const { return reduce.word_inbox.rows != 0; }
-  /// Partial sums to all ranks, instead of sums by owners and their rows to all.
+  /// True: partial sums go to all ranks. False: owners add them up and send finished rows to all.
   bool one_shot() const { return by_words() && finished_inbox.rows == 0; }
-  /// Of both inboxes of words.
+  /// Bytes of both inboxes of words.
   std::int64_t word_bytes() const { return reduce.word_inbox.bytes() + finished_inbox.bytes(); }
-  /// Of the workspace and the inboxes of words.
+  /// Bytes of the workspace and the inboxes of words.
   std::int64_t heap_bytes() const;
   std::string to_string() const;
 };

@@ -1,4 +1,4 @@
-// Boxes and flags, after the reduction: owners hand out finished rows, everybody collects them.
+// Boxes and flags, after the reduction: owners send finished rows to all ranks, and each rank collects those of the others.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_ar/args.h"
@@ -10,10 +10,11 @@ using namespace farwarp::gemm_ar;
 
 using SignalCell = SystemCell<std::uint64_t>;
 
-/// Units of one owner.
+/// Chunks of one owner's rows.
 FARWARP_DEVICE int chunks_of(const Args& args) { return gemm_reduce::chunks_of(args.reduce.bands); }
 
-/// [warp] Adds up the chunks of this rank's rows that `next()` names, as gemm_reduce::reduce_role(), and hands each to all ranks.
+/// [warp] Adds up the chunks of this rank's rows that `next()` names (gemm_reduce::reduce_role()), into y and to all peers, and signals
+/// each.
 template <class T, int columns, int vectors, class Next, class Await>
 FARWARP_DEVICE void reduce_and_share(const Args& args, Next&& next, std::uint32_t epoch, const Await& await) {
   const WorldView& view = args.reduce.view;
@@ -42,19 +43,19 @@ FARWARP_DEVICE void reduce_and_share(const Args& args, Next&& next, std::uint32_
   gemm_reduce::reduce_role<T, columns, vectors>(args.reduce, next, await, put, signal);
 }
 
-/// [warp] Copies what peers have finished into y: warp number `number` of `count` on this rank, peers in turn.
+/// [warp] Copies peers' finished rows into y. This is warp `number` of `count` on this rank; the chunks of the peers are taken in turn.
 template <int columns, Failure failure>
 FARWARP_DEVICE void collect(Call& call, const Args& args, int number, int count) {
   const WorldView& view = args.reduce.view;
   const int chunks = chunks_of(args), peers = view.size - 1;
-  call.live = ballot(!call.live) == 0;  // who polled before knows of an abort first
+  call.live = ballot(!call.live) == 0;  // only the lane that polled may know of an abort
   for (int i = number; i < chunks * peers && call.live; i += count) {
     const int owner = (view.rank + 1 + i % peers) % view.size, chunk = i / peers;
     const auto [row, column] = gemm_reduce::chunk_at(args.reduce.bands, chunk);
     if (owner * args.reduce.bands.owned + row >= args.rows) continue;
     std::uint32_t value = 0;
     if (lane_index() == 0) {
-      // Behind the owner's wait for partial sums, which may be behind an entry.
+      // The owner may be waiting for partial sums, and their source for a ready cell: depth 2.
       wait_tagged<failure>(call, own_address<SignalCell>(view, args.signals) + (owner * chunks + chunk), call.epoch,
                            value, {.site = kSiteFinished, .peer = owner, .depth = 2});
     }

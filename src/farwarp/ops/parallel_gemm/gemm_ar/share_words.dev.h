@@ -1,5 +1,5 @@
-// As words: partial sums to all ranks, each of which adds up everything; or owners hand out what they have added up, and everybody
-// collects that.
+// Words: partial sums to all ranks, each of which adds up all; or owners send finished rows to all ranks, and each rank collects those of
+// the others.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_ar/args.h"
@@ -9,7 +9,7 @@ namespace farwarp::FARWARP_TARGET::gemm_ar {
 
 using namespace farwarp::gemm_ar;
 
-/// Every row of partial sums to all ranks, this one too.
+/// Sends every row of partial sums to all ranks, this one included.
 struct RowsToAllRanks {
   FARWARP_DEVICE static void send(const Call& call, const gemm_reduce::Args& args, int row, int vector, Vec16 eight) {
     for (int i = 1; i <= call.view.size; ++i)
@@ -17,26 +17,26 @@ struct RowsToAllRanks {
   }
 };
 
-/// How many of the rows of y are `owner`'s.
+/// How many rows of y `owner` has.
 FARWARP_DEVICE int rows_of(const Args& args, int owner) {
   const int rows = args.rows - owner * args.reduce.bands.owned;
   return rows < 0 ? 0 : rows < args.reduce.bands.owned ? rows : args.reduce.bands.owned;
 }
 
-/// [thread] Adds up a vector of an own row, and hands it to all ranks. False: the call is over.
+/// [thread] Adds up a vector of this rank's row `row`, into y and to all peers. False: the call is over.
 template <class T, Failure failure>
 FARWARP_DEVICE bool reduce_and_send_vector(Call& call, const Args& args, int row, int vector) {
   const WorldView& view = args.reduce.view;
   return gemm_reduce::reduce_vector<T, failure>(call, args.reduce, row, vector, [&](int, int, Vec16 sums) {
-    const Vec16 eight = sendable(sums);  // the same bits everywhere
+    const Vec16 eight = sendable(sums);  // y gets the same bits on all ranks
     for (int i = 1; i < view.size; ++i)
       gemm_reduce::send_vector(call, args.finished_inbox, (view.rank + i) % view.size, row, vector, eight);
     gemm_reduce::IntoY{args.reduce}(view.rank * args.reduce.bands.owned + row, vector, eight);
   });
 }
 
-/// [thread] Copies a vector of row `row` of every other owner, as far as they have so many, into y, and makes room for the next but one
-/// call. False: the call is over.
+/// [thread] Copies a vector of row `row` of each other owner that has such a row into y, and clears it for the next call but one. False:
+/// the call is over.
 template <Failure failure>
 FARWARP_DEVICE bool collect_vector(Call& call, const Args& args, int row, int vector) {
   const WorldView& view = args.reduce.view;
@@ -50,7 +50,7 @@ FARWARP_DEVICE bool collect_vector(Call& call, const Args& args, int row, int ve
         own_address<const Vec16>(view, args.finished_inbox.place(call.epoch, is_there ? owner : 0, row, vector));
   }
   Vec16 eight[kMaxRanks] = {};
-  // Behind the owner's wait for partial sums.
+  // The owner may be waiting for partial sums: depth 1.
   if (!wait_words<1, failure>(call, from, wanted, eight, {.site = kSiteFinished, .peer = -1, .depth = 1})) return false;
 #pragma unroll
   for (int owner = 0; owner < kMaxRanks; ++owner) {

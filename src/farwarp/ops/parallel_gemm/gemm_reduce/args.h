@@ -1,4 +1,4 @@
-// What the host hands to the kernels of gemm-rs.
+// What the host passes to the kernels of gemm-rs.
 #pragma once
 
 #include <cstdint>
@@ -22,19 +22,18 @@ inline constexpr std::int64_t kMfmaMostPitch = std::int64_t{1} << 22;
 struct Args {
   TensorMap a;  ///< wgmma: the operand whose rows are a tile's rows, boxes of 128 x 64
   TensorMap b;  ///< wgmma: the other, boxes of tile columns x 64
-  TensorMap inbox
-      [kMaxRanks];  ///< wgmma: where this rank's partial sums go at each owner, boxes of 64 x 64, or tile columns x 64
-                    ///< if swap_ab
+  /// wgmma: the part of each owner's inbox for this rank's partial sums, boxes of 64 x 64, or tile columns x 64 if swap_ab
+  TensorMap inbox[kMaxRanks];
   WorldView view;
   std::uint32_t slot;      ///< of the operator in its World
   std::int32_t m, n, k;    ///< of this rank's product
-  std::int32_t x_rows;     ///< m, or less: what lies behind is nobody's
+  std::int32_t x_rows;     ///< rows of x, at most m; the rest of m is padding
   std::uint32_t drop_put;  ///< fault injection: this rank's n-th tile (from 1) is not sent; 0: none
   std::int32_t xcds;       ///< mfma: dies that blocks are dealt to in turn; tile/gemm/xcd.h
   tile::TileGrid grid;
   RowOrder order;
   Bands bands;
-  WordInbox word_inbox;  ///< without rows: boxes and flags
+  WordInbox word_inbox;  ///< 0 rows: boxes and flags
   Workspace at;          ///< offsets in every heap
   const void* x;         ///< [m, k]
   const void* w;         ///< [n, k]

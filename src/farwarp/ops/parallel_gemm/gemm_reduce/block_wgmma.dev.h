@@ -1,4 +1,5 @@
-// A block that sends: beside the main loop's, the shared memory between its roles, and the multipliers' way of handing boxes over.
+// A block whose sums go to peers: the shared memory that its roles use beside the main loop's, and how multipliers fill boxes for store
+// warps.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_reduce/args.h"
@@ -12,8 +13,8 @@ using farwarp::tile::WgmmaShared;
 // Warps of the loading warpgroup.
 inline constexpr int kLoadWarp = 0, kFirstStoreWarp = 1, kReduceWarp = 3;
 
-/// What the warps of a warpgroup have of registers, which give some up or take them: a block has what it was launched with, or the taking
-/// waits for ever.
+/// Registers of each thread of the loading and of a multiplying warpgroup. All threads together must not have more than the block was
+/// launched with, or raise_registers() waits for ever.
 struct RegisterBudget {
   int loading, multiplying;
   consteval RegisterBudget(int of_loading, int of_multiplying) : loading(of_loading), multiplying(of_multiplying) {
@@ -21,18 +22,19 @@ struct RegisterBudget {
   }
 };
 
-/// The boxes of one multiplying warpgroup, which fills them in turn, and its store warp, which sends them in turn and gives them back.
+/// The boxes of one multiplying warpgroup and its store warp. The multiplier fills them in turn. The store warp sends them in the same
+/// order and releases each.
 template <int boxes>
 struct BoxPipeline {
   static constexpr int kCount = boxes;
   Shared<std::byte> memory;
-  Shared<Mbarrier> barriers;    ///< [2][boxes]: full, one arrival of each warp that fills; free, the store warp's
+  Shared<Mbarrier> barriers;    ///< [2][boxes]: full, one arrival of each filling warp; empty, one of the store warp
   Shared<std::uint32_t> words;  ///< [boxes]
 
   FARWARP_DEVICE Shared<std::byte> box(int number) const { return memory + number * WgmmaShared::kBoxBytes; }
   FARWARP_DEVICE Shared<Mbarrier> full(int number) const { return barriers + number; }
   FARWARP_DEVICE Shared<Mbarrier> empty(int number) const { return barriers + boxes + number; }
-  /// Where K is split: 1 if the box is a tile's first, 0 if this block has nothing to send of its work.
+  /// If K is split: 1 if the box is a tile's first, 0 if this block has nothing to send of its work.
   FARWARP_DEVICE Shared<std::uint32_t> carries(int number) const { return words + number; }
 };
 
@@ -42,16 +44,17 @@ struct SendingBlock
   using Base = tile::WgmmaBlock<T, columns, farwarp::tile::wgmma_boxes(columns, farwarp::tile::kSendWidestBoxes)>;
   using typename Base::Tile;
   static constexpr int kBuffers = Base::kBuffers;
-  static constexpr int kFillingWarps = 4;  ///< of a box
+  static constexpr int kFillingWarps = 4;  ///< warps that fill a box
   using Boxes = BoxPipeline<kBuffers>;
 
   FARWARP_DEVICE Boxes boxes_of(int multiplier) const {
     return {this->boxes(multiplier), at<Mbarrier>(kBoxBarriers) + multiplier * 2 * kBuffers,
             at<std::uint32_t>(kBoxWords) + multiplier * kBuffers};
   }
-  /// The call's words are there: one arrival.
+  /// Completes when publish() has stored the call: one arrival.
   FARWARP_DEVICE Shared<Mbarrier> joined() const { return at<Mbarrier>(kJoined); }
-  /// Nobody of the block sends or tells of partial sums any more: an arrival of each warp that has, and of `others`.
+  /// Completes when no warp of the block sends or signals partial sums any more: one arrival of each multiplying and store warp, and of
+  /// `others` more.
   FARWARP_DEVICE Shared<Mbarrier> done() const { return at<Mbarrier>(kDone); }
   /// How many chunks of y the block's warps have taken.
   FARWARP_DEVICE Shared<std::uint32_t> taken() const { return at<std::uint32_t>(kTaken); }
@@ -71,7 +74,7 @@ struct SendingBlock
     Base::initialise();
   }
 
-  /// [thread] One thread for the block: only it has read the call's cells.
+  /// [thread] Shares the call with the block. For the thread that has read the call's cells.
   FARWARP_DEVICE void publish(const Call& call) const {
     const Shared<std::uint64_t> words = at<std::uint64_t>(kCall);
     store(words, std::uint64_t{call.epoch} << 32 | (call.live ? 1u : 0u));
@@ -80,7 +83,7 @@ struct SendingBlock
     store(words + 3, call.grace_ns);
     mbarrier_arrive(joined());
   }
-  /// [thread] The call as it was shared: not live, too, if that never happened.
+  /// [thread] Waits for publish() and returns its call. If the wait expires, the call is not live.
   template <class Wait>
   FARWARP_DEVICE Call call(const WorldView& view, std::uint32_t slot, const Wait& wait) const {
     if (!wait(joined(), 0)) return {view, slot, 0, 0, 0, 0, false};
@@ -96,7 +99,7 @@ struct SendingBlock
   }
 
  private:
-  // Offsets behind kBeside.
+  // Offsets after kBeside.
   static constexpr int kBoxBarriers = 0;
   static constexpr int kBoxWords = kBoxBarriers + Tile::kMultipliers * 2 * kBuffers * 8;
   static constexpr int kCall = kBoxWords + Tile::kMultipliers * kBuffers * 4;
@@ -109,17 +112,18 @@ struct SendingBlock
   }
 };
 
-/// [warpgroup] How a multiplier fills boxes: a BoxWriter's put(), whose boxes the store warp carries on; `copied`: by copies.
+/// [warpgroup] Fills a multiplier's boxes; has the put() of a BoxWriter, but the store warp sends the boxes. `copied`: it sends them by
+/// copies.
 template <bool copied, class Boxes, class Wait>
 class BoxProducer {
  public:
   FARWARP_DEVICE BoxProducer(const Boxes& boxes, bool split, const Wait& wait)
       : boxes_(boxes), split_(split), wait_(wait) {}
 
-  /// Boxes 0 to count - 1 of a tile. A wait that gives up is passed over: what an aborted call sends counts for nothing.
+  /// Fills boxes 0 to count - 1 of a tile. Ignores an expired wait: what an aborted call sends is not used.
   template <int count, class Write, class Carry>
   FARWARP_DEVICE void put(const Write& write, const Carry&) {
-    if constexpr (count <= Boxes::kCount) {  // one wait's code in the loop: its registers are the sums'
+    if constexpr (count <= Boxes::kCount) {  // the wait's code only once: the sums need the registers
       auto at = at_;
 #pragma unroll 1
       for (int i = 0; i < count; ++i) {
@@ -134,14 +138,14 @@ class BoxProducer {
       close(i == 0);
     }
   }
-  /// Of a work there is nothing to send: another block has its tile.
+  /// For a work that this block has nothing to send of: another block finishes the tile.
   FARWARP_DEVICE void pass() {
     open(at_);
     close(false);
   }
 
  private:
-  /// What was in the box before has been sent. The first turn finds all free.
+  /// Waits until the store warp has released the box. In the first turn all boxes are free.
   FARWARP_DEVICE void open(tile::RingPosition<Boxes::kCount> at) const { wait_(boxes_.empty(at.stage), at.parity ^ 1); }
   FARWARP_DEVICE void close(bool carries) {
     if constexpr (copied) proxy_fence();

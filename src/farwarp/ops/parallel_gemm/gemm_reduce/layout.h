@@ -1,4 +1,4 @@
-// Who owns which rows of the sum, in which vectors they are told of, and in which order they are computed.
+// Who owns which rows of the sum, in which parts rows are sent and signalled, and in which order they are computed.
 #pragma once
 
 #include <cstdint>
@@ -13,43 +13,43 @@ struct OwnerRange {
   std::int32_t first, last;
 };
 
-inline constexpr int kChunkRows = 8;  ///< of y, by a band's columns: what a warp adds up at a time
-inline constexpr int kWordChunkRows =
-    4;  ///< ... where sums come as words: a vector for each lane, and what a store warp
-inline constexpr int kWordChunkVectors = 8;  ///< sends at once
+inline constexpr int kChunkRows = 8;  ///< rows of a chunk, by a band's columns: what a warp adds up at a time
+/// A chunk of words, kWordChunkRows x kWordChunkVectors: a vector for each lane. A store warp stores as much at once.
+inline constexpr int kWordChunkRows = 4;
+inline constexpr int kWordChunkVectors = 8;
 
-/// A band is what is sent and told of as one: of a tile, what one warpgroup (wgmma) or the block (mfma) stores.
+/// A band is the part of a tile that is sent and flagged as one: what one warpgroup (wgmma) or the block (mfma) stores.
 struct Bands {
   std::int32_t rows, columns;  ///< of a band
-  std::int32_t row_count;      ///< bands that the rows of one owner meet, at most
+  std::int32_t row_count;      ///< row bands that hold rows of one owner, at most
   std::int32_t column_count;
   std::int32_t m;            ///< rows of the whole sum
   std::int32_t owned;        ///< m / ranks: rank r owns rows r * owned ...
-  std::int32_t chunk_group;  ///< heights of chunks whose columns come before the next heights
+  std::int32_t chunk_group;  ///< rows of chunks in a group; tile_at() numbers chunks with it
   Divisor by_owned;
 
-  /// Whose rows are among those of the band that begins at row `row`, which lies inside.
+  /// The owners of the rows of the band that begins at row `row`, which is less than m.
   constexpr OwnerRange owners_of(int row) const {
     const int end = row + rows < m ? row + rows : m;
     return {row / owned, (end - 1) / owned};
   }
-  /// The band that holds the owner's first row: the owner counts from it.
+  /// The row band that holds the owner's first row; the owner counts row bands from it.
   constexpr int first_of(int owner) const { return owner * owned / rows; }
-  /// The flag of `source`'s band (row band counted from the owner's first) among the owner's flags.
+  /// The index of the flag of `source`'s band among the owner's flags; `row_band` is counted from the owner's first.
   constexpr std::int64_t flag(int source, int row_band, int column_band) const {
     return (std::int64_t{source} * row_count + row_band) * column_count + column_band;
   }
 };
 
-/// Where partial sums, or an owner's whole ones (gemm-ar), arrive as words, in vectors of eight neighbours of a row: [2][sources][rows][vectors], by the parity of the epoch. A
-/// memory of its own, which holds all ones where nothing has come.
+/// Where partial sums, or in gemm-ar finished rows, arrive as words, in vectors of eight neighbours of a row: [2][sources][rows][vectors],
+/// the first index by the parity of the epoch. A buffer of its own, which holds all ones where nothing has arrived.
 struct WordInbox {
   static constexpr int kVectorBytes = 16;
   static constexpr int kElements = 8;  ///< of a vector
 
   std::int64_t at;                      ///< offset in every heap
-  std::int32_t sources, rows, vectors;  ///< without rows, partial sums go by boxes and flags
-  std::int32_t chunk_group;             ///< heights of chunks whose columns come before the next heights
+  std::int32_t sources, rows, vectors;  ///< 0 rows: sums go by boxes and flags
+  std::int32_t chunk_group;             ///< as in Bands
 
   constexpr std::int64_t bytes() const { return 2 * half() * kVectorBytes; }
   constexpr std::int64_t row_bytes() const { return std::int64_t{vectors} * kVectorBytes; }
@@ -80,11 +80,12 @@ constexpr Bands make_bands(int rows, int columns, int m, int n, int ranks) {
   return bands;
 }
 
-/// Units of one owner.
+/// Chunks of one owner's rows.
 constexpr int chunks_of(const Bands& bands) { return (bands.owned + kChunkRows - 1) / kChunkRows * bands.column_count; }
 
-/// First of the owned rows, and band of columns, of a chunk. Groups of a band's height: what has been awaited for one chunk mostly serves
-/// the next. Groups of what the sources compute together (chunk_group_of()): chunks follow one another as their bands arrive.
+/// A chunk's first row, counted from the owner's first, and its band of columns. Chunks are numbered in groups of rows, column by column.
+/// Groups of a band's height: a wait for one chunk's bands mostly serves the next chunk too. Groups of the rows that the sources compute
+/// together (chunk_group_of()): chunks are numbered in the order in which their bands arrive.
 struct ChunkPlace {
   int row;
   int column;
@@ -95,7 +96,7 @@ constexpr ChunkPlace chunk_at(const Bands& bands, int chunk) {
   return {at.row * kChunkRows, at.column};
 }
 
-/// The same of words: chunks are kWordChunkRows by kWordChunkVectors, and a place's column is that of a vector. As many as a heap has room for.
+/// The same for words: chunks are kWordChunkRows by kWordChunkVectors, and ChunkPlace::column is a vector's. Counts all rows of the inbox.
 constexpr int chunks_of(const WordInbox& inbox) {
   return (inbox.rows + kWordChunkRows - 1) / kWordChunkRows *
          ((inbox.vectors + kWordChunkVectors - 1) / kWordChunkVectors);
@@ -107,14 +108,15 @@ constexpr ChunkPlace chunk_at(const WordInbox& inbox, int chunk) {
   return {at.row * kWordChunkRows, at.column * kWordChunkVectors};
 }
 
-/// Which row of tiles comes in turn. Where each owner's rows are whole rows of tiles: the first of each owner, the second of each,
-/// ..., every time beginning with the next rank and ending with this one, so that no two ranks begin with the same owner and all
-/// links are in use from the first tile on. Else all in a row, beginning with the one that holds the next rank's first row.
+/// The order in which rows of tiles are computed. Where each owner's rows fill whole rows of tiles, owners take turns: the first row of
+/// tiles of each owner, then the second of each, and so on, each time from the rank after to this rank. So no two ranks begin with the same
+/// owner, and all links are in use from the first tile on. Otherwise rows of tiles follow one another, from the one that holds the first
+/// row of the rank after.
 struct RowOrder {
   std::int32_t count;      ///< rows of tiles
-  std::int32_t ranks;      ///< owners that take turns; 0: all in a row
+  std::int32_t ranks;      ///< owners that take turns; 0: rows of tiles follow one another
   std::int32_t per_owner;  ///< rows of tiles, where owners take turns
-  std::int32_t first;      ///< the owner, or the row of tiles, that comes first
+  std::int32_t first;      ///< the owner, or the row of tiles, to begin with
 
   constexpr int at(int turn) const {
     if (ranks != 0) return (first + turn % ranks) % ranks * per_owner + turn / ranks;
@@ -122,17 +124,17 @@ struct RowOrder {
   }
 };
 
-/// `tile_rows`: of the whole product, `rows` rows of the sum each.
+/// `tile_rows`: rows of tiles of the whole product, each of `rows` rows of the sum.
 constexpr RowOrder make_row_order(int rows, int tile_rows, int m, int rank, int ranks) {
   const int owned = m / ranks, next = (rank + 1) % ranks;
   if (owned % rows == 0) return {tile_rows, ranks, owned / rows, next};
   return {tile_rows, 0, 0, next * owned / rows};
 }
-/// Where rows of tiles are rows of w, their order is nobody's matter.
+/// For rows of tiles that are rows of w: every tile goes to all owners, so the order does not matter.
 constexpr RowOrder in_order(int tile_rows) { return {tile_rows, 0, 0, 0}; }
 
-/// Heights of chunks of `chunk_rows` in which an owner's rows arrive together, one column of tiles after the other, where `group` rows of
-/// tiles of `rows` rows each run together (tile/gemm/raster.h).
+/// How many rows of chunks, each `chunk_rows` high, arrive together at an owner, one column of tiles after another. Sources compute `group`
+/// rows of tiles together (tile/gemm/raster.h), each of `rows` rows.
 constexpr int chunk_group_of(const RowOrder& order, int rows, int group, int chunk_rows = kChunkRows) {
   const int of_owner = order.ranks == 0 ? group : group > order.ranks ? group / order.ranks : 1;
   return of_owner * rows / chunk_rows;

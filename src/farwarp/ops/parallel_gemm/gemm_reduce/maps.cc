@@ -58,7 +58,7 @@ Status Maps::encode(Args& args, const Plan& plan, Device& device, const void* x,
   auto b = device.encode(plan.map_of_w(w, args.n, args.k, args.k));
   for (const auto* map : {&a, &b}) {
     if (map->ok()) continue;
-    args.x = nullptr;  // nothing of this call is kept
+    args.x = nullptr;  // the next call encodes both again
     return map->status();
   }
   if (plan.swap_ab) std::swap(a, b);

@@ -8,14 +8,14 @@
 
 namespace farwarp::gemm_reduce {
 
-/// All but operands and maps. `opened` has the workspace, then the memory of words.
+/// Sets all fields but operands and maps. `opened` has two buffers: the workspace and the inbox of words.
 void set_sizes(Args& args, const Plan& plan, World& world, const OpenedOperator& opened);
 
-/// Keeps track of which maps stand in the block.
+/// Encodes the tensor maps of an argument block, and remembers which it holds.
 class Maps {
  public:
-  /// Sets x and w. Maps are made anew only for matrices that have moved; those of inboxes once, since peers' addresses never move, and
-  /// at the first call, which may fail on one rank alone as create() may not.
+  /// Sets x and w. Encodes maps of x and w only when one of the pointers has changed. Encodes maps of inboxes once, since peers' addresses
+  /// never change. That is at the first call and not in create(): encoding may fail on one rank alone, and create() may not.
   Status encode(Args& args, const Plan& plan, Device& device, const void* x, const void* w);
 
  private:

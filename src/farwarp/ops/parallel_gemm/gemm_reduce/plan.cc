@@ -12,10 +12,9 @@ namespace {
 
 using parallel_gemm::Kind;
 
-/// That a block takes in a clock where w comes from memory: 60 to 80 GB/s (H200, 2026-11).
+/// Bytes that a block loads in a clock where w comes from memory: from 60 to 80 GB/s (H200, 2026-11; gemm_rs/MEASURED.md).
 constexpr double kSwapAbBytesPerClock = 40;
-/// What threads need to send a column of a tile of few rows as words, and to add it up: 11.8, 13.5 and 16.2 us for gemm-ar of 16, 32 and 64 x 4096 x
-/// 1024 on two H200s (2026-11) with 1 split; with 2, which share it, 11.9, 12.6 and 15.1.
+/// Clocks to send a column of a tile of few rows as words and to add it up, from gemm-ar on two H200s (2026-11; gemm_ar/MEASURED.md).
 constexpr double kSwapAbColumnClocks = 145;
 
 Bands bands_of(const tile::Tiling& tiling, const MachineShape& shape, const ParallelGemmDesc& desc, int ranks) {
@@ -26,7 +25,7 @@ Bands bands_of(const tile::Tiling& tiling, const MachineShape& shape, const Para
                         : make_bands(kHalf, tiling.columns, desc.m, desc.n, ranks);
 }
 
-/// Sets the offsets of all that lies in the heap.
+/// Sets the offsets in the workspace.
 void lay_out(Plan& plan) {
   Workspace& workspace = plan.workspace;
   std::int64_t end = 0;
@@ -58,7 +57,7 @@ Result<Plan> make_plan(const ParallelGemmDesc& desc, const MachineShape& shape, 
   if (shape.traits.matrix_unit == MatrixUnit::kMfma && k > kMfmaMostPitch)
     return invalid_argument(fmt::format("ParallelGemmDesc.k is {}; allowed: at most {} with {} ranks here", desc.k,
                                         kMfmaMostPitch * ranks, ranks));
-  constexpr std::int64_t kMostElements = std::int64_t{1} << 40;  // what reducers do at a time is counted in 31 bits
+  constexpr std::int64_t kMostElements = std::int64_t{1} << 40;  // numbers of chunks have 31 bits
   if (std::int64_t{desc.m} * desc.n > kMostElements)
     return invalid_argument(fmt::format("ParallelGemmDesc.m is {}; allowed: at most {} with n = {}", desc.m,
                                         kMostElements / desc.n, desc.n));

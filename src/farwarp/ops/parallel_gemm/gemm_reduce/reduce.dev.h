@@ -1,5 +1,5 @@
-// Partial sums on their way to the ranks that own their rows, who add them up: what all kernels share. They are sent in bands of boxes
-// with flags, or as words.
+// Sends partial sums to the ranks that own their rows, and adds them up there: what all kernels share. Sums are sent in bands of boxes with
+// flags, or as words.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_reduce/args.h"
@@ -25,7 +25,7 @@ FARWARP_DEVICE Peer<Flag> flag_at(const Args& args, int owner, int row, int colu
 /// [thread] Remembers which owners' memory may be written in this call.
 class Permissions {
  public:
-  /// Waits for the entry of each owner that has not been seen. False: the call is over.
+  /// Waits for the ready cell of each of `owners`, once in a call. False: the call is over.
   template <Failure failure>
   FARWARP_DEVICE bool await(Call& call, const Args& args, OwnerRange owners) {
     for (int owner = owners.first; owner <= owners.last; ++owner) {
@@ -40,14 +40,14 @@ class Permissions {
   std::uint32_t ready_ = 0;
 };
 
-// ---- owners of bands: partial sums of all ranks, in the order of the ranks, become rows of y ------------------------
+// ---- owners of bands: add the partial sums of all ranks, in the order of the ranks, into rows of y ------------------
 
 template <class T>
 FARWARP_DEVICE T element(Vec16 eight, int i) {
   return T{static_cast<std::uint16_t>((i < 4 ? eight.lo : eight.hi) >> (16 * (i & 3)))};
 }
 
-/// [thread] Eight sums over `ranks` sources, at most `most`, in fp32 and in their order, rounded once.
+/// [thread] Eight sums over `ranks` sources (at most `most`), added in fp32 in the order of the sources and rounded once.
 template <class T, int most>
 FARWARP_DEVICE Vec16 sum_in_order(const Vec16 (&parts)[most], int ranks) {
   float sums[8] = {};
@@ -66,8 +66,8 @@ FARWARP_DEVICE Vec16 sum_in_order(const Vec16 (&parts)[most], int ranks) {
   return {pairs[1] << 32 | pairs[0], pairs[3] << 32 | pairs[2]};
 }
 
-/// [thread] For each of `from` that is wanted, eight neighbours of a row: the sum over `ranks` sources, at most `most`, `stride` bytes apart, in
-/// fp32 and in their order, rounded once.
+/// [thread] For each of `from` whose bit is set in `wanted`: the sums of eight neighbours of a row over `ranks` sources (at most `most`),
+/// which lie `stride` bytes apart. Added in fp32 in the order of the sources and rounded once.
 template <class T, int most, int vectors>
 FARWARP_DEVICE void sum_sources(const Global<const std::byte> (&from)[vectors], std::uint32_t wanted,
                                 std::int64_t stride, int ranks, Vec16 (&result)[vectors]) {
@@ -75,7 +75,7 @@ FARWARP_DEVICE void sum_sources(const Global<const std::byte> (&from)[vectors], 
 #pragma unroll
   for (int v = 0; v < vectors; ++v) {
 #pragma unroll
-    for (int source = 0; source < most; ++source) {  // all on their way before the first is used
+    for (int source = 0; source < most; ++source) {  // all loads are issued before the first result is used
       if (source < ranks && (wanted >> v & 1) != 0)
         parts[v][source] = load<Cache::streaming>(
             Global<const Vec16>(reinterpret_cast<const Vec16*>((from[v] + source * stride).raw)));
@@ -85,7 +85,7 @@ FARWARP_DEVICE void sum_sources(const Global<const std::byte> (&from)[vectors], 
   for (int v = 0; v < vectors; ++v) result[v] = sum_in_order<T>(parts[v], ranks);
 }
 
-/// Which flags cover some of the owned rows, at one band of columns.
+/// The bands, at one band of columns, that hold a chunk's rows.
 struct Cover {
   int first, last;  ///< row bands, counted from the owner's first
   int column;
@@ -100,7 +100,7 @@ FARWARP_DEVICE Cover cover_of(const Args& args, int row, int column) {
   return {(first_row + row) / bands.rows - first_band, (first_row + last) / bands.rows - first_band, column};
 }
 
-/// [warp] Waits until all sources have told of the bands, a lane for each flag. False: the call is over.
+/// [warp] Waits for the flags of the bands of `cover` from all sources, one lane for each flag. False: the call is over.
 template <Failure failure>
 FARWARP_DEVICE bool await_bands(Call& call, const Args& args, Cover cover) {
   const int source = lane_index() % args.view.size;
@@ -108,7 +108,7 @@ FARWARP_DEVICE bool await_bands(Call& call, const Args& args, Cover cover) {
   if (band <= cover.last) {
     const Global<Flag> flags = own_address<Flag>(args.view, args.at.flags);
     std::uint32_t value = 0;
-    // Whoever lacks a peer's sums may stand behind that peer's own wait for an entry.
+    // The peer may itself be waiting for a ready cell: depth 1.
     wait_tagged<failure>(call, flags + args.bands.flag(source, band, cover.column), call.epoch, value,
                          {.site = kSitePartials, .peer = source, .depth = 1});
   }
@@ -116,9 +116,9 @@ FARWARP_DEVICE bool await_bands(Call& call, const Args& args, Cover cover) {
   return ballot(!call.live) == 0;
 }
 
-/// [warp] One chunk: `kChunkRows` of the owned rows from `row`, `columns` columns from `column`, as far as there are any.
-/// `put(row, column, eight)` takes eight neighbours of a row. Of `vectors` such, a lane has the loads of all sources, at most `most`, on their
-/// way.
+/// [warp] Adds up one chunk: `kChunkRows` of the owned rows from `row` by `columns` columns from `column`, without what lies outside.
+/// `put(row, column, eight)` gets eight neighbours of a row. A lane loads `vectors` vectors at a time, each from all sources (at most
+/// `most`).
 template <class T, int columns, int vectors, int most, class Put>
 FARWARP_DEVICE void reduce_chunk(const Args& args, int row, int column, const Put& put) {
   constexpr int kRowVectors = columns / 8, kWarp = Target::kWarpSize;
@@ -146,7 +146,7 @@ FARWARP_DEVICE void reduce_chunk(const Args& args, int row, int column, const Pu
   }
 }
 
-/// The most vectors up to `wanted` that a chunk's are a multiple of, a lane's share.
+/// The largest number up to `wanted` that divides a lane's vectors of a chunk.
 template <int columns>
 consteval int vectors_of_chunk(int wanted) {
   constexpr int kOfLane = kChunkRows * (columns / 8) / Target::kWarpSize;
@@ -154,8 +154,8 @@ consteval int vectors_of_chunk(int wanted) {
   return wanted;
 }
 
-/// [warp] One chunk, where a lane has at most as many loads on their way as `vectors` of eight sources are: fewer sources leave room for more
-/// vectors.
+/// [warp] reduce_chunk() with at most as many loads in flight as `vectors` vectors of eight sources take: with fewer sources, a lane loads
+/// more vectors at a time.
 template <class T, int columns, int vectors, class Put>
 FARWARP_DEVICE void reduce_unit_of(const Args& args, int row, int column, const Put& put) {
   if (args.view.size <= 2) {
@@ -167,9 +167,9 @@ FARWARP_DEVICE void reduce_unit_of(const Args& args, int row, int column, const 
   }
 }
 
-/// [warp] Adds up the chunks of this rank's rows that `next()` names, until there is none of the number: `put` for their elements and
-/// `done(chunk)` behind each. `await(cover)` waits until their bands have come (await_bands()); when it says that the call is over, nothing
-/// more is put or done.
+/// [warp] Adds up the chunks of this rank's rows that `next()` names, until it names one past the last. `put` gets their vectors;
+/// `done(chunk)` is called after each chunk. `await(cover)` waits for a chunk's bands (await_bands()). When it returns false, the call is
+/// over, and neither is called any more.
 template <class T, int columns, int vectors, class Next, class Await, class Put, class Done>
 FARWARP_DEVICE void reduce_role(const Args& args, Next&& next, const Await& await, const Put& put, const Done& done) {
   const int chunks = chunks_of(args.bands);
@@ -184,7 +184,7 @@ FARWARP_DEVICE void reduce_role(const Args& args, Next&& next, const Await& awai
   }
 }
 
-/// [warp] The same into y, which is of the owned rows.
+/// [warp] reduce_role() into y, which holds the owned rows.
 template <class T, int columns, int vectors, class Next, class Await>
 FARWARP_DEVICE void reduce_into_y(const Args& args, Next&& next, const Await& await) {
   const auto put = [&](int row, int column, Vec16 eight) {
@@ -194,7 +194,7 @@ FARWARP_DEVICE void reduce_into_y(const Args& args, Next&& next, const Await& aw
   reduce_role<T, columns, vectors>(args, next, await, put, [](int) {});
 }
 
-/// Units that are dealt out in advance: to warp number `number` of `count` on this rank, neighbours.
+/// Chunks dealt in advance: a run of neighbouring chunks for warp `number` of `count` on this rank.
 class EvenShare {
  public:
   FARWARP_DEVICE EvenShare(const Args& args, int number, int count) : chunks_(chunks_of(args.bands)) {
@@ -209,18 +209,18 @@ class EvenShare {
 
 // ---- words ----------------------------------------------------------------------------------------------------------
 //
-// A vector is eight neighbours of a row. Its words say themselves whether they have arrived, so there is no flag and no fence. One
-// reader adds a vector up, and sets it to all ones again.
+// A vector is eight neighbours of a row. Each of its words is its own flag, so there is no other flag and no fence. A vector has one
+// reader, which adds it up and then clears it.
 
 static_assert(sizeof(Vec16) == WordInbox::kVectorBytes);
 
-/// [thread] Sends eight sums of `row` of `rank`'s inbox.
+/// [thread] Sends eight sums to vector `vector` of row `row` in `rank`'s inbox.
 FARWARP_DEVICE void send_vector(const Call& call, const WordInbox& inbox, int rank, int row, int vector, Vec16 eight) {
   const std::int64_t place = inbox.place(call.epoch, call.view.rank, row, vector);
   store_words(peer_address<Vec16>(call.view, rank, place), sendable(eight));
 }
 
-/// Takes vectors of y's rows into y.
+/// Stores vector `vector` of row `row` of y.
 struct IntoY {
   const Args& args;
   FARWARP_DEVICE void operator()(int row, int vector, Vec16 eight) const {
@@ -228,8 +228,8 @@ struct IntoY {
   }
 };
 
-/// [thread] Adds up vector `vector` of the own row `row` of all sources, `put(row, vector, eight)` takes the sum, and makes room for the next
-/// but one call. False: the call is over.
+/// [thread] Adds up vector `vector` of the owned row `row` over all sources, passes the sum to `put(row, vector, eight)`, and clears the
+/// vectors for the next call but one. False: the call is over.
 template <class T, Failure failure, class Put>
 FARWARP_DEVICE bool reduce_vector(Call& call, const Args& args, int row, int vector, const Put& put) {
   const WordInbox& inbox = args.word_inbox;
@@ -255,7 +255,8 @@ struct VectorShare {
   int number, count;
 };
 
-/// [thread] `work(row, vector)` for its share of the vectors of the inbox's first `rows` rows, until the call is over: vectors in a row.
+/// [thread] Calls `work(row, vector)` for its share of the vectors of the inbox's first `rows` rows, until the call is over. Neighbouring
+/// threads take neighbouring vectors.
 template <class Visit>
 FARWARP_DEVICE void for_each_vector(const Call& call, const WordInbox& inbox, int rows, VectorShare share,
                                     const Visit& work) {
@@ -263,8 +264,8 @@ FARWARP_DEVICE void for_each_vector(const Call& call, const WordInbox& inbox, in
   for (int i = share.number; i < vectors && call.live; i += share.count) work(i / inbox.vectors, i % inbox.vectors);
 }
 
-/// [warp] `work(row, vector)` for a vector a lane of the chunks that `next()` names, of the inbox's first `rows` rows, until there is none of
-/// the number or the call is over.
+/// [warp] Calls `work(row, vector)` for the vectors of the chunks that `next()` names, one for each lane, within the inbox's first `rows`
+/// rows. Ends when `next()` names a chunk past the last, or the call is over.
 template <class Next, class Visit>
 FARWARP_DEVICE void for_each_vector_of_chunks(const Call& call, const WordInbox& inbox, int rows, const Next& next,
                                               const Visit& work) {

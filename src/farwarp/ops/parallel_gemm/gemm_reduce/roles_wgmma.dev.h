@@ -1,5 +1,5 @@
-// A block of gemm-rs and gemm-ar on Hopper: gemm's block, whose two multiplying warpgroups hand their sums to store warps. A warp that has nothing
-// else to do adds up what other ranks send, during the multiplication; all that multiplied do so after it.
+// A block of gemm-rs and gemm-ar on Hopper: gemm's block, whose two multiplying warpgroups pass their sums to store warps. The reduce warp
+// adds up what other ranks send, during the multiplication. After it, the multiplying warps do so too.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_reduce/reduce.dev.h"
@@ -12,15 +12,15 @@ namespace farwarp::FARWARP_TARGET::gemm_reduce {
 
 using namespace farwarp::gemm_reduce;
 
-// Of how many places in y a lane has all sources' sums on their way when it adds up: as registers allow, and a chunk is made up of.
+// How many vectors a lane adds up at a time (reduce_unit_of()): limited by registers, and must divide its vectors of a chunk.
 inline constexpr int kReduceWarpVectors = 1;
 template <int columns>
 inline constexpr int kMultiplierWarpVectors = columns == 192  ? 3
                                               : columns == 64 ? 2
                                                               : 4;
 
-/// [warp] The chunks of y that a block adds up: its warps take one after another. They come in the order in which their bands arrive, and
-/// are dealt to blocks in turn, so that every block's first ones are ready early.
+/// [warp] The chunks of y that a block adds up; its warps take one after another. Chunks are numbered in the order in which their bands
+/// arrive and dealt to blocks in turn, so that every block's first ones are ready early.
 class TakenChunks {
  public:
   FARWARP_DEVICE explicit TakenChunks(Shared<std::uint32_t> taken) : taken_(taken) {}
@@ -34,7 +34,7 @@ class TakenChunks {
   Shared<std::uint32_t> taken_;
 };
 
-/// [warp] How the block's warps wait for bands. The call is looked up for every wait: between waits its words need no registers.
+/// [warp] How the block's warps wait for bands. Each wait loads the call from shared memory, so that it takes no registers between waits.
 template <class Block, class Wait>
 FARWARP_DEVICE auto awaiting(const Args& args, const Block& block, const Wait& wait) {
   return [&](Cover cover) {
@@ -43,8 +43,8 @@ FARWARP_DEVICE auto awaiting(const Args& args, const Block& block, const Wait& w
   };
 }
 
-/// [warpgroup] Multiplies 64 rows of each tile and hands them on: `store(work, row, column, sums)` takes the tile whose first rows are
-/// `row` of A and `column` of B, `pass()` one that another block finishes. Where K is split, sums pass through memory of the call.
+/// [warpgroup] Multiplies 64 rows of each tile. `store(work, row, column, sums)` gets the sums of the tile that begins at row `row` of A
+/// and row `column` of B. `pass()` is called for a tile that another block finishes. Where K is split, sums go through global memory.
 template <class Block, class Wait, class Store, class Pass>
 FARWARP_DEVICE void multiply(const Args& args, const Block& block, int multiplier, Turns turns, const Wait& wait,
                              const Store& store, const Pass& pass) {
@@ -59,7 +59,8 @@ FARWARP_DEVICE void multiply(const Args& args, const Block& block, int multiplie
                       pass);
 }
 
-/// [warpgroup] The same, for the store warp, who sends boxes by copies if `copied`. `swap_ab`: A is w, and the tile is stored transposed.
+/// [warpgroup] multiply() for the store warp, which sends boxes by copies if `copied`. `swap_ab`: A is w, and the tile is stored
+/// transposed.
 template <bool swap_ab, bool copied = true, class Block, class Wait>
 FARWARP_DEVICE void multiply_for_store_warp(const Args& args, const Block& block, int multiplier, Turns turns,
                                             const Wait& wait) {
@@ -67,13 +68,13 @@ FARWARP_DEVICE void multiply_for_store_warp(const Args& args, const Block& block
   const Global<const typename Tile::Element> bias(static_cast<const typename Tile::Element*>(args.bias));
   BoxProducer<copied, typename Block::Boxes, Wait> producer(block.boxes_of(multiplier), args.grid.splits > 1, wait);
   const auto store = [&](const Work&, int row, int column, const float(&sums)[Tile::kSums]) {
-    const auto carry = [](int, int, Shared<std::byte>) {};  // the store warp knows where to
+    const auto carry = [](int, int, Shared<std::byte>) {};  // the store warp sends the boxes
     tile::store_half_tile<Tile, swap_ab>(producer, carry, multiplier, row, column, bias, args.n, sums);
   };
   multiply(args, block, multiplier, turns, wait, store, [&] { producer.pass(); });
 }
 
-/// [thread] Leaves the call, if it was joined, when nobody of the block has sums to make or to send any more.
+/// [thread] Waits until the block neither makes nor sends sums any more, then leaves the call if it was joined.
 template <class Block, class Wait>
 FARWARP_DEVICE void leave_when_done(const Args& args, const Block& block, const Wait& wait) {
   wait(block.done(), 0);
@@ -81,8 +82,8 @@ FARWARP_DEVICE void leave_when_done(const Args& args, const Block& block, const 
   if (call.live) leave_call(call, 0);
 }
 
-/// [warp] Reads the call's cells for the block, and `background()`. By boxes, announces this rank to its peers, and leaves; by words the
-/// loader does, since background() is what lasts longest there.
+/// [warp] Reads the call's cells for the block and runs `background()`; in block 0, claims the call. By boxes, block 0 also announces this
+/// rank to its peers, and this warp leaves the call. By words the loader leaves it, since background() ends last there.
 template <bool by_words, class Block, class Wait, class Background>
 FARWARP_DEVICE void reduce_warp_role(const Args& args, const Block& block, const Wait& wait,
                                      const Background& background) {
@@ -107,16 +108,17 @@ FARWARP_DEVICE void reduce_warp_role(const Args& args, const Block& block, const
 template <class Block, class Load, class Wait>
 FARWARP_DEVICE void load_role(const Args& args, const Block& block, Turns turns, int loaded, const Load& load,
                               const Wait& wait) {
-  // As in gemm: behind the copies of all stages of all blocks, the multipliers' instructions would come microseconds later.
+  // As in gemm: if all blocks began with copies for all stages, the multipliers' instructions would arrive microseconds later.
   wait(block.meeting(), 0);
   tile::load_role(block.tile(), args.grid, turns, loaded, load, wait);
 }
 
 FARWARP_DEVICE Turns turns_of_block() { return {block_index(), num_blocks()}; }
 
-/// [block] A block: the loader, and of `roles` `store(block, multiplier, turns, wait)` for each storing warp, `reduce(block, wait)` for
-/// the reduce warp's, and `multiply(block, multiplier, turns, wait)` for each multiplying warpgroup, then `collect(block, wait)`, which the block
-/// does not wait for before it leaves the call. `kByWords`: nobody waits for entries. `kClusters`: splits of K meet in a cluster.
+/// [block] Runs a block: the loader, and from `roles` `store(block, multiplier, turns, wait)` for each store warp, `reduce(block, wait)`
+/// for the reduce warp, and `multiply(block, multiplier, turns, wait)`, then `collect(block, wait)`, for each multiplying warpgroup. The
+/// block leaves the call without waiting for collect(). `kByWords`: there are no ready cells. `kClusters`: the splits of a tile are a
+/// cluster's blocks.
 template <class Roles>
 FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
   using Block = typename Roles::Block;
@@ -126,7 +128,7 @@ FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
     tile::load_step(block.tile(), args.a, args.b, args.order.at(work.at.row) * Tile::kRows,
                     work.at.column * Tile::kColumns, work.steps.first + step, stage);
   };
-  if (thread_index() == 0) block.initialise(Roles::kByWords ? 1 : 0);  // the reduce warp
+  if (thread_index() == 0) block.initialise(Roles::kByWords ? 1 : 0);  // 1: the reduce warp
   block_sync();
   int loaded = 0;
   if (thread_index() == 0) loaded = tile::load_first<Tile, 1>(args.grid, turns_of_block(), load);
@@ -169,7 +171,7 @@ FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
   report(waits, args.view, args.slot, kSiteStage);
 }
 
-/// The store warps of a block whose partial sums go to owners.
+/// The roles of a block that sends boxes to owners, without reduce() and multiply().
 template <class T, int columns, bool swap_ab>
 struct ToOwners {
   using Block = SendingBlock<T, columns>;
@@ -189,7 +191,7 @@ struct ToOwners {
   FARWARP_DEVICE void collect(const Block&, const Wait&) const {}
 };
 
-/// A block whose store warps send words.
+/// The roles of a block whose store warps send words.
 template <class T, int columns>
 struct StraightByWords {
   using Block = SendingBlock<T, columns>;

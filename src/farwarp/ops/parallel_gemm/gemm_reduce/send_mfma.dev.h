@@ -16,7 +16,7 @@ struct Operands {
   const Args& args;
 
   FARWARP_DEVICE void open(const Work& work, tile::TileSource<Tile>& source) const {
-    // A tile of padding alone repeats the last row: its sums count for nothing.
+    // A tile of padding rows alone repeats the last row of x; its sums are not used.
     const int row = args.order.at(work.at.row) * Tile::kRows;
     source.open({static_cast<const T*>(args.x), args.k, args.x_rows}, {static_cast<const T*>(args.w), args.k, args.n},
                 row < args.x_rows ? row : args.x_rows - 1, work.at.column * Tile::kColumns);
@@ -24,7 +24,7 @@ struct Operands {
   FARWARP_DEVICE void need(const Work&, int) const {}
 };
 
-/// [block] Stores the tile at (row, column) of the whole sum into its owners' inboxes and tells them. `dropped`: tells them only.
+/// [block] Stores the tile at (row, column) of the whole sum into its owners' inboxes and signals its flags. `dropped`: only signals.
 template <class Tile>
 FARWARP_DEVICE void send_tile(Call& call, const Args& args, Permissions& permissions, int row, int column, bool dropped,
                               const float (&sums)[Tile::kSums]) {
@@ -34,7 +34,7 @@ FARWARP_DEVICE void send_tile(Call& call, const Args& args, Permissions& permiss
   if (thread_index() == 0) permissions.await<Failure::called>(call, args, owners);
   if (block_any(!call.live)) return;
   const tile::Extent<T> extent{dropped ? 0 : args.m, args.n, Global<const T>(static_cast<const T*>(args.bias))};
-  const std::int64_t mine = std::int64_t{args.view.rank} * bands.owned;  // rows of every inbox
+  const std::int64_t mine = std::int64_t{args.view.rank} * bands.owned;  // this rank's first row in every inbox
   tile::round_sums<Tile>(extent, row, column, sums, [&](int to, int at, Vec16 eight) {
     const int owner = to / bands.owned;
     const std::int64_t place = (mine + to - owner * bands.owned) * args.n + at;
@@ -45,7 +45,7 @@ FARWARP_DEVICE void send_tile(Call& call, const Args& args, Permissions& permiss
       [&](int) { return tagged(call.epoch, 0); });
 }
 
-/// [block] Multiplies the block's tiles, and `finish(work, sums)`.
+/// [block] Multiplies the block's tiles and calls `finish(work, sums)` for each.
 template <class Tile, class Finish>
 FARWARP_DEVICE void multiply(const Call& call, const Args& args, const Tile& tile, const Finish& finish) {
   const tile::SplitSpace space{own_address<Vec16>(args.view, args.at.partials),

@@ -1,7 +1,7 @@
-// The store warp: a warp for each multiplying warpgroup, which sends what that one hands over to its owners and tells them.
+// The store warp: one for each multiplying warpgroup. It sends the boxes that its multiplier fills to the owners, and signals bands.
 //
 //   multiplier  empty[b] -> writes box b, proxy fence -> full[b]                                   ... goes on multiplying
-//   store warp      entry of the owner -> full[b] -> tensor store, commit ... read: empty[b] ... all arrived: release, flags
+//   store warp  ready cell of the owner -> full[b] -> tensor store, commit ... read: empty[b] ... all arrived: release, flags
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_reduce/block_wgmma.dev.h"
@@ -12,14 +12,14 @@ namespace farwarp::FARWARP_TARGET::gemm_reduce {
 using farwarp::tile::Turns;
 using farwarp::tile::Work;
 
-/// [warp] A warp's way to the owners: a box goes to one by a tensor copy, which lane 0 starts; rows of several go by the lanes' own
-/// stores, because a copy out of the middle of a swizzled box is none.
+/// [warp] Sends boxes to owners. A box of one owner's rows goes by a tensor copy, which lane 0 starts. A box of several owners' rows goes
+/// by stores of all lanes, because no tensor copy can begin in the middle of a swizzled box.
 class Sender {
  public:
   FARWARP_DEVICE Sender(Call& call, const Args& args) : call_(call), args_(args) {}
 
-  /// Before the first box of the band that begins at (row, column) of the whole sum, which may lie outside: permission to write its
-  /// owners' memory. `dropped`: told of, but not sent.
+  /// Called before the first box of the band that begins at (row, column) of the whole sum, or outside it. Waits for permission to write
+  /// the owners' memory. `dropped`: the band is signalled but not sent.
   FARWARP_DEVICE void open(int row, int column, bool dropped) {
     const bool inside = row < args_.m && column < args_.n;
     owners_ = inside ? args_.bands.owners_of(row) : OwnerRange{0, -1};
@@ -27,11 +27,11 @@ class Sender {
     column_ = column;
     bool permitted = true;
     if (lane_index() == 0) permitted = permissions_.await<Failure::in_place>(call_, args_, owners_);
-    warp_sync();                                             // all may write what lane 0 has been permitted to
+    warp_sync();                                             // lane 0's permission holds for all lanes
     sends_ = ballot(!permitted) == 0 && inside && !dropped;  // without permission, memory may still be in use
   }
 
-  /// Sends a box of `rows` x 64 of the band.
+  /// Sends a box of `rows` x 64 of the open band.
   FARWARP_DEVICE void carry(int row, int column, int rows, Shared<std::byte> box) const {
     if (!sends_) return;
     if (owners_.first != owners_.last) {
@@ -42,7 +42,7 @@ class Sender {
     }
   }
 
-  /// Once the open band, whose boxes have been given back, has arrived as a whole, its flags.
+  /// Waits until all of the open band has arrived, then stores its flags. Called after the band's boxes have been released.
   FARWARP_DEVICE void signal() {
     if (lane_index() != 0) return;
     bulk_wait_all();
@@ -68,9 +68,9 @@ class Sender {
     }
   }
 
-  Call& call_;  ///< lane 0's knows whether it is over
+  Call& call_;  ///< live is up to date in lane 0 only
   const Args& args_;
-  Permissions permissions_;   ///< lane 0's
+  Permissions permissions_;   ///< lane 0 only
   OwnerRange owners_{0, -1};  ///< of the open band
   int row_ = 0, column_ = 0;
   bool sends_ = false;
@@ -84,22 +84,22 @@ class BoxConsumer {
 
   FARWARP_DEVICE BoxConsumer(const Boxes& boxes, const Wait& wait) : boxes_(boxes), wait_(wait) {}
 
-  /// Waits for the box in turn. False if it did not come, nor will any more.
+  /// Waits for the next box. False if it was not filled; then no later one will be.
   FARWARP_DEVICE bool await() const {
     const bool come = lane_index() != 0 || wait_(boxes_.full(next_.stage), next_.parity);
-    warp_sync();  // what lane 0 has learnt of, all read
+    warp_sync();  // orders lane 0's acquire before the reads of all lanes
     return ballot(!come) == 0;
   }
   FARWARP_DEVICE Shared<std::byte> box() const { return boxes_.box(next_.stage); }
-  /// Where K is split: the box in turn, which has come, is a tile's first.
+  /// If K is split: whether the next box, which has been filled, is a tile's first.
   FARWARP_DEVICE bool carries() const { return load(boxes_.carries(next_.stage)) != 0; }
   FARWARP_DEVICE void advance() { next_.advance(); }
 
-  /// Gives back the oldest `count` boxes, which have left or were not sent, each as soon as it has been read. `pending`: copies that
-  /// are newer than the last of them.
+  /// Releases the oldest `count` boxes, which have been sent or skipped, each as soon as its copy has read it. `pending`: copies that are
+  /// newer than the last of them.
   template <int count, int pending = 0>
   FARWARP_DEVICE void release() {
-    warp_sync();  // rows of several owners: the lanes have read the box and stored, which tell() releases
+    warp_sync();  // several owners: orders all lanes' reads and stores before the arrival, and before the release of signal()
     if (lane_index() == 0) {
       bulk_wait_read<count - 1 + pending>();
       mbarrier_arrive(boxes_.empty(oldest_.stage));
@@ -107,7 +107,7 @@ class BoxConsumer {
     oldest_.advance();
     if constexpr (count > 1) release<count - 1, pending>();
   }
-  /// Gives back the oldest box, which the lanes have read, if anybody.
+  /// Releases the oldest box, which lanes have read or skipped; no copy reads it.
   FARWARP_DEVICE void release_read() {
     warp_sync();
     if (lane_index() == 0) mbarrier_arrive(boxes_.empty(oldest_.stage));
@@ -120,7 +120,7 @@ class BoxConsumer {
   tile::RingPosition<Boxes::kCount> next_, oldest_;
 };
 
-/// [warp] Sends the boxes of a band, which is open, as they come. False if one did not.
+/// [warp] Sends the boxes of the open band as they are filled. False if one was not filled.
 template <int columns, bool swap_ab, class Consumer>
 FARWARP_DEVICE bool send_boxes(Sender& sender, Consumer& boxes, int row, int column) {
   constexpr int kBoxes = swap_ab ? 1 : (columns + 63) / 64, kBuffers = Consumer::kCount;
@@ -129,7 +129,7 @@ FARWARP_DEVICE bool send_boxes(Sender& sender, Consumer& boxes, int row, int col
   for (int box = 0; box < kBoxes; ++box) {
     if (box >= kBuffers) boxes.template release<1, kBuffers - 1>();
     if (!boxes.await()) return false;
-    const int begin = swap_ab || 64 * box + 64 <= columns ? 64 * box : columns - 64;  // as store_sums() has them
+    const int begin = swap_ab || 64 * box + 64 <= columns ? 64 * box : columns - 64;  // as in store_sums()
     sender.carry(row, column + begin, kRows, boxes.box());
     boxes.advance();
   }
@@ -137,7 +137,7 @@ FARWARP_DEVICE bool send_boxes(Sender& sender, Consumer& boxes, int row, int col
   return true;
 }
 
-/// [warp] Sends all that multiplier number `multiplier` sums. `swap_ab`: A is w, and tiles come transposed.
+/// [warp] Sends all tiles of multiplier number `multiplier`. `swap_ab`: A is w, and boxes hold tiles transposed.
 template <bool swap_ab, class Block, class Wait>
 FARWARP_DEVICE void store_role(Call& call, const Args& args, const Block& block, int multiplier, Turns turns,
                                const Wait& wait) {
@@ -161,7 +161,7 @@ FARWARP_DEVICE void store_role(Call& call, const Args& args, const Block& block,
     if (!send_boxes<Tile::kColumns, swap_ab>(sender, boxes, row, column)) break;
     sender.signal();
   }
-  if (lane_index() == 0) bulk_wait_all();  // also where a box did not come
+  if (lane_index() == 0) bulk_wait_all();  // also if a box was not filled
 }
 
 }  // namespace farwarp::FARWARP_TARGET::gemm_reduce

@@ -1,4 +1,4 @@
-// Partial sums as words on Hopper: stored from boxes by store warps, or with few rows of x by the warps that multiply.
+// Partial sums as words on Hopper: stored from boxes by store warps or, for few rows of x, by the multiplying warps.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_reduce/block_wgmma.dev.h"
@@ -8,13 +8,13 @@
 
 namespace farwarp::FARWARP_TARGET::gemm_reduce {
 
-// ---- out of boxes ---------------------------------------------------------------------------------------------------
+// ---- many rows of x: store warps ------------------------------------------------------------------------------------
 //
 //   multiplier  empty[b] -> writes box b -> full[b]                                  ... goes on multiplying
 //   store warp      full[b] -> loads, 16 bytes a lane -> empty[b] -> stores to the owners, which are their own flags
 
-/// [warp] Sends what a box holds: 64 x 64 of the whole sum from (row, column), as far as they are inside. Calls `taken()` when the box has
-/// been read, before the last of it is stored: behind a busy link stores may stand for long.
+/// [warp] Sends a box: the 64 x 64 sums from (row, column) of the whole sum, without what lies outside. Calls `taken()` when all of the box
+/// has been loaded, before the last stores: stores can block for long while the link is busy.
 template <class Taken>
 FARWARP_DEVICE void send_words(const Args& args, std::uint32_t epoch, int row, int column, Shared<std::byte> box,
                                const Taken& taken) {
@@ -24,7 +24,7 @@ FARWARP_DEVICE void send_words(const Args& args, std::uint32_t epoch, int row, i
   const int vector = column / WordInbox::kElements + in_row;
   const int rows = vector < args.word_inbox.vectors ? args.x_rows - row : 0;  // of the box that are inside
   const std::int64_t place = args.word_inbox.place(epoch, args.view.rank, 0, vector);
-  // Of several owners' rows, those of the next rank come first, so that ranks do not all begin with one owner.
+  // A box of several owners' rows begins with those of the rank after, so that ranks do not all begin with one owner.
   const int first = (args.view.rank + 1) * args.bands.owned;
 #pragma unroll 1
   for (int turn = 0; turn < 64; turn += kRowsAtOnce) {
@@ -49,7 +49,7 @@ FARWARP_DEVICE void send_words(const Args& args, std::uint32_t epoch, int row, i
   }
 }
 
-/// [warp] Sends all that multiplier number `multiplier` sums.
+/// [warp] Sends all tiles of multiplier number `multiplier`.
 template <class Block, class Wait>
 FARWARP_DEVICE void send_words_role(const Call& call, const Args& args, const Block& block, int multiplier, Turns turns,
                                     const Wait& wait) {
@@ -82,7 +82,7 @@ FARWARP_DEVICE void send_words_role(const Call& call, const Args& args, const Bl
   }
 }
 
-// ---- few rows of x --------------------------------------------------------------------------------------------------
+// ---- few rows of x: multiplying warps -------------------------------------------------------------------------------
 //
 // The multiplying warps write the words. Where K is split, the blocks of a cluster first add up their sums.
 
@@ -91,7 +91,8 @@ using farwarp::tile::Turns;
 using farwarp::tile::Work;
 
 /// The roles of a block (run_block()) with tiles of 128 rows of w by `columns` rows of x. `Route::send(call, args, row, vector, eight)`
-/// sends eight sums of a row of the whole sum to whom it may concern. Store warps and the reduce warp have nothing to do.
+/// sends eight sums of a row of the whole sum to the ranks that add them up. Store warps have nothing to do, and the reduce warp only reads
+/// the call.
 template <class T, int columns, class Route>
 struct SwapAbByWords {
   using Block = SendingBlock<T, columns>;
@@ -109,7 +110,7 @@ struct SwapAbByWords {
   template <class Wait>
   FARWARP_DEVICE void multiply(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
     const auto carry = [&](int row, int column, Shared<std::byte> box) {
-      const Call call = block.call(args.view, args.slot, wait);  // there long since
+      const Call call = block.call(args.view, args.slot, wait);  // published during the multiplication
       if (call.live && !is_dropped(row, column)) send_box(call, row, column, box);
     };
     const Global<const T> bias(static_cast<const T*>(args.bias));
@@ -130,7 +131,7 @@ struct SwapAbByWords {
   }
 
  protected:
-  /// Of a multiplier's thread. Warp after warp of every block: few vectors are many blocks' work all the same.
+  /// The share of a multiplier's thread. Neighbouring warps are in different blocks, so that few vectors spread over many blocks.
   FARWARP_DEVICE static VectorShare share() {
     const int warp = (warp_index() - 4) * num_blocks() + block_index(), warps = 4 * Tile::kMultipliers * num_blocks();
     return {warp * Target::kWarpSize + lane_index(), warps * Target::kWarpSize};
@@ -143,8 +144,8 @@ struct SwapAbByWords {
     return tile.row == column / Tile::kRows && tile.column == row / Tile::kColumns;
   }
 
-  /// [warpgroup] A box whose first sum is that of (row, column). Rows of the next rank come first, so that ranks do not all begin with
-  /// one owner.
+  /// [warpgroup] Sends a box whose first sum is that of (row, column). Begins with rows of the rank after, so that ranks do not all begin
+  /// with one owner.
   FARWARP_DEVICE void send_box(const Call& call, int row, int column, Shared<std::byte> box) const {
     constexpr int kRowVectors = 64 / WordInbox::kElements;
     const int height = farwarp::tile::swap_ab_box_rows(columns, args.grid.splits);
@@ -162,7 +163,7 @@ struct SwapAbByWords {
   }
 };
 
-/// Each row to its owner.
+/// Sends each row to its owner.
 struct RowsToOwners {
   FARWARP_DEVICE static void send(const Call& call, const Args& args, int row, int vector, Vec16 eight) {
     const int owner = args.bands.by_owned.quotient(row);

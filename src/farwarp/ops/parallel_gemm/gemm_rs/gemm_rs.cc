@@ -12,7 +12,7 @@ namespace farwarp {
 struct GemmReduceScatter::State {
   World* world = nullptr;
   GemmReduceScatterPlan plan;
-  OpenedOperator opened;  ///< with one kernel, the workspace and the memory of words
+  OpenedOperator opened;  ///< one kernel; buffers: the workspace and the inbox of words
   gemm_reduce::Args args{};
   gemm_reduce::Maps maps;
 };

@@ -1,4 +1,4 @@
-// gemm-rs on CDNA: each block sends the sums of its tiles, and then each wave adds up rows for itself.
+// gemm-rs on CDNA: each block sends the sums of its tiles. Then each wave adds up its share of this rank's rows.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_reduce/send_mfma.dev.h"

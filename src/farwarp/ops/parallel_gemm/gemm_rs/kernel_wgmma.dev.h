@@ -1,4 +1,4 @@
-// gemm-rs on Hopper: the blocks of gemm_reduce, whose owners add up into y.
+// gemm-rs on Hopper: the blocks of gemm_reduce; owners add up into y.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_reduce/roles_wgmma.dev.h"
