@@ -74,7 +74,7 @@ TEST(GemmAllReducePlan, TheExchangeCanBeAskedFor) {
   EXPECT_EQ(error(8, kBoxes, kMi300x), "ParallelGemmDesc.exchange is boxes; allowed: auto here");
 }
 
-// Sending is much of what few rows cost: splits share it.
+// Sending is much of the cost of few rows; splits share it.
 TEST(GemmAllReducePlan, SplitsOfFewRows) {
   const auto splits = [](int m, int n) { return plan_of({.m = m, .n = n, .k = 1024}, kH200, 2).reduce.splits; };
   EXPECT_EQ(splits(32, 4096), 2);

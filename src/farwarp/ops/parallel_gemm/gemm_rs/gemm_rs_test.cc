@@ -18,19 +18,19 @@ using harness::DeviceBuffer;
 
 constexpr int kRanks = 3;
 constexpr int kN = 72, kK = 8 * kRanks;
-constexpr int kFewRows = 30;   ///< whose multipliers send them for themselves on Hopper, as words
-constexpr int kManyRows = 90;  ///< whose store warps send them
+constexpr int kFewRows = 30;   ///< on Hopper multipliers send them, as words
+constexpr int kManyRows = 90;  ///< on Hopper store warps send them
 
-/// What rank `rank` contributes to a column: a large number, the same with the other sign, and a small one, which is all that is left
-/// in the order of the ranks and is lost if it is added before the large ones have met.
+/// What rank `rank` contributes to a column: a large number, its negative, or a small number. Added in the order of the ranks, the small
+/// one is what is left. Added before both large ones, it is lost.
 Bf16 partial(int rank, int column) {
   const float mantissa = 1.0f + static_cast<float>(column) / 128.0f;
   const float values[kRanks] = {0x1p20f * mantissa, -0x1p20f * mantissa, 0x1p-10f * mantissa};
   return bf16_from(values[rank]);
 }
 
-/// The rank's share of K holds one number that counts: with x = 1 in column 0 of a row and w[n, 0] = partial, the product is the
-/// partial sum itself, the same in every row.
+/// Each rank's part of K holds one nonzero number: with x = 1 in column 0 of a row and w[n, 0] = partial, the product is the partial sum
+/// itself, the same in every row.
 class Operands {
  public:
   Operands(World& world, int m, Stream stream)
@@ -91,7 +91,7 @@ struct Rank {
 
 class GemmReduceScatterApi : public WorldTestBase {
  protected:
-  /// Boxes are asked for where there are words, too.
+  /// `boxes`: asks for boxes where there are words, too.
   static void on_ranks_of(const std::function<void(Rank&)>& body, int m = kFewRows,
                           const WorldOptions& asked = options(), bool boxes = false) {
     on_worlds(kRanks, asked, [&](World& world) {
@@ -128,8 +128,8 @@ TEST_P(GemmReduceScatterApi, SumsInTheOrderOfTheRanksToTheBit) {
   }
 }
 
-// Words of all ones say that nothing has come: sums out of nothing but such NaNs must come all the same, and stay NaN. Then others, where
-// these were.
+// All ones mean that a word has not arrived. Sums of nothing but such NaNs must arrive nevertheless, and stay NaN. Then other sums must
+// arrive in the same places.
 TEST_P(GemmReduceScatterApi, SumsOfAllOnesComeAsWords) {
   for (const int m : {kFewRows, kManyRows}) {
     on_ranks_of(
@@ -189,7 +189,7 @@ TEST_P(GemmReduceScatterApi, ADroppedTileIsMissing) {
     if (rank.world.rank() == 1) rank.op.inject({.drop_put = 1});
     ASSERT_TRUE(rank.launch(rank.stream).ok());
     ASSERT_TRUE(drain(rank.world, rank.stream).ok());
-    // The inbox is zeroed memory: rank 1's first columns count for nothing.
+    // The inbox is zeroed memory: rank 1's first columns add nothing.
     EXPECT_EQ(rank.operands.result()[0], sum_of(0, {0, 2}).bits);
     rank.op.inject({});
     meet(rank.world);
@@ -198,7 +198,7 @@ TEST_P(GemmReduceScatterApi, ADroppedTileIsMissing) {
   on_ranks_of(drop, kManyRows, options(), true);
 }
 
-// A word that does not come is missed: nothing tells of it. What the call leaves behind is in nobody's way.
+// A word that does not arrive is missed, since no flag stands for it. What the call leaves behind disturbs no later call.
 TEST_P(GemmReduceScatterApi, ADroppedTileOfWordsEndsTheCall) {
   WorldOptions asked = options();
   asked.deadline = std::chrono::milliseconds(300);

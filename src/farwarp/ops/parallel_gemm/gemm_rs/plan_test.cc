@@ -1,4 +1,4 @@
-// The plan of gemm-rs: who owns what, that every row of tiles is computed once, and what is refused in which words.
+// The plan of gemm-rs: who owns what, that every row of tiles is computed once, and what is refused, with which message.
 #include "farwarp/ops/parallel_gemm/gemm_rs/plan.h"
 
 #include <gtest/gtest.h>
@@ -87,7 +87,7 @@ TEST(GemmReduceScatterBands, FlagsDoNotOverlap) {
   EXPECT_EQ(*flags.rbegin(), static_cast<std::int64_t>(flags.size()) - 1);
 }
 
-// Units of whatever groups are all of an owner's rows by all bands of columns, once.
+// In groups of any height, chunks cover all of an owner's rows by all bands of columns, once.
 TEST(GemmReduceScatterUnits, CoverEveryOwner) {
   for (const int owned : kRows) {
     for (const int group : {1, 8, 32, 256}) {
@@ -104,8 +104,8 @@ TEST(GemmReduceScatterUnits, CoverEveryOwner) {
   }
 }
 
-// A source's tiles come in turns of owners and by groups of 16 rows of tiles: on 8 ranks an owner gets two of its rows of tiles, column
-// after column, then the next two.
+// A source computes groups of 16 rows of tiles, in which owners take turns. On 8 ranks an owner gets two of its rows of tiles, column after
+// column, then the next two.
 TEST(GemmReduceScatterUnits, FollowTheTilesAsTheyArrive) {
   const auto plan = plan_gemm_reduce_scatter({.m = 4096, .n = 4096, .k = 4096}, kH200, 8);
   ASSERT_TRUE(plan.ok());
@@ -174,7 +174,7 @@ TEST(GemmReduceScatterWords, DoNotOverlap) {
   EXPECT_EQ(*places.rbegin(), inbox.at + inbox.bytes() - 16);
 }
 
-// Units of whatever groups are all vectors of an owner, once: each is read and cleared by one lane.
+// In groups of any height, chunks cover all vectors of an owner once: each is read and cleared by one lane.
 TEST(GemmReduceScatterWords, UnitsCoverEveryOwner) {
   for (const int owned : kRows) {
     for (const int vectors : {1, 8, 45}) {
@@ -214,7 +214,7 @@ TEST(GemmReduceScatterWords, AreForHopperAndNotForTheLargest) {
   EXPECT_EQ(rows_of(64, 7168, kMi300x, kAuto), 0) << "CDNA goes by boxes and flags";
 }
 
-// Splits of few rows that go as words are the blocks of a cluster, those of the others pass through memory.
+// For few rows as words, splits are the blocks of a cluster. Other splits go through memory.
 TEST(GemmReduceScatterWords, SplitsOfFewRowsMeetInClusters) {
   const auto few = plan_gemm_reduce_scatter({.m = 64, .n = 7168, .k = 18432}, kH200, 8);
   ASSERT_TRUE(few.ok());
@@ -233,7 +233,7 @@ TEST(GemmReduceScatterWords, SplitsOfFewRowsMeetInClusters) {
   EXPECT_TRUE(many->kernel.starts_with("gemm_rs_words_bf16_")) << many->kernel;
   EXPECT_EQ(many->cluster, 1);
   EXPECT_GT(many->workspace_bytes, 0);
-  // 132 blocks, of which the machine holds 30 clusters of 4 at once: they would wait for the last one for ever.
+  // 132 blocks, but the machine holds 30 clusters of 4 at once, 120 blocks. These would wait for the others for ever.
   const auto too_many = plan_gemm_reduce_scatter({.m = 64, .n = 4224, .k = 18432, .splits = 4}, kH200, 8);
   EXPECT_NE(too_many.status().message().find("all tiles' blocks are at most 120"), std::string::npos)
       << too_many.status().message();

@@ -31,7 +31,7 @@ Result<std::unique_ptr<CaseOperator>> create(World& world, const ParallelGemmDes
   return std::unique_ptr<CaseOperator>(new AllReduceCase(std::move(*op)));
 }
 
-// Each rank's term is rounded, and their sum.
+// 2 roundings: of each rank's term, and of their sum.
 [[maybe_unused]] const bool kRegistered = register_case(
     {"gemm-ar", "sum over the ranks of products over parts of K, everywhere", Kind::kAllReduce, 2, heap_bytes, create});
 

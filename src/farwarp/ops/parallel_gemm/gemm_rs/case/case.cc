@@ -1,4 +1,4 @@
-// gemm-rs behind the check that parallel products share.
+// gemm-rs as the harness sees it. The check is shared by all parallel products.
 #include <utility>
 
 #include "farwarp/ops/parallel_gemm/case/operator.h"
@@ -33,7 +33,7 @@ Result<std::unique_ptr<CaseOperator>> create(World& world, const ParallelGemmDes
   return std::unique_ptr<CaseOperator>(new GemmReduceScatterCase(std::move(*op)));
 }
 
-constexpr int kRoundings = 2;  // of each rank's sums, and of their sum
+constexpr int kRoundings = 2;  // of each rank's term, and of their sum
 
 [[maybe_unused]] const bool registered =
     register_case({"gemm-rs", "matrix product whose sum over ranks is scattered: GEMM and reduce-scatter",

@@ -64,7 +64,7 @@ TEST_P(GemmReduceScatterCases, EveryNumberOfRanks) {
 TEST_P(GemmReduceScatterCases, OwnersOfPartsOfTiles) {
   for (const char* m : {"64", "192", "576"}) {
     expect_both_pass(std::string("m=") + m + ",n=40,k=192,has_bias=1", 8);
-    if (!is_wgmma()) continue;  // which takes a minute
+    if (!is_wgmma()) continue;  // on CDNA these cases take a minute
     expect_pass(std::string("m=") + m + ",n=8,k=64", 8);
     expect_pass(std::string("m=") + m + ",n=360,k=64", 8);
   }
@@ -93,7 +93,7 @@ TEST_P(GemmReduceScatterCases, ManySchedules) {
   expect_both_pass("m=6,n=72,k=48,max_sms=2,burst=2", 3, is_wgmma() ? 40 : 10);
 }
 
-// Each buffer of the inbox is used again several times, by inputs that differ.
+// Each buffer of the inbox is used several times, with inputs that differ.
 TEST_P(GemmReduceScatterCases, ManyCallsInARow) {
   if (!is_wgmma()) GTEST_SKIP() << "has no words";
   for (const char* settings : {"m=81,n=136,k=72,max_sms=2,burst=3,delay=30", "m=9,n=136,k=72,burst=3,delay=30"}) {
@@ -106,7 +106,7 @@ TEST_P(GemmReduceScatterCases, ManyCallsInARow) {
   }
 }
 
-// Few columns behind the last whole 64, and one step of K.
+// Few columns after the last whole 64, and one step of K.
 TEST_P(GemmReduceScatterCases, Tails) {
   if (!is_wgmma()) GTEST_SKIP() << "the same kernels as elsewhere";
   for (const char* n : {"8", "72", "136"}) {
@@ -115,7 +115,7 @@ TEST_P(GemmReduceScatterCases, Tails) {
   }
 }
 
-// A tile that is announced and never sent: what lies in the inbox is added in its place.
+// A tile that is signalled but not sent: what lies in the inbox is added in its place.
 TEST_P(GemmReduceScatterCases, NoticesATileThatIsNotSent) {
   for (const char* settings : {"m=160,n=136,k=512,max_sms=2", "m=16,n=264,k=512"}) {
     for (const char* inputs : {",inputs=exact", ",inputs=uniform"}) {
