@@ -1,4 +1,4 @@
-// The kernels of gemm-ar: owners that hand out their sums in boxes or words, or words to all ranks at once.
+// The kernels of gemm-ar: two-shot by boxes, two-shot by words, and one-shot by words.
 #pragma once
 
 #include "farwarp/tile/gemm/variants.h"

@@ -43,7 +43,7 @@ struct SendingBlock
   using Base = tile::WgmmaBlock<T, columns, farwarp::tile::wgmma_boxes(columns, farwarp::tile::kSendWidestBoxes)>;
   using typename Base::Tile;
   static constexpr int kBuffers = Base::kBuffers;
-  static constexpr int kFillingWarps = 4;  ///< of a box
+  static constexpr int kFillingWarps = 4;  ///< warps that fill a box
   using Boxes = BoxPipeline<kBuffers>;
 
   FARWARP_DEVICE Boxes boxes_of(int multiplier) const {

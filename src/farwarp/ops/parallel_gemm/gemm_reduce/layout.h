@@ -123,7 +123,7 @@ struct RowOrder {
   }
 };
 
-/// `tile_rows`: of the whole product, `rows` rows of the sum each.
+/// `tile_rows`: rows of tiles of the whole product, each of `rows` rows of the sum.
 constexpr RowOrder make_row_order(int rows, int tile_rows, int m, int rank, int ranks) {
   const int owned = m / ranks, next = (rank + 1) % ranks;
   if (owned % rows == 0) return {tile_rows, ranks, owned / rows, next};

@@ -133,7 +133,7 @@ FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
     tile::load_step(block.tile(), args.a, args.b, args.order.at(work.at.row) * Tile::kRows,
                     work.at.column * Tile::kColumns, work.steps.first + step, stage);
   };
-  if (thread_index() == 0) block.initialise(Roles::kByWords ? 1 : 0);  // the reduce warp
+  if (thread_index() == 0) block.initialise(Roles::kByWords ? 1 : 0);  // 1: the reduce warp
   block_sync();
   int loaded = 0;
   if (thread_index() == 0) loaded = tile::load_first<Tile, 1>(args.grid, turns_of_block(), load);
