@@ -44,8 +44,8 @@ FARWARP_DEVICE void gemm_ar_mfma(const Args& args) {
     constexpr int kWaves = shape.threads() / Target::kWarpSize;
     const int wave = kWaves * block_index() + warp_index(), waves = kWaves * num_blocks();
     gemm_reduce::EvenChunks share(args.reduce, wave, waves);
-    reduce_and_send<T, shape.columns, 1>(args, share, call.epoch, [&](gemm_reduce::Cover cover) {
-      return gemm_reduce::await_bands<Failure::called>(call, args.reduce, cover);
+    reduce_and_send<T, shape.columns, 1>(args, share, call.epoch, [&](gemm_reduce::BandRange bands) {
+      return gemm_reduce::await_bands<Failure::called>(call, args.reduce, bands);
     });
     collect<shape.columns, Failure::called>(call, args, wave, waves);
   }

@@ -92,9 +92,9 @@ std::int64_t GemmAllReducePlan::heap_bytes() const { return workspace_bytes + al
 
 std::string GemmAllReducePlan::to_string() const {
   return fmt::format("{}: {}; {}; {} KB of heap", kernel, reduce.tile::Tiling::to_string(),
-                     one_shot()   ? "exchange words, to all ranks"
-                     : by_words() ? "exchange words, owners add and hand out"
-                                  : "exchange boxes, owners add and hand out",
+                     one_shot()   ? "exchange words, one-shot"
+                     : by_words() ? "exchange words, two-shot"
+                                  : "exchange boxes, two-shot",
                      heap_bytes() / 1024);
 }
 

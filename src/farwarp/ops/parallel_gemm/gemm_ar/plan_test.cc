@@ -85,9 +85,9 @@ TEST(GemmAllReducePlan, SplitsOfFewRows) {
 
 TEST(GemmAllReducePlan, SaysInWords) {
   const auto form = [](int m) { return plan_of({.m = m, .n = 4096, .k = 4096}, kH200, 8).to_string(); };
-  EXPECT_NE(form(8).find("exchange words, to all ranks"), std::string::npos) << form(8);
-  EXPECT_NE(form(64).find("exchange words, owners add and hand out"), std::string::npos) << form(64);
-  EXPECT_NE(form(4096).find("exchange boxes, owners add and hand out"), std::string::npos) << form(4096);
+  EXPECT_NE(form(8).find("exchange words, one-shot"), std::string::npos) << form(8);
+  EXPECT_NE(form(64).find("exchange words, two-shot"), std::string::npos) << form(64);
+  EXPECT_NE(form(4096).find("exchange boxes, two-shot"), std::string::npos) << form(4096);
 }
 
 }  // namespace

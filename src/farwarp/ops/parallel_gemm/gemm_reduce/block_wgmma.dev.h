@@ -51,7 +51,7 @@ struct SendingBlock
             at<std::uint32_t>(kBoxWords) + multiplier * kBuffers};
   }
   /// One arrival: the call has been published.
-  FARWARP_DEVICE Shared<Mbarrier> joined() const { return at<Mbarrier>(kJoined); }
+  FARWARP_DEVICE Shared<Mbarrier> published() const { return at<Mbarrier>(kPublished); }
   /// The block sends and flags no more partial sums: an arrival of each multiplying warp, each store warp, and of `others`.
   FARWARP_DEVICE Shared<Mbarrier> done() const { return at<Mbarrier>(kDone); }
   /// How many chunks of y the block's warps have taken.
@@ -66,7 +66,7 @@ struct SendingBlock
         mbarrier_init(boxes.empty(box), 1);
       }
     }
-    mbarrier_init(joined(), 1);
+    mbarrier_init(published(), 1);
     mbarrier_init(done(), Tile::kReadingWarps + Tile::kMultipliers + others);
     store(taken(), 0u);
     Base::initialise();
@@ -79,12 +79,12 @@ struct SendingBlock
     store(words + 1, call.started_ns);
     store(words + 2, call.deadline_ns);
     store(words + 3, call.grace_ns);
-    mbarrier_arrive(joined());
+    mbarrier_arrive(published());
   }
   /// [thread] Waits for the published call and returns it. If the wait expires, the returned call is not live.
   template <class Wait>
   FARWARP_DEVICE Call call(const WorldView& view, std::uint32_t slot, const Wait& wait) const {
-    if (!wait(joined(), 0)) return {view, slot, 0, 0, 0, 0, false};
+    if (!wait(published(), 0)) return {view, slot, 0, 0, 0, 0, false};
     const Shared<std::uint64_t> words = at<std::uint64_t>(kCall);
     const std::uint64_t first = load(words);
     return {view,
@@ -101,7 +101,7 @@ struct SendingBlock
   static constexpr int kBoxBarriers = 0;
   static constexpr int kBoxWords = kBoxBarriers + Tile::kMultipliers * 2 * kBuffers * 8;
   static constexpr int kCall = kBoxWords + Tile::kMultipliers * kBuffers * 4;
-  static constexpr int kJoined = kCall + 4 * 8, kDone = kJoined + 8, kTaken = kDone + 8;
+  static constexpr int kPublished = kCall + 4 * 8, kDone = kPublished + 8, kTaken = kDone + 8;
   static_assert(kCall % 8 == 0 && WgmmaShared::kOperatorOffset + kTaken + 4 <= WgmmaShared::kWords);
 
   template <class Word>

@@ -85,13 +85,13 @@ FARWARP_DEVICE void sum_sources(const Global<const std::byte> (&from)[vectors], 
 }
 
 /// The bands that have a chunk's rows: row bands first to last of one column of bands.
-struct Cover {
+struct BandRange {
   int first, last;  ///< row bands, counted from Bands::first_of()
   int column;
-  friend constexpr bool operator==(const Cover&, const Cover&) = default;
+  friend constexpr bool operator==(const BandRange&, const BandRange&) = default;
 };
 
-FARWARP_DEVICE Cover cover_of(const Args& args, int row, int column) {
+FARWARP_DEVICE BandRange bands_of_chunk(const Args& args, int row, int column) {
   const Bands& bands = args.bands;
   const int first_row = args.view.rank * bands.owned;  // of the whole sum
   const int first_band = bands.first_of(args.view.rank);
@@ -101,14 +101,14 @@ FARWARP_DEVICE Cover cover_of(const Args& args, int row, int column) {
 
 /// [warp] Waits until all sources have flagged the bands, one lane for each flag. False: the call is over.
 template <Failure failure>
-FARWARP_DEVICE bool await_bands(Call& call, const Args& args, Cover cover) {
+FARWARP_DEVICE bool await_bands(Call& call, const Args& args, BandRange bands) {
   const int source = lane_index() % args.view.size;
-  const int band = cover.first + lane_index() / args.view.size;
-  if (band <= cover.last) {
+  const int band = bands.first + lane_index() / args.view.size;
+  if (band <= bands.last) {
     const Global<Flag> flags = own_address<Flag>(args.view, args.at.flags);
     std::uint32_t value = 0;
     // depth 1: the peer that has not sent may itself wait for a ready cell.
-    wait_tagged<failure>(call, flags + args.bands.flag(source, band, cover.column), call.epoch, value,
+    wait_tagged<failure>(call, flags + args.bands.flag(source, band, bands.column), call.epoch, value,
                          {.site = kSitePartials, .peer = source, .depth = 1});
   }
   warp_sync();
@@ -166,18 +166,18 @@ FARWARP_DEVICE void reduce_chunk_for_ranks(const Args& args, int row, int column
   }
 }
 
-/// [warp] Adds up the chunks whose numbers `next()` returns, until a number is not less than the count. `await(cover)` waits until the bands of a
+/// [warp] Adds up the chunks whose numbers `next()` returns, until a number is not less than the count. `await(bands)` waits until the bands of a
 /// chunk have arrived (await_bands()); if it returns false, the call is over, and so is this. `put` gets the sums, `done(chunk)` is called
 /// after each chunk.
 template <class T, int columns, int vectors, class Next, class Await, class Put, class Done>
 FARWARP_DEVICE void reduce_role(const Args& args, Next&& next, const Await& await, const Put& put, const Done& done) {
   const int chunks = chunks_of(args.bands);
-  Cover awaited{-1, -1, -1};
+  BandRange awaited{-1, -1, -1};
   for (std::int64_t chunk = next(); chunk < chunks; chunk = next()) {
     const auto [row, column] = chunk_at(args.bands, static_cast<int>(chunk));
-    const Cover cover = cover_of(args, row, column);
-    if (cover != awaited && !await(cover)) return;
-    awaited = cover;
+    const BandRange bands = bands_of_chunk(args, row, column);
+    if (bands != awaited && !await(bands)) return;
+    awaited = bands;
     reduce_chunk_for_ranks<T, columns, vectors>(args, row, column * columns, put);
     done(static_cast<int>(chunk));
   }

@@ -38,9 +38,9 @@ class TakenChunks {
 /// registers between waits.
 template <class Block, class Wait>
 FARWARP_DEVICE auto band_waiter(const Args& args, const Block& block, const Wait& wait) {
-  return [&](Cover cover) {
+  return [&](BandRange bands) {
     Call call = block.call(args.view, args.slot, wait);
-    return await_bands<Failure::inlined>(call, args, cover);
+    return await_bands<Failure::inlined>(call, args, bands);
   };
 }
 

@@ -109,8 +109,7 @@ struct SwapAbByWords {
   template <class Wait>
   FARWARP_DEVICE void multiply(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
     const auto send_box = [&](int row, int column, Shared<std::byte> box) {
-      const Call call =
-          block.call(args.view, args.slot, wait);  // published before the first tile was multiplied: does not wait
+      const Call call = block.call(args.view, args.slot, wait);  // normally published by now
       if (call.live && !is_dropped(row, column)) send_box_words(call, row, column, box);
     };
     const Global<const T> bias(static_cast<const T*>(args.bias));

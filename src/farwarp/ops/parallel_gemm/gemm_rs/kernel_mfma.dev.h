@@ -15,8 +15,8 @@ FARWARP_DEVICE void gemm_rs_mfma(const Args& args) {
   gemm_reduce::multiply_and_send(call, args, tile::MfmaTile<T, shape>{block_shared()});
   constexpr int kWaves = shape.threads() / Target::kWarpSize;
   gemm_reduce::EvenChunks share(args, kWaves * block_index() + warp_index(), kWaves * num_blocks());
-  gemm_reduce::reduce_into_y<T, shape.columns, 1>(args, share, [&](gemm_reduce::Cover cover) {
-    return gemm_reduce::await_bands<Failure::called>(call, args, cover);
+  gemm_reduce::reduce_into_y<T, shape.columns, 1>(args, share, [&](gemm_reduce::BandRange bands) {
+    return gemm_reduce::await_bands<Failure::called>(call, args, bands);
   });
   end_call(call, 0);
 }
