@@ -273,9 +273,9 @@ FARWARP_DEVICE void wgmma_wait_read();
 template <int count>
 FARWARP_DEVICE void wgmma_wait_all(float (&sums)[count]);
 /// [warpgroup] Sets the number of registers of each thread of the warpgroup; `count` is a multiple of 8. raise_registers() blocks until
-/// other warpgroups of the block have given up enough registers with reduce_registers().
+/// other warpgroups of the block have given up enough registers with lower_registers().
 template <int count>
-FARWARP_DEVICE void reduce_registers();
+FARWARP_DEVICE void lower_registers();
 template <int count>
 FARWARP_DEVICE void raise_registers();
 

@@ -50,7 +50,7 @@ FARWARP_DEVICE void gemm_wgmma(const Args& args) {
   };
   const int warpgroup = thread_index() / 128;
   if (warpgroup == 0) {
-    reduce_registers<kLoaderRegisters>();
+    lower_registers<kLoaderRegisters>();
     if (thread_index() == 0) {
       // A cold launch has to fetch its instructions, too. If the copies of all stages were started first, the main loop's instructions
       // would arrive up to 4 us later (MEASURED.md). One step's copies do not delay them; the others wait until the multipliers run.

@@ -41,10 +41,10 @@ struct Unfused::State {
   bool gathers() const { return kind == Kind::kAllGather; }
   Status open_product(int algorithm);
   Status make_room();
-  // `exchanged`: x of all ranks, or the partial sums to be reduced.
-  Status exchange(const void* x, void* exchanged, void* y, Stream stream);
-  Status product_of(const void* x, const void* w, const void* bias, void* exchanged, void* y, Stream stream);
-  Status call(const void* x, const void* w, const void* bias, void* exchanged, void* y, Stream stream);
+  // `buffer`: x of all ranks, or the partial sums to be reduced.
+  Status exchange(const void* x, void* buffer, void* y, Stream stream);
+  Status product_of(const void* x, const void* w, const void* bias, void* buffer, void* y, Stream stream);
+  Status call(const void* x, const void* w, const void* bias, void* buffer, void* y, Stream stream);
   Status call_once(Stream stream);
 
   World& world;
@@ -78,7 +78,7 @@ Status Unfused::State::make_room() {
   return {};
 }
 
-Status Unfused::State::exchange(const void* x, void* exchanged, void* y, Stream stream) {
+Status Unfused::State::exchange(const void* x, void* buffer, void* y, Stream stream) {
   const nccl::Library& nccl = group->library();
   const nccl::DataType type = nccl::data_type(desc.dtype);
   const auto handle = static_cast<nccl::StreamHandle>(stream.handle);
@@ -86,28 +86,28 @@ Status Unfused::State::exchange(const void* x, void* exchanged, void* y, Stream 
   return world.device().while_current([&] {
     switch (kind) {
       case Kind::kAllGather:
-        return nccl.call(nccl.all_gather, x, exchanged, elements(local.x_rows, local.k), type, group->communicator(),
+        return nccl.call(nccl.all_gather, x, buffer, elements(local.x_rows, local.k), type, group->communicator(),
                          handle);
       case Kind::kReduceScatter:
-        return nccl.call(nccl.reduce_scatter, exchanged, y, received, type, nccl::Reduction::kSum,
-                         group->communicator(), handle);
+        return nccl.call(nccl.reduce_scatter, buffer, y, received, type, nccl::Reduction::kSum, group->communicator(),
+                         handle);
       case Kind::kAllReduce:
-        return nccl.call(nccl.all_reduce, exchanged, y, received, type, nccl::Reduction::kSum, group->communicator(),
+        return nccl.call(nccl.all_reduce, buffer, y, received, type, nccl::Reduction::kSum, group->communicator(),
                          handle);
     }
     return internal_error("no such kind of product");
   });
 }
 
-Status Unfused::State::product_of(const void* x, const void* w, const void* bias, void* exchanged, void* y,
+Status Unfused::State::product_of(const void* x, const void* w, const void* bias, void* buffer, void* y,
                                   Stream stream) {
-  return product->enqueue(gathers() ? exchanged : x, w, bias, gathers() ? y : exchanged, stream);
+  return product->enqueue(gathers() ? buffer : x, w, bias, gathers() ? y : buffer, stream);
 }
 
-Status Unfused::State::call(const void* x, const void* w, const void* bias, void* exchanged, void* y, Stream stream) {
-  const Status status = gathers() ? exchange(x, exchanged, y, stream) : product_of(x, w, bias, exchanged, y, stream);
+Status Unfused::State::call(const void* x, const void* w, const void* bias, void* buffer, void* y, Stream stream) {
+  const Status status = gathers() ? exchange(x, buffer, y, stream) : product_of(x, w, bias, buffer, y, stream);
   if (!status.ok()) return status;
-  return gathers() ? product_of(x, w, bias, exchanged, y, stream) : exchange(x, exchanged, y, stream);
+  return gathers() ? product_of(x, w, bias, buffer, y, stream) : exchange(x, buffer, y, stream);
 }
 
 /// Makes the first call, on uninitialised memory. In its first call NCCL connects and both libraries load their kernels, so that call must

@@ -127,7 +127,7 @@ FARWARP_DEVICE void wgmma_wait_all(float (&sums)[count]) {
 }
 
 template <int count>
-FARWARP_DEVICE void reduce_registers() {
+FARWARP_DEVICE void lower_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(count));
 }
 template <int count>

@@ -26,7 +26,7 @@ FARWARP_DEVICE void wgmma_wait_all(float (&)[count]) {
 }
 
 template <int count>
-FARWARP_DEVICE void reduce_registers() {}
+FARWARP_DEVICE void lower_registers() {}
 template <int count>
 FARWARP_DEVICE void raise_registers() {}
 

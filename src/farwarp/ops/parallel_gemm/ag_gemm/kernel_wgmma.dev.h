@@ -128,7 +128,7 @@ FARWARP_DEVICE void multiply_block(const Args& args) {
   };
   const int warpgroup = thread_index() / 128;
   if (warpgroup == 0) {
-    reduce_registers<56>();
+    lower_registers<56>();
     if constexpr (swap_ab) {
       if (thread_index() == 0) load_w_role(args, block, turns_of(args), wait);
       if (warp_index() == 1) load_x_role(args, block, turns_of(args), wait);

@@ -52,7 +52,7 @@ struct WordsBlock
 /// [warpgroup] Changes a thread's registers from `launched`, the count at launch, to `registers`.
 template <int registers, int launched>
 FARWARP_DEVICE void change_registers() {
-  if constexpr (registers < launched) reduce_registers<registers>();
+  if constexpr (registers < launched) lower_registers<registers>();
   if constexpr (registers > launched) raise_registers<registers>();
 }
 
@@ -131,7 +131,7 @@ FARWARP_DEVICE void multiply_words(const Args& args) {
   const int warpgroup = thread_index() / 128;
   const bool loads = warpgroup == 1 || (Roles::kLoadingGroups == 2 && warpgroup == 2);  // with "<" ptxas spills
   if (warpgroup == 0) {
-    reduce_registers<Roles::kCopyingRegisters>();
+    lower_registers<Roles::kCopyingRegisters>();
     if (thread_index() == 0) copy_w_role<swap_ab>(args, block, wait);
     if (thread_index() == 32) tensor_prefetch(args.out);
     if (warp_index() > 0) clear_role(args, block);

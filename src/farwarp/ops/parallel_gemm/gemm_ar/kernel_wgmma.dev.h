@@ -26,16 +26,16 @@ struct TwoShotByBoxes : gemm_reduce::ToOwners<T, columns, swap_ab> {
   FARWARP_DEVICE void multiply(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
     gemm_reduce::multiply_for_store_warp<swap_ab>(all.reduce, block, multiplier, turns, wait);
     reduce_and_send<gemm_reduce::kMultiplierWarpVectors<Base::kBandColumns>>(block, wait);
-    Call call = block.call(all.reduce.view, all.reduce.slot, wait);
+    Call call = block.await_call(all.reduce.view, all.reduce.slot, wait);
     collect<Base::kBandColumns, Failure::inlined>(call, all, 8 * block_index() + warp_index() - 4, 8 * num_blocks());
   }
 
  private:
   template <int vectors, class Wait>
   FARWARP_DEVICE void reduce_and_send(const Block& block, const Wait& wait) const {
-    gemm_ar::reduce_and_send<T, Base::kBandColumns, vectors>(all, gemm_reduce::TakenChunks(block.taken()),
-                                                             block.call(all.reduce.view, all.reduce.slot, wait).epoch,
-                                                             gemm_reduce::band_waiter(all.reduce, block, wait));
+    gemm_ar::reduce_and_send<T, Base::kBandColumns, vectors>(
+        all, gemm_reduce::TakenChunks(block.taken()), block.await_call(all.reduce.view, all.reduce.slot, wait).epoch,
+        gemm_reduce::band_waiter(all.reduce, block, wait));
   }
 };
 
@@ -54,7 +54,7 @@ struct SwapAbByOwners : gemm_reduce::SwapAbByWords<T, columns, gemm_reduce::Rows
 
   template <class Wait>
   FARWARP_DEVICE void collect(const Block& block, const Wait& wait) const {
-    Call call = block.call(all.reduce.view, all.reduce.slot, wait);
+    Call call = block.await_call(all.reduce.view, all.reduce.slot, wait);
     gemm_reduce::for_each_vector(
         call, all.reduce.word_inbox, rows_of(all, all.reduce.view.rank), Base::share(),
         [&](int row, int vector) { reduce_and_send_vector<T, Failure::inlined>(call, all, row, vector); });
@@ -74,7 +74,7 @@ struct StraightTwoShotByWords : gemm_reduce::StraightByWords<T, columns> {
 
   template <class Wait>
   FARWARP_DEVICE void reduce(const Block& block, const Wait& wait) const {
-    Call call = block.call(all.reduce.view, all.reduce.slot, wait);
+    Call call = block.await_call(all.reduce.view, all.reduce.slot, wait);
     if (!call.live) return;
     const gemm_reduce::TakenChunks next(block.taken());
     gemm_reduce::for_each_vector_of_chunks(
@@ -84,7 +84,7 @@ struct StraightTwoShotByWords : gemm_reduce::StraightByWords<T, columns> {
   template <class Wait>
   FARWARP_DEVICE void collect(const Block& block, const Wait& wait) const {
     reduce(block, wait);
-    Call call = block.call(all.reduce.view, all.reduce.slot, wait);
+    Call call = block.await_call(all.reduce.view, all.reduce.slot, wait);
     if (!call.live) return;
     const int warps = 8 * num_blocks();
     int chunk = (warp_index() - 4) * num_blocks() + block_index() - warps;

@@ -28,13 +28,13 @@ struct BoxPipeline {
   Shared<std::byte> memory;
   Shared<Mbarrier>
       barriers;  ///< [2][boxes]: full (an arrival of each warp that fills), empty (one arrival of the store warp)
-  Shared<std::uint32_t> words;  ///< [boxes]
+  Shared<std::uint32_t> marks;  ///< [boxes]: starts_tile()
 
   FARWARP_DEVICE Shared<std::byte> box(int number) const { return memory + number * WgmmaShared::kBoxBytes; }
   FARWARP_DEVICE Shared<Mbarrier> full(int number) const { return barriers + number; }
   FARWARP_DEVICE Shared<Mbarrier> empty(int number) const { return barriers + boxes + number; }
   /// If K is split, the multiplier says by it what the box begins: 1: a tile; 0: a work whose tile another block sends, so that the box is empty.
-  FARWARP_DEVICE Shared<std::uint32_t> starts_tile(int number) const { return words + number; }
+  FARWARP_DEVICE Shared<std::uint32_t> starts_tile(int number) const { return marks + number; }
 };
 
 template <class T, int columns>
@@ -48,11 +48,11 @@ struct SendingBlock
 
   FARWARP_DEVICE Boxes boxes_of(int multiplier) const {
     return {this->boxes(multiplier), at<Mbarrier>(kBoxBarriers) + multiplier * 2 * kBuffers,
-            at<std::uint32_t>(kBoxWords) + multiplier * kBuffers};
+            at<std::uint32_t>(kBoxMarks) + multiplier * kBuffers};
   }
   /// One arrival: the call has been published.
   FARWARP_DEVICE Shared<Mbarrier> published() const { return at<Mbarrier>(kPublished); }
-  /// The block sends and flags no more partial sums: an arrival of each multiplying warp, each store warp, and of `others`.
+  /// The block may leave the call: an arrival of each multiplying warp (after Roles::multiply()), of each store warp, and of `others`.
   FARWARP_DEVICE Shared<Mbarrier> done() const { return at<Mbarrier>(kDone); }
   /// How many chunks of y the block's warps have taken.
   FARWARP_DEVICE Shared<std::uint32_t> taken() const { return at<std::uint32_t>(kTaken); }
@@ -81,9 +81,9 @@ struct SendingBlock
     store(words + 3, call.grace_ns);
     mbarrier_arrive(published());
   }
-  /// [thread] Waits for the published call and returns it. If the wait expires, the returned call is not live.
+  /// [thread] Waits until the call has been published, and returns it. If the wait expires, the returned call is not live.
   template <class Wait>
-  FARWARP_DEVICE Call call(const WorldView& view, std::uint32_t slot, const Wait& wait) const {
+  FARWARP_DEVICE Call await_call(const WorldView& view, std::uint32_t slot, const Wait& wait) const {
     if (!wait(published(), 0)) return {view, slot, 0, 0, 0, 0, false};
     const Shared<std::uint64_t> words = at<std::uint64_t>(kCall);
     const std::uint64_t first = load(words);
@@ -99,8 +99,8 @@ struct SendingBlock
  private:
   // Offsets from kOperatorOffset.
   static constexpr int kBoxBarriers = 0;
-  static constexpr int kBoxWords = kBoxBarriers + Tile::kMultipliers * 2 * kBuffers * 8;
-  static constexpr int kCall = kBoxWords + Tile::kMultipliers * kBuffers * 4;
+  static constexpr int kBoxMarks = kBoxBarriers + Tile::kMultipliers * 2 * kBuffers * 8;
+  static constexpr int kCall = kBoxMarks + Tile::kMultipliers * kBuffers * 4;
   static constexpr int kPublished = kCall + 4 * 8, kDone = kPublished + 8, kTaken = kDone + 8;
   static_assert(kCall % 8 == 0 && WgmmaShared::kOperatorOffset + kTaken + 4 <= WgmmaShared::kWords);
 

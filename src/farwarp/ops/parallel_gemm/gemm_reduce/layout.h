@@ -15,7 +15,7 @@ struct OwnerRange {
 
 /// A chunk is so many rows of y by a band's columns.
 inline constexpr int kChunkRows = 8;
-/// If sums are sent as words, a chunk is so many rows by so many vectors: a vector for each lane. A store warp sends as much at once.
+/// If sums are sent as words, a chunk is so many rows by so many vectors: a vector for each lane.
 inline constexpr int kWordChunkRows = 4, kWordChunkVectors = 8;
 
 /// A band is the part of a tile that is sent and flagged as one: what a warpgroup (wgmma) or the block (mfma) stores.

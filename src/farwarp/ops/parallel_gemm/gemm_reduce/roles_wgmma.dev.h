@@ -39,7 +39,7 @@ class TakenChunks {
 template <class Block, class Wait>
 FARWARP_DEVICE auto band_waiter(const Args& args, const Block& block, const Wait& wait) {
   return [&](BandRange bands) {
-    Call call = block.call(args.view, args.slot, wait);
+    Call call = block.await_call(args.view, args.slot, wait);
     return await_bands<Failure::inlined>(call, args, bands);
   };
 }
@@ -51,7 +51,7 @@ template <class Block, class Wait, class Store, class Skip>
 FARWARP_DEVICE void multiply(const Args& args, const Block& block, int multiplier, Turns turns, const Wait& wait,
                              const Store& store, const Skip& skip) {
   using Tile = typename Block::Tile;
-  const std::uint32_t epoch = args.grid.splits > 1 ? block.call(args.view, args.slot, wait).epoch : 0;
+  const std::uint32_t epoch = args.grid.splits > 1 ? block.await_call(args.view, args.slot, wait).epoch : 0;
   const tile::SplitSpace space{own_address<Vec16>(args.view, args.at.partials),
                                own_address<std::uint32_t>(args.view, args.at.counters), args.grid.splits, epoch};
   const auto finish = [&](const Work& work, const float(&sums)[Tile::kSums]) {
@@ -76,11 +76,11 @@ FARWARP_DEVICE void multiply_for_store_warp(const Args& args, const Block& block
   multiply(args, block, multiplier, turns, wait, store, [&] { producer.skip(); });
 }
 
-/// [thread] Leaves the call for the block, if it was joined, after the block has sent all its sums.
+/// [thread] Leaves the call for the block, if it was joined, once all arrivals at block.done() have been made.
 template <class Block, class Wait>
 FARWARP_DEVICE void leave_when_done(const Args& args, const Block& block, const Wait& wait) {
   wait(block.done(), 0);
-  const Call call = block.call(args.view, args.slot, wait);
+  const Call call = block.await_call(args.view, args.slot, wait);
   if (call.live) leave_call(call, 0);
 }
 
@@ -120,8 +120,10 @@ FARWARP_DEVICE Turns turns_of_block() { return {block_index(), num_blocks()}; }
 /// [block] Runs all roles of a block. `Roles` has
 ///   store(block, multiplier, turns, wait)     a store warp
 ///   reduce(block, wait)                       the reduce warp
-///   multiply(block, multiplier, turns, wait)  a multiplier, a warpgroup
-///   collect(block, wait)                      the multipliers afterwards; the block may leave the call before this ends
+///   multiply(block, multiplier, turns, wait)  a multiplier, a warpgroup. With boxes it also adds up chunks after its last box: the flags that
+///                                             this awaits belong to the call, so the block must not leave it before
+///   collect(block, wait)                      the multipliers afterwards; the block may leave the call before this ends. With words they add up
+///                                             here: vectors of the next call are in the other half of the inbox
 ///   kByWords                                  sums are sent as words: no ready cells
 ///   kClusters                                 splits of K add up in a cluster
 template <class Roles>
@@ -148,7 +150,7 @@ FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
   };
   const int warpgroup = thread_index() / 128;
   if (warpgroup == 0) {
-    reduce_registers<Roles::kRegisters.loading>();
+    lower_registers<Roles::kRegisters.loading>();
     if (warp_index() == kLoadWarp) {
       if (lane_index() == 0) load_role(args, block, turns_of_block(), loaded, load, wait);
       attend();
@@ -189,7 +191,7 @@ struct ToOwners {
   template <class Wait>
   FARWARP_DEVICE void store(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
     if (lane_index() < args.view.size) tensor_prefetch(args.inbox[lane_index()]);
-    Call call = block.call(args.view, args.slot, wait);
+    Call call = block.await_call(args.view, args.slot, wait);
     store_role<swap_ab>(call, args, block, multiplier, turns, wait);
   }
   template <class Wait>
@@ -207,7 +209,7 @@ struct StraightByWords {
 
   template <class Wait>
   FARWARP_DEVICE void store(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
-    send_words_role(block.call(args.view, args.slot, wait), args, block, multiplier, turns, wait);
+    send_words_role(block.await_call(args.view, args.slot, wait), args, block, multiplier, turns, wait);
   }
   template <class Wait>
   FARWARP_DEVICE void multiply(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
@@ -215,7 +217,7 @@ struct StraightByWords {
   }
   template <class Wait>
   FARWARP_DEVICE void reduce(const Block& block, const Wait& wait) const {
-    Call call = block.call(args.view, args.slot, wait);
+    Call call = block.await_call(args.view, args.slot, wait);
     if (!call.live) return;
     for_each_vector_of_chunks(
         call, args.word_inbox, args.word_inbox.rows, TakenChunks(block.taken()),

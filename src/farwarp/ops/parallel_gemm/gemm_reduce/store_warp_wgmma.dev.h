@@ -1,7 +1,7 @@
 // The store warp: one for each multiplier. It sends the boxes that its multiplier fills to their owners, and signals the owners.
 //
 //   multiplier  wait empty[b] -> write box b, proxy fence -> arrive full[b] -> goes on multiplying
-//   store warp  wait for the owner's ready cell -> wait full[b] -> tensor store, commit -> it has read the box: arrive empty[b]
+//   store warp  wait for the owner's ready cell -> wait full[b] -> tensor store, commit -> after the band's boxes: read, arrive empty[b]
 //                                                                  -> all boxes of the band have arrived: release fence, flags
 #pragma once
 
@@ -99,17 +99,17 @@ class BoxConsumer {
   /// Releases the oldest `count` boxes, each as soon as its copy has read it, or at once if it was not sent. `pending`: how many copies are
   /// newer than the last of them.
   template <int count, int pending = 0>
-  FARWARP_DEVICE void release() {
+  FARWARP_DEVICE void release_after_copies() {
     warp_sync();  // after the lanes' reads of the box, if they stored its rows; Sender::signal() releases these stores
     if (lane_index() == 0) {
       bulk_wait_read<count - 1 + pending>();
       mbarrier_arrive(boxes_.empty(oldest_.stage));
     }
     oldest_.advance();
-    if constexpr (count > 1) release<count - 1, pending>();
+    if constexpr (count > 1) release_after_copies<count - 1, pending>();
   }
   /// Releases the oldest box, which no copy reads.
-  FARWARP_DEVICE void release_read() {
+  FARWARP_DEVICE void release_now() {
     warp_sync();
     if (lane_index() == 0) mbarrier_arrive(boxes_.empty(oldest_.stage));
     oldest_.advance();
@@ -128,13 +128,13 @@ FARWARP_DEVICE bool send_boxes(Sender& sender, Consumer& boxes, int row, int col
   constexpr int kRows = swap_ab ? columns : 64;
 #pragma unroll 1
   for (int box = 0; box < kBoxes; ++box) {
-    if (box >= kBuffers) boxes.template release<1, kBuffers - 1>();
+    if (box >= kBuffers) boxes.template release_after_copies<1, kBuffers - 1>();
     if (!boxes.await()) return false;
     const int begin = swap_ab || 64 * box + 64 <= columns ? 64 * box : columns - 64;  // as store_sums() writes them
     sender.send_box(row, column + begin, kRows, boxes.box());
     boxes.advance();
   }
-  boxes.template release < kBoxes<kBuffers ? kBoxes : kBuffers>();
+  boxes.template release_after_copies < kBoxes<kBuffers ? kBoxes : kBuffers>();
   return true;
 }
 
@@ -151,7 +151,7 @@ FARWARP_DEVICE void store_role(Call& call, const Args& args, const Block& block,
       if (!boxes.await()) break;
       if (!boxes.starts_tile()) {
         boxes.advance();
-        boxes.template release<1>();
+        boxes.template release_after_copies<1>();
         continue;
       }
     }

@@ -15,9 +15,9 @@ namespace farwarp::FARWARP_TARGET::gemm_reduce {
 
 /// [warp] Sends a box: 64 x 64 of the whole sum from (row, column), without what is outside. Calls `on_read()` when the box has been read,
 /// which is before the last stores: on a busy link stores may wait for long.
-template <class Taken>
+template <class OnRead>
 FARWARP_DEVICE void send_words(const Args& args, std::uint32_t epoch, int row, int column, Shared<std::byte> box,
-                               const Taken& taken) {
+                               const OnRead& on_read) {
   // With 4, ptxas spills in one of the kernels (fp16, 128 columns).
   constexpr int kAtOnce = 2, kRowsAtOnce = kAtOnce * kWordChunkRows;
   const int in_row = lane_index() % kWordChunkVectors;
@@ -36,7 +36,7 @@ FARWARP_DEVICE void send_words(const Args& args, std::uint32_t epoch, int row, i
       const Shared<std::byte> from = box + swizzled_offset(in_box, in_row * WordInbox::kVectorBytes);
       vectors[i] = load(Shared<const Vec16>(reinterpret_cast<const Vec16*>(from.raw)));
     }
-    if (turn + kRowsAtOnce == 64) taken();
+    if (turn + kRowsAtOnce == 64) on_read();
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       const int in_box = begin + i * kWordChunkRows;
@@ -62,7 +62,7 @@ FARWARP_DEVICE void send_words_role(const Call& call, const Args& args, const Bl
       if (!boxes.await()) return;
       if (!boxes.starts_tile()) {
         boxes.advance();
-        boxes.release_read();
+        boxes.release_now();
         continue;
       }
     }
@@ -74,9 +74,9 @@ FARWARP_DEVICE void send_words_role(const Call& call, const Args& args, const Bl
       const Shared<std::byte> box = boxes.box();
       boxes.advance();
       if (sends) {
-        send_words(args, call.epoch, row, column, box, [&] { boxes.release_read(); });
+        send_words(args, call.epoch, row, column, box, [&] { boxes.release_now(); });
       } else {
-        boxes.release_read();
+        boxes.release_now();
       }
     }
   }
@@ -109,7 +109,7 @@ struct SwapAbByWords {
   template <class Wait>
   FARWARP_DEVICE void multiply(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
     const auto send_box = [&](int row, int column, Shared<std::byte> box) {
-      const Call call = block.call(args.view, args.slot, wait);  // normally published by now
+      const Call call = block.await_call(args.view, args.slot, wait);  // normally published by now
       if (call.live && !is_dropped(row, column)) send_box_words(call, row, column, box);
     };
     const Global<const T> bias(static_cast<const T*>(args.bias));
@@ -123,7 +123,7 @@ struct SwapAbByWords {
 
   template <class Wait>
   FARWARP_DEVICE void collect(const Block& block, const Wait& wait) const {
-    Call call = block.call(args.view, args.slot, wait);
+    Call call = block.await_call(args.view, args.slot, wait);
     for_each_vector(call, args.word_inbox, args.word_inbox.rows, share(), [&](int row, int vector) {
       reduce_vector<T, Failure::inlined>(call, args, row, vector, IntoY{args});
     });
