@@ -67,11 +67,11 @@ class BoxWriter {
   int number_;
 };
 
-/// [warpgroup] Adds bias[column] to the sums of 64 rows from `row` and `columns` columns from `column` of the result, and rounds them.
-/// `send_box(row, column, box)` sends on a box of 64 x 64 that begins there in the result (BoxWriter::write_boxes()). It must drop what lies outside
-/// the result.
+/// [warpgroup] Fills boxes in shared memory: adds bias[column] to the sums of 64 rows from `row` and `columns` columns from `column` of the
+/// result, and rounds them. `send_box(row, column, box)` takes each full box of 64 x 64, which begins there in the result
+/// (BoxWriter::write_boxes()). It must drop what lies outside the result.
 template <class T, int columns, class Writer, class SendBox>
-FARWARP_DEVICE void store_sums(Writer& writer, const SendBox& send_box, int row, int column, Global<const T> bias,
+FARWARP_DEVICE void fill_boxes(Writer& writer, const SendBox& send_box, int row, int column, Global<const T> bias,
                                int bias_size, const float (&sums)[columns / 2]) {
   static_assert(columns % 32 == 0);
   const int thread = thread_index() % 128;
@@ -106,10 +106,10 @@ FARWARP_DEVICE void store_box(const TensorMap& map, int row, int column, Shared<
   bulk_commit();
 }
 
-/// [warpgroup] store_sums() for swap_ab: the rows of the sums are 64 columns of the result from `column`, and their columns are `columns`
+/// [warpgroup] fill_boxes() for swap_ab: the rows of the sums are 64 columns of the result from `column`, and their columns are `columns`
 /// rows of the result from `row`. Boxes are `columns` x 64.
 template <class T, int columns, class Writer, class SendBox>
-FARWARP_DEVICE void store_sums_transposed(Writer& writer, const SendBox& send_box, int row, int column,
+FARWARP_DEVICE void fill_boxes_transposed(Writer& writer, const SendBox& send_box, int row, int column,
                                           Global<const T> bias, int bias_size, const float (&sums)[columns / 2]) {
   static_assert(columns <= 64);
   const int thread = thread_index() % 128;
@@ -126,18 +126,18 @@ FARWARP_DEVICE void store_sums_transposed(Writer& writer, const SendBox& send_bo
   writer.template write_boxes<1>(write_box, [&](int, Shared<std::byte> box) { send_box(row, column, box); });
 }
 
-/// [warpgroup] Stores the sums of multiplier number `multiplier` of the tile that begins at row `row` of A and row `column` of B.
-/// `swap_ab`: A is w, and the tile is stored transposed.
+/// [warpgroup] Fills boxes with the sums of multiplier number `multiplier` of the tile that begins at row `row` of A and row `column` of B.
+/// `swap_ab`: A is w, and boxes are transposed.
 template <class Tile, bool swap_ab, class Writer, class SendBox>
-FARWARP_DEVICE void store_multiplier_sums(Writer& writer, const SendBox& send_box, int multiplier, int row, int column,
+FARWARP_DEVICE void fill_multiplier_boxes(Writer& writer, const SendBox& send_box, int multiplier, int row, int column,
                                           Global<const typename Tile::Element> bias, int bias_size,
                                           const float (&sums)[Tile::kSums]) {
   using T = typename Tile::Element;
   const int first = row + 64 * multiplier;
   if constexpr (swap_ab) {
-    store_sums_transposed<T, Tile::kColumns>(writer, send_box, column, first, bias, bias_size, sums);
+    fill_boxes_transposed<T, Tile::kColumns>(writer, send_box, column, first, bias, bias_size, sums);
   } else {
-    store_sums<T, Tile::kColumns>(writer, send_box, first, column, bias, bias_size, sums);
+    fill_boxes<T, Tile::kColumns>(writer, send_box, first, column, bias, bias_size, sums);
   }
 }
 
@@ -165,9 +165,9 @@ struct Finisher {
     const int row = origin.row + 64 * (Tile::kBlocks * multiplier + row_block);
     const int column = origin.column + part * 2 * count;
     if constexpr (swap_ab) {
-      store_sums_transposed<T, 2 * count>(writer, send_box, column, row, bias, bias_size, sums);
+      fill_boxes_transposed<T, 2 * count>(writer, send_box, column, row, bias, bias_size, sums);
     } else {
-      store_sums<T, 2 * count>(writer, send_box, row, column, bias, bias_size, sums);
+      fill_boxes<T, 2 * count>(writer, send_box, row, column, bias, bias_size, sums);
     }
   }
 

@@ -71,7 +71,7 @@ FARWARP_DEVICE void multiply_for_store_warp(const Args& args, const Block& block
   BoxProducer<copied, typename Block::Boxes, Wait> producer(block.boxes_of(multiplier), args.grid.splits > 1, wait);
   const auto store = [&](const Work&, int row, int column, const float(&sums)[Tile::kSums]) {
     const auto send_box = [](int, int, Shared<std::byte>) {};  // nothing: the store warp sends
-    tile::store_multiplier_sums<Tile, swap_ab>(producer, send_box, multiplier, row, column, bias, args.n, sums);
+    tile::fill_multiplier_boxes<Tile, swap_ab>(producer, send_box, multiplier, row, column, bias, args.n, sums);
   };
   multiply(args, block, multiplier, turns, wait, store, [&] { producer.skip(); });
 }

@@ -130,7 +130,7 @@ FARWARP_DEVICE bool send_boxes(Sender& sender, Consumer& boxes, int row, int col
   for (int box = 0; box < kBoxes; ++box) {
     if (box >= kBuffers) boxes.template release_after_copies<1, kBuffers - 1>();
     if (!boxes.await()) return false;
-    const int begin = swap_ab || 64 * box + 64 <= columns ? 64 * box : columns - 64;  // as store_sums() writes them
+    const int begin = swap_ab || 64 * box + 64 <= columns ? 64 * box : columns - 64;  // as fill_boxes() writes them
     sender.send_box(row, column + begin, kRows, boxes.box());
     boxes.advance();
   }
