@@ -44,12 +44,9 @@ class Run : public harness::RankRun {
     return {};
   }
 
-  /// At least three calls: the third uses the first one's buffers again.
   Status all_calls() {
-    const int calls = std::max(3, options_.calls);
-    Status status;
-    for (int call = 0; call < calls && status.ok(); ++call) status = call_once(call);
-    return recover_from_fault(status, [this, calls] { return call_once(calls); });
+    constexpr int kLeast = 3;  // the third call uses the first one's buffers again
+    return make_calls(kLeast, [this](int call) { return call_once(call); });
   }
 
   Status close(const Status& status) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace farwarp::harness {
@@ -50,6 +51,13 @@ Status RankRun::agree(const Status& mine) {
   if (!mine.ok()) return mine;
   if (!all_ok.ok()) return all_ok.status();
   return *all_ok ? Status() : Status{StatusCode::kAborted, "another rank failed"};
+}
+
+Status RankRun::make_calls(int least, const std::function<Status(int)>& call_once) {
+  const int calls = std::max(least, options_.calls);
+  Status status;
+  for (int call = 0; call < calls && status.ok(); ++call) status = call_once(call);
+  return recover_from_fault(status, [&] { return call_once(calls); });
 }
 
 Status RankRun::recover_from_fault(const Status& status, const Work& call_again) {

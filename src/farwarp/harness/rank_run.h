@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,6 +41,8 @@ class RankRun {
   Status wait(std::chrono::nanoseconds patience);
   /// Collective. Returns `mine`; if that is ok and another rank failed, kAborted.
   Status agree(const Status& mine);
+  /// Makes the calls 0 to max(least, RunOptions::calls) - 1 by `call_once(number)`, until one fails, then recover_from_fault().
+  Status make_calls(int least, const std::function<Status(int)>& call_once);
   /// Collective, after the calls. If a rank failed by a fault that a World survives (any but kKill), recovers and makes one more call.
   /// It still returns the failure.
   Status recover_from_fault(const Status& status, const Work& call_again);
