@@ -84,7 +84,7 @@ void* Arena::enter(int region, std::byte* begin, std::size_t bytes, int fd) {
 }
 
 Status Arena::map_poison(std::byte* begin, std::size_t bytes) {
-  // Large memory maps one poisoned file again and again, copy on write, instead of being filled.
+  // Large memory is not filled. One poisoned file is mapped over all of it repeatedly, copy on write.
   if (bytes >= kPoisonFileBytes && poison_fd_ < 0) {
     poison_fd_ = memfd_create("farwarp-poison", MFD_CLOEXEC);
     const std::vector<unsigned char> poison(kPoisonFileBytes, kPoison);

@@ -1,4 +1,4 @@
-// Barriers of blocks, clusters, and operations of warps.
+// Barriers of blocks and clusters, and operations of warps.
 #include <fmt/format.h>
 
 #include <bit>
@@ -188,7 +188,7 @@ WarpValues warp_exchange(WarpOp operation, std::uint64_t value) {
     the_engine.block(Wait::warp, __builtin_return_address(0));
   } else {
     if (operation == WarpOp::sync)
-      meet(warp, the_engine.schedule.now());  // the others exchange registers and order no memory
+      meet(warp, the_engine.schedule.now());  // the other operations exchange registers and order no memory
     the_engine.note_progress();
     warp.arrived = 0;
     warp.parity ^= 1;

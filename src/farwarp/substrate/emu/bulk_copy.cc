@@ -1,5 +1,5 @@
 // The async proxy of sm90: bulk and tensor copies, and mbarriers. A copy reads its source and writes its destination at two moments
-// that the schedule chooses, at the latest when something waits for them.
+// that the schedule chooses, at the latest when a thread waits for them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint64_t kBarrierWord = 0xba7717e2ba7717e2ull;  ///< what an mbarrier's memory holds: opaque to loads
 
-/// The running thread, after a step; faults where the personality has no async proxy.
+/// The running thread, after a step. A fault if the personality has no async proxy.
 Thread& enter(const char* function) {
   Engine& the_engine = engine();
   the_engine.step();
@@ -68,7 +68,7 @@ void check_copy(Thread& thread, const char* what, const void* in_shared, const v
   }
 }
 
-/// The phase ends once all have arrived and all bytes have come.
+/// Completes the phase if all threads and all bytes have arrived.
 void maybe_complete(Mbarrier& barrier, Uid by) {
   if (barrier.pending > 0 || barrier.bytes != 0) return;
   Engine& the_engine = engine();
@@ -83,7 +83,7 @@ void maybe_complete(Mbarrier& barrier, Uid by) {
   if (shadow.stamp.has(Stamp::kWatched)) the_engine.wake_watchers(granule);
 }
 
-/// A load goes from outside the block to its shared memory, a store the other way.
+/// A load copies to the block's shared memory, a store from it.
 bool is_load(const BulkCopy& copy) { return copy.barrier != nullptr; }
 
 std::uint64_t capture_word(const BulkCopy& copy, const std::byte* address) {
@@ -91,7 +91,7 @@ std::uint64_t capture_word(const BulkCopy& copy, const std::byte* address) {
   const Thread& issuer = *copy.issuer;
   const Granule granule = the_engine.arena.granule_of(address);
   const Shadow& shadow = the_engine.arena.shadow_at(granule);
-  // What the async proxy wrote for this block needs no proxy fence; all else does.
+  // What the async proxy wrote for this block needs no proxy fence; all other writes do.
   const bool own_proxy = shadow.stamp.has(Stamp::kAsync) && block_uid(shadow.stamp.uid()) == issuer.block->uid;
   const bool known =
       the_engine.several_processes || covers(issuer, own_proxy ? copy.seen : copy.published, shadow.stamp);
@@ -105,7 +105,7 @@ void capture_source(BulkCopy& copy) {
   copy.data.reserve(2 * static_cast<std::size_t>(copy.box.units()));
   for (int unit = 0; unit < copy.box.units(); ++unit) {
     const std::byte* const source = is_load(copy) ? copy.box.outside(unit) : copy.shared + copy.box.offset(unit);
-    for (int word = 0; word < 2; ++word)  // outside the matrix there are zeros
+    for (int word = 0; word < 2; ++word)  // elements outside the matrix are zeros
       copy.data.push_back(source == nullptr ? 0 : capture_word(copy, source + 8 * word));
   }
   copy.captured = true;
@@ -187,7 +187,7 @@ CopyBox box_of(Thread& thread, const char* what, const TensorMap& map, int row, 
     the_engine.fault(
         fmt::format("{}: shared address {} must be a multiple of {}", what, fmt::ptr(in_shared), alignment));
   check_in_shared(thread, in_shared, static_cast<std::size_t>(box.bytes()), what);
-  if (box.first_row >= box.end_row || box.first_unit >= box.end_unit) return box;  // nothing of it is inside
+  if (box.first_row >= box.end_row || box.first_unit >= box.end_unit) return box;  // entirely outside the matrix
   for (const int at : {box.first_row, box.end_row - 1}) {
     const std::byte* const begin = box.outside(at * box.row_units + box.first_unit);
     check_copy(thread, what, in_shared, begin, 16 * (box.end_unit - box.first_unit), own_device_only);
@@ -337,10 +337,10 @@ void proxy_fence() {
 
 // ---- the engine's side ----------------------------------------------------------------------------------------------
 
-/// The schedule has come to the copy's next step.
+/// Called when the schedule reaches the copy's next step.
 void Engine::advance_copy(std::uint32_t id) {
   const auto found = copies.find(id);
-  if (found == copies.end()) return;  // something waited for it and did it already, or its launch is gone
+  if (found == copies.end()) return;  // a wait has executed it already, or its launch has been removed
   Block& block = *found->second;
   BulkCopy& copy =
       **std::find_if(block.copies.begin(), block.copies.end(), [id](const auto& c) { return c->id == id; });

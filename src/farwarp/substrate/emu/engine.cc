@@ -15,11 +15,11 @@ std::uint64_t host_nanoseconds() {
       std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 
-/// Steps without a write or a synchronisation after which a kernel is taken to spin: far above what kernels do between
-/// two stores (8 x 8 x 256 threads reading 8192 words each), and a few seconds of time.
+/// After this many steps without a write or a synchronisation a kernel is assumed to spin. It is far more than kernels take between
+/// two stores (8 x 8 x 256 threads that read 8192 words each), and takes a few seconds.
 constexpr Time kLongestReading = Time{1} << 27;
 
-/// How often the engine looks whether active host threads have fallen asleep.
+/// How often the engine checks whether active host threads sleep.
 constexpr std::chrono::milliseconds kLook{10};
 
 }  // namespace
@@ -75,8 +75,8 @@ void Engine::main() {
   }
 }
 
-/// Somebody waits for work, and no registered host thread could still add some: all are blocked, or sleep elsewhere, or have been
-/// waited for long enough.
+/// True if a host thread waits for work and no registered host thread is expected to add any: all are blocked, or sleep elsewhere, or
+/// the engine has waited for them long enough.
 bool Engine::may_run() {
   if (waiters_.empty()) return false;
   return active_host_threads() == 0 || host_sleep_.all_asleep() || patience_is_over();
@@ -127,14 +127,14 @@ void Engine::run() {
   }
 }
 
-/// Names one of the threads that keep the machine busy without getting anywhere.
+/// Names one of the threads that run without progress.
 std::string Engine::spinning() {
   return fmt::format(
       "{}: for {} million steps nobody has written or synchronised: a loop outside the wait primitives?{}",
       where(*schedule.pick()), kLongestReading >> 20, stall_report());
 }
 
-/// Nothing can run now: goes to the next moment at which something can. False if there is nothing left to do.
+/// Called when no thread can run. Advances to the next time at which something can run. False if no work is left.
 bool Engine::make_time_pass() {
   if (schedule.has_event()) {
     schedule.jump_to(schedule.next_event());
@@ -144,7 +144,7 @@ bool Engine::make_time_pass() {
     nap();
     return true;
   }
-  pass_deadlines();  // makes the bound exact: threads that were woken early have left theirs behind
+  pass_deadlines();  // makes earliest_deadline_ns_ exact: it may still be the deadline of a thread that was woken early
   if (earliest_deadline_ns_ != kForever) {
     if (several_processes) {
       nap();  // a delay between kernels: the clock is the host's
@@ -175,7 +175,7 @@ void Engine::abort_all(const std::string& why) {
   }
 }
 
-/// Wakes the threads and starts the items whose time has come, and finds the next such time.
+/// Wakes threads whose deadline has passed, marks streams whose delay has ended, and finds the next such time.
 void Engine::pass_deadlines() {
   const std::uint64_t now = schedule.nanoseconds();
   earliest_deadline_ns_ = kForever;
@@ -220,7 +220,7 @@ void Engine::let_host_in() {
   host_changed_ = true;
 }
 
-/// Other processes may have written what our threads wait for: all of them look again.
+/// Other processes may have written what our threads wait for, so all parked threads poll again.
 void Engine::nap() {
   mutex_.unlock();
   std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -236,8 +236,8 @@ void Engine::nap() {
   }
 }
 
-/// A host thread that waits where the library does not see it may still enqueue what the kernels wait for. So their deadlines, and
-/// delays, take the host's time.
+/// A host thread that waits outside the library may still enqueue what kernels wait for. So deadlines and delays take time of the host's
+/// clock.
 void Engine::let_real_time_pass() {
   if (schedule.any_ready() || streams_changed_) return;
   const std::uint64_t start = host_nanoseconds();
@@ -312,7 +312,7 @@ void Engine::wait_until_empty(HostLock& held, Device& device, StreamId stream, s
   waiters_.push_back(&waiter);
   poke();
   waiter.wake.wait(held.lock(), [&waiter] { return waiter.done; });
-  host_waiting_.fetch_sub(1);  // complete_waiters() counted this thread, so that the engine lets it in
+  host_waiting_.fetch_sub(1);  // complete_waiters() has counted this thread, so that the engine gives it the mutex
 }
 
 Status Engine::synchronize_all(Device& device, std::chrono::nanoseconds patience) {

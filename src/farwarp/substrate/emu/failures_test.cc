@@ -1,4 +1,4 @@
-// Failures end the launch with a report that says who, where and what; they never crash or hang, and later launches
+// A failure ends the launch with a report that names the thread, the place and the error. It never crashes or hangs, and later launches
 // work.
 #include <chrono>
 

@@ -16,7 +16,7 @@ namespace {
 constexpr std::chrono::milliseconds kLook{10};
 constexpr std::chrono::milliseconds kLongSleep{20};
 
-/// How often the thread has gone to sleep; nothing if it does not sleep now, or the system does not say.
+/// How often the thread has gone to sleep. nullopt if it does not sleep now, or if the system does not tell.
 std::optional<std::uint64_t> sleeps_of(int thread) {
   char buffer[4096];
   const int file = open(fmt::format("/proc/self/task/{}/status", thread).c_str(), O_RDONLY | O_CLOEXEC);

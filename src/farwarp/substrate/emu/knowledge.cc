@@ -11,7 +11,7 @@ namespace {
 bool sm90(const Thread& thread) { return thread.launch->device->sm90(); }
 Uid warp_of(Uid uid) { return uid & ~Uid{63}; }
 
-/// Up to when all of the thread's own stores are published.
+/// The time up to which all of the thread's own stores are published.
 Time published_until(const Thread& thread, Time now) {
   return thread.first_unpublished ? thread.first_unpublished - 1 : now;
 }
@@ -23,11 +23,11 @@ ClockRef flatten(const Thread& thread, const View& view, Time self) {
   return with(view.base, std::move(entries));
 }
 
-/// Writes of launches that the whole launch knows: finished on its device before it started, or synchronised with by
-/// the host.
+/// True if all threads of `launch` know writes of `writer` at `time`, because the writer's launch finished on the same device before this
+/// one started, or because the host had synchronised with it.
 bool known_at_start(const Launch& launch, Uid writer, Time time) {
   const LaunchInfo* info = engine().launch_info(writer);
-  if (info == nullptr || time < info->start) return true;  // the number has been given to a later launch
+  if (info == nullptr || time < info->start) return true;  // the launch has ended; a later launch may have its number
   if (info->host_knows <= launch.enqueued) return true;
   return info->device == launch.device->index && info->finish <= launch.info->start;
 }
@@ -37,7 +37,7 @@ void for_each_lane(Warp& warp, Each each) {
   for (std::uint64_t left = warp.live; left != 0; left &= left - 1) each(warp.threads[std::countr_zero(left)]);
 }
 
-/// Gathers the bases of several threads, most of which share one.
+/// Joins the bases of several threads, most of which share one base.
 class BaseUnion {
  public:
   void add(const ClockRef& base) {
@@ -51,7 +51,7 @@ class BaseUnion {
   ClockRef last_;
 };
 
-/// Entries for the threads of `warp` whose published stores reach further than `floor`.
+/// Adds entries for the threads of `warp` that have published stores later than `floor`.
 void add_lane_entries(Warp& warp, Time floor, Time now, std::vector<ClockEntry>& entries) {
   for_each_lane(warp, [&](Thread& lane) {
     const Time until = published_until(lane, now);
@@ -86,7 +86,7 @@ void note_store(Thread& thread, Time now, bool leaves_block) {
 
 void drained(Thread& thread, Time now) {
   if (sm90(thread)) return;
-  // vmcnt belongs to the wave: what other lanes stored before the wave last met has arrived too.
+  // vmcnt counts for the wave, so the stores that other lanes made before the wave last met have arrived too.
   const Time met = thread.seen.warp;
   for_each_lane(*thread.warp, [met](Thread& lane) {
     if (lane.first_unpublished == 0 || lane.first_unpublished > met) return;
@@ -149,7 +149,7 @@ void acquire(Thread& thread, const Snapshot& released, Scope scope) {
   if (narrower == Scope::block && !same_block) return;
   const bool same_device = engine().launch_info(released.writer)->device == thread.launch->device->index;
   if (narrower == Scope::device && !same_device) return;
-  // A proxy fence serves the device it was made on: for its own copies to read what a peer wrote, the acquirer makes one.
+  // A proxy fence has effect only on its device. Before its copies read what a peer wrote, the acquiring thread must execute one.
   const ClockRef for_copies = sm90(thread) && !same_device ? ClockRef{} : released.published;
   acquire_clocks(thread, sm90(thread) || same_block ? released.known : released.published, for_copies);
   thread.last_acquired = released.time;
@@ -257,14 +257,14 @@ void meet(const Block& block, const std::vector<Warp*>& warps, Time now) {
 
 // ---- what new launches know of old ones ----
 
-/// The host has waited for the device: launches that it enqueues from now on know all it did.
+/// The host has waited for the device. Launches that it enqueues from now on know all writes of the device.
 void Engine::host_knows(Device& device) {
   for (const auto& info : device.unsynchronised) info->host_knows = schedule.now();
   device.unsynchronised.clear();
   host_known_ = join(host_known_, device.known);
 }
 
-/// If nothing runs or is queued, and the host has waited for everything, all memory is known to all.
+/// If nothing runs or is queued, and the host has waited for everything, all threads know all writes from now on.
 void Engine::note_quiet() {
   for (const auto& [key, device] : devices_) {
     if (!device->running.empty() || !device->unsynchronised.empty()) return;
@@ -278,7 +278,7 @@ void Engine::note_quiet() {
   records.clear();
 }
 
-/// What a launch that starts now knows of writes on other devices: what its device and the host have learnt of them.
+/// The writes of other devices that a launch knows if it starts now: those that its device and the host have learnt of.
 ClockRef Engine::known_to(const Launch& launch) {
   Device& device = *launch.device;
   Time since = launch.enqueued;
@@ -287,7 +287,7 @@ ClockRef Engine::known_to(const Launch& launch) {
       if (item.launch) since = std::min(since, item.launch->enqueued);
     }
   }
-  // Drop what all launches still to start on the device know anyway (known_at_start).
+  // Drop what known_at_start() says for all launches that have yet to start on the device.
   const auto known_anyway = [this, &device, since](Key key) {
     const LaunchInfo* info = launch_info(uid_of(key));
     return info == nullptr || info->host_knows <= since || (info->device == device.index && info->finish != kForever);

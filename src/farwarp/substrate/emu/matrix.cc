@@ -1,6 +1,6 @@
-// wgmma: the matrix instructions of sm90. An instruction runs once all 128 threads of its warpgroup have issued it, after those
-// before it, at a moment that the schedule chooses, at the latest when a thread waits for it. It reads its operands then, by the
-// async proxy. Until a thread has waited for all that it issued on an accumulator, its registers hold poison.
+// wgmma: the matrix instructions of sm90. An instruction runs after all 128 threads of its warpgroup have issued it and after the
+// instructions before it, at a moment that the schedule chooses, at the latest when a thread waits for it. At that moment it reads its
+// operands, through the async proxy. A thread's accumulator registers hold poison until it has waited for all instructions on them.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -42,7 +42,8 @@ void check_tile(const Thread& thread, const std::byte* tile, int rows) {
     engine().fault(fmt::format("wgmma: the tile at {} must be aligned to {}", fmt::ptr(tile), kSwizzleAlignment));
 }
 
-/// Reads the operands' rows as a warp of the warpgroup: what it does not know of may be old, and is reported.
+/// Reads rows of the operands with the knowledge of a warp. For a write that the warp does not know it may return the old value, and it
+/// reports a race.
 class TileReader {
  public:
   TileReader(const Thread& thread, const View& seen, const View& published)
@@ -67,7 +68,7 @@ class TileReader {
     if (newest != shadow.previous) the_engine.note_race(thread_, Engine::Reading::wgmma, address, 8, shadow.stamp);
     return the_engine.schedule.sees_weak(thread_.uid, granule, shadow.stamp.time()) ? newest : shadow.previous;
   }
-  /// One copy writes many granules at one time: the last answer is kept.
+  /// Keeps the last answer, because one copy writes many granules at one time.
   bool is_known(Stamp stamp) {
     const std::uint64_t bits = stamp.flags(~Stamp::kWatched);
     if (bits == last_known_) return true;
@@ -83,7 +84,7 @@ class TileReader {
   std::uint64_t last_known_ = ~std::uint64_t{0};
 };
 
-/// In fp32, one product after the other, in the order of k.
+/// Adds the products in fp32, one after the other, in the order of k.
 void execute(const Warpgroup& group, MatrixOp& op) {
   const MatrixOperands& operands = op.operands;
   const auto columns = static_cast<std::size_t>(operands.columns);
@@ -113,7 +114,7 @@ void execute(const Warpgroup& group, MatrixOp& op) {
   engine().note_progress();
 }
 
-/// Everything up to `op`: one warpgroup's instructions run in their order.
+/// Executes all instructions up to `last`; a warpgroup's instructions run in their order.
 void execute_until(Warpgroup& group, const MatrixOp& last) {
   for (MatrixOp& op : group.ops) {
     if (!op.done) execute(group, op);
@@ -121,7 +122,7 @@ void execute_until(Warpgroup& group, const MatrixOp& last) {
   }
 }
 
-/// The accumulator that the thread's unfinished instructions on these registers have, or null.
+/// The accumulator of the instructions on these registers for which the thread has not waited yet, or null.
 std::shared_ptr<MatrixSums> sums_in_use(Warpgroup& group, const Thread& thread, const float* registers) {
   for (std::uint64_t number = thread.matrix_waited; number < thread.matrix_issued; ++number) {
     const MatrixOp& op = op_at(group, number);
@@ -130,7 +131,7 @@ std::shared_ptr<MatrixSums> sums_in_use(Warpgroup& group, const Thread& thread, 
   return nullptr;
 }
 
-/// Takes the thread's registers into the accumulator, or gives them back.
+/// Moves the thread's registers into the accumulator (`in`) and poisons them, or copies the sums back to the registers.
 void move_registers(const Thread& thread, MatrixSums& sums, float* registers, int columns, bool in) {
   const auto index = index_in_group(thread);
   for (int i = 0; i < columns / 2; ++i) {
@@ -169,12 +170,12 @@ MatrixOp& join_op(Warpgroup& group, Thread& thread, const MatrixOperands& operan
   return op;
 }
 
-/// Until all threads of the warpgroup have issued the instruction.
+/// Waits until all threads of the warpgroup have issued the instruction.
 void wait_until_issued(Warpgroup& group, std::uint64_t number, const void* site) {
   while (op_at(group, number).issued < kThreads) engine().block(Wait::wgmma, site);
 }
 
-/// The thread gets back the registers of accumulators on which it has nothing pending.
+/// Copies the sums back to the thread's registers, unless it has unfinished instructions on them.
 void return_registers(Warpgroup& group, Thread& thread, const std::shared_ptr<MatrixSums>& sums, int columns) {
   float* const registers = sums->registers[index_in_group(thread)];
   if (registers == nullptr || sums_in_use(group, thread, registers) != nullptr) return;
@@ -237,10 +238,10 @@ void wgmma_wait(int pending) {
 
 // ---- the engine's side ----------------------------------------------------------------------------------------------
 
-/// The schedule has come to the instruction.
+/// Called when the schedule reaches the instruction.
 void Engine::advance_matrix(std::uint32_t id) {
   const auto found = matrix_ops.find(id);
-  if (found == matrix_ops.end()) return;  // something waited for it and ran it already, or its launch is gone
+  if (found == matrix_ops.end()) return;  // a wait has executed it already, or its launch has been removed
   Warpgroup& group = *found->second;
   for (const MatrixOp& op : group.ops) {
     if (op.id == id) return execute_until(group, op);

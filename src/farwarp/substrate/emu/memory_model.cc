@@ -1,5 +1,5 @@
-// Loads, stores, read-modify-writes and fences. A granule keeps its newest and its previous value; which of them a load
-// may return follows from what the reader knows (knowledge.h) and, for atomic stores, from how long ago they happened.
+// Loads, stores, read-modify-writes and fences. A granule keeps its newest and its previous value. What the reader knows (knowledge.h)
+// decides which of them a load returns; for atomic stores also the time since the store.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ bool releases(Order order) { return order == Order::release || order == Order::a
 
 void check_access(const Thread& thread, const void* address, unsigned bytes, Space space) {
   if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0) bad_access(address, bytes, space, "misaligned");
-  if (space == Space::cluster) return;  // place_in_cluster() has looked
+  if (space == Space::cluster) return;  // place_in_cluster() has checked the address
   if (space == Space::shared) {
     const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(address) - thread.shared);
     if (offset + bytes > thread.launch->shape.shared_bytes || offset + bytes < bytes)
@@ -55,14 +55,14 @@ void check_parkable(const Thread& thread, const void* address) {
   engine().fault(fmt::format("park on {} ({})", fmt::ptr(address), engine().arena.describe(address)));
 }
 
-/// Which value of the granule the load returns.
+/// True if a load returns the granule's newest value, false if it returns the previous one.
 bool sees_newest(const Thread& thread, Granule granule, Stamp stamp) {
   if (stamp.time() <= thread.launch->quiet) return true;
   const Engine& the_engine = engine();
   return the_engine.visible_at(thread, granule, stamp) <= the_engine.schedule.now();
 }
 
-/// The release that guards the value a load of this word got; null if none.
+/// The release that guards the value that a load of this word has returned; null if none.
 SnapshotRef record_of(std::uint64_t word, Stamp granule, bool newest) {
   if (!granule.has(Stamp::kRecord)) return {};
   const auto it = engine().records.find(word);
@@ -71,12 +71,12 @@ SnapshotRef record_of(std::uint64_t word, Stamp granule, bool newest) {
   return before ? it->second.previous : it->second.newest;
 }
 
-/// A write of `words` words at `now`, guarded by `released` (null: by nothing). Returns kRecord if the granule has
+/// Records a write of `words` words at `now`, guarded by `released` (null: by no release). Returns kRecord if the granule has
 /// records.
 std::uint64_t replace_records(std::uint64_t word, int words, Stamp granule, const SnapshotRef& released, Time now) {
   if (!released && !granule.has(Stamp::kRecord)) return 0;
   auto& records = engine().records;
-  if (!granule.has(Stamp::kRecord)) {  // leftovers of memory that has been released since
+  if (!granule.has(Stamp::kRecord)) {  // old records may remain from memory that was freed
     records.erase(word & ~std::uint64_t{1});
     records.erase(word | 1);
   }
@@ -88,20 +88,20 @@ std::uint64_t replace_records(std::uint64_t word, int words, Stamp granule, cons
   return Stamp::kRecord;
 }
 
-/// Takes over what the release of a value hands over, now or at the next acquire fence.
+/// Acquires what the release of a loaded value passes on: now, or for a relaxed load at the next acquire fence.
 void pair_with(Thread& thread, const SnapshotRef& released, Access access) {
   if (!released) return;
   if (acquires(access.order)) {
     acquire(thread, *released, access.scope);
   } else if (released->writer != thread.uid && (thread.unfenced.empty() || !(thread.unfenced.back() == released))) {
-    constexpr std::size_t kMostUnfenced = 256;  // a thread that never fences must not collect for ever
+    constexpr std::size_t kMostUnfenced = 256;  // bounds the list of a thread that never executes a fence
     if (thread.unfenced.size() == kMostUnfenced)
       thread.unfenced.erase(thread.unfenced.begin(), thread.unfenced.begin() + kMostUnfenced / 2);
     thread.unfenced.push_back(released);
   }
 }
 
-/// What a strong write of this order hands over: null if nothing.
+/// The knowledge that a write of this order passes on; null if none.
 SnapshotRef released_by(Thread& thread, Access access, Time now) {
   if (!access.strong) return {};
   if (releases(access.order)) return snapshot(thread, access.scope, now);
@@ -109,7 +109,7 @@ SnapshotRef released_by(Thread& thread, Access access, Time now) {
 }
 
 void put(void* address, unsigned bytes, std::uint64_t value) {
-  // Real atomic stores: another process may read them (Engine::several_processes).
+  // Atomic stores of the host, because another process may read the memory (Engine::several_processes).
   switch (bytes) {
     case 1:
       __atomic_store_n(static_cast<std::uint8_t*>(address), static_cast<std::uint8_t>(value), __ATOMIC_RELEASE);
@@ -137,7 +137,7 @@ std::uint64_t atomic_modify(void* address, Modify operation, std::uint64_t opera
   return old;
 }
 
-/// Gives the granule its new stamp after a write whose old content was `before`.
+/// Stamps the granule after a write. `before`: its value before the write.
 void stamp_write(Thread& thread, Shadow& shadow, Granule granule, std::uint64_t before, std::uint64_t flags, Time now) {
   engine().note_progress();
   shadow.previous = before;
@@ -265,7 +265,7 @@ void park(const void* const* addresses, int used, std::uint64_t deadline) {
   Schedule& schedule = the_engine.schedule;
   Thread& thread = the_engine.running();
   schedule.step();
-  // Sleep only if no write since the polls began could have been missed by them.
+  // Sleep only if the polls cannot have missed a write.
   Time look_again = thread.learned ? schedule.now() : kForever;
   for (int i = 0; i < used; ++i) {
     check_parkable(thread, addresses[i]);
@@ -314,7 +314,7 @@ void Engine::unwatch(Thread& thread) {
   thread.watches.clear();
 }
 
-/// After a write: wakes the granule's watchers, those who do not see it yet when they will.
+/// Called after a write. Wakes the granule's watchers that see the write, and schedules the wake-up of those that see it later.
 void Engine::wake_watchers(Granule granule) {
   const auto found = watched.find(granule);
   if (found == watched.end()) return;
@@ -335,7 +335,7 @@ void Engine::wake_watchers(Granule granule) {
 
 namespace {
 
-/// Host writes are known to all.
+/// Marks a host write as known to all threads.
 void forget_writers(Engine& the_engine, void* destination, std::size_t bytes) {
   if (bytes == 0 || !the_engine.arena.contains(destination)) return;
   if (the_engine.watched.empty()) {

@@ -1,4 +1,4 @@
-// The litmus tests: every mistake is caught within 500 seeds, and the right protocol never fails in 500.
+// The litmus tests. Every mistake is caught within 500 seeds; the correct protocol never fails in 500.
 #include <functional>
 
 #include "farwarp/substrate/emu/litmus_rig_test.h"
@@ -8,7 +8,7 @@ namespace {
 
 class MemoryModelTest : public testing::TestWithParam<TargetKind> {
  protected:
-  /// Of kSeeds schedules, how many gave a wrong answer; races_ counts those with a data race. Launches must succeed.
+  /// The number of the kSeeds schedules that gave a wrong answer, or -1 if a launch failed. races_ counts the schedules with a data race.
   int wrong_answers(const char* kernel, int ranks, int variant, LaunchShape shape,
                     const std::function<bool(const Rig&)>& right) {
     int wrong = 0;
@@ -24,7 +24,7 @@ class MemoryModelTest : public testing::TestWithParam<TargetKind> {
     return wrong;
   }
 
-  /// The right variants never fail and have no race, the wrong ones sometimes fail.
+  /// Expects that the right variants never fail and have no race, and that the wrong variants sometimes fail.
   void expect(const char* kernel, int ranks, LaunchShape shape, const std::function<bool(const Rig&)>& right,
               const std::vector<int>& right_variants, const std::vector<int>& wrong_variants) {
     for (const int variant : right_variants) {
@@ -59,7 +59,7 @@ TEST_P(MemoryModelTest, MessageNeedsReleaseAndAcquire) {
 }
 
 TEST_P(MemoryModelTest, NamesTheRaceWhateverItReturned) {
-  // A plain load after a flag that orders nothing is a race in every schedule, also where it returns the right value.
+  // A plain load after a flag that orders nothing is a race in every schedule, also if it returns the right value.
   wrong_answers("litmus_message", 2, kNoRelease, {}, all_results(1, 8, 100, 1));
   EXPECT_EQ(races_, kSeeds);
   const std::string race = rig_.machine().report().race;
@@ -134,7 +134,7 @@ TEST_P(MemoryModelTest, BulkLoadNeedsProxyFenceAndMbarrier) {
 
 // ---- kernel boundaries ----
 
-/// In how many of kSeeds schedules rank 1 missed some of eight words that another kernel had written before.
+/// The number of the kSeeds schedules in which rank 1 missed some of eight words that another kernel had written before.
 int missed(Rig& rig, const std::function<void(Rig&)>& work) {
   int missed = 0;
   for (int seed = 1; seed <= kSeeds; ++seed) {
@@ -160,7 +160,7 @@ TEST_P(MemoryModelTest, KernelsOfOtherDevicesAreKnownOnlyOnceTheHostHasWaited) {
   EXPECT_GT(missed(rig_,
                    [](Rig& rig) {
                      EXPECT_TRUE(rig.launch("litmus_write", 0, kRight, {}, 1).ok());
-                     rig.machine().enqueue_delay(rig.personality(), 1, 0, 1'000'000);  // it has long finished
+                     rig.machine().enqueue_delay(rig.personality(), 1, 0, 1'000'000);  // the writer ends before this
                      EXPECT_TRUE(rig.launch("litmus_read", 1, kRight, {}, 1).ok());
                    }),
             0);

@@ -1,4 +1,4 @@
-// Failures in words.
+// The messages of failures.
 #include <dlfcn.h>
 #include <fmt/format.h>
 
@@ -35,8 +35,8 @@ std::string_view name_of_wait(const Thread& thread) {
   return "nothing";
 }
 
-/// "binary+0x1234", for addr2line: the call's line if the kernels were compiled with -g. `site` is a return address; the
-/// call lies before it.
+/// "binary+0x1234" for addr2line, which names the call's line if the kernels were compiled with -g. `site` is a return address; the
+/// call is before it.
 std::string describe_site(const void* site) {
   Dl_info info;
   if (site == nullptr || dladdr(site, &info) == 0 || info.dli_fname == nullptr) return "unknown code";
@@ -72,7 +72,7 @@ void Engine::note_race(const Thread& reader, Reading how, const void* address, u
       who, wrote);
 }
 
-/// Threads that wait in the same place of the same kernel.
+/// Threads that wait at the same place in the same kernel.
 struct Engine::WaitingGroup {
   int threads = 0;
   std::uint64_t since_ns = kForever;

@@ -23,7 +23,7 @@ void Schedule::reset(const ScheduleOptions& options) {
   turn_ = 0;
   turn_warp_ = nullptr;
   starved_until_ = 0;
-  events_ = {};  // none still matters while nothing runs
+  events_ = {};  // while nothing runs, old events have no effect
   next_order_ = 0;
 }
 
@@ -124,7 +124,7 @@ Warp* Schedule::pick_warp_at_random() {
   return warp;
 }
 
-/// The warp whose ready lanes run next, one after the other. Adversarial: a random one, and half the time a single lane.
+/// Chooses the warp whose ready lanes run next, one after the other. Adversarial: a random warp, and half the time only one lane of it.
 void Schedule::begin_turn() {
   if (options_.adversarial) {
     turn_warp_ = pick_warp_at_random();
@@ -139,8 +139,8 @@ void Schedule::begin_turn() {
   next_lane_ = -1;
 }
 
-/// The lane chosen the last time, and a choice for the next: its stack is fetched into the cache while this one runs.
-/// Switching fibers is a third of the emulator's time, nearly all of it cache misses.
+/// Returns the lane that the previous call chose, and chooses the next lane. That lane's stack is prefetched while this lane runs:
+/// switching fibers takes a third of the emulator's time, nearly all of it in cache misses.
 int Schedule::take_lane() {
   turn_ &= turn_warp_->runnable;
   const int lane = next_lane_ >= 0 && (turn_ >> next_lane_ & 1) ? next_lane_ : random_bit(turn_);

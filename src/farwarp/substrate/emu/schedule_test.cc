@@ -1,4 +1,4 @@
-// Schedules replay, differ, do not depend on the host's threads, and are fast enough.
+// Schedules replay, differ between seeds, do not depend on the host's threads, and are fast enough.
 #include <atomic>
 #include <bit>
 #include <chrono>
@@ -37,7 +37,7 @@ TEST_P(ScheduleTest, EverySeedIsAnotherSchedule) {
   EXPECT_EQ(hashes.size(), 200u);
 }
 
-/// One registered host thread per rank, as in-process groups have; `jitter` disturbs them.
+/// Runs one registered host thread per rank, as in-process groups do; `jitter` disturbs their timing.
 std::uint64_t hash_with_host_threads(Rig& rig, std::uint64_t seed, int jitter) {
   rig.start(seed);
   std::atomic<int> failures = 0;

@@ -161,7 +161,7 @@ bool Engine::start_item(StreamQueue& queue) {
   return false;
 }
 
-/// Gives every block a multiprocessor, the emptiest first; false if they do not all fit beside what runs.
+/// Gives every block a multiprocessor, the one with the fewest threads first. False if the blocks do not all fit beside the running ones.
 bool Engine::place(Launch& launch) {
   Device& device = *launch.device;
   std::vector<Multiprocessor> after = device.multiprocessors;
@@ -205,7 +205,7 @@ void Engine::unplace(Launch& launch) {
   }
 }
 
-/// Takes a range of warp numbers, in turn, that no running launch uses.
+/// Takes the next range of warp numbers that no running launch uses.
 bool Engine::number_threads(Launch& launch) {
   const Uid needed = static_cast<Uid>(warps_of(launch) * launch.shape.blocks);
   Uid run = 0;
@@ -324,7 +324,7 @@ void Engine::finish_launch(Launch& launch) {
   streams_changed_ = true;
 }
 
-/// Removes all that runs of a launch: finished, or given up.
+/// Removes the fibers, copies and numbers of a launch that has finished or is aborted.
 void Engine::abandon(Launch& launch) {
   drop_copies(launch);
   for (int i = 0; launch.threads && i < launch.thread_count; ++i) {
@@ -344,8 +344,8 @@ void Engine::abandon(Launch& launch) {
   std::erase(launch.device->running, &launch);
 }
 
-/// A launch that the machine has no room for ends on every device, with what waits to start: peers would wait for it until their
-/// deadlines, and take that for the cause.
+/// If a launch cannot start, ends all work on every device, also what has not started. Otherwise peers would wait for the launch until
+/// their deadlines, and report the deadline as the cause.
 void Engine::abort_everything(const Status& why) {
   for (auto& [key, device] : devices_) abort_device(*device, why.message(), why.code());
 }
@@ -371,7 +371,7 @@ void Engine::complete_waiters() {
       ++it;
       continue;
     }
-    waiter.scope->wake();  // before the engine goes on: it must not run while this thread may enqueue more
+    waiter.scope->wake();  // before the engine continues: it must not run while this thread may enqueue more
     host_waiting_.fetch_add(1);
     waiter.done = true;
     waiter.wake.notify_one();

@@ -1,4 +1,4 @@
-// Tensor copies, wgmma and numbered barriers: right in every schedule, and each mistake is caught.
+// Tensor copies, wgmma, numbered barriers and clusters: correct use is right in every schedule, and each mistake is caught.
 #include "farwarp/substrate/emu/tiles_test.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace farwarp::emu {
 namespace {
 
 constexpr int kSchedules = 100;
-// The tile begins inside the matrices and ends outside of each of them.
+// The tile begins inside each matrix and ends outside it.
 constexpr int kRow = 32, kColumn = 8, kSteps = 3;
 constexpr int kARows = 70, kBRows = 64, kDepth = 152, kPitch = 160;
 constexpr int kOutPitch = 72;
@@ -31,7 +31,7 @@ class TilesTest : public testing::Test {
     args_.steps = kSteps;
   }
 
-  /// From now on the tile's store reaches these rows and columns of the result only: its map begins at (row, column).
+  /// From now on the tile's store writes only these rows and columns of the result: its map begins at (row, column).
   void store_into(int row, int column, int rows, int columns) {
     std::byte* const first = rig_.memory(0) + kOutAt + 2 * (row * kOutPitch + column);
     args_.out = encode({first, rows, columns, kOutPitch, 64, 64, true});
@@ -40,7 +40,7 @@ class TilesTest : public testing::Test {
     inside_ = {row, column, row + rows, column + columns};
   }
 
-  /// One schedule; what synchronize() says.
+  /// Runs one schedule and returns the status of synchronize().
   Status run(TileVariant variant, int seed) {
     rig_.start(static_cast<std::uint64_t>(seed));
     fill(rig_.memory(0), kARows, a_at);
@@ -53,7 +53,7 @@ class TilesTest : public testing::Test {
     return status.ok() ? rig_.synchronize(0) : status;
   }
 
-  /// Every element of the tile that lies inside, and zeros as before everywhere else.
+  /// True if every element of the tile inside the result is right, and all other elements are still zero.
   bool right() const {
     const auto* out = reinterpret_cast<const std::uint16_t*>(rig_.memory(0) + kOutAt);
     for (int row = 0; row < kARows; ++row) {
@@ -70,7 +70,7 @@ class TilesTest : public testing::Test {
     return true;
   }
 
-  /// How many schedules gave a wrong answer, a race or a fault.
+  /// The number of schedules that gave a wrong answer, a race or a fault.
   int caught(TileVariant variant) {
     int count = 0;
     for (int seed = 1; seed <= kSchedules; ++seed) {
@@ -116,7 +116,7 @@ TEST_F(TilesTest, StoreDropsWhatLiesBehindTheMatrix) {
   }
 }
 
-// Hopper takes it for an illegal instruction.
+// On Hopper it is an illegal instruction.
 TEST_F(TilesTest, StoreMayNotBeginBeforeTheMatrix) {
   store_into(kRow + 8, 16, 20, 32);
   EXPECT_NE(run(kTileRight, 1).message().find("the box begins at (-8, "), std::string::npos);
@@ -134,7 +134,7 @@ TEST_F(TilesTest, NamesWhatIsMissing) {
   EXPECT_TRUE(run(kTileRight, 1).ok());
 }
 
-/// Of `kSchedules`, how many schedules of litmus_cluster, on two clusters, end with every word right.
+/// The number of the `kSchedules` schedules of litmus_cluster, on two clusters, that end with every word right.
 int right_clusters(LitmusOrder variant) {
   Rig rig(TargetKind::kEmuSm90);
   const LaunchShape shape{2 * kClusterBlocks, 64, 64, kClusterBlocks};

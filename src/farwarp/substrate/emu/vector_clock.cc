@@ -21,7 +21,7 @@ class Builder {
       case EntryKind::thread:
         if (in_block(entry) || (warp_key(uid_of(entry.key)) == warp_.key && entry.time <= warp_.time)) return;
         break;
-      case EntryKind::async: break;  // what a block knows of its threads says nothing about their copies in flight
+      case EntryKind::async: break;  // no entry covers it: who knows a thread's writes need not know its copies
     }
     entries_.push_back(entry);
   }
@@ -38,7 +38,7 @@ class Builder {
   ClockEntry warp_{~Key{0}, 0};
 };
 
-/// Does `clock` have an entry as late as each of these?
+/// True if `clock` has, for each of `entries`, an entry of the same key that is at least as late.
 bool contains(const std::vector<ClockEntry>& clock, const std::vector<ClockEntry>& entries) {
   auto at = clock.begin();
   for (const ClockEntry& entry : entries) {

@@ -7,8 +7,8 @@
 namespace farwarp::emu {
 namespace {
 
-// Warp numbers that no launch of this program uses are blocks of their own: block_uid() is 0 for all of them, so that
-// entries of block 0 would cover them. The tests of blocks use block 0.
+// No launch of this program uses these warp numbers. So block_uid() is 0 for all of them, and an entry of block 0 covers them. The
+// tests of blocks use block 0.
 constexpr Uid kThread = (kMaxWarps - 2) << 6 | 3;
 constexpr Uid kNeighbour = (kMaxWarps - 2) << 6 | 4;
 
@@ -36,7 +36,7 @@ TEST(VectorClockTest, JoinSharesWhatAddsNothing) {
 TEST(VectorClockTest, WiderEntriesReplaceNarrowerOnes) {
   const ClockRef threads = with({}, {{thread_key(kThread), 10}, {thread_key(kNeighbour), 20}});
   const ClockRef warp = with(threads, {{warp_key(kThread), 15}});
-  EXPECT_EQ(size(warp), 2u);  // the warp, and the neighbour that is ahead of it
+  EXPECT_EQ(size(warp), 2u);  // the warp, and the neighbour, whose time is later
   EXPECT_EQ(time_of(warp, thread_key(kThread)), 0u);
   EXPECT_EQ(time_of(warp, thread_key(kNeighbour)), 20u);
   EXPECT_EQ(size(with(warp, {{block_key(0), 30}})), 1u);
