@@ -57,6 +57,15 @@ KERNELS = """
 """
 
 
+def unique_fields(pairs: list) -> dict:
+    """An object of a mutants.json; a name that stands twice would lose a mutant."""
+    names = [name for name, _ in pairs]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"'{name}' stands twice in one object")
+    return dict(pairs)
+
+
 def fail(where: str, what: str) -> None:
     sys.exit(f"{where}: {what}")
 
@@ -92,8 +101,8 @@ def read_table(path: pathlib.Path, root: pathlib.Path) -> dict:
     """The mutants of one mutants.json, each with the fields of its case."""
     where = str(path.relative_to(root))
     try:
-        table = json.loads(path.read_text())
-    except json.JSONDecodeError as error:
+        table = json.loads(path.read_text(), object_pairs_hook=unique_fields)
+    except ValueError as error:
         fail(where, str(error))
     check_fields(table, {"cases": dict, "mutants": dict}, {}, where)
     for name, case in table["cases"].items():
