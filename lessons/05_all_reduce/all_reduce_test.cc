@@ -6,6 +6,7 @@
 #include "farwarp/harness/params.h"
 #include "farwarp/harness/runner.h"
 #include "farwarp/world/host/bootstrap.h"
+#include "plan.h"
 
 namespace farwarp::lessons {
 namespace {
@@ -27,6 +28,20 @@ class AllReduceTest : public testing::TestWithParam<TargetKind> {
 
 INSTANTIATE_TEST_SUITE_P(Targets, AllReduceTest, testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942),
                          [](const auto& info) { return std::string(name_of(info.param)); });
+
+TEST(AllReducePlanTest, CountsBlocksAndBytes) {
+  const MachineShape shape{.multiprocessors = 4};
+  const auto small = plan_all_reduce({.elements = 100}, shape, 2);
+  const auto large = plan_all_reduce({.elements = 100000}, shape, 2);
+  const auto limited = plan_all_reduce({.elements = 100000, .max_sms = 3}, shape, 2);
+  ASSERT_TRUE(small.ok() && large.ok() && limited.ok());
+  EXPECT_EQ(small->blocks, 1);
+  EXPECT_EQ(large->blocks, 4);
+  EXPECT_EQ(limited->blocks, 3);
+  EXPECT_EQ(limited->flag_bytes, 2 * 2 * 3 * 8);
+  EXPECT_EQ(large->vector_bytes, 2 * 2 * 100000 * 4);
+  EXPECT_EQ(plan_all_reduce({.elements = 1 << 21}, shape, 2).status().code(), StatusCode::kInvalidArgument);
+}
 
 TEST_P(AllReduceTest, SumsToTheBit) {
   for (const char* settings : {"elements=1", "elements=255", "elements=1000", "elements=3000,max_sms=3"}) {

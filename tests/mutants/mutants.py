@@ -127,6 +127,8 @@ def read_table(path: pathlib.Path, root: pathlib.Path) -> dict:
         if not source.is_file():
             fail(at, f"field 'file' is '{mutant['file']}'; allowed is a file of this folder")
         file = str(source.relative_to(root))
+        if mutant["replace"] == mutant["find"]:
+            fail(at, "field 'replace' equals 'find'; allowed is a text with the bug")
         result[name] = case | mutant | {"file": file, "set": case["set"] | mutant.get("set", {}), "at": at}
         mutated(result[name], root)
     return result
@@ -140,6 +142,7 @@ def check(root: pathlib.Path, output: pathlib.Path) -> None:
                 fail(mutant["at"], f"the name is taken: {mutants[name]['at']}")
             mutants[name] = mutant
     text = json.dumps(mutants, indent=2)
+    print(f"{len(mutants)} mutants, no mistake")
     if not output.exists() or output.read_text() != text:
         output.write_text(text)
 

@@ -45,6 +45,7 @@ class Check(unittest.TestCase):
         for mistake, words in [
             (mutant("find", "go();"), ["src/op/mutants.json, mutant a_mutant", "'find'", "2 times", "once"]),
             (mutant("find", ""), ["'find'", "0 times"]),
+            (mutant("replace", "wait();"), ["'replace' equals 'find'"]),
             (mutant("case", "wide"), ["'case' is 'wide'", "plain"]),
             (mutant("file", "none.h"), ["'file' is 'none.h'"]),
             (mutant("only", "emu_gfx942"), ["'only'", "the case has 'emu_sm90'"]),

@@ -22,11 +22,13 @@ harness::Params params_of(const nlohmann::json& mutant) {
   return params;
 }
 
+const harness::OperatorInfo* operator_of(const nlohmann::json& mutant) {
+  return harness::find_operator(mutant["op"].get<std::string>());
+}
+
 harness::CaseResult run(const nlohmann::json& mutant, TargetKind target, int schedules) {
   harness::CaseRequest request;
-  for (const harness::OperatorInfo& op : harness::registered_ops()) {
-    if (op.name == mutant["op"].get<std::string>()) request.op = &op;
-  }
+  request.op = operator_of(mutant);
   request.params = params_of(mutant);
   request.options.target = target;
   request.options.ranks = 3;
@@ -44,6 +46,11 @@ class Mutants : public testing::TestWithParam<std::tuple<std::string, TargetKind
 TEST_P(Mutants, IsCaught) {
   const auto& [name, target] = GetParam();
   const nlohmann::json mutant = mutants().at(name);
+  for (const nlohmann::json& kernel : mutant["kernels"]) {
+    const std::string variant = name + ":" + kernel.get<std::string>();
+    ASSERT_NE(emu::find_kernel(variant, target), nullptr) << mutant["entry"] << " defines no kernel " << kernel;
+  }
+  ASSERT_NE(operator_of(mutant), nullptr) << "no operator " << mutant["op"];
   emu::prefer_variant(name);
   const harness::CaseResult result = run(mutant, target, kSchedules);
   EXPECT_FALSE(result.outcome.pass) << name << " survived " << kSchedules << " schedules: " << mutant["about"];

@@ -10,11 +10,12 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using namespace farwarp::moe;
 
-inline constexpr int kStride = Target::kWarpSize;  ///< a lane takes every kStride-th vector
+/// A lane's vectors of a row are u, u + kStride, ..., with u its index.
+inline constexpr int kStride = Target::kWarpSize;
 
 inline constexpr int kGroupVectors = kScaleGroup / kElementsPer<Vector>;  ///< vectors with one scale
 
-// The 16-bit elements of a vector of 8 or of 16 bytes.
+/// Element `i` of a vector of four or eight 16-bit elements.
 
 template <class T>
 FARWARP_DEVICE T element(std::uint64_t vector, int i) {

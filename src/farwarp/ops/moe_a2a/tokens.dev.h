@@ -118,7 +118,7 @@ FARWARP_DEVICE std::uint32_t ranks_of_lanes(const Args& args, int rank) {
   return ranks;
 }
 
-/// [warp] destinations_of(), with one entry on each lane. The entries have been checked.
+/// [warp] destinations_of(), with one entry on each lane. Entries out of range count as masked: announce_rows() gives up for them.
 FARWARP_DEVICE std::uint32_t destinations_by_lanes(const Args& args, int token) {
   const int j = lane_index();
   const int expert = expert_or_none(args, table_entry(args, token * args.k + j, j < args.k));
@@ -164,7 +164,8 @@ FARWARP_DEVICE void announce_rows(Call& call, const Args& args, int tokens) {
   constexpr int kBitmaps = Target::kWarpSize / kBitmapTokens;
   const Regions regions = regions_of(args, call);
   const int bitmaps = num_bitmaps(args.max_tokens);
-  const int half = lane_index() / kBitmapTokens, rank = lane_index() % kBitmapTokens;
+  const int bitmap = lane_index() / kBitmapTokens,
+            peer = lane_index() % kBitmapTokens;  // the packet that my lane stores
 #pragma unroll 1
   for (int first = kBitmaps * (warps_of_grid() - 1 - warp_in_grid()); first < bitmaps;
        first += kBitmaps * warps_of_grid()) {
@@ -174,19 +175,19 @@ FARWARP_DEVICE void announce_rows(Call& call, const Args& args, int tokens) {
 #pragma unroll 1
     for (int r = 0; r < args.view.size; ++r) {
       const std::uint64_t tokens_with_row = ballot((ranks >> r & 1) != 0);
-      if (rank == r) bits = static_cast<std::uint32_t>(tokens_with_row >> (half * kBitmapTokens));
+      if (peer == r) bits = static_cast<std::uint32_t>(tokens_with_row >> (bitmap * kBitmapTokens));
     }
     // If an entry is out of range, its bitmap is not sent; so no peer takes an incomplete call for a complete one.
     if (ballot(!call.live) != 0) return;
-    if (rank < args.view.size && first + half < bitmaps) {
-      store_packet(regions.header(rank, args.view.rank) + (first + half), with_configuration(args, bits), call.epoch);
+    if (peer < args.view.size && first + bitmap < bitmaps) {
+      store_packet(regions.header(peer, args.view.rank) + (first + bitmap), with_configuration(args, bits), call.epoch);
     }
   }
 }
 
 /// [block] Waits for the bitmaps of all sources, and stores them in shared memory. A thread that gives up sets call.live to false. The
-/// caller continues with block_any(!call.live), which also orders reads of the bitmaps after the stores. A rank's bitmaps say that it has
-/// begun this call; this is what permits the next call to reuse the other parity's buffers.
+/// caller continues with block_any(!call.live), which also orders reads of the bitmaps after the stores. A rank's bitmaps also say that its
+/// previous call is over. So this rank's next call may write the buffers that the previous one used (ORDER.md, 5).
 FARWARP_DEVICE void await_bitmaps(Call& call, const Args& args) {
   const Regions regions = regions_of(args, call);
 #pragma unroll 1

@@ -161,9 +161,9 @@ constexpr std::uint32_t next_epoch(std::uint32_t epoch) { return epoch + 1 == 0 
 /// aborted block leaves in the same way, so the cells end up as after a completed kernel.
 FARWARP_DEVICE void leave_call(const Call& call, std::uint32_t next_phase) {
   const Global<OperatorCells> cells = cells_of(call);
-  const auto arrived = fetch_add<Order::acq_rel, Scope::device>(member(cells, &OperatorCells::blocks_inside), 1u);
-  if (arrived + 1 != static_cast<std::uint32_t>(num_blocks())) return;
-  store(member(cells, &OperatorCells::blocks_inside), 0u);
+  const auto left = fetch_add<Order::acq_rel, Scope::device>(member(cells, &OperatorCells::blocks_left), 1u);
+  if (left + 1 != static_cast<std::uint32_t>(num_blocks())) return;
+  store(member(cells, &OperatorCells::blocks_left), 0u);
   store(member(cells, &OperatorCells::phase), next_phase);
   if (next_phase == 0) store(member(cells, &OperatorCells::epoch), next_epoch(call.epoch));
   store<Order::release, Scope::device>(member(cells, &OperatorCells::busy), 0u);

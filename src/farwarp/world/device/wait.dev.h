@@ -10,8 +10,9 @@ namespace farwarp::FARWARP_TARGET {
 struct Wait {
   std::uint32_t site;
   std::int32_t peer;
-  /// How many waits of peers this one may have to outlast. Each level adds 1/32 of the deadline. So the wait on the rank that is
-  /// really missing expires first, and the ledger records that one.
+  /// 0 for a wait on something that a peer sends before it waits for anybody. If the peer must itself wait before it sends, one more
+  /// than the depth of the peer's wait. Each level adds 1/32 of the deadline, so the wait on the missing rank expires first, and the
+  /// ledger records that one.
   std::uint32_t depth = 0;
 };
 
