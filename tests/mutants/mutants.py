@@ -127,10 +127,10 @@ def read_table(path: pathlib.Path, root: pathlib.Path) -> dict:
         if not source.is_file():
             fail(at, f"field 'file' is '{mutant['file']}'; allowed is a file of this folder")
         file = str(source.relative_to(root))
-        if mutant["replace"] == mutant["find"]:
-            fail(at, "field 'replace' equals 'find'; allowed is a text with the bug")
         result[name] = case | mutant | {"file": file, "set": case["set"] | mutant.get("set", {}), "at": at}
         mutated(result[name], root)
+        if mutant["replace"] == mutant["find"]:
+            fail(at, "field 'replace' equals 'find'; allowed is a text with the bug")
     return result
 
 

@@ -20,7 +20,7 @@ void check_warp_not_divided(Thread& thread) {
 void release_block(Block& block, Thread& last) {
   Engine& the_engine = engine();
   the_engine.note_progress();
-  meet(block, the_engine.schedule.now());
+  barrier_met(block, the_engine.schedule.now());
   block.arrived = 0;
   block.barrier = Wait::none;
   block.any_result = std::exchange(block.any, false);
@@ -94,7 +94,7 @@ void group_sync(int number, int threads) {
   }
   if (static_cast<int>(warps.size()) * lanes != threads)
     the_engine.fault(fmt::format("group_sync {}: {} threads came, but not as whole warps", number, threads));
-  meet(block, warps, the_engine.schedule.now());
+  barrier_met(block, warps, the_engine.schedule.now());
   for (Thread* arrived : barrier.arrived) {
     if (arrived != &thread) the_engine.schedule.make_ready(*arrived);
   }
@@ -188,7 +188,7 @@ WarpValues warp_exchange(WarpOp operation, std::uint64_t value) {
     the_engine.block(Wait::warp, __builtin_return_address(0));
   } else {
     if (operation == WarpOp::sync)
-      meet(warp, the_engine.schedule.now());  // the other operations exchange registers and order no memory
+      barrier_met(warp, the_engine.schedule.now());  // the other operations exchange registers and order no memory
     the_engine.note_progress();
     warp.arrived = 0;
     warp.parity ^= 1;

@@ -79,10 +79,10 @@ void Engine::main() {
 /// the engine has waited for them long enough.
 bool Engine::may_run() {
   if (waiters_.empty()) return false;
-  return active_host_threads() == 0 || host_sleep_.all_asleep() || patience_is_over();
+  return active_host_threads() == 0 || host_sleep_.all_asleep() || waited_long_enough();
 }
 
-bool Engine::patience_is_over() {
+bool Engine::waited_long_enough() {
   const auto now = std::chrono::steady_clock::now();
   if (const std::uint64_t changes = host_activity_changes(); changes != host_changes_) {
     host_changes_ = changes;
@@ -141,13 +141,13 @@ bool Engine::make_time_pass() {
     return true;
   }
   if (several_processes && any_running()) {
-    nap();
+    poll_other_processes();
     return true;
   }
   pass_deadlines();  // makes earliest_deadline_ns_ exact: it may still be the deadline of a thread that was woken early
   if (earliest_deadline_ns_ != kForever) {
     if (several_processes) {
-      nap();  // a delay between kernels: the clock is the host's
+      poll_other_processes();  // a delay between kernels: the clock is the host's
     } else if (active_host_threads() > 0) {
       let_real_time_pass();
     } else {
@@ -158,7 +158,7 @@ bool Engine::make_time_pass() {
   }
   if (schedule.any_ready() || streams_changed_) return true;
   if (!any_running()) return false;
-  if (active_host_threads() > 0 && !patience_is_over()) {
+  if (active_host_threads() > 0 && !waited_long_enough()) {
     let_real_time_pass();
     return true;
   }
@@ -221,7 +221,7 @@ void Engine::let_host_in() {
 }
 
 /// Other processes may have written what our threads wait for, so all parked threads poll again.
-void Engine::nap() {
+void Engine::poll_other_processes() {
   mutex_.unlock();
   std::this_thread::sleep_for(std::chrono::microseconds(50));
   mutex_.lock();
@@ -325,7 +325,7 @@ Status Engine::synchronize_all(Device& device, std::chrono::nanoseconds patience
        busy = std::ranges::find_if(device.streams, is_busy)) {
     wait_until_empty(held, device, busy->first, patience);
   }
-  host_knows(device);
+  note_host_synchronised(device);
   return {};
 }
 
@@ -340,7 +340,7 @@ Status Engine::synchronize(Device& device, StreamId stream, std::chrono::nanosec
         fmt::format("emulator: stream is {}, which does not exist on device {}", stream, device.ordinal));
   }
   if (!queue->second.items.empty()) wait_until_empty(held, device, stream, patience);
-  host_knows(device);
+  note_host_synchronised(device);
   return std::exchange(queue->second.error, Status{});
 }
 

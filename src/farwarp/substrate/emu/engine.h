@@ -143,14 +143,14 @@ class Engine {
   void main();
   void poke();
   bool may_run();
-  bool patience_is_over();
+  bool waited_long_enough();
   void run();
   void wait_until_empty(HostLock& held, Device& device, StreamId stream, std::chrono::nanoseconds patience);
   bool make_time_pass();
   void pass_deadlines();
   void run_thread();
   void let_host_in();
-  void nap();
+  void poll_other_processes();
   void let_real_time_pass();
   void abort_all(const std::string& why);
   std::string spinning();
@@ -178,7 +178,7 @@ class Engine {
 
   // knowledge.cc
   void note_quiet();
-  void host_knows(Device& device);
+  void note_host_synchronised(Device& device);
   ClockRef known_to(const Launch& launch);
 
   std::mutex mutex_;

@@ -235,7 +235,7 @@ struct LaunchInfo {
   int ordinal = 0;  ///< Device::ordinal
   Time start = 0;
   Time finish = kForever;
-  Time host_knows = kForever;  ///< time at which the host synchronised with its end
+  Time host_synchronised = kForever;  ///< time at which the host synchronised with its end
 };
 
 struct Launch {

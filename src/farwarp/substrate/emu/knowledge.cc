@@ -28,7 +28,7 @@ ClockRef flatten(const Thread& thread, const View& view, Time self) {
 bool known_at_start(const Launch& launch, Uid writer, Time time) {
   const LaunchInfo* info = engine().launch_info(writer);
   if (info == nullptr || time < info->start) return true;  // the launch has ended; a later launch may have its number
-  if (info->host_knows <= launch.enqueued) return true;
+  if (info->host_synchronised <= launch.enqueued) return true;
   return info->device == launch.device->index && info->finish <= launch.info->start;
 }
 
@@ -156,7 +156,7 @@ void acquire(Thread& thread, const Snapshot& released, Scope scope) {
   thread.last_acquired_from = released.writer;
 }
 
-void meet(Block& block, Time now) {
+void barrier_met(Block& block, Time now) {
   const bool is_sm90 = block.launch->device->sm90();
   BaseUnion seen;
   BaseUnion published;
@@ -198,7 +198,7 @@ void meet(Block& block, Time now) {
   }
 }
 
-void meet(Warp& warp, Time now) {
+void barrier_met(Warp& warp, Time now) {
   BaseUnion seen;
   BaseUnion published;
   Time floor = now;
@@ -225,7 +225,7 @@ void meet(Warp& warp, Time now) {
   });
 }
 
-void meet(const Block& block, const std::vector<Warp*>& warps, Time now) {
+void barrier_met(const Block& block, const std::vector<Warp*>& warps, Time now) {
   BaseUnion seen;
   BaseUnion published;
   std::vector<ClockEntry> seen_entries;
@@ -258,8 +258,8 @@ void meet(const Block& block, const std::vector<Warp*>& warps, Time now) {
 // ---- what new launches know of old ones ----
 
 /// The host has waited for the device. Launches that it enqueues from now on know all writes of the device.
-void Engine::host_knows(Device& device) {
-  for (const auto& info : device.unsynchronised) info->host_knows = schedule.now();
+void Engine::note_host_synchronised(Device& device) {
+  for (const auto& info : device.unsynchronised) info->host_synchronised = schedule.now();
   device.unsynchronised.clear();
   host_known_ = join(host_known_, device.known);
 }
@@ -290,7 +290,8 @@ ClockRef Engine::known_to(const Launch& launch) {
   // Drop what known_at_start() says for all launches that have yet to start on the device.
   const auto known_anyway = [this, &device, since](Key key) {
     const LaunchInfo* info = launch_info(uid_of(key));
-    return info == nullptr || info->host_knows <= since || (info->device == device.index && info->finish != kForever);
+    return info == nullptr || info->host_synchronised <= since ||
+           (info->device == device.index && info->finish != kForever);
   };
   device.known = without(device.known, known_anyway);
   return without(join(device.known, launch.host_known), known_anyway);

@@ -35,9 +35,9 @@ void acquire(Thread& thread, const Snapshot& released, Scope scope);
 void acquire_clocks(Thread& thread, const ClockRef& known, const ClockRef& published);
 
 /// A barrier of all threads of the block, or of all lanes of the warp.
-void meet(Block& block, Time now);
-void meet(Warp& warp, Time now);
+void barrier_met(Block& block, Time now);
+void barrier_met(Warp& warp, Time now);
 /// sm90: a barrier of some whole warps of the block.
-void meet(const Block& block, const std::vector<Warp*>& warps, Time now);
+void barrier_met(const Block& block, const std::vector<Warp*>& warps, Time now);
 
 }  // namespace farwarp::emu

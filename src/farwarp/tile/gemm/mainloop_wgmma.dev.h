@@ -183,8 +183,8 @@ FARWARP_DEVICE void multiply_role(const Tile& tile, int multiplier, const TileGr
       if (grid.splits > 1) {
         float total[Tile::kSums];
         const SplitPart part{2 * work.tile + multiplier, work.split, thread_index() % 128, last_word};
-        const auto meet = [&] { group_sync(1 + multiplier, 128); };
-        if (sum_splits<128>(space, part, meet, sums, total)) {
+        const auto sync = [&] { group_sync(1 + multiplier, 128); };
+        if (sum_splits<128>(space, part, sync, sums, total)) {
           finish(work, total);
         } else {
           skip();

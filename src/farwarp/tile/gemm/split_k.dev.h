@@ -111,10 +111,10 @@ struct SplitPart {
 };
 
 /// [the part's threads] Stores `sums` into `space`. Returns true in the split that arrives last; `total` then has the sums of all splits.
-/// `meet()` is a barrier of the part's threads. `total` may be `sums`, but not if wgmma accumulates there: a branch that changes
+/// `sync()` is a barrier of the part's threads. `total` may be `sums`, but not if wgmma accumulates there: a branch that changes
 /// accumulators makes ptxas wait for each wgmma before the next.
-template <int threads, int count, class Meet>
-FARWARP_DEVICE bool sum_splits(const SplitSpace& space, const SplitPart& part, const Meet& meet,
+template <int threads, int count, class Sync>
+FARWARP_DEVICE bool sum_splits(const SplitSpace& space, const SplitPart& part, const Sync& sync,
                                const float (&sums)[count], float (&total)[count]) {
   // Vector i of thread t is at [part][split][i][t]: neighbouring threads write neighbouring vectors.
   const std::int64_t of_split = static_cast<std::int64_t>(count) / 4 * threads;
@@ -126,14 +126,14 @@ FARWARP_DEVICE bool sum_splits(const SplitSpace& space, const SplitPart& part, c
     store(mine + i * threads, std::bit_cast<Vec16>(four));
   }
   drain_stores();
-  meet();
+  sync();
   if (part.thread == 0) {
     const std::uint32_t arrived = count_arrival(space.counters + part.number, space.epoch);
     store(part.last_word, arrived == static_cast<std::uint32_t>(space.splits) ? 1u : 0u);
   }
-  meet();
+  sync();
   const bool last = load(part.last_word) != 0;
-  meet();  // all threads read the word before the next tile's word is written
+  sync();  // all threads read the word before the next tile's word is written
   if (!last) return false;
 #pragma unroll
   for (int i = 0; i < count; ++i) total[i] = 0;

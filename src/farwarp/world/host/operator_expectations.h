@@ -18,7 +18,7 @@ inline Status drain(World& world, Stream stream) {
 }
 
 /// Collective: a barrier.
-inline void meet(World& world) {
+inline void wait_for_all_ranks(World& world) {
   ASSERT_TRUE(world.bootstrap().allgather({std::byte{1}}, std::chrono::minutes(1)).ok());
 }
 
@@ -26,7 +26,7 @@ inline void meet(World& world) {
 template <class Rank>
 void expect_aborted_until_recovered(Rank& rank) {
   if (rank.world.rank() == 0) rank.world.abort();
-  meet(rank.world);  // the other ranks may learn of the abort only from their next kernel
+  wait_for_all_ranks(rank.world);  // the other ranks may learn of the abort only from their next kernel
   Status status = rank.launch(rank.stream);
   if (status.ok()) status = drain(rank.world, rank.stream);
   EXPECT_EQ(status.code(), StatusCode::kAborted) << status.to_string();

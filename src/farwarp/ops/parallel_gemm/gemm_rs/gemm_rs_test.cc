@@ -174,7 +174,7 @@ TEST_P(GemmReduceScatterApi, ADroppedTileIsMissing) {
     // The inbox was zeroed: where rank 1's tile is missing, zeros are added.
     EXPECT_EQ(bits_in(rank.operands.y, rank.stream)[0], sum_of(0, {0, 2}).bits);
     rank.op.inject({});
-    meet(rank.world);
+    wait_for_all_ranks(rank.world);
     rank.expect_right();
   };
   on_ranks_of(drop, kManyRows, options(), true);
