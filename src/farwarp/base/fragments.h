@@ -15,6 +15,10 @@ constexpr MatrixIndex wgmma_sum(int thread, int i) {
   return {16 * warp + lane / 4 + 8 * (i / 2 % 2), 8 * (i / 4) + 2 * (lane % 4) + i % 2};
 }
 
+/// Element `i` (0..7) of the part of A that thread `thread` holds when A (64 x 16) is in registers, two elements a word. It is the fragment
+/// of 16 columns of sums: sums that are rounded in pairs are the A of the next product. PTX ISA, the same section, register fragment of A.
+constexpr MatrixIndex wgmma_a(int thread, int i) { return wgmma_sum(thread, i); }
+
 /// Element `i` (0..3) of lane `lane`'s part of A, and likewise of B whose rows are the result's columns. AMD Instinct MI300 ISA
 /// (CDNA3), "V_MFMA_F32_16X16X16_F16", matrix layouts.
 constexpr MatrixIndex mfma_operand(int lane, int i) { return {lane % 16, 4 * (lane / 16) + i}; }

@@ -70,14 +70,17 @@ class CudaDevice final : public GpuDevice<Driver> {
 
   Result<TensorMap> encode_checked(const TensorMapDesc& desc) const override {
     TensorMap map{};
-    const std::uint64_t sizes[] = {static_cast<std::uint64_t>(desc.columns), static_cast<std::uint64_t>(desc.rows)};
-    const std::uint64_t pitches[] = {static_cast<std::uint64_t>(desc.pitch) * 2};  // of all dimensions but the first
+    const auto size = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
+    const std::uint64_t sizes[] = {size(desc.columns), size(desc.rows), size(desc.grid[0]), size(desc.grid[1])};
+    const std::uint64_t pitches[] = {size(desc.pitch) * 2, size(desc.grid_pitch[0]) * 2,
+                                     size(desc.grid_pitch[1]) * 2};  // of all dimensions but the first
     const std::uint32_t box[] = {static_cast<std::uint32_t>(desc.box_columns),
-                                 static_cast<std::uint32_t>(desc.box_rows)};
-    const std::uint32_t steps[] = {1, 1};
+                                 static_cast<std::uint32_t>(desc.box_rows), 1, 1};
+    const std::uint32_t steps[] = {1, 1, 1, 1};
+    const unsigned dimensions = desc.grid[0] > 0 ? 4 : 2;
     // L2 fetches 256 bytes for each 128 bytes of a box's row: the next K step reads the other 128.
     const Status status =
-        call(api_.tensor_map_encode, &map, cuda::kTensorMapUint16, 2u, desc.base, sizes, pitches, box, steps,
+        call(api_.tensor_map_encode, &map, cuda::kTensorMapUint16, dimensions, desc.base, sizes, pitches, box, steps,
              cuda::kTensorMapNoInterleave, desc.swizzled ? cuda::kTensorMapSwizzle128 : cuda::kTensorMapNoSwizzle,
              cuda::kTensorMapPromote256, cuda::kTensorMapZeroFill);
     if (!status.ok()) return status;

@@ -68,6 +68,14 @@ Result<TensorMap> Device::encode(const TensorMapDesc& desc) const {
   const int widest = desc.swizzled ? 64 : 256;
   if (desc.box_columns < 8 || desc.box_columns > widest || desc.box_columns % 8 != 0)
     return wrong("box_columns", desc.box_columns, fmt::format("a multiple of 8 up to {}", widest));
+  const bool has_grid = desc.grid[0] != 0 || desc.grid[1] != 0;
+  for (int i = 0; i < 2 && has_grid; ++i) {
+    if (desc.grid[i] < 1 || desc.grid[i] >= kMost)
+      return wrong(i == 0 ? "grid[0]" : "grid[1]", desc.grid[i], "1 to 2^31 - 1, or both 0");
+    if (desc.grid_pitch[i] < 8 || desc.grid_pitch[i] % 8 != 0 || desc.grid_pitch[i] >= std::int64_t{1} << 39)
+      return wrong(i == 0 ? "grid_pitch[0]" : "grid_pitch[1]", desc.grid_pitch[i],
+                   "a multiple of 8 from 8, below 2^39");
+  }
   return encode_checked(desc);
 }
 

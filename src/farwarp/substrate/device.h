@@ -161,6 +161,9 @@ FARWARP_DEVICE void schedule_fence();
 /// [all threads of `threads` / kWarpSize warps] Barrier among these warps; orders memory as block_sync() does. `number` is 1 to 15;
 /// different numbers are different barriers of the block. Only if Target::kHasBulkCopy.
 FARWARP_DEVICE void group_sync(int number, int threads);
+/// [all threads of some whole warps] Arrives at the barrier `number` for group_sync() calls of other warps, and does not wait. `threads`
+/// counts the threads that arrive and those that wait. Orders this thread's earlier accesses before what follows those group_sync() calls.
+FARWARP_DEVICE void group_arrive(int number, int threads);
 
 // Clusters: consecutive blocks of a launch (LaunchConfig::cluster) that run together and reach each other's shared memory. Only if
 // TargetTraits::most_clustered is above 1.
@@ -242,6 +245,9 @@ FARWARP_DEVICE void tensor_prefetch(const TensorMap& map);
 /// whole box on the barrier, including those outside the matrix.
 FARWARP_DEVICE void tensor_load(Shared<std::byte> destination, const TensorMap& map, int row, int column,
                                 Shared<Mbarrier> barrier);
+/// [thread] Shared <- box at (row, column) of one matrix of a grid. If the map has no such matrix, the box is zeros.
+FARWARP_DEVICE void tensor_load(Shared<std::byte> destination, const TensorMap& map, GridIndex matrix, int row,
+                                int column, Shared<Mbarrier> barrier);
 /// [thread] Box at (row, column) <- shared. Elements outside the matrix are not written. `row` and `column` must not be negative: a
 /// negative corner is legal for a load but an illegal instruction for a store (CUDA C++ Programming Guide, "Tensor Memory Access").
 /// The copy belongs to the calling thread's next bulk_commit().
@@ -262,12 +268,23 @@ FARWARP_DEVICE void wgmma_fence();
 template <class T, int columns>
 FARWARP_DEVICE void wgmma(float (&sums)[columns / 2], Shared<const std::byte> a, Shared<const std::byte> b, int k,
                           bool accumulate);
+/// [warpgroup] sums[64 x columns] (+)= A[64 x 16] * B[16 x columns]. A is in registers: `a` is the thread's fragment (wgmma_a()). B is
+/// MN-major: rows `k` to `k` + 15 of swizzled tiles of 64 columns in shared memory, which follow each other at distances of `panel_bytes`
+/// and are 1024-byte aligned. `k` is a multiple of 16. Otherwise as wgmma(). `a` must not be written before a wait that covers the call.
+template <class T, int columns>
+FARWARP_DEVICE void wgmma_rs(float (&sums)[columns / 2], const std::uint32_t (&a)[4], Shared<const std::byte> b,
+                             int panel_bytes, int k, bool accumulate);
 /// [warpgroup] Makes a group of the wgmma() calls since the last commit.
 FARWARP_DEVICE void wgmma_commit();
 /// [warpgroup] Waits until all committed groups but the newest `pending` have *read their operands*. Their shared memory may be reused
 /// when all four warps have returned from this wait. Their sums must not be accessed yet.
 template <int pending>
 FARWARP_DEVICE void wgmma_wait_read();
+/// [warpgroup] Waits until all committed groups but the newest `pending` are complete. `sums` must be the accumulators of one of the
+/// complete groups, and of none that is pending; they may then be read and written. Their operands may be reused, as after
+/// wgmma_wait_read().
+template <int pending, int count>
+FARWARP_DEVICE void wgmma_wait_sums(float (&sums)[count]);
 /// [warpgroup] Waits until all committed groups are complete. `sums` must be the accumulators of all these groups; they may then be
 /// read and written.
 template <int count>
@@ -305,6 +322,13 @@ FARWARP_DEVICE float fused_multiply_add(float a, float b, float c);
 FARWARP_DEVICE float multiply(float a, float b);
 FARWARP_DEVICE float add(float a, float b);
 FARWARP_DEVICE float divide(float a, float b);  ///< [thread] rounded once
+
+/// [thread] The larger; if one is a NaN, the other.
+FARWARP_DEVICE float maximum(float a, float b);
+/// [thread] 2 to the power of `value`, off by 2 ulp at most; 0 where the result would be denormal. Bits differ between targets.
+FARWARP_DEVICE float exp2(float value);
+/// [thread] The base-2 logarithm, off by 2^-22 (absolute, from 0.5 to 2) or 2 ulp at most; minus infinity of 0. Bits differ between targets.
+FARWARP_DEVICE float log2(float value);
 
 // ---- clock ---------------------------------------------------------------------------------------------------------
 

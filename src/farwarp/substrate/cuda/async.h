@@ -87,6 +87,17 @@ FARWARP_DEVICE void tensor_load(Shared<std::byte> destination, const TensorMap& 
       : "memory");
 }
 
+FARWARP_DEVICE void tensor_load(Shared<std::byte> destination, const TensorMap& map, GridIndex matrix, int row,
+                                int column, Shared<Mbarrier> barrier) {
+  const std::uint32_t to = ptx::shared_address(destination.raw);
+  const std::uint32_t completes = ptx::shared_address(barrier.raw);
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to),
+      "l"(&map), "r"(column), "r"(row), "r"(matrix.i), "r"(matrix.j), "r"(completes)
+      : "memory");
+}
+
 FARWARP_DEVICE void tensor_store(const TensorMap& map, int row, int column, Shared<const std::byte> source) {
   const std::uint32_t from = ptx::shared_address(source.raw);
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map),

@@ -57,4 +57,20 @@ FARWARP_DEVICE float multiply(float a, float b) { return __fmul_rn(a, b); }
 FARWARP_DEVICE float add(float a, float b) { return __fadd_rn(a, b); }
 FARWARP_DEVICE float divide(float a, float b) { return __fdiv_rn(a, b); }
 
+FARWARP_DEVICE float maximum(float a, float b) {
+  float result;
+  asm("max.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
+FARWARP_DEVICE float exp2(float value) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+  return result;
+}
+FARWARP_DEVICE float log2(float value) {
+  float result;
+  asm("lg2.approx.f32 %0, %1;" : "=f"(result) : "f"(value));
+  return result;
+}
+
 }  // namespace farwarp::FARWARP_TARGET

@@ -16,12 +16,22 @@ FARWARP_DEVICE std::uint64_t matrix_descriptor(Shared<const std::byte> tile, int
   return kLayout | ((shared_address(tile.raw) + static_cast<std::uint32_t>(k) * 2) & 0x3ffff) >> 4;
 }
 
+/// Of a tile whose rows are k. Bits 16-29: the distance from 64 columns to the next 64; 32-45: from 8 rows to the next 8.
+FARWARP_DEVICE std::uint64_t matrix_descriptor_rows(Shared<const std::byte> tile, int panel_bytes, int k) {
+  constexpr std::uint64_t kLayout = std::uint64_t{1} << 62 | std::uint64_t{1024 / 16} << 32;
+  const auto address = shared_address(tile.raw) + static_cast<std::uint32_t>(k) * 128;
+  return kLayout | static_cast<std::uint64_t>(panel_bytes / 16) << 16 | (address & 0x3ffff) >> 4;
+}
+
 /// One specialisation for each number of columns, because the register list is part of the instruction's text.
 template <class T, int columns>
 struct Wgmma;
+template <class T, int columns>
+struct WgmmaRs;
 
 // clang-format off
 #define FARWARP_TEN(t) "%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t "4, %" #t "5, %" #t "6, %" #t "7, %" #t "8, %" #t "9, "
+#define FARWARP_LIST_4 "%0, %1, %2, %3"
 #define FARWARP_LIST_8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define FARWARP_LIST_16 FARWARP_TEN() "%10, %11, %12, %13, %14, %15"
 #define FARWARP_LIST_24 FARWARP_TEN() FARWARP_TEN(1) "%20, %21, %22, %23"
@@ -33,10 +43,12 @@ struct Wgmma;
   FARWARP_TEN(6) FARWARP_TEN(7)
 #define FARWARP_LIST_80 FARWARP_TEN() FARWARP_TEN(1) FARWARP_TEN(2) FARWARP_TEN(3) FARWARP_TEN(4) FARWARP_TEN(5) \
   FARWARP_TEN(6) "%70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
+#define FARWARP_LIST_88 FARWARP_FIRST_80 "%80, %81, %82, %83, %84, %85, %86, %87"
 #define FARWARP_LIST_96 FARWARP_FIRST_80 FARWARP_TEN(8) "%90, %91, %92, %93, %94, %95"
 #define FARWARP_LIST_112 FARWARP_FIRST_80 FARWARP_TEN(8) FARWARP_TEN(9) FARWARP_TEN(10) "%110, %111"
 #define FARWARP_LIST_128 FARWARP_FIRST_80 FARWARP_TEN(8) FARWARP_TEN(9) FARWARP_TEN(10) FARWARP_TEN(11) \
   "%120, %121, %122, %123, %124, %125, %126, %127"
+#define FARWARP_SUMS_4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define FARWARP_SUMS_8(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
   "+f"(d[i + 6]), "+f"(d[i + 7])
 #define FARWARP_SUMS_16(d, i) FARWARP_SUMS_8(d, i), FARWARP_SUMS_8(d, i + 8)
@@ -45,6 +57,7 @@ struct Wgmma;
 #define FARWARP_SUMS_48(d, i) FARWARP_SUMS_32(d, i), FARWARP_SUMS_16(d, i + 32)
 #define FARWARP_SUMS_64(d, i) FARWARP_SUMS_32(d, i), FARWARP_SUMS_32(d, i + 32)
 #define FARWARP_SUMS_80(d, i) FARWARP_SUMS_64(d, i), FARWARP_SUMS_16(d, i + 64)
+#define FARWARP_SUMS_88(d, i) FARWARP_SUMS_80(d, i), FARWARP_SUMS_8(d, i + 80)
 #define FARWARP_SUMS_96(d, i) FARWARP_SUMS_64(d, i), FARWARP_SUMS_32(d, i + 64)
 #define FARWARP_SUMS_112(d, i) FARWARP_SUMS_96(d, i), FARWARP_SUMS_16(d, i + 96)
 #define FARWARP_SUMS_128(d, i) FARWARP_SUMS_64(d, i), FARWARP_SUMS_64(d, i + 64)
@@ -64,6 +77,7 @@ struct Wgmma;
 #define FARWARP_WGMMA_BOTH(columns, sums, a_number, b_number, accumulate_number)               \
   FARWARP_WGMMA(Half, "f16", columns, sums, a_number, b_number, accumulate_number)             \
   FARWARP_WGMMA(Bf16, "bf16", columns, sums, a_number, b_number, accumulate_number)
+FARWARP_WGMMA_BOTH(8, 4, 4, 5, 6)
 FARWARP_WGMMA_BOTH(16, 8, 8, 9, 10)
 FARWARP_WGMMA_BOTH(32, 16, 16, 17, 18)
 FARWARP_WGMMA_BOTH(48, 24, 24, 25, 26)
@@ -71,13 +85,35 @@ FARWARP_WGMMA_BOTH(64, 32, 32, 33, 34)
 FARWARP_WGMMA_BOTH(96, 48, 48, 49, 50)
 FARWARP_WGMMA_BOTH(128, 64, 64, 65, 66)
 FARWARP_WGMMA_BOTH(160, 80, 80, 81, 82)
+FARWARP_WGMMA_BOTH(176, 88, 88, 89, 90)
 FARWARP_WGMMA_BOTH(192, 96, 96, 97, 98)
 FARWARP_WGMMA_BOTH(224, 112, 112, 113, 114)
 FARWARP_WGMMA_BOTH(256, 128, 128, 129, 130)
+// After the sums: four words of A, descriptor B, whether to accumulate; 1, 1 as above; 1: B is MN-major.
+#define FARWARP_WGMMA_RS(T, type, columns, sums, a0, a1, a2, a3, b_number, accumulate_number)                          \
+  template <>                                                                                                            \
+  struct WgmmaRs<T, columns> {                                                                                         \
+    static FARWARP_DEVICE void run(float (&d)[sums], const std::uint32_t (&a)[4], std::uint64_t b,                       \
+                                   std::uint32_t accumulate) {                                                           \
+      asm volatile("{\n\t.reg .pred accumulate;\n\tsetp.ne.b32 accumulate, %" #accumulate_number ", 0;\n\t"              \
+                   "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." type "." type " {" FARWARP_LIST_##sums        \
+                   "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b_number ", accumulate, 1, 1, 1;\n\t}"              \
+                   : FARWARP_SUMS_##sums(d, 0)                                                                           \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));                               \
+    }                                                                                                                    \
+  };
+#define FARWARP_WGMMA_RS_BOTH(columns, sums, a0, a1, a2, a3, b_number, accumulate_number)               \
+  FARWARP_WGMMA_RS(Half, "f16", columns, sums, a0, a1, a2, a3, b_number, accumulate_number)             \
+  FARWARP_WGMMA_RS(Bf16, "bf16", columns, sums, a0, a1, a2, a3, b_number, accumulate_number)
+FARWARP_WGMMA_RS_BOTH(64, 32, 32, 33, 34, 35, 36, 37)
+FARWARP_WGMMA_RS_BOTH(128, 64, 64, 65, 66, 67, 68, 69)
+#undef FARWARP_WGMMA_RS_BOTH
+#undef FARWARP_WGMMA_RS
 #undef FARWARP_WGMMA_BOTH
 #undef FARWARP_WGMMA
 #undef FARWARP_TEN
 #undef FARWARP_FIRST_80
+#undef FARWARP_LIST_4
 #undef FARWARP_LIST_8
 #undef FARWARP_LIST_16
 #undef FARWARP_LIST_24
@@ -85,9 +121,11 @@ FARWARP_WGMMA_BOTH(256, 128, 128, 129, 130)
 #undef FARWARP_LIST_48
 #undef FARWARP_LIST_64
 #undef FARWARP_LIST_80
+#undef FARWARP_LIST_88
 #undef FARWARP_LIST_96
 #undef FARWARP_LIST_112
 #undef FARWARP_LIST_128
+#undef FARWARP_SUMS_4
 #undef FARWARP_SUMS_8
 #undef FARWARP_SUMS_16
 #undef FARWARP_SUMS_24
@@ -95,6 +133,7 @@ FARWARP_WGMMA_BOTH(256, 128, 128, 129, 130)
 #undef FARWARP_SUMS_48
 #undef FARWARP_SUMS_64
 #undef FARWARP_SUMS_80
+#undef FARWARP_SUMS_88
 #undef FARWARP_SUMS_96
 #undef FARWARP_SUMS_112
 #undef FARWARP_SUMS_128
@@ -110,6 +149,12 @@ FARWARP_DEVICE void wgmma(float (&sums)[columns / 2], Shared<const std::byte> a,
   ptx::Wgmma<T, columns>::run(sums, ptx::matrix_descriptor(a, k), ptx::matrix_descriptor(b, k), accumulate);
 }
 
+template <class T, int columns>
+FARWARP_DEVICE void wgmma_rs(float (&sums)[columns / 2], const std::uint32_t (&a)[4], Shared<const std::byte> b,
+                             int panel_bytes, int k, bool accumulate) {
+  ptx::WgmmaRs<T, columns>::run(sums, a, ptx::matrix_descriptor_rows(b, panel_bytes, k), accumulate);
+}
+
 FARWARP_DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
 template <int pending>
@@ -119,11 +164,15 @@ FARWARP_DEVICE void wgmma_wait_read() {
 
 // The empty asm makes the sums depend on the wait. For the compiler they are ready when wgmma() returns, so it could read them before
 // the wait.
-template <int count>
-FARWARP_DEVICE void wgmma_wait_all(float (&sums)[count]) {
-  wgmma_wait_read<0>();
+template <int pending, int count>
+FARWARP_DEVICE void wgmma_wait_sums(float (&sums)[count]) {
+  wgmma_wait_read<pending>();
 #pragma unroll
   for (int i = 0; i < count; ++i) asm volatile("" : "+f"(sums[i])::"memory");
+}
+template <int count>
+FARWARP_DEVICE void wgmma_wait_all(float (&sums)[count]) {
+  wgmma_wait_sums<0>(sums);
 }
 
 template <int count>

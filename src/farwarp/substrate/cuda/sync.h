@@ -23,5 +23,8 @@ FARWARP_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;
 FARWARP_DEVICE void group_sync(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
+FARWARP_DEVICE void group_arrive(int number, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
 
 }  // namespace farwarp::FARWARP_TARGET

@@ -32,7 +32,11 @@ FARWARP_DEVICE void proxy_fence() { emu::proxy_fence(); }
 FARWARP_DEVICE void tensor_prefetch(const TensorMap&) {}
 FARWARP_DEVICE void tensor_load(Shared<std::byte> destination, const TensorMap& map, int row, int column,
                                 Shared<Mbarrier> barrier) {
-  emu::tensor_load(destination.raw, map, row, column, barrier.raw);
+  emu::tensor_load(destination.raw, map, {}, row, column, barrier.raw);
+}
+FARWARP_DEVICE void tensor_load(Shared<std::byte> destination, const TensorMap& map, GridIndex matrix, int row,
+                                int column, Shared<Mbarrier> barrier) {
+  emu::tensor_load(destination.raw, map, matrix, row, column, barrier.raw);
 }
 FARWARP_DEVICE void tensor_store(const TensorMap& map, int row, int column, Shared<const std::byte> source) {
   emu::tensor_store(map, row, column, source.raw);

@@ -1,6 +1,7 @@
 // Barriers of blocks and clusters, and operations of warps.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -49,6 +50,61 @@ void arrive_at_block(Wait kind, bool predicate, const void* site) {
   }
 }
 
+/// A step of the running thread, and the barrier, which no thread uses otherwise at this time.
+NamedBarrier& enter_group(const char* function, int number, int threads) {
+  Engine& the_engine = engine();
+  the_engine.step();
+  Thread& thread = the_engine.running();
+  Block& block = *thread.block;
+  const int lanes = std::popcount(thread.warp->present);
+  if (!thread.launch->device->sm90())
+    the_engine.fault(fmt::format("{}: this target has no numbered barriers", function));
+  if (number < 1 || number > 15 || threads < lanes || threads % lanes != 0 || threads > block.threads) {
+    the_engine.fault(
+        fmt::format("{}: number is {}, threads is {}; allowed: 1 to 15, and whole warps of {} up to the block's {}",
+                    function, number, threads, lanes, block.threads));
+  }
+  check_warp_not_divided(thread);
+  NamedBarrier& barrier = block.named_barriers[static_cast<std::size_t>(number)];
+  if (barrier.threads != 0 && barrier.threads != threads) {
+    the_engine.fault(fmt::format("{} {} for {} threads, while others of its block wait in it for {}", function, number,
+                                 threads, barrier.threads));
+  }
+  if (std::find(barrier.passed.begin(), barrier.passed.end(), &thread) != barrier.passed.end())
+    the_engine.fault(
+        fmt::format("{} {}: the thread has arrived before, and the barrier is not complete", function, number));
+  barrier.threads = threads;
+  return barrier;
+}
+
+/// The warps of these threads, which must be all their lanes.
+std::vector<Warp*> whole_warps(const std::vector<Thread*>& threads, int lanes, int number) {
+  std::vector<Warp*> warps;
+  for (const Thread* thread : threads) {
+    if (thread->lane_index == 0) warps.push_back(thread->warp);
+  }
+  if (warps.size() * static_cast<std::size_t>(lanes) != threads.size())
+    engine().fault(fmt::format("group_sync {}: {} threads came, but not as whole warps", number, threads.size()));
+  return warps;
+}
+
+/// True if all threads have arrived. Those that wait then learn what all have done, and are ready; the barrier can be used again.
+bool complete_group(NamedBarrier& barrier, int number) {
+  Engine& the_engine = engine();
+  const Thread& running = the_engine.running();
+  if (static_cast<int>(barrier.waiting.size() + barrier.passed.size()) < barrier.threads) return false;
+  the_engine.note_progress();
+  const int lanes = std::popcount(running.warp->present);
+  whole_warps(barrier.passed, lanes, number);
+  barrier_met(*running.block, whole_warps(barrier.waiting, lanes, number), the_engine.schedule.now());
+  for (Thread* thread : barrier.waiting) {
+    if (!barrier.passed.empty()) acquire_clocks(*thread, barrier.known, barrier.published);
+    if (thread != &running) the_engine.schedule.make_ready(*thread);
+  }
+  barrier = {};
+  return true;
+}
+
 ClusterBarrier& barrier_of_cluster(const Thread& thread) {
   const int first = thread.block_index / thread.launch->shape.cluster * thread.launch->shape.cluster;
   return thread.launch->blocks[static_cast<std::size_t>(first)].cluster;
@@ -64,41 +120,19 @@ bool block_any(bool predicate) {
 }
 
 void group_sync(int number, int threads) {
-  Engine& the_engine = engine();
-  the_engine.step();
-  Thread& thread = the_engine.running();
-  Block& block = *thread.block;
-  const int lanes = std::popcount(thread.warp->present);
-  if (!thread.launch->device->sm90()) the_engine.fault("group_sync: this target has no numbered barriers");
-  if (number < 1 || number > 15 || threads < lanes || threads % lanes != 0 || threads > block.threads) {
-    the_engine.fault(fmt::format(
-        "group_sync: number is {}, threads is {}; allowed: 1 to 15, and whole warps of {} up to the block's {}", number,
-        threads, lanes, block.threads));
-  }
-  check_warp_not_divided(thread);
-  NamedBarrier& barrier = block.named_barriers[static_cast<std::size_t>(number)];
-  if (barrier.threads != 0 && barrier.threads != threads) {
-    the_engine.fault(fmt::format("group_sync {} for {} threads, while others of its block wait in it for {}", number,
-                                 threads, barrier.threads));
-  }
-  barrier.threads = threads;
-  barrier.arrived.push_back(&thread);
-  if (static_cast<int>(barrier.arrived.size()) < threads) {
-    the_engine.block(Wait::group_sync, __builtin_return_address(0));
-    return;
-  }
-  the_engine.note_progress();
-  std::vector<Warp*> warps;
-  for (const Thread* arrived : barrier.arrived) {
-    if (arrived->lane_index == 0) warps.push_back(arrived->warp);
-  }
-  if (static_cast<int>(warps.size()) * lanes != threads)
-    the_engine.fault(fmt::format("group_sync {}: {} threads came, but not as whole warps", number, threads));
-  barrier_met(block, warps, the_engine.schedule.now());
-  for (Thread* arrived : barrier.arrived) {
-    if (arrived != &thread) the_engine.schedule.make_ready(*arrived);
-  }
-  barrier = {};
+  NamedBarrier& barrier = enter_group("group_sync", number, threads);
+  barrier.waiting.push_back(&engine().running());
+  if (!complete_group(barrier, number)) engine().block(Wait::group_sync, __builtin_return_address(0));
+}
+
+void group_arrive(int number, int threads) {
+  NamedBarrier& barrier = enter_group("group_arrive", number, threads);
+  Thread& thread = engine().running();
+  barrier.passed.push_back(&thread);
+  const SnapshotRef released = snapshot(thread, Scope::block, engine().schedule.now());
+  barrier.known = join(barrier.known, released->known);
+  barrier.published = join(barrier.published, released->published);
+  complete_group(barrier, number);
 }
 
 int cluster_rank() {

@@ -161,17 +161,23 @@ CopyBox run_of(void* memory, int bytes) {
 }
 
 /// The box of a tensor copy, checked.
-CopyBox box_of(Thread& thread, const char* what, const TensorMap& map, int row, int column, const void* in_shared,
-               bool own_device_only) {
+CopyBox box_of(Thread& thread, const char* what, const TensorMap& map, GridIndex matrix, int row, int column,
+               const void* in_shared, bool own_device_only) {
   Engine& the_engine = engine();
   const EncodedTensorMap encoded = decode(map);
   const TensorMapDesc& desc = encoded.desc;
   if (encoded.magic != EncodedTensorMap::kMagic)
     the_engine.fault(fmt::format("{}: not a map that Device::encode() made", what));
   if (column % 8 != 0) the_engine.fault(fmt::format("{}: column is {}, must be a multiple of 8", what, column));
+  const bool has_grid = desc.grid[0] > 0, wants_grid = matrix.i != -1 || matrix.j != -1;
+  if (has_grid != wants_grid)
+    the_engine.fault(fmt::format("{}: the map has {} grid of matrices", what, has_grid ? "a" : "no"));
+  const bool exists =
+      !has_grid || (matrix.i >= 0 && matrix.i < desc.grid[0] && matrix.j >= 0 && matrix.j < desc.grid[1]);
   CopyBox box;
   box.pitch = desc.pitch * 2;
   box.base = static_cast<std::byte*>(desc.base) + row * box.pitch + column * std::int64_t{2};
+  if (has_grid) box.base += 2 * (matrix.i * desc.grid_pitch[0] + matrix.j * desc.grid_pitch[1]);
   box.rows = desc.box_rows;
   box.row_units = desc.box_columns / 8;
   box.swizzled = desc.swizzled;
@@ -179,7 +185,7 @@ CopyBox box_of(Thread& thread, const char* what, const TensorMap& map, int row, 
     return static_cast<int>(std::clamp<std::int64_t>(bound, 0, size));
   };
   box.first_row = within(-row, box.rows);
-  box.end_row = within(desc.rows - row, box.rows);
+  box.end_row = exists ? within(desc.rows - row, box.rows) : box.first_row;
   box.first_unit = within(-column / 8, box.row_units);
   box.end_unit = within((desc.columns - column + 7) / 8, box.row_units);
   const auto alignment = desc.swizzled ? kSwizzleAlignment : 128;
@@ -292,9 +298,9 @@ void bulk_store(void* peer_destination, const void* shared_source, int bytes) {
   issue_store(thread, shared_source, run_of(peer_destination, bytes));
 }
 
-void tensor_load(void* shared_destination, const TensorMap& map, int row, int column, void* address) {
+void tensor_load(void* shared_destination, const TensorMap& map, GridIndex matrix, int row, int column, void* address) {
   Thread& thread = enter("tensor_load");
-  const CopyBox box = box_of(thread, "tensor_load", map, row, column, shared_destination, true);
+  const CopyBox box = box_of(thread, "tensor_load", map, matrix, row, column, shared_destination, true);
   issue_load(thread, shared_destination, box, address, "tensor_load");
 }
 
@@ -302,7 +308,7 @@ void tensor_store(const TensorMap& map, int row, int column, const void* shared_
   Thread& thread = enter("tensor_store");
   if (row < 0 || column < 0)
     engine().fault(fmt::format("tensor_store: the box begins at ({}, {}): a store's may not be negative", row, column));
-  issue_store(thread, shared_source, box_of(thread, "tensor_store", map, row, column, shared_source, false));
+  issue_store(thread, shared_source, box_of(thread, "tensor_store", map, {}, row, column, shared_source, false));
 }
 
 void bulk_commit() { ++enter("bulk_commit").open_group; }

@@ -6,6 +6,8 @@
 
 namespace farwarp::FARWARP_TARGET {
 
+inline constexpr float kSmallestNormal = 0x1p-126f;
+
 FARWARP_DEVICE float to_float(Half value) { return float_from(value); }
 FARWARP_DEVICE float to_float(Bf16 value) { return float_from(value); }
 
@@ -38,5 +40,12 @@ FARWARP_DEVICE float fused_multiply_add(float a, float b, float c) { return std:
 FARWARP_DEVICE float multiply(float a, float b) { return a * b; }
 FARWARP_DEVICE float add(float a, float b) { return a + b; }
 FARWARP_DEVICE float divide(float a, float b) { return a / b; }
+
+FARWARP_DEVICE float maximum(float a, float b) { return std::fmax(a, b); }
+FARWARP_DEVICE float exp2(float value) {
+  const float result = std::exp2(value);
+  return result < kSmallestNormal ? 0.0f : result;
+}
+FARWARP_DEVICE float log2(float value) { return std::log2(value); }
 
 }  // namespace farwarp::FARWARP_TARGET

@@ -58,6 +58,7 @@ bool block_any(bool predicate);
 
 /// `number` is 1 to 15; `threads` is a multiple of the warp size.
 void group_sync(int number, int threads);
+void group_arrive(int number, int threads);
 
 int cluster_rank();
 void cluster_arrive(Order order);
@@ -85,22 +86,25 @@ void bulk_commit();
 void bulk_wait_read(int pending);
 void bulk_wait_all();
 void proxy_fence();
-void tensor_load(void* shared_destination, const TensorMap& map, int row, int column, void* barrier);
+/// `matrix`: which of a grid; {-1, -1} if the map has none.
+void tensor_load(void* shared_destination, const TensorMap& map, GridIndex matrix, int row, int column, void* barrier);
 void tensor_store(const TensorMap& map, int row, int column, const void* shared_source);
 
-/// The operands of one wgmma instruction: tiles in shared memory.
+/// The operands of one wgmma instruction: tiles in shared memory, or A in registers and B with k along its rows.
 struct MatrixOperands {
-  const std::byte* a = nullptr;
+  const std::byte* a = nullptr;  ///< null: A is in registers
   const std::byte* b = nullptr;
   int k = 0;
+  int panel_bytes = 0;  ///< of B with k along its rows: from 64 columns to the next 64; 0: both operands are K-major
   int columns = 0;
   bool accumulate = false;
   DType type = DType::kBf16;
   friend bool operator==(const MatrixOperands&, const MatrixOperands&) = default;
 };
 void wgmma_fence();
-/// `sums` has columns / 2 floats of the running thread. It is poisoned until wgmma_wait(0).
-void wgmma(const MatrixOperands& operands, float* sums);
+/// `sums` has columns / 2 floats of the running thread. It is poisoned until wgmma_wait(0). `a`: the thread's four words of A, if A is in
+/// registers; they are read when the instruction runs.
+void wgmma(const MatrixOperands& operands, float* sums, const std::uint32_t* a = nullptr);
 void wgmma_commit();
 void wgmma_wait(int pending);
 

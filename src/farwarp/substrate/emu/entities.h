@@ -164,10 +164,13 @@ struct BulkCopy {
   std::vector<std::uint64_t> data;  ///< two words for each unit
 };
 
-/// One of the block's numbered barriers (group_sync()).
+/// One of the block's numbered barriers (group_sync(), group_arrive()).
 struct NamedBarrier {
-  int threads = 0;  ///< number of threads that it waits for; 0: none has arrived
-  std::vector<Thread*> arrived;
+  int threads = 0;               ///< number of threads that it waits for; 0: none has arrived
+  std::vector<Thread*> waiting;  ///< threads in group_sync()
+  std::vector<Thread*> passed;   ///< threads that called group_arrive()
+  ClockRef known;                ///< of the threads that passed, when they arrived
+  ClockRef published;
 };
 
 /// The sums of a chain of wgmma. Threads cannot access them until they have waited for the last wgmma.
@@ -186,6 +189,7 @@ struct MatrixOp {
   std::shared_ptr<MatrixSums> sums;
   std::array<View, 4> seen;  ///< each warp's knowledge at issue
   std::array<View, 4> published;
+  std::array<const std::uint32_t*, 128> a_registers{};  ///< each thread's four words of A, if A is in registers
 };
 
 /// Four warps, and the wgmma operations for which some of their threads have not waited.

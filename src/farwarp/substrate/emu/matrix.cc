@@ -42,6 +42,10 @@ void check_tile(const Thread& thread, const std::byte* tile, int rows) {
     engine().fault(fmt::format("wgmma: the tile at {} must be aligned to {}", fmt::ptr(tile), kSwizzleAlignment));
 }
 
+float float_of(DType type, std::uint16_t bits) {
+  return type == DType::kF16 ? float_from(Half{bits}) : float_from(Bf16{bits});
+}
+
 /// Reads rows of the operands with the knowledge of a warp. For a write that the warp does not know it may return the old value, and it
 /// reports a race.
 class TileReader {
@@ -49,16 +53,23 @@ class TileReader {
   TileReader(const Thread& thread, const View& seen, const View& published)
       : thread_(thread), seen_(seen), published_(published) {}
 
+  /// Elements k to k + 15 of a row of a K-major tile.
   void read(const std::byte* tile, int row, int k, DType type, float (&values)[kDepth]) {
-    std::uint64_t words[kDepth / 4];
-    for (int word = 0; word < kDepth / 4; ++word) words[word] = load(tile + swizzled_offset(row, k * 2 + 8 * word));
-    for (int i = 0; i < kDepth; ++i) {
-      const auto bits = static_cast<std::uint16_t>(words[i / 4] >> (16 * (i % 4)));
-      values[i] = type == DType::kF16 ? float_from(Half{bits}) : float_from(Bf16{bits});
+    for (int i = 0; i < kDepth; i += 4) read_four(tile + swizzled_offset(row, (k + i) * 2), type, values + i);
+  }
+  /// Row `k` of an MN-major tile.
+  void read_row(const MatrixOperands& operands, int k, float* values) {
+    for (int column = 0; column < operands.columns; column += 4) {
+      const std::byte* const panel = operands.b + column / 64 * std::ptrdiff_t{operands.panel_bytes};
+      read_four(panel + swizzled_offset(k, column % 64 * 2), operands.type, values + column);
     }
   }
 
  private:
+  void read_four(const std::byte* address, DType type, float* values) {
+    const std::uint64_t word = load(address);
+    for (int i = 0; i < 4; ++i) values[i] = float_of(type, static_cast<std::uint16_t>(word >> (16 * i)));
+  }
   std::uint64_t load(const std::byte* address) {
     Engine& the_engine = engine();
     const Granule granule = the_engine.arena.granule_of(address);
@@ -84,22 +95,44 @@ class TileReader {
   std::uint64_t last_known_ = ~std::uint64_t{0};
 };
 
+/// The 16 rows of A that a warp's threads hold in registers.
+void read_registers(const MatrixOp& op, std::size_t warp, float (&rows)[16][kDepth]) {
+  for (std::size_t thread = 32 * warp; thread < 32 * (warp + 1); ++thread) {
+    for (int i = 0; i < 8; ++i) {
+      const MatrixIndex at = wgmma_a(static_cast<int>(thread), i);
+      const std::uint32_t word = op.a_registers[thread][i / 2];
+      rows[at.row % 16][at.column] = float_of(op.operands.type, static_cast<std::uint16_t>(word >> (16 * (i % 2))));
+    }
+  }
+}
+
 /// Adds the products in fp32, one after the other, in the order of k.
 void execute(const Warpgroup& group, MatrixOp& op) {
   const MatrixOperands& operands = op.operands;
   const auto columns = static_cast<std::size_t>(operands.columns);
   std::vector<float> b(columns * kDepth);  // [k][column]
   TileReader b_reader(*group.first, op.seen[0], op.published[0]);
-  for (std::size_t column = 0; column < columns; ++column) {
-    float row[kDepth];
-    b_reader.read(operands.b, static_cast<int>(column), operands.k, operands.type, row);
-    for (std::size_t k = 0; k < kDepth; ++k) b[k * columns + column] = row[k];
+  if (operands.panel_bytes > 0) {
+    for (int k = 0; k < kDepth; ++k)
+      b_reader.read_row(operands, operands.k + k, b.data() + static_cast<std::size_t>(k) * columns);
+  } else {
+    for (std::size_t column = 0; column < columns; ++column) {
+      float row[kDepth];
+      b_reader.read(operands.b, static_cast<int>(column), operands.k, operands.type, row);
+      for (std::size_t k = 0; k < kDepth; ++k) b[k * columns + column] = row[k];
+    }
   }
   for (std::size_t warp = 0; warp < 4; ++warp) {
     TileReader a_reader(group.first[32 * warp], op.seen[warp], op.published[warp]);
+    float in_registers[16][kDepth];
+    if (operands.a == nullptr) read_registers(op, warp, in_registers);
     for (std::size_t row = 16 * warp; row < 16 * (warp + 1); ++row) {
       float a[kDepth];
-      a_reader.read(operands.a, static_cast<int>(row), operands.k, operands.type, a);
+      if (operands.a == nullptr) {
+        std::copy_n(in_registers[row % 16], kDepth, a);
+      } else {
+        a_reader.read(operands.a, static_cast<int>(row), operands.k, operands.type, a);
+      }
       float* const sums = op.sums->values.data() + row * columns;
       if (!operands.accumulate) std::fill(sums, sums + columns, 0.0f);
       for (std::size_t k = 0; k < kDepth; ++k) {
@@ -147,6 +180,26 @@ void move_registers(const Thread& thread, MatrixSums& sums, float* registers, in
   sums.registers[index] = in ? registers : nullptr;
 }
 
+void check_operands(const Thread& thread, const MatrixOperands& operands) {
+  Engine& the_engine = engine();
+  const auto wrong = [&](const char* allowed) {
+    the_engine.fault(fmt::format("wgmma: k is {}; allowed: {}", operands.k, allowed));
+  };
+  if (operands.panel_bytes == 0) {
+    check_tile(thread, operands.a, kRows);
+    check_tile(thread, operands.b, operands.columns);
+    if (operands.k < 0 || operands.k > 48 || operands.k % kDepth != 0) wrong("0, 16, 32, 48");
+    return;
+  }
+  if (operands.k < 0 || operands.k % kDepth != 0) wrong("multiples of 16");
+  if (operands.panel_bytes % kSwizzleAlignment != 0) {
+    the_engine.fault(
+        fmt::format("wgmma_rs: panel_bytes is {}; allowed: multiples of {}", operands.panel_bytes, kSwizzleAlignment));
+  }
+  for (int column = 0; column < operands.columns; column += 64)
+    check_tile(thread, operands.b + column / 64 * std::ptrdiff_t{operands.panel_bytes}, operands.k + kDepth);
+}
+
 MatrixOp& join_op(Warpgroup& group, Thread& thread, const MatrixOperands& operands, const float* registers) {
   Engine& the_engine = engine();
   if (thread.matrix_issued - group.forgotten == group.ops.size()) {
@@ -159,10 +212,7 @@ MatrixOp& join_op(Warpgroup& group, Thread& thread, const MatrixOperands& operan
       op.sums = std::make_shared<MatrixSums>();
       op.sums->values.resize(static_cast<std::size_t>(kRows * operands.columns));
     }
-    check_tile(thread, operands.a, kRows);
-    check_tile(thread, operands.b, operands.columns);
-    if (operands.k < 0 || operands.k > 48 || operands.k % kDepth != 0)
-      the_engine.fault(fmt::format("wgmma: k is {}; allowed: 0, 16, 32, 48", operands.k));
+    check_operands(thread, operands);
   }
   MatrixOp& op = op_at(group, thread.matrix_issued);
   if (op.operands != operands || op.group != thread.open_matrix_group)
@@ -189,7 +239,7 @@ void wgmma_fence() {
   engine().running().matrix_fenced = true;
 }
 
-void wgmma(const MatrixOperands& operands, float* registers) {
+void wgmma(const MatrixOperands& operands, float* registers, const std::uint32_t* a) {
   Warpgroup& group = enter("wgmma");
   Engine& the_engine = engine();
   Thread& thread = the_engine.running();
@@ -199,6 +249,7 @@ void wgmma(const MatrixOperands& operands, float* registers) {
     move_registers(thread, *op.sums, registers, operands.columns, true);
   if (op.sums->registers[index_in_group(thread)] != registers)
     the_engine.fault("wgmma: the threads of the warpgroup disagree on its accumulators");
+  op.a_registers[index_in_group(thread)] = a;
   if (thread.lane_index == 0) {
     op.seen[index_in_group(thread) / 32] = thread.seen;
     op.published[index_in_group(thread) / 32] = thread.published;

@@ -14,10 +14,23 @@ FARWARP_DEVICE void wgmma(float (&sums)[columns / 2], Shared<const std::byte> a,
   emu::wgmma({.a = a.raw, .b = b.raw, .k = k, .columns = columns, .accumulate = accumulate, .type = T::kDType}, sums);
 }
 
+template <class T, int columns>
+FARWARP_DEVICE void wgmma_rs(float (&sums)[columns / 2], const std::uint32_t (&a)[4], Shared<const std::byte> b,
+                             int panel_bytes, int k, bool accumulate) {
+  static_assert(columns % 8 == 0 && columns <= 256);
+  emu::wgmma(
+      {.b = b.raw, .k = k, .panel_bytes = panel_bytes, .columns = columns, .accumulate = accumulate, .type = T::kDType},
+      sums, a);
+}
+
 FARWARP_DEVICE void wgmma_commit() { emu::wgmma_commit(); }
 
 template <int pending>
 FARWARP_DEVICE void wgmma_wait_read() {
+  emu::wgmma_wait(pending);
+}
+template <int pending, int count>
+FARWARP_DEVICE void wgmma_wait_sums(float (&)[count]) {
   emu::wgmma_wait(pending);
 }
 template <int count>

@@ -16,5 +16,6 @@ FARWARP_DEVICE void cluster_arrive() {
 }
 FARWARP_DEVICE void cluster_wait() { emu::cluster_wait(); }
 FARWARP_DEVICE void group_sync(int number, int threads) { emu::group_sync(number, threads); }
+FARWARP_DEVICE void group_arrive(int number, int threads) { emu::group_arrive(number, threads); }
 
 }  // namespace farwarp::FARWARP_TARGET

@@ -56,5 +56,9 @@ FARWARP_DEVICE float add(float a, float b) {
   return a + b;
 }
 FARWARP_DEVICE float divide(float a, float b) { return a / b; }
+FARWARP_DEVICE float maximum(float a, float b) { return __builtin_fmaxf(a, b); }
+// v_exp_f32 and v_log_f32 take and give no denormals.
+FARWARP_DEVICE float exp2(float value) { return __builtin_amdgcn_exp2f(value); }
+FARWARP_DEVICE float log2(float value) { return __builtin_amdgcn_logf(value); }
 
 }  // namespace farwarp::FARWARP_TARGET
