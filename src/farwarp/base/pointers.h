@@ -40,7 +40,7 @@ struct Global : detail::PointerArithmetic<Global<T>, T> {
 };
 
 /// Memory of a peer's device, or of this one accessed as a peer's: some rank's part of the symmetric heap.
-/// Reads and flag writes through it have system scope only.
+/// Cells are accessed through it at system scope only.
 template <class T>
 struct Peer : detail::PointerArithmetic<Peer<T>, T> {
   constexpr Peer() = default;

@@ -18,7 +18,7 @@ inline constexpr int kMaxOperators = 64;  ///< live operator instances of one Wo
 /// The state of one operator instance that outlives a launch. Written by this rank's kernels, open_operator() and recover().
 struct OperatorCells {
   std::uint32_t epoch;  ///< of the call in flight or the next one; advanced by the call's last kernel
-  std::uint32_t phase;  ///< kernels of the call already done; one that expects another number was called out of order
+  std::uint32_t phase;  ///< the operator's phase that comes next (0: a new call); a kernel of another is out of order
   std::uint32_t blocks_left;  ///< blocks of the kernel that have left the call; the last one advances phase and epoch
   std::uint32_t busy;         ///< 1 while a kernel of this operator has blocks in the call
 };

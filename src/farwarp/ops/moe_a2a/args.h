@@ -27,7 +27,7 @@ inline constexpr const char* kSiteNames[kSites] = {"dispatch header", "dispatch 
                                                    "combine return",  "staging load",     "token count",
                                                    "expert index",    "receive capacity", "configuration"};
 
-inline constexpr int kMaxTopK = 32;
+inline constexpr int kMaxTopK = 32;  ///< the lanes of the smallest warp: lane j holds k-slot j
 inline constexpr int kMaxExperts = 4096;
 inline constexpr int kThreads = 256;
 inline constexpr int kStagingBytes = 16384;  ///< bulk mode: one warp's staging buffer in shared memory
@@ -42,16 +42,21 @@ constexpr std::uint32_t folded(std::uint64_t configuration) {
 /// A row's place that stays idle is retagged once in this many calls of its parity, so that no tag is ever 2^32 calls old.
 inline constexpr std::uint32_t kRetagPeriod = 1u << 16;
 
+/// Phases of a call, in OperatorCells::phase: what the kernels so far have done. The fused form goes from kIdle to kIdle in one launch. In
+/// the split form dispatch and combine are one launch each, or two halves each.
+inline constexpr std::uint32_t kIdle = 0, kSent = 1, kReceived = 2, kReturning = 3;
+
 /// One top-k entry of a token, at the rank that owns its expert.
 struct Route {
   float weight;
   std::int32_t expert;  ///< local
   std::int32_t index;   ///< split form: number of the row among this source's rows for that expert
 };
-/// On the link a route is one 64-bit word, from its lowest bit: weight in 32 bits, index in 20 (so max_tokens * k is at most 2^20), expert
-/// in 12.
+/// On the link a route is one 64-bit word, from its lowest bit: weight in 32 bits, index in 20, expert in 12.
 inline constexpr int kRouteIndexBits = 20;
-/// The word of a k-slot without a route at this rank. It differs from every route, because no rank owns 4096 experts.
+/// Most entries of a rank in a call: one less than there are indices, so that no route has an index of all ones.
+inline constexpr int kMaxEntries = (1 << kRouteIndexBits) - 1;
+/// The word of a k-slot without a route at this rank. It differs from every route by its index (kMaxEntries).
 inline constexpr std::uint64_t kNoRoute = ~std::uint64_t{0};
 
 /// Which blocks of a launch send, and which receive.
@@ -76,7 +81,7 @@ struct SharedLayout {
       histogram;         ///< u32 [num_experts]: number of entries, first those of earlier tokens, then a running count
   std::int64_t indices;  ///< u32 [kBatch][k]: index of the entry among its expert's entries
   // While rows arrive, in the same memory as the two above:
-  std::int64_t bitmaps;  ///< u32 [bitmap words][ranks]
+  std::int64_t bitmaps;  ///< u32 [bitmap words][ranks]; the second index is i of source rank_after(1 + i)
   std::int64_t bases;   ///< i32 [ranks][local experts]: first row of (source, expert); `bases` and `totals`: split form
   std::int64_t totals;  ///< u32 [local experts]
   // Throughout:

@@ -10,13 +10,12 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using namespace farwarp::moe;
 
-/// A lane's vectors of a row are u, u + kStride, ..., with u its index.
+/// A lane's vectors of a row are u, u + kStride, ..., with u the first vector of a segment, or of a round within it, plus the lane.
 inline constexpr int kStride = Target::kWarpSize;
 
 inline constexpr int kGroupVectors = kScaleGroup / kElementsPer<Vector>;  ///< vectors with one scale
 
 /// Element `i` of a vector of four or eight 16-bit elements.
-
 template <class T>
 FARWARP_DEVICE T element(std::uint64_t vector, int i) {
   return T{static_cast<std::uint16_t>(vector >> (16 * i))};

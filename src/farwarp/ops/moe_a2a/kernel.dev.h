@@ -1,4 +1,5 @@
-// The kernels of the MoE all-to-all, read top-down. In every warp, sends precede waits for other ranks.
+// The kernels of the MoE all-to-all, read top-down. In every warp, what it dispatches (headers, routes, rows) is sent before its first wait
+// for another rank. Sums follow waits for rows; ORDER.md, "Liveness", says why no cycle of waits arises.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/layout.dev.h"
@@ -37,10 +38,6 @@ FARWARP_DEVICE void retag_idle_rows(Wire& wire) {
 }
 
 // ---- kernels --------------------------------------------------------------------------------------------------------
-
-// Phases of a call, in OperatorCells::phase. The fused form goes from kIdle to kIdle in one launch. In the split form dispatch and
-// combine are one launch each, or two halves each.
-inline constexpr std::uint32_t kIdle = 0, kSent = 1, kReceived = 2, kReturning = 3;
 
 /// [block] Split form: prefetches the entries and weights that the block will route. Needs nothing of the call.
 FARWARP_DEVICE void prefetch_entries(const Args& args) {
@@ -106,7 +103,7 @@ template <class T, class Expert, class Wire>
 FARWARP_DEVICE void fused(const Args& args) {
   if constexpr (!Wire::kLoadsAhead) prefetch_segments(args);
   const int given = given_tokens(args);
-  const Parcels<RouteSending::with_rows> parcels(args, tokens_or_none(args, given));
+  const Parcels<RouteSenders::row_warps> parcels(args, tokens_or_none(args, given));
   const auto first = make_parcel<Wire>(args, parcels, parcels.first(args));
   Call call = begin_call(args.view, args.slot, kIdle);
   if (!call.live) return;
@@ -131,7 +128,7 @@ template <class Wire, Part part>
 FARWARP_DEVICE void dispatch(const Args& args) {
   constexpr bool kSends = part != Part::receive;
   const int given = given_tokens(args);
-  const Parcels<RouteSending::apart> parcels(args, kSends ? tokens_or_none(args, given) : 0);
+  const Parcels<RouteSenders::workers> parcels(args, kSends ? tokens_or_none(args, given) : 0);
   if constexpr (kSends) {
     prefetch_entries(args);
     if (!Wire::kLoadsAhead && args.roles.sending_blocks == num_blocks()) prefetch_segments(args);

@@ -16,6 +16,10 @@ namespace {
 
 using moe::KernelId;
 using enum moe::KernelId;
+using moe::kIdle;
+using moe::kReceived;
+using moe::kReturning;
+using moe::kSent;
 
 /// The form of a call, on which ranks must agree: its headers carry it with the plan's configuration.
 enum class CallForm : std::uint64_t { kSplit = 1, kFusedRankScale = 2, kFusedTable = 3 };
@@ -70,7 +74,7 @@ struct MoeAllToAll::State {
   moe::Args args{};       ///< what does not change between calls, and a split call's tokens from send to recv
   int combine_blocks_per_sm = 1;
   MoeFaults faults;
-  std::uint32_t next_phase = 0;  ///< of a split call: the phase to be enqueued next
+  std::uint32_t next_phase = kIdle;  ///< of a split call: the phase that its next kernel finds
 
   /// kMisuse unless `phase` is the next phase of a call.
   Status check_phase(std::uint32_t phase) const;
@@ -176,6 +180,7 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
   args.recv_rows = plan->recv_rows;
   args.workspace = static_cast<std::int64_t>(state->opened.buffer(0).offset);
   args.offsets = parts;
+  // The device's offsets all start from buffer 0: those of buffer 1 are moved by its distance.
   const std::int64_t moved =
       static_cast<std::int64_t>(state->opened.buffer(1).offset) - args.workspace - parts.words_begin;
   if (plan->mode == MoeMode::kWords) args.offsets.rows += moved;
@@ -206,59 +211,60 @@ void MoeAllToAll::inject(const MoeFaults& faults) {
 }
 
 void MoeAllToAll::forget_call() {
-  if (state_) state_->next_phase = 0;
+  if (state_) state_->next_phase = kIdle;
 }
 
 Status MoeAllToAll::dispatch_send(const MoeTokens& tokens, Stream stream) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
-  const Status status = first_failure({state_->check_phase(0), state_->check_tokens(tokens)});
+  const Status status = first_failure({state_->check_phase(kIdle), state_->check_tokens(tokens)});
   if (!status.ok()) return status;
   state_->set_tokens(tokens, CallForm::kSplit);
-  return state_->run_phase(kDispatchSend, 1, stream);
+  return state_->run_phase(kDispatchSend, kSent, stream);
 }
 
 Status MoeAllToAll::dispatch_recv(const MoeReceived& received, Stream stream) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
   const Status status =
-      first_failure({state_->check_phase(1), check_received(received, state_->plan.desc.fp8_dispatch)});
+      first_failure({state_->check_phase(kSent), check_received(received, state_->plan.desc.fp8_dispatch)});
   if (!status.ok()) return status;
   state_->set_received(received);
-  return state_->run_phase(kDispatchRecv, 2, stream);
+  return state_->run_phase(kDispatchRecv, kReceived, stream);
 }
 
 Status MoeAllToAll::combine_send(const void* y, Stream stream) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
-  const Status status = first_failure({state_->check_phase(2), check_pointer("y", y, 16)});
+  const Status status = first_failure({state_->check_phase(kReceived), check_pointer("y", y, 16)});
   if (!status.ok()) return status;
   state_->args.y = y;
-  return state_->run_phase(kCombineSend, 3, stream);
+  return state_->run_phase(kCombineSend, kReturning, stream);
 }
 
 Status MoeAllToAll::combine_recv(void* out, Stream stream) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
-  const Status status = first_failure({state_->check_phase(3), state_->check_out(out)});
+  const Status status = first_failure({state_->check_phase(kReturning), state_->check_out(out)});
   if (!status.ok()) return status;
   state_->args.out = out;
-  return state_->run_phase(kCombineRecv, 0, stream);
+  return state_->run_phase(kCombineRecv, kIdle, stream);
 }
 
 Status MoeAllToAll::dispatch(const MoeTokens& tokens, const MoeReceived& received, Stream stream) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
-  const Status status = first_failure(
-      {state_->check_phase(0), state_->check_tokens(tokens), check_received(received, state_->plan.desc.fp8_dispatch)});
+  const Status status = first_failure({state_->check_phase(kIdle), state_->check_tokens(tokens),
+                                       check_received(received, state_->plan.desc.fp8_dispatch)});
   if (!status.ok()) return status;
   state_->set_tokens(tokens, CallForm::kSplit);
   state_->set_received(received);
-  return state_->run_phase(kDispatch, 2, stream);
+  return state_->run_phase(kDispatch, kReceived, stream);
 }
 
 Status MoeAllToAll::combine(const void* y, void* out, Stream stream) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
-  const Status status = first_failure({state_->check_phase(2), check_pointer("y", y, 16), state_->check_out(out)});
+  const Status status =
+      first_failure({state_->check_phase(kReceived), check_pointer("y", y, 16), state_->check_out(out)});
   if (!status.ok()) return status;
   state_->args.y = y;
   state_->args.out = out;
-  return state_->run_phase(kCombine, 0, stream);
+  return state_->run_phase(kCombine, kIdle, stream);
 }
 
 Status MoeAllToAll::fused(const MoeTokens& tokens, MoeExpert expert, const float* expert_table, void* out,
@@ -267,7 +273,7 @@ Status MoeAllToAll::fused(const MoeTokens& tokens, MoeExpert expert, const float
   const bool table = expert == MoeExpert::kTable;
   if (!table && expert != MoeExpert::kRankScale)
     return invalid_argument(fmt::format("MoeExpert is {}; allowed: kRankScale, kTable", static_cast<int>(expert)));
-  const Status status = first_failure({state_->check_phase(0), state_->check_tokens(tokens),
+  const Status status = first_failure({state_->check_phase(kIdle), state_->check_tokens(tokens),
                                        table ? check_pointer("expert_table", expert_table, 4) : Status{}});
   if (!status.ok()) return status;
   state_->set_tokens(tokens, table ? CallForm::kFusedTable : CallForm::kFusedRankScale);

@@ -45,7 +45,8 @@ struct MoeFaults {
 };
 
 /// Not thread-safe. One call in flight per instance: dispatch, then combine; or fused. Halves are called in the order dispatch_send,
-/// dispatch_recv, combine_send, combine_recv. All calls are asynchronous, allocate nothing and can be captured.
+/// dispatch_recv, combine_send, combine_recv. Successive launches must be ordered by one stream, or by an event between streams. All calls
+/// are asynchronous, allocate nothing and can be captured.
 class MoeAllToAll {
  public:
   /// Collective. Takes plan.workspace.total bytes of the World's heap and nothing else. The World must outlive the operator and must not

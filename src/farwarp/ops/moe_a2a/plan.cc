@@ -12,9 +12,9 @@
 namespace farwarp {
 namespace {
 
+using moe::kMaxEntries;
 using moe::kMaxExperts;
 using moe::kMaxTopK;
-using moe::kRouteIndexBits;
 using moe::kThreads;
 
 constexpr int kMaxTokens = 65535;
@@ -22,7 +22,7 @@ constexpr int kMaxSegments = 1024;
 /// Up to this many bytes rows are sent as words, which need no flag. Above it rows wait for links in either mode, and bulk copies keep more
 /// bytes in flight (MEASURED.md, "Words or bulk copies").
 constexpr double kWordBytesOut = 20 << 20;
-/// Above this many bytes some blocks send while the others receive (MEASURED.md, "Segments and senders").
+/// In bulk mode, above this many bytes some blocks only send in dispatch (MEASURED.md, "Segments and sending warps").
 constexpr double kSendingBlocksBytesOut = 16 << 20;
 
 Status wrong(const char* field, std::int64_t value, const std::string& allowed) {
@@ -44,9 +44,8 @@ Status check(const MoeAllToAllDesc& desc, int ranks) {
   if (desc.max_tokens < 1 || desc.max_tokens > kMaxTokens) {
     return wrong("max_tokens", desc.max_tokens, fmt::format("1 to {}", kMaxTokens));
   }
-  if (static_cast<std::int64_t>(desc.max_tokens) * desc.experts_per_token > (1 << kRouteIndexBits)) {
-    return wrong("max_tokens", desc.max_tokens,
-                 fmt::format("max_tokens * experts_per_token at most {}", 1 << kRouteIndexBits));
+  if (static_cast<std::int64_t>(desc.max_tokens) * desc.experts_per_token > kMaxEntries) {
+    return wrong("max_tokens", desc.max_tokens, fmt::format("max_tokens * experts_per_token at most {}", kMaxEntries));
   }
   if (desc.dtype != DType::kBf16 && desc.dtype != DType::kF16) {
     return invalid_argument(
@@ -104,7 +103,7 @@ int segments_of_full_rounds(int vectors, int most, int warp_size) {
 
 /// Segments of a row, so that every warp of an owner has some, each with at least one vector for each lane. In words mode a segment costs
 /// only another read of the row's routes: as many as give each warp a segment of a sum, without rounds that most lanes sit out. In bulk
-/// mode each segment has a fence and a flag, and small copies are slow. Measured: MEASURED.md, "Segments and senders".
+/// mode each segment has a fence and a flag, and small copies are slow. Measured: MEASURED.md, "Segments and sending warps".
 int choose_segments(const MoeAllToAllPlan& plan, int warps, int warp_size) {
   const MoeAllToAllDesc& desc = plan.desc;
   const bool words = plan.mode == MoeMode::kWords;
@@ -128,7 +127,8 @@ std::int64_t row_bytes(const MoeAllToAllDesc& desc, int scale_bytes) {
   return moe::fp8_scales_at(desc.hidden) + (std::int64_t{scale_bytes} * moe::fp8_groups(desc.hidden) + 15) / 16 * 16;
 }
 
-/// Payload bytes a rank dispatches if experts are drawn uniformly: a token crosses once for each distinct rank.
+/// Payload bytes a rank dispatches, rows for itself included, if experts are drawn uniformly: one row for each distinct rank of a
+/// token.
 double expected_bytes_out(const MoeAllToAllDesc& desc, int ranks) {
   return desc.max_tokens * expected_ranks(desc, ranks) * static_cast<double>(row_bytes(desc, 4));
 }
@@ -155,7 +155,7 @@ int choose_sending_blocks(const MoeAllToAllPlan& plan) {
 
 /// Rows in flight share the links. If all warps send at once, the first row arrives hardly before the last, and meanwhile no owner can
 /// return sums; so three of eight warps send. A warp that quantises takes longer, so with fp8 all warps send. Not measured on AMD, where
-/// stores keep a warp busy: all warps send. Measured: MEASURED.md, "Segments and senders".
+/// stores keep a warp busy: all warps send. Measured: MEASURED.md, "Segments and sending warps".
 int choose_sending_warps(const MoeAllToAllPlan& plan, int warps, const MachineShape& shape) {
   const bool some = shape.traits.bulk_copy && !plan.desc.fp8_dispatch;
   return some ? std::max(1, warps * 3 / 8) : warps;

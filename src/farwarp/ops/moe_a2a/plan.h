@@ -22,7 +22,8 @@ enum class MoeLayout : std::uint8_t {
   kExpertMajor,  ///< experts one after another, each start aligned to row_alignment
   kMasked,       ///< every expert has the same room: plan.recv_rows / plan.max_local_experts rows
 };
-/// The experts that the fused form has built in. Others: instantiate kernel.dev.h with a functor of your own.
+/// The experts of the fused form; fused() takes no others. To add one to the source tree: a functor in rows.dev.h, a value here, its
+/// kernels in variants.h.
 enum class MoeExpert : std::uint8_t {
   kRankScale,  ///< y = x * (1 + rank)
   kTable,      ///< y = x * scale[e] + shift[e], from a table that only the owner holds
@@ -32,7 +33,7 @@ struct MoeAllToAllDesc {
   int num_experts = 0;             ///< ranks .. 4096. Expert e lives on rank floor(e * ranks / num_experts)
   int experts_per_token = 0;       ///< 1 .. 32
   int hidden = 0;                  ///< a multiple of 8
-  int max_tokens = 0;              ///< per rank and call, 1 .. 65535
+  int max_tokens = 0;              ///< per rank and call, 1 .. 65535; max_tokens * experts_per_token at most 1048575
   DType dtype = DType::kBf16;      ///< kBf16 or kF16
   DType index_type = DType::kI32;  ///< kI32 or kI64
   /// Rows are dispatched and delivered as e4m3 in the device's format (OCP on Hopper and gfx950, FNUZ on gfx942), with one fp32 scale for
@@ -40,8 +41,8 @@ struct MoeAllToAllDesc {
   bool fp8_dispatch = false;
   MoeLayout layout = MoeLayout::kExpertMajor;
   int row_alignment = 1;  ///< rows; 128 for grouped GEMMs; a power of two up to 1024
-  /// Rows of MoeReceived::x. If more rows arrive, the call ends in kCapacity. 0: the worst case (masked layout: the worst case if the
-  /// experts of each token are distinct).
+  /// Split form: rows of MoeReceived::x. If more arrive, the call ends in kCapacity on this rank. 0: the worst case (masked layout: the
+  /// worst case if the experts of each token are distinct).
   std::int64_t recv_rows = 0;
   MoeMode mode = MoeMode::kAuto;
   int max_sms = 0;   ///< blocks of a launch; 0: all multiprocessors
@@ -51,7 +52,8 @@ struct MoeAllToAllDesc {
   int sending_blocks = 0;
 };
 
-/// Offset of each part of the workspace, in bytes from its start. Host and device use the same table.
+/// Offset of each part of the workspace, in bytes, as if the workspace were one buffer. It is two: what follows words_begin is the second.
+/// MoeAllToAll::create() moves the offsets of returns and, in words mode, of rows to it. The device uses the moved table.
 struct MoeWorkspace {
   std::int64_t headers = 0;    ///< packets [2][ranks][header_packets]: bitmaps of rows, and counts
   std::int64_t routes = 0;     ///< packets [2][ranks][max_tokens][k]: the routes of each row

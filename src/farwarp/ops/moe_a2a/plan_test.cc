@@ -199,6 +199,7 @@ TEST(Plan, NamesTheFieldThatIsWrong) {
   rejects("max_tokens", [](auto& d) { d.max_tokens = 0; });
   rejects("max_tokens", [](auto& d) { d.max_tokens = 65536; });
   rejects("max_tokens", [](auto& d) { d.max_tokens = 65535, d.experts_per_token = 32; });
+  rejects("max_tokens", [](auto& d) { d.max_tokens = 32768, d.experts_per_token = 32; });
   rejects("dtype", [](auto& d) { d.dtype = DType::kF32; });
   rejects("index_type", [](auto& d) { d.index_type = DType::kF16; });
   rejects("dtype is 99", [](auto& d) { d.dtype = static_cast<DType>(99); });
@@ -214,6 +215,17 @@ TEST(Plan, NamesTheFieldThatIsWrong) {
       "ranks", [](auto&) {}, 0);
   rejects(
       "ranks", [](auto&) {}, 9);
+}
+
+TEST(Plan, NoRouteOfTheMostEntriesLooksLikeNone) {
+  MoeAllToAllDesc desc = small();
+  desc.max_tokens = 32767;
+  desc.experts_per_token = moe::kMaxTopK;
+  desc.num_experts = moe::kMaxExperts;
+  const auto plan = plan_moe_all_to_all(desc, emulated(), 1);
+  ASSERT_TRUE(plan.ok()) << plan.status().to_string();
+  const int largest_index = moe::kMaxEntries - 1, all_ones = (1 << moe::kRouteIndexBits) - 1;
+  EXPECT_LT(largest_index, all_ones);
 }
 
 TEST(Plan, FitsTheSharedMemoryOfEveryTarget) {

@@ -1,4 +1,4 @@
-// How rows are sent: a warp sends a segment of a token's x to the owners of the token's entries. It waits for no other thread.
+// How rows are sent: a warp sends a segment of a token's x to the owners of the token's entries. It waits for no other warp.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/routing.dev.h"
@@ -10,28 +10,33 @@ namespace farwarp::FARWARP_TARGET::moe {
 template <class Wire>
 struct Parcel {
   Segment segment;
-  bool with_routes;
+  bool has_routes;
   std::int32_t listed;  // on lane j: entry j of the token, unchecked
   float weight;
   typename Wire::Ahead ahead;
 };
 
-/// Who sends routes: the warps that send rows, or the workers (route_tokens()).
-enum class RouteSending { with_rows, apart };
+/// Who sends routes: the warps that send rows (fused form), or the workers in route_tokens() (split form).
+enum class RouteSenders { row_warps, workers };
 
 /// The parcels of a launch. A token's routes are sent with its first segment. If there are enough warps, they are parcels of their own,
 /// numbered after the segments, so that other warps send them at the same time as the data.
-template <RouteSending sending>
+template <RouteSenders senders>
 struct Parcels {
-  int segments, count, stride;
+  int all_segments;  // parcels [0, all_segments) are segments
+  int count;
+  int stride;  // number of warps that send
   FARWARP_DEVICE Parcels(const Args& args, int tokens)
-      : segments(tokens * args.segments),
-        count(segments),
+      : all_segments(tokens * args.segments),
+        count(all_segments),
         stride(args.roles.sending_blocks * args.roles.sending_warps) {
-    if (sending == RouteSending::with_rows && segments + tokens <= stride) count += tokens;
+    if (senders == RouteSenders::row_warps && all_segments + tokens <= stride) count += tokens;
   }
-  FARWARP_DEVICE bool with_routes(int segment) const {
-    return sending == RouteSending::with_rows && segment == 0 && count == segments;
+  /// Whether routes are parcels of their own.
+  FARWARP_DEVICE bool routes_apart() const { return count != all_segments; }
+  /// Whether a row's segment number `segment` is sent with the row's routes.
+  FARWARP_DEVICE bool takes_routes(int segment) const {
+    return senders == RouteSenders::row_warps && segment == 0 && !routes_apart();
   }
   /// The calling warp's first parcel; it goes on with every `stride`-th.
   FARWARP_DEVICE int first(const Args& args) const {
@@ -41,18 +46,18 @@ struct Parcels {
 };
 
 /// [warp] Parcel `number`; an empty one if there is no such parcel.
-template <class Wire, RouteSending sending>
-FARWARP_DEVICE Parcel<Wire> make_parcel(const Args& args, const Parcels<sending>& parcels, int number) {
-  const bool there = number < parcels.count, routes_alone = there && number >= parcels.segments;
-  const int token = routes_alone ? number - parcels.segments : args.by_segments.quotient(number);
+template <class Wire, RouteSenders senders>
+FARWARP_DEVICE Parcel<Wire> make_parcel(const Args& args, const Parcels<senders>& parcels, int number) {
+  const bool there = number < parcels.count, routes_alone = there && number >= parcels.all_segments;
+  const int token = routes_alone ? number - parcels.all_segments : args.by_segments.quotient(number);
   Segment segment = segment_of<Wire::kAlign>(args, token, routes_alone ? 0 : number - token * args.segments);
-  const bool with_routes = routes_alone || parcels.with_routes(segment.number);
+  const bool has_routes = routes_alone || parcels.takes_routes(segment.number);
   if (!there || routes_alone) segment.last = segment.first;
   const int entry = token * args.k + lane_index();
   const bool entry_here = there && lane_index() < args.k;
   const std::int32_t listed = table_entry(args, entry, entry_here);
-  const float weight = entry_here && with_routes ? load(Global<const float>(args.weights) + entry) : 0;
-  return {segment, with_routes, listed, weight, typename Wire::Ahead(args, segment)};
+  const float weight = entry_here && has_routes ? load(Global<const float>(args.weights) + entry) : 0;
+  return {segment, has_routes, listed, weight, typename Wire::Ahead(args, segment)};
 }
 
 /// [warp] Skips entries out of range; announce_rows() reports them.
@@ -62,16 +67,16 @@ FARWARP_DEVICE void send_parcel(Wire& wire, const Parcel<Wire>& parcel) {
   const int token = parcel.segment.token, expert = expert_or_none(args, parcel.listed);
   const int owner = expert >= 0 ? rank_of(args, expert) : -1;
   const std::uint32_t ranks = ranks_of_lanes(args, owner);
-  if (parcel.with_routes) {
+  if (parcel.has_routes) {
     const std::uint64_t route = owner >= 0 ? pack_route(parcel.weight, expert - first_expert(args, owner), 0) : 0;
     send_routes(wire.call, args, token, ranks, owner, route);
   }
   wire.send_segment(parcel.segment, parcel.ahead, ranks);
 }
 
-/// [block] Sends this rank's rows in the order of tokens. `first`: the warp's first parcel. No thread waits for another.
-template <class Wire, RouteSending sending>
-FARWARP_DEVICE void send_rows(Wire& wire, const Parcels<sending>& parcels, const Parcel<Wire>& first) {
+/// [block] Sends this rank's rows in the order of tokens. `first`: the warp's first parcel. No warp waits for another.
+template <class Wire, RouteSenders senders>
+FARWARP_DEVICE void send_rows(Wire& wire, const Parcels<senders>& parcels, const Parcel<Wire>& first) {
   Parcel<Wire> parcel = first;
 #pragma unroll 1
   for (int number = parcels.first(wire.args); number < parcels.count; number += parcels.stride) {

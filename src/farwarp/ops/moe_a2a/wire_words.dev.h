@@ -170,8 +170,8 @@ struct WordWire {
   // ---- owner -----------------------------------------------------------------------------------------------------------
 
   /// [warp] Waits for vectors u, u + kStride, ... of the row, below row.last, and clears their words. With `with_routes`, waits for the
-  /// routes while the vectors' loads are in flight, and sets `route_word` on lane j to that of k-slot j. False on lanes whose words have
-  /// not arrived: the call is over.
+  /// routes while the vectors' loads are in flight, and sets `route_word` on lane j to that of k-slot j. False on lanes whose words or
+  /// routes have not arrived: the call is over.
   template <int count>
   FARWARP_DEVICE bool read_row(const ReceivedSegment& row, int u, Dispatched (&x)[count], bool with_routes,
                                std::uint64_t& route_word) {
@@ -182,7 +182,7 @@ struct WordWire {
     if (with_routes && lane_index() < args.k) {
       const Global<Packet> packet[] = {mine(regions.routes(args.view.rank, row.source, row.token)) + lane_index()};
       std::uint64_t data[1] = {route_word};
-      wait_packets<1>(call, packet, 1, data, wait);
+      wait_packets<1>(call, packet, 1, data, wait);  // if it fails, so does the next wait: both test call.live
       route_word = data[0];
     }
     const bool arrived = wait_requested_words<1>(call, arriving.from, arriving.wanted, arriving.words, wait);

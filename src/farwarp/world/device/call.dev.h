@@ -157,8 +157,8 @@ FARWARP_DEVICE void claim_call(Call& call) {
 constexpr std::uint32_t next_epoch(std::uint32_t epoch) { return epoch + 1 == 0 ? 4 : epoch + 1; }
 
 /// [thread] Leaves the call for the whole block. One thread calls it, after all threads of the block that read the operator's cells have
-/// done so. The last block of the kernel sets the phase to `next_phase`; if that is 0, the call is over and the epoch advances. An
-/// aborted block leaves in the same way, so the cells end up as after a completed kernel.
+/// done so. The last block of the kernel sets the phase to `next_phase`; if that is 0, the call is over and the epoch advances. A block
+/// that sees the abort after begin_call() leaves as well. One that sees it there does not: the cells are undefined until recover().
 FARWARP_DEVICE void leave_call(const Call& call, std::uint32_t next_phase) {
   const Global<OperatorCells> cells = cells_of(call);
   const auto left = fetch_add<Order::acq_rel, Scope::device>(member(cells, &OperatorCells::blocks_left), 1u);

@@ -68,9 +68,9 @@ FARWARP_DEVICE void watch(const void** addresses, int& watched, Global<const std
   addresses[watched++] = half.raw;
 }
 
-/// [thread] Waits until all words of `from` whose bit is set in `wanted` have arrived; `data` gets them. All missing words are loaded
-/// before any is tested, so that their latencies overlap. Needs no fence: words guard no other data. With wait.peer < 0 the ledger
-/// names the peer of words i as i / words_per_peer.
+/// [thread] Waits until all words of `from` whose bit is set in `wanted` have arrived; `data` gets them. Returns call.live, also if no word
+/// is missing: callers rely on it. All missing words are loaded before any is tested, so that their latencies overlap. Needs no fence:
+/// words guard no other data. With wait.peer < 0 the ledger names the peer of words i as i / words_per_peer.
 template <int words_per_peer, Failure failure = Failure::called, int count, class Word>
 FARWARP_DEVICE bool wait_words(Call& call, const Global<const Word> (&from)[count], std::uint32_t wanted,
                                Word (&data)[count], Wait wait) {
