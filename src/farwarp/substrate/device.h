@@ -203,7 +203,8 @@ FARWARP_DEVICE std::uint64_t lanes_below();          ///< [thread] mask of the l
 
 // ---- async: bulk copies and their barriers; only if Target::kHasBulkCopy -------------------------------------------
 // Sizes and addresses are multiples of 16 bytes. The copies run in the async proxy. Before a copy reads data that a thread stored, the
-// writer must call proxy_fence(). If another thread issues the copy, a barrier must follow the fence.
+// writer must call proxy_fence(). If another thread issues the copy, a barrier must follow the fence, or an
+// arrival at an mbarrier that the issuer tests.
 
 using Mbarrier = std::uint64_t;
 

@@ -14,8 +14,6 @@ namespace farwarp::FARWARP_TARGET::tile {
 
 using namespace farwarp::tile;
 
-inline constexpr int kBoxBytes = 64 * kSwizzleRowBytes;  ///< 64 rows x 64 columns; if transposed, up to 64 rows
-
 /// [thread] True for the leader: the thread that starts the warpgroup's copies.
 FARWARP_DEVICE bool leads_warpgroup() { return thread_index() % 128 == 0; }
 
@@ -39,11 +37,11 @@ class BoxWriter {
         group_sync(number_, 128);
       }
 #pragma unroll
-      for (int i = first; i < first + kAtOnce; ++i) write(i, memory_ + i % buffers * kBoxBytes);
+      for (int i = first; i < first + kAtOnce; ++i) write(i, memory_ + i % buffers * WgmmaShared::kBoxBytes);
       proxy_fence();
       group_sync(number_, 128);
 #pragma unroll
-      for (int i = first; i < first + kAtOnce; ++i) send_box(i, memory_ + i % buffers * kBoxBytes);
+      for (int i = first; i < first + kAtOnce; ++i) send_box(i, memory_ + i % buffers * WgmmaShared::kBoxBytes);
     }
   }
 
@@ -177,7 +175,8 @@ struct Finisher {
   FARWARP_DEVICE bool exchange(int split, const float (&sums)[Tile::kSums], float (&total)[Tile::kSums / parts],
                                int& part) const {
     using Sums = ClusterSums<Tile::kSums, parts>;
-    static_assert(Sums::kInboxBytes <= Tile::kMultipliers * Block::kBuffers * WgmmaShared::kBoxBytes);
+    static_assert(Sums::kClusterInboxBytes <= Tile::kMultipliers * Block::kBuffers * WgmmaShared::kBoxBytes);
+    // Consecutive blocks have a tile's splits, so split s is block s of its cluster.
     const Sums cluster(block.boxes(0), split);
     cluster_wait();  // all blocks of the cluster have begun
     cluster.send(multiplier, sums);
@@ -190,7 +189,7 @@ struct Finisher {
     } else {
       cluster.template add_up<parts - 1>(sums, total);
     }
-    return true;  // BoxWriter::write_boxes()'s first barrier orders these reads of the inbox before the boxes that overwrite it
+    return true;  // BoxWriter::write_boxes()'s first barrier orders these reads of the cluster inbox before the boxes that overwrite it
   }
 
   /// `origin`: where the tile begins in the rows of A and in the rows of B. `split`: the part of K that was summed.

@@ -14,7 +14,7 @@ struct TileIndex {
 
 /// Tile number `index` of a grid of rows x columns: `group` rows of tiles at a time, each column of the group from top to bottom. Tiles
 /// that run at the same time then share few rows of A and few rows of B, so that L2 serves both. The 132 tiles that an H200 computes at
-/// once read 8 + 17 strips in groups of 8; row by row, with 64 columns, they would read 3 + 64.
+/// once read 16 + 9 strips in groups of 16; row by row, with 64 columns, they would read 3 + 64.
 constexpr TileIndex tile_at(int index, int rows, int columns, int group) {
   const int per_group = group * columns;
   const int first = index / per_group * group;

@@ -34,7 +34,7 @@ struct WgmmaShared {
   int buffers = 2;
 
   static constexpr int kLimit = 227 * 1024;
-  static constexpr int kBoxBytes = 64 * 128;   ///< 64 rows of 64 elements
+  static constexpr int kBoxBytes = 64 * 128;   ///< 64 rows of 64 elements; if transposed, up to 64 rows
   static constexpr int kBarriers = 1024;       ///< bytes: the ring's barriers, then what the three offsets below name
   static constexpr int kOperatorOffset = 512;  ///< offset, from barriers(), of an operator's own barriers and words
   static constexpr int kWords = 960;           ///< offset of the words that say if this split arrived last

@@ -13,39 +13,43 @@ namespace farwarp::FARWARP_TARGET::tile {
 //   block h * parts + p of 2 * parts owns part p of the columns of warpgroup h's 64 rows
 //
 //   kernel begins: arrive      wait (all have begun); sums of others' parts -> their inboxes; arrive      wait; inbox + own sums -> total
+//
+// The inbox here is the cluster inbox, in shared memory.
 
 struct FourSums {
   float value[4];
 };
 
-/// `count`: sums of a thread. `parts`: half of how many blocks the cluster has. The inbox holds the sums as fragments, 16 bytes a thread:
-/// [the other blocks][count / parts / 4][128 threads].
+/// `count`: sums of a thread. `parts`: half of how many blocks the cluster has. The cluster inbox, in shared memory, holds the sums as fragments,
+/// 16 bytes a thread: [the other blocks][count / parts / 4][128 threads].
 template <int count, int parts>
 class ClusterSums {
  public:
   static constexpr int kBlocks = 2 * parts;
   static constexpr int kSums = count / parts;  ///< of a thread, in one part
-  static constexpr int kInboxBytes = (kBlocks - 1) * kSums * 4 * 128;
+  static constexpr int kClusterInboxBytes = (kBlocks - 1) * kSums * 4 * 128;
   static_assert(kSums % 4 == 0);
 
-  FARWARP_DEVICE ClusterSums(Shared<std::byte> inbox, int rank) : inbox_(inbox), rank_(rank) {}
+  /// `block`: the number of this block in the cluster.
+  FARWARP_DEVICE ClusterSums(Shared<std::byte> cluster_inbox, int block)
+      : cluster_inbox_(cluster_inbox), block_(block) {}
 
-  /// [warpgroup] Stores the sums of multiplier number `multiplier` into the inboxes of the blocks that add them up.
+  /// [warpgroup] Stores the sums of multiplier number `multiplier` into the cluster inboxes of the blocks that add them up.
   FARWARP_DEVICE void send(int multiplier, const float (&sums)[count]) const {
 #pragma unroll
     for (int part = 0; part < parts; ++part) {
       const int owner = multiplier * parts + part;
-      if (owner == rank_) continue;
+      if (owner == block_) continue;
 #pragma unroll
       for (int i = 0; i < kSums / 4; ++i) {
         const float* const four = &sums[part * kSums + 4 * i];
-        store_at(at(rank_, owner, i), owner, std::bit_cast<Vec16>(FourSums{{four[0], four[1], four[2], four[3]}}));
+        store_at(at(block_, owner, i), owner, std::bit_cast<Vec16>(FourSums{{four[0], four[1], four[2], four[3]}}));
       }
     }
   }
 
   /// [warpgroup] The part of the columns that this block adds up for multiplier `multiplier`, or -1.
-  FARWARP_DEVICE int own_part(int multiplier) const { return rank_ / parts == multiplier ? rank_ % parts : -1; }
+  FARWARP_DEVICE int own_part(int multiplier) const { return block_ / parts == multiplier ? block_ % parts : -1; }
 
   /// [warpgroup] Adds up part `part`, which is own_part(). It is a template argument, so that indices into `sums` are constants.
   template <int part>
@@ -58,7 +62,7 @@ class ClusterSums {
       for (int i = 0; i < kSums / 4; ++i) {
         const float* const own = &sums[part * kSums + 4 * i];
         FourSums four{{own[0], own[1], own[2], own[3]}};
-        if (split != rank_) four = std::bit_cast<FourSums>(load(at(split, rank_, i)));
+        if (split != block_) four = std::bit_cast<FourSums>(load(at(split, block_, i)));
 #pragma unroll
         for (int j = 0; j < 4; ++j) total[4 * i + j] = add(total[4 * i + j], four.value[j]);
       }
@@ -66,15 +70,15 @@ class ClusterSums {
   }
 
  private:
-  /// The place in the inbox of vector `i` that block `from` sends to block `to`.
+  /// The place in the cluster inbox of vector `i` that block `from` sends to block `to`.
   FARWARP_DEVICE Shared<Vec16> at(int from, int to, int i) const {
     const int slot = from < to ? from : from - 1;
-    return Shared<Vec16>(reinterpret_cast<Vec16*>(inbox_.raw)) +
+    return Shared<Vec16>(reinterpret_cast<Vec16*>(cluster_inbox_.raw)) +
            ((slot * (kSums / 4) + i) * 128 + thread_index() % 128);
   }
 
-  Shared<std::byte> inbox_;
-  int rank_;
+  Shared<std::byte> cluster_inbox_;
+  int block_;
 };
 
 // ---- through device memory ------------------------------------------------------------------------------------------

@@ -169,8 +169,8 @@ struct CopyWaits {
   bool expired = false;
 };
 
-/// [thread] False if the deadline has passed, in this wait or an earlier one. The deadline is later than that of any wait on a peer,
-/// because the copies may depend on one.
+/// [thread] True if the phase has completed, also after an earlier wait expired. Else it waits, and returns false when the deadline has
+/// passed: at once if an earlier wait expired. The deadline is later than that of any wait on a peer, because the copies may depend on one.
 FARWARP_DEVICE bool wait_mbarrier(CopyWaits& waits, const WorldView& view, Shared<Mbarrier> barrier,
                                   std::uint32_t parity) {
   const void* const addresses[] = {barrier.raw};

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_ar/args.h"
-#include "farwarp/ops/parallel_gemm/gemm_reduce/reduce.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_reduce/exchange.dev.h"
 
 namespace farwarp::FARWARP_TARGET::gemm_ar {
 

@@ -15,7 +15,7 @@ template <class Tile>
 FARWARP_DEVICE void multiply_and_send_words(Call& call, const Args& args, const Tile& tile) {
   using T = typename Tile::Element;
   const tile::Extent<T> extent{args.rows, args.reduce.n, Global<const T>(static_cast<const T*>(args.reduce.bias))};
-  gemm_reduce::multiply(call, args.reduce, tile, [&](const Work& work, const float(&sums)[Tile::kSums]) {
+  gemm_reduce::multiply_works(call, args.reduce, tile, [&](const Work& work, const float(&sums)[Tile::kSums]) {
     if (static_cast<std::uint32_t>(work.tile) + 1 == args.reduce.drop_put) return;
     tile::round_sums<Tile>(extent, args.reduce.order.at(work.at.row) * Tile::kRows, work.at.column * Tile::kColumns,
                            sums, [&](int row, int column, Vec16 eight) {
@@ -39,7 +39,7 @@ FARWARP_DEVICE void gemm_ar_mfma(const Args& args) {
                                                                                   gemm_reduce::IntoY{args.reduce});
                                  });
   } else {
-    if (block_index() == 0 && warp_index() == 0) announce_ready(call, args.reduce.at.ready_cells);
+    if (block_index() == 0 && warp_index() == 0) announce_ready(call, args.reduce.offsets.ready_cells);
     gemm_reduce::multiply_and_send(call, args.reduce, tile);
     constexpr int kWaves = shape.threads() / Target::kWarpSize;
     const int wave = kWaves * block_index() + warp_index(), waves = kWaves * num_blocks();

@@ -23,7 +23,7 @@ struct TwoShotByBoxes : gemm_reduce::ToOwners<T, columns, swap_ab> {
     reduce_and_send<gemm_reduce::kReduceWarpVectors>(block, wait);
   }
   template <class Wait>
-  FARWARP_DEVICE void multiply(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
+  FARWARP_DEVICE void run_multiplier(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
     gemm_reduce::multiply_for_store_warp<swap_ab>(all.reduce, block, multiplier, turns, wait);
     reduce_and_send<gemm_reduce::kMultiplierWarpVectors<Base::kBandColumns>>(block, wait);
     Call call = block.await_call(all.reduce.view, all.reduce.slot, wait);

@@ -11,9 +11,9 @@
 namespace farwarp::gemm_reduce {
 
 /// Wait sites of the ledger.
-enum Site : std::uint32_t { kSiteStage, kSiteReady, kSitePartials, kSites };
-inline constexpr const char* kSiteNames[kSites] = {"a stage of operands", "a peer's readiness",
-                                                   "a peer's partial sums"};
+enum Site : std::uint32_t { kSiteBlock, kSiteReady, kSitePartials, kSites };
+inline constexpr const char* kSiteNames[kSites] = {"a barrier of the block (operands, boxes, the call)",
+                                                   "a peer's readiness", "a peer's partial sums"};
 
 /// The most elements from one row of an operand to the next: the mfma kernels compute offsets within a tile in 32 bits.
 inline constexpr std::int64_t kMfmaMostPitch = std::int64_t{1} << 22;
@@ -23,7 +23,7 @@ struct Args {
   TensorMap a;  ///< wgmma: the operand whose rows are a tile's rows, boxes of 128 x 64
   TensorMap b;  ///< wgmma: the other, boxes of tile columns x 64
   /// wgmma: by owner, the part of its inbox that this rank writes. Boxes are 64 x 64; with swap_ab, tile columns x 64.
-  TensorMap inbox[kMaxRanks];
+  TensorMap inbox_maps[kMaxRanks];
   WorldView view;
   std::uint32_t slot;      ///< of the operator in its World
   std::int32_t m, n, k;    ///< of this rank's product
@@ -34,7 +34,7 @@ struct Args {
   RowOrder order;
   Bands bands;
   WordInbox word_inbox;  ///< rows is 0: partial sums are sent as boxes with flags
-  Workspace at;          ///< offsets in every heap
+  Workspace offsets;     ///< in every heap
   const void* x;         ///< [m, k]
   const void* w;         ///< [n, k]
   const void* bias;      ///< [n], or null

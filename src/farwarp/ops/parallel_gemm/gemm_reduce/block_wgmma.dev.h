@@ -28,12 +28,13 @@ struct BoxPipeline {
   Shared<std::byte> memory;
   Shared<Mbarrier>
       barriers;  ///< [2][boxes]: full (an arrival of each warp that fills), empty (one arrival of the store warp)
-  Shared<std::uint32_t> marks;  ///< [boxes]: starts_tile()
+  Shared<std::uint32_t> marks;  ///< [boxes]: the box's mark, starts_tile()
 
   FARWARP_DEVICE Shared<std::byte> box(int number) const { return memory + number * WgmmaShared::kBoxBytes; }
   FARWARP_DEVICE Shared<Mbarrier> full(int number) const { return barriers + number; }
   FARWARP_DEVICE Shared<Mbarrier> empty(int number) const { return barriers + boxes + number; }
-  /// If K is split, the multiplier says by it what the box begins: 1: a tile; 0: a work whose tile another block sends, so that the box is empty.
+  /// The mark of a box. The multiplier writes it if K is split. 1: the box begins a tile. 0: another block sends the tile of this work, and the box
+  /// holds nothing.
   FARWARP_DEVICE Shared<std::uint32_t> starts_tile(int number) const { return marks + number; }
 };
 
@@ -52,7 +53,7 @@ struct SendingBlock
   }
   /// One arrival: the call has been published.
   FARWARP_DEVICE Shared<Mbarrier> published() const { return at<Mbarrier>(kPublished); }
-  /// The block may leave the call: an arrival of each multiplying warp (after Roles::multiply()), of each store warp, and of `others`.
+  /// The block may leave the call: an arrival of each multiplying warp (after Roles::run_multiplier()), of each store warp, and of `others`.
   FARWARP_DEVICE Shared<Mbarrier> done() const { return at<Mbarrier>(kDone); }
   /// How many chunks of y the block's warps have taken.
   FARWARP_DEVICE Shared<std::uint32_t> taken() const { return at<std::uint32_t>(kTaken); }
@@ -124,41 +125,44 @@ class BoxProducer {
     if constexpr (count <=
                   Boxes::
                       kCount) {  // a loop, not unrolled: the code of several waits would need registers that hold sums
-      auto at = at_;
+      auto position = next_;
 #pragma unroll 1
       for (int i = 0; i < count; ++i) {
-        open(at);
-        at.advance();
+        open(position);
+        position.advance();
       }
     }
 #pragma unroll
     for (int i = 0; i < count; ++i) {
-      if constexpr (count > Boxes::kCount) open(at_);
-      write(i, boxes_.box(at_.stage));
+      if constexpr (count > Boxes::kCount) open(next_);
+      write(i, boxes_.box(next_.stage));
       close(i == 0);
     }
   }
   /// Says that this block has nothing to send of the work: another block has its tile.
   FARWARP_DEVICE void skip() {
-    open(at_);
+    open(next_);
     close(false);
   }
 
  private:
-  /// Waits until what the box held has been sent. In the first turn all boxes are empty.
-  FARWARP_DEVICE void open(tile::RingPosition<Boxes::kCount> at) const { wait_(boxes_.empty(at.stage), at.parity ^ 1); }
+  /// Waits until the box has been read, by its copy or by the store warp's lanes. What was read may still be on its way to the owners. In the
+  /// first round all boxes are empty.
+  FARWARP_DEVICE void open(tile::RingPosition<Boxes::kCount> position) const {
+    wait_(boxes_.empty(position.stage), position.parity ^ 1);
+  }
   FARWARP_DEVICE void close(bool starts_tile) {
     if constexpr (copied) proxy_fence();
     warp_sync();
-    if (split_ && thread_index() % 128 == 0) store(boxes_.starts_tile(at_.stage), starts_tile ? 1u : 0u);
-    if (lane_index() == 0) mbarrier_arrive(boxes_.full(at_.stage));
-    at_.advance();
+    if (split_ && thread_index() % 128 == 0) store(boxes_.starts_tile(next_.stage), starts_tile ? 1u : 0u);
+    if (lane_index() == 0) mbarrier_arrive(boxes_.full(next_.stage));
+    next_.advance();
   }
 
   const Boxes boxes_;
   bool split_;
   const Wait& wait_;
-  tile::RingPosition<Boxes::kCount> at_;
+  tile::RingPosition<Boxes::kCount> next_;
 };
 
 }  // namespace farwarp::FARWARP_TARGET::gemm_reduce

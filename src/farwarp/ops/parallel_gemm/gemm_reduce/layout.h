@@ -109,8 +109,9 @@ constexpr ChunkPlace chunk_at(const WordInbox& inbox, int chunk) {
 }
 
 /// The order in which rows of tiles are computed. If each owner's rows are whole rows of tiles: the first row of tiles of each owner, then the
-/// second of each, and so on. Each time the rank after this one is first and this rank is last. So no two ranks begin with the same owner,
-/// and all links are in use from the first tile on. Otherwise: in order, beginning with the row of tiles that has the next rank's first row.
+/// second of each, and so on. Each time the rank after this one is first and this rank is last. So a position in this order has another owner
+/// on each rank, and all links are in use from the first tile on. Otherwise: in order, beginning with the row of tiles that has the first row
+/// of the rank after this one.
 struct RowOrder {
   std::int32_t count;      ///< rows of tiles
   std::int32_t ranks;      ///< owners that take turns; 0: none do

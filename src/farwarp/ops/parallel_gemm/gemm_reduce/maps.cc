@@ -10,7 +10,7 @@ Status encode_inboxes(Args& args, const Plan& plan, Device& device) {
   const Bands& bands = plan.bands;
   for (int owner = 0; owner < plan.ranks; ++owner) {
     std::byte* const mine =
-        args.view.heap[owner] + args.at.inbox + std::int64_t{args.view.rank} * bands.owned * args.n * 2;
+        args.view.heap[owner] + args.offsets.inbox + std::int64_t{args.view.rank} * bands.owned * args.n * 2;
     const auto map = device.encode({.base = mine,
                                     .rows = bands.owned,
                                     .columns = args.n,
@@ -19,7 +19,7 @@ Status encode_inboxes(Args& args, const Plan& plan, Device& device) {
                                     .box_columns = 64,
                                     .swizzled = true});
     if (!map.ok()) return map.status();
-    args.inbox[owner] = *map;
+    args.inbox_maps[owner] = *map;
   }
   return {};
 }
@@ -39,9 +39,9 @@ void set_sizes(Args& args, const Plan& plan, World& world, const OpenedOperator&
   args.bands = plan.bands;
   args.word_inbox = plan.word_inbox;
   args.word_inbox.at = static_cast<std::int64_t>(opened.buffer(1).offset);
-  args.at = plan.workspace;
-  for (std::int64_t* offset :
-       {&args.at.inbox, &args.at.flags, &args.at.ready_cells, &args.at.partials, &args.at.counters})
+  args.offsets = plan.workspace;
+  for (std::int64_t* offset : {&args.offsets.inbox, &args.offsets.flags, &args.offsets.ready_cells,
+                               &args.offsets.partials, &args.offsets.counters})
     *offset += static_cast<std::int64_t>(opened.buffer(0).offset);
 }
 

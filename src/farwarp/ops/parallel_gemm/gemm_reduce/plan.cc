@@ -18,6 +18,7 @@ constexpr double kSwapAbBytesPerClock = 40;
 /// gemm_ar/MEASURED.md.
 constexpr double kSwapAbColumnClocks = 145;
 
+/// The kernels have the columns of a band as a constant, too: ToOwners::kBandColumns.
 Bands bands_of(const tile::Tiling& tiling, const MachineShape& shape, const ParallelGemmDesc& desc, int ranks) {
   if (shape.traits.matrix_unit == MatrixUnit::kMfma)
     return make_bands(tiling.rows, tiling.columns, desc.m, desc.n, ranks);

@@ -2,7 +2,7 @@
 // them to owners. During the multiplication the reduce warp adds up what other ranks send; after it the multipliers do, too.
 #pragma once
 
-#include "farwarp/ops/parallel_gemm/gemm_reduce/reduce.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_reduce/exchange.dev.h"
 #include "farwarp/ops/parallel_gemm/gemm_reduce/store_warp_wgmma.dev.h"
 #include "farwarp/ops/parallel_gemm/gemm_reduce/words_wgmma.dev.h"
 #include "farwarp/tile/gemm/epilogue_wgmma.dev.h"
@@ -12,7 +12,8 @@ namespace farwarp::FARWARP_TARGET::gemm_reduce {
 
 using namespace farwarp::gemm_reduce;
 
-// How many vectors of y a lane adds up at a time, with the loads of all sources under way: as many as registers allow. They divide a chunk.
+// How many vectors of y a lane adds up at a time with eight sources, all loads under way: as many as registers allow. They divide a chunk. With
+// fewer sources: reduce_chunk_for_ranks().
 inline constexpr int kReduceWarpVectors = 1;
 template <int columns>
 inline constexpr int kMultiplierWarpVectors = columns == 192  ? 3
@@ -25,9 +26,9 @@ class TakenChunks {
  public:
   FARWARP_DEVICE explicit TakenChunks(Shared<std::uint32_t> taken) : taken_(taken) {}
   FARWARP_DEVICE std::int64_t operator()() const {
-    std::uint32_t turn = 0;
-    if (lane_index() == 0) turn = fetch_add(taken_, 1u);
-    return block_index() + std::int64_t{shuffle(turn, 0)} * num_blocks();
+    std::uint32_t number = 0;  // of the chunk among the block's
+    if (lane_index() == 0) number = fetch_add(taken_, 1u);
+    return block_index() + std::int64_t{shuffle(number, 0)} * num_blocks();
   }
 
  private:
@@ -44,18 +45,18 @@ FARWARP_DEVICE auto band_waiter(const Args& args, const Block& block, const Wait
   };
 }
 
-/// [warpgroup] Multiplies 64 rows of each tile. `store(work, row, column, sums)` gets the sums of the tile whose first rows are `row` of A and
+/// [warpgroup] Multiplies 64 rows of each tile. `fill(work, row, column, sums)` gets the sums of the tile whose first rows are `row` of A and
 /// `column` of B; `skip()` is called for a work whose tile another block finishes. If K is split, blocks add up their sums through the
 /// workspace.
-template <class Block, class Wait, class Store, class Skip>
-FARWARP_DEVICE void multiply(const Args& args, const Block& block, int multiplier, Turns turns, const Wait& wait,
-                             const Store& store, const Skip& skip) {
+template <class Block, class Wait, class Fill, class Skip>
+FARWARP_DEVICE void multiply_works(const Args& args, const Block& block, int multiplier, Turns turns, const Wait& wait,
+                                   const Fill& fill, const Skip& skip) {
   using Tile = typename Block::Tile;
   const std::uint32_t epoch = args.grid.splits > 1 ? block.await_call(args.view, args.slot, wait).epoch : 0;
-  const tile::SplitSpace space{own_address<Vec16>(args.view, args.at.partials),
-                               own_address<std::uint32_t>(args.view, args.at.counters), args.grid.splits, epoch};
+  const tile::SplitSpace space{own_address<Vec16>(args.view, args.offsets.partials),
+                               own_address<std::uint32_t>(args.view, args.offsets.counters), args.grid.splits, epoch};
   const auto finish = [&](const Work& work, const float(&sums)[Tile::kSums]) {
-    store(work, args.order.at(work.at.row) * Tile::kRows, work.at.column * Tile::kColumns, sums);
+    fill(work, args.order.at(work.at.row) * Tile::kRows, work.at.column * Tile::kColumns, sums);
   };
   tile::multiply_role(block.tile(), multiplier, args.grid, turns, space, block.last_word(multiplier), wait, finish,
                       skip);
@@ -69,11 +70,11 @@ FARWARP_DEVICE void multiply_for_store_warp(const Args& args, const Block& block
   using Tile = typename Block::Tile;
   const Global<const typename Tile::Element> bias(static_cast<const typename Tile::Element*>(args.bias));
   BoxProducer<copied, typename Block::Boxes, Wait> producer(block.boxes_of(multiplier), args.grid.splits > 1, wait);
-  const auto store = [&](const Work&, int row, int column, const float(&sums)[Tile::kSums]) {
+  const auto fill = [&](const Work&, int row, int column, const float(&sums)[Tile::kSums]) {
     const auto send_box = [](int, int, Shared<std::byte>) {};  // nothing: the store warp sends
     tile::fill_multiplier_boxes<Tile, swap_ab>(producer, send_box, multiplier, row, column, bias, args.n, sums);
   };
-  multiply(args, block, multiplier, turns, wait, store, [&] { producer.skip(); });
+  multiply_works(args, block, multiplier, turns, wait, fill, [&] { producer.skip(); });
 }
 
 /// [thread] Leaves the call for the block, if it was joined, once all arrivals at block.done() have been made.
@@ -94,7 +95,7 @@ FARWARP_DEVICE void reduce_warp_role(const Args& args, const Block& block, const
   call.live = ballot(!call.live) == 0;
   if (lane_index() == 0) block.publish(call);
   if (call.live && block_index() == 0) {
-    if constexpr (!by_words) announce_ready(call, args.at.ready_cells);
+    if constexpr (!by_words) announce_ready(call, args.offsets.ready_cells);
     if (lane_index() == 0) claim_call(call);
   }
   if constexpr (by_words) {
@@ -106,10 +107,10 @@ FARWARP_DEVICE void reduce_warp_role(const Args& args, const Block& block, const
   }
 }
 
-/// [thread] The loader's role.
+/// [thread] The loader's role: tile::load_role() once the multipliers have started.
 template <class Block, class Load, class Wait>
-FARWARP_DEVICE void load_role(const Args& args, const Block& block, Turns turns, int loaded, const Load& load,
-                              const Wait& wait) {
+FARWARP_DEVICE void load_when_started(const Args& args, const Block& block, Turns turns, int loaded, const Load& load,
+                                      const Wait& wait) {
   // As in gemm: the multipliers fetch their instructions before the copies of all stages fill the memory system.
   wait(block.multipliers_started(), 0);
   tile::load_role(block.tile(), args.grid, turns, loaded, load, wait);
@@ -118,14 +119,16 @@ FARWARP_DEVICE void load_role(const Args& args, const Block& block, Turns turns,
 FARWARP_DEVICE Turns turns_of_block() { return {block_index(), num_blocks()}; }
 
 /// [block] Runs all roles of a block. `Roles` has
-///   store(block, multiplier, turns, wait)     a store warp
-///   reduce(block, wait)                       the reduce warp
-///   multiply(block, multiplier, turns, wait)  a multiplier, a warpgroup. With boxes it also adds up chunks after its last box: the flags that
-///                                             this awaits belong to the call, so the block must not leave it before
-///   collect(block, wait)                      the multipliers afterwards; the block may leave the call before this ends. With words they add up
-///                                             here: vectors of the next call are in the other half of the inbox
-///   kByWords                                  sums are sent as words: no ready cells
-///   kClusters                                 splits of K add up in a cluster
+///   Block                                           its shared memory: a SendingBlock
+///   kRegisters                                      of a thread: a RegisterBudget
+///   kByWords                                        sums are sent as words: no ready cells
+///   kClusters                                       splits of K add up in a cluster
+///   send(block, multiplier, turns, wait)            a store warp
+///   reduce(block, wait)                             the reduce warp
+///   run_multiplier(block, multiplier, turns, wait)  a multiplier, a warpgroup, until the block may leave the call. With boxes it also adds up
+///                                                   chunks after its last box, so that a second kernel, a misuse, still finds the operator busy
+///   collect(block, wait)                            the multipliers afterwards; the block may leave the call before this ends. With words they
+///                                                   add up here: vectors of the next call are in the other half of the inbox
 template <class Roles>
 FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
   using Block = typename Roles::Block;
@@ -152,7 +155,7 @@ FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
   if (warpgroup == 0) {
     lower_registers<Roles::kRegisters.loading>();
     if (warp_index() == kLoadWarp) {
-      if (lane_index() == 0) load_role(args, block, turns_of_block(), loaded, load, wait);
+      if (lane_index() == 0) load_when_started(args, block, turns_of_block(), loaded, load, wait);
       attend();
       if constexpr (Roles::kByWords) {
         if (lane_index() == 0) leave_when_done(args, block, wait);
@@ -163,34 +166,34 @@ FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
         roles.reduce(block, wait);
       });
     } else {
-      roles.store(block, warp_index() - kFirstStoreWarp, turns_of_block(), wait);
+      roles.send(block, warp_index() - kFirstStoreWarp, turns_of_block(), wait);
       attend();
       if (lane_index() == 0) mbarrier_arrive(block.done());
     }
   } else {
     raise_registers<Roles::kRegisters.multiplying>();
     if (lane_index() == 0) mbarrier_arrive(block.multipliers_started());
-    roles.multiply(block, warpgroup - 1, turns_of_block(), wait);
+    roles.run_multiplier(block, warpgroup - 1, turns_of_block(), wait);
     warp_sync();
     if (lane_index() == 0) mbarrier_arrive(block.done());
     roles.collect(block, wait);
   }
-  report_expired(waits, args.view, args.slot, kSiteStage);
+  report_expired(waits, args.view, args.slot, kSiteBlock);
 }
 
-/// Roles whose store warps send boxes to owners; `multiply` and `reduce` are the operator's.
+/// Roles whose store warps send boxes to owners; `run_multiplier` and `reduce` are the operator's.
 template <class T, int columns, bool swap_ab>
 struct ToOwners {
   using Block = SendingBlock<T, columns>;
   static constexpr bool kByWords = false, kClusters = false;
   static constexpr RegisterBudget kRegisters{88, 208};
-  static constexpr int kBandColumns = swap_ab ? 64 : columns;
+  static constexpr int kBandColumns = swap_ab ? 64 : columns;  ///< args.bands.columns: bands_of() in plan.cc
 
   const Args& args;
 
   template <class Wait>
-  FARWARP_DEVICE void store(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
-    if (lane_index() < args.view.size) tensor_prefetch(args.inbox[lane_index()]);
+  FARWARP_DEVICE void send(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
+    if (lane_index() < args.view.size) tensor_prefetch(args.inbox_maps[lane_index()]);
     Call call = block.await_call(args.view, args.slot, wait);
     store_role<swap_ab>(call, args, block, multiplier, turns, wait);
   }
@@ -208,11 +211,11 @@ struct StraightByWords {
   const Args& args;
 
   template <class Wait>
-  FARWARP_DEVICE void store(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
+  FARWARP_DEVICE void send(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
     send_words_role(block.await_call(args.view, args.slot, wait), args, block, multiplier, turns, wait);
   }
   template <class Wait>
-  FARWARP_DEVICE void multiply(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
+  FARWARP_DEVICE void run_multiplier(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
     multiply_for_store_warp<false, false>(args, block, multiplier, turns, wait);
   }
   template <class Wait>

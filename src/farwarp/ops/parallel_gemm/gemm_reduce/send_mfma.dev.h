@@ -1,7 +1,7 @@
 // gemm-rs and gemm-ar on CDNA: gemm's blocks, whose threads store their sums into the owners' inboxes.
 #pragma once
 
-#include "farwarp/ops/parallel_gemm/gemm_reduce/reduce.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_reduce/exchange.dev.h"
 #include "farwarp/tile/gemm/block_mfma.dev.h"
 #include "farwarp/tile/gemm/epilogue_mfma.dev.h"
 #include "farwarp/world/device/call.dev.h"
@@ -38,18 +38,20 @@ FARWARP_DEVICE void send_tile(Call& call, const Args& args, Permissions& permiss
   tile::round_sums<Tile>(extent, row, column, sums, [&](int to, int at, Vec16 eight) {
     const int owner = to / bands.owned;
     const std::int64_t place = (mine + to - owner * bands.owned) * args.n + at;
-    store(peer_address<Vec16>(args.view, owner, args.at.inbox + place * static_cast<std::int64_t>(sizeof(T))), eight);
+    store(peer_address<Vec16>(args.view, owner, args.offsets.inbox + place * static_cast<std::int64_t>(sizeof(T))),
+          eight);
   });
   signal_after_block(
       owners.last - owners.first + 1, [&](int i) { return flag_at(args, owners.first + i, row, column); },
       [&](int) { return tagged(call.epoch, 0); });
 }
 
-/// [block] Multiplies the block's tiles; `finish(work, sums)` gets the sums of each.
+/// [block] Multiplies the block's works; `finish(work, sums)` gets the sums of each.
 template <class Tile, class Finish>
-FARWARP_DEVICE void multiply(const Call& call, const Args& args, const Tile& tile, const Finish& finish) {
-  const tile::SplitSpace space{own_address<Vec16>(args.view, args.at.partials),
-                               own_address<std::uint32_t>(args.view, args.at.counters), args.grid.splits, call.epoch};
+FARWARP_DEVICE void multiply_works(const Call& call, const Args& args, const Tile& tile, const Finish& finish) {
+  const tile::SplitSpace space{own_address<Vec16>(args.view, args.offsets.partials),
+                               own_address<std::uint32_t>(args.view, args.offsets.counters), args.grid.splits,
+                               call.epoch};
   const tile::BlockWork share{args.grid, {block_index(), num_blocks()}, args.xcds, args.k};
   tile::multiply_tiles(tile, share, space, Operands<Tile>{args}, finish);
 }
@@ -58,7 +60,7 @@ FARWARP_DEVICE void multiply(const Call& call, const Args& args, const Tile& til
 template <class Tile>
 FARWARP_DEVICE void multiply_and_send(Call& call, const Args& args, const Tile& tile) {
   Permissions permissions;
-  multiply(call, args, tile, [&](const Work& work, const float(&sums)[Tile::kSums]) {
+  multiply_works(call, args, tile, [&](const Work& work, const float(&sums)[Tile::kSums]) {
     send_tile<Tile>(call, args, permissions, args.order.at(work.at.row) * Tile::kRows, work.at.column * Tile::kColumns,
                     static_cast<std::uint32_t>(work.tile) + 1 == args.drop_put, sums);
   });

@@ -1,12 +1,15 @@
 // The store warp: one for each multiplier. It sends the boxes that its multiplier fills to their owners, and signals the owners.
 //
 //   multiplier  wait empty[b] -> write box b, proxy fence -> arrive full[b] -> goes on multiplying
-//   store warp  wait for the owner's ready cell -> wait full[b] -> tensor store, commit -> after the band's boxes: read, arrive empty[b]
-//                                                                  -> all boxes of the band have arrived: release fence, flags
+//   store warp  if K is split: wait full[b], read the mark; a work without a tile: arrive empty[b], next work
+//               wait for the owners' ready cells
+//               for each box: wait full[b] -> tensor store, commit; several owners: the lanes load the box and store its rows
+//               boxes that have been read: arrive empty[b], after the band's last box; with 256 columns boxes 0 and 1 before boxes 2 and 3
+//               all boxes of the band have arrived: release fence, flags
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_reduce/block_wgmma.dev.h"
-#include "farwarp/ops/parallel_gemm/gemm_reduce/reduce.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_reduce/exchange.dev.h"
 
 namespace farwarp::FARWARP_TARGET::gemm_reduce {
 
@@ -38,7 +41,7 @@ class Sender {
     if (owners_.first != owners_.last) {
       store_rows(row, column, rows, box);
     } else if (lane_index() == 0) {
-      tensor_store(args_.inbox[owners_.first], row - owners_.first * args_.bands.owned, column, box);
+      tensor_store(args_.inbox_maps[owners_.first], row - owners_.first * args_.bands.owned, column, box);
       bulk_commit();
     }
   }
@@ -59,12 +62,12 @@ class Sender {
     const Bands& bands = args_.bands;
 #pragma unroll 1
     for (int i = lane_index(); i < rows * 8; i += Target::kWarpSize) {
-      const int in_box = i / 8, to = column + i % 8 * 8, at = row + in_box;
-      if (at >= args_.m || to >= args_.n) continue;
-      const int owner = at / bands.owned;
-      const std::int64_t place = std::int64_t{args_.view.rank} * bands.owned + at - owner * bands.owned;
+      const int in_box = i / 8, to = column + i % 8 * 8, of_sum = row + in_box;
+      if (of_sum >= args_.m || to >= args_.n) continue;
+      const int owner = of_sum / bands.owned;
+      const std::int64_t place = std::int64_t{args_.view.rank} * bands.owned + of_sum - owner * bands.owned;
       const Shared<std::byte> from = box + swizzled_offset(in_box, i % 8 * 16);
-      store(peer_address<Vec16>(args_.view, owner, args_.at.inbox + (place * args_.n + to) * 2),
+      store(peer_address<Vec16>(args_.view, owner, args_.offsets.inbox + (place * args_.n + to) * 2),
             load(Shared<const Vec16>(reinterpret_cast<const Vec16*>(from.raw))));
     }
   }
@@ -87,9 +90,9 @@ class BoxConsumer {
 
   /// Waits for the next box. False if the wait expired; then no more boxes arrive.
   FARWARP_DEVICE bool await() const {
-    const bool come = lane_index() != 0 || wait_(boxes_.full(next_.stage), next_.parity);
+    const bool arrived = lane_index() != 0 || wait_(boxes_.full(next_.stage), next_.parity);
     warp_sync();  // orders the lanes' reads after lane 0's wait
-    return ballot(!come) == 0;
+    return ballot(!arrived) == 0;
   }
   FARWARP_DEVICE Shared<std::byte> box() const { return boxes_.box(next_.stage); }
   /// If K is split: whether the next box, which has arrived, begins a tile.

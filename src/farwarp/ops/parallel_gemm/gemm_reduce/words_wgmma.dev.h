@@ -2,7 +2,7 @@
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_reduce/block_wgmma.dev.h"
-#include "farwarp/ops/parallel_gemm/gemm_reduce/reduce.dev.h"
+#include "farwarp/ops/parallel_gemm/gemm_reduce/exchange.dev.h"
 #include "farwarp/ops/parallel_gemm/gemm_reduce/store_warp_wgmma.dev.h"
 #include "farwarp/tile/gemm/epilogue_wgmma.dev.h"
 
@@ -24,11 +24,12 @@ FARWARP_DEVICE void send_words(const Args& args, std::uint32_t epoch, int row, i
   const int vector = column / WordInbox::kElements + in_row;
   const int rows = vector < args.word_inbox.vectors ? args.x_rows - row : 0;  // how many rows of the box are inside
   const std::int64_t place = args.word_inbox.place(epoch, args.view.rank, 0, vector);
-  // If the box has rows of several owners, those of the rank after this one are sent first, so that ranks do not all begin with one owner.
-  const int first = (args.view.rank + 1) * args.bands.owned;
+  // A box that has the first row of the rank after this one is sent from that row on, rounded down to kRowsAtOnce, so that ranks do not all begin
+  // with one owner. Where another box begins does not matter.
+  const int first = (args.view.rank + 1) % args.view.size * args.bands.owned;
 #pragma unroll 1
-  for (int turn = 0; turn < 64; turn += kRowsAtOnce) {
-    const int begin = (first + turn) / kRowsAtOnce * kRowsAtOnce % 64 + lane_index() / kWordChunkVectors;
+  for (int sent = 0; sent < 64; sent += kRowsAtOnce) {
+    const int begin = (first + sent) / kRowsAtOnce * kRowsAtOnce % 64 + lane_index() / kWordChunkVectors;
     Vec16 vectors[kAtOnce];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
@@ -36,7 +37,7 @@ FARWARP_DEVICE void send_words(const Args& args, std::uint32_t epoch, int row, i
       const Shared<std::byte> from = box + swizzled_offset(in_box, in_row * WordInbox::kVectorBytes);
       vectors[i] = load(Shared<const Vec16>(reinterpret_cast<const Vec16*>(from.raw)));
     }
-    if (turn + kRowsAtOnce == 64) on_read();
+    if (sent + kRowsAtOnce == 64) on_read();
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       const int in_box = begin + i * kWordChunkRows;
@@ -91,7 +92,7 @@ using farwarp::tile::Turns;
 using farwarp::tile::Work;
 
 /// Roles (run_block()) for tiles of 128 rows of w by `columns` rows of x. `Route::send(call, args, row, vector, eight)` sends eight sums of a
-/// row of the whole sum: RowsToOwners, or gemm-ar's. Store warps and the reduce warp do nothing.
+/// row of the whole sum: RowsToOwners, or gemm-ar's. Store warps and the reduce warp send and add up nothing.
 template <class T, int columns, class Route>
 struct SwapAbByWords {
   using Block = SendingBlock<T, columns>;
@@ -102,12 +103,12 @@ struct SwapAbByWords {
   const Args& args;
 
   template <class Wait>
-  FARWARP_DEVICE void store(const Block&, int, Turns, const Wait&) const {}
+  FARWARP_DEVICE void send(const Block&, int, Turns, const Wait&) const {}
   template <class Wait>
   FARWARP_DEVICE void reduce(const Block&, const Wait&) const {}
 
   template <class Wait>
-  FARWARP_DEVICE void multiply(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
+  FARWARP_DEVICE void run_multiplier(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
     const auto send_box = [&](int row, int column, Shared<std::byte> box) {
       const Call call = block.await_call(args.view, args.slot, wait);  // normally published by now
       if (call.live && !is_dropped(row, column)) send_box_words(call, row, column, box);
@@ -115,7 +116,7 @@ struct SwapAbByWords {
     const Global<const T> bias(static_cast<const T*>(args.bias));
     const tile::Finisher<Block, true, decltype(send_box)> finisher{
         block, multiplier, args.grid.splits, bias, args.n, send_box, {block.boxes(multiplier), 1 + multiplier}};
-    const auto origin = [](const Work& work) {
+    const auto origin = [](const Work& work) {  // without args.order, which with swap_ab is in_order()
       return TileIndex{work.at.row * Tile::kRows, work.at.column * Tile::kColumns};
     };
     tile::multiply_and_finish(block, args.grid, turns, finisher, origin, wait);
@@ -130,7 +131,8 @@ struct SwapAbByWords {
   }
 
  protected:
-  /// The share of a multiplier's thread. Consecutive vectors go to warps of different blocks, so that few vectors are spread over many blocks.
+  /// The share of a multiplier's thread. A warp takes runs of consecutive vectors, one a lane. Consecutive runs go to warps of different blocks, so
+  /// that few vectors are spread over many blocks.
   FARWARP_DEVICE static VectorShare share() {
     const int warp = (warp_index() - 4) * num_blocks() + block_index(), warps = 4 * Tile::kMultipliers * num_blocks();
     return {warp * Target::kWarpSize + lane_index(), warps * Target::kWarpSize};
@@ -152,7 +154,7 @@ struct SwapAbByWords {
     if (rows <= 0) return;
     const int first = (args.view.rank + 1) * args.bands.owned % rows;
     for (int i = thread_index() % 128; i < rows * kRowVectors; i += 128) {
-      const int turn = first + i / kRowVectors, in_box = turn < rows ? turn : turn - rows;
+      const int unwrapped = first + i / kRowVectors, in_box = unwrapped < rows ? unwrapped : unwrapped - rows;
       const int to = column + i % kRowVectors * WordInbox::kElements;
       if (to >= args.n) continue;
       const Shared<std::byte> from = box + swizzled_offset(in_box, i % kRowVectors * WordInbox::kVectorBytes);

@@ -11,7 +11,7 @@ template <class T, tile::MfmaShape shape>
 FARWARP_DEVICE void gemm_rs_mfma(const Args& args) {
   Call call = begin_call(args.view, args.slot, 0);
   if (!call.live) return;
-  if (block_index() == 0 && warp_index() == 0) announce_ready(call, args.at.ready_cells);
+  if (block_index() == 0 && warp_index() == 0) announce_ready(call, args.offsets.ready_cells);
   gemm_reduce::multiply_and_send(call, args, tile::MfmaTile<T, shape>{block_shared()});
   constexpr int kWaves = shape.threads() / Target::kWarpSize;
   gemm_reduce::EvenChunks share(args, kWaves * block_index() + warp_index(), kWaves * num_blocks());

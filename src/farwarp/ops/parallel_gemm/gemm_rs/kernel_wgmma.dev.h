@@ -20,7 +20,7 @@ struct ReduceScatter : gemm_reduce::ToOwners<T, columns, swap_ab> {
         args, gemm_reduce::TakenChunks(block.taken()), gemm_reduce::band_waiter(args, block, wait));
   }
   template <class Wait>
-  FARWARP_DEVICE void multiply(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
+  FARWARP_DEVICE void run_multiplier(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
     gemm_reduce::multiply_for_store_warp<swap_ab>(args, block, multiplier, turns, wait);
     gemm_reduce::reduce_into_y<T, Base::kBandColumns, gemm_reduce::kMultiplierWarpVectors<Base::kBandColumns>>(
         args, gemm_reduce::TakenChunks(block.taken()), gemm_reduce::band_waiter(args, block, wait));

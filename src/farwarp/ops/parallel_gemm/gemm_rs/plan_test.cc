@@ -53,7 +53,7 @@ TEST(GemmReduceScatterBands, CoverEveryRowOfEveryOwner) {
       for (int ranks = 1; ranks <= 8; ++ranks) {
         const gemm_reduce::Bands bands = gemm_reduce::make_bands(height, 64, owned * ranks, 360, ranks);
         ASSERT_EQ(bands.column_count, 6);
-        std::vector<std::set<int>> told(ranks);
+        std::vector<std::set<int>> flagged(ranks);
         for (int row = 0; row < bands.m; row += height) {
           const gemm_reduce::OwnerRange owners = bands.owners_of(row);
           for (int owner = 0; owner < ranks; ++owner) {
@@ -63,12 +63,12 @@ TEST(GemmReduceScatterBands, CoverEveryRowOfEveryOwner) {
             const int band = row / height - bands.first_of(owner);
             ASSERT_GE(band, 0);
             ASSERT_LT(band, bands.row_count);
-            ASSERT_TRUE(told[owner].insert(band).second);
+            ASSERT_TRUE(flagged[owner].insert(band).second);
           }
         }
         for (int row = 0; row < bands.m; ++row) {
           const int owner = row / owned;
-          ASSERT_TRUE(told[owner].count(row / height - bands.first_of(owner)));
+          ASSERT_TRUE(flagged[owner].count(row / height - bands.first_of(owner)));
         }
       }
     }
@@ -88,7 +88,7 @@ TEST(GemmReduceScatterBands, FlagsDoNotOverlap) {
 }
 
 // With any group, the chunks cover an owner's rows by all columns of bands exactly once.
-TEST(GemmReduceScatterUnits, CoverEveryOwner) {
+TEST(GemmReduceScatterChunks, CoverEveryOwner) {
   for (const int owned : kRows) {
     for (const int group : {1, 8, 32, 256}) {
       gemm_reduce::Bands bands = gemm_reduce::make_bands(64, 128, owned * 4, 360, 4);
@@ -106,7 +106,7 @@ TEST(GemmReduceScatterUnits, CoverEveryOwner) {
 
 // A source computes groups of 16 rows of tiles, owners in turn. So with 8 ranks an owner gets two of its rows of tiles, column by column, and then
 // the next two.
-TEST(GemmReduceScatterUnits, FollowTheTilesAsTheyArrive) {
+TEST(GemmReduceScatterChunks, FollowTheTilesAsTheyArrive) {
   const auto plan = plan_gemm_reduce_scatter({.m = 4096, .n = 4096, .k = 4096}, kH200, 8);
   ASSERT_TRUE(plan.ok());
   const gemm_reduce::Bands& bands = plan->bands;
@@ -175,7 +175,7 @@ TEST(GemmReduceScatterWords, DoNotOverlap) {
 }
 
 // With any group, the chunks cover all vectors of an owner exactly once: one lane reads and clears each.
-TEST(GemmReduceScatterWords, UnitsCoverEveryOwner) {
+TEST(GemmReduceScatterWords, ChunksCoverEveryOwner) {
   for (const int owned : kRows) {
     for (const int vectors : {1, 8, 45}) {
       for (const int group : {1, 16, 512}) {

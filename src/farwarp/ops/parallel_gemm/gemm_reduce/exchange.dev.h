@@ -1,5 +1,5 @@
-// How partial sums are sent to the ranks that own their rows, and how owners add them up: what all kernels share. They are sent in bands with
-// flags, or as words.
+// What all kernels share of the exchange of partial sums. For the sender: permission to write an owner's memory, flags of bands, words. For the
+// owner: the waits for bands and words, and the sums.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_reduce/args.h"
@@ -18,7 +18,7 @@ using Flag = SystemCell<std::uint64_t>;
 /// The flag at `owner` of this rank's band that begins at (row, column) of the whole sum.
 FARWARP_DEVICE Peer<Flag> flag_at(const Args& args, int owner, int row, int column) {
   const Bands& bands = args.bands;
-  return peer_address<Flag>(args.view, owner, args.at.flags) +
+  return peer_address<Flag>(args.view, owner, args.offsets.flags) +
          bands.flag(args.view.rank, row / bands.rows - bands.first_of(owner), column / bands.columns);
 }
 
@@ -30,7 +30,7 @@ class Permissions {
   FARWARP_DEVICE bool await(Call& call, const Args& args, OwnerRange owners) {
     for (int owner = owners.first; owner <= owners.last; ++owner) {
       if (ready_ >> owner & 1) continue;
-      wait_ready<failure>(call, args.at.ready_cells, owner, kSiteReady);
+      wait_ready<failure>(call, args.offsets.ready_cells, owner, kSiteReady);
       ready_ |= 1u << owner;
     }
     return call.live;
@@ -104,8 +104,10 @@ template <Failure failure>
 FARWARP_DEVICE bool await_bands(Call& call, const Args& args, BandRange bands) {
   const int source = lane_index() % args.view.size;
   const int band = bands.first + lane_index() / args.view.size;
+  // A band has at least kChunkRows rows, so a chunk has rows of at most two bands.
+  static_assert(2 * kMaxRanks <= Target::kWarpSize, "a lane for each flag");
   if (band <= bands.last) {
-    const Global<Flag> flags = own_address<Flag>(args.view, args.at.flags);
+    const Global<Flag> flags = own_address<Flag>(args.view, args.offsets.flags);
     std::uint32_t value = 0;
     // depth 1: the peer that has not sent may itself wait for a ready cell.
     wait_tagged<failure>(call, flags + args.bands.flag(source, band, bands.column), call.epoch, value,
@@ -122,7 +124,7 @@ template <class T, int columns, int vectors, int most, class Put>
 FARWARP_DEVICE void reduce_chunk(const Args& args, int row, int column, const Put& put) {
   constexpr int kRowVectors = columns / 8, kWarp = Target::kWarpSize;
   static_assert(kChunkRows * kRowVectors % (kWarp * vectors) == 0);
-  const Global<const std::byte> inbox = own_address<const std::byte>(args.view, args.at.inbox);
+  const Global<const std::byte> inbox = own_address<const std::byte>(args.view, args.offsets.inbox);
   const std::int64_t stride = std::int64_t{args.bands.owned} * args.n * 2;
   const auto row_of = [&](int vector) { return row + vector / kRowVectors; };
   const auto column_of = [&](int vector) { return column + vector % kRowVectors * 8; };
@@ -132,9 +134,9 @@ FARWARP_DEVICE void reduce_chunk(const Args& args, int row, int column, const Pu
     std::uint32_t wanted = 0;
 #pragma unroll
     for (int v = 0; v < vectors; ++v) {
-      const int at = row_of(first + v * kWarp), to = column_of(first + v * kWarp);
-      if (at < args.bands.owned && to < args.n) wanted |= 1u << v;
-      from[v] = inbox + (std::int64_t{at} * args.n + to) * 2;
+      const int of_row = row_of(first + v * kWarp), of_column = column_of(first + v * kWarp);
+      if (of_row < args.bands.owned && of_column < args.n) wanted |= 1u << v;
+      from[v] = inbox + (std::int64_t{of_row} * args.n + of_column) * 2;
     }
     Vec16 sums[vectors];
     sum_sources<T, most>(from, wanted, stride, args.view.size, sums);
@@ -208,7 +210,7 @@ class EvenChunks {
 
 // ---- words ----------------------------------------------------------------------------------------------------------
 //
-// A vector is eight neighbours of a row. Its words show by themselves whether they have arrived, so there is no flag and no fence. One thread
+// A vector is eight neighbours of a row. Each half of it shows by itself whether it has arrived, so there is no flag and no fence. One thread
 // reads the vectors of all sources, adds them up, and clears them.
 
 static_assert(sizeof(Vec16) == WordInbox::kVectorBytes);
