@@ -154,10 +154,7 @@ void remove_copy(Block& block, std::uint32_t id) {
 }
 
 CopyBox run_of(void* memory, int bytes) {
-  CopyBox box;
-  box.base = static_cast<std::byte*>(memory);
-  box.row_units = box.end_unit = bytes / 16;
-  return box;
+  return {.base = static_cast<std::byte*>(memory), .row_units = bytes / 16, .end_unit = bytes / 16};
 }
 
 /// The box of a tensor copy, checked.
@@ -165,7 +162,7 @@ CopyBox box_of(Thread& thread, const char* what, const TensorMap& map, GridIndex
                const void* in_shared, bool own_device_only) {
   Engine& the_engine = engine();
   const EncodedTensorMap encoded = decode(map);
-  const TensorMapDesc& desc = encoded.desc;
+  const auto& desc = encoded.desc;
   if (encoded.magic != EncodedTensorMap::kMagic)
     the_engine.fault(fmt::format("{}: not a map that Device::encode() made", what));
   if (column % 8 != 0) the_engine.fault(fmt::format("{}: column is {}, must be a multiple of 8", what, column));
