@@ -5,7 +5,7 @@
 // rank sent those after it had finished call e.
 //
 // args.switches & kOmitRelease stores the flag without a release, so the words may arrive after it. Try
-//   farwarp check lesson-02 --set omit_release=1 --schedules 50
+//   ./dev farwarp check lesson-02 --set omit_release=1 --schedules 50
 #include "farwarp/world/device/call.dev.h"
 #include "farwarp/world/device/wait.dev.h"
 #include "lesson.h"

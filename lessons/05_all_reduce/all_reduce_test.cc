@@ -30,7 +30,8 @@ INSTANTIATE_TEST_SUITE_P(Targets, AllReduceTest, testing::Values(TargetKind::kEm
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
 TEST(AllReducePlanTest, CountsBlocksAndBytes) {
-  const MachineShape shape{.multiprocessors = 4};
+  MachineShape shape;
+  shape.multiprocessors = 4;
   const auto small = plan_all_reduce({.elements = 100}, shape, 2);
   const auto large = plan_all_reduce({.elements = 100000}, shape, 2);
   const auto limited = plan_all_reduce({.elements = 100000, .max_sms = 3}, shape, 2);

@@ -29,6 +29,8 @@ A mutants.json is in the folder of the files that it mutates. Fields are require
       }
     }
 
+check does not know the operators: the test mutants_cases_test says whether operators, parameters and kernels exist.
+
 The copies of a mutant precede the source root on the include path: the mutated file, and base/attributes.h with the mutant's own
 namespace and kernel names. The files of a lesson include each other by relative paths, so the whole folder of a lesson is copied.
 """

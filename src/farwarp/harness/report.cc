@@ -30,8 +30,12 @@ std::string schedules_of(const CaseResult& result) {
 }
 
 std::string title_of(const CaseRequest& request) {
-  return fmt::format("{} {}{}{}{}", request.op->name, request.label, request.label.empty() ? "" : " ",
-                     request.scaled ? "scaled down to " : "", to_string(request.params, request.op->params));
+  std::string title = request.op->name;
+  const std::string params = to_string(request.params, request.op->params);
+  for (const std::string& part : {request.label, std::string(request.scaled ? "scaled down to" : ""), params}) {
+    if (!part.empty()) append_to_list(title, " ", part);
+  }
+  return title;
 }
 
 std::string marked(bool pass, bool colour) {

@@ -1,5 +1,6 @@
-// One kernel that uses every primitive of device.h at least once. vocabulary_test.cc runs it on every target that this machine has. For
-// the other targets, the test is that it compiles and that tools/check_code_objects.py accepts the result.
+// One kernel that uses the primitives of device.h. Those of Hopper's matrix unit, tensor copies, numbered barriers and clusters are in
+// emu/tiles_test.dev.cc instead. vocabulary_test.cc runs it on every target that this machine has. For the other targets, the test is that
+// it compiles and that tools/check_code_objects.py accepts the result.
 #include "farwarp/substrate/vocabulary_test.h"
 
 #include "farwarp/substrate/device.h"
