@@ -64,7 +64,6 @@ NamedBarrier& enter_group(const char* function, int number, int threads) {
         fmt::format("{}: number is {}, threads is {}; allowed: 1 to 15, and whole warps of {} up to the block's {}",
                     function, number, threads, lanes, block.threads));
   }
-  check_warp_not_divided(thread);
   NamedBarrier& barrier = block.named_barriers[static_cast<std::size_t>(number)];
   if (barrier.threads != 0 && barrier.threads != threads) {
     the_engine.fault(fmt::format("{} {} for {} threads, while others of its block wait in it for {}", function, number,
@@ -120,6 +119,7 @@ bool block_any(bool predicate) {
 }
 
 void group_sync(int number, int threads) {
+  check_warp_not_divided(engine().running());
   NamedBarrier& barrier = enter_group("group_sync", number, threads);
   barrier.waiting.push_back(&engine().running());
   if (!complete_group(barrier, number)) engine().block(Wait::group_sync, __builtin_return_address(0));

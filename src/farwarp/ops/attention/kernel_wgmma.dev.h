@@ -1,0 +1,219 @@
+// attention on Hopper: persistent blocks of three warpgroups, one that loads and two that attend, 64 queries each. Jay Shah et al.,
+// "FlashAttention-3" (arXiv 2407.08608): the two take turns to issue their products, so that one multiplies while the other computes
+// its softmax; and a warpgroup issues the scores of a step before the values of the step before.
+#pragma once
+
+#include "farwarp/ops/attention/args.h"
+#include "farwarp/ops/attention/block_wgmma.dev.h"
+#include "farwarp/ops/attention/loader_wgmma.dev.h"
+#include "farwarp/ops/attention/sequence.dev.h"
+#include "farwarp/ops/attention/softmax.dev.h"
+#include "farwarp/ops/attention/store.dev.h"
+
+namespace farwarp::FARWARP_TARGET::attention {
+
+// Registers of a thread. All warps together may not have more than the block was launched with, or raise_registers() waits for ever.
+inline constexpr int kLoaderRegisters = 24, kAttendingRegisters = 240;
+static_assert(128 * kLoaderRegisters + 256 * kAttendingRegisters <= kWgmmaThreads * 168);
+
+// Numbers of group_sync(). Barrier kTurn + w: warpgroup w may issue its products.
+inline constexpr int kTurn = 1, kValuesCleared = 3;
+
+/// The attending warpgroup number `warpgroup`, 0 or 1.
+template <class Block, class Wait>
+class Attending {
+ public:
+  using T = typename Block::Element;
+
+  FARWARP_DEVICE Attending(const Args& args, const Block& block, int warpgroup, const Wait& wait)
+      : args_(args), block_(block), warpgroup_(warpgroup), wait_(wait) {}
+
+  /// [warpgroup] All works of the block.
+  FARWARP_DEVICE void run() {
+    if (warpgroup_ == 1) group_arrive(kTurn, 256);
+    for (std::uint32_t parity = 0;; parity ^= 1) {
+      if (!wait_(block_.q_full(), parity)) break;
+      const int number = load(block_.number());
+      if (number < 0) break;
+      BadInput bad;
+      attend(work_of(args_, number, kWgmmaQueries, bad));
+    }
+    if (warpgroup_ == 0) group_sync(kTurn, 256);  // the last arrival of warpgroup 1
+  }
+
+ private:
+  FARWARP_DEVICE void release(Shared<Mbarrier> empty) const {
+    if (lane_index() == 0) mbarrier_arrive(empty);
+  }
+
+  /// [warpgroup] scores = q * k^T of the step in the next stage of keys.
+  FARWARP_DEVICE void multiply_keys() {
+    wait_(block_.k_ring().full(k_at_.stage), k_at_.parity);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < Block::kHeadDim; k += 16)
+      wgmma<T, Block::kKeys>(scores_, block_.q(k / 64, warpgroup_), block_.k(k_at_.stage, k / 64), k % 64, k > 0);
+    wgmma_commit();
+  }
+  /// [warpgroup] out += probabilities * v of the step in the next stage of values.
+  FARWARP_DEVICE void multiply_values() {
+    wait_(block_.v_ring().full(v_at_.stage), v_at_.parity);
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < Block::kKeys / 16; ++i)
+      wgmma_rs<T, Block::kHeadDim>(out_, probabilities_[i], block_.v(v_at_.stage), Block::kPanelBytes, 16 * i, true);
+    wgmma_commit();
+  }
+  FARWARP_DEVICE void keys_read() {
+    release(block_.k_ring().empty(k_at_.stage));
+    k_at_.advance();
+  }
+  FARWARP_DEVICE void values_read() {
+    release(block_.v_ring().empty(v_at_.stage));
+    v_at_.advance();
+  }
+
+  /// [warpgroup] What a thread's rows see of a step.
+  FARWARP_DEVICE Visible visible(const BlockWork& work, int step) const {
+    const MatrixIndex at = wgmma_sum(thread_index() % 128, 0);
+    const int column = step * Block::kKeys + at.column;
+    Visible visible;
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const int query = work.row + 64 * warpgroup_ + at.row + 8 * row;
+      visible.first[row] = first_key_of(args_, work.sequence, query) - column;
+      visible.end[row] = end_key_of(args_, work.sequence, query) - column;
+    }
+    return visible;
+  }
+
+  /// [warpgroup] Steps end - 1 down to `first` of a work, from its second on. Their rows see all of their keys unless `masked`.
+  template <bool masked>
+  FARWARP_DEVICE void steps(const BlockWork& work, int first, int end, Softmax& softmax) {
+    for (int step = end - 1; step >= first; --step) {
+      group_sync(kTurn + warpgroup_, 256);
+      multiply_keys();
+      multiply_values();
+      group_arrive(kTurn + 1 - warpgroup_, 256);
+      wgmma_wait_sums<1>(scores_);
+      keys_read();
+      if constexpr (masked) mask_scores(visible(work, step), scores_);
+      float rescale[2];
+      softmax.step(scores_, rescale);
+      wgmma_wait_sums<0>(out_);
+      values_read();
+#pragma unroll
+      for (int i = 0; i < Block::kHeadDim / 2; ++i) out_[i] = multiply(out_[i], rescale[row_of_sum(i)]);
+      round_probabilities<T>(scores_, probabilities_);
+    }
+  }
+
+  /// [warpgroup] The first step of a work, whose keys may end in it.
+  FARWARP_DEVICE void first_step(const BlockWork& work, int step, Softmax& softmax) {
+    group_sync(kTurn + warpgroup_, 256);
+    multiply_keys();
+    group_arrive(kTurn + 1 - warpgroup_, 256);
+    wgmma_wait_sums<0>(scores_);
+    keys_read();
+    clear_values(work, step);
+    mask_scores(visible(work, step), scores_);
+    float rescale[2];
+    softmax.step(scores_, rescale);
+    round_probabilities<T>(scores_, probabilities_);
+#pragma unroll
+    for (int i = 0; i < Block::kHeadDim / 2; ++i) out_[i] = 0;
+  }
+
+  /// [warpgroup] Rows of values after the sequence's end may hold anything, and a NaN times the probability 0 is a NaN. They become zeros,
+  /// unless the copy has already made them so.
+  FARWARP_DEVICE void clear_values(const BlockWork& work, int step) {
+    const int end = work.sequence.keys - step * Block::kKeys;
+    const bool may_hold_others = args_.key_starts != nullptr || args_.key_counts != nullptr;
+    if (!may_hold_others || end >= Block::kKeys) return;
+    wait_(block_.v_ring().full(v_at_.stage), v_at_.parity);
+    const int vectors = (Block::kKeys - end) * 8;  // of a panel
+    for (int i = thread_index() - 128; i < vectors * Block::kPanels; i += 256) {
+      const int panel = i / vectors, vector = i % vectors;
+      const Shared<std::byte> at = block_.v(v_at_.stage, panel) + (end * 128 + vector * 16);
+      store(Shared<Vec16>(reinterpret_cast<Vec16*>(at.raw)), Vec16{0, 0});
+    }
+    proxy_fence();
+    group_sync(kValuesCleared, 256);
+  }
+
+  FARWARP_DEVICE void attend(const BlockWork& work) {
+    Softmax softmax{args_.scale_log2};
+    const bool any = work.keys.end > work.keys.first;
+    if (!any) {
+      warp_sync();  // all lanes have read the work's number
+      release(block_.q_empty());
+#pragma unroll
+      for (int i = 0; i < Block::kHeadDim / 2; ++i) out_[i] = 0;
+    } else {
+      const int row = work.row + 64 * warpgroup_;
+      const int first = work.keys.first / Block::kKeys, end = (work.keys.end + Block::kKeys - 1) / Block::kKeys;
+      // Steps from `whole_first` to `whole_end` - 1 are seen by all rows of the warpgroup.
+      const int whole_first =
+          clamp((first_key_of(args_, work.sequence, row + 63) + Block::kKeys - 1) / Block::kKeys, first, end - 1);
+      const int whole_end = clamp(floor_steps(end_key_of(args_, work.sequence, row)), whole_first, end - 1);
+      first_step(work, end - 1, softmax);
+      steps<true>(work, whole_end, end - 1, softmax);
+      steps<false>(work, whole_first, whole_end, softmax);
+      steps<true>(work, first, whole_first, softmax);
+      release(block_.q_empty());
+      multiply_values();
+    }
+    float factor[2], logarithm[2];
+    const float sink = args_.sinks == nullptr ? kMinusInfinity : load_sink(work.place.head);
+    softmax.finish(sink, factor, logarithm);
+    if (any) {
+      wgmma_wait_sums<0>(out_);
+      values_read();
+    }
+#pragma unroll
+    for (int i = 0; i < Block::kHeadDim / 2; ++i) out_[i] = multiply(out_[i], factor[row_of_sum(i)]);
+    store_rows<T>(args_, work, 64 * warpgroup_, out_, logarithm);
+  }
+
+  FARWARP_DEVICE static int clamp(int value, int least, int most) {
+    return value < least ? least : value > most ? most : value;
+  }
+  /// Whole steps before key `end`, which may be negative.
+  FARWARP_DEVICE static int floor_steps(int end) { return end < 0 ? 0 : end / Block::kKeys; }
+  FARWARP_DEVICE float load_sink(int head) const {
+    return farwarp::FARWARP_TARGET::load(Global<const float>(args_.sinks + head));
+  }
+
+  const Args& args_;
+  const Block& block_;
+  int warpgroup_;
+  const Wait& wait_;
+  Position k_at_, v_at_;
+  float scores_[Block::kKeys / 2];
+  float out_[Block::kHeadDim / 2];
+  std::uint32_t probabilities_[Block::kKeys / 16][4];
+};
+
+template <class T, int head_dim, int keys>
+FARWARP_DEVICE void attention_wgmma(const Args& args) {
+  using B = Block<T, head_dim, keys>;
+  const B block{block_shared()};
+  if (thread_index() == 0) block.initialise();
+  block_sync();
+  CopyWaits waits;
+  const auto wait = [&](Shared<Mbarrier> barrier, std::uint32_t parity) {
+    return wait_mbarrier(waits, args.view, barrier, parity);
+  };
+  const int warpgroup = thread_index() / 128;
+  if (warpgroup == 0) {
+    lower_registers<kLoaderRegisters>();
+    if (thread_index() == 0) load_role(args, block, wait);
+  } else {
+    raise_registers<kAttendingRegisters>();
+    Attending<B, decltype(wait)> attending(args, block, warpgroup - 1, wait);
+    attending.run();
+  }
+  report_expired(waits, args.view, args.slot, kSiteStage);
+}
+
+}  // namespace farwarp::FARWARP_TARGET::attention

@@ -1,0 +1,143 @@
+// The loader: one thread that claims works and copies their queries, keys and values into shared memory, ahead of the warpgroups that
+// attend. The steps of a work run from its last keys to its first, so that the only step with keys after the sequence's end comes first.
+//
+//   copies: K(last) Q K(last - 1) V(last) K(last - 2) V(last - 1) ... V(first), then K(last) Q ... of the next work
+#pragma once
+
+#include "farwarp/ops/attention/block_wgmma.dev.h"
+#include "farwarp/ops/attention/sequence.dev.h"
+#include "farwarp/world/device/wait.dev.h"
+
+namespace farwarp::FARWARP_TARGET::attention {
+
+/// [thread] The next work that no block has claimed. A block's first work is its own number. The counter belongs to the call in whose epoch
+/// it is tagged; with another tag it counts as fresh, so nothing is reset between calls.
+FARWARP_DEVICE int claim_work(Global<std::uint64_t> counter, std::uint32_t epoch) {
+  std::uint64_t seen = load<Order::relaxed, Scope::device>(counter);
+  for (;;) {
+    const auto next = static_cast<std::uint32_t>(seen >> 32) == epoch ? static_cast<std::uint32_t>(seen)
+                                                                      : static_cast<std::uint32_t>(num_blocks());
+    const std::uint64_t found = compare_exchange<Order::relaxed, Scope::device>(counter, seen, tagged(epoch, next + 1));
+    if (found == seen) return static_cast<int>(next);
+    seen = found;
+  }
+}
+
+template <class Block, class Wait>
+class Loader {
+ public:
+  FARWARP_DEVICE Loader(const Args& args, const Block& block, const Wait& wait)
+      : args_(args), block_(block), wait_(wait) {}
+
+  /// [thread] Copies what a work needs. The rings' positions go on from the work before.
+  FARWARP_DEVICE void load(int number, const BlockWork& work) {
+    const int first = work.keys.first / Block::kKeys, end = (work.keys.end + Block::kKeys - 1) / Block::kKeys;
+    const bool any = work.keys.end > work.keys.first;
+    if (any)
+      load_step(work, args_.k, block_.k_ring(), k_at_, end - 1,
+                [&](int stage, int panel) { return block_.k(stage, panel); });
+    load_queries(number, work, any);
+    for (int step = end - 1; any && step >= first; --step) {
+      if (step > first)
+        load_step(work, args_.k, block_.k_ring(), k_at_, step - 1,
+                  [&](int stage, int panel) { return block_.k(stage, panel); });
+      load_step(work, args_.v, block_.v_ring(), v_at_, step,
+                [&](int stage, int panel) { return block_.v(stage, panel); });
+    }
+  }
+
+  /// [thread] Tells the attending warpgroups that there are no more works.
+  FARWARP_DEVICE void finish() {
+    wait_(block_.q_empty(), q_parity_ ^ 1);
+    store(block_.number(), -1);
+    mbarrier_arrive(block_.q_full());
+  }
+
+  BadInput bad;  ///< of the block table: the first that was found
+
+ private:
+  FARWARP_DEVICE void load_queries(int number, const BlockWork& work, bool any) {
+    wait_(block_.q_empty(), q_parity_ ^ 1);  // at first it is empty
+    q_parity_ ^= 1;
+    store(block_.number(), number);
+    if (!any) return mbarrier_arrive(block_.q_full());
+    mbarrier_arrive_expect(block_.q_full(), Block::kPanels * Block::kQPanelBytes);
+    for (int panel = 0; panel < Block::kPanels; ++panel) {
+      tensor_load(block_.q(panel), args_.q, {work.place.head, work.sequence.query_batch},
+                  work.sequence.first_query + work.row, 64 * panel, block_.q_full());
+    }
+  }
+
+  template <class Ring, class At>
+  FARWARP_DEVICE void load_step(const BlockWork& work, const TensorMap& map, const Ring& ring, Position& position,
+                                int step, const At& at) {
+    const int stage = position.stage;
+    const Shared<Mbarrier> full = ring.full(stage);
+    wait_(ring.empty(stage), position.parity ^ 1);  // in the first round every stage is empty
+    mbarrier_arrive_expect(full, Block::kStageBytes);
+    if (args_.page_size == 0) {
+      for (int panel = 0; panel < Block::kPanels; ++panel) {
+        tensor_load(at(stage, panel), map, {work.kv_head, work.sequence.key_batch},
+                    work.sequence.first_key + step * Block::kKeys, 64 * panel, full);
+      }
+    } else {
+      load_pages(work, map, full, step, [&](int panel) { return at(stage, panel); });
+    }
+    position.advance();
+  }
+
+  /// A step has several pages, or is a part of one. Pages after the sequence's end are not looked up: no page has number -1, so the copies
+  /// write zeros.
+  template <class At>
+  FARWARP_DEVICE void load_pages(const BlockWork& work, const TensorMap& map, Shared<Mbarrier> full, int step,
+                                 const At& at) {
+    const int rows = args_.page_size < Block::kKeys ? args_.page_size : Block::kKeys;
+    for (int row = 0; row < Block::kKeys; row += rows) {
+      const int key = step * Block::kKeys + row;
+      const int in_sequence = key / args_.page_size;
+      int page = -1;
+      if (key < work.sequence.keys) {
+        page = farwarp::FARWARP_TARGET::load(Global<const std::int32_t>(
+            args_.block_table + (std::int64_t{work.place.batch} * args_.table_pitch + in_sequence)));
+        if (page < 0 || page >= args_.pages)
+          bad = {kSitePage, static_cast<std::uint64_t>(args_.pages - 1),
+                 static_cast<std::uint64_t>(std::int64_t{page})};
+      }
+      for (int panel = 0; panel < Block::kPanels; ++panel) {
+        tensor_load(at(panel) + row * 128, map, {work.kv_head, page}, key - in_sequence * args_.page_size, 64 * panel,
+                    full);
+      }
+    }
+  }
+
+  const Args& args_;
+  const Block& block_;
+  const Wait& wait_;
+  Position k_at_, v_at_;
+  std::uint32_t q_parity_ = 0;
+};
+
+/// [thread] The role of the loader. Reads the operator's cells only after the first work's copies have started.
+template <class Block, class Wait>
+FARWARP_DEVICE void load_role(const Args& args, const Block& block, const Wait& wait) {
+  Loader<Block, Wait> loader(args, block, wait);
+  BadInput bad;
+  int number = block_index();
+  loader.load(number, work_of(args, number, kWgmmaQueries, bad));
+  std::uint32_t phase = 0;
+  Call call = read_call(args.view, args.slot, phase);
+  if (call.live && block_index() == 0) claim_call(call);
+  const Global<std::uint64_t> counter = own_address<std::uint64_t>(args.view, args.counter);
+  while (call.live) {
+    number = claim_work(counter, call.epoch);
+    if (number >= args.grid.works) break;
+    loader.load(number, work_of(args, number, kWgmmaQueries, bad));
+  }
+  loader.finish();
+  if (!call.live) return;
+  if (bad.site == kSites) bad = loader.bad;
+  if (bad.site != kSites) give_up_inlined(call, StatusCode::kBadInput, bad.site, -1, bad.allowed, bad.found);
+  leave_call(call, 0);
+}
+
+}  // namespace farwarp::FARWARP_TARGET::attention

@@ -1,0 +1,159 @@
+#include "farwarp/ops/attention/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+#include "farwarp/base/arguments.h"
+#include "farwarp/ops/attention/args.h"
+#include "farwarp/ops/attention/shape_wgmma.h"
+#include "farwarp/ops/attention/variants.h"
+
+namespace farwarp {
+namespace {
+
+using attention::kUnlimited;
+using attention::Variant;
+
+constexpr int kMostRows = 1 << 26;  // of a tensor; a count of keys and a query's number can be added
+constexpr int kMostHeads = 1 << 12;
+constexpr int kMostBatch = 1 << 16;
+
+Status wrong(const char* field, std::int64_t value, const std::string& allowed) {
+  return invalid_argument(fmt::format("AttentionDesc.{} is {}; allowed: {}", field, value, allowed));
+}
+
+Status check_range(const char* field, std::int64_t value, std::int64_t least, std::int64_t most) {
+  if (value < least || value > most) return wrong(field, value, fmt::format("{} to {}", least, most));
+  return {};
+}
+
+Status check_pitch(const char* field, std::int64_t pitch, std::int64_t least) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 32;  // a tensor copy takes strides below 2^40 bytes
+  if (pitch != 0 && (pitch < least || pitch % 8 != 0 || pitch > kMost))
+    return wrong(field, pitch, fmt::format("0, or a multiple of 8 from {} to {}", least, kMost));
+  return {};
+}
+
+Status check_pages(const AttentionDesc& desc) {
+  if (desc.page_size == 0) {
+    if (desc.pages != 0) return wrong("pages", desc.pages, "0 if page_size is 0");
+    return {};
+  }
+  const bool has_size = desc.page_size == 16 || desc.page_size == 32 || desc.page_size == 64 ||
+                        (desc.page_size > 0 && desc.page_size % 128 == 0 && desc.page_size <= 1 << 16);
+  if (!has_size)
+    return wrong("page_size", desc.page_size, "0 (not paged), 16, 32, 64, or a multiple of 128 up to 65536");
+  if (desc.ragged_keys) return wrong("ragged_keys", 1, "0 if k and v are paged");
+  return check_range("pages", desc.pages, 1, kMostRows);
+}
+
+Status check_sizes(const AttentionDesc& desc) {
+  return first_failure(
+      {check_range("batch", desc.batch, 1, kMostBatch), check_range("heads", desc.heads, 1, kMostHeads),
+       check_range("kv_heads", desc.kv_heads, 1, kMostHeads),
+       check_range("max_queries", desc.max_queries, 1, kMostRows), check_range("max_keys", desc.max_keys, 1, kMostRows),
+       check_range("window_left", desc.window_left, -1, kMostRows),
+       check_range("window_right", desc.window_right, -1, kMostRows), check_range("max_sms", desc.max_sms, 0, 1 << 16),
+       desc.ragged_queries ? check_range("total_queries", desc.total_queries, 1, kMostRows)
+                           : check_range("total_queries", desc.total_queries, 0, 0),
+       desc.ragged_keys ? check_range("total_keys", desc.total_keys, 1, kMostRows)
+                        : check_range("total_keys", desc.total_keys, 0, 0)});
+}
+
+Status check(const AttentionDesc& desc) {
+  if (const Status sizes = check_sizes(desc); !sizes.ok()) return sizes;
+  if (desc.heads % desc.kv_heads != 0)
+    return wrong("kv_heads", desc.kv_heads, fmt::format("a divisor of heads ({})", desc.heads));
+  if (desc.head_dim < 8 || desc.head_dim > 128 || desc.head_dim % 8 != 0)
+    return wrong("head_dim", desc.head_dim, "a multiple of 8 up to 128; heads of 192/128 and 256 have no kernel");
+  if (desc.dtype != DType::kBf16 && desc.dtype != DType::kF16)
+    return invalid_argument(fmt::format("AttentionDesc.dtype is {}; allowed: bf16, fp16", name_or_number(desc.dtype)));
+  if (desc.causal && desc.window_right > 0) return wrong("window_right", desc.window_right, "-1 or 0 if causal");
+  if (!(desc.scale >= 0) || !std::isfinite(desc.scale))
+    return invalid_argument(
+        fmt::format("AttentionDesc.scale is {}; allowed: 0 (1 / sqrt(head_dim)) or a finite number above", desc.scale));
+  if (desc.softcap != 0)
+    return invalid_argument(
+        fmt::format("AttentionDesc.softcap is {}; allowed: 0, no kernel caps scores", desc.softcap));
+  if (const std::int64_t works = std::int64_t{desc.batch} * desc.heads * ((desc.max_queries + 15) / 16);
+      works >= 1 << 30)
+    return wrong("batch", desc.batch, "batch * heads * max_queries / 16 below 2^30");
+  const std::int64_t q_row = std::int64_t{desc.heads} * desc.head_dim,
+                     kv_row = std::int64_t{desc.kv_heads} * desc.head_dim;
+  return first_failure({check_pages(desc), check_pitch("q_pitch", desc.q_pitch, q_row),
+                        check_pitch("k_pitch", desc.k_pitch, kv_row), check_pitch("v_pitch", desc.v_pitch, kv_row),
+                        check_pitch("out_pitch", desc.out_pitch, q_row)});
+}
+
+/// The descriptor with defaults replaced by what they stand for.
+AttentionDesc filled_in(AttentionDesc desc) {
+  const std::int64_t q_row = std::int64_t{desc.heads} * desc.head_dim,
+                     kv_row = std::int64_t{desc.kv_heads} * desc.head_dim;
+  if (desc.q_pitch == 0) desc.q_pitch = q_row;
+  if (desc.k_pitch == 0) desc.k_pitch = kv_row;
+  if (desc.v_pitch == 0) desc.v_pitch = kv_row;
+  if (desc.out_pitch == 0) desc.out_pitch = q_row;
+  if (desc.causal) desc.window_right = 0;
+  if (desc.window_left < 0) desc.window_left = kUnlimited;
+  if (desc.window_right < 0) desc.window_right = kUnlimited;
+  if (desc.scale == 0) desc.scale = 1 / std::sqrt(static_cast<float>(desc.head_dim));
+  if (desc.page_size > 0) desc.has_key_counts = true;
+  return desc;
+}
+
+/// Long steps amortise a step's barriers and reductions. With a mask, short ones compute fewer masked scores; with pages, only steps of
+/// 128 keys are whole pages.
+const Variant* choose_kernel(const AttentionDesc& desc) {
+  const int head_dim = desc.head_dim <= 64 ? 64 : 128;
+  const bool has_mask = desc.window_left < kUnlimited || desc.window_right < kUnlimited;
+  const int wanted = desc.step_keys != 0 ? desc.step_keys : has_mask || desc.page_size > 0 ? 128 : 176;
+  const Variant* best = nullptr;
+  for (const Variant& kernel : attention::kWgmmaKernels) {
+    if (kernel.dtype != desc.dtype || kernel.head_dim != head_dim) continue;
+    if (desc.step_keys != 0 ? kernel.keys == wanted : kernel.keys <= wanted) best = &kernel;
+  }
+  return best;
+}
+
+}  // namespace
+
+Result<AttentionPlan> plan_attention(const AttentionDesc& wanted, const MachineShape& shape) {
+  if (const Status status = check(wanted); !status.ok()) return status;
+  if (shape.traits.matrix_unit != MatrixUnit::kWgmma)
+    return unavailable(fmt::format("attention has no kernel for {}", name_of(shape.target)));
+  AttentionPlan plan;
+  plan.desc = filled_in(wanted);
+  const AttentionDesc& desc = plan.desc;
+  const Variant* const kernel = choose_kernel(desc);
+  if (kernel == nullptr || (desc.page_size > 0 && kernel->keys != 128))
+    return wrong("step_keys", desc.step_keys, "0 (the plan's choice), 128, or 176 for heads above 64 without pages");
+  plan.kernel = kernel->name;
+  plan.step_keys = kernel->keys;
+  plan.threads = attention::kWgmmaThreads;
+  plan.block_queries = attention::kWgmmaQueries;
+  plan.shared_bytes = attention::WgmmaShared{kernel->head_dim, kernel->keys}.total();
+  plan.folded = desc.window_right < kUnlimited;
+  const int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
+  plan.blocks = std::min(blocks, plan.grid(shape).works);
+  plan.workspace_bytes = 8;
+  return plan;
+}
+
+attention::WorkGrid AttentionPlan::grid(const MachineShape& shape) const {
+  return attention::work_grid(desc.mapping, folded, desc.batch, desc.heads,
+                              (desc.max_queries + block_queries - 1) / block_queries, shape.xcds);
+}
+
+int AttentionPlan::table_pitch() const {
+  return desc.page_size == 0 ? 0 : (desc.max_keys + desc.page_size - 1) / desc.page_size;
+}
+
+std::string AttentionPlan::to_string() const {
+  return fmt::format("{}: {} blocks of {} queries, steps of {} keys, {}{}", kernel, blocks, block_queries, step_keys,
+                     attention::name_of(desc.mapping), folded ? ", folded" : "");
+}
+
+}  // namespace farwarp

@@ -1,0 +1,73 @@
+// Desc + machine -> plan of attention. Pure: no device, no World.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "farwarp/base/half.h"
+#include "farwarp/base/machine_shape.h"
+#include "farwarp/base/status.h"
+#include "farwarp/ops/attention/mapping.h"
+
+namespace farwarp {
+
+/// out = softmax(scale * q * k^T + mask) * v for each sequence and query head; scores and sums in fp32, rounded once.
+///
+/// Tensors are [batch, rows, heads, head_dim] with contiguous heads. Query i of a sequence is aligned with key i + keys - queries: the
+/// last query with the last key, also if the sequence has more queries than keys.
+struct AttentionDesc {
+  int batch = 0;
+  int heads = 0;                ///< of q
+  int kv_heads = 0;             ///< divides `heads`
+  int head_dim = 0;             ///< a multiple of 8 up to 128
+  int max_queries = 0;          ///< rows of q of a sequence; the most, if they are ragged
+  int max_keys = 0;             ///< rows of k and v of a sequence; the most, if counts are in device memory
+  DType dtype = DType::kBf16;   ///< of q, k, v and out: kBf16 or kF16
+  bool causal = false;          ///< a query attends to no key after its own: window_right = 0
+  int window_left = -1;         ///< keys before a query's own that it attends to; -1: all
+  int window_right = -1;        ///< keys after its own; -1: all
+  float scale = 0;              ///< above 0; 0: 1 / sqrt(head_dim)
+  float softcap = 0;            ///< 0: there is no kernel for another
+  bool has_sinks = false;       ///< a logit for each query head that only adds to the denominator
+  bool has_lse = false;         ///< the logarithm of the denominators is written, too
+  bool ragged_queries = false;  ///< sequences follow each other in q and out: [total_queries, heads, head_dim]
+  int total_queries = 0;        ///< rows of a ragged q
+  bool ragged_keys = false;     ///< likewise k and v
+  int total_keys = 0;
+  bool has_key_counts =
+      false;  ///< the sequences' keys are fewer than max_keys; counts are in device memory. Always so if paged
+  int page_size =
+      0;  ///< k and v are [pages, page_size, kv_heads, head_dim]: 16, 32, 64 or multiples of 128; 0: not paged
+  int pages = 0;
+  // Elements from one row to the next of q, k, v and out, multiples of 8; 0: heads * head_dim.
+  std::int64_t q_pitch = 0;
+  std::int64_t k_pitch = 0;
+  std::int64_t v_pitch = 0;
+  std::int64_t out_pitch = 0;
+  int max_sms = 0;    ///< most blocks of a launch; 0: all multiprocessors
+  int step_keys = 0;  ///< keys of a step; 0: the plan's choice
+  /// Which works run at the same time; without one, the plan chooses by the machine's caches.
+  bool choose_mapping = true;
+  attention::Mapping mapping = attention::Mapping::kHeadFirstSwizzled;
+};
+
+struct AttentionPlan {
+  AttentionDesc desc;  ///< with pitches, windows, scale and mapping filled in
+  std::string kernel;
+  int blocks = 0;
+  int threads = 0;
+  int shared_bytes = 0;
+  int step_keys = 0;
+  int block_queries = 0;  ///< rows of q of a block
+  bool folded = false;    ///< long works first
+  std::int64_t workspace_bytes = 0;
+
+  attention::WorkGrid grid(const MachineShape& shape) const;
+  int table_pitch() const;  ///< entries of a sequence in the block table; 0 if not paged
+  std::string to_string() const;
+};
+
+/// kInvalidArgument names the field, its value and what is allowed.
+Result<AttentionPlan> plan_attention(const AttentionDesc& desc, const MachineShape& shape);
+
+}  // namespace farwarp

@@ -1,0 +1,36 @@
+// The kernels of attention.
+#pragma once
+
+#include <cstdint>
+
+#include "farwarp/base/half.h"
+
+namespace farwarp::attention {
+
+struct Variant {
+  const char* name;
+  DType dtype;
+  int head_dim;  ///< columns that it computes; a smaller head is padded with zeros
+  int keys;      ///< of a step
+};
+
+}  // namespace farwarp::attention
+
+// Lists of KERNEL(name, T, head_dim, keys).
+
+#define FARWARP_ATTENTION_WGMMA_OF(KERNEL, type, T) \
+  KERNEL(attention_##type##_64_128, T, 64, 128)     \
+  KERNEL(attention_##type##_128_128, T, 128, 128)   \
+  KERNEL(attention_##type##_128_176, T, 128, 176)
+#define FARWARP_ATTENTION_WGMMA(KERNEL)          \
+  FARWARP_ATTENTION_WGMMA_OF(KERNEL, bf16, Bf16) \
+  FARWARP_ATTENTION_WGMMA_OF(KERNEL, fp16, Half)
+
+#define FARWARP_ATTENTION_VARIANT(name, T, head_dim, keys) \
+  ::farwarp::attention::Variant{#name, ::farwarp::T::kDType, head_dim, keys},
+
+namespace farwarp::attention {
+
+inline constexpr Variant kWgmmaKernels[] = {FARWARP_ATTENTION_WGMMA(FARWARP_ATTENTION_VARIANT)};
+
+}  // namespace farwarp::attention
