@@ -189,8 +189,9 @@ template <class T>
 FARWARP_DEVICE T shuffle(T value, int source_lane);
 template <class T>
 FARWARP_DEVICE T shuffle_xor(T value, int lane_mask);
-/// Returns `value`, which must be the same on all lanes. Tells the compiler so: on AMD it can keep the value, and what is computed
-/// from it, in scalar registers.
+/// Returns `value`, which must be the same on all lanes. Tells the compiler so. On AMD it can keep the value, and what is computed from it,
+/// in scalar registers. On NVIDIA a loop over wgmma() whose bounds come from memory needs it: ptxas makes each wgmma wait for the one before
+/// where it takes branches to diverge.
 FARWARP_DEVICE int uniform(int value);
 FARWARP_DEVICE std::uint64_t ballot(bool predicate);
 /// The lanes whose `value` equals mine.

@@ -40,7 +40,6 @@ std::uint64_t configuration_of(const AttentionDesc& desc) {
                   desc.v_pitch,
                   desc.out_pitch,
                   desc.max_sms,
-                  desc.step_keys,
                   desc.choose_mapping,
                   static_cast<int>(desc.mapping)});
 }
@@ -144,7 +143,7 @@ Result<Attention> Attention::create(World& world, const AttentionDesc& desc) {
                                    .site_names = attention::kSiteNames,
                                    .configuration = configuration_of(desc),
                                    .kernels = {wanted.kernel},
-                                   .buffers = {{wanted.workspace_bytes}}});
+                                   .buffers = {{wanted.workspace_bytes, 0xff}}});
   if (!opened.ok()) return opened.status();
   std::unique_ptr<State> state = std::move(*opened);
   const AttentionDesc& filled = plan->desc;

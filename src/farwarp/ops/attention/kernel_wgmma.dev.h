@@ -13,7 +13,7 @@
 namespace farwarp::FARWARP_TARGET::attention {
 
 // Registers of a thread. All warps together may not have more than the block was launched with, or raise_registers() waits for ever.
-inline constexpr int kLoaderRegisters = 24, kAttendingRegisters = 240;
+inline constexpr int kLoaderRegisters = 40, kAttendingRegisters = 232;
 static_assert(128 * kLoaderRegisters + 256 * kAttendingRegisters <= kWgmmaThreads * 168);
 
 // Numbers of group_sync(). Barrier kTurn + w: warpgroup w may issue its products.
@@ -33,7 +33,7 @@ class Attending {
     if (warpgroup_ == 1) group_arrive(kTurn, 256);
     for (std::uint32_t parity = 0;; parity ^= 1) {
       if (!wait_(block_.q_full(), parity)) break;
-      const int number = load(block_.number());
+      const int number = uniform(load(block_.number()));
       if (number < 0) break;
       BadInput bad;
       attend(work_of(args_, number, kWgmmaQueries, bad));
@@ -143,36 +143,38 @@ class Attending {
 
   FARWARP_DEVICE void attend(const BlockWork& work) {
     Softmax softmax{args_.scale_log2};
-    const bool any = work.keys.end > work.keys.first;
-    if (!any) {
+    if (work.keys.end <= work.keys.first) {
       warp_sync();  // all lanes have read the work's number
       release(block_.q_empty());
-#pragma unroll
-      for (int i = 0; i < Block::kHeadDim / 2; ++i) out_[i] = 0;
-    } else {
-      const int row = work.row + 64 * warpgroup_;
-      const int first = work.keys.first / Block::kKeys, end = (work.keys.end + Block::kKeys - 1) / Block::kKeys;
-      // Steps from `whole_first` to `whole_end` - 1 are seen by all rows of the warpgroup.
-      const int whole_first =
-          clamp((first_key_of(args_, work.sequence, row + 63) + Block::kKeys - 1) / Block::kKeys, first, end - 1);
-      const int whole_end = clamp(floor_steps(end_key_of(args_, work.sequence, row)), whole_first, end - 1);
-      first_step(work, end - 1, softmax);
-      steps<true>(work, whole_end, end - 1, softmax);
-      steps<false>(work, whole_first, whole_end, softmax);
-      steps<true>(work, first, whole_first, softmax);
-      release(block_.q_empty());
-      multiply_values();
+      return store_empty(work, softmax);
     }
+    const int row = work.row + 64 * warpgroup_;
+    const int first = work.keys.first / Block::kKeys, end = (work.keys.end + Block::kKeys - 1) / Block::kKeys;
+    // Steps from `whole_first` to `whole_end` - 1 are seen by all rows of the warpgroup.
+    const int whole_first =
+        clamp((first_key_of(args_, work.sequence, row + 63) + Block::kKeys - 1) / Block::kKeys, first, end - 1);
+    const int whole_end = clamp(floor_steps(end_key_of(args_, work.sequence, row)), whole_first, end - 1);
+    first_step(work, end - 1, softmax);
+    steps<true>(work, whole_end, end - 1, softmax);
+    steps<false>(work, whole_first, whole_end, softmax);
+    steps<true>(work, first, whole_first, softmax);
+    release(block_.q_empty());
+    multiply_values();
     float factor[2], logarithm[2];
-    const float sink = args_.sinks == nullptr ? kMinusInfinity : load_sink(work.place.head);
-    softmax.finish(sink, factor, logarithm);
-    if (any) {
-      wgmma_wait_sums<0>(out_);
-      values_read();
-    }
+    softmax.finish(sink_of(work), factor, logarithm);
+    wgmma_wait_sums<0>(out_);
+    values_read();
 #pragma unroll
     for (int i = 0; i < Block::kHeadDim / 2; ++i) out_[i] = multiply(out_[i], factor[row_of_sum(i)]);
     store_rows<T>(args_, work, 64 * warpgroup_, out_, logarithm);
+  }
+
+  /// [warpgroup] The results of queries that see no key.
+  FARWARP_DEVICE void store_empty(const BlockWork& work, const Softmax& softmax) const {
+    float factor[2], logarithm[2];
+    softmax.finish(sink_of(work), factor, logarithm);
+    const float zeros[Block::kHeadDim / 2] = {};
+    store_rows<T>(args_, work, 64 * warpgroup_, zeros, logarithm);
   }
 
   FARWARP_DEVICE static int clamp(int value, int least, int most) {
@@ -180,8 +182,9 @@ class Attending {
   }
   /// Whole steps before key `end`, which may be negative.
   FARWARP_DEVICE static int floor_steps(int end) { return end < 0 ? 0 : end / Block::kKeys; }
-  FARWARP_DEVICE float load_sink(int head) const {
-    return farwarp::FARWARP_TARGET::load(Global<const float>(args_.sinks + head));
+  FARWARP_DEVICE float sink_of(const BlockWork& work) const {
+    if (args_.sinks == nullptr) return kMinusInfinity;
+    return load(Global<const float>(args_.sinks + work.place.head));
   }
 
   const Args& args_;

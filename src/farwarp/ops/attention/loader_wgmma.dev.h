@@ -10,17 +10,14 @@
 
 namespace farwarp::FARWARP_TARGET::attention {
 
-/// [thread] The next work that no block has claimed. A block's first work is its own number. The counter belongs to the call in whose epoch
-/// it is tagged; with another tag it counts as fresh, so nothing is reset between calls.
-FARWARP_DEVICE int claim_work(Global<std::uint64_t> counter, std::uint32_t epoch) {
-  std::uint64_t seen = load<Order::relaxed, Scope::device>(counter);
-  for (;;) {
-    const auto next = static_cast<std::uint32_t>(seen >> 32) == epoch ? static_cast<std::uint32_t>(seen)
-                                                                      : static_cast<std::uint32_t>(num_blocks());
-    const std::uint64_t found = compare_exchange<Order::relaxed, Scope::device>(counter, seen, tagged(epoch, next + 1));
-    if (found == seen) return static_cast<int>(next);
-    seen = found;
-  }
+/// [thread] The next work that no block has claimed, or a number from `works` on. A block's first work is its own number. Between calls the
+/// counter is all ones. Every block claims until there are no more works, so a call makes as many claims as it has works; the last one
+/// restores the counter. After an aborted call World::recover() does, as it refills the buffer.
+FARWARP_DEVICE int claim_work(const Args& args) {
+  const Global<std::uint32_t> counter = own_address<std::uint32_t>(args.view, args.counter);
+  const auto claims = static_cast<int>(fetch_add<Order::relaxed, Scope::device>(counter, 1u) + 1);
+  if (claims == args.grid.works - 1) store<Order::relaxed, Scope::device>(counter, ~0u);
+  return num_blocks() + claims;
 }
 
 template <class Block, class Wait>
@@ -127,9 +124,8 @@ FARWARP_DEVICE void load_role(const Args& args, const Block& block, const Wait& 
   std::uint32_t phase = 0;
   Call call = read_call(args.view, args.slot, phase);
   if (call.live && block_index() == 0) claim_call(call);
-  const Global<std::uint64_t> counter = own_address<std::uint64_t>(args.view, args.counter);
   while (call.live) {
-    number = claim_work(counter, call.epoch);
+    number = claim_work(args);
     if (number >= args.grid.works) break;
     loader.load(number, work_of(args, number, kWgmmaQueries, bad));
   }

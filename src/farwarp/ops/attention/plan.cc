@@ -104,16 +104,11 @@ AttentionDesc filled_in(AttentionDesc desc) {
   return desc;
 }
 
-/// Long steps amortise a step's barriers and reductions. With a mask, short ones compute fewer masked scores; with pages, only steps of
-/// 128 keys are whole pages.
 const Variant* choose_kernel(const AttentionDesc& desc) {
-  const int head_dim = desc.head_dim <= 64 ? 64 : 128;
-  const bool has_mask = desc.window_left < kUnlimited || desc.window_right < kUnlimited;
-  const int wanted = desc.step_keys != 0 ? desc.step_keys : has_mask || desc.page_size > 0 ? 128 : 176;
   const Variant* best = nullptr;
   for (const Variant& kernel : attention::kWgmmaKernels) {
-    if (kernel.dtype != desc.dtype || kernel.head_dim != head_dim) continue;
-    if (desc.step_keys != 0 ? kernel.keys == wanted : kernel.keys <= wanted) best = &kernel;
+    if (kernel.dtype != desc.dtype || kernel.head_dim < desc.head_dim) continue;
+    if (best == nullptr || kernel.head_dim < best->head_dim) best = &kernel;
   }
   return best;
 }
@@ -128,8 +123,6 @@ Result<AttentionPlan> plan_attention(const AttentionDesc& wanted, const MachineS
   plan.desc = filled_in(wanted);
   const AttentionDesc& desc = plan.desc;
   const Variant* const kernel = choose_kernel(desc);
-  if (kernel == nullptr || (desc.page_size > 0 && kernel->keys != 128))
-    return wrong("step_keys", desc.step_keys, "0 (the plan's choice), 128, or 176 for heads above 64 without pages");
   plan.kernel = kernel->name;
   plan.step_keys = kernel->keys;
   plan.threads = attention::kWgmmaThreads;
@@ -138,7 +131,7 @@ Result<AttentionPlan> plan_attention(const AttentionDesc& wanted, const MachineS
   plan.folded = desc.window_right < kUnlimited;
   const int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
   plan.blocks = std::min(blocks, plan.grid(shape).works);
-  plan.workspace_bytes = 8;
+  plan.workspace_bytes = 16;  // the counter of claims
   return plan;
 }
 

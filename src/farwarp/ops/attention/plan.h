@@ -44,8 +44,7 @@ struct AttentionDesc {
   std::int64_t k_pitch = 0;
   std::int64_t v_pitch = 0;
   std::int64_t out_pitch = 0;
-  int max_sms = 0;    ///< most blocks of a launch; 0: all multiprocessors
-  int step_keys = 0;  ///< keys of a step; 0: the plan's choice
+  int max_sms = 0;  ///< most blocks of a launch; 0: all multiprocessors
   /// Which works run at the same time; without one, the plan chooses by the machine's caches.
   bool choose_mapping = true;
   attention::Mapping mapping = attention::Mapping::kHeadFirstSwizzled;
@@ -57,7 +56,7 @@ struct AttentionPlan {
   int blocks = 0;
   int threads = 0;
   int shared_bytes = 0;
-  int step_keys = 0;
+  int step_keys = 0;      ///< keys that a block multiplies at a time
   int block_queries = 0;  ///< rows of q of a block
   bool folded = false;    ///< long works first
   std::int64_t workspace_bytes = 0;

@@ -20,8 +20,7 @@ struct Variant {
 
 #define FARWARP_ATTENTION_WGMMA_OF(KERNEL, type, T) \
   KERNEL(attention_##type##_64_128, T, 64, 128)     \
-  KERNEL(attention_##type##_128_128, T, 128, 128)   \
-  KERNEL(attention_##type##_128_176, T, 128, 176)
+  KERNEL(attention_##type##_128_128, T, 128, 128)
 #define FARWARP_ATTENTION_WGMMA(KERNEL)          \
   FARWARP_ATTENTION_WGMMA_OF(KERNEL, bf16, Bf16) \
   FARWARP_ATTENTION_WGMMA_OF(KERNEL, fp16, Half)

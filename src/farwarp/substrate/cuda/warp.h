@@ -22,7 +22,8 @@ FARWARP_DEVICE T shuffle_xor(T value, int lane_mask) {
   return std::bit_cast<T>(static_cast<BitsOf<T>>(__shfl_xor_sync(detail::kAllLanes, bits_of(value), lane_mask)));
 }
 
-FARWARP_DEVICE int uniform(int value) { return value; }
+// ptxas takes the result of a shuffle from a constant lane to be the same on all lanes.
+FARWARP_DEVICE int uniform(int value) { return __shfl_sync(detail::kAllLanes, value, 0); }
 FARWARP_DEVICE std::uint64_t ballot(bool predicate) { return __ballot_sync(detail::kAllLanes, predicate); }
 FARWARP_DEVICE std::uint64_t match_any(std::uint32_t value) { return __match_any_sync(detail::kAllLanes, value); }
 
