@@ -58,7 +58,7 @@ struct CacheOptions {
   PendingLine pending = PendingLine::kHit;
   Granularity granularity = Granularity::kAuto;
   int ahead = 0;                            ///< 1: a tile is loaded while the one before is computed
-  std::int64_t most_accesses = 30'000'000;  ///< tile accesses that are simulated at most: a window of a larger grid
+  std::int64_t most_accesses = 20'000'000;  ///< tile accesses that are simulated at most: a window of a larger grid
   std::int64_t most_line_accesses = 40'000'000;  ///< kAuto: lines, if there are no more accesses to lines than these
 };
 
