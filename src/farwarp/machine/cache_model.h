@@ -53,7 +53,7 @@ enum class PendingLine : std::uint8_t { kHit, kMiss };
 struct CacheOptions {
   /// Standard deviation of the workgroups' pace: a workgroup computes each of its tiles this much more slowly or faster, relative to
   /// the mean. README.md says where the default comes from.
-  double skew = 0.045;
+  double skew = 0.05;
   std::uint64_t seed = 1;
   PendingLine pending = PendingLine::kHit;
   Granularity granularity = Granularity::kAuto;

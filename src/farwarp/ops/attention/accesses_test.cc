@@ -100,6 +100,61 @@ TEST(PrefillAccesses, CanBeReadFromAnyNumberOn) {
   }
 }
 
+CacheResult simulated(const PrefillShape& shape, Mapping mapping, const CacheOptions& options) {
+  const CacheMachine machine = *find_cache_machine("mi300x");
+  const auto result = simulate_caches(machine, PrefillAccesses(shape, mapping, false, machine.xcds), options);
+  EXPECT_TRUE(result.ok()) << result.status().message();
+  return *result;
+}
+
+TEST(PrefillAccesses, TilesGiveWhatLinesGive) {
+  PrefillShape shape;
+  shape.heads = shape.kv_heads = 16;
+  shape.seq_q = shape.seq_k = 4096;
+  for (const Mapping mapping : {Mapping::kBlockFirst, Mapping::kHeadFirst, Mapping::kHeadFirstSwizzled}) {
+    CacheOptions options;
+    options.granularity = Granularity::kLine;
+    const CacheResult lines = simulated(shape, mapping, options);
+    options.granularity = Granularity::kTile;
+    const CacheResult tiles = simulated(shape, mapping, options);
+    EXPECT_NEAR(tiles.l2_hit_rate, lines.l2_hit_rate, 0.02) << name_of(mapping);
+    EXPECT_NEAR(tiles.hbm_bytes / lines.hbm_bytes, 1, 0.02) << name_of(mapping);
+  }
+}
+
+TEST(PrefillAccesses, AWindowGivesWhatTheWholeGridGives) {
+  PrefillShape shape;
+  shape.heads = shape.kv_heads = 64;
+  shape.seq_q = shape.seq_k = 8192;
+  for (const Mapping mapping : {Mapping::kHeadFirst, Mapping::kHeadFirstSwizzled}) {
+    CacheOptions options;
+    options.granularity = Granularity::kTile;
+    const CacheResult whole = simulated(shape, mapping, options);
+    EXPECT_TRUE(whole.whole());
+    options.most_accesses = 600'000;
+    const CacheResult window = simulated(shape, mapping, options);
+    EXPECT_FALSE(window.whole());
+    EXPECT_NEAR(window.l2_hit_rate, whole.l2_hit_rate, 0.03) << name_of(mapping);
+    EXPECT_NEAR(window.fabric_bytes / whole.fabric_bytes, 1, 0.2) << name_of(mapping);
+  }
+}
+
+TEST(PrefillAccesses, OrderOfTheMappingsOfLongSequences) {
+  // 128 heads of 128K rows on an MI300X, a short window. README.md of machine/ has the figures of a longer one.
+  PrefillShape shape;
+  shape.heads = shape.kv_heads = 128;
+  shape.seq_q = shape.seq_k = 131072;
+  CacheOptions options;
+  options.most_accesses = 5'000'000;
+  const double block = simulated(shape, Mapping::kBlockFirst, options).l2_hit_rate;
+  const double head = simulated(shape, Mapping::kHeadFirst, options).l2_hit_rate;
+  const double swizzled = simulated(shape, Mapping::kHeadFirstSwizzled, options).l2_hit_rate;
+  EXPECT_LT(block, 0.1);
+  EXPECT_GT(head, 0.3);
+  EXPECT_LT(head, 0.9);
+  EXPECT_GT(swizzled, 0.93);
+}
+
 TEST(PrefillShape, ErrorsNameTheParameter) {
   const auto message = [](auto change) {
     PrefillShape shape;
