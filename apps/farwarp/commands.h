@@ -48,6 +48,18 @@ int doctor_command();
 int measure_command(const DoctorOptions& options);
 int list_command(bool kernels);
 
+/// Options of cache. Texts that the user gave; empty if none.
+struct CacheCommandOptions {
+  std::string what;
+  std::string machine;
+  std::vector<std::string> settings;  ///< --set
+  std::string skew, seed, accesses;
+  std::string granularity = "auto";
+  bool sweep = false;
+  std::string json;
+};
+int cache_command(const CacheCommandOptions& options);
+
 /// Prints "farwarp: message" on stderr, in one line.
 int usage_error(std::string_view message);
 

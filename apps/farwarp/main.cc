@@ -84,6 +84,23 @@ CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
   return doctor;
 }
 
+CLI::App* add_cache(CLI::App& app, CacheCommandOptions& options) {
+  CLI::App* cache = app.add_subcommand(
+      "cache", "simulate a device's caches, for each mapping of an operator's works to its blocks; needs no device");
+  add_option(cache, "what", options.what, "attention (prefill)")->required();
+  add_option(cache, "--machine", options.machine, "mi300x|mi350x|h200, or a JSON file (mi300x)");
+  add_option(cache, "--set", options.settings,
+             "key=value[,key=value...], repeatable: heads, kv_heads, seq, causal, ...")
+      ->allow_extra_args(false);
+  cache->add_flag("--sweep", options.sweep, "simulate the published cases, and print published and simulated figures");
+  add_option(cache, "--skew", options.skew, "standard deviation of the blocks' pace (0.05)");
+  add_option(cache, "--seed", options.seed, "of the blocks' pace (1)");
+  add_option(cache, "--accesses", options.accesses, "to tiles, that are simulated at most (20000000)");
+  add_option(cache, "--granularity", options.granularity, "auto|line|tile (auto)");
+  add_option(cache, "--json", options.json, "write the results to this file; - is stdout");
+  return cache;
+}
+
 int launch(const std::string& processes, const std::string& deadline_ms, const std::vector<std::string>& command) {
   const auto ranks = harness::parse_integer("-n", processes, 1, kMaxRanks);
   if (!ranks.ok()) return usage_error(ranks.status().message());
@@ -110,6 +127,8 @@ int run(int argc, char** argv) {
   CLI::App* check = add_check(app, options);
   CLI::App* bench = add_bench(app, bench_options);
   CLI::App* tune = add_tune(app, tune_options);
+  CacheCommandOptions cache_options;
+  CLI::App* cache = add_cache(app, cache_options);
   CLI::App* launcher =
       app.add_subcommand("launch", "farwarp launch -n N -- COMMAND ...: N processes that find each other");
   std::string processes, deadline_ms;
@@ -130,6 +149,7 @@ int run(int argc, char** argv) {
   if (*check) return check_command(options);
   if (*bench) return bench_command(bench_options);
   if (*tune) return tune_command(tune_options);
+  if (*cache) return cache_command(cache_options);
   return launch(processes, deadline_ms, {std::min(command + 1, argv + argc), argv + argc});
 }
 

@@ -1,0 +1,101 @@
+// farwarp cache as its user runs it.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace {
+
+struct Output {
+  int code = -1;
+  std::string out;
+  std::string err;
+};
+
+std::string text_of(const std::filesystem::path& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+class CacheCommand : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (std::filesystem::temp_directory_path() / "farwarp_cache_XXXXXX").string();
+    folder_ = mkdtemp(pattern.data());
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  Output run(const std::string& arguments) const {
+    const std::string command = std::string(FARWARP_PROGRAM) + " " + arguments + " >" + (folder_ / "out").string() +
+                                " 2>" + (folder_ / "err").string();
+    const int status = std::system(command.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text_of(folder_ / "out"), text_of(folder_ / "err")};
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(CacheCommand, BadUsageIsOneLineAndExitCodeTwo) {
+  for (const char* arguments :
+       {"cache", "cache gemm", "cache attention --machine mi200", "cache attention --machine /no/such.json",
+        "cache attention --skew fast", "cache attention --skew 2", "cache attention --skew nan",
+        "cache attention --seed -1", "cache attention --accesses 1", "cache attention --granularity byte",
+        "cache attention --set heads=0", "cache attention --set heads=65536,seq=67108864",
+        "cache attention --set heads=6,kv_heads=4", "cache attention --set window=3", "cache attention --set wat=1",
+        "cache attention --json ''", "cache attention --sweep --set heads=8",
+        "cache attention --sweep --machine mi300x"}) {
+    const Output output = run(arguments);
+    EXPECT_EQ(output.code, 2) << arguments;
+    EXPECT_EQ(output.out, "") << arguments;
+    EXPECT_EQ(std::count(output.err.begin(), output.err.end(), '\n'), 1) << arguments << "\n" << output.err;
+    EXPECT_EQ(output.err.rfind("farwarp: ", 0), 0u) << output.err;
+  }
+}
+
+TEST_F(CacheCommand, SimulatesAllMappings) {
+  const std::string file = (folder_ / "results.json").string();
+  const Output output = run("cache attention --set heads=16,seq=2048,causal=1,folded=1 --json " + file);
+  EXPECT_EQ(output.code, 0) << output.err;
+  EXPECT_NE(output.out.find("a plan takes: "), std::string::npos) << output.out;
+  const auto root = nlohmann::json::parse(text_of(file));
+  EXPECT_EQ(root.at("machine"), "mi300x");
+  EXPECT_EQ(root.at("mappings").size(), 4u);
+  for (const auto& [name, result] : root.at("mappings").items()) {
+    EXPECT_EQ(result.at("granularity"), "line") << name;
+    EXPECT_EQ(result.at("counted_workgroups"), 256) << name;
+    EXPECT_GT(result.at("l2_hit_rate").get<double>(), 0.1) << name;
+  }
+}
+
+TEST_F(CacheCommand, JsonOnStdoutLeavesTheTableOnStderr) {
+  const Output output = run("cache attention --machine h200 --set heads=4,seq=1024 --json -");
+  EXPECT_EQ(output.code, 0) << output.err;
+  EXPECT_EQ(nlohmann::json::parse(output.out).at("seq_k"), 1024);
+  EXPECT_NE(output.err.find("head_first_swizzled"), std::string::npos);
+}
+
+TEST_F(CacheCommand, TakesAMachineFromAFile) {
+  const std::string file = (folder_ / "machine.json").string();
+  std::ofstream(file) << R"({"like": "mi300x", "name": "half", "xcds": 4})";
+  const Output output = run("cache attention --machine " + file + " --set heads=4,seq=1024");
+  EXPECT_EQ(output.code, 0) << output.err;
+  EXPECT_EQ(output.out.rfind("half: batch 1, heads 4/4, ", 0), 0u) << output.out;
+  std::ofstream(file) << R"({"like": "mi300x", "xcds": 0})";
+  EXPECT_EQ(run("cache attention --machine " + file).err,
+            "farwarp: " + file + ": xcds is 0: allowed is an integer in 1..64\n");
+}
+
+TEST_F(CacheCommand, AResultThatCannotBeWrittenIsExitCodeThree) {
+  const Output output = run("cache attention --set heads=4,seq=256 --json /proc/no/such.json");
+  EXPECT_EQ(output.code, 3) << output.err;
+  EXPECT_EQ(output.err.rfind("farwarp: --json is '/proc/no/such.json'", 0), 0u) << output.err;
+}
+
+}  // namespace

@@ -1,0 +1,110 @@
+#include "farwarp/ops/attention/accesses.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace farwarp::attention {
+namespace {
+
+constexpr int kMostRows = 1 << 26, kMostHeads = 1 << 16;
+
+struct Limit {
+  const char* name;
+  int value;
+  int low, high;
+};
+
+int rows_of_block(const PrefillShape& shape, int query_block) {
+  return std::min(shape.block_m, shape.seq_q - query_block * shape.block_m);
+}
+
+}  // namespace
+
+Status check(const PrefillShape& shape) {
+  const Limit limits[] = {{"batch", shape.batch, 1, kMostHeads},       {"heads", shape.heads, 1, kMostHeads},
+                          {"kv_heads", shape.kv_heads, 1, kMostHeads}, {"seq_q", shape.seq_q, 1, kMostRows},
+                          {"seq_k", shape.seq_k, 1, kMostRows},        {"head_dim", shape.head_dim, 1, 1024},
+                          {"block_m", shape.block_m, 1, kMostRows},    {"block_n", shape.block_n, 1, kMostRows},
+                          {"window", shape.window, 0, kMostRows},      {"element_bytes", shape.element_bytes, 1, 4}};
+  for (const Limit& limit : limits) {
+    if (limit.value < limit.low || limit.value > limit.high)
+      return invalid_argument(
+          fmt::format("{} is {}: allowed is {}..{}", limit.name, limit.value, limit.low, limit.high));
+  }
+  if (shape.heads % shape.kv_heads != 0)
+    return invalid_argument(
+        fmt::format("kv_heads is {}: allowed are divisors of heads, which is {}", shape.kv_heads, shape.heads));
+  if (shape.window > 0 && !shape.causal)
+    return invalid_argument(fmt::format("window is {}: allowed is 0 without causal", shape.window));
+  const std::int64_t works = std::int64_t{shape.batch} * shape.heads * query_blocks(shape);
+  if (works > (1 << 24))
+    return invalid_argument(
+        fmt::format("batch * heads * query blocks is {}: allowed are at most {} works", works, 1 << 24));
+  for (const int rows : {shape.block_m, shape.block_n}) {
+    const std::int64_t bytes = std::int64_t{rows} * shape.head_dim * shape.element_bytes;
+    if (bytes > (1 << 30))
+      return invalid_argument(fmt::format("a tile has {} bytes: allowed are at most {}", bytes, 1 << 30));
+  }
+  return {};
+}
+
+TileRange kv_tiles(const PrefillShape& shape, int query_block) {
+  const int all = (shape.seq_k + shape.block_n - 1) / shape.block_n;
+  if (!shape.causal) return {0, all};
+  const int first_row = query_block * shape.block_m + shape.seq_k - shape.seq_q;
+  const int last_row = first_row + rows_of_block(shape, query_block) - 1;
+  const int end = last_row < 0 ? 0 : std::min(all, last_row / shape.block_n + 1);
+  const int from = shape.window > 0 ? std::max(0, first_row - shape.window + 1) / shape.block_n : 0;
+  return {std::min(from, end), end - std::min(from, end)};
+}
+
+double flops_of(const PrefillShape& shape) {
+  double rows = 0;  // of K, of all query blocks of a head
+  for (int query_block = 0; query_block < query_blocks(shape); ++query_block) {
+    const TileRange range = kv_tiles(shape, query_block);
+    rows += std::min(range.count * shape.block_n, shape.seq_k - range.first * shape.block_n);
+  }
+  return 4.0 * shape.batch * shape.heads * shape.block_m * rows * shape.head_dim;
+}
+
+std::int64_t PrefillAccesses::accesses(std::int64_t workgroup) const {
+  return 2 + 2 * kv_tiles(shape_, place_of(grid_, static_cast<int>(workgroup)).query_block).count;
+}
+
+void PrefillAccesses::read(std::int64_t workgroup, std::int64_t first, std::span<TileAccess> out) const {
+  const WorkPlace place = place_of(grid_, static_cast<int>(workgroup));
+  const TileRange range = kv_tiles(shape_, place.query_block);
+  const int row_bytes = shape_.head_dim * shape_.element_bytes;
+  const int rows = rows_of_block(shape_, place.query_block);
+  const int kv_head = place.batch * shape_.kv_heads + place.head / (shape_.heads / shape_.kv_heads);
+  const int head = place.batch * shape_.heads + place.head;
+  const auto kv_objects = static_cast<std::uint32_t>(2 * shape_.batch * shape_.kv_heads);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::int64_t number = first + static_cast<std::int64_t>(i);
+    TileAccess& access = out[i];
+    if (number == 0 || number > 2 * range.count) {  // Q or O
+      access.object = kv_objects + static_cast<std::uint32_t>(2 * head + (number == 0 ? 0 : 1));
+      access.tile = static_cast<std::uint32_t>(place.query_block);
+      access.bytes = rows * row_bytes;
+      access.pitch = shape_.block_m * row_bytes;
+      access.write = number != 0;
+      access.flops = 0;
+      continue;
+    }
+    const int tile = range.first + static_cast<int>(number - 1) / 2;
+    const int kv_rows = std::min(shape_.block_n, shape_.seq_k - tile * shape_.block_n);
+    access.object = static_cast<std::uint32_t>(2 * kv_head + (number % 2 == 1 ? 0 : 1));
+    access.tile = static_cast<std::uint32_t>(tile);
+    access.bytes = kv_rows * row_bytes;
+    access.pitch = shape_.block_n * row_bytes;
+    access.write = false;
+    access.flops = 2.0 * shape_.block_m * kv_rows * shape_.head_dim;
+  }
+}
+
+std::int64_t PrefillAccesses::tile_bytes() const {
+  return std::int64_t{std::max(shape_.block_m, shape_.block_n)} * shape_.head_dim * shape_.element_bytes;
+}
+
+}  // namespace farwarp::attention
