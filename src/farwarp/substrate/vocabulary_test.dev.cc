@@ -212,6 +212,16 @@ FARWARP_KERNEL(vocabulary, VocabularyArgs, kVocabularyThreads) {
 
   report(kMultipliedHalf, multiplied<Target, Half>());
   report(kMultipliedBf16, multiplied<Target, Bf16>());
+  const float infinity = __builtin_huge_valf(), nan = __builtin_nanf("");
+  report(kMaximum, maximum(nan, third) == third && maximum(third, nan) == third && maximum(-third, third) == third);
+  // exp2(1.5) and log2(10) to the bounds of device.h.
+  const auto near = [](float value, float exact, float bound) {
+    return value > exact - bound && value < exact + bound;
+  };
+  report(kExp2Right, exp2(-infinity) == 0 && exp2(-150.0f) == 0 && exp2(0.0f) == 1 && exp2(-3.0f) == 0.125f &&
+                         near(exp2(1.5f), 2.8284271f, 0x1p-20f));
+  report(kLog2Right,
+         log2(0.0f) == -infinity && log2(1.0f) == 0 && log2(8.0f) == 3 && near(log2(10.0f), 3.3219281f, 0x1p-20f));
   report(kUniform, static_cast<std::uint64_t>(uniform(warp_index())));
   schedule_fence();
 

@@ -31,6 +31,9 @@ enum VocabularyResult : int {
   kUnfusedBits,
   kMultipliedHalf,
   kMultipliedBf16,
+  kMaximum,    ///< of a NaN and a number, and of two numbers
+  kExp2Right,  ///< exact where results are powers of 2, 0 of minus infinity, within its bound of the host's elsewhere
+  kLog2Right,
   kUniform,
   kAnyThread,
   kNoThread,

@@ -134,6 +134,90 @@ TEST_F(TilesTest, NamesWhatIsMissing) {
   EXPECT_TRUE(run(kTileRight, 1).ok());
 }
 
+/// litmus_rs on small integers, so that every number is exact.
+class RsTest : public testing::Test {
+ protected:
+  static constexpr int kRows = 64, kColumns = 128, kGrid = 2;
+  static constexpr std::size_t kMatrix = kRows * kColumns;  // elements
+
+  RsTest() {
+    const auto memory = rig_.machine().allocate(TargetKind::kEmuSm90, 0, 3 * kGrid * kGrid * kMatrix * 2 + kMatrix * 4);
+    if (memory.ok()) memory_ = static_cast<std::byte*>(*memory);
+  }
+  ~RsTest() override { rig_.machine().release(memory_); }
+
+  static float number(int what, int row, int column) {
+    return static_cast<float>((row * 7 + column * 3 + what * 5) % 3 - 1);
+  }
+  TensorMap map_of(int what) {
+    std::byte* const base = memory_ + static_cast<std::size_t>(what) * kGrid * kGrid * kMatrix * 2;
+    return encode({.base = base,
+                   .rows = kRows,
+                   .columns = what == 2 ? kColumns : 64,
+                   .pitch = kColumns,
+                   .box_rows = 64,
+                   .box_columns = 64,
+                   .swizzled = true,
+                   .grid = {kGrid, kGrid},
+                   .grid_pitch = {kMatrix, kGrid * kMatrix}});
+  }
+  Status run(RsVariant variant, int seed, int matrix = 1) {
+    rig_.start(static_cast<std::uint64_t>(seed));
+    for (int what = 0; what < 3; ++what) {
+      std::vector<std::uint16_t> values(kGrid * kGrid * kMatrix, 0x7fff);  // NaN in the matrices that are not asked for
+      for (int row = 0; row < kRows; ++row) {
+        for (int column = 0; column < kColumns; ++column)
+          values[3 * kMatrix + static_cast<std::size_t>(row * kColumns + column)] =
+              bf16_from(number(what, row, column)).bits;
+      }
+      rig_.machine().host_write(memory_ + static_cast<std::size_t>(what) * values.size() * 2, values.data(),
+                                values.size() * 2);
+    }
+    const LitmusRsArgs args{map_of(0), map_of(1), map_of(2), out(), matrix, variant};
+    const KernelRecord* record = find_kernel("litmus_rs", TargetKind::kEmuSm90);
+    if (record == nullptr) return unavailable("litmus_rs");
+    const LaunchShape shape{.blocks = 1, .threads = kTileThreads, .shared_bytes = kRsSharedBytes};
+    const Status status = rig_.machine().launch(TargetKind::kEmuSm90, 0, 0, *record, shape, &args);
+    return status.ok() ? rig_.synchronize(0) : status;
+  }
+  float* out() { return reinterpret_cast<float*>(memory_ + 3 * kGrid * kGrid * kMatrix * 2); }
+  bool right() {
+    for (int row = 0; row < kRows; ++row) {
+      float scores[kRows] = {};
+      for (int key = 0; key < kRows; ++key) {
+        for (int i = 0; i < 64; ++i) scores[key] += number(0, row, i) * number(1, key, i);
+      }
+      for (int column = 0; column < kColumns; ++column) {
+        float sum = 0;
+        for (int key = 0; key < kRows; ++key) sum += scores[key] * number(2, key, column);
+        if (out()[row * kColumns + column] != 2 * sum) return false;
+      }
+    }
+    return true;
+  }
+  int caught(RsVariant variant) {
+    int count = 0;
+    for (int seed = 1; seed <= kSchedules; ++seed) {
+      const Status status = run(variant, seed);
+      count += !status.ok() || !rig_.machine().report().race.empty() || !right();
+    }
+    return count;
+  }
+
+  Rig rig_{TargetKind::kEmuSm90};
+  std::byte* memory_ = nullptr;
+};
+
+TEST_F(RsTest, MultipliesRegistersByRowsOfAMatrixOfAGrid) { EXPECT_EQ(caught(kRsRight), 0); }
+TEST_F(RsTest, AnAbsentMatrixIsZeros) {
+  ASSERT_TRUE(run(kRsRight, 1, kGrid).ok());
+  for (std::size_t i = 0; i < kMatrix; ++i) ASSERT_EQ(out()[i], 0.0f);
+}
+TEST_F(RsTest, RegistersOfAAreReadUntilTheWait) { EXPECT_GT(caught(kRsWriteEarly), 0); }
+TEST_F(RsTest, SumsOfAPendingGroupArePoison) { EXPECT_EQ(caught(kRsSumsEarly), kSchedules); }
+TEST_F(RsTest, AnArrivalCoversWhatPrecedesIt) { EXPECT_GT(caught(kRsArriveBefore), 0); }
+TEST_F(RsTest, AnArrivalIsSeenByWhoWaits) { EXPECT_GT(caught(kRsNoArrive), 0); }
+
 /// The number of the `kSchedules` schedules of litmus_cluster, on two clusters, that end with every word right.
 int right_clusters(LitmusOrder variant) {
   Rig rig(TargetKind::kEmuSm90);

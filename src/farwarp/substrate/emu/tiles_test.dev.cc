@@ -84,6 +84,57 @@ FARWARP_KERNEL(litmus_tile, TileArgs, kTileThreads) {
   if (args.variant == kTileSumsEarly) wgmma_wait_all(sums);
 }
 
+FARWARP_KERNEL(litmus_rs, LitmusRsArgs, kTileThreads) {
+  const Shared<std::byte> q = block_shared(), k = q + kRsPanelBytes, v = q + 2 * kRsPanelBytes;
+  const Shared<Mbarrier> full(reinterpret_cast<Mbarrier*>((q + 4 * kRsPanelBytes).raw));
+  const Shared<float> factor(reinterpret_cast<float*>((q + (4 * kRsPanelBytes + 64)).raw));
+  if (thread_index() == 0) {
+    mbarrier_init(full, 1);
+    mbarrier_init_fence();
+  }
+  block_sync();
+  if (thread_index() == 0) {
+    const GridIndex matrix{args.matrix, args.matrix};
+    mbarrier_arrive_expect(full, 4 * kRsPanelBytes);
+    tensor_load(q, args.q, matrix, 0, 0, full);
+    tensor_load(k, args.k, matrix, 0, 0, full);
+    for (int panel = 0; panel < 2; ++panel) tensor_load(v + panel * kRsPanelBytes, args.v, matrix, 0, 64 * panel, full);
+  }
+  if (thread_index() < 128) {
+    if (args.variant == kRsArriveBefore) group_arrive(2, 256);
+    if (thread_index() == 0) store(factor, 2.0f);
+    if (args.variant != kRsArriveBefore) group_arrive(2, 256);
+    return;
+  }
+  wait_for(full, 0);
+  float scores[32], sums[64];
+  wgmma_fence();
+  for (int i = 0; i < 64; i += 16) wgmma<Bf16, 64>(scores, q, k, i, i > 0);
+  wgmma_commit();
+  wgmma_wait_sums<0>(scores);
+  std::uint32_t a[4][4];
+  for (int i = 0; i < 16; ++i) a[i / 4][i % 4] = round_pair<Bf16>(scores[2 * i], scores[2 * i + 1]);
+  wgmma_fence();
+  for (int i = 0; i < 4; ++i) {
+    wgmma_rs<Bf16, 128>(sums, a[i], v, kRsPanelBytes, 16 * i, i > 0);
+    if (i % 2 == 1) wgmma_commit();
+  }
+  if (args.variant == kRsWriteEarly) a[3][3] = 0x40004000;
+  if (args.variant == kRsSumsEarly) {
+    wgmma_wait_sums<1>(sums);
+  } else {
+    wgmma_wait_sums<0>(sums);
+  }
+  if (args.variant != kRsNoArrive) group_sync(2, 256);
+  const float times = load(factor);
+  for (int i = 0; i < 64; ++i) {
+    const MatrixIndex at = wgmma_sum(thread_index() - 128, i);
+    store(Global<float>(args.out + (at.row * 128 + at.column)), multiply(sums[i], times));
+  }
+  if (args.variant == kRsNoArrive) group_sync(2, 256);
+  wgmma_wait_all(sums);
+}
+
 FARWARP_KERNEL(litmus_cluster, LitmusArgs, 64) {
   const Shared<std::uint32_t> words(reinterpret_cast<std::uint32_t*>(block_shared().raw));
   const int me = cluster_rank(), thread = thread_index();

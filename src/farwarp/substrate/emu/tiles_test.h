@@ -34,4 +34,23 @@ enum TileVariant : std::int32_t {
   kTileNoWait,  ///< the kernel ends without a wait for the last wgmma
 };
 
+/// litmus_rs: out[64 keys' queries, 128] = (q * k^T) * v with the product in registers, q, k and v [64 or so, ..] from a grid of matrices.
+/// Every element of `out` is fp32, stored by its thread. Args: LitmusRsArgs.
+struct LitmusRsArgs {
+  TensorMap q, k, v;
+  float* out;           ///< [64, 128]
+  std::int32_t matrix;  ///< number in the grid, in both directions
+  std::int32_t variant;
+};
+inline constexpr int kRsPanelBytes = 64 * 128;
+inline constexpr int kRsSharedBytes = 4 * kRsPanelBytes + 1024;  ///< q, k, two panels of v, a barrier and a word
+
+enum RsVariant : std::int32_t {
+  kRsRight,
+  kRsWriteEarly,    ///< A's registers are written before the wait
+  kRsSumsEarly,     ///< the second product's sums are read after a wait for the first alone
+  kRsArriveBefore,  ///< a warpgroup arrives at a barrier before it stores what the other reads after it
+  kRsNoArrive,      ///< the reader does not wait at that barrier
+};
+
 }  // namespace farwarp
