@@ -52,6 +52,16 @@ FARWARP_DEVICE void refuse(const Args& args, const Block& block, CopyWaits& wait
             static_cast<std::uint64_t>(seen));
 }
 
+/// [warp] Records pages that are not allowed, and replaces them by none.
+template <class Block>
+FARWARP_DEVICE void check_pages(const Args& args, const Block& block, CopyWaits& waits, int& page) {
+  const bool refused = page != kNoPage && (page < 0 || page >= args.pages);
+  if (ballot(refused) == 0) return;
+  if (lane_index() == 0) fetch_add(block.refused(), 1u);
+  refuse(args, block, waits, refused, kSitePage, args.pages - 1, page);
+  if (refused) page = kNoPage;
+}
+
 /// [warp] Starts the copies of a stage: boxes of K and V, one lane each.
 template <class Block>
 FARWARP_DEVICE void load_boxes(const Args& args, const Block& block, CopyWaits& waits, const Work& work, int key,
@@ -64,18 +74,41 @@ FARWARP_DEVICE void load_boxes(const Args& args, const Block& block, CopyWaits& 
   const int box = lane % boxes, panel = lane / boxes % kPanels, operand = lane / (boxes * kPanels);
   const int lowest = key / args.page_size;
   int page = pages.at(lowest, lowest + box);
-  const bool refused = page != kNoPage && (page < 0 || page >= args.pages);
-  if (ballot(refused) != 0) {
-    if (lane == 0) fetch_add(block.refused(), 1u);
-    refuse(args, block, waits, refused, kSitePage, args.pages - 1, page);
-    if (refused) page = kNoPage;
-  }
+  check_pages(args, block, waits, page);
   if (lane == 0) mbarrier_arrive_expect(block.full(stage), kBytes);
   warp_sync();
   if (operand > 1) return;
   const auto to = block.stage(stage) + (operand * (kBytes / 2) + panel * kPanelBytes + box * (kBytes / 2 / kPanels / boxes));
   tensor_load(to, operand == 0 ? args.k : args.v, GridIndex{kv_head_of(args, work.item), page == kNoPage ? -1 : page}, key % args.page_size,
               panel * 64, block.full(stage));
+}
+
+/// [warp] Starts the copies of a stage, if a page is one key: rows of K and V, one by one. Rows that no token sees are not copied.
+template <class Block>
+FARWARP_DEVICE void load_rows(const Args& args, const Block& block, CopyWaits& waits, const Work& work, int key,
+                              PageIndices& pages, int stage) {
+  constexpr int kElement = Block::kFp8 ? 1 : 2, kWarp = Target::kWarpSize;
+  constexpr int kRowBytes = Block::kDim * kElement;
+  int page[kStageKeys / kWarp], rows = 0;
+#pragma unroll
+  for (int i = 0; i < kStageKeys / kWarp; ++i) {
+    page[i] = pages.at(key + i * kWarp, key + i * kWarp + lane_index());
+    check_pages(args, block, waits, page[i]);
+    rows += count_bits(ballot(page[i] != kNoPage));
+  }
+  const int bytes = args.head_dim * kElement;
+  if (lane_index() == 0) mbarrier_arrive_expect(block.full(stage), 2 * rows * bytes);
+  warp_sync();
+#pragma unroll
+  for (int i = 0; i < kStageKeys / kWarp; ++i) {
+    if (page[i] == kNoPage) continue;
+    const std::int64_t from = (page[i] * args.page_pitch + kv_head_of(args, work.item) * args.head_pitch) * kElement;
+    const auto to = block.stage(stage) + (i * kWarp + lane_index()) * kRowBytes;
+    bulk_load(to, Global<const std::byte>(static_cast<const std::byte*>(args.k_pages)) + from, bytes,
+              block.full(stage));
+    bulk_load(to + Block::kShared.stage_bytes() / 2,
+              Global<const std::byte>(static_cast<const std::byte*>(args.v_pages)) + from, bytes, block.full(stage));
+  }
 }
 
 /// [warp] The role of the loader.
@@ -90,7 +123,12 @@ FARWARP_DEVICE void load_role(const Args& args, const Block& block, WorkCursor& 
     if (work.stages > 0) pages.begin(args, work, work.first * kStageKeys / args.page_size);
     for (int i = 0; i < work.stages; ++i, ++turn.count) {
       if (!wait_mbarrier(waits, args.view, block.empty(turn.place()), turn.parity() ^ 1)) return;
-      load_boxes(args, block, waits, work, (work.first + i) * kStageKeys, pages, turn.place());
+      const int key = (work.first + i) * kStageKeys;
+      if constexpr (Block::kSource == Source::kRows) {
+        load_rows(args, block, waits, work, key, pages, turn.place());
+      } else {
+        load_boxes(args, block, waits, work, key, pages, turn.place());
+      }
     }
   }
 }

@@ -57,6 +57,49 @@ FARWARP_DEVICE void clear_unseen(Shared<std::byte> v, int key, const VisibleKeys
   group_sync(1 + multiplier, 128);
 }
 
+/// Sixteen fp8 numbers -> two vectors of T, exactly.
+template <class T>
+FARWARP_DEVICE void widen(Vec16 sixteen, Vec16 (&wide)[2]) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const std::uint64_t eight = i == 0 ? sixteen.lo : sixteen.hi;
+    float first[4], second[4];
+    from_fp8(static_cast<std::uint32_t>(eight), first);
+    from_fp8(static_cast<std::uint32_t>(eight >> 32), second);
+    const std::uint64_t pairs[4] = {round_pair<T>(first[0], first[1]), round_pair<T>(first[2], first[3]),
+                                    round_pair<T>(second[0], second[1]), round_pair<T>(second[2], second[3])};
+    wide[i] = {pairs[1] << 32 | pairs[0], pairs[3] << 32 | pairs[2]};
+  }
+}
+
+/// [warpgroup] A stage as it was loaded, rows one after the other, -> as the matrix unit reads it. Rows that no token sees and columns that
+/// do not exist become zero; memory may hold anything there.
+template <class Block>
+FARWARP_DEVICE void convert(const Args& args, Shared<std::byte> loaded, Shared<std::byte> ready, int key,
+                            const VisibleKeys& keys, int multiplier) {
+  constexpr int kNumbers = Block::kFp8 ? 16 : 8;  // in a vector as it was loaded
+  constexpr int kVectors = Block::kDim / kNumbers;
+  group_sync(1 + multiplier, 128);  // the warpgroup's instructions have read what the buffer held before
+  const Shared<const Vec16> from(reinterpret_cast<const Vec16*>(loaded.raw));
+#pragma unroll 4
+  for (int i = thread_index() % 128; i < 2 * kStageKeys * kVectors; i += 128) {
+    const int row = i / kVectors % kStageKeys, vector = i % kVectors;
+    const Shared<std::byte> to = ready + i / (kVectors * kStageKeys) * (Block::kShared.ready_bytes() / 2);
+    const bool seen = key + row >= keys.first_of_all && key + row < keys.end_of_all && vector * kNumbers < args.head_dim;
+    const Vec16 numbers = seen ? load(from + i) : Vec16{0, 0};
+    if constexpr (Block::kFp8) {
+      Vec16 wide[2];
+      widen<typename Block::T>(numbers, wide);
+      store(vector_of(to, row, 2 * vector), wide[0]);
+      store(vector_of(to, row, 2 * vector + 1), wide[1]);
+    } else {
+      store(vector_of(to, row, vector), numbers);
+    }
+  }
+  proxy_fence();
+  group_sync(1 + multiplier, 128);
+}
+
 /// [warpgroup] S of a stage, for the 64 rows of q.
 template <class Block>
 FARWARP_DEVICE void multiply_keys(Shared<std::byte> q, Shared<std::byte> k, float (&scores)[kStageKeys / 2]) {
@@ -135,14 +178,23 @@ FARWARP_DEVICE void multiply_stages(const Args& args, const Block& block, CopyWa
   for (int i = multiplier; i < work.stages; i += kMultipliers, turn.count += kMultipliers) {
     const int key = (work.first + i) * kStageKeys, stage = turn.place();
     wait_mbarrier(waits, args.view, block.full(stage), turn.parity());
-    const Shared<std::byte> k = block.stage(stage), v = k + Block::kShared.ready_bytes() / 2;
-    if (key < keys.first_of_all || key + kStageKeys > keys.end_of_all) clear_unseen<Block>(v, key, keys, multiplier);
+    constexpr bool kConverts = Block::kShared.converts();
+    const Shared<std::byte> k = kConverts ? block.ready(multiplier) : block.stage(stage);
+    const Shared<std::byte> v = k + Block::kShared.ready_bytes() / 2;
+    if constexpr (kConverts) {
+      convert<Block>(args, block.stage(stage), k, key, keys, multiplier);
+      if (lane_index() == 0) mbarrier_arrive(block.empty(stage));
+    } else if (key < keys.first_of_all || key + kStageKeys > keys.end_of_all) {
+      clear_unseen<Block>(v, key, keys, multiplier);
+    }
     float scores[kStageKeys / 2], shrink[2];
     multiply_keys<Block>(q, k, scores);
     if (key < keys.first_of_each || key + kStageKeys > keys.end_of_each) mask(scores, key, keys);
     exponentiate(scores, scale, state, shrink);
     multiply_values<Block>(scores, shrink, v, sums);
-    if (lane_index() == 0) mbarrier_arrive(block.empty(stage));
+    if constexpr (!kConverts) {
+      if (lane_index() == 0) mbarrier_arrive(block.empty(stage));
+    }
   }
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
