@@ -8,7 +8,6 @@
 //   finished  [2 parities][row slots][dim / 4 + 1] x 8 bytes              four columns of out each; then the LSE
 #pragma once
 
-#include "farwarp/ops/flash_decode/block.dev.h"
 #include "farwarp/ops/flash_decode/merge.dev.h"
 #include "farwarp/world/device/words.dev.h"
 
@@ -168,30 +167,47 @@ FARWARP_DEVICE void collect_rows(Call& call, const Args& args, int slot, bool wa
     store_finished<T>(args, slot, lane, data[0], std::bit_cast<float>(static_cast<std::uint32_t>(data[1])));
 }
 
-/// [warp] The role of the multipliers after their works. Rows go round over the blocks first, then over the warps of a block.
-template <class Block>
-FARWARP_DEVICE void collect(const Args& args, const Block& block, CopyWaits& waits, int warp) {
-  if (args.exchange == Exchange::kNone) return;
-  using T = typename Block::T;
-  constexpr int kRows = LaneRow<Block::kDim>::kRows, kWarps = 4 * kMultipliers;
-  Call call = block.await_call(args, waits);
+/// [warp] After the block's works: the part of warp `warp` of `warps` of the block. Rows go round over the blocks first, then over the warps.
+template <class T, int dim>
+FARWARP_DEVICE void collect(Call& call, const Args& args, int warp, int warps) {
+  constexpr int kRows = LaneRow<dim>::kRows;
   call.live = ballot(!call.live) == 0;
-  const Words<Block::kDim> words(args, call);
+  const Words<dim> words(args, call);
   const int ranks = words.ranks(), me = words.me();
-  const int row = LaneRow<Block::kDim>::row();
-  const int first = (warp * num_blocks() + block_index()) * kRows, stride = kWarps * num_blocks() * kRows;
+  const int row = LaneRow<dim>::row();
+  const int first = (warp * num_blocks() + block_index()) * kRows, stride = warps * num_blocks() * kRows;
   if (!words.two_shot()) {
     for (int begin = first; begin < words.row_slots() && call.live; begin += stride)
-      merge_rows<T, Block::kDim>(call, args, begin + row, words.exists(begin + row));
+      merge_rows<T, dim>(call, args, begin + row, words.exists(begin + row));
     return;
   }
   for (int begin = first; begin * ranks < words.row_slots() && call.live; begin += stride) {
     const int slot = (begin + row) * ranks + me;
-    merge_rows<T, Block::kDim>(call, args, slot, words.exists(slot));
+    merge_rows<T, dim>(call, args, slot, words.exists(slot));
   }
   for (int begin = first; begin < words.row_slots() && call.live; begin += stride) {
     const int slot = begin + row;
-    collect_rows<T, Block::kDim>(call, args, slot, slot % ranks != me && words.exists(slot));
+    collect_rows<T, dim>(call, args, slot, slot % ranks != me && words.exists(slot));
+  }
+}
+
+// ---- the split that arrives last ------------------------------------------------------------------------------------
+
+/// [`threads` threads] Merges an item's splits. The rows go to out, or to the ranks that merge them.
+template <class T, int dim>
+FARWARP_DEVICE void merge_item(const Args& args, const Call& call, const Work& work, const Partials& partials,
+                               int thread, int threads) {
+  constexpr int kVectors = dim / 4;
+  const int item = item_number(args, work), rows = rows_of(args, item);
+  for (int i = thread; i < rows * kVectors; i += threads) {
+    const int row = i / kVectors, column = i % kVectors * 4;
+    FourOf four;
+    const Statistics of = merge_splits(partials, work.splits, row, column, four);
+    if (args.exchange == Exchange::kNone) {
+      store_result<T>(args, item, row, column, of, four);
+    } else {
+      send_partial<dim>(args, call, item, row, column, of, four);
+    }
   }
 }
 

@@ -21,7 +21,7 @@ std::uint64_t configuration_of(const FlashDecodeDesc& desc) {
                   desc.split_keys, desc.max_sms});
 }
 
-/// Elements from page to page and from KV head to KV head, in the cache's own type.
+/// Elements from page to page, from KV head to KV head and from key to key, in the cache's own type.
 struct CachePitches {
   std::int64_t page, head, row;
 };
@@ -82,7 +82,7 @@ Result<TensorMap> FlashDecode::State::map_of(const void* pages) const {
 Status FlashDecode::State::set_cache(const void* k, const void* v) {
   if (args.k_pages == k && args.v_pages == v) return {};
   args.k_pages = args.v_pages = nullptr;
-  if (plan.desc.page_size > 1) {
+  if (plan.desc.page_size > 1 && world->device().shape().traits.bulk_copy) {
     const auto of_k = map_of(k), of_v = map_of(v);
     if (!of_k.ok()) return of_k.status();
     if (!of_v.ok()) return of_v.status();
@@ -118,6 +118,7 @@ Result<FlashDecode> FlashDecode::create(World& world, const FlashDecodeDesc& des
   args.group = full.query_heads / full.kv_heads;
   args.head_dim = full.head_dim;
   args.rows = plan->rows;
+  args.block_rows = plan->block_rows;
   args.item_rows = plan->item_rows;
   args.row_blocks = plan->row_blocks;
   args.most_splits = plan->most_splits;
@@ -126,6 +127,7 @@ Result<FlashDecode> FlashDecode::create(World& world, const FlashDecodeDesc& des
   args.max_pages = full.max_pages;
   args.page_pitch = pitches.page;
   args.head_pitch = pitches.head;
+  args.row_pitch = pitches.row;
   args.scale_log2 = static_cast<float>(full.scale * kLog2OfE);
   args.exchange = full.kv_shards == 1                           ? decode::Exchange::kNone
                   : full.exchange == DecodeExchange::kOneShot ? decode::Exchange::kOneShot

@@ -42,38 +42,21 @@ FARWARP_DEVICE void store_sums(const Args& args, int item, int rows, const RowSt
   });
 }
 
-/// [warpgroup] Stores the partial output of a split. True in the split that arrives last.
+/// [warpgroup] Stores the partial output of a split.
 template <class Block>
-FARWARP_DEVICE bool store_partial(const Args& args, const Block& block, const Call& call, const Work& work,
-                                  const Partials& partials, int item, int rows, const RowState& state,
+FARWARP_DEVICE void store_partial(const Partials& partials, int split, int rows, const RowState& state,
                                   const float (&sums)[Block::kSums]) {
-  const int thread = thread_index() % 128;
   for_each_pair<Block::kSums>(rows, [&](int row, int column, int i) {
-    store(Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>(partials.at(work.split, row, column).raw)),
+    store(Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>(partials.at(split, row, column).raw)),
           std::bit_cast<std::uint64_t>(TwoSums{{sums[i], sums[i + 1]}}));
   });
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const int row = wgmma_sum(thread, 2 * i).row;
+    const int row = wgmma_sum(thread_index() % 128, 2 * i).row;
     if (lane_index() % 4 == 0 && row < rows)
-      store(partials.statistics_at(work.split, row),
+      store(partials.statistics_at(split, row),
             std::bit_cast<std::uint64_t>(Statistics{state.maximum[i], state.sum[i]}));
   }
-  drain_stores();
-  group_sync(1, 128);
-  if (thread == 0) {
-    bool last = false;
-    // What has been refused is not merged, so that no peer takes it for a result.
-    if (call.live && !work.refused && fetch_add(block.refused(), 0u) == 0) {
-      const auto counter = own_address<std::uint32_t>(args.view, args.at.counters) + item;
-      last = tile::count_arrival(counter, call.epoch) == static_cast<std::uint32_t>(work.splits);
-    }
-    store(block.last_word(), last ? 1u : 0u);
-  }
-  group_sync(1, 128);
-  const bool last = load(block.last_word()) != 0;
-  group_sync(1, 128);  // all threads have read the word before the next work's is written
-  return last;
 }
 
 /// [warpgroup] Multiplier 0: a work's sums -> out, or memory; and what the split that arrives last has to do.
@@ -88,18 +71,11 @@ FARWARP_DEVICE void finish_work(const Args& args, const Block& block, CopyWaits&
   }
   const Call call = block.await_call(args, waits);
   const Partials partials(args, item, Block::kDim);
-  if (!store_partial<Block>(args, block, call, work, partials, item, rows, state, sums)) return;
-  constexpr int kVectors = Block::kDim / 4;
-  for (int i = thread_index() % 128; i < rows * kVectors; i += 128) {
-    const int row = i / kVectors, column = i % kVectors * 4;
-    FourOf four;
-    const Statistics of = merge_splits(partials, work.splits, row, column, four);
-    if (args.exchange == Exchange::kNone) {
-      store_result<T>(args, item, row, column, of, four);
-    } else {
-      send_partial<Block::kDim>(args, call, item, row, column, of, four);
-    }
-  }
+  store_partial<Block>(partials, work.split, rows, state, sums);
+  const int thread = thread_index() % 128;
+  const auto sync = [] { group_sync(1, 128); };
+  if (!arrives_last(args, call, work, thread, block.refused(), block.last_word(), sync)) return;
+  merge_item<T, Block::kDim>(args, call, work, partials, thread, 128);
 }
 
 /// [warpgroup] The role of a multiplier.
@@ -160,7 +136,10 @@ FARWARP_DEVICE void flash_decode(const Args& args) {
     if (lane_index() == 0) call_role(args, block);
   } else if (warp >= 4) {
     multiply_role(args, block, cursor, waits, warp / 4 - 1);
-    collect(args, block, waits, warp - 4);
+    if (args.exchange != Exchange::kNone) {
+      Call call = block.await_call(args, waits);
+      collect<T, dim>(call, args, warp - 4, 4 * kMultipliers);
+    }
   }
   report_expired(waits, args.view, args.slot, kSiteStage);
 }

@@ -1,4 +1,4 @@
-// Where things lie in the shared memory of a block on Hopper. The plan takes the size from here, the kernel the offsets.
+// Where things lie in the shared memory of a block. The plan takes the size from here, the kernel the offsets.
 #pragma once
 
 #include "farwarp/ops/flash_decode/schedule.h"
@@ -9,6 +9,8 @@ namespace farwarp::decode {
 /// a second copy inside shared memory, which swizzles and converts.
 enum class Source : std::uint8_t { kTensor, kRows };
 
+// ---- Hopper
+inline constexpr int kItemRows = 64;     ///< most rows of an item: those of a wgmma
 inline constexpr int kThreads = 384;     ///< one warpgroup that loads and joins the call, two that multiply
 inline constexpr int kMultipliers = 2;   ///< warpgroups that multiply
 inline constexpr int kQueryBuffers = 2;  ///< of rows of q
@@ -31,6 +33,23 @@ struct DecodeShared {
   constexpr int statistics() const { return sums() + kItemRows * dim * 4; }         ///< [64 rows] maximum and sum
   constexpr int barriers() const { return statistics() + kItemRows * 8; }
   constexpr int total() const { return barriers() + 512; }
+};
+
+// ---- CDNA
+inline constexpr int kMfmaItemRows = 16;   ///< most rows of an item: those of an mfma
+inline constexpr int kMfmaWaves = 4;       ///< each takes kMfmaKeys keys of every stage
+inline constexpr int kMfmaThreads = 64 * kMfmaWaves;
+inline constexpr int kMfmaKeys = kStageKeys / kMfmaWaves;
+
+struct DecodeMfmaShared {
+  int dim = 128;
+
+  constexpr int value_pitch() const { return 2 * dim + 16; }  ///< bytes from row to row of V
+  constexpr int value_bytes() const { return kMfmaKeys * value_pitch(); }
+  constexpr int sums() const { return kMfmaWaves * value_bytes(); }  ///< [waves][rows][dim] fp32
+  constexpr int statistics() const { return sums() + kMfmaWaves * kMfmaItemRows * dim * 4; }  ///< [waves][rows]
+  constexpr int words() const { return statistics() + kMfmaWaves * kMfmaItemRows * 8; }       ///< refused, last
+  constexpr int total() const { return words() + 16; }
 };
 
 }  // namespace farwarp::decode

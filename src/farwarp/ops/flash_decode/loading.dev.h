@@ -114,6 +114,10 @@ FARWARP_DEVICE void load_rows(const Args& args, const Block& block, CopyWaits& w
 /// [warp] The role of the loader.
 template <class Block>
 FARWARP_DEVICE void load_role(const Args& args, const Block& block, WorkCursor& cursor, CopyWaits& waits) {
+  if (Block::kSource == Source::kTensor && lane_index() == 0) {
+    tensor_prefetch(args.k);
+    tensor_prefetch(args.v);
+  }
   Turn<Block::kStages> turn;
   Work work;
   PageIndices pages;

@@ -72,26 +72,64 @@ struct Partials {
   }
 };
 
+/// [the threads that have stored a split's partial output] Counts the split's arrival. True, on all of them, in the split that arrives last:
+/// it may then read what all splits have stored. What has been refused is not merged, so that no peer takes it for a result. `sync()` is a
+/// barrier of these threads, `last_word` is theirs; `thread` is the caller's number.
+template <class Sync>
+FARWARP_DEVICE bool arrives_last(const Args& args, const Call& call, const Work& work, int thread,
+                                 Shared<std::uint32_t> refused, Shared<std::uint32_t> last_word, const Sync& sync) {
+  drain_stores();
+  sync();
+  if (thread == 0) {
+    bool last = false;
+    if (call.live && !work.refused && fetch_add(refused, 0u) == 0) {
+      const auto counter = own_address<std::uint32_t>(args.view, args.at.counters) + item_number(args, work);
+      last = tile::count_arrival(counter, call.epoch) == static_cast<std::uint32_t>(work.splits);
+    }
+    store(last_word, last ? 1u : 0u);
+  }
+  sync();
+  const bool last = load(last_word) != 0;
+  sync();  // all threads have read the word before the next work's is written
+  return last;
+}
+
 struct FourOf {
   float value[4];
 };
 
-/// [thread] Merges four columns of a row: first the maximum over all splits, then independent products in the order of the splits.
+/// [thread] Merges four columns of a row, 16 splits at a time: loads all, takes the maximum first, then adds independent products in the
+/// order of the splits. Splits of one batch wait for memory once.
 FARWARP_DEVICE Statistics merge_splits(const Partials& partials, int splits, int row, int column, FourOf& four) {
+  constexpr int kAtOnce = 16;
   Statistics total{kNone, 0};
-#pragma unroll 8
-  for (int split = 0; split < splits; ++split)
-    total.maximum = maximum(total.maximum, std::bit_cast<Statistics>(load(partials.statistics_at(split, row))).maximum);
   four = {};
-#pragma unroll 8
-  for (int split = 0; split < splits; ++split) {
-    const auto of = std::bit_cast<Statistics>(load(partials.statistics_at(split, row)));
-    const auto part = std::bit_cast<FourOf>(
-        load(Global<const Vec16>(reinterpret_cast<const Vec16*>(partials.at(split, row, column).raw))));
-    const float weight = weight_of(of.maximum, total.maximum);
-    total.sum = fused_multiply_add(of.sum, weight, total.sum);
+#pragma unroll 1
+  for (int first = 0; first < splits; first += kAtOnce) {
+    std::uint64_t statistics[kAtOnce];
+    Vec16 parts[kAtOnce];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) four.value[i] = fused_multiply_add(part.value[i], weight, four.value[i]);
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int split = first + i < splits ? first + i : first;
+      statistics[i] = load(partials.statistics_at(split, row));
+      parts[i] = load(Global<const Vec16>(reinterpret_cast<const Vec16*>(partials.at(split, row, column).raw)));
+    }
+    float highest = total.maximum;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) highest = maximum(highest, std::bit_cast<Statistics>(statistics[i]).maximum);
+    const float shrink = weight_of(total.maximum, highest);
+    total = {highest, multiply(total.sum, shrink)};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) four.value[i] = multiply(four.value[i], shrink);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const auto of = std::bit_cast<Statistics>(statistics[i]);
+      const auto part = std::bit_cast<FourOf>(parts[i]);
+      const float weight = first + i < splits ? weight_of(of.maximum, highest) : 0.0f;
+      total.sum = fused_multiply_add(of.sum, weight, total.sum);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) four.value[j] = fused_multiply_add(part.value[j], weight, four.value[j]);
+    }
   }
   return total;
 }

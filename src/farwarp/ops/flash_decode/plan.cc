@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "farwarp/base/arguments.h"
 #include "farwarp/ops/flash_decode/layout.h"
@@ -13,7 +14,6 @@
 namespace farwarp {
 namespace {
 
-using decode::kItemRows;
 using decode::kStageKeys;
 
 constexpr int kMostBatch = 4096, kMostKeys = 1 << 24, kMostTokens = 8, kMostHeads = 256;
@@ -98,20 +98,33 @@ void lay_out_inbox(FlashDecodePlan& plan) {
   plan.inbox_bytes = plan.finished + (two_shot ? aligned(2 * row_slots * vectors * 8) : 0);
 }
 
+void choose_kernel(FlashDecodePlan& plan, bool wgmma) {
+  const FlashDecodeDesc& desc = plan.desc;
+  const bool fp8 = desc.kv_dtype == KvDType::kFp8;
+  for (const decode::Variant& kernel :
+       wgmma ? std::span<const decode::Variant>(decode::kWgmmaKernels) : decode::kMfmaKernels) {
+    if (kernel.dtype != desc.dtype || kernel.dim != plan.dim || kernel.fp8 != fp8) continue;
+    if (wgmma && (kernel.source == decode::Source::kRows) != (desc.page_size == 1)) continue;
+    plan.kernel = kernel.name;
+    plan.shared_bytes = wgmma ? decode::DecodeShared{kernel.dim, kernel.source, fp8}.total()
+                              : decode::DecodeMfmaShared{kernel.dim}.total();
+  }
+  plan.threads = wgmma ? decode::kThreads : decode::kMfmaThreads;
+}
+
 }  // namespace
 
 Result<FlashDecodePlan> plan_flash_decode(const FlashDecodeDesc& desc, const MachineShape& shape, int ranks) {
   if (const Status status = check(desc, ranks); !status.ok()) return status;
-  if (shape.traits.matrix_unit != MatrixUnit::kWgmma)
-    return unavailable(fmt::format("flash-decode has no kernel for {} yet; there are kernels for emu_sm90 and cuda",
-                                   name_of(shape.target)));
+  const bool wgmma = shape.traits.matrix_unit == MatrixUnit::kWgmma;
   FlashDecodePlan plan;
   plan.desc = desc;
   if (desc.scale == 0) plan.desc.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(desc.head_dim)));
   plan.dim = desc.head_dim <= 64 ? 64 : 128;
   plan.rows = desc.query_tokens * (desc.query_heads / desc.kv_heads);
-  plan.item_rows = std::min(plan.rows, kItemRows);
-  plan.row_blocks = (plan.rows + kItemRows - 1) / kItemRows;
+  plan.block_rows = wgmma ? decode::kItemRows : decode::kMfmaItemRows;
+  plan.item_rows = std::min(plan.rows, plan.block_rows);
+  plan.row_blocks = (plan.rows + plan.block_rows - 1) / plan.block_rows;
   plan.items = desc.batch * desc.kv_heads * plan.row_blocks;
   plan.target_splits = std::clamp(kSplitsOfSequence / (desc.kv_heads * plan.row_blocks), 4, 64);
   const int most_keys = desc.max_pages * desc.page_size;
@@ -125,15 +138,7 @@ Result<FlashDecodePlan> plan_flash_decode(const FlashDecodeDesc& desc, const Mac
     return wrong("split_keys", desc.split_keys,
                  fmt::format("0, or a multiple of {} that cuts {} keys into {} splits at most", kStageKeys,
                              most_visible, decode::kMostSplits));
-  for (const decode::Variant& kernel : decode::kWgmmaKernels) {
-    if (kernel.dtype != desc.dtype || kernel.shared.dim != plan.dim ||
-        kernel.shared.fp8 != (desc.kv_dtype == KvDType::kFp8) ||
-        (kernel.shared.source == decode::Source::kRows) != (desc.page_size == 1))
-      continue;
-    plan.kernel = kernel.name;
-    plan.shared_bytes = kernel.shared.total();
-  }
-  plan.threads = decode::kThreads;
+  choose_kernel(plan, wgmma);
   plan.blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
   plan.blocks = static_cast<int>(std::min<std::int64_t>(plan.blocks, std::int64_t{plan.items} * plan.most_splits));
   const std::int64_t partial_rows = std::int64_t{plan.items} * plan.most_splits * plan.item_rows;

@@ -71,7 +71,8 @@ struct FlashDecodePlan {
   int shared_bytes = 0;
   int dim = 0;          ///< head_dim, padded
   int rows = 0;         ///< of a (sequence, KV head): query tokens times query heads of a KV head
-  int item_rows = 0;    ///< rows that a block computes at a time
+  int block_rows = 0;   ///< most rows that a block computes at a time
+  int item_rows = 0;    ///< rows, at most block_rows
   int row_blocks = 0;   ///< blocks of rows of a (sequence, KV head)
   int items = 0;        ///< (sequence, KV head, block of rows)
   int target_splits = 0;  ///< of a long sequence

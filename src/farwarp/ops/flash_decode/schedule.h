@@ -6,7 +6,6 @@
 namespace farwarp::decode {
 
 inline constexpr int kStageKeys = 64;        ///< keys that are loaded and multiplied at once
-inline constexpr int kItemRows = 64;         ///< most rows of an item: the rows of a matrix instruction
 inline constexpr int kLeastSplitStages = 2;  ///< a shorter split would cost more in the merge than it saves
 inline constexpr int kMostSplits = 128;      ///< of a sequence; arrivals are counted in eight bits
 

@@ -90,7 +90,7 @@ FARWARP_DEVICE int item_number(const Args& args, const Work& work) {
 FARWARP_DEVICE int kv_head_of(const Args& args, int item) { return item / args.row_blocks % args.kv_heads; }
 /// How many rows of the block of rows there are.
 FARWARP_DEVICE int rows_of(const Args& args, int item) {
-  const int rest = args.rows - item % args.row_blocks * kItemRows;
+  const int rest = args.rows - item % args.row_blocks * args.block_rows;
   return rest < args.item_rows ? rest : args.item_rows;
 }
 
@@ -101,7 +101,7 @@ struct RowPlace {
   std::int64_t row;  ///< of q, out and lse: (sequence * query_tokens + token) * query_heads + query_head
 };
 FARWARP_DEVICE RowPlace place_of(const Args& args, int item, int row) {
-  const int in_head = item % args.row_blocks * kItemRows + row;
+  const int in_head = item % args.row_blocks * args.block_rows + row;
   const int token = in_head / args.group;
   const int query_head = kv_head_of(args, item) * args.group + in_head - token * args.group;
   const int sequence = item / (args.row_blocks * args.kv_heads);

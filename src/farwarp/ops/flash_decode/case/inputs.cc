@@ -5,8 +5,6 @@
 #include <numeric>
 #include <random>
 
-#include "farwarp/base/fp8.h"
-
 namespace farwarp::decode {
 namespace {
 
@@ -32,7 +30,7 @@ Inputs::Inputs(const Problem& problem, int call) : problem_(problem), call_(stat
   harness::fill_normal(stream, 0, 1, DType::kBf16, normal);
   pool_fp8_.resize(kPool);
   for (std::size_t i = 0; i < kPool; ++i)
-    pool_fp8_[i] = fp8_from(Fp8Format::kOcp, harness::decode(DType::kBf16, normal[i]));
+    pool_fp8_[i] = fp8_from(problem.fp8_format, harness::decode(DType::kBf16, normal[i]));
 }
 
 int Inputs::length(int rank, int sequence) const {
@@ -72,7 +70,7 @@ std::span<const std::uint8_t> Inputs::kv_row_fp8(Operand operand, int rank, int 
 void Inputs::kv_values(Operand operand, int rank, int sequence, int key, int kv_head, std::span<double> values) const {
   const std::size_t at = place(operand, rank, sequence, key, kv_head);
   for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = problem_.fp8() ? float_from_fp8(Fp8Format::kOcp, pool_fp8_[at + i])
+    values[i] = problem_.fp8() ? float_from_fp8(problem_.fp8_format, pool_fp8_[at + i])
                                : harness::decode(problem_.desc.dtype, pool_[at + i]);
   }
 }

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "farwarp/base/fp8.h"
 #include "farwarp/harness/inputs.h"
 #include "farwarp/ops/flash_decode/plan.h"
 
@@ -30,6 +31,7 @@ struct Problem {
   std::uint64_t seed = 0;
   Lengths lengths = Lengths::kRagged;
   Logits logits = Logits::kNormal;
+  Fp8Format fp8_format = Fp8Format::kOcp;  ///< the device's
 
   bool shared_keys() const { return desc.kv_shards > 1; }
   int most_keys() const { return desc.max_pages * desc.page_size; }

@@ -36,6 +36,7 @@ RankRun::RankRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstrap
 Status RankRun::open(int sets) {
   const auto device = Device::open(options_.target, rank_);
   if (!device.ok()) return device.status();
+  problem_.fp8_format = (*device)->shape().traits.fp8;
   const auto plan = plan_flash_decode(config_.desc, (*device)->shape(), ranks_);
   if (!plan.ok()) return plan.status();
   if (Status status = open_world(plan->workspace_bytes + plan->inbox_bytes); !status.ok()) return status;
