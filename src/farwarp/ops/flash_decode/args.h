@@ -33,24 +33,24 @@ struct Args {
   SplitRule rule;
   std::int32_t batch;
   std::int32_t kv_heads;
-  std::int32_t group;       ///< query heads of a KV head
+  std::int32_t group;  ///< query heads of a KV head
   std::int32_t head_dim;
-  std::int32_t rows;        ///< of a (sequence, KV head): query tokens * group
-  std::int32_t block_rows;  ///< most rows of an item, as the kernel's variant has it
-  std::int32_t item_rows;   ///< of an item: rows, at most block_rows
-  std::int32_t row_blocks;  ///< items of a (sequence, KV head)
-  std::int32_t most_splits; ///< that a sequence can have
+  std::int32_t rows;         ///< of a (sequence, KV head): query tokens * group
+  std::int32_t block_rows;   ///< most rows of an item, as the kernel's variant has it
+  std::int32_t item_rows;    ///< of an item: rows, at most block_rows
+  std::int32_t row_blocks;   ///< items of a (sequence, KV head)
+  std::int32_t most_splits;  ///< that a sequence can have
   std::int32_t page_size;
   std::int32_t pages;
-  std::int32_t max_pages;      ///< columns of the block table
-  std::int64_t page_pitch;     ///< elements from page to page
-  std::int64_t head_pitch;     ///< elements from KV head to KV head
-  std::int64_t row_pitch;      ///< elements from key to key of a page
-  float scale_log2;            ///< scale * log2(e)
+  std::int32_t max_pages;   ///< columns of the block table
+  std::int64_t page_pitch;  ///< elements from page to page
+  std::int64_t head_pitch;  ///< elements from KV head to KV head
+  std::int64_t row_pitch;   ///< elements from key to key of a page
+  float scale_log2;         ///< scale * log2(e)
   Exchange exchange;
-  std::uint32_t drop_put;      ///< 1 + the row slot that this rank does not send; 0: sends all
+  std::uint32_t drop_put;  ///< 1 + the row slot that this rank does not send; 0: sends all
   Offsets at;
-  const void* q;               ///< [batch, query_tokens, query heads, head_dim]
+  const void* q;  ///< [batch, query_tokens, query heads, head_dim]
   const void* k_pages;
   const void* v_pages;
   const std::int32_t* block_table;  ///< [batch, max_pages]

@@ -92,8 +92,8 @@ struct Block {
     if (!wait_mbarrier(waits, args.view, published(), 0)) return {args.view, args.slot, 0, 0, 0, 0, false};
     const Shared<std::uint64_t> words = at<std::uint64_t>(kWords + 8);
     const std::uint64_t first = load(words);
-    return {args.view,       args.slot,       static_cast<std::uint32_t>(first >> 32), load(words + 1), load(words + 2),
-            load(words + 3), static_cast<std::uint32_t>(first) != 0};
+    return {args.view,       args.slot,       static_cast<std::uint32_t>(first >> 32), load(words + 1),
+            load(words + 2), load(words + 3), static_cast<std::uint32_t>(first) != 0};
   }
 
  private:

@@ -135,8 +135,7 @@ FARWARP_DEVICE void merge_rows(Call& call, const Args& args, int slot, bool want
     for (int i = 0; i < 4; ++i) four.value[i] = fused_multiply_add(part.value[i], weight, four.value[i]);
   }
   if (!wanted) return;
-  const RowResult result =
-      finish_row(args, place_of(args, slot / args.item_rows, slot % args.item_rows), total);
+  const RowResult result = finish_row(args, place_of(args, slot / args.item_rows, slot % args.item_rows), total);
   const std::uint64_t rounded = sendable_half(round_four<T>(four, result.factor));
   store_finished<T>(args, slot, lane, rounded, result.lse);
   if (!words.two_shot()) return;
@@ -163,8 +162,7 @@ FARWARP_DEVICE void collect_rows(Call& call, const Args& args, int slot, bool wa
   call.live = ballot(!call.live) == 0;
   if (!call.live) return;
   clear_words(from, mask);
-  if (wanted)
-    store_finished<T>(args, slot, lane, data[0], std::bit_cast<float>(static_cast<std::uint32_t>(data[1])));
+  if (wanted) store_finished<T>(args, slot, lane, data[0], std::bit_cast<float>(static_cast<std::uint32_t>(data[1])));
 }
 
 /// [warp] After the block's works: the part of warp `warp` of `warps` of the block. Rows go round over the blocks first, then over the warps.

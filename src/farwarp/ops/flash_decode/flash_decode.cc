@@ -39,14 +39,13 @@ Status check_given(const char* name, const void* pointer, int alignment, bool wa
 
 Status check_tensors(const FlashDecodeDesc& desc, const FlashDecodeTensors& given) {
   const bool fp8 = desc.kv_dtype == KvDType::kFp8;
-  return first_failure(
-      {check_pointer("q", given.q, 16), check_pointer("k", given.k, 16), check_pointer("v", given.v, 16),
-       check_pointer("block_table", given.block_table, 4), check_pointer("lengths", given.lengths, 4),
-       check_pointer("out", given.out, 16),
-       given.lse == nullptr ? Status() : check_pointer("lse", given.lse, 4),
-       check_given("k_scale", given.k_scale, 4, fp8, "FlashDecodeDesc.kv_dtype is same"),
-       check_given("v_scale", given.v_scale, 4, fp8, "FlashDecodeDesc.kv_dtype is same"),
-       check_given("sinks", given.sinks, 4, desc.sinks, "FlashDecodeDesc.sinks is false")});
+  return first_failure({check_pointer("q", given.q, 16), check_pointer("k", given.k, 16),
+                        check_pointer("v", given.v, 16), check_pointer("block_table", given.block_table, 4),
+                        check_pointer("lengths", given.lengths, 4), check_pointer("out", given.out, 16),
+                        given.lse == nullptr ? Status() : check_pointer("lse", given.lse, 4),
+                        check_given("k_scale", given.k_scale, 4, fp8, "FlashDecodeDesc.kv_dtype is same"),
+                        check_given("v_scale", given.v_scale, 4, fp8, "FlashDecodeDesc.kv_dtype is same"),
+                        check_given("sinks", given.sinks, 4, desc.sinks, "FlashDecodeDesc.sinks is false")});
 }
 
 }  // namespace
@@ -129,7 +128,7 @@ Result<FlashDecode> FlashDecode::create(World& world, const FlashDecodeDesc& des
   args.head_pitch = pitches.head;
   args.row_pitch = pitches.row;
   args.scale_log2 = static_cast<float>(full.scale * kLog2OfE);
-  args.exchange = full.kv_shards == 1                           ? decode::Exchange::kNone
+  args.exchange = full.kv_shards == 1                         ? decode::Exchange::kNone
                   : full.exchange == DecodeExchange::kOneShot ? decode::Exchange::kOneShot
                                                               : decode::Exchange::kTwoShot;
   args.at = {workspace, workspace + plan->statistics, workspace + plan->counters, inbox, inbox + plan->finished};

@@ -24,8 +24,8 @@ FARWARP_DEVICE Vec16 load_eight(const void* base, std::int64_t element) {
     return load<Cache::streaming>(
         Global<const Vec16>(reinterpret_cast<const Vec16*>(static_cast<const T*>(base) + element)));
   } else {
-    const auto eight = load<Cache::streaming>(
-        Global<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>(static_cast<const std::byte*>(base) + element)));
+    const auto eight = load<Cache::streaming>(Global<const std::uint64_t>(
+        reinterpret_cast<const std::uint64_t*>(static_cast<const std::byte*>(base) + element)));
     float first[4], second[4];
     from_fp8(static_cast<std::uint32_t>(eight), first);
     from_fp8(static_cast<std::uint32_t>(eight >> 32), second);
@@ -62,16 +62,15 @@ struct WaveBlock {
 FARWARP_DEVICE std::int64_t find_key(Call& call, const Args& args, const Work& work, Shared<std::uint32_t> refused,
                                      int key, int first_seen) {
   if (key < first_seen || key >= work.length) return -1;
-  const int page =
-      load(Global<const std::int32_t>(args.block_table) + (std::int64_t{work.sequence} * args.max_pages + key / args.page_size));
+  const int page = load(Global<const std::int32_t>(args.block_table) +
+                        (std::int64_t{work.sequence} * args.max_pages + key / args.page_size));
   if (page < 0 || page >= args.pages) {
     if (fetch_add(refused, 1u) == 0 && call.live)
       give_up(call, StatusCode::kBadInput, kSitePage, -1, static_cast<std::uint64_t>(args.pages - 1),
               static_cast<std::uint64_t>(std::int64_t{page}));
     return -1;
   }
-  return page * args.page_pitch + key % args.page_size * args.row_pitch +
-         kv_head_of(args, work.item) * args.head_pitch;
+  return page * args.page_pitch + key % args.page_size * args.row_pitch + kv_head_of(args, work.item) * args.head_pitch;
 }
 
 /// The rows of q as an operand: vector i of lane: elements 32 * i + 8 * (lane / 16) to + 7 of row lane % 16. Two mfma take it.
@@ -112,7 +111,8 @@ FARWARP_DEVICE void load_values(const Args& args, const Block& block, std::int64
     const int vector = i * Target::kWarpSize + lane_index();
     const int row = vector / Block::kVectors, element = vector % Block::kVectors * 8;
     const std::int64_t at = shuffle(from, row);
-    const Vec16 eight = at >= 0 && element < args.head_dim ? load_eight<T, fp8>(args.v_pages, at + element) : Vec16{0, 0};
+    const Vec16 eight =
+        at >= 0 && element < args.head_dim ? load_eight<T, fp8>(args.v_pages, at + element) : Vec16{0, 0};
     store(Shared<Vec16>(
               reinterpret_cast<Vec16*>((block.values() + (row * Block::kShared.value_pitch() + element * 2)).raw)),
           eight);
@@ -171,7 +171,8 @@ FARWARP_DEVICE void attend(Call& call, const Args& args, const Block& block, con
   Vec16 q[dim / 32];
   load_queries<T, dim>(args, item, q);
   float scale = args.scale_log2;
-  if (args.k_scale != nullptr) scale = multiply(scale, load(Global<const float>(args.k_scale) + kv_head_of(args, work.item)));
+  if (args.k_scale != nullptr)
+    scale = multiply(scale, load(Global<const float>(args.k_scale) + kv_head_of(args, work.item)));
   const int token = (work.item % args.row_blocks * args.block_rows + lane_index() % 16) / args.group;
   const int end = work.length - tokens + (token < tokens ? token : tokens - 1) + 1;
   const int first = window > 0 ? end - window : 0;
@@ -238,8 +239,7 @@ FARWARP_DEVICE void flash_decode_mfma(const Args& args) {
   for (int number = block_index(); cursor.find(number, work); number += num_blocks()) {
     const int item = item_number(args, work), rows = rows_of(args, item);
     if (work.refused && work.item == 0 && work.split == 0 && thread_index() == 0)
-      give_up(call, StatusCode::kBadInput, kSiteLength, -1,
-              static_cast<std::uint64_t>(args.max_pages * args.page_size),
+      give_up(call, StatusCode::kBadInput, kSiteLength, -1, static_cast<std::uint64_t>(args.max_pages * args.page_size),
               static_cast<std::uint64_t>(std::int64_t{work.given}));
     WaveState<dim> state;
     attend<Block, dim, fp8>(call, args, block, work, state);

@@ -36,9 +36,9 @@ FARWARP_DEVICE void store_sums(const Args& args, int item, int rows, const RowSt
   for_each_pair<Block::kSums>(rows, [&](int row, int column, int i) {
     if (column >= args.head_dim) return;
     const float factor = factors[i / 2 % 2];
-    store(Global<std::uint32_t>(
-              reinterpret_cast<std::uint32_t*>(out_at<T>(args, place_of(args, item, row), column).raw)),
-          round_pair<T>(multiply(sums[i], factor), multiply(sums[i + 1], factor)));
+    store(
+        Global<std::uint32_t>(reinterpret_cast<std::uint32_t*>(out_at<T>(args, place_of(args, item, row), column).raw)),
+        round_pair<T>(multiply(sums[i], factor), multiply(sums[i + 1], factor)));
   });
 }
 

@@ -23,7 +23,9 @@ struct DecodeShared {
 
   constexpr bool converts() const { return fp8 || source == Source::kRows; }
   constexpr int panels() const { return dim / 64; }
-  constexpr int ready_bytes() const { return 2 * panels() * kPanelBytes; }  ///< a stage of K and V, as the matrix unit reads it
+  constexpr int ready_bytes() const {
+    return 2 * panels() * kPanelBytes;
+  }  ///< a stage of K and V, as the matrix unit reads it
   constexpr int stage_bytes() const { return fp8 ? ready_bytes() / 2 : ready_bytes(); }
   constexpr int stages() const { return source == Source::kRows && !fp8 ? 3 : 4; }
   constexpr int ready() const { return stages() * stage_bytes(); }  ///< converted stages, one for each multiplier
@@ -36,8 +38,8 @@ struct DecodeShared {
 };
 
 // ---- CDNA
-inline constexpr int kMfmaItemRows = 16;   ///< most rows of an item: those of an mfma
-inline constexpr int kMfmaWaves = 4;       ///< each takes kMfmaKeys keys of every stage
+inline constexpr int kMfmaItemRows = 16;  ///< most rows of an item: those of an mfma
+inline constexpr int kMfmaWaves = 4;      ///< each takes kMfmaKeys keys of every stage
 inline constexpr int kMfmaThreads = 64 * kMfmaWaves;
 inline constexpr int kMfmaKeys = kStageKeys / kMfmaWaves;
 

@@ -78,9 +78,10 @@ FARWARP_DEVICE void load_boxes(const Args& args, const Block& block, CopyWaits& 
   if (lane == 0) mbarrier_arrive_expect(block.full(stage), kBytes);
   warp_sync();
   if (operand > 1) return;
-  const auto to = block.stage(stage) + (operand * (kBytes / 2) + panel * kPanelBytes + box * (kBytes / 2 / kPanels / boxes));
-  tensor_load(to, operand == 0 ? args.k : args.v, GridIndex{kv_head_of(args, work.item), page == kNoPage ? -1 : page}, key % args.page_size,
-              panel * 64, block.full(stage));
+  const auto to =
+      block.stage(stage) + (operand * (kBytes / 2) + panel * kPanelBytes + box * (kBytes / 2 / kPanels / boxes));
+  tensor_load(to, operand == 0 ? args.k : args.v, GridIndex{kv_head_of(args, work.item), page == kNoPage ? -1 : page},
+              key % args.page_size, panel * 64, block.full(stage));
 }
 
 /// [warp] Starts the copies of a stage, if a page is one key: rows of K and V, one by one. Rows that no token sees are not copied.
@@ -152,8 +153,8 @@ FARWARP_DEVICE void query_role(const Args& args, const Block& block, WorkCursor&
     for (int i = lane_index(); i < rows * kVectors; i += Target::kWarpSize) {
       const int row = i / kVectors, vector = i % kVectors;
       if (vector * 8 >= args.head_dim) continue;  // those stay zero
-      const Global<const T> from = Global<const T>(static_cast<const T*>(args.q)) +
-                                   (place_of(args, item, row).row * args.head_dim + vector * 8);
+      const Global<const T> from =
+          Global<const T>(static_cast<const T*>(args.q)) + (place_of(args, item, row).row * args.head_dim + vector * 8);
       store(vector_of(to, row, vector), load(Global<const Vec16>(reinterpret_cast<const Vec16*>(from.raw))));
     }
     proxy_fence();

@@ -54,12 +54,13 @@ FARWARP_DEVICE void store_lse(const Args& args, const RowPlace& place, float lse
 
 /// Partial outputs of an item's splits.
 struct Partials {
-  Global<float> sums;               ///< [splits][item_rows][dim]
+  Global<float> sums;                ///< [splits][item_rows][dim]
   Global<std::uint64_t> statistics;  ///< [splits][item_rows]
   int rows, dim;
 
   FARWARP_DEVICE Partials(const Args& args, int item, int dim_)
-      : sums(own_address<float>(args.view, args.at.sums) + std::int64_t{item} * args.most_splits * args.item_rows * dim_),
+      : sums(own_address<float>(args.view, args.at.sums) +
+             std::int64_t{item} * args.most_splits * args.item_rows * dim_),
         statistics(own_address<std::uint64_t>(args.view, args.at.statistics) +
                    std::int64_t{item} * args.most_splits * args.item_rows),
         rows(args.item_rows),

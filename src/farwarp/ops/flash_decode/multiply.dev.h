@@ -51,7 +51,8 @@ FARWARP_DEVICE void clear_unseen(Shared<std::byte> v, int key, const VisibleKeys
   constexpr int kVectors = Block::kDim / 8;
   for (int i = thread_index() % 128; i < kStageKeys * kVectors; i += 128) {
     const int row = i / kVectors;
-    if (key + row < keys.first_of_all || key + row >= keys.end_of_all) store(vector_of(v, row, i % kVectors), Vec16{0, 0});
+    if (key + row < keys.first_of_all || key + row >= keys.end_of_all)
+      store(vector_of(v, row, i % kVectors), Vec16{0, 0});
   }
   proxy_fence();
   group_sync(1 + multiplier, 128);
@@ -85,7 +86,8 @@ FARWARP_DEVICE void convert(const Args& args, Shared<std::byte> loaded, Shared<s
   for (int i = thread_index() % 128; i < 2 * kStageKeys * kVectors; i += 128) {
     const int row = i / kVectors % kStageKeys, vector = i % kVectors;
     const Shared<std::byte> to = ready + i / (kVectors * kStageKeys) * (Block::kShared.ready_bytes() / 2);
-    const bool seen = key + row >= keys.first_of_all && key + row < keys.end_of_all && vector * kNumbers < args.head_dim;
+    const bool seen =
+        key + row >= keys.first_of_all && key + row < keys.end_of_all && vector * kNumbers < args.head_dim;
     const Vec16 numbers = seen ? load(from + i) : Vec16{0, 0};
     if constexpr (Block::kFp8) {
       Vec16 wide[2];

@@ -130,7 +130,8 @@ Result<FlashDecodePlan> plan_flash_decode(const FlashDecodeDesc& desc, const Mac
   const int most_keys = desc.max_pages * desc.page_size;
   const decode::SplitRule rule{desc.query_tokens, desc.window, plan.target_splits, desc.split_keys / kStageKeys};
   // With a window a sequence's keys begin anywhere in a stage, so the longest sequence need not have the most stages.
-  const int most_visible = desc.window == 0 ? most_keys : std::min(most_keys, desc.window + desc.query_tokens + kStageKeys);
+  const int most_visible =
+      desc.window == 0 ? most_keys : std::min(most_keys, desc.window + desc.query_tokens + kStageKeys);
   plan.most_splits = decode::SplitRule{1, 0, rule.most_splits, rule.fixed_stages}.of(most_visible).splits;
   if (desc.split_keys == 0)  // not monotone: rounding to whole chunks may give a shorter sequence more splits
     plan.most_splits = std::min({plan.target_splits, (most_visible + 2 * kStageKeys - 1) / (2 * kStageKeys)});

@@ -52,9 +52,9 @@ harness::Floor RankRun::floor() {
     }
     most_megabytes = std::max(most_megabytes, 2e-6 * keys * desc.kv_heads * desc.head_dim * (problem_.fp8() ? 1 : 2));
   }
-  harness::Floor floor{most_megabytes / ceilings.hbm_read_gb_s * 1e3,
-                       fmt::format("memory ({:.1f} MB of keys and values at {:.0f} GB/s)", most_megabytes,
-                                   ceilings.hbm_read_gb_s)};
+  harness::Floor floor{
+      most_megabytes / ceilings.hbm_read_gb_s * 1e3,
+      fmt::format("memory ({:.1f} MB of keys and values at {:.0f} GB/s)", most_megabytes, ceilings.hbm_read_gb_s)};
   if (problem_.shared_keys() && ranks_ > 1) {
     floor.us += ceilings.packet_us;
     floor.bound_by += " and one latency of a link";

@@ -46,13 +46,10 @@ Result<CheckConfig> read_config(const Params& params) {
   static constexpr Choice<KvDType> kKvDtypes[] = {{"same", KvDType::kSame}, {"fp8", KvDType::kFp8}};
   static constexpr Choice<KvLayout> kLayouts[] = {{"nhd", KvLayout::kTokensFirst}, {"hnd", KvLayout::kHeadsFirst}};
   static constexpr Choice<bool> kShards[] = {{"1", false}, {"all", true}};
-  static constexpr Choice<DecodeExchange> kExchanges[] = {{"best", DecodeExchange::kBest},
-                                                          {"one-shot", DecodeExchange::kOneShot},
-                                                          {"two-shot", DecodeExchange::kTwoShot}};
-  static constexpr Choice<Lengths> kLengths[] = {{"full", Lengths::kFull},
-                                                 {"ragged", Lengths::kRagged},
-                                                 {"short", Lengths::kShort},
-                                                 {"empty", Lengths::kEmpty}};
+  static constexpr Choice<DecodeExchange> kExchanges[] = {
+      {"best", DecodeExchange::kBest}, {"one-shot", DecodeExchange::kOneShot}, {"two-shot", DecodeExchange::kTwoShot}};
+  static constexpr Choice<Lengths> kLengths[] = {
+      {"full", Lengths::kFull}, {"ragged", Lengths::kRagged}, {"short", Lengths::kShort}, {"empty", Lengths::kEmpty}};
   static constexpr Choice<Logits> kLogits[] = {{"normal", Logits::kNormal}, {"large", Logits::kLarge}};
   static constexpr Choice<Wrong> kWrongs[] = {{"none", Wrong::kNothing},
                                               {"page", Wrong::kPage},
@@ -124,7 +121,8 @@ Params scaled_down(const Params& given, int /*ranks*/) {
   Params params = given;
   const auto number = [&](const char* name, int otherwise) {
     const auto at = params.find(name);
-    const auto value = at == params.end() ? Result<std::int64_t>(otherwise) : harness::parse_integer(name, at->second, 0, 1 << 24);
+    const auto value =
+        at == params.end() ? Result<std::int64_t>(otherwise) : harness::parse_integer(name, at->second, 0, 1 << 24);
     return value.ok() ? static_cast<int>(*value) : otherwise;
   };
   const int keys = number("max_keys", 320), kv_heads = number("kv_heads", 2), heads = number("query_heads", 8);

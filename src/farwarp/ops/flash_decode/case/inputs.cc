@@ -55,8 +55,9 @@ int Inputs::length(int rank, int sequence) const {
 
 std::size_t Inputs::place(Operand operand, int rank, int sequence, int key, int kv_head) const {
   const RandomStream stream(problem_.seed, {kPlaceStream, call_, size(rank), static_cast<std::uint64_t>(operand)});
-  const std::uint64_t row = (static_cast<std::uint64_t>(sequence) * (1u << 24) + static_cast<std::uint64_t>(key)) * 256 +
-                            static_cast<std::uint64_t>(kv_head);
+  const std::uint64_t row =
+      (static_cast<std::uint64_t>(sequence) * (1u << 24) + static_cast<std::uint64_t>(key)) * 256 +
+      static_cast<std::uint64_t>(kv_head);
   return stream.bits(row) % (kPool - 128);
 }
 

@@ -83,8 +83,8 @@ ExpectedRow expected_row(const RowProblem& problem) {
     }
   }
   for (std::size_t i = 0; i < dim; ++i) {
-    result.out[i].accumulated = moved[i] + absolute[i] * arithmetic +
-                                harness::accumulation_error({result.out[i].value, squares[i]}, keys);
+    result.out[i].accumulated =
+        moved[i] + absolute[i] * arithmetic + harness::accumulation_error({result.out[i].value, squares[i]}, keys);
   }
   result.lse_error = score_error + arithmetic + std::abs(result.lse) * 0x1p-21;
   if (problem.sink) result.lse_error += std::abs(*problem.sink) * 0x1p-22;

@@ -19,9 +19,9 @@ struct SeenKeys {
 
 struct RowProblem {
   DType dtype = DType::kBf16;
-  std::vector<double> q;        ///< [head_dim]
-  double scale = 1;        ///< of q * k
-  std::optional<double> sink;   ///< a logit
+  std::vector<double> q;       ///< [head_dim]
+  double scale = 1;            ///< of q * k
+  std::optional<double> sink;  ///< a logit
   SeenKeys seen;
 };
 

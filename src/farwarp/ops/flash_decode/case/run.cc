@@ -23,8 +23,7 @@ std::size_t cache_bytes(const Problem& problem) {
 }  // namespace
 
 RankRun::RankRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options)
-    : harness::RankRun(std::move(bootstrap), options, harness::Comparison(config.desc.dtype, 1, 128)),
-      config_(config) {
+    : harness::RankRun(std::move(bootstrap), options, harness::Comparison(config.desc.dtype, 1, 128)), config_(config) {
   FlashDecodeDesc& desc = config_.desc;
   desc.pages = pages_for(desc);
   if (config_.shared) desc.kv_shards = ranks_;
@@ -99,15 +98,14 @@ Status RankRun::fill_cache(const Inputs& inputs, const std::vector<std::int32_t>
           std::byte* const to = chunk.data() + i * page_bytes + in_page * row_bytes;
           const void* const from =
               problem_.fp8()
-                  ? static_cast<const void*>(
-                        inputs.kv_row_fp8(operand, rank_, owner.sequence, key + row, head).data())
+                  ? static_cast<const void*>(inputs.kv_row_fp8(operand, rank_, owner.sequence, key + row, head).data())
                   : inputs.kv_row(operand, rank_, owner.sequence, key + row, head).data();
           std::memcpy(to, from, row_bytes);
         }
       }
     }
-    const Status status = world_->device().copy_in(cache.as<std::byte>() + first * page_bytes, chunk.data(),
-                                                   chunk.size(), *stream_);
+    const Status status =
+        world_->device().copy_in(cache.as<std::byte>() + first * page_bytes, chunk.data(), chunk.size(), *stream_);
     if (!status.ok()) return status;
   }
   return {};
@@ -183,7 +181,8 @@ Status RankRun::enqueue_burst(int call) {
 
 Status RankRun::call_once(int call) {
   Status status = fill(*set_, call);
-  if (status.ok() && call == 0) status = harness::apply_fault(options_.fault, rank_, *bootstrap_, world_->device(), *stream_);
+  if (status.ok() && call == 0)
+    status = harness::apply_fault(options_.fault, rank_, *bootstrap_, world_->device(), *stream_);
   if (status.ok() && config_.graph && graph_ == nullptr) {
     auto captured = capture(world_->device(), *stream_, [this] { return enqueue(); });
     if (captured.ok()) graph_ = std::move(*captured);
@@ -240,7 +239,8 @@ void RankRun::compare_row(int sequence, int token, int query_head, std::span<con
   const FlashDecodeDesc& desc = problem_.desc;
   const RowProblem row = row_problem(sequence, token, query_head);
   const ExpectedRow expected = expected_row(row);
-  const std::string where = fmt::format("call {}: sequence {}, token {}, head {}", set_->call, sequence, token, query_head);
+  const std::string where =
+      fmt::format("call {}: sequence {}, token {}, head {}", set_->call, sequence, token, query_head);
   const int number = (sequence * desc.query_tokens + token) * desc.query_heads + query_head;
   if (row.seen.count > 0) {
     findings_.comparison.add(number, 0, out, expected.out);
@@ -248,7 +248,8 @@ void RankRun::compare_row(int sequence, int token, int query_head, std::span<con
     findings_.difference = where + " sees no key, and its output is not zero";
   }
   if (!config_.lse || !findings_.difference.empty()) return;
-  const bool right = std::isinf(expected.lse) ? lse == expected.lse : std::abs(lse - expected.lse) <= expected.lse_error;
+  const bool right =
+      std::isinf(expected.lse) ? lse == expected.lse : std::abs(lse - expected.lse) <= expected.lse_error;
   if (!right)
     findings_.difference =
         fmt::format("{}: LSE is {}, expected {} +- {}", where, lse, expected.lse, expected.lse_error);
@@ -258,7 +259,8 @@ void RankRun::compare_row(int sequence, int token, int query_head, std::span<con
 /// one of each (sequence, KV head) first.
 Status RankRun::verify() {
   const FlashDecodeDesc& desc = problem_.desc;
-  const std::size_t rows = size(desc.batch) * size(desc.query_tokens) * size(desc.query_heads), dim = size(desc.head_dim);
+  const std::size_t rows = size(desc.batch) * size(desc.query_tokens) * size(desc.query_heads),
+                    dim = size(desc.head_dim);
   std::vector<std::uint16_t> out(rows * dim);
   std::vector<float> lse(rows);
   Status status = set_->out.download(out.data(), out.size() * 2, *stream_);
