@@ -1,0 +1,129 @@
+// flash-decode through the harness: every kernel, every edge, and the errors that a check must find.
+#include <gtest/gtest.h>
+
+#include "farwarp/harness/params.h"
+#include "farwarp/harness/runner.h"
+
+namespace farwarp::harness {
+namespace {
+
+class FlashDecodeCases : public testing::TestWithParam<TargetKind> {
+ protected:
+  static CaseResult run(const std::string& settings, int schedules = 2, int ranks = 1, const std::string& fault = "") {
+    CaseRequest request;
+    request.op = find_operator("flash-decode");
+    if (!add_settings(settings, request.params).ok()) ADD_FAILURE() << settings;
+    request.options.target = GetParam();
+    request.options.ranks = ranks;
+    request.options.seed = 11;
+    request.options.calls = 2;
+    if (!fault.empty()) request.options.fault = *parse_fault(fault, ranks);
+    request.schedules = fault.empty() ? schedules : 1;
+    return run_case(request, nullptr, [](int) {});
+  }
+  static void expect_pass(const std::string& settings, int schedules = 2, int ranks = 1) {
+    const CaseResult result = run(settings, schedules, ranks);
+    EXPECT_TRUE(result.outcome.pass) << settings << ": " << result.outcome.detail << " "
+                                     << result.outcome.status.to_string();
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Targets, FlashDecodeCases, testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+TEST_P(FlashDecodeCases, EveryKernel) {
+  for (const char* dtype : {"bf16", "fp16"}) {
+    for (const char* dim : {"64", "128"}) {
+      for (const char* kv_dtype : {"same", "fp8"}) {
+        for (const char* page_size : {"1", "16", "64", "128"})
+          expect_pass(std::string("max_keys=384,dtype=") + dtype + ",head_dim=" + dim + ",kv_dtype=" + kv_dtype +
+                      ",page_size=" + page_size);
+      }
+    }
+  }
+}
+
+TEST_P(FlashDecodeCases, HeadsAndTokens) {
+  for (const char* settings :
+       {"query_heads=2,kv_heads=2", "query_heads=8,kv_heads=1", "query_heads=80,kv_heads=1",
+        "query_tokens=8,query_heads=20,kv_heads=2,max_keys=160", "query_tokens=4,layout=hnd", "head_dim=8",
+        "head_dim=72,page_size=1", "head_dim=120,dtype=fp16", "kv_dtype=fp8,head_dim=80"})
+    expect_pass(settings);
+}
+
+TEST_P(FlashDecodeCases, WindowsAndSinks) {
+  for (const char* settings : {"window=1", "window=50,query_tokens=3", "window=64,page_size=1", "window=128,sinks=1",
+                               "window=100,query_tokens=2,kv_dtype=fp8", "sinks=1,lengths=short,query_tokens=3",
+                               "window=200,max_keys=640,page_size=128,layout=hnd"})
+    expect_pass(settings);
+}
+
+TEST_P(FlashDecodeCases, NothingToSee) {
+  for (const char* settings : {"lengths=empty", "lengths=empty,sinks=1", "lengths=short,query_tokens=8",
+                               "lengths=short,page_size=1,kv_dtype=fp8"})
+    expect_pass(settings);
+  expect_pass("lengths=empty,kv_shards=all", 2, 3);
+  expect_pass("lengths=short,kv_shards=all,sinks=1,batch=5", 3, 3);
+}
+
+TEST_P(FlashDecodeCases, LargeLogits) {
+  for (const char* settings :
+       {"logits=large,head_dim=128", "logits=large,dtype=fp16,sinks=1", "logits=large,kv_dtype=fp8,split_keys=64"})
+    expect_pass(settings);
+  expect_pass("logits=large,kv_shards=all", 2, 2);
+}
+
+TEST_P(FlashDecodeCases, ManySplitsManySequencesFewBlocks) {
+  expect_pass("max_keys=2048,split_keys=64,batch=1,lengths=full");
+  expect_pass("batch=70,max_keys=160");
+  expect_pass("max_keys=640,max_sms=1,batch=4");
+  expect_pass("graph=1,burst=3,lse=0");
+}
+
+TEST_P(FlashDecodeCases, ManySchedules) {
+  expect_pass("max_keys=640,query_tokens=2,sinks=1", 50);
+  expect_pass("max_keys=320,kv_dtype=fp8,page_size=1", 30);
+}
+
+TEST_P(FlashDecodeCases, RanksThatShareKeys) {
+  for (const char* exchange : {"one-shot", "two-shot"}) {
+    const std::string both = std::string("kv_shards=all,exchange=") + exchange;
+    expect_pass(both + ",sinks=1", 10, 3);
+    expect_pass(both + ",kv_dtype=fp8,page_size=1,head_dim=128", 3, 2);
+    expect_pass(both + ",burst=5,delay=30,batch=1,max_keys=128", 20, 4);
+    expect_pass(both + ",batch=1,query_heads=1,kv_heads=1", 5, 8);  // fewer rows than ranks
+    expect_pass(both + ",query_heads=160,kv_heads=2,max_keys=128", 2, 2);
+    expect_pass(both, 3, 1);
+  }
+}
+
+TEST_P(FlashDecodeCases, FaultsAreNoticed) {
+  for (const char* exchange : {"one-shot", "two-shot"}) {
+    const std::string both = std::string("kv_shards=all,exchange=") + exchange;
+    EXPECT_EQ(run(both, 1, 3, "drop_put:2").outcome.status.code(), StatusCode::kDeadline);
+    EXPECT_FALSE(run(both, 1, 3, "kill:1").outcome.pass);
+    EXPECT_EQ(run(both, 1, 3, "mismatch:1").outcome.status.code(), StatusCode::kMismatch);
+    EXPECT_TRUE(run(both, 1, 3, "delay:1:5").outcome.pass);
+  }
+}
+
+TEST_P(FlashDecodeCases, BadInputIsNamedOnAllRanks) {
+  for (const char* page_size : {"1", "16"}) {
+    for (const auto& [wrong, what] : {std::pair("page", "page index"), std::pair("negative_page", "page index"),
+                                      std::pair("length", "sequence length")}) {
+      const std::string settings = std::string("lengths=full,wrong=") + wrong + ",page_size=" + page_size;
+      for (const auto& [more, ranks] : {std::pair("", 1), std::pair(",kv_shards=all", 3)}) {
+        const CaseResult result = run(settings + more, 1, ranks);
+        EXPECT_EQ(result.outcome.status.code(), StatusCode::kBadInput) << settings << more;
+        EXPECT_NE(result.outcome.status.message().find(what), std::string::npos) << result.outcome.status.message();
+      }
+    }
+  }
+}
+
+TEST_P(FlashDecodeCases, RefusesInWords) {
+  const CaseResult result = run("head_dim=24,kv_dtype=fp8");
+  EXPECT_NE(result.outcome.detail.find("FlashDecodeDesc.head_dim is 24"), std::string::npos) << result.outcome.detail;
+}
+
+}  // namespace
+}  // namespace farwarp::harness

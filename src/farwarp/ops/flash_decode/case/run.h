@@ -1,0 +1,73 @@
+// One rank's run of the check and the bench of flash-decode.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "farwarp/harness/case.h"
+#include "farwarp/harness/contest.h"
+#include "farwarp/harness/device_buffer.h"
+#include "farwarp/harness/rank_run.h"
+#include "farwarp/ops/flash_decode/case/inputs.h"
+#include "farwarp/ops/flash_decode/case/oracle.h"
+#include "farwarp/ops/flash_decode/flash_decode.h"
+
+namespace farwarp::decode {
+
+struct CheckConfig {
+  FlashDecodeDesc desc;
+  bool shared = false;  ///< kv_shards is the World's size
+  bool lse = true;
+  Lengths lengths = Lengths::kRagged;
+  Logits logits = Logits::kNormal;
+  Wrong wrong = Wrong::kNothing;
+  bool graph = false;  ///< each call from a captured graph
+  int burst = 1;       ///< calls enqueued without waiting, on the same inputs
+  int delay_us = 0;    ///< the longest delay of a rank before a call of a burst
+};
+
+class RankRun : public harness::RankRun {
+ public:
+  RankRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options);
+
+  Status open(int sets);
+  Status all_calls();
+  /// Collective.
+  Status close(const Status& status);
+  harness::BenchOutcome bench(const harness::BenchOptions& bench_options);
+
+ private:
+  /// The inputs and outputs of one call.
+  struct Buffers {
+    int call = 0;
+    harness::DeviceBuffer q, k, v, table, lengths, k_scale, v_scale, sinks, out, lse;
+    std::vector<std::uint16_t> host_q;
+    std::vector<float> host_sinks;
+    std::optional<Inputs> inputs;
+  };
+
+  Status fill(Buffers& set, int call);
+  Status fill_cache(const Inputs& inputs, const std::vector<std::int32_t>& table, Inputs::Operand operand,
+                    const harness::DeviceBuffer& cache);
+  Status enqueue();
+  Status enqueue_burst(int call);
+  Status call_once(int call);
+  Status poison();
+  Status verify();
+  RowProblem row_problem(int sequence, int token, int query_head) const;
+  void compare_row(int sequence, int token, int query_head, std::span<const std::uint16_t> out, float lse);
+  Status measure(const harness::BenchOptions& bench_options);
+  harness::Floor floor();
+  void use(int set) { set_ = &sets_[static_cast<std::size_t>(set)]; }
+
+  CheckConfig config_;
+  Problem problem_;
+  std::optional<FlashDecode> op_;
+  std::vector<Buffers> sets_;
+  Buffers* set_ = nullptr;
+  std::unique_ptr<Graph> graph_;
+  harness::BenchOutcome outcome_;
+};
+
+}  // namespace farwarp::decode

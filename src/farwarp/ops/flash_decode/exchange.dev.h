@@ -1,0 +1,212 @@
+// Partial outputs of ranks that share the keys of every sequence. The split of an item that arrives last on its rank sends the rank's partial
+// output as words. Two-shot: to the rank that owns the row, which merges the ranks' parts and sends the finished row to all. One-shot: to
+// all ranks, each of which merges all rows.
+//
+//   a row slot is a row of an item; its owner is slot % ranks
+//   inbox     [2 parities][source][merged rows][dim / 4 + 1] x 16 bytes   four sums each, relative to the row's maximum; then that
+//                                                                         maximum and the sum of exponentials
+//   finished  [2 parities][row slots][dim / 4 + 1] x 8 bytes              four columns of out each; then the LSE
+#pragma once
+
+#include "farwarp/ops/flash_decode/merge.dev.h"
+#include "farwarp/world/device/words.dev.h"
+
+namespace farwarp::FARWARP_TARGET::decode {
+
+/// Addresses of words in the heaps. `vectors` is dim / 4: the number of a row's last word.
+template <int dim>
+struct Words {
+  static constexpr int kVectors = dim / 4;
+  const Args& args;
+  int parity;
+
+  FARWARP_DEVICE Words(const Args& args_, const Call& call) : args(args_), parity(static_cast<int>(call.epoch & 1)) {}
+
+  FARWARP_DEVICE int ranks() const { return args.view.size; }
+  FARWARP_DEVICE int me() const { return args.view.rank; }
+  FARWARP_DEVICE bool two_shot() const { return args.exchange == Exchange::kTwoShot; }
+  FARWARP_DEVICE int row_slots() const { return args.batch * args.kv_heads * args.row_blocks * args.item_rows; }
+  FARWARP_DEVICE int slot_of(int item, int row) const { return item * args.item_rows + row; }
+  FARWARP_DEVICE bool exists(int slot) const {
+    return slot < row_slots() && slot % args.item_rows < rows_of(args, slot / args.item_rows);
+  }
+  /// At `where` from `source`.
+  FARWARP_DEVICE Peer<Vec16> partial(int where, int source, int slot, int vector) const {
+    const int merged = two_shot() ? (row_slots() + ranks() - 1) / ranks() : row_slots();
+    const int row = two_shot() ? slot / ranks() : slot;
+    return peer_address<Vec16>(args.view, where, args.at.inbox) +
+           ((std::int64_t{parity * ranks() + source} * merged + row) * (kVectors + 1) + vector);
+  }
+  /// At `where` from the slot's owner.
+  FARWARP_DEVICE Peer<std::uint64_t> finished(int where, int slot, int vector) const {
+    return peer_address<std::uint64_t>(args.view, where, args.at.finished) +
+           ((std::int64_t{parity} * row_slots() + slot) * (kVectors + 1) + vector);
+  }
+};
+
+/// What is sent for two fp32 numbers or four 16-bit ones. All ones would look absent; they are NaN, and remain so.
+FARWARP_DEVICE std::uint64_t sendable_half(std::uint64_t half) { return half == kAbsent ? half >> 1 : half; }
+
+/// [thread] Sends four columns of a row's partial output; with column 0 also the row's statistics.
+template <int dim>
+FARWARP_DEVICE void send_partial(const Args& args, const Call& call, int item, int row, int column, Statistics of,
+                                 const FourOf& four) {
+  const Words<dim> words(args, call);
+  const int slot = words.slot_of(item, row);
+  if (static_cast<std::uint32_t>(slot) + 1 == args.drop_put) return;
+  const float scale = value_scale(args, item);
+  Vec16 sums = std::bit_cast<Vec16>(FourOf{{multiply(four.value[0], scale), multiply(four.value[1], scale),
+                                            multiply(four.value[2], scale), multiply(four.value[3], scale)}});
+  sums = {sendable_half(sums.lo), sendable_half(sums.hi)};
+  const Vec16 statistics{sendable_half(std::bit_cast<std::uint64_t>(of)), 0};
+  const auto send_to = [&](int rank) {
+    store_words(words.partial(rank, words.me(), slot, column / 4), sums);
+    if (column == 0) store_words(words.partial(rank, words.me(), slot, Words<dim>::kVectors), statistics);
+  };
+  if (words.two_shot()) {
+    send_to(slot % words.ranks());
+    return;
+  }
+  for (int i = 1; i <= words.ranks(); ++i) send_to((words.me() + i) % words.ranks());
+}
+
+/// [warp] A warp merges as many rows at a time as it has lanes for, one lane for four columns.
+template <int dim>
+struct LaneRow {
+  static constexpr int kLanes = dim / 4;  ///< of a row
+  static constexpr int kRows = Target::kWarpSize / kLanes;
+  static_assert(kLanes >= kMaxRanks && kRows >= 1);
+  FARWARP_DEVICE static int row() { return lane_index() / kLanes; }
+  FARWARP_DEVICE static int lane() { return lane_index() % kLanes; }
+};
+
+/// [thread] The row's four columns -> out; lane 0 also stores the LSE.
+template <class T>
+FARWARP_DEVICE void store_finished(const Args& args, int slot, int lane, std::uint64_t four, float lse) {
+  const RowPlace place = place_of(args, slot / args.item_rows, slot % args.item_rows);
+  if (lane * 4 < args.head_dim)
+    store(Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>(out_at<T>(args, place, lane * 4).raw)), four);
+  if (lane == 0) store_lse(args, place, lse);
+}
+
+/// [warp] Waits for all ranks' parts of some rows, one of each group of lanes, merges them in the order of the ranks, and clears their words.
+/// The lanes of a row wait for its sums; the first of them, one for each rank, also for its statistics. Two-shot: sends the finished row.
+template <class T, int dim>
+FARWARP_DEVICE void merge_rows(Call& call, const Args& args, int slot, bool wanted) {
+  using Lanes = LaneRow<dim>;
+  const Words<dim> words(args, call);
+  const int lane = Lanes::lane(), ranks = words.ranks();
+  Global<const Vec16> from[kMaxRanks];
+  std::uint32_t mask = 0;
+#pragma unroll
+  for (int source = 0; source < kMaxRanks; ++source) {
+    const bool there = wanted && source < ranks;
+    if (there) mask |= 1u << source;
+    from[source] = Global<const Vec16>(words.partial(words.me(), there ? source : 0, there ? slot : 0, lane).raw);
+  }
+  const std::uint32_t has_statistics = wanted && lane < ranks ? 1 : 0;
+  const Global<const Vec16> statistics_from[1] = {Global<const Vec16>(
+      words.partial(words.me(), has_statistics != 0 ? lane : 0, wanted ? slot : 0, Words<dim>::kVectors).raw)};
+  Vec16 parts[kMaxRanks] = {}, statistics[1] = {};
+  request_words(statistics_from, has_statistics, statistics);
+  wait_words<1>(call, from, mask, parts, {.site = kSitePartial, .peer = -1});
+  wait_requested_words<1>(call, statistics_from, has_statistics, statistics, {.site = kSitePartial, .peer = lane});
+  call.live = ballot(!call.live) == 0;
+  if (!call.live) return;
+  clear_words(from, mask);
+  clear_words(statistics_from, has_statistics);
+
+  const auto own = std::bit_cast<Statistics>(statistics[0].lo);
+  Statistics all[kMaxRanks], total{kNone, 0};
+#pragma unroll
+  for (int source = 0; source < kMaxRanks; ++source) {
+    const int holder = Lanes::row() * Lanes::kLanes + source;
+    all[source] = {shuffle(own.maximum, holder), shuffle(own.sum, holder)};
+    if (source < ranks) total.maximum = maximum(total.maximum, all[source].maximum);
+  }
+  FourOf four{};
+#pragma unroll
+  for (int source = 0; source < kMaxRanks; ++source) {
+    if (source >= ranks) continue;
+    const float weight = weight_of(all[source].maximum, total.maximum);
+    const auto part = std::bit_cast<FourOf>(parts[source]);
+    total.sum = fused_multiply_add(all[source].sum, weight, total.sum);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) four.value[i] = fused_multiply_add(part.value[i], weight, four.value[i]);
+  }
+  if (!wanted) return;
+  const RowResult result = finish_row(args, place_of(args, slot / args.item_rows, slot % args.item_rows), total);
+  const std::uint64_t rounded = sendable_half(round_four<T>(four, result.factor));
+  store_finished<T>(args, slot, lane, rounded, result.lse);
+  if (!words.two_shot()) return;
+  const std::uint64_t lse = std::bit_cast<std::uint32_t>(result.lse);
+  for (int i = 1; i < ranks; ++i) {
+    const int rank = (words.me() + i) % ranks;
+    store_words(words.finished(rank, slot, lane), rounded);
+    if (lane == 0) store_words(words.finished(rank, slot, Words<dim>::kVectors), lse);
+  }
+}
+
+/// [warp] Two-shot: copies rows that other ranks own into out, one row of each group of lanes, and clears their words.
+template <class T, int dim>
+FARWARP_DEVICE void collect_rows(Call& call, const Args& args, int slot, bool wanted) {
+  const Words<dim> words(args, call);
+  const int lane = LaneRow<dim>::lane(), place = wanted ? slot : 0;
+  const Global<const std::uint64_t> from[2] = {
+      Global<const std::uint64_t>(words.finished(words.me(), place, lane).raw),
+      Global<const std::uint64_t>(words.finished(words.me(), place, Words<dim>::kVectors).raw)};
+  const std::uint32_t mask = !wanted ? 0u : lane == 0 ? 3u : 1u;
+  std::uint64_t data[2] = {};
+  // depth 1: the owner may wait for partial outputs.
+  wait_words<kMaxRanks>(call, from, mask, data, {.site = kSiteFinished, .peer = place % words.ranks(), .depth = 1});
+  call.live = ballot(!call.live) == 0;
+  if (!call.live) return;
+  clear_words(from, mask);
+  if (wanted) store_finished<T>(args, slot, lane, data[0], std::bit_cast<float>(static_cast<std::uint32_t>(data[1])));
+}
+
+/// [warp] After the block's works: the part of warp `warp` of `warps` of the block. Rows go round over the blocks first, then over the warps.
+template <class T, int dim>
+FARWARP_DEVICE void collect(Call& call, const Args& args, int warp, int warps) {
+  constexpr int kRows = LaneRow<dim>::kRows;
+  call.live = ballot(!call.live) == 0;
+  const Words<dim> words(args, call);
+  const int ranks = words.ranks(), me = words.me();
+  const int row = LaneRow<dim>::row();
+  const int first = (warp * num_blocks() + block_index()) * kRows, stride = warps * num_blocks() * kRows;
+  if (!words.two_shot()) {
+    for (int begin = first; begin < words.row_slots() && call.live; begin += stride)
+      merge_rows<T, dim>(call, args, begin + row, words.exists(begin + row));
+    return;
+  }
+  for (int begin = first; begin * ranks < words.row_slots() && call.live; begin += stride) {
+    const int slot = (begin + row) * ranks + me;
+    merge_rows<T, dim>(call, args, slot, words.exists(slot));
+  }
+  for (int begin = first; begin < words.row_slots() && call.live; begin += stride) {
+    const int slot = begin + row;
+    collect_rows<T, dim>(call, args, slot, slot % ranks != me && words.exists(slot));
+  }
+}
+
+// ---- the split that arrives last ------------------------------------------------------------------------------------
+
+/// [`threads` threads] Merges an item's splits. The rows go to out, or to the ranks that merge them.
+template <class T, int dim>
+FARWARP_DEVICE void merge_item(const Args& args, const Call& call, const Work& work, const Partials& partials,
+                               int thread, int threads) {
+  constexpr int kVectors = dim / 4;
+  const int item = item_number(args, work), rows = rows_of(args, item);
+  for (int i = thread; i < rows * kVectors; i += threads) {
+    const int row = i / kVectors, column = i % kVectors * 4;
+    FourOf four;
+    const Statistics of = merge_splits(partials, work.splits, row, column, four);
+    if (args.exchange == Exchange::kNone) {
+      store_result<T>(args, item, row, column, of, four);
+    } else {
+      send_partial<dim>(args, call, item, row, column, of, four);
+    }
+  }
+}
+
+}  // namespace farwarp::FARWARP_TARGET::decode

@@ -1,0 +1,57 @@
+// Where things lie in the shared memory of a block. The plan takes the size from here, the kernel the offsets.
+#pragma once
+
+#include "farwarp/ops/flash_decode/schedule.h"
+
+namespace farwarp::decode {
+
+/// kTensor: pages are copied in boxes that are ready for the matrix unit. kRows: page size 1, rows are copied one by one. kRows and fp8 need
+/// a second copy inside shared memory, which swizzles and converts.
+enum class Source : std::uint8_t { kTensor, kRows };
+
+// ---- Hopper
+inline constexpr int kItemRows = 64;     ///< most rows of an item: those of a wgmma
+inline constexpr int kThreads = 384;     ///< one warpgroup that loads and joins the call, two that multiply
+inline constexpr int kMultipliers = 2;   ///< warpgroups that multiply
+inline constexpr int kQueryBuffers = 2;  ///< of rows of q
+inline constexpr int kPanelBytes = kStageKeys * 128;  ///< 64 rows of 64 elements, swizzled
+
+struct DecodeShared {
+  int dim = 128;  ///< 64 or 128: head_dim, padded
+  Source source = Source::kTensor;
+  bool fp8 = false;
+
+  constexpr bool converts() const { return fp8 || source == Source::kRows; }
+  constexpr int panels() const { return dim / 64; }
+  constexpr int ready_bytes() const {
+    return 2 * panels() * kPanelBytes;
+  }  ///< a stage of K and V, as the matrix unit reads it
+  constexpr int stage_bytes() const { return fp8 ? ready_bytes() / 2 : ready_bytes(); }
+  constexpr int stages() const { return source == Source::kRows && !fp8 ? 3 : 4; }
+  constexpr int ready() const { return stages() * stage_bytes(); }  ///< converted stages, one for each multiplier
+  constexpr int queries() const { return ready() + (converts() ? kMultipliers * ready_bytes() : 0); }
+  constexpr int query_bytes() const { return panels() * kPanelBytes; }
+  constexpr int sums() const { return queries() + kQueryBuffers * query_bytes(); }  ///< of multiplier 1, as fragments
+  constexpr int statistics() const { return sums() + kItemRows * dim * 4; }         ///< [64 rows] maximum and sum
+  constexpr int barriers() const { return statistics() + kItemRows * 8; }
+  constexpr int total() const { return barriers() + 512; }
+};
+
+// ---- CDNA
+inline constexpr int kMfmaItemRows = 16;  ///< most rows of an item: those of an mfma
+inline constexpr int kMfmaWaves = 4;      ///< each takes kMfmaKeys keys of every stage
+inline constexpr int kMfmaThreads = 64 * kMfmaWaves;
+inline constexpr int kMfmaKeys = kStageKeys / kMfmaWaves;
+
+struct DecodeMfmaShared {
+  int dim = 128;
+
+  constexpr int value_pitch() const { return 2 * dim + 16; }  ///< bytes from row to row of V
+  constexpr int value_bytes() const { return kMfmaKeys * value_pitch(); }
+  constexpr int sums() const { return kMfmaWaves * value_bytes(); }  ///< [waves][rows][dim] fp32
+  constexpr int statistics() const { return sums() + kMfmaWaves * kMfmaItemRows * dim * 4; }  ///< [waves][rows]
+  constexpr int words() const { return statistics() + kMfmaWaves * kMfmaItemRows * 8; }       ///< refused, last
+  constexpr int total() const { return words() + 16; }
+};
+
+}  // namespace farwarp::decode

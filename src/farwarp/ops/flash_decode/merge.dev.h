@@ -1,0 +1,157 @@
+// From sums to results: partial outputs of splits in memory, their merge by the split that arrives last, and the final row.
+#pragma once
+
+#include "farwarp/ops/flash_decode/works.dev.h"
+#include "farwarp/tile/gemm/split_k.dev.h"
+#include "farwarp/world/device/wait.dev.h"
+
+namespace farwarp::FARWARP_TARGET::decode {
+
+inline constexpr float kLog2OfE = 1.44269504088896341f, kLogOf2 = 0.693147180559945309f;
+inline constexpr float kNone = -__builtin_huge_valf();  ///< the maximum of a row that has seen no key
+
+/// Sums of a row relative to its maximum: the maximum in units of log2, and the sum of exponentials. An empty split has {-inf, 0}.
+struct Statistics {
+  float maximum, sum;
+};
+
+/// exp2(maximum - highest), where both may be minus infinity.
+FARWARP_DEVICE float weight_of(float maximum, float highest) {
+  return maximum == kNone ? 0.0f : exp2(add(maximum, -highest));
+}
+
+/// What a row's sums are multiplied by, and its LSE. A row that has seen nothing and has no sink gets zeros and minus infinity.
+struct RowResult {
+  float factor, lse;
+};
+FARWARP_DEVICE RowResult finish_row(const Args& args, const RowPlace& place, Statistics of) {
+  float factor = 1;
+  if (args.sinks != nullptr) {
+    const float sink = multiply(load(Global<const float>(args.sinks) + place.query_head), kLog2OfE);
+    const float highest = maximum(of.maximum, sink);
+    if (highest == kNone) return {0, kNone};
+    factor = weight_of(of.maximum, highest);
+    of = {highest, fused_multiply_add(of.sum, factor, weight_of(sink, highest))};
+  }
+  if (of.maximum == kNone) return {0, kNone};
+  return {divide(factor, of.sum), multiply(add(of.maximum, log2(of.sum)), kLogOf2)};
+}
+
+/// fp8: what this rank's values are multiplied by. Ranks that share a sequence may have different scales.
+FARWARP_DEVICE float value_scale(const Args& args, int item) {
+  return args.v_scale == nullptr ? 1.0f : load(Global<const float>(args.v_scale) + kv_head_of(args, item));
+}
+
+template <class T>
+FARWARP_DEVICE Global<T> out_at(const Args& args, const RowPlace& place, int column) {
+  return Global<T>(static_cast<T*>(args.out)) + (place.row * args.head_dim + column);
+}
+FARWARP_DEVICE void store_lse(const Args& args, const RowPlace& place, float lse) {
+  if (args.lse != nullptr) store(Global<float>(args.lse) + place.row, lse);
+}
+
+// ---- splits of a sequence in memory ---------------------------------------------------------------------------------
+
+/// Partial outputs of an item's splits.
+struct Partials {
+  Global<float> sums;                ///< [splits][item_rows][dim]
+  Global<std::uint64_t> statistics;  ///< [splits][item_rows]
+  int rows, dim;
+
+  FARWARP_DEVICE Partials(const Args& args, int item, int dim_)
+      : sums(own_address<float>(args.view, args.at.sums) +
+             std::int64_t{item} * args.most_splits * args.item_rows * dim_),
+        statistics(own_address<std::uint64_t>(args.view, args.at.statistics) +
+                   std::int64_t{item} * args.most_splits * args.item_rows),
+        rows(args.item_rows),
+        dim(dim_) {}
+  FARWARP_DEVICE Global<float> at(int split, int row, int column) const {
+    return sums + (std::int64_t{split} * rows + row) * dim + column;
+  }
+  FARWARP_DEVICE Global<std::uint64_t> statistics_at(int split, int row) const {
+    return statistics + (split * rows + row);
+  }
+};
+
+/// [the threads that have stored a split's partial output] Counts the split's arrival. True, on all of them, in the split that arrives last:
+/// it may then read what all splits have stored. What has been refused is not merged, so that no peer takes it for a result. `sync()` is a
+/// barrier of these threads, `last_word` is theirs; `thread` is the caller's number.
+template <class Sync>
+FARWARP_DEVICE bool arrives_last(const Args& args, const Call& call, const Work& work, int thread,
+                                 Shared<std::uint32_t> refused, Shared<std::uint32_t> last_word, const Sync& sync) {
+  drain_stores();
+  sync();
+  if (thread == 0) {
+    bool last = false;
+    if (call.live && !work.refused && fetch_add(refused, 0u) == 0) {
+      const auto counter = own_address<std::uint32_t>(args.view, args.at.counters) + item_number(args, work);
+      last = tile::count_arrival(counter, call.epoch) == static_cast<std::uint32_t>(work.splits);
+    }
+    store(last_word, last ? 1u : 0u);
+  }
+  sync();
+  const bool last = load(last_word) != 0;
+  sync();  // all threads have read the word before the next work's is written
+  return last;
+}
+
+struct FourOf {
+  float value[4];
+};
+
+/// [thread] Merges four columns of a row, 16 splits at a time: loads all, takes the maximum first, then adds independent products in the
+/// order of the splits. Splits of one batch wait for memory once.
+FARWARP_DEVICE Statistics merge_splits(const Partials& partials, int splits, int row, int column, FourOf& four) {
+  constexpr int kAtOnce = 16;
+  Statistics total{kNone, 0};
+  four = {};
+#pragma unroll 1
+  for (int first = 0; first < splits; first += kAtOnce) {
+    std::uint64_t statistics[kAtOnce];
+    Vec16 parts[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int split = first + i < splits ? first + i : first;
+      statistics[i] = load(partials.statistics_at(split, row));
+      parts[i] = load(Global<const Vec16>(reinterpret_cast<const Vec16*>(partials.at(split, row, column).raw)));
+    }
+    float highest = total.maximum;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) highest = maximum(highest, std::bit_cast<Statistics>(statistics[i]).maximum);
+    const float shrink = weight_of(total.maximum, highest);
+    total = {highest, multiply(total.sum, shrink)};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) four.value[i] = multiply(four.value[i], shrink);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const auto of = std::bit_cast<Statistics>(statistics[i]);
+      const auto part = std::bit_cast<FourOf>(parts[i]);
+      const float weight = first + i < splits ? weight_of(of.maximum, highest) : 0.0f;
+      total.sum = fused_multiply_add(of.sum, weight, total.sum);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) four.value[j] = fused_multiply_add(part.value[j], weight, four.value[j]);
+    }
+  }
+  return total;
+}
+
+/// Four columns, rounded: as they are stored and sent.
+template <class T>
+FARWARP_DEVICE std::uint64_t round_four(const FourOf& four, float factor) {
+  const std::uint64_t low = round_pair<T>(multiply(four.value[0], factor), multiply(four.value[1], factor));
+  const std::uint64_t high = round_pair<T>(multiply(four.value[2], factor), multiply(four.value[3], factor));
+  return high << 32 | low;
+}
+
+/// [thread] Finishes four columns of a row of item number `item` and stores them. head_dim is a multiple of 8, so all four are inside or none.
+template <class T>
+FARWARP_DEVICE void store_result(const Args& args, int item, int row, int column, Statistics of, const FourOf& four) {
+  const RowPlace place = place_of(args, item, row);
+  const RowResult result = finish_row(args, place, of);
+  if (column < args.head_dim)
+    store(Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>(out_at<T>(args, place, column).raw)),
+          round_four<T>(four, multiply(result.factor, value_scale(args, item))));
+  if (column == 0) store_lse(args, place, result.lse);
+}
+
+}  // namespace farwarp::FARWARP_TARGET::decode

@@ -1,0 +1,269 @@
+// A multiplier: a warpgroup that takes every second stage of a work. For each stage it computes S = q * K^T (64 rows x 64 keys), exp2 of
+// the scaled difference from the running maximum, and adds P * V to its sums. P stays in registers.
+#pragma once
+
+#include "farwarp/base/fragments.h"
+#include "farwarp/ops/flash_decode/block.dev.h"
+
+namespace farwarp::FARWARP_TARGET::decode {
+
+inline constexpr float kMinusInfinity = -__builtin_huge_valf();
+
+/// What a thread knows of its two rows (lane / 4, and 8 rows below) of its warp's 16: the running maximum in units of log2, and the sum of
+/// its own columns' exponentials.
+struct RowState {
+  float maximum[2] = {kMinusInfinity, kMinusInfinity};
+  float sum[2] = {0, 0};
+};
+
+/// The keys that the thread's rows see.
+struct VisibleKeys {
+  std::int32_t first[2], end[2];
+  std::int32_t first_of_all, end_of_all;    ///< keys that some token sees
+  std::int32_t first_of_each, end_of_each;  ///< keys that every token sees
+};
+
+FARWARP_DEVICE VisibleKeys visible_keys(const Args& args, const Work& work) {
+  const int tokens = args.rule.query_tokens, window = args.rule.window;
+  const auto end_for = [&](int token) { return work.length - tokens + token + 1; };
+  const auto first_for = [&](int token) {
+    const int first = end_for(token) - window;
+    return window > 0 && first > 0 ? first : 0;
+  };
+  VisibleKeys keys;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int row = work.item % args.row_blocks * kItemRows + thread_index() % 128 / 32 * 16 + lane_index() / 4 + 8 * i;
+    const int token = row / args.group < tokens ? row / args.group : tokens - 1;
+    keys.first[i] = first_for(token);
+    keys.end[i] = end_for(token);
+  }
+  keys.first_of_all = first_for(0);
+  keys.end_of_all = end_for(tokens - 1);
+  keys.first_of_each = first_for(tokens - 1);
+  keys.end_of_each = end_for(0);
+  return keys;
+}
+
+/// [warpgroup] Sets the rows of V that no token sees to zero: P is zero there, but memory may hold NaN.
+template <class Block>
+FARWARP_DEVICE void clear_unseen(Shared<std::byte> v, int key, const VisibleKeys& keys, int multiplier) {
+  constexpr int kVectors = Block::kDim / 8;
+  for (int i = thread_index() % 128; i < kStageKeys * kVectors; i += 128) {
+    const int row = i / kVectors;
+    if (key + row < keys.first_of_all || key + row >= keys.end_of_all)
+      store(vector_of(v, row, i % kVectors), Vec16{0, 0});
+  }
+  proxy_fence();
+  group_sync(1 + multiplier, 128);
+}
+
+/// Sixteen fp8 numbers -> two vectors of T, exactly.
+template <class T>
+FARWARP_DEVICE void widen(Vec16 sixteen, Vec16 (&wide)[2]) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const std::uint64_t eight = i == 0 ? sixteen.lo : sixteen.hi;
+    float first[4], second[4];
+    from_fp8(static_cast<std::uint32_t>(eight), first);
+    from_fp8(static_cast<std::uint32_t>(eight >> 32), second);
+    const std::uint64_t pairs[4] = {round_pair<T>(first[0], first[1]), round_pair<T>(first[2], first[3]),
+                                    round_pair<T>(second[0], second[1]), round_pair<T>(second[2], second[3])};
+    wide[i] = {pairs[1] << 32 | pairs[0], pairs[3] << 32 | pairs[2]};
+  }
+}
+
+/// [warpgroup] A stage as it was loaded, rows one after the other, -> as the matrix unit reads it. Rows that no token sees and columns that
+/// do not exist become zero; memory may hold anything there.
+template <class Block>
+FARWARP_DEVICE void convert(const Args& args, Shared<std::byte> loaded, Shared<std::byte> ready, int key,
+                            const VisibleKeys& keys, int multiplier) {
+  constexpr int kNumbers = Block::kFp8 ? 16 : 8;  // in a vector as it was loaded
+  constexpr int kVectors = Block::kDim / kNumbers;
+  group_sync(1 + multiplier, 128);  // the warpgroup's instructions have read what the buffer held before
+  const Shared<const Vec16> from(reinterpret_cast<const Vec16*>(loaded.raw));
+#pragma unroll 4
+  for (int i = thread_index() % 128; i < 2 * kStageKeys * kVectors; i += 128) {
+    const int row = i / kVectors % kStageKeys, vector = i % kVectors;
+    const Shared<std::byte> to = ready + i / (kVectors * kStageKeys) * (Block::kShared.ready_bytes() / 2);
+    const bool seen =
+        key + row >= keys.first_of_all && key + row < keys.end_of_all && vector * kNumbers < args.head_dim;
+    const Vec16 numbers = seen ? load(from + i) : Vec16{0, 0};
+    if constexpr (Block::kFp8) {
+      Vec16 wide[2];
+      widen<typename Block::T>(numbers, wide);
+      store(vector_of(to, row, 2 * vector), wide[0]);
+      store(vector_of(to, row, 2 * vector + 1), wide[1]);
+    } else {
+      store(vector_of(to, row, vector), numbers);
+    }
+  }
+  proxy_fence();
+  group_sync(1 + multiplier, 128);
+}
+
+/// [warpgroup] S of a stage, for the 64 rows of q.
+template <class Block>
+FARWARP_DEVICE void multiply_keys(Shared<std::byte> q, Shared<std::byte> k, float (&scores)[kStageKeys / 2]) {
+  wgmma_fence();
+#pragma unroll
+  for (int step = 0; step < Block::kDim; step += 16) {
+    const int panel = step / 64 * kPanelBytes;
+    wgmma<typename Block::T, kStageKeys>(scores, q + panel, k + panel, step % 64, step > 0);
+  }
+  wgmma_commit();
+  wgmma_wait_all(scores);
+}
+
+/// [warp] Hides the keys that a row does not see.
+FARWARP_DEVICE void mask(float (&scores)[kStageKeys / 2], int key, const VisibleKeys& keys) {
+#pragma unroll
+  for (int i = 0; i < kStageKeys / 2; ++i) {
+    const int row = i / 2 % 2, at = key + 8 * (i / 4) + 2 * (lane_index() % 4) + i % 2;
+    if (at < keys.first[row] || at >= keys.end[row]) scores[i] = kMinusInfinity;
+  }
+}
+
+/// [warp] Scores -> exponentials, and the factors by which what has been summed shrinks. `scale`: from scores to units of log2.
+FARWARP_DEVICE void exponentiate(float (&scores)[kStageKeys / 2], float scale, RowState& state, float (&shrink)[2]) {
+  float highest[2] = {kMinusInfinity, kMinusInfinity};
+#pragma unroll
+  for (int i = 0; i < kStageKeys / 2; ++i) highest[i / 2 % 2] = maximum(highest[i / 2 % 2], scores[i]);
+  float base[2];
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+#pragma unroll
+    for (int lanes = 1; lanes < 4; lanes *= 2) highest[row] = maximum(highest[row], shuffle_xor(highest[row], lanes));
+    const float before = state.maximum[row];
+    state.maximum[row] = maximum(before, multiply(highest[row], scale));
+    // While a row has seen nothing, its maximum is minus infinity, and the difference from it would be a NaN.
+    base[row] = state.maximum[row] == kMinusInfinity ? 0.0f : state.maximum[row];
+    shrink[row] = exp2(add(before, -base[row]));
+    state.sum[row] = multiply(state.sum[row], shrink[row]);
+  }
+#pragma unroll
+  for (int i = 0; i < kStageKeys / 2; ++i) {
+    const int row = i / 2 % 2;
+    scores[i] = exp2(fused_multiply_add(scores[i], scale, -base[row]));
+    state.sum[row] = add(state.sum[row], scores[i]);
+  }
+}
+
+/// [warpgroup] sums = sums * shrink + P * V.
+template <class Block>
+FARWARP_DEVICE void multiply_values(const float (&scores)[kStageKeys / 2], const float (&shrink)[2],
+                                    Shared<std::byte> v, float (&sums)[Block::kSums]) {
+  std::uint32_t p[kStageKeys / 16][4];
+#pragma unroll
+  for (int i = 0; i < kStageKeys / 4; ++i)
+    p[i / 4][i % 4] = round_pair<typename Block::T>(scores[2 * i], scores[2 * i + 1]);
+#pragma unroll
+  for (int i = 0; i < Block::kSums; ++i) sums[i] = multiply(sums[i], shrink[i / 2 % 2]);
+  wgmma_fence();
+#pragma unroll
+  for (int step = 0; step < kStageKeys / 16; ++step)
+    wgmma_rs<typename Block::T, Block::kDim>(sums, p[step], v, kPanelBytes, 16 * step, true);
+  wgmma_commit();
+  wgmma_wait_all(sums);
+}
+
+/// [warpgroup] The stages of a work that are this multiplier's. `turn` is that of the work's first stage.
+template <class Block>
+FARWARP_DEVICE void multiply_stages(const Args& args, const Block& block, CopyWaits& waits, int multiplier,
+                                    const Work& work, Turn<Block::kStages> turn, Shared<std::byte> q, RowState& state,
+                                    float (&sums)[Block::kSums]) {
+  const VisibleKeys keys = visible_keys(args, work);
+  float scale = args.scale_log2;
+  if (args.k_scale != nullptr)
+    scale = multiply(scale, load(Global<const float>(args.k_scale) + kv_head_of(args, work.item)));
+  turn.count += multiplier;
+  for (int i = multiplier; i < work.stages; i += kMultipliers, turn.count += kMultipliers) {
+    const int key = (work.first + i) * kStageKeys, stage = turn.place();
+    wait_mbarrier(waits, args.view, block.full(stage), turn.parity());
+    constexpr bool kConverts = Block::kShared.converts();
+    const Shared<std::byte> k = kConverts ? block.ready(multiplier) : block.stage(stage);
+    const Shared<std::byte> v = k + Block::kShared.ready_bytes() / 2;
+    if constexpr (kConverts) {
+      convert<Block>(args, block.stage(stage), k, key, keys, multiplier);
+      if (lane_index() == 0) mbarrier_arrive(block.empty(stage));
+    } else if (key < keys.first_of_all || key + kStageKeys > keys.end_of_all) {
+      clear_unseen<Block>(v, key, keys, multiplier);
+    }
+    float scores[kStageKeys / 2], shrink[2];
+    multiply_keys<Block>(q, k, scores);
+    if (key < keys.first_of_each || key + kStageKeys > keys.end_of_each) mask(scores, key, keys);
+    exponentiate(scores, scale, state, shrink);
+    multiply_values<Block>(scores, shrink, v, sums);
+    if constexpr (!kConverts) {
+      if (lane_index() == 0) mbarrier_arrive(block.empty(stage));
+    }
+  }
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+#pragma unroll
+    for (int lanes = 1; lanes < 4; lanes *= 2) state.sum[row] = add(state.sum[row], shuffle_xor(state.sum[row], lanes));
+  }
+}
+
+// ---- two multipliers' sums -> one ------------------------------------------------------------------------------------
+
+struct FourSums {
+  float value[4];
+};
+struct TwoSums {
+  float value[2];
+};
+
+/// [warpgroup] Multiplier 1 gives its sums to multiplier 0, thread by thread.
+template <class Block>
+FARWARP_DEVICE void give_sums(const Args& args, const Block& block, CopyWaits& waits, Turn<1> turn, int rows,
+                              const RowState& state, const float (&sums)[Block::kSums]) {
+  wait_mbarrier(waits, args.view, block.sums_empty(), turn.parity() ^ 1);
+  const int thread = thread_index() % 128, warp = thread / 32;
+  if (warp * 16 < rows) {
+#pragma unroll
+    for (int i = 0; i < Block::kSums / 4; ++i)
+      store(block.sums(i, thread),
+            std::bit_cast<Vec16>(FourSums{{sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]}}));
+#pragma unroll
+    for (int row = 0; row < 2; ++row)
+      store(block.statistics(warp * 16 + lane_index() / 4 + 8 * row),
+            std::bit_cast<std::uint64_t>(TwoSums{{state.maximum[row], state.sum[row]}}));
+  }
+  warp_sync();
+  if (lane_index() == 0) mbarrier_arrive(block.sums_full());
+}
+
+/// [warpgroup] Multiplier 0 adds them to its own.
+template <class Block>
+FARWARP_DEVICE void take_sums(const Args& args, const Block& block, CopyWaits& waits, Turn<1> turn, int rows,
+                              RowState& state, float (&sums)[Block::kSums]) {
+  wait_mbarrier(waits, args.view, block.sums_full(), turn.parity());
+  const int thread = thread_index() % 128, warp = thread / 32;
+  if (warp * 16 < rows) {
+    float own[2], theirs[2];
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const auto other = std::bit_cast<TwoSums>(load(block.statistics(warp * 16 + lane_index() / 4 + 8 * row)));
+      const float highest = maximum(state.maximum[row], other.value[0]);
+      const float base = highest == kMinusInfinity ? 0.0f : highest;
+      own[row] = exp2(add(state.maximum[row], -base));
+      theirs[row] = exp2(add(other.value[0], -base));
+      state.maximum[row] = highest;
+      state.sum[row] = fused_multiply_add(other.value[1], theirs[row], multiply(state.sum[row], own[row]));
+    }
+#pragma unroll
+    for (int i = 0; i < Block::kSums / 4; ++i) {
+      const auto four = std::bit_cast<FourSums>(load(block.sums(i, thread)));
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int row = j / 2;
+        sums[4 * i + j] = fused_multiply_add(four.value[j], theirs[row], multiply(sums[4 * i + j], own[row]));
+      }
+    }
+  }
+  warp_sync();
+  if (lane_index() == 0) mbarrier_arrive(block.sums_empty());
+}
+
+}  // namespace farwarp::FARWARP_TARGET::decode

@@ -1,0 +1,41 @@
+// How a sequence's keys are cut into splits. Host and device compute it from the same functions.
+#pragma once
+
+#include <cstdint>
+
+namespace farwarp::decode {
+
+inline constexpr int kStageKeys = 64;        ///< keys that are loaded and multiplied at once
+inline constexpr int kLeastSplitStages = 2;  ///< a shorter split would cost more in the merge than it saves
+inline constexpr int kMostSplits = 128;      ///< of a sequence; arrivals are counted in eight bits
+
+/// A sequence's keys that any of its tokens sees, in stages, and how they are cut. Keys are counted from the first of the sequence, and
+/// stages begin at multiples of kStageKeys.
+struct SequenceSplits {
+  std::int32_t first;   ///< the first stage
+  std::int32_t stages;  ///< how many; 0: there are no keys
+  std::int32_t chunk;   ///< stages of each split but the last
+  std::int32_t splits;  ///< 1 or more; the only split of no keys is empty
+};
+
+/// The rule. It depends on a sequence's own length and on the descriptor, and on nothing else. So the order in which a sequence's numbers
+/// are added does not depend on the batch or on the machine.
+struct SplitRule {
+  std::int32_t query_tokens;
+  std::int32_t window;        ///< keys that a token sees, itself included; 0: all
+  std::int32_t most_splits;   ///< 1 to kMostSplits
+  std::int32_t fixed_stages;  ///< of a split; 0: by length
+
+  constexpr SequenceSplits of(std::int32_t length) const {
+    const std::int32_t oldest = window > 0 ? length - query_tokens + 1 - window : 0;
+    const std::int32_t first = oldest > 0 ? oldest / kStageKeys : 0;
+    const std::int32_t stages = (length + kStageKeys - 1) / kStageKeys - first;
+    std::int32_t chunk = (stages + most_splits - 1) / most_splits;
+    if (chunk < kLeastSplitStages) chunk = kLeastSplitStages;
+    if (fixed_stages > 0) chunk = fixed_stages;
+    const std::int32_t splits = (stages + chunk - 1) / chunk;
+    return {first, stages, chunk, splits > 0 ? splits : 1};
+  }
+};
+
+}  // namespace farwarp::decode

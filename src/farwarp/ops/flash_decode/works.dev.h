@@ -1,0 +1,112 @@
+// Which works a block does. A work is one split of one item; its number counts the splits of all items of all sequences, in the order
+// sequence, split, item. Each warp that needs to know finds the works from the lengths by itself: no block waits for another one's plan.
+#pragma once
+
+#include "farwarp/ops/flash_decode/args.h"
+#include "farwarp/substrate/device.h"
+
+namespace farwarp::FARWARP_TARGET::decode {
+
+using namespace farwarp::decode;
+
+struct Work {
+  std::int32_t sequence;
+  std::int32_t item;    ///< of the sequence: kv_head * row_blocks + block of rows
+  std::int32_t length;  ///< 0 if what the caller gave is not allowed
+  std::int32_t given;   ///< what the caller gave
+  std::int32_t split, splits;
+  std::int32_t first, stages;  ///< of the split
+  bool refused;                ///< the length is not allowed
+};
+
+/// [warp] Finds works of increasing numbers. Lane i holds the prefix sum of sequence i of a group of as many sequences as lanes.
+class WorkCursor {
+ public:
+  /// Loads the first lengths. They may be used after a barrier, so that its wait overlaps with the load.
+  FARWARP_DEVICE explicit WorkCursor(const Args& args) : args_(args) { load_lengths(); }
+
+  /// False: there is no work of this number.
+  FARWARP_DEVICE bool find(int number, Work& work) {
+    if (!summed_) sum();
+    for (;;) {
+      const int total = shuffle(until_, Target::kWarpSize - 1);
+      if (number - before_ < total) break;
+      before_ += total;
+      base_ += Target::kWarpSize;
+      if (base_ >= args_.batch) return false;
+      load_lengths();
+      sum();
+    }
+    const int place = number - before_;
+    const int owner = lowest_bit(ballot(until_ > place));
+    const int in_sequence = place - shuffle(until_ - works_, owner);
+    work.sequence = base_ + owner;
+    work.given = shuffle(length_, owner);
+    work.refused = is_refused(work.given);
+    work.length = work.refused ? 0 : work.given;
+    work.split = in_sequence / items();
+    work.item = in_sequence % items();
+    const SequenceSplits of = args_.rule.of(work.length);
+    work.splits = of.splits;
+    const int begin = work.split * of.chunk;
+    work.first = of.first + begin;
+    work.stages = of.stages - begin < of.chunk ? of.stages - begin : of.chunk;
+    return true;
+  }
+
+ private:
+  FARWARP_DEVICE int items() const { return args_.kv_heads * args_.row_blocks; }
+  FARWARP_DEVICE bool is_refused(int length) const { return length < 0 || length > args_.max_pages * args_.page_size; }
+
+  FARWARP_DEVICE void load_lengths() {
+    const int sequence = base_ + lane_index();
+    length_ = sequence < args_.batch ? load(Global<const std::int32_t>(args_.lengths) + sequence) : 0;
+    summed_ = false;
+  }
+
+  FARWARP_DEVICE void sum() {
+    const int lane = lane_index();
+    works_ = base_ + lane < args_.batch ? args_.rule.of(is_refused(length_) ? 0 : length_).splits * items() : 0;
+    until_ = works_;
+#pragma unroll
+    for (int distance = 1; distance < Target::kWarpSize; distance *= 2) {
+      const int below = shuffle(until_, lane >= distance ? lane - distance : lane);
+      if (lane >= distance) until_ += below;
+    }
+    summed_ = true;
+  }
+
+  const Args& args_;
+  int base_ = 0;    ///< the first sequence of the group
+  int before_ = 0;  ///< works of earlier groups
+  int length_ = 0, works_ = 0, until_ = 0;
+  bool summed_ = false;
+};
+
+/// The item's number among those of all sequences.
+FARWARP_DEVICE int item_number(const Args& args, const Work& work) {
+  return work.sequence * args.kv_heads * args.row_blocks + work.item;
+}
+FARWARP_DEVICE int kv_head_of(const Args& args, int item) { return item / args.row_blocks % args.kv_heads; }
+/// How many rows of the block of rows there are.
+FARWARP_DEVICE int rows_of(const Args& args, int item) {
+  const int rest = args.rows - item % args.row_blocks * args.block_rows;
+  return rest < args.item_rows ? rest : args.item_rows;
+}
+
+/// The query token and the place in q and out of row `row` of item number `item`.
+struct RowPlace {
+  std::int32_t token;
+  std::int32_t query_head;
+  std::int64_t row;  ///< of q, out and lse: (sequence * query_tokens + token) * query_heads + query_head
+};
+FARWARP_DEVICE RowPlace place_of(const Args& args, int item, int row) {
+  const int in_head = item % args.row_blocks * args.block_rows + row;
+  const int token = in_head / args.group;
+  const int query_head = kv_head_of(args, item) * args.group + in_head - token * args.group;
+  const int sequence = item / (args.row_blocks * args.kv_heads);
+  const std::int64_t tokens = std::int64_t{sequence} * args.rule.query_tokens + token;
+  return {token, query_head, tokens * (args.kv_heads * args.group) + query_head};
+}
+
+}  // namespace farwarp::FARWARP_TARGET::decode
