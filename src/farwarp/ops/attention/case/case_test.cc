@@ -1,6 +1,7 @@
 // attention through the harness: every kernel, sizes that divide nothing, ragged and paged sequences, all mappings; and errors in words.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
 
 #include "farwarp/harness/params.h"
@@ -82,6 +83,15 @@ TEST(AttentionCases, AllMappings) {
 }
 
 TEST(AttentionCases, FromAGraph) { expect_pass("batch=3,ragged=1,queries=70,page_size=16,graph=1,max_sms=2", 3); }
+
+// A launch of several milliseconds of the emulator's time; each wait is shorter.
+TEST(AttentionCases, ALaunchMayTakeLongerThanTheDeadline) {
+  CaseRequest request = request_of("heads=16,kv_heads=2,queries=1000,head_dim=8,max_sms=1,inputs=mean");
+  request.options.calls = 1;
+  request.options.deadline = std::chrono::milliseconds(1);
+  const CaseResult result = run_case(request, nullptr, [](int) {});
+  EXPECT_TRUE(result.outcome.pass) << result.outcome.detail << " " << result.outcome.status.to_string();
+}
 
 TEST(AttentionCases, RefusesInWords) {
   for (const auto& [settings, words] :
