@@ -24,6 +24,9 @@ target_sources(farwarp_archive
     src/farwarp/world/view.h
     src/farwarp/world/host/bootstrap.h
     src/farwarp/world/host/world.h
+    src/farwarp/ops/attention/attention.h
+    src/farwarp/ops/attention/mapping.h
+    src/farwarp/ops/attention/plan.h
     src/farwarp/ops/gemm/gemm.h
     src/farwarp/ops/gemm/plan.h
     src/farwarp/tile/gemm/raster.h

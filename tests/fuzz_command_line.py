@@ -43,7 +43,16 @@ MOE = {
     "max_num_tokens": ["1", "2", "4", "9"], "routing": ["uniform", "zipf", "repeated", "one_expert", "one_rank", "masked", "partial"],
     "tokens": ["auto", "uniform", "full", "empty_ranks"], "max_sms": ["0", "1", "2", "8"], "graph": ["0", "1"],
 }
+ATTENTION = {
+    "batch": ["1", "2", "3"], "heads": ["1", "2", "4", "6"], "kv_heads": ["1", "2", "3"], "head_dim": ["8", "56", "64", "72", "128"],
+    "queries": ["1", "7", "33"], "keys": ["0", "1", "9", "40"], "dtype": ["bf16", "fp16"], "causal": ["0", "1"],
+    "window_left": ["-1", "0", "5"], "window_right": ["-1", "0", "3"], "sinks": ["0", "1"], "lse": ["0", "1"],
+    "ragged": ["0", "1", "padded"], "page_size": ["0", "16", "64", "128"], "mapping": ["auto", "block_first", "head_first"],
+    "step_keys": ["0", "128", "176"], "max_sms": ["0", "1", "2", "8"], "row_gap": ["0", "8"],
+    "inputs": ["auto", "normal", "large", "mean", "needle"], "graph": ["0", "1"],
+}
 OPERATORS = {
+    "attention": ATTENTION,
     "moe-a2a": MOE | {
         "dtype": ["fp16", "bf16"], "dispatch_dtype": ["same", "fp8"], "index": ["int32", "int64"], "mode": ["auto", "words", "bulk"],
         "form": ["fused", "split"], "expert": ["auto", "secret", "rank_scale"], "count": ["host", "device"],
@@ -60,13 +69,15 @@ OPERATORS = {
 }
 # Small values for parameters whose default is large.
 SMALL = {
+    "attention": {"heads": "2", "kv_heads": "1", "queries": "16"},
     "moe-a2a": {"num_experts": "8", "experts_per_token": "2", "hidden_dim": "64", "max_num_tokens": "4"},
     "lesson-04": {"num_experts": "8", "experts_per_token": "2", "hidden_dim": "64", "max_num_tokens": "4", "rung": "7"},
     "gemm": {"m": "16", "n": "16", "k": "16"}, "ag-gemm": {"m": "16", "n": "64", "k": "64"},
     "gemm-rs": {"m": "16", "n": "64", "k": "64"}, "gemm-ar": {"m": "16", "n": "64", "k": "64"},
 }
 # Large values of these parameters are not errors but take long. Large values of all others are refused.
-SIZES = {"m", "n", "k", "hidden_dim", "max_num_tokens", "num_experts", "x_pitch", "w_pitch", "y_pitch", "recv_rows", "row_alignment"}
+SIZES = {"m", "n", "k", "hidden_dim", "max_num_tokens", "num_experts", "x_pitch", "w_pitch", "y_pitch", "recv_rows", "row_alignment",
+         "batch", "heads", "queries", "keys", "window_left", "window_right", "row_gap"}
 
 
 def random_fault(rng):

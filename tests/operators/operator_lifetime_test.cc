@@ -5,9 +5,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "farwarp/ops/attention/attention.h"
 #include "farwarp/ops/gemm/gemm.h"
 #include "farwarp/ops/moe_a2a/moe_a2a.h"
 #include "farwarp/ops/parallel_gemm/ag_gemm/ag_gemm.h"
@@ -72,6 +74,21 @@ struct Subject<Gemm> {
   }
 };
 
+template <>
+struct Subject<Attention> {
+  static Result<Attention> create(World& world, bool allowed) {
+    AttentionDesc desc;
+    desc.batch = desc.kv_heads = 1;
+    desc.heads = desc.max_queries = desc.max_keys = 2;
+    desc.head_dim = allowed ? 64 : 63;
+    return Attention::create(world, desc);
+  }
+  static std::vector<Status> call_all(Attention& op) {
+    (void)op.plan();
+    return {op({}, {})};
+  }
+};
+
 template <class Op>
 struct ParallelSubject {
   static Result<Op> create(World& world, bool allowed) { return Op::create(world, small(allowed)); }
@@ -98,6 +115,12 @@ struct Subject<ParallelGemm> {
     return {op(nullptr, nullptr, nullptr, nullptr, {})};
   }
 };
+
+/// Attention has kernels for Hopper's matrix unit only.
+template <class Op>
+bool has_kernels(TargetKind target) {
+  return !std::is_same_v<Op, Attention> || traits_of(target).matrix_unit == MatrixUnit::kWgmma;
+}
 
 void expect_misuse(const Status& status, const char* why) {
   EXPECT_EQ(status.code(), StatusCode::kMisuse) << status.to_string();
@@ -223,6 +246,8 @@ class OperatorLifetime : public WorldTestBase {
   static void of_each(const Test& test) {
     on_worlds(kRanks, options(), [&](World& world) { test.template operator()<MoeAllToAll>(world); });
     on_worlds(kRanks, options(), [&](World& world) { test.template operator()<Gemm>(world); });
+    if (has_kernels<Attention>(options().target))
+      on_worlds(kRanks, options(), [&](World& world) { test.template operator()<Attention>(world); });
     on_worlds(kRanks, options(), [&](World& world) { test.template operator()<AllGatherGemm>(world); });
     on_worlds(kRanks, options(), [&](World& world) { test.template operator()<GemmReduceScatter>(world); });
     on_worlds(kRanks, options(), [&](World& world) { test.template operator()<GemmAllReduce>(world); });
@@ -253,11 +278,13 @@ TEST_P(OperatorLifetime, NeedsHeapOnAllRanksAlike) {
 
 template <class Op>
 class OperatorCreation : public ::testing::Test {};
-using Operators = ::testing::Types<MoeAllToAll, Gemm, AllGatherGemm, GemmReduceScatter, GemmAllReduce, ParallelGemm>;
+using Operators =
+    ::testing::Types<MoeAllToAll, Gemm, Attention, AllGatherGemm, GemmReduceScatter, GemmAllReduce, ParallelGemm>;
 TYPED_TEST_SUITE(OperatorCreation, Operators);
 
 TYPED_TEST(OperatorCreation, ThatFailsOnOneRankFailsOnAll) {
   for (const TargetKind target : {TargetKind::kEmuSm90, TargetKind::kEmuGfx942}) {
+    if (!has_kernels<TypeParam>(target)) continue;
     WorldOptions options;
     options.target = target;
     options.heap_bytes = std::size_t{4} << 20;

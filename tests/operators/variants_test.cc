@@ -2,6 +2,7 @@
 // of each operator names all of its kernels.
 #include "farwarp/ops/gemm/variants.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "farwarp/ops/attention/variants.h"
 #include "farwarp/ops/moe_a2a/variants.h"
 #include "farwarp/ops/parallel_gemm/ag_gemm/variants.h"
 #include "farwarp/ops/parallel_gemm/gemm_ar/variants.h"
@@ -42,7 +44,8 @@ std::set<std::string> names_of(std::initializer_list<Kernels> lists) {
 std::set<std::string> kernels_there_are(TargetKind target) {
   std::set<std::string> names;
   for (const std::string& name : Device::kernel_names(target)) {
-    const bool of_operators = name.starts_with("gemm_") || name.starts_with("ag_gemm_") || name.starts_with("moe_a2a_");
+    const bool of_operators = name.starts_with("attention_") || name.starts_with("gemm_") ||
+                              name.starts_with("ag_gemm_") || name.starts_with("moe_a2a_");
     const bool of_case =
         name == "gemm_partial_sums" || name.starts_with("moe_a2a_bench") || name.starts_with("moe_a2a_baseline");
     if (of_operators && !of_case) names.insert(name);
@@ -52,6 +55,14 @@ std::set<std::string> kernels_there_are(TargetKind target) {
 
 std::set<std::string> with_moe(std::set<std::string> names) {
   for (const moe::Variant& kernel : moe::kVariants) {
+    EXPECT_TRUE(names.insert(kernel.name).second) << kernel.name << " is listed twice";
+  }
+  return names;
+}
+
+std::set<std::string> with_attention(std::set<std::string> names) {
+  for (const attention::Variant& kernel : attention::kWgmmaKernels) {
+    EXPECT_EQ(kernel.name, fmt::format("attention_{}_{}_{}", name_of(kernel.dtype), kernel.head_dim, kernel.keys));
     EXPECT_TRUE(names.insert(kernel.name).second) << kernel.name << " is listed twice";
   }
   return names;
@@ -82,9 +93,9 @@ std::vector<std::regex> patterns_in(const std::string& readme, const std::string
 
 TEST(Variants, AreTheKernelsThatThereAre) {
   EXPECT_EQ(kernels_there_are(TargetKind::kEmuSm90),
-            with_moe(names_of({gemm::kWgmmaKernels, ag_gemm::kBoxesKernels, ag_gemm::kWordsKernels,
-                               gemm_rs::kBoxesKernels, gemm_rs::kWordsKernels, gemm_ar::kBoxesKernels,
-                               gemm_ar::kWordsKernels, gemm_ar::kOneShotKernels})));
+            with_attention(with_moe(names_of({gemm::kWgmmaKernels, ag_gemm::kBoxesKernels, ag_gemm::kWordsKernels,
+                                              gemm_rs::kBoxesKernels, gemm_rs::kWordsKernels, gemm_ar::kBoxesKernels,
+                                              gemm_ar::kWordsKernels, gemm_ar::kOneShotKernels}))));
   EXPECT_EQ(
       kernels_there_are(TargetKind::kEmuGfx942),
       with_moe(names_of({gemm::kMfmaKernels, ag_gemm::kMfmaKernels, gemm_rs::kMfmaKernels, gemm_ar::kMfmaKernels})));
@@ -103,10 +114,11 @@ TEST(Variants, ArePresentOnDevicesToo) {
 TEST(Variants, AreInTheTablesOfTheReadmes) {
   std::set<std::string> all = kernels_there_are(TargetKind::kEmuSm90);
   all.merge(kernels_there_are(TargetKind::kEmuGfx942));
-  for (const auto& [prefix, readme] : {std::pair("moe_a2a", "moe_a2a/README.md"), std::pair("gemm", "gemm/README.md"),
-                                       std::pair("ag_gemm", "parallel_gemm/ag_gemm/README.md"),
-                                       std::pair("gemm_rs", "parallel_gemm/gemm_rs/README.md"),
-                                       std::pair("gemm_ar", "parallel_gemm/gemm_ar/README.md")}) {
+  for (const auto& [prefix, readme] :
+       {std::pair("attention", "attention/README.md"), std::pair("moe_a2a", "moe_a2a/README.md"),
+        std::pair("gemm", "gemm/README.md"), std::pair("ag_gemm", "parallel_gemm/ag_gemm/README.md"),
+        std::pair("gemm_rs", "parallel_gemm/gemm_rs/README.md"),
+        std::pair("gemm_ar", "parallel_gemm/gemm_ar/README.md")}) {
     const auto patterns = patterns_in(readme, prefix);
     EXPECT_FALSE(patterns.empty()) << readme;
     const auto matches = [](const std::regex& pattern, const std::string& name) {

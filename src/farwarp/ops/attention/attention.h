@@ -25,8 +25,8 @@ struct AttentionTensors {
 };
 
 /// Not thread-safe. Calls of one instance must be in one stream; two calls that run at the same time are detected in most cases, not in
-/// all. Calls are asynchronous, allocate nothing and can be captured. The World's deadline bounds a launch, so it must be longer than the
-/// attention takes.
+/// all. Calls are asynchronous, allocate nothing and can be captured. The World's deadline bounds each wait of a block, not the launch: it
+/// must be longer than a block takes for one work.
 class Attention {
  public:
   /// Collective over the World's ranks; a World of one rank is enough. The ranks' attentions are independent, but all ranks must pass the

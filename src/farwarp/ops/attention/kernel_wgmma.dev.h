@@ -205,7 +205,9 @@ FARWARP_DEVICE void attention_wgmma(const Args& args) {
   block_sync();
   CopyWaits waits;
   const auto wait = [&](Shared<Mbarrier> barrier, std::uint32_t parity) {
-    return wait_mbarrier(waits, args.view, barrier, parity);
+    const bool arrived = wait_mbarrier(waits, args.view, barrier, parity);
+    if (!waits.expired) waits.until = 0;  // the deadline is that of a wait: a launch may take longer
+    return arrived;
   };
   const int warpgroup = thread_index() / 128;
   if (warpgroup == 0) {

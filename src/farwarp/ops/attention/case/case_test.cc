@@ -1,0 +1,121 @@
+// attention through the harness: every kernel, sizes that divide nothing, ragged and paged sequences, all mappings; and errors in words.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+
+#include "farwarp/harness/params.h"
+#include "farwarp/harness/runner.h"
+
+namespace farwarp::harness {
+namespace {
+
+CaseRequest request_of(const std::string& settings) {
+  CaseRequest request;
+  request.op = find_operator("attention");
+  if (!add_settings(settings, request.params).ok()) ADD_FAILURE() << settings;
+  request.options.target = TargetKind::kEmuSm90;
+  request.options.ranks = 1;
+  request.options.seed = 11;
+  request.options.calls = 3;  // mean, needle, normal
+  return request;
+}
+
+CaseResult run(const std::string& settings, int schedules = 20) {
+  CaseRequest request = request_of(settings);
+  request.schedules = schedules;
+  return run_case(request, nullptr, [](int) {});
+}
+
+void expect_pass(const std::string& settings, int schedules = 20) {
+  const CaseResult result = run(settings, schedules);
+  EXPECT_TRUE(result.outcome.pass) << settings << ": " << result.outcome.detail << " "
+                                   << result.outcome.status.to_string();
+}
+
+TEST(AttentionCases, SmallSizes) {
+  expect_pass("heads=1,kv_heads=1,queries=1,head_dim=64");
+  expect_pass("heads=3,kv_heads=3,queries=1,keys=65,head_dim=56,max_sms=1");
+  expect_pass("heads=3,kv_heads=1,queries=63,head_dim=72,causal=1,batch=3,max_sms=2");
+  expect_pass("heads=5,kv_heads=1,queries=65,head_dim=8,dtype=fp16,max_sms=3,row_gap=8");
+}
+
+TEST(AttentionCases, ManyHeadsAndGroups) {
+  expect_pass("heads=12,kv_heads=12,queries=63,head_dim=64,max_sms=4", 5);
+  expect_pass("heads=40,kv_heads=8,queries=20,keys=30,head_dim=80,max_sms=4,dtype=fp16", 5);
+  expect_pass("heads=10,kv_heads=2,queries=65,keys=200,head_dim=64,causal=1", 5);
+}
+
+TEST(AttentionCases, SeveralSteps) {
+  expect_pass("heads=1,kv_heads=1,queries=130,keys=420,head_dim=128", 10);
+  expect_pass("heads=1,kv_heads=1,queries=130,keys=420,head_dim=64,causal=1", 10);
+  expect_pass("heads=2,kv_heads=1,queries=200,keys=300,head_dim=80,window_left=60,causal=1,sinks=1", 10);
+  expect_pass("heads=1,kv_heads=1,queries=260,keys=300,head_dim=64,window_left=20,window_right=9", 10);
+  expect_pass("heads=1,kv_heads=1,queries=200,keys=90,head_dim=56,causal=1,sinks=1", 10);
+}
+
+TEST(AttentionCases, LargeLogits) {
+  for (const char* more : {"", ",dtype=fp16,sinks=1", ",causal=1"})
+    expect_pass(std::string("heads=2,kv_heads=1,queries=70,keys=300,head_dim=128,inputs=large") + more, 2);
+}
+
+TEST(AttentionCases, RaggedSequences) {
+  expect_pass("batch=4,heads=2,kv_heads=1,queries=90,keys=140,head_dim=64,ragged=1,causal=1,max_sms=3");
+  expect_pass("batch=3,heads=1,kv_heads=1,queries=40,keys=300,head_dim=72,ragged=1,sinks=1,row_gap=16");
+  expect_pass("batch=3,heads=1,kv_heads=1,queries=40,keys=200,head_dim=128,ragged=padded");
+}
+
+TEST(AttentionCases, PagesInRandomOrder) {
+  expect_pass("batch=3,heads=2,kv_heads=1,queries=33,keys=150,head_dim=64,ragged=1,page_size=16,causal=1");
+  expect_pass("batch=3,heads=1,kv_heads=1,queries=20,keys=300,head_dim=128,ragged=padded,page_size=32");
+  expect_pass("batch=2,heads=1,kv_heads=1,queries=20,keys=140,head_dim=80,page_size=64");
+  expect_pass("batch=2,heads=2,kv_heads=2,queries=70,keys=300,head_dim=64,ragged=1,page_size=128");
+  expect_pass("batch=2,heads=1,kv_heads=1,queries=40,keys=500,head_dim=64,ragged=padded,page_size=256");
+}
+
+TEST(AttentionCases, AllMappings) {
+  for (const char* mapping : {"block_first", "block_first_swizzled", "head_first", "head_first_swizzled"}) {
+    for (const char* causal : {"0", "1"})
+      expect_pass(std::string("batch=2,heads=3,kv_heads=1,queries=150,keys=40,max_sms=4,mapping=") + mapping +
+                      ",causal=" + causal,
+                  2);
+  }
+}
+
+TEST(AttentionCases, FromAGraph) { expect_pass("batch=3,ragged=1,queries=70,page_size=16,graph=1,max_sms=2", 3); }
+
+// A launch of several milliseconds of the emulator's time; each wait is shorter.
+TEST(AttentionCases, ALaunchMayTakeLongerThanTheDeadline) {
+  CaseRequest request = request_of("heads=16,kv_heads=2,queries=1000,head_dim=8,max_sms=1,inputs=mean");
+  request.options.calls = 1;
+  request.options.deadline = std::chrono::milliseconds(1);
+  const CaseResult result = run_case(request, nullptr, [](int) {});
+  EXPECT_TRUE(result.outcome.pass) << result.outcome.detail << " " << result.outcome.status.to_string();
+}
+
+TEST(AttentionCases, RefusesInWords) {
+  for (const auto& [settings, words] :
+       {std::pair("kv_heads=3", "kv_heads is 3"),
+        std::pair("head_dim=12", "head_dim is '12': allowed is a multiple of 8"),
+        std::pair("step_keys=176", "step_keys is 176"), std::pair("page_size=24", "page_size is 24"),
+        std::pair("causal=1,window_right=2", "window_right is 2"),
+        std::pair("inputs=needle,head_dim=8,keys=300", "inputs is 'needle'")}) {
+    const CaseResult result = run(settings, 1);
+    const std::string text = result.outcome.detail + result.outcome.status.to_string();
+    EXPECT_FALSE(result.outcome.pass) << settings;
+    EXPECT_NE(text.find(words), std::string::npos) << settings << ": " << text;
+  }
+}
+
+TEST(AttentionCases, ScaledDownKeepPartialBlocksAndGroups) {
+  CaseRequest request = request_of("batch=8,heads=128,kv_heads=8,queries=32800,keys=131072");
+  scale_down(request, {});
+  EXPECT_EQ(request.params["batch"], "2");
+  EXPECT_EQ(request.params["heads"], "4");
+  EXPECT_EQ(request.params["kv_heads"], "2");
+  EXPECT_EQ(request.params["queries"], "416");
+  EXPECT_EQ(request.params["keys"], "384");
+}
+
+}  // namespace
+}  // namespace farwarp::harness
