@@ -48,7 +48,7 @@ ATTENTION = {
     "queries": ["1", "7", "33"], "keys": ["0", "1", "9", "40"], "dtype": ["bf16", "fp16"], "causal": ["0", "1"],
     "window_left": ["-1", "0", "5"], "window_right": ["-1", "0", "3"], "sinks": ["0", "1"], "lse": ["0", "1"],
     "ragged": ["0", "1", "padded"], "page_size": ["0", "16", "64", "128"], "mapping": ["auto", "block_first", "head_first"],
-    "step_keys": ["0", "128", "176"], "max_sms": ["0", "1", "2", "8"], "row_gap": ["0", "8"],
+    "max_sms": ["0", "1", "2", "8"], "row_gap": ["0", "8"],
     "inputs": ["auto", "normal", "large", "mean", "needle"], "graph": ["0", "1"],
 }
 OPERATORS = {

@@ -31,7 +31,6 @@ const std::vector<ParamInfo> kParams = {
     {"ragged", "0", "0|1 (random lengths, some zero)|padded (random numbers of keys in full tensors)"},
     {"page_size", "0", "0 (not paged), 16, 32, 64, or a multiple of 128; pages are in random order"},
     {"mapping", "auto", "auto|block_first|block_first_swizzled|head_first|head_first_swizzled"},
-    {"step_keys", "0", "0 (the plan's choice), 128 or 176"},
     {"max_sms", "0", "0 (all) or more"},
     {"row_gap", "0", "elements between rows of q, k, v and out, a multiple of 8"},
     {"inputs", "auto", kInputKindNames},
@@ -82,7 +81,6 @@ Result<CheckConfig> read_config(const Params& params) {
   config.lengths = reader.choice("ragged", kLengths);
   desc.page_size = reader.small_integer("page_size", 0, 1 << 16);
   read_mapping(reader, desc);
-  desc.step_keys = reader.small_integer("step_keys", 0, 1 << 10);
   desc.max_sms = reader.small_integer("max_sms", 0, 1 << 16);
   config.row_gap = reader.small_integer("row_gap", 0, 1 << 16);
   config.inputs = reader.choice("inputs", kInputKinds);
