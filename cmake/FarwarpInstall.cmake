@@ -24,6 +24,8 @@ target_sources(farwarp_archive
     src/farwarp/world/view.h
     src/farwarp/world/host/bootstrap.h
     src/farwarp/world/host/world.h
+    src/farwarp/ops/flash_decode/flash_decode.h
+    src/farwarp/ops/flash_decode/plan.h
     src/farwarp/ops/gemm/gemm.h
     src/farwarp/ops/gemm/plan.h
     src/farwarp/tile/gemm/raster.h

@@ -17,8 +17,9 @@ Status run_rank(std::shared_ptr<farwarp::Bootstrap> bootstrap, farwarp::TargetKi
   auto created = farwarp::World::create(bootstrap, {.target = target, .heap_bytes = std::size_t{16} << 20});
   if (!created.ok()) return created.status();
   farwarp::World world = std::move(created).value();
-  const Status status = call_moe_all_to_all(world);
-  return status.ok() ? call_products(world) : status;
+  Status status = call_moe_all_to_all(world);
+  if (status.ok()) status = call_products(world);
+  return status.ok() ? call_flash_decode(world) : status;
 }
 
 }  // namespace
