@@ -27,6 +27,8 @@ target_sources(farwarp_archive
     src/farwarp/ops/attention/attention.h
     src/farwarp/ops/attention/mapping.h
     src/farwarp/ops/attention/plan.h
+    src/farwarp/ops/flash_decode/flash_decode.h
+    src/farwarp/ops/flash_decode/plan.h
     src/farwarp/ops/gemm/gemm.h
     src/farwarp/ops/gemm/plan.h
     src/farwarp/tile/gemm/raster.h

@@ -11,6 +11,7 @@
 farwarp::Status call_moe_all_to_all(farwarp::World& world);
 farwarp::Status call_products(farwarp::World& world);
 farwarp::Status call_attention(farwarp::World& world);
+farwarp::Status call_flash_decode(farwarp::World& world);
 
 template <class T>
 farwarp::Result<void*> upload(farwarp::Device& device, const std::vector<T>& values, farwarp::Stream stream) {

@@ -19,7 +19,8 @@ Status run_rank(std::shared_ptr<farwarp::Bootstrap> bootstrap, farwarp::TargetKi
   farwarp::World world = std::move(created).value();
   Status status = call_moe_all_to_all(world);
   if (status.ok()) status = call_products(world);
-  return status.ok() ? call_attention(world) : status;
+  if (status.ok()) status = call_attention(world);
+  return status.ok() ? call_flash_decode(world) : status;
 }
 
 }  // namespace

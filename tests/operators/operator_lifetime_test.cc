@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "farwarp/ops/attention/attention.h"
+#include "farwarp/ops/flash_decode/flash_decode.h"
 #include "farwarp/ops/gemm/gemm.h"
 #include "farwarp/ops/moe_a2a/moe_a2a.h"
 #include "farwarp/ops/parallel_gemm/ag_gemm/ag_gemm.h"
@@ -85,6 +86,24 @@ struct Subject<Attention> {
   }
   static std::vector<Status> call_all(Attention& op) {
     (void)op.plan();
+    return {op({}, {})};
+  }
+};
+
+template <>
+struct Subject<FlashDecode> {
+  static Result<FlashDecode> create(World& world, bool allowed) {
+    return FlashDecode::create(world, {.batch = 2,
+                                       .query_heads = 4,
+                                       .kv_heads = 2,
+                                       .head_dim = allowed ? 64 : 63,
+                                       .pages = 4,
+                                       .max_pages = 2,
+                                       .kv_shards = kRanks});
+  }
+  static std::vector<Status> call_all(FlashDecode& op) {
+    (void)op.plan();
+    op.drop_put(0);
     return {op({}, {})};
   }
 };
@@ -252,6 +271,7 @@ class OperatorLifetime : public WorldTestBase {
     on_worlds(kRanks, options(), [&](World& world) { test.template operator()<GemmReduceScatter>(world); });
     on_worlds(kRanks, options(), [&](World& world) { test.template operator()<GemmAllReduce>(world); });
     on_worlds(kRanks, options(), [&](World& world) { test.template operator()<ParallelGemm>(world); });
+    on_worlds(kRanks, options(), [&](World& world) { test.template operator()<FlashDecode>(world); });
   }
 };
 INSTANTIATE_TEST_SUITE_P(Targets, OperatorLifetime, ::testing::ValuesIn(kAllTargets), name_of_target);
@@ -278,8 +298,8 @@ TEST_P(OperatorLifetime, NeedsHeapOnAllRanksAlike) {
 
 template <class Op>
 class OperatorCreation : public ::testing::Test {};
-using Operators =
-    ::testing::Types<MoeAllToAll, Gemm, Attention, AllGatherGemm, GemmReduceScatter, GemmAllReduce, ParallelGemm>;
+using Operators = ::testing::Types<MoeAllToAll, Gemm, Attention, AllGatherGemm, GemmReduceScatter, GemmAllReduce,
+                                   ParallelGemm, FlashDecode>;
 TYPED_TEST_SUITE(OperatorCreation, Operators);
 
 TYPED_TEST(OperatorCreation, ThatFailsOnOneRankFailsOnAll) {

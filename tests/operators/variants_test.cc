@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "farwarp/ops/attention/variants.h"
+#include "farwarp/ops/flash_decode/variants.h"
 #include "farwarp/ops/moe_a2a/variants.h"
 #include "farwarp/ops/parallel_gemm/ag_gemm/variants.h"
 #include "farwarp/ops/parallel_gemm/gemm_ar/variants.h"
@@ -45,7 +46,8 @@ std::set<std::string> kernels_there_are(TargetKind target) {
   std::set<std::string> names;
   for (const std::string& name : Device::kernel_names(target)) {
     const bool of_operators = name.starts_with("attention_") || name.starts_with("gemm_") ||
-                              name.starts_with("ag_gemm_") || name.starts_with("moe_a2a_");
+                              name.starts_with("ag_gemm_") || name.starts_with("moe_a2a_") ||
+                              name.starts_with("flash_decode_");
     const bool of_case =
         name == "gemm_partial_sums" || name.starts_with("moe_a2a_bench") || name.starts_with("moe_a2a_baseline");
     if (of_operators && !of_case) names.insert(name);
@@ -64,6 +66,17 @@ std::set<std::string> with_attention(std::set<std::string> names) {
   for (const attention::Variant& kernel : attention::kWgmmaKernels) {
     EXPECT_EQ(kernel.name, fmt::format("attention_{}_{}_{}", name_of(kernel.dtype), kernel.head_dim, kernel.keys));
     EXPECT_TRUE(names.insert(kernel.name).second) << kernel.name << " is listed twice";
+  }
+  return names;
+}
+
+std::set<std::string> with_decode(std::set<std::string> names, std::span<const decode::Variant> kernels) {
+  for (const decode::Variant& kernel : kernels) {
+    const std::string name = kernel.name;
+    EXPECT_TRUE(names.insert(name).second) << name << " is listed twice";
+    EXPECT_NE(name.find(std::string("_") + name_of(kernel.dtype) + "_"), std::string::npos) << name;
+    EXPECT_EQ(name.find("_fp8_") != std::string::npos, kernel.fp8) << name;
+    EXPECT_TRUE(name.ends_with("_" + std::to_string(kernel.dim))) << name;
   }
   return names;
 }
@@ -93,12 +106,16 @@ std::vector<std::regex> patterns_in(const std::string& readme, const std::string
 
 TEST(Variants, AreTheKernelsThatThereAre) {
   EXPECT_EQ(kernels_there_are(TargetKind::kEmuSm90),
-            with_attention(with_moe(names_of({gemm::kWgmmaKernels, ag_gemm::kBoxesKernels, ag_gemm::kWordsKernels,
-                                              gemm_rs::kBoxesKernels, gemm_rs::kWordsKernels, gemm_ar::kBoxesKernels,
-                                              gemm_ar::kWordsKernels, gemm_ar::kOneShotKernels}))));
+            with_attention(
+                with_decode(with_moe(names_of({gemm::kWgmmaKernels, ag_gemm::kBoxesKernels, ag_gemm::kWordsKernels,
+                                               gemm_rs::kBoxesKernels, gemm_rs::kWordsKernels, gemm_ar::kBoxesKernels,
+                                               gemm_ar::kWordsKernels, gemm_ar::kOneShotKernels})),
+                            decode::kWgmmaKernels)));
   EXPECT_EQ(
       kernels_there_are(TargetKind::kEmuGfx942),
-      with_moe(names_of({gemm::kMfmaKernels, ag_gemm::kMfmaKernels, gemm_rs::kMfmaKernels, gemm_ar::kMfmaKernels})));
+      with_decode(
+          with_moe(names_of({gemm::kMfmaKernels, ag_gemm::kMfmaKernels, gemm_rs::kMfmaKernels, gemm_ar::kMfmaKernels})),
+          decode::kMfmaKernels));
 }
 
 TEST(Variants, ArePresentOnDevicesToo) {
@@ -118,7 +135,7 @@ TEST(Variants, AreInTheTablesOfTheReadmes) {
        {std::pair("attention", "attention/README.md"), std::pair("moe_a2a", "moe_a2a/README.md"),
         std::pair("gemm", "gemm/README.md"), std::pair("ag_gemm", "parallel_gemm/ag_gemm/README.md"),
         std::pair("gemm_rs", "parallel_gemm/gemm_rs/README.md"),
-        std::pair("gemm_ar", "parallel_gemm/gemm_ar/README.md")}) {
+        std::pair("gemm_ar", "parallel_gemm/gemm_ar/README.md"), std::pair("flash_decode", "flash_decode/README.md")}) {
     const auto patterns = patterns_in(readme, prefix);
     EXPECT_FALSE(patterns.empty()) << readme;
     const auto matches = [](const std::regex& pattern, const std::string& name) {
