@@ -244,7 +244,7 @@ void expect_needs_heap(World& world, std::size_t heap_bytes) {
     EXPECT_TRUE(op.close().ok());
     if (needs_none) return;
   }
-  auto rest = world.allocate(heap_bytes - 256);
+  auto rest = world.allocate(heap_bytes);
   ASSERT_TRUE(rest.ok()) << rest.status().to_string();
   EXPECT_EQ(Subject<Op>::create(world, true).status().code(), StatusCode::kOutOfMemory);
   ASSERT_TRUE(world.free(*rest).ok());
