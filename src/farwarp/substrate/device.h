@@ -45,7 +45,8 @@ FARWARP_DEVICE int lane_index();      ///< [thread] the thread's number in its w
 FARWARP_DEVICE int multiprocessor();  ///< [thread] the SM or CU of this thread; only a hint: preemption may change it
 FARWARP_DEVICE int xcc();             ///< [thread] the XCD of this thread (AMD); 0 on other targets
 
-/// [thread] The block's dynamic shared memory, 128-byte aligned. Its contents at kernel start are undefined.
+/// [thread] The block's dynamic shared memory, aligned to 128 bytes; to 1024 (kSwizzleAlignment) where Target::kHasBulkCopy. Its contents at
+/// kernel start are undefined.
 FARWARP_DEVICE Shared<std::byte> block_shared();
 
 // ---- memory --------------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ class Attention {
 
   /// A query without a key gets zeros, and minus infinity (or its head's sink) as its logarithm. A NaN in a query makes that query's
   /// results NaN, and no others. Counts and page numbers in device memory that are not allowed make World::status() kBadInput; nothing
-  /// outside the tensors is then read or written.
+  /// outside the tensors is then read or written. Outputs (out, lse) must not overlap inputs.
   Status operator()(const AttentionTensors& tensors, Stream stream);
 
  private:

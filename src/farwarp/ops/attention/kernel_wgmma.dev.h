@@ -203,7 +203,7 @@ FARWARP_DEVICE void attention_wgmma(const Args& args) {
   const B block{block_shared()};
   if (thread_index() == 0) block.initialise();
   block_sync();
-  CopyWaits waits;
+  BlockWaits waits;
   const auto wait = [&](Shared<Mbarrier> barrier, std::uint32_t parity) {
     const bool arrived = wait_mbarrier(waits, args.view, barrier, parity);
     if (!waits.expired) waits.until = 0;  // the deadline is that of a wait: a launch may take longer

@@ -88,7 +88,7 @@ struct Block {
     mbarrier_arrive(published());
   }
   /// [thread] Waits until the call has been published, and returns it. If the wait expires, the returned call is not live.
-  FARWARP_DEVICE Call await_call(const Args& args, CopyWaits& waits) const {
+  FARWARP_DEVICE Call await_call(const Args& args, BlockWaits& waits) const {
     if (!wait_mbarrier(waits, args.view, published(), 0)) return {args.view, args.slot, 0, 0, 0, 0, false};
     const Shared<std::uint64_t> words = at<std::uint64_t>(kWords + 8);
     const std::uint64_t first = load(words);

@@ -27,7 +27,8 @@ struct FlashDecodeTensors {
 /// Not thread-safe. Calls of one instance must be in one stream; two calls that run at the same time are detected in most cases, not in
 /// all. Calls are asynchronous, allocate nothing and can be captured: lengths and block table are read by the kernel. Ranks that share keys
 /// make the same number of calls. A failed call (deadline, a peer that is gone, a length or page that is not allowed) shows in
-/// World::status(); then World::recover() is needed.
+/// World::status(); then World::recover() is needed. If ranks share keys, kernels in other streams that wait for peers (another instance, NCCL)
+/// must fit on the device beside a call's blocks (FlashDecodeDesc::max_sms), or a wait may end at its deadline.
 class FlashDecode {
  public:
   /// Collective over the World's ranks; a World of one rank is enough. All ranks pass the same descriptor, but with kv_shards = 1 `pages` may
@@ -44,7 +45,7 @@ class FlashDecode {
   /// For tests: from the next call on, this rank does not send row `number` - 1 to its peers; 0: it sends all.
   void drop_put(int number);
 
-  /// A row that sees no key gets zeros and an LSE of minus infinity, or the sink's.
+  /// A row that sees no key gets zeros and an LSE of minus infinity, or the sink's. Outputs (out, lse) must not overlap inputs.
   Status operator()(const FlashDecodeTensors& tensors, Stream stream);
 
  private:

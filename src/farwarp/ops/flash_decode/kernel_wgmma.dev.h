@@ -61,7 +61,7 @@ FARWARP_DEVICE void store_partial(const Partials& partials, int split, int rows,
 
 /// [warpgroup] Multiplier 0: a work's sums -> out, or memory; and what the split that arrives last has to do.
 template <class Block>
-FARWARP_DEVICE void finish_work(const Args& args, const Block& block, CopyWaits& waits, const Work& work,
+FARWARP_DEVICE void finish_work(const Args& args, const Block& block, BlockWaits& waits, const Work& work,
                                 const RowState& state, const float (&sums)[Block::kSums]) {
   using T = typename Block::T;
   const int item = item_number(args, work), rows = rows_of(args, item);
@@ -80,7 +80,7 @@ FARWARP_DEVICE void finish_work(const Args& args, const Block& block, CopyWaits&
 
 /// [warpgroup] The role of a multiplier.
 template <class Block>
-FARWARP_DEVICE void multiply_role(const Args& args, const Block& block, WorkCursor& cursor, CopyWaits& waits,
+FARWARP_DEVICE void multiply_role(const Args& args, const Block& block, WorkCursor& cursor, BlockWaits& waits,
                                   int multiplier) {
   Turn<Block::kStages> stages;
   Turn<kQueryBuffers> queries;
@@ -126,7 +126,7 @@ FARWARP_DEVICE void flash_decode(const Args& args) {
   if (thread_index() == 0) block.initialise();
   clear_queries(block);
   block_sync();
-  CopyWaits waits;
+  BlockWaits waits;
   const int warp = warp_index();
   if (warp == kLoadWarp) {
     load_role(args, block, cursor, waits);

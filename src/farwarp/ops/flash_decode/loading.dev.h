@@ -42,7 +42,7 @@ class PageIndices {
 
 /// [warp] Records in the ledger, once for the warp, what some lane found not to be allowed.
 template <class Block>
-FARWARP_DEVICE void refuse(const Args& args, const Block& block, CopyWaits& waits, bool found, std::uint32_t site,
+FARWARP_DEVICE void refuse(const Args& args, const Block& block, BlockWaits& waits, bool found, std::uint32_t site,
                            std::int64_t allowed, std::int64_t seen) {
   const std::uint64_t lanes = ballot(found);
   if (lanes == 0 || lane_index() != lowest_bit(lanes)) return;
@@ -54,7 +54,7 @@ FARWARP_DEVICE void refuse(const Args& args, const Block& block, CopyWaits& wait
 
 /// [warp] Records pages that are not allowed, and replaces them by none.
 template <class Block>
-FARWARP_DEVICE void check_pages(const Args& args, const Block& block, CopyWaits& waits, int& page) {
+FARWARP_DEVICE void check_pages(const Args& args, const Block& block, BlockWaits& waits, int& page) {
   const bool refused = page != kNoPage && (page < 0 || page >= args.pages);
   if (ballot(refused) == 0) return;
   if (lane_index() == 0) fetch_add(block.refused(), 1u);
@@ -64,7 +64,7 @@ FARWARP_DEVICE void check_pages(const Args& args, const Block& block, CopyWaits&
 
 /// [warp] Starts the copies of a stage: boxes of K and V, one lane each.
 template <class Block>
-FARWARP_DEVICE void load_boxes(const Args& args, const Block& block, CopyWaits& waits, const Work& work, int key,
+FARWARP_DEVICE void load_boxes(const Args& args, const Block& block, BlockWaits& waits, const Work& work, int key,
                                PageIndices& pages, int stage) {
   constexpr int kPanels = Block::kFp8 ? 1 : Block::kPanels;  // fp8: a box has the whole row, and is not swizzled
   constexpr int kBytes = Block::kShared.stage_bytes();
@@ -86,7 +86,7 @@ FARWARP_DEVICE void load_boxes(const Args& args, const Block& block, CopyWaits& 
 
 /// [warp] Starts the copies of a stage, if a page is one key: rows of K and V, one by one. Rows that no token sees are not copied.
 template <class Block>
-FARWARP_DEVICE void load_rows(const Args& args, const Block& block, CopyWaits& waits, const Work& work, int key,
+FARWARP_DEVICE void load_rows(const Args& args, const Block& block, BlockWaits& waits, const Work& work, int key,
                               PageIndices& pages, int stage) {
   constexpr int kElement = Block::kFp8 ? 1 : 2, kWarp = Target::kWarpSize;
   constexpr int kRowBytes = Block::kDim * kElement;
@@ -114,7 +114,7 @@ FARWARP_DEVICE void load_rows(const Args& args, const Block& block, CopyWaits& w
 
 /// [warp] The role of the loader.
 template <class Block>
-FARWARP_DEVICE void load_role(const Args& args, const Block& block, WorkCursor& cursor, CopyWaits& waits) {
+FARWARP_DEVICE void load_role(const Args& args, const Block& block, WorkCursor& cursor, BlockWaits& waits) {
   if (Block::kSource == Source::kTensor && lane_index() == 0) {
     tensor_prefetch(args.k);
     tensor_prefetch(args.v);
@@ -140,7 +140,7 @@ FARWARP_DEVICE void load_role(const Args& args, const Block& block, WorkCursor& 
 
 /// [warp] Loads the rows of q of each work, a work ahead of the multipliers.
 template <class Block>
-FARWARP_DEVICE void query_role(const Args& args, const Block& block, WorkCursor& cursor, CopyWaits& waits) {
+FARWARP_DEVICE void query_role(const Args& args, const Block& block, WorkCursor& cursor, BlockWaits& waits) {
   using T = typename Block::T;
   constexpr int kVectors = Block::kDim / 8;
   Turn<kQueryBuffers> turn;

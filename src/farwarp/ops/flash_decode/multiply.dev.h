@@ -169,7 +169,7 @@ FARWARP_DEVICE void multiply_values(const float (&scores)[kStageKeys / 2], const
 
 /// [warpgroup] The stages of a work that are this multiplier's. `turn` is that of the work's first stage.
 template <class Block>
-FARWARP_DEVICE void multiply_stages(const Args& args, const Block& block, CopyWaits& waits, int multiplier,
+FARWARP_DEVICE void multiply_stages(const Args& args, const Block& block, BlockWaits& waits, int multiplier,
                                     const Work& work, Turn<Block::kStages> turn, Shared<std::byte> q, RowState& state,
                                     float (&sums)[Block::kSums]) {
   const VisibleKeys keys = visible_keys(args, work);
@@ -216,7 +216,7 @@ struct TwoSums {
 
 /// [warpgroup] Multiplier 1 gives its sums to multiplier 0, thread by thread.
 template <class Block>
-FARWARP_DEVICE void give_sums(const Args& args, const Block& block, CopyWaits& waits, Turn<1> turn, int rows,
+FARWARP_DEVICE void give_sums(const Args& args, const Block& block, BlockWaits& waits, Turn<1> turn, int rows,
                               const RowState& state, const float (&sums)[Block::kSums]) {
   wait_mbarrier(waits, args.view, block.sums_empty(), turn.parity() ^ 1);
   const int thread = thread_index() % 128, warp = thread / 32;
@@ -236,7 +236,7 @@ FARWARP_DEVICE void give_sums(const Args& args, const Block& block, CopyWaits& w
 
 /// [warpgroup] Multiplier 0 adds them to its own.
 template <class Block>
-FARWARP_DEVICE void take_sums(const Args& args, const Block& block, CopyWaits& waits, Turn<1> turn, int rows,
+FARWARP_DEVICE void take_sums(const Args& args, const Block& block, BlockWaits& waits, Turn<1> turn, int rows,
                               RowState& state, float (&sums)[Block::kSums]) {
   wait_mbarrier(waits, args.view, block.sums_full(), turn.parity());
   const int thread = thread_index() % 128, warp = thread / 32;

@@ -27,7 +27,7 @@ class Gemm {
   const GemmPlan& plan() const;
 
   /// y[m, n] = x[m, k] * w[n, k]^T (+ bias[n]). All are device pointers, 16-byte aligned, to elements of GemmDesc::dtype with the
-  /// descriptor's pitches. `bias` must be null if has_bias is false, and only then.
+  /// descriptor's pitches. `bias` must be null if has_bias is false, and only then. y must not overlap an input.
   Status operator()(const void* x, const void* w, const void* bias, void* y, Stream stream);
 
  private:

@@ -44,7 +44,7 @@ FARWARP_DEVICE void gemm_wgmma(const Args& args) {
   int loaded = 0;
   if (thread_index() == 0) loaded = tile::load_first<Tile, 1>(args.grid, turns, load);
   if (args.grid.splits > 1) cluster_arrive<Order::relaxed>();
-  CopyWaits waits;
+  BlockWaits waits;
   const auto wait = [&](Shared<Mbarrier> barrier, std::uint32_t parity) {
     return wait_mbarrier(waits, args.view, barrier, parity);
   };

@@ -46,7 +46,9 @@ struct MoeFaults {
 
 /// Not thread-safe. One call in flight per instance: dispatch, then combine; or fused. Halves are called in the order dispatch_send,
 /// dispatch_recv, combine_send, combine_recv. Successive launches must be ordered by one stream, or by an event between streams. All calls
-/// are asynchronous, allocate nothing and can be captured.
+/// are asynchronous, allocate nothing and can be captured. Outputs (`out`, the memory of MoeReceived) must not overlap inputs of the same
+/// launch. Kernels in other streams that wait for peers (another instance, NCCL) must fit on the device beside a call's blocks
+/// (MoeAllToAllDesc::max_sms), or a wait may end at its deadline.
 class MoeAllToAll {
  public:
   /// Collective. Takes plan.workspace.total bytes of the World's heap and nothing else. The World must outlive the operator and must not

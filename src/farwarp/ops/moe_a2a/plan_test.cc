@@ -88,22 +88,22 @@ TEST(Plan, SomeWarpsSendLargeBatchesInTheFusedForm) {
   EXPECT_EQ(sending(emulated()), 3);
 }
 
-TEST(Plan, WordsHaveAPieceForEachWarp) {
+TEST(Plan, WordsHaveASegmentForEachWarp) {
   MachineShape shape = emulated();
   shape.multiprocessors = 132;
-  const auto pieces = [&](int hidden, int tokens) {
+  const auto segments = [&](int hidden, int tokens) {
     MoeAllToAllDesc desc = small();
     desc.hidden = hidden;
     desc.max_tokens = tokens;
     desc.mode = MoeMode::kWords;
     return plan_moe_all_to_all(desc, shape, 8)->segments;
   };
-  EXPECT_EQ(pieces(6144, 16), 24);  // one vector for each lane
-  EXPECT_EQ(pieces(65536, 16), 32);
-  EXPECT_EQ(pieces(2880, 128), 6);  // of 8 segments, the second round would use 13 lanes
-  EXPECT_EQ(pieces(7168, 256), 4);
-  EXPECT_EQ(pieces(7168, 352), 3);
-  EXPECT_EQ(pieces(7168, 4096), 1);
+  EXPECT_EQ(segments(6144, 16), 24);  // one vector for each lane
+  EXPECT_EQ(segments(65536, 16), 32);
+  EXPECT_EQ(segments(2880, 128), 6);  // of 8 segments, the second round would use 13 lanes
+  EXPECT_EQ(segments(7168, 256), 4);
+  EXPECT_EQ(segments(7168, 352), 3);
+  EXPECT_EQ(segments(7168, 4096), 1);
 }
 
 TEST(Plan, Fp8RowsHoldTheirScalesWhereCopiesAndWordsCanBeWritten) {

@@ -19,8 +19,8 @@ struct Parcel {
 /// Who sends routes: the warps that send rows (fused form), or the workers in route_tokens() (split form).
 enum class RouteSenders { row_warps, workers };
 
-/// The parcels of a launch. A token's routes are sent with its first segment. If there are enough warps, they are parcels of their own,
-/// numbered after the segments, so that other warps send them at the same time as the data.
+/// The parcels of a launch. A token's routes are sent with its first segment. If there are enough sending warps for one more parcel per
+/// token, they are parcels of their own, numbered after the segments, so that other warps send them at the same time as the data.
 template <RouteSenders senders>
 struct Parcels {
   int all_segments;  // parcels [0, all_segments) are segments

@@ -161,17 +161,18 @@ FARWARP_DEVICE bool wait_mbarrier(Call& call, Shared<Mbarrier> barrier, std::uin
   return true;
 }
 
-/// The state of a thread's waits for its block's own copies, for threads without a Call: to read the operator's cells takes one
-/// microsecond, and several while the copies load memory. Such a wait expires only if something is broken. It is then noted here, and
-/// report_expired() writes it to the ledger after the loops: inside them, its code would delay a cold launch.
-struct CopyWaits {
+/// The state of a thread's waits for its block's own mbarriers (copies, boxes, the published call), for threads without a Call: to read the
+/// operator's cells takes one microsecond, and several while copies load memory. Such a wait expires only if something
+/// is broken. It is then noted here, and report_expired() writes it to the ledger after the loops: inside them, its code would delay a
+/// cold launch.
+struct BlockWaits {
   std::uint64_t until = 0;  ///< the deadline; 0 until a wait has polled long enough to need it
   bool expired = false;
 };
 
 /// [thread] True if the phase has completed, also after an earlier wait expired. Else it waits, and returns false when the deadline has
-/// passed: at once if an earlier wait expired. The deadline is later than that of any wait on a peer, because the copies may depend on one.
-FARWARP_DEVICE bool wait_mbarrier(CopyWaits& waits, const WorldView& view, Shared<Mbarrier> barrier,
+/// passed: at once if an earlier wait expired. The deadline is later than that of any wait on a peer, because the phase may depend on one.
+FARWARP_DEVICE bool wait_mbarrier(BlockWaits& waits, const WorldView& view, Shared<Mbarrier> barrier,
                                   std::uint32_t parity) {
   const void* const addresses[] = {barrier.raw};
   for (std::uint32_t tries = 0; !mbarrier_test(barrier, parity); ++tries) {
@@ -189,7 +190,7 @@ FARWARP_DEVICE bool wait_mbarrier(CopyWaits& waits, const WorldView& view, Share
 
 /// [thread] Records an expired wait in the ledger, unless the World has been aborted. The record has epoch 0, because the operator's
 /// cells may be changing.
-FARWARP_DEVICE void report_expired(const CopyWaits& waits, const WorldView& view, std::uint32_t slot,
+FARWARP_DEVICE void report_expired(const BlockWaits& waits, const WorldView& view, std::uint32_t slot,
                                    std::uint32_t site) {
   if (!waits.expired) return;
   const std::uint64_t budget = load(member(control_of(view), &WorldControl::deadline_ns));

@@ -43,8 +43,8 @@ FARWARP_DEVICE Vec16 sendable(Vec16 words) {
   return words;
 }
 
-/// [thread] Sets words to all ones again. Their one reader does so, once, in the call that reads them. Their writer is another device: the
-/// operator's ORDER.md says why it writes them next only after that (two buffers by the parity of the epoch).
+/// [thread] Sets words to all ones again. Their one reader does so, once, in the call that reads them. Their writer is a rank, perhaps this
+/// one, in a later call: the operator's ORDER.md says why it writes them next only after that (two buffers by the parity of the epoch).
 FARWARP_DEVICE void clear_words(Global<Vec16> address) { store_words(Peer<Vec16>(address.raw), {kAbsent, kAbsent}); }
 FARWARP_DEVICE void clear_words(Global<std::uint64_t> address) {
   store_words(Peer<std::uint64_t>(address.raw), kAbsent);

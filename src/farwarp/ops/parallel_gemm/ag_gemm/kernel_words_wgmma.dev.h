@@ -124,7 +124,7 @@ FARWARP_DEVICE void multiply_words(const Args& args) {
   if (thread_index() == 0) block.initialise(kFillers, Roles::kCallReaders);
   block_sync();
   if (args.grid.splits > 1) cluster_arrive<Order::relaxed>();
-  CopyWaits waits;
+  BlockWaits waits;
   const auto wait = [&](Shared<Mbarrier> barrier, std::uint32_t parity) {
     return wait_mbarrier(waits, args.view, barrier, parity);
   };

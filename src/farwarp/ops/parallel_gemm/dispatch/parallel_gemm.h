@@ -13,7 +13,8 @@ namespace farwarp {
 
 /// Not thread-safe; calls of one instance must be in one stream. They are asynchronous, allocate nothing and can be captured. Every
 /// rank of the World must make every call. path() is the same on all ranks. kOwn calls AllGatherGemm, GemmReduceScatter or GemmAllReduce.
-/// kUnfused calls parallel_gemm::Unfused, whose waits the World's deadline does not bound.
+/// kUnfused calls parallel_gemm::Unfused, whose waits the World's deadline does not bound. Kernels in other streams that wait for peers must
+/// fit on the device beside a call's blocks (with kOwn ParallelGemmDesc::max_sms), or a wait may end at its deadline, with kUnfused never.
 class ParallelGemm {
  public:
   using Kind = parallel_gemm::Kind;
@@ -45,7 +46,7 @@ class ParallelGemm {
   int roundings() const;
 
   /// Shapes of x, w, bias and y by Kind: desc.h. Device pointers of Desc::dtype, multiples of 256 on either path; `bias` is null exactly
-  /// if the Desc has none. `all_x`: as for AllGatherGemm.
+  /// if the Desc has none. `all_x`: as for AllGatherGemm. y and `all_x` must not overlap an input or each other.
   Status operator()(const void* x, const void* w, const void* bias, void* y, Stream stream, void* all_x = nullptr);
 
   /// Fault injection, from the next call on: our kernels do not send the `number`-th tile or piece (from 1); 0: they send all.

@@ -33,8 +33,8 @@ struct BoxPipeline {
   FARWARP_DEVICE Shared<std::byte> box(int number) const { return memory + number * WgmmaShared::kBoxBytes; }
   FARWARP_DEVICE Shared<Mbarrier> full(int number) const { return barriers + number; }
   FARWARP_DEVICE Shared<Mbarrier> empty(int number) const { return barriers + boxes + number; }
-  /// The mark of a box. The multiplier writes it if K is split. 1: the box begins a tile. 0: another block sends the tile of this work, and the box
-  /// holds nothing.
+  /// The mark of a box, written if K is split. Only that of a work's first box means something; nobody reads the others. 1: the box begins a tile.
+  /// 0: another block sends the tile of this work, and the box holds nothing.
   FARWARP_DEVICE Shared<std::uint32_t> starts_tile(int number) const { return marks + number; }
 };
 

@@ -18,7 +18,8 @@ inline constexpr int kChunkRows = 8;
 /// If sums are sent as words, a chunk is so many rows by so many vectors: a vector for each lane.
 inline constexpr int kWordChunkRows = 4, kWordChunkVectors = 8;
 
-/// A band is the part of a tile that is sent and flagged as one: what a warpgroup (wgmma) or the block (mfma) stores.
+/// A band is the part of a tile that is sent and flagged as one: what a warpgroup (wgmma) or the block (mfma) stores. Also who owns which rows
+/// (m, owned, by_owned): set and used with words, too.
 struct Bands {
   std::int32_t rows, columns;  ///< of a band
   std::int32_t row_count;      ///< the most bands that have rows of one owner
@@ -85,7 +86,8 @@ constexpr Bands make_bands(int rows, int columns, int m, int n, int ranks) {
 constexpr int chunks_of(const Bands& bands) { return (bands.owned + kChunkRows - 1) / kChunkRows * bands.column_count; }
 
 /// Where a chunk begins: `row` among the owned rows, `column` counted in bands. Chunks follow one another in the order in which their bands
-/// arrive (chunk_group_of()), and consecutive chunks mostly have the same bands, which are then awaited once.
+/// arrive (chunk_group_of()). Consecutive chunks mostly have the same bands. On CDNA, whose waves take consecutive chunks, these are
+/// then awaited once; on Hopper consecutive chunks go to different blocks.
 struct ChunkPlace {
   int row;
   int column;

@@ -1,5 +1,6 @@
 // The roles of a block of gemm-rs and gemm-ar on Hopper. It is gemm's block, but the two multipliers give their sums to store warps, which send
-// them to owners. During the multiplication the reduce warp adds up what other ranks send; after it the multipliers do, too.
+// them to owners. During the multiplication the reduce warp adds up what other ranks send; after it the multipliers do, too. (swap_ab with
+// words: the multipliers send and add up, words_wgmma.dev.h.)
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_reduce/exchange.dev.h"
@@ -147,7 +148,7 @@ FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
   const auto attend = [&] {
     if (clusters) tile::attend_exchange();
   };
-  CopyWaits waits;
+  BlockWaits waits;
   const auto wait = [&](Shared<Mbarrier> barrier, std::uint32_t parity) {
     return wait_mbarrier(waits, args.view, barrier, parity);
   };

@@ -11,7 +11,8 @@ namespace farwarp::FARWARP_TARGET::gemm_reduce {
 // ---- by store warps -------------------------------------------------------------------------------------------------
 //
 //   multiplier  wait empty[b] -> write box b -> arrive full[b] -> goes on multiplying
-//   store warp  wait full[b] -> load 16 bytes a lane -> arrive empty[b] -> store words to the owners; they are their own flags
+//   store warp  wait full[b] -> 8 times: load 2 x 16 bytes a lane, store them to the owners as words, which are their own flags
+//               arrive empty[b] after the last loads, before the last stores
 
 /// [warp] Sends a box: 64 x 64 of the whole sum from (row, column), without what is outside. Calls `on_read()` when the box has been read,
 /// which is before the last stores: on a busy link stores may wait for long.

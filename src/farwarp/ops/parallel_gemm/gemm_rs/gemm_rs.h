@@ -20,7 +20,8 @@ struct GemmReduceScatterFaults {
 
 /// Not thread-safe. Calls of one instance must be in one stream (calls in two streams at once are mostly detected, not always); they are
 /// asynchronous, allocate nothing and can be captured. All ranks make the same number of calls. The World's deadline must be longer than a call
-/// takes.
+/// takes. Kernels in other streams that wait for peers (another instance, NCCL) must fit on the device beside a call's blocks
+/// (ParallelGemmDesc::max_sms), or a wait may end at its deadline.
 class GemmReduceScatter {
  public:
   /// Collective. Takes plan.heap_bytes() bytes of the World's heap. The World must outlive the operator and must not be moved. If the
@@ -40,6 +41,7 @@ class GemmReduceScatter {
   /// y[m/R, n] = rows rank * m/R and following of the sum over all ranks of round(x[m, k/R] * w[n, k/R]^T (+ bias[n])). Each rank's term is
   /// rounded to the descriptor's dtype; the sum is made in fp32 in the order of the ranks and rounded once. Device pointers, 16-byte aligned.
   /// `bias` must be null if and only if the descriptor has no bias. kInvalidArgument names the parameter.
+  /// y must not overlap an input.
   Status operator()(const void* x, const void* w, const void* bias, void* y, Stream stream);
 
  private:
