@@ -9,7 +9,7 @@
 namespace farwarp::FARWARP_TARGET::decode {
 
 // Warps of the loading warpgroup.
-inline constexpr int kLoadWarp = 0, kQueryWarp = 1, kCallWarp = 2;
+inline constexpr int kKeyWarp = 0, kQueryWarp = 1, kCallWarp = 2, kValueWarp = 3;
 
 /// A position in a ring of `size`: stages, buffers of q, or the buffer of sums.
 template <int size>
@@ -64,7 +64,7 @@ struct Block {
   /// [thread] One thread, before a block_sync().
   FARWARP_DEVICE void initialise() const {
     for (int i = 0; i < kStages; ++i) {
-      mbarrier_init(full(i), 1);
+      mbarrier_init(full(i), 2);   // the two loading warps, and the bytes of their copies
       mbarrier_init(empty(i), 4);  // one multiplier reads a stage
     }
     for (int i = 0; i < kQueryBuffers; ++i) {

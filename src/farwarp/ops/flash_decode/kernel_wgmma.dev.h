@@ -128,8 +128,8 @@ FARWARP_DEVICE void flash_decode(const Args& args) {
   block_sync();
   BlockWaits waits;
   const int warp = warp_index();
-  if (warp == kLoadWarp) {
-    load_role(args, block, cursor, waits);
+  if (warp == kKeyWarp || warp == kValueWarp) {
+    load_role(args, block, cursor, waits, warp == kKeyWarp ? Operand::kKeys : Operand::kValues);
   } else if (warp == kQueryWarp) {
     query_role(args, block, cursor, waits);
   } else if (warp == kCallWarp) {

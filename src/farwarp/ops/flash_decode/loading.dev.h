@@ -1,4 +1,4 @@
-// The loading warpgroup: one warp copies keys and values into the ring of stages, one loads rows of q, one joins the call.
+// The loading warpgroup: one warp copies keys into the ring of stages, one copies values, one loads rows of q, one joins the call.
 #pragma once
 
 #include "farwarp/ops/flash_decode/block.dev.h"
@@ -54,86 +54,108 @@ FARWARP_DEVICE void refuse(const Args& args, const Block& block, BlockWaits& wai
 
 /// [warp] Records pages that are not allowed, and replaces them by none.
 template <class Block>
-FARWARP_DEVICE void check_pages(const Args& args, const Block& block, BlockWaits& waits, int& page) {
+FARWARP_DEVICE void check_pages(const Args& args, const Block& block, BlockWaits& waits, bool reports, int& page) {
   const bool refused = page != kNoPage && (page < 0 || page >= args.pages);
   if (ballot(refused) == 0) return;
   if (lane_index() == 0) fetch_add(block.refused(), 1u);
-  refuse(args, block, waits, refused, kSitePage, args.pages - 1, page);
+  if (reports) refuse(args, block, waits, refused, kSitePage, args.pages - 1, page);
   if (refused) page = kNoPage;
 }
 
-/// [warp] Starts the copies of a stage: boxes of K and V, one lane each.
-template <class Block>
-FARWARP_DEVICE void load_boxes(const Args& args, const Block& block, BlockWaits& waits, const Work& work, int key,
-                               PageIndices& pages, int stage) {
-  constexpr int kPanels = Block::kFp8 ? 1 : Block::kPanels;  // fp8: a box has the whole row, and is not swizzled
-  constexpr int kBytes = Block::kShared.stage_bytes();
-  const int box_rows = args.page_size < kStageKeys ? args.page_size : kStageKeys;
-  const int boxes = kStageKeys / box_rows;  // of one operand and panel
-  const int lane = lane_index();
-  const int box = lane % boxes, panel = lane / boxes % kPanels, operand = lane / (boxes * kPanels);
-  const int lowest = key / args.page_size;
-  int page = pages.at(lowest, lowest + box);
-  check_pages(args, block, waits, page);
-  if (lane == 0) mbarrier_arrive_expect(block.full(stage), kBytes);
-  warp_sync();
-  if (operand > 1) return;
-  const auto to =
-      block.stage(stage) + (operand * (kBytes / 2) + panel * kPanelBytes + box * (kBytes / 2 / kPanels / boxes));
-  tensor_load(to, operand == 0 ? args.k : args.v, GridIndex{kv_head_of(args, work.item), page == kNoPage ? -1 : page},
-              key % args.page_size, panel * 64, block.full(stage));
-}
+/// K or V: what a loading warp copies.
+enum class Operand : std::uint8_t { kKeys, kValues };
 
-/// [warp] Starts the copies of a stage, if a page is one key: rows of K and V, one by one. Rows that no token sees are not copied.
+/// [warp] One operand of the stages, by tensor copies: a box for each lane. Divisions are done once: a warp has about one microsecond for
+/// a stage, and its instructions wait for each other.
 template <class Block>
-FARWARP_DEVICE void load_rows(const Args& args, const Block& block, BlockWaits& waits, const Work& work, int key,
-                              PageIndices& pages, int stage) {
-  constexpr int kElement = Block::kFp8 ? 1 : 2, kWarp = Target::kWarpSize;
-  constexpr int kRowBytes = Block::kDim * kElement;
-  int page[kStageKeys / kWarp], rows = 0;
-#pragma unroll
-  for (int i = 0; i < kStageKeys / kWarp; ++i) {
-    page[i] = pages.at(key + i * kWarp, key + i * kWarp + lane_index());
-    check_pages(args, block, waits, page[i]);
-    rows += count_bits(ballot(page[i] != kNoPage));
+class BoxLoader {
+ public:
+  FARWARP_DEVICE BoxLoader(const Args& args, Operand operand)
+      : map_(operand == Operand::kKeys ? args.k : args.v),
+        page_shift_(highest_bit(static_cast<std::uint64_t>(args.page_size))) {
+    const int box_rows = args.page_size < kStageKeys ? args.page_size : kStageKeys;
+    const int boxes = kStageKeys / box_rows;  // of a panel
+    const int lane = lane_index();
+    box_ = lane % boxes;
+    panel_ = lane / boxes;
+    offset_ = static_cast<int>(operand) * kBytes + panel_ * kPanelBytes + box_ * (kBytes / kPanels / boxes);
+    if (lane == 0) tensor_prefetch(map_);
   }
-  const int bytes = args.head_dim * kElement;
-  if (lane_index() == 0) mbarrier_arrive_expect(block.full(stage), 2 * rows * bytes);
-  warp_sync();
-#pragma unroll
-  for (int i = 0; i < kStageKeys / kWarp; ++i) {
-    if (page[i] == kNoPage) continue;
-    const std::int64_t from = (page[i] * args.page_pitch + kv_head_of(args, work.item) * args.head_pitch) * kElement;
-    const auto to = block.stage(stage) + (i * kWarp + lane_index()) * kRowBytes;
-    bulk_load(to, Global<const std::byte>(static_cast<const std::byte*>(args.k_pages)) + from, bytes,
-              block.full(stage));
-    bulk_load(to + Block::kShared.stage_bytes() / 2,
-              Global<const std::byte>(static_cast<const std::byte*>(args.v_pages)) + from, bytes, block.full(stage));
-  }
-}
 
-/// [warp] The role of the loader.
-template <class Block>
-FARWARP_DEVICE void load_role(const Args& args, const Block& block, WorkCursor& cursor, BlockWaits& waits) {
-  if (Block::kSource == Source::kTensor && lane_index() == 0) {
-    tensor_prefetch(args.k);
-    tensor_prefetch(args.v);
+  FARWARP_DEVICE void load(const Args& args, const Block& block, BlockWaits& waits, bool reports, int kv_head, int key,
+                           PageIndices& pages, int stage) const {
+    const int lowest = key >> page_shift_;
+    int page = pages.at(lowest, lowest + box_);
+    check_pages(args, block, waits, reports, page);
+    if (lane_index() == 0) mbarrier_arrive_expect(block.full(stage), kBytes);
+    warp_sync();
+    if (panel_ >= kPanels) return;
+    tensor_load(block.stage(stage) + offset_, map_, GridIndex{kv_head, page == kNoPage ? -1 : page},
+                key & (args.page_size - 1), panel_ * 64, block.full(stage));
   }
+
+ private:
+  static constexpr int kPanels =
+      Block::kFp8 ? 1 : Block::kPanels;  ///< fp8: a box has the whole row, and is not swizzled
+  static constexpr int kBytes = Block::kShared.stage_bytes() / 2;  ///< of one operand
+
+  const TensorMap& map_;
+  int page_shift_, box_, panel_, offset_;
+};
+
+/// [warp] The same if a page is one key: rows, one by one. Rows that no token sees are not copied.
+template <class Block>
+class RowLoader {
+ public:
+  FARWARP_DEVICE RowLoader(const Args& args, Operand operand)
+      : pages_(static_cast<const std::byte*>(operand == Operand::kKeys ? args.k_pages : args.v_pages)),
+        offset_(static_cast<int>(operand) * Block::kShared.stage_bytes() / 2) {}
+
+  FARWARP_DEVICE void load(const Args& args, const Block& block, BlockWaits& waits, bool reports, int kv_head, int key,
+                           PageIndices& pages, int stage) const {
+    constexpr int kElement = Block::kFp8 ? 1 : 2, kWarp = Target::kWarpSize;
+    int page[kStageKeys / kWarp], rows = 0;
+#pragma unroll
+    for (int i = 0; i < kStageKeys / kWarp; ++i) {
+      page[i] = pages.at(key + i * kWarp, key + i * kWarp + lane_index());
+      check_pages(args, block, waits, reports, page[i]);
+      rows += count_bits(ballot(page[i] != kNoPage));
+    }
+    const int bytes = args.head_dim * kElement;
+    if (lane_index() == 0) mbarrier_arrive_expect(block.full(stage), rows * bytes);
+    warp_sync();
+#pragma unroll
+    for (int i = 0; i < kStageKeys / kWarp; ++i) {
+      if (page[i] == kNoPage) continue;
+      const std::int64_t from = (page[i] * args.page_pitch + kv_head * args.head_pitch) * kElement;
+      bulk_load(block.stage(stage) + (offset_ + (i * kWarp + lane_index()) * Block::kDim * kElement),
+                Global<const std::byte>(pages_) + from, bytes, block.full(stage));
+    }
+  }
+
+ private:
+  const std::byte* pages_;
+  int offset_;
+};
+
+/// [warp] The role of a loading warp. The one of keys reports what is not allowed.
+template <class Block>
+FARWARP_DEVICE void load_role(const Args& args, const Block& block, WorkCursor& cursor, BlockWaits& waits,
+                              Operand operand) {
+  using Loader = std::conditional_t<Block::kSource == Source::kRows, RowLoader<Block>, BoxLoader<Block>>;
+  const Loader loader(args, operand);
+  const bool reports = operand == Operand::kKeys;
   Turn<Block::kStages> turn;
   Work work;
   PageIndices pages;
   for (int number = block_index(); cursor.find(number, work); number += num_blocks()) {
-    if (work.item == 0 && work.split == 0)
+    if (reports && work.item == 0 && work.split == 0)
       refuse(args, block, waits, work.refused, kSiteLength, args.max_pages * args.page_size, work.given);
     if (work.stages > 0) pages.begin(args, work, work.first * kStageKeys / args.page_size);
+    const int kv_head = kv_head_of(args, work.item);
     for (int i = 0; i < work.stages; ++i, ++turn.count) {
       if (!wait_mbarrier(waits, args.view, block.empty(turn.place()), turn.parity() ^ 1)) return;
-      const int key = (work.first + i) * kStageKeys;
-      if constexpr (Block::kSource == Source::kRows) {
-        load_rows(args, block, waits, work, key, pages, turn.place());
-      } else {
-        load_boxes(args, block, waits, work, key, pages, turn.place());
-      }
+      loader.load(args, block, waits, reports, kv_head, (work.first + i) * kStageKeys, pages, turn.place());
     }
   }
 }
