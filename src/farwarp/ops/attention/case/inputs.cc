@@ -79,8 +79,9 @@ void Inputs::query(int b, int head, int query, std::span<std::uint16_t> row) con
     return;
   }
   if (kind_ == InputKind::kNeedle) {
-    // Codes that differ in one sign have logits that differ by 2 * factor / sqrt(head_dim).
-    const double factor = std::exp2(std::ceil(std::log2(32 * std::sqrt(desc().head_dim))));
+    // Codes that differ in one sign have logits that differ by 2 * factor / sqrt(head_dim), at least 32. A larger factor would not do:
+    // the rounding of the needle's exponent, which is in proportion, must not move a number of fp16.
+    const double factor = std::exp2(std::ceil(std::log2(16 * std::sqrt(desc().head_dim))));
     const int key = std::max(0, needle(b, head, query));
     return code(b, head / heads_of_kv_head(), key, harness::encode(desc().dtype, static_cast<float>(factor)), row);
   }

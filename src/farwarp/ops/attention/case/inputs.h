@@ -16,7 +16,7 @@ enum class InputKind : std::uint8_t {
   kNormal,  ///< q, k and v are N(0, 1)
   kLarge,   ///< q is N(0, 3000): logits up to +-1e4, and a few keys have all the weight
   kMean,    ///< q is zero and v has integers from -4 to 4: out is the mean of the values that a query sees
-  kNeedle,  ///< each query has one key, its needle, with a logit at least 64 above all others: out is that key's value
+  kNeedle,  ///< each query has one key, its needle, with a logit at least 32 above all others: out is that key's value
 };
 inline constexpr harness::Choice<InputKind> kInputKinds[] = {{"auto", InputKind::kAuto},
                                                              {"normal", InputKind::kNormal},

@@ -52,7 +52,7 @@ class MeanHead {
   std::string difference(int b, int head, const Output& output) {
     add_up(b, head / inputs_.heads_of_kv_head());
     for (int query = 0; query < inputs_.sequences().queries(b); ++query) {
-      const std::string wrong = row_difference(b, head, query, output);
+      std::string wrong = row_difference(b, head, query, output);
       if (!wrong.empty()) return wrong;
     }
     return {};
@@ -108,7 +108,7 @@ std::string mean_difference(const Inputs& inputs, const Output& output, int call
     // Evenly over all heads, and others in the next call.
     const int head = static_cast<int>((std::int64_t{i} * desc.heads / heads + call) % desc.heads);
     for (int b = 0; b < desc.batch; ++b) {
-      const std::string wrong = compared.difference(b, head, output);
+      std::string wrong = compared.difference(b, head, output);
       if (!wrong.empty()) return wrong;
     }
   }
@@ -125,7 +125,7 @@ double needle_logit(const Inputs& inputs, int b, int head, int query) {
 }
 
 std::string needle_row_difference(const Inputs& inputs, const Output& output, int b, int head, int query) {
-  constexpr double kNoMore = 1e-20;  // what all other keys together may add
+  constexpr double kNoMore = 1e-10;  // what all other keys together may add
   const AttentionDesc& desc = inputs.sequences().desc();
   const int key = inputs.needle(b, head, query);
   const auto got = row_of(inputs, output, b, head, query);
@@ -150,7 +150,7 @@ std::string needle_difference(const Inputs& inputs, const Output& output) {
   for (int b = 0; b < sequences.desc().batch; ++b) {
     for (int head = 0; head < sequences.desc().heads; ++head) {
       for (int query = 0; query < sequences.queries(b); ++query) {
-        const std::string wrong = needle_row_difference(inputs, output, b, head, query);
+        std::string wrong = needle_row_difference(inputs, output, b, head, query);
         if (!wrong.empty()) return wrong;
       }
     }
@@ -188,7 +188,7 @@ std::string compare_rows(const Inputs& inputs, const Output& output, int call, h
       for (int head = 0; head < desc.heads; ++head, ++number) {
         if (number != next) continue;
         next += stride;
-        const std::string wrong = compare(b, head, query);
+        std::string wrong = compare(b, head, query);
         if (!wrong.empty()) return wrong;
       }
     }

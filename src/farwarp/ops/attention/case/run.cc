@@ -96,7 +96,7 @@ Status RankRun::upload_rows(const DeviceBuffer& to, const std::vector<Sequences:
                                          size(config_.desc.head_dim)));
       }
     }
-    const Status status =
+    Status status =
         world_->device().copy_in(to.as<std::uint16_t>() + first * row_size, rows.data(), rows.size() * 2, *stream_);
     if (!status.ok()) return status;
   }
