@@ -60,6 +60,13 @@ FARWARP_DEVICE std::remove_const_t<T> load(Peer<T> address);
 template <class T>
 FARWARP_DEVICE std::remove_const_t<T> load(Shared<T> address);
 
+/// [thread] Weak load of 4 or 16 bytes from `base` + `uniform_offset` + `offset`, in bytes. `base` and `uniform_offset` are equal on all
+/// lanes of the warp and stay in scalar registers on AMD (buffer_load), so that a lane keeps 32 bits for many addresses. The offsets'
+/// sum is below 2^31. A lane whose `offset` is kNoAddress gets zeros, and accesses nothing.
+inline constexpr std::uint32_t kNoAddress = 1u << 31;
+template <class T>
+FARWARP_DEVICE T load_from(Global<const std::byte> base, std::uint32_t uniform_offset, std::uint32_t offset);
+
 /// [thread] A hint to load the line into L2 (CUDA); does nothing on other targets. The address must be valid on all targets.
 template <class T>
 FARWARP_DEVICE void prefetch(Global<T> address);
@@ -158,6 +165,9 @@ FARWARP_DEVICE void warp_sync();
 /// [thread] The compiler's scheduler moves no instruction across it; for loops whose instruction order was chosen by hand. Orders no
 /// memory and waits for nothing. Does nothing on some targets.
 FARWARP_DEVICE void schedule_fence();
+/// [thread] Returns `value`. On AMD the compiler does not know that it is the same, and computes what depends on it anew, instead of keeping
+/// that in registers from an earlier place.
+FARWARP_DEVICE int recomputed(int value);
 /// [all threads of `threads` / kWarpSize warps] Barrier among these warps; orders memory as block_sync() does. `number` is 1 to 15;
 /// different numbers are different barriers of the block. Only if Target::kHasBulkCopy.
 FARWARP_DEVICE void group_sync(int number, int threads);
@@ -313,6 +323,10 @@ FARWARP_DEVICE T round_to(float value);
 /// [thread] Rounds two numbers as round_to() does; the first is in the lower 16 bits.
 template <class T>
 FARWARP_DEVICE std::uint32_t round_pair(float first, float second);
+/// [thread] round_pair() for numbers whose magnitude is 0 or 2^-126 to 2^100: fewer instructions on gfx942. A NaN gives a NaN, but not
+/// always round_pair()'s. Other numbers are not allowed.
+template <class T>
+FARWARP_DEVICE std::uint32_t round_bounded_pair(float first, float second);
 /// [thread] Converts four numbers to e4m3 bytes of the format Target::kFp8, the first in the lowest byte. Rounds to nearest even and
 /// saturates.
 FARWARP_DEVICE std::uint32_t to_fp8(const float (&values)[4]);
@@ -323,7 +337,17 @@ FARWARP_DEVICE float fused_multiply_add(float a, float b, float c);
 FARWARP_DEVICE float multiply(float a, float b);
 FARWARP_DEVICE float add(float a, float b);
 FARWARP_DEVICE float divide(float a, float b);  ///< [thread] rounded once
+/// [thread] The same functions of two numbers each, bit-equal; on AMD one instruction computes both.
+struct FloatPair {
+  float first, second;
+};
+FARWARP_DEVICE FloatPair fused_multiply_add(FloatPair a, FloatPair b, FloatPair c);
+FARWARP_DEVICE FloatPair multiply(FloatPair a, FloatPair b);
+FARWARP_DEVICE FloatPair add(FloatPair a, FloatPair b);
 
+/// [thread] The lower halves of two words, or the upper ones; that of `first` is in the lower 16 bits.
+FARWARP_DEVICE std::uint32_t lower_halves(std::uint32_t first, std::uint32_t second);
+FARWARP_DEVICE std::uint32_t upper_halves(std::uint32_t first, std::uint32_t second);
 /// [thread] The larger; if one is a NaN, the other.
 FARWARP_DEVICE float maximum(float a, float b);
 /// [thread] 2 to the power of `value`, off by 2 ulp at most; 0 where the result would be denormal. Bits differ between targets.
@@ -355,6 +379,7 @@ FARWARP_DEVICE bool park(const void* const (&addresses)[count], int used, std::u
 #include "farwarp/substrate/cuda/mma.h"
 #include "farwarp/substrate/cuda/sync.h"
 #include "farwarp/substrate/cuda/warp.h"
+#include "farwarp/substrate/scalar_forms.h"
 #include "farwarp/substrate/gpu_cells.h"
 #elif defined(FARWARP_TARGET_HIP)
 #include "farwarp/substrate/gpu_cells.h"
@@ -375,5 +400,6 @@ FARWARP_DEVICE bool park(const void* const (&addresses)[count], int used, std::u
 #include "farwarp/substrate/emu/mma.h"
 #include "farwarp/substrate/emu/sync.h"
 #include "farwarp/substrate/emu/warp.h"
+#include "farwarp/substrate/scalar_forms.h"
 #endif
 #include "farwarp/substrate/packets.h"

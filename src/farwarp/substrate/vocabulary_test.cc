@@ -46,6 +46,11 @@ std::vector<std::uint64_t> expected_results(int thread, const TargetTraits& trai
   expected[kRoundedPairs] = static_cast<std::uint64_t>(half_from(-third).bits) << 48 |
                             static_cast<std::uint64_t>(half.bits) << 32 | static_cast<std::uint64_t>(bf16.bits) << 16 |
                             bf16_from(-third).bits;
+  expected[kBoundedPairs] = static_cast<std::uint64_t>(half.bits) << 32 |
+                            static_cast<std::uint64_t>(bf16_from(third * 0x1p90f).bits) << 16 |
+                            bf16_from(-third * 0x1p-100f).bits;
+  expected[kPairedBits] = static_cast<std::uint64_t>(bits_of_float(std::fma(3 * third, 7.0f, 1 + third))) << 32 |
+                          bits_of_float(std::fma(third * third, third, third + 5));
   const float four[4] = {third, -third * 0x1p-8f, third * 1000, -3 * third};
   float back[4];
   for (int i = 0; i < 4; ++i) {

@@ -201,6 +201,10 @@ FARWARP_KERNEL(vocabulary, VocabularyArgs, kVocabularyThreads) {
   report(kHalfBits, half.bits);
   report(kBf16Bits, bf16.bits);
   report(kRoundedPairs, std::uint64_t{round_pair<Half>(third, -third)} << 32 | round_pair<Bf16>(-third, third));
+  report(kBoundedPairs, std::uint64_t{round_bounded_pair<Half>(third, 0)} << 32 |
+                            round_bounded_pair<Bf16>(-third * 0x1p-100f, third * 0x1p90f));
+  const FloatPair paired = fused_multiply_add(multiply({third, 3}, {third, third}), {third, 7}, add({third, 1}, {5, third}));
+  report(kPairedBits, std::uint64_t{std::bit_cast<std::uint32_t>(paired.second)} << 32 | std::bit_cast<std::uint32_t>(paired.first));
   const float four[4] = {third, -third * 0x1p-8f, third * 1000, -3 * third};
   float back[4];
   from_fp8(to_fp8(four), back);

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <span>
+#include <utility>
 
 #include "farwarp/base/arguments.h"
 #include "farwarp/ops/attention/args.h"
+#include "farwarp/ops/attention/shape_mfma.h"
 #include "farwarp/ops/attention/shape_wgmma.h"
 #include "farwarp/ops/attention/variants.h"
 
@@ -104,9 +106,18 @@ AttentionDesc filled_in(AttentionDesc desc) {
   return desc;
 }
 
+/// A CDNA kernel adds a lane's rows of keys and values in 32 bits.
+Status check_mfma_pitches(const AttentionDesc& desc) {
+  for (const auto& [field, pitch] : {std::pair{"k_pitch", desc.k_pitch}, std::pair{"v_pitch", desc.v_pitch}}) {
+    if (pitch > attention::kMfmaMostPitch)
+      return wrong(field, pitch, fmt::format("at most {} here", attention::kMfmaMostPitch));
+  }
+  return {};
+}
+
 /// Long steps amortise a step's barriers and reductions. With a mask, short ones compute fewer masked scores; with pages, only steps of
 /// 128 keys are whole pages.
-const Variant* choose_kernel(const AttentionDesc& desc) {
+const Variant* choose_wgmma(const AttentionDesc& desc) {
   const int head_dim = desc.head_dim <= 64 ? 64 : 128;
   const bool has_mask = desc.window_left < kUnlimited || desc.window_right < kUnlimited;
   const int wanted = desc.step_keys != 0 ? desc.step_keys : has_mask || desc.page_size > 0 ? 128 : 176;
@@ -118,25 +129,42 @@ const Variant* choose_kernel(const AttentionDesc& desc) {
   return best;
 }
 
+/// There is one for each type and head.
+const Variant* choose_mfma(const AttentionDesc& desc) {
+  for (const Variant& kernel : attention::kMfmaKernels) {
+    if (kernel.dtype == desc.dtype && kernel.head_dim == (desc.head_dim <= 64 ? 64 : 128) &&
+        (desc.step_keys == 0 || desc.step_keys == kernel.keys))
+      return &kernel;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 Result<AttentionPlan> plan_attention(const AttentionDesc& wanted, const MachineShape& shape) {
   if (const Status status = check(wanted); !status.ok()) return status;
-  if (shape.traits.matrix_unit != MatrixUnit::kWgmma)
-    return unavailable(fmt::format("attention has no kernel for {}", name_of(shape.target)));
   AttentionPlan plan;
   plan.desc = filled_in(wanted);
   const AttentionDesc& desc = plan.desc;
-  const Variant* const kernel = choose_kernel(desc);
-  if (kernel == nullptr || (desc.page_size > 0 && kernel->keys != 128))
-    return wrong("step_keys", desc.step_keys, "0 (the plan's choice), 128, or 176 for heads above 64 without pages");
+  const bool mfma = shape.traits.matrix_unit == MatrixUnit::kMfma;
+  if (mfma) {
+    if (const Status status = check_mfma_pitches(desc); !status.ok()) return status;
+  }
+  const Variant* const kernel = mfma ? choose_mfma(desc) : choose_wgmma(desc);
+  if (kernel == nullptr || (!mfma && desc.page_size > 0 && kernel->keys != 128))
+    return wrong("step_keys", desc.step_keys,
+                 mfma ? "0 (the plan's choice), 128 for heads up to 64, 64 for others"
+                      : "0 (the plan's choice), 128, or 176 for heads above 64 without pages");
   plan.kernel = kernel->name;
   plan.step_keys = kernel->keys;
-  plan.threads = attention::kWgmmaThreads;
-  plan.block_queries = attention::kWgmmaQueries;
-  plan.shared_bytes = attention::WgmmaShared{kernel->head_dim, kernel->keys}.total();
+  plan.threads = mfma ? attention::kMfmaThreads : attention::kWgmmaThreads;
+  plan.block_queries = mfma ? attention::kMfmaQueries : attention::kWgmmaQueries;
+  plan.shared_bytes = mfma ? attention::MfmaShared{kernel->head_dim, kernel->keys}.total()
+                           : attention::WgmmaShared{kernel->head_dim, kernel->keys}.total();
   plan.folded = desc.window_right < kUnlimited;
-  const int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
+  int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
+  // CDNA's blocks compute every n-th work. With a multiple of the XCDs, an XCD's blocks compute the works that the mapping gives it.
+  if (mfma && blocks > shape.xcds) blocks -= blocks % shape.xcds;
   plan.blocks = std::min(blocks, plan.grid(shape).works);
   plan.workspace_bytes = 8;
   return plan;

@@ -133,6 +133,23 @@ FARWARP_DEVICE void store(Shared<T> address, std::type_identity_t<T> value) {
   *gcn::shared_pointer(address.raw) = gcn::to_alias(value);
 }
 
+// A buffer of raw bytes: stride 0, kNoAddress bytes, data format 32 (AMD Instinct MI300 ISA, "Buffer Resource Descriptor"). A load beyond
+// its end returns zeros.
+template <class T>
+FARWARP_DEVICE T load_from(Global<const std::byte> base, std::uint32_t uniform_offset, std::uint32_t offset) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 16);
+  const auto address = reinterpret_cast<std::uint64_t>(base.raw);
+  const std::uint64_t low = __builtin_amdgcn_readfirstlane(static_cast<std::uint32_t>(address));
+  const std::uint64_t high = __builtin_amdgcn_readfirstlane(static_cast<std::uint32_t>(address >> 32));
+  const auto resource =
+      __builtin_amdgcn_make_buffer_rsrc(reinterpret_cast<void*>(high << 32 | (low & 0xffffffff)), 0, kNoAddress, 0x27000);
+  const auto scalar = static_cast<int>(__builtin_amdgcn_readfirstlane(uniform_offset));
+  if constexpr (sizeof(T) == 4)
+    return std::bit_cast<T>(__builtin_amdgcn_raw_buffer_load_b32(resource, static_cast<int>(offset), scalar, 0));
+  else
+    return std::bit_cast<T>(__builtin_amdgcn_raw_buffer_load_b128(resource, static_cast<int>(offset), scalar, 0));
+}
+
 // ---- atomic --------------------------------------------------------------------------------------------------------
 
 template <Order order, Scope scope, class T>
