@@ -32,6 +32,7 @@ namespace farwarp::FARWARP_TARGET {
 //   struct Target { static constexpr TargetKind kKind; static constexpr TargetTraits kTraits;
 //                   static constexpr int kWarpSize; static constexpr bool kHasBulkCopy; static constexpr Fp8Format kFp8;
 //                   static constexpr MatrixUnit kMatrixUnit; };
+//   MfmaSums, see mfma()
 
 // ---- ids -----------------------------------------------------------------------------------------------------------
 // Blocks are one-dimensional; so is the grid. A warp is kWarpSize consecutive threads of a block.
@@ -66,6 +67,10 @@ FARWARP_DEVICE std::remove_const_t<T> load(Shared<T> address);
 inline constexpr std::uint32_t kNoAddress = 1u << 31;
 template <class T>
 FARWARP_DEVICE T load_from(Global<const std::byte> base, std::uint32_t uniform_offset, std::uint32_t offset);
+/// [thread] Weak store to such an address.
+template <class T>
+FARWARP_DEVICE void store_to(Global<std::byte> base, std::uint32_t uniform_offset, std::uint32_t offset,
+                             std::type_identity_t<T> value);
 
 /// [thread] A hint to load the line into L2 (CUDA); does nothing on other targets. The address must be valid on all targets.
 template <class T>
@@ -312,8 +317,17 @@ FARWARP_DEVICE void raise_registers();
 /// [warp] sums[16 x 16] += A[16 x 16] * B[16 x 16]^T. Each thread gives four consecutive elements of a row of A (`a`) and of B (`b`).
 template <class T>
 FARWARP_DEVICE void mfma(float (&sums)[4], std::uint64_t a, std::uint64_t b);
+/// [warp] The same. MfmaSums are four floats, indexed 0 to 3, that the compiler keeps in consecutive registers all the time. With arrays
+/// it copies sums that several loops accumulate.
+template <class T>
+FARWARP_DEVICE void mfma(MfmaSums& sums, std::uint64_t a, std::uint64_t b);
 
 // ---- conversion and arithmetic -------------------------------------------------------------------------------------
+
+/// Two numbers with which AMD computes in one instruction.
+struct FloatPair {
+  float first, second;
+};
 
 FARWARP_DEVICE float to_float(Half value);  ///< [thread] exact
 FARWARP_DEVICE float to_float(Bf16 value);  ///< [thread] exact
@@ -323,10 +337,10 @@ FARWARP_DEVICE T round_to(float value);
 /// [thread] Rounds two numbers as round_to() does; the first is in the lower 16 bits.
 template <class T>
 FARWARP_DEVICE std::uint32_t round_pair(float first, float second);
-/// [thread] round_pair() for numbers whose magnitude is 0 or 2^-126 to 2^100: fewer instructions on gfx942. A NaN gives a NaN, but not
-/// always round_pair()'s. Other numbers are not allowed.
+/// [thread] round_pair() of four numbers whose magnitude is 0 or 2^-126 to 2^100, the first in the lowest 16 bits: fewer instructions on
+/// gfx942. A NaN gives a NaN, but not always round_pair()'s. Other numbers are not allowed.
 template <class T>
-FARWARP_DEVICE std::uint32_t round_bounded_pair(float first, float second);
+FARWARP_DEVICE std::uint64_t round_bounded(FloatPair first, FloatPair second);
 /// [thread] Converts four numbers to e4m3 bytes of the format Target::kFp8, the first in the lowest byte. Rounds to nearest even and
 /// saturates.
 FARWARP_DEVICE std::uint32_t to_fp8(const float (&values)[4]);
@@ -337,10 +351,7 @@ FARWARP_DEVICE float fused_multiply_add(float a, float b, float c);
 FARWARP_DEVICE float multiply(float a, float b);
 FARWARP_DEVICE float add(float a, float b);
 FARWARP_DEVICE float divide(float a, float b);  ///< [thread] rounded once
-/// [thread] The same functions of two numbers each, bit-equal; on AMD one instruction computes both.
-struct FloatPair {
-  float first, second;
-};
+/// [thread] The same functions of two numbers each, bit-equal.
 FARWARP_DEVICE FloatPair fused_multiply_add(FloatPair a, FloatPair b, FloatPair c);
 FARWARP_DEVICE FloatPair multiply(FloatPair a, FloatPair b);
 FARWARP_DEVICE FloatPair add(FloatPair a, FloatPair b);

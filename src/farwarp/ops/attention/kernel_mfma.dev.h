@@ -48,7 +48,7 @@ class Attending {
     for (int row = 0; row < kRows; ++row) {
       softmax_[row] = {};
 #pragma unroll
-      for (int i = 0; i < kColumnFragments * 4; ++i) out_[row][i / 4][i % 4] = 0;
+      for (int i = 0; i < kColumnFragments; ++i) out_[row][i] = MfmaSums{0, 0, 0, 0};
     }
     if (work.keys.end > work.keys.first) {
       const int first = work.keys.first / Block::kKeys, end = (work.keys.end + Block::kKeys - 1) / Block::kKeys;
@@ -80,7 +80,6 @@ class Attending {
   static constexpr int kKeyFragments = Block::kKeys / 16;
   static constexpr int kColumnFragments = Block::kHeadDim / 16;
   static constexpr int kSlices = Block::kHeadDim / 32;  ///< of a row of keys; a lane reads 16 bytes of each
-  static constexpr int kKeySlices = Block::kKeys / 32;  ///< of a row of values
   static constexpr int kPieces = kRows * kKeyFragments;  ///< of the softmax of a step, 4 scores of a lane each
   static constexpr int kSlots = kKeyFragments * 2 * kSlices;  ///< of a product: kRows matrix instructions each
   static constexpr int kAhead = 3;  ///< chunks of 16 bytes that a lane reads from LDS before they are used, each for two slots
@@ -90,23 +89,33 @@ class Attending {
 
   /// [warp] Reads the wave's queries. Rows after the last one repeat it; columns beyond the head's are zeros.
   FARWARP_DEVICE void read_queries(const BlockWork& work) {
-    const T* const head = static_cast<const T*>(args_.q_base) + work.sequence.query_batch * args_.q_rows.batch_pitch +
-                          work.sequence.first_query * args_.q_rows.row_pitch +
-                          std::int64_t{work.place.head} * args_.head_dim;
+    const int first = work.row + first_query(), last = work.sequence.queries - 1;
+    const Global<const std::byte> base =
+        rows_at<const std::byte>(args_.q_base, args_.q_rows, work, first < last ? first : last);
     const MatrixIndex lane = mfma_operand(recomputed(lane_index()), 0);
 #pragma unroll
     for (int row = 0; row < kRows; ++row) {
-      const int wanted = work.row + first_query() + 16 * row + lane.row;
-      const int query = wanted < work.sequence.queries ? wanted : work.sequence.queries - 1;
+      const int wanted = 16 * row + lane.row;
+      const std::uint32_t offset = offset_of(args_.q_rows, first + wanted < last ? wanted : first < last ? last - first : 0);
 #pragma unroll
       for (int slice = 0; slice < kSlices; ++slice) {
         const int column = 32 * slice + 2 * lane.column;
-        queries_[row][slice] = Vec16{0, 0};
-        if (column < args_.head_dim)
-          queries_[row][slice] = farwarp::FARWARP_TARGET::load(Global<const Vec16>(
-              reinterpret_cast<const Vec16*>(head + (query * args_.q_rows.row_pitch + column))));
+        queries_[row][slice] =
+            load_from<Vec16>(base, 0, column < args_.head_dim ? offset + static_cast<std::uint32_t>(2 * column) : kNoAddress);
       }
     }
+  }
+  /// Where row `row` of the work's sequence and head begins.
+  template <class Bytes, class Void>
+  FARWARP_DEVICE Global<Bytes> rows_at(Void* tensor, const Rows& rows, const BlockWork& work, int row) const {
+    const std::int64_t element = work.sequence.query_batch * rows.batch_pitch +
+                                 (std::int64_t{work.sequence.first_query} + row) * rows.row_pitch +
+                                 std::int64_t{work.place.head} * args_.head_dim;
+    return Global<Bytes>(static_cast<Bytes*>(tensor) + element * 2);
+  }
+  /// Of a row from that one, less than 32 rows after it. A pitch is at most 2^24 elements.
+  FARWARP_DEVICE static std::uint32_t offset_of(const Rows& rows, int row) {
+    return static_cast<std::uint32_t>(row) * static_cast<std::uint32_t>(rows.row_pitch * 2);
   }
 
   // ---- products ----------------------------------------------------------------------------------------------------
@@ -122,10 +131,9 @@ class Attending {
   }
   FARWARP_DEVICE Vec16 read_values(int index) const {
     const MatrixIndex lane = mfma_operand(lane_index(), 0);
-    const int fragment = index / kKeySlices;
+    const int fragment = index % kColumnFragments, slice = index / kColumnFragments;
     return read(Block::kValuesOffset + fragment / 2 * 32 * Block::kKeys * 2 +
-                value_chunk_offset(16 * (fragment % 2) + lane.row, 4 * (index % kKeySlices) + lane.column / 4,
-                                   Block::kValueChunks));
+                value_chunk_offset(16 * (fragment % 2) + lane.row, 4 * slice + lane.column / 4, Block::kValueChunks));
   }
 
   /// [warp] The slots of a product. `read(index)` reads a chunk, `multiply<slot>(operand)` issues the matrix instructions of a slot,
@@ -155,8 +163,8 @@ class Attending {
               constexpr int kFragment = slot / (2 * kSlices), kPart = slot % (2 * kSlices);
 #pragma unroll
               for (int row = 0; row < kRows; ++row) {
-                float(&sums)[4] = scores_[row][kFragment];
-                if constexpr (kPart == 0) sums[0] = sums[1] = sums[2] = sums[3] = 0;
+                MfmaSums& sums = scores_[row][kFragment];
+                if constexpr (kPart == 0) sums = MfmaSums{0, 0, 0, 0};
                 const Vec16 queries = queries_[row][kPart / 2];
                 mfma<T>(sums, keys, kPart % 2 == 0 ? queries.lo : queries.hi);
               }
@@ -164,14 +172,14 @@ class Attending {
             beside);
   }
 
-  /// [warp] out += probabilities * v.
+  /// [warp] out += probabilities * v, in the order of the keys, so that registers of probabilities become free.
   template <class Beside>
   FARWARP_DEVICE void multiply_values(const Beside& beside) {
     product([&](int index) { return read_values(index); },
             [&](auto slot, std::uint64_t values) {
-              constexpr int kFragment = slot / kKeyFragments, kPart = slot % kKeyFragments;
+              constexpr int kFragment = slot / 2 % kColumnFragments, kKeys = slot / 2 / kColumnFragments * 2 + slot % 2;
 #pragma unroll
-              for (int row = 0; row < kRows; ++row) mfma<T>(out_[row][kFragment], values, probabilities_[row][kPart]);
+              for (int row = 0; row < kRows; ++row) mfma<T>(out_[row][kFragment], values, probabilities_[row][kKeys]);
             },
             beside);
   }
@@ -198,8 +206,8 @@ class Attending {
 #pragma unroll
       for (int i = 0; i < 4 * kKeyFragments; ++i) {
         const int key = key_in_row(16 * (i / 4) + i % 4);
-        float& score = scores_[row][i / 4][i % 4];
-        score = key < seen.first[row] || key >= seen.end[row] ? kNoScore : score;
+        MfmaSums& four = scores_[row][i / 4];
+        four[i % 4] = key < seen.first[row] || key >= seen.end[row] ? kNoScore : four[i % 4];
       }
       softmax_[row].largest = kNoScore;
     }
@@ -236,7 +244,7 @@ class Attending {
   }
   /// [thread] Rescales what was summed before the last maxima: row `unit` % 2 of column fragment `unit` / 2.
   FARWARP_DEVICE void rescale(int unit) {
-    float(&four)[4] = out_[unit % kRows][unit / kRows];
+    MfmaSums& four = out_[unit % kRows][unit / kRows];
     const float factor = softmax_[unit % kRows].rescale;
 #pragma unroll
     for (int i = 0; i < 4; i += 2) {
@@ -308,7 +316,8 @@ class Attending {
     take_probabilities();
   }
 
-  /// [block] Another step. All rows of the block see all of its keys unless `masked`. `plain`: neither masks nor pages.
+  /// [block] Another step. All rows of the block see all of its keys unless `masked`. `plain`: neither masks nor pages;
+  /// the hot loop.
   template <bool plain>
   FARWARP_DEVICE void next_step(const BlockWork& work, int step, bool masked) {
     block_sync();
@@ -351,28 +360,28 @@ class Attending {
     for (int row = 0; row < kRows; ++row) {
       float factor, logarithm;
       softmax_[row].finish(sink, factor, logarithm);
-      const int query = work.row + first_query() + 16 * row + lane.column;
-      if (query >= work.sequence.queries) continue;
-      const std::int64_t at = work.sequence.first_query + query;
-      T* const first = static_cast<T*>(args_.out) + work.sequence.query_batch * args_.out_rows.batch_pitch +
-                       at * args_.out_rows.row_pitch + std::int64_t{work.place.head} * args_.head_dim;
+      const int first = work.row + first_query(), query = 16 * row + lane.column;
+      const bool stored = first + query < work.sequence.queries;
+      const Global<std::byte> base = rows_at<std::byte>(args_.out, args_.out_rows, work, first);
 #pragma unroll
       for (int fragment = 0; fragment < kColumnFragments; fragment += 2) {
         const int column = tile::column_in_row(16 * fragment + lane.row);
-        if (column >= args_.head_dim) continue;
         std::uint64_t words[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const float* const pair = &out_[row][fragment + i / 2][i % 2 * 2];
-          words[i] = round_pair<T>(multiply(pair[0], factor), multiply(pair[1], factor));
+          const MfmaSums& four = out_[row][fragment + i / 2];
+          words[i] = round_pair<T>(multiply(four[i % 2 * 2], factor), multiply(four[i % 2 * 2 + 1], factor));
         }
-        store(Global<Vec16>(reinterpret_cast<Vec16*>(first + column)),
-              Vec16{words[1] << 32 | words[0], words[3] << 32 | words[2]});
+        const bool inside = stored && column < args_.head_dim;
+        store_to<Vec16>(base, 0, inside ? offset_of(args_.out_rows, query) + static_cast<std::uint32_t>(2 * column) : kNoAddress,
+                        {words[1] << 32 | words[0], words[3] << 32 | words[2]});
       }
-      if (args_.lse != nullptr && lane.row == 0) {
+      if (args_.lse != nullptr) {
         const std::int64_t in_head = args_.query_starts != nullptr ? args_.total_queries : args_.max_queries;
         const std::int64_t head = std::int64_t{work.sequence.query_batch} * args_.heads + work.place.head;
-        store(Global<float>(args_.lse + (head * in_head + at)), logarithm);
+        float* const at = args_.lse + (head * in_head + work.sequence.first_query + first);
+        store_to<float>(Global<std::byte>(reinterpret_cast<std::byte*>(at)), 0,
+                        stored && lane.row == 0 ? static_cast<std::uint32_t>(4 * query) : kNoAddress, logarithm);
       }
     }
   }
@@ -381,9 +390,9 @@ class Attending {
   Loader<Block> loader_;
   const Block& block_;
   Vec16 queries_[kRows][kSlices];
-  float scores_[kRows][kKeyFragments][4];
+  MfmaSums scores_[kRows][kKeyFragments];
   std::uint64_t probabilities_[kRows][kKeyFragments], next_[kRows][kKeyFragments];
-  float out_[kRows][kColumnFragments][4];
+  MfmaSums out_[kRows][kColumnFragments];
   RowSoftmax softmax_[kRows];
 };
 
@@ -405,8 +414,11 @@ FARWARP_DEVICE void attention_mfma(const Args& args) {
   const B block{block_shared()};
   Attending<B> attending(args, block);
   BadInput bad;
-  for (int number = block_index(); number < args.grid.works; number += num_blocks())
+  for (int number = block_index(); number < args.grid.works; number += num_blocks()) {
     attending.attend(uniform_work(work_of(args, number, kMfmaQueries, bad)));
+    bad = {static_cast<Site>(uniform(static_cast<int>(bad.site))), static_cast<std::uint64_t>(uniform(static_cast<int>(bad.allowed))),
+           static_cast<std::uint64_t>(std::int64_t{uniform(static_cast<int>(bad.found))})};
+  }
   // All threads read the same sequences; a wave reads only its own pages.
   if (const int page = attending.bad_page(); page != 0)
     bad = {kSitePage, static_cast<std::uint64_t>(args.pages - 1), static_cast<std::uint64_t>(std::int64_t{page})};

@@ -106,9 +106,10 @@ AttentionDesc filled_in(AttentionDesc desc) {
   return desc;
 }
 
-/// A CDNA kernel adds a lane's rows of keys and values in 32 bits.
+/// A CDNA kernel computes offsets between a wave's rows in 32 bits.
 Status check_mfma_pitches(const AttentionDesc& desc) {
-  for (const auto& [field, pitch] : {std::pair{"k_pitch", desc.k_pitch}, std::pair{"v_pitch", desc.v_pitch}}) {
+  for (const auto& [field, pitch] : {std::pair{"q_pitch", desc.q_pitch}, std::pair{"k_pitch", desc.k_pitch},
+                                     std::pair{"v_pitch", desc.v_pitch}, std::pair{"out_pitch", desc.out_pitch}}) {
     if (pitch > attention::kMfmaMostPitch)
       return wrong(field, pitch, fmt::format("at most {} here", attention::kMfmaMostPitch));
   }

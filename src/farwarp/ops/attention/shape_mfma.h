@@ -19,7 +19,7 @@ inline constexpr int kMfmaThreads = 64 * kMfmaWaves;
 inline constexpr int kMfmaWaveQueries = 32;  ///< rows of q of a wave
 inline constexpr int kMfmaQueries = kMfmaWaves * kMfmaWaveQueries;
 
-inline constexpr int kMfmaMostPitch = 1 << 24;  ///< elements; of k and v
+inline constexpr int kMfmaMostPitch = 1 << 24;  ///< elements
 
 struct MfmaShared {
   int head_dim;  ///< 64 or 128: the columns that are computed
@@ -41,10 +41,13 @@ constexpr int row_of_column(int column) {
   return column / 32 * 32 + column % 8 / 4 * 16 + column % 32 / 8 * 4 + column % 4;
 }
 
-/// Byte offsets of a chunk in a tile whose rows have `chunks` chunks.
-constexpr int key_chunk_offset(int row, int chunk, int chunks) { return (row * chunks + (chunk ^ row % 8)) * 16; }
+/// Byte offsets of a chunk in a tile whose rows have `chunks` chunks, 8 or 16. Chunks are permuted within a line of 8.
+constexpr int permuted_offset(int row, int chunk, int chunks, int permutation) {
+  return (row * chunks + chunk / 8 * 8 + (chunk % 8 ^ permutation)) * 16;
+}
+constexpr int key_chunk_offset(int row, int chunk, int chunks) { return permuted_offset(row, chunk, chunks, row % 8); }
 constexpr int value_chunk_offset(int row, int chunk, int chunks) {
-  return (row * chunks + (chunk ^ row % 8 ^ row / 16 % 2)) * 16;
+  return permuted_offset(row, chunk, chunks, row % 8 ^ row / 16 % 2);
 }
 
 }  // namespace farwarp::attention

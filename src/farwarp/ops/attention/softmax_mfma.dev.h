@@ -18,7 +18,7 @@ struct RowSoftmax {
   FloatPair sum{0, 0};       ///< of the lane's keys alone, until finish()
 
   /// [thread] The lane's next four scores.
-  FARWARP_DEVICE void add_scores(const float (&scores)[4]) {
+  FARWARP_DEVICE void add_scores(const MfmaSums& scores) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) largest = farwarp::FARWARP_TARGET::maximum(largest, scores[i]);
   }
@@ -58,7 +58,7 @@ struct RowSoftmax {
 /// [thread] Part `part` (0, 1, 2) of what turns a lane's four scores into probabilities. The last one rounds them into the operand of a
 /// product whose k is the key. Parts apart from each other need no wait states between them.
 template <class T, int part>
-FARWARP_DEVICE void make_probabilities(float (&four)[4], float scale_log2, RowSoftmax& row, std::uint64_t& rounded) {
+FARWARP_DEVICE void make_probabilities(MfmaSums& four, float scale_log2, RowSoftmax& row, std::uint64_t& rounded) {
   FloatPair pairs[2] = {{four[0], four[1]}, {four[2], four[3]}};
   if constexpr (part == 0) {
 #pragma unroll
@@ -67,13 +67,11 @@ FARWARP_DEVICE void make_probabilities(float (&four)[4], float scale_log2, RowSo
 #pragma unroll
     for (auto& pair : pairs) pair = {exp2(pair.first), exp2(pair.second)};
   } else {
-#pragma unroll
-    for (auto& pair : pairs) row.sum = add(row.sum, pair);
-    rounded = std::uint64_t{round_bounded_pair<T>(pairs[1].first, pairs[1].second)} << 32 |
-              round_bounded_pair<T>(pairs[0].first, pairs[0].second);
+    row.sum = add(row.sum, pairs[0]);
+    rounded = round_bounded<T>(pairs[0], pairs[1]);
+    row.sum = add(row.sum, pairs[1]);
   }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) four[i] = i % 2 == 0 ? pairs[i / 2].first : pairs[i / 2].second;
+  four = MfmaSums{pairs[0].first, pairs[0].second, pairs[1].first, pairs[1].second};
 }
 inline constexpr int kProbabilityParts = 3;
 

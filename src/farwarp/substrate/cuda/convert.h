@@ -36,8 +36,8 @@ FARWARP_DEVICE std::uint32_t round_pair(float first, float second) {
   return result;
 }
 template <class T>
-FARWARP_DEVICE std::uint32_t round_bounded_pair(float first, float second) {
-  return round_pair<T>(first, second);
+FARWARP_DEVICE std::uint64_t round_bounded(FloatPair first, FloatPair second) {
+  return std::uint64_t{round_pair<T>(second.first, second.second)} << 32 | round_pair<T>(first.first, first.second);
 }
 
 FARWARP_DEVICE std::uint32_t to_fp8(const float (&values)[4]) {

@@ -27,12 +27,13 @@ FARWARP_DEVICE std::uint32_t round_pair(float first, float second) {
 }
 // Numbers that are not allowed become NaNs, so that their use shows.
 template <class T>
-FARWARP_DEVICE std::uint32_t round_bounded_pair(float first, float second) {
+FARWARP_DEVICE std::uint64_t round_bounded(FloatPair first, FloatPair second) {
   const auto checked = [](float value) {
     const float magnitude = std::fabs(value);
     return magnitude == 0 || (magnitude >= kSmallestNormal && magnitude <= 0x1p100f) ? value : NAN;
   };
-  return round_pair<T>(checked(first), checked(second));
+  return std::uint64_t{round_pair<T>(checked(second.first), checked(second.second))} << 32 |
+         round_pair<T>(checked(first.first), checked(first.second));
 }
 
 FARWARP_DEVICE std::uint32_t to_fp8(const float (&values)[4]) {
