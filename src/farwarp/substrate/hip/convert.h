@@ -41,19 +41,30 @@ FARWARP_DEVICE std::uint64_t round_bounded(FloatPair first, FloatPair second) {
   const gcn::Float2 pairs[2] = {{first.first, first.second}, {second.first, second.second}};
   std::uint32_t words[2];
   if constexpr (std::is_same_v<T, Half>) {
+#pragma unroll
     for (int i = 0; i < 2; ++i) words[i] = std::bit_cast<std::uint32_t>(__builtin_convertvector(pairs[i], gcn::Half2));
   } else {
 #if defined(__gfx950__)
+#pragma unroll
     for (int i = 0; i < 2; ++i)
       words[i] = std::bit_cast<std::uint32_t>(__builtin_convertvector(pairs[i], gcn::Bf16x2));
 #else
-    gcn::Float2 rounded[2] = {pairs[0] * -65535.0f, pairs[1] * -65535.0f};
-    __builtin_amdgcn_sched_barrier(0);
-    for (int i = 0; i < 2; ++i)
+    gcn::Float2 rounded[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      rounded[i] = pairs[i] * -65535.0f;
+      __builtin_amdgcn_sched_barrier(0);
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
       rounded[i] = __builtin_elementwise_fma(pairs[i], gcn::Float2{65536.0f, 65536.0f}, rounded[i]);
-    __builtin_amdgcn_sched_barrier(0);
-    for (int i = 0; i < 2; ++i)
+      __builtin_amdgcn_sched_barrier(0);
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
       words[i] = upper_halves(std::bit_cast<std::uint32_t>(rounded[i][0]), std::bit_cast<std::uint32_t>(rounded[i][1]));
+      __builtin_amdgcn_sched_barrier(0);
+    }
 #endif
   }
   return std::uint64_t{words[1]} << 32 | words[0];
