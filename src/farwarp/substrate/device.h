@@ -61,17 +61,6 @@ FARWARP_DEVICE std::remove_const_t<T> load(Peer<T> address);
 template <class T>
 FARWARP_DEVICE std::remove_const_t<T> load(Shared<T> address);
 
-/// [thread] Weak load of 4 or 16 bytes from `base` + `uniform_offset` + `offset`, in bytes. `base` and `uniform_offset` are equal on all
-/// lanes of the warp and stay in scalar registers on AMD (buffer_load), so that a lane keeps 32 bits for many addresses. The offsets'
-/// sum is below 2^31. A lane whose `offset` is kNoAddress gets zeros, and accesses nothing.
-inline constexpr std::uint32_t kNoAddress = 1u << 31;
-template <class T>
-FARWARP_DEVICE T load_from(Global<const std::byte> base, std::uint32_t uniform_offset, std::uint32_t offset);
-/// [thread] Weak store to such an address.
-template <class T>
-FARWARP_DEVICE void store_to(Global<std::byte> base, std::uint32_t uniform_offset, std::uint32_t offset,
-                             std::type_identity_t<T> value);
-
 /// [thread] A hint to load the line into L2 (CUDA); does nothing on other targets. The address must be valid on all targets.
 template <class T>
 FARWARP_DEVICE void prefetch(Global<T> address);
@@ -170,9 +159,6 @@ FARWARP_DEVICE void warp_sync();
 /// [thread] The compiler's scheduler moves no instruction across it; for loops whose instruction order was chosen by hand. Orders no
 /// memory and waits for nothing. Does nothing on some targets.
 FARWARP_DEVICE void schedule_fence();
-/// [thread] Returns `value`. On AMD the compiler does not know that it is the same, and computes what depends on it anew, instead of keeping
-/// that in registers from an earlier place.
-FARWARP_DEVICE int recomputed(int value);
 /// [all threads of `threads` / kWarpSize warps] Barrier among these warps; orders memory as block_sync() does. `number` is 1 to 15;
 /// different numbers are different barriers of the block. Only if Target::kHasBulkCopy.
 FARWARP_DEVICE void group_sync(int number, int threads);
@@ -324,11 +310,6 @@ FARWARP_DEVICE void mfma(MfmaSums& sums, std::uint64_t a, std::uint64_t b);
 
 // ---- conversion and arithmetic -------------------------------------------------------------------------------------
 
-/// Two numbers with which AMD computes in one instruction.
-struct FloatPair {
-  float first, second;
-};
-
 FARWARP_DEVICE float to_float(Half value);  ///< [thread] exact
 FARWARP_DEVICE float to_float(Bf16 value);  ///< [thread] exact
 /// [thread] Rounds to nearest even. T is Half or Bf16.
@@ -337,10 +318,6 @@ FARWARP_DEVICE T round_to(float value);
 /// [thread] Rounds two numbers as round_to() does; the first is in the lower 16 bits.
 template <class T>
 FARWARP_DEVICE std::uint32_t round_pair(float first, float second);
-/// [thread] round_pair() of four numbers whose magnitude is 0 or 2^-126 to 2^100, the first in the lowest 16 bits: fewer instructions on
-/// gfx942. A NaN gives a NaN, but not always round_pair()'s. Other numbers are not allowed.
-template <class T>
-FARWARP_DEVICE std::uint64_t round_bounded(FloatPair first, FloatPair second);
 /// [thread] Converts four numbers to e4m3 bytes of the format Target::kFp8, the first in the lowest byte. Rounds to nearest even and
 /// saturates.
 FARWARP_DEVICE std::uint32_t to_fp8(const float (&values)[4]);
@@ -351,14 +328,6 @@ FARWARP_DEVICE float fused_multiply_add(float a, float b, float c);
 FARWARP_DEVICE float multiply(float a, float b);
 FARWARP_DEVICE float add(float a, float b);
 FARWARP_DEVICE float divide(float a, float b);  ///< [thread] rounded once
-/// [thread] The same functions of two numbers each, bit-equal.
-FARWARP_DEVICE FloatPair fused_multiply_add(FloatPair a, FloatPair b, FloatPair c);
-FARWARP_DEVICE FloatPair multiply(FloatPair a, FloatPair b);
-FARWARP_DEVICE FloatPair add(FloatPair a, FloatPair b);
-
-/// [thread] The lower halves of two words, or the upper ones; that of `first` is in the lower 16 bits.
-FARWARP_DEVICE std::uint32_t lower_halves(std::uint32_t first, std::uint32_t second);
-FARWARP_DEVICE std::uint32_t upper_halves(std::uint32_t first, std::uint32_t second);
 /// [thread] The larger; if one is a NaN, the other.
 FARWARP_DEVICE float maximum(float a, float b);
 /// [thread] 2 to the power of `value`, off by 2 ulp at most; 0 where the result would be denormal. Bits differ between targets.
@@ -381,7 +350,10 @@ FARWARP_DEVICE bool park(const void* const (&addresses)[count], int used, std::u
 
 }  // namespace farwarp::FARWARP_TARGET
 
+#include "farwarp/substrate/amd_forms.h"
+
 #if defined(FARWARP_TARGET_CUDA)
+#include "farwarp/substrate/amd_forms_elsewhere.h"
 #include "farwarp/substrate/cuda/async.h"
 #include "farwarp/substrate/cuda/clock.h"
 #include "farwarp/substrate/cuda/convert.h"
@@ -390,7 +362,6 @@ FARWARP_DEVICE bool park(const void* const (&addresses)[count], int used, std::u
 #include "farwarp/substrate/cuda/mma.h"
 #include "farwarp/substrate/cuda/sync.h"
 #include "farwarp/substrate/cuda/warp.h"
-#include "farwarp/substrate/scalar_forms.h"
 #include "farwarp/substrate/gpu_cells.h"
 #elif defined(FARWARP_TARGET_HIP)
 #include "farwarp/substrate/gpu_cells.h"
@@ -403,6 +374,7 @@ FARWARP_DEVICE bool park(const void* const (&addresses)[count], int used, std::u
 #include "farwarp/substrate/hip/sync.h"
 #include "farwarp/substrate/hip/warp.h"
 #else
+#include "farwarp/substrate/amd_forms_elsewhere.h"
 #include "farwarp/substrate/emu/async.h"
 #include "farwarp/substrate/emu/clock.h"
 #include "farwarp/substrate/emu/convert.h"
@@ -411,6 +383,5 @@ FARWARP_DEVICE bool park(const void* const (&addresses)[count], int used, std::u
 #include "farwarp/substrate/emu/mma.h"
 #include "farwarp/substrate/emu/sync.h"
 #include "farwarp/substrate/emu/warp.h"
-#include "farwarp/substrate/scalar_forms.h"
 #endif
 #include "farwarp/substrate/packets.h"

@@ -213,8 +213,10 @@ FARWARP_KERNEL(vocabulary, VocabularyArgs, kVocabularyThreads) {
   const std::uint32_t nothing = load_from<std::uint32_t>(rows, 0, kNoAddress);
   report(kLoadedFrom, row.lo == plain.lo && row.hi == plain.hi && nothing == 0 ? 1 : 0);
   report(kRecomputed, static_cast<std::uint64_t>(recomputed(thread)));
-  const FloatPair paired = fused_multiply_add(multiply({third, 3}, {third, third}), {third, 7}, add({third, 1}, {5, third}));
-  report(kPairedBits, std::uint64_t{std::bit_cast<std::uint32_t>(paired.second)} << 32 | std::bit_cast<std::uint32_t>(paired.first));
+  const FloatPair paired =
+      fused_multiply_add(multiply({third, 3}, {third, third}), {third, 7}, add({third, 1}, {5, third}));
+  report(kPairedBits,
+         std::uint64_t{std::bit_cast<std::uint32_t>(paired.second)} << 32 | std::bit_cast<std::uint32_t>(paired.first));
   const float four[4] = {third, -third * 0x1p-8f, third * 1000, -3 * third};
   float back[4];
   from_fp8(to_fp8(four), back);

@@ -64,6 +64,10 @@ class AttentionRun {
     for (int b = 0; b < desc_.batch; ++b) {
       for (int head = 0; head < desc_.heads; ++head) {
         for (int query = 0; query < queries_[index(b)]; ++query) {
+          if (query == nan_query) {
+            if (!is_nan(b, head, query)) return "query " + std::to_string(query) + " has a NaN, its results have not";
+            continue;
+          }
           const std::string wrong = difference_of(b, head, query);
           if (!wrong.empty()) return wrong;
         }
@@ -73,6 +77,7 @@ class AttentionRun {
   }
 
   int second_page = -1;  ///< set before run() to give a wrong block table
+  int nan_query = -1;    ///< set before run() to give this query of each sequence a NaN in each head
 
  private:
   std::vector<std::int32_t> table;
@@ -133,6 +138,10 @@ class AttentionRun {
     q = rows(1, query_rows, desc_.heads, used_queries, shape_.deviation);
     k = rows(2, key_rows, desc_.kv_heads, used_keys, 1);
     v = rows(3, key_rows, desc_.kv_heads, used_keys, 1);
+    for (int b = 0; nan_query >= 0 && b < desc_.batch; ++b) {
+      for (int head = 0; head < desc_.heads; ++head)
+        q[index((query_row(b, nan_query) * desc_.heads + head) * desc_.head_dim + 5)] = kNan;
+    }
     out.assign(q.size(), 0xffff);
     lse.assign(index(query_rows * desc_.heads), 0);
     for (int head = 0; head < desc_.heads; ++head) sinks.push_back(0.5f * static_cast<float>(head % 3));
@@ -178,6 +187,11 @@ class AttentionRun {
     for (int i = 0; i < desc_.head_dim; ++i)
       result[index(i)] = harness::decode(desc_.dtype, values[index((row * heads + head) * desc_.head_dim + i)]);
     return result;
+  }
+
+  bool is_nan(int b, int head, int query) const {
+    const std::vector<double> row = numbers(out, query_row(b, query), desc_.heads, head);
+    return std::ranges::all_of(row, [](double value) { return std::isnan(value); });
   }
 
   std::string difference_of(int b, int head, int query) const {
@@ -324,6 +338,25 @@ TEST_P(AttentionTest, PagesOf16) {
   shape.desc.causal = true;
   expect_right(shape);
 }
+TEST_P(AttentionTest, SeveralStepsOfSmallHeadsAndTwoQueryBlocks) { expect_right({desc_of(1, 1, 1, 64, 270, 700)}); }
+TEST_P(AttentionTest, LongPagedWindow) {
+  Shape shape{desc_of(1, 1, 1, 104, 290, 900)};
+  shape.keys = {890};
+  shape.desc.page_size = 32;
+  shape.desc.pages = 40;
+  shape.desc.causal = true;
+  shape.desc.window_left = 500;
+  expect_right(shape);
+}
+TEST_P(AttentionTest, ANanInAQueryStaysInItsResults) {
+  for (const int head_dim : {64, 128}) {
+    AttentionRun run({desc_of(1, 2, 1, head_dim, 40, 300)}, GetParam());
+    run.nan_query = 17;
+    const Status status = run_ranks(1, [&](const std::shared_ptr<Bootstrap>& bootstrap) { return run.run(bootstrap); });
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    EXPECT_EQ(run.difference(), "");
+  }
+}
 TEST_P(AttentionTest, PagesOf256) {
   Shape shape{desc_of(1, 1, 1, 128, 33, 500)};
   shape.keys = {450};
@@ -354,6 +387,18 @@ TEST_P(AttentionTest, ACountOfKeysBeyondTheTensorIsReported) {
   EXPECT_NE(status.message().find("'key count': found 65"), std::string::npos) << status.message();
 }
 
+TEST(AttentionPlanTest, CdnaLaunchesAMultipleOfTheXcds) {
+  const auto blocks = [](int heads, int max_sms) {
+    AttentionDesc desc = desc_of(1, heads, 1, 128, 2048, 2048);
+    desc.max_sms = max_sms;
+    return plan_attention(desc, {TargetKind::kHip, traits_of(TargetKind::kHip), 304, 8})->blocks;
+  };
+  EXPECT_EQ(blocks(64, 0), 304);
+  EXPECT_EQ(blocks(64, 100), 96);
+  EXPECT_EQ(blocks(64, 3), 3);
+  EXPECT_EQ(blocks(5, 0), 40);
+}
+
 TEST(AttentionPlanTest, RefusesByName) {
   const MachineShape shape{TargetKind::kEmuSm90, traits_of(TargetKind::kEmuSm90), 8, 1};
   const auto message = [&](auto change) {
@@ -367,6 +412,14 @@ TEST(AttentionPlanTest, RefusesByName) {
   EXPECT_NE(message([](AttentionDesc& d) { d.head_dim = 192; }).find("head_dim is 192"), std::string::npos);
   EXPECT_NE(message([](AttentionDesc& d) { d.softcap = 30; }).find("softcap is 30"), std::string::npos);
   EXPECT_NE(message([](AttentionDesc& d) { d.page_size = 24; }).find("page_size is 24"), std::string::npos);
+  const auto on_cdna = [](auto change) {
+    AttentionDesc desc = desc_of(1, 4, 2, 64, 16, 16);
+    change(desc);
+    return plan_attention(desc, {TargetKind::kHip, traits_of(TargetKind::kHip), 304, 8}).status().message();
+  };
+  EXPECT_EQ(on_cdna([](AttentionDesc&) {}), "");
+  EXPECT_NE(on_cdna([](AttentionDesc& d) { d.step_keys = 64; }).find("step_keys is 64"), std::string::npos);
+  EXPECT_NE(on_cdna([](AttentionDesc& d) { d.out_pitch = 1 << 25; }).find("at most 16777216 here"), std::string::npos);
   EXPECT_NE(message([](AttentionDesc& d) { d.scale = -1; }).find("scale is -1"), std::string::npos);
 }
 

@@ -15,8 +15,7 @@
 #include <utility>
 
 #include "farwarp/ops/attention/args.h"
-#include "farwarp/ops/attention/loader_mfma.dev.h"
-#include "farwarp/ops/attention/softmax_mfma.dev.h"
+#include "farwarp/ops/attention/rows_mfma.dev.h"
 #include "farwarp/world/device/call.dev.h"
 
 namespace farwarp::FARWARP_TARGET::attention {
@@ -54,10 +53,9 @@ class Attending {
       const int first = work.keys.first / Block::kKeys, end = (work.keys.end + Block::kKeys - 1) / Block::kKeys;
       // All rows of the block see all keys of the steps from `whole_first` to `whole_end` - 1.
       const int whole_first =
-          clamp((first_key_of(args_, work.sequence, work.row + kMfmaQueries - 1) + Block::kKeys - 1) / Block::kKeys, first,
-                end - 1);
-      const int whole_end =
-          clamp(floor_steps(end_key_of(args_, work.sequence, work.row)), whole_first, end - 1);
+          clamp((first_key_of(args_, work.sequence, work.row + kMfmaQueries - 1) + Block::kKeys - 1) / Block::kKeys,
+                first, end - 1);
+      const int whole_end = clamp(floor_steps(end_key_of(args_, work.sequence, work.row)), whole_first, end - 1);
       loader_.open(work, end - 1, first);
       first_step(work, end - 1, first);
       int step = end - 2;
@@ -72,56 +70,25 @@ class Attending {
       }
       last_values();
     }
-    store_results(work);
+    store_results<T>(args_, work, out_, softmax_);
   }
 
  private:
   static constexpr int kRows = 2;  ///< fragments of 16 queries
   static constexpr int kKeyFragments = Block::kKeys / 16;
   static constexpr int kColumnFragments = Block::kHeadDim / 16;
-  static constexpr int kSlices = Block::kHeadDim / 32;  ///< of a row of keys; a lane reads 16 bytes of each
-  static constexpr int kPieces = kRows * kKeyFragments;  ///< of the softmax of a step, 4 scores of a lane each
+  static constexpr int kSlices = Block::kHeadDim / 32;        ///< of a row of keys; a lane reads 16 bytes of each
+  static constexpr int kPieces = kRows * kKeyFragments;       ///< of the softmax of a step, 4 scores of a lane each
   static constexpr int kSlots = kKeyFragments * 2 * kSlices;  ///< of a product: kRows matrix instructions each
-  static constexpr int kAhead = 3;  ///< chunks of 16 bytes that a lane reads from LDS before they are used, each for two slots
+  static constexpr int kAhead =
+      3;  ///< chunks of 16 bytes that a lane reads from LDS before they are used, each for two slots
   static_assert(kSlots == kColumnFragments * kKeyFragments);
-
-  FARWARP_DEVICE int first_query() const { return wave() * kMfmaWaveQueries; }
-
-  /// [warp] Reads the wave's queries. Rows after the last one repeat it; columns beyond the head's are zeros.
-  FARWARP_DEVICE void read_queries(const BlockWork& work) {
-    const int first = work.row + first_query(), last = work.sequence.queries - 1;
-    const Global<const std::byte> base =
-        rows_at<const std::byte>(args_.q_base, args_.q_rows, work, first < last ? first : last);
-    const MatrixIndex lane = mfma_operand(recomputed(lane_index()), 0);
-#pragma unroll
-    for (int row = 0; row < kRows; ++row) {
-      const int wanted = 16 * row + lane.row;
-      const std::uint32_t offset = offset_of(args_.q_rows, first + wanted < last ? wanted : first < last ? last - first : 0);
-#pragma unroll
-      for (int slice = 0; slice < kSlices; ++slice) {
-        const int column = 32 * slice + 2 * lane.column;
-        queries_[row][slice] =
-            load_from<Vec16>(base, 0, column < args_.head_dim ? offset + static_cast<std::uint32_t>(2 * column) : kNoAddress);
-      }
-    }
-  }
-  /// Where row `row` of the work's sequence and head begins.
-  template <class Bytes, class Void>
-  FARWARP_DEVICE Global<Bytes> rows_at(Void* tensor, const Rows& rows, const BlockWork& work, int row) const {
-    const std::int64_t element = work.sequence.query_batch * rows.batch_pitch +
-                                 (std::int64_t{work.sequence.first_query} + row) * rows.row_pitch +
-                                 std::int64_t{work.place.head} * args_.head_dim;
-    return Global<Bytes>(static_cast<Bytes*>(tensor) + element * 2);
-  }
-  /// Of a row from that one, less than 32 rows after it. A pitch is at most 2^24 elements.
-  FARWARP_DEVICE static std::uint32_t offset_of(const Rows& rows, int row) {
-    return static_cast<std::uint32_t>(row) * static_cast<std::uint32_t>(rows.row_pitch * 2);
-  }
 
   // ---- products ----------------------------------------------------------------------------------------------------
 
   FARWARP_DEVICE Vec16 read(int offset) const {
-    return farwarp::FARWARP_TARGET::load(Shared<const Vec16>(reinterpret_cast<const Vec16*>((block_.memory + offset).raw)));
+    return farwarp::FARWARP_TARGET::load(
+        Shared<const Vec16>(reinterpret_cast<const Vec16*>((block_.memory + offset).raw)));
   }
   /// [thread] Chunk `index` of the keys: 8 columns of each of 16 rows, for two slots. And of the values: 8 keys of 16 columns.
   FARWARP_DEVICE Vec16 read_keys(int index) const {
@@ -193,7 +160,7 @@ class Attending {
     Seen seen;
 #pragma unroll
     for (int row = 0; row < kRows; ++row) {
-      const int query = work.row + first_query() + 16 * row + lane.column;
+      const int query = work.row + first_query_of_wave() + 16 * row + lane.column;
       seen.first[row] = first_key_of(args_, work.sequence, query) - key;
       seen.end[row] = end_key_of(args_, work.sequence, query) - key;
     }
@@ -296,7 +263,7 @@ class Attending {
   FARWARP_DEVICE void first_step(const BlockWork& work, int step, int first) {
     loader_.template load_keys<false, true>();
     loader_.template load_values<false, true>();
-    read_queries(work);
+    read_queries(args_, work, queries_);
     loader_.put_keys();
     if (step > first) loader_.template load_keys<false>();
     block_sync();
@@ -311,8 +278,7 @@ class Attending {
     exchange(16);
     exchange(32);
     raise();
-    unrolled<kPieces * kProbabilityParts>(
-        [&](auto i) { make_piece<i / kProbabilityParts, i % kProbabilityParts>(); });
+    unrolled<kPieces * kProbabilityParts>([&](auto i) { make_piece<i / kProbabilityParts, i % kProbabilityParts>(); });
     take_probabilities();
   }
 
@@ -348,44 +314,6 @@ class Attending {
   /// Whole steps before key `end`, which may be negative.
   FARWARP_DEVICE static int floor_steps(int end) { return end < 0 ? 0 : end / Block::kKeys; }
 
-  // ---- results -----------------------------------------------------------------------------------------------------
-
-  /// [warp] Normalises, rounds and stores the wave's rows and their logarithms. A lane has 8 neighbouring columns of each 32.
-  FARWARP_DEVICE void store_results(const BlockWork& work) {
-    const MatrixIndex lane = mfma_sum(recomputed(lane_index()), 0);
-    const float sink = args_.sinks == nullptr
-                           ? kNoScore
-                           : farwarp::FARWARP_TARGET::load(Global<const float>(args_.sinks + work.place.head));
-#pragma unroll
-    for (int row = 0; row < kRows; ++row) {
-      float factor, logarithm;
-      softmax_[row].finish(sink, factor, logarithm);
-      const int first = work.row + first_query(), query = 16 * row + lane.column;
-      const bool stored = first + query < work.sequence.queries;
-      const Global<std::byte> base = rows_at<std::byte>(args_.out, args_.out_rows, work, first);
-#pragma unroll
-      for (int fragment = 0; fragment < kColumnFragments; fragment += 2) {
-        const int column = tile::column_in_row(16 * fragment + lane.row);
-        std::uint64_t words[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const MfmaSums& four = out_[row][fragment + i / 2];
-          words[i] = round_pair<T>(multiply(four[i % 2 * 2], factor), multiply(four[i % 2 * 2 + 1], factor));
-        }
-        const bool inside = stored && column < args_.head_dim;
-        store_to<Vec16>(base, 0, inside ? offset_of(args_.out_rows, query) + static_cast<std::uint32_t>(2 * column) : kNoAddress,
-                        {words[1] << 32 | words[0], words[3] << 32 | words[2]});
-      }
-      if (args_.lse != nullptr) {
-        const std::int64_t in_head = args_.query_starts != nullptr ? args_.total_queries : args_.max_queries;
-        const std::int64_t head = std::int64_t{work.sequence.query_batch} * args_.heads + work.place.head;
-        float* const at = args_.lse + (head * in_head + work.sequence.first_query + first);
-        store_to<float>(Global<std::byte>(reinterpret_cast<std::byte*>(at)), 0,
-                        stored && lane.row == 0 ? static_cast<std::uint32_t>(4 * query) : kNoAddress, logarithm);
-      }
-    }
-  }
-
   const Args& args_;
   Loader<Block> loader_;
   const Block& block_;
@@ -416,7 +344,8 @@ FARWARP_DEVICE void attention_mfma(const Args& args) {
   BadInput bad;
   for (int number = block_index(); number < args.grid.works; number += num_blocks()) {
     attending.attend(uniform_work(work_of(args, number, kMfmaQueries, bad)));
-    bad = {static_cast<Site>(uniform(static_cast<int>(bad.site))), static_cast<std::uint64_t>(uniform(static_cast<int>(bad.allowed))),
+    bad = {static_cast<Site>(uniform(static_cast<int>(bad.site))),
+           static_cast<std::uint64_t>(uniform(static_cast<int>(bad.allowed))),
            static_cast<std::uint64_t>(std::int64_t{uniform(static_cast<int>(bad.found))})};
   }
   // All threads read the same sequences; a wave reads only its own pages.

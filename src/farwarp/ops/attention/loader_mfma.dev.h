@@ -16,7 +16,7 @@ struct MfmaBlock {
   static constexpr MfmaShared kShared{head_dim, keys};
   static constexpr int kHeadDim = head_dim;
   static constexpr int kKeys = keys;
-  static constexpr int kKeyChunks = head_dim / 8;  ///< of a row of keys
+  static constexpr int kKeyChunks = head_dim / 8;             ///< of a row of keys
   static constexpr int kKeyRows = kMfmaThreads / kKeyChunks;  ///< that the block copies at once
   static constexpr int kKeyLoads = keys / kKeyRows;
   static constexpr int kValueChunks = keys / 8;  ///< of a row of transposed values
@@ -48,7 +48,8 @@ FARWARP_DEVICE void put_keys(const Block& block, const KeysInTransit<Block>& tra
       block.memory + key_chunk_offset(row, thread_index() % Block::kKeyChunks, Block::kKeyChunks);
 #pragma unroll
   for (int i = 0; i < Block::kKeyLoads; ++i)  // kKeyRows is a multiple of 8: the permutation repeats
-    store(Shared<Vec16>(reinterpret_cast<Vec16*>((at + i * Block::kKeyRows * Block::kHeadDim * 2).raw)), transit.chunk[i]);
+    store(Shared<Vec16>(reinterpret_cast<Vec16*>((at + i * Block::kKeyRows * Block::kHeadDim * 2).raw)),
+          transit.chunk[i]);
 }
 
 /// [thread] Transposes a step's values into LDS.
@@ -99,7 +100,10 @@ class RowSource {
   };
 
   FARWARP_DEVICE RowSource(const Args& args, const Tensor& tensor)
-      : args_(args), tensor_(tensor), first_row_(Lanes::first_row()), offset_(offset_of(lane_index(), Lanes::row(lane_index()))) {}
+      : args_(args),
+        tensor_(tensor),
+        first_row_(Lanes::first_row()),
+        offset_(offset_of(lane_index(), Lanes::row(lane_index()))) {}
 
   /// [warp] Points this source at step `step` of a work. Steps before `first_step` are not read.
   FARWARP_DEVICE void open(const BlockWork& work, int step, int first_step) {
@@ -108,8 +112,8 @@ class RowSource {
     keys_ = work.sequence.keys;
     head_ = static_cast<const std::byte*>(tensor_.base) + std::int64_t{work.kv_head} * args_.head_dim * 2;
     if (args_.page_size == 0) {
-      head_ += (work.sequence.key_batch * tensor_.rows.batch_pitch +
-                work.sequence.first_key * tensor_.rows.row_pitch) * 2;
+      head_ +=
+          (work.sequence.key_batch * tensor_.rows.batch_pitch + work.sequence.first_key * tensor_.rows.row_pitch) * 2;
       at_ = head_ + std::int64_t{step * Block::kKeys + first_row_} * tensor_.rows.row_pitch * 2;
     } else {
       table_ = args_.block_table + std::int64_t{work.place.batch} * args_.table_pitch;
@@ -146,7 +150,8 @@ class RowSource {
           const int lane_row = Lanes::row(lane) + i;
           take(group, i, load_from<Value>(from, 0, offset_of(lane, lane_row < last ? lane_row : last)));
         } else {
-          take(group, i, load_from<Value>(from, static_cast<std::uint32_t>(i) * static_cast<std::uint32_t>(pitch), offset_));
+          take(group, i,
+               load_from<Value>(from, static_cast<std::uint32_t>(i) * static_cast<std::uint32_t>(pitch), offset_));
         }
       }
     }
@@ -164,8 +169,9 @@ class RowSource {
   /// the head's are zeros.
   FARWARP_DEVICE std::uint32_t offset_of(int lane, int row) const {
     const int column = Lanes::column(lane);
-    const std::uint32_t offset = static_cast<std::uint32_t>(row) * static_cast<std::uint32_t>(tensor_.rows.row_pitch * 2) +
-                                 static_cast<std::uint32_t>(column) * 2;
+    const std::uint32_t offset =
+        static_cast<std::uint32_t>(row) * static_cast<std::uint32_t>(tensor_.rows.row_pitch * 2) +
+        static_cast<std::uint32_t>(column) * 2;
     return column < args_.head_dim ? offset : kNoAddress;
   }
   /// [warp] Loads the page numbers of the current step; the load of the step uses them, so that nothing waits for them.
@@ -174,8 +180,7 @@ class RowSource {
     for (int group = 0; group < Lanes::kGroups; ++group) {
       int row = step_ * Block::kKeys + first_row_ + group * Lanes::kDistance;
       row = row < keys_ ? row : keys_ - 1;
-      pages_[group] =
-          farwarp::FARWARP_TARGET::load(Global<const std::int32_t>(table_ + args_.by_page.quotient(row)));
+      pages_[group] = farwarp::FARWARP_TARGET::load(Global<const std::int32_t>(table_ + args_.by_page.quotient(row)));
     }
   }
 
@@ -209,15 +214,10 @@ class Loader {
   }
   template <bool plain, bool ends = false>
   FARWARP_DEVICE void load_values() {
-    values_.template load<8, plain, ends>(
-        [&](int, int i, std::uint32_t pair) { in_values_.pair[i] = pair; });
+    values_.template load<8, plain, ends>([&](int, int i, std::uint32_t pair) { in_values_.pair[i] = pair; });
   }
-  FARWARP_DEVICE void put_keys() const {
-    attention::put_keys(block_, in_keys_);
-  }
-  FARWARP_DEVICE void put_values() const {
-    attention::put_values(block_, in_values_);
-  }
+  FARWARP_DEVICE void put_keys() const { attention::put_keys(block_, in_keys_); }
+  FARWARP_DEVICE void put_values() const { attention::put_values(block_, in_values_); }
   /// 0, or a page number that is not allowed.
   FARWARP_DEVICE int bad_page() const { return keys_.bad_page != 0 ? keys_.bad_page : values_.bad_page; }
 

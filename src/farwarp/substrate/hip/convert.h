@@ -46,8 +46,7 @@ FARWARP_DEVICE std::uint64_t round_bounded(FloatPair first, FloatPair second) {
   } else {
 #if defined(__gfx950__)
 #pragma unroll
-    for (int i = 0; i < 2; ++i)
-      words[i] = std::bit_cast<std::uint32_t>(__builtin_convertvector(pairs[i], gcn::Bf16x2));
+    for (int i = 0; i < 2; ++i) words[i] = std::bit_cast<std::uint32_t>(__builtin_convertvector(pairs[i], gcn::Bf16x2));
 #else
     gcn::Float2 rounded[2];
 #pragma unroll

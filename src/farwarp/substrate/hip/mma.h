@@ -14,8 +14,8 @@ typedef short Bf16x4 __attribute__((ext_vector_type(4)));
 template <class T>
 FARWARP_DEVICE void mfma(MfmaSums& sums, std::uint64_t a, std::uint64_t b) {
   if constexpr (std::is_same_v<T, Half>) {
-    sums =
-        __builtin_amdgcn_mfma_f32_16x16x16f16(std::bit_cast<gcn::Half4>(a), std::bit_cast<gcn::Half4>(b), sums, 0, 0, 0);
+    sums = __builtin_amdgcn_mfma_f32_16x16x16f16(std::bit_cast<gcn::Half4>(a), std::bit_cast<gcn::Half4>(b), sums, 0, 0,
+                                                 0);
   } else {
     sums = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(std::bit_cast<gcn::Bf16x4>(a), std::bit_cast<gcn::Bf16x4>(b), sums,
                                                      0, 0, 0);

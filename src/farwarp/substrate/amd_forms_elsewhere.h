@@ -1,4 +1,4 @@
-// What has a form of its own on AMD alone: arithmetic of pairs, loads from scalar bases, a hint about registers.
+// amd_forms.h where the target has no forms of its own.
 #pragma once
 
 #include "farwarp/substrate/device.h"
