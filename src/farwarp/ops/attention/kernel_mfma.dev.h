@@ -80,8 +80,8 @@ class Attending {
   static constexpr int kSlices = Block::kHeadDim / 32;        ///< of a row of keys; a lane reads 16 bytes of each
   static constexpr int kPieces = kRows * kKeyFragments;       ///< of the softmax of a step, 4 scores of a lane each
   static constexpr int kSlots = kKeyFragments * 2 * kSlices;  ///< of a product: kRows matrix instructions each
-  static constexpr int kAhead =
-      3;  ///< chunks of 16 bytes that a lane reads from LDS before they are used, each for two slots
+  /// Chunks of 16 bytes that a lane reads from LDS before they are used, each for two slots.
+  static constexpr int kAhead = 4;
   static_assert(kSlots == kColumnFragments * kKeyFragments);
 
   // ---- products ----------------------------------------------------------------------------------------------------
@@ -103,8 +103,9 @@ class Attending {
                 value_chunk_offset(16 * (fragment % 2) + lane.row, 4 * slice + lane.column / 4, Block::kValueChunks));
   }
 
-  /// [warp] The slots of a product. `read(index)` reads a chunk, `multiply<slot>(operand)` issues the matrix instructions of a slot,
-  /// `beside(slot)` is other work: slot -1 while the first chunks arrive, 0 .. kSlots - 1 beside the products.
+  /// [warp] The slots of a product. `read(index)` reads a chunk, `multiply(slot, operand)` issues the matrix instructions of a slot,
+  /// `beside(slot)` is other work: slot -1 while the first chunks arrive, 0 .. kSlots - 1 beside the products. The second chunk of two is
+  /// used first, so that one wait is for both.
   template <class Read, class Multiply, class Beside>
   FARWARP_DEVICE void product(const Read& read, const Multiply& multiply, const Beside& beside) {
     Vec16 chunks[kAhead + 1];
@@ -113,10 +114,10 @@ class Attending {
     beside(std::integral_constant<int, -1>{});
     schedule_fence();
     unrolled<kSlots>([&](auto slot) {
-      constexpr int kNext = slot / 2 + kAhead;
-      if constexpr (slot % 2 == 0 && kNext < kSlots / 2) chunks[kNext % (kAhead + 1)] = read(kNext);
-      const Vec16 chunk = chunks[slot / 2 % (kAhead + 1)];
-      multiply(slot, slot % 2 == 0 ? chunk.lo : chunk.hi);
+      constexpr int kNext = slot / 2 + kAhead, kUsed = slot / 2 ^ 1;
+      const Vec16 chunk = chunks[kUsed % (kAhead + 1)];
+      multiply(std::integral_constant<int, 2 * kUsed + slot % 2>{}, slot % 2 == 0 ? chunk.lo : chunk.hi);
+      if constexpr (slot % 2 == 1 && kNext < kSlots / 2) chunks[kNext % (kAhead + 1)] = read(kNext);
       beside(slot);
       schedule_fence();
     });
@@ -131,7 +132,7 @@ class Attending {
 #pragma unroll
               for (int row = 0; row < kRows; ++row) {
                 MfmaSums& sums = scores_[row][kFragment];
-                if constexpr (kPart == 0) sums = MfmaSums{0, 0, 0, 0};
+                if constexpr (kPart == 2) sums = MfmaSums{0, 0, 0, 0};  // of the second chunk, which comes first
                 const Vec16 queries = queries_[row][kPart / 2];
                 mfma<T>(sums, keys, kPart % 2 == 0 ? queries.lo : queries.hi);
               }

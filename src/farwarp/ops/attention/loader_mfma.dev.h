@@ -74,6 +74,7 @@ FARWARP_DEVICE void put_values(const Block& block, const ValuesInTransit& transi
 template <class Block>
 struct KeyLanes {
   static constexpr int kGroups = Block::kKeyLoads, kDistance = Block::kKeyRows;
+  static constexpr bool kEndsEarly = true;  ///< a work's last steps load no more keys
   using Value = Vec16;
   FARWARP_DEVICE static int first_row() { return key_in_row(wave() * (64 / Block::kKeyChunks)); }
   FARWARP_DEVICE static int row(int lane) { return key_in_row(lane / Block::kKeyChunks); }
@@ -82,6 +83,7 @@ struct KeyLanes {
 template <class Block>
 struct ValueLanes {
   static constexpr int kGroups = 1, kDistance = 0;
+  static constexpr bool kEndsEarly = false;
   using Value = std::uint32_t;
   FARWARP_DEVICE static int first_row() { return wave() * (64 / Block::kPairs * 8); }
   FARWARP_DEVICE static int row(int lane) { return lane / Block::kPairs * 8; }
@@ -155,7 +157,7 @@ class RowSource {
         }
       }
     }
-    if (step_ > first_step_) {
+    if ((plain && !Lanes::kEndsEarly) || step_ > first_step_) {
       --step_;
       at_ -= Block::kKeys * pitch;
     }

@@ -34,8 +34,7 @@ FARWARP_DEVICE std::uint32_t round_pair(float first, float second) {
 
 // bf16 on gfx942, in packed arithmetic: 65536 x is on the grid of bf16 numbers near x. So -65535 x, which is 65536 x - x to the other sign,
 // is rounded to that grid, and a tie to even, because 65536 x is even where x lies half way between two bf16 numbers. What is left of
-// 65536 x is x rounded to bf16, exactly. Compared on a CPU with bf16_from() for all numbers that are allowed. The order is fixed because
-// the compiler puts a wait state between dependent packed instructions.
+// 65536 x is x rounded to bf16, exactly. Compared on a CPU with bf16_from() for all numbers that are allowed.
 template <class T>
 FARWARP_DEVICE std::uint64_t round_bounded(FloatPair first, FloatPair second) {
   const gcn::Float2 pairs[2] = {{first.first, first.second}, {second.first, second.second}};
@@ -48,21 +47,11 @@ FARWARP_DEVICE std::uint64_t round_bounded(FloatPair first, FloatPair second) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) words[i] = std::bit_cast<std::uint32_t>(__builtin_convertvector(pairs[i], gcn::Bf16x2));
 #else
-    gcn::Float2 rounded[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      rounded[i] = pairs[i] * -65535.0f;
-      __builtin_amdgcn_sched_barrier(0);
-    }
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      rounded[i] = __builtin_elementwise_fma(pairs[i], gcn::Float2{65536.0f, 65536.0f}, rounded[i]);
-      __builtin_amdgcn_sched_barrier(0);
-    }
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      words[i] = upper_halves(std::bit_cast<std::uint32_t>(rounded[i][0]), std::bit_cast<std::uint32_t>(rounded[i][1]));
-      __builtin_amdgcn_sched_barrier(0);
+      const gcn::Float2 negative = pairs[i] * -65535.0f;
+      const gcn::Float2 rounded = __builtin_elementwise_fma(pairs[i], gcn::Float2{65536.0f, 65536.0f}, negative);
+      words[i] = upper_halves(std::bit_cast<std::uint32_t>(rounded[0]), std::bit_cast<std::uint32_t>(rounded[1]));
     }
 #endif
   }
