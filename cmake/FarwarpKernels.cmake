@@ -74,8 +74,8 @@ set(FARWARP_HIP_FLAGS -x hip --cuda-device-only --no-gpu-bundle-output -nogpulib
   -mllvm -amdgpu-early-inline-all=true -mllvm -amdgpu-function-calls=false
   -DFARWARP_TARGET_HIP -Wall -Wextra -Werror -Wno-undefined-inline)
 
-# farwarp_kernels(name entry.dev.cc [TO target] [MATRIX_UNIT wgmma|mfma] [DEFINES define...] [HIP_OPTIONS option...]): compiles one kernel file once
-# per target (with MATRIX_UNIT: per target that has this matrix unit) and links the results into `target`. The default links them
+# farwarp_kernels(name entry.dev.cc [TO target] [MATRIX_UNIT wgmma|mfma] [DEFINES define...] [HIP_OPTIONS option...]):
+# compiles one kernel file once per target (with MATRIX_UNIT: per target that has this matrix unit) and links the results into `target`. The default links them
 # into everything that links farwarp_objects.
 #   emulator  always: one object per personality
 #   cuda      a cubin, name.sm_90a.cubin, embedded
