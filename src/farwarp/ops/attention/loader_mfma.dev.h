@@ -123,7 +123,8 @@ class RowSource {
     }
   }
 
-  /// [thread] Loads this step's `rows` rows of the lane in each group: `take(group, i, value of the i-th)`. Then moves to the step before. Rows after the sequence's end, which only a work's last step has (`ends`), repeat the last row.
+  /// [thread] Loads this step's `rows` rows of the lane in each group: `take(group, i, value of the i-th)`. Then moves to the step before.
+  /// Rows after the sequence's end, which only a work's last step has (`ends`), repeat the last row.
   template <int rows, bool plain, bool ends, class Take>
   FARWARP_DEVICE void load(const Take& take) {
     const std::int64_t pitch = tensor_.rows.row_pitch * 2;  // in bytes
