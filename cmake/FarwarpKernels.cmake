@@ -74,15 +74,15 @@ set(FARWARP_HIP_FLAGS -x hip --cuda-device-only --no-gpu-bundle-output -nogpulib
   -mllvm -amdgpu-early-inline-all=true -mllvm -amdgpu-function-calls=false
   -DFARWARP_TARGET_HIP -Wall -Wextra -Werror -Wno-undefined-inline)
 
-# farwarp_kernels(name entry.dev.cc [TO target] [MATRIX_UNIT wgmma|mfma] [DEFINES define...]): compiles one kernel file once
-# per target (with MATRIX_UNIT: per target that has this matrix unit) and links the results into `target`. The default links them
+# farwarp_kernels(name entry.dev.cc [TO target] [MATRIX_UNIT wgmma|mfma] [DEFINES define...] [HIP_OPTIONS option...]):
+# compiles one kernel file once per target (with MATRIX_UNIT: per target that has this matrix unit) and links the results into `target`. The default links them
 # into everything that links farwarp_objects.
 #   emulator  always: one object per personality
 #   cuda      a cubin, name.sm_90a.cubin, embedded
 #   hip       code objects, name.gfx942.co and name.gfx950.co, embedded
 # Embedded objects are found through farwarp/vendor/code_object.h.
 function(farwarp_kernels name entry)
-  cmake_parse_arguments(PARSE_ARGV 2 ARG "" "TO;MATRIX_UNIT" "DEFINES")
+  cmake_parse_arguments(PARSE_ARGV 2 ARG "" "TO;MATRIX_UNIT" "DEFINES;HIP_OPTIONS")
   if(NOT ARG_TO)
     set(ARG_TO farwarp_objects)
   endif()
@@ -125,7 +125,7 @@ function(farwarp_kernels name entry)
       set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.${arch}.co)
       # The clang driver ignores -MD and -MF for a device-only link. These are the equivalent options of clang -cc1.
       farwarp_code_object(${name} ${entry} kHip ${arch} ${object}
-        ${FARWARP_HIP_CLANG} ${FARWARP_HIP_FLAGS} --offload-arch=${arch} ${ARG_DEFINES}
+        ${FARWARP_HIP_CLANG} ${FARWARP_HIP_FLAGS} ${ARG_HIP_OPTIONS} --offload-arch=${arch} ${ARG_DEFINES}
         -Xclang -dependency-file -Xclang ${object}.d -Xclang -MT -Xclang ${object})
       set_property(GLOBAL APPEND PROPERTY FARWARP_HIP_CODE_OBJECTS ${object})
     endforeach()

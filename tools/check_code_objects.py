@@ -21,6 +21,8 @@ its main loop:
   matrix   For a kernel called ..mfma..: the innermost loop around its matrix instructions reads LDS by 8 or 16 bytes and
            writes it by 16. At least half of the loop's matrix instructions are issued between a load from memory and the
            wait for it. The composition of that loop is printed too.
+  others   For a kernel called attention_mfma..: that loop has at most 3.5 other instructions for each matrix instruction, and 4 if
+           the kernel's head has 64 columns. A matrix instruction (16 x 16 x 16) takes the time in which a wave issues four.
 """
 
 import argparse
@@ -43,6 +45,9 @@ MATRIX = re.compile(r"^v_s?mfmac?_")
 LDS = re.compile(r"^ds_(read|write)")
 WIDE_LDS = re.compile(r"^ds_(read_b(64|128)|write_b128)$")
 IN_LOOP = re.compile(r"^(v_s?mfmac?_|ds_|global_|buffer_|s_barrier|s_waitcnt)")
+
+ATTENTION = re.compile(r"^attention_mfma_\w+?_(?P<head>\d+)$")
+MOST_OTHERS = {"64": 4.0, "128": 3.5}
 
 LANE_REGISTERS = 512
 SIMDS = 4
@@ -161,6 +166,24 @@ def least_overlap(loop):
     return min(overlaps, default=None)
 
 
+def others(loop):
+    """Other instructions for each matrix instruction of a loop that has some."""
+    count = sum(1 for instruction in loop if MATRIX.match(instruction.name))
+    return (len(loop) - count) / count
+
+
+def check_others(name, instructions):
+    """Violations of the rule 'others', as (address, text)."""
+    loop = matrix_loop(instructions)
+    kernel = ATTENTION.match(name)
+    if not kernel or not loop:  # without a loop the rule 'matrix' is violated
+        return []
+    most = MOST_OTHERS[kernel["head"]]
+    if others(loop) <= most:
+        return []
+    return [(loop[0].address, f"others: {others(loop):.2f} for each matrix instruction, {most} allowed")]
+
+
 def check_matrix(instructions):
     """Violations of the rule 'matrix', as (address, text)."""
     loop = matrix_loop(instructions)
@@ -179,8 +202,10 @@ def check_matrix(instructions):
 
 def describe_loop(instructions):
     loop = matrix_loop(instructions)
+    if not loop:
+        return "no loop with matrix instructions"
     names = collections.Counter(instruction.name for instruction in loop if IN_LOOP.match(instruction.name))
-    return (f"loop of {len(loop)} instructions: " + ", ".join(f"{count} {name}" for name, count in names.items()) +
+    return (f"loop of {len(loop)} instructions, {others(loop):.2f} others for each matrix instruction: " + ", ".join(f"{count} {name}" for name, count in names.items()) +
             f"; loads are waited for after {least_overlap(loop)} matrix instructions or more")
 
 
@@ -250,7 +275,7 @@ def main(arguments=None):
             found += [(0, text) for text in check_resources(fields)]
             if "mfma" in name and instructions:
                 print(f"{path}: {name}: {describe_loop(instructions)}")
-                found += check_matrix(instructions)
+                found += check_matrix(instructions) + check_others(name, instructions)
             for address, text in found:
                 print(f"{path}: {name}+{address - instructions[0].address if address else 0:#x}: {text}")
             violations += len(found)

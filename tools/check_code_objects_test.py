@@ -139,6 +139,27 @@ class MatrixLoop(unittest.TestCase):
                          ["global_load_dwordx4", "v_mfma_f32_16x16x16_f16", AGAIN])
 
 
+class Others(unittest.TestCase):
+    def rule(self, name, *lines):
+        return [text for _, text in check_code_objects.check_others(name, loop(*lines))]
+
+    def test_at_most_three_and_a_half(self):
+        # The branch back is an other instruction, too.
+        lines = [MATRIX, MATRIX, *["v_exp_f32_e32 v1, v1"] * 6]
+        self.assertEqual(self.rule("attention_mfma_bf16_128", *lines), [])
+        self.assertEqual(self.rule("attention_mfma_bf16_128", *lines, "s_nop 0"),
+                         ["others: 4.00 for each matrix instruction, 3.5 allowed"])
+        self.assertEqual(self.rule("attention_mfma_fp16_64", *lines, "s_nop 0"), [])
+        self.assertEqual(self.rule("attention_mfma_fp16_64", *lines, "s_nop 0", "s_nop 0"),
+                         ["others: 4.50 for each matrix instruction, 4.0 allowed"])
+
+    def test_other_kernels_and_no_loop(self):
+        self.assertEqual(self.rule("gemm_mfma_bf16_64x128", MATRIX, *["s_nop 0"] * 9), [])
+        instructions = check_code_objects.parse(disassembly(LOAD, MATRIX, END))["kernel"]
+        self.assertEqual(check_code_objects.check_others("attention_mfma_bf16_128", instructions), [])
+        self.assertEqual(check_code_objects.describe_loop(instructions), "no loop with matrix instructions")
+
+
 class Resources(unittest.TestCase):
     def found(self, **changes):
         fields = {"max_flat_workgroup_size": "512", "wavefront_size": "64", "vgpr_count": "256", "group_segment_fixed_size": "128"}

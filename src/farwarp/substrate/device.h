@@ -1,7 +1,7 @@
 // The device vocabulary: everything that a kernel may do to the machine. Each function is one instruction or one idiom, without policy.
 //
-// This file declares and documents it; cuda/, hip/ and emu/ define it in files of the same names. contract.md states the memory model
-// that the orders and scopes below refer to. RULES.md gives the rules for using and extending the vocabulary.
+// This file and amd_forms.h declare and document it; cuda/, hip/ and emu/ define it in files of the same names. contract.md states the
+// memory model that the orders and scopes below refer to. RULES.md gives the rules for using and extending the vocabulary.
 //
 // Who calls a function: [thread] any thread on its own; [warp] all threads of the warp together; [block] all threads of the block
 // together, and none has exited.
@@ -32,6 +32,7 @@ namespace farwarp::FARWARP_TARGET {
 //   struct Target { static constexpr TargetKind kKind; static constexpr TargetTraits kTraits;
 //                   static constexpr int kWarpSize; static constexpr bool kHasBulkCopy; static constexpr Fp8Format kFp8;
 //                   static constexpr MatrixUnit kMatrixUnit; };
+//   MfmaSums, see mfma()
 
 // ---- ids -----------------------------------------------------------------------------------------------------------
 // Blocks are one-dimensional; so is the grid. A warp is kWarpSize consecutive threads of a block.
@@ -304,6 +305,10 @@ FARWARP_DEVICE void raise_registers();
 /// [warp] sums[16 x 16] += A[16 x 16] * B[16 x 16]^T. Each thread gives four consecutive elements of a row of A (`a`) and of B (`b`).
 template <class T>
 FARWARP_DEVICE void mfma(float (&sums)[4], std::uint64_t a, std::uint64_t b);
+/// [warp] The same. MfmaSums are four floats, indexed 0 to 3, that the compiler keeps in consecutive registers all the time. With arrays
+/// it copies sums that several loops accumulate.
+template <class T>
+FARWARP_DEVICE void mfma(MfmaSums& sums, std::uint64_t a, std::uint64_t b);
 
 // ---- conversion and arithmetic -------------------------------------------------------------------------------------
 
@@ -325,7 +330,6 @@ FARWARP_DEVICE float fused_multiply_add(float a, float b, float c);
 FARWARP_DEVICE float multiply(float a, float b);
 FARWARP_DEVICE float add(float a, float b);
 FARWARP_DEVICE float divide(float a, float b);  ///< [thread] rounded once
-
 /// [thread] The larger; if one is a NaN, the other.
 FARWARP_DEVICE float maximum(float a, float b);
 /// [thread] 2 to the power of `value`, off by 2 ulp at most; 0 where the result would be denormal. Bits differ between targets.
@@ -348,7 +352,10 @@ FARWARP_DEVICE bool park(const void* const (&addresses)[count], int used, std::u
 
 }  // namespace farwarp::FARWARP_TARGET
 
+#include "farwarp/substrate/amd_forms.h"
+
 #if defined(FARWARP_TARGET_CUDA)
+#include "farwarp/substrate/amd_forms_elsewhere.h"
 #include "farwarp/substrate/cuda/async.h"
 #include "farwarp/substrate/cuda/clock.h"
 #include "farwarp/substrate/cuda/convert.h"
@@ -369,6 +376,7 @@ FARWARP_DEVICE bool park(const void* const (&addresses)[count], int used, std::u
 #include "farwarp/substrate/hip/sync.h"
 #include "farwarp/substrate/hip/warp.h"
 #else
+#include "farwarp/substrate/amd_forms_elsewhere.h"
 #include "farwarp/substrate/emu/async.h"
 #include "farwarp/substrate/emu/clock.h"
 #include "farwarp/substrate/emu/convert.h"

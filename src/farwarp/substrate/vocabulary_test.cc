@@ -46,6 +46,17 @@ std::vector<std::uint64_t> expected_results(int thread, const TargetTraits& trai
   expected[kRoundedPairs] = static_cast<std::uint64_t>(half_from(-third).bits) << 48 |
                             static_cast<std::uint64_t>(half.bits) << 32 | static_cast<std::uint64_t>(bf16.bits) << 16 |
                             bf16_from(-third).bits;
+  const auto quad = [](std::uint64_t a, std::uint64_t b, std::uint64_t c, std::uint64_t d) {
+    return d << 48 | c << 32 | b << 16 | a;
+  };
+  expected[kBoundedHalves] = quad(half.bits, 0, half_from(-third).bits, half_from(third * 1000).bits);
+  expected[kBoundedBf16] = quad(bf16_from(-third * 0x1p-100f).bits, bf16_from(third * 0x1p90f).bits, bf16.bits, 0);
+  const std::uint64_t word = bits_of_float(third);
+  expected[kHalvesOfWords] = quad(word >> 16, lane << 20 >> 16, word & 0xffff, lane << 4);
+  expected[kLoadedFrom] = 1;
+  expected[kRecomputed] = static_cast<std::uint64_t>(thread);
+  expected[kPairedBits] = static_cast<std::uint64_t>(bits_of_float(std::fma(3 * third, 7.0f, 1 + third))) << 32 |
+                          bits_of_float(std::fma(third * third, third, third + 5));
   const float four[4] = {third, -third * 0x1p-8f, third * 1000, -3 * third};
   float back[4];
   for (int i = 0; i < 4; ++i) {

@@ -201,6 +201,22 @@ FARWARP_KERNEL(vocabulary, VocabularyArgs, kVocabularyThreads) {
   report(kHalfBits, half.bits);
   report(kBf16Bits, bf16.bits);
   report(kRoundedPairs, std::uint64_t{round_pair<Half>(third, -third)} << 32 | round_pair<Bf16>(-third, third));
+  report(kBoundedHalves, round_bounded<Half>({third, 0}, {-third, third * 1000}));
+  report(kBoundedBf16, round_bounded<Bf16>({-third * 0x1p-100f, third * 0x1p90f}, {third, 0}));
+  const auto word = std::bit_cast<std::uint32_t>(third);
+  report(kHalvesOfWords, std::uint64_t{lower_halves(word, lane << 4)} << 32 | upper_halves(word, lane << 20));
+  const Global<std::byte> mine(reinterpret_cast<std::byte*>(block->words));
+  const Global<const std::byte> rows(reinterpret_cast<const std::byte*>(block->source));
+  const Vec16 row = load_from<Vec16>(rows, 16, static_cast<std::uint32_t>(thread / 2 * 16));
+  store_to<float>(mine, 16, kNoAddress, 1.0f);
+  const Vec16 plain = load(Global<const Vec16>(reinterpret_cast<const Vec16*>(block->source[thread / 2 + 1])));
+  const std::uint32_t nothing = load_from<std::uint32_t>(rows, 0, kNoAddress);
+  report(kLoadedFrom, row.lo == plain.lo && row.hi == plain.hi && nothing == 0 ? 1 : 0);
+  report(kRecomputed, static_cast<std::uint64_t>(recomputed(thread)));
+  const FloatPair paired =
+      fused_multiply_add(multiply({third, 3}, {third, third}), {third, 7}, add({third, 1}, {5, third}));
+  report(kPairedBits,
+         std::uint64_t{std::bit_cast<std::uint32_t>(paired.second)} << 32 | std::bit_cast<std::uint32_t>(paired.first));
   const float four[4] = {third, -third * 0x1p-8f, third * 1000, -3 * third};
   float back[4];
   from_fp8(to_fp8(four), back);

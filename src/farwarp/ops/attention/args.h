@@ -31,6 +31,7 @@ struct Args {
   std::uint32_t slot;  ///< of the operator in its World
   WorkGrid grid;
   Divisor by_group;  ///< query heads of a KV head
+  Divisor by_page;   ///< page_size, if paged
   std::int32_t heads, kv_heads, head_dim;
   std::int32_t max_queries, max_keys;      ///< of a sequence
   std::int32_t total_queries, total_keys;  ///< rows of q and of k, where sequences are ragged

@@ -157,6 +157,7 @@ Result<Attention> Attention::create(World& world, const AttentionDesc& desc) {
   args.slot = state->opened.slot();
   args.grid = plan->grid(world.device().shape());
   args.by_group = Divisor(filled.heads / filled.kv_heads);
+  args.by_page = Divisor(paged ? filled.page_size : 1);
   args.heads = filled.heads;
   args.kv_heads = filled.kv_heads;
   args.head_dim = filled.head_dim;

@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <span>
+#include <utility>
 
 #include "farwarp/base/arguments.h"
 #include "farwarp/ops/attention/args.h"
+#include "farwarp/ops/attention/best_mapping.h"
+#include "farwarp/ops/attention/shape_mfma.h"
 #include "farwarp/ops/attention/shape_wgmma.h"
 #include "farwarp/ops/attention/variants.h"
 
@@ -104,32 +107,69 @@ AttentionDesc filled_in(AttentionDesc desc) {
   return desc;
 }
 
-const Variant* choose_kernel(const AttentionDesc& desc) {
+/// A CDNA kernel computes offsets between a wave's rows in 32 bits.
+Status check_mfma_pitches(const AttentionDesc& desc) {
+  for (const auto& [field, pitch] : {std::pair{"q_pitch", desc.q_pitch}, std::pair{"k_pitch", desc.k_pitch},
+                                     std::pair{"v_pitch", desc.v_pitch}, std::pair{"out_pitch", desc.out_pitch}}) {
+    if (pitch > attention::kMfmaMostPitch)
+      return wrong(field, pitch, fmt::format("at most {} here", attention::kMfmaMostPitch));
+  }
+  return {};
+}
+
+/// `kernels`: of the matrix unit. The one that pads the head least.
+const Variant* choose_kernel(const AttentionDesc& desc, std::span<const Variant> kernels) {
   const Variant* best = nullptr;
-  for (const Variant& kernel : attention::kWgmmaKernels) {
+  for (const Variant& kernel : kernels) {
     if (kernel.dtype != desc.dtype || kernel.head_dim < desc.head_dim) continue;
     if (best == nullptr || kernel.head_dim < best->head_dim) best = &kernel;
   }
   return best;
 }
 
+/// By the simulated caches of an MI300X; it stands for every machine with XCDs.
+attention::Mapping mapping_for(const AttentionPlan& plan, const MachineShape& shape) {
+  const AttentionDesc& desc = plan.desc;
+  auto machine = find_cache_machine("mi300x");
+  if (!machine.ok()) return desc.mapping;
+  machine->xcds = shape.xcds;
+  const attention::PrefillShape prefill{.batch = desc.batch,
+                                        .heads = desc.heads,
+                                        .kv_heads = desc.kv_heads,
+                                        .seq_q = desc.max_queries,
+                                        .seq_k = desc.max_keys,
+                                        .head_dim = desc.head_dim,
+                                        .block_m = plan.block_queries,
+                                        .block_n = plan.step_keys,
+                                        .causal = desc.window_right == 0};
+  const auto best = attention::best_mapping(*machine, prefill, plan.folded);
+  return best.ok() ? *best : desc.mapping;
+}
+
 }  // namespace
 
 Result<AttentionPlan> plan_attention(const AttentionDesc& wanted, const MachineShape& shape) {
   if (const Status status = check(wanted); !status.ok()) return status;
-  if (shape.traits.matrix_unit != MatrixUnit::kWgmma)
-    return unavailable(fmt::format("attention has no kernel for {}", name_of(shape.target)));
   AttentionPlan plan;
   plan.desc = filled_in(wanted);
   const AttentionDesc& desc = plan.desc;
-  const Variant* const kernel = choose_kernel(desc);
+  const bool mfma = shape.traits.matrix_unit == MatrixUnit::kMfma;
+  if (mfma) {
+    if (const Status status = check_mfma_pitches(desc); !status.ok()) return status;
+  }
+  const Variant* const kernel = choose_kernel(desc, mfma ? std::span<const Variant>(attention::kMfmaKernels)
+                                                         : std::span<const Variant>(attention::kWgmmaKernels));
   plan.kernel = kernel->name;
   plan.step_keys = kernel->keys;
-  plan.threads = attention::kWgmmaThreads;
-  plan.block_queries = attention::kWgmmaQueries;
-  plan.shared_bytes = attention::WgmmaShared{kernel->head_dim, kernel->keys}.total();
+  plan.threads = mfma ? attention::kMfmaThreads : attention::kWgmmaThreads;
+  plan.block_queries = mfma ? attention::kMfmaQueries : attention::kWgmmaQueries;
+  plan.shared_bytes = mfma ? attention::MfmaShared{kernel->head_dim, kernel->keys}.total()
+                           : attention::WgmmaShared{kernel->head_dim, kernel->keys}.total();
   plan.folded = desc.window_right < kUnlimited;
-  const int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
+  if (desc.choose_mapping && shape.xcds > 1) plan.desc.mapping = mapping_for(plan, shape);
+  int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
+  // CDNA's blocks compute every n-th work. With a multiple of the XCDs, an XCD's blocks compute the works that the mapping gives it.
+  if (mfma && blocks > shape.xcds) blocks -= blocks % shape.xcds;
   plan.blocks = std::min(blocks, plan.grid(shape).works);
   plan.workspace_bytes = 16;  // the counter of claims
   return plan;

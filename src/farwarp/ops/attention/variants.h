@@ -25,11 +25,20 @@ struct Variant {
   FARWARP_ATTENTION_WGMMA_OF(KERNEL, bf16, Bf16) \
   FARWARP_ATTENTION_WGMMA_OF(KERNEL, fp16, Half)
 
+/// A step's tile of keys fills half of what LDS a block uses.
+#define FARWARP_ATTENTION_MFMA_OF(KERNEL, type, T) \
+  KERNEL(attention_mfma_##type##_64, T, 64, 128)   \
+  KERNEL(attention_mfma_##type##_128, T, 128, 64)
+#define FARWARP_ATTENTION_MFMA(KERNEL)          \
+  FARWARP_ATTENTION_MFMA_OF(KERNEL, bf16, Bf16) \
+  FARWARP_ATTENTION_MFMA_OF(KERNEL, fp16, Half)
+
 #define FARWARP_ATTENTION_VARIANT(name, T, head_dim, keys) \
   ::farwarp::attention::Variant{#name, ::farwarp::T::kDType, head_dim, keys},
 
 namespace farwarp::attention {
 
 inline constexpr Variant kWgmmaKernels[] = {FARWARP_ATTENTION_WGMMA(FARWARP_ATTENTION_VARIANT)};
+inline constexpr Variant kMfmaKernels[] = {FARWARP_ATTENTION_MFMA(FARWARP_ATTENTION_VARIANT)};
 
 }  // namespace farwarp::attention

@@ -35,6 +35,10 @@ FARWARP_DEVICE std::uint32_t round_pair(float first, float second) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(second), "f"(first));
   return result;
 }
+template <class T>
+FARWARP_DEVICE std::uint64_t round_bounded(FloatPair first, FloatPair second) {
+  return std::uint64_t{round_pair<T>(second.first, second.second)} << 32 | round_pair<T>(first.first, first.second);
+}
 
 FARWARP_DEVICE std::uint32_t to_fp8(const float (&values)[4]) {
   std::uint16_t lower, upper;

@@ -15,4 +15,6 @@ struct Target {
   static constexpr MatrixUnit kMatrixUnit = kTraits.matrix_unit;
 };
 
+struct MfmaSums;  // not on this target
+
 }  // namespace farwarp::FARWARP_TARGET

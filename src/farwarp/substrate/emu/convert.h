@@ -25,6 +25,16 @@ template <class T>
 FARWARP_DEVICE std::uint32_t round_pair(float first, float second) {
   return static_cast<std::uint32_t>(round_to<T>(second).bits) << 16 | round_to<T>(first).bits;
 }
+// Numbers that are not allowed become NaNs, so that their use shows.
+template <class T>
+FARWARP_DEVICE std::uint64_t round_bounded(FloatPair first, FloatPair second) {
+  const auto checked = [](float value) {
+    const float magnitude = std::fabs(value);
+    return magnitude == 0 || (magnitude >= kSmallestNormal && magnitude <= 0x1p100f) ? value : NAN;
+  };
+  return std::uint64_t{round_pair<T>(checked(second.first), checked(second.second))} << 32 |
+         round_pair<T>(checked(first.first), checked(first.second));
+}
 
 FARWARP_DEVICE std::uint32_t to_fp8(const float (&values)[4]) {
   std::uint32_t bytes = 0;

@@ -66,4 +66,9 @@ FARWARP_DEVICE void mfma(float (&sums)[4], std::uint64_t a, std::uint64_t b) {
   }
 }
 
+template <class T>
+FARWARP_DEVICE void mfma(MfmaSums& sums, std::uint64_t a, std::uint64_t b) {
+  mfma<T>(sums.value, a, b);
+}
+
 }  // namespace farwarp::FARWARP_TARGET

@@ -22,4 +22,10 @@ struct Target {
   static constexpr MatrixUnit kMatrixUnit = kTraits.matrix_unit;
 };
 
+struct MfmaSums {
+  float value[4];
+  float& operator[](int i) { return value[i]; }
+  float operator[](int i) const { return value[i]; }
+};
+
 }  // namespace farwarp::FARWARP_TARGET

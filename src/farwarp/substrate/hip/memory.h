@@ -133,6 +133,43 @@ FARWARP_DEVICE void store(Shared<T> address, std::type_identity_t<T> value) {
   *gcn::shared_pointer(address.raw) = gcn::to_alias(value);
 }
 
+// A buffer of raw bytes: stride 0, kNoAddress bytes, data format 32 (AMD Instinct MI300 ISA, "Buffer Resource Descriptor"). Beyond its end
+// a load returns zeros, and a store does nothing.
+namespace gcn {
+FARWARP_DEVICE std::uint32_t scalar(std::uint32_t value) {
+  return static_cast<std::uint32_t>(__builtin_amdgcn_readfirstlane(static_cast<int>(value)));
+}
+FARWARP_DEVICE __amdgpu_buffer_rsrc_t buffer_at(const std::byte* base) {
+  const auto address = reinterpret_cast<std::uint64_t>(base);
+  const std::uint64_t uniform = static_cast<std::uint64_t>(scalar(static_cast<std::uint32_t>(address >> 32))) << 32 |
+                                scalar(static_cast<std::uint32_t>(address));
+  return __builtin_amdgcn_make_buffer_rsrc(reinterpret_cast<void*>(uniform), 0, kNoAddress, 0x27000);
+}
+typedef std::uint32_t Word4 __attribute__((ext_vector_type(4)));
+}  // namespace gcn
+
+template <class T>
+FARWARP_DEVICE T load_from(Global<const std::byte> base, std::uint32_t uniform_offset, std::uint32_t offset) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 16);
+  const auto buffer = gcn::buffer_at(base.raw);
+  if constexpr (sizeof(T) == 4)
+    return std::bit_cast<T>(__builtin_amdgcn_raw_buffer_load_b32(buffer, offset, gcn::scalar(uniform_offset), 0));
+  else
+    return std::bit_cast<T>(__builtin_amdgcn_raw_buffer_load_b128(buffer, offset, gcn::scalar(uniform_offset), 0));
+}
+template <class T>
+FARWARP_DEVICE void store_to(Global<std::byte> base, std::uint32_t uniform_offset, std::uint32_t offset,
+                             std::type_identity_t<T> value) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 16);
+  const auto buffer = gcn::buffer_at(base.raw);
+  if constexpr (sizeof(T) == 4)
+    __builtin_amdgcn_raw_buffer_store_b32(std::bit_cast<std::uint32_t>(value), buffer, offset,
+                                          gcn::scalar(uniform_offset), 0);
+  else
+    __builtin_amdgcn_raw_buffer_store_b128(std::bit_cast<gcn::Word4>(value), buffer, offset,
+                                           gcn::scalar(uniform_offset), 0);
+}
+
 // ---- atomic --------------------------------------------------------------------------------------------------------
 
 template <Order order, Scope scope, class T>

@@ -29,6 +29,11 @@ FARWARP_DEVICE bool block_any(bool predicate) {
 
 FARWARP_DEVICE void schedule_fence() { __builtin_amdgcn_sched_barrier(0); }
 
+FARWARP_DEVICE int recomputed(int value) {
+  asm volatile("" : "+v"(value));
+  return value;
+}
+
 // A wave runs in lockstep and its accesses complete in order. Only the compiler must not reorder them.
 FARWARP_DEVICE void warp_sync() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");

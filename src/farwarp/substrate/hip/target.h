@@ -20,4 +20,6 @@ struct Target {
   static constexpr MatrixUnit kMatrixUnit = kTraits.matrix_unit;
 };
 
+typedef float MfmaSums __attribute__((ext_vector_type(4)));
+
 }  // namespace farwarp::FARWARP_TARGET

@@ -1,0 +1,364 @@
+// attention on CDNA: persistent blocks of eight waves, 32 queries each, all of which load, multiply and store.
+//
+// Scores are computed transposed, S^T = K * Q^T, and so are results, O^T = V^T * P^T: the sums of the first product are, rounded, an operand
+// of the second one, in the same lanes. A step is two halves, with one tile of LDS each for keys and values. In each half a tile is read
+// and the other one is written:
+//
+//   barrier    keys of this step are in LDS; all waves have read the values of step + 1 that were there
+//   keys       scores of this step, while older results are rescaled; put the values of step + 1, load those of this step
+//   barrier    values of step + 1 are in LDS; all waves have read the keys
+//   values     results of step + 1, while the scores of this step become probabilities; put the keys of step - 1, load those of step - 2
+//
+// So both products have arithmetic of another step beside them, and a load from memory has a whole step's products to arrive.
+#pragma once
+
+#include <utility>
+
+#include "farwarp/ops/attention/args.h"
+#include "farwarp/ops/attention/rows_mfma.dev.h"
+#include "farwarp/world/device/call.dev.h"
+
+namespace farwarp::FARWARP_TARGET::attention {
+
+/// Calls f(0) .. f(count - 1), with the numbers as constants.
+template <int count, class F>
+FARWARP_DEVICE void unrolled(const F& f) {
+  [&]<int... i>(std::integer_sequence<int, i...>) { (f(std::integral_constant<int, i>{}), ...); }
+  (std::make_integer_sequence<int, count>{});
+}
+
+/// The keys that a lane's two rows see, relative to the first key that the lane holds of a step's scores.
+struct Seen {
+  int first[2], end[2];
+};
+
+template <class Block>
+class Attending {
+ public:
+  using T = typename Block::Element;
+
+  FARWARP_DEVICE Attending(const Args& args, const Block& block) : args_(args), loader_(args, block), block_(block) {}
+
+  FARWARP_DEVICE int bad_page() const { return loader_.bad_page(); }
+
+  /// [block] Computes the queries of a work.
+  FARWARP_DEVICE void attend(const BlockWork& work) {
+#pragma unroll
+    for (int row = 0; row < kRows; ++row) {
+      softmax_[row] = {};
+#pragma unroll
+      for (int i = 0; i < kColumnFragments; ++i) out_[row][i] = MfmaSums{0, 0, 0, 0};
+    }
+    if (work.keys.end > work.keys.first) {
+      const int first = work.keys.first / Block::kKeys, end = (work.keys.end + Block::kKeys - 1) / Block::kKeys;
+      // All rows of the block see all keys of the steps from `whole_first` to `whole_end` - 1.
+      const int whole_first =
+          clamp((first_key_of(args_, work.sequence, work.row + kMfmaQueries - 1) + Block::kKeys - 1) / Block::kKeys,
+                first, end - 1);
+      const int whole_end = clamp(floor_steps(end_key_of(args_, work.sequence, work.row)), whole_first, end - 1);
+      loader_.open(work, end - 1, first);
+      first_step(work, end - 1, first);
+      int step = end - 2;
+      while (step >= first) {
+        const bool whole = step >= whole_first && step < whole_end;
+        if (whole && args_.page_size == 0) {
+          for (; step >= whole_first; --step) next_step<true>(work, step, false);
+        } else {
+          next_step<false>(work, step, !whole);
+          --step;
+        }
+      }
+      last_values();
+    }
+    store_results<T>(args_, work, out_, softmax_);
+  }
+
+ private:
+  static constexpr int kRows = 2;  ///< fragments of 16 queries
+  static constexpr int kKeyFragments = Block::kKeys / 16;
+  static constexpr int kColumnFragments = Block::kHeadDim / 16;
+  static constexpr int kSlices = Block::kHeadDim / 32;        ///< of a row of keys; a lane reads 16 bytes of each
+  static constexpr int kPieces = kRows * kKeyFragments;       ///< of the softmax of a step, 4 scores of a lane each
+  static constexpr int kSlots = kKeyFragments * 2 * kSlices;  ///< of a product: kRows matrix instructions each
+  /// Chunks of 16 bytes that a lane reads from LDS before they are used, each for two slots.
+  static constexpr int kAhead = 4;
+  static_assert(kSlots == kColumnFragments * kKeyFragments);
+
+  // ---- products ----------------------------------------------------------------------------------------------------
+
+  FARWARP_DEVICE Vec16 read(int offset) const {
+    return farwarp::FARWARP_TARGET::load(
+        Shared<const Vec16>(reinterpret_cast<const Vec16*>((block_.memory + offset).raw)));
+  }
+  /// [thread] Chunk `index` of the keys: 8 columns of each of 16 rows, for two slots. And of the values: 8 keys of 16 columns.
+  FARWARP_DEVICE Vec16 read_keys(int index) const {
+    const MatrixIndex lane = mfma_operand(lane_index(), 0);
+    return read(key_chunk_offset(lane.row, 4 * (index % kSlices) + lane.column / 4, Block::kKeyChunks) +
+                index / kSlices * 16 * Block::kHeadDim * 2);
+  }
+  FARWARP_DEVICE Vec16 read_values(int index) const {
+    const MatrixIndex lane = mfma_operand(lane_index(), 0);
+    const int fragment = index % kColumnFragments, slice = index / kColumnFragments;
+    return read(Block::kValuesOffset + fragment / 2 * 32 * Block::kKeys * 2 +
+                value_chunk_offset(16 * (fragment % 2) + lane.row, 4 * slice + lane.column / 4, Block::kValueChunks));
+  }
+
+  /// [warp] The slots of a product. `read(index)` reads a chunk, `multiply(slot, operand)` issues the matrix instructions of a slot,
+  /// `beside(slot)` is other work: slot -1 while the first chunks arrive, 0 .. kSlots - 1 beside the products. The second chunk of two is
+  /// used first, so that one wait is for both.
+  template <class Read, class Multiply, class Beside>
+  FARWARP_DEVICE void product(const Read& read, const Multiply& multiply, const Beside& beside) {
+    Vec16 chunks[kAhead + 1];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) chunks[i] = read(i);
+    beside(std::integral_constant<int, -1>{});
+    schedule_fence();
+    unrolled<kSlots>([&](auto slot) {
+      constexpr int kNext = slot / 2 + kAhead, kUsed = slot / 2 ^ 1;
+      const Vec16 chunk = chunks[kUsed % (kAhead + 1)];
+      multiply(std::integral_constant<int, 2 * kUsed + slot % 2>{}, slot % 2 == 0 ? chunk.lo : chunk.hi);
+      if constexpr (slot % 2 == 1 && kNext < kSlots / 2) chunks[kNext % (kAhead + 1)] = read(kNext);
+      beside(slot);
+      schedule_fence();
+    });
+  }
+
+  /// [warp] scores = q * k^T.
+  template <class Beside>
+  FARWARP_DEVICE void multiply_keys(const Beside& beside) {
+    product([&](int index) { return read_keys(index); },
+            [&](auto slot, std::uint64_t keys) {
+              constexpr int kFragment = slot / (2 * kSlices), kPart = slot % (2 * kSlices);
+#pragma unroll
+              for (int row = 0; row < kRows; ++row) {
+                MfmaSums& sums = scores_[row][kFragment];
+                if constexpr (kPart == 2) sums = MfmaSums{0, 0, 0, 0};  // of the second chunk, which comes first
+                const Vec16 queries = queries_[row][kPart / 2];
+                mfma<T>(sums, keys, kPart % 2 == 0 ? queries.lo : queries.hi);
+              }
+            },
+            beside);
+  }
+
+  /// [warp] out += probabilities * v, in the order of the keys, so that registers of probabilities become free.
+  template <class Beside>
+  FARWARP_DEVICE void multiply_values(const Beside& beside) {
+    product([&](int index) { return read_values(index); },
+            [&](auto slot, std::uint64_t values) {
+              constexpr int kFragment = slot / 2 % kColumnFragments, kKeys = slot / 2 / kColumnFragments * 2 + slot % 2;
+#pragma unroll
+              for (int row = 0; row < kRows; ++row) mfma<T>(out_[row][kFragment], values, probabilities_[row][kKeys]);
+            },
+            beside);
+  }
+
+  // ---- softmax -----------------------------------------------------------------------------------------------------
+
+  /// [thread] What the lane's rows see of a step.
+  FARWARP_DEVICE Seen seen(const BlockWork& work, int step) const {
+    const MatrixIndex lane = mfma_sum(recomputed(lane_index()), 0);
+    const int key = step * Block::kKeys + key_in_row(lane.row);
+    Seen seen;
+#pragma unroll
+    for (int row = 0; row < kRows; ++row) {
+      const int query = work.row + first_query_of_wave() + 16 * row + lane.column;
+      seen.first[row] = first_key_of(args_, work.sequence, query) - key;
+      seen.end[row] = end_key_of(args_, work.sequence, query) - key;
+    }
+    return seen;
+  }
+  /// [thread] Sets the scores of keys that a row does not see to minus infinity. Maxima begin again, without the last fragment.
+  FARWARP_DEVICE void mask(const Seen& seen) {
+#pragma unroll
+    for (int row = 0; row < kRows; ++row) {
+#pragma unroll
+      for (int i = 0; i < 4 * kKeyFragments; ++i) {
+        const int key = key_in_row(16 * (i / 4) + i % 4);
+        MfmaSums& four = scores_[row][i / 4];
+        four[i % 4] = key < seen.first[row] || key >= seen.end[row] ? kNoScore : four[i % 4];
+      }
+      softmax_[row].largest = kNoScore;
+    }
+    add_scores(0, kKeyFragments - 1);
+  }
+
+  FARWARP_DEVICE void add_scores(int first, int end) {
+#pragma unroll
+    for (int fragment = first; fragment < end; ++fragment) {
+#pragma unroll
+      for (int row = 0; row < kRows; ++row) softmax_[row].add_scores(scores_[row][fragment]);
+    }
+  }
+  FARWARP_DEVICE void exchange(int distance) {
+#pragma unroll
+    for (int row = 0; row < kRows; ++row) softmax_[row].exchange(distance);
+  }
+  FARWARP_DEVICE void raise() {
+#pragma unroll
+    for (int row = 0; row < kRows; ++row) softmax_[row].raise(args_.scale_log2);
+  }
+  /// [thread] A part of piece `piece` of the softmax: four scores of a lane.
+  template <int piece, int part>
+  FARWARP_DEVICE void make_piece() {
+    constexpr int kRow = piece % kRows, kFragment = piece / kRows;
+    make_probabilities<T, part>(scores_[kRow][kFragment], args_.scale_log2, softmax_[kRow], next_[kRow][kFragment]);
+  }
+  FARWARP_DEVICE void take_probabilities() {
+#pragma unroll
+    for (int row = 0; row < kRows; ++row) {
+#pragma unroll
+      for (int i = 0; i < kKeyFragments; ++i) probabilities_[row][i] = next_[row][i];
+    }
+  }
+  /// [thread] Rescales what was summed before the last maxima: row `unit` % 2 of column fragment `unit` / 2.
+  FARWARP_DEVICE void rescale(int unit) {
+    MfmaSums& four = out_[unit % kRows][unit / kRows];
+    const float factor = softmax_[unit % kRows].rescale;
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+      const FloatPair pair = multiply(FloatPair{four[i], four[i + 1]}, FloatPair{factor, factor});
+      four[i] = pair.first;
+      four[i + 1] = pair.second;
+    }
+  }
+
+  // ---- what is done beside the products ------------------------------------------------------------------------------
+
+  static constexpr int kUnits = kRows * kColumnFragments;  ///< of rescale()
+
+  /// Beside the scores of a step: older results are rescaled, the step's maxima begin, the values of step + 1 go into LDS.
+  template <bool plain, int slot>
+  FARWARP_DEVICE void beside_keys() {
+    if constexpr ((slot + 1) % (kSlots / kUnits) == 0 && slot + 1 < kSlots) rescale((slot + 1) * kUnits / kSlots);
+    // A fragment's scores are used two slots after their last product.
+    constexpr int kDone = (slot - 1) / (2 * kSlices);
+    if constexpr ((slot - 1) % (2 * kSlices) == 0 && kDone > 0) add_scores(kDone - 1, kDone);
+    if constexpr (slot == 12) loader_.put_values();
+    if constexpr (slot == 14) loader_.template load_values<plain>();
+  }
+  /// The piece of the softmax that begins in a slot, or -1.
+  static constexpr int piece_at(int slot) {
+    constexpr int kFirst = 6, kSlotsOfPieces = 24;
+    for (int piece = 0; piece < kPieces; ++piece) {
+      if (slot == kFirst + piece * kSlotsOfPieces / kPieces) return piece;
+    }
+    return -1;
+  }
+  /// Beside the results of step + 1: the step's scores become probabilities, the keys of step - 1 go into LDS.
+  template <bool plain, int slot>
+  FARWARP_DEVICE void beside_values() {
+    if constexpr (slot == -1) exchange(16);
+    if constexpr (slot == 2) exchange(32);
+    if constexpr (slot == 4) raise();
+    unrolled<kProbabilityParts>([&](auto part) {
+      constexpr int kPiece = piece_at(slot - part);
+      if constexpr (kPiece >= 0) make_piece<kPiece, part>();
+    });
+    if constexpr (slot == 12) loader_.put_keys();
+    if constexpr (slot == 14) loader_.template load_keys<plain>();
+  }
+
+  // ---- steps -------------------------------------------------------------------------------------------------------
+
+  /// [block] A work's last step; its keys may end in it.
+  FARWARP_DEVICE void first_step(const BlockWork& work, int step, int first) {
+    loader_.template load_keys<false, true>();
+    loader_.template load_values<false, true>();
+    read_queries(args_, work, queries_);
+    loader_.put_keys();
+    if (step > first) loader_.template load_keys<false>();
+    block_sync();
+    multiply_keys([](auto) {});
+    block_sync();
+    if (step > first) {
+      loader_.put_keys();
+      loader_.template load_keys<false>();
+    }
+    mask(seen(work, step));
+    add_scores(kKeyFragments - 1, kKeyFragments);
+    exchange(16);
+    exchange(32);
+    raise();
+    unrolled<kPieces * kProbabilityParts>([&](auto i) { make_piece<i / kProbabilityParts, i % kProbabilityParts>(); });
+    take_probabilities();
+  }
+
+  /// [block] Another step. All rows of the block see all of its keys unless `masked`. `plain`: neither masks nor pages;
+  /// the hot loop.
+  template <bool plain>
+  FARWARP_DEVICE void next_step(const BlockWork& work, int step, bool masked) {
+    block_sync();
+    schedule_fence();
+    multiply_keys([&](auto slot) { beside_keys<plain, slot>(); });
+    block_sync();
+    schedule_fence();
+    if constexpr (!plain) {
+      if (masked) mask(seen(work, step));
+    }
+    add_scores(kKeyFragments - 1, kKeyFragments);
+    multiply_values([&](auto slot) { beside_values<plain, slot>(); });
+    take_probabilities();
+  }
+
+  /// [block] The results of a work's first step.
+  FARWARP_DEVICE void last_values() {
+    block_sync();
+    loader_.put_values();
+    unrolled<kUnits>([&](auto unit) { rescale(unit); });
+    block_sync();
+    multiply_values([](auto) {});
+  }
+
+  FARWARP_DEVICE static int clamp(int value, int least, int most) {
+    return value < least ? least : value > most ? most : value;
+  }
+  /// Whole steps before key `end`, which may be negative.
+  FARWARP_DEVICE static int floor_steps(int end) { return end < 0 ? 0 : end / Block::kKeys; }
+
+  const Args& args_;
+  Loader<Block> loader_;
+  const Block& block_;
+  Vec16 queries_[kRows][kSlices];
+  MfmaSums scores_[kRows][kKeyFragments];
+  std::uint64_t probabilities_[kRows][kKeyFragments], next_[kRows][kKeyFragments];
+  MfmaSums out_[kRows][kColumnFragments];
+  RowSoftmax softmax_[kRows];
+};
+
+/// [warp] The same work. All its fields are equal on all lanes; the compiler does not see that after a load.
+FARWARP_DEVICE BlockWork uniform_work(const BlockWork& work) {
+  const Sequence& rows = work.sequence;
+  return {{uniform(work.place.batch), uniform(work.place.head), uniform(work.place.query_block)},
+          {uniform(rows.query_batch), uniform(rows.first_query), uniform(rows.queries), uniform(rows.key_batch),
+           uniform(rows.first_key), uniform(rows.keys)},
+          uniform(work.row),
+          uniform(work.kv_head),
+          {uniform(work.keys.first), uniform(work.keys.end)}};
+}
+
+template <class T, int head_dim, int keys>
+FARWARP_DEVICE void attention_mfma(const Args& args) {
+  if (!begin_call(args.view, args.slot, 0).live) return;
+  using B = MfmaBlock<T, head_dim, keys>;
+  const B block{block_shared()};
+  Attending<B> attending(args, block);
+  BadInput bad;
+  for (int number = block_index(); number < args.grid.works; number += num_blocks()) {
+    attending.attend(uniform_work(work_of(args, number, kMfmaQueries, bad)));
+    bad = {static_cast<Site>(uniform(static_cast<int>(bad.site))),
+           static_cast<std::uint64_t>(uniform(static_cast<int>(bad.allowed))),
+           static_cast<std::uint64_t>(std::int64_t{uniform(static_cast<int>(bad.found))})};
+  }
+  // All threads read the same sequences; a wave reads only its own pages.
+  if (const int page = attending.bad_page(); page != 0)
+    bad = {kSitePage, static_cast<std::uint64_t>(args.pages - 1), static_cast<std::uint64_t>(std::int64_t{page})};
+  else if (warp_index() != 0)
+    bad = {};
+  std::uint32_t phase = 0;  // the cells are read again, because registers are short while the block works
+  Call call = read_call(args.view, args.slot, phase);
+  if (bad.site != kSites && lane_index() == 0)
+    give_up(call, StatusCode::kBadInput, bad.site, -1, bad.allowed, bad.found);
+  end_call(call, 0);
+}
+
+}  // namespace farwarp::FARWARP_TARGET::attention
