@@ -180,8 +180,8 @@ CacheResult simulated(const AccessPlan& plan, std::int64_t l2_bytes) {
 
 void expect_same(const AttentionDesc& desc) {
   Recording recording;
-  const Status status = run_ranks(
-      1, [&](const std::shared_ptr<Bootstrap>& bootstrap) { return record(desc, bootstrap, recording); });
+  const Status status =
+      run_ranks(1, [&](const std::shared_ptr<Bootstrap>& bootstrap) { return record(desc, bootstrap, recording); });
   ASSERT_TRUE(status.ok()) << status.to_string();
   PrefillShape shape;
   shape.batch = desc.batch;
