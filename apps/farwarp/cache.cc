@@ -118,11 +118,22 @@ Result<CacheOptions> read_options(const CacheCommandOptions& given) {
 
 using Results = std::array<CacheResult, kMappingCount>;
 
+/// The first mapping whose simulation gives what this one's does.
+std::size_t representative(const Request& request, std::size_t mapping, int xcds) {
+  std::size_t first = 0;
+  while (first < mapping && !same_sharing(request.shape, kMappings[first], kMappings[mapping], request.folded, xcds))
+    ++first;
+  return first;
+}
+
 /// Of all mappings, side by side in threads.
 Result<Results> simulate_all(const CacheMachine& machine, const Request& request, const CacheOptions& options) {
   std::array<Result<CacheResult>, kMappingCount> found{CacheResult{}, CacheResult{}, CacheResult{}, CacheResult{}};
   std::vector<std::thread> threads;
+  std::array<std::size_t, kMappingCount> simulated{};
   for (std::size_t i = 0; i < kMappingCount; ++i) {
+    simulated[i] = representative(request, i, machine.xcds);
+    if (simulated[i] != i) continue;
     threads.emplace_back([&, i] {
       const PrefillAccesses plan(request.shape, kMappings[i], request.folded, machine.xcds);
       found[i] = simulate_caches(machine, plan, options);
@@ -131,8 +142,9 @@ Result<Results> simulate_all(const CacheMachine& machine, const Request& request
   for (std::thread& thread : threads) thread.join();
   Results results;
   for (std::size_t i = 0; i < kMappingCount; ++i) {
-    if (!found[i].ok()) return found[i].status();
-    results[i] = *found[i];
+    const Result<CacheResult>& result = found[simulated[i]];
+    if (!result.ok()) return result.status();
+    results[i] = *result;
   }
   return results;
 }

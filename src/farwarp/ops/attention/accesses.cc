@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 namespace farwarp::attention {
 namespace {
@@ -17,6 +18,11 @@ struct Limit {
 
 int rows_of_block(const PrefillShape& shape, int query_block) {
   return std::min(shape.block_m, shape.seq_q - query_block * shape.block_m);
+}
+
+/// Of all batches.
+int kv_head_of(const PrefillShape& shape, const WorkPlace& place) {
+  return place.batch * shape.kv_heads + place.head / (shape.heads / shape.kv_heads);
 }
 
 }  // namespace
@@ -68,6 +74,29 @@ double flops_of(const PrefillShape& shape) {
   return 4.0 * shape.batch * shape.heads * shape.block_m * rows * shape.head_dim;
 }
 
+bool same_sharing(const PrefillShape& shape, Mapping one, Mapping other, bool folded, int xcds) {
+  const WorkGrid grid = work_grid(one, folded, shape.batch, shape.heads, query_blocks(shape), xcds);
+  const WorkGrid other_grid = work_grid(other, folded, shape.batch, shape.heads, query_blocks(shape), xcds);
+  std::vector<int> partner(static_cast<std::size_t>(shape.batch) * static_cast<std::size_t>(shape.kv_heads), -1);
+  std::vector<int> partner_of_other = partner;
+  for (int work = 0; work < grid.works; ++work) {
+    const WorkPlace place = place_of(grid, work), other_place = place_of(other_grid, work);
+    const int kv_head = kv_head_of(shape, place), other_kv_head = kv_head_of(shape, other_place);
+    int& expected = partner[static_cast<std::size_t>(kv_head)];
+    int& other_expected = partner_of_other[static_cast<std::size_t>(other_kv_head)];
+    if (expected < 0 && other_expected < 0) {
+      expected = other_kv_head;
+      other_expected = kv_head;
+    }
+    if (expected != other_kv_head || other_expected != kv_head) return false;
+    const TileRange range = kv_tiles(shape, place.query_block);
+    const TileRange other_range = kv_tiles(shape, other_place.query_block);
+    if (range.first != other_range.first || range.count != other_range.count) return false;
+    if (rows_of_block(shape, place.query_block) != rows_of_block(shape, other_place.query_block)) return false;
+  }
+  return true;
+}
+
 std::int64_t PrefillAccesses::accesses(std::int64_t workgroup) const {
   return 2 + 2 * kv_tiles(shape_, place_of(grid_, static_cast<int>(workgroup)).query_block).count;
 }
@@ -77,7 +106,7 @@ void PrefillAccesses::read(std::int64_t workgroup, std::int64_t first, std::span
   const TileRange range = kv_tiles(shape_, place.query_block);
   const int row_bytes = shape_.head_dim * shape_.element_bytes;
   const int rows = rows_of_block(shape_, place.query_block);
-  const int kv_head = place.batch * shape_.kv_heads + place.head / (shape_.heads / shape_.kv_heads);
+  const int kv_head = kv_head_of(shape_, place);
   const int head = place.batch * shape_.heads + place.head;
   const auto kv_objects = static_cast<std::uint32_t>(2 * shape_.batch * shape_.kv_heads);
   for (std::size_t i = 0; i < out.size(); ++i) {

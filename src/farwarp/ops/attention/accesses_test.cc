@@ -107,6 +107,39 @@ CacheResult simulated(const PrefillShape& shape, Mapping mapping, const CacheOpt
   return *result;
 }
 
+TEST(SameSharing, IsSoWhereOnlyTheNamesOfHeadsDiffer) {
+  PrefillShape shape;
+  shape.heads = shape.kv_heads = 16;
+  shape.seq_q = shape.seq_k = 4000;
+  const auto same = [&](Mapping one, Mapping other) { return same_sharing(shape, one, other, false, 8); };
+  EXPECT_TRUE(same(Mapping::kBlockFirst, Mapping::kBlockFirstSwizzled));
+  EXPECT_FALSE(same(Mapping::kBlockFirst, Mapping::kHeadFirst));
+  EXPECT_FALSE(same(Mapping::kHeadFirst, Mapping::kHeadFirstSwizzled));
+  EXPECT_FALSE(same(Mapping::kBlockFirst, Mapping::kHeadFirstSwizzled));
+  shape.kv_heads = 8;  // one to an XCD
+  EXPECT_FALSE(same(Mapping::kBlockFirst, Mapping::kBlockFirstSwizzled));
+  EXPECT_FALSE(same(Mapping::kBlockFirstSwizzled, Mapping::kHeadFirstSwizzled));  // 32 is the last block, of 32 rows
+  shape.seq_q = 4096;
+  EXPECT_TRUE(same(Mapping::kBlockFirstSwizzled, Mapping::kHeadFirstSwizzled));
+  shape.causal = true;
+  EXPECT_FALSE(same(Mapping::kBlockFirstSwizzled, Mapping::kHeadFirstSwizzled));
+}
+
+TEST(SameSharing, GivesTheSameResult) {
+  PrefillShape shape;
+  shape.heads = 32;
+  shape.kv_heads = 8;
+  shape.seq_q = shape.seq_k = 2048;
+  CacheOptions options;
+  options.granularity = Granularity::kTile;
+  ASSERT_TRUE(same_sharing(shape, Mapping::kBlockFirstSwizzled, Mapping::kHeadFirstSwizzled, false, 8));
+  const CacheResult one = simulated(shape, Mapping::kBlockFirstSwizzled, options);
+  const CacheResult other = simulated(shape, Mapping::kHeadFirstSwizzled, options);
+  EXPECT_EQ(one.l2_hit_rate, other.l2_hit_rate);
+  EXPECT_EQ(one.hbm_bytes, other.hbm_bytes);
+  EXPECT_EQ(one.microseconds, other.microseconds);
+}
+
 TEST(PrefillAccesses, TilesGiveWhatLinesGive) {
   PrefillShape shape;
   shape.heads = shape.kv_heads = 16;

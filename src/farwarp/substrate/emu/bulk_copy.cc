@@ -214,6 +214,7 @@ void issue_load(Thread& thread, void* shared_destination, const CopyBox& box, vo
   const Mbarrier& barrier = checked_barrier(thread, address);
   if (!barrier.fenced)
     engine().fault(fmt::format("{} on an mbarrier without mbarrier_init_fence() after its initialisation", what));
+  engine().note_load(thread, box);
   BulkCopy copy;
   copy.shared = static_cast<std::byte*>(shared_destination);
   copy.box = box;

@@ -354,6 +354,18 @@ void Engine::set_schedule(const ScheduleOptions& options) {
   race_.clear();
 }
 
+void Engine::note_load(const Thread& thread, const CopyBox& box) {
+  if (load_records == nullptr) return;
+  LoadRecord record{thread.launch->device->ordinal, thread.block_index};
+  if (box.first_row < box.end_row && box.first_unit < box.end_unit) {
+    record.first = box.outside(box.first_row * box.row_units + box.first_unit);
+    record.pitch = box.pitch;
+    record.rows = box.end_row - box.first_row;
+    record.row_bytes = 16 * (box.end_unit - box.first_unit);
+  }
+  load_records->push_back(record);
+}
+
 ScheduleReport Engine::report() const {
   return {schedule.hash(), schedule.steps(), seconds_, race_, stall_, late_host_threads_};
 }

@@ -97,6 +97,9 @@ class Engine {
   /// The time at which `thread` sees the newest write of the granule; kForever if only synchronisation makes it visible.
   Time visible_at(const Thread& thread, Granule granule, Stamp stamp) const;
 
+  /// Adds to `load_records`, if there are any.
+  void note_load(const Thread& thread, const CopyBox& box);
+
   // bulk_copy.cc
   void advance_copy(std::uint32_t id);
   void check_block_end(Block& block);
@@ -123,6 +126,7 @@ class Engine {
   std::uint32_t next_matrix_op = 1;
   /// Another process shares memory. There is no global order, so every load returns the value in memory.
   bool several_processes = false;
+  std::vector<LoadRecord>* load_records = nullptr;
 
  private:
   struct WarpEntry {

@@ -125,6 +125,11 @@ std::uint64_t Machine::nanoseconds() {
 
 void Machine::set_schedule(const ScheduleOptions& options) { state_->engine.set_schedule(options); }
 
+void Machine::record_loads(std::vector<LoadRecord>* records) {
+  Engine::HostLock held(state_->engine);
+  state_->engine.load_records = records;
+}
+
 ScheduleReport Machine::report() {
   Engine::HostLock held(state_->engine);
   return state_->engine.report();

@@ -45,6 +45,17 @@ struct ScheduleReport {
 /// How long registered host threads that are awake can stop the engine, counted from their last change (host_activity_changes()).
 inline constexpr std::chrono::nanoseconds kPatience = std::chrono::seconds(10);
 
+/// What a bulk or tensor load read of global memory: rows of bytes. Rows and columns outside the matrix are not read; rows 0: all are
+/// outside.
+struct LoadRecord {
+  int ordinal = 0;  ///< of the device
+  int block = 0;
+  const std::byte* first = nullptr;  ///< address of the first row
+  std::int64_t pitch = 0;            ///< bytes from row to row
+  int rows = 0;
+  int row_bytes = 0;
+};
+
 struct LaunchShape {
   int blocks = 1;
   int threads = 1;
@@ -94,6 +105,9 @@ class Machine {
   std::uint64_t nanoseconds();                        ///< the virtual clock
   void set_schedule(const ScheduleOptions& options);  ///< also resets the report; call it while no work is in flight
   ScheduleReport report();
+  /// From now on appends a record of each bulk and tensor load to `records`, in the order in which kernels issue them; nullptr: no longer.
+  /// Call it while no work is in flight.
+  void record_loads(std::vector<LoadRecord>* records);
 
  private:
   Machine();
