@@ -58,7 +58,9 @@ Result<Request> read_request(const std::vector<std::string>& settings) {
   }
   for (const auto& [key, value] : params) {
     const auto& infos = shape_params();
-    if (std::any_of(infos.begin(), infos.end(), [&key](const auto& info) { return info.name == key; })) continue;
+    // `name`: clang 14 captures no structured binding.
+    if (std::any_of(infos.begin(), infos.end(), [&name = key](const auto& info) { return info.name == name; }))
+      continue;
     std::string names;
     for (const harness::ParamInfo& info : infos) harness::append_to_list(names, ", ", info.name);
     return invalid_argument(fmt::format("parameter {} is '{}': allowed are {}", key, harness::one_line(value), names));

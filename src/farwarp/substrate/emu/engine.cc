@@ -354,7 +354,7 @@ void Engine::set_schedule(const ScheduleOptions& options) {
   race_.clear();
 }
 
-void Engine::note_load(const Thread& thread, const CopyBox& box) {
+void Engine::note_load(const Thread& thread, const CopyBox& box) const {
   if (load_records == nullptr) return;
   LoadRecord record{thread.launch->device->ordinal, thread.block_index};
   if (box.first_row < box.end_row && box.first_unit < box.end_unit) {

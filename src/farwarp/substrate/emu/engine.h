@@ -98,7 +98,7 @@ class Engine {
   Time visible_at(const Thread& thread, Granule granule, Stamp stamp) const;
 
   /// Adds to `load_records`, if there are any.
-  void note_load(const Thread& thread, const CopyBox& box);
+  void note_load(const Thread& thread, const CopyBox& box) const;
 
   // bulk_copy.cc
   void advance_copy(std::uint32_t id);
