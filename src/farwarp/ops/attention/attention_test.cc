@@ -189,9 +189,14 @@ class AttentionRun {
     return result;
   }
 
+  std::int64_t row_of_lse(int b, int head, int query) const {
+    return desc_.ragged_queries ? std::int64_t{head} * desc_.total_queries + query_row(b, query)
+                                : (std::int64_t{b} * desc_.heads + head) * desc_.max_queries + query;
+  }
   bool is_nan(int b, int head, int query) const {
     const std::vector<double> row = numbers(out, query_row(b, query), desc_.heads, head);
-    return std::ranges::all_of(row, [](double value) { return std::isnan(value); });
+    const bool in_lse = !desc_.has_lse || std::isnan(lse[index(row_of_lse(b, head, query))]);
+    return in_lse && std::ranges::all_of(row, [](double value) { return std::isnan(value); });
   }
 
   std::string difference_of(int b, int head, int query) const {
@@ -227,9 +232,7 @@ class AttentionRun {
                std::to_string(right.out[index(i)]);
     }
     if (!desc_.has_lse) return {};
-    const std::int64_t lse_row = desc_.ragged_queries
-                                     ? std::int64_t{head} * desc_.total_queries + query_row(b, query)
-                                     : (std::int64_t{b} * desc_.heads + head) * desc_.max_queries + query;
+    const std::int64_t lse_row = row_of_lse(b, head, query);
     const double got = lse[index(lse_row)];
     const bool same = right.lse == -kInfinity ? got == -kInfinity : std::abs(got - right.lse) <= of_scores;
     if (!same)

@@ -82,7 +82,8 @@ struct Softmax {
       const float own = exp2(add(maximum[row], -base));  // 1 without a sink
       const float denominator = fused_multiply_add(all, own, exp2(add(sink_log2, -base)));
       factor[row] = most == kMinusInfinity ? 0.0f : divide(own, denominator);
-      logarithm[row] = most == kMinusInfinity ? kMinusInfinity : multiply(add(base, log2(denominator)), kLn2);
+      // A NaN in the query leaves the maximum at minus infinity and makes the sum a NaN.
+      logarithm[row] = most == kMinusInfinity ? add(all, kMinusInfinity) : multiply(add(base, log2(denominator)), kLn2);
     }
   }
 };
