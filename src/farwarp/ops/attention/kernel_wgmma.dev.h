@@ -144,7 +144,6 @@ class Attending {
   FARWARP_DEVICE void attend(const BlockWork& work) {
     Softmax softmax{args_.scale_log2};
     if (work.keys.end <= work.keys.first) {
-      warp_sync();  // all lanes have read the work's number
       release(block_.q_empty());
       return store_empty(work, softmax);
     }

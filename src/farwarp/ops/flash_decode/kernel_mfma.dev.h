@@ -1,48 +1,33 @@
 // flash-decode on CDNA: persistent blocks of four waves. A wave takes 16 keys of every stage. It computes S^T = K * q^T and O^T += V^T * P^T
-// with mfma: the S^T that a lane holds is the P^T that it has to give. K goes from memory to registers, V through LDS, which transposes it.
+// with mfma: the S^T that a lane holds is the P^T that it has to give. Keys and values go from memory to registers.
 #pragma once
 
-#include "farwarp/base/fragments.h"
 #include "farwarp/ops/flash_decode/exchange.dev.h"
-#include "farwarp/ops/flash_decode/layout.h"
+#include "farwarp/ops/flash_decode/loading_mfma.dev.h"
 #include "farwarp/ops/flash_decode/merge.dev.h"
 
 namespace farwarp::FARWARP_TARGET::decode {
 
-/// What a lane holds: row lane % 16 of the item, its columns 16 * j + 4 * (lane / 16) to + 3. The sum of exponentials is that of the
-/// lane's own keys, until the waves are merged.
+/// What a lane holds: row lane % 16 of the item; element i of sums[j] is column column_of(i, j). The sum of exponentials is that of the lane's
+/// own keys, until the waves are merged.
 template <int dim>
 struct WaveState {
+  static constexpr int kColumns = dim / 16;
   Statistics of{kNone, 0};
-  float sums[dim / 16][4] = {};
-};
+  float sums[kColumns][4] = {};
 
-/// Eight numbers of the cache as eight of T.
-template <class T, bool fp8>
-FARWARP_DEVICE Vec16 load_eight(const void* base, std::int64_t element) {
-  if constexpr (!fp8) {
-    return load<Cache::streaming>(
-        Global<const Vec16>(reinterpret_cast<const Vec16*>(static_cast<const T*>(base) + element)));
-  } else {
-    const auto eight = load<Cache::streaming>(Global<const std::uint64_t>(
-        reinterpret_cast<const std::uint64_t*>(static_cast<const std::byte*>(base) + element)));
-    float first[4], second[4];
-    from_fp8(static_cast<std::uint32_t>(eight), first);
-    from_fp8(static_cast<std::uint32_t>(eight >> 32), second);
-    const std::uint64_t pairs[4] = {round_pair<T>(first[0], first[1]), round_pair<T>(first[2], first[3]),
-                                    round_pair<T>(second[0], second[1]), round_pair<T>(second[2], second[3])};
-    return {pairs[1] << 32 | pairs[0], pairs[3] << 32 | pairs[2]};
-  }
-}
+  /// Row r of product j is column kColumns * r + j of V: the kColumns columns that one lane loads.
+  FARWARP_DEVICE static int column_of(int i, int j) { return kColumns * mfma_sum(lane_index(), i).row + j; }
+};
 
 template <class T_, int dim, bool fp8>
 struct WaveBlock {
   using T = T_;
   static constexpr DecodeMfmaShared kShared{dim};
-  static constexpr int kVectors = dim / 8;
+  static constexpr int kDim = dim;
+  static constexpr bool kFp8 = fp8;
   Shared<std::byte> memory;
 
-  FARWARP_DEVICE Shared<std::byte> values() const { return memory + warp_index() * kShared.value_bytes(); }
   FARWARP_DEVICE Shared<Vec16> sums(int wave, int row, int column) const {
     return at<Vec16>(kShared.sums() + ((wave * kMfmaItemRows + row) * dim + column) * 4);
   }
@@ -58,66 +43,32 @@ struct WaveBlock {
   }
 };
 
-/// [warp] The element of each operand's row where key `key` begins; less than 0: the key is not there, or its page is not allowed.
-FARWARP_DEVICE std::int64_t find_key(Call& call, const Args& args, const Work& work, Shared<std::uint32_t> refused,
-                                     int key, int first_seen) {
-  if (key < first_seen || key >= work.length) return -1;
-  const int page = load(Global<const std::int32_t>(args.block_table) +
-                        (std::int64_t{work.sequence} * args.max_pages + key / args.page_size));
-  if (page < 0 || page >= args.pages) {
-    if (fetch_add(refused, 1u) == 0 && call.live)
-      give_up(call, StatusCode::kBadInput, kSitePage, -1, static_cast<std::uint64_t>(args.pages - 1),
-              static_cast<std::uint64_t>(std::int64_t{page}));
-    return -1;
-  }
-  return page * args.page_pitch + key % args.page_size * args.row_pitch + kv_head_of(args, work.item) * args.head_pitch;
-}
-
 /// The rows of q as an operand: vector i of lane: elements 32 * i + 8 * (lane / 16) to + 7 of row lane % 16. Two mfma take it.
 template <class T, int dim>
 FARWARP_DEVICE void load_queries(const Args& args, int item, Vec16 (&q)[dim / 32]) {
   const int row = lane_index() % 16, rows = rows_of(args, item);
-  const std::int64_t from = row < rows ? place_of(args, item, row).row * args.head_dim : 0;
+  const Global<const T> from =
+      Global<const T>(static_cast<const T*>(args.q)) + (row < rows ? place_of(args, item, row).row * args.head_dim : 0);
 #pragma unroll
   for (int i = 0; i < dim / 32; ++i) {
     const int element = 32 * i + 8 * (lane_index() / 16);
-    q[i] = row < rows && element < args.head_dim ? load_eight<T, false>(args.q, from + element) : Vec16{0, 0};
+    q[i] = row < rows && element < args.head_dim
+               ? load(Global<const Vec16>(reinterpret_cast<const Vec16*>((from + element).raw)))
+               : Vec16{0, 0};
   }
 }
 
-/// [warp] S^T of the wave's 16 keys: element i is key 4 * (lane / 16) + i, row lane % 16. `from`: find_key() of key lane % 16.
-template <class T, int dim, bool fp8>
-FARWARP_DEVICE void multiply_keys(const Args& args, const Vec16 (&q)[dim / 32], std::int64_t from, float (&scores)[4]) {
-  Vec16 k[dim / 32];
+/// [warp] S^T of the wave's 16 keys: element i is key 4 * (lane / 16) + i, row lane % 16.
+template <class Block>
+FARWARP_DEVICE void multiply_keys(const Args& args, const Vec16 (&q)[Block::kDim / 32],
+                                  const StageInTransit<Block::kDim, Block::kFp8>& stage, float (&scores)[4]) {
 #pragma unroll
-  for (int i = 0; i < dim / 32; ++i) {
-    const int element = 32 * i + 8 * (lane_index() / 16);
-    k[i] = from >= 0 && element < args.head_dim ? load_eight<T, fp8>(args.k_pages, from + element) : Vec16{0, 0};
+  for (int i = 0; i < Block::kDim / 32; ++i) {
+    std::uint32_t k[4];
+    widen<typename Block::T, Block::kFp8, 8>(stage.k[i], 32 * i + 8 * (lane_index() / 16) < args.head_dim, k);
+    mfma<typename Block::T>(scores, pair_of(k[0], k[1]), q[i].lo);
+    mfma<typename Block::T>(scores, pair_of(k[2], k[3]), q[i].hi);
   }
-#pragma unroll
-  for (int i = 0; i < dim / 32; ++i) {
-    mfma<T>(scores, k[i].lo, q[i].lo);
-    mfma<T>(scores, k[i].hi, q[i].hi);
-  }
-}
-
-/// [warp] The wave's 16 rows of V -> LDS. Rows that are not there become zero.
-template <class Block, int dim, bool fp8>
-FARWARP_DEVICE void load_values(const Args& args, const Block& block, std::int64_t from) {
-  using T = typename Block::T;
-  warp_sync();  // all lanes have read the rows before
-#pragma unroll
-  for (int i = 0; i < kMfmaKeys * Block::kVectors / Target::kWarpSize; ++i) {
-    const int vector = i * Target::kWarpSize + lane_index();
-    const int row = vector / Block::kVectors, element = vector % Block::kVectors * 8;
-    const std::int64_t at = shuffle(from, row);
-    const Vec16 eight =
-        at >= 0 && element < args.head_dim ? load_eight<T, fp8>(args.v_pages, at + element) : Vec16{0, 0};
-    store(Shared<Vec16>(
-              reinterpret_cast<Vec16*>((block.values() + (row * Block::kShared.value_pitch() + element * 2)).raw)),
-          eight);
-  }
-  warp_sync();
 }
 
 /// [warp] Scores -> exponentials, rounded as an operand; rescales what has been summed.
@@ -146,50 +97,75 @@ FARWARP_DEVICE std::uint64_t exponentiate(float (&scores)[4], float scale, WaveS
   return static_cast<std::uint64_t>(round_pair<T>(scores[2], scores[3])) << 32 | round_pair<T>(scores[0], scores[1]);
 }
 
-/// [warp] O^T += V^T * P^T.
-template <class Block, int dim>
-FARWARP_DEVICE void multiply_values(const Block& block, std::uint64_t p, WaveState<dim>& state) {
+/// [warp] O^T += V^T * P^T. Rows of V that no token sees count as zeros, as do columns that do not exist: memory may hold NaN.
+template <class Block>
+FARWARP_DEVICE void multiply_values(const Args& args, const KeyPlaces& places, int key,
+                                    const StageInTransit<Block::kDim, Block::kFp8>& stage, std::uint64_t p,
+                                    WaveState<Block::kDim>& state) {
+  using T = typename Block::T;
+  constexpr int kColumns = Block::kDim / 16;
+  std::uint32_t rows[4][kColumns / 2];
 #pragma unroll
-  for (int j = 0; j < dim / 16; ++j) {
-    std::uint64_t v = 0;
+  for (int i = 0; i < 4; ++i)
+    widen<T, Block::kFp8, kColumns>(
+        stage.v[i], places.is_seen(key + 4 * (lane_index() / 16) + i) && kColumns * (lane_index() % 16) < args.head_dim,
+        rows[i]);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int row = 4 * (lane_index() / 16) + i, column = 16 * j + lane_index() % 16;
-      const auto element = load(Shared<const std::uint16_t>(reinterpret_cast<const std::uint16_t*>(
-          (block.values() + (row * Block::kShared.value_pitch() + column * 2)).raw)));
-      v |= static_cast<std::uint64_t>(element) << (16 * i);
-    }
-    mfma<typename Block::T>(state.sums[j], v, p);
+  for (int j = 0; j < kColumns; j += 2) {
+    const auto &a = rows[0][j / 2], &b = rows[1][j / 2], &c = rows[2][j / 2], &d = rows[3][j / 2];
+    mfma<T>(state.sums[j], pair_of(lower_halves(a, b), lower_halves(c, d)), p);
+    mfma<T>(state.sums[j + 1], pair_of(upper_halves(a, b), upper_halves(c, d)), p);
   }
 }
 
-/// [warp] The wave's keys of a work.
-template <class Block, int dim, bool fp8>
-FARWARP_DEVICE void attend(Call& call, const Args& args, const Block& block, const Work& work, WaveState<dim>& state) {
+/// [warp] Records in the ledger, once for the block, a page index that is not allowed.
+FARWARP_DEVICE void report_refused(Call& call, const Args& args, Shared<std::uint32_t> refused,
+                                   const KeyPlaces& places) {
+  if (!places.any_refused() || fetch_add(refused, 1u) != 0 || !call.live) return;
+  give_up(call, StatusCode::kBadInput, kSitePage, -1, static_cast<std::uint64_t>(args.pages - 1),
+          static_cast<std::uint64_t>(std::int64_t{places.refused()}));
+}
+
+/// [warp] The wave's keys of a work. While a stage is multiplied, the next one is on its way.
+template <class Block>
+FARWARP_DEVICE void attend(Call& call, const Args& args, const Block& block, const Work& work,
+                           WaveState<Block::kDim>& state) {
   using T = typename Block::T;
-  const int item = item_number(args, work), tokens = args.rule.query_tokens, window = args.rule.window;
-  Vec16 q[dim / 32];
-  load_queries<T, dim>(args, item, q);
+  constexpr int kDim = Block::kDim;
+  if (work.stages == 0) return;
+  const int tokens = args.rule.query_tokens, window = args.rule.window;
+  KeyPlaces places(args, work);
+  auto even = load_stage<T, kDim, Block::kFp8>(args, places), odd = even;
+  Vec16 q[kDim / 32];
+  load_queries<T, kDim>(args, item_number(args, work), q);
   float scale = args.scale_log2;
   if (args.k_scale != nullptr)
     scale = multiply(scale, load(Global<const float>(args.k_scale) + kv_head_of(args, work.item)));
   const int token = (work.item % args.row_blocks * args.block_rows + lane_index() % 16) / args.group;
   const int end = work.length - tokens + (token < tokens ? token : tokens - 1) + 1;
   const int first = window > 0 ? end - window : 0;
-  const int first_seen = window > 0 ? work.length - tokens + 1 - window : 0;  // by any token
-  for (int i = 0; i < work.stages; ++i) {
-    const int key = (work.first + i) * kStageKeys + warp_index() * kMfmaKeys;
-    const std::int64_t from = find_key(call, args, work, block.refused(), key + lane_index() % 16, first_seen);
+  const auto multiply_stage = [&](const auto& stage, auto& next) {
+    const int key = places.key() - kStageKeys;
+    // After the last stage it loads page 0, which is not used: around a branch the compiler would wait for all loads.
+    next = load_stage<T, kDim, Block::kFp8>(args, places);
+    schedule_fence();
     float scores[4] = {};
-    multiply_keys<T, dim, fp8>(args, q, from, scores);
-    load_values<Block, dim, fp8>(args, block, from);
+    multiply_keys<Block>(args, q, stage, scores);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const int at = key + 4 * (lane_index() / 16) + j;
+      const int at = key + mfma_sum(lane_index(), j).row;
       if (at < first || at >= end) scores[j] = kNone;
     }
-    multiply_values<Block, dim>(block, exponentiate<T, dim>(scores, scale, state), state);
+    multiply_values<Block>(args, places, key, stage, exponentiate<T, kDim>(scores, scale, state), state);
+  };
+  // Stages have two places in turn: a stage in flight that moved to another register would have to arrive first.
+  for (int left = work.stages;;) {
+    multiply_stage(even, odd);
+    if (--left == 0) break;
+    multiply_stage(odd, even);
+    if (--left == 0) break;
   }
+  report_refused(call, args, block.refused(), places);
 #pragma unroll
   for (int lanes = 16; lanes < 64; lanes *= 2) state.of.sum = add(state.of.sum, shuffle_xor(state.of.sum, lanes));
 }
@@ -199,9 +175,13 @@ template <class Block, int dim, class Visit>
 FARWARP_DEVICE void merge_waves(const Block& block, int rows, const WaveState<dim>& state, const Visit& visit) {
   const int row = lane_index() % 16, wave = warp_index();
 #pragma unroll
-  for (int j = 0; j < dim / 16; ++j)
-    store(block.sums(wave, row, 16 * j + 4 * (lane_index() / 16)),
-          std::bit_cast<Vec16>(FourOf{{state.sums[j][0], state.sums[j][1], state.sums[j][2], state.sums[j][3]}}));
+  for (int i = 0; i < 4; ++i) {
+#pragma unroll
+    for (int j = 0; j < dim / 16; j += 4)
+      store(block.sums(wave, row, state.column_of(i, j)),
+            std::bit_cast<Vec16>(
+                FourOf{{state.sums[j][i], state.sums[j + 1][i], state.sums[j + 2][i], state.sums[j + 3][i]}}));
+  }
   if (lane_index() < 16) store(block.statistics(wave, row), std::bit_cast<std::uint64_t>(state.of));
   block_sync();
   for (int i = thread_index(); i < rows * (dim / 4); i += kMfmaThreads) {
@@ -242,7 +222,7 @@ FARWARP_DEVICE void flash_decode_mfma(const Args& args) {
       give_up(call, StatusCode::kBadInput, kSiteLength, -1, static_cast<std::uint64_t>(args.max_pages * args.page_size),
               static_cast<std::uint64_t>(std::int64_t{work.given}));
     WaveState<dim> state;
-    attend<Block, dim, fp8>(call, args, block, work, state);
+    attend(call, args, block, work, state);
     const bool direct = work.splits == 1 && args.exchange == Exchange::kNone;
     const Partials partials(args, item, dim);
     merge_waves<Block, dim>(block, rows, state, [&](int row, int column, Statistics of, const FourOf& four) {

@@ -46,9 +46,7 @@ inline constexpr int kMfmaKeys = kStageKeys / kMfmaWaves;
 struct DecodeMfmaShared {
   int dim = 128;
 
-  constexpr int value_pitch() const { return 2 * dim + 16; }  ///< bytes from row to row of V
-  constexpr int value_bytes() const { return kMfmaKeys * value_pitch(); }
-  constexpr int sums() const { return kMfmaWaves * value_bytes(); }  ///< [waves][rows][dim] fp32
+  constexpr int sums() const { return 0; }  ///< [waves][rows][dim] fp32
   constexpr int statistics() const { return sums() + kMfmaWaves * kMfmaItemRows * dim * 4; }  ///< [waves][rows]
   constexpr int words() const { return statistics() + kMfmaWaves * kMfmaItemRows * 8; }       ///< refused, last
   constexpr int total() const { return words() + 16; }

@@ -97,8 +97,7 @@ TEST(AttentionCases, RefusesInWords) {
   for (const auto& [settings, words] :
        {std::pair("kv_heads=3", "kv_heads is 3"),
         std::pair("head_dim=12", "head_dim is '12': allowed is a multiple of 8"),
-        std::pair("page_size=24", "page_size is 24"),
-        std::pair("causal=1,window_right=2", "window_right is 2"),
+        std::pair("page_size=24", "page_size is 24"), std::pair("causal=1,window_right=2", "window_right is 2"),
         std::pair("inputs=needle,head_dim=8,keys=300", "inputs is 'needle'")}) {
     const CaseResult result = run(settings, 1);
     const std::string text = result.outcome.detail + result.outcome.status.to_string();
