@@ -211,7 +211,7 @@ FARWARP_DEVICE std::uint64_t lanes_below();          ///< [thread] mask of the l
 
 using Mbarrier = std::uint64_t;
 
-/// [thread] One thread calls mbarrier_init() and mbarrier_init_fence(); then block_sync() must follow before any thread uses the barrier.
+/// [thread] One thread calls mbarrier_init() and mbarrier_init_fence(); then it may use the barrier, other threads after a block_sync().
 /// `arrivals` is the number of arrivals that complete a phase.
 FARWARP_DEVICE void mbarrier_init(Shared<Mbarrier> barrier, int arrivals);
 FARWARP_DEVICE void mbarrier_init_fence();

@@ -1,4 +1,4 @@
-// The shared memory of a block on Hopper: the ring of stages, the rows of q, the sums that one multiplier gives the other, and the call.
+// The shared memory of a block on Hopper: the ring of stages, the rows of q, and the call.
 #pragma once
 
 #include "farwarp/base/swizzle.h"
@@ -9,9 +9,9 @@
 namespace farwarp::FARWARP_TARGET::decode {
 
 // Warps of the loading warpgroup.
-inline constexpr int kKeyWarp = 0, kQueryWarp = 1, kCallWarp = 2, kValueWarp = 3;
+inline constexpr int kKeyWarp = 0, kQueryWarp = 1, kCountWarp = 2, kValueWarp = 3;
 
-/// A position in a ring of `size`: stages, buffers of q, or the buffer of sums.
+/// A position in a ring of `size`: stages or buffers of q.
 template <int size>
 struct Turn {
   std::uint32_t count = 0;
@@ -42,23 +42,18 @@ struct Block {
   FARWARP_DEVICE Shared<std::byte> queries(int buffer) const {
     return memory + (kShared.queries() + buffer * kShared.query_bytes());
   }
-  /// Vector `i` of thread `thread` of a warpgroup.
-  FARWARP_DEVICE Shared<Vec16> sums(int i, int thread) const { return at<Vec16>(kShared.sums()) + (i * 128 + thread); }
-  FARWARP_DEVICE Shared<std::uint64_t> statistics(int row) const {
-    return at<std::uint64_t>(kShared.statistics()) + row;
-  }
 
   // -- barriers
   FARWARP_DEVICE Shared<Mbarrier> full(int stage) const { return barrier(stage); }
   FARWARP_DEVICE Shared<Mbarrier> empty(int stage) const { return barrier(kStages + stage); }
   FARWARP_DEVICE Shared<Mbarrier> queries_full(int buffer) const { return barrier(2 * kStages + buffer); }
   FARWARP_DEVICE Shared<Mbarrier> queries_empty(int buffer) const { return barrier(2 * kStages + 2 + buffer); }
-  FARWARP_DEVICE Shared<Mbarrier> sums_full() const { return barrier(2 * kStages + 4); }
-  FARWARP_DEVICE Shared<Mbarrier> sums_empty() const { return barrier(2 * kStages + 5); }
+  FARWARP_DEVICE Shared<Mbarrier> stored() const { return barrier(2 * kStages + 4); }
+  FARWARP_DEVICE Shared<Mbarrier> counted() const { return barrier(2 * kStages + 5); }
   FARWARP_DEVICE Shared<Mbarrier> published() const { return barrier(2 * kStages + 6); }
   /// Not 0: a page index was not allowed. The loader adds to it before it arrives at full() of the stage.
   FARWARP_DEVICE Shared<std::uint32_t> refused() const { return at<std::uint32_t>(kWords); }
-  /// Multiplier 0's: 1: this block's split has arrived last.
+  /// 1: the block's split has arrived last. Written before the arrival at counted().
   FARWARP_DEVICE Shared<std::uint32_t> last_word() const { return at<std::uint32_t>(kWords + 4); }
 
   /// [thread] One thread, before a block_sync().
@@ -71,8 +66,8 @@ struct Block {
       mbarrier_init(queries_full(i), 1);
       mbarrier_init(queries_empty(i), 4 * kMultipliers);
     }
-    mbarrier_init(sums_full(), 4);
-    mbarrier_init(sums_empty(), 4);
+    mbarrier_init(stored(), 4 * kMultipliers);
+    mbarrier_init(counted(), 1);
     mbarrier_init(published(), 1);
     mbarrier_init_fence();
     store(refused(), 0u);
@@ -97,8 +92,9 @@ struct Block {
   }
 
  private:
-  static constexpr int kWords = kShared.barriers() + (2 * kStages + 8) * 8;
-  static_assert(kWords + 8 + 32 <= kShared.total() && kShared.total() <= 227 * 1024);
+  static constexpr int kWords = kShared.barriers() + (2 * kStages + 7) * 8;
+  static_assert(kWords + 40 <= kShared.total() && kShared.total() <= kMostSharedBytes);
+  static_assert(kStages >= 4);
 
   FARWARP_DEVICE Shared<Mbarrier> barrier(int number) const { return at<Mbarrier>(kShared.barriers()) + number; }
   template <class Word>

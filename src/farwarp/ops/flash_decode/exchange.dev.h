@@ -1,4 +1,4 @@
-// Partial outputs of ranks that share the keys of every sequence. The split of an item that arrives last on its rank sends the rank's partial
+// Partial outputs of ranks that share the keys of every sequence. What arrives last of an item on its rank sends the rank's partial
 // output as words. Two-shot: to the rank that owns the row, which merges the ranks' parts and sends the finished row to all. One-shot: to
 // all ranks, each of which merges all rows.
 //
@@ -109,8 +109,9 @@ FARWARP_DEVICE void merge_rows(Call& call, const Args& args, int slot, bool want
       words.partial(words.me(), has_statistics != 0 ? lane : 0, wanted ? slot : 0, Words<dim>::kVectors).raw)};
   Vec16 parts[kMaxRanks] = {}, statistics[1] = {};
   request_words(statistics_from, has_statistics, statistics);
-  wait_words<1>(call, from, mask, parts, {.site = kSitePartial, .peer = -1});
-  wait_requested_words<1>(call, statistics_from, has_statistics, statistics, {.site = kSitePartial, .peer = lane});
+  wait_words<1, Failure::inlined>(call, from, mask, parts, {.site = kSitePartial, .peer = -1});
+  wait_requested_words<1, Failure::inlined>(call, statistics_from, has_statistics, statistics,
+                                            {.site = kSitePartial, .peer = lane});
   call.live = ballot(!call.live) == 0;
   if (!call.live) return;
   clear_words(from, mask);
@@ -158,7 +159,8 @@ FARWARP_DEVICE void collect_rows(Call& call, const Args& args, int slot, bool wa
   const std::uint32_t mask = !wanted ? 0u : lane == 0 ? 3u : 1u;
   std::uint64_t data[2] = {};
   // depth 1: the owner may wait for partial outputs.
-  wait_words<kMaxRanks>(call, from, mask, data, {.site = kSiteFinished, .peer = place % words.ranks(), .depth = 1});
+  wait_words<kMaxRanks, Failure::inlined>(call, from, mask, data,
+                                          {.site = kSiteFinished, .peer = place % words.ranks(), .depth = 1});
   call.live = ballot(!call.live) == 0;
   if (!call.live) return;
   clear_words(from, mask);
@@ -189,18 +191,18 @@ FARWARP_DEVICE void collect(Call& call, const Args& args, int warp, int warps) {
   }
 }
 
-// ---- the split that arrives last ------------------------------------------------------------------------------------
+// ---- after the last arrival ------------------------------------------------------------------------------------------
 
-/// [`threads` threads] Merges an item's splits. The rows go to out, or to the ranks that merge them.
+/// [`threads` threads] Merges the `count` partial outputs of item number `item`. The rows go to out, or to the ranks that merge them.
 template <class T, int dim>
-FARWARP_DEVICE void merge_item(const Args& args, const Call& call, const Work& work, const Partials& partials,
-                               int thread, int threads) {
+FARWARP_DEVICE void merge_item(const Args& args, const Call& call, int item, int count, int thread, int threads) {
   constexpr int kVectors = dim / 4;
-  const int item = item_number(args, work), rows = rows_of(args, item);
+  const Partials partials(args, item, dim);
+  const int rows = rows_of(args, item);
   for (int i = thread; i < rows * kVectors; i += threads) {
     const int row = i / kVectors, column = i % kVectors * 4;
     FourOf four;
-    const Statistics of = merge_splits(partials, work.splits, row, column, four);
+    const Statistics of = merge_partials(partials, count, row, column, four);
     if (args.exchange == Exchange::kNone) {
       store_result<T>(args, item, row, column, of, four);
     } else {

@@ -53,7 +53,7 @@ Status check_tensors(const FlashDecodeDesc& desc, const FlashDecodeTensors& give
 struct FlashDecode::State {
   World* world = nullptr;
   FlashDecodePlan plan;
-  OpenedOperator opened;  ///< with one kernel; buffers: workspace, inbox
+  OpenedOperator opened;  ///< with one kernel; buffers: workspace, counters, inbox
   decode::Args args{};
 
   Result<TensorMap> map_of(const void* pages) const;
@@ -96,22 +96,25 @@ Status FlashDecode::State::set_cache(const void* k, const void* v) {
 Result<FlashDecode> FlashDecode::create(World& world, const FlashDecodeDesc& desc) {
   const auto plan = plan_flash_decode(desc, world.device().shape(), world.size());
   const FlashDecodePlan wanted = plan.ok() ? *plan : FlashDecodePlan{};
-  auto opened = open_state<State>(world, plan,
-                                  {.name = "flash-decode",
-                                   .site_names = decode::kSiteNames,
-                                   .configuration = configuration_of(desc),
-                                   .kernels = {wanted.kernel},
-                                   .buffers = {{wanted.workspace_bytes}, {wanted.inbox_bytes, 0xff}}});
+  auto opened = open_state<State>(
+      world, plan,
+      {.name = "flash-decode",
+       .site_names = decode::kSiteNames,
+       .configuration = configuration_of(desc),
+       .kernels = {wanted.kernel},
+       .buffers = {{wanted.workspace_bytes}, {wanted.counter_bytes, 0xff}, {wanted.inbox_bytes, 0xff}}});
   if (!opened.ok()) return opened.status();
   std::unique_ptr<State> state = std::move(*opened);
   const FlashDecodeDesc& full = plan->desc;
   const CachePitches pitches = pitches_of(full);
   const auto workspace = static_cast<std::int64_t>(state->opened.buffer(0).offset);
-  const auto inbox = static_cast<std::int64_t>(state->opened.buffer(1).offset);
+  const auto counters = static_cast<std::int64_t>(state->opened.buffer(1).offset);
+  const auto inbox = static_cast<std::int64_t>(state->opened.buffer(2).offset);
   decode::Args& args = state->args;
   args.view = world.view();
   args.slot = state->opened.slot();
-  args.rule = {full.query_tokens, full.window, plan->target_splits, full.split_keys / decode::kStageKeys};
+  args.rule = {full.query_tokens, full.window, plan->target_splits, full.split_keys / decode::kStageKeys,
+               plan->multipliers};
   args.batch = full.batch;
   args.kv_heads = full.kv_heads;
   args.group = full.query_heads / full.kv_heads;
@@ -120,7 +123,11 @@ Result<FlashDecode> FlashDecode::create(World& world, const FlashDecodeDesc& des
   args.block_rows = plan->block_rows;
   args.item_rows = plan->item_rows;
   args.row_blocks = plan->row_blocks;
-  args.most_splits = plan->most_splits;
+  args.by_items = Divisor(full.kv_heads * plan->row_blocks);
+  args.by_row_blocks = Divisor(plan->row_blocks);
+  args.by_kv_heads = Divisor(full.kv_heads);
+  args.by_group = Divisor(args.group);
+  args.most_partials = plan->most_splits * plan->multipliers;
   args.page_size = full.page_size;
   args.pages = full.pages;
   args.max_pages = full.max_pages;
@@ -131,7 +138,7 @@ Result<FlashDecode> FlashDecode::create(World& world, const FlashDecodeDesc& des
   args.exchange = full.kv_shards == 1                         ? decode::Exchange::kNone
                   : full.exchange == DecodeExchange::kOneShot ? decode::Exchange::kOneShot
                                                               : decode::Exchange::kTwoShot;
-  args.at = {workspace, workspace + plan->statistics, workspace + plan->counters, inbox, inbox + plan->finished};
+  args.at = {workspace, workspace + plan->statistics, counters, inbox, inbox + plan->finished};
   return FlashDecode(std::move(state));
 }
 

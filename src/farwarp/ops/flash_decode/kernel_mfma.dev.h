@@ -141,7 +141,7 @@ FARWARP_DEVICE void attend(Call& call, const Args& args, const Block& block, con
   float scale = args.scale_log2;
   if (args.k_scale != nullptr)
     scale = multiply(scale, load(Global<const float>(args.k_scale) + kv_head_of(args, work.item)));
-  const int token = (work.item % args.row_blocks * args.block_rows + lane_index() % 16) / args.group;
+  const int token = args.by_group.quotient(first_row_of(args, work.item) + lane_index() % 16);
   const int end = work.length - tokens + (token < tokens ? token : tokens - 1) + 1;
   const int first = window > 0 ? end - window : 0;
   const auto multiply_stage = [&](const auto& stage, auto& next) {
@@ -223,20 +223,23 @@ FARWARP_DEVICE void flash_decode_mfma(const Args& args) {
               static_cast<std::uint64_t>(std::int64_t{work.given}));
     WaveState<dim> state;
     attend(call, args, block, work, state);
-    const bool direct = work.splits == 1 && args.exchange == Exchange::kNone;
+    const bool direct = goes_to_out(args, work);
     const Partials partials(args, item, dim);
     merge_waves<Block, dim>(block, rows, state, [&](int row, int column, Statistics of, const FourOf& four) {
       if (direct) {
         store_result<T>(args, item, row, column, of, four);
         return;
       }
-      store(Global<Vec16>(reinterpret_cast<Vec16*>(partials.at(work.split, row, column).raw)),
+      store(Global<Vec16>(reinterpret_cast<Vec16*>(partials.at(work.partial, row, column).raw)),
             std::bit_cast<Vec16>(four));
-      if (column == 0) store(partials.statistics_at(work.split, row), std::bit_cast<std::uint64_t>(of));
+      if (column == 0) store(partials.statistics_at(work.partial, row), std::bit_cast<std::uint64_t>(of));
     });
     if (direct) continue;
-    if (arrives_last(args, call, work, thread_index(), block.refused(), block.last_word(), [] { block_sync(); }))
-      merge_item<T, dim>(args, call, work, partials, thread_index(), kMfmaThreads);
+    drain_stores();
+    block_sync();
+    if (thread_index() == 0) store(block.last_word(), arrives_last(args, call, work, block.refused()) ? 1u : 0u);
+    block_sync();  // the next work's word follows the barriers of merge_waves()
+    if (load(block.last_word()) != 0) merge_item<T, dim>(args, call, item, work.partials, thread_index(), kMfmaThreads);
   }
   if (args.exchange != Exchange::kNone) collect<T, dim>(call, args, warp_index(), kMfmaWaves);
   end_call(call, 0);

@@ -8,74 +8,99 @@
 
 namespace farwarp::FARWARP_TARGET::decode {
 
-/// [warpgroup] Visits the pairs of neighbouring columns of the thread's two rows: visit(row, column, i) with sums i and i + 1.
-template <int count, class Visit>
-FARWARP_DEVICE void for_each_pair(int rows, const Visit& visit) {
+/// [warpgroup] Calls visit(row, half) for the thread's two rows, as far as the item has them. `half` 0: sums 0 and 1 of four; 1: 2 and 3.
+template <class Visit>
+FARWARP_DEVICE void for_each_row(int rows, const Visit& visit) {
 #pragma unroll
-  for (int i = 0; i < count; i += 2) {
-    const MatrixIndex at = wgmma_sum(thread_index() % 128, i);
-    if (at.row < rows) visit(at.row, at.column, i);
+  for (int half = 0; half < 2; ++half) {
+    const int row = wgmma_sum(thread_index() % 128, 2 * half).row;
+    if (row < rows) visit(row, half);
   }
 }
 
-/// [warpgroup] The only split of a sequence on this rank: sums -> out.
+/// [warpgroup] The only partial output of an item: sums -> out.
 template <class Block>
 FARWARP_DEVICE void store_sums(const Args& args, int item, int rows, const RowState& state,
                                const float (&sums)[Block::kSums]) {
   using T = typename Block::T;
-  float factors[2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int row = wgmma_sum(thread_index() % 128, 2 * i).row;
-    if (row >= rows) continue;
+  for_each_row(rows, [&](int row, int half) {
     const RowPlace place = place_of(args, item, row);
-    const RowResult result = finish_row(args, place, {state.maximum[i], state.sum[i]});
-    factors[i] = multiply(result.factor, value_scale(args, item));
+    const RowResult result = finish_row(args, place, {state.maximum[half], state.sum[half]});
+    const float factor = multiply(result.factor, value_scale(args, item));
     if (lane_index() % 4 == 0) store_lse(args, place, result.lse);
-  }
-  for_each_pair<Block::kSums>(rows, [&](int row, int column, int i) {
-    if (column >= args.head_dim) return;
-    const float factor = factors[i / 2 % 2];
-    store(
-        Global<std::uint32_t>(reinterpret_cast<std::uint32_t*>(out_at<T>(args, place_of(args, item, row), column).raw)),
-        round_pair<T>(multiply(sums[i], factor), multiply(sums[i + 1], factor)));
-  });
-}
-
-/// [warpgroup] Stores the partial output of a split.
-template <class Block>
-FARWARP_DEVICE void store_partial(const Partials& partials, int split, int rows, const RowState& state,
-                                  const float (&sums)[Block::kSums]) {
-  for_each_pair<Block::kSums>(rows, [&](int row, int column, int i) {
-    store(Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>(partials.at(split, row, column).raw)),
-          std::bit_cast<std::uint64_t>(TwoSums{{sums[i], sums[i + 1]}}));
-  });
+    const Global<T> to = out_at<T>(args, place, 0);
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int row = wgmma_sum(thread_index() % 128, 2 * i).row;
-    if (lane_index() % 4 == 0 && row < rows)
-      store(partials.statistics_at(split, row),
-            std::bit_cast<std::uint64_t>(Statistics{state.maximum[i], state.sum[i]}));
-  }
+    for (int i = 2 * half; i < Block::kSums; i += 4) {
+      const int column = wgmma_sum(thread_index() % 128, i).column;
+      if (column < args.head_dim)
+        store(Global<std::uint32_t>(reinterpret_cast<std::uint32_t*>((to + column).raw)),
+              round_pair<T>(multiply(sums[i], factor), multiply(sums[i + 1], factor)));
+    }
+  });
 }
 
-/// [warpgroup] Multiplier 0: a work's sums -> out, or memory; and what the split that arrives last has to do.
+struct TwoSums {
+  float value[2];
+};
+
+/// [warpgroup] Stores partial output number `partial` of an item.
 template <class Block>
-FARWARP_DEVICE void finish_work(const Args& args, const Block& block, BlockWaits& waits, const Work& work,
-                                const RowState& state, const float (&sums)[Block::kSums]) {
-  using T = typename Block::T;
+FARWARP_DEVICE void store_partial(const Partials& partials, int partial, int rows, const RowState& state,
+                                  const float (&sums)[Block::kSums]) {
+  for_each_row(rows, [&](int row, int half) {
+    const Global<float> to = partials.at(partial, row, 0);
+#pragma unroll
+    for (int i = 2 * half; i < Block::kSums; i += 4)
+      store(
+          Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>((to + wgmma_sum(thread_index() % 128, i).column).raw)),
+          std::bit_cast<std::uint64_t>(TwoSums{{sums[i], sums[i + 1]}}));
+    if (lane_index() % 4 == 0)
+      store(partials.statistics_at(partial, row),
+            std::bit_cast<std::uint64_t>(Statistics{state.maximum[half], state.sum[half]}));
+  });
+}
+
+/// A split whose partial outputs the multipliers have stored. While it is counted, they compute the next work's products.
+struct PendingSplit {
+  bool any = false;
+  std::int32_t item = 0;      ///< number of its item
+  std::int32_t partials = 0;  ///< of the item
+  Turn<1> turn;               ///< of counted()
+};
+
+/// [both multipliers] Waits until the pending split has been counted; merges the item if it was the last one.
+template <class Block>
+FARWARP_DEVICE void settle(const Args& args, const Block& block, BlockWaits& waits, PendingSplit& pending) {
+  if (!pending.any) return;
+  pending.any = false;
+  if (!wait_mbarrier(waits, args.view, block.counted(), pending.turn.parity())) return;
+  ++pending.turn.count;
+  if (load(block.last_word()) == 0) return;
+  const Call call = block.await_call(args, waits);
+  merge_item<typename Block::T, Block::kDim>(args, call, pending.item, pending.partials, thread_index() - 128,
+                                             128 * kMultipliers);
+}
+
+/// [warpgroup] A multiplier's sums of a work -> out, or memory.
+template <class Block>
+FARWARP_DEVICE void finish_work(const Args& args, const Block& block, BlockWaits& waits, int multiplier,
+                                const Work& work, const RowState& state, const float (&sums)[Block::kSums],
+                                PendingSplit& pending) {
+  const bool has_partial = multiplier == 0 || multiplier < work.stages;  // an empty split has one
   const int item = item_number(args, work), rows = rows_of(args, item);
-  if (work.splits == 1 && args.exchange == Exchange::kNone) {
-    store_sums<Block>(args, item, rows, state, sums);
+  if (goes_to_out(args, work)) {
+    if (has_partial) store_sums<Block>(args, item, rows, state, sums);
     return;
   }
-  const Call call = block.await_call(args, waits);
-  const Partials partials(args, item, Block::kDim);
-  store_partial<Block>(partials, work.split, rows, state, sums);
-  const int thread = thread_index() % 128;
-  const auto sync = [] { group_sync(1, 128); };
-  if (!arrives_last(args, call, work, thread, block.refused(), block.last_word(), sync)) return;
-  merge_item<T, Block::kDim>(args, call, work, partials, thread, 128);
+  if (has_partial)
+    store_partial<Block>(Partials(args, item, Block::kDim), work.partial + multiplier, rows, state, sums);
+  settle(args, block, waits, pending);  // before the next arrival: counted() may be one phase ahead
+  drain_stores();
+  warp_sync();
+  if (lane_index() == 0) mbarrier_arrive(block.stored());
+  pending.any = true;
+  pending.item = item;
+  pending.partials = work.partials;
 }
 
 /// [warpgroup] The role of a multiplier.
@@ -84,7 +109,7 @@ FARWARP_DEVICE void multiply_role(const Args& args, const Block& block, WorkCurs
                                   int multiplier) {
   Turn<Block::kStages> stages;
   Turn<kQueryBuffers> queries;
-  Turn<1> given;
+  PendingSplit pending;
   Work work;
   for (int number = block_index(); cursor.find(number, work); number += num_blocks(), ++queries.count) {
     float sums[Block::kSums];
@@ -96,18 +121,14 @@ FARWARP_DEVICE void multiply_role(const Args& args, const Block& block, WorkCurs
     warp_sync();
     if (lane_index() == 0) mbarrier_arrive(block.queries_empty(queries.place()));
     stages.count += static_cast<std::uint32_t>(work.stages);
-    const int rows = rows_of(args, item_number(args, work));
-    if (work.stages > 1) {
-      if (multiplier == 0) {
-        take_sums(args, block, waits, given, rows, state, sums);
-      } else {
-        give_sums(args, block, waits, given, rows, state, sums);
-      }
-      ++given.count;
-    }
-    if (multiplier == 0) finish_work(args, block, waits, work, state, sums);
+    finish_work(args, block, waits, multiplier, work, state, sums, pending);
   }
+  settle(args, block, waits, pending);
 }
+
+// Registers of a thread. All warps together may not have more than the block was launched with, or raise_registers() waits for ever.
+inline constexpr int kLoaderRegisters = 88, kMultiplierRegisters = 208;
+static_assert(kLoaderRegisters + kMultipliers * kMultiplierRegisters <= 65536 / 128);
 
 /// [block] Sets the rows of q to zero: those that an item lacks stay so.
 template <class Block>
@@ -128,13 +149,17 @@ FARWARP_DEVICE void flash_decode(const Args& args) {
   block_sync();
   BlockWaits waits;
   const int warp = warp_index();
-  if (warp == kKeyWarp || warp == kValueWarp) {
-    load_role(args, block, cursor, waits, warp == kKeyWarp ? Operand::kKeys : Operand::kValues);
-  } else if (warp == kQueryWarp) {
-    query_role(args, block, cursor, waits);
-  } else if (warp == kCallWarp) {
-    if (lane_index() == 0) call_role(args, block);
-  } else if (warp >= 4) {
+  if (warp < 4) {
+    lower_registers<kLoaderRegisters>();
+    if (warp == kKeyWarp || warp == kValueWarp) {
+      load_role(args, block, cursor, waits, warp == kKeyWarp ? Operand::kKeys : Operand::kValues);
+    } else if (warp == kQueryWarp) {
+      query_role(args, block, cursor, waits);
+    } else {
+      count_role(args, block, cursor, waits);
+    }
+  } else {
+    raise_registers<kMultiplierRegisters>();
     multiply_role(args, block, cursor, waits, warp / 4 - 1);
     if (args.exchange != Exchange::kNone) {
       Call call = block.await_call(args, waits);

@@ -15,6 +15,8 @@ inline constexpr int kThreads = 384;     ///< one warpgroup that loads and joins
 inline constexpr int kMultipliers = 2;   ///< warpgroups that multiply
 inline constexpr int kQueryBuffers = 2;  ///< of rows of q
 inline constexpr int kPanelBytes = kStageKeys * 128;  ///< 64 rows of 64 elements, swizzled
+inline constexpr int kMostSharedBytes = 227 * 1024;   ///< of a block
+inline constexpr int kBarrierBytes = 512;             ///< barriers and words
 
 struct DecodeShared {
   int dim = 128;  ///< 64 or 128: head_dim, padded
@@ -27,14 +29,18 @@ struct DecodeShared {
     return 2 * panels() * kPanelBytes;
   }  ///< a stage of K and V, as the matrix unit reads it
   constexpr int stage_bytes() const { return fp8 ? ready_bytes() / 2 : ready_bytes(); }
-  constexpr int stages() const { return source == Source::kRows && !fp8 ? 3 : 4; }
+  /// As many as fit: 4 to 8.
+  constexpr int stages() const {
+    const int fit =
+        (kMostSharedBytes - kBarrierBytes - kQueryBuffers * query_bytes() - all_ready_bytes()) / stage_bytes();
+    return fit < 8 ? fit : 8;
+  }
   constexpr int ready() const { return stages() * stage_bytes(); }  ///< converted stages, one for each multiplier
-  constexpr int queries() const { return ready() + (converts() ? kMultipliers * ready_bytes() : 0); }
+  constexpr int all_ready_bytes() const { return converts() ? kMultipliers * ready_bytes() : 0; }
+  constexpr int queries() const { return ready() + all_ready_bytes(); }
   constexpr int query_bytes() const { return panels() * kPanelBytes; }
-  constexpr int sums() const { return queries() + kQueryBuffers * query_bytes(); }  ///< of multiplier 1, as fragments
-  constexpr int statistics() const { return sums() + kItemRows * dim * 4; }         ///< [64 rows] maximum and sum
-  constexpr int barriers() const { return statistics() + kItemRows * 8; }
-  constexpr int total() const { return barriers() + 512; }
+  constexpr int barriers() const { return queries() + kQueryBuffers * query_bytes(); }
+  constexpr int total() const { return barriers() + kBarrierBytes; }
 };
 
 // ---- CDNA

@@ -1,7 +1,9 @@
-// The loading warpgroup: one warp copies keys into the ring of stages, one copies values, one loads rows of q, one joins the call.
+// The loading warpgroup: one warp copies keys into the ring of stages, one copies values, one loads rows of q, one joins the call and counts
+// arrivals.
 #pragma once
 
 #include "farwarp/ops/flash_decode/block.dev.h"
+#include "farwarp/ops/flash_decode/merge.dev.h"
 
 namespace farwarp::FARWARP_TARGET::decode {
 
@@ -10,13 +12,14 @@ inline constexpr std::int32_t kNoPage = -0x7fffffff - 1;  ///< no token sees a k
 /// Page indices of a sequence, as many as lanes at a time. The next ones are loaded while these are used.
 class PageIndices {
  public:
-  /// [warp] From page `first` of the sequence.
-  FARWARP_DEVICE void begin(const Args& args, const Work& work, int first) {
+  /// [warp] From the first page of the work.
+  FARWARP_DEVICE void begin(const Args& args, const Work& work) {
+    const int page_shift = highest_bit(static_cast<std::uint64_t>(args.page_size));
     const int oldest = args.rule.window > 0 ? work.length - args.rule.query_tokens + 1 - args.rule.window : 0;
-    first_visible_ = oldest > 0 ? oldest / args.page_size : 0;
-    end_ = (work.length + args.page_size - 1) / args.page_size;
+    first_visible_ = oldest > 0 ? oldest >> page_shift : 0;
+    end_ = (work.length + args.page_size - 1) >> page_shift;
     row_ = Global<const std::int32_t>(args.block_table) + std::int64_t{work.sequence} * args.max_pages;
-    first_ = first;
+    first_ = work.first * kStageKeys >> page_shift;
     these_ = load_from(first_);
     next_ = load_from(first_ + Target::kWarpSize);
   }
@@ -48,8 +51,8 @@ FARWARP_DEVICE void refuse(const Args& args, const Block& block, BlockWaits& wai
   if (lanes == 0 || lane_index() != lowest_bit(lanes)) return;
   Call call = block.await_call(args, waits);
   if (call.live)
-    give_up(call, StatusCode::kBadInput, site, -1, static_cast<std::uint64_t>(allowed),
-            static_cast<std::uint64_t>(seen));
+    give_up_inlined(call, StatusCode::kBadInput, site, -1, static_cast<std::uint64_t>(allowed),
+                    static_cast<std::uint64_t>(seen));
 }
 
 /// [warp] Records pages that are not allowed, and replaces them by none.
@@ -146,12 +149,18 @@ FARWARP_DEVICE void load_role(const Args& args, const Block& block, WorkCursor& 
   const Loader loader(args, operand);
   const bool reports = operand == Operand::kKeys;
   Turn<Block::kStages> turn;
-  Work work;
-  PageIndices pages;
-  for (int number = block_index(); cursor.find(number, work); number += num_blocks()) {
+  Work work, next_work;
+  PageIndices pages, next_pages;
+  int number = block_index();
+  bool found = cursor.find(number, next_work);
+  if (found) next_pages.begin(args, next_work);
+  while (found) {
+    work = next_work;
+    pages = next_pages;
+    found = cursor.find(number += num_blocks(), next_work);
+    if (found) next_pages.begin(args, next_work);  // its indices are loaded while this work's stages are
     if (reports && work.item == 0 && work.split == 0)
       refuse(args, block, waits, work.refused, kSiteLength, args.max_pages * args.page_size, work.given);
-    if (work.stages > 0) pages.begin(args, work, work.first * kStageKeys / args.page_size);
     const int kv_head = kv_head_of(args, work.item);
     for (int i = 0; i < work.stages; ++i, ++turn.count) {
       if (!wait_mbarrier(waits, args.view, block.empty(turn.place()), turn.parity() ^ 1)) return;
@@ -188,13 +197,30 @@ FARWARP_DEVICE void query_role(const Args& args, const Block& block, WorkCursor&
 /// [thread] Joins the call for its block, publishes it, and leaves it at once: as in gemm, what the block does later in the call depends on the
 /// epoch that has been read, not on the cells.
 template <class Block>
-FARWARP_DEVICE void call_role(const Args& args, const Block& block) {
+FARWARP_DEVICE void publish_call(const Args& args, const Block& block) {
   std::uint32_t phase = 0;
   Call call = read_call(args.view, args.slot, phase);
   block.publish(call);
   if (!call.live) return;
   if (block_index() == 0) claim_call(call);
   leave_call(call, 0);
+}
+
+/// [warp] Publishes the call. Then counts the arrivals of the block's splits, so that multipliers do not wait for memory.
+template <class Block>
+FARWARP_DEVICE void count_role(const Args& args, const Block& block, WorkCursor& cursor, BlockWaits& waits) {
+  if (lane_index() == 0) publish_call(args, block);
+  warp_sync();
+  const Call call = block.await_call(args, waits);
+  Turn<1> turn;
+  Work work;
+  for (int number = block_index(); cursor.find(number, work); number += num_blocks()) {
+    if (goes_to_out(args, work) || lane_index() != 0) continue;
+    if (!wait_mbarrier(waits, args.view, block.stored(), turn.parity())) continue;
+    ++turn.count;
+    store(block.last_word(), arrives_last(args, call, work, block.refused()) ? 1u : 0u);
+    mbarrier_arrive(block.counted());
+  }
 }
 
 }  // namespace farwarp::FARWARP_TARGET::decode

@@ -1,8 +1,7 @@
-// From sums to results: partial outputs of splits in memory, their merge by the split that arrives last, and the final row.
+// From sums to results: partial outputs in memory, their merge by the one that arrives last, and the final row.
 #pragma once
 
 #include "farwarp/ops/flash_decode/works.dev.h"
-#include "farwarp/tile/gemm/split_k.dev.h"
 #include "farwarp/world/device/wait.dev.h"
 
 namespace farwarp::FARWARP_TARGET::decode {
@@ -52,68 +51,58 @@ FARWARP_DEVICE void store_lse(const Args& args, const RowPlace& place, float lse
 
 // ---- splits of a sequence in memory ---------------------------------------------------------------------------------
 
-/// Partial outputs of an item's splits.
+/// Partial outputs of an item, in the order of its splits; of a split, in the order of its multipliers.
 struct Partials {
-  Global<float> sums;                ///< [splits][item_rows][dim]
-  Global<std::uint64_t> statistics;  ///< [splits][item_rows]
+  Global<float> sums;                ///< [partials][item_rows][dim]
+  Global<std::uint64_t> statistics;  ///< [partials][item_rows]
   int rows, dim;
 
   FARWARP_DEVICE Partials(const Args& args, int item, int dim_)
       : sums(own_address<float>(args.view, args.at.sums) +
-             std::int64_t{item} * args.most_splits * args.item_rows * dim_),
+             std::int64_t{item} * args.most_partials * args.item_rows * dim_),
         statistics(own_address<std::uint64_t>(args.view, args.at.statistics) +
-                   std::int64_t{item} * args.most_splits * args.item_rows),
+                   std::int64_t{item} * args.most_partials * args.item_rows),
         rows(args.item_rows),
         dim(dim_) {}
-  FARWARP_DEVICE Global<float> at(int split, int row, int column) const {
-    return sums + (std::int64_t{split} * rows + row) * dim + column;
+  FARWARP_DEVICE Global<float> at(int partial, int row, int column) const {
+    return sums + (std::int64_t{partial} * rows + row) * dim + column;
   }
-  FARWARP_DEVICE Global<std::uint64_t> statistics_at(int split, int row) const {
-    return statistics + (split * rows + row);
+  FARWARP_DEVICE Global<std::uint64_t> statistics_at(int partial, int row) const {
+    return statistics + (partial * rows + row);
   }
 };
 
-/// [the threads that have stored a split's partial output] Counts the split's arrival. True, on all of them, in the split that arrives last:
-/// it may then read what all splits have stored. What has been refused is not merged, so that no peer takes it for a result. `sync()` is a
-/// barrier of these threads, `last_word` is theirs; `thread` is the caller's number.
-template <class Sync>
-FARWARP_DEVICE bool arrives_last(const Args& args, const Call& call, const Work& work, int thread,
-                                 Shared<std::uint32_t> refused, Shared<std::uint32_t> last_word, const Sync& sync) {
-  drain_stores();
-  sync();
-  if (thread == 0) {
-    bool last = false;
-    if (call.live && !work.refused && fetch_add(refused, 0u) == 0) {
-      const auto counter = own_address<std::uint32_t>(args.view, args.at.counters) + item_number(args, work);
-      last = tile::count_arrival(counter, call.epoch) == static_cast<std::uint32_t>(work.splits);
-    }
-    store(last_word, last ? 1u : 0u);
-  }
-  sync();
-  const bool last = load(last_word) != 0;
-  sync();  // all threads have read the word before the next work's is written
-  return last;
+/// [thread] Counts the arrival of a split's partial outputs: one thread, after it has synchronised with those that have stored them. True if it
+/// is the item's last split: the thread has then acquired those of all splits. What has been refused is not merged, so that no peer takes it
+/// for a result. Between calls a counter is all ones; after an aborted call World::recover() restores it.
+FARWARP_DEVICE bool arrives_last(const Args& args, const Call& call, const Work& work, Shared<std::uint32_t> refused) {
+  if (!call.live || work.refused || fetch_add(refused, 0u) != 0) return false;
+  const auto counter = own_address<std::uint32_t>(args.view, args.at.counters) + item_number(args, work);
+  const auto before = static_cast<int>(fetch_add<Order::acq_rel, Scope::device>(counter, 1u) + 1);
+  if (before != work.splits - 1) return false;
+  store<Order::relaxed, Scope::device>(counter, ~0u);
+  return true;
 }
 
 struct FourOf {
   float value[4];
 };
 
-/// [thread] Merges four columns of a row, 16 splits at a time: loads all, takes the maximum first, then adds independent products in the
-/// order of the splits. Splits of one batch wait for memory once.
-FARWARP_DEVICE Statistics merge_splits(const Partials& partials, int splits, int row, int column, FourOf& four) {
+/// [thread] Merges four columns of a row, 16 partial outputs at a time: loads all, takes the maximum first, then adds independent products in
+/// their order. Those of one batch wait for memory once.
+FARWARP_DEVICE Statistics merge_partials(const Partials& partials, int count, int row, int column, FourOf& four) {
   constexpr int kAtOnce = 16;
   Statistics total{kNone, 0};
   four = {};
 #pragma unroll 1
-  for (int first = 0; first < splits; first += kAtOnce) {
+  for (int first = 0; first < count; first += kAtOnce) {
     std::uint64_t statistics[kAtOnce];
     Vec16 parts[kAtOnce];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      const int split = first + i < splits ? first + i : first;
-      statistics[i] = load(partials.statistics_at(split, row));
-      parts[i] = load(Global<const Vec16>(reinterpret_cast<const Vec16*>(partials.at(split, row, column).raw)));
+      const int partial = first + i < count ? first + i : first;
+      statistics[i] = load(partials.statistics_at(partial, row));
+      parts[i] = load(Global<const Vec16>(reinterpret_cast<const Vec16*>(partials.at(partial, row, column).raw)));
     }
     float highest = total.maximum;
 #pragma unroll
@@ -126,7 +115,7 @@ FARWARP_DEVICE Statistics merge_splits(const Partials& partials, int splits, int
     for (int i = 0; i < kAtOnce; ++i) {
       const auto of = std::bit_cast<Statistics>(statistics[i]);
       const auto part = std::bit_cast<FourOf>(parts[i]);
-      const float weight = first + i < splits ? weight_of(of.maximum, highest) : 0.0f;
+      const float weight = first + i < count ? weight_of(of.maximum, highest) : 0.0f;
       total.sum = fused_multiply_add(of.sum, weight, total.sum);
 #pragma unroll
       for (int j = 0; j < 4; ++j) four.value[j] = fused_multiply_add(part.value[j], weight, four.value[j]);

@@ -33,8 +33,8 @@ FARWARP_DEVICE VisibleKeys visible_keys(const Args& args, const Work& work) {
   VisibleKeys keys;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const int row = work.item % args.row_blocks * kItemRows + thread_index() % 128 / 32 * 16 + lane_index() / 4 + 8 * i;
-    const int token = row / args.group < tokens ? row / args.group : tokens - 1;
+    const int row = first_row_of(args, work.item) + thread_index() % 128 / 32 * 16 + lane_index() / 4 + 8 * i;
+    const int wanted = args.by_group.quotient(row), token = wanted < tokens ? wanted : tokens - 1;
     keys.first[i] = first_for(token);
     keys.end[i] = end_for(token);
   }
@@ -124,41 +124,45 @@ FARWARP_DEVICE void mask(float (&scores)[kStageKeys / 2], int key, const Visible
   }
 }
 
-/// [warp] Scores -> exponentials, and the factors by which what has been summed shrinks. `scale`: from scores to units of log2.
-FARWARP_DEVICE void exponentiate(float (&scores)[kStageKeys / 2], float scale, RowState& state, float (&shrink)[2]) {
-  float highest[2] = {kMinusInfinity, kMinusInfinity};
-#pragma unroll
-  for (int i = 0; i < kStageKeys / 2; ++i) highest[i / 2 % 2] = maximum(highest[i / 2 % 2], scores[i]);
-  float base[2];
+/// P as the matrix unit takes it from registers: words of two numbers, of 16 keys at a time.
+using Probabilities = std::uint32_t[kStageKeys / 16][4];
+
+/// [warp] Scores -> exponentials; what has been summed shrinks. `scale`: from scores to units of log2.
+template <class Block>
+FARWARP_DEVICE void exponentiate(float (&scores)[kStageKeys / 2], float scale, RowState& state,
+                                 float (&sums)[Block::kSums], Probabilities& p) {
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
+    float highest = kMinusInfinity;
 #pragma unroll
-    for (int lanes = 1; lanes < 4; lanes *= 2) highest[row] = maximum(highest[row], shuffle_xor(highest[row], lanes));
+    for (int i = 2 * row; i < kStageKeys / 2; i += 4) highest = maximum(highest, maximum(scores[i], scores[i + 1]));
+#pragma unroll
+    for (int lanes = 1; lanes < 4; lanes *= 2) highest = maximum(highest, shuffle_xor(highest, lanes));
     const float before = state.maximum[row];
-    state.maximum[row] = maximum(before, multiply(highest[row], scale));
+    state.maximum[row] = maximum(before, multiply(highest, scale));
     // While a row has seen nothing, its maximum is minus infinity, and the difference from it would be a NaN.
-    base[row] = state.maximum[row] == kMinusInfinity ? 0.0f : state.maximum[row];
-    shrink[row] = exp2(add(before, -base[row]));
-    state.sum[row] = multiply(state.sum[row], shrink[row]);
-  }
+    const float base = state.maximum[row] == kMinusInfinity ? 0.0f : state.maximum[row];
+    const float shrink = exp2(add(before, -base));
+    float sum = 0;
 #pragma unroll
-  for (int i = 0; i < kStageKeys / 2; ++i) {
-    const int row = i / 2 % 2;
-    scores[i] = exp2(fused_multiply_add(scores[i], scale, -base[row]));
-    state.sum[row] = add(state.sum[row], scores[i]);
+    for (int i = 2 * row; i < kStageKeys / 2; i += 4) {
+      const float first = exp2(fused_multiply_add(scores[i], scale, -base));
+      const float second = exp2(fused_multiply_add(scores[i + 1], scale, -base));
+      sum = add(sum, add(first, second));
+      p[i / 8][i / 2 % 4] = round_pair<typename Block::T>(first, second);
+    }
+    state.sum[row] = fused_multiply_add(state.sum[row], shrink, sum);
+#pragma unroll
+    for (int i = 2 * row; i < Block::kSums; i += 4) {
+      sums[i] = multiply(sums[i], shrink);
+      sums[i + 1] = multiply(sums[i + 1], shrink);
+    }
   }
 }
 
-/// [warpgroup] sums = sums * shrink + P * V.
+/// [warpgroup] sums = sums + P * V.
 template <class Block>
-FARWARP_DEVICE void multiply_values(const float (&scores)[kStageKeys / 2], const float (&shrink)[2],
-                                    Shared<std::byte> v, float (&sums)[Block::kSums]) {
-  std::uint32_t p[kStageKeys / 16][4];
-#pragma unroll
-  for (int i = 0; i < kStageKeys / 4; ++i)
-    p[i / 4][i % 4] = round_pair<typename Block::T>(scores[2 * i], scores[2 * i + 1]);
-#pragma unroll
-  for (int i = 0; i < Block::kSums; ++i) sums[i] = multiply(sums[i], shrink[i / 2 % 2]);
+FARWARP_DEVICE void multiply_values(const Probabilities& p, Shared<std::byte> v, float (&sums)[Block::kSums]) {
   wgmma_fence();
 #pragma unroll
   for (int step = 0; step < kStageKeys / 16; ++step)
@@ -189,11 +193,12 @@ FARWARP_DEVICE void multiply_stages(const Args& args, const Block& block, BlockW
     } else if (key < keys.first_of_all || key + kStageKeys > keys.end_of_all) {
       clear_unseen<Block>(v, key, keys, multiplier);
     }
-    float scores[kStageKeys / 2], shrink[2];
+    float scores[kStageKeys / 2];
     multiply_keys<Block>(q, k, scores);
     if (key < keys.first_of_each || key + kStageKeys > keys.end_of_each) mask(scores, key, keys);
-    exponentiate(scores, scale, state, shrink);
-    multiply_values<Block>(scores, shrink, v, sums);
+    Probabilities p;
+    exponentiate<Block>(scores, scale, state, sums, p);
+    multiply_values<Block>(p, v, sums);
     if constexpr (!kConverts) {
       if (lane_index() == 0) mbarrier_arrive(block.empty(stage));
     }
@@ -203,67 +208,6 @@ FARWARP_DEVICE void multiply_stages(const Args& args, const Block& block, BlockW
 #pragma unroll
     for (int lanes = 1; lanes < 4; lanes *= 2) state.sum[row] = add(state.sum[row], shuffle_xor(state.sum[row], lanes));
   }
-}
-
-// ---- two multipliers' sums -> one ------------------------------------------------------------------------------------
-
-struct FourSums {
-  float value[4];
-};
-struct TwoSums {
-  float value[2];
-};
-
-/// [warpgroup] Multiplier 1 gives its sums to multiplier 0, thread by thread.
-template <class Block>
-FARWARP_DEVICE void give_sums(const Args& args, const Block& block, BlockWaits& waits, Turn<1> turn, int rows,
-                              const RowState& state, const float (&sums)[Block::kSums]) {
-  wait_mbarrier(waits, args.view, block.sums_empty(), turn.parity() ^ 1);
-  const int thread = thread_index() % 128, warp = thread / 32;
-  if (warp * 16 < rows) {
-#pragma unroll
-    for (int i = 0; i < Block::kSums / 4; ++i)
-      store(block.sums(i, thread),
-            std::bit_cast<Vec16>(FourSums{{sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]}}));
-#pragma unroll
-    for (int row = 0; row < 2; ++row)
-      store(block.statistics(warp * 16 + lane_index() / 4 + 8 * row),
-            std::bit_cast<std::uint64_t>(TwoSums{{state.maximum[row], state.sum[row]}}));
-  }
-  warp_sync();
-  if (lane_index() == 0) mbarrier_arrive(block.sums_full());
-}
-
-/// [warpgroup] Multiplier 0 adds them to its own.
-template <class Block>
-FARWARP_DEVICE void take_sums(const Args& args, const Block& block, BlockWaits& waits, Turn<1> turn, int rows,
-                              RowState& state, float (&sums)[Block::kSums]) {
-  wait_mbarrier(waits, args.view, block.sums_full(), turn.parity());
-  const int thread = thread_index() % 128, warp = thread / 32;
-  if (warp * 16 < rows) {
-    float own[2], theirs[2];
-#pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      const auto other = std::bit_cast<TwoSums>(load(block.statistics(warp * 16 + lane_index() / 4 + 8 * row)));
-      const float highest = maximum(state.maximum[row], other.value[0]);
-      const float base = highest == kMinusInfinity ? 0.0f : highest;
-      own[row] = exp2(add(state.maximum[row], -base));
-      theirs[row] = exp2(add(other.value[0], -base));
-      state.maximum[row] = highest;
-      state.sum[row] = fused_multiply_add(other.value[1], theirs[row], multiply(state.sum[row], own[row]));
-    }
-#pragma unroll
-    for (int i = 0; i < Block::kSums / 4; ++i) {
-      const auto four = std::bit_cast<FourSums>(load(block.sums(i, thread)));
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const int row = j / 2;
-        sums[4 * i + j] = fused_multiply_add(four.value[j], theirs[row], multiply(sums[4 * i + j], own[row]));
-      }
-    }
-  }
-  warp_sync();
-  if (lane_index() == 0) mbarrier_arrive(block.sums_empty());
 }
 
 }  // namespace farwarp::FARWARP_TARGET::decode

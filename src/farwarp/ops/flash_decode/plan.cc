@@ -128,11 +128,14 @@ Result<FlashDecodePlan> plan_flash_decode(const FlashDecodeDesc& desc, const Mac
   plan.items = desc.batch * desc.kv_heads * plan.row_blocks;
   plan.target_splits = std::clamp(kSplitsOfSequence / (desc.kv_heads * plan.row_blocks), 4, 64);
   const int most_keys = desc.max_pages * desc.page_size;
-  const decode::SplitRule rule{desc.query_tokens, desc.window, plan.target_splits, desc.split_keys / kStageKeys};
+  plan.multipliers = wgmma ? decode::kMultipliers : 1;
+  const decode::SplitRule rule{desc.query_tokens, desc.window, plan.target_splits, desc.split_keys / kStageKeys,
+                               plan.multipliers};
   // With a window a sequence's keys begin anywhere in a stage, so the longest sequence need not have the most stages.
   const int most_visible =
       desc.window == 0 ? most_keys : std::min(most_keys, desc.window + desc.query_tokens + kStageKeys);
-  plan.most_splits = decode::SplitRule{1, 0, rule.most_splits, rule.fixed_stages}.of(most_visible).splits;
+  plan.most_splits =
+      decode::SplitRule{1, 0, rule.most_splits, rule.fixed_stages, plan.multipliers}.of(most_visible).splits;
   if (desc.split_keys == 0)  // not monotone: rounding to whole chunks may give a shorter sequence more splits
     plan.most_splits = std::min({plan.target_splits, (most_visible + 2 * kStageKeys - 1) / (2 * kStageKeys)});
   if (plan.most_splits > decode::kMostSplits)
@@ -142,10 +145,10 @@ Result<FlashDecodePlan> plan_flash_decode(const FlashDecodeDesc& desc, const Mac
   choose_kernel(plan, wgmma);
   plan.blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
   plan.blocks = static_cast<int>(std::min<std::int64_t>(plan.blocks, std::int64_t{plan.items} * plan.most_splits));
-  const std::int64_t partial_rows = std::int64_t{plan.items} * plan.most_splits * plan.item_rows;
+  const std::int64_t partial_rows = std::int64_t{plan.items} * plan.most_splits * plan.multipliers * plan.item_rows;
   plan.statistics = aligned(partial_rows * plan.dim * 4);
-  plan.counters = plan.statistics + aligned(partial_rows * 8);
-  plan.workspace_bytes = plan.counters + aligned(std::int64_t{plan.items} * 4);
+  plan.workspace_bytes = plan.statistics + aligned(partial_rows * 8);
+  plan.counter_bytes = std::int64_t{plan.items} * 4;
   if (desc.kv_shards > 1) {
     if (desc.exchange == DecodeExchange::kBest) plan.desc.exchange = choose_exchange(plan);
     lay_out_inbox(plan);

@@ -77,10 +77,12 @@ struct FlashDecodePlan {
   int items = 0;                     ///< (sequence, KV head, block of rows)
   int target_splits = 0;             ///< of a long sequence
   int most_splits = 0;               ///< of any sequence
-  std::int64_t workspace_bytes = 0;  ///< of this rank's heap, without the inbox
+  int multipliers = 0;               ///< that share a split's keys; each has a partial output
+  std::int64_t workspace_bytes = 0;  ///< of this rank's heap: partial outputs of splits
+  std::int64_t counter_bytes = 0;    ///< of this rank's heap: counters of arrivals
   std::int64_t inbox_bytes = 0;      ///< of this rank's heap, for peers' words
-  // Offsets in the workspace, and of finished rows in the inbox.
-  std::int64_t statistics = 0, counters = 0, finished = 0;
+  // Offsets: of statistics in the workspace, of finished rows in the inbox.
+  std::int64_t statistics = 0, finished = 0;
   std::string to_string() const;
 };
 

@@ -138,7 +138,7 @@ TEST(SplitRule, CoversWhatIsSeen) {
         desc.split_keys = fixed;
         desc.max_pages = 250;
         const FlashDecodePlan plan = plan_of(desc);
-        const SplitRule rule{tokens, window, plan.target_splits, fixed / kStageKeys};
+        const SplitRule rule{tokens, window, plan.target_splits, fixed / kStageKeys, plan.multipliers};
         for (int length = 0; length <= 4000; ++length) {
           const SequenceSplits of = rule.of(length);
           ASSERT_GE(of.splits, 1);
@@ -150,6 +150,12 @@ TEST(SplitRule, CoversWhatIsSeen) {
           ASSERT_GT((of.first + 1) * kStageKeys, oldest);
           ASSERT_GE((of.first + of.stages) * kStageKeys, length);
           ASSERT_LT((of.first + of.stages - 1) * kStageKeys, std::max(length, 1));
+          int partials = 0;
+          for (int split = 0; split < of.splits; ++split) {
+            ASSERT_EQ(partials, split * of.split_partials);
+            partials += of.partials_of(std::min(of.chunk, of.stages - split * of.chunk));
+          }
+          ASSERT_EQ(partials, of.partials()) << fixed << " " << length;
         }
       }
     }

@@ -7,15 +7,25 @@ namespace farwarp::decode {
 
 inline constexpr int kStageKeys = 64;        ///< keys that are loaded and multiplied at once
 inline constexpr int kLeastSplitStages = 2;  ///< a shorter split would cost more in the merge than it saves
-inline constexpr int kMostSplits = 128;      ///< of a sequence; arrivals are counted in eight bits
+inline constexpr int kMostSplits = 128;      ///< of a sequence
 
 /// A sequence's keys that any of its tokens sees, in stages, and how they are cut. Keys are counted from the first of the sequence, and
 /// stages begin at multiples of kStageKeys.
 struct SequenceSplits {
-  std::int32_t first;   ///< the first stage
-  std::int32_t stages;  ///< how many; 0: there are no keys
-  std::int32_t chunk;   ///< stages of each split but the last
-  std::int32_t splits;  ///< 1 or more; the only split of no keys is empty
+  std::int32_t first;           ///< the first stage
+  std::int32_t stages;          ///< how many; 0: there are no keys
+  std::int32_t chunk;           ///< stages of each split but the last
+  std::int32_t splits;          ///< 1 or more; the only split of no keys is empty
+  std::int32_t split_partials;  ///< partial outputs of each split but the last, which may have fewer
+
+  /// Partial outputs of a split of `count` stages. Without stages there is an empty one.
+  constexpr std::int32_t partials_of(std::int32_t count) const {
+    return count < 1 ? 1 : count < split_partials ? count : split_partials;
+  }
+  /// Of all splits.
+  constexpr std::int32_t partials() const {
+    return (splits - 1) * split_partials + partials_of(stages - (splits - 1) * chunk);
+  }
 };
 
 /// The rule. It depends on a sequence's own length and on the descriptor, and on nothing else. So the order in which a sequence's numbers
@@ -25,6 +35,7 @@ struct SplitRule {
   std::int32_t window;        ///< keys that a token sees, itself included; 0: all
   std::int32_t most_splits;   ///< 1 to kMostSplits
   std::int32_t fixed_stages;  ///< of a split; 0: by length
+  std::int32_t multipliers;   ///< that share a split's stages: each stores a partial output
 
   constexpr SequenceSplits of(std::int32_t length) const {
     const std::int32_t oldest = window > 0 ? length - query_tokens + 1 - window : 0;
@@ -34,7 +45,7 @@ struct SplitRule {
     if (chunk < kLeastSplitStages) chunk = kLeastSplitStages;
     if (fixed_stages > 0) chunk = fixed_stages;
     const std::int32_t splits = (stages + chunk - 1) / chunk;
-    return {first, stages, chunk, splits > 0 ? splits : 1};
+    return {first, stages, chunk, splits > 0 ? splits : 1, chunk < multipliers ? chunk : multipliers};
   }
 };
 

@@ -16,6 +16,8 @@ struct Work {
   std::int32_t given;   ///< what the caller gave
   std::int32_t split, splits;
   std::int32_t first, stages;  ///< of the split
+  std::int32_t partial;        ///< number of the split's first partial output among those of the item
+  std::int32_t partials;       ///< of the item
   bool refused;                ///< the length is not allowed
 };
 
@@ -44,10 +46,14 @@ class WorkCursor {
     work.given = shuffle(length_, owner);
     work.refused = is_refused(work.given);
     work.length = work.refused ? 0 : work.given;
-    work.split = in_sequence / items();
-    work.item = in_sequence % items();
-    const SequenceSplits of = args_.rule.of(work.length);
+    work.split = args_.by_items.quotient(in_sequence);
+    work.item = in_sequence - work.split * args_.by_items.value;
+    const SequenceSplits of{shuffle(splits_.first, owner), shuffle(splits_.stages, owner),
+                            shuffle(splits_.chunk, owner), shuffle(splits_.splits, owner),
+                            shuffle(splits_.split_partials, owner)};
     work.splits = of.splits;
+    work.partial = work.split * of.split_partials;
+    work.partials = of.partials();
     const int begin = work.split * of.chunk;
     work.first = of.first + begin;
     work.stages = of.stages - begin < of.chunk ? of.stages - begin : of.chunk;
@@ -55,7 +61,6 @@ class WorkCursor {
   }
 
  private:
-  FARWARP_DEVICE int items() const { return args_.kv_heads * args_.row_blocks; }
   FARWARP_DEVICE bool is_refused(int length) const { return length < 0 || length > args_.max_pages * args_.page_size; }
 
   FARWARP_DEVICE void load_lengths() {
@@ -66,7 +71,8 @@ class WorkCursor {
 
   FARWARP_DEVICE void sum() {
     const int lane = lane_index();
-    works_ = base_ + lane < args_.batch ? args_.rule.of(is_refused(length_) ? 0 : length_).splits * items() : 0;
+    splits_ = args_.rule.of(is_refused(length_) ? 0 : length_);
+    works_ = base_ + lane < args_.batch ? splits_.splits * args_.by_items.value : 0;
     until_ = works_;
 #pragma unroll
     for (int distance = 1; distance < Target::kWarpSize; distance *= 2) {
@@ -80,18 +86,31 @@ class WorkCursor {
   int base_ = 0;    ///< the first sequence of the group
   int before_ = 0;  ///< works of earlier groups
   int length_ = 0, works_ = 0, until_ = 0;
+  SequenceSplits splits_{};  ///< of the lane's sequence
   bool summed_ = false;
 };
 
 /// The item's number among those of all sequences.
 FARWARP_DEVICE int item_number(const Args& args, const Work& work) {
-  return work.sequence * args.kv_heads * args.row_blocks + work.item;
+  return work.sequence * args.by_items.value + work.item;
 }
-FARWARP_DEVICE int kv_head_of(const Args& args, int item) { return item / args.row_blocks % args.kv_heads; }
+FARWARP_DEVICE int remainder(const Divisor& by, int number) { return number - by.quotient(number) * by.value; }
+FARWARP_DEVICE int kv_head_of(const Args& args, int item) {
+  return remainder(args.by_kv_heads, args.by_row_blocks.quotient(item));
+}
+/// The item's first row among those of its (sequence, KV head).
+FARWARP_DEVICE int first_row_of(const Args& args, int item) {
+  return remainder(args.by_row_blocks, item) * args.block_rows;
+}
 /// How many rows of the block of rows there are.
 FARWARP_DEVICE int rows_of(const Args& args, int item) {
-  const int rest = args.rows - item % args.row_blocks * args.block_rows;
+  const int rest = args.rows - first_row_of(args, item);
   return rest < args.item_rows ? rest : args.item_rows;
+}
+
+/// The item has one partial output, and no other rank has keys of it: it goes to out, not to memory for a merge.
+FARWARP_DEVICE bool goes_to_out(const Args& args, const Work& work) {
+  return work.partials == 1 && args.exchange == Exchange::kNone;
 }
 
 /// The query token and the place in q and out of row `row` of item number `item`.
@@ -101,10 +120,10 @@ struct RowPlace {
   std::int64_t row;  ///< of q, out and lse: (sequence * query_tokens + token) * query_heads + query_head
 };
 FARWARP_DEVICE RowPlace place_of(const Args& args, int item, int row) {
-  const int in_head = item % args.row_blocks * args.block_rows + row;
-  const int token = in_head / args.group;
+  const int in_head = first_row_of(args, item) + row;
+  const int token = args.by_group.quotient(in_head);
   const int query_head = kv_head_of(args, item) * args.group + in_head - token * args.group;
-  const int sequence = item / (args.row_blocks * args.kv_heads);
+  const int sequence = args.by_items.quotient(item);
   const std::int64_t tokens = std::int64_t{sequence} * args.rule.query_tokens + token;
   return {token, query_head, tokens * (args.kv_heads * args.group) + query_head};
 }

@@ -24,6 +24,15 @@ using moe::kSent;
 /// The form of a call, on which ranks must agree: its headers carry it with the plan's configuration.
 enum class CallForm : std::uint64_t { kSplit = 1, kFusedRankScale = 2, kFusedTable = 3 };
 
+/// The experts of the fused form.
+struct FusedExpert {
+  MoeExpert expert;
+  KernelId kernel;
+  CallForm form;
+};
+constexpr FusedExpert kFusedExperts[] = {{MoeExpert::kRankScale, kFusedRankScale, CallForm::kFusedRankScale},
+                                         {MoeExpert::kTable, kFusedTable, CallForm::kFusedTable}};
+
 std::string kernel_name(KernelId id, const MoeAllToAllPlan& plan) {
   const bool words = plan.mode == MoeMode::kWords, fp8 = plan.desc.fp8_dispatch;
   const moe::Wire wire =
@@ -49,7 +58,7 @@ moe::Roles roles_of(const MoeAllToAllPlan& plan, KernelId id, int blocks, int wa
             .workers = blocks - plan.sending_blocks,
             .first_worker = plan.sending_blocks};
   }
-  const bool fused = id == kFusedRankScale || id == kFusedTable;
+  const bool fused = std::ranges::find(kFusedExperts, id, &FusedExpert::kernel) != std::end(kFusedExperts);
   return {.sending_blocks = blocks,
           .sending_warps = fused ? plan.sending_warps : warps,
           .workers = blocks,
@@ -270,17 +279,18 @@ Status MoeAllToAll::combine(const void* y, void* out, Stream stream) {
 Status MoeAllToAll::fused(const MoeTokens& tokens, MoeExpert expert, const float* expert_table, void* out,
                           Stream stream) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
-  const bool table = expert == MoeExpert::kTable;
-  if (!table && expert != MoeExpert::kRankScale)
+  const auto* const fused = std::ranges::find(kFusedExperts, expert, &FusedExpert::expert);
+  if (fused == std::end(kFusedExperts))
     return invalid_argument(fmt::format("MoeExpert is {}; allowed: kRankScale, kTable", static_cast<int>(expert)));
+  const bool table = expert == MoeExpert::kTable;
   const Status status = first_failure({state_->check_phase(kIdle), state_->check_tokens(tokens),
                                        table ? check_pointer("expert_table", expert_table, 4) : Status{}});
   if (!status.ok()) return status;
-  state_->set_tokens(tokens, table ? CallForm::kFusedTable : CallForm::kFusedRankScale);
+  state_->set_tokens(tokens, fused->form);
   if (const Status out_status = state_->check_out(out); !out_status.ok()) return out_status;
   state_->args.out = out;
   state_->args.expert_table = expert_table;
-  return state_->run(table ? kFusedTable : kFusedRankScale, stream);
+  return state_->run(fused->kernel, stream);
 }
 
 }  // namespace farwarp

@@ -96,9 +96,9 @@ double expected_ranks(const MoeAllToAllDesc& desc, int ranks) {
 /// A warp takes a segment in rounds of one vector for each lane. Returns the fewest segments of a row whose number of rounds is that of
 /// `most` segments.
 int segments_of_full_rounds(int vectors, int most, int warp_size) {
-  const auto quotient = [](int n, int divisor) { return (n + divisor - 1) / divisor; };
-  const int rounds = quotient(vectors, most * warp_size);
-  return quotient(vectors, rounds * warp_size);
+  const auto rounded_up = [](int n, int divisor) { return (n + divisor - 1) / divisor; };
+  const int rounds = rounded_up(vectors, most * warp_size);
+  return rounded_up(vectors, rounds * warp_size);
 }
 
 /// Segments of a row, so that every warp of an owner has some, each with at least one vector for each lane. In words mode a segment costs

@@ -22,8 +22,8 @@ enum class MoeLayout : std::uint8_t {
   kExpertMajor,  ///< experts one after another, each start aligned to row_alignment
   kMasked,       ///< every expert has the same room: plan.recv_rows / plan.max_local_experts rows
 };
-/// The experts of the fused form; fused() takes no others. To add one to the source tree: a functor in rows.dev.h, a value here, its
-/// kernels in variants.h.
+/// The experts of the fused form; fused() takes no others. To add one to the source tree: a functor in rows.dev.h and its name
+/// in entry.dev.cc, a value here, a KernelId and kernels in variants.h, and a line of kFusedExperts in moe_a2a.cc.
 enum class MoeExpert : std::uint8_t {
   kRankScale,  ///< y = x * (1 + rank)
   kTable,      ///< y = x * scale[e] + shift[e], from a table that only the owner holds
@@ -45,8 +45,10 @@ struct MoeAllToAllDesc {
   /// worst case if the experts of each token are distinct).
   std::int64_t recv_rows = 0;
   MoeMode mode = MoeMode::kAuto;
-  int max_sms = 0;   ///< blocks of a launch; 0: all multiprocessors
-  int segments = 0;  ///< segments of a row, which different warps take; 0: the plan's choice
+  int max_sms = 0;  ///< blocks of a launch; 0: all multiprocessors
+  /// Segments of a row, which different warps take; at most hidden / (8 * warp size), in bulk mode with fp8 hidden / 512: more are reduced
+  /// to that. 0: the plan's choice.
+  int segments = 0;
   /// Bulk mode, dispatch in one launch: number of blocks that send while the others route and receive, at most half of all. 0: the plan's
   /// choice; -1: every block first sends, then receives.
   int sending_blocks = 0;

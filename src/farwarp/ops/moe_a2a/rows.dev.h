@@ -30,7 +30,7 @@ struct TableExpert {
 };
 
 /// [warp] Fused form, at the owner: applies the experts in k-slot order to vectors u, u + kStride, ... below row.last, whose values are
-/// `x`. Sums the outputs in fp32, rounds once, and sends the sum to the source. `route_word`: on lane j, the word of k-slot j.
+/// `x`. Rounds each output, sums them in fp32, rounds the sum, and sends the sum to the source. `route_word`: on lane j, the word of k-slot j.
 template <class T, class Expert, class Wire, int count>
 FARWARP_DEVICE void apply_to_vectors(Wire& wire, const ReceivedSegment& row, std::uint64_t route_word, int u,
                                      const typename Wire::Dispatched (&x)[count], const Expert& expert) {

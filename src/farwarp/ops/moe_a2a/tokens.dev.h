@@ -204,8 +204,8 @@ FARWARP_DEVICE void await_bitmaps(Call& call, const Args& args) {
 /// [thread] Whether `source` sends a row for its token number `token`.
 FARWARP_DEVICE bool has_row(const Args& args, int source, int token) {
   const int after = source - args.view.rank - 1;
-  const int word = token / kBitmapTokens * args.view.size + (after < 0 ? after + args.view.size : after);
-  return (load(bitmaps_of(args) + word) >> token % kBitmapTokens & 1) != 0;
+  const int number = token / kBitmapTokens * args.view.size + (after < 0 ? after + args.view.size : after);
+  return (load(bitmaps_of(args) + number) >> token % kBitmapTokens & 1) != 0;
 }
 
 /// [warp] Sum of `value` over the lanes below mine, and over all lanes in `total`.
@@ -220,7 +220,7 @@ FARWARP_DEVICE std::int32_t sum_below(std::int32_t value, std::int32_t& total) {
 }
 
 /// Numbers the rows that arrive: the first 32 tokens of each source in turn, beginning with the rank after mine, then the next 32. This is
-/// about the order in which they are sent. A warp asks for rows in ascending order; each of its lanes holds a bitmap word.
+/// roughly the order in which they are sent. A warp asks for rows in ascending order; each of its lanes holds a bitmap word.
 class ArrivingRows {
  public:
   FARWARP_DEVICE explicit ArrivingRows(const Args& args) : args_(args) {}
@@ -233,10 +233,10 @@ class ArrivingRows {
         locate(number, lowest_bit(ends_after), source, token);
         return true;
       }
-      first_word_ += Target::kWarpSize;
-      if (first_word_ >= bitmap_count(args_)) return false;
-      const int word = first_word_ + lane_index();
-      bits_ = word < bitmap_count(args_) ? load(bitmaps_of(args_) + word) : 0;
+      first_ += Target::kWarpSize;
+      if (first_ >= bitmap_count(args_)) return false;
+      const int number_of_word = first_ + lane_index();
+      bits_ = number_of_word < bitmap_count(args_) ? load(bitmaps_of(args_) + number_of_word) : 0;
       const int rows = count_bits(bits_);
       int all = 0;
       end_ = rows_before_ + sum_below(rows, all) + rows;
@@ -253,16 +253,16 @@ class ArrivingRows {
     const std::uint64_t bits = shuffle(bits_, lane);
     const int index = number - (shuffle(end_, lane) - count_bits(bits));
     const std::uint64_t at = ballot((bits >> lane_index() & 1) != 0 && count_bits(bits & lanes_below()) == index);
-    const int place = first_word_ + lane, word = args_.by_ranks.quotient(place);
-    source = rank_after(args_, 1 + place - word * args_.view.size);
+    const int number_of_word = first_ + lane, word = args_.by_ranks.quotient(number_of_word);
+    source = rank_after(args_, 1 + number_of_word - word * args_.view.size);
     token = word * kBitmapTokens + lowest_bit(at);
   }
 
   const Args& args_;
-  int first_word_ = -Target::kWarpSize;
-  std::uint32_t bits_ = 0;  // of the lane's word
-  int end_ = 0;             // number of rows in all words up to and including the lane's
-  int rows_before_ = 0;     // number of rows in all words read so far
+  int first_ = -Target::kWarpSize;  // number of lane 0's word
+  std::uint32_t bits_ = 0;          // of the lane's word
+  int end_ = 0;                     // number of rows in all words up to and including the lane's
+  int rows_before_ = 0;             // number of rows in all words read so far
 };
 
 /// [block] Calls `work(row)` on a warp for each segment of each row that arrives. `work` returns false if the call is over. A segment

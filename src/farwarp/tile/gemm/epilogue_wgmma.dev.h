@@ -160,7 +160,7 @@ struct Finisher {
   /// 2 * count columns.
   template <int count>
   FARWARP_DEVICE void store_part(TileIndex origin, int row_block, int part, const float (&sums)[count]) const {
-    const int row = origin.row + 64 * (Tile::kBlocks * multiplier + row_block);
+    const int row = origin.row + 64 * (Tile::kRowBlocks * multiplier + row_block);
     const int column = origin.column + part * 2 * count;
     if constexpr (swap_ab) {
       fill_boxes_transposed<T, 2 * count>(writer, send_box, column, row, bias, bias_size, sums);
@@ -193,7 +193,7 @@ struct Finisher {
   }
 
   /// `origin`: where the tile begins in the rows of A and in the rows of B. `split`: the part of K that was summed.
-  FARWARP_DEVICE void finish(TileIndex origin, int split, const float (&blocks)[Tile::kBlocks][Tile::kSums]) const {
+  FARWARP_DEVICE void finish(TileIndex origin, int split, const float (&blocks)[Tile::kRowBlocks][Tile::kSums]) const {
     const auto& sums = blocks[0];
     int part = 0;
     if constexpr (swap_ab) {
@@ -203,7 +203,7 @@ struct Finisher {
         return;
       }
     }
-    if constexpr (Tile::kBlocks == 1 && Tile::kColumns <= kMostSplitColumns) {
+    if constexpr (Tile::kRowBlocks == 1 && Tile::kColumns <= kMostSplitColumns) {
       float total[Tile::kSums];
       if (splits == 1) {
 #pragma unroll
@@ -214,7 +214,7 @@ struct Finisher {
       store_part(origin, 0, 0, total);
     } else {
 #pragma unroll
-      for (int block = 0; block < Tile::kBlocks; ++block) store_part(origin, block, 0, blocks[block]);
+      for (int block = 0; block < Tile::kRowBlocks; ++block) store_part(origin, block, 0, blocks[block]);
     }
   }
 };
@@ -235,7 +235,7 @@ FARWARP_DEVICE void multiply_and_finish(const Block& block, const TileGrid& grid
   RingPosition<Tile::kStages> at;
   for (int number = turns.first; number < grid.works(); number += turns.stride) {
     const Work work = work_at(grid, number);
-    float sums[Tile::kBlocks][Tile::kSums];
+    float sums[Tile::kRowBlocks][Tile::kSums];
     multiply_steps(block.tile(), finisher.multiplier, work.steps.count, sums, at, wait);
     finisher.finish(origin(work), work.split, sums);
   }

@@ -73,9 +73,9 @@ struct WgmmaTile {
   static constexpr int kRows = rows;
   static constexpr int kColumns = columns;
   static constexpr int kStages = stages;
-  static constexpr int kStepDepth = 64;                      ///< elements of K: one swizzled row
-  static constexpr int kMultipliers = 2;                     ///< warpgroups; each multiplies half of A's rows
-  static constexpr int kBlocks = kRows / kMultipliers / 64;  ///< blocks of 64 rows of each multiplier
+  static constexpr int kStepDepth = 64;                         ///< elements of K: one swizzled row
+  static constexpr int kMultipliers = 2;                        ///< warpgroups; each multiplies half of A's rows
+  static constexpr int kRowBlocks = kRows / kMultipliers / 64;  ///< blocks of 64 rows of each multiplier
   static constexpr int kReadingWarps = 4 * kMultipliers;
   static constexpr int kABytes = kRows * kSwizzleRowBytes;
   static constexpr int kBBytes = kColumns * kSwizzleRowBytes;
@@ -103,10 +103,10 @@ FARWARP_DEVICE void load_step(const Tile& tile, const TensorMap& a, const Tensor
 /// for each wgmma before the next.
 template <class Tile, class Wait>
 FARWARP_DEVICE void multiply_steps(const Tile& tile, int multiplier, int count,
-                                   float (&sums)[Tile::kBlocks][Tile::kSums], RingPosition<Tile::kStages>& at,
+                                   float (&sums)[Tile::kRowBlocks][Tile::kSums], RingPosition<Tile::kStages>& at,
                                    const Wait& wait) {
   constexpr int kBlockBytes = 64 * kSwizzleRowBytes;
-  const int first_row_byte = multiplier * Tile::kBlocks * kBlockBytes;
+  const int first_row_byte = multiplier * Tile::kRowBlocks * kBlockBytes;
   int previous = -1;
   for (int step = 0; step < count; ++step) {
     wait(tile.ring.full(at.stage), at.parity);
@@ -114,7 +114,7 @@ FARWARP_DEVICE void multiply_steps(const Tile& tile, int multiplier, int count,
 #pragma unroll
     for (int k = 0; k < Tile::kStepDepth; k += 16) {
 #pragma unroll
-      for (int block = 0; block < Tile::kBlocks; ++block) {
+      for (int block = 0; block < Tile::kRowBlocks; ++block) {
         wgmma<typename Tile::Element, Tile::kColumns>(sums[block],
                                                       tile.left(at.stage) + (first_row_byte + block * kBlockBytes),
                                                       tile.right(at.stage), k, step > 0 || k > 0);
@@ -127,7 +127,7 @@ FARWARP_DEVICE void multiply_steps(const Tile& tile, int multiplier, int count,
     at.advance();
   }
 #pragma unroll
-  for (int block = 0; block < Tile::kBlocks; ++block) wgmma_wait_all(sums[block]);
+  for (int block = 0; block < Tile::kRowBlocks; ++block) wgmma_wait_all(sums[block]);
   if (lane_index() == 0) mbarrier_arrive(tile.ring.empty(previous));
 }
 
@@ -159,7 +159,7 @@ struct WgmmaBlock {
   }
   FARWARP_DEVICE Shared<std::uint32_t> last_word(int multiplier) const {
     return Shared<std::uint32_t>(
-        reinterpret_cast<std::uint32_t*>((barriers() + WgmmaShared::kWords + 4 * multiplier).raw));
+        reinterpret_cast<std::uint32_t*>((barriers() + WgmmaShared::kLastWords + 4 * multiplier).raw));
   }
 
  protected:
@@ -175,7 +175,7 @@ FARWARP_DEVICE void multiply_role(const Tile& tile, int multiplier, const TileGr
   RingPosition<Tile::kStages> at;
   for (int number = turns.first; number < grid.works(); number += turns.stride) {
     const Work work = work_at(grid, number);
-    static_assert(Tile::kBlocks == 1);
+    static_assert(Tile::kRowBlocks == 1);
     float all[1][Tile::kSums];
     multiply_steps(tile, multiplier, work.steps.count, all, at, wait);
     const auto& sums = all[0];

@@ -20,7 +20,7 @@ inline constexpr int kGemmWidestBoxes = 4;
 inline constexpr int kAllGatherWidestBoxes = 2;
 /// Kernels that send boxes to other ranks: ops/parallel_gemm/gemm_rs/MEASURED.md.
 inline constexpr int kSendWidestBoxes = 2;
-/// Boxes of a warpgroup: as many as 64 rows of a tile fill, unless the ring would lose a stage that it needs (tiles of 224 columns:
+/// Boxes of a warpgroup: at least 2, and as many as 64 rows of a tile fill, unless the ring would lose a stage that it needs (tiles of 224 columns:
 /// ops/gemm/MEASURED.md).
 constexpr int wgmma_boxes(int columns, int widest) { return columns == 192 ? 3 : columns == 256 ? widest : 2; }
 
@@ -37,7 +37,7 @@ struct WgmmaShared {
   static constexpr int kBoxBytes = 64 * 128;   ///< 64 rows of 64 elements; if transposed, up to 64 rows
   static constexpr int kBarriers = 1024;       ///< bytes: the ring's barriers, then what the three offsets below name
   static constexpr int kOperatorOffset = 512;  ///< offset, from barriers(), of an operator's own barriers and words
-  static constexpr int kWords = 960;           ///< offset of the words that say if this split arrived last
+  static constexpr int kLastWords = 960;       ///< offset of the words that say if this split arrived last
   static constexpr int kStartOffset = 992;  ///< offset of the barrier at which multipliers arrive and the loader waits
   constexpr int stage_bytes() const { return (rows + columns) * 128; }
   constexpr int box_bytes() const { return 2 * buffers * kBoxBytes; }  ///< two warpgroups

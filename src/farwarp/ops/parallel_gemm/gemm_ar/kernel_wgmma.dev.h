@@ -53,7 +53,7 @@ struct SwapAbByOwners : gemm_reduce::SwapAbByWords<T, columns, gemm_reduce::Rows
   const Args& all;
 
   template <class Wait>
-  FARWARP_DEVICE void collect(const Block& block, const Wait& wait) const {
+  FARWARP_DEVICE void after_done(const Block& block, const Wait& wait) const {
     Call call = block.await_call(all.reduce.view, all.reduce.slot, wait);
     gemm_reduce::for_each_vector(
         call, all.reduce.word_inbox, rows_of(all, all.reduce.view.rank), Base::share(),
@@ -82,7 +82,7 @@ struct StraightTwoShotByWords : gemm_reduce::StraightByWords<T, columns> {
         [&](int row, int vector) { reduce_and_send_vector<T, Failure::inlined>(call, all, row, vector); });
   }
   template <class Wait>
-  FARWARP_DEVICE void collect(const Block& block, const Wait& wait) const {
+  FARWARP_DEVICE void after_done(const Block& block, const Wait& wait) const {
     reduce(block, wait);
     Call call = block.await_call(all.reduce.view, all.reduce.slot, wait);
     if (!call.live) return;

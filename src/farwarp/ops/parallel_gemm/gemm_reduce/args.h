@@ -25,9 +25,11 @@ struct Args {
   /// wgmma: by owner, the part of its inbox that this rank writes. Boxes are 64 x 64; with swap_ab, tile columns x 64.
   TensorMap inbox_maps[kMaxRanks];
   WorldView view;
-  std::uint32_t slot;      ///< of the operator in its World
-  std::int32_t m, n, k;    ///< of this rank's product
-  std::int32_t x_rows;     ///< at most m; further rows of x are padding, whose sums are not sent
+  std::uint32_t slot;    ///< of the operator in its World
+  std::int32_t m, n, k;  ///< of this rank's product
+  /// At most m; further rows of x are padding. With words their sums are not sent. With boxes they are sent and flagged, and owners wait for
+  /// these flags.
+  std::int32_t x_rows;
   std::uint32_t drop_put;  ///< fault injection: this rank does not send its n-th tile (from 1); 0: none
   std::int32_t xcds;       ///< mfma: dies over which consecutive blocks are distributed; tile/gemm/xcd.h
   tile::TileGrid grid;

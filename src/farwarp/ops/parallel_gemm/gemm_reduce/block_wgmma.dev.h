@@ -103,7 +103,7 @@ struct SendingBlock
   static constexpr int kBoxMarks = kBoxBarriers + Tile::kMultipliers * 2 * kBuffers * 8;
   static constexpr int kCall = kBoxMarks + Tile::kMultipliers * kBuffers * 4;
   static constexpr int kPublished = kCall + 4 * 8, kDone = kPublished + 8, kTaken = kDone + 8;
-  static_assert(kCall % 8 == 0 && WgmmaShared::kOperatorOffset + kTaken + 4 <= WgmmaShared::kWords);
+  static_assert(kCall % 8 == 0 && WgmmaShared::kOperatorOffset + kTaken + 4 <= WgmmaShared::kLastWords);
 
   template <class Word>
   FARWARP_DEVICE Shared<Word> at(int offset) const {

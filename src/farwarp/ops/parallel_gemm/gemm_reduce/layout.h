@@ -18,7 +18,7 @@ inline constexpr int kChunkRows = 8;
 /// If sums are sent as words, a chunk is so many rows by so many vectors: a vector for each lane.
 inline constexpr int kWordChunkRows = 4, kWordChunkVectors = 8;
 
-/// A band is the part of a tile that is sent and flagged as one: what a warpgroup (wgmma) or the block (mfma) stores. Also who owns which rows
+/// A band is the part of a tile that is sent and flagged as one: what a warpgroup multiplies (wgmma) or the block stores (mfma). Also who owns which rows
 /// (m, owned, by_owned): set and used with words, too.
 struct Bands {
   std::int32_t rows, columns;  ///< of a band

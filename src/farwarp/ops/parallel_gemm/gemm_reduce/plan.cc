@@ -82,6 +82,9 @@ Result<Plan> make_plan(const ParallelGemmDesc& desc, const MachineShape& shape, 
   const auto tiling = tile::tile_product(request, shape, "ParallelGemmDesc");
   if (!tiling.ok()) return tiling.status();
   static_cast<tile::Tiling&>(plan) = *tiling;
+  // Rows of tiles that are computed side by side: as many of each owner, so that chunks can follow them.
+  if (const RowOrder order = plan.row_order(0); wgmma && order.ranks != 0)
+    plan.group = std::max(1, plan.group / order.ranks) * order.ranks;
   plan.bands = bands_of(*tiling, shape, desc, ranks);
   if (wgmma && !plan.swap_ab) plan.bands.chunk_group = chunk_group_of(plan.row_order(0), plan.rows, plan.group);
   if (words)

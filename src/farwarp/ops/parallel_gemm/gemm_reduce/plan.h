@@ -38,7 +38,8 @@ struct Plan : tile::Tiling {
   std::string to_string() const;
 };
 
-/// On Hopper, if the descriptor leaves the choice: partial sums are sent as words if y has at most so many bytes. Words need no wait for copies
+/// On Hopper, if the descriptor leaves the choice: partial sums are sent as words if the rows of y that a rank owns have
+/// at most so many bytes. Words need no wait for copies
 /// to complete, no release fence and no flag, but their reader has only one vector of each source under way. gemm_rs/MEASURED.md has times.
 inline constexpr std::int64_t kMostOwnedAsWords = std::int64_t{2} << 20;
 

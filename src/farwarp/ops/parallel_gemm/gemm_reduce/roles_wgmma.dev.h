@@ -128,7 +128,7 @@ FARWARP_DEVICE Turns turns_of_block() { return {block_index(), num_blocks()}; }
 ///   reduce(block, wait)                             the reduce warp
 ///   run_multiplier(block, multiplier, turns, wait)  a multiplier, a warpgroup, until the block may leave the call. With boxes it also adds up
 ///                                                   chunks after its last box, so that a second kernel, a misuse, still finds the operator busy
-///   collect(block, wait)                            the multipliers afterwards; the block may leave the call before this ends. With words they
+///   after_done(block, wait)                         the multipliers afterwards; the block may leave the call before this ends. With words they
 ///                                                   add up here: vectors of the next call are in the other half of the inbox
 template <class Roles>
 FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
@@ -177,7 +177,7 @@ FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
     roles.run_multiplier(block, warpgroup - 1, turns_of_block(), wait);
     warp_sync();
     if (lane_index() == 0) mbarrier_arrive(block.done());
-    roles.collect(block, wait);
+    roles.after_done(block, wait);
   }
   report_expired(waits, args.view, args.slot, kSiteBlock);
 }
@@ -199,7 +199,7 @@ struct ToOwners {
     store_role<swap_ab>(call, args, block, multiplier, turns, wait);
   }
   template <class Wait>
-  FARWARP_DEVICE void collect(const Block&, const Wait&) const {}
+  FARWARP_DEVICE void after_done(const Block&, const Wait&) const {}
 };
 
 /// Roles whose store warps send words, with straight tiles.
@@ -228,7 +228,7 @@ struct StraightByWords {
         [&](int row, int vector) { reduce_vector<T, Failure::inlined>(call, args, row, vector, IntoY{args}); });
   }
   template <class Wait>
-  FARWARP_DEVICE void collect(const Block& block, const Wait& wait) const {
+  FARWARP_DEVICE void after_done(const Block& block, const Wait& wait) const {
     reduce(block, wait);
   }
 };

@@ -158,9 +158,9 @@ FARWARP_DEVICE void store_role(Call& call, const Args& args, const Block& block,
         continue;
       }
     }
-    const int half = args.order.at(work.at.row) * Tile::kRows + 64 * multiplier;
+    const int first_row = args.order.at(work.at.row) * Tile::kRows + 64 * multiplier;
     const int across = work.at.column * Tile::kColumns;
-    const int row = swap_ab ? across : half, column = swap_ab ? half : across;
+    const int row = swap_ab ? across : first_row, column = swap_ab ? first_row : across;
     sender.open(row, column, static_cast<std::uint32_t>(work.tile) + 1 == args.drop_put);
     if (!send_boxes<Tile::kColumns, swap_ab>(sender, boxes, row, column)) break;
     sender.signal();

@@ -124,7 +124,7 @@ struct SwapAbByWords {
   }
 
   template <class Wait>
-  FARWARP_DEVICE void collect(const Block& block, const Wait& wait) const {
+  FARWARP_DEVICE void after_done(const Block& block, const Wait& wait) const {
     Call call = block.await_call(args.view, args.slot, wait);
     for_each_vector(call, args.word_inbox, args.word_inbox.rows, share(), [&](int row, int vector) {
       reduce_vector<T, Failure::inlined>(call, args, row, vector, IntoY{args});
@@ -153,7 +153,8 @@ struct SwapAbByWords {
     const int height = farwarp::tile::swap_ab_box_rows(columns, args.grid.splits);
     const int rows = row + height <= args.x_rows ? height : args.x_rows - row;
     if (rows <= 0) return;
-    const int first = (args.view.rank + 1) * args.bands.owned % rows;
+    const int next = (args.view.rank + 1) % args.view.size * args.bands.owned - row;
+    const int first = next > 0 && next < rows ? next : 0;
     for (int i = thread_index() % 128; i < rows * kRowVectors; i += 128) {
       const int unwrapped = first + i / kRowVectors, in_box = unwrapped < rows ? unwrapped : unwrapped - rows;
       const int to = column + i % kRowVectors * WordInbox::kElements;

@@ -106,12 +106,12 @@ TEST(GemmReduceScatterChunks, CoverEveryOwner) {
 
 // A source computes groups of 16 rows of tiles, owners in turn. So with 8 ranks an owner gets two of its rows of tiles, column by column, and then
 // the next two.
-TEST(GemmReduceScatterChunks, FollowTheTilesAsTheyArrive) {
-  const auto plan = plan_gemm_reduce_scatter({.m = 4096, .n = 4096, .k = 4096}, kH200, 8);
-  ASSERT_TRUE(plan.ok());
+void expect_chunks_follow_tiles(int ranks, int source, int owner) {
+  const auto plan = plan_gemm_reduce_scatter({.m = 512 * ranks, .n = 4096, .k = 4096 * ranks}, kH200, ranks);
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
   const gemm_reduce::Bands& bands = plan->bands;
-  const gemm_reduce::RowOrder order = plan->row_order(3);
-  const int owner = 6;
+  const gemm_reduce::RowOrder order = plan->row_order(source);
+  ASSERT_EQ(order.ranks, ranks);
   std::vector<std::pair<int, int>> arrived, awaited;  // rows of tiles of the owner, by columns of tiles
   const tile::TileGrid grid = plan->grid();
   for (int number = 0; number < grid.works(); ++number) {
@@ -124,7 +124,15 @@ TEST(GemmReduceScatterChunks, FollowTheTilesAsTheyArrive) {
     const std::pair<int, int> tile{row / plan->rows, column};
     if (awaited.empty() || awaited.back() != tile) awaited.push_back(tile);
   }
-  EXPECT_EQ(awaited, arrived);
+  EXPECT_EQ(awaited, arrived) << ranks << " ranks, from rank " << source << " to rank " << owner;
+}
+
+TEST(GemmReduceScatterChunks, FollowTheTilesAsTheyArrive) {
+  for (int ranks = 2; ranks <= 8; ++ranks) {
+    for (int source = 0; source < ranks; ++source) {
+      for (int owner = 0; owner < ranks; ++owner) expect_chunks_follow_tiles(ranks, source, owner);
+    }
+  }
 }
 
 TEST(GemmReduceScatterPlan, CoversEveryShapeOfTheChallengeAndOddOnes) {
