@@ -20,9 +20,9 @@ enum class Exchange : std::uint8_t { kNone, kOneShot, kTwoShot };
 
 /// Offsets in the heap. Row slots are numbered [item][row of the item]; an item is a (sequence, KV head, block of rows).
 struct Offsets {
-  std::int64_t sums;        ///< [items][most partials][item_rows][dim] fp32: of splits
+  std::int64_t sums;        ///< [items][most partials][item_rows][dim] fp32: of works
   std::int64_t statistics;  ///< [items][most partials][item_rows]: maximum | sum, fp32
-  std::int64_t counters;    ///< [items]: how many splits have arrived, less one
+  std::int64_t counters;    ///< [items]: how many works have arrived, less one
   std::int64_t inbox;       ///< words [2 parities][source][rows that this rank merges][dim / 4 + 1] of 16 bytes
   std::int64_t finished;    ///< words [2 parities][row slots][dim / 4 + 1] of 8 bytes; two-shot
 };
@@ -36,11 +36,12 @@ struct Args {
   std::int32_t kv_heads;
   std::int32_t group;  ///< query heads of a KV head
   std::int32_t head_dim;
-  std::int32_t rows;        ///< of a (sequence, KV head): query tokens * group
-  std::int32_t block_rows;  ///< most rows of an item, as the kernel's variant has it
-  std::int32_t item_rows;   ///< of an item: rows, at most block_rows
-  std::int32_t row_blocks;  ///< items of a (sequence, KV head)
-  Divisor by_items;         ///< of a sequence: kv_heads * row_blocks
+  std::int32_t rows;         ///< of a (sequence, KV head): query tokens * group
+  std::int32_t block_rows;   ///< most rows of an item, as the kernel's variant has it
+  std::int32_t item_rows;    ///< of an item: rows, at most block_rows
+  std::int32_t work_splits;  ///< of a work: 1 or kGroupSplits
+  std::int32_t row_blocks;   ///< items of a (sequence, KV head)
+  Divisor by_items;          ///< of a sequence: kv_heads * row_blocks
   Divisor by_row_blocks;
   Divisor by_kv_heads;
   Divisor by_group;

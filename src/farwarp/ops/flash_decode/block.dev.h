@@ -18,6 +18,12 @@ struct Turn {
   FARWARP_DEVICE int place() const { return static_cast<int>(count % size); }
   FARWARP_DEVICE std::uint32_t parity() const { return count / size & 1; }
 };
+/// The stage at a position of multiplier `multiplier`'s ring. Each has its own: copies arrive in any order, and a multiplier that is ahead would
+/// test a phase of a stage before the other one's earlier phase has completed.
+template <int size>
+FARWARP_DEVICE int stage_at(Turn<size> turn, int multiplier) {
+  return turn.place() * kMultipliers + multiplier;
+}
 
 template <class T_, int dim, Source source, bool fp8>
 struct Block {
@@ -27,6 +33,7 @@ struct Block {
   static constexpr Source kSource = source;
   static constexpr bool kFp8 = fp8;
   static constexpr int kStages = kShared.stages();
+  static constexpr int kRing = kStages / kMultipliers;  ///< stages of a multiplier
   static constexpr int kPanels = kShared.panels();
   static constexpr int kSums = dim / 2;  ///< of a thread: its fragment of 64 x dim
 
@@ -41,6 +48,10 @@ struct Block {
   }
   FARWARP_DEVICE Shared<std::byte> queries(int buffer) const {
     return memory + (kShared.queries() + buffer * kShared.query_bytes());
+  }
+
+  FARWARP_DEVICE Shared<Vec16> group(int multiplier) const {
+    return at<Vec16>(kShared.groups() + multiplier * (kShared.group_bytes() / kMultipliers));
   }
 
   // -- barriers
@@ -94,7 +105,7 @@ struct Block {
  private:
   static constexpr int kWords = kShared.barriers() + (2 * kStages + 7) * 8;
   static_assert(kWords + 40 <= kShared.total() && kShared.total() <= kMostSharedBytes);
-  static_assert(kStages >= 4);
+  static_assert(kRing >= 2);
 
   FARWARP_DEVICE Shared<Mbarrier> barrier(int number) const { return at<Mbarrier>(kShared.barriers()) + number; }
   template <class Word>

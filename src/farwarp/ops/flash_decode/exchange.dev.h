@@ -193,16 +193,16 @@ FARWARP_DEVICE void collect(Call& call, const Args& args, int warp, int warps) {
 
 // ---- after the last arrival ------------------------------------------------------------------------------------------
 
-/// [`threads` threads] Merges the `count` partial outputs of item number `item`. The rows go to out, or to the ranks that merge them.
+/// [`threads` threads] Merges the partial outputs of item number `item`. The rows go to out, or to the ranks that merge them.
 template <class T, int dim>
-FARWARP_DEVICE void merge_item(const Args& args, const Call& call, int item, int count, int thread, int threads) {
+FARWARP_DEVICE void merge_item(const Args& args, const Call& call, int item, PartialCount count, int thread,
+                               int threads) {
   constexpr int kVectors = dim / 4;
   const Partials partials(args, item, dim);
   const int rows = rows_of(args, item);
   for (int i = thread; i < rows * kVectors; i += threads) {
     const int row = i / kVectors, column = i % kVectors * 4;
-    FourOf four;
-    const Statistics of = merge_partials(partials, count, row, column, four);
+    const auto [of, four] = merge_partials(args, partials, count, row, column);
     if (args.exchange == Exchange::kNone) {
       store_result<T>(args, item, row, column, of, four);
     } else {

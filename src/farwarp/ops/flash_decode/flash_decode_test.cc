@@ -10,6 +10,7 @@
 
 #include "farwarp/harness/device_buffer_test_values.h"
 #include "farwarp/harness/inputs.h"
+#include "farwarp/ops/flash_decode/schedule.h"
 #include "farwarp/world/host/world_test_fixture.h"
 
 namespace farwarp {
@@ -63,6 +64,7 @@ struct Fixture {
   struct Results {
     std::vector<std::uint16_t> out, lse;
     Status status;
+    int work_splits = 0;
   };
   /// `change` may spoil the operands.
   Results call(
@@ -78,7 +80,7 @@ struct Fixture {
     }
     desc.batch = static_cast<int>(sequences.size());
     auto op = FlashDecode::create(world, desc);
-    if (!op.ok()) return {{}, {}, op.status()};
+    if (!op.ok()) return {{}, {}, op.status(), 0};
     Device& device = world.device();
     const DeviceBuffer of_q = buffer_with(device, stream, queries), of_table = buffer_with(device, stream, table),
                        of_lengths = buffer_with(device, stream, lengths), out = buffer_of(device, queries.size() * 2),
@@ -93,6 +95,7 @@ struct Fixture {
     tensors.lse = lse.as<float>();
     change(tensors);
     Results results;
+    results.work_splits = op->plan().work_splits;
     results.status = (*op)(tensors, stream);
     if (!results.status.ok()) {
       EXPECT_TRUE(op->close().ok());
@@ -122,7 +125,8 @@ class FlashDecodeApi : public WorldTestBase {
 };
 INSTANTIATE_TEST_SUITE_P(Targets, FlashDecodeApi, testing::ValuesIn(kAllTargets), name_of_target);
 
-// A sequence's bits depend neither on the others of the batch nor on how many multiprocessors there are.
+// A sequence's bits depend neither on the others of the batch nor on how many multiprocessors there are. Hopper: nor on whether a work is a
+// split or a group of splits.
 TEST_P(FlashDecodeApi, ASequenceHasItsBitsInAnyBatchAndOnAnyMachine) {
   with_fixture([](Fixture& fixture) {
     const auto all = fixture.call(desc_of(0), {0, 1, 2, 3, 4});
@@ -142,8 +146,12 @@ TEST_P(FlashDecodeApi, ASequenceHasItsBitsInAnyBatchAndOnAnyMachine) {
     for (const int max_sms : {1, 3}) {
       FlashDecodeDesc few = desc_of(0);
       few.max_sms = max_sms;
-      expect_same(fixture.call(few, {0, 1, 2, 3, 4}), {0, 1, 2, 3, 4});
+      const auto grouped = fixture.call(few, {0, 1, 2, 3, 4});
+      const bool wgmma = fixture.world.device().shape().traits.matrix_unit == MatrixUnit::kWgmma;
+      EXPECT_EQ(grouped.work_splits, wgmma ? decode::kGroupSplits : 1);
+      expect_same(grouped, {0, 1, 2, 3, 4});
     }
+    EXPECT_EQ(fixture.call(desc_of(0), {2}).work_splits, 1);
   });
 }
 

@@ -218,7 +218,7 @@ FARWARP_DEVICE void flash_decode_mfma(const Args& args) {
   Work work;
   for (int number = block_index(); cursor.find(number, work); number += num_blocks()) {
     const int item = item_number(args, work), rows = rows_of(args, item);
-    if (work.refused && work.item == 0 && work.split == 0 && thread_index() == 0)
+    if (work.refused && work.item == 0 && work.number == 0 && thread_index() == 0)
       give_up(call, StatusCode::kBadInput, kSiteLength, -1, static_cast<std::uint64_t>(args.max_pages * args.page_size),
               static_cast<std::uint64_t>(std::int64_t{work.given}));
     WaveState<dim> state;
@@ -239,7 +239,8 @@ FARWARP_DEVICE void flash_decode_mfma(const Args& args) {
     block_sync();
     if (thread_index() == 0) store(block.last_word(), arrives_last(args, call, work, block.refused()) ? 1u : 0u);
     block_sync();  // the next work's word follows the barriers of merge_waves()
-    if (load(block.last_word()) != 0) merge_item<T, dim>(args, call, item, work.partials, thread_index(), kMfmaThreads);
+    if (load(block.last_word()) != 0)
+      merge_item<T, dim>(args, call, item, {work.partials, work.chains}, thread_index(), kMfmaThreads);
   }
   if (args.exchange != Exchange::kNone) collect<T, dim>(call, args, warp_index(), kMfmaWaves);
   end_call(call, 0);

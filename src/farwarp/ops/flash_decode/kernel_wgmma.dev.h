@@ -60,17 +60,17 @@ FARWARP_DEVICE void store_partial(const Partials& partials, int partial, int row
   });
 }
 
-/// A split whose partial outputs the multipliers have stored. While it is counted, they compute the next work's products.
-struct PendingSplit {
+/// A work whose partial outputs the multipliers have stored. While it is counted, they compute the next work's products.
+struct PendingWork {
   bool any = false;
-  std::int32_t item = 0;      ///< number of its item
-  std::int32_t partials = 0;  ///< of the item
-  Turn<1> turn;               ///< of counted()
+  std::int32_t item = 0;    ///< number of its item
+  PartialCount partials{};  ///< of the item
+  Turn<1> turn;             ///< of counted()
 };
 
-/// [both multipliers] Waits until the pending split has been counted; merges the item if it was the last one.
+/// [both multipliers] Waits until the pending work has been counted; merges the item if it was the last one.
 template <class Block>
-FARWARP_DEVICE void settle(const Args& args, const Block& block, BlockWaits& waits, PendingSplit& pending) {
+FARWARP_DEVICE void settle(const Args& args, const Block& block, BlockWaits& waits, PendingWork& pending) {
   if (!pending.any) return;
   pending.any = false;
   if (!wait_mbarrier(waits, args.view, block.counted(), pending.turn.parity())) return;
@@ -84,44 +84,39 @@ FARWARP_DEVICE void settle(const Args& args, const Block& block, BlockWaits& wai
 /// [warpgroup] A multiplier's sums of a work -> out, or memory.
 template <class Block>
 FARWARP_DEVICE void finish_work(const Args& args, const Block& block, BlockWaits& waits, int multiplier,
-                                const Work& work, const RowState& state, const float (&sums)[Block::kSums],
-                                PendingSplit& pending) {
-  const bool has_partial = multiplier == 0 || multiplier < work.stages;  // an empty split has one
+                                const Work& work, const Sums<Block>& sums, PendingWork& pending) {
+  const bool has_partial = multiplier == 0 || (multiplier < work.stages && multiplier < work.chunk);
   const int item = item_number(args, work), rows = rows_of(args, item);
   if (goes_to_out(args, work)) {
-    if (has_partial) store_sums<Block>(args, item, rows, state, sums);
+    if (has_partial) store_sums<Block>(args, item, rows, sums.state, sums.of);
     return;
   }
   if (has_partial)
-    store_partial<Block>(Partials(args, item, Block::kDim), work.partial + multiplier, rows, state, sums);
+    store_partial<Block>(Partials(args, item, Block::kDim), work.partial + multiplier, rows, sums.state, sums.of);
   settle(args, block, waits, pending);  // before the next arrival: counted() may be one phase ahead
   drain_stores();
   warp_sync();
   if (lane_index() == 0) mbarrier_arrive(block.stored());
   pending.any = true;
   pending.item = item;
-  pending.partials = work.partials;
+  pending.partials = {work.partials, work.chains};
 }
 
 /// [warpgroup] The role of a multiplier.
 template <class Block>
 FARWARP_DEVICE void multiply_role(const Args& args, const Block& block, WorkCursor& cursor, BlockWaits& waits,
                                   int multiplier) {
-  Turn<Block::kStages> stages;
+  Turn<Block::kRing> stages;
   Turn<kQueryBuffers> queries;
-  PendingSplit pending;
+  PendingWork pending;
   Work work;
   for (int number = block_index(); cursor.find(number, work); number += num_blocks(), ++queries.count) {
-    float sums[Block::kSums];
-#pragma unroll
-    for (int i = 0; i < Block::kSums; ++i) sums[i] = 0;
-    RowState state;
+    Sums<Block> group;
     wait_mbarrier(waits, args.view, block.queries_full(queries.place()), queries.parity());
-    multiply_stages(args, block, waits, multiplier, work, stages, block.queries(queries.place()), state, sums);
+    multiply_work(args, block, waits, multiplier, work, stages, block.queries(queries.place()), group);
     warp_sync();
     if (lane_index() == 0) mbarrier_arrive(block.queries_empty(queries.place()));
-    stages.count += static_cast<std::uint32_t>(work.stages);
-    finish_work(args, block, waits, multiplier, work, state, sums, pending);
+    finish_work(args, block, waits, multiplier, work, group, pending);
   }
   settle(args, block, waits, pending);
 }
@@ -130,22 +125,12 @@ FARWARP_DEVICE void multiply_role(const Args& args, const Block& block, WorkCurs
 inline constexpr int kLoaderRegisters = 88, kMultiplierRegisters = 208;
 static_assert(kLoaderRegisters + kMultipliers * kMultiplierRegisters <= 65536 / 128);
 
-/// [block] Sets the rows of q to zero: those that an item lacks stay so.
-template <class Block>
-FARWARP_DEVICE void clear_queries(const Block& block) {
-  const Shared<Vec16> all(reinterpret_cast<Vec16*>(block.queries(0).raw));
-  for (int i = thread_index(); i < kQueryBuffers * Block::kShared.query_bytes() / 16; i += kThreads)
-    store(all + i, Vec16{0, 0});
-  proxy_fence();
-}
-
 template <class T, int dim, Source source, bool fp8>
 FARWARP_DEVICE void flash_decode(const Args& args) {
   using Block = decode::Block<T, dim, source, fp8>;
   const Block block{block_shared()};
   WorkCursor cursor(args);  // its loads are under way during what follows
   if (thread_index() == 0) block.initialise();
-  clear_queries(block);
   block_sync();
   BlockWaits waits;
   const int warp = warp_index();

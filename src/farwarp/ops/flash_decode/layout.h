@@ -16,6 +16,7 @@ inline constexpr int kMultipliers = 2;   ///< warpgroups that multiply
 inline constexpr int kQueryBuffers = 2;  ///< of rows of q
 inline constexpr int kPanelBytes = kStageKeys * 128;  ///< 64 rows of 64 elements, swizzled
 inline constexpr int kMostSharedBytes = 227 * 1024;   ///< of a block
+inline constexpr int kGroupRows = 16;                 ///< most rows of an item whose works are groups: those of a warp
 inline constexpr int kBarrierBytes = 512;             ///< barriers and words
 
 struct DecodeShared {
@@ -29,17 +30,22 @@ struct DecodeShared {
     return 2 * panels() * kPanelBytes;
   }  ///< a stage of K and V, as the matrix unit reads it
   constexpr int stage_bytes() const { return fp8 ? ready_bytes() / 2 : ready_bytes(); }
-  /// As many as fit: 4 to 8.
+  /// As many as fit, each multiplier as many as the other: 4 to 8.
   constexpr int stages() const {
     const int fit =
-        (kMostSharedBytes - kBarrierBytes - kQueryBuffers * query_bytes() - all_ready_bytes()) / stage_bytes();
-    return fit < 8 ? fit : 8;
+        (kMostSharedBytes - kBarrierBytes - kQueryBuffers * query_bytes() - group_bytes() - all_ready_bytes()) /
+        stage_bytes();
+    return fit < 8 ? fit / kMultipliers * kMultipliers : 8;
   }
   constexpr int ready() const { return stages() * stage_bytes(); }  ///< converted stages, one for each multiplier
   constexpr int all_ready_bytes() const { return converts() ? kMultipliers * ready_bytes() : 0; }
   constexpr int queries() const { return ready() + all_ready_bytes(); }
   constexpr int query_bytes() const { return panels() * kPanelBytes; }
-  constexpr int barriers() const { return queries() + kQueryBuffers * query_bytes(); }
+  constexpr int groups() const { return queries() + kQueryBuffers * query_bytes(); }  ///< sums of groups of splits
+  /// Works may be groups of splits. With pages of one key a fourth stage is worth more.
+  constexpr bool has_groups() const { return source == Source::kTensor || fp8; }
+  constexpr int group_bytes() const { return has_groups() ? kMultipliers * kGroupRows * dim * 4 : 0; }
+  constexpr int barriers() const { return groups() + group_bytes(); }
   constexpr int total() const { return barriers() + kBarrierBytes; }
 };
 

@@ -148,7 +148,8 @@ FARWARP_DEVICE void load_role(const Args& args, const Block& block, WorkCursor& 
   using Loader = std::conditional_t<Block::kSource == Source::kRows, RowLoader<Block>, BoxLoader<Block>>;
   const Loader loader(args, operand);
   const bool reports = operand == Operand::kKeys;
-  Turn<Block::kStages> turn;
+  std::uint32_t loaded[2] = {};  // stages of each multiplier
+  static_assert(kMultipliers == 2);
   Work work, next_work;
   PageIndices pages, next_pages;
   int number = block_index();
@@ -159,12 +160,18 @@ FARWARP_DEVICE void load_role(const Args& args, const Block& block, WorkCursor& 
     pages = next_pages;
     found = cursor.find(number += num_blocks(), next_work);
     if (found) next_pages.begin(args, next_work);  // its indices are loaded while this work's stages are
-    if (reports && work.item == 0 && work.split == 0)
+    if (reports && work.item == 0 && work.number == 0)
       refuse(args, block, waits, work.refused, kSiteLength, args.max_pages * args.page_size, work.given);
     const int kv_head = kv_head_of(args, work.item);
-    for (int i = 0; i < work.stages; ++i, ++turn.count) {
-      if (!wait_mbarrier(waits, args.view, block.empty(turn.place()), turn.parity() ^ 1)) return;
-      loader.load(args, block, waits, reports, kv_head, (work.first + i) * kStageKeys, pages, turn.place());
+    for (int i = 0, in_split = 0; i < work.stages; ++i, ++in_split) {
+      if (in_split == work.chunk) in_split = 0;
+      const int multiplier = in_split % 2;
+      const Turn<Block::kRing> turn{multiplier == 0 ? loaded[0] : loaded[1]};
+      const int stage = stage_at(turn, multiplier);
+      if (!wait_mbarrier(waits, args.view, block.empty(stage), turn.parity() ^ 1)) return;
+      loaded[0] += multiplier == 0 ? 1 : 0;
+      loaded[1] += multiplier == 1 ? 1 : 0;
+      loader.load(args, block, waits, reports, kv_head, (work.first + i) * kStageKeys, pages, stage);
     }
   }
 }
@@ -183,10 +190,11 @@ FARWARP_DEVICE void query_role(const Args& args, const Block& block, WorkCursor&
 #pragma unroll 4
     for (int i = lane_index(); i < rows * kVectors; i += Target::kWarpSize) {
       const int row = i / kVectors, vector = i % kVectors;
-      if (vector * 8 >= args.head_dim) continue;  // those stay zero
       const Global<const T> from =
           Global<const T>(static_cast<const T*>(args.q)) + (place_of(args, item, row).row * args.head_dim + vector * 8);
-      store(vector_of(to, row, vector), load(Global<const Vec16>(reinterpret_cast<const Vec16*>(from.raw))));
+      const bool exists = vector * 8 < args.head_dim;
+      store(vector_of(to, row, vector),
+            exists ? load(Global<const Vec16>(reinterpret_cast<const Vec16*>(from.raw))) : Vec16{0, 0});
     }
     proxy_fence();
     warp_sync();

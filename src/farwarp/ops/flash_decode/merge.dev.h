@@ -51,7 +51,7 @@ FARWARP_DEVICE void store_lse(const Args& args, const RowPlace& place, float lse
 
 // ---- splits of a sequence in memory ---------------------------------------------------------------------------------
 
-/// Partial outputs of an item, in the order of its splits; of a split, in the order of its multipliers.
+/// Partial outputs of an item, in the order of its works; of a work, in the order of its multipliers.
 struct Partials {
   Global<float> sums;                ///< [partials][item_rows][dim]
   Global<std::uint64_t> statistics;  ///< [partials][item_rows]
@@ -72,14 +72,14 @@ struct Partials {
   }
 };
 
-/// [thread] Counts the arrival of a split's partial outputs: one thread, after it has synchronised with those that have stored them. True if it
-/// is the item's last split: the thread has then acquired those of all splits. What has been refused is not merged, so that no peer takes it
+/// [thread] Counts the arrival of a work's partial outputs: one thread, after it has synchronised with those that have stored them. True if it
+/// is the item's last work: the thread has then acquired those of all works. What has been refused is not merged, so that no peer takes it
 /// for a result. Between calls a counter is all ones; after an aborted call World::recover() restores it.
 FARWARP_DEVICE bool arrives_last(const Args& args, const Call& call, const Work& work, Shared<std::uint32_t> refused) {
   if (!call.live || work.refused || fetch_add(refused, 0u) != 0) return false;
   const auto counter = own_address<std::uint32_t>(args.view, args.at.counters) + item_number(args, work);
   const auto before = static_cast<int>(fetch_add<Order::acq_rel, Scope::device>(counter, 1u) + 1);
-  if (before != work.splits - 1) return false;
+  if (before != work.works - 1) return false;
   store<Order::relaxed, Scope::device>(counter, ~0u);
   return true;
 }
@@ -88,37 +88,69 @@ struct FourOf {
   float value[4];
 };
 
-/// [thread] Merges four columns of a row, 16 partial outputs at a time: loads all, takes the maximum first, then adds independent products in
-/// their order. Those of one batch wait for memory once.
-FARWARP_DEVICE Statistics merge_partials(const Partials& partials, int count, int row, int column, FourOf& four) {
-  constexpr int kAtOnce = 16;
-  Statistics total{kNone, 0};
-  four = {};
+/// What two sums, each relative to its maximum, are multiplied by when they are added, and their common maximum.
+struct Weights {
+  float first, second, highest;
+};
+FARWARP_DEVICE Weights weights_of(float first, float second) {
+  const float highest = maximum(first, second);
+  return {weight_of(first, highest), weight_of(second, highest), highest};
+}
+FARWARP_DEVICE float add_weighted(float sum, float other, const Weights& weights) {
+  return fused_multiply_add(other, weights.second, multiply(sum, weights.first));
+}
+
+/// Four columns of a row, and its statistics.
+struct Merged {
+  Statistics of{kNone, 0};
+  FourOf four{};
+
+  FARWARP_DEVICE void add(const Merged& other) {
+    const Weights weights = weights_of(of.maximum, other.of.maximum);
+    of = {weights.highest, add_weighted(of.sum, other.of.sum, weights)};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) four.value[i] = add_weighted(four.value[i], other.four.value[i], weights);
+  }
+};
+
+/// The partial outputs of an item: how many there are, and of a work.
+struct PartialCount {
+  std::int32_t all;
+  std::int32_t chains;  ///< of each work but the last
+};
+
+/// [thread] Merges four columns of a row: of each group of splits a chain for each multiplier, then chains in order. If works are groups, the
+/// multipliers have merged the chains already, in the same order. The loads of two groups wait for memory together.
+FARWARP_DEVICE Merged merge_partials(const Args& args, const Partials& partials, PartialCount count, int row,
+                                     int column) {
+  constexpr int kGroups = 2, kMostChains = 2;
+  const int works = kGroupSplits / args.work_splits;  // of a group
+  Merged total;
 #pragma unroll 1
-  for (int first = 0; first < count; first += kAtOnce) {
-    std::uint64_t statistics[kAtOnce];
-    Vec16 parts[kAtOnce];
+  for (int first = 0; first < count.all; first += kGroups * works * count.chains) {
+    Merged parts[kGroups][kMostChains][kGroupSplits];
+    const auto exists = [&](int group, int chain, int work) {
+      return work < works && chain < count.chains && first + (group * works + work) * count.chains + chain < count.all;
+    };
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int partial = first + i < count ? first + i : first;
-      statistics[i] = load(partials.statistics_at(partial, row));
-      parts[i] = load(Global<const Vec16>(reinterpret_cast<const Vec16*>(partials.at(partial, row, column).raw)));
+    for (int i = 0; i < kGroups * kMostChains * kGroupSplits; ++i) {
+      const int group = i / (kMostChains * kGroupSplits), chain = i / kGroupSplits % kMostChains,
+                work = i % kGroupSplits;
+      if (!exists(group, chain, work)) continue;
+      const int partial = first + (group * works + work) * count.chains + chain;
+      parts[group][chain][work] = {std::bit_cast<Statistics>(load(partials.statistics_at(partial, row))),
+                                   std::bit_cast<FourOf>(load(Global<const Vec16>(
+                                       reinterpret_cast<const Vec16*>(partials.at(partial, row, column).raw))))};
     }
-    float highest = total.maximum;
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) highest = maximum(highest, std::bit_cast<Statistics>(statistics[i]).maximum);
-    const float shrink = weight_of(total.maximum, highest);
-    total = {highest, multiply(total.sum, shrink)};
+    for (int i = 0; i < kGroups * kMostChains; ++i) {
+      const int group = i / kMostChains, chain = i % kMostChains;
+      if (!exists(group, chain, 0)) continue;
+      Merged merged = parts[group][chain][0];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) four.value[i] = multiply(four.value[i], shrink);
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const auto of = std::bit_cast<Statistics>(statistics[i]);
-      const auto part = std::bit_cast<FourOf>(parts[i]);
-      const float weight = first + i < count ? weight_of(of.maximum, highest) : 0.0f;
-      total.sum = fused_multiply_add(of.sum, weight, total.sum);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) four.value[j] = fused_multiply_add(part.value[j], weight, four.value[j]);
+      for (int work = 1; work < kGroupSplits; ++work)
+        if (exists(group, chain, work)) merged.add(parts[group][chain][work]);
+      total.add(merged);
     }
   }
   return total;

@@ -4,6 +4,7 @@
 
 #include "farwarp/base/fragments.h"
 #include "farwarp/ops/flash_decode/block.dev.h"
+#include "farwarp/ops/flash_decode/merge.dev.h"
 
 namespace farwarp::FARWARP_TARGET::decode {
 
@@ -14,6 +15,51 @@ inline constexpr float kMinusInfinity = -__builtin_huge_valf();
 struct RowState {
   float maximum[2] = {kMinusInfinity, kMinusInfinity};
   float sum[2] = {0, 0};
+};
+
+/// A thread's sums of one split or several.
+template <class Block>
+struct Sums {
+  RowState state;
+  float of[Block::kSums] = {};
+};
+
+struct FourSums {
+  float value[4];
+};
+
+/// The sums of a group's earlier splits. Each thread keeps its own in shared memory; only those of an item's 16 rows at most, the first warp's.
+template <class Block>
+struct GroupSums {
+  Shared<Vec16> memory;  ///< vector i of lane: [i][lane]
+  RowState state;
+
+  FARWARP_DEVICE static bool has_rows() { return thread_index() % 128 < Target::kWarpSize; }
+  FARWARP_DEVICE void put(const Sums<Block>& sums) {
+    state = sums.state;
+    if (!has_rows()) return;
+#pragma unroll
+    for (int i = 0; i < Block::kSums / 4; ++i)
+      store(
+          memory + (i * Target::kWarpSize + lane_index()),
+          std::bit_cast<Vec16>(FourSums{{sums.of[4 * i], sums.of[4 * i + 1], sums.of[4 * i + 2], sums.of[4 * i + 3]}}));
+  }
+  /// sums = these + sums, as Merged::add().
+  FARWARP_DEVICE void add_to(Sums<Block>& sums) const {
+    Weights weights[2];
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      weights[row] = weights_of(state.maximum[row], sums.state.maximum[row]);
+      sums.state.maximum[row] = weights[row].highest;
+      sums.state.sum[row] = add_weighted(state.sum[row], sums.state.sum[row], weights[row]);
+    }
+    if (!has_rows()) return;
+#pragma unroll
+    for (int i = 0; i < Block::kSums; ++i) {
+      const auto four = std::bit_cast<FourSums>(load(memory + (i / 4 * Target::kWarpSize + lane_index())));
+      sums.of[i] = add_weighted(four.value[i % 4], sums.of[i], weights[i / 2 % 2]);
+    }
+  }
 };
 
 /// The keys that the thread's rows see.
@@ -171,18 +217,13 @@ FARWARP_DEVICE void multiply_values(const Probabilities& p, Shared<std::byte> v,
   wgmma_wait_all(sums);
 }
 
-/// [warpgroup] The stages of a work that are this multiplier's. `turn` is that of the work's first stage.
+/// [warpgroup] The stages of a split that are this multiplier's: every second one of the `stages` from `first` on.
 template <class Block>
-FARWARP_DEVICE void multiply_stages(const Args& args, const Block& block, BlockWaits& waits, int multiplier,
-                                    const Work& work, Turn<Block::kStages> turn, Shared<std::byte> q, RowState& state,
-                                    float (&sums)[Block::kSums]) {
-  const VisibleKeys keys = visible_keys(args, work);
-  float scale = args.scale_log2;
-  if (args.k_scale != nullptr)
-    scale = multiply(scale, load(Global<const float>(args.k_scale) + kv_head_of(args, work.item)));
-  turn.count += multiplier;
-  for (int i = multiplier; i < work.stages; i += kMultipliers, turn.count += kMultipliers) {
-    const int key = (work.first + i) * kStageKeys, stage = turn.place();
+FARWARP_DEVICE void multiply_split(const Args& args, const Block& block, BlockWaits& waits, int multiplier,
+                                   const VisibleKeys& keys, float scale, int first, int stages,
+                                   Turn<Block::kRing>& turn, Shared<std::byte> q, Sums<Block>& sums) {
+  for (int i = multiplier; i < stages; i += kMultipliers, ++turn.count) {
+    const int key = (first + i) * kStageKeys, stage = stage_at(turn, multiplier);
     wait_mbarrier(waits, args.view, block.full(stage), turn.parity());
     constexpr bool kConverts = Block::kShared.converts();
     const Shared<std::byte> k = kConverts ? block.ready(multiplier) : block.stage(stage);
@@ -197,8 +238,8 @@ FARWARP_DEVICE void multiply_stages(const Args& args, const Block& block, BlockW
     multiply_keys<Block>(q, k, scores);
     if (key < keys.first_of_each || key + kStageKeys > keys.end_of_each) mask(scores, key, keys);
     Probabilities p;
-    exponentiate<Block>(scores, scale, state, sums, p);
-    multiply_values<Block>(p, v, sums);
+    exponentiate<Block>(scores, scale, sums.state, sums.of, p);
+    multiply_values<Block>(p, v, sums.of);
     if constexpr (!kConverts) {
       if (lane_index() == 0) mbarrier_arrive(block.empty(stage));
     }
@@ -206,7 +247,27 @@ FARWARP_DEVICE void multiply_stages(const Args& args, const Block& block, BlockW
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
 #pragma unroll
-    for (int lanes = 1; lanes < 4; lanes *= 2) state.sum[row] = add(state.sum[row], shuffle_xor(state.sum[row], lanes));
+    for (int lanes = 1; lanes < 4; lanes *= 2)
+      sums.state.sum[row] = add(sums.state.sum[row], shuffle_xor(sums.state.sum[row], lanes));
+  }
+}
+
+/// [warpgroup] A work: split by split, which are added in order.
+template <class Block>
+FARWARP_DEVICE void multiply_work(const Args& args, const Block& block, BlockWaits& waits, int multiplier,
+                                  const Work& work, Turn<Block::kRing>& turn, Shared<std::byte> q, Sums<Block>& sums) {
+  const VisibleKeys keys = visible_keys(args, work);
+  float scale = args.scale_log2;
+  if (args.k_scale != nullptr)
+    scale = multiply(scale, load(Global<const float>(args.k_scale) + kv_head_of(args, work.item)));
+  GroupSums<Block> group{block.group(multiplier)};
+  for (int begin = 0;; begin += work.chunk) {
+    const int rest = work.stages - begin, stages = rest < work.chunk ? rest : work.chunk;
+    sums = {};
+    multiply_split(args, block, waits, multiplier, keys, scale, work.first + begin, stages, turn, q, sums);
+    if (begin > 0) group.add_to(sums);
+    if (rest <= work.chunk) break;
+    group.put(sums);
   }
 }
 

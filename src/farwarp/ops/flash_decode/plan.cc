@@ -112,6 +112,15 @@ void choose_kernel(FlashDecodePlan& plan, bool wgmma) {
   plan.threads = wgmma ? decode::kThreads : decode::kMfmaThreads;
 }
 
+/// Hopper: works of several splits cost less. They are taken if the longest sequences give each block enough of them.
+bool takes_groups(const FlashDecodePlan& plan) {
+  const decode::Source source = plan.desc.page_size == 1 ? decode::Source::kRows : decode::Source::kTensor;
+  const decode::DecodeShared shared{plan.dim, source, plan.desc.kv_dtype == KvDType::kFp8};
+  const int groups = (plan.most_splits + decode::kGroupSplits - 1) / decode::kGroupSplits;
+  return shared.has_groups() && plan.item_rows <= decode::kGroupRows &&
+         2 * std::int64_t{plan.items} * groups >= 3 * std::int64_t{plan.blocks};
+}
+
 }  // namespace
 
 Result<FlashDecodePlan> plan_flash_decode(const FlashDecodeDesc& desc, const MachineShape& shape, int ranks) {
@@ -145,6 +154,7 @@ Result<FlashDecodePlan> plan_flash_decode(const FlashDecodeDesc& desc, const Mac
   choose_kernel(plan, wgmma);
   plan.blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
   plan.blocks = static_cast<int>(std::min<std::int64_t>(plan.blocks, std::int64_t{plan.items} * plan.most_splits));
+  if (wgmma && takes_groups(plan)) plan.work_splits = decode::kGroupSplits;
   const std::int64_t partial_rows = std::int64_t{plan.items} * plan.most_splits * plan.multipliers * plan.item_rows;
   plan.statistics = aligned(partial_rows * plan.dim * 4);
   plan.workspace_bytes = plan.statistics + aligned(partial_rows * 8);

@@ -1,5 +1,4 @@
-// Which works a block does. A work is one split of one item; its number counts the splits of all items of all sequences, in the order
-// sequence, split, item. Each warp that needs to know finds the works from the lengths by itself: no block waits for another one's plan.
+// Which works a block does. A work is one split of one item, or a group of splits; works are numbered in the order sequence, splits, item. Each warp that needs to know finds the works from the lengths by itself: no block waits for another one's plan.
 #pragma once
 
 #include "farwarp/ops/flash_decode/args.h"
@@ -11,13 +10,15 @@ using namespace farwarp::decode;
 
 struct Work {
   std::int32_t sequence;
-  std::int32_t item;    ///< of the sequence: kv_head * row_blocks + block of rows
-  std::int32_t length;  ///< 0 if what the caller gave is not allowed
-  std::int32_t given;   ///< what the caller gave
-  std::int32_t split, splits;
-  std::int32_t first, stages;  ///< of the split
-  std::int32_t partial;        ///< number of the split's first partial output among those of the item
+  std::int32_t item;           ///< of the sequence: kv_head * row_blocks + block of rows
+  std::int32_t length;         ///< 0 if what the caller gave is not allowed
+  std::int32_t given;          ///< what the caller gave
+  std::int32_t number, works;  ///< of the item's works
+  std::int32_t first, stages;  ///< of the work
+  std::int32_t chunk;          ///< stages of each of its splits but the last
+  std::int32_t partial;        ///< number of the work's first partial output among those of the item
   std::int32_t partials;       ///< of the item
+  std::int32_t chains;         ///< partial outputs of each work but the last
   bool refused;                ///< the length is not allowed
 };
 
@@ -46,17 +47,19 @@ class WorkCursor {
     work.given = shuffle(length_, owner);
     work.refused = is_refused(work.given);
     work.length = work.refused ? 0 : work.given;
-    work.split = args_.by_items.quotient(in_sequence);
-    work.item = in_sequence - work.split * args_.by_items.value;
+    work.number = args_.by_items.quotient(in_sequence);
+    work.item = in_sequence - work.number * args_.by_items.value;
     const SequenceSplits of{shuffle(splits_.first, owner), shuffle(splits_.stages, owner),
                             shuffle(splits_.chunk, owner), shuffle(splits_.splits, owner),
                             shuffle(splits_.split_partials, owner)};
-    work.splits = of.splits;
-    work.partial = work.split * of.split_partials;
-    work.partials = of.partials();
-    const int begin = work.split * of.chunk;
+    const int most = of.chunk * args_.work_splits, begin = work.number * most;
+    work.works = of.works(args_.work_splits);
+    work.partial = work.number * of.split_partials;
+    work.partials = of.partials(args_.work_splits);
+    work.chains = of.split_partials;
     work.first = of.first + begin;
-    work.stages = of.stages - begin < of.chunk ? of.stages - begin : of.chunk;
+    work.stages = of.stages - begin < most ? of.stages - begin : most;
+    work.chunk = of.chunk;
     return true;
   }
 
@@ -72,7 +75,7 @@ class WorkCursor {
   FARWARP_DEVICE void sum() {
     const int lane = lane_index();
     splits_ = args_.rule.of(is_refused(length_) ? 0 : length_);
-    works_ = base_ + lane < args_.batch ? splits_.splits * args_.by_items.value : 0;
+    works_ = base_ + lane < args_.batch ? splits_.works(args_.work_splits) * args_.by_items.value : 0;
     until_ = works_;
 #pragma unroll
     for (int distance = 1; distance < Target::kWarpSize; distance *= 2) {
