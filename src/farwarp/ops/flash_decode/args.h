@@ -36,12 +36,12 @@ struct Args {
   std::int32_t kv_heads;
   std::int32_t group;  ///< query heads of a KV head
   std::int32_t head_dim;
-  std::int32_t rows;         ///< of a (sequence, KV head): query tokens * group
-  std::int32_t block_rows;   ///< most rows of an item, as the kernel's variant has it
-  std::int32_t item_rows;    ///< of an item: rows, at most block_rows
-  std::int32_t work_splits;  ///< of a work: 1 or kGroupSplits
-  std::int32_t row_blocks;   ///< items of a (sequence, KV head)
-  Divisor by_items;          ///< of a sequence: kv_heads * row_blocks
+  std::int32_t rows;        ///< of a (sequence, KV head): query tokens * group
+  std::int32_t block_rows;  ///< most rows of an item, as the kernel's variant has it
+  std::int32_t item_rows;   ///< of an item: rows, at most block_rows
+  std::int32_t work_shift;  ///< a work is 1 << work_shift splits: 1 or kGroupSplits
+  std::int32_t row_blocks;  ///< items of a (sequence, KV head)
+  Divisor by_items;         ///< of a sequence: kv_heads * row_blocks
   Divisor by_row_blocks;
   Divisor by_kv_heads;
   Divisor by_group;

@@ -122,7 +122,7 @@ Result<FlashDecode> FlashDecode::create(World& world, const FlashDecodeDesc& des
   args.rows = plan->rows;
   args.block_rows = plan->block_rows;
   args.item_rows = plan->item_rows;
-  args.work_splits = plan->work_splits;
+  args.work_shift = plan->work_splits == 1 ? 0 : decode::kGroupShift;
   args.row_blocks = plan->row_blocks;
   args.by_items = Divisor(full.kv_heads * plan->row_blocks);
   args.by_row_blocks = Divisor(plan->row_blocks);

@@ -105,11 +105,16 @@ struct Merged {
   Statistics of{kNone, 0};
   FourOf four{};
 
-  FARWARP_DEVICE void add(const Merged& other) {
+  /// Without branches: what does not exist has been loaded from elsewhere.
+  FARWARP_DEVICE void add_if(bool exists, const Merged& other) {
     const Weights weights = weights_of(of.maximum, other.of.maximum);
-    of = {weights.highest, add_weighted(of.sum, other.of.sum, weights)};
+    const float sum = add_weighted(of.sum, other.of.sum, weights);
+    of = {exists ? weights.highest : of.maximum, exists ? sum : of.sum};
 #pragma unroll
-    for (int i = 0; i < 4; ++i) four.value[i] = add_weighted(four.value[i], other.four.value[i], weights);
+    for (int i = 0; i < 4; ++i) {
+      const float added = add_weighted(four.value[i], other.four.value[i], weights);
+      four.value[i] = exists ? added : four.value[i];
+    }
   }
 };
 
@@ -120,37 +125,34 @@ struct PartialCount {
 };
 
 /// [thread] Merges four columns of a row: of each group of splits a chain for each multiplier, then chains in order. If works are groups, the
-/// multipliers have merged the chains already, in the same order. The loads of two groups wait for memory together.
+/// multipliers have merged the chains already, in the same order. All loads of two groups are issued before the first is used.
 FARWARP_DEVICE Merged merge_partials(const Args& args, const Partials& partials, PartialCount count, int row,
                                      int column) {
-  constexpr int kGroups = 2, kMostChains = 2;
-  const int works = kGroupSplits / args.work_splits;  // of a group
+  constexpr int kGroups = 2, kMostChains = 2, kWorks = kGroupSplits;
+  const int works = kWorks >> args.work_shift;  // of a group
   Merged total;
 #pragma unroll 1
   for (int first = 0; first < count.all; first += kGroups * works * count.chains) {
-    Merged parts[kGroups][kMostChains][kGroupSplits];
-    const auto exists = [&](int group, int chain, int work) {
-      return work < works && chain < count.chains && first + (group * works + work) * count.chains + chain < count.all;
-    };
+    Merged parts[kGroups * kMostChains][kWorks];
+    bool exists[kGroups * kMostChains][kWorks];
 #pragma unroll
-    for (int i = 0; i < kGroups * kMostChains * kGroupSplits; ++i) {
-      const int group = i / (kMostChains * kGroupSplits), chain = i / kGroupSplits % kMostChains,
-                work = i % kGroupSplits;
-      if (!exists(group, chain, work)) continue;
-      const int partial = first + (group * works + work) * count.chains + chain;
-      parts[group][chain][work] = {std::bit_cast<Statistics>(load(partials.statistics_at(partial, row))),
-                                   std::bit_cast<FourOf>(load(Global<const Vec16>(
-                                       reinterpret_cast<const Vec16*>(partials.at(partial, row, column).raw))))};
+    for (int i = 0; i < kGroups * kMostChains; ++i) {
+#pragma unroll
+      for (int work = 0; work < kWorks; ++work) {
+        const int chain = i % kMostChains, wanted = first + (i / kMostChains * works + work) * count.chains + chain;
+        exists[i][work] = work < works && chain < count.chains && wanted < count.all;
+        const int partial = exists[i][work] ? wanted : first;
+        parts[i][work] = {std::bit_cast<Statistics>(load(partials.statistics_at(partial, row))),
+                          std::bit_cast<FourOf>(load(Global<const Vec16>(
+                              reinterpret_cast<const Vec16*>(partials.at(partial, row, column).raw))))};
+      }
     }
 #pragma unroll
     for (int i = 0; i < kGroups * kMostChains; ++i) {
-      const int group = i / kMostChains, chain = i % kMostChains;
-      if (!exists(group, chain, 0)) continue;
-      Merged merged = parts[group][chain][0];
+      Merged chain = parts[i][0];
 #pragma unroll
-      for (int work = 1; work < kGroupSplits; ++work)
-        if (exists(group, chain, work)) merged.add(parts[group][chain][work]);
-      total.add(merged);
+      for (int work = 1; work < kWorks; ++work) chain.add_if(exists[i][work], parts[i][work]);
+      total.add_if(exists[i][0], chain);
     }
   }
   return total;

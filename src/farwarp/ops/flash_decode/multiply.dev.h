@@ -44,7 +44,7 @@ struct GroupSums {
           memory + (i * Target::kWarpSize + lane_index()),
           std::bit_cast<Vec16>(FourSums{{sums.of[4 * i], sums.of[4 * i + 1], sums.of[4 * i + 2], sums.of[4 * i + 3]}}));
   }
-  /// sums = these + sums, as Merged::add().
+  /// sums = these + sums, as Merged::add_if().
   FARWARP_DEVICE void add_to(Sums<Block>& sums) const {
     Weights weights[2];
 #pragma unroll

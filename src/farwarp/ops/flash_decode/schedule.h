@@ -8,8 +8,8 @@ namespace farwarp::decode {
 inline constexpr int kStageKeys = 64;        ///< keys that are loaded and multiplied at once
 inline constexpr int kLeastSplitStages = 2;  ///< a shorter split would cost more in the merge than it saves
 inline constexpr int kMostSplits = 128;      ///< of a sequence
-inline constexpr int kGroupSplits =
-    4;  ///< consecutive splits that are merged first; a work is one split, or such a group
+inline constexpr int kGroupShift = 2;
+inline constexpr int kGroupSplits = 1 << kGroupShift;  ///< that are merged first; a work is a split, or such a group
 
 /// A sequence's keys that any of its tokens sees, in stages, and how they are cut. Keys are counted from the first of the sequence, and
 /// stages begin at multiples of kStageKeys.
@@ -24,11 +24,11 @@ struct SequenceSplits {
   constexpr std::int32_t partials_of(std::int32_t count) const {
     return count < 1 ? 1 : count < split_partials ? count : split_partials;
   }
-  /// How many works of `work_splits` splits, 1 or kGroupSplits, there are.
-  constexpr std::int32_t works(std::int32_t work_splits) const { return (splits + work_splits - 1) / work_splits; }
+  /// How many works of 1 << `work_shift` splits there are.
+  constexpr std::int32_t works(std::int32_t work_shift) const { return (splits + (1 << work_shift) - 1) >> work_shift; }
   /// Of all works. A work has as many as its first split.
-  constexpr std::int32_t partials(std::int32_t work_splits) const {
-    const std::int32_t before = works(work_splits) - 1, rest = stages - before * work_splits * chunk;
+  constexpr std::int32_t partials(std::int32_t work_shift) const {
+    const std::int32_t before = works(work_shift) - 1, rest = stages - (before * chunk << work_shift);
     return before * split_partials + partials_of(rest < chunk ? rest : chunk);
   }
 };

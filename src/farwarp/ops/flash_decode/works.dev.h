@@ -52,10 +52,10 @@ class WorkCursor {
     const SequenceSplits of{shuffle(splits_.first, owner), shuffle(splits_.stages, owner),
                             shuffle(splits_.chunk, owner), shuffle(splits_.splits, owner),
                             shuffle(splits_.split_partials, owner)};
-    const int most = of.chunk * args_.work_splits, begin = work.number * most;
-    work.works = of.works(args_.work_splits);
+    const int most = of.chunk << args_.work_shift, begin = work.number * most;
+    work.works = of.works(args_.work_shift);
     work.partial = work.number * of.split_partials;
-    work.partials = of.partials(args_.work_splits);
+    work.partials = of.partials(args_.work_shift);
     work.chains = of.split_partials;
     work.first = of.first + begin;
     work.stages = of.stages - begin < most ? of.stages - begin : most;
@@ -75,7 +75,7 @@ class WorkCursor {
   FARWARP_DEVICE void sum() {
     const int lane = lane_index();
     splits_ = args_.rule.of(is_refused(length_) ? 0 : length_);
-    works_ = base_ + lane < args_.batch ? splits_.works(args_.work_splits) * args_.by_items.value : 0;
+    works_ = base_ + lane < args_.batch ? splits_.works(args_.work_shift) * args_.by_items.value : 0;
     until_ = works_;
 #pragma unroll
     for (int distance = 1; distance < Target::kWarpSize; distance *= 2) {
