@@ -64,7 +64,7 @@ struct Block {
   FARWARP_DEVICE Shared<Mbarrier> published() const { return barrier(2 * kStages + 6); }
   /// Not 0: a page index was not allowed. The loader adds to it before it arrives at full() of the stage.
   FARWARP_DEVICE Shared<std::uint32_t> refused() const { return at<std::uint32_t>(kWords); }
-  /// 1: the block's split has arrived last. Written before the arrival at counted().
+  /// 1: the block's work has arrived last. Written before the arrival at counted().
   FARWARP_DEVICE Shared<std::uint32_t> last_word() const { return at<std::uint32_t>(kWords + 4); }
 
   /// [thread] One thread, before a block_sync().

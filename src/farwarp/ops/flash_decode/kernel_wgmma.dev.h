@@ -111,12 +111,12 @@ FARWARP_DEVICE void multiply_role(const Args& args, const Block& block, WorkCurs
   PendingWork pending;
   Work work;
   for (int number = block_index(); cursor.find(number, work); number += num_blocks(), ++queries.count) {
-    Sums<Block> group;
+    Sums<Block> sums;
     wait_mbarrier(waits, args.view, block.queries_full(queries.place()), queries.parity());
-    multiply_work(args, block, waits, multiplier, work, stages, block.queries(queries.place()), group);
+    multiply_work(args, block, waits, multiplier, work, stages, block.queries(queries.place()), sums);
     warp_sync();
     if (lane_index() == 0) mbarrier_arrive(block.queries_empty(queries.place()));
-    finish_work(args, block, waits, multiplier, work, group, pending);
+    finish_work(args, block, waits, multiplier, work, sums, pending);
   }
   settle(args, block, waits, pending);
 }

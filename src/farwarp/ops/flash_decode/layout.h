@@ -10,10 +10,10 @@ namespace farwarp::decode {
 enum class Source : std::uint8_t { kTensor, kRows };
 
 // ---- Hopper
-inline constexpr int kItemRows = 64;     ///< most rows of an item: those of a wgmma
-inline constexpr int kThreads = 384;     ///< one warpgroup that loads and joins the call, two that multiply
-inline constexpr int kMultipliers = 2;   ///< warpgroups that multiply
-inline constexpr int kQueryBuffers = 2;  ///< of rows of q
+inline constexpr int kItemRows = 64;                  ///< most rows of an item: those of a wgmma
+inline constexpr int kThreads = 384;                  ///< a warpgroup that loads and counts, two that multiply
+inline constexpr int kMultipliers = 2;                ///< warpgroups that multiply
+inline constexpr int kQueryBuffers = 2;               ///< of rows of q
 inline constexpr int kPanelBytes = kStageKeys * 128;  ///< 64 rows of 64 elements, swizzled
 inline constexpr int kMostSharedBytes = 227 * 1024;   ///< of a block
 inline constexpr int kGroupRows = 16;                 ///< most rows of an item whose works are groups: those of a warp
@@ -26,9 +26,8 @@ struct DecodeShared {
 
   constexpr bool converts() const { return fp8 || source == Source::kRows; }
   constexpr int panels() const { return dim / 64; }
-  constexpr int ready_bytes() const {
-    return 2 * panels() * kPanelBytes;
-  }  ///< a stage of K and V, as the matrix unit reads it
+  /// A stage of K and V, as the matrix unit reads it.
+  constexpr int ready_bytes() const { return 2 * panels() * kPanelBytes; }
   constexpr int stage_bytes() const { return fp8 ? ready_bytes() / 2 : ready_bytes(); }
   /// As many as fit, each multiplier as many as the other: 4 to 8.
   constexpr int stages() const {

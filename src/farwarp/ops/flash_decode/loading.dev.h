@@ -214,7 +214,7 @@ FARWARP_DEVICE void publish_call(const Args& args, const Block& block) {
   leave_call(call, 0);
 }
 
-/// [warp] Publishes the call. Then counts the arrivals of the block's splits, so that multipliers do not wait for memory.
+/// [warp] Publishes the call. Then counts the arrivals of the block's works, so that multipliers do not wait for memory.
 template <class Block>
 FARWARP_DEVICE void count_role(const Args& args, const Block& block, WorkCursor& cursor, BlockWaits& waits) {
   if (lane_index() == 0) publish_call(args, block);

@@ -1,4 +1,4 @@
-// A multiplier: a warpgroup that takes every second stage of a work. For each stage it computes S = q * K^T (64 rows x 64 keys), exp2 of
+// A multiplier: a warpgroup that takes every second stage of a split. For each stage it computes S = q * K^T (64 rows x 64 keys), exp2 of
 // the scaled difference from the running maximum, and adds P * V to its sums. P stays in registers.
 #pragma once
 

@@ -1,4 +1,5 @@
-// Which works a block does. A work is one split of one item, or a group of splits; works are numbered in the order sequence, splits, item. Each warp that needs to know finds the works from the lengths by itself: no block waits for another one's plan.
+// Which works a block does. A work is one split of one item, or a group of splits; works are numbered in the order sequence, splits, item. Each
+// warp that needs to know finds the works from the lengths by itself: no block waits for another one's plan.
 #pragma once
 
 #include "farwarp/ops/flash_decode/args.h"
@@ -22,7 +23,7 @@ struct Work {
   bool refused;                ///< the length is not allowed
 };
 
-/// [warp] Finds works of increasing numbers. Lane i holds the prefix sum of sequence i of a group of as many sequences as lanes.
+/// [warp] Finds works of increasing numbers. Lane i holds the i-th of as many sequences as lanes, and the prefix sum of their works.
 class WorkCursor {
  public:
   /// Loads the first lengths. They may be used after a barrier, so that its wait overlaps with the load.
@@ -86,8 +87,8 @@ class WorkCursor {
   }
 
   const Args& args_;
-  int base_ = 0;    ///< the first sequence of the group
-  int before_ = 0;  ///< works of earlier groups
+  int base_ = 0;    ///< the first of the sequences that lanes hold
+  int before_ = 0;  ///< works of earlier sequences
   int length_ = 0, works_ = 0, until_ = 0;
   SequenceSplits splits_{};  ///< of the lane's sequence
   bool summed_ = false;
