@@ -13,7 +13,7 @@ namespace farwarp::FARWARP_TARGET {
 
 /// [thread] Weak load of 4 or 16 bytes from `base` + `uniform_offset` + `offset`, in bytes. `base` and `uniform_offset` are equal on all
 /// lanes of the warp and stay in scalar registers on AMD (buffer_load), so that a lane keeps 32 bits for many addresses. The offsets'
-/// sum is below 2^31. A lane whose `offset` is kNoAddress gets zeros, and accesses nothing.
+/// sum is below 2^31. A lane whose `offset` is kNoAddress or more gets zeros, and accesses nothing.
 inline constexpr std::uint32_t kNoAddress = 1u << 31;
 template <class T>
 FARWARP_DEVICE T load_from(Global<const std::byte> base, std::uint32_t uniform_offset, std::uint32_t offset);

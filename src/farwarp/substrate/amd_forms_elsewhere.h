@@ -25,7 +25,7 @@ FARWARP_DEVICE int recomputed(int value) { return value; }
 template <class T>
 FARWARP_DEVICE T load_from(Global<const std::byte> base, std::uint32_t uniform_offset, std::uint32_t offset) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 16);
-  if (offset == kNoAddress) return T{};
+  if (offset >= kNoAddress) return T{};
   return load(Global<const T>(reinterpret_cast<const T*>(base.raw + uniform_offset + offset)));
 }
 
@@ -33,7 +33,7 @@ template <class T>
 FARWARP_DEVICE void store_to(Global<std::byte> base, std::uint32_t uniform_offset, std::uint32_t offset,
                              std::type_identity_t<T> value) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 16);
-  if (offset != kNoAddress) store(Global<T>(reinterpret_cast<T*>(base.raw + uniform_offset + offset)), value);
+  if (offset < kNoAddress) store(Global<T>(reinterpret_cast<T*>(base.raw + uniform_offset + offset)), value);
 }
 
 }  // namespace farwarp::FARWARP_TARGET

@@ -64,7 +64,6 @@ template <class Tile>
 struct Transit {
   Vec16 rows[Tile::kRowLoads];
   Vec16 columns[Tile::kColumnLoads];
-  bool inside;  ///< false: the chunks begin after the end of K and count as zeros
 };
 
 /// An operand in memory: `count` rows of K elements. `pitch`: elements from one row to the next. Rows are 16-byte aligned.
@@ -83,8 +82,8 @@ class TileSource {
 
   /// [thread] Points this source at the tile whose first rows are `row` of x and `column` of w.
   FARWARP_DEVICE void open(const Operand<T>& x, const Operand<T>& w, int row, int column) {
-    rows_ = x.first + row * x.pitch;
-    columns_ = w.first + column * w.pitch;
+    rows_ = Global<const std::byte>(reinterpret_cast<const std::byte*>(x.first + row * x.pitch));
+    columns_ = Global<const std::byte>(reinterpret_cast<const std::byte*>(w.first + column * w.pitch));
     // Rows outside the matrix repeat the last row. Their sums are not stored.
     const auto offset = [](const Operand<T>& operand, int first, int index) {
       const int last = operand.count - 1 - first;
@@ -98,26 +97,19 @@ class TileSource {
       column_offsets_[i] = offset(w, column, column_in_row(mine + i * Tile::kRowsAtOnce));
   }
 
-  /// [thread] Loads this thread's part of the stage that begins at element `k`. `depth`: elements of K in a row.
+  /// [thread] Loads this thread's part of the stage that begins at element `k`. `depth`: elements of K in a row; chunks after them are zeros.
   FARWARP_DEVICE void load(int k, int depth, Transit<Tile>& transit) const {
     const int wanted = k + thread_index() % Tile::kChunks * 8;
-    transit.inside = wanted < depth;
-    const auto at =
-        static_cast<std::uint32_t>(transit.inside ? wanted : depth - 8) * static_cast<std::uint32_t>(sizeof(T));
+    const std::uint32_t at = wanted < depth ? static_cast<std::uint32_t>(wanted) * sizeof(T) : kNoAddress;
 #pragma unroll
-    for (int i = 0; i < Tile::kRowLoads; ++i) transit.rows[i] = chunk(rows_, row_offsets_[i] + at);
+    for (int i = 0; i < Tile::kRowLoads; ++i) transit.rows[i] = load_from<Vec16>(rows_, 0, row_offsets_[i] + at);
 #pragma unroll
-    for (int i = 0; i < Tile::kColumnLoads; ++i) transit.columns[i] = chunk(columns_, column_offsets_[i] + at);
+    for (int i = 0; i < Tile::kColumnLoads; ++i)
+      transit.columns[i] = load_from<Vec16>(columns_, 0, column_offsets_[i] + at);
   }
 
  private:
-  FARWARP_DEVICE static Vec16 chunk(const T* base, std::uint32_t offset) {
-    const auto* bytes = reinterpret_cast<const std::byte*>(base) + offset;
-    return farwarp::FARWARP_TARGET::load(Global<const Vec16>(reinterpret_cast<const Vec16*>(bytes)));
-  }
-
-  const T* rows_;  // same base for all threads, so that 32 bits suffice for offsets
-  const T* columns_;
+  Global<const std::byte> rows_, columns_;  // the same for all threads; offsets from there are below 2^31
   std::uint32_t row_offsets_[Tile::kRowLoads];
   std::uint32_t column_offsets_[Tile::kColumnLoads];
 };
@@ -130,7 +122,7 @@ FARWARP_DEVICE void put_stage(const Tile& tile, int number, const Transit<Tile>&
   // kRowsAtOnce is a multiple of 8 lines: the permutation repeats.
   constexpr int kStride = Tile::kRowsAtOnce * Tile::kShape.row_bytes();
   const auto put = [&](int offset, Vec16 chunk) {
-    store(Shared<Vec16>(reinterpret_cast<Vec16*>((at + offset).raw)), transit.inside ? chunk : Vec16{0, 0});
+    store(Shared<Vec16>(reinterpret_cast<Vec16*>((at + offset).raw)), chunk);
   };
 #pragma unroll
   for (int i = 0; i < Tile::kRowLoads; ++i) put(i * kStride, transit.rows[i]);
@@ -238,6 +230,7 @@ struct MfmaPipeline {
       feed.load(current, transit[current]);
     } else if constexpr (current == 1) {
       feed.load(0, transit[0]);
+      schedule_fence();  // as in load_step()
       feed.load(1, transit[1]);
     }
     multiply_half(1, fragments[current], sums);
