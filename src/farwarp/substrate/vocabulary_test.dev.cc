@@ -210,7 +210,7 @@ FARWARP_KERNEL(vocabulary, VocabularyArgs, kVocabularyThreads) {
   const Vec16 row = load_from<Vec16>(rows, 16, static_cast<std::uint32_t>(thread / 2 * 16));
   store_to<float>(mine, 16, kNoAddress, 1.0f);
   const Vec16 plain = load(Global<const Vec16>(reinterpret_cast<const Vec16*>(block->source[thread / 2 + 1])));
-  const std::uint32_t nothing = load_from<std::uint32_t>(rows, 0, kNoAddress);
+  const std::uint32_t nothing = load_from<std::uint32_t>(rows, 0, kNoAddress + static_cast<std::uint32_t>(thread * 4));
   report(kLoadedFrom, row.lo == plain.lo && row.hi == plain.hi && nothing == 0 ? 1 : 0);
   report(kRecomputed, static_cast<std::uint64_t>(recomputed(thread)));
   const FloatPair paired =

@@ -155,6 +155,33 @@ TEST_P(FlashDecodeApi, ASequenceHasItsBitsInAnyBatchAndOnAnyMachine) {
   });
 }
 
+// A NaN in q makes the row of its query head and that row's LSE NaN, and no other bit different.
+TEST_P(FlashDecodeApi, ANaNInAQueryIsANaNInItsRowAndLse) {
+  with_fixture([](Fixture& fixture) {
+    const std::vector<int> sequences = {0, 2};
+    const auto clean = fixture.call(desc_of(0), sequences);
+    constexpr std::size_t kRow = 1;  // of sequence 0
+    fixture.q[kRow * kDim + 3] = 0x7fc0;
+    const auto spoilt = fixture.call(desc_of(0), sequences);
+    ASSERT_TRUE(clean.status.ok() && spoilt.status.ok()) << spoilt.status.to_string();
+    const auto is_nan = [](std::uint16_t upper_half) { return (upper_half & 0x7fff) > 0x7f80; };
+    for (std::size_t i = 0; i < clean.out.size(); ++i) {
+      if (i / kDim == kRow) {
+        ASSERT_TRUE(is_nan(spoilt.out[i])) << i;
+      } else {
+        ASSERT_EQ(spoilt.out[i], clean.out[i]) << i;
+      }
+    }
+    for (std::size_t row = 0; row < clean.lse.size() / 2; ++row) {
+      if (row == kRow) {
+        EXPECT_TRUE(is_nan(spoilt.lse[2 * row + 1]));
+      } else {
+        EXPECT_EQ(spoilt.lse[2 * row + 1], clean.lse[2 * row + 1]) << row;
+      }
+    }
+  });
+}
+
 void expect_names(const Status& status, StatusCode code, const std::string& what) {
   EXPECT_EQ(status.code(), code) << status.to_string();
   EXPECT_TRUE(contains(status.message(), what)) << status.to_string();

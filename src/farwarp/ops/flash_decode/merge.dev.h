@@ -19,7 +19,8 @@ FARWARP_DEVICE float weight_of(float maximum, float highest) {
   return maximum == kNone ? 0.0f : exp2(add(maximum, -highest));
 }
 
-/// What a row's sums are multiplied by, and its LSE. A row that has seen nothing and has no sink gets zeros and minus infinity.
+/// What a row's sums are multiplied by, and its LSE. A row that has seen nothing and has no sink gets zeros and minus infinity. If q has a NaN,
+/// all scores are NaN: the maximum is minus infinity, but the sum is a NaN, and so are the row and its LSE.
 struct RowResult {
   float factor, lse;
 };
@@ -32,7 +33,7 @@ FARWARP_DEVICE RowResult finish_row(const Args& args, const RowPlace& place, Sta
     factor = weight_of(of.maximum, highest);
     of = {highest, fused_multiply_add(of.sum, factor, weight_of(sink, highest))};
   }
-  if (of.maximum == kNone) return {0, kNone};
+  if (of.maximum == kNone) return {0, of.sum == 0 ? kNone : of.sum};
   return {divide(factor, of.sum), multiply(add(of.maximum, log2(of.sum)), kLogOf2)};
 }
 
