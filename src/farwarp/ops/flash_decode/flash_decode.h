@@ -15,7 +15,7 @@ struct FlashDecodeTensors {
   const void* q = nullptr;  ///< [batch, query_tokens, query_heads, head_dim]
   const void* k = nullptr;  ///< the cache, in FlashDecodeDesc::layout
   const void* v = nullptr;
-  const std::int32_t* block_table = nullptr;  ///< [batch, max_pages]; only entries of pages that a token sees are read
+  const std::int32_t* block_table = nullptr;  ///< [batch, max_pages]; only entries of pages that a token sees are used
   const std::int32_t* lengths = nullptr;      ///< [batch], 0 to max_pages * page_size; with kv_shards this rank's keys
   const float* k_scale = nullptr;             ///< [kv_heads], with fp8 keys and values only
   const float* v_scale = nullptr;             ///< [kv_heads], likewise
@@ -32,7 +32,7 @@ struct FlashDecodeTensors {
 class FlashDecode {
  public:
   /// Collective over the World's ranks; a World of one rank is enough. All ranks pass the same descriptor, but with kv_shards = 1 `pages` may
-  /// differ. Takes plan.workspace_bytes and plan.inbox_bytes of the World's heap. The World must outlive the operator and must not move.
+  /// differ. Takes plan.workspace_bytes, counter_bytes and inbox_bytes of the World's heap. The World must outlive the operator and must not move.
   static Result<FlashDecode> create(World& world, const FlashDecodeDesc& desc);
   FlashDecode(FlashDecode&&) noexcept;
   FlashDecode& operator=(FlashDecode&&) noexcept;
