@@ -66,10 +66,11 @@ struct Fixture {
     Status status;
     int work_splits = 0;
   };
-  /// `change` may spoil the operands.
+  using Change = std::function<void(FlashDecodeTensors&)>;
+
+  /// A call of `op`, whose batch is the number of sequences. `change` may spoil the operands.
   Results call(
-      FlashDecodeDesc desc, const std::vector<int>& sequences,
-      const std::function<void(FlashDecodeTensors&)>& change = [](FlashDecodeTensors&) {}) {
+      FlashDecode& op, const std::vector<int>& sequences, const Change& change = [](FlashDecodeTensors&) {}) {
     std::vector<std::uint16_t> queries;
     std::vector<std::int32_t> table, lengths;
     for (const int sequence : sequences) {
@@ -78,9 +79,6 @@ struct Fixture {
       lengths.push_back(kLengths[sequence]);
       for (int page = 0; page < kMaxPages; ++page) table.push_back(page * kSequences + sequence);
     }
-    desc.batch = static_cast<int>(sequences.size());
-    auto op = FlashDecode::create(world, desc);
-    if (!op.ok()) return {{}, {}, op.status(), 0};
     Device& device = world.device();
     const DeviceBuffer of_q = buffer_with(device, stream, queries), of_table = buffer_with(device, stream, table),
                        of_lengths = buffer_with(device, stream, lengths), out = buffer_of(device, queries.size() * 2),
@@ -95,17 +93,23 @@ struct Fixture {
     tensors.lse = lse.as<float>();
     change(tensors);
     Results results;
-    results.work_splits = op->plan().work_splits;
-    results.status = (*op)(tensors, stream);
-    if (!results.status.ok()) {
-      EXPECT_TRUE(op->close().ok());
-      return results;
-    }
+    results.work_splits = op.plan().work_splits;
+    results.status = op(tensors, stream);
     EXPECT_TRUE(device.synchronize(stream, 60'000'000'000).ok());
+    if (!results.status.ok()) return results;
     results.status = world.status();
     results.out = bits_in(out, stream);
     results.lse = bits_in(lse, stream);
-    if (results.status.ok()) {
+    return results;
+  }
+  /// A call of an operator of its own. An operator whose call was aborted is not closed.
+  Results call(
+      FlashDecodeDesc desc, const std::vector<int>& sequences, const Change& change = [](FlashDecodeTensors&) {}) {
+    desc.batch = static_cast<int>(sequences.size());
+    auto op = FlashDecode::create(world, desc);
+    if (!op.ok()) return {{}, {}, op.status(), 0};
+    Results results = call(*op, sequences, change);
+    if (world.status().ok()) {
       EXPECT_TRUE(op->close().ok());
     }
     return results;
@@ -210,6 +214,26 @@ TEST_P(FlashDecodeApi, RecoversFromALengthThatIsNotAllowed) {
     expect_names(fixture.call(desc_of(0), {0, 1}, change).status, StatusCode::kBadInput, "sequence length");
     ASSERT_TRUE(fixture.world.recover({fixture.stream}).ok());
     EXPECT_TRUE(fixture.call(desc_of(0), {0, 1}).status.ok());
+  });
+}
+
+// Works whose pages are right have been counted when the call ends. recover() restores the counters.
+TEST_P(FlashDecodeApi, RecoversFromAPageThatIsNotAllowed) {
+  with_fixture([](Fixture& fixture) {
+    std::vector<std::int32_t> table;
+    for (int page = 0; page < kMaxPages; ++page) table.push_back(page * kSequences + 2);
+    table[3] = kSequences * kMaxPages;
+    const DeviceBuffer wrong = buffer_with(fixture.world.device(), fixture.stream, table);
+    const auto change = [&](FlashDecodeTensors& given) { given.block_table = wrong.as<std::int32_t>(); };
+    auto op = FlashDecode::create(fixture.world, desc_of(1));
+    ASSERT_TRUE(op.ok()) << op.status().to_string();
+    const auto clean = fixture.call(*op, {2});
+    expect_names(fixture.call(*op, {2}, change).status, StatusCode::kBadInput, "page index");
+    ASSERT_TRUE(fixture.world.recover({fixture.stream}).ok());
+    const auto again = fixture.call(*op, {2});
+    EXPECT_TRUE(again.status.ok()) << again.status.to_string();
+    EXPECT_EQ(again.out, clean.out);
+    EXPECT_TRUE(op->close().ok());
   });
 }
 

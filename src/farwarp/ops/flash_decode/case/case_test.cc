@@ -99,8 +99,11 @@ TEST_P(FlashDecodeCases, RanksThatShareKeys) {
 TEST_P(FlashDecodeCases, FaultsAreNoticed) {
   for (const char* exchange : {"one-shot", "two-shot"}) {
     const std::string both = std::string("kv_shards=all,exchange=") + exchange;
-    EXPECT_EQ(run(both, 1, 3, "drop_put:2").outcome.status.code(), StatusCode::kDeadline);
-    EXPECT_FALSE(run(both, 1, 3, "kill:1").outcome.pass);
+    const CaseResult dropped = run(both, 1, 3, "drop_put:2"), killed = run(both, 1, 3, "kill:1");
+    EXPECT_EQ(dropped.outcome.status.code(), StatusCode::kDeadline);
+    EXPECT_NE(dropped.outcome.detail.find("the next call was right"), std::string::npos) << dropped.outcome.detail;
+    EXPECT_FALSE(killed.outcome.pass);
+    EXPECT_NE(killed.outcome.detail.find("for rank 1"), std::string::npos) << killed.outcome.detail;
     EXPECT_EQ(run(both, 1, 3, "mismatch:1").outcome.status.code(), StatusCode::kMismatch);
     EXPECT_TRUE(run(both, 1, 3, "delay:1:5").outcome.pass);
   }

@@ -38,7 +38,8 @@ Status RankRun::open(int sets) {
   problem_.fp8_format = (*device)->shape().traits.fp8;
   const auto plan = plan_flash_decode(config_.desc, (*device)->shape(), ranks_);
   if (!plan.ok()) return plan.status();
-  if (Status status = open_world(plan->workspace_bytes + plan->inbox_bytes); !status.ok()) return status;
+  if (Status status = open_world(plan->workspace_bytes + plan->counter_bytes + plan->inbox_bytes); !status.ok())
+    return status;
   FlashDecodeDesc desc = config_.desc;
   if (options_.fault.kind == harness::Fault::Kind::kMismatch && options_.fault.rank == rank_) ++desc.max_pages;
   auto op = FlashDecode::create(*world_, desc);
@@ -180,6 +181,7 @@ Status RankRun::enqueue_burst(int call) {
 }
 
 Status RankRun::call_once(int call) {
+  if (call >= options_.calls) op_->drop_put(0);  // after recover()
   Status status = fill(*set_, call);
   if (status.ok() && call == 0)
     status = harness::apply_fault(options_.fault, rank_, *bootstrap_, world_->device(), *stream_);
