@@ -16,37 +16,11 @@
 #include <sstream>
 #include <thread>
 
+#include "program_test_fixture.h"
+
 namespace {
 
-struct Output {
-  int code = -1;
-  std::string out;
-  std::string err;
-};
-
-std::string text_of(const std::filesystem::path& path) {
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
-
-class CommandLine : public testing::Test {
- protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "farwarp_cli_XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  Output run(const std::string& arguments) const {
-    const std::string command = std::string(FARWARP_PROGRAM) + " " + arguments + " >" + (folder_ / "out").string() +
-                                " 2>" + (folder_ / "err").string();
-    const int status = std::system(command.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text_of(folder_ / "out"), text_of(folder_ / "err")};
-  }
-
-  std::filesystem::path folder_;
-};
+class CommandLine : public ProgramTest {};
 
 const char* const kSmall =
     "--target emu_sm90 --ranks 2 --set num_experts=4,experts_per_token=2,hidden_dim=64,max_num_tokens=4";

@@ -8,12 +8,10 @@
 
 namespace farwarp::FARWARP_TARGET::decode {
 
-inline constexpr float kMinusInfinity = -__builtin_huge_valf();
-
 /// What a thread knows of its two rows (lane / 4, and 8 rows below) of its warp's 16: the running maximum in units of log2, and the sum of
 /// its own columns' exponentials.
 struct RowState {
-  float maximum[2] = {kMinusInfinity, kMinusInfinity};
+  float maximum[2] = {kNone, kNone};
   float sum[2] = {0, 0};
 };
 
@@ -22,10 +20,6 @@ template <class Block>
 struct Sums {
   RowState state;
   float of[Block::kSums] = {};
-};
-
-struct FourSums {
-  float value[4];
 };
 
 /// The sums of a group's earlier splits. Each thread keeps its own in shared memory; only those of an item's 16 rows at most, the first warp's.
@@ -40,9 +34,8 @@ struct GroupSums {
     if (!has_rows()) return;
 #pragma unroll
     for (int i = 0; i < Block::kSums / 4; ++i)
-      store(
-          memory + (i * Target::kWarpSize + lane_index()),
-          std::bit_cast<Vec16>(FourSums{{sums.of[4 * i], sums.of[4 * i + 1], sums.of[4 * i + 2], sums.of[4 * i + 3]}}));
+      store(memory + (i * Target::kWarpSize + lane_index()),
+            std::bit_cast<Vec16>(FourOf{{sums.of[4 * i], sums.of[4 * i + 1], sums.of[4 * i + 2], sums.of[4 * i + 3]}}));
   }
   /// sums = these + sums, as Merged::add_if().
   FARWARP_DEVICE void add_to(Sums<Block>& sums) const {
@@ -56,7 +49,7 @@ struct GroupSums {
     if (!has_rows()) return;
 #pragma unroll
     for (int i = 0; i < Block::kSums; ++i) {
-      const auto four = std::bit_cast<FourSums>(load(memory + (i / 4 * Target::kWarpSize + lane_index())));
+      const auto four = std::bit_cast<FourOf>(load(memory + (i / 4 * Target::kWarpSize + lane_index())));
       sums.of[i] = add_weighted(four.value[i % 4], sums.of[i], weights[i / 2 % 2]);
     }
   }
@@ -166,7 +159,7 @@ FARWARP_DEVICE void mask(float (&scores)[kStageKeys / 2], int key, const Visible
 #pragma unroll
   for (int i = 0; i < kStageKeys / 2; ++i) {
     const int row = i / 2 % 2, at = key + 8 * (i / 4) + 2 * (lane_index() % 4) + i % 2;
-    if (at < keys.first[row] || at >= keys.end[row]) scores[i] = kMinusInfinity;
+    if (at < keys.first[row] || at >= keys.end[row]) scores[i] = kNone;
   }
 }
 
@@ -179,7 +172,7 @@ FARWARP_DEVICE void exponentiate(float (&scores)[kStageKeys / 2], float scale, R
                                  float (&sums)[Block::kSums], Probabilities& p) {
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
-    float highest = kMinusInfinity;
+    float highest = kNone;
 #pragma unroll
     for (int i = 2 * row; i < kStageKeys / 2; i += 4) highest = maximum(highest, maximum(scores[i], scores[i + 1]));
 #pragma unroll
@@ -187,7 +180,7 @@ FARWARP_DEVICE void exponentiate(float (&scores)[kStageKeys / 2], float scale, R
     const float before = state.maximum[row];
     state.maximum[row] = maximum(before, multiply(highest, scale));
     // While a row has seen nothing, its maximum is minus infinity, and the difference from it would be a NaN.
-    const float base = state.maximum[row] == kMinusInfinity ? 0.0f : state.maximum[row];
+    const float base = state.maximum[row] == kNone ? 0.0f : state.maximum[row];
     const float shrink = exp2(add(before, -base));
     float sum = 0;
 #pragma unroll
@@ -260,7 +253,7 @@ FARWARP_DEVICE void multiply_work(const Args& args, const Block& block, BlockWai
   float scale = args.scale_log2;
   if (args.k_scale != nullptr)
     scale = multiply(scale, load(Global<const float>(args.k_scale) + kv_head_of(args, work.item)));
-  GroupSums<Block> group{block.group(multiplier)};
+  GroupSums<Block> group{block.group(multiplier), {}};
   for (int begin = 0;; begin += work.chunk) {
     const int rest = work.stages - begin, stages = rest < work.chunk ? rest : work.chunk;
     sums = {};

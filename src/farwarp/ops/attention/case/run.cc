@@ -155,7 +155,7 @@ Status RankRun::enqueue() { return (*op_)(tensors(), *stream_); }
 
 Status RankRun::all_calls() {
   std::unique_ptr<Graph> graph;
-  for (int call = 0; call < options_.calls; ++call) {
+  return make_calls(0, [&](int call) {
     Status status = fill(*set_, call);
     if (status.ok() && config_.graph && graph == nullptr) {
       auto captured = capture(world_->device(), *stream_, [this] { return enqueue(); });
@@ -164,10 +164,8 @@ Status RankRun::all_calls() {
     }
     if (status.ok()) status = graph ? world_->device().launch(*graph, *stream_) : enqueue();
     if (status.ok()) status = wait(patience());
-    if (status.ok()) status = verify();
-    if (!status.ok()) return status;
-  }
-  return {};
+    return status.ok() ? verify() : status;
+  });
 }
 
 // -- verifying
