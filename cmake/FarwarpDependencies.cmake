@@ -1,14 +1,19 @@
-# The dependencies of farwarp. Boost.Context is linked statically and fmt is header-only, so that a binary runs on machines
-# without them.
+# The dependencies of farwarp. Boost.Context is linked statically. fmt is a shared library, unless a binary is to run on machines that do not
+# have it: as headers only it takes most of the time of a build.
+option(FARWARP_FMT_HEADER_ONLY "Compile fmt into the binary, which then runs on machines without it" OFF)
 find_package(Threads REQUIRED)
 set(Boost_USE_STATIC_LIBS ON)
 find_package(Boost 1.74 REQUIRED COMPONENTS context)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
+set(farwarp_fmt $<IF:$<BOOL:${FARWARP_FMT_HEADER_ONLY}>,fmt::fmt-header-only,fmt::fmt>)
 
 add_library(farwarp_dependencies INTERFACE)
 target_link_libraries(farwarp_dependencies INTERFACE
-  Threads::Threads ${CMAKE_DL_LIBS} Boost::context fmt::fmt-header-only nlohmann_json::nlohmann_json)
+  Threads::Threads ${CMAKE_DL_LIBS} Boost::context ${farwarp_fmt} nlohmann_json::nlohmann_json)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(farwarp_dependencies INTERFACE -Wno-psabi)  # notes on an ABI that changed in GCC 4.6
+endif()
 # GCC 12 falsely warns of overlapping copies inside std::string's operator+ (GCC bug 105329, fixed in 13).
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(farwarp_dependencies INTERFACE -Wno-restrict)

@@ -47,7 +47,7 @@ target_sources(farwarp_archive
     src/farwarp/ops/parallel_gemm/gemm_rs/plan.h
     src/farwarp/ops/moe_a2a/moe_a2a.h
     src/farwarp/ops/moe_a2a/plan.h)
-target_link_libraries(farwarp_archive PUBLIC Threads::Threads ${CMAKE_DL_LIBS} Boost::context)
+target_link_libraries(farwarp_archive PUBLIC Threads::Threads ${CMAKE_DL_LIBS} Boost::context ${farwarp_fmt})
 target_compile_features(farwarp_archive PUBLIC cxx_std_20)
 if(FARWARP_SANITIZE)
   target_link_options(farwarp_archive PUBLIC -fsanitize=${FARWARP_SANITIZE})

@@ -203,10 +203,8 @@ WarpValues warp_exchange(WarpOp operation, std::uint64_t value) {
     the_engine.fault(fmt::format("in a warp operation that {} lanes of its warp exited before",
                                  std::popcount(warp.present & ~warp.live)));
   }
-  for (std::uint64_t others = warp.arrived; others != 0; others &= others - 1) {
-    if (warp.threads[std::countr_zero(others)].warp_op != operation)
-      the_engine.fault("lanes of the warp are in different warp operations");
-  }
+  if (warp.arrived != 0 && warp.threads[std::countr_zero(warp.arrived)].warp_op != operation)
+    the_engine.fault("lanes of the warp are in different warp operations");
   for (std::uint64_t others = warp.live & ~warp.arrived & ~warp.runnable; others != 0; others &= others - 1) {
     const Wait wait = warp.threads[std::countr_zero(others)].wait;
     if (wait == Wait::block_sync || wait == Wait::block_any || wait == Wait::group_sync || wait == Wait::cluster) {

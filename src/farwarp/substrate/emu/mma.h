@@ -44,25 +44,22 @@ template <int count>
 FARWARP_DEVICE void raise_registers() {}
 
 // The wave's lanes exchange their registers. Then each lane computes its own sums in fp32, one product after the other in the order of
-// k.
+// k. A product of two 16-bit numbers has at most 22 bits, so it is exact in fp32, unless it is too small for a normal number.
 template <class T>
 FARWARP_DEVICE void mfma(float (&sums)[4], std::uint64_t a, std::uint64_t b) {
   static_assert(sizeof(T) == 2 && Target::kMatrixUnit == MatrixUnit::kMfma);
-  const auto element = [](std::uint64_t four, int i) {
-    return float_from(T{static_cast<std::uint16_t>(four >> (16 * i))});
-  };
   // Lanes `row`, `row` + 16, ... hold four k each; see mfma_operand().
-  std::uint64_t rows[4][4];
+  const auto numbers_of = [](const emu::WarpValues& lanes, int row, float(&numbers)[16]) {
+    for (int k = 0; k < 16; ++k)
+      numbers[k] = float_from(T{static_cast<std::uint16_t>(lanes.values[row + k / 4 * 16] >> k % 4 * 16)});
+  };
+  float rows[4][16], column[16];
   const emu::WarpValues a_lanes = emu::warp_exchange(emu::WarpOp::mfma, a);
-  for (int i = 0; i < 4; ++i) {
-    for (int four = 0; four < 4; ++four) rows[i][four] = a_lanes.values[mfma_sum(lane_index(), i).row + 16 * four];
-  }
+  for (int i = 0; i < 4; ++i) numbers_of(a_lanes, mfma_sum(lane_index(), i).row, rows[i]);
   const emu::WarpValues b_lanes = emu::warp_exchange(emu::WarpOp::mfma, b);
-  for (int i = 0; i < 4; ++i) {
-    for (int k = 0; k < 16; ++k) {
-      const float right = element(b_lanes.values[mfma_sum(lane_index(), i).column + 16 * (k / 4)], k % 4);
-      sums[i] = fused_multiply_add(element(rows[i][k / 4], k % 4), right, sums[i]);
-    }
+  numbers_of(b_lanes, mfma_sum(lane_index(), 0).column, column);  // the same of all four sums
+  for (int k = 0; k < 16; ++k) {
+    for (int i = 0; i < 4; ++i) sums[i] += rows[i][k] * column[k];
   }
 }
 

@@ -115,6 +115,7 @@ class Schedule {
   const Warp* turn_warp_ = nullptr;  ///< the warp whose lanes run in turn
   std::uint64_t turn_ = 0;           ///< its lanes that have not run yet
   int next_lane_ = -1;               ///< the lane that runs next; -1: not chosen yet
+  int turns_ = 0;                    ///< fast schedule: that the warp has had, one after the other
   std::uint32_t cursor_ = 0;         ///< fast schedule: its place in ready_
 
   const Block* starved_block_ = nullptr;
