@@ -11,7 +11,7 @@ A mutants.json is in the folder of the files that it mutates. Fields are require
         "fused_words": {
           "op": "moe-a2a",           an operator of the command line
           "entry": "src/.../entry.dev.cc",   the source that defines the kernels, from the source root
-          "kernels": ["moe_a2a_..."],        the kernels that the case runs; no others are compiled
+          "kernels": ["moe_a2a_..."],        the kernels that get the bug; the case's other kernels run as they are
           "only": "emu_sm90",        optional: the target, emu_sm90 or emu_gfx942; else both
           "set": {"hidden_dim": "64"}        the operator's parameters, as strings
         }

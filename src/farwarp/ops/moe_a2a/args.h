@@ -61,9 +61,10 @@ inline constexpr std::uint64_t kNoRoute = ~std::uint64_t{0};
 
 /// Which blocks of a launch send, and which receive.
 struct Roles {
-  std::int32_t sending_blocks;  ///< blocks [0, sending_blocks) send rows; all blocks, if none only sends
-  std::int32_t sending_warps;   ///< in each sending block, warps [0, sending_warps) send
-  std::int32_t workers;         ///< blocks from `first_worker` on: they route tokens (split form) and receive rows
+  std::int32_t
+      sending_blocks;  ///< blocks [0, sending_blocks) send rows, or all blocks, if there are no send-only blocks
+  std::int32_t sending_warps;  ///< in each sending block, warps [0, sending_warps) send
+  std::int32_t workers;        ///< blocks from `first_worker` on: they route tokens (split form) and receive rows
   std::int32_t first_worker;
 };
 
@@ -114,7 +115,8 @@ constexpr SharedLayout shared_layout(int num_experts, int ranks, int k, int max_
 }
 
 /// rank_of() without a division: floor(n / num_experts) = n * reciprocal >> 32 for n below 2^15, because the reciprocal is too
-/// large by less than 2^-32 and n / num_experts is at least 1 / 4096 below the next integer.
+/// large by less than 2^-32 and n / num_experts is at least 1 / 4096 below the next integer. For num_experts = 1 the reciprocal is 0, and so is
+/// the only quotient.
 constexpr std::uint32_t moe_reciprocal(int num_experts) {
   return static_cast<std::uint32_t>(0xffffffffu / static_cast<std::uint32_t>(num_experts) + 1);
 }

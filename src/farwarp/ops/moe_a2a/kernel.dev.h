@@ -21,7 +21,8 @@ FARWARP_DEVICE void retag(const Call& call, Peer<Packet> packets, int count) {
 }
 
 /// [block] Retags some of the rows' places that this call leaves idle: each place once in kRetagPeriod calls of its parity. Otherwise a
-/// place that is idle for exactly 2^32 calls would show its old contents as new. Reads the bitmaps: call it after await_bitmaps().
+/// place that is idle for exactly 2^32 calls would show its old contents as new. Reads the bitmaps: call it after the block_any() that
+/// follows await_bitmaps(), if call.live.
 template <class Wire>
 FARWARP_DEVICE void retag_idle_rows(Wire& wire) {
   const Args& args = wire.args;
@@ -79,8 +80,8 @@ FARWARP_DEVICE void prefetch_segments(const Args& args) {
 template <class T, class Expert, class Wire>
 FARWARP_DEVICE void work_on_rows(Wire& wire) {
   const Expert expert(wire.args);
-  for_each_row_present<Wire::kAlign>(wire.args,
-                                     [&](const ReceivedSegment& row) { return apply_experts<T>(wire, row, expert); });
+  for_each_announced_row<Wire::kAlign>(wire.args,
+                                       [&](const ReceivedSegment& row) { return apply_experts<T>(wire, row, expert); });
 }
 
 /// [block] Lays out and unpacks the rows that arrive.
@@ -94,7 +95,7 @@ FARWARP_DEVICE void receive_rows(Wire& wire) {
   if (!lay_out_rows(wire.call, args)) return;
   mark_padding(args);
   const int rows =
-      for_each_row_present<Wire::kAlign>(args, [&](const ReceivedSegment& row) { return unpack_row(wire, row); });
+      for_each_announced_row<Wire::kAlign>(args, [&](const ReceivedSegment& row) { return unpack_row(wire, row); });
   if (is_first_worker(args) && thread_index() == 0) store(wire.regions.kept_count(), static_cast<std::uint32_t>(rows));
 }
 

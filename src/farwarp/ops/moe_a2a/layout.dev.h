@@ -13,7 +13,7 @@ FARWARP_DEVICE bool await_headers(Call& call, const Args& args) {
   await_bitmaps(call, args);
   const Regions regions = regions_of(args, call);
   const auto bases = shared_at<std::int32_t>(args.shared.bases);
-  const int packets = count_packets(args), bitmaps = args.header_packets - packets;
+  const int packets = packets_with_counts(args), bitmaps = args.header_packets - packets;
 #pragma unroll 1
   for (int i = thread_index(); i < packets * args.view.size; i += num_threads()) {
     const int source = i / packets, packet = i - source * packets;

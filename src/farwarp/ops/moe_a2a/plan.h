@@ -22,8 +22,9 @@ enum class MoeLayout : std::uint8_t {
   kExpertMajor,  ///< experts one after another, each start aligned to row_alignment
   kMasked,       ///< every expert has the same room: plan.recv_rows / plan.max_local_experts rows
 };
-/// The experts of the fused form; fused() takes no others. To add one to the source tree: a functor in rows.dev.h and its name
-/// in entry.dev.cc, a value here, a KernelId and kernels in variants.h, and a line of kFusedExperts in moe_a2a.cc.
+/// The experts of the fused form; fused() takes no others. To add one to the source tree: a functor in rows.dev.h, a value here, a KernelId and
+/// kernels in variants.h, a CallForm of its own and a line of kFusedExperts in moe_a2a.cc. To check it: a choice in case/case.cc, and what it
+/// computes in make_experts() of case/inputs.cc.
 enum class MoeExpert : std::uint8_t {
   kRankScale,  ///< y = x * (1 + rank)
   kTable,      ///< y = x * scale[e] + shift[e], from a table that only the owner holds

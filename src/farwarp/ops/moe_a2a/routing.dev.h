@@ -122,13 +122,13 @@ FARWARP_DEVICE void send_indexed_routes(const Call& call, const Args& args, int 
 }
 
 /// Packets of a header that carry counts; they follow the bitmaps.
-FARWARP_DEVICE int count_packets(const Args& args) { return (args.max_local_experts + 1) / 2; }
+FARWARP_DEVICE int packets_with_counts(const Args& args) { return (args.max_local_experts + 1) / 2; }
 
 /// [block] Sends to every rank how many entries each of its experts has. The last worker calls it, when its histogram covers all tokens.
 FARWARP_DEVICE void send_counts(const Call& call, const Args& args) {
   const Regions regions = regions_of(args, call);
   const auto histogram = shared_at<std::uint32_t>(args.shared.histogram);
-  const int packets = count_packets(args), bitmaps = args.header_packets - packets;
+  const int packets = packets_with_counts(args), bitmaps = args.header_packets - packets;
 #pragma unroll 1
   for (int i = thread_index(); i < packets * args.view.size; i += num_threads()) {
     const int rank = i / packets, packet = i - rank * packets;

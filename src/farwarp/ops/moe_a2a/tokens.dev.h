@@ -219,11 +219,12 @@ FARWARP_DEVICE std::int32_t sum_below(std::int32_t value, std::int32_t& total) {
   return sum - value;
 }
 
-/// Numbers the rows that arrive: the first 32 tokens of each source in turn, beginning with the rank after mine, then the next 32. This is
-/// roughly the order in which they are sent. A warp asks for rows in ascending order; each of its lanes holds a bitmap word.
-class ArrivingRows {
+/// Numbers the rows that arrive: the first 32 tokens of each source in turn, beginning with the rank after mine, then the next 32. By blocks of
+/// 32 tokens this is roughly the order in which they are sent; among sources it is not. A warp asks for rows in ascending order; each of its
+/// lanes holds a bitmap word.
+class AnnouncedRows {
  public:
-  FARWARP_DEVICE explicit ArrivingRows(const Args& args) : args_(args) {}
+  FARWARP_DEVICE explicit AnnouncedRows(const Args& args) : args_(args) {}
 
   /// [warp] Source and token of row `number`, which must not be less than in the previous call. False if there is no such row.
   FARWARP_DEVICE bool find(int number, int& source, std::int32_t& token) {
@@ -268,8 +269,8 @@ class ArrivingRows {
 /// [block] Calls `work(row)` on a warp for each segment of each row that arrives. `work` returns false if the call is over. A segment
 /// begins at a multiple of `align` vectors. Returns the number of rows, or 0 if the call is over.
 template <int align, class Visit>
-FARWARP_DEVICE int for_each_row_present(const Args& args, const Visit& work) {
-  ArrivingRows rows(args);
+FARWARP_DEVICE int for_each_announced_row(const Args& args, const Visit& work) {
+  AnnouncedRows rows(args);
 #pragma unroll 1
   for (int item = worker_warp_number(args);; item += args.roles.workers * warps_per_block()) {
     const int number = args.by_segments.quotient(item);

@@ -18,7 +18,7 @@ class Fp8RowPut {
  public:
   static constexpr int kAlign = kFp8Align / kElementsPer<Vector>;  ///< in vectors; a segment begins at a multiple of it
 
-  /// [warp] `staging`: this warp's staging buffer. The unnamed parameters make the constructor look like RowPut's.
+  /// [warp] `staging`: this warp's staging buffer, which only targets with bulk copies have. The unnamed parameters make the constructor look like RowPut's.
   FARWARP_DEVICE Fp8RowPut(Shared<std::byte> staging, int, Shared<Mbarrier>) : staging_(staging) {}
 
   /// [warp] Quantises vectors [first, last) of the bf16 row `x` into each row of `to` whose bit is set in `wanted`. When it returns,
@@ -146,7 +146,8 @@ struct BulkWire {
     FARWARP_DEVICE Ahead(const Args&, const Segment&) {}
   };
 
-  /// [warp] Sends a segment to every rank in `ranks`, beginning with the rank after mine.
+  /// [warp] Sends a segment to every rank in `ranks`, beginning with the rank after mine. If the token's row is dropped, its flag is sent all the
+  /// same, so the result is wrong and the check finds that. (Words have no flag: the wait for a dropped row ends at the deadline.)
   FARWARP_DEVICE void send_segment(const Segment& segment, const Ahead&, std::uint32_t ranks) {
     const int first = segment.first, last = segment.last;
     if (first == last) return;

@@ -11,7 +11,7 @@ namespace farwarp {
 /// How data crosses the links. Only Hopper has a choice; elsewhere only kAuto is allowed.
 enum class ParallelGemmExchange : std::uint8_t {
   kAuto,          ///< the plan's choice
-  kBoxes,         ///< bulk or tensor copies, each followed by a flag
+  kBoxes,         ///< copies (lanes where rows have several owners), then a flag for each band or piece
   kWords,         ///< stores that are their own flags (world/device/words.dev.h); an all-reduce is two-shot
   kOneShotWords,  ///< all-reduce of few rows only: words, one-shot (each rank's partial sums to all ranks)
 };
@@ -32,8 +32,8 @@ struct ParallelGemmDesc {
   int k = 0;                   ///< a multiple of 8; in a reduce-scatter or all-reduce k/R is, too
   DType dtype = DType::kBf16;  ///< of x, w, bias and y: kBf16 or kF16
   bool has_bias = false;
-  int max_sms = 0;       ///< blocks of a launch; 0: all multiprocessors
-  int tile_columns = 0;  ///< 0: the plan's choice
+  int max_sms = 0;       ///< at most so many blocks of a launch; 0: all multiprocessors
+  int tile_columns = 0;  ///< rows of w (swap_ab: of x) in a tile; 0: the plan's choice
   /// Parts of k that different blocks sum, 1 to 16; 0: the plan's choice. On Hopper only 1, 2 or 4 in an all-gather, and if partial sums of
   /// few rows cross as words.
   int splits = 0;

@@ -220,7 +220,7 @@ struct Finisher {
 };
 
 /// [warps that do not multiply] Takes part in the cluster's barrier in Finisher::exchange(): all threads of the cluster must. One call for
-/// each work; a block has one work if a cluster splits K. The first cluster_arrive() is called before the roles part.
+/// each work; a block has one work if a cluster splits K. The kernel calls the first cluster_arrive() before its warps take up their roles.
 FARWARP_DEVICE void attend_exchange() {
   cluster_wait();
   cluster_arrive<Order::relaxed>();

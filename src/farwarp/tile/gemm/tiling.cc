@@ -131,9 +131,9 @@ Status tile_wgmma(const TilingRequest& request, const char* desc, Tiling& result
   result.kernel = choice.kernel;
   result.rows = choice.rows;
   result.columns = choice.columns;
-  result.tile_rows = ceil_div(row_count, result.rows);
+  result.tile_row_count = ceil_div(row_count, result.rows);
   result.splits = choice.splits;
-  result.tile_columns = ceil_div(column_count, result.columns);
+  result.tile_column_count = ceil_div(column_count, result.columns);
   result.threads = kWgmmaThreads;
   const int boxes = wgmma_boxes(result.columns, request.widest_boxes);
   result.shared_bytes = WgmmaShared{result.rows, result.columns, boxes}.total();
@@ -160,8 +160,8 @@ Status tile_mfma(const TilingRequest& request, const char* desc, Tiling& result)
   result.columns = shape.columns;
   result.depth = shape.step_depth();
   result.steps = ceil_div(request.k, result.depth);
-  result.tile_rows = ceil_div(request.m, result.rows);
-  result.tile_columns = ceil_div(request.n, result.columns);
+  result.tile_row_count = ceil_div(request.m, result.rows);
+  result.tile_column_count = ceil_div(request.n, result.columns);
   constexpr int kFewestSteps = 4;  // splits with fewer steps gain less than adding up costs
   const auto idle = request.blocks / std::max<std::int64_t>(result.tiles(), 1);
   result.splits = request.splits != 0 ? request.splits

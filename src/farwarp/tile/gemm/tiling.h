@@ -41,9 +41,9 @@ struct TilingRequest {
 struct Tiling {
   /// For few rows: a tile's 128 rows are rows of w and its `columns` are rows of x, so that little of the matrix unit's 64 rows is wasted.
   bool swap_ab = false;
-  int rows = 0, columns = 0, depth = 0;  ///< of a tile and a step of K
-  int tile_rows = 0, tile_columns = 0;   ///< how many tiles
-  int group = 0;                         ///< rows of tiles that run side by side: raster.h
+  int rows = 0, columns = 0, depth = 0;           ///< of a tile and a step of K
+  int tile_row_count = 0, tile_column_count = 0;  ///< rows and columns of tiles
+  int group = 0;                                  ///< rows of tiles that run side by side: raster.h
   int splits = 1;
   int cluster = 1;  ///< blocks that share a tile's K and reach each other's shared memory: `splits`, or 1
   int steps = 0;    ///< of K
@@ -55,13 +55,13 @@ struct Tiling {
   std::string kernel;  ///< the kernel's name
   std::string why;     ///< how the tile was chosen
 
-  std::int64_t tiles() const { return std::int64_t{tile_rows} * tile_columns; }
+  std::int64_t tiles() const { return std::int64_t{tile_row_count} * tile_column_count; }
   /// wgmma: maps of x [rows_of_x, k] and w [rows_of_w, k], with a tile's step as a box. `pitch`: elements from one row to the next.
   TensorMapDesc map_of_x(const void* x, std::int64_t rows_of_x, std::int64_t k, std::int64_t pitch) const;
   TensorMapDesc map_of_w(const void* w, std::int64_t rows_of_w, std::int64_t k, std::int64_t pitch) const;
   /// wgmma: rows of y in a box of the epilogue.
   int box_rows() const;
-  TileGrid grid() const { return grid_of(tile_rows, tile_columns, group, splits, steps); }
+  TileGrid grid() const { return grid_of(tile_row_count, tile_column_count, group, splits, steps); }
   std::string to_string() const;
 };
 

@@ -7,8 +7,8 @@
 
 namespace farwarp::FARWARP_TARGET {
 
-/// Through shared memory with bulk copies that one thread of the warp issues. On 8 H200s, 8 blocks with copies of 16 KB reach 315 of
-/// 343 GB/s; the same blocks with 16-byte stores by each thread reach 350 GB/s to one peer.
+/// Through shared memory with bulk copies that one thread of the warp issues. They keep more bytes under way than a warp's loads and stores do.
+/// Bandwidth of both: ops/moe_a2a/MEASURED.md, "Words or bulk copies".
 class BulkRowPut {
  public:
   /// [warp] `staging` and `barrier` belong to this warp; `staging_bytes` is a multiple of 16; `barrier` is not initialised yet. Only the

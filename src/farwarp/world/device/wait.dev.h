@@ -1,5 +1,5 @@
-// The wait primitives: the only code that may spin. Every wait ends: when its condition holds, when the abort is raised, or with a
-// ledger record when the call's deadline has passed.
+// The wait primitives: this file and words.dev.h are the only code that may spin. Every wait ends: when its condition holds, when the
+// abort is raised, or with a ledger record when the call's deadline has passed.
 #pragma once
 
 #include "farwarp/world/device/call.dev.h"

@@ -37,7 +37,7 @@ void AllGatherGemm::State::set_sizes() {
   args.xcds = world->device().shape().xcds;
   args.grid = plan.grid();
   const int own_tile_row = plan.swap_ab ? 0 : world->rank() * plan.local.x_rows / plan.rows;
-  args.order = {world->rank(), world->size(), plan.rows_per_shard, own_tile_row, plan.tile_rows};
+  args.order = {world->rank(), world->size(), plan.rows_per_shard, own_tile_row, plan.tile_row_count};
   args.pieces = {plan.piece_rows, plan.piece_depth, plan.row_pieces, plan.depth_pieces};
   args.piece_order = ag_gemm::make_piece_order(args.pieces, plan.piece_group, plan.splits);
   args.own_read_directly = plan.own_read_directly ? 1 : 0;

@@ -118,7 +118,8 @@ int choose_sending_warps(const AllGatherGemmPlan& plan, const MachineShape& shap
 /// piece has arrived.
 int choose_piece_group(const AllGatherGemmPlan& plan) {
   if (tiles_run_at_once(plan)) return plan.row_pieces;
-  const double rows_of_tiles = double{1} * plan.blocks / plan.tile_columns / plan.ranks;  // of each rank, in a round
+  const double rows_of_tiles =
+      double{1} * plan.blocks / plan.tile_column_count / plan.ranks;  // of each rank, in a round
   const int rows = std::max(1, static_cast<int>(rows_of_tiles + 0.5)) * plan.rows;
   return std::clamp(rows / plan.piece_rows, 1, plan.row_pieces);
 }

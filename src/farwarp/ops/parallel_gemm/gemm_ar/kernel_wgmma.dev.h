@@ -12,8 +12,8 @@ using farwarp::tile::Turns;
 
 /// Two-shot by boxes and flags.
 template <class T, int columns, bool swap_ab>
-struct TwoShotByBoxes : gemm_reduce::ToOwners<T, columns, swap_ab> {
-  using Base = gemm_reduce::ToOwners<T, columns, swap_ab>;
+struct TwoShotByBoxes : gemm_reduce::ByBoxes<T, columns, swap_ab> {
+  using Base = gemm_reduce::ByBoxes<T, columns, swap_ab>;
   using typename Base::Block;
 
   const Args& all;

@@ -18,7 +18,7 @@ inline constexpr const char* kSiteNames[kSites] = {"a barrier of the block (oper
 /// The most elements from one row of an operand to the next: the mfma kernels compute offsets within a tile in 32 bits.
 inline constexpr std::int64_t kMfmaMostPitch = std::int64_t{1} << 22;
 
-/// One block for all kernels. Each reads the members that it needs.
+/// One argument block for all kernels. Each reads the members that it needs.
 struct Args {
   TensorMap a;  ///< wgmma: the operand whose rows are a tile's rows, boxes of 128 x 64
   TensorMap b;  ///< wgmma: the other, boxes of tile columns x 64

@@ -172,7 +172,7 @@ FARWARP_DEVICE void reduce_chunk_for_ranks(const Args& args, int row, int column
 /// chunk have arrived (await_bands()); if it returns false, the call is over, and so is this. `put` gets the sums, `done(chunk)` is called
 /// after each chunk.
 template <class T, int columns, int vectors, class Next, class Await, class Put, class Done>
-FARWARP_DEVICE void reduce_role(const Args& args, Next&& next, const Await& await, const Put& put, const Done& done) {
+FARWARP_DEVICE void reduce_chunks(const Args& args, Next&& next, const Await& await, const Put& put, const Done& done) {
   const int chunks = chunks_of(args.bands);
   BandRange awaited{-1, -1, -1};
   for (std::int64_t chunk = next(); chunk < chunks; chunk = next()) {
@@ -185,14 +185,14 @@ FARWARP_DEVICE void reduce_role(const Args& args, Next&& next, const Await& awai
   }
 }
 
-/// [warp] reduce_role() into y, which has the owned rows.
+/// [warp] reduce_chunks() into y, which has the owned rows.
 template <class T, int columns, int vectors, class Next, class Await>
 FARWARP_DEVICE void reduce_into_y(const Args& args, Next&& next, const Await& await) {
   const auto put = [&](int row, int column, Vec16 eight) {
     store(Global<Vec16>(reinterpret_cast<Vec16*>(static_cast<T*>(args.y) + (std::int64_t{row} * args.n + column))),
           eight);
   };
-  reduce_role<T, columns, vectors>(args, next, await, put, [](int) {});
+  reduce_chunks<T, columns, vectors>(args, next, await, put, [](int) {});
 }
 
 /// The chunks of warp `number` of `count` on this rank: consecutive ones, as many for each warp.

@@ -85,9 +85,10 @@ constexpr Bands make_bands(int rows, int columns, int m, int n, int ranks) {
 /// How many chunks an owner adds up.
 constexpr int chunks_of(const Bands& bands) { return (bands.owned + kChunkRows - 1) / kChunkRows * bands.column_count; }
 
-/// Where a chunk begins: `row` among the owned rows, `column` counted in bands. Chunks follow one another in the order in which their bands
-/// arrive (chunk_group_of()). Consecutive chunks mostly have the same bands. On CDNA, whose waves take consecutive chunks, these are
-/// then awaited once; on Hopper consecutive chunks go to different blocks.
+/// Where a chunk begins: `row` among the owned rows, `column` counted in bands. On Hopper with straight tiles chunks follow one another in
+/// the order in which their bands arrive (chunk_group_of()), otherwise one row of bands after the other (make_bands()). Consecutive chunks mostly
+/// have the same bands. On CDNA, whose waves take consecutive chunks, these are then awaited once; on Hopper consecutive chunks go to different
+/// blocks.
 struct ChunkPlace {
   int row;
   int column;

@@ -18,7 +18,7 @@ constexpr double kSwapAbBytesPerClock = 40;
 /// gemm_ar/MEASURED.md.
 constexpr double kSwapAbColumnClocks = 145;
 
-/// The kernels have the columns of a band as a constant, too: ToOwners::kBandColumns.
+/// The kernels have the columns of a band as a constant, too: ByBoxes::kBandColumns.
 Bands bands_of(const tile::Tiling& tiling, const MachineShape& shape, const ParallelGemmDesc& desc, int ranks) {
   if (shape.traits.matrix_unit == MatrixUnit::kMfma)
     return make_bands(tiling.rows, tiling.columns, desc.m, desc.n, ranks);
@@ -59,7 +59,9 @@ Result<Plan> make_plan(const ParallelGemmDesc& desc, const MachineShape& shape, 
   if (shape.traits.matrix_unit == MatrixUnit::kMfma && k > kMfmaMostPitch)
     return invalid_argument(fmt::format("ParallelGemmDesc.k is {}; allowed: at most {} with {} ranks here", desc.k,
                                         kMfmaMostPitch * ranks, ranks));
-  constexpr std::int64_t kMostElements = std::int64_t{1} << 40;  // chunks are counted in 31 bits
+  // Chunks are counted in 31 bits. They have at least 256 elements as words and 512 by boxes, so this bound suffices from 3 and 2 ranks on.
+  // With fewer ranks an inbox that exceeds 31 bits would have 2 TiB or more.
+  constexpr std::int64_t kMostElements = std::int64_t{1} << 40;
   if (std::int64_t{desc.m} * desc.n > kMostElements)
     return invalid_argument(fmt::format("ParallelGemmDesc.m is {}; allowed: at most {} with n = {}", desc.m,
                                         kMostElements / desc.n, desc.n));
@@ -95,7 +97,7 @@ Result<Plan> make_plan(const ParallelGemmDesc& desc, const MachineShape& shape, 
 }
 
 RowOrder Plan::row_order(int rank) const {
-  return swap_ab ? in_order(tile_rows) : make_row_order(rows, tile_rows, desc.m, rank, ranks);
+  return swap_ab ? in_order(tile_row_count) : make_row_order(rows, tile_row_count, desc.m, rank, ranks);
 }
 
 std::int64_t Plan::heap_bytes() const { return workspace.total + (word_inbox.bytes() + 255) / 256 * 256; }

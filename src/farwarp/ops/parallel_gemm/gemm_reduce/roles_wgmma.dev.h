@@ -21,8 +21,8 @@ inline constexpr int kMultiplierWarpVectors = columns == 192  ? 3
                                               : columns == 64 ? 2
                                                               : 4;
 
-/// [warp] The chunks of y that the block adds up. Each of its warps takes the next one. Chunks are in the order in which their bands arrive,
-/// and are distributed over blocks in turn, so that each block's first chunks are ready early.
+/// [warp] The chunks of y that the block adds up. Each of its warps takes the next one. Chunks are in the order of chunk_at(), and are
+/// distributed over blocks in turn, so that each block's first chunks are ready early.
 class TakenChunks {
  public:
   FARWARP_DEVICE explicit TakenChunks(Shared<std::uint32_t> taken) : taken_(taken) {}
@@ -87,7 +87,8 @@ FARWARP_DEVICE void leave_when_done(const Args& args, const Block& block, const 
 }
 
 /// [warp] Joins the call for the block, publishes it, and runs `background()`. With boxes it also stores this rank's ready cells at its peers,
-/// and leaves the call at its end. With words the loader leaves the call, because background() takes longest there.
+/// and leaves the call at its end. With words a block leaves the call before it has added up. With straight tiles the reduce warp is then still
+/// adding up, so the loader leaves.
 template <bool by_words, class Block, class Wait, class Background>
 FARWARP_DEVICE void reduce_warp_role(const Args& args, const Block& block, const Wait& wait,
                                      const Background& background) {
@@ -184,7 +185,7 @@ FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
 
 /// Roles whose store warps send boxes to owners; `run_multiplier` and `reduce` are the operator's.
 template <class T, int columns, bool swap_ab>
-struct ToOwners {
+struct ByBoxes {
   using Block = SendingBlock<T, columns>;
   static constexpr bool kByWords = false, kClusters = false;
   static constexpr RegisterBudget kRegisters{88, 208};

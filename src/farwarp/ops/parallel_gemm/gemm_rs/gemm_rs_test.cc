@@ -199,7 +199,7 @@ TEST_P(GemmReduceScatterApi, ADroppedTileOfWordsEndsTheCall) {
   for (const int m : {kFewRows, kManyRows}) on_ranks_of(drop, m, asked);
 }
 
-TEST_P(GemmReduceScatterApi, AnAbortedWorldComputesNothingUntilItRecovers) {
+TEST_P(GemmReduceScatterApi, AnAbortedWorldSendsNothingUntilItRecovers) {
   on_ranks_of([](Rank& rank) { expect_aborted_until_recovered(rank); });
 }
 

@@ -9,8 +9,8 @@ using farwarp::gemm_reduce::Args;
 using farwarp::tile::Turns;
 
 template <class T, int columns, bool swap_ab>
-struct ReduceScatter : gemm_reduce::ToOwners<T, columns, swap_ab> {
-  using Base = gemm_reduce::ToOwners<T, columns, swap_ab>;
+struct ReduceScatter : gemm_reduce::ByBoxes<T, columns, swap_ab> {
+  using Base = gemm_reduce::ByBoxes<T, columns, swap_ab>;
   using Base::args;
   using typename Base::Block;
 

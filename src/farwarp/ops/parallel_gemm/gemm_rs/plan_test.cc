@@ -104,8 +104,8 @@ TEST(GemmReduceScatterChunks, CoverEveryOwner) {
   }
 }
 
-// A source computes groups of 16 rows of tiles, owners in turn. So with 8 ranks an owner gets two of its rows of tiles, column by column, and then
-// the next two.
+// On Hopper with straight tiles a source computes groups of about 16 rows of tiles (a multiple of the ranks), owners in turn. So with 8 ranks an
+// owner gets two of its rows of tiles, column by column, and then the next two.
 void expect_chunks_follow_tiles(int ranks, int source, int owner) {
   const auto plan = plan_gemm_reduce_scatter({.m = 512 * ranks, .n = 4096, .k = 4096 * ranks}, kH200, ranks);
   ASSERT_TRUE(plan.ok()) << plan.status().message();
@@ -151,7 +151,7 @@ TEST(GemmReduceScatterPlan, CoversEveryShapeOfTheChallengeAndOddOnes) {
                       8 * (plan->bands.flag(7, plan->bands.row_count - 1, plan->bands.column_count - 1) + 1));
           }
           EXPECT_GE(at.total - at.partials, plan->workspace_bytes);
-          EXPECT_EQ(plan->row_order(3).count, plan->tile_rows);
+          EXPECT_EQ(plan->row_order(3).count, plan->tile_row_count);
           if (plan->swap_ab) {
             EXPECT_EQ(plan->row_order(3).at(0), 0);
           }

@@ -143,7 +143,7 @@ TEST_P(GemmReduceScatterCases, MissesWordsThatAreNotSent) {
   }
 }
 
-TEST_P(GemmReduceScatterCases, SaysWhoseEntryIsMissing) {
+TEST_P(GemmReduceScatterCases, SaysThatReadinessIsMissing) {
   CaseRequest asked = request(is_wgmma() ? "m=72,n=40,k=64,exchange=boxes" : "m=72,n=40,k=64", 4);
   asked.options.fault = *parse_fault("kill:2", 4);
   asked.options.deadline = std::chrono::milliseconds(200);
