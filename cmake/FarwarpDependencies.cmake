@@ -1,5 +1,5 @@
 # The dependencies of farwarp. Boost.Context is linked statically. fmt is a shared library, unless a binary is to run on machines that do not
-# have it: as headers only it takes most of the time of a build.
+# have it: as headers only it takes nearly half of the time of a build.
 option(FARWARP_FMT_HEADER_ONLY "Compile fmt into the binary, which then runs on machines without it" OFF)
 find_package(Threads REQUIRED)
 set(Boost_USE_STATIC_LIBS ON)

@@ -18,7 +18,8 @@ class Fp8RowPut {
  public:
   static constexpr int kAlign = kFp8Align / kElementsPer<Vector>;  ///< in vectors; a segment begins at a multiple of it
 
-  /// [warp] `staging`: this warp's staging buffer, which only targets with bulk copies have. The unnamed parameters make the constructor look like RowPut's.
+  /// [warp] `staging`: this warp's staging buffer, which only targets with bulk copies have. The unnamed parameters make the constructor look
+  /// like RowPut's.
   FARWARP_DEVICE Fp8RowPut(Shared<std::byte> staging, int, Shared<Mbarrier>) : staging_(staging) {}
 
   /// [warp] Quantises vectors [first, last) of the bf16 row `x` into each row of `to` whose bit is set in `wanted`. When it returns,
