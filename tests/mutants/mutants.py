@@ -33,6 +33,11 @@ check does not know the operators: the test mutants_cases_test says whether oper
 
 The copies of a mutant precede the source root on the include path: the mutated file, and base/attributes.h with the mutant's own
 namespace and kernel names. The files of a lesson include each other by relative paths, so the whole folder of a lesson is copied.
+
+All kernels are linked into one program, so no function of a mutant may have the mangled name of an original: the linker would keep one of
+the two. Device code (*.dev.*) is in the target's namespace, which base/attributes.h renames. In the copy of any other file an inline
+namespace does the same. An inline function of a third file that calls the changed one is not renamed: mutate such a file's callers in
+device code instead.
 """
 import json
 import pathlib
@@ -99,6 +104,16 @@ def mutated(mutant: dict, root: pathlib.Path) -> str:
     return text.replace(mutant["find"], mutant["replace"])
 
 
+def in_own_namespace(name: str, mutant: dict, text: str) -> str:
+    """The text of a mutated file, which no original shares a mangled name with."""
+    if ".dev." in mutant["file"]:
+        return text
+    text, times = re.subn(r"^namespace farwarp((?:::\w+)+) {$", rf"namespace farwarp\1::inline {name} {{", text, flags=re.MULTILINE)
+    if times == 0:
+        fail(mutant["at"], f"field 'file' is '{mutant['file']}'; allowed is device code, or a file in a namespace below farwarp")
+    return text
+
+
 def read_table(path: pathlib.Path, root: pathlib.Path) -> dict:
     """The mutants of one mutants.json, each with the fields of its case."""
     where = str(path.relative_to(root))
@@ -130,7 +145,7 @@ def read_table(path: pathlib.Path, root: pathlib.Path) -> dict:
             fail(at, f"field 'file' is '{mutant['file']}'; allowed is a file of this folder")
         file = str(source.relative_to(root))
         result[name] = case | mutant | {"file": file, "set": case["set"] | mutant.get("set", {}), "at": at}
-        mutated(result[name], root)
+        in_own_namespace(name, result[name], mutated(result[name], root))
         if mutant["replace"] == mutant["find"]:
             fail(at, "field 'replace' equals 'find'; allowed is a text with the bug")
     return result
@@ -163,7 +178,7 @@ def planted_attributes(name: str, kernels: list, root: pathlib.Path) -> str:
 def plant(name: str, table: pathlib.Path, root: pathlib.Path, folder: pathlib.Path) -> None:
     mutant = json.loads(table.read_text())[name]
     source = root / mutant["file"]
-    texts = {mutant["file"]: mutated(mutant, root),
+    texts = {mutant["file"]: in_own_namespace(name, mutant, mutated(mutant, root)),
              ATTRIBUTES: planted_attributes(name, mutant["kernels"], root)}
     if source.parent.parent == root / "lessons":
         beside = [*source.parent.glob("*.h"), *source.parent.glob("*.dev.cc")]

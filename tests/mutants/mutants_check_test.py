@@ -22,6 +22,8 @@ def check(table: dict, others: dict | None = None) -> tuple[int, str, dict]:
             (root / folder).mkdir(parents=True)
             (root / folder / "entry.dev.cc").write_text("")
             (root / folder / "kernel.dev.h").write_text("wait(); go(); go();\n")
+            (root / folder / "args.h").write_text("namespace farwarp::first {\nwait();\n}\n")
+            (root / folder / "plain.h").write_text("namespace farwarp {\nwait();\n}\n")
             (root / folder / "mutants.json").write_text(json.dumps(content))
         output = root / "table.json"
         run = subprocess.run([sys.executable, PROGRAM, "check", root, output], capture_output=True, text=True, check=False)
@@ -34,6 +36,11 @@ class Check(unittest.TestCase):
         self.assertEqual(status, 0)
         self.assertEqual(table["a_mutant"]["file"], "src/op/kernel.dev.h")
         self.assertEqual(table["a_mutant"]["set"], {"m": "8"})
+
+    def test_a_file_that_is_no_device_code(self):
+        table = copy.deepcopy(TABLE)
+        table["mutants"]["a_mutant"]["file"] = "args.h"
+        self.assertEqual(check(table)[0], 0)
 
     def test_each_mistake_is_named(self):
         def mutant(field, value):
@@ -48,6 +55,7 @@ class Check(unittest.TestCase):
             (mutant("replace", "wait();"), ["'replace' equals 'find'"]),
             (mutant("case", "wide"), ["'case' is 'wide'", "plain"]),
             (mutant("file", "none.h"), ["'file' is 'none.h'"]),
+            (mutant("file", "plain.h"), ["'file' is 'src/op/plain.h'", "namespace below farwarp"]),
             (mutant("only", "emu_gfx942"), ["'only'", "the case has 'emu_sm90'"]),
             (mutant("set", {"m": 8}), ["parameter 'm' is 8", "string"]),
             (mutant("colour", "red"), ["'colour' is unknown", "about"]),

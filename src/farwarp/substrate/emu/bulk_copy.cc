@@ -1,10 +1,11 @@
-// The async proxy of sm90: bulk and tensor copies, and mbarriers. A copy reads its source and writes its destination at two moments
-// that the schedule chooses, at the latest when a thread waits for them.
+// The async proxy of sm90: bulk and tensor copies. A copy reads its source and writes its destination at two moments that the schedule
+// chooses, at the latest when a thread waits for them.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 
+#include "farwarp/substrate/emu/async_proxy.h"
 #include "farwarp/substrate/emu/engine.h"
 #include "farwarp/substrate/emu/knowledge.h"
 #include "farwarp/substrate/emu/machine.h"
@@ -12,43 +13,6 @@
 
 namespace farwarp::emu {
 namespace {
-
-constexpr std::uint64_t kBarrierWord = 0xba7717e2ba7717e2ull;  ///< what an mbarrier's memory holds: opaque to loads
-
-/// The running thread, after a step. A fault if the personality has no async proxy.
-Thread& enter(const char* function) {
-  Engine& the_engine = engine();
-  the_engine.step();
-  Thread& thread = the_engine.running();
-  if (!thread.launch->device->sm90())
-    the_engine.fault(fmt::format("{}: this target has no bulk copies (Target::kHasBulkCopy)", function));
-  return thread;
-}
-
-Mbarrier* find_barrier(Block& block, const void* address) {
-  const auto it = std::find_if(block.mbarriers.begin(), block.mbarriers.end(),
-                               [address](const Mbarrier& b) { return b.address == address; });
-  return it == block.mbarriers.end() ? nullptr : &*it;
-}
-
-Mbarrier& checked_barrier(Thread& thread, const void* address) {
-  Engine& the_engine = engine();
-  Mbarrier* barrier = find_barrier(*thread.block, address);
-  if (barrier == nullptr)
-    the_engine.fault(fmt::format("used an mbarrier that was not initialised ({})", the_engine.arena.describe(address)));
-  if (!knows(thread, Stamp(barrier->initialiser, barrier->initialised_at, 0))) {
-    the_engine.fault("used an mbarrier before something ordered its initialisation");
-  }
-  return *barrier;
-}
-
-void check_in_shared(Thread& thread, const void* address, std::size_t bytes, const char* what) {
-  const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(address) - thread.shared);
-  if (offset + bytes > thread.launch->shape.shared_bytes || offset + bytes < bytes) {
-    engine().fault(
-        fmt::format("{}: {} bytes at {} are not in the block's shared memory", what, bytes, fmt::ptr(address)));
-  }
-}
 
 void check_copy(Thread& thread, const char* what, const void* in_shared, const void* outside, int bytes,
                 bool own_device_only) {
@@ -66,21 +30,6 @@ void check_copy(Thread& thread, const char* what, const void* in_shared, const v
     the_engine.fault(fmt::format("{} out of bounds: {} bytes at {} ({})", what, bytes, fmt::ptr(outside),
                                  the_engine.arena.describe(outside)));
   }
-}
-
-/// Completes the phase if all threads and all bytes have arrived.
-void maybe_complete(Mbarrier& barrier, Uid by) {
-  if (barrier.pending > 0 || barrier.bytes != 0) return;
-  Engine& the_engine = engine();
-  ++barrier.phase;
-  barrier.pending = barrier.arrivals;
-  barrier.completed_known = join(barrier.completed_known, barrier.known);
-  barrier.completed_published = join(barrier.completed_published, barrier.published);
-  barrier.known = barrier.published = {};
-  const Granule granule = the_engine.arena.granule_of(barrier.address);
-  Shadow& shadow = the_engine.arena.shadow_at(granule);
-  shadow.stamp = Stamp(by, the_engine.schedule.now(), Stamp::kStrong | shadow.stamp.flags(Stamp::kWatched));
-  if (shadow.stamp.has(Stamp::kWatched)) the_engine.wake_watchers(granule);
 }
 
 /// A load copies to the block's shared memory, a store from it.
@@ -138,7 +87,7 @@ void finish_copy(BulkCopy& copy) {
   const Time now = the_engine.schedule.now();
   write_destination(copy, now);
   if (copy.barrier) {
-    Mbarrier& barrier = *find_barrier(block, copy.barrier);
+    Mbarrier& barrier = *find_mbarrier(block, copy.barrier);
     const std::vector<ClockEntry> written{{async_key(copy.issuer->uid), now}};
     barrier.known = with(barrier.known, written);
     barrier.published = with(barrier.published, written);
@@ -211,7 +160,7 @@ void issue(Thread& thread, BulkCopy copy) {
 }
 
 void issue_load(Thread& thread, void* shared_destination, const CopyBox& box, void* address, const char* what) {
-  const Mbarrier& barrier = checked_barrier(thread, address);
+  const Mbarrier& barrier = checked_mbarrier(thread, address);
   if (!barrier.fenced)
     engine().fault(fmt::format("{} on an mbarrier without mbarrier_init_fence() after its initialisation", what));
   engine().note_load(thread, box);
@@ -232,49 +181,6 @@ void issue_store(Thread& thread, const void* shared_source, const CopyBox& box) 
 
 }  // namespace
 
-// ---- mbarriers ------------------------------------------------------------------------------------------------------
-
-void mbarrier_init(void* address, int arrivals) {
-  Thread& thread = enter("mbarrier_init");
-  Engine& the_engine = engine();
-  check_in_shared(thread, address, 8, "mbarrier_init");
-  if (arrivals < 1) the_engine.fault(fmt::format("mbarrier_init: arrivals is {}, must be at least 1", arrivals));
-  write(address, kBarrierWord, {.space = Space::shared, .bytes = 8});
-  std::erase_if(thread.block->mbarriers, [address](const Mbarrier& b) { return b.address == address; });
-  Mbarrier barrier;
-  barrier.address = address;
-  barrier.arrivals = barrier.pending = arrivals;
-  barrier.initialiser = thread.uid;
-  barrier.initialised_at = the_engine.schedule.now();
-  thread.block->mbarriers.push_back(barrier);
-}
-
-void mbarrier_init_fence() {
-  Thread& thread = enter("mbarrier_init_fence");
-  for (Mbarrier& barrier : thread.block->mbarriers) barrier.fenced |= barrier.initialiser == thread.uid;
-}
-
-void mbarrier_arrive_expect(void* address, int bytes) {
-  Thread& thread = enter("mbarrier_arrive_expect");
-  Mbarrier& barrier = checked_barrier(thread, address);
-  if (barrier.pending == 0) engine().fault("mbarrier_arrive_expect: more arrivals than the phase has");
-  if (bytes < 0) engine().fault(fmt::format("mbarrier_arrive_expect: bytes is {}, must not be negative", bytes));
-  const SnapshotRef released = snapshot(thread, Scope::block, engine().schedule.now());
-  barrier.known = join(barrier.known, released->known);
-  barrier.published = join(barrier.published, released->published);
-  --barrier.pending;
-  barrier.bytes += bytes;
-  maybe_complete(barrier, thread.uid);
-}
-
-bool mbarrier_test(void* address, std::uint32_t parity) {
-  Thread& thread = enter("mbarrier_test");
-  const Mbarrier& barrier = checked_barrier(thread, address);
-  if ((barrier.phase & 1) == parity) return false;
-  acquire_clocks(thread, barrier.completed_known, barrier.completed_published);
-  return true;
-}
-
 TensorMap encode(const TensorMapDesc& desc) {
   const EncodedTensorMap encoded{EncodedTensorMap::kMagic, desc};
   TensorMap map{};
@@ -285,34 +191,34 @@ TensorMap encode(const TensorMapDesc& desc) {
 // ---- copies ---------------------------------------------------------------------------------------------------------
 
 void bulk_load(void* shared_destination, const void* source, int bytes, void* address) {
-  Thread& thread = enter("bulk_load");
+  Thread& thread = enter_async_proxy("bulk_load");
   check_copy(thread, "bulk_load", shared_destination, source, bytes, true);
   issue_load(thread, shared_destination, run_of(const_cast<void*>(source), bytes), address, "bulk_load");
 }
 
 void bulk_store(void* peer_destination, const void* shared_source, int bytes) {
-  Thread& thread = enter("bulk_store");
+  Thread& thread = enter_async_proxy("bulk_store");
   check_copy(thread, "bulk_store", shared_source, peer_destination, bytes, false);
   issue_store(thread, shared_source, run_of(peer_destination, bytes));
 }
 
 void tensor_load(void* shared_destination, const TensorMap& map, GridIndex matrix, int row, int column, void* address) {
-  Thread& thread = enter("tensor_load");
+  Thread& thread = enter_async_proxy("tensor_load");
   const CopyBox box = box_of(thread, "tensor_load", map, matrix, row, column, shared_destination, true);
   issue_load(thread, shared_destination, box, address, "tensor_load");
 }
 
 void tensor_store(const TensorMap& map, int row, int column, const void* shared_source) {
-  Thread& thread = enter("tensor_store");
+  Thread& thread = enter_async_proxy("tensor_store");
   if (row < 0 || column < 0)
     engine().fault(fmt::format("tensor_store: the box begins at ({}, {}): a store's may not be negative", row, column));
   issue_store(thread, shared_source, box_of(thread, "tensor_store", map, {}, row, column, shared_source, false));
 }
 
-void bulk_commit() { ++enter("bulk_commit").open_group; }
+void bulk_commit() { ++enter_async_proxy("bulk_commit").open_group; }
 
 void bulk_wait_read(int pending) {
-  Thread& thread = enter("bulk_wait_read");
+  Thread& thread = enter_async_proxy("bulk_wait_read");
   for (const auto& copy : thread.block->copies) {
     if (copy->issuer == &thread && !copy->barrier && copy->group < thread.open_group - pending && !copy->captured)
       capture_source(*copy);
@@ -320,7 +226,7 @@ void bulk_wait_read(int pending) {
 }
 
 void bulk_wait_all() {
-  Thread& thread = enter("bulk_wait_all");
+  Thread& thread = enter_async_proxy("bulk_wait_all");
   for (std::size_t i = 0; i < thread.block->copies.size();) {
     BulkCopy& copy = *thread.block->copies[i];
     if (copy.issuer != &thread || copy.barrier || copy.group >= thread.open_group) {
@@ -335,7 +241,7 @@ void bulk_wait_all() {
 }
 
 void proxy_fence() {
-  Thread& thread = enter("proxy_fence");
+  Thread& thread = enter_async_proxy("proxy_fence");
   proxy_fenced(thread, engine().schedule.now());
 }
 

@@ -2,8 +2,8 @@
 //
 // Host threads call the engine through the Machine (machine.cc) and hold `mutex_`. Fibers call it through device_api.h, on the engine's
 // own thread, which holds `mutex_` while it runs. Parts: schedule.h picks the next thread. memory_model.cc and knowledge.cc execute
-// accesses. barriers.cc, bulk_copy.cc and matrix.cc execute the rest of the vocabulary. streams.cc starts and ends work. report.cc writes
-// the messages of failures.
+// accesses. barriers.cc, mbarrier.cc, bulk_copy.cc and matrix.cc execute the rest of the vocabulary. streams.cc starts and ends work.
+// report.cc writes the messages of failures.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Arguments and variants of the small kernels of the emulator's tests (litmus_test.dev.cc).
+// Arguments and variants of the small kernels of the emulator's tests (litmus_test.dev.cc, litmus_bulk_test.dev.cc).
 #pragma once
 
 #include <cstddef>
