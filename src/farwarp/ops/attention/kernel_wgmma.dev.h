@@ -20,12 +20,12 @@ static_assert(128 * kLoaderRegisters + 256 * kAttendingRegisters <= kWgmmaThread
 inline constexpr int kTurn = 1, kValuesCleared = 3;
 
 /// The attending warpgroup number `warpgroup`, 0 or 1.
-template <class Block, class Wait>
+template <class Block, class WaitBarrier>
 class Attending {
  public:
   using T = typename Block::Element;
 
-  FARWARP_DEVICE Attending(const Args& args, const Block& block, int warpgroup, const Wait& wait)
+  FARWARP_DEVICE Attending(const Args& args, const Block& block, int warpgroup, const WaitBarrier& wait)
       : args_(args), block_(block), warpgroup_(warpgroup), wait_(wait) {}
 
   /// [warpgroup] All works of the block.
@@ -42,7 +42,7 @@ class Attending {
   }
 
  private:
-  FARWARP_DEVICE void release(Shared<Mbarrier> empty) const {
+  FARWARP_DEVICE void give_back(Shared<Mbarrier> empty) const {
     if (lane_index() == 0) mbarrier_arrive(empty);
   }
 
@@ -65,11 +65,11 @@ class Attending {
     wgmma_commit();
   }
   FARWARP_DEVICE void keys_read() {
-    release(block_.k_ring().empty(k_at_.stage));
+    give_back(block_.k_ring().empty(k_at_.stage));
     k_at_.advance();
   }
   FARWARP_DEVICE void values_read() {
-    release(block_.v_ring().empty(v_at_.stage));
+    give_back(block_.v_ring().empty(v_at_.stage));
     v_at_.advance();
   }
 
@@ -144,7 +144,7 @@ class Attending {
   FARWARP_DEVICE void attend(const BlockWork& work) {
     Softmax softmax{args_.scale_log2};
     if (work.keys.end <= work.keys.first) {
-      release(block_.q_empty());
+      give_back(block_.q_empty());
       return store_empty(work, softmax);
     }
     const int row = work.row + 64 * warpgroup_;
@@ -157,7 +157,7 @@ class Attending {
     steps<true>(work, whole_end, end - 1, softmax);
     steps<false>(work, whole_first, whole_end, softmax);
     steps<true>(work, first, whole_first, softmax);
-    release(block_.q_empty());
+    give_back(block_.q_empty());
     multiply_values();
     float factor[2], logarithm[2];
     softmax.finish(sink_of(work), factor, logarithm);
@@ -189,7 +189,7 @@ class Attending {
   const Args& args_;
   const Block& block_;
   int warpgroup_;
-  const Wait& wait_;
+  const WaitBarrier& wait_;
   Position k_at_, v_at_;
   float scores_[Block::kKeys / 2];
   float out_[Block::kHeadDim / 2];

@@ -20,10 +20,10 @@ FARWARP_DEVICE int claim_work(const Args& args) {
   return num_blocks() + claims;
 }
 
-template <class Block, class Wait>
+template <class Block, class WaitBarrier>
 class Loader {
  public:
-  FARWARP_DEVICE Loader(const Args& args, const Block& block, const Wait& wait)
+  FARWARP_DEVICE Loader(const Args& args, const Block& block, const WaitBarrier& wait)
       : args_(args), block_(block), wait_(wait) {}
 
   /// [thread] Copies what a work needs. The rings' positions go on from the work before.
@@ -109,15 +109,15 @@ class Loader {
 
   const Args& args_;
   const Block& block_;
-  const Wait& wait_;
+  const WaitBarrier& wait_;
   Position k_at_, v_at_;
   std::uint32_t q_parity_ = 0;
 };
 
 /// [thread] The role of the loader. Reads the operator's cells only after the first work's copies have started.
-template <class Block, class Wait>
-FARWARP_DEVICE void load_role(const Args& args, const Block& block, const Wait& wait) {
-  Loader<Block, Wait> loader(args, block, wait);
+template <class Block, class WaitBarrier>
+FARWARP_DEVICE void load_role(const Args& args, const Block& block, const WaitBarrier& wait) {
+  Loader<Block, WaitBarrier> loader(args, block, wait);
   BadInput bad;
   int number = block_index();
   loader.load(number, work_of(args, number, kWgmmaQueries, bad));

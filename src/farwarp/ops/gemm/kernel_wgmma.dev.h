@@ -29,8 +29,7 @@ static_assert(128 * kLoaderRegisters + 256 * kMultiplierRegisters <= farwarp::ti
 
 template <class T, int columns, bool swap_ab, int rows = farwarp::tile::kWgmmaRows>
 FARWARP_DEVICE void gemm_wgmma(const Args& args) {
-  using Block =
-      tile::WgmmaBlock<T, columns, farwarp::tile::wgmma_boxes(columns, farwarp::tile::kGemmWidestBoxes), rows>;
+  using Block = tile::WgmmaBlock<T, columns, farwarp::tile::wgmma_boxes(columns, farwarp::tile::kGemmBoxesOf256), rows>;
   using Tile = typename Block::Tile;
   const Block block{block_shared()};
   const Tile tile = block.tile();
@@ -60,7 +59,7 @@ FARWARP_DEVICE void gemm_wgmma(const Args& args) {
       tensor_prefetch(args.out);
       join_and_leave_call(args);
     }
-    if (args.grid.splits > 1) tile::attend_exchange();
+    if (args.grid.splits > 1) tile::attend_cluster_sum();
   } else {
     raise_registers<kMultiplierRegisters>();
     if (lane_index() == 0) mbarrier_arrive(block.multipliers_started());

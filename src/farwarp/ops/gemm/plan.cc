@@ -82,7 +82,7 @@ Result<GemmPlan> plan_gemm(const GemmDesc& desc, const MachineShape& shape) {
                                     .splits = desc.splits,
                                     .clusters = true,
                                     .rows = desc.tile_rows,
-                                    .widest_boxes = tile::kGemmWidestBoxes};
+                                    .boxes_of_256 = tile::kGemmBoxesOf256};
   const auto tiling = tile::tile_product(request, shape, "GemmDesc");
   if (!tiling.ok()) return tiling.status();
   static_cast<tile::Tiling&>(plan) = *tiling;

@@ -78,7 +78,8 @@ template <class Tile, class Operands, class Finish>
 FARWARP_DEVICE void multiply_tiles(const Tile& tile, const BlockWork& share, const SplitSpace& space,
                                    const Operands& operands, const Finish& finish) {
   if (share.turns.first >= share.grid.works()) return;
-  const Shared<std::uint32_t> last_word(reinterpret_cast<std::uint32_t*>((tile.memory + Tile::kShape.last_word()).raw));
+  const Shared<std::uint32_t> arrived_last(
+      reinterpret_cast<std::uint32_t*>((tile.memory + Tile::kShape.arrived_last()).raw));
   const auto sync = [] { block_sync(); };
   Feed<Tile, Operands> feed(share, operands);
   MfmaPipeline<Tile> pipeline{tile, {}, {}};
@@ -87,7 +88,7 @@ FARWARP_DEVICE void multiply_tiles(const Tile& tile, const BlockWork& share, con
     const Work work = share.at(turn);
     float sums[Tile::kSums] = {};
     for (int step = 0; step < work.steps.count; ++step) pipeline.step(feed, sums);
-    const SplitPart part{work.tile, work.split, thread_index(), last_word};
+    const SplitPart part{work.tile, work.split, thread_index(), arrived_last};
     if (share.grid.splits == 1 || sum_splits<Tile::kThreads>(space, part, sync, sums, sums)) finish(work, sums);
   }
 }

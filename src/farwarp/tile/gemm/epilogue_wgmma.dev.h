@@ -169,11 +169,11 @@ struct Finisher {
     }
   }
 
-  /// Exchanges sums with the other blocks of the cluster, 2 * parts in all, each of which has summed a part of K. Returns false if other
+  /// Adds up the sums of the blocks of the cluster, 2 * parts in all, each of which has summed a part of K. Returns false if other
   /// blocks own all parts of this multiplier's columns. Otherwise `part` is the part that this block owns, and `total` has its sums.
   template <int parts>
-  FARWARP_DEVICE bool exchange(int split, const float (&sums)[Tile::kSums], float (&total)[Tile::kSums / parts],
-                               int& part) const {
+  FARWARP_DEVICE bool sum_in_cluster(int split, const float (&sums)[Tile::kSums], float (&total)[Tile::kSums / parts],
+                                     int& part) const {
     using Sums = ClusterSums<Tile::kSums, parts>;
     static_assert(Sums::kClusterInboxBytes <= Tile::kMultipliers * Block::kBuffers * WgmmaShared::kBoxBytes);
     // Consecutive blocks have a tile's splits, so split s is block s of its cluster.
@@ -199,7 +199,7 @@ struct Finisher {
     if constexpr (swap_ab) {
       if (splits == 4) {
         float total[Tile::kSums / 2];
-        if (exchange<2>(split, sums, total, part)) store_part(origin, 0, part, total);
+        if (sum_in_cluster<2>(split, sums, total, part)) store_part(origin, 0, part, total);
         return;
       }
     }
@@ -208,7 +208,7 @@ struct Finisher {
       if (splits == 1) {
 #pragma unroll
         for (int i = 0; i < Tile::kSums; ++i) total[i] = sums[i];
-      } else if (!exchange<1>(split, sums, total, part)) {
+      } else if (!sum_in_cluster<1>(split, sums, total, part)) {
         return;
       }
       store_part(origin, 0, 0, total);
@@ -219,18 +219,18 @@ struct Finisher {
   }
 };
 
-/// [warps that do not multiply] Takes part in the cluster's barrier in Finisher::exchange(): all threads of the cluster must. One call for
+/// [warps that do not multiply] Takes part in the cluster's barrier in Finisher::sum_in_cluster(): all threads of the cluster must. One call for
 /// each work; a block has one work if a cluster splits K. The kernel calls the first cluster_arrive() before its warps take up their roles.
-FARWARP_DEVICE void attend_exchange() {
+FARWARP_DEVICE void attend_cluster_sum() {
   cluster_wait();
   cluster_arrive<Order::relaxed>();
   cluster_wait();
 }
 
 /// [warpgroup] Multiplies the multiplier's rows of each of the block's works and finishes them. `origin(work)` is where the tile begins.
-template <class Block, class Finish, class Origin, class Wait>
+template <class Block, class Finish, class Origin, class WaitBarrier>
 FARWARP_DEVICE void multiply_and_finish(const Block& block, const TileGrid& grid, Turns turns, const Finish& finisher,
-                                        const Origin& origin, const Wait& wait) {
+                                        const Origin& origin, const WaitBarrier& wait) {
   using Tile = typename Block::Tile;
   RingPosition<Tile::kStages> at;
   for (int number = turns.first; number < grid.works(); number += turns.stride) {
@@ -245,9 +245,9 @@ FARWARP_DEVICE void multiply_and_finish(const Block& block, const TileGrid& grid
 /// [warpgroup] The role of multiplier number `multiplier`: multiplies 64 rows of each of the block's works and stores them at `args.out`.
 /// `Args`: an argument block with the members grid, out, bias and n. `origin(work)` is where the work's tile begins. `swap_ab`: A is w, and
 /// the tile is stored transposed.
-template <bool swap_ab, class Args, class Block, class Origin, class Wait>
+template <bool swap_ab, class Args, class Block, class Origin, class WaitBarrier>
 FARWARP_DEVICE void multiply_and_store(const Args& args, const Block& block, int multiplier, Turns turns,
-                                       const Origin& origin, const Wait& wait) {
+                                       const Origin& origin, const WaitBarrier& wait) {
   using T = typename Block::Tile::Element;
   const auto send_box = [&](int row, int column, Shared<std::byte> box) { store_box(args.out, row, column, box); };
   const Finisher<Block, swap_ab, decltype(send_box)> finisher{.block = block,

@@ -101,10 +101,10 @@ FARWARP_DEVICE void load_step(const Tile& tile, const TensorMap& a, const Tensor
 /// [warpgroup] Sums `count` steps for multiplier number `multiplier`: `sums` has 64 x columns for each block of its rows. The loop goes on
 /// after a wait that gave up: the results of an aborted call are not used, and a loop exit that only some threads may take makes ptxas wait
 /// for each wgmma before the next.
-template <class Tile, class Wait>
+template <class Tile, class WaitBarrier>
 FARWARP_DEVICE void multiply_steps(const Tile& tile, int multiplier, int count,
                                    float (&sums)[Tile::kRowBlocks][Tile::kSums], RingPosition<Tile::kStages>& at,
-                                   const Wait& wait) {
+                                   const WaitBarrier& wait) {
   constexpr int kBlockBytes = 64 * kSwizzleRowBytes;
   const int first_row_byte = multiplier * Tile::kRowBlocks * kBlockBytes;
   int previous = -1;
@@ -157,9 +157,9 @@ struct WgmmaBlock {
     mbarrier_init(multipliers_started(), Tile::kReadingWarps);
     tile().ring.initialise(Tile::kReadingWarps, fillers);
   }
-  FARWARP_DEVICE Shared<std::uint32_t> last_word(int multiplier) const {
+  FARWARP_DEVICE Shared<std::uint32_t> arrived_last(int multiplier) const {
     return Shared<std::uint32_t>(
-        reinterpret_cast<std::uint32_t*>((barriers() + WgmmaShared::kLastWords + 4 * multiplier).raw));
+        reinterpret_cast<std::uint32_t*>((barriers() + WgmmaShared::kArrivedLast + 4 * multiplier).raw));
   }
 
  protected:
@@ -167,10 +167,10 @@ struct WgmmaBlock {
 };
 
 /// [warpgroup] Multiplies 64 rows of each of the block's tiles. Calls `finish(work, sums)` for every work; if K is split, only in the block
-/// that arrives last, with the sums of all splits. The other blocks call `skip()`. `last_word` is the warpgroup's own.
-template <class Tile, class Wait, class Finish, class Skip>
+/// that arrives last, with the sums of all splits. The other blocks call `skip()`. `arrived_last` is the warpgroup's own.
+template <class Tile, class WaitBarrier, class Finish, class Skip>
 FARWARP_DEVICE void multiply_role(const Tile& tile, int multiplier, const TileGrid& grid, Turns turns,
-                                  const SplitSpace& space, Shared<std::uint32_t> last_word, const Wait& wait,
+                                  const SplitSpace& space, Shared<std::uint32_t> arrived_last, const WaitBarrier& wait,
                                   const Finish& finish, const Skip& skip) {
   RingPosition<Tile::kStages> at;
   for (int number = turns.first; number < grid.works(); number += turns.stride) {
@@ -182,7 +182,7 @@ FARWARP_DEVICE void multiply_role(const Tile& tile, int multiplier, const TileGr
     if constexpr (Tile::kColumns <= kMostSplitColumns) {
       if (grid.splits > 1) {
         float total[Tile::kSums];
-        const SplitPart part{2 * work.tile + multiplier, work.split, thread_index() % 128, last_word};
+        const SplitPart part{2 * work.tile + multiplier, work.split, thread_index() % 128, arrived_last};
         const auto sync = [&] { group_sync(1 + multiplier, 128); };
         if (sum_splits<128>(space, part, sync, sums, total)) {
           finish(work, total);
@@ -210,9 +210,9 @@ FARWARP_DEVICE int load_first(const TileGrid& grid, Turns turns, const Load& loa
 
 /// [thread] Copies the operands of all the block's works, as far ahead as there are stages. load_first() has started the first `loaded`
 /// steps. Returns when the last step has been multiplied, or a wait gave up.
-template <class Tile, class Load, class Wait>
+template <class Tile, class Load, class WaitBarrier>
 FARWARP_DEVICE void load_role(const Tile& tile, const TileGrid& grid, Turns turns, int loaded, const Load& load,
-                              const Wait& wait) {
+                              const WaitBarrier& wait) {
   RingPosition<Tile::kStages> at, last;
   for (int i = 0; i < loaded; ++i) {
     last = at;

@@ -28,10 +28,10 @@ struct MfmaShape {
   constexpr int row_bytes() const { return 2 * depth; }
   constexpr int chunks() const { return depth / 8; }
   constexpr int stage_bytes() const { return (rows + columns) * row_bytes(); }
-  constexpr int last_word() const {
+  constexpr int arrived_last() const {
     return 2 * stage_bytes();
-  }  ///< offset of the word that says if this split arrived last
-  constexpr int shared_bytes() const { return last_word() + 16; }
+  }  ///< offset of 4 bytes that say if this split arrived last
+  constexpr int shared_bytes() const { return arrived_last() + 16; }
 };
 
 /// Byte offset of a chunk in one operand's part of a stage.

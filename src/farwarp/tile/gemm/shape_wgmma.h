@@ -15,14 +15,14 @@ inline constexpr int kMostSplits = 16;
 
 // Boxes of a warpgroup in tiles of 256 columns: 4 boxes leave room for 3 stages, 2 boxes for 4 stages.
 /// gemm.
-inline constexpr int kGemmWidestBoxes = 4;
+inline constexpr int kGemmBoxesOf256 = 4;
 /// ag-gemm, whose loaders wait for peers: ops/parallel_gemm/ag_gemm/MEASURED.md.
-inline constexpr int kAllGatherWidestBoxes = 2;
+inline constexpr int kAllGatherBoxesOf256 = 2;
 /// Kernels that send boxes to other ranks: ops/parallel_gemm/gemm_rs/MEASURED.md.
-inline constexpr int kSendWidestBoxes = 2;
+inline constexpr int kSendBoxesOf256 = 2;
 /// Boxes of a warpgroup: at least 2, and as many as 64 rows of a tile fill, unless the ring would lose a stage that it needs (tiles of 224 columns:
 /// ops/gemm/MEASURED.md).
-constexpr int wgmma_boxes(int columns, int widest) { return columns == 192 ? 3 : columns == 256 ? widest : 2; }
+constexpr int wgmma_boxes(int columns, int of_256) { return columns == 192 ? 3 : columns == 256 ? of_256 : 2; }
 
 /// Rows of y in a box if swap_ab; `columns` are the rows of x in a tile. With 4 splits each block stores half of these rows.
 constexpr int swap_ab_box_rows(int columns, int splits) { return splits == 4 ? columns / 2 : columns; }
@@ -37,7 +37,8 @@ struct WgmmaShared {
   static constexpr int kBoxBytes = 64 * 128;   ///< 64 rows of 64 elements; if transposed, up to 64 rows
   static constexpr int kBarriers = 1024;       ///< bytes: the ring's barriers, then what the three offsets below name
   static constexpr int kOperatorOffset = 512;  ///< offset, from barriers(), of an operator's own barriers and words
-  static constexpr int kLastWords = 960;       ///< offset of the words that say if this split arrived last
+  static constexpr int kArrivedLast =
+      960;  ///< offset of what says if this split arrived last, 4 bytes for each multiplier
   static constexpr int kStartOffset = 992;  ///< offset of the barrier at which multipliers arrive and the loader waits
   constexpr int stage_bytes() const { return (rows + columns) * 128; }
   constexpr int box_bytes() const { return 2 * buffers * kBoxBytes; }  ///< two warpgroups

@@ -110,8 +110,8 @@ struct SplitSpace {
 struct SplitPart {
   int number;  ///< the part's number among the parts of all tiles
   int split;
-  int thread;                       ///< the caller's number among the part's threads
-  Shared<std::uint32_t> last_word;  ///< the part's own
+  int thread;                          ///< the caller's number among the part's threads
+  Shared<std::uint32_t> arrived_last;  ///< the part's own: 1 if this split arrived last, else 0
 };
 
 /// [the part's threads] Stores `sums` into `space`. Returns true in the split that arrives last; `total` then has the sums of all splits.
@@ -133,11 +133,11 @@ FARWARP_DEVICE bool sum_splits(const SplitSpace& space, const SplitPart& part, c
   sync();
   if (part.thread == 0) {
     const std::uint32_t arrived = count_arrival(space.counters + part.number, space.epoch);
-    store(part.last_word, arrived == static_cast<std::uint32_t>(space.splits) ? 1u : 0u);
+    store(part.arrived_last, arrived == static_cast<std::uint32_t>(space.splits) ? 1u : 0u);
   }
   sync();
-  const bool last = load(part.last_word) != 0;
-  sync();  // all threads read the word before the next tile's word is written
+  const bool last = load(part.arrived_last) != 0;
+  sync();  // all threads have read it before it is written for the next tile
   if (!last) return false;
 #pragma unroll
   for (int i = 0; i < count; ++i) total[i] = 0;

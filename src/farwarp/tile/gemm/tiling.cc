@@ -33,12 +33,12 @@ double estimate(const TilingRequest& request, std::int64_t tiles, const Choice& 
                                WgmmaShared{choice.rows, choice.columns}.stage_bytes() / request.bytes_per_clock);
   const int sharing = request.clusters && request.all_resident ? choice.splits : 1;
   const double epilogue = 400 + request.column_clocks * choice.columns * heights / sharing;
-  const double exchange = choice.splits == 1 ? 0
-                          : request.clusters ? 2000
-                                             : 1500 + choice.columns * 8.0 * choice.splits;
+  const double adding_up = choice.splits == 1 ? 0
+                           : request.clusters ? 2000
+                                              : 1500 + choice.columns * 8.0 * choice.splits;
   const auto rounds = static_cast<double>(ceil_div(tiles * choice.splits, std::int64_t{request.blocks}));
   const double operands = 2.0 * request.k * (double{1} * request.m + request.n) / kMemoryBytesPerClock;
-  return kFill + exchange + std::max(operands, rounds * ceil_div(steps, choice.splits) * step) + rounds * epilogue;
+  return kFill + adding_up + std::max(operands, rounds * ceil_div(steps, choice.splits) * step) + rounds * epilogue;
 }
 
 /// Whether a product of `steps` can be cut into tiles and splits of this choice.
@@ -135,7 +135,7 @@ Status tile_wgmma(const TilingRequest& request, const char* desc, Tiling& result
   result.splits = choice.splits;
   result.tile_column_count = ceil_div(column_count, result.columns);
   result.threads = kWgmmaThreads;
-  const int boxes = wgmma_boxes(result.columns, request.widest_boxes);
+  const int boxes = wgmma_boxes(result.columns, request.boxes_of_256);
   result.shared_bytes = WgmmaShared{result.rows, result.columns, boxes}.total();
   result.why = fmt::format("{} tiles of {} x {} in {} split{} on {} multiprocessors, about {:.0f} clocks",
                            result.tiles(), result.rows, result.columns, result.splits, result.splits == 1 ? "" : "s",

@@ -31,7 +31,7 @@ struct TilingRequest {
   int splits = 0;                             ///< parts of k that different blocks sum, 1 to 16; 0: the best
   bool clusters = false;                      ///< splits are the blocks of a cluster
   int rows = 0;                               ///< of a tile: 128 or 256; 0: the best
-  int widest_boxes = 0;                       ///< wgmma_boxes()
+  int boxes_of_256 = 0;                       ///< wgmma_boxes()
   double bytes_per_clock = kL2BytesPerClock;  ///< bytes that a block loads in a clock
   bool all_resident = false;                  ///< blocks wait for each other: all clusters must run at once
   double column_clocks =

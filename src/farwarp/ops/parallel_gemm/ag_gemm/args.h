@@ -49,16 +49,16 @@ struct PieceIndex {
 };
 
 /// The order in which a shard's pieces are sent: one group of rows of pieces after another (the rows of one round of tiles), within a group
-/// along K. So a tile can multiply K as it arrives. With K in splits, the splits take turns. A row or depth outside of Pieces is no piece.
+/// along K. So a tile can multiply K as it arrives. With K in splits, the splits alternate. A row or depth outside of Pieces is no piece.
 struct PieceOrder {
-  std::int32_t turns;      ///< at() accepts 0 .. turns - 1
+  std::int32_t positions;  ///< at() accepts 0 .. positions - 1
   std::int32_t per_split;  ///< pieces along K in a split
   Divisor by_group;        ///< pieces of a group
   Divisor by_rows;         ///< rows of pieces in a group
   Divisor by_splits;
 
-  constexpr PieceIndex at(int turn) const {
-    const int group = by_group.quotient(turn), in_group = turn - group * by_group.value;
+  constexpr PieceIndex at(int position) const {
+    const int group = by_group.quotient(position), in_group = position - group * by_group.value;
     const int order = by_rows.quotient(in_group), row = in_group - order * by_rows.value;
     const int place = by_splits.quotient(order), split = order - place * by_splits.value;
     return {group * by_rows.value + row, split * per_split + place};
@@ -79,10 +79,10 @@ struct RowOrder {
   std::int32_t first;      ///< the row of tiles with the first own row; used if per_shard is 0
   std::int32_t count;      ///< rows of tiles
 
-  constexpr int at(int turn) const {
-    if (per_shard == 0) return (turn + first) % count;
-    if (turn < per_shard) return rank * per_shard + turn;
-    const int of_peers = turn - per_shard;
+  constexpr int at(int position) const {
+    if (per_shard == 0) return (position + first) % count;
+    if (position < per_shard) return rank * per_shard + position;
+    const int of_peers = position - per_shard;
     const int peer = (rank + 1 + of_peers % (ranks - 1)) % ranks;
     return peer * per_shard + of_peers / (ranks - 1);
   }

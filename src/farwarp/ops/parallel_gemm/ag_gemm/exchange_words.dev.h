@@ -22,42 +22,42 @@ class WordsToSend {
  public:
   FARWARP_DEVICE explicit WordsToSend(const Args& args)
       : args_(args),
-        turns_(args.piece_order.turns),
+        positions_(args.piece_order.positions),
         stride_(args.comm_blocks * (num_threads() / Target::kWarpSize)),
-        turn_(warp_index() * args.comm_blocks + block_index()) {}
+        position_(warp_index() * args.comm_blocks + block_index()) {}
 
-  FARWARP_DEVICE bool is_done() const { return turn_ >= turns_; }
+  FARWARP_DEVICE bool is_done() const { return position_ >= positions_; }
 
   /// [thread] Starts reading the next pieces.
   FARWARP_DEVICE OwnWords read() {
     OwnWords own;
 #pragma unroll
     for (int i = 0; i < OwnWords::kPieces; ++i) {
-      own.at[i] = offset_of(turn_);
+      own.at[i] = offset_of(position_);
       own.words[i] = {};
       if (own.at[i] >= 0) {
         const auto* const x = static_cast<const std::byte*>(args_.own_x) + own.at[i];
         own.words[i] = load(Global<const Vec16>(reinterpret_cast<const Vec16*>(x)));
       }
-      turn_ += stride_;
+      position_ += stride_;
     }
     return own;
   }
 
  private:
-  FARWARP_DEVICE int offset_of(int turn) const {
-    const bool dropped = args_.drop_put == static_cast<std::uint32_t>(turn) + 1;
-    if (turn >= turns_ || dropped) return -1;
-    const auto piece = args_.piece_order.at(turn);
+  FARWARP_DEVICE int offset_of(int position) const {
+    const bool dropped = args_.drop_put == static_cast<std::uint32_t>(position) + 1;
+    if (position >= positions_ || dropped) return -1;
+    const auto piece = args_.piece_order.at(position);
     const int column = piece.depth * kWordsDepth + lane_index() * 8;
     if (piece.row >= args_.pieces.row_count || column >= args_.k) return -1;
     return (piece.row * args_.k + column) * 2;
   }
 
   const Args& args_;
-  int turns_;
+  int positions_;
   int stride_;
-  int turn_;
+  int position_;
 };
 
 /// [thread] Stores the words into the inbox of every peer, beginning with the rank after this one, so that not all ranks send to the same

@@ -12,10 +12,11 @@ namespace farwarp::FARWARP_TARGET::ag_gemm {
 using namespace farwarp::ag_gemm;
 
 /// [warp] The loader of a block whose tiles' rows are rows of x (straight). One lane copies into the stages; all lanes wait for peers' x.
-template <class Tile, class Wait>
+template <class Tile, class WaitBarrier>
 class Loader {
  public:
-  FARWARP_DEVICE Loader(const Args& args, const Tile& tile, const Wait& wait) : args_(args), tile_(tile), wait_(wait) {}
+  FARWARP_DEVICE Loader(const Args& args, const Tile& tile, const WaitBarrier& wait)
+      : args_(args), tile_(tile), wait_(wait) {}
 
   /// [thread] The copying lane, before it uses the call: copies w of the first work's first `most` steps, and x if it is this rank's own.
   FARWARP_DEVICE void load_ahead(const Work& work, const Place& place, int most) {
@@ -82,7 +83,7 @@ class Loader {
 
   const Args& args_;
   const Tile tile_;
-  const Wait& wait_;
+  const WaitBarrier& wait_;
   int ahead_ = 0;  ///< steps of the current work for which load_ahead() has started the copies
   // Only the copying lane uses these:
   tile::RingPosition<Tile::kStages> at_, last_;
@@ -90,11 +91,11 @@ class Loader {
 };
 
 /// [warp] The loader's role. In an aborted call it copies whatever memory holds: the results are not used.
-template <class Block, class Wait>
-FARWARP_DEVICE void load_role(const Args& args, const Block& block, const Wait& wait) {
+template <class Block, class WaitBarrier>
+FARWARP_DEVICE void load_role(const Args& args, const Block& block, const WaitBarrier& wait) {
   using Tile = typename Block::Tile;
   const Turns turns = turns_of(args);
-  Loader<Tile, Wait> loader(args, block.tile(), wait);
+  Loader<Tile, WaitBarrier> loader(args, block.tile(), wait);
   const Work first = farwarp::tile::work_at(args.grid, turns.first);
   const Place place = place_of<Tile, false>(args, first);
   if (lane_index() == 0) loader.load_ahead(first, place, 1);
@@ -117,7 +118,7 @@ FARWARP_DEVICE void load_role(const Args& args, const Block& block, const Wait& 
 /// [block] A block that multiplies.
 template <class T, int columns, bool swap_ab>
 FARWARP_DEVICE void multiply_block(const Args& args) {
-  constexpr int kBoxes = farwarp::tile::wgmma_boxes(columns, farwarp::tile::kAllGatherWidestBoxes);
+  constexpr int kBoxes = farwarp::tile::wgmma_boxes(columns, farwarp::tile::kAllGatherBoxesOf256);
   const tile::WgmmaBlock<T, columns, kBoxes> block{block_shared()};
   if (thread_index() == 0) block.initialise();
   block_sync();
@@ -138,7 +139,7 @@ FARWARP_DEVICE void multiply_block(const Args& args) {
     if (thread_index() == 64) {
       tensor_prefetch(args.out);
     }
-    if (args.grid.splits > 1) tile::attend_exchange();
+    if (args.grid.splits > 1) tile::attend_cluster_sum();
   } else {
     raise_registers<224>();
     if (lane_index() == 0) mbarrier_arrive(block.multipliers_started());

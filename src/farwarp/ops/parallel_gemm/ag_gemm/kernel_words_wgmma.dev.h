@@ -35,8 +35,8 @@ struct WordRoles {
 
 template <class T, int columns>
 struct WordsBlock
-    : tile::WgmmaBlock<T, columns, farwarp::tile::wgmma_boxes(columns, farwarp::tile::kAllGatherWidestBoxes)> {
-  using Base = tile::WgmmaBlock<T, columns, farwarp::tile::wgmma_boxes(columns, farwarp::tile::kAllGatherWidestBoxes)>;
+    : tile::WgmmaBlock<T, columns, farwarp::tile::wgmma_boxes(columns, farwarp::tile::kAllGatherBoxesOf256)> {
+  using Base = tile::WgmmaBlock<T, columns, farwarp::tile::wgmma_boxes(columns, farwarp::tile::kAllGatherBoxesOf256)>;
 
   /// Each warp that has read the call's cells arrives here. The thread that leaves the call for the block waits here.
   FARWARP_DEVICE Shared<Mbarrier> call_read() const {
@@ -57,8 +57,8 @@ FARWARP_DEVICE void change_registers() {
 }
 
 /// [thread] Copies w. w was written before the call, so this reads none of the call's cells.
-template <bool swap_ab, class Block, class Wait>
-FARWARP_DEVICE void copy_w_role(const Args& args, const Block& block, const Wait& wait) {
+template <bool swap_ab, class Block, class WaitBarrier>
+FARWARP_DEVICE void copy_w_role(const Args& args, const Block& block, const WaitBarrier& wait) {
   using Tile = typename Block::Tile;
   const Tile tile = block.tile();
   const Turns turns = turns_of(args);
@@ -96,12 +96,12 @@ FARWARP_DEVICE void clear_role(const Args& args, const Block& block) {
 
 /// [warpgroup] Loads x. The first loading thread leaves the call for the block when its own steps are in the stages and all readers have
 /// read the cells. It has arrived at the cluster's barrier before that, so no other block waits for it to leave.
-template <bool swap_ab, class Roles, class Block, class Wait>
-FARWARP_DEVICE void load_x_role(const Args& args, const Block& block, const Wait& wait) {
+template <bool swap_ab, class Roles, class Block, class WaitBarrier>
+FARWARP_DEVICE void load_x_role(const Args& args, const Block& block, const WaitBarrier& wait) {
   using Tile = typename Block::Tile;
   Call call = read_call_of(args, block);
-  WordLoader<Tile, swap_ab, Roles::kLoadingWarps, Roles::kSharing, Wait> loader(args, block.tile(), warp_index() - 4,
-                                                                                call, wait);
+  WordLoader<Tile, swap_ab, Roles::kLoadingWarps, Roles::kSharing, WaitBarrier> loader(args, block.tile(),
+                                                                                       warp_index() - 4, call, wait);
   loader.run();
   if (args.grid.splits > 1) {
     cluster_wait();
@@ -135,7 +135,7 @@ FARWARP_DEVICE void multiply_words(const Args& args) {
     if (thread_index() == 0) copy_w_role<swap_ab>(args, block, wait);
     if (thread_index() == 32) tensor_prefetch(args.out);
     if (warp_index() > 0) clear_role(args, block);
-    if (args.grid.splits > 1) tile::attend_exchange();
+    if (args.grid.splits > 1) tile::attend_cluster_sum();
   } else if (loads) {
     change_registers<Roles::kLoadingRegisters, Roles::kLaunchedRegisters>();
     load_x_role<swap_ab, Roles>(args, block, wait);

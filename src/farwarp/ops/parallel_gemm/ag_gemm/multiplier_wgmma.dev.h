@@ -36,8 +36,8 @@ FARWARP_DEVICE Place place_of(const Args& args, const Work& work) {
 }
 
 /// [warpgroup] The role of a multiplier.
-template <bool swap_ab, class Block, class Wait>
-FARWARP_DEVICE void multiplier_role(const Args& args, const Block& block, int multiplier, const Wait& wait) {
+template <bool swap_ab, class Block, class WaitBarrier>
+FARWARP_DEVICE void multiplier_role(const Args& args, const Block& block, int multiplier, const WaitBarrier& wait) {
   const auto origin = [&](const Work& work) {
     const Place place = place_of<typename Block::Tile, swap_ab>(args, work);
     return swap_ab ? farwarp::tile::TileIndex{place.w_row, place.x_row}

@@ -162,7 +162,7 @@ FARWARP_DEVICE void return_piece(const Args& args, std::uint32_t epoch, int sour
 /// then the second of each rank, and so on. The warp must have sent all of its own pieces before.
 FARWARP_DEVICE void return_role(Call& call, const Args& args) {
   const int ranks = args.view.size;
-  const int items = args.piece_order.turns * ranks;
+  const int items = args.piece_order.positions * ranks;
   const int warps = args.comm_blocks * (num_threads() / Target::kWarpSize);
   for (int item = warp_index() * args.comm_blocks + block_index(); item < items; item += warps) {
     const PieceIndex piece = args.piece_order.at(item / ranks);
@@ -194,30 +194,30 @@ class PiecesToSend {
  public:
   FARWARP_DEVICE explicit PiecesToSend(const Args& args)
       : args_(args),
-        turns_(args.view.size == 1 || warp_index() >= args.sending_warps ? 0 : args.piece_order.turns),
-        turn_(warp_index() * args.comm_blocks + block_index()) {
+        positions_(args.view.size == 1 || warp_index() >= args.sending_warps ? 0 : args.piece_order.positions),
+        position_(warp_index() * args.comm_blocks + block_index()) {
     skip();
   }
 
-  FARWARP_DEVICE bool is_done() const { return turn_ >= turns_; }
+  FARWARP_DEVICE bool is_done() const { return position_ >= positions_; }
   FARWARP_DEVICE PieceIndex piece() const { return piece_; }
   FARWARP_DEVICE void next() {
-    turn_ += args_.comm_blocks * args_.sending_warps;
+    position_ += args_.comm_blocks * args_.sending_warps;
     skip();
   }
 
  private:
-  /// Advances to the next turn that has a piece.
+  /// Advances to the next position that has a piece.
   FARWARP_DEVICE void skip() {
-    for (; turn_ < turns_; turn_ += args_.comm_blocks * args_.sending_warps) {
-      piece_ = args_.piece_order.at(turn_);
+    for (; position_ < positions_; position_ += args_.comm_blocks * args_.sending_warps) {
+      piece_ = args_.piece_order.at(position_);
       if (piece_.row < args_.pieces.row_count && piece_.depth < args_.pieces.depth_count) return;
     }
   }
 
   const Args& args_;
-  int turns_;
-  int turn_;
+  int positions_;
+  int position_;
   PieceIndex piece_{};
 };
 

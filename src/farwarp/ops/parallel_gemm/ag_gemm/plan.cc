@@ -184,7 +184,7 @@ Result<tile::Tiling> tile_on_remaining_blocks(AllGatherGemmPlan& plan, const Mac
                                       .columns = columns,
                                       .splits = splits,
                                       .clusters = true,
-                                      .widest_boxes = tile::kAllGatherWidestBoxes};
+                                      .boxes_of_256 = tile::kAllGatherBoxesOf256};
     return tile::tile_product(request, shape, "ParallelGemmDesc");
   };
   auto tiling = tile(desc.splits);

@@ -34,8 +34,8 @@ TEST(AgGemmOrder, EveryPieceLeavesOnce) {
       for (const int splits : {1, 2, 7}) {
         std::set<std::pair<int, int>> seen;
         const auto order = make_piece_order(pieces, band, splits);
-        for (int turn = 0; turn < order.turns; ++turn) {
-          const auto piece = order.at(turn);
+        for (int position = 0; position < order.positions; ++position) {
+          const auto piece = order.at(position);
           ASSERT_GE(piece.row, 0);
           ASSERT_GE(piece.depth, 0);
           if (piece.row >= pieces.row_count || piece.depth >= pieces.depth_count) continue;
@@ -59,9 +59,9 @@ TEST(AgGemmOrder, EveryRowOfTilesOnceAndOwnOnesFirst) {
   for (int rank = 0; rank < 8; ++rank) {
     const RowOrder whole{rank, 8, 4, 0, 32};
     std::set<int> seen;
-    for (int turn = 0; turn < whole.count; ++turn) {
-      seen.insert(whole.at(turn));
-      EXPECT_EQ(whole.at(turn) / 4 == rank, turn < 4);
+    for (int position = 0; position < whole.count; ++position) {
+      seen.insert(whole.at(position));
+      EXPECT_EQ(whole.at(position) / 4 == rank, position < 4);
     }
     EXPECT_EQ(*seen.rbegin(), 31);
     EXPECT_EQ(seen.size(), 32u);

@@ -11,8 +11,8 @@ using farwarp::tile::Turns;
 using farwarp::tile::Work;
 
 /// [thread] Copies w, as gemm does. w was written before the call, so this reads none of the call's cells.
-template <class Block, class Wait>
-FARWARP_DEVICE void load_w_role(const Args& args, const Block& block, Turns turns, const Wait& wait) {
+template <class Block, class WaitBarrier>
+FARWARP_DEVICE void load_w_role(const Args& args, const Block& block, Turns turns, const WaitBarrier& wait) {
   using Tile = typename Block::Tile;
   const Tile tile = block.tile();
   const auto load = [&](const Work& work, int step, int stage) {
@@ -28,8 +28,8 @@ FARWARP_DEVICE void load_w_role(const Args& args, const Block& block, Turns turn
 }
 
 /// [warp] Copies x. Reads and leaves the call for the block. In an aborted call it copies whatever memory holds: the results are not used.
-template <class Block, class Wait>
-FARWARP_DEVICE void load_x_role(const Args& args, const Block& block, Turns turns, const Wait& wait) {
+template <class Block, class WaitBarrier>
+FARWARP_DEVICE void load_x_role(const Args& args, const Block& block, Turns turns, const WaitBarrier& wait) {
   using Tile = typename Block::Tile;
   const Tile tile = block.tile();
   std::uint32_t phase = 0;

@@ -70,11 +70,11 @@ class Steps {
 
 /// [warp] Loads x of every n-th step. Each `sharing` of the `warps` loading warps share the rows of one step, and the groups of warps take
 /// steps in turn. A warp that waits for one of its loads waits for all of them, so only different warps can have several steps in flight.
-template <class Tile, bool swap_ab, int warps, int sharing, class Wait>
+template <class Tile, bool swap_ab, int warps, int sharing, class WaitBarrier>
 class WordLoader {
  public:
   /// `number`: the warp's index among the loading warps.
-  FARWARP_DEVICE WordLoader(const Args& args, const Tile& tile, int number, Call& call, const Wait& wait)
+  FARWARP_DEVICE WordLoader(const Args& args, const Tile& tile, int number, Call& call, const WaitBarrier& wait)
       : args_(args),
         tile_(tile),
         number_(number),
@@ -193,7 +193,7 @@ class WordLoader {
   const Tile tile_;
   const int number_;
   Call& call_;
-  const Wait& wait_;
+  const WaitBarrier& wait_;
   /// Bases of WordsOfStep::first: the call's inbox, and the address that makes this rank's rows lie at own_x.
   const std::byte *inbox_, *own_;
   WordsOfStep step_;

@@ -18,12 +18,12 @@ struct TwoShotByBoxes : gemm_reduce::ByBoxes<T, columns, swap_ab> {
 
   const Args& all;
 
-  template <class Wait>
-  FARWARP_DEVICE void reduce(const Block& block, const Wait& wait) const {
+  template <class WaitBarrier>
+  FARWARP_DEVICE void reduce(const Block& block, const WaitBarrier& wait) const {
     reduce_and_send<gemm_reduce::kReduceWarpVectors>(block, wait);
   }
-  template <class Wait>
-  FARWARP_DEVICE void run_multiplier(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
+  template <class WaitBarrier>
+  FARWARP_DEVICE void run_multiplier(const Block& block, int multiplier, Turns turns, const WaitBarrier& wait) const {
     gemm_reduce::multiply_for_store_warp<swap_ab>(all.reduce, block, multiplier, turns, wait);
     reduce_and_send<gemm_reduce::kMultiplierWarpVectors<Base::kBandColumns>>(block, wait);
     Call call = block.await_call(all.reduce.view, all.reduce.slot, wait);
@@ -31,8 +31,8 @@ struct TwoShotByBoxes : gemm_reduce::ByBoxes<T, columns, swap_ab> {
   }
 
  private:
-  template <int vectors, class Wait>
-  FARWARP_DEVICE void reduce_and_send(const Block& block, const Wait& wait) const {
+  template <int vectors, class WaitBarrier>
+  FARWARP_DEVICE void reduce_and_send(const Block& block, const WaitBarrier& wait) const {
     gemm_ar::reduce_and_send<T, Base::kBandColumns, vectors>(
         all, gemm_reduce::TakenChunks(block.taken()), block.await_call(all.reduce.view, all.reduce.slot, wait).epoch,
         gemm_reduce::band_waiter(all.reduce, block, wait));
@@ -52,8 +52,8 @@ struct SwapAbByOwners : gemm_reduce::SwapAbByWords<T, columns, gemm_reduce::Rows
 
   const Args& all;
 
-  template <class Wait>
-  FARWARP_DEVICE void after_done(const Block& block, const Wait& wait) const {
+  template <class WaitBarrier>
+  FARWARP_DEVICE void after_done(const Block& block, const WaitBarrier& wait) const {
     Call call = block.await_call(all.reduce.view, all.reduce.slot, wait);
     gemm_reduce::for_each_vector(
         call, all.reduce.word_inbox, rows_of(all, all.reduce.view.rank), Base::share(),
@@ -72,8 +72,8 @@ struct StraightTwoShotByWords : gemm_reduce::StraightByWords<T, columns> {
 
   const Args& all;
 
-  template <class Wait>
-  FARWARP_DEVICE void reduce(const Block& block, const Wait& wait) const {
+  template <class WaitBarrier>
+  FARWARP_DEVICE void reduce(const Block& block, const WaitBarrier& wait) const {
     Call call = block.await_call(all.reduce.view, all.reduce.slot, wait);
     if (!call.live) return;
     const gemm_reduce::TakenChunks next(block.taken());
@@ -81,8 +81,8 @@ struct StraightTwoShotByWords : gemm_reduce::StraightByWords<T, columns> {
         call, all.reduce.word_inbox, rows_of(all, all.reduce.view.rank), next,
         [&](int row, int vector) { reduce_and_send_vector<T, Failure::inlined>(call, all, row, vector); });
   }
-  template <class Wait>
-  FARWARP_DEVICE void after_done(const Block& block, const Wait& wait) const {
+  template <class WaitBarrier>
+  FARWARP_DEVICE void after_done(const Block& block, const WaitBarrier& wait) const {
     reduce(block, wait);
     Call call = block.await_call(all.reduce.view, all.reduce.slot, wait);
     if (!call.live) return;

@@ -21,27 +21,27 @@ struct RegisterBudget {
   }
 };
 
-/// The boxes between one multiplier, which fills them in turn, and its store warp, which sends them in turn and releases them.
+/// The boxes between one multiplier, which fills them in turn, and its store warp, which sends them in turn and gives them back.
 template <int boxes>
 struct BoxPipeline {
   static constexpr int kCount = boxes;
   Shared<std::byte> memory;
   Shared<Mbarrier>
       barriers;  ///< [2][boxes]: full (an arrival of each warp that fills), empty (one arrival of the store warp)
-  Shared<std::uint32_t> marks;  ///< [boxes]: the box's mark, starts_tile()
+  Shared<std::uint32_t> marks;  ///< [boxes]
 
   FARWARP_DEVICE Shared<std::byte> box(int number) const { return memory + number * WgmmaShared::kBoxBytes; }
   FARWARP_DEVICE Shared<Mbarrier> full(int number) const { return barriers + number; }
   FARWARP_DEVICE Shared<Mbarrier> empty(int number) const { return barriers + boxes + number; }
   /// The mark of a box, written if K is split. Only that of a work's first box means something; nobody reads the others. 1: the box begins a tile.
   /// 0: another block sends the tile of this work, and the box holds nothing.
-  FARWARP_DEVICE Shared<std::uint32_t> starts_tile(int number) const { return marks + number; }
+  FARWARP_DEVICE Shared<std::uint32_t> mark(int number) const { return marks + number; }
 };
 
 template <class T, int columns>
 struct SendingBlock
-    : tile::WgmmaBlock<T, columns, farwarp::tile::wgmma_boxes(columns, farwarp::tile::kSendWidestBoxes)> {
-  using Base = tile::WgmmaBlock<T, columns, farwarp::tile::wgmma_boxes(columns, farwarp::tile::kSendWidestBoxes)>;
+    : tile::WgmmaBlock<T, columns, farwarp::tile::wgmma_boxes(columns, farwarp::tile::kSendBoxesOf256)> {
+  using Base = tile::WgmmaBlock<T, columns, farwarp::tile::wgmma_boxes(columns, farwarp::tile::kSendBoxesOf256)>;
   using typename Base::Tile;
   static constexpr int kBuffers = Base::kBuffers;
   static constexpr int kFillingWarps = 4;  ///< warps that fill a box
@@ -75,25 +75,25 @@ struct SendingBlock
 
   /// [thread] One thread gives the call, whose cells it has read, to the others.
   FARWARP_DEVICE void publish(const Call& call) const {
-    const Shared<std::uint64_t> words = at<std::uint64_t>(kCall);
-    store(words, std::uint64_t{call.epoch} << 32 | (call.live ? 1u : 0u));
-    store(words + 1, call.started_ns);
-    store(words + 2, call.deadline_ns);
-    store(words + 3, call.grace_ns);
+    const Shared<std::uint64_t> fields = at<std::uint64_t>(kCall);
+    store(fields, std::uint64_t{call.epoch} << 32 | (call.live ? 1u : 0u));
+    store(fields + 1, call.started_ns);
+    store(fields + 2, call.deadline_ns);
+    store(fields + 3, call.grace_ns);
     mbarrier_arrive(published());
   }
   /// [thread] Waits until the call has been published, and returns it. If the wait expires, the returned call is not live.
-  template <class Wait>
-  FARWARP_DEVICE Call await_call(const WorldView& view, std::uint32_t slot, const Wait& wait) const {
+  template <class WaitBarrier>
+  FARWARP_DEVICE Call await_call(const WorldView& view, std::uint32_t slot, const WaitBarrier& wait) const {
     if (!wait(published(), 0)) return {view, slot, 0, 0, 0, 0, false};
-    const Shared<std::uint64_t> words = at<std::uint64_t>(kCall);
-    const std::uint64_t first = load(words);
+    const Shared<std::uint64_t> fields = at<std::uint64_t>(kCall);
+    const std::uint64_t first = load(fields);
     return {view,
             slot,
             static_cast<std::uint32_t>(first >> 32),
-            load(words + 1),
-            load(words + 2),
-            load(words + 3),
+            load(fields + 1),
+            load(fields + 2),
+            load(fields + 3),
             static_cast<std::uint32_t>(first) != 0};
   }
 
@@ -103,7 +103,7 @@ struct SendingBlock
   static constexpr int kBoxMarks = kBoxBarriers + Tile::kMultipliers * 2 * kBuffers * 8;
   static constexpr int kCall = kBoxMarks + Tile::kMultipliers * kBuffers * 4;
   static constexpr int kPublished = kCall + 4 * 8, kDone = kPublished + 8, kTaken = kDone + 8;
-  static_assert(kCall % 8 == 0 && WgmmaShared::kOperatorOffset + kTaken + 4 <= WgmmaShared::kLastWords);
+  static_assert(kCall % 8 == 0 && WgmmaShared::kOperatorOffset + kTaken + 4 <= WgmmaShared::kArrivedLast);
 
   template <class Word>
   FARWARP_DEVICE Shared<Word> at(int offset) const {
@@ -113,10 +113,10 @@ struct SendingBlock
 
 /// [warpgroup] A multiplier's end of its boxes, with the interface of tile::BoxWriter: the store warp sends the boxes. `copied`: it sends them by
 /// tensor copies, which read shared memory through the async proxy.
-template <bool copied, class Boxes, class Wait>
+template <bool copied, class Boxes, class WaitBarrier>
 class BoxProducer {
  public:
-  FARWARP_DEVICE BoxProducer(const Boxes& boxes, bool split, const Wait& wait)
+  FARWARP_DEVICE BoxProducer(const Boxes& boxes, bool split, const WaitBarrier& wait)
       : boxes_(boxes), split_(split), wait_(wait) {}
 
   /// Fills boxes 0 to count - 1 of a tile. After a wait that gave up it goes on: the results of an aborted call are not used.
@@ -154,14 +154,14 @@ class BoxProducer {
   FARWARP_DEVICE void close(bool starts_tile) {
     if constexpr (copied) proxy_fence();
     warp_sync();
-    if (split_ && thread_index() % 128 == 0) store(boxes_.starts_tile(next_.stage), starts_tile ? 1u : 0u);
+    if (split_ && thread_index() % 128 == 0) store(boxes_.mark(next_.stage), starts_tile ? 1u : 0u);
     if (lane_index() == 0) mbarrier_arrive(boxes_.full(next_.stage));
     next_.advance();
   }
 
   const Boxes boxes_;
   bool split_;
-  const Wait& wait_;
+  const WaitBarrier& wait_;
   tile::RingPosition<Boxes::kCount> next_;
 };
 

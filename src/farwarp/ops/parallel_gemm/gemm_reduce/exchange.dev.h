@@ -19,7 +19,7 @@ using Flag = SystemCell<std::uint64_t>;
 FARWARP_DEVICE Peer<Flag> flag_at(const Args& args, int owner, int row, int column) {
   const Bands& bands = args.bands;
   return peer_address<Flag>(args.view, owner, args.offsets.flags) +
-         bands.flag(args.view.rank, row / bands.rows - bands.first_of(owner), column / bands.columns);
+         bands.flag_index(args.view.rank, row / bands.rows - bands.first_of(owner), column / bands.columns);
 }
 
 /// [thread] Remembers which owners have stored their ready cells for this call, so that each is awaited once.
@@ -110,7 +110,7 @@ FARWARP_DEVICE bool await_bands(Call& call, const Args& args, BandRange bands) {
     const Global<Flag> flags = own_address<Flag>(args.view, args.offsets.flags);
     std::uint32_t value = 0;
     // depth 1: the peer that has not sent may itself wait for a ready cell.
-    wait_tagged<failure>(call, flags + args.bands.flag(source, band, bands.column), call.epoch, value,
+    wait_tagged<failure>(call, flags + args.bands.flag_index(source, band, bands.column), call.epoch, value,
                          {.site = kSitePartials, .peer = source, .depth = 1});
   }
   warp_sync();

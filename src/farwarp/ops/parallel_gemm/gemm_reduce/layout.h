@@ -38,7 +38,7 @@ struct Bands {
   /// The row of bands that has the owner's first row. The owner's flags count rows of bands from it.
   constexpr int first_of(int owner) const { return owner * owned / rows; }
   /// Index of the flag of `source`'s band among the owner's flags. `row_band` counts from first_of(owner).
-  constexpr std::int64_t flag(int source, int row_band, int column_band) const {
+  constexpr std::int64_t flag_index(int source, int row_band, int column_band) const {
     return (std::int64_t{source} * row_count + row_band) * column_count + column_band;
   }
 };
@@ -117,13 +117,13 @@ constexpr ChunkPlace chunk_at(const WordInbox& inbox, int chunk) {
 /// of the rank after this one.
 struct RowOrder {
   std::int32_t count;      ///< rows of tiles
-  std::int32_t ranks;      ///< owners that take turns; 0: none do
-  std::int32_t per_owner;  ///< rows of tiles of an owner, if owners take turns
+  std::int32_t ranks;      ///< owners whose rows alternate; 0: none do
+  std::int32_t per_owner;  ///< rows of tiles of an owner, if owners alternate
   std::int32_t first;      ///< the first owner, or the first row of tiles
 
-  constexpr int at(int turn) const {
-    if (ranks != 0) return (first + turn % ranks) % ranks * per_owner + turn / ranks;
-    return turn + first < count ? turn + first : turn + first - count;
+  constexpr int at(int position) const {
+    if (ranks != 0) return (first + position % ranks) % ranks * per_owner + position / ranks;
+    return position + first < count ? position + first : position + first - count;
   }
 };
 

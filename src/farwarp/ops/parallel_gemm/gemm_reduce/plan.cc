@@ -77,7 +77,7 @@ Result<Plan> make_plan(const ParallelGemmDesc& desc, const MachineShape& shape, 
                                     .columns = desc.tile_columns,
                                     .splits = desc.splits,
                                     .clusters = clusters,
-                                    .widest_boxes = tile::kSendWidestBoxes,
+                                    .boxes_of_256 = tile::kSendBoxesOf256,
                                     .bytes_per_clock = clusters ? kSwapAbBytesPerClock : tile::kL2BytesPerClock,
                                     .all_resident = true,
                                     .column_clocks = clusters ? kSwapAbColumnClocks : tile::kStoreColumnClocks};
@@ -103,11 +103,11 @@ RowOrder Plan::row_order(int rank) const {
 std::int64_t Plan::heap_bytes() const { return workspace.total + (word_inbox.bytes() + 255) / 256 * 256; }
 
 std::string Plan::to_string() const {
-  const bool takes_turns = row_order(0).ranks != 0;
+  const bool alternate = row_order(0).ranks != 0;
   const std::string sending =
       word_inbox.rows != 0 ? "words" : fmt::format("boxes in bands of {} x {}", bands.rows, bands.columns);
   return fmt::format("{}; exchange {}, {}; {} KB of heap", Tiling::to_string(), sending,
-                     takes_turns ? "owners take turns" : "owners one after another", heap_bytes() / 1024);
+                     alternate ? "owners alternate" : "owners one after another", heap_bytes() / 1024);
 }
 
 }  // namespace farwarp::gemm_reduce

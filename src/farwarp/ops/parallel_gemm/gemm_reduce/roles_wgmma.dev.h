@@ -38,8 +38,8 @@ class TakenChunks {
 
 /// [warp] Returns a function that waits for bands. It reads the block's call from shared memory for each wait, so that the call occupies no
 /// registers between waits.
-template <class Block, class Wait>
-FARWARP_DEVICE auto band_waiter(const Args& args, const Block& block, const Wait& wait) {
+template <class Block, class WaitBarrier>
+FARWARP_DEVICE auto band_waiter(const Args& args, const Block& block, const WaitBarrier& wait) {
   return [&](BandRange bands) {
     Call call = block.await_call(args.view, args.slot, wait);
     return await_bands<Failure::inlined>(call, args, bands);
@@ -49,9 +49,9 @@ FARWARP_DEVICE auto band_waiter(const Args& args, const Block& block, const Wait
 /// [warpgroup] Multiplies 64 rows of each tile. `fill(work, row, column, sums)` gets the sums of the tile whose first rows are `row` of A and
 /// `column` of B; `skip()` is called for a work whose tile another block finishes. If K is split, blocks add up their sums through the
 /// workspace.
-template <class Block, class Wait, class Fill, class Skip>
-FARWARP_DEVICE void multiply_works(const Args& args, const Block& block, int multiplier, Turns turns, const Wait& wait,
-                                   const Fill& fill, const Skip& skip) {
+template <class Block, class WaitBarrier, class Fill, class Skip>
+FARWARP_DEVICE void multiply_works(const Args& args, const Block& block, int multiplier, Turns turns,
+                                   const WaitBarrier& wait, const Fill& fill, const Skip& skip) {
   using Tile = typename Block::Tile;
   const std::uint32_t epoch = args.grid.splits > 1 ? block.await_call(args.view, args.slot, wait).epoch : 0;
   const tile::SplitSpace space{own_address<Vec16>(args.view, args.offsets.partials),
@@ -59,18 +59,19 @@ FARWARP_DEVICE void multiply_works(const Args& args, const Block& block, int mul
   const auto finish = [&](const Work& work, const float(&sums)[Tile::kSums]) {
     fill(work, args.order.at(work.at.row) * Tile::kRows, work.at.column * Tile::kColumns, sums);
   };
-  tile::multiply_role(block.tile(), multiplier, args.grid, turns, space, block.last_word(multiplier), wait, finish,
+  tile::multiply_role(block.tile(), multiplier, args.grid, turns, space, block.arrived_last(multiplier), wait, finish,
                       skip);
 }
 
 /// [warpgroup] Multiplies and gives the sums to the store warp in boxes. `copied`: it sends them by tensor copies. `swap_ab`: A is w, and the
 /// tile is stored transposed.
-template <bool swap_ab, bool copied = true, class Block, class Wait>
+template <bool swap_ab, bool copied = true, class Block, class WaitBarrier>
 FARWARP_DEVICE void multiply_for_store_warp(const Args& args, const Block& block, int multiplier, Turns turns,
-                                            const Wait& wait) {
+                                            const WaitBarrier& wait) {
   using Tile = typename Block::Tile;
   const Global<const typename Tile::Element> bias(static_cast<const typename Tile::Element*>(args.bias));
-  BoxProducer<copied, typename Block::Boxes, Wait> producer(block.boxes_of(multiplier), args.grid.splits > 1, wait);
+  BoxProducer<copied, typename Block::Boxes, WaitBarrier> producer(block.boxes_of(multiplier), args.grid.splits > 1,
+                                                                   wait);
   const auto fill = [&](const Work&, int row, int column, const float(&sums)[Tile::kSums]) {
     const auto send_box = [](int, int, Shared<std::byte>) {};  // nothing: the store warp sends
     tile::fill_multiplier_boxes<Tile, swap_ab>(producer, send_box, multiplier, row, column, bias, args.n, sums);
@@ -79,8 +80,8 @@ FARWARP_DEVICE void multiply_for_store_warp(const Args& args, const Block& block
 }
 
 /// [thread] Leaves the call for the block, if it was joined, once all arrivals at block.done() have been made.
-template <class Block, class Wait>
-FARWARP_DEVICE void leave_when_done(const Args& args, const Block& block, const Wait& wait) {
+template <class Block, class WaitBarrier>
+FARWARP_DEVICE void leave_when_done(const Args& args, const Block& block, const WaitBarrier& wait) {
   wait(block.done(), 0);
   const Call call = block.await_call(args.view, args.slot, wait);
   if (call.live) leave_call(call, 0);
@@ -89,8 +90,8 @@ FARWARP_DEVICE void leave_when_done(const Args& args, const Block& block, const 
 /// [warp] Joins the call for the block, publishes it, and runs `background()`. With boxes it also stores this rank's ready cells at its peers,
 /// and leaves the call at its end. With words a block leaves the call before it has added up. With straight tiles the reduce warp is then still
 /// adding up, so the loader leaves.
-template <bool by_words, class Block, class Wait, class Background>
-FARWARP_DEVICE void reduce_warp_role(const Args& args, const Block& block, const Wait& wait,
+template <bool by_words, class Block, class WaitBarrier, class Background>
+FARWARP_DEVICE void reduce_warp_role(const Args& args, const Block& block, const WaitBarrier& wait,
                                      const Background& background) {
   std::uint32_t phase = 0;
   Call call = read_call(args.view, args.slot, phase);
@@ -110,9 +111,9 @@ FARWARP_DEVICE void reduce_warp_role(const Args& args, const Block& block, const
 }
 
 /// [thread] The loader's role: tile::load_role() once the multipliers have started.
-template <class Block, class Load, class Wait>
+template <class Block, class Load, class WaitBarrier>
 FARWARP_DEVICE void load_when_started(const Args& args, const Block& block, Turns turns, int loaded, const Load& load,
-                                      const Wait& wait) {
+                                      const WaitBarrier& wait) {
   // As in gemm: the multipliers fetch their instructions before the copies of all stages fill the memory system.
   wait(block.multipliers_started(), 0);
   tile::load_role(block.tile(), args.grid, turns, loaded, load, wait);
@@ -147,7 +148,7 @@ FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
   const bool clusters = Roles::kClusters && args.grid.splits > 1;
   if (clusters) cluster_arrive<Order::relaxed>();
   const auto attend = [&] {
-    if (clusters) tile::attend_exchange();
+    if (clusters) tile::attend_cluster_sum();
   };
   BlockWaits waits;
   const auto wait = [&](Shared<Mbarrier> barrier, std::uint32_t parity) {
@@ -193,14 +194,14 @@ struct ByBoxes {
 
   const Args& args;
 
-  template <class Wait>
-  FARWARP_DEVICE void send(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
+  template <class WaitBarrier>
+  FARWARP_DEVICE void send(const Block& block, int multiplier, Turns turns, const WaitBarrier& wait) const {
     if (lane_index() < args.view.size) tensor_prefetch(args.inbox_maps[lane_index()]);
     Call call = block.await_call(args.view, args.slot, wait);
     store_role<swap_ab>(call, args, block, multiplier, turns, wait);
   }
-  template <class Wait>
-  FARWARP_DEVICE void after_done(const Block&, const Wait&) const {}
+  template <class WaitBarrier>
+  FARWARP_DEVICE void after_done(const Block&, const WaitBarrier&) const {}
 };
 
 /// Roles whose store warps send words, with straight tiles.
@@ -212,24 +213,24 @@ struct StraightByWords {
 
   const Args& args;
 
-  template <class Wait>
-  FARWARP_DEVICE void send(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
+  template <class WaitBarrier>
+  FARWARP_DEVICE void send(const Block& block, int multiplier, Turns turns, const WaitBarrier& wait) const {
     send_words_role(block.await_call(args.view, args.slot, wait), args, block, multiplier, turns, wait);
   }
-  template <class Wait>
-  FARWARP_DEVICE void run_multiplier(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
+  template <class WaitBarrier>
+  FARWARP_DEVICE void run_multiplier(const Block& block, int multiplier, Turns turns, const WaitBarrier& wait) const {
     multiply_for_store_warp<false, false>(args, block, multiplier, turns, wait);
   }
-  template <class Wait>
-  FARWARP_DEVICE void reduce(const Block& block, const Wait& wait) const {
+  template <class WaitBarrier>
+  FARWARP_DEVICE void reduce(const Block& block, const WaitBarrier& wait) const {
     Call call = block.await_call(args.view, args.slot, wait);
     if (!call.live) return;
     for_each_vector_of_chunks(
         call, args.word_inbox, args.word_inbox.rows, TakenChunks(block.taken()),
         [&](int row, int vector) { reduce_vector<T, Failure::inlined>(call, args, row, vector, IntoY{args}); });
   }
-  template <class Wait>
-  FARWARP_DEVICE void after_done(const Block& block, const Wait& wait) const {
+  template <class WaitBarrier>
+  FARWARP_DEVICE void after_done(const Block& block, const WaitBarrier& wait) const {
     reduce(block, wait);
   }
 };

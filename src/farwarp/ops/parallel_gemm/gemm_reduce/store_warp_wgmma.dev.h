@@ -46,7 +46,7 @@ class Sender {
     }
   }
 
-  /// Waits until the band has arrived as a whole, then stores its flags. All its boxes have been released before.
+  /// Waits until the band has arrived as a whole, then stores its flags. All its boxes have been given back before.
   FARWARP_DEVICE void signal() {
     if (lane_index() != 0) return;
     bulk_wait_all();
@@ -81,12 +81,12 @@ class Sender {
 };
 
 /// [warp] The store warp's end of its multiplier's boxes.
-template <class Boxes, class Wait>
+template <class Boxes, class WaitBarrier>
 class BoxConsumer {
  public:
   static constexpr int kCount = Boxes::kCount;
 
-  FARWARP_DEVICE BoxConsumer(const Boxes& boxes, const Wait& wait) : boxes_(boxes), wait_(wait) {}
+  FARWARP_DEVICE BoxConsumer(const Boxes& boxes, const WaitBarrier& wait) : boxes_(boxes), wait_(wait) {}
 
   /// Waits for the next box. False if the wait expired; then no more boxes arrive.
   FARWARP_DEVICE bool await() const {
@@ -96,23 +96,23 @@ class BoxConsumer {
   }
   FARWARP_DEVICE Shared<std::byte> box() const { return boxes_.box(next_.stage); }
   /// If K is split: whether the next box, which has arrived, begins a tile.
-  FARWARP_DEVICE bool starts_tile() const { return load(boxes_.starts_tile(next_.stage)) != 0; }
+  FARWARP_DEVICE bool starts_tile() const { return load(boxes_.mark(next_.stage)) != 0; }
   FARWARP_DEVICE void advance() { next_.advance(); }
 
-  /// Releases the oldest `count` boxes, each as soon as its copy has read it, or at once if it was not sent. `pending`: how many copies are
+  /// Gives back the oldest `count` boxes, each as soon as its copy has read it, or at once if it was not sent. `pending`: how many copies are
   /// newer than the last of them.
   template <int count, int pending = 0>
-  FARWARP_DEVICE void release_after_copies() {
+  FARWARP_DEVICE void give_back_after_copies() {
     warp_sync();  // after the lanes' reads of the box, if they stored its rows; Sender::signal() releases these stores
     if (lane_index() == 0) {
       bulk_wait_read<count - 1 + pending>();
       mbarrier_arrive(boxes_.empty(oldest_.stage));
     }
     oldest_.advance();
-    if constexpr (count > 1) release_after_copies<count - 1, pending>();
+    if constexpr (count > 1) give_back_after_copies<count - 1, pending>();
   }
-  /// Releases the oldest box, which no copy reads.
-  FARWARP_DEVICE void release_now() {
+  /// Gives back the oldest box, which no copy reads.
+  FARWARP_DEVICE void give_back_now() {
     warp_sync();
     if (lane_index() == 0) mbarrier_arrive(boxes_.empty(oldest_.stage));
     oldest_.advance();
@@ -120,7 +120,7 @@ class BoxConsumer {
 
  private:
   const Boxes boxes_;
-  const Wait& wait_;
+  const WaitBarrier& wait_;
   tile::RingPosition<Boxes::kCount> next_, oldest_;
 };
 
@@ -131,30 +131,30 @@ FARWARP_DEVICE bool send_boxes(Sender& sender, Consumer& boxes, int row, int col
   constexpr int kRows = swap_ab ? columns : 64;
 #pragma unroll 1
   for (int box = 0; box < kBoxes; ++box) {
-    if (box >= kBuffers) boxes.template release_after_copies<1, kBuffers - 1>();
+    if (box >= kBuffers) boxes.template give_back_after_copies<1, kBuffers - 1>();
     if (!boxes.await()) return false;
     const int begin = swap_ab || 64 * box + 64 <= columns ? 64 * box : columns - 64;  // as fill_boxes() writes them
     sender.send_box(row, column + begin, kRows, boxes.box());
     boxes.advance();
   }
-  boxes.template release_after_copies < kBoxes<kBuffers ? kBoxes : kBuffers>();
+  boxes.template give_back_after_copies < kBoxes<kBuffers ? kBoxes : kBuffers>();
   return true;
 }
 
 /// [warp] The role: sends all sums of multiplier number `multiplier`. `swap_ab`: A is w, and boxes are transposed.
-template <bool swap_ab, class Block, class Wait>
+template <bool swap_ab, class Block, class WaitBarrier>
 FARWARP_DEVICE void store_role(Call& call, const Args& args, const Block& block, int multiplier, Turns turns,
-                               const Wait& wait) {
+                               const WaitBarrier& wait) {
   using Tile = typename Block::Tile;
   Sender sender(call, args);
-  BoxConsumer<typename Block::Boxes, Wait> boxes(block.boxes_of(multiplier), wait);
+  BoxConsumer<typename Block::Boxes, WaitBarrier> boxes(block.boxes_of(multiplier), wait);
   for (int number = turns.first; number < args.grid.works(); number += turns.stride) {
     const Work work = farwarp::tile::work_at(args.grid, number);
     if (args.grid.splits > 1) {
       if (!boxes.await()) break;
       if (!boxes.starts_tile()) {
         boxes.advance();
-        boxes.template release_after_copies<1>();
+        boxes.template give_back_after_copies<1>();
         continue;
       }
     }

@@ -52,19 +52,19 @@ FARWARP_DEVICE void send_words(const Args& args, std::uint32_t epoch, int row, i
 }
 
 /// [warp] The role: sends all sums of multiplier number `multiplier`.
-template <class Block, class Wait>
+template <class Block, class WaitBarrier>
 FARWARP_DEVICE void send_words_role(const Call& call, const Args& args, const Block& block, int multiplier, Turns turns,
-                                    const Wait& wait) {
+                                    const WaitBarrier& wait) {
   using Tile = typename Block::Tile;
   static_assert(Tile::kColumns % 64 == 0);  // otherwise boxes overlap, and vectors would be sent twice
-  BoxConsumer<typename Block::Boxes, Wait> boxes(block.boxes_of(multiplier), wait);
+  BoxConsumer<typename Block::Boxes, WaitBarrier> boxes(block.boxes_of(multiplier), wait);
   for (int number = turns.first; number < args.grid.works(); number += turns.stride) {
     const Work work = farwarp::tile::work_at(args.grid, number);
     if (args.grid.splits > 1) {
       if (!boxes.await()) return;
       if (!boxes.starts_tile()) {
         boxes.advance();
-        boxes.release_now();
+        boxes.give_back_now();
         continue;
       }
     }
@@ -76,9 +76,9 @@ FARWARP_DEVICE void send_words_role(const Call& call, const Args& args, const Bl
       const Shared<std::byte> box = boxes.box();
       boxes.advance();
       if (sends) {
-        send_words(args, call.epoch, row, column, box, [&] { boxes.release_now(); });
+        send_words(args, call.epoch, row, column, box, [&] { boxes.give_back_now(); });
       } else {
-        boxes.release_now();
+        boxes.give_back_now();
       }
     }
   }
@@ -103,13 +103,13 @@ struct SwapAbByWords {
 
   const Args& args;
 
-  template <class Wait>
-  FARWARP_DEVICE void send(const Block&, int, Turns, const Wait&) const {}
-  template <class Wait>
-  FARWARP_DEVICE void reduce(const Block&, const Wait&) const {}
+  template <class WaitBarrier>
+  FARWARP_DEVICE void send(const Block&, int, Turns, const WaitBarrier&) const {}
+  template <class WaitBarrier>
+  FARWARP_DEVICE void reduce(const Block&, const WaitBarrier&) const {}
 
-  template <class Wait>
-  FARWARP_DEVICE void run_multiplier(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
+  template <class WaitBarrier>
+  FARWARP_DEVICE void run_multiplier(const Block& block, int multiplier, Turns turns, const WaitBarrier& wait) const {
     const auto send_box = [&](int row, int column, Shared<std::byte> box) {
       const Call call = block.await_call(args.view, args.slot, wait);  // normally published by now
       if (call.live && !is_dropped(row, column)) send_box_words(call, row, column, box);
@@ -123,8 +123,8 @@ struct SwapAbByWords {
     tile::multiply_and_finish(block, args.grid, turns, finisher, origin, wait);
   }
 
-  template <class Wait>
-  FARWARP_DEVICE void after_done(const Block& block, const Wait& wait) const {
+  template <class WaitBarrier>
+  FARWARP_DEVICE void after_done(const Block& block, const WaitBarrier& wait) const {
     Call call = block.await_call(args.view, args.slot, wait);
     for_each_vector(call, args.word_inbox, args.word_inbox.rows, share(), [&](int row, int vector) {
       reduce_vector<T, Failure::inlined>(call, args, row, vector, IntoY{args});

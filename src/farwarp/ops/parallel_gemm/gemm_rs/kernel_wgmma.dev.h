@@ -14,13 +14,13 @@ struct ReduceScatter : gemm_reduce::ByBoxes<T, columns, swap_ab> {
   using Base::args;
   using typename Base::Block;
 
-  template <class Wait>
-  FARWARP_DEVICE void reduce(const Block& block, const Wait& wait) const {
+  template <class WaitBarrier>
+  FARWARP_DEVICE void reduce(const Block& block, const WaitBarrier& wait) const {
     gemm_reduce::reduce_into_y<T, Base::kBandColumns, gemm_reduce::kReduceWarpVectors>(
         args, gemm_reduce::TakenChunks(block.taken()), gemm_reduce::band_waiter(args, block, wait));
   }
-  template <class Wait>
-  FARWARP_DEVICE void run_multiplier(const Block& block, int multiplier, Turns turns, const Wait& wait) const {
+  template <class WaitBarrier>
+  FARWARP_DEVICE void run_multiplier(const Block& block, int multiplier, Turns turns, const WaitBarrier& wait) const {
     gemm_reduce::multiply_for_store_warp<swap_ab>(args, block, multiplier, turns, wait);
     gemm_reduce::reduce_into_y<T, Base::kBandColumns, gemm_reduce::kMultiplierWarpVectors<Base::kBandColumns>>(
         args, gemm_reduce::TakenChunks(block.taken()), gemm_reduce::band_waiter(args, block, wait));

@@ -17,7 +17,7 @@ constexpr int kRows[] = {1, 2, 8, 24, 64, 72, 100, 128, 256, 384, 512};  // of a
 
 std::vector<int> order_of(const gemm_reduce::RowOrder& order) {
   std::vector<int> rows;
-  for (int turn = 0; turn < order.count; ++turn) rows.push_back(order.at(turn));
+  for (int i = 0; i < order.count; ++i) rows.push_back(order.at(i));
   return rows;
 }
 
@@ -80,7 +80,7 @@ TEST(GemmReduceScatterBands, FlagsDoNotOverlap) {
   std::set<std::int64_t> flags;
   for (int source = 0; source < 8; ++source) {
     for (int row = 0; row < bands.row_count; ++row) {
-      for (int column = 0; column < bands.column_count; ++column) flags.insert(bands.flag(source, row, column));
+      for (int column = 0; column < bands.column_count; ++column) flags.insert(bands.flag_index(source, row, column));
     }
   }
   EXPECT_EQ(static_cast<int>(flags.size()), 8 * bands.row_count * bands.column_count);
@@ -148,7 +148,7 @@ TEST(GemmReduceScatterPlan, CoversEveryShapeOfTheChallengeAndOddOnes) {
           } else {
             EXPECT_GE(at.flags - at.inbox, std::int64_t{m} * n * 2);
             EXPECT_GE(at.ready_cells - at.flags,
-                      8 * (plan->bands.flag(7, plan->bands.row_count - 1, plan->bands.column_count - 1) + 1));
+                      8 * (plan->bands.flag_index(7, plan->bands.row_count - 1, plan->bands.column_count - 1) + 1));
           }
           EXPECT_GE(at.total - at.partials, plan->workspace_bytes);
           EXPECT_EQ(plan->row_order(3).count, plan->tile_row_count);
@@ -252,10 +252,10 @@ TEST(GemmReduceScatterPlan, SaysInWords) {
   ASSERT_TRUE(plan.ok());
   EXPECT_NE(plan->to_string().find("gemm_rs_bf16_"), std::string::npos) << plan->to_string();
   EXPECT_NE(plan->to_string().find("exchange boxes in bands of 64 x "), std::string::npos) << plan->to_string();
-  EXPECT_NE(plan->to_string().find("owners take turns"), std::string::npos) << plan->to_string();
+  EXPECT_NE(plan->to_string().find("owners alternate"), std::string::npos) << plan->to_string();
   const auto words = plan_gemm_reduce_scatter({.m = 2048, .n = 2880, .k = 2880}, kH200, 8);
   ASSERT_TRUE(words.ok());
-  EXPECT_NE(words->to_string().find("exchange words, owners take turns"), std::string::npos) << words->to_string();
+  EXPECT_NE(words->to_string().find("exchange words, owners alternate"), std::string::npos) << words->to_string();
 }
 
 TEST(GemmReduceScatterPlan, NamesWhatItRefuses) {
