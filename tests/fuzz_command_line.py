@@ -40,7 +40,7 @@ PARALLEL = PRODUCT | {
 }
 MOE = {
     "num_experts": ["8", "9", "13", "64"], "experts_per_token": ["1", "2", "3", "8"], "hidden_dim": ["8", "16", "24", "64", "72"],
-    "max_num_tokens": ["1", "2", "4", "9"], "routing": ["uniform", "zipf", "repeated", "one_expert", "one_rank", "masked", "partial"],
+    "max_num_tokens": ["1", "2", "4", "9"], "routing": ["uniform", "zipf", "repeated", "one_expert", "one_rank", "skipped", "partial"],
     "tokens": ["auto", "uniform", "full", "empty_ranks"], "max_sms": ["0", "1", "2", "8"], "graph": ["0", "1"],
 }
 ATTENTION = {
@@ -55,9 +55,9 @@ OPERATORS = {
     "attention": ATTENTION,
     "moe-a2a": MOE | {
         "dtype": ["fp16", "bf16"], "dispatch_dtype": ["same", "fp8"], "index": ["int32", "int64"], "mode": ["auto", "words", "bulk"],
-        "form": ["fused", "split"], "expert": ["auto", "secret", "rank_scale"], "count": ["host", "device"],
+        "form": ["fused", "split"], "expert": ["auto", "table", "rank_scale"], "count": ["host", "device"],
         "layout": ["expert_major", "masked"], "row_alignment": ["1", "2", "128"], "recv_rows": ["auto", "0", "1", "8", "64"],
-        "segments": ["0", "1", "2"], "sending_blocks": ["-1", "0", "1", "4"], "burst": ["1", "2"], "delay_us": ["0", "20"],
+        "segments": ["0", "1", "2"], "send_only_blocks": ["-1", "0", "1", "4"], "burst": ["1", "2"], "delay_us": ["0", "20"],
     },
     "gemm": PRODUCT | {"x_pitch": ["0", "64", "96"], "w_pitch": ["0", "64", "80"], "y_pitch": ["0", "64"],
                        "tile_rows": ["0", "64", "128", "256"]},

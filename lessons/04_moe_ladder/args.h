@@ -106,7 +106,7 @@ struct Args {
   std::int32_t tokens;
   std::uint32_t drop_put;    ///< fault injection: this rank drops its n-th message (from 1) to each rank; 0: none
   const void* x;             ///< bf16 [tokens, hidden]
-  const std::int32_t* topk;  ///< [tokens, k], -1: masked
+  const std::int32_t* topk;  ///< [tokens, k], -1: skipped
   const float* weights;      ///< [tokens, k]
   void* out;                 ///< bf16 [tokens, hidden]
 };

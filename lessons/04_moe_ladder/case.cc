@@ -23,7 +23,7 @@ const std::vector<harness::ParamInfo> kParams = {
     {"experts_per_token", "4", "1..32, at most num_experts"},
     {"hidden_dim", "128", "a multiple of 8"},
     {"max_num_tokens", "8", "1..65535, of each rank"},
-    {"routing", "uniform", "uniform|zipf|repeated|one_expert|one_rank|masked|partial"},
+    {"routing", "uniform", "uniform|zipf|repeated|one_expert|one_rank|skipped|partial"},
     {"tokens", "auto", "auto|uniform|full|empty_ranks; auto: uniform in a check, full in a bench"},
     {"segments", "0", "0 (as many as give all warps work) to 1024: equal parts of a row, at most"},
     {"max_sms", "0", "0 (all) or more"},
@@ -34,7 +34,7 @@ Result<Config> read_config(const harness::Params& params) {
   static constexpr Choice<RoutingKind> kRoutings[] = {
       {"uniform", RoutingKind::kUniform},   {"zipf", RoutingKind::kZipf},
       {"repeated", RoutingKind::kRepeated}, {"one_expert", RoutingKind::kOneExpert},
-      {"one_rank", RoutingKind::kOneRank},  {"masked", RoutingKind::kMasked},
+      {"one_rank", RoutingKind::kOneRank},  {"skipped", RoutingKind::kSkipped},
       {"partial", RoutingKind::kPartial}};
   static constexpr Choice<TokenCounts> kTokens[] = {{"auto", TokenCounts::kAuto},
                                                     {"uniform", TokenCounts::kUniform},

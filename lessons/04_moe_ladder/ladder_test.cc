@@ -65,7 +65,7 @@ TEST_P(Rungs, PassWithOtherShapes) {
 }
 
 TEST_P(Rungs, PassWithOtherRoutings) {
-  for (const char* settings : {"routing=repeated", "routing=one_expert", "routing=one_rank", "routing=masked",
+  for (const char* settings : {"routing=repeated", "routing=one_expert", "routing=one_rank", "routing=skipped",
                                "routing=partial", "tokens=empty_ranks", "tokens=full"}) {
     const CaseResult result = run(request(settings));
     EXPECT_TRUE(result.outcome.pass) << settings << ": " << result.outcome.detail;

@@ -13,7 +13,8 @@ namespace farwarp::moe {
 /// Wait sites and complaints, as the ledger names them.
 enum Site : std::uint32_t {
   kSiteHeader,         ///< a source's header: which rows it sends; split form: how many entries each expert gets
-  kSiteRow,            ///< a row's routes, words mode also its data
+  kSiteRow,            ///< words mode: a row's routes, and its data
+  kSiteRoutes,         ///< bulk mode: a row's routes
   kSiteData,           ///< bulk mode: the flag of a row's segment
   kSiteReturn,         ///< an owner's partial sums
   kSiteStaging,        ///< a bulk load into this block's shared memory
@@ -23,9 +24,9 @@ enum Site : std::uint32_t {
   kSiteConfiguration,  ///< complaint: a peer's header carries another configuration
   kSites,
 };
-inline constexpr const char* kSiteNames[kSites] = {"dispatch header", "dispatch row",     "dispatch data",
-                                                   "combine return",  "staging load",     "token count",
-                                                   "expert index",    "receive capacity", "configuration"};
+inline constexpr const char* kSiteNames[kSites] = {
+    "dispatch header", "dispatch row", "dispatch routes", "dispatch data",    "combine return",
+    "staging load",    "token count",  "expert index",    "receive capacity", "configuration"};
 
 inline constexpr int kMaxTopK = 32;  ///< the lanes of the smallest warp: lane j holds k-slot j
 inline constexpr int kMaxExperts = 4096;
@@ -138,7 +139,7 @@ struct Args {
   std::int32_t header_packets;
   std::int32_t wide_indices;  ///< 1: topk holds int64
   std::int32_t tokens;
-  std::int32_t masked;  ///< 1: MoeLayout::kMasked
+  std::int32_t masked_layout;  ///< 1: MoeLayout::kMasked
   std::int32_t row_alignment;
   std::uint32_t drop_put;  ///< fault injection: this rank drops the rows of this token, counted from 1; 0: none
   std::uint64_t configuration;

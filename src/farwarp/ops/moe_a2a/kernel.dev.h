@@ -80,8 +80,8 @@ FARWARP_DEVICE void prefetch_segments(const Args& args) {
 template <class T, class Expert, class Wire>
 FARWARP_DEVICE void work_on_rows(Wire& wire) {
   const Expert expert(wire.args);
-  for_each_announced_row<Wire::kAlign>(wire.args,
-                                       [&](const ReceivedSegment& row) { return apply_experts<T>(wire, row, expert); });
+  for_each_announced_segment<Wire::kAlign>(
+      wire.args, [&](const ReceivedSegment& segment) { return apply_experts<T>(wire, segment, expert); });
 }
 
 /// [block] Lays out and unpacks the rows that arrive.
@@ -94,8 +94,8 @@ FARWARP_DEVICE void receive_rows(Wire& wire) {
   retag_idle_rows(wire);
   if (!lay_out_rows(wire.call, args)) return;
   mark_padding(args);
-  const int rows =
-      for_each_announced_row<Wire::kAlign>(args, [&](const ReceivedSegment& row) { return unpack_row(wire, row); });
+  const int rows = for_each_announced_segment<Wire::kAlign>(
+      args, [&](const ReceivedSegment& segment) { return unpack_segment(wire, segment); });
   if (is_first_worker(args) && thread_index() == 0) store(wire.regions.kept_count(), static_cast<std::uint32_t>(rows));
 }
 

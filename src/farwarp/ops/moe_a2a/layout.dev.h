@@ -43,8 +43,8 @@ FARWARP_DEVICE std::int32_t place_experts(const Args& args, std::int32_t& overfl
     for (int s = 0; expert < local && s < args.view.size; ++s)
       count += load(bases + (s * args.max_local_experts + expert));
     const std::int32_t aligned =
-        args.masked && expert < local ? room : (count + args.row_alignment - 1) & -args.row_alignment;
-    if (args.masked && count > room) overflow = count;
+        args.masked_layout && expert < local ? room : (count + args.row_alignment - 1) & -args.row_alignment;
+    if (args.masked_layout && count > room) overflow = count;
     std::int32_t all = 0;
     const std::int32_t first = end + sum_below(aligned, all);
     if (expert < local) {
@@ -101,7 +101,7 @@ FARWARP_DEVICE void mark_padding(const Args& args) {
   for (int expert = worker_index(args); expert < local; expert += args.roles.workers) {
     const std::int32_t first = load(bases + expert);  // source 0's rows are first
     const auto count = static_cast<std::int32_t>(load(totals + expert));
-    const std::int32_t end = args.masked ? room : (count + args.row_alignment - 1) & -args.row_alignment;
+    const std::int32_t end = args.masked_layout ? room : (count + args.row_alignment - 1) & -args.row_alignment;
     for (std::int32_t row = count + thread_index(); row < end; row += num_threads()) {
       store(Global<std::int64_t>(args.origins) + (first + row), std::int64_t{-1});
     }

@@ -119,8 +119,8 @@ struct ReceivedSegment {
   int source;
   std::int32_t token;  ///< its number at the source
   int row_number;      ///< among the received rows
-  int segment;
-  int first, last;  ///< vectors
+  int number;          ///< of the segment in its row
+  int first, last;     ///< vectors
 };
 
 /// First vector of a row's segment, a multiple of `align`. For segment number args.segments: the end of the row.

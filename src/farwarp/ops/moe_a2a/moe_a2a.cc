@@ -52,11 +52,11 @@ constexpr int kCombineBlocksPerSm = 2;
 
 /// Which blocks and warps send and receive in a launch of `blocks` blocks.
 moe::Roles roles_of(const MoeAllToAllPlan& plan, KernelId id, int blocks, int warps) {
-  if (plan.sending_blocks > 0 && id == kDispatch) {
-    return {.sending_blocks = plan.sending_blocks,
+  if (plan.send_only_blocks > 0 && id == kDispatch) {
+    return {.sending_blocks = plan.send_only_blocks,
             .sending_warps = warps,
-            .workers = blocks - plan.sending_blocks,
-            .first_worker = plan.sending_blocks};
+            .workers = blocks - plan.send_only_blocks,
+            .first_worker = plan.send_only_blocks};
   }
   const bool fused = std::ranges::find(kFusedExperts, id, &FusedExpert::kernel) != std::end(kFusedExperts);
   return {.sending_blocks = blocks,
@@ -184,7 +184,7 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
   args.scales_at = static_cast<std::int32_t>(moe::fp8_scales_at(desc.hidden));
   args.header_packets = plan->header_packets;
   args.wide_indices = desc.index_type == DType::kI64;
-  args.masked = desc.layout == MoeLayout::kMasked;
+  args.masked_layout = desc.layout == MoeLayout::kMasked;
   args.row_alignment = desc.row_alignment;
   args.recv_rows = plan->recv_rows;
   args.workspace = static_cast<std::int64_t>(state->opened.buffer(0).offset);

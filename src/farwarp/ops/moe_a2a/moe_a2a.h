@@ -17,7 +17,7 @@ namespace farwarp {
 /// its own.
 struct MoeTokens {
   const void* x = nullptr;              ///< [tokens, hidden] of Desc::dtype, 16-byte aligned
-  const void* topk_indices = nullptr;   ///< [tokens, experts_per_token] of Desc::index_type; -1 masks an entry
+  const void* topk_indices = nullptr;   ///< [tokens, experts_per_token] of Desc::index_type; -1 skips an entry
   const float* topk_weights = nullptr;  ///< [tokens, experts_per_token]
   int tokens = 0;                       ///< 0 .. Desc::max_tokens; ignored if tokens_on_device is given
   const std::int32_t* tokens_on_device = nullptr;  ///< one int32, read by the kernels

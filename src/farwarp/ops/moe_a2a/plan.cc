@@ -23,7 +23,7 @@ constexpr int kMaxSegments = 1024;
 /// bytes in flight (MEASURED.md, "Words or bulk copies").
 constexpr double kWordBytesOut = 20 << 20;
 /// In bulk mode, above this many bytes some blocks only send in dispatch (MEASURED.md, "Segments and sending warps").
-constexpr double kSendingBlocksBytesOut = 16 << 20;
+constexpr double kSendOnlyBlocksBytesOut = 16 << 20;
 
 Status wrong(const char* field, std::int64_t value, const std::string& allowed) {
   return invalid_argument(fmt::format("MoeAllToAllDesc.{} is {}; allowed: {}", field, value, allowed));
@@ -74,8 +74,8 @@ Status check(const MoeAllToAllDesc& desc, int ranks) {
   if (desc.segments < 0 || desc.segments > kMaxSegments) {
     return wrong("segments", desc.segments, fmt::format("0 (the plan's choice) to {}", kMaxSegments));
   }
-  if (desc.sending_blocks < -1)
-    return wrong("sending_blocks", desc.sending_blocks, "-1 (every block sends), 0 (the plan's choice) or more");
+  if (desc.send_only_blocks < -1)
+    return wrong("send_only_blocks", desc.send_only_blocks, "-1 (every block sends), 0 (the plan's choice) or more");
   return {};
 }
 
@@ -145,10 +145,10 @@ MoeMode choose_mode(const MoeAllToAllDesc& desc, int ranks, std::string& why) {
   return small ? MoeMode::kWords : MoeMode::kBulk;
 }
 
-int choose_sending_blocks(const MoeAllToAllPlan& plan) {
-  if (plan.mode != MoeMode::kBulk || plan.blocks < 2 || plan.desc.sending_blocks < 0) return 0;
-  if (plan.desc.sending_blocks > 0) return std::min(plan.desc.sending_blocks, plan.blocks / 2);
-  const bool worth_it = expected_bytes_out(plan.desc, plan.ranks) > kSendingBlocksBytesOut;
+int choose_send_only_blocks(const MoeAllToAllPlan& plan) {
+  if (plan.mode != MoeMode::kBulk || plan.blocks < 2 || plan.desc.send_only_blocks < 0) return 0;
+  if (plan.desc.send_only_blocks > 0) return std::min(plan.desc.send_only_blocks, plan.blocks / 2);
+  const bool worth_it = expected_bytes_out(plan.desc, plan.ranks) > kSendOnlyBlocksBytesOut;
   if (!worth_it) return 0;
   return std::max(1, plan.blocks / (plan.desc.fp8_dispatch ? 3 : 4));  // a block that quantises takes longer
 }
@@ -220,7 +220,7 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
   }
   const int warps = plan.threads / shape.traits.warp_size;
   plan.segments = choose_segments(plan, warps, shape.traits.warp_size);
-  plan.sending_blocks = choose_sending_blocks(plan);
+  plan.send_only_blocks = choose_send_only_blocks(plan);
   plan.sending_warps = choose_sending_warps(plan, warps, shape);
   plan.shared_bytes =
       moe::shared_layout(desc.num_experts, ranks, desc.experts_per_token, desc.max_tokens, plan.max_local_experts,
@@ -237,7 +237,7 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
   plan.configuration =
       hash_of({desc.num_experts, desc.experts_per_token, desc.hidden, desc.max_tokens, static_cast<int>(desc.dtype),
                desc.fp8_dispatch, static_cast<int>(plan.fp8), ranks, static_cast<int>(plan.mode), plan.blocks,
-               plan.segments, plan.sending_blocks, plan.threads, plan.workspace.total});
+               plan.segments, plan.send_only_blocks, plan.threads, plan.workspace.total});
   return plan;
 }
 
@@ -248,7 +248,7 @@ std::string MoeAllToAllPlan::to_string() const {
       "warps of each), {} segments, {} bytes of shared memory, workspace {} bytes, {} receive rows",
       desc.num_experts, desc.experts_per_token, desc.hidden, desc.max_tokens, ranks, name_of(desc.dtype),
       desc.fp8_dispatch ? " dispatched as fp8" : "", name_of(mode), why_mode, blocks, threads,
-      sending_blocks > 0 ? fmt::format("{}", sending_blocks) : "all", sending_warps, segments, shared_bytes,
+      send_only_blocks > 0 ? fmt::format("{}", send_only_blocks) : "all", sending_warps, segments, shared_bytes,
       workspace.total, recv_rows);
 }
 

@@ -22,9 +22,15 @@ enum class MoeLayout : std::uint8_t {
   kExpertMajor,  ///< experts one after another, each start aligned to row_alignment
   kMasked,       ///< every expert has the same room: plan.recv_rows / plan.max_local_experts rows
 };
-/// The experts of the fused form; fused() takes no others. To add one to the source tree: a functor in rows.dev.h, a value here, a KernelId and
-/// kernels in variants.h, a CallForm of its own and a line of kFusedExperts in moe_a2a.cc. To check it: a choice in case/case.cc, and what it
-/// computes in make_experts() of case/inputs.cc.
+/// The experts of the fused form: functions of one element. fused() takes no others. To add one to the source tree:
+///   rows.dev.h           a functor
+///   plan.h               a value here
+///   variants.h           a KernelId, and six kernels: words and bulk, each for bf16, fp16 and fp8
+///   entry.dev.cc         a using-declaration of the functor
+///   moe_a2a.cc           a CallForm of its own, a line of kFusedExperts
+///   case/                to check it: a choice in case.cc, what it computes in make_experts() of inputs.cc
+///   README.md            its name in the table of kernels
+///   tests/               its name in EXPERT of operators/variants_test.cc, and in fuzz_command_line.py
 enum class MoeExpert : std::uint8_t {
   kRankScale,  ///< y = x * (1 + rank)
   kTable,      ///< y = x * scale[e] + shift[e], from a table that only the owner holds
@@ -52,7 +58,7 @@ struct MoeAllToAllDesc {
   int segments = 0;
   /// Bulk mode, dispatch in one launch: number of blocks that send while the others route and receive, at most half of all. 0: the plan's
   /// choice; -1: every block first sends, then receives.
-  int sending_blocks = 0;
+  int send_only_blocks = 0;
 };
 
 /// Offset of each part of the workspace, in bytes, as if the workspace were one buffer. It is two: what follows words_begin is the second.
@@ -81,7 +87,7 @@ struct MoeAllToAllPlan {
   int blocks = 0;
   int threads = 0;
   int segments = 1;  ///< segments of a row, which different warps take
-  int sending_blocks =
+  int send_only_blocks =
       0;  ///< blocks that send in dispatch while the others receive; 0: every block sends, then receives
   int sending_warps = 0;       ///< fused form: warps of a block that send rows before they receive
   std::int64_t row_bytes = 0;  ///< of a dispatched row in the workspace

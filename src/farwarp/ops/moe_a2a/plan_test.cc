@@ -65,14 +65,14 @@ TEST(Plan, LargeBatchesHaveSenders) {
   shape.multiprocessors = 132;
   MoeAllToAllDesc desc = small();
   desc.max_tokens = 4096;
-  EXPECT_EQ(plan_moe_all_to_all(desc, shape, 8)->sending_blocks, 33);
+  EXPECT_EQ(plan_moe_all_to_all(desc, shape, 8)->send_only_blocks, 33);
   desc.fp8_dispatch = true;
-  EXPECT_EQ(plan_moe_all_to_all(desc, shape, 8)->sending_blocks, 44);
-  desc.sending_blocks = 100;  // the others must receive
-  EXPECT_EQ(plan_moe_all_to_all(desc, shape, 8)->sending_blocks, 66);
-  desc.sending_blocks = -1;
-  EXPECT_EQ(plan_moe_all_to_all(desc, shape, 8)->sending_blocks, 0);
-  EXPECT_EQ(plan_moe_all_to_all(small(), shape, 8)->sending_blocks, 0);
+  EXPECT_EQ(plan_moe_all_to_all(desc, shape, 8)->send_only_blocks, 44);
+  desc.send_only_blocks = 100;  // the others must receive
+  EXPECT_EQ(plan_moe_all_to_all(desc, shape, 8)->send_only_blocks, 66);
+  desc.send_only_blocks = -1;
+  EXPECT_EQ(plan_moe_all_to_all(desc, shape, 8)->send_only_blocks, 0);
+  EXPECT_EQ(plan_moe_all_to_all(small(), shape, 8)->send_only_blocks, 0);
 }
 
 TEST(Plan, SomeWarpsSendLargeBatchesInTheFusedForm) {
@@ -209,7 +209,7 @@ TEST(Plan, NamesTheFieldThatIsWrong) {
   rejects("row_alignment", [](auto& d) { d.row_alignment = 3; });
   rejects("recv_rows", [](auto& d) { d.recv_rows = -1; });
   rejects("max_sms", [](auto& d) { d.max_sms = -1; });
-  rejects("sending_blocks", [](auto& d) { d.sending_blocks = -2; });
+  rejects("send_only_blocks", [](auto& d) { d.send_only_blocks = -2; });
   rejects("fp8_dispatch", [](auto& d) { d.fp8_dispatch = true, d.dtype = DType::kF16; });
   rejects(
       "ranks", [](auto&) {}, 0);

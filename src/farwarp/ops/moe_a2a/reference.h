@@ -16,7 +16,7 @@ namespace farwarp::moe {
 /// Where one rank's tokens go.
 struct Routing {
   int tokens = 0;
-  std::vector<std::int32_t> experts;  ///< [tokens, k]; -1: masked
+  std::vector<std::int32_t> experts;  ///< [tokens, k]; -1: skipped
   std::vector<float> weights;         ///< [tokens, k]
 };
 

@@ -11,8 +11,8 @@ namespace farwarp::FARWARP_TARGET::moe {
 using namespace farwarp::moe;
 
 /// [thread] At the owner: sends vector `u` of a row's sum to the row's source.
-FARWARP_DEVICE void send_sum(const Regions& regions, const ReceivedSegment& row, int u, Vector sum) {
-  store_words(regions.returned(row.source, row.token, regions.me()) + u, sendable(sum));
+FARWARP_DEVICE void send_sum(const Regions& regions, const ReceivedSegment& segment, int u, Vector sum) {
+  store_words(regions.returned(segment.source, segment.token, regions.me()) + u, sendable(sum));
 }
 
 /// sum += weight * round(y): rounds y to T, then one fused multiply-add.
@@ -31,35 +31,36 @@ FARWARP_DEVICE std::uint64_t kept_word(std::int32_t place, float weight) {
 FARWARP_DEVICE std::int64_t kept_place(std::uint64_t word) { return static_cast<std::int64_t>(word >> 32); }
 FARWARP_DEVICE float kept_weight(std::uint64_t word) { return std::bit_cast<float>(static_cast<std::uint32_t>(word)); }
 
-/// A row's source and token, and how many copies of it there are.
-FARWARP_DEVICE std::uint64_t kept_origin(const ReceivedSegment& row, int copies) {
-  return static_cast<std::uint64_t>(row.token) << 32 | static_cast<std::uint32_t>(copies << 8 | row.source);
+/// The source and token of a segment's row, and how many copies of the row there are.
+FARWARP_DEVICE std::uint64_t kept_origin(const ReceivedSegment& segment, int copies) {
+  return static_cast<std::uint64_t>(segment.token) << 32 | static_cast<std::uint32_t>(copies << 8 | segment.source);
 }
 
-/// [warp] Stores what combine needs of a row, and the caller's origins. `word`: on lane j, kept_word() of k-slot j, or kNoRoute. The words
+/// [warp] Stores what combine needs of a segment's row, and the caller's origins. `word`: on lane j, kept_word() of k-slot j, or kNoRoute. The words
 /// of copies are stored without gaps.
-FARWARP_DEVICE void keep_row(const Regions& regions, const ReceivedSegment& row, std::uint64_t word) {
+FARWARP_DEVICE void keep_row(const Regions& regions, const ReceivedSegment& segment, std::uint64_t word) {
   const Args& args = regions.args;
   const bool is_copy = word != kNoRoute;
   const std::uint64_t copies = ballot(is_copy);
-  const Global<std::uint64_t> kept = regions.kept(row.row_number);
-  if (lane_index() == 0) store(kept, kept_origin(row, count_bits(copies)));
+  const Global<std::uint64_t> kept = regions.kept(segment.row_number);
+  if (lane_index() == 0) store(kept, kept_origin(segment, count_bits(copies)));
   if (!is_copy) return;
   store(kept + (1 + count_bits(copies & lanes_below())), word);
   if (args.origins == nullptr) return;
-  const std::int64_t origin = std::int64_t{row.source} << 48 | std::int64_t{row.token} << 16 | lane_index();
+  const std::int64_t origin = std::int64_t{segment.source} << 48 | std::int64_t{segment.token} << 16 | lane_index();
   store(Global<std::int64_t>(args.origins) + kept_place(word), origin);
 }
 
 /// [warp] Gathers the experts' outputs of a received segment in k-slot order, sums and rounds them as apply_experts() does, and sends the
 /// sum to the source. `word`: on lane i, kept_word() of copy i.
 template <class T>
-FARWARP_DEVICE void reduce_row(const Regions& regions, const ReceivedSegment& row, int copies, std::uint64_t word) {
+FARWARP_DEVICE void reduce_segment(const Regions& regions, const ReceivedSegment& segment, int copies,
+                                   std::uint64_t word) {
   // A lane has kAhead vectors of each of kCopiesAhead copies in flight (measured: MEASURED.md, "Tried and rejected").
   constexpr int kAhead = 4, kCopiesAhead = 2;
   const Global<const Vector> input(static_cast<const Vector*>(regions.args.y));
 #pragma unroll 1
-  for (int base = row.first; base < row.last; base += kAhead * kStride) {
+  for (int base = segment.first; base < segment.last; base += kAhead * kStride) {
     const int u = base + lane_index();
     float sum[kAhead][kElementsPer<Vector>] = {};
 #pragma unroll 1
@@ -73,7 +74,7 @@ FARWARP_DEVICE void reduce_row(const Regions& regions, const ReceivedSegment& ro
       for (int c = 0; c < kCopiesAhead; ++c) {
 #pragma unroll
         for (int a = 0; a < kAhead; ++a) {
-          const bool wanted = first + c < copies && u + a * kStride < row.last;
+          const bool wanted = first + c < copies && u + a * kStride < segment.last;
           const Global<const Vector> from = input + (kept_place(copy[c]) * regions.vectors() + u + a * kStride);
           packed[c][a] = wanted ? load<Cache::streaming>(from) : Vector{};
         }
@@ -83,7 +84,7 @@ FARWARP_DEVICE void reduce_row(const Regions& regions, const ReceivedSegment& ro
         if (first + c >= copies) break;
 #pragma unroll
         for (int a = 0; a < kAhead; ++a) {
-          if (base + a * kStride >= row.last) break;  // no lane has such a vector
+          if (base + a * kStride >= segment.last) break;  // no lane has such a vector
           float y[kElementsPer<Vector>];
           values_of<T>(packed[c][a], y);
           add_weighted<T>(sum[a], kept_weight(copy[c]), y);
@@ -92,7 +93,7 @@ FARWARP_DEVICE void reduce_row(const Regions& regions, const ReceivedSegment& ro
     }
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
-      if (u + a * kStride < row.last) send_sum(regions, row, u + a * kStride, rounded<T, Vector>(sum[a]));
+      if (u + a * kStride < segment.last) send_sum(regions, segment, u + a * kStride, rounded<T, Vector>(sum[a]));
     }
   }
 }
@@ -109,9 +110,9 @@ FARWARP_DEVICE void return_rows(Call& call, const Args& args) {
     const std::uint64_t origin = load(kept);
     const std::uint64_t word = lane_index() < args.k ? load(kept + (1 + lane_index())) : 0;
     const Segment segment = segment_of<1>(args, static_cast<int>(origin >> 32), item - number * args.segments);
-    const ReceivedSegment row{
+    const ReceivedSegment received{
         static_cast<int>(origin & 0xff), segment.token, number, segment.number, segment.first, segment.last};
-    reduce_row<T>(regions, row, static_cast<int>(origin >> 8 & 0xff), word);
+    reduce_segment<T>(regions, received, static_cast<int>(origin >> 8 & 0xff), word);
   }
 }
 

@@ -29,10 +29,10 @@ struct TableExpert {
   }
 };
 
-/// [warp] Fused form, at the owner: applies the experts in k-slot order to vectors u, u + kStride, ... below row.last, whose values are
+/// [warp] Fused form, at the owner: applies the experts in k-slot order to vectors u, u + kStride, ... below segment.last, whose values are
 /// `x`. Rounds each output, sums them in fp32, rounds the sum, and sends the sum to the source. `route_word`: on lane j, the word of k-slot j.
 template <class T, class Expert, class Wire, int count>
-FARWARP_DEVICE void apply_to_vectors(Wire& wire, const ReceivedSegment& row, std::uint64_t route_word, int u,
+FARWARP_DEVICE void apply_to_vectors(Wire& wire, const ReceivedSegment& segment, std::uint64_t route_word, int u,
                                      const typename Wire::Dispatched (&x)[count], const Expert& expert) {
   float sum[count][kElementsPer<Vector>] = {};
 #pragma unroll 1
@@ -51,55 +51,55 @@ FARWARP_DEVICE void apply_to_vectors(Wire& wire, const ReceivedSegment& row, std
   }
 #pragma unroll
   for (int a = 0; a < count; ++a) {
-    if (u + a * kStride < row.last) send_sum(wire.regions, row, u + a * kStride, rounded<T, Vector>(sum[a]));
+    if (u + a * kStride < segment.last) send_sum(wire.regions, segment, u + a * kStride, rounded<T, Vector>(sum[a]));
   }
 }
 
-/// [warp] Fused form, at the owner: waits for the row and applies the experts. False on all lanes if the call is over.
+/// [warp] Fused form, at the owner: waits for the segment and applies the experts. False on all lanes if the call is over.
 template <class T, class Expert, class Wire>
-FARWARP_DEVICE bool apply_experts(Wire& wire, const ReceivedSegment& row, const Expert& expert) {
+FARWARP_DEVICE bool apply_experts(Wire& wire, const ReceivedSegment& segment, const Expert& expert) {
   constexpr int kAhead = Wire::kAhead, kTogether = Wire::kAppliedTogether;
   std::uint64_t route_word = kNoRoute;  // on lane j: of k-slot j
 #pragma unroll 1
-  for (int base = row.first; base < row.last; base += kAhead * kStride) {
+  for (int base = segment.first; base < segment.last; base += kAhead * kStride) {
     const int u = base + lane_index();
     typename Wire::Dispatched x[kAhead] = {};
-    const bool arrived = wire.read_row(row, u, x, base == row.first, route_word);
+    const bool arrived = wire.read_segment(segment, u, x, base == segment.first, route_word);
     if (ballot(!arrived) != 0) {
       wire.call.live = false;
       return false;
     }
 #pragma unroll 1
-    for (int done = 0; done < kAhead && base + done * kStride < row.last; done += kTogether) {
+    for (int done = 0; done < kAhead && base + done * kStride < segment.last; done += kTogether) {
       typename Wire::Dispatched now[kTogether];
 #pragma unroll
       for (int a = 0; a < kTogether; ++a) now[a] = x[a];
 #pragma unroll
       for (int a = 0; a + kTogether < kAhead; ++a) x[a] = x[a + kTogether];  // registers cannot be indexed
-      apply_to_vectors<T>(wire, row, route_word, u + done * kStride, now, expert);
+      apply_to_vectors<T>(wire, segment, route_word, u + done * kStride, now, expert);
     }
   }
   return true;
 }
 
-/// [warp] Split form, at the owner: waits for the row, stores a copy of it for each of its routes, and keeps what combine needs. False on
+/// [warp] Split form, at the owner: waits for the segment, stores a copy of it for each of its row's routes, and keeps what combine needs. False on
 /// all lanes if the call is over.
 template <class Wire>
-FARWARP_DEVICE bool unpack_row(Wire& wire, const ReceivedSegment& row) {
+FARWARP_DEVICE bool unpack_segment(Wire& wire, const ReceivedSegment& segment) {
   constexpr int kAhead = Wire::kUnpackAhead;
   const Args& args = wire.args;
-  const auto bases = shared_at<std::int32_t>(args.shared.bases) + row.source * args.max_local_experts;
+  const auto bases = shared_at<std::int32_t>(args.shared.bases) + segment.source * args.max_local_experts;
   std::uint64_t route_word = kNoRoute;  // on lane j, of k-slot j: first the route, then kept_word()
 #pragma unroll 1
-  for (int base = row.first; base < row.last; base += kAhead * kStride) {
+  for (int base = segment.first; base < segment.last; base += kAhead * kStride) {
     const int u = base + lane_index();
     typename Wire::Dispatched x[kAhead];
-    const bool arrived = wire.read_row(row, u, x, base == row.first, route_word);
+    const bool arrived = wire.read_segment(segment, u, x, base == segment.first, route_word);
     if (ballot(!arrived) != 0) {
       wire.call.live = false;
       return false;
     }
-    if (base == row.first && route_word != kNoRoute) {
+    if (base == segment.first && route_word != kNoRoute) {
       const Route route = unpack_route(route_word);
       route_word = kept_word(load(bases + route.expert) + route.index, route.weight);
     }
@@ -108,11 +108,11 @@ FARWARP_DEVICE bool unpack_row(Wire& wire, const ReceivedSegment& row) {
       const std::int64_t place = kept_place(shuffle(route_word, lowest_bit(routes)));
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) {
-        if (u + a * kStride < row.last) Wire::Encoding::deliver(args, place, u + a * kStride, x[a]);
+        if (u + a * kStride < segment.last) Wire::Encoding::deliver(args, place, u + a * kStride, x[a]);
       }
     }
   }
-  if (row.segment == 0) keep_row(wire.regions, row, route_word);
+  if (segment.number == 0) keep_row(wire.regions, segment, route_word);
   return true;
 }
 

@@ -30,7 +30,7 @@ FARWARP_DEVICE int checked_tokens(Call& call, const Args& args, int tokens) {
 FARWARP_DEVICE int token_count(Call& call, const Args& args) { return checked_tokens(call, args, given_tokens(args)); }
 
 /// [thread] Reads `count` entries of the top-k table from entry `entry` (token * k + k-slot) on, of which `left` exist: an expert, or -1
-/// if the entry is masked or does not exist. Any other value is the caller's error. A value beyond 32 bits becomes the nearest in 32, which
+/// if the entry is skipped or does not exist. Any other value is the caller's error. A value beyond 32 bits becomes the nearest in 32, which
 /// is all that the other functions handle. All loads are issued before any result is examined.
 template <int count>
 FARWARP_DEVICE void read_table(const Args& args, int entry, int left, std::int32_t (&experts)[count]) {
@@ -94,7 +94,7 @@ FARWARP_DEVICE int first_expert(const Args& args, int rank) {
 FARWARP_DEVICE std::uint32_t destinations_of(Call& call, const Args& args, int token) {
   constexpr int kTogether = 8;
   std::uint32_t ranks = 0,
-                largest = 0;  // of entry + 1: a masked entry gives 0, and those out of range exceed all others
+                largest = 0;  // of entry + 1: a skipped entry gives 0, and those out of range exceed all others
 #pragma unroll 1
   for (int first = 0; first < args.k; first += kTogether) {
     std::int32_t experts[kTogether];
@@ -118,7 +118,7 @@ FARWARP_DEVICE std::uint32_t ranks_of_lanes(const Args& args, int rank) {
   return ranks;
 }
 
-/// [warp] destinations_of(), with one entry on each lane. Entries out of range count as masked: announce_rows() gives up for them.
+/// [warp] destinations_of(), with one entry on each lane. Entries out of range count as skipped: announce_rows() gives up for them.
 FARWARP_DEVICE std::uint32_t destinations_by_lanes(const Args& args, int token) {
   const int j = lane_index();
   const int expert = expert_or_none(args, table_entry(args, token * args.k + j, j < args.k));
@@ -266,10 +266,10 @@ class AnnouncedRows {
   int rows_before_ = 0;             // number of rows in all words read so far
 };
 
-/// [block] Calls `work(row)` on a warp for each segment of each row that arrives. `work` returns false if the call is over. A segment
+/// [block] Calls `work(segment)` on a warp for each segment of each row that arrives. `work` returns false if the call is over. A segment
 /// begins at a multiple of `align` vectors. Returns the number of rows, or 0 if the call is over.
 template <int align, class Visit>
-FARWARP_DEVICE int for_each_announced_row(const Args& args, const Visit& work) {
+FARWARP_DEVICE int for_each_announced_segment(const Args& args, const Visit& work) {
   AnnouncedRows rows(args);
 #pragma unroll 1
   for (int item = worker_warp_number(args);; item += args.roles.workers * warps_per_block()) {

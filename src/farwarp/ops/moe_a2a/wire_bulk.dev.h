@@ -186,16 +186,16 @@ struct BulkWire {
 
   // ---- owner -----------------------------------------------------------------------------------------------------------
 
-  /// [warp] Reads vectors u, u + kStride, ... of the row, below row.last. The first call for a segment has `with_routes`: it waits until
+  /// [warp] Reads vectors u, u + kStride, ... of the segment. The first call for a segment has `with_routes`: it waits until
   /// the routes and the segment have arrived, and sets `route_word` on lane j to that of k-slot j. False on all lanes if the call is over.
   template <int count>
-  FARWARP_DEVICE bool read_row(const ReceivedSegment& row, int u, Dispatched (&x)[count], bool with_routes,
-                               std::uint64_t& route_word) {
-    if (with_routes && !await_segment(row, route_word)) return false;
-    const Peer<std::byte> from = regions.row(args.view.rank, row.source, row.token);
+  FARWARP_DEVICE bool read_segment(const ReceivedSegment& segment, int u, Dispatched (&x)[count], bool with_routes,
+                                   std::uint64_t& route_word) {
+    if (with_routes && !await_segment(segment, route_word)) return false;
+    const Peer<std::byte> from = regions.row(args.view.rank, segment.source, segment.token);
 #pragma unroll
     for (int a = 0; a < count; ++a)
-      x[a] = u + a * kStride < row.last ? read_vector(from, u + a * kStride) : Dispatched{};
+      x[a] = u + a * kStride < segment.last ? read_vector(from, u + a * kStride) : Dispatched{};
     return true;
   }
 
@@ -209,15 +209,15 @@ struct BulkWire {
 
  private:
   /// [warp] Waits for the row's routes and for the segment's flag.
-  FARWARP_DEVICE bool await_segment(const ReceivedSegment& row, std::uint64_t& route_word) {
-    const Global<Packet> from[] = {mine(regions.routes(args.view.rank, row.source, row.token)) + lane_index()};
+  FARWARP_DEVICE bool await_segment(const ReceivedSegment& segment, std::uint64_t& route_word) {
+    const Global<Packet> from[] = {mine(regions.routes(args.view.rank, segment.source, segment.token)) + lane_index()};
     std::uint64_t data[1] = {route_word};
-    wait_packets<1>(call, from, lane_index() < args.k ? 1 : 0, data, Wait{.site = kSiteRow, .peer = row.source});
+    wait_packets<1>(call, from, lane_index() < args.k ? 1 : 0, data, Wait{.site = kSiteRoutes, .peer = segment.source});
     route_word = data[0];
     if (lane_index() == 0) {
       std::uint32_t ignored = 0;
-      wait_tagged(call, mine(regions.row_flag(args.view.rank, row.source, row.token, row.segment)), call.epoch, ignored,
-                  Wait{.site = kSiteData, .peer = row.source});
+      wait_tagged(call, mine(regions.row_flag(args.view.rank, segment.source, segment.token, segment.number)),
+                  call.epoch, ignored, Wait{.site = kSiteData, .peer = segment.source});
     }
     warp_sync();  // orders the other lanes' reads after the first lane's acquire
     if (ballot(!call.live) != 0) call.live = false;

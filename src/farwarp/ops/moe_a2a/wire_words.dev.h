@@ -169,18 +169,19 @@ struct WordWire {
 
   // ---- owner -----------------------------------------------------------------------------------------------------------
 
-  /// [warp] Waits for vectors u, u + kStride, ... of the row, below row.last, and clears their words. With `with_routes`, waits for the
+  /// [warp] Waits for vectors u, u + kStride, ... of the segment, and clears their words. With `with_routes`, waits for the
   /// routes while the vectors' loads are in flight, and sets `route_word` on lane j to that of k-slot j. False on lanes whose words or
   /// routes have not arrived: the call is over.
   template <int count>
-  FARWARP_DEVICE bool read_row(const ReceivedSegment& row, int u, Dispatched (&x)[count], bool with_routes,
-                               std::uint64_t& route_word) {
-    typename Format::template Arriving<count> arriving(args, mine(regions.row(args.view.rank, row.source, row.token)),
-                                                       u, row.last);
+  FARWARP_DEVICE bool read_segment(const ReceivedSegment& segment, int u, Dispatched (&x)[count], bool with_routes,
+                                   std::uint64_t& route_word) {
+    typename Format::template Arriving<count> arriving(
+        args, mine(regions.row(args.view.rank, segment.source, segment.token)), u, segment.last);
     request_words(arriving.from, arriving.wanted, arriving.words);
-    const Wait wait{.site = kSiteRow, .peer = row.source};
+    const Wait wait{.site = kSiteRow, .peer = segment.source};
     if (with_routes && lane_index() < args.k) {
-      const Global<Packet> packet[] = {mine(regions.routes(args.view.rank, row.source, row.token)) + lane_index()};
+      const Global<Packet> packet[] = {mine(regions.routes(args.view.rank, segment.source, segment.token)) +
+                                       lane_index()};
       std::uint64_t data[1] = {route_word};
       wait_packets<1>(call, packet, 1, data, wait);  // if it fails, so does the next wait: both test call.live
       route_word = data[0];

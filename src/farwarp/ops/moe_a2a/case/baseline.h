@@ -39,7 +39,7 @@ class MoeBaselineKernels {
   /// because buffers are kept. Calls of all handles share the row buffer: enqueue them in one stream.
   Result<int> prepare(std::span<const Routing> routings);
 
-  /// Copies a token's row once for each entry that is not masked, sorted by expert. `x`: [tokens, hidden].
+  /// Copies a token's row once for each entry that is not skipped, sorted by expert. `x`: [tokens, hidden].
   Status pack(int prepared, const void* x, Stream stream);
   /// y = x * (1 + rank), in place on the rows that this rank received, rounded to the dtype.
   Status apply_experts(int prepared, Stream stream);

@@ -163,7 +163,7 @@ INSTANTIATE_TEST_SUITE_P(Targets, MoeBaseline, testing::Values(TargetKind::kEmuS
 TEST_P(MoeBaseline, EveryRoutingAndDtype) {
   for (const RoutingKind routing :
        {RoutingKind::kUniform, RoutingKind::kZipf, RoutingKind::kRepeated, RoutingKind::kOneExpert,
-        RoutingKind::kOneRank, RoutingKind::kMasked, RoutingKind::kPartial}) {
+        RoutingKind::kOneRank, RoutingKind::kSkipped, RoutingKind::kPartial}) {
     for (const DType dtype : {DType::kBf16, DType::kF16}) {
       SCOPED_TRACE(testing::Message() << "routing " << static_cast<int>(routing) << ", " << name_of(dtype));
       run(desc_of(7, 3, 264, 5, dtype), 3, {.routing = routing, .tokens = TokenCounts::kFull, .seed = 1});

@@ -127,7 +127,7 @@ Result<std::optional<harness::Contender>> BenchRun::open_baseline() {
     return std::optional<harness::Contender>();
   }
   if (config_.inputs.expert != MoeExpert::kRankScale) {
-    outcome_.no_baseline = "its experts are rank_scale, not secret";
+    outcome_.no_baseline = "its experts are rank_scale, not table";
     return std::optional<harness::Contender>();
   }
   auto opened = MoeNcclBaseline::create(*world_, config_.desc);

@@ -26,19 +26,19 @@ const std::vector<ParamInfo> kParams = {
     {"dtype", "fp16", "fp16|bf16"},
     {"dispatch_dtype", "same", "same|fp8: e4m3 with a scale per 128, needs dtype=bf16"},
     {"index", "int32", "int32|int64"},
-    {"routing", "uniform", "uniform|zipf|repeated|one_expert|one_rank|masked|partial"},
+    {"routing", "uniform", "uniform|zipf|repeated|one_expert|one_rank|skipped|partial"},
     {"tokens", "auto", "auto|uniform|full|empty_ranks; auto: uniform in a check, full in a bench"},
     {"inputs", "auto", "auto (exact, normal, exact, ...; a bench: normal)|exact|normal|uniform|tiny"},
     {"mode", "auto", "auto|words|bulk"},
     {"form", "fused", "fused|split"},
-    {"expert", "auto", "auto|secret|rank_scale; auto: secret in a check, rank_scale in a bench"},
+    {"expert", "auto", "auto|table|rank_scale; auto: table in a check, rank_scale in a bench"},
     {"count", "host", "host|device: where the token count lies"},
     {"layout", "expert_major", "expert_major|masked; of form=split, as are the next two"},
     {"row_alignment", "1", "a power of two up to 1024"},
     {"recv_rows", "auto", "auto: what these tokens need; 0: the worst case; or a number"},
     {"max_sms", "0", "0 (all) or more"},
     {"segments", "0", "0 (the plan's choice) to 1024: segments of a row, which different warps take"},
-    {"sending_blocks", "0",
+    {"send_only_blocks", "0",
      "-1 (every block sends), 0 (the plan's choice), or blocks that send while others receive; form=split"},
     {"graph", "0", "1: capture one call and replay it; needs count=device or tokens=full"},
     {"burst", "1", "1..64: calls enqueued without waiting for any of them; form=fused"},
@@ -57,7 +57,7 @@ Result<CheckConfig> read_config(const Params& params) {
   static constexpr Choice<RoutingKind> kRoutings[] = {
       {"uniform", RoutingKind::kUniform},   {"zipf", RoutingKind::kZipf},
       {"repeated", RoutingKind::kRepeated}, {"one_expert", RoutingKind::kOneExpert},
-      {"one_rank", RoutingKind::kOneRank},  {"masked", RoutingKind::kMasked},
+      {"one_rank", RoutingKind::kOneRank},  {"skipped", RoutingKind::kSkipped},
       {"partial", RoutingKind::kPartial}};
   static constexpr Choice<TokenCounts> kTokens[] = {{"auto", TokenCounts::kAuto},
                                                     {"uniform", TokenCounts::kUniform},
@@ -70,7 +70,7 @@ Result<CheckConfig> read_config(const Params& params) {
       {"auto", MoeMode::kAuto}, {"words", MoeMode::kWords}, {"bulk", MoeMode::kBulk}};
   static constexpr Choice<bool> kForms[] = {{"fused", true}, {"split", false}};
   static constexpr Choice<MoeExpert> kExperts[] = {
-      {"auto", MoeExpert::kTable}, {"secret", MoeExpert::kTable}, {"rank_scale", MoeExpert::kRankScale}};
+      {"auto", MoeExpert::kTable}, {"table", MoeExpert::kTable}, {"rank_scale", MoeExpert::kRankScale}};
   static constexpr Choice<bool> kCounts[] = {{"host", false}, {"device", true}};
   static constexpr Choice<MoeLayout> kLayouts[] = {{"expert_major", MoeLayout::kExpertMajor},
                                                    {"masked", MoeLayout::kMasked}};
@@ -90,7 +90,7 @@ Result<CheckConfig> read_config(const Params& params) {
   desc.mode = reader.choice("mode", kModes);
   desc.max_sms = reader.small_integer("max_sms", 0, 1 << 16);
   desc.segments = reader.small_integer("segments", 0, 1024);
-  desc.sending_blocks = reader.small_integer("sending_blocks", -1, 1 << 16);
+  desc.send_only_blocks = reader.small_integer("send_only_blocks", -1, 1 << 16);
   config.inputs.routing = reader.choice("routing", kRoutings);
   config.inputs.tokens = reader.choice("tokens", kTokens);
   config.inputs.kind = reader.choice("inputs", kKinds);

@@ -35,7 +35,7 @@ TEST_P(MoeCases, EveryFormAndMode) {
   for (const char* form : {"fused", "split"}) {
     for (const char* mode : {"words", "bulk"}) {
       for (const char* dtype : {"fp16", "bf16"}) {
-        for (const char* expert : {"secret", "rank_scale"}) {
+        for (const char* expert : {"table", "rank_scale"}) {
           expect_pass(std::string("form=") + form + ",mode=" + mode + ",dtype=" + dtype + ",expert=" + expert);
         }
       }
@@ -44,7 +44,7 @@ TEST_P(MoeCases, EveryFormAndMode) {
 }
 
 TEST_P(MoeCases, EveryRouting) {
-  for (const char* routing : {"uniform", "zipf", "repeated", "one_expert", "one_rank", "masked", "partial"}) {
+  for (const char* routing : {"uniform", "zipf", "repeated", "one_expert", "one_rank", "skipped", "partial"}) {
     for (const char* mode : {"words", "bulk"}) {
       expect_pass(std::string("form=split,routing=") + routing + ",mode=" + mode);
       expect_pass(std::string("form=fused,routing=") + routing + ",mode=" + mode);
@@ -116,24 +116,24 @@ TEST_P(MoeCases, Fp8Dispatch) {
   expect_pass(fp8 +
               "mode=bulk,hidden_dim=16400,max_num_tokens=2,segments=1");  // more than fits into the staging buffer
   expect_pass(fp8 + "form=split,layout=masked,mode=bulk");
-  expect_pass(fp8 + "form=split,mode=bulk,sending_blocks=2,hidden_dim=1160");
+  expect_pass(fp8 + "form=split,mode=bulk,send_only_blocks=2,hidden_dim=1160");
   EXPECT_FALSE(run(fp8 + "mode=bulk,tokens=full", "drop_put:2").outcome.pass);
   EXPECT_FALSE(run(fp8 + "mode=words,tokens=full", "drop_put:2").outcome.pass);
 }
 
 TEST_P(MoeCases, SendersAndReceivers) {
-  const std::string sending_blocks = "form=split,mode=bulk,sending_blocks=";
-  expect_pass(sending_blocks + "1");
-  expect_pass(sending_blocks +
+  const std::string send_only_blocks = "form=split,mode=bulk,send_only_blocks=";
+  expect_pass(send_only_blocks + "1");
+  expect_pass(send_only_blocks +
               "1,max_sms=2,max_num_tokens=300,tokens=full,hidden_dim=8");  // more than a block routes at a time
-  expect_pass(sending_blocks + "2,segments=3,hidden_dim=1000,routing=zipf");
-  expect_pass(sending_blocks + "2,tokens=empty_ranks,routing=partial,row_alignment=4");
-  expect_pass(sending_blocks + "2,graph=1,count=device");
-  expect_pass(sending_blocks + "-1");
-  EXPECT_FALSE(run(sending_blocks + "2,tokens=full", "drop_put:2").outcome.pass);
-  EXPECT_EQ(run(sending_blocks + "2,tokens=full", "mismatch:1").outcome.status.code(), StatusCode::kMismatch);
-  EXPECT_EQ(run(sending_blocks + "2,tokens=full,recv_rows=2").outcome.status.code(), StatusCode::kCapacity);
-  EXPECT_EQ(exit_code(run(sending_blocks + "2,tokens=full", "kill:3")), 4);
+  expect_pass(send_only_blocks + "2,segments=3,hidden_dim=1000,routing=zipf");
+  expect_pass(send_only_blocks + "2,tokens=empty_ranks,routing=partial,row_alignment=4");
+  expect_pass(send_only_blocks + "2,graph=1,count=device");
+  expect_pass(send_only_blocks + "-1");
+  EXPECT_FALSE(run(send_only_blocks + "2,tokens=full", "drop_put:2").outcome.pass);
+  EXPECT_EQ(run(send_only_blocks + "2,tokens=full", "mismatch:1").outcome.status.code(), StatusCode::kMismatch);
+  EXPECT_EQ(run(send_only_blocks + "2,tokens=full,recv_rows=2").outcome.status.code(), StatusCode::kCapacity);
+  EXPECT_EQ(exit_code(run(send_only_blocks + "2,tokens=full", "kill:3")), 4);
 }
 
 TEST_P(MoeCases, GraphsAndDelays) {
@@ -179,13 +179,13 @@ TEST(MoeCase, WrongParametersAreNamed) {
   };
   EXPECT_EQ(error_of({{"hidden_dim", "60"}}), "parameter hidden_dim is '60': allowed is a multiple of 8");
   EXPECT_EQ(error_of({{"routing", "random"}}),
-            "parameter routing is 'random': allowed is uniform|zipf|repeated|one_expert|one_rank|masked|partial");
+            "parameter routing is 'random': allowed is uniform|zipf|repeated|one_expert|one_rank|skipped|partial");
   EXPECT_EQ(error_of({{"row_alignment", "3"}}), "parameter row_alignment is '3': allowed is a power of two");
   EXPECT_EQ(error_of({{"num_experts", "4"}, {"experts_per_token", "5"}}),
             "parameter experts_per_token is '5': allowed is 1..num_experts");
   EXPECT_EQ(error_of({{"dispatch_dtype", "fp8"}}),
             "parameter dispatch_dtype is 'fp8': allowed is same, or fp8 with dtype=bf16");
-  EXPECT_NE(error_of({{"sending_blocks", "-2"}}), "");
+  EXPECT_NE(error_of({{"send_only_blocks", "-2"}}), "");
   EXPECT_NE(error_of({{"graph", "1"}}), "");
   EXPECT_EQ(error_of({}), "");
 }

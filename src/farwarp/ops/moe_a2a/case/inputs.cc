@@ -97,7 +97,7 @@ void draw_experts(const MoeAllToAllDesc& desc, int ranks, const InputOptions& op
       experts[hot.below(1, experts.size())] = hottest;
       return;
     case RoutingKind::kOneRank: return draw_one_rank(stream, desc, ranks, hottest, experts);
-    case RoutingKind::kMasked: return std::fill(experts.begin(), experts.end(), -1);
+    case RoutingKind::kSkipped: return std::fill(experts.begin(), experts.end(), -1);
     case RoutingKind::kPartial:
       draw_distinct(stream, desc.num_experts, experts);
       return mask_some(path(kMaskStream), token, experts);
@@ -106,7 +106,7 @@ void draw_experts(const MoeAllToAllDesc& desc, int ranks, const InputOptions& op
 
 constexpr double kLargestUniform = 0.01;
 
-/// Approximate deviation of x. Shifts of the secret table have the same scale.
+/// Approximate deviation of x. Shifts of the table have the same scale.
 double deviation(InputKind kind, DType dtype) {
   if (kind == InputKind::kTiny) return harness::tiny_deviation(dtype);
   return kind == InputKind::kUniform ? kLargestUniform : 1;
@@ -114,7 +114,7 @@ double deviation(InputKind kind, DType dtype) {
 
 // ---- exact inputs: |x| <= largest, scales and shifts are small integers, weights 1 or 1/2 --------------------------------------
 
-constexpr int kLargestScale = 3;  // of the secret table; its shifts are -1, 0 and 1
+constexpr int kLargestScale = 3;  // of the table; its shifts are -1, 0 and 1
 
 struct ExactRange {
   double least_weight = 0.5;  ///< 1/2, or 1 where there is no room for halves

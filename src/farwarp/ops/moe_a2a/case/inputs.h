@@ -14,10 +14,10 @@ enum class RoutingKind : std::uint8_t {
   kUniform,    ///< distinct experts, each as likely as any other
   kZipf,       ///< distinct experts, the n-th most popular n times rarer than the first
   kRepeated,   ///< independent draws: a token may choose an expert twice
-  kOneExpert,  ///< every token chooses the same expert, in one k-slot; the others are masked
+  kOneExpert,  ///< every token chooses the same expert, in one k-slot; the others are skipped
   kOneRank,    ///< every token chooses experts of one rank only
-  kMasked,     ///< every entry is -1
-  kPartial,    ///< uniform with a quarter of the entries masked, and every fifth token entirely
+  kSkipped,    ///< every entry
+  kPartial,    ///< uniform with a quarter of the entries skipped, and every fifth token entirely
 };
 
 enum class TokenCounts : std::uint8_t {
