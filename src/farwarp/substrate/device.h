@@ -1,6 +1,6 @@
 // The device vocabulary: everything that a kernel may do to the machine. Each function is one instruction or one idiom, without policy.
 //
-// This file and amd_forms.h declare and document it; cuda/, hip/ and emu/ define it in files of the same names. contract.md states the
+// This file, matrix_units.h and amd_forms.h declare and document it; cuda/, hip/ and emu/ define it in files of the same names. contract.md states the
 // memory model that the orders and scopes below refer to. RULES.md gives the rules for using and extending the vocabulary.
 //
 // Who calls a function: [thread] any thread on its own; [warp] all threads of the warp together; [block] all threads of the block
@@ -257,59 +257,6 @@ FARWARP_DEVICE void tensor_load(Shared<std::byte> destination, const TensorMap& 
 /// The copy belongs to the calling thread's next bulk_commit().
 FARWARP_DEVICE void tensor_store(const TensorMap& map, int row, int column, Shared<const std::byte> source);
 
-// ---- mma: matrix units ---------------------------------------------------------------------------------------------
-// T is Half or Bf16; sums are fp32. base/fragments.h says which thread holds which elements.
-
-// Only if Target::kMatrixUnit is kWgmma. A warpgroup is four consecutive warps; the number of the first is divisible by 4. All 128
-// threads call each [warpgroup] function together. The operands are K-major tiles in shared memory: rows of 64 elements (128 bytes),
-// swizzled, 1024-byte aligned. The async proxy reads them at any time between wgmma() and a wait that covers it.
-
-/// [warpgroup] Orders register accesses. Call it before the first wgmma() and again after each wait.
-FARWARP_DEVICE void wgmma_fence();
-/// [warpgroup] sums[64 x columns] (+)= A[64 x 16] * B[columns x 16]^T, with the 16 columns of the tiles that begin at element `k` of
-/// each row; k is 0, 16, 32 or 48. If `accumulate` is false, the old `sums` are ignored. Each thread's `sums` are its fragment. They
-/// must not be read or written before wgmma_wait_all().
-template <class T, int columns>
-FARWARP_DEVICE void wgmma(float (&sums)[columns / 2], Shared<const std::byte> a, Shared<const std::byte> b, int k,
-                          bool accumulate);
-/// [warpgroup] sums[64 x columns] (+)= A[64 x 16] * B[16 x columns]. A is in registers: `a` is the thread's fragment (wgmma_a()). B is
-/// MN-major: rows `k` to `k` + 15 of swizzled tiles of 64 columns in shared memory, which follow each other at distances of `panel_bytes`
-/// and are 1024-byte aligned. `k` is a multiple of 16. Otherwise as wgmma(). `a` must not be written before a wait that covers the call.
-template <class T, int columns>
-FARWARP_DEVICE void wgmma_rs(float (&sums)[columns / 2], const std::uint32_t (&a)[4], Shared<const std::byte> b,
-                             int panel_bytes, int k, bool accumulate);
-/// [warpgroup] Makes a group of the wgmma() calls since the last commit.
-FARWARP_DEVICE void wgmma_commit();
-/// [warpgroup] Waits until all committed groups but the newest `pending` have *read their operands*. Their shared memory may be reused
-/// when all four warps have returned from this wait. Their sums must not be accessed yet.
-template <int pending>
-FARWARP_DEVICE void wgmma_wait_read();
-/// [warpgroup] Waits until all committed groups but the newest `pending` are complete. `sums` must be the accumulators of one of the
-/// complete groups, and of none that is pending; they may then be read and written. Their operands may be reused, as after
-/// wgmma_wait_read().
-template <int pending, int count>
-FARWARP_DEVICE void wgmma_wait_sums(float (&sums)[count]);
-/// [warpgroup] Waits until all committed groups are complete. `sums` must be the accumulators of all these groups; they may then be
-/// read and written.
-template <int count>
-FARWARP_DEVICE void wgmma_wait_all(float (&sums)[count]);
-/// [warpgroup] Sets the number of registers of each thread of the warpgroup; `count` is a multiple of 8. raise_registers() blocks until
-/// other warpgroups of the block have given up enough registers with lower_registers().
-template <int count>
-FARWARP_DEVICE void lower_registers();
-template <int count>
-FARWARP_DEVICE void raise_registers();
-
-// Only if Target::kMatrixUnit is kMfma.
-
-/// [warp] sums[16 x 16] += A[16 x 16] * B[16 x 16]^T. Each thread gives four consecutive elements of a row of A (`a`) and of B (`b`).
-template <class T>
-FARWARP_DEVICE void mfma(float (&sums)[4], std::uint64_t a, std::uint64_t b);
-/// [warp] The same. MfmaSums are four floats, indexed 0 to 3, that the compiler keeps in consecutive registers all the time. With arrays
-/// it copies sums that several loops accumulate.
-template <class T>
-FARWARP_DEVICE void mfma(MfmaSums& sums, std::uint64_t a, std::uint64_t b);
-
 // ---- conversion and arithmetic -------------------------------------------------------------------------------------
 
 FARWARP_DEVICE float to_float(Half value);  ///< [thread] exact
@@ -324,6 +271,10 @@ FARWARP_DEVICE std::uint32_t round_pair(float first, float second);
 /// saturates.
 FARWARP_DEVICE std::uint32_t to_fp8(const float (&values)[4]);
 FARWARP_DEVICE void from_fp8(std::uint32_t bytes, float (&values)[4]);  ///< [thread] exact
+/// [thread] Four e4m3 bytes -> two pairs of T: bytes 0 and 2, bytes 1 and 3; the first of a pair is in the lower half. Exact, but a NaN
+/// may become 480 or -480. Integer instructions and a product, which on Hopper are faster than its conversions.
+template <class T>
+FARWARP_DEVICE void widen_fp8(std::uint32_t bytes, std::uint32_t& even, std::uint32_t& odd);
 /// [thread] a * b + c, rounded once. Results are bit-equal on all targets.
 FARWARP_DEVICE float fused_multiply_add(float a, float b, float c);
 /// [thread] Product and sum, each rounded; the compiler does not contract them into a fused multiply-add.
@@ -353,6 +304,7 @@ FARWARP_DEVICE bool park(const void* const (&addresses)[count], int used, std::u
 }  // namespace farwarp::FARWARP_TARGET
 
 #include "farwarp/substrate/amd_forms.h"
+#include "farwarp/substrate/matrix_units.h"
 
 #if defined(FARWARP_TARGET_CUDA)
 #include "farwarp/substrate/amd_forms_elsewhere.h"

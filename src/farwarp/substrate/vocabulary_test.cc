@@ -74,7 +74,7 @@ std::vector<std::uint64_t> expected_results(int thread, const TargetTraits& trai
     const std::uint64_t sum = (16 * (lane / 16) + 10) * (16 * (lane % 16) + 120);
     expected[kMultipliedHalf] = expected[kMultipliedBf16] = bits_of_float(static_cast<float>(sum));
   }
-  expected[kMaximum] = expected[kExp2Right] = expected[kLog2Right] = 1;
+  expected[kWidenedFp8] = expected[kMaximum] = expected[kExp2Right] = expected[kLog2Right] = 1;
   expected[kUniform] = static_cast<std::uint64_t>(thread / warp);
   expected[kAnyThread] = 1;
   expected[kNoThread] = 0;

@@ -153,6 +153,22 @@ FARWARP_DEVICE void bulk_copy(Global<const std::byte> from, Peer<std::byte> to, 
   }
 }
 
+/// All numbers of e4m3, four at a time. NaNs are left out.
+template <class T>
+FARWARP_DEVICE bool widens_fp8() {
+  for (std::uint32_t code = 0; code < 256; ++code) {
+    const std::uint32_t bytes = code | (code ^ 1) << 8 | (code ^ 0x80) << 16 | (code ^ 0x81) << 24;
+    float exact[4];
+    from_fp8(bytes, exact);
+    std::uint32_t even = 0, odd = 0;
+    widen_fp8<T>(bytes, even, odd);
+    bool nan = false;
+    for (const float value : exact) nan = nan || !(value == value);
+    if (!nan && (even != round_pair<T>(exact[0], exact[2]) || odd != round_pair<T>(exact[1], exact[3]))) return false;
+  }
+  return true;
+}
+
 FARWARP_KERNEL(vocabulary, VocabularyArgs, kVocabularyThreads) {
   VocabularyBlock* const block = args.blocks + block_index();
   const int thread = thread_index();
@@ -222,6 +238,7 @@ FARWARP_KERNEL(vocabulary, VocabularyArgs, kVocabularyThreads) {
   from_fp8(to_fp8(four), back);
   report(kFp8Bytes, to_fp8(four));
   report(kFp8Sum, std::bit_cast<std::uint32_t>(add(add(back[0], back[1]), add(back[2], back[3]))));
+  report(kWidenedFp8, widens_fp8<Bf16>() && widens_fp8<Half>() ? 1 : 0);
   report(kQuotientBits, std::bit_cast<std::uint32_t>(divide(7.0f, third)));
   report(kFusedBits, std::bit_cast<std::uint32_t>(fused_multiply_add(to_float(half), third, to_float(bf16))));
   report(kUnfusedBits, std::bit_cast<std::uint32_t>(add(multiply(to_float(half), third), to_float(bf16))));

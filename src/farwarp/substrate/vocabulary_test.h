@@ -23,6 +23,7 @@ enum VocabularyResult : int {
   kShuffledNarrow,
   kFp8Bytes,
   kFp8Sum,
+  kWidenedFp8,
   kQuotientBits,
   kHalfBits,
   kBf16Bits,

@@ -56,6 +56,28 @@ FARWARP_DEVICE void from_fp8(std::uint32_t bytes, float (&values)[4]) {
   }
 }
 
+// An e4m3 number's exponent and mantissa, moved to those of T, are the number times a power of two, also where it is denormal: T's bias is
+// greater than e4m3's, which is 7.
+template <class T>
+FARWARP_DEVICE void widen_fp8(std::uint32_t bytes, std::uint32_t& even, std::uint32_t& odd) {
+  constexpr bool kHalf = std::is_same_v<T, Half>;
+  constexpr int kShift = kHalf ? 1 : 4;                               // e4m3 has 4 bits of exponent, T has 5 or 8
+  constexpr std::uint32_t kFactor = kHalf ? 0x5c005c00 : 0x7b807b80;  // 2^8: biases 15 and 7; 2^120: 127 and 7
+  constexpr std::uint32_t kMagnitude = kHalf ? 0x3f803f80 : 0x07f007f0, kSign = 0x80008000;
+  const std::uint32_t upper[2] = {bytes << 8, bytes};  // each with two numbers in the upper bytes of its halves
+  std::uint32_t words[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    words[i] = (upper[i] >> kShift & kMagnitude) | (upper[i] & kSign);
+    if constexpr (kHalf)
+      asm("mul.rn.f16x2 %0, %0, %1;" : "+r"(words[i]) : "r"(kFactor));
+    else
+      asm("mul.rn.bf16x2 %0, %0, %1;" : "+r"(words[i]) : "r"(kFactor));
+  }
+  even = words[0];
+  odd = words[1];
+}
+
 FARWARP_DEVICE float fused_multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 FARWARP_DEVICE float multiply(float a, float b) { return __fmul_rn(a, b); }
 FARWARP_DEVICE float add(float a, float b) { return __fadd_rn(a, b); }

@@ -13,21 +13,25 @@ namespace ptx {
 /// distance from 8 rows to the next 8; all in units of 16 bytes. Bits 62-63: the swizzle, 1 for 128 bytes.
 FARWARP_DEVICE std::uint64_t matrix_descriptor(Shared<const std::byte> tile, int k) {
   constexpr std::uint64_t kLayout = std::uint64_t{1} << 62 | std::uint64_t{1024 / 16} << 32 | std::uint64_t{1} << 16;
-  return kLayout | ((shared_address(tile.raw) + static_cast<std::uint32_t>(k) * 2) & 0x3ffff) >> 4;
+  return kLayout | ((shared_address(tile.raw) >> 4) + static_cast<std::uint32_t>(k) * 2 / 16);
 }
 
 /// Of a tile whose rows are k. Bits 16-29: the distance from 64 columns to the next 64; 32-45: from 8 rows to the next 8.
 FARWARP_DEVICE std::uint64_t matrix_descriptor_rows(Shared<const std::byte> tile, int panel_bytes, int k) {
   constexpr std::uint64_t kLayout = std::uint64_t{1} << 62 | std::uint64_t{1024 / 16} << 32;
-  const auto address = shared_address(tile.raw) + static_cast<std::uint32_t>(k) * 128;
-  return kLayout | static_cast<std::uint64_t>(panel_bytes / 16) << 16 | (address & 0x3ffff) >> 4;
+  const auto address = (shared_address(tile.raw) >> 4) + static_cast<std::uint32_t>(k) * 128 / 16;
+  return kLayout | static_cast<std::uint64_t>(panel_bytes / 16) << 16 | address;
 }
 
 /// One specialisation for each number of columns, because the register list is part of the instruction's text.
 template <class T, int columns>
 struct Wgmma;
 template <class T, int columns>
+struct WgmmaMn;
+template <class T, int columns>
 struct WgmmaRs;
+template <class T, int columns>
+struct WgmmaRsRows;
 
 // clang-format off
 #define FARWARP_TEN(t) "%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t "4, %" #t "5, %" #t "6, %" #t "7, %" #t "8, %" #t "9, "
@@ -63,20 +67,23 @@ struct WgmmaRs;
 #define FARWARP_SUMS_128(d, i) FARWARP_SUMS_64(d, i), FARWARP_SUMS_64(d, i + 64)
 
 // The operands after the sums are descriptor A, descriptor B and whether to accumulate. Then come constants: 1, 1 (A and B are not
-// negated) and 0, 0 (both tiles are K-major).
-#define FARWARP_WGMMA(T, type, columns, sums, a_number, b_number, accumulate_number)                                     \
+// negated) and two of `majors`: 0 if the tile is K-major, 1 if it is MN-major.
+#define FARWARP_WGMMA(name, majors, T, type, columns, sums, a_number, b_number, accumulate_number)                       \
   template <>                                                                                                            \
-  struct Wgmma<T, columns> {                                                                                             \
+  struct name<T, columns> {                                                                                              \
     static FARWARP_DEVICE void run(float (&d)[sums], std::uint64_t a, std::uint64_t b, std::uint32_t accumulate) {       \
       asm volatile("{\n\t.reg .pred accumulate;\n\tsetp.ne.b32 accumulate, %" #accumulate_number ", 0;\n\t"              \
                    "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." type "." type " {" FARWARP_LIST_##sums        \
-                   "}, %" #a_number ", %" #b_number ", accumulate, 1, 1, 0, 0;\n\t}"                                     \
+                   "}, %" #a_number ", %" #b_number ", accumulate, 1, 1, " majors ";\n\t}"                                \
                    : FARWARP_SUMS_##sums(d, 0) : "l"(a), "l"(b), "r"(accumulate));                                       \
     }                                                                                                                    \
   };
-#define FARWARP_WGMMA_BOTH(columns, sums, a_number, b_number, accumulate_number)               \
-  FARWARP_WGMMA(Half, "f16", columns, sums, a_number, b_number, accumulate_number)             \
-  FARWARP_WGMMA(Bf16, "bf16", columns, sums, a_number, b_number, accumulate_number)
+#define FARWARP_WGMMA_BOTH(columns, sums, a_number, b_number, accumulate_number)                             \
+  FARWARP_WGMMA(Wgmma, "0, 0", Half, "f16", columns, sums, a_number, b_number, accumulate_number)            \
+  FARWARP_WGMMA(Wgmma, "0, 0", Bf16, "bf16", columns, sums, a_number, b_number, accumulate_number)
+#define FARWARP_WGMMA_MN_BOTH(columns, sums, a_number, b_number, accumulate_number)                          \
+  FARWARP_WGMMA(WgmmaMn, "1, 0", Half, "f16", columns, sums, a_number, b_number, accumulate_number)          \
+  FARWARP_WGMMA(WgmmaMn, "1, 0", Bf16, "bf16", columns, sums, a_number, b_number, accumulate_number)
 FARWARP_WGMMA_BOTH(8, 4, 4, 5, 6)
 FARWARP_WGMMA_BOTH(16, 8, 8, 9, 10)
 FARWARP_WGMMA_BOTH(32, 16, 16, 17, 18)
@@ -89,26 +96,34 @@ FARWARP_WGMMA_BOTH(176, 88, 88, 89, 90)
 FARWARP_WGMMA_BOTH(192, 96, 96, 97, 98)
 FARWARP_WGMMA_BOTH(224, 112, 112, 113, 114)
 FARWARP_WGMMA_BOTH(256, 128, 128, 129, 130)
-// After the sums: four words of A, descriptor B, whether to accumulate; 1, 1 as above; 1: B is MN-major.
-#define FARWARP_WGMMA_RS(T, type, columns, sums, a0, a1, a2, a3, b_number, accumulate_number)                          \
+FARWARP_WGMMA_MN_BOTH(8, 4, 4, 5, 6)
+FARWARP_WGMMA_MN_BOTH(16, 8, 8, 9, 10)
+FARWARP_WGMMA_MN_BOTH(32, 16, 16, 17, 18)
+FARWARP_WGMMA_MN_BOTH(64, 32, 32, 33, 34)
+// After the sums: four words of A, descriptor B, whether to accumulate; 1, 1 as above; `major` of B.
+#define FARWARP_WGMMA_RS(name, major, T, type, columns, sums, a0, a1, a2, a3, b_number, accumulate_number)               \
   template <>                                                                                                            \
-  struct WgmmaRs<T, columns> {                                                                                         \
+  struct name<T, columns> {                                                                                              \
     static FARWARP_DEVICE void run(float (&d)[sums], const std::uint32_t (&a)[4], std::uint64_t b,                       \
                                    std::uint32_t accumulate) {                                                           \
       asm volatile("{\n\t.reg .pred accumulate;\n\tsetp.ne.b32 accumulate, %" #accumulate_number ", 0;\n\t"              \
                    "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." type "." type " {" FARWARP_LIST_##sums        \
-                   "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b_number ", accumulate, 1, 1, 1;\n\t}"              \
+                   "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b_number ", accumulate, 1, 1, " major ";\n\t}"     \
                    : FARWARP_SUMS_##sums(d, 0)                                                                           \
                    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));                               \
     }                                                                                                                    \
   };
-#define FARWARP_WGMMA_RS_BOTH(columns, sums, a0, a1, a2, a3, b_number, accumulate_number)               \
-  FARWARP_WGMMA_RS(Half, "f16", columns, sums, a0, a1, a2, a3, b_number, accumulate_number)             \
-  FARWARP_WGMMA_RS(Bf16, "bf16", columns, sums, a0, a1, a2, a3, b_number, accumulate_number)
-FARWARP_WGMMA_RS_BOTH(64, 32, 32, 33, 34, 35, 36, 37)
-FARWARP_WGMMA_RS_BOTH(128, 64, 64, 65, 66, 67, 68, 69)
+#define FARWARP_WGMMA_RS_BOTH(name, major, columns, sums, a0, a1, a2, a3, b_number, accumulate_number)               \
+  FARWARP_WGMMA_RS(name, major, Half, "f16", columns, sums, a0, a1, a2, a3, b_number, accumulate_number)             \
+  FARWARP_WGMMA_RS(name, major, Bf16, "bf16", columns, sums, a0, a1, a2, a3, b_number, accumulate_number)
+FARWARP_WGMMA_RS_BOTH(WgmmaRs, "0", 8, 4, 4, 5, 6, 7, 8, 9)
+FARWARP_WGMMA_RS_BOTH(WgmmaRs, "0", 16, 8, 8, 9, 10, 11, 12, 13)
+FARWARP_WGMMA_RS_BOTH(WgmmaRs, "0", 64, 32, 32, 33, 34, 35, 36, 37)
+FARWARP_WGMMA_RS_BOTH(WgmmaRsRows, "1", 64, 32, 32, 33, 34, 35, 36, 37)
+FARWARP_WGMMA_RS_BOTH(WgmmaRsRows, "1", 128, 64, 64, 65, 66, 67, 68, 69)
 #undef FARWARP_WGMMA_RS_BOTH
 #undef FARWARP_WGMMA_RS
+#undef FARWARP_WGMMA_MN_BOTH
 #undef FARWARP_WGMMA_BOTH
 #undef FARWARP_WGMMA
 #undef FARWARP_TEN
@@ -143,6 +158,18 @@ FARWARP_WGMMA_RS_BOTH(128, 64, 64, 65, 66, 67, 68, 69)
 
 FARWARP_DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
+// ptxas 13.0 takes the lower half of a 64-bit register for both words of `a` that are loaded with it. After a permutation that changes
+// nothing it no longer knows where the words come from.
+template <int count>
+FARWARP_DEVICE void wgmma_fence_loaded(std::uint32_t (&a)[count][4]) {
+#pragma unroll
+  for (int i = 0; i < count; ++i) {
+#pragma unroll
+    for (int word = 0; word < 4; ++word) asm volatile("prmt.b32 %0, %0, %0, 0x3210;" : "+r"(a[i][word]));
+  }
+  wgmma_fence();
+}
+
 template <class T, int columns>
 FARWARP_DEVICE void wgmma(float (&sums)[columns / 2], Shared<const std::byte> a, Shared<const std::byte> b, int k,
                           bool accumulate) {
@@ -150,9 +177,22 @@ FARWARP_DEVICE void wgmma(float (&sums)[columns / 2], Shared<const std::byte> a,
 }
 
 template <class T, int columns>
+FARWARP_DEVICE void wgmma_mn(float (&sums)[columns / 2], Shared<const std::byte> a, Shared<const std::byte> b, int k,
+                             bool accumulate) {
+  // One panel has all 64 rows of A, so the distance to the next is not used.
+  ptx::WgmmaMn<T, columns>::run(sums, ptx::matrix_descriptor_rows(a, 0, k), ptx::matrix_descriptor(b, k), accumulate);
+}
+
+template <class T, int columns>
+FARWARP_DEVICE void wgmma_rs(float (&sums)[columns / 2], const std::uint32_t (&a)[4], Shared<const std::byte> b, int k,
+                             bool accumulate) {
+  ptx::WgmmaRs<T, columns>::run(sums, a, ptx::matrix_descriptor(b, k), accumulate);
+}
+
+template <class T, int columns>
 FARWARP_DEVICE void wgmma_rs(float (&sums)[columns / 2], const std::uint32_t (&a)[4], Shared<const std::byte> b,
                              int panel_bytes, int k, bool accumulate) {
-  ptx::WgmmaRs<T, columns>::run(sums, a, ptx::matrix_descriptor_rows(b, panel_bytes, k), accumulate);
+  ptx::WgmmaRsRows<T, columns>::run(sums, a, ptx::matrix_descriptor_rows(b, panel_bytes, k), accumulate);
 }
 
 FARWARP_DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }

@@ -45,6 +45,14 @@ FARWARP_DEVICE void from_fp8(std::uint32_t bytes, float (&values)[4]) {
   for (int i = 0; i < 4; ++i) values[i] = float_from_fp8(Target::kFp8, static_cast<std::uint8_t>(bytes >> (8 * i)));
 }
 
+template <class T>
+FARWARP_DEVICE void widen_fp8(std::uint32_t bytes, std::uint32_t& even, std::uint32_t& odd) {
+  float values[4];
+  from_fp8(bytes, values);
+  even = round_pair<T>(values[0], values[2]);
+  odd = round_pair<T>(values[1], values[3]);
+}
+
 FARWARP_DEVICE float fused_multiply_add(float a, float b, float c) { return std::fma(a, b, c); }
 // The compiler does not contract these: kernel files are compiled with -ffp-contract=off.
 FARWARP_DEVICE float multiply(float a, float b) { return a * b; }

@@ -90,12 +90,13 @@ void proxy_fence();
 void tensor_load(void* shared_destination, const TensorMap& map, GridIndex matrix, int row, int column, void* barrier);
 void tensor_store(const TensorMap& map, int row, int column, const void* shared_source);
 
-/// The operands of one wgmma instruction: tiles in shared memory, or A in registers and B with k along its rows.
+/// The operands of one wgmma instruction: tiles in shared memory, or A in registers.
 struct MatrixOperands {
   const std::byte* a = nullptr;  ///< null: A is in registers
   const std::byte* b = nullptr;
   int k = 0;
-  int panel_bytes = 0;  ///< of B with k along its rows: from 64 columns to the next 64; 0: both operands are K-major
+  bool a_is_mn_major = false;
+  int panel_bytes = 0;  ///< of an MN-major B: from 64 columns to the next 64; 0: B is K-major
   int columns = 0;
   bool accumulate = false;
   DType type = DType::kBf16;

@@ -53,11 +53,11 @@ class TileReader {
   TileReader(const Thread& thread, const View& seen, const View& published)
       : thread_(thread), seen_(seen), published_(published) {}
 
-  /// Elements k to k + 15 of a row of a K-major tile.
-  void read(const std::byte* tile, int row, int k, DType type, float (&values)[kDepth]) {
-    for (int i = 0; i < kDepth; i += 4) read_four(tile + swizzled_offset(row, (k + i) * 2), type, values + i);
+  /// 16 elements of a row of a tile, from `column` on.
+  void read(const std::byte* tile, int row, int column, DType type, float (&values)[16]) {
+    for (int i = 0; i < 16; i += 4) read_four(tile + swizzled_offset(row, (column + i) * 2), type, values + i);
   }
-  /// Row `k` of an MN-major tile.
+  /// Row `k` of an MN-major B.
   void read_row(const MatrixOperands& operands, int k, float* values) {
     for (int column = 0; column < operands.columns; column += 4) {
       const std::byte* const panel = operands.b + column / 64 * std::ptrdiff_t{operands.panel_bytes};
@@ -95,6 +95,15 @@ class TileReader {
   std::uint64_t last_known_ = ~std::uint64_t{0};
 };
 
+/// Rows `first` to `first` + 15 of an MN-major A.
+void read_mn_major(TileReader& reader, const MatrixOperands& operands, int first, float (&rows)[16][kDepth]) {
+  for (int k = 0; k < kDepth; ++k) {
+    float column[16];
+    reader.read(operands.a, operands.k + k, first, operands.type, column);
+    for (int row = 0; row < 16; ++row) rows[row][k] = column[row];
+  }
+}
+
 /// The 16 rows of A that a warp's threads hold in registers.
 void read_registers(const MatrixOp& op, std::size_t warp, float (&rows)[16][kDepth]) {
   for (std::size_t thread = 32 * warp; thread < 32 * (warp + 1); ++thread) {
@@ -124,15 +133,17 @@ void execute(const Warpgroup& group, MatrixOp& op) {
   }
   for (std::size_t warp = 0; warp < 4; ++warp) {
     TileReader a_reader(group.first[32 * warp], op.seen[warp], op.published[warp]);
-    float in_registers[16][kDepth];
-    if (operands.a == nullptr) read_registers(op, warp, in_registers);
+    float rows[16][kDepth];
+    if (operands.a == nullptr) {
+      read_registers(op, warp, rows);
+    } else if (operands.a_is_mn_major) {
+      read_mn_major(a_reader, operands, static_cast<int>(16 * warp), rows);
+    } else {
+      for (int row = 0; row < 16; ++row)
+        a_reader.read(operands.a, static_cast<int>(16 * warp) + row, operands.k, operands.type, rows[row]);
+    }
     for (std::size_t row = 16 * warp; row < 16 * (warp + 1); ++row) {
-      float a[kDepth];
-      if (operands.a == nullptr) {
-        std::copy_n(in_registers[row % 16], kDepth, a);
-      } else {
-        a_reader.read(operands.a, static_cast<int>(row), operands.k, operands.type, a);
-      }
+      const float(&a)[kDepth] = rows[row % 16];
       float* const sums = op.sums->values.data() + row * columns;
       if (!operands.accumulate) std::fill(sums, sums + columns, 0.0f);
       for (std::size_t k = 0; k < kDepth; ++k) {
@@ -186,7 +197,7 @@ void check_operands(const Thread& thread, const MatrixOperands& operands) {
     the_engine.fault(fmt::format("wgmma: k is {}; allowed: {}", operands.k, allowed));
   };
   if (operands.panel_bytes == 0) {
-    check_tile(thread, operands.a, kRows);
+    if (operands.a != nullptr) check_tile(thread, operands.a, kRows);
     check_tile(thread, operands.b, operands.columns);
     if (operands.k < 0 || operands.k > 48 || operands.k % kDepth != 0) wrong("0, 16, 32, 48");
     return;

@@ -6,12 +6,37 @@
 namespace farwarp::FARWARP_TARGET {
 
 FARWARP_DEVICE void wgmma_fence() { emu::wgmma_fence(); }
+template <int count>
+FARWARP_DEVICE void wgmma_fence_loaded(std::uint32_t (&)[count][4]) {
+  emu::wgmma_fence();
+}
 
 template <class T, int columns>
 FARWARP_DEVICE void wgmma(float (&sums)[columns / 2], Shared<const std::byte> a, Shared<const std::byte> b, int k,
                           bool accumulate) {
   static_assert(columns % 8 == 0 && columns <= 256);
   emu::wgmma({.a = a.raw, .b = b.raw, .k = k, .columns = columns, .accumulate = accumulate, .type = T::kDType}, sums);
+}
+
+template <class T, int columns>
+FARWARP_DEVICE void wgmma_mn(float (&sums)[columns / 2], Shared<const std::byte> a, Shared<const std::byte> b, int k,
+                             bool accumulate) {
+  static_assert(columns % 8 == 0 && columns <= 256);
+  emu::wgmma({.a = a.raw,
+              .b = b.raw,
+              .k = k,
+              .a_is_mn_major = true,
+              .columns = columns,
+              .accumulate = accumulate,
+              .type = T::kDType},
+             sums);
+}
+
+template <class T, int columns>
+FARWARP_DEVICE void wgmma_rs(float (&sums)[columns / 2], const std::uint32_t (&a)[4], Shared<const std::byte> b, int k,
+                             bool accumulate) {
+  static_assert(columns % 8 == 0 && columns <= 256);
+  emu::wgmma({.b = b.raw, .k = k, .columns = columns, .accumulate = accumulate, .type = T::kDType}, sums, a);
 }
 
 template <class T, int columns>

@@ -162,6 +162,9 @@ class RsTest : public testing::Test {
                    .grid_pitch = {kMatrix, kGrid * kMatrix}});
   }
   Status run(RsVariant variant, int seed, int matrix = 1) {
+    return run("litmus_rs", kTileThreads, variant, seed, matrix);
+  }
+  Status run(const char* kernel, int threads, std::int32_t variant, int seed, int matrix) {
     rig_.start(static_cast<std::uint64_t>(seed));
     for (int what = 0; what < 3; ++what) {
       std::vector<std::uint16_t> values(kGrid * kGrid * kMatrix, 0x7fff);  // NaN in the matrices that are not asked for
@@ -174,9 +177,9 @@ class RsTest : public testing::Test {
                                 values.size() * 2);
     }
     const LitmusRsArgs args{map_of(0), map_of(1), map_of(2), out(), matrix, variant};
-    const KernelRecord* record = find_kernel("litmus_rs", TargetKind::kEmuSm90);
-    if (record == nullptr) return unavailable("litmus_rs");
-    const LaunchShape shape{.blocks = 1, .threads = kTileThreads, .shared_bytes = kRsSharedBytes};
+    const KernelRecord* record = find_kernel(kernel, TargetKind::kEmuSm90);
+    if (record == nullptr) return unavailable(kernel);
+    const LaunchShape shape{.blocks = 1, .threads = threads, .shared_bytes = kRsSharedBytes};
     const Status status = rig_.machine().launch(TargetKind::kEmuSm90, 0, 0, *record, shape, &args);
     return status.ok() ? rig_.synchronize(0) : status;
   }
@@ -195,10 +198,12 @@ class RsTest : public testing::Test {
     }
     return true;
   }
-  int caught(RsVariant variant) {
+  int caught(RsVariant variant) { return caught("litmus_rs", kTileThreads, variant); }
+  int caught(MnVariant variant) { return caught("litmus_mn", 128, variant); }
+  int caught(const char* kernel, int threads, std::int32_t variant) {
     int count = 0;
     for (int seed = 1; seed <= kSchedules; ++seed) {
-      const Status status = run(variant, seed);
+      const Status status = run(kernel, threads, variant, seed, 1);
       count += !status.ok() || !rig_.machine().report().race.empty() || !right();
     }
     return count;
@@ -217,6 +222,10 @@ TEST_F(RsTest, RegistersOfAAreReadUntilTheWait) { EXPECT_GT(caught(kRsWriteEarly
 TEST_F(RsTest, SumsOfAPendingGroupArePoison) { EXPECT_EQ(caught(kRsSumsEarly), kSchedules); }
 TEST_F(RsTest, AnArrivalCoversWhatPrecedesIt) { EXPECT_GT(caught(kRsArriveBefore), 0); }
 TEST_F(RsTest, AnArrivalIsSeenByWhoWaits) { EXPECT_GT(caught(kRsNoArrive), 0); }
+
+TEST_F(RsTest, MultipliesAnMnMajorA) { EXPECT_EQ(caught(kMnRight), 0); }
+TEST_F(RsTest, MultipliesRegistersByAKMajorB) { EXPECT_EQ(caught(kMnFromRegisters), 0); }
+TEST_F(RsTest, AProductInSharedMemoryNeedsAProxyFence) { EXPECT_EQ(caught(kMnNoProxyFence), kSchedules); }
 
 /// The number of the `kSchedules` schedules of litmus_cluster, on two clusters, that end with every word right.
 int right_clusters(LitmusOrder variant) {

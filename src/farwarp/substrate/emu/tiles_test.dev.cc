@@ -135,6 +135,66 @@ FARWARP_KERNEL(litmus_rs, LitmusRsArgs, kTileThreads) {
   wgmma_wait_all(sums);
 }
 
+/// k * q^T, with k from shared memory or through the thread's registers.
+FARWARP_DEVICE void multiply_keys(const LitmusRsArgs& args, Shared<std::byte> k, Shared<std::byte> q,
+                                  float (&scores)[32]) {
+  std::uint32_t a[4][4];
+  for (int i = 0; i < 16; ++i) {
+    const MatrixIndex at = wgmma_a(thread_index(), 2 * (i % 4));
+    const int offset = swizzled_offset(at.row, 2 * (16 * (i / 4) + at.column));
+    a[i / 4][i % 4] = load(Shared<std::uint32_t>(reinterpret_cast<std::uint32_t*>((k + offset).raw)));
+  }
+  wgmma_fence();
+  for (int i = 0; i < 4; ++i) {
+    if (args.variant == kMnFromRegisters) {
+      wgmma_rs<Bf16, 64>(scores, a[i], q, 16 * i, i > 0);
+    } else {
+      wgmma<Bf16, 64>(scores, k, q, 16 * i, i > 0);
+    }
+  }
+  wgmma_commit();
+  wgmma_wait_all(scores);
+}
+
+FARWARP_KERNEL(litmus_mn, LitmusRsArgs, 128) {
+  const Shared<std::byte> q = block_shared(), k = q + kRsPanelBytes, v = q + 2 * kRsPanelBytes;
+  const Shared<Mbarrier> full(reinterpret_cast<Mbarrier*>((q + 4 * kRsPanelBytes).raw));
+  if (thread_index() == 0) {
+    mbarrier_init(full, 1);
+    mbarrier_init_fence();
+  }
+  block_sync();
+  if (thread_index() == 0) {
+    const GridIndex matrix{args.matrix, args.matrix};
+    mbarrier_arrive_expect(full, 4 * kRsPanelBytes);
+    tensor_load(q, args.q, matrix, 0, 0, full);
+    tensor_load(k, args.k, matrix, 0, 0, full);
+    for (int panel = 0; panel < 2; ++panel) tensor_load(v + panel * kRsPanelBytes, args.v, matrix, 0, 64 * panel, full);
+  }
+  wait_for(full, 0);
+  float scores[32], sums[2][32];
+  multiply_keys(args, k, q, scores);
+  group_sync(1, 128);  // all warps have read q
+  for (int i = 0; i < 32; ++i) {
+    const MatrixIndex at = wgmma_sum(thread_index(), i);  // (key, row of q)
+    store(Shared<std::uint16_t>(reinterpret_cast<std::uint16_t*>((q + swizzled_offset(at.column, 2 * at.row)).raw)),
+          round_to<Bf16>(scores[i]).bits);
+  }
+  if (args.variant != kMnNoProxyFence) proxy_fence();
+  group_sync(1, 128);
+  wgmma_fence();
+  for (int panel = 0; panel < 2; ++panel) {
+    for (int i = 0; i < 64; i += 16) wgmma_mn<Bf16, 64>(sums[panel], v + panel * kRsPanelBytes, q, i, i > 0);
+  }
+  wgmma_commit();
+  wgmma_wait_all(sums[0]);
+  wgmma_wait_all(sums[1]);
+  for (int i = 0; i < 64; ++i) {
+    const MatrixIndex at = wgmma_sum(thread_index(), i % 32);
+    store(Global<float>(args.out + (at.column * 128 + i / 32 * 64 + at.row)), 2 * sums[i / 32][i % 32]);
+  }
+}
+
 FARWARP_KERNEL(litmus_cluster, LitmusArgs, 64) {
   const Shared<std::uint32_t> words(reinterpret_cast<std::uint32_t*>(block_shared().raw));
   const int me = cluster_rank(), thread = thread_index();

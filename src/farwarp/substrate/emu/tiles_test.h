@@ -45,6 +45,13 @@ struct LitmusRsArgs {
 inline constexpr int kRsPanelBytes = 64 * 128;
 inline constexpr int kRsSharedBytes = 4 * kRsPanelBytes + 1024;  ///< q, k, two panels of v, a barrier and a word
 
+/// litmus_mn: the same, as out^T = v^T * (k * q^T), with v^T an MN-major A. The product k * q^T replaces q in shared memory.
+enum MnVariant : std::int32_t {
+  kMnRight,
+  kMnFromRegisters,  ///< right: k is read into registers first
+  kMnNoProxyFence,   ///< no proxy fence between the threads' stores of the product and the wgmma that reads it
+};
+
 enum RsVariant : std::int32_t {
   kRsRight,
   kRsWriteEarly,    ///< A's registers are written before the wait

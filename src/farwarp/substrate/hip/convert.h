@@ -77,6 +77,14 @@ FARWARP_DEVICE void from_fp8(std::uint32_t bytes, float (&values)[4]) {
   values[3] = __builtin_amdgcn_cvt_f32_fp8(word, 3);
 }
 
+template <class T>
+FARWARP_DEVICE void widen_fp8(std::uint32_t bytes, std::uint32_t& even, std::uint32_t& odd) {
+  float values[4];
+  from_fp8(bytes, values);
+  even = round_pair<T>(values[0], values[2]);
+  odd = round_pair<T>(values[1], values[3]);
+}
+
 FARWARP_DEVICE float fused_multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 
 FARWARP_DEVICE float multiply(float a, float b) {
