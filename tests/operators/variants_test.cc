@@ -77,7 +77,8 @@ std::set<std::string> with_decode(std::set<std::string> names, std::span<const d
     EXPECT_TRUE(names.insert(name).second) << name << " is listed twice";
     EXPECT_NE(name.find(std::string("_") + name_of(kernel.dtype) + "_"), std::string::npos) << name;
     EXPECT_EQ(name.find("_fp8_") != std::string::npos, kernel.fp8) << name;
-    EXPECT_TRUE(name.ends_with("_" + std::to_string(kernel.dim))) << name;
+    const std::string dim = "_" + std::to_string(kernel.dim);
+    EXPECT_TRUE(name.ends_with(dim) || name.ends_with(dim + "x" + std::to_string(kernel.rows))) << name;
   }
   return names;
 }
@@ -95,7 +96,7 @@ std::vector<std::regex> patterns_in(const std::string& readme, const std::string
       std::string pattern = (*hit)[1];
       for (const auto& [from, to] :
            {std::pair(R"(\[)", "(?:"), std::pair(R"(\])", ")?"), std::pair("TYPE", "(?:bf16|fp16|fp8)"),
-            std::pair("W$", "(?:\\d+)"), std::pair("MODE", "(?:words|bulk)"),
+            std::pair("WxN$", "(?:\\d+x\\d+)"), std::pair("W$", "(?:\\d+)"), std::pair("MODE", "(?:words|bulk)"),
             std::pair("EXPERT", "(?:rank_scale|table)"), std::pair("HALF", "(?:send|recv)")}) {
         pattern = std::regex_replace(pattern, std::regex(from), to);
       }

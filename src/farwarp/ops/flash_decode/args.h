@@ -45,6 +45,8 @@ struct Args {
   Divisor by_row_blocks;
   Divisor by_kv_heads;
   Divisor by_group;
+  Divisor by_item_rows;
+  Divisor by_ranks;            ///< of the World
   std::int32_t most_partials;  ///< partial outputs that an item can have
   std::int32_t page_size;
   std::int32_t pages;

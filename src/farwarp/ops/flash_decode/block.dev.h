@@ -1,4 +1,4 @@
-// The shared memory of a block on Hopper: the ring of stages, the rows of q, and the call.
+// The shared memory of a block on Hopper: the rings of stages, the rows of q, P, the list of items, barriers and the call.
 #pragma once
 
 #include "farwarp/base/swizzle.h"
@@ -18,54 +18,76 @@ struct Turn {
   FARWARP_DEVICE int place() const { return static_cast<int>(count % size); }
   FARWARP_DEVICE std::uint32_t parity() const { return count / size & 1; }
 };
-/// The stage at a position of multiplier `multiplier`'s ring. Each has its own: copies arrive in any order, and a multiplier that is ahead would
-/// test a phase of a stage before the other one's earlier phase has completed.
-template <int size>
-FARWARP_DEVICE int stage_at(Turn<size> turn, int multiplier) {
-  return turn.place() * kMultipliers + multiplier;
+
+/// The word at byte `offset` of shared memory.
+template <class Word>
+FARWARP_DEVICE Shared<Word> word_at(Shared<std::byte> memory, int offset) {
+  return Shared<Word>(reinterpret_cast<Word*>((memory + offset).raw));
 }
 
-template <class T_, int dim, Source source, bool fp8>
+/// [warp] wait_mbarrier(); false on all lanes if one of them has expired, so that none waits for the others in vain.
+FARWARP_DEVICE bool wait_together(BlockWaits& waits, const WorldView& view, Shared<Mbarrier> barrier,
+                                  std::uint32_t parity) {
+  return ballot(!wait_mbarrier(waits, view, barrier, parity)) == 0;
+}
+
+template <class T_, int dim, int rows, Source source, bool fp8>
 struct Block {
   using T = T_;
-  static constexpr DecodeShared kShared{dim, source, fp8};
+  static constexpr DecodeShared kShared{dim, rows, source, fp8};
   static constexpr int kDim = dim;
+  static constexpr int kRows = rows;  ///< most rows of an item: the columns of its products
   static constexpr Source kSource = source;
   static constexpr bool kFp8 = fp8;
+  static constexpr bool kThroughRegisters = kShared.through_registers();
   static constexpr int kStages = kShared.stages();
   static constexpr int kRing = kStages / kMultipliers;  ///< stages of a multiplier
   static constexpr int kPanels = kShared.panels();
-  static constexpr int kSums = dim / 2;  ///< of a thread: its fragment of 64 x dim
+  static constexpr int kElements = rows / 2;    ///< of a thread: its fragment of 64 x rows
+  static constexpr int kThreadRows = rows / 4;  ///< rows of the item that a thread has elements of
 
   Shared<std::byte> memory;
 
-  // -- memory
-  /// As it was loaded: K, then V.
-  FARWARP_DEVICE Shared<std::byte> stage(int number) const { return memory + number * kShared.stage_bytes(); }
-  /// A stage that multiplier number `multiplier` has converted.
-  FARWARP_DEVICE Shared<std::byte> ready(int multiplier) const {
-    return memory + (kShared.ready() + multiplier * kShared.ready_bytes());
+  /// The stage at a position of multiplier `multiplier`'s ring. Each has its own: copies arrive in any order, and a multiplier that is ahead
+  /// would test a phase of a stage before another one's earlier phase has completed.
+  FARWARP_DEVICE static int stage_at(Turn<kRing> turn, int multiplier) {
+    return turn.place() * kMultipliers + multiplier;
   }
+
+  // -- memory
+  FARWARP_DEVICE Shared<std::byte> keys(int stage) const { return memory + stage * kShared.stage_bytes(); }
+  FARWARP_DEVICE Shared<std::byte> values(int stage) const { return keys(stage) + kShared.stage_bytes() / 2; }
   FARWARP_DEVICE Shared<std::byte> queries(int buffer) const {
     return memory + (kShared.queries() + buffer * kShared.query_bytes());
   }
-
-  FARWARP_DEVICE Shared<Vec16> group(int multiplier) const {
-    return at<Vec16>(kShared.groups() + multiplier * (kShared.group_bytes() / kMultipliers));
+  FARWARP_DEVICE Shared<std::byte> probabilities(int multiplier) const {
+    return memory + (kShared.probabilities() + multiplier * kShared.probability_bytes());
   }
+  /// [warps][rows]: of each warp of a multiplier, the maxima of a stage.
+  FARWARP_DEVICE Shared<float> maxima(int multiplier) const {
+    return at<float>(kShared.of_warps() + multiplier * kShared.warp_bytes());
+  }
+  /// [warps][rows]: the sums of exponentials of a split.
+  FARWARP_DEVICE Shared<float> sums(int multiplier) const { return maxima(multiplier) + 4 * rows; }
 
   // -- barriers
   FARWARP_DEVICE Shared<Mbarrier> full(int stage) const { return barrier(stage); }
   FARWARP_DEVICE Shared<Mbarrier> empty(int stage) const { return barrier(kStages + stage); }
   FARWARP_DEVICE Shared<Mbarrier> queries_full(int buffer) const { return barrier(2 * kStages + buffer); }
   FARWARP_DEVICE Shared<Mbarrier> queries_empty(int buffer) const { return barrier(2 * kStages + 2 + buffer); }
+  /// A counted work's partial outputs are in memory: each warp of the multipliers arrives.
   FARWARP_DEVICE Shared<Mbarrier> stored() const { return barrier(2 * kStages + 4); }
+  /// The count warp has seen that phase of stored(), so the next one may complete.
   FARWARP_DEVICE Shared<Mbarrier> counted() const { return barrier(2 * kStages + 5); }
-  FARWARP_DEVICE Shared<Mbarrier> published() const { return barrier(2 * kStages + 6); }
+  /// The list is complete.
+  FARWARP_DEVICE Shared<Mbarrier> all_counted() const { return barrier(2 * kStages + 6); }
+  FARWARP_DEVICE Shared<Mbarrier> published() const { return barrier(2 * kStages + 7); }
   /// Not 0: a page index was not allowed. The loader adds to it before it arrives at full() of the stage.
   FARWARP_DEVICE Shared<std::uint32_t> refused() const { return at<std::uint32_t>(kWords); }
-  /// 1: the block's work has arrived last. Written before the arrival at counted().
-  FARWARP_DEVICE Shared<std::uint32_t> last_word() const { return at<std::uint32_t>(kWords + 4); }
+  /// How many items are listed(). Written before the arrival at all_counted().
+  FARWARP_DEVICE Shared<std::uint32_t> list_length() const { return at<std::uint32_t>(kWords + 4); }
+  /// CountedItem number `number` of the list.
+  FARWARP_DEVICE Shared<std::uint64_t> listed(int number) const { return at<std::uint64_t>(kShared.listed()) + number; }
 
   /// [thread] One thread, before a block_sync().
   FARWARP_DEVICE void initialise() const {
@@ -79,6 +101,7 @@ struct Block {
     }
     mbarrier_init(stored(), 4 * kMultipliers);
     mbarrier_init(counted(), 1);
+    mbarrier_init(all_counted(), 1);
     mbarrier_init(published(), 1);
     mbarrier_init_fence();
     store(refused(), 0u);
@@ -103,21 +126,15 @@ struct Block {
   }
 
  private:
-  static constexpr int kWords = kShared.barriers() + (2 * kStages + 7) * 8;
+  static constexpr int kWords = kShared.barriers() + (2 * kStages + 8) * 8;
   static_assert(kWords + 40 <= kShared.total() && kShared.total() <= kMostSharedBytes);
   static_assert(kRing >= 2);
 
   FARWARP_DEVICE Shared<Mbarrier> barrier(int number) const { return at<Mbarrier>(kShared.barriers()) + number; }
   template <class Word>
   FARWARP_DEVICE Shared<Word> at(int offset) const {
-    return Shared<Word>(reinterpret_cast<Word*>((memory + offset).raw));
+    return word_at<Word>(memory, offset);
   }
 };
-
-/// The address of vector `vector` (8 elements) of row `row` of swizzled panels of 64 columns.
-FARWARP_DEVICE Shared<Vec16> vector_of(Shared<std::byte> panels, int row, int vector) {
-  return Shared<Vec16>(
-      reinterpret_cast<Vec16*>((panels + (vector / 8 * kPanelBytes + swizzled_offset(row, vector % 8 * 16))).raw));
-}
 
 }  // namespace farwarp::FARWARP_TARGET::decode

@@ -4,7 +4,7 @@
 
 namespace farwarp::FARWARP_TARGET::decode {
 
-#define FARWARP_ENTRY(name, T, dim, source, fp8) \
+#define FARWARP_ENTRY(name, T, dim, rows, source, fp8) \
   FARWARP_KERNEL(name, Args, kMfmaThreads) { flash_decode_mfma<T, dim, fp8>(args); }
 FARWARP_DECODE_MFMA(FARWARP_ENTRY)
 

@@ -4,8 +4,8 @@
 
 namespace farwarp::FARWARP_TARGET::decode {
 
-#define FARWARP_ENTRY(name, T, dim, source, fp8) \
-  FARWARP_KERNEL(name, Args, kThreads) { flash_decode<T, dim, Source::source, fp8>(args); }
+#define FARWARP_ENTRY(name, T, dim, rows, source, fp8) \
+  FARWARP_KERNEL(name, Args, kThreads) { flash_decode<T, dim, rows, Source::source, fp8>(args); }
 FARWARP_DECODE_WGMMA(FARWARP_ENTRY)
 
 }  // namespace farwarp::FARWARP_TARGET::decode

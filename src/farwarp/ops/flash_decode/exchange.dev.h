@@ -1,6 +1,6 @@
-// Partial outputs of ranks that share the keys of every sequence. What arrives last of an item on its rank sends the rank's partial
-// output as words. Two-shot: to the rank that owns the row, which merges the ranks' parts and sends the finished row to all. One-shot: to
-// all ranks, each of which merges all rows.
+// Partial outputs of ranks that share the keys of every sequence. The block whose work of an item arrives last on its rank sends the rank's
+// partial output as words. Two-shot: to the rank that owns the row, which merges the ranks' parts and sends the finished row to all.
+// One-shot: to all ranks, each of which merges all rows.
 //
 //   a row slot is a row of an item; its owner is slot % ranks
 //   inbox     [2 parities][source][merged rows][dim / 4 + 1] x 16 bytes   four sums each, relative to the row's maximum; then that
@@ -27,13 +27,16 @@ struct Words {
   FARWARP_DEVICE bool two_shot() const { return args.exchange == Exchange::kTwoShot; }
   FARWARP_DEVICE int row_slots() const { return args.batch * args.kv_heads * args.row_blocks * args.item_rows; }
   FARWARP_DEVICE int slot_of(int item, int row) const { return item * args.item_rows + row; }
+  FARWARP_DEVICE int owner_of(int slot) const { return remainder(args.by_ranks, slot); }
   FARWARP_DEVICE bool exists(int slot) const {
-    return slot < row_slots() && slot % args.item_rows < rows_of(args, slot / args.item_rows);
+    return slot < row_slots() && remainder(args.by_item_rows, slot) < rows_of(args, args.by_item_rows.quotient(slot));
   }
+  /// The `i`-th rank after this one, i up to the number of ranks.
+  FARWARP_DEVICE int rank_after(int i) const { return me() + i < ranks() ? me() + i : me() + i - ranks(); }
   /// At `where` from `source`.
   FARWARP_DEVICE Peer<Vec16> partial(int where, int source, int slot, int vector) const {
-    const int merged = two_shot() ? (row_slots() + ranks() - 1) / ranks() : row_slots();
-    const int row = two_shot() ? slot / ranks() : slot;
+    const int merged = two_shot() ? args.by_ranks.quotient(row_slots() + ranks() - 1) : row_slots();
+    const int row = two_shot() ? args.by_ranks.quotient(slot) : slot;
     return peer_address<Vec16>(args.view, where, args.at.inbox) +
            ((std::int64_t{parity * ranks() + source} * merged + row) * (kVectors + 1) + vector);
   }
@@ -64,10 +67,10 @@ FARWARP_DEVICE void send_partial(const Args& args, const Call& call, int item, i
     if (column == 0) store_words(words.partial(rank, words.me(), slot, Words<dim>::kVectors), statistics);
   };
   if (words.two_shot()) {
-    send_to(slot % words.ranks());
+    send_to(words.owner_of(slot));
     return;
   }
-  for (int i = 1; i <= words.ranks(); ++i) send_to((words.me() + i) % words.ranks());
+  for (int i = 1; i <= words.ranks(); ++i) send_to(words.rank_after(i));
 }
 
 /// [warp] A warp merges as many rows at a time as it has lanes for, one lane for four columns.
@@ -80,10 +83,14 @@ struct LaneRow {
   FARWARP_DEVICE static int lane() { return lane_index() % kLanes; }
 };
 
+FARWARP_DEVICE RowPlace place_of_slot(const Args& args, int slot) {
+  return place_of(args, args.by_item_rows.quotient(slot), remainder(args.by_item_rows, slot));
+}
+
 /// [thread] The row's four columns -> out; lane 0 also stores the LSE.
 template <class T>
 FARWARP_DEVICE void store_finished(const Args& args, int slot, int lane, std::uint64_t four, float lse) {
-  const RowPlace place = place_of(args, slot / args.item_rows, slot % args.item_rows);
+  const RowPlace place = place_of_slot(args, slot);
   if (lane * 4 < args.head_dim)
     store(Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>(out_at<T>(args, place, lane * 4).raw)), four);
   if (lane == 0) store_lse(args, place, lse);
@@ -136,13 +143,13 @@ FARWARP_DEVICE void merge_rows(Call& call, const Args& args, int slot, bool want
     for (int i = 0; i < 4; ++i) four.value[i] = fused_multiply_add(part.value[i], weight, four.value[i]);
   }
   if (!wanted) return;
-  const RowResult result = finish_row(args, place_of(args, slot / args.item_rows, slot % args.item_rows), total);
+  const RowResult result = finish_row(args, place_of_slot(args, slot), total);
   const std::uint64_t rounded = sendable_half(round_four<T>(four, result.factor));
   store_finished<T>(args, slot, lane, rounded, result.lse);
   if (!words.two_shot()) return;
   const std::uint64_t lse = std::bit_cast<std::uint32_t>(result.lse);
   for (int i = 1; i < ranks; ++i) {
-    const int rank = (words.me() + i) % ranks;
+    const int rank = words.rank_after(i);
     store_words(words.finished(rank, slot, lane), rounded);
     if (lane == 0) store_words(words.finished(rank, slot, Words<dim>::kVectors), lse);
   }
@@ -160,7 +167,7 @@ FARWARP_DEVICE void collect_rows(Call& call, const Args& args, int slot, bool wa
   std::uint64_t data[2] = {};
   // depth 1: the owner may wait for partial outputs.
   wait_words<kMaxRanks, Failure::inlined>(call, from, mask, data,
-                                          {.site = kSiteFinished, .peer = place % words.ranks(), .depth = 1});
+                                          {.site = kSiteFinished, .peer = words.owner_of(place), .depth = 1});
   call.live = ballot(!call.live) == 0;
   if (!call.live) return;
   clear_words(from, mask);
@@ -176,37 +183,37 @@ FARWARP_DEVICE void collect(Call& call, const Args& args, int warp, int warps) {
   const int ranks = words.ranks(), me = words.me();
   const int row = LaneRow<dim>::row();
   const int first = (warp * num_blocks() + block_index()) * kRows, stride = warps * num_blocks() * kRows;
-  if (!words.two_shot()) {
-    for (int begin = first; begin < words.row_slots() && call.live; begin += stride)
-      merge_rows<T, dim>(call, args, begin + row, words.exists(begin + row));
-    return;
-  }
-  for (int begin = first; begin * ranks < words.row_slots() && call.live; begin += stride) {
-    const int slot = (begin + row) * ranks + me;
+  const int step = words.two_shot() ? ranks : 1, offset = words.two_shot() ? me : 0;
+  for (int begin = first; begin * step < words.row_slots() && call.live; begin += stride) {
+    const int slot = (begin + row) * step + offset;
     merge_rows<T, dim>(call, args, slot, words.exists(slot));
   }
+  if (!words.two_shot()) return;
   for (int begin = first; begin < words.row_slots() && call.live; begin += stride) {
     const int slot = begin + row;
-    collect_rows<T, dim>(call, args, slot, slot % ranks != me && words.exists(slot));
+    collect_rows<T, dim>(call, args, slot, words.owner_of(slot) != me && words.exists(slot));
   }
 }
 
 // ---- after the last arrival ------------------------------------------------------------------------------------------
 
-/// [`threads` threads] Merges the partial outputs of item number `item`. The rows go to out, or to the ranks that merge them.
-template <class T, int dim>
-FARWARP_DEVICE void merge_item(const Args& args, const Call& call, int item, PartialCount count, int thread,
-                               int threads) {
-  constexpr int kVectors = dim / 4;
-  const Partials partials(args, item, dim);
-  const int rows = rows_of(args, item);
-  for (int i = thread; i < rows * kVectors; i += threads) {
-    const int row = i / kVectors, column = i % kVectors * 4;
-    const auto [of, four] = merge_partials(args, partials, count, row, column);
+/// [`warps` warps] Merges the partial outputs of an item, which are of at most `chains` multipliers. The rows go to out, or to the ranks that
+/// merge them. All threads have acquired the partial outputs. The result does not depend on `warps`.
+template <class T, int dim, int chains>
+FARWARP_DEVICE void merge_item(const Args& args, const Call& call, const CountedItem& of, int warp, int warps) {
+  constexpr int kVectors = dim / 4, kLanes = kMergeLanes<chains>;
+  const Partials partials(args, of.item, dim);
+  const int end = rows_of(args, of.item) * kVectors;
+#pragma unroll 1
+  for (int first = warp * kLanes; first < end; first += warps * kLanes) {
+    const int vector = first + lane_index() % kLanes, place = vector < end ? vector : 0;
+    const int row = place / kVectors, column = place % kVectors * 4;
+    const auto [statistics, four] = merge_partials<chains>(args, partials, of.partials, row, column);
+    if (lane_index() >= kLanes || vector >= end) continue;
     if (args.exchange == Exchange::kNone) {
-      store_result<T>(args, item, row, column, of, four);
+      store_result<T>(args, of.item, row, column, statistics, four);
     } else {
-      send_partial<dim>(args, call, item, row, column, of, four);
+      send_partial<dim>(args, call, of.item, row, column, statistics, four);
     }
   }
 }

@@ -72,7 +72,7 @@ Result<TensorMap> FlashDecode::State::map_of(const void* pages) const {
                                  .pitch = pitches.row / elements,
                                  .box_rows = desc.page_size < decode::kStageKeys ? desc.page_size : decode::kStageKeys,
                                  .box_columns = fp8 ? plan.dim / 2 : 64,
-                                 .swizzled = !fp8,
+                                 .swizzled = !fp8 || plan.dim == 128,
                                  .grid = {desc.kv_heads, desc.pages},
                                  .grid_pitch = {pitches.head / elements, pitches.page / elements}});
 }
@@ -113,7 +113,7 @@ Result<FlashDecode> FlashDecode::create(World& world, const FlashDecodeDesc& des
   decode::Args& args = state->args;
   args.view = world.view();
   args.slot = state->opened.slot();
-  args.rule = {full.query_tokens, full.window, plan->target_splits, full.split_keys / decode::kStageKeys,
+  args.rule = {full.query_tokens, full.window, Divisor(plan->target_splits), full.split_keys / decode::kStageKeys,
                plan->multipliers};
   args.batch = full.batch;
   args.kv_heads = full.kv_heads;
@@ -128,6 +128,8 @@ Result<FlashDecode> FlashDecode::create(World& world, const FlashDecodeDesc& des
   args.by_row_blocks = Divisor(plan->row_blocks);
   args.by_kv_heads = Divisor(full.kv_heads);
   args.by_group = Divisor(args.group);
+  args.by_item_rows = Divisor(plan->item_rows);
+  args.by_ranks = Divisor(world.size());
   args.most_partials = plan->most_splits * plan->multipliers;
   args.page_size = full.page_size;
   args.pages = full.pages;

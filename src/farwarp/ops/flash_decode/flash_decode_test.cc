@@ -20,7 +20,7 @@ using harness::bits_in;
 using harness::buffer_of;
 using harness::DeviceBuffer;
 
-constexpr int kHeads = 4, kKvHeads = 2, kDim = 64, kPageSize = 16, kMaxPages = 40;
+constexpr int kHeads = 4, kKvHeads = 1, kDim = 64, kPageSize = 16, kMaxPages = 40;
 constexpr int kLengths[] = {300, 0, 640, 17, 129};
 constexpr int kSequences = 5;
 

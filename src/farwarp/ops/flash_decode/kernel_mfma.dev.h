@@ -240,7 +240,7 @@ FARWARP_DEVICE void flash_decode_mfma(const Args& args) {
     if (thread_index() == 0) store(block.last_word(), arrives_last(args, call, work, block.refused()) ? 1u : 0u);
     block_sync();  // the next work's word follows the barriers of merge_waves()
     if (load(block.last_word()) != 0)
-      merge_item<T, dim>(args, call, item, {work.partials, work.chains}, thread_index(), kMfmaThreads);
+      merge_item<T, dim, 1>(args, call, CountedItem::of(args, work), warp_index(), kMfmaWaves);
   }
   if (args.exchange != Exchange::kNone) collect<T, dim>(call, args, warp_index(), kMfmaWaves);
   end_call(call, 0);

@@ -5,46 +5,55 @@
 
 namespace farwarp::decode {
 
-/// kTensor: pages are copied in boxes that are ready for the matrix unit. kRows: page size 1, rows are copied one by one. kRows and fp8 need
-/// a second copy inside shared memory, which swizzles and converts.
+/// kTensor: pages are copied in boxes. kRows: page size 1, rows are copied one by one.
 enum class Source : std::uint8_t { kTensor, kRows };
 
 // ---- Hopper
-inline constexpr int kItemRows = 64;                  ///< most rows of an item: those of a wgmma
 inline constexpr int kThreads = 384;                  ///< a warpgroup that loads and counts, two that multiply
 inline constexpr int kMultipliers = 2;                ///< warpgroups that multiply
 inline constexpr int kQueryBuffers = 2;               ///< of rows of q
-inline constexpr int kPanelBytes = kStageKeys * 128;  ///< 64 rows of 64 elements, swizzled
+inline constexpr int kPanelBytes = kStageKeys * 128;  ///< 64 keys of 64 elements, swizzled
 inline constexpr int kMostSharedBytes = 227 * 1024;   ///< of a block
-inline constexpr int kGroupRows = 16;                 ///< most rows of an item whose works are groups: those of a warp
+inline constexpr int kGroupRows = 16;                 ///< most rows of an item whose works may be groups
+inline constexpr int kMostListed = 64;                ///< items that a block merges after its works
 inline constexpr int kBarrierBytes = 512;             ///< barriers and words
 
 struct DecodeShared {
   int dim = 128;  ///< 64 or 128: head_dim, padded
+  int rows = 8;   ///< 8, 16 or 64: most rows of an item, the columns of a wgmma
   Source source = Source::kTensor;
   bool fp8 = false;
 
-  constexpr bool converts() const { return fp8 || source == Source::kRows; }
+  /// The matrix unit reads keys and values from registers, because it cannot read them as they lie in a stage.
+  constexpr bool through_registers() const { return fp8 || source == Source::kRows; }
+  /// fp8 rows of 128 bytes are swizzled as well, so that threads read them without bank conflicts.
+  constexpr bool swizzled() const { return source == Source::kTensor && (!fp8 || dim == 128); }
   constexpr int panels() const { return dim / 64; }
-  /// A stage of K and V, as the matrix unit reads it.
-  constexpr int ready_bytes() const { return 2 * panels() * kPanelBytes; }
-  constexpr int stage_bytes() const { return fp8 ? ready_bytes() / 2 : ready_bytes(); }
-  /// As many as fit, each multiplier as many as the other: 4 to 8.
-  constexpr int stages() const {
-    const int fit =
-        (kMostSharedBytes - kBarrierBytes - kQueryBuffers * query_bytes() - group_bytes() - all_ready_bytes()) /
-        stage_bytes();
-    return fit < 8 ? fit / kMultipliers * kMultipliers : 8;
+  /// From key to key of a stage that is read through registers. Rows that are copied one by one lie 16 bytes apart, against bank conflicts.
+  constexpr int row_pitch() const { return dim * (fp8 ? 1 : 2) + (source == Source::kRows ? 16 : 0); }
+  /// Keys, then values.
+  constexpr int stage_bytes() const {
+    return 2 * (through_registers() ? kStageKeys * row_pitch() : panels() * kPanelBytes);
   }
-  constexpr int ready() const { return stages() * stage_bytes(); }  ///< converted stages, one for each multiplier
-  constexpr int all_ready_bytes() const { return converts() ? kMultipliers * ready_bytes() : 0; }
-  constexpr int queries() const { return ready() + all_ready_bytes(); }
-  constexpr int query_bytes() const { return panels() * kPanelBytes; }
-  constexpr int groups() const { return queries() + kQueryBuffers * query_bytes(); }  ///< sums of groups of splits
-  /// Works may be groups of splits. With pages of one key a fourth stage is worth more.
-  constexpr bool has_groups() const { return source == Source::kTensor || fp8; }
-  constexpr int group_bytes() const { return has_groups() ? kMultipliers * kGroupRows * dim * 4 : 0; }
-  constexpr int barriers() const { return groups() + group_bytes(); }
+  /// As many as fit, each multiplier as many as the other: up to 12.
+  constexpr int stages() const {
+    const int fit = (kMostSharedBytes - kBarrierBytes - kMostListed * 8 - kQueryBuffers * query_bytes() -
+                     kMultipliers * (probability_bytes() + warp_bytes())) /
+                    stage_bytes();
+    return fit < 12 ? fit / kMultipliers * kMultipliers : 12;
+  }
+  constexpr int queries() const { return stages() * stage_bytes(); }
+  constexpr int query_panel_bytes() const { return rows * 128; }
+  constexpr int query_bytes() const { return panels() * query_panel_bytes(); }
+  /// Of each multiplier: P of a stage, [rows][64 keys], swizzled.
+  constexpr int probabilities() const { return queries() + kQueryBuffers * query_bytes(); }
+  constexpr int probability_bytes() const { return rows * 128; }
+  /// Of each multiplier: maxima of its warps, then sums, [4 warps][rows] fp32.
+  constexpr int of_warps() const { return probabilities() + kMultipliers * probability_bytes(); }
+  constexpr int warp_bytes() const { return 2 * 4 * rows * 4; }
+  /// Items that the block merges after its works.
+  constexpr int listed() const { return of_warps() + kMultipliers * warp_bytes(); }
+  constexpr int barriers() const { return listed() + kMostListed * 8; }
   constexpr int total() const { return barriers() + kBarrierBytes; }
 };
 

@@ -1,9 +1,9 @@
-// The loading warpgroup: one warp copies keys into the ring of stages, one copies values, one loads rows of q, one joins the call and counts
-// arrivals.
+// The loading warpgroup: one warp copies keys into the rings of stages, one copies values, one loads rows of q, one joins the call and counts
+// works.
 #pragma once
 
-#include "farwarp/ops/flash_decode/block.dev.h"
-#include "farwarp/ops/flash_decode/merge.dev.h"
+#include "farwarp/ops/flash_decode/exchange.dev.h"
+#include "farwarp/ops/flash_decode/stage.dev.h"
 
 namespace farwarp::FARWARP_TARGET::decode {
 
@@ -93,14 +93,13 @@ class BoxLoader {
     if (lane_index() == 0) mbarrier_arrive_expect(block.full(stage), kBytes);
     warp_sync();
     if (panel_ >= kPanels) return;
-    tensor_load(block.stage(stage) + offset_, map_, GridIndex{kv_head, page == kNoPage ? -1 : page},
+    tensor_load(block.keys(stage) + offset_, map_, GridIndex{kv_head, page == kNoPage ? -1 : page},
                 key & (args.page_size - 1), panel_ * 64, block.full(stage));
   }
 
  private:
-  static constexpr int kPanels =
-      Block::kFp8 ? 1 : Block::kPanels;  ///< fp8: a box has the whole row, and is not swizzled
-  static constexpr int kBytes = Block::kShared.stage_bytes() / 2;  ///< of one operand
+  static constexpr int kPanels = Block::kFp8 ? 1 : Block::kPanels;  ///< fp8: a box has the whole row
+  static constexpr int kBytes = Block::kShared.stage_bytes() / 2;   ///< of one operand
 
   const TensorMap& map_;
   int page_shift_, box_, panel_, offset_;
@@ -131,7 +130,7 @@ class RowLoader {
     for (int i = 0; i < kStageKeys / kWarp; ++i) {
       if (page[i] == kNoPage) continue;
       const std::int64_t from = (page[i] * args.page_pitch + kv_head * args.head_pitch) * kElement;
-      bulk_load(block.stage(stage) + (offset_ + (i * kWarp + lane_index()) * Block::kDim * kElement),
+      bulk_load(block.keys(stage) + (offset_ + (i * kWarp + lane_index()) * Block::kShared.row_pitch()),
                 Global<const std::byte>(pages_) + from, bytes, block.full(stage));
     }
   }
@@ -148,29 +147,31 @@ FARWARP_DEVICE void load_role(const Args& args, const Block& block, WorkCursor& 
   using Loader = std::conditional_t<Block::kSource == Source::kRows, RowLoader<Block>, BoxLoader<Block>>;
   const Loader loader(args, operand);
   const bool reports = operand == Operand::kKeys;
-  std::uint32_t loaded[2] = {};  // stages of each multiplier
-  static_assert(kMultipliers == 2);
-  Work work, next_work;
+  std::uint32_t loaded[kMultipliers] = {};  // stages of each multiplier
+  Work work{}, next_work{};
   PageIndices pages, next_pages;
-  int number = block_index();
-  bool found = cursor.find(number, next_work);
-  if (found) next_pages.begin(args, next_work);
-  while (found) {
+  bool next_found = false;
+  for (int number = block_index();; number += num_blocks()) {
+    const bool found = next_found;
     work = next_work;
     pages = next_pages;
-    found = cursor.find(number += num_blocks(), next_work);
-    if (found) next_pages.begin(args, next_work);  // its indices are loaded while this work's stages are
+    next_found = cursor.find(number, next_work);
+    if (next_found) next_pages.begin(args, next_work);  // its indices are loaded while this work's stages are
+    if (!next_found && !found) return;
+    if (!found) continue;  // nothing precedes the first work
     if (reports && work.item == 0 && work.number == 0)
       refuse(args, block, waits, work.refused, kSiteLength, args.max_pages * args.page_size, work.given);
     const int kv_head = kv_head_of(args, work.item);
     for (int i = 0, in_split = 0; i < work.stages; ++i, ++in_split) {
       if (in_split == work.chunk) in_split = 0;
-      const int multiplier = in_split % 2;
-      const Turn<Block::kRing> turn{multiplier == 0 ? loaded[0] : loaded[1]};
-      const int stage = stage_at(turn, multiplier);
-      if (!wait_mbarrier(waits, args.view, block.empty(stage), turn.parity() ^ 1)) return;
-      loaded[0] += multiplier == 0 ? 1 : 0;
-      loaded[1] += multiplier == 1 ? 1 : 0;
+      const int multiplier = in_split % kMultipliers;
+      Turn<Block::kRing> turn;
+#pragma unroll
+      for (int of = 0; of < kMultipliers; ++of) {
+        if (of == multiplier) turn.count = loaded[of]++;
+      }
+      const int stage = Block::stage_at(turn, multiplier);
+      if (!wait_together(waits, args.view, block.empty(stage), turn.parity() ^ 1)) return;
       loader.load(args, block, waits, reports, kv_head, (work.first + i) * kStageKeys, pages, stage);
     }
   }
@@ -184,7 +185,7 @@ FARWARP_DEVICE void query_role(const Args& args, const Block& block, WorkCursor&
   Turn<kQueryBuffers> turn;
   Work work;
   for (int number = block_index(); cursor.find(number, work); number += num_blocks(), ++turn.count) {
-    if (!wait_mbarrier(waits, args.view, block.queries_empty(turn.place()), turn.parity() ^ 1)) return;
+    if (!wait_together(waits, args.view, block.queries_empty(turn.place()), turn.parity() ^ 1)) return;
     const int item = item_number(args, work), rows = rows_of(args, item);
     const Shared<std::byte> to = block.queries(turn.place());
 #pragma unroll 4
@@ -193,8 +194,8 @@ FARWARP_DEVICE void query_role(const Args& args, const Block& block, WorkCursor&
       const Global<const T> from =
           Global<const T>(static_cast<const T*>(args.q)) + (place_of(args, item, row).row * args.head_dim + vector * 8);
       const bool exists = vector * 8 < args.head_dim;
-      store(vector_of(to, row, vector),
-            exists ? load(Global<const Vec16>(reinterpret_cast<const Vec16*>(from.raw))) : Vec16{0, 0});
+      store_query<Block>(to, row, vector,
+                         exists ? load(Global<const Vec16>(reinterpret_cast<const Vec16*>(from.raw))) : Vec16{0, 0});
     }
     proxy_fence();
     warp_sync();
@@ -214,21 +215,36 @@ FARWARP_DEVICE void publish_call(const Args& args, const Block& block) {
   leave_call(call, 0);
 }
 
-/// [warp] Publishes the call. Then counts the arrivals of the block's works, so that multipliers do not wait for memory.
+/// [warp] Publishes the call. Then counts the block's works and lists the items whose last work has arrived: a warp of its own does so, because
+/// the fence and the fetch_add take microseconds while copies load memory. It merges at once the items that the list has no room for.
 template <class Block>
 FARWARP_DEVICE void count_role(const Args& args, const Block& block, WorkCursor& cursor, BlockWaits& waits) {
   if (lane_index() == 0) publish_call(args, block);
   warp_sync();
   const Call call = block.await_call(args, waits);
   Turn<1> turn;
+  int listed = 0;
   Work work;
   for (int number = block_index(); cursor.find(number, work); number += num_blocks()) {
-    if (goes_to_out(args, work) || lane_index() != 0) continue;
-    if (!wait_mbarrier(waits, args.view, block.stored(), turn.parity())) continue;
+    if (goes_to_out(args, work)) continue;
+    // Together: all lanes have then seen this phase, and the next one may complete once multipliers know of the count.
+    if (!wait_together(waits, args.view, block.stored(), turn.parity())) break;
     ++turn.count;
-    store(block.last_word(), arrives_last(args, call, work, block.refused()) ? 1u : 0u);
-    mbarrier_arrive(block.counted());
+    const bool arrived_last = lane_index() == 0 && arrives_last(args, call, work, block.refused());
+    if (lane_index() == 0) mbarrier_arrive(block.counted());
+    if (ballot(arrived_last) == 0) continue;
+    const CountedItem item = CountedItem::of(args, work);
+    if (listed < kMostListed) {
+      if (lane_index() == 0) store(block.listed(listed), item.packed());
+      ++listed;
+    } else {
+      warp_sync();
+      merge_item<typename Block::T, Block::kDim, kMultipliers>(args, call, item, 0, 1);
+    }
   }
+  if (lane_index() != 0) return;
+  store(block.list_length(), static_cast<std::uint32_t>(listed));
+  mbarrier_arrive(block.all_counted());
 }
 
 }  // namespace farwarp::FARWARP_TARGET::decode

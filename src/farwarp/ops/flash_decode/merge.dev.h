@@ -1,4 +1,4 @@
-// From sums to results: partial outputs in memory, their merge by the one that arrives last, and the final row.
+// From sums to results: partial outputs in memory, the count of their works, their merge, and the final row.
 #pragma once
 
 #include "farwarp/ops/flash_decode/works.dev.h"
@@ -106,7 +106,7 @@ struct Merged {
   Statistics of{kNone, 0};
   FourOf four{};
 
-  /// Without branches: what does not exist has been loaded from elsewhere.
+  /// Without branches: if it does not exist, `other` has another partial output's numbers, and the result is dropped.
   FARWARP_DEVICE void add_if(bool exists, const Merged& other) {
     const Weights weights = weights_of(of.maximum, other.of.maximum);
     const float sum = add_weighted(of.sum, other.of.sum, weights);
@@ -125,36 +125,93 @@ struct PartialCount {
   std::int32_t chains;  ///< of each work but the last
 };
 
-/// [thread] Merges four columns of a row: of each group of splits a chain for each multiplier, then chains in order. If works are groups, the
-/// multipliers have merged the chains already, in the same order. All loads of two groups are issued before the first is used.
+/// An item whose works are counted.
+struct CountedItem {
+  std::int32_t item;  ///< its number
+  PartialCount partials;
+
+  FARWARP_DEVICE static CountedItem of(const Args& args, const Work& work) {
+    return {item_number(args, work), {work.partials, work.chains}};
+  }
+  FARWARP_DEVICE std::uint64_t packed() const {
+    return std::uint64_t{static_cast<std::uint32_t>(item)} << 32 | static_cast<std::uint32_t>(partials.all) << 8 |
+           static_cast<std::uint32_t>(partials.chains);
+  }
+  FARWARP_DEVICE static CountedItem unpack(std::uint64_t word) {
+    return {static_cast<std::int32_t>(word >> 32),
+            {static_cast<std::int32_t>(word >> 8 & 0xffffff), static_cast<std::int32_t>(word & 0xff)}};
+  }
+};
+
+/// A chain: an item's partial outputs of one multiplier. Those of four works are loaded at a time, and the next four before these are added.
+class Chain {
+ public:
+  FARWARP_DEVICE Chain(const Args& args, const Partials& partials, PartialCount count, int chain, int row, int column)
+      : args_(args),
+        partials_(partials),
+        count_(count),
+        chain_(chain),
+        row_(row),
+        column_(column),
+        end_(chain < count.chains ? count.all : 0) {}
+  /// The four are a group of splits, which are added first; or they are groups, whose splits multipliers have added.
+  FARWARP_DEVICE Merged sum() {
+    Merged total, parts[kGroupSplits], next[kGroupSplits];
+    load(0, next);
+    const int step = kGroupSplits * count_.chains;
+    const bool of_groups = args_.work_shift > 0;
+#pragma unroll 1
+    for (int first = 0; first < end_; first += step) {
+#pragma unroll
+      for (int i = 0; i < kGroupSplits; ++i) parts[i] = next[i];
+      load(first + step, next);
+      Merged group = of_groups ? total : Merged{};
+#pragma unroll
+      for (int i = 0; i < kGroupSplits; ++i) group.add_if(place(first, i) < end_, parts[i]);
+      total.add_if(!of_groups, group);
+      if (of_groups) total = group;
+    }
+    return total;
+  }
+
+ private:
+  FARWARP_DEVICE int place(int first, int i) const { return first + i * count_.chains + chain_; }
+  FARWARP_DEVICE void load(int first, Merged (&parts)[kGroupSplits]) const {
+#pragma unroll
+    for (int i = 0; i < kGroupSplits; ++i) {
+      const int partial = place(first, i) < end_ ? place(first, i) : 0;
+      parts[i] = {std::bit_cast<Statistics>(FARWARP_TARGET::load(partials_.statistics_at(partial, row_))),
+                  std::bit_cast<FourOf>(FARWARP_TARGET::load(
+                      Global<const Vec16>(reinterpret_cast<const Vec16*>(partials_.at(partial, row_, column_).raw))))};
+    }
+  }
+
+  const Args& args_;
+  const Partials& partials_;
+  PartialCount count_;
+  int chain_, row_, column_, end_;
+};
+
+/// Lanes that merge four columns of a row each; the others of the warp add further chains of the same columns.
+template <int chains>
+inline constexpr int kMergeLanes = Target::kWarpSize / (chains > 2 ? 4 : chains);
+
+/// [warp] Merges four columns of a row of an item: each lane adds one chain of at most `chains`, then all are added. All lanes with the same
+/// row and column get the result.
+template <int chains>
 FARWARP_DEVICE Merged merge_partials(const Args& args, const Partials& partials, PartialCount count, int row,
                                      int column) {
-  constexpr int kGroups = 2, kMostChains = 2, kWorks = kGroupSplits;
-  const int works = kWorks >> args.work_shift;  // of a group
+  constexpr int kLanes = kMergeLanes<chains>;
+  const Merged own = Chain(args, partials, count, lane_index() / kLanes, row, column).sum();
   Merged total;
-#pragma unroll 1
-  for (int first = 0; first < count.all; first += kGroups * works * count.chains) {
-    Merged parts[kGroups * kMostChains][kWorks];
-    bool exists[kGroups * kMostChains][kWorks];
 #pragma unroll
-    for (int i = 0; i < kGroups * kMostChains; ++i) {
+  for (int chain = 0; chain < chains; ++chain) {
+    const int lane = chain * kLanes + lane_index() % kLanes;
+    Merged other;
+    other.of = {shuffle(own.of.maximum, lane), shuffle(own.of.sum, lane)};
 #pragma unroll
-      for (int work = 0; work < kWorks; ++work) {
-        const int chain = i % kMostChains, wanted = first + (i / kMostChains * works + work) * count.chains + chain;
-        exists[i][work] = work < works && chain < count.chains && wanted < count.all;
-        const int partial = exists[i][work] ? wanted : first;
-        parts[i][work] = {std::bit_cast<Statistics>(load(partials.statistics_at(partial, row))),
-                          std::bit_cast<FourOf>(load(Global<const Vec16>(
-                              reinterpret_cast<const Vec16*>(partials.at(partial, row, column).raw))))};
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kGroups * kMostChains; ++i) {
-      Merged chain = parts[i][0];
-#pragma unroll
-      for (int work = 1; work < kWorks; ++work) chain.add_if(exists[i][work], parts[i][work]);
-      total.add_if(exists[i][0], chain);
-    }
+    for (int i = 0; i < 4; ++i) other.four.value[i] = shuffle(own.four.value[i], lane);
+    total.add_if(chain < count.chains && chain < count.all, other);
   }
   return total;
 }

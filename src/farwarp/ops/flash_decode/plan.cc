@@ -83,10 +83,13 @@ Status check(const FlashDecodeDesc& desc, int ranks) {
 
 std::int64_t aligned(std::int64_t bytes) { return (bytes + 127) / 128 * 128; }
 
-/// One-shot saves the second latency, about 1 us, and sends ranks times as much. 8 ranks send 64 KB to each peer in about 1.5 us.
+/// One-shot saves a flight, about 1 us. Two-shot saves (ranks - 1)^2 / ranks of the bytes that a rank sends to one peer in one-shot.
 DecodeExchange choose_exchange(const FlashDecodePlan& plan) {
-  const std::int64_t row_slots = std::int64_t{plan.items} * plan.item_rows;
-  return row_slots * (plan.dim * 4 + 16) <= 64 << 10 ? DecodeExchange::kOneShot : DecodeExchange::kTwoShot;
+  constexpr std::int64_t kBytesOfFlight = 384 << 10;  // more than these take longer than a flight
+  const std::int64_t bytes = std::int64_t{plan.items} * plan.item_rows * (plan.dim * 4 + 16);
+  const std::int64_t ranks = plan.desc.kv_shards;
+  return bytes * (ranks - 1) * (ranks - 1) <= ranks * kBytesOfFlight ? DecodeExchange::kOneShot
+                                                                     : DecodeExchange::kTwoShot;
 }
 
 void lay_out_inbox(FlashDecodePlan& plan) {
@@ -104,21 +107,34 @@ void choose_kernel(FlashDecodePlan& plan, bool wgmma) {
   for (const decode::Variant& kernel :
        wgmma ? std::span<const decode::Variant>(decode::kWgmmaKernels) : decode::kMfmaKernels) {
     if (kernel.dtype != desc.dtype || kernel.dim != plan.dim || kernel.fp8 != fp8) continue;
+    if (kernel.rows != plan.block_rows) continue;
     if (wgmma && (kernel.source == decode::Source::kRows) != (desc.page_size == 1)) continue;
     plan.kernel = kernel.name;
-    plan.shared_bytes = wgmma ? decode::DecodeShared{kernel.dim, kernel.source, fp8}.total()
-                              : decode::DecodeMfmaShared{kernel.dim}.total();
+    const decode::DecodeShared shared{kernel.dim, kernel.rows, kernel.source, fp8};
+    plan.shared_bytes = wgmma ? shared.total() : decode::DecodeMfmaShared{kernel.dim}.total();
+    plan.threads = wgmma ? decode::kThreads : decode::kMfmaThreads;
+    plan.multipliers = wgmma ? decode::kMultipliers : 1;
   }
-  plan.threads = wgmma ? decode::kThreads : decode::kMfmaThreads;
 }
 
-/// Hopper: works of several splits cost less. They are taken if the longest sequences give each block enough of them.
-bool takes_groups(const FlashDecodePlan& plan) {
-  const decode::Source source = plan.desc.page_size == 1 ? decode::Source::kRows : decode::Source::kTensor;
-  const decode::DecodeShared shared{plan.dim, source, plan.desc.kv_dtype == KvDType::kFp8};
-  const int groups = (plan.most_splits + decode::kGroupSplits - 1) / decode::kGroupSplits;
-  return shared.has_groups() && plan.item_rows <= decode::kGroupRows &&
-         2 * std::int64_t{plan.items} * groups >= 3 * std::int64_t{plan.blocks};
+/// The time of `works` works of `stages` stages each on `blocks` blocks, in us. All blocks share the memory; a block alone is faster. A work
+/// costs several us beside its stages. The constants are those of an H100, rounded; pages of one key are limited by the warps that load them.
+double estimate(std::int64_t works, int stages, int blocks, int page_size) {
+  constexpr double kWork = 5.5;
+  const double together = page_size == 1 ? 2.0 : 1.2, alone = page_size == 1 ? 1.8 : 0.2;  // of a stage
+  const std::int64_t rounds = works / blocks, rest = works % blocks;
+  const double in_rounds = static_cast<double>(rounds) * (together * stages + kWork);
+  if (rest == 0) return in_rounds;
+  return in_rounds + std::max(together * static_cast<double>(rest) / blocks, alone) * stages + kWork;
+}
+
+/// Hopper: a work may be a group of splits. The choice is made for the longest sequences.
+bool takes_groups(const FlashDecodePlan& plan, const decode::SequenceSplits& longest, int blocks) {
+  const std::int64_t splits = std::int64_t{plan.items} * longest.splits,
+                     groups = std::int64_t{plan.items} * longest.works(decode::kGroupShift);
+  return plan.item_rows <= decode::kGroupRows &&
+         estimate(groups, decode::kGroupSplits * longest.chunk, blocks, plan.desc.page_size) <
+             estimate(splits, longest.chunk, blocks, plan.desc.page_size);
 }
 
 }  // namespace
@@ -131,30 +147,30 @@ Result<FlashDecodePlan> plan_flash_decode(const FlashDecodeDesc& desc, const Mac
   if (desc.scale == 0) plan.desc.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(desc.head_dim)));
   plan.dim = desc.head_dim <= 64 ? 64 : 128;
   plan.rows = desc.query_tokens * (desc.query_heads / desc.kv_heads);
-  plan.block_rows = wgmma ? decode::kItemRows : decode::kMfmaItemRows;
+  plan.block_rows = wgmma ? decode::block_rows_for(plan.rows) : decode::kMfmaItemRows;
   plan.item_rows = std::min(plan.rows, plan.block_rows);
   plan.row_blocks = (plan.rows + plan.block_rows - 1) / plan.block_rows;
   plan.items = desc.batch * desc.kv_heads * plan.row_blocks;
   plan.target_splits = std::clamp(kSplitsOfSequence / (desc.kv_heads * plan.row_blocks), 4, 64);
+  choose_kernel(plan, wgmma);
   const int most_keys = desc.max_pages * desc.page_size;
-  plan.multipliers = wgmma ? decode::kMultipliers : 1;
-  const decode::SplitRule rule{desc.query_tokens, desc.window, plan.target_splits, desc.split_keys / kStageKeys,
-                               plan.multipliers};
+  const decode::SplitRule rule{desc.query_tokens, desc.window, Divisor(plan.target_splits),
+                               desc.split_keys / kStageKeys, plan.multipliers};
   // With a window a sequence's keys begin anywhere in a stage, so the longest sequence need not have the most stages.
   const int most_visible =
       desc.window == 0 ? most_keys : std::min(most_keys, desc.window + desc.query_tokens + kStageKeys);
-  plan.most_splits =
-      decode::SplitRule{1, 0, rule.most_splits, rule.fixed_stages, plan.multipliers}.of(most_visible).splits;
+  const decode::SequenceSplits longest =
+      decode::SplitRule{1, 0, rule.most_splits, rule.fixed_stages, plan.multipliers}.of(most_visible);
+  plan.most_splits = longest.splits;
   if (desc.split_keys == 0)  // not monotone: rounding to whole chunks may give a shorter sequence more splits
     plan.most_splits = std::min({plan.target_splits, (most_visible + 2 * kStageKeys - 1) / (2 * kStageKeys)});
   if (plan.most_splits > decode::kMostSplits)
     return wrong("split_keys", desc.split_keys,
                  fmt::format("0, or a multiple of {} that cuts {} keys into {} splits at most", kStageKeys,
                              most_visible, decode::kMostSplits));
-  choose_kernel(plan, wgmma);
-  plan.blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
-  plan.blocks = static_cast<int>(std::min<std::int64_t>(plan.blocks, std::int64_t{plan.items} * plan.most_splits));
-  if (wgmma && takes_groups(plan)) plan.work_splits = decode::kGroupSplits;
+  const int most_blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
+  plan.blocks = static_cast<int>(std::min<std::int64_t>(most_blocks, std::int64_t{plan.items} * plan.most_splits));
+  if (wgmma && takes_groups(plan, longest, most_blocks)) plan.work_splits = decode::kGroupSplits;
   const std::int64_t partial_rows = std::int64_t{plan.items} * plan.most_splits * plan.multipliers * plan.item_rows;
   plan.statistics = aligned(partial_rows * plan.dim * 4);
   plan.workspace_bytes = plan.statistics + aligned(partial_rows * 8);

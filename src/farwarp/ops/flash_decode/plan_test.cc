@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <string>
+#include <tuple>
 
 #include "farwarp/base/machine_shape_test.h"
 #include "farwarp/ops/flash_decode/schedule.h"
@@ -76,13 +78,28 @@ TEST(FlashDecodePlan, ChoosesTheKernel) {
     desc.page_size = page_size;
     return plan_of(desc, shape).kernel;
   };
-  EXPECT_EQ(kernel(kH200, DType::kBf16, KvDType::kSame, 128, 16), "flash_decode_bf16_128");
-  EXPECT_EQ(kernel(kH200, DType::kF16, KvDType::kSame, 64, 64), "flash_decode_fp16_64");
-  EXPECT_EQ(kernel(kH200, DType::kBf16, KvDType::kSame, 72, 1), "flash_decode_bf16_rows_128");
-  EXPECT_EQ(kernel(kH200, DType::kBf16, KvDType::kFp8, 128, 128), "flash_decode_bf16_fp8_128");
-  EXPECT_EQ(kernel(kH200, DType::kF16, KvDType::kFp8, 16, 1), "flash_decode_fp16_fp8_rows_64");
+  EXPECT_EQ(kernel(kH200, DType::kBf16, KvDType::kSame, 128, 16), "flash_decode_bf16_128x8");
+  EXPECT_EQ(kernel(kH200, DType::kF16, KvDType::kSame, 64, 64), "flash_decode_fp16_64x8");
+  EXPECT_EQ(kernel(kH200, DType::kBf16, KvDType::kSame, 72, 1), "flash_decode_bf16_rows_128x8");
+  EXPECT_EQ(kernel(kH200, DType::kBf16, KvDType::kFp8, 128, 128), "flash_decode_bf16_fp8_128x8");
+  EXPECT_EQ(kernel(kH200, DType::kF16, KvDType::kFp8, 16, 1), "flash_decode_fp16_fp8_rows_64x8");
   EXPECT_EQ(kernel(kMi300x, DType::kBf16, KvDType::kSame, 128, 1), "flash_decode_mfma_bf16_128");
   EXPECT_EQ(kernel(kMi300x, DType::kF16, KvDType::kFp8, 64, 16), "flash_decode_mfma_fp16_fp8_64");
+}
+
+// The kernel with the fewest columns that has one for each row.
+TEST(FlashDecodePlan, RowsChooseTheKernel) {
+  for (const auto& [heads, tokens, name] : {std::tuple(64, 1, "128x8"),
+                                            {72, 1, "128x16"},
+                                            {128, 1, "128x16"},
+                                            {32, 4, "128x16"},
+                                            {136, 1, "128x64"},
+                                            {512, 2, "128x64"}}) {
+    FlashDecodeDesc desc = small_desc();
+    desc.query_heads = heads;
+    desc.query_tokens = tokens;
+    EXPECT_EQ(plan_of(desc).kernel, std::string("flash_decode_bf16_") + name) << heads << " " << tokens;
+  }
 }
 
 TEST(FlashDecodePlan, RowsAreQueryTokensTimesTheGroup) {
@@ -118,7 +135,10 @@ TEST(FlashDecodePlan, ManyRowsGoToOwners) {
   desc.kv_shards = 8;
   desc.batch = 1;
   EXPECT_EQ(plan_of(desc, kH200, 8).desc.exchange, DecodeExchange::kOneShot);
+  desc.kv_shards = 2;
   desc.batch = 16;
+  EXPECT_EQ(plan_of(desc, kH200, 2).desc.exchange, DecodeExchange::kOneShot);
+  desc.kv_shards = 8;
   const FlashDecodePlan plan = plan_of(desc, kH200, 8);
   EXPECT_EQ(plan.desc.exchange, DecodeExchange::kTwoShot);
   const int rows = 16 * 32;
@@ -138,7 +158,7 @@ TEST(SplitRule, CoversWhatIsSeen) {
         desc.split_keys = fixed;
         desc.max_pages = 250;
         const FlashDecodePlan plan = plan_of(desc);
-        const SplitRule rule{tokens, window, plan.target_splits, fixed / kStageKeys, plan.multipliers};
+        const SplitRule rule{tokens, window, Divisor(plan.target_splits), fixed / kStageKeys, plan.multipliers};
         for (int length = 0; length <= 4000; ++length) {
           const SequenceSplits of = rule.of(length);
           ASSERT_GE(of.splits, 1);

@@ -3,11 +3,14 @@
 
 #include <cstdint>
 
+#include "farwarp/base/divisor.h"
+
 namespace farwarp::decode {
 
-inline constexpr int kStageKeys = 64;        ///< keys that are loaded and multiplied at once
-inline constexpr int kLeastSplitStages = 2;  ///< a shorter split would cost more in the merge than it saves
-inline constexpr int kMostSplits = 128;      ///< of a sequence
+inline constexpr int kStageShift = 6;
+inline constexpr int kStageKeys = 1 << kStageShift;  ///< keys that are loaded and multiplied at once
+inline constexpr int kLeastSplitStages = 2;          ///< a shorter split would cost more in the merge than it saves
+inline constexpr int kMostSplits = 128;              ///< of a sequence
 inline constexpr int kGroupShift = 2;
 inline constexpr int kGroupSplits = 1 << kGroupShift;  ///< that are merged first; a work is a split, or such a group
 
@@ -38,18 +41,19 @@ struct SequenceSplits {
 struct SplitRule {
   std::int32_t query_tokens;
   std::int32_t window;        ///< keys that a token sees, itself included; 0: all
-  std::int32_t most_splits;   ///< 1 to kMostSplits
+  Divisor most_splits;        ///< 1 to kMostSplits
   std::int32_t fixed_stages;  ///< of a split; 0: by length
   std::int32_t multipliers;   ///< that share a split's stages: each stores a partial output
 
   constexpr SequenceSplits of(std::int32_t length) const {
     const std::int32_t oldest = window > 0 ? length - query_tokens + 1 - window : 0;
-    const std::int32_t first = oldest > 0 ? oldest / kStageKeys : 0;
-    const std::int32_t stages = (length + kStageKeys - 1) / kStageKeys - first;
-    std::int32_t chunk = (stages + most_splits - 1) / most_splits;
+    const std::int32_t first = oldest > 0 ? oldest >> kStageShift : 0;
+    const std::int32_t stages = ((length + kStageKeys - 1) >> kStageShift) - first;
+    std::int32_t chunk = most_splits.quotient(stages + most_splits.value - 1);
     if (chunk < kLeastSplitStages) chunk = kLeastSplitStages;
     if (fixed_stages > 0) chunk = fixed_stages;
-    const std::int32_t splits = (stages + chunk - 1) / chunk;
+    const auto splits =
+        static_cast<std::int32_t>(static_cast<std::uint32_t>(stages + chunk - 1) / static_cast<std::uint32_t>(chunk));
     return {first, stages, chunk, splits > 0 ? splits : 1, chunk < multipliers ? chunk : multipliers};
   }
 };

@@ -31,15 +31,14 @@ class WorkCursor {
 
   /// False: there is no work of this number.
   FARWARP_DEVICE bool find(int number, Work& work) {
-    if (!summed_) sum();
     for (;;) {
+      if (base_ >= args_.batch) return false;
+      if (!summed_) sum();
       const int total = shuffle(until_, Target::kWarpSize - 1);
       if (number - before_ < total) break;
       before_ += total;
       base_ += Target::kWarpSize;
-      if (base_ >= args_.batch) return false;
       load_lengths();
-      sum();
     }
     const int place = number - before_;
     const int owner = lowest_bit(ballot(until_ > place));
