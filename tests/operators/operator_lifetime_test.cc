@@ -135,12 +135,6 @@ struct Subject<ParallelGemm> {
   }
 };
 
-/// Attention has kernels for Hopper's matrix unit only.
-template <class Op>
-bool has_kernels(TargetKind target) {
-  return !std::is_same_v<Op, Attention> || traits_of(target).matrix_unit == MatrixUnit::kWgmma;
-}
-
 void expect_misuse(const Status& status, const char* why) {
   EXPECT_EQ(status.code(), StatusCode::kMisuse) << status.to_string();
   EXPECT_TRUE(contains(status.message(), why)) << status.to_string();
@@ -265,8 +259,7 @@ class OperatorLifetime : public WorldTestBase {
   static void of_each(const Test& test) {
     on_worlds(kRanks, options(), [&](World& world) { test.template operator()<MoeAllToAll>(world); });
     on_worlds(kRanks, options(), [&](World& world) { test.template operator()<Gemm>(world); });
-    if (has_kernels<Attention>(options().target))
-      on_worlds(kRanks, options(), [&](World& world) { test.template operator()<Attention>(world); });
+    on_worlds(kRanks, options(), [&](World& world) { test.template operator()<Attention>(world); });
     on_worlds(kRanks, options(), [&](World& world) { test.template operator()<AllGatherGemm>(world); });
     on_worlds(kRanks, options(), [&](World& world) { test.template operator()<GemmReduceScatter>(world); });
     on_worlds(kRanks, options(), [&](World& world) { test.template operator()<GemmAllReduce>(world); });
@@ -304,7 +297,6 @@ TYPED_TEST_SUITE(OperatorCreation, Operators);
 
 TYPED_TEST(OperatorCreation, ThatFailsOnOneRankFailsOnAll) {
   for (const TargetKind target : {TargetKind::kEmuSm90, TargetKind::kEmuGfx942}) {
-    if (!has_kernels<TypeParam>(target)) continue;
     WorldOptions options;
     options.target = target;
     options.heap_bytes = std::size_t{4} << 20;

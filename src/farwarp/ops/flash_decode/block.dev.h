@@ -82,7 +82,7 @@ struct Block {
   /// The list is complete.
   FARWARP_DEVICE Shared<Mbarrier> all_counted() const { return barrier(2 * kStages + 6); }
   FARWARP_DEVICE Shared<Mbarrier> published() const { return barrier(2 * kStages + 7); }
-  /// Not 0: a page index was not allowed. The loader adds to it before it arrives at full() of the stage.
+  /// Not 0: a page index was not allowed, or a multiplier's wait has expired. The loader adds to it before it arrives at full() of the stage.
   FARWARP_DEVICE Shared<std::uint32_t> refused() const { return at<std::uint32_t>(kWords); }
   /// How many items are listed(). Written before the arrival at all_counted().
   FARWARP_DEVICE Shared<std::uint32_t> list_length() const { return at<std::uint32_t>(kWords + 4); }

@@ -194,7 +194,7 @@ class Chain {
 
 /// Lanes that merge four columns of a row each; the others of the warp add further chains of the same columns.
 template <int chains>
-inline constexpr int kMergeLanes = Target::kWarpSize / (chains > 2 ? 4 : chains);
+inline constexpr int kMergeLanes = Target::kWarpSize / chains;
 
 /// [warp] Merges four columns of a row of an item: each lane adds one chain of at most `chains`, then all are added. All lanes with the same
 /// row and column get the result.

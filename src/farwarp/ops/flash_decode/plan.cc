@@ -19,7 +19,7 @@ using decode::kStageKeys;
 constexpr int kMostBatch = 4096, kMostKeys = 1 << 24, kMostTokens = 8, kMostHeads = 256;
 constexpr std::int64_t kMostHeapBytes = std::int64_t{1} << 34;
 
-/// About as many splits of all KV heads of one long sequence as a large machine has multiprocessors. It is a constant, because results may
+/// About as many splits of all items of one long sequence as a large machine has multiprocessors. It is a constant, because results may
 /// not depend on the machine.
 constexpr int kSplitsOfSequence = 128;
 

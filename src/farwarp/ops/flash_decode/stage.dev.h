@@ -203,7 +203,7 @@ FARWARP_DEVICE void multiply_values(const Block& block, int stage, Shared<std::b
   }
   wgmma_commit();
 #pragma unroll
-  for (int panel = 0; panel < Block::kPanels; ++panel) wgmma_wait_all(sums[panel]);
+  for (int panel = 0; panel < Block::kPanels; ++panel) wgmma_wait_sums<0>(sums[panel]);
 }
 
 /// [warpgroup] Sets the values of keys that no token sees to zero in shared memory: P is zero there, but memory may hold NaN.

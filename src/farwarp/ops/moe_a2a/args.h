@@ -40,7 +40,7 @@ constexpr int num_bitmaps(int max_tokens) { return (max_tokens + kBitmapTokens -
 constexpr std::uint32_t folded(std::uint64_t configuration) {
   return static_cast<std::uint32_t>(configuration ^ configuration >> 32);
 }
-/// A row's place that stays idle is retagged once in this many calls of its parity, so that no tag is ever 2^32 calls old.
+/// A row's place that stays idle is retagged once in this many calls of its parity, so that no tag is ever 2^32 - 4 calls old.
 inline constexpr std::uint32_t kRetagPeriod = 1u << 16;
 
 /// Phases of a call, in OperatorCells::phase: what the kernels so far have done. The fused form goes from kIdle to kIdle in one launch. In

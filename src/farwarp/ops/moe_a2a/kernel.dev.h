@@ -21,8 +21,8 @@ FARWARP_DEVICE void retag(const Call& call, Peer<Packet> packets, int count) {
 }
 
 /// [block] Retags some of the rows' places that this call leaves idle: each place once in kRetagPeriod calls of its parity. Otherwise a
-/// place that is idle for exactly 2^32 calls would show its old contents as new. Reads the bitmaps: call it after the block_any() that
-/// follows await_bitmaps(), if call.live.
+/// place that is idle for exactly 2^32 - 4 calls would show its old contents as new. Reads the bitmaps: call it after the block_any() that
+/// follows await_bitmaps(), if call.live was true there.
 template <class Wire>
 FARWARP_DEVICE void retag_idle_rows(Wire& wire) {
   const Args& args = wire.args;

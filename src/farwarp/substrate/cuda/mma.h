@@ -98,7 +98,6 @@ FARWARP_WGMMA_BOTH(224, 112, 112, 113, 114)
 FARWARP_WGMMA_BOTH(256, 128, 128, 129, 130)
 FARWARP_WGMMA_MN_BOTH(8, 4, 4, 5, 6)
 FARWARP_WGMMA_MN_BOTH(16, 8, 8, 9, 10)
-FARWARP_WGMMA_MN_BOTH(32, 16, 16, 17, 18)
 FARWARP_WGMMA_MN_BOTH(64, 32, 32, 33, 34)
 // After the sums: four words of A, descriptor B, whether to accumulate; 1, 1 as above; `major` of B.
 #define FARWARP_WGMMA_RS(name, major, T, type, columns, sums, a0, a1, a2, a3, b_number, accumulate_number)               \

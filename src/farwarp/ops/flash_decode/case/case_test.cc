@@ -37,6 +37,11 @@ TEST_P(FlashDecodeCases, EveryKernel) {
         for (const char* page_size : {"1", "16", "64", "128"})
           expect_pass(std::string("max_keys=384,dtype=") + dtype + ",head_dim=" + dim + ",kv_dtype=" + kv_dtype +
                       ",page_size=" + page_size);
+        for (const char* query_heads : {"24", "80"}) {  // 12 and 40 rows of an item: other kernels on Hopper
+          for (const char* page_size : {"1", "64"})
+            expect_pass(std::string("max_keys=192,batch=1,kv_heads=2,dtype=") + dtype + ",head_dim=" + dim +
+                        ",kv_dtype=" + kv_dtype + ",page_size=" + page_size + ",query_heads=" + query_heads);
+        }
       }
     }
   }
