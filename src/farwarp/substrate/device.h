@@ -1,7 +1,7 @@
 // The device vocabulary: everything that a kernel may do to the machine. Each function is one instruction or one idiom, without policy.
 //
-// This file, matrix_units.h and amd_forms.h declare and document it; cuda/, hip/ and emu/ define it in files of the same names. contract.md states the
-// memory model that the orders and scopes below refer to. RULES.md gives the rules for using and extending the vocabulary.
+// This file, matrix_units.h and amd_forms.h declare and document it; cuda/, hip/ and emu/ define it in files of the same names. contract.md
+// states the memory model that the orders and scopes below refer to. RULES.md gives the rules for using and extending the vocabulary.
 //
 // Who calls a function: [thread] any thread on its own; [warp] all threads of the warp together; [block] all threads of the block
 // together, and none has exited.
@@ -271,8 +271,8 @@ FARWARP_DEVICE std::uint32_t round_pair(float first, float second);
 /// saturates.
 FARWARP_DEVICE std::uint32_t to_fp8(const float (&values)[4]);
 FARWARP_DEVICE void from_fp8(std::uint32_t bytes, float (&values)[4]);  ///< [thread] exact
-/// [thread] Four e4m3 bytes -> two pairs of T: bytes 0 and 2, bytes 1 and 3; the first of a pair is in the lower half. Exact, but a NaN
-/// may become 480 or -480. Integer instructions and a product, which on Hopper are faster than its conversions.
+/// [thread] Four e4m3 bytes -> two pairs of T: bytes 0 and 2, bytes 1 and 3; the first of a pair is in the lower half. Exact, but with
+/// Fp8Format::kOcp a NaN becomes 480 or -480. Integer instructions and a product, which on Hopper are faster than its conversions.
 template <class T>
 FARWARP_DEVICE void widen_fp8(std::uint32_t bytes, std::uint32_t& even, std::uint32_t& odd);
 /// [thread] a * b + c, rounded once. Results are bit-equal on all targets.

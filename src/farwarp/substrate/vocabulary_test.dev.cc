@@ -153,7 +153,7 @@ FARWARP_DEVICE void bulk_copy(Global<const std::byte> from, Peer<std::byte> to, 
   }
 }
 
-/// All numbers of e4m3, four at a time. NaNs are left out.
+/// All codes of e4m3, four at a time. kOcp: a NaN becomes 480.
 template <class T>
 FARWARP_DEVICE bool widens_fp8() {
   for (std::uint32_t code = 0; code < 256; ++code) {
@@ -163,7 +163,11 @@ FARWARP_DEVICE bool widens_fp8() {
     std::uint32_t even = 0, odd = 0;
     widen_fp8<T>(bytes, even, odd);
     bool nan = false;
-    for (const float value : exact) nan = nan || !(value == value);
+    for (int i = 0; i < 4; ++i) {
+      if (Target::kFp8 == Fp8Format::kOcp && !(exact[i] == exact[i]))
+        exact[i] = bytes >> (8 * i + 7) & 1 ? -480.0f : 480.0f;
+      nan = nan || !(exact[i] == exact[i]);
+    }
     if (!nan && (even != round_pair<T>(exact[0], exact[2]) || odd != round_pair<T>(exact[1], exact[3]))) return false;
   }
   return true;

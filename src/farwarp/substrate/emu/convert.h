@@ -49,6 +49,11 @@ template <class T>
 FARWARP_DEVICE void widen_fp8(std::uint32_t bytes, std::uint32_t& even, std::uint32_t& odd) {
   float values[4];
   from_fp8(bytes, values);
+  // As Hopper: there the code of NaN is read as a number.
+  for (int i = 0; i < 4; ++i) {
+    if (Target::kFp8 == Fp8Format::kOcp && std::isnan(values[i]))
+      values[i] = bytes >> (8 * i + 7) & 1 ? -480.0f : 480.0f;
+  }
   even = round_pair<T>(values[0], values[2]);
   odd = round_pair<T>(values[1], values[3]);
 }

@@ -84,10 +84,9 @@ FARWARP_KERNEL(litmus_tile, TileArgs, kTileThreads) {
   if (args.variant == kTileSumsEarly) wgmma_wait_all(sums);
 }
 
-FARWARP_KERNEL(litmus_rs, LitmusRsArgs, kTileThreads) {
-  const Shared<std::byte> q = block_shared(), k = q + kRsPanelBytes, v = q + 2 * kRsPanelBytes;
-  const Shared<Mbarrier> full(reinterpret_cast<Mbarrier*>((q + 4 * kRsPanelBytes).raw));
-  const Shared<float> factor(reinterpret_cast<float*>((q + (4 * kRsPanelBytes + 64)).raw));
+/// [block] Initialises `full` and starts the copies that complete its first phase.
+FARWARP_DEVICE void copy_operands(const LitmusRsArgs& args, Shared<std::byte> q, Shared<std::byte> k,
+                                  Shared<std::byte> v, Shared<Mbarrier> full) {
   if (thread_index() == 0) {
     mbarrier_init(full, 1);
     mbarrier_init_fence();
@@ -100,6 +99,13 @@ FARWARP_KERNEL(litmus_rs, LitmusRsArgs, kTileThreads) {
     tensor_load(k, args.k, matrix, 0, 0, full);
     for (int panel = 0; panel < 2; ++panel) tensor_load(v + panel * kRsPanelBytes, args.v, matrix, 0, 64 * panel, full);
   }
+}
+
+FARWARP_KERNEL(litmus_rs, LitmusRsArgs, kTileThreads) {
+  const Shared<std::byte> q = block_shared(), k = q + kRsPanelBytes, v = q + 2 * kRsPanelBytes;
+  const Shared<Mbarrier> full(reinterpret_cast<Mbarrier*>((q + 4 * kRsPanelBytes).raw));
+  const Shared<float> factor(reinterpret_cast<float*>((q + (4 * kRsPanelBytes + 64)).raw));
+  copy_operands(args, q, k, v, full);
   if (thread_index() < 128) {
     if (args.variant == kRsArriveBefore) group_arrive(2, 256);
     if (thread_index() == 0) store(factor, 2.0f);
@@ -159,18 +165,7 @@ FARWARP_DEVICE void multiply_keys(const LitmusRsArgs& args, Shared<std::byte> k,
 FARWARP_KERNEL(litmus_mn, LitmusRsArgs, 128) {
   const Shared<std::byte> q = block_shared(), k = q + kRsPanelBytes, v = q + 2 * kRsPanelBytes;
   const Shared<Mbarrier> full(reinterpret_cast<Mbarrier*>((q + 4 * kRsPanelBytes).raw));
-  if (thread_index() == 0) {
-    mbarrier_init(full, 1);
-    mbarrier_init_fence();
-  }
-  block_sync();
-  if (thread_index() == 0) {
-    const GridIndex matrix{args.matrix, args.matrix};
-    mbarrier_arrive_expect(full, 4 * kRsPanelBytes);
-    tensor_load(q, args.q, matrix, 0, 0, full);
-    tensor_load(k, args.k, matrix, 0, 0, full);
-    for (int panel = 0; panel < 2; ++panel) tensor_load(v + panel * kRsPanelBytes, args.v, matrix, 0, 64 * panel, full);
-  }
+  copy_operands(args, q, k, v, full);
   wait_for(full, 0);
   float scores[32], sums[2][32];
   multiply_keys(args, k, q, scores);
