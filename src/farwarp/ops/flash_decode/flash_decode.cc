@@ -6,6 +6,7 @@
 
 #include "farwarp/base/arguments.h"
 #include "farwarp/ops/flash_decode/args.h"
+#include "farwarp/ops/flash_decode/layout.h"
 #include "farwarp/world/host/opened_operator.h"
 
 namespace farwarp {
@@ -66,13 +67,14 @@ Result<TensorMap> FlashDecode::State::map_of(const void* pages) const {
   const CachePitches pitches = pitches_of(desc);
   const bool fp8 = desc.kv_dtype == KvDType::kFp8;
   const int elements = fp8 ? 2 : 1;
+  const decode::DecodeShared shared{plan.dim, plan.block_rows, decode::Source::kTensor, fp8};
   return world->device().encode({.base = const_cast<void*>(pages),
                                  .rows = desc.page_size,
                                  .columns = desc.head_dim / elements,
                                  .pitch = pitches.row / elements,
                                  .box_rows = desc.page_size < decode::kStageKeys ? desc.page_size : decode::kStageKeys,
                                  .box_columns = fp8 ? plan.dim / 2 : 64,
-                                 .swizzled = !fp8 || plan.dim == 128,
+                                 .swizzled = shared.swizzled(),
                                  .grid = {desc.kv_heads, desc.pages},
                                  .grid_pitch = {pitches.head / elements, pitches.page / elements}});
 }

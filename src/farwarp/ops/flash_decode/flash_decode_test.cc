@@ -20,7 +20,7 @@ using harness::bits_in;
 using harness::buffer_of;
 using harness::DeviceBuffer;
 
-constexpr int kHeads = 4, kKvHeads = 1, kDim = 64, kPageSize = 16, kMaxPages = 40;
+constexpr int kHeads = 4, kKvHeads = 2, kDim = 64, kPageSize = 16, kMaxPages = 40;
 constexpr int kLengths[] = {300, 0, 640, 17, 129};
 constexpr int kSequences = 5;
 
@@ -118,6 +118,10 @@ struct Fixture {
 
 class FlashDecodeApi : public WorldTestBase {
  protected:
+  // With so many multiprocessors the plan gives one sequence works of one split, and the batch groups.
+  FlashDecodeApi() { setenv("FARWARP_EMU_MULTIPROCESSORS", "16", 1); }
+  ~FlashDecodeApi() override { unsetenv("FARWARP_EMU_MULTIPROCESSORS"); }
+
   static void with_fixture(const std::function<void(Fixture&)>& body) {
     WorldOptions with_room = options();
     with_room.heap_bytes = 8 << 20;

@@ -83,13 +83,10 @@ Status check(const FlashDecodeDesc& desc, int ranks) {
 
 std::int64_t aligned(std::int64_t bytes) { return (bytes + 127) / 128 * 128; }
 
-/// One-shot saves a flight, about 1 us. Two-shot saves (ranks - 1)^2 / ranks of the bytes that a rank sends to one peer in one-shot.
+/// One-shot saves the second latency, about 1 us, and sends ranks times as much. 8 ranks send 64 KB to each peer in about 1.5 us.
 DecodeExchange choose_exchange(const FlashDecodePlan& plan) {
-  constexpr std::int64_t kBytesOfFlight = 384 << 10;  // more than these take longer than a flight
-  const std::int64_t bytes = std::int64_t{plan.items} * plan.item_rows * (plan.dim * 4 + 16);
-  const std::int64_t ranks = plan.desc.kv_shards;
-  return bytes * (ranks - 1) * (ranks - 1) <= ranks * kBytesOfFlight ? DecodeExchange::kOneShot
-                                                                     : DecodeExchange::kTwoShot;
+  const std::int64_t row_slots = std::int64_t{plan.items} * plan.item_rows;
+  return row_slots * (plan.dim * 4 + 16) <= 64 << 10 ? DecodeExchange::kOneShot : DecodeExchange::kTwoShot;
 }
 
 void lay_out_inbox(FlashDecodePlan& plan) {
@@ -112,13 +109,14 @@ void choose_kernel(FlashDecodePlan& plan, bool wgmma) {
     plan.kernel = kernel.name;
     const decode::DecodeShared shared{kernel.dim, kernel.rows, kernel.source, fp8};
     plan.shared_bytes = wgmma ? shared.total() : decode::DecodeMfmaShared{kernel.dim}.total();
-    plan.threads = wgmma ? decode::kThreads : decode::kMfmaThreads;
-    plan.multipliers = wgmma ? decode::kMultipliers : 1;
   }
+  plan.threads = wgmma ? decode::kThreads : decode::kMfmaThreads;
+  plan.multipliers = wgmma ? decode::kMultipliers : 1;
 }
 
 /// The time of `works` works of `stages` stages each on `blocks` blocks, in us. All blocks share the memory; a block alone is faster. A work
-/// costs several us beside its stages. The constants are those of an H100, rounded; pages of one key are limited by the warps that load them.
+/// costs several us beside its stages. The constants are rough, fitted to calls on one H100 (MEASURED.md); pages of one key are limited by the
+/// warps that load them.
 double estimate(std::int64_t works, int stages, int blocks, int page_size) {
   constexpr double kWork = 5.5;
   const double together = page_size == 1 ? 2.0 : 1.2, alone = page_size == 1 ? 1.8 : 0.2;  // of a stage

@@ -135,10 +135,7 @@ TEST(FlashDecodePlan, ManyRowsGoToOwners) {
   desc.kv_shards = 8;
   desc.batch = 1;
   EXPECT_EQ(plan_of(desc, kH200, 8).desc.exchange, DecodeExchange::kOneShot);
-  desc.kv_shards = 2;
   desc.batch = 16;
-  EXPECT_EQ(plan_of(desc, kH200, 2).desc.exchange, DecodeExchange::kOneShot);
-  desc.kv_shards = 8;
   const FlashDecodePlan plan = plan_of(desc, kH200, 8);
   EXPECT_EQ(plan.desc.exchange, DecodeExchange::kTwoShot);
   const int rows = 16 * 32;
