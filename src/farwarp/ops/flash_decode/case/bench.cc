@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "farwarp/machine/ceilings.h"
 #include "farwarp/ops/flash_decode/case/run.h"
@@ -9,22 +10,37 @@
 namespace farwarp::decode {
 
 harness::BenchOutcome RankRun::bench(const harness::BenchOptions& bench_options) {
-  outcome_.no_baseline = "no library that the harness opens has this operator";
-  Status status = open(1);
+  const bool unfused = problem_.shared_keys() && ranks_ > 1 && bench_options.baselines;
+  if (!unfused)
+    outcome_.no_baseline =
+        problem_.shared_keys() && ranks_ > 1 ? "not asked for" : "no library that the harness opens has this operator";
+  Status status = open(1, unfused);
   if (status.ok()) status = fill(*set_, 0);
-  if (status.ok()) status = measure(bench_options);
+  if (status.ok()) status = measure(bench_options, unfused);
   if (op_) outcome_.plan = op_->plan().to_string();
+  unfused_graphs_.clear();
+  if (unfused_ && status.ok()) status = unfused_->close();
+  unfused_.reset();
   outcome_.check = outcome(close(status));
   return std::move(outcome_);
 }
 
-Status RankRun::measure(const harness::BenchOptions& bench_options) {
+Status RankRun::measure(const harness::BenchOptions& bench_options, bool unfused) {
   auto timer = harness::DeviceTimer::create(*world_, *stream_);
   if (!timer.ok()) return timer.status();
   harness::Contest contest(
-      *world_, *stream_, *timer, bench_options.samples, 1, [](int) {}, [this](bool) { return poison(); });
+      *world_, *stream_, *timer, bench_options.samples, 1, [](int) {},
+      [this](bool ours) {
+        if (ours) return poison();
+        const Status status = unfused_out_.poison(*stream_);
+        return status.ok() ? unfused_lse_.poison(*stream_) : status;
+      });
   const harness::Contender ours{.name = "flash-decode", .step = [this] { return enqueue(); }};
-  auto measured = contest.in_turn({ours});
+  std::vector<harness::Contender> contenders = {ours};
+  if (unfused) {
+    if (Status status = open_unfused(contest, contenders); !status.ok()) return status;
+  }
+  auto measured = contest.in_turn(contenders);
   if (!measured.ok()) return measured.status();
   const auto graph_us = contest.from_graphs(ours);
   if (!graph_us.ok()) return graph_us.status();
@@ -34,8 +50,71 @@ Status RankRun::measure(const harness::BenchOptions& bench_options) {
   measured->front().back_to_back_us = *train_us;
   outcome_.measurements = std::move(*measured);
   outcome_.floor = floor();
-  if (Status status = verify(); !status.ok()) return status;
-  return timer->close();
+  Status status = verify();
+  if (status.ok() && unfused) status = verify_unfused();
+  return status.ok() ? timer->close() : status;
+}
+
+/// Adds the ways of several kernels as contenders, each from a graph.
+Status RankRun::open_unfused(harness::Contest& contest, std::vector<harness::Contender>& contenders) {
+  auto unfused = UnfusedDecode::create(*world_, problem_.desc);
+  if (!unfused.ok()) return unfused.status();
+  unfused_.emplace(std::move(*unfused));
+  auto out = harness::DeviceBuffer::create(world_->device(), set_->out.bytes()),
+       lse = harness::DeviceBuffer::create(world_->device(), set_->lse.bytes());
+  if (!out.ok()) return out.status();
+  if (!lse.ok()) return lse.status();
+  unfused_out_ = std::move(*out);
+  unfused_lse_ = std::move(*lse);
+  FlashDecodeTensors given = tensors();
+  given.out = unfused_out_.get();
+  given.lse = unfused_lse_.as<float>();
+  const auto add = [&](const std::string& name, const harness::Work& step) {
+    auto graphs = contest.capture(step);
+    if (!graphs.ok()) return graphs.status();
+    const std::size_t index = unfused_graphs_.size();
+    unfused_graphs_.push_back(std::move(graphs->front()));
+    contenders.push_back({.name = name + ", graph",
+                          .step = [this, index] { return world_->device().launch(*unfused_graphs_[index], *stream_); },
+                          .ours = false});
+    return Status();
+  };
+  Status status = add("fused-wait", [this, given] { return unfused_->fused_wait(given, *stream_); });
+  if (status.ok()) status = add("this rank's keys alone", [this, given] { return unfused_->local(given, *stream_); });
+  outcome_.no_baseline = unfused_->nccl().message();
+  if (!status.ok() || !unfused_->nccl().ok()) return status;
+  return add(unfused_->describe_bsp(), [this, given] { return unfused_->bsp(given, *stream_); });
+}
+
+/// Launches the graphs again and compares their results with ours, which have been verified. The ranks' parts are rounded to the dtype before
+/// they are merged, with an error of at most half a unit in the last place each, and the results once more.
+Status RankRun::verify_unfused() {
+  const FlashDecodeDesc& desc = problem_.desc;
+  const double unit = desc.dtype == DType::kBf16 ? 0x1p-8 : 0x1p-11;
+  const std::size_t dim = static_cast<std::size_t>(desc.head_dim), rows = set_->out.bytes() / 2 / dim;
+  std::vector<std::uint16_t> ours(rows * dim), theirs(rows * dim);
+  Status status = set_->out.download(ours.data(), ours.size() * 2, *stream_);
+  for (const std::size_t index : {std::size_t{0}, std::size_t{2}}) {
+    if (index >= unfused_graphs_.size() || !status.ok() || !findings_.difference.empty()) return status;
+    status = unfused_out_.poison(*stream_);
+    if (status.ok()) status = world_->device().launch(*unfused_graphs_[index], *stream_);
+    if (status.ok()) status = wait(patience());
+    if (status.ok()) status = unfused_out_.download(theirs.data(), theirs.size() * 2, *stream_);
+    if (!status.ok()) return status;
+    for (std::size_t row = 0; row < rows; ++row) {
+      double square = 0, error = 0;
+      for (std::size_t i = row * dim; i < (row + 1) * dim; ++i) {
+        const double value = harness::decode(desc.dtype, ours[i]), other = harness::decode(desc.dtype, theirs[i]);
+        square += value * value;
+        error += (other - value) * (other - value);
+      }
+      if (error <= 4 * unit * unit * square) continue;  // false for a NaN
+      findings_.difference = fmt::format("row {} of {} differs from ours by {:.2g} of its norm", row,
+                                         index == 0 ? "fused-wait" : "bsp", std::sqrt(error / square));
+      return {};
+    }
+  }
+  return {};
 }
 
 /// Memory reads each key and value that some token sees once. If ranks share keys, partial outputs then cross the links once.

@@ -32,13 +32,17 @@ RankRun::RankRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstrap
 
 // -- preparing
 
-Status RankRun::open(int sets) {
+Status RankRun::open(int sets, bool with_unfused) {
   const auto device = Device::open(options_.target, rank_);
   if (!device.ok()) return device.status();
   problem_.fp8_format = (*device)->shape().traits.fp8;
   const auto plan = plan_flash_decode(config_.desc, (*device)->shape(), ranks_);
   if (!plan.ok()) return plan.status();
-  if (Status status = open_world(plan->workspace_bytes + plan->counter_bytes + plan->inbox_bytes); !status.ok())
+  const auto unfused_bytes =
+      with_unfused ? UnfusedDecode::heap_bytes(config_.desc, (*device)->shape(), ranks_) : Result<std::int64_t>(0);
+  if (!unfused_bytes.ok()) return unfused_bytes.status();
+  if (Status status = open_world(plan->workspace_bytes + plan->counter_bytes + plan->inbox_bytes + *unfused_bytes);
+      !status.ok())
     return status;
   FlashDecodeDesc desc = config_.desc;
   if (options_.fault.kind == harness::Fault::Kind::kMismatch && options_.fault.rank == rank_) ++desc.max_pages;
@@ -144,7 +148,7 @@ Status RankRun::fill(Buffers& set, int call) {
 
 // -- calling
 
-Status RankRun::enqueue() {
+FlashDecodeTensors RankRun::tensors() const {
   const bool fp8 = problem_.fp8();
   FlashDecodeTensors tensors;
   tensors.q = set_->q.get();
@@ -157,8 +161,10 @@ Status RankRun::enqueue() {
   tensors.sinks = problem_.desc.sinks ? set_->sinks.as<float>() : nullptr;
   tensors.out = set_->out.get();
   tensors.lse = config_.lse ? set_->lse.as<float>() : nullptr;
-  return (*op_)(tensors, *stream_);
+  return tensors;
 }
+
+Status RankRun::enqueue() { return (*op_)(tensors(), *stream_); }
 
 Status RankRun::poison() {
   Status status = set_->out.poison(*stream_);

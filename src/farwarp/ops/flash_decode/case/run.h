@@ -11,6 +11,7 @@
 #include "farwarp/harness/rank_run.h"
 #include "farwarp/ops/flash_decode/case/inputs.h"
 #include "farwarp/ops/flash_decode/case/oracle.h"
+#include "farwarp/ops/flash_decode/case/unfused.h"
 #include "farwarp/ops/flash_decode/flash_decode.h"
 
 namespace farwarp::decode {
@@ -31,7 +32,8 @@ class RankRun : public harness::RankRun {
  public:
   RankRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options);
 
-  Status open(int sets);
+  /// `with_unfused`: the heap also has room for UnfusedDecode.
+  Status open(int sets, bool with_unfused = false);
   Status all_calls();
   /// Collective.
   Status close(const Status& status);
@@ -50,6 +52,7 @@ class RankRun : public harness::RankRun {
   Status fill(Buffers& set, int call);
   Status fill_cache(const Inputs& inputs, const std::vector<std::int32_t>& table, Inputs::Operand operand,
                     const harness::DeviceBuffer& cache);
+  FlashDecodeTensors tensors() const;
   Status enqueue();
   Status enqueue_burst(int call);
   Status call_once(int call);
@@ -57,7 +60,10 @@ class RankRun : public harness::RankRun {
   Status verify();
   RowProblem row_problem(int sequence, int token, int query_head) const;
   void compare_row(int sequence, int token, int query_head, std::span<const std::uint16_t> out, float lse);
-  Status measure(const harness::BenchOptions& bench_options);
+  // bench.cc
+  Status measure(const harness::BenchOptions& bench_options, bool unfused);
+  Status open_unfused(harness::Contest& contest, std::vector<harness::Contender>& contenders);
+  Status verify_unfused();
   harness::Floor floor();
   void use(int set) { set_ = &sets_[static_cast<std::size_t>(set)]; }
 
@@ -68,6 +74,9 @@ class RankRun : public harness::RankRun {
   Buffers* set_ = nullptr;
   std::unique_ptr<Graph> graph_;
   harness::BenchOutcome outcome_;
+  std::optional<UnfusedDecode> unfused_;
+  harness::DeviceBuffer unfused_out_, unfused_lse_;
+  std::vector<std::unique_ptr<Graph>> unfused_graphs_;  ///< fused-wait, this rank's keys alone, bsp
 };
 
 }  // namespace farwarp::decode
