@@ -39,7 +39,9 @@ struct Args {
   std::int32_t rows;        ///< of a (sequence, KV head): query tokens * group
   std::int32_t block_rows;  ///< most rows of an item, as the kernel's variant has it
   std::int32_t item_rows;   ///< of an item: rows, at most block_rows
-  std::int32_t work_shift;  ///< a work is 1 << work_shift splits: 1 or kGroupSplits
+  std::int32_t
+      work_shift;  ///< a work is 1 << work_shift splits: 0, kGroupShift or kAllShift; -1: by a block's share of the stages
+  float share_factor;       ///< from stages of all sequences to a block's share of those of all items
   std::int32_t row_blocks;  ///< items of a (sequence, KV head)
   Divisor by_items;         ///< of a sequence: kv_heads * row_blocks
   Divisor by_row_blocks;
@@ -47,7 +49,7 @@ struct Args {
   Divisor by_group;
   Divisor by_item_rows;
   Divisor by_ranks;            ///< of the World
-  std::int32_t most_partials;  ///< partial outputs that an item can have
+  std::int32_t most_partials;  ///< works that an item can have
   std::int32_t page_size;
   std::int32_t pages;
   std::int32_t max_pages;   ///< columns of the block table

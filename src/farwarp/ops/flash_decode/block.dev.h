@@ -70,12 +70,25 @@ struct Block {
   /// [warps][rows]: the sums of exponentials of a split.
   FARWARP_DEVICE Shared<float> sums(int multiplier) const { return maxima(multiplier) + 4 * rows; }
 
+  /// The thread's place for element `i` of its fragment of panel `panel`.
+  FARWARP_DEVICE Shared<float> handed(int panel, int i) const {
+    return at<float>(kShared.handed()) + ((panel * kElements + i) * 128 + thread_index() % 128);
+  }
+  /// The maximum and the sum of exponentials of an item's row.
+  FARWARP_DEVICE Shared<std::uint64_t> handed_statistics(int row) const {
+    return at<std::uint64_t>(kShared.handed() + rows * dim * 4) + row;
+  }
+
   // -- barriers
   FARWARP_DEVICE Shared<Mbarrier> full(int stage) const { return barrier(stage); }
   FARWARP_DEVICE Shared<Mbarrier> empty(int stage) const { return barrier(kStages + stage); }
   FARWARP_DEVICE Shared<Mbarrier> queries_full(int buffer) const { return barrier(2 * kStages + buffer); }
   FARWARP_DEVICE Shared<Mbarrier> queries_empty(int buffer) const { return barrier(2 * kStages + 2 + buffer); }
-  /// A counted work's partial outputs are in memory: each warp of the multipliers arrives.
+  /// The sums of a split of multiplier 1 are in handed(): each of its threads arrives.
+  FARWARP_DEVICE Shared<Mbarrier> handed_full() const { return barrier(2 * kStages + 8); }
+  /// Multiplier 0 has read them: each of its threads arrives.
+  FARWARP_DEVICE Shared<Mbarrier> handed_empty() const { return barrier(2 * kStages + 9); }
+  /// A counted work's partial output is in memory: each warp of multiplier 0 arrives.
   FARWARP_DEVICE Shared<Mbarrier> stored() const { return barrier(2 * kStages + 4); }
   /// The count warp has seen that phase of stored(), so the next one may complete.
   FARWARP_DEVICE Shared<Mbarrier> counted() const { return barrier(2 * kStages + 5); }
@@ -99,7 +112,9 @@ struct Block {
       mbarrier_init(queries_full(i), 1);
       mbarrier_init(queries_empty(i), 4 * kMultipliers);
     }
-    mbarrier_init(stored(), 4 * kMultipliers);
+    mbarrier_init(handed_full(), 128);
+    mbarrier_init(handed_empty(), 128);
+    mbarrier_init(stored(), 4);
     mbarrier_init(counted(), 1);
     mbarrier_init(all_counted(), 1);
     mbarrier_init(published(), 1);
@@ -126,7 +141,7 @@ struct Block {
   }
 
  private:
-  static constexpr int kWords = kShared.barriers() + (2 * kStages + 8) * 8;
+  static constexpr int kWords = kShared.barriers() + (2 * kStages + 10) * 8;
   static_assert(kWords + 40 <= kShared.total() && kShared.total() <= kMostSharedBytes);
   static_assert(kRing >= 2);
 

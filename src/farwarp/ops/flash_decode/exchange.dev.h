@@ -197,19 +197,17 @@ FARWARP_DEVICE void collect(Call& call, const Args& args, int warp, int warps) {
 
 // ---- after the last arrival ------------------------------------------------------------------------------------------
 
-/// [`warps` warps] Merges the partial outputs of an item, which are of at most `chains` multipliers. The rows go to out, or to the ranks that
-/// merge them. All threads have acquired the partial outputs. The result does not depend on `warps`.
-template <class T, int dim, int chains>
+/// [`warps` warps] Merges the partial outputs of an item. The rows go to out, or to the ranks that merge them. All threads have acquired the
+/// partial outputs. The result does not depend on `warps`.
+template <class T, int dim>
 FARWARP_DEVICE void merge_item(const Args& args, const Call& call, const CountedItem& of, int warp, int warps) {
-  constexpr int kVectors = dim / 4, kLanes = kMergeLanes<chains>;
+  constexpr int kVectors = dim / 4;
   const Partials partials(args, of.item, dim);
   const int end = rows_of(args, of.item) * kVectors;
 #pragma unroll 1
-  for (int first = warp * kLanes; first < end; first += warps * kLanes) {
-    const int vector = first + lane_index() % kLanes, place = vector < end ? vector : 0;
-    const int row = place / kVectors, column = place % kVectors * 4;
-    const auto [statistics, four] = merge_partials<chains>(args, partials, of.partials, row, column);
-    if (lane_index() >= kLanes || vector >= end) continue;
+  for (int i = warp * Target::kWarpSize + lane_index(); i < end; i += warps * Target::kWarpSize) {
+    const int row = i / kVectors, column = i % kVectors * 4;
+    const auto [statistics, four] = merge_partials(partials, of, row, column);
     if (args.exchange == Exchange::kNone) {
       store_result<T>(args, of.item, row, column, statistics, four);
     } else {

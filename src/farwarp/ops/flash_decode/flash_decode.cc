@@ -14,12 +14,15 @@ namespace {
 
 constexpr double kLog2OfE = 1.4426950408889634;
 
+/// A work may have more stages than a block's share: a block that is late has more of the memory's rate (MEASURED.md, "Works").
+constexpr float kShares = 1.4f;
+
 std::uint64_t configuration_of(const FlashDecodeDesc& desc) {
   return hash_of({desc.batch, desc.query_tokens, desc.query_heads, desc.kv_heads, desc.head_dim, desc.page_size,
                   desc.max_pages, static_cast<int>(desc.dtype), static_cast<int>(desc.kv_dtype),
                   static_cast<int>(desc.layout), desc.window, desc.sinks,
                   static_cast<std::int64_t>(desc.scale * 0x1p40), desc.kv_shards, static_cast<int>(desc.exchange),
-                  desc.split_keys, desc.max_sms});
+                  desc.split_keys, static_cast<int>(desc.work), desc.max_sms});
 }
 
 /// Elements from page to page, from KV head to KV head and from key to key, in the cache's own type.
@@ -115,8 +118,7 @@ Result<FlashDecode> FlashDecode::create(World& world, const FlashDecodeDesc& des
   decode::Args& args = state->args;
   args.view = world.view();
   args.slot = state->opened.slot();
-  args.rule = {full.query_tokens, full.window, Divisor(plan->target_splits), full.split_keys / decode::kStageKeys,
-               plan->multipliers};
+  args.rule = {full.query_tokens, full.window, Divisor(plan->target_splits), full.split_keys / decode::kStageKeys};
   args.batch = full.batch;
   args.kv_heads = full.kv_heads;
   args.group = full.query_heads / full.kv_heads;
@@ -124,7 +126,11 @@ Result<FlashDecode> FlashDecode::create(World& world, const FlashDecodeDesc& des
   args.rows = plan->rows;
   args.block_rows = plan->block_rows;
   args.item_rows = plan->item_rows;
-  args.work_shift = plan->work_splits == 1 ? 0 : decode::kGroupShift;
+  args.work_shift = full.work == DecodeWork::kBest    ? -1
+                    : full.work == DecodeWork::kSplit ? 0
+                    : full.work == DecodeWork::kGroup ? decode::kGroupShift
+                                                      : decode::kAllShift;
+  args.share_factor = kShares * static_cast<float>(full.kv_heads * plan->row_blocks) / static_cast<float>(plan->blocks);
   args.row_blocks = plan->row_blocks;
   args.by_items = Divisor(full.kv_heads * plan->row_blocks);
   args.by_row_blocks = Divisor(plan->row_blocks);
@@ -132,7 +138,7 @@ Result<FlashDecode> FlashDecode::create(World& world, const FlashDecodeDesc& des
   args.by_group = Divisor(args.group);
   args.by_item_rows = Divisor(plan->item_rows);
   args.by_ranks = Divisor(world.size());
-  args.most_partials = plan->most_splits * plan->multipliers;
+  args.most_partials = plan->most_splits;
   args.page_size = full.page_size;
   args.pages = full.pages;
   args.max_pages = full.max_pages;

@@ -64,7 +64,6 @@ struct Fixture {
   struct Results {
     std::vector<std::uint16_t> out, lse;
     Status status;
-    int work_splits = 0;
   };
   using Change = std::function<void(FlashDecodeTensors&)>;
 
@@ -93,7 +92,6 @@ struct Fixture {
     tensors.lse = lse.as<float>();
     change(tensors);
     Results results;
-    results.work_splits = op.plan().work_splits;
     results.status = op(tensors, stream);
     EXPECT_TRUE(device.synchronize(stream, 60'000'000'000).ok());
     if (!results.status.ok()) return results;
@@ -107,7 +105,7 @@ struct Fixture {
       FlashDecodeDesc desc, const std::vector<int>& sequences, const Change& change = [](FlashDecodeTensors&) {}) {
     desc.batch = static_cast<int>(sequences.size());
     auto op = FlashDecode::create(world, desc);
-    if (!op.ok()) return {{}, {}, op.status(), 0};
+    if (!op.ok()) return {{}, {}, op.status()};
     Results results = call(*op, sequences, change);
     if (world.status().ok()) {
       EXPECT_TRUE(op->close().ok());
@@ -118,10 +116,6 @@ struct Fixture {
 
 class FlashDecodeApi : public WorldTestBase {
  protected:
-  // With so many multiprocessors the plan gives one sequence works of one split, and the batch groups.
-  FlashDecodeApi() { setenv("FARWARP_EMU_MULTIPROCESSORS", "16", 1); }
-  ~FlashDecodeApi() override { unsetenv("FARWARP_EMU_MULTIPROCESSORS"); }
-
   static void with_fixture(const std::function<void(Fixture&)>& body) {
     WorldOptions with_room = options();
     with_room.heap_bytes = 8 << 20;
@@ -133,8 +127,8 @@ class FlashDecodeApi : public WorldTestBase {
 };
 INSTANTIATE_TEST_SUITE_P(Targets, FlashDecodeApi, testing::ValuesIn(kAllTargets), name_of_target);
 
-// A sequence's bits depend neither on the others of the batch nor on how many multiprocessors there are. Hopper: nor on whether a work is a
-// split or a group of splits.
+// A sequence's bits depend neither on the others of the batch nor on how many multiprocessors there are. Hopper: nor on how many splits a
+// work has.
 TEST_P(FlashDecodeApi, ASequenceHasItsBitsInAnyBatchAndOnAnyMachine) {
   with_fixture([](Fixture& fixture) {
     const auto all = fixture.call(desc_of(0), {0, 1, 2, 3, 4});
@@ -154,12 +148,14 @@ TEST_P(FlashDecodeApi, ASequenceHasItsBitsInAnyBatchAndOnAnyMachine) {
     for (const int max_sms : {1, 3}) {
       FlashDecodeDesc few = desc_of(0);
       few.max_sms = max_sms;
-      const auto grouped = fixture.call(few, {0, 1, 2, 3, 4});
-      const bool wgmma = fixture.world.device().shape().traits.matrix_unit == MatrixUnit::kWgmma;
-      EXPECT_EQ(grouped.work_splits, wgmma ? decode::kGroupSplits : 1);
-      expect_same(grouped, {0, 1, 2, 3, 4});
+      expect_same(fixture.call(few, {0, 1, 2, 3, 4}), {0, 1, 2, 3, 4});
     }
-    EXPECT_EQ(fixture.call(desc_of(0), {2}).work_splits, 1);
+    const bool wgmma = fixture.world.device().shape().traits.matrix_unit == MatrixUnit::kWgmma;
+    for (const DecodeWork work : {DecodeWork::kSplit, DecodeWork::kGroup, DecodeWork::kAll}) {
+      FlashDecodeDesc desc = desc_of(0);
+      desc.work = work;
+      if (wgmma || work == DecodeWork::kSplit) expect_same(fixture.call(desc, {0, 1, 2, 3, 4}), {0, 1, 2, 3, 4});
+    }
   });
 }
 

@@ -230,9 +230,9 @@ FARWARP_DEVICE void flash_decode_mfma(const Args& args) {
         store_result<T>(args, item, row, column, of, four);
         return;
       }
-      store(Global<Vec16>(reinterpret_cast<Vec16*>(partials.at(work.partial, row, column).raw)),
+      store(Global<Vec16>(reinterpret_cast<Vec16*>(partials.at(work.number, row, column).raw)),
             std::bit_cast<Vec16>(four));
-      if (column == 0) store(partials.statistics_at(work.partial, row), std::bit_cast<std::uint64_t>(of));
+      if (column == 0) store(partials.statistics_at(work.number, row), std::bit_cast<std::uint64_t>(of));
     });
     if (direct) continue;
     drain_stores();
@@ -240,7 +240,7 @@ FARWARP_DEVICE void flash_decode_mfma(const Args& args) {
     if (thread_index() == 0) store(block.last_word(), arrives_last(args, call, work, block.refused()) ? 1u : 0u);
     block_sync();  // the next work's word follows the barriers of merge_waves()
     if (load(block.last_word()) != 0)
-      merge_item<T, dim, 1>(args, call, CountedItem::of(args, work), warp_index(), kMfmaWaves);
+      merge_item<T, dim>(args, call, CountedItem::of(args, work), warp_index(), kMfmaWaves);
   }
   if (args.exchange != Exchange::kNone) collect<T, dim>(call, args, warp_index(), kMfmaWaves);
   end_call(call, 0);

@@ -51,27 +51,28 @@ FARWARP_DEVICE void store_partial(const Partials& partials, int partial, int row
   }
 }
 
-/// [warpgroup] The role of a multiplier.
+/// [warpgroup] The role of a multiplier. Multiplier 0 also stores what works give.
 template <class Block>
 FARWARP_DEVICE void multiply_role(const Args& args, const Block& block, WorkCursor& cursor, BlockWaits& waits,
                                   int multiplier) {
   Turn<Block::kRing> stages;
   Turn<kQueryBuffers> queries;
+  Handed handed;
   std::uint32_t stored = 0;  // works
   Work work;
   for (int number = block_index(); cursor.find(number, work); number += num_blocks(), ++queries.count) {
     Sums<Block> sums;
     wait_mbarrier(waits, args.view, block.queries_full(queries.place()), queries.parity());
-    multiply_work(args, block, waits, multiplier, work, stages, block.queries(queries.place()), sums);
+    multiply_work(args, block, waits, multiplier, work, stages, handed, block.queries(queries.place()), sums);
     warp_sync();
     if (lane_index() == 0) mbarrier_arrive(block.queries_empty(queries.place()));
-    const bool has_partial = multiplier == 0 || (multiplier < work.stages && multiplier < work.chunk);
+    if (multiplier != 0) continue;
     const int item = item_number(args, work), rows = rows_of(args, item);
     if (goes_to_out(args, work)) {
-      if (has_partial) store_sums<Block>(args, item, rows, sums);
+      store_sums<Block>(args, item, rows, sums);
       continue;
     }
-    if (has_partial) store_partial<Block>(Partials(args, item, Block::kDim), work.partial + multiplier, rows, sums);
+    store_partial<Block>(Partials(args, item, Block::kDim), work.number, rows, sums);
     // The count warp has then seen all earlier phases of stored(), so this one cannot complete before they are tested.
     if (stored > 0) wait_mbarrier(waits, args.view, block.counted(), (stored - 1) & 1);
     ++stored;
@@ -91,8 +92,8 @@ FARWARP_DEVICE void merge_listed(const Args& args, const Block& block, BlockWait
   const Call call = block.await_call(args, waits);
 #pragma unroll 1
   for (int number = 0; number < listed; ++number)
-    merge_item<typename Block::T, Block::kDim, kMultipliers>(
-        args, call, CountedItem::unpack(load(block.listed(number))), warp_index(), kThreads / 32);
+    merge_item<typename Block::T, Block::kDim>(args, call, CountedItem::unpack(load(block.listed(number))),
+                                               warp_index(), kThreads / 32);
 }
 
 template <class T, int dim, int rows, Source source, bool fp8>

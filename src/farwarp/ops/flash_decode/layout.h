@@ -14,7 +14,7 @@ inline constexpr int kMultipliers = 2;                ///< warpgroups that multi
 inline constexpr int kQueryBuffers = 2;               ///< of rows of q
 inline constexpr int kPanelBytes = kStageKeys * 128;  ///< 64 keys of 64 elements, swizzled
 inline constexpr int kMostSharedBytes = 227 * 1024;   ///< of a block
-inline constexpr int kGroupRows = 16;                 ///< most rows of an item whose works may be groups
+inline constexpr int kGroupRows = 16;                 ///< most rows of an item whose works may have several splits
 inline constexpr int kMostListed = 64;                ///< items that a block merges after its works
 inline constexpr int kBarrierBytes = 512;             ///< barriers and words
 
@@ -35,12 +35,12 @@ struct DecodeShared {
   constexpr int stage_bytes() const {
     return 2 * (through_registers() ? kStageKeys * row_pitch() : panels() * kPanelBytes);
   }
-  /// As many as fit, each multiplier as many as the other: up to 12.
+  /// As many as fit, each multiplier as many as the other: up to 4. More copies in flight make all other accesses wait longer (MEASURED.md).
   constexpr int stages() const {
     const int fit = (kMostSharedBytes - kBarrierBytes - kMostListed * 8 - kQueryBuffers * query_bytes() -
-                     kMultipliers * (probability_bytes() + warp_bytes())) /
+                     kMultipliers * (probability_bytes() + warp_bytes()) - handed_bytes()) /
                     stage_bytes();
-    return fit < 12 ? fit / kMultipliers * kMultipliers : 12;
+    return fit < 4 ? fit / kMultipliers * kMultipliers : 4;
   }
   constexpr int queries() const { return stages() * stage_bytes(); }
   constexpr int query_panel_bytes() const { return rows * 128; }
@@ -51,8 +51,11 @@ struct DecodeShared {
   /// Of each multiplier: maxima of its warps, then sums, [4 warps][rows] fp32.
   constexpr int of_warps() const { return probabilities() + kMultipliers * probability_bytes(); }
   constexpr int warp_bytes() const { return 2 * 4 * rows * 4; }
+  /// The sums of multiplier 1 of a split, for multiplier 0: [panels][elements of a fragment][128 threads] fp32, then [rows] maximum | sum.
+  constexpr int handed() const { return of_warps() + kMultipliers * warp_bytes(); }
+  constexpr int handed_bytes() const { return rows * dim * 4 + rows * 8; }
   /// Items that the block merges after its works.
-  constexpr int listed() const { return of_warps() + kMultipliers * warp_bytes(); }
+  constexpr int listed() const { return handed() + handed_bytes(); }
   constexpr int barriers() const { return listed() + kMostListed * 8; }
   constexpr int total() const { return barriers() + kBarrierBytes; }
 };

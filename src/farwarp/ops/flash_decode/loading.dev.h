@@ -239,7 +239,7 @@ FARWARP_DEVICE void count_role(const Args& args, const Block& block, WorkCursor&
       ++listed;
     } else {
       warp_sync();
-      merge_item<typename Block::T, Block::kDim, kMultipliers>(args, call, item, 0, 1);
+      merge_item<typename Block::T, Block::kDim>(args, call, item, 0, 1);
     }
   }
   if (lane_index() != 0) return;

@@ -52,7 +52,7 @@ FARWARP_DEVICE void store_lse(const Args& args, const RowPlace& place, float lse
 
 // ---- splits of a sequence in memory ---------------------------------------------------------------------------------
 
-/// Partial outputs of an item, in the order of its works; of a work, in the order of its multipliers.
+/// Partial outputs of an item, one of each work.
 struct Partials {
   Global<float> sums;                ///< [partials][item_rows][dim]
   Global<std::uint64_t> statistics;  ///< [partials][item_rows]
@@ -119,99 +119,52 @@ struct Merged {
   }
 };
 
-/// The partial outputs of an item: how many there are, and of a work.
-struct PartialCount {
-  std::int32_t all;
-  std::int32_t chains;  ///< of each work but the last
-};
-
 /// An item whose works are counted.
 struct CountedItem {
-  std::int32_t item;  ///< its number
-  PartialCount partials;
+  std::int32_t item;   ///< its number
+  std::int32_t works;  ///< as many as partial outputs
+  bool of_groups;      ///< works have several splits
 
   FARWARP_DEVICE static CountedItem of(const Args& args, const Work& work) {
-    return {item_number(args, work), {work.partials, work.chains}};
+    return {item_number(args, work), work.works, work.shift > 0};
   }
   FARWARP_DEVICE std::uint64_t packed() const {
-    return std::uint64_t{static_cast<std::uint32_t>(item)} << 32 | static_cast<std::uint32_t>(partials.all) << 8 |
-           static_cast<std::uint32_t>(partials.chains);
+    return std::uint64_t{static_cast<std::uint32_t>(item)} << 32 | static_cast<std::uint32_t>(works) << 1 |
+           (of_groups ? 1u : 0u);
   }
   FARWARP_DEVICE static CountedItem unpack(std::uint64_t word) {
-    return {static_cast<std::int32_t>(word >> 32),
-            {static_cast<std::int32_t>(word >> 8 & 0xffffff), static_cast<std::int32_t>(word & 0xff)}};
+    return {static_cast<std::int32_t>(word >> 32), static_cast<std::int32_t>(word & 0xffffffff) >> 1, (word & 1) != 0};
   }
 };
 
-/// A chain: an item's partial outputs of one multiplier. Those of four works are loaded at a time, and the next four before these are added.
-class Chain {
- public:
-  FARWARP_DEVICE Chain(const Args& args, const Partials& partials, PartialCount count, int chain, int row, int column)
-      : args_(args),
-        partials_(partials),
-        count_(count),
-        chain_(chain),
-        row_(row),
-        column_(column),
-        end_(chain < count.chains ? count.all : 0) {}
-  /// The four are a group of splits, which are added first; or they are groups, whose splits multipliers have added.
-  FARWARP_DEVICE Merged sum() {
-    Merged total, parts[kGroupSplits], next[kGroupSplits];
-    load(0, next);
-    const int step = kGroupSplits * count_.chains;
-    const bool of_groups = args_.work_shift > 0;
+/// [thread] Loads four partial outputs of four columns of a row, `first` and those after it. Where there are fewer than `works`, the item's
+/// first one instead.
+FARWARP_DEVICE void load_partials(const Partials& partials, int works, int first, int row, int column,
+                                  Merged (&parts)[kGroupSplits]) {
+#pragma unroll
+  for (int i = 0; i < kGroupSplits; ++i) {
+    const int partial = first + i < works ? first + i : 0;
+    parts[i] = {std::bit_cast<Statistics>(load(partials.statistics_at(partial, row))),
+                std::bit_cast<FourOf>(
+                    load(Global<const Vec16>(reinterpret_cast<const Vec16*>(partials.at(partial, row, column).raw))))};
+  }
+}
+
+/// [thread] Merges four columns of a row of an item. Four partial outputs are loaded at a time, and the next four before these are added. The four
+/// are a group of splits, which are added first; or they are groups, whose splits have been added.
+FARWARP_DEVICE Merged merge_partials(const Partials& partials, const CountedItem& of, int row, int column) {
+  Merged total, parts[kGroupSplits], next[kGroupSplits];
+  load_partials(partials, of.works, 0, row, column, next);
 #pragma unroll 1
-    for (int first = 0; first < end_; first += step) {
+  for (int first = 0; first < of.works; first += kGroupSplits) {
 #pragma unroll
-      for (int i = 0; i < kGroupSplits; ++i) parts[i] = next[i];
-      load(first + step, next);
-      Merged group = of_groups ? total : Merged{};
+    for (int i = 0; i < kGroupSplits; ++i) parts[i] = next[i];
+    load_partials(partials, of.works, first + kGroupSplits, row, column, next);
+    Merged group = of.of_groups ? total : Merged{};
 #pragma unroll
-      for (int i = 0; i < kGroupSplits; ++i) group.add_if(place(first, i) < end_, parts[i]);
-      total.add_if(!of_groups, group);
-      if (of_groups) total = group;
-    }
-    return total;
-  }
-
- private:
-  FARWARP_DEVICE int place(int first, int i) const { return first + i * count_.chains + chain_; }
-  FARWARP_DEVICE void load(int first, Merged (&parts)[kGroupSplits]) const {
-#pragma unroll
-    for (int i = 0; i < kGroupSplits; ++i) {
-      const int partial = place(first, i) < end_ ? place(first, i) : 0;
-      parts[i] = {std::bit_cast<Statistics>(FARWARP_TARGET::load(partials_.statistics_at(partial, row_))),
-                  std::bit_cast<FourOf>(FARWARP_TARGET::load(
-                      Global<const Vec16>(reinterpret_cast<const Vec16*>(partials_.at(partial, row_, column_).raw))))};
-    }
-  }
-
-  const Args& args_;
-  const Partials& partials_;
-  PartialCount count_;
-  int chain_, row_, column_, end_;
-};
-
-/// Lanes that merge four columns of a row each; the others of the warp add further chains of the same columns.
-template <int chains>
-inline constexpr int kMergeLanes = Target::kWarpSize / chains;
-
-/// [warp] Merges four columns of a row of an item: each lane adds one chain of at most `chains`, then all are added. All lanes with the same
-/// row and column get the result.
-template <int chains>
-FARWARP_DEVICE Merged merge_partials(const Args& args, const Partials& partials, PartialCount count, int row,
-                                     int column) {
-  constexpr int kLanes = kMergeLanes<chains>;
-  const Merged own = Chain(args, partials, count, lane_index() / kLanes, row, column).sum();
-  Merged total;
-#pragma unroll
-  for (int chain = 0; chain < chains; ++chain) {
-    const int lane = chain * kLanes + lane_index() % kLanes;
-    Merged other;
-    other.of = {shuffle(own.of.maximum, lane), shuffle(own.of.sum, lane)};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) other.four.value[i] = shuffle(own.four.value[i], lane);
-    total.add_if(chain < count.chains && chain < count.all, other);
+    for (int i = 0; i < kGroupSplits; ++i) group.add_if(first + i < of.works, parts[i]);
+    total.add_if(!of.of_groups, group);
+    if (of.of_groups) total = group;
   }
   return total;
 }

@@ -23,18 +23,18 @@ struct Sums {
       for (float& value : panel) value = 0;
     }
   }
-  /// sums = earlier + sums, as Merged::add_if().
-  FARWARP_DEVICE void add_to(const Sums& earlier) {
+  /// As Merged::add_if().
+  FARWARP_DEVICE void add(const Sums& other) {
 #pragma unroll
     for (int row = 0; row < Block::kThreadRows; ++row) {
-      const Weights weights = weights_of(earlier.maximum[row], maximum[row]);
+      const Weights weights = weights_of(maximum[row], other.maximum[row]);
       maximum[row] = weights.highest;
-      sum[row] = add_weighted(earlier.sum[row], sum[row], weights);
+      sum[row] = add_weighted(sum[row], other.sum[row], weights);
 #pragma unroll
       for (int i = first_element(row); i < first_element(row) + 4; i += 2) {
 #pragma unroll
         for (int panel = 0; panel < Block::kPanels; ++panel)
-          of[panel][i] = add_weighted(earlier.of[panel][i], of[panel][i], weights);
+          of[panel][i] = add_weighted(of[panel][i], other.of[panel][i], weights);
       }
     }
   }
@@ -174,25 +174,83 @@ FARWARP_DEVICE void multiply_split(const Args& args, const Block& block, BlockWa
     combine_warps<Block>(block.sums(multiplier), multiplier, sums.sum, [](float a, float b) { return add(a, b); });
 }
 
-/// [warpgroup] A work: split by split, which are added in order.
+/// Number of a work's splits that both multipliers have had stages of: positions of handed_full() and handed_empty().
+using Handed = Turn<1>;
+
+/// [warpgroup] Multiplier 1: gives its sums of a split to multiplier 0.
+template <class Block>
+FARWARP_DEVICE void hand_over(const Args& args, const Block& block, BlockWaits& waits, Handed& handed,
+                              const Sums<Block>& sums) {
+  wait_mbarrier(waits, args.view, block.handed_empty(), handed.parity() ^ 1);
+#pragma unroll
+  for (int panel = 0; panel < Block::kPanels; ++panel) {
+#pragma unroll
+    for (int i = 0; i < Block::kElements; ++i) store(block.handed(panel, i), sums.of[panel][i]);
+  }
+#pragma unroll
+  for (int row = 0; row < Block::kThreadRows; ++row) {
+    if (group_thread() < 4)
+      store(block.handed_statistics(row_of(Sums<Block>::first_element(row))),
+            std::bit_cast<std::uint64_t>(Statistics{sums.maximum[row], sums.sum[row]}));
+  }
+  if (waits.expired) fetch_add(block.refused(), 1u);  // what has been computed is no result
+  mbarrier_arrive(block.handed_full());
+  ++handed.count;
+}
+
+/// [warpgroup] Multiplier 0: adds those of multiplier 1 to its own.
+template <class Block>
+FARWARP_DEVICE void take_over(const Args& args, const Block& block, BlockWaits& waits, Handed& handed,
+                              Sums<Block>& sums) {
+  wait_mbarrier(waits, args.view, block.handed_full(), handed.parity());
+  Sums<Block> other;
+#pragma unroll
+  for (int panel = 0; panel < Block::kPanels; ++panel) {
+#pragma unroll
+    for (int i = 0; i < Block::kElements; ++i) other.of[panel][i] = load(block.handed(panel, i));
+  }
+#pragma unroll
+  for (int row = 0; row < Block::kThreadRows; ++row) {
+    const auto of = std::bit_cast<Statistics>(load(block.handed_statistics(row_of(Sums<Block>::first_element(row)))));
+    other.maximum[row] = of.maximum;
+    other.sum[row] = of.sum;
+  }
+  sums.add(other);
+  mbarrier_arrive(block.handed_empty());
+  ++handed.count;
+}
+
+/// [warpgroup] A work, split by split. Multiplier 0 has the work's sums in the end. If a work has several splits, they are added in groups, and
+/// then the groups, as merge_partials() does.
 template <class Block>
 FARWARP_DEVICE void multiply_work(const Args& args, const Block& block, BlockWaits& waits, int multiplier,
-                                  const Work& work, Turn<Block::kRing>& turn, Shared<std::byte> q, Sums<Block>& sums) {
+                                  const Work& work, Turn<Block::kRing>& turn, Handed& handed, Shared<std::byte> q,
+                                  Sums<Block>& sums) {
+  constexpr bool kSeveral = Block::kRows <= kGroupRows;
   const VisibleKeys keys = visible_keys(args, work);
   float scale = args.scale_log2;
   if (args.k_scale != nullptr)
     scale = multiply(scale, load(Global<const float>(args.k_scale) + kv_head_of(args, work.item)));
-  Sums<Block> earlier;
-  for (int begin = 0;; begin += work.chunk) {
+  std::conditional_t<kSeveral, Sums<Block>, int> group{}, total{};
+  if constexpr (kSeveral) group.clear(), total.clear();
+  for (int begin = 0, split = 1;; begin += work.chunk, ++split) {
     const int rest = work.stages - begin, stages = rest < work.chunk ? rest : work.chunk;
     sums.clear();
     multiply_split(args, block, waits, multiplier, work, keys, scale, work.first + begin, stages, turn, q, sums);
-    if constexpr (Block::kRows <= kGroupRows) {
-      if (begin > 0) sums.add_to(earlier);
-      if (rest <= work.chunk) break;
-      earlier = sums;
+    if (stages > 1 && multiplier == 1) hand_over(args, block, waits, handed, sums);
+    if (stages > 1 && multiplier == 0) take_over(args, block, waits, handed, sums);
+    if constexpr (!kSeveral) {
+      return;
     } else {
-      break;  // a work is one split
+      const bool last = rest <= work.chunk;
+      group.add(sums);
+      if (split % kGroupSplits == 0 || last) {
+        total.add(group);
+        group.clear();
+      }
+      if (!last) continue;
+      sums = total;
+      return;
     }
   }
 }

@@ -77,6 +77,7 @@ Status check(const FlashDecodeDesc& desc, int ranks) {
     return wrong("scale", fmt::format("{}", desc.scale), "0 (head_dim^-0.5) or a positive number");
   if (desc.split_keys < 0 || desc.split_keys % kStageKeys != 0)
     return wrong("split_keys", desc.split_keys, fmt::format("0 (by length) or a multiple of {}", kStageKeys));
+  if (name_of(desc.work) == "?") return wrong("work", name_or_number(desc.work), "best, split, group, all");
   if (desc.max_sms < 0) return wrong("max_sms", desc.max_sms, "0 (all) or more");
   return {};
 }
@@ -111,28 +112,14 @@ void choose_kernel(FlashDecodePlan& plan, bool wgmma) {
     plan.shared_bytes = wgmma ? shared.total() : decode::DecodeMfmaShared{kernel.dim}.total();
   }
   plan.threads = wgmma ? decode::kThreads : decode::kMfmaThreads;
-  plan.multipliers = wgmma ? decode::kMultipliers : 1;
 }
 
-/// The time of `works` works of `stages` stages each on `blocks` blocks, in us. All blocks share the memory; a block alone is faster. A work
-/// costs several us beside its stages. The constants are rough, fitted to calls on one H100 (MEASURED.md); pages of one key are limited by the
-/// warps that load them.
-double estimate(std::int64_t works, int stages, int blocks, int page_size) {
-  constexpr double kWork = 5.5;
-  const double together = page_size == 1 ? 2.0 : 1.2, alone = page_size == 1 ? 1.8 : 0.2;  // of a stage
-  const std::int64_t rounds = works / blocks, rest = works % blocks;
-  const double in_rounds = static_cast<double>(rounds) * (together * stages + kWork);
-  if (rest == 0) return in_rounds;
-  return in_rounds + std::max(together * static_cast<double>(rest) / blocks, alone) * stages + kWork;
-}
-
-/// Hopper: a work may be a group of splits. The choice is made for the longest sequences.
-bool takes_groups(const FlashDecodePlan& plan, const decode::SequenceSplits& longest, int blocks) {
-  const std::int64_t splits = std::int64_t{plan.items} * longest.splits,
-                     groups = std::int64_t{plan.items} * longest.works(decode::kGroupShift);
-  return plan.item_rows <= decode::kGroupRows &&
-         estimate(groups, decode::kGroupSplits * longest.chunk, blocks, plan.desc.page_size) <
-             estimate(splits, longest.chunk, blocks, plan.desc.page_size);
+/// Most splits of a sequence of at most `stages` stages, cut by length. The number is not monotone: rounding to whole chunks may give a shorter
+/// sequence more splits.
+int most_splits_up_to(int stages, int target) {
+  const auto cut_by = [stages](int chunk) { return std::max(1, (stages + chunk - 1) / chunk); };
+  if (stages <= decode::kUsualSplitStages * target) return std::min(target, cut_by(decode::kLeastSplitStages));
+  return std::min(decode::kMoreSplits * target, cut_by(decode::kUsualSplitStages));
 }
 
 }  // namespace
@@ -153,23 +140,26 @@ Result<FlashDecodePlan> plan_flash_decode(const FlashDecodeDesc& desc, const Mac
   choose_kernel(plan, wgmma);
   const int most_keys = desc.max_pages * desc.page_size;
   const decode::SplitRule rule{desc.query_tokens, desc.window, Divisor(plan.target_splits),
-                               desc.split_keys / kStageKeys, plan.multipliers};
+                               desc.split_keys / kStageKeys};
   // With a window a sequence's keys begin anywhere in a stage, so the longest sequence need not have the most stages.
   const int most_visible =
       desc.window == 0 ? most_keys : std::min(most_keys, desc.window + desc.query_tokens + kStageKeys);
-  const decode::SequenceSplits longest =
-      decode::SplitRule{1, 0, rule.most_splits, rule.fixed_stages, plan.multipliers}.of(most_visible);
+  const decode::SequenceSplits longest = decode::SplitRule{1, 0, rule.target, rule.fixed_stages}.of(most_visible);
   plan.most_splits = longest.splits;
-  if (desc.split_keys == 0)  // not monotone: rounding to whole chunks may give a shorter sequence more splits
-    plan.most_splits = std::min({plan.target_splits, (most_visible + 2 * kStageKeys - 1) / (2 * kStageKeys)});
+  if (desc.split_keys == 0) plan.most_splits = most_splits_up_to(longest.stages, plan.target_splits);
   if (plan.most_splits > decode::kMostSplits)
     return wrong("split_keys", desc.split_keys,
                  fmt::format("0, or a multiple of {} that cuts {} keys into {} splits at most", kStageKeys,
                              most_visible, decode::kMostSplits));
   const int most_blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
   plan.blocks = static_cast<int>(std::min<std::int64_t>(most_blocks, std::int64_t{plan.items} * plan.most_splits));
-  if (wgmma && takes_groups(plan, longest, most_blocks)) plan.work_splits = decode::kGroupSplits;
-  const std::int64_t partial_rows = std::int64_t{plan.items} * plan.most_splits * plan.multipliers * plan.item_rows;
+  const bool any_work = wgmma && plan.item_rows <= decode::kGroupRows;
+  if (!any_work && desc.work != DecodeWork::kBest && desc.work != DecodeWork::kSplit)
+    return wrong(
+        "work", name_or_number(desc.work),
+        fmt::format("best, split; group and all on Hopper, if an item has at most {} rows", decode::kGroupRows));
+  if (!any_work) plan.desc.work = DecodeWork::kSplit;
+  const std::int64_t partial_rows = std::int64_t{plan.items} * plan.most_splits * plan.item_rows;
   plan.statistics = aligned(partial_rows * plan.dim * 4);
   plan.workspace_bytes = plan.statistics + aligned(partial_rows * 8);
   plan.counter_bytes = std::int64_t{plan.items} * 4;
@@ -187,8 +177,11 @@ Result<FlashDecodePlan> plan_flash_decode(const FlashDecodeDesc& desc, const Mac
 std::string FlashDecodePlan::to_string() const {
   const std::string exchange =
       desc.kv_shards == 1 ? "" : fmt::format(", {} over {} ranks", name_of(desc.exchange), desc.kv_shards);
-  return fmt::format("{}: {} items of {} rows, up to {} splits, {} blocks{}", kernel, items, item_rows, most_splits,
-                     blocks, exchange);
+  const std::string works = desc.work == DecodeWork::kSplit
+                                ? ""
+                                : fmt::format(" in works of {}", desc.work == DecodeWork::kAll ? "all" : "four");
+  return fmt::format("{}: {} items of {} rows, up to {} splits{}, {} blocks{}", kernel, items, item_rows, most_splits,
+                     works, blocks, exchange);
 }
 
 }  // namespace farwarp

@@ -25,6 +25,14 @@ enum class DecodeExchange : std::uint8_t {
   kTwoShot,  ///< partial outputs go to owners, which merge them and send the result to all
 };
 
+/// What a block does at a time. The bits of the result are the same.
+enum class DecodeWork : std::uint8_t {
+  kBest,   ///< for each sequence, by a block's share of the call's keys
+  kSplit,  ///< one split of an item
+  kGroup,  ///< up to four; Hopper, at most 16 rows of an item
+  kAll,    ///< all, so that nothing is merged in memory; Hopper, at most 16 rows of an item
+};
+
 constexpr std::string_view name_of(KvDType type) {
   return type == KvDType::kSame ? "same" : type == KvDType::kFp8 ? "fp8" : "?";
 }
@@ -36,6 +44,14 @@ constexpr std::string_view name_of(DecodeExchange exchange) {
          : exchange == DecodeExchange::kOneShot ? "one-shot"
          : exchange == DecodeExchange::kTwoShot ? "two-shot"
                                                 : "?";
+}
+
+constexpr std::string_view name_of(DecodeWork work) {
+  return work == DecodeWork::kBest    ? "best"
+         : work == DecodeWork::kSplit ? "split"
+         : work == DecodeWork::kGroup ? "group"
+         : work == DecodeWork::kAll   ? "all"
+                                      : "?";
 }
 
 /// Attention of a few query tokens of each sequence over its keys in a paged cache. Token t of a sequence of length L sees the keys 0 to
@@ -60,25 +76,24 @@ struct FlashDecodeDesc {
   int kv_shards = 1;
   DecodeExchange exchange = DecodeExchange::kBest;  ///< if kv_shards is more than 1
   int split_keys = 0;                               ///< keys of a split, a multiple of 64; 0: by the sequence's length
-  int max_sms = 0;                                  ///< most blocks of a launch; 0: all multiprocessors
+  DecodeWork work = DecodeWork::kBest;
+  int max_sms = 0;  ///< most blocks of a launch; 0: all multiprocessors
 };
 
 struct FlashDecodePlan {
-  FlashDecodeDesc desc;  ///< with scale and exchange filled in
+  FlashDecodeDesc desc;  ///< with scale and exchange filled in; work is kSplit if the kernel has no other
   std::string kernel;
   int blocks = 0;
   int threads = 0;
   int shared_bytes = 0;
-  int dim = 0;            ///< head_dim, padded
-  int rows = 0;           ///< of a (sequence, KV head): query tokens times query heads of a KV head
-  int block_rows = 0;     ///< most rows that a block computes at a time
-  int item_rows = 0;      ///< rows, at most block_rows
-  int row_blocks = 0;     ///< blocks of rows of a (sequence, KV head)
-  int items = 0;          ///< (sequence, KV head, block of rows)
-  int target_splits = 0;  ///< of a long sequence
-  int most_splits = 0;    ///< of any sequence
-  int multipliers = 0;    ///< that share a split's keys; each has a partial output
-  int work_splits = 1;    ///< that a block takes at a time: 1, or a group. It does not change a bit of the result
+  int dim = 0;                       ///< head_dim, padded
+  int rows = 0;                      ///< of a (sequence, KV head): query tokens times query heads of a KV head
+  int block_rows = 0;                ///< most rows that a block computes at a time
+  int item_rows = 0;                 ///< rows, at most block_rows
+  int row_blocks = 0;                ///< blocks of rows of a (sequence, KV head)
+  int items = 0;                     ///< (sequence, KV head, block of rows)
+  int target_splits = 0;             ///< of a long sequence
+  int most_splits = 0;               ///< of any sequence
   std::int64_t workspace_bytes = 0;  ///< of this rank's heap: partial outputs of splits
   std::int64_t counter_bytes = 0;    ///< of this rank's heap: counters of arrivals
   std::int64_t inbox_bytes = 0;      ///< of this rank's heap, for peers' words

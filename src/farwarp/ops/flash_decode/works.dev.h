@@ -1,4 +1,4 @@
-// Which works a block does. A work is one split of one item, or a group of splits; works are numbered in the order sequence, splits, item. Each
+// Which works a block does. A work is one split of one item, a group of splits, or all; works are numbered in the order sequence, splits, item. Each
 // warp that needs to know finds the works from the lengths by itself: no block waits for another one's plan.
 #pragma once
 
@@ -15,11 +15,9 @@ struct Work {
   std::int32_t length;         ///< 0 if what the caller gave is not allowed
   std::int32_t given;          ///< what the caller gave
   std::int32_t number, works;  ///< of the item's works
+  std::int32_t shift;          ///< it has up to 1 << shift splits
   std::int32_t first, stages;  ///< of the work
   std::int32_t chunk;          ///< stages of each of its splits but the last
-  std::int32_t partial;        ///< number of the work's first partial output among those of the item
-  std::int32_t partials;       ///< of the item
-  std::int32_t chains;         ///< partial outputs of each work but the last
   bool refused;                ///< the length is not allowed
 };
 
@@ -50,13 +48,10 @@ class WorkCursor {
     work.number = args_.by_items.quotient(in_sequence);
     work.item = in_sequence - work.number * args_.by_items.value;
     const SequenceSplits of{shuffle(splits_.first, owner), shuffle(splits_.stages, owner),
-                            shuffle(splits_.chunk, owner), shuffle(splits_.splits, owner),
-                            shuffle(splits_.split_partials, owner)};
-    const int most = of.chunk << args_.work_shift, begin = work.number * most;
-    work.works = of.works(args_.work_shift);
-    work.partial = work.number * of.split_partials;
-    work.partials = of.partials(args_.work_shift);
-    work.chains = of.split_partials;
+                            shuffle(splits_.chunk, owner), shuffle(splits_.splits, owner)};
+    work.shift = shuffle(shift_, owner);
+    const int most = of.chunk << work.shift, begin = work.number * most;
+    work.works = of.works(work.shift);
     work.first = of.first + begin;
     work.stages = of.stages - begin < most ? of.stages - begin : most;
     work.chunk = of.chunk;
@@ -72,10 +67,32 @@ class WorkCursor {
     summed_ = false;
   }
 
+  FARWARP_DEVICE SequenceSplits splits_of(int length) const { return args_.rule.of(is_refused(length) ? 0 : length); }
+
+  /// A block's share of the stages of all items, and 2/5 of it more. Lanes that hold a sequence have it.
+  FARWARP_DEVICE void find_share() {
+    auto stages = static_cast<float>(splits_.stages);
+    for (int sequence = Target::kWarpSize + lane_index(); sequence < args_.batch; sequence += Target::kWarpSize)
+      stages =
+          add(stages, static_cast<float>(splits_of(load(Global<const std::int32_t>(args_.lengths) + sequence)).stages));
+    for (int lanes = 1; lanes < Target::kWarpSize && lanes < args_.batch; lanes *= 2)
+      stages = add(stages, shuffle_xor(stages, lanes));
+    share_ = multiply(stages, args_.share_factor);
+  }
+  /// How many splits works of a sequence have: all if these are no more than the share, else a group if that is.
+  FARWARP_DEVICE int shift_of(const SequenceSplits& of) const {
+    if (args_.work_shift >= 0) return args_.work_shift;
+    if (static_cast<float>(of.stages) <= share_) return kAllShift;
+    return static_cast<float>(of.chunk << kGroupShift) <= share_ ? kGroupShift : 0;
+  }
+
   FARWARP_DEVICE void sum() {
     const int lane = lane_index();
-    splits_ = args_.rule.of(is_refused(length_) ? 0 : length_);
-    works_ = base_ + lane < args_.batch ? splits_.works(args_.work_shift) * args_.by_items.value : 0;
+    const bool holds = base_ + lane < args_.batch;
+    splits_ = splits_of(holds ? length_ : 0);
+    if (share_ < 0 && args_.work_shift < 0) find_share();
+    shift_ = shift_of(splits_);
+    works_ = holds ? splits_.works(shift_) * args_.by_items.value : 0;
     until_ = works_;
 #pragma unroll
     for (int distance = 1; distance < Target::kWarpSize; distance *= 2) {
@@ -86,9 +103,10 @@ class WorkCursor {
   }
 
   const Args& args_;
+  float share_ = -1;
   int base_ = 0;    ///< the first of the sequences that lanes hold
   int before_ = 0;  ///< works of earlier sequences
-  int length_ = 0, works_ = 0, until_ = 0;
+  int length_ = 0, shift_ = 0, works_ = 0, until_ = 0;
   SequenceSplits splits_{};  ///< of the lane's sequence
   bool summed_ = false;
 };
@@ -111,9 +129,9 @@ FARWARP_DEVICE int rows_of(const Args& args, int item) {
   return rest < args.item_rows ? rest : args.item_rows;
 }
 
-/// The item has one partial output, and no other rank has keys of it: it goes to out, not to memory for a merge.
+/// The work is all of its item, and no other rank has keys of it: its output goes to out, not to memory for a merge.
 FARWARP_DEVICE bool goes_to_out(const Args& args, const Work& work) {
-  return work.partials == 1 && args.exchange == Exchange::kNone;
+  return work.works == 1 && args.exchange == Exchange::kNone;
 }
 
 /// The query token and the place in q and out of row `row` of item number `item`.

@@ -10,8 +10,8 @@
 
 namespace farwarp::gemm {
 
-/// Rows and columns of y that are compared: all if there are few enough products, else one row of each band of up to 64 and one column of
-/// each band of up to 8. The seed chooses the place in a band. The sample has elements of every warp's part of every tile.
+/// Rows and columns of y that are compared: all if there are few enough products, else one row of each group of up to 64 and one column
+/// of each group of up to 8. The seed chooses the place in a group. The sample has elements of every warp's part of every tile.
 struct Sample {
   std::vector<int> rows;
   std::vector<int> columns;

@@ -34,8 +34,8 @@ struct ParallelGemmDesc {
   bool has_bias = false;
   int max_sms = 0;       ///< at most so many blocks of a launch; 0: all multiprocessors
   int tile_columns = 0;  ///< rows of w (swap_ab: of x) in a tile; 0: the plan's choice
-  /// Parts of k that different blocks sum, 1 to 16; 0: the plan's choice. On Hopper only 1 with tiles of more than 128 columns; only 1 or 2,
-  /// with swap_ab also 4, in an all-gather, and if partial sums of few rows cross as words.
+  /// Parts of k that different blocks sum, 1 to 16; 0: the plan's choice. On Hopper: 1 with tiles of more than 128 columns; where splits are
+  /// blocks of a cluster (all-gather; few rows as words) 1 or 2, with swap_ab also 4.
   int splits = 0;
   int comm_blocks =
       0;  ///< all-gather: blocks that send x and do not multiply, on Hopper a multiple of splits; 0: the plan's choice

@@ -20,7 +20,8 @@ struct FourSums {
   float value[4];
 };
 
-/// `count`: sums of a thread. `parts`: half of how many blocks the cluster has. The cluster inbox, in shared memory, holds the sums as fragments,
+/// `count`: sums of a thread. `parts`: into how many parts a warpgroup's columns are cut; the cluster has
+/// 2 * parts blocks. The cluster inbox, in shared memory, holds the sums as fragments,
 /// 16 bytes a thread: [the other blocks][count / parts / 4][128 threads].
 template <int count, int parts>
 class ClusterSums {

@@ -31,6 +31,7 @@ const std::vector<ParamInfo> kParams = {
     {"kv_shards", "1", "1 (each rank its own sequences) or all (ranks share the keys of each sequence)"},
     {"exchange", "best", "best|one-shot|two-shot"},
     {"split_keys", "0", "0 (by length) or a multiple of 64"},
+    {"work", "best", "best|split|group|all: splits that a block takes at a time; the bits are the same"},
     {"max_sms", "0", "0 (all) or more"},
     {"lse", "1", "0|1"},
     {"lengths", "ragged", "full|ragged|short (0 to query_tokens + 1)|empty"},
@@ -55,6 +56,10 @@ Result<CheckConfig> read_config(const Params& params) {
                                               {"page", Wrong::kPage},
                                               {"negative_page", Wrong::kNegativePage},
                                               {"length", Wrong::kLength}};
+  static constexpr Choice<DecodeWork> kWorks[] = {{"best", DecodeWork::kBest},
+                                                  {"split", DecodeWork::kSplit},
+                                                  {"group", DecodeWork::kGroup},
+                                                  {"all", DecodeWork::kAll}};
   static constexpr Choice<int> kPageSizes[] = {{"1", 1}, {"16", 16}, {"64", 64}, {"128", 128}};
   harness::ParamReader reader(params, kParams);
   CheckConfig config;
@@ -76,6 +81,7 @@ Result<CheckConfig> read_config(const Params& params) {
   config.shared = reader.choice("kv_shards", kShards);
   desc.exchange = reader.choice("exchange", kExchanges);
   desc.split_keys = reader.small_integer("split_keys", 0, 1 << 24);
+  desc.work = reader.choice("work", kWorks);
   desc.max_sms = reader.small_integer("max_sms", 0, 1 << 16);
   config.lse = reader.flag("lse");
   config.lengths = reader.choice("lengths", kLengths);

@@ -31,7 +31,7 @@ class Sender {
     column_ = column;
     bool permitted = true;
     if (lane_index() == 0) permitted = permissions_.await<Failure::inlined>(call_, args_, owners_);
-    warp_sync();                                             // orders the lanes' stores after lane 0's acquire
+    warp_sync();
     sends_ = ballot(!permitted) == 0 && inside && !dropped;  // without permission, the owner may still read the memory
   }
 
