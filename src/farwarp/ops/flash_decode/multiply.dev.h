@@ -243,6 +243,7 @@ FARWARP_DEVICE void multiply_work(const Args& args, const Block& block, BlockWai
       return;
     } else {
       const bool last = rest <= work.chunk;
+      if (last && split == 1) return;  // to add it to empty sums would change no bit of what is merged
       group.add(sums);
       if (split % kGroupSplits == 0 || last) {
         total.add(group);
