@@ -41,9 +41,10 @@ struct Args {
   std::int32_t item_rows;   ///< of an item: rows, at most block_rows
   std::int32_t
       work_shift;  ///< a work is 1 << work_shift splits: 0, kGroupShift or kAllShift; -1: by a block's share of the stages
-  float share_factor;       ///< from stages of all sequences to a block's share of those of all items
-  std::int32_t row_blocks;  ///< items of a (sequence, KV head)
-  Divisor by_items;         ///< of a sequence: kv_heads * row_blocks
+  float share_factor;         ///< from keys of all sequences to stages of a work that is all of its item, at most
+  std::int32_t most_visible;  ///< keys of a sequence that its tokens see
+  std::int32_t row_blocks;    ///< items of a (sequence, KV head)
+  Divisor by_items;           ///< of a sequence: kv_heads * row_blocks
   Divisor by_row_blocks;
   Divisor by_kv_heads;
   Divisor by_group;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "farwarp/base/arguments.h"
@@ -130,7 +131,10 @@ Result<FlashDecode> FlashDecode::create(World& world, const FlashDecodeDesc& des
                     : full.work == DecodeWork::kSplit ? 0
                     : full.work == DecodeWork::kGroup ? decode::kGroupShift
                                                       : decode::kAllShift;
-  args.share_factor = kShares * static_cast<float>(full.kv_heads * plan->row_blocks) / static_cast<float>(plan->blocks);
+  args.share_factor = kShares * static_cast<float>(full.kv_heads * plan->row_blocks) /
+                      static_cast<float>(plan->blocks * decode::kStageKeys);
+  const int most_keys = full.max_pages * full.page_size;
+  args.most_visible = full.window == 0 ? most_keys : std::min(most_keys, full.window + full.query_tokens - 1);
   args.row_blocks = plan->row_blocks;
   args.by_items = Divisor(full.kv_heads * plan->row_blocks);
   args.by_row_blocks = Divisor(plan->row_blocks);

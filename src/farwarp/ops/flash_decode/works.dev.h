@@ -69,15 +69,20 @@ class WorkCursor {
 
   FARWARP_DEVICE SequenceSplits splits_of(int length) const { return args_.rule.of(is_refused(length) ? 0 : length); }
 
-  /// A block's share of the stages of all items, and 2/5 of it more. Lanes that hold a sequence have it.
+  /// Keys of a sequence that some token sees; of a length that is not allowed, any number.
+  FARWARP_DEVICE float visible(int length) const {
+    return static_cast<float>(length < args_.most_visible ? length : args_.most_visible);
+  }
+  /// A block's share of all items' stages, times a factor. Lanes that hold a sequence have it.
   FARWARP_DEVICE void find_share() {
-    auto stages = static_cast<float>(splits_.stages);
+    float keys = visible(length_);
+#pragma unroll 1  // every role has a copy of this code
     for (int sequence = Target::kWarpSize + lane_index(); sequence < args_.batch; sequence += Target::kWarpSize)
-      stages =
-          add(stages, static_cast<float>(splits_of(load(Global<const std::int32_t>(args_.lengths) + sequence)).stages));
+      keys = add(keys, visible(load(Global<const std::int32_t>(args_.lengths) + sequence)));
+#pragma unroll 1
     for (int lanes = 1; lanes < Target::kWarpSize && lanes < args_.batch; lanes *= 2)
-      stages = add(stages, shuffle_xor(stages, lanes));
-    share_ = multiply(stages, args_.share_factor);
+      keys = add(keys, shuffle_xor(keys, lanes));
+    share_ = multiply(keys, args_.share_factor);
   }
   /// How many splits works of a sequence have: all if these are no more than the share, else a group if that is.
   FARWARP_DEVICE int shift_of(const SequenceSplits& of) const {
@@ -90,7 +95,7 @@ class WorkCursor {
     const int lane = lane_index();
     const bool holds = base_ + lane < args_.batch;
     splits_ = splits_of(holds ? length_ : 0);
-    if (share_ < 0 && args_.work_shift < 0) find_share();
+    if (base_ == 0 && args_.work_shift < 0) find_share();
     shift_ = shift_of(splits_);
     works_ = holds ? splits_.works(shift_) * args_.by_items.value : 0;
     until_ = works_;
@@ -103,7 +108,7 @@ class WorkCursor {
   }
 
   const Args& args_;
-  float share_ = -1;
+  float share_ = 0;
   int base_ = 0;    ///< the first of the sequences that lanes hold
   int before_ = 0;  ///< works of earlier sequences
   int length_ = 0, shift_ = 0, works_ = 0, until_ = 0;

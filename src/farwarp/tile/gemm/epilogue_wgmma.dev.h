@@ -3,6 +3,8 @@
 //
 //   warpgroup:  box's buffer is free -> write it (4 bytes a thread, the swizzle avoids bank conflicts) -> proxy fence -> barrier
 //   one thread:                                                                                    after the barrier: tensor_store, commit
+//
+// gemm-rs and gemm-ar give fill_boxes() another writer, `BoxProducer`, whose boxes a store warp sends.
 #pragma once
 
 #include "farwarp/base/fragments.h"

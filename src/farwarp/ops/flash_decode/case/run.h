@@ -76,7 +76,7 @@ class RankRun : public harness::RankRun {
   harness::BenchOutcome outcome_;
   std::optional<UnfusedDecode> unfused_;
   harness::DeviceBuffer unfused_out_, unfused_lse_;
-  std::vector<std::unique_ptr<Graph>> unfused_graphs_;  ///< fused-wait, this rank's keys alone, bsp
+  std::vector<std::unique_ptr<Graph>> unfused_graphs_;  ///< the operator, fused-wait, this rank's keys alone, bsp
 };
 
 }  // namespace farwarp::decode

@@ -20,7 +20,8 @@ struct Workspace {
   std::int64_t inbox = 0;        ///< [ranks][m / ranks][n] of the dtype: each rank's partial sums of this rank's rows
   std::int64_t flags = 0;        ///< [ranks][bands.row_count][bands.column_count] cells of 8 bytes: epoch << 32
   std::int64_t ready_cells = 0;  ///< [kMaxRanks] cells: world/device/wait.dev.h
-  std::int64_t partials = 0;     ///< partial sums of splits, and their counters: tile/gemm/split_k.dev.h
+  std::int64_t partials =
+      0;  ///< of this rank's splits (peers' are in inbox), and their counters: tile/gemm/split_k.dev.h
   std::int64_t counters = 0;
   std::int64_t total = 0;
 };
