@@ -177,9 +177,9 @@ Result<FlashDecodePlan> plan_flash_decode(const FlashDecodeDesc& desc, const Mac
 std::string FlashDecodePlan::to_string() const {
   const std::string exchange =
       desc.kv_shards == 1 ? "" : fmt::format(", {} over {} ranks", name_of(desc.exchange), desc.kv_shards);
-  const std::string works = desc.work == DecodeWork::kSplit
-                                ? ""
-                                : fmt::format(" in works of {}", desc.work == DecodeWork::kAll ? "all" : "four");
+  const std::string works = desc.work == DecodeWork::kAll     ? ", in works of all"
+                            : desc.work == DecodeWork::kGroup ? ", in works of four"
+                                                              : "";
   return fmt::format("{}: {} items of {} rows, up to {} splits{}, {} blocks{}", kernel, items, item_rows, most_splits,
                      works, blocks, exchange);
 }
