@@ -48,8 +48,8 @@ std::set<std::string> kernels_there_are(TargetKind target) {
     const bool of_operators = name.starts_with("attention_") || name.starts_with("gemm_") ||
                               name.starts_with("ag_gemm_") || name.starts_with("moe_a2a_") ||
                               name.starts_with("flash_decode_");
-    const bool of_case =
-        name == "gemm_partial_sums" || name.starts_with("moe_a2a_bench") || name.starts_with("moe_a2a_baseline");
+    const bool of_case = name == "gemm_partial_sums" || name.starts_with("moe_a2a_bench") ||
+                         name.starts_with("moe_a2a_baseline") || name.starts_with("flash_decode_unfused");
     if (of_operators && !of_case) names.insert(name);
   }
   return names;

@@ -103,7 +103,7 @@ Result<UnfusedDecode> UnfusedDecode::create(World& world, const FlashDecodeDesc&
       {.name = "flash-decode unfused",
        .site_names = kUnfusedSiteNames,
        .configuration = hash_of({desc.batch, desc.query_heads, desc.head_dim, static_cast<int>(desc.dtype)}),
-       .kernels = {"flash_decode_combine_" + type, "flash_decode_exchange_" + type},
+       .kernels = {"flash_decode_unfused_combine_" + type, "flash_decode_unfused_exchange_" + type},
        .buffers = {{inbox_bytes(desc, world.size()), 0xff}}});
   if (!opened.ok()) return opened.status();
   UnfusedDecode result(std::move(*opened));

@@ -179,11 +179,11 @@ using farwarp::decode::kUnfusedThreads;
 using farwarp::decode::UnfusedArgs;
 }  // namespace
 
-FARWARP_KERNEL(flash_decode_combine_bf16, UnfusedArgs, kUnfusedThreads) { target::decode::combine<Bf16>(args); }
-FARWARP_KERNEL(flash_decode_combine_fp16, UnfusedArgs, kUnfusedThreads) { target::decode::combine<Half>(args); }
-FARWARP_KERNEL(flash_decode_exchange_bf16, UnfusedArgs, kUnfusedThreads) {
+FARWARP_KERNEL(flash_decode_unfused_combine_bf16, UnfusedArgs, kUnfusedThreads) { target::decode::combine<Bf16>(args); }
+FARWARP_KERNEL(flash_decode_unfused_combine_fp16, UnfusedArgs, kUnfusedThreads) { target::decode::combine<Half>(args); }
+FARWARP_KERNEL(flash_decode_unfused_exchange_bf16, UnfusedArgs, kUnfusedThreads) {
   target::decode::exchange_and_combine<Bf16>(args);
 }
-FARWARP_KERNEL(flash_decode_exchange_fp16, UnfusedArgs, kUnfusedThreads) {
+FARWARP_KERNEL(flash_decode_unfused_exchange_fp16, UnfusedArgs, kUnfusedThreads) {
   target::decode::exchange_and_combine<Half>(args);
 }

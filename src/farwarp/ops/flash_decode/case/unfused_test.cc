@@ -82,7 +82,8 @@ TEST_P(FlashDecodeUnfused, BspMerges) {
     args.out = out.get();
     args.lse = merged.as<float>();
     ASSERT_TRUE(
-        launch(*device, *device->kernel("flash_decode_combine_bf16"), {2, kUnfusedThreads, 0}, args, stream).ok());
+        launch(*device, *device->kernel("flash_decode_unfused_combine_bf16"), {2, kUnfusedThreads, 0}, args, stream)
+            .ok());
     std::vector<std::uint16_t> got(kRows * kDim);
     std::vector<float> got_lse(kRows);
     ASSERT_TRUE(out.download(got.data(), got.size() * 2, stream).ok());

@@ -24,7 +24,7 @@ const std::vector<ParamInfo>& params() {
       {"has_bias", "0", "0|1"},
       {"dtype", "bf16", "bf16|fp16"},
       {"path", "own", "own|unfused (NCCL and cuBLASLt)|best (by the table of plans)"},
-      {"tile_columns", "0", "0 (the plan's choice) or a width that has a kernel"},
+      {"tile_columns", "0", "0 (the plan's choice), on Hopper also a width that has a kernel"},
       {"splits", "0", "0 (the plan's choice) to 16 parts of k"},
       {"comm_blocks", "0", "0 (the plan's choice) or blocks that only send; ag-gemm"},
       {"exchange", "auto",
