@@ -36,11 +36,10 @@ struct Args {
   std::int32_t kv_heads;
   std::int32_t group;  ///< query heads of a KV head
   std::int32_t head_dim;
-  std::int32_t rows;        ///< of a (sequence, KV head): query tokens * group
-  std::int32_t block_rows;  ///< most rows of an item, as the kernel's variant has it
-  std::int32_t item_rows;   ///< of an item: rows, at most block_rows
-  std::int32_t
-      work_shift;  ///< a work is 1 << work_shift splits: 0, kGroupShift or kAllShift; -1: by a block's share of the stages
+  std::int32_t rows;          ///< of a (sequence, KV head): query tokens * group
+  std::int32_t block_rows;    ///< most rows of an item, as the kernel's variant has it
+  std::int32_t item_rows;     ///< of an item: rows, at most block_rows
+  std::int32_t work_shift;    ///< a work is 1 << work_shift splits; -1: by a block's share of the stages
   float share_factor;         ///< from keys of all sequences to stages of a work that is all of its item, at most
   std::int32_t most_visible;  ///< keys of a sequence that its tokens see
   std::int32_t row_blocks;    ///< items of a (sequence, KV head)

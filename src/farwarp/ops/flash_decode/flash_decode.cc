@@ -15,9 +15,6 @@ namespace {
 
 constexpr double kLog2OfE = 1.4426950408889634;
 
-/// A work may have more stages than a block's share: a block that is late has more of the memory's rate (MEASURED.md, "Works").
-constexpr float kShares = 1.4f;
-
 std::uint64_t configuration_of(const FlashDecodeDesc& desc) {
   return hash_of({desc.batch, desc.query_tokens, desc.query_heads, desc.kv_heads, desc.head_dim, desc.page_size,
                   desc.max_pages, static_cast<int>(desc.dtype), static_cast<int>(desc.kv_dtype),
@@ -131,8 +128,7 @@ Result<FlashDecode> FlashDecode::create(World& world, const FlashDecodeDesc& des
                     : full.work == DecodeWork::kSplit ? 0
                     : full.work == DecodeWork::kGroup ? decode::kGroupShift
                                                       : decode::kAllShift;
-  args.share_factor = kShares * static_cast<float>(full.kv_heads * plan->row_blocks) /
-                      static_cast<float>(plan->blocks * decode::kStageKeys);
+  args.share_factor = plan->share_factor;
   const int most_keys = full.max_pages * full.page_size;
   args.most_visible = full.window == 0 ? most_keys : std::min(most_keys, full.window + full.query_tokens - 1);
   args.row_blocks = plan->row_blocks;

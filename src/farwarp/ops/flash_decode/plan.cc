@@ -23,6 +23,9 @@ constexpr std::int64_t kMostHeapBytes = std::int64_t{1} << 34;
 /// not depend on the machine.
 constexpr int kSplitsOfSequence = 128;
 
+/// A work may have more stages than a block's share: a block that is late has more of the memory's rate (MEASURED.md, "Works").
+constexpr float kShares = 1.4f;
+
 Status wrong(const char* field, const std::string& value, const std::string& allowed) {
   return invalid_argument(fmt::format("FlashDecodeDesc.{} is {}; allowed: {}", field, value, allowed));
 }
@@ -153,6 +156,8 @@ Result<FlashDecodePlan> plan_flash_decode(const FlashDecodeDesc& desc, const Mac
                              most_visible, decode::kMostSplits));
   const int most_blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
   plan.blocks = static_cast<int>(std::min<std::int64_t>(most_blocks, std::int64_t{plan.items} * plan.most_splits));
+  plan.share_factor =
+      kShares * static_cast<float>(desc.kv_heads * plan.row_blocks) / static_cast<float>(plan.blocks * kStageKeys);
   const bool any_work = wgmma && plan.item_rows <= decode::kGroupRows;
   if (!any_work && desc.work != DecodeWork::kBest && desc.work != DecodeWork::kSplit)
     return wrong(

@@ -94,6 +94,7 @@ struct FlashDecodePlan {
   int items = 0;                     ///< (sequence, KV head, block of rows)
   int target_splits = 0;             ///< of a long sequence
   int most_splits = 0;               ///< of any sequence
+  float share_factor = 0;            ///< from keys of all sequences to the most stages of a work of several splits
   std::int64_t workspace_bytes = 0;  ///< of this rank's heap: partial outputs of splits
   std::int64_t counter_bytes = 0;    ///< of this rank's heap: counters of arrivals
   std::int64_t inbox_bytes = 0;      ///< of this rank's heap, for peers' words

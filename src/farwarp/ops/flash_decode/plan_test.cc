@@ -14,6 +14,8 @@
 namespace farwarp {
 namespace {
 
+using decode::kAllShift;
+using decode::kGroupShift;
 using decode::kStageKeys;
 using decode::SequenceSplits;
 using decode::SplitRule;
@@ -55,6 +57,9 @@ TEST(FlashDecodePlan, RefusesByName) {
       {"split_keys is 100; allowed: 0 (by length) or a multiple of 64", [](auto& desc) { desc.split_keys = 100; }},
       {"split_keys is 64; allowed: 0, or a multiple of 64 that cuts 32000 keys into 256 splits at most",
        [](auto& desc) { desc.split_keys = 64, desc.max_pages = 2000; }},
+      {"work is 9; allowed: best, split, group, all", [](auto& desc) { desc.work = static_cast<DecodeWork>(9); }},
+      {"work is group; allowed: best, split; group and all on Hopper, if an item has at most 16 rows",
+       [](auto& desc) { desc.work = DecodeWork::kGroup, desc.query_heads = 136; }},
       {"max_sms is -1", [](auto& desc) { desc.max_sms = -1; }},
       {"batch is 4096; allowed: so many that partial outputs take",
        [](auto& desc) { desc.batch = 4096, desc.kv_heads = 256, desc.query_heads = 4096, desc.max_pages = 2000; }},
@@ -127,6 +132,36 @@ TEST(FlashDecodePlan, SplitsDependOnHeadsAlone) {
     EXPECT_EQ(plan_of(desc, few).target_splits, splits) << kv_heads;
     desc.batch = 1;
     EXPECT_EQ(plan_of(desc).target_splits, splits) << kv_heads;
+  }
+}
+
+// The faster works on a machine of 132 multiprocessors (MEASURED.md, "Works"), but for the first shape, where a group would be faster. How wide
+// the block table is does not matter.
+TEST(FlashDecodePlan, WorksFollowABlocksShareOfTheKeys) {
+  for (const auto& [batch, keys, kv_heads, shift] : {std::tuple(8, 16384, 12, kAllShift),
+                                                     {8, 4096, 12, kAllShift},
+                                                     {8, 1024, 12, kAllShift},
+                                                     {1, 65536, 12, kGroupShift},
+                                                     {1, 16384, 12, kGroupShift},
+                                                     {1, 4096, 12, 0},
+                                                     {1, 1024, 12, 0},
+                                                     {1, 32768, 8, kGroupShift},
+                                                     {1, 8192, 8, 0},
+                                                     {32, 4096, 8, kAllShift},
+                                                     {8, 8192, 8, kGroupShift}}) {
+    for (const int wider : {1, 4}) {
+      FlashDecodeDesc desc = small_desc();
+      desc.batch = batch;
+      desc.kv_heads = kv_heads;
+      desc.query_heads = 4 * kv_heads;
+      desc.max_pages = wider * keys / desc.page_size;
+      MachineShape shape = kH200;
+      shape.multiprocessors = 132;
+      const FlashDecodePlan plan = plan_of(desc, shape);
+      const SequenceSplits of = SplitRule{1, 0, Divisor(plan.target_splits), 0}.of(keys);
+      EXPECT_EQ(of.work_shift(plan.share_factor * static_cast<float>(batch * keys)), shift)
+          << batch << " x " << keys << ", " << kv_heads << " KV heads, table " << wider;
+    }
   }
 }
 

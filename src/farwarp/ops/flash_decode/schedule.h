@@ -30,6 +30,11 @@ struct SequenceSplits {
 
   /// How many works of 1 << `work_shift` splits there are.
   constexpr std::int32_t works(std::int32_t work_shift) const { return (splits + (1 << work_shift) - 1) >> work_shift; }
+  /// Of works of at most `share` stages: all splits if these are no more, else a group if that is.
+  constexpr std::int32_t work_shift(float share) const {
+    if (static_cast<float>(stages) <= share) return kAllShift;
+    return static_cast<float>(chunk << kGroupShift) <= share ? kGroupShift : 0;
+  }
 };
 
 /// The rule. It depends on a sequence's own length and on the descriptor, and on nothing else. So the order in which a sequence's numbers

@@ -84,11 +84,9 @@ class WorkCursor {
       keys = add(keys, shuffle_xor(keys, lanes));
     share_ = multiply(keys, args_.share_factor);
   }
-  /// How many splits works of a sequence have: all if these are no more than the share, else a group if that is.
   FARWARP_DEVICE int shift_of(const SequenceSplits& of) const {
     if (args_.work_shift >= 0) return args_.work_shift;
-    if (static_cast<float>(of.stages) <= share_) return kAllShift;
-    return static_cast<float>(of.chunk << kGroupShift) <= share_ ? kGroupShift : 0;
+    return of.work_shift(share_);
   }
 
   FARWARP_DEVICE void sum() {
