@@ -33,12 +33,15 @@ struct Words {
   }
   /// The `i`-th rank after this one, i up to the number of ranks.
   FARWARP_DEVICE int rank_after(int i) const { return me() + i < ranks() ? me() + i : me() + i - ranks(); }
+  /// From a source's words to those of the next one.
+  FARWARP_DEVICE std::int64_t of_source() const {
+    return std::int64_t{two_shot() ? args.by_ranks.quotient(row_slots() + ranks() - 1) : row_slots()} * (kVectors + 1);
+  }
   /// At `where` from `source`.
   FARWARP_DEVICE Peer<Vec16> partial(int where, int source, int slot, int vector) const {
-    const int merged = two_shot() ? args.by_ranks.quotient(row_slots() + ranks() - 1) : row_slots();
     const int row = two_shot() ? args.by_ranks.quotient(slot) : slot;
     return peer_address<Vec16>(args.view, where, args.at.inbox) +
-           ((std::int64_t{parity * ranks() + source} * merged + row) * (kVectors + 1) + vector);
+           ((parity * ranks() + source) * of_source() + row * (kVectors + 1) + vector);
   }
   /// At `where` from the slot's owner.
   FARWARP_DEVICE Peer<std::uint64_t> finished(int where, int slot, int vector) const {
@@ -70,6 +73,7 @@ FARWARP_DEVICE void send_partial(const Args& args, const Call& call, int item, i
     send_to(words.owner_of(slot));
     return;
   }
+#pragma unroll 1
   for (int i = 1; i <= words.ranks(); ++i) send_to(words.rank_after(i));
 }
 
@@ -96,21 +100,19 @@ FARWARP_DEVICE void store_finished(const Args& args, int slot, int lane, std::ui
   if (lane == 0) store_lse(args, place, lse);
 }
 
-/// [warp] Waits for all ranks' parts of some rows, one of each group of lanes, merges them in the order of the ranks, and clears their words.
+/// [warp] Waits for all ranks' parts of some rows, one of each group of lanes, merges them, and clears their words. The order of the additions is
+/// the same on all ranks.
 /// The lanes of a row wait for its sums; the first of them, one for each rank, also for its statistics. Two-shot: sends the finished row.
 template <class T, int dim>
 FARWARP_DEVICE void merge_rows(Call& call, const Args& args, int slot, bool wanted) {
   using Lanes = LaneRow<dim>;
   const Words<dim> words(args, call);
   const int lane = Lanes::lane(), ranks = words.ranks();
+  const std::uint32_t mask = wanted ? (1u << ranks) - 1 : 0;
   Global<const Vec16> from[kMaxRanks];
-  std::uint32_t mask = 0;
+  from[0] = Global<const Vec16>(words.partial(words.me(), 0, wanted ? slot : 0, lane).raw);
 #pragma unroll
-  for (int source = 0; source < kMaxRanks; ++source) {
-    const bool there = wanted && source < ranks;
-    if (there) mask |= 1u << source;
-    from[source] = Global<const Vec16>(words.partial(words.me(), there ? source : 0, there ? slot : 0, lane).raw);
-  }
+  for (int source = 1; source < kMaxRanks; ++source) from[source] = from[source - 1] + words.of_source();
   const std::uint32_t has_statistics = wanted && lane < ranks ? 1 : 0;
   const Global<const Vec16> statistics_from[1] = {Global<const Vec16>(
       words.partial(words.me(), has_statistics != 0 ? lane : 0, wanted ? slot : 0, Words<dim>::kVectors).raw)};
@@ -124,23 +126,26 @@ FARWARP_DEVICE void merge_rows(Call& call, const Args& args, int slot, bool want
   clear_words(from, mask);
   clear_words(statistics_from, has_statistics);
 
-  const auto own = std::bit_cast<Statistics>(statistics[0].lo);
-  Statistics all[kMaxRanks], total{kNone, 0};
+  // A row's first lanes hold the ranks' statistics, one each; the others hold those of no keys.
+  static_assert(kMaxRanks == 8);
+  const Statistics own = has_statistics != 0 ? std::bit_cast<Statistics>(statistics[0].lo) : Statistics{kNone, 0};
+  Statistics total = own;
 #pragma unroll
-  for (int source = 0; source < kMaxRanks; ++source) {
-    const int holder = Lanes::row() * Lanes::kLanes + source;
-    all[source] = {shuffle(own.maximum, holder), shuffle(own.sum, holder)};
-    if (source < ranks) total.maximum = maximum(total.maximum, all[source].maximum);
-  }
+  for (int lanes = 1; lanes < kMaxRanks; lanes *= 2)
+    total.maximum = maximum(total.maximum, shuffle_xor(total.maximum, lanes));
+  const float weight = weight_of(own.maximum, total.maximum);
+  total.sum = multiply(own.sum, weight);
+#pragma unroll
+  for (int lanes = 1; lanes < kMaxRanks; lanes *= 2) total.sum = add(total.sum, shuffle_xor(total.sum, lanes));
+  const int first_lane = Lanes::row() * Lanes::kLanes;
+  total = {shuffle(total.maximum, first_lane), shuffle(total.sum, first_lane)};
   FourOf four{};
 #pragma unroll
   for (int source = 0; source < kMaxRanks; ++source) {
-    if (source >= ranks) continue;
-    const float weight = weight_of(all[source].maximum, total.maximum);
-    const auto part = std::bit_cast<FourOf>(parts[source]);
-    total.sum = fused_multiply_add(all[source].sum, weight, total.sum);
+    const float its_weight = shuffle(weight, first_lane + source);
+    const auto part = std::bit_cast<FourOf>(parts[source]);  // zeros of a rank that does not exist
 #pragma unroll
-    for (int i = 0; i < 4; ++i) four.value[i] = fused_multiply_add(part.value[i], weight, four.value[i]);
+    for (int i = 0; i < 4; ++i) four.value[i] = fused_multiply_add(part.value[i], its_weight, four.value[i]);
   }
   if (!wanted) return;
   const RowResult result = finish_row(args, place_of_slot(args, slot), total);
@@ -148,6 +153,7 @@ FARWARP_DEVICE void merge_rows(Call& call, const Args& args, int slot, bool want
   store_finished<T>(args, slot, lane, rounded, result.lse);
   if (!words.two_shot()) return;
   const std::uint64_t lse = std::bit_cast<std::uint32_t>(result.lse);
+#pragma unroll 1
   for (int i = 1; i < ranks; ++i) {
     const int rank = words.rank_after(i);
     store_words(words.finished(rank, slot, lane), rounded);
