@@ -19,6 +19,8 @@ inline constexpr int kSyncThreads = 64;  ///< of the one block that exchanges fl
 /// Word j of memory that a probe fills. The seed differs for each (probe, writer), so a word shows who wrote it. The stride is odd, so
 /// no two words are equal.
 inline constexpr std::uint64_t kStride = 0x9e3779b97f4a7c15u;
+inline constexpr std::uint64_t kInverseStride = 0xf1de83e19937733du;  ///< kStride * kInverseStride == 1
+static_assert(kStride * kInverseStride == 1);
 constexpr std::uint64_t word_at(std::uint64_t seed, std::uint64_t j) { return seed + j * kStride; }
 
 /// For the kernels that move or read tiles.
@@ -47,8 +49,8 @@ struct SyncArgs {
 inline constexpr int kWarmUpRounds = 2;  ///< not counted: ranks start at different times
 inline constexpr int kLeastRounds = 4;
 
-enum Site : std::uint32_t { kSiteFlag, kSitePacket, kSiteBarrier, kSites };
-inline constexpr const char* kSiteNames[kSites] = {"flag", "packet", "barrier"};
+enum Site : std::uint32_t { kSiteFlag, kSitePacket, kSiteBarrier, kSiteWeights, kSites };
+inline constexpr const char* kSiteNames[kSites] = {"flag", "packet", "barrier", "weights"};
 
 inline constexpr int kMatrixThreads = 256;
 inline constexpr int kMatrixColumns = 256;  ///< of a tile of 128 rows; wgmma
@@ -61,6 +63,37 @@ constexpr int matrix_value(int row, int k) { return (row * 7 + k * 13 + row * k 
 struct MatrixArgs {
   std::int32_t rounds;
   std::uint64_t* out;  ///< [blocks, kMatrixThreads]: the sum of each thread's sums, in units of 1/64
+};
+
+inline constexpr int kLayerMatrices =
+    5;                                ///< what all blocks end before the next begins: four matrices, and the attention
+inline constexpr int kAttention = 1;  ///< the one that reads no weights
+inline constexpr int kWeightStages = 12;    ///< of kTileBytes
+inline constexpr int kWeightsInFlight = 4;  ///< copies of a block in flight
+inline constexpr int kWeightThreads = 128;
+inline constexpr std::uint64_t kStepWords =
+    65'543;                                ///< from a load of the attention to the next one: another page of memory
+inline constexpr int kWeightBlocks = 256;  ///< at most
+inline constexpr int kWeightShared = kWeightStages * (kTileBytes + 16);
+
+struct WeightsArgs {
+  struct Matrix {
+    std::int64_t begin;       ///< in a layer, in bytes
+    std::int32_t copies;      ///< of each block
+    std::int32_t copy_bytes;  ///< a multiple of 16, at most kTileBytes
+  };
+  WorldView view;
+  std::uint32_t slot;
+  const std::byte* weights;  ///< words as of kStride
+  std::uint64_t seed;
+  std::int32_t layers, kept_layers;  ///< layer l lies in memory as layer l % kept_layers
+  std::int64_t layer_bytes;
+  Matrix matrices[kLayerMatrices];
+  std::int32_t edges;        ///< 0: no block waits for another one
+  std::int32_t steps;        ///< of the attention: loads, one after the other
+  std::uint64_t step_words;  ///< words that they may read
+  std::int64_t packets;      ///< offset of Packet [layers * kLayerMatrices][blocks]
+  std::uint64_t* out;        ///< [blocks][kWeightThreads]
 };
 
 struct EmptyArgs {

@@ -36,8 +36,14 @@ Status check_sizes(const Sizes& sizes) {
   if (status.ok()) status = check_count("matrix_rounds", sizes.matrix_rounds, 1, 400);  // the sums stay exact
   if (status.ok()) status = check_count("launches", sizes.launches, 1, 1'000'000);
   if (status.ok()) status = check_count("repetitions", sizes.repetitions, 1, 1000);
+  if (status.ok()) status = check_count("weight_layers", sizes.weight_layers, 1, 1000);
+  if (status.ok()) status = check_count("attention_steps", sizes.attention_steps, 0, 1000);
   if (status.ok()) status = check_count("max_blocks", sizes.max_blocks, 0, 1'000'000);
   return status;
+}
+
+std::size_t ended_bytes(const Sizes& sizes) {
+  return static_cast<std::size_t>(sizes.weight_layers) * kLayerMatrices * kWeightBlocks * sizeof(Packet);
 }
 
 }  // namespace
@@ -45,7 +51,7 @@ Status check_sizes(const Sizes& sizes) {
 std::size_t heap_bytes(const Sizes& sizes, int ranks) {
   constexpr std::size_t kSpare = 64 << 10;  // the barrier's cells, and what alignment takes
   const std::size_t round = sizeof(Packet) + (1 + static_cast<std::size_t>(ranks)) * sizeof(std::uint64_t);
-  return sizes.link_bytes + static_cast<std::size_t>(sizes.rounds) * round + kSpare;
+  return sizes.link_bytes + static_cast<std::size_t>(sizes.rounds) * round + ended_bytes(sizes) + kSpare;
 }
 
 // ---- creation ------------------------------------------------------------------------------------------------------
@@ -65,7 +71,7 @@ Status Probes::open_local() {
       {"probe_link_bulk", &kernels_.bulk},   {"probe_check", &kernels_.check},
       {"probe_flag", &kernels_.flag},        {"probe_packet", &kernels_.packet},
       {"probe_barrier", &kernels_.barrier},  {"probe_empty", &kernels_.empty},
-      {"probe_matrix", &kernels_.matrix}};
+      {"probe_matrix", &kernels_.matrix},    {"probe_weights", &kernels_.weights}};
   for (const auto& [name, kernel] : wanted) {
     auto found = device_.kernel(name);
     if (!found.ok()) return found.status();
@@ -87,7 +93,7 @@ Status Probes::open_local() {
   }
   const TargetTraits& traits = device_.shape().traits;
   const int sums_each = kBlocksPerMultiprocessor * kStreamThreads / traits.warp_size;
-  const int sums = std::max(device_.shape().multiprocessors * sums_each, 1 + kMaxRanks);
+  const int sums = std::max(device_.shape().multiprocessors * std::max(sums_each, kWeightThreads), 1 + kMaxRanks);
   auto out = device_.allocate(sizeof(std::uint64_t) * static_cast<std::size_t>(sums));
   if (!out.ok()) return out.status();
   out_ = static_cast<std::uint64_t*>(*out);
@@ -107,7 +113,8 @@ Status Probes::open_shared() {
   const std::pair<SymmetricBuffer*, std::size_t> wanted[] = {{&link_, sizes_.link_bytes},
                                                              {&packets_, rounds * sizeof(Packet)},
                                                              {&flags_, rounds * sizeof(std::uint64_t)},
-                                                             {&barriers_, rounds * ranks * sizeof(std::uint64_t)}};
+                                                             {&barriers_, rounds * ranks * sizeof(std::uint64_t)},
+                                                             {&ended_, ended_bytes(sizes_)}};
   for (const auto& [buffer, bytes] : wanted) {
     auto allocated = world_.allocate(bytes);
     if (!allocated.ok()) return allocated.status();
@@ -129,7 +136,7 @@ Probes::~Probes() {
 Status Probes::close() {
   Status status = together_->close();
   if (status.ok()) status = world_.close_operator(slot_);
-  for (const SymmetricBuffer* buffer : {&link_, &packets_, &flags_, &barriers_}) {
+  for (const SymmetricBuffer* buffer : {&link_, &packets_, &flags_, &barriers_, &ended_}) {
     if (status.ok()) status = world_.free(*buffer);
   }
   return status;

@@ -2,6 +2,7 @@
 #include "farwarp/probes/probes.dev.h"
 
 #include "farwarp/probes/matrix.dev.h"
+#include "farwarp/probes/weights.dev.h"
 
 namespace {
 namespace device = farwarp::FARWARP_TARGET::probes;
@@ -9,9 +10,11 @@ using farwarp::probes::EmptyArgs;
 using farwarp::probes::kMatrixThreads;
 using farwarp::probes::kStreamThreads;
 using farwarp::probes::kSyncThreads;
+using farwarp::probes::kWeightThreads;
 using farwarp::probes::MatrixArgs;
 using farwarp::probes::StreamArgs;
 using farwarp::probes::SyncArgs;
+using farwarp::probes::WeightsArgs;
 }  // namespace
 
 FARWARP_KERNEL(probe_memory_read, StreamArgs, kStreamThreads) { device::read_memory(args); }
@@ -26,5 +29,7 @@ FARWARP_KERNEL(probe_packet, SyncArgs, kSyncThreads) { device::ping_pong<device:
 FARWARP_KERNEL(probe_barrier, SyncArgs, kSyncThreads) { device::barrier_rounds(args); }
 
 FARWARP_KERNEL(probe_matrix, MatrixArgs, kMatrixThreads) { device::multiply_rounds(args); }
+
+FARWARP_KERNEL(probe_weights, WeightsArgs, kWeightThreads + 32) { device::stream_weights(args); }
 
 FARWARP_KERNEL(probe_empty, EmptyArgs, kSyncThreads) { (void)args; }

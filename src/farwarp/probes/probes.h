@@ -24,8 +24,11 @@ struct Sizes {
   int repetitions = 20;                             ///< a figure is their median
   int max_blocks = 0;                               ///< of a kernel that moves memory; 0: as many as are resident
 
+  int weight_layers = 36;   ///< of Qwen3-8B, 386 MB each
+  int attention_steps = 4;  ///< loads, one after the other
+
   /// For the emulator, where figures mean nothing and each word takes much time.
-  static Sizes tiny() { return {4 * kTileBytes, 14 * kTileBytes, 6, 4, 2, {}, 2, 3}; }
+  static Sizes tiny() { return {4 * kTileBytes, 14 * kTileBytes, 6, 4, 2, {}, 2, 3, 8, 2}; }
 };
 
 /// The WorldOptions::heap_bytes that probes of these sizes need.
@@ -55,6 +58,10 @@ class Probes {
   Result<double> barrier();
   Result<double> launch();
   Result<double> graph_launch();
+  /// GB/s at which the layers of a decoder are read. With edges, no block uses a matrix before all blocks have ended the one before, and an
+  /// attention lies between two of a layer's matrices. measure() does not have them yet: they have not run on a GPU.
+  Result<double> weights_alone() { return weights_rate(false); }
+  Result<double> weights_with_edges() { return weights_rate(true); }
   /// TFLOP/s in bf16. Short: of kernels with pauses between them. Sustained: of kernels ten times longer, after matrix_warm_up of work.
   Result<double> matrix_short() { return matrix_rate(sizes_.matrix_rounds, {}); }
   Result<double> matrix_sustained() { return matrix_rate(10 * sizes_.matrix_rounds, sizes_.matrix_warm_up); }
@@ -66,7 +73,7 @@ class Probes {
  private:
   enum class Kind { kFill, kPairStore, kPairBulk, kAllStore, kAllBulk };
   struct Kernels {
-    Kernel read, copy, load, store, bulk, check, flag, packet, barrier, matrix, empty;
+    Kernel read, copy, load, store, bulk, check, flag, packet, barrier, matrix, weights, empty;
   };
   using Work = std::function<Status()>;
   using Sample = std::function<Result<double>()>;
@@ -97,6 +104,10 @@ class Probes {
 
   Result<double> matrix_rate(int rounds, std::chrono::milliseconds warm_up);
 
+  Result<double> weights_rate(bool edges);
+  WeightsArgs weights_args(int blocks, bool edges) const;
+  Status check_weights(const WeightsArgs& args, int blocks);
+
   std::byte* link_memory(int rank) const;
 
   World& world_;
@@ -111,7 +122,7 @@ class Probes {
   std::uint64_t* out_ = nullptr;  // what kernels report
   std::unique_ptr<DeviceBarrier> together_;
   int slot_ = -1;
-  SymmetricBuffer link_, packets_, flags_, barriers_;
+  SymmetricBuffer link_, packets_, flags_, barriers_, ended_;
 };
 
 /// Collective: all probes.

@@ -116,6 +116,20 @@ TEST_P(ProbesTest, FlagsPacketsAndBarriersArrive) {
   });
 }
 
+TEST_P(ProbesTest, WeightsAreReadInEveryLayer) {
+  on_probes(2, [](World&, Probes& probes) {
+    for (int again = 0; again < 2; ++again) {
+      for (const auto& figure : {probes.weights_alone(), probes.weights_with_edges()}) {
+        if (has_bulk_copies()) {
+          expect_positive("weights", figure);
+        } else {
+          EXPECT_EQ(*figure, 0);
+        }
+      }
+    }
+  });
+}
+
 TEST_P(ProbesTest, AllRanksGetTheSameCeilings) {
   constexpr int kRanks = 2;
   Ceilings found[kRanks];

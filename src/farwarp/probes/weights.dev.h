@@ -1,0 +1,133 @@
+// A stream of weights as a decoder reads them. Every block copies its part of each matrix into a ring of stages, and no block uses a matrix
+// before all blocks have ended the one before. The copies of the next matrix run ahead meanwhile.
+#pragma once
+
+#include "farwarp/probes/args.h"
+#include "farwarp/world/device/wait.dev.h"
+
+namespace farwarp::FARWARP_TARGET::probes {
+
+using namespace farwarp::probes;
+
+/// Stage number `count`, of all that a block has used: its place in the ring, and the parity of its phase.
+struct RingStage {
+  std::uint32_t count;
+  FARWARP_DEVICE int place() const { return static_cast<int>(count % kWeightStages); }
+  FARWARP_DEVICE std::uint32_t parity() const { return count / kWeightStages & 1; }
+  FARWARP_DEVICE Shared<Mbarrier> full() const { return barrier(place()); }
+  FARWARP_DEVICE Shared<Mbarrier> empty() const { return barrier(kWeightStages + place()); }
+  FARWARP_DEVICE Shared<std::byte> bytes() const { return block_shared() + place() * kTileBytes; }
+
+  FARWARP_DEVICE static Shared<Mbarrier> barrier(int number) {
+    return Shared<Mbarrier>(reinterpret_cast<Mbarrier*>((block_shared() + kWeightStages * kTileBytes).raw)) + number;
+  }
+};
+
+/// Where the block's copy number `copy` of a matrix begins: neighbouring blocks read neighbouring memory.
+FARWARP_DEVICE std::int64_t copy_at(const WeightsArgs& args, int layer, int matrix, int copy) {
+  return layer % args.kept_layers * args.layer_bytes + args.matrices[matrix].begin +
+         (std::int64_t{copy} * num_blocks() + block_index()) * args.matrices[matrix].copy_bytes;
+}
+
+/// [thread] Issues all copies. At most kWeightsInFlight copies are in flight: with more, some multiprocessors get more of the memory's rate than
+/// others.
+FARWARP_DEVICE void load_weights(const WeightsArgs& args, BlockWaits& waits) {
+  RingStage stage{0};
+  for (int layer = 0; layer < args.layers; ++layer) {
+    for (int matrix = 0; matrix < kLayerMatrices; ++matrix) {
+      for (int copy = 0; copy < args.matrices[matrix].copies; ++copy, ++stage.count) {
+        if (stage.count >= kWeightStages)
+          wait_mbarrier(waits, args.view, stage.empty(), RingStage{stage.count - kWeightStages}.parity());
+        if (stage.count >= kWeightsInFlight) {
+          const RingStage landed{stage.count - kWeightsInFlight};
+          wait_mbarrier(waits, args.view, landed.full(), landed.parity());
+        }
+        if (waits.expired) return;
+        mbarrier_arrive_expect(stage.full(), args.matrices[matrix].copy_bytes);
+        bulk_load(stage.bytes(), Global<const std::byte>(args.weights) + copy_at(args, layer, matrix, copy),
+                  args.matrices[matrix].copy_bytes, stage.full());
+      }
+    }
+  }
+}
+
+/// [thread] As many loads as `steps`, each of an address that the one before has given: the time of an attention over few keys. Returns the
+/// number of wrong words.
+FARWARP_DEVICE std::uint64_t follow_words(const WeightsArgs& args, int steps) {
+  std::uint64_t wrong = 0, place = static_cast<std::uint64_t>(block_index());
+  for (int step = 0; step < steps; ++step) {
+    const std::uint64_t word = load(Global<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>(args.weights)) +
+                                    static_cast<std::int64_t>(place));
+    if (word != word_at(args.seed, place)) ++wrong;
+    place = ((word - args.seed) * kInverseStride + kStepWords) % args.step_words;
+  }
+  return wrong;
+}
+
+/// [kWeightThreads threads] Waits until every block has ended the matrix before number `number`. Returns the sum of what this thread has received:
+/// `number` from each of its blocks.
+FARWARP_DEVICE std::uint64_t wait_for_blocks(Call& call, const WeightsArgs& args, int number) {
+  std::uint64_t sum = 0;
+  for (int block = thread_index(); block < num_blocks(); block += kWeightThreads) {
+    const Global<Packet> ended[1] = {own_address<Packet>(args.view, args.packets) + (number * num_blocks() + block)};
+    std::uint64_t data[1] = {};
+    wait_packets<1>(call, ended, 1, data, Wait{.site = kSiteWeights, .peer = args.view.rank});
+    sum += data[0];
+  }
+  group_sync(1, kWeightThreads);
+  return sum;
+}
+
+/// [kWeightThreads threads] Uses all copies in order: each thread adds one word of each to a sum.
+FARWARP_DEVICE std::uint64_t use_weights(Call& call, const WeightsArgs& args, BlockWaits& waits) {
+  std::uint64_t sum = 0;
+  RingStage stage{0};
+  for (int layer = 0; layer < args.layers; ++layer) {
+    for (int matrix = 0; matrix < kLayerMatrices; ++matrix) {
+      const int number = layer * kLayerMatrices + matrix;
+      if (args.edges != 0 && number > 0) sum += wait_for_blocks(call, args, number);
+      if (args.edges != 0 && matrix == kAttention && thread_index() == 0) sum += follow_words(args, args.steps);
+      for (int copy = 0; copy < args.matrices[matrix].copies; ++copy, ++stage.count) {
+        wait_mbarrier(waits, args.view, stage.full(), stage.parity());
+        const Shared<std::uint64_t> words(reinterpret_cast<std::uint64_t*>(stage.bytes().raw));
+        if (thread_index() * 8 < args.matrices[matrix].copy_bytes) sum += load(words + thread_index());
+        warp_sync();
+        if (lane_index() == 0) mbarrier_arrive(stage.empty());
+      }
+      if (args.edges == 0) continue;
+      group_sync(1, kWeightThreads);
+      if (thread_index() == 0 && number + 1 < args.layers * kLayerMatrices)
+        store_packet(peer_address<Packet>(args.view, args.view.rank, args.packets) +
+                         ((number + 1) * num_blocks() + block_index()),
+                     static_cast<std::uint64_t>(number + 1), call.epoch);
+    }
+  }
+  return sum;
+}
+
+/// [block] out[block * kWeightThreads + thread]: what the thread has summed.
+FARWARP_DEVICE void stream_weights(const WeightsArgs& args) {
+  if constexpr (Target::kHasBulkCopy) {
+    if (thread_index() == 0) {
+      for (int i = 0; i < kWeightStages; ++i) {
+        mbarrier_init(RingStage::barrier(i), 1);
+        mbarrier_init(RingStage::barrier(kWeightStages + i), kWeightThreads / Target::kWarpSize);
+      }
+      mbarrier_init_fence();
+    }
+    Call call = begin_call(args.view, args.slot, 0);
+    if (!call.live) return;
+    block_sync();
+    BlockWaits waits;
+    if (thread_index() < kWeightThreads) {
+      const std::uint64_t sum = use_weights(call, args, waits);
+      store(Global<std::uint64_t>(args.out) + (block_index() * kWeightThreads + thread_index()), sum);
+    } else if (thread_index() == kWeightThreads) {
+      load_weights(args, waits);
+    }
+    report_expired(waits, args.view, args.slot, kSiteWeights);
+    end_call(call, 0);
+  }
+}
+
+}  // namespace farwarp::FARWARP_TARGET::probes
