@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the structure of the sources: layers, file roles, include cycles, forbidden words, file sizes, tests that docs/faults.md names, the glossary.
+"""Checks the structure of the sources: layers, file roles, include cycles, forbidden words, file sizes, tests that docs/faults.md names, the
+glossary, links of documents.
 
     tools/check_layers.py [ROOT]
 
@@ -262,6 +263,29 @@ def check_glossary(root, files):
                 yield path, source.count("\n", 0, found.start()) + 1, f"{name[1]}: docs/glossary.md has another word for it"
 
 
+def anchors_of(document):
+    """The anchors of a document's headings, as its viewers make them."""
+    headings = re.findall(r"^#+ +(.*?) *$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def check_links(root):
+    """Links from a document to a file or a heading lead somewhere."""
+    folders = [root / folder for folder in (*SOURCE_FOLDERS, "docs")]
+    documents = [*root.glob("*.md"), *(path for folder in folders for path in folder.rglob("*.md"))]
+    for document in sorted(set(documents)):
+        for number, line in enumerate(document.read_text().split("\n"), 1):
+            for link in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", line)):
+                path, _, anchor = link.partition("#")
+                if ":" in path:
+                    continue
+                target = document.parent / path if path else document
+                if not target.exists():
+                    yield document.relative_to(root), number, f"links to {path}, which does not exist"
+                elif anchor and anchor not in anchors_of(target):
+                    yield document.relative_to(root), number, f"links to #{anchor}, which is no heading of {path or 'this file'}"
+
+
 def violations(root):
     files = find_sources(root)
     for check in (check_includes, check_roles, check_words, check_cycles):
@@ -269,6 +293,7 @@ def violations(root):
     yield from check_lengths(root, files)
     yield from check_named_tests(root)
     yield from check_glossary(root, files)
+    yield from check_links(root)
 
 
 def main():

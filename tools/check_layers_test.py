@@ -142,6 +142,15 @@ class CheckLayersTest(unittest.TestCase):
         self.assertEqual(found, ["src/farwarp/base/a.h:2: giver: docs/glossary.md has another word for it"])
         self.assertEqual(violations({}, glossary=glossary), ["docs/glossary.md:2: names Box, which is in no source"])
 
+    def test_links_lead_somewhere(self):
+        text = "# Faults\n[here](#faults), [there](decisions.md#long-files), [web](https://x.y/z#w), `[no](link)`\n"
+        self.assertEqual(violations({}, faults=text, decisions="## Long files\n"), [])
+        text = "# Faults\n[here](#fault)\n[there](decisions.md#files)\n[away](gone.md)\n"
+        self.assertEqual(violations({}, faults=text, decisions="## Long files\n"),
+                         ["docs/faults.md:2: links to #fault, which is no heading of this file",
+                          "docs/faults.md:3: links to #files, which is no heading of decisions.md",
+                          "docs/faults.md:4: links to gone.md, which does not exist"])
+
 
 if __name__ == "__main__":
     unittest.main()
