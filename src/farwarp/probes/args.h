@@ -65,16 +65,16 @@ struct MatrixArgs {
   std::uint64_t* out;  ///< [blocks, kMatrixThreads]: the sum of each thread's sums, in units of 1/64
 };
 
-inline constexpr int kLayerMatrices =
-    5;                                ///< what all blocks end before the next begins: four matrices, and the attention
-inline constexpr int kAttention = 1;  ///< the one that reads no weights
+// A layer is four matrices and, between the first two, the attention, which counts as a matrix without bytes.
+inline constexpr int kLayerMatrices = 5;
+inline constexpr int kAttention = 1;
 inline constexpr int kWeightStages = 12;    ///< of kTileBytes
-inline constexpr int kWeightsInFlight = 4;  ///< copies of a block in flight
+inline constexpr int kWeightsInFlight = 4;  ///< copies of a block
 inline constexpr int kWeightThreads = 128;
-inline constexpr std::uint64_t kStepWords =
-    65'543;                                ///< from a load of the attention to the next one: another page of memory
 inline constexpr int kWeightBlocks = 256;  ///< at most
 inline constexpr int kWeightShared = kWeightStages * (kTileBytes + 16);
+inline constexpr std::uint64_t kStepWords =
+    262'147;  ///< from a load of the attention to the next one: over 2 MB, a page of the GPU
 
 struct WeightsArgs {
   struct Matrix {
@@ -84,17 +84,29 @@ struct WeightsArgs {
   };
   WorldView view;
   std::uint32_t slot;
-  const std::byte* weights;  ///< words as of kStride
+  const std::byte* weights;  ///< word j is word_at(seed, j)
   std::uint64_t seed;
   std::int32_t layers, kept_layers;  ///< layer l lies in memory as layer l % kept_layers
   std::int64_t layer_bytes;
   Matrix matrices[kLayerMatrices];
-  std::int32_t edges;        ///< 0: no block waits for another one
-  std::int32_t steps;        ///< of the attention: loads, one after the other
-  std::uint64_t step_words;  ///< words that they may read
-  std::int64_t packets;      ///< offset of Packet [layers * kLayerMatrices][blocks]
-  std::uint64_t* out;        ///< [blocks][kWeightThreads]
+  std::int32_t edges;            ///< 0: no block waits for another one, and there is no attention
+  std::int32_t attention_loads;  ///< one after the other
+  std::uint64_t words;           ///< that they may read
+  std::int64_t ended;  ///< offset of Packet [layers * kLayerMatrices][blocks]: the block has ended the matrix before
+  std::uint64_t* out;  ///< [blocks][kWeightThreads]
 };
+
+/// The first word that a block's attention loads, and the one after `word`.
+constexpr std::uint64_t first_word(const WeightsArgs& args, int layer, int block) {
+  return (static_cast<std::uint64_t>(layer) * 1'000'003 + static_cast<std::uint64_t>(block) * 4'099) % args.words;
+}
+constexpr std::uint64_t next_word(const WeightsArgs& args, std::uint64_t word) {
+  return ((word - args.seed) * kInverseStride + kStepWords) % args.words;
+}
+/// What a block sends before matrix number `number`.
+constexpr std::uint64_t ended_data(int number, int block) {
+  return static_cast<std::uint64_t>(number) * kWeightBlocks + static_cast<std::uint64_t>(block);
+}
 
 struct EmptyArgs {
   std::uint32_t unused;

@@ -37,7 +37,7 @@ Status check_sizes(const Sizes& sizes) {
   if (status.ok()) status = check_count("launches", sizes.launches, 1, 1'000'000);
   if (status.ok()) status = check_count("repetitions", sizes.repetitions, 1, 1000);
   if (status.ok()) status = check_count("weight_layers", sizes.weight_layers, 1, 1000);
-  if (status.ok()) status = check_count("attention_steps", sizes.attention_steps, 0, 1000);
+  if (status.ok()) status = check_count("attention_loads", sizes.attention_loads, 0, 1000);
   if (status.ok()) status = check_count("max_blocks", sizes.max_blocks, 0, 1'000'000);
   return status;
 }

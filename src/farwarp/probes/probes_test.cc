@@ -130,6 +130,20 @@ TEST_P(ProbesTest, WeightsAreReadInEveryLayer) {
   });
 }
 
+TEST_P(ProbesTest, WeightsOfSeveralCopiesAreRead) {
+  Sizes sizes = Sizes::tiny();
+  sizes.memory_bytes = 24 * kTileBytes;  // up to four copies of each block
+  WorldOptions with_room = options();
+  with_room.heap_bytes = heap_bytes(sizes, 1);
+  on_worlds(1, with_room, [&](World& world) {
+    auto probes = Probes::create(world, sizes);
+    ASSERT_TRUE(probes.ok()) << probes.status().to_string();
+    const auto figure = (*probes)->weights_with_edges();
+    EXPECT_TRUE(figure.ok()) << figure.status().to_string();
+    EXPECT_TRUE((*probes)->close().ok());
+  });
+}
+
 TEST_P(ProbesTest, AllRanksGetTheSameCeilings) {
   constexpr int kRanks = 2;
   Ceilings found[kRanks];

@@ -12,8 +12,22 @@ namespace {
 // Of a layer of Qwen3-8B, in the order of their use: q, k and v; the attention; its output; gate and up; down.
 constexpr std::int64_t kMatrixBytes[kLayerMatrices] = {6144 * 4096 * 2, 0, 4096 * 4096 * 2, 24576 * 4096 * 2,
                                                        4096 * 12288 * 2};
-constexpr int kKeptLayers = 2;  // far larger than any cache
-constexpr std::uint64_t kSeed = std::uint64_t{1} << 40;
+constexpr int kKeptLayers = 2;                           // far larger than any cache
+constexpr std::uint64_t kSeed = std::uint64_t{1} << 56;  // no rate has it
+
+/// What the attentions of a block sum.
+std::uint64_t attention_sum(const WeightsArgs& args, int block) {
+  std::uint64_t sum = 0;
+  for (int layer = 0; layer < args.layers; ++layer) {
+    std::uint64_t place = first_word(args, layer, block);
+    for (int i = 0; i < args.attention_loads; ++i) {
+      const std::uint64_t word = word_at(args.seed, place);
+      sum += word;
+      place = next_word(args, word);
+    }
+  }
+  return sum;
+}
 
 }  // namespace
 
@@ -39,24 +53,29 @@ WeightsArgs Probes::weights_args(int blocks, bool edges) const {
     args.layer_bytes += std::int64_t{matrix.copies} * matrix.copy_bytes * blocks;
   }
   args.edges = edges ? 1 : 0;
-  args.steps = sizes_.attention_steps;
-  args.step_words = sizes_.memory_bytes / 8;
-  args.packets = static_cast<std::int64_t>(ended_.offset);
+  args.attention_loads = sizes_.attention_loads;
+  args.words = sizes_.memory_bytes / 8;
+  args.ended = static_cast<std::int64_t>(ended_.offset);
   args.out = out_;
   return args;
 }
 
-/// Every thread has added one word of every copy of its block and, with edges, the numbers that it has received. Wrong words of the attention
-/// would be added, too.
+/// Every thread has added one word of every copy of its block and, with edges, the data that it has received; thread 0 also the
+/// words of the attentions.
 Status Probes::check_weights(const WeightsArgs& args, int blocks) {
   std::vector<std::uint64_t> sums(static_cast<std::size_t>(blocks) * kWeightThreads);
   const Status status = device_.copy_out(sums.data(), out_, sums.size() * sizeof(sums[0]), stream_);
   if (!status.ok()) return status;
-  const int last = args.layers * kLayerMatrices - 1;
+  const int matrices = args.layers * kLayerMatrices;
   for (int block = 0; block < blocks; ++block) {
     for (int thread = 0; thread < kWeightThreads; ++thread) {
-      const int senders = args.edges == 0 ? 0 : (blocks - thread + kWeightThreads - 1) / kWeightThreads;
-      auto expected = static_cast<std::uint64_t>(senders) * static_cast<std::uint64_t>(last * (last + 1) / 2);
+      std::uint64_t expected = 0;
+      if (args.edges != 0) {
+        for (int number = 1; number < matrices; ++number) {
+          for (int sender = thread; sender < blocks; sender += kWeightThreads) expected += ended_data(number, sender);
+        }
+        if (thread == 0) expected += attention_sum(args, block);
+      }
       for (int kept = 0; kept < args.kept_layers; ++kept) {
         const int times = (args.layers - kept + args.kept_layers - 1) / args.kept_layers;
         std::uint64_t of_layer = 0;

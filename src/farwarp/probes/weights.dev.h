@@ -9,7 +9,7 @@ namespace farwarp::FARWARP_TARGET::probes {
 
 using namespace farwarp::probes;
 
-/// Stage number `count`, of all that a block has used: its place in the ring, and the parity of its phase.
+/// A block's use number `count` of a stage: the stage's place in the ring, and the parity of its phase.
 struct RingStage {
   std::uint32_t count;
   FARWARP_DEVICE int place() const { return static_cast<int>(count % kWeightStages); }
@@ -51,25 +51,25 @@ FARWARP_DEVICE void load_weights(const WeightsArgs& args, BlockWaits& waits) {
   }
 }
 
-/// [thread] As many loads as `steps`, each of an address that the one before has given: the time of an attention over few keys. Returns the
-/// number of wrong words.
-FARWARP_DEVICE std::uint64_t follow_words(const WeightsArgs& args, int steps) {
-  std::uint64_t wrong = 0, place = static_cast<std::uint64_t>(block_index());
-  for (int step = 0; step < steps; ++step) {
+/// [thread] Loads one after the other, each of an address that the one before has given: the time of an attention over few keys. No two layers
+/// load the same words. Returns the sum of the words.
+FARWARP_DEVICE std::uint64_t follow_words(const WeightsArgs& args, int layer) {
+  std::uint64_t sum = 0, place = first_word(args, layer, block_index());
+  for (int i = 0; i < args.attention_loads; ++i) {
     const std::uint64_t word = load(Global<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>(args.weights)) +
                                     static_cast<std::int64_t>(place));
-    if (word != word_at(args.seed, place)) ++wrong;
-    place = ((word - args.seed) * kInverseStride + kStepWords) % args.step_words;
+    sum += word;
+    place = next_word(args, word);
   }
-  return wrong;
+  return sum;
 }
 
-/// [kWeightThreads threads] Waits until every block has ended the matrix before number `number`. Returns the sum of what this thread has received:
-/// `number` from each of its blocks.
+/// [kWeightThreads threads] Waits until every block has ended the matrix before number `number`: thread t for blocks t, t + kWeightThreads, ... Returns
+/// the sum of what they have sent. If one is missing, the ledger does not say which: all threads wait to the same deadline.
 FARWARP_DEVICE std::uint64_t wait_for_blocks(Call& call, const WeightsArgs& args, int number) {
   std::uint64_t sum = 0;
   for (int block = thread_index(); block < num_blocks(); block += kWeightThreads) {
-    const Global<Packet> ended[1] = {own_address<Packet>(args.view, args.packets) + (number * num_blocks() + block)};
+    const Global<Packet> ended[1] = {own_address<Packet>(args.view, args.ended) + (number * num_blocks() + block)};
     std::uint64_t data[1] = {};
     wait_packets<1>(call, ended, 1, data, Wait{.site = kSiteWeights, .peer = args.view.rank});
     sum += data[0];
@@ -86,7 +86,7 @@ FARWARP_DEVICE std::uint64_t use_weights(Call& call, const WeightsArgs& args, Bl
     for (int matrix = 0; matrix < kLayerMatrices; ++matrix) {
       const int number = layer * kLayerMatrices + matrix;
       if (args.edges != 0 && number > 0) sum += wait_for_blocks(call, args, number);
-      if (args.edges != 0 && matrix == kAttention && thread_index() == 0) sum += follow_words(args, args.steps);
+      if (args.edges != 0 && matrix == kAttention && thread_index() == 0) sum += follow_words(args, layer);
       for (int copy = 0; copy < args.matrices[matrix].copies; ++copy, ++stage.count) {
         wait_mbarrier(waits, args.view, stage.full(), stage.parity());
         const Shared<std::uint64_t> words(reinterpret_cast<std::uint64_t*>(stage.bytes().raw));
@@ -97,9 +97,9 @@ FARWARP_DEVICE std::uint64_t use_weights(Call& call, const WeightsArgs& args, Bl
       if (args.edges == 0) continue;
       group_sync(1, kWeightThreads);
       if (thread_index() == 0 && number + 1 < args.layers * kLayerMatrices)
-        store_packet(peer_address<Packet>(args.view, args.view.rank, args.packets) +
-                         ((number + 1) * num_blocks() + block_index()),
-                     static_cast<std::uint64_t>(number + 1), call.epoch);
+        store_packet(
+            peer_address<Packet>(args.view, args.view.rank, args.ended) + ((number + 1) * num_blocks() + block_index()),
+            ended_data(number + 1, block_index()), call.epoch);
     }
   }
   return sum;

@@ -100,8 +100,8 @@ FARWARP_DEVICE void store_finished(const Args& args, int slot, int lane, std::ui
   if (lane == 0) store_lse(args, place, lse);
 }
 
-/// [warp] Waits for all ranks' parts of some rows, one of each group of lanes, merges them, and clears their words. The order of the additions is
-/// the same on all ranks.
+/// [warp] Waits for all ranks' parts of one row for each group of lanes, merges them, and clears their words. `slot` and `wanted` are the group's;
+/// if the row is not wanted, `slot` may be any number. The order of the additions is the same on all ranks.
 /// The lanes of a row wait for its sums; the first of them, one for each rank, also for its statistics. Two-shot: sends the finished row.
 template <class T, int dim>
 FARWARP_DEVICE void merge_rows(Call& call, const Args& args, int slot, bool wanted) {
@@ -126,7 +126,7 @@ FARWARP_DEVICE void merge_rows(Call& call, const Args& args, int slot, bool want
   clear_words(from, mask);
   clear_words(statistics_from, has_statistics);
 
-  // A row's first lanes hold the ranks' statistics, one each; the others hold those of no keys.
+  // Lane r of a row holds the statistics of rank r; the others hold those of no keys.
   static_assert(kMaxRanks == 8);
   const Statistics own = has_statistics != 0 ? std::bit_cast<Statistics>(statistics[0].lo) : Statistics{kNone, 0};
   Statistics total = own;
