@@ -80,7 +80,7 @@ struct WeightsArgs {
   struct Matrix {
     std::int64_t begin;       ///< in a layer, in bytes
     std::int32_t copies;      ///< of each block
-    std::int32_t copy_bytes;  ///< a multiple of 16, at most kTileBytes
+    std::int32_t copy_bytes;  ///< a multiple of 128, at most kTileBytes
   };
   WorldView view;
   std::uint32_t slot;

@@ -49,7 +49,7 @@ WeightsArgs Probes::weights_args(int blocks, bool edges) const {
     WeightsArgs::Matrix& matrix = args.matrices[i];
     matrix.begin = args.layer_bytes;
     matrix.copies = static_cast<std::int32_t>((each + kTileBytes - 1) / kTileBytes);
-    if (matrix.copies > 0) matrix.copy_bytes = static_cast<std::int32_t>(each / matrix.copies / 16 * 16);
+    if (matrix.copies > 0) matrix.copy_bytes = static_cast<std::int32_t>(each / matrix.copies / 128 * 128);
     args.layer_bytes += std::int64_t{matrix.copies} * matrix.copy_bytes * blocks;
   }
   args.edges = edges ? 1 : 0;
