@@ -71,8 +71,8 @@ inline constexpr int kAttention = 1;
 inline constexpr int kWeightStages = 12;    ///< of kTileBytes
 inline constexpr int kWeightsInFlight = 4;  ///< copies of a block
 inline constexpr int kWeightThreads = 128;
-inline constexpr int kWeightBlocks = 256;  ///< at most
-inline constexpr int kWeightShared = kWeightStages * (kTileBytes + 16);
+inline constexpr int kWeightBlocks = 256;                                ///< at most
+inline constexpr int kWeightShared = kWeightStages * (kTileBytes + 16);  ///< stages, and the ring's mbarriers
 inline constexpr std::uint64_t kStepWords =
     262'147;  ///< from a load of the attention to the next one: over 2 MB, a page of the GPU
 

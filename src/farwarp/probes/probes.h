@@ -25,7 +25,7 @@ struct Sizes {
   int max_blocks = 0;                               ///< of a kernel that moves memory; 0: as many as are resident
 
   int weight_layers = 36;   ///< of Qwen3-8B, 386 MB each
-  int attention_loads = 4;  ///< loads, one after the other
+  int attention_loads = 4;  ///< of a layer, one after the other
 
   /// For the emulator, where figures mean nothing and each word takes much time.
   static Sizes tiny() { return {4 * kTileBytes, 14 * kTileBytes, 6, 4, 2, {}, 2, 3, 8, 2}; }

@@ -3,25 +3,19 @@
 #pragma once
 
 #include "farwarp/probes/args.h"
+#include "farwarp/tile/ring.dev.h"
 #include "farwarp/world/device/wait.dev.h"
 
 namespace farwarp::FARWARP_TARGET::probes {
 
 using namespace farwarp::probes;
 
-/// A block's use number `count` of a stage: the stage's place in the ring, and the parity of its phase.
-struct RingStage {
-  std::uint32_t count;
-  FARWARP_DEVICE int place() const { return static_cast<int>(count % kWeightStages); }
-  FARWARP_DEVICE std::uint32_t parity() const { return count / kWeightStages & 1; }
-  FARWARP_DEVICE Shared<Mbarrier> full() const { return barrier(place()); }
-  FARWARP_DEVICE Shared<Mbarrier> empty() const { return barrier(kWeightStages + place()); }
-  FARWARP_DEVICE Shared<std::byte> bytes() const { return block_shared() + place() * kTileBytes; }
+using WeightPosition = tile::RingPosition<kWeightStages>;
 
-  FARWARP_DEVICE static Shared<Mbarrier> barrier(int number) {
-    return Shared<Mbarrier>(reinterpret_cast<Mbarrier*>((block_shared() + kWeightStages * kTileBytes).raw)) + number;
-  }
-};
+FARWARP_DEVICE tile::Ring<kWeightStages> weight_ring() {
+  return tile::Ring<kWeightStages>(block_shared() + kWeightStages * kTileBytes);
+}
+FARWARP_DEVICE Shared<std::byte> weight_stage(int stage) { return block_shared() + stage * kTileBytes; }
 
 /// Where the block's copy number `copy` of a matrix begins: neighbouring blocks read neighbouring memory.
 FARWARP_DEVICE std::int64_t copy_at(const WeightsArgs& args, int layer, int matrix, int copy) {
@@ -32,27 +26,30 @@ FARWARP_DEVICE std::int64_t copy_at(const WeightsArgs& args, int layer, int matr
 /// [thread] Issues all copies. At most kWeightsInFlight copies are in flight: with more, some multiprocessors get more of the memory's rate than
 /// others.
 FARWARP_DEVICE void load_weights(const WeightsArgs& args, BlockWaits& waits) {
-  RingStage stage{0};
+  const auto ring = weight_ring();
+  WeightPosition next, landed;
+  int in_flight = 0;
   for (int layer = 0; layer < args.layers; ++layer) {
     for (int matrix = 0; matrix < kLayerMatrices; ++matrix) {
-      for (int copy = 0; copy < args.matrices[matrix].copies; ++copy, ++stage.count) {
-        if (stage.count >= kWeightStages)
-          wait_mbarrier(waits, args.view, stage.empty(), RingStage{stage.count - kWeightStages}.parity());
-        if (stage.count >= kWeightsInFlight) {
-          const RingStage landed{stage.count - kWeightsInFlight};
-          wait_mbarrier(waits, args.view, landed.full(), landed.parity());
+      for (int copy = 0; copy < args.matrices[matrix].copies; ++copy, next.advance()) {
+        wait_mbarrier(waits, args.view, ring.empty(next.stage), next.parity ^ 1);
+        if (in_flight == kWeightsInFlight) {
+          wait_mbarrier(waits, args.view, ring.full(landed.stage), landed.parity);
+          landed.advance();
+        } else {
+          ++in_flight;
         }
         if (waits.expired) return;
-        mbarrier_arrive_expect(stage.full(), args.matrices[matrix].copy_bytes);
-        bulk_load(stage.bytes(), Global<const std::byte>(args.weights) + copy_at(args, layer, matrix, copy),
-                  args.matrices[matrix].copy_bytes, stage.full());
+        mbarrier_arrive_expect(ring.full(next.stage), args.matrices[matrix].copy_bytes);
+        bulk_load(weight_stage(next.stage), Global<const std::byte>(args.weights) + copy_at(args, layer, matrix, copy),
+                  args.matrices[matrix].copy_bytes, ring.full(next.stage));
       }
     }
   }
 }
 
-/// [thread] Loads one after the other, each of an address that the one before has given: the time of an attention over few keys. No two layers
-/// load the same words. Returns the sum of the words.
+/// [thread] Loads one after the other, each of an address that the one before has given: the time of an attention over few keys (in
+/// memory of real size, other words in each layer). Returns the sum of the words.
 FARWARP_DEVICE std::uint64_t follow_words(const WeightsArgs& args, int layer) {
   std::uint64_t sum = 0, place = first_word(args, layer, block_index());
   for (int i = 0; i < args.attention_loads; ++i) {
@@ -81,18 +78,19 @@ FARWARP_DEVICE std::uint64_t wait_for_blocks(Call& call, const WeightsArgs& args
 /// [kWeightThreads threads] Uses all copies in order: each thread adds one word of each to a sum.
 FARWARP_DEVICE std::uint64_t use_weights(Call& call, const WeightsArgs& args, BlockWaits& waits) {
   std::uint64_t sum = 0;
-  RingStage stage{0};
+  const auto ring = weight_ring();
+  WeightPosition next;
   for (int layer = 0; layer < args.layers; ++layer) {
     for (int matrix = 0; matrix < kLayerMatrices; ++matrix) {
       const int number = layer * kLayerMatrices + matrix;
       if (args.edges != 0 && number > 0) sum += wait_for_blocks(call, args, number);
       if (args.edges != 0 && matrix == kAttention && thread_index() == 0) sum += follow_words(args, layer);
-      for (int copy = 0; copy < args.matrices[matrix].copies; ++copy, ++stage.count) {
-        wait_mbarrier(waits, args.view, stage.full(), stage.parity());
-        const Shared<std::uint64_t> words(reinterpret_cast<std::uint64_t*>(stage.bytes().raw));
+      for (int copy = 0; copy < args.matrices[matrix].copies; ++copy, next.advance()) {
+        wait_mbarrier(waits, args.view, ring.full(next.stage), next.parity);
+        const Shared<std::uint64_t> words(reinterpret_cast<std::uint64_t*>(weight_stage(next.stage).raw));
         if (thread_index() * 8 < args.matrices[matrix].copy_bytes) sum += load(words + thread_index());
         warp_sync();
-        if (lane_index() == 0) mbarrier_arrive(stage.empty());
+        if (lane_index() == 0) mbarrier_arrive(ring.empty(next.stage));
       }
       if (args.edges == 0) continue;
       group_sync(1, kWeightThreads);
@@ -108,13 +106,7 @@ FARWARP_DEVICE std::uint64_t use_weights(Call& call, const WeightsArgs& args, Bl
 /// [block] out[block * kWeightThreads + thread]: what the thread has summed.
 FARWARP_DEVICE void stream_weights(const WeightsArgs& args) {
   if constexpr (Target::kHasBulkCopy) {
-    if (thread_index() == 0) {
-      for (int i = 0; i < kWeightStages; ++i) {
-        mbarrier_init(RingStage::barrier(i), 1);
-        mbarrier_init(RingStage::barrier(kWeightStages + i), kWeightThreads / Target::kWarpSize);
-      }
-      mbarrier_init_fence();
-    }
+    if (thread_index() == 0) weight_ring().initialise(kWeightThreads / Target::kWarpSize);
     Call call = begin_call(args.view, args.slot, 0);
     if (!call.live) return;
     block_sync();

@@ -11,58 +11,11 @@
 #include "farwarp/tile/gemm/raster.h"
 #include "farwarp/tile/gemm/shape_wgmma.h"
 #include "farwarp/tile/gemm/split_k.dev.h"
+#include "farwarp/tile/ring.dev.h"
 
 namespace farwarp::FARWARP_TARGET::tile {
 
 using namespace farwarp::tile;
-
-// ---- the ring -------------------------------------------------------------------------------------------------------
-
-/// A position in the ring. The loader and each multiplier have their own.
-template <int stages>
-struct RingPosition {
-  int stage = 0;
-  std::uint32_t parity = 0;
-
-  FARWARP_DEVICE void advance() {
-    if (++stage < stages) return;
-    stage = 0;
-    parity ^= 1;
-  }
-  /// Advances `count` times; `count` is at most `stages`.
-  FARWARP_DEVICE void advance(int count) {
-    stage += count;
-    if (stage < stages) return;
-    stage -= stages;
-    parity ^= 1;
-  }
-};
-
-/// `stages` pairs of mbarriers, 16 * stages bytes. `full` waits for the arrival of the thread that starts the copies, for the bytes of
-/// those copies, and for one arrival of each warp that also fills the stage, by stores. `empty` waits for one arrival of each reading warp.
-template <int stages>
-class Ring {
- public:
-  static constexpr int kBytes = stages * 2 * static_cast<int>(sizeof(Mbarrier));
-
-  FARWARP_DEVICE explicit Ring(Shared<std::byte> memory) : barriers_(reinterpret_cast<Mbarrier*>(memory.raw)) {}
-
-  /// [thread] One thread calls it. A block_sync() must follow before any other thread uses the ring. `readers`: arrivals at `empty`;
-  /// `fillers`: arrivals at `full`.
-  FARWARP_DEVICE void initialise(int readers, int fillers = 1) const {
-    for (int stage = 0; stage < stages; ++stage) {
-      mbarrier_init(full(stage), fillers);
-      mbarrier_init(empty(stage), readers);
-    }
-    mbarrier_init_fence();
-  }
-
-  FARWARP_DEVICE Shared<Mbarrier> full(int stage) const { return barriers_ + stage; }
-  FARWARP_DEVICE Shared<Mbarrier> empty(int stage) const { return barriers_ + stages + stage; }
-
- private:
-  Shared<Mbarrier> barriers_;
-};
 
 // ---- one step -------------------------------------------------------------------------------------------------------
 
