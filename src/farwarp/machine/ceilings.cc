@@ -31,6 +31,9 @@ constexpr CeilingField kFields[] = {
     {"graph_launch_us", "launch of a graph of one empty kernel", "us", &Ceilings::graph_launch_us},
     {"mma_bf16_tflops_short", "bf16 matrix rate, short", "TFLOP/s", &Ceilings::mma_bf16_tflops_short},
     {"mma_bf16_tflops_sustained", "bf16 matrix rate, sustained", "TFLOP/s", &Ceilings::mma_bf16_tflops_sustained},
+    {"weights_gb_s", "a decoder's weights", "GB/s", &Ceilings::weights_gb_s},
+    {"weights_with_edges_gb_s", "a decoder's weights, with its dependencies", "GB/s",
+     &Ceilings::weights_with_edges_gb_s},
 };
 
 // Measured in 2026-11 on 8x H200, driver 580, CUDA 13.0, by kernels written for this before the probes existed. Where a range was

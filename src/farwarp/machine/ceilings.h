@@ -32,6 +32,9 @@ struct Ceilings {
   double graph_launch_us = 0;
   double mma_bf16_tflops_short = 0;      ///< while the clocks are high
   double mma_bf16_tflops_sustained = 0;  ///< after power has reduced the clocks
+  // Of a decoder: without dependencies, and if no matrix is used before all blocks have ended the one before.
+  double weights_gb_s = 0;
+  double weights_with_edges_gb_s = 0;
 
   bool measured() const { return source.starts_with("measured"); }
 };

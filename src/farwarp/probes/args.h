@@ -68,11 +68,13 @@ struct MatrixArgs {
 // A layer is four matrices and, between the first two, the attention, which counts as a matrix without bytes.
 inline constexpr int kLayerMatrices = 5;
 inline constexpr int kAttention = 1;
-inline constexpr int kWeightStages = 12;    ///< of kTileBytes
-inline constexpr int kWeightsInFlight = 4;  ///< copies of a block
+inline constexpr int kWeightCopyBytes = 8 << 10;
+inline constexpr int kWeightStages = 26;    ///< of kWeightCopyBytes
+inline constexpr int kWeightsInFlight = 8;  ///< copies of a block
 inline constexpr int kWeightThreads = 128;
-inline constexpr int kWeightBlocks = 256;                                ///< at most
-inline constexpr int kWeightShared = kWeightStages * (kTileBytes + 16);  ///< stages, and the ring's mbarriers
+inline constexpr int kWeightBlocks = 256;  ///< at most
+inline constexpr int kBlockPackets = 8;    ///< that a block sends at an edge: 32 numbers of 16 bits
+inline constexpr int kWeightShared = kWeightStages * (kWeightCopyBytes + 16);  ///< stages, and the ring's mbarriers
 inline constexpr std::uint64_t kStepWords =
     262'147;  ///< from a load of the attention to the next one: over 2 MB, a page of the GPU
 
@@ -80,7 +82,7 @@ struct WeightsArgs {
   struct Matrix {
     std::int64_t begin;       ///< in a layer, in bytes
     std::int32_t copies;      ///< of each block
-    std::int32_t copy_bytes;  ///< a multiple of 128, at most kTileBytes
+    std::int32_t copy_bytes;  ///< a multiple of 128, at most kWeightCopyBytes
   };
   WorldView view;
   std::uint32_t slot;
@@ -92,7 +94,7 @@ struct WeightsArgs {
   std::int32_t edges;            ///< 0: no block waits for another one, and there is no attention
   std::int32_t attention_loads;  ///< one after the other
   std::uint64_t words;           ///< that they may read
-  std::int64_t ended;  ///< offset of Packet [layers * kLayerMatrices][blocks]: the block has ended the matrix before
+  std::int64_t ended;  ///< offset of Packet [layers * kLayerMatrices][blocks][kBlockPackets]: the block has ended the matrix before
   std::uint64_t* out;  ///< [blocks][kWeightThreads]
 };
 
@@ -103,9 +105,9 @@ constexpr std::uint64_t first_word(const WeightsArgs& args, int layer, int block
 constexpr std::uint64_t next_word(const WeightsArgs& args, std::uint64_t word) {
   return ((word - args.seed) * kInverseStride + kStepWords) % args.words;
 }
-/// What a block sends before matrix number `number`.
-constexpr std::uint64_t ended_data(int number, int block) {
-  return static_cast<std::uint64_t>(number) * kWeightBlocks + static_cast<std::uint64_t>(block);
+/// The data of packet `packet` (of all blocks) before matrix number `number`.
+constexpr std::uint64_t ended_data(int number, int packet) {
+  return static_cast<std::uint64_t>(number) * (kWeightBlocks * kBlockPackets) + static_cast<std::uint64_t>(packet);
 }
 
 struct EmptyArgs {

@@ -43,7 +43,8 @@ Status check_sizes(const Sizes& sizes) {
 }
 
 std::size_t ended_bytes(const Sizes& sizes) {
-  return static_cast<std::size_t>(sizes.weight_layers) * kLayerMatrices * kWeightBlocks * sizeof(Packet);
+  return static_cast<std::size_t>(sizes.weight_layers) * kLayerMatrices * kWeightBlocks * kBlockPackets *
+         sizeof(Packet);
 }
 
 }  // namespace
@@ -231,6 +232,8 @@ Result<Ceilings> measure(World& world, const Sizes& sizes) {
       {&Ceilings::graph_launch_us, &Probes::graph_launch},
       {&Ceilings::mma_bf16_tflops_short, &Probes::matrix_short},
       {&Ceilings::mma_bf16_tflops_sustained, &Probes::matrix_sustained},
+      {&Ceilings::weights_gb_s, &Probes::weights_alone},
+      {&Ceilings::weights_with_edges_gb_s, &Probes::weights_with_edges},
   };
   auto probes = Probes::create(world, sizes);
   if (!probes.ok()) return probes.status();

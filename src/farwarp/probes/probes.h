@@ -25,7 +25,7 @@ struct Sizes {
   int max_blocks = 0;                               ///< of a kernel that moves memory; 0: as many as are resident
 
   int weight_layers = 36;   ///< of Qwen3-8B, 386 MB each
-  int attention_loads = 4;  ///< of a layer, one after the other
+  int attention_loads = 2;  ///< of a layer, one after the other
 
   /// For the emulator, where figures mean nothing and each word takes much time.
   static Sizes tiny() { return {4 * kTileBytes, 14 * kTileBytes, 6, 4, 2, {}, 2, 3, 8, 2}; }
@@ -59,7 +59,7 @@ class Probes {
   Result<double> launch();
   Result<double> graph_launch();
   /// GB/s at which the layers of a decoder are read. With edges, no block uses a matrix before all blocks have ended the one before, and an
-  /// attention lies between two of a layer's matrices. measure() does not have them yet: they have not run on a GPU.
+  /// attention lies between two of a layer's matrices.
   Result<double> weights_alone() { return weights_rate(false); }
   Result<double> weights_with_edges() { return weights_rate(true); }
   /// TFLOP/s in bf16. Short: of kernels with pauses between them. Sustained: of kernels ten times longer, after matrix_warm_up of work.

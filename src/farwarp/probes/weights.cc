@@ -48,7 +48,7 @@ WeightsArgs Probes::weights_args(int blocks, bool edges) const {
     const auto each = static_cast<std::int64_t>(static_cast<double>(kMatrixBytes[i]) * share);
     WeightsArgs::Matrix& matrix = args.matrices[i];
     matrix.begin = args.layer_bytes;
-    matrix.copies = static_cast<std::int32_t>((each + kTileBytes - 1) / kTileBytes);
+    matrix.copies = static_cast<std::int32_t>((each + kWeightCopyBytes - 1) / kWeightCopyBytes);
     if (matrix.copies > 0) matrix.copy_bytes = static_cast<std::int32_t>(each / matrix.copies / 128 * 128);
     args.layer_bytes += std::int64_t{matrix.copies} * matrix.copy_bytes * blocks;
   }
@@ -72,7 +72,8 @@ Status Probes::check_weights(const WeightsArgs& args, int blocks) {
       std::uint64_t expected = 0;
       if (args.edges != 0) {
         for (int number = 1; number < matrices; ++number) {
-          for (int sender = thread; sender < blocks; sender += kWeightThreads) expected += ended_data(number, sender);
+          for (int packet = thread; packet < blocks * kBlockPackets; packet += kWeightThreads)
+            expected += ended_data(number, packet);
         }
         if (thread == 0) expected += attention_sum(args, block);
       }

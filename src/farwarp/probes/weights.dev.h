@@ -13,9 +13,9 @@ using namespace farwarp::probes;
 using WeightPosition = tile::RingPosition<kWeightStages>;
 
 FARWARP_DEVICE tile::Ring<kWeightStages> weight_ring() {
-  return tile::Ring<kWeightStages>(block_shared() + kWeightStages * kTileBytes);
+  return tile::Ring<kWeightStages>(block_shared() + kWeightStages * kWeightCopyBytes);
 }
-FARWARP_DEVICE Shared<std::byte> weight_stage(int stage) { return block_shared() + stage * kTileBytes; }
+FARWARP_DEVICE Shared<std::byte> weight_stage(int stage) { return block_shared() + stage * kWeightCopyBytes; }
 
 /// Where the block's copy number `copy` of a matrix begins: neighbouring blocks read neighbouring memory.
 FARWARP_DEVICE std::int64_t copy_at(const WeightsArgs& args, int layer, int matrix, int copy) {
@@ -61,18 +61,34 @@ FARWARP_DEVICE std::uint64_t follow_words(const WeightsArgs& args, int layer) {
   return sum;
 }
 
-/// [kWeightThreads threads] Waits until every block has ended the matrix before number `number`: thread t for blocks t, t + kWeightThreads, ... Returns
-/// the sum of what they have sent. If one is missing, the ledger does not say which: all threads wait to the same deadline.
+/// [kWeightThreads threads] Waits until every block has ended the matrix before number `number`: thread t for packets t, t + kWeightThreads, ... of
+/// all blocks. Returns the sum of their data. If a block is missing, the ledger does not say which: all threads wait to the same deadline.
 FARWARP_DEVICE std::uint64_t wait_for_blocks(Call& call, const WeightsArgs& args, int number) {
-  std::uint64_t sum = 0;
-  for (int block = thread_index(); block < num_blocks(); block += kWeightThreads) {
-    const Global<Packet> ended[1] = {own_address<Packet>(args.view, args.ended) + (number * num_blocks() + block)};
-    std::uint64_t data[1] = {};
-    wait_packets<1>(call, ended, 1, data, Wait{.site = kSiteWeights, .peer = args.view.rank});
-    sum += data[0];
+  constexpr int kPackets = kWeightBlocks * kBlockPackets / kWeightThreads;  // of a thread, at most
+  const int packets = num_blocks() * kBlockPackets;
+  Global<Packet> ended[kPackets];
+  std::uint64_t data[kPackets] = {};
+  std::uint32_t wanted = 0;
+#pragma unroll
+  for (int i = 0; i < kPackets; ++i) {
+    const int packet = thread_index() + i * kWeightThreads;
+    ended[i] = own_address<Packet>(args.view, args.ended) + (number * packets + packet);
+    if (packet < packets) wanted |= 1u << i;
   }
-  group_sync(1, kWeightThreads);
+  wait_packets<1>(call, ended, wanted, data, Wait{.site = kSiteWeights, .peer = args.view.rank});
+  std::uint64_t sum = 0;
+#pragma unroll
+  for (int i = 0; i < kPackets; ++i) sum += data[i];
   return sum;
+}
+
+/// [kWeightThreads threads] Says that the block has ended the matrix before number `number`.
+FARWARP_DEVICE void send_ended(const Call& call, const WeightsArgs& args, int number) {
+  if (thread_index() >= kBlockPackets) return;
+  const int packet = block_index() * kBlockPackets + thread_index();
+  store_packet(peer_address<Packet>(args.view, args.view.rank, args.ended) +
+                   (number * num_blocks() * kBlockPackets + packet),
+               ended_data(number, packet), call.epoch);
 }
 
 /// [kWeightThreads threads] Uses all copies in order: each thread adds one word of each to a sum.
@@ -92,12 +108,9 @@ FARWARP_DEVICE std::uint64_t use_weights(Call& call, const WeightsArgs& args, Bl
         warp_sync();
         if (lane_index() == 0) mbarrier_arrive(ring.empty(next.stage));
       }
-      if (args.edges == 0) continue;
+      if (args.edges == 0 || number + 1 == args.layers * kLayerMatrices) continue;
       group_sync(1, kWeightThreads);
-      if (thread_index() == 0 && number + 1 < args.layers * kLayerMatrices)
-        store_packet(
-            peer_address<Packet>(args.view, args.view.rank, args.ended) + ((number + 1) * num_blocks() + block_index()),
-            ended_data(number + 1, block_index()), call.epoch);
+      send_ended(call, args, number + 1);
     }
   }
   return sum;
