@@ -94,7 +94,8 @@ struct WeightsArgs {
   std::int32_t edges;            ///< 0: no block waits for another one, and there is no attention
   std::int32_t attention_loads;  ///< one after the other
   std::uint64_t words;           ///< that they may read
-  std::int64_t ended;  ///< offset of Packet [layers * kLayerMatrices][blocks][kBlockPackets]: the block has ended the matrix before
+  std::int64_t
+      ended;  ///< offset of Packet [layers * kLayerMatrices][blocks][kBlockPackets]: the block has ended the matrix before
   std::uint64_t* out;  ///< [blocks][kWeightThreads]
 };
 

@@ -161,8 +161,9 @@ TEST_P(ProbesTest, AllRanksGetTheSameCeilings) {
   for (const CeilingField& field : ceiling_fields()) {
     const std::string key = field.key;
     // An empty kernel takes the emulator no time.
-    const bool available = (has_bulk_copies() || (key.find("bulk") == std::string::npos && key.find("weights") == std::string::npos)) &&
-                           (is_real() || key.find("launch") == std::string::npos);
+    const bool available =
+        (has_bulk_copies() || (key.find("bulk") == std::string::npos && key.find("weights") == std::string::npos)) &&
+        (is_real() || key.find("launch") == std::string::npos);
     EXPECT_EQ(found[0].*field.value > 0, available) << key;
     EXPECT_EQ(found[0].*field.value, found[1].*field.value) << key;
   }

@@ -86,9 +86,9 @@ FARWARP_DEVICE std::uint64_t wait_for_blocks(Call& call, const WeightsArgs& args
 FARWARP_DEVICE void send_ended(const Call& call, const WeightsArgs& args, int number) {
   if (thread_index() >= kBlockPackets) return;
   const int packet = block_index() * kBlockPackets + thread_index();
-  store_packet(peer_address<Packet>(args.view, args.view.rank, args.ended) +
-                   (number * num_blocks() * kBlockPackets + packet),
-               ended_data(number, packet), call.epoch);
+  store_packet(
+      peer_address<Packet>(args.view, args.view.rank, args.ended) + (number * num_blocks() * kBlockPackets + packet),
+      ended_data(number, packet), call.epoch);
 }
 
 /// [kWeightThreads threads] Uses all copies in order: each thread adds one word of each to a sum.
