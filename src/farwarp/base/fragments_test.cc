@@ -43,6 +43,16 @@ TEST(Fragments, MfmaOperandsAndSumsCoverTheTile) {
   EXPECT_EQ(sums.size(), 256u);
 }
 
+TEST(Fragments, MmaOperandsAndSumsCoverTheTile) {
+  std::set<std::pair<int, int>> operands, sums;
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int i = 0; i < 8; ++i) operands.insert({mma_operand(lane, i).row, mma_operand(lane, i).column});
+    for (int i = 0; i < 4; ++i) sums.insert({mma_sum(lane, i).row, mma_sum(lane, i).column});
+  }
+  EXPECT_EQ(operands.size(), 256u);
+  EXPECT_EQ(sums.size(), 128u);
+}
+
 TEST(Swizzle, PermutesChunksWithinARow) {
   std::set<int> seen;
   for (int row = 0; row < 16; ++row) {

@@ -61,6 +61,11 @@ FARWARP_DEVICE void lower_registers();
 template <int count>
 FARWARP_DEVICE void raise_registers();
 
+/// [warp] sums[16 x 8] += A[16 x 16] * B[8 x 16]^T. Each thread gives four consecutive elements of two rows of A (`a`) and of a row of B (`b`):
+/// mma_operand(), mma_sum(). Needs no fence and no wait.
+template <class T>
+FARWARP_DEVICE void mma(float (&sums)[4], const std::uint64_t (&a)[2], std::uint64_t b);
+
 // Only if Target::kMatrixUnit is kMfma.
 
 /// [warp] sums[16 x 16] += A[16 x 16] * B[16 x 16]^T. Each thread gives four consecutive elements of a row of A (`a`) and of B (`b`).

@@ -69,11 +69,11 @@ std::vector<std::uint64_t> expected_results(int thread, const TargetTraits& trai
   expected[kFusedBits] = bits_of_float(std::fma(float_from(half), third, float_from(bf16)));
   const volatile float product = float_from(half) * third;  // volatile: the host compiler must not contract it
   expected[kUnfusedBits] = bits_of_float(product + float_from(bf16));
-  if (traits.matrix_unit == MatrixUnit::kMfma) {
-    // Rows 4 * group + i of A, i from 0 to 3, add up to 16 * group + 10 in each column. Row `lane % 16` of B adds up to 16 * row + 120.
-    const std::uint64_t sum = (16 * (lane / 16) + 10) * (16 * (lane % 16) + 120);
-    expected[kMultipliedHalf] = expected[kMultipliedBf16] = bits_of_float(static_cast<float>(sum));
-  }
+  // Row r of A times row c of B is (r + 1) * (16 * c + 120). Sums of the rows and columns that a lane has:
+  const bool mfma = traits.matrix_unit == MatrixUnit::kMfma;
+  const std::uint64_t rows = mfma ? 16 * (lane / 16) + 10 : 2 * (lane / 4) + 10;
+  const std::uint64_t columns = mfma ? 16 * (lane % 16) + 120 : 16 * (4 * (lane % 4) + 1) + 240;
+  expected[kMultipliedHalf] = expected[kMultipliedBf16] = bits_of_float(static_cast<float>(rows * columns));
   expected[kWidenedFp8] = expected[kMaximum] = expected[kExp2Right] = expected[kLog2Right] = 1;
   expected[kUniform] = static_cast<std::uint64_t>(thread / warp);
   expected[kAnyThread] = 1;

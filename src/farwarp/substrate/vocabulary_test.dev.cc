@@ -3,6 +3,7 @@
 // it compiles and that tools/check_code_objects.py accepts the result.
 #include "farwarp/substrate/vocabulary_test.h"
 
+#include "farwarp/base/fragments.h"
 #include "farwarp/substrate/device.h"
 
 namespace farwarp::FARWARP_TARGET {
@@ -111,22 +112,28 @@ FARWARP_DEVICE std::uint32_t count_threads(Shared<std::uint32_t> counter) {
   return counted;
 }
 
-/// Adds up the lane's sums of A * B^T, with A[row, k] = row + 1 and B[row, k] = row + k. 0 on a target without mfma(). A template for
-/// the same reason as bulk_copy().
+/// Adds up the lane's sums of A * B^T, with A[row, k] = row + 1 and B[row, k] = row + k, by mma() or mfma(). A template for the same reason as
+/// bulk_copy().
 template <class Machine, class T>
 FARWARP_DEVICE std::uint64_t multiplied() {
   float sums[4] = {};
+  const int lane = lane_index();
+  const auto element = [](int number, int i) {
+    return static_cast<std::uint64_t>(round_to<T>(static_cast<float>(number)).bits) << (16 * (i % 4));
+  };
   if constexpr (Machine::kMatrixUnit == MatrixUnit::kMfma) {
-    const int row = lane_index() % 16;
-    const auto element = [](int number, int i) {
-      return static_cast<std::uint64_t>(round_to<T>(static_cast<float>(number)).bits) << (16 * i);
-    };
     std::uint64_t a = 0, b = 0;
     for (int i = 0; i < 4; ++i) {
-      a |= element(row + 1, i);
-      b |= element(row + 4 * (lane_index() / 16) + i, i);
+      const MatrixIndex at = mfma_operand(lane, i);
+      a |= element(at.row + 1, i);
+      b |= element(at.row + at.column, i);
     }
     mfma<T>(sums, a, b);
+  } else {
+    std::uint64_t a[2] = {}, b = 0;
+    for (int i = 0; i < 8; ++i) a[i / 4] |= element(mma_operand(lane, i).row + 1, i);
+    for (int i = 0; i < 4; ++i) b |= element(mma_operand(lane, i).row + mma_operand(lane, i).column, i);
+    mma<T>(sums, a, b);
   }
   return std::bit_cast<std::uint32_t>(add(add(sums[0], sums[1]), add(sums[2], sums[3])));
 }

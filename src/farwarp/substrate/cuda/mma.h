@@ -223,4 +223,21 @@ FARWARP_DEVICE void raise_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(count));
 }
 
+template <class T>
+FARWARP_DEVICE void mma(float (&sums)[4], const std::uint64_t (&a)[2], std::uint64_t b) {
+  const auto lo = [](std::uint64_t four) { return static_cast<std::uint32_t>(four); };
+  const auto hi = [](std::uint64_t four) { return static_cast<std::uint32_t>(four >> 32); };
+  if constexpr (std::is_same_v<T, Bf16>) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, "
+        "%2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(lo(a[0])), "r"(lo(a[1])), "r"(hi(a[0])), "r"(hi(a[1])), "r"(lo(b)), "r"(hi(b)));
+  } else {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+        "%3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(lo(a[0])), "r"(lo(a[1])), "r"(hi(a[0])), "r"(hi(a[1])), "r"(lo(b)), "r"(hi(b)));
+  }
+}
+
 }  // namespace farwarp::FARWARP_TARGET

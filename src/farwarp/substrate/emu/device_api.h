@@ -66,7 +66,7 @@ void cluster_wait();
 /// The address in the shared memory of block `rank` of the thread's cluster that corresponds to `address` in its own block.
 void* place_in_cluster(void* address, int rank);
 
-enum class WarpOp : std::uint8_t { sync, shuffle, ballot, match, mfma };
+enum class WarpOp : std::uint8_t { sync, shuffle, ballot, match, mma };
 /// The values of the warp's lanes, for the lanes in `present`. Valid until the caller's next warp operation.
 struct WarpValues {
   const std::uint64_t* values;

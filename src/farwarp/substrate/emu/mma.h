@@ -68,21 +68,39 @@ FARWARP_DEVICE void lower_registers() {}
 template <int count>
 FARWARP_DEVICE void raise_registers() {}
 
-// The wave's lanes exchange their registers. Then each lane computes its own sums in fp32, one product after the other in the order of
-// k. A product of two 16-bit numbers has at most 22 bits, so it is exact in fp32, unless it is too small for a normal number.
+// mma() and mfma(): the warp's lanes exchange their registers. Then each lane computes its own sums in fp32, one product after the other in the
+// order of k. A product of two 16-bit numbers has at most 22 bits, so it is exact in fp32, unless it is too small for a normal number.
+
+/// The 16 numbers of a row, of which lanes have four each: lanes `first`, `first` + `step`, ...
+template <class T>
+FARWARP_DEVICE void numbers_of(const emu::WarpValues& lanes, int first, int step, float (&numbers)[16]) {
+  for (int k = 0; k < 16; ++k)
+    numbers[k] = float_from(T{static_cast<std::uint16_t>(lanes.values[first + k / 4 * step] >> k % 4 * 16)});
+}
+
+template <class T>
+FARWARP_DEVICE void mma(float (&sums)[4], const std::uint64_t (&a)[2], std::uint64_t b) {
+  static_assert(sizeof(T) == 2 && Target::kMatrixUnit == MatrixUnit::kWgmma);
+  float rows[2][16], columns[2][16];
+  for (int half = 0; half < 2; ++half) {
+    const emu::WarpValues lanes = emu::warp_exchange(emu::WarpOp::mma, a[half]);
+    numbers_of<T>(lanes, 4 * (mma_sum(lane_index(), 0).row % 8), 1, rows[half]);
+  }
+  const emu::WarpValues lanes = emu::warp_exchange(emu::WarpOp::mma, b);
+  for (int i = 0; i < 2; ++i) numbers_of<T>(lanes, 4 * mma_sum(lane_index(), i).column, 1, columns[i]);
+  for (int k = 0; k < 16; ++k) {
+    for (int i = 0; i < 4; ++i) sums[i] += rows[i / 2][k] * columns[i % 2][k];
+  }
+}
+
 template <class T>
 FARWARP_DEVICE void mfma(float (&sums)[4], std::uint64_t a, std::uint64_t b) {
   static_assert(sizeof(T) == 2 && Target::kMatrixUnit == MatrixUnit::kMfma);
-  // Lanes `row`, `row` + 16, ... hold four k each; see mfma_operand().
-  const auto numbers_of = [](const emu::WarpValues& lanes, int row, float(&numbers)[16]) {
-    for (int k = 0; k < 16; ++k)
-      numbers[k] = float_from(T{static_cast<std::uint16_t>(lanes.values[row + k / 4 * 16] >> k % 4 * 16)});
-  };
   float rows[4][16], column[16];
-  const emu::WarpValues a_lanes = emu::warp_exchange(emu::WarpOp::mfma, a);
-  for (int i = 0; i < 4; ++i) numbers_of(a_lanes, mfma_sum(lane_index(), i).row, rows[i]);
-  const emu::WarpValues b_lanes = emu::warp_exchange(emu::WarpOp::mfma, b);
-  numbers_of(b_lanes, mfma_sum(lane_index(), 0).column, column);  // the same of all four sums
+  const emu::WarpValues a_lanes = emu::warp_exchange(emu::WarpOp::mma, a);
+  for (int i = 0; i < 4; ++i) numbers_of<T>(a_lanes, mfma_sum(lane_index(), i).row, 16, rows[i]);
+  const emu::WarpValues b_lanes = emu::warp_exchange(emu::WarpOp::mma, b);
+  numbers_of<T>(b_lanes, mfma_sum(lane_index(), 0).column, 16, column);  // the same of all four sums
   for (int k = 0; k < 16; ++k) {
     for (int i = 0; i < 4; ++i) sums[i] += rows[i][k] * column[k];
   }

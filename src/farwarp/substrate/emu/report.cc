@@ -26,7 +26,7 @@ std::string_view name_of_wait(const Thread& thread) {
         case WarpOp::shuffle: return "shuffle";
         case WarpOp::ballot: return "ballot";
         case WarpOp::match: return "match_any";
-        case WarpOp::mfma: return "mfma";
+        case WarpOp::mma: return "mma";
       }
       return "a warp operation";
     case Wait::none:
