@@ -29,7 +29,7 @@ ALLOWED = {
     "tile": {"substrate", "base"},
     "ops": BELOW_OPS,
     "probes": BELOW_OPS,
-    "fleet": {"world", "runtime", "machine", "substrate", "base"},
+    "fleet": {"tile", "world", "runtime", "machine", "substrate", "base"},
     "models": BELOW_OPS | {"ops", "fleet"},
     "harness": {"world", "runtime", "vendor", "machine", "base"},
 }

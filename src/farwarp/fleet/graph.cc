@@ -1,0 +1,134 @@
+#include "farwarp/fleet/graph.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "farwarp/base/arguments.h"
+
+namespace farwarp::fleet {
+namespace {
+
+/// The steps of two tokens, one after the other, and who has written what each of them reads.
+class Unrolled {
+ public:
+  explicit Unrolled(const Graph& graph) : graph_(graph), count_(static_cast<int>(graph.steps.size())) {}
+
+  int size() const { return 2 * count_; }
+  const Step& step(int number) const { return graph_.steps[static_cast<std::size_t>(number % count_)]; }
+  bool writes(int number, int buffer) const {
+    const std::vector<int>& written = step(number).writes;
+    return std::find(written.begin(), written.end(), buffer) != written.end();
+  }
+  bool reads(int number, int buffer) const {
+    const auto& all = step(number).reads;
+    return std::any_of(all.begin(), all.end(), [&](const Step::Read& read) { return read.buffer == buffer; });
+  }
+  /// The last step before `number` that writes `buffer`; -1: none.
+  int writer_before(int number, int buffer) const {
+    for (int earlier = number - 1; earlier >= 0; --earlier) {
+      if (writes(earlier, buffer)) return earlier;
+    }
+    return -1;
+  }
+  /// Adds the steps all of whose tasks have ended when any task of step `number` (`all`: when all its tasks) can begin.
+  void add_ended(int number, bool all, std::set<int>& ended) const {
+    for (const Step::Read& read : step(number).reads) {
+      const int writer = writer_before(number, read.buffer);
+      if (writer < 0) continue;
+      if (!read.whole && !all) {
+        add_ended(writer, false, ended);
+      } else if (ended.insert(writer).second) {
+        add_ended(writer, true,
+                  ended);  // each of its tasks has ended, so all that its tasks have read has been written
+      }
+    }
+  }
+
+ private:
+  const Graph& graph_;
+  int count_;
+};
+
+}  // namespace
+
+Status Graph::check(const std::vector<int>& first_inputs) const {
+  const Unrolled unrolled(*this);
+  const auto name = [&](int buffer) { return buffers[static_cast<std::size_t>(buffer)].name; };
+  for (int number = 0; number < unrolled.size(); ++number) {
+    const Step& step = unrolled.step(number);
+    for (const Step::Read& read : step.reads) {
+      const bool given = std::find(first_inputs.begin(), first_inputs.end(), read.buffer) != first_inputs.end();
+      if (unrolled.writer_before(number, read.buffer) < 0 && !given)
+        return invalid_argument(
+            fmt::format("step {} reads {}, which no step before it writes", step.name, name(read.buffer)));
+    }
+    for (const int buffer : step.writes) {
+      const int before = unrolled.writer_before(number, buffer);
+      if (before < 0) continue;
+      std::set<int> ended;
+      unrolled.add_ended(number, false, ended);
+      bool read = false;
+      for (int reader = before + 1; reader < number; ++reader) {
+        if (!unrolled.reads(reader, buffer)) continue;
+        read = true;
+        if (!ended.contains(reader))
+          return invalid_argument(
+              fmt::format("step {} writes {} again, while step {} may still read what step {} has written", step.name,
+                          name(buffer), unrolled.step(reader).name, unrolled.step(before).name));
+      }
+      if (!read)
+        return invalid_argument(
+            fmt::format("step {} writes {}, which no step reads", unrolled.step(before).name, name(buffer)));
+    }
+  }
+  return {};
+}
+
+std::string Graph::to_string(int workers) const {
+  std::string text;
+  for (const Step& step : steps) {
+    text += fmt::format("{:<20}", step.name);
+    if (step.matrix.tiles > 0) {
+      const int most = share_of(step.matrix.tiles, workers, 0).count;
+      text += fmt::format(" {:>5} tiles of {:>3} stages, {:>3} for a worker at most, {:>8.1f} MB", step.matrix.tiles,
+                          step.matrix.stages, most, static_cast<double>(step.matrix.bytes()) * 1e-6);
+    } else {
+      text += fmt::format(" {:>5} units", step.units);
+    }
+    text += "  waits for";
+    for (const Step::Read& read : step.reads)
+      text += fmt::format(" {}{}", buffers[static_cast<std::size_t>(read.buffer)].name, read.whole ? "" : " (a part)");
+    text += ", writes";
+    for (const int buffer : step.writes) text += " " + buffers[static_cast<std::size_t>(buffer)].name;
+    text += "\n";
+  }
+  return text;
+}
+
+Result<TaskLists> plan_static(const Graph& graph, int workers) {
+  TaskLists lists;
+  lists.count = static_cast<int>(graph.steps.size());
+  const auto offset = [&](const auto& list, std::size_t number, const auto& buffer_of) {
+    return number < list.size() ? graph.buffers[static_cast<std::size_t>(buffer_of(list[number]))].offset : 0;
+  };
+  const auto of_read = [](const Step::Read& read) { return read.buffer; };
+  const auto of_write = [](int buffer) { return buffer; };
+  for (int worker = 0; worker < workers; ++worker) {
+    for (const Step& step : graph.steps) {
+      const Share share = share_of(step.matrix.tiles, workers, worker);
+      if (step.matrix.tiles > 0 && step.matrix.passes() > 1 && share.count > kMostPassTiles)
+        return invalid_argument(
+            fmt::format("step {} has {} tiles of {} stages for {} workers; allowed: {} for each worker, if a tile has "
+                        "more than {} stages",
+                        step.name, step.matrix.tiles, step.matrix.stages, workers, kMostPassTiles, kMostPassStages));
+      lists.tasks.push_back({step.kind, step.layer, share.first, share.count, step.matrix, step.weights,
+                             offset(step.reads, 0, of_read), offset(step.writes, 0, of_write),
+                             offset(step.reads, 1, of_read), step.norm});
+    }
+  }
+  return lists;
+}
+
+}  // namespace farwarp::fleet

@@ -1,0 +1,94 @@
+#include "farwarp/fleet/graph.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace farwarp::fleet {
+namespace {
+
+TEST(Layout, EveryElementHasItsPlace) {
+  for (const MatrixUnit unit : {MatrixUnit::kWgmma, MatrixUnit::kMfma}) {
+    for (const int workers : {1, 3, 8}) {
+      for (const MatrixShape shape : {MatrixShape{7, 1}, MatrixShape{2, 3}, MatrixShape{5, 2 * kMostPassStages + 1}}) {
+        std::set<std::int64_t> seen;
+        const int rows = shape.tiles * kTileRows, columns = shape.stages * kStageColumns;
+        for (int row = 0; row < rows; ++row) {
+          for (int column = 0; column < columns; ++column) {
+            const std::int64_t at = element_offset(shape, unit, workers, row, column);
+            ASSERT_TRUE(at >= 0 && at < shape.bytes() && at % 2 == 0);
+            if (column % 4 == 0) {
+              seen.insert(at);
+            } else {
+              ASSERT_EQ(at, element_offset(shape, unit, workers, row, column - 1) + 2);
+            }
+          }
+        }
+        EXPECT_EQ(seen.size(), static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns) / 4);
+      }
+    }
+  }
+}
+
+TEST(Layout, SharesCoverAllTiles) {
+  for (const int workers : {1, 2, 7, 132}) {
+    for (const int total : {1, 5, 132, 263, 1000}) {
+      int next = 0;
+      for (int worker = 0; worker < workers; ++worker) {
+        const Share share = share_of(total, workers, worker);
+        EXPECT_EQ(share.first, next);
+        for (int i = 0; i < share.count; ++i) EXPECT_EQ(owner_of(total, workers, share.first + i), worker);
+        next += share.count;
+      }
+      EXPECT_EQ(next, total);
+    }
+  }
+}
+
+/// One layer: a -> b -> a, twice.
+Graph two_steps() {
+  Graph graph;
+  graph.buffers = {{"a"}, {"b"}};
+  graph.steps.push_back({.name = "first", .reads = {{0, true}}, .writes = {1}});
+  graph.steps.push_back({.name = "second", .reads = {{1, true}}, .writes = {0}});
+  return graph;
+}
+
+TEST(Graph, StepsThatReadAllThatWasWrittenMayUseTwoBuffers) { EXPECT_TRUE(two_steps().check({0}).ok()); }
+
+TEST(Graph, WhatNoStepWritesIsNamed) {
+  Graph graph = two_steps();
+  EXPECT_EQ(graph.check({}).message(), "step first reads a, which no step before it writes");
+  graph.steps[0].reads.push_back({1, true});
+  EXPECT_EQ(graph.check({0}).message(), "step first reads b, which no step before it writes") << "a cycle";
+}
+
+TEST(Graph, WhatNoStepReadsIsNamed) {
+  Graph graph = two_steps();
+  graph.buffers.push_back({"c"});
+  graph.steps[1].writes.push_back(2);
+  EXPECT_EQ(graph.check({0}).message(), "step second writes c, which no step reads");
+}
+
+TEST(Graph, ABufferThatIsWrittenTooEarlyIsNamed) {
+  Graph graph = two_steps();
+  // A task of `first` waits for a part of a only, so other tasks of `second` may still read b.
+  graph.steps[0].reads[0].whole = false;
+  graph.steps[1].reads[0].whole = false;
+  EXPECT_EQ(graph.check({0}).message(),
+            "step first writes b again, while step second may still read what step first has written");
+}
+
+TEST(Graph, AMatrixOfSeveralPassesNeedsEnoughWorkers) {
+  Graph graph = two_steps();
+  graph.steps[0].matrix = {16, kMostPassStages + 1};
+  EXPECT_TRUE(plan_static(graph, 4).ok());
+  const auto lists = plan_static(graph, 3);
+  ASSERT_FALSE(lists.ok());
+  EXPECT_EQ(lists.status().message(),
+            "step first has 16 tiles of 21 stages for 3 workers; allowed: 4 for each worker, if a tile has more than "
+            "20 stages");
+}
+
+}  // namespace
+}  // namespace farwarp::fleet

@@ -1,0 +1,127 @@
+// How a matrix of weights lies in device memory: in stages, in the order in which the workers of one launch read it.
+//
+// A tile is 16 rows of the matrix. A stage is 256 columns of a tile, 8 KB: each of a worker's eight warps multiplies 32 of these columns, in two
+// fragments of 16 x 16. A tile belongs to one worker, so no sum crosses workers. A worker's tiles are consecutive. A worker reads its stages in the
+// order pass, tile, column; a pass is as many columns as a worker keeps activations of in registers. At each step of that order all workers'
+// stages lie side by side, because neighbouring blocks should read neighbouring memory (probes/README.md).
+#pragma once
+
+#include <cstdint>
+
+#include "farwarp/base/fragments.h"
+#include "farwarp/base/machine_shape.h"
+
+namespace farwarp::fleet {
+
+inline constexpr int kTileRows = 16;
+inline constexpr int kStageColumns = 256;
+inline constexpr int kStageBytes = kTileRows * kStageColumns * 2;
+inline constexpr int kWarps = 8;           ///< of a worker, that compute
+inline constexpr int kStageFragments = 2;  ///< of a warp
+inline constexpr int kFragmentBytes = 16 * 16 * 2;
+inline constexpr int kMostPassStages = 20;
+inline constexpr int kMostPassTiles =
+    4;  ///< of a worker, in a matrix of several passes: their sums wait in shared memory
+
+// A worker's ring of stages, where there are bulk copies.
+inline constexpr int kRingStages = 24;
+inline constexpr int kRingInFlight =
+    8;  ///< more make every other access of the multiprocessor wait longer (probes/README.md)
+constexpr int ring_bytes(bool bulk_copy) { return bulk_copy ? kRingStages * (kStageBytes + 16) : 0; }
+
+/// Consecutive things of one worker.
+struct Share {
+  std::int32_t first, count;
+};
+/// The first `total` % `workers` workers have one more than the others.
+constexpr Share share_of(int total, int workers, int worker) {
+  const int base = total / workers, extra = total % workers;
+  return {worker * base + (worker < extra ? worker : extra), base + (worker < extra ? 1 : 0)};
+}
+/// Whose share has `number`.
+constexpr int owner_of(int total, int workers, int number) {
+  const int base = total / workers, extra = total % workers;
+  const int in_longer = extra * (base + 1);
+  return number < in_longer ? number / (base + 1) : extra + (number - in_longer) / base;
+}
+
+struct MatrixShape {
+  std::int32_t tiles;
+  std::int32_t stages;  ///< of a tile
+
+  constexpr int passes() const { return (stages + kMostPassStages - 1) / kMostPassStages; }
+  /// Stages of a tile in each pass but the last.
+  constexpr int pass_stages() const { return (stages + passes() - 1) / passes(); }
+  constexpr int stages_of(int pass) const {
+    const int rest = stages - pass * pass_stages();
+    return rest < pass_stages() ? rest : pass_stages();
+  }
+  constexpr std::int64_t bytes() const { return std::int64_t{tiles} * stages * kStageBytes; }
+  /// Stage `stage` of pass `pass` of the worker's tile number `tile`, in stages from the matrix's begin. The worker's next stage of this tile and
+  /// pass is stage_pitch() later.
+  constexpr std::int64_t stage_at(int workers, int worker, int pass, int tile, int stage) const {
+    const int base = tiles / workers, count = stages_of(pass);
+    const std::int64_t earlier = std::int64_t{pass} * pass_stages() * tiles;
+    const int full = tile < base ? tile : base;
+    return earlier + std::int64_t{full} * count * workers + std::int64_t{stage} * stage_pitch(workers, tile) + worker;
+  }
+  constexpr int stage_pitch(int workers, int tile) const { return tile < tiles / workers ? workers : tiles % workers; }
+};
+
+/// Where element (row, column) of a fragment lies in it, in bytes: each lane's part of A together.
+constexpr int fragment_offset(MatrixUnit unit, int row, int column) {
+  if (unit == MatrixUnit::kWgmma) return (row % 8 * 4 + column / 4) * 16 + row / 8 * 8 + column % 4 * 2;
+  return (column / 4 * 16 + row) * 8 + column % 4 * 2;
+}
+
+/// Where element (row, column) of a tile lies in one of its stages, in bytes; `column` is of the stage.
+constexpr int stage_offset(MatrixUnit unit, int row, int column) {
+  return column / 16 * kFragmentBytes + fragment_offset(unit, row, column % 16);
+}
+
+/// Where element (row, column) of the matrix lies, in bytes from its begin.
+constexpr std::int64_t element_offset(const MatrixShape& shape, MatrixUnit unit, int workers, int row, int column) {
+  const int tile = row / kTileRows, worker = owner_of(shape.tiles, workers, tile);
+  const int stage = column / kStageColumns, pass = stage / shape.pass_stages();
+  const std::int64_t at = shape.stage_at(workers, worker, pass, tile - share_of(shape.tiles, workers, worker).first,
+                                         stage - pass * shape.pass_stages());
+  return at * kStageBytes + stage_offset(unit, row % kTileRows, column % kStageColumns);
+}
+
+// ---- activations
+//
+// Between tasks activations are vectors of bf16 for several columns (sequences), as packets that carry four numbers and a tag: the tag says of
+// which token and layer they are, so a reader needs no counter and no fence, and nothing is ever cleared.
+
+inline constexpr int kMostColumns = 8;
+
+/// Rows 4i to 4i + 3 of a column are one packet. The four packets of 16 rows of a column lie together.
+constexpr std::int64_t packet_at(int columns, int row, int column) {
+  return (std::int64_t{row / 16} * columns + column) * 4 + row / 4 % 4;
+}
+
+/// Where the numbers of projections lie in a worker's shared memory; bytes.
+template <int columns>
+struct ProjectShared {
+  static constexpr int kTile = columns * kTileRows * 4;
+  static constexpr int partials(int parity, int warp) {
+    return (parity * kWarps + warp) * kTile;
+  }                                                                              ///< [columns][16] fp32
+  static constexpr int kept(int tile) { return partials(2, 0) + tile * kTile; }  ///< the same, of earlier passes
+  static constexpr int kSquares = kept(kMostPassTiles);                          ///< [warps][columns] fp32
+  static constexpr int kBytes = kSquares + kWarps * columns * 4;
+};
+
+/// A task, as a worker reads it. What the operands are depends on the kind.
+struct alignas(16) Task {
+  std::int32_t kind, layer;
+  std::int32_t first, count;  ///< tiles, or units of another kind
+  MatrixShape matrix;         ///< of which these tiles are
+  std::int64_t weights;       ///< the matrix, in bytes from the weights' begin
+  std::int64_t in, out;       ///< packets, in bytes in the heap
+  std::int64_t old;           ///< packets of what the result is added to
+  std::int64_t norm;          ///< a vector of bf16 that `in` is multiplied by, in bytes from the weights' begin
+};
+static_assert(sizeof(Task) == 64);
+
+}  // namespace farwarp::fleet

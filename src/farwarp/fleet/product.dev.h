@@ -1,0 +1,51 @@
+// A warp's product of a fragment of weights and activations, alike for both matrix units.
+#pragma once
+
+#include "farwarp/fleet/layout.h"
+#include "farwarp/substrate/device.h"
+
+namespace farwarp::FARWARP_TARGET::fleet {
+
+using namespace farwarp::fleet;
+
+inline constexpr bool kMfma = Target::kMatrixUnit == MatrixUnit::kMfma;
+inline constexpr int kLaneRows = kMfma ? 1 : 2;  ///< rows of weights that a lane has four columns of
+
+/// A lane's part of 16 x 16 weights: four columns of each of its rows, as memory holds them (fragment_offset()).
+template <MatrixUnit unit>
+struct FragmentOf {
+  std::uint64_t rows[unit == MatrixUnit::kMfma ? 1 : 2];
+};
+using Fragment = FragmentOf<Target::kMatrixUnit>;
+
+/// A lane's four sums of 16 rows x the columns of activations.
+using Sums = float[4];
+constexpr FARWARP_DEVICE MatrixIndex sum_index(int lane, int i) { return kMfma ? mfma_sum(lane, i) : mma_sum(lane, i); }
+/// The column of activations, and which four of the fragment's 16 columns, that a lane gives to a product.
+constexpr FARWARP_DEVICE int operand_column(int lane) { return kMfma ? lane % 16 : lane / 4; }
+constexpr FARWARP_DEVICE int operand_four(int lane) { return kMfma ? lane / 16 : lane % 4; }
+/// Row `i` of the lane's rows of a fragment.
+constexpr FARWARP_DEVICE int operand_row(int lane, int i) { return kMfma ? lane % 16 : lane / 4 + 8 * i; }
+
+/// [thread] The lane's part of the fragment at `memory`.
+template <MatrixUnit unit = Target::kMatrixUnit, template <class> class Space>
+FARWARP_DEVICE FragmentOf<unit> load_fragment(Space<const std::byte> memory) {
+  if constexpr (unit == MatrixUnit::kMfma) {
+    return {{load(Space<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>(memory.raw)) + lane_index())}};
+  } else {
+    const Vec16 rows = load(Space<const Vec16>(reinterpret_cast<const Vec16*>(memory.raw)) + lane_index());
+    return {{rows.lo, rows.hi}};
+  }
+}
+
+/// [warp] sums += weights * activations.
+template <MatrixUnit unit>
+FARWARP_DEVICE void multiply_fragment(Sums& sums, const FragmentOf<unit>& weights, std::uint64_t activations) {
+  if constexpr (unit == MatrixUnit::kMfma) {
+    mfma<Bf16>(sums, weights.rows[0], activations);
+  } else {
+    mma<Bf16>(sums, weights.rows, activations);
+  }
+}
+
+}  // namespace farwarp::FARWARP_TARGET::fleet

@@ -1,0 +1,149 @@
+// How a worker reads its stages of weights. Hopper: one warp loads them into a ring in shared memory and runs ahead of the tasks; the weights of the
+// next task arrive while this one waits for activations. CDNA: each wave loads its fragments of a tile into registers.
+#pragma once
+
+#include "farwarp/fleet/product.dev.h"
+#include "farwarp/tile/ring.dev.h"
+#include "farwarp/world/device/wait.dev.h"
+
+namespace farwarp::FARWARP_TARGET::fleet {
+
+inline constexpr int kWorkerThreads = kWarps * Target::kWarpSize;  ///< that compute
+inline constexpr int kBlockThreads = kWorkerThreads + (Target::kHasBulkCopy ? Target::kWarpSize : 0);
+
+/// [the warps that compute] Barrier.
+FARWARP_DEVICE void sync_warps() {
+  if constexpr (Target::kHasBulkCopy) {
+    group_sync(1, kWorkerThreads);
+  } else {
+    block_sync();
+  }
+}
+
+using WeightRing = tile::Ring<kRingStages>;
+using RingPosition = tile::RingPosition<kRingStages>;
+
+FARWARP_DEVICE WeightRing weight_ring(Shared<std::byte> memory) {
+  return WeightRing(memory + kRingStages * kStageBytes);
+}
+
+/// The loading thread of a worker.
+class WeightLoader {
+ public:
+  FARWARP_DEVICE WeightLoader(const WorldView& view, Shared<std::byte> memory, Global<const std::byte> weights)
+      : view_(view), memory_(memory), weights_(weights) {}
+
+  /// [thread] Issues the copies of a task's stages. False if a wait has expired.
+  FARWARP_DEVICE bool load(const Task& task) {
+    const MatrixShape& matrix = task.matrix;
+    for (int pass = 0; pass < matrix.passes(); ++pass) {
+      for (int tile = 0; tile < task.count; ++tile) {
+        const std::int64_t pitch = std::int64_t{matrix.stage_pitch(num_blocks(), tile)} * kStageBytes;
+        Global<const std::byte> from =
+            weights_ + task.weights + matrix.stage_at(num_blocks(), block_index(), pass, tile, 0) * kStageBytes;
+        for (int stage = 0; stage < matrix.stages_of(pass); ++stage, from += pitch) {
+          if (!load_stage(from)) return false;
+        }
+      }
+    }
+    return true;
+  }
+  /// [thread] Waits until all copies have landed: a block must not end before.
+  FARWARP_DEVICE void drain() {
+    BlockWaits waits;
+    const WeightRing ring = weight_ring(memory_);
+    for (; in_flight_ > 0; --in_flight_, landed_.advance())
+      wait_mbarrier(waits, view_, ring.full(landed_.stage), landed_.parity);
+  }
+  FARWARP_DEVICE BlockWaits& waits() { return waits_; }
+
+ private:
+  FARWARP_DEVICE bool load_stage(Global<const std::byte> from) {
+    const WeightRing ring = weight_ring(memory_);
+    if (!wait_mbarrier(waits_, view_, ring.empty(next_.stage), next_.parity ^ 1)) return false;
+    if (in_flight_ == kRingInFlight) {
+      if (!wait_mbarrier(waits_, view_, ring.full(landed_.stage), landed_.parity)) return false;
+      landed_.advance();
+      --in_flight_;
+    }
+    mbarrier_arrive_expect(ring.full(next_.stage), kStageBytes);
+    bulk_load(memory_ + next_.stage * kStageBytes, from, kStageBytes, ring.full(next_.stage));
+    next_.advance();
+    ++in_flight_;
+    return true;
+  }
+
+  const WorldView& view_;
+  Shared<std::byte> memory_;
+  Global<const std::byte> weights_;
+  RingPosition next_, landed_;
+  int in_flight_ = 0;
+  BlockWaits waits_;
+};
+
+/// The fragments of weights, as a warp that computes gets them.
+class WeightReader {
+ public:
+  FARWARP_DEVICE WeightReader(const WorldView& view, Shared<std::byte> memory, Global<const std::byte> weights)
+      : view_(view), memory_(memory), weights_(weights) {}
+
+  /// [warp] Multiplies the warp's columns of one tile and pass: use(i, fragment) for i from 0 to 2 * stages - 1.
+  template <class Use>
+  FARWARP_DEVICE void read(const Task& task, int pass, int tile, const Use& use) {
+    if constexpr (Target::kHasBulkCopy) {
+      read_ring(task.matrix.stages_of(pass), use);
+    } else {
+      const Global<const std::byte> first =
+          weights_ + task.weights + task.matrix.stage_at(num_blocks(), block_index(), pass, tile, 0) * kStageBytes;
+      read_memory(first, std::int64_t{task.matrix.stage_pitch(num_blocks(), tile)} * kStageBytes,
+                  task.matrix.stages_of(pass), use);
+    }
+  }
+  FARWARP_DEVICE BlockWaits& waits() { return waits_; }
+
+ private:
+  template <class Use>
+  FARWARP_DEVICE void read_ring(int stages, const Use& use) {
+    const WeightRing ring = weight_ring(memory_);
+#pragma unroll
+    for (int stage = 0; stage < kMostPassStages; ++stage) {
+      if (stage >= stages) break;
+      wait_mbarrier(waits_, view_, ring.full(position_.stage), position_.parity);
+      const Shared<const std::byte> memory =
+          memory_ + (position_.stage * kStageBytes + warp_index() * kStageFragments * kFragmentBytes);
+      Fragment fragments[kStageFragments];
+#pragma unroll
+      for (int i = 0; i < kStageFragments; ++i) fragments[i] = load_fragment(memory + i * kFragmentBytes);
+      warp_sync();
+      if (lane_index() == 0) mbarrier_arrive(ring.empty(position_.stage));
+      position_.advance();
+#pragma unroll
+      for (int i = 0; i < kStageFragments; ++i) use(stage * kStageFragments + i, fragments[i]);
+    }
+  }
+  template <class Use>
+  FARWARP_DEVICE void read_memory(Global<const std::byte> first, std::int64_t pitch, int stages, const Use& use) {
+    Fragment fragments[kMostPassStages * kStageFragments];
+#pragma unroll
+    for (int stage = 0; stage < kMostPassStages; ++stage) {
+      if (stage >= stages) break;
+      const Global<const std::byte> memory = first + (stage * pitch + warp_index() * kStageFragments * kFragmentBytes);
+#pragma unroll
+      for (int i = 0; i < kStageFragments; ++i)
+        fragments[stage * kStageFragments + i] = load_fragment(memory + i * kFragmentBytes);
+    }
+#pragma unroll
+    for (int i = 0; i < kMostPassStages * kStageFragments; ++i) {
+      if (i >= stages * kStageFragments) break;
+      use(i, fragments[i]);
+    }
+  }
+
+  const WorldView& view_;
+  Shared<std::byte> memory_;
+  Global<const std::byte> weights_;
+  RingPosition position_;
+  BlockWaits waits_;
+};
+
+}  // namespace farwarp::FARWARP_TARGET::fleet

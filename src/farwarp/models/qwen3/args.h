@@ -1,0 +1,89 @@
+// The arguments of the kernels that decode Qwen3.
+#pragma once
+
+#include <cstdint>
+
+#include "farwarp/fleet/layout.h"
+#include "farwarp/world/view.h"
+
+namespace farwarp::qwen3 {
+
+enum class Kind : std::int32_t { kEmbed, kQkv, kAttend, kMerge, kOut, kGateUp, kDown, kHead, kSample };
+
+/// Wait sites of the ledger.
+enum Site : std::uint32_t {
+  kSiteQkv,
+  kSiteHeads,
+  kSitePartial,
+  kSiteOut,
+  kSiteGateUp,
+  kSiteDown,
+  kSiteOld,
+  kSiteHead,
+  kSiteCandidate,
+  kSiteWeights,
+  kSiteLogits,
+  kSites
+};
+inline constexpr const char* kSiteNames[kSites] = {"the input of q, k, v",
+                                                   "q, k, v of a head",
+                                                   "a partial output of attention",
+                                                   "attention's output",
+                                                   "the input of gate and up",
+                                                   "the input of down",
+                                                   "the residual",
+                                                   "the input of the head",
+                                                   "a worker's best token",
+                                                   "a stage of weights",
+                                                   "a logit"};
+
+inline constexpr int kPageKeys = 16;
+inline constexpr int kSplitKeys = 128;  ///< keys that a worker attends to at once
+inline constexpr int kMostGroup = 8;    ///< query heads of a KV head
+inline constexpr int kMostHeadDim = 128;
+
+/// A sequence between launches; a launch continues where the one before has ended.
+struct SequenceState {
+  std::int32_t token;     ///< the next input
+  std::int32_t position;  ///< of that token
+  std::int32_t alive;     ///< 0: no sequence, or it has ended
+  std::int32_t prompt;    ///< tokens of its prompt: inputs are the prompt's, not the samples
+};
+struct DecodeState {
+  std::uint32_t tag;  ///< the tag of the next token's first layer
+  std::uint32_t unused[3];
+  SequenceState sequences[fleet::kMostColumns];
+};
+
+struct Args {
+  WorldView view;
+  std::uint32_t slot;
+  const fleet::Task* tasks;   ///< of all workers
+  const std::int32_t* lists;  ///< [workers + 1]: where a worker's tasks begin
+  std::int32_t first_task,
+      end_task;  ///< of each worker's list; a launch of all tasks decodes tokens, one of a part is a part of one token
+  std::int32_t tokens;  ///< to decode
+  const std::byte* weights;
+  const std::uint16_t* embedding;  ///< bf16 [vocabulary][hidden]
+  const float* rotations;          ///< [positions][head_dim / 2]: cosine, sine
+  std::byte* cache;                ///< bf16 [layers][pages][kv_heads][K, V][head_dim / 16][fragment]
+  const std::int32_t* page_table;  ///< [columns][max_pages]
+  std::int64_t q_norm, k_norm;     ///< of layer 0, in bytes from `weights`; layers follow each other at norm_pitch
+  std::int64_t norm_pitch;
+  DecodeState* state;
+  const std::int32_t* prompts;  ///< [columns][max_prompt]
+  std::int32_t* sampled;        ///< [columns][tokens], columns sampled_pitch apart
+  std::int32_t sampled_pitch;
+  float* logits;  ///< [tokens][columns][vocabulary], or null
+  std::int32_t layers, hidden, query_heads, kv_heads, head_dim, intermediate, vocabulary;
+  std::int32_t pages, max_pages, max_prompt;
+  std::int32_t splits;     ///< most of a sequence
+  std::int32_t end_token;  ///< ends a sequence; -1: none
+  float epsilon;
+  float scale_log2;  ///< of scores: head_dim^-0.5 * log2(e)
+  std::int64_t
+      partials;  ///< packets [columns][query_heads][splits][head_dim / 2 + 1]: pairs of fp32, then maximum and sum
+  std::int64_t candidates;  ///< packets [workers][columns]: logit, token
+};
+
+}  // namespace farwarp::qwen3

@@ -1,0 +1,42 @@
+// What a worker knows while it decodes a token, and its shared memory.
+#pragma once
+
+#include <limits>
+
+#include "farwarp/fleet/project.dev.h"
+#include "farwarp/models/qwen3/shared_layout.h"
+
+namespace farwarp::FARWARP_TARGET::qwen3 {
+
+using namespace farwarp::qwen3;
+using namespace fleet;
+
+inline constexpr float kNothing = -std::numeric_limits<float>::infinity();
+
+template <int columns>
+using Layout = SharedLayout<columns, Target::kHasBulkCopy>;
+
+template <class Word>
+FARWARP_DEVICE Shared<Word> word_at(Shared<std::byte> memory, int offset) {
+  return Shared<Word>(reinterpret_cast<Word*>((memory + offset).raw));
+}
+
+template <int columns>
+struct Context {
+  const Args& args;
+  Call& call;  ///< its epoch is the tag of the token and layer
+  Shared<std::byte> memory;
+
+  FARWARP_DEVICE SequenceState sequence(int column) const {
+    const Vec16 words = load(word_at<const Vec16>(memory, Layout<columns>::kSequences) + column);
+    return std::bit_cast<SequenceState>(words);
+  }
+  FARWARP_DEVICE void set_sequence(int column, const SequenceState& state) const {
+    store(word_at<Vec16>(memory, Layout<columns>::kSequences) + column, std::bit_cast<Vec16>(state));
+  }
+  FARWARP_DEVICE Global<const std::uint64_t> parameter(std::int64_t offset) const {
+    return Global<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>(args.weights + offset));
+  }
+};
+
+}  // namespace farwarp::FARWARP_TARGET::qwen3

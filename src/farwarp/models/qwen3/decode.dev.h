@@ -1,0 +1,134 @@
+// The kernel: a worker's list of tasks, token by token.
+#pragma once
+
+#include "farwarp/models/qwen3/steps.dev.h"
+
+namespace farwarp::FARWARP_TARGET::qwen3 {
+
+/// [thread] A task of this worker's list.
+FARWARP_DEVICE Task load_task(const Args& args, int number) {
+  struct Words {
+    Vec16 of[4];
+  } words;
+  const Global<const Vec16> from =
+      Global<const Vec16>(reinterpret_cast<const Vec16*>(args.tasks)) + std::int64_t{number} * 4;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) words.of[i] = load(from + i);
+  Task task = std::bit_cast<Task>(words);
+  task.kind = uniform(task.kind);
+  task.layer = uniform(task.layer);
+  task.count = uniform(task.count);
+  task.matrix = {uniform(task.matrix.tiles), uniform(task.matrix.stages)};
+  return task;
+}
+
+/// Whether all sequences have ended, or the call has been given up.
+template <int columns>
+FARWARP_DEVICE bool stops(const Context<columns>& context) {
+  if (load(word_at<const std::uint32_t>(context.memory, Layout<columns>::kStop)) != 0) return true;
+  for (int column = 0; column < columns; ++column) {
+    if (context.sequence(column).alive != 0) return false;
+  }
+  return true;
+}
+
+/// [the warps that compute] The number of tokens that have been decoded.
+template <int columns>
+FARWARP_DEVICE int decode_tokens(const Context<columns>& context, WeightReader& weights, int first, int end) {
+  const Args& args = context.args;
+  Call& call = context.call;
+  Steps<columns> steps(context, weights);
+  const std::uint64_t budget = call.deadline_ns - call.started_ns;
+  const std::uint32_t first_tag = call.epoch;
+  Task next = load_task(args, first);
+  for (int token = 0; token < args.tokens; ++token) {
+    const std::uint32_t tag = first_tag + static_cast<std::uint32_t>(token * (args.layers + 1));
+    call.deadline_ns = nanoseconds() + budget;
+    for (int number = first; number < end; ++number) {
+      const Task task = next;
+      next = load_task(args, number + 1 < end ? number + 1 : first);  // while this task is done
+      call.epoch = tag + static_cast<std::uint32_t>(task.layer);
+      steps.run(task, token);
+    }
+    const bool stop = stops(context);
+    if constexpr (Target::kHasBulkCopy) {
+      sync_warps();
+      if (thread_index() == 0) mbarrier_arrive(word_at<Mbarrier>(context.memory, Layout<columns>::kDecided));
+    }
+    if (stop) return token + 1;
+  }
+  return args.tokens;
+}
+
+/// [thread] Loads the weights of all tasks. At the end of each token it waits until the token is decided.
+template <int columns>
+FARWARP_DEVICE void load_weights(const Context<columns>& context, int first, int end, BlockWaits& reported) {
+  const Args& args = context.args;
+  WeightLoader loader(args.view, context.memory, Global<const std::byte>(args.weights));
+  for (int token = 0; token < args.tokens; ++token) {
+    bool ok = true;
+    for (int number = first; number < end && ok; ++number) {
+      const Task task = load_task(args, number);
+      if (task.matrix.tiles > 0) ok = loader.load(task);
+    }
+    if (!ok || !wait_mbarrier(loader.waits(), args.view, word_at<Mbarrier>(context.memory, Layout<columns>::kDecided),
+                              token & 1))
+      break;
+    if (stops(context)) break;
+  }
+  loader.drain();
+  reported = loader.waits();
+}
+
+template <int columns>
+FARWARP_DEVICE void decode(const Args& args) {
+  const Shared<std::byte> memory = block_shared();
+  if constexpr (Target::kHasBulkCopy) {
+    if (thread_index() == 0) {
+      mbarrier_init(word_at<Mbarrier>(memory, Layout<columns>::kDecided), 1);
+      weight_ring(memory).initialise(kWarps);
+    }
+  }
+  Call call = begin_call(args.view, args.slot, 0);
+  if (!call.live) return;
+  Call tagged = call;
+  const Context<columns> context{args, tagged, memory};
+  const auto zero = [&](int offset, int bytes) {
+    for (int i = thread_index() * 8; i < bytes; i += num_threads() * 8)
+      store(word_at<std::uint64_t>(memory, offset + i), 0u);
+  };
+  zero(Layout<columns>::kQueries, kMostGroup * kMostHeadDim * 2);  // rows that are no query stay zeros
+  zero(Layout<columns>::kProbabilities, kMostGroup * kSplitKeys * 2);
+  if (thread_index() == 0) store(word_at<std::uint32_t>(memory, Layout<columns>::kStop), 0u);
+  const Global<const Vec16> state(reinterpret_cast<const Vec16*>(args.state));
+  if (thread_index() < columns)
+    store(word_at<Vec16>(memory, Layout<columns>::kSequences) + thread_index(), load(state + 1 + thread_index()));
+  tagged.epoch = static_cast<std::uint32_t>(load(state).lo);
+  const std::uint32_t first_tag = tagged.epoch;
+  const Global<const std::int32_t> lists(args.lists);
+  const int begin = uniform(load(lists + block_index()));
+  const int first = begin + args.first_task, end = begin + args.end_task;
+  block_sync();
+  BlockWaits waits;
+  if (thread_index() < kWorkerThreads) {
+    WeightReader weights(args.view, memory, Global<const std::byte>(args.weights));
+    const int decoded = decode_tokens(context, weights, first, end);
+    waits = weights.waits();
+    const bool whole = static_cast<Kind>(load_task(args, end - 1).kind) == Kind::kSample;
+    if (block_index() == 0 && whole && tagged.live) {
+      const Global<Vec16> to(reinterpret_cast<Vec16*>(args.state));
+      if (thread_index() < columns)
+        store(to + 1 + thread_index(),
+              load(word_at<const Vec16>(memory, Layout<columns>::kSequences) + thread_index()));
+      if (thread_index() == 0)
+        store(Global<std::uint32_t>(&args.state->tag),
+              first_tag + static_cast<std::uint32_t>(decoded * (args.layers + 1)));
+    }
+  } else if (thread_index() == kWorkerThreads) {
+    if constexpr (Target::kHasBulkCopy) load_weights(context, first, end, waits);
+  }
+  report_expired(waits, args.view, args.slot, kSiteWeights);
+  end_call(call, 0);
+}
+
+}  // namespace farwarp::FARWARP_TARGET::qwen3

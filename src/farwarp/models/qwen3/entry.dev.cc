@@ -1,0 +1,11 @@
+// The kernels that decode Qwen3: a variant for each number of columns.
+#include "farwarp/models/qwen3/decode.dev.h"
+
+namespace farwarp::FARWARP_TARGET::qwen3 {
+
+FARWARP_KERNEL(qwen3_decode_1, Args, kBlockThreads) { decode<1>(args); }
+FARWARP_KERNEL(qwen3_decode_2, Args, kBlockThreads) { decode<2>(args); }
+FARWARP_KERNEL(qwen3_decode_4, Args, kBlockThreads) { decode<4>(args); }
+FARWARP_KERNEL(qwen3_decode_8, Args, kBlockThreads) { decode<8>(args); }
+
+}  // namespace farwarp::FARWARP_TARGET::qwen3

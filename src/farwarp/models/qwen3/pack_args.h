@@ -1,0 +1,25 @@
+// The arguments of the kernel that brings a tensor into the layout that tasks read.
+#pragma once
+
+#include <cstdint>
+
+#include "farwarp/fleet/layout.h"
+#include "farwarp/models/qwen3/weights.h"
+
+namespace farwarp::qwen3 {
+
+inline constexpr int kPackThreads = 256;
+
+struct PackArgs {
+  const std::uint16_t* source;  ///< bf16 [rows][columns]; null: `random`
+  RandomTensor random;
+  std::int32_t rows, columns;  ///< columns is a multiple of 4
+  std::byte* to;
+  fleet::MatrixShape shape;  ///< of the matrix that the tensor is a part of; no tiles: it is stored row by row
+  std::int32_t workers;
+  std::int32_t first_row;  ///< of the tensor in that matrix
+  std::int32_t
+      paired;  ///< 1: rows 8i to 8i + 7 become the first half of tile i of the matrix, then those of another tensor; 2: the second half
+};
+
+}  // namespace farwarp::qwen3

@@ -1,0 +1,182 @@
+#include "farwarp/models/qwen3/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "farwarp/base/arguments.h"
+#include "farwarp/models/qwen3/shared_layout.h"
+
+namespace farwarp {
+namespace {
+
+using fleet::Buffer;
+using fleet::Graph;
+using fleet::MatrixShape;
+using fleet::Step;
+using qwen3::Kind;
+
+constexpr int kMostPositions = 1 << 20;
+
+Status check(const Qwen3Limits& limits) {
+  const auto wrong = [](const char* field, int value, const std::string& allowed) {
+    return invalid_argument(fmt::format("Qwen3Limits.{} is {}; allowed: {}", field, value, allowed));
+  };
+  if (limits.sequences < 1 || limits.sequences > fleet::kMostColumns)
+    return wrong("sequences", limits.sequences, fmt::format("1 to {}", fleet::kMostColumns));
+  if (limits.positions < 1 || limits.positions > kMostPositions)
+    return wrong("positions", limits.positions, fmt::format("1 to {}", kMostPositions));
+  if (limits.max_sms < 0) return wrong("max_sms", limits.max_sms, "0 (all) or more");
+  return {};
+}
+
+MatrixShape matrix(int rows, int columns) {
+  return {(rows + fleet::kTileRows - 1) / fleet::kTileRows, columns / fleet::kStageColumns};
+}
+
+template <int columns>
+int shared_bytes(bool bulk_copy) {
+  return bulk_copy ? qwen3::SharedLayout<columns, true>::kBytes : qwen3::SharedLayout<columns, false>::kBytes;
+}
+
+/// Builds the graph, and gives each matrix its place.
+class Builder {
+ public:
+  explicit Builder(Qwen3Plan& plan) : plan_(plan), graph_(plan.graph), config_(plan.config) {}
+
+  void build() {
+    const int heads = config_.query_heads, dim = config_.head_dim;
+    const int x = vector("x", config_.hidden), middle = vector("middle", config_.hidden),
+              activated = vector("activated", config_.intermediate);
+    const int qkv = vector("qkv", (heads + 2 * config_.kv_heads) * dim), attended = vector("attended", heads * dim);
+    plan_.partials = buffer("partials", std::int64_t{plan_.columns} * heads * plan_.splits * (dim / 2 + 1));
+    plan_.candidates = buffer("candidates", std::int64_t{plan_.columns} * plan_.workers);
+    const int choice = buffer("choice", 0);  // each worker has its own
+    plan_.norms = take(0);
+    plan_.norm_pitch = (2 * config_.hidden + 2 * dim) * 2;
+    plan_.weight_bytes += plan_.norm_pitch * config_.layers;
+    plan_.final_norm = take(config_.hidden * 2);
+
+    add({.name = "embed",
+         .kind = of(Kind::kEmbed),
+         .matrix = {config_.hidden / fleet::kTileRows, 0},
+         .reads = {{choice, false}},
+         .writes = {x}});
+    for (int layer = 0; layer < config_.layers; ++layer) {
+      const std::int64_t norm = plan_.norms + layer * plan_.norm_pitch;
+      const auto name = [&](const char* step) { return fmt::format("{} {}", step, layer); };
+      add_matrix({.name = name("qkv"),
+                  .kind = of(Kind::kQkv),
+                  .layer = layer,
+                  .norm = norm,
+                  .reads = {{x, true}},
+                  .writes = {qkv}},
+                 (heads + 2 * config_.kv_heads) * dim, config_.hidden);
+      add({.name = name("attend"),
+           .kind = of(Kind::kAttend),
+           .layer = layer,
+           .units = plan_.columns * config_.kv_heads * plan_.splits,
+           .reads = {{qkv, false}},
+           .writes = {plan_.partials}});
+      add({.name = name("merge"),
+           .kind = of(Kind::kMerge),
+           .layer = layer,
+           .units = plan_.columns * heads,
+           .reads = {{plan_.partials, false}},
+           .writes = {attended}});
+      add_matrix({.name = name("out"),
+                  .kind = of(Kind::kOut),
+                  .layer = layer,
+                  .reads = {{attended, true}, {x, false}},
+                  .writes = {middle}},
+                 config_.hidden, heads * dim);
+      add_matrix({.name = name("gate up"),
+                  .kind = of(Kind::kGateUp),
+                  .layer = layer,
+                  .norm = norm + config_.hidden * 2,
+                  .reads = {{middle, true}},
+                  .writes = {activated}},
+                 2 * config_.intermediate, config_.hidden);
+      add_matrix({.name = name("down"),
+                  .kind = of(Kind::kDown),
+                  .layer = layer,
+                  .reads = {{activated, true}, {middle, false}},
+                  .writes = {x}},
+                 config_.hidden, config_.intermediate);
+    }
+    add_matrix({.name = "head",
+                .kind = of(Kind::kHead),
+                .layer = config_.layers,
+                .norm = plan_.final_norm,
+                .reads = {{x, true}},
+                .writes = {plan_.candidates}},
+               config_.vocabulary, config_.hidden);
+    add({.name = "sample",
+         .kind = of(Kind::kSample),
+         .layer = config_.layers,
+         .units = plan_.workers,
+         .reads = {{plan_.candidates, true}},
+         .writes = {choice}});
+  }
+
+ private:
+  static std::int32_t of(Kind kind) { return static_cast<std::int32_t>(kind); }
+  std::int64_t take(std::int64_t bytes) {
+    const std::int64_t at = plan_.weight_bytes;
+    plan_.weight_bytes = (at + bytes + 1023) / 1024 * 1024;
+    return at;
+  }
+  int buffer(const char* name, std::int64_t packets) {
+    graph_.buffers.push_back({name, packets * 16, plan_.buffer_bytes});
+    plan_.buffer_bytes += (packets * 16 + 127) / 128 * 128;
+    return static_cast<int>(graph_.buffers.size()) - 1;
+  }
+  int vector(const char* name, int rows) { return buffer(name, std::int64_t{rows} / 4 * plan_.columns); }
+  void add(Step step) { graph_.steps.push_back(std::move(step)); }
+  void add_matrix(Step step, int rows, int columns) {
+    step.matrix = matrix(rows, columns);
+    step.weights = take(step.matrix.bytes());
+    add(std::move(step));
+  }
+
+  Qwen3Plan& plan_;
+  Graph& graph_;
+  const Qwen3Config& config_;
+};
+
+}  // namespace
+
+std::int64_t Qwen3Plan::bytes_of_token(std::int64_t keys) const {
+  return weight_bytes + keys * 2 * config.layers * config.kv_heads * config.head_dim * 2;
+}
+
+Result<Qwen3Plan> plan_qwen3(const Qwen3Config& config, const Qwen3Limits& limits, const MachineShape& shape) {
+  if (const Status status = first_failure({config.check(), check(limits)}); !status.ok()) return status;
+  Qwen3Plan plan;
+  plan.config = config;
+  plan.limits = limits;
+  plan.columns = static_cast<int>(std::bit_ceil(static_cast<unsigned>(limits.sequences)));
+  const int most = limits.max_sms == 0 ? shape.multiprocessors : std::min(limits.max_sms, shape.multiprocessors);
+  // Every worker has a tile of gate and up in each layer. So all workers have ended a token before the next one's last step.
+  plan.workers = std::min(most, 2 * config.intermediate / fleet::kTileRows);
+  const TargetTraits& traits = shape.traits;
+  plan.threads = fleet::kWarps * traits.warp_size + (traits.bulk_copy ? traits.warp_size : 0);
+  plan.shared_bytes = plan.columns == 1   ? shared_bytes<1>(traits.bulk_copy)
+                      : plan.columns == 2 ? shared_bytes<2>(traits.bulk_copy)
+                      : plan.columns == 4 ? shared_bytes<4>(traits.bulk_copy)
+                                          : shared_bytes<8>(traits.bulk_copy);
+  plan.max_pages = (limits.positions + qwen3::kPageKeys - 1) / qwen3::kPageKeys;
+  plan.splits = (limits.positions + qwen3::kSplitKeys - 1) / qwen3::kSplitKeys;
+  const std::int64_t fragments =
+      std::int64_t{config.layers} * plan.columns * plan.max_pages * config.kv_heads * 2 * (config.head_dim / 16);
+  plan.cache_bytes = fragments * fleet::kFragmentBytes;
+  plan.embedding_bytes = std::int64_t{config.vocabulary} * config.hidden * 2;
+  Builder(plan).build();
+  // The choice is known to each worker by itself.
+  const int choice = static_cast<int>(plan.graph.buffers.size()) - 1;
+  if (const Status status = plan.graph.check({choice}); !status.ok()) return status;
+  return plan;
+}
+
+}  // namespace farwarp

@@ -1,0 +1,44 @@
+// Where the weights and buffers of a Qwen3 lie, and the graph of a token.
+#pragma once
+
+#include <cstdint>
+
+#include "farwarp/base/machine_shape.h"
+#include "farwarp/fleet/graph.h"
+#include "farwarp/models/qwen3/config.h"
+
+namespace farwarp {
+
+/// What a decoder has room for.
+struct Qwen3Limits {
+  int sequences = 1;     ///< at once, 1 to 8
+  int positions = 1024;  ///< of a sequence, prompt included: 1 to 1,048,576
+  int max_sms = 0;       ///< 0: all
+};
+
+struct Qwen3Plan {
+  Qwen3Config config;
+  Qwen3Limits limits;
+  int columns = 1;  ///< sequences, rounded up to a power of two
+  int workers = 0;
+  int threads = 0;
+  int shared_bytes = 0;
+  int max_pages = 0;                 ///< of a sequence
+  int splits = 0;                    ///< of a sequence, at most
+  fleet::Graph graph;                ///< offsets of buffers are relative to the first buffer
+  int partials = 0, candidates = 0;  ///< which of the graph's buffers
+  std::int64_t buffer_bytes = 0;
+  std::int64_t norms = 0;       ///< of layer 0: input, post-attention, q, k; in bytes from the weights' begin
+  std::int64_t norm_pitch = 0;  ///< from layer to layer
+  std::int64_t final_norm = 0;
+  std::int64_t weight_bytes = 0;  ///< matrices and norms
+  std::int64_t embedding_bytes = 0;
+  std::int64_t cache_bytes = 0;
+
+  /// Bytes that a token must read: all matrices and norms, and the keys and values of `keys` positions in all.
+  std::int64_t bytes_of_token(std::int64_t keys) const;
+};
+
+Result<Qwen3Plan> plan_qwen3(const Qwen3Config& config, const Qwen3Limits& limits, const MachineShape& shape);
+
+}  // namespace farwarp

@@ -1,0 +1,65 @@
+#include "farwarp/models/qwen3/plan.h"
+
+#include <gtest/gtest.h>
+
+namespace farwarp {
+namespace {
+
+MachineShape h200() {
+  return {.target = TargetKind::kCuda, .traits = traits_of(TargetKind::kCuda), .multiprocessors = 132};
+}
+
+TEST(Qwen3Plan, EveryModelHasOne) {
+  for (const char* name :
+       {"tiny", "tiny64", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b", "qwen3-14b", "qwen3-32b"}) {
+    const auto config = qwen3_config(name);
+    ASSERT_TRUE(config.ok()) << config.status().to_string();
+    for (const int sequences : {1, 3, 8}) {
+      const auto plan = plan_qwen3(*config, {.sequences = sequences}, h200());
+      ASSERT_TRUE(plan.ok()) << name << ": " << plan.status().to_string();
+      EXPECT_TRUE(fleet::plan_static(plan->graph, plan->workers).ok()) << name;
+      EXPECT_LE(plan->shared_bytes, h200().traits.shared_bytes);
+    }
+  }
+  EXPECT_EQ(
+      qwen3_config("qwen3-7b").status().message(),
+      "model is qwen3-7b; allowed: tiny, tiny64, qwen3-0.6b, qwen3-1.7b, qwen3-4b, qwen3-8b, qwen3-14b, qwen3-32b");
+}
+
+TEST(Qwen3Plan, ATokenOfTheEightBillionReadsItsWeightsOnce) {
+  const auto plan = plan_qwen3(*qwen3_config("qwen3-8b"), {}, h200());
+  ASSERT_TRUE(plan.ok());
+  EXPECT_NEAR(static_cast<double>(plan->bytes_of_token(0)), 15.14e9, 0.01e9);
+  EXPECT_EQ(plan->workers, 132);
+}
+
+TEST(Qwen3Plan, WhatIsNotAllowedIsNamed) {
+  Qwen3Config config = *qwen3_config("tiny");
+  config.hidden = 300;
+  EXPECT_EQ(plan_qwen3(config, {}, h200()).status().message(),
+            "Qwen3Config.hidden is 300; allowed: a multiple of 256 up to 5120");
+  config = *qwen3_config("tiny");
+  config.head_dim = 96;
+  EXPECT_EQ(plan_qwen3(config, {}, h200()).status().message(), "Qwen3Config.head_dim is 96; allowed: 64, 128");
+  EXPECT_EQ(plan_qwen3(*qwen3_config("tiny"), {.sequences = 9}, h200()).status().message(),
+            "Qwen3Limits.sequences is 9; allowed: 1 to 8");
+}
+
+/// The graph's checks see what would be wrong with a decoder's graph.
+TEST(Qwen3Plan, BrokenGraphsAreNamed) {
+  const auto plan = plan_qwen3(*qwen3_config("tiny"), {}, h200());
+  ASSERT_TRUE(plan.ok());
+  const int choice = static_cast<int>(plan->graph.buffers.size()) - 1;
+  EXPECT_TRUE(plan->graph.check({choice}).ok());
+  fleet::Graph graph = plan->graph;
+  for (fleet::Step& step : graph.steps) {
+    if (step.name == "down 1") step.writes = {1};  // its input's residual, which tasks of the step still read
+  }
+  EXPECT_FALSE(graph.check({choice}).ok());
+  graph = plan->graph;
+  graph.steps.erase(graph.steps.begin() + 3);  // merge 0
+  EXPECT_EQ(graph.check({choice}).message(), "step out 0 reads attended, which no step before it writes");
+}
+
+}  // namespace
+}  // namespace farwarp

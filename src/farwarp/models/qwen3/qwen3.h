@@ -1,0 +1,63 @@
+// Decodes Qwen3 with one kernel that stays on the device for many tokens. README.md describes it.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "farwarp/models/qwen3/plan.h"
+#include "farwarp/runtime/device.h"
+#include "farwarp/world/host/world.h"
+
+namespace farwarp {
+
+/// How a token's tasks are dispatched.
+enum class FleetDispatcher : std::uint8_t {
+  kStatic,  ///< one launch for all tokens; each worker has its list of tasks
+  kGraph,   ///< one launch for each step of each token: the same tasks, for comparison
+};
+
+struct Qwen3Call {
+  int tokens = 1;      ///< of each sequence, 1 to 65,536
+  int end_token = -1;  ///< ends a sequence; -1: none
+  FleetDispatcher dispatcher = FleetDispatcher::kStatic;
+  std::int32_t* sampled =
+      nullptr;  ///< device, [columns][tokens]: greedy choices, also while inputs are a prompt's; of an ended sequence unchanged
+  float* logits = nullptr;  ///< device, [tokens][columns][vocabulary], or null
+};
+
+/// One model on one device, with its weights, its cache and up to eight sequences.
+class Qwen3Decoder {
+ public:
+  /// Collective. Random weights from `seed` (weights.h), the same for the same seed on any machine. Takes plan().weight_bytes +
+  /// embedding_bytes + cache_bytes of device memory beside the World's heap, of which it takes heap_bytes().
+  static Result<Qwen3Decoder> create_random(World& world, const Qwen3Config& config, const Qwen3Limits& limits,
+                                            std::uint64_t seed);
+  static std::int64_t heap_bytes(const Qwen3Plan& plan) { return plan.buffer_bytes; }
+
+  Qwen3Decoder(Qwen3Decoder&&) noexcept;
+  Qwen3Decoder& operator=(Qwen3Decoder&&) noexcept;
+  ~Qwen3Decoder();
+  /// Collective; streams that used it must be idle.
+  Status close();
+
+  const Qwen3Plan& plan() const;
+
+  /// Starts a sequence in place of what `column` had. Its prompt is 1 to limits.positions tokens. Waits for `stream`.
+  Status start(int column, std::span<const std::int32_t> prompt, Stream stream);
+  /// For benches: as if `positions` positions had been decoded. Their keys and values are whatever the cache holds.
+  Status pretend(int column, int positions, std::int32_t token, Stream stream);
+  /// Ends a sequence. Waits for `stream`.
+  Status stop(int column, Stream stream);
+
+  /// Enqueues the decoding of call.tokens tokens of every sequence. Each input is the prompt's next token, or, after the prompt, the choice before.
+  /// kInvalidArgument if a sequence has no room for them. After a failed call the decoder can only be closed.
+  Status decode(const Qwen3Call& call, Stream stream);
+
+ private:
+  struct State;
+  explicit Qwen3Decoder(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace farwarp

@@ -1,0 +1,196 @@
+// The tasks that multiply by weights, the embedding, and the choice of the next token.
+#pragma once
+
+#include "farwarp/models/qwen3/attend.dev.h"
+
+namespace farwarp::FARWARP_TARGET::qwen3 {
+
+/// A logit and its token. Greater logits win, then lower tokens. A NaN wins against all, as kNotANumber.
+struct Candidate {
+  float logit = kNothing;
+  std::int32_t token = kNoToken;
+  static constexpr std::int32_t kNoToken = 0x7fffffff, kNotANumber = -1;
+
+  FARWARP_DEVICE void take(const Candidate& other) {
+    if (other.logit > logit || (other.logit == logit && other.token < token)) *this = other;
+  }
+  FARWARP_DEVICE std::uint64_t packed() const {
+    return std::bit_cast<std::uint32_t>(logit) | static_cast<std::uint64_t>(static_cast<std::uint32_t>(token)) << 32;
+  }
+  static FARWARP_DEVICE Candidate unpack(std::uint64_t bits) {
+    return {std::bit_cast<float>(static_cast<std::uint32_t>(bits)), static_cast<std::int32_t>(bits >> 32)};
+  }
+  static FARWARP_DEVICE Candidate of(float logit, int token) {
+    return logit == logit ? Candidate{logit, token} : Candidate{std::numeric_limits<float>::infinity(), kNotANumber};
+  }
+};
+
+template <int columns>
+class Steps {
+ public:
+  FARWARP_DEVICE Steps(const Context<columns>& context, WeightReader& weights)
+      : context_(context), project_(context.memory + Layout<columns>::kProject, weights) {}
+
+  /// [the warps that compute] `number`: of the token in this launch.
+  FARWARP_DEVICE void run(const Task& task, int number) {
+    const Args& args = context_.args;
+    Call& call = context_.call;
+    const auto no_norm = Global<const std::uint64_t>();
+    const auto store_sums = [&](const FourSums& four) {
+      store_four<columns>(call, task.out, four.tile * kTileRows + four.row, four.column,
+                          pack_four(four.sums[0], four.sums[1], four.sums[2], four.sums[3]));
+    };
+    const auto add_old = [&](const FourSums& four) {
+      const int row = four.tile * kTileRows + four.row;
+      const std::uint64_t old = wait_four<columns>(call, task.old, row, four.column, kSiteOld);
+      Call later = call;
+      if (static_cast<Kind>(task.kind) == Kind::kDown) ++later.epoch;  // it is the next layer's input
+      store_four<columns>(later, task.out, row, four.column,
+                          pack_four(add(number_of(old, 0), four.sums[0]), add(number_of(old, 1), four.sums[1]),
+                                    add(number_of(old, 2), four.sums[2]), add(number_of(old, 3), four.sums[3])));
+    };
+    switch (static_cast<Kind>(task.kind)) {
+      case Kind::kEmbed: embed(task); break;
+      case Kind::kQkv:
+        project_.run(call, task, context_.parameter(task.norm), args.hidden, args.epsilon, kSiteQkv, store_sums);
+        break;
+      case Kind::kAttend: Attention<columns>(context_, task).run(); break;
+      case Kind::kMerge: merge_heads(context_, task); break;
+      case Kind::kOut: project_.run(call, task, no_norm, 0, 0, kSiteOut, add_old); break;
+      case Kind::kGateUp:
+        project_.run(call, task, context_.parameter(task.norm), args.hidden, args.epsilon, kSiteGateUp,
+                     [&](const FourSums& four) { store_activated(task, four); });
+        break;
+      case Kind::kDown: project_.run(call, task, no_norm, 0, 0, kSiteDown, add_old); break;
+      case Kind::kHead: head(task, number); break;
+      case Kind::kSample: sample(number); break;
+    }
+  }
+
+ private:
+  /// The worker's rows of the tokens' embeddings.
+  FARWARP_DEVICE void embed(const Task& task) const {
+    const Args& args = context_.args;
+    const int fours = task.count * kTileRows / 4;
+    for (int i = thread_index(); i < fours * columns; i += kWorkerThreads) {
+      const int column = i % columns, row = task.first * kTileRows + i / columns * 4;
+      const std::int64_t token = context_.sequence(column).token;
+      const auto four = load(Global<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>(args.embedding)) +
+                             (token * args.hidden + row) / 4);
+      store_four<columns>(context_.call, task.out, row, column, four);
+    }
+  }
+
+  /// Rows 0 to 7 of a tile are of gate, rows 8 to 15 the same of up.
+  FARWARP_DEVICE void store_activated(const Task& task, const FourSums& four) const {
+    constexpr float kLog2OfE = 1.44269504f;
+    if (four.row >= 8) return;
+    float numbers[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float gate = four.sums[i];
+      numbers[i] = multiply(divide(gate, add(1.0f, exp2(multiply(-kLog2OfE, gate)))), four.others[i]);
+    }
+    store_four<columns>(context_.call, task.out, four.tile * (kTileRows / 2) + four.row, four.column,
+                        pack_four(numbers[0], numbers[1], numbers[2], numbers[3]));
+  }
+
+  /// Logits of the worker's tokens, and the best one of each column for all workers.
+  FARWARP_DEVICE void head(const Task& task, int number) {
+    const Args& args = context_.args;
+    Candidate best;
+    project_.run(context_.call, task, context_.parameter(task.norm), args.hidden, args.epsilon, kSiteHead,
+                 [&](const FourSums& four) {
+#pragma unroll
+                   for (int i = 0; i < 4; ++i) {
+                     const int token = four.tile * kTileRows + four.row + i;
+                     if (token >= args.vocabulary) continue;
+                     best.take(Candidate::of(four.sums[i], token));
+                     if (args.logits != nullptr)
+                       store(Global<float>(args.logits) +
+                                 ((std::int64_t{number} * columns + four.column) * args.vocabulary + token),
+                             four.sums[i]);
+                   }
+                 });
+    // A column's candidates are on 16 lanes of each half of the warps.
+#pragma unroll
+    for (int lanes = 1; lanes < kTileRows; lanes *= 2) best.take(Candidate::unpack(shuffle_xor(best.packed(), lanes)));
+    const int half = thread_index() / (kWorkerThreads / 2), column = thread_index() % (kWorkerThreads / 2) / kTileRows;
+    const auto bests = word_at<std::uint64_t>(context_.memory, Layout<columns>::kBest);
+    if (lane_index() % kTileRows == 0 && column < columns) store(bests + (half * columns + column), best.packed());
+    drain_stores();  // keys and values that this worker has appended
+    sync_warps();
+    if (thread_index() >= columns) return;
+    best = Candidate::unpack(load(bests + thread_index()));
+    best.take(Candidate::unpack(load(bests + (columns + thread_index()))));
+    fence<Order::release,
+          Scope::device>();  // pairs with the acquire in sample(): the next token reads what this one has appended
+    store_packet(
+        peer_address<Packet>(args.view, args.view.rank, args.candidates) + (block_index() * columns + thread_index()),
+        best.packed(), context_.call.epoch);
+  }
+
+  /// Every worker finds the best token of all workers, and knows the next input of each sequence.
+  FARWARP_DEVICE void sample(int number) const {
+    const Args& args = context_.args;
+    constexpr int kMost = 8;  // candidates of a thread
+    Global<Packet> from[kMost];
+    std::uint64_t data[kMost] = {};
+    std::uint32_t wanted = 0;
+#pragma unroll
+    for (int i = 0; i < kMost; ++i) {
+      const int candidate = thread_index() + i * kWorkerThreads;
+      from[i] = vector_at(args.view, args.candidates) + candidate;
+      if (candidate < num_blocks() * columns) wanted |= 1u << i;
+    }
+    wait_packets<1>(context_.call, from, wanted, data, Wait{.site = kSiteCandidate, .peer = args.view.rank});
+    fence<Order::acquire, Scope::device>();
+    Candidate best;
+#pragma unroll
+    for (int i = 0; i < kMost; ++i) {
+      if (wanted >> i & 1) best.take(Candidate::unpack(data[i]));
+    }
+    warp_sync();
+#pragma unroll
+    for (int lanes = columns; lanes < Target::kWarpSize; lanes *= 2)
+      best.take(Candidate::unpack(shuffle_xor(best.packed(), lanes)));
+    const auto bests = word_at<std::uint64_t>(context_.memory, Layout<columns>::kBest);
+    if (lane_index() < columns) store(bests + (warp_index() * columns + lane_index()), best.packed());
+    sync_warps();
+    if (thread_index() < columns) advance(thread_index(), number);
+    if (!context_.call.live) fetch_add(word_at<std::uint32_t>(context_.memory, Layout<columns>::kStop), 1u);
+    sync_warps();
+  }
+
+  /// [thread] Of one column.
+  FARWARP_DEVICE void advance(int column, int number) const {
+    const Args& args = context_.args;
+    Candidate best;
+    for (int warp = 0; warp < kWarps; ++warp)
+      best.take(Candidate::unpack(
+          load(word_at<const std::uint64_t>(context_.memory, Layout<columns>::kBest) + (warp * columns + column))));
+    SequenceState sequence = context_.sequence(column);
+    if (sequence.alive == 0 || !context_.call.live) return;
+    if (best.token < 0 || best.token >= args.vocabulary) {
+      if (block_index() == 0)
+        give_up(context_.call, StatusCode::kBadInput, kSiteLogits, -1, static_cast<std::uint64_t>(column),
+                static_cast<std::uint64_t>(sequence.position));
+      context_.call.live = false;
+      return;
+    }
+    if (block_index() == 0)
+      store(Global<std::int32_t>(args.sampled) + (column * args.sampled_pitch + number), best.token);
+    ++sequence.position;
+    const bool in_prompt = sequence.position < sequence.prompt;
+    sequence.token =
+        in_prompt ? load(Global<const std::int32_t>(args.prompts) + (column * args.max_prompt + sequence.position))
+                  : best.token;
+    if (!in_prompt && best.token == args.end_token) sequence.alive = 0;
+    context_.set_sequence(column, sequence);
+  }
+
+  const Context<columns>& context_;
+  Projection<columns> project_;
+};
+
+}  // namespace farwarp::FARWARP_TARGET::qwen3
