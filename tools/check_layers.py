@@ -48,7 +48,7 @@ DEFINITIONS = re.compile(r"src/farwarp/substrate/((cuda|hip|emu)/|gpu_cells\.h|p
 VOCABULARY = "src/farwarp/substrate/device.h"
 
 # Leaves may include anything, because no other code may include them.
-LEAF = re.compile(r"/ops/.*/case/|_test(_\w+)?(\.dev)?\.(cc|h)$|/hip_stub/|^(apps|lessons|python|tests)/")
+LEAF = re.compile(r"/(ops|models)/.*/case/|_test(_\w+)?(\.dev)?\.(cc|h)$|/hip_stub/|^(apps|lessons|python|tests)/")
 
 DEVICE_CODE = re.compile(r"\.dev\.(h|cc)$")
 PLAIN_DATA = re.compile(r"(^|/)(plan\.(h|cc)|args\.h|reference\.(h|cc))$")  # may include no device code

@@ -1,0 +1,86 @@
+// Qwen3 as the harness sees it.
+#include "farwarp/harness/case.h"
+
+#include <fmt/format.h>
+
+#include "farwarp/harness/params.h"
+#include "farwarp/models/qwen3/case/run.h"
+
+namespace farwarp::qwen3 {
+namespace {
+
+using harness::Choice;
+using harness::ParamInfo;
+using harness::Params;
+
+const std::vector<ParamInfo> kParams = {
+    {"model", "tiny", "tiny|tiny64|qwen3-0.6b|qwen3-1.7b|qwen3-4b|qwen3-8b|qwen3-14b|qwen3-32b, with random weights"},
+    {"batch", "3", "1 to 8 sequences"},
+    {"prompt", "5", "tokens of the longest prompt"},
+    {"tokens", "6", "decoded in a launch, prompts included"},
+    {"launches", "2", "one after the other; each continues"},
+    {"context", "512", "a bench: keys of each sequence before the first token"},
+    {"dispatcher", "static", "static|graph|both (the same bits)"},
+    {"max_sms", "0", "0 (all) or more"},
+};
+
+Result<CheckConfig> read_config(const Params& params) {
+  enum class Dispatcher : std::uint8_t { kStatic, kGraph, kBoth };
+  static constexpr Choice<Dispatcher> kDispatchers[] = {
+      {"static", Dispatcher::kStatic}, {"graph", Dispatcher::kGraph}, {"both", Dispatcher::kBoth}};
+  harness::ParamReader reader(params, kParams);
+  CheckConfig config;
+  config.model = reader.text("model");
+  const auto shapes = qwen3_config(config.model);
+  if (!shapes.ok()) reader.reject("model", config.model, kParams[0].allowed);
+  config.batch = reader.small_integer("batch", 1, fleet::kMostColumns);
+  config.prompt = reader.small_integer("prompt", 1, 1 << 16);
+  config.tokens = reader.small_integer("tokens", 1, 1 << 12);
+  config.launches = reader.small_integer("launches", 1, 1000);
+  config.context = reader.small_integer("context", 0, 1 << 20);
+  const Dispatcher dispatcher = reader.choice("dispatcher", kDispatchers);
+  config.graph = dispatcher == Dispatcher::kGraph;
+  config.both = dispatcher == Dispatcher::kBoth;
+  config.limits.max_sms = reader.small_integer("max_sms", 0, 1 << 16);
+  if (!reader.status().ok()) return reader.status();
+  config.config = *shapes;
+  config.limits.sequences = config.batch;
+  return config;
+}
+
+class Qwen3Case : public harness::Case {
+ public:
+  explicit Qwen3Case(const CheckConfig& config) : config_(config) {}
+  std::string describe() const override {
+    return fmt::format("{}, random weights, {} sequences, {} launches of {} tokens", config_.model, config_.batch,
+                       config_.launches, config_.tokens);
+  }
+  harness::CheckOutcome check(std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options) override {
+    CheckConfig config = config_;
+    config.limits.positions = std::max(config.prompt, config.launches * config.tokens);
+    return RankRun(config, std::move(bootstrap), options).check();
+  }
+  /// A sample that the host was late for is repeated, and goes on where the late one has ended.
+  harness::BenchOutcome bench(std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options,
+                              const harness::BenchOptions& bench_options) override {
+    CheckConfig config = config_;
+    config.limits.positions = config.context + 8 * config.tokens;
+    return RankRun(config, std::move(bootstrap), options).bench(bench_options);
+  }
+
+ private:
+  CheckConfig config_;
+};
+
+const bool kRegistered = [] {
+  harness::register_operator({"qwen3", "decoding of Qwen3 by one kernel that stays on the device", kParams,
+                              [](const Params& params) -> Result<std::unique_ptr<harness::Case>> {
+                                const auto config = read_config(params);
+                                if (!config.ok()) return config.status();
+                                return std::unique_ptr<harness::Case>(new Qwen3Case(*config));
+                              }});
+  return true;
+}();
+
+}  // namespace
+}  // namespace farwarp::qwen3

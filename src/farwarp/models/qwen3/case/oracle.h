@@ -1,0 +1,61 @@
+// The oracle of Qwen3: one sequence, token by token, in float64. It shares no code with the kernels but the random weights.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "farwarp/models/qwen3/config.h"
+#include "farwarp/models/qwen3/weights.h"
+
+namespace farwarp::qwen3 {
+
+/// The tensors of create_random(), as float.
+class OracleWeights {
+ public:
+  OracleWeights(const Qwen3Config& config, std::uint64_t seed);
+  const Qwen3Config& config() const { return config_; }
+  const std::vector<float>& of(Tensor tensor, int layer) const {
+    return tensors_[static_cast<std::size_t>(tensor_number(tensor, layer))];
+  }
+  const std::vector<float>& of(GlobalTensor tensor) const {
+    return tensors_[static_cast<std::size_t>(tensor_number(tensor, config_.layers))];
+  }
+
+ private:
+  void make(std::int32_t number, int rows, int columns, double scale, double offset);
+  Qwen3Config config_;
+  std::uint64_t seed_;
+  std::vector<std::vector<float>> tensors_;
+};
+
+class Oracle {
+ public:
+  /// `rounded`: activations, keys, values and probabilities are rounded to bf16 where the kernel does so. The difference of the two is what
+  /// roundings explain.
+  Oracle(const OracleWeights& weights, bool rounded)
+      : weights_(weights), rounded_(rounded), cache_(static_cast<std::size_t>(weights.config().layers)) {}
+
+  /// The logits after the next input.
+  std::vector<double> step(std::int32_t token);
+
+ private:
+  using Vector = std::vector<double>;
+  struct Cached {
+    std::vector<Vector> keys, values;  ///< [positions][kv_heads * head_dim]
+  };
+  double round(double value) const;
+  Vector normalised_product(std::span<const float> matrix, int rows, const Vector& x,
+                            std::span<const float> norm) const;
+  Vector product(std::span<const float> matrix, int rows, const Vector& x) const;
+  void normalise_head(std::span<double> head, std::span<const float> norm, int position) const;
+  Vector attend(const Cached& cached, const Vector& queries) const;
+
+  const OracleWeights& weights_;
+  bool rounded_;
+  std::vector<Cached> cache_;
+  int position_ = 0;
+};
+
+}  // namespace farwarp::qwen3

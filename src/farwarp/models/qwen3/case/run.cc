@@ -1,0 +1,166 @@
+#include "farwarp/models/qwen3/case/run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "farwarp/harness/inputs.h"
+
+namespace farwarp::qwen3 {
+namespace {
+
+using harness::RandomStream;
+
+std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
+
+}  // namespace
+
+RankRun::RankRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options)
+    : harness::RankRun(std::move(bootstrap), options, harness::Comparison(DType::kBf16, 1, 1)), config_(config) {}
+
+Status RankRun::open(bool logits) {
+  const auto device = Device::open(options_.target, rank_);
+  if (!device.ok()) return device.status();
+  const auto plan = plan_qwen3(config_.config, config_.limits, (*device)->shape());
+  if (!plan.ok()) return plan.status();
+  if (Status status = open_world(Qwen3Decoder::heap_bytes(*plan)); !status.ok()) return status;
+  auto decoder = Qwen3Decoder::create_random(*world_, config_.config, config_.limits, options_.seed);
+  if (!decoder.ok()) return decoder.status();
+  decoder_.emplace(std::move(*decoder));
+  const std::size_t tokens = size(plan->columns) * size(config_.tokens);
+  auto sampled = harness::DeviceBuffer::create(world_->device(), tokens * 4);
+  auto of_logits =
+      harness::DeviceBuffer::create(world_->device(), logits ? tokens * size(config_.config.vocabulary) * 4 : 16);
+  if (!sampled.ok()) return sampled.status();
+  if (!of_logits.ok()) return of_logits.status();
+  sampled_ = std::move(*sampled);
+  logits_ = std::move(*of_logits);
+  return {};
+}
+
+harness::CheckOutcome RankRun::check() {
+  Status status = open(true);
+  if (status.ok()) weights_ = std::make_unique<OracleWeights>(config_.config, options_.seed);
+  if (status.ok()) status = make_calls(1, [this](int call) { return call_once(call); });
+  return judged(close(status));
+}
+
+Status RankRun::close(const Status& status) {
+  return close_operator(status, [this] { return decoder_->close(); });
+}
+
+Status RankRun::start_all() {
+  for (int column = 0; column < config_.batch; ++column) {
+    if (Status status = decoder_->start(column, prompts_[size(column)], *stream_); !status.ok()) return status;
+  }
+  return {};
+}
+
+/// New prompts of 1 to `prompt` tokens, then `launches` launches.
+Status RankRun::call_once(int call) {
+  prompts_.clear();
+  followed_.clear();
+  for (int column = 0; column < config_.batch; ++column) {
+    const RandomStream stream(options_.seed, {size(call), size(column), 31});
+    const auto length = column == 0 ? size(config_.prompt) : size(1) + stream.below(0, size(config_.prompt));
+    std::vector<std::int32_t> prompt;
+    for (std::size_t i = 0; i < length; ++i)
+      prompt.push_back(static_cast<std::int32_t>(stream.below(1 + i, size(config_.config.vocabulary))));
+    prompts_.push_back(prompt);
+    followed_.push_back({Oracle(*weights_, false), Oracle(*weights_, true), prompt});
+  }
+  std::vector<Result> results(size(config_.launches));
+  Status status = start_all();
+  for (int i = 0; i < config_.launches && status.ok(); ++i) {
+    status =
+        launch(config_.graph && !config_.both ? FleetDispatcher::kGraph : FleetDispatcher::kStatic, results[size(i)]);
+    if (status.ok()) compare(call, i, results[size(i)]);
+  }
+  if (!config_.both || !status.ok()) return status;
+  status = start_all();
+  for (int i = 0; i < config_.launches && status.ok(); ++i) {
+    Result again;
+    status = launch(FleetDispatcher::kGraph, again);
+    if (status.ok()) compare_bits(call, results[size(i)], again);
+  }
+  return status;
+}
+
+Status RankRun::launch(FleetDispatcher dispatcher, Result& result) {
+  Qwen3Call call;
+  call.tokens = config_.tokens;
+  call.dispatcher = dispatcher;
+  call.sampled = sampled_.as<std::int32_t>();
+  call.logits = logits_.as<float>();
+  result.sampled.resize(sampled_.bytes() / 4);
+  result.logits.resize(logits_.bytes() / 4);
+  Status status = sampled_.poison(*stream_);
+  if (status.ok()) status = logits_.poison(*stream_);
+  if (status.ok()) status = decoder_->decode(call, *stream_);
+  if (status.ok()) status = wait(patience(config_.tokens));
+  if (status.ok()) status = sampled_.download(result.sampled.data(), sampled_.bytes(), *stream_);
+  if (status.ok()) status = logits_.download(result.logits.data(), logits_.bytes(), *stream_);
+  return status;
+}
+
+/// The oracles get the inputs that the kernel had. Each choice must be that of the kernel's own logits.
+void RankRun::compare(int call, int launch, const Result& result) {
+  const std::size_t vocabulary = size(config_.config.vocabulary), columns = size(decoder_->plan().columns);
+  for (std::size_t column = 0; column < followed_.size(); ++column) {
+    Followed& followed = followed_[column];
+    for (int token = 0; token < config_.tokens && findings_.difference.empty(); ++token) {
+      const std::size_t position = size(launch) * size(config_.tokens) + size(token);
+      const std::vector<double> exact = followed.exact.step(followed.inputs[position]),
+                                rounded = followed.rounded.step(followed.inputs[position]);
+      const float* const logits = result.logits.data() + (size(token) * columns + column) * vocabulary;
+      const std::int32_t sampled = result.sampled[column * size(config_.tokens) + size(token)];
+      double error = 0, rounding = 0, square = 0;
+      for (std::size_t i = 0; i < vocabulary; ++i) {
+        error += (static_cast<double>(logits[i]) - exact[i]) * (static_cast<double>(logits[i]) - exact[i]);
+        rounding += (rounded[i] - exact[i]) * (rounded[i] - exact[i]);
+        square += exact[i] * exact[i];
+      }
+      error_squares_ += error;
+      rounding_squares_ += rounding;
+      squares_ += square;
+      const std::string where = fmt::format("call {}: sequence {}, position {}", call, column, position);
+      if (!(error <= 9 * rounding + 1e-12 * square))
+        findings_.difference =
+            fmt::format("{}: logits differ from float64 by {:.2g} of their norm, roundings explain {:.2g}", where,
+                        std::sqrt(error / square), std::sqrt(rounding / square));
+      const auto best = std::max_element(logits, logits + vocabulary) - logits;
+      if (findings_.difference.empty() && sampled != best)
+        findings_.difference = fmt::format("{}: the choice is {}, the highest logit has {}", where, sampled, best);
+      if (followed.inputs.size() == position + 1) followed.inputs.push_back(sampled);
+    }
+  }
+}
+
+void RankRun::compare_bits(int call, const Result& first, const Result& second) {
+  const auto columns = size(decoder_->plan().columns), vocabulary = size(config_.config.vocabulary);
+  for (std::size_t token = 0; token < size(config_.tokens) && findings_.difference.empty(); ++token) {
+    for (std::size_t column = 0; column < size(config_.batch); ++column) {
+      const std::size_t at = (token * columns + column) * vocabulary, choice = column * size(config_.tokens) + token;
+      if (std::memcmp(&first.logits[at], &second.logits[at], vocabulary * 4) != 0 ||
+          first.sampled[choice] != second.sampled[choice])
+        findings_.difference =
+            fmt::format("call {}: sequence {}, token {}: the dispatchers' bits differ", call, column, token);
+    }
+  }
+}
+
+/// Over all tokens the error may be 1.5 times what roundings explain.
+harness::CheckOutcome RankRun::judged(const Status& status) const {
+  harness::Verdict verdict;
+  verdict.rel_err = squares_ > 0 ? std::sqrt(error_squares_ / squares_) : 0;
+  verdict.max_share = rounding_squares_ > 0 ? std::sqrt(error_squares_ / rounding_squares_) / 1.5 : 0;
+  verdict.pass = verdict.max_share <= 1;
+  if (!verdict.pass)
+    verdict.detail = fmt::format("the logits' error is {:.2f} times what roundings explain; allowed: 1.5 times",
+                                 1.5 * verdict.max_share);
+  return harness::judge(fmt::format("rank {}", rank_), status, verdict, findings_.difference);
+}
+
+}  // namespace farwarp::qwen3

@@ -1,0 +1,64 @@
+// One rank's run of the check and the bench of Qwen3.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "farwarp/harness/case.h"
+#include "farwarp/harness/device_buffer.h"
+#include "farwarp/harness/rank_run.h"
+#include "farwarp/models/qwen3/case/oracle.h"
+#include "farwarp/models/qwen3/qwen3.h"
+
+namespace farwarp::qwen3 {
+
+struct CheckConfig {
+  Qwen3Config config;
+  Qwen3Limits limits;
+  std::string model;
+  int batch = 1, prompt = 1, tokens = 1, launches = 1;
+  int context = 0;  ///< of a bench
+  bool graph = false, both = false;
+};
+
+class RankRun : public harness::RankRun {
+ public:
+  RankRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options);
+
+  harness::CheckOutcome check();
+  harness::BenchOutcome bench(const harness::BenchOptions& bench_options);
+
+ private:
+  /// What a launch gives.
+  struct Result {
+    std::vector<std::int32_t> sampled;  ///< [columns][tokens]
+    std::vector<float> logits;          ///< [tokens][columns][vocabulary]
+  };
+
+  Status open(bool logits);
+  Status call_once(int call);
+  Status start_all();
+  Status launch(FleetDispatcher dispatcher, Result& result);
+  void compare(int call, int launch, const Result& result);
+  void compare_bits(int call, const Result& first, const Result& second);
+  harness::CheckOutcome judged(const Status& status) const;
+  Status close(const Status& status);
+  // bench.cc
+  Status measure(const harness::BenchOptions& bench_options, harness::BenchOutcome& outcome);
+
+  CheckConfig config_;
+  std::optional<Qwen3Decoder> decoder_;
+  harness::DeviceBuffer sampled_, logits_;
+  std::vector<std::vector<std::int32_t>> prompts_;  ///< of each sequence
+  struct Followed {
+    Oracle exact, rounded;
+    std::vector<std::int32_t> inputs;
+  };
+  std::unique_ptr<OracleWeights> weights_;
+  std::vector<Followed> followed_;
+  double error_squares_ = 0, rounding_squares_ = 0, squares_ = 0;
+};
+
+}  // namespace farwarp::qwen3
