@@ -76,6 +76,7 @@ struct Args {
   std::int32_t sampled_pitch;
   float* logits;  ///< [tokens][columns][vocabulary], or null
   std::int32_t layers, hidden, query_heads, kv_heads, head_dim, intermediate, vocabulary;
+  std::int32_t workers;  ///< of all launches but that of the last step alone, which has one
   std::int32_t pages, max_pages, max_prompt;
   std::int32_t splits;     ///< most of a sequence
   std::int32_t end_token;  ///< ends a sequence; -1: none

@@ -14,7 +14,11 @@ FARWARP_DEVICE Task load_task(const Args& args, int number) {
       Global<const Vec16>(reinterpret_cast<const Vec16*>(args.tasks)) + std::int64_t{number} * 4;
 #pragma unroll
   for (int i = 0; i < 4; ++i) words.of[i] = load(from + i);
-  Task task = std::bit_cast<Task>(words);
+  return std::bit_cast<Task>(words);
+}
+
+/// [warp] Tells the compiler what all lanes have in common.
+FARWARP_DEVICE Task uniform_task(Task task) {
   task.kind = uniform(task.kind);
   task.layer = uniform(task.layer);
   task.count = uniform(task.count);
@@ -45,7 +49,7 @@ FARWARP_DEVICE int decode_tokens(const Context<columns>& context, WeightReader& 
     const std::uint32_t tag = first_tag + static_cast<std::uint32_t>(token * (args.layers + 1));
     call.deadline_ns = nanoseconds() + budget;
     for (int number = first; number < end; ++number) {
-      const Task task = next;
+      const Task task = uniform_task(next);
       next = load_task(args, number + 1 < end ? number + 1 : first);  // while this task is done
       call.epoch = tag + static_cast<std::uint32_t>(task.layer);
       steps.run(task, token);

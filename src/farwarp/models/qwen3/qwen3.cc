@@ -174,6 +174,7 @@ void Qwen3Decoder::State::set_args() {
   args.norm_pitch = plan.norm_pitch;
   args.state = state.as<qwen3::DecodeState>();
   args.prompts = prompts.as<const std::int32_t>();
+  args.workers = plan.workers;
   args.layers = config.layers;
   args.hidden = config.hidden;
   args.query_heads = config.query_heads;
@@ -289,7 +290,9 @@ Status Qwen3Decoder::stop(int column, Stream stream) {
 }
 
 Status Qwen3Decoder::State::launch(const qwen3::Args& call, Stream stream) const {
-  const LaunchConfig config{plan.workers, plan.threads, size(plan.shared_bytes)};
+  // A launch of the last step alone has one worker, because the others might read the state after that one has written it.
+  const bool last_alone = call.first_task == tasks_of_worker - 1;
+  const LaunchConfig config{last_alone ? 1 : plan.workers, plan.threads, size(plan.shared_bytes)};
   return farwarp::launch(world->device(), opened.kernel(0), config, call, stream);
 }
 

@@ -16,7 +16,9 @@ struct SharedLayout {
   static constexpr int kNewKey = kProbabilities + kMostGroup * kSplitKeys * 2;     ///< [head_dim] bf16
   static constexpr int kNewValue = kNewKey + kMostHeadDim * 2;
   static constexpr int kBest = kNewValue + kMostHeadDim * 2;  ///< [warps][columns]: logit, token
-  static constexpr int kSequences = kBest + fleet::kWarps * fleet::kMostColumns * 8;  ///< SequenceState [columns]
+  static constexpr int kHeadBest =
+      kBest + fleet::kWarps * fleet::kMostColumns * 8;                        ///< [2][columns]: the same, of the worker
+  static constexpr int kSequences = kHeadBest + 2 * fleet::kMostColumns * 8;  ///< SequenceState [columns]
   static constexpr int kStop =
       kSequences + fleet::kMostColumns * 16;  ///< a word: 1 if this launch ends with this token
   static constexpr int kDecided = kStop + 8;  ///< an mbarrier: tokens whose kStop is known

@@ -116,7 +116,7 @@ class Steps {
 #pragma unroll
     for (int lanes = 1; lanes < kTileRows; lanes *= 2) best.take(Candidate::unpack(shuffle_xor(best.packed(), lanes)));
     const int half = thread_index() / (kWorkerThreads / 2), column = thread_index() % (kWorkerThreads / 2) / kTileRows;
-    const auto bests = word_at<std::uint64_t>(context_.memory, Layout<columns>::kBest);
+    const auto bests = word_at<std::uint64_t>(context_.memory, Layout<columns>::kHeadBest);
     if (lane_index() % kTileRows == 0 && column < columns) store(bests + (half * columns + column), best.packed());
     drain_stores();  // keys and values that this worker has appended
     sync_warps();
@@ -141,7 +141,7 @@ class Steps {
     for (int i = 0; i < kMost; ++i) {
       const int candidate = thread_index() + i * kWorkerThreads;
       from[i] = vector_at(args.view, args.candidates) + candidate;
-      if (candidate < num_blocks() * columns) wanted |= 1u << i;
+      if (candidate < args.workers * columns) wanted |= 1u << i;
     }
     wait_packets<1>(context_.call, from, wanted, data, Wait{.site = kSiteCandidate, .peer = args.view.rank});
     fence<Order::acquire, Scope::device>();
