@@ -86,7 +86,9 @@ class PassVector {
   static constexpr int kFragments = kMostPassStages * kStageFragments;
   static constexpr int kStagePackets = kStageFragments * 4 * columns;  ///< of the warp
   static constexpr int kLoads = (kMostPassStages * kStagePackets + Target::kWarpSize - 1) / Target::kWarpSize;
-  static constexpr int kGroup = kLoads < 8 ? kLoads : 8;
+  static constexpr int kGroup =
+      kLoads < 16 ? kLoads
+                  : 16;  ///< that a lane waits for together: each wait takes a flight of 2 us while copies load memory
 
   /// The warp's packet `number` of a pass, among all packets of the vector.
   static FARWARP_DEVICE std::int64_t packet_of(int first, int number) {

@@ -20,9 +20,33 @@ struct AttentionUnit {
 
 FARWARP_DEVICE int keys_of(const SequenceState& sequence) { return sequence.alive != 0 ? sequence.position + 1 : 0; }
 
-/// [warp] RMSNorm over a head, then the rotation (RoPE, halves as in GPT-NeoX). The lane has rows 4 * lane on of the head; lanes beyond have zeros.
-FARWARP_DEVICE std::uint64_t normalise_and_rotate(const Args& args, std::uint64_t four, std::int64_t norm,
-                                                  int position) {
+/// What a lane needs to normalise and rotate rows 4 * lane on of a head: loaded before the head has arrived.
+struct HeadParameters {
+  std::uint64_t weights = 0;  ///< of the norm
+  float cosines[4] = {}, sines[4] = {};
+
+  FARWARP_DEVICE static HeadParameters load_for(const Args& args, std::int64_t norm, int position) {
+    HeadParameters parameters;
+    if (lane_index() * 4 >= args.head_dim) return parameters;
+    parameters.weights =
+        load(Global<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>(args.weights + norm)) + lane_index());
+    const Global<const Vec16> rotations =
+        Global<const Vec16>(reinterpret_cast<const Vec16*>(args.rotations)) +
+        (std::int64_t{position} * args.head_dim / 4 + 2 * (lane_index() % (args.head_dim / 8)));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const Vec16 two = load(rotations + i / 2);
+      const std::uint64_t one = i % 2 == 0 ? two.lo : two.hi;
+      parameters.cosines[i] = std::bit_cast<float>(static_cast<std::uint32_t>(one));
+      parameters.sines[i] = std::bit_cast<float>(static_cast<std::uint32_t>(one >> 32));
+    }
+    return parameters;
+  }
+};
+
+/// [warp] RMSNorm over a head, then the rotation (RoPE, halves as in GPT-NeoX). The lane has rows 4 * lane on of the head.
+FARWARP_DEVICE std::uint64_t normalise_and_rotate(const Args& args, std::uint64_t four,
+                                                  const HeadParameters& parameters) {
   const bool exists = lane_index() * 4 < args.head_dim;
   float numbers[4], squares = 0;
 #pragma unroll
@@ -34,21 +58,15 @@ FARWARP_DEVICE std::uint64_t normalise_and_rotate(const Args& args, std::uint64_
   for (int lanes = 1; lanes < Target::kWarpSize; lanes *= 2) squares = add(squares, shuffle_xor(squares, lanes));
   const float mean = divide(squares, static_cast<float>(args.head_dim));
   const float inverse = exp2(multiply(-0.5f, log2(add(mean, args.epsilon))));
-  const std::uint64_t weights =
-      exists ? load(Global<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>(args.weights + norm)) +
-                    lane_index())
-             : 0;
   const int half_lanes = args.head_dim / 8;
   const bool upper = lane_index() >= half_lanes;
-  const Global<const float> rotations =
-      Global<const float>(args.rotations) + (std::int64_t{position} * args.head_dim + 8 * (lane_index() % half_lanes));
   float rotated[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const float number = multiply(multiply(numbers[i], inverse), number_of(weights, i));
+    const float number = multiply(multiply(numbers[i], inverse), number_of(parameters.weights, i));
     const float other = shuffle_xor(number, half_lanes);
-    const float cosine = load(rotations + 2 * i), sine = load(rotations + (2 * i + 1));
-    rotated[i] = fused_multiply_add(other, upper ? sine : -sine, multiply(number, cosine));
+    const float sine = parameters.sines[i];
+    rotated[i] = fused_multiply_add(other, upper ? sine : -sine, multiply(number, parameters.cosines[i]));
   }
   return exists ? pack_four(rotated[0], rotated[1], rotated[2], rotated[3]) : 0;
 }
@@ -56,7 +74,16 @@ FARWARP_DEVICE std::uint64_t normalise_and_rotate(const Args& args, std::uint64_
 template <int columns>
 class Attention {
  public:
-  FARWARP_DEVICE Attention(const Context<columns>& context, const Task& task) : context_(context), task_(task) {}
+  /// `first_pages`: find_first_pages().
+  FARWARP_DEVICE Attention(const Context<columns>& context, const Task& task, int first_pages)
+      : context_(context), task_(task), first_pages_(first_pages) {}
+
+  /// [warp] The pages of the worker's first unit, whose keys are then loaded without a wait for the table.
+  static FARWARP_DEVICE int find_first_pages(const Args& args) {
+    const int pairs = columns * args.kv_heads;
+    if (block_index() >= pairs * args.splits) return -1;
+    return find_pages(args, block_index() % pairs % columns, block_index() / pairs * kSplitKeys);
+  }
 
   /// [the warps that compute] The worker's units.
   FARWARP_DEVICE void run() {
@@ -68,12 +95,20 @@ class Attention {
       const SequenceState sequence = context_.sequence(unit.column);
       unit.length = keys_of(sequence);
       unit.position = sequence.position;
-      if (unit.first < unit.length) attend(unit);
+      if (unit.first < unit.length)
+        attend(unit, number == block_index() ? first_pages_ : find_pages(args, unit.column, unit.first));
     }
   }
 
  private:
   static constexpr int kTiles = kMostHeadDim / 16;
+
+  /// [warp] The page of keys first + 16 * i on, on lane i.
+  static FARWARP_DEVICE int find_pages(const Args& args, int column, int first) {
+    const int page = first / kPageKeys + lane_index();
+    if (lane_index() >= kWarps || page >= args.max_pages) return -1;
+    return load(Global<const std::int32_t>(args.page_table) + (column * args.max_pages + page));
+  }
 
   FARWARP_DEVICE std::int64_t page_bytes() const { return std::int64_t{4 * kPageKeys} * context_.args.head_dim; }
   /// The keys of a page; its values follow.
@@ -83,17 +118,11 @@ class Attention {
     return Global<std::byte>(args.cache) + number * page_bytes();
   }
   FARWARP_DEVICE std::int64_t values_offset() const { return page_bytes() / 2; }
-  /// [warp] Page `i` of the unit, on lane i.
-  FARWARP_DEVICE int find_pages(const AttentionUnit& unit) const {
-    const int page = unit.first / kPageKeys + lane_index();
-    if (lane_index() >= kWarps || page * kPageKeys >= unit.length) return -1;
-    return load(Global<const std::int32_t>(context_.args.page_table) + (unit.column * context_.args.max_pages + page));
-  }
-
-  FARWARP_DEVICE void attend(const AttentionUnit& unit) {
+  FARWARP_DEVICE void attend(const AttentionUnit& unit, int pages_of_unit) {
     const Args& args = context_.args;
     const int tiles = args.head_dim / 16, warp = warp_index();
-    const int pages = find_pages(unit);
+    const bool has_page = unit.first + lane_index() * kPageKeys < unit.length;
+    const int pages = has_page ? pages_of_unit : -1;  // page i on lane i
     const int own_page = shuffle(pages, warp);
     // Loaded before the queries have arrived.
     Fragment keys[kTiles] = {}, values[kWarps] = {};
@@ -131,15 +160,17 @@ class Attention {
       const int head = query ? unit.kv_head * group + i
                        : key ? args.query_heads + unit.kv_head
                              : args.query_heads + args.kv_heads + unit.kv_head;
+      HeadParameters parameters;
+      if (query || key)
+        parameters = HeadParameters::load_for(args, (query ? args.q_norm : args.k_norm) + task_.layer * args.norm_pitch,
+                                              unit.position);
       std::uint64_t four = 0;
       const bool exists = lane_index() * 4 < args.head_dim;
       if (exists)
         four = wait_four<columns>(context_.call, task_.in, head * args.head_dim + lane_index() * 4, unit.column,
                                   kSiteHeads);
       warp_sync();
-      if (query || key)
-        four = normalise_and_rotate(args, four, (query ? args.q_norm : args.k_norm) + task_.layer * args.norm_pitch,
-                                    unit.position);
+      if (query || key) four = normalise_and_rotate(args, four, parameters);
       const int offset = query ? Layout<columns>::kQueries + i * kMostHeadDim * 2
                          : key ? Layout<columns>::kNewKey
                                : Layout<columns>::kNewValue;
@@ -286,56 +317,105 @@ class Attention {
 
   const Context<columns>& context_;
   const Task& task_;
+  int first_pages_;
 };
 
 /// [warp] Merges the splits of one query head of one sequence: first the highest maximum, then the weighted sums, in the order of the splits.
 template <int columns>
-FARWARP_DEVICE void merge_head(const Context<columns>& context, const Task& task, int column, int head) {
-  const Args& args = context.args;
-  const int pairs = args.head_dim / 2, splits = (keys_of(context.sequence(column)) + kSplitKeys - 1) / kSplitKeys;
-  const auto at = [&](int split, int number) {
-    return vector_at(args.view, args.partials) +
-           (((std::int64_t{column} * args.query_heads + head) * args.splits + split) * (pairs + 1) + number);
-  };
-  const auto wait_pair = [&](int split, int number, float(&values)[2]) {
-    const Global<Packet> from[1] = {at(split, number)};
-    std::uint64_t data[1] = {};
-    wait_packets<1>(context.call, from, 1, data, Wait{.site = kSitePartial, .peer = args.view.rank});
-    values[0] = std::bit_cast<float>(static_cast<std::uint32_t>(data[0]));
-    values[1] = std::bit_cast<float>(static_cast<std::uint32_t>(data[0] >> 32));
-  };
-  float highest = kNothing;
-  for (int split = lane_index(); split < splits; split += Target::kWarpSize) {
-    float statistics[2];
-    wait_pair(split, pairs, statistics);
-    highest = maximum(highest, statistics[0]);
+class HeadMerge {
+ public:
+  FARWARP_DEVICE HeadMerge(const Context<columns>& context, int column, int head)
+      : context_(context),
+        pairs_(context.args.head_dim / 2),
+        splits_((keys_of(context.sequence(column)) + kSplitKeys - 1) / kSplitKeys) {
+    const Args& args = context.args;
+    first_ = vector_at(args.view, args.partials) +
+             (std::int64_t{column} * args.query_heads + head) * args.splits * (pairs_ + 1);
   }
-  warp_sync();
-#pragma unroll
-  for (int lanes = 1; lanes < Target::kWarpSize; lanes *= 2) highest = maximum(highest, shuffle_xor(highest, lanes));
-  const bool exists = lane_index() * 4 < args.head_dim;
-  float total = 0, sums[4] = {};
-  for (int split = 0; split < splits; ++split) {
-    float statistics[2], numbers[4] = {};
-    wait_pair(split, pairs, statistics);
-    if (exists) {
-      const Global<Packet> from[2] = {at(split, 2 * lane_index()), at(split, 2 * lane_index() + 1)};
-      std::uint64_t data[2] = {};
-      wait_packets<1>(context.call, from, 3, data, Wait{.site = kSitePartial, .peer = args.view.rank});
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        numbers[i] = std::bit_cast<float>(static_cast<std::uint32_t>(data[i / 2] >> (i % 2 * 32)));
+
+  /// The lane's four rows.
+  FARWARP_DEVICE std::uint64_t run() {
+    const float highest = splits_ > kGroup ? find_highest() : kNothing;
+    float total = 0, sums[4] = {};
+    for (int split = 0; split < splits_; split += kGroup) add_group(split, highest, total, sums);
+    const float factor = splits_ > 0 ? divide(1.0f, total) : 0.0f;
+    return pack_four(multiply(sums[0], factor), multiply(sums[1], factor), multiply(sums[2], factor),
+                     multiply(sums[3], factor));
+  }
+
+ private:
+  static constexpr int kGroup = 5;  ///< splits whose packets are waited for together
+
+  static FARWARP_DEVICE void unpack(std::uint64_t bits, float& first, float& second) {
+    first = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
+    second = std::bit_cast<float>(static_cast<std::uint32_t>(bits >> 32));
+  }
+  FARWARP_DEVICE Global<Packet> at(int split, int number) const { return first_ + (split * (pairs_ + 1) + number); }
+  FARWARP_DEVICE Wait wait() const { return {.site = kSitePartial, .peer = context_.args.view.rank}; }
+
+  FARWARP_DEVICE float find_highest() {
+    float highest = kNothing;
+    for (int split = lane_index(); split < splits_; split += Target::kWarpSize) {
+      const Global<Packet> from[1] = {at(split, pairs_)};
+      std::uint64_t data[1] = {};
+      wait_packets<1>(context_.call, from, 1, data, wait());
+      float maximum_of_split, sum;
+      unpack(data[0], maximum_of_split, sum);
+      highest = maximum(highest, maximum_of_split);
     }
-    const float weight = exp2(add(statistics[0], -highest));
-    total = fused_multiply_add(weight, statistics[1], total);
+    warp_sync();
 #pragma unroll
-    for (int i = 0; i < 4; ++i) sums[i] = fused_multiply_add(weight, numbers[i], sums[i]);
+    for (int lanes = 1; lanes < Target::kWarpSize; lanes *= 2) highest = maximum(highest, shuffle_xor(highest, lanes));
+    return highest;
   }
-  if (!exists) return;
-  const float factor = splits > 0 ? divide(1.0f, total) : 0.0f;
-  store_four<columns>(context.call, task.out, head * args.head_dim + lane_index() * 4, column,
-                      pack_four(multiply(sums[0], factor), multiply(sums[1], factor), multiply(sums[2], factor),
-                                multiply(sums[3], factor)));
+
+  /// Adds up to kGroup splits. If there are no more than these, their highest maximum is that of all.
+  FARWARP_DEVICE void add_group(int split, float highest, float& total, float (&sums)[4]) {
+    const bool exists = lane_index() * 4 < context_.args.head_dim;
+    Global<Packet> from[3 * kGroup];
+    std::uint64_t data[3 * kGroup] = {};
+    std::uint32_t wanted = 0;
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+      from[3 * i] = at(split + i, pairs_);
+      from[3 * i + 1] = at(split + i, 2 * lane_index());
+      from[3 * i + 2] = at(split + i, 2 * lane_index() + 1);
+      if (split + i < splits_) wanted |= (exists ? 7u : 1u) << (3 * i);
+    }
+    wait_packets<1>(context_.call, from, wanted, data, wait());
+    float maxima[kGroup], weights[kGroup];
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+      unpack(data[3 * i], maxima[i], weights[i]);
+      if (split + i >= splits_) maxima[i] = kNothing;
+      if (splits_ <= kGroup) highest = maximum(highest, maxima[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+      if (split + i >= splits_) continue;
+      const float factor = exp2(add(maxima[i], -highest));
+      total = fused_multiply_add(factor, weights[i], total);
+#pragma unroll
+      for (int row = 0; row < 4; row += 2) {
+        float first, second;
+        unpack(data[3 * i + 1 + row / 2], first, second);
+        sums[row] = fused_multiply_add(factor, first, sums[row]);
+        sums[row + 1] = fused_multiply_add(factor, second, sums[row + 1]);
+      }
+    }
+  }
+
+  const Context<columns>& context_;
+  int pairs_, splits_;
+  Global<Packet> first_;
+};
+
+template <int columns>
+FARWARP_DEVICE void merge_head(const Context<columns>& context, const Task& task, int column, int head) {
+  const std::uint64_t four = HeadMerge<columns>(context, column, head).run();
+  const int row = lane_index() * 4;
+  if (row < context.args.head_dim)
+    store_four<columns>(context.call, task.out, head * context.args.head_dim + row, column, four);
 }
 
 /// [the warps that compute] The worker's heads: of all workers' warps, one each.

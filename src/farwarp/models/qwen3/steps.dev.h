@@ -29,7 +29,9 @@ template <int columns>
 class Steps {
  public:
   FARWARP_DEVICE Steps(const Context<columns>& context, WeightReader& weights)
-      : context_(context), project_(context.memory + Layout<columns>::kProject, weights) {}
+      : context_(context),
+        project_(context.memory + Layout<columns>::kProject, weights),
+        first_pages_(Attention<columns>::find_first_pages(context.args)) {}
 
   /// [the warps that compute] `number`: of the token in this launch.
   FARWARP_DEVICE void run(const Task& task, int number) {
@@ -54,7 +56,7 @@ class Steps {
       case Kind::kQkv:
         project_.run(call, task, context_.parameter(task.norm), args.hidden, args.epsilon, kSiteQkv, store_sums);
         break;
-      case Kind::kAttend: Attention<columns>(context_, task).run(); break;
+      case Kind::kAttend: Attention<columns>(context_, task, first_pages_).run(); break;
       case Kind::kMerge: merge_heads(context_, task); break;
       case Kind::kOut: project_.run(call, task, no_norm, 0, 0, kSiteOut, add_old); break;
       case Kind::kGateUp:
@@ -191,6 +193,7 @@ class Steps {
 
   const Context<columns>& context_;
   Projection<columns> project_;
+  int first_pages_;
 };
 
 }  // namespace farwarp::FARWARP_TARGET::qwen3
