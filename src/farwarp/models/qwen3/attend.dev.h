@@ -1,11 +1,11 @@
-// Attention of one token of each sequence over its cached keys, and the merge of its splits.
+// Attention of one token of each sequence over its cached keys, in splits.
 //
 // A unit is 128 keys (eight pages) of one KV head of one sequence. Each warp multiplies the 16 keys of its page by the group's queries, then one
 // sixteenth of head_dim of all values by the probabilities. The cache holds keys and values as fragments, so both products read it as it lies
 // in memory. The token's own key and value are not in the cache yet: the unit that has them takes them from shared memory, and appends them.
 #pragma once
 
-#include "farwarp/models/qwen3/context.dev.h"
+#include "farwarp/models/qwen3/heads.dev.h"
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
 
@@ -17,59 +17,6 @@ struct AttentionUnit {
 
   FARWARP_DEVICE bool has_new_key() const { return position >= first && position < first + kSplitKeys; }
 };
-
-FARWARP_DEVICE int keys_of(const SequenceState& sequence) { return sequence.alive != 0 ? sequence.position + 1 : 0; }
-
-/// What a lane needs to normalise and rotate rows 4 * lane on of a head: loaded before the head has arrived.
-struct HeadParameters {
-  std::uint64_t weights = 0;  ///< of the norm
-  float cosines[4] = {}, sines[4] = {};
-
-  FARWARP_DEVICE static HeadParameters load_for(const Args& args, std::int64_t norm, int position) {
-    HeadParameters parameters;
-    if (lane_index() * 4 >= args.head_dim) return parameters;
-    parameters.weights =
-        load(Global<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>(args.weights + norm)) + lane_index());
-    const Global<const Vec16> rotations =
-        Global<const Vec16>(reinterpret_cast<const Vec16*>(args.rotations)) +
-        (std::int64_t{position} * args.head_dim / 4 + 2 * (lane_index() % (args.head_dim / 8)));
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const Vec16 two = load(rotations + i / 2);
-      const std::uint64_t one = i % 2 == 0 ? two.lo : two.hi;
-      parameters.cosines[i] = std::bit_cast<float>(static_cast<std::uint32_t>(one));
-      parameters.sines[i] = std::bit_cast<float>(static_cast<std::uint32_t>(one >> 32));
-    }
-    return parameters;
-  }
-};
-
-/// [warp] RMSNorm over a head, then the rotation (RoPE, halves as in GPT-NeoX). The lane has rows 4 * lane on of the head.
-FARWARP_DEVICE std::uint64_t normalise_and_rotate(const Args& args, std::uint64_t four,
-                                                  const HeadParameters& parameters) {
-  const bool exists = lane_index() * 4 < args.head_dim;
-  float numbers[4], squares = 0;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    numbers[i] = exists ? number_of(four, i) : 0.0f;
-    squares = fused_multiply_add(numbers[i], numbers[i], squares);
-  }
-#pragma unroll
-  for (int lanes = 1; lanes < Target::kWarpSize; lanes *= 2) squares = add(squares, shuffle_xor(squares, lanes));
-  const float mean = divide(squares, static_cast<float>(args.head_dim));
-  const float inverse = exp2(multiply(-0.5f, log2(add(mean, args.epsilon))));
-  const int half_lanes = args.head_dim / 8;
-  const bool upper = lane_index() >= half_lanes;
-  float rotated[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float number = multiply(multiply(numbers[i], inverse), number_of(parameters.weights, i));
-    const float other = shuffle_xor(number, half_lanes);
-    const float sine = parameters.sines[i];
-    rotated[i] = fused_multiply_add(other, upper ? sine : -sine, multiply(number, parameters.cosines[i]));
-  }
-  return exists ? pack_four(rotated[0], rotated[1], rotated[2], rotated[3]) : 0;
-}
 
 template <int columns>
 class Attention {
@@ -319,111 +266,5 @@ class Attention {
   const Task& task_;
   int first_pages_;
 };
-
-/// [warp] Merges the splits of one query head of one sequence: first the highest maximum, then the weighted sums, in the order of the splits.
-template <int columns>
-class HeadMerge {
- public:
-  FARWARP_DEVICE HeadMerge(const Context<columns>& context, int column, int head)
-      : context_(context),
-        pairs_(context.args.head_dim / 2),
-        splits_((keys_of(context.sequence(column)) + kSplitKeys - 1) / kSplitKeys) {
-    const Args& args = context.args;
-    first_ = vector_at(args.view, args.partials) +
-             (std::int64_t{column} * args.query_heads + head) * args.splits * (pairs_ + 1);
-  }
-
-  /// The lane's four rows.
-  FARWARP_DEVICE std::uint64_t run() {
-    const float highest = splits_ > kGroup ? find_highest() : kNothing;
-    float total = 0, sums[4] = {};
-    for (int split = 0; split < splits_; split += kGroup) add_group(split, highest, total, sums);
-    const float factor = splits_ > 0 ? divide(1.0f, total) : 0.0f;
-    return pack_four(multiply(sums[0], factor), multiply(sums[1], factor), multiply(sums[2], factor),
-                     multiply(sums[3], factor));
-  }
-
- private:
-  static constexpr int kGroup = 5;  ///< splits whose packets are waited for together
-
-  static FARWARP_DEVICE void unpack(std::uint64_t bits, float& first, float& second) {
-    first = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
-    second = std::bit_cast<float>(static_cast<std::uint32_t>(bits >> 32));
-  }
-  FARWARP_DEVICE Global<Packet> at(int split, int number) const { return first_ + (split * (pairs_ + 1) + number); }
-  FARWARP_DEVICE Wait wait() const { return {.site = kSitePartial, .peer = context_.args.view.rank}; }
-
-  FARWARP_DEVICE float find_highest() {
-    float highest = kNothing;
-    for (int split = lane_index(); split < splits_; split += Target::kWarpSize) {
-      const Global<Packet> from[1] = {at(split, pairs_)};
-      std::uint64_t data[1] = {};
-      wait_packets<1>(context_.call, from, 1, data, wait());
-      float maximum_of_split, sum;
-      unpack(data[0], maximum_of_split, sum);
-      highest = maximum(highest, maximum_of_split);
-    }
-    warp_sync();
-#pragma unroll
-    for (int lanes = 1; lanes < Target::kWarpSize; lanes *= 2) highest = maximum(highest, shuffle_xor(highest, lanes));
-    return highest;
-  }
-
-  /// Adds up to kGroup splits. If there are no more than these, their highest maximum is that of all.
-  FARWARP_DEVICE void add_group(int split, float highest, float& total, float (&sums)[4]) {
-    const bool exists = lane_index() * 4 < context_.args.head_dim;
-    Global<Packet> from[3 * kGroup];
-    std::uint64_t data[3 * kGroup] = {};
-    std::uint32_t wanted = 0;
-#pragma unroll
-    for (int i = 0; i < kGroup; ++i) {
-      from[3 * i] = at(split + i, pairs_);
-      from[3 * i + 1] = at(split + i, 2 * lane_index());
-      from[3 * i + 2] = at(split + i, 2 * lane_index() + 1);
-      if (split + i < splits_) wanted |= (exists ? 7u : 1u) << (3 * i);
-    }
-    wait_packets<1>(context_.call, from, wanted, data, wait());
-    float maxima[kGroup], weights[kGroup];
-#pragma unroll
-    for (int i = 0; i < kGroup; ++i) {
-      unpack(data[3 * i], maxima[i], weights[i]);
-      if (split + i >= splits_) maxima[i] = kNothing;
-      if (splits_ <= kGroup) highest = maximum(highest, maxima[i]);
-    }
-#pragma unroll
-    for (int i = 0; i < kGroup; ++i) {
-      if (split + i >= splits_) continue;
-      const float factor = exp2(add(maxima[i], -highest));
-      total = fused_multiply_add(factor, weights[i], total);
-#pragma unroll
-      for (int row = 0; row < 4; row += 2) {
-        float first, second;
-        unpack(data[3 * i + 1 + row / 2], first, second);
-        sums[row] = fused_multiply_add(factor, first, sums[row]);
-        sums[row + 1] = fused_multiply_add(factor, second, sums[row + 1]);
-      }
-    }
-  }
-
-  const Context<columns>& context_;
-  int pairs_, splits_;
-  Global<Packet> first_;
-};
-
-template <int columns>
-FARWARP_DEVICE void merge_head(const Context<columns>& context, const Task& task, int column, int head) {
-  const std::uint64_t four = HeadMerge<columns>(context, column, head).run();
-  const int row = lane_index() * 4;
-  if (row < context.args.head_dim)
-    store_four<columns>(context.call, task.out, head * context.args.head_dim + row, column, four);
-}
-
-/// [the warps that compute] The worker's heads: of all workers' warps, one each.
-template <int columns>
-FARWARP_DEVICE void merge_heads(const Context<columns>& context, const Task& task) {
-  const int heads = columns * context.args.query_heads;
-  for (int i = warp_index() * num_blocks() + block_index(); i < heads; i += kWarps * num_blocks())
-    merge_head(context, task, i % columns, i / columns);
-}
 
 }  // namespace farwarp::FARWARP_TARGET::qwen3

@@ -16,6 +16,9 @@ inline constexpr float kNothing = -std::numeric_limits<float>::infinity();
 template <int columns>
 using Layout = SharedLayout<columns, Target::kHasBulkCopy>;
 
+/// Keys that the token of a sequence attends to, its own included.
+FARWARP_DEVICE int keys_of(const SequenceState& sequence) { return sequence.alive != 0 ? sequence.position + 1 : 0; }
+
 template <class Word>
 FARWARP_DEVICE Shared<Word> word_at(Shared<std::byte> memory, int offset) {
   return Shared<Word>(reinterpret_cast<Word*>((memory + offset).raw));

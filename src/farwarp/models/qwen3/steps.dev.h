@@ -2,6 +2,7 @@
 #pragma once
 
 #include "farwarp/models/qwen3/attend.dev.h"
+#include "farwarp/models/qwen3/merge.dev.h"
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
 

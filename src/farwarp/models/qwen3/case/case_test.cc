@@ -1,0 +1,53 @@
+// Qwen3 through the harness: both head dims, every number of columns, contexts that cross pages and splits, launches that continue, dispatchers.
+#include <gtest/gtest.h>
+
+#include "farwarp/harness/params.h"
+#include "farwarp/harness/runner.h"
+
+namespace farwarp::harness {
+namespace {
+
+class Qwen3Cases : public testing::TestWithParam<TargetKind> {
+ protected:
+  static void expect_pass(const std::string& settings, int schedules = 1, int calls = 1) {
+    CaseRequest request;
+    request.op = find_operator("qwen3");
+    if (!add_settings(settings, request.params).ok()) ADD_FAILURE() << settings;
+    request.options.target = GetParam();
+    request.options.ranks = 1;
+    request.options.seed = 5;
+    request.options.calls = calls;
+    request.schedules = schedules;
+    const CaseResult result = run_case(request, nullptr, [](int) {});
+    EXPECT_TRUE(result.outcome.pass) << settings << ": " << result.outcome.detail << " "
+                                     << result.outcome.status.to_string();
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Targets, Qwen3Cases, testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+TEST_P(Qwen3Cases, HeadDimsAndColumns) {
+  for (const char* settings :
+       {"model=tiny,batch=1,prompt=2,tokens=2,launches=1", "model=tiny64,batch=2,prompt=1,tokens=1,launches=2",
+        "model=nano,batch=3,prompt=3,tokens=2,launches=2", "model=nano,batch=8,prompt=2,tokens=2,launches=1"})
+    expect_pass(settings);
+}
+
+TEST_P(Qwen3Cases, LaunchesContinueAndCallsStartAnew) {
+  expect_pass("model=nano,batch=2,prompt=2,tokens=2,launches=3,max_sms=3", 1, 2);
+}
+
+TEST_P(Qwen3Cases, ContextsCrossPages) { expect_pass("model=nano,batch=1,prompt=18,tokens=18,launches=1,max_sms=2"); }
+
+TEST_P(Qwen3Cases, ContextsCrossSplits) {
+  expect_pass("model=nano,batch=1,prompt=130,tokens=131,launches=1,max_sms=2");
+}
+
+TEST_P(Qwen3Cases, DispatchersGiveTheSameBits) {
+  expect_pass("model=nano,batch=2,prompt=2,tokens=2,launches=2,dispatcher=both,max_sms=4");
+}
+
+TEST_P(Qwen3Cases, ManySchedules) { expect_pass("model=nano,batch=1,prompt=1,tokens=2,launches=1,max_sms=2", 8); }
+
+}  // namespace
+}  // namespace farwarp::harness
