@@ -126,8 +126,8 @@ class Steps {
     if (thread_index() >= columns) return;
     best = Candidate::unpack(load(bests + thread_index()));
     best.take(Candidate::unpack(load(bests + (columns + thread_index()))));
-    fence<Order::release,
-          Scope::device>();  // pairs with the acquire in sample(): the next token reads what this one has appended
+    // Pairs with the acquire in sample(): the next token reads what this one has appended.
+    fence<Order::release, Scope::device>();
     store_packet(
         peer_address<Packet>(args.view, args.view.rank, args.candidates) + (block_index() * columns + thread_index()),
         best.packed(), context_.call.epoch);
