@@ -107,35 +107,41 @@ class WeightReader {
     const WeightRing ring = weight_ring(memory_);
 #pragma unroll
     for (int stage = 0; stage < kMostPassStages; ++stage) {
-      if (stage >= stages) break;
-      wait_mbarrier(waits_, view_, ring.full(position_.stage), position_.parity);
-      const Shared<const std::byte> memory =
-          memory_ + (position_.stage * kStageBytes + warp_index() * kStageFragments * kFragmentBytes);
-      Fragment fragments[kStageFragments];
-#pragma unroll
-      for (int i = 0; i < kStageFragments; ++i) fragments[i] = load_fragment(memory + i * kFragmentBytes);
-      warp_sync();
-      if (lane_index() == 0) mbarrier_arrive(ring.empty(position_.stage));
-      position_.advance();
-#pragma unroll
-      for (int i = 0; i < kStageFragments; ++i) use(stage * kStageFragments + i, fragments[i]);
+      if (stage < stages) read_stage(ring, stage, use);
     }
   }
   template <class Use>
+  FARWARP_DEVICE void read_stage(const WeightRing& ring, int stage, const Use& use) {
+    wait_mbarrier(waits_, view_, ring.full(position_.stage), position_.parity);
+    const Shared<const std::byte> memory =
+        memory_ + (position_.stage * kStageBytes + warp_index() * kStageFragments * kFragmentBytes);
+    Fragment fragments[kStageFragments];
+#pragma unroll
+    for (int i = 0; i < kStageFragments; ++i) fragments[i] = load_fragment(memory + i * kFragmentBytes);
+    warp_sync();
+    if (lane_index() == 0) mbarrier_arrive(ring.empty(position_.stage));
+    position_.advance();
+#pragma unroll
+    for (int i = 0; i < kStageFragments; ++i) use(stage * kStageFragments + i, fragments[i]);
+  }
+  template <class Use>
   FARWARP_DEVICE void read_memory(Global<const std::byte> first, std::int64_t pitch, int stages, const Use& use) {
-    Fragment fragments[kMostPassStages * kStageFragments];
+    constexpr int kTogether = 4;  ///< stages whose loads are in flight together
+    static_assert(kMostPassStages % kTogether == 0);
 #pragma unroll
-    for (int stage = 0; stage < kMostPassStages; ++stage) {
-      if (stage >= stages) break;
-      const Global<const std::byte> memory = first + (stage * pitch + warp_index() * kStageFragments * kFragmentBytes);
+    for (int group = 0; group < kMostPassStages; group += kTogether) {
+      Fragment fragments[kTogether * kStageFragments] = {};
 #pragma unroll
-      for (int i = 0; i < kStageFragments; ++i)
-        fragments[stage * kStageFragments + i] = load_fragment(memory + i * kFragmentBytes);
-    }
+      for (int i = 0; i < kTogether * kStageFragments; ++i) {
+        const int stage = group + i / kStageFragments;
+        const int fragment = warp_index() * kStageFragments + i % kStageFragments;
+        if (stage < stages) fragments[i] = load_fragment(first + (stage * pitch + fragment * kFragmentBytes));
+      }
 #pragma unroll
-    for (int i = 0; i < kMostPassStages * kStageFragments; ++i) {
-      if (i >= stages * kStageFragments) break;
-      use(i, fragments[i]);
+      for (int i = 0; i < kTogether * kStageFragments; ++i) {
+        if (group + i / kStageFragments < stages) use(group * kStageFragments + i, fragments[i]);
+      }
+      schedule_fence();  // else the compiler moves more loads up than there are registers for
     }
   }
 

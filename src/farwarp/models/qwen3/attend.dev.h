@@ -140,7 +140,7 @@ class Attention {
     Sums sums = {};
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
-      if (tile * 16 >= args.head_dim) break;
+      if (tile * 16 >= args.head_dim) continue;
 #pragma unroll
       for (int i = 0; i < kLaneRows; ++i) {
         if (has_new && operand_row(lane_index(), i) == in_unit % kPageKeys)
@@ -193,7 +193,7 @@ class Attention {
 #pragma unroll
     for (int page = 0; page < kWarps; ++page) {
       const int first = unit.first + page * kPageKeys;
-      if (first >= unit.length) break;
+      if (first >= unit.length) continue;
       if (first + kPageKeys >= unit.length) replace_last(unit, first, values[page]);
       multiply_fragment(sums, values[page], operand(Layout<columns>::kProbabilities, page * kPageKeys));
     }

@@ -5,25 +5,30 @@
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
 
+struct TaskWords {
+  Vec16 of[sizeof(Task) / 16];
+};
+
 /// [thread] A task of this worker's list.
-FARWARP_DEVICE Task load_task(const Args& args, int number) {
-  struct Words {
-    Vec16 of[4];
-  } words;
+FARWARP_DEVICE TaskWords load_task(const Args& args, int number) {
+  TaskWords words;
   const Global<const Vec16> from =
       Global<const Vec16>(reinterpret_cast<const Vec16*>(args.tasks)) + std::int64_t{number} * 4;
 #pragma unroll
   for (int i = 0; i < 4; ++i) words.of[i] = load(from + i);
-  return std::bit_cast<Task>(words);
+  return words;
 }
 
-/// [warp] Tells the compiler what all lanes have in common.
-FARWARP_DEVICE Task uniform_task(Task task) {
-  task.kind = uniform(task.kind);
-  task.layer = uniform(task.layer);
-  task.count = uniform(task.count);
-  task.matrix = {uniform(task.matrix.tiles), uniform(task.matrix.stages)};
-  return task;
+/// [warp] All lanes have the same task, and the compiler is told so.
+FARWARP_DEVICE Task uniform_task(const TaskWords& words) {
+  std::uint64_t same[sizeof(Task) / 8];
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(sizeof(Task) / 8); ++i) {
+    const std::uint64_t word = i % 2 == 0 ? words.of[i / 2].lo : words.of[i / 2].hi;
+    const int low = uniform(static_cast<int>(word)), high = uniform(static_cast<int>(word >> 32));
+    same[i] = static_cast<std::uint32_t>(low) | static_cast<std::uint64_t>(static_cast<std::uint32_t>(high)) << 32;
+  }
+  return std::bit_cast<Task>(same);
 }
 
 /// Whether all sequences have ended, or the call has been given up.
@@ -44,13 +49,15 @@ FARWARP_DEVICE int decode_tokens(const Context<columns>& context, WeightReader& 
   Steps<columns> steps(context, weights);
   const std::uint64_t budget = call.deadline_ns - call.started_ns;
   const std::uint32_t first_tag = call.epoch;
-  Task next = load_task(args, first);
+  constexpr bool kPrefetch = Target::kHasBulkCopy;  // CDNA's registers are full
+  TaskWords next{};
+  if (kPrefetch) next = load_task(args, first);
   for (int token = 0; token < args.tokens; ++token) {
     const std::uint32_t tag = first_tag + static_cast<std::uint32_t>(token * (args.layers + 1));
     call.deadline_ns = nanoseconds() + budget;
     for (int number = first; number < end; ++number) {
-      const Task task = uniform_task(next);
-      next = load_task(args, number + 1 < end ? number + 1 : first);  // while this task is done
+      const Task task = uniform_task(kPrefetch ? next : load_task(args, number));
+      if (kPrefetch) next = load_task(args, number + 1 < end ? number + 1 : first);  // while this task is done
       call.epoch = tag + static_cast<std::uint32_t>(task.layer);
       steps.run(task, token);
     }
@@ -72,7 +79,7 @@ FARWARP_DEVICE void load_weights(const Context<columns>& context, int first, int
   for (int token = 0; token < args.tokens; ++token) {
     bool ok = true;
     for (int number = first; number < end && ok; ++number) {
-      const Task task = load_task(args, number);
+      const Task task = std::bit_cast<Task>(load_task(args, number));
       if (task.matrix.tiles > 0) ok = loader.load(task);
     }
     if (!ok || !wait_mbarrier(loader.waits(), args.view, word_at<Mbarrier>(context.memory, Layout<columns>::kDecided),
@@ -118,7 +125,7 @@ FARWARP_DEVICE void decode(const Args& args) {
     WeightReader weights(args.view, memory, Global<const std::byte>(args.weights));
     const int decoded = decode_tokens(context, weights, first, end);
     waits = weights.waits();
-    const bool whole = static_cast<Kind>(load_task(args, end - 1).kind) == Kind::kSample;
+    const bool whole = static_cast<Kind>(std::bit_cast<Task>(load_task(args, end - 1)).kind) == Kind::kSample;
     if (block_index() == 0 && whole && tagged.live) {
       const Global<Vec16> to(reinterpret_cast<Vec16*>(args.state));
       if (thread_index() < columns)
