@@ -19,16 +19,16 @@ FARWARP_DEVICE TaskWords load_task(const Args& args, int number) {
   return words;
 }
 
+FARWARP_DEVICE std::uint64_t uniform_half(std::uint64_t word) {
+  const int low = uniform(static_cast<int>(word)), high = uniform(static_cast<int>(word >> 32));
+  return static_cast<std::uint32_t>(low) | static_cast<std::uint64_t>(static_cast<std::uint32_t>(high)) << 32;
+}
+
 /// [warp] All lanes have the same task, and the compiler is told so.
-FARWARP_DEVICE Task uniform_task(const TaskWords& words) {
-  std::uint64_t same[sizeof(Task) / 8];
+FARWARP_DEVICE Task uniform_task(TaskWords words) {
 #pragma unroll
-  for (int i = 0; i < static_cast<int>(sizeof(Task) / 8); ++i) {
-    const std::uint64_t word = i % 2 == 0 ? words.of[i / 2].lo : words.of[i / 2].hi;
-    const int low = uniform(static_cast<int>(word)), high = uniform(static_cast<int>(word >> 32));
-    same[i] = static_cast<std::uint32_t>(low) | static_cast<std::uint64_t>(static_cast<std::uint32_t>(high)) << 32;
-  }
-  return std::bit_cast<Task>(same);
+  for (Vec16& word : words.of) word = {uniform_half(word.lo), uniform_half(word.hi)};
+  return std::bit_cast<Task>(words);
 }
 
 /// Whether all sequences have ended, or the call has been given up.
