@@ -107,7 +107,8 @@ class WeightReader {
     const WeightRing ring = weight_ring(memory_);
 #pragma unroll
     for (int stage = 0; stage < kMostPassStages; ++stage) {
-      if (stage < stages) read_stage(ring, stage, use);
+      if (stage >= stages) break;  // a branch less for each stage
+      read_stage(ring, stage, use);
     }
   }
   template <class Use>

@@ -20,6 +20,7 @@ FARWARP_DEVICE TaskWords load_task(const Args& args, int number) {
 }
 
 FARWARP_DEVICE std::uint64_t uniform_half(std::uint64_t word) {
+  if constexpr (!kMfma) return word;  // only CDNA keeps it in other registers
   const int low = uniform(static_cast<int>(word)), high = uniform(static_cast<int>(word >> 32));
   return static_cast<std::uint32_t>(low) | static_cast<std::uint64_t>(static_cast<std::uint32_t>(high)) << 32;
 }
