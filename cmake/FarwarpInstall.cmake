@@ -14,6 +14,7 @@ target_sources(farwarp_archive
   PUBLIC FILE_SET HEADERS BASE_DIRS src FILES
     src/farwarp/base/divisor.h
     src/farwarp/base/fp8.h
+    src/farwarp/base/fragments.h
     src/farwarp/base/half.h
     src/farwarp/base/host_activity.h
     src/farwarp/base/machine_shape.h
@@ -46,7 +47,12 @@ target_sources(farwarp_archive
     src/farwarp/ops/parallel_gemm/gemm_reduce/plan.h
     src/farwarp/ops/parallel_gemm/gemm_rs/plan.h
     src/farwarp/ops/moe_a2a/moe_a2a.h
-    src/farwarp/ops/moe_a2a/plan.h)
+    src/farwarp/ops/moe_a2a/plan.h
+    src/farwarp/fleet/graph.h
+    src/farwarp/fleet/layout.h
+    src/farwarp/models/qwen3/config.h
+    src/farwarp/models/qwen3/plan.h
+    src/farwarp/models/qwen3/qwen3.h)
 target_link_libraries(farwarp_archive PUBLIC Threads::Threads ${CMAKE_DL_LIBS} Boost::context ${farwarp_fmt})
 target_compile_features(farwarp_archive PUBLIC cxx_std_20)
 if(FARWARP_SANITIZE)
