@@ -65,6 +65,10 @@ Status Graph::check(const std::vector<int>& first_inputs) const {
             fmt::format("step {} reads {}, which no step before it writes", step.name, name(read.buffer)));
     }
     for (const int buffer : step.writes) {
+      for (const Step::Read& read : step.reads) {
+        if (read.buffer == buffer && read.whole)
+          return invalid_argument(fmt::format("step {} writes {}, which its own tasks read", step.name, name(buffer)));
+      }
       const int before = unrolled.writer_before(number, buffer);
       if (before < 0) continue;
       std::set<int> ended;

@@ -79,6 +79,12 @@ TEST(Graph, ABufferThatIsWrittenTooEarlyIsNamed) {
             "step first writes b again, while step second may still read what step first has written");
 }
 
+TEST(Graph, AStepThatWritesWhatItsTasksReadIsNamed) {
+  Graph graph = two_steps();
+  graph.steps[0].writes.push_back(0);
+  EXPECT_EQ(graph.check({0}).message(), "step first writes a, which its own tasks read");
+}
+
 TEST(Graph, AMatrixOfSeveralPassesNeedsEnoughWorkers) {
   Graph graph = two_steps();
   graph.steps[0].matrix = {16, kMostPassStages + 1};

@@ -109,7 +109,8 @@ struct ProjectShared {
   }                                                                              ///< [columns][16] fp32
   static constexpr int kept(int tile) { return partials(2, 0) + tile * kTile; }  ///< the same, of earlier passes
   static constexpr int kSquares = kept(kMostPassTiles);                          ///< [warps][columns] fp32
-  static constexpr int kBytes = kSquares + kWarps * columns * 4;
+  static constexpr int squares(int parity) { return kSquares + parity * kWarps * columns * 4; }
+  static constexpr int kBytes = squares(2);
 };
 
 /// A task, as a worker reads it. What the operands are depends on the kind.

@@ -30,6 +30,7 @@ class Projection {
   FARWARP_DEVICE void run(Call& call, const Task& task, Global<const std::uint64_t> norm, int rows, float epsilon,
                           std::uint32_t site, const Epilogue& epilogue) {
     if (task.count == 0) return;
+    task_parity_ ^= 1;
     const int passes = task.matrix.passes();
     float squares = 0;
     for (int pass = 0; pass < passes; ++pass) {
@@ -62,7 +63,7 @@ class Projection {
       if (!other_column) squares = add(squares, other);
     }
     if (lane_index() < 4 * columns && lane_index() % 4 == 0)
-      store(floats(Layout::kSquares) + (warp_index() * columns + lane_index() / 4), squares);
+      store(floats(Layout::squares(task_parity_)) + (warp_index() * columns + lane_index() / 4), squares);
   }
 
   FARWARP_DEVICE void store_partials(const Sums& sums) const {
@@ -79,7 +80,7 @@ class Projection {
     float squares = 0;
 #pragma unroll
     for (int warp = 0; warp < kWarps; ++warp)
-      squares = add(squares, load(floats(Layout::kSquares) + (warp * columns + column)));
+      squares = add(squares, load(floats(Layout::squares(task_parity_)) + (warp * columns + column)));
     return exp2(multiply(-0.5f, log2(add(divide(squares, static_cast<float>(rows)), epsilon))));
   }
 
@@ -114,7 +115,8 @@ class Projection {
 
   Shared<std::byte> memory_;
   WeightReader& weights_;
-  int parity_ = 0;  ///< of the number of tiles so far
+  int task_parity_ = 0;  ///< of squares: a late warp may still read those of the task before
+  int parity_ = 0;       ///< of the number of tiles so far
 };
 
 }  // namespace farwarp::FARWARP_TARGET::fleet

@@ -38,8 +38,9 @@ inline constexpr const char* kSiteNames[kSites] = {"the input of q, k, v",
                                                    "a logit"};
 
 inline constexpr int kPageKeys = 16;
-inline constexpr int kSplitKeys = 128;  ///< keys that a worker attends to at once
-inline constexpr int kMostGroup = 8;    ///< query heads of a KV head
+inline constexpr int kSplitKeys = 128;    ///< keys that a worker attends to at once
+inline constexpr int kMostWorkers = 256;  ///< a thread waits for at most 8 of their candidates
+inline constexpr int kMostGroup = 8;      ///< query heads of a KV head
 inline constexpr int kMostHeadDim = 128;
 
 /// A sequence between launches; a launch continues where the one before has ended.

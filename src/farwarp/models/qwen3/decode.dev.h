@@ -56,11 +56,13 @@ FARWARP_DEVICE int decode_tokens(const Context<columns>& context, WeightReader& 
   for (int token = 0; token < args.tokens; ++token) {
     const std::uint32_t tag = first_tag + static_cast<std::uint32_t>(token * (args.layers + 1));
     call.deadline_ns = nanoseconds() + budget;
+    weights.waits().until = 0;  // the deadline is of a token, not of the launch
     for (int number = first; number < end; ++number) {
       const Task task = uniform_task(kPrefetch ? next : load_task(args, number));
       if (kPrefetch) next = load_task(args, number + 1 < end ? number + 1 : first);  // while this task is done
       call.epoch = tag + static_cast<std::uint32_t>(task.layer);
       steps.run(task, token);
+      if (weights.waits().expired) call.live = false;
     }
     const bool stop = stops(context);
     if constexpr (Target::kHasBulkCopy) {
@@ -79,6 +81,7 @@ FARWARP_DEVICE void load_weights(const Context<columns>& context, int first, int
   WeightLoader loader(args.view, context.memory, Global<const std::byte>(args.weights));
   for (int token = 0; token < args.tokens; ++token) {
     bool ok = true;
+    loader.waits().until = 0;
     for (int number = first; number < end && ok; ++number) {
       const Task task = std::bit_cast<Task>(load_task(args, number));
       if (task.matrix.tiles > 0) ok = loader.load(task);
@@ -127,14 +130,14 @@ FARWARP_DEVICE void decode(const Args& args) {
     const int decoded = decode_tokens(context, weights, first, end);
     waits = weights.waits();
     const bool whole = static_cast<Kind>(std::bit_cast<Task>(load_task(args, end - 1)).kind) == Kind::kSample;
-    if (block_index() == 0 && whole && tagged.live) {
+    if (block_index() == 0 && whole) {
       const Global<Vec16> to(reinterpret_cast<Vec16*>(args.state));
-      if (thread_index() < columns)
+      if (thread_index() < columns && tagged.live)
         store(to + 1 + thread_index(),
               load(word_at<const Vec16>(memory, Layout<columns>::kSequences) + thread_index()));
       if (thread_index() == 0)
         store(Global<std::uint32_t>(&args.state->tag),
-              first_tag + static_cast<std::uint32_t>(decoded * (args.layers + 1)));
+              first_tag + static_cast<std::uint32_t>((tagged.live ? decoded : args.tokens) * (args.layers + 1)));
     }
   } else if (thread_index() == kWorkerThreads) {
     if constexpr (Target::kHasBulkCopy) load_weights(context, first, end, waits);

@@ -158,8 +158,9 @@ Result<Qwen3Plan> plan_qwen3(const Qwen3Config& config, const Qwen3Limits& limit
   plan.limits = limits;
   plan.columns = static_cast<int>(std::bit_ceil(static_cast<unsigned>(limits.sequences)));
   const int most = limits.max_sms == 0 ? shape.multiprocessors : std::min(limits.max_sms, shape.multiprocessors);
-  // Every worker has a tile of gate and up in each layer. So all workers have ended a token before the next one's last step.
-  plan.workers = std::min(most, 2 * config.intermediate / fleet::kTileRows);
+  // Every worker has a tile of gate and up in each layer, and of the head: so no worker writes a buffer again before all have read it.
+  plan.workers = std::min(
+      {most, 2 * config.intermediate / fleet::kTileRows, matrix(config.vocabulary, 0).tiles, qwen3::kMostWorkers});
   const TargetTraits& traits = shape.traits;
   plan.threads = fleet::kWarps * traits.warp_size + (traits.bulk_copy ? traits.warp_size : 0);
   plan.shared_bytes = plan.columns == 1   ? shared_bytes<1>(traits.bulk_copy)
@@ -176,6 +177,7 @@ Result<Qwen3Plan> plan_qwen3(const Qwen3Config& config, const Qwen3Limits& limit
   // The choice is known to each worker by itself.
   const int choice = static_cast<int>(plan.graph.buffers.size()) - 1;
   if (const Status status = plan.graph.check({choice}); !status.ok()) return status;
+  if (const auto lists = fleet::plan_static(plan.graph, plan.workers); !lists.ok()) return lists.status();
   return plan;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -208,14 +209,16 @@ Result<Qwen3Decoder> Qwen3Decoder::create_random(World& world, const Qwen3Config
   if (!opened.ok()) return opened.status();
   std::unique_ptr<State> state = std::move(*opened);
   Device& device = world.device();
-  Status status = state->allocate();
   auto stream = device.create_stream();
-  if (!stream.ok()) return stream.status();
+  Status status = stream.ok() ? state->allocate() : stream.status();
   if (status.ok()) status = state->pack(seed, *stream);
   if (status.ok()) status = state->set_tables(*stream);
   if (status.ok()) status = device.synchronize(*stream, kPatienceNs);
-  device.destroy_stream(*stream);
-  if (!status.ok()) return status;
+  if (stream.ok()) device.destroy_stream(*stream);
+  if (!status.ok()) {
+    (void)state->opened.close();  // the first failure is told
+    return status;
+  }
   state->set_args();
   return Qwen3Decoder(std::move(state));
 }
@@ -268,11 +271,12 @@ Status Qwen3Decoder::start(int column, std::span<const std::int32_t> prompt, Str
 }
 
 Status Qwen3Decoder::pretend(int column, int positions, std::int32_t token, Stream stream) {
-  if (Status status = start(column, {&token, 1}, stream); !status.ok()) return status;
+  if (Status open = check_open("Qwen3Decoder", state_); !open.ok()) return open;
   State& state = *state_;
   if (positions < 0 || positions >= state.plan.limits.positions)
     return invalid_argument(
         fmt::format("positions is {}; allowed: 0 to {}", positions, state.plan.limits.positions - 1));
+  if (Status status = start(column, {&token, 1}, stream); !status.ok()) return status;
   const qwen3::SequenceState first{token, positions, 1, 0};
   state.positions[size(column)] = positions;
   return state.world->device().copy_in(&state.state.as<qwen3::DecodeState>()->sequences[column], &first, sizeof first,
@@ -305,8 +309,11 @@ Status Qwen3Decoder::decode(const Qwen3Call& call, Stream stream) {
   Status status = check_pointer("Qwen3Call.sampled", call.sampled, 4);
   if (status.ok() && call.logits != nullptr) status = check_pointer("Qwen3Call.logits", call.logits, 4);
   if (status.ok()) status = state.world->status();
+  if (status.ok() &&
+      std::all_of(state.positions.begin(), state.positions.end(), [](std::int64_t position) { return position < 0; }))
+    status = {StatusCode::kMisuse, "Qwen3Decoder::decode() has no sequence: call start() first"};
   for (std::size_t column = 0; column < state.positions.size() && status.ok(); ++column) {
-    if (state.positions[column] + call.tokens > plan.limits.positions)
+    if (state.positions[column] >= 0 && state.positions[column] + call.tokens > plan.limits.positions)
       status = invalid_argument(fmt::format(
           "Qwen3Call.tokens is {}; allowed: up to {} for column {}, which is at position {} of {}", call.tokens,
           plan.limits.positions - state.positions[column], column, state.positions[column], plan.limits.positions));

@@ -121,13 +121,10 @@ class Steps {
     const int half = thread_index() / (kWorkerThreads / 2), column = thread_index() % (kWorkerThreads / 2) / kTileRows;
     const auto bests = word_at<std::uint64_t>(context_.memory, Layout<columns>::kHeadBest);
     if (lane_index() % kTileRows == 0 && column < columns) store(bests + (half * columns + column), best.packed());
-    drain_stores();  // keys and values that this worker has appended
     sync_warps();
     if (thread_index() >= columns) return;
     best = Candidate::unpack(load(bests + thread_index()));
     best.take(Candidate::unpack(load(bests + (columns + thread_index()))));
-    // Pairs with the acquire in sample(): the next token reads what this one has appended.
-    fence<Order::release, Scope::device>();
     store_packet(
         peer_address<Packet>(args.view, args.view.rank, args.candidates) + (block_index() * columns + thread_index()),
         best.packed(), context_.call.epoch);
@@ -147,7 +144,6 @@ class Steps {
       if (candidate < args.workers * columns) wanted |= 1u << i;
     }
     wait_packets<1>(context_.call, from, wanted, data, Wait{.site = kSiteCandidate, .peer = args.view.rank});
-    fence<Order::acquire, Scope::device>();
     Candidate best;
 #pragma unroll
     for (int i = 0; i < kMost; ++i) {
@@ -175,7 +171,10 @@ class Steps {
     SequenceState sequence = context_.sequence(column);
     if (sequence.alive == 0 || !context_.call.live) return;
     if (best.token < 0 || best.token >= args.vocabulary) {
-      if (block_index() == 0)
+      const std::uint32_t raised_by = load<Order::relaxed>(abort_cell(context_.call));
+      if (raised_by != 0) {  // numbers are wrong because waits have ended
+        record_abort(context_.call, raised_by);
+      } else if (block_index() == 0)
         give_up(context_.call, StatusCode::kBadInput, kSiteLogits, -1, static_cast<std::uint64_t>(column),
                 static_cast<std::uint64_t>(sequence.position));
       context_.call.live = false;
