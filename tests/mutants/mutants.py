@@ -13,6 +13,7 @@ A mutants.json is in the folder of the files that it mutates. Fields are require
           "entry": "src/.../entry.dev.cc",   the source that defines the kernels, from the source root
           "kernels": ["moe_a2a_..."],        the kernels that get the bug; the case's other kernels run as they are
           "only": "emu_sm90",        optional: the target, emu_sm90 or emu_gfx942; else both
+          "ranks": 1, "calls": 1,    optional: 3 and 4 if left out
           "set": {"hidden_dim": "64"}        the operator's parameters, as strings
         }
       },
@@ -48,7 +49,7 @@ ATTRIBUTES = "src/farwarp/base/attributes.h"
 TARGETS = ("emu_sm90", "emu_gfx942")
 CASE = {"op": str, "entry": str, "kernels": list, "set": dict}
 MUTANT = {"about": str, "case": str, "file": str, "find": str, "replace": str}
-OPTIONAL_OF_CASE = {"only": str}
+OPTIONAL_OF_CASE = {"only": str, "ranks": int, "calls": int}
 OPTIONAL_OF_MUTANT = {"only": str, "set": dict}
 
 # FARWARP_KERNEL: the emulator's for the kernels of the case; for other kernels a template that is never instantiated.

@@ -66,6 +66,7 @@ class Check(unittest.TestCase):
             (case("kernels", "gemm"), ["'kernels' is \"gemm\"", "list"]),
             (case("entry", "entry.cc"), ["'entry' is 'entry.cc'"]),
             (case("only", "cuda"), ["'only' is 'cuda'", "emu_sm90"]),
+            (case("ranks", "1"), ["'ranks' is \"1\"", "int"]),
         ]:
             table = copy.deepcopy(TABLE)
             mistake(table)
