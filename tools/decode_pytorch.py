@@ -100,6 +100,7 @@ def time_call(torch, call, ranks: int, samples: int, flush) -> float:
             torch.distributed.barrier()
         torch.cuda._sleep(HOLD_CYCLES)
         flush.fill_(i % 251)
+        flush.view(torch.int64).max()  # what the fill left dirty in the L2 is written back
         if ranks > 1:
             torch.distributed.all_reduce(flush[:4])  # the ranks begin together
         start.record()

@@ -39,7 +39,7 @@ class DeviceTimer {
   Status close();
 
   /// Collective. One sample of this rank, in microseconds. `prepare` and `work` enqueue on the stream; `prepare` is not timed.
-  /// `cold`: the L2 is flushed first. If the host of any rank was late, both run again, so `prepare` must restore the state that
+  /// `cold`: the L2 holds nothing of use and nothing dirty. If the host of any rank was late, both run again, so `prepare` must restore the state that
   /// `work` starts from. kDeadline if the host is late even with the longest hold.
   Result<double> sample(const Work& prepare, const Work& work, bool cold);
 
@@ -47,16 +47,18 @@ class DeviceTimer {
   Result<std::vector<double>> slowest(const std::vector<double>& mine);
 
  private:
-  DeviceTimer(World& world, Stream stream, DeviceBarrier barrier, DeviceBuffer flush, std::unique_ptr<Event> start,
-              std::unique_ptr<Event> end)
+  DeviceTimer(World& world, Stream stream, DeviceBarrier barrier, DeviceBuffer flush, const Kernel& flushing,
+              std::unique_ptr<Event> start, std::unique_ptr<Event> end)
       : world_(&world),
         stream_(stream),
         barrier_(std::move(barrier)),
         flush_(std::move(flush)),
+        flushing_(flushing),
         start_(std::move(start)),
         end_(std::move(end)) {}
 
   Status enqueue(const Work& prepare, const Work& work, bool cold);
+  Status flush_l2();
   Status wake_links();
   Result<bool> all_in_time(bool mine);
 
@@ -64,6 +66,7 @@ class DeviceTimer {
   Stream stream_;
   std::optional<DeviceBarrier> barrier_;
   DeviceBuffer flush_;
+  Kernel flushing_;
   SymmetricBuffer waking_;  ///< written by the previous rank; empty where there are no links
   std::unique_ptr<Event> start_, end_;
   std::uint64_t hold_ns_ = 500'000;
