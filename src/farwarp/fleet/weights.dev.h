@@ -42,7 +42,7 @@ class WeightLoader {
         Global<const std::byte> from =
             weights_ + task.weights + matrix.stage_at(num_blocks(), block_index(), pass, tile, 0) * kStageBytes;
         for (int stage = 0; stage < matrix.stages_of(pass); ++stage, from += pitch) {
-          if (!load_stage(from)) return false;
+          if (!load_stage(from, kStageBytes)) return false;
         }
       }
     }
@@ -57,8 +57,8 @@ class WeightLoader {
   }
   FARWARP_DEVICE BlockWaits& waits() { return waits_; }
 
- private:
-  FARWARP_DEVICE bool load_stage(Global<const std::byte> from) {
+  /// [thread] Issues the copy of the next stage, up to kStageBytes. False if a wait has expired.
+  FARWARP_DEVICE bool load_stage(Global<const std::byte> from, int bytes) {
     const WeightRing ring = weight_ring(memory_);
     if (!wait_mbarrier(waits_, view_, ring.empty(next_.stage), next_.parity ^ 1)) return false;
     if (in_flight_ == kRingInFlight) {
@@ -66,13 +66,14 @@ class WeightLoader {
       landed_.advance();
       --in_flight_;
     }
-    mbarrier_arrive_expect(ring.full(next_.stage), kStageBytes);
-    bulk_load(memory_ + next_.stage * kStageBytes, from, kStageBytes, ring.full(next_.stage));
+    mbarrier_arrive_expect(ring.full(next_.stage), bytes);
+    bulk_load(memory_ + next_.stage * kStageBytes, from, bytes, ring.full(next_.stage));
     next_.advance();
     ++in_flight_;
     return true;
   }
 
+ private:
   const WorldView& view_;
   Shared<std::byte> memory_;
   Global<const std::byte> weights_;
@@ -99,9 +100,30 @@ class WeightReader {
                   task.matrix.stages_of(pass), use);
     }
   }
+  // A stage that is no weights, and is read as it is. `ahead`: of the next one.
+  FARWARP_DEVICE Shared<std::byte> stage(int ahead) const { return memory_ + position_of(ahead).stage * kStageBytes; }
+  /// [warp] Waits for its copy.
+  FARWARP_DEVICE Shared<const std::byte> wait_stage(int ahead) {
+    const RingPosition position = position_of(ahead);
+    wait_mbarrier(waits_, view_, weight_ring(memory_).full(position.stage), position.parity);
+    return Shared<const std::byte>(memory_.raw) + position.stage * kStageBytes;
+  }
+  /// [warp] Gives the next `count` stages back, at most a warp's lanes. Nothing where there is no ring.
+  FARWARP_DEVICE void release(int count) {
+    if constexpr (Target::kHasBulkCopy) {
+      warp_sync();
+      if (lane_index() < count) mbarrier_arrive(weight_ring(memory_).empty(position_of(lane_index()).stage));
+      position_.advance(count);
+    }
+  }
   FARWARP_DEVICE BlockWaits& waits() { return waits_; }
 
  private:
+  FARWARP_DEVICE RingPosition position_of(int ahead) const {
+    RingPosition position = position_;
+    position.advance(ahead);
+    return position;
+  }
   template <class Use>
   FARWARP_DEVICE void read_ring(int stages, const Use& use) {
     const WeightRing ring = weight_ring(memory_);

@@ -38,10 +38,16 @@ inline constexpr const char* kSiteNames[kSites] = {"the input of q, k, v",
                                                    "a logit"};
 
 inline constexpr int kPageKeys = 16;
-inline constexpr int kSplitKeys = 128;    ///< keys that a worker attends to at once
+inline constexpr int kTileKeys = 128;     ///< keys that a worker attends to at once
+inline constexpr int kMostSegments = 16;
 inline constexpr int kMostWorkers = 256;  ///< a thread waits for at most 8 of their candidates
 inline constexpr int kMostGroup = 8;      ///< query heads of a KV head
 inline constexpr int kMostHeadDim = 128;
+static_assert(kTileKeys == fleet::kWarps * kPageKeys);
+
+/// Of one KV head, keys and values.
+constexpr int page_bytes(int head_dim) { return 2 * kPageKeys * head_dim * 2; }
+constexpr int tiles_of(int keys) { return (keys + kTileKeys - 1) / kTileKeys; }
 
 /// A sequence between launches; a launch continues where the one before has ended.
 struct SequenceState {
@@ -68,7 +74,7 @@ struct Args {
   const std::uint16_t* embedding;  ///< bf16 [vocabulary][hidden]
   const float* rotations;          ///< [positions][head_dim / 2]: cosine, sine
   std::byte* cache;                ///< bf16 [layers][pages][kv_heads][K, V][head_dim / 16][fragment]
-  const std::int32_t* page_table;  ///< [columns][max_pages]
+  const std::int32_t* page_table;  ///< [columns][max_pages]; max_pages is a multiple of a tile's 8
   std::int64_t q_norm, k_norm;     ///< of layer 0, in bytes from `weights`; layers follow each other at norm_pitch
   std::int64_t norm_pitch;
   DecodeState* state;
@@ -79,12 +85,12 @@ struct Args {
   std::int32_t layers, hidden, query_heads, kv_heads, head_dim, intermediate, vocabulary;
   std::int32_t workers;  ///< of all launches but that of the last step alone, which has one
   std::int32_t pages, max_pages, max_prompt;
-  std::int32_t splits;     ///< most of a sequence
+  std::int32_t segments;   ///< of a sequence: tile i of its keys is of segment i % segments
   std::int32_t end_token;  ///< ends a sequence; -1: none
   float epsilon;
   float scale_log2;  ///< of scores: head_dim^-0.5 * log2(e)
   std::int64_t
-      partials;  ///< packets [columns][query_heads][splits][head_dim / 2 + 1]: pairs of fp32, then maximum and sum
+      partials;  ///< packets [columns][query_heads][segments][head_dim / 2 + 1]: pairs of fp32, then maximum and sum
   std::int64_t candidates;  ///< packets [workers][columns]: logit, token
 };
 

@@ -1,120 +1,107 @@
-// Attention of one token of each sequence over its cached keys, in splits.
+// Attention of one token of each sequence over its cached keys.
 //
-// A unit is 128 keys (eight pages) of one KV head of one sequence. Each warp multiplies the 16 keys of its page by the group's queries, then one
-// sixteenth of head_dim of all values by the probabilities. The cache holds keys and values as fragments, so both products read it as it lies
-// in memory. The token's own key and value are not in the cache yet: the unit that has them takes them from shared memory, and appends them.
+// Each warp multiplies the 16 keys of its page of a tile by the group's queries, and the page's values by the probabilities; both lie in memory as
+// fragments. It keeps its own maxima and sums from tile to tile of a segment, at whose end the eight warps' are merged in shared memory and stored
+// as a partial output. The token's own key and value are not in the cache yet: its warp takes them from shared memory, and appends them.
 #pragma once
 
 #include "farwarp/models/qwen3/heads.dev.h"
+#include "farwarp/models/qwen3/segments.dev.h"
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
 
-/// A unit's place and its keys.
-struct AttentionUnit {
-  std::int32_t column, kv_head, split;
-  std::int32_t first, length;  ///< first key; keys of the sequence, with the token's own
-  std::int32_t position;       ///< of the token
+/// [thread] Loads the keys and values of all tiles of the worker into the ring of weights, a page in a stage: the last tile of a sequence too
+/// has eight, because each warp needs a stage.
+template <int columns>
+class PageLoader {
+ public:
+  FARWARP_DEVICE explicit PageLoader(const Context<columns>& context) : context_(context) {}
 
-  FARWARP_DEVICE bool has_new_key() const { return position >= first && position < first + kSplitKeys; }
+  /// False if a wait has expired.
+  FARWARP_DEVICE bool load(WeightLoader& loader, int layer) {
+    const Args& args = context_.args;
+    const TileCursor<columns> first(context_);
+    const auto tile_of = [](const TileCursor<columns>& tile) { return tile.column() << 24 | tile.first_key() / kTileKeys; };
+    for (TileCursor<columns> tile = first; tile.exists();) {
+      if (tile_of(tile) != loaded_for_) pages_ = TilePages::load_for(args, tile);
+      const TilePages pages = pages_;
+      const int kv_head = tile.kv_head();
+      tile.advance();
+      // The next tile's pages arrive while this one's are copied; after the last tile, those of the next layer's first.
+      const TileCursor<columns>& later = tile.exists() ? tile : first;
+      loaded_for_ = tile_of(later);
+      pages_ = TilePages::load_for(args, later);
+#pragma unroll
+      for (int i = 0; i < kWarps; ++i) {
+        if (!loader.load_stage(page_at(args, layer, pages[i], kv_head), page_bytes(args.head_dim))) return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  const Context<columns>& context_;
+  TilePages pages_{};
+  int loaded_for_ = -1;
 };
 
 template <int columns>
 class Attention {
  public:
-  /// `first_pages`: find_first_pages().
-  FARWARP_DEVICE Attention(const Context<columns>& context, const Task& task, int first_pages)
-      : context_(context), task_(task), first_pages_(first_pages) {}
+  FARWARP_DEVICE Attention(const Context<columns>& context, WeightReader& reader, const Task& task)
+      : context_(context), reader_(reader), task_(task) {}
 
-  /// [warp] The pages of the worker's first unit, whose keys are then loaded without a wait for the table.
-  static FARWARP_DEVICE int find_first_pages(const Args& args) {
-    const int pairs = columns * args.kv_heads;
-    if (block_index() >= pairs * args.splits) return -1;
-    return find_pages(args, block_index() % pairs % columns, block_index() / pairs * kSplitKeys);
-  }
-
-  /// [the warps that compute] The worker's units.
+  /// [the warps that compute] The worker's tiles.
   FARWARP_DEVICE void run() {
-    const Args& args = context_.args;
-    const int pairs = columns * args.kv_heads;
-    for (int number = block_index(); number < pairs * args.splits; number += num_blocks()) {
-      const int pair = number % pairs;
-      AttentionUnit unit{pair % columns, pair / columns, number / pairs, number / pairs * kSplitKeys, 0, 0};
-      const SequenceState sequence = context_.sequence(unit.column);
-      unit.length = keys_of(sequence);
-      unit.position = sequence.position;
-      if (unit.first < unit.length)
-        attend(unit, number == block_index() ? first_pages_ : find_pages(args, unit.column, unit.first));
+    TileCursor<columns> tile(context_);
+    if (!tile.exists()) return;
+    receive(tile);
+    for (;;) {
+      attend(tile);
+      const bool ends = tile.ends_segment();
+      if (ends) publish(tile);
+      reader_.release(kWarps);
+      TileCursor<columns> next = tile;
+      next.advance();
+      if (!next.exists()) return;
+      if (ends) reset();
+      if (!next.same_keys(tile)) receive(next);
+      tile = next;
     }
   }
 
  private:
   static constexpr int kTiles = kMostHeadDim / 16;
+  static constexpr int kEach = kMostHeadDim * kMostGroup;  // of a warp's outputs
 
-  /// [warp] The page of keys first + 16 * i on, on lane i.
-  static FARWARP_DEVICE int find_pages(const Args& args, int column, int first) {
-    const int page = first / kPageKeys + lane_index();
-    if (lane_index() >= kWarps || page >= args.max_pages) return -1;
-    return load(Global<const std::int32_t>(args.page_table) + (column * args.max_pages + page));
-  }
-
-  FARWARP_DEVICE std::int64_t page_bytes() const { return std::int64_t{4 * kPageKeys} * context_.args.head_dim; }
-  /// The keys of a page; its values follow.
-  FARWARP_DEVICE Global<std::byte> keys_at(int page, int kv_head) const {
-    const Args& args = context_.args;
-    const std::int64_t number = (std::int64_t{task_.layer} * args.pages + page) * args.kv_heads + kv_head;
-    return Global<std::byte>(args.cache) + number * page_bytes();
-  }
-  FARWARP_DEVICE std::int64_t values_offset() const { return page_bytes() / 2; }
-  FARWARP_DEVICE void attend(const AttentionUnit& unit, int pages_of_unit) {
-    const Args& args = context_.args;
-    const int tiles = args.head_dim / 16, warp = warp_index();
-    const bool has_page = unit.first + lane_index() * kPageKeys < unit.length;
-    const int pages = has_page ? pages_of_unit : -1;  // page i on lane i
-    const int own_page = shuffle(pages, warp);
-    // Loaded before the queries have arrived.
-    Fragment keys[kTiles] = {}, values[kWarps] = {};
+  FARWARP_DEVICE int group() const { return context_.args.query_heads / context_.args.kv_heads; }
+  FARWARP_DEVICE void reset() {
+    maximum_ = kNothing;
+    sum_ = 0;
 #pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
-      if (tile < tiles && own_page >= 0)
-        keys[tile] = load_fragment(Global<const std::byte>(keys_at(own_page, unit.kv_head)) + tile * kFragmentBytes);
-    }
+    for (Sums& sums : outputs_) {
 #pragma unroll
-    for (int i = 0; i < kWarps; ++i) {
-      const int page = shuffle(pages, i);
-      if (warp < tiles && page >= 0)
-        values[i] = load_fragment(Global<const std::byte>(keys_at(page, unit.kv_head)) +
-                                  (values_offset() + warp * kFragmentBytes));
+      for (float& sum : sums) sum = 0;
     }
-    receive(unit);
-    sync_warps();
-    score(unit, keys);
-    sync_warps();
-    exponentiate(unit);
-    sync_warps();
-    if (warp < tiles) add_values(unit, values);
-    sync_warps();
-    publish(unit);
-    if (unit.has_new_key()) append(unit, shuffle(pages, (unit.position - unit.first) / kPageKeys));
-    sync_warps();
   }
 
-  /// [warp] Waits for the group's queries and, if the unit has them, the token's key and value.
-  FARWARP_DEVICE void receive(const AttentionUnit& unit) const {
+  /// Waits for the group's queries and, if the worker's tiles have it, the token's key and value.
+  FARWARP_DEVICE void receive(const TileCursor<columns>& tile) {
     const Args& args = context_.args;
-    const int group = args.query_heads / args.kv_heads, heads = group + (unit.has_new_key() ? 2 : 0);
+    const int position = tile.length() - 1, heads = group() + (tile.shares_new_key() ? 2 : 0);
     for (int i = warp_index(); i < heads; i += kWarps) {
-      const bool query = i < group, key = i == group;
-      const int head = query ? unit.kv_head * group + i
-                       : key ? args.query_heads + unit.kv_head
-                             : args.query_heads + args.kv_heads + unit.kv_head;
+      const bool query = i < group(), key = i == group();
+      const int head = query ? tile.kv_head() * group() + i
+                       : key ? args.query_heads + tile.kv_head()
+                             : args.query_heads + args.kv_heads + tile.kv_head();
       HeadParameters parameters;
       if (query || key)
         parameters = HeadParameters::load_for(args, (query ? args.q_norm : args.k_norm) + task_.layer * args.norm_pitch,
-                                              unit.position);
+                                              position);
       std::uint64_t four = 0;
       const bool exists = lane_index() * 4 < args.head_dim;
       if (exists)
-        four = wait_four<columns>(context_.call, task_.in, head * args.head_dim + lane_index() * 4, unit.column,
+        four = wait_four<columns>(context_.call, task_.in, head * args.head_dim + lane_index() * 4, tile.column(),
                                   kSiteHeads);
       warp_sync();
       if (query || key) four = normalise_and_rotate(args, four, parameters);
@@ -123,148 +110,239 @@ class Attention {
                                : Layout<columns>::kNewValue;
       if (exists) store(word_at<std::uint64_t>(context_.memory, offset) + lane_index(), four);
     }
+    sync_warps();
   }
 
-  /// The operand of the lane's column: four numbers from `first` on of row operand_column() of [group][128] bf16.
-  FARWARP_DEVICE std::uint64_t operand(int offset, int first) const {
-    const int column = operand_column(lane_index());
-    if (column >= kMostGroup) return 0;
-    return load(word_at<const std::uint64_t>(context_.memory, offset + column * kMostHeadDim * 2) +
-                (first / 4 + operand_four(lane_index())));
-  }
+  /// [warp] The warp's page of a tile: its memory, its first key, and the sequence's last.
+  struct Page {
+    Shared<const std::byte> staged;     ///< Hopper
+    Global<const std::byte> in_memory;  ///< CDNA
+    int first, position;
 
-  FARWARP_DEVICE void score(const AttentionUnit& unit, Fragment (&keys)[kTiles]) const {
+    FARWARP_DEVICE Fragment fragment(int number) const {
+      if constexpr (Target::kHasBulkCopy) return load_fragment(staged + number * kFragmentBytes);
+      return load_fragment(in_memory + number * kFragmentBytes);
+    }
+    FARWARP_DEVICE bool has_keys() const { return first <= position; }
+    FARWARP_DEVICE bool has_new_key() const { return has_keys() && position < first + kPageKeys; }
+  };
+
+  FARWARP_DEVICE void attend(const TileCursor<columns>& tile) {
     const Args& args = context_.args;
-    const int in_unit = unit.position - unit.first;
-    const bool has_new = unit.has_new_key() && in_unit / kPageKeys == warp_index();
+    Page page{{}, {}, tile.first_key() + warp_index() * kPageKeys, tile.length() - 1};
+    if constexpr (Target::kHasBulkCopy) page.staged = reader_.wait_stage(warp_index());
+    if (!page.has_keys()) return;
+    int number = 0;
+    if (!Target::kHasBulkCopy || page.has_new_key())
+      number = load(Global<const std::int32_t>(args.page_table) +
+                    (tile.column() * args.max_pages + page.first / kPageKeys));
+    const Global<std::byte> in_memory = page_at(args, task_.layer, number, tile.kv_head());
+    page.in_memory = Global<const std::byte>(in_memory);
+    score(page);
+    const std::uint64_t probabilities = exponentiate();
+    add_values(page, probabilities);
+    if (page.has_new_key()) append(in_memory, page.position % kPageKeys);
+  }
+
+  FARWARP_DEVICE Shared<float> scores() const {
+    return word_at<float>(context_.memory, Layout<columns>::kScores) + warp_index() * kMostGroup * kPageKeys;
+  }
+
+  /// [warp] The scores of the page's keys, [group][16].
+  FARWARP_DEVICE void score(const Page& page) const {
+    const Args& args = context_.args;
     Sums sums = {};
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
       if (tile * 16 >= args.head_dim) continue;
+      Fragment keys = page.fragment(tile);
 #pragma unroll
       for (int i = 0; i < kLaneRows; ++i) {
-        if (has_new && operand_row(lane_index(), i) == in_unit % kPageKeys)
-          keys[tile].rows[i] = load(word_at<const std::uint64_t>(context_.memory, Layout<columns>::kNewKey) +
-                                    (tile * 4 + operand_four(lane_index())));
+        if (page.first + operand_row(lane_index(), i) == page.position)
+          keys.rows[i] = load(word_at<const std::uint64_t>(context_.memory, Layout<columns>::kNewKey) +
+                              (tile * 4 + operand_four(lane_index())));
       }
-      multiply_fragment(sums, keys[tile], operand(Layout<columns>::kQueries, 16 * tile));
+      multiply_fragment(sums, keys, query(tile));
     }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const MatrixIndex at = sum_index(lane_index(), i);
-      const int key = warp_index() * kPageKeys + at.row;
-      if (at.column >= kMostGroup) continue;
-      store(word_at<float>(context_.memory, Layout<columns>::kScores) + (at.column * kSplitKeys + key),
-            unit.first + key < unit.length ? multiply(sums[i], args.scale_log2) : kNothing);
-    }
-  }
-
-  /// [warp] Of the query head that is the warp's: probabilities relative to the maximum, and the partial output's statistics.
-  FARWARP_DEVICE void exponentiate(const AttentionUnit& unit) const {
-    const Args& args = context_.args;
-    const int head = warp_index();
-    if (head >= args.query_heads / args.kv_heads) return;
-    constexpr int kEach = kSplitKeys / Target::kWarpSize;
-    const Shared<const float> scores =
-        word_at<const float>(context_.memory, Layout<columns>::kScores) + head * kSplitKeys;
-    float numbers[kEach], highest = kNothing, sum = 0;
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      numbers[i] = load(scores + (i * Target::kWarpSize + lane_index()));
-      highest = maximum(highest, numbers[i]);
-    }
-#pragma unroll
-    for (int lanes = 1; lanes < Target::kWarpSize; lanes *= 2) highest = maximum(highest, shuffle_xor(highest, lanes));
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const float number = exp2(add(numbers[i], -highest));
-      sum = add(sum, number);
-      store(word_at<std::uint16_t>(context_.memory, Layout<columns>::kProbabilities) +
-                (head * kSplitKeys + i * Target::kWarpSize + lane_index()),
-            round_to<Bf16>(number).bits);
-    }
-#pragma unroll
-    for (int lanes = 1; lanes < Target::kWarpSize; lanes *= 2) sum = add(sum, shuffle_xor(sum, lanes));
-    if (lane_index() == 0) store_pair(unit, head, args.head_dim / 2, highest, sum);
-  }
-
-  FARWARP_DEVICE void add_values(const AttentionUnit& unit, Fragment (&values)[kWarps]) const {
-    Sums sums = {};
-#pragma unroll
-    for (int page = 0; page < kWarps; ++page) {
-      const int first = unit.first + page * kPageKeys;
-      if (first >= unit.length) continue;
-      if (first + kPageKeys >= unit.length) replace_last(unit, first, values[page]);
-      multiply_fragment(sums, values[page], operand(Layout<columns>::kProbabilities, page * kPageKeys));
-    }
+    warp_sync();  // the page before is done
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const MatrixIndex at = sum_index(lane_index(), i);
       if (at.column < kMostGroup)
-        store(word_at<float>(context_.memory, Layout<columns>::kScores) +
-                  (at.column * kMostHeadDim + warp_index() * 16 + at.row),
-              sums[i]);
+        store(scores() + (at.column * kPageKeys + at.row),
+              page.first + at.row <= page.position ? multiply(sums[i], args.scale_log2) : kNothing);
+    }
+    warp_sync();
+  }
+
+  FARWARP_DEVICE std::uint64_t query(int tile) const {
+    const int head = operand_column(lane_index());
+    if (head >= kMostGroup) return 0;
+    return load(word_at<const std::uint64_t>(context_.memory, Layout<columns>::kQueries + head * kMostHeadDim * 2) +
+                (4 * tile + operand_four(lane_index())));
+  }
+
+  /// [warp] Probabilities of four keys for the lane's head, relative to the highest score so far; what was summed before is brought to the same scale.
+  FARWARP_DEVICE std::uint64_t exponentiate() {
+    const int head = operand_column(lane_index()) % kMostGroup;
+    const Vec16 words = load(Shared<const Vec16>(reinterpret_cast<const Vec16*>(scores().raw)) +
+                             (head * kPageKeys / 4 + operand_four(lane_index())));
+    float numbers[4] = {bits_of(words.lo), bits_of(words.lo >> 32), bits_of(words.hi), bits_of(words.hi >> 32)};
+    float highest = maximum_;
+#pragma unroll
+    for (const float number : numbers) highest = maximum(highest, number);
+    highest = over_fours(highest, [](float a, float b) { return maximum(a, b); });
+    float sum = 0;
+#pragma unroll
+    for (float& number : numbers) {
+      number = exp2(add(number, -highest));
+      sum = add(sum, number);
+    }
+    sum = over_fours(sum, [](float a, float b) { return add(a, b); });
+    const float factor = exp2(add(maximum_, -highest));
+    sum_ = fused_multiply_add(sum_, factor, sum);
+    maximum_ = highest;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float scale = shuffle(factor, lane_of_column(sum_index(lane_index(), i).column));
+#pragma unroll
+      for (Sums& sums : outputs_) sums[i] = multiply(sums[i], scale);
+    }
+    return pack_four(numbers[0], numbers[1], numbers[2], numbers[3]);
+  }
+
+  static FARWARP_DEVICE float bits_of(std::uint64_t word) {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(word));
+  }
+  /// [warp] `number` of the four lanes that have the keys of the same column.
+  template <class Join>
+  static FARWARP_DEVICE float over_fours(float number, const Join& join) {
+    constexpr int kStep = kMfma ? 16 : 1;
+    number = join(number, shuffle_xor(number, kStep));
+    return join(number, shuffle_xor(number, 2 * kStep));
+  }
+  static FARWARP_DEVICE int lane_of_column(int column) { return kMfma ? column : 4 * column; }
+
+  FARWARP_DEVICE void add_values(const Page& page, std::uint64_t probabilities) {
+    const int tiles = context_.args.head_dim / 16;
+    const bool last = page.first + kPageKeys > page.position;
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      if (tile >= tiles) continue;
+      Fragment values = page.fragment(tiles + tile);
+      if (last) replace_last(page, tile, values);
+      multiply_fragment(outputs_[tile], values, probabilities);
     }
   }
 
   /// The values of the sequence's last page: the token's own is in shared memory, those after it are zeros.
-  FARWARP_DEVICE void replace_last(const AttentionUnit& unit, int first, Fragment& values) const {
+  FARWARP_DEVICE void replace_last(const Page& page, int tile, Fragment& values) const {
 #pragma unroll
     for (int row = 0; row < kLaneRows; ++row) {
-      const int dim = warp_index() * 16 + operand_row(lane_index(), row);
+      const int dim = tile * 16 + operand_row(lane_index(), row);
       const auto new_value = load(word_at<const std::uint16_t>(context_.memory, Layout<columns>::kNewValue) + dim);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int key = first + 4 * operand_four(lane_index()) + i;
+        const int key = page.first + 4 * operand_four(lane_index()) + i;
         const std::uint64_t mask = std::uint64_t{0xffff} << (16 * i);
-        if (key >= unit.position) values.rows[row] &= ~mask;
-        if (key == unit.position) values.rows[row] |= static_cast<std::uint64_t>(new_value) << (16 * i);
+        if (key >= page.position) values.rows[row] &= ~mask;
+        if (key == page.position) values.rows[row] |= static_cast<std::uint64_t>(new_value) << (16 * i);
       }
     }
   }
 
-  /// [thread] A packet of two fp32 of a partial output.
-  FARWARP_DEVICE void store_pair(const AttentionUnit& unit, int head, int number, float first, float second) const {
-    const Args& args = context_.args;
-    const int query_head = unit.kv_head * (args.query_heads / args.kv_heads) + head;
-    const std::int64_t at = ((std::int64_t{unit.column} * args.query_heads + query_head) * args.splits + unit.split) *
-                                (args.head_dim / 2 + 1) +
-                            number;
-    store_packet(peer_address<Packet>(args.view, args.view.rank, args.partials) + at,
-                 std::bit_cast<std::uint32_t>(first) | static_cast<std::uint64_t>(std::bit_cast<std::uint32_t>(second))
-                                                           << 32,
-                 context_.call.epoch);
-  }
-
-  FARWARP_DEVICE void publish(const AttentionUnit& unit) const {
-    const Args& args = context_.args;
-    const int pairs = args.head_dim / 2, all = args.query_heads / args.kv_heads * pairs;
-    for (int i = thread_index(); i < all; i += kWorkerThreads) {
-      const int head = i / pairs, pair = i % pairs;
-      const Shared<const float> numbers =
-          word_at<const float>(context_.memory, Layout<columns>::kScores) + (head * kMostHeadDim + 2 * pair);
-      store_pair(unit, head, pair, load(numbers), load(numbers + 1));
-    }
-  }
-
-  FARWARP_DEVICE void append(const AttentionUnit& unit, int page) const {
-    const int slot = unit.position % kPageKeys;
-    const Global<std::byte> keys = keys_at(page, unit.kv_head);
-    for (int dim = thread_index(); dim < context_.args.head_dim; dim += kWorkerThreads) {
+  /// [warp] The page is read by a copy of the next token's, after the token has been decided.
+  FARWARP_DEVICE void append(Global<std::byte> page, int slot) const {
+    const int dims = context_.args.head_dim;
+    for (int dim = lane_index(); dim < dims; dim += Target::kWarpSize) {
       const int tile = dim / 16 * kFragmentBytes;
       const auto put = [](Global<std::byte> to, std::uint16_t bits) {
         store(Global<std::uint16_t>(reinterpret_cast<std::uint16_t*>(to.raw)), bits);
       };
-      put(keys + (tile + fragment_offset(Target::kMatrixUnit, slot, dim % 16)),
+      put(page + (tile + fragment_offset(Target::kMatrixUnit, slot, dim % 16)),
           load(word_at<const std::uint16_t>(context_.memory, Layout<columns>::kNewKey) + dim));
-      put(keys + (values_offset() + tile + fragment_offset(Target::kMatrixUnit, dim % 16, slot)),
+      put(page + (page_bytes(dims) / 2 + tile + fragment_offset(Target::kMatrixUnit, dim % 16, slot)),
           load(word_at<const std::uint16_t>(context_.memory, Layout<columns>::kNewValue) + dim));
     }
+    if constexpr (Target::kHasBulkCopy) proxy_fence();
+  }
+
+  /// A warp's outputs, [head_dim][group] fp32: on Hopper in the warp's stage, in place of the keys.
+  FARWARP_DEVICE Shared<float> outputs_of(int warp) const {
+    if constexpr (Target::kHasBulkCopy)
+      return Shared<float>(reinterpret_cast<float*>(reader_.stage(warp).raw));
+    return word_at<float>(context_.memory, Layout<columns>::kOutputs) + warp * kEach;
+  }
+  /// [warps][group] pairs of maximum and sum. Segments take turns between two: a warp may be one ahead.
+  FARWARP_DEVICE Shared<float> statistics(int warp, int head) const {
+    return word_at<float>(context_.memory, Layout<columns>::kStatistics) +
+           ((parity_ * kWarps + warp) * kMostGroup + head) * 2;
+  }
+
+  /// Merges the warps' outputs of a segment, in the order of the warps, and stores them as packets.
+  FARWARP_DEVICE void publish(const TileCursor<columns>& tile) {
+    const Args& args = context_.args;
+    share_outputs();
+    sync_warps();
+    const int pairs = args.head_dim / 2;
+    for (int i = thread_index(); i < group() * pairs; i += kWorkerThreads) {
+      const int head = i % group(), pair = i / group();
+      float highest = kNothing;
+#pragma unroll
+      for (int warp = 0; warp < kWarps; ++warp) highest = maximum(highest, load(statistics(warp, head)));
+      float total = 0, first = 0, second = 0;
+#pragma unroll
+      for (int warp = 0; warp < kWarps; ++warp) {
+        const float factor = exp2(add(load(statistics(warp, head)), -highest));
+        const Shared<float> from = outputs_of(warp) + (2 * pair * kMostGroup + head);
+        total = fused_multiply_add(factor, load(statistics(warp, head) + 1), total);
+        first = fused_multiply_add(factor, load(from), first);
+        second = fused_multiply_add(factor, load(from + kMostGroup), second);
+      }
+      store_pair(tile, head, pair, first, second);
+      if (pair == 0) store_pair(tile, head, pairs, highest, total);
+    }
+    parity_ ^= 1;
+  }
+
+  FARWARP_DEVICE void share_outputs() const {
+    const int tiles = context_.args.head_dim / 16;
+    const Shared<float> to = outputs_of(warp_index());
+    warp_sync();  // all lanes have read the keys
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const MatrixIndex at = sum_index(lane_index(), i);
+        if (tile < tiles && at.column < kMostGroup)
+          store(to + ((tile * 16 + at.row) * kMostGroup + at.column), outputs_[tile][i]);
+      }
+    }
+    const int head = operand_column(lane_index());
+    if (operand_four(lane_index()) == 0 && head < kMostGroup) {
+      store(statistics(warp_index(), head), maximum_);
+      store(statistics(warp_index(), head) + 1, sum_);
+    }
+    if constexpr (Target::kHasBulkCopy) proxy_fence();  // the stage is filled again by a copy
+  }
+
+  /// [thread] A packet of two fp32 of a partial output.
+  FARWARP_DEVICE void store_pair(const TileCursor<columns>& tile, int head, int number, float first,
+                                 float second) const {
+    const Args& args = context_.args;
+    store_packet(
+        peer_address<Packet>(args.view, args.view.rank, args.partials) +
+            partial_at(args, tile.column(), tile.kv_head() * group() + head, tile.segment(), number),
+        std::bit_cast<std::uint32_t>(first) | static_cast<std::uint64_t>(std::bit_cast<std::uint32_t>(second)) << 32,
+        context_.call.epoch);
   }
 
   const Context<columns>& context_;
+  WeightReader& reader_;
   const Task& task_;
-  int first_pages_;
+  float maximum_ = kNothing, sum_ = 0;  ///< of the lane's head: operand_column()
+  Sums outputs_[kTiles] = {};
+  int parity_ = 0;
 };
 
 }  // namespace farwarp::FARWARP_TARGET::qwen3

@@ -74,17 +74,19 @@ FARWARP_DEVICE int decode_tokens(const Context<columns>& context, WeightReader& 
   return args.tokens;
 }
 
-/// [thread] Loads the weights of all tasks. At the end of each token it waits until the token is decided.
+/// [thread] Loads the weights, keys and values of all tasks. At the end of each token it waits until the token is decided.
 template <int columns>
 FARWARP_DEVICE void load_weights(const Context<columns>& context, int first, int end, BlockWaits& reported) {
   const Args& args = context.args;
   WeightLoader loader(args.view, context.memory, Global<const std::byte>(args.weights));
+  PageLoader<columns> pages(context);
   for (int token = 0; token < args.tokens; ++token) {
     bool ok = true;
     loader.waits().until = 0;
     for (int number = first; number < end && ok; ++number) {
       const Task task = std::bit_cast<Task>(load_task(args, number));
-      if (task.matrix.tiles > 0) ok = loader.load(task);
+      if (static_cast<Kind>(task.kind) == Kind::kAttend) ok = pages.load(loader, task.layer);
+      if (task.matrix.stages > 0) ok = loader.load(task);
     }
     if (!ok || !wait_mbarrier(loader.waits(), args.view, word_at<Mbarrier>(context.memory, Layout<columns>::kDecided),
                               token & 1))
@@ -113,7 +115,6 @@ FARWARP_DEVICE void decode(const Args& args) {
       store(word_at<std::uint64_t>(memory, offset + i), 0u);
   };
   zero(Layout<columns>::kQueries, kMostGroup * kMostHeadDim * 2);  // rows that are no query stay zeros
-  zero(Layout<columns>::kProbabilities, kMostGroup * kSplitKeys * 2);
   if (thread_index() == 0) store(word_at<std::uint32_t>(memory, Layout<columns>::kStop), 0u);
   const Global<const Vec16> state(reinterpret_cast<const Vec16*>(args.state));
   if (thread_index() < columns)

@@ -27,6 +27,8 @@ Status check(const Qwen3Limits& limits) {
     return wrong("sequences", limits.sequences, fmt::format("1 to {}", fleet::kMostColumns));
   if (limits.positions < 1 || limits.positions > kMostPositions)
     return wrong("positions", limits.positions, fmt::format("1 to {}", kMostPositions));
+  if (limits.segments < 1 || limits.segments > qwen3::kMostSegments)
+    return wrong("segments", limits.segments, fmt::format("1 to {}", qwen3::kMostSegments));
   if (limits.max_sms < 0) return wrong("max_sms", limits.max_sms, "0 (all) or more");
   return {};
 }
@@ -50,7 +52,7 @@ class Builder {
     const int x = vector("x", config_.hidden), middle = vector("middle", config_.hidden),
               activated = vector("activated", config_.intermediate);
     const int qkv = vector("qkv", (heads + 2 * config_.kv_heads) * dim), attended = vector("attended", heads * dim);
-    plan_.partials = buffer("partials", std::int64_t{plan_.columns} * heads * plan_.splits * (dim / 2 + 1));
+    plan_.partials = buffer("partials", std::int64_t{plan_.columns} * heads * plan_.limits.segments * (dim / 2 + 1));
     plan_.candidates = buffer("candidates", std::int64_t{plan_.columns} * plan_.workers);
     const int choice = buffer("choice", 0);  // each worker has its own
     plan_.norms = take(0);
@@ -76,7 +78,7 @@ class Builder {
       add({.name = name("attend"),
            .kind = of(Kind::kAttend),
            .layer = layer,
-           .units = plan_.columns * config_.kv_heads * plan_.splits,
+           .units = plan_.columns * config_.kv_heads * plan_.limits.segments,
            .reads = {{qkv, false}},
            .writes = {plan_.partials}});
       add({.name = name("merge"),
@@ -167,8 +169,7 @@ Result<Qwen3Plan> plan_qwen3(const Qwen3Config& config, const Qwen3Limits& limit
                       : plan.columns == 2 ? shared_bytes<2>(traits.bulk_copy)
                       : plan.columns == 4 ? shared_bytes<4>(traits.bulk_copy)
                                           : shared_bytes<8>(traits.bulk_copy);
-  plan.max_pages = (limits.positions + qwen3::kPageKeys - 1) / qwen3::kPageKeys;
-  plan.splits = (limits.positions + qwen3::kSplitKeys - 1) / qwen3::kSplitKeys;
+  plan.max_pages = qwen3::tiles_of(limits.positions) * (qwen3::kTileKeys / qwen3::kPageKeys);
   const std::int64_t fragments =
       std::int64_t{config.layers} * plan.columns * plan.max_pages * config.kv_heads * 2 * (config.head_dim / 16);
   plan.cache_bytes = fragments * fleet::kFragmentBytes;

@@ -13,6 +13,7 @@ namespace farwarp {
 struct Qwen3Limits {
   int sequences = 1;     ///< at once, 1 to 8
   int positions = 1024;  ///< of a sequence, prompt included: 1 to 1,048,576
+  int segments = 16;     ///< that the attention to a sequence is cut into, 1 to 16: its sums depend on this number
   int max_sms = 0;       ///< 0: all
 };
 
@@ -24,7 +25,6 @@ struct Qwen3Plan {
   int threads = 0;
   int shared_bytes = 0;
   int max_pages = 0;                 ///< of a sequence
-  int splits = 0;                    ///< of a sequence, at most
   fleet::Graph graph;                ///< offsets of buffers are relative to the first buffer
   int partials = 0, candidates = 0;  ///< which of the graph's buffers
   std::int64_t buffer_bytes = 0;

@@ -186,7 +186,7 @@ void Qwen3Decoder::State::set_args() {
   args.pages = plan.columns * plan.max_pages;
   args.max_pages = plan.max_pages;
   args.max_prompt = plan.limits.positions;
-  args.splits = plan.splits;
+  args.segments = plan.limits.segments;
   args.epsilon = config.epsilon;
   args.scale_log2 = static_cast<float>(kLog2OfE / std::sqrt(static_cast<double>(config.head_dim)));
   args.partials = base + plan.graph.buffers[size(plan.partials)].offset;
@@ -203,7 +203,7 @@ Result<Qwen3Decoder> Qwen3Decoder::create_random(World& world, const Qwen3Config
                          .site_names = qwen3::kSiteNames,
                          .configuration = hash_of({config.hidden, config.layers, config.query_heads, config.kv_heads,
                                                    config.head_dim, config.intermediate, config.vocabulary, config.tied,
-                                                   limits.sequences, limits.positions, limits.max_sms}),
+                                                   limits.sequences, limits.positions, limits.segments, limits.max_sms}),
                          .kernels = {fmt::format("qwen3_decode_{}", wanted.columns), "qwen3_pack"},
                          .buffers = {{wanted.buffer_bytes}}});
   if (!opened.ok()) return opened.status();

@@ -29,44 +29,17 @@ struct Candidate {
 template <int columns>
 class Steps {
  public:
-  FARWARP_DEVICE Steps(const Context<columns>& context, WeightReader& weights)
-      : context_(context),
-        project_(context.memory + Layout<columns>::kProject, weights),
-        first_pages_(Attention<columns>::find_first_pages(context.args)) {}
+  FARWARP_DEVICE Steps(const Context<columns>& context, WeightReader& reader)
+      : context_(context), reader_(reader), project_(context.memory + Layout<columns>::kProject, reader) {}
 
   /// [the warps that compute] `number`: of the token in this launch.
   FARWARP_DEVICE void run(const Task& task, int number) {
-    const Args& args = context_.args;
-    Call& call = context_.call;
-    const auto no_norm = Global<const std::uint64_t>();
-    const auto store_sums = [&](const FourSums& four) {
-      store_four<columns>(call, task.out, four.tile * kTileRows + four.row, four.column,
-                          pack_four(four.sums[0], four.sums[1], four.sums[2], four.sums[3]));
-    };
-    const auto add_old = [&](const FourSums& four) {
-      const int row = four.tile * kTileRows + four.row;
-      const std::uint64_t old = wait_four<columns>(call, task.old, row, four.column, kSiteOld);
-      Call later = call;
-      if (static_cast<Kind>(task.kind) == Kind::kDown) ++later.epoch;  // it is the next layer's input
-      store_four<columns>(later, task.out, row, four.column,
-                          pack_four(add(number_of(old, 0), four.sums[0]), add(number_of(old, 1), four.sums[1]),
-                                    add(number_of(old, 2), four.sums[2]), add(number_of(old, 3), four.sums[3])));
-    };
     switch (static_cast<Kind>(task.kind)) {
       case Kind::kEmbed: embed(task); break;
-      case Kind::kQkv:
-        project_.run(call, task, context_.parameter(task.norm), args.hidden, args.epsilon, kSiteQkv, store_sums);
-        break;
-      case Kind::kAttend: Attention<columns>(context_, task, first_pages_).run(); break;
-      case Kind::kMerge: merge_heads(context_, task); break;
-      case Kind::kOut: project_.run(call, task, no_norm, 0, 0, kSiteOut, add_old); break;
-      case Kind::kGateUp:
-        project_.run(call, task, context_.parameter(task.norm), args.hidden, args.epsilon, kSiteGateUp,
-                     [&](const FourSums& four) { store_activated(task, four); });
-        break;
-      case Kind::kDown: project_.run(call, task, no_norm, 0, 0, kSiteDown, add_old); break;
-      case Kind::kHead: head(task, number); break;
+      case Kind::kAttend: Attention<columns>(context_, reader_, task).run(); break;
+      case Kind::kMerge: HeadMerge<columns>(context_).run(task); break;
       case Kind::kSample: sample(number); break;
+      default: project(task, number);
     }
   }
 
@@ -84,6 +57,47 @@ class Steps {
     }
   }
 
+  /// All kinds that multiply by weights: in one place, so that the kernel has the product's code once.
+  FARWARP_DEVICE void project(const Task& task, int number) {
+    const Args& args = context_.args;
+    const auto kind = static_cast<Kind>(task.kind);
+    const bool normalised = kind != Kind::kOut && kind != Kind::kDown;
+    Candidate best;
+    project_.run(context_.call, task, normalised ? context_.parameter(task.norm) : Global<const std::uint64_t>(),
+                 args.hidden, args.epsilon, site_of(kind), [&](const FourSums& four) {
+                   switch (kind) {
+                     case Kind::kGateUp: store_activated(task, four); break;
+                     case Kind::kHead: take_logits(four, number, best); break;
+                     case Kind::kQkv: store_rows(context_.call, task, four, {}); break;
+                     default: add_old(task, kind, four);
+                   }
+                 });
+    if (kind == Kind::kHead) store_candidates(best);
+  }
+
+  static FARWARP_DEVICE std::uint32_t site_of(Kind kind) {
+    return kind == Kind::kQkv ? kSiteQkv
+           : kind == Kind::kOut ? kSiteOut
+           : kind == Kind::kGateUp ? kSiteGateUp
+           : kind == Kind::kDown ? kSiteDown
+                                 : kSiteHead;
+  }
+
+  /// Stores four rows plus `old`.
+  FARWARP_DEVICE static void store_rows(const Call& call, const Task& task, const FourSums& four, std::uint64_t old) {
+    store_four<columns>(call, task.out, four.tile * kTileRows + four.row, four.column,
+                        pack_four(add(number_of(old, 0), four.sums[0]), add(number_of(old, 1), four.sums[1]),
+                                  add(number_of(old, 2), four.sums[2]), add(number_of(old, 3), four.sums[3])));
+  }
+
+  FARWARP_DEVICE void add_old(const Task& task, Kind kind, const FourSums& four) const {
+    const std::uint64_t old = wait_four<columns>(context_.call, task.old, four.tile * kTileRows + four.row, four.column,
+                                                 kSiteOld);
+    Call later = context_.call;
+    if (kind == Kind::kDown) ++later.epoch;  // it is the next layer's input
+    store_rows(later, task, four, old);
+  }
+
   /// Rows 0 to 7 of a tile are of gate, rows 8 to 15 the same of up.
   FARWARP_DEVICE void store_activated(const Task& task, const FourSums& four) const {
     constexpr float kLog2OfE = 1.44269504f;
@@ -98,23 +112,23 @@ class Steps {
                         pack_four(numbers[0], numbers[1], numbers[2], numbers[3]));
   }
 
-  /// Logits of the worker's tokens, and the best one of each column for all workers.
-  FARWARP_DEVICE void head(const Task& task, int number) {
+  FARWARP_DEVICE void take_logits(const FourSums& four, int number, Candidate& best) const {
     const Args& args = context_.args;
-    Candidate best;
-    project_.run(context_.call, task, context_.parameter(task.norm), args.hidden, args.epsilon, kSiteHead,
-                 [&](const FourSums& four) {
 #pragma unroll
-                   for (int i = 0; i < 4; ++i) {
-                     const int token = four.tile * kTileRows + four.row + i;
-                     if (token >= args.vocabulary) continue;
-                     best.take(Candidate::of(four.sums[i], token));
-                     if (args.logits != nullptr)
-                       store(Global<float>(args.logits) +
-                                 ((std::int64_t{number} * columns + four.column) * args.vocabulary + token),
-                             four.sums[i]);
-                   }
-                 });
+    for (int i = 0; i < 4; ++i) {
+      const int token = four.tile * kTileRows + four.row + i;
+      if (token >= args.vocabulary) continue;
+      best.take(Candidate::of(four.sums[i], token));
+      if (args.logits != nullptr)
+        store(Global<float>(args.logits) +
+                  ((std::int64_t{number} * columns + four.column) * args.vocabulary + token),
+              four.sums[i]);
+    }
+  }
+
+  /// The best token of each column among the worker's, for all workers.
+  FARWARP_DEVICE void store_candidates(Candidate best) const {
+    const Args& args = context_.args;
     // A column's candidates are on 16 lanes of each half of the warps.
 #pragma unroll
     for (int lanes = 1; lanes < kTileRows; lanes *= 2) best.take(Candidate::unpack(shuffle_xor(best.packed(), lanes)));
@@ -192,8 +206,8 @@ class Steps {
   }
 
   const Context<columns>& context_;
+  WeightReader& reader_;
   Projection<columns> project_;
-  int first_pages_;
 };
 
 }  // namespace farwarp::FARWARP_TARGET::qwen3
