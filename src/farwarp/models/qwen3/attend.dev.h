@@ -273,10 +273,10 @@ class Attention {
       return Shared<float>(reinterpret_cast<float*>(reader_.stage(warp).raw));
     return word_at<float>(context_.memory, Layout<columns>::kOutputs) + warp * kEach;
   }
-  /// [warps][group] pairs of maximum and sum. Segments take turns between two: a warp may be one ahead.
+  /// [warps][group] pairs of maximum and sum.
   FARWARP_DEVICE Shared<float> statistics(int warp, int head) const {
     return word_at<float>(context_.memory, Layout<columns>::kStatistics) +
-           ((parity_ * kWarps + warp) * kMostGroup + head) * 2;
+           (warp * kMostGroup + head) * 2;
   }
 
   /// Merges the warps' outputs of a segment, in the order of the warps, and stores them as packets.
@@ -302,7 +302,7 @@ class Attention {
       store_pair(tile, head, pair, first, second);
       if (pair == 0) store_pair(tile, head, pairs, highest, total);
     }
-    parity_ ^= 1;
+    sync_warps();  // before the next segment's are shared
   }
 
   FARWARP_DEVICE void share_outputs() const {
@@ -342,7 +342,6 @@ class Attention {
   const Task& task_;
   float maximum_ = kNothing, sum_ = 0;  ///< of the lane's head: operand_column()
   Sums outputs_[kTiles] = {};
-  int parity_ = 0;
 };
 
 }  // namespace farwarp::FARWARP_TARGET::qwen3

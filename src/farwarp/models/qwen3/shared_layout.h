@@ -13,8 +13,8 @@ struct SharedLayout {
                                                 16;  ///< of a tile: [warps][group][16] fp32; of a merge: [warps][head_dim]
   static constexpr int kQueries = kScores + fleet::kWarps * kMostHeadDim * 4;  ///< [group][head_dim] bf16
   static constexpr int kStatistics =
-      kQueries + kMostGroup * kMostHeadDim * 2;  ///< [2][warps][group] maximum, sum: of a segment
-  static constexpr int kMerged = kStatistics + 2 * fleet::kWarps * kMostGroup * 8;  ///< [warps] the same, of a merge
+      kQueries + kMostGroup * kMostHeadDim * 2;  ///< [warps][group] maximum, sum: of a segment
+  static constexpr int kMerged = kStatistics + fleet::kWarps * kMostGroup * 8;  ///< [warps] the same, of a merge
   static constexpr int kNewKey = kMerged + fleet::kWarps * 8;  ///< [head_dim] bf16
   static constexpr int kNewValue = kNewKey + kMostHeadDim * 2;
   static constexpr int kBest = kNewValue + kMostHeadDim * 2;  ///< [warps][columns]: logit, token
