@@ -33,10 +33,12 @@ class Projection {
     task_parity_ ^= 1;
     const int passes = task.matrix.passes();
     float squares = 0;
+    PassVector<columns> vector;
     for (int pass = 0; pass < passes; ++pass) {
-      PassVector<columns> vector;
       vector.wait(call, task.in, pass * task.matrix.pass_stages(), task.matrix.stages_of(pass), norm, squares, site);
       if (norm) share_squares(squares);
+      if (pass + 1 < passes)
+        vector.request(call, task.in, (pass + 1) * task.matrix.pass_stages(), task.matrix.stages_of(pass + 1));
       for (int tile = 0; tile < task.count; ++tile) {
         Sums sums = {};
         weights_.read(task, pass, tile,

@@ -60,6 +60,7 @@ class PassVector {
           if (wanted >> i & 1) factors[i] = load(norm + four_of(first, (group + i) * Target::kWarpSize + lane_index()));
         }
       }
+      if (kAhead && group == 0) take_requested(call, wanted, data);
       if (group < (stages * kStagePackets + Target::kWarpSize - 1) / Target::kWarpSize)
         wait_packets<1>(call, from, wanted, data, Wait{.site = site, .peer = call.view.rank});
 #pragma unroll
@@ -77,6 +78,16 @@ class PassVector {
       fragments_[i] = operand_column(lane_index()) < columns ? four : 0;
     }
   }
+  /// [warp] Requests packets of a later pass, which wait() then takes: they arrive while this pass is multiplied.
+  FARWARP_DEVICE void request(const Call& call, std::int64_t vector, int first, int stages) {
+    if constexpr (!kAhead) return;
+#pragma unroll
+    for (int i = 0; i < kRequested; ++i) {
+      const int number = i * Target::kWarpSize + lane_index();
+      if (number < stages * kStagePackets)
+        requested_[i] = load_packet(vector_at(call.view, vector) + packet_of(first, number));
+    }
+  }
   FARWARP_DEVICE std::uint64_t operator[](int fragment) const { return fragments_[fragment]; }
 
   /// The column whose squares the lane adds; -1: none.
@@ -89,6 +100,20 @@ class PassVector {
   static constexpr int kGroup =
       kLoads < 16 ? kLoads
                   : 16;  ///< that a lane waits for together: each wait takes a flight of 2 us while copies load memory
+
+  static constexpr bool kAhead = Target::kHasBulkCopy;  ///< CDNA's registers are full
+  static constexpr int kRequested = kLoads < 8 ? kLoads : 8;
+
+  /// What has arrived of the packets that were requested.
+  template <int count>
+  FARWARP_DEVICE void take_requested(const Call& call, std::uint32_t& wanted, std::uint64_t (&data)[count]) {
+#pragma unroll
+    for (int i = 0; i < kRequested; ++i) {
+      if ((wanted >> i & 1) == 0 || !packet_has_tag(requested_[i], call.epoch)) continue;
+      data[i] = packet_data(requested_[i]);
+      wanted &= ~(1u << i);
+    }
+  }
 
   /// The warp's packet `number` of a pass, among all packets of the vector.
   static FARWARP_DEVICE std::int64_t packet_of(int first, int number) {
@@ -113,6 +138,7 @@ class PassVector {
   }
 
   std::uint64_t fragments_[kFragments];
+  Packet requested_[kAhead ? kRequested : 1] = {};  ///< zeros have no call's tag
 };
 
 }  // namespace farwarp::FARWARP_TARGET::fleet

@@ -24,8 +24,9 @@ struct SharedLayout {
   static constexpr int kStop =
       kSequences + fleet::kMostColumns * 16;  ///< a word: 1 if this launch ends with this token
   static constexpr int kDecided = kStop + 8;  ///< an mbarrier: tokens whose kStop is known
+  static constexpr int kResidual = kDecided + 8;  ///< [kKeptTiles][columns][16] bf16
   static constexpr int kOutputs =
-      kDecided + 8;  ///< without a ring: [warps][head_dim][group] fp32, of a segment; else they are in its stages
+      kResidual + kKeptTiles * columns * fleet::kTileRows * 2;  ///< without a ring: [warps][head_dim][group] fp32, of a segment; else they are in its stages
   static constexpr int kBytes = kOutputs + (bulk_copy ? 0 : fleet::kWarps * kMostHeadDim * kMostGroup * 4);
 };
 static_assert(kMostGroup * kPageKeys == kMostHeadDim);

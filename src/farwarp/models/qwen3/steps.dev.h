@@ -54,6 +54,7 @@ class Steps {
       const auto four = load(Global<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>(args.embedding)) +
                              (token * args.hidden + row) / 4);
       store_four<columns>(context_.call, task.out, row, column, four);
+      if (has_residual(task, row / kTileRows)) store(residual(task, row / kTileRows, row % kTileRows, column), four);
     }
   }
 
@@ -84,18 +85,33 @@ class Steps {
   }
 
   /// Stores four rows plus `old`.
-  FARWARP_DEVICE static void store_rows(const Call& call, const Task& task, const FourSums& four, std::uint64_t old) {
-    store_four<columns>(call, task.out, four.tile * kTileRows + four.row, four.column,
-                        pack_four(add(number_of(old, 0), four.sums[0]), add(number_of(old, 1), four.sums[1]),
-                                  add(number_of(old, 2), four.sums[2]), add(number_of(old, 3), four.sums[3])));
+  static FARWARP_DEVICE std::uint64_t store_rows(const Call& call, const Task& task, const FourSums& four,
+                                                 std::uint64_t old) {
+    const std::uint64_t sums = pack_four(add(number_of(old, 0), four.sums[0]), add(number_of(old, 1), four.sums[1]),
+                                         add(number_of(old, 2), four.sums[2]), add(number_of(old, 3), four.sums[3]));
+    store_four<columns>(call, task.out, four.tile * kTileRows + four.row, four.column, sums);
+    return sums;
   }
 
   FARWARP_DEVICE void add_old(const Task& task, Kind kind, const FourSums& four) const {
-    const std::uint64_t old = wait_four<columns>(context_.call, task.old, four.tile * kTileRows + four.row, four.column,
-                                                 kSiteOld);
+    const std::uint64_t old = has_residual(task, four.tile)
+                                  ? load(residual(task, four.tile, four.row, four.column))
+                                  : wait_four<columns>(context_.call, task.old, four.tile * kTileRows + four.row,
+                                                       four.column, kSiteOld);
     Call later = context_.call;
     if (kind == Kind::kDown) ++later.epoch;  // it is the next layer's input
-    store_rows(later, task, four, old);
+    const std::uint64_t sums = store_rows(later, task, four, old);
+    if (has_residual(task, four.tile)) store(residual(task, four.tile, four.row, four.column), sums);
+  }
+
+  /// A worker's tiles of x and of middle are the same. It needs each as the residual of the next, so it keeps the latter of both: the packets of its
+  /// own tiles would take a flight to arrive. A kernel that has only one step keeps nothing.
+  FARWARP_DEVICE bool has_residual(const Task& task, int tile) const {
+    return context_.args.first_task == 0 && tile - task.first < kKeptTiles;
+  }
+  FARWARP_DEVICE Shared<std::uint64_t> residual(const Task& task, int tile, int row, int column) const {
+    return word_at<std::uint64_t>(context_.memory, Layout<columns>::kResidual) +
+           (((tile - task.first) * columns + column) * kTileRows + row) / 4;
   }
 
   /// Rows 0 to 7 of a tile are of gate, rows 8 to 15 the same of up.
