@@ -2,8 +2,9 @@
 //
 // A tile is 16 rows of the matrix. A stage is 256 columns of a tile, 8 KB: each of a worker's eight warps multiplies 32 of these columns, in two
 // fragments of 16 x 16. A tile belongs to one worker, so no sum crosses workers. A worker's tiles are consecutive. A worker reads its stages in the
-// order pass, tile, column; a pass is as many columns as a worker keeps activations of in registers. At each step of that order all workers'
-// stages lie side by side, because neighbouring blocks should read neighbouring memory (probes/README.md).
+// order pass, tile, column; a pass is as many columns as a worker keeps activations of in registers. Two stages are a slot, which is copied at once; a
+// pass of an odd number of stages ends with half a slot. At each step of that order all workers' slots lie side by side, because neighbouring blocks
+// should read neighbouring memory (probes/README.md).
 #pragma once
 
 #include <cstdint>
@@ -23,11 +24,13 @@ inline constexpr int kMostPassStages = 20;
 inline constexpr int kMostPassTiles =
     4;  ///< of a worker, in a matrix of several passes: their sums wait in shared memory
 
-// A worker's ring of stages, where there are bulk copies.
-inline constexpr int kRingStages = 24;
-inline constexpr int kRingInFlight =
-    8;  ///< more make every other access of the multiprocessor wait longer (probes/README.md)
-constexpr int ring_bytes(bool bulk_copy) { return bulk_copy ? kRingStages * (kStageBytes + 16) : 0; }
+// A worker's ring of slots, where there are bulk copies. A thread needs about 0.2 us to issue a copy, whatever its size.
+inline constexpr int kSlotStages = 2;
+inline constexpr int kSlotBytes = kSlotStages * kStageBytes;
+inline constexpr int kRingSlots = 12;
+inline constexpr int kSlotsInFlight =
+    4;  ///< more make every other access of the multiprocessor wait longer (probes/README.md)
+constexpr int ring_bytes(bool bulk_copy) { return bulk_copy ? kRingSlots * (kSlotBytes + 16) : 0; }
 
 /// Consecutive things of one worker.
 struct Share {
@@ -57,15 +60,16 @@ struct MatrixShape {
     return rest < pass_stages() ? rest : pass_stages();
   }
   constexpr std::int64_t bytes() const { return std::int64_t{tiles} * stages * kStageBytes; }
-  /// Stage `stage` of pass `pass` of the worker's tile number `tile`, in stages from the matrix's begin. The worker's next stage of this tile and
-  /// pass is stage_pitch() later.
+  /// Stage `stage` of pass `pass` of the worker's tile number `tile`, in stages from the matrix's begin.
   constexpr std::int64_t stage_at(int workers, int worker, int pass, int tile, int stage) const {
     const int base = tiles / workers, count = stages_of(pass);
     const std::int64_t earlier = std::int64_t{pass} * pass_stages() * tiles;
     const int full = tile < base ? tile : base;
-    return earlier + std::int64_t{full} * count * workers + std::int64_t{stage} * stage_pitch(workers, tile) + worker;
+    const int side_by_side = tile < base ? workers : tiles % workers;
+    const int first = stage / kSlotStages * kSlotStages, in_slot = count - first < kSlotStages ? count - first : kSlotStages;
+    return earlier + std::int64_t{full} * count * workers + std::int64_t{first} * side_by_side + worker * in_slot + stage -
+           first;
   }
-  constexpr int stage_pitch(int workers, int tile) const { return tile < tiles / workers ? workers : tiles % workers; }
 };
 
 /// Where element (row, column) of a fragment lies in it, in bytes: each lane's part of A together.

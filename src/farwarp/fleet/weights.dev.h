@@ -20,12 +20,10 @@ FARWARP_DEVICE void sync_warps() {
   }
 }
 
-using WeightRing = tile::Ring<kRingStages>;
-using RingPosition = tile::RingPosition<kRingStages>;
+using WeightRing = tile::Ring<kRingSlots>;
+using RingPosition = tile::RingPosition<kRingSlots>;
 
-FARWARP_DEVICE WeightRing weight_ring(Shared<std::byte> memory) {
-  return WeightRing(memory + kRingStages * kStageBytes);
-}
+FARWARP_DEVICE WeightRing weight_ring(Shared<std::byte> memory) { return WeightRing(memory + kRingSlots * kSlotBytes); }
 
 /// The loading thread of a worker.
 class WeightLoader {
@@ -33,20 +31,43 @@ class WeightLoader {
   FARWARP_DEVICE WeightLoader(const WorldView& view, Shared<std::byte> memory, Global<const std::byte> weights)
       : view_(view), memory_(memory), weights_(weights) {}
 
-  /// [thread] Issues the copies of a task's stages. False if a wait has expired.
+  /// [thread] Issues the copies of a task's slots. False if a wait has expired.
   FARWARP_DEVICE bool load(const Task& task) {
     const MatrixShape& matrix = task.matrix;
     for (int pass = 0; pass < matrix.passes(); ++pass) {
+      const int stages = matrix.stages_of(pass);
       for (int tile = 0; tile < task.count; ++tile) {
-        const std::int64_t pitch = std::int64_t{matrix.stage_pitch(num_blocks(), tile)} * kStageBytes;
-        Global<const std::byte> from =
-            weights_ + task.weights + matrix.stage_at(num_blocks(), block_index(), pass, tile, 0) * kStageBytes;
-        for (int stage = 0; stage < matrix.stages_of(pass); ++stage, from += pitch) {
-          if (!load_stage(from, kStageBytes)) return false;
+#pragma unroll 1
+        for (int stage = 0; stage < stages; stage += kSlotStages) {
+          const int bytes = stages - stage < kSlotStages ? kStageBytes : kSlotBytes;
+          if (!begin_slot(bytes)) return false;
+          copy(0,
+               weights_ + task.weights +
+                   matrix.stage_at(num_blocks(), block_index(), pass, tile, stage) * kStageBytes,
+               bytes);
         }
       }
     }
     return true;
+  }
+  /// [thread] Waits for the next slot, which copies of `bytes` in all are to fill. False if a wait has expired.
+  FARWARP_DEVICE bool begin_slot(int bytes) {
+    const WeightRing ring = weight_ring(memory_);
+    if (!wait_mbarrier(waits_, view_, ring.empty(next_.stage), next_.parity ^ 1)) return false;
+    if (in_flight_ == kSlotsInFlight) {
+      if (!wait_mbarrier(waits_, view_, ring.full(landed_.stage), landed_.parity)) return false;
+      landed_.advance();
+      --in_flight_;
+    }
+    mbarrier_arrive_expect(ring.full(next_.stage), bytes);
+    begun_ = next_.stage;
+    next_.advance();
+    ++in_flight_;
+    return true;
+  }
+  /// [thread] Issues a copy into the slot that was begun last.
+  FARWARP_DEVICE void copy(int offset, Global<const std::byte> from, int bytes) const {
+    bulk_load(memory_ + (begun_ * kSlotBytes + offset), from, bytes, weight_ring(memory_).full(begun_));
   }
   /// [thread] Waits until all copies have landed: a block must not end before.
   FARWARP_DEVICE void drain() {
@@ -57,28 +78,12 @@ class WeightLoader {
   }
   FARWARP_DEVICE BlockWaits& waits() { return waits_; }
 
-  /// [thread] Issues the copy of the next stage, up to kStageBytes. False if a wait has expired.
-  FARWARP_DEVICE bool load_stage(Global<const std::byte> from, int bytes) {
-    const WeightRing ring = weight_ring(memory_);
-    if (!wait_mbarrier(waits_, view_, ring.empty(next_.stage), next_.parity ^ 1)) return false;
-    if (in_flight_ == kRingInFlight) {
-      if (!wait_mbarrier(waits_, view_, ring.full(landed_.stage), landed_.parity)) return false;
-      landed_.advance();
-      --in_flight_;
-    }
-    mbarrier_arrive_expect(ring.full(next_.stage), bytes);
-    bulk_load(memory_ + next_.stage * kStageBytes, from, bytes, ring.full(next_.stage));
-    next_.advance();
-    ++in_flight_;
-    return true;
-  }
-
  private:
   const WorldView& view_;
   Shared<std::byte> memory_;
   Global<const std::byte> weights_;
   RingPosition next_, landed_;
-  int in_flight_ = 0;
+  int in_flight_ = 0, begun_ = 0;
   BlockWaits waits_;
 };
 
@@ -94,26 +99,25 @@ class WeightReader {
     if constexpr (Target::kHasBulkCopy) {
       read_ring(task.matrix.stages_of(pass), use);
     } else {
-      const Global<const std::byte> first =
-          weights_ + task.weights + task.matrix.stage_at(num_blocks(), block_index(), pass, tile, 0) * kStageBytes;
-      read_memory(first, std::int64_t{task.matrix.stage_pitch(num_blocks(), tile)} * kStageBytes,
-                  task.matrix.stages_of(pass), use);
+      read_memory(task, pass, tile, use);
     }
   }
-  // A stage that is no weights, and is read as it is. `ahead`: of the next one.
-  FARWARP_DEVICE Shared<std::byte> stage(int ahead) const { return memory_ + position_of(ahead).stage * kStageBytes; }
-  /// [warp] Waits for its copy.
-  FARWARP_DEVICE Shared<const std::byte> wait_stage(int ahead) {
-    const RingPosition position = position_of(ahead);
-    wait_mbarrier(waits_, view_, weight_ring(memory_).full(position.stage), position.parity);
-    return Shared<const std::byte>(memory_.raw) + position.stage * kStageBytes;
+  // Stages that are no weights, and are read as they are. `ahead`: of the next one, which begins a slot.
+  FARWARP_DEVICE Shared<std::byte> stage(int ahead) const {
+    return memory_ + (position_of(ahead / kSlotStages).stage * kSlotBytes + ahead % kSlotStages * kStageBytes);
   }
-  /// [warp] Gives the next `count` stages back, at most a warp's lanes. Nothing where there is no ring.
-  FARWARP_DEVICE void release(int count) {
+  /// [warp] Waits for its copy.
+  FARWARP_DEVICE void wait_stage(int ahead) {
+    const RingPosition position = position_of(ahead / kSlotStages);
+    wait_mbarrier(waits_, view_, weight_ring(memory_).full(position.stage), position.parity);
+  }
+  /// [warp] Gives the next `stages` stages back, whole slots, at most a warp's lanes. Nothing where there is no ring.
+  FARWARP_DEVICE void release(int stages) {
     if constexpr (Target::kHasBulkCopy) {
+      const int slots = stages / kSlotStages;
       warp_sync();
-      if (lane_index() < count) mbarrier_arrive(weight_ring(memory_).empty(position_of(lane_index()).stage));
-      position_.advance(count);
+      if (lane_index() < slots) mbarrier_arrive(weight_ring(memory_).empty(position_of(lane_index()).stage));
+      position_.advance(slots);
     }
   }
   FARWARP_DEVICE BlockWaits& waits() { return waits_; }
@@ -128,37 +132,48 @@ class WeightReader {
   FARWARP_DEVICE void read_ring(int stages, const Use& use) {
     const WeightRing ring = weight_ring(memory_);
 #pragma unroll
-    for (int stage = 0; stage < kMostPassStages; ++stage) {
-      if (stage >= stages) break;  // a branch less for each stage
-      read_stage(ring, stage, use);
+    for (int stage = 0; stage < kMostPassStages; stage += kSlotStages) {
+      if (stage >= stages) break;  // a branch less for each slot
+      read_slot(ring, stage, stages, use);
     }
   }
   template <class Use>
-  FARWARP_DEVICE void read_stage(const WeightRing& ring, int stage, const Use& use) {
+  FARWARP_DEVICE void read_slot(const WeightRing& ring, int stage, int stages, const Use& use) {
     wait_mbarrier(waits_, view_, ring.full(position_.stage), position_.parity);
     const Shared<const std::byte> memory =
-        memory_ + (position_.stage * kStageBytes + warp_index() * kStageFragments * kFragmentBytes);
-    Fragment fragments[kStageFragments];
+        memory_ + (position_.stage * kSlotBytes + warp_index() * kStageFragments * kFragmentBytes);
+    const bool whole = stage + 1 < stages;
+    Fragment fragments[kSlotStages * kStageFragments] = {};
 #pragma unroll
-    for (int i = 0; i < kStageFragments; ++i) fragments[i] = load_fragment(memory + i * kFragmentBytes);
+    for (int i = 0; i < kSlotStages * kStageFragments; ++i) {
+      if (i < kStageFragments || whole)
+        fragments[i] = load_fragment(memory + (i / kStageFragments * kStageBytes + i % kStageFragments * kFragmentBytes));
+    }
     warp_sync();
     if (lane_index() == 0) mbarrier_arrive(ring.empty(position_.stage));
     position_.advance();
 #pragma unroll
-    for (int i = 0; i < kStageFragments; ++i) use(stage * kStageFragments + i, fragments[i]);
+    for (int i = 0; i < kSlotStages * kStageFragments; ++i) {
+      if (i < kStageFragments || whole) use(stage * kStageFragments + i, fragments[i]);
+    }
   }
   template <class Use>
-  FARWARP_DEVICE void read_memory(Global<const std::byte> first, std::int64_t pitch, int stages, const Use& use) {
+  FARWARP_DEVICE void read_memory(const Task& task, int pass, int tile, const Use& use) {
     constexpr int kTogether = 4;  ///< stages whose loads are in flight together
     static_assert(kMostPassStages % kTogether == 0);
+    const int stages = task.matrix.stages_of(pass);
 #pragma unroll
     for (int group = 0; group < kMostPassStages; group += kTogether) {
       Fragment fragments[kTogether * kStageFragments] = {};
 #pragma unroll
-      for (int i = 0; i < kTogether * kStageFragments; ++i) {
-        const int stage = group + i / kStageFragments;
-        const int fragment = warp_index() * kStageFragments + i % kStageFragments;
-        if (stage < stages) fragments[i] = load_fragment(first + (stage * pitch + fragment * kFragmentBytes));
+      for (int i = 0; i < kTogether; ++i) {
+        if (group + i >= stages) continue;
+        const std::int64_t at = task.matrix.stage_at(num_blocks(), block_index(), pass, tile, group + i) * kStageBytes;
+        const Global<const std::byte> from =
+            weights_ + task.weights + at + warp_index() * kStageFragments * kFragmentBytes;
+#pragma unroll
+        for (int k = 0; k < kStageFragments; ++k)
+          fragments[i * kStageFragments + k] = load_fragment(from + k * kFragmentBytes);
       }
 #pragma unroll
       for (int i = 0; i < kTogether * kStageFragments; ++i) {

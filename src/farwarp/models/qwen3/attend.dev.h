@@ -10,8 +10,8 @@
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
 
-/// [thread] Loads the keys and values of all tiles of the worker into the ring of weights, a page in a stage: the last tile of a sequence too
-/// has eight, because each warp needs a stage.
+/// [thread] Loads the keys and values of all tiles of the worker into the ring of weights, a page in a stage: the last tile of a sequence
+/// has eight too, because each warp needs a stage.
 template <int columns>
 class PageLoader {
  public:
@@ -31,9 +31,12 @@ class PageLoader {
       const TileCursor<columns>& later = tile.exists() ? tile : first;
       loaded_for_ = tile_of(later);
       pages_ = TilePages::load_for(args, later);
-#pragma unroll
-      for (int i = 0; i < kWarps; ++i) {
-        if (!loader.load_stage(page_at(args, layer, pages[i], kv_head), page_bytes(args.head_dim))) return false;
+#pragma unroll 1
+      for (int i = 0; i < kWarps; i += kSlotStages) {
+        const int bytes = page_bytes(args.head_dim);
+        if (!loader.begin_slot(kSlotStages * bytes)) return false;
+        for (int k = 0; k < kSlotStages; ++k)
+          loader.copy(k * kStageBytes, page_at(args, layer, pages[i + k], kv_head), bytes);
       }
     }
     return true;
@@ -53,19 +56,18 @@ class Attention {
 
   /// [the warps that compute] The worker's tiles.
   FARWARP_DEVICE void run() {
-    TileCursor<columns> tile(context_);
-    if (!tile.exists()) return;
-    receive(tile);
-    for (;;) {
+    bool same_keys = false;
+    for (TileCursor<columns> tile(context_); tile.exists();) {
+      if (!same_keys) receive(tile);
       attend(tile);
-      const bool ends = tile.ends_segment();
-      if (ends) publish(tile);
+      if (tile.ends_segment()) {
+        publish(tile);
+        reset();
+      }
       reader_.release(kWarps);
       TileCursor<columns> next = tile;
       next.advance();
-      if (!next.exists()) return;
-      if (ends) reset();
-      if (!next.same_keys(tile)) receive(next);
+      same_keys = next.same_keys(tile);
       tile = next;
     }
   }
@@ -115,12 +117,12 @@ class Attention {
 
   /// [warp] The warp's page of a tile: its memory, its first key, and the sequence's last.
   struct Page {
-    Shared<const std::byte> staged;     ///< Hopper
+    Shared<std::byte> staged;           ///< Hopper
     Global<const std::byte> in_memory;  ///< CDNA
     int first, position;
 
     FARWARP_DEVICE Fragment fragment(int number) const {
-      if constexpr (Target::kHasBulkCopy) return load_fragment(staged + number * kFragmentBytes);
+      if constexpr (Target::kHasBulkCopy) return load_fragment(Shared<const std::byte>(staged.raw) + number * kFragmentBytes);
       return load_fragment(in_memory + number * kFragmentBytes);
     }
     FARWARP_DEVICE bool has_keys() const { return first <= position; }
@@ -130,7 +132,10 @@ class Attention {
   FARWARP_DEVICE void attend(const TileCursor<columns>& tile) {
     const Args& args = context_.args;
     Page page{{}, {}, tile.first_key() + warp_index() * kPageKeys, tile.length() - 1};
-    if constexpr (Target::kHasBulkCopy) page.staged = reader_.wait_stage(warp_index());
+    if constexpr (Target::kHasBulkCopy) {
+      reader_.wait_stage(warp_index());
+      page.staged = reader_.stage(warp_index());
+    }
     if (!page.has_keys()) return;
     int number = 0;
     if (!Target::kHasBulkCopy || page.has_new_key())
@@ -138,10 +143,9 @@ class Attention {
                     (tile.column() * args.max_pages + page.first / kPageKeys));
     const Global<std::byte> in_memory = page_at(args, task_.layer, number, tile.kv_head());
     page.in_memory = Global<const std::byte>(in_memory);
+    if (page.has_new_key()) append(page, in_memory);
     score(page);
-    const std::uint64_t probabilities = exponentiate();
-    add_values(page, probabilities);
-    if (page.has_new_key()) append(in_memory, page.position % kPageKeys);
+    add_values(page, exponentiate());
   }
 
   FARWARP_DEVICE Shared<float> scores() const {
@@ -155,14 +159,7 @@ class Attention {
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
       if (tile * 16 >= args.head_dim) continue;
-      Fragment keys = page.fragment(tile);
-#pragma unroll
-      for (int i = 0; i < kLaneRows; ++i) {
-        if (page.first + operand_row(lane_index(), i) == page.position)
-          keys.rows[i] = load(word_at<const std::uint64_t>(context_.memory, Layout<columns>::kNewKey) +
-                              (tile * 4 + operand_four(lane_index())));
-      }
-      multiply_fragment(sums, keys, query(tile));
+      multiply_fragment(sums, page.fragment(tile), query(tile));
     }
     warp_sync();  // the page before is done
 #pragma unroll
@@ -225,46 +222,32 @@ class Attention {
 
   FARWARP_DEVICE void add_values(const Page& page, std::uint64_t probabilities) {
     const int tiles = context_.args.head_dim / 16;
-    const bool last = page.first + kPageKeys > page.position;
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
       if (tile >= tiles) continue;
-      Fragment values = page.fragment(tiles + tile);
-      if (last) replace_last(page, tile, values);
-      multiply_fragment(outputs_[tile], values, probabilities);
+      multiply_fragment(outputs_[tile], page.fragment(tiles + tile), probabilities);
     }
   }
 
-  /// The values of the sequence's last page: the token's own is in shared memory, those after it are zeros.
-  FARWARP_DEVICE void replace_last(const Page& page, int tile, Fragment& values) const {
-#pragma unroll
-    for (int row = 0; row < kLaneRows; ++row) {
-      const int dim = tile * 16 + operand_row(lane_index(), row);
-      const auto new_value = load(word_at<const std::uint16_t>(context_.memory, Layout<columns>::kNewValue) + dim);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int key = page.first + 4 * operand_four(lane_index()) + i;
-        const std::uint64_t mask = std::uint64_t{0xffff} << (16 * i);
-        if (key >= page.position) values.rows[row] &= ~mask;
-        if (key == page.position) values.rows[row] |= static_cast<std::uint64_t>(new_value) << (16 * i);
-      }
-    }
-  }
-
-  /// [warp] The page is read by a copy of the next token's, after the token has been decided.
-  FARWARP_DEVICE void append(Global<std::byte> page, int slot) const {
-    const int dims = context_.args.head_dim;
+  /// [warp] Puts the token's key and value into the page, and into the copy of it that has arrived. Later slots have the numbers of an earlier sequence, or
+  /// zeros; their probabilities are zeros. A copy reads the page in the next token, after this one has been decided.
+  FARWARP_DEVICE void append(const Page& page, Global<std::byte> in_memory) const {
+    const int dims = context_.args.head_dim, slot = page.position % kPageKeys;
+#pragma unroll 1
     for (int dim = lane_index(); dim < dims; dim += Target::kWarpSize) {
       const int tile = dim / 16 * kFragmentBytes;
-      const auto put = [](Global<std::byte> to, std::uint16_t bits) {
-        store(Global<std::uint16_t>(reinterpret_cast<std::uint16_t*>(to.raw)), bits);
+      const auto put = [&](int at, std::uint16_t bits) {
+        store(Global<std::uint16_t>(reinterpret_cast<std::uint16_t*>((in_memory + at).raw)), bits);
+        if constexpr (Target::kHasBulkCopy)
+          store(Shared<std::uint16_t>(reinterpret_cast<std::uint16_t*>((page.staged + at).raw)), bits);
       };
-      put(page + (tile + fragment_offset(Target::kMatrixUnit, slot, dim % 16)),
+      put(tile + fragment_offset(Target::kMatrixUnit, slot, dim % 16),
           load(word_at<const std::uint16_t>(context_.memory, Layout<columns>::kNewKey) + dim));
-      put(page + (page_bytes(dims) / 2 + tile + fragment_offset(Target::kMatrixUnit, dim % 16, slot)),
+      put(page_bytes(dims) / 2 + tile + fragment_offset(Target::kMatrixUnit, dim % 16, slot),
           load(word_at<const std::uint16_t>(context_.memory, Layout<columns>::kNewValue) + dim));
     }
     if constexpr (Target::kHasBulkCopy) proxy_fence();
+    warp_sync();
   }
 
   /// A warp's outputs, [head_dim][group] fp32: on Hopper in the warp's stage, in place of the keys.
@@ -288,10 +271,10 @@ class Attention {
     for (int i = thread_index(); i < group() * pairs; i += kWorkerThreads) {
       const int head = i % group(), pair = i / group();
       float highest = kNothing;
-#pragma unroll
+#pragma unroll 2
       for (int warp = 0; warp < kWarps; ++warp) highest = maximum(highest, load(statistics(warp, head)));
       float total = 0, first = 0, second = 0;
-#pragma unroll
+#pragma unroll 2
       for (int warp = 0; warp < kWarps; ++warp) {
         const float factor = exp2(add(load(statistics(warp, head)), -highest));
         const Shared<float> from = outputs_of(warp) + (2 * pair * kMostGroup + head);

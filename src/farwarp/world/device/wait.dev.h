@@ -170,6 +170,17 @@ struct BlockWaits {
   bool expired = false;
 };
 
+/// [thread] The state after a look at the clock. A called function: a loop over a ring has many waits.
+FARWARP_COLD BlockWaits look_at_clock(BlockWaits waits, const WorldView& view) {
+  const std::uint64_t now = nanoseconds();
+  if (waits.until == 0) {
+    const std::uint64_t budget = load(member(control_of(view), &WorldControl::deadline_ns));
+    waits.until = now + budget + (kCopyWaitDepth + 1) * (budget / 32);
+  }
+  waits.expired = now > waits.until;
+  return waits;
+}
+
 /// [thread] True if the phase has completed, also after an earlier wait expired. Else it waits, and returns false when the deadline has
 /// passed: at once if an earlier wait expired. The deadline is later than that of any wait on a peer, because the phase may depend on one.
 FARWARP_DEVICE bool wait_mbarrier(BlockWaits& waits, const WorldView& view, Shared<Mbarrier> barrier,
@@ -177,12 +188,7 @@ FARWARP_DEVICE bool wait_mbarrier(BlockWaits& waits, const WorldView& view, Shar
   const void* const addresses[] = {barrier.raw};
   for (std::uint32_t tries = 0; !mbarrier_test(barrier, parity); ++tries) {
     if (!park(addresses, 1, waits.until, tries)) continue;
-    const std::uint64_t now = nanoseconds();
-    if (waits.until == 0) {
-      const std::uint64_t budget = load(member(control_of(view), &WorldControl::deadline_ns));
-      waits.until = now + budget + (kCopyWaitDepth + 1) * (budget / 32);
-    }
-    waits.expired = now > waits.until;
+    waits = look_at_clock(waits, view);
     if (waits.expired) return false;
   }
   return true;
