@@ -66,9 +66,10 @@ struct MatrixShape {
     const std::int64_t earlier = std::int64_t{pass} * pass_stages() * tiles;
     const int full = tile < base ? tile : base;
     const int side_by_side = tile < base ? workers : tiles % workers;
-    const int first = stage / kSlotStages * kSlotStages, in_slot = count - first < kSlotStages ? count - first : kSlotStages;
-    return earlier + std::int64_t{full} * count * workers + std::int64_t{first} * side_by_side + worker * in_slot + stage -
-           first;
+    const int first = stage / kSlotStages * kSlotStages,
+              in_slot = count - first < kSlotStages ? count - first : kSlotStages;
+    return earlier + std::int64_t{full} * count * workers + std::int64_t{first} * side_by_side + worker * in_slot +
+           stage - first;
   }
 };
 
@@ -104,17 +105,22 @@ constexpr std::int64_t packet_at(int columns, int row, int column) {
   return (std::int64_t{row / 16} * columns + column) * 4 + row / 4 % 4;
 }
 
+inline constexpr int kSumBuffers = 2;  ///< of partial sums
+
 /// Where the numbers of projections lie in a worker's shared memory; bytes.
 template <int columns>
 struct ProjectShared {
   static constexpr int kTile = columns * kTileRows * 4;
-  static constexpr int partials(int parity, int warp) {
-    return (parity * kWarps + warp) * kTile;
-  }                                                                              ///< [columns][16] fp32
-  static constexpr int kept(int tile) { return partials(2, 0) + tile * kTile; }  ///< the same, of earlier passes
-  static constexpr int kSquares = kept(kMostPassTiles);                          ///< [warps][columns] fp32
+  static constexpr int partials(int buffer, int warp) {
+    return (buffer * kWarps + warp) * kTile;
+  }  ///< [columns][16] fp32
+  static constexpr int kept(int tile) {
+    return partials(kSumBuffers, 0) + tile * kTile;
+  }                                                      ///< the same, of earlier passes
+  static constexpr int kSquares = kept(kMostPassTiles);  ///< [warps][columns] fp32
   static constexpr int squares(int parity) { return kSquares + parity * kWarps * columns * 4; }
-  static constexpr int kBytes = squares(2);
+  static constexpr int kRing = squares(2);  ///< mbarriers of the buffers
+  static constexpr int kBytes = kRing + kSumBuffers * 16;
 };
 
 /// A task, as a worker reads it. What the operands are depends on the kind.

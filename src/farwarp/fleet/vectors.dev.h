@@ -75,7 +75,8 @@ class PassVector {
       const int lane =
           i * kFragmentPackets % Target::kWarpSize + operand_column(lane_index()) * 4 + operand_four(lane_index());
       std::uint64_t four = packets[i * kFragmentPackets / Target::kWarpSize];
-      if constexpr (kMfma || columns < kMostColumns) four = shuffle(four, lane % Target::kWarpSize);  // else it is the lane's
+      if constexpr (kMfma || columns < kMostColumns)
+        four = shuffle(four, lane % Target::kWarpSize);  // else it is the lane's
       fragments_[i] = operand_column(lane_index()) < columns ? four : 0;
     }
   }

@@ -9,7 +9,10 @@
 namespace farwarp::FARWARP_TARGET::fleet {
 
 inline constexpr int kWorkerThreads = kWarps * Target::kWarpSize;  ///< that compute
-inline constexpr int kBlockThreads = kWorkerThreads + (Target::kHasBulkCopy ? Target::kWarpSize : 0);
+inline constexpr bool kHasFinisher =
+    Target::kHasBulkCopy;  ///< a warp that finishes tiles (project.dev.h), then one that loads weights
+inline constexpr int kLoaderThread = kWorkerThreads + Target::kWarpSize;
+inline constexpr int kBlockThreads = kWorkerThreads + (Target::kHasBulkCopy ? 2 * Target::kWarpSize : 0);
 
 /// [the warps that compute] Barrier.
 FARWARP_DEVICE void sync_warps() {
@@ -42,8 +45,7 @@ class WeightLoader {
           const int bytes = stages - stage < kSlotStages ? kStageBytes : kSlotBytes;
           if (!begin_slot(bytes)) return false;
           copy(0,
-               weights_ + task.weights +
-                   matrix.stage_at(num_blocks(), block_index(), pass, tile, stage) * kStageBytes,
+               weights_ + task.weights + matrix.stage_at(num_blocks(), block_index(), pass, tile, stage) * kStageBytes,
                bytes);
         }
       }
@@ -121,6 +123,7 @@ class WeightReader {
     }
   }
   FARWARP_DEVICE BlockWaits& waits() { return waits_; }
+  FARWARP_DEVICE const WorldView& view() const { return view_; }
 
  private:
   FARWARP_DEVICE RingPosition position_of(int ahead) const {
@@ -147,7 +150,8 @@ class WeightReader {
 #pragma unroll
     for (int i = 0; i < kSlotStages * kStageFragments; ++i) {
       if (i < kStageFragments || whole)
-        fragments[i] = load_fragment(memory + (i / kStageFragments * kStageBytes + i % kStageFragments * kFragmentBytes));
+        fragments[i] =
+            load_fragment(memory + (i / kStageFragments * kStageBytes + i % kStageFragments * kFragmentBytes));
     }
     warp_sync();
     if (lane_index() == 0) mbarrier_arrive(ring.empty(position_.stage));

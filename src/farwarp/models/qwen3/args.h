@@ -38,7 +38,7 @@ inline constexpr const char* kSiteNames[kSites] = {"the input of q, k, v",
                                                    "a logit"};
 
 inline constexpr int kPageKeys = 16;
-inline constexpr int kTileKeys = 128;     ///< keys that a worker attends to at once
+inline constexpr int kTileKeys = 128;  ///< keys that a worker attends to at once
 inline constexpr int kMostSegments = 16;
 inline constexpr int kKeptTiles = 4;      ///< of the residual that a worker keeps in shared memory
 inline constexpr int kMostWorkers = 256;  ///< a thread waits for at most 8 of their candidates

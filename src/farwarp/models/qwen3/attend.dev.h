@@ -21,7 +21,9 @@ class PageLoader {
   FARWARP_DEVICE bool load(WeightLoader& loader, int layer) {
     const Args& args = context_.args;
     const TileCursor<columns> first(context_);
-    const auto tile_of = [](const TileCursor<columns>& tile) { return tile.column() << 24 | tile.first_key() / kTileKeys; };
+    const auto tile_of = [](const TileCursor<columns>& tile) {
+      return tile.column() << 24 | tile.first_key() / kTileKeys;
+    };
     for (TileCursor<columns> tile = first; tile.exists();) {
       if (tile_of(tile) != loaded_for_) pages_ = TilePages::load_for(args, tile);
       const TilePages pages = pages_;
@@ -122,7 +124,8 @@ class Attention {
     int first, position;
 
     FARWARP_DEVICE Fragment fragment(int number) const {
-      if constexpr (Target::kHasBulkCopy) return load_fragment(Shared<const std::byte>(staged.raw) + number * kFragmentBytes);
+      if constexpr (Target::kHasBulkCopy)
+        return load_fragment(Shared<const std::byte>(staged.raw) + number * kFragmentBytes);
       return load_fragment(in_memory + number * kFragmentBytes);
     }
     FARWARP_DEVICE bool has_keys() const { return first <= position; }
@@ -139,8 +142,8 @@ class Attention {
     if (!page.has_keys()) return;
     int number = 0;
     if (!Target::kHasBulkCopy || page.has_new_key())
-      number = load(Global<const std::int32_t>(args.page_table) +
-                    (tile.column() * args.max_pages + page.first / kPageKeys));
+      number =
+          load(Global<const std::int32_t>(args.page_table) + (tile.column() * args.max_pages + page.first / kPageKeys));
     const Global<std::byte> in_memory = page_at(args, task_.layer, number, tile.kv_head());
     page.in_memory = Global<const std::byte>(in_memory);
     if (page.has_new_key()) append(page, in_memory);
@@ -252,14 +255,12 @@ class Attention {
 
   /// A warp's outputs, [head_dim][group] fp32: on Hopper in the warp's stage, in place of the keys.
   FARWARP_DEVICE Shared<float> outputs_of(int warp) const {
-    if constexpr (Target::kHasBulkCopy)
-      return Shared<float>(reinterpret_cast<float*>(reader_.stage(warp).raw));
+    if constexpr (Target::kHasBulkCopy) return Shared<float>(reinterpret_cast<float*>(reader_.stage(warp).raw));
     return word_at<float>(context_.memory, Layout<columns>::kOutputs) + warp * kEach;
   }
   /// [warps][group] pairs of maximum and sum.
   FARWARP_DEVICE Shared<float> statistics(int warp, int head) const {
-    return word_at<float>(context_.memory, Layout<columns>::kStatistics) +
-           (warp * kMostGroup + head) * 2;
+    return word_at<float>(context_.memory, Layout<columns>::kStatistics) + (warp * kMostGroup + head) * 2;
   }
 
   /// Merges the warps' outputs of a segment, in the order of the warps, and stores them as packets.
@@ -313,11 +314,11 @@ class Attention {
   FARWARP_DEVICE void store_pair(const TileCursor<columns>& tile, int head, int number, float first,
                                  float second) const {
     const Args& args = context_.args;
-    store_packet(
-        peer_address<Packet>(args.view, args.view.rank, args.partials) +
-            partial_at(args, tile.column(), tile.kv_head() * group() + head, tile.segment(), number),
-        std::bit_cast<std::uint32_t>(first) | static_cast<std::uint64_t>(std::bit_cast<std::uint32_t>(second)) << 32,
-        context_.call.epoch);
+    store_packet(peer_address<Packet>(args.view, args.view.rank, args.partials) +
+                     partial_at(args, tile.column(), tile.kv_head() * group() + head, tile.segment(), number),
+                 std::bit_cast<std::uint32_t>(first) | static_cast<std::uint64_t>(std::bit_cast<std::uint32_t>(second))
+                                                           << 32,
+                 context_.call.epoch);
   }
 
   const Context<columns>& context_;

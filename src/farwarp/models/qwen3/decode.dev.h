@@ -74,24 +74,53 @@ FARWARP_DEVICE int decode_tokens(const Context<columns>& context, WeightReader& 
   return args.tokens;
 }
 
-/// [thread] Loads the weights, keys and values of all tasks. At the end of each token it waits until the token is decided.
+/// Waits until the token is decided. False if it was the last one.
+template <int columns>
+FARWARP_DEVICE bool goes_on(const Context<columns>& context, BlockWaits& waits, int token) {
+  return wait_mbarrier(waits, context.args.view, word_at<Mbarrier>(context.memory, Layout<columns>::kDecided),
+                       token & 1) &&
+         !stops(context);
+}
+
+/// [a warp of its own] Finishes the tiles of all tasks.
+template <int columns>
+FARWARP_DEVICE void finish_tiles(const Context<columns>& context, int first, int end, BlockWaits& waits) {
+  const Args& args = context.args;
+  Call& call = context.call;
+  Finisher<columns> finisher(context, lane_index());
+  const std::uint64_t budget = call.deadline_ns - call.started_ns;
+  const std::uint32_t first_tag = call.epoch;
+  TaskWords next = load_task(args, first);
+  for (int token = 0; token < args.tokens; ++token) {
+    call.deadline_ns = nanoseconds() + budget;
+    waits.until = 0;
+    for (int number = first; number < end; ++number) {
+      const Task task = uniform_task(next);
+      next = load_task(args, number + 1 < end ? number + 1 : first);
+      call.epoch = first_tag + static_cast<std::uint32_t>(token * (args.layers + 1) + task.layer);
+      if (task.matrix.stages > 0) finisher.run(waits, task, token);
+    }
+    if (!goes_on(context, waits, token)) break;
+  }
+}
+
+/// [thread] Loads the weights, keys and values of all tasks.
 template <int columns>
 FARWARP_DEVICE void load_weights(const Context<columns>& context, int first, int end, BlockWaits& reported) {
   const Args& args = context.args;
   WeightLoader loader(args.view, context.memory, Global<const std::byte>(args.weights));
   PageLoader<columns> pages(context);
+  TaskWords next = load_task(args, first);
   for (int token = 0; token < args.tokens; ++token) {
     bool ok = true;
     loader.waits().until = 0;
     for (int number = first; number < end && ok; ++number) {
-      const Task task = std::bit_cast<Task>(load_task(args, number));
+      const Task task = std::bit_cast<Task>(next);
+      next = load_task(args, number + 1 < end ? number + 1 : first);  // while this task is loaded
       if (static_cast<Kind>(task.kind) == Kind::kAttend) ok = pages.load(loader, task.layer);
       if (task.matrix.stages > 0) ok = loader.load(task);
     }
-    if (!ok || !wait_mbarrier(loader.waits(), args.view, word_at<Mbarrier>(context.memory, Layout<columns>::kDecided),
-                              token & 1))
-      break;
-    if (stops(context)) break;
+    if (!ok || !goes_on(context, loader.waits(), token)) break;
   }
   loader.drain();
   reported = loader.waits();
@@ -104,6 +133,7 @@ FARWARP_DEVICE void decode(const Args& args) {
     if (thread_index() == 0) {
       mbarrier_init(word_at<Mbarrier>(memory, Layout<columns>::kDecided), 1);
       weight_ring(memory).initialise(kWarps);
+      SharedSums<columns>{memory + Layout<columns>::kProject}.ring().initialise(1, kWarps);
     }
   }
   Call call = begin_call(args.view, args.slot, 0);
@@ -140,8 +170,12 @@ FARWARP_DEVICE void decode(const Args& args) {
         store(Global<std::uint32_t>(&args.state->tag),
               first_tag + static_cast<std::uint32_t>((tagged.live ? decoded : args.tokens) * (args.layers + 1)));
     }
-  } else if (thread_index() == kWorkerThreads) {
-    if constexpr (Target::kHasBulkCopy) load_weights(context, first, end, waits);
+  } else if constexpr (Target::kHasBulkCopy) {
+    if (thread_index() < kLoaderThread) {
+      finish_tiles(context, first, end, waits);
+    } else if (thread_index() == kLoaderThread) {
+      load_weights(context, first, end, waits);
+    }
   }
   report_expired(waits, args.view, args.slot, kSiteWeights);
   end_call(call, 0);

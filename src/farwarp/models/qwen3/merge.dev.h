@@ -48,8 +48,7 @@ class HeadMerge {
     std::uint32_t wanted = 0;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      const Global<Packet> partial =
-          vector_at(args.view, args.partials) + partial_at(args, column, head, first + i, 0);
+      const Global<Packet> partial = vector_at(args.view, args.partials) + partial_at(args, column, head, first + i, 0);
       from[3 * i] = partial + args.head_dim / 2;
       from[3 * i + 1] = partial + 2 * lane_index();
       from[3 * i + 2] = partial + (2 * lane_index() + 1);
@@ -100,7 +99,8 @@ class HeadMerge {
       total = fused_multiply_add(factor, load(statistics_of(warp_index() + i) + 1), total);
 #pragma unroll
       for (int row = 0; row < 4; ++row)
-        sums[row] = fused_multiply_add(factor, load(outputs_of(warp_index() + i) + (4 * lane_index() + row)), sums[row]);
+        sums[row] =
+            fused_multiply_add(factor, load(outputs_of(warp_index() + i) + (4 * lane_index() + row)), sums[row]);
     }
     const float factor = total > 0 ? divide(1.0f, total) : 0.0f;
     const int row = head * context_.args.head_dim + lane_index() * 4;

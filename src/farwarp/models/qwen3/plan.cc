@@ -164,7 +164,7 @@ Result<Qwen3Plan> plan_qwen3(const Qwen3Config& config, const Qwen3Limits& limit
   plan.workers = std::min(
       {most, 2 * config.intermediate / fleet::kTileRows, matrix(config.vocabulary, 0).tiles, qwen3::kMostWorkers});
   const TargetTraits& traits = shape.traits;
-  plan.threads = fleet::kWarps * traits.warp_size + (traits.bulk_copy ? traits.warp_size : 0);
+  plan.threads = fleet::kWarps * traits.warp_size + (traits.bulk_copy ? 2 * traits.warp_size : 0);
   plan.shared_bytes = plan.columns == 1   ? shared_bytes<1>(traits.bulk_copy)
                       : plan.columns == 2 ? shared_bytes<2>(traits.bulk_copy)
                       : plan.columns == 4 ? shared_bytes<4>(traits.bulk_copy)

@@ -197,15 +197,15 @@ Result<Qwen3Decoder> Qwen3Decoder::create_random(World& world, const Qwen3Config
                                                  std::uint64_t seed) {
   const auto plan = plan_qwen3(config, limits, world.device().shape());
   const Qwen3Plan wanted = plan.ok() ? *plan : Qwen3Plan{};
-  auto opened =
-      open_state<State>(world, plan,
-                        {.name = "qwen3",
-                         .site_names = qwen3::kSiteNames,
-                         .configuration = hash_of({config.hidden, config.layers, config.query_heads, config.kv_heads,
-                                                   config.head_dim, config.intermediate, config.vocabulary, config.tied,
-                                                   limits.sequences, limits.positions, limits.segments, limits.max_sms}),
-                         .kernels = {fmt::format("qwen3_decode_{}", wanted.columns), "qwen3_pack"},
-                         .buffers = {{wanted.buffer_bytes}}});
+  auto opened = open_state<State>(
+      world, plan,
+      {.name = "qwen3",
+       .site_names = qwen3::kSiteNames,
+       .configuration = hash_of({config.hidden, config.layers, config.query_heads, config.kv_heads, config.head_dim,
+                                 config.intermediate, config.vocabulary, config.tied, limits.sequences,
+                                 limits.positions, limits.segments, limits.max_sms}),
+       .kernels = {fmt::format("qwen3_decode_{}", wanted.columns), "qwen3_pack"},
+       .buffers = {{wanted.buffer_bytes}}});
   if (!opened.ok()) return opened.status();
   std::unique_ptr<State> state = std::move(*opened);
   Device& device = world.device();

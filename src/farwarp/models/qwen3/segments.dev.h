@@ -61,7 +61,7 @@ class TileCursor {
   }
 
   const Context<columns>* context_;
-  int pairs_;    ///< of a sequence and a KV head
+  int pairs_;  ///< of a sequence and a KV head
   int segments_;
   int sharing_;  ///< workers that share a pair
   int pair_, segment_, tile_ = 0;

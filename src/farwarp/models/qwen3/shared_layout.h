@@ -9,24 +9,24 @@ namespace farwarp::qwen3 {
 template <int columns, bool bulk_copy>
 struct SharedLayout {
   static constexpr int kProject = fleet::ring_bytes(bulk_copy);
-  static constexpr int kScores = kProject + (fleet::ProjectShared<columns>::kBytes + 15) / 16 *
-                                                16;  ///< of a tile: [warps][group][16] fp32; of a merge: [warps][head_dim]
+  static constexpr int kScores =
+      kProject + (fleet::ProjectShared<columns>::kBytes + 15) / 16 *
+                     16;  ///< of a tile: [warps][group][16] fp32; of a merge: [warps][head_dim]
   static constexpr int kQueries = kScores + fleet::kWarps * kMostHeadDim * 4;  ///< [group][head_dim] bf16
   static constexpr int kStatistics =
       kQueries + kMostGroup * kMostHeadDim * 2;  ///< [warps][group] maximum, sum: of a segment
   static constexpr int kMerged = kStatistics + fleet::kWarps * kMostGroup * 8;  ///< [warps] the same, of a merge
-  static constexpr int kNewKey = kMerged + fleet::kWarps * 8;  ///< [head_dim] bf16
+  static constexpr int kNewKey = kMerged + fleet::kWarps * 8;                   ///< [head_dim] bf16
   static constexpr int kNewValue = kNewKey + kMostHeadDim * 2;
   static constexpr int kBest = kNewValue + kMostHeadDim * 2;  ///< [warps][columns]: logit, token
-  static constexpr int kHeadBest =
-      kBest + fleet::kWarps * fleet::kMostColumns * 8;                        ///< [2][columns]: the same, of the worker
-  static constexpr int kSequences = kHeadBest + 2 * fleet::kMostColumns * 8;  ///< SequenceState [columns]
+  static constexpr int kSequences = kBest + fleet::kWarps * fleet::kMostColumns * 8;  ///< SequenceState [columns]
   static constexpr int kStop =
-      kSequences + fleet::kMostColumns * 16;  ///< a word: 1 if this launch ends with this token
-  static constexpr int kDecided = kStop + 8;  ///< an mbarrier: tokens whose kStop is known
+      kSequences + fleet::kMostColumns * 16;      ///< a word: 1 if this launch ends with this token
+  static constexpr int kDecided = kStop + 8;      ///< an mbarrier: tokens whose kStop is known
   static constexpr int kResidual = kDecided + 8;  ///< [kKeptTiles][columns][16] bf16
   static constexpr int kOutputs =
-      kResidual + kKeptTiles * columns * fleet::kTileRows * 2;  ///< without a ring: [warps][head_dim][group] fp32, of a segment; else they are in its stages
+      kResidual + kKeptTiles * columns * fleet::kTileRows *
+                      2;  ///< without a ring: [warps][head_dim][group] fp32, of a segment; else they are in its stages
   static constexpr int kBytes = kOutputs + (bulk_copy ? 0 : fleet::kWarps * kMostHeadDim * kMostGroup * 4);
 };
 static_assert(kMostGroup * kPageKeys == kMostHeadDim);
