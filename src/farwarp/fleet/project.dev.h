@@ -65,8 +65,6 @@ class Projection {
       vector.wait(call, task.in, pass * task.matrix.pass_stages(), task.matrix.stages_of(pass), norm.weights, squares,
                   site);
       if (norm.weights) share_squares(squares);
-      if (pass + 1 < passes)
-        vector.request(call, task.in, (pass + 1) * task.matrix.pass_stages(), task.matrix.stages_of(pass + 1));
       for (int tile = 0; tile < task.count; ++tile) {
         Sums sums = {};
         weights_.read(task, pass, tile,

@@ -38,7 +38,7 @@ template <int columns>
 class PassVector {
  public:
   /// [warp] Waits for the warp's part of a pass: `stages` stages from `first` on. If there is a `norm`, multiplies by it, and adds the squares of
-  /// what has arrived, of column squares_column(), to `squares`.
+  /// what has arrived, of column lane / 4 % columns, to `squares`.
   FARWARP_DEVICE void wait(Call& call, std::int64_t vector, int first, int stages, Global<const std::uint64_t> norm,
                            float& squares, std::uint32_t site) {
     std::uint64_t packets[kLoads];
@@ -60,7 +60,6 @@ class PassVector {
           if (wanted >> i & 1) factors[i] = load(norm + four_of(first, (group + i) * Target::kWarpSize + lane_index()));
         }
       }
-      if (kAhead && group == 0) take_requested(call, wanted, data);
       if (group < (stages * kStagePackets + Target::kWarpSize - 1) / Target::kWarpSize)
         wait_packets<1>(call, from, wanted, data, Wait{.site = site, .peer = call.view.rank});
 #pragma unroll
@@ -80,20 +79,7 @@ class PassVector {
       fragments_[i] = operand_column(lane_index()) < columns ? four : 0;
     }
   }
-  /// [warp] Requests packets of a later pass, which wait() then takes: they arrive while this pass is multiplied.
-  FARWARP_DEVICE void request(const Call& call, std::int64_t vector, int first, int stages) {
-    if constexpr (!kAhead) return;
-#pragma unroll
-    for (int i = 0; i < kRequested; ++i) {
-      const int number = i * Target::kWarpSize + lane_index();
-      if (number < stages * kStagePackets)
-        requested_[i] = load_packet(vector_at(call.view, vector) + packet_of(first, number));
-    }
-  }
   FARWARP_DEVICE std::uint64_t operator[](int fragment) const { return fragments_[fragment]; }
-
-  /// The column whose squares the lane adds; -1: none.
-  static FARWARP_DEVICE int squares_column() { return lane_index() / 4 % columns; }
 
  private:
   static constexpr int kFragments = kMostPassStages * kStageFragments;
@@ -102,20 +88,6 @@ class PassVector {
   static constexpr int kGroup =
       kLoads < 16 ? kLoads
                   : 16;  ///< that a lane waits for together: each wait takes a flight of 2 us while copies load memory
-
-  static constexpr bool kAhead = Target::kHasBulkCopy;  ///< CDNA's registers are full
-  static constexpr int kRequested = kLoads < 8 ? kLoads : 8;
-
-  /// What has arrived of the packets that were requested.
-  template <int count>
-  FARWARP_DEVICE void take_requested(const Call& call, std::uint32_t& wanted, std::uint64_t (&data)[count]) {
-#pragma unroll
-    for (int i = 0; i < kRequested; ++i) {
-      if ((wanted >> i & 1) == 0 || !packet_has_tag(requested_[i], call.epoch)) continue;
-      data[i] = packet_data(requested_[i]);
-      wanted &= ~(1u << i);
-    }
-  }
 
   /// The warp's packet `number` of a pass, among all packets of the vector.
   static FARWARP_DEVICE std::int64_t packet_of(int first, int number) {
@@ -140,7 +112,6 @@ class PassVector {
   }
 
   std::uint64_t fragments_[kFragments];
-  Packet requested_[kAhead ? kRequested : 1] = {};  ///< zeros have no call's tag
 };
 
 }  // namespace farwarp::FARWARP_TARGET::fleet

@@ -42,6 +42,11 @@ FARWARP_DEVICE bool stops(const Context<columns>& context) {
   return true;
 }
 
+/// The tag of a token and layer: the launch's first tag + its number among all tokens' layers.
+FARWARP_DEVICE std::uint32_t tag_of(const Args& args, std::uint32_t first_tag, int token, int layer) {
+  return first_tag + static_cast<std::uint32_t>(token * (args.layers + 1) + layer);
+}
+
 /// [the warps that compute] The number of tokens that have been decoded.
 template <int columns>
 FARWARP_DEVICE int decode_tokens(const Context<columns>& context, WeightReader& weights, int first, int end) {
@@ -54,13 +59,12 @@ FARWARP_DEVICE int decode_tokens(const Context<columns>& context, WeightReader& 
   TaskWords next{};
   if (kPrefetch) next = load_task(args, first);
   for (int token = 0; token < args.tokens; ++token) {
-    const std::uint32_t tag = first_tag + static_cast<std::uint32_t>(token * (args.layers + 1));
     call.deadline_ns = nanoseconds() + budget;
     weights.waits().until = 0;  // the deadline is of a token, not of the launch
     for (int number = first; number < end; ++number) {
       const Task task = uniform_task(kPrefetch ? next : load_task(args, number));
       if (kPrefetch) next = load_task(args, number + 1 < end ? number + 1 : first);  // while this task is done
-      call.epoch = tag + static_cast<std::uint32_t>(task.layer);
+      call.epoch = tag_of(args, first_tag, token, task.layer);
       steps.run(task, token);
       if (weights.waits().expired) call.live = false;
     }
@@ -97,7 +101,7 @@ FARWARP_DEVICE void finish_tiles(const Context<columns>& context, int first, int
     for (int number = first; number < end; ++number) {
       const Task task = uniform_task(next);
       next = load_task(args, number + 1 < end ? number + 1 : first);
-      call.epoch = first_tag + static_cast<std::uint32_t>(token * (args.layers + 1) + task.layer);
+      call.epoch = tag_of(args, first_tag, token, task.layer);
       if (task.matrix.stages > 0) finisher.run(waits, task, token);
     }
     if (!goes_on(context, waits, token)) break;
