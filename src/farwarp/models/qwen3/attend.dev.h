@@ -249,7 +249,6 @@ class Attention {
       put(page_bytes(dims) / 2 + tile + fragment_offset(Target::kMatrixUnit, dim % 16, slot),
           load(word_at<const std::uint16_t>(context_.memory, Layout<columns>::kNewValue) + dim));
     }
-    if constexpr (Target::kHasBulkCopy) proxy_fence();
     warp_sync();
   }
 
@@ -307,7 +306,8 @@ class Attention {
       store(statistics(warp_index(), head), maximum_);
       store(statistics(warp_index(), head) + 1, sum_);
     }
-    if constexpr (Target::kHasBulkCopy) proxy_fence();  // the stage is filled again by a copy
+    if constexpr (Target::kHasBulkCopy)
+      proxy_fence();  // a copy fills the stage again, and one reads what append() has stored
   }
 
   /// [thread] A packet of two fp32 of a partial output.
