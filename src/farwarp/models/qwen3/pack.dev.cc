@@ -22,7 +22,7 @@ FARWARP_KERNEL(qwen3_pack, PackArgs, kPackThreads) {
         four |= static_cast<std::uint64_t>(round_to<Bf16>(args.random.at(element + k)).bits) << (16 * k);
     }
     int packed_row = args.first_row + row;
-    if (args.paired != 0) packed_row = row / 8 * 16 + row % 8 + (args.paired == 2 ? 8 : 0);
+    if (args.paired != 0) packed_row = packed_row / 8 * 16 + packed_row % 8 + (args.paired == 2 ? 8 : 0);
     const std::int64_t at = args.shape.tiles == 0 ? element * 2
                                                   : fleet::element_offset(args.shape, Target::kMatrixUnit, args.workers,
                                                                           packed_row, column);

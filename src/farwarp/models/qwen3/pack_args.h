@@ -17,7 +17,7 @@ struct PackArgs {
   std::byte* to;
   fleet::MatrixShape shape;  ///< of the matrix that the tensor is a part of; no tiles: it is stored row by row
   std::int32_t workers;
-  std::int32_t first_row;  ///< of the tensor in that matrix
+  std::int32_t first_row;  ///< of these rows in that matrix, or, if paired, in their tensor
   std::int32_t
       paired;  ///< 1: rows 8i to 8i + 7 become the first half of tile i of the matrix, then those of another tensor; 2: the second half
 };

@@ -8,6 +8,7 @@
 
 #include "farwarp/base/arguments.h"
 #include "farwarp/models/qwen3/args.h"
+#include "farwarp/models/qwen3/files.h"
 #include "farwarp/models/qwen3/pack_args.h"
 #include "farwarp/runtime/device_memory.h"
 #include "farwarp/world/host/opened_operator.h"
@@ -20,9 +21,12 @@ using qwen3::Tensor;
 
 constexpr double kLog2OfE = 1.4426950408889634;
 constexpr int kMostTokens = 1 << 16;
+constexpr std::size_t kStagingBytes = std::size_t{64} << 20;
 constexpr std::uint64_t kPatienceNs = 600'000'000'000;  // for copies and packing
 
 std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
+
+LaunchConfig pack_launch(Device& device) { return {4 * device.shape().multiprocessors, qwen3::kPackThreads, 0}; }
 
 }  // namespace
 
@@ -31,12 +35,14 @@ struct Qwen3Decoder::State {
   Qwen3Plan plan;
   OpenedOperator opened;  ///< kernels: decode, pack; one buffer
   DeviceMemory weights, embedding, cache, rotations, tasks, lists, page_table, prompts, state;
+  DeviceMemory staging;  ///< for weights from files, while they are loaded
   qwen3::Args args{};
   int tasks_of_worker = 0;
   std::vector<std::int64_t> positions;  ///< of each column, at most; -1: no sequence
 
   Status allocate();
-  Status pack(std::uint64_t seed, Stream stream);
+  Status pack(const Safetensors* files, std::uint64_t seed, Stream stream);
+  Status pack_file(const Safetensors& files, qwen3::PackArgs pack, std::int32_t number, Stream stream);
   Status set_tables(Stream stream);
   void set_args();
   Status launch(const qwen3::Args& call, Stream stream) const;
@@ -64,19 +70,50 @@ Status Qwen3Decoder::State::allocate() {
   return {};
 }
 
-/// Fills all weights with random numbers, in the layout of the tasks.
-Status Qwen3Decoder::State::pack(std::uint64_t seed, Stream stream) {
+/// A tensor's rows come through `staging`, as many at a time as fit.
+Status Qwen3Decoder::State::pack_file(const Safetensors& files, qwen3::PackArgs pack, std::int32_t number,
+                                      Stream stream) {
+  Device& device = world->device();
+  const std::int64_t row_bytes = std::int64_t{pack.columns} * 2;
+  const bool vector = pack.rows == 1 && pack.shape.tiles == 0;
+  const auto shape =
+      vector ? std::vector<std::int64_t>{pack.columns} : std::vector<std::int64_t>{pack.rows, pack.columns};
+  const auto tensor = files.find(qwen3::tensor_name(number, plan.config.layers), "BF16", shape);
+  if (!tensor.ok()) return tensor.status();
+  if (!staging.get()) {
+    auto created = DeviceMemory::create(device, kStagingBytes);
+    if (!created.ok()) return created.status();
+    staging = std::move(*created);
+  }
+  const auto at_once = static_cast<std::int32_t>(static_cast<std::int64_t>(kStagingBytes) / row_bytes);
+  const std::int32_t rows = pack.rows, first_row = pack.first_row;
+  std::byte* const to = pack.to;
+  for (std::int32_t row = 0; row < rows; row += at_once) {
+    pack.source = staging.as<const std::uint16_t>();
+    pack.rows = std::min(at_once, rows - row);
+    pack.first_row = first_row + row;
+    if (pack.shape.tiles == 0) pack.to = to + row * row_bytes;
+    Status status =
+        device.copy_in(staging.get(), tensor->data.data() + row * row_bytes, size(pack.rows * row_bytes), stream);
+    if (status.ok()) status = farwarp::launch(device, opened.kernel(1), pack_launch(device), pack, stream);
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+/// Fills all weights, from files or (null) with random numbers, in the layout of the tasks.
+Status Qwen3Decoder::State::pack(const Safetensors* files, std::uint64_t seed, Stream stream) {
   const Qwen3Config& config = plan.config;
   Device& device = world->device();
   Status status = device.fill(weights.get(), 0, weights.bytes(), stream);  // rows and columns that no tensor has
   if (status.ok()) status = device.fill(cache.get(), 0, cache.bytes(), stream);
-  const LaunchConfig config_of_launch{4 * device.shape().multiprocessors, qwen3::kPackThreads, 0};
   const auto put = [&](std::int32_t number, int rows, int columns, float scale, float offset, std::byte* to,
                        fleet::MatrixShape shape, int first_row, int paired) {
     if (!status.ok()) return;
     const qwen3::PackArgs pack{
         nullptr, {seed, number, scale, offset}, rows, columns, to, shape, plan.workers, first_row, paired};
-    status = farwarp::launch(device, opened.kernel(1), config_of_launch, pack, stream);
+    status = files != nullptr ? pack_file(*files, pack, number, stream)
+                              : farwarp::launch(device, opened.kernel(1), pack_launch(device), pack, stream);
   };
   auto* const memory = weights.as<std::byte>();
   const int dim = config.head_dim, heads = config.query_heads * dim, kv = config.kv_heads * dim;
@@ -195,8 +232,22 @@ void Qwen3Decoder::State::set_args() {
 
 Result<Qwen3Decoder> Qwen3Decoder::create_random(World& world, const Qwen3Config& config, const Qwen3Limits& limits,
                                                  std::uint64_t seed) {
-  const auto plan = plan_qwen3(config, limits, world.device().shape());
+  return create_from(world, plan_qwen3(config, limits, world.device().shape()), nullptr, seed);
+}
+
+Result<Qwen3Decoder> Qwen3Decoder::create(World& world, const std::string& folder, const Qwen3Limits& limits) {
+  const auto config = read_qwen3_config(folder);
+  const auto files = config.ok() ? Safetensors::open(folder) : Result<Safetensors>(config.status());
+  return create_from(
+      world, files.ok() ? plan_qwen3(*config, limits, world.device().shape()) : Result<Qwen3Plan>(files.status()),
+      files.ok() ? &*files : nullptr, 0);
+}
+
+Result<Qwen3Decoder> Qwen3Decoder::create_from(World& world, const Result<Qwen3Plan>& plan, const Safetensors* files,
+                                               std::uint64_t seed) {
   const Qwen3Plan wanted = plan.ok() ? *plan : Qwen3Plan{};
+  const Qwen3Config& config = wanted.config;
+  const Qwen3Limits& limits = wanted.limits;
   auto opened = open_state<State>(
       world, plan,
       {.name = "qwen3",
@@ -211,10 +262,11 @@ Result<Qwen3Decoder> Qwen3Decoder::create_random(World& world, const Qwen3Config
   Device& device = world.device();
   auto stream = device.create_stream();
   Status status = stream.ok() ? state->allocate() : stream.status();
-  if (status.ok()) status = state->pack(seed, *stream);
+  if (status.ok()) status = state->pack(files, seed, *stream);
   if (status.ok()) status = state->set_tables(*stream);
   if (status.ok()) status = device.synchronize(*stream, kPatienceNs);
   if (stream.ok()) device.destroy_stream(*stream);
+  state->staging = {};
   if (!status.ok()) {
     (void)state->opened.close();  // the first failure is told
     return status;

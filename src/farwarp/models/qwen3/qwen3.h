@@ -3,9 +3,11 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "farwarp/models/qwen3/plan.h"
+#include "farwarp/models/safetensors.h"
 #include "farwarp/runtime/device.h"
 #include "farwarp/world/host/world.h"
 
@@ -33,6 +35,9 @@ class Qwen3Decoder {
   /// embedding_bytes + cache_bytes of device memory beside the World's heap, of which it takes heap_bytes().
   static Result<Qwen3Decoder> create_random(World& world, const Qwen3Config& config, const Qwen3Limits& limits,
                                             std::uint64_t seed);
+  /// Collective. The model in `folder`: config.json and safetensors, as Hugging Face's Qwen3ForCausalLM saves them, bf16. kInvalidArgument names the file
+  /// and what is wrong.
+  static Result<Qwen3Decoder> create(World& world, const std::string& folder, const Qwen3Limits& limits);
   static std::int64_t heap_bytes(const Qwen3Plan& plan) { return plan.buffer_bytes; }
 
   Qwen3Decoder(Qwen3Decoder&&) noexcept;
@@ -56,6 +61,8 @@ class Qwen3Decoder {
 
  private:
   struct State;
+  static Result<Qwen3Decoder> create_from(World& world, const Result<Qwen3Plan>& plan, const Safetensors* files,
+                                          std::uint64_t seed);
   explicit Qwen3Decoder(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
