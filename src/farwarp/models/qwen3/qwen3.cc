@@ -4,29 +4,24 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "farwarp/base/arguments.h"
 #include "farwarp/models/qwen3/args.h"
 #include "farwarp/models/qwen3/files.h"
-#include "farwarp/models/qwen3/pack_args.h"
+#include "farwarp/models/qwen3/packing.h"
 #include "farwarp/runtime/device_memory.h"
 #include "farwarp/world/host/opened_operator.h"
 
 namespace farwarp {
 namespace {
 
-using qwen3::GlobalTensor;
-using qwen3::Tensor;
-
 constexpr double kLog2OfE = 1.4426950408889634;
 constexpr int kMostTokens = 1 << 16;
-constexpr std::size_t kStagingBytes = std::size_t{64} << 20;
 constexpr std::uint64_t kPatienceNs = 600'000'000'000;  // for copies and packing
 
 std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
-
-LaunchConfig pack_launch(Device& device) { return {4 * device.shape().multiprocessors, qwen3::kPackThreads, 0}; }
 
 }  // namespace
 
@@ -35,14 +30,11 @@ struct Qwen3Decoder::State {
   Qwen3Plan plan;
   OpenedOperator opened;  ///< kernels: decode, pack; one buffer
   DeviceMemory weights, embedding, cache, rotations, tasks, lists, page_table, prompts, state;
-  DeviceMemory staging;  ///< for weights from files, while they are loaded
   qwen3::Args args{};
   int tasks_of_worker = 0;
   std::vector<std::int64_t> positions;  ///< of each column, at most; -1: no sequence
 
   Status allocate();
-  Status pack(const Safetensors* files, std::uint64_t seed, Stream stream);
-  Status pack_file(const Safetensors& files, qwen3::PackArgs pack, std::int32_t number, Stream stream);
   Status set_tables(Stream stream);
   void set_args();
   Status launch(const qwen3::Args& call, Stream stream) const;
@@ -68,100 +60,6 @@ Status Qwen3Decoder::State::allocate() {
   }
   positions.assign(size(plan.columns), -1);
   return {};
-}
-
-/// A tensor's rows come through `staging`, as many at a time as fit.
-Status Qwen3Decoder::State::pack_file(const Safetensors& files, qwen3::PackArgs pack, std::int32_t number,
-                                      Stream stream) {
-  Device& device = world->device();
-  const std::int64_t row_bytes = std::int64_t{pack.columns} * 2;
-  const bool vector = pack.rows == 1 && pack.shape.tiles == 0;
-  const auto shape =
-      vector ? std::vector<std::int64_t>{pack.columns} : std::vector<std::int64_t>{pack.rows, pack.columns};
-  const auto tensor = files.find(qwen3::tensor_name(number, plan.config.layers), "BF16", shape);
-  if (!tensor.ok()) return tensor.status();
-  if (!staging.get()) {
-    auto created = DeviceMemory::create(device, kStagingBytes);
-    if (!created.ok()) return created.status();
-    staging = std::move(*created);
-  }
-  const auto at_once = static_cast<std::int32_t>(static_cast<std::int64_t>(kStagingBytes) / row_bytes);
-  const std::int32_t rows = pack.rows, first_row = pack.first_row;
-  std::byte* const to = pack.to;
-  for (std::int32_t row = 0; row < rows; row += at_once) {
-    pack.source = staging.as<const std::uint16_t>();
-    pack.rows = std::min(at_once, rows - row);
-    pack.first_row = first_row + row;
-    if (pack.shape.tiles == 0) pack.to = to + row * row_bytes;
-    Status status =
-        device.copy_in(staging.get(), tensor->data.data() + row * row_bytes, size(pack.rows * row_bytes), stream);
-    if (status.ok()) status = farwarp::launch(device, opened.kernel(1), pack_launch(device), pack, stream);
-    if (!status.ok()) return status;
-  }
-  return {};
-}
-
-/// Fills all weights, from files or (null) with random numbers, in the layout of the tasks.
-Status Qwen3Decoder::State::pack(const Safetensors* files, std::uint64_t seed, Stream stream) {
-  const Qwen3Config& config = plan.config;
-  Device& device = world->device();
-  Status status = device.fill(weights.get(), 0, weights.bytes(), stream);  // rows and columns that no tensor has
-  if (status.ok()) status = device.fill(cache.get(), 0, cache.bytes(), stream);
-  const auto put = [&](std::int32_t number, int rows, int columns, float scale, float offset, std::byte* to,
-                       fleet::MatrixShape shape, int first_row, int paired) {
-    if (!status.ok()) return;
-    const qwen3::PackArgs pack{
-        nullptr, {seed, number, scale, offset}, rows, columns, to, shape, plan.workers, first_row, paired};
-    status = files != nullptr ? pack_file(*files, pack, number, stream)
-                              : farwarp::launch(device, opened.kernel(1), pack_launch(device), pack, stream);
-  };
-  auto* const memory = weights.as<std::byte>();
-  const int dim = config.head_dim, heads = config.query_heads * dim, kv = config.kv_heads * dim;
-  const auto scale_for = [](int columns) {
-    return static_cast<float>(std::sqrt(3.0 / columns));
-  };  // products keep the size of their input
-  for (const fleet::Step& step : plan.graph.steps) {
-    const auto matrix = [&](Tensor tensor, int rows, int columns, int first_row, int paired) {
-      put(tensor_number(tensor, step.layer), rows, columns, scale_for(columns), 0, memory + step.weights, step.matrix,
-          first_row, paired);
-    };
-    switch (static_cast<qwen3::Kind>(step.kind)) {
-      case qwen3::Kind::kQkv:
-        matrix(Tensor::kQ, heads, config.hidden, 0, 0);
-        matrix(Tensor::kK, kv, config.hidden, heads, 0);
-        matrix(Tensor::kV, kv, config.hidden, heads + kv, 0);
-        break;
-      case qwen3::Kind::kOut: matrix(Tensor::kOut, config.hidden, heads, 0, 0); break;
-      case qwen3::Kind::kGateUp:
-        matrix(Tensor::kGate, config.intermediate, config.hidden, 0, 1);
-        matrix(Tensor::kUp, config.intermediate, config.hidden, 0, 2);
-        break;
-      case qwen3::Kind::kDown: matrix(Tensor::kDown, config.hidden, config.intermediate, 0, 0); break;
-      case qwen3::Kind::kHead:
-        if (config.tied)
-          put(tensor_number(GlobalTensor::kEmbedding, config.layers), config.vocabulary, config.hidden, 1, 0,
-              memory + step.weights, step.matrix, 0, 0);
-        else
-          put(tensor_number(GlobalTensor::kHead, config.layers), config.vocabulary, config.hidden,
-              scale_for(config.hidden), 0, memory + step.weights, step.matrix, 0, 0);
-        break;
-      default: break;
-    }
-  }
-  for (int layer = 0; layer < config.layers; ++layer) {
-    std::byte* to = memory + plan.norms + layer * plan.norm_pitch;
-    for (const auto& [tensor, rows] :
-         {std::pair{Tensor::kInputNorm, config.hidden}, std::pair{Tensor::kPostNorm, config.hidden},
-          std::pair{Tensor::kQNorm, dim}, std::pair{Tensor::kKNorm, dim}}) {
-      put(tensor_number(tensor, layer), 1, rows, 0.25f, 1, to, {}, 0, 0);
-      to += rows * 2;
-    }
-  }
-  put(tensor_number(GlobalTensor::kFinalNorm, config.layers), 1, config.hidden, 0.25f, 1, memory + plan.final_norm, {},
-      0, 0);
-  put(tensor_number(GlobalTensor::kEmbedding, config.layers), config.vocabulary, config.hidden, 1, 0,
-      embedding.as<std::byte>(), {}, 0, 0);
-  return status;
 }
 
 /// What the kernels read beside the weights: tasks, cosines and sines, pages.
@@ -262,11 +160,14 @@ Result<Qwen3Decoder> Qwen3Decoder::create_from(World& world, const Result<Qwen3P
   Device& device = world.device();
   auto stream = device.create_stream();
   Status status = stream.ok() ? state->allocate() : stream.status();
-  if (status.ok()) status = state->pack(files, seed, *stream);
+  std::optional<qwen3::Packing> packing;
+  if (status.ok()) {
+    packing.emplace(device, state->opened.kernel(1), state->plan, files, seed, *stream);
+    status = packing->run(state->weights, state->embedding, state->cache);
+  }
   if (status.ok()) status = state->set_tables(*stream);
   if (status.ok()) status = device.synchronize(*stream, kPatienceNs);
   if (stream.ok()) device.destroy_stream(*stream);
-  state->staging = {};
   if (!status.ok()) {
     (void)state->opened.close();  // the first failure is told
     return status;
