@@ -16,6 +16,7 @@
 #include "farwarp/harness/device_buffer_test_values.h"
 #include "farwarp/models/qwen3/qwen3.h"
 #include "farwarp/models/qwen3/weights.h"
+#include "farwarp/models/safetensors.h"
 #include "farwarp/world/host/world_test_fixture.h"
 
 namespace farwarp {
@@ -189,6 +190,29 @@ TEST_P(Qwen3Files, ATensorThatIsMissingOrWrongIsNamed) {
     tensors["lm_head.weight"].dtype = "F16";
     EXPECT_EQ(message(folder_with(tensors, config_json(config))),
               "tensor 'lm_head.weight' is F16 [40, 256]; allowed: BF16 [40, 256]");
+  });
+}
+
+TEST_P(Qwen3Files, WeightsThatAreNoNumbersEndTheCall) {
+  on_streams(1, options(), [](World& world, Stream stream) {
+    const Qwen3Config config = *qwen3_config("nano");
+    const Qwen3Limits limits{.positions = 16, .max_sms = 3};
+    Tensors tensors = tensors_of(config);
+    tensors["model.layers.0.mlp.down_proj.weight"].bytes.replace(100, 2, "\xff\x7f");
+    auto decoder = Qwen3Decoder::create(world, folder_with(tensors, config_json(config)), limits);
+    ASSERT_TRUE(decoder.ok()) << decoder.status().to_string();
+    const harness::DeviceBuffer sampled = harness::buffer_of(world.device(), 16);
+    const std::int32_t prompt[] = {5};
+    ASSERT_TRUE(decoder->start(0, prompt, stream).ok());
+    ASSERT_TRUE(decoder->decode({.tokens = 2, .sampled = sampled.as<std::int32_t>()}, stream).ok());
+    EXPECT_TRUE(world.device().synchronize(stream, 60'000'000'000).ok());
+    EXPECT_EQ(world.status().code(), StatusCode::kBadInput);
+    EXPECT_NE(world.status().message().find("a logit"), std::string::npos) << world.status().message();
+    EXPECT_TRUE(decoder->close().ok());
+    ASSERT_TRUE(world.recover({stream}).ok());
+    const std::string right = folder_with(tensors_of(config), config_json(config));
+    EXPECT_EQ(logits_of(Qwen3Decoder::create(world, right, limits), world, stream),
+              logits_of(Qwen3Decoder::create_random(world, config, limits, kSeed), world, stream));
   });
 }
 

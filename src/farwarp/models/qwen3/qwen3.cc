@@ -11,6 +11,7 @@
 #include "farwarp/models/qwen3/args.h"
 #include "farwarp/models/qwen3/files.h"
 #include "farwarp/models/qwen3/packing.h"
+#include "farwarp/models/safetensors.h"
 #include "farwarp/runtime/device_memory.h"
 #include "farwarp/world/host/opened_operator.h"
 

@@ -7,11 +7,12 @@
 #include <vector>
 
 #include "farwarp/models/qwen3/plan.h"
-#include "farwarp/models/safetensors.h"
 #include "farwarp/runtime/device.h"
 #include "farwarp/world/host/world.h"
 
 namespace farwarp {
+
+class Safetensors;
 
 /// How a token's tasks are dispatched.
 enum class FleetDispatcher : std::uint8_t {
