@@ -39,7 +39,7 @@ inline constexpr const char* kSiteNames[kSites] = {"the input of q, k, v",
 
 inline constexpr int kPageKeys = 16;
 inline constexpr int kTileKeys = 128;  ///< keys that a worker attends to at once
-inline constexpr int kMostSegments = 16;
+inline constexpr int kMostSplits = 16;
 inline constexpr int kKeptTiles = 4;      ///< of the residual that a worker keeps in shared memory
 inline constexpr int kMostWorkers = 256;  ///< a thread waits for at most 8 of their candidates
 inline constexpr int kMostGroup = 8;      ///< query heads of a KV head
@@ -86,12 +86,12 @@ struct Args {
   std::int32_t layers, hidden, query_heads, kv_heads, head_dim, intermediate, vocabulary;
   std::int32_t workers;  ///< of all launches but that of the last step alone, which has one
   std::int32_t pages, max_pages, max_prompt;
-  std::int32_t segments;   ///< of a sequence: tile i of its keys is of segment i % segments
+  std::int32_t splits;     ///< of a sequence: tile i of its keys is of split i % splits
   std::int32_t end_token;  ///< ends a sequence; -1: none
   float epsilon;
   float scale_log2;  ///< of scores: head_dim^-0.5 * log2(e)
   std::int64_t
-      partials;  ///< packets [columns][query_heads][segments][head_dim / 2 + 1]: pairs of fp32, then maximum and sum
+      partials;  ///< packets [columns][query_heads][splits][head_dim / 2 + 1]: pairs of fp32, then maximum and sum
   std::int64_t candidates;  ///< packets [workers][columns]: logit, token
 };
 

@@ -1,12 +1,12 @@
 // Attention of one token of each sequence over its cached keys.
 //
 // Each warp multiplies the 16 keys of its page of a tile by the group's queries, and the page's values by the probabilities; both lie in memory as
-// fragments. It keeps its own maxima and sums from tile to tile of a segment, at whose end the eight warps' are merged in shared memory and stored
+// fragments. It keeps its own maxima and sums from tile to tile of a split, at whose end the eight warps' are merged in shared memory and stored
 // as a partial output. The token's own key and value are not in the cache yet: its warp takes them from shared memory, and appends them.
 #pragma once
 
 #include "farwarp/models/qwen3/heads.dev.h"
-#include "farwarp/models/qwen3/segments.dev.h"
+#include "farwarp/models/qwen3/key_tiles.dev.h"
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
 
@@ -62,7 +62,7 @@ class Attention {
     for (TileCursor<columns> tile(context_); tile.exists();) {
       if (!same_keys) receive(tile);
       attend(tile);
-      if (tile.ends_segment()) {
+      if (tile.ends_split()) {
         publish(tile);
         reset();
       }
@@ -262,7 +262,7 @@ class Attention {
     return word_at<float>(context_.memory, Layout<columns>::kStatistics) + (warp * kMostGroup + head) * 2;
   }
 
-  /// Merges the warps' outputs of a segment, in the order of the warps, and stores them as packets.
+  /// Merges the warps' outputs of a split, in the order of the warps, and stores them as packets.
   FARWARP_DEVICE void publish(const TileCursor<columns>& tile) {
     const Args& args = context_.args;
     share_outputs();
@@ -285,7 +285,7 @@ class Attention {
       store_pair(tile, head, pair, first, second);
       if (pair == 0) store_pair(tile, head, pairs, highest, total);
     }
-    sync_warps();  // before the next segment's are shared
+    sync_warps();  // before the next split's are shared
   }
 
   FARWARP_DEVICE void share_outputs() const {
@@ -315,7 +315,7 @@ class Attention {
                                  float second) const {
     const Args& args = context_.args;
     store_packet(peer_address<Packet>(args.view, args.view.rank, args.partials) +
-                     partial_at(args, tile.column(), tile.kv_head() * group() + head, tile.segment(), number),
+                     partial_at(args, tile.column(), tile.kv_head() * group() + head, tile.split(), number),
                  std::bit_cast<std::uint32_t>(first) | static_cast<std::uint64_t>(std::bit_cast<std::uint32_t>(second))
                                                            << 32,
                  context_.call.epoch);

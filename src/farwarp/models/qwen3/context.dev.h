@@ -24,10 +24,9 @@ FARWARP_DEVICE Shared<Word> word_at(Shared<std::byte> memory, int offset) {
   return Shared<Word>(reinterpret_cast<Word*>((memory + offset).raw));
 }
 
-/// Packet `number` of the partial output of a segment: head_dim / 2 pairs of fp32, then maximum and sum. In packets from args.partials.
-FARWARP_DEVICE std::int64_t partial_at(const Args& args, int column, int head, int segment, int number) {
-  return ((std::int64_t{column} * args.query_heads + head) * args.segments + segment) * (args.head_dim / 2 + 1) +
-         number;
+/// Packet `number` of the partial output of a split: head_dim / 2 pairs of fp32, then maximum and sum. In packets from args.partials.
+FARWARP_DEVICE std::int64_t partial_at(const Args& args, int column, int head, int split, int number) {
+  return ((std::int64_t{column} * args.query_heads + head) * args.splits + split) * (args.head_dim / 2 + 1) + number;
 }
 
 template <int columns>

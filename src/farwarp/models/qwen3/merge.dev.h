@@ -5,7 +5,7 @@
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
 
-/// Teams of four warps merge a query head of a sequence each: a warp four of the sixteen segments, then the first warp the four warps.
+/// Teams of four warps merge a query head of a sequence each: a warp four of the sixteen splits, then the first warp the four warps.
 template <int columns>
 class HeadMerge {
  public:
@@ -17,14 +17,14 @@ class HeadMerge {
     for (int first = block_index(); first < heads; first += kTeams * num_blocks()) {
       const int head = first + warp_index() / kTeam * num_blocks();
       if (first != block_index()) sync_warps();  // the round before has been read
-      if (head < heads) merge_segments(head % columns, head / columns);
+      if (head < heads) merge_splits(head % columns, head / columns);
       sync_warps();
       if (head < heads && warp_index() % kTeam == 0) merge_warps(task, head % columns, head / columns);
     }
   }
 
  private:
-  static constexpr int kTeam = 4, kTeams = kWarps / kTeam, kEach = kMostSegments / kTeam;
+  static constexpr int kTeam = 4, kTeams = kWarps / kTeam, kEach = kMostSplits / kTeam;
 
   static FARWARP_DEVICE void unpack(std::uint64_t bits, float& first, float& second) {
     first = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
@@ -39,10 +39,10 @@ class HeadMerge {
   FARWARP_DEVICE bool lane_has_rows() const { return lane_index() * 4 < context_.args.head_dim; }
 
   /// [warp] The lane has rows 4 * lane on.
-  FARWARP_DEVICE void merge_segments(int column, int head) {
+  FARWARP_DEVICE void merge_splits(int column, int head) {
     const Args& args = context_.args;
     const int first = warp_index() % kTeam * kEach, tiles = tiles_of(keys_of(context_.sequence(column)));
-    const int segments = tiles < args.segments ? tiles : args.segments;
+    const int splits = tiles < args.splits ? tiles : args.splits;
     Global<Packet> from[3 * kEach];
     std::uint64_t data[3 * kEach] = {};
     std::uint32_t wanted = 0;
@@ -52,7 +52,7 @@ class HeadMerge {
       from[3 * i] = partial + args.head_dim / 2;
       from[3 * i + 1] = partial + 2 * lane_index();
       from[3 * i + 2] = partial + (2 * lane_index() + 1);
-      if (first + i < segments) wanted |= (lane_has_rows() ? 7u : 1u) << (3 * i);
+      if (first + i < splits) wanted |= (lane_has_rows() ? 7u : 1u) << (3 * i);
     }
     if (wanted != 0)
       wait_packets<1>(context_.call, from, wanted, data, Wait{.site = kSitePartial, .peer = args.view.rank});
@@ -60,12 +60,12 @@ class HeadMerge {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       unpack(data[3 * i], maxima[i], weights[i]);
-      if (first + i >= segments) maxima[i] = kNothing;
+      if (first + i >= splits) maxima[i] = kNothing;
       highest = maximum(highest, maxima[i]);
     }
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      if (first + i >= segments) continue;
+      if (first + i >= splits) continue;
       const float factor = exp2(add(maxima[i], -highest));
       total = fused_multiply_add(factor, weights[i], total);
 #pragma unroll

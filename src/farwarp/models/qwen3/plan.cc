@@ -27,8 +27,8 @@ Status check(const Qwen3Limits& limits) {
     return wrong("sequences", limits.sequences, fmt::format("1 to {}", fleet::kMostColumns));
   if (limits.positions < 1 || limits.positions > kMostPositions)
     return wrong("positions", limits.positions, fmt::format("1 to {}", kMostPositions));
-  if (limits.segments < 1 || limits.segments > qwen3::kMostSegments)
-    return wrong("segments", limits.segments, fmt::format("1 to {}", qwen3::kMostSegments));
+  if (limits.splits < 1 || limits.splits > qwen3::kMostSplits)
+    return wrong("splits", limits.splits, fmt::format("1 to {}", qwen3::kMostSplits));
   if (limits.max_sms < 0) return wrong("max_sms", limits.max_sms, "0 (all) or more");
   return {};
 }
@@ -52,7 +52,7 @@ class Builder {
     const int x = vector("x", config_.hidden), middle = vector("middle", config_.hidden),
               activated = vector("activated", config_.intermediate);
     const int qkv = vector("qkv", (heads + 2 * config_.kv_heads) * dim), attended = vector("attended", heads * dim);
-    plan_.partials = buffer("partials", std::int64_t{plan_.columns} * heads * plan_.limits.segments * (dim / 2 + 1));
+    plan_.partials = buffer("partials", std::int64_t{plan_.columns} * heads * plan_.limits.splits * (dim / 2 + 1));
     plan_.candidates = buffer("candidates", std::int64_t{plan_.columns} * plan_.workers);
     const int choice = buffer("choice", 0);  // each worker has its own
     plan_.norms = take(0);
@@ -78,7 +78,7 @@ class Builder {
       add({.name = name("attend"),
            .kind = of(Kind::kAttend),
            .layer = layer,
-           .units = plan_.columns * config_.kv_heads * plan_.limits.segments,
+           .units = plan_.columns * config_.kv_heads * plan_.limits.splits,
            .reads = {{qkv, false}},
            .writes = {plan_.partials}});
       add({.name = name("merge"),

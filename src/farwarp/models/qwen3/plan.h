@@ -13,7 +13,7 @@ namespace farwarp {
 struct Qwen3Limits {
   int sequences = 1;     ///< at once, 1 to 8
   int positions = 1024;  ///< of a sequence, prompt included: 1 to 1,048,576
-  int segments = 16;     ///< that the attention to a sequence is cut into, 1 to 16: its sums depend on this number
+  int splits = 16;       ///< that the attention to a sequence is cut into, 1 to 16: its sums depend on this number
   int max_sms = 0;       ///< 0: all
 };
 

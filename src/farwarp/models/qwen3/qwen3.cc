@@ -122,7 +122,7 @@ void Qwen3Decoder::State::set_args() {
   args.pages = plan.columns * plan.max_pages;
   args.max_pages = plan.max_pages;
   args.max_prompt = plan.limits.positions;
-  args.segments = plan.limits.segments;
+  args.splits = plan.limits.splits;
   args.epsilon = config.epsilon;
   args.scale_log2 = static_cast<float>(kLog2OfE / std::sqrt(static_cast<double>(config.head_dim)));
   args.partials = base + plan.graph.buffers[size(plan.partials)].offset;
@@ -147,15 +147,15 @@ Result<Qwen3Decoder> Qwen3Decoder::create_from(World& world, const Result<Qwen3P
   const Qwen3Plan wanted = plan.ok() ? *plan : Qwen3Plan{};
   const Qwen3Config& config = wanted.config;
   const Qwen3Limits& limits = wanted.limits;
-  auto opened = open_state<State>(
-      world, plan,
-      {.name = "qwen3",
-       .site_names = qwen3::kSiteNames,
-       .configuration = hash_of({config.hidden, config.layers, config.query_heads, config.kv_heads, config.head_dim,
-                                 config.intermediate, config.vocabulary, config.tied, limits.sequences,
-                                 limits.positions, limits.segments, limits.max_sms}),
-       .kernels = {fmt::format("qwen3_decode_{}", wanted.columns), "qwen3_pack"},
-       .buffers = {{wanted.buffer_bytes}}});
+  auto opened =
+      open_state<State>(world, plan,
+                        {.name = "qwen3",
+                         .site_names = qwen3::kSiteNames,
+                         .configuration = hash_of({config.hidden, config.layers, config.query_heads, config.kv_heads,
+                                                   config.head_dim, config.intermediate, config.vocabulary, config.tied,
+                                                   limits.sequences, limits.positions, limits.splits, limits.max_sms}),
+                         .kernels = {fmt::format("qwen3_decode_{}", wanted.columns), "qwen3_pack"},
+                         .buffers = {{wanted.buffer_bytes}}});
   if (!opened.ok()) return opened.status();
   std::unique_ptr<State> state = std::move(*opened);
   Device& device = world.device();

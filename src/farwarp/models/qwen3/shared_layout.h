@@ -14,7 +14,7 @@ struct SharedLayout {
                      16;  ///< of a tile: [warps][group][16] fp32; of a merge: [warps][head_dim]
   static constexpr int kQueries = kScores + fleet::kWarps * kMostHeadDim * 4;  ///< [group][head_dim] bf16
   static constexpr int kStatistics =
-      kQueries + kMostGroup * kMostHeadDim * 2;  ///< [warps][group] maximum, sum: of a segment
+      kQueries + kMostGroup * kMostHeadDim * 2;  ///< [warps][group] maximum, sum: of a split
   static constexpr int kMerged = kStatistics + fleet::kWarps * kMostGroup * 8;  ///< [warps] the same, of a merge
   static constexpr int kNewKey = kMerged + fleet::kWarps * 8;                   ///< [head_dim] bf16
   static constexpr int kNewValue = kNewKey + kMostHeadDim * 2;
@@ -26,7 +26,7 @@ struct SharedLayout {
   static constexpr int kResidual = kDecided + 8;  ///< [kKeptTiles][columns][16] bf16
   static constexpr int kOutputs =
       kResidual + kKeptTiles * columns * fleet::kTileRows *
-                      2;  ///< without a ring: [warps][head_dim][group] fp32, of a segment; else they are in its stages
+                      2;  ///< without a ring: [warps][head_dim][group] fp32, of a split; else they are in its stages
   static constexpr int kBytes = kOutputs + (bulk_copy ? 0 : fleet::kWarps * kMostHeadDim * kMostGroup * 4);
 };
 static_assert(kMostGroup * kPageKeys == kMostHeadDim);

@@ -22,7 +22,7 @@ const std::vector<ParamInfo> kParams = {
     {"launches", "2", "one after the other; each continues"},
     {"context", "512", "a bench: keys of each sequence before the first token"},
     {"dispatcher", "static", "static|graph|both (the same bits)"},
-    {"segments", "16", "1 to 16 that a sequence's keys are cut into"},
+    {"splits", "16", "1 to 16 that a sequence's keys are cut into"},
     {"max_sms", "0", "0 (all) or more"},
 };
 
@@ -43,7 +43,7 @@ Result<CheckConfig> read_config(const Params& params) {
   const Dispatcher dispatcher = reader.choice("dispatcher", kDispatchers);
   config.graph = dispatcher == Dispatcher::kGraph;
   config.both = dispatcher == Dispatcher::kBoth;
-  config.limits.segments = reader.small_integer("segments", 1, 16);
+  config.limits.splits = reader.small_integer("splits", 1, 16);
   config.limits.max_sms = reader.small_integer("max_sms", 0, 1 << 16);
   if (!reader.status().ok()) return reader.status();
   config.config = *shapes;

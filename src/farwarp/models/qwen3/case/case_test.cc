@@ -1,4 +1,4 @@
-// Qwen3 through the harness: both head dims, every number of columns, contexts that cross pages and segments, launches that continue, dispatchers.
+// Qwen3 through the harness: both head dims, every number of columns, contexts that cross pages and splits, launches that continue, dispatchers.
 #include <gtest/gtest.h>
 
 #include "farwarp/harness/params.h"
@@ -39,12 +39,12 @@ TEST_P(Qwen3Cases, LaunchesContinueAndCallsStartAnew) {
 
 TEST_P(Qwen3Cases, ContextsCrossPages) { expect_pass("model=nano,batch=1,prompt=18,tokens=18,launches=1,max_sms=2"); }
 
-TEST_P(Qwen3Cases, ContextsCrossSegments) {
+TEST_P(Qwen3Cases, ContextsCrossSplits) {
   expect_pass("model=nano,batch=1,prompt=130,tokens=131,launches=1,max_sms=2");
 }
 
-TEST_P(Qwen3Cases, SegmentsHaveSeveralTiles) {
-  expect_pass("model=nano,batch=1,prompt=130,tokens=131,launches=1,max_sms=2,segments=1");
+TEST_P(Qwen3Cases, SplitsHaveSeveralTiles) {
+  expect_pass("model=nano,batch=1,prompt=130,tokens=131,launches=1,max_sms=2,splits=1");
 }
 
 TEST_P(Qwen3Cases, DispatchersGiveTheSameBits) {

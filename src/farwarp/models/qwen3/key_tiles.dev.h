@@ -1,6 +1,6 @@
 // Which keys a worker attends to, and in which order: its loader and its other warps agree by this.
 //
-// A tile is 128 keys, eight pages, of one KV head of one sequence. Of n segments, each has every nth tile of them. It belongs to one worker,
+// A tile is 128 keys, eight pages, of one KV head of one sequence. Of n splits, each has every nth tile of them. It belongs to one worker,
 // however long the sequence is: so a key is appended and read by the same worker, and sums have the same order in every batch.
 #pragma once
 
@@ -15,56 +15,56 @@ class TileCursor {
   FARWARP_DEVICE explicit TileCursor(const Context<columns>& context)
       : context_(&context),
         pairs_(columns * context.args.kv_heads),
-        segments_(context.args.segments),
+        splits_(context.args.splits),
         sharing_(clamp(num_blocks() / pairs_)),
         pair_(block_index() % pairs_),
-        segment_(block_index() / pairs_) {
+        split_(block_index() / pairs_) {
     if (block_index() >= sharing_ * pairs_ && num_blocks() >= pairs_) pair_ = pairs_;  // no work
-    tile_ = segment_;
+    tile_ = split_;
     find();
   }
 
   FARWARP_DEVICE bool exists() const { return pair_ < pairs_; }
   FARWARP_DEVICE int column() const { return pair_ % columns; }
   FARWARP_DEVICE int kv_head() const { return pair_ / columns; }
-  FARWARP_DEVICE int segment() const { return segment_; }
+  FARWARP_DEVICE int split() const { return split_; }
   FARWARP_DEVICE int first_key() const { return tile_ * kTileKeys; }
-  /// Whether the segment has no more tiles.
-  FARWARP_DEVICE bool ends_segment() const { return (tile_ + segments_) * kTileKeys >= length(); }
+  /// Whether the split has no more tiles.
+  FARWARP_DEVICE bool ends_split() const { return (tile_ + splits_) * kTileKeys >= length(); }
   /// Whether this and `other` are of the same KV head and sequence.
   FARWARP_DEVICE bool same_keys(const TileCursor& other) const { return pair_ == other.pair_; }
   /// Keys of the sequence, with the token's own.
   FARWARP_DEVICE int length() const { return keys_of(context_->sequence(column())); }
-  /// Whether this worker has the segment that the token's own key belongs to.
+  /// Whether this worker has the split that the token's own key belongs to.
   FARWARP_DEVICE bool shares_new_key() const {
-    const int segment = (length() - 1) / kTileKeys % segments_;
-    return segment >= block_index() / pairs_ && (segment - block_index() / pairs_) % sharing_ == 0;
+    const int split = (length() - 1) / kTileKeys % splits_;
+    return split >= block_index() / pairs_ && (split - block_index() / pairs_) % sharing_ == 0;
   }
 
   FARWARP_DEVICE void advance() {
-    tile_ += segments_;
+    tile_ += splits_;
     find();
   }
 
  private:
-  FARWARP_DEVICE int clamp(int workers) const { return workers < 1 ? 1 : workers > segments_ ? segments_ : workers; }
+  FARWARP_DEVICE int clamp(int workers) const { return workers < 1 ? 1 : workers > splits_ ? splits_ : workers; }
 
   FARWARP_DEVICE void find() {
     while (exists() && first_key() >= length()) {
-      segment_ += sharing_;
-      if (segment_ >= segments_) {
-        segment_ = block_index() / pairs_;
+      split_ += sharing_;
+      if (split_ >= splits_) {
+        split_ = block_index() / pairs_;
         pair_ += num_blocks();
       }
-      tile_ = segment_;
+      tile_ = split_;
     }
   }
 
   const Context<columns>* context_;
   int pairs_;  ///< of a sequence and a KV head
-  int segments_;
+  int splits_;
   int sharing_;  ///< workers that share a pair
-  int pair_, segment_, tile_ = 0;
+  int pair_, split_, tile_ = 0;
 };
 
 /// The numbers of a tile's pages.
