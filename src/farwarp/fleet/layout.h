@@ -24,7 +24,7 @@ inline constexpr int kMostPassStages = 20;
 inline constexpr int kMostPassTiles =
     4;  ///< of a worker, in a matrix of several passes: their sums wait in shared memory
 
-// A worker's ring of slots, where there are bulk copies. A thread needs about 0.2 us to issue a copy, whatever its size.
+// A worker's ring of slots, where there are bulk copies.
 inline constexpr int kSlotStages = 2;
 inline constexpr int kSlotBytes = kSlotStages * kStageBytes;
 inline constexpr int kRingSlots = 12;

@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -14,8 +13,8 @@
 
 #include "farwarp/base/half.h"
 #include "farwarp/harness/device_buffer_test_values.h"
+#include "farwarp/models/qwen3/case/oracle.h"
 #include "farwarp/models/qwen3/qwen3.h"
-#include "farwarp/models/qwen3/weights.h"
 #include "farwarp/models/safetensors.h"
 #include "farwarp/world/host/world_test_fixture.h"
 
@@ -35,40 +34,39 @@ struct Written {
 };
 using Tensors = std::map<std::string, Written>;
 
-/// The tensors that create_random() makes from kSeed.
+/// The tensors that create_random() makes from kSeed, with the shapes that Hugging Face gives them.
 Tensors tensors_of(const Qwen3Config& config) {
+  const qwen3::OracleWeights weights(config, kSeed);
   Tensors tensors;
-  const auto add = [&](std::int32_t number, std::vector<std::int64_t> shape, double scale, double offset) {
-    const qwen3::RandomTensor random{kSeed, number, static_cast<float>(scale), static_cast<float>(offset)};
-    std::int64_t count = 1;
-    for (const std::int64_t extent : shape) count *= extent;
-    std::string bytes(static_cast<std::size_t>(count) * 2, '\0');
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::uint16_t bits = bf16_from(random.at(i)).bits;
+  const auto add = [&](std::int32_t number, const std::vector<float>& values, std::vector<std::int64_t> shape) {
+    std::string bytes(values.size() * 2, '\0');
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const std::uint16_t bits = bf16_from(values[i]).bits;
       std::memcpy(bytes.data() + 2 * i, &bits, 2);
     }
     tensors[qwen3::tensor_name(number, config.layers)] = {std::move(shape), std::move(bytes)};
   };
-  const auto matrix = [&](std::int32_t number, int rows, int columns) {
-    add(number, {rows, columns}, std::sqrt(3.0 / columns), 0);
-  };
   const int heads = config.query_heads * config.head_dim, kv = config.kv_heads * config.head_dim;
+  const std::pair<Tensor, std::vector<std::int64_t>> of_layer[] = {
+      {Tensor::kQ, {heads, config.hidden}},
+      {Tensor::kK, {kv, config.hidden}},
+      {Tensor::kV, {kv, config.hidden}},
+      {Tensor::kOut, {config.hidden, heads}},
+      {Tensor::kGate, {config.intermediate, config.hidden}},
+      {Tensor::kUp, {config.intermediate, config.hidden}},
+      {Tensor::kDown, {config.hidden, config.intermediate}},
+      {Tensor::kInputNorm, {config.hidden}},
+      {Tensor::kPostNorm, {config.hidden}},
+      {Tensor::kQNorm, {config.head_dim}},
+      {Tensor::kKNorm, {config.head_dim}}};
   for (int layer = 0; layer < config.layers; ++layer) {
-    matrix(tensor_number(Tensor::kQ, layer), heads, config.hidden);
-    matrix(tensor_number(Tensor::kK, layer), kv, config.hidden);
-    matrix(tensor_number(Tensor::kV, layer), kv, config.hidden);
-    matrix(tensor_number(Tensor::kOut, layer), config.hidden, heads);
-    matrix(tensor_number(Tensor::kGate, layer), config.intermediate, config.hidden);
-    matrix(tensor_number(Tensor::kUp, layer), config.intermediate, config.hidden);
-    matrix(tensor_number(Tensor::kDown, layer), config.hidden, config.intermediate);
-    for (const auto& [tensor, rows] :
-         {std::pair{Tensor::kInputNorm, config.hidden}, std::pair{Tensor::kPostNorm, config.hidden},
-          std::pair{Tensor::kQNorm, config.head_dim}, std::pair{Tensor::kKNorm, config.head_dim}})
-      add(tensor_number(tensor, layer), {rows}, 0.25, 1);
+    for (const auto& [tensor, shape] : of_layer) add(tensor_number(tensor, layer), weights.of(tensor, layer), shape);
   }
-  add(tensor_number(GlobalTensor::kEmbedding, config.layers), {config.vocabulary, config.hidden}, 1, 0);
-  add(tensor_number(GlobalTensor::kFinalNorm, config.layers), {config.hidden}, 0.25, 1);
-  matrix(tensor_number(GlobalTensor::kHead, config.layers), config.vocabulary, config.hidden);
+  const std::pair<GlobalTensor, std::vector<std::int64_t>> of_model[] = {
+      {GlobalTensor::kEmbedding, {config.vocabulary, config.hidden}},
+      {GlobalTensor::kFinalNorm, {config.hidden}},
+      {GlobalTensor::kHead, {config.vocabulary, config.hidden}}};
+  for (const auto& [tensor, shape] : of_model) add(tensor_number(tensor, config.layers), weights.of(tensor), shape);
   return tensors;
 }
 

@@ -58,7 +58,7 @@ class Finisher {
   FARWARP_DEVICE void run(BlockWaits& waits, const Task& task, int number) {
     finisher_.run(waits, context_.args.view, task, norm_of(context_, task),
                   [&](int round, const FourSums& four) { take(task, number, round, four); });
-    if (static_cast<Kind>(task.kind) == Kind::kHead) store_candidates();
+    end_task(task);
   }
 
   // Where the warps that compute finish tiles.
