@@ -62,6 +62,7 @@ class PassVector {
       }
       if (group < (stages * kStagePackets + Target::kWarpSize - 1) / Target::kWarpSize)
         wait_packets<1>(call, from, wanted, data, Wait{.site = site, .peer = call.view.rank});
+      warp_sync();  // lanes leave the wait one by one: without it each would do the rest alone
 #pragma unroll
       for (int i = 0; i < kGroup; ++i) {
         if (group + i >= kLoads) continue;

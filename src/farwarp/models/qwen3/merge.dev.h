@@ -56,6 +56,7 @@ class HeadMerge {
     }
     if (wanted != 0)
       wait_packets<1>(context_.call, from, wanted, data, Wait{.site = kSitePartial, .peer = args.view.rank});
+    warp_sync();  // lanes leave the wait one by one
     float maxima[kEach], weights[kEach], highest = kNothing, total = 0, sums[4] = {};
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {

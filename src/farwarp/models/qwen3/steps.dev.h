@@ -77,12 +77,12 @@ class Steps {
       if (candidate < args.workers * columns) wanted |= 1u << i;
     }
     wait_packets<1>(context_.call, from, wanted, data, Wait{.site = kSiteCandidate, .peer = args.view.rank});
+    warp_sync();  // lanes leave the wait one by one
     Candidate best;
 #pragma unroll
     for (int i = 0; i < kMost; ++i) {
       if (wanted >> i & 1) best.take(Candidate::unpack(data[i]));
     }
-    warp_sync();
 #pragma unroll
     for (int lanes = columns; lanes < Target::kWarpSize; lanes *= 2)
       best.take(Candidate::unpack(shuffle_xor(best.packed(), lanes)));
