@@ -128,8 +128,7 @@ Result<TaskLists> plan_static(const Graph& graph, int workers) {
                         "more than {} stages",
                         step.name, step.matrix.tiles, step.matrix.stages, workers, kMostPassTiles, kMostPassStages));
       lists.tasks.push_back({step.kind, step.layer, share.first, share.count, step.matrix, step.weights,
-                             offset(step.reads, 0, of_read), offset(step.writes, 0, of_write),
-                             offset(step.reads, 1, of_read), step.norm});
+                             offset(step.reads, 0, of_read), offset(step.writes, 0, of_write), step.norm, 0});
     }
   }
   return lists;

@@ -30,7 +30,7 @@ struct Step {
   std::int64_t weights = 0;  ///< of the matrix
   std::int64_t norm = 0;     ///< see Task
   int units = 0;             ///< tasks of a step without a matrix, for printing
-  std::vector<Read> reads;   ///< the first is Task::in, the second Task::old
+  std::vector<Read> reads;   ///< the first is Task::in
   std::vector<int> writes;   ///< the first is Task::out
 };
 

@@ -27,10 +27,13 @@ inline constexpr int kMostPassTiles =
 // A worker's ring of slots, where there are bulk copies.
 inline constexpr int kSlotStages = 2;
 inline constexpr int kSlotBytes = kSlotStages * kStageBytes;
-inline constexpr int kRingSlots = 12;
+/// Of a worker for so many columns: what its vectors leave room for (ProjectShared).
+constexpr int ring_slots(int columns) { return columns > 4 ? 8 : columns > 2 ? 10 : 12; }
 inline constexpr int kSlotsInFlight =
     4;  ///< more make every other access of the multiprocessor wait longer (probes/README.md)
-constexpr int ring_bytes(bool bulk_copy) { return bulk_copy ? kRingSlots * (kSlotBytes + 16) : 0; }
+constexpr int ring_bytes(int columns, bool bulk_copy) {
+  return bulk_copy ? ring_slots(columns) * (kSlotBytes + 16) : 0;
+}
 
 /// Consecutive things of one worker.
 struct Share {
@@ -105,22 +108,40 @@ constexpr std::int64_t packet_at(int columns, int row, int column) {
   return (std::int64_t{row / 16} * columns + column) * 4 + row / 4 % 4;
 }
 
+// A vector that is the input of RMSNorm has been multiplied by the norm's weights. After its packets follow the sums of its squares before that, fp32:
+// a packet for each tile and pair of columns.
+constexpr int column_pairs(int columns) { return (columns + 1) / 2; }
+constexpr std::int64_t squares_at(int columns, int rows, int tile, int pair) {
+  return std::int64_t{rows} / 4 * columns + std::int64_t{tile} * column_pairs(columns) + pair;
+}
+constexpr std::int64_t normed_packets(int columns, int rows) { return squares_at(columns, rows, rows / kTileRows, 0); }
+
 inline constexpr int kSumBuffers = 2;  ///< of partial sums
 
+/// Threads that finish a tile: one for each sum, in whole warps.
+constexpr int finishing_threads(int columns, int warp_size) {
+  return (columns * kTileRows + warp_size - 1) / warp_size * warp_size;
+}
+/// Threads of a worker: warps that compute, then, where there are bulk copies, those that finish tiles and one that loads.
+constexpr int worker_threads(int columns, int warp_size, bool bulk_copy) {
+  return kWarps * warp_size + (bulk_copy ? finishing_threads(columns, warp_size) + warp_size : 0);
+}
+
 /// Where the numbers of projections lie in a worker's shared memory; bytes.
-template <int columns>
+template <int columns, bool bulk_copy>
 struct ProjectShared {
   static constexpr int kTile = columns * kTileRows * 4;
-  static constexpr int partials(int buffer, int warp) {
-    return (buffer * kWarps + warp) * kTile;
-  }  ///< [columns][16] fp32
+  /// [columns][16] fp32
+  static constexpr int partials(int buffer, int warp) { return (buffer * kWarps + warp) * kTile; }
   static constexpr int kept(int tile) {
     return partials(kSumBuffers, 0) + tile * kTile;
-  }                                                      ///< the same, of earlier passes
-  static constexpr int kSquares = kept(kMostPassTiles);  ///< [warps][columns] fp32
-  static constexpr int squares(int parity) { return kSquares + parity * kWarps * columns * 4; }
-  static constexpr int kRing = squares(2);  ///< mbarriers of the buffers
-  static constexpr int kBytes = kRing + kSumBuffers * 16;
+  }                                                   ///< the same, of earlier passes
+  static constexpr int kRing = kept(kMostPassTiles);  ///< mbarriers of the buffers
+  /// A warp's part of a pass, where registers do not hold it: [fragments][columns][16] bf16.
+  static constexpr int vector(int warp) {
+    return kRing + kSumBuffers * 16 + warp * kMostPassStages * kStageFragments * columns * 32;
+  }
+  static constexpr int kBytes = vector(bulk_copy ? kWarps : 0);
 };
 
 /// A task, as a worker reads it. What the operands are depends on the kind.
@@ -130,8 +151,8 @@ struct alignas(16) Task {
   MatrixShape matrix;         ///< of which these tiles are
   std::int64_t weights;       ///< the matrix, in bytes from the weights' begin
   std::int64_t in, out;       ///< packets, in bytes in the heap
-  std::int64_t old;           ///< packets of what the result is added to
-  std::int64_t norm;          ///< a vector of bf16 that `in` is multiplied by, in bytes from the weights' begin
+  std::int64_t norm;          ///< a vector of bf16 that `out` is multiplied by, in bytes from the weights' begin
+  std::int64_t unused;
 };
 static_assert(sizeof(Task) == 64);
 

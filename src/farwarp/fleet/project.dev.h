@@ -16,8 +16,9 @@ namespace farwarp::FARWARP_TARGET::fleet {
 using SumRing = tile::Ring<kSumBuffers>;
 using SumPosition = tile::RingPosition<kSumBuffers>;
 
-/// The sums of four rows of a tile, as an epilogue gets them.
+/// The sums of four rows of a tile, as an epilogue gets them: all four threads of these rows get the same, and `first` tells one.
 struct FourSums {
+  bool first;
   int tile;    ///< of the matrix
   int row;     ///< of the tile: 0, 4, 8 or 12
   int column;  ///< of the activations
@@ -25,9 +26,9 @@ struct FourSums {
   float others[4];  ///< rows 8 below or above
 };
 
-/// RMSNorm of a task's input: the vector is multiplied by `weights` as it arrives, and its divisor is applied to sums.
+/// RMSNorm of a task's input (layout.h): sums are divided by the root of the mean of its squares.
 struct InputNorm {
-  Global<const std::uint64_t> weights;  ///< null: no norm
+  bool exists;
   int rows;
   float epsilon;
 };
@@ -35,40 +36,41 @@ struct InputNorm {
 /// What multipliers and finishers share: `memory` is laid out as ProjectShared.
 template <int columns>
 struct SharedSums {
-  using Layout = ProjectShared<columns>;
+  using Layout = ProjectShared<columns, Target::kHasBulkCopy>;
   Shared<std::byte> memory;
 
   FARWARP_DEVICE Shared<float> floats(int offset) const {
     return Shared<float>(reinterpret_cast<float*>((memory + offset).raw));
   }
   FARWARP_DEVICE SumRing ring() const { return SumRing(memory + Layout::kRing); }
+  /// [thread] One thread, before the first task.
+  FARWARP_DEVICE void initialise() const {
+    ring().initialise(finishing_threads(columns, Target::kWarpSize) / Target::kWarpSize, kWarps);
+  }
 };
 
 /// The multiplying side.
 template <int columns>
 class Projection {
  public:
-  using Layout = ProjectShared<columns>;
+  using Layout = ProjectShared<columns, Target::kHasBulkCopy>;
 
-  FARWARP_DEVICE Projection(Shared<std::byte> memory, WeightReader& weights) : shared_{memory}, weights_(weights) {}
+  FARWARP_DEVICE Projection(Shared<std::byte> memory, WeightReader<columns>& weights)
+      : shared_{memory}, weights_(weights) {}
 
   /// [the warps that compute] finish(pass, tile, buffer): where no warp of its own finishes tiles.
   template <class Finish>
-  FARWARP_DEVICE void run(Call& call, const Task& task, const InputNorm& norm, std::uint32_t site,
-                          const Finish& finish) {
+  FARWARP_DEVICE void run(Call& call, const Task& task, std::uint32_t site, const Finish& finish) {
     if (task.count == 0) return;
-    task_parity_ ^= 1;
     const int passes = task.matrix.passes();
-    float squares = 0;
-    PassVector<columns> vector;
+    PassVector<columns> vector(shared_.memory);
     for (int pass = 0; pass < passes; ++pass) {
-      vector.wait(call, task.in, pass * task.matrix.pass_stages(), task.matrix.stages_of(pass), norm.weights, squares,
-                  site);
-      if (norm.weights) share_squares(squares);
+      vector.wait(call, task.in, pass * task.matrix.pass_stages(), task.matrix.stages_of(pass), site);
       for (int tile = 0; tile < task.count; ++tile) {
-        Sums sums = {};
-        weights_.read(task, pass, tile,
-                      [&](int i, const Fragment& weights) { multiply_fragment(sums, weights, vector[i]); });
+        Sums sums[kChains] = {};
+        weights_.read(task, pass, tile, [&](int i, const Fragment& weights) {
+          multiply_fragment(sums[i % kChains], weights, vector[i]);
+        });
         wait_empty(position_);
         store_partials(sums);
         if constexpr (kHasFinisher) {
@@ -83,69 +85,50 @@ class Projection {
     }
   }
 
-  /// [warp] Waits until all tiles so far are finished.
-  FARWARP_DEVICE void wait_finished() {
-    SumPosition position = position_;
-    for (int i = 0; i < kSumBuffers; ++i, position.advance()) wait_empty(position);
-  }
-
  private:
+  static constexpr int kChains = 2;  ///< of products that wait for each other
+
   FARWARP_DEVICE void wait_empty(const SumPosition& position) {
     if constexpr (kHasFinisher)
       wait_mbarrier(weights_.waits(), weights_.view(), shared_.ring().empty(position.stage), position.parity ^ 1);
   }
 
-  /// [warp] Stores the warp's sum of squares of each column. The task before is finished, since its output was awaited; this makes it known.
-  FARWARP_DEVICE void share_squares(float squares) {
-    wait_finished();
-#pragma unroll
-    for (int lanes = 1; lanes < Target::kWarpSize; lanes *= 2) {
-      const bool other_column = lanes >= 4 && lanes < 4 * columns;
-      const float other = shuffle_xor(squares, lanes);
-      if (!other_column) squares = add(squares, other);
-    }
-    if (lane_index() < 4 * columns && lane_index() % 4 == 0)
-      store(shared_.floats(Layout::squares(task_parity_)) + (warp_index() * columns + lane_index() / 4), squares);
-  }
-
-  FARWARP_DEVICE void store_partials(const Sums& sums) const {
+  FARWARP_DEVICE void store_partials(const Sums (&sums)[kChains]) const {
     const Shared<float> to = shared_.floats(Layout::partials(position_.stage, warp_index()));
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const MatrixIndex at = sum_index(lane_index(), i);
-      if (at.column < columns) store(to + (at.column * kTileRows + at.row), sums[i]);
+      float sum = sums[0][i];
+#pragma unroll
+      for (int chain = 1; chain < kChains; ++chain) sum = add(sum, sums[chain][i]);
+      if (at.column < columns) store(to + (at.column * kTileRows + at.row), sum);
     }
   }
 
   SharedSums<columns> shared_;
-  WeightReader& weights_;
-  int task_parity_ = 0;  ///< of squares: without a finisher, a late warp may still read those of the task before
+  WeightReader<columns>& weights_;
   SumPosition position_;
 };
 
-/// The finishing side.
+/// The finishing side. A thread has one sum of each tile.
 template <int columns>
 class TileFinisher {
  public:
-  using Layout = ProjectShared<columns>;
-  static constexpr int kSums = columns * kTileRows;
-  static constexpr int kThreads =
-      kHasFinisher ? Target::kWarpSize : (kSums + Target::kWarpSize - 1) / Target::kWarpSize * Target::kWarpSize;
-  static constexpr int kRounds = (kSums + kThreads - 1) / kThreads;  ///< a thread has one sum of each
+  using Layout = ProjectShared<columns, Target::kHasBulkCopy>;
+  static constexpr int kThreads = finishing_threads(columns, Target::kWarpSize);
 
   /// `thread`: 0 to kThreads - 1.
-  FARWARP_DEVICE TileFinisher(Shared<std::byte> memory, int thread) : shared_{memory}, thread_(thread) {}
+  FARWARP_DEVICE TileFinisher(Shared<std::byte> memory, int thread)
+      : shared_{memory}, column_(thread / kTileRows), row_(thread % kTileRows) {}
 
-  /// [the warp that finishes] All tiles of a task, as the multipliers hand them over.
+  /// [the warps that finish] All tiles of a task, as the multipliers hand them over.
   template <class Epilogue>
-  FARWARP_DEVICE void run(BlockWaits& waits, const WorldView& view, const Task& task, const InputNorm& norm,
-                          const Epilogue& epilogue) {
-    if (task.count == 0) return;
-    begin_task();
+  FARWARP_DEVICE void run(BlockWaits& waits, const Task& task, Epilogue& epilogue) {
     for (int pass = 0; pass < task.matrix.passes(); ++pass) {
       for (int tile = 0; tile < task.count; ++tile) {
-        wait_mbarrier(waits, view, shared_.ring().full(position_.stage), position_.parity);
-        finish(task, norm, pass, tile, position_.stage, epilogue);
+        prepare(task, pass, tile, epilogue);
+        wait_mbarrier(waits, epilogue.view(), shared_.ring().full(position_.stage), position_.parity);
+        finish(task, pass, tile, position_.stage, epilogue);
         warp_sync();
         if (lane_index() == 0) mbarrier_arrive(shared_.ring().empty(position_.stage));
         position_.advance();
@@ -153,51 +136,56 @@ class TileFinisher {
     }
   }
 
-  FARWARP_DEVICE void begin_task() { task_parity_ ^= 1; }
-  /// [warp] The sums of a tile. In the last pass, for each four rows a thread calls epilogue(round, FourSums); else they wait for the next pass.
+  /// [warp] Waits for the squares of a task's input.
+  FARWARP_DEVICE void begin_task(Call& call, const Task& task, const InputNorm& norm, std::uint32_t site) {
+    inverse_ = 1;
+    if (!norm.exists) return;
+    const float squares = wait_squares<columns>(call, task.in, norm.rows, column_ / 2, site);
+    inverse_ = exp2(multiply(-0.5f, log2(add(divide(squares, static_cast<float>(norm.rows)), norm.epsilon))));
+  }
+  /// [warp] Before a tile's sums are there: epilogue.prepare(tile, row, column) on the first thread of four rows, in the last pass.
   template <class Epilogue>
-  FARWARP_DEVICE void finish(const Task& task, const InputNorm& norm, int pass, int tile, int buffer,
-                             const Epilogue& epilogue) const {
+  FARWARP_DEVICE void prepare(const Task& task, int pass, int tile, Epilogue& epilogue) const {
+    if (first() && pass + 1 == task.matrix.passes()) epilogue.prepare(task.first + tile, row_, column_);
+  }
+  /// [warp] A tile of a task that multiplies nothing: its sums are zeros.
+  template <class Epilogue>
+  FARWARP_DEVICE void without_sums(int tile, Epilogue& epilogue) const {
+    if (first()) epilogue.prepare(tile, row_, column_);
+    epilogue.take(FourSums{first(), tile, row_ / 4 * 4, column_, {}, {}});
+  }
+  /// [warp] The sums of a tile. In the last pass all threads call epilogue.take(FourSums); else the sums wait for the next pass.
+  template <class Epilogue>
+  FARWARP_DEVICE void finish(const Task& task, int pass, int tile, int buffer, Epilogue& epilogue) const {
+    const int place = exists() ? column_ * kTileRows + row_ : 0;
+    float sum = 0;
 #pragma unroll
-    for (int round = 0; round < kRounds; ++round) {
-      const int place = round * kThreads + thread_;
-      const bool exists = place < kSums;
-      const int column = exists ? place / kTileRows : 0, row = place % kTileRows;
-      float sum = 0;
-#pragma unroll
-      for (int warp = 0; warp < kWarps; ++warp)
-        sum = add(sum, load(shared_.floats(Layout::partials(buffer, warp)) + (column * kTileRows + row)));
-      const Shared<float> kept = shared_.floats(Layout::kept(tile)) + (column * kTileRows + row);
-      if (pass > 0) sum = add(load(kept), sum);
-      if (pass + 1 < task.matrix.passes()) {
-        if (exists) store(kept, sum);
-        continue;
-      }
-      if (norm.weights) sum = multiply(sum, inverse_root(column, norm));
-      FourSums four{task.first + tile, row, column, {}, {}};
-      const int first = lane_index() / 4 * 4;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        four.sums[i] = shuffle(sum, first + i);
-        four.others[i] = shuffle(sum, (first ^ 8) + i);
-      }
-      if (exists && row % 4 == 0) epilogue(round, four);
+    for (int warp = 0; warp < kWarps; ++warp)
+      sum = add(sum, load(shared_.floats(Layout::partials(buffer, warp)) + place));
+    const Shared<float> kept = shared_.floats(Layout::kept(tile)) + place;
+    if (pass > 0) sum = add(load(kept), sum);
+    if (pass + 1 < task.matrix.passes()) {
+      if (exists()) store(kept, sum);
+      return;
     }
+    sum = multiply(sum, inverse_);
+    FourSums four{first(), task.first + tile, row_ / 4 * 4, column_, {}, {}};
+    const int lane = lane_index() / 4 * 4;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      four.sums[i] = shuffle(sum, lane + i);
+      four.others[i] = shuffle(sum, (lane ^ 8) + i);
+    }
+    epilogue.take(four);
   }
 
  private:
-  /// 1 / the root of the mean of a column's squares.
-  FARWARP_DEVICE float inverse_root(int column, const InputNorm& norm) const {
-    float squares = 0;
-#pragma unroll
-    for (int warp = 0; warp < kWarps; ++warp)
-      squares = add(squares, load(shared_.floats(Layout::squares(task_parity_)) + (warp * columns + column)));
-    return exp2(multiply(-0.5f, log2(add(divide(squares, static_cast<float>(norm.rows)), norm.epsilon))));
-  }
+  FARWARP_DEVICE bool exists() const { return column_ < columns; }
+  FARWARP_DEVICE bool first() const { return exists() && row_ % 4 == 0; }
 
   SharedSums<columns> shared_;
-  int thread_;
-  int task_parity_ = 0;
+  int column_, row_;
+  float inverse_ = 1;  ///< of the root of the mean of the column's squares
   SumPosition position_;
 };
 

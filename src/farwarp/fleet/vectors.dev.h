@@ -33,50 +33,123 @@ FARWARP_DEVICE void store_four(const Call& call, std::int64_t vector, int row, i
                call.epoch);
 }
 
-/// What a warp multiplies in a pass: for each of its fragments, the lane's part of the activations.
+/// [warp] The sums of the squares of a normed vector of `rows` rows. Each 32 threads have a pair of columns, the first 16 of them the first column; `pair`
+/// is the thread's.
 template <int columns>
+FARWARP_DEVICE float wait_squares(Call& call, std::int64_t vector, int rows, int pair, std::uint32_t site) {
+  constexpr int kLanes = 32, kLoads = kMostPassStages * kStageColumns / kTileRows / kLanes;
+  const int lane = lane_index() % kLanes;
+  Global<Packet> from[kLoads];
+  std::uint64_t data[kLoads] = {};
+  std::uint32_t wanted = 0;
+#pragma unroll
+  for (int i = 0; i < kLoads; ++i) {
+    const int tile = i * kLanes + lane;
+    from[i] = vector_at(call.view, vector) + squares_at(columns, rows, tile, pair);
+    if (tile < rows / kTileRows && pair < column_pairs(columns)) wanted |= 1u << i;
+  }
+  wait_packets<1>(call, from, wanted, data, Wait{.site = site, .peer = call.view.rank});
+  warp_sync();  // lanes leave the wait one by one
+  float first = 0, second = 0;
+#pragma unroll
+  for (int i = 0; i < kLoads; ++i) {
+    first = add(first, std::bit_cast<float>(static_cast<std::uint32_t>(data[i])));
+    second = add(second, std::bit_cast<float>(static_cast<std::uint32_t>(data[i] >> 32)));
+  }
+#pragma unroll
+  for (int lanes = 1; lanes < kLanes; lanes *= 2) {
+    first = add(first, shuffle_xor(first, lanes));
+    second = add(second, shuffle_xor(second, lanes));
+  }
+  return lane < kTileRows ? first : second;
+}
+
+/// Where a warp's part of a pass lies in a vector: packets that follow each other in each stage.
+template <int columns>
+struct PassPackets {
+  static constexpr int kOfFragment = 4 * columns, kOfStage = kStageFragments * kOfFragment;
+
+  /// Packet `number` of the warp's part of the pass that begins at stage `first`.
+  static FARWARP_DEVICE std::int64_t at(int first, int number) {
+    const int stage = number / kOfStage, in_stage = number % kOfStage;
+    return std::int64_t{first + stage} * (kStageColumns / 4 * columns) + warp_index() * kOfStage + in_stage;
+  }
+
+  /// [warp] Waits for the warp's packets group * kGroup * warp size on, kGroup of each lane, of `count` in all.
+  template <int kGroup>
+  static FARWARP_DEVICE void wait(Call& call, std::int64_t vector, int first, int group, int count,
+                                  std::uint64_t (&data)[kGroup], std::uint32_t site) {
+    Global<Packet> from[kGroup];
+    std::uint32_t wanted = 0;
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+      const int number = (group * kGroup + i) * Target::kWarpSize + lane_index();
+      from[i] = vector_at(call.view, vector) + at(first, number);
+      if (number < count) wanted |= 1u << i;
+    }
+    wait_packets<1>(call, from, wanted, data, Wait{.site = site, .peer = call.view.rank});
+    warp_sync();  // lanes leave the wait one by one: without it each would do the rest alone
+  }
+};
+
+/// What a warp multiplies in a pass: for each of its fragments, the lane's part of the activations. On Hopper they wait in shared memory: registers for
+/// them would be spilled, and what is spilled is in L2, because the ring leaves no L1.
+template <int columns, bool in_shared = Target::kHasBulkCopy>
 class PassVector {
  public:
-  /// [warp] Waits for the warp's part of a pass: `stages` stages from `first` on. If there is a `norm`, multiplies by it, and adds the squares of
-  /// what has arrived, of column lane / 4 % columns, to `squares`.
-  FARWARP_DEVICE void wait(Call& call, std::int64_t vector, int first, int stages, Global<const std::uint64_t> norm,
-                           float& squares, std::uint32_t site) {
-    std::uint64_t packets[kLoads];
-#pragma unroll
-    for (int group = 0; group < kLoads; group += kGroup) {
-      Global<Packet> from[kGroup];
+  /// `memory`: laid out as ProjectShared.
+  FARWARP_DEVICE explicit PassVector(Shared<std::byte> memory)
+      : words_(reinterpret_cast<std::uint64_t*>((memory + ProjectShared<columns, true>::vector(warp_index())).raw)) {}
+
+  /// [warp] Waits for the warp's part of a pass: `stages` stages from `first` on.
+  FARWARP_DEVICE void wait(Call& call, std::int64_t vector, int first, int stages, std::uint32_t site) {
+    const int count = stages * PassPackets<columns>::kOfStage;
+#pragma unroll 1
+    for (int group = 0; group * kGroup * Target::kWarpSize < count; ++group) {
       std::uint64_t data[kGroup] = {};
-      std::uint32_t wanted = 0;
+      PassPackets<columns>::wait(call, vector, first, group, count, data, site);
 #pragma unroll
       for (int i = 0; i < kGroup; ++i) {
-        const int number = (group + i) * Target::kWarpSize + lane_index();
-        from[i] = vector_at(call.view, vector) + packet_of(first, number);
-        if (group + i < kLoads && number < stages * kStagePackets) wanted |= 1u << i;
+        const int number = (group * kGroup + i) * Target::kWarpSize + lane_index();
+        if (number < count) store(words_ + number, data[i]);
       }
-      std::uint64_t factors[kGroup] = {};
-      if (norm) {
+    }
+    warp_sync();
+  }
+  FARWARP_DEVICE std::uint64_t operator[](int fragment) const {
+    const int column = operand_column(lane_index());
+    if (column >= columns) return 0;
+    return load(words_ + (fragment * PassPackets<columns>::kOfFragment + column * 4 + operand_four(lane_index())));
+  }
+
+ private:
+  static constexpr int kGroup = columns < 4 ? 5 : 10;  ///< a wait is a flight
+
+  Shared<std::uint64_t> words_;
+};
+
+template <int columns>
+class PassVector<columns, false> {
+ public:
+  FARWARP_DEVICE explicit PassVector(Shared<std::byte>) {}
+
+  FARWARP_DEVICE void wait(Call& call, std::int64_t vector, int first, int stages, std::uint32_t site) {
+    constexpr int kOfFragment = PassPackets<columns>::kOfFragment;
+    const int count = stages * PassPackets<columns>::kOfStage;
+    std::uint64_t packets[kGroups * kGroup];
 #pragma unroll
-        for (int i = 0; i < kGroup; ++i) {
-          if (wanted >> i & 1) factors[i] = load(norm + four_of(first, (group + i) * Target::kWarpSize + lane_index()));
-        }
-      }
-      if (group < (stages * kStagePackets + Target::kWarpSize - 1) / Target::kWarpSize)
-        wait_packets<1>(call, from, wanted, data, Wait{.site = site, .peer = call.view.rank});
-      warp_sync();  // lanes leave the wait one by one: without it each would do the rest alone
+    for (int group = 0; group < kGroups; ++group) {
+      std::uint64_t data[kGroup] = {};
+      if (group * kGroup * Target::kWarpSize < count)
+        PassPackets<columns>::wait(call, vector, first, group, count, data, site);
 #pragma unroll
-      for (int i = 0; i < kGroup; ++i) {
-        if (group + i >= kLoads) continue;
-        packets[group + i] = norm ? scaled(data[i], factors[i], squares) : data[i];
-      }
+      for (int i = 0; i < kGroup; ++i) packets[group * kGroup + i] = data[i];
     }
 #pragma unroll
     for (int i = 0; i < kFragments; ++i) {
-      constexpr int kFragmentPackets = 4 * columns;
       const int lane =
-          i * kFragmentPackets % Target::kWarpSize + operand_column(lane_index()) * 4 + operand_four(lane_index());
-      std::uint64_t four = packets[i * kFragmentPackets / Target::kWarpSize];
-      if constexpr (kMfma || columns < kMostColumns)
-        four = shuffle(four, lane % Target::kWarpSize);  // else it is the lane's
+          i * kOfFragment % Target::kWarpSize + operand_column(lane_index()) * 4 + operand_four(lane_index());
+      const std::uint64_t four = shuffle(packets[i * kOfFragment / Target::kWarpSize], lane % Target::kWarpSize);
       fragments_[i] = operand_column(lane_index()) < columns ? four : 0;
     }
   }
@@ -84,33 +157,9 @@ class PassVector {
 
  private:
   static constexpr int kFragments = kMostPassStages * kStageFragments;
-  static constexpr int kStagePackets = kStageFragments * 4 * columns;  ///< of the warp
-  static constexpr int kLoads = (kMostPassStages * kStagePackets + Target::kWarpSize - 1) / Target::kWarpSize;
-  static constexpr int kGroup =
-      kLoads < 16 ? kLoads
-                  : 16;  ///< that a lane waits for together: each wait takes a flight of 2 us while copies load memory
-
-  /// The warp's packet `number` of a pass, among all packets of the vector.
-  static FARWARP_DEVICE std::int64_t packet_of(int first, int number) {
-    const int stage = number / kStagePackets, in_stage = number % kStagePackets;
-    return std::int64_t{first + stage} * (kStageColumns / 4 * columns) + warp_index() * kStagePackets + in_stage;
-  }
-  /// Which four rows of the vector it has, counted in fours.
-  static FARWARP_DEVICE std::int64_t four_of(int first, int number) {
-    const int stage = number / kStagePackets, in_stage = number % kStagePackets;
-    return (first + stage) * (kStageColumns / 4) + warp_index() * (4 * kStageFragments) + in_stage / (4 * columns) * 4 +
-           in_stage % 4;
-  }
-  static FARWARP_DEVICE std::uint64_t scaled(std::uint64_t four, std::uint64_t factors, float& squares) {
-    float numbers[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float number = number_of(four, i);
-      squares = fused_multiply_add(number, number, squares);
-      numbers[i] = multiply(number, number_of(factors, i));
-    }
-    return pack_four(numbers[0], numbers[1], numbers[2], numbers[3]);
-  }
+  static constexpr int kLoads =
+      (kMostPassStages * PassPackets<columns>::kOfStage + Target::kWarpSize - 1) / Target::kWarpSize;
+  static constexpr int kGroup = kLoads < 10 ? kLoads : 10, kGroups = (kLoads + kGroup - 1) / kGroup;
 
   std::uint64_t fragments_[kFragments];
 };

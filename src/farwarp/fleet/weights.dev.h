@@ -2,7 +2,7 @@
 // next task arrive while this one waits for activations. CDNA: each wave loads its fragments of a tile into registers.
 #pragma once
 
-#include "farwarp/fleet/product.dev.h"
+#include "farwarp/fleet/tasks.dev.h"
 #include "farwarp/tile/ring.dev.h"
 #include "farwarp/world/device/wait.dev.h"
 
@@ -10,9 +10,8 @@ namespace farwarp::FARWARP_TARGET::fleet {
 
 inline constexpr int kWorkerThreads = kWarps * Target::kWarpSize;  ///< that compute
 inline constexpr bool kHasFinisher =
-    Target::kHasBulkCopy;  ///< a warp that finishes tiles (project.dev.h), then one that loads weights
-inline constexpr int kLoaderThread = kWorkerThreads + Target::kWarpSize;
-inline constexpr int kBlockThreads = kWorkerThreads + (Target::kHasBulkCopy ? 2 * Target::kWarpSize : 0);
+    Target::kHasBulkCopy;  ///< warps that finish tiles (project.dev.h), then one that loads weights
+constexpr int block_threads(int columns) { return worker_threads(columns, Target::kWarpSize, Target::kHasBulkCopy); }
 
 /// [the warps that compute] Barrier.
 FARWARP_DEVICE void sync_warps() {
@@ -23,12 +22,68 @@ FARWARP_DEVICE void sync_warps() {
   }
 }
 
-using WeightRing = tile::Ring<kRingSlots>;
-using RingPosition = tile::RingPosition<kRingSlots>;
+template <int columns>
+using WeightRing = tile::Ring<ring_slots(columns)>;
 
-FARWARP_DEVICE WeightRing weight_ring(Shared<std::byte> memory) { return WeightRing(memory + kRingSlots * kSlotBytes); }
+/// `memory`: the block's.
+template <int columns>
+FARWARP_DEVICE WeightRing<columns> weight_ring(Shared<std::byte> memory) {
+  return WeightRing<columns>(memory + ring_slots(columns) * kSlotBytes);
+}
+
+/// The slots of a task's weights, in the order in which they are read. All divisions are done once for each task.
+class SlotCursor {
+ public:
+  SlotCursor() = default;
+  FARWARP_DEVICE explicit SlotCursor(const Task& task)
+      : matrix_(task.matrix), weights_(task.weights), count_(task.count), tile_(0), pass_(0) {
+    passes_ = count_ > 0 ? matrix_.passes() : 0;
+    pass_stages_ = passes_ > 0 ? matrix_.pass_stages() : 0;
+    base_ = matrix_.tiles / num_blocks();
+    rest_ = matrix_.tiles - base_ * num_blocks();
+    begin_tile();
+  }
+
+  FARWARP_DEVICE bool exists() const { return pass_ < passes_; }
+  /// In bytes from the weights' begin.
+  FARWARP_DEVICE std::int64_t offset() const { return offset_; }
+  FARWARP_DEVICE int bytes() const { return stages_ < kSlotStages ? kStageBytes : kSlotBytes; }
+  FARWARP_DEVICE void advance() {
+    stages_ -= kSlotStages;
+    if (stages_ > 0) {
+      offset_ += step_;
+      if (stages_ < kSlotStages) offset_ -= block_index() * kStageBytes;  // half slots lie side by side
+      return;
+    }
+    if (++tile_ == count_) {
+      tile_ = 0;
+      ++pass_;
+    }
+    begin_tile();
+  }
+
+ private:
+  FARWARP_DEVICE void begin_tile() {
+    if (!exists()) return;
+    const int before = pass_ * pass_stages_, rest = matrix_.stages - before;
+    stages_ = rest < pass_stages_ ? rest : pass_stages_;
+    const bool all = tile_ < base_;  // all workers have this tile
+    const int side_by_side = all ? num_blocks() : rest_;
+    step_ = side_by_side * kSlotBytes;
+    const int in_slot = stages_ < kSlotStages ? 1 : kSlotStages;
+    offset_ = weights_ + (std::int64_t{before} * matrix_.tiles +
+                          std::int64_t{all ? tile_ : base_} * stages_ * num_blocks() + block_index() * in_slot) *
+                             kStageBytes;
+  }
+
+  MatrixShape matrix_{};
+  std::int64_t weights_ = 0, offset_ = 0;
+  int count_ = 0, tile_ = 0, pass_ = 0, passes_ = 0, pass_stages_ = 0, base_ = 0, rest_ = 0;
+  int stages_ = 0, step_ = 0;  ///< of this tile, those that are left
+};
 
 /// The loading thread of a worker.
+template <int columns>
 class WeightLoader {
  public:
   FARWARP_DEVICE WeightLoader(const WorldView& view, Shared<std::byte> memory, Global<const std::byte> weights)
@@ -36,25 +91,15 @@ class WeightLoader {
 
   /// [thread] Issues the copies of a task's slots. False if a wait has expired.
   FARWARP_DEVICE bool load(const Task& task) {
-    const MatrixShape& matrix = task.matrix;
-    for (int pass = 0; pass < matrix.passes(); ++pass) {
-      const int stages = matrix.stages_of(pass);
-      for (int tile = 0; tile < task.count; ++tile) {
-#pragma unroll 1
-        for (int stage = 0; stage < stages; stage += kSlotStages) {
-          const int bytes = stages - stage < kSlotStages ? kStageBytes : kSlotBytes;
-          if (!begin_slot(bytes)) return false;
-          copy(0,
-               weights_ + task.weights + matrix.stage_at(num_blocks(), block_index(), pass, tile, stage) * kStageBytes,
-               bytes);
-        }
-      }
+    for (SlotCursor slot(task); slot.exists(); slot.advance()) {
+      if (!begin_slot(slot.bytes())) return false;
+      copy(0, weights_ + slot.offset(), slot.bytes());
     }
     return true;
   }
   /// [thread] Waits for the next slot, which copies of `bytes` in all are to fill. False if a wait has expired.
   FARWARP_DEVICE bool begin_slot(int bytes) {
-    const WeightRing ring = weight_ring(memory_);
+    const auto ring = weight_ring<columns>(memory_);
     if (!wait_mbarrier(waits_, view_, ring.empty(next_.stage), next_.parity ^ 1)) return false;
     if (in_flight_ == kSlotsInFlight) {
       if (!wait_mbarrier(waits_, view_, ring.full(landed_.stage), landed_.parity)) return false;
@@ -69,12 +114,12 @@ class WeightLoader {
   }
   /// [thread] Issues a copy into the slot that was begun last.
   FARWARP_DEVICE void copy(int offset, Global<const std::byte> from, int bytes) const {
-    bulk_load(memory_ + (begun_ * kSlotBytes + offset), from, bytes, weight_ring(memory_).full(begun_));
+    bulk_load(memory_ + (begun_ * kSlotBytes + offset), from, bytes, weight_ring<columns>(memory_).full(begun_));
   }
   /// [thread] Waits until all copies have landed: a block must not end before.
   FARWARP_DEVICE void drain() {
     BlockWaits waits;
-    const WeightRing ring = weight_ring(memory_);
+    const auto ring = weight_ring<columns>(memory_);
     for (; in_flight_ > 0; --in_flight_, landed_.advance())
       wait_mbarrier(waits, view_, ring.full(landed_.stage), landed_.parity);
   }
@@ -84,12 +129,13 @@ class WeightLoader {
   const WorldView& view_;
   Shared<std::byte> memory_;
   Global<const std::byte> weights_;
-  RingPosition next_, landed_;
+  tile::RingPosition<ring_slots(columns)> next_, landed_;
   int in_flight_ = 0, begun_ = 0;
   BlockWaits waits_;
 };
 
 /// The fragments of weights, as a warp that computes gets them.
+template <int columns>
 class WeightReader {
  public:
   FARWARP_DEVICE WeightReader(const WorldView& view, Shared<std::byte> memory, Global<const std::byte> weights)
@@ -110,15 +156,15 @@ class WeightReader {
   }
   /// [warp] Waits for its copy.
   FARWARP_DEVICE void wait_stage(int ahead) {
-    const RingPosition position = position_of(ahead / kSlotStages);
-    wait_mbarrier(waits_, view_, weight_ring(memory_).full(position.stage), position.parity);
+    const auto position = position_of(ahead / kSlotStages);
+    wait_mbarrier(waits_, view_, weight_ring<columns>(memory_).full(position.stage), position.parity);
   }
   /// [warp] Gives the next `stages` stages back, whole slots, at most a warp's lanes. Nothing where there is no ring.
   FARWARP_DEVICE void release(int stages) {
     if constexpr (Target::kHasBulkCopy) {
       const int slots = stages / kSlotStages;
       warp_sync();
-      if (lane_index() < slots) mbarrier_arrive(weight_ring(memory_).empty(position_of(lane_index()).stage));
+      if (lane_index() < slots) mbarrier_arrive(weight_ring<columns>(memory_).empty(position_of(lane_index()).stage));
       position_.advance(slots);
     }
   }
@@ -126,39 +172,37 @@ class WeightReader {
   FARWARP_DEVICE const WorldView& view() const { return view_; }
 
  private:
-  FARWARP_DEVICE RingPosition position_of(int ahead) const {
-    RingPosition position = position_;
+  using Position = tile::RingPosition<ring_slots(columns)>;
+
+  FARWARP_DEVICE Position position_of(int ahead) const {
+    Position position = position_;
     position.advance(ahead);
     return position;
   }
   template <class Use>
   FARWARP_DEVICE void read_ring(int stages, const Use& use) {
-    const WeightRing ring = weight_ring(memory_);
+    const auto ring = weight_ring<columns>(memory_);
+    constexpr int kFragments = kSlotStages * kStageFragments;
+#pragma unroll 1
+    for (int stage = 0; stage < stages; stage += kSlotStages) {
+      wait_mbarrier(waits_, view_, ring.full(position_.stage), position_.parity);
+      const Shared<const std::byte> memory =
+          memory_ + (position_.stage * kSlotBytes + warp_index() * kStageFragments * kFragmentBytes);
+      const bool whole = stage + 1 < stages;
+      Fragment fragments[kFragments] = {};
 #pragma unroll
-    for (int stage = 0; stage < kMostPassStages; stage += kSlotStages) {
-      if (stage >= stages) break;  // a branch less for each slot
-      read_slot(ring, stage, stages, use);
-    }
-  }
-  template <class Use>
-  FARWARP_DEVICE void read_slot(const WeightRing& ring, int stage, int stages, const Use& use) {
-    wait_mbarrier(waits_, view_, ring.full(position_.stage), position_.parity);
-    const Shared<const std::byte> memory =
-        memory_ + (position_.stage * kSlotBytes + warp_index() * kStageFragments * kFragmentBytes);
-    const bool whole = stage + 1 < stages;
-    Fragment fragments[kSlotStages * kStageFragments] = {};
+      for (int i = 0; i < kFragments; ++i) {
+        if (i < kStageFragments || whole)
+          fragments[i] =
+              load_fragment(memory + (i / kStageFragments * kStageBytes + i % kStageFragments * kFragmentBytes));
+      }
+      warp_sync();
+      if (lane_index() == 0) mbarrier_arrive(ring.empty(position_.stage));
+      position_.advance();
 #pragma unroll
-    for (int i = 0; i < kSlotStages * kStageFragments; ++i) {
-      if (i < kStageFragments || whole)
-        fragments[i] =
-            load_fragment(memory + (i / kStageFragments * kStageBytes + i % kStageFragments * kFragmentBytes));
-    }
-    warp_sync();
-    if (lane_index() == 0) mbarrier_arrive(ring.empty(position_.stage));
-    position_.advance();
-#pragma unroll
-    for (int i = 0; i < kSlotStages * kStageFragments; ++i) {
-      if (i < kStageFragments || whole) use(stage * kStageFragments + i, fragments[i]);
+      for (int i = 0; i < kFragments; ++i) {
+        if (i < kStageFragments || whole) use(stage * kStageFragments + i, fragments[i]);
+      }
     }
   }
   template <class Use>
@@ -190,7 +234,7 @@ class WeightReader {
   const WorldView& view_;
   Shared<std::byte> memory_;
   Global<const std::byte> weights_;
-  RingPosition position_;
+  Position position_;
   BlockWaits waits_;
 };
 

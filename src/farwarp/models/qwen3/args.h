@@ -18,7 +18,7 @@ enum Site : std::uint32_t {
   kSiteOut,
   kSiteGateUp,
   kSiteDown,
-  kSiteOld,
+  kSiteSquares,
   kSiteHead,
   kSiteCandidate,
   kSiteWeights,
@@ -31,7 +31,7 @@ inline constexpr const char* kSiteNames[kSites] = {"the input of q, k, v",
                                                    "attention's output",
                                                    "the input of gate and up",
                                                    "the input of down",
-                                                   "the residual",
+                                                   "the squares of a norm's input",
                                                    "the input of the head",
                                                    "a worker's best token",
                                                    "a stage of weights",
@@ -40,7 +40,6 @@ inline constexpr const char* kSiteNames[kSites] = {"the input of q, k, v",
 inline constexpr int kPageKeys = 16;
 inline constexpr int kTileKeys = 128;  ///< keys that a worker attends to at once
 inline constexpr int kMostSplits = 16;
-inline constexpr int kKeptTiles = 4;      ///< of the residual that a worker keeps in shared memory
 inline constexpr int kMostWorkers = 256;  ///< a thread waits for at most 8 of their candidates
 inline constexpr int kMostGroup = 8;      ///< query heads of a KV head
 inline constexpr int kMostHeadDim = 128;
@@ -74,7 +73,9 @@ struct Args {
   const std::byte* weights;
   const std::uint16_t* embedding;  ///< bf16 [vocabulary][hidden]
   const float* rotations;          ///< [positions][head_dim / 2]: cosine, sine
-  std::byte* cache;                ///< bf16 [layers][pages][kv_heads][K, V][head_dim / 16][fragment]
+  std::uint64_t*
+      residual;      ///< bf16 [hidden / 4][columns][4]: x or middle, the later one; each tile is its worker's alone
+  std::byte* cache;  ///< bf16 [layers][pages][kv_heads][K, V][head_dim / 16][fragment]
   const std::int32_t* page_table;  ///< [columns][max_pages]; max_pages is a multiple of a tile's 8
   std::int64_t q_norm, k_norm;     ///< of layer 0, in bytes from `weights`; layers follow each other at norm_pitch
   std::int64_t norm_pitch;

@@ -18,7 +18,7 @@ class PageLoader {
   FARWARP_DEVICE explicit PageLoader(const Context<columns>& context) : context_(context) {}
 
   /// False if a wait has expired.
-  FARWARP_DEVICE bool load(WeightLoader& loader, int layer) {
+  FARWARP_DEVICE bool load(WeightLoader<columns>& loader, int layer) {
     const Args& args = context_.args;
     const TileCursor<columns> first(context_);
     const auto tile_of = [](const TileCursor<columns>& tile) {
@@ -53,7 +53,7 @@ class PageLoader {
 template <int columns>
 class Attention {
  public:
-  FARWARP_DEVICE Attention(const Context<columns>& context, WeightReader& reader, const Task& task)
+  FARWARP_DEVICE Attention(const Context<columns>& context, WeightReader<columns>& reader, const Task& task)
       : context_(context), reader_(reader), task_(task) {}
 
   /// [the warps that compute] The worker's tiles.
@@ -322,7 +322,7 @@ class Attention {
   }
 
   const Context<columns>& context_;
-  WeightReader& reader_;
+  WeightReader<columns>& reader_;
   const Task& task_;
   float maximum_ = kNothing, sum_ = 0;  ///< of the lane's head: operand_column()
   Sums outputs_[kTiles] = {};

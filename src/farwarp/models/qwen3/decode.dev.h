@@ -1,36 +1,10 @@
 // The kernel: a worker's list of tasks, token by token.
 #pragma once
 
+#include "farwarp/fleet/tasks.dev.h"
 #include "farwarp/models/qwen3/steps.dev.h"
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
-
-struct TaskWords {
-  Vec16 of[sizeof(Task) / 16];
-};
-
-/// [thread] A task of this worker's list.
-FARWARP_DEVICE TaskWords load_task(const Args& args, int number) {
-  TaskWords words;
-  const Global<const Vec16> from =
-      Global<const Vec16>(reinterpret_cast<const Vec16*>(args.tasks)) + std::int64_t{number} * 4;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) words.of[i] = load(from + i);
-  return words;
-}
-
-FARWARP_DEVICE std::uint64_t uniform_half(std::uint64_t word) {
-  if constexpr (!kMfma) return word;  // only CDNA keeps it in other registers
-  const int low = uniform(static_cast<int>(word)), high = uniform(static_cast<int>(word >> 32));
-  return static_cast<std::uint32_t>(low) | static_cast<std::uint64_t>(static_cast<std::uint32_t>(high)) << 32;
-}
-
-/// [warp] All lanes have the same task, and the compiler is told so.
-FARWARP_DEVICE Task uniform_task(TaskWords words) {
-#pragma unroll
-  for (Vec16& word : words.of) word = {uniform_half(word.lo), uniform_half(word.hi)};
-  return std::bit_cast<Task>(words);
-}
 
 /// Whether all sequences have ended, or the call has been given up.
 template <int columns>
@@ -49,7 +23,8 @@ FARWARP_DEVICE std::uint32_t tag_of(const Args& args, std::uint32_t first_tag, i
 
 /// [the warps that compute] The number of tokens that have been decoded.
 template <int columns>
-FARWARP_DEVICE int decode_tokens(const Context<columns>& context, WeightReader& weights, int first, int end) {
+FARWARP_DEVICE int decode_tokens(const Context<columns>& context, WeightReader<columns>& weights,
+                                 const TaskList& tasks) {
   const Args& args = context.args;
   Call& call = context.call;
   Steps<columns> steps(context, weights);
@@ -57,13 +32,13 @@ FARWARP_DEVICE int decode_tokens(const Context<columns>& context, WeightReader& 
   const std::uint32_t first_tag = call.epoch;
   constexpr bool kPrefetch = Target::kHasBulkCopy;  // CDNA's registers are full
   TaskWords next{};
-  if (kPrefetch) next = load_task(args, first);
+  if (kPrefetch) next = tasks.load_at(tasks.first);
   for (int token = 0; token < args.tokens; ++token) {
     call.deadline_ns = nanoseconds() + budget;
     weights.waits().until = 0;  // the deadline is of a token, not of the launch
-    for (int number = first; number < end; ++number) {
-      const Task task = uniform_task(kPrefetch ? next : load_task(args, number));
-      if (kPrefetch) next = load_task(args, number + 1 < end ? number + 1 : first);  // while this task is done
+    for (int number = tasks.first; number < tasks.end; ++number) {
+      const Task task = uniform_task(kPrefetch ? next : tasks.load_at(number));
+      if (kPrefetch) next = tasks.load_at(tasks.after(number));  // while this task is done
       call.epoch = tag_of(args, first_tag, token, task.layer);
       steps.run(task, token);
       if (weights.waits().expired) call.live = false;
@@ -86,23 +61,27 @@ FARWARP_DEVICE bool goes_on(const Context<columns>& context, BlockWaits& waits, 
          !stops(context);
 }
 
-/// [a warp of its own] Finishes the tiles of all tasks.
+/// [the warps that finish] Finishes the tiles of all tasks.
 template <int columns>
-FARWARP_DEVICE void finish_tiles(const Context<columns>& context, int first, int end, BlockWaits& waits) {
+FARWARP_DEVICE void finish_tiles(const Context<columns>& context, const TaskList& tasks, BlockWaits& waits) {
   const Args& args = context.args;
   Call& call = context.call;
-  Finisher<columns> finisher(context, lane_index());
+  Finisher<columns> finisher(context, thread_index() - kWorkerThreads);
   const std::uint64_t budget = call.deadline_ns - call.started_ns;
   const std::uint32_t first_tag = call.epoch;
-  TaskWords next = load_task(args, first);
+  TaskWords next = tasks.load_at(tasks.first);
   for (int token = 0; token < args.tokens; ++token) {
     call.deadline_ns = nanoseconds() + budget;
     waits.until = 0;
-    for (int number = first; number < end; ++number) {
+    for (int number = tasks.first; number < tasks.end; ++number) {
       const Task task = uniform_task(next);
-      next = load_task(args, number + 1 < end ? number + 1 : first);
+      next = tasks.load_at(tasks.after(number));
       call.epoch = tag_of(args, first_tag, token, task.layer);
-      if (task.matrix.stages > 0) finisher.run(waits, task, token);
+      if (static_cast<Kind>(task.kind) == Kind::kEmbed) {
+        finisher.embed(task);
+      } else if (task.matrix.stages > 0) {
+        finisher.run(waits, task, token);
+      }
     }
     if (!goes_on(context, waits, token)) break;
   }
@@ -110,17 +89,17 @@ FARWARP_DEVICE void finish_tiles(const Context<columns>& context, int first, int
 
 /// [thread] Loads the weights, keys and values of all tasks.
 template <int columns>
-FARWARP_DEVICE void load_weights(const Context<columns>& context, int first, int end, BlockWaits& reported) {
+FARWARP_DEVICE void load_weights(const Context<columns>& context, const TaskList& tasks, BlockWaits& reported) {
   const Args& args = context.args;
-  WeightLoader loader(args.view, context.memory, Global<const std::byte>(args.weights));
+  WeightLoader<columns> loader(args.view, context.memory, Global<const std::byte>(args.weights));
   PageLoader<columns> pages(context);
-  TaskWords next = load_task(args, first);
+  TaskWords next = tasks.load_at(tasks.first);
   for (int token = 0; token < args.tokens; ++token) {
     bool ok = true;
     loader.waits().until = 0;
-    for (int number = first; number < end && ok; ++number) {
+    for (int number = tasks.first; number < tasks.end && ok; ++number) {
       const Task task = std::bit_cast<Task>(next);
-      next = load_task(args, number + 1 < end ? number + 1 : first);  // while this task is loaded
+      next = tasks.load_at(tasks.after(number));  // while this task is loaded
       if (static_cast<Kind>(task.kind) == Kind::kAttend) ok = pages.load(loader, task.layer);
       if (task.matrix.stages > 0) ok = loader.load(task);
     }
@@ -136,8 +115,8 @@ FARWARP_DEVICE void decode(const Args& args) {
   if constexpr (Target::kHasBulkCopy) {
     if (thread_index() == 0) {
       mbarrier_init(word_at<Mbarrier>(memory, Layout<columns>::kDecided), 1);
-      weight_ring(memory).initialise(kWarps);
-      SharedSums<columns>{memory + Layout<columns>::kProject}.ring().initialise(1, kWarps);
+      weight_ring<columns>(memory).initialise(kWarps);
+      SharedSums<columns>{memory + Layout<columns>::kProject}.initialise();
     }
   }
   Call call = begin_call(args.view, args.slot, 0);
@@ -157,14 +136,15 @@ FARWARP_DEVICE void decode(const Args& args) {
   const std::uint32_t first_tag = tagged.epoch;
   const Global<const std::int32_t> lists(args.lists);
   const int begin = uniform(load(lists + block_index()));
-  const int first = begin + args.first_task, end = begin + args.end_task;
+  const TaskList tasks{Global<const Vec16>(reinterpret_cast<const Vec16*>(args.tasks)), begin + args.first_task,
+                       begin + args.end_task};
   block_sync();
   BlockWaits waits;
   if (thread_index() < kWorkerThreads) {
-    WeightReader weights(args.view, memory, Global<const std::byte>(args.weights));
-    const int decoded = decode_tokens(context, weights, first, end);
+    WeightReader<columns> weights(args.view, memory, Global<const std::byte>(args.weights));
+    const int decoded = decode_tokens(context, weights, tasks);
     waits = weights.waits();
-    const bool whole = static_cast<Kind>(std::bit_cast<Task>(load_task(args, end - 1)).kind) == Kind::kSample;
+    const bool whole = static_cast<Kind>(std::bit_cast<Task>(tasks.load_at(tasks.end - 1)).kind) == Kind::kSample;
     if (block_index() == 0 && whole) {
       const Global<Vec16> to(reinterpret_cast<Vec16*>(args.state));
       if (thread_index() < columns && tagged.live)
@@ -175,10 +155,11 @@ FARWARP_DEVICE void decode(const Args& args) {
               first_tag + static_cast<std::uint32_t>((tagged.live ? decoded : args.tokens) * (args.layers + 1)));
     }
   } else if constexpr (Target::kHasBulkCopy) {
-    if (thread_index() < kLoaderThread) {
-      finish_tiles(context, first, end, waits);
-    } else if (thread_index() == kLoaderThread) {
-      load_weights(context, first, end, waits);
+    constexpr int kLoader = kWorkerThreads + TileFinisher<columns>::kThreads;
+    if (thread_index() < kLoader) {
+      finish_tiles(context, tasks, waits);
+    } else if (thread_index() == kLoader) {
+      load_weights(context, tasks, waits);
     }
   }
   report_expired(waits, args.view, args.slot, kSiteWeights);

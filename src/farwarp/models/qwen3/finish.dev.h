@@ -25,26 +25,42 @@ struct Candidate {
   }
 };
 
-/// A worker's tiles of x and of middle are the same. It needs each as the residual of the next, so it keeps the latter of both: the packets of its
-/// own tiles would take a flight to arrive. A kernel that has only one step keeps nothing.
+/// Rows `row` to `row` + 3 of a column: a worker's tiles of x and of middle are the same, so it reads only what it has written itself.
 template <int columns>
-FARWARP_DEVICE bool has_residual(const Context<columns>& context, const Task& task, int tile) {
-  return context.args.first_task == 0 && tile - task.first < kKeptTiles;
-}
-template <int columns>
-FARWARP_DEVICE Shared<std::uint64_t> residual(const Context<columns>& context, const Task& task, int tile, int row,
-                                              int column) {
-  return word_at<std::uint64_t>(context.memory, Layout<columns>::kResidual) +
-         (((tile - task.first) * columns + column) * kTileRows + row) / 4;
+FARWARP_DEVICE Global<std::uint64_t> residual_at(const Args& args, int row, int column) {
+  return Global<std::uint64_t>(args.residual) + (row / 4 * columns + column);
 }
 
 /// The norm of a task's input.
 template <int columns>
 FARWARP_DEVICE InputNorm norm_of(const Context<columns>& context, const Task& task) {
   const auto kind = static_cast<Kind>(task.kind);
-  const bool none = kind == Kind::kOut || kind == Kind::kDown;
-  return {none ? Global<const std::uint64_t>() : context.parameter(task.norm), context.args.hidden,
-          context.args.epsilon};
+  return {kind != Kind::kOut && kind != Kind::kDown, context.args.hidden, context.args.epsilon};
+}
+
+/// [thread] Rows 4i to 4i + 3 of x or middle: the residual, the next norm's input, and what these rows add to its squares.
+template <int columns>
+FARWARP_DEVICE float store_hidden(const Context<columns>& context, const Call& call, std::int64_t vector, int row,
+                                  int column, std::uint64_t four, std::uint64_t norm) {
+  float numbers[4], squares = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    numbers[i] = number_of(four, i);
+    squares = fused_multiply_add(numbers[i], numbers[i], squares);
+    numbers[i] = multiply(numbers[i], number_of(norm, i));
+  }
+  store_four<columns>(call, vector, row, column, pack_four(numbers[0], numbers[1], numbers[2], numbers[3]));
+  store(residual_at<columns>(context.args, row, column), four);
+  return squares;
+}
+/// [thread] The squares of a tile of two columns.
+template <int columns>
+FARWARP_DEVICE void store_squares(const Context<columns>& context, const Call& call, std::int64_t vector, int tile,
+                                  int pair, float first, float second) {
+  store_packet(
+      peer_address<Packet>(call.view, call.view.rank, vector) + squares_at(columns, context.args.hidden, tile, pair),
+      std::bit_cast<std::uint32_t>(first) | static_cast<std::uint64_t>(std::bit_cast<std::uint32_t>(second)) << 32,
+      call.epoch);
 }
 
 template <int columns>
@@ -52,60 +68,93 @@ class Finisher {
  public:
   /// `thread`: 0 to TileFinisher::kThreads - 1.
   FARWARP_DEVICE Finisher(const Context<columns>& context, int thread)
-      : context_(context), thread_(thread), finisher_(context.memory + Layout<columns>::kProject, thread) {}
+      : context_(context), finisher_(context.memory + Layout<columns>::kProject, thread) {}
 
-  /// [the warp that finishes] All tiles of a task. `number`: of the token in this launch.
+  /// [the warps that finish] The worker's rows of the tokens' embeddings.
+  FARWARP_DEVICE void embed(const Task& task) {
+    task_ = task;
+    for (int tile = task.first; tile < task.first + task.count; ++tile) finisher_.without_sums(tile, *this);
+  }
+  /// [the warps that finish] All tiles of a task. `number`: of the token in this launch.
   FARWARP_DEVICE void run(BlockWaits& waits, const Task& task, int number) {
-    finisher_.run(waits, context_.args.view, task, norm_of(context_, task),
-                  [&](int round, const FourSums& four) { take(task, number, round, four); });
-    end_task(task);
+    if (task.count == 0) return;
+    begin_task(task, number);
+    finisher_.run(waits, task, *this);
+    end_task();
   }
 
   // Where the warps that compute finish tiles.
-  FARWARP_DEVICE void begin_task() { finisher_.begin_task(); }
-  /// [warp]
-  FARWARP_DEVICE void finish(const Task& task, int number, int pass, int tile, int buffer) {
-    finisher_.finish(task, norm_of(context_, task), pass, tile, buffer,
-                     [&](int round, const FourSums& four) { take(task, number, round, four); });
+  FARWARP_DEVICE void begin_task(const Task& task, int number) {
+    task_ = task;
+    number_ = number;
+    finisher_.begin_task(context_.call, task, norm_of(context_, task), kSiteSquares);
   }
   /// [warp]
-  FARWARP_DEVICE void end_task(const Task& task) {
-    if (static_cast<Kind>(task.kind) == Kind::kHead) store_candidates();
+  FARWARP_DEVICE void finish(int pass, int tile, int buffer) {
+    finisher_.prepare(task_, pass, tile, *this);
+    finisher_.finish(task_, pass, tile, buffer, *this);
+  }
+  /// [warp]
+  FARWARP_DEVICE void end_task() {
+    if (kind() == Kind::kHead) store_candidates();
   }
 
- private:
-  FARWARP_DEVICE void take(const Task& task, int number, int round, const FourSums& four) {
-    switch (const auto kind = static_cast<Kind>(task.kind)) {
-      case Kind::kGateUp: store_activated(task, four); break;
-      case Kind::kHead: take_logits(four, number, best_[round]); break;
-      case Kind::kQkv: store_rows(context_.call, task, four, {}); break;
-      default: add_old(task, kind, four);
+  // The epilogue.
+  FARWARP_DEVICE const WorldView& view() const { return context_.args.view; }
+  FARWARP_DEVICE void prepare(int tile, int row, int column) {
+    if (!has_residual()) return;
+    if (kind() == Kind::kEmbed) {
+      const Args& args = context_.args;
+      const std::int64_t token = context_.sequence(column).token;
+      old_ = load(Global<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>(args.embedding)) +
+                  (token * args.hidden + tile * kTileRows + row) / 4);
+    } else {
+      old_ = load(residual_at<columns>(context_.args, tile * kTileRows + row, column));
+    }
+    norm_ = load(context_.parameter(task_.norm) + (tile * kTileRows + row) / 4);
+  }
+  /// [warp]
+  FARWARP_DEVICE void take(const FourSums& four) {
+    const int row = four.tile * kTileRows + four.row;
+    if (has_residual()) {
+      add_residual(four);
+    } else if (!four.first) {
+      return;
+    } else if (kind() == Kind::kGateUp) {
+      store_activated(four);
+    } else if (kind() == Kind::kHead) {
+      take_logits(four);
+    } else {
+      store_four<columns>(context_.call, task_.out, row, four.column,
+                          pack_four(four.sums[0], four.sums[1], four.sums[2], four.sums[3]));
     }
   }
 
-  /// Stores four rows plus `old`.
-  static FARWARP_DEVICE std::uint64_t store_rows(const Call& call, const Task& task, const FourSums& four,
-                                                 std::uint64_t old) {
-    const std::uint64_t sums = pack_four(add(number_of(old, 0), four.sums[0]), add(number_of(old, 1), four.sums[1]),
-                                         add(number_of(old, 2), four.sums[2]), add(number_of(old, 3), four.sums[3]));
-    store_four<columns>(call, task.out, four.tile * kTileRows + four.row, four.column, sums);
-    return sums;
+ private:
+  FARWARP_DEVICE Kind kind() const { return static_cast<Kind>(task_.kind); }
+  FARWARP_DEVICE bool has_residual() const {
+    return kind() == Kind::kOut || kind() == Kind::kDown || kind() == Kind::kEmbed;
   }
 
-  FARWARP_DEVICE void add_old(const Task& task, Kind kind, const FourSums& four) const {
-    const std::uint64_t old =
-        has_residual(context_, task, four.tile)
-            ? load(residual(context_, task, four.tile, four.row, four.column))
-            : wait_four<columns>(context_.call, task.old, four.tile * kTileRows + four.row, four.column, kSiteOld);
+  FARWARP_DEVICE void add_residual(const FourSums& four) const {
     Call later = context_.call;
-    if (kind == Kind::kDown) ++later.epoch;  // it is the next layer's input
-    const std::uint64_t sums = store_rows(later, task, four, old);
-    if (has_residual(context_, task, four.tile))
-      store(residual(context_, task, four.tile, four.row, four.column), sums);
+    if (kind() == Kind::kDown) ++later.epoch;  // it is the next layer's input
+    float squares = 0;
+    if (four.first) {
+      const std::uint64_t sums =
+          pack_four(add(number_of(old_, 0), four.sums[0]), add(number_of(old_, 1), four.sums[1]),
+                    add(number_of(old_, 2), four.sums[2]), add(number_of(old_, 3), four.sums[3]));
+      squares = store_hidden(context_, later, task_.out, four.tile * kTileRows + four.row, four.column, sums, norm_);
+    }
+    squares = add(squares, shuffle_xor(squares, 4));
+    squares = add(squares, shuffle_xor(squares, 8));
+    const float of_next_column = shuffle_xor(squares, kTileRows);
+    if (four.first && four.row == 0 && four.column % 2 == 0)
+      store_squares(context_, later, task_.out, four.tile, four.column / 2, squares, columns > 1 ? of_next_column : 0);
   }
 
   /// Rows 0 to 7 of a tile are of gate, rows 8 to 15 the same of up.
-  FARWARP_DEVICE void store_activated(const Task& task, const FourSums& four) const {
+  FARWARP_DEVICE void store_activated(const FourSums& four) const {
     constexpr float kLog2OfE = 1.44269504f;
     if (four.row >= 8) return;
     float numbers[4];
@@ -114,46 +163,44 @@ class Finisher {
       const float gate = four.sums[i];
       numbers[i] = multiply(divide(gate, add(1.0f, exp2(multiply(-kLog2OfE, gate)))), four.others[i]);
     }
-    store_four<columns>(context_.call, task.out, four.tile * (kTileRows / 2) + four.row, four.column,
+    store_four<columns>(context_.call, task_.out, four.tile * (kTileRows / 2) + four.row, four.column,
                         pack_four(numbers[0], numbers[1], numbers[2], numbers[3]));
   }
 
-  FARWARP_DEVICE void take_logits(const FourSums& four, int number, Candidate& best) const {
+  FARWARP_DEVICE void take_logits(const FourSums& four) {
     const Args& args = context_.args;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int token = four.tile * kTileRows + four.row + i;
       if (token >= args.vocabulary) continue;
-      best.take(Candidate::of(four.sums[i], token));
+      best_.take(Candidate::of(four.sums[i], token));
       if (args.logits != nullptr)
-        store(Global<float>(args.logits) + ((std::int64_t{number} * columns + four.column) * args.vocabulary + token),
+        store(Global<float>(args.logits) + ((std::int64_t{number_} * columns + four.column) * args.vocabulary + token),
               four.sums[i]);
     }
+    column_ = four.column;
   }
 
   /// The best token of each column among the worker's, for all workers. A column's candidates are on 16 lanes.
   FARWARP_DEVICE void store_candidates() {
     const Args& args = context_.args;
 #pragma unroll
-    for (int round = 0; round < kRounds; ++round) {
-      Candidate best = best_[round];
-#pragma unroll
-      for (int lanes = 1; lanes < kTileRows; lanes *= 2)
-        best.take(Candidate::unpack(shuffle_xor(best.packed(), lanes)));
-      const int place = round * TileFinisher<columns>::kThreads + thread_, column = place / kTileRows;
-      if (column < columns && place % kTileRows == 0)
-        store_packet(
-            peer_address<Packet>(args.view, args.view.rank, args.candidates) + (block_index() * columns + column),
-            best.packed(), context_.call.epoch);
-      best_[round] = {};
-    }
+    for (int lanes = 1; lanes < kTileRows; lanes *= 2)
+      best_.take(Candidate::unpack(shuffle_xor(best_.packed(), lanes)));
+    if (column_ >= 0 && lane_index() % kTileRows == 0)
+      store_packet(
+          peer_address<Packet>(args.view, args.view.rank, args.candidates) + (block_index() * columns + column_),
+          best_.packed(), context_.call.epoch);
+    best_ = {};
   }
 
-  static constexpr int kRounds = TileFinisher<columns>::kRounds;
   const Context<columns>& context_;
-  int thread_;
   TileFinisher<columns> finisher_;
-  Candidate best_[kRounds];
+  Task task_{};
+  int number_ = 0;
+  std::uint64_t old_ = 0, norm_ = 0;  ///< of the next tile, on the first thread of four rows
+  Candidate best_;
+  int column_ = -1;  ///< of a thread that has had logits
 };
 
 }  // namespace farwarp::FARWARP_TARGET::qwen3

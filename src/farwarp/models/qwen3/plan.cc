@@ -49,8 +49,7 @@ class Builder {
 
   void build() {
     const int heads = config_.query_heads, dim = config_.head_dim;
-    const int x = vector("x", config_.hidden), middle = vector("middle", config_.hidden),
-              activated = vector("activated", config_.intermediate);
+    const int x = normed("x"), middle = normed("middle"), activated = vector("activated", config_.intermediate);
     const int qkv = vector("qkv", (heads + 2 * config_.kv_heads) * dim), attended = vector("attended", heads * dim);
     plan_.partials = buffer("partials", std::int64_t{plan_.columns} * heads * plan_.limits.splits * (dim / 2 + 1));
     plan_.candidates = buffer("candidates", std::int64_t{plan_.columns} * plan_.workers);
@@ -60,20 +59,18 @@ class Builder {
     plan_.weight_bytes += plan_.norm_pitch * config_.layers;
     plan_.final_norm = take(config_.hidden * 2);
 
+    const auto input_norm = [&](int layer) {
+      return layer < config_.layers ? plan_.norms + layer * plan_.norm_pitch : plan_.final_norm;
+    };
     add({.name = "embed",
          .kind = of(Kind::kEmbed),
          .matrix = {config_.hidden / fleet::kTileRows, 0},
+         .norm = input_norm(0),
          .reads = {{choice, false}},
          .writes = {x}});
     for (int layer = 0; layer < config_.layers; ++layer) {
-      const std::int64_t norm = plan_.norms + layer * plan_.norm_pitch;
       const auto name = [&](const char* step) { return fmt::format("{} {}", step, layer); };
-      add_matrix({.name = name("qkv"),
-                  .kind = of(Kind::kQkv),
-                  .layer = layer,
-                  .norm = norm,
-                  .reads = {{x, true}},
-                  .writes = {qkv}},
+      add_matrix({.name = name("qkv"), .kind = of(Kind::kQkv), .layer = layer, .reads = {{x, true}}, .writes = {qkv}},
                  (heads + 2 * config_.kv_heads) * dim, config_.hidden);
       add({.name = name("attend"),
            .kind = of(Kind::kAttend),
@@ -90,27 +87,27 @@ class Builder {
       add_matrix({.name = name("out"),
                   .kind = of(Kind::kOut),
                   .layer = layer,
-                  .reads = {{attended, true}, {x, false}},
+                  .norm = input_norm(layer) + config_.hidden * 2,
+                  .reads = {{attended, true}},
                   .writes = {middle}},
                  config_.hidden, heads * dim);
       add_matrix({.name = name("gate up"),
                   .kind = of(Kind::kGateUp),
                   .layer = layer,
-                  .norm = norm + config_.hidden * 2,
                   .reads = {{middle, true}},
                   .writes = {activated}},
                  2 * config_.intermediate, config_.hidden);
       add_matrix({.name = name("down"),
                   .kind = of(Kind::kDown),
                   .layer = layer,
-                  .reads = {{activated, true}, {middle, false}},
+                  .norm = input_norm(layer + 1),
+                  .reads = {{activated, true}},
                   .writes = {x}},
                  config_.hidden, config_.intermediate);
     }
     add_matrix({.name = "head",
                 .kind = of(Kind::kHead),
                 .layer = config_.layers,
-                .norm = plan_.final_norm,
                 .reads = {{x, true}},
                 .writes = {plan_.candidates}},
                config_.vocabulary, config_.hidden);
@@ -135,6 +132,7 @@ class Builder {
     return static_cast<int>(graph_.buffers.size()) - 1;
   }
   int vector(const char* name, int rows) { return buffer(name, std::int64_t{rows} / 4 * plan_.columns); }
+  int normed(const char* name) { return buffer(name, fleet::normed_packets(plan_.columns, config_.hidden)); }
   void add(Step step) { graph_.steps.push_back(std::move(step)); }
   void add_matrix(Step step, int rows, int columns) {
     step.matrix = matrix(rows, columns);
@@ -164,7 +162,7 @@ Result<Qwen3Plan> plan_qwen3(const Qwen3Config& config, const Qwen3Limits& limit
   plan.workers = std::min(
       {most, 2 * config.intermediate / fleet::kTileRows, matrix(config.vocabulary, 0).tiles, qwen3::kMostWorkers});
   const TargetTraits& traits = shape.traits;
-  plan.threads = fleet::kWarps * traits.warp_size + (traits.bulk_copy ? 2 * traits.warp_size : 0);
+  plan.threads = fleet::worker_threads(plan.columns, traits.warp_size, traits.bulk_copy);
   plan.shared_bytes = plan.columns == 1   ? shared_bytes<1>(traits.bulk_copy)
                       : plan.columns == 2 ? shared_bytes<2>(traits.bulk_copy)
                       : plan.columns == 4 ? shared_bytes<4>(traits.bulk_copy)

@@ -53,7 +53,7 @@ TEST(Qwen3Plan, BrokenGraphsAreNamed) {
   EXPECT_TRUE(plan->graph.check({choice}).ok());
   fleet::Graph graph = plan->graph;
   for (fleet::Step& step : graph.steps) {
-    if (step.name == "down 1") step.writes = {1};  // its input's residual, which tasks of the step still read
+    if (step.name == "down 1") step.writes = {1};  // nobody reads it, and the next layer has no new x
   }
   EXPECT_FALSE(graph.check({choice}).ok());
   graph = plan->graph;

@@ -30,7 +30,7 @@ struct Qwen3Decoder::State {
   World* world = nullptr;
   Qwen3Plan plan;
   OpenedOperator opened;  ///< kernels: decode, pack; one buffer
-  DeviceMemory weights, embedding, cache, rotations, tasks, lists, page_table, prompts, state;
+  DeviceMemory weights, embedding, residual, cache, rotations, tasks, lists, page_table, prompts, state;
   qwen3::Args args{};
   int tasks_of_worker = 0;
   std::vector<std::int64_t> positions;  ///< of each column, at most; -1: no sequence
@@ -46,6 +46,7 @@ Status Qwen3Decoder::State::allocate() {
   const std::pair<DeviceMemory*, std::int64_t> wanted[] = {
       {&weights, plan.weight_bytes},
       {&embedding, plan.embedding_bytes},
+      {&residual, std::int64_t{config.hidden} * plan.columns * 2},
       {&cache, plan.cache_bytes},
       {&rotations, std::int64_t{plan.limits.positions} * config.head_dim * 4},
       {&tasks, static_cast<std::int64_t>(plan.graph.steps.size()) * plan.workers *
@@ -104,6 +105,7 @@ void Qwen3Decoder::State::set_args() {
   args.weights = weights.as<const std::byte>();
   args.embedding = embedding.as<const std::uint16_t>();
   args.rotations = rotations.as<const float>();
+  args.residual = residual.as<std::uint64_t>();
   args.cache = cache.as<std::byte>();
   args.page_table = page_table.as<const std::int32_t>();
   args.q_norm = plan.norms + 2 * config.hidden * 2;

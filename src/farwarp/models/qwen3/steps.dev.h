@@ -10,7 +10,7 @@ namespace farwarp::FARWARP_TARGET::qwen3 {
 template <int columns>
 class Steps {
  public:
-  FARWARP_DEVICE Steps(const Context<columns>& context, WeightReader& reader)
+  FARWARP_DEVICE Steps(const Context<columns>& context, WeightReader<columns>& reader)
       : context_(context),
         reader_(reader),
         project_(context.memory + Layout<columns>::kProject, reader),
@@ -19,7 +19,9 @@ class Steps {
   /// [the warps that compute] `number`: of the token in this launch.
   FARWARP_DEVICE void run(const Task& task, int number) {
     switch (static_cast<Kind>(task.kind)) {
-      case Kind::kEmbed: embed(task); break;
+      case Kind::kEmbed:
+        if (!kHasFinisher && thread_index() < TileFinisher<columns>::kThreads) finisher_.embed(task);
+        break;
       case Kind::kAttend: Attention<columns>(context_, reader_, task).run(); break;
       case Kind::kMerge: HeadMerge<columns>(context_).run(task); break;
       case Kind::kSample: sample(number); break;
@@ -28,31 +30,14 @@ class Steps {
   }
 
  private:
-  /// The worker's rows of the tokens' embeddings.
-  FARWARP_DEVICE void embed(const Task& task) {
-    const Args& args = context_.args;
-    project_.wait_finished();  // the token before: its residual
-    const int fours = task.count * kTileRows / 4;
-    for (int i = thread_index(); i < fours * columns; i += kWorkerThreads) {
-      const int column = i % columns, row = task.first * kTileRows + i / columns * 4;
-      const std::int64_t token = context_.sequence(column).token;
-      const auto four = load(Global<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>(args.embedding)) +
-                             (token * args.hidden + row) / 4);
-      store_four<columns>(context_.call, task.out, row, column, four);
-      if (has_residual(context_, task, row / kTileRows))
-        store(residual(context_, task, row / kTileRows, row % kTileRows, column), four);
-    }
-  }
-
   /// All kinds that multiply by weights: in one place, so that the kernel has the product's code once.
   FARWARP_DEVICE void project(const Task& task, int number) {
-    const bool finishes = !kHasFinisher && thread_index() < TileFinisher<columns>::kThreads;
-    if (finishes && task.count > 0) finisher_.begin_task();
-    project_.run(context_.call, task, norm_of(context_, task), site_of(static_cast<Kind>(task.kind)),
-                 [&](int pass, int tile, int buffer) {
-                   if (finishes) finisher_.finish(task, number, pass, tile, buffer);
-                 });
-    if (finishes) finisher_.end_task(task);
+    const bool finishes = !kHasFinisher && thread_index() < TileFinisher<columns>::kThreads && task.count > 0;
+    if (finishes) finisher_.begin_task(task, number);
+    project_.run(context_.call, task, site_of(static_cast<Kind>(task.kind)), [&](int pass, int tile, int buffer) {
+      if (finishes) finisher_.finish(pass, tile, buffer);
+    });
+    if (finishes) finisher_.end_task();
   }
 
   static FARWARP_DEVICE std::uint32_t site_of(Kind kind) {
@@ -125,7 +110,7 @@ class Steps {
   }
 
   const Context<columns>& context_;
-  WeightReader& reader_;
+  WeightReader<columns>& reader_;
   Projection<columns> project_;
   Finisher<columns> finisher_;  ///< where no warp of its own finishes tiles
 };
