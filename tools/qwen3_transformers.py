@@ -37,7 +37,8 @@ def fail(message: str, code: int = 2) -> None:
 
 
 def make_model(torch, transformers, arguments, folder: str) -> None:
-    """Products have outputs of about the size of their inputs. Rows of the head differ in size, so that few logits are close to the best."""
+    """Products have outputs of about the size of their inputs. A token's row of the head is like the embedding of a token (its own, if tied), so
+    that a best logit stands out, as in a trained model."""
     config = transformers.Qwen3Config(
         hidden_size=arguments.hidden, num_hidden_layers=arguments.layers, num_attention_heads=arguments.query_heads,
         num_key_value_heads=arguments.kv_heads, head_dim=arguments.head_dim, intermediate_size=arguments.intermediate,
@@ -49,11 +50,12 @@ def make_model(torch, transformers, arguments, folder: str) -> None:
             numbers = torch.randn(tensor.shape, generator=generator)
             if tensor.dim() == 1:
                 tensor.copy_(1 + 0.2 * numbers)
-            elif "embed_tokens" in name or "lm_head" in name:
-                rows = torch.exp(0.7 * torch.randn(tensor.shape[0], 1, generator=generator))
-                tensor.copy_(numbers * rows * 2 / math.sqrt(tensor.shape[1]))
+            elif "embed_tokens" in name:
+                tensor.copy_(0.4 * numbers)
             else:
                 tensor.copy_(numbers / math.sqrt(tensor.shape[1]))
+        if not arguments.tied:
+            model.lm_head.weight.add_(model.model.embed_tokens.weight.roll(1, dims=0))
     model.to(torch.bfloat16).save_pretrained(folder)
 
 

@@ -221,13 +221,13 @@ Result<Decoded> decode(const DecodeRequest& request, const ChosenTarget& target,
     return result.status();
   });
   if (!status.ok()) return status;
-  print_text(text,
-             "{} on {}: {} positions of {} sequence{} in {:.3f} s, prompts included: {:.3f} ms for each, {:.1f} "
-             "tokens/s\n(time of the host, from before each of {} launches until the device was idle); loaded in "
-             "{:.1f} s\n",
-             request.model.name, decoded.device, decoded.steps, decoded.sequences.size(),
-             decoded.sequences.size() == 1 ? "" : "s", decoded.seconds, 1e3 * decoded.seconds / decoded.steps,
-             static_cast<double>(decoded.positions()) / decoded.seconds, decoded.launches, decoded.load_seconds);
+  print_text(
+      text,
+      "{} on {}: sequences {}, positions {} (prompts included), launches {}: {:.3f} s, {:.3f} ms a position, {:.1f} "
+      "tokens/s; loaded in {:.1f} s\n(time of the host, from before each launch until the device was idle)\n",
+      request.model.name, decoded.device, decoded.sequences.size(), decoded.steps, decoded.launches, decoded.seconds,
+      1e3 * decoded.seconds / decoded.steps, static_cast<double>(decoded.positions()) / decoded.seconds,
+      decoded.load_seconds);
   if (is_emulated(target.target)) print_text(text, "on the emulator: this time says nothing of any GPU\n");
   return decoded;
 }

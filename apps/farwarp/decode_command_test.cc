@@ -104,7 +104,8 @@ TEST_F(DecodeCommand, TextHasTheTokensOfEachSequence) {
   std::string line;
   for (const int token : tokens(expected)) line += " " + std::to_string(token);
   EXPECT_EQ(output.out.rfind("0:" + line + "\n1:" + line + "\nrandom:nano on ", 0), 0u) << output.out;
-  EXPECT_NE(output.out.find(" 3 positions of 2 sequences in "), std::string::npos) << output.out;
+  EXPECT_NE(output.out.find(": sequences 2, positions 3 (prompts included), launches 1: "), std::string::npos)
+      << output.out;
   EXPECT_NE(output.out.find(" tokens/s"), std::string::npos) << output.out;
 }
 
