@@ -117,9 +117,10 @@ CLI::App* add_decode(CLI::App& app, DecodeCommandOptions& options) {
              "auto|cuda|hip|emu_sm90|emu_gfx942 (auto: an idle GPU, else emu_sm90)");
   add_option(decode, "--ranks", options.ranks, "1");
   add_option(decode, "--seed", options.seed, "of random weights (1)");
-  add_option(decode, "--logits", options.logits,
-             "write the logits to this file, as float32 .npy: [positions][sequences][vocabulary], NaN where a sequence "
-             "had ended");
+  add_option(
+      decode, "--logits", options.logits,
+      "write the logits to this file, as float32 .npy: [positions][sequences][vocabulary], NaN after a sequence's "
+      "last position");
   add_option(decode, "--json", options.json, "write the results to this file; - is stdout");
   return decode;
 }
