@@ -3,7 +3,8 @@
 
     qwen3_transformers.py FARWARP [--model DIR | sizes of a random model] [--positions 48] [--sequences 3] [--prompt FILE]
 
-FARWARP is the program. Without --model, transformers makes a Qwen3 with random bf16 weights and saves it (--keep DIR: there).
+FARWARP is the program. Needs PyTorch and transformers 5 (pip install torch transformers). Without --model, transformers makes a Qwen3
+with random bf16 weights and saves it (--keep DIR: there).
 
 Three runs get the same token ids, one sequence at a time by transformers, all together by farwarp: transformers in fp32 with the bf16 weights
 ("exact"), transformers in bf16, and farwarp. Logits at position i are of the inputs 0 to i, at all positions of all sequences. transformers runs
@@ -28,6 +29,7 @@ import tempfile
 MOST_RATIO = 1.5
 LEAST_DECIDED = 0.9
 MOST_SEQUENCES = 8
+CONFIG = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size", "tie_word_embeddings")
 SIZES = {"hidden": 256, "layers": 3, "query_heads": 8, "kv_heads": 2, "head_dim": 64, "intermediate": 768, "vocabulary": 1003}
 
 
@@ -171,6 +173,9 @@ def main() -> None:
             config = json.loads(pathlib.Path(folder, "config.json").read_text())
         except (OSError, ValueError) as error:
             fail(f"--model is '{folder}': {error}")
+        missing = [name for name in CONFIG if name not in config]
+        if missing:
+            fail(f"--model is '{folder}': config.json has no {', '.join(missing)}")
         prompts = read_prompts(arguments, config["vocab_size"])
         print(f"{arguments.model or 'random'}: hidden {config['hidden_size']}, {config['num_hidden_layers']} layers, "
               f"{config['num_attention_heads']}/{config['num_key_value_heads']} heads of {config['head_dim']}, vocabulary "

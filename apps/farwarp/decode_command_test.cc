@@ -26,7 +26,7 @@ class DecodeCommand : public ProgramTest {
     return result.at("sequences").at(sequence).at("tokens").get<Tokens>();
   }
   std::string file(const std::string& text) const {
-    const std::string path = (folder_ / "prompts.txt").string();
+    std::string path = (folder_ / "prompts.txt").string();
     std::ofstream(path) << text;
     return path;
   }
@@ -202,6 +202,12 @@ TEST_F(DecodeCommand, WhatCannotBeWrittenIsExitCodeThree) {
     const int status = std::system((decode + rest + " 2>/dev/null").c_str());
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 3) << rest << " " << status;
   }
+}
+
+TEST_F(DecodeCommand, HelpNamesBothCommands) {
+  const std::string help = run("--help").out;
+  for (const char* name : {"\n  decode ", "\n  graph "}) EXPECT_NE(help.find(name), std::string::npos) << help;
+  for (const char* arguments : {"decode --help", "graph --help"}) EXPECT_EQ(run(arguments).code, 0) << arguments;
 }
 
 TEST_F(DecodeCommand, TheGraphHasALayerOrAll) {
