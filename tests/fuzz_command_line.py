@@ -142,8 +142,35 @@ def random_selection(rng, command, folder):
     return line
 
 
+def random_decode(rng, folder):
+    (folder / "prompts.txt").write_text("3 1 4\n7\n")
+    model = rng.choice(["random:nano"] * 8 + ["random:tiny", "random:wat", str(folder), rng.choice(ODD_TEXTS)])
+    choices = [["--prompt", rng.choice(["1,2,3", "39", "40", "1,,2", str(folder / "prompts.txt"), str(folder), str(folder / "pipe")])],
+               ["--batch", rng.choice(NEAR)], ["--positions", rng.choice(NEAR)], ["--end-token", rng.choice(NEAR)],
+               ["--dispatcher", rng.choice(["static", "graph", "gang"])], ["--seed", rng.choice(NEAR)], ["--ranks", rng.choice(NEAR)],
+               ["--logits", rng.choice([str(folder / "x.npy"), str(folder / "pipe"), str(folder), "/no/such/x.npy", "/dev/full"])],
+               ["--json", rng.choice(["-", str(folder / "out.json"), str(folder / "pipe"), "/no/such/x.json", "/dev/full"])]]
+    line = ["decode", "--model", model, "--target", rng.choice(["emu_sm90", "emu_sm90", "emu_gfx942", "tpu"]),
+            "--tokens", rng.choice(["0", "1", "3", "17", "-1", "x"])]
+    for option in rng.sample(choices, rng.randrange(4)):
+        line += option if rng.random() < 0.93 else [option[0], rng.choice(ODD_TEXTS)]
+    return line
+
+
+def random_graph(rng):
+    choices = [["--batch", rng.choice(NEAR)], ["--workers", rng.choice(NEAR)], ["--format", rng.choice(["text", "dot", "png"])], ["--all"],
+               ["--model", rng.choice(["random:nano", "random:qwen3-32b", "random:", rng.choice(ODD_TEXTS)])]]
+    options = rng.sample(choices, rng.randrange(4))
+    return ["graph", rng.choice(["qwen3", "qwen3", "qwen3", rng.choice(ODD_TEXTS)]), *(word for option in options for word in option)]
+
+
 def random_line(rng, program, folder):
-    command = rng.choice(["check"] * 16 + ["bench"] * 2 + ["tune", "list", "doctor", "launch", "", "fly", rng.choice(ODD_TEXTS)])
+    command = rng.choice(["check"] * 16 + ["bench"] * 2 + ["decode"] * 2 + ["graph", "tune", "list", "doctor", "launch", "", "fly"] +
+                         [rng.choice(ODD_TEXTS)])
+    if command == "decode":
+        return random_decode(rng, folder)
+    if command == "graph":
+        return random_graph(rng)
     if command in ("check", "bench", "tune"):
         return random_selection(rng, command, folder)
     if command == "list":

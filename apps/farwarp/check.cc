@@ -3,20 +3,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <filesystem>
 
 #include "commands.h"
 #include "farwarp/harness/params.h"
 #include "farwarp/harness/report.h"
 #include "farwarp/harness/runner.h"
-#include "farwarp/machine/kept_file.h"
 #include "job.h"
+#include "json_sink.h"
 #include "print.h"
 #include "version.h"
 
@@ -25,64 +20,6 @@ namespace {
 
 using harness::CaseRequest;
 using harness::CaseResult;
-
-// If an interrupt arrives while a file is being replaced, it takes effect after that.
-std::atomic<bool> replacing = false, interrupted = false;
-
-void on_interrupt(int) {
-  interrupted = true;
-  if (replacing) return;
-  constexpr char kText[] = "\nfarwarp: interrupted\n";
-  [[maybe_unused]] const auto written = write(STDERR_FILENO, kText, sizeof(kText) - 1);
-  _exit(kExitInterrupted);
-}
-
-/// Writes the JSON results. A file is replaced as a whole after each case, so an interrupted run keeps the results of finished cases.
-class JsonSink {
- public:
-  /// Checks the path before anything runs, so that no results are lost to a wrong path.
-  Status open(const std::string& path) {
-    path_ = path;
-    if (path.empty() || to_stdout()) return {};
-    std::error_code error;
-    const auto type = std::filesystem::status(path, error).type();
-    const bool file = type == std::filesystem::file_type::regular,
-               fresh = type == std::filesystem::file_type::not_found;
-    device_ = type == std::filesystem::file_type::character;
-    const std::string folder = std::filesystem::path(path).parent_path().string();
-    const bool replaceable = (file || fresh) && access(folder.empty() ? "." : folder.c_str(), W_OK) == 0;
-    if (!(device_ || replaceable) || (!fresh && access(path.c_str(), W_OK) != 0))
-      return invalid_argument(fmt::format("--json is '{}': cannot be written", path));
-    if (!file) return {};
-    path_ = std::filesystem::canonical(path, error).string();  // replaces the file that a link points to, not the link
-    return error ? invalid_argument(fmt::format("--json is '{}': {}", path, error.message())) : Status();
-  }
-  bool to_stdout() const { return path_ == "-"; }
-  void keep(const std::string& text) const {
-    if (!path_.empty() && !to_stdout() && !device_) (void)replace(text);  // the last write reports errors
-  }
-  Status write(const std::string& text) const {
-    if (path_.empty()) return {};
-    if (!to_stdout() && !device_) return replace(text);
-    std::FILE* const stream = to_stdout() ? stdout : std::fopen(path_.c_str(), "w");
-    bool written = stream != nullptr && std::fwrite(text.data(), 1, text.size(), stream) == text.size();
-    if (stream != nullptr) written = (to_stdout() ? std::fflush(stream) : std::fclose(stream)) == 0 && written;
-    return written || to_stdout() ? Status()  // main() reports errors of stdout
-                                  : unavailable(fmt::format("cannot write {}: {}", path_, std::strerror(errno)));
-  }
-
- private:
-  Status replace(const std::string& text) const {
-    replacing = true;
-    Status replaced = replace_text(path_, text);
-    replacing = false;
-    if (interrupted) on_interrupt(SIGINT);
-    return replaced;
-  }
-
-  std::string path_;
-  bool device_ = false;
-};
 
 bool wants_colour(int fd) { return isatty(fd) == 1 && std::getenv("NO_COLOR") == nullptr; }
 
@@ -132,7 +69,7 @@ int run_command(const CheckOptions& options, bool bench) {
   JsonSink json;
   if (Status status = json.open(quiet ? "" : options.json); !status.ok()) return usage_error(status.message());
   if (!quiet && !job->why_target.empty()) print_text(stderr, "{}\n", job->why_target);
-  std::signal(SIGINT, on_interrupt);
+  report_interrupts();
   // If the JSON goes to stdout, nothing else may: the table goes to stderr.
   std::FILE* table = json.to_stdout() ? stderr : stdout;
   const std::vector<CaseResult> results = run_cases(*job, table, quiet, json);

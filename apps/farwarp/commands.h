@@ -60,6 +60,28 @@ struct CacheCommandOptions {
 };
 int cache_command(const CacheCommandOptions& options);
 
+/// Options of decode. Texts that the user gave; empty if none.
+struct DecodeCommandOptions {
+  std::string model;
+  std::string prompt = "1";
+  std::string tokens, batch, positions, end_token, seed, ranks;
+  std::string dispatcher = "static";
+  std::string target = "auto";
+  std::string logits;
+  std::string json;
+};
+int decode_command(const DecodeCommandOptions& options);
+
+/// Options of graph.
+struct GraphCommandOptions {
+  std::string what;
+  std::string model = "random:qwen3-8b";
+  std::string batch, workers;  ///< the text that the user gave; empty if none
+  std::string format = "text";
+  bool all = false;
+};
+int graph_command(const GraphCommandOptions& options);
+
 /// Prints "farwarp: message" on stderr, in one line.
 int usage_error(std::string_view message);
 

@@ -101,6 +101,42 @@ CLI::App* add_cache(CLI::App& app, CacheCommandOptions& options) {
   return cache;
 }
 
+CLI::App* add_decode(CLI::App& app, DecodeCommandOptions& options) {
+  CLI::App* decode = app.add_subcommand("decode", "decode tokens of a Qwen3, by one kernel on one device, greedily");
+  add_option(decode, "--model", options.model,
+             "a folder as Hugging Face saves it (config.json, safetensors), or random:NAME, as random:qwen3-8b")
+      ->required();
+  add_option(decode, "--prompt", options.prompt,
+             "token ids, as 1,2,3, or a file with a sequence of them on each line (1)");
+  add_option(decode, "--tokens", options.tokens, "after each prompt; 0: the prompts are decoded alone (16)");
+  add_option(decode, "--batch", options.batch, "1..8 sequences of the same prompt (as many as there are prompts)");
+  add_option(decode, "--positions", options.positions, "of a sequence, that there is room for (as many as are needed)");
+  add_option(decode, "--end-token", options.end_token, "ends a sequence (none)");
+  add_option(decode, "--dispatcher", options.dispatcher, "static|graph: one kernel, or one for each step (static)");
+  add_option(decode, "--target", options.target,
+             "auto|cuda|hip|emu_sm90|emu_gfx942 (auto: an idle GPU, else emu_sm90)");
+  add_option(decode, "--ranks", options.ranks, "1");
+  add_option(decode, "--seed", options.seed, "of random weights (1)");
+  add_option(
+      decode, "--logits", options.logits,
+      "write the logits to this file, as float32 .npy: [positions][sequences][vocabulary], NaN after a sequence's "
+      "last position");
+  add_option(decode, "--json", options.json, "write the results to this file; - is stdout");
+  return decode;
+}
+
+CLI::App* add_graph(CLI::App& app, GraphCommandOptions& options) {
+  CLI::App* graph = app.add_subcommand("graph", "print the task graph of a token; needs no device");
+  add_option(graph, "what", options.what, "qwen3")->required();
+  add_option(graph, "--model", options.model,
+             "a folder, of which config.json is read, or random:NAME (random:qwen3-8b)");
+  add_option(graph, "--batch", options.batch, "1..8 sequences (1)");
+  add_option(graph, "--workers", options.workers, "multiprocessors, 1..256 (132)");
+  graph->add_flag("--all", options.all, "all layers, not one alone");
+  add_option(graph, "--format", options.format, "text|dot (text)");
+  return graph;
+}
+
 int launch(const std::string& processes, const std::string& deadline_ms, const std::vector<std::string>& command) {
   const auto ranks = harness::parse_integer("-n", processes, 1, kMaxRanks);
   if (!ranks.ok()) return usage_error(ranks.status().message());
@@ -129,6 +165,10 @@ int run(int argc, char** argv) {
   CLI::App* tune = add_tune(app, tune_options);
   CacheCommandOptions cache_options;
   CLI::App* cache = add_cache(app, cache_options);
+  DecodeCommandOptions decode_options;
+  CLI::App* decode = add_decode(app, decode_options);
+  GraphCommandOptions graph_options;
+  CLI::App* graph = add_graph(app, graph_options);
   CLI::App* launcher =
       app.add_subcommand("launch", "farwarp launch -n N -- COMMAND ...: N processes that find each other");
   std::string processes, deadline_ms;
@@ -150,6 +190,8 @@ int run(int argc, char** argv) {
   if (*bench) return bench_command(bench_options);
   if (*tune) return tune_command(tune_options);
   if (*cache) return cache_command(cache_options);
+  if (*decode) return decode_command(decode_options);
+  if (*graph) return graph_command(graph_options);
   return launch(processes, deadline_ms, {std::min(command + 1, argv + argc), argv + argc});
 }
 

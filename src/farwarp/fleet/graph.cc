@@ -51,6 +51,16 @@ class Unrolled {
   int count_;
 };
 
+/// "768 tiles, 6 for a worker at most, 100.7 MB".
+std::string tasks_of(const Step& step, int workers) {
+  const bool tiles = step.matrix.tiles > 0;
+  const int all = tiles ? step.matrix.tiles : step.units;
+  const std::string weights =
+      step.matrix.bytes() > 0 ? fmt::format(", {:.1f} MB", static_cast<double>(step.matrix.bytes()) * 1e-6) : "";
+  return fmt::format("{} {}, {} for a worker at most{}", all, tiles ? "tiles" : "units",
+                     share_of(all, workers, 0).count, weights);
+}
+
 }  // namespace
 
 Status Graph::check(const std::vector<int>& first_inputs) const {
@@ -93,15 +103,7 @@ Status Graph::check(const std::vector<int>& first_inputs) const {
 std::string Graph::to_string(int workers) const {
   std::string text;
   for (const Step& step : steps) {
-    text += fmt::format("{:<20}", step.name);
-    if (step.matrix.tiles > 0) {
-      const int most = share_of(step.matrix.tiles, workers, 0).count;
-      text += fmt::format(" {:>5} tiles of {:>3} stages, {:>3} for a worker at most, {:>8.1f} MB", step.matrix.tiles,
-                          step.matrix.stages, most, static_cast<double>(step.matrix.bytes()) * 1e-6);
-    } else {
-      text += fmt::format(" {:>5} units", step.units);
-    }
-    text += "  waits for";
+    text += fmt::format("{:<12} {:<50} reads", step.name, tasks_of(step, workers));
     for (const Step::Read& read : step.reads)
       text += fmt::format(" {}{}", buffers[static_cast<std::size_t>(read.buffer)].name, read.whole ? "" : " (a part)");
     text += ", writes";
@@ -109,6 +111,27 @@ std::string Graph::to_string(int workers) const {
     text += "\n";
   }
   return text;
+}
+
+std::string Graph::to_dot(int workers) const {
+  const Unrolled unrolled(*this);
+  const int count = static_cast<int>(steps.size());
+  std::string text = "digraph token {\n  node [shape=box]\n";
+  for (int i = 0; i < count; ++i) {
+    const Step& step = unrolled.step(i);
+    text += fmt::format("  s{} [label=\"{}\\n{}\"]\n", i, step.name, tasks_of(step, workers));
+  }
+  for (int i = 0; i < count; ++i) {
+    for (const Step::Read& read : unrolled.step(i).reads) {
+      // A step of the second token reads what the first has written, too.
+      const int writer = unrolled.writer_before(count + i, read.buffer);
+      if (writer < 0) continue;
+      text += fmt::format("  s{} -> s{} [label=\"{}\"{}{}]\n", writer % count, i,
+                          buffers[static_cast<std::size_t>(read.buffer)].name, read.whole ? "" : ", style=dashed",
+                          writer < count ? ", constraint=false" : "");
+    }
+  }
+  return text + "}\n";
 }
 
 Result<TaskLists> plan_static(const Graph& graph, int workers) {

@@ -43,7 +43,10 @@ struct Graph {
   /// step reads, or a buffer that a step writes again while an earlier version may still be read. `first_inputs`: buffers that the token before
   /// has written.
   Status check(const std::vector<int>& first_inputs) const;
+  /// A line for each step: its tasks, what its matrix weighs, what it reads and writes.
   std::string to_string(int workers) const;
+  /// For Graphviz. Dashed: a task reads a part of the buffer.
+  std::string to_dot(int workers) const;
 };
 
 /// Each worker's tasks: `count` for each worker, one of each step, in the order of the steps.

@@ -96,5 +96,21 @@ TEST(Graph, AMatrixOfSeveralPassesNeedsEnoughWorkers) {
             "20 stages");
 }
 
+TEST(Graph, IsPrintedAsTextAndAsAPicture) {
+  Graph graph = two_steps();
+  graph.steps[0].matrix = {16, 2};
+  graph.steps[1].units = 3;
+  EXPECT_EQ(graph.to_string(4),
+            "first        16 tiles, 4 for a worker at most, 0.3 MB           reads a, writes b\n"
+            "second       3 units, 1 for a worker at most                    reads b, writes a\n");
+  graph.steps[1].reads[0].whole = false;
+  EXPECT_EQ(graph.to_dot(4),
+            "digraph token {\n  node [shape=box]\n"
+            "  s0 [label=\"first\\n16 tiles, 4 for a worker at most, 0.3 MB\"]\n"
+            "  s1 [label=\"second\\n3 units, 1 for a worker at most\"]\n"
+            "  s1 -> s0 [label=\"a\", constraint=false]\n"
+            "  s0 -> s1 [label=\"b\", style=dashed]\n}\n");
+}
+
 }  // namespace
 }  // namespace farwarp::fleet

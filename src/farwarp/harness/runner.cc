@@ -192,4 +192,6 @@ int exit_code(std::span<const CaseResult> results) {
   return code;
 }
 
+void use_fast_schedule() { emu::Machine::instance().set_schedule({.adversarial = false}); }
+
 }  // namespace farwarp::harness

@@ -62,4 +62,7 @@ int exit_code(const Status& failure);
 /// The highest exit code of several cases.
 int exit_code(std::span<const CaseResult> results);
 
+/// The emulator runs what follows by its fast schedule, for commands that check nothing.
+void use_fast_schedule();
+
 }  // namespace farwarp::harness

@@ -84,8 +84,8 @@ Result<Qwen3Config> read_qwen3_config(const std::string& folder) {
   // transformers 5 writes rope_parameters.
   const json parameters = reader.field("rope_parameters");
   if (parameters.is_object()) {
-    if (parameters.value("rope_type", "default") != "default")
-      reader.reject("rope_parameters.rope_type", parameters["rope_type"], "\"default\"");
+    const json type = parameters.value("rope_type", json("default"));
+    if (type != "default") reader.reject("rope_parameters.rope_type", type, "\"default\"");
     config.rope_theta = reader.number("rope_parameters.rope_theta", parameters.value("rope_theta", json()));
   } else {
     config.rope_theta = reader.number("rope_theta", reader.field("rope_theta"));

@@ -273,6 +273,7 @@ TEST(Qwen3Config, AnotherModelIsRefused) {
   const auto config = read_qwen3_config(folder_with({}, newer));
   ASSERT_TRUE(config.ok()) << config.status().to_string();
   EXPECT_EQ(config->rope_theta, 5e5f);
+  EXPECT_EQ(message("rope_parameters", {{"rope_type", 3}}), "rope_parameters.rope_type is 3; allowed: \"default\"");
 }
 
 }  // namespace

@@ -1,0 +1,268 @@
+// farwarp decode: tokens of a Qwen3, with their time.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "commands.h"
+#include "decode_request.h"
+#include "farwarp/harness/device_buffer.h"
+#include "farwarp/harness/rank_run.h"
+#include "farwarp/harness/runner.h"
+#include "json_sink.h"
+#include "npy.h"
+#include "print.h"
+#include "target.h"
+#include "version.h"
+
+namespace farwarp::cli {
+namespace {
+
+constexpr int kChunk = 16;  // positions of a launch: so often are tokens printed
+
+std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+struct Decoded {
+  struct Sequence {
+    std::vector<std::int32_t> tokens;  ///< after the prompt
+    int positions = 0;                 ///< decoded
+    bool ended = false;                ///< by the end token
+  };
+  std::vector<Sequence> sequences;
+  std::string device;
+  int steps = 0;  ///< positions decoded of the longest sequence
+  int launches = 0;
+  double seconds = 0;  ///< on the host: from before each launch until its stream is idle
+  double load_seconds = 0;
+
+  std::int64_t positions() const {
+    std::int64_t sum = 0;
+    for (const Sequence& sequence : sequences) sum += sequence.positions;
+    return sum;
+  }
+};
+
+/// The rank that decodes.
+class Decoding : harness::RankRun {
+ public:
+  /// `text`: where tokens are printed as they come. `logits`: null for none.
+  Decoding(const DecodeRequest& request, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options,
+           std::FILE* text, NpyFile* logits)
+      : harness::RankRun(std::move(bootstrap), options, harness::Comparison(DType::kBf16, 1, 1)),
+        request_(request),
+        text_(text),
+        file_(logits) {}
+
+  Result<Decoded> run() {
+    Status status = open();
+    for (std::size_t i = 0; i < request_.prompts.size() && status.ok(); ++i)
+      status = decoder_->start(static_cast<int>(i), request_.prompts[i], *stream_);
+    while (status.ok() && !finished()) status = decode_chunk(std::min(kChunk, request_.steps() - decoded_.steps));
+    clear_progress();
+    status = close_operator(status, [this] { return decoder_->close(); });
+    if (!status.ok()) return status;
+    return decoded_;
+  }
+
+ private:
+  Status open() {
+    const auto device = Device::open(options_.target, rank_);
+    if (!device.ok()) return device.status();
+    decoded_.device = (*device)->model();
+    decoded_.sequences.resize(request_.prompts.size());
+    const Qwen3Config& config = request_.model.config;
+    const auto plan = plan_qwen3(config, request_.limits, (*device)->shape());
+    if (!plan.ok()) return plan.status();
+    const auto start = std::chrono::steady_clock::now();
+    if (Status status = open_world(Qwen3Decoder::heap_bytes(*plan)); !status.ok()) return status;
+    auto decoder = request_.model.folder.empty()
+                       ? Qwen3Decoder::create_random(*world_, config, request_.limits, request_.seed)
+                       : Qwen3Decoder::create(*world_, request_.model.folder, request_.limits);
+    if (!decoder.ok()) return decoder.status();
+    decoder_.emplace(std::move(*decoder));
+    decoded_.load_seconds = seconds_since(start);
+    const std::size_t choices = size(plan->columns) * kChunk;
+    auto sampled = harness::DeviceBuffer::create(world_->device(), choices * 4);
+    if (!sampled.ok()) return sampled.status();
+    sampled_ = std::move(*sampled);
+    if (file_ == nullptr) return {};
+    auto logits = harness::DeviceBuffer::create(world_->device(), choices * size(config.vocabulary) * 4);
+    if (!logits.ok()) return logits.status();
+    logits_ = std::move(*logits);
+    return {};
+  }
+
+  /// Whether all sequences have ended or all their tokens.
+  bool finished() const {
+    for (std::size_t i = 0; i < decoded_.sequences.size(); ++i) {
+      if (!decoded_.sequences[i].ended && decoded_.steps < request_.steps_of(i)) return false;
+    }
+    return true;
+  }
+
+  Status decode_chunk(int tokens) {
+    Qwen3Call call;
+    call.tokens = tokens;
+    call.end_token = request_.end_token;
+    call.dispatcher = request_.dispatcher;
+    call.sampled = sampled_.as<std::int32_t>();
+    if (file_ != nullptr) call.logits = logits_.as<float>();
+    Status status = sampled_.poison(*stream_);  // -1 is left where a sequence has ended
+    if (status.ok()) status = wait(patience());
+    const auto start = std::chrono::steady_clock::now();
+    if (status.ok()) status = decoder_->decode(call, *stream_);
+    if (status.ok()) status = wait(patience(tokens));
+    decoded_.seconds += seconds_since(start);
+    std::vector<std::int32_t> sampled(sampled_.bytes() / 4);
+    if (status.ok()) status = sampled_.download(sampled.data(), sampled_.bytes(), *stream_);
+    if (!status.ok()) return status;
+    ++decoded_.launches;
+    clear_progress();
+    std::vector<int> counts;  // positions of each sequence in this chunk
+    for (std::size_t i = 0; i < decoded_.sequences.size(); ++i)
+      counts.push_back(take(i, {sampled.data() + i * size(tokens), size(tokens)}));
+    const int steps = *std::max_element(counts.begin(), counts.end());
+    if (file_ != nullptr) status = write_logits(counts, steps);
+    decoded_.steps += steps;
+    if (terminal_) print_text(stderr, "\r\x1b[K{} of {} positions", decoded_.steps, request_.steps());
+    return status;
+  }
+
+  void clear_progress() const {
+    if (terminal_) print_text(stderr, "\r\x1b[K");
+  }
+
+  /// Keeps and prints the tokens of sequence `i`. Returns how many positions of it have been decoded.
+  int take(std::size_t i, std::span<const std::int32_t> choices) {
+    Decoded::Sequence& sequence = decoded_.sequences[i];
+    const int prompt = static_cast<int>(request_.prompts[i].size());
+    const std::size_t before = sequence.tokens.size();
+    int count = 0;
+    for (const std::int32_t choice : choices) {
+      if (sequence.ended || sequence.positions == request_.steps_of(i)) break;
+      ++sequence.positions;
+      ++count;
+      if (sequence.positions < prompt) continue;  // the prompt has the next input
+      if (sequence.tokens.size() < size(request_.tokens)) sequence.tokens.push_back(choice);
+      sequence.ended = choice == request_.end_token;
+    }
+    const std::span<const std::int32_t> fresh = std::span(sequence.tokens).subspan(before);
+    if (!fresh.empty()) print_text(text_, "{}: {}\n", i, fmt::join(fresh, " "));
+    std::fflush(text_);
+    return count;
+  }
+
+  Status write_logits(const std::vector<int>& counts, int steps) {
+    const std::size_t vocabulary = size(request_.model.config.vocabulary), columns = size(decoder_->plan().columns);
+    std::vector<float> logits(size(steps) * columns * vocabulary);
+    Status status = logits_.download(logits.data(), logits.size() * 4, *stream_);
+    for (int step = 0; step < steps && status.ok(); ++step) {
+      for (std::size_t i = 0; i < counts.size(); ++i) {
+        float* const row = logits.data() + (size(step) * columns + i) * vocabulary;
+        if (step >= counts[i]) std::fill(row, row + vocabulary, std::numeric_limits<float>::quiet_NaN());
+      }
+      status = file_->append({logits.data() + size(step) * columns * vocabulary, counts.size() * vocabulary});
+    }
+    return status;
+  }
+
+  const DecodeRequest& request_;
+  std::FILE* text_;
+  NpyFile* file_;
+  std::optional<Qwen3Decoder> decoder_;
+  harness::DeviceBuffer sampled_, logits_;
+  Decoded decoded_;
+  const bool terminal_ = isatty(STDERR_FILENO) == 1;  ///< progress is shown
+};
+
+nlohmann::json to_json(const DecodeRequest& request, TargetKind target, const Decoded& decoded) {
+  nlohmann::json sequences = nlohmann::json::array();
+  for (std::size_t i = 0; i < decoded.sequences.size(); ++i) {
+    const Decoded::Sequence& sequence = decoded.sequences[i];
+    sequences.push_back({{"prompt", request.prompts[i]},
+                         {"tokens", sequence.tokens},
+                         {"positions", sequence.positions},
+                         {"ended", sequence.ended}});
+  }
+  return {{"model", request.model.name},
+          {"target", name_of(target)},
+          {"device", decoded.device},
+          {"build", build_description()},
+          {"dispatcher", request.dispatcher == FleetDispatcher::kStatic ? "static" : "graph"},
+          {"sequences", sequences},
+          {"steps", decoded.steps},
+          {"launches", decoded.launches},
+          {"load_seconds", decoded.load_seconds},
+          {"seconds", decoded.seconds},
+          {"seconds_per_step", decoded.seconds / decoded.steps},
+          {"tokens_per_second", static_cast<double>(decoded.positions()) / decoded.seconds}};
+}
+
+/// Loads, decodes, and prints the tokens and a summary.
+Result<Decoded> decode(const DecodeRequest& request, const ChosenTarget& target, std::FILE* text, NpyFile* logits) {
+  harness::RunOptions options;
+  options.target = target.target;
+  options.ranks = 1;
+  if (is_emulated(target.target)) harness::use_fast_schedule();
+  Decoded decoded;
+  const Status status = run_ranks(1, [&](std::shared_ptr<Bootstrap> bootstrap) -> Status {
+    const auto result = Decoding(request, std::move(bootstrap), options, text, logits).run();
+    if (result.ok()) decoded = *result;
+    return result.status();
+  });
+  if (!status.ok()) return status;
+  print_text(
+      text,
+      "{} on {}: sequences {}, positions {} (prompts included), launches {}: {:.3f} s, {:.3f} ms a position, {:.1f} "
+      "tokens/s; loaded in {:.1f} s\n(time of the host, from before each launch until the device was idle)\n",
+      request.model.name, decoded.device, decoded.sequences.size(), decoded.steps, decoded.launches, decoded.seconds,
+      1e3 * decoded.seconds / decoded.steps, static_cast<double>(decoded.positions()) / decoded.seconds,
+      decoded.load_seconds);
+  if (is_emulated(target.target)) print_text(text, "on the emulator: this time says nothing of any GPU\n");
+  return decoded;
+}
+
+int fail(const Status& status) {
+  usage_error(status.message());
+  return harness::exit_code(status);
+}
+
+}  // namespace
+
+int decode_command(const DecodeCommandOptions& given) {
+  const auto request = read_decode_request(given);
+  if (!request.ok()) return fail(request.status());
+  const auto target = choose_target(given.target, 1);
+  if (!target.ok()) return fail(target.status());
+  JsonSink json;
+  if (Status status = json.open(given.json); !status.ok()) return fail(status);
+  std::optional<NpyFile> logits;
+  if (!given.logits.empty()) {
+    auto created = NpyFile::create(given.logits);
+    if (!created.ok()) return fail({created.status().code(), "--logits: " + created.status().message()});
+    logits.emplace(std::move(*created));
+  }
+  if (!target->why.empty()) print_text(stderr, "{}\n", target->why);
+  report_interrupts();
+  std::FILE* const text = json.to_stdout() ? stderr : stdout;
+  const auto decoded = decode(*request, *target, text, logits ? &*logits : nullptr);
+  if (!decoded.ok()) return fail(decoded.status());
+  Status written;
+  if (logits)
+    written = logits->close(
+        {decoded->steps, static_cast<std::int64_t>(request->prompts.size()), request->model.config.vocabulary});
+  if (written.ok()) written = json.write(to_json(*request, target->target, *decoded).dump(2) + "\n");
+  return written.ok() ? 0 : fail(written);
+}
+
+}  // namespace farwarp::cli

@@ -1,0 +1,174 @@
+#include "decode_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <string_view>
+
+#include "farwarp/harness/params.h"
+#include "farwarp/machine/kept_file.h"
+#include "farwarp/models/qwen3/files.h"
+#include "farwarp/world/host/bootstrap.h"
+#include "farwarp/world/view.h"
+
+namespace farwarp::cli {
+namespace {
+
+using Prompt = std::vector<std::int32_t>;
+
+constexpr std::string_view kRandom = "random:";
+constexpr int kMostPositions = 1 << 20;
+
+/// For messages, which are cut off when they are long.
+std::string shown(const std::string& text) {
+  constexpr std::size_t kMost = 100;
+  return harness::one_line(text.substr(0, kMost)) + (text.size() > kMost ? "..." : "");
+}
+
+/// `value` stays if the text is empty.
+Status read_integer(const char* option, const std::string& text, std::int64_t low, std::int64_t high, int& value) {
+  if (text.empty()) return {};
+  const auto parsed = harness::parse_integer(option, text, low, high);
+  if (parsed.ok()) value = static_cast<int>(*parsed);
+  return parsed.status();
+}
+
+/// Numbers with commas or spaces between them.
+Result<Prompt> read_ids(const std::string& what, std::string_view text, int vocabulary) {
+  constexpr std::string_view kSpaces = " \t\r";
+  Prompt ids;
+  bool comma = false;  // a number has to follow
+  while (true) {
+    text.remove_prefix(std::min(text.find_first_not_of(kSpaces), text.size()));
+    if (text.empty() && !comma) return ids;
+    const std::string_view word = text.substr(0, text.find_first_of(", \t\r"));
+    const auto id = harness::parse_integer(fmt::format("{}token {}", what, ids.size()), word, 0, vocabulary - 1);
+    if (!id.ok()) return id.status();
+    ids.push_back(static_cast<std::int32_t>(*id));
+    text.remove_prefix(word.size());
+    text.remove_prefix(std::min(text.find_first_not_of(kSpaces), text.size()));
+    comma = text.starts_with(',');
+    if (comma) text.remove_prefix(1);
+  }
+}
+
+/// One prompt from the command line, or one from each line of a file that is not empty.
+Result<std::vector<Prompt>> read_prompts(const std::string& text, int vocabulary) {
+  const std::string option = fmt::format("--prompt is '{}': ", shown(text));
+  if (text.find_first_not_of("0123456789,- ") == std::string::npos) {
+    auto ids = read_ids(option, text, vocabulary);
+    if (!ids.ok()) return ids.status();
+    if (ids->empty()) return invalid_argument(option + "allowed is at least one token");
+    return std::vector<Prompt>{std::move(*ids)};
+  }
+  const auto file = read_text(text);
+  if (!file.ok())
+    return invalid_argument(option + "allowed is a file that can be read, or token ids with commas between them");
+  std::vector<Prompt> prompts;
+  std::string_view rest = *file;
+  for (int line = 1; !rest.empty(); ++line) {
+    const std::string_view words = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(words.size() + 1, rest.size()));
+    auto ids = read_ids(fmt::format("{}line {}: ", option, line), words, vocabulary);
+    if (!ids.ok()) return ids.status();
+    if (!ids->empty()) prompts.push_back(std::move(*ids));
+  }
+  if (prompts.empty() || prompts.size() > fleet::kMostColumns)
+    return invalid_argument(fmt::format("{}the file has {} sequences; allowed is 1 to {}, one on each line", option,
+                                        prompts.size(), fleet::kMostColumns));
+  return prompts;
+}
+
+/// --batch repeats a single prompt.
+Status apply_batch(const std::string& text, std::vector<Prompt>& prompts) {
+  int batch = static_cast<int>(prompts.size());
+  if (Status status = read_integer("--batch", text, 1, fleet::kMostColumns, batch); !status.ok()) return status;
+  if (prompts.size() > 1 && batch != static_cast<int>(prompts.size()))
+    return invalid_argument(
+        fmt::format("--batch is '{}': allowed with {} prompts is {}", batch, prompts.size(), prompts.size()));
+  prompts.resize(static_cast<std::size_t>(batch), prompts.front());
+  return {};
+}
+
+Status check_ranks(const std::string& text) {
+  int ranks = 1;
+  if (Status status = read_integer("--ranks", text, 1, kMaxRanks, ranks); !status.ok()) return status;
+  if (ranks != 1) return invalid_argument(fmt::format("--ranks is '{}': allowed is 1, decode has one rank", ranks));
+  if (environment_has_ranks())
+    return invalid_argument("the environment makes this process one of several ranks: decode has one rank");
+  return {};
+}
+
+/// Room for all positions that are decoded.
+Status read_positions(const std::string& text, DecodeRequest& request) {
+  request.limits.positions = request.steps();
+  if (Status status = read_integer("--positions", text, 1, kMostPositions, request.limits.positions); !status.ok())
+    return status;
+  for (std::size_t i = 0; i < request.prompts.size(); ++i) {
+    const int steps = request.steps_of(i);
+    if (steps > request.limits.positions || steps > kMostPositions)
+      return invalid_argument(fmt::format(
+          "--positions is '{}': prompt {} of {} tokens and --tokens {} need more: allowed is an integer in {}..{}",
+          request.limits.positions, i, request.prompts[i].size(), request.tokens, steps, kMostPositions));
+  }
+  return {};
+}
+
+}  // namespace
+
+int DecodeRequest::steps_of(std::size_t sequence) const {
+  return static_cast<int>(prompts[sequence].size()) + std::max(tokens, 1) - 1;
+}
+
+int DecodeRequest::steps() const {
+  int most = 0;
+  for (std::size_t i = 0; i < prompts.size(); ++i) most = std::max(most, steps_of(i));
+  return most;
+}
+
+Result<NamedModel> find_model(const std::string& text) {
+  const bool random = text.starts_with(kRandom);
+  NamedModel model{text, random ? "" : text, {}};
+  const auto config = random ? qwen3_config(std::string_view(text).substr(kRandom.size())) : read_qwen3_config(text);
+  if (!config.ok())
+    return invalid_argument(fmt::format("--model is '{}': {}{}", shown(text), config.status().message(),
+                                        random ? "" : fmt::format("; random weights: {}NAME", kRandom)));
+  model.config = *config;
+  return model;
+}
+
+Result<DecodeRequest> read_decode_request(const DecodeCommandOptions& options) {
+  if (Status status = check_ranks(options.ranks); !status.ok()) return status;
+  if (options.dispatcher != "static" && options.dispatcher != "graph")
+    return invalid_argument(fmt::format("--dispatcher is '{}': allowed is static|graph", shown(options.dispatcher)));
+  DecodeRequest request;
+  request.dispatcher = options.dispatcher == "graph" ? FleetDispatcher::kGraph : FleetDispatcher::kStatic;
+  request.tokens = 16;
+  if (Status status = read_integer("--tokens", options.tokens, 0, kMostPositions, request.tokens); !status.ok())
+    return status;
+  auto model = find_model(options.model);
+  if (!model.ok()) return model.status();
+  request.model = std::move(*model);
+  if (!options.seed.empty()) {
+    const auto seed = harness::parse_integer("--seed", options.seed, 0, std::numeric_limits<std::int64_t>::max());
+    if (!seed.ok()) return seed.status();
+    if (!request.model.folder.empty())
+      return invalid_argument(
+          fmt::format("--seed is '{}': allowed with random weights, {}NAME, alone", *seed, kRandom));
+    request.seed = static_cast<std::uint64_t>(*seed);
+  }
+  const int vocabulary = request.model.config.vocabulary;
+  Status status = read_integer("--end-token", options.end_token, 0, vocabulary - 1, request.end_token);
+  if (!status.ok()) return status;
+  auto prompts = read_prompts(options.prompt, vocabulary);
+  if (!prompts.ok()) return prompts.status();
+  request.prompts = std::move(*prompts);
+  status = apply_batch(options.batch, request.prompts);
+  request.limits.sequences = static_cast<int>(request.prompts.size());
+  if (status.ok()) status = read_positions(options.positions, request);
+  if (!status.ok()) return status;
+  return request;
+}
+
+}  // namespace farwarp::cli

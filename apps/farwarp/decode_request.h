@@ -1,0 +1,38 @@
+// What `farwarp decode` is asked for, and the models that it and `farwarp graph` take.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "farwarp/models/qwen3/qwen3.h"
+
+namespace farwarp::cli {
+
+struct NamedModel {
+  std::string name;    ///< as the user gave it
+  std::string folder;  ///< empty: random weights
+  Qwen3Config config;
+};
+
+/// "random:NAME", or a folder as Hugging Face saves it, of which only config.json is read.
+Result<NamedModel> find_model(const std::string& text);
+
+struct DecodeRequest {
+  NamedModel model;
+  std::vector<std::vector<std::int32_t>> prompts;  ///< of each sequence
+  int tokens = 0;                                  ///< after each prompt
+  int end_token = -1;
+  Qwen3Limits limits;
+  FleetDispatcher dispatcher = FleetDispatcher::kStatic;
+  std::uint64_t seed = 1;
+
+  /// Positions that are decoded for a sequence: its last token is a choice, and no input any more.
+  int steps_of(std::size_t sequence) const;
+  int steps() const;  ///< of the longest sequence
+};
+
+Result<DecodeRequest> read_decode_request(const DecodeCommandOptions& options);
+
+}  // namespace farwarp::cli
