@@ -38,18 +38,19 @@ def fail(message: str, code: int = 2) -> None:
     sys.exit(code)
 
 
-def make_model(torch, transformers, arguments, folder: str) -> None:
+def make_model(torch, transformers, arguments, folder: str, device: str) -> None:
     """Products have outputs of about the size of their inputs. A token's row of the head is like the embedding of a token (its own, if tied), so
     that a best logit stands out, as in a trained model."""
     config = transformers.Qwen3Config(
         hidden_size=arguments.hidden, num_hidden_layers=arguments.layers, num_attention_heads=arguments.query_heads,
         num_key_value_heads=arguments.kv_heads, head_dim=arguments.head_dim, intermediate_size=arguments.intermediate,
         vocab_size=arguments.vocabulary, tie_word_embeddings=arguments.tied)
-    model = transformers.Qwen3ForCausalLM(config)
-    generator = torch.Generator().manual_seed(arguments.seed)
+    with torch.device(device):
+        model = transformers.Qwen3ForCausalLM(config)
+    generator = torch.Generator(device).manual_seed(arguments.seed)
     with torch.no_grad():
         for name, tensor in model.named_parameters():
-            numbers = torch.randn(tensor.shape, generator=generator)
+            numbers = torch.randn(tensor.shape, generator=generator, device=device)
             if tensor.dim() == 1:
                 tensor.copy_(1 + 0.2 * numbers)
             elif "embed_tokens" in name:
@@ -102,7 +103,9 @@ def farwarp_logits(numpy, torch, arguments, folder: str, target: str, prompts: l
         if run.returncode != 0:
             fail(f"farwarp decode failed with exit status {run.returncode}", 1)
         result, all_logits = json.loads(run.stdout), torch.from_numpy(numpy.load(npy))
-    print(f"farwarp: {result['device']}, {1e3 * result['seconds_per_step']:.3f} ms for each position")
+    size = sum(path.stat().st_size for path in pathlib.Path(folder).glob("*.safetensors"))
+    print(f"farwarp: {result['device']}, {1e3 * result['seconds_per_step']:.3f} ms for each position, loaded in "
+          f"{result['load_seconds']:.1f} s, {1e-9 * size / result['load_seconds']:.2f} GB/s")
     logits = [all_logits[:len(prompt), i] for i, prompt in enumerate(prompts)]
     for i, sequence in enumerate(result["sequences"]):
         if sequence["tokens"] != [int(logits[i][-1].argmax())]:
@@ -168,7 +171,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.model or arguments.keep or temporary
         if not arguments.model:
-            make_model(torch, transformers, arguments, folder)
+            make_model(torch, transformers, arguments, folder, device)
+            if device == "cuda":
+                torch.cuda.empty_cache()
         try:
             config = json.loads(pathlib.Path(folder, "config.json").read_text())
         except (OSError, ValueError) as error:
