@@ -74,16 +74,15 @@ set(FARWARP_HIP_FLAGS -x hip --cuda-device-only --no-gpu-bundle-output -nogpulib
   -mllvm -amdgpu-early-inline-all=true -mllvm -amdgpu-function-calls=false
   -DFARWARP_TARGET_HIP -Wall -Wextra -Werror -Wno-undefined-inline)
 
-# farwarp_kernels(name entry.dev.cc [TO target] [MATRIX_UNIT wgmma|mfma] [DEFINES define...] [HIP_OPTIONS option...] [NO_HIP]):
+# farwarp_kernels(name entry.dev.cc [TO target] [MATRIX_UNIT wgmma|mfma] [DEFINES define...] [HIP_OPTIONS option...]):
 # compiles one kernel file once per target (with MATRIX_UNIT: per target that has this matrix unit) and links the results into `target`. The default links them
 # into everything that links farwarp_objects.
 #   emulator  always: one object per personality
 #   cuda      a cubin, name.sm_90a.cubin, embedded
 #   hip       code objects, name.gfx942.co and name.gfx950.co, embedded
-# NO_HIP leaves the last one out: for kernels under work that AMD's compiler cannot yet compile without scratch memory.
 # Embedded objects are found through farwarp/vendor/code_object.h.
 function(farwarp_kernels name entry)
-  cmake_parse_arguments(PARSE_ARGV 2 ARG "NO_HIP" "TO;MATRIX_UNIT" "DEFINES;HIP_OPTIONS")
+  cmake_parse_arguments(PARSE_ARGV 2 ARG "" "TO;MATRIX_UNIT" "DEFINES;HIP_OPTIONS")
   if(NOT ARG_TO)
     set(ARG_TO farwarp_objects)
   endif()
@@ -121,7 +120,7 @@ function(farwarp_kernels name entry)
         ${ARG_DEFINES} -MD -MF ${object}.d)
     endforeach()
   endif()
-  if(farwarp_have_hip AND NOT ARG_NO_HIP AND NOT ARG_MATRIX_UNIT STREQUAL "wgmma")
+  if(farwarp_have_hip AND NOT ARG_MATRIX_UNIT STREQUAL "wgmma")
     foreach(arch ${FARWARP_HIP_ARCHS})
       set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.${arch}.co)
       # The clang driver ignores -MD and -MF for a device-only link. These are the equivalent options of clang -cc1.

@@ -146,12 +146,12 @@ Result<TaskLists> plan_static(const Graph& graph, int workers) {
     for (const Step& step : graph.steps) {
       const Share share = share_of(step.matrix.tiles, workers, worker);
       if (step.matrix.tiles > 0 && step.matrix.passes() > 1 && share.count > kMostPassTiles)
-        return invalid_argument(
-            fmt::format("step {} has {} tiles of {} stages for {} workers; allowed: {} for each worker, if a tile has "
-                        "more than {} stages",
-                        step.name, step.matrix.tiles, step.matrix.stages, workers, kMostPassTiles, kMostPassStages));
+        return invalid_argument(fmt::format(
+            "step {} has {} tiles of {} stages for {} workers; allowed: {} for each worker, if a tile has "
+            "more than {} stages",
+            step.name, step.matrix.tiles, step.matrix.stages, workers, kMostPassTiles, step.matrix.at_once));
       lists.tasks.push_back({step.kind, step.layer, share.first, share.count, step.matrix, step.weights,
-                             offset(step.reads, 0, of_read), offset(step.writes, 0, of_write), step.norm, 0});
+                             offset(step.reads, 0, of_read), offset(step.writes, 0, of_write), step.norm});
     }
   }
   return lists;

@@ -21,6 +21,10 @@ inline constexpr int kWarps = 8;           ///< of a worker, that compute
 inline constexpr int kStageFragments = 2;  ///< of a warp
 inline constexpr int kFragmentBytes = 16 * 16 * 2;
 inline constexpr int kMostPassStages = 20;
+/// Of a worker for so many columns. A pass of a vector waits in shared memory, of which CDNA3 has 64 KB.
+constexpr int most_pass_stages(int columns, bool bulk_copy) {
+  return bulk_copy || columns <= 4 ? kMostPassStages : kMostPassStages / 2;
+}
 inline constexpr int kMostPassTiles =
     4;  ///< of a worker, in a matrix of several passes: their sums wait in shared memory
 
@@ -53,9 +57,10 @@ constexpr int owner_of(int total, int workers, int number) {
 
 struct MatrixShape {
   std::int32_t tiles;
-  std::int32_t stages;  ///< of a tile
+  std::int32_t stages;                     ///< of a tile
+  std::int32_t at_once = kMostPassStages;  ///< stages of a pass, at most
 
-  constexpr int passes() const { return (stages + kMostPassStages - 1) / kMostPassStages; }
+  constexpr int passes() const { return (stages + at_once - 1) / at_once; }
   /// Stages of a tile in each pass but the last.
   constexpr int pass_stages() const { return (stages + passes() - 1) / passes(); }
   constexpr int stages_of(int pass) const {
@@ -137,11 +142,11 @@ struct ProjectShared {
     return partials(kSumBuffers, 0) + tile * kTile;
   }                                                   ///< the same, of earlier passes
   static constexpr int kRing = kept(kMostPassTiles);  ///< mbarriers of the buffers
-  /// A warp's part of a pass, where registers do not hold it: [fragments][columns][16] bf16.
+  /// A warp's part of a pass: [fragments][columns][16] bf16.
   static constexpr int vector(int warp) {
-    return kRing + kSumBuffers * 16 + warp * kMostPassStages * kStageFragments * columns * 32;
+    return kRing + kSumBuffers * 16 + warp * most_pass_stages(columns, bulk_copy) * kStageFragments * columns * 32;
   }
-  static constexpr int kBytes = vector(bulk_copy ? kWarps : 0);
+  static constexpr int kBytes = vector(kWarps);
 };
 
 /// A task, as a worker reads it. What the operands are depends on the kind.
@@ -152,7 +157,6 @@ struct alignas(16) Task {
   std::int64_t weights;       ///< the matrix, in bytes from the weights' begin
   std::int64_t in, out;       ///< packets, in bytes in the heap
   std::int64_t norm;          ///< a vector of bf16 that `out` is multiplied by, in bytes from the weights' begin
-  std::int64_t unused;
 };
 static_assert(sizeof(Task) == 64);
 

@@ -77,32 +77,17 @@ struct PassPackets {
     const int stage = number / kOfStage, in_stage = number % kOfStage;
     return std::int64_t{first + stage} * (kStageColumns / 4 * columns) + warp_index() * kOfStage + in_stage;
   }
-
-  /// [warp] Waits for the warp's packets group * kGroup * warp size on, kGroup of each lane, of `count` in all.
-  template <int kGroup>
-  static FARWARP_DEVICE void wait(Call& call, std::int64_t vector, int first, int group, int count,
-                                  std::uint64_t (&data)[kGroup], std::uint32_t site) {
-    Global<Packet> from[kGroup];
-    std::uint32_t wanted = 0;
-#pragma unroll
-    for (int i = 0; i < kGroup; ++i) {
-      const int number = (group * kGroup + i) * Target::kWarpSize + lane_index();
-      from[i] = vector_at(call.view, vector) + at(first, number);
-      if (number < count) wanted |= 1u << i;
-    }
-    wait_packets<1>(call, from, wanted, data, Wait{.site = site, .peer = call.view.rank});
-    warp_sync();  // lanes leave the wait one by one: without it each would do the rest alone
-  }
 };
 
-/// What a warp multiplies in a pass: for each of its fragments, the lane's part of the activations. On Hopper they wait in shared memory: registers for
-/// them would be spilled, and what is spilled is in L2, because the ring leaves no L1.
-template <int columns, bool in_shared = Target::kHasBulkCopy>
+/// What a warp multiplies in a pass: for each of its fragments, the lane's part of the activations, in shared memory. Registers for them would be
+/// spilled; on Hopper what is spilled is in L2, because the ring leaves no L1.
+template <int columns>
 class PassVector {
  public:
   /// `memory`: laid out as ProjectShared.
   FARWARP_DEVICE explicit PassVector(Shared<std::byte> memory)
-      : words_(reinterpret_cast<std::uint64_t*>((memory + ProjectShared<columns, true>::vector(warp_index())).raw)) {}
+      : words_(reinterpret_cast<std::uint64_t*>(
+            (memory + ProjectShared<columns, Target::kHasBulkCopy>::vector(warp_index())).raw)) {}
 
   /// [warp] Waits for the warp's part of a pass: `stages` stages from `first` on.
   FARWARP_DEVICE void wait(Call& call, std::int64_t vector, int first, int stages, std::uint32_t site) {
@@ -127,42 +112,6 @@ class PassVector {
   static_assert(kMostPassStages * PassPackets<columns>::kOfStage < 64 * Target::kWarpSize);
 
   Shared<std::uint64_t> words_;
-};
-
-template <int columns>
-class PassVector<columns, false> {
- public:
-  FARWARP_DEVICE explicit PassVector(Shared<std::byte>) {}
-
-  FARWARP_DEVICE void wait(Call& call, std::int64_t vector, int first, int stages, std::uint32_t site) {
-    constexpr int kOfFragment = PassPackets<columns>::kOfFragment;
-    const int count = stages * PassPackets<columns>::kOfStage;
-    std::uint64_t packets[kGroups * kGroup];
-#pragma unroll
-    for (int group = 0; group < kGroups; ++group) {
-      std::uint64_t data[kGroup] = {};
-      if (group * kGroup * Target::kWarpSize < count)
-        PassPackets<columns>::wait(call, vector, first, group, count, data, site);
-#pragma unroll
-      for (int i = 0; i < kGroup; ++i) packets[group * kGroup + i] = data[i];
-    }
-#pragma unroll
-    for (int i = 0; i < kFragments; ++i) {
-      const int lane =
-          i * kOfFragment % Target::kWarpSize + operand_column(lane_index()) * 4 + operand_four(lane_index());
-      const std::uint64_t four = shuffle(packets[i * kOfFragment / Target::kWarpSize], lane % Target::kWarpSize);
-      fragments_[i] = operand_column(lane_index()) < columns ? four : 0;
-    }
-  }
-  FARWARP_DEVICE std::uint64_t operator[](int fragment) const { return fragments_[fragment]; }
-
- private:
-  static constexpr int kFragments = kMostPassStages * kStageFragments;
-  static constexpr int kLoads =
-      (kMostPassStages * PassPackets<columns>::kOfStage + Target::kWarpSize - 1) / Target::kWarpSize;
-  static constexpr int kGroup = kLoads < 10 ? kLoads : 10, kGroups = (kLoads + kGroup - 1) / kGroup;
-
-  std::uint64_t fragments_[kFragments];
 };
 
 }  // namespace farwarp::FARWARP_TARGET::fleet

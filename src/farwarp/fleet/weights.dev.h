@@ -207,11 +207,10 @@ class WeightReader {
   }
   template <class Use>
   FARWARP_DEVICE void read_memory(const Task& task, int pass, int tile, const Use& use) {
-    constexpr int kTogether = 4;  ///< stages whose loads are in flight together
-    static_assert(kMostPassStages % kTogether == 0);
+    constexpr int kTogether = 8;  ///< stages whose loads are in flight together
     const int stages = task.matrix.stages_of(pass);
-#pragma unroll
-    for (int group = 0; group < kMostPassStages; group += kTogether) {
+#pragma unroll 1
+    for (int group = 0; group < stages; group += kTogether) {
       Fragment fragments[kTogether * kStageFragments] = {};
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) {
@@ -227,7 +226,6 @@ class WeightReader {
       for (int i = 0; i < kTogether * kStageFragments; ++i) {
         if (group + i / kStageFragments < stages) use(group * kStageFragments + i, fragments[i]);
       }
-      schedule_fence();  // else the compiler moves more loads up than there are registers for
     }
   }
 

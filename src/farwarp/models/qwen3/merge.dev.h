@@ -43,24 +43,28 @@ class HeadMerge {
     const Args& args = context_.args;
     const int first = warp_index() % kTeam * kEach, tiles = tiles_of(keys_of(context_.sequence(column)));
     const int splits = tiles < args.splits ? tiles : args.splits;
-    Global<Packet> from[3 * kEach];
-    std::uint64_t data[3 * kEach] = {};
+    constexpr int kStatistics = 2 * kEach;  // lane i has those of split i
+    Global<Packet> from[kStatistics + 1];
+    std::uint64_t data[kStatistics + 1] = {};
     std::uint32_t wanted = 0;
+    const auto partial = [&](int split, int number) {
+      return vector_at(args.view, args.partials) + partial_at(args, column, head, first + split, number);
+    };
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      const Global<Packet> partial = vector_at(args.view, args.partials) + partial_at(args, column, head, first + i, 0);
-      from[3 * i] = partial + args.head_dim / 2;
-      from[3 * i + 1] = partial + 2 * lane_index();
-      from[3 * i + 2] = partial + (2 * lane_index() + 1);
-      if (first + i < splits) wanted |= (lane_has_rows() ? 7u : 1u) << (3 * i);
+      from[2 * i] = partial(i, 2 * lane_index());
+      from[2 * i + 1] = partial(i, 2 * lane_index() + 1);
+      if (first + i < splits && lane_has_rows()) wanted |= 3u << (2 * i);
     }
+    from[kStatistics] = partial(lane_index() % kEach, args.head_dim / 2);
+    if (lane_index() < kEach && first + lane_index() < splits) wanted |= 1u << kStatistics;
     if (wanted != 0)
       wait_packets<1>(context_.call, from, wanted, data, Wait{.site = kSitePartial, .peer = args.view.rank});
     warp_sync();  // lanes leave the wait one by one
     float maxima[kEach], weights[kEach], highest = kNothing, total = 0, sums[4] = {};
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      unpack(data[3 * i], maxima[i], weights[i]);
+      unpack(shuffle(data[kStatistics], i), maxima[i], weights[i]);
       if (first + i >= splits) maxima[i] = kNothing;
       highest = maximum(highest, maxima[i]);
     }
@@ -72,7 +76,7 @@ class HeadMerge {
 #pragma unroll
       for (int row = 0; row < 4; row += 2) {
         float one, other;
-        unpack(data[3 * i + 1 + row / 2], one, other);
+        unpack(data[2 * i + row / 2], one, other);
         sums[row] = fused_multiply_add(factor, one, sums[row]);
         sums[row + 1] = fused_multiply_add(factor, other, sums[row + 1]);
       }

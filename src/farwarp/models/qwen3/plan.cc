@@ -33,9 +33,7 @@ Status check(const Qwen3Limits& limits) {
   return {};
 }
 
-MatrixShape matrix(int rows, int columns) {
-  return {(rows + fleet::kTileRows - 1) / fleet::kTileRows, columns / fleet::kStageColumns};
-}
+int tiles_of(int rows) { return (rows + fleet::kTileRows - 1) / fleet::kTileRows; }
 
 template <int columns>
 int shared_bytes(bool bulk_copy) {
@@ -135,7 +133,7 @@ class Builder {
   int normed(const char* name) { return buffer(name, fleet::normed_packets(plan_.columns, config_.hidden)); }
   void add(Step step) { graph_.steps.push_back(std::move(step)); }
   void add_matrix(Step step, int rows, int columns) {
-    step.matrix = matrix(rows, columns);
+    step.matrix = {tiles_of(rows), columns / fleet::kStageColumns, plan_.pass_stages};
     step.weights = take(step.matrix.bytes());
     add(std::move(step));
   }
@@ -159,9 +157,10 @@ Result<Qwen3Plan> plan_qwen3(const Qwen3Config& config, const Qwen3Limits& limit
   plan.columns = static_cast<int>(std::bit_ceil(static_cast<unsigned>(limits.sequences)));
   const int most = limits.max_sms == 0 ? shape.multiprocessors : std::min(limits.max_sms, shape.multiprocessors);
   // Every worker has a tile of gate and up in each layer, and of the head: so no worker writes a buffer again before all have read it.
-  plan.workers = std::min(
-      {most, 2 * config.intermediate / fleet::kTileRows, matrix(config.vocabulary, 0).tiles, qwen3::kMostWorkers});
+  plan.workers =
+      std::min({most, 2 * config.intermediate / fleet::kTileRows, tiles_of(config.vocabulary), qwen3::kMostWorkers});
   const TargetTraits& traits = shape.traits;
+  plan.pass_stages = fleet::most_pass_stages(plan.columns, traits.bulk_copy);
   plan.threads = fleet::worker_threads(plan.columns, traits.warp_size, traits.bulk_copy);
   plan.shared_bytes = plan.columns == 1   ? shared_bytes<1>(traits.bulk_copy)
                       : plan.columns == 2 ? shared_bytes<2>(traits.bulk_copy)

@@ -24,6 +24,7 @@ struct Qwen3Plan {
   int workers = 0;
   int threads = 0;
   int shared_bytes = 0;
+  int pass_stages = 0;               ///< fleet::MatrixShape::at_once
   int max_pages = 0;                 ///< of a sequence
   fleet::Graph graph;                ///< offsets of buffers are relative to the first buffer
   int partials = 0, candidates = 0;  ///< which of the graph's buffers
