@@ -1,12 +1,16 @@
-// A worker's list of tasks.
+// A worker's list of tasks, and how its warps get them.
 #pragma once
 
 #include "farwarp/fleet/product.dev.h"
+#include "farwarp/tile/ring.dev.h"
+#include "farwarp/world/device/wait.dev.h"
 
 namespace farwarp::FARWARP_TARGET::fleet {
 
+inline constexpr int kTaskWords = sizeof(Task) / 16;
+
 struct TaskWords {
-  Vec16 of[sizeof(Task) / 16];
+  Vec16 of[kTaskWords];
 };
 
 FARWARP_DEVICE std::uint64_t uniform_half(std::uint64_t word) {
@@ -30,12 +34,48 @@ struct TaskList {
   /// [thread]
   FARWARP_DEVICE TaskWords load_at(int number) const {
     TaskWords words;
-    const Global<const Vec16> from = memory + std::int64_t{number} * static_cast<int>(sizeof(Task) / 16);
+    const Global<const Vec16> from = memory + std::int64_t{number} * kTaskWords;
 #pragma unroll
-    for (int i = 0; i < static_cast<int>(sizeof(Task) / 16); ++i) words.of[i] = load(from + i);
+    for (int i = 0; i < kTaskWords; ++i) words.of[i] = load(from + i);
     return words;
   }
   FARWARP_DEVICE int after(int number) const { return number + 1 < end ? number + 1 : first; }
+};
+
+/// Where there is a loading thread, it hands tasks over in shared memory: a task takes a flight to load, and registers until it begins. `memory`:
+/// kTaskRingBytes.
+struct SharedTasks {
+  Shared<std::byte> memory;
+
+  using Ring = tile::Ring<kTaskSlots>;
+  using Position = tile::RingPosition<kTaskSlots>;
+
+  FARWARP_DEVICE Ring ring() const { return Ring(memory + kTaskSlots * static_cast<int>(sizeof(Task))); }
+  FARWARP_DEVICE Shared<Vec16> words(int slot) const {
+    return Shared<Vec16>(reinterpret_cast<Vec16*>(memory.raw)) + slot * kTaskWords;
+  }
+
+  /// [thread] The loading thread's side. False if a wait has expired.
+  FARWARP_DEVICE bool put(BlockWaits& waits, const WorldView& view, Position& position, const TaskWords& task) const {
+    if (!wait_mbarrier(waits, view, ring().empty(position.stage), position.parity ^ 1)) return false;
+#pragma unroll
+    for (int i = 0; i < kTaskWords; ++i) store(words(position.stage) + i, task.of[i]);
+    mbarrier_arrive(ring().full(position.stage));
+    position.advance();
+    return true;
+  }
+  /// [warp] The other warps' side. False if the wait has expired; `waits` are of these waits alone, so that it is the same task for all warps.
+  FARWARP_DEVICE bool get(BlockWaits& waits, const WorldView& view, Position& position, Task& task) const {
+    if (!wait_mbarrier(waits, view, ring().full(position.stage), position.parity)) return false;
+    TaskWords got;
+#pragma unroll
+    for (int i = 0; i < kTaskWords; ++i) got.of[i] = load(words(position.stage) + i);
+    warp_sync();
+    if (lane_index() == 0) mbarrier_arrive(ring().empty(position.stage));
+    position.advance();
+    task = std::bit_cast<Task>(got);
+    return true;
+  }
 };
 
 }  // namespace farwarp::FARWARP_TARGET::fleet

@@ -37,24 +37,27 @@ FARWARP_DEVICE void store_four(const Call& call, std::int64_t vector, int row, i
 /// is the thread's.
 template <int columns>
 FARWARP_DEVICE float wait_squares(Call& call, std::int64_t vector, int rows, int pair, std::uint32_t site) {
-  constexpr int kLanes = 32, kLoads = kMostPassStages * kStageColumns / kTileRows / kLanes;
-  const int lane = lane_index() % kLanes;
-  Global<Packet> from[kLoads];
-  std::uint64_t data[kLoads] = {};
-  std::uint32_t wanted = 0;
-#pragma unroll
-  for (int i = 0; i < kLoads; ++i) {
-    const int tile = i * kLanes + lane;
-    from[i] = vector_at(call.view, vector) + squares_at(columns, rows, tile, pair);
-    if (tile < rows / kTileRows && pair < column_pairs(columns)) wanted |= 1u << i;
-  }
-  wait_packets<1>(call, from, wanted, data, Wait{.site = site, .peer = call.view.rank});
-  warp_sync();  // lanes leave the wait one by one
+  constexpr int kLanes = 32, kTogether = 5;
+  const int lane = lane_index() % kLanes, tiles = pair < column_pairs(columns) ? rows / kTileRows : 0;
   float first = 0, second = 0;
+#pragma unroll 1
+  for (int begin = 0; begin < rows / kTileRows; begin += kTogether * kLanes) {
+    Global<Packet> from[kTogether];
+    std::uint64_t data[kTogether] = {};
+    std::uint32_t wanted = 0;
 #pragma unroll
-  for (int i = 0; i < kLoads; ++i) {
-    first = add(first, std::bit_cast<float>(static_cast<std::uint32_t>(data[i])));
-    second = add(second, std::bit_cast<float>(static_cast<std::uint32_t>(data[i] >> 32)));
+    for (int i = 0; i < kTogether; ++i) {
+      const int tile = begin + i * kLanes + lane;
+      from[i] = vector_at(call.view, vector) + squares_at(columns, rows, tile, pair);
+      if (tile < tiles) wanted |= 1u << i;
+    }
+    wait_packets<1>(call, from, wanted, data, Wait{.site = site, .peer = call.view.rank});
+    warp_sync();  // lanes leave the wait one by one
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      first = add(first, std::bit_cast<float>(static_cast<std::uint32_t>(data[i])));
+      second = add(second, std::bit_cast<float>(static_cast<std::uint32_t>(data[i] >> 32)));
+    }
   }
 #pragma unroll
   for (int lanes = 1; lanes < kLanes; lanes *= 2) {
@@ -103,18 +106,15 @@ class PassVector {
 
   /// [warp] Waits for the warp's part of a pass: `stages` stages from `first` on.
   FARWARP_DEVICE void wait(Call& call, std::int64_t vector, int first, int stages, std::uint32_t site) {
-    const int count = stages * PassPackets<columns>::kOfStage;
-#pragma unroll 1
-    for (int group = 0; group * kGroup * Target::kWarpSize < count; ++group) {
-      std::uint64_t data[kGroup] = {};
-      PassPackets<columns>::wait(call, vector, first, group, count, data, site);
-#pragma unroll
-      for (int i = 0; i < kGroup; ++i) {
-        const int number = (group * kGroup + i) * Target::kWarpSize + lane_index();
-        if (number < count) store(words_ + number, data[i]);
-      }
-    }
-    warp_sync();
+    const int count = stages * PassPackets<columns>::kOfStage - lane_index();  // of the lane: every warp-size-th
+    const int loads = count > 0 ? (count + Target::kWarpSize - 1) / Target::kWarpSize : 0;
+    const Global<Packet> packets = vector_at(call.view, vector);
+    wait_each_packet<kTogether>(
+        call, (std::uint64_t{1} << loads) - 1,
+        [&](int i) { return packets + PassPackets<columns>::at(first, i * Target::kWarpSize + lane_index()); },
+        [&](int i, std::uint64_t data) { store(words_ + (i * Target::kWarpSize + lane_index()), data); },
+        Wait{.site = site, .peer = call.view.rank});
+    warp_sync();  // also because lanes leave the wait one by one: without it each would do the rest alone
   }
   FARWARP_DEVICE std::uint64_t operator[](int fragment) const {
     const int column = operand_column(lane_index());
@@ -123,7 +123,8 @@ class PassVector {
   }
 
  private:
-  static constexpr int kGroup = columns < 4 ? 5 : 10;  ///< a wait is a flight
+  static constexpr int kTogether = columns == 1 ? 5 : 8;
+  static_assert(kMostPassStages * PassPackets<columns>::kOfStage < 64 * Target::kWarpSize);
 
   Shared<std::uint64_t> words_;
 };

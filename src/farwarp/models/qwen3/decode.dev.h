@@ -21,6 +21,33 @@ FARWARP_DEVICE std::uint32_t tag_of(const Args& args, std::uint32_t first_tag, i
   return first_tag + static_cast<std::uint32_t>(token * (args.layers + 1) + layer);
 }
 
+template <int columns>
+FARWARP_DEVICE SharedTasks shared_tasks(const Context<columns>& context) {
+  return {context.memory + Layout<columns>::kTasks};
+}
+
+/// A warp's way through the tasks.
+template <int columns>
+class NextTasks {
+ public:
+  FARWARP_DEVICE NextTasks(const Context<columns>& context, const TaskList& list) : context_(context), list_(list) {}
+
+  FARWARP_DEVICE void begin_token() { waits_.until = 0; }  // the deadline is of a token, not of the launch
+  /// [warp] Task `number`, which comes after the last one that the warp has got. False if the wait has expired: all warps of the block must then end.
+  FARWARP_DEVICE bool get(int number, Task& task) {
+    if constexpr (Target::kHasBulkCopy) return shared_tasks(context_).get(waits_, context_.args.view, position_, task);
+    task = uniform_task(list_.load_at(number));
+    return true;
+  }
+  FARWARP_DEVICE const BlockWaits& waits() const { return waits_; }
+
+ private:
+  const Context<columns>& context_;
+  const TaskList& list_;
+  SharedTasks::Position position_;
+  BlockWaits waits_;
+};
+
 /// [the warps that compute] The number of tokens that have been decoded.
 template <int columns>
 FARWARP_DEVICE int decode_tokens(const Context<columns>& context, WeightReader<columns>& weights,
@@ -30,15 +57,18 @@ FARWARP_DEVICE int decode_tokens(const Context<columns>& context, WeightReader<c
   Steps<columns> steps(context, weights);
   const std::uint64_t budget = call.deadline_ns - call.started_ns;
   const std::uint32_t first_tag = call.epoch;
-  constexpr bool kPrefetch = Target::kHasBulkCopy;  // CDNA's registers are full
-  TaskWords next{};
-  if (kPrefetch) next = tasks.load_at(tasks.first);
+  NextTasks<columns> next(context, tasks);
   for (int token = 0; token < args.tokens; ++token) {
     call.deadline_ns = nanoseconds() + budget;
-    weights.waits().until = 0;  // the deadline is of a token, not of the launch
+    weights.waits().until = 0;
+    next.begin_token();
     for (int number = tasks.first; number < tasks.end; ++number) {
-      const Task task = uniform_task(kPrefetch ? next : tasks.load_at(number));
-      if (kPrefetch) next = tasks.load_at(tasks.after(number));  // while this task is done
+      Task task;
+      if (!next.get(number, task)) {
+        weights.waits() = next.waits();
+        call.live = false;
+        return token + 1;
+      }
       call.epoch = tag_of(args, first_tag, token, task.layer);
       steps.run(task, token);
       if (weights.waits().expired) call.live = false;
@@ -69,13 +99,17 @@ FARWARP_DEVICE void finish_tiles(const Context<columns>& context, const TaskList
   Finisher<columns> finisher(context, thread_index() - kWorkerThreads);
   const std::uint64_t budget = call.deadline_ns - call.started_ns;
   const std::uint32_t first_tag = call.epoch;
-  TaskWords next = tasks.load_at(tasks.first);
+  NextTasks<columns> next(context, tasks);
   for (int token = 0; token < args.tokens; ++token) {
     call.deadline_ns = nanoseconds() + budget;
     waits.until = 0;
+    next.begin_token();
     for (int number = tasks.first; number < tasks.end; ++number) {
-      const Task task = uniform_task(next);
-      next = tasks.load_at(tasks.after(number));
+      Task task;
+      if (!next.get(number, task)) {
+        waits = next.waits();
+        return;
+      }
       call.epoch = tag_of(args, first_tag, token, task.layer);
       if (static_cast<Kind>(task.kind) == Kind::kEmbed) {
         finisher.embed(task);
@@ -87,19 +121,22 @@ FARWARP_DEVICE void finish_tiles(const Context<columns>& context, const TaskList
   }
 }
 
-/// [thread] Loads the weights, keys and values of all tasks.
+/// [thread] Hands over all tasks, and loads their weights, keys and values.
 template <int columns>
 FARWARP_DEVICE void load_weights(const Context<columns>& context, const TaskList& tasks, BlockWaits& reported) {
   const Args& args = context.args;
   WeightLoader<columns> loader(args.view, context.memory, Global<const std::byte>(args.weights));
   PageLoader<columns> pages(context);
+  SharedTasks::Position position;
   TaskWords next = tasks.load_at(tasks.first);
   for (int token = 0; token < args.tokens; ++token) {
     bool ok = true;
     loader.waits().until = 0;
     for (int number = tasks.first; number < tasks.end && ok; ++number) {
+      ok = shared_tasks(context).put(loader.waits(), args.view, position, next);
       const Task task = std::bit_cast<Task>(next);
       next = tasks.load_at(tasks.after(number));  // while this task is loaded
+      if (!ok) break;
       if (static_cast<Kind>(task.kind) == Kind::kAttend) ok = pages.load(loader, task.layer);
       if (task.matrix.stages > 0) ok = loader.load(task);
     }
@@ -117,6 +154,7 @@ FARWARP_DEVICE void decode(const Args& args) {
       mbarrier_init(word_at<Mbarrier>(memory, Layout<columns>::kDecided), 1);
       weight_ring<columns>(memory).initialise(kWarps);
       SharedSums<columns>{memory + Layout<columns>::kProject}.initialise();
+      SharedTasks{memory + Layout<columns>::kTasks}.ring().initialise(block_threads(columns) / Target::kWarpSize - 1);
     }
   }
   Call call = begin_call(args.view, args.slot, 0);

@@ -21,10 +21,13 @@ struct SharedLayout {
   static constexpr int kBest = kNewValue + kMostHeadDim * 2;  ///< [warps][columns]: logit, token
   static constexpr int kSequences = kBest + fleet::kWarps * fleet::kMostColumns * 8;  ///< SequenceState [columns]
   static constexpr int kStop =
-      kSequences + fleet::kMostColumns * 16;  ///< a word: 1 if this launch ends with this token
-  static constexpr int kDecided = kStop + 8;  ///< an mbarrier: tokens whose kStop is known
+      kSequences + fleet::kMostColumns * 16;                    ///< a word: 1 if this launch ends with this token
+  static constexpr int kDecided = kStop + 8;                    ///< an mbarrier: tokens whose kStop is known
+  static constexpr int kTasks = (kDecided + 8 + 15) / 16 * 16;  ///< tasks that the loading thread hands over
   static constexpr int kOutputs =
-      kDecided + 8;  ///< without a ring: [warps][head_dim][group] fp32, of a split; else they are in its stages
+      kTasks + (bulk_copy
+                    ? fleet::kTaskRingBytes
+                    : 0);  ///< without a ring: [warps][head_dim][group] fp32, of a split; else they are in its stages
   static constexpr int kBytes = kOutputs + (bulk_copy ? 0 : fleet::kWarps * kMostHeadDim * kMostGroup * 4);
 };
 static_assert(SharedLayout<8, true>::kBytes <= 232448 && SharedLayout<4, true>::kBytes <= 232448 &&

@@ -99,6 +99,43 @@ FARWARP_DEVICE bool wait_packets(Call& call, const Global<Packet> (&from)[count]
   return false;
 }
 
+/// [thread] wait_packets() for more packets than registers hold: bit i of `wanted` stands for the packet at from(i), and take(i, data) is called once
+/// it has arrived. `together` packets are loaded before any of them is tested. What has arrived is not loaded again, so a late packet delays no other.
+template <int together, class From, class Take>
+FARWARP_DEVICE bool wait_each_packet(Call& call, std::uint64_t wanted, const From& from, const Take& take, Wait wait) {
+  const std::uint64_t deadline = call.deadline_ns + wait.depth * call.grace_ns;
+  std::uint64_t missing = wanted;
+  for (std::uint32_t tries = 0; call.live; ++tries) {
+    std::uint64_t seen = 0;
+    const void* addresses[3] = {abort_cell(call).raw, nullptr, nullptr};
+#pragma unroll 1
+    for (int first = 0; first < 64 && missing >> first != 0; first += together) {
+      Packet packets[together] = {};
+#pragma unroll
+      for (int i = 0; i < together; ++i) {
+        if (missing >> (first + i) & 1) packets[i] = load_packet(from(first + i));
+      }
+#pragma unroll
+      for (int i = 0; i < together; ++i) {
+        if (!(missing >> (first + i) & 1)) continue;
+        if (packet_has_tag(packets[i], call.epoch)) {
+          take(first + i, packet_data(packets[i]));
+          missing &= ~(std::uint64_t{1} << (first + i));
+        } else {
+          const std::uint64_t half = packets[i].lo >> 32;
+          seen = half != call.epoch ? half : packets[i].hi >> 32;
+          addresses[1] = &from(first + i).raw->lo;  // all must arrive, so it does not matter which one is watched
+          addresses[2] = &from(first + i).raw->hi;
+        }
+      }
+    }
+    if (missing == 0) return true;
+    if (park(addresses, 3, deadline, tries)) [[unlikely]]
+      may_wait_on(call, wait, call.epoch, seen);
+  }
+  return false;
+}
+
 // How wait_leading() polls. Cells that peers write: relaxed loads, then one acquire. Cells of device scope, which blocks of this launch
 // write: each poll is an acquire load. A separate acquire would add a round trip before the data can be read; the invalidation of L1 by
 // each poll costs a loader warp nothing, since it keeps nothing there.
