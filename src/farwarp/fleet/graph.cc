@@ -45,6 +45,20 @@ class Unrolled {
       }
     }
   }
+  /// Whether all ranks have added the sums that were in the buffer before when step `number` sends: another step that adds sums of the same tiles
+  /// has ended in between. To end, a worker needs each rank's sums, which the peer's worker with the same tiles sends after it has added those before.
+  bool rank_sums_collected(int number) const {
+    std::set<int> ended;
+    add_ended(number, false, ended);
+    bool other = false;
+    for (int earlier = number - 1; earlier >= 0; --earlier) {
+      const Step& before = step(earlier);
+      if (before.rank_sums == step(number).rank_sums) return other;
+      other = other ||
+              (before.rank_sums >= 0 && before.matrix.tiles == step(number).matrix.tiles && ended.contains(earlier));
+    }
+    return true;
+  }
 
  private:
   const Graph& graph_;
@@ -96,6 +110,9 @@ Status Graph::check(const std::vector<int>& first_inputs) const {
         return invalid_argument(
             fmt::format("step {} writes {}, which no step reads", unrolled.step(before).name, name(buffer)));
     }
+    if (step.rank_sums >= 0 && !unrolled.rank_sums_collected(number))
+      return invalid_argument(fmt::format("step {} sends partial sums to {}, while a rank may still add those before",
+                                          step.name, name(step.rank_sums)));
   }
   return {};
 }
@@ -151,7 +168,8 @@ Result<TaskLists> plan_static(const Graph& graph, int workers) {
             "more than {} stages",
             step.name, step.matrix.tiles, step.matrix.stages, workers, kMostPassTiles, step.matrix.at_once));
       lists.tasks.push_back({step.kind, step.layer, share.first, share.count, step.matrix, step.weights,
-                             offset(step.reads, 0, of_read), offset(step.writes, 0, of_write), step.norm});
+                             offset(step.reads, 0, of_read), offset(step.writes, 0, of_write), step.norm,
+                             step.rank_sums < 0 ? 0 : graph.buffers[static_cast<std::size_t>(step.rank_sums)].offset});
     }
   }
   return lists;

@@ -32,6 +32,7 @@ struct Step {
   int units = 0;             ///< tasks of a step without a matrix, for printing
   std::vector<Read> reads;   ///< the first is Task::in
   std::vector<int> writes;   ///< the first is Task::out
+  int rank_sums = -1;        ///< the buffer of all ranks' partial sums; -1: sums are whole
 };
 
 struct Graph {
@@ -40,8 +41,8 @@ struct Graph {
       steps;  ///< in the order in which each worker does its tasks; after the last follows the first, of the next token
 
   /// Names what is wrong: a step that reads what no earlier step writes (each worker would wait for itself or for a later step), a buffer that no
-  /// step reads, or a buffer that a step writes again while an earlier version may still be read. `first_inputs`: buffers that the token before
-  /// has written.
+  /// step reads, or a buffer that a step writes again while an earlier version may still be read, also on another rank. `first_inputs`: buffers
+  /// that the token before has written.
   Status check(const std::vector<int>& first_inputs) const;
   /// A line for each step: its tasks, what its matrix weighs, what it reads and writes.
   std::string to_string(int workers) const;

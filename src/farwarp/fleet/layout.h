@@ -121,6 +121,15 @@ constexpr std::int64_t squares_at(int columns, int rows, int tile, int pair) {
 }
 constexpr std::int64_t normed_packets(int columns, int rows) { return squares_at(columns, rows, rows / kTileRows, 0); }
 
+// Several ranks with a share each of a matrix's columns have partial sums, fp32. Each sends its own to every rank: a packet for two rows.
+/// Row `row`, which is even, of rank `source`'s sums.
+constexpr std::int64_t rank_sums_at(int columns, int tiles, int source, int tile, int column, int row) {
+  return ((std::int64_t{source} * tiles + tile) * columns + column) * (kTileRows / 2) + row / 2;
+}
+constexpr std::int64_t rank_sums_packets(int columns, int tiles, int ranks) {
+  return rank_sums_at(columns, tiles, ranks, 0, 0, 0);
+}
+
 inline constexpr int kSumBuffers = 2;  ///< of partial sums
 
 /// Threads that finish a tile: one for each sum, in whole warps.
@@ -157,8 +166,10 @@ struct alignas(16) Task {
   std::int64_t weights;       ///< the matrix, in bytes from the weights' begin
   std::int64_t in, out;       ///< packets, in bytes in the heap
   std::int64_t norm;          ///< a vector of bf16 that `out` is multiplied by, in bytes from the weights' begin
+  std::int64_t
+      rank_sums;  ///< packets, in bytes in the heap of every rank: sums of all ranks are added; 0: sums are whole
 };
-static_assert(sizeof(Task) == 64);
+static_assert(sizeof(Task) == 80);
 
 inline constexpr int kTaskSlots = 4;  ///< of tasks that a worker's loading thread hands over
 inline constexpr int kTaskRingBytes = kTaskSlots * (static_cast<int>(sizeof(Task)) + 16);

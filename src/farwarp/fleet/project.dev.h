@@ -179,8 +179,11 @@ class TileFinisher {
     epilogue.take(four);
   }
 
- private:
   FARWARP_DEVICE bool exists() const { return column_ < columns; }
+  FARWARP_DEVICE int column() const { return column_; }
+  FARWARP_DEVICE int row() const { return row_; }  ///< of a tile
+
+ private:
   FARWARP_DEVICE bool first() const { return exists() && row_ % 4 == 0; }
 
   SharedSums<columns> shared_;

@@ -108,7 +108,7 @@ class PassVector {
   }
 
  private:
-  static constexpr int kTogether = columns == 1 ? 5 : 8;
+  static constexpr int kTogether = columns == 1 || !Target::kHasBulkCopy ? 5 : 8;  ///< CDNA has no registers for more
   static_assert(kMostPassStages * PassPackets<columns>::kOfStage < 64 * Target::kWarpSize);
 
   Shared<std::uint64_t> words_;

@@ -23,6 +23,7 @@ enum Site : std::uint32_t {
   kSiteCandidate,
   kSiteWeights,
   kSiteLogits,
+  kSiteRankSums,
   kSites
 };
 inline constexpr const char* kSiteNames[kSites] = {"the input of q, k, v",
@@ -35,7 +36,8 @@ inline constexpr const char* kSiteNames[kSites] = {"the input of q, k, v",
                                                    "the input of the head",
                                                    "a worker's best token",
                                                    "a stage of weights",
-                                                   "a logit"};
+                                                   "a logit",
+                                                   "the partial sums of a rank"};
 
 inline constexpr int kPageKeys = 16;
 inline constexpr int kTileKeys = 128;  ///< keys that a worker attends to at once
@@ -83,9 +85,11 @@ struct Args {
   const std::int32_t* prompts;  ///< [columns][max_prompt]
   std::int32_t* sampled;        ///< [columns][tokens], columns sampled_pitch apart
   std::int32_t sampled_pitch;
-  float* logits;  ///< [tokens][columns][vocabulary], or null
-  std::int32_t layers, hidden, query_heads, kv_heads, head_dim, intermediate, vocabulary;
-  std::int32_t workers;  ///< of all launches but that of the last step alone, which has one
+  float* logits;  ///< [tokens][columns][vocabulary], or null; a rank stores those of its tokens
+  std::int32_t layers, hidden, head_dim, vocabulary;
+  std::int32_t query_heads, kv_heads, intermediate;  ///< of this rank
+  std::int32_t first_token;                          ///< of this rank's rows of the head
+  std::int32_t workers;                              ///< of all launches but that of the last step alone, which has one
   std::int32_t pages, max_pages, max_prompt;
   std::int32_t splits;     ///< of a sequence: tile i of its keys is of split i % splits
   std::int32_t end_token;  ///< ends a sequence; -1: none
@@ -93,7 +97,7 @@ struct Args {
   float scale_log2;  ///< of scores: head_dim^-0.5 * log2(e)
   std::int64_t
       partials;  ///< packets [columns][query_heads][splits][head_dim / 2 + 1]: pairs of fp32, then maximum and sum
-  std::int64_t candidates;  ///< packets [workers][columns]: logit, token
+  std::int64_t candidates;  ///< packets [ranks][workers][columns]: logit, token
 };
 
 }  // namespace farwarp::qwen3

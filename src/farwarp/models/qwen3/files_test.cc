@@ -132,7 +132,7 @@ std::string folder_with(const Tensors& tensors, const json& config, int files = 
 
 class Qwen3Files : public WorldTestOf<TargetKind> {
  protected:
-  /// The bits of the logits of two tokens.
+  /// The bits of the logits of two tokens; those of other ranks' tokens are zeros.
   static std::vector<std::byte> logits_of(Result<Qwen3Decoder> decoder, World& world, Stream stream) {
     EXPECT_TRUE(decoder.ok()) << decoder.status().to_string();
     if (!decoder.ok()) return {};
@@ -142,7 +142,8 @@ class Qwen3Files : public WorldTestOf<TargetKind> {
     const harness::DeviceBuffer logits = harness::buffer_of(world.device(), bytes.size()),
                                 sampled = harness::buffer_of(world.device(), kTokens * 4);
     const std::int32_t prompt[] = {5, 7};
-    Status status = decoder->start(0, prompt, stream);
+    Status status = world.device().fill(logits.get(), 0, bytes.size(), stream);
+    if (status.ok()) status = decoder->start(0, prompt, stream);
     if (status.ok())
       status = decoder->decode({.tokens = kTokens, .sampled = sampled.as<std::int32_t>(), .logits = logits.as<float>()},
                                stream);
@@ -165,6 +166,17 @@ TEST_P(Qwen3Files, GiveTheSameBitsAsTheSameWeightsFromASeed) {
       const std::string folder = folder_with(tensors_of(config), config_json(config), files);
       EXPECT_EQ(logits_of(Qwen3Decoder::create(world, folder, limits), world, stream), expected) << files;
     }
+  });
+}
+
+/// Each rank takes its part of the files.
+TEST_P(Qwen3Files, GiveTheSameBitsOnTwoRanks) {
+  const Qwen3Config config = *qwen3_config("nano4");
+  const std::string folder = folder_with(tensors_of(config), config_json(config));
+  on_streams(2, options(), [&](World& world, Stream stream) {
+    const Qwen3Limits limits{.positions = 16, .max_sms = 2};
+    const auto expected = logits_of(Qwen3Decoder::create_random(world, config, limits, kSeed), world, stream);
+    EXPECT_EQ(logits_of(Qwen3Decoder::create(world, folder, limits), world, stream), expected);
   });
 }
 

@@ -53,14 +53,17 @@ FARWARP_DEVICE float store_hidden(const Context<columns>& context, const Call& c
   store(residual_at<columns>(context.args, row, column), four);
   return squares;
 }
+FARWARP_DEVICE std::uint64_t pack_two(float first, float second) {
+  return std::bit_cast<std::uint32_t>(first) | static_cast<std::uint64_t>(std::bit_cast<std::uint32_t>(second)) << 32;
+}
+
 /// [thread] The squares of a tile of two columns.
 template <int columns>
 FARWARP_DEVICE void store_squares(const Context<columns>& context, const Call& call, std::int64_t vector, int tile,
                                   int pair, float first, float second) {
   store_packet(
       peer_address<Packet>(call.view, call.view.rank, vector) + squares_at(columns, context.args.hidden, tile, pair),
-      std::bit_cast<std::uint32_t>(first) | static_cast<std::uint64_t>(std::bit_cast<std::uint32_t>(second)) << 32,
-      call.epoch);
+      pack_two(first, second), call.epoch);
 }
 
 template <int columns>
@@ -96,27 +99,22 @@ class Finisher {
   }
   /// [warp]
   FARWARP_DEVICE void end_task() {
-    if (kind() == Kind::kHead) store_candidates();
+    if (kind() == Kind::kHead) send_candidates();
+    if (task_.rank_sums != 0) add_ranks();
   }
 
   // The epilogue.
   FARWARP_DEVICE const WorldView& view() const { return context_.args.view; }
   FARWARP_DEVICE void prepare(int tile, int row, int column) {
-    if (!has_residual()) return;
-    if (kind() == Kind::kEmbed) {
-      const Args& args = context_.args;
-      const std::int64_t token = context_.sequence(column).token;
-      old_ = load(Global<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>(args.embedding)) +
-                  (token * args.hidden + tile * kTileRows + row) / 4);
-    } else {
-      old_ = load(residual_at<columns>(context_.args, tile * kTileRows + row, column));
-    }
-    norm_ = load(context_.parameter(task_.norm) + (tile * kTileRows + row) / 4);
+    if (!has_residual() || task_.rank_sums != 0) return;
+    load_residual(tile, row, column);
   }
   /// [warp]
   FARWARP_DEVICE void take(const FourSums& four) {
     const int row = four.tile * kTileRows + four.row;
-    if (has_residual()) {
+    if (task_.rank_sums != 0) {
+      send_sums(four);
+    } else if (has_residual()) {
       add_residual(four);
     } else if (!four.first) {
       return;
@@ -134,6 +132,72 @@ class Finisher {
   FARWARP_DEVICE Kind kind() const { return static_cast<Kind>(task_.kind); }
   FARWARP_DEVICE bool has_residual() const {
     return kind() == Kind::kOut || kind() == Kind::kDown || kind() == Kind::kEmbed;
+  }
+
+  FARWARP_DEVICE void load_residual(int tile, int row, int column) {
+    if (kind() == Kind::kEmbed) {
+      const Args& args = context_.args;
+      const std::int64_t token = context_.sequence(column).token;
+      old_ = load(Global<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>(args.embedding)) +
+                  (token * args.hidden + tile * kTileRows + row) / 4);
+    } else {
+      old_ = load(residual_at<columns>(context_.args, tile * kTileRows + row, column));
+    }
+    norm_ = load(context_.parameter(task_.norm) + (tile * kTileRows + row) / 4);
+  }
+  /// [warp] Sends a tile's sums to all ranks. Of the four threads of four rows, two have the first two rows, for half of the ranks each.
+  FARWARP_DEVICE void send_sums(const FourSums& four) const {
+    if (four.column >= columns) return;
+    const WorldView& view = context_.args.view;
+    const bool later = lane_index() % 2 != 0;
+    const std::int64_t at =
+        rank_sums_at(columns, task_.matrix.tiles, view.rank, four.tile, four.column, four.row + (later ? 2 : 0));
+    const std::uint64_t two = pack_two(later ? four.sums[2] : four.sums[0], later ? four.sums[3] : four.sums[1]);
+    for (int peer = lane_index() / 2 % 2; peer < view.size; peer += 2)
+      store_packet(peer_address<Packet>(view, peer, task_.rank_sums) + at, two, context_.call.epoch);
+  }
+
+  /// [warp] Adds the sums of all ranks, two tiles at once: of the four threads of four rows, two have a tile, and each has two of its rows. All ranks add
+  /// in the same order, so they get the same bits.
+  FARWARP_DEVICE void add_ranks() {
+    constexpr int kTogether = 4;  ///< ranks
+    const WorldView& view = context_.args.view;
+    const int row = finisher_.row() / 4 * 4, column = finisher_.column();
+    const int half = lane_index() / 2 % 2;
+    const bool later = lane_index() % 2 != 0;
+    // Waits on peers end before those on this rank's workers, so the ledger names the missing peer.
+    Call call = context_.call;
+    call.deadline_ns -= call.grace_ns;
+#pragma unroll 1
+    for (int number = 0; number < task_.count; number += 2) {
+      const int tile = task_.first + number + half;
+      const bool exists = finisher_.exists() && number + half < task_.count;
+      if (exists && !later) load_residual(tile, row, column);
+      FourSums four{exists && !later, tile, row, column, {}, {}};
+#pragma unroll 1
+      for (int first = 0; first < view.size; first += kTogether) {
+        Global<Packet> from[kTogether];
+        std::uint64_t data[kTogether] = {};
+        std::uint32_t wanted = 0;
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i) {
+          from[i] = vector_at(view, task_.rank_sums) +
+                    rank_sums_at(columns, task_.matrix.tiles, first + i, tile, column, row + (later ? 2 : 0));
+          if (exists && first + i < view.size) wanted |= 1u << i;
+        }
+        wait_packets<1>(call, from, wanted, data, Wait{.site = kSiteRankSums, .peer = -1 - first});
+        warp_sync();  // lanes leave the wait one by one
+#pragma unroll
+        for (const std::uint64_t two : data) {
+          four.sums[0] = add(four.sums[0], std::bit_cast<float>(static_cast<std::uint32_t>(two)));
+          four.sums[1] = add(four.sums[1], std::bit_cast<float>(static_cast<std::uint32_t>(two >> 32)));
+        }
+      }
+      four.sums[2] = shuffle_xor(four.sums[0], 1);
+      four.sums[3] = shuffle_xor(four.sums[1], 1);
+      add_residual(four);
+    }
+    context_.call.live = call.live;
   }
 
   FARWARP_DEVICE void add_residual(const FourSums& four) const {
@@ -171,26 +235,26 @@ class Finisher {
     const Args& args = context_.args;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int token = four.tile * kTileRows + four.row + i;
+      const int token = args.first_token + four.tile * kTileRows + four.row + i;
       if (token >= args.vocabulary) continue;
       best_.take(Candidate::of(four.sums[i], token));
       if (args.logits != nullptr)
         store(Global<float>(args.logits) + ((std::int64_t{number_} * columns + four.column) * args.vocabulary + token),
               four.sums[i]);
     }
-    column_ = four.column;
   }
 
-  /// The best token of each column among the worker's, for all workers. A column's candidates are on 16 lanes.
-  FARWARP_DEVICE void store_candidates() {
+  /// The best token of each column among the worker's, for all workers of all ranks. A column's candidates are on 16 lanes.
+  FARWARP_DEVICE void send_candidates() {
     const Args& args = context_.args;
 #pragma unroll
     for (int lanes = 1; lanes < kTileRows; lanes *= 2)
       best_.take(Candidate::unpack(shuffle_xor(best_.packed(), lanes)));
-    if (column_ >= 0 && lane_index() % kTileRows == 0)
-      store_packet(
-          peer_address<Packet>(args.view, args.view.rank, args.candidates) + (block_index() * columns + column_),
-          best_.packed(), context_.call.epoch);
+    const int peer = lane_index() % kTileRows;
+    if (finisher_.exists() && peer < args.view.size)
+      store_packet(peer_address<Packet>(args.view, peer, args.candidates) +
+                       ((args.view.rank * args.workers + block_index()) * columns + finisher_.column()),
+                   best_.packed(), context_.call.epoch);
     best_ = {};
   }
 
@@ -200,7 +264,6 @@ class Finisher {
   int number_ = 0;
   std::uint64_t old_ = 0, norm_ = 0;  ///< of the next tile, on the first thread of four rows
   Candidate best_;
-  int column_ = -1;  ///< of a thread that has had logits
 };
 
 }  // namespace farwarp::FARWARP_TARGET::qwen3

@@ -18,8 +18,9 @@ FARWARP_KERNEL(qwen3_pack, PackArgs, kPackThreads) {
       four = load<Cache::streaming>(Global<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>(args.source)) +
                                     element / 4);
     } else {
+      const std::int64_t in_tensor = args.first_element + std::int64_t{row} * args.pitch + column;
       for (int k = 0; k < 4; ++k)
-        four |= static_cast<std::uint64_t>(round_to<Bf16>(args.random.at(element + k)).bits) << (16 * k);
+        four |= static_cast<std::uint64_t>(round_to<Bf16>(args.random.at(in_tensor + k)).bits) << (16 * k);
     }
     int packed_row = args.first_row + row;
     if (args.paired != 0) packed_row = packed_row / 8 * 16 + packed_row % 8 + (args.paired == 2 ? 8 : 0);

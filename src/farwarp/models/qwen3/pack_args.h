@@ -14,6 +14,8 @@ struct PackArgs {
   const std::uint16_t* source;  ///< bf16 [rows][columns]; null: `random`
   RandomTensor random;
   std::int32_t rows, columns;  ///< columns is a multiple of 4
+  std::int64_t first_element;  ///< of the tensor's that these are, for `random`
+  std::int32_t pitch;          ///< of the tensor's rows, in elements
   std::byte* to;
   fleet::MatrixShape shape;  ///< of the matrix that the tensor is a part of; no tiles: it is stored row by row
   std::int32_t workers;

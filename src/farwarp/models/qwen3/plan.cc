@@ -7,6 +7,7 @@
 
 #include "farwarp/base/arguments.h"
 #include "farwarp/models/qwen3/shared_layout.h"
+#include "farwarp/world/view.h"
 
 namespace farwarp {
 namespace {
@@ -35,6 +36,32 @@ Status check(const Qwen3Limits& limits) {
 
 int tiles_of(int rows) { return (rows + fleet::kTileRows - 1) / fleet::kTileRows; }
 
+/// What a rank has of the model.
+Status share(Qwen3Plan& plan) {
+  const Qwen3Config& config = plan.config;
+  const int ranks = plan.ranks;
+  const auto wrong = [&](const char* field, int value, const std::string& allowed) {
+    return invalid_argument(
+        fmt::format("Qwen3Config.{} is {} for {} ranks; allowed: {}", field, value, ranks, allowed));
+  };
+  if (ranks < 1 || ranks > kMaxRanks || !std::has_single_bit(static_cast<unsigned>(ranks)))
+    return invalid_argument(fmt::format("Qwen3 is for {} ranks; allowed: 1, 2, 4, 8", ranks));
+  constexpr int kStep = fleet::kStageColumns;
+  if (config.kv_heads % ranks != 0) return wrong("kv_heads", config.kv_heads, "a multiple of the ranks");
+  if (config.query_heads * config.head_dim % (kStep * ranks) != 0)
+    return wrong("query_heads", config.query_heads,
+                 fmt::format("so many that query_heads * head_dim ({}) is a multiple of {} * ranks",
+                             config.query_heads * config.head_dim, kStep));
+  if (config.intermediate % (kStep * ranks) != 0)
+    return wrong("intermediate", config.intermediate, fmt::format("a multiple of {} * ranks", kStep));
+  plan.query_heads = config.query_heads / ranks;
+  plan.kv_heads = config.kv_heads / ranks;
+  plan.intermediate = config.intermediate / ranks;
+  const int whole_tiles = fleet::kTileRows * ranks;
+  plan.head_rows = (config.vocabulary + whole_tiles - 1) / whole_tiles * fleet::kTileRows;
+  return {};
+}
+
 template <int columns>
 int shared_bytes(bool bulk_copy) {
   return bulk_copy ? qwen3::SharedLayout<columns, true>::kBytes : qwen3::SharedLayout<columns, false>::kBytes;
@@ -46,11 +73,12 @@ class Builder {
   explicit Builder(Qwen3Plan& plan) : plan_(plan), graph_(plan.graph), config_(plan.config) {}
 
   void build() {
-    const int heads = config_.query_heads, dim = config_.head_dim;
-    const int x = normed("x"), middle = normed("middle"), activated = vector("activated", config_.intermediate);
-    const int qkv = vector("qkv", (heads + 2 * config_.kv_heads) * dim), attended = vector("attended", heads * dim);
+    const int heads = plan_.query_heads, kv_heads = plan_.kv_heads, dim = config_.head_dim;
+    const int x = normed("x"), middle = normed("middle"), activated = vector("activated", plan_.intermediate);
+    const int qkv = vector("qkv", (heads + 2 * kv_heads) * dim), attended = vector("attended", heads * dim);
+    const int of_out = rank_sums("sums of out"), of_down = rank_sums("sums of down");
     plan_.partials = buffer("partials", std::int64_t{plan_.columns} * heads * plan_.limits.splits * (dim / 2 + 1));
-    plan_.candidates = buffer("candidates", std::int64_t{plan_.columns} * plan_.workers);
+    plan_.candidates = buffer("candidates", std::int64_t{plan_.columns} * plan_.workers * plan_.ranks);
     const int choice = buffer("choice", 0);  // each worker has its own
     plan_.norms = take(0);
     plan_.norm_pitch = (2 * config_.hidden + 2 * dim) * 2;
@@ -69,11 +97,11 @@ class Builder {
     for (int layer = 0; layer < config_.layers; ++layer) {
       const auto name = [&](const char* step) { return fmt::format("{} {}", step, layer); };
       add_matrix({.name = name("qkv"), .kind = of(Kind::kQkv), .layer = layer, .reads = {{x, true}}, .writes = {qkv}},
-                 (heads + 2 * config_.kv_heads) * dim, config_.hidden);
+                 (heads + 2 * kv_heads) * dim, config_.hidden);
       add({.name = name("attend"),
            .kind = of(Kind::kAttend),
            .layer = layer,
-           .units = plan_.columns * config_.kv_heads * plan_.limits.splits,
+           .units = plan_.columns * kv_heads * plan_.limits.splits,
            .reads = {{qkv, false}},
            .writes = {plan_.partials}});
       add({.name = name("merge"),
@@ -87,28 +115,30 @@ class Builder {
                   .layer = layer,
                   .norm = input_norm(layer) + config_.hidden * 2,
                   .reads = {{attended, true}},
-                  .writes = {middle}},
+                  .writes = {middle},
+                  .rank_sums = of_out},
                  config_.hidden, heads * dim);
       add_matrix({.name = name("gate up"),
                   .kind = of(Kind::kGateUp),
                   .layer = layer,
                   .reads = {{middle, true}},
                   .writes = {activated}},
-                 2 * config_.intermediate, config_.hidden);
+                 2 * plan_.intermediate, config_.hidden);
       add_matrix({.name = name("down"),
                   .kind = of(Kind::kDown),
                   .layer = layer,
                   .norm = input_norm(layer + 1),
                   .reads = {{activated, true}},
-                  .writes = {x}},
-                 config_.hidden, config_.intermediate);
+                  .writes = {x},
+                  .rank_sums = of_down},
+                 config_.hidden, plan_.intermediate);
     }
     add_matrix({.name = "head",
                 .kind = of(Kind::kHead),
                 .layer = config_.layers,
                 .reads = {{x, true}},
                 .writes = {plan_.candidates}},
-               config_.vocabulary, config_.hidden);
+               plan_.head_rows, config_.hidden);
     add({.name = "sample",
          .kind = of(Kind::kSample),
          .layer = config_.layers,
@@ -131,6 +161,10 @@ class Builder {
   }
   int vector(const char* name, int rows) { return buffer(name, std::int64_t{rows} / 4 * plan_.columns); }
   int normed(const char* name) { return buffer(name, fleet::normed_packets(plan_.columns, config_.hidden)); }
+  int rank_sums(const char* name) {
+    const int tiles = config_.hidden / fleet::kTileRows;
+    return plan_.ranks == 1 ? -1 : buffer(name, fleet::rank_sums_packets(plan_.columns, tiles, plan_.ranks));
+  }
   void add(Step step) { graph_.steps.push_back(std::move(step)); }
   void add_matrix(Step step, int rows, int columns) {
     step.matrix = {tiles_of(rows), columns / fleet::kStageColumns, plan_.pass_stages};
@@ -146,19 +180,22 @@ class Builder {
 }  // namespace
 
 std::int64_t Qwen3Plan::bytes_of_token(std::int64_t keys) const {
-  return weight_bytes + keys * 2 * config.layers * config.kv_heads * config.head_dim * 2;
+  return weight_bytes + keys * 2 * config.layers * kv_heads * config.head_dim * 2;
 }
 
-Result<Qwen3Plan> plan_qwen3(const Qwen3Config& config, const Qwen3Limits& limits, const MachineShape& shape) {
+Result<Qwen3Plan> plan_qwen3(const Qwen3Config& config, const Qwen3Limits& limits, const MachineShape& shape,
+                             int ranks) {
   if (const Status status = first_failure({config.check(), check(limits)}); !status.ok()) return status;
   Qwen3Plan plan;
   plan.config = config;
   plan.limits = limits;
+  plan.ranks = ranks;
+  if (const Status status = share(plan); !status.ok()) return status;
   plan.columns = static_cast<int>(std::bit_ceil(static_cast<unsigned>(limits.sequences)));
   const int most = limits.max_sms == 0 ? shape.multiprocessors : std::min(limits.max_sms, shape.multiprocessors);
   // Every worker has a tile of gate and up in each layer, and of the head: so no worker writes a buffer again before all have read it.
-  plan.workers =
-      std::min({most, 2 * config.intermediate / fleet::kTileRows, tiles_of(config.vocabulary), qwen3::kMostWorkers});
+  plan.workers = std::min(
+      {most, 2 * plan.intermediate / fleet::kTileRows, plan.head_rows / fleet::kTileRows, qwen3::kMostWorkers});
   const TargetTraits& traits = shape.traits;
   plan.pass_stages = fleet::most_pass_stages(plan.columns, traits.bulk_copy);
   plan.threads = fleet::worker_threads(plan.columns, traits.warp_size, traits.bulk_copy);
@@ -168,7 +205,7 @@ Result<Qwen3Plan> plan_qwen3(const Qwen3Config& config, const Qwen3Limits& limit
                                           : shared_bytes<8>(traits.bulk_copy);
   plan.max_pages = qwen3::tiles_of(limits.positions) * (qwen3::kTileKeys / qwen3::kPageKeys);
   const std::int64_t fragments =
-      std::int64_t{config.layers} * plan.columns * plan.max_pages * config.kv_heads * 2 * (config.head_dim / 16);
+      std::int64_t{config.layers} * plan.columns * plan.max_pages * plan.kv_heads * 2 * (config.head_dim / 16);
   plan.cache_bytes = fragments * fleet::kFragmentBytes;
   plan.embedding_bytes = std::int64_t{config.vocabulary} * config.hidden * 2;
   Builder(plan).build();

@@ -17,10 +17,14 @@ struct Qwen3Limits {
   int max_sms = 0;       ///< 0: all
 };
 
+/// Several ranks have a share each of the heads, of gate, up and down, and of the vocabulary.
 struct Qwen3Plan {
   Qwen3Config config;
   Qwen3Limits limits;
-  int columns = 1;  ///< sequences, rounded up to a power of two
+  int ranks = 1;
+  int query_heads = 0, kv_heads = 0, intermediate = 0;  ///< of a rank
+  int head_rows = 0;  ///< of a rank: rank r has the tokens from r * head_rows on that exist
+  int columns = 1;    ///< sequences, rounded up to a power of two
   int workers = 0;
   int threads = 0;
   int shared_bytes = 0;
@@ -36,10 +40,12 @@ struct Qwen3Plan {
   std::int64_t embedding_bytes = 0;
   std::int64_t cache_bytes = 0;
 
-  /// Bytes that a token must read: all matrices and norms, and the keys and values of `keys` positions in all.
+  /// Bytes that a rank must read for a token: all matrices and norms, and the keys and values of `keys` positions in all.
   std::int64_t bytes_of_token(std::int64_t keys) const;
 };
 
-Result<Qwen3Plan> plan_qwen3(const Qwen3Config& config, const Qwen3Limits& limits, const MachineShape& shape);
+/// `ranks`: 1, 2, 4 or 8, all with the same shape. The plan is the same on all of them.
+Result<Qwen3Plan> plan_qwen3(const Qwen3Config& config, const Qwen3Limits& limits, const MachineShape& shape,
+                             int ranks = 1);
 
 }  // namespace farwarp

@@ -10,8 +10,8 @@ MachineShape h200() {
 }
 
 TEST(Qwen3Plan, EveryModelHasOne) {
-  for (const char* name :
-       {"nano", "tiny", "tiny64", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b", "qwen3-14b", "qwen3-32b"}) {
+  for (const char* name : {"nano", "tiny", "tiny64", "nano4", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b",
+                           "qwen3-14b", "qwen3-32b"}) {
     const auto config = qwen3_config(name);
     ASSERT_TRUE(config.ok()) << config.status().to_string();
     for (const int sequences : {1, 3, 8}) {
@@ -21,9 +21,10 @@ TEST(Qwen3Plan, EveryModelHasOne) {
       EXPECT_LE(plan->shared_bytes, h200().traits.shared_bytes);
     }
   }
-  EXPECT_EQ(qwen3_config("qwen3-7b").status().message(),
-            "model is qwen3-7b; allowed: nano, tiny, tiny64, qwen3-0.6b, qwen3-1.7b, qwen3-4b, qwen3-8b, qwen3-14b, "
-            "qwen3-32b");
+  EXPECT_EQ(
+      qwen3_config("qwen3-7b").status().message(),
+      "model is qwen3-7b; allowed: nano, tiny, tiny64, nano4, qwen3-0.6b, qwen3-1.7b, qwen3-4b, qwen3-8b, qwen3-14b, "
+      "qwen3-32b");
 }
 
 TEST(Qwen3Plan, ATokenOfTheEightBillionReadsItsWeightsOnce) {
@@ -43,6 +44,56 @@ TEST(Qwen3Plan, WhatIsNotAllowedIsNamed) {
   EXPECT_EQ(plan_qwen3(config, {}, h200()).status().message(), "Qwen3Config.head_dim is 96; allowed: 64, 128");
   EXPECT_EQ(plan_qwen3(*qwen3_config("tiny"), {.sequences = 9}, h200()).status().message(),
             "Qwen3Limits.sequences is 9; allowed: 1 to 8");
+}
+
+TEST(Qwen3Plan, RanksShareHeadsRowsAndTokens) {
+  const Qwen3Config config = *qwen3_config("qwen3-8b");
+  const auto one = plan_qwen3(config, {}, h200()), eight = plan_qwen3(config, {}, h200(), 8);
+  ASSERT_TRUE(one.ok() && eight.ok());
+  EXPECT_EQ(eight->query_heads, 4);
+  EXPECT_EQ(eight->kv_heads, 1);
+  EXPECT_EQ(eight->intermediate, 1536);
+  EXPECT_EQ(eight->head_rows, 18992);
+  EXPECT_EQ(eight->cache_bytes, one->cache_bytes / 8);
+  EXPECT_NEAR(static_cast<double>(eight->weight_bytes), static_cast<double>(one->weight_bytes) / 8, 1e6);
+  EXPECT_EQ(eight->workers, one->workers);
+}
+
+TEST(Qwen3Plan, WhatRanksCannotShareIsNamed) {
+  const auto message = [](const char* model, int ranks) {
+    return plan_qwen3(*qwen3_config(model), {}, h200(), ranks).status().message();
+  };
+  EXPECT_EQ(message("nano", 2), "Qwen3Config.kv_heads is 1 for 2 ranks; allowed: a multiple of the ranks");
+  EXPECT_EQ(message("tiny64", 2), "Qwen3Config.intermediate is 768 for 2 ranks; allowed: a multiple of 256 * ranks");
+  EXPECT_EQ(message("nano4", 3), "Qwen3 is for 3 ranks; allowed: 1, 2, 4, 8");
+  Qwen3Config config = *qwen3_config("nano4");
+  config.query_heads = 4;
+  EXPECT_EQ(plan_qwen3(config, {}, h200(), 2).status().message(),
+            "Qwen3Config.query_heads is 4 for 2 ranks; allowed: so many that query_heads * head_dim (256) is a "
+            "multiple of 256 * ranks");
+}
+
+/// A rank whose tokens do not exist has a tile of zeros.
+TEST(Qwen3Plan, SmallVocabulariesLeaveARankWithoutTokens) {
+  Qwen3Config config = *qwen3_config("nano4");
+  config.vocabulary = 41;
+  const auto plan = plan_qwen3(config, {}, h200(), 4);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->head_rows, 16);
+  EXPECT_EQ(plan->workers, 1);
+}
+
+/// Sums of out and of down in one buffer: a rank sends those of down while a peer may still add those of out.
+TEST(Qwen3Plan, OneBufferForAllPartialSumsIsRefused) {
+  const auto plan = plan_qwen3(*qwen3_config("nano4"), {}, h200(), 4);
+  ASSERT_TRUE(plan.ok());
+  const int choice = static_cast<int>(plan->graph.buffers.size()) - 1;
+  fleet::Graph graph = plan->graph;
+  for (fleet::Step& step : graph.steps) {
+    if (step.name.starts_with("down")) step.rank_sums = plan->graph.steps[4].rank_sums;
+  }
+  EXPECT_EQ(graph.check({choice}).message(),
+            "step down 0 sends partial sums to sums of out, while a rank may still add those before");
 }
 
 /// The graph's checks see what would be wrong with a decoder's graph.

@@ -116,10 +116,11 @@ void Qwen3Decoder::State::set_args() {
   args.workers = plan.workers;
   args.layers = config.layers;
   args.hidden = config.hidden;
-  args.query_heads = config.query_heads;
-  args.kv_heads = config.kv_heads;
+  args.query_heads = plan.query_heads;
+  args.kv_heads = plan.kv_heads;
   args.head_dim = config.head_dim;
-  args.intermediate = config.intermediate;
+  args.intermediate = plan.intermediate;
+  args.first_token = world->rank() * plan.head_rows;
   args.vocabulary = config.vocabulary;
   args.pages = plan.columns * plan.max_pages;
   args.max_pages = plan.max_pages;
@@ -133,15 +134,16 @@ void Qwen3Decoder::State::set_args() {
 
 Result<Qwen3Decoder> Qwen3Decoder::create_random(World& world, const Qwen3Config& config, const Qwen3Limits& limits,
                                                  std::uint64_t seed) {
-  return create_from(world, plan_qwen3(config, limits, world.device().shape()), nullptr, seed);
+  return create_from(world, plan_qwen3(config, limits, world.device().shape(), world.size()), nullptr, seed);
 }
 
 Result<Qwen3Decoder> Qwen3Decoder::create(World& world, const std::string& folder, const Qwen3Limits& limits) {
   const auto config = read_qwen3_config(folder);
   const auto files = config.ok() ? Safetensors::open(folder) : Result<Safetensors>(config.status());
-  return create_from(
-      world, files.ok() ? plan_qwen3(*config, limits, world.device().shape()) : Result<Qwen3Plan>(files.status()),
-      files.ok() ? &*files : nullptr, 0);
+  return create_from(world,
+                     files.ok() ? plan_qwen3(*config, limits, world.device().shape(), world.size())
+                                : Result<Qwen3Plan>(files.status()),
+                     files.ok() ? &*files : nullptr, 0);
 }
 
 Result<Qwen3Decoder> Qwen3Decoder::create_from(World& world, const Result<Qwen3Plan>& plan, const Safetensors* files,
@@ -149,15 +151,15 @@ Result<Qwen3Decoder> Qwen3Decoder::create_from(World& world, const Result<Qwen3P
   const Qwen3Plan wanted = plan.ok() ? *plan : Qwen3Plan{};
   const Qwen3Config& config = wanted.config;
   const Qwen3Limits& limits = wanted.limits;
-  auto opened =
-      open_state<State>(world, plan,
-                        {.name = "qwen3",
-                         .site_names = qwen3::kSiteNames,
-                         .configuration = hash_of({config.hidden, config.layers, config.query_heads, config.kv_heads,
-                                                   config.head_dim, config.intermediate, config.vocabulary, config.tied,
-                                                   limits.sequences, limits.positions, limits.splits, limits.max_sms}),
-                         .kernels = {fmt::format("qwen3_decode_{}", wanted.columns), "qwen3_pack"},
-                         .buffers = {{wanted.buffer_bytes}}});
+  auto opened = open_state<State>(
+      world, plan,
+      {.name = "qwen3",
+       .site_names = qwen3::kSiteNames,
+       .configuration = hash_of({config.hidden, config.layers, config.query_heads, config.kv_heads, config.head_dim,
+                                 config.intermediate, config.vocabulary, config.tied, limits.sequences,
+                                 limits.positions, limits.splits, limits.max_sms, wanted.workers}),
+       .kernels = {fmt::format("qwen3_decode_{}", wanted.columns), "qwen3_pack"},
+       .buffers = {{wanted.buffer_bytes}}});
   if (!opened.ok()) return opened.status();
   std::unique_ptr<State> state = std::move(*opened);
   Device& device = world.device();
@@ -165,7 +167,7 @@ Result<Qwen3Decoder> Qwen3Decoder::create_from(World& world, const Result<Qwen3P
   Status status = stream.ok() ? state->allocate() : stream.status();
   std::optional<qwen3::Packing> packing;
   if (status.ok()) {
-    packing.emplace(device, state->opened.kernel(1), state->plan, files, seed, *stream);
+    packing.emplace(device, state->opened.kernel(1), state->plan, world.rank(), files, seed, *stream);
     status = packing->run(state->weights, state->embedding, state->cache);
   }
   if (status.ok()) status = state->set_tables(*stream);
@@ -302,6 +304,12 @@ Status Qwen3Decoder::decode(const Qwen3Call& call, Stream stream) {
     if (position >= 0) position += call.tokens;
   }
   return {};
+}
+
+Status Qwen3Decoder::hidden(std::vector<std::uint16_t>& to, Stream stream) const {
+  if (Status open = check_open("Qwen3Decoder", state_); !open.ok()) return open;
+  to.resize(size(state_->plan.config.hidden) * size(state_->plan.columns));
+  return state_->world->device().copy_out(to.data(), state_->residual.get(), to.size() * 2, stream);
 }
 
 }  // namespace farwarp

@@ -26,10 +26,12 @@ struct Qwen3Call {
   FleetDispatcher dispatcher = FleetDispatcher::kStatic;
   std::int32_t* sampled =
       nullptr;  ///< device, [columns][tokens]: greedy choices, also while inputs are a prompt's; of an ended sequence unchanged
-  float* logits = nullptr;  ///< device, [tokens][columns][vocabulary], or null
+  float* logits =
+      nullptr;  ///< device, [tokens][columns][vocabulary], or null; a rank fills those of its tokens (Qwen3Plan::head_rows)
 };
 
-/// One model on one device, with its weights, its cache and up to eight sequences.
+/// One model on the devices of a World, each with a share of its weights and of the cache of up to eight sequences. All ranks make the same calls,
+/// with the same prompts and limits, and get the same tokens.
 class Qwen3Decoder {
  public:
   /// Collective. Random weights from `seed` (weights.h), the same for the same seed on any machine. Takes plan().weight_bytes +
@@ -59,6 +61,8 @@ class Qwen3Decoder {
   /// Enqueues the decoding of call.tokens tokens of every sequence. Each input is the prompt's next token, or, after the prompt, the choice before.
   /// kInvalidArgument if a sequence has no room for them. After a failed call the decoder can only be closed.
   Status decode(const Qwen3Call& call, Stream stream);
+  /// For checks: the hidden vectors after the last token's last layer, bf16 [hidden / 4][columns][4]. All ranks have the same bits. Waits for `stream`.
+  Status hidden(std::vector<std::uint16_t>& to, Stream stream) const;
 
  private:
   struct State;

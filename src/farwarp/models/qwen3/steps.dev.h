@@ -48,26 +48,40 @@ class Steps {
                                    : kSiteHead;
   }
 
-  /// Every worker finds the best token of all workers, and knows the next input of each sequence.
+  /// Every worker finds the best token of all workers of all ranks, and knows the next input of each sequence.
   FARWARP_DEVICE void sample(int number) const {
     const Args& args = context_.args;
-    constexpr int kMost = 8;  // candidates of a thread
-    Global<Packet> from[kMost];
-    std::uint64_t data[kMost] = {};
-    std::uint32_t wanted = 0;
-#pragma unroll
-    for (int i = 0; i < kMost; ++i) {
-      const int candidate = thread_index() + i * kWorkerThreads;
-      from[i] = vector_at(args.view, args.candidates) + candidate;
-      if (candidate < args.workers * columns) wanted |= 1u << i;
-    }
-    wait_packets<1>(context_.call, from, wanted, data, Wait{.site = kSiteCandidate, .peer = args.view.rank});
-    warp_sync();  // lanes leave the wait one by one
+    // A thread waits for four candidates at once: of one rank, or one of each of four ranks, so that the ledger can name the rank.
+    constexpr int kMost = 4;
+    const bool several = args.view.size > 1;
+    const int of_rank = args.workers * columns, pitch = several ? of_rank : kWorkerThreads;
+    const int step = several ? kWorkerThreads : kMost * kWorkerThreads;
+    Call call = context_.call;
+    if (several) call.deadline_ns -= call.grace_ns;  // as in Finisher::add_ranks()
     Candidate best;
+#pragma unroll 1
+    for (int rank = 0; rank < args.view.size; rank += kMost) {
+#pragma unroll 1
+      for (int begin = 0; begin < of_rank; begin += step) {
+        const int first = begin + thread_index();
+        Global<Packet> from[kMost];
+        std::uint64_t data[kMost] = {};
+        std::uint32_t wanted = 0;
 #pragma unroll
-    for (int i = 0; i < kMost; ++i) {
-      if (wanted >> i & 1) best.take(Candidate::unpack(data[i]));
+        for (int i = 0; i < kMost; ++i) {
+          from[i] = vector_at(args.view, args.candidates) + (rank * of_rank + first + i * pitch);
+          if (several ? first < of_rank && rank + i < args.view.size : first + i * pitch < of_rank) wanted |= 1u << i;
+        }
+        wait_packets<1>(call, from, wanted, data,
+                        Wait{.site = kSiteCandidate, .peer = several ? -1 - rank : args.view.rank});
+        warp_sync();  // lanes leave the wait one by one
+#pragma unroll
+        for (int i = 0; i < kMost; ++i) {
+          if (wanted >> i & 1) best.take(Candidate::unpack(data[i]));
+        }
+      }
     }
+    context_.call.live = call.live;
 #pragma unroll
     for (int lanes = columns; lanes < Target::kWarpSize; lanes *= 2)
       best.take(Candidate::unpack(shuffle_xor(best.packed(), lanes)));

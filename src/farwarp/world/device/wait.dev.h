@@ -61,7 +61,7 @@ FARWARP_DEVICE bool wait_tagged(Call& call, Global<SystemCell<std::uint64_t>> ce
 /// [thread] Waits until every packet of `from` whose bit is set in `wanted` carries the call's epoch; `data` gets their
 /// contents. All missing packets are loaded before any is tested, so that their latencies overlap: an all-reduce of 8 KB takes
 /// 2.3 us on 8 H200s, and 5.4 us if one peer is polled after the other. Needs no fence: packets carry their data.
-/// With wait.peer < 0 the ledger names packet i's peer as i / packets_per_peer.
+/// With wait.peer < 0 the ledger names packet i's peer as i / packets_per_peer, counted from -1 - wait.peer on.
 template <int packets_per_peer, Failure failure = Failure::called, int count>
 FARWARP_DEVICE bool wait_packets(Call& call, const Global<Packet> (&from)[count], std::uint32_t wanted,
                                  std::uint64_t (&data)[count], Wait wait) {
@@ -92,7 +92,7 @@ FARWARP_DEVICE bool wait_packets(Call& call, const Global<Packet> (&from)[count]
     if (missing == 0) return true;
     if (park(addresses, watched, deadline, tries)) [[unlikely]] {
       Wait described = wait;
-      if (wait.peer < 0) described.peer = lowest_bit(missing) / packets_per_peer;
+      if (wait.peer < 0) described.peer = -1 - wait.peer + lowest_bit(missing) / packets_per_peer;
       may_wait_on<failure>(call, described, call.epoch, seen);
     }
   }

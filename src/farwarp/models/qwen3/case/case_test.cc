@@ -9,12 +9,12 @@ namespace {
 
 class Qwen3Cases : public testing::TestWithParam<TargetKind> {
  protected:
-  static void expect_pass(const std::string& settings, int schedules = 1, int calls = 1) {
+  static void expect_pass(const std::string& settings, int schedules = 1, int calls = 1, int ranks = 1) {
     CaseRequest request;
     request.op = find_operator("qwen3");
     if (!add_settings(settings, request.params).ok()) ADD_FAILURE() << settings;
     request.options.target = GetParam();
-    request.options.ranks = 1;
+    request.options.ranks = ranks;
     request.options.seed = 5;
     request.options.calls = calls;
     request.schedules = schedules;
@@ -49,6 +49,19 @@ TEST_P(Qwen3Cases, SplitsHaveSeveralTiles) {
 
 TEST_P(Qwen3Cases, DispatchersGiveTheSameBits) {
   expect_pass("model=nano,batch=2,prompt=2,tokens=2,launches=2,dispatcher=both,max_sms=4");
+}
+
+TEST_P(Qwen3Cases, RanksDecodeTogether) {
+  expect_pass("model=nano4,batch=1,prompt=2,tokens=2,launches=2,max_sms=4", 1, 1, 2);
+  expect_pass("model=nano4,batch=3,prompt=2,tokens=2,launches=2", 1, 1, 4);
+}
+
+TEST_P(Qwen3Cases, RanksGiveTheSameBitsWithBothDispatchers) {
+  expect_pass("model=nano4,batch=2,prompt=1,tokens=1,launches=2,max_sms=2,dispatcher=both", 1, 1, 2);
+}
+
+TEST_P(Qwen3Cases, RanksPassManySchedules) {
+  expect_pass("model=nano4,batch=1,prompt=1,tokens=2,launches=1,max_sms=2", 4, 1, 4);
 }
 
 TEST_P(Qwen3Cases, ManySchedules) { expect_pass("model=nano,batch=1,prompt=1,tokens=2,launches=1,max_sms=2", 8); }

@@ -23,7 +23,7 @@ RankRun::RankRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstrap
 Status RankRun::open(bool logits) {
   const auto device = Device::open(options_.target, rank_);
   if (!device.ok()) return device.status();
-  const auto plan = plan_qwen3(config_.config, config_.limits, (*device)->shape());
+  const auto plan = plan_qwen3(config_.config, config_.limits, (*device)->shape(), ranks_);
   if (!plan.ok()) return plan.status();
   if (Status status = open_world(Qwen3Decoder::heap_bytes(*plan)); !status.ok()) return status;
   auto decoder = Qwen3Decoder::create_random(*world_, config_.config, config_.limits, options_.seed);
@@ -102,7 +102,39 @@ Status RankRun::launch(FleetDispatcher dispatcher, Result& result) {
   if (status.ok()) status = wait(patience(config_.tokens));
   if (status.ok()) status = sampled_.download(result.sampled.data(), sampled_.bytes(), *stream_);
   if (status.ok()) status = logits_.download(result.logits.data(), logits_.bytes(), *stream_);
+  if (status.ok()) status = decoder_->hidden(result.hidden, *stream_);
+  if (ranks_ > 1) {
+    status = agree(status);
+    if (status.ok()) status = gather(result);
+  }
   return status;
+}
+
+/// Collective. Each rank gets the logits of all. Their tokens and hidden vectors must be the same.
+Status RankRun::gather(Result& result) {
+  const std::size_t of_sampled = result.sampled.size() * 4, of_hidden = result.hidden.size() * 2;
+  std::vector<std::byte> mine(of_sampled + of_hidden + result.logits.size() * 4);
+  std::memcpy(mine.data(), result.sampled.data(), of_sampled);
+  std::memcpy(mine.data() + of_sampled, result.hidden.data(), of_hidden);
+  std::memcpy(mine.data() + of_sampled + of_hidden, result.logits.data(), result.logits.size() * 4);
+  const auto all = bootstrap_->allgather(mine, std::chrono::milliseconds(60'000));
+  if (!all.ok()) return all.status();
+  const std::size_t vocabulary = size(config_.config.vocabulary), share = size(decoder_->plan().head_rows);
+  for (std::size_t rank = 0; rank < all->size(); ++rank) {
+    const std::byte* const theirs = (*all)[rank].data();
+    const auto differs = [&](std::size_t begin, std::size_t bytes) {
+      return std::memcmp(theirs + begin, (*all)[0].data() + begin, bytes) != 0;
+    };
+    if (findings_.difference.empty() && differs(0, of_sampled))
+      findings_.difference = fmt::format("ranks 0 and {} have different tokens", rank);
+    if (findings_.difference.empty() && differs(of_sampled, of_hidden))
+      findings_.difference = fmt::format("ranks 0 and {} have different bits in their hidden vectors", rank);
+    const std::size_t begin = std::min(rank * share, vocabulary), end = std::min(begin + share, vocabulary);
+    for (std::size_t row = 0; row < result.logits.size(); row += vocabulary)
+      std::memcpy(result.logits.data() + row + begin, theirs + of_sampled + of_hidden + (row + begin) * 4,
+                  (end - begin) * 4);
+  }
+  return {};
 }
 
 /// The oracles get the inputs that the kernel had. Each choice must be that of the kernel's own logits.

@@ -35,12 +35,14 @@ class RankRun : public harness::RankRun {
   struct Result {
     std::vector<std::int32_t> sampled;  ///< [columns][tokens]
     std::vector<float> logits;          ///< [tokens][columns][vocabulary]
+    std::vector<std::uint16_t> hidden;  ///< after the last token
   };
 
   Status open(bool logits);
   Status call_once(int call);
   Status start_all();
   Status launch(FleetDispatcher dispatcher, Result& result);
+  Status gather(Result& result);
   void compare(int call, int launch, const Result& result);
   void compare_bits(int call, const Result& first, const Result& second);
   harness::CheckOutcome judged(const Status& status) const;

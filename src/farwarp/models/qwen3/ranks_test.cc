@@ -1,0 +1,52 @@
+// Several ranks that decode together: what happens when one of them does not.
+#include <gtest/gtest.h>
+
+#include "farwarp/harness/device_buffer_test_values.h"
+#include "farwarp/models/qwen3/qwen3.h"
+#include "farwarp/world/host/operator_expectations.h"
+#include "farwarp/world/host/world_test_fixture.h"
+
+namespace farwarp {
+namespace {
+
+class Qwen3Ranks : public WorldTestOf<TargetKind> {};
+INSTANTIATE_TEST_SUITE_P(Targets, Qwen3Ranks, testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+/// The other ranks wait for its partial sums until the deadline.
+TEST_P(Qwen3Ranks, ARankThatDoesNotDecodeIsNamed) {
+  constexpr int kMissing = 2;
+  WorldOptions short_deadline = options();
+  short_deadline.deadline = std::chrono::seconds(2);
+  on_streams(4, short_deadline, [](World& world, Stream stream) {
+    auto decoder = Qwen3Decoder::create_random(world, *qwen3_config("nano4"), {.positions = 16, .max_sms = 2}, 1);
+    ASSERT_TRUE(decoder.ok()) << decoder.status().to_string();
+    const harness::DeviceBuffer sampled = harness::buffer_of(world.device(), 16);
+    const std::int32_t prompt[] = {5};
+    ASSERT_TRUE(decoder->start(0, prompt, stream).ok());
+    if (world.rank() != kMissing) {
+      ASSERT_TRUE(decoder->decode({.tokens = 2, .sampled = sampled.as<std::int32_t>()}, stream).ok());
+      const Status status = drain(world, stream);
+      EXPECT_TRUE(status.code() == StatusCode::kDeadline || status.code() == StatusCode::kAborted)
+          << status.to_string();
+      if (status.code() == StatusCode::kDeadline) {
+        EXPECT_TRUE(contains(status.message(), "the partial sums of a rank")) << status.message();
+        EXPECT_TRUE(contains(status.message(), "rank 2")) << status.message();
+      }
+    }
+    wait_for_all_ranks(world);
+    EXPECT_TRUE(decoder->close().ok());
+  });
+}
+
+/// A rank with other limits would wait for packets that its peers never send.
+TEST_P(Qwen3Ranks, RanksWithOtherLimitsAreRefused) {
+  on_streams(2, options(), [](World& world, Stream) {
+    const auto decoder =
+        Qwen3Decoder::create_random(world, *qwen3_config("nano4"), {.positions = 16, .max_sms = 2 + world.rank()}, 1);
+    EXPECT_EQ(decoder.status().code(), StatusCode::kMismatch) << decoder.status().to_string();
+  });
+}
+
+}  // namespace
+}  // namespace farwarp
