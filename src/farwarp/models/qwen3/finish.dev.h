@@ -153,8 +153,12 @@ class Finisher {
     const std::int64_t at =
         rank_sums_at(columns, task_.matrix.tiles, view.rank, four.tile, four.column, four.row + (later ? 2 : 0));
     const std::uint64_t two = pack_two(later ? four.sums[2] : four.sums[0], later ? four.sums[3] : four.sums[1]);
-    for (int peer = lane_index() / 2 % 2; peer < view.size; peer += 2)
+    for (int i = lane_index() / 2 % 2; i < view.size; i += 2) {
+      const int after =
+          view.rank + 1 + i;  // first to the rank after this one: the ranks do not all begin with the same link
+      const int peer = after < view.size ? after : after - view.size;
       store_packet(peer_address<Packet>(view, peer, task_.rank_sums) + at, two, context_.call.epoch);
+    }
   }
 
   /// [warp] Adds the sums of all ranks, two tiles at once: of the four threads of four rows, two have a tile, and each has two of its rows. All ranks add
