@@ -18,6 +18,18 @@ FARWARP_DEVICE std::uint64_t pack_four(float a, float b, float c, float d) {
   return round_pair<Bf16>(a, b) | static_cast<std::uint64_t>(round_pair<Bf16>(c, d)) << 32;
 }
 
+/// Two fp32, as a packet has them.
+struct Two {
+  float first, second;
+};
+FARWARP_DEVICE std::uint64_t pack_two(float first, float second) {
+  return std::bit_cast<std::uint32_t>(first) | static_cast<std::uint64_t>(std::bit_cast<std::uint32_t>(second)) << 32;
+}
+FARWARP_DEVICE Two unpack_two(std::uint64_t bits) {
+  return {std::bit_cast<float>(static_cast<std::uint32_t>(bits)),
+          std::bit_cast<float>(static_cast<std::uint32_t>(bits >> 32))};
+}
+
 /// [thread] The four numbers from row `row` on of column `column`, once they have arrived.
 template <int columns>
 FARWARP_DEVICE std::uint64_t wait_four(Call& call, std::int64_t vector, int row, int column, std::uint32_t site) {
@@ -55,8 +67,9 @@ FARWARP_DEVICE float wait_squares(Call& call, std::int64_t vector, int rows, int
     warp_sync();  // lanes leave the wait one by one
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
-      first = add(first, std::bit_cast<float>(static_cast<std::uint32_t>(data[i])));
-      second = add(second, std::bit_cast<float>(static_cast<std::uint32_t>(data[i] >> 32)));
+      const Two two = unpack_two(data[i]);
+      first = add(first, two.first);
+      second = add(second, two.second);
     }
   }
 #pragma unroll
@@ -66,18 +79,6 @@ FARWARP_DEVICE float wait_squares(Call& call, std::int64_t vector, int rows, int
   }
   return lane < kTileRows ? first : second;
 }
-
-/// Where a warp's part of a pass lies in a vector: packets that follow each other in each stage.
-template <int columns>
-struct PassPackets {
-  static constexpr int kOfFragment = 4 * columns, kOfStage = kStageFragments * kOfFragment;
-
-  /// Packet `number` of the warp's part of the pass that begins at stage `first`.
-  static FARWARP_DEVICE std::int64_t at(int first, int number) {
-    const int stage = number / kOfStage, in_stage = number % kOfStage;
-    return std::int64_t{first + stage} * (kStageColumns / 4 * columns) + warp_index() * kOfStage + in_stage;
-  }
-};
 
 /// What a warp multiplies in a pass: for each of its fragments, the lane's part of the activations, in shared memory. Registers for them would be
 /// spilled; on Hopper what is spilled is in L2, because the ring leaves no L1.
@@ -91,12 +92,12 @@ class PassVector {
 
   /// [warp] Waits for the warp's part of a pass: `stages` stages from `first` on.
   FARWARP_DEVICE void wait(Call& call, std::int64_t vector, int first, int stages, std::uint32_t site) {
-    const int count = stages * PassPackets<columns>::kOfStage - lane_index();  // of the lane: every warp-size-th
+    const int count = stages * kOfStage - lane_index();  // of the lane: every warp-size-th
     const int loads = count > 0 ? (count + Target::kWarpSize - 1) / Target::kWarpSize : 0;
     const Global<Packet> packets = vector_at(call.view, vector);
     wait_each_packet<kTogether>(
         call, (std::uint64_t{1} << loads) - 1,
-        [&](int i) { return packets + PassPackets<columns>::at(first, i * Target::kWarpSize + lane_index()); },
+        [&](int i) { return packets + packet_of(first, i * Target::kWarpSize + lane_index()); },
         [&](int i, std::uint64_t data) { store(words_ + (i * Target::kWarpSize + lane_index()), data); },
         Wait{.site = site, .peer = call.view.rank});
     warp_sync();  // also because lanes leave the wait one by one: without it each would do the rest alone
@@ -104,12 +105,19 @@ class PassVector {
   FARWARP_DEVICE std::uint64_t operator[](int fragment) const {
     const int column = operand_column(lane_index());
     if (column >= columns) return 0;
-    return load(words_ + (fragment * PassPackets<columns>::kOfFragment + column * 4 + operand_four(lane_index())));
+    return load(words_ + (fragment * kOfFragment + column * 4 + operand_four(lane_index())));
   }
 
  private:
   static constexpr int kTogether = columns == 1 || !Target::kHasBulkCopy ? 5 : 8;  ///< CDNA has no registers for more
-  static_assert(kMostPassStages * PassPackets<columns>::kOfStage < 64 * Target::kWarpSize);
+  static constexpr int kOfFragment = 4 * columns, kOfStage = kStageFragments * kOfFragment;  ///< packets of the warp
+  static_assert(kMostPassStages * kOfStage < 64 * Target::kWarpSize);
+
+  /// The warp's packet `number` of the pass that begins at stage `first`, among all packets of the vector.
+  static FARWARP_DEVICE std::int64_t packet_of(int first, int number) {
+    const int stage = number / kOfStage, in_stage = number % kOfStage;
+    return std::int64_t{first + stage} * (kStageColumns / 4 * columns) + warp_index() * kOfStage + in_stage;
+  }
 
   Shared<std::uint64_t> words_;
 };

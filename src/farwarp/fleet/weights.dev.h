@@ -34,9 +34,8 @@ FARWARP_DEVICE WeightRing<columns> weight_ring(Shared<std::byte> memory) {
 /// The slots of a task's weights, in the order in which they are read. All divisions are done once for each task.
 class SlotCursor {
  public:
-  SlotCursor() = default;
   FARWARP_DEVICE explicit SlotCursor(const Task& task)
-      : matrix_(task.matrix), weights_(task.weights), count_(task.count), tile_(0), pass_(0) {
+      : matrix_(task.matrix), weights_(task.weights), count_(task.count) {
     passes_ = count_ > 0 ? matrix_.passes() : 0;
     pass_stages_ = passes_ > 0 ? matrix_.pass_stages() : 0;
     base_ = matrix_.tiles / num_blocks();
@@ -76,10 +75,11 @@ class SlotCursor {
                              kStageBytes;
   }
 
-  MatrixShape matrix_{};
-  std::int64_t weights_ = 0, offset_ = 0;
-  int count_ = 0, tile_ = 0, pass_ = 0, passes_ = 0, pass_stages_ = 0, base_ = 0, rest_ = 0;
-  int stages_ = 0, step_ = 0;  ///< of this tile, those that are left
+  MatrixShape matrix_;
+  std::int64_t weights_, offset_ = 0;
+  int count_, tile_ = 0, pass_ = 0, passes_, pass_stages_;
+  int base_, rest_;            ///< tiles of every worker; workers that have one more
+  int stages_ = 0, step_ = 0;  ///< of this tile those that are left; bytes from slot to slot
 };
 
 /// The loading thread of a worker.

@@ -316,9 +316,7 @@ class Attention {
     const Args& args = context_.args;
     store_packet(peer_address<Packet>(args.view, args.view.rank, args.partials) +
                      partial_at(args, tile.column(), tile.kv_head() * group() + head, tile.split(), number),
-                 std::bit_cast<std::uint32_t>(first) | static_cast<std::uint64_t>(std::bit_cast<std::uint32_t>(second))
-                                                           << 32,
-                 context_.call.epoch);
+                 pack_two(first, second), context_.call.epoch);
   }
 
   const Context<columns>& context_;

@@ -53,10 +53,6 @@ FARWARP_DEVICE float store_hidden(const Context<columns>& context, const Call& c
   store(residual_at<columns>(context.args, row, column), four);
   return squares;
 }
-FARWARP_DEVICE std::uint64_t pack_two(float first, float second) {
-  return std::bit_cast<std::uint32_t>(first) | static_cast<std::uint64_t>(std::bit_cast<std::uint32_t>(second)) << 32;
-}
-
 /// [thread] The squares of a tile of two columns.
 template <int columns>
 FARWARP_DEVICE void store_squares(const Context<columns>& context, const Call& call, std::int64_t vector, int tile,
@@ -188,9 +184,10 @@ class Finisher {
         wait_packets<1>(call, from, wanted, data, Wait{.site = kSiteRankSums, .peer = -1 - first});
         warp_sync();  // lanes leave the wait one by one
 #pragma unroll
-        for (const std::uint64_t two : data) {
-          four.sums[0] = add(four.sums[0], std::bit_cast<float>(static_cast<std::uint32_t>(two)));
-          four.sums[1] = add(four.sums[1], std::bit_cast<float>(static_cast<std::uint32_t>(two >> 32)));
+        for (const std::uint64_t bits : data) {
+          const Two two = unpack_two(bits);
+          four.sums[0] = add(four.sums[0], two.first);
+          four.sums[1] = add(four.sums[1], two.second);
         }
       }
       four.sums[2] = shuffle_xor(four.sums[0], 1);

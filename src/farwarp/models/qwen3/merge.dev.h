@@ -26,10 +26,6 @@ class HeadMerge {
  private:
   static constexpr int kTeam = 4, kTeams = kWarps / kTeam, kEach = kMostSplits / kTeam;
 
-  static FARWARP_DEVICE void unpack(std::uint64_t bits, float& first, float& second) {
-    first = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
-    second = std::bit_cast<float>(static_cast<std::uint32_t>(bits >> 32));
-  }
   FARWARP_DEVICE Shared<float> outputs_of(int warp) const {
     return word_at<float>(context_.memory, Layout<columns>::kScores) + warp * kMostHeadDim;
   }
@@ -64,7 +60,9 @@ class HeadMerge {
     float maxima[kEach], weights[kEach], highest = kNothing, total = 0, sums[4] = {};
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      unpack(shuffle(data[kStatistics], i), maxima[i], weights[i]);
+      const Two of_split = unpack_two(shuffle(data[kStatistics], i));
+      maxima[i] = of_split.first;
+      weights[i] = of_split.second;
       if (first + i >= splits) maxima[i] = kNothing;
       highest = maximum(highest, maxima[i]);
     }
@@ -75,10 +73,9 @@ class HeadMerge {
       total = fused_multiply_add(factor, weights[i], total);
 #pragma unroll
       for (int row = 0; row < 4; row += 2) {
-        float one, other;
-        unpack(data[2 * i + row / 2], one, other);
-        sums[row] = fused_multiply_add(factor, one, sums[row]);
-        sums[row + 1] = fused_multiply_add(factor, other, sums[row + 1]);
+        const Two two = unpack_two(data[2 * i + row / 2]);
+        sums[row] = fused_multiply_add(factor, two.first, sums[row]);
+        sums[row + 1] = fused_multiply_add(factor, two.second, sums[row + 1]);
       }
     }
     if (lane_has_rows()) {
