@@ -10,8 +10,8 @@ MachineShape h200() {
 }
 
 TEST(Qwen3Plan, EveryModelHasOne) {
-  for (const char* name : {"nano", "tiny", "tiny64", "nano4", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b",
-                           "qwen3-14b", "qwen3-32b"}) {
+  for (const char* name : {"nano", "tiny", "tiny64", "nano4", "nano8", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b",
+                           "qwen3-8b", "qwen3-14b", "qwen3-32b"}) {
     const auto config = qwen3_config(name);
     ASSERT_TRUE(config.ok()) << config.status().to_string();
     for (const int sequences : {1, 3, 8}) {
@@ -21,10 +21,10 @@ TEST(Qwen3Plan, EveryModelHasOne) {
       EXPECT_LE(plan->shared_bytes, h200().traits.shared_bytes);
     }
   }
-  EXPECT_EQ(
-      qwen3_config("qwen3-7b").status().message(),
-      "model is qwen3-7b; allowed: nano, tiny, tiny64, nano4, qwen3-0.6b, qwen3-1.7b, qwen3-4b, qwen3-8b, qwen3-14b, "
-      "qwen3-32b");
+  EXPECT_EQ(qwen3_config("qwen3-7b").status().message(),
+            "model is qwen3-7b; allowed: nano, tiny, tiny64, nano4, nano8, qwen3-0.6b, qwen3-1.7b, qwen3-4b, qwen3-8b, "
+            "qwen3-14b, "
+            "qwen3-32b");
 }
 
 TEST(Qwen3Plan, ATokenOfTheEightBillionReadsItsWeightsOnce) {

@@ -15,7 +15,7 @@ using harness::Params;
 
 const std::vector<ParamInfo> kParams = {
     {"model", "tiny",
-     "nano|tiny|tiny64|nano4|qwen3-0.6b|qwen3-1.7b|qwen3-4b|qwen3-8b|qwen3-14b|qwen3-32b, with random weights"},
+     "nano|tiny|tiny64|nano4|nano8|qwen3-0.6b|qwen3-1.7b|qwen3-4b|qwen3-8b|qwen3-14b|qwen3-32b, with random weights"},
     {"batch", "3", "1 to 8 sequences"},
     {"prompt", "5", "tokens of the longest prompt"},
     {"tokens", "6", "decoded in a launch, prompts included"},

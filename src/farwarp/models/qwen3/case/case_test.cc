@@ -56,6 +56,11 @@ TEST_P(Qwen3Cases, RanksDecodeTogether) {
   expect_pass("model=nano4,batch=3,prompt=2,tokens=2,launches=2", 1, 1, 4);
 }
 
+/// The last rank has no tokens.
+TEST_P(Qwen3Cases, EightRanksDecodeTogether) {
+  expect_pass("model=nano8,batch=2,prompt=1,tokens=1,launches=2,max_sms=2", 1, 1, 8);
+}
+
 TEST_P(Qwen3Cases, RanksGiveTheSameBitsWithBothDispatchers) {
   expect_pass("model=nano4,batch=2,prompt=1,tokens=1,launches=2,max_sms=2,dispatcher=both", 1, 1, 2);
 }
