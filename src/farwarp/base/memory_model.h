@@ -6,7 +6,8 @@
 namespace farwarp {
 
 enum class Order : std::uint8_t { relaxed, acquire, release, acq_rel };
-enum class Scope : std::uint8_t { block, device, system };
+/// From narrow to wide. chiplet: the blocks of one XCD, which share its L2 (AMD); the device on targets with one L2.
+enum class Scope : std::uint8_t { block, chiplet, device, system };
 
 /// How long the caller expects to need a cache line. Only a hint: it does not affect coherence.
 enum class Cache : std::uint8_t {

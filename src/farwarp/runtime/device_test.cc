@@ -327,7 +327,10 @@ INSTANTIATE_TEST_SUITE_P(Targets, DeviceTest,
 
 class EmuDeviceTest : public testing::Test {
  protected:
-  void TearDown() override { unsetenv("FARWARP_EMU_MULTIPROCESSORS"); }
+  void TearDown() override {
+    unsetenv("FARWARP_EMU_MULTIPROCESSORS");
+    unsetenv("FARWARP_EMU_XCDS");
+  }
 };
 
 TEST_F(EmuDeviceTest, TakesItsSizeFromTheEnvironment) {
@@ -336,6 +339,20 @@ TEST_F(EmuDeviceTest, TakesItsSizeFromTheEnvironment) {
   ASSERT_TRUE(device.ok()) << device.status().to_string();
   EXPECT_EQ((*device)->shape().multiprocessors, 3);
   EXPECT_EQ((*device)->name(), "emulated sm90 (3 multiprocessors)");
+}
+
+TEST_F(EmuDeviceTest, TakesItsXcdsFromTheEnvironment) {
+  const auto xcds = [](TargetKind target) {
+    const auto device = Device::open(target, 7);
+    return device.ok() ? (*device)->shape().xcds : -1;
+  };
+  EXPECT_EQ(xcds(TargetKind::kEmuGfx942), 8);
+  setenv("FARWARP_EMU_XCDS", "2", 1);
+  EXPECT_EQ(xcds(TargetKind::kEmuGfx942), 2);
+  EXPECT_EQ(xcds(TargetKind::kEmuSm90), 1);
+  setenv("FARWARP_EMU_XCDS", "17", 1);
+  EXPECT_EQ(Device::open(TargetKind::kEmuGfx942, 7).status().message(),
+            "FARWARP_EMU_XCDS is '17', allowed are 1 to 16");
 }
 
 TEST_F(EmuDeviceTest, RefusesSizesThatAreNone) {

@@ -255,18 +255,15 @@ class EmuDevice final : public Device {
   std::map<StreamId, std::unique_ptr<EmuGraph>> captures_;
 };
 
-/// FARWARP_EMU_MULTIPROCESSORS, or 8.
-Result<int> multiprocessors_from_environment() {
-  constexpr int kDefault = 8;
-  constexpr int kMost = 304;  // of an MI300X
-  const char* text = std::getenv("FARWARP_EMU_MULTIPROCESSORS");
-  if (text == nullptr || *text == '\0') return kDefault;
+/// 1 to `most`, or `otherwise` if the variable is not set.
+Result<int> from_environment(const char* variable, int otherwise, int most) {
+  const char* text = std::getenv(variable);
+  if (text == nullptr || *text == '\0') return otherwise;
   int value = 0;
   const char* const end = text + std::strlen(text);
   const auto [parsed, error] = std::from_chars(text, end, value);
-  if (error != std::errc() || parsed != end || value < 1 || value > kMost) {
-    return invalid_argument(fmt::format("FARWARP_EMU_MULTIPROCESSORS is '{}', allowed are 1 to {}", text, kMost));
-  }
+  if (error != std::errc() || parsed != end || value < 1 || value > most)
+    return invalid_argument(fmt::format("{} is '{}', allowed are 1 to {}", variable, text, most));
   return value;
 }
 
@@ -274,13 +271,18 @@ Result<int> multiprocessors_from_environment() {
 
 Result<std::shared_ptr<Device>> open_emu_device(TargetKind personality, int ordinal) {
   if (Status status = check_ordinal(personality, ordinal, kEmulatedDevices); !status.ok()) return status;
-  const Result<int> multiprocessors = multiprocessors_from_environment();
+  constexpr int kMostMultiprocessors = 304;  // of an MI300X
+  const Result<int> multiprocessors = from_environment("FARWARP_EMU_MULTIPROCESSORS", 8, kMostMultiprocessors);
   if (!multiprocessors.ok()) return multiprocessors.status();
+  const bool several = personality == TargetKind::kEmuGfx942;
+  const Result<int> xcds =
+      several ? from_environment("FARWARP_EMU_XCDS", *multiprocessors % 8 == 0 ? 8 : 1, kMostXcds) : Result<int>(1);
+  if (!xcds.ok()) return xcds.status();
   MachineShape shape;
   shape.target = personality;
   shape.traits = traits_of(personality);
   shape.multiprocessors = *multiprocessors;
-  shape.xcds = personality == TargetKind::kEmuGfx942 && *multiprocessors % 8 == 0 ? 8 : 1;
+  shape.xcds = *xcds;
   if (Status status = Machine::instance().open_device(personality, ordinal, shape); !status.ok()) return status;
   return std::shared_ptr<Device>(std::make_shared<EmuDevice>(ordinal, shape));
 }

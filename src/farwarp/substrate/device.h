@@ -44,7 +44,7 @@ FARWARP_DEVICE int num_blocks();      ///< [thread] blocks of the grid
 FARWARP_DEVICE int warp_index();      ///< [thread] the warp's number in its block
 FARWARP_DEVICE int lane_index();      ///< [thread] the thread's number in its warp
 FARWARP_DEVICE int multiprocessor();  ///< [thread] the SM or CU of this thread; only a hint: preemption may change it
-FARWARP_DEVICE int xcc();             ///< [thread] the XCD of this thread (AMD); 0 on other targets
+FARWARP_DEVICE int xcc();             ///< [thread] the XCD of this block, 0 to 15 (AMD); 0 on other targets
 
 /// [thread] The block's dynamic shared memory, aligned to 128 bytes; to 1024 (kSwizzleAlignment) where Target::kHasBulkCopy. Its contents at
 /// kernel start are undefined.

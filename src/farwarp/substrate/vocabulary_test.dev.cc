@@ -192,9 +192,11 @@ FARWARP_KERNEL(vocabulary, VocabularyArgs, kVocabularyThreads) {
   const Global<std::uint64_t> wide(&block->words[0]);
   const Global<std::uint32_t> narrow(reinterpret_cast<std::uint32_t*>(&block->words[1]));
   use_atomics_and_fences<Scope::block>(wide);
+  use_atomics_and_fences<Scope::chiplet>(wide);
   use_atomics_and_fences<Scope::device>(wide);
   use_atomics_and_fences<Scope::system>(wide);
   use_atomics_and_fences<Scope::block>(narrow);
+  use_atomics_and_fences<Scope::chiplet>(narrow);
   use_atomics_and_fences<Scope::device>(narrow);
   use_atomics_and_fences<Scope::system>(narrow);
   use_cells(&block->words[2]);

@@ -136,15 +136,19 @@ struct Atomic;
   };
 
 FARWARP_PTX_ATOMIC(relaxed, block, ".cta")
+FARWARP_PTX_ATOMIC(relaxed, chiplet, ".gpu")
 FARWARP_PTX_ATOMIC(relaxed, device, ".gpu")
 FARWARP_PTX_ATOMIC(relaxed, system, ".sys")
 FARWARP_PTX_ATOMIC(acquire, block, ".cta")
+FARWARP_PTX_ATOMIC(acquire, chiplet, ".gpu")
 FARWARP_PTX_ATOMIC(acquire, device, ".gpu")
 FARWARP_PTX_ATOMIC(acquire, system, ".sys")
 FARWARP_PTX_ATOMIC(release, block, ".cta")
+FARWARP_PTX_ATOMIC(release, chiplet, ".gpu")
 FARWARP_PTX_ATOMIC(release, device, ".gpu")
 FARWARP_PTX_ATOMIC(release, system, ".sys")
 FARWARP_PTX_ATOMIC(acq_rel, block, ".cta")
+FARWARP_PTX_ATOMIC(acq_rel, chiplet, ".gpu")
 FARWARP_PTX_ATOMIC(acq_rel, device, ".gpu")
 FARWARP_PTX_ATOMIC(acq_rel, system, ".sys")
 
@@ -303,7 +307,7 @@ FARWARP_DEVICE void fence() {
   static_assert(order != Order::relaxed, "a relaxed fence orders nothing");
   // sm_90 has no acquire-only or release-only fence of these scopes.
   if constexpr (scope == Scope::block) asm volatile("fence.acq_rel.cta;" ::: "memory");
-  if constexpr (scope == Scope::device) asm volatile("fence.acq_rel.gpu;" ::: "memory");
+  if constexpr (scope == Scope::chiplet || scope == Scope::device) asm volatile("fence.acq_rel.gpu;" ::: "memory");
   if constexpr (scope == Scope::system) asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
 

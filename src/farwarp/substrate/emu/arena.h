@@ -22,7 +22,9 @@ inline constexpr unsigned char kPoison = 0xff;
 /// threads know the write.
 class Stamp {
  public:
-  static constexpr int kTimeBits = 38;                              ///< a day of steps at 3 million a second
+  static constexpr int kTimeBits = 37;  ///< half a day of steps at 3 million a second
+  static constexpr std::uint64_t kChiplet = std::uint64_t{1}
+                                            << 59;  ///< an atomic store of chiplet scope or narrower wrote it
   static constexpr std::uint64_t kStrong = std::uint64_t{1} << 60;  ///< an atomic store wrote it
   static constexpr std::uint64_t kAsync = std::uint64_t{1} << 61;  ///< the async proxy wrote it on behalf of the thread
   static constexpr std::uint64_t kRecord = std::uint64_t{1} << 62;   ///< a word of the granule has a release record
@@ -40,7 +42,7 @@ class Stamp {
  private:
   std::uint64_t bits_ = 0;
 };
-static_assert(Stamp::kTimeBits + kUidBits == 60);
+static_assert(Stamp::kTimeBits + kUidBits == 59);
 
 struct Shadow {
   std::uint64_t previous;  ///< the granule's value before its newest write

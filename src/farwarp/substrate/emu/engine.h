@@ -88,6 +88,7 @@ class Engine {
 
   const LaunchInfo* launch_info(Uid uid) const { return warps_[uid >> 6].info.get(); }
   Uid block_uid(Uid uid) const { return warps_[uid >> 6].block; }
+  int xcc_of(Uid uid) const { return warps_[uid >> 6].xcc; }
   Thread* find_thread(Uid uid) const;
 
   // memory_model.cc
@@ -132,6 +133,7 @@ class Engine {
   struct WarpEntry {
     Warp* warp = nullptr;  ///< null after its launch has ended
     Uid block = 0;
+    int xcc = 0;
     std::shared_ptr<LaunchInfo> info;
   };
   struct Waiter {

@@ -221,6 +221,7 @@ struct Block {
   Wait barrier = Wait::none;  ///< the kind of barrier that threads wait at
   Uid uid = 0;                ///< uid of its first thread
   int multiprocessor = 0;
+  int xcc = 0;
   int slot = 0;
   Thread* first = nullptr;
   std::byte* shared = nullptr;

@@ -78,6 +78,11 @@ bool covers(const Thread& thread, const View& view, Stamp stamp) {
   return known_at_start(*thread.launch, writer, time);
 }
 
+bool same_chiplet(const Thread& thread, Uid writer) {
+  const LaunchInfo* info = engine().launch_info(writer);
+  return info != nullptr && info->device == thread.launch->device->index && engine().xcc_of(writer) == thread.xcc;
+}
+
 void note_store(Thread& thread, Time now, bool leaves_block) {
   if (!sm90(thread) && !leaves_block) return;  // LDS stores do not count in vmcnt
   thread.last_store = now;
@@ -147,6 +152,7 @@ void acquire(Thread& thread, const Snapshot& released, Scope scope) {
   const bool same_block = block_uid(released.writer) == thread.block->uid;
   const Scope narrower = std::min(released.scope, scope);
   if (narrower == Scope::block && !same_block) return;
+  if (narrower == Scope::chiplet && !same_chiplet(thread, released.writer)) return;
   const bool same_device = engine().launch_info(released.writer)->device == thread.launch->device->index;
   if (narrower == Scope::device && !same_device) return;
   // A proxy fence has effect only on its device. Before its copies read what a peer wrote, the acquiring thread must execute one.

@@ -17,6 +17,9 @@ inline bool knows(const Thread& thread, Stamp stamp) {
   return stamp.time() <= thread.launch->quiet || covers(thread, thread.seen, stamp);
 }
 
+/// True if `writer` runs on the XCD of `thread`: chiplet scope includes both.
+bool same_chiplet(const Thread& thread, Uid writer);
+
 /// Records a store of this thread at `now`. `leaves_block`: threads of other blocks can reach the memory.
 void note_store(Thread& thread, Time now, bool leaves_block);
 /// gfx942: records that this thread has drained its stores. sm90: does nothing, because releases are cumulative.

@@ -20,10 +20,8 @@ inline constexpr int kSeeds = 500;
 class Rig {
  public:
   explicit Rig(TargetKind personality, int multiprocessors = 8) : personality_(personality) {
-    MachineShape shape{
-        .target = personality, .traits = traits_of(personality), .multiprocessors = multiprocessors, .xcds = 1};
+    open(multiprocessors, 1);
     for (int i = 0; i < 3; ++i) {
-      EXPECT_TRUE(machine_.open_device(personality, i, shape).ok());
       auto memory = machine_.allocate(personality, i, kLitmusBytes);
       EXPECT_TRUE(memory.ok()) << memory.status().to_string();
       memory_[static_cast<std::size_t>(i)] = static_cast<std::byte*>(*memory);
@@ -31,6 +29,13 @@ class Rig {
   }
   ~Rig() {
     for (std::byte* memory : memory_) machine_.release(memory);
+  }
+
+  /// Block b of a launch is on multiprocessor b % multiprocessors, and on XCD b % xcds.
+  void open(int multiprocessors, int xcds) {
+    const MachineShape shape{
+        .target = personality_, .traits = traits_of(personality_), .multiprocessors = multiprocessors, .xcds = xcds};
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(machine_.open_device(personality_, i, shape).ok());
   }
 
   void start(std::uint64_t seed, bool adversarial = true) {

@@ -63,6 +63,88 @@ FARWARP_KERNEL(litmus_blocks, LitmusArgs, 1) {
   }
 }
 
+/// Block 0 sends to block `count`, by a flag of chiplet scope or (kRight) of device scope. The reader gives up after a millisecond: to it a flag of
+/// another XCD's L2 may stay unseen.
+template <Scope scope>
+FARWARP_DEVICE void message_to_block(const LitmusArgs& args) {
+  const Global<std::uint32_t> flag(at<std::uint32_t>(args.memory[args.rank], kLitmusFlag));
+  if (block_index() == 0) {
+    store(Words(data_of(args, args.rank).raw), std::uint64_t{9});
+    store<Order::release, scope>(flag, 1u);
+  } else if (block_index() == args.count) {
+    const void* const addresses[] = {flag.raw};
+    const std::uint64_t deadline = nanoseconds() + 1'000'000;
+    std::uint32_t tries = 0;
+    while (load<Order::acquire, scope>(flag) == 0 && nanoseconds() < deadline) park(addresses, 1, deadline, tries++);
+    store(result_of(args), load(Words(data_of(args, args.rank).raw)));
+  }
+}
+FARWARP_KERNEL(litmus_chiplet, LitmusArgs, 1) {
+  if (args.variant == kScopeTooNarrow) {
+    message_to_block<Scope::chiplet>(args);
+  } else {
+    message_to_block<Scope::device>(args);
+  }
+}
+
+/// Every block increments its XCD's counter; the last of an XCD increments the device's. The last of all adds up what all blocks stored. There are
+/// num_blocks() / count blocks on an XCD. kScopeTooNarrow: all XCDs use one counter of chiplet scope.
+FARWARP_KERNEL(litmus_chiplets, LitmusArgs, 1) {
+  const Words data(data_of(args, args.rank).raw);
+  const Global<std::uint32_t> device(at<std::uint32_t>(args.memory[args.rank], kLitmusFlag));
+  const bool one = args.variant == kScopeTooNarrow;
+  const Global<std::uint32_t> chiplet = device + 16 * (1 + (one ? 0 : xcc()));
+  const auto blocks = static_cast<std::uint32_t>(num_blocks()), xcds = static_cast<std::uint32_t>(args.count);
+  store(data + block_index(), std::uint64_t{1});
+  const std::uint32_t here = args.variant == kNoAcquire ? fetch_add<Order::release, Scope::chiplet>(chiplet, 1u)
+                                                        : fetch_add<Order::acq_rel, Scope::chiplet>(chiplet, 1u);
+  if (here + 1 != (one ? blocks : blocks / xcds)) return;
+  if (!one) {
+    const std::uint32_t arrived = args.variant == kNoRelease ? fetch_add<Order::acquire, Scope::device>(device, 1u)
+                                                             : fetch_add<Order::acq_rel, Scope::device>(device, 1u);
+    if (arrived + 1 != xcds) return;
+  }
+  std::uint64_t sum = 0;
+  for (int i = 0; i < num_blocks(); ++i) sum += load(data + i);
+  store(result_of(args), sum);
+}
+
+/// Every block increments its XCD's counter; the last of an XCD increments the device's, for which the first block of each XCD waits. It starts the
+/// others of its XCD, and each adds up what all blocks stored. kNoRelease: the last of an XCD does not release to the device; kNoAcquire: nor does
+/// the first of an XCD acquire from it; kNoBarrier: the first of an XCD does not release to the others.
+FARWARP_KERNEL(litmus_schedulers, LitmusArgs, 1) {
+  const Words data(data_of(args, args.rank).raw);
+  const Global<std::uint32_t> device(at<std::uint32_t>(args.memory[args.rank], kLitmusFlag));
+  const Global<std::uint32_t> arrived = device + 16 * (1 + 2 * xcc()), started = arrived + 16;
+  const auto xcds = static_cast<std::uint32_t>(args.count), workers = static_cast<std::uint32_t>(num_blocks()) / xcds;
+  store(data + block_index(), std::uint64_t{1});
+  if (fetch_add<Order::acq_rel, Scope::chiplet>(arrived, 1u) + 1 == workers) {
+    if (args.variant == kNoRelease) {
+      fetch_add<Order::relaxed, Scope::device>(device, 1u);
+    } else {
+      fetch_add<Order::release, Scope::device>(device, 1u);
+    }
+  }
+  const auto wait = [](const auto& arrived_yet, Global<std::uint32_t> word) {
+    const void* const addresses[] = {word.raw};
+    for (std::uint32_t tries = 0; !arrived_yet(); ++tries) park(addresses, 1, kNever, tries);
+  };
+  if (block_index() < args.count) {
+    wait([&] { return load<Order::relaxed, Scope::device>(device) == xcds; }, device);
+    if (args.variant != kNoAcquire) fence<Order::acquire, Scope::device>();
+    if (args.variant == kNoBarrier) {
+      store<Order::relaxed, Scope::chiplet>(started, 1u);
+    } else {
+      store<Order::release, Scope::chiplet>(started, 1u);
+    }
+  } else {
+    wait([&] { return load<Order::acquire, Scope::chiplet>(started) == 1; }, started);
+  }
+  std::uint64_t sum = 0;
+  for (int i = 0; i < num_blocks(); ++i) sum += load(data + i);
+  store(result_of(args) + block_index(), sum);
+}
+
 /// Every block increments a counter. The last one adds up what all blocks stored.
 FARWARP_KERNEL(litmus_last_block, LitmusArgs, 64) {
   const Words data(data_of(args, args.rank).raw);

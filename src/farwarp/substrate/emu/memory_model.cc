@@ -55,10 +55,18 @@ void check_parkable(const Thread& thread, const void* address) {
   engine().fault(fmt::format("park on {} ({})", fmt::ptr(address), engine().arena.describe(address)));
 }
 
+/// True if an atomic access or the newest write has chiplet scope, but is of another XCD than the other, and nothing has ordered them: each XCD's L2
+/// may then have a line of its own.
+bool misses_chiplet(const Thread& thread, Access access, Stamp stamp) {
+  if (!access.strong || !(access.scope <= Scope::chiplet || stamp.has(Stamp::kChiplet))) return false;
+  return !knows(thread, stamp) && !same_chiplet(thread, stamp.uid());
+}
+
 /// True if a load returns the granule's newest value, false if it returns the previous one.
-bool sees_newest(const Thread& thread, Granule granule, Stamp stamp) {
+bool sees_newest(const Thread& thread, Access access, Granule granule, Stamp stamp) {
   if (stamp.time() <= thread.launch->quiet) return true;
   const Engine& the_engine = engine();
+  if (misses_chiplet(thread, access, stamp)) return the_engine.schedule.sees_weak(thread.uid, granule, stamp.time());
   return the_engine.visible_at(thread, granule, stamp) <= the_engine.schedule.now();
 }
 
@@ -137,6 +145,11 @@ std::uint64_t atomic_modify(void* address, Modify operation, std::uint64_t opera
   return old;
 }
 
+std::uint64_t flags_of(Access access) {
+  if (!access.strong) return 0;
+  return Stamp::kStrong | (access.scope <= Scope::chiplet ? Stamp::kChiplet : 0);
+}
+
 /// Stamps the granule after a write. `before`: its value before the write.
 void stamp_write(Thread& thread, Shadow& shadow, Granule granule, std::uint64_t before, std::uint64_t flags, Time now) {
   engine().note_progress();
@@ -157,11 +170,12 @@ std::uint64_t read(const void* address, Access access) {
   check_access(thread, address, access.bytes, access.space);
   const Granule granule = the_engine.arena.granule_of(address);
   const Shadow& shadow = the_engine.arena.shadow_at(granule);
-  const bool newest = sees_newest(thread, granule, shadow.stamp);
+  const bool newest = sees_newest(thread, access, granule, shadow.stamp);
   if (access.strong) pair_with(thread, record_of(word_of(address), shadow.stamp, newest), access);
   const Part part(address, access.bytes);
   const std::uint64_t now_there = __atomic_load_n(&the_engine.arena.word_at(granule), __ATOMIC_ACQUIRE);
-  if (!access.strong && !the_engine.several_processes && !knows(thread, shadow.stamp) &&
+  const bool ordered = access.strong ? !misses_chiplet(thread, access, shadow.stamp) : knows(thread, shadow.stamp);
+  if (!ordered && !the_engine.several_processes &&
       part.extract(now_there) != part.extract(shadow.previous)) {  // another part of the granule may have been written
     the_engine.note_race(thread, Engine::Reading::load, address, access.bytes, shadow.stamp);
   }
@@ -181,7 +195,7 @@ void write(void* address, std::uint64_t value, Access access) {
   const std::uint64_t record = replace_records(word_of(address), words_of(access), shadow.stamp, released, now);
   note_store(thread, now, access.space != Space::shared && access.space != Space::cluster);
   put(address, access.bytes, value);
-  stamp_write(thread, shadow, granule, before, record | (access.strong ? Stamp::kStrong : 0), now);
+  stamp_write(thread, shadow, granule, before, record | flags_of(access), now);
 }
 
 std::uint64_t modify(void* address, Modify operation, std::uint64_t operand, std::uint64_t expected, Access access) {
@@ -195,6 +209,12 @@ std::uint64_t modify(void* address, Modify operation, std::uint64_t operand, std
   const std::uint64_t before = the_engine.arena.word_at(granule);
   const SnapshotRef guarding = record_of(word_of(address), shadow.stamp, true);
   pair_with(thread, guarding, access);
+  if (!the_engine.several_processes && misses_chiplet(thread, access, shadow.stamp)) {
+    the_engine.note_race(thread, Engine::Reading::load, address, access.bytes, shadow.stamp);
+    if (!sees_newest(thread, access, granule,
+                     shadow.stamp))  // this XCD's line is the older one, and its write-back wins
+      put(address, access.bytes, Part(address, access.bytes).extract(shadow.previous));
+  }
   const std::uint64_t old = access.bytes == 8 ? atomic_modify<std::uint64_t>(address, operation, operand, expected)
                                               : atomic_modify<std::uint32_t>(address, operation, operand, expected);
   if (operation == Modify::compare_exchange && old != (expected & Part(address, access.bytes).mask)) return old;
@@ -202,7 +222,7 @@ std::uint64_t modify(void* address, Modify operation, std::uint64_t operand, std
   const SnapshotRef own = released_by(thread, access, now);
   const SnapshotRef released = own ? combine(guarding, own) : guarding;
   const std::uint64_t record = replace_records(word_of(address), words_of(access), shadow.stamp, released, now);
-  stamp_write(thread, shadow, granule, before, record | Stamp::kStrong, now);
+  stamp_write(thread, shadow, granule, before, record | flags_of(access), now);
   return old;
 }
 
@@ -256,7 +276,8 @@ std::uint64_t cycles() { return nanoseconds(); }
 
 Time Engine::visible_at(const Thread& thread, Granule granule, Stamp stamp) const {
   if (several_processes || covers(thread, thread.seen, stamp)) return stamp.time();
-  if (stamp.has(Stamp::kStrong)) return stamp.time() + schedule.visibility_delay(thread.uid, granule, stamp.time());
+  if (stamp.has(Stamp::kStrong) && !(stamp.has(Stamp::kChiplet) && !same_chiplet(thread, stamp.uid())))
+    return stamp.time() + schedule.visibility_delay(thread.uid, granule, stamp.time());
   return schedule.sees_weak(thread.uid, granule, stamp.time()) ? stamp.time() : kForever;
 }
 

@@ -10,12 +10,12 @@ class MemoryModelTest : public testing::TestWithParam<TargetKind> {
  protected:
   /// The number of the kSeeds schedules that gave a wrong answer, or -1 if a launch failed. races_ counts the schedules with a data race.
   int wrong_answers(const char* kernel, int ranks, int variant, LaunchShape shape,
-                    const std::function<bool(const Rig&)>& right) {
+                    const std::function<bool(const Rig&)>& right, int count = 0) {
     int wrong = 0;
     races_ = 0;
     for (int seed = 1; seed <= kSeeds; ++seed) {
       rig_.start(static_cast<std::uint64_t>(seed));
-      const Status status = rig_.run(kernel, ranks, variant, shape);
+      const Status status = rig_.run(kernel, ranks, variant, shape, count);
       EXPECT_TRUE(status.ok()) << kernel << ", seed " << seed << ": " << status.to_string();
       if (!status.ok()) return -1;
       wrong += !right(rig_);
@@ -26,13 +26,13 @@ class MemoryModelTest : public testing::TestWithParam<TargetKind> {
 
   /// Expects that the right variants never fail and have no race, and that the wrong variants sometimes fail.
   void expect(const char* kernel, int ranks, LaunchShape shape, const std::function<bool(const Rig&)>& right,
-              const std::vector<int>& right_variants, const std::vector<int>& wrong_variants) {
+              const std::vector<int>& right_variants, const std::vector<int>& wrong_variants, int count = 0) {
     for (const int variant : right_variants) {
-      EXPECT_EQ(wrong_answers(kernel, ranks, variant, shape, right), 0) << kernel << ", variant " << variant;
+      EXPECT_EQ(wrong_answers(kernel, ranks, variant, shape, right, count), 0) << kernel << ", variant " << variant;
       EXPECT_EQ(races_, 0) << kernel << ", variant " << variant << ": " << rig_.machine().report().race;
     }
     for (const int variant : wrong_variants) {
-      const int caught = wrong_answers(kernel, ranks, variant, shape, right);
+      const int caught = wrong_answers(kernel, ranks, variant, shape, right, count);
       EXPECT_GT(caught, 0) << kernel << ", variant " << variant;
       RecordProperty(std::string(kernel) + "_" + std::to_string(variant), caught);
     }
@@ -74,6 +74,36 @@ TEST_P(MemoryModelTest, SynchronisationIsTransitive) {
 
 TEST_P(MemoryModelTest, ScopeMustIncludeBothThreads) {
   expect("litmus_blocks", 1, {.blocks = 2}, all_results(0, 1, 9), {kRight}, {kScopeTooNarrow});
+}
+
+TEST_P(MemoryModelTest, ChipletScopeIncludesTheBlocksOfAnXcd) {
+  rig_.open(4, 2);
+  expect("litmus_chiplet", 1, {.blocks = 4}, all_results(0, 1, 9), {kRight, kScopeTooNarrow}, {}, 2);
+  expect("litmus_chiplet", 1, {.blocks = 4}, all_results(0, 1, 9), {kRight}, {kScopeTooNarrow}, 1);
+  EXPECT_GT(races_, 0);
+  rig_.open(4, 1);
+  expect("litmus_chiplet", 1, {.blocks = 4}, all_results(0, 1, 9), {kRight, kScopeTooNarrow}, {}, 1);
+}
+
+TEST_P(MemoryModelTest, CountersOfAnXcdNeedAWiderReleaseBetweenXcds) {
+  const LaunchShape shape{.blocks = 8};
+  for (const int xcds : {2, 4}) {
+    rig_.open(8, xcds);
+    expect("litmus_chiplets", 1, shape, all_results(0, 1, 8), {kRight}, {kNoRelease, kNoAcquire, kScopeTooNarrow},
+           xcds);
+    EXPECT_GT(races_, kSeeds / 2) << "every schedule in which both XCDs have used one counter";
+  }
+  rig_.open(8, 1);
+  expect("litmus_chiplets", 1, shape, all_results(0, 1, 8), {kRight, kNoRelease, kScopeTooNarrow}, {kNoAcquire}, 1);
+}
+
+TEST_P(MemoryModelTest, WhatAnXcdsFirstBlockHasAcquiredIsPassedOn) {
+  const LaunchShape shape{.blocks = 8};
+  for (const int xcds : {2, 4}) {
+    rig_.open(8, xcds);
+    expect("litmus_schedulers", 1, shape, all_results(0, 8, 8, 0), {kRight}, {kNoRelease, kNoAcquire, kNoBarrier},
+           xcds);
+  }
 }
 
 TEST_P(MemoryModelTest, ExchangesOfAnyWordContinueReleases) {

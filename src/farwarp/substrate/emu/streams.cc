@@ -224,7 +224,7 @@ bool Engine::number_threads(Launch& launch) {
 Status Engine::start_launch(Launch& launch) {
   Device& device = *launch.device;
   constexpr Time kLastStart = (Time{1} << Stamp::kTimeBits) / 4 * 3;
-  if (schedule.now() > kLastStart) return internal_error("this process has used up its steps (2^38); start another");
+  if (schedule.now() > kLastStart) return internal_error("this process has used up its steps (2^37); start another");
   const int lanes = device.shape.traits.warp_size;
   const int warps = warps_of(launch);
   launch.thread_count = launch.shape.blocks * launch.shape.threads;
@@ -250,6 +250,7 @@ Status Engine::start_launch(Launch& launch) {
     block.index = b;
     block.threads = block.live = launch.shape.threads;
     block.uid = launch.first_uid + static_cast<Uid>(b * warps) * 64;
+    block.xcc = block.multiprocessor % std::max(device.shape.xcds, 1);
     block.first = thread;
     block.shared = arena.shared_slot(device.index, block.multiprocessor * Arena::kBlocksPerMultiprocessor + block.slot);
     arena.poison_slot(block.shared, launch.shape.shared_bytes);
@@ -261,19 +262,12 @@ Status Engine::start_launch(Launch& launch) {
       if (i % lanes == 0) {
         warp.block = &block;
         warp.threads = thread;
-        warps_[(block.uid >> 6) + static_cast<Uid>(i / lanes)] = {&warp, block.uid, launch.info};
+        warps_[(block.uid >> 6) + static_cast<Uid>(i / lanes)] = {&warp, block.uid, block.xcc, launch.info};
       }
       warp.present |= std::uint64_t{1} << (i % lanes);
       warp.live = warp.present;
-      static_cast<ThreadIds&>(*thread) = {i,
-                                          launch.shape.threads,
-                                          b,
-                                          launch.shape.blocks,
-                                          i / lanes,
-                                          i % lanes,
-                                          block.multiprocessor,
-                                          block.multiprocessor % std::max(device.shape.xcds, 1),
-                                          block.shared};
+      static_cast<ThreadIds&>(*thread) = {i,         launch.shape.threads, b,         launch.shape.blocks, i / lanes,
+                                          i % lanes, block.multiprocessor, block.xcc, block.shared};
       thread->warp = &warp;
       thread->block = &block;
       thread->launch = &launch;

@@ -66,14 +66,16 @@ FARWARP_DEVICE void store_global(T* pointer, T value) {
     *global_pointer(pointer) = to_alias(value);
 }
 
+/// chiplet has no name of its own. Its accesses are those of a work-group whose waves run on several CUs of one XCD (threadgroup split mode in the
+/// table): sc0, so that loads miss the L1 and atomics are performed in the XCD's L2.
 constexpr int memory_scope(Scope scope) {
-  return scope == Scope::block    ? __MEMORY_SCOPE_WRKGRP
+  return scope <= Scope::chiplet  ? __MEMORY_SCOPE_WRKGRP
          : scope == Scope::device ? __MEMORY_SCOPE_DEVICE
                                   : __MEMORY_SCOPE_SYSTEM;
 }
 
-/// Precedes a releasing access. Waits for this wave's accesses, then writes back the dirty lines of this XCD's L2 to where the scope can
-/// see them.
+/// Precedes a releasing access. Waits for this wave's accesses: its stores are then in the XCD's L2, where its other CUs find them. For wider scopes
+/// it then writes back the dirty lines of this L2 to where the scope can see them.
 template <Scope scope>
 FARWARP_DEVICE void release() {
   asm volatile("s_waitcnt vmcnt(0) lgkmcnt(0)" ::: "memory");
@@ -85,6 +87,7 @@ FARWARP_DEVICE void release() {
 template <Scope scope>
 FARWARP_DEVICE void acquire() {
   asm volatile("s_waitcnt vmcnt(0) lgkmcnt(0)" ::: "memory");
+  if constexpr (scope == Scope::chiplet) asm volatile("buffer_inv sc0" ::: "memory");  // the CU's L1
   if constexpr (scope == Scope::device) asm volatile("buffer_inv sc1" ::: "memory");
   if constexpr (scope == Scope::system) asm volatile("buffer_inv sc0 sc1" ::: "memory");
 }
