@@ -60,12 +60,13 @@ class Projection {
 
   /// [the warps that compute] finish(pass, tile, buffer): where no warp of its own finishes tiles.
   template <class Finish>
-  FARWARP_DEVICE void run(Call& call, const Task& task, std::uint32_t site, const Finish& finish) {
+  FARWARP_DEVICE void run(Call& call, const Worker& worker, const Task& task, std::uint32_t site,
+                          const Finish& finish) {
     if (task.count == 0) return;
     const int passes = task.matrix.passes();
     PassVector<columns> vector(shared_.memory);
     for (int pass = 0; pass < passes; ++pass) {
-      vector.wait(call, task.in, pass * task.matrix.pass_stages(), task.matrix.stages_of(pass), site);
+      vector.wait(call, worker, task.in, pass * task.matrix.pass_stages(), task.matrix.stages_of(pass), site);
       for (int tile = 0; tile < task.count; ++tile) {
         Sums sums[kChains] = {};
         weights_.read(task, pass, tile, [&](int i, const Fragment& weights) {
@@ -137,10 +138,11 @@ class TileFinisher {
   }
 
   /// [warp] Waits for the squares of a task's input.
-  FARWARP_DEVICE void begin_task(Call& call, const Task& task, const InputNorm& norm, std::uint32_t site) {
+  FARWARP_DEVICE void begin_task(Call& call, const Worker& worker, const Task& task, const InputNorm& norm,
+                                 std::uint32_t site) {
     inverse_ = 1;
     if (!norm.exists) return;
-    const float squares = wait_squares<columns>(call, task.in, norm.rows, column_ / 2, site);
+    const float squares = wait_squares<columns>(call, worker, task.in, norm.rows, column_ / 2, site);
     inverse_ = exp2(multiply(-0.5f, log2(add(divide(squares, static_cast<float>(norm.rows)), norm.epsilon))));
   }
   /// [warp] Before a tile's sums are there: epilogue.prepare(tile, row, column) on the first thread of four rows, in the last pass.

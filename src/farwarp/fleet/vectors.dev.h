@@ -2,7 +2,7 @@
 #pragma once
 
 #include "farwarp/fleet/product.dev.h"
-#include "farwarp/world/device/wait.dev.h"
+#include "farwarp/fleet/worker.dev.h"
 
 namespace farwarp::FARWARP_TARGET::fleet {
 
@@ -32,23 +32,26 @@ FARWARP_DEVICE Two unpack_two(std::uint64_t bits) {
 
 /// [thread] The four numbers from row `row` on of column `column`, once they have arrived.
 template <int columns>
-FARWARP_DEVICE std::uint64_t wait_four(Call& call, std::int64_t vector, int row, int column, std::uint32_t site) {
+FARWARP_DEVICE std::uint64_t wait_four(Call& call, const Worker& worker, std::int64_t vector, int row, int column,
+                                       std::uint32_t site) {
   const Global<Packet> from[1] = {vector_at(call.view, vector) + packet_at(columns, row, column)};
   std::uint64_t data[1] = {};
-  wait_packets<1>(call, from, 1, data, Wait{.site = site, .peer = call.view.rank});
+  wait_vector(call, worker, from, 1, data, Wait{.site = site, .peer = call.view.rank});
   return data[0];
 }
 /// [thread] Stores them with the call's tag.
 template <int columns>
-FARWARP_DEVICE void store_four(const Call& call, std::int64_t vector, int row, int column, std::uint64_t four) {
-  store_packet(peer_address<Packet>(call.view, call.view.rank, vector) + packet_at(columns, row, column), four,
-               call.epoch);
+FARWARP_DEVICE void store_four(const Call& call, const Worker& worker, std::int64_t vector, int row, int column,
+                               std::uint64_t four) {
+  store_vector(call, worker, peer_address<Packet>(call.view, call.view.rank, vector) + packet_at(columns, row, column),
+               four);
 }
 
 /// [warp] The sums of the squares of a normed vector of `rows` rows. Each 32 threads have a pair of columns, the first 16 of them the first column; `pair`
 /// is the thread's.
 template <int columns>
-FARWARP_DEVICE float wait_squares(Call& call, std::int64_t vector, int rows, int pair, std::uint32_t site) {
+FARWARP_DEVICE float wait_squares(Call& call, const Worker& worker, std::int64_t vector, int rows, int pair,
+                                  std::uint32_t site) {
   constexpr int kLanes = 32, kTogether = 5;
   const int lane = lane_index() % kLanes, tiles = pair < column_pairs(columns) ? rows / kTileRows : 0;
   float first = 0, second = 0;
@@ -63,7 +66,7 @@ FARWARP_DEVICE float wait_squares(Call& call, std::int64_t vector, int rows, int
       from[i] = vector_at(call.view, vector) + squares_at(columns, rows, tile, pair);
       if (tile < tiles) wanted |= 1u << i;
     }
-    wait_packets<1>(call, from, wanted, data, Wait{.site = site, .peer = call.view.rank});
+    wait_vector(call, worker, from, wanted, data, Wait{.site = site, .peer = call.view.rank});
     warp_sync();  // lanes leave the wait one by one
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
@@ -91,10 +94,15 @@ class PassVector {
             (memory + ProjectShared<columns, Target::kHasBulkCopy>::vector(warp_index())).raw)) {}
 
   /// [warp] Waits for the warp's part of a pass: `stages` stages from `first` on.
-  FARWARP_DEVICE void wait(Call& call, std::int64_t vector, int first, int stages, std::uint32_t site) {
+  FARWARP_DEVICE void wait(Call& call, const Worker& worker, std::int64_t vector, int first, int stages,
+                           std::uint32_t site) {
     const int count = stages * kOfStage - lane_index();  // of the lane: every warp-size-th
     const int loads = count > 0 ? (count + Target::kWarpSize - 1) / Target::kWarpSize : 0;
     const Global<Packet> packets = vector_at(call.view, vector);
+    if (worker.plain) {
+      load_all(worker, packets, first, loads);
+      return;
+    }
     wait_each_packet<kTogether>(
         call, (std::uint64_t{1} << loads) - 1,
         [&](int i) { return packets + packet_of(first, i * Target::kWarpSize + lane_index()); },
@@ -109,6 +117,26 @@ class PassVector {
   }
 
  private:
+  /// [warp] The same, of plain memory.
+  FARWARP_DEVICE void load_all(const Worker& worker, Global<Packet> packets, int first, int loads) {
+    constexpr int kAtOnce = 4;
+#pragma unroll 1
+    for (int begin = 0; begin < loads; begin += kAtOnce) {
+      std::uint64_t data[kAtOnce] = {};
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (begin + i < loads)
+          data[i] = load(
+              plain_data(worker, (packets + packet_of(first, (begin + i) * Target::kWarpSize + lane_index())).raw));
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (begin + i < loads) store(words_ + ((begin + i) * Target::kWarpSize + lane_index()), data[i]);
+      }
+    }
+    warp_sync();
+  }
+
   static constexpr int kTogether = columns == 1 || !Target::kHasBulkCopy ? 5 : 8;  ///< CDNA has no registers for more
   static constexpr int kOfFragment = 4 * columns, kOfStage = kStageFragments * kOfFragment;  ///< packets of the warp
   static_assert(kMostPassStages * kOfStage < 64 * Target::kWarpSize);

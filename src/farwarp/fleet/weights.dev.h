@@ -3,6 +3,7 @@
 #pragma once
 
 #include "farwarp/fleet/tasks.dev.h"
+#include "farwarp/fleet/worker.dev.h"
 #include "farwarp/tile/ring.dev.h"
 #include "farwarp/world/device/wait.dev.h"
 
@@ -138,8 +139,9 @@ class WeightLoader {
 template <int columns>
 class WeightReader {
  public:
-  FARWARP_DEVICE WeightReader(const WorldView& view, Shared<std::byte> memory, Global<const std::byte> weights)
-      : view_(view), memory_(memory), weights_(weights) {}
+  FARWARP_DEVICE WeightReader(const WorldView& view, Shared<std::byte> memory, Global<const std::byte> weights,
+                              const Worker& worker)
+      : view_(view), memory_(memory), weights_(weights), worker_(worker) {}
 
   /// [warp] Multiplies the warp's columns of one tile and pass: use(i, fragment) for i from 0 to 2 * stages - 1.
   template <class Use>
@@ -215,7 +217,8 @@ class WeightReader {
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) {
         if (group + i >= stages) continue;
-        const std::int64_t at = task.matrix.stage_at(num_blocks(), block_index(), pass, tile, group + i) * kStageBytes;
+        const std::int64_t at =
+            task.matrix.stage_at(num_blocks(), worker_.number(), pass, tile, group + i) * kStageBytes;
         const Global<const std::byte> from =
             weights_ + task.weights + at + warp_index() * kStageFragments * kFragmentBytes;
 #pragma unroll
@@ -232,6 +235,7 @@ class WeightReader {
   const WorldView& view_;
   Shared<std::byte> memory_;
   Global<const std::byte> weights_;
+  const Worker& worker_;
   Position position_;
   BlockWaits waits_;
 };

@@ -24,6 +24,9 @@ enum Site : std::uint32_t {
   kSiteWeights,
   kSiteLogits,
   kSiteRankSums,
+  kSiteWorkers,
+  kSiteStepEnd,
+  kSiteStepStart,
   kSites
 };
 inline constexpr const char* kSiteNames[kSites] = {"the input of q, k, v",
@@ -37,7 +40,10 @@ inline constexpr const char* kSiteNames[kSites] = {"the input of q, k, v",
                                                    "a worker's best token",
                                                    "a stage of weights",
                                                    "a logit",
-                                                   "the partial sums of a rank"};
+                                                   "the partial sums of a rank",
+                                                   "the workers of all XCDs",
+                                                   "the end of a step on all XCDs",
+                                                   "the start of a step on the XCD"};
 
 inline constexpr int kPageKeys = 16;
 inline constexpr int kTileKeys = 128;  ///< keys that a worker attends to at once

@@ -105,8 +105,8 @@ class Attention {
       std::uint64_t four = 0;
       const bool exists = lane_index() * 4 < args.head_dim;
       if (exists)
-        four = wait_four<columns>(context_.call, task_.in, head * args.head_dim + lane_index() * 4, tile.column(),
-                                  kSiteHeads);
+        four = wait_four<columns>(context_.call, context_.worker, task_.in, head * args.head_dim + lane_index() * 4,
+                                  tile.column(), kSiteHeads);
       warp_sync();
       if (query || key) four = normalise_and_rotate(args, four, parameters);
       const int offset = query ? Layout<columns>::kQueries + i * kMostHeadDim * 2
@@ -314,9 +314,10 @@ class Attention {
   FARWARP_DEVICE void store_pair(const TileCursor<columns>& tile, int head, int number, float first,
                                  float second) const {
     const Args& args = context_.args;
-    store_packet(peer_address<Packet>(args.view, args.view.rank, args.partials) +
+    store_vector(context_.call, context_.worker,
+                 peer_address<Packet>(args.view, args.view.rank, args.partials) +
                      partial_at(args, tile.column(), tile.kv_head() * group() + head, tile.split(), number),
-                 pack_two(first, second), context_.call.epoch);
+                 pack_two(first, second));
   }
 
   const Context<columns>& context_;

@@ -34,6 +34,7 @@ struct Context {
   const Args& args;
   Call& call;  ///< its epoch is the tag of the token and layer
   Shared<std::byte> memory;
+  Worker worker;
 
   FARWARP_DEVICE SequenceState sequence(int column) const {
     const Vec16 words = load(word_at<const Vec16>(memory, Layout<columns>::kSequences) + column);

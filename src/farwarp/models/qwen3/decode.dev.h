@@ -48,10 +48,19 @@ class NextTasks {
   BlockWaits waits_;
 };
 
+/// Each worker does its list of tasks at its own pace: vectors are packets.
+struct StaticDispatcher {
+  FARWARP_DEVICE bool join(Call&, Shared<std::byte>) { return true; }
+  FARWARP_DEVICE Worker worker() const { return Worker::of_block(); }
+  FARWARP_DEVICE void begin_step(Call&) {}
+  FARWARP_DEVICE void end_step(const Call&) {}
+  FARWARP_DEVICE void end_launch() const {}
+};
+
 /// [the warps that compute] The number of tokens that have been decoded.
-template <int columns>
-FARWARP_DEVICE int decode_tokens(const Context<columns>& context, WeightReader<columns>& weights,
-                                 const TaskList& tasks) {
+template <int columns, class Dispatcher>
+FARWARP_DEVICE int decode_tokens(const Context<columns>& context, WeightReader<columns>& weights, const TaskList& tasks,
+                                 Dispatcher& dispatcher) {
   const Args& args = context.args;
   Call& call = context.call;
   Steps<columns> steps(context, weights);
@@ -70,7 +79,9 @@ FARWARP_DEVICE int decode_tokens(const Context<columns>& context, WeightReader<c
         return token + 1;
       }
       call.epoch = tag_of(args, first_tag, token, task.layer);
+      dispatcher.begin_step(call);
       steps.run(task, token);
+      dispatcher.end_step(call);
       if (weights.waits().expired) call.live = false;
     }
     const bool stop = stops(context);
@@ -146,8 +157,9 @@ FARWARP_DEVICE void load_weights(const Context<columns>& context, const TaskList
   reported = loader.waits();
 }
 
-template <int columns>
-FARWARP_DEVICE void decode(const Args& args) {
+/// `dispatcher`: how the workers' steps follow each other.
+template <int columns, class Dispatcher>
+FARWARP_DEVICE void decode(const Args& args, Dispatcher dispatcher) {
   const Shared<std::byte> memory = block_shared();
   if constexpr (Target::kHasBulkCopy) {
     if (thread_index() == 0) {
@@ -159,8 +171,12 @@ FARWARP_DEVICE void decode(const Args& args) {
   }
   Call call = begin_call(args.view, args.slot, 0);
   if (!call.live) return;
+  if (!dispatcher.join(call, memory + Layout<columns>::kTasks)) {
+    end_call(call, 0);
+    return;
+  }
   Call tagged = call;
-  const Context<columns> context{args, tagged, memory};
+  const Context<columns> context{args, tagged, memory, dispatcher.worker()};
   const auto zero = [&](int offset, int bytes) {
     for (int i = thread_index() * 8; i < bytes; i += num_threads() * 8)
       store(word_at<std::uint64_t>(memory, offset + i), 0u);
@@ -173,24 +189,26 @@ FARWARP_DEVICE void decode(const Args& args) {
   tagged.epoch = static_cast<std::uint32_t>(load(state).lo);
   const std::uint32_t first_tag = tagged.epoch;
   const Global<const std::int32_t> lists(args.lists);
-  const int begin = uniform(load(lists + block_index()));
+  const int begin = uniform(load(lists + context.worker.number()));
   const TaskList tasks{Global<const Vec16>(reinterpret_cast<const Vec16*>(args.tasks)), begin + args.first_task,
                        begin + args.end_task};
   block_sync();
   BlockWaits waits;
   if (thread_index() < kWorkerThreads) {
-    WeightReader<columns> weights(args.view, memory, Global<const std::byte>(args.weights));
-    const int decoded = decode_tokens(context, weights, tasks);
+    WeightReader<columns> weights(args.view, memory, Global<const std::byte>(args.weights), context.worker);
+    const int decoded = decode_tokens(context, weights, tasks, dispatcher);
     waits = weights.waits();
     const bool whole = static_cast<Kind>(std::bit_cast<Task>(tasks.load_at(tasks.end - 1)).kind) == Kind::kSample;
-    if (block_index() == 0 && whole) {
+    if (context.worker.number() == 0 && whole) {
       const Global<Vec16> to(reinterpret_cast<Vec16*>(args.state));
       if (thread_index() < columns && tagged.live)
         store(to + 1 + thread_index(),
               load(word_at<const Vec16>(memory, Layout<columns>::kSequences) + thread_index()));
-      if (thread_index() == 0)
+      if (thread_index() == 0) {
         store(Global<std::uint32_t>(&args.state->tag),
               first_tag + static_cast<std::uint32_t>((tagged.live ? decoded : args.tokens) * (args.layers + 1)));
+        dispatcher.end_launch();
+      }
     }
   } else if constexpr (Target::kHasBulkCopy) {
     constexpr int kLoader = kWorkerThreads + TileFinisher<columns>::kThreads;

@@ -3,9 +3,9 @@
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
 
-FARWARP_KERNEL(qwen3_decode_1, Args, block_threads(1)) { decode<1>(args); }
-FARWARP_KERNEL(qwen3_decode_2, Args, block_threads(2)) { decode<2>(args); }
-FARWARP_KERNEL(qwen3_decode_4, Args, block_threads(4)) { decode<4>(args); }
-FARWARP_KERNEL(qwen3_decode_8, Args, block_threads(8)) { decode<8>(args); }
+FARWARP_KERNEL(qwen3_decode_1, Args, block_threads(1)) { decode<1>(args, StaticDispatcher()); }
+FARWARP_KERNEL(qwen3_decode_2, Args, block_threads(2)) { decode<2>(args, StaticDispatcher()); }
+FARWARP_KERNEL(qwen3_decode_4, Args, block_threads(4)) { decode<4>(args, StaticDispatcher()); }
+FARWARP_KERNEL(qwen3_decode_8, Args, block_threads(8)) { decode<8>(args, StaticDispatcher()); }
 
 }  // namespace farwarp::FARWARP_TARGET::qwen3

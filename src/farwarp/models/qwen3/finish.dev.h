@@ -49,7 +49,8 @@ FARWARP_DEVICE float store_hidden(const Context<columns>& context, const Call& c
     squares = fused_multiply_add(numbers[i], numbers[i], squares);
     numbers[i] = multiply(numbers[i], number_of(norm, i));
   }
-  store_four<columns>(call, vector, row, column, pack_four(numbers[0], numbers[1], numbers[2], numbers[3]));
+  store_four<columns>(call, context.worker, vector, row, column,
+                      pack_four(numbers[0], numbers[1], numbers[2], numbers[3]));
   store(residual_at<columns>(context.args, row, column), four);
   return squares;
 }
@@ -57,9 +58,10 @@ FARWARP_DEVICE float store_hidden(const Context<columns>& context, const Call& c
 template <int columns>
 FARWARP_DEVICE void store_squares(const Context<columns>& context, const Call& call, std::int64_t vector, int tile,
                                   int pair, float first, float second) {
-  store_packet(
+  store_vector(
+      call, context.worker,
       peer_address<Packet>(call.view, call.view.rank, vector) + squares_at(columns, context.args.hidden, tile, pair),
-      pack_two(first, second), call.epoch);
+      pack_two(first, second));
 }
 
 template <int columns>
@@ -86,7 +88,7 @@ class Finisher {
   FARWARP_DEVICE void begin_task(const Task& task, int number) {
     task_ = task;
     number_ = number;
-    finisher_.begin_task(context_.call, task, norm_of(context_, task), kSiteSquares);
+    finisher_.begin_task(context_.call, context_.worker, task, norm_of(context_, task), kSiteSquares);
   }
   /// [warp]
   FARWARP_DEVICE void finish(int pass, int tile, int buffer) {
@@ -119,7 +121,7 @@ class Finisher {
     } else if (kind() == Kind::kHead) {
       take_logits(four);
     } else {
-      store_four<columns>(context_.call, task_.out, row, four.column,
+      store_four<columns>(context_.call, context_.worker, task_.out, row, four.column,
                           pack_four(four.sums[0], four.sums[1], four.sums[2], four.sums[3]));
     }
   }
@@ -224,7 +226,7 @@ class Finisher {
       const float gate = four.sums[i];
       numbers[i] = multiply(divide(gate, add(1.0f, exp2(multiply(-kLog2OfE, gate)))), four.others[i]);
     }
-    store_four<columns>(context_.call, task_.out, four.tile * (kTileRows / 2) + four.row, four.column,
+    store_four<columns>(context_.call, context_.worker, task_.out, four.tile * (kTileRows / 2) + four.row, four.column,
                         pack_four(numbers[0], numbers[1], numbers[2], numbers[3]));
   }
 
@@ -250,7 +252,7 @@ class Finisher {
     const int peer = lane_index() % kTileRows;
     if (finisher_.exists() && peer < args.view.size)
       store_packet(peer_address<Packet>(args.view, peer, args.candidates) +
-                       ((args.view.rank * args.workers + block_index()) * columns + finisher_.column()),
+                       ((args.view.rank * args.workers + context_.worker.number()) * columns + finisher_.column()),
                    best_.packed(), context_.call.epoch);
     best_ = {};
   }

@@ -14,9 +14,9 @@ class HeadMerge {
   /// [the warps that compute] The worker's heads: of all workers' teams, one each in turn.
   FARWARP_DEVICE void run(const Task& task) {
     const int heads = columns * context_.args.query_heads;
-    for (int first = block_index(); first < heads; first += kTeams * num_blocks()) {
+    for (int first = context_.worker.number(); first < heads; first += kTeams * num_blocks()) {
       const int head = first + warp_index() / kTeam * num_blocks();
-      if (first != block_index()) sync_warps();  // the round before has been read
+      if (first != context_.worker.number()) sync_warps();  // the round before has been read
       if (head < heads) merge_splits(head % columns, head / columns);
       sync_warps();
       if (head < heads && warp_index() % kTeam == 0) merge_warps(task, head % columns, head / columns);
@@ -55,7 +55,8 @@ class HeadMerge {
     from[kStatistics] = partial(lane_index() % kEach, args.head_dim / 2);
     if (lane_index() < kEach && first + lane_index() < splits) wanted |= 1u << kStatistics;
     if (wanted != 0)
-      wait_packets<1>(context_.call, from, wanted, data, Wait{.site = kSitePartial, .peer = args.view.rank});
+      wait_vector(context_.call, context_.worker, from, wanted, data,
+                  Wait{.site = kSitePartial, .peer = args.view.rank});
     warp_sync();  // lanes leave the wait one by one
     float maxima[kEach], weights[kEach], highest = kNothing, total = 0, sums[4] = {};
 #pragma unroll
@@ -106,7 +107,7 @@ class HeadMerge {
     }
     const float factor = total > 0 ? divide(1.0f, total) : 0.0f;
     const int row = head * context_.args.head_dim + lane_index() * 4;
-    store_four<columns>(context_.call, task.out, row, column,
+    store_four<columns>(context_.call, context_.worker, task.out, row, column,
                         pack_four(multiply(sums[0], factor), multiply(sums[1], factor), multiply(sums[2], factor),
                                   multiply(sums[3], factor)));
   }

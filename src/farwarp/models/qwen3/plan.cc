@@ -197,6 +197,7 @@ Result<Qwen3Plan> plan_qwen3(const Qwen3Config& config, const Qwen3Limits& limit
   plan.workers = std::min(
       {most, 2 * plan.intermediate / fleet::kTileRows, plan.head_rows / fleet::kTileRows, qwen3::kMostWorkers});
   const TargetTraits& traits = shape.traits;
+  plan.gang = !traits.bulk_copy;
   plan.pass_stages = fleet::most_pass_stages(plan.columns, traits.bulk_copy);
   plan.threads = fleet::worker_threads(plan.columns, traits.warp_size, traits.bulk_copy);
   plan.shared_bytes = plan.columns == 1   ? shared_bytes<1>(traits.bulk_copy)

@@ -10,6 +10,7 @@
 #include "farwarp/base/arguments.h"
 #include "farwarp/models/qwen3/args.h"
 #include "farwarp/models/qwen3/files.h"
+#include "farwarp/models/qwen3/gang_args.h"
 #include "farwarp/models/qwen3/packing.h"
 #include "farwarp/models/safetensors.h"
 #include "farwarp/runtime/device_memory.h"
@@ -29,8 +30,9 @@ std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 struct Qwen3Decoder::State {
   World* world = nullptr;
   Qwen3Plan plan;
-  OpenedOperator opened;  ///< kernels: decode, pack; one buffer
+  OpenedOperator opened;  ///< kernels: decode, pack, gang if it exists; one buffer
   DeviceMemory weights, embedding, residual, cache, rotations, tasks, lists, page_table, prompts, state;
+  DeviceMemory gang_cells, gang_vectors;  ///< where gang exists
   qwen3::Args args{};
   int tasks_of_worker = 0;
   std::vector<std::int64_t> positions;  ///< of each column, at most; -1: no sequence
@@ -39,6 +41,7 @@ struct Qwen3Decoder::State {
   Status set_tables(Stream stream);
   void set_args();
   Status launch(const qwen3::Args& call, Stream stream) const;
+  Status launch_gang(const qwen3::Args& call, Stream stream) const;
 };
 
 Status Qwen3Decoder::State::allocate() {
@@ -54,8 +57,11 @@ Status Qwen3Decoder::State::allocate() {
       {&lists, (plan.workers + 1) * 4},
       {&page_table, std::int64_t{plan.columns} * plan.max_pages * 4},
       {&prompts, std::int64_t{plan.columns} * plan.limits.positions * 4},
-      {&state, sizeof(qwen3::DecodeState)}};
+      {&state, sizeof(qwen3::DecodeState)},
+      {&gang_cells, sizeof(fleet::GangCells)},
+      {&gang_vectors, plan.buffer_bytes}};
   for (const auto& [memory, bytes] : wanted) {
+    if (!plan.gang && (memory == &gang_cells || memory == &gang_vectors)) continue;
     auto created = DeviceMemory::create(world->device(), size(bytes));
     if (!created.ok()) return created.status();
     *memory = std::move(*created);
@@ -92,6 +98,7 @@ Status Qwen3Decoder::State::set_tables(Stream stream) {
   if (status.ok()) status = device.copy_in(rotations.get(), angles.data(), rotations.bytes(), stream);
   if (status.ok()) status = device.copy_in(page_table.get(), pages.data(), page_table.bytes(), stream);
   if (status.ok()) status = device.copy_in(state.get(), &first, sizeof first, stream);
+  if (status.ok() && plan.gang) status = device.fill(gang_cells.get(), 0, gang_cells.bytes(), stream);
   return status;
 }
 
@@ -151,6 +158,8 @@ Result<Qwen3Decoder> Qwen3Decoder::create_from(World& world, const Result<Qwen3P
   const Qwen3Plan wanted = plan.ok() ? *plan : Qwen3Plan{};
   const Qwen3Config& config = wanted.config;
   const Qwen3Limits& limits = wanted.limits;
+  std::vector<std::string> kernels = {fmt::format("qwen3_decode_{}", wanted.columns), "qwen3_pack"};
+  if (wanted.gang) kernels.push_back(fmt::format("qwen3_gang_{}", wanted.columns));
   auto opened = open_state<State>(
       world, plan,
       {.name = "qwen3",
@@ -158,7 +167,7 @@ Result<Qwen3Decoder> Qwen3Decoder::create_from(World& world, const Result<Qwen3P
        .configuration = hash_of({config.hidden, config.layers, config.query_heads, config.kv_heads, config.head_dim,
                                  config.intermediate, config.vocabulary, config.tied, limits.sequences,
                                  limits.positions, limits.splits, limits.max_sms, wanted.workers}),
-       .kernels = {fmt::format("qwen3_decode_{}", wanted.columns), "qwen3_pack"},
+       .kernels = kernels,
        .buffers = {{wanted.buffer_bytes}}});
   if (!opened.ok()) return opened.status();
   std::unique_ptr<State> state = std::move(*opened);
@@ -258,12 +267,24 @@ Status Qwen3Decoder::State::launch(const qwen3::Args& call, Stream stream) const
   return farwarp::launch(world->device(), opened.kernel(0), config, call, stream);
 }
 
+Status Qwen3Decoder::State::launch_gang(const qwen3::Args& call, Stream stream) const {
+  const LaunchConfig config{plan.workers, plan.threads, size(plan.shared_bytes)};
+  const std::byte* const packets = args.view.heap[args.view.rank] + opened.buffer(0).offset;
+  const qwen3::GangArgs gang_args{
+      call, gang_cells.as<fleet::GangCells>(),
+      reinterpret_cast<std::intptr_t>(gang_vectors.get()) - reinterpret_cast<std::intptr_t>(packets)};
+  return farwarp::launch(world->device(), opened.kernel(2), config, gang_args, stream);
+}
+
 Status Qwen3Decoder::decode(const Qwen3Call& call, Stream stream) {
   if (Status open = check_open("Qwen3Decoder", state_); !open.ok()) return open;
   State& state = *state_;
   const Qwen3Plan& plan = state.plan;
   if (call.tokens < 1 || call.tokens > kMostTokens)
     return invalid_argument(fmt::format("Qwen3Call.tokens is {}; allowed: 1 to {}", call.tokens, kMostTokens));
+  if (call.dispatcher == FleetDispatcher::kGang && !plan.gang)
+    return {StatusCode::kUnavailable,
+            "Qwen3Call.dispatcher is gang; allowed on a device with one L2 and bulk copies: static, graph"};
   Status status = check_pointer("Qwen3Call.sampled", call.sampled, 4);
   if (status.ok() && call.logits != nullptr) status = check_pointer("Qwen3Call.logits", call.logits, 4);
   if (status.ok()) status = state.world->status();
@@ -287,6 +308,8 @@ Status Qwen3Decoder::decode(const Qwen3Call& call, Stream stream) {
   args.end_task = state.tasks_of_worker;
   if (call.dispatcher == FleetDispatcher::kStatic) {
     status = state.launch(args, stream);
+  } else if (call.dispatcher == FleetDispatcher::kGang) {
+    status = state.launch_gang(args, stream);
   } else {
     args.tokens = 1;
     for (int token = 0; token < call.tokens && status.ok(); ++token) {

@@ -14,10 +14,11 @@ namespace farwarp {
 
 class Safetensors;
 
-/// How a token's tasks are dispatched.
+/// How a token's tasks are dispatched. All give the same bits; calls of one decoder may use different ones.
 enum class FleetDispatcher : std::uint8_t {
   kStatic,  ///< one launch for all tokens; each worker has its list of tasks
   kGraph,   ///< one launch for each step of each token: the same tasks, for comparison
+  kGang,  ///< one launch for all tokens; each XCD's scheduler hands its workers a step at a time. Where workers have no loading thread (AMD)
 };
 
 struct Qwen3Call {

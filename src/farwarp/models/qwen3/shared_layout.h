@@ -1,6 +1,7 @@
 // The shared memory of a worker.
 #pragma once
 
+#include "farwarp/fleet/gang.h"
 #include "farwarp/models/qwen3/args.h"
 
 namespace farwarp::qwen3 {
@@ -26,10 +27,11 @@ struct SharedLayout {
   static constexpr int kBest = kNewValue + kMostHeadDim * 2;  ///< [warps][columns]: logit, token
   static constexpr int kSequences = kBest + fleet::kWarps * fleet::kMostColumns * 8;  ///< SequenceState [columns]
   static constexpr int kStop =
-      kSequences + fleet::kMostColumns * 16;                    ///< a word: 1 if this launch ends with this token
-  static constexpr int kDecided = kStop + 8;                    ///< an mbarrier: tokens whose kStop is known
-  static constexpr int kTasks = (kDecided + 8 + 15) / 16 * 16;  ///< tasks that the loading thread hands over
-  static constexpr int kBytes = kTasks + (bulk_copy ? fleet::kTaskRingBytes : 0);
+      kSequences + fleet::kMostColumns * 16;  ///< a word: 1 if this launch ends with this token
+  static constexpr int kDecided = kStop + 8;  ///< an mbarrier: tokens whose kStop is known
+  static constexpr int kTasks = (kDecided + 8 + 15) / 16 *
+                                16;  ///< tasks that the loading thread hands over; where there is none, what gang knows
+  static constexpr int kBytes = kTasks + (bulk_copy ? fleet::kTaskRingBytes : fleet::kGangPlaceBytes);
 };
 static_assert(SharedLayout<8, true>::kBytes <= 232448 && SharedLayout<4, true>::kBytes <= 232448 &&
               SharedLayout<1, true>::kBytes <= 232448);

@@ -34,9 +34,10 @@ class Steps {
   FARWARP_DEVICE void project(const Task& task, int number) {
     const bool finishes = !kHasFinisher && thread_index() < TileFinisher<columns>::kThreads && task.count > 0;
     if (finishes) finisher_.begin_task(task, number);
-    project_.run(context_.call, task, site_of(static_cast<Kind>(task.kind)), [&](int pass, int tile, int buffer) {
-      if (finishes) finisher_.finish(pass, tile, buffer);
-    });
+    project_.run(context_.call, context_.worker, task, site_of(static_cast<Kind>(task.kind)),
+                 [&](int pass, int tile, int buffer) {
+                   if (finishes) finisher_.finish(pass, tile, buffer);
+                 });
     if (finishes) finisher_.end_task();
   }
 
@@ -106,13 +107,13 @@ class Steps {
       const std::uint32_t raised_by = load<Order::relaxed>(abort_cell(context_.call));
       if (raised_by != 0) {  // numbers are wrong because waits have ended
         record_abort(context_.call, raised_by);
-      } else if (block_index() == 0)
+      } else if (context_.worker.number() == 0)
         give_up(context_.call, StatusCode::kBadInput, kSiteLogits, -1, static_cast<std::uint64_t>(column),
                 static_cast<std::uint64_t>(sequence.position));
       context_.call.live = false;
       return;
     }
-    if (block_index() == 0)
+    if (context_.worker.number() == 0)
       store(Global<std::int32_t>(args.sampled) + (column * args.sampled_pitch + number), best.token);
     ++sequence.position;
     const bool in_prompt = sequence.position < sequence.prompt;

@@ -58,6 +58,23 @@ FARWARP_DEVICE bool wait_tagged(Call& call, Global<SystemCell<std::uint64_t>> ce
   return false;
 }
 
+/// [thread] Waits until a counter that only grows, modulo 2^32, has reached `target`. Acquires, at `scope`, what those released who counted.
+template <Scope scope>
+FARWARP_DEVICE bool wait_count(Call& call, Global<std::uint32_t> counter, std::uint32_t target, Wait wait) {
+  const void* const addresses[] = {counter.raw, abort_cell(call).raw};
+  const std::uint64_t deadline = call.deadline_ns + wait.depth * call.grace_ns;
+  for (std::uint32_t tries = 0; call.live; ++tries) {
+    const std::uint32_t seen = load<Order::relaxed, scope>(counter);
+    if (static_cast<std::int32_t>(seen - target) >= 0) {
+      fence<Order::acquire, scope>();
+      return true;
+    }
+    if (park(addresses, 2, deadline, tries)) [[unlikely]]
+      may_wait_on(call, wait, target, seen);
+  }
+  return false;
+}
+
 /// [thread] Waits until every packet of `from` whose bit is set in `wanted` carries the call's epoch; `data` gets their
 /// contents. All missing packets are loaded before any is tested, so that their latencies overlap: an all-reduce of 8 KB takes
 /// 2.3 us on 8 H200s, and 5.4 us if one peer is polled after the other. Needs no fence: packets carry their data.

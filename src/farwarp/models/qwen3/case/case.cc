@@ -21,15 +21,19 @@ const std::vector<ParamInfo> kParams = {
     {"tokens", "6", "decoded in a launch, prompts included"},
     {"launches", "2", "one after the other; each continues"},
     {"context", "512", "a bench: keys of each sequence before the first token"},
-    {"dispatcher", "static", "static|graph|both (the same bits)"},
+    {"dispatcher", "static",
+     "static|graph|gang|both|all; both: static and graph, the same bits; all: gang too. gang: on gfx942"},
     {"splits", "16", "1 to 16 that a sequence's keys are cut into"},
     {"max_sms", "0", "0 (all) or more"},
 };
 
 Result<CheckConfig> read_config(const Params& params) {
-  enum class Dispatcher : std::uint8_t { kStatic, kGraph, kBoth };
-  static constexpr Choice<Dispatcher> kDispatchers[] = {
-      {"static", Dispatcher::kStatic}, {"graph", Dispatcher::kGraph}, {"both", Dispatcher::kBoth}};
+  enum class Dispatcher : std::uint8_t { kStatic, kGraph, kGang, kBoth, kAll };
+  static constexpr Choice<Dispatcher> kDispatchers[] = {{"static", Dispatcher::kStatic},
+                                                        {"graph", Dispatcher::kGraph},
+                                                        {"gang", Dispatcher::kGang},
+                                                        {"both", Dispatcher::kBoth},
+                                                        {"all", Dispatcher::kAll}};
   harness::ParamReader reader(params, kParams);
   CheckConfig config;
   config.model = reader.text("model");
@@ -41,8 +45,11 @@ Result<CheckConfig> read_config(const Params& params) {
   config.launches = reader.small_integer("launches", 1, 1000);
   config.context = reader.small_integer("context", 0, 1 << 20);
   const Dispatcher dispatcher = reader.choice("dispatcher", kDispatchers);
-  config.graph = dispatcher == Dispatcher::kGraph;
-  config.both = dispatcher == Dispatcher::kBoth;
+  const auto has = [&](Dispatcher one) { return dispatcher == one || dispatcher == Dispatcher::kAll; };
+  const bool both = dispatcher == Dispatcher::kBoth;
+  if (has(Dispatcher::kStatic) || both) config.dispatchers.push_back(FleetDispatcher::kStatic);
+  if (has(Dispatcher::kGraph) || both) config.dispatchers.push_back(FleetDispatcher::kGraph);
+  if (has(Dispatcher::kGang)) config.dispatchers.push_back(FleetDispatcher::kGang);
   config.limits.splits = reader.small_integer("splits", 1, 16);
   config.limits.max_sms = reader.small_integer("max_sms", 0, 1 << 16);
   if (!reader.status().ok()) return reader.status();

@@ -74,16 +74,16 @@ Status RankRun::call_once(int call) {
   std::vector<Result> results(size(config_.launches));
   Status status = start_all();
   for (int i = 0; i < config_.launches && status.ok(); ++i) {
-    status =
-        launch(config_.graph && !config_.both ? FleetDispatcher::kGraph : FleetDispatcher::kStatic, results[size(i)]);
+    status = launch(config_.dispatchers[0], results[size(i)]);
     if (status.ok()) compare(call, i, results[size(i)]);
   }
-  if (!config_.both || !status.ok()) return status;
-  status = start_all();
-  for (int i = 0; i < config_.launches && status.ok(); ++i) {
-    Result again;
-    status = launch(FleetDispatcher::kGraph, again);
-    if (status.ok()) compare_bits(call, results[size(i)], again);
+  for (std::size_t other = 1; other < config_.dispatchers.size() && status.ok(); ++other) {
+    status = start_all();
+    for (int i = 0; i < config_.launches && status.ok(); ++i) {
+      Result again;
+      status = launch(config_.dispatchers[other], again);
+      if (status.ok()) compare_bits(call, results[size(i)], again);
+    }
   }
   return status;
 }

@@ -19,8 +19,8 @@ struct CheckConfig {
   Qwen3Limits limits;
   std::string model;
   int batch = 1, prompt = 1, tokens = 1, launches = 1;
-  int context = 0;  ///< of a bench
-  bool graph = false, both = false;
+  int context = 0;                           ///< of a bench
+  std::vector<FleetDispatcher> dispatchers;  ///< all must give the same bits; the first is compared with float64
 };
 
 class RankRun : public harness::RankRun {
