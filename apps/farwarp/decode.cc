@@ -83,6 +83,9 @@ class Decoding : harness::RankRun {
     const Qwen3Config& config = request_.model.config;
     const auto plan = plan_qwen3(config, request_.limits, (*device)->shape());
     if (!plan.ok()) return plan.status();
+    if (request_.dispatcher == FleetDispatcher::kGang && !plan->gang)
+      return invalid_argument(
+          fmt::format("--dispatcher is 'gang': allowed on {} is static|graph", name_of(options_.target)));
     const auto start = std::chrono::steady_clock::now();
     if (Status status = open_world(Qwen3Decoder::heap_bytes(*plan)); !status.ok()) return status;
     auto decoder = request_.model.folder.empty()
@@ -198,7 +201,7 @@ nlohmann::json to_json(const DecodeRequest& request, TargetKind target, const De
           {"target", name_of(target)},
           {"device", decoded.device},
           {"build", build_description()},
-          {"dispatcher", request.dispatcher == FleetDispatcher::kStatic ? "static" : "graph"},
+          {"dispatcher", name_of(request.dispatcher)},
           {"sequences", sequences},
           {"steps", decoded.steps},
           {"launches", decoded.launches},

@@ -19,6 +19,7 @@ using Prompt = std::vector<std::int32_t>;
 
 constexpr std::string_view kRandom = "random:";
 constexpr int kMostPositions = 1 << 20;
+constexpr FleetDispatcher kDispatchers[] = {FleetDispatcher::kStatic, FleetDispatcher::kGraph, FleetDispatcher::kGang};
 
 /// For messages, which are cut off when they are long.
 std::string shown(const std::string& text) {
@@ -140,10 +141,13 @@ Result<NamedModel> find_model(const std::string& text) {
 
 Result<DecodeRequest> read_decode_request(const DecodeCommandOptions& options) {
   if (Status status = check_ranks(options.ranks); !status.ok()) return status;
-  if (options.dispatcher != "static" && options.dispatcher != "graph")
-    return invalid_argument(fmt::format("--dispatcher is '{}': allowed is static|graph", shown(options.dispatcher)));
   DecodeRequest request;
-  request.dispatcher = options.dispatcher == "graph" ? FleetDispatcher::kGraph : FleetDispatcher::kStatic;
+  const auto dispatcher = std::find_if(std::begin(kDispatchers), std::end(kDispatchers),
+                                       [&](FleetDispatcher one) { return name_of(one) == options.dispatcher; });
+  if (dispatcher == std::end(kDispatchers))
+    return invalid_argument(
+        fmt::format("--dispatcher is '{}': allowed is static|graph|gang", shown(options.dispatcher)));
+  request.dispatcher = *dispatcher;
   request.tokens = 16;
   if (Status status = read_integer("--tokens", options.tokens, 0, kMostPositions, request.tokens); !status.ok())
     return status;

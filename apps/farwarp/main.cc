@@ -112,7 +112,8 @@ CLI::App* add_decode(CLI::App& app, DecodeCommandOptions& options) {
   add_option(decode, "--batch", options.batch, "1..8 sequences of the same prompt (as many as there are prompts)");
   add_option(decode, "--positions", options.positions, "of a sequence, that there is room for (as many as are needed)");
   add_option(decode, "--end-token", options.end_token, "ends a sequence (none)");
-  add_option(decode, "--dispatcher", options.dispatcher, "static|graph: one kernel, or one for each step (static)");
+  add_option(decode, "--dispatcher", options.dispatcher,
+             "static|graph|gang: one kernel, one for each step, or one in which each XCD has a scheduler (static)");
   add_option(decode, "--target", options.target,
              "auto|cuda|hip|emu_sm90|emu_gfx942 (auto: an idle GPU, else emu_sm90)");
   add_option(decode, "--ranks", options.ranks, "1");

@@ -14,6 +14,7 @@ A mutants.json is in the folder of the files that it mutates. Fields are require
           "kernels": ["moe_a2a_..."],        the kernels that get the bug; the case's other kernels run as they are
           "only": "emu_sm90",        optional: the target, emu_sm90 or emu_gfx942; else both
           "ranks": 1, "calls": 1,    optional: 3 and 4 if left out
+          "xcds": 2,                 optional: XCDs of the emulated gfx942 (FARWARP_EMU_XCDS)
           "set": {"hidden_dim": "64"}        the operator's parameters, as strings
         }
       },
@@ -49,7 +50,7 @@ ATTRIBUTES = "src/farwarp/base/attributes.h"
 TARGETS = ("emu_sm90", "emu_gfx942")
 CASE = {"op": str, "entry": str, "kernels": list, "set": dict}
 MUTANT = {"about": str, "case": str, "file": str, "find": str, "replace": str}
-OPTIONAL_OF_CASE = {"only": str, "ranks": int, "calls": int}
+OPTIONAL_OF_CASE = {"only": str, "ranks": int, "calls": int, "xcds": int}
 OPTIONAL_OF_MUTANT = {"only": str, "set": dict}
 
 # FARWARP_KERNEL: the emulator's for the kernels of the case; for other kernels a template that is never instantiated.

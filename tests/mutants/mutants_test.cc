@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <set>
 #include <string>
 #include <tuple>
@@ -26,7 +27,11 @@ harness::CaseResult run(const nlohmann::json& mutant, TargetKind target, int sch
   request.options.seed = 1;
   request.options.calls = mutant.value("calls", 4);
   request.schedules = schedules;
-  return harness::run_case(request, nullptr, [](int) {});
+  constexpr const char* kXcds = "FARWARP_EMU_XCDS";
+  if (mutant.contains("xcds")) setenv(kXcds, mutant["xcds"].dump().c_str(), 1);
+  harness::CaseResult result = harness::run_case(request, nullptr, [](int) {});
+  unsetenv(kXcds);
+  return result;
 }
 
 class Mutants : public testing::TestWithParam<std::tuple<std::string, TargetKind>> {
@@ -85,7 +90,7 @@ std::vector<std::tuple<std::string, TargetKind>> distinct() {
   for (const auto& [name, target] : all()) {
     const nlohmann::json& mutant = table[name];
     nlohmann::json as_run = {mutant["op"], mutant["set"], name_of(target)};
-    for (const char* optional : {"ranks", "calls"}) as_run.push_back(mutant.value(optional, 0));
+    for (const char* optional : {"ranks", "calls", "xcds"}) as_run.push_back(mutant.value(optional, 0));
     if (seen.insert(as_run.dump()).second) result.emplace_back(name, target);
   }
   return result;

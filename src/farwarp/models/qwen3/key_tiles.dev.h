@@ -17,9 +17,9 @@ class TileCursor {
         pairs_(columns * context.args.kv_heads),
         splits_(context.args.splits),
         sharing_(clamp(num_blocks() / pairs_)),
-        pair_(worker() % pairs_),
-        split_(worker() / pairs_) {
-    if (worker() >= sharing_ * pairs_ && num_blocks() >= pairs_) pair_ = pairs_;  // no work
+        pair_(context.worker.number() % pairs_),
+        split_(context.worker.number() / pairs_) {
+    if (context.worker.number() >= sharing_ * pairs_ && num_blocks() >= pairs_) pair_ = pairs_;  // no work
     tile_ = split_;
     find();
   }
@@ -38,7 +38,7 @@ class TileCursor {
   /// Whether this worker has the split that the token's own key belongs to.
   FARWARP_DEVICE bool shares_new_key() const {
     const int split = (length() - 1) / kTileKeys % splits_;
-    return split >= worker() / pairs_ && (split - worker() / pairs_) % sharing_ == 0;
+    return split >= context_->worker.number() / pairs_ && (split - context_->worker.number() / pairs_) % sharing_ == 0;
   }
 
   FARWARP_DEVICE void advance() {
@@ -47,14 +47,13 @@ class TileCursor {
   }
 
  private:
-  FARWARP_DEVICE int worker() const { return context_->worker.number(); }
   FARWARP_DEVICE int clamp(int workers) const { return workers < 1 ? 1 : workers > splits_ ? splits_ : workers; }
 
   FARWARP_DEVICE void find() {
     while (exists() && first_key() >= length()) {
       split_ += sharing_;
       if (split_ >= splits_) {
-        split_ = worker() / pairs_;
+        split_ = context_->worker.number() / pairs_;
         pair_ += num_blocks();
       }
       tile_ = split_;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "farwarp/models/qwen3/plan.h"
@@ -20,6 +21,10 @@ enum class FleetDispatcher : std::uint8_t {
   kGraph,   ///< one launch for each step of each token: the same tasks, for comparison
   kGang,  ///< one launch for all tokens; each XCD's scheduler hands its workers a step at a time. Where workers have no loading thread (AMD)
 };
+
+constexpr std::string_view name_of(FleetDispatcher dispatcher) {
+  return dispatcher == FleetDispatcher::kStatic ? "static" : dispatcher == FleetDispatcher::kGraph ? "graph" : "gang";
+}
 
 struct Qwen3Call {
   int tokens = 1;      ///< of each sequence, 1 to 65,536
