@@ -17,8 +17,8 @@ using Tokens = std::vector<int>;
 class DecodeCommand : public ProgramTest {
  protected:
   /// The results of `arguments`, on the emulator, of a model of two layers and 40 tokens.
-  json decode(const std::string& arguments) const {
-    const Output output = run("decode --model random:nano --target emu_sm90 --json - " + arguments);
+  json decode(const std::string& arguments, const std::string& target = "emu_sm90") const {
+    const Output output = run("decode --model random:nano --target " + target + " --json - " + arguments);
     EXPECT_EQ(output.code, 0) << arguments << "\n" << output.err;
     return json::parse(output.out, nullptr, false);
   }
@@ -61,6 +61,22 @@ TEST_F(DecodeCommand, BothDispatchersAndAnyBatchGiveTheSameTokens) {
   ASSERT_EQ(batch.at("sequences").size(), 3u);
   for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(tokens(batch, i), tokens(alone)) << i;
   EXPECT_NE(tokens(decode("--prompt 3,1 --tokens 3 --seed 2")), tokens(alone));
+}
+
+TEST_F(DecodeCommand, GangGivesTheTokensOfStatic) {
+  setenv("FARWARP_EMU_XCDS", "2", 1);
+  const std::string arguments = "--prompt " + file("3 1\n5\n") + " --tokens 4 ";
+  const json lists = decode(arguments, "emu_gfx942");
+  const int second = tokens(lists, 1)[1];  // sequence 1 ends there
+  const json gang = decode(arguments + "--dispatcher gang --end-token " + std::to_string(second), "emu_gfx942");
+  unsetenv("FARWARP_EMU_XCDS");
+  EXPECT_EQ(gang.at("dispatcher"), "gang");
+  for (std::size_t sequence = 0; sequence < 2; ++sequence) {
+    Tokens expected = tokens(lists, sequence);
+    const auto end = std::find(expected.begin(), expected.end(), second);
+    if (end != expected.end()) expected.erase(end + 1, expected.end());
+    EXPECT_EQ(tokens(gang, sequence), expected) << sequence;
+  }
 }
 
 TEST_F(DecodeCommand, PromptsOfDifferentLengthsGiveWhatEachGivesAlone) {

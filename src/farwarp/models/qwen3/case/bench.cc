@@ -50,6 +50,11 @@ Status RankRun::measure(const harness::BenchOptions& bench_options, harness::Ben
        .step = [this, all] { return decoder_->decode(all, *stream_); }},
       {.name = "static, one token a launch",
        .step = repeated([this, call] { return decoder_->decode(call, *stream_); })}};
+  Qwen3Call gang = all;
+  gang.dispatcher = FleetDispatcher::kGang;
+  if (decoder_->plan().gang)
+    contenders.push_back({.name = fmt::format("gang, {} tokens a launch", config_.tokens),
+                          .step = [this, gang] { return decoder_->decode(gang, *stream_); }});
   if (bench_options.baselines)
     contenders.push_back({.name = "a kernel for each step, graph",
                           .step = repeated([&] { return world_->device().launch(**graph, *stream_); })});
