@@ -9,23 +9,27 @@
 namespace farwarp {
 namespace {
 
-class Qwen3Ranks : public WorldTestOf<TargetKind> {};
+class Qwen3Ranks : public WorldTestOf<TargetKind> {
+ protected:
+  void expect_missing_rank_named(FleetDispatcher dispatcher);
+};
 INSTANTIATE_TEST_SUITE_P(Targets, Qwen3Ranks, testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
 /// The other ranks wait for its partial sums until the deadline.
-TEST_P(Qwen3Ranks, ARankThatDoesNotDecodeIsNamed) {
+void Qwen3Ranks::expect_missing_rank_named(FleetDispatcher dispatcher) {
   constexpr int kMissing = 2;
   WorldOptions short_deadline = options();
   short_deadline.deadline = std::chrono::seconds(2);
-  on_streams(4, short_deadline, [](World& world, Stream stream) {
+  on_streams(4, short_deadline, [dispatcher](World& world, Stream stream) {
     auto decoder = Qwen3Decoder::create_random(world, *qwen3_config("nano4"), {.positions = 16, .max_sms = 2}, 1);
     ASSERT_TRUE(decoder.ok()) << decoder.status().to_string();
     const harness::DeviceBuffer sampled = harness::buffer_of(world.device(), 16);
     const std::int32_t prompt[] = {5};
     ASSERT_TRUE(decoder->start(0, prompt, stream).ok());
     if (world.rank() != kMissing) {
-      ASSERT_TRUE(decoder->decode({.tokens = 2, .sampled = sampled.as<std::int32_t>()}, stream).ok());
+      ASSERT_TRUE(
+          decoder->decode({.tokens = 2, .dispatcher = dispatcher, .sampled = sampled.as<std::int32_t>()}, stream).ok());
       const Status status = drain(world, stream);
       EXPECT_TRUE(status.code() == StatusCode::kDeadline || status.code() == StatusCode::kAborted)
           << status.to_string();
@@ -35,6 +39,24 @@ TEST_P(Qwen3Ranks, ARankThatDoesNotDecodeIsNamed) {
       }
     }
     wait_for_all_ranks(world);
+    EXPECT_TRUE(decoder->close().ok());
+  });
+}
+
+TEST_P(Qwen3Ranks, ARankThatDoesNotDecodeIsNamed) { expect_missing_rank_named(FleetDispatcher::kStatic); }
+
+/// Workers that wait for a step outlast those that wait for the rank. Hopper has no gang.
+TEST_P(Qwen3Ranks, GangNamesARankThatDoesNotDecode) {
+  if (GetParam() == TargetKind::kEmuGfx942) {
+    expect_missing_rank_named(FleetDispatcher::kGang);
+    return;
+  }
+  on_streams(1, options(), [](World& world, Stream stream) {
+    auto decoder = Qwen3Decoder::create_random(world, *qwen3_config("nano"), {.positions = 16, .max_sms = 2}, 1);
+    ASSERT_TRUE(decoder.ok()) << decoder.status().to_string();
+    const Status status = decoder->decode({.dispatcher = FleetDispatcher::kGang}, stream);
+    EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+    EXPECT_TRUE(contains(status.message(), "Qwen3Call.dispatcher is gang; allowed")) << status.message();
     EXPECT_TRUE(decoder->close().ok());
   });
 }
