@@ -87,7 +87,7 @@ CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
 CLI::App* add_cache(CLI::App& app, CacheCommandOptions& options) {
   CLI::App* cache = app.add_subcommand(
       "cache", "simulate a device's caches, for each mapping of an operator's works to its blocks; needs no device");
-  add_option(cache, "what", options.what, "attention (prefill)")->required();
+  add_option(cache, "what", options.what, "attention (prefill), or qwen3 (the products of a token)")->required();
   add_option(cache, "--machine", options.machine, "mi300x|mi350x|h200, or a JSON file (mi300x)");
   add_option(cache, "--set", options.settings,
              "key=value[,key=value...], repeatable: heads, kv_heads, seq, causal, ...")
