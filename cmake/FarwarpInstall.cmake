@@ -68,6 +68,7 @@ target_link_libraries(farwarp_package INTERFACE "$<LINK_LIBRARY:WHOLE_ARCHIVE,$<
 add_library(farwarp::farwarp ALIAS farwarp_package)
 
 install(TARGETS farwarp_archive farwarp_package EXPORT farwarp FILE_SET HEADERS)
+install(TARGETS farwarp_shared EXPORT farwarp FILE_SET HEADERS)
 if(TARGET farwarp)
   install(TARGETS farwarp)
 endif()
