@@ -243,11 +243,12 @@ class Finisher {
               four.sums[i]);
     }
     if constexpr (samples) {
+      const int column = recomputed(four.column), row = recomputed(four.row);
 #pragma unroll
       for (int i = 0; i < 4; i += 2)
-        store_packet(peer_address<Packet>(args.view, args.view.rank, task_.out) +
-                         logits_at(columns, four.tile, four.column, four.row + i),
-                     pack_two(four.sums[i], four.sums[i + 1]), context_.call.epoch);
+        store_packet(
+            peer_address<Packet>(args.view, args.view.rank, task_.out) + logits_at(columns, four.tile, column, row + i),
+            pack_two(four.sums[i], four.sums[i + 1]), context_.call.epoch);
     }
   }
 

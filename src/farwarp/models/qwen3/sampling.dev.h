@@ -13,18 +13,18 @@ class Sampler {
   /// [the warps that compute] A warp has a column. The worker's top_k best tokens of it, for all ranks.
   FARWARP_DEVICE void select(const Task& task) const {
     static_assert(columns <= kWarps);
-    const int column = warp_index();
+    const int column = warp();
     if (column >= columns || context_.sequence(column).alive == 0) return;
     const Args& args = context_.args;
     constexpr int kTogether = 4, kOfTile = kTileRows / 2;
     TopList list(top_k(column));
-    const int pairs = task.count * kOfTile;
+    const int pairs = task.count * kOfTile, lane = recomputed(lane_index());
 #pragma unroll 1
     for (int begin = 0; begin < pairs; begin += kTogether * Target::kWarpSize) {
       Global<Packet> from[kTogether];
       std::uint64_t data[kTogether] = {};
       std::uint32_t wanted = 0;
-      const auto pair_of = [&](int i) { return begin + i * Target::kWarpSize + lane_index(); };
+      const auto pair_of = [&](int i) { return begin + i * Target::kWarpSize + lane; };
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) {
         from[i] = vector_at(args.view, task.in) +
@@ -33,13 +33,12 @@ class Sampler {
       }
       wait_packets<1>(context_.call, from, wanted, data, Wait{.site = kSiteOwnLogits, .peer = args.view.rank});
       warp_sync();  // lanes leave the wait one by one
-#pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
-        const int token = args.first_token + task.first * kTileRows + pair_of(i) * 2;
-        const Two two = unpack_two(data[i]);
-        const bool exists = (wanted >> i & 1) != 0;
-        list.offer(exists && token < args.vocabulary ? Candidate::of(two.first, token) : Candidate{});
-        list.offer(exists && token + 1 < args.vocabulary ? Candidate::of(two.second, token + 1) : Candidate{});
+#pragma unroll 1
+      for (int i = 0; i < 2 * kTogether; ++i) {
+        const Two two = unpack_two(one_of(data, i / 2));
+        const int token = args.first_token + task.first * kTileRows + pair_of(i / 2) * 2 + i % 2;
+        const bool exists = (wanted >> (i / 2) & 1) != 0 && token < args.vocabulary;
+        list.offer(exists ? Candidate::of(i % 2 == 0 ? two.first : two.second, token) : Candidate{});
       }
     }
     send(task, column, list);
@@ -47,16 +46,16 @@ class Sampler {
 
   /// [the warps that compute] A worker draws for every num_blocks()-th column. All ranks draw alike.
   FARWARP_DEVICE void choose(const Task& task) const {
-    for (int column = block_index(); column < columns; column += num_blocks()) {
+    for (int column = block_index(); column < columns; column += context_.args.workers) {
       if (context_.sequence(column).alive == 0) continue;
       TopList list(top_k(column));
       collect(task, column, list);
       sync_warps();  // what lay there has been read
 #pragma unroll
       for (int slot = 0; slot < TopList::kSlots; ++slot)
-        store(lists() + (warp_index() * kMostTopK + TopList::number(slot)), list.mine(slot).packed());
+        store(lists() + (warp() * kMostTopK + list.number(slot)), list.mine(slot).packed());
       sync_warps();
-      if (warp_index() == 0) draw(task, column, list);
+      if (warp() == 0) draw(task, column, list);
     }
   }
 
@@ -72,10 +71,20 @@ class Sampler {
  private:
   static_assert(kWarps * kMostTopK * 8 <= kWarps * kMostHeadDim * 4, "lists() lie where the scores of attention do");
 
+  /// Element `i` of an array that stays in registers.
+  template <int count>
+  static FARWARP_DEVICE std::uint64_t one_of(const std::uint64_t (&data)[count], int i) {
+    std::uint64_t found = 0;
+#pragma unroll
+    for (int number = 0; number < count; ++number) found = number == i ? data[number] : found;
+    return found;
+  }
   /// [warps][kMostTopK]: logit, token.
   FARWARP_DEVICE Shared<std::uint64_t> lists() const {
     return word_at<std::uint64_t>(context_.memory, Layout<columns>::kScores);
   }
+  /// The warp's number. The loops of other tasks need all registers, so nothing is kept across them.
+  static FARWARP_DEVICE int warp() { return uniform(recomputed(thread_index()) / Target::kWarpSize); }
   FARWARP_DEVICE int top_k(int column) const {
     return uniform(load(Global<const std::int32_t>(context_.args.state->top_k) + column));
   }
@@ -86,7 +95,7 @@ class Sampler {
     const int count = top_k(column);
 #pragma unroll
     for (int slot = 0; slot < TopList::kSlots; ++slot) {
-      const int number = TopList::number(slot);
+      const int number = list.number(slot);
       if (number >= count) continue;
       for (int peer = 0; peer < args.view.size; ++peer)
         store_packet(
@@ -101,7 +110,7 @@ class Sampler {
     const Args& args = context_.args;
     constexpr int kTogether = 4;
     const bool several = args.view.size > 1;
-    const int of_rank = top_k(column) * args.workers;
+    const int of_rank = top_k(column) * args.workers, thread = recomputed(thread_index());
     Call call = context_.call;
     if (several) call.deadline_ns -= call.grace_ns;  // as in Finisher::add_ranks()
 #pragma unroll 1
@@ -115,14 +124,15 @@ class Sampler {
         std::uint32_t wanted = 0;
 #pragma unroll
         for (int i = 0; i < kTogether; ++i) {
-          const int number = begin + i * kWorkerThreads + thread_index();
+          const int number = begin + i * kWorkerThreads + thread;
           from[i] = candidates + number;
           if (number < of_rank) wanted |= 1u << i;
         }
         wait_packets<1>(call, from, wanted, data, Wait{.site = kSiteCandidate, .peer = rank});
         warp_sync();  // lanes leave the wait one by one
-#pragma unroll
-        for (int i = 0; i < kTogether; ++i) list.offer(wanted >> i & 1 ? Candidate::unpack(data[i]) : Candidate{});
+#pragma unroll 1
+        for (int i = 0; i < kTogether; ++i)
+          list.offer((wanted >> i & 1) != 0 ? Candidate::unpack(one_of(data, i)) : Candidate{});
       }
     }
     context_.call.live = call.live;
@@ -131,14 +141,12 @@ class Sampler {
   /// [warp] The first warp, whose list gets those of the others. The call may have been given up meanwhile: then nobody gets a token.
   FARWARP_DEVICE void draw(const Task& task, int column, TopList& list) const {
     const Args& args = context_.args;
-    for (int warp = 1; warp < kWarps; ++warp) {
-#pragma unroll
-      for (int slot = 0; slot < TopList::kSlots; ++slot)
-        list.offer(Candidate::unpack(load(lists() + (warp * kMostTopK + TopList::number(slot)))));
-    }
+#pragma unroll 1
+    for (int number = kMostTopK + list.number(0); number < kWarps * kMostTopK; number += Target::kWarpSize)
+      list.offer(Candidate::unpack(load(lists() + number)));
     const Vec16 how = load(Global<const Vec16>(reinterpret_cast<const Vec16*>(args.state->draws)) + column);
-    const std::int32_t token = list.draw(std::bit_cast<DrawState>(how), context_.sequence(column).position);
-    if (lane_index() == 0 && context_.call.live)
+    const std::int32_t token = list.draw(std::bit_cast<DrawState>(how), uniform(context_.sequence(column).position));
+    if (list.number(0) == 0 && context_.call.live)
       store_packet(peer_address<Packet>(args.view, args.view.rank, task.out) + column,
                    static_cast<std::uint32_t>(token), context_.call.epoch);
   }

@@ -116,10 +116,11 @@ class Steps {
   /// Every worker waits for the tokens that have been drawn on its rank.
   FARWARP_DEVICE void take_chosen(const Task& task, int number) const {
     std::int32_t token = Candidate::kNotANumber;
-    if (thread_index() < columns && context_.sequence(thread_index()).alive != 0)
-      token = Sampler<columns>(context_).wait_chosen(task, thread_index());
+    const int column = recomputed(thread_index());
+    if (column < columns && context_.sequence(column).alive != 0)
+      token = Sampler<columns>(context_).wait_chosen(task, column);
     sync_warps();  // also because lanes leave the wait one by one; all warps have read the sequences
-    if (thread_index() < columns) advance(thread_index(), number, token);
+    if (column < columns) advance(column, number, token);
     if (!context_.call.live) fetch_add(word_at<std::uint32_t>(context_.memory, Layout<columns>::kStop), 1u);
     sync_warps();
   }

@@ -11,18 +11,18 @@ class TopList {
  public:
   FARWARP_DEVICE explicit TopList(int count) : count_(count) {}
 
-  /// [warp] Each lane offers one.
+  /// [warp] Each lane offers one. Its code is long: in a loop it stands once.
   FARWARP_DEVICE void offer(const Candidate& mine) {
-    std::uint64_t better = ballot(before(mine, at(count_ - 1)));
+    std::uint64_t better = ballot(before(mine, worst_));
     while (better != 0) {
       insert(Candidate::unpack(shuffle(mine.packed(), lowest_bit(better))));
       better &= better - 1;
-      better &= ballot(before(mine, at(count_ - 1)));
+      better &= ballot(before(mine, worst_));
     }
   }
   /// [thread] Candidate number slot * warp size + lane is the lane's; what is not in the list is Candidate{}.
   FARWARP_DEVICE Candidate mine(int slot) const { return number(slot) < count_ ? best_[slot] : Candidate{}; }
-  static FARWARP_DEVICE int number(int slot) { return slot * Target::kWarpSize + lane_index(); }
+  FARWARP_DEVICE int number(int slot) const { return slot * Target::kWarpSize + lane_; }
   static constexpr int kSlots = kMostTopK / Target::kWarpSize;
 
   /// [warp] The token that is drawn for the output at `position`: the softmax of the scaled logits, of that the smallest set of best candidates whose
@@ -37,11 +37,14 @@ class TopList {
     for (int slot = 0; slot < kSlots; ++slot) {
       const float weight = weight_of(mine(slot), best, how.scale_log2);
       until[slot] = upto[slot] = kNever;
-#pragma unroll 4
-      for (int lane = 0; lane < Target::kWarpSize && slot * Target::kWarpSize + lane < count_; ++lane) {
-        if (lane == lane_index()) until[slot] = total;
+      if (slot * Target::kWarpSize >= count_) continue;
+#pragma unroll 8
+      for (int lane = 0; lane < Target::kWarpSize; ++lane) {
+        const float before_it = total;
         total = add(total, shuffle(weight, lane));
-        if (lane == lane_index()) upto[slot] = total;
+        if (lane != lane_) continue;
+        until[slot] = before_it;
+        upto[slot] = total;
       }
     }
     const float reached = multiply(how.top_p, total);
@@ -60,15 +63,16 @@ class TopList {
   FARWARP_DEVICE void insert(const Candidate& candidate) {
 #pragma unroll
     for (int slot = kSlots - 1; slot >= 0; --slot) {
-      Candidate above = Candidate::unpack(shuffle(best_[slot].packed(), (lane_index() - 1) & (Target::kWarpSize - 1)));
+      Candidate above = Candidate::unpack(shuffle(best_[slot].packed(), (lane_ - 1) & (Target::kWarpSize - 1)));
       if (slot > 0) {
         const Candidate last =
             Candidate::unpack(shuffle(best_[slot > 0 ? slot - 1 : 0].packed(), Target::kWarpSize - 1));
-        if (lane_index() == 0) above = last;
+        if (lane_ == 0) above = last;
       }
       if (!before(candidate, best_[slot])) continue;
       best_[slot] = number(slot) > 0 && before(candidate, above) ? above : candidate;
     }
+    worst_ = at(count_ - 1);
   }
   /// [warp] Candidate `number`, on all lanes.
   FARWARP_DEVICE Candidate at(int number) const {
@@ -110,7 +114,8 @@ class TopList {
   }
 
   int count_;
-  Candidate best_[kSlots];
+  int lane_ = recomputed(lane_index());  ///< the loops of other tasks need all registers
+  Candidate best_[kSlots], worst_;       ///< worst_: the last of the list
 };
 
 }  // namespace farwarp::FARWARP_TARGET::qwen3
