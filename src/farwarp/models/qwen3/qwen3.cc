@@ -20,6 +20,7 @@ namespace {
 
 constexpr double kLog2OfE = 1.4426950408889634;
 constexpr int kMostTokens = 1 << 16;
+constexpr std::uint8_t kNoTag = 0xff;  // bytes of a tag that no token has
 constexpr float kLeastTemperature = 0.001f, kMostTemperature = 1000;
 constexpr std::uint64_t kPatienceNs = 600'000'000'000;  // for copies and packing
 
@@ -35,10 +36,13 @@ struct Qwen3Decoder::State {
   qwen3::Args args{};
   int tasks_of_worker = 0;
   std::vector<std::int64_t> positions;  ///< of each column, at most; -1: no sequence
+  std::uint32_t recoveries = 0;         ///< of the World, that this decoder knows of
 
   Status allocate();
   Status set_tables(Stream stream);
   void set_args();
+  Status end_all(Stream stream);
+  Status follow_recovery(Stream stream);
   Status launch(const qwen3::Args& call, Stream stream) const;
 };
 
@@ -61,7 +65,6 @@ Status Qwen3Decoder::State::allocate() {
     if (!created.ok()) return created.status();
     *memory = std::move(*created);
   }
-  positions.assign(size(plan.columns), -1);
   return {};
 }
 
@@ -86,14 +89,28 @@ Status Qwen3Decoder::State::set_tables(Stream stream) {
   }
   std::vector<std::int32_t> pages(size(plan.columns) * size(plan.max_pages));
   for (std::size_t i = 0; i < pages.size(); ++i) pages[i] = static_cast<std::int32_t>(i);
-  qwen3::DecodeState first{};
-  first.tag = 1;  // zeros have tag 0
   Status status = device.copy_in(tasks.get(), planned->tasks.data(), tasks.bytes(), stream);
   if (status.ok()) status = device.copy_in(lists.get(), begins.data(), lists.bytes(), stream);
   if (status.ok()) status = device.copy_in(rotations.get(), angles.data(), rotations.bytes(), stream);
   if (status.ok()) status = device.copy_in(page_table.get(), pages.data(), page_table.bytes(), stream);
-  if (status.ok()) status = device.copy_in(state.get(), &first, sizeof first, stream);
-  return status;
+  return status.ok() ? end_all(stream) : status;
+}
+
+/// No column has a sequence. Tags begin anew, so no buffer may have one: it is new, or World::recover() has filled it.
+Status Qwen3Decoder::State::end_all(Stream stream) {
+  qwen3::DecodeState none{};
+  none.tag = 1;
+  positions.assign(size(plan.columns), -1);
+  recoveries = world->recoveries();
+  return world->device().copy_in(state.get(), &none, sizeof none, stream);
+}
+
+/// After World::recover() the sequences of the failed call are ended: ranks may have stopped at different tokens. Its keys and values may be no
+/// numbers, and would make those of a later sequence's pages none.
+Status Qwen3Decoder::State::follow_recovery(Stream stream) {
+  if (recoveries == world->recoveries()) return {};
+  if (Status status = world->device().fill(cache.get(), 0, cache.bytes(), stream); !status.ok()) return status;
+  return end_all(stream);
 }
 
 void Qwen3Decoder::State::set_args() {
@@ -162,7 +179,7 @@ Result<Qwen3Decoder> Qwen3Decoder::create_from(World& world, const Result<Qwen3P
                                  limits.positions, limits.splits, limits.max_sms, limits.most_top_k, wanted.workers}),
        .kernels = {fmt::format("qwen3_{}_{}", limits.most_top_k > 0 ? "sample" : "decode", wanted.columns),
                    "qwen3_pack"},
-       .buffers = {{wanted.buffer_bytes}}});
+       .buffers = {{wanted.buffer_bytes, kNoTag}}});
   if (!opened.ok()) return opened.status();
   std::unique_ptr<State> state = std::move(*opened);
   Device& device = world.device();
@@ -240,6 +257,7 @@ Status Qwen3Decoder::start(int column, std::span<const std::int32_t> prompt, Str
       return status;
   }
   if (Status status = check_sampling(sampling, plan.limits.most_top_k); !status.ok()) return status;
+  if (Status status = state.follow_recovery(stream); !status.ok()) return status;
   const qwen3::SequenceState first{prompt[0], 0, 1, static_cast<std::int32_t>(prompt.size())};
   const bool draws = sampling.temperature != 0;
   const std::int32_t top_k = draws ? sampling.top_k : 1;
@@ -297,6 +315,7 @@ Status Qwen3Decoder::decode(const Qwen3Call& call, Stream stream) {
   Status status = check_pointer("Qwen3Call.sampled", call.sampled, 4);
   if (status.ok() && call.logits != nullptr) status = check_pointer("Qwen3Call.logits", call.logits, 4);
   if (status.ok()) status = state.world->status();
+  if (status.ok()) status = state.follow_recovery(stream);
   if (status.ok() &&
       std::all_of(state.positions.begin(), state.positions.end(), [](std::int64_t position) { return position < 0; }))
     status = {StatusCode::kMisuse, "Qwen3Decoder::decode() has no sequence: call start() first"};

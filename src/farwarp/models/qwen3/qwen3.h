@@ -70,7 +70,8 @@ class Qwen3Decoder {
   Status stop(int column, Stream stream);
 
   /// Enqueues the decoding of call.tokens tokens of every sequence. Each input is the prompt's next token, or, after the prompt, the choice before.
-  /// kInvalidArgument if a sequence has no room for them. After a failed call the decoder can only be closed.
+  /// kInvalidArgument if a sequence has no room for them. If a call fails on the device, World::status() says why; after World::recover() all sequences have
+  /// ended, and start() begins new ones.
   Status decode(const Qwen3Call& call, Stream stream);
   /// For checks: the hidden vectors after the last token's last layer, bf16 [hidden / 4][columns][4]. All ranks have the same bits. Waits for `stream`.
   Status hidden(std::vector<std::uint16_t>& to, Stream stream) const;
