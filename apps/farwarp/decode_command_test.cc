@@ -134,24 +134,24 @@ TEST_F(DecodeCommand, LogitsOfEveryPositionAreWritten) {
 }
 
 TEST_F(DecodeCommand, TokensAreDrawnFromASeed) {
-  const std::string sampling = "--prompt 3,1 --tokens 6 --temperature 1.5 --top-k 20 --top-p 0.95 ";
+  const std::string sampling = "--prompt 3,1 --tokens 4 --temperature 1.5 --top-k 20 --top-p 0.95 ";
   const json drawn = decode(sampling + "--batch 2");
   EXPECT_EQ(drawn.at("temperature"), 1.5);
   EXPECT_EQ(drawn.at("top_k"), 20);
   EXPECT_NE(tokens(drawn, 0), tokens(drawn, 1));  // each sequence has a seed of its own
   EXPECT_EQ(tokens(decode(sampling + "--sampling-seed 1")), tokens(drawn, 1));
-  EXPECT_EQ(tokens(decode("--prompt 3,1 --tokens 3 --temperature 1 --top-k 1")),
-            tokens(decode("--prompt 3,1 --tokens 3 --temperature 0")));
+  EXPECT_EQ(tokens(decode("--prompt 3,1 --tokens 2 --temperature 1 --top-k 1")),
+            tokens(decode("--prompt 3,1 --tokens 2 --temperature 0")));
 }
 
 TEST_F(DecodeCommand, RanksDecodeTogether) {
   const std::string path = (folder_ / "logits.npy").string(), prompts = file("3 1\n7\n");
   const auto of_ranks = [&](const std::string& arguments) {
-    const Output output = run("decode --model random:nano4 --target emu_sm90 --tokens 2 --json - --prompt " + prompts +
+    const Output output = run("decode --model random:nano4 --target emu_sm90 --tokens 1 --json - --prompt " + prompts +
                               " --logits " + path + " " + arguments);
     EXPECT_EQ(output.code, 0) << output.err;
     EXPECT_EQ(std::count(output.err.begin(), output.err.end(), '\n'), 5) << output.err;  // one rank prints
-    return std::pair(json::parse(output.out, nullptr, false), numbers(path, "(3, 2, 100)"));
+    return std::pair(json::parse(output.out, nullptr, false), numbers(path, "(2, 2, 100)"));
   };
   const auto [one, logits] = of_ranks("");
   const auto [two, of_both] = of_ranks("--ranks 2");
