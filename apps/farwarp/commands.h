@@ -65,6 +65,7 @@ struct DecodeCommandOptions {
   std::string model;
   std::string prompt = "1";
   std::string tokens, batch, positions, end_token, seed, ranks;
+  std::string temperature, top_k, top_p, sampling_seed;
   std::string dispatcher = "static";
   std::string target = "auto";
   std::string logits;

@@ -133,6 +133,40 @@ TEST_F(DecodeCommand, LogitsOfEveryPositionAreWritten) {
     EXPECT_EQ(of_prompt[i], logits[i / kVocabulary * kSequences * kVocabulary + i % kVocabulary]) << i;
 }
 
+TEST_F(DecodeCommand, TokensAreDrawnFromASeed) {
+  const std::string sampling = "--prompt 3,1 --tokens 4 --temperature 1.5 --top-k 20 --top-p 0.95 ";
+  const json drawn = decode(sampling + "--batch 2");
+  EXPECT_EQ(drawn.at("temperature"), 1.5);
+  EXPECT_EQ(drawn.at("top_k"), 20);
+  EXPECT_NE(tokens(drawn, 0), tokens(drawn, 1));  // each sequence has a seed of its own
+  EXPECT_EQ(tokens(decode(sampling + "--sampling-seed 1")), tokens(drawn, 1));
+  EXPECT_EQ(tokens(decode("--prompt 3,1 --tokens 2 --temperature 1 --top-k 1")),
+            tokens(decode("--prompt 3,1 --tokens 2 --temperature 0")));
+}
+
+TEST_F(DecodeCommand, RanksDecodeTogether) {
+  const std::string path = (folder_ / "logits.npy").string(), prompts = file("3 1\n7\n");
+  const auto of_ranks = [&](const std::string& arguments) {
+    const Output output = run("decode --model random:nano4 --target emu_sm90 --tokens 1 --json - --prompt " + prompts +
+                              " --logits " + path + " " + arguments);
+    EXPECT_EQ(output.code, 0) << output.err;
+    EXPECT_EQ(std::count(output.err.begin(), output.err.end(), '\n'), 5) << output.err;  // one rank prints
+    return std::pair(json::parse(output.out, nullptr, false), numbers(path, "(2, 2, 100)"));
+  };
+  const auto [one, logits] = of_ranks("");
+  const auto [two, of_both] = of_ranks("--ranks 2");
+  EXPECT_EQ(two.at("ranks"), 2);
+  ASSERT_EQ(of_both.size(), logits.size());
+  for (std::size_t sequence = 0; sequence < 2; ++sequence) EXPECT_EQ(tokens(two, sequence), tokens(one, sequence));
+  for (std::size_t i = 0; i < logits.size(); ++i) {  // ranks add their sums in another order
+    if (std::isnan(logits[i])) {
+      EXPECT_TRUE(std::isnan(of_both[i])) << i;
+    } else {
+      EXPECT_NEAR(of_both[i], logits[i], 0.05) << i;
+    }
+  }
+}
+
 TEST_F(DecodeCommand, BadInputIsOneLineAndExitCodeTwo) {
   const std::string model = "decode --model random:nano --target emu_sm90 ";
   const std::string prompts = file("1 2\n3\n"), folder = folder_.string();
@@ -159,7 +193,17 @@ TEST_F(DecodeCommand, BadInputIsOneLineAndExitCodeTwo) {
       {model + "--positions 4 --tokens 5", "allowed is an integer in 5..1048576"},
       {model + "--end-token 40", "--end-token is '40': allowed is an integer in 0..39"},
       {model + "--dispatcher gang", "--dispatcher is 'gang': allowed is static|graph"},
-      {model + "--ranks 2", "--ranks is '2': allowed is 1, decode has one rank"},
+      {model + "--ranks 3", "--ranks is '3': allowed is 1|2|4|8"},
+      {model + "--ranks 2", "Qwen3Config.kv_heads is 1 for 2 ranks; allowed: a multiple of the ranks"},
+      {model + "--temperature -1", "--temperature is '-1': allowed is a number in 0..1000"},
+      {model + "--temperature 0.0001 --top-k 2", "--temperature is '0.0001': allowed is 0 (greedy), or 0.001..1000"},
+      {model + "--temperature 1", "--temperature is '1': allowed with --top-k 1..64, or 0"},
+      {model + "--temperature 1 --top-p 0.9", "--temperature is '1': allowed with --top-k 1..64, or 0"},
+      {model + "--temperature 1 --top-k 65", "--top-k is '65': allowed is an integer in 1..64"},
+      {model + "--temperature 1 --top-k 5 --top-p 0", "--top-p is '0': allowed is a number that is more than 0"},
+      {model + "--temperature 1 --top-k 5 --top-p nan", "--top-p is 'nan': allowed is a number in 0..1"},
+      {model + "--top-k 5", "--top-k is '5': allowed with --temperature 0.001..1000"},
+      {model + "--sampling-seed 5", "--sampling-seed is '5': allowed with --temperature 0.001..1000"},
       {model + "--ranks 9", "--ranks is '9'"},
       {model + "--seed x", "--seed is 'x'"},
       {model + "--logits /no/such/folder/x.npy", "--logits: cannot write /no/such/folder/x.npy"},
@@ -192,7 +236,9 @@ TEST_F(DecodeCommand, BadInputIsOneLineAndExitCodeTwo) {
 TEST_F(DecodeCommand, ALaunchedGroupIsRefused) {
   const Output output = run("launch -n 2 -- " FARWARP_PROGRAM " decode --model random:nano --target emu_sm90");
   EXPECT_EQ(output.code, 2) << output.out;
-  EXPECT_NE(output.err.find("one of several ranks: decode has one rank"), std::string::npos) << output.err;
+  EXPECT_NE(output.err.find("one of several ranks: decode has all its ranks in one process (--ranks)"),
+            std::string::npos)
+      << output.err;
 }
 
 TEST_F(DecodeCommand, WhatCannotBeWrittenIsExitCodeThree) {

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <string_view>
 
 #include "farwarp/harness/params.h"
 #include "farwarp/machine/kept_file.h"
+#include "farwarp/models/qwen3/args.h"
 #include "farwarp/models/qwen3/files.h"
 #include "farwarp/world/host/bootstrap.h"
 #include "farwarp/world/view.h"
@@ -91,13 +93,55 @@ Status apply_batch(const std::string& text, std::vector<Prompt>& prompts) {
   return {};
 }
 
-Status check_ranks(const std::string& text) {
-  int ranks = 1;
+Status read_ranks(const std::string& text, int& ranks) {
   if (Status status = read_integer("--ranks", text, 1, kMaxRanks, ranks); !status.ok()) return status;
-  if (ranks != 1) return invalid_argument(fmt::format("--ranks is '{}': allowed is 1, decode has one rank", ranks));
+  if (!std::has_single_bit(static_cast<unsigned>(ranks)))
+    return invalid_argument(fmt::format("--ranks is '{}': allowed is 1|2|4|8", ranks));
   if (environment_has_ranks())
-    return invalid_argument("the environment makes this process one of several ranks: decode has one rank");
+    return invalid_argument(
+        "the environment makes this process one of several ranks: decode has all its ranks in one process (--ranks)");
   return {};
+}
+
+Status read_sampling(const DecodeCommandOptions& options, DecodeRequest& request) {
+  constexpr double kLeast = 0.001, kMost = 1000;
+  Qwen3Sampling& sampling = request.sampling;
+  double temperature = 0, top_p = 1;
+  const auto read = [](const char* option, const std::string& text, double low, double high, double& value) -> Status {
+    if (text.empty()) return {};
+    const auto parsed = harness::parse_number(option, text, low, high);
+    if (parsed.ok()) value = *parsed;
+    return parsed.status();
+  };
+  if (Status status = read("--temperature", options.temperature, 0, kMost, temperature); !status.ok()) return status;
+  if (temperature != 0 && temperature < kLeast)
+    return invalid_argument(
+        fmt::format("--temperature is '{}': allowed is 0 (greedy), or {}..{}", temperature, kLeast, kMost));
+  const std::pair<const char*, const std::string*> others[] = {
+      {"--top-k", &options.top_k}, {"--top-p", &options.top_p}, {"--sampling-seed", &options.sampling_seed}};
+  for (const auto& [option, text] : others) {
+    if (temperature == 0 && !text->empty())
+      return invalid_argument(
+          fmt::format("{} is '{}': allowed with --temperature {}..{}", option, shown(*text), kLeast, kMost));
+  }
+  if (temperature == 0) return {};
+  if (options.top_k.empty())
+    return invalid_argument(
+        fmt::format("--temperature is '{}': allowed with --top-k 1..{}, or 0", temperature, qwen3::kMostTopK));
+  Status status = read_integer("--top-k", options.top_k, 1, qwen3::kMostTopK, sampling.top_k);
+  if (status.ok()) status = read("--top-p", options.top_p, 0, 1, top_p);
+  if (status.ok() && top_p == 0)
+    status = invalid_argument("--top-p is '0': allowed is a number that is more than 0, up to 1");
+  if (status.ok() && !options.sampling_seed.empty()) {
+    const auto seed =
+        harness::parse_integer("--sampling-seed", options.sampling_seed, 0, std::numeric_limits<std::int64_t>::max());
+    status = seed.status();
+    if (seed.ok()) sampling.seed = static_cast<std::uint64_t>(*seed);
+  }
+  sampling.temperature = static_cast<float>(temperature);
+  sampling.top_p = static_cast<float>(top_p);
+  request.limits.most_top_k = sampling.top_k;
+  return status;
 }
 
 /// Room for all positions that are decoded.
@@ -139,10 +183,11 @@ Result<NamedModel> find_model(const std::string& text) {
 }
 
 Result<DecodeRequest> read_decode_request(const DecodeCommandOptions& options) {
-  if (Status status = check_ranks(options.ranks); !status.ok()) return status;
   if (options.dispatcher != "static" && options.dispatcher != "graph")
     return invalid_argument(fmt::format("--dispatcher is '{}': allowed is static|graph", shown(options.dispatcher)));
   DecodeRequest request;
+  if (Status status = read_ranks(options.ranks, request.ranks); !status.ok()) return status;
+  if (Status status = read_sampling(options, request); !status.ok()) return status;
   request.dispatcher = options.dispatcher == "graph" ? FleetDispatcher::kGraph : FleetDispatcher::kStatic;
   request.tokens = 16;
   if (Status status = read_integer("--tokens", options.tokens, 0, kMostPositions, request.tokens); !status.ok())

@@ -27,6 +27,8 @@ struct DecodeRequest {
   Qwen3Limits limits;
   FleetDispatcher dispatcher = FleetDispatcher::kStatic;
   std::uint64_t seed = 1;
+  int ranks = 1;
+  Qwen3Sampling sampling;  ///< of the first sequence; each further one has the next seed
 
   /// Positions that are decoded for a sequence: its last token is a choice, and no input any more.
   int steps_of(std::size_t sequence) const;

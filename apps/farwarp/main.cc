@@ -102,7 +102,7 @@ CLI::App* add_cache(CLI::App& app, CacheCommandOptions& options) {
 }
 
 CLI::App* add_decode(CLI::App& app, DecodeCommandOptions& options) {
-  CLI::App* decode = app.add_subcommand("decode", "decode tokens of a Qwen3, by one kernel on one device, greedily");
+  CLI::App* decode = app.add_subcommand("decode", "decode tokens of a Qwen3, by one kernel on each device");
   add_option(decode, "--model", options.model,
              "a folder as Hugging Face saves it (config.json, safetensors), or random:NAME, as random:qwen3-8b")
       ->required();
@@ -115,7 +115,12 @@ CLI::App* add_decode(CLI::App& app, DecodeCommandOptions& options) {
   add_option(decode, "--dispatcher", options.dispatcher, "static|graph: one kernel, or one for each step (static)");
   add_option(decode, "--target", options.target,
              "auto|cuda|hip|emu_sm90|emu_gfx942 (auto: an idle GPU, else emu_sm90)");
-  add_option(decode, "--ranks", options.ranks, "1");
+  add_option(decode, "--ranks", options.ranks, "1|2|4|8 devices that decode together (1)");
+  add_option(decode, "--temperature", options.temperature,
+             "0 takes the best token; else 0.001..1000, and a token of the top-k is drawn (0)");
+  add_option(decode, "--top-k", options.top_k, "1..64 best tokens that are drawn from; needed with a temperature");
+  add_option(decode, "--top-p", options.top_p, "of these, the best ones that have this probability together (1)");
+  add_option(decode, "--sampling-seed", options.sampling_seed, "of draws; each sequence has the next one (0)");
   add_option(decode, "--seed", options.seed, "of random weights (1)");
   add_option(
       decode, "--logits", options.logits,

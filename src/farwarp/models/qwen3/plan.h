@@ -15,6 +15,7 @@ struct Qwen3Limits {
   int positions = 1024;  ///< of a sequence, prompt included: 1 to 1,048,576
   int splits = 16;       ///< that the attention to a sequence is cut into, 1 to 16: its sums depend on this number
   int max_sms = 0;       ///< 0: all
+  int most_top_k = 0;    ///< of a sequence, 0 to 64; 0: no sequence has a temperature
 };
 
 /// Several ranks have a share each of the heads, of gate, up and down, and of the vocabulary.

@@ -73,6 +73,21 @@ TEST(Qwen3Plan, WhatRanksCannotShareIsNamed) {
             "multiple of 256 * ranks");
 }
 
+/// The greedy graph with two steps more; its checks see what would be wrong with them.
+TEST(Qwen3Plan, ADecoderThatSamplesHasTwoStepsMore) {
+  const auto greedy = plan_qwen3(*qwen3_config("nano4"), {}, h200(), 4);
+  const auto plan = plan_qwen3(*qwen3_config("nano4"), {.most_top_k = 64}, h200(), 4);
+  ASSERT_TRUE(greedy.ok() && plan.ok()) << plan.status().to_string();
+  EXPECT_EQ(plan->graph.steps.size(), greedy->graph.steps.size() + 2);
+  const int choice = static_cast<int>(plan->graph.buffers.size()) - 1;
+  fleet::Graph graph = plan->graph;
+  graph.steps.erase(graph.steps.end() - 2);  // choose
+  EXPECT_EQ(graph.check({choice}).message(), "step sample reads chosen, which no step before it writes");
+  graph = plan->graph;
+  graph.steps.back().reads.clear();  // workers go on before a token is drawn
+  EXPECT_FALSE(graph.check({choice}).ok());
+}
+
 /// A rank whose tokens do not exist has a tile of zeros.
 TEST(Qwen3Plan, SmallVocabulariesLeaveARankWithoutTokens) {
   Qwen3Config config = *qwen3_config("nano4");

@@ -20,6 +20,8 @@ namespace {
 
 constexpr double kLog2OfE = 1.4426950408889634;
 constexpr int kMostTokens = 1 << 16;
+constexpr std::uint8_t kNoTag = 0xff;  // bytes of a tag that no token has
+constexpr float kLeastTemperature = 0.001f, kMostTemperature = 1000;
 constexpr std::uint64_t kPatienceNs = 600'000'000'000;  // for copies and packing
 
 std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
@@ -34,10 +36,13 @@ struct Qwen3Decoder::State {
   qwen3::Args args{};
   int tasks_of_worker = 0;
   std::vector<std::int64_t> positions;  ///< of each column, at most; -1: no sequence
+  std::uint32_t recoveries = 0;         ///< of the World, that this decoder knows of
 
   Status allocate();
   Status set_tables(Stream stream);
   void set_args();
+  Status end_all(Stream stream);
+  Status follow_recovery(Stream stream);
   Status launch(const qwen3::Args& call, Stream stream) const;
 };
 
@@ -60,7 +65,6 @@ Status Qwen3Decoder::State::allocate() {
     if (!created.ok()) return created.status();
     *memory = std::move(*created);
   }
-  positions.assign(size(plan.columns), -1);
   return {};
 }
 
@@ -85,14 +89,28 @@ Status Qwen3Decoder::State::set_tables(Stream stream) {
   }
   std::vector<std::int32_t> pages(size(plan.columns) * size(plan.max_pages));
   for (std::size_t i = 0; i < pages.size(); ++i) pages[i] = static_cast<std::int32_t>(i);
-  qwen3::DecodeState first{};
-  first.tag = 1;  // zeros have tag 0
   Status status = device.copy_in(tasks.get(), planned->tasks.data(), tasks.bytes(), stream);
   if (status.ok()) status = device.copy_in(lists.get(), begins.data(), lists.bytes(), stream);
   if (status.ok()) status = device.copy_in(rotations.get(), angles.data(), rotations.bytes(), stream);
   if (status.ok()) status = device.copy_in(page_table.get(), pages.data(), page_table.bytes(), stream);
-  if (status.ok()) status = device.copy_in(state.get(), &first, sizeof first, stream);
-  return status;
+  return status.ok() ? end_all(stream) : status;
+}
+
+/// No column has a sequence. Tags begin anew, so no buffer may have one: it is new, or World::recover() has filled it.
+Status Qwen3Decoder::State::end_all(Stream stream) {
+  qwen3::DecodeState none{};
+  none.tag = 1;
+  positions.assign(size(plan.columns), -1);
+  recoveries = world->recoveries();
+  return world->device().copy_in(state.get(), &none, sizeof none, stream);
+}
+
+/// After World::recover() the sequences of the failed call are ended: ranks may have stopped at different tokens. Its keys and values may be no
+/// numbers, and would make those of a later sequence's pages none.
+Status Qwen3Decoder::State::follow_recovery(Stream stream) {
+  if (recoveries == world->recoveries()) return {};
+  if (Status status = world->device().fill(cache.get(), 0, cache.bytes(), stream); !status.ok()) return status;
+  return end_all(stream);
 }
 
 void Qwen3Decoder::State::set_args() {
@@ -130,6 +148,7 @@ void Qwen3Decoder::State::set_args() {
   args.scale_log2 = static_cast<float>(kLog2OfE / std::sqrt(static_cast<double>(config.head_dim)));
   args.partials = base + plan.graph.buffers[size(plan.partials)].offset;
   args.candidates = base + plan.graph.buffers[size(plan.candidates)].offset;
+  args.most_top_k = plan.limits.most_top_k;
 }
 
 Result<Qwen3Decoder> Qwen3Decoder::create_random(World& world, const Qwen3Config& config, const Qwen3Limits& limits,
@@ -157,9 +176,10 @@ Result<Qwen3Decoder> Qwen3Decoder::create_from(World& world, const Result<Qwen3P
        .site_names = qwen3::kSiteNames,
        .configuration = hash_of({config.hidden, config.layers, config.query_heads, config.kv_heads, config.head_dim,
                                  config.intermediate, config.vocabulary, config.tied, limits.sequences,
-                                 limits.positions, limits.splits, limits.max_sms, wanted.workers}),
-       .kernels = {fmt::format("qwen3_decode_{}", wanted.columns), "qwen3_pack"},
-       .buffers = {{wanted.buffer_bytes}}});
+                                 limits.positions, limits.splits, limits.max_sms, limits.most_top_k, wanted.workers}),
+       .kernels = {fmt::format("qwen3_{}_{}", limits.most_top_k > 0 ? "sample" : "decode", wanted.columns),
+                   "qwen3_pack"},
+       .buffers = {{wanted.buffer_bytes, kNoTag}}});
   if (!opened.ok()) return opened.status();
   std::unique_ptr<State> state = std::move(*opened);
   Device& device = world.device();
@@ -204,9 +224,27 @@ Status check_token(std::int64_t index, std::int32_t token, int vocabulary) {
   return invalid_argument(fmt::format("prompt[{}] is {}; allowed: 0 to {}", index, token, vocabulary - 1));
 }
 
+Status check_sampling(const Qwen3Sampling& sampling, int most_top_k) {
+  const auto wrong = [](const char* field, auto value, const std::string& allowed) {
+    return invalid_argument(fmt::format("Qwen3Sampling.{} is {}; allowed: {}", field, value, allowed));
+  };
+  const float temperature = sampling.temperature;
+  if (temperature == 0) return {};
+  if (!(temperature >= kLeastTemperature && temperature <= kMostTemperature))
+    return wrong("temperature", temperature, fmt::format("0 (greedy), {} to {}", kLeastTemperature, kMostTemperature));
+  if (most_top_k == 0)
+    return wrong("temperature", temperature, "0 (greedy) of a decoder whose Qwen3Limits.most_top_k is 0");
+  if (sampling.top_k < 1 || sampling.top_k > most_top_k)
+    return wrong("top_k", sampling.top_k,
+                 fmt::format("1 to {}, Qwen3Limits.most_top_k, with a temperature", most_top_k));
+  if (!(sampling.top_p > 0 && sampling.top_p <= 1)) return wrong("top_p", sampling.top_p, "more than 0, up to 1");
+  return {};
+}
+
 }  // namespace
 
-Status Qwen3Decoder::start(int column, std::span<const std::int32_t> prompt, Stream stream) {
+Status Qwen3Decoder::start(int column, std::span<const std::int32_t> prompt, Stream stream,
+                           const Qwen3Sampling& sampling) {
   if (Status open = check_open("Qwen3Decoder", state_); !open.ok()) return open;
   State& state = *state_;
   const Qwen3Plan& plan = state.plan;
@@ -218,23 +256,33 @@ Status Qwen3Decoder::start(int column, std::span<const std::int32_t> prompt, Str
     if (Status status = check_token(static_cast<std::int64_t>(i), prompt[i], plan.config.vocabulary); !status.ok())
       return status;
   }
+  if (Status status = check_sampling(sampling, plan.limits.most_top_k); !status.ok()) return status;
+  if (Status status = state.follow_recovery(stream); !status.ok()) return status;
   const qwen3::SequenceState first{prompt[0], 0, 1, static_cast<std::int32_t>(prompt.size())};
+  const bool draws = sampling.temperature != 0;
+  const std::int32_t top_k = draws ? sampling.top_k : 1;
+  const qwen3::DrawState draw{sampling.seed,
+                              draws ? static_cast<float>(kLog2OfE / static_cast<double>(sampling.temperature)) : 0,
+                              sampling.top_p};
+  qwen3::DecodeState* const to = state.state.as<qwen3::DecodeState>();
   Device& device = state.world->device();
   Status status = device.copy_in(state.prompts.as<std::int32_t>() + size(column) * size(plan.limits.positions),
                                  prompt.data(), prompt.size() * 4, stream);
-  if (status.ok())
-    status = device.copy_in(&state.state.as<qwen3::DecodeState>()->sequences[column], &first, sizeof first, stream);
+  if (status.ok()) status = device.copy_in(&to->sequences[column], &first, sizeof first, stream);
+  if (status.ok()) status = device.copy_in(&to->top_k[column], &top_k, sizeof top_k, stream);
+  if (status.ok()) status = device.copy_in(&to->draws[column], &draw, sizeof draw, stream);
   if (status.ok()) state.positions[size(column)] = 0;
   return status;
 }
 
-Status Qwen3Decoder::pretend(int column, int positions, std::int32_t token, Stream stream) {
+Status Qwen3Decoder::pretend(int column, int positions, std::int32_t token, Stream stream,
+                             const Qwen3Sampling& sampling) {
   if (Status open = check_open("Qwen3Decoder", state_); !open.ok()) return open;
   State& state = *state_;
   if (positions < 0 || positions >= state.plan.limits.positions)
     return invalid_argument(
         fmt::format("positions is {}; allowed: 0 to {}", positions, state.plan.limits.positions - 1));
-  if (Status status = start(column, {&token, 1}, stream); !status.ok()) return status;
+  if (Status status = start(column, {&token, 1}, stream, sampling); !status.ok()) return status;
   const qwen3::SequenceState first{token, positions, 1, 0};
   state.positions[size(column)] = positions;
   return state.world->device().copy_in(&state.state.as<qwen3::DecodeState>()->sequences[column], &first, sizeof first,
@@ -267,6 +315,7 @@ Status Qwen3Decoder::decode(const Qwen3Call& call, Stream stream) {
   Status status = check_pointer("Qwen3Call.sampled", call.sampled, 4);
   if (status.ok() && call.logits != nullptr) status = check_pointer("Qwen3Call.logits", call.logits, 4);
   if (status.ok()) status = state.world->status();
+  if (status.ok()) status = state.follow_recovery(stream);
   if (status.ok() &&
       std::all_of(state.positions.begin(), state.positions.end(), [](std::int64_t position) { return position < 0; }))
     status = {StatusCode::kMisuse, "Qwen3Decoder::decode() has no sequence: call start() first"};

@@ -20,18 +20,28 @@ enum class FleetDispatcher : std::uint8_t {
   kGraph,   ///< one launch for each step of each token: the same tasks, for comparison
 };
 
+/// How the tokens of a sequence are chosen. The logits are divided by the temperature; of the top_k best tokens the smallest set of best ones is kept whose
+/// probability, among these top_k, reaches top_p; one of the set is drawn. Of equal logits the lower token is the better one. The draw depends on the
+/// logits, `seed` and the position alone.
+struct Qwen3Sampling {
+  float temperature = 0;   ///< 0: the best token, and the rest is ignored; else 0.001 to 1000
+  int top_k = 0;           ///< 1 to Qwen3Limits.most_top_k
+  float top_p = 1;         ///< more than 0, up to 1
+  std::uint64_t seed = 0;  ///< sequences with equal seeds get equal random numbers at equal positions
+};
+
 struct Qwen3Call {
   int tokens = 1;      ///< of each sequence, 1 to 65,536
   int end_token = -1;  ///< ends a sequence; -1: none
   FleetDispatcher dispatcher = FleetDispatcher::kStatic;
   std::int32_t* sampled =
-      nullptr;  ///< device, [columns][tokens]: greedy choices, also while inputs are a prompt's; of an ended sequence unchanged
+      nullptr;  ///< device, [columns][tokens]: choices, also while inputs are a prompt's; of an ended sequence unchanged
   float* logits =
       nullptr;  ///< device, [tokens][columns][vocabulary], or null; a rank fills those of its tokens (Qwen3Plan::head_rows)
 };
 
 /// One model on the devices of a World, each with a share of its weights and of the cache of up to eight sequences. All ranks make the same calls,
-/// with the same prompts and limits, and get the same tokens.
+/// with the same prompts, limits and sampling, and get the same tokens.
 class Qwen3Decoder {
  public:
   /// Collective. Random weights from `seed` (weights.h), the same for the same seed on any machine. Takes plan().weight_bytes +
@@ -51,15 +61,17 @@ class Qwen3Decoder {
 
   const Qwen3Plan& plan() const;
 
-  /// Starts a sequence in place of what `column` had. Its prompt is 1 to limits.positions tokens. Waits for `stream`.
-  Status start(int column, std::span<const std::int32_t> prompt, Stream stream);
+  /// Starts a sequence in place of what `column` had. Its prompt is 1 to limits.positions tokens. Waits for `stream`. kInvalidArgument if `sampling` has a
+  /// temperature and limits.most_top_k is less than its top_k.
+  Status start(int column, std::span<const std::int32_t> prompt, Stream stream, const Qwen3Sampling& sampling = {});
   /// For benches: as if `positions` positions had been decoded. Their keys and values are whatever the cache holds.
-  Status pretend(int column, int positions, std::int32_t token, Stream stream);
+  Status pretend(int column, int positions, std::int32_t token, Stream stream, const Qwen3Sampling& sampling = {});
   /// Ends a sequence. Waits for `stream`.
   Status stop(int column, Stream stream);
 
   /// Enqueues the decoding of call.tokens tokens of every sequence. Each input is the prompt's next token, or, after the prompt, the choice before.
-  /// kInvalidArgument if a sequence has no room for them. After a failed call the decoder can only be closed.
+  /// kInvalidArgument if a sequence has no room for them. If a call fails on the device, World::status() says why; after World::recover() all sequences have
+  /// ended, and start() begins new ones.
   Status decode(const Qwen3Call& call, Stream stream);
   /// For checks: the hidden vectors after the last token's last layer, bf16 [hidden / 4][columns][4]. All ranks have the same bits. Waits for `stream`.
   Status hidden(std::vector<std::uint16_t>& to, Stream stream) const;

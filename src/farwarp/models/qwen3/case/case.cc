@@ -24,6 +24,10 @@ const std::vector<ParamInfo> kParams = {
     {"dispatcher", "static", "static|graph|both (the same bits)"},
     {"splits", "16", "1 to 16 that a sequence's keys are cut into"},
     {"max_sms", "0", "0 (all) or more"},
+    {"temperature", "0",
+     "0 (greedy), 0.001 to 1000; of three sequences the second is greedy, the third has twice as much"},
+    {"top_k", "20", "1 to 64, with a temperature"},
+    {"top_p", "1", "more than 0, up to 1, with a temperature"},
 };
 
 Result<CheckConfig> read_config(const Params& params) {
@@ -45,6 +49,10 @@ Result<CheckConfig> read_config(const Params& params) {
   config.both = dispatcher == Dispatcher::kBoth;
   config.limits.splits = reader.small_integer("splits", 1, 16);
   config.limits.max_sms = reader.small_integer("max_sms", 0, 1 << 16);
+  config.sampling.temperature = static_cast<float>(reader.number("temperature", 0, 1000));
+  config.sampling.top_k = reader.small_integer("top_k", 1, 64);
+  config.sampling.top_p = static_cast<float>(reader.number("top_p", 0, 1));
+  if (config.sampling.temperature != 0) config.limits.most_top_k = config.sampling.top_k;
   if (!reader.status().ok()) return reader.status();
   config.config = *shapes;
   config.limits.sequences = config.batch;

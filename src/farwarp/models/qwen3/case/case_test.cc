@@ -69,6 +69,29 @@ TEST_P(Qwen3Cases, RanksPassManySchedules) {
   expect_pass("model=nano4,batch=1,prompt=1,tokens=2,launches=1,max_sms=2", 4, 1, 4);
 }
 
+/// Every number of columns, more candidates than a warp has lanes, fewer tokens than candidates.
+TEST_P(Qwen3Cases, TokensAreDrawn) {
+  for (const char* settings :
+       {"model=nano,batch=1,prompt=2,tokens=3,launches=1,max_sms=2,temperature=0.6,top_k=20,top_p=0.95",
+        "model=nano,batch=2,prompt=1,tokens=2,launches=2,max_sms=3,temperature=1,top_k=64",
+        "model=nano,batch=3,prompt=1,tokens=2,launches=2,max_sms=2,temperature=1,top_k=5,top_p=0.9",
+        "model=nano,batch=8,prompt=1,tokens=1,launches=1,temperature=2,top_k=40,top_p=0.8"})
+    expect_pass(settings);
+}
+
+TEST_P(Qwen3Cases, RanksDrawTheSameTokensWithBothDispatchers) {
+  expect_pass("model=nano4,batch=1,prompt=1,tokens=1,launches=1,max_sms=2,dispatcher=both,temperature=1,top_k=6", 1, 1,
+              2);
+}
+
+TEST_P(Qwen3Cases, EightRanksDrawTheSameTokens) {
+  expect_pass("model=nano8,batch=1,prompt=1,tokens=1,launches=1,max_sms=2,temperature=1,top_k=33", 1, 1, 8);
+}
+
+TEST_P(Qwen3Cases, DrawsPassManySchedules) {
+  expect_pass("model=nano,batch=2,prompt=1,tokens=2,launches=1,max_sms=2,temperature=1,top_k=4", 3);
+}
+
 TEST_P(Qwen3Cases, ManySchedules) { expect_pass("model=nano,batch=1,prompt=1,tokens=2,launches=1,max_sms=2", 8); }
 
 }  // namespace

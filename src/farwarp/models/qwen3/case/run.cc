@@ -51,9 +51,23 @@ Status RankRun::close(const Status& status) {
   return close_operator(status, [this] { return decoder_->close(); });
 }
 
-Status RankRun::start_all() {
+/// If the first sequence has a temperature, the second has none, and the third one of its own.
+Qwen3Sampling RankRun::sampling_of(int call, int column) const {
+  Qwen3Sampling sampling = config_.sampling;
+  sampling.seed = RandomStream(options_.seed, {size(call), size(column), 37}).below(0, std::uint64_t{1} << 62);
+  if (column % 3 == 1) sampling.temperature = 0;
+  if (column % 3 == 2) {
+    sampling.temperature *= 2;
+    sampling.top_k = (sampling.top_k + 1) / 2;
+  }
+  return sampling;
+}
+
+Status RankRun::start_all(int call) {
   for (int column = 0; column < config_.batch; ++column) {
-    if (Status status = decoder_->start(column, prompts_[size(column)], *stream_); !status.ok()) return status;
+    if (Status status = decoder_->start(column, prompts_[size(column)], *stream_, sampling_of(call, column));
+        !status.ok())
+      return status;
   }
   return {};
 }
@@ -72,14 +86,14 @@ Status RankRun::call_once(int call) {
     followed_.push_back({Oracle(*weights_, false), Oracle(*weights_, true), prompt});
   }
   std::vector<Result> results(size(config_.launches));
-  Status status = start_all();
+  Status status = start_all(call);
   for (int i = 0; i < config_.launches && status.ok(); ++i) {
     status =
         launch(config_.graph && !config_.both ? FleetDispatcher::kGraph : FleetDispatcher::kStatic, results[size(i)]);
     if (status.ok()) compare(call, i, results[size(i)]);
   }
   if (!config_.both || !status.ok()) return status;
-  status = start_all();
+  status = start_all(call);
   for (int i = 0; i < config_.launches && status.ok(); ++i) {
     Result again;
     status = launch(FleetDispatcher::kGraph, again);
@@ -137,7 +151,7 @@ Status RankRun::gather(Result& result) {
   return {};
 }
 
-/// The oracles get the inputs that the kernel had. Each choice must be that of the kernel's own logits.
+/// The oracles get the inputs that the kernel had. Each choice must be one of the kernel's own logits.
 void RankRun::compare(int call, int launch, const Result& result) {
   const std::size_t vocabulary = size(config_.config.vocabulary), columns = size(decoder_->plan().columns);
   for (std::size_t column = 0; column < followed_.size(); ++column) {
@@ -162,9 +176,11 @@ void RankRun::compare(int call, int launch, const Result& result) {
         findings_.difference =
             fmt::format("{}: logits differ from float64 by {:.2g} of their norm, roundings explain {:.2g}", where,
                         std::sqrt(error / square), std::sqrt(rounding / square));
-      const auto best = std::max_element(logits, logits + vocabulary) - logits;
-      if (findings_.difference.empty() && sampled != best)
-        findings_.difference = fmt::format("{}: the choice is {}, the highest logit has {}", where, sampled, best);
+      const Qwen3Sampling sampling = sampling_of(call, static_cast<int>(column));
+      const auto allowed = oracle_draws({logits, vocabulary}, sampling, static_cast<std::uint32_t>(position));
+      if (findings_.difference.empty() && std::find(allowed.begin(), allowed.end(), sampled) == allowed.end())
+        findings_.difference = fmt::format("{}: the choice is {}, {} gives {}", where, sampled,
+                                           sampling.temperature == 0 ? "the highest logit" : "the draw", allowed[0]);
       if (followed.inputs.size() == position + 1) followed.inputs.push_back(sampled);
     }
   }

@@ -9,6 +9,7 @@
 #include "farwarp/harness/case.h"
 #include "farwarp/harness/device_buffer.h"
 #include "farwarp/harness/rank_run.h"
+#include "farwarp/models/qwen3/case/draw_oracle.h"
 #include "farwarp/models/qwen3/case/oracle.h"
 #include "farwarp/models/qwen3/qwen3.h"
 
@@ -21,6 +22,7 @@ struct CheckConfig {
   int batch = 1, prompt = 1, tokens = 1, launches = 1;
   int context = 0;  ///< of a bench
   bool graph = false, both = false;
+  Qwen3Sampling sampling;  ///< of the first sequence; others differ
 };
 
 class RankRun : public harness::RankRun {
@@ -40,7 +42,8 @@ class RankRun : public harness::RankRun {
 
   Status open(bool logits);
   Status call_once(int call);
-  Status start_all();
+  Status start_all(int call);
+  Qwen3Sampling sampling_of(int call, int column) const;
   Status launch(FleetDispatcher dispatcher, Result& result);
   Status gather(Result& result);
   void compare(int call, int launch, const Result& result);
