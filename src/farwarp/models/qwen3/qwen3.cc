@@ -11,6 +11,7 @@
 #include "farwarp/models/qwen3/args.h"
 #include "farwarp/models/qwen3/files.h"
 #include "farwarp/models/qwen3/packing.h"
+#include "farwarp/models/qwen3/prefill.h"
 #include "farwarp/models/safetensors.h"
 #include "farwarp/runtime/device_memory.h"
 #include "farwarp/world/host/opened_operator.h"
@@ -32,12 +33,14 @@ struct Qwen3Decoder::State {
   OpenedOperator opened;  ///< kernels: decode, pack; one buffer
   DeviceMemory weights, embedding, residual, cache, rotations, tasks, lists, page_table, prompts, state;
   qwen3::Args args{};
+  std::optional<qwen3::Prefill> prefill;
   int tasks_of_worker = 0;
   std::vector<std::int64_t> positions;  ///< of each column, at most; -1: no sequence
 
   Status allocate();
   Status set_tables(Stream stream);
   void set_args();
+  Status create_prefill();
   Status launch(const qwen3::Args& call, Stream stream) const;
 };
 
@@ -132,6 +135,14 @@ void Qwen3Decoder::State::set_args() {
   args.candidates = base + plan.graph.buffers[size(plan.candidates)].offset;
 }
 
+Status Qwen3Decoder::State::create_prefill() {
+  if (plan.prefill.rows == 0) return {};
+  auto created = qwen3::Prefill::create(*world, plan, args);
+  if (!created.ok()) return created.status();
+  prefill.emplace(std::move(*created));
+  return {};
+}
+
 Result<Qwen3Decoder> Qwen3Decoder::create_random(World& world, const Qwen3Config& config, const Qwen3Limits& limits,
                                                  std::uint64_t seed) {
   return create_from(world, plan_qwen3(config, limits, world.device().shape(), world.size()), nullptr, seed);
@@ -155,9 +166,10 @@ Result<Qwen3Decoder> Qwen3Decoder::create_from(World& world, const Result<Qwen3P
       world, plan,
       {.name = "qwen3",
        .site_names = qwen3::kSiteNames,
-       .configuration = hash_of({config.hidden, config.layers, config.query_heads, config.kv_heads, config.head_dim,
-                                 config.intermediate, config.vocabulary, config.tied, limits.sequences,
-                                 limits.positions, limits.splits, limits.max_sms, wanted.workers}),
+       .configuration =
+           hash_of({config.hidden, config.layers, config.query_heads, config.kv_heads, config.head_dim,
+                    config.intermediate, config.vocabulary, config.tied, limits.sequences, limits.positions,
+                    limits.splits, limits.max_sms, limits.prefill_tokens, wanted.workers}),
        .kernels = {fmt::format("qwen3_decode_{}", wanted.columns), "qwen3_pack"},
        .buffers = {{wanted.buffer_bytes}}});
   if (!opened.ok()) return opened.status();
@@ -173,11 +185,14 @@ Result<Qwen3Decoder> Qwen3Decoder::create_from(World& world, const Result<Qwen3P
   if (status.ok()) status = state->set_tables(*stream);
   if (status.ok()) status = device.synchronize(*stream, kPatienceNs);
   if (stream.ok()) device.destroy_stream(*stream);
+  if (status.ok()) {
+    state->set_args();
+    status = state->create_prefill();
+  }
   if (!status.ok()) {
     (void)state->opened.close();  // the first failure is told
     return status;
   }
-  state->set_args();
   return Qwen3Decoder(std::move(state));
 }
 
@@ -186,7 +201,11 @@ Qwen3Decoder::Qwen3Decoder(Qwen3Decoder&&) noexcept = default;
 Qwen3Decoder& Qwen3Decoder::operator=(Qwen3Decoder&&) noexcept = default;
 Qwen3Decoder::~Qwen3Decoder() = default;
 
-Status Qwen3Decoder::close() { return close_opened("Qwen3Decoder", state_); }
+Status Qwen3Decoder::close() {
+  const Status prefill = state_ && state_->prefill ? state_->prefill->close() : Status();
+  const Status closed = close_opened("Qwen3Decoder", state_);
+  return closed.ok() ? prefill : closed;
+}
 
 const Qwen3Plan& Qwen3Decoder::plan() const {
   static const Qwen3Plan kNone;
@@ -225,6 +244,22 @@ Status Qwen3Decoder::start(int column, std::span<const std::int32_t> prompt, Str
   if (status.ok())
     status = device.copy_in(&state.state.as<qwen3::DecodeState>()->sequences[column], &first, sizeof first, stream);
   if (status.ok()) state.positions[size(column)] = 0;
+  return status;
+}
+
+Status Qwen3Decoder::prefill(int column, std::span<const std::int32_t> prompt, Stream stream) {
+  if (Status open = check_open("Qwen3Decoder", state_); !open.ok()) return open;
+  State& state = *state_;
+  if (!state.prefill)
+    return {StatusCode::kMisuse, "Qwen3Decoder::prefill() was called, but Qwen3Limits.prefill_tokens is 0"};
+  Status status = start(column, prompt, stream);
+  if (!status.ok()) return status;
+  const auto tokens = static_cast<std::int32_t>(prompt.size());
+  const qwen3::SequenceState last{prompt.back(), tokens - 1, 1, tokens};
+  status = state.world->device().copy_in(&state.state.as<qwen3::DecodeState>()->sequences[column], &last, sizeof last,
+                                         stream);
+  if (status.ok()) status = state.prefill->run(column, tokens - 1, stream);
+  if (status.ok()) state.positions[size(column)] = tokens - 1;
   return status;
 }
 

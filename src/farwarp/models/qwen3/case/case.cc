@@ -24,6 +24,7 @@ const std::vector<ParamInfo> kParams = {
     {"dispatcher", "static", "static|graph|both (the same bits)"},
     {"splits", "16", "1 to 16 that a sequence's keys are cut into"},
     {"max_sms", "0", "0 (all) or more"},
+    {"prefill", "0", "0 (prompts are decoded), or 16 to 8192 tokens of a prompt at a time"},
 };
 
 Result<CheckConfig> read_config(const Params& params) {
@@ -45,6 +46,7 @@ Result<CheckConfig> read_config(const Params& params) {
   config.both = dispatcher == Dispatcher::kBoth;
   config.limits.splits = reader.small_integer("splits", 1, 16);
   config.limits.max_sms = reader.small_integer("max_sms", 0, 1 << 16);
+  config.limits.prefill_tokens = reader.small_integer("prefill", 0, 8192);
   if (!reader.status().ok()) return reader.status();
   config.config = *shapes;
   config.limits.sequences = config.batch;
@@ -60,7 +62,9 @@ class Qwen3Case : public harness::Case {
   }
   harness::CheckOutcome check(std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options) override {
     CheckConfig config = config_;
-    config.limits.positions = std::max(config.prompt, config.launches * config.tokens);
+    config.limits.positions = config.limits.prefill_tokens > 0
+                                  ? config.prompt + config.launches * config.tokens
+                                  : std::max(config.prompt, config.launches * config.tokens);
     return RankRun(config, std::move(bootstrap), options).check();
   }
   /// A sample that the host was late for is repeated, and goes on where the late one has ended.
