@@ -16,7 +16,7 @@ struct Qwen3Limits {
   int positions = 1024;    ///< of a sequence, prompt included: 1 to 1,048,576
   int splits = 16;         ///< that the attention to a sequence is cut into, 1 to 16: its sums depend on this number
   int max_sms = 0;         ///< 0: all
-  int prefill_tokens = 0;  ///< of a chunk of Qwen3Decoder::prefill(), 16 to 8,192; 0: no prefill. More than one rank: 0
+  int prefill_tokens = 0;  ///< of a chunk of Qwen3Decoder::prefill(), 16 to 8,192; 0: no prefill
 };
 
 /// Several ranks have a share each of the heads, of gate, up and down, and of the vocabulary.

@@ -14,46 +14,55 @@ std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 }  // namespace
 
-Result<Prefill> Prefill::create(World& world, const Qwen3Plan& plan, const Args& model) {
-  Prefill prefill(world, plan);
+Status Product::create(World& world, const GemmDesc& of_rank, bool adds_ranks) {
+  if (adds_ranks && world.size() > 1) {
+    auto created = GemmAllReduce::create(world, over_ranks(of_rank, world.size()));
+    if (created.ok()) together_.emplace(std::move(*created));
+    return created.status();
+  }
+  auto created = Gemm::create(world, of_rank);
+  if (created.ok()) alone_.emplace(std::move(*created));
+  return created.status();
+}
+
+Status Product::close() {
+  const Status status = alone_ ? alone_->close() : together_ ? together_->close() : Status();
+  alone_.reset();
+  together_.reset();
+  return status;
+}
+
+Status Product::operator()(const void* x, const void* w, void* y, Stream stream) {
+  return together_ ? (*together_)(x, w, nullptr, y, stream) : (*alone_)(x, w, nullptr, y, stream);
+}
+
+Result<Prefill> Prefill::create(World& world, const Qwen3Plan& plan, std::vector<Kernel> kernels, const Args& model,
+                                Stream stream) {
+  Prefill prefill(world, plan, std::move(kernels));
   prefill.args_.model = model;
-  Status status = prefill.find_kernels();
-  if (status.ok()) status = prefill.allocate();
-  if (status.ok()) status = prefill.create_operators();
+  Status status = prefill.create_operators();
+  if (status.ok()) status = prefill.allocate(stream);
   if (status.ok()) return prefill;
   (void)prefill.close();  // the first failure is told
   return status;
 }
 
 Status Prefill::close() {
-  Status status;
-  const auto close = [&](auto& opened) {
-    const Status closed = opened ? opened->close() : Status();
-    opened.reset();
+  Status status = attention_ ? attention_->close() : Status();
+  attention_.reset();
+  for (Product* product : {&down_, &out_, &gate_up_, &qkv_}) {
+    const Status closed = product->close();
     if (status.ok()) status = closed;
-  };
-  close(attention_);
-  for (std::optional<Gemm>* gemm : {&down_, &gate_up_, &out_, &qkv_}) close(*gemm);
+  }
   return status;
 }
 
-Status Prefill::find_kernels() {
-  for (const auto& [kernel, name] :
-       {std::pair{&unpack_, "qwen3_prefill_unpack"}, std::pair{&hidden_, "qwen3_prefill_hidden"},
-        std::pair{&heads_, "qwen3_prefill_heads"}, std::pair{&gather_, "qwen3_prefill_gather"},
-        std::pair{&activate_, "qwen3_prefill_activate"}}) {
-    auto found = world_->device().kernel(name);
-    if (!found.ok()) return found.status();
-    *kernel = *found;
-  }
-  return {};
-}
-
-Status Prefill::allocate() {
+/// Rows that no token has stay finite: they are multiplied, too.
+Status Prefill::allocate(Stream stream) {
   const Qwen3PrefillPlan& plan = plan_->prefill;
   const Qwen3Config& config = plan_->config;
   const std::int64_t rows = plan.rows, heads = plan.out.k;
-  const std::int64_t keys = plan.key_rows * config.kv_heads * config.head_dim;
+  const std::int64_t keys = plan.key_rows * plan_->kv_heads * config.head_dim;
   const std::pair<std::uint16_t**, std::int64_t> wanted[] = {{&args_.unpacked, plan.unpacked_elements},
                                                              {&args_.x, rows * config.hidden},
                                                              {&args_.normed, rows * config.hidden},
@@ -61,7 +70,7 @@ Status Prefill::allocate() {
                                                              {&args_.qkv, rows * plan.qkv.n},
                                                              {&attended_, rows * heads},
                                                              {&args_.gate_up, rows * plan.gate_up.n},
-                                                             {&args_.activated, rows * config.intermediate},
+                                                             {&args_.activated, rows * plan.down.k},
                                                              {&args_.keys, keys},
                                                              {&args_.values, keys}};
   for (const auto& [pointer, elements] : wanted) {
@@ -69,6 +78,7 @@ Status Prefill::allocate() {
     if (!created.ok()) return created.status();
     *pointer = created->as<std::uint16_t>();
     memory_.push_back(std::move(*created));
+    if (Status status = world_->device().fill(*pointer, 0, size(elements * 2), stream); !status.ok()) return status;
   }
   auto counts = DeviceMemory::create(world_->device(), 16);
   if (!counts.ok()) return counts.status();
@@ -79,30 +89,30 @@ Status Prefill::allocate() {
 
 Status Prefill::create_operators() {
   const Qwen3PrefillPlan& plan = plan_->prefill;
-  for (const auto& [gemm, desc] : {std::pair{&qkv_, &plan.qkv}, std::pair{&out_, &plan.out},
-                                   std::pair{&gate_up_, &plan.gate_up}, std::pair{&down_, &plan.down}}) {
-    auto created = Gemm::create(*world_, *desc);
-    if (!created.ok()) return created.status();
-    gemm->emplace(std::move(*created));
-  }
+  Status status = qkv_.create(*world_, plan.qkv, false);
+  if (status.ok()) status = gate_up_.create(*world_, plan.gate_up, false);
+  if (status.ok()) status = out_.create(*world_, plan.out, true);
+  if (status.ok()) status = down_.create(*world_, plan.down, true);
+  if (!status.ok()) return status;
   auto attention = Attention::create(*world_, plan.attention);
   if (!attention.ok()) return attention.status();
   attention_.emplace(std::move(*attention));
   return {};
 }
 
-Status Prefill::launch(const Kernel& kernel, const PrefillArgs& args, std::int64_t units, int of_block, Stream stream) {
+Status Prefill::launch(KernelNumber kernel, const PrefillArgs& args, std::int64_t units, int of_block, Stream stream) {
   Device& device = world_->device();
   const int all = device.shape().multiprocessors, most = plan_->limits.max_sms;
   const int blocks = kBlocksOfMultiprocessor * (most == 0 ? all : std::min(most, all));
   const std::int64_t wanted = (units + of_block - 1) / of_block;
   const LaunchConfig config{static_cast<int>(std::min<std::int64_t>(wanted, blocks)), kPrefillThreads, 0};
-  return farwarp::launch(device, kernel, config, args, stream);
+  return farwarp::launch(device, kernels_[kernel], config, args, stream);
 }
 
-Status Prefill::multiply(Gemm& gemm, const PrefillArgs& args, const std::uint16_t* x, std::uint16_t* y, Stream stream) {
-  const Status status = launch(unpack_, args, std::int64_t{args.matrix.tiles} * args.matrix.stages, 1, stream);
-  return status.ok() ? gemm(x, args.unpacked, nullptr, y, stream) : status;
+Status Prefill::multiply(Product& product, const PrefillArgs& args, const std::uint16_t* x, std::uint16_t* y,
+                         Stream stream) {
+  const Status status = launch(kUnpack, args, std::int64_t{args.matrix.tiles} * args.matrix.stages, 1, stream);
+  return status.ok() ? product(x, args.unpacked, y, stream) : status;
 }
 
 Status Prefill::run(int column, int tokens, Stream stream) {
@@ -126,7 +136,7 @@ Status Prefill::run_chunk(PrefillArgs args, Stream stream) {
                                  .out = attended_,
                                  .query_starts = args.counts,
                                  .key_counts = args.counts + 2};
-  const auto hidden = [&] { return launch(hidden_, args, args.rows, warps_of_block(), stream); };
+  const auto hidden = [&] { return launch(kHidden, args, args.rows, warps_of_block(), stream); };
   Status status;
   for (const fleet::Step& step : plan_->graph.steps) {
     if (!status.ok()) return status;
@@ -141,29 +151,29 @@ Status Prefill::run_chunk(PrefillArgs args, Stream stream) {
         status = hidden();
         break;
       case Kind::kQkv:
-        status = multiply(*qkv_, args, args.normed, args.qkv, stream);
+        status = multiply(qkv_, args, args.normed, args.qkv, stream);
         if (status.ok())
-          status = launch(heads_, args, std::int64_t{args.rows} * (config.query_heads + 2 * config.kv_heads),
+          status = launch(kHeads, args, std::int64_t{args.rows} * (plan_->query_heads + 2 * plan_->kv_heads),
                           warps_of_block(), stream);
         if (step.layer == config.layers - 1) return status;
         break;
       case Kind::kAttend: {
         const int pages = (args.first + args.rows + kPageKeys - 1) / kPageKeys;
-        status = launch(gather_, args, std::int64_t{pages} * config.kv_heads, warps_of_block(), stream);
+        status = launch(kGather, args, std::int64_t{pages} * plan_->kv_heads, warps_of_block(), stream);
         if (status.ok()) status = (*attention_)(tensors, stream);
         break;
       }
       case Kind::kOut:
-        status = multiply(*out_, args, attended_, product_, stream);
+        status = multiply(out_, args, attended_, product_, stream);
         if (status.ok()) status = hidden();
         break;
       case Kind::kGateUp:
-        status = multiply(*gate_up_, args, args.normed, args.gate_up, stream);
+        status = multiply(gate_up_, args, args.normed, args.gate_up, stream);
         if (status.ok())
-          status = launch(activate_, args, std::int64_t{args.rows} * config.intermediate / 4, kPrefillThreads, stream);
+          status = launch(kActivate, args, std::int64_t{args.rows} * plan_->intermediate / 4, kPrefillThreads, stream);
         break;
       case Kind::kDown:
-        status = multiply(*down_, args, args.activated, product_, stream);
+        status = multiply(down_, args, args.activated, product_, stream);
         if (status.ok()) status = hidden();
         break;
       default: break;  // attention's merge has no part here

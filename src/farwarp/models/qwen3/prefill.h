@@ -1,45 +1,68 @@
 // Prefill of prompts: whole chunks of tokens by the operators gemm and attention. README.md describes it.
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "farwarp/models/qwen3/plan.h"
 #include "farwarp/models/qwen3/prefill_args.h"
 #include "farwarp/ops/attention/attention.h"
 #include "farwarp/ops/gemm/gemm.h"
+#include "farwarp/ops/parallel_gemm/gemm_ar/gemm_ar.h"
 #include "farwarp/runtime/device_memory.h"
 #include "farwarp/world/host/world.h"
 
 namespace farwarp::qwen3 {
 
+/// A product, or that of all ranks together.
+class Product {
+ public:
+  /// Collective.
+  Status create(World& world, const GemmDesc& of_rank, bool adds_ranks);
+  Status close();
+  Status operator()(const void* x, const void* w, void* y, Stream stream);
+
+ private:
+  std::optional<Gemm> alone_;
+  std::optional<GemmAllReduce> together_;
+};
+
 class Prefill {
  public:
-  /// `plan` has a prefill. Takes plan.prefill's memory and part of the heap. `model`: of all of the decoder's calls. The World and `plan` must outlive
-  /// the object.
-  static Result<Prefill> create(World& world, const Qwen3Plan& plan, const Args& model);
-  /// The streams that used it must be idle.
+  /// The kernels that create() takes.
+  static constexpr const char* kKernels[] = {"qwen3_prefill_unpack", "qwen3_prefill_hidden", "qwen3_prefill_heads",
+                                             "qwen3_prefill_gather", "qwen3_prefill_activate"};
+
+  /// Collective. `plan` has a prefill. Takes plan.prefill's memory and part of the heap, and fills the memory in `stream`. `kernels`: in the order of
+  /// kKernels. `model`: of all of the decoder's calls. The World and `plan` must outlive the object.
+  static Result<Prefill> create(World& world, const Qwen3Plan& plan, std::vector<Kernel> kernels, const Args& model,
+                                Stream stream);
+  /// Collective. The streams that used it must be idle.
   Status close();
 
   /// Enqueues the prefill of the first `tokens` tokens of the prompt of `column`, which is on the device: their keys and values are then in the cache.
   Status run(int column, int tokens, Stream stream);
 
  private:
-  Prefill(World& world, const Qwen3Plan& plan) : world_(&world), plan_(&plan) {}
-  Status allocate();
-  Status find_kernels();
+  enum KernelNumber : std::uint8_t { kUnpack, kHidden, kHeads, kGather, kActivate };
+
+  Prefill(World& world, const Qwen3Plan& plan, std::vector<Kernel> kernels)
+      : world_(&world), plan_(&plan), kernels_(std::move(kernels)) {}
+  Status allocate(Stream stream);
   Status create_operators();
   Status run_chunk(PrefillArgs args, Stream stream);
   /// Unpacks a step's matrix, and multiplies `x` by it.
-  Status multiply(Gemm& gemm, const PrefillArgs& args, const std::uint16_t* x, std::uint16_t* y, Stream stream);
+  Status multiply(Product& product, const PrefillArgs& args, const std::uint16_t* x, std::uint16_t* y, Stream stream);
   /// `units`: of work, of which a block takes `of_block` at a time.
-  Status launch(const Kernel& kernel, const PrefillArgs& args, std::int64_t units, int of_block, Stream stream);
+  Status launch(KernelNumber kernel, const PrefillArgs& args, std::int64_t units, int of_block, Stream stream);
   int warps_of_block() const { return kPrefillThreads / world_->device().shape().traits.warp_size; }
 
   World* world_;
   const Qwen3Plan* plan_;
-  Kernel unpack_, hidden_, heads_, gather_, activate_;
-  std::optional<Gemm> qkv_, out_, gate_up_, down_;
+  std::vector<Kernel> kernels_;
+  Product qkv_, out_, gate_up_, down_;
   std::optional<Attention> attention_;
   std::vector<DeviceMemory> memory_;
   PrefillArgs args_{};

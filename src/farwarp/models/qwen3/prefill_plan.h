@@ -7,13 +7,15 @@
 #include "farwarp/models/qwen3/config.h"
 #include "farwarp/ops/attention/plan.h"
 #include "farwarp/ops/gemm/plan.h"
+#include "farwarp/ops/parallel_gemm/desc.h"
 
 namespace farwarp {
 
-/// Products of a chunk of `rows` tokens, and its attention to all keys of its sequence.
+/// A rank's products of a chunk of `rows` tokens, and the chunk's attention to all keys of its sequence.
 struct Qwen3PrefillPlan {
   int rows = 0;  ///< 0: no prefill, and the rest means nothing
-  GemmDesc qkv, out, gate_up, down;
+  GemmDesc qkv, gate_up;
+  GemmDesc out, down;  ///< several ranks add theirs up: over_ranks()
   AttentionDesc attention;
   std::int64_t unpacked_elements = 0;  ///< of the largest matrix of a layer
   std::int64_t key_rows = 0;           ///< of a sequence, for keys and for values
@@ -21,8 +23,21 @@ struct Qwen3PrefillPlan {
   std::int64_t heap_bytes = 0;
 };
 
-/// `rows`: Qwen3Limits.prefill_tokens, 0 or 16 to 8,192. `key_rows`: `positions` in whole pages. kInvalidArgument names what is wrong.
-Result<Qwen3PrefillPlan> plan_qwen3_prefill(const Qwen3Config& config, int rows, int positions, int key_rows,
-                                            int max_sms, int ranks, const MachineShape& shape);
+/// What a prefill is for: sizes of a rank.
+struct Qwen3PrefillRequest {
+  int rows = 0;       ///< Qwen3Limits.prefill_tokens: 0, or 16 to 8,192
+  int positions = 0;  ///< of a sequence
+  int key_rows = 0;   ///< the same in whole pages
+  int query_heads = 0, kv_heads = 0, intermediate = 0;
+  int max_sms = 0;
+  int ranks = 1;
+};
+
+/// The product of which `of_rank` is a rank's part.
+ParallelGemmDesc over_ranks(const GemmDesc& of_rank, int ranks);
+
+/// kInvalidArgument names what is wrong.
+Result<Qwen3PrefillPlan> plan_qwen3_prefill(const Qwen3Config& config, const Qwen3PrefillRequest& request,
+                                            const MachineShape& shape);
 
 }  // namespace farwarp

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -21,6 +22,7 @@ namespace {
 
 constexpr double kLog2OfE = 1.4426950408889634;
 constexpr int kMostTokens = 1 << 16;
+constexpr std::size_t kPrefillKernel = 2;               // of the opened operator's, the first
 constexpr std::uint64_t kPatienceNs = 600'000'000'000;  // for copies and packing
 
 std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
@@ -30,7 +32,7 @@ std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 struct Qwen3Decoder::State {
   World* world = nullptr;
   Qwen3Plan plan;
-  OpenedOperator opened;  ///< kernels: decode, pack; one buffer
+  OpenedOperator opened;  ///< kernels: decode, pack, those of a prefill; one buffer
   DeviceMemory weights, embedding, residual, cache, rotations, tasks, lists, page_table, prompts, state;
   qwen3::Args args{};
   std::optional<qwen3::Prefill> prefill;
@@ -40,7 +42,7 @@ struct Qwen3Decoder::State {
   Status allocate();
   Status set_tables(Stream stream);
   void set_args();
-  Status create_prefill();
+  Status create_prefill(Stream stream);
   Status launch(const qwen3::Args& call, Stream stream) const;
 };
 
@@ -135,9 +137,12 @@ void Qwen3Decoder::State::set_args() {
   args.candidates = base + plan.graph.buffers[size(plan.candidates)].offset;
 }
 
-Status Qwen3Decoder::State::create_prefill() {
+Status Qwen3Decoder::State::create_prefill(Stream stream) {
   if (plan.prefill.rows == 0) return {};
-  auto created = qwen3::Prefill::create(*world, plan, args);
+  std::vector<Kernel> kernels;
+  for (std::size_t i = 0; i < std::size(qwen3::Prefill::kKernels); ++i)
+    kernels.push_back(opened.kernel(kPrefillKernel + i));
+  auto created = qwen3::Prefill::create(*world, plan, std::move(kernels), args, stream);
   if (!created.ok()) return created.status();
   prefill.emplace(std::move(*created));
   return {};
@@ -162,6 +167,9 @@ Result<Qwen3Decoder> Qwen3Decoder::create_from(World& world, const Result<Qwen3P
   const Qwen3Plan wanted = plan.ok() ? *plan : Qwen3Plan{};
   const Qwen3Config& config = wanted.config;
   const Qwen3Limits& limits = wanted.limits;
+  std::vector<std::string> kernels = {fmt::format("qwen3_decode_{}", wanted.columns), "qwen3_pack"};
+  if (wanted.prefill.rows > 0)
+    kernels.insert(kernels.end(), std::begin(qwen3::Prefill::kKernels), std::end(qwen3::Prefill::kKernels));
   auto opened = open_state<State>(
       world, plan,
       {.name = "qwen3",
@@ -170,7 +178,7 @@ Result<Qwen3Decoder> Qwen3Decoder::create_from(World& world, const Result<Qwen3P
            hash_of({config.hidden, config.layers, config.query_heads, config.kv_heads, config.head_dim,
                     config.intermediate, config.vocabulary, config.tied, limits.sequences, limits.positions,
                     limits.splits, limits.max_sms, limits.prefill_tokens, wanted.workers}),
-       .kernels = {fmt::format("qwen3_decode_{}", wanted.columns), "qwen3_pack"},
+       .kernels = std::move(kernels),
        .buffers = {{wanted.buffer_bytes}}});
   if (!opened.ok()) return opened.status();
   std::unique_ptr<State> state = std::move(*opened);
@@ -183,14 +191,15 @@ Result<Qwen3Decoder> Qwen3Decoder::create_from(World& world, const Result<Qwen3P
     status = packing->run(state->weights, state->embedding, state->cache);
   }
   if (status.ok()) status = state->set_tables(*stream);
-  if (status.ok()) status = device.synchronize(*stream, kPatienceNs);
-  if (stream.ok()) device.destroy_stream(*stream);
   if (status.ok()) {
     state->set_args();
-    status = state->create_prefill();
+    status = state->create_prefill(*stream);
   }
+  if (status.ok()) status = device.synchronize(*stream, kPatienceNs);
+  if (stream.ok()) device.destroy_stream(*stream);
   if (!status.ok()) {
-    (void)state->opened.close();  // the first failure is told
+    if (state->prefill) (void)state->prefill->close();  // the first failure is told
+    (void)state->opened.close();
     return status;
   }
   return Qwen3Decoder(std::move(state));
