@@ -28,7 +28,10 @@ struct DecodeRequest {
   FleetDispatcher dispatcher = FleetDispatcher::kStatic;
   std::uint64_t seed = 1;
 
-  /// Positions that are decoded for a sequence: its last token is a choice, and no input any more.
+  bool prefills() const { return limits.prefill_tokens > 0; }
+  /// Positions of a sequence: its last token is a choice, and no input any more.
+  int positions_of(std::size_t sequence) const;
+  /// Those that are decoded: all, or with prefill from the prompt's last token on.
   int steps_of(std::size_t sequence) const;
   int steps() const;  ///< of the longest sequence
 };

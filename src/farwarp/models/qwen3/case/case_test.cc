@@ -1,4 +1,4 @@
-// Qwen3 through the harness: both head dims, every number of columns, contexts that cross pages and splits, launches that continue, dispatchers.
+// Qwen3 through the harness: both head dims, every number of columns, contexts that cross pages and splits, launches that continue, dispatchers, prefill.
 #include <gtest/gtest.h>
 
 #include "farwarp/harness/params.h"
@@ -67,6 +67,36 @@ TEST_P(Qwen3Cases, RanksGiveTheSameBitsWithBothDispatchers) {
 
 TEST_P(Qwen3Cases, RanksPassManySchedules) {
   expect_pass("model=nano4,batch=1,prompt=1,tokens=2,launches=1,max_sms=2", 4, 1, 4);
+}
+
+/// Two sequences begin while the first is decoded. One's prompt may have one token.
+TEST_P(Qwen3Cases, PromptsArePrefilledInChunks) {
+  expect_pass("model=nano,batch=3,prompt=38,tokens=2,launches=3,max_sms=2,prefill=16");
+}
+
+TEST_P(Qwen3Cases, APromptOfOneTokenNeedsNoPrefill) {
+  expect_pass("model=nano,batch=1,prompt=1,tokens=1,launches=1,max_sms=2,prefill=16");
+}
+
+TEST_P(Qwen3Cases, PrefilledPromptsCrossSplits) {
+  expect_pass("model=nano,batch=1,prompt=140,tokens=1,launches=1,max_sms=2,prefill=50");
+}
+
+TEST_P(Qwen3Cases, HeadsOf128ArePrefilled) {
+  expect_pass("model=tiny,batch=1,prompt=18,tokens=1,launches=1,max_sms=3,prefill=17");
+}
+
+TEST_P(Qwen3Cases, DispatchersGiveTheSameBitsAfterAPrefill) {
+  expect_pass("model=nano,batch=2,prompt=5,tokens=1,launches=2,dispatcher=both,max_sms=2,prefill=16");
+}
+
+TEST_P(Qwen3Cases, RanksPrefillTogether) {
+  expect_pass("model=nano4,batch=1,prompt=20,tokens=1,launches=1,max_sms=2,prefill=16", 1, 1, 2);
+  expect_pass("model=nano4,batch=1,prompt=6,tokens=1,launches=1,max_sms=2,prefill=16", 1, 1, 4);
+}
+
+TEST_P(Qwen3Cases, PrefillPassesManySchedules) {
+  expect_pass("model=nano,batch=1,prompt=4,tokens=1,launches=1,max_sms=2,prefill=16", 4);
 }
 
 TEST_P(Qwen3Cases, ManySchedules) { expect_pass("model=nano,batch=1,prompt=1,tokens=2,launches=1,max_sms=2", 8); }
