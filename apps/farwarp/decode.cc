@@ -122,7 +122,8 @@ class Decoding : harness::RankRun {
       const std::vector<std::int32_t>& prompt = request_.prompts[i];
       if (terminal_) print_text(stderr, "\r\x1b[Kprefill of prompt {} of {}", i + 1, request_.prompts.size());
       const auto start = std::chrono::steady_clock::now();
-      status = decoder_->prefill(static_cast<int>(i), prompt, *stream_);
+      status = decoder_->start(static_cast<int>(i), prompt, *stream_);
+      if (status.ok()) status = decoder_->prefill(static_cast<int>(i), *stream_);
       const int chunks = static_cast<int>(prompt.size()) / request_.limits.prefill_tokens + 1;
       if (status.ok()) status = wait(patience(chunks));
       decoded_.prefill_seconds += seconds_since(start);

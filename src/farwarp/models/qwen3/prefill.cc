@@ -105,7 +105,7 @@ Status Prefill::launch(KernelNumber kernel, const PrefillArgs& args, std::int64_
   const int all = device.shape().multiprocessors, most = plan_->limits.max_sms;
   const int blocks = kBlocksOfMultiprocessor * (most == 0 ? all : std::min(most, all));
   const std::int64_t wanted = (units + of_block - 1) / of_block;
-  const LaunchConfig config{static_cast<int>(std::min<std::int64_t>(wanted, blocks)), kPrefillThreads, 0};
+  const LaunchConfig config{static_cast<int>(std::clamp<std::int64_t>(wanted, 1, blocks)), kPrefillThreads, 0};
   return farwarp::launch(device, kernels_[kernel], config, args, stream);
 }
 
@@ -116,14 +116,15 @@ Status Prefill::multiply(Product& product, const PrefillArgs& args, const std::u
 }
 
 Status Prefill::run(int column, int tokens, Stream stream) {
+  PrefillArgs args = args_;
+  args.column = column;
+  args.prompt = tokens;
   Status status;
-  for (int first = 0; first < tokens && status.ok(); first += plan_->prefill.rows) {
-    PrefillArgs args = args_;
-    args.column = column;
-    args.first = first;
-    args.rows = std::min(plan_->prefill.rows, tokens - first);
+  do {
+    args.rows = std::min(plan_->prefill.rows, tokens - 1 - args.first);
     status = run_chunk(args, stream);
-  }
+    args.first += args.rows;
+  } while (status.ok() && args.first < tokens - 1);
   return status;
 }
 
@@ -149,6 +150,7 @@ Status Prefill::run_chunk(PrefillArgs args, Stream stream) {
       case Kind::kEmbed:
         args.product = nullptr;
         status = hidden();
+        if (args.rows == 0) return status;  // a prompt of one token
         break;
       case Kind::kQkv:
         status = multiply(qkv_, args, args.normed, args.qkv, stream);

@@ -49,17 +49,27 @@ FARWARP_KERNEL(qwen3_prefill_unpack, PrefillArgs, kPrefillThreads) {
   }
 }
 
+/// [thread] What attention reads, and, with the last chunk, where decoding goes on: at the prompt's last token.
+FARWARP_DEVICE void begin_chunk(const PrefillArgs& args) {
+  const Global<std::int32_t> counts(args.counts);
+  store(counts, 0);
+  store(counts + 1, args.rows);
+  store(counts + 2, args.first + args.rows);
+  const Args& model = args.model;
+  const int last = args.prompt - 1;
+  if (args.first + args.rows != last) return;
+  const std::int32_t token =
+      load(Global<const std::int32_t>(model.prompts) + (std::int64_t{args.column} * model.max_prompt + last));
+  store(Global<Vec16>(reinterpret_cast<Vec16*>(&model.state->sequences[args.column])),
+        std::bit_cast<Vec16>(SequenceState{token, last, 1, args.prompt}));
+}
+
 /// x becomes the tokens' embeddings, or x + product; then RMSNorm. A row is of one warp.
 FARWARP_KERNEL(qwen3_prefill_hidden, PrefillArgs, kPrefillThreads) {
   const Args& model = args.model;
   const bool embeds = args.product == nullptr;
   const int row_fours = model.hidden / 4;
-  if (embeds && block_index() == 0 && thread_index() == 0) {
-    const Global<std::int32_t> counts(args.counts);
-    store(counts, 0);
-    store(counts + 1, args.rows);
-    store(counts + 2, args.first + args.rows);
-  }
+  if (embeds && block_index() == 0 && thread_index() == 0) begin_chunk(args);
   for (int row = first_warp(); row < args.rows; row += warps()) {
     const std::int64_t begin = std::int64_t{row} * row_fours;
     Global<const std::uint64_t> from;

@@ -42,7 +42,8 @@ class Prefill {
   /// Collective. The streams that used it must be idle.
   Status close();
 
-  /// Enqueues the prefill of the first `tokens` tokens of the prompt of `column`, which is on the device: their keys and values are then in the cache.
+  /// Enqueues the prefill of the prompt of `column`, `tokens` tokens that are on the device: the keys and values of all but the last are then in the
+  /// cache, and the sequence is at the last.
   Status run(int column, int tokens, Stream stream);
 
  private:

@@ -16,6 +16,7 @@ struct PrefillArgs {
   std::int32_t column;           ///< of the sequence
   std::int32_t first;            ///< position of row 0
   std::int32_t rows;             ///< of the chunk; the matrices may have more, whose numbers mean nothing
+  std::int32_t prompt;           ///< tokens of the prompt: the last one is of no chunk
   fleet::MatrixShape matrix;     ///< to be unpacked
   std::int64_t weights;          ///< this matrix, in bytes from model.weights
   std::int64_t norm;             ///< bf16 [hidden], in bytes from model.weights

@@ -29,29 +29,54 @@ TEST_P(Qwen3Prefill, WhatIsNotAllowedIsNamed) {
     const Qwen3Config config = *qwen3_config("nano");
     auto decoder = Qwen3Decoder::create_random(world, config, {.positions = 16, .max_sms = 2}, 1);
     ASSERT_TRUE(decoder.ok()) << decoder.status().to_string();
-    Status status = decoder->prefill(0, prompt(3), stream);
+    ASSERT_TRUE(decoder->start(0, prompt(3), stream).ok());
+    const Status status = decoder->prefill(0, stream);
     EXPECT_EQ(status.code(), StatusCode::kMisuse);
     EXPECT_EQ(status.message(), "Qwen3Decoder::prefill() was called, but Qwen3Limits.prefill_tokens is 0");
     EXPECT_TRUE(decoder->close().ok());
     auto other = Qwen3Decoder::create_random(world, config, {.positions = 16, .max_sms = 2, .prefill_tokens = 16}, 1);
     ASSERT_TRUE(other.ok()) << other.status().to_string();
-    EXPECT_EQ(other->prefill(1, prompt(3), stream).message(), "column is 1; allowed: 0 to 0");
-    EXPECT_EQ(other->prefill(0, prompt(17), stream).message(),
-              "prompt has 17 tokens; allowed: 1 to 16, Qwen3Limits.positions");
-    EXPECT_EQ(other->prefill(0, {}, stream).message(), "prompt has 0 tokens; allowed: 1 to 16, Qwen3Limits.positions");
-    Tokens bad = prompt(3);
-    bad[2] = 40;
-    EXPECT_EQ(other->prefill(0, bad, stream).message(), "prompt[2] is 40; allowed: 0 to 39");
+    EXPECT_EQ(other->prefill(1, stream).message(), "column is 1; allowed: 0 to 0");
+    EXPECT_EQ(other->prefill(0, stream).message(),
+              "Qwen3Decoder::prefill() of column 0 has no sequence: call start() first");
     // A prompt that fills all positions has room for its last token.
-    EXPECT_TRUE(other->prefill(0, prompt(16), stream).ok());
+    ASSERT_TRUE(other->start(0, prompt(16), stream).ok());
+    EXPECT_TRUE(other->prefill(0, stream).ok());
     const harness::DeviceBuffer sampled = harness::buffer_of(world.device(), 4);
     EXPECT_EQ(other->decode({.tokens = 2, .sampled = sampled.as<std::int32_t>()}, stream).code(),
               StatusCode::kInvalidArgument);
     EXPECT_TRUE(other->decode({.tokens = 1, .sampled = sampled.as<std::int32_t>()}, stream).ok());
     EXPECT_TRUE(drain(world, stream).ok());
     EXPECT_TRUE(other->close().ok());
-    EXPECT_EQ(other->prefill(0, prompt(3), stream).code(), StatusCode::kMisuse);
+    EXPECT_EQ(other->prefill(0, stream).code(), StatusCode::kMisuse);
     EXPECT_EQ(other->close().code(), StatusCode::kMisuse);
+  });
+}
+
+/// A sequence can be prefilled again: it goes on with its prompt's last token, and with the same bits.
+TEST_P(Qwen3Prefill, AnotherPrefillBeginsAgain) {
+  on_streams(1, options(), [](World& world, Stream stream) {
+    auto decoder = Qwen3Decoder::create_random(world, *qwen3_config("nano"),
+                                               {.positions = 32, .max_sms = 2, .prefill_tokens = 16}, 1);
+    ASSERT_TRUE(decoder.ok()) << decoder.status().to_string();
+    const harness::DeviceBuffer sampled = harness::buffer_of(world.device(), 3 * 4);
+    const harness::DeviceBuffer logits = harness::buffer_of(world.device(), 3 * 40 * 4);
+    for (const int tokens : {1, 18}) {
+      ASSERT_TRUE(decoder->start(0, prompt(tokens), stream).ok());
+      Tokens choices[2] = {Tokens(3), Tokens(3)};
+      std::vector<float> numbers[2] = {std::vector<float>(120), std::vector<float>(120)};
+      for (int i = 0; i < 2; ++i) {
+        ASSERT_TRUE(decoder->prefill(0, stream).ok());
+        const Qwen3Call call{.tokens = 3, .sampled = sampled.as<std::int32_t>(), .logits = logits.as<float>()};
+        ASSERT_TRUE(decoder->decode(call, stream).ok());
+        ASSERT_TRUE(drain(world, stream).ok());
+        ASSERT_TRUE(sampled.download(choices[i].data(), 3 * 4, stream).ok());
+        ASSERT_TRUE(logits.download(numbers[i].data(), 120 * 4, stream).ok());
+      }
+      EXPECT_EQ(choices[0], choices[1]) << tokens;
+      EXPECT_EQ(numbers[0], numbers[1]) << tokens;
+    }
+    EXPECT_TRUE(decoder->close().ok());
   });
 }
 
@@ -64,7 +89,8 @@ TEST_P(Qwen3Prefill, AMissingRankEndsItAtTheDeadline) {
                                                {.positions = 16, .max_sms = 2, .prefill_tokens = 16}, 1);
     ASSERT_TRUE(decoder.ok()) << decoder.status().to_string();
     if (world.rank() == 0) {
-      EXPECT_TRUE(decoder->prefill(0, prompt(3), stream).ok());
+      ASSERT_TRUE(decoder->start(0, prompt(3), stream).ok());
+      EXPECT_TRUE(decoder->prefill(0, stream).ok());
       const Status status = drain(world, stream);
       EXPECT_EQ(status.code(), StatusCode::kDeadline) << status.to_string();
       EXPECT_TRUE(contains(status.message(), "rank 1")) << status.message();

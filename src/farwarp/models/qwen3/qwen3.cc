@@ -38,6 +38,7 @@ struct Qwen3Decoder::State {
   std::optional<qwen3::Prefill> prefill;
   int tasks_of_worker = 0;
   std::vector<std::int64_t> positions;  ///< of each column, at most; -1: no sequence
+  std::vector<int> prompt_tokens;       ///< of each column
 
   Status allocate();
   Status set_tables(Stream stream);
@@ -66,6 +67,7 @@ Status Qwen3Decoder::State::allocate() {
     *memory = std::move(*created);
   }
   positions.assign(size(plan.columns), -1);
+  prompt_tokens.assign(size(plan.columns), 0);
   return {};
 }
 
@@ -252,22 +254,23 @@ Status Qwen3Decoder::start(int column, std::span<const std::int32_t> prompt, Str
                                  prompt.data(), prompt.size() * 4, stream);
   if (status.ok())
     status = device.copy_in(&state.state.as<qwen3::DecodeState>()->sequences[column], &first, sizeof first, stream);
-  if (status.ok()) state.positions[size(column)] = 0;
-  return status;
+  if (!status.ok()) return status;
+  state.positions[size(column)] = 0;
+  state.prompt_tokens[size(column)] = static_cast<int>(prompt.size());
+  return {};
 }
 
-Status Qwen3Decoder::prefill(int column, std::span<const std::int32_t> prompt, Stream stream) {
+Status Qwen3Decoder::prefill(int column, Stream stream) {
   if (Status open = check_open("Qwen3Decoder", state_); !open.ok()) return open;
   State& state = *state_;
+  if (Status status = check_column(column, state.plan.limits.sequences); !status.ok()) return status;
   if (!state.prefill)
     return {StatusCode::kMisuse, "Qwen3Decoder::prefill() was called, but Qwen3Limits.prefill_tokens is 0"};
-  Status status = start(column, prompt, stream);
-  if (!status.ok()) return status;
-  const auto tokens = static_cast<std::int32_t>(prompt.size());
-  const qwen3::SequenceState last{prompt.back(), tokens - 1, 1, tokens};
-  status = state.world->device().copy_in(&state.state.as<qwen3::DecodeState>()->sequences[column], &last, sizeof last,
-                                         stream);
-  if (status.ok()) status = state.prefill->run(column, tokens - 1, stream);
+  if (state.positions[size(column)] < 0)
+    return {StatusCode::kMisuse,
+            fmt::format("Qwen3Decoder::prefill() of column {} has no sequence: call start() first", column)};
+  const int tokens = state.prompt_tokens[size(column)];
+  const Status status = state.prefill->run(column, tokens, stream);
   if (status.ok()) state.positions[size(column)] = tokens - 1;
   return status;
 }

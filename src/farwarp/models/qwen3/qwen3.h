@@ -55,10 +55,10 @@ class Qwen3Decoder {
 
   /// Starts a sequence in place of what `column` had. Its prompt is 1 to limits.positions tokens. Waits for `stream`.
   Status start(int column, std::span<const std::int32_t> prompt, Stream stream);
-  /// The same, and enqueues the prefill of the prompt: gemm and attention bring the keys and values of all its tokens but the last into the cache, in
-  /// chunks of limits.prefill_tokens. decode() goes on with the last token. Other sequences may be anywhere. kMisuse if limits.prefill_tokens is 0. After
-  /// a failed prefill the decoder can only be closed.
-  Status prefill(int column, std::span<const std::int32_t> prompt, Stream stream);
+  /// Enqueues the prefill of the prompt that `column` was started with: gemm and attention bring the keys and values of all its tokens but the last into
+  /// the cache, in chunks of limits.prefill_tokens. decode() goes on with the last token, also if the sequence was farther. Other sequences may be
+  /// anywhere. Can be captured. kMisuse if limits.prefill_tokens is 0, or without a sequence. After a failed prefill the decoder can only be closed.
+  Status prefill(int column, Stream stream);
   /// For benches: as if `positions` positions had been decoded. Their keys and values are whatever the cache holds.
   Status pretend(int column, int positions, std::int32_t token, Stream stream);
   /// Ends a sequence. Waits for `stream`.

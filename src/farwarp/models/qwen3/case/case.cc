@@ -17,7 +17,7 @@ const std::vector<ParamInfo> kParams = {
     {"model", "tiny",
      "nano|tiny|tiny64|nano4|nano8|qwen3-0.6b|qwen3-1.7b|qwen3-4b|qwen3-8b|qwen3-14b|qwen3-32b, with random weights"},
     {"batch", "3", "1 to 8 sequences"},
-    {"prompt", "5", "tokens of the longest prompt"},
+    {"prompt", "5", "tokens of the longest prompt; a bench prefills all but the last"},
     {"tokens", "6", "decoded in a launch, prompts included"},
     {"launches", "2", "one after the other; each continues"},
     {"context", "512", "a bench: keys of each sequence before the first token"},
@@ -71,7 +71,7 @@ class Qwen3Case : public harness::Case {
   harness::BenchOutcome bench(std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options,
                               const harness::BenchOptions& bench_options) override {
     CheckConfig config = config_;
-    config.limits.positions = config.context + 8 * config.tokens;
+    config.limits.positions = std::max(config.context + 8 * config.tokens, config.prompt);
     return RankRun(config, std::move(bootstrap), options).bench(bench_options);
   }
 

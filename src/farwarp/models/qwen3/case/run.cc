@@ -56,11 +56,12 @@ Status RankRun::start_before(int launch) {
   Status status;
   for (int column = 0; column < config_.batch && status.ok(); ++column) {
     const int first = followed_[size(column)].first_launch;
-    if (first == launch)
-      status = config_.limits.prefill_tokens > 0 ? decoder_->prefill(column, prompts_[size(column)], *stream_)
-                                                 : decoder_->start(column, prompts_[size(column)], *stream_);
-    else if (launch == 0)
+    if (first == launch) {
+      status = decoder_->start(column, prompts_[size(column)], *stream_);
+      if (status.ok() && config_.limits.prefill_tokens > 0) status = decoder_->prefill(column, *stream_);
+    } else if (launch == 0) {
       status = decoder_->stop(column, *stream_);
+    }
   }
   return status;
 }
