@@ -8,7 +8,7 @@
 namespace farwarp::qwen3 {
 namespace {
 
-constexpr int kBlocksOfMultiprocessor = 4;  // more threads would have too few registers for HBM's latency
+constexpr int kBlocksOfMultiprocessor = 4;  // at most
 
 std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
@@ -41,6 +41,7 @@ Result<Prefill> Prefill::create(World& world, const Qwen3Plan& plan, std::vector
   Prefill prefill(world, plan, std::move(kernels));
   prefill.args_.model = model;
   Status status = prefill.create_operators();
+  if (status.ok()) status = prefill.count_blocks();
   if (status.ok()) status = prefill.allocate(stream);
   if (status.ok()) return prefill;
   (void)prefill.close();  // the first failure is told
@@ -100,10 +101,20 @@ Status Prefill::create_operators() {
   return {};
 }
 
+/// Blocks of each kernel that a multiprocessor is given.
+Status Prefill::count_blocks() {
+  for (const Kernel& kernel : kernels_) {
+    const auto resident = world_->device().blocks_per_multiprocessor(kernel, kPrefillThreads, 0);
+    if (!resident.ok()) return resident.status();
+    blocks_.push_back(std::clamp(*resident, 1, kBlocksOfMultiprocessor));
+  }
+  return {};
+}
+
 Status Prefill::launch(KernelNumber kernel, const PrefillArgs& args, std::int64_t units, int of_block, Stream stream) {
   Device& device = world_->device();
   const int all = device.shape().multiprocessors, most = plan_->limits.max_sms;
-  const int blocks = kBlocksOfMultiprocessor * (most == 0 ? all : std::min(most, all));
+  const int blocks = blocks_[kernel] * (most == 0 ? all : std::min(most, all));
   const std::int64_t wanted = (units + of_block - 1) / of_block;
   const LaunchConfig config{static_cast<int>(std::clamp<std::int64_t>(wanted, 1, blocks)), kPrefillThreads, 0};
   return farwarp::launch(device, kernels_[kernel], config, args, stream);

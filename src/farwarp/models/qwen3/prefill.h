@@ -53,6 +53,7 @@ class Prefill {
       : world_(&world), plan_(&plan), kernels_(std::move(kernels)) {}
   Status allocate(Stream stream);
   Status create_operators();
+  Status count_blocks();
   Status run_chunk(PrefillArgs args, Stream stream);
   /// Unpacks a step's matrix, and multiplies `x` by it.
   Status multiply(Product& product, const PrefillArgs& args, const std::uint16_t* x, std::uint16_t* y, Stream stream);
@@ -63,6 +64,7 @@ class Prefill {
   World* world_;
   const Qwen3Plan* plan_;
   std::vector<Kernel> kernels_;
+  std::vector<int> blocks_;  ///< of each kernel, of a multiprocessor
   Product qkv_, out_, gate_up_, down_;
   std::optional<Attention> attention_;
   std::vector<DeviceMemory> memory_;
