@@ -120,7 +120,7 @@ Status read_positions(const std::string& text, DecodeRequest& request) {
   return {};
 }
 
-/// Chunks of about the same size, because every one costs as much as a whole one.
+/// Chunks of about the same size, so that the last one has few rows without a token.
 int prefill_tokens(std::size_t longest_prompt) {
   if (longest_prompt <= kMostDecodedPrompt) return 0;
   const int tokens = static_cast<int>(longest_prompt) - 1;

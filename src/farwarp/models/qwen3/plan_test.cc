@@ -81,11 +81,14 @@ TEST(Qwen3Plan, APrefillHasProductsOfARanksShare) {
   const auto one = plan_qwen3(config, limits, h200()), two = plan_qwen3(config, limits, h200(), 2);
   ASSERT_TRUE(one.ok() && two.ok());
   EXPECT_EQ(one->prefill.rows, 2048);
-  EXPECT_EQ(one->prefill.qkv.n, 6144);
-  EXPECT_EQ(two->prefill.qkv.n, 3072);
-  EXPECT_EQ(one->prefill.gate_up.n, 24576);
-  EXPECT_EQ(two->prefill.down.k, 6144);
-  EXPECT_EQ(over_ranks(two->prefill.down, 2).k, 12288);
+  ASSERT_EQ(one->prefill.products.size(), 3u);
+  EXPECT_EQ(one->prefill.products[1].qkv.m, 512);
+  EXPECT_EQ(one->prefill.products[2].down.m, 128);
+  EXPECT_EQ(one->prefill.products[0].qkv.n, 6144);
+  EXPECT_EQ(two->prefill.products[0].qkv.n, 3072);
+  EXPECT_EQ(one->prefill.products[0].gate_up.n, 24576);
+  EXPECT_EQ(two->prefill.products[0].down.k, 6144);
+  EXPECT_EQ(over_ranks(two->prefill.products[0].down, 2).k, 12288);
   EXPECT_EQ(one->prefill.unpacked_elements, std::int64_t{24576} * 4096);
   EXPECT_EQ(one->prefill.key_rows, 4096);
   // Gate and up unpacked; x, its norm, a product, q, k, v, attended, gate and up, activated; keys and values.

@@ -36,6 +36,24 @@ Status Product::operator()(const void* x, const void* w, void* y, Stream stream)
   return together_ ? (*together_)(x, w, nullptr, y, stream) : (*alone_)(x, w, nullptr, y, stream);
 }
 
+Status Products::create(World& world, const Qwen3PrefillProducts& plan) {
+  rows = plan.rows;
+  Status status = qkv.create(world, plan.qkv, false);
+  if (status.ok()) status = gate_up.create(world, plan.gate_up, false);
+  if (status.ok()) status = out.create(world, plan.out, true);
+  if (status.ok()) status = down.create(world, plan.down, true);
+  return status;
+}
+
+Status Products::close() {
+  Status status;
+  for (Product* product : {&down, &out, &gate_up, &qkv}) {
+    const Status closed = product->close();
+    if (status.ok()) status = closed;
+  }
+  return status;
+}
+
 Result<Prefill> Prefill::create(World& world, const Qwen3Plan& plan, std::vector<Kernel> kernels, const Args& model,
                                 Stream stream) {
   Prefill prefill(world, plan, std::move(kernels));
@@ -51,10 +69,11 @@ Result<Prefill> Prefill::create(World& world, const Qwen3Plan& plan, std::vector
 Status Prefill::close() {
   Status status = attention_ ? attention_->close() : Status();
   attention_.reset();
-  for (Product* product : {&down_, &out_, &gate_up_, &qkv_}) {
-    const Status closed = product->close();
+  for (Products& products : products_) {
+    const Status closed = products.close();
     if (status.ok()) status = closed;
   }
+  products_.clear();
   return status;
 }
 
@@ -62,16 +81,17 @@ Status Prefill::close() {
 Status Prefill::allocate(Stream stream) {
   const Qwen3PrefillPlan& plan = plan_->prefill;
   const Qwen3Config& config = plan_->config;
-  const std::int64_t rows = plan.rows, heads = plan.out.k;
+  const Qwen3PrefillProducts& whole = plan.products.front();
+  const std::int64_t rows = plan.rows, heads = whole.out.k;
   const std::int64_t keys = plan.key_rows * plan_->kv_heads * config.head_dim;
   const std::pair<std::uint16_t**, std::int64_t> wanted[] = {{&args_.unpacked, plan.unpacked_elements},
                                                              {&args_.x, rows * config.hidden},
                                                              {&args_.normed, rows * config.hidden},
                                                              {&product_, rows * config.hidden},
-                                                             {&args_.qkv, rows * plan.qkv.n},
+                                                             {&args_.qkv, rows * whole.qkv.n},
                                                              {&attended_, rows * heads},
-                                                             {&args_.gate_up, rows * plan.gate_up.n},
-                                                             {&args_.activated, rows * plan.down.k},
+                                                             {&args_.gate_up, rows * whole.gate_up.n},
+                                                             {&args_.activated, rows * whole.down.k},
                                                              {&args_.keys, keys},
                                                              {&args_.values, keys}};
   for (const auto& [pointer, elements] : wanted) {
@@ -90,11 +110,9 @@ Status Prefill::allocate(Stream stream) {
 
 Status Prefill::create_operators() {
   const Qwen3PrefillPlan& plan = plan_->prefill;
-  Status status = qkv_.create(*world_, plan.qkv, false);
-  if (status.ok()) status = gate_up_.create(*world_, plan.gate_up, false);
-  if (status.ok()) status = out_.create(*world_, plan.out, true);
-  if (status.ok()) status = down_.create(*world_, plan.down, true);
-  if (!status.ok()) return status;
+  for (const Qwen3PrefillProducts& products : plan.products) {
+    if (Status status = products_.emplace_back().create(*world_, products); !status.ok()) return status;
+  }
   auto attention = Attention::create(*world_, plan.attention);
   if (!attention.ok()) return attention.status();
   attention_.emplace(std::move(*attention));
@@ -139,6 +157,11 @@ Status Prefill::run(int column, int tokens, Stream stream) {
   return status;
 }
 
+Products& Prefill::products_for(int rows) {
+  return *std::find_if(products_.rbegin(), products_.rend(),
+                       [rows](const Products& products) { return products.rows >= rows; });
+}
+
 /// The steps of the decoder's graph. The last layer ends with its keys and values: nobody reads what comes after them.
 Status Prefill::run_chunk(PrefillArgs args, Stream stream) {
   const Qwen3Config& config = plan_->config;
@@ -149,6 +172,7 @@ Status Prefill::run_chunk(PrefillArgs args, Stream stream) {
                                  .query_starts = args.counts,
                                  .key_counts = args.counts + 2};
   const auto hidden = [&] { return launch(kHidden, args, args.rows, warps_of_block(), stream); };
+  Products& products = products_for(args.rows);
   Status status;
   for (const fleet::Step& step : plan_->graph.steps) {
     if (!status.ok()) return status;
@@ -164,7 +188,7 @@ Status Prefill::run_chunk(PrefillArgs args, Stream stream) {
         if (args.rows == 0) return status;  // a prompt of one token
         break;
       case Kind::kQkv:
-        status = multiply(qkv_, args, args.normed, args.qkv, stream);
+        status = multiply(products.qkv, args, args.normed, args.qkv, stream);
         if (status.ok())
           status = launch(kHeads, args, std::int64_t{args.rows} * (plan_->query_heads + 2 * plan_->kv_heads),
                           warps_of_block(), stream);
@@ -177,16 +201,16 @@ Status Prefill::run_chunk(PrefillArgs args, Stream stream) {
         break;
       }
       case Kind::kOut:
-        status = multiply(out_, args, attended_, product_, stream);
+        status = multiply(products.out, args, attended_, product_, stream);
         if (status.ok()) status = hidden();
         break;
       case Kind::kGateUp:
-        status = multiply(gate_up_, args, args.normed, args.gate_up, stream);
+        status = multiply(products.gate_up, args, args.normed, args.gate_up, stream);
         if (status.ok())
           status = launch(kActivate, args, std::int64_t{args.rows} * plan_->intermediate / 4, kPrefillThreads, stream);
         break;
       case Kind::kDown:
-        status = multiply(down_, args, args.activated, product_, stream);
+        status = multiply(products.down, args, args.activated, product_, stream);
         if (status.ok()) status = hidden();
         break;
       default: break;  // attention's merge has no part here

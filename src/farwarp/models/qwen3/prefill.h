@@ -29,6 +29,16 @@ class Product {
   std::optional<GemmAllReduce> together_;
 };
 
+/// Those of up to `rows` tokens.
+struct Products {
+  int rows;
+  Product qkv, gate_up, out, down;
+
+  /// Collective.
+  Status create(World& world, const Qwen3PrefillProducts& plan);
+  Status close();
+};
+
 class Prefill {
  public:
   /// The kernels that create() takes.
@@ -55,6 +65,8 @@ class Prefill {
   Status create_operators();
   Status count_blocks();
   Status run_chunk(PrefillArgs args, Stream stream);
+  /// The least products that have room for so many tokens.
+  Products& products_for(int rows);
   /// Unpacks a step's matrix, and multiplies `x` by it.
   Status multiply(Product& product, const PrefillArgs& args, const std::uint16_t* x, std::uint16_t* y, Stream stream);
   /// `units`: of work, of which a block takes `of_block` at a time.
@@ -64,8 +76,8 @@ class Prefill {
   World* world_;
   const Qwen3Plan* plan_;
   std::vector<Kernel> kernels_;
-  std::vector<int> blocks_;  ///< of each kernel, of a multiprocessor
-  Product qkv_, out_, gate_up_, down_;
+  std::vector<int> blocks_;         ///< of each kernel, of a multiprocessor
+  std::vector<Products> products_;  ///< in the order of the plan: fewer and fewer rows
   std::optional<Attention> attention_;
   std::vector<DeviceMemory> memory_;
   PrefillArgs args_{};

@@ -11,21 +11,24 @@ namespace farwarp {
 namespace {
 
 constexpr int kLeastRows = 16, kMostRows = 8192;
+constexpr int kSizes = 3, kSmaller = 4;       // of products: each has a quarter of the rows of the one before
 constexpr std::int64_t kHeapAlignment = 256;  // of World::allocate()
 
 std::int64_t in_heap(std::int64_t bytes) { return (bytes + kHeapAlignment - 1) / kHeapAlignment * kHeapAlignment; }
 
 /// Adds the heap that the operators take.
 Status plan_operators(Qwen3PrefillPlan& plan, int ranks, const MachineShape& shape) {
-  for (const GemmDesc* desc : {&plan.qkv, &plan.gate_up, &plan.out, &plan.down}) {
-    if (ranks > 1 && (desc == &plan.out || desc == &plan.down)) {
-      const auto planned = plan_gemm_all_reduce(over_ranks(*desc, ranks), shape, ranks);
-      if (!planned.ok()) return planned.status();
-      plan.heap_bytes += planned->heap_bytes();
-    } else {
-      const auto planned = plan_gemm(*desc, shape);
-      if (!planned.ok()) return planned.status();
-      plan.heap_bytes += in_heap(planned->workspace_bytes);
+  for (const Qwen3PrefillProducts& products : plan.products) {
+    for (const GemmDesc* desc : {&products.qkv, &products.gate_up, &products.out, &products.down}) {
+      if (ranks > 1 && (desc == &products.out || desc == &products.down)) {
+        const auto planned = plan_gemm_all_reduce(over_ranks(*desc, ranks), shape, ranks);
+        if (!planned.ok()) return planned.status();
+        plan.heap_bytes += planned->heap_bytes();
+      } else {
+        const auto planned = plan_gemm(*desc, shape);
+        if (!planned.ok()) return planned.status();
+        plan.heap_bytes += in_heap(planned->workspace_bytes);
+      }
     }
   }
   const auto attention = plan_attention(plan.attention, shape);
@@ -50,14 +53,17 @@ Result<Qwen3PrefillPlan> plan_qwen3_prefill(const Qwen3Config& config, const Qwe
   plan.rows = rows;
   if (rows == 0) return plan;
   const int heads = request.query_heads * config.head_dim, kv = request.kv_heads * config.head_dim;
-  const auto product = [&](int n, int k) {
-    plan.unpacked_elements = std::max(plan.unpacked_elements, std::int64_t{n} * k);
-    return GemmDesc{.m = rows, .n = n, .k = k, .max_sms = request.max_sms};
-  };
-  plan.qkv = product(heads + 2 * kv, config.hidden);
-  plan.out = product(config.hidden, heads);
-  plan.gate_up = product(2 * request.intermediate, config.hidden);
-  plan.down = product(config.hidden, request.intermediate);
+  for (int m = rows; m >= kLeastRows && static_cast<int>(plan.products.size()) < kSizes; m /= kSmaller) {
+    const auto product = [&](int n, int k) {
+      plan.unpacked_elements = std::max(plan.unpacked_elements, std::int64_t{n} * k);
+      return GemmDesc{.m = m, .n = n, .k = k, .max_sms = request.max_sms};
+    };
+    plan.products.push_back({.rows = m,
+                             .qkv = product(heads + 2 * kv, config.hidden),
+                             .gate_up = product(2 * request.intermediate, config.hidden),
+                             .out = product(config.hidden, heads),
+                             .down = product(config.hidden, request.intermediate)});
+  }
   plan.attention = {.batch = 1,
                     .heads = request.query_heads,
                     .kv_heads = request.kv_heads,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "farwarp/base/machine_shape.h"
 #include "farwarp/models/qwen3/config.h"
@@ -11,12 +12,18 @@
 
 namespace farwarp {
 
-/// A rank's products of a chunk of `rows` tokens, and the chunk's attention to all keys of its sequence.
-struct Qwen3PrefillPlan {
-  int rows = 0;  ///< 0: no prefill, and the rest means nothing
+/// A rank's products of up to `rows` tokens.
+struct Qwen3PrefillProducts {
+  int rows = 0;
   GemmDesc qkv, gate_up;
   GemmDesc out, down;  ///< several ranks add theirs up: over_ranks()
-  AttentionDesc attention;
+};
+
+struct Qwen3PrefillPlan {
+  int rows = 0;  ///< of a chunk; 0: no prefill, and the rest means nothing
+  /// Of a whole chunk, then smaller ones: for a prompt's last chunk.
+  std::vector<Qwen3PrefillProducts> products;
+  AttentionDesc attention;             ///< of a chunk to all keys of its sequence
   std::int64_t unpacked_elements = 0;  ///< of the largest matrix of a layer
   std::int64_t key_rows = 0;           ///< of a sequence, for keys and for values
   std::int64_t memory_bytes = 0;       ///< of the device
