@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "farwarp/base/arguments.h"
-
 namespace farwarp::qwen3 {
 namespace {
 
@@ -26,7 +24,7 @@ Status Product::create(World& world, const GemmDesc& of_rank, bool adds_ranks) {
 }
 
 Status Product::close() {
-  const Status status = alone_ ? alone_->close() : together_ ? together_->close() : Status();
+  Status status = alone_ ? alone_->close() : together_ ? together_->close() : Status();
   alone_.reset();
   together_.reset();
   return status;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "farwarp/base/arguments.h"
 #include "farwarp/ops/parallel_gemm/gemm_ar/plan.h"
 
 namespace farwarp {

@@ -270,7 +270,7 @@ Status Qwen3Decoder::prefill(int column, Stream stream) {
     return {StatusCode::kMisuse,
             fmt::format("Qwen3Decoder::prefill() of column {} has no sequence: call start() first", column)};
   const int tokens = state.prompt_tokens[size(column)];
-  const Status status = state.prefill->run(column, tokens, stream);
+  Status status = state.prefill->run(column, tokens, stream);
   if (status.ok()) state.positions[size(column)] = tokens - 1;
   return status;
 }
