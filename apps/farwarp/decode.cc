@@ -37,19 +37,27 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 struct Decoded {
   struct Sequence {
     std::vector<std::int32_t> tokens;  ///< after the prompt
-    int positions = 0;                 ///< decoded
-    bool ended = false;                ///< by the end token
+    int positions = 0;                 ///< prefilled and decoded
+    int prefilled = 0;
+    bool ended = false;  ///< by the end token
   };
   std::vector<Sequence> sequences;
   std::string device;
   int steps = 0;  ///< positions decoded of the longest sequence
   int launches = 0;
-  double seconds = 0;  ///< on the host: from before each launch until its stream is idle
+  double seconds = 0;          ///< of decoding, on the host: from before each launch until its stream is idle
+  double prefill_seconds = 0;  ///< likewise, of all prompts
   double load_seconds = 0;
 
+  /// Decoded.
   std::int64_t positions() const {
     std::int64_t sum = 0;
-    for (const Sequence& sequence : sequences) sum += sequence.positions;
+    for (const Sequence& sequence : sequences) sum += sequence.positions - sequence.prefilled;
+    return sum;
+  }
+  std::int64_t prefilled() const {
+    std::int64_t sum = 0;
+    for (const Sequence& sequence : sequences) sum += sequence.prefilled;
     return sum;
   }
 };
@@ -67,8 +75,7 @@ class Decoding : harness::RankRun {
 
   Result<Decoded> run() {
     Status status = open();
-    for (std::size_t i = 0; i < request_.prompts.size() && status.ok(); ++i)
-      status = decoder_->start(static_cast<int>(i), request_.prompts[i], *stream_, sampling_of(i));
+    if (status.ok()) status = request_.prefills() ? prefill() : start();
     while (status.ok() && !finished())
       status = agree_if_several(decode_chunk(std::min(kChunk, request_.steps() - decoded_.steps)));
     clear_progress();
@@ -113,6 +120,32 @@ class Decoding : harness::RankRun {
 
   /// Collective: no rank goes on if one has failed.
   Status agree_if_several(const Status& mine) { return ranks_ > 1 ? agree(mine) : mine; }
+
+  Status start() {
+    Status status;
+    for (std::size_t i = 0; i < request_.prompts.size() && status.ok(); ++i)
+      status = decoder_->start(static_cast<int>(i), request_.prompts[i], *stream_, sampling_of(i));
+    return status;
+  }
+
+  /// Collective.
+  Status prefill() {
+    Status status = wait(patience());
+    for (std::size_t i = 0; i < request_.prompts.size() && status.ok(); ++i) {
+      const std::vector<std::int32_t>& prompt = request_.prompts[i];
+      if (terminal_) print_text(stderr, "\r\x1b[Kprefill of prompt {} of {}", i + 1, request_.prompts.size());
+      const auto start = std::chrono::steady_clock::now();
+      status = decoder_->start(static_cast<int>(i), prompt, *stream_, sampling_of(i));
+      if (status.ok()) status = decoder_->prefill(static_cast<int>(i), *stream_);
+      const int chunks = static_cast<int>(prompt.size()) / request_.limits.prefill_tokens + 1;
+      if (status.ok()) status = wait(patience(chunks));
+      status = agree_if_several(status);
+      decoded_.prefill_seconds += seconds_since(start);
+      decoded_.sequences[i].positions = decoded_.sequences[i].prefilled = static_cast<int>(prompt.size()) - 1;
+    }
+    clear_progress();
+    return status;
+  }
 
   /// Whether all sequences have ended or all their tokens.
   bool finished() const {
@@ -162,7 +195,7 @@ class Decoding : harness::RankRun {
     const std::size_t before = sequence.tokens.size();
     int count = 0;
     for (const std::int32_t choice : choices) {
-      if (sequence.ended || sequence.positions == request_.steps_of(i)) break;
+      if (sequence.ended || sequence.positions == request_.positions_of(i)) break;
       ++sequence.positions;
       ++count;
       if (sequence.positions < prompt) continue;  // the prompt has the next input
@@ -243,6 +276,9 @@ nlohmann::json to_json(const DecodeRequest& request, TargetKind target, const De
           {"sampling_seed", request.sampling.seed},
           {"dispatcher", request.dispatcher == FleetDispatcher::kStatic ? "static" : "graph"},
           {"sequences", sequences},
+          {"prefill_tokens", request.limits.prefill_tokens},
+          {"prefilled", decoded.prefilled()},
+          {"prefill_seconds", decoded.prefill_seconds},
           {"steps", decoded.steps},
           {"launches", decoded.launches},
           {"load_seconds", decoded.load_seconds},
@@ -265,13 +301,21 @@ Result<Decoded> decode(const DecodeRequest& request, const ChosenTarget& target,
     return result.status();
   });
   if (!status.ok()) return status;
-  print_text(
-      text,
-      "{} on {}{}: sequences {}, positions {} (prompts included), launches {}: {:.3f} s, {:.3f} ms a position, {:.1f} "
-      "tokens/s; loaded in {:.1f} s\n(time of the host, from before each launch until the device was idle)\n",
-      request.model.name, request.ranks > 1 ? fmt::format("{} x ", request.ranks) : "", decoded.device,
-      decoded.sequences.size(), decoded.steps, decoded.launches, decoded.seconds, 1e3 * decoded.seconds / decoded.steps,
-      static_cast<double>(decoded.positions()) / decoded.seconds, decoded.load_seconds);
+  if (const std::int64_t tokens = decoded.prefilled(); tokens > 0)
+    print_text(text,
+               "prefill of {} tokens of prompts, {} at a time: {:.3f} s, {:.3f} ms a token, {:.1f} tokens/s; the "
+               "positions below are those after it\n",
+               tokens, request.limits.prefill_tokens, decoded.prefill_seconds,
+               1e3 * decoded.prefill_seconds / static_cast<double>(tokens),
+               static_cast<double>(tokens) / decoded.prefill_seconds);
+  print_text(text,
+             "{} on {}{}: sequences {}, positions {} ({}), launches {}: {:.3f} s, {:.3f} ms a position, {:.1f} "
+             "tokens/s; loaded in {:.1f} s\n(time of the host, from before each launch until the device was idle)\n",
+             request.model.name, request.ranks > 1 ? fmt::format("{} x ", request.ranks) : "", decoded.device,
+             decoded.sequences.size(), decoded.steps,
+             request.prefills() ? "without those prefilled" : "prompts included", decoded.launches, decoded.seconds,
+             1e3 * decoded.seconds / decoded.steps, static_cast<double>(decoded.positions()) / decoded.seconds,
+             decoded.load_seconds);
   if (is_emulated(target.target)) print_text(text, "on the emulator: this time says nothing of any GPU\n");
   return decoded;
 }

@@ -76,6 +76,39 @@ TEST_F(DecodeCommand, PromptsOfDifferentLengthsGiveWhatEachGivesAlone) {
   EXPECT_EQ(tokens(decode("--tokens 2 --prompt " + longer)), Tokens(first.begin() + 2, first.end()));
 }
 
+TEST_F(DecodeCommand, PrefilledPromptsGiveTheSameTokens) {
+  std::string longest = "3";
+  for (int i = 0; i < 17; ++i) longest += " " + std::to_string((7 * i + 5) % 40);
+  const std::string arguments = "--tokens 3 --prompt " + file(longest + "\n7 8 9\n5\n");
+  const json decoded = decode(arguments);
+  const Output output = run("decode --model random:nano --target emu_sm90 --json - --prefill 16 " + arguments);
+  ASSERT_EQ(output.code, 0) << output.err;
+  const json prefilled = json::parse(output.out, nullptr, false);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(tokens(prefilled, i), tokens(decoded, i)) << i;
+  EXPECT_EQ(decoded.at("steps"), 20);
+  EXPECT_EQ(decoded.at("prefilled"), 0);
+  EXPECT_EQ(decoded.at("prefill_tokens"), 0);
+  EXPECT_EQ(prefilled.at("steps"), 3);
+  EXPECT_EQ(prefilled.at("launches"), 1);
+  EXPECT_EQ(prefilled.at("prefilled"), 17 + 2);
+  EXPECT_EQ(prefilled.at("prefill_tokens"), 16);
+  EXPECT_GT(prefilled.at("prefill_seconds").get<double>(), 0);
+  EXPECT_EQ(prefilled.at("sequences").at(1).at("positions"), 3 + 2);
+  EXPECT_NEAR(prefilled.at("tokens_per_second").get<double>() * prefilled.at("seconds").get<double>(), 9, 1e-6);
+  EXPECT_NE(output.err.find("\nprefill of 19 tokens of prompts, 16 at a time: "), std::string::npos) << output.err;
+  EXPECT_NE(output.err.find("sequences 3, positions 3 (without those prefilled), launches 1: "), std::string::npos)
+      << output.err;
+}
+
+TEST_F(DecodeCommand, ALongPromptIsPrefilledAtOnce) {
+  std::string prompt = "3";
+  for (int i = 0; i < 64; ++i) prompt += "," + std::to_string(i % 40);
+  const json result = decode("--tokens 1 --prompt " + prompt);
+  EXPECT_EQ(result.at("prefill_tokens"), 64);
+  EXPECT_EQ(result.at("prefilled"), 64);
+  EXPECT_EQ(result.at("steps"), 1);
+}
+
 TEST_F(DecodeCommand, AnEndTokenEndsItsSequenceAlone) {
   const std::string prompts = file("3 1 4\n7\n");
   const json whole = decode("--tokens 6 --prompt " + prompts);
@@ -192,6 +225,10 @@ TEST_F(DecodeCommand, BadInputIsOneLineAndExitCodeTwo) {
        "--positions is '4': prompt 0 of 5 tokens and --tokens 0 need more: allowed is an integer in 5..1048576"},
       {model + "--positions 4 --tokens 5", "allowed is an integer in 5..1048576"},
       {model + "--end-token 40", "--end-token is '40': allowed is an integer in 0..39"},
+      {model + "--prefill 8193", "--prefill is '8193': allowed is an integer in 0..8192"},
+      {model + "--prefill 15", "--prefill is '15': allowed is 0, or an integer in 16..8192"},
+      {model + "--prefill 16 --logits " + folder + "/x.npy",
+       "--prefill is '16': allowed with --logits is 0, because a prefill has no logits"},
       {model + "--dispatcher gang", "--dispatcher is 'gang': allowed is static|graph"},
       {model + "--ranks 3", "--ranks is '3': allowed is 1|2|4|8"},
       {model + "--ranks 2", "Qwen3Config.kv_heads is 1 for 2 ranks; allowed: a multiple of the ranks"},

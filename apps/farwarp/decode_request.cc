@@ -21,6 +21,9 @@ using Prompt = std::vector<std::int32_t>;
 
 constexpr std::string_view kRandom = "random:";
 constexpr int kMostPositions = 1 << 20;
+constexpr int kLeastPrefill = 16, kMostPrefill = 8192;
+constexpr int kMostChunk = 2048;                // that a prefill is given by default
+constexpr std::size_t kMostDecodedPrompt = 64;  // longer ones are prefilled by default
 
 /// For messages, which are cut off when they are long.
 std::string shown(const std::string& text) {
@@ -146,23 +149,56 @@ Status read_sampling(const DecodeCommandOptions& options, DecodeRequest& request
 
 /// Room for all positions that are decoded.
 Status read_positions(const std::string& text, DecodeRequest& request) {
-  request.limits.positions = request.steps();
+  request.limits.positions = 0;
+  for (std::size_t i = 0; i < request.prompts.size(); ++i)
+    request.limits.positions = std::max(request.limits.positions, request.positions_of(i));
   if (Status status = read_integer("--positions", text, 1, kMostPositions, request.limits.positions); !status.ok())
     return status;
   for (std::size_t i = 0; i < request.prompts.size(); ++i) {
-    const int steps = request.steps_of(i);
-    if (steps > request.limits.positions || steps > kMostPositions)
+    const int positions = request.positions_of(i);
+    if (positions > request.limits.positions || positions > kMostPositions)
       return invalid_argument(fmt::format(
           "--positions is '{}': prompt {} of {} tokens and --tokens {} need more: allowed is an integer in {}..{}",
-          request.limits.positions, i, request.prompts[i].size(), request.tokens, steps, kMostPositions));
+          request.limits.positions, i, request.prompts[i].size(), request.tokens, positions, kMostPositions));
   }
+  return {};
+}
+
+/// Chunks of about the same size, so that the last one has few rows without a token.
+int prefill_tokens(std::size_t longest_prompt) {
+  if (longest_prompt <= kMostDecodedPrompt) return 0;
+  const int tokens = static_cast<int>(longest_prompt) - 1;
+  const int chunks = (tokens + kMostChunk - 1) / kMostChunk;
+  return (tokens + chunks - 1) / chunks;
+}
+
+Status read_prefill(const DecodeCommandOptions& options, DecodeRequest& request) {
+  std::size_t longest = 0;
+  for (const Prompt& prompt : request.prompts) longest = std::max(longest, prompt.size());
+  int& tokens = request.limits.prefill_tokens;
+  if (options.prefill.empty()) {
+    if (options.logits.empty()) tokens = prefill_tokens(longest);
+    return {};
+  }
+  Status status = read_integer("--prefill", options.prefill, 0, kMostPrefill, tokens);
+  if (!status.ok()) return status;
+  if (tokens != 0 && tokens < kLeastPrefill)
+    return invalid_argument(
+        fmt::format("--prefill is '{}': allowed is 0, or an integer in {}..{}", tokens, kLeastPrefill, kMostPrefill));
+  if (tokens != 0 && !options.logits.empty())
+    return invalid_argument(
+        fmt::format("--prefill is '{}': allowed with --logits is 0, because a prefill has no logits", tokens));
   return {};
 }
 
 }  // namespace
 
-int DecodeRequest::steps_of(std::size_t sequence) const {
+int DecodeRequest::positions_of(std::size_t sequence) const {
   return static_cast<int>(prompts[sequence].size()) + std::max(tokens, 1) - 1;
+}
+
+int DecodeRequest::steps_of(std::size_t sequence) const {
+  return prefills() ? std::max(tokens, 1) : positions_of(sequence);
 }
 
 int DecodeRequest::steps() const {
@@ -212,6 +248,7 @@ Result<DecodeRequest> read_decode_request(const DecodeCommandOptions& options) {
   status = apply_batch(options.batch, request.prompts);
   request.limits.sequences = static_cast<int>(request.prompts.size());
   if (status.ok()) status = read_positions(options.positions, request);
+  if (status.ok()) status = read_prefill(options, request);
   if (!status.ok()) return status;
   return request;
 }

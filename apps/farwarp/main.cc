@@ -112,6 +112,10 @@ CLI::App* add_decode(CLI::App& app, DecodeCommandOptions& options) {
   add_option(decode, "--batch", options.batch, "1..8 sequences of the same prompt (as many as there are prompts)");
   add_option(decode, "--positions", options.positions, "of a sequence, that there is room for (as many as are needed)");
   add_option(decode, "--end-token", options.end_token, "ends a sequence (none)");
+  add_option(
+      decode, "--prefill", options.prefill,
+      "tokens of a prompt that are prefilled at a time, 16..8192; 0: prompts are decoded (2048 or fewer if a prompt "
+      "has more than 64 tokens and there is no --logits, else 0)");
   add_option(decode, "--dispatcher", options.dispatcher, "static|graph: one kernel, or one for each step (static)");
   add_option(decode, "--target", options.target,
              "auto|cuda|hip|emu_sm90|emu_gfx942 (auto: an idle GPU, else emu_sm90)");

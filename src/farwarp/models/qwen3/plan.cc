@@ -230,6 +230,18 @@ Result<Qwen3Plan> plan_qwen3(const Qwen3Config& config, const Qwen3Limits& limit
       std::int64_t{config.layers} * plan.columns * plan.max_pages * plan.kv_heads * 2 * (config.head_dim / 16);
   plan.cache_bytes = fragments * fleet::kFragmentBytes;
   plan.embedding_bytes = std::int64_t{config.vocabulary} * config.hidden * 2;
+  const auto prefill = plan_qwen3_prefill(config,
+                                          {.rows = limits.prefill_tokens,
+                                           .positions = limits.positions,
+                                           .key_rows = plan.max_pages * qwen3::kPageKeys,
+                                           .query_heads = plan.query_heads,
+                                           .kv_heads = plan.kv_heads,
+                                           .intermediate = plan.intermediate,
+                                           .max_sms = limits.max_sms,
+                                           .ranks = ranks},
+                                          shape);
+  if (!prefill.ok()) return prefill.status();
+  plan.prefill = *prefill;
   Builder(plan).build();
   // The choice is known to each worker by itself.
   const int choice = static_cast<int>(plan.graph.buffers.size()) - 1;

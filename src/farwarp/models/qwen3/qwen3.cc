@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "farwarp/models/qwen3/args.h"
 #include "farwarp/models/qwen3/files.h"
 #include "farwarp/models/qwen3/packing.h"
+#include "farwarp/models/qwen3/prefill.h"
 #include "farwarp/models/safetensors.h"
 #include "farwarp/runtime/device_memory.h"
 #include "farwarp/world/host/opened_operator.h"
@@ -22,6 +24,7 @@ constexpr double kLog2OfE = 1.4426950408889634;
 constexpr int kMostTokens = 1 << 16;
 constexpr std::uint8_t kNoTag = 0xff;  // bytes of a tag that no token has
 constexpr float kLeastTemperature = 0.001f, kMostTemperature = 1000;
+constexpr std::size_t kPrefillKernel = 2;               // of the opened operator's, the first
 constexpr std::uint64_t kPatienceNs = 600'000'000'000;  // for copies and packing
 
 std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
@@ -31,18 +34,21 @@ std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 struct Qwen3Decoder::State {
   World* world = nullptr;
   Qwen3Plan plan;
-  OpenedOperator opened;  ///< kernels: decode, pack; one buffer
+  OpenedOperator opened;  ///< kernels: decode, pack, those of a prefill; one buffer
   DeviceMemory weights, embedding, residual, cache, rotations, tasks, lists, page_table, prompts, state;
   qwen3::Args args{};
+  std::optional<qwen3::Prefill> prefill;
   int tasks_of_worker = 0;
   std::vector<std::int64_t> positions;  ///< of each column, at most; -1: no sequence
   std::uint32_t recoveries = 0;         ///< of the World, that this decoder knows of
+  std::vector<int> prompt_tokens;       ///< of each column
 
   Status allocate();
   Status set_tables(Stream stream);
   void set_args();
   Status end_all(Stream stream);
   Status follow_recovery(Stream stream);
+  Status create_prefill(Stream stream);
   Status launch(const qwen3::Args& call, Stream stream) const;
 };
 
@@ -65,6 +71,7 @@ Status Qwen3Decoder::State::allocate() {
     if (!created.ok()) return created.status();
     *memory = std::move(*created);
   }
+  prompt_tokens.assign(size(plan.columns), 0);
   return {};
 }
 
@@ -151,6 +158,17 @@ void Qwen3Decoder::State::set_args() {
   args.most_top_k = plan.limits.most_top_k;
 }
 
+Status Qwen3Decoder::State::create_prefill(Stream stream) {
+  if (plan.prefill.rows == 0) return {};
+  std::vector<Kernel> kernels;
+  for (std::size_t i = 0; i < std::size(qwen3::Prefill::kKernels); ++i)
+    kernels.push_back(opened.kernel(kPrefillKernel + i));
+  auto created = qwen3::Prefill::create(*world, plan, std::move(kernels), args, stream);
+  if (!created.ok()) return created.status();
+  prefill.emplace(std::move(*created));
+  return {};
+}
+
 Result<Qwen3Decoder> Qwen3Decoder::create_random(World& world, const Qwen3Config& config, const Qwen3Limits& limits,
                                                  std::uint64_t seed) {
   return create_from(world, plan_qwen3(config, limits, world.device().shape(), world.size()), nullptr, seed);
@@ -170,15 +188,19 @@ Result<Qwen3Decoder> Qwen3Decoder::create_from(World& world, const Result<Qwen3P
   const Qwen3Plan wanted = plan.ok() ? *plan : Qwen3Plan{};
   const Qwen3Config& config = wanted.config;
   const Qwen3Limits& limits = wanted.limits;
+  std::vector<std::string> kernels = {
+      fmt::format("qwen3_{}_{}", limits.most_top_k > 0 ? "sample" : "decode", wanted.columns), "qwen3_pack"};
+  if (wanted.prefill.rows > 0)
+    kernels.insert(kernels.end(), std::begin(qwen3::Prefill::kKernels), std::end(qwen3::Prefill::kKernels));
   auto opened = open_state<State>(
       world, plan,
       {.name = "qwen3",
        .site_names = qwen3::kSiteNames,
-       .configuration = hash_of({config.hidden, config.layers, config.query_heads, config.kv_heads, config.head_dim,
-                                 config.intermediate, config.vocabulary, config.tied, limits.sequences,
-                                 limits.positions, limits.splits, limits.max_sms, limits.most_top_k, wanted.workers}),
-       .kernels = {fmt::format("qwen3_{}_{}", limits.most_top_k > 0 ? "sample" : "decode", wanted.columns),
-                   "qwen3_pack"},
+       .configuration =
+           hash_of({config.hidden, config.layers, config.query_heads, config.kv_heads, config.head_dim,
+                    config.intermediate, config.vocabulary, config.tied, limits.sequences, limits.positions,
+                    limits.splits, limits.max_sms, limits.most_top_k, limits.prefill_tokens, wanted.workers}),
+       .kernels = std::move(kernels),
        .buffers = {{wanted.buffer_bytes, kNoTag}}});
   if (!opened.ok()) return opened.status();
   std::unique_ptr<State> state = std::move(*opened);
@@ -191,13 +213,17 @@ Result<Qwen3Decoder> Qwen3Decoder::create_from(World& world, const Result<Qwen3P
     status = packing->run(state->weights, state->embedding, state->cache);
   }
   if (status.ok()) status = state->set_tables(*stream);
+  if (status.ok()) {
+    state->set_args();
+    status = state->create_prefill(*stream);
+  }
   if (status.ok()) status = device.synchronize(*stream, kPatienceNs);
   if (stream.ok()) device.destroy_stream(*stream);
   if (!status.ok()) {
-    (void)state->opened.close();  // the first failure is told
+    if (state->prefill) (void)state->prefill->close();  // the first failure is told
+    (void)state->opened.close();
     return status;
   }
-  state->set_args();
   return Qwen3Decoder(std::move(state));
 }
 
@@ -206,7 +232,11 @@ Qwen3Decoder::Qwen3Decoder(Qwen3Decoder&&) noexcept = default;
 Qwen3Decoder& Qwen3Decoder::operator=(Qwen3Decoder&&) noexcept = default;
 Qwen3Decoder::~Qwen3Decoder() = default;
 
-Status Qwen3Decoder::close() { return close_opened("Qwen3Decoder", state_); }
+Status Qwen3Decoder::close() {
+  const Status prefill = state_ && state_->prefill ? state_->prefill->close() : Status();
+  const Status closed = close_opened("Qwen3Decoder", state_);
+  return closed.ok() ? prefill : closed;
+}
 
 const Qwen3Plan& Qwen3Decoder::plan() const {
   static const Qwen3Plan kNone;
@@ -271,7 +301,25 @@ Status Qwen3Decoder::start(int column, std::span<const std::int32_t> prompt, Str
   if (status.ok()) status = device.copy_in(&to->sequences[column], &first, sizeof first, stream);
   if (status.ok()) status = device.copy_in(&to->top_k[column], &top_k, sizeof top_k, stream);
   if (status.ok()) status = device.copy_in(&to->draws[column], &draw, sizeof draw, stream);
-  if (status.ok()) state.positions[size(column)] = 0;
+  if (!status.ok()) return status;
+  state.positions[size(column)] = 0;
+  state.prompt_tokens[size(column)] = static_cast<int>(prompt.size());
+  return {};
+}
+
+Status Qwen3Decoder::prefill(int column, Stream stream) {
+  if (Status open = check_open("Qwen3Decoder", state_); !open.ok()) return open;
+  State& state = *state_;
+  if (Status status = check_column(column, state.plan.limits.sequences); !status.ok()) return status;
+  if (!state.prefill)
+    return {StatusCode::kMisuse, "Qwen3Decoder::prefill() was called, but Qwen3Limits.prefill_tokens is 0"};
+  const bool ended = state.recoveries != state.world->recoveries();  // all sequences
+  if (ended || state.positions[size(column)] < 0)
+    return {StatusCode::kMisuse,
+            fmt::format("Qwen3Decoder::prefill() of column {} has no sequence: call start() first", column)};
+  const int tokens = state.prompt_tokens[size(column)];
+  Status status = state.prefill->run(column, tokens, stream);
+  if (status.ok()) state.positions[size(column)] = tokens - 1;
   return status;
 }
 

@@ -45,13 +45,15 @@ struct Qwen3Call {
 class Qwen3Decoder {
  public:
   /// Collective. Random weights from `seed` (weights.h), the same for the same seed on any machine. Takes plan().weight_bytes +
-  /// embedding_bytes + cache_bytes of device memory beside the World's heap, of which it takes heap_bytes().
+  /// embedding_bytes + cache_bytes + prefill.memory_bytes of device memory beside the World's heap, of which it takes heap_bytes().
   static Result<Qwen3Decoder> create_random(World& world, const Qwen3Config& config, const Qwen3Limits& limits,
                                             std::uint64_t seed);
   /// Collective. The model in `folder`: config.json and safetensors, as Hugging Face's Qwen3ForCausalLM saves them, bf16. kInvalidArgument names the file
   /// and what is wrong.
   static Result<Qwen3Decoder> create(World& world, const std::string& folder, const Qwen3Limits& limits);
-  static std::int64_t heap_bytes(const Qwen3Plan& plan) { return plan.buffer_bytes; }
+  static std::int64_t heap_bytes(const Qwen3Plan& plan) {
+    return (plan.buffer_bytes + 255) / 256 * 256 + plan.prefill.heap_bytes;
+  }
 
   Qwen3Decoder(Qwen3Decoder&&) noexcept;
   Qwen3Decoder& operator=(Qwen3Decoder&&) noexcept;
@@ -64,6 +66,10 @@ class Qwen3Decoder {
   /// Starts a sequence in place of what `column` had. Its prompt is 1 to limits.positions tokens. Waits for `stream`. kInvalidArgument if `sampling` has a
   /// temperature and limits.most_top_k is less than its top_k.
   Status start(int column, std::span<const std::int32_t> prompt, Stream stream, const Qwen3Sampling& sampling = {});
+  /// Enqueues the prefill of the prompt that `column` was started with: gemm and attention bring the keys and values of all its tokens but the last into
+  /// the cache, in chunks of limits.prefill_tokens. decode() goes on with the last token, also if the sequence was farther. Other sequences may be
+  /// anywhere. Can be captured. kMisuse if limits.prefill_tokens is 0, or without a sequence. After a failed prefill the decoder can only be closed.
+  Status prefill(int column, Stream stream);
   /// For benches: as if `positions` positions had been decoded. Their keys and values are whatever the cache holds.
   Status pretend(int column, int positions, std::int32_t token, Stream stream, const Qwen3Sampling& sampling = {});
   /// Ends a sequence. Waits for `stream`.

@@ -63,16 +63,22 @@ Qwen3Sampling RankRun::sampling_of(int call, int column) const {
   return sampling;
 }
 
-Status RankRun::start_all(int call) {
-  for (int column = 0; column < config_.batch; ++column) {
-    if (Status status = decoder_->start(column, prompts_[size(column)], *stream_, sampling_of(call, column));
-        !status.ok())
-      return status;
+/// Starts the sequences that begin with launch `launch`; before the first launch, stops the others.
+Status RankRun::start_before(int call, int launch) {
+  Status status;
+  for (int column = 0; column < config_.batch && status.ok(); ++column) {
+    const int first = followed_[size(column)].first_launch;
+    if (first == launch) {
+      status = decoder_->start(column, prompts_[size(column)], *stream_, sampling_of(call, column));
+      if (status.ok() && config_.limits.prefill_tokens > 0) status = decoder_->prefill(column, *stream_);
+    } else if (launch == 0) {
+      status = decoder_->stop(column, *stream_);
+    }
   }
-  return {};
+  return status;
 }
 
-/// New prompts of 1 to `prompt` tokens, then `launches` launches.
+/// New prompts of 1 to `prompt` tokens, then `launches` launches. With prefill a sequence begins while the ones before it are decoded.
 Status RankRun::call_once(int call) {
   prompts_.clear();
   followed_.clear();
@@ -84,20 +90,29 @@ Status RankRun::call_once(int call) {
       prompt.push_back(static_cast<std::int32_t>(stream.below(1 + i, size(config_.config.vocabulary))));
     prompts_.push_back(prompt);
     followed_.push_back({Oracle(*weights_, false), Oracle(*weights_, true), prompt});
+    if (config_.limits.prefill_tokens == 0) continue;
+    Followed& followed = followed_.back();
+    followed.first_launch = column % config_.launches;
+    for (; followed.position + 1 < length; ++followed.position) {
+      (void)followed.exact.step(prompt[followed.position]);
+      (void)followed.rounded.step(prompt[followed.position]);
+    }
   }
   std::vector<Result> results(size(config_.launches));
-  Status status = start_all(call);
+  Status status;
   for (int i = 0; i < config_.launches && status.ok(); ++i) {
+    status = start_before(call, i);
+    if (!status.ok()) return status;
     status =
         launch(config_.graph && !config_.both ? FleetDispatcher::kGraph : FleetDispatcher::kStatic, results[size(i)]);
     if (status.ok()) compare(call, i, results[size(i)]);
   }
   if (!config_.both || !status.ok()) return status;
-  status = start_all(call);
   for (int i = 0; i < config_.launches && status.ok(); ++i) {
     Result again;
-    status = launch(FleetDispatcher::kGraph, again);
-    if (status.ok()) compare_bits(call, results[size(i)], again);
+    status = start_before(call, i);
+    if (status.ok()) status = launch(FleetDispatcher::kGraph, again);
+    if (status.ok()) compare_bits(call, i, results[size(i)], again);
   }
   return status;
 }
@@ -156,8 +171,9 @@ void RankRun::compare(int call, int launch, const Result& result) {
   const std::size_t vocabulary = size(config_.config.vocabulary), columns = size(decoder_->plan().columns);
   for (std::size_t column = 0; column < followed_.size(); ++column) {
     Followed& followed = followed_[column];
+    if (followed.first_launch > launch) continue;
     for (int token = 0; token < config_.tokens && findings_.difference.empty(); ++token) {
-      const std::size_t position = size(launch) * size(config_.tokens) + size(token);
+      const std::size_t position = followed.position++;
       const std::vector<double> exact = followed.exact.step(followed.inputs[position]),
                                 rounded = followed.rounded.step(followed.inputs[position]);
       const float* const logits = result.logits.data() + (size(token) * columns + column) * vocabulary;
@@ -186,10 +202,11 @@ void RankRun::compare(int call, int launch, const Result& result) {
   }
 }
 
-void RankRun::compare_bits(int call, const Result& first, const Result& second) {
+void RankRun::compare_bits(int call, int launch, const Result& first, const Result& second) {
   const auto columns = size(decoder_->plan().columns), vocabulary = size(config_.config.vocabulary);
   for (std::size_t token = 0; token < size(config_.tokens) && findings_.difference.empty(); ++token) {
     for (std::size_t column = 0; column < size(config_.batch); ++column) {
+      if (followed_[column].first_launch > launch) continue;
       const std::size_t at = (token * columns + column) * vocabulary, choice = column * size(config_.tokens) + token;
       if (std::memcmp(&first.logits[at], &second.logits[at], vocabulary * 4) != 0 ||
           first.sampled[choice] != second.sampled[choice])

@@ -42,12 +42,12 @@ class RankRun : public harness::RankRun {
 
   Status open(bool logits);
   Status call_once(int call);
-  Status start_all(int call);
+  Status start_before(int call, int launch);
   Qwen3Sampling sampling_of(int call, int column) const;
   Status launch(FleetDispatcher dispatcher, Result& result);
   Status gather(Result& result);
   void compare(int call, int launch, const Result& result);
-  void compare_bits(int call, const Result& first, const Result& second);
+  void compare_bits(int call, int launch, const Result& first, const Result& second);
   harness::CheckOutcome judged(const Status& status) const;
   Status close(const Status& status);
   // bench.cc
@@ -60,6 +60,8 @@ class RankRun : public harness::RankRun {
   struct Followed {
     Oracle exact, rounded;
     std::vector<std::int32_t> inputs;
+    int first_launch = 0;      ///< before which the sequence is started
+    std::size_t position = 0;  ///< of the next input
   };
   std::unique_ptr<OracleWeights> weights_;
   std::vector<Followed> followed_;
