@@ -41,7 +41,7 @@ function(farwarp_test name)
   endif()
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE farwarp_objects GTest::gtest GTest::gtest_main)
-  target_compile_options(${name} PRIVATE -Wall -Wextra)
+  target_compile_options(${name} PRIVATE -Wall -Wextra $<$<CONFIG:Release>:-O1>)  # compiled once, run for seconds
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()

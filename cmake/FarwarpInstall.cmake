@@ -52,6 +52,7 @@ target_sources(farwarp_archive
     src/farwarp/fleet/layout.h
     src/farwarp/models/qwen3/config.h
     src/farwarp/models/qwen3/plan.h
+    src/farwarp/models/qwen3/prefill_plan.h
     src/farwarp/models/qwen3/qwen3.h)
 target_link_libraries(farwarp_archive PUBLIC Threads::Threads ${CMAKE_DL_LIBS} Boost::context ${farwarp_fmt})
 target_compile_features(farwarp_archive PUBLIC cxx_std_20)
@@ -68,6 +69,7 @@ target_link_libraries(farwarp_package INTERFACE "$<LINK_LIBRARY:WHOLE_ARCHIVE,$<
 add_library(farwarp::farwarp ALIAS farwarp_package)
 
 install(TARGETS farwarp_archive farwarp_package EXPORT farwarp FILE_SET HEADERS)
+install(TARGETS farwarp_shared EXPORT farwarp FILE_SET HEADERS)
 if(TARGET farwarp)
   install(TARGETS farwarp)
 endif()

@@ -147,7 +147,10 @@ def random_decode(rng, folder):
     model = rng.choice(["random:nano"] * 8 + ["random:tiny", "random:wat", str(folder), rng.choice(ODD_TEXTS)])
     choices = [["--prompt", rng.choice(["1,2,3", "39", "40", "1,,2", str(folder / "prompts.txt"), str(folder), str(folder / "pipe")])],
                ["--batch", rng.choice(NEAR)], ["--positions", rng.choice(NEAR)], ["--end-token", rng.choice(NEAR)],
+               ["--prefill", rng.choice([*NEAR, "16"])],
                ["--dispatcher", rng.choice(["static", "graph", "gang"])], ["--seed", rng.choice(NEAR)], ["--ranks", rng.choice(NEAR)],
+               ["--temperature", rng.choice(["0", "0.7", "1", "1e9", "nan", "-1"]), "--top-k", rng.choice(NEAR)], ["--top-p", rng.choice(["0", "0.9", "1", "2"])],
+               ["--sampling-seed", rng.choice(NEAR)],
                ["--logits", rng.choice([str(folder / "x.npy"), str(folder / "pipe"), str(folder), "/no/such/x.npy", "/dev/full"])],
                ["--json", rng.choice(["-", str(folder / "out.json"), str(folder / "pipe"), "/no/such/x.json", "/dev/full"])]]
     line = ["decode", "--model", model, "--target", rng.choice(["emu_sm90", "emu_sm90", "emu_gfx942", "tpu"]),

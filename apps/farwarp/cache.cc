@@ -1,4 +1,4 @@
-// farwarp cache: a simulation of the caches, for each mapping of an attention's works to its blocks.
+// farwarp cache: a simulation of the caches, for each mapping of an attention's works to its blocks, or each traversal of a token's products.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "cache_qwen3.h"
 #include "commands.h"
 #include "farwarp/harness/params.h"
 #include "farwarp/machine/cache_model.h"
@@ -55,15 +56,6 @@ Result<Request> read_request(const std::vector<std::string>& settings) {
   harness::Params params;
   for (const std::string& text : settings) {
     if (Status status = harness::add_settings(text, params); !status.ok()) return status;
-  }
-  for (const auto& [key, value] : params) {
-    const auto& infos = shape_params();
-    // `name`: clang 14 captures no structured binding.
-    if (std::any_of(infos.begin(), infos.end(), [&name = key](const auto& info) { return info.name == name; }))
-      continue;
-    std::string names;
-    for (const harness::ParamInfo& info : infos) harness::append_to_list(names, ", ", info.name);
-    return invalid_argument(fmt::format("parameter {} is '{}': allowed are {}", key, harness::one_line(value), names));
   }
   constexpr int kMost = 1 << 26;
   harness::ParamReader reader(params, shape_params());
@@ -266,17 +258,19 @@ Result<json> sweep(std::FILE* stream, const CacheOptions& options) {
   return all;
 }
 
-Result<json> one_case(std::FILE* stream, const CacheMachine& machine, const Request& request,
+Result<json> one_case(std::FILE* stream, const CacheMachine& machine, const std::vector<std::string>& settings,
                       const CacheOptions& options) {
-  const auto results = simulate_all(machine, request, options);
+  const auto request = read_request(settings);
+  if (!request.ok()) return request.status();
+  const auto results = simulate_all(machine, *request, options);
   if (!results.ok()) return results.status();
-  const auto best = attention::best_mapping(machine, request.shape, request.folded);
+  const auto best = attention::best_mapping(machine, request->shape, request->folded);
   if (!best.ok()) return best.status();
-  print_text(stream, "{}: {}\nskew {:g}, seed {}\n\n", machine.name, text_of(request.shape, request.folded),
+  print_text(stream, "{}: {}\nskew {:g}, seed {}\n\n", machine.name, text_of(request->shape, request->folded),
              options.skew, options.seed);
   print_results(stream, *results);
   print_text(stream, "\na plan takes: {}\n", name_of(*best));
-  json root = to_json(machine, request, options, *results);
+  json root = to_json(machine, *request, options, *results);
   root["best"] = name_of(*best);
   return root;
 }
@@ -288,18 +282,20 @@ int cache_command(const CacheCommandOptions& given) {
     usage_error(status.message());
     return kExitUsage;
   };
-  if (given.what != "attention")
-    return usage_error(fmt::format("cache is of '{}': allowed is attention", harness::one_line(given.what)));
+  const bool qwen3 = given.what == "qwen3";
+  if (given.what != "attention" && !qwen3)
+    return usage_error(fmt::format("cache is of '{}': allowed are attention, qwen3", harness::one_line(given.what)));
+  if (given.sweep && qwen3) return usage_error("--sweep has cases of attention only");
   if (given.sweep && (!given.settings.empty() || !given.machine.empty()))
     return usage_error("--sweep takes neither --set nor --machine: it has its own cases");
   const auto options = read_options(given);
   if (!options.ok()) return fail(options.status());
   const auto machine = find_cache_machine(given.machine.empty() ? "mi300x" : given.machine);
   if (!machine.ok()) return fail(machine.status());
-  const auto request = read_request(given.settings);
-  if (!request.ok()) return fail(request.status());
   std::FILE* const stream = given.json == "-" ? stderr : stdout;
-  const auto root = given.sweep ? sweep(stream, *options) : one_case(stream, *machine, *request, *options);
+  const auto root = qwen3         ? cache_qwen3(stream, *machine, given.settings, *options)
+                    : given.sweep ? sweep(stream, *options)
+                                  : one_case(stream, *machine, given.settings, *options);
   if (!root.ok()) return fail(root.status());
   if (given.json == "-") print_text("{}\n", root->dump(2));
   if (given.json.empty() || given.json == "-") return 0;

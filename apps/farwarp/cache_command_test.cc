@@ -17,14 +17,29 @@ namespace {
 class CacheCommand : public ProgramTest {};
 
 TEST_F(CacheCommand, BadUsageIsOneLineAndExitCodeTwo) {
-  for (const char* arguments :
-       {"cache", "cache gemm", "cache attention --machine mi200", "cache attention --machine /no/such.json",
-        "cache attention --skew fast", "cache attention --skew 2", "cache attention --skew nan",
-        "cache attention --seed -1", "cache attention --accesses 1", "cache attention --granularity byte",
-        "cache attention --set heads=0", "cache attention --set heads=65536,seq=67108864",
-        "cache attention --set heads=6,kv_heads=4", "cache attention --set window=3", "cache attention --set wat=1",
-        "cache attention --json ''", "cache attention --sweep --set heads=8",
-        "cache attention --sweep --machine mi300x"}) {
+  for (const char* arguments : {"cache",
+                                "cache gemm",
+                                "cache attention --machine mi200",
+                                "cache attention --machine /no/such.json",
+                                "cache attention --skew fast",
+                                "cache attention --skew 2",
+                                "cache attention --skew nan",
+                                "cache attention --seed -1",
+                                "cache attention --accesses 1",
+                                "cache attention --granularity byte",
+                                "cache attention --set heads=0",
+                                "cache attention --set heads=65536,seq=67108864",
+                                "cache attention --set heads=6,kv_heads=4",
+                                "cache attention --set window=3",
+                                "cache attention --set wat=1",
+                                "cache attention --json ''",
+                                "cache attention --sweep --set heads=8",
+                                "cache attention --sweep --machine mi300x",
+                                "cache qwen3 --sweep",
+                                "cache qwen3 --set model=qwen4",
+                                "cache qwen3 --set heads=8",
+                                "cache qwen3 --machine mi300x --set workers=39",
+                                "cache qwen3 --set batch=0"}) {
     const Output output = run(arguments);
     EXPECT_EQ(output.code, 2) << arguments;
     EXPECT_EQ(output.out, "") << arguments;
@@ -46,6 +61,19 @@ TEST_F(CacheCommand, SimulatesAllMappings) {
     EXPECT_EQ(result.at("counted_workgroups"), 256) << name;
     EXPECT_GT(result.at("l2_hit_rate").get<double>(), 0.1) << name;
   }
+}
+
+/// Of 32 sequences: each weight is read by two workers beside each other, or by two that are far apart, or by one.
+TEST_F(CacheCommand, SimulatesTheProductsOfAToken) {
+  const Output output = run("cache qwen3 --machine mi350x --set model=qwen3-0.6b,batch=32 --json -");
+  EXPECT_EQ(output.code, 0) << output.err;
+  const auto root = nlohmann::json::parse(output.out);
+  const auto hits = [&](const char* traversal) {
+    return root.at("traversals").at(traversal).at("l2_hit_rate").get<double>();
+  };
+  EXPECT_GT(hits("m_window"), hits("n_first") + 0.1);
+  EXPECT_GT(hits("n_first"), hits("m_split") + 0.1);
+  EXPECT_LT(root.at("traversals").at("whole").at("l2_bytes"), root.at("traversals").at("m_window").at("l2_bytes"));
 }
 
 TEST_F(CacheCommand, JsonOnStdoutLeavesTheTableOnStderr) {

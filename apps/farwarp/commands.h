@@ -64,7 +64,8 @@ int cache_command(const CacheCommandOptions& options);
 struct DecodeCommandOptions {
   std::string model;
   std::string prompt = "1";
-  std::string tokens, batch, positions, end_token, seed, ranks;
+  std::string tokens, batch, positions, end_token, prefill, seed, ranks;
+  std::string temperature, top_k, top_p, sampling_seed;
   std::string dispatcher = "static";
   std::string target = "auto";
   std::string logits;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -24,7 +25,8 @@
 namespace farwarp::cli {
 namespace {
 
-constexpr int kChunk = 16;  // positions of a launch: so often are tokens printed
+constexpr std::chrono::milliseconds kPatience{60'000};  // for ranks that exchange logits
+constexpr int kChunk = 16;                              // positions of a launch: so often are tokens printed
 
 std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
@@ -35,27 +37,35 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 struct Decoded {
   struct Sequence {
     std::vector<std::int32_t> tokens;  ///< after the prompt
-    int positions = 0;                 ///< decoded
-    bool ended = false;                ///< by the end token
+    int positions = 0;                 ///< prefilled and decoded
+    int prefilled = 0;
+    bool ended = false;  ///< by the end token
   };
   std::vector<Sequence> sequences;
   std::string device;
   int steps = 0;  ///< positions decoded of the longest sequence
   int launches = 0;
-  double seconds = 0;  ///< on the host: from before each launch until its stream is idle
+  double seconds = 0;          ///< of decoding, on the host: from before each launch until its stream is idle
+  double prefill_seconds = 0;  ///< likewise, of all prompts
   double load_seconds = 0;
 
+  /// Decoded.
   std::int64_t positions() const {
     std::int64_t sum = 0;
-    for (const Sequence& sequence : sequences) sum += sequence.positions;
+    for (const Sequence& sequence : sequences) sum += sequence.positions - sequence.prefilled;
+    return sum;
+  }
+  std::int64_t prefilled() const {
+    std::int64_t sum = 0;
+    for (const Sequence& sequence : sequences) sum += sequence.prefilled;
     return sum;
   }
 };
 
-/// The rank that decodes.
+/// A rank. The first one prints and keeps what all have decoded.
 class Decoding : harness::RankRun {
  public:
-  /// `text`: where tokens are printed as they come. `logits`: null for none.
+  /// `text`: where the first rank prints tokens as they come. `logits`: where it writes those of all ranks; null for none.
   Decoding(const DecodeRequest& request, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options,
            std::FILE* text, NpyFile* logits)
       : harness::RankRun(std::move(bootstrap), options, harness::Comparison(DType::kBf16, 1, 1)),
@@ -65,9 +75,9 @@ class Decoding : harness::RankRun {
 
   Result<Decoded> run() {
     Status status = open();
-    for (std::size_t i = 0; i < request_.prompts.size() && status.ok(); ++i)
-      status = decoder_->start(static_cast<int>(i), request_.prompts[i], *stream_);
-    while (status.ok() && !finished()) status = decode_chunk(std::min(kChunk, request_.steps() - decoded_.steps));
+    if (status.ok()) status = request_.prefills() ? prefill() : start();
+    while (status.ok() && !finished())
+      status = agree_if_several(decode_chunk(std::min(kChunk, request_.steps() - decoded_.steps)));
     clear_progress();
     status = close_operator(status, [this] { return decoder_->close(); });
     if (!status.ok()) return status;
@@ -81,7 +91,7 @@ class Decoding : harness::RankRun {
     decoded_.device = (*device)->model();
     decoded_.sequences.resize(request_.prompts.size());
     const Qwen3Config& config = request_.model.config;
-    const auto plan = plan_qwen3(config, request_.limits, (*device)->shape());
+    const auto plan = plan_qwen3(config, request_.limits, (*device)->shape(), ranks_);
     if (!plan.ok()) return plan.status();
     if (request_.dispatcher == FleetDispatcher::kGang && !plan->gang)
       return invalid_argument(
@@ -103,6 +113,41 @@ class Decoding : harness::RankRun {
     if (!logits.ok()) return logits.status();
     logits_ = std::move(*logits);
     return {};
+  }
+
+  Qwen3Sampling sampling_of(std::size_t sequence) const {
+    Qwen3Sampling sampling = request_.sampling;
+    sampling.seed += sequence;
+    return sampling;
+  }
+
+  /// Collective: no rank goes on if one has failed.
+  Status agree_if_several(const Status& mine) { return ranks_ > 1 ? agree(mine) : mine; }
+
+  Status start() {
+    Status status;
+    for (std::size_t i = 0; i < request_.prompts.size() && status.ok(); ++i)
+      status = decoder_->start(static_cast<int>(i), request_.prompts[i], *stream_, sampling_of(i));
+    return status;
+  }
+
+  /// Collective.
+  Status prefill() {
+    Status status = wait(patience());
+    for (std::size_t i = 0; i < request_.prompts.size() && status.ok(); ++i) {
+      const std::vector<std::int32_t>& prompt = request_.prompts[i];
+      if (terminal_) print_text(stderr, "\r\x1b[Kprefill of prompt {} of {}", i + 1, request_.prompts.size());
+      const auto start = std::chrono::steady_clock::now();
+      status = decoder_->start(static_cast<int>(i), prompt, *stream_, sampling_of(i));
+      if (status.ok()) status = decoder_->prefill(static_cast<int>(i), *stream_);
+      const int chunks = static_cast<int>(prompt.size()) / request_.limits.prefill_tokens + 1;
+      if (status.ok()) status = wait(patience(chunks));
+      status = agree_if_several(status);
+      decoded_.prefill_seconds += seconds_since(start);
+      decoded_.sequences[i].positions = decoded_.sequences[i].prefilled = static_cast<int>(prompt.size()) - 1;
+    }
+    clear_progress();
+    return status;
   }
 
   /// Whether all sequences have ended or all their tokens.
@@ -128,6 +173,7 @@ class Decoding : harness::RankRun {
     decoded_.seconds += seconds_since(start);
     std::vector<std::int32_t> sampled(sampled_.bytes() / 4);
     if (status.ok()) status = sampled_.download(sampled.data(), sampled_.bytes(), *stream_);
+    status = agree_if_several(status);
     if (!status.ok()) return status;
     ++decoded_.launches;
     clear_progress();
@@ -137,12 +183,12 @@ class Decoding : harness::RankRun {
     const int steps = *std::max_element(counts.begin(), counts.end());
     if (file_ != nullptr) status = write_logits(counts, steps);
     decoded_.steps += steps;
-    if (terminal_) print_text(stderr, "\r\x1b[K{} of {} positions", decoded_.steps, request_.steps());
+    if (terminal_ && rank_ == 0) print_text(stderr, "\r\x1b[K{} of {} positions", decoded_.steps, request_.steps());
     return status;
   }
 
   void clear_progress() const {
-    if (terminal_) print_text(stderr, "\r\x1b[K");
+    if (terminal_ && rank_ == 0) print_text(stderr, "\r\x1b[K");
   }
 
   /// Keeps and prints the tokens of sequence `i`. Returns how many positions of it have been decoded.
@@ -152,7 +198,7 @@ class Decoding : harness::RankRun {
     const std::size_t before = sequence.tokens.size();
     int count = 0;
     for (const std::int32_t choice : choices) {
-      if (sequence.ended || sequence.positions == request_.steps_of(i)) break;
+      if (sequence.ended || sequence.positions == request_.positions_of(i)) break;
       ++sequence.positions;
       ++count;
       if (sequence.positions < prompt) continue;  // the prompt has the next input
@@ -160,6 +206,7 @@ class Decoding : harness::RankRun {
       sequence.ended = choice == request_.end_token;
     }
     const std::span<const std::int32_t> fresh = std::span(sequence.tokens).subspan(before);
+    if (rank_ > 0) return count;
     if (!fresh.empty()) print_text(text_, "{}: {}\n", i, fmt::join(fresh, " "));
     std::fflush(text_);
     return count;
@@ -169,6 +216,11 @@ class Decoding : harness::RankRun {
     const std::size_t vocabulary = size(request_.model.config.vocabulary), columns = size(decoder_->plan().columns);
     std::vector<float> logits(size(steps) * columns * vocabulary);
     Status status = logits_.download(logits.data(), logits.size() * 4, *stream_);
+    if (ranks_ > 1) {
+      status = agree(status);
+      if (status.ok()) status = gather(logits);
+    }
+    if (rank_ > 0) return status;
     for (int step = 0; step < steps && status.ok(); ++step) {
       for (std::size_t i = 0; i < counts.size(); ++i) {
         float* const row = logits.data() + (size(step) * columns + i) * vocabulary;
@@ -177,6 +229,25 @@ class Decoding : harness::RankRun {
       status = file_->append({logits.data() + size(step) * columns * vocabulary, counts.size() * vocabulary});
     }
     return status;
+  }
+
+  /// Collective. Each rank has the logits of its own tokens; the first one gets all.
+  Status gather(std::vector<float>& logits) {
+    const std::size_t vocabulary = size(request_.model.config.vocabulary), share = size(decoder_->plan().head_rows);
+    const auto begin_of = [&](int rank) { return std::min(size(rank) * share, vocabulary); };
+    std::vector<std::byte> mine;
+    for (std::size_t row = 0; row < logits.size(); row += vocabulary) {
+      const auto* const from = reinterpret_cast<const std::byte*>(logits.data() + row);
+      mine.insert(mine.end(), from + begin_of(rank_) * 4, from + begin_of(rank_ + 1) * 4);
+    }
+    const auto all = bootstrap_->allgather(mine, kPatience);
+    if (!all.ok()) return all.status();
+    for (int rank = 0; rank < ranks_; ++rank) {
+      const std::size_t begin = begin_of(rank), bytes = (begin_of(rank + 1) - begin) * 4;
+      for (std::size_t row = 0; row * vocabulary < logits.size(); ++row)
+        std::memcpy(logits.data() + row * vocabulary + begin, (*all)[size(rank)].data() + row * bytes, bytes);
+    }
+    return {};
   }
 
   const DecodeRequest& request_;
@@ -201,8 +272,16 @@ nlohmann::json to_json(const DecodeRequest& request, TargetKind target, const De
           {"target", name_of(target)},
           {"device", decoded.device},
           {"build", build_description()},
+          {"ranks", request.ranks},
+          {"temperature", request.sampling.temperature},
+          {"top_k", request.sampling.top_k},
+          {"top_p", request.sampling.top_p},
+          {"sampling_seed", request.sampling.seed},
           {"dispatcher", name_of(request.dispatcher)},
           {"sequences", sequences},
+          {"prefill_tokens", request.limits.prefill_tokens},
+          {"prefilled", decoded.prefilled()},
+          {"prefill_seconds", decoded.prefill_seconds},
           {"steps", decoded.steps},
           {"launches", decoded.launches},
           {"load_seconds", decoded.load_seconds},
@@ -215,22 +294,31 @@ nlohmann::json to_json(const DecodeRequest& request, TargetKind target, const De
 Result<Decoded> decode(const DecodeRequest& request, const ChosenTarget& target, std::FILE* text, NpyFile* logits) {
   harness::RunOptions options;
   options.target = target.target;
-  options.ranks = 1;
+  options.ranks = request.ranks;
   if (is_emulated(target.target)) harness::use_fast_schedule();
   Decoded decoded;
-  const Status status = run_ranks(1, [&](std::shared_ptr<Bootstrap> bootstrap) -> Status {
+  const Status status = run_ranks(request.ranks, [&](std::shared_ptr<Bootstrap> bootstrap) -> Status {
+    const bool first = bootstrap->rank() == 0;
     const auto result = Decoding(request, std::move(bootstrap), options, text, logits).run();
-    if (result.ok()) decoded = *result;
+    if (result.ok() && first) decoded = *result;
     return result.status();
   });
   if (!status.ok()) return status;
-  print_text(
-      text,
-      "{} on {}: sequences {}, positions {} (prompts included), launches {}: {:.3f} s, {:.3f} ms a position, {:.1f} "
-      "tokens/s; loaded in {:.1f} s\n(time of the host, from before each launch until the device was idle)\n",
-      request.model.name, decoded.device, decoded.sequences.size(), decoded.steps, decoded.launches, decoded.seconds,
-      1e3 * decoded.seconds / decoded.steps, static_cast<double>(decoded.positions()) / decoded.seconds,
-      decoded.load_seconds);
+  if (const std::int64_t tokens = decoded.prefilled(); tokens > 0)
+    print_text(text,
+               "prefill of {} tokens of prompts, {} at a time: {:.3f} s, {:.3f} ms a token, {:.1f} tokens/s; the "
+               "positions below are those after it\n",
+               tokens, request.limits.prefill_tokens, decoded.prefill_seconds,
+               1e3 * decoded.prefill_seconds / static_cast<double>(tokens),
+               static_cast<double>(tokens) / decoded.prefill_seconds);
+  print_text(text,
+             "{} on {}{}: sequences {}, positions {} ({}), launches {}: {:.3f} s, {:.3f} ms a position, {:.1f} "
+             "tokens/s; loaded in {:.1f} s\n(time of the host, from before each launch until the device was idle)\n",
+             request.model.name, request.ranks > 1 ? fmt::format("{} x ", request.ranks) : "", decoded.device,
+             decoded.sequences.size(), decoded.steps,
+             request.prefills() ? "without those prefilled" : "prompts included", decoded.launches, decoded.seconds,
+             1e3 * decoded.seconds / decoded.steps, static_cast<double>(decoded.positions()) / decoded.seconds,
+             decoded.load_seconds);
   if (is_emulated(target.target)) print_text(text, "on the emulator: this time says nothing of any GPU\n");
   return decoded;
 }
@@ -245,7 +333,7 @@ int fail(const Status& status) {
 int decode_command(const DecodeCommandOptions& given) {
   const auto request = read_decode_request(given);
   if (!request.ok()) return fail(request.status());
-  const auto target = choose_target(given.target, 1);
+  const auto target = choose_target(given.target, request->ranks);
   if (!target.ok()) return fail(target.status());
   JsonSink json;
   if (Status status = json.open(given.json); !status.ok()) return fail(status);

@@ -92,6 +92,39 @@ TEST_F(DecodeCommand, PromptsOfDifferentLengthsGiveWhatEachGivesAlone) {
   EXPECT_EQ(tokens(decode("--tokens 2 --prompt " + longer)), Tokens(first.begin() + 2, first.end()));
 }
 
+TEST_F(DecodeCommand, PrefilledPromptsGiveTheSameTokens) {
+  std::string longest = "3";
+  for (int i = 0; i < 17; ++i) longest += " " + std::to_string((7 * i + 5) % 40);
+  const std::string arguments = "--tokens 3 --prompt " + file(longest + "\n7 8 9\n5\n");
+  const json decoded = decode(arguments);
+  const Output output = run("decode --model random:nano --target emu_sm90 --json - --prefill 16 " + arguments);
+  ASSERT_EQ(output.code, 0) << output.err;
+  const json prefilled = json::parse(output.out, nullptr, false);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(tokens(prefilled, i), tokens(decoded, i)) << i;
+  EXPECT_EQ(decoded.at("steps"), 20);
+  EXPECT_EQ(decoded.at("prefilled"), 0);
+  EXPECT_EQ(decoded.at("prefill_tokens"), 0);
+  EXPECT_EQ(prefilled.at("steps"), 3);
+  EXPECT_EQ(prefilled.at("launches"), 1);
+  EXPECT_EQ(prefilled.at("prefilled"), 17 + 2);
+  EXPECT_EQ(prefilled.at("prefill_tokens"), 16);
+  EXPECT_GT(prefilled.at("prefill_seconds").get<double>(), 0);
+  EXPECT_EQ(prefilled.at("sequences").at(1).at("positions"), 3 + 2);
+  EXPECT_NEAR(prefilled.at("tokens_per_second").get<double>() * prefilled.at("seconds").get<double>(), 9, 1e-6);
+  EXPECT_NE(output.err.find("\nprefill of 19 tokens of prompts, 16 at a time: "), std::string::npos) << output.err;
+  EXPECT_NE(output.err.find("sequences 3, positions 3 (without those prefilled), launches 1: "), std::string::npos)
+      << output.err;
+}
+
+TEST_F(DecodeCommand, ALongPromptIsPrefilledAtOnce) {
+  std::string prompt = "3";
+  for (int i = 0; i < 64; ++i) prompt += "," + std::to_string(i % 40);
+  const json result = decode("--tokens 1 --prompt " + prompt);
+  EXPECT_EQ(result.at("prefill_tokens"), 64);
+  EXPECT_EQ(result.at("prefilled"), 64);
+  EXPECT_EQ(result.at("steps"), 1);
+}
+
 TEST_F(DecodeCommand, AnEndTokenEndsItsSequenceAlone) {
   const std::string prompts = file("3 1 4\n7\n");
   const json whole = decode("--tokens 6 --prompt " + prompts);
@@ -149,6 +182,40 @@ TEST_F(DecodeCommand, LogitsOfEveryPositionAreWritten) {
     EXPECT_EQ(of_prompt[i], logits[i / kVocabulary * kSequences * kVocabulary + i % kVocabulary]) << i;
 }
 
+TEST_F(DecodeCommand, TokensAreDrawnFromASeed) {
+  const std::string sampling = "--prompt 3,1 --tokens 4 --temperature 1.5 --top-k 20 --top-p 0.95 ";
+  const json drawn = decode(sampling + "--batch 2");
+  EXPECT_EQ(drawn.at("temperature"), 1.5);
+  EXPECT_EQ(drawn.at("top_k"), 20);
+  EXPECT_NE(tokens(drawn, 0), tokens(drawn, 1));  // each sequence has a seed of its own
+  EXPECT_EQ(tokens(decode(sampling + "--sampling-seed 1")), tokens(drawn, 1));
+  EXPECT_EQ(tokens(decode("--prompt 3,1 --tokens 2 --temperature 1 --top-k 1")),
+            tokens(decode("--prompt 3,1 --tokens 2 --temperature 0")));
+}
+
+TEST_F(DecodeCommand, RanksDecodeTogether) {
+  const std::string path = (folder_ / "logits.npy").string(), prompts = file("3 1\n7\n");
+  const auto of_ranks = [&](const std::string& arguments) {
+    const Output output = run("decode --model random:nano4 --target emu_sm90 --tokens 1 --json - --prompt " + prompts +
+                              " --logits " + path + " " + arguments);
+    EXPECT_EQ(output.code, 0) << output.err;
+    EXPECT_EQ(std::count(output.err.begin(), output.err.end(), '\n'), 5) << output.err;  // one rank prints
+    return std::pair(json::parse(output.out, nullptr, false), numbers(path, "(2, 2, 100)"));
+  };
+  const auto [one, logits] = of_ranks("");
+  const auto [two, of_both] = of_ranks("--ranks 2");
+  EXPECT_EQ(two.at("ranks"), 2);
+  ASSERT_EQ(of_both.size(), logits.size());
+  for (std::size_t sequence = 0; sequence < 2; ++sequence) EXPECT_EQ(tokens(two, sequence), tokens(one, sequence));
+  for (std::size_t i = 0; i < logits.size(); ++i) {  // ranks add their sums in another order
+    if (std::isnan(logits[i])) {
+      EXPECT_TRUE(std::isnan(of_both[i])) << i;
+    } else {
+      EXPECT_NEAR(of_both[i], logits[i], 0.05) << i;
+    }
+  }
+}
+
 TEST_F(DecodeCommand, BadInputIsOneLineAndExitCodeTwo) {
   const std::string model = "decode --model random:nano --target emu_sm90 ";
   const std::string prompts = file("1 2\n3\n"), folder = folder_.string();
@@ -176,7 +243,21 @@ TEST_F(DecodeCommand, BadInputIsOneLineAndExitCodeTwo) {
       {model + "--end-token 40", "--end-token is '40': allowed is an integer in 0..39"},
       {model + "--dispatcher both", "--dispatcher is 'both': allowed is static|graph|gang"},
       {model + "--dispatcher gang", "--dispatcher is 'gang': allowed on emu_sm90 is static|graph"},
-      {model + "--ranks 2", "--ranks is '2': allowed is 1, decode has one rank"},
+      {model + "--prefill 8193", "--prefill is '8193': allowed is an integer in 0..8192"},
+      {model + "--prefill 15", "--prefill is '15': allowed is 0, or an integer in 16..8192"},
+      {model + "--prefill 16 --logits " + folder + "/x.npy",
+       "--prefill is '16': allowed with --logits is 0, because a prefill has no logits"},
+      {model + "--ranks 3", "--ranks is '3': allowed is 1|2|4|8"},
+      {model + "--ranks 2", "Qwen3Config.kv_heads is 1 for 2 ranks; allowed: a multiple of the ranks"},
+      {model + "--temperature -1", "--temperature is '-1': allowed is a number in 0..1000"},
+      {model + "--temperature 0.0001 --top-k 2", "--temperature is '0.0001': allowed is 0 (greedy), or 0.001..1000"},
+      {model + "--temperature 1", "--temperature is '1': allowed with --top-k 1..64, or 0"},
+      {model + "--temperature 1 --top-p 0.9", "--temperature is '1': allowed with --top-k 1..64, or 0"},
+      {model + "--temperature 1 --top-k 65", "--top-k is '65': allowed is an integer in 1..64"},
+      {model + "--temperature 1 --top-k 5 --top-p 0", "--top-p is '0': allowed is a number that is more than 0"},
+      {model + "--temperature 1 --top-k 5 --top-p nan", "--top-p is 'nan': allowed is a number in 0..1"},
+      {model + "--top-k 5", "--top-k is '5': allowed with --temperature 0.001..1000"},
+      {model + "--sampling-seed 5", "--sampling-seed is '5': allowed with --temperature 0.001..1000"},
       {model + "--ranks 9", "--ranks is '9'"},
       {model + "--seed x", "--seed is 'x'"},
       {model + "--logits /no/such/folder/x.npy", "--logits: cannot write /no/such/folder/x.npy"},
@@ -209,7 +290,9 @@ TEST_F(DecodeCommand, BadInputIsOneLineAndExitCodeTwo) {
 TEST_F(DecodeCommand, ALaunchedGroupIsRefused) {
   const Output output = run("launch -n 2 -- " FARWARP_PROGRAM " decode --model random:nano --target emu_sm90");
   EXPECT_EQ(output.code, 2) << output.out;
-  EXPECT_NE(output.err.find("one of several ranks: decode has one rank"), std::string::npos) << output.err;
+  EXPECT_NE(output.err.find("one of several ranks: decode has all its ranks in one process (--ranks)"),
+            std::string::npos)
+      << output.err;
 }
 
 TEST_F(DecodeCommand, WhatCannotBeWrittenIsExitCodeThree) {

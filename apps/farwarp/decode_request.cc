@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <string_view>
 
 #include "farwarp/harness/params.h"
 #include "farwarp/machine/kept_file.h"
+#include "farwarp/models/qwen3/args.h"
 #include "farwarp/models/qwen3/files.h"
 #include "farwarp/world/host/bootstrap.h"
 #include "farwarp/world/view.h"
@@ -20,6 +22,9 @@ using Prompt = std::vector<std::int32_t>;
 constexpr std::string_view kRandom = "random:";
 constexpr int kMostPositions = 1 << 20;
 constexpr FleetDispatcher kDispatchers[] = {FleetDispatcher::kStatic, FleetDispatcher::kGraph, FleetDispatcher::kGang};
+constexpr int kLeastPrefill = 16, kMostPrefill = 8192;
+constexpr int kMostChunk = 2048;                // that a prefill is given by default
+constexpr std::size_t kMostDecodedPrompt = 64;  // longer ones are prefilled by default
 
 /// For messages, which are cut off when they are long.
 std::string shown(const std::string& text) {
@@ -92,34 +97,109 @@ Status apply_batch(const std::string& text, std::vector<Prompt>& prompts) {
   return {};
 }
 
-Status check_ranks(const std::string& text) {
-  int ranks = 1;
+Status read_ranks(const std::string& text, int& ranks) {
   if (Status status = read_integer("--ranks", text, 1, kMaxRanks, ranks); !status.ok()) return status;
-  if (ranks != 1) return invalid_argument(fmt::format("--ranks is '{}': allowed is 1, decode has one rank", ranks));
+  if (!std::has_single_bit(static_cast<unsigned>(ranks)))
+    return invalid_argument(fmt::format("--ranks is '{}': allowed is 1|2|4|8", ranks));
   if (environment_has_ranks())
-    return invalid_argument("the environment makes this process one of several ranks: decode has one rank");
+    return invalid_argument(
+        "the environment makes this process one of several ranks: decode has all its ranks in one process (--ranks)");
   return {};
+}
+
+Status read_sampling(const DecodeCommandOptions& options, DecodeRequest& request) {
+  constexpr double kLeast = 0.001, kMost = 1000;
+  Qwen3Sampling& sampling = request.sampling;
+  double temperature = 0, top_p = 1;
+  const auto read = [](const char* option, const std::string& text, double low, double high, double& value) -> Status {
+    if (text.empty()) return {};
+    const auto parsed = harness::parse_number(option, text, low, high);
+    if (parsed.ok()) value = *parsed;
+    return parsed.status();
+  };
+  if (Status status = read("--temperature", options.temperature, 0, kMost, temperature); !status.ok()) return status;
+  if (temperature != 0 && temperature < kLeast)
+    return invalid_argument(
+        fmt::format("--temperature is '{}': allowed is 0 (greedy), or {}..{}", temperature, kLeast, kMost));
+  const std::pair<const char*, const std::string*> others[] = {
+      {"--top-k", &options.top_k}, {"--top-p", &options.top_p}, {"--sampling-seed", &options.sampling_seed}};
+  for (const auto& [option, text] : others) {
+    if (temperature == 0 && !text->empty())
+      return invalid_argument(
+          fmt::format("{} is '{}': allowed with --temperature {}..{}", option, shown(*text), kLeast, kMost));
+  }
+  if (temperature == 0) return {};
+  if (options.top_k.empty())
+    return invalid_argument(
+        fmt::format("--temperature is '{}': allowed with --top-k 1..{}, or 0", temperature, qwen3::kMostTopK));
+  Status status = read_integer("--top-k", options.top_k, 1, qwen3::kMostTopK, sampling.top_k);
+  if (status.ok()) status = read("--top-p", options.top_p, 0, 1, top_p);
+  if (status.ok() && top_p == 0)
+    status = invalid_argument("--top-p is '0': allowed is a number that is more than 0, up to 1");
+  if (status.ok() && !options.sampling_seed.empty()) {
+    const auto seed =
+        harness::parse_integer("--sampling-seed", options.sampling_seed, 0, std::numeric_limits<std::int64_t>::max());
+    status = seed.status();
+    if (seed.ok()) sampling.seed = static_cast<std::uint64_t>(*seed);
+  }
+  sampling.temperature = static_cast<float>(temperature);
+  sampling.top_p = static_cast<float>(top_p);
+  request.limits.most_top_k = sampling.top_k;
+  return status;
 }
 
 /// Room for all positions that are decoded.
 Status read_positions(const std::string& text, DecodeRequest& request) {
-  request.limits.positions = request.steps();
+  request.limits.positions = 0;
+  for (std::size_t i = 0; i < request.prompts.size(); ++i)
+    request.limits.positions = std::max(request.limits.positions, request.positions_of(i));
   if (Status status = read_integer("--positions", text, 1, kMostPositions, request.limits.positions); !status.ok())
     return status;
   for (std::size_t i = 0; i < request.prompts.size(); ++i) {
-    const int steps = request.steps_of(i);
-    if (steps > request.limits.positions || steps > kMostPositions)
+    const int positions = request.positions_of(i);
+    if (positions > request.limits.positions || positions > kMostPositions)
       return invalid_argument(fmt::format(
           "--positions is '{}': prompt {} of {} tokens and --tokens {} need more: allowed is an integer in {}..{}",
-          request.limits.positions, i, request.prompts[i].size(), request.tokens, steps, kMostPositions));
+          request.limits.positions, i, request.prompts[i].size(), request.tokens, positions, kMostPositions));
   }
+  return {};
+}
+
+/// Chunks of about the same size, so that the last one has few rows without a token.
+int prefill_tokens(std::size_t longest_prompt) {
+  if (longest_prompt <= kMostDecodedPrompt) return 0;
+  const int tokens = static_cast<int>(longest_prompt) - 1;
+  const int chunks = (tokens + kMostChunk - 1) / kMostChunk;
+  return (tokens + chunks - 1) / chunks;
+}
+
+Status read_prefill(const DecodeCommandOptions& options, DecodeRequest& request) {
+  std::size_t longest = 0;
+  for (const Prompt& prompt : request.prompts) longest = std::max(longest, prompt.size());
+  int& tokens = request.limits.prefill_tokens;
+  if (options.prefill.empty()) {
+    if (options.logits.empty()) tokens = prefill_tokens(longest);
+    return {};
+  }
+  Status status = read_integer("--prefill", options.prefill, 0, kMostPrefill, tokens);
+  if (!status.ok()) return status;
+  if (tokens != 0 && tokens < kLeastPrefill)
+    return invalid_argument(
+        fmt::format("--prefill is '{}': allowed is 0, or an integer in {}..{}", tokens, kLeastPrefill, kMostPrefill));
+  if (tokens != 0 && !options.logits.empty())
+    return invalid_argument(
+        fmt::format("--prefill is '{}': allowed with --logits is 0, because a prefill has no logits", tokens));
   return {};
 }
 
 }  // namespace
 
-int DecodeRequest::steps_of(std::size_t sequence) const {
+int DecodeRequest::positions_of(std::size_t sequence) const {
   return static_cast<int>(prompts[sequence].size()) + std::max(tokens, 1) - 1;
+}
+
+int DecodeRequest::steps_of(std::size_t sequence) const {
+  return prefills() ? std::max(tokens, 1) : positions_of(sequence);
 }
 
 int DecodeRequest::steps() const {
@@ -140,8 +220,9 @@ Result<NamedModel> find_model(const std::string& text) {
 }
 
 Result<DecodeRequest> read_decode_request(const DecodeCommandOptions& options) {
-  if (Status status = check_ranks(options.ranks); !status.ok()) return status;
   DecodeRequest request;
+  if (Status status = read_ranks(options.ranks, request.ranks); !status.ok()) return status;
+  if (Status status = read_sampling(options, request); !status.ok()) return status;
   const auto dispatcher = std::find_if(std::begin(kDispatchers), std::end(kDispatchers),
                                        [&](FleetDispatcher one) { return name_of(one) == options.dispatcher; });
   if (dispatcher == std::end(kDispatchers))
@@ -171,6 +252,7 @@ Result<DecodeRequest> read_decode_request(const DecodeCommandOptions& options) {
   status = apply_batch(options.batch, request.prompts);
   request.limits.sequences = static_cast<int>(request.prompts.size());
   if (status.ok()) status = read_positions(options.positions, request);
+  if (status.ok()) status = read_prefill(options, request);
   if (!status.ok()) return status;
   return request;
 }

@@ -27,8 +27,13 @@ struct DecodeRequest {
   Qwen3Limits limits;
   FleetDispatcher dispatcher = FleetDispatcher::kStatic;
   std::uint64_t seed = 1;
+  int ranks = 1;
+  Qwen3Sampling sampling;  ///< of the first sequence; each further one has the next seed
 
-  /// Positions that are decoded for a sequence: its last token is a choice, and no input any more.
+  bool prefills() const { return limits.prefill_tokens > 0; }
+  /// Positions of a sequence: its last token is a choice, and no input any more.
+  int positions_of(std::size_t sequence) const;
+  /// Those that are decoded: all, or with prefill from the prompt's last token on.
   int steps_of(std::size_t sequence) const;
   int steps() const;  ///< of the longest sequence
 };

@@ -87,7 +87,7 @@ CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
 CLI::App* add_cache(CLI::App& app, CacheCommandOptions& options) {
   CLI::App* cache = app.add_subcommand(
       "cache", "simulate a device's caches, for each mapping of an operator's works to its blocks; needs no device");
-  add_option(cache, "what", options.what, "attention (prefill)")->required();
+  add_option(cache, "what", options.what, "attention (prefill), or qwen3 (the products of a token)")->required();
   add_option(cache, "--machine", options.machine, "mi300x|mi350x|h200, or a JSON file (mi300x)");
   add_option(cache, "--set", options.settings,
              "key=value[,key=value...], repeatable: heads, kv_heads, seq, causal, ...")
@@ -102,7 +102,7 @@ CLI::App* add_cache(CLI::App& app, CacheCommandOptions& options) {
 }
 
 CLI::App* add_decode(CLI::App& app, DecodeCommandOptions& options) {
-  CLI::App* decode = app.add_subcommand("decode", "decode tokens of a Qwen3, by one kernel on one device, greedily");
+  CLI::App* decode = app.add_subcommand("decode", "decode tokens of a Qwen3, by one kernel on each device");
   add_option(decode, "--model", options.model,
              "a folder as Hugging Face saves it (config.json, safetensors), or random:NAME, as random:qwen3-8b")
       ->required();
@@ -112,11 +112,20 @@ CLI::App* add_decode(CLI::App& app, DecodeCommandOptions& options) {
   add_option(decode, "--batch", options.batch, "1..8 sequences of the same prompt (as many as there are prompts)");
   add_option(decode, "--positions", options.positions, "of a sequence, that there is room for (as many as are needed)");
   add_option(decode, "--end-token", options.end_token, "ends a sequence (none)");
+  add_option(
+      decode, "--prefill", options.prefill,
+      "tokens of a prompt that are prefilled at a time, 16..8192; 0: prompts are decoded (2048 or fewer if a prompt "
+      "has more than 64 tokens and there is no --logits, else 0)");
   add_option(decode, "--dispatcher", options.dispatcher,
              "static|graph|gang: one kernel, one for each step, or one in which each XCD has a scheduler (static)");
   add_option(decode, "--target", options.target,
              "auto|cuda|hip|emu_sm90|emu_gfx942 (auto: an idle GPU, else emu_sm90)");
-  add_option(decode, "--ranks", options.ranks, "1");
+  add_option(decode, "--ranks", options.ranks, "1|2|4|8 devices that decode together (1)");
+  add_option(decode, "--temperature", options.temperature,
+             "0 takes the best token; else 0.001..1000, and a token of the top-k is drawn (0)");
+  add_option(decode, "--top-k", options.top_k, "1..64 best tokens that are drawn from; needed with a temperature");
+  add_option(decode, "--top-p", options.top_p, "of these, the best ones that have this probability together (1)");
+  add_option(decode, "--sampling-seed", options.sampling_seed, "of draws; each sequence has the next one (0)");
   add_option(decode, "--seed", options.seed, "of random weights (1)");
   add_option(
       decode, "--logits", options.logits,

@@ -47,6 +47,15 @@ Result<std::int64_t> parse_integer(std::string_view what, std::string_view text,
   return value;
 }
 
+Result<double> parse_number(std::string_view what, std::string_view text, double low, double high) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || !(value >= low && value <= high)) {
+    return invalid_argument(fmt::format("{} is {}: allowed is a number in {}..{}", what, in_quotes(text), low, high));
+  }
+  return value;
+}
+
 Status add_settings(std::string_view text, Params& params) {
   for (const std::string_view setting : split(text, ',')) {
     const std::size_t equals = setting.find('=');
@@ -154,6 +163,13 @@ std::string ParamReader::text(std::string_view name) {
 
 std::int64_t ParamReader::integer(std::string_view name, std::int64_t low, std::int64_t high) {
   const auto value = parse_integer(fmt::format("parameter {}", name), text(name), low, high);
+  if (value.ok()) return *value;
+  if (status_.ok()) status_ = value.status();
+  return low;
+}
+
+double ParamReader::number(std::string_view name, double low, double high) {
+  const auto value = parse_number(fmt::format("parameter {}", name), text(name), low, high);
   if (value.ok()) return *value;
   if (status_.ok()) status_ = value.status();
   return low;

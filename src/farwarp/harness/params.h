@@ -15,6 +15,9 @@ namespace farwarp::harness {
 /// A decimal integer in [low, high]; nothing may follow it. The error message begins with `what`: "parameter hidden_dim".
 Result<std::int64_t> parse_integer(std::string_view what, std::string_view text, std::int64_t low, std::int64_t high);
 
+/// The same for a decimal number.
+Result<double> parse_number(std::string_view what, std::string_view text, double low, double high);
+
 /// Splits "key=value,key=value" and adds the pairs to `params`; later values replace earlier ones.
 Status add_settings(std::string_view text, Params& params);
 
@@ -50,6 +53,7 @@ class ParamReader {
 
   std::int64_t integer(std::string_view name, std::int64_t low, std::int64_t high);
   int small_integer(std::string_view name, int low, int high) { return static_cast<int>(integer(name, low, high)); }
+  double number(std::string_view name, double low, double high);
   /// 0 or 1, false or true.
   bool flag(std::string_view name);
   std::string text(std::string_view name);

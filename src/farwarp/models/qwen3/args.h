@@ -8,7 +8,19 @@
 
 namespace farwarp::qwen3 {
 
-enum class Kind : std::int32_t { kEmbed, kQkv, kAttend, kMerge, kOut, kGateUp, kDown, kHead, kSample };
+enum class Kind : std::int32_t {
+  kEmbed,
+  kQkv,
+  kAttend,
+  kMerge,
+  kOut,
+  kGateUp,
+  kDown,
+  kHead,
+  kSample,
+  kSelect,
+  kChoose
+};
 
 /// Wait sites of the ledger.
 enum Site : std::uint32_t {
@@ -27,6 +39,8 @@ enum Site : std::uint32_t {
   kSiteWorkers,
   kSiteStepEnd,
   kSiteStepStart,
+  kSiteOwnLogits,
+  kSiteChosen,
   kSites
 };
 inline constexpr const char* kSiteNames[kSites] = {"the input of q, k, v",
@@ -43,7 +57,9 @@ inline constexpr const char* kSiteNames[kSites] = {"the input of q, k, v",
                                                    "the partial sums of a rank",
                                                    "the workers of all XCDs",
                                                    "the end of a step on all XCDs",
-                                                   "the start of a step on the XCD"};
+                                                   "the start of a step on the XCD",
+                                                   "the logits of a worker",
+                                                   "a drawn token"};
 
 inline constexpr int kPageKeys = 16;
 inline constexpr int kTileKeys = 128;  ///< keys that a worker attends to at once
@@ -51,11 +67,23 @@ inline constexpr int kMostSplits = 16;
 inline constexpr int kMostWorkers = 256;  ///< a thread waits for at most 8 of their candidates
 inline constexpr int kMostGroup = 8;      ///< query heads of a KV head
 inline constexpr int kMostHeadDim = 128;
+inline constexpr int kMostTopK = 64;  ///< candidates of a draw
 static_assert(kTileKeys == fleet::kWarps * kPageKeys);
 
 /// Of one KV head, keys and values.
 constexpr int page_bytes(int head_dim) { return 2 * kPageKeys * head_dim * 2; }
 constexpr int tiles_of(int keys) { return (keys + kTileKeys - 1) / kTileKeys; }
+
+// What a decoder that samples sends beside a greedy one.
+/// Row `row` of a tile of the head, which is even, and the next one: in packets from the logits' begin.
+constexpr std::int64_t logits_at(int columns, int tile, int column, int row) {
+  return fleet::rank_sums_at(columns, 0, 0, tile, column, row);
+}
+/// A worker's `number`-th best candidate of a column, in packets from the candidates' begin. One number's candidates of all workers lie together.
+constexpr std::int64_t candidate_at(int columns, int workers, int most_top_k, int rank, int column, int number,
+                                    int worker) {
+  return ((std::int64_t{rank} * columns + column) * most_top_k + number) * workers + worker;
+}
 
 /// A sequence between launches; a launch continues where the one before has ended.
 struct SequenceState {
@@ -64,10 +92,19 @@ struct SequenceState {
   std::int32_t alive;     ///< 0: no sequence, or it has ended
   std::int32_t prompt;    ///< tokens of its prompt: inputs are the prompt's, not the samples
 };
+/// How a sequence's tokens are drawn; all launches read it.
+struct DrawState {
+  std::uint64_t seed;
+  float scale_log2;  ///< of logits: log2(e) / temperature; 0: the best token is chosen
+  float top_p;
+};
 struct DecodeState {
   std::uint32_t tag;  ///< the tag of the next token's first layer
   std::uint32_t unused[3];
   SequenceState sequences[fleet::kMostColumns];
+  // Of a decoder that samples.
+  std::int32_t top_k[fleet::kMostColumns];
+  DrawState draws[fleet::kMostColumns];
 };
 
 struct Args {
@@ -104,6 +141,7 @@ struct Args {
   std::int64_t
       partials;  ///< packets [columns][query_heads][splits][head_dim / 2 + 1]: pairs of fp32, then maximum and sum
   std::int64_t candidates;  ///< packets [ranks][workers][columns]: logit, token
+  std::int32_t most_top_k;  ///< candidates of a worker and column, for a decoder that samples: candidate_at()
 };
 
 }  // namespace farwarp::qwen3

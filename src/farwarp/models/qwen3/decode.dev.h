@@ -58,12 +58,12 @@ struct StaticDispatcher {
 };
 
 /// [the warps that compute] The number of tokens that have been decoded.
-template <int columns, class Dispatcher>
+template <int columns, bool samples, class Dispatcher>
 FARWARP_DEVICE int decode_tokens(const Context<columns>& context, WeightReader<columns>& weights, const TaskList& tasks,
                                  Dispatcher& dispatcher) {
   const Args& args = context.args;
   Call& call = context.call;
-  Steps<columns> steps(context, weights);
+  Steps<columns, samples> steps(context, weights);
   const std::uint64_t budget = call.deadline_ns - call.started_ns;
   const std::uint32_t first_tag = call.epoch;
   NextTasks<columns> next(context, tasks);
@@ -103,11 +103,11 @@ FARWARP_DEVICE bool goes_on(const Context<columns>& context, BlockWaits& waits, 
 }
 
 /// [the warps that finish] Finishes the tiles of all tasks.
-template <int columns>
+template <int columns, bool samples>
 FARWARP_DEVICE void finish_tiles(const Context<columns>& context, const TaskList& tasks, BlockWaits& waits) {
   const Args& args = context.args;
   Call& call = context.call;
-  Finisher<columns> finisher(context, thread_index() - kWorkerThreads);
+  Finisher<columns, samples> finisher(context, thread_index() - kWorkerThreads);
   const std::uint64_t budget = call.deadline_ns - call.started_ns;
   const std::uint32_t first_tag = call.epoch;
   NextTasks<columns> next(context, tasks);
@@ -158,7 +158,7 @@ FARWARP_DEVICE void load_weights(const Context<columns>& context, const TaskList
 }
 
 /// `dispatcher`: how the workers' steps follow each other.
-template <int columns, class Dispatcher>
+template <int columns, bool samples, class Dispatcher>
 FARWARP_DEVICE void decode(const Args& args, Dispatcher dispatcher) {
   const Shared<std::byte> memory = block_shared();
   if constexpr (Target::kHasBulkCopy) {
@@ -196,7 +196,7 @@ FARWARP_DEVICE void decode(const Args& args, Dispatcher dispatcher) {
   BlockWaits waits;
   if (thread_index() < kWorkerThreads) {
     WeightReader<columns> weights(args.view, memory, Global<const std::byte>(args.weights), context.worker);
-    const int decoded = decode_tokens(context, weights, tasks, dispatcher);
+    const int decoded = decode_tokens<columns, samples>(context, weights, tasks, dispatcher);
     waits = weights.waits();
     const bool whole = static_cast<Kind>(std::bit_cast<Task>(tasks.load_at(tasks.end - 1)).kind) == Kind::kSample;
     if (context.worker.number() == 0 && whole) {
@@ -213,7 +213,7 @@ FARWARP_DEVICE void decode(const Args& args, Dispatcher dispatcher) {
   } else if constexpr (Target::kHasBulkCopy) {
     constexpr int kLoader = kWorkerThreads + TileFinisher<columns>::kThreads;
     if (thread_index() < kLoader) {
-      finish_tiles(context, tasks, waits);
+      finish_tiles<columns, samples>(context, tasks, waits);
     } else if (thread_index() == kLoader) {
       load_weights(context, tasks, waits);
     }

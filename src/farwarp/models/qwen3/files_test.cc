@@ -226,6 +226,37 @@ TEST_P(Qwen3Files, WeightsThatAreNoNumbersEndTheCall) {
   });
 }
 
+/// The embedding of one token is no number; two ranks sample. A sequence that has it ends the call; then the same decoder is right again.
+TEST_P(Qwen3Files, AfterANumberThatIsNoneTheSameDecoderGoesOn) {
+  for (const int ranks : {1, 2}) {
+    const Qwen3Config config = *qwen3_config(ranks == 1 ? "nano" : "nano4");
+    Tensors tensors = tensors_of(config);
+    constexpr std::size_t kToken = 9;
+    tensors["model.embed_tokens.weight"].bytes.replace(kToken * static_cast<std::size_t>(config.hidden) * 2, 2,
+                                                       "\xff\x7f");
+    const std::string folder = folder_with(tensors, config_json(config));
+    on_streams(ranks, options(), [&](World& world, Stream stream) {
+      const Qwen3Limits limits{.positions = 16, .max_sms = 2, .most_top_k = ranks == 1 ? 0 : 4};
+      auto decoder = Qwen3Decoder::create(world, folder, limits);
+      ASSERT_TRUE(decoder.ok()) << decoder.status().to_string();
+      const harness::DeviceBuffer sampled = harness::buffer_of(world.device(), 16);
+      const Qwen3Call call{.tokens = 3, .sampled = sampled.as<std::int32_t>()};
+      const std::int32_t prompt[] = {5, kToken, 7};
+      const Qwen3Sampling sampling{.temperature = ranks == 1 ? 0.0f : 1.0f, .top_k = 4};
+      ASSERT_TRUE(decoder->start(0, prompt, stream, sampling).ok());
+      ASSERT_TRUE(decoder->decode(call, stream).ok());
+      EXPECT_TRUE(world.device().synchronize(stream, 60'000'000'000).ok());
+      const StatusCode code = world.status().code();
+      EXPECT_TRUE(code == StatusCode::kBadInput || (ranks > 1 && code == StatusCode::kAborted));
+      EXPECT_EQ(decoder->decode(call, stream).code(), code);
+      ASSERT_TRUE(world.recover({stream}).ok());
+      EXPECT_EQ(decoder->decode(call, stream).code(), StatusCode::kMisuse);  // no sequence is left
+      const auto again = logits_of(std::move(*decoder), world, stream);
+      EXPECT_EQ(again, logits_of(Qwen3Decoder::create_random(world, config, limits, kSeed), world, stream));
+    });
+  }
+}
+
 TEST(Safetensors, DamageIsNamed) {
   const Tensors tensors = {{"a", {{2, 3}, std::string(12, 'x')}}};
   const std::string bytes = file_of(tensors), folder = folder_with(tensors, json::object());

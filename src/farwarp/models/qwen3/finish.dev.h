@@ -64,7 +64,8 @@ FARWARP_DEVICE void store_squares(const Context<columns>& context, const Call& c
       pack_two(first, second));
 }
 
-template <int columns>
+/// `samples`: all logits go to the worker itself, which selects candidates (sampling.dev.h).
+template <int columns, bool samples>
 class Finisher {
  public:
   /// `thread`: 0 to TileFinisher::kThreads - 1.
@@ -97,7 +98,9 @@ class Finisher {
   }
   /// [warp]
   FARWARP_DEVICE void end_task() {
-    if (kind() == Kind::kHead) send_candidates();
+    if constexpr (!samples) {
+      if (kind() == Kind::kHead) send_candidates();
+    }
     if (task_.rank_sums != 0) add_ranks();
   }
 
@@ -236,10 +239,18 @@ class Finisher {
     for (int i = 0; i < 4; ++i) {
       const int token = args.first_token + four.tile * kTileRows + four.row + i;
       if (token >= args.vocabulary) continue;
-      best_.take(Candidate::of(four.sums[i], token));
+      if constexpr (!samples) best_.take(Candidate::of(four.sums[i], token));
       if (args.logits != nullptr)
         store(Global<float>(args.logits) + ((std::int64_t{number_} * columns + four.column) * args.vocabulary + token),
               four.sums[i]);
+    }
+    if constexpr (samples) {
+      const int column = recomputed(four.column), row = recomputed(four.row);
+#pragma unroll
+      for (int i = 0; i < 4; i += 2)
+        store_packet(
+            peer_address<Packet>(args.view, args.view.rank, task_.out) + logits_at(columns, four.tile, column, row + i),
+            pack_two(four.sums[i], four.sums[i + 1]), context_.call.epoch);
     }
   }
 

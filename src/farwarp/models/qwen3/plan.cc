@@ -31,6 +31,8 @@ Status check(const Qwen3Limits& limits) {
   if (limits.splits < 1 || limits.splits > qwen3::kMostSplits)
     return wrong("splits", limits.splits, fmt::format("1 to {}", qwen3::kMostSplits));
   if (limits.max_sms < 0) return wrong("max_sms", limits.max_sms, "0 (all) or more");
+  if (limits.most_top_k < 0 || limits.most_top_k > qwen3::kMostTopK)
+    return wrong("most_top_k", limits.most_top_k, fmt::format("0 (greedy) to {}", qwen3::kMostTopK));
   return {};
 }
 
@@ -78,7 +80,13 @@ class Builder {
     const int qkv = vector("qkv", (heads + 2 * kv_heads) * dim), attended = vector("attended", heads * dim);
     const int of_out = rank_sums("sums of out"), of_down = rank_sums("sums of down");
     plan_.partials = buffer("partials", std::int64_t{plan_.columns} * heads * plan_.limits.splits * (dim / 2 + 1));
-    plan_.candidates = buffer("candidates", std::int64_t{plan_.columns} * plan_.workers * plan_.ranks);
+    const int most_top_k = plan_.limits.most_top_k;
+    const bool samples = most_top_k > 0;
+    plan_.candidates =
+        buffer("candidates", std::int64_t{plan_.columns} * plan_.workers * plan_.ranks * (samples ? most_top_k : 1));
+    const int head_tiles = plan_.head_rows / fleet::kTileRows;
+    const int logits = samples ? buffer("logits", qwen3::logits_at(plan_.columns, head_tiles, 0, 0)) : -1;
+    const int chosen = samples ? buffer("chosen", plan_.columns) : -1;
     const int choice = buffer("choice", 0);  // each worker has its own
     plan_.norms = take(0);
     plan_.norm_pitch = (2 * config_.hidden + 2 * dim) * 2;
@@ -137,13 +145,27 @@ class Builder {
                 .kind = of(Kind::kHead),
                 .layer = config_.layers,
                 .reads = {{x, true}},
-                .writes = {plan_.candidates}},
+                .writes = {samples ? logits : plan_.candidates}},
                plan_.head_rows, config_.hidden);
+    if (samples) {
+      add({.name = "select",
+           .kind = of(Kind::kSelect),
+           .layer = config_.layers,
+           .matrix = {head_tiles, 0},
+           .reads = {{logits, false}},
+           .writes = {plan_.candidates}});
+      add({.name = "choose",
+           .kind = of(Kind::kChoose),
+           .layer = config_.layers,
+           .units = plan_.columns,
+           .reads = {{plan_.candidates, true}},
+           .writes = {chosen}});
+    }
     add({.name = "sample",
          .kind = of(Kind::kSample),
          .layer = config_.layers,
          .units = plan_.workers,
-         .reads = {{plan_.candidates, true}},
+         .reads = {{samples ? chosen : plan_.candidates, true}},
          .writes = {choice}});
   }
 
@@ -209,6 +231,18 @@ Result<Qwen3Plan> plan_qwen3(const Qwen3Config& config, const Qwen3Limits& limit
       std::int64_t{config.layers} * plan.columns * plan.max_pages * plan.kv_heads * 2 * (config.head_dim / 16);
   plan.cache_bytes = fragments * fleet::kFragmentBytes;
   plan.embedding_bytes = std::int64_t{config.vocabulary} * config.hidden * 2;
+  const auto prefill = plan_qwen3_prefill(config,
+                                          {.rows = limits.prefill_tokens,
+                                           .positions = limits.positions,
+                                           .key_rows = plan.max_pages * qwen3::kPageKeys,
+                                           .query_heads = plan.query_heads,
+                                           .kv_heads = plan.kv_heads,
+                                           .intermediate = plan.intermediate,
+                                           .max_sms = limits.max_sms,
+                                           .ranks = ranks},
+                                          shape);
+  if (!prefill.ok()) return prefill.status();
+  plan.prefill = *prefill;
   Builder(plan).build();
   // The choice is known to each worker by itself.
   const int choice = static_cast<int>(plan.graph.buffers.size()) - 1;

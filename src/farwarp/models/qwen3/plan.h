@@ -6,15 +6,18 @@
 #include "farwarp/base/machine_shape.h"
 #include "farwarp/fleet/graph.h"
 #include "farwarp/models/qwen3/config.h"
+#include "farwarp/models/qwen3/prefill_plan.h"
 
 namespace farwarp {
 
 /// What a decoder has room for.
 struct Qwen3Limits {
-  int sequences = 1;     ///< at once, 1 to 8
-  int positions = 1024;  ///< of a sequence, prompt included: 1 to 1,048,576
-  int splits = 16;       ///< that the attention to a sequence is cut into, 1 to 16: its sums depend on this number
-  int max_sms = 0;       ///< 0: all
+  int sequences = 1;       ///< at once, 1 to 8
+  int positions = 1024;    ///< of a sequence, prompt included: 1 to 1,048,576
+  int splits = 16;         ///< that the attention to a sequence is cut into, 1 to 16: its sums depend on this number
+  int max_sms = 0;         ///< 0: all
+  int most_top_k = 0;      ///< of a sequence, 0 to 64; 0: no sequence has a temperature
+  int prefill_tokens = 0;  ///< of a chunk of Qwen3Decoder::prefill(), 16 to 8,192; 0: no prefill
 };
 
 /// Several ranks have a share each of the heads, of gate, up and down, and of the vocabulary.
@@ -40,6 +43,7 @@ struct Qwen3Plan {
   std::int64_t weight_bytes = 0;  ///< matrices and norms
   std::int64_t embedding_bytes = 0;
   std::int64_t cache_bytes = 0;
+  Qwen3PrefillPlan prefill;
 
   /// Bytes that a rank must read for a token: all matrices and norms, and the keys and values of `keys` positions in all.
   std::int64_t bytes_of_token(std::int64_t keys) const;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 namespace farwarp {
 namespace {
 
@@ -71,6 +73,65 @@ TEST(Qwen3Plan, WhatRanksCannotShareIsNamed) {
   EXPECT_EQ(plan_qwen3(config, {}, h200(), 2).status().message(),
             "Qwen3Config.query_heads is 4 for 2 ranks; allowed: so many that query_heads * head_dim (256) is a "
             "multiple of 256 * ranks");
+}
+
+/// The greedy graph with two steps more; its checks see what would be wrong with them.
+TEST(Qwen3Plan, ADecoderThatSamplesHasTwoStepsMore) {
+  const auto greedy = plan_qwen3(*qwen3_config("nano4"), {}, h200(), 4);
+  const auto plan = plan_qwen3(*qwen3_config("nano4"), {.most_top_k = 64}, h200(), 4);
+  ASSERT_TRUE(greedy.ok() && plan.ok()) << plan.status().to_string();
+  EXPECT_EQ(plan->graph.steps.size(), greedy->graph.steps.size() + 2);
+  const int choice = static_cast<int>(plan->graph.buffers.size()) - 1;
+  fleet::Graph graph = plan->graph;
+  graph.steps.erase(graph.steps.end() - 2);  // choose
+  EXPECT_EQ(graph.check({choice}).message(), "step sample reads chosen, which no step before it writes");
+  graph = plan->graph;
+  graph.steps.back().reads.clear();  // workers go on before a token is drawn
+  EXPECT_FALSE(graph.check({choice}).ok());
+}
+
+TEST(Qwen3Plan, APrefillHasProductsOfARanksShare) {
+  const Qwen3Config config = *qwen3_config("qwen3-8b");
+  const Qwen3Limits limits{.positions = 4000, .prefill_tokens = 2048};
+  const auto one = plan_qwen3(config, limits, h200()), two = plan_qwen3(config, limits, h200(), 2);
+  ASSERT_TRUE(one.ok() && two.ok());
+  EXPECT_EQ(one->prefill.rows, 2048);
+  ASSERT_EQ(one->prefill.products.size(), 3u);
+  EXPECT_EQ(one->prefill.products[1].qkv.m, 512);
+  EXPECT_EQ(one->prefill.products[2].down.m, 128);
+  EXPECT_EQ(one->prefill.products[0].qkv.n, 6144);
+  EXPECT_EQ(two->prefill.products[0].qkv.n, 3072);
+  EXPECT_EQ(one->prefill.products[0].gate_up.n, 24576);
+  EXPECT_EQ(two->prefill.products[0].down.k, 6144);
+  EXPECT_EQ(over_ranks(two->prefill.products[0].down, 2).k, 12288);
+  EXPECT_EQ(one->prefill.unpacked_elements, std::int64_t{24576} * 4096);
+  EXPECT_EQ(one->prefill.key_rows, 4096);
+  // Gate and up unpacked; x, its norm, a product, q, k, v, attended, gate and up, activated; keys and values.
+  EXPECT_EQ(one->prefill.memory_bytes,
+            2 * (24576LL * 4096 + 2048LL * (3 * 4096 + 6144 + 4096 + 3 * 12288) + 2 * 4096LL * 1024));
+  EXPECT_GT(two->prefill.heap_bytes, one->prefill.heap_bytes);  // partial sums
+  const auto none = plan_qwen3(config, {}, h200());
+  ASSERT_TRUE(none.ok());
+  EXPECT_EQ(none->prefill.memory_bytes + none->prefill.heap_bytes, 0);
+}
+
+TEST(Qwen3Plan, EveryModelCanBePrefilled) {
+  for (const char* name : {"nano", "tiny", "tiny64", "nano4", "nano8", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b",
+                           "qwen3-8b", "qwen3-14b", "qwen3-32b"}) {
+    for (const TargetKind target : {TargetKind::kCuda, TargetKind::kHip}) {
+      MachineShape shape = h200();
+      shape.target = target;
+      shape.traits = traits_of(target);
+      const auto plan = plan_qwen3(*qwen3_config(name), {.prefill_tokens = 1000}, shape);
+      EXPECT_TRUE(plan.ok()) << name << ": " << plan.status().to_string();
+    }
+  }
+}
+
+TEST(Qwen3Plan, PrefillTokensThatAreNotAllowedAreNamed) {
+  for (const int tokens : {-1, 1, 15, 8193})
+    EXPECT_EQ(plan_qwen3(*qwen3_config("nano"), {.prefill_tokens = tokens}, h200()).status().message(),
+              "Qwen3Limits.prefill_tokens is " + std::to_string(tokens) + "; allowed: 0 (no prefill), 16 to 8192");
 }
 
 /// A rank whose tokens do not exist has a tile of zeros.

@@ -16,7 +16,7 @@ class Qwen3Ranks : public WorldTestOf<TargetKind> {
 INSTANTIATE_TEST_SUITE_P(Targets, Qwen3Ranks, testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
-/// The other ranks wait for its partial sums until the deadline.
+/// The other ranks wait for its partial sums until the deadline. Then all decode together.
 void Qwen3Ranks::expect_missing_rank_named(FleetDispatcher dispatcher) {
   constexpr int kMissing = 2;
   WorldOptions short_deadline = options();
@@ -38,8 +38,22 @@ void Qwen3Ranks::expect_missing_rank_named(FleetDispatcher dispatcher) {
         EXPECT_TRUE(contains(status.message(), "rank 2")) << status.message();
       }
     }
-    wait_for_all_ranks(world);
+    ASSERT_TRUE(world.recover({stream}).ok());
+    const auto tokens_of = [&](Qwen3Decoder& one) {
+      std::vector<std::int32_t> tokens(2);
+      EXPECT_TRUE(one.start(0, prompt, stream).ok());
+      EXPECT_TRUE(one.decode({.tokens = 2, .sampled = sampled.as<std::int32_t>()}, stream).ok());
+      const Status status = drain(world, stream);
+      EXPECT_TRUE(status.ok()) << status.to_string();
+      EXPECT_TRUE(sampled.download(tokens.data(), 8, stream).ok());
+      return tokens;
+    };
+    const auto tokens = tokens_of(*decoder);
     EXPECT_TRUE(decoder->close().ok());
+    auto fresh = Qwen3Decoder::create_random(world, *qwen3_config("nano4"), {.positions = 16, .max_sms = 2}, 1);
+    ASSERT_TRUE(fresh.ok()) << fresh.status().to_string();
+    EXPECT_EQ(tokens, tokens_of(*fresh));
+    EXPECT_TRUE(fresh->close().ok());
   });
 }
 

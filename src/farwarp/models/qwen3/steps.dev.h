@@ -4,10 +4,12 @@
 #include "farwarp/models/qwen3/attend.dev.h"
 #include "farwarp/models/qwen3/finish.dev.h"
 #include "farwarp/models/qwen3/merge.dev.h"
+#include "farwarp/models/qwen3/sampling.dev.h"
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
 
-template <int columns>
+/// `samples`: sequences have temperatures; else the best token is chosen.
+template <int columns, bool samples>
 class Steps {
  public:
   FARWARP_DEVICE Steps(const Context<columns>& context, WeightReader<columns>& reader)
@@ -18,6 +20,15 @@ class Steps {
 
   /// [the warps that compute] `number`: of the token in this launch.
   FARWARP_DEVICE void run(const Task& task, int number) {
+    if constexpr (samples) {
+      const Sampler<columns> sampler(context_);
+      switch (static_cast<Kind>(task.kind)) {
+        case Kind::kSelect: sampler.select(task); return;
+        case Kind::kChoose: sampler.choose(task); return;
+        case Kind::kSample: take_chosen(task, number); return;
+        default: break;
+      }
+    }
     switch (static_cast<Kind>(task.kind)) {
       case Kind::kEmbed:
         if (!kHasFinisher && thread_index() < TileFinisher<columns>::kThreads) finisher_.embed(task);
@@ -89,21 +100,38 @@ class Steps {
     const auto bests = word_at<std::uint64_t>(context_.memory, Layout<columns>::kBest);
     if (lane_index() < columns) store(bests + (warp_index() * columns + lane_index()), best.packed());
     sync_warps();
-    if (thread_index() < columns) advance(thread_index(), number);
+    if (thread_index() < columns) advance(thread_index(), number, best_of_warps(thread_index()).token);
     if (!context_.call.live) fetch_add(word_at<std::uint32_t>(context_.memory, Layout<columns>::kStop), 1u);
     sync_warps();
   }
 
   /// [thread] Of one column.
-  FARWARP_DEVICE void advance(int column, int number) const {
-    const Args& args = context_.args;
+  FARWARP_DEVICE Candidate best_of_warps(int column) const {
     Candidate best;
     for (int warp = 0; warp < kWarps; ++warp)
       best.take(Candidate::unpack(
           load(word_at<const std::uint64_t>(context_.memory, Layout<columns>::kBest) + (warp * columns + column))));
+    return best;
+  }
+
+  /// Every worker waits for the tokens that have been drawn on its rank.
+  FARWARP_DEVICE void take_chosen(const Task& task, int number) const {
+    std::int32_t token = Candidate::kNotANumber;
+    const int column = recomputed(thread_index());
+    if (column < columns && context_.sequence(column).alive != 0)
+      token = Sampler<columns>(context_).wait_chosen(task, column);
+    sync_warps();  // also because lanes leave the wait one by one; all warps have read the sequences
+    if (column < columns) advance(column, number, token);
+    if (!context_.call.live) fetch_add(word_at<std::uint32_t>(context_.memory, Layout<columns>::kStop), 1u);
+    sync_warps();
+  }
+
+  /// [thread] One column has got its next token.
+  FARWARP_DEVICE void advance(int column, int number, std::int32_t chosen) const {
+    const Args& args = context_.args;
     SequenceState sequence = context_.sequence(column);
     if (sequence.alive == 0 || !context_.call.live) return;
-    if (best.token < 0 || best.token >= args.vocabulary) {
+    if (chosen < 0 || chosen >= args.vocabulary) {
       const std::uint32_t raised_by = load<Order::relaxed>(abort_cell(context_.call));
       if (raised_by != 0) {  // numbers are wrong because waits have ended
         record_abort(context_.call, raised_by);
@@ -114,20 +142,20 @@ class Steps {
       return;
     }
     if (context_.worker.number() == 0)
-      store(Global<std::int32_t>(args.sampled) + (column * args.sampled_pitch + number), best.token);
+      store(Global<std::int32_t>(args.sampled) + (column * args.sampled_pitch + number), chosen);
     ++sequence.position;
     const bool in_prompt = sequence.position < sequence.prompt;
     sequence.token =
         in_prompt ? load(Global<const std::int32_t>(args.prompts) + (column * args.max_prompt + sequence.position))
-                  : best.token;
-    if (!in_prompt && best.token == args.end_token) sequence.alive = 0;
+                  : chosen;
+    if (!in_prompt && chosen == args.end_token) sequence.alive = 0;
     context_.set_sequence(column, sequence);
   }
 
   const Context<columns>& context_;
   WeightReader<columns>& reader_;
   Projection<columns> project_;
-  Finisher<columns> finisher_;  ///< where no warp of its own finishes tiles
+  Finisher<columns, samples> finisher_;  ///< where no warp of its own finishes tiles
 };
 
 }  // namespace farwarp::FARWARP_TARGET::qwen3

@@ -1,6 +1,8 @@
 #include "farwarp/substrate/emu/vector_clock.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 
 namespace farwarp::emu {
 namespace {
@@ -65,6 +67,25 @@ ClockRef merge(const std::vector<ClockEntry>& a, const std::vector<ClockEntry>& 
   return result.take();
 }
 
+ClockRef join_entries(const ClockRef& a, const ClockRef& b) {
+  if (contains(a->entries, b->entries)) return a;
+  if (contains(b->entries, a->entries)) return b;
+  return merge(a->entries, b->entries);
+}
+
+/// A join that was asked for lately. Clocks do not change, and one that is kept here is not freed, so equal pointers mean equal clocks.
+struct Joined {
+  ClockRef a, b, both;
+};
+/// The lanes of a warp mostly have the same clock and acquire the same one, so most joins are repetitions.
+std::array<Joined, 256> joined;
+
+Joined& place_of(const ClockRef& a, const ClockRef& b) {
+  const std::uint64_t mixed = reinterpret_cast<std::uintptr_t>(a.get()) * 0x9e3779b97f4a7c15u ^
+                              reinterpret_cast<std::uintptr_t>(b.get()) * 0xc2b2ae3d27d4eb4fu;
+  return joined[mixed >> 40 & (joined.size() - 1)];
+}
+
 }  // namespace
 
 Time time_of(const ClockRef& clock, Key key) {
@@ -78,9 +99,9 @@ Time time_of(const ClockRef& clock, Key key) {
 ClockRef join(const ClockRef& a, const ClockRef& b) {
   if (!b || a == b) return a;
   if (!a) return b;
-  if (contains(a->entries, b->entries)) return a;
-  if (contains(b->entries, a->entries)) return b;
-  return merge(a->entries, b->entries);
+  Joined& known = place_of(a, b);
+  if (!(known.a == a && known.b == b)) known = {a, b, join_entries(a, b)};
+  return known.both;
 }
 
 ClockRef with(const ClockRef& clock, std::vector<ClockEntry> entries) {

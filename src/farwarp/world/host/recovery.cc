@@ -92,8 +92,12 @@ Status World::recover(const std::vector<Stream>& streams) {
   state.highest_epoch = epoch;
   state.ledger->clear();
   // No rank launches a kernel before all have reset their state.
-  return lost_unless_ok(state.collectives.all_ok(state.reset_control(epoch)));
+  const Status reset = lost_unless_ok(state.collectives.all_ok(state.reset_control(epoch)));
+  if (reset.ok()) ++state.recoveries;
+  return reset;
 }
+
+std::uint32_t World::recoveries() const { return state_ ? state_->recoveries : 0; }
 
 /// Clears abort and ledger claims, makes every open operator idle at `epoch`, and refills buffers that an aborted call may have left half
 /// read.

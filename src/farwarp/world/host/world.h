@@ -101,6 +101,8 @@ class World {
   /// allocated with a fill other than zeros. Captured graphs stay valid. kPeerLost if a rank is dead or cannot drain within the deadline:
   /// this World is then lost for good.
   Status recover(const std::vector<Stream>& streams);
+  /// How often recover() has succeeded: an operator that keeps state between calls has lost it each time.
+  std::uint32_t recoveries() const;
   /// Raises the abort on every rank from the host, as a kernel would.
   void abort();
 

@@ -92,6 +92,7 @@ struct World::State {
 
   std::array<std::optional<OpenOperator>, kMaxOperators> operators;
   std::uint32_t highest_epoch = 0;  // the same on all ranks
+  std::uint32_t recoveries = 0;
 
   std::atomic<bool> lost = false;  // set once, after lost_status
   Status lost_status;

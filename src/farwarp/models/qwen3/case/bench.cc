@@ -25,7 +25,9 @@ Status RankRun::measure(const harness::BenchOptions& bench_options, harness::Ben
   call.sampled = sampled_.as<std::int32_t>();
   const auto restart = [&] {
     for (int column = 0; column < config_.batch; ++column) {
-      if (Status status = decoder_->pretend(column, config_.context, column, *stream_); !status.ok()) return status;
+      if (Status status = decoder_->pretend(column, config_.context, column, *stream_, sampling_of(0, column));
+          !status.ok())
+        return status;
     }
     return Status();
   };
@@ -58,14 +60,21 @@ Status RankRun::measure(const harness::BenchOptions& bench_options, harness::Ben
   if (bench_options.baselines)
     contenders.push_back({.name = "a kernel for each step, graph",
                           .step = repeated([&] { return world_->device().launch(**graph, *stream_); })});
+  const std::size_t prefill = contenders.size();  // the contender, if there is one
+  const std::vector<std::int32_t> prompt(static_cast<std::size_t>(config_.prompt), 0);
+  const int prefilled = config_.prompt - 1;
+  if (config_.limits.prefill_tokens > 0 && prefilled > 0)
+    contenders.push_back({.name = fmt::format("prefill of {} tokens, {} at a time: one of them", prefilled,
+                                              config_.limits.prefill_tokens),
+                          .step = [this] { return decoder_->prefill(0, *stream_); }});
   std::vector<std::vector<double>> samples(contenders.size());
   for (int i = -1; i < bench_options.samples && status.ok(); ++i) {
     for (std::size_t j = 0; j < contenders.size() && status.ok(); ++j) {
-      status = restart();
+      status = j == prefill ? decoder_->start(0, prompt, *stream_) : restart();
       if (!status.ok()) break;
       const auto sample = timer->sample([] { return Status(); }, contenders[j].step, true);
       status = sample.status();
-      if (status.ok() && i >= 0) samples[j].push_back(*sample / config_.tokens);
+      if (status.ok() && i >= 0) samples[j].push_back(*sample / (j == prefill ? prefilled : config_.tokens));
     }
   }
   for (std::size_t j = 0; j < contenders.size() && status.ok(); ++j) {

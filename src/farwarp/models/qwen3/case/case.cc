@@ -17,7 +17,7 @@ const std::vector<ParamInfo> kParams = {
     {"model", "tiny",
      "nano|tiny|tiny64|nano4|nano8|qwen3-0.6b|qwen3-1.7b|qwen3-4b|qwen3-8b|qwen3-14b|qwen3-32b, with random weights"},
     {"batch", "3", "1 to 8 sequences"},
-    {"prompt", "5", "tokens of the longest prompt"},
+    {"prompt", "5", "tokens of the longest prompt; a bench prefills all but the last"},
     {"tokens", "6", "decoded in a launch, prompts included"},
     {"launches", "2", "one after the other; each continues"},
     {"context", "512", "a bench: keys of each sequence before the first token"},
@@ -25,6 +25,11 @@ const std::vector<ParamInfo> kParams = {
      "static|graph|gang|both|all; both: static and graph, the same bits; all: gang too. gang: on gfx942"},
     {"splits", "16", "1 to 16 that a sequence's keys are cut into"},
     {"max_sms", "0", "0 (all) or more"},
+    {"temperature", "0",
+     "0 (greedy), 0.001 to 1000; of three sequences the second is greedy, the third has twice as much"},
+    {"top_k", "20", "1 to 64, with a temperature"},
+    {"top_p", "1", "more than 0, up to 1, with a temperature"},
+    {"prefill", "0", "0 (prompts are decoded), or 16 to 8192 tokens of a prompt at a time"},
 };
 
 Result<CheckConfig> read_config(const Params& params) {
@@ -52,6 +57,11 @@ Result<CheckConfig> read_config(const Params& params) {
   if (has(Dispatcher::kGang)) config.dispatchers.push_back(FleetDispatcher::kGang);
   config.limits.splits = reader.small_integer("splits", 1, 16);
   config.limits.max_sms = reader.small_integer("max_sms", 0, 1 << 16);
+  config.sampling.temperature = static_cast<float>(reader.number("temperature", 0, 1000));
+  config.sampling.top_k = reader.small_integer("top_k", 1, 64);
+  config.sampling.top_p = static_cast<float>(reader.number("top_p", 0, 1));
+  if (config.sampling.temperature != 0) config.limits.most_top_k = config.sampling.top_k;
+  config.limits.prefill_tokens = reader.small_integer("prefill", 0, 8192);
   if (!reader.status().ok()) return reader.status();
   config.config = *shapes;
   config.limits.sequences = config.batch;
@@ -67,14 +77,16 @@ class Qwen3Case : public harness::Case {
   }
   harness::CheckOutcome check(std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options) override {
     CheckConfig config = config_;
-    config.limits.positions = std::max(config.prompt, config.launches * config.tokens);
+    config.limits.positions = config.limits.prefill_tokens > 0
+                                  ? config.prompt + config.launches * config.tokens
+                                  : std::max(config.prompt, config.launches * config.tokens);
     return RankRun(config, std::move(bootstrap), options).check();
   }
   /// A sample that the host was late for is repeated, and goes on where the late one has ended.
   harness::BenchOutcome bench(std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options,
                               const harness::BenchOptions& bench_options) override {
     CheckConfig config = config_;
-    config.limits.positions = config.context + 8 * config.tokens;
+    config.limits.positions = std::max(config.context + 8 * config.tokens, config.prompt);
     return RankRun(config, std::move(bootstrap), options).bench(bench_options);
   }
 

@@ -1,4 +1,4 @@
-// Qwen3 through the harness: both head dims, every number of columns, contexts that cross pages and splits, launches that continue, dispatchers.
+// Qwen3 through the harness: both head dims, every number of columns, contexts that cross pages and splits, launches that continue, dispatchers, prefill.
 #include <gtest/gtest.h>
 
 #include "farwarp/harness/params.h"
@@ -67,6 +67,60 @@ TEST_P(Qwen3Cases, RanksGiveTheSameBitsWithBothDispatchers) {
 
 TEST_P(Qwen3Cases, RanksPassManySchedules) {
   expect_pass("model=nano4,batch=1,prompt=1,tokens=2,launches=1,max_sms=2", 4, 1, 4);
+}
+
+/// Every number of columns, more candidates than a warp has lanes, fewer tokens than candidates.
+TEST_P(Qwen3Cases, TokensAreDrawn) {
+  for (const char* settings :
+       {"model=nano,batch=1,prompt=2,tokens=3,launches=1,max_sms=2,temperature=0.6,top_k=20,top_p=0.95",
+        "model=nano,batch=2,prompt=1,tokens=2,launches=2,max_sms=3,temperature=1,top_k=64",
+        "model=nano,batch=3,prompt=1,tokens=2,launches=2,max_sms=2,temperature=1,top_k=5,top_p=0.9",
+        "model=nano,batch=8,prompt=1,tokens=1,launches=1,temperature=2,top_k=40,top_p=0.8"})
+    expect_pass(settings);
+}
+
+TEST_P(Qwen3Cases, RanksDrawTheSameTokensWithBothDispatchers) {
+  expect_pass("model=nano4,batch=1,prompt=1,tokens=1,launches=1,max_sms=2,dispatcher=both,temperature=1,top_k=6", 1, 1,
+              2);
+}
+
+TEST_P(Qwen3Cases, EightRanksDrawTheSameTokens) {
+  expect_pass("model=nano8,batch=1,prompt=1,tokens=1,launches=1,max_sms=2,temperature=1,top_k=33", 1, 1, 8);
+}
+
+TEST_P(Qwen3Cases, DrawsPassManySchedules) {
+  expect_pass("model=nano,batch=2,prompt=1,tokens=2,launches=1,max_sms=2,temperature=1,top_k=4", 3);
+}
+
+/// 64 rows and 16.
+TEST_P(Qwen3Cases, ALastChunkHasSmallerProducts) {
+  expect_pass("model=nano,batch=1,prompt=70,tokens=1,launches=1,max_sms=2,prefill=64");
+}
+
+/// Two sequences begin while the first is decoded. One's prompt may have one token.
+TEST_P(Qwen3Cases, PromptsArePrefilledInChunks) {
+  expect_pass("model=nano,batch=3,prompt=38,tokens=2,launches=3,max_sms=2,prefill=16");
+}
+
+TEST_P(Qwen3Cases, APromptOfOneTokenNeedsNoPrefill) {
+  expect_pass("model=nano,batch=1,prompt=1,tokens=1,launches=1,max_sms=2,prefill=16");
+}
+
+TEST_P(Qwen3Cases, PrefilledPromptsCrossSplits) {
+  expect_pass("model=nano,batch=1,prompt=140,tokens=1,launches=1,max_sms=2,prefill=64");
+}
+
+TEST_P(Qwen3Cases, HeadsOf128ArePrefilled) {
+  expect_pass("model=tiny,batch=1,prompt=18,tokens=1,launches=1,max_sms=3,prefill=17");
+}
+
+TEST_P(Qwen3Cases, RanksPrefillTogether) {
+  expect_pass("model=nano4,batch=1,prompt=20,tokens=1,launches=1,max_sms=2,prefill=16", 1, 1, 2);
+  expect_pass("model=nano4,batch=1,prompt=6,tokens=1,launches=1,max_sms=2,prefill=16", 1, 1, 4);
+}
+
+TEST_P(Qwen3Cases, PrefillPassesManySchedules) {
+  expect_pass("model=nano,batch=1,prompt=4,tokens=1,launches=1,max_sms=2,prefill=16", 3);
 }
 
 TEST_P(Qwen3Cases, ManySchedules) { expect_pass("model=nano,batch=1,prompt=1,tokens=2,launches=1,max_sms=2", 8); }

@@ -51,14 +51,34 @@ Status RankRun::close(const Status& status) {
   return close_operator(status, [this] { return decoder_->close(); });
 }
 
-Status RankRun::start_all() {
-  for (int column = 0; column < config_.batch; ++column) {
-    if (Status status = decoder_->start(column, prompts_[size(column)], *stream_); !status.ok()) return status;
+/// If the first sequence has a temperature, the second has none, and the third one of its own.
+Qwen3Sampling RankRun::sampling_of(int call, int column) const {
+  Qwen3Sampling sampling = config_.sampling;
+  sampling.seed = RandomStream(options_.seed, {size(call), size(column), 37}).below(0, std::uint64_t{1} << 62);
+  if (column % 3 == 1) sampling.temperature = 0;
+  if (column % 3 == 2) {
+    sampling.temperature *= 2;
+    sampling.top_k = (sampling.top_k + 1) / 2;
   }
-  return {};
+  return sampling;
 }
 
-/// New prompts of 1 to `prompt` tokens, then `launches` launches.
+/// Starts the sequences that begin with launch `launch`; before the first launch, stops the others.
+Status RankRun::start_before(int call, int launch) {
+  Status status;
+  for (int column = 0; column < config_.batch && status.ok(); ++column) {
+    const int first = followed_[size(column)].first_launch;
+    if (first == launch) {
+      status = decoder_->start(column, prompts_[size(column)], *stream_, sampling_of(call, column));
+      if (status.ok() && config_.limits.prefill_tokens > 0) status = decoder_->prefill(column, *stream_);
+    } else if (launch == 0) {
+      status = decoder_->stop(column, *stream_);
+    }
+  }
+  return status;
+}
+
+/// New prompts of 1 to `prompt` tokens, then `launches` launches. With prefill a sequence begins while the ones before it are decoded.
 Status RankRun::call_once(int call) {
   prompts_.clear();
   followed_.clear();
@@ -70,19 +90,27 @@ Status RankRun::call_once(int call) {
       prompt.push_back(static_cast<std::int32_t>(stream.below(1 + i, size(config_.config.vocabulary))));
     prompts_.push_back(prompt);
     followed_.push_back({Oracle(*weights_, false), Oracle(*weights_, true), prompt});
+    if (config_.limits.prefill_tokens == 0) continue;
+    Followed& followed = followed_.back();
+    followed.first_launch = column % config_.launches;
+    for (; followed.position + 1 < length; ++followed.position) {
+      (void)followed.exact.step(prompt[followed.position]);
+      (void)followed.rounded.step(prompt[followed.position]);
+    }
   }
   std::vector<Result> results(size(config_.launches));
-  Status status = start_all();
+  Status status;
   for (int i = 0; i < config_.launches && status.ok(); ++i) {
-    status = launch(config_.dispatchers[0], results[size(i)]);
+    status = start_before(call, i);
+    if (status.ok()) status = launch(config_.dispatchers[0], results[size(i)]);
     if (status.ok()) compare(call, i, results[size(i)]);
   }
   for (std::size_t other = 1; other < config_.dispatchers.size() && status.ok(); ++other) {
-    status = start_all();
     for (int i = 0; i < config_.launches && status.ok(); ++i) {
       Result again;
-      status = launch(config_.dispatchers[other], again);
-      if (status.ok()) compare_bits(call, results[size(i)], again);
+      status = start_before(call, i);
+      if (status.ok()) status = launch(config_.dispatchers[other], again);
+      if (status.ok()) compare_bits(call, i, results[size(i)], again);
     }
   }
   return status;
@@ -137,13 +165,14 @@ Status RankRun::gather(Result& result) {
   return {};
 }
 
-/// The oracles get the inputs that the kernel had. Each choice must be that of the kernel's own logits.
+/// The oracles get the inputs that the kernel had. Each choice must be one of the kernel's own logits.
 void RankRun::compare(int call, int launch, const Result& result) {
   const std::size_t vocabulary = size(config_.config.vocabulary), columns = size(decoder_->plan().columns);
   for (std::size_t column = 0; column < followed_.size(); ++column) {
     Followed& followed = followed_[column];
+    if (followed.first_launch > launch) continue;
     for (int token = 0; token < config_.tokens && findings_.difference.empty(); ++token) {
-      const std::size_t position = size(launch) * size(config_.tokens) + size(token);
+      const std::size_t position = followed.position++;
       const std::vector<double> exact = followed.exact.step(followed.inputs[position]),
                                 rounded = followed.rounded.step(followed.inputs[position]);
       const float* const logits = result.logits.data() + (size(token) * columns + column) * vocabulary;
@@ -162,18 +191,21 @@ void RankRun::compare(int call, int launch, const Result& result) {
         findings_.difference =
             fmt::format("{}: logits differ from float64 by {:.2g} of their norm, roundings explain {:.2g}", where,
                         std::sqrt(error / square), std::sqrt(rounding / square));
-      const auto best = std::max_element(logits, logits + vocabulary) - logits;
-      if (findings_.difference.empty() && sampled != best)
-        findings_.difference = fmt::format("{}: the choice is {}, the highest logit has {}", where, sampled, best);
+      const Qwen3Sampling sampling = sampling_of(call, static_cast<int>(column));
+      const auto allowed = oracle_draws({logits, vocabulary}, sampling, static_cast<std::uint32_t>(position));
+      if (findings_.difference.empty() && std::find(allowed.begin(), allowed.end(), sampled) == allowed.end())
+        findings_.difference = fmt::format("{}: the choice is {}, {} gives {}", where, sampled,
+                                           sampling.temperature == 0 ? "the highest logit" : "the draw", allowed[0]);
       if (followed.inputs.size() == position + 1) followed.inputs.push_back(sampled);
     }
   }
 }
 
-void RankRun::compare_bits(int call, const Result& first, const Result& second) {
+void RankRun::compare_bits(int call, int launch, const Result& first, const Result& second) {
   const auto columns = size(decoder_->plan().columns), vocabulary = size(config_.config.vocabulary);
   for (std::size_t token = 0; token < size(config_.tokens) && findings_.difference.empty(); ++token) {
     for (std::size_t column = 0; column < size(config_.batch); ++column) {
+      if (followed_[column].first_launch > launch) continue;
       const std::size_t at = (token * columns + column) * vocabulary, choice = column * size(config_.tokens) + token;
       if (std::memcmp(&first.logits[at], &second.logits[at], vocabulary * 4) != 0 ||
           first.sampled[choice] != second.sampled[choice])

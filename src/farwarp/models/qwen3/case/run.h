@@ -9,6 +9,7 @@
 #include "farwarp/harness/case.h"
 #include "farwarp/harness/device_buffer.h"
 #include "farwarp/harness/rank_run.h"
+#include "farwarp/models/qwen3/case/draw_oracle.h"
 #include "farwarp/models/qwen3/case/oracle.h"
 #include "farwarp/models/qwen3/qwen3.h"
 
@@ -21,6 +22,7 @@ struct CheckConfig {
   int batch = 1, prompt = 1, tokens = 1, launches = 1;
   int context = 0;                           ///< of a bench
   std::vector<FleetDispatcher> dispatchers;  ///< all must give the same bits; the first is compared with float64
+  Qwen3Sampling sampling;                    ///< of the first sequence; others differ
 };
 
 class RankRun : public harness::RankRun {
@@ -40,11 +42,12 @@ class RankRun : public harness::RankRun {
 
   Status open(bool logits);
   Status call_once(int call);
-  Status start_all();
+  Status start_before(int call, int launch);
+  Qwen3Sampling sampling_of(int call, int column) const;
   Status launch(FleetDispatcher dispatcher, Result& result);
   Status gather(Result& result);
   void compare(int call, int launch, const Result& result);
-  void compare_bits(int call, const Result& first, const Result& second);
+  void compare_bits(int call, int launch, const Result& first, const Result& second);
   harness::CheckOutcome judged(const Status& status) const;
   Status close(const Status& status);
   // bench.cc
@@ -57,6 +60,8 @@ class RankRun : public harness::RankRun {
   struct Followed {
     Oracle exact, rounded;
     std::vector<std::int32_t> inputs;
+    int first_launch = 0;      ///< before which the sequence is started
+    std::size_t position = 0;  ///< of the next input
   };
   std::unique_ptr<OracleWeights> weights_;
   std::vector<Followed> followed_;

@@ -1,0 +1,282 @@
+/* farwarp in C: everything that libfarwarp.so exports. The C++ API (the other headers) is in the static library.
+ *
+ * Functions return FARWARP_OK (0) or the code of a failure; farwarp_message() says what was wrong: the parameter, its value, what is allowed.
+ * Nothing throws, aborts or prints.
+ *
+ * Handles belong to the caller. A handle is used by one thread at a time. "Collective": every rank of the world calls it, in the same order.
+ *
+ * Tensors are DLPack's, in device memory: kDLCUDA or kDLROCM and the ordinal of the world's device, on the emulator kDLCPU and memory of
+ * farwarp_allocate(). The last dimension is contiguous; where a function does not say otherwise, the others are, too. Calls only enqueue: a tensor
+ * must live until the stream has passed the call.
+ *
+ * A stream is what the device's runtime calls one (CUstream, hipStream_t); on the emulator, what farwarp_stream_create() gives. NULL is the default
+ * stream.
+ *
+ * A descriptor begins with its size. farwarp_*_desc_init() sets it and the defaults; later versions only append fields.
+ */
+#ifndef FARWARP_C_H
+#define FARWARP_C_H
+
+#include <dlpack/dlpack.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define FARWARP_EXPORT __attribute__((visibility("default")))
+#else
+#define FARWARP_EXPORT
+#endif
+
+/* Raised when a function or a field is added. */
+#define FARWARP_C_VERSION 1
+/* FARWARP_C_VERSION of the library. */
+FARWARP_EXPORT int32_t farwarp_c_version(void);
+
+/* ---- failures ---- */
+
+typedef enum farwarp_code {
+  FARWARP_OK = 0,
+  FARWARP_INVALID_ARGUMENT = 1, /* a parameter is outside what is allowed */
+  FARWARP_UNAVAILABLE = 2,      /* the machine lacks a device, a driver, a library or a kernel */
+  FARWARP_OUT_OF_MEMORY = 3,    /* the device, the host or the symmetric heap has no room */
+  FARWARP_MISMATCH = 4,         /* ranks disagree */
+  FARWARP_MISUSE = 5,           /* calls in an order that is not allowed */
+  FARWARP_CAPACITY = 6,         /* more rows arrived than there is room for */
+  FARWARP_BAD_INPUT = 7,        /* a kernel found data that is not allowed */
+  FARWARP_DEADLINE = 8,         /* a wait passed its deadline */
+  FARWARP_ABORTED = 9,          /* another rank gave up */
+  FARWARP_PEER_LOST = 10,       /* a rank is gone; the world is lost */
+  FARWARP_INTERNAL = 11         /* a broken invariant, or an unexpected error of a driver */
+} farwarp_code;
+
+/* Of the calling thread's last failure, until its next one. Never NULL. */
+FARWARP_EXPORT const char* farwarp_message(void);
+/* "invalid argument", "deadline", ... */
+FARWARP_EXPORT const char* farwarp_code_name(farwarp_code code);
+
+/* ---- worlds ---- */
+
+typedef enum farwarp_target {
+  FARWARP_CUDA = 0,
+  FARWARP_HIP = 1,
+  FARWARP_EMU_SM90 = 2,  /* the emulator as NVIDIA Hopper */
+  FARWARP_EMU_GFX942 = 3 /* as AMD CDNA3 */
+} farwarp_target;
+
+/* Ranks with a symmetric heap each. */
+typedef struct farwarp_world farwarp_world;
+
+typedef struct farwarp_world_desc {
+  size_t bytes;        /* of this struct */
+  int32_t target;      /* farwarp_target; FARWARP_EMU_SM90 */
+  int32_t device;      /* ordinal; -1, the default: the rank */
+  int64_t deadline_ms; /* the longest wait of a kernel; 10000 */
+  uint64_t heap_bytes; /* of each rank; 256 MiB */
+} farwarp_world_desc;
+FARWARP_EXPORT void farwarp_world_desc_init(farwarp_world_desc* desc);
+
+/* Collective: one of several processes of this machine, as `farwarp launch`, torchrun or mpirun start them: the environment has rank and size. */
+FARWARP_EXPORT farwarp_code farwarp_world_from_environment(const farwarp_world_desc* desc, farwarp_world** world);
+
+/* Gathers `bytes` bytes of every rank in rank order: `all` has room for size * bytes. Returns 0, or another number if it failed. */
+typedef int (*farwarp_allgather)(void* context, const void* mine, size_t bytes, void* all);
+/* Collective: one of several processes of this machine that have a communicator of their own. It is used during this call only, to agree on a
+ * rendezvous. */
+FARWARP_EXPORT farwarp_code farwarp_world_from_allgather(int32_t rank, int32_t size, farwarp_allgather allgather,
+                                                         void* context, const farwarp_world_desc* desc,
+                                                         farwarp_world** world);
+
+/* Ranks that are threads of this process. */
+typedef struct farwarp_threads farwarp_threads;
+/* `size`: 1 to 8. Destroy it after the worlds. */
+FARWARP_EXPORT farwarp_code farwarp_threads_create(int32_t size, farwarp_threads** threads);
+FARWARP_EXPORT void farwarp_threads_destroy(farwarp_threads* threads);
+/* Collective: each rank once, from its own thread, which then makes all calls of this world. */
+FARWARP_EXPORT farwarp_code farwarp_world_from_threads(farwarp_threads* threads, int32_t rank,
+                                                       const farwarp_world_desc* desc, farwarp_world** world);
+
+/* Local and bounded: waits for the device. Close the operators before. NULL is allowed. */
+FARWARP_EXPORT void farwarp_world_destroy(farwarp_world* world);
+FARWARP_EXPORT int32_t farwarp_world_rank(const farwarp_world* world);
+FARWARP_EXPORT int32_t farwarp_world_size(const farwarp_world* world);
+/* The first failure of a call that was enqueued, since creation or farwarp_world_recover(). Does not wait for the device. */
+FARWARP_EXPORT farwarp_code farwarp_world_status(const farwarp_world* world);
+/* Collective, after a failure: waits for the streams and clears it. FARWARP_PEER_LOST if a rank is gone. */
+FARWARP_EXPORT farwarp_code farwarp_world_recover(farwarp_world* world, void* const* streams, int32_t count);
+
+/* ---- memory and streams, for programs without a runtime of their own, and for the emulator ---- */
+
+FARWARP_EXPORT farwarp_code farwarp_allocate(farwarp_world* world, size_t bytes, void** pointer);
+FARWARP_EXPORT void farwarp_release(farwarp_world* world, void* pointer);
+/* Ordered in the stream; returns when the host's memory may be used again. */
+FARWARP_EXPORT farwarp_code farwarp_copy_in(farwarp_world* world, void* to, const void* from_host, size_t bytes,
+                                            void* stream);
+/* Ordered in the stream; returns when the bytes have arrived. */
+FARWARP_EXPORT farwarp_code farwarp_copy_out(farwarp_world* world, void* to_host, const void* from, size_t bytes,
+                                             void* stream);
+FARWARP_EXPORT farwarp_code farwarp_stream_create(farwarp_world* world, void** stream);
+FARWARP_EXPORT void farwarp_stream_destroy(farwarp_world* world, void* stream);
+/* Waits at most `timeout_ms`, then returns the world's status. */
+FARWARP_EXPORT farwarp_code farwarp_synchronize(farwarp_world* world, void* stream, int64_t timeout_ms);
+
+/* ---- products of matrices ---- */
+
+/* y[m, n] = x[m, k] * w[n, k]^T (+ bias[n]), row-major, sums in fp32, rounded once. */
+typedef struct farwarp_gemm farwarp_gemm;
+typedef struct farwarp_gemm_desc {
+  size_t bytes;
+  int32_t m, n, k;  /* n and k are multiples of 8 */
+  int32_t has_bias; /* 0, the default, or 1 */
+  DLDataType dtype; /* of all tensors: bfloat16, the default, or float16 */
+  int32_t max_sms;  /* multiprocessors of a call; 0, the default: all */
+} farwarp_gemm_desc;
+FARWARP_EXPORT void farwarp_gemm_desc_init(farwarp_gemm_desc* desc);
+/* Collective; a world of one rank is enough. Takes room of the heap. */
+FARWARP_EXPORT farwarp_code farwarp_gemm_create(farwarp_world* world, const farwarp_gemm_desc* desc,
+                                                farwarp_gemm** gemm);
+/* `bias` is NULL exactly if has_bias is 0. y must not overlap an input. */
+FARWARP_EXPORT farwarp_code farwarp_gemm_call(farwarp_gemm* gemm, const DLTensor* x, const DLTensor* w,
+                                              const DLTensor* bias, DLTensor* y, void* stream);
+/* Collective; the streams that used it must be idle. Frees the handle in any case. So do all functions of this name. */
+FARWARP_EXPORT farwarp_code farwarp_gemm_close(farwarp_gemm* gemm);
+
+typedef enum farwarp_product_kind {
+  FARWARP_ALL_GATHER_GEMM = 0,
+  FARWARP_GEMM_REDUCE_SCATTER = 1,
+  FARWARP_GEMM_ALL_REDUCE = 2
+} farwarp_product_kind;
+typedef enum farwarp_product_path {
+  FARWARP_OWN = 0,     /* farwarp's kernels */
+  FARWARP_UNFUSED = 1, /* NCCL and cuBLASLt one after the other */
+  FARWARP_BEST = 2     /* the one that was measured to be faster */
+} farwarp_product_path;
+
+/* The products of tensor parallelism. Of R ranks, sizes of the whole problem:
+ *   all-gather      x [m/R, k], w [n/R, k], bias [n/R] -> y [m, n/R]
+ *   reduce-scatter  x [m, k/R], w [n, k/R], bias [n]   -> y [m/R, n]
+ *   all-reduce      x [m, k/R], w [n, k/R], bias [n]   -> y [m, n]
+ * A bias that is the same on all ranks enters a reduced result R times. */
+typedef struct farwarp_product farwarp_product;
+typedef struct farwarp_product_desc {
+  size_t bytes;
+  int32_t kind;     /* farwarp_product_kind; FARWARP_ALL_GATHER_GEMM */
+  int32_t m, n, k;  /* of the whole problem */
+  int32_t has_bias; /* 0, the default, or 1 */
+  int32_t return_x; /* all-gather: 1: x of all ranks is a result, too */
+  DLDataType dtype; /* bfloat16, the default, or float16 */
+  int32_t path;     /* farwarp_product_path; FARWARP_BEST */
+  int32_t max_sms;  /* 0, the default: all */
+} farwarp_product_desc;
+FARWARP_EXPORT void farwarp_product_desc_init(farwarp_product_desc* desc);
+/* Collective. */
+FARWARP_EXPORT farwarp_code farwarp_product_create(farwarp_world* world, const farwarp_product_desc* desc,
+                                                   farwarp_product** product);
+/* Every rank makes every call. `all_x` [m, k] is NULL exactly if return_x is 0. Tensors begin at multiples of 256 bytes. */
+FARWARP_EXPORT farwarp_code farwarp_product_call(farwarp_product* product, const DLTensor* x, const DLTensor* w,
+                                                 const DLTensor* bias, DLTensor* y, DLTensor* all_x, void* stream);
+FARWARP_EXPORT farwarp_code farwarp_product_close(farwarp_product* product);
+
+/* ---- MoE all-to-all ---- */
+
+typedef struct farwarp_moe farwarp_moe;
+typedef struct farwarp_moe_desc {
+  size_t bytes;
+  int32_t num_experts;       /* expert e is of rank floor(e * ranks / num_experts) */
+  int32_t experts_per_token; /* 1 to 32 */
+  int32_t hidden;            /* a multiple of 8 */
+  int32_t max_tokens;        /* of a rank and call, 1 to 65535 */
+  DLDataType dtype;          /* bfloat16, the default, or float16 */
+  DLDataType index_type;     /* int32, the default, or int64 */
+  int32_t fp8_dispatch;      /* 1: rows arrive as e4m3 with a scale for each 128 numbers */
+  int32_t masked;            /* 0: experts one after another; 1: the same room for each */
+  int32_t row_alignment;     /* of an expert's first row; 1, the default; a power of two up to 1024 */
+  int64_t recv_rows;         /* room for so many rows; 0, the default: the worst case */
+  int32_t max_sms;           /* 0, the default: all */
+} farwarp_moe_desc;
+FARWARP_EXPORT void farwarp_moe_desc_init(farwarp_moe_desc* desc);
+/* Collective. */
+FARWARP_EXPORT farwarp_code farwarp_moe_create(farwarp_world* world, const farwarp_moe_desc* desc, farwarp_moe** moe);
+/* Rows of `recv_x`, and the rank's experts. */
+FARWARP_EXPORT int64_t farwarp_moe_recv_rows(const farwarp_moe* moe);
+FARWARP_EXPORT int32_t farwarp_moe_local_experts(const farwarp_moe* moe);
+
+/* Sends tokens to the ranks of their experts.
+ *   x       [tokens, hidden]
+ *   indices [tokens, experts_per_token] of index_type; -1: no expert
+ *   weights [tokens, experts_per_token] float32
+ *   recv_x  [recv_rows, hidden] of dtype, with fp8_dispatch of uint8
+ *   counts  [local experts] int32: rows of each expert
+ *   offsets [local experts + 1] int32: first row of each expert, and the end
+ *   origins [recv_rows] int64: source rank << 48 | token << 16 | k-slot, -1: no row; or NULL
+ *   scales  [recv_rows, ceil(hidden / 128)] float32 with fp8_dispatch, else NULL */
+FARWARP_EXPORT farwarp_code farwarp_moe_dispatch(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
+                                                 const DLTensor* weights, DLTensor* recv_x, DLTensor* counts,
+                                                 DLTensor* offsets, DLTensor* origins, DLTensor* scales, void* stream);
+/* The second half of a call: y [recv_rows, hidden] are the experts' outputs in the rows of dispatch, out [tokens, hidden] the weighted sums. */
+FARWARP_EXPORT farwarp_code farwarp_moe_combine(farwarp_moe* moe, const DLTensor* y, DLTensor* out, void* stream);
+FARWARP_EXPORT farwarp_code farwarp_moe_close(farwarp_moe* moe);
+
+/* ---- attention ---- */
+
+/* Prefill: out = softmax(scale * q * k^T + mask) * v. */
+typedef struct farwarp_attention farwarp_attention;
+typedef struct farwarp_attention_desc {
+  size_t bytes;
+  int32_t batch, heads, kv_heads, head_dim, queries, keys; /* head_dim: a multiple of 8 up to 128 */
+  DLDataType dtype;                                        /* bfloat16, the default, or float16 */
+  int32_t causal;      /* 1: query i attends to keys up to i + keys - queries; 0, the default */
+  int32_t window_left; /* keys before a query's own that it attends to; -1, the default: all */
+  float scale;         /* 0, the default: 1 / sqrt(head_dim) */
+  int32_t has_lse;     /* 1: logarithms of the denominators are a result, too */
+  int32_t max_sms;     /* 0, the default: all */
+} farwarp_attention_desc;
+FARWARP_EXPORT void farwarp_attention_desc_init(farwarp_attention_desc* desc);
+/* Collective; a world of one rank is enough. */
+FARWARP_EXPORT farwarp_code farwarp_attention_create(farwarp_world* world, const farwarp_attention_desc* desc,
+                                                     farwarp_attention** attention);
+/* q, out [batch, queries, heads, head_dim]; k, v [batch, keys, kv_heads, head_dim]; lse [batch, heads, queries] float32, NULL exactly if has_lse is
+ * 0. */
+FARWARP_EXPORT farwarp_code farwarp_attention_call(farwarp_attention* attention, const DLTensor* q, const DLTensor* k,
+                                                   const DLTensor* v, DLTensor* out, DLTensor* lse, void* stream);
+FARWARP_EXPORT farwarp_code farwarp_attention_close(farwarp_attention* attention);
+
+/* Decode: a few query tokens of each sequence over a paged cache, which ranks may share. */
+typedef struct farwarp_decode farwarp_decode;
+typedef struct farwarp_decode_desc {
+  size_t bytes;
+  int32_t batch, query_tokens, query_heads, kv_heads, head_dim; /* query_tokens: 1, the default, to 8 */
+  int32_t page_size;                                            /* keys of a page: 1, 16 (the default), 64 or 128 */
+  int32_t pages;                                                /* of the cache */
+  int32_t max_pages;                                            /* of a sequence */
+  DLDataType dtype;                                             /* of q and out: bfloat16, the default, or float16 */
+  int32_t fp8_cache;   /* 1: keys and values are e4m3 with a scale for each KV head */
+  int32_t heads_first; /* 0: [pages, page_size, kv_heads, head_dim]; 1: [pages, kv_heads, page_size, head_dim] */
+  int32_t window;      /* keys that a token sees; 0, the default: all */
+  float scale;         /* 0, the default: 1 / sqrt(head_dim) */
+  int32_t kv_shards;   /* 1, the default: each rank has its own sequences; the world's size: ranks share all keys */
+  int32_t max_sms;     /* 0, the default: all */
+} farwarp_decode_desc;
+FARWARP_EXPORT void farwarp_decode_desc_init(farwarp_decode_desc* desc);
+/* Collective. */
+FARWARP_EXPORT farwarp_code farwarp_decode_create(farwarp_world* world, const farwarp_decode_desc* desc,
+                                                  farwarp_decode** decode);
+/* q, out      [batch, query_tokens, query_heads, head_dim]
+ * k, v        the cache; of uint8 with fp8_cache
+ * block_table [batch, max_pages] int32
+ * lengths     [batch] int32: keys, the query tokens' own included; with kv_shards those of this rank
+ * k_scale, v_scale [kv_heads] float32 with fp8_cache, else NULL
+ * lse         [batch, query_tokens, query_heads] float32, or NULL */
+FARWARP_EXPORT farwarp_code farwarp_decode_call(farwarp_decode* decode, const DLTensor* q, const DLTensor* k,
+                                                const DLTensor* v, const DLTensor* block_table, const DLTensor* lengths,
+                                                const DLTensor* k_scale, const DLTensor* v_scale, DLTensor* out,
+                                                DLTensor* lse, void* stream);
+FARWARP_EXPORT farwarp_code farwarp_decode_close(farwarp_decode* decode);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,141 @@
+#include "farwarp/c/support.h"
+
+#include <algorithm>
+#include <string>
+
+namespace farwarp::c {
+namespace {
+
+thread_local std::string last_message = "no call of this thread has failed";
+
+constexpr DLDataType kFloat32 = {kDLFloat, 32, 1};
+
+bool same(DLDataType a, DLDataType b) { return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes; }
+
+std::string text_of(DLDataType type) {
+  const char* const name = type.code == kDLInt      ? "int"
+                           : type.code == kDLUInt   ? "uint"
+                           : type.code == kDLFloat  ? "float"
+                           : type.code == kDLBfloat ? "bfloat"
+                                                    : nullptr;
+  const std::string text = name != nullptr ? fmt::format("{}{}", name, type.bits)
+                                           : fmt::format("DLPack type {} of {} bits", type.code, type.bits);
+  return type.lanes == 1 ? text : fmt::format("{} x {}", text, type.lanes);
+}
+
+std::string text_of(std::initializer_list<std::int64_t> shape) {
+  return fmt::format("[{}]", fmt::join(shape.begin(), shape.end(), ", "));
+}
+std::string shape_text(const DLTensor& tensor) {
+  return fmt::format("[{}]", fmt::join(tensor.shape, tensor.shape + tensor.ndim, ", "));
+}
+
+DLDeviceType device_type(TargetKind target) {
+  return target == TargetKind::kCuda ? kDLCUDA : target == TargetKind::kHip ? kDLROCM : kDLCPU;
+}
+
+Status check_place(const char* name, const DLTensor& tensor, const Device& device) {
+  const DLDeviceType wanted = device_type(device.target());
+  const int ordinal = wanted == kDLCPU ? 0 : device.ordinal();
+  if (tensor.device.device_type != wanted || (wanted != kDLCPU && tensor.device.device_id != ordinal))
+    return invalid_argument(fmt::format("{} is on DLPack device ({}, {}); allowed: ({}, {}), that of the world", name,
+                                        static_cast<int>(tensor.device.device_type), tensor.device.device_id,
+                                        static_cast<int>(wanted), ordinal));
+  return {};
+}
+
+Status check_contiguous(const char* name, const DLTensor& tensor) {
+  if (tensor.strides == nullptr) return {};
+  std::int64_t expected = 1;
+  for (int i = tensor.ndim - 1; i >= 0; --i) {
+    if (tensor.shape[i] != 1 && tensor.strides[i] != expected)
+      return invalid_argument(fmt::format("{} has stride {} in dimension {}; allowed: {}, a contiguous tensor", name,
+                                          tensor.strides[i], i, expected));
+    expected *= tensor.shape[i];
+  }
+  return {};
+}
+
+}  // namespace
+
+farwarp_code code_of(const Status& status) {
+  if (!status.ok()) last_message = status.message();
+  return static_cast<farwarp_code>(status.code());
+}
+
+Status null_argument(const char* name) { return invalid_argument(fmt::format("{} is NULL; allowed: a pointer", name)); }
+
+Result<bool> read_flag(const char* name, std::int32_t value) {
+  if (value == 0 || value == 1) return value == 1;
+  return invalid_argument(fmt::format("desc.{} is {}; allowed: 0, 1", name, value));
+}
+
+DLDataType type_of(DType dtype) {
+  switch (dtype) {
+    case DType::kF16: return {kDLFloat, 16, 1};
+    case DType::kBf16: return {kDLBfloat, 16, 1};
+    case DType::kF32: return kFloat32;
+    case DType::kI32: return {kDLInt, 32, 1};
+    case DType::kI64: break;
+  }
+  return {kDLInt, 64, 1};
+}
+
+Result<DType> read_dtype(const char* name, DLDataType type, std::initializer_list<DType> allowed) {
+  std::string names;
+  for (const DType dtype : allowed) {
+    if (same(type, type_of(dtype))) return dtype;
+    names += (names.empty() ? "" : ", ") + text_of(type_of(dtype));
+  }
+  return invalid_argument(fmt::format("desc.{} is {}; allowed: {}", name, text_of(type), names));
+}
+
+void* Tensors::read(const char* name, const DLTensor* tensor, DLDataType type,
+                    std::initializer_list<std::int64_t> shape) {
+  if (!status_.ok()) return nullptr;
+  if (tensor == nullptr) {
+    status_ = null_argument(name);
+    return nullptr;
+  }
+  if (!same(tensor->dtype, type)) {
+    status_ = invalid_argument(fmt::format("{} is of {}; allowed: {}", name, text_of(tensor->dtype), text_of(type)));
+  } else if (tensor->ndim != static_cast<int>(shape.size()) || !std::equal(shape.begin(), shape.end(), tensor->shape)) {
+    status_ = invalid_argument(fmt::format("{} has shape {}; allowed: {}", name, shape_text(*tensor), text_of(shape)));
+  } else if (status_ = check_place(name, *tensor, device_); status_.ok()) {
+    status_ = check_contiguous(name, *tensor);
+  }
+  if (!status_.ok()) return nullptr;
+  return static_cast<std::byte*>(tensor->data) + tensor->byte_offset;
+}
+
+void* Tensors::read_if(bool wanted, const char* name, const DLTensor* tensor, DLDataType type,
+                       std::initializer_list<std::int64_t> shape) {
+  if (wanted) return read(name, tensor, type, shape);
+  if (tensor != nullptr && status_.ok())
+    status_ = invalid_argument(fmt::format("{} is given; allowed: NULL, as the descriptor says", name));
+  return nullptr;
+}
+
+std::int64_t Tensors::rows_of(const char* name, const DLTensor* tensor, std::int64_t most) {
+  if (!status_.ok()) return -1;
+  if (tensor == nullptr) {
+    status_ = null_argument(name);
+    return -1;
+  }
+  const std::int64_t rows = tensor->ndim > 0 ? tensor->shape[0] : -1;
+  if (rows >= 0 && rows <= most) return rows;
+  status_ = invalid_argument(fmt::format("{} has shape {}; allowed: 0 to {} rows", name, shape_text(*tensor), most));
+  return -1;
+}
+
+}  // namespace farwarp::c
+
+extern "C" {
+
+int32_t farwarp_c_version() { return FARWARP_C_VERSION; }
+const char* farwarp_message() { return farwarp::c::last_message.c_str(); }
+const char* farwarp_code_name(farwarp_code code) {
+  if (code < FARWARP_OK || code > FARWARP_INTERNAL) return "unknown";
+  return farwarp::to_string(static_cast<farwarp::StatusCode>(code)).data();
+}
+}

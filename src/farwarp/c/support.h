@@ -1,0 +1,76 @@
+// What the functions of c.h share: failures, descriptors, tensors.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <exception>
+#include <initializer_list>
+#include <new>
+#include <utility>
+
+#include "farwarp/base/half.h"
+#include "farwarp/c.h"
+#include "farwarp/world/host/world.h"
+
+struct farwarp_world {
+  farwarp::World world;
+};
+
+namespace farwarp::c {
+
+/// Keeps the message for farwarp_message().
+farwarp_code code_of(const Status& status);
+
+/// Runs what a function of c.h does: no exception leaves it.
+template <class Body>
+farwarp_code guarded(const Body& body) noexcept {
+  try {
+    return code_of(body());
+  } catch (const std::bad_alloc&) {
+    return code_of({StatusCode::kOutOfMemory, "the host has no memory"});
+  } catch (const std::exception& error) {
+    return code_of(internal_error(error.what()));
+  }
+}
+
+Status null_argument(const char* name);
+
+/// The descriptor: fields that the caller does not know yet keep their defaults.
+template <class Desc>
+Result<Desc> read_desc(const Desc* given, void (*init)(Desc*)) {
+  if (given == nullptr) return null_argument("desc");
+  if (given->bytes <= sizeof given->bytes || given->bytes > sizeof(Desc))
+    return invalid_argument(
+        fmt::format("desc.bytes is {}; allowed: what the init function sets, up to {} in this library", given->bytes,
+                    sizeof(Desc)));
+  Desc desc;
+  init(&desc);
+  std::memcpy(&desc, given, given->bytes);
+  return desc;
+}
+
+Result<bool> read_flag(const char* name, std::int32_t value);
+Result<DType> read_dtype(const char* name, DLDataType type, std::initializer_list<DType> allowed);
+DLDataType type_of(DType dtype);
+
+/// Checks the tensors of a call, one after the other; the first failure is kept.
+class Tensors {
+ public:
+  explicit Tensors(World& world) : device_(world.device()) {}
+
+  /// Its data. Null, too, after a failure.
+  void* read(const char* name, const DLTensor* tensor, DLDataType type, std::initializer_list<std::int64_t> shape);
+  /// Null exactly if it is not wanted.
+  void* read_if(bool wanted, const char* name, const DLTensor* tensor, DLDataType type,
+                std::initializer_list<std::int64_t> shape);
+  /// Rows of dimension 0, if the others are as given; -1 after a failure. `most`: rows that are allowed.
+  std::int64_t rows_of(const char* name, const DLTensor* tensor, std::int64_t most);
+  const Status& status() const { return status_; }
+
+ private:
+  Device& device_;
+  Status status_;
+};
+
+}  // namespace farwarp::c

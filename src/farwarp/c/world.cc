@@ -1,0 +1,195 @@
+// Worlds, memory and streams of c.h.
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "farwarp/c/support.h"
+
+struct farwarp_threads {
+  std::vector<std::shared_ptr<farwarp::Bootstrap>> bootstraps;
+};
+
+namespace farwarp::c {
+namespace {
+
+Result<WorldOptions> read_options(const farwarp_world_desc* given) {
+  const auto desc = read_desc(given, farwarp_world_desc_init);
+  if (!desc.ok()) return desc.status();
+  if (desc->target < FARWARP_CUDA || desc->target > FARWARP_EMU_GFX942)
+    return invalid_argument(fmt::format("desc.target is {}; allowed: 0 to 3, farwarp_target", desc->target));
+  if (desc->deadline_ms < 1)
+    return invalid_argument(fmt::format("desc.deadline_ms is {}; allowed: 1 or more", desc->deadline_ms));
+  WorldOptions options;
+  options.target = static_cast<TargetKind>(desc->target);
+  options.device = desc->device;
+  options.deadline = std::chrono::milliseconds(desc->deadline_ms);
+  options.heap_bytes = desc->heap_bytes;
+  return options;
+}
+
+/// Collective. `world` is set if all goes well.
+Status create_world(const Result<std::shared_ptr<Bootstrap>>& bootstrap, const farwarp_world_desc* desc,
+                    farwarp_world** world) {
+  if (world == nullptr) return null_argument("world");
+  *world = nullptr;
+  if (!bootstrap.ok()) return bootstrap.status();
+  const auto options = read_options(desc);
+  if (!options.ok()) return options.status();
+  auto created = World::create(*bootstrap, *options);
+  if (!created.ok()) return created.status();
+  *world = new farwarp_world{std::move(created).value()};
+  return {};
+}
+
+/// A name of this process's next rendezvous: no other process of the machine and no other call has it.
+std::array<char, 64> next_rendezvous() {
+  static std::atomic<int> calls{0};
+  std::array<char, 64> name{};
+  const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
+  fmt::format_to_n(name.data(), name.size() - 1, "farwarp-c-{}-{}-{}", getpid(), calls.fetch_add(1), now);
+  return name;
+}
+
+Result<std::shared_ptr<Bootstrap>> meet(int rank, int size, farwarp_allgather allgather, void* context) {
+  if (allgather == nullptr) return null_argument("allgather");
+  if (size < 1 || size > kMaxRanks)
+    return invalid_argument(fmt::format("size is {}; allowed: 1 to {}", size, kMaxRanks));
+  if (rank < 0 || rank >= size) return invalid_argument(fmt::format("rank is {}; allowed: 0 to {}", rank, size - 1));
+  const auto mine = next_rendezvous();
+  std::vector<std::array<char, 64>> all(static_cast<std::size_t>(size));
+  const int failed = allgather(context, mine.data(), mine.size(), all.data());
+  if (failed != 0) return invalid_argument(fmt::format("allgather returned {}; allowed: 0", failed));
+  all[0].back() = '\0';
+  constexpr std::chrono::seconds kPatience{60};
+  return make_process_bootstrap(rank, size, all[0].data(), kPatience);
+}
+
+}  // namespace
+}  // namespace farwarp::c
+
+using farwarp::Status;
+using farwarp::Stream;
+using farwarp::c::guarded;
+using farwarp::c::null_argument;
+
+extern "C" {
+
+void farwarp_world_desc_init(farwarp_world_desc* desc) {
+  const farwarp::WorldOptions defaults;
+  *desc = {sizeof *desc, static_cast<std::int32_t>(defaults.target), defaults.device, defaults.deadline.count(),
+           defaults.heap_bytes};
+}
+
+farwarp_code farwarp_world_from_environment(const farwarp_world_desc* desc, farwarp_world** world) {
+  return guarded([&] {
+    constexpr std::chrono::seconds kPatience{60};
+    return farwarp::c::create_world(farwarp::bootstrap_from_environment(kPatience), desc, world);
+  });
+}
+
+farwarp_code farwarp_world_from_allgather(std::int32_t rank, std::int32_t size, farwarp_allgather allgather,
+                                          void* context, const farwarp_world_desc* desc, farwarp_world** world) {
+  return guarded(
+      [&] { return farwarp::c::create_world(farwarp::c::meet(rank, size, allgather, context), desc, world); });
+}
+
+farwarp_code farwarp_threads_create(std::int32_t size, farwarp_threads** threads) {
+  return guarded([&]() -> Status {
+    if (threads == nullptr) return null_argument("threads");
+    *threads = nullptr;
+    if (size < 1 || size > farwarp::kMaxRanks)
+      return farwarp::invalid_argument(fmt::format("size is {}; allowed: 1 to {}", size, farwarp::kMaxRanks));
+    *threads = new farwarp_threads{farwarp::make_thread_bootstraps(size)};
+    return {};
+  });
+}
+
+void farwarp_threads_destroy(farwarp_threads* threads) { delete threads; }
+
+farwarp_code farwarp_world_from_threads(farwarp_threads* threads, std::int32_t rank, const farwarp_world_desc* desc,
+                                        farwarp_world** world) {
+  return guarded([&]() -> Status {
+    if (threads == nullptr) return null_argument("threads");
+    const auto size = static_cast<std::int32_t>(threads->bootstraps.size());
+    if (rank < 0 || rank >= size)
+      return farwarp::invalid_argument(fmt::format("rank is {}; allowed: 0 to {}", rank, size - 1));
+    return farwarp::c::create_world(threads->bootstraps[static_cast<std::size_t>(rank)], desc, world);
+  });
+}
+
+void farwarp_world_destroy(farwarp_world* world) { delete world; }
+std::int32_t farwarp_world_rank(const farwarp_world* world) { return world == nullptr ? -1 : world->world.rank(); }
+std::int32_t farwarp_world_size(const farwarp_world* world) { return world == nullptr ? 0 : world->world.size(); }
+
+farwarp_code farwarp_world_status(const farwarp_world* world) {
+  return guarded([&] { return world == nullptr ? null_argument("world") : world->world.status(); });
+}
+
+farwarp_code farwarp_world_recover(farwarp_world* world, void* const* streams, std::int32_t count) {
+  return guarded([&]() -> Status {
+    if (world == nullptr) return null_argument("world");
+    if (count < 0 || (streams == nullptr && count > 0))
+      return farwarp::invalid_argument(fmt::format("count is {}; allowed: 0 or more streams", count));
+    std::vector<Stream> drained;
+    for (std::int32_t i = 0; i < count; ++i) drained.push_back({streams[i]});
+    return world->world.recover(drained);
+  });
+}
+
+farwarp_code farwarp_allocate(farwarp_world* world, std::size_t bytes, void** pointer) {
+  return guarded([&]() -> Status {
+    if (world == nullptr || pointer == nullptr) return null_argument(world == nullptr ? "world" : "pointer");
+    const auto memory = world->world.device().allocate(bytes);
+    *pointer = memory.ok() ? *memory : nullptr;
+    return memory.status();
+  });
+}
+
+void farwarp_release(farwarp_world* world, void* pointer) {
+  if (world != nullptr && pointer != nullptr) world->world.device().release(pointer);
+}
+
+farwarp_code farwarp_copy_in(farwarp_world* world, void* to, const void* from_host, std::size_t bytes, void* stream) {
+  return guarded([&] {
+    if (world == nullptr) return null_argument("world");
+    return world->world.device().copy_in(to, from_host, bytes, Stream{stream});
+  });
+}
+
+farwarp_code farwarp_copy_out(farwarp_world* world, void* to_host, const void* from, std::size_t bytes, void* stream) {
+  return guarded([&] {
+    if (world == nullptr) return null_argument("world");
+    return world->world.device().copy_out(to_host, from, bytes, Stream{stream});
+  });
+}
+
+farwarp_code farwarp_stream_create(farwarp_world* world, void** stream) {
+  return guarded([&]() -> Status {
+    if (world == nullptr || stream == nullptr) return null_argument(world == nullptr ? "world" : "stream");
+    const auto created = world->world.device().create_stream();
+    *stream = created.ok() ? created->handle : nullptr;
+    return created.status();
+  });
+}
+
+void farwarp_stream_destroy(farwarp_world* world, void* stream) {
+  if (world != nullptr && stream != nullptr) world->world.device().destroy_stream(Stream{stream});
+}
+
+farwarp_code farwarp_synchronize(farwarp_world* world, void* stream, std::int64_t timeout_ms) {
+  return guarded([&]() -> Status {
+    if (world == nullptr) return null_argument("world");
+    if (timeout_ms < 1)
+      return farwarp::invalid_argument(fmt::format("timeout_ms is {}; allowed: 1 or more", timeout_ms));
+    const Status drained =
+        world->world.device().synchronize(Stream{stream}, static_cast<std::uint64_t>(timeout_ms) * 1'000'000);
+    const Status status = world->world.status();  // says more than the stream
+    return status.ok() ? drained : status;
+  });
+}
+}

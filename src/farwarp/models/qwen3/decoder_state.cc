@@ -1,0 +1,169 @@
+#include "farwarp/models/qwen3/decoder_state.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <iterator>
+#include <utility>
+
+#include "farwarp/models/qwen3/gang_args.h"
+
+namespace farwarp {
+namespace {
+
+using qwen3::size;
+
+constexpr std::size_t kPrefillKernel = 2;  // of kernel_names(), the first
+
+}  // namespace
+
+std::vector<std::string> Qwen3Decoder::State::kernel_names(const Qwen3Plan& plan) {
+  std::vector<std::string> names = {
+      fmt::format("qwen3_{}_{}", plan.limits.most_top_k > 0 ? "sample" : "decode", plan.columns), "qwen3_pack"};
+  if (plan.prefill.rows > 0)
+    names.insert(names.end(), std::begin(qwen3::Prefill::kKernels), std::end(qwen3::Prefill::kKernels));
+  if (plan.gang) names.push_back(fmt::format("qwen3_gang_{}", plan.columns));
+  return names;
+}
+
+Status Qwen3Decoder::State::allocate() {
+  const Qwen3Config& config = plan.config;
+  const std::pair<DeviceMemory*, std::int64_t> wanted[] = {
+      {&weights, plan.weight_bytes},
+      {&embedding, plan.embedding_bytes},
+      {&residual, std::int64_t{config.hidden} * plan.columns * 2},
+      {&cache, plan.cache_bytes},
+      {&rotations, std::int64_t{plan.limits.positions} * config.head_dim * 4},
+      {&tasks, static_cast<std::int64_t>(plan.graph.steps.size()) * plan.workers *
+                   static_cast<std::int64_t>(sizeof(fleet::Task))},
+      {&lists, (plan.workers + 1) * 4},
+      {&page_table, std::int64_t{plan.columns} * plan.max_pages * 4},
+      {&prompts, std::int64_t{plan.columns} * plan.limits.positions * 4},
+      {&state, sizeof(qwen3::DecodeState)},
+      {&gang_cells, sizeof(fleet::GangCells)},
+      {&gang_vectors, plan.buffer_bytes}};
+  for (const auto& [memory, bytes] : wanted) {
+    if (!plan.gang && (memory == &gang_cells || memory == &gang_vectors)) continue;
+    auto created = DeviceMemory::create(world->device(), size(bytes));
+    if (!created.ok()) return created.status();
+    *memory = std::move(*created);
+  }
+  prompt_tokens.assign(size(plan.columns), 0);
+  return {};
+}
+
+/// What the kernels read beside the weights: tasks, cosines and sines, pages.
+Status Qwen3Decoder::State::set_tables(Stream stream) {
+  Device& device = world->device();
+  const Qwen3Config& config = plan.config;
+  fleet::Graph graph = plan.graph;
+  for (fleet::Buffer& buffer : graph.buffers) buffer.offset += static_cast<std::int64_t>(opened.buffer(0).offset);
+  const auto planned = fleet::plan_static(graph, plan.workers);
+  if (!planned.ok()) return planned.status();
+  tasks_of_worker = planned->count;
+  std::vector<std::int32_t> begins;
+  for (int worker = 0; worker <= plan.workers; ++worker) begins.push_back(worker * planned->count);
+  std::vector<float> angles;
+  for (int position = 0; position < plan.limits.positions; ++position) {
+    for (int i = 0; i < config.head_dim / 2; ++i) {
+      const double angle = position * std::pow(static_cast<double>(config.rope_theta), -2.0 * i / config.head_dim);
+      angles.push_back(static_cast<float>(std::cos(angle)));
+      angles.push_back(static_cast<float>(std::sin(angle)));
+    }
+  }
+  std::vector<std::int32_t> pages(size(plan.columns) * size(plan.max_pages));
+  for (std::size_t i = 0; i < pages.size(); ++i) pages[i] = static_cast<std::int32_t>(i);
+  Status status = device.copy_in(tasks.get(), planned->tasks.data(), tasks.bytes(), stream);
+  if (status.ok()) status = device.copy_in(lists.get(), begins.data(), lists.bytes(), stream);
+  if (status.ok()) status = device.copy_in(rotations.get(), angles.data(), rotations.bytes(), stream);
+  if (status.ok()) status = device.copy_in(page_table.get(), pages.data(), page_table.bytes(), stream);
+  return status.ok() ? end_all(stream) : status;
+}
+
+/// No column has a sequence. Tags begin anew, so no buffer may have one: it is new, or World::recover() has filled it.
+Status Qwen3Decoder::State::end_all(Stream stream) {
+  qwen3::DecodeState none{};
+  none.tag = 1;
+  positions.assign(size(plan.columns), -1);
+  recoveries = world->recoveries();
+  Device& device = world->device();
+  Status status = plan.gang ? device.fill(gang_cells.get(), 0, gang_cells.bytes(), stream) : Status();
+  if (status.ok()) status = device.copy_in(state.get(), &none, sizeof none, stream);
+  return status;
+}
+
+/// After World::recover() the sequences of the failed call are ended: ranks may have stopped at different tokens. Its keys and values may be no
+/// numbers, and would make those of a later sequence's pages none.
+Status Qwen3Decoder::State::follow_recovery(Stream stream) {
+  if (recoveries == world->recoveries()) return {};
+  if (Status status = world->device().fill(cache.get(), 0, cache.bytes(), stream); !status.ok()) return status;
+  return end_all(stream);
+}
+
+void Qwen3Decoder::State::set_args() {
+  const Qwen3Config& config = plan.config;
+  const auto base = static_cast<std::int64_t>(opened.buffer(0).offset);
+  args.view = world->view();
+  args.slot = opened.slot();
+  args.tasks = tasks.as<const fleet::Task>();
+  args.lists = lists.as<const std::int32_t>();
+  args.weights = weights.as<const std::byte>();
+  args.embedding = embedding.as<const std::uint16_t>();
+  args.rotations = rotations.as<const float>();
+  args.residual = residual.as<std::uint64_t>();
+  args.cache = cache.as<std::byte>();
+  args.page_table = page_table.as<const std::int32_t>();
+  args.q_norm = plan.norms + 2 * config.hidden * 2;
+  args.k_norm = args.q_norm + config.head_dim * 2;
+  args.norm_pitch = plan.norm_pitch;
+  args.state = state.as<qwen3::DecodeState>();
+  args.prompts = prompts.as<const std::int32_t>();
+  args.workers = plan.workers;
+  args.layers = config.layers;
+  args.hidden = config.hidden;
+  args.query_heads = plan.query_heads;
+  args.kv_heads = plan.kv_heads;
+  args.head_dim = config.head_dim;
+  args.intermediate = plan.intermediate;
+  args.first_token = world->rank() * plan.head_rows;
+  args.vocabulary = config.vocabulary;
+  args.pages = plan.columns * plan.max_pages;
+  args.max_pages = plan.max_pages;
+  args.max_prompt = plan.limits.positions;
+  args.splits = plan.limits.splits;
+  args.epsilon = config.epsilon;
+  args.scale_log2 = static_cast<float>(qwen3::kLog2OfE / std::sqrt(static_cast<double>(config.head_dim)));
+  args.partials = base + plan.graph.buffers[size(plan.partials)].offset;
+  args.candidates = base + plan.graph.buffers[size(plan.candidates)].offset;
+  args.most_top_k = plan.limits.most_top_k;
+}
+
+Status Qwen3Decoder::State::create_prefill(Stream stream) {
+  if (plan.prefill.rows == 0) return {};
+  std::vector<Kernel> kernels;
+  for (std::size_t i = 0; i < std::size(qwen3::Prefill::kKernels); ++i)
+    kernels.push_back(opened.kernel(kPrefillKernel + i));
+  auto created = qwen3::Prefill::create(*world, plan, std::move(kernels), args, stream);
+  if (!created.ok()) return created.status();
+  prefill.emplace(std::move(*created));
+  return {};
+}
+
+Status Qwen3Decoder::State::launch(const qwen3::Args& call, Stream stream) const {
+  // A launch of the last step alone has one worker, because the others might read the state after that one has written it.
+  const bool last_alone = call.first_task == tasks_of_worker - 1;
+  const LaunchConfig config{last_alone ? 1 : plan.workers, plan.threads, size(plan.shared_bytes)};
+  return farwarp::launch(world->device(), opened.kernel(0), config, call, stream);
+}
+
+Status Qwen3Decoder::State::launch_gang(const qwen3::Args& call, Stream stream) const {
+  const LaunchConfig config{plan.workers, plan.threads, size(plan.shared_bytes)};
+  const std::size_t gang = kernel_names(plan).size() - 1;
+  const std::byte* const packets = args.view.heap[args.view.rank] + opened.buffer(0).offset;
+  const qwen3::GangArgs gang_args{
+      call, gang_cells.as<fleet::GangCells>(),
+      reinterpret_cast<std::intptr_t>(gang_vectors.get()) - reinterpret_cast<std::intptr_t>(packets)};
+  return farwarp::launch(world->device(), opened.kernel(gang), config, gang_args, stream);
+}
+
+}  // namespace farwarp
