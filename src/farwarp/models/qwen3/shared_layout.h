@@ -11,7 +11,7 @@ template <int columns, bool bulk_copy>
 struct SharedLayout {
   using Project = fleet::ProjectShared<columns, bulk_copy>;
   static constexpr int kOutputBytes = fleet::kWarps * kMostHeadDim * kMostGroup * 4;
-  static constexpr int longer(int a, int b) { return (a > b ? a : b) + 15 & ~15; }
+  static constexpr int longer(int a, int b) { return ((a > b ? a : b) + 15) & ~15; }
 
   static constexpr int kProject = fleet::ring_bytes(columns, bulk_copy);
   /// [warps][head_dim][group] fp32, of a split: with a ring in its stages, else where vectors wait, of which attention has none.
