@@ -1,4 +1,4 @@
-// The gang dispatcher: steps are handed out on the device, chiplet by chiplet. README.md has the protocol and why it is ordered.
+// The gang dispatcher: steps are handed out on the device, chiplet by chiplet. GANG.md has the protocol and why it is ordered.
 //
 //   scheduler    wait done = all XCDs (device) -> started + 1 (release, chiplet)
 //   worker       wait started (acquire, chiplet) -> its tiles -> arrived + 1 (acq_rel, chiplet)
