@@ -32,7 +32,7 @@ ALLOWED = {
     "fleet": {"tile", "world", "runtime", "machine", "substrate", "base"},
     "models": BELOW_OPS | {"ops", "fleet"},
     "harness": {"world", "runtime", "vendor", "machine", "substrate", "base"},
-    "c": {"ops", "world", "runtime", "base"},
+    "c": {"models", "ops", "world", "runtime", "base"},
 }
 
 # Doors of a layer: the only files of it that other layers may include. "A->B": that layer A may include of B.

@@ -276,6 +276,55 @@ FARWARP_EXPORT farwarp_code farwarp_decode_call(farwarp_decode* decode, const DL
                                                 DLTensor* lse, void* stream);
 FARWARP_EXPORT farwarp_code farwarp_decode_close(farwarp_decode* decode);
 
+/* ---- Qwen3 ---- */
+
+/* A model on all ranks of a world (1, 2, 4 or 8), each with a share of it, and the keys and values of up to eight sequences. All ranks make the same
+ * calls. */
+typedef struct farwarp_qwen3 farwarp_qwen3;
+typedef struct farwarp_qwen3_desc {
+  size_t bytes;
+  const char*
+      model; /* a folder with config.json and safetensors as Hugging Face saves them, or "random:NAME": random:qwen3-8b, ... */
+  uint64_t seed;          /* of random weights; 0, the default */
+  int32_t sequences;      /* at once, 1 (the default) to 8 */
+  int32_t positions;      /* of a sequence, its prompt included; 1024, the default */
+  int32_t most_top_k;     /* 0, the default: tokens are not drawn; else up to 64 */
+  int32_t prefill_tokens; /* of a prompt at a time, 16 to 8192; 0, the default: prompts are decoded */
+  int32_t max_sms;        /* 0, the default: all */
+} farwarp_qwen3_desc;
+FARWARP_EXPORT void farwarp_qwen3_desc_init(farwarp_qwen3_desc* desc);
+/* Bytes of the heap that each rank of a world of `ranks` ranks on that device needs: farwarp_world_desc.heap_bytes, with 1 MiB more for the world. */
+FARWARP_EXPORT farwarp_code farwarp_qwen3_heap_bytes(const farwarp_qwen3_desc* desc, int32_t target, int32_t device,
+                                                     int32_t ranks, int64_t* bytes);
+/* Collective. Loads the model. */
+FARWARP_EXPORT farwarp_code farwarp_qwen3_create(farwarp_world* world, const farwarp_qwen3_desc* desc,
+                                                 farwarp_qwen3** qwen3);
+/* Tokens of the vocabulary, and the columns of `sampled` and `logits`: sequences, rounded up to a power of two. */
+FARWARP_EXPORT int32_t farwarp_qwen3_vocabulary(const farwarp_qwen3* qwen3);
+FARWARP_EXPORT int32_t farwarp_qwen3_columns(const farwarp_qwen3* qwen3);
+
+typedef struct farwarp_sampling {
+  size_t bytes;
+  float temperature; /* 0, the default: the best token; else 0.001 to 1000 */
+  int32_t top_k;     /* 1 to most_top_k, if there is a temperature */
+  float top_p;       /* more than 0, up to 1, the default */
+  uint64_t seed;     /* 0, the default */
+} farwarp_sampling;
+FARWARP_EXPORT void farwarp_sampling_init(farwarp_sampling* sampling);
+/* A sequence begins in place of what `column` had. `prompt` is in the host's memory. `sampling` may be NULL: the best tokens. With prefill_tokens the
+ * prompt is prefilled. Waits for the stream. */
+FARWARP_EXPORT farwarp_code farwarp_qwen3_start(farwarp_qwen3* qwen3, int32_t column, const int32_t* prompt,
+                                                int32_t tokens, const farwarp_sampling* sampling, void* stream);
+/* A sequence ends. Waits for the stream. */
+FARWARP_EXPORT farwarp_code farwarp_qwen3_stop(farwarp_qwen3* qwen3, int32_t column, void* stream);
+/* Decodes `tokens` tokens of every sequence. Inputs are a prompt's tokens, then the choices.
+ *   sampled [columns, tokens] int32: the choices, also while inputs are a prompt's; of an ended sequence unchanged
+ *   logits  [tokens, columns, vocabulary] float32, or NULL; a rank fills those of its share of the vocabulary
+ *   end_token ends a sequence; -1: none does */
+FARWARP_EXPORT farwarp_code farwarp_qwen3_decode(farwarp_qwen3* qwen3, int32_t tokens, int32_t end_token,
+                                                 DLTensor* sampled, DLTensor* logits, void* stream);
+FARWARP_EXPORT farwarp_code farwarp_qwen3_close(farwarp_qwen3* qwen3);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,145 @@
+// Qwen3 of c.h.
+#include "farwarp/models/qwen3/qwen3.h"
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "farwarp/c/operator.h"
+#include "farwarp/models/qwen3/files.h"
+
+namespace farwarp::c {
+namespace {
+
+/// What a decoder is created from.
+struct Qwen3Desc {
+  std::string folder;  ///< empty: random weights
+  Qwen3Config config;
+  Qwen3Limits limits;
+  std::uint64_t seed = 0;
+  bool prefills() const { return limits.prefill_tokens > 0; }
+};
+
+Result<Qwen3Desc> read(const farwarp_qwen3_desc* given) {
+  constexpr std::string_view kRandom = "random:";
+  const auto desc = read_desc(given, farwarp_qwen3_desc_init);
+  if (!desc.ok()) return desc.status();
+  if (desc->model == nullptr) return null_argument("desc.model");
+  Qwen3Desc result;
+  result.seed = desc->seed;
+  result.limits.sequences = desc->sequences;
+  result.limits.positions = desc->positions;
+  result.limits.most_top_k = desc->most_top_k;
+  result.limits.prefill_tokens = desc->prefill_tokens;
+  result.limits.max_sms = desc->max_sms;
+  const std::string_view model = desc->model;
+  const bool random = model.substr(0, kRandom.size()) == kRandom;
+  if (!random) result.folder = model;
+  const auto config = random ? qwen3_config(model.substr(kRandom.size())) : read_qwen3_config(result.folder);
+  if (!config.ok()) return config.status();
+  result.config = *config;
+  return result;
+}
+
+Result<Qwen3Decoder> make(World& world, const Qwen3Desc& desc) {
+  return desc.folder.empty() ? Qwen3Decoder::create_random(world, desc.config, desc.limits, desc.seed)
+                             : Qwen3Decoder::create(world, desc.folder, desc.limits);
+}
+
+Result<Qwen3Sampling> read(const farwarp_sampling* given) {
+  if (given == nullptr) return Qwen3Sampling{};
+  const auto sampling = read_desc(given, farwarp_sampling_init);
+  if (!sampling.ok()) return sampling.status();
+  return Qwen3Sampling{sampling->temperature, sampling->top_k, sampling->top_p, sampling->seed};
+}
+
+}  // namespace
+}  // namespace farwarp::c
+
+struct farwarp_qwen3 : farwarp::c::Operator<farwarp::Qwen3Decoder, farwarp::c::Qwen3Desc> {};
+
+using farwarp::Status;
+using namespace farwarp::c;
+
+extern "C" {
+
+void farwarp_qwen3_desc_init(farwarp_qwen3_desc* desc) {
+  const farwarp::Qwen3Limits defaults;
+  *desc = {};
+  desc->bytes = sizeof *desc;
+  desc->sequences = defaults.sequences;
+  desc->positions = defaults.positions;
+}
+
+farwarp_code farwarp_qwen3_heap_bytes(const farwarp_qwen3_desc* desc, std::int32_t target, std::int32_t device,
+                                      std::int32_t ranks, std::int64_t* bytes) {
+  return guarded([&]() -> Status {
+    if (bytes == nullptr) return null_argument("bytes");
+    if (target < FARWARP_CUDA || target > FARWARP_EMU_GFX942)
+      return farwarp::invalid_argument(fmt::format("target is {}; allowed: 0 to 3, farwarp_target", target));
+    const auto wanted = read(desc);
+    if (!wanted.ok()) return wanted.status();
+    const auto opened = farwarp::Device::open(static_cast<farwarp::TargetKind>(target), device);
+    if (!opened.ok()) return opened.status();
+    const auto plan = farwarp::plan_qwen3(wanted->config, wanted->limits, (*opened)->shape(), ranks);
+    if (plan.ok()) *bytes = farwarp::Qwen3Decoder::heap_bytes(*plan);
+    return plan.status();
+  });
+}
+
+farwarp_code farwarp_qwen3_create(farwarp_world* world, const farwarp_qwen3_desc* desc, farwarp_qwen3** qwen3) {
+  return create(
+      world, qwen3, [&] { return read(desc); }, make);
+}
+
+std::int32_t farwarp_qwen3_vocabulary(const farwarp_qwen3* qwen3) {
+  return qwen3 == nullptr ? 0 : qwen3->desc.config.vocabulary;
+}
+std::int32_t farwarp_qwen3_columns(const farwarp_qwen3* qwen3) {
+  return qwen3 == nullptr ? 0 : qwen3->op.plan().columns;
+}
+
+void farwarp_sampling_init(farwarp_sampling* sampling) {
+  *sampling = {};
+  sampling->bytes = sizeof *sampling;
+  sampling->top_p = 1;
+}
+
+farwarp_code farwarp_qwen3_start(farwarp_qwen3* qwen3, std::int32_t column, const std::int32_t* prompt,
+                                 std::int32_t tokens, const farwarp_sampling* sampling, void* stream) {
+  return guarded([&]() -> Status {
+    if (qwen3 == nullptr || prompt == nullptr) return null_argument(qwen3 == nullptr ? "qwen3" : "prompt");
+    if (tokens < 1) return farwarp::invalid_argument(fmt::format("tokens is {}; allowed: 1 or more", tokens));
+    const auto how = read(sampling);
+    if (!how.ok()) return how.status();
+    const std::span<const std::int32_t> all(prompt, static_cast<std::size_t>(tokens));
+    const Status status = qwen3->op.start(column, all, {stream}, *how);
+    return status.ok() && qwen3->desc.prefills() ? qwen3->op.prefill(column, {stream}) : status;
+  });
+}
+
+farwarp_code farwarp_qwen3_stop(farwarp_qwen3* qwen3, std::int32_t column, void* stream) {
+  return guarded([&] { return qwen3 == nullptr ? null_argument("qwen3") : qwen3->op.stop(column, {stream}); });
+}
+
+farwarp_code farwarp_qwen3_decode(farwarp_qwen3* qwen3, std::int32_t tokens, std::int32_t end_token, DLTensor* sampled,
+                                  DLTensor* logits, void* stream) {
+  return guarded([&]() -> Status {
+    if (qwen3 == nullptr) return null_argument("qwen3");
+    if (tokens < 1) return farwarp::invalid_argument(fmt::format("tokens is {}; allowed: 1 or more", tokens));
+    const int columns = qwen3->op.plan().columns;
+    Tensors tensors(qwen3->world);
+    farwarp::Qwen3Call call;
+    call.tokens = tokens;
+    call.end_token = end_token;
+    call.sampled =
+        static_cast<std::int32_t*>(tensors.read("sampled", sampled, type_of(farwarp::DType::kI32), {columns, tokens}));
+    call.logits =
+        static_cast<float*>(tensors.read_if(logits != nullptr, "logits", logits, type_of(farwarp::DType::kF32),
+                                            {tokens, columns, qwen3->desc.config.vocabulary}));
+    return tensors.status().ok() ? qwen3->op.decode(call, {stream}) : tensors.status();
+  });
+}
+
+farwarp_code farwarp_qwen3_close(farwarp_qwen3* qwen3) { return close(qwen3, "qwen3"); }
+}

@@ -1,0 +1,64 @@
+// Qwen3 as a C program decodes it.
+#include <algorithm>
+#include <cstddef>
+
+#include "farwarp/c/c_test.h"
+
+namespace farwarp_c_test {
+namespace {
+
+/// The choices are those of the logits, and the same when the sequence is decoded anew after a prefill.
+TEST(CApi, Qwen3Decodes) {
+  run_ranks(1, [](Rank& rank, int) {
+    constexpr int kTokens = 3;
+    farwarp_qwen3_desc desc;
+    farwarp_qwen3_desc_init(&desc);
+    farwarp_qwen3* qwen3 = nullptr;
+    EXPECT_EQ(farwarp_qwen3_create(rank.world, &desc, &qwen3), FARWARP_INVALID_ARGUMENT);
+    EXPECT_STREQ(farwarp_message(), "rank 0: desc.model is NULL; allowed: a pointer");
+    desc.model = "/no/such/folder";
+    EXPECT_NE(farwarp_qwen3_create(rank.world, &desc, &qwen3), FARWARP_OK);
+    EXPECT_NE(std::string(farwarp_message()).find("/no/such/folder"), std::string::npos) << farwarp_message();
+    desc.model = "random:nano";
+    desc.positions = 32;
+    desc.max_sms = 2;
+    desc.prefill_tokens = 16;
+    std::int64_t bytes = 0;
+    ASSERT_EQ(farwarp_qwen3_heap_bytes(&desc, FARWARP_EMU_SM90, 0, 1, &bytes), FARWARP_OK) << farwarp_message();
+    EXPECT_GT(bytes, 0);
+    ASSERT_EQ(farwarp_qwen3_create(rank.world, &desc, &qwen3), FARWARP_OK) << farwarp_message();
+    const int vocabulary = farwarp_qwen3_vocabulary(qwen3);
+    ASSERT_EQ(farwarp_qwen3_columns(qwen3), 1);
+    DLTensor* const sampled = rank.empty(kInt32, {1, kTokens});
+    DLTensor* const logits = rank.empty(kFloat32, {kTokens, 1, vocabulary});
+    std::vector<std::int32_t> first;
+    for (int round = 0; round < 2; ++round) {
+      const std::int32_t prompt[] = {5, 6};
+      ASSERT_EQ(farwarp_qwen3_start(qwen3, 0, prompt, 2, nullptr, rank.stream), FARWARP_OK) << farwarp_message();
+      ASSERT_EQ(farwarp_qwen3_decode(qwen3, kTokens, -1, sampled, logits, rank.stream), FARWARP_OK)
+          << farwarp_message();
+      EXPECT_EQ(farwarp_synchronize(rank.world, rank.stream, 20'000), FARWARP_OK) << farwarp_message();
+      const auto tokens = rank.numbers<std::int32_t>(sampled, kTokens);
+      const auto scores = rank.numbers<float>(logits, static_cast<std::size_t>(kTokens) * vocabulary);
+      for (int i = 0; i < kTokens; ++i) {
+        const auto begin = scores.begin() + std::ptrdiff_t{i} * vocabulary;
+        EXPECT_EQ(tokens[i], std::max_element(begin, begin + vocabulary) - begin) << i;
+      }
+      if (round == 0) first = tokens;
+      EXPECT_EQ(tokens, first);
+    }
+    const std::int32_t outside[] = {vocabulary};
+    EXPECT_EQ(farwarp_qwen3_start(qwen3, 0, outside, 1, nullptr, rank.stream), FARWARP_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(farwarp_message()).find("prompt[0] is "), std::string::npos) << farwarp_message();
+    farwarp_sampling sampling;
+    farwarp_sampling_init(&sampling);
+    sampling.temperature = 1;
+    sampling.top_k = 5;
+    const std::int32_t prompt[] = {5};
+    EXPECT_EQ(farwarp_qwen3_start(qwen3, 0, prompt, 1, &sampling, rank.stream), FARWARP_INVALID_ARGUMENT);
+    EXPECT_EQ(farwarp_qwen3_close(qwen3), FARWARP_OK) << farwarp_message();
+  });
+}
+
+}  // namespace
+}  // namespace farwarp_c_test
