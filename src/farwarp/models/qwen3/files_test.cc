@@ -203,6 +203,23 @@ TEST_P(Qwen3Files, ATensorThatIsMissingOrWrongIsNamed) {
   });
 }
 
+/// The other rank has all of its tensors.
+TEST_P(Qwen3Files, ARankThatCannotLoadFailsAll) {
+  const Qwen3Config config = *qwen3_config("nano4");
+  Tensors tensors = tensors_of(config);
+  const std::string whole = folder_with(tensors, config_json(config));
+  tensors.erase("model.norm.weight");
+  const std::string without = folder_with(tensors, config_json(config));
+  on_streams(2, options(), [&](World& world, Stream stream) {
+    const Qwen3Limits limits{.positions = 16, .max_sms = 2, .prefill_tokens = 16};
+    const Status status = Qwen3Decoder::create(world, world.rank() == 0 ? whole : without, limits).status();
+    const char* const wanted = world.rank() == 0 ? "rank 1 has failed to load the model" : "model.norm.weight";
+    EXPECT_TRUE(contains(status.to_string(), wanted)) << status.to_string();
+    auto decoder = Qwen3Decoder::create(world, whole, limits);
+    EXPECT_FALSE(logits_of(std::move(decoder), world, stream).empty());
+  });
+}
+
 TEST_P(Qwen3Files, WeightsThatAreNoNumbersEndTheCall) {
   on_streams(1, options(), [](World& world, Stream stream) {
     const Qwen3Config config = *qwen3_config("nano");

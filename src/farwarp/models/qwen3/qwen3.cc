@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
 #include <optional>
 #include <utility>
 
@@ -19,7 +21,19 @@ using qwen3::size;
 
 constexpr int kMostTokens = 1 << 16;
 constexpr float kLeastTemperature = 0.001f, kMostTemperature = 1000;
-constexpr std::uint64_t kPatienceNs = 600'000'000'000;  // for copies and packing
+constexpr std::chrono::minutes kPatience{10};  // for copies, packing, and ranks that load more slowly
+
+/// Collective: if one rank has failed, all have.
+Status agree(World& world, const Status& mine) {
+  const auto all = world.bootstrap().allgather({static_cast<std::byte>(mine.ok())}, kPatience);
+  if (!mine.ok()) return mine;
+  if (!all.ok()) return all.status();
+  for (std::size_t rank = 0; rank < all->size(); ++rank) {
+    if ((*all)[rank] != std::vector{std::byte{1}})
+      return {StatusCode::kAborted, fmt::format("Qwen3Decoder: rank {} has failed to load the model", rank)};
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -63,11 +77,13 @@ Result<Qwen3Decoder> Qwen3Decoder::create_from(World& world, const Result<Qwen3P
     status = packing->run(state->weights, state->embedding, state->cache);
   }
   if (status.ok()) status = state->set_tables(*stream);
+  status = agree(world, status);
   if (status.ok()) {
     state->set_args();
     status = state->create_prefill(*stream);
+    if (status.ok()) status = device.synchronize(*stream, std::chrono::nanoseconds(kPatience).count());
+    status = agree(world, status);
   }
-  if (status.ok()) status = device.synchronize(*stream, kPatienceNs);
   if (stream.ok()) device.destroy_stream(*stream);
   if (!status.ok()) {
     if (state->prefill) (void)state->prefill->close();  // the first failure is told
