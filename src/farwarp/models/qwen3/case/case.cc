@@ -95,12 +95,16 @@ class Qwen3Case : public harness::Case {
 };
 
 const bool kRegistered = [] {
-  harness::register_operator({"qwen3", "decoding of Qwen3 by one kernel that stays on the device", kParams,
-                              [](const Params& params) -> Result<std::unique_ptr<harness::Case>> {
-                                const auto config = read_config(params);
-                                if (!config.ok()) return config.status();
-                                return std::unique_ptr<harness::Case>(new Qwen3Case(*config));
-                              }});
+  harness::register_operator(
+      {"qwen3",
+       "decoding of Qwen3 by one kernel that stays on the device",
+       kParams,
+       [](const Params& params) -> Result<std::unique_ptr<harness::Case>> {
+         const auto config = read_config(params);
+         if (!config.ok()) return config.status();
+         return std::unique_ptr<harness::Case>(new Qwen3Case(*config));
+       },
+       {harness::Fault::Kind::kDelay, harness::Fault::Kind::kKill, harness::Fault::Kind::kMismatch}});
   return true;
 }();
 

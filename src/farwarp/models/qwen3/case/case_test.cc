@@ -1,6 +1,8 @@
 // Qwen3 through the harness: both head dims, every number of columns, contexts that cross pages and splits, launches that continue, dispatchers, prefill.
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "farwarp/harness/params.h"
 #include "farwarp/harness/runner.h"
 
@@ -121,6 +123,25 @@ TEST_P(Qwen3Cases, RanksPrefillTogether) {
 
 TEST_P(Qwen3Cases, PrefillPassesManySchedules) {
   expect_pass("model=nano,batch=1,prompt=4,tokens=1,launches=1,max_sms=2,prefill=16", 3);
+}
+
+/// The first launch of a late rank: the other one names it, and after recover() a call is right.
+TEST_P(Qwen3Cases, ALateOrMissingRankIsNamed) {
+  CaseRequest request;
+  request.op = find_operator("qwen3");
+  ASSERT_TRUE(add_settings("model=nano4,batch=1,prompt=1,tokens=1,launches=1,max_sms=2", request.params).ok());
+  request.options.target = GetParam();
+  request.options.ranks = 2;
+  request.options.deadline = std::chrono::milliseconds(1000);
+  for (const char* fault : {"delay:1:3000", "kill:1", "mismatch:1"}) {
+    request.options.fault = *parse_fault(fault, 2);
+    const CaseResult result = run_case(request, nullptr, [](int) {});
+    EXPECT_FALSE(result.outcome.pass) << fault;
+    EXPECT_NE(result.outcome.detail.find("rank 1"), std::string::npos) << fault << ": " << result.outcome.detail;
+    const bool recovers = request.options.fault.kind == Fault::Kind::kDelay;
+    EXPECT_EQ(result.outcome.detail.find("after recover() the next call was right") != std::string::npos, recovers)
+        << fault << ": " << result.outcome.detail;
+  }
 }
 
 TEST_P(Qwen3Cases, ManySchedules) { expect_pass("model=nano,batch=1,prompt=1,tokens=2,launches=1,max_sms=2", 8); }

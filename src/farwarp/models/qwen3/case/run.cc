@@ -26,7 +26,9 @@ Status RankRun::open(bool logits) {
   const auto plan = plan_qwen3(config_.config, config_.limits, (*device)->shape(), ranks_);
   if (!plan.ok()) return plan.status();
   if (Status status = open_world(Qwen3Decoder::heap_bytes(*plan)); !status.ok()) return status;
-  auto decoder = Qwen3Decoder::create_random(*world_, config_.config, config_.limits, options_.seed);
+  Qwen3Limits limits = config_.limits;
+  if (options_.fault.kind == harness::Fault::Kind::kMismatch && options_.fault.rank == rank_) ++limits.positions;
+  auto decoder = Qwen3Decoder::create_random(*world_, config_.config, limits, options_.seed);
   if (!decoder.ok()) return decoder.status();
   decoder_.emplace(std::move(*decoder));
   const std::size_t tokens = size(plan->columns) * size(config_.tokens);
@@ -99,7 +101,8 @@ Status RankRun::call_once(int call) {
     }
   }
   std::vector<Result> results(size(config_.launches));
-  Status status;
+  Status status =
+      call == 0 ? harness::apply_fault(options_.fault, rank_, *bootstrap_, world_->device(), *stream_) : Status();
   for (int i = 0; i < config_.launches && status.ok(); ++i) {
     status = start_before(call, i);
     if (status.ok()) status = launch(config_.dispatchers[0], results[size(i)]);
@@ -224,7 +227,9 @@ harness::CheckOutcome RankRun::judged(const Status& status) const {
   if (!verdict.pass)
     verdict.detail = fmt::format("the logits' error is {:.2f} times what roundings explain; allowed: 1.5 times",
                                  1.5 * verdict.max_share);
-  return harness::judge(fmt::format("rank {}", rank_), status, verdict, findings_.difference);
+  harness::CheckOutcome outcome = harness::judge(fmt::format("rank {}", rank_), status, verdict, findings_.difference);
+  if (!outcome.pass) outcome.detail += recovery_;
+  return outcome;
 }
 
 }  // namespace farwarp::qwen3
