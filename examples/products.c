@@ -1,7 +1,6 @@
 /* A tensor-parallel product in plain C: four ranks, threads of this program, on emulated devices. Each rank has a quarter of k; all get
  * y = x * w^T. Run it with cuda as its argument on a machine with four GPUs. */
 #include <farwarp/c.h>
-#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>

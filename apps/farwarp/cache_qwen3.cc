@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <iterator>
-
 #include "farwarp/fleet/accesses.h"
 #include "farwarp/harness/params.h"
 #include "farwarp/models/qwen3/config.h"
@@ -18,7 +16,7 @@ using fleet::ProductShape;
 using nlohmann::json;
 
 const std::vector<harness::ParamInfo> kParams = {
-    {"model", "qwen3-8b", "nano|tiny|qwen3-0.6b|qwen3-1.7b|qwen3-4b|qwen3-8b|qwen3-14b|qwen3-32b"},
+    {"model", "qwen3-8b", "nano|tiny|tiny64|nano4|nano8|qwen3-0.6b|qwen3-1.7b|qwen3-4b|qwen3-8b|qwen3-14b|qwen3-32b"},
     {"batch", "64", "1..65536 sequences"},
     {"tile_rows", "64", "of weights"},
     {"tile_sequences", "16", "of a tile of the result"},
@@ -57,18 +55,17 @@ Result<Request> read_request(const std::vector<std::string>& settings, const Cac
 }
 
 struct Product {
-  const char* name;
   int rows, columns;
   int times;  ///< in a token
 };
 
 std::vector<Product> products_of(const Qwen3Config& config) {
   const int heads = config.query_heads * config.head_dim;
-  return {{"qkv", heads + 2 * config.kv_heads * config.head_dim, config.hidden, config.layers},
-          {"out", config.hidden, heads, config.layers},
-          {"gate up", 2 * config.intermediate, config.hidden, config.layers},
-          {"down", config.hidden, config.intermediate, config.layers},
-          {"head", config.vocabulary, config.hidden, 1}};
+  return {{heads + 2 * config.kv_heads * config.head_dim, config.hidden, config.layers},
+          {config.hidden, heads, config.layers},
+          {2 * config.intermediate, config.hidden, config.layers},
+          {config.hidden, config.intermediate, config.layers},
+          {config.vocabulary, config.hidden, 1}};
 }
 
 /// Of all products of a token.

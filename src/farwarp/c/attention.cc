@@ -1,6 +1,7 @@
 // Attention of c.h: prefill and decode.
 #include "farwarp/ops/attention/attention.h"
 
+#include "farwarp/base/arguments.h"
 #include "farwarp/c/operator.h"
 #include "farwarp/ops/flash_decode/flash_decode.h"
 
@@ -10,16 +11,13 @@ struct farwarp_decode : farwarp::c::Operator<farwarp::FlashDecode, farwarp::Flas
 namespace farwarp::c {
 namespace {
 
-constexpr DLDataType kBytes = {kDLUInt, 8, 1};
-
 Result<AttentionDesc> read(const farwarp_attention_desc* given) {
   const auto desc = read_desc(given, farwarp_attention_desc_init);
   if (!desc.ok()) return desc.status();
   const auto dtype = read_dtype("dtype", desc->dtype, {DType::kBf16, DType::kF16});
   const auto causal = read_flag("causal", desc->causal), has_lse = read_flag("has_lse", desc->has_lse);
-  for (const Status& status : {dtype.status(), causal.status(), has_lse.status()}) {
-    if (!status.ok()) return status;
-  }
+  if (const Status status = first_failure({dtype.status(), causal.status(), has_lse.status()}); !status.ok())
+    return status;
   AttentionDesc result;
   result.batch = desc->batch;
   result.heads = desc->heads;
@@ -41,9 +39,8 @@ Result<FlashDecodeDesc> read(const farwarp_decode_desc* given) {
   if (!desc.ok()) return desc.status();
   const auto dtype = read_dtype("dtype", desc->dtype, {DType::kBf16, DType::kF16});
   const auto fp8 = read_flag("fp8_cache", desc->fp8_cache), heads_first = read_flag("heads_first", desc->heads_first);
-  for (const Status& status : {dtype.status(), fp8.status(), heads_first.status()}) {
-    if (!status.ok()) return status;
-  }
+  if (const Status status = first_failure({dtype.status(), fp8.status(), heads_first.status()}); !status.ok())
+    return status;
   FlashDecodeDesc result;
   result.batch = desc->batch;
   result.query_tokens = desc->query_tokens;
@@ -129,7 +126,7 @@ farwarp_code farwarp_decode_call(farwarp_decode* decode, const DLTensor* q, cons
     const bool heads_first = desc.layout == farwarp::KvLayout::kHeadsFirst;
     const int second = heads_first ? desc.kv_heads : desc.page_size;
     const int third = heads_first ? desc.page_size : desc.kv_heads;
-    const DLDataType type = type_of(desc.dtype), of_cache = fp8 ? kBytes : type;
+    const DLDataType type = type_of(desc.dtype), of_cache = fp8 ? kFp8Bytes : type;
     const DLDataType floats = type_of(DType::kF32), integers = type_of(DType::kI32);
     Tensors tensors(decode->world);
     farwarp::FlashDecodeTensors all;

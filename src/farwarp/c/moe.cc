@@ -1,4 +1,5 @@
 // The MoE all-to-all of c.h.
+#include "farwarp/base/arguments.h"
 #include "farwarp/c/operator.h"
 #include "farwarp/ops/moe_a2a/moe_a2a.h"
 
@@ -9,7 +10,6 @@ struct farwarp_moe : farwarp::c::Operator<farwarp::MoeAllToAll, farwarp::MoeAllT
 namespace farwarp::c {
 namespace {
 
-constexpr DLDataType kBytes = {kDLUInt, 8, 1};
 constexpr int kScaled = 128;  ///< numbers of a row that have one scale
 
 Result<MoeAllToAllDesc> read(const farwarp_moe_desc* given) {
@@ -18,9 +18,9 @@ Result<MoeAllToAllDesc> read(const farwarp_moe_desc* given) {
   const auto dtype = read_dtype("dtype", desc->dtype, {DType::kBf16, DType::kF16});
   const auto index_type = read_dtype("index_type", desc->index_type, {DType::kI32, DType::kI64});
   const auto fp8 = read_flag("fp8_dispatch", desc->fp8_dispatch), masked = read_flag("masked", desc->masked);
-  for (const Status& status : {dtype.status(), index_type.status(), fp8.status(), masked.status()}) {
-    if (!status.ok()) return status;
-  }
+  if (const Status status = first_failure({dtype.status(), index_type.status(), fp8.status(), masked.status()});
+      !status.ok())
+    return status;
   MoeAllToAllDesc result;
   result.num_experts = desc->num_experts;
   result.experts_per_token = desc->experts_per_token;
@@ -72,7 +72,7 @@ farwarp_code farwarp_moe_dispatch(farwarp_moe* moe, const DLTensor* x, const DLT
   return guarded([&]() -> Status {
     if (moe == nullptr) return null_argument("moe");
     const farwarp::MoeAllToAllDesc& desc = moe->desc;
-    const DLDataType type = type_of(desc.dtype), of_rows = desc.fp8_dispatch ? kBytes : type;
+    const DLDataType type = type_of(desc.dtype), of_rows = desc.fp8_dispatch ? kFp8Bytes : type;
     const std::int64_t rows = moe->op.plan().recv_rows, experts = local_experts(*moe);
     Tensors tensors(moe->world);
     const std::int64_t tokens = tensors.rows_of("x", x, desc.max_tokens);

@@ -1,4 +1,5 @@
 // gemm and the products of tensor parallelism of c.h.
+#include "farwarp/base/arguments.h"
 #include "farwarp/c/operator.h"
 #include "farwarp/ops/gemm/gemm.h"
 #include "farwarp/ops/parallel_gemm/dispatch/parallel_gemm.h"
@@ -26,8 +27,7 @@ Result<GemmDesc> read(const farwarp_gemm_desc* given) {
   if (!desc.ok()) return desc.status();
   const auto has_bias = read_flag("has_bias", desc->has_bias);
   const auto dtype = read_dtype("dtype", desc->dtype, {DType::kBf16, DType::kF16});
-  if (!has_bias.ok()) return has_bias.status();
-  if (!dtype.ok()) return dtype.status();
+  if (const Status status = first_failure({has_bias.status(), dtype.status()}); !status.ok()) return status;
   GemmDesc result;
   result.m = desc->m;
   result.n = desc->n;
@@ -47,9 +47,8 @@ Result<ProductDesc> read(const farwarp_product_desc* given) {
     return invalid_argument(fmt::format("desc.path is {}; allowed: 0 to 2, farwarp_product_path", desc->path));
   const auto has_bias = read_flag("has_bias", desc->has_bias), return_x = read_flag("return_x", desc->return_x);
   const auto dtype = read_dtype("dtype", desc->dtype, {DType::kBf16, DType::kF16});
-  for (const Status& status : {has_bias.status(), return_x.status(), dtype.status()}) {
-    if (!status.ok()) return status;
-  }
+  if (const Status status = first_failure({has_bias.status(), return_x.status(), dtype.status()}); !status.ok())
+    return status;
   ProductDesc result{static_cast<ParallelGemm::Kind>(desc->kind), static_cast<ParallelGemm::Path>(desc->path), {}};
   result.desc.m = desc->m;
   result.desc.n = desc->n;

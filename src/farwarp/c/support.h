@@ -53,6 +53,8 @@ Result<Desc> read_desc(const Desc* given, void (*init)(Desc*)) {
 Result<bool> read_flag(const char* name, std::int32_t value);
 Result<DType> read_dtype(const char* name, DLDataType type, std::initializer_list<DType> allowed);
 DLDataType type_of(DType dtype);
+inline constexpr DLDataType kFp8Bytes = {kDLUInt, 8,
+                                         1};  ///< e4m3 numbers, which have no type of their own in this DLPack
 
 /// Checks the tensors of a call, one after the other; the first failure is kept.
 class Tensors {

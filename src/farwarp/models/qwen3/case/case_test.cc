@@ -11,13 +11,17 @@ namespace {
 
 class Qwen3Cases : public testing::TestWithParam<TargetKind> {
  protected:
-  static void expect_pass(const std::string& settings, int schedules = 1, int calls = 1, int ranks = 1) {
+  static CaseRequest request_of(const std::string& settings, int ranks) {
     CaseRequest request;
     request.op = find_operator("qwen3");
     if (!add_settings(settings, request.params).ok()) ADD_FAILURE() << settings;
     request.options.target = GetParam();
     request.options.ranks = ranks;
     request.options.seed = 5;
+    return request;
+  }
+  static void expect_pass(const std::string& settings, int schedules = 1, int calls = 1, int ranks = 1) {
+    CaseRequest request = request_of(settings, ranks);
     request.options.calls = calls;
     request.schedules = schedules;
     const CaseResult result = run_case(request, nullptr, [](int) {});
@@ -127,11 +131,7 @@ TEST_P(Qwen3Cases, PrefillPassesManySchedules) {
 
 /// The first launch of a late rank: the other one names it, and after recover() a call is right.
 TEST_P(Qwen3Cases, ALateOrMissingRankIsNamed) {
-  CaseRequest request;
-  request.op = find_operator("qwen3");
-  ASSERT_TRUE(add_settings("model=nano4,batch=1,prompt=1,tokens=1,launches=1,max_sms=2", request.params).ok());
-  request.options.target = GetParam();
-  request.options.ranks = 2;
+  CaseRequest request = request_of("model=nano4,batch=1,prompt=1,tokens=1,launches=1,max_sms=2", 2);
   request.options.deadline = std::chrono::milliseconds(1000);
   for (const char* fault : {"delay:1:3000", "kill:1", "mismatch:1"}) {
     request.options.fault = *parse_fault(fault, 2);
