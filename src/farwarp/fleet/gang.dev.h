@@ -32,7 +32,7 @@ class Gang {
     if (thread_index() == 0) set_place(claim(call));
     return !block_any(!call.live);
   }
-  FARWARP_DEVICE Worker worker() const { return {uniform(place().worker), true, shift_}; }
+  FARWARP_DEVICE GangWorker worker() const { return {uniform(place().worker), true, shift_}; }
 
   /// [block] Returns when all workers have ended the step before.
   FARWARP_DEVICE void begin_step(Call& call) const {

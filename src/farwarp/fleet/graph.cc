@@ -162,7 +162,8 @@ Result<TaskLists> plan_static(const Graph& graph, int workers) {
   for (int worker = 0; worker < workers; ++worker) {
     for (const Step& step : graph.steps) {
       const Share share = share_of(step.matrix.tiles, workers, worker);
-      if (step.matrix.tiles > 0 && step.matrix.passes() > 1 && share.count > kMostPassTiles)
+      if (step.matrix.tiles > 0 && step.matrix.together == 0 && step.matrix.passes() > 1 &&
+          share.count > kMostPassTiles)
         return invalid_argument(fmt::format(
             "step {} has {} tiles of {} stages for {} workers; allowed: {} for each worker, if a tile has "
             "more than {} stages",

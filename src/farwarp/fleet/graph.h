@@ -56,7 +56,7 @@ struct TaskLists {
   int count = 0;
 };
 
-/// Tiles are shared by share_of(). An error if a matrix of several passes has more than kMostPassTiles tiles for a worker.
+/// Tiles are shared by share_of(). An error if a matrix of several passes and one group has more than kMostPassTiles tiles for a worker.
 Result<TaskLists> plan_static(const Graph& graph, int workers);
 
 }  // namespace farwarp::fleet

@@ -2,7 +2,7 @@
 //
 // A tile is 16 rows of the matrix. A stage is 256 columns of a tile, 8 KB: each of a worker's eight warps multiplies 32 of these columns, in two
 // fragments of 16 x 16. A tile belongs to one worker, so no sum crosses workers. A worker's tiles are consecutive. A worker reads its stages in the
-// order pass, tile, column; a pass is as many columns as a worker keeps activations of in registers. Two stages are a slot, which is copied at once; a
+// order group, pass, tile, column; a pass is as many columns as a worker keeps activations of, a group as many tiles as it keeps sums of. Two stages are a slot, which is copied at once; a
 // pass of an odd number of stages ends with half a slot. At each step of that order all workers' slots lie side by side, because neighbouring blocks
 // should read neighbouring memory (probes/README.md).
 #pragma once
@@ -20,11 +20,18 @@ inline constexpr int kStageBytes = kTileRows * kStageColumns * 2;
 inline constexpr int kWarps = 8;           ///< of a worker, that compute
 inline constexpr int kStageFragments = 2;  ///< of a warp
 inline constexpr int kFragmentBytes = 16 * 16 * 2;
+inline constexpr int kMostColumns = 64;
+/// Of more columns than this, vectors are plain memory, and stream through shared memory (stream.dev.h).
+inline constexpr int kMostPacketColumns = 8;
+constexpr bool streams(int columns) { return columns > kMostPacketColumns; }
 inline constexpr int kMostPassStages = 20;
-/// Of a worker for so many columns. A pass of a vector waits in shared memory, of which CDNA3 has 64 KB.
+/// Of a worker for so many columns. A pass of a vector waits in shared memory, of which CDNA3 has 64 KB. Passes of streamed vectors are whole slots.
 constexpr int most_pass_stages(int columns, bool bulk_copy) {
+  if (streams(columns)) return columns > 32 ? 2 : 64 / columns;
   return bulk_copy || columns <= 4 ? kMostPassStages : kMostPassStages / 2;
 }
+/// Tiles of a worker whose sums are in registers while a vector streams by; of other vectors all tiles share a pass.
+constexpr int tiles_together(int columns) { return columns > 32 ? 4 : 192 / columns; }
 inline constexpr int kMostPassTiles =
     4;  ///< of a worker, in a matrix of several passes: their sums wait in shared memory
 
@@ -32,7 +39,10 @@ inline constexpr int kMostPassTiles =
 inline constexpr int kSlotStages = 2;
 inline constexpr int kSlotBytes = kSlotStages * kStageBytes;
 /// Of a worker for so many columns: what its vectors leave room for (ProjectShared).
-constexpr int ring_slots(int columns) { return columns > 4 ? 8 : columns > 2 ? 10 : 12; }
+constexpr int ring_slots(int columns) { return columns > 32 ? 5 : columns > 4 ? 8 : columns > 2 ? 10 : 12; }
+/// Stages of a streamed vector that are in shared memory.
+constexpr int vector_slots(int columns) { return columns > 32 ? 3 : 128 / columns; }
+constexpr int vector_stage_bytes(int columns) { return kStageColumns * columns * 2; }
 inline constexpr int kSlotsInFlight =
     4;  ///< more make every other access of the multiprocessor wait longer (probes/README.md)
 constexpr int ring_bytes(int columns, bool bulk_copy) {
@@ -59,6 +69,7 @@ struct MatrixShape {
   std::int32_t tiles;
   std::int32_t stages;                     ///< of a tile
   std::int32_t at_once = kMostPassStages;  ///< stages of a pass, at most
+  std::int32_t together = 0;               ///< tiles of a worker that share passes, at most: a group; 0: all
 
   constexpr int passes() const { return (stages + at_once - 1) / at_once; }
   /// Stages of a tile in each pass but the last.
@@ -68,8 +79,21 @@ struct MatrixShape {
     return rest < pass_stages() ? rest : pass_stages();
   }
   constexpr std::int64_t bytes() const { return std::int64_t{tiles} * stages * kStageBytes; }
+  constexpr int groups(int count) const { return together == 0 ? 1 : (count + together - 1) / together; }
+  /// Tiles of the groups before `number`, of all workers.
+  constexpr int tiles_before(int workers, int number) const { return number * together * workers; }
+  /// The workers' groups `number`, a matrix of their own: it follows the groups before.
+  constexpr MatrixShape group(int workers, int number) const {
+    const int rest = tiles - tiles_before(workers, number), most = together * workers;
+    return {rest < most ? rest : most, stages, at_once};
+  }
   /// Stage `stage` of pass `pass` of the worker's tile number `tile`, in stages from the matrix's begin.
   constexpr std::int64_t stage_at(int workers, int worker, int pass, int tile, int stage) const {
+    if (together > 0) {
+      const int number = tile / together;
+      return std::int64_t{tiles_before(workers, number)} * stages +
+             group(workers, number).stage_at(workers, worker, pass, tile - number * together, stage);
+    }
     const int base = tiles / workers, count = stages_of(pass);
     const std::int64_t earlier = std::int64_t{pass} * pass_stages() * tiles;
     const int full = tile < base ? tile : base;
@@ -106,8 +130,6 @@ constexpr std::int64_t element_offset(const MatrixShape& shape, MatrixUnit unit,
 // Between tasks activations are vectors of bf16 for several columns (sequences), as packets that carry four numbers and a tag: the tag says of
 // which token and layer they are, so a reader needs no counter and no fence, and nothing is ever cleared.
 
-inline constexpr int kMostColumns = 8;
-
 /// Rows 4i to 4i + 3 of a column are one packet. The four packets of 16 rows of a column lie together.
 constexpr std::int64_t packet_at(int columns, int row, int column) {
   return (std::int64_t{row / 16} * columns + column) * 4 + row / 4 % 4;
@@ -130,32 +152,41 @@ constexpr std::int64_t rank_sums_packets(int columns, int tiles, int ranks) {
   return rank_sums_at(columns, tiles, ranks, 0, 0, 0);
 }
 
-inline constexpr int kSumBuffers = 2;  ///< of partial sums
+/// Buffers of partial sums: one where the warps that compute also finish tiles.
+constexpr int sum_buffers(int columns) { return streams(columns) ? 1 : 2; }
 
+/// Columns of a tile that are finished at once.
+constexpr int finished_together(int columns) { return columns < 16 ? columns : 16; }
 /// Threads that finish a tile: one for each sum, in whole warps.
 constexpr int finishing_threads(int columns, int warp_size) {
-  return (columns * kTileRows + warp_size - 1) / warp_size * warp_size;
+  return (finished_together(columns) * kTileRows + warp_size - 1) / warp_size * warp_size;
 }
-/// Threads of a worker: warps that compute, then, where there are bulk copies, those that finish tiles and one that loads.
+/// Threads of a worker: warps that compute, then, where there are bulk copies, those that finish tiles and one that loads weights. Of streamed vectors the
+/// warps that compute finish tiles, and one more loads vectors.
 constexpr int worker_threads(int columns, int warp_size, bool bulk_copy) {
-  return kWarps * warp_size + (bulk_copy ? finishing_threads(columns, warp_size) + warp_size : 0);
+  const int finishing = streams(columns) ? warp_size : finishing_threads(columns, warp_size);
+  return kWarps * warp_size + (bulk_copy ? finishing + warp_size : 0);
 }
 
 /// Where the numbers of projections lie in a worker's shared memory; bytes.
 template <int columns, bool bulk_copy>
 struct ProjectShared {
-  static constexpr int kTile = columns * kTileRows * 4;
+  static constexpr int kTile = columns * kTileRows * 4, kSumBuffers = sum_buffers(columns);
+  static constexpr bool kLoadsVectors = streams(columns) && bulk_copy;
   /// [columns][16] fp32
   static constexpr int partials(int buffer, int warp) { return (buffer * kWarps + warp) * kTile; }
   static constexpr int kept(int tile) {
     return partials(kSumBuffers, 0) + tile * kTile;
-  }                                                   ///< the same, of earlier passes
-  static constexpr int kRing = kept(kMostPassTiles);  ///< mbarriers of the buffers
-  /// A warp's part of a pass: [fragments][columns][16] bf16.
+  }                                                                          ///< the same, of earlier passes
+  static constexpr int kRing = kept(streams(columns) ? 0 : kMostPassTiles);  ///< mbarriers of the buffers
+  static constexpr int kVectorRing = kRing + kSumBuffers * 16;               ///< of a vector's stages
+  static constexpr int kVectors = (kVectorRing + (kLoadsVectors ? vector_slots(columns) * 16 : 0) + 127) / 128 * 128;
+  /// A warp's part of a pass: [fragments][columns][16] bf16. Where a thread loads vectors, of a stage, and vector_stage(i) has the warps' parts.
   static constexpr int vector(int warp) {
-    return kRing + kSumBuffers * 16 + warp * most_pass_stages(columns, bulk_copy) * kStageFragments * columns * 32;
+    return kVectorRing + warp * most_pass_stages(columns, bulk_copy) * kStageFragments * columns * 32;
   }
-  static constexpr int kBytes = vector(kWarps);
+  static constexpr int vector_stage(int slot) { return kVectors + slot * vector_stage_bytes(columns); }
+  static constexpr int kBytes = kLoadsVectors ? vector_stage(vector_slots(columns)) : vector(kWarps);
 };
 
 /// A task, as a worker reads it. What the operands are depends on the kind.

@@ -67,14 +67,27 @@ struct SharedTasks {
   /// [warp] The other warps' side. False if the wait has expired; `waits` are of these waits alone, so that it is the same task for all warps.
   FARWARP_DEVICE bool get(BlockWaits& waits, const WorldView& view, Position& position, Task& task) const {
     if (!wait_mbarrier(waits, view, ring().full(position.stage), position.parity)) return false;
-    TaskWords got;
-#pragma unroll
-    for (int i = 0; i < kTaskWords; ++i) got.of[i] = load(words(position.stage) + i);
+    task = task_at(position.stage);
     warp_sync();
     if (lane_index() == 0) mbarrier_arrive(ring().empty(position.stage));
     position.advance();
-    task = std::bit_cast<Task>(got);
     return true;
+  }
+  /// [thread] The same, of a warp of which one thread has work.
+  FARWARP_DEVICE bool get_alone(BlockWaits& waits, const WorldView& view, Position& position, Task& task) const {
+    if (!wait_mbarrier(waits, view, ring().full(position.stage), position.parity)) return false;
+    task = task_at(position.stage);
+    mbarrier_arrive(ring().empty(position.stage));
+    position.advance();
+    return true;
+  }
+
+ private:
+  FARWARP_DEVICE Task task_at(int slot) const {
+    TaskWords got;
+#pragma unroll
+    for (int i = 0; i < kTaskWords; ++i) got.of[i] = load(words(slot) + i);
+    return std::bit_cast<Task>(got);
   }
 };
 

@@ -32,8 +32,8 @@ FARWARP_DEVICE Two unpack_two(std::uint64_t bits) {
 
 /// [thread] The four numbers from row `row` on of column `column`, once they have arrived.
 template <int columns>
-FARWARP_DEVICE std::uint64_t wait_four(Call& call, const Worker& worker, std::int64_t vector, int row, int column,
-                                       std::uint32_t site) {
+FARWARP_DEVICE std::uint64_t wait_four(Call& call, const Worker<columns>& worker, std::int64_t vector, int row,
+                                       int column, std::uint32_t site) {
   const Global<Packet> from[1] = {vector_at(call.view, vector) + packet_at(columns, row, column)};
   std::uint64_t data[1] = {};
   wait_vector(call, worker, from, 1, data, Wait{.site = site, .peer = call.view.rank});
@@ -41,8 +41,8 @@ FARWARP_DEVICE std::uint64_t wait_four(Call& call, const Worker& worker, std::in
 }
 /// [thread] Stores them with the call's tag.
 template <int columns>
-FARWARP_DEVICE void store_four(const Call& call, const Worker& worker, std::int64_t vector, int row, int column,
-                               std::uint64_t four) {
+FARWARP_DEVICE void store_four(const Call& call, const Worker<columns>& worker, std::int64_t vector, int row,
+                               int column, std::uint64_t four) {
   store_vector(call, worker, peer_address<Packet>(call.view, call.view.rank, vector) + packet_at(columns, row, column),
                four);
 }
@@ -50,7 +50,7 @@ FARWARP_DEVICE void store_four(const Call& call, const Worker& worker, std::int6
 /// [warp] The sums of the squares of a normed vector of `rows` rows. Each 32 threads have a pair of columns, the first 16 of them the first column; `pair`
 /// is the thread's.
 template <int columns>
-FARWARP_DEVICE float wait_squares(Call& call, const Worker& worker, std::int64_t vector, int rows, int pair,
+FARWARP_DEVICE float wait_squares(Call& call, const Worker<columns>& worker, std::int64_t vector, int rows, int pair,
                                   std::uint32_t site) {
   constexpr int kLanes = 32, kTogether = 5;
   const int lane = lane_index() % kLanes, tiles = pair < column_pairs(columns) ? rows / kTileRows : 0;
@@ -94,7 +94,7 @@ class PassVector {
             (memory + ProjectShared<columns, Target::kHasBulkCopy>::vector(warp_index())).raw)) {}
 
   /// [warp] Waits for the warp's part of a pass: `stages` stages from `first` on.
-  FARWARP_DEVICE void wait(Call& call, const Worker& worker, std::int64_t vector, int first, int stages,
+  FARWARP_DEVICE void wait(Call& call, const Worker<columns>& worker, std::int64_t vector, int first, int stages,
                            std::uint32_t site) {
     const int count = stages * kOfStage - lane_index();  // of the lane: every warp-size-th
     const int loads = count > 0 ? (count + Target::kWarpSize - 1) / Target::kWarpSize : 0;
@@ -118,7 +118,7 @@ class PassVector {
 
  private:
   /// [warp] The same, of plain memory.
-  FARWARP_DEVICE void load_all(const Worker& worker, Global<Packet> packets, int first, int loads) {
+  FARWARP_DEVICE void load_all(const Worker<columns>& worker, Global<Packet> packets, int first, int loads) {
     constexpr int kAtOnce = 4;
 #pragma unroll 1
     for (int begin = 0; begin < loads; begin += kAtOnce) {
@@ -126,8 +126,8 @@ class PassVector {
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         if (begin + i < loads)
-          data[i] = load(
-              plain_data(worker, (packets + packet_of(first, (begin + i) * Target::kWarpSize + lane_index())).raw));
+          data[i] =
+              load(worker.data_of((packets + packet_of(first, (begin + i) * Target::kWarpSize + lane_index())).raw));
       }
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
@@ -139,7 +139,7 @@ class PassVector {
 
   static constexpr int kTogether = columns == 1 || !Target::kHasBulkCopy ? 5 : 8;  ///< CDNA has no registers for more
   static constexpr int kOfFragment = 4 * columns, kOfStage = kStageFragments * kOfFragment;  ///< packets of the warp
-  static_assert(kMostPassStages * kOfStage < 64 * Target::kWarpSize);
+  static_assert(most_pass_stages(columns, Target::kHasBulkCopy) * kOfStage < 64 * Target::kWarpSize);
 
   /// The warp's packet `number` of the pass that begins at stage `first`, among all packets of the vector.
   static FARWARP_DEVICE std::int64_t packet_of(int first, int number) {

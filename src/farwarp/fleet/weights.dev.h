@@ -10,8 +10,8 @@
 namespace farwarp::FARWARP_TARGET::fleet {
 
 inline constexpr int kWorkerThreads = kWarps * Target::kWarpSize;  ///< that compute
-inline constexpr bool kHasFinisher =
-    Target::kHasBulkCopy;  ///< warps that finish tiles (project.dev.h), then one that loads weights
+/// Warps of their own finish tiles (project.dev.h).
+constexpr bool has_finisher(int columns) { return Target::kHasBulkCopy && !streams(columns); }
 constexpr int block_threads(int columns) { return worker_threads(columns, Target::kWarpSize, Target::kHasBulkCopy); }
 
 /// [the warps that compute] Barrier.
@@ -140,7 +140,7 @@ template <int columns>
 class WeightReader {
  public:
   FARWARP_DEVICE WeightReader(const WorldView& view, Shared<std::byte> memory, Global<const std::byte> weights,
-                              const Worker& worker)
+                              const Worker<columns>& worker)
       : view_(view), memory_(memory), weights_(weights), worker_(worker) {}
 
   /// [warp] Multiplies the warp's columns of one tile and pass: use(i, fragment) for i from 0 to 2 * stages - 1.
@@ -235,7 +235,7 @@ class WeightReader {
   const WorldView& view_;
   Shared<std::byte> memory_;
   Global<const std::byte> weights_;
-  const Worker& worker_;
+  const Worker<columns>& worker_;
   Position position_;
   BlockWaits waits_;
 };

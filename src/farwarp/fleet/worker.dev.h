@@ -1,6 +1,8 @@
 // What a task knows of the worker that does it: its number, and where and how vectors reach it.
 #pragma once
 
+#include <type_traits>
+
 #include "farwarp/fleet/layout.h"
 #include "farwarp/world/device/wait.dev.h"
 
@@ -8,48 +10,60 @@ namespace farwarp::FARWARP_TARGET::fleet {
 
 using namespace farwarp::fleet;
 
-/// With a loading thread: a worker's number is its block's, and vectors are packets in the heap.
-template <bool loading_thread>
-struct WorkerOf {
+/// Vectors are packets in the heap.
+struct PacketWorker {
   static constexpr bool plain = false;
-  static constexpr std::int64_t shift = 0;
   FARWARP_DEVICE static int number() { return block_index(); }
-  FARWARP_DEVICE static WorkerOf of_block() { return {}; }
+  FARWARP_DEVICE static PacketWorker of_block() { return {}; }
+  FARWARP_DEVICE static Global<std::uint64_t> data_of(Packet*) { return Global<std::uint64_t>(nullptr); }
 };
-/// Without: the dispatcher says. static: as above. gang: the number is claimed, and vectors are plain device memory, which the counters of steps order
+/// Without a loading thread the dispatcher says. static: as above. gang: the number is claimed, and vectors are plain device memory, which the counters of steps order
 /// (gang.dev.h): the first half of what stands for a packet is its data.
-template <>
-struct WorkerOf<false> {
+struct GangWorker {
   int own;             ///< number
   bool plain;          ///< gang
   std::int64_t shift;  ///< of gang: from a packet in the heap to what stands for it, in bytes
 
   FARWARP_DEVICE int number() const { return own; }
-  FARWARP_DEVICE static WorkerOf of_block() { return {block_index(), false, 0}; }
+  FARWARP_DEVICE static GangWorker of_block() { return {block_index(), false, 0}; }
+  FARWARP_DEVICE Global<std::uint64_t> data_of(Packet* packet) const {
+    return Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>(reinterpret_cast<std::byte*>(packet) + shift));
+  }
 };
-using Worker = WorkerOf<Target::kHasBulkCopy>;
+/// Vectors that stream: plain device memory, which the counter of steps orders (phases.dev.h). Only the data of packets, eight bytes each, are there.
+struct StreamWorker {
+  static constexpr bool plain = true;
+  const std::byte* heap;  ///< the rank's
+  std::byte* data;        ///< of a packet at its begin
 
-FARWARP_DEVICE Global<std::uint64_t> plain_data(const Worker& worker, Packet* packet) {
-  return Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>(reinterpret_cast<std::byte*>(packet) + worker.shift));
-}
+  FARWARP_DEVICE static int number() { return block_index(); }
+  FARWARP_DEVICE Global<std::uint64_t> data_of(Packet* packet) const {
+    return Global<std::uint64_t>(
+        reinterpret_cast<std::uint64_t*>(data + (reinterpret_cast<const std::byte*>(packet) - heap) / 2));
+  }
+};
+template <int columns>
+using Worker = std::conditional_t<streams(columns), StreamWorker,
+                                  std::conditional_t<Target::kHasBulkCopy, PacketWorker, GangWorker>>;
 
 /// [thread] wait_packets() of a vector: the data of those packets whose bit is set in `wanted`.
-template <int count>
-FARWARP_DEVICE void wait_vector(Call& call, const Worker& worker, const Global<Packet> (&from)[count],
+template <int count, class SomeWorker>
+FARWARP_DEVICE void wait_vector(Call& call, const SomeWorker& worker, const Global<Packet> (&from)[count],
                                 std::uint32_t wanted, std::uint64_t (&data)[count], Wait wait) {
   if (worker.plain) {
 #pragma unroll
     for (int i = 0; i < count; ++i) {
-      if (wanted >> i & 1) data[i] = load(plain_data(worker, from[i].raw));
+      if (wanted >> i & 1) data[i] = load(worker.data_of(from[i].raw));
     }
     return;
   }
   wait_packets<1>(call, from, wanted, data, wait);
 }
 /// [thread] Stores a packet of a vector, with the call's tag.
-FARWARP_DEVICE void store_vector(const Call& call, const Worker& worker, Peer<Packet> packet, std::uint64_t data) {
+template <class SomeWorker>
+FARWARP_DEVICE void store_vector(const Call& call, const SomeWorker& worker, Peer<Packet> packet, std::uint64_t data) {
   if (worker.plain) {
-    store(plain_data(worker, packet.raw), data);
+    store(worker.data_of(packet.raw), data);
   } else {
     store_packet(packet, data, call.epoch);
   }

@@ -41,6 +41,7 @@ enum Site : std::uint32_t {
   kSiteStepStart,
   kSiteOwnLogits,
   kSiteChosen,
+  kSiteStep,
   kSites
 };
 inline constexpr const char* kSiteNames[kSites] = {"the input of q, k, v",
@@ -59,7 +60,8 @@ inline constexpr const char* kSiteNames[kSites] = {"the input of q, k, v",
                                                    "the end of a step on all XCDs",
                                                    "the start of a step on the XCD",
                                                    "the logits of a worker",
-                                                   "a drawn token"};
+                                                   "a drawn token",
+                                                   "the end of the step before"};
 
 inline constexpr int kPageKeys = 16;
 inline constexpr int kTileKeys = 128;  ///< keys that a worker attends to at once
@@ -67,7 +69,8 @@ inline constexpr int kMostSplits = 16;
 inline constexpr int kMostWorkers = 256;  ///< a thread waits for at most 8 of their candidates
 inline constexpr int kMostGroup = 8;      ///< query heads of a KV head
 inline constexpr int kMostHeadDim = 128;
-inline constexpr int kMostTopK = 64;  ///< candidates of a draw
+inline constexpr int kMostColumnsWithoutBulkCopy = 32;  ///< 64 KB of shared memory are too few for more
+inline constexpr int kMostTopK = 64;                    ///< candidates of a draw
 static_assert(kTileKeys == fleet::kWarps * kPageKeys);
 
 /// Of one KV head, keys and values.

@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "farwarp/fleet/project.dev.h"
+#include "farwarp/fleet/stream.dev.h"
 #include "farwarp/models/qwen3/shared_layout.h"
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
@@ -34,7 +34,7 @@ struct Context {
   const Args& args;
   Call& call;  ///< its epoch is the tag of the token and layer
   Shared<std::byte> memory;
-  Worker worker;
+  Worker<columns> worker;
 
   FARWARP_DEVICE SequenceState sequence(int column) const {
     const Vec16 words = load(word_at<const Vec16>(memory, Layout<columns>::kSequences) + column);

@@ -1,7 +1,7 @@
 // The kernel: a worker's list of tasks, token by token.
 #pragma once
 
-#include "farwarp/fleet/tasks.dev.h"
+#include "farwarp/fleet/phases.dev.h"
 #include "farwarp/models/qwen3/steps.dev.h"
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
@@ -51,7 +51,7 @@ class NextTasks {
 /// Each worker does its list of tasks at its own pace: vectors are packets.
 struct StaticDispatcher {
   FARWARP_DEVICE bool join(Call&, Shared<std::byte>) { return true; }
-  FARWARP_DEVICE Worker worker() const { return Worker::of_block(); }
+  FARWARP_DEVICE auto worker() const { return Worker<1>::of_block(); }
   FARWARP_DEVICE void begin_step(Call&) {}
   FARWARP_DEVICE void end_step(const Call&) {}
   FARWARP_DEVICE void end_launch() const {}
@@ -149,7 +149,41 @@ FARWARP_DEVICE void load_weights(const Context<columns>& context, const TaskList
       next = tasks.load_at(tasks.after(number));  // while this task is loaded
       if (!ok) break;
       if (static_cast<Kind>(task.kind) == Kind::kAttend) ok = pages.load(loader, task.layer);
-      if (task.matrix.stages > 0) ok = loader.load(task);
+      if (task.matrix.stages == 0) continue;
+      if constexpr (streams(columns)) {
+        const int groups = task.matrix.groups(task.count);
+        for (int group = 0; group < groups && ok; ++group) ok = loader.load(group_of(task, group));
+      } else {
+        ok = loader.load(task);
+      }
+    }
+    if (!ok || !goes_on(context, loader.waits(), token)) break;
+  }
+  loader.drain();
+  reported = loader.waits();
+}
+
+/// [thread] Loads the vectors of all tasks, of more than eight columns.
+template <int columns>
+FARWARP_DEVICE void load_vectors(const Context<columns>& context, const TaskList& tasks, Phases phases,
+                                 BlockWaits& reported) {
+  const Args& args = context.args;
+  VectorLoader<columns> loader(args.view, context.memory + Layout<columns>::kProject, context.worker);
+  Call call = context.call;
+  const std::uint64_t budget = call.deadline_ns - call.started_ns;
+  SharedTasks::Position position;
+  for (int token = 0; token < args.tokens; ++token) {
+    call.deadline_ns = nanoseconds() + budget;
+    loader.waits().until = 0;
+    bool ok = true;
+    for (int number = tasks.first; number < tasks.end && ok; ++number) {
+      Task task;
+      ok = shared_tasks(context).get_alone(loader.waits(), args.view, position, task);
+      if (ok && task.matrix.stages > 0 && task.count > 0) {
+        phases.wait_step(call);
+        ok = call.live && loader.load(task);
+      }
+      phases.advance();
     }
     if (!ok || !goes_on(context, loader.waits(), token)) break;
   }
@@ -165,7 +199,11 @@ FARWARP_DEVICE void decode(const Args& args, Dispatcher dispatcher) {
     if (thread_index() == 0) {
       mbarrier_init(word_at<Mbarrier>(memory, Layout<columns>::kDecided), 1);
       weight_ring<columns>(memory).initialise(kWarps);
-      SharedSums<columns>{memory + Layout<columns>::kProject}.initialise();
+      if constexpr (streams(columns)) {
+        vector_ring<columns>(memory + Layout<columns>::kProject).initialise(kWarps);
+      } else {
+        SharedSums<columns>{memory + Layout<columns>::kProject}.initialise();
+      }
       SharedTasks{memory + Layout<columns>::kTasks}.ring().initialise(block_threads(columns) / Target::kWarpSize - 1);
     }
   }
@@ -210,6 +248,9 @@ FARWARP_DEVICE void decode(const Args& args, Dispatcher dispatcher) {
         dispatcher.end_launch();
       }
     }
+  } else if constexpr (Target::kHasBulkCopy && streams(columns)) {
+    if (thread_index() == kWorkerThreads) load_weights(context, tasks, waits);
+    if (thread_index() == kWorkerThreads + Target::kWarpSize) load_vectors(context, tasks, dispatcher, waits);
   } else if constexpr (Target::kHasBulkCopy) {
     constexpr int kLoader = kWorkerThreads + TileFinisher<columns>::kThreads;
     if (thread_index() < kLoader) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "farwarp/models/qwen3/gang_args.h"
+#include "farwarp/models/qwen3/stream_args.h"
 
 namespace farwarp {
 namespace {
@@ -18,8 +19,12 @@ constexpr std::size_t kPrefillKernel = 2;  // of kernel_names(), the first
 }  // namespace
 
 std::vector<std::string> Qwen3Decoder::State::kernel_names(const Qwen3Plan& plan) {
-  std::vector<std::string> names = {
-      fmt::format("qwen3_{}_{}", plan.limits.most_top_k > 0 ? "sample" : "decode", plan.columns), "qwen3_pack"};
+  std::vector<std::string> names = {fmt::format("qwen3_{}_{}",
+                                                plan.streams                 ? "stream"
+                                                : plan.limits.most_top_k > 0 ? "sample"
+                                                                             : "decode",
+                                                plan.columns),
+                                    "qwen3_pack"};
   if (plan.prefill.rows > 0)
     names.insert(names.end(), std::begin(qwen3::Prefill::kKernels), std::end(qwen3::Prefill::kKernels));
   if (plan.gang) names.push_back(fmt::format("qwen3_gang_{}", plan.columns));
@@ -40,10 +45,14 @@ Status Qwen3Decoder::State::allocate() {
       {&page_table, std::int64_t{plan.columns} * plan.max_pages * 4},
       {&prompts, std::int64_t{plan.columns} * plan.limits.positions * 4},
       {&state, sizeof(qwen3::DecodeState)},
-      {&gang_cells, sizeof(fleet::GangCells)},
-      {&gang_vectors, plan.buffer_bytes}};
+      {&cells, plan.gang      ? sizeof(fleet::GangCells)
+               : plan.streams ? sizeof(fleet::PhaseCells)
+                              : 0},
+      {&vectors, plan.gang      ? plan.buffer_bytes
+                 : plan.streams ? plan.buffer_bytes / 2
+                                : 0}};
   for (const auto& [memory, bytes] : wanted) {
-    if (!plan.gang && (memory == &gang_cells || memory == &gang_vectors)) continue;
+    if (bytes == 0) continue;
     auto created = DeviceMemory::create(world->device(), size(bytes));
     if (!created.ok()) return created.status();
     *memory = std::move(*created);
@@ -87,7 +96,7 @@ Status Qwen3Decoder::State::end_all(Stream stream) {
   positions.assign(size(plan.columns), -1);
   recoveries = world->recoveries();
   Device& device = world->device();
-  Status status = plan.gang ? device.fill(gang_cells.get(), 0, gang_cells.bytes(), stream) : Status();
+  Status status = cells.bytes() > 0 ? device.fill(cells.get(), 0, cells.bytes(), stream) : Status();
   if (status.ok()) status = device.copy_in(state.get(), &none, sizeof none, stream);
   return status;
 }
@@ -153,7 +162,11 @@ Status Qwen3Decoder::State::launch(const qwen3::Args& call, Stream stream) const
   // A launch of the last step alone has one worker, because the others might read the state after that one has written it.
   const bool last_alone = call.first_task == tasks_of_worker - 1;
   const LaunchConfig config{last_alone ? 1 : plan.workers, plan.threads, size(plan.shared_bytes)};
-  return farwarp::launch(world->device(), opened.kernel(0), config, call, stream);
+  if (!plan.streams) return farwarp::launch(world->device(), opened.kernel(0), config, call, stream);
+  // The data of packets are half of them, wherever they lie.
+  const qwen3::StreamArgs stream_args{call, cells.as<fleet::PhaseCells>(),
+                                      vectors.as<std::byte>() - opened.buffer(0).offset / 2};
+  return farwarp::launch(world->device(), opened.kernel(0), config, stream_args, stream);
 }
 
 Status Qwen3Decoder::State::launch_gang(const qwen3::Args& call, Stream stream) const {
@@ -161,8 +174,8 @@ Status Qwen3Decoder::State::launch_gang(const qwen3::Args& call, Stream stream) 
   const std::size_t gang = kernel_names(plan).size() - 1;
   const std::byte* const packets = args.view.heap[args.view.rank] + opened.buffer(0).offset;
   const qwen3::GangArgs gang_args{
-      call, gang_cells.as<fleet::GangCells>(),
-      reinterpret_cast<std::intptr_t>(gang_vectors.get()) - reinterpret_cast<std::intptr_t>(packets)};
+      call, cells.as<fleet::GangCells>(),
+      reinterpret_cast<std::intptr_t>(vectors.get()) - reinterpret_cast<std::intptr_t>(packets)};
   return farwarp::launch(world->device(), opened.kernel(gang), config, gang_args, stream);
 }
 

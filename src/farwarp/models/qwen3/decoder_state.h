@@ -25,7 +25,7 @@ struct Qwen3Decoder::State {
   Qwen3Plan plan;
   OpenedOperator opened;  ///< kernels as kernel_names() has them; one buffer
   DeviceMemory weights, embedding, residual, cache, rotations, tasks, lists, page_table, prompts, state;
-  DeviceMemory gang_cells, gang_vectors;  ///< where gang exists
+  DeviceMemory cells, vectors;  ///< of gang, or of vectors that stream
   qwen3::Args args{};
   std::optional<qwen3::Prefill> prefill;
   int tasks_of_worker = 0;

@@ -68,6 +68,8 @@ FARWARP_DEVICE void store_squares(const Context<columns>& context, const Call& c
 template <int columns, bool samples>
 class Finisher {
  public:
+  static constexpr int kRounds = TileFinisher<columns>::kRounds;
+
   /// `thread`: 0 to TileFinisher::kThreads - 1.
   FARWARP_DEVICE Finisher(const Context<columns>& context, int thread)
       : context_(context), finisher_(context.memory + Layout<columns>::kProject, thread) {}
@@ -96,19 +98,28 @@ class Finisher {
     finisher_.prepare(task_, pass, tile, *this);
     finisher_.finish(task_, pass, tile, buffer, *this);
   }
+  /// [warp] The same, of a group of a task with a streamed vector.
+  FARWARP_DEVICE void finish_streamed(const Task& group, int tile) {
+    const int pass = group.matrix.passes() - 1;
+    finisher_.prepare(group, pass, tile, *this);
+    finisher_.finish(group, pass, tile, 0, *this);
+  }
   /// [warp]
   FARWARP_DEVICE void end_task() {
-    if constexpr (!samples) {
-      if (kind() == Kind::kHead) send_candidates();
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round) {
+      if constexpr (!samples) {
+        if (kind() == Kind::kHead) send_candidates(round);
+      }
+      if (task_.rank_sums != 0) add_ranks(round);
     }
-    if (task_.rank_sums != 0) add_ranks();
   }
 
   // The epilogue.
   FARWARP_DEVICE const WorldView& view() const { return context_.args.view; }
-  FARWARP_DEVICE void prepare(int tile, int row, int column) {
+  FARWARP_DEVICE void prepare(int tile, int row, int column, int round) {
     if (!has_residual() || task_.rank_sums != 0) return;
-    load_residual(tile, row, column);
+    load_residual(tile, row, column, round);
   }
   /// [warp]
   FARWARP_DEVICE void take(const FourSums& four) {
@@ -135,14 +146,14 @@ class Finisher {
     return kind() == Kind::kOut || kind() == Kind::kDown || kind() == Kind::kEmbed;
   }
 
-  FARWARP_DEVICE void load_residual(int tile, int row, int column) {
+  FARWARP_DEVICE void load_residual(int tile, int row, int column, int round) {
     if (kind() == Kind::kEmbed) {
       const Args& args = context_.args;
       const std::int64_t token = context_.sequence(column).token;
-      old_ = load(Global<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>(args.embedding)) +
-                  (token * args.hidden + tile * kTileRows + row) / 4);
+      old_[round] = load(Global<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>(args.embedding)) +
+                         (token * args.hidden + tile * kTileRows + row) / 4);
     } else {
-      old_ = load(residual_at<columns>(context_.args, tile * kTileRows + row, column));
+      old_[round] = load(residual_at<columns>(context_.args, tile * kTileRows + row, column));
     }
     norm_ = load(context_.parameter(task_.norm) + (tile * kTileRows + row) / 4);
   }
@@ -160,10 +171,10 @@ class Finisher {
 
   /// [warp] Adds the sums of all ranks, two tiles at once: of the four threads of four rows, two have a tile, and each has two of its rows. All ranks add
   /// in the same order, so they get the same bits.
-  FARWARP_DEVICE void add_ranks() {
+  FARWARP_DEVICE void add_ranks(int round) {
     constexpr int kTogether = 4;  ///< ranks
     const WorldView& view = context_.args.view;
-    const int row = finisher_.row() / 4 * 4, column = finisher_.column();
+    const int row = finisher_.row() / 4 * 4, column = finisher_.column(round);
     const int half = lane_index() / 2 % 2;
     const bool later = lane_index() % 2 != 0;
     // Waits on peers end before those on this rank's workers, so the ledger names the missing peer.
@@ -173,8 +184,8 @@ class Finisher {
     for (int number = 0; number < task_.count; number += 2) {
       const int tile = task_.first + number + half;
       const bool exists = finisher_.exists() && number + half < task_.count;
-      if (exists && !later) load_residual(tile, row, column);
-      FourSums four{exists && !later, tile, row, column, {}, {}};
+      if (exists && !later) load_residual(tile, row, column, round);
+      FourSums four{exists && !later, tile, row, column, round, {}, {}};
 #pragma unroll 1
       for (int first = 0; first < view.size; first += kTogether) {
         Global<Packet> from[kTogether];
@@ -207,9 +218,9 @@ class Finisher {
     if (kind() == Kind::kDown) ++later.epoch;  // it is the next layer's input
     float squares = 0;
     if (four.first) {
-      const std::uint64_t sums =
-          pack_four(add(number_of(old_, 0), four.sums[0]), add(number_of(old_, 1), four.sums[1]),
-                    add(number_of(old_, 2), four.sums[2]), add(number_of(old_, 3), four.sums[3]));
+      const std::uint64_t old = old_[four.round];
+      const std::uint64_t sums = pack_four(add(number_of(old, 0), four.sums[0]), add(number_of(old, 1), four.sums[1]),
+                                           add(number_of(old, 2), four.sums[2]), add(number_of(old, 3), four.sums[3]));
       squares = store_hidden(context_, later, task_.out, four.tile * kTileRows + four.row, four.column, sums, norm_);
     }
     squares = add(squares, shuffle_xor(squares, 4));
@@ -239,7 +250,7 @@ class Finisher {
     for (int i = 0; i < 4; ++i) {
       const int token = args.first_token + four.tile * kTileRows + four.row + i;
       if (token >= args.vocabulary) continue;
-      if constexpr (!samples) best_.take(Candidate::of(four.sums[i], token));
+      if constexpr (!samples) best_[four.round].take(Candidate::of(four.sums[i], token));
       if (args.logits != nullptr)
         store(Global<float>(args.logits) + ((std::int64_t{number_} * columns + four.column) * args.vocabulary + token),
               four.sums[i]);
@@ -255,25 +266,25 @@ class Finisher {
   }
 
   /// The best token of each column among the worker's, for all workers of all ranks. A column's candidates are on 16 lanes.
-  FARWARP_DEVICE void send_candidates() {
+  FARWARP_DEVICE void send_candidates(int round) {
     const Args& args = context_.args;
+    Candidate& best = best_[round];
 #pragma unroll
-    for (int lanes = 1; lanes < kTileRows; lanes *= 2)
-      best_.take(Candidate::unpack(shuffle_xor(best_.packed(), lanes)));
+    for (int lanes = 1; lanes < kTileRows; lanes *= 2) best.take(Candidate::unpack(shuffle_xor(best.packed(), lanes)));
     const int peer = lane_index() % kTileRows;
     if (finisher_.exists() && peer < args.view.size)
       store_packet(peer_address<Packet>(args.view, peer, args.candidates) +
-                       ((args.view.rank * args.workers + context_.worker.number()) * columns + finisher_.column()),
-                   best_.packed(), context_.call.epoch);
-    best_ = {};
+                       ((args.view.rank * args.workers + context_.worker.number()) * columns + finisher_.column(round)),
+                   best.packed(), context_.call.epoch);
+    best = {};
   }
 
   const Context<columns>& context_;
   TileFinisher<columns> finisher_;
   Task task_{};
   int number_ = 0;
-  std::uint64_t old_ = 0, norm_ = 0;  ///< of the next tile, on the first thread of four rows
-  Candidate best_;
+  std::uint64_t old_[kRounds] = {}, norm_ = 0;  ///< of the next tile, on the first thread of four rows
+  Candidate best_[kRounds];
 };
 
 }  // namespace farwarp::FARWARP_TARGET::qwen3

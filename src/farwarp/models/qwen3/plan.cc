@@ -64,9 +64,36 @@ Status share(Qwen3Plan& plan) {
   return {};
 }
 
-template <int columns>
-int shared_bytes(bool bulk_copy) {
-  return bulk_copy ? qwen3::SharedLayout<columns, true>::kBytes : qwen3::SharedLayout<columns, false>::kBytes;
+template <bool bulk_copy>
+int shared_bytes(int columns) {
+  switch (columns) {
+    case 1: return qwen3::SharedLayout<1, bulk_copy>::kBytes;
+    case 2: return qwen3::SharedLayout<2, bulk_copy>::kBytes;
+    case 4: return qwen3::SharedLayout<4, bulk_copy>::kBytes;
+    case 8: return qwen3::SharedLayout<8, bulk_copy>::kBytes;
+    case 16: return qwen3::SharedLayout<16, bulk_copy>::kBytes;
+    case 32: return qwen3::SharedLayout<32, bulk_copy>::kBytes;
+    default: return qwen3::SharedLayout<64, bulk_copy>::kBytes;
+  }
+}
+
+/// What depends on the number of sequences.
+Status set_columns(Qwen3Plan& plan, const TargetTraits& traits) {
+  const int sequences = plan.limits.sequences;
+  plan.columns = static_cast<int>(std::bit_ceil(static_cast<unsigned>(sequences)));
+  plan.streams = fleet::streams(plan.columns);
+  if (!traits.bulk_copy && plan.columns > qwen3::kMostColumnsWithoutBulkCopy)
+    return invalid_argument(
+        fmt::format("Qwen3Limits.sequences is {}; allowed on this device, which has {} KB of shared memory: 1 to {}",
+                    sequences, traits.shared_bytes / 1024, qwen3::kMostColumnsWithoutBulkCopy));
+  if (plan.streams && plan.limits.most_top_k > 0)
+    return invalid_argument(fmt::format("Qwen3Limits.most_top_k is {}; allowed with more than {} sequences: 0 (greedy)",
+                                        plan.limits.most_top_k, fleet::kMostPacketColumns));
+  plan.gang = !traits.bulk_copy && !plan.streams;
+  plan.pass_stages = fleet::most_pass_stages(plan.columns, traits.bulk_copy);
+  plan.threads = fleet::worker_threads(plan.columns, traits.warp_size, traits.bulk_copy);
+  plan.shared_bytes = traits.bulk_copy ? shared_bytes<true>(plan.columns) : shared_bytes<false>(plan.columns);
+  return {};
 }
 
 /// Builds the graph, and gives each matrix its place.
@@ -189,7 +216,8 @@ class Builder {
   }
   void add(Step step) { graph_.steps.push_back(std::move(step)); }
   void add_matrix(Step step, int rows, int columns) {
-    step.matrix = {tiles_of(rows), columns / fleet::kStageColumns, plan_.pass_stages};
+    step.matrix = {tiles_of(rows), columns / fleet::kStageColumns, plan_.pass_stages,
+                   plan_.streams ? fleet::tiles_together(plan_.columns) : 0};
     step.weights = take(step.matrix.bytes());
     add(std::move(step));
   }
@@ -213,19 +241,11 @@ Result<Qwen3Plan> plan_qwen3(const Qwen3Config& config, const Qwen3Limits& limit
   plan.limits = limits;
   plan.ranks = ranks;
   if (const Status status = share(plan); !status.ok()) return status;
-  plan.columns = static_cast<int>(std::bit_ceil(static_cast<unsigned>(limits.sequences)));
+  if (const Status status = set_columns(plan, shape.traits); !status.ok()) return status;
   const int most = limits.max_sms == 0 ? shape.multiprocessors : std::min(limits.max_sms, shape.multiprocessors);
   // Every worker has a tile of gate and up in each layer, and of the head: so no worker writes a buffer again before all have read it.
   plan.workers = std::min(
       {most, 2 * plan.intermediate / fleet::kTileRows, plan.head_rows / fleet::kTileRows, qwen3::kMostWorkers});
-  const TargetTraits& traits = shape.traits;
-  plan.gang = !traits.bulk_copy;
-  plan.pass_stages = fleet::most_pass_stages(plan.columns, traits.bulk_copy);
-  plan.threads = fleet::worker_threads(plan.columns, traits.warp_size, traits.bulk_copy);
-  plan.shared_bytes = plan.columns == 1   ? shared_bytes<1>(traits.bulk_copy)
-                      : plan.columns == 2 ? shared_bytes<2>(traits.bulk_copy)
-                      : plan.columns == 4 ? shared_bytes<4>(traits.bulk_copy)
-                                          : shared_bytes<8>(traits.bulk_copy);
   plan.max_pages = qwen3::tiles_of(limits.positions) * (qwen3::kTileKeys / qwen3::kPageKeys);
   const std::int64_t fragments =
       std::int64_t{config.layers} * plan.columns * plan.max_pages * plan.kv_heads * 2 * (config.head_dim / 16);

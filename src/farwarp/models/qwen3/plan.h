@@ -12,7 +12,7 @@ namespace farwarp {
 
 /// What a decoder has room for.
 struct Qwen3Limits {
-  int sequences = 1;       ///< at once, 1 to 8
+  int sequences = 1;       ///< at once, 1 to 64; on CDNA3 to 32
   int positions = 1024;    ///< of a sequence, prompt included: 1 to 1,048,576
   int splits = 16;         ///< that the attention to a sequence is cut into, 1 to 16: its sums depend on this number
   int max_sms = 0;         ///< 0: all
@@ -31,10 +31,11 @@ struct Qwen3Plan {
   int workers = 0;
   int threads = 0;
   int shared_bytes = 0;
-  bool gang = false;    ///< whether there are kernels for FleetDispatcher::kGang: workers have no loading thread
-  int pass_stages = 0;  ///< fleet::MatrixShape::at_once
-  int max_pages = 0;    ///< of a sequence
-  fleet::Graph graph;   ///< offsets of buffers are relative to the first buffer
+  bool streams = false;  ///< whether vectors stream through shared memory, as those of more than eight sequences do
+  bool gang = false;     ///< whether there are kernels for FleetDispatcher::kGang: workers have no loading thread
+  int pass_stages = 0;   ///< fleet::MatrixShape::at_once
+  int max_pages = 0;     ///< of a sequence
+  fleet::Graph graph;    ///< offsets of buffers are relative to the first buffer
   int partials = 0, candidates = 0;  ///< which of the graph's buffers
   std::int64_t buffer_bytes = 0;
   std::int64_t norms = 0;       ///< of layer 0: input, post-attention, q, k; in bytes from the weights' begin

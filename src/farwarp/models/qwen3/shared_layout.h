@@ -25,14 +25,17 @@ struct SharedLayout {
   static constexpr int kNewKey = kMerged + fleet::kWarps * 8;                   ///< [head_dim] bf16
   static constexpr int kNewValue = kNewKey + kMostHeadDim * 2;
   static constexpr int kBest = kNewValue + kMostHeadDim * 2;  ///< [warps][columns]: logit, token
-  static constexpr int kSequences = kBest + fleet::kWarps * fleet::kMostColumns * 8;  ///< SequenceState [columns]
-  static constexpr int kStop =
-      kSequences + fleet::kMostColumns * 16;  ///< a word: 1 if this launch ends with this token
-  static constexpr int kDecided = kStop + 8;  ///< an mbarrier: tokens whose kStop is known
+  static constexpr int kColumns = columns > fleet::kMostPacketColumns ? columns : fleet::kMostPacketColumns;
+  static constexpr int kSequences = kBest + fleet::kWarps * kColumns * 8;  ///< SequenceState [columns]
+  static constexpr int kStop = kSequences + kColumns * 16;  ///< a word: 1 if this launch ends with this token
+  static constexpr int kDecided = kStop + 8;                ///< an mbarrier: tokens whose kStop is known
   static constexpr int kTasks = (kDecided + 8 + 15) / 16 *
                                 16;  ///< tasks that the loading thread hands over; where there is none, what gang knows
   static constexpr int kBytes = kTasks + (bulk_copy ? fleet::kTaskRingBytes : fleet::kGangPlaceBytes);
 };
+static_assert(SharedLayout<16, true>::kBytes <= 232448 && SharedLayout<32, true>::kBytes <= 232448 &&
+              SharedLayout<64, true>::kBytes <= 232448);
+static_assert(SharedLayout<16, false>::kBytes <= 65536 && SharedLayout<32, false>::kBytes <= 65536);
 static_assert(SharedLayout<8, true>::kBytes <= 232448 && SharedLayout<4, true>::kBytes <= 232448 &&
               SharedLayout<1, true>::kBytes <= 232448);
 static_assert(SharedLayout<8, false>::kBytes <= 65536 && SharedLayout<4, false>::kBytes <= 65536);

@@ -31,7 +31,7 @@ class Steps {
     }
     switch (static_cast<Kind>(task.kind)) {
       case Kind::kEmbed:
-        if (!kHasFinisher && thread_index() < TileFinisher<columns>::kThreads) finisher_.embed(task);
+        if (!has_finisher(columns) && thread_index() < TileFinisher<columns>::kThreads) finisher_.embed(task);
         break;
       case Kind::kAttend: Attention<columns>(context_, reader_, task).run(); break;
       case Kind::kMerge: HeadMerge<columns>(context_).run(task); break;
@@ -43,12 +43,18 @@ class Steps {
  private:
   /// All kinds that multiply by weights: in one place, so that the kernel has the product's code once.
   FARWARP_DEVICE void project(const Task& task, int number) {
-    const bool finishes = !kHasFinisher && thread_index() < TileFinisher<columns>::kThreads && task.count > 0;
+    const bool finishes = !has_finisher(columns) && thread_index() < TileFinisher<columns>::kThreads && task.count > 0;
     if (finishes) finisher_.begin_task(task, number);
-    project_.run(context_.call, context_.worker, task, site_of(static_cast<Kind>(task.kind)),
-                 [&](int pass, int tile, int buffer) {
-                   if (finishes) finisher_.finish(pass, tile, buffer);
-                 });
+    const std::uint32_t site = site_of(static_cast<Kind>(task.kind));
+    if constexpr (streams(columns)) {
+      project_.run(context_.call, context_.worker, task, site, [&](const Task& group, int tile) {
+        if (finishes) finisher_.finish_streamed(group, tile);
+      });
+    } else {
+      project_.run(context_.call, context_.worker, task, site, [&](int pass, int tile, int buffer) {
+        if (finishes) finisher_.finish(pass, tile, buffer);
+      });
+    }
     if (finishes) finisher_.end_task();
   }
 
@@ -95,10 +101,10 @@ class Steps {
     }
     context_.call.live = call.live;
 #pragma unroll
-    for (int lanes = columns; lanes < Target::kWarpSize; lanes *= 2)
+    for (int lanes = kColumnsOfWarp; lanes < Target::kWarpSize; lanes *= 2)
       best.take(Candidate::unpack(shuffle_xor(best.packed(), lanes)));
     const auto bests = word_at<std::uint64_t>(context_.memory, Layout<columns>::kBest);
-    if (lane_index() < columns) store(bests + (warp_index() * columns + lane_index()), best.packed());
+    if (lane_index() < kColumnsOfWarp) store(bests + (warp_index() * kColumnsOfWarp + lane_index()), best.packed());
     sync_warps();
     if (thread_index() < columns) advance(thread_index(), number, best_of_warps(thread_index()).token);
     if (!context_.call.live) fetch_add(word_at<std::uint32_t>(context_.memory, Layout<columns>::kStop), 1u);
@@ -108,9 +114,9 @@ class Steps {
   /// [thread] Of one column.
   FARWARP_DEVICE Candidate best_of_warps(int column) const {
     Candidate best;
-    for (int warp = 0; warp < kWarps; ++warp)
-      best.take(Candidate::unpack(
-          load(word_at<const std::uint64_t>(context_.memory, Layout<columns>::kBest) + (warp * columns + column))));
+    for (int warp = column / kColumnsOfWarp; warp < kWarps; warp += columns / kColumnsOfWarp)
+      best.take(Candidate::unpack(load(word_at<const std::uint64_t>(context_.memory, Layout<columns>::kBest) +
+                                       (warp * kColumnsOfWarp + column % kColumnsOfWarp))));
     return best;
   }
 
@@ -152,9 +158,12 @@ class Steps {
     context_.set_sequence(column, sequence);
   }
 
+  /// Of a warp's lanes that collect candidates: lane i has column i of them, or of the next so many columns on the next warp.
+  static constexpr int kColumnsOfWarp = columns < Target::kWarpSize ? columns : Target::kWarpSize;
+
   const Context<columns>& context_;
   WeightReader<columns>& reader_;
-  Projection<columns> project_;
+  std::conditional_t<streams(columns), StreamedProjection<columns>, Projection<columns>> project_;
   Finisher<columns, samples> finisher_;  ///< where no warp of its own finishes tiles
 };
 
