@@ -31,7 +31,7 @@ constexpr int most_pass_stages(int columns, bool bulk_copy) {
   return bulk_copy || columns <= 4 ? kMostPassStages : kMostPassStages / 2;
 }
 /// Tiles of a worker whose sums are in registers while a vector streams by; of other vectors all tiles share a pass.
-constexpr int tiles_together(int columns) { return columns > 32 ? 4 : 192 / columns; }
+constexpr int tiles_together(int columns) { return columns > 32 ? 3 : columns > 16 ? 4 : 6; }
 inline constexpr int kMostPassTiles =
     4;  ///< of a worker, in a matrix of several passes: their sums wait in shared memory
 
