@@ -186,7 +186,9 @@ struct ProjectShared {
     return kVectorRing + warp * most_pass_stages(columns, bulk_copy) * kStageFragments * columns * 32;
   }
   static constexpr int vector_stage(int slot) { return kVectors + slot * vector_stage_bytes(columns); }
-  static constexpr int kBytes = kLoadsVectors ? vector_stage(vector_slots(columns)) : vector(kWarps);
+  /// [columns] fp32, of a streamed vector: of the root of the mean of a column's squares.
+  static constexpr int kInverses = kLoadsVectors ? vector_stage(vector_slots(columns)) : vector(kWarps);
+  static constexpr int kBytes = kInverses + (streams(columns) ? columns * 4 : 0);
 };
 
 /// A task, as a worker reads it. What the operands are depends on the kind.

@@ -23,7 +23,6 @@ struct FourSums {
   int tile;    ///< of the matrix
   int row;     ///< of the tile: 0, 4, 8 or 12
   int column;  ///< of the activations
-  int round;   ///< of the columns' rounds (TileFinisher)
   float sums[4];
   float others[4];  ///< rows 8 below or above
 };
@@ -113,13 +112,12 @@ class Projection {
   SumPosition position_;
 };
 
-/// The finishing side. A thread has one sum of each tile, in each of a few rounds of columns.
+/// The finishing side. A thread has one sum of each tile.
 template <int columns>
 class TileFinisher {
  public:
   using Layout = ProjectShared<columns, Target::kHasBulkCopy>;
   static constexpr int kThreads = finishing_threads(columns, Target::kWarpSize);
-  static constexpr int kTogether = finished_together(columns), kRounds = columns / kTogether;
 
   /// `thread`: 0 to kThreads - 1.
   FARWARP_DEVICE TileFinisher(Shared<std::byte> memory, int thread)
@@ -143,62 +141,53 @@ class TileFinisher {
   /// [warp] Waits for the squares of a task's input.
   FARWARP_DEVICE void begin_task(Call& call, const Worker<columns>& worker, const Task& task, const InputNorm& norm,
                                  std::uint32_t site) {
-#pragma unroll
-    for (int round = 0; round < kRounds; ++round) {
-      inverse_[round] = 1;
-      if (!norm.exists) continue;
-      const float squares = wait_squares<columns>(call, worker, task.in, norm.rows, column(round) / 2, site);
-      inverse_[round] = exp2(multiply(-0.5f, log2(add(divide(squares, static_cast<float>(norm.rows)), norm.epsilon))));
-    }
+    inverse_ = 1;
+    if (!norm.exists) return;
+    const float squares = wait_squares<columns>(call, worker, task.in, norm.rows, column_ / 2, site);
+    inverse_ = exp2(multiply(-0.5f, log2(add(divide(squares, static_cast<float>(norm.rows)), norm.epsilon))));
   }
-  /// [warp] Before a tile's sums are there: epilogue.prepare(tile, row, column, round) on the first thread of four rows, in the last pass.
+  /// [warp] Before a tile's sums are there: epilogue.prepare(tile, row, column) on the first thread of four rows, in the last pass.
   template <class Epilogue>
   FARWARP_DEVICE void prepare(const Task& task, int pass, int tile, Epilogue& epilogue) const {
-    if (!first() || pass + 1 != task.matrix.passes()) return;
-#pragma unroll
-    for (int round = 0; round < kRounds; ++round) epilogue.prepare(task.first + tile, row_, column(round), round);
+    if (first() && pass + 1 == task.matrix.passes()) epilogue.prepare(task.first + tile, row_, column_);
   }
+  /// [warp] In place of begin_task().
+  FARWARP_DEVICE void set_inverse(float inverse) { inverse_ = inverse; }
   /// [warp] A tile of a task that multiplies nothing: its sums are zeros.
   template <class Epilogue>
   FARWARP_DEVICE void without_sums(int tile, Epilogue& epilogue) const {
-#pragma unroll
-    for (int round = 0; round < kRounds; ++round) {
-      if (first()) epilogue.prepare(tile, row_, column(round), round);
-      epilogue.take(FourSums{first(), tile, row_ / 4 * 4, column(round), round, {}, {}});
-    }
+    if (first()) epilogue.prepare(tile, row_, column_);
+    epilogue.take(FourSums{first(), tile, row_ / 4 * 4, column_, {}, {}});
   }
   /// [warp] The sums of a tile. In the last pass all threads call epilogue.take(FourSums); else the sums wait for the next pass.
   template <class Epilogue>
   FARWARP_DEVICE void finish(const Task& task, int pass, int tile, int buffer, Epilogue& epilogue) const {
+    const int place = exists() ? column_ * kTileRows + row_ : 0;
+    float sum = 0;
 #pragma unroll
-    for (int round = 0; round < kRounds; ++round) {
-      const int place = exists() ? column(round) * kTileRows + row_ : 0;
-      float sum = 0;
-#pragma unroll
-      for (int warp = 0; warp < kWarps; ++warp)
-        sum = add(sum, load(shared_.floats(Layout::partials(buffer, warp)) + place));
-      if constexpr (!streams(columns)) {
-        const Shared<float> kept = shared_.floats(Layout::kept(tile)) + place;
-        if (pass > 0) sum = add(load(kept), sum);
-        if (pass + 1 < task.matrix.passes()) {
-          if (exists()) store(kept, sum);
-          return;
-        }
+    for (int warp = 0; warp < kWarps; ++warp)
+      sum = add(sum, load(shared_.floats(Layout::partials(buffer, warp)) + place));
+    if constexpr (!streams(columns)) {
+      const Shared<float> kept = shared_.floats(Layout::kept(tile)) + place;
+      if (pass > 0) sum = add(load(kept), sum);
+      if (pass + 1 < task.matrix.passes()) {
+        if (exists()) store(kept, sum);
+        return;
       }
-      sum = multiply(sum, inverse_[round]);
-      FourSums four{first(), task.first + tile, row_ / 4 * 4, column(round), round, {}, {}};
-      const int lane = lane_index() / 4 * 4;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        four.sums[i] = shuffle(sum, lane + i);
-        four.others[i] = shuffle(sum, (lane ^ 8) + i);
-      }
-      epilogue.take(four);
     }
+    sum = multiply(sum, inverse_);
+    FourSums four{first(), task.first + tile, row_ / 4 * 4, column_, {}, {}};
+    const int lane = lane_index() / 4 * 4;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      four.sums[i] = shuffle(sum, lane + i);
+      four.others[i] = shuffle(sum, (lane ^ 8) + i);
+    }
+    epilogue.take(four);
   }
 
   FARWARP_DEVICE bool exists() const { return column_ < columns; }
-  FARWARP_DEVICE int column(int round) const { return column_ + round * kTogether; }
+  FARWARP_DEVICE int column() const { return column_; }
   FARWARP_DEVICE int row() const { return row_; }  ///< of a tile
 
  private:
@@ -206,7 +195,7 @@ class TileFinisher {
 
   SharedSums<columns> shared_;
   int column_, row_;
-  float inverse_[kRounds] = {};  ///< of the root of the mean of a column's squares
+  float inverse_ = 1;  ///< of the root of the mean of the column's squares
   SumPosition position_;
 };
 

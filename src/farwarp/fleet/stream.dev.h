@@ -136,6 +136,61 @@ class StreamedVector {
   VectorPosition<columns> position_;
 };
 
+/// The inverse roots of the mean squares of a task's input, [columns]. `memory`: laid out as ProjectShared.
+template <int columns>
+FARWARP_DEVICE Shared<float> inverses(Shared<std::byte> memory) {
+  return SharedSums<columns>{memory}.floats(ProjectShared<columns, Target::kHasBulkCopy>::kInverses);
+}
+
+/// [the warps that compute] Computes them. Each warp adds the squares of every eighth few tiles, then a thread those of the warps, so that their order is
+/// fixed. Uses the memory of partial sums.
+template <int columns>
+FARWARP_DEVICE void store_inverses(const Call& call, const StreamWorker& worker, const Task& task,
+                                   const InputNorm& norm, Shared<std::byte> memory) {
+  using Layout = ProjectShared<columns, Target::kHasBulkCopy>;
+  constexpr int kPairs = column_pairs(columns), kAtOnce = Target::kWarpSize / kPairs, kTogether = 8;
+  const int tiles = norm.rows / kTileRows, pair = lane_index() % kPairs;
+  float first = 0, second = 0;
+#pragma unroll 1
+  for (int begin = 0; begin < tiles; begin += kTogether * kWarps * kAtOnce) {
+    std::uint64_t data[kTogether] = {};
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const int tile = begin + (i * kWarps + warp_index()) * kAtOnce + lane_index() / kPairs;
+      if (tile < tiles)
+        data[i] =
+            load(worker.data_of((vector_at(call.view, task.in) + squares_at(columns, norm.rows, tile, pair)).raw));
+    }
+#pragma unroll
+    for (const std::uint64_t bits : data) {
+      const Two two = unpack_two(bits);
+      first = add(first, two.first);
+      second = add(second, two.second);
+    }
+  }
+#pragma unroll
+  for (int lanes = kPairs; lanes < Target::kWarpSize; lanes *= 2) {
+    first = add(first, shuffle_xor(first, lanes));
+    second = add(second, shuffle_xor(second, lanes));
+  }
+  const SharedSums<columns> shared{memory};
+  if (lane_index() < kPairs) {
+    const Shared<float> to = shared.floats(Layout::partials(0, 0)) + (warp_index() * columns + 2 * pair);
+    store(to, first);
+    store(to + 1, second);
+  }
+  sync_warps();
+  if (thread_index() < columns) {
+    float squares = 0;
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp)
+      squares = add(squares, load(shared.floats(Layout::partials(0, 0)) + (warp * columns + thread_index())));
+    const float mean = divide(squares, static_cast<float>(norm.rows));
+    store(inverses<columns>(memory) + thread_index(), exp2(multiply(-0.5f, log2(add(mean, norm.epsilon)))));
+  }
+  sync_warps();
+}
+
 /// A task that multiplies a matrix of weights by a streamed vector.
 template <int columns>
 class StreamedProjection {

@@ -262,11 +262,62 @@ class Attention {
     return word_at<float>(context_.memory, Layout<columns>::kStatistics) + (warp * kMostGroup + head) * 2;
   }
 
-  /// Merges the warps' outputs of a split, in the order of the warps, and stores them as packets.
+  /// Merges the warps' outputs of a split, in the order of the warps, and stores them: as packets of a partial output, or, if the sequence has one split
+  /// of a streamed vector, as what the out projection reads.
   FARWARP_DEVICE void publish(const TileCursor<columns>& tile) {
     const Args& args = context_.args;
     share_outputs();
     sync_warps();
+    bool whole = false;
+    if constexpr (streams(columns)) whole = args.splits == 1;
+    if (whole) {
+      store_attended(tile);
+    } else {
+      store_partials(tile);
+    }
+    sync_warps();  // before the next split's are shared
+  }
+
+  /// What a head's outputs of each warp are multiplied by, relative to the highest maximum; and the sum of probabilities.
+  struct WarpFactors {
+    float highest = kNothing, total = 0;
+    float of[kWarps];
+  };
+  FARWARP_DEVICE WarpFactors factors_of(int head) const {
+    WarpFactors factors;
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) factors.highest = maximum(factors.highest, load(statistics(warp, head)));
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) {
+      factors.of[warp] = exp2(add(load(statistics(warp, head)), -factors.highest));
+      factors.total = fused_multiply_add(factors.of[warp], load(statistics(warp, head) + 1), factors.total);
+    }
+    return factors;
+  }
+
+  FARWARP_DEVICE void store_attended(const TileCursor<columns>& tile) const {
+    const Args& args = context_.args;
+    for (int i = thread_index(); i < group() * args.head_dim / 4; i += kWorkerThreads) {
+      const int head = i % group(), four = i / group();
+      const WarpFactors factors = factors_of(head);
+      float sums[4] = {};
+#pragma unroll
+      for (int warp = 0; warp < kWarps; ++warp) {
+#pragma unroll
+        for (int row = 0; row < 4; ++row)
+          sums[row] = fused_multiply_add(factors.of[warp],
+                                         load(outputs_of(warp) + ((4 * four + row) * kMostGroup + head)), sums[row]);
+      }
+      const float inverse = divide(1.0f, factors.total);
+      store_four<columns>(context_.call, context_.worker, task_.out,
+                          (tile.kv_head() * group() + head) * args.head_dim + 4 * four, tile.column(),
+                          pack_four(multiply(sums[0], inverse), multiply(sums[1], inverse), multiply(sums[2], inverse),
+                                    multiply(sums[3], inverse)));
+    }
+  }
+
+  FARWARP_DEVICE void store_partials(const TileCursor<columns>& tile) const {
+    const Args& args = context_.args;
     const int pairs = args.head_dim / 2;
     for (int i = thread_index(); i < group() * pairs; i += kWorkerThreads) {
       const int head = i % group(), pair = i / group();
@@ -285,7 +336,6 @@ class Attention {
       store_pair(tile, head, pair, first, second);
       if (pair == 0) store_pair(tile, head, pairs, highest, total);
     }
-    sync_warps();  // before the next split's are shared
   }
 
   FARWARP_DEVICE void share_outputs() const {

@@ -97,6 +97,8 @@ Status Qwen3Decoder::State::end_all(Stream stream) {
   recoveries = world->recoveries();
   Device& device = world->device();
   Status status = cells.bytes() > 0 ? device.fill(cells.get(), 0, cells.bytes(), stream) : Status();
+  if (status.ok() && plan.streams)
+    status = device.fill(vectors.get(), 0, vectors.bytes(), stream);  // heads of columns that attend to nothing
   if (status.ok()) status = device.copy_in(state.get(), &none, sizeof none, stream);
   return status;
 }

@@ -68,8 +68,6 @@ FARWARP_DEVICE void store_squares(const Context<columns>& context, const Call& c
 template <int columns, bool samples>
 class Finisher {
  public:
-  static constexpr int kRounds = TileFinisher<columns>::kRounds;
-
   /// `thread`: 0 to TileFinisher::kThreads - 1.
   FARWARP_DEVICE Finisher(const Context<columns>& context, int thread)
       : context_(context), finisher_(context.memory + Layout<columns>::kProject, thread) {}
@@ -98,28 +96,36 @@ class Finisher {
     finisher_.prepare(task_, pass, tile, *this);
     finisher_.finish(task_, pass, tile, buffer, *this);
   }
-  /// [warp] The same, of a group of a task with a streamed vector.
-  FARWARP_DEVICE void finish_streamed(const Task& group, int tile) {
-    const int pass = group.matrix.passes() - 1;
-    finisher_.prepare(group, pass, tile, *this);
-    finisher_.finish(group, pass, tile, 0, *this);
-  }
   /// [warp]
   FARWARP_DEVICE void end_task() {
-#pragma unroll
-    for (int round = 0; round < kRounds; ++round) {
-      if constexpr (!samples) {
-        if (kind() == Kind::kHead) send_candidates(round);
-      }
-      if (task_.rank_sums != 0) add_ranks(round);
+    if constexpr (!samples) {
+      if (kind() == Kind::kHead) send_candidates();
     }
+    if (task_.rank_sums != 0) add_ranks();
+  }
+
+  // Where a finisher is made for each tile (StreamFinisher).
+  /// [warp] Finishes a tile of a group of a task. `best`: of the thread's logits so far.
+  FARWARP_DEVICE Candidate finish_alone(const Task& group, int number, int tile, float inverse, Candidate best) {
+    task_ = group;
+    number_ = number;
+    best_ = best;
+    finisher_.set_inverse(inverse);
+    finish(group.matrix.passes() - 1, tile, 0);
+    return best_;
+  }
+  /// [warp] After the task's last tile.
+  FARWARP_DEVICE void end_alone(const Task& task, Candidate best) {
+    task_ = task;
+    best_ = best;
+    end_task();
   }
 
   // The epilogue.
   FARWARP_DEVICE const WorldView& view() const { return context_.args.view; }
-  FARWARP_DEVICE void prepare(int tile, int row, int column, int round) {
+  FARWARP_DEVICE void prepare(int tile, int row, int column) {
     if (!has_residual() || task_.rank_sums != 0) return;
-    load_residual(tile, row, column, round);
+    load_residual(tile, row, column);
   }
   /// [warp]
   FARWARP_DEVICE void take(const FourSums& four) {
@@ -146,14 +152,14 @@ class Finisher {
     return kind() == Kind::kOut || kind() == Kind::kDown || kind() == Kind::kEmbed;
   }
 
-  FARWARP_DEVICE void load_residual(int tile, int row, int column, int round) {
+  FARWARP_DEVICE void load_residual(int tile, int row, int column) {
     if (kind() == Kind::kEmbed) {
       const Args& args = context_.args;
       const std::int64_t token = context_.sequence(column).token;
-      old_[round] = load(Global<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>(args.embedding)) +
-                         (token * args.hidden + tile * kTileRows + row) / 4);
+      old_ = load(Global<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>(args.embedding)) +
+                  (token * args.hidden + tile * kTileRows + row) / 4);
     } else {
-      old_[round] = load(residual_at<columns>(context_.args, tile * kTileRows + row, column));
+      old_ = load(residual_at<columns>(context_.args, tile * kTileRows + row, column));
     }
     norm_ = load(context_.parameter(task_.norm) + (tile * kTileRows + row) / 4);
   }
@@ -171,10 +177,10 @@ class Finisher {
 
   /// [warp] Adds the sums of all ranks, two tiles at once: of the four threads of four rows, two have a tile, and each has two of its rows. All ranks add
   /// in the same order, so they get the same bits.
-  FARWARP_DEVICE void add_ranks(int round) {
+  FARWARP_DEVICE void add_ranks() {
     constexpr int kTogether = 4;  ///< ranks
     const WorldView& view = context_.args.view;
-    const int row = finisher_.row() / 4 * 4, column = finisher_.column(round);
+    const int row = finisher_.row() / 4 * 4, column = finisher_.column();
     const int half = lane_index() / 2 % 2;
     const bool later = lane_index() % 2 != 0;
     // Waits on peers end before those on this rank's workers, so the ledger names the missing peer.
@@ -184,8 +190,8 @@ class Finisher {
     for (int number = 0; number < task_.count; number += 2) {
       const int tile = task_.first + number + half;
       const bool exists = finisher_.exists() && number + half < task_.count;
-      if (exists && !later) load_residual(tile, row, column, round);
-      FourSums four{exists && !later, tile, row, column, round, {}, {}};
+      if (exists && !later) load_residual(tile, row, column);
+      FourSums four{exists && !later, tile, row, column, {}, {}};
 #pragma unroll 1
       for (int first = 0; first < view.size; first += kTogether) {
         Global<Packet> from[kTogether];
@@ -218,9 +224,9 @@ class Finisher {
     if (kind() == Kind::kDown) ++later.epoch;  // it is the next layer's input
     float squares = 0;
     if (four.first) {
-      const std::uint64_t old = old_[four.round];
-      const std::uint64_t sums = pack_four(add(number_of(old, 0), four.sums[0]), add(number_of(old, 1), four.sums[1]),
-                                           add(number_of(old, 2), four.sums[2]), add(number_of(old, 3), four.sums[3]));
+      const std::uint64_t sums =
+          pack_four(add(number_of(old_, 0), four.sums[0]), add(number_of(old_, 1), four.sums[1]),
+                    add(number_of(old_, 2), four.sums[2]), add(number_of(old_, 3), four.sums[3]));
       squares = store_hidden(context_, later, task_.out, four.tile * kTileRows + four.row, four.column, sums, norm_);
     }
     squares = add(squares, shuffle_xor(squares, 4));
@@ -250,7 +256,7 @@ class Finisher {
     for (int i = 0; i < 4; ++i) {
       const int token = args.first_token + four.tile * kTileRows + four.row + i;
       if (token >= args.vocabulary) continue;
-      if constexpr (!samples) best_[four.round].take(Candidate::of(four.sums[i], token));
+      if constexpr (!samples) best_.take(Candidate::of(four.sums[i], token));
       if (args.logits != nullptr)
         store(Global<float>(args.logits) + ((std::int64_t{number_} * columns + four.column) * args.vocabulary + token),
               four.sums[i]);
@@ -266,25 +272,83 @@ class Finisher {
   }
 
   /// The best token of each column among the worker's, for all workers of all ranks. A column's candidates are on 16 lanes.
-  FARWARP_DEVICE void send_candidates(int round) {
+  FARWARP_DEVICE void send_candidates() {
     const Args& args = context_.args;
-    Candidate& best = best_[round];
 #pragma unroll
-    for (int lanes = 1; lanes < kTileRows; lanes *= 2) best.take(Candidate::unpack(shuffle_xor(best.packed(), lanes)));
+    for (int lanes = 1; lanes < kTileRows; lanes *= 2)
+      best_.take(Candidate::unpack(shuffle_xor(best_.packed(), lanes)));
     const int peer = lane_index() % kTileRows;
     if (finisher_.exists() && peer < args.view.size)
       store_packet(peer_address<Packet>(args.view, peer, args.candidates) +
-                       ((args.view.rank * args.workers + context_.worker.number()) * columns + finisher_.column(round)),
-                   best.packed(), context_.call.epoch);
-    best = {};
+                       ((args.view.rank * args.workers + context_.worker.number()) * columns + finisher_.column()),
+                   best_.packed(), context_.call.epoch);
+    best_ = {};
   }
 
   const Context<columns>& context_;
   TileFinisher<columns> finisher_;
   Task task_{};
   int number_ = 0;
-  std::uint64_t old_[kRounds] = {}, norm_ = 0;  ///< of the next tile, on the first thread of four rows
-  Candidate best_[kRounds];
+  std::uint64_t old_ = 0, norm_ = 0;  ///< of the next tile, on the first thread of four rows
+  Candidate best_;
+};
+
+/// Finishes tiles of more than eight columns on the warps that compute: 16 columns in a round. What a thread keeps from tile to tile is in shared memory.
+template <int columns>
+class StreamFinisher {
+ public:
+  static constexpr int kThreads = TileFinisher<columns>::kThreads;
+
+  FARWARP_DEVICE explicit StreamFinisher(const Context<columns>& context) : context_(context) {}
+
+  /// [the first kThreads threads]
+  FARWARP_DEVICE void embed(const Task& task) const {
+#pragma unroll 1
+    for (int round = 0; round < kRounds; ++round) finisher(round).embed(task);
+  }
+  FARWARP_DEVICE void begin_task(const Task& task) const {
+    if (static_cast<Kind>(task.kind) != Kind::kHead) return;
+#pragma unroll 1
+    for (int round = 0; round < kRounds; ++round) set_best(round, {});
+  }
+  FARWARP_DEVICE void finish(const Task& group, int number, int tile) const {
+    const bool normed = norm_of(context_, group).exists, head = static_cast<Kind>(group.kind) == Kind::kHead;
+#pragma unroll 1
+    for (int round = 0; round < kRounds; ++round) {
+      const float inverse =
+          normed ? load(inverses<columns>(context_.memory + Layout<columns>::kProject) + column(round)) : 1.0f;
+      const Candidate before = head ? best(round) : Candidate();
+      const Candidate after = finisher(round).finish_alone(group, number, tile, inverse, before);
+      if (head) set_best(round, after);
+    }
+  }
+  FARWARP_DEVICE void end_task(const Task& task) const {
+    const bool head = static_cast<Kind>(task.kind) == Kind::kHead;
+    if (!head && task.rank_sums == 0) return;
+#pragma unroll 1
+    for (int round = 0; round < kRounds; ++round) finisher(round).end_alone(task, head ? best(round) : Candidate());
+  }
+
+ private:
+  static constexpr int kRounds = columns / finished_together(columns);
+  static_assert(kRounds * kThreads / 4 * 8 <= Layout<columns>::kQueries - Layout<columns>::kScores);
+
+  FARWARP_DEVICE Finisher<columns, false> finisher(int round) const {
+    return Finisher<columns, false>(context_, round * kThreads + thread_index());
+  }
+  FARWARP_DEVICE int column(int round) const { return (round * kThreads + thread_index()) / kTileRows; }
+  /// The best candidate of the first thread of four rows: where attention has scores. The others have none.
+  FARWARP_DEVICE Shared<std::uint64_t> place(int round) const {
+    return word_at<std::uint64_t>(context_.memory, Layout<columns>::kScores) + (round * kThreads + thread_index()) / 4;
+  }
+  FARWARP_DEVICE Candidate best(int round) const {
+    return thread_index() % 4 == 0 ? Candidate::unpack(load(place(round))) : Candidate();
+  }
+  FARWARP_DEVICE void set_best(int round, const Candidate& candidate) const {
+    if (thread_index() % 4 == 0) store(place(round), candidate.packed());
+  }
+
+  const Context<columns>& context_;
 };
 
 }  // namespace farwarp::FARWARP_TARGET::qwen3

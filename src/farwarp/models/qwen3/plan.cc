@@ -28,8 +28,8 @@ Status check(const Qwen3Limits& limits) {
     return wrong("sequences", limits.sequences, fmt::format("1 to {}", fleet::kMostColumns));
   if (limits.positions < 1 || limits.positions > kMostPositions)
     return wrong("positions", limits.positions, fmt::format("1 to {}", kMostPositions));
-  if (limits.splits < 1 || limits.splits > qwen3::kMostSplits)
-    return wrong("splits", limits.splits, fmt::format("1 to {}", qwen3::kMostSplits));
+  if (limits.splits < 0 || limits.splits > qwen3::kMostSplits)
+    return wrong("splits", limits.splits, fmt::format("0 (by the number of sequences), 1 to {}", qwen3::kMostSplits));
   if (limits.max_sms < 0) return wrong("max_sms", limits.max_sms, "0 (all) or more");
   if (limits.most_top_k < 0 || limits.most_top_k > qwen3::kMostTopK)
     return wrong("most_top_k", limits.most_top_k, fmt::format("0 (greedy) to {}", qwen3::kMostTopK));
@@ -106,7 +106,10 @@ class Builder {
     const int x = normed("x"), middle = normed("middle"), activated = vector("activated", plan_.intermediate);
     const int qkv = vector("qkv", (heads + 2 * kv_heads) * dim), attended = vector("attended", heads * dim);
     const int of_out = rank_sums("sums of out"), of_down = rank_sums("sums of down");
-    plan_.partials = buffer("partials", std::int64_t{plan_.columns} * heads * plan_.limits.splits * (dim / 2 + 1));
+    const bool merges =
+        !plan_.streams || plan_.limits.splits > 1;  // else whoever attends to a head has all of its keys
+    plan_.partials =
+        buffer("partials", merges ? std::int64_t{plan_.columns} * heads * plan_.limits.splits * (dim / 2 + 1) : 0);
     const int most_top_k = plan_.limits.most_top_k;
     const bool samples = most_top_k > 0;
     plan_.candidates =
@@ -138,13 +141,14 @@ class Builder {
            .layer = layer,
            .units = plan_.columns * kv_heads * plan_.limits.splits,
            .reads = {{qkv, false}},
-           .writes = {plan_.partials}});
-      add({.name = name("merge"),
-           .kind = of(Kind::kMerge),
-           .layer = layer,
-           .units = plan_.columns * heads,
-           .reads = {{plan_.partials, false}},
-           .writes = {attended}});
+           .writes = {merges ? plan_.partials : attended}});
+      if (merges)
+        add({.name = name("merge"),
+             .kind = of(Kind::kMerge),
+             .layer = layer,
+             .units = plan_.columns * heads,
+             .reads = {{plan_.partials, false}},
+             .writes = {attended}});
       add_matrix({.name = name("out"),
                   .kind = of(Kind::kOut),
                   .layer = layer,
@@ -246,6 +250,11 @@ Result<Qwen3Plan> plan_qwen3(const Qwen3Config& config, const Qwen3Limits& limit
   // Every worker has a tile of gate and up in each layer, and of the head: so no worker writes a buffer again before all have read it.
   plan.workers = std::min(
       {most, 2 * plan.intermediate / fleet::kTileRows, plan.head_rows / fleet::kTileRows, qwen3::kMostWorkers});
+  if (limits.splits == 0) {
+    const int sharing =
+        plan.workers / (plan.columns * plan.kv_heads);  // workers for the keys of a KV head and sequence
+    plan.limits.splits = plan.streams ? std::clamp(sharing, 1, qwen3::kMostSplits) : qwen3::kMostSplits;
+  }
   plan.max_pages = qwen3::tiles_of(limits.positions) * (qwen3::kTileKeys / qwen3::kPageKeys);
   const std::int64_t fragments =
       std::int64_t{config.layers} * plan.columns * plan.max_pages * plan.kv_heads * 2 * (config.head_dim / 16);

@@ -12,9 +12,11 @@ namespace farwarp {
 
 /// What a decoder has room for.
 struct Qwen3Limits {
-  int sequences = 1;       ///< at once, 1 to 64; on CDNA3 to 32
-  int positions = 1024;    ///< of a sequence, prompt included: 1 to 1,048,576
-  int splits = 16;         ///< that the attention to a sequence is cut into, 1 to 16: its sums depend on this number
+  int sequences = 1;     ///< at once, 1 to 64; on CDNA3 to 32
+  int positions = 1024;  ///< of a sequence, prompt included: 1 to 1,048,576
+  int splits =
+      0;  ///< that the attention to a sequence is cut into, 1 to 16: its sums depend on this number. 0: 16; of more than eight sequences so many that
+          ///< each worker has one
   int max_sms = 0;         ///< 0: all
   int most_top_k = 0;      ///< of a sequence, 0 to 64; 0: no sequence has a temperature
   int prefill_tokens = 0;  ///< of a chunk of Qwen3Decoder::prefill(), 16 to 8,192; 0: no prefill
@@ -23,7 +25,7 @@ struct Qwen3Limits {
 /// Several ranks have a share each of the heads, of gate, up and down, and of the vocabulary.
 struct Qwen3Plan {
   Qwen3Config config;
-  Qwen3Limits limits;
+  Qwen3Limits limits;  ///< splits: not 0
   int ranks = 1;
   int query_heads = 0, kv_heads = 0, intermediate = 0;  ///< of a rank
   int head_rows = 0;  ///< of a rank: rank r has the tokens from r * head_rows on that exist

@@ -16,7 +16,7 @@ class Steps {
       : context_(context),
         reader_(reader),
         project_(context.memory + Layout<columns>::kProject, reader),
-        finisher_(context, thread_index()) {}
+        finisher_(finisher_of(context)) {}
 
   /// [the warps that compute] `number`: of the token in this launch.
   FARWARP_DEVICE void run(const Task& task, int number) {
@@ -44,18 +44,24 @@ class Steps {
   /// All kinds that multiply by weights: in one place, so that the kernel has the product's code once.
   FARWARP_DEVICE void project(const Task& task, int number) {
     const bool finishes = !has_finisher(columns) && thread_index() < TileFinisher<columns>::kThreads && task.count > 0;
-    if (finishes) finisher_.begin_task(task, number);
     const std::uint32_t site = site_of(static_cast<Kind>(task.kind));
     if constexpr (streams(columns)) {
+      if (task.count == 0) return;
+      if (const InputNorm norm = norm_of(context_, task); norm.exists)
+        store_inverses<columns>(context_.call, context_.worker, task, norm,
+                                context_.memory + Layout<columns>::kProject);
+      if (finishes) finisher_.begin_task(task);
       project_.run(context_.call, context_.worker, task, site, [&](const Task& group, int tile) {
-        if (finishes) finisher_.finish_streamed(group, tile);
+        if (finishes) finisher_.finish(group, number, tile);
       });
+      if (finishes) finisher_.end_task(task);
     } else {
+      if (finishes) finisher_.begin_task(task, number);
       project_.run(context_.call, context_.worker, task, site, [&](int pass, int tile, int buffer) {
         if (finishes) finisher_.finish(pass, tile, buffer);
       });
+      if (finishes) finisher_.end_task();
     }
-    if (finishes) finisher_.end_task();
   }
 
   static FARWARP_DEVICE std::uint32_t site_of(Kind kind) {
@@ -158,13 +164,22 @@ class Steps {
     context_.set_sequence(column, sequence);
   }
 
+  using TileFinishing = std::conditional_t<streams(columns), StreamFinisher<columns>, Finisher<columns, samples>>;
+  static FARWARP_DEVICE TileFinishing finisher_of(const Context<columns>& context) {
+    if constexpr (streams(columns)) {
+      return TileFinishing(context);
+    } else {
+      return TileFinishing(context, thread_index());
+    }
+  }
+
   /// Of a warp's lanes that collect candidates: lane i has column i of them, or of the next so many columns on the next warp.
   static constexpr int kColumnsOfWarp = columns < Target::kWarpSize ? columns : Target::kWarpSize;
 
   const Context<columns>& context_;
   WeightReader<columns>& reader_;
   std::conditional_t<streams(columns), StreamedProjection<columns>, Projection<columns>> project_;
-  Finisher<columns, samples> finisher_;  ///< where no warp of its own finishes tiles
+  TileFinishing finisher_;  ///< where no warp of its own finishes tiles
 };
 
 }  // namespace farwarp::FARWARP_TARGET::qwen3

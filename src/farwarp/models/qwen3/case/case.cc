@@ -23,7 +23,7 @@ const std::vector<ParamInfo> kParams = {
     {"context", "512", "a bench: keys of each sequence before the first token"},
     {"dispatcher", "static",
      "static|graph|gang|both|all; both: static and graph, the same bits; all: gang too. gang: on gfx942"},
-    {"splits", "16", "1 to 16 that a sequence's keys are cut into"},
+    {"splits", "0", "1 to 16 that a sequence's keys are cut into; 0: 16, fewer of more than eight sequences"},
     {"max_sms", "0", "0 (all) or more"},
     {"temperature", "0",
      "0 (greedy), 0.001 to 1000; of three sequences the second is greedy, the third has twice as much"},
@@ -55,7 +55,7 @@ Result<CheckConfig> read_config(const Params& params) {
   if (has(Dispatcher::kStatic) || both) config.dispatchers.push_back(FleetDispatcher::kStatic);
   if (has(Dispatcher::kGraph) || both) config.dispatchers.push_back(FleetDispatcher::kGraph);
   if (has(Dispatcher::kGang)) config.dispatchers.push_back(FleetDispatcher::kGang);
-  config.limits.splits = reader.small_integer("splits", 1, 16);
+  config.limits.splits = reader.small_integer("splits", 0, 16);
   config.limits.max_sms = reader.small_integer("max_sms", 0, 1 << 16);
   config.sampling.temperature = static_cast<float>(reader.number("temperature", 0, 1000));
   config.sampling.top_k = reader.small_integer("top_k", 1, 64);
