@@ -105,9 +105,11 @@ struct MatrixShape {
   }
 };
 
-/// Where element (row, column) of a fragment lies in it, in bytes: each lane's part of A together.
+/// Where element (row, column) of a fragment lies in it, in bytes: each lane's part of A together. Hopper: its words in the order of mma's registers, so that
+/// none is moved.
 constexpr int fragment_offset(MatrixUnit unit, int row, int column) {
-  if (unit == MatrixUnit::kWgmma) return (row % 8 * 4 + column / 4) * 16 + row / 8 * 8 + column % 4 * 2;
+  if (unit == MatrixUnit::kWgmma)
+    return (row % 8 * 4 + column / 4) * 16 + column % 4 / 2 * 8 + row / 8 * 4 + column % 2 * 2;
   return (column / 4 * 16 + row) * 8 + column % 4 * 2;
 }
 
@@ -130,8 +132,10 @@ constexpr std::int64_t element_offset(const MatrixShape& shape, MatrixUnit unit,
 // Between tasks activations are vectors of bf16 for several columns (sequences), as packets that carry four numbers and a tag: the tag says of
 // which token and layer they are, so a reader needs no counter and no fence, and nothing is ever cleared.
 
-/// Rows 4i to 4i + 3 of a column are one packet. The four packets of 16 rows of a column lie together.
+/// Rows 4i to 4i + 3 of a column are one packet. The four packets of 16 rows of a column lie together; of a streamed vector the eight of 32 rows, so that
+/// those which a lane multiplies by a warp's two fragments of a stage are neighbours.
 constexpr std::int64_t packet_at(int columns, int row, int column) {
+  if (streams(columns)) return (std::int64_t{row / 32} * columns + column) * 8 + row / 4 % 4 * 2 + row / 16 % 2;
   return (std::int64_t{row / 16} * columns + column) * 4 + row / 4 % 4;
 }
 

@@ -108,10 +108,16 @@ class StreamedVector {
       position_.advance(stages);
     }
   }
-  /// The lane's part of fragment `number` of the pass, of the `block`-th block of columns.
-  FARWARP_DEVICE std::uint64_t at(int number, int block) const {
-    const int column = block * kBlockColumns + operand_column(lane_index());
-    return load(fragment(number) + (column * 4 + operand_four(lane_index())));
+  /// The lane's part of the warp's two fragments of a stage of the pass, of all blocks of columns: block i is i * kBlockColumns * 4 on.
+  FARWARP_DEVICE Shared<const Vec16> stage(int number) const {
+    int offset;
+    if constexpr (Target::kHasBulkCopy) {
+      offset = Layout::vector_stage(position_of(number).stage) + warp_index() * kStageFragments * columns * 32;
+    } else {
+      offset = Layout::vector(warp_index()) + number * kStageFragments * columns * 32;
+    }
+    return Shared<const Vec16>(reinterpret_cast<const Vec16*>((memory_ + offset).raw)) +
+           (operand_column(lane_index()) * 4 + operand_four(lane_index()));
   }
   static constexpr int kBlockColumns = kMfma ? 16 : 8;  ///< of a product
 
@@ -121,17 +127,6 @@ class StreamedVector {
     position.advance(ahead);
     return position;
   }
-  FARWARP_DEVICE Shared<const std::uint64_t> fragment(int number) const {
-    int offset;
-    if constexpr (Target::kHasBulkCopy) {
-      offset = Layout::vector_stage(position_of(number / kStageFragments).stage) +
-               (warp_index() * kStageFragments + number % kStageFragments) * columns * 32;
-    } else {
-      offset = Layout::vector(warp_index()) + number * columns * 32;
-    }
-    return Shared<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>((memory_ + offset).raw));
-  }
-
   Shared<std::byte> memory_;
   VectorPosition<columns> position_;
 };
@@ -239,10 +234,19 @@ class StreamedProjection {
 #pragma unroll
       for (int tile = 0; tile < kTogether; ++tile) {
         if (tile >= group.count) continue;
-        weights_.read(group, pass, tile, [&](int i, const Fragment& weights) {
+        weights_.read_stages(group, pass, tile, [&](int stage, const Fragment(&weights)[kStageFragments]) {
+          static_assert(kStageFragments == 2);
+          const Shared<const Vec16> from = vector_.stage(stage);
+          Vec16 fours[kBlocks];
 #pragma unroll
           for (int block = 0; block < kBlocks; ++block)
-            multiply_fragment(sums[tile].of[block], weights, vector_.at(i, block));
+            fours[block] = load(from + block * StreamedVector<columns>::kBlockColumns * 4);
+#pragma unroll
+          for (int block = 0; block < kBlocks; ++block)
+            multiply_fragment(sums[tile].of[block], weights[0], fours[block].lo);
+#pragma unroll
+          for (int block = 0; block < kBlocks; ++block)
+            multiply_fragment(sums[tile].of[block], weights[1], fours[block].hi);
         });
       }
       vector_.release(stages);

@@ -152,6 +152,33 @@ class WeightReader {
       read_memory(task, pass, tile, use);
     }
   }
+  /// [warp] The same, a stage at a time: use(stage, fragments).
+  template <class Use>
+  FARWARP_DEVICE void read_stages(const Task& task, int pass, int tile, const Use& use) {
+    if constexpr (Target::kHasBulkCopy) {
+      const int stages = task.matrix.stages_of(pass);
+#pragma unroll 1
+      for (int number = 0; number < stages; ++number) {
+        const int in_slot = number % kSlotStages;
+        if (in_slot == 0) wait_stage(0);
+        Fragment fragments[kStageFragments];
+#pragma unroll
+        for (int i = 0; i < kStageFragments; ++i)
+          fragments[i] =
+              load_fragment(Shared<const std::byte>((memory_ + (position_.stage * kSlotBytes + in_slot * kStageBytes +
+                                                                (warp_index() * kStageFragments + i) * kFragmentBytes))
+                                                        .raw));
+        use(number, fragments);
+        if (in_slot + 1 == kSlotStages || number + 1 == stages) release(kSlotStages);
+      }
+    } else {
+      Fragment fragments[kStageFragments] = {};
+      read_memory(task, pass, tile, [&](int i, const Fragment& fragment) {
+        fragments[i % kStageFragments] = fragment;
+        if (i % kStageFragments == kStageFragments - 1) use(i / kStageFragments, fragments);
+      });
+    }
+  }
   // Stages that are no weights, and are read as they are. `ahead`: of the next one, which begins a slot.
   FARWARP_DEVICE Shared<std::byte> stage(int ahead) const {
     return memory_ + (position_of(ahead / kSlotStages).stage * kSlotBytes + ahead % kSlotStages * kStageBytes);

@@ -1,6 +1,6 @@
 // Brings a tensor into the layout that tasks read.
+#include "farwarp/fleet/product.dev.h"
 #include "farwarp/models/qwen3/pack_args.h"
-#include "farwarp/substrate/device.h"
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
 
@@ -24,10 +24,13 @@ FARWARP_KERNEL(qwen3_pack, PackArgs, kPackThreads) {
     }
     int packed_row = args.first_row + row;
     if (args.paired != 0) packed_row = packed_row / 8 * 16 + packed_row % 8 + (args.paired == 2 ? 8 : 0);
-    const std::int64_t at = args.shape.tiles == 0 ? element * 2
-                                                  : fleet::element_offset(args.shape, Target::kMatrixUnit, args.workers,
-                                                                          packed_row, column);
-    store<Cache::streaming>(Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>(args.to + at)), four);
+    if (args.shape.tiles == 0) {
+      store<Cache::streaming>(Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>(args.to)) + element / 4, four);
+    } else {
+      const std::int64_t fragment =
+          fleet::element_offset(args.shape, Target::kMatrixUnit, args.workers, packed_row / 16 * 16, column / 16 * 16);
+      fleet::store_four_of(Global<std::byte>(args.to) + fragment, packed_row % 16, column % 16, four);
+    }
   }
 }
 

@@ -14,9 +14,6 @@ FARWARP_DEVICE Global<std::uint64_t> fours(std::uint16_t* matrix) {
 FARWARP_DEVICE Global<const std::uint64_t> fours(const std::uint16_t* matrix) {
   return Global<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>(matrix));
 }
-FARWARP_DEVICE Global<std::uint64_t> four_at(Global<std::byte> memory) {
-  return Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>(memory.raw));
-}
 
 /// Of the launch.
 FARWARP_DEVICE int first_warp() { return block_index() * (num_threads() / Target::kWarpSize) + warp_index(); }
@@ -36,9 +33,7 @@ FARWARP_KERNEL(qwen3_prefill_unpack, PrefillArgs, kPrefillThreads) {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const int four = i * kPrefillThreads + thread_index();
-      const Global<const std::byte> at =
-          from + stage_offset(Target::kMatrixUnit, four / kRowFours, four % kRowFours * 4);
-      held[i] = load(Global<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>(at.raw)));
+      held[i] = load_four_of(from + four % kRowFours / 4 * kFragmentBytes, four / kRowFours, four % kRowFours % 4 * 4);
     }
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
@@ -117,7 +112,7 @@ FARWARP_DEVICE void put_in_cache(const PrefillArgs& args, int position, int kv_h
       load(Global<const std::int32_t>(model.page_table) + (args.column * model.max_pages + position / kPageKeys));
   const Global<std::byte> memory = page_at(model, args.layer, page, kv_head);
   if (!value) {
-    store(four_at(memory + (tile + fragment_offset(Target::kMatrixUnit, slot, dim % 16))), four);
+    store_four_of(memory + tile, slot, dim % 16, four);
     return;
   }
   const Global<std::byte> values = memory + (page_bytes(model.head_dim) / 2 + tile);
@@ -166,17 +161,14 @@ FARWARP_KERNEL(qwen3_prefill_gather, PrefillArgs, kPrefillThreads) {
     };
     for (int i = lane_index(); i < kPageKeys * head_fours; i += Target::kWarpSize) {
       const int key = i / head_fours, four = i % head_fours;
-      const int offset = four / 4 * kFragmentBytes + fragment_offset(Target::kMatrixUnit, key, four % 4 * 4);
-      store(row_at(args.keys, key) + four, load(four_at(keys + offset)));
+      store(row_at(args.keys, key) + four, load_four_of(keys + four / 4 * kFragmentBytes, key, four % 4 * 4));
     }
     // Values lie transposed: four dims of four keys at a time.
     for (int i = lane_index(); i < kPageKeys / 4 * head_fours; i += Target::kWarpSize) {
       const int key = i / head_fours * 4, four = i % head_fours;
       std::uint64_t dims[4];
 #pragma unroll
-      for (int k = 0; k < 4; ++k)
-        dims[k] = load(four_at(
-            values + (four / 4 * kFragmentBytes + fragment_offset(Target::kMatrixUnit, four % 4 * 4 + k, key))));
+      for (int k = 0; k < 4; ++k) dims[k] = load_four_of(values + four / 4 * kFragmentBytes, four % 4 * 4 + k, key);
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         std::uint64_t of_key = 0;
