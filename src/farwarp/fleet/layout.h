@@ -31,7 +31,7 @@ constexpr int most_pass_stages(int columns, bool bulk_copy) {
   return bulk_copy || columns <= 4 ? kMostPassStages : kMostPassStages / 2;
 }
 /// Tiles of a worker whose sums are in registers while a vector streams by; of other vectors all tiles share a pass.
-constexpr int tiles_together(int columns) { return columns > 32 ? 3 : columns > 16 ? 4 : 6; }
+constexpr int tiles_together(int columns) { return columns > 16 ? 4 : 6; }
 inline constexpr int kMostPassTiles =
     4;  ///< of a worker, in a matrix of several passes: their sums wait in shared memory
 
@@ -39,9 +39,9 @@ inline constexpr int kMostPassTiles =
 inline constexpr int kSlotStages = 2;
 inline constexpr int kSlotBytes = kSlotStages * kStageBytes;
 /// Of a worker for so many columns: what its vectors leave room for (ProjectShared).
-constexpr int ring_slots(int columns) { return columns > 32 ? 5 : columns > 4 ? 8 : columns > 2 ? 10 : 12; }
+constexpr int ring_slots(int columns) { return columns > 32 ? 4 : columns > 4 ? 8 : columns > 2 ? 10 : 12; }
 /// Stages of a streamed vector that are in shared memory.
-constexpr int vector_slots(int columns) { return columns > 32 ? 3 : 128 / columns; }
+constexpr int vector_slots(int columns) { return columns > 32 ? 4 : 128 / columns; }
 constexpr int vector_stage_bytes(int columns) { return kStageColumns * columns * 2; }
 inline constexpr int kSlotsInFlight =
     4;  ///< more make every other access of the multiprocessor wait longer (probes/README.md)
@@ -156,6 +156,8 @@ constexpr std::int64_t rank_sums_packets(int columns, int tiles, int ranks) {
   return rank_sums_at(columns, tiles, ranks, 0, 0, 0);
 }
 
+/// Of a streamed vector's columns each warp multiplies one of so many parts, and so many times an eighth of the rows: more parts need fewer registers for sums.
+constexpr int column_parts(int columns, bool bulk_copy) { return bulk_copy && columns > 32 ? 2 : 1; }
 /// Buffers of partial sums: one where the warps that compute also finish tiles.
 constexpr int sum_buffers(int columns) { return streams(columns) ? 1 : 2; }
 
@@ -177,8 +179,9 @@ template <int columns, bool bulk_copy>
 struct ProjectShared {
   static constexpr int kTile = columns * kTileRows * 4, kSumBuffers = sum_buffers(columns);
   static constexpr bool kLoadsVectors = streams(columns) && bulk_copy;
+  static constexpr int kPartials = kWarps / column_parts(columns, bulk_copy);  ///< that a sum has
   /// [columns][16] fp32
-  static constexpr int partials(int buffer, int warp) { return (buffer * kWarps + warp) * kTile; }
+  static constexpr int partials(int buffer, int number) { return (buffer * kPartials + number) * kTile; }
   static constexpr int kept(int tile) {
     return partials(kSumBuffers, 0) + tile * kTile;
   }                                                                          ///< the same, of earlier passes

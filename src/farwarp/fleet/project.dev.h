@@ -165,8 +165,8 @@ class TileFinisher {
     const int place = exists() ? column_ * kTileRows + row_ : 0;
     float sum = 0;
 #pragma unroll
-    for (int warp = 0; warp < kWarps; ++warp)
-      sum = add(sum, load(shared_.floats(Layout::partials(buffer, warp)) + place));
+    for (int number = 0; number < Layout::kPartials; ++number)
+      sum = add(sum, load(shared_.floats(Layout::partials(buffer, number)) + place));
     if constexpr (!streams(columns)) {
       const Shared<float> kept = shared_.floats(Layout::kept(tile)) + place;
       if (pass > 0) sum = add(load(kept), sum);

@@ -108,16 +108,17 @@ class StreamedVector {
       position_.advance(stages);
     }
   }
-  /// The lane's part of the warp's two fragments of a stage of the pass, of all blocks of columns: block i is i * kBlockColumns * 4 on.
-  FARWARP_DEVICE Shared<const Vec16> stage(int number) const {
+  /// The lane's part of two fragments of a stage of the pass, of its eighth `eighth` (without a thread that loads vectors: the warp's), from `column` on; block i of
+  /// columns is i * kBlockColumns * 4 on.
+  FARWARP_DEVICE Shared<const Vec16> stage(int number, int eighth, int column) const {
     int offset;
     if constexpr (Target::kHasBulkCopy) {
-      offset = Layout::vector_stage(position_of(number).stage) + warp_index() * kStageFragments * columns * 32;
+      offset = Layout::vector_stage(position_of(number).stage) + eighth * kStageFragments * columns * 32;
     } else {
-      offset = Layout::vector(warp_index()) + number * kStageFragments * columns * 32;
+      offset = Layout::vector(eighth) + number * kStageFragments * columns * 32;
     }
     return Shared<const Vec16>(reinterpret_cast<const Vec16*>((memory_ + offset).raw)) +
-           (operand_column(lane_index()) * 4 + operand_four(lane_index()));
+           ((column + operand_column(lane_index())) * 4 + operand_four(lane_index()));
   }
   static constexpr int kBlockColumns = kMfma ? 16 : 8;  ///< of a product
 
@@ -219,7 +220,8 @@ class StreamedProjection {
   }
 
  private:
-  static constexpr int kTogether = tiles_together(columns), kBlocks = columns / StreamedVector<columns>::kBlockColumns;
+  static constexpr int kTogether = tiles_together(columns), kParts = column_parts(columns, Target::kHasBulkCopy),
+                       kPartColumns = columns / kParts, kBlocks = kPartColumns / StreamedVector<columns>::kBlockColumns;
   struct BlockSums {
     Sums of[kBlocks];
   };
@@ -234,27 +236,32 @@ class StreamedProjection {
 #pragma unroll
       for (int tile = 0; tile < kTogether; ++tile) {
         if (tile >= group.count) continue;
-        weights_.read_stages(group, pass, tile, [&](int stage, const Fragment(&weights)[kStageFragments]) {
-          static_assert(kStageFragments == 2);
-          const Shared<const Vec16> from = vector_.stage(stage);
-          Vec16 fours[kBlocks];
+        weights_.template read_stages<kParts>(
+            group, pass, tile, first_eighth(), [&](int stage, int part, const Fragment(&weights)[kStageFragments]) {
+              static_assert(kStageFragments == 2);
+              const Shared<const Vec16> from = vector_.stage(stage, first_eighth() + part, first_column());
+              Vec16 fours[kBlocks];
 #pragma unroll
-          for (int block = 0; block < kBlocks; ++block)
-            fours[block] = load(from + block * StreamedVector<columns>::kBlockColumns * 4);
+              for (int block = 0; block < kBlocks; ++block)
+                fours[block] = load(from + block * StreamedVector<columns>::kBlockColumns * 4);
 #pragma unroll
-          for (int block = 0; block < kBlocks; ++block)
-            multiply_fragment(sums[tile].of[block], weights[0], fours[block].lo);
+              for (int block = 0; block < kBlocks; ++block)
+                multiply_fragment(sums[tile].of[block], weights[0], fours[block].lo);
 #pragma unroll
-          for (int block = 0; block < kBlocks; ++block)
-            multiply_fragment(sums[tile].of[block], weights[1], fours[block].hi);
-        });
+              for (int block = 0; block < kBlocks; ++block)
+                multiply_fragment(sums[tile].of[block], weights[1], fours[block].hi);
+            });
       }
       vector_.release(stages);
     }
   }
 
+  /// What the warp multiplies: kParts eighths of a stage's rows of the vector, one of kParts parts of the columns.
+  static FARWARP_DEVICE int first_eighth() { return warp_index() / kParts * kParts; }
+  static FARWARP_DEVICE int first_column() { return warp_index() % kParts * kPartColumns; }
+
   FARWARP_DEVICE void store_partials(const BlockSums& sums) const {
-    const Shared<float> to = shared_.floats(Layout::partials(0, warp_index()));
+    const Shared<float> to = shared_.floats(Layout::partials(0, warp_index() / kParts)) + first_column() * kTileRows;
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
 #pragma unroll

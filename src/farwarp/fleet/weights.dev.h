@@ -152,30 +152,36 @@ class WeightReader {
       read_memory(task, pass, tile, use);
     }
   }
-  /// [warp] The same, a stage at a time: use(stage, fragments).
-  template <class Use>
-  FARWARP_DEVICE void read_stages(const Task& task, int pass, int tile, const Use& use) {
+  /// [warp] The same, a stage at a time, of `parts` eighths of a stage's columns from eighth `first` on: use(stage, part, fragments). Where there is no ring,
+  /// of the warp's.
+  template <int parts, class Use>
+  FARWARP_DEVICE void read_stages(const Task& task, int pass, int tile, int first, const Use& use) {
     if constexpr (Target::kHasBulkCopy) {
       const int stages = task.matrix.stages_of(pass);
 #pragma unroll 1
-      for (int number = 0; number < stages; ++number) {
-        const int in_slot = number % kSlotStages;
-        if (in_slot == 0) wait_stage(0);
-        Fragment fragments[kStageFragments];
+      for (int slot = 0; slot < stages; slot += kSlotStages) {
+        wait_stage(0);
 #pragma unroll
-        for (int i = 0; i < kStageFragments; ++i)
-          fragments[i] =
-              load_fragment(Shared<const std::byte>((memory_ + (position_.stage * kSlotBytes + in_slot * kStageBytes +
-                                                                (warp_index() * kStageFragments + i) * kFragmentBytes))
-                                                        .raw));
-        use(number, fragments);
-        if (in_slot + 1 == kSlotStages || number + 1 == stages) release(kSlotStages);
+        for (int i = 0; i < kSlotStages; ++i) {
+          if (slot + i >= stages) continue;
+          const Shared<const std::byte> memory(stage(i).raw);
+#pragma unroll
+          for (int part = 0; part < parts; ++part) {
+            Fragment fragments[kStageFragments];
+#pragma unroll
+            for (int k = 0; k < kStageFragments; ++k)
+              fragments[k] = load_fragment(memory + ((first + part) * kStageFragments + k) * kFragmentBytes);
+            use(slot + i, part, fragments);
+          }
+        }
+        release(kSlotStages);  // after the products: before them, registers would be moved
       }
     } else {
+      static_assert(parts == 1);
       Fragment fragments[kStageFragments] = {};
       read_memory(task, pass, tile, [&](int i, const Fragment& fragment) {
         fragments[i % kStageFragments] = fragment;
-        if (i % kStageFragments == kStageFragments - 1) use(i / kStageFragments, fragments);
+        if (i % kStageFragments == kStageFragments - 1) use(i / kStageFragments, 0, fragments);
       });
     }
   }
