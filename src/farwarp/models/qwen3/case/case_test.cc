@@ -86,6 +86,12 @@ TEST_P(Qwen3Cases, ACheckComparesWithSomething) {
   EXPECT_NE(run_case(request, nullptr, [](int) {}).outcome.detail.find("oracle"), std::string::npos);
 }
 
+TEST_P(Qwen3Cases, ARefusedDispatcherIsNamed) {
+  if (GetParam() != TargetKind::kEmuSm90) GTEST_SKIP() << "has gang";
+  const CaseResult result = run_case(request_of("model=nano,batch=1,tokens=1,dispatcher=gang", 1), nullptr, [](int) {});
+  EXPECT_NE(result.outcome.detail.find("dispatcher is gang"), std::string::npos) << result.outcome.detail;
+}
+
 /// Every number of columns, more candidates than a warp has lanes, fewer tokens than candidates.
 TEST_P(Qwen3Cases, TokensAreDrawn) {
   for (const char* settings :

@@ -53,6 +53,7 @@ harness::CheckOutcome RankRun::check() {
 }
 
 Status RankRun::close(const Status& status) {
+  if (!status.ok() && stream_) (void)wait(patience());  // a refused call leaves work that writes to the buffers
   return close_operator(status, [this] { return decoder_->close(); });
 }
 
