@@ -4,7 +4,7 @@
     qwen3_transformers.py FARWARP [--model DIR | sizes of a random model] [--positions 48] [--sequences 3] [--prompt FILE]
 
 FARWARP is the program. Needs PyTorch and transformers 5 (pip install torch transformers). Without --model, transformers makes a Qwen3
-with random bf16 weights and saves it (--keep DIR: there).
+with random bf16 weights and saves it (--keep DIR: there), in several files if it is large.
 
 Three runs get the same token ids, one sequence at a time by transformers, all together by farwarp: transformers in fp32 with the bf16 weights
 ("exact"), transformers in bf16, and farwarp. Logits at position i are of the inputs 0 to i, at all positions of all sequences. transformers runs
@@ -13,6 +13,9 @@ on a CUDA GPU if there is one, else on the CPU. Criteria:
 1. The largest error of farwarp's logits against exact is at most 1.5 times that of transformers' bf16 run.
 2. At 90% of the positions at least, the two best exact logits are farther apart than farwarp's largest error ("decided").
 3. At each of these, farwarp's best token is the exact one.
+
+Also told, and no criterion: how fast farwarp loads the model, and how fast one thread reads the same files with read() afterwards. Both times they lie
+in the page cache, if it has room for them.
 
 Exit status: 0; 1 if a criterion is not met, or farwarp fails; 2 for bad usage; 3 without PyTorch and transformers.
 """
@@ -25,6 +28,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import time
 
 MOST_RATIO = 1.5
 LEAST_DECIDED = 0.9
@@ -40,7 +44,7 @@ def fail(message: str, code: int = 2) -> None:
 
 def make_model(torch, transformers, arguments, folder: str, device: str) -> None:
     """Products have outputs of about the size of their inputs. A token's row of the head is like the embedding of a token (its own, if tied), so
-    that a best logit stands out, as in a trained model."""
+    that a best logit stands out, as in a trained model. The more layers, the less it does: --branch makes all that they add smaller."""
     config = transformers.Qwen3Config(
         hidden_size=arguments.hidden, num_hidden_layers=arguments.layers, num_attention_heads=arguments.query_heads,
         num_key_value_heads=arguments.kv_heads, head_dim=arguments.head_dim, intermediate_size=arguments.intermediate,
@@ -56,10 +60,11 @@ def make_model(torch, transformers, arguments, folder: str, device: str) -> None
             elif "embed_tokens" in name:
                 tensor.copy_(0.4 * numbers)
             else:
-                tensor.copy_(numbers / math.sqrt(tensor.shape[1]))
+                adds = "o_proj" in name or "down_proj" in name
+                tensor.copy_(numbers * (arguments.branch if adds else 1) / math.sqrt(tensor.shape[1]))
         if not arguments.tied:
             model.lm_head.weight.add_(model.model.embed_tokens.weight.roll(1, dims=0))
-    model.to(torch.bfloat16).save_pretrained(folder)
+    model.to(torch.bfloat16).save_pretrained(folder, max_shard_size="4GB")
 
 
 def read_prompts(arguments, vocabulary: int) -> list:
@@ -89,6 +94,17 @@ def transformers_logits(torch, transformers, folder: str, dtype, device: str, pr
     return logits
 
 
+def read_rate(files: list) -> float:
+    """Bytes a second of one thread."""
+    buffer = bytearray(16 << 20)
+    begin, size = time.perf_counter(), 0
+    for path in files:
+        with open(path, "rb", buffering=0) as file:
+            while (count := file.readinto(buffer)) > 0:
+                size += count
+    return size / (time.perf_counter() - begin)
+
+
 def farwarp_logits(numpy, torch, arguments, folder: str, target: str, prompts: list) -> list:
     """Also checks that the token chosen after each prompt is the best of its last position."""
     with tempfile.TemporaryDirectory() as work:
@@ -103,9 +119,11 @@ def farwarp_logits(numpy, torch, arguments, folder: str, target: str, prompts: l
         if run.returncode != 0:
             fail(f"farwarp decode failed with exit status {run.returncode}", 1)
         result, all_logits = json.loads(run.stdout), torch.from_numpy(numpy.load(npy))
-    size = sum(path.stat().st_size for path in pathlib.Path(folder).glob("*.safetensors"))
-    print(f"farwarp: {result['device']}, {1e3 * result['seconds_per_step']:.3f} ms for each position, loaded in "
-          f"{result['load_seconds']:.1f} s, {1e-9 * size / result['load_seconds']:.2f} GB/s")
+    files = sorted(pathlib.Path(folder).glob("*.safetensors"))
+    rate, reading = sum(path.stat().st_size for path in files) / result["load_seconds"], read_rate(files)
+    print(f"farwarp: {result['device']}, {1e3 * result['seconds_per_step']:.3f} ms for each position")
+    print(f"loading: {len(files)} files in {result['load_seconds']:.2f} s, opening of the World included: {1e-9 * rate:.2f} GB/s, "
+          f"{rate / reading:.2f} of one thread's read(), {1e-9 * reading:.2f} GB/s")
     logits = [all_logits[:len(prompt), i] for i, prompt in enumerate(prompts)]
     for i, sequence in enumerate(result["sequences"]):
         if sequence["tokens"] != [int(logits[i][-1].argmax())]:
@@ -146,6 +164,8 @@ def main() -> None:
     for name, size in SIZES.items():
         parser.add_argument("--" + name.replace("_", "-"), type=int, default=size, help=f"of a random model ({size})")
     parser.add_argument("--tied", action="store_true", help="of a random model: the head is the embedding")
+    parser.add_argument("--branch", type=float, default=1, metavar="SCALE",
+                        help="of a random model: of the weights of attention's output and of down (1); 0.6 for 36 layers of 4096, 0.35 for 28 of 1024")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--positions", type=int, default=48, help="of the longest sequence (48)")
     parser.add_argument("--sequences", type=int, default=3, help=f"1..{MOST_SEQUENCES} (3)")
@@ -156,6 +176,8 @@ def main() -> None:
     for name in (*SIZES, "positions", "sequences"):
         if getattr(arguments, name) < 1:
             fail(f"--{name.replace('_', '-')} is {getattr(arguments, name)}; allowed is 1 or more")
+    if not 0 < arguments.branch <= 1:
+        fail(f"--branch is {arguments.branch}; allowed is more than 0, up to 1")
     if arguments.sequences > MOST_SEQUENCES:
         fail(f"--sequences is {arguments.sequences}; allowed is 1 to {MOST_SEQUENCES}")
     if arguments.model and arguments.keep:

@@ -19,7 +19,7 @@ const std::vector<ParamInfo> kParams = {
     {"batch", "3", "1 to 8 sequences"},
     {"prompt", "5", "tokens of the longest prompt; a bench prefills all but the last"},
     {"tokens", "6", "decoded in a launch, prompts included"},
-    {"launches", "2", "one after the other; each continues"},
+    {"launches", "2", "1 to 10000, one after the other; each continues"},
     {"context", "512", "a bench: keys of each sequence before the first token"},
     {"dispatcher", "static",
      "static|graph|gang|both|all; both: static and graph, the same bits; all: gang too. gang: on gfx942"},
@@ -30,6 +30,10 @@ const std::vector<ParamInfo> kParams = {
     {"top_k", "20", "1 to 64, with a temperature"},
     {"top_p", "1", "more than 0, up to 1, with a temperature"},
     {"prefill", "0", "0 (prompts are decoded), or 16 to 8192 tokens of a prompt at a time"},
+    {"delay", "0",
+     "0 to 1000000: longest random delay, in us, of each rank before each launch of one more pass, with the same bits; "
+     "without prefill"},
+    {"oracle", "1", "1, or 0: logits are not compared with float64; with delay, both or all"},
 };
 
 Result<CheckConfig> read_config(const Params& params) {
@@ -47,7 +51,7 @@ Result<CheckConfig> read_config(const Params& params) {
   config.batch = reader.small_integer("batch", 1, fleet::kMostColumns);
   config.prompt = reader.small_integer("prompt", 1, 1 << 16);
   config.tokens = reader.small_integer("tokens", 1, 1 << 12);
-  config.launches = reader.small_integer("launches", 1, 1000);
+  config.launches = reader.small_integer("launches", 1, 10000);
   config.context = reader.small_integer("context", 0, 1 << 20);
   const Dispatcher dispatcher = reader.choice("dispatcher", kDispatchers);
   const auto has = [&](Dispatcher one) { return dispatcher == one || dispatcher == Dispatcher::kAll; };
@@ -62,6 +66,12 @@ Result<CheckConfig> read_config(const Params& params) {
   config.sampling.top_p = static_cast<float>(reader.number("top_p", 0, 1));
   if (config.sampling.temperature != 0) config.limits.most_top_k = config.sampling.top_k;
   config.limits.prefill_tokens = reader.small_integer("prefill", 0, 8192);
+  const int delay = reader.small_integer("delay", 0, 1'000'000);
+  if (delay > 0 && config.limits.prefill_tokens > 0) reader.reject("delay", std::to_string(delay), "0 with prefill");
+  config.longest_delay_ns = static_cast<std::uint64_t>(delay) * 1000;
+  config.oracle = reader.small_integer("oracle", 0, 1) == 1;
+  if (!config.oracle && delay == 0 && config.dispatchers.size() < 2)
+    reader.reject("oracle", "0", "1 without delay, with one dispatcher");
   if (!reader.status().ok()) return reader.status();
   config.config = *shapes;
   config.limits.sequences = config.batch;

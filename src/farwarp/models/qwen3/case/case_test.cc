@@ -75,6 +75,23 @@ TEST_P(Qwen3Cases, RanksPassManySchedules) {
   expect_pass("model=nano4,batch=1,prompt=1,tokens=2,launches=1,max_sms=2", 4, 1, 4);
 }
 
+/// More launches than a burst has; a rank may be a launch ahead.
+TEST_P(Qwen3Cases, LateRanksGiveTheSameBits) {
+  expect_pass("model=nano4,batch=1,prompt=2,tokens=1,launches=9,max_sms=2,delay=300", 1, 1, 2);
+  expect_pass("model=nano4,batch=1,prompt=1,tokens=2,launches=2,max_sms=2,delay=300,oracle=0", 1, 1, 2);
+}
+
+TEST_P(Qwen3Cases, ACheckComparesWithSomething) {
+  CaseRequest request = request_of("model=nano,oracle=0", 1);
+  EXPECT_NE(run_case(request, nullptr, [](int) {}).outcome.detail.find("oracle"), std::string::npos);
+}
+
+TEST_P(Qwen3Cases, ARefusedDispatcherIsNamed) {
+  if (GetParam() != TargetKind::kEmuSm90) GTEST_SKIP() << "has gang";
+  const CaseResult result = run_case(request_of("model=nano,batch=1,tokens=1,dispatcher=gang", 1), nullptr, [](int) {});
+  EXPECT_NE(result.outcome.detail.find("dispatcher is gang"), std::string::npos) << result.outcome.detail;
+}
+
 /// Every number of columns, more candidates than a warp has lanes, fewer tokens than candidates.
 TEST_P(Qwen3Cases, TokensAreDrawn) {
   for (const char* settings :

@@ -13,6 +13,8 @@ namespace {
 
 using harness::RandomStream;
 
+constexpr int kBurst = 8;  // launches that no host waits between
+
 std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 }  // namespace
@@ -32,7 +34,8 @@ Status RankRun::open(bool logits) {
   if (!decoder.ok()) return decoder.status();
   decoder_.emplace(std::move(*decoder));
   const std::size_t tokens = size(plan->columns) * size(config_.tokens);
-  auto sampled = harness::DeviceBuffer::create(world_->device(), tokens * 4);
+  auto sampled =
+      harness::DeviceBuffer::create(world_->device(), tokens * 4 * (config_.longest_delay_ns > 0 ? kBurst : 1));
   auto of_logits =
       harness::DeviceBuffer::create(world_->device(), logits ? tokens * size(config_.config.vocabulary) * 4 : 16);
   if (!sampled.ok()) return sampled.status();
@@ -44,12 +47,13 @@ Status RankRun::open(bool logits) {
 
 harness::CheckOutcome RankRun::check() {
   Status status = open(true);
-  if (status.ok()) weights_ = std::make_unique<OracleWeights>(config_.config, options_.seed);
+  if (status.ok() && config_.oracle) weights_ = std::make_unique<OracleWeights>(config_.config, options_.seed);
   if (status.ok()) status = make_calls(1, [this](int call) { return call_once(call); });
   return judged(close(status));
 }
 
 Status RankRun::close(const Status& status) {
+  if (!status.ok() && stream_) (void)wait(patience());  // a refused call leaves work that writes to the buffers
   return close_operator(status, [this] { return decoder_->close(); });
 }
 
@@ -91,13 +95,18 @@ Status RankRun::call_once(int call) {
     for (std::size_t i = 0; i < length; ++i)
       prompt.push_back(static_cast<std::int32_t>(stream.below(1 + i, size(config_.config.vocabulary))));
     prompts_.push_back(prompt);
-    followed_.push_back({Oracle(*weights_, false), Oracle(*weights_, true), prompt});
+    followed_.push_back({{}, {}, prompt});
+    if (config_.oracle) {
+      followed_.back().exact.emplace(*weights_, false);
+      followed_.back().rounded.emplace(*weights_, true);
+    }
     if (config_.limits.prefill_tokens == 0) continue;
     Followed& followed = followed_.back();
     followed.first_launch = column % config_.launches;
     for (; followed.position + 1 < length; ++followed.position) {
-      (void)followed.exact.step(prompt[followed.position]);
-      (void)followed.rounded.step(prompt[followed.position]);
+      if (!config_.oracle) continue;
+      (void)followed.exact->step(prompt[followed.position]);
+      (void)followed.rounded->step(prompt[followed.position]);
     }
   }
   std::vector<Result> results(size(config_.launches));
@@ -113,10 +122,52 @@ Status RankRun::call_once(int call) {
       Result again;
       status = start_before(call, i);
       if (status.ok()) status = launch(config_.dispatchers[other], again);
-      if (status.ok()) compare_bits(call, i, results[size(i)], again);
+      if (status.ok()) compare_bits(call, i, results[size(i)], again, "the dispatchers'");
     }
   }
+  if (status.ok() && config_.longest_delay_ns > 0) status = launch_late(call, results);
   return status;
+}
+
+/// All launches again, each rank late before each of them by a random time. They follow each other in bursts, so that a rank may be a launch ahead.
+Status RankRun::launch_late(int call, const std::vector<Result>& results) {
+  Status status = start_before(call, 0);
+  const std::size_t choices = size(config_.batch) * size(config_.tokens);
+  for (int first = 0; first < config_.launches && status.ok(); first += kBurst) {
+    const int count = std::min(kBurst, config_.launches - first);
+    Result last;
+    status = burst_late(call, first, count, last);
+    if (!status.ok()) break;
+    const std::size_t pitch = last.sampled.size() / kBurst;
+    for (int i = 0; i < count && findings_.difference.empty(); ++i) {
+      if (std::memcmp(&last.sampled[size(i) * pitch], results[size(first + i)].sampled.data(), choices * 4) != 0)
+        findings_.difference = fmt::format("call {}: launch {}: late ranks have other tokens", call, first + i);
+    }
+    last.sampled.erase(last.sampled.begin(), last.sampled.begin() + (count - 1) * static_cast<std::ptrdiff_t>(pitch));
+    compare_bits(call, first + count - 1, results[size(first + count - 1)], last, "late ranks'");
+  }
+  return status;
+}
+
+/// `last`: the choices of all launches, the logits and hidden vectors of the last one.
+Status RankRun::burst_late(int call, int first, int count, Result& last) {
+  Qwen3Call decoding;
+  decoding.tokens = config_.tokens;
+  decoding.dispatcher = config_.dispatchers[0];
+  decoding.sampled = sampled_.as<std::int32_t>();
+  decoding.logits = logits_.as<float>();
+  last.sampled.resize(sampled_.bytes() / 4);
+  last.logits.resize(logits_.bytes() / 4);
+  Status status = sampled_.poison(*stream_);
+  if (status.ok()) status = logits_.poison(*stream_);
+  for (int i = 0; i < count && status.ok(); ++i) {
+    const RandomStream stream(options_.seed, {size(call), size(first + i), size(rank_), 41});
+    status = world_->device().enqueue_delay(*stream_, stream.below(0, config_.longest_delay_ns + 1));
+    if (status.ok()) status = decoder_->decode(decoding, *stream_);
+    decoding.sampled += last.sampled.size() / kBurst;
+  }
+  if (status.ok()) status = wait(patience(count * config_.tokens, std::chrono::nanoseconds(config_.longest_delay_ns)));
+  return take(status, last);
 }
 
 Status RankRun::launch(FleetDispatcher dispatcher, Result& result) {
@@ -131,6 +182,11 @@ Status RankRun::launch(FleetDispatcher dispatcher, Result& result) {
   if (status.ok()) status = logits_.poison(*stream_);
   if (status.ok()) status = decoder_->decode(call, *stream_);
   if (status.ok()) status = wait(patience(config_.tokens));
+  return take(status, result);
+}
+
+/// Collective. What launches have stored.
+Status RankRun::take(Status status, Result& result) {
   if (status.ok()) status = sampled_.download(result.sampled.data(), sampled_.bytes(), *stream_);
   if (status.ok()) status = logits_.download(result.logits.data(), logits_.bytes(), *stream_);
   if (status.ok()) status = decoder_->hidden(result.hidden, *stream_);
@@ -176,24 +232,10 @@ void RankRun::compare(int call, int launch, const Result& result) {
     if (followed.first_launch > launch) continue;
     for (int token = 0; token < config_.tokens && findings_.difference.empty(); ++token) {
       const std::size_t position = followed.position++;
-      const std::vector<double> exact = followed.exact.step(followed.inputs[position]),
-                                rounded = followed.rounded.step(followed.inputs[position]);
       const float* const logits = result.logits.data() + (size(token) * columns + column) * vocabulary;
       const std::int32_t sampled = result.sampled[column * size(config_.tokens) + size(token)];
-      double error = 0, rounding = 0, square = 0;
-      for (std::size_t i = 0; i < vocabulary; ++i) {
-        error += (static_cast<double>(logits[i]) - exact[i]) * (static_cast<double>(logits[i]) - exact[i]);
-        rounding += (rounded[i] - exact[i]) * (rounded[i] - exact[i]);
-        square += exact[i] * exact[i];
-      }
-      error_squares_ += error;
-      rounding_squares_ += rounding;
-      squares_ += square;
       const std::string where = fmt::format("call {}: sequence {}, position {}", call, column, position);
-      if (!(error <= 9 * rounding + 1e-12 * square))
-        findings_.difference =
-            fmt::format("{}: logits differ from float64 by {:.2g} of their norm, roundings explain {:.2g}", where,
-                        std::sqrt(error / square), std::sqrt(rounding / square));
+      if (config_.oracle) compare_logits(followed, followed.inputs[position], {logits, vocabulary}, where);
       const Qwen3Sampling sampling = sampling_of(call, static_cast<int>(column));
       const auto allowed = oracle_draws({logits, vocabulary}, sampling, static_cast<std::uint32_t>(position));
       if (findings_.difference.empty() && std::find(allowed.begin(), allowed.end(), sampled) == allowed.end())
@@ -204,7 +246,25 @@ void RankRun::compare(int call, int launch, const Result& result) {
   }
 }
 
-void RankRun::compare_bits(int call, int launch, const Result& first, const Result& second) {
+void RankRun::compare_logits(Followed& followed, std::int32_t input, std::span<const float> logits,
+                             const std::string& where) {
+  const std::vector<double> exact = followed.exact->step(input), rounded = followed.rounded->step(input);
+  double error = 0, rounding = 0, square = 0;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    error += (static_cast<double>(logits[i]) - exact[i]) * (static_cast<double>(logits[i]) - exact[i]);
+    rounding += (rounded[i] - exact[i]) * (rounded[i] - exact[i]);
+    square += exact[i] * exact[i];
+  }
+  error_squares_ += error;
+  rounding_squares_ += rounding;
+  squares_ += square;
+  if (!(error <= 9 * rounding + 1e-12 * square))
+    findings_.difference =
+        fmt::format("{}: logits differ from float64 by {:.2g} of their norm, roundings explain {:.2g}", where,
+                    std::sqrt(error / square), std::sqrt(rounding / square));
+}
+
+void RankRun::compare_bits(int call, int launch, const Result& first, const Result& second, const char* whose) {
   const auto columns = size(decoder_->plan().columns), vocabulary = size(config_.config.vocabulary);
   for (std::size_t token = 0; token < size(config_.tokens) && findings_.difference.empty(); ++token) {
     for (std::size_t column = 0; column < size(config_.batch); ++column) {
@@ -212,8 +272,8 @@ void RankRun::compare_bits(int call, int launch, const Result& first, const Resu
       const std::size_t at = (token * columns + column) * vocabulary, choice = column * size(config_.tokens) + token;
       if (std::memcmp(&first.logits[at], &second.logits[at], vocabulary * 4) != 0 ||
           first.sampled[choice] != second.sampled[choice])
-        findings_.difference =
-            fmt::format("call {}: sequence {}, token {}: the dispatchers' bits differ", call, column, token);
+        findings_.difference = fmt::format("call {}: launch {}: sequence {}, token {}: {} bits differ", call, launch,
+                                           column, token, whose);
     }
   }
 }

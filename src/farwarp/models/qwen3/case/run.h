@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct CheckConfig {
   int context = 0;                           ///< of a bench
   std::vector<FleetDispatcher> dispatchers;  ///< all must give the same bits; the first is compared with float64
   Qwen3Sampling sampling;                    ///< of the first sequence; others differ
+  bool oracle = true;                        ///< logits are compared with float64
+  std::uint64_t longest_delay_ns = 0;        ///< of each rank before each launch of one more pass; 0: no such pass
 };
 
 class RankRun : public harness::RankRun {
@@ -40,14 +43,25 @@ class RankRun : public harness::RankRun {
     std::vector<std::uint16_t> hidden;  ///< after the last token
   };
 
+  struct Followed {
+    std::optional<Oracle> exact, rounded;
+    std::vector<std::int32_t> inputs;
+    int first_launch = 0;      ///< before which the sequence is started
+    std::size_t position = 0;  ///< of the next input
+  };
+
   Status open(bool logits);
   Status call_once(int call);
   Status start_before(int call, int launch);
   Qwen3Sampling sampling_of(int call, int column) const;
   Status launch(FleetDispatcher dispatcher, Result& result);
+  Status launch_late(int call, const std::vector<Result>& results);
+  Status burst_late(int call, int first, int count, Result& last);
+  Status take(Status status, Result& result);
   Status gather(Result& result);
   void compare(int call, int launch, const Result& result);
-  void compare_bits(int call, int launch, const Result& first, const Result& second);
+  void compare_logits(Followed& followed, std::int32_t input, std::span<const float> logits, const std::string& where);
+  void compare_bits(int call, int launch, const Result& first, const Result& second, const char* whose);
   harness::CheckOutcome judged(const Status& status) const;
   Status close(const Status& status);
   // bench.cc
@@ -57,12 +71,6 @@ class RankRun : public harness::RankRun {
   std::optional<Qwen3Decoder> decoder_;
   harness::DeviceBuffer sampled_, logits_;
   std::vector<std::vector<std::int32_t>> prompts_;  ///< of each sequence
-  struct Followed {
-    Oracle exact, rounded;
-    std::vector<std::int32_t> inputs;
-    int first_launch = 0;      ///< before which the sequence is started
-    std::size_t position = 0;  ///< of the next input
-  };
   std::unique_ptr<OracleWeights> weights_;
   std::vector<Followed> followed_;
   double error_squares_ = 0, rounding_squares_ = 0, squares_ = 0;
