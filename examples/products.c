@@ -28,13 +28,13 @@ typedef struct rank {
   int number, target, failed;
 } rank;
 
-#define TRY(call)                                                                                          \
-  do {                                                                                                     \
-    const farwarp_code code = (call);                                                                      \
-    if (code != FARWARP_OK) {                                                                              \
-      fprintf(stderr, "rank %d: %s: %s\n", self->number, farwarp_code_name(code), farwarp_message());      \
-      return code;                                                                                         \
-    }                                                                                                      \
+#define TRY(call)                                                                                     \
+  do {                                                                                                \
+    const farwarp_code code = (call);                                                                 \
+    if (code != FARWARP_OK) {                                                                         \
+      fprintf(stderr, "rank %d: %s: %s\n", self->number, farwarp_code_name(code), farwarp_message()); \
+      return code;                                                                                    \
+    }                                                                                                 \
   } while (0)
 
 typedef struct matrix {
@@ -58,8 +58,7 @@ static farwarp_code make(const rank* self, farwarp_world* world, matrix* of, int
   TRY(farwarp_allocate(world, bytes, &of->tensor.data));
   if (fill == NULL) return FARWARP_OK;
   for (int row = 0; row < rows; ++row) {
-    for (int k = 0; k < columns; ++k)
-      of->numbers[row * columns + k] = bf16(fill(row, self->number * LOCAL_K + k));
+    for (int k = 0; k < columns; ++k) of->numbers[row * columns + k] = bf16(fill(row, self->number * LOCAL_K + k));
   }
   TRY(farwarp_copy_in(world, of->tensor.data, of->numbers, bytes, stream));
   return FARWARP_OK;
@@ -122,7 +121,8 @@ int main(int argc, char** argv) {
   pthread_t started[RANKS];
   rank ranks[RANKS];
   int failed = 0;
-  if (farwarp_threads_create(RANKS, &threads) != FARWARP_OK) {
+  if (farwarp_require_version(FARWARP_C_VERSION) != FARWARP_OK ||
+      farwarp_threads_create(RANKS, &threads) != FARWARP_OK) {
     fprintf(stderr, "%s\n", farwarp_message());
     return 1;
   }
