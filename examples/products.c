@@ -28,13 +28,13 @@ typedef struct rank {
   int number, target, failed;
 } rank;
 
-#define TRY(call)                                                                                     \
-  do {                                                                                                \
-    const farwarp_code code = (call);                                                                 \
-    if (code != FARWARP_OK) {                                                                         \
-      fprintf(stderr, "rank %d: %s: %s\n", self->number, farwarp_code_name(code), farwarp_message()); \
-      return code;                                                                                    \
-    }                                                                                                 \
+#define TRY(call)                                                                                          \
+  do {                                                                                                     \
+    const farwarp_code code = (call);                                                                      \
+    if (code != FARWARP_OK) {                                                                              \
+      fprintf(stderr, "rank %d: %s: %s\n", self->number, farwarp_code_name(code), farwarp_message());      \
+      return code;                                                                                         \
+    }                                                                                                      \
   } while (0)
 
 typedef struct matrix {
@@ -58,7 +58,8 @@ static farwarp_code make(const rank* self, farwarp_world* world, matrix* of, int
   TRY(farwarp_allocate(world, bytes, &of->tensor.data));
   if (fill == NULL) return FARWARP_OK;
   for (int row = 0; row < rows; ++row) {
-    for (int k = 0; k < columns; ++k) of->numbers[row * columns + k] = bf16(fill(row, self->number * LOCAL_K + k));
+    for (int k = 0; k < columns; ++k)
+      of->numbers[row * columns + k] = bf16(fill(row, self->number * LOCAL_K + k));
   }
   TRY(farwarp_copy_in(world, of->tensor.data, of->numbers, bytes, stream));
   return FARWARP_OK;

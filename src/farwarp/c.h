@@ -385,7 +385,7 @@ FARWARP_EXPORT farwarp_code farwarp_decode_close(farwarp_decode* decode);
 
 /* ---- Qwen3 ---- */
 
-/* A model on all ranks of a world (1, 2, 4 or 8), each with a share of it, and the keys and values of up to eight sequences. All ranks make the same
+/* A model on all ranks of a world (1, 2, 4 or 8), each with a share of it, and the keys and values of its sequences. All ranks make the same
  * calls. */
 typedef struct farwarp_qwen3 farwarp_qwen3;
 typedef struct farwarp_qwen3_desc {
@@ -393,7 +393,7 @@ typedef struct farwarp_qwen3_desc {
   const char*
       model; /* a folder with config.json and safetensors as Hugging Face saves them, or "random:NAME": random:qwen3-8b, ... */
   uint64_t seed;          /* of random weights; 0, the default */
-  int32_t sequences;      /* at once, 1 (the default) to 8 */
+  int32_t sequences;      /* at once, 1 (the default) to 64, on CDNA3 to 32 */
   int32_t positions;      /* of a sequence, its prompt included; 1024, the default */
   int32_t most_top_k;     /* 0, the default: tokens are not drawn; else up to 64 */
   int32_t prefill_tokens; /* of a prompt at a time, 16 to 8192; 0, the default: prompts are decoded */
