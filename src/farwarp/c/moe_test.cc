@@ -8,13 +8,14 @@ constexpr int kRanks = 2, kMost = 8, kHidden = 128, kExperts = 4, kTopK = 2, kLo
 
 /// One rank's operator and tensors. Entries choose experts (token + slot + rank) % 4; weights are powers of two, so that sums are exact.
 struct Moe {
-  Moe(Rank& of_rank, int of_number) : rank(of_rank), number(of_number) {
+  Moe(Rank& of_rank, int of_number, std::int32_t mode = FARWARP_MOE_AUTO) : rank(of_rank), number(of_number) {
     farwarp_moe_desc desc;
     farwarp_moe_desc_init(&desc);
     desc.num_experts = kExperts;
     desc.experts_per_token = kTopK;
     desc.hidden = kHidden;
     desc.max_tokens = kMost;
+    desc.mode = mode;
     EXPECT_EQ(farwarp_moe_create(rank.world, &desc, &moe), FARWARP_OK) << farwarp_message();
     rows = farwarp_moe_recv_rows(moe);
     std::vector<std::uint16_t> numbers;
@@ -135,6 +136,17 @@ TEST(CMoe, FusedRunsTheExperts) {
     DLTensor* const table = rank.tensor(kFloat32, {kLocal, 2}, numbers);
     ASSERT_EQ(moe.fused(FARWARP_MOE_TABLE, table, moe.count_of(kMost)), FARWARP_OK) << farwarp_message();
     moe.expect_out(kMost, scale, shift);
+  });
+}
+
+TEST(CMoe, ModesGiveTheSame) {
+  run_ranks(kRanks, [](Rank& rank, int number) {
+    for (const std::int32_t mode : {FARWARP_MOE_WORDS, FARWARP_MOE_BULK}) {
+      Moe moe(rank, number, mode);
+      ASSERT_EQ(moe.fused(FARWARP_MOE_RANK_SCALE, nullptr), FARWARP_OK) << farwarp_message();
+      moe.expect_out(
+          kMost, [](int expert) { return static_cast<float>(1 + expert / kLocal); }, zero);
+    }
   });
 }
 
