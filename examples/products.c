@@ -122,7 +122,8 @@ int main(int argc, char** argv) {
   pthread_t started[RANKS];
   rank ranks[RANKS];
   int failed = 0;
-  if (farwarp_threads_create(RANKS, &threads) != FARWARP_OK) {
+  if (farwarp_require_version(FARWARP_C_VERSION) != FARWARP_OK ||
+      farwarp_threads_create(RANKS, &threads) != FARWARP_OK) {
     fprintf(stderr, "%s\n", farwarp_message());
     return 1;
   }

@@ -32,7 +32,7 @@ extern "C" {
 #endif
 
 /* Raised when a function or a field is added. */
-#define FARWARP_C_VERSION 1
+#define FARWARP_C_VERSION 2
 /* FARWARP_C_VERSION of the library. */
 FARWARP_EXPORT int32_t farwarp_c_version(void);
 
@@ -57,6 +57,11 @@ typedef enum farwarp_code {
 FARWARP_EXPORT const char* farwarp_message(void);
 /* "invalid argument", "deadline", ... */
 FARWARP_EXPORT const char* farwarp_code_name(farwarp_code code);
+
+/* A program's first call, with the FARWARP_C_VERSION that it was compiled with: farwarp_require_version(FARWARP_C_VERSION). FARWARP_UNAVAILABLE if the
+ * library is older: it lacks functions or fields that the program may use. A newer library has all of them. FARWARP_INVALID_ARGUMENT below 1. No other
+ * function asks for it. */
+FARWARP_EXPORT farwarp_code farwarp_require_version(int32_t version);
 
 /* ---- worlds ---- */
 
@@ -182,6 +187,12 @@ FARWARP_EXPORT farwarp_code farwarp_product_close(farwarp_product* product);
 
 /* ---- MoE all-to-all ---- */
 
+typedef enum farwarp_moe_mode {
+  FARWARP_MOE_AUTO = 0,  /* the plan's choice */
+  FARWARP_MOE_WORDS = 1, /* rows cross as words that are their own flags */
+  FARWARP_MOE_BULK = 2   /* rows cross as copies, then a flag */
+} farwarp_moe_mode;
+
 typedef struct farwarp_moe farwarp_moe;
 typedef struct farwarp_moe_desc {
   size_t bytes;
@@ -196,6 +207,10 @@ typedef struct farwarp_moe_desc {
   int32_t row_alignment;     /* of an expert's first row; 1, the default; a power of two up to 1024 */
   int64_t recv_rows;         /* room for so many rows; 0, the default: the worst case */
   int32_t max_sms;           /* 0, the default: all */
+  /* Version 2. */
+  int32_t mode;             /* farwarp_moe_mode; FARWARP_MOE_AUTO */
+  int32_t segments;         /* of a row, which different warps take; 0, the default: the plan's choice */
+  int32_t send_only_blocks; /* of a dispatch in one launch; 0, the default: the plan's choice; -1: none */
 } farwarp_moe_desc;
 FARWARP_EXPORT void farwarp_moe_desc_init(farwarp_moe_desc* desc);
 /* Collective. */
@@ -218,6 +233,44 @@ FARWARP_EXPORT farwarp_code farwarp_moe_dispatch(farwarp_moe* moe, const DLTenso
                                                  DLTensor* offsets, DLTensor* origins, DLTensor* scales, void* stream);
 /* The second half of a call: y [recv_rows, hidden] are the experts' outputs in the rows of dispatch, out [tokens, hidden] the weighted sums. */
 FARWARP_EXPORT farwarp_code farwarp_moe_combine(farwarp_moe* moe, const DLTensor* y, DLTensor* out, void* stream);
+
+/* farwarp_moe_dispatch() of as many tokens as `count` says on the device: [1] int32, 0 to max_tokens, read when the call runs. x, indices and weights,
+ * and `out` of the call's second half, have max_tokens rows; rows from `count` on are neither read nor written. Another value is FARWARP_BAD_INPUT, by
+ * farwarp_world_status(). */
+FARWARP_EXPORT farwarp_code farwarp_moe_dispatch_counted(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
+                                                         const DLTensor* weights, const DLTensor* count,
+                                                         DLTensor* recv_x, DLTensor* counts, DLTensor* offsets,
+                                                         DLTensor* origins, DLTensor* scales, void* stream);
+
+/* The halves of dispatch and combine, one launch each, in the order dispatch_send, dispatch_recv, combine_send, combine_recv. Kernels in other streams
+ * may run between them, beside the transfer; max_sms leaves them multiprocessors. farwarp_moe_dispatch() may stand for the first two,
+ * farwarp_moe_combine() for the last two. Every rank makes all calls. Tensors are as above; `count` as in farwarp_moe_dispatch_counted(), or NULL. indices
+ * and count must not change until the call's last half has run. Another order is FARWARP_MISUSE. */
+FARWARP_EXPORT farwarp_code farwarp_moe_dispatch_send(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
+                                                      const DLTensor* weights, const DLTensor* count, void* stream);
+FARWARP_EXPORT farwarp_code farwarp_moe_dispatch_recv(farwarp_moe* moe, DLTensor* recv_x, DLTensor* counts,
+                                                      DLTensor* offsets, DLTensor* origins, DLTensor* scales,
+                                                      void* stream);
+FARWARP_EXPORT farwarp_code farwarp_moe_combine_send(farwarp_moe* moe, const DLTensor* y, void* stream);
+FARWARP_EXPORT farwarp_code farwarp_moe_combine_recv(farwarp_moe* moe, DLTensor* out, void* stream);
+
+/* Element-wise stand-ins for experts. */
+typedef enum farwarp_moe_expert {
+  FARWARP_MOE_RANK_SCALE = 0, /* y = x * (1 + the owner's rank) */
+  FARWARP_MOE_TABLE = 1       /* y = x * scale + shift, of each expert */
+} farwarp_moe_expert;
+/* Dispatch, expert and combine in one launch, with the bits of the split form. Every rank calls it.
+ *   x, indices, weights  as for dispatch
+ *   count        [1] int32, as in farwarp_moe_dispatch_counted(), or NULL
+ *   expert       farwarp_moe_expert
+ *   expert_table [local experts, 2] float32: scale and shift; NULL exactly if expert is FARWARP_MOE_RANK_SCALE
+ *   out          [rows of x, hidden] */
+FARWARP_EXPORT farwarp_code farwarp_moe_fused(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
+                                              const DLTensor* weights, const DLTensor* count, int32_t expert,
+                                              const DLTensor* expert_table, DLTensor* out, void* stream);
+/* After farwarp_world_recover(): discards a call of which not all halves were made. Every rank calls it. The next call is a dispatch, dispatch_send or
+ * fused. */
+FARWARP_EXPORT farwarp_code farwarp_moe_forget(farwarp_moe* moe);
 FARWARP_EXPORT farwarp_code farwarp_moe_close(farwarp_moe* moe);
 
 /* ---- attention ---- */
@@ -233,18 +286,61 @@ typedef struct farwarp_attention_desc {
   float scale;         /* 0, the default: 1 / sqrt(head_dim) */
   int32_t has_lse;     /* 1: logarithms of the denominators are a result, too */
   int32_t max_sms;     /* 0, the default: all */
+  /* Version 2. All are 0 by default, window_right is -1. */
+  int32_t window_right;   /* keys after a query's own that it attends to; -1: all; with causal: -1 or 0 */
+  int32_t has_sinks;      /* 1: a logit of each query head that only the denominator has */
+  int32_t ragged_queries; /* 1: sequences follow each other in q and out; `queries` is the most of one */
+  int32_t total_queries;  /* rows of a ragged q */
+  int32_t ragged_keys;    /* 1: likewise k and v; `keys` is the most of one */
+  int32_t total_keys;
+  int32_t has_key_counts; /* 1: the sequences' numbers of keys are on the device. Paged keys always have them */
+  int32_t page_size;      /* keys of a page: 16, 32, 64 or a multiple of 128; 0: not paged */
+  int32_t pages;          /* of the cache */
 } farwarp_attention_desc;
 FARWARP_EXPORT void farwarp_attention_desc_init(farwarp_attention_desc* desc);
 /* Collective; a world of one rank is enough. */
 FARWARP_EXPORT farwarp_code farwarp_attention_create(farwarp_world* world, const farwarp_attention_desc* desc,
                                                      farwarp_attention** attention);
-/* q, out [batch, queries, heads, head_dim]; k, v [batch, keys, kv_heads, head_dim]; lse [batch, heads, queries] float32, NULL exactly if has_lse is
+/* Of dense tensors, without what version 2 has added to the descriptor but window_right.
+ * q, out [batch, queries, heads, head_dim]; k, v [batch, keys, kv_heads, head_dim]; lse [batch, heads, queries] float32, NULL exactly if has_lse is
  * 0. */
 FARWARP_EXPORT farwarp_code farwarp_attention_call(farwarp_attention* attention, const DLTensor* q, const DLTensor* k,
                                                    const DLTensor* v, DLTensor* out, DLTensor* lse, void* stream);
+/* The tensors of a call: those that the descriptor does not ask for are NULL. R are total_queries, K total_keys. */
+typedef struct farwarp_attention_tensors {
+  size_t bytes;                 /* of this struct */
+  const DLTensor* q;            /* [batch, queries, heads, head_dim]; with ragged_queries [R, heads, head_dim] */
+  const DLTensor* k;            /* [batch, keys, kv_heads, head_dim]; with ragged_keys [K, kv_heads, head_dim]; paged
+                                 * [pages, page_size, kv_heads, head_dim] */
+  const DLTensor* v;            /* as k */
+  DLTensor* out;                /* as q */
+  DLTensor* lse;                /* has_lse: [batch, heads, queries] float32; with ragged_queries [heads, R] */
+  const DLTensor* sinks;        /* has_sinks: [heads] float32 */
+  const DLTensor* query_starts; /* ragged_queries: [batch + 1] int32: first row of each sequence in q, the last is R */
+  const DLTensor* key_starts;   /* ragged_keys: [batch + 1] int32, likewise rows of k */
+  const DLTensor* key_counts;   /* has_key_counts, or paged: [batch] int32, 0 to keys */
+  const DLTensor* block_table;  /* paged: [batch, ceil(keys / page_size)] int32: page numbers */
+} farwarp_attention_tensors;
+FARWARP_EXPORT void farwarp_attention_tensors_init(farwarp_attention_tensors* tensors);
+/* farwarp_attention_call() for every descriptor. Local. Integers are read when the call runs; those that are not allowed are FARWARP_BAD_INPUT, by
+ * farwarp_world_status(), and nothing outside the tensors is touched. A query without a key gets zeros, and minus infinity (or its head's sink) in lse. */
+FARWARP_EXPORT farwarp_code farwarp_attention_call_tensors(farwarp_attention* attention,
+                                                           const farwarp_attention_tensors* tensors, void* stream);
 FARWARP_EXPORT farwarp_code farwarp_attention_close(farwarp_attention* attention);
 
 /* Decode: a few query tokens of each sequence over a paged cache, which ranks may share. */
+typedef enum farwarp_decode_exchange {
+  FARWARP_DECODE_EXCHANGE_BEST = 0, /* the plan's choice */
+  FARWARP_DECODE_ONE_SHOT = 1,      /* partial outputs go to all ranks */
+  FARWARP_DECODE_TWO_SHOT = 2       /* partial outputs go to owners, whose results go to all */
+} farwarp_decode_exchange;
+typedef enum farwarp_decode_work {
+  FARWARP_DECODE_WORK_BEST = 0,  /* for each sequence, by a block's share of the call's keys */
+  FARWARP_DECODE_WORK_SPLIT = 1, /* one split of an item */
+  FARWARP_DECODE_WORK_GROUP = 2, /* up to four; Hopper, at most 16 rows of an item */
+  FARWARP_DECODE_WORK_ALL = 3    /* all; Hopper, at most 16 rows of an item */
+} farwarp_decode_work;
+
 typedef struct farwarp_decode farwarp_decode;
 typedef struct farwarp_decode_desc {
   size_t bytes;
@@ -259,6 +355,11 @@ typedef struct farwarp_decode_desc {
   float scale;         /* 0, the default: 1 / sqrt(head_dim) */
   int32_t kv_shards;   /* 1, the default: each rank has its own sequences; the world's size: ranks share all keys */
   int32_t max_sms;     /* 0, the default: all */
+  /* Version 2. All are 0 by default. */
+  int32_t has_sinks;  /* 1: a logit of each query head that only the denominator has */
+  int32_t exchange;   /* farwarp_decode_exchange, if kv_shards is more than 1 */
+  int32_t split_keys; /* keys of a split, a multiple of 64; 0: by the sequence's length */
+  int32_t work;       /* farwarp_decode_work */
 } farwarp_decode_desc;
 FARWARP_EXPORT void farwarp_decode_desc_init(farwarp_decode_desc* desc);
 /* Collective. */
@@ -274,11 +375,17 @@ FARWARP_EXPORT farwarp_code farwarp_decode_call(farwarp_decode* decode, const DL
                                                 const DLTensor* v, const DLTensor* block_table, const DLTensor* lengths,
                                                 const DLTensor* k_scale, const DLTensor* v_scale, DLTensor* out,
                                                 DLTensor* lse, void* stream);
+/* The same with sinks [query_heads] float32, NULL exactly if has_sinks is 0: farwarp_decode_call() gives none. */
+FARWARP_EXPORT farwarp_code farwarp_decode_call_sinks(farwarp_decode* decode, const DLTensor* q, const DLTensor* k,
+                                                      const DLTensor* v, const DLTensor* block_table,
+                                                      const DLTensor* lengths, const DLTensor* k_scale,
+                                                      const DLTensor* v_scale, const DLTensor* sinks, DLTensor* out,
+                                                      DLTensor* lse, void* stream);
 FARWARP_EXPORT farwarp_code farwarp_decode_close(farwarp_decode* decode);
 
 /* ---- Qwen3 ---- */
 
-/* A model on all ranks of a world (1, 2, 4 or 8), each with a share of it, and the keys and values of up to eight sequences. All ranks make the same
+/* A model on all ranks of a world (1, 2, 4 or 8), each with a share of it, and the keys and values of its sequences. All ranks make the same
  * calls. */
 typedef struct farwarp_qwen3 farwarp_qwen3;
 typedef struct farwarp_qwen3_desc {
@@ -286,7 +393,7 @@ typedef struct farwarp_qwen3_desc {
   const char*
       model; /* a folder with config.json and safetensors as Hugging Face saves them, or "random:NAME": random:qwen3-8b, ... */
   uint64_t seed;          /* of random weights; 0, the default */
-  int32_t sequences;      /* at once, 1 (the default) to 8 */
+  int32_t sequences;      /* at once, 1 (the default) to 64, on CDNA3 to 32 */
   int32_t positions;      /* of a sequence, its prompt included; 1024, the default */
   int32_t most_top_k;     /* 0, the default: tokens are not drawn; else up to 64 */
   int32_t prefill_tokens; /* of a prompt at a time, 16 to 8192; 0, the default: prompts are decoded */

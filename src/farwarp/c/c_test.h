@@ -43,6 +43,7 @@ class Rank {
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;
   ~Rank() {
+    farwarp_synchronize(world, stream, 20'000);  // a failed assertion leaves calls that use the tensors
     for (const auto& tensor : tensors_) farwarp_release(world, tensor->tensor.data);
     farwarp_stream_destroy(world, stream);
     farwarp_world_destroy(world);

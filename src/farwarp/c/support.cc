@@ -65,6 +65,11 @@ farwarp_code code_of(const Status& status) {
 
 Status null_argument(const char* name) { return invalid_argument(fmt::format("{} is NULL; allowed: a pointer", name)); }
 
+Status check_choice(const char* name, std::int32_t value, std::int32_t last) {
+  if (value >= 0 && value <= last) return {};
+  return invalid_argument(fmt::format("{} is {}; allowed: 0 to {}", name, value, last));
+}
+
 Result<bool> read_flag(const char* name, std::int32_t value) {
   if (value == 0 || value == 1) return value == 1;
   return invalid_argument(fmt::format("desc.{} is {}; allowed: 0, 1", name, value));
@@ -133,6 +138,14 @@ std::int64_t Tensors::rows_of(const char* name, const DLTensor* tensor, std::int
 extern "C" {
 
 int32_t farwarp_c_version() { return FARWARP_C_VERSION; }
+farwarp_code farwarp_require_version(int32_t version) {
+  using farwarp::StatusCode;
+  return farwarp::c::guarded([&]() -> farwarp::Status {
+    if (version >= 1 && version <= FARWARP_C_VERSION) return {};
+    return {version < 1 ? StatusCode::kInvalidArgument : StatusCode::kUnavailable,
+            fmt::format("version is {}; allowed: 1 to {}, that of this library", version, FARWARP_C_VERSION)};
+  });
+}
 const char* farwarp_message() { return farwarp::c::last_message.c_str(); }
 const char* farwarp_code_name(farwarp_code code) {
   if (code < FARWARP_OK || code > FARWARP_INTERNAL) return "unknown";

@@ -38,18 +38,20 @@ Status null_argument(const char* name);
 
 /// The descriptor: fields that the caller does not know yet keep their defaults.
 template <class Desc>
-Result<Desc> read_desc(const Desc* given, void (*init)(Desc*)) {
-  if (given == nullptr) return null_argument("desc");
+Result<Desc> read_desc(const Desc* given, void (*init)(Desc*), const char* name = "desc") {
+  if (given == nullptr) return null_argument(name);
   if (given->bytes <= sizeof given->bytes || given->bytes > sizeof(Desc))
     return invalid_argument(
-        fmt::format("desc.bytes is {}; allowed: what the init function sets, up to {} in this library", given->bytes,
-                    sizeof(Desc)));
+        fmt::format("{}.bytes is {}; allowed: what the init function sets, up to {} in this library", name,
+                    given->bytes, sizeof(Desc)));
   Desc desc;
   init(&desc);
   std::memcpy(&desc, given, given->bytes);
   return desc;
 }
 
+/// Of an enumeration of c.h whose values are 0 to `last`.
+Status check_choice(const char* name, std::int32_t value, std::int32_t last);
 Result<bool> read_flag(const char* name, std::int32_t value);
 Result<DType> read_dtype(const char* name, DLDataType type, std::initializer_list<DType> allowed);
 DLDataType type_of(DType dtype);
