@@ -1,0 +1,182 @@
+// Two-shot, by chunks and signals: every rank owns a part of the tensor. A warp does chunk j of all parts: it sends them to their owners,
+// adds up that of its own rank's part and sends the sums to all ranks, and collects those of the other parts.
+#pragma once
+
+#include "farwarp/ops/all_reduce/tensor.dev.h"
+
+namespace farwarp::FARWARP_TARGET::all_reduce {
+
+using Signal = SystemCell<std::uint64_t>;
+
+/// Vectors of a part.
+struct VectorRange {
+  std::int64_t first, last;
+};
+
+template <class T, int most>
+struct TwoShot {
+  const Args& args;
+  Call& call;
+
+  static constexpr int kOfLane = kChunkVectors / Target::kWarpSize;
+  /// Vectors for which a lane has loads from all sources under way.
+  static constexpr int kTogether = 8 / most < kOfLane ? 8 / most : kOfLane;
+  static_assert(kOfLane % kTogether == 0);
+
+  /// The rank after this one, by `i` < ranks.
+  FARWARP_DEVICE int rank_after(int i) const {
+    const int rank = args.view.rank + i;
+    return rank < args.view.size ? rank : rank - args.view.size;
+  }
+  /// Vectors of `owner`'s part.
+  FARWARP_DEVICE std::int64_t vectors_of(int owner) const {
+    const std::int64_t left = args.vectors - owner * args.part_vectors;
+    return left < 0 ? 0 : left < args.part_vectors ? left : args.part_vectors;
+  }
+  FARWARP_DEVICE bool has_chunk(int owner, std::int64_t chunk) const {
+    return chunk * kChunkVectors < vectors_of(owner);
+  }
+  /// What this lane takes of a chunk of `owner`'s part: from first, every kWarpSize-th, below last.
+  FARWARP_DEVICE VectorRange of_lane(int owner, std::int64_t chunk) const {
+    const std::int64_t first = chunk * kChunkVectors, part = vectors_of(owner);
+    return {first + lane_index(), first + kChunkVectors < part ? first + kChunkVectors : part};
+  }
+  /// In every heap: the offset of a vector of `source`'s partial or finished sums.
+  FARWARP_DEVICE std::int64_t place(Kind kind, int source, std::int64_t vector) const {
+    return args.parts + ((kind * args.view.size + source) * args.part_pitch + vector) * kVectorBytes;
+  }
+  FARWARP_DEVICE std::int64_t signal_place(Kind kind, int source, std::int64_t chunk) const {
+    return args.signals +
+           ((kind * args.view.size + source) * args.signal_pitch + chunk) * static_cast<int>(sizeof(Signal));
+  }
+
+  FARWARP_DEVICE bool is_dropped(std::int64_t chunk) const {
+    return static_cast<std::uint64_t>(chunk) + 1 == args.drop_put;
+  }
+  /// [thread] Tells `to` that a chunk of this rank has been stored there. Within signal_after_warp().
+  FARWARP_DEVICE void signal(int to, Kind kind, std::int64_t chunk) const {
+    if (kind == kPartials && is_dropped(chunk)) return;
+    store<Order::relaxed>(peer_address<Signal>(args.view, to, signal_place(kind, args.view.rank, chunk)),
+                          tagged(call.epoch, 0));
+  }
+  /// [warp] Waits until each peer for which `sends(peer)` is true has signalled the chunk. False: the call is over.
+  template <class Sends>
+  FARWARP_DEVICE bool await(Kind kind, std::int64_t chunk, const Sends& sends, Wait wait) const {
+    const int peer = lane_index();
+    if (peer < args.view.size && peer != args.view.rank && sends(peer)) {
+      std::uint32_t unused = 0;
+      wait.peer = peer;
+      wait_tagged(call, own_address<Signal>(args.view, signal_place(kind, peer, chunk)), call.epoch, unused, wait);
+    }
+    warp_sync();
+    return ballot(!call.live) == 0;
+  }
+
+  /// [warp] Sends chunk `chunk` of every peer's part to its owner.
+  FARWARP_DEVICE void send_partials(std::int64_t chunk) const {
+    for (int i = 1; i < args.view.size; ++i) {
+      const int to = rank_after(i);
+      const VectorRange range = of_lane(to, chunk);
+      const Peer<Vec16> inbox = peer_address<Vec16>(args.view, to, place(kPartials, args.view.rank, 0));
+      Vec16 vectors[kOfLane];
+#pragma unroll
+      for (int v = 0; v < kOfLane; ++v) {
+        const std::int64_t vector = range.first + v * Target::kWarpSize;
+        if (vector < range.last) vectors[v] = load_vector<T>(args, to * args.part_vectors + vector);
+      }
+#pragma unroll
+      for (int v = 0; v < kOfLane; ++v) {
+        const std::int64_t vector = range.first + v * Target::kWarpSize;
+        if (vector < range.last) store<Cache::streaming>(inbox + vector, vectors[v]);
+      }
+    }
+    signal_after_warp([&] {
+      for (int i = 1; i < args.view.size; ++i) {
+        if (const int to = rank_after(i); has_chunk(to, chunk)) signal(to, kPartials, chunk);
+      }
+    });
+  }
+
+  /// [thread] Adds up vectors first, first + kWarpSize, ... of this rank's part, as far as they are below last, and sends the sums.
+  FARWARP_DEVICE void add_up(std::int64_t first, std::int64_t last) const {
+    const int rank = args.view.rank, ranks = args.view.size;
+    Vec16 parts[kTogether][most];
+#pragma unroll
+    for (int v = 0; v < kTogether; ++v) {  // all loads are issued before the first is used
+      const std::int64_t vector = first + v * Target::kWarpSize;
+#pragma unroll
+      for (int source = 0; source < most; ++source) {
+        if (source >= ranks || vector >= last) continue;
+        parts[v][source] =
+            source == rank
+                ? load_vector<T>(args, rank * args.part_vectors + vector)
+                : load<Cache::streaming>(own_address<const Vec16>(args.view, place(kPartials, source, vector)));
+      }
+    }
+#pragma unroll
+    for (int v = 0; v < kTogether; ++v) {
+      const std::int64_t vector = first + v * Target::kWarpSize;
+      if (vector >= last) continue;
+      const Vec16 sum = tile::sum_in_order<T>(parts[v], ranks);
+      store_vector<T>(args, rank * args.part_vectors + vector, sum);
+      for (int i = 1; i < ranks; ++i)
+        store<Cache::streaming>(peer_address<Vec16>(args.view, rank_after(i), place(kFinished, rank, vector)), sum);
+    }
+  }
+
+  /// [warp] Waits for a chunk of this rank's part from all peers, adds it up, and sends the sums to all peers. False: the call is over.
+  FARWARP_DEVICE bool reduce(std::int64_t chunk) const {
+    if (!has_chunk(args.view.rank, chunk)) return true;
+    const auto all = [](int) { return true; };
+    if (!await(kPartials, chunk, all, {.site = kSitePartials, .peer = -1})) return false;
+    const VectorRange range = of_lane(args.view.rank, chunk);
+#pragma unroll 1
+    for (int v = 0; v < kOfLane; v += kTogether) add_up(range.first + v * Target::kWarpSize, range.last);
+    signal_after_warp([&] {
+      for (int i = 1; i < args.view.size; ++i) signal(rank_after(i), kFinished, chunk);
+    });
+    return true;
+  }
+
+  /// [warp] Waits for the finished sums of a chunk of every peer's part, and copies them to the output. False: the call is over.
+  FARWARP_DEVICE bool collect(std::int64_t chunk) const {
+    // depth 1: the owner may wait for partial sums.
+    if (!await(kFinished, chunk, [&](int owner) { return has_chunk(owner, chunk); },
+               {.site = kSiteFinished, .peer = -1, .depth = 1}))
+      return false;
+    for (int i = 1; i < args.view.size; ++i) {
+      const int owner = rank_after(i);
+      const VectorRange range = of_lane(owner, chunk);
+      const Global<const Vec16> inbox = own_address<const Vec16>(args.view, place(kFinished, owner, 0));
+      Vec16 vectors[kOfLane];
+#pragma unroll
+      for (int v = 0; v < kOfLane; ++v) {
+        const std::int64_t vector = range.first + v * Target::kWarpSize;
+        if (vector < range.last) vectors[v] = load<Cache::streaming>(inbox + vector);
+      }
+#pragma unroll
+      for (int v = 0; v < kOfLane; ++v) {
+        const std::int64_t vector = range.first + v * Target::kWarpSize;
+        if (vector < range.last) store_vector<T>(args, owner * args.part_vectors + vector, vectors[v]);
+      }
+    }
+    return true;
+  }
+};
+
+template <class T, int most>
+FARWARP_DEVICE void two_shot(const Args& args) {
+  Call call = join_call(args.view, args.slot);
+  if (!call.live || keeps_cells(call)) return;
+  const TwoShot<T, most> operation{args, call};
+  const std::int64_t chunks = (args.part_vectors + kChunkVectors - 1) / kChunkVectors;
+  const int stride = num_blocks() * (sending_threads() / Target::kWarpSize);
+  const int mine = warp_index() * num_blocks() + block_index();  // few chunks: on all multiprocessors
+  for (std::int64_t chunk = mine; chunk < chunks; chunk += stride) operation.send_partials(chunk);
+  for (std::int64_t chunk = mine; chunk < chunks + stride; chunk += stride) {
+    if (chunk < chunks && !operation.reduce(chunk)) return;
+    if (chunk >= stride && !operation.collect(chunk - stride)) return;
+  }
+}
+
+}  // namespace farwarp::FARWARP_TARGET::all_reduce
