@@ -22,7 +22,7 @@ FARWARP_DEVICE Vec16 load_vector(const Args& args, std::int64_t vector) {
     return load<Cache::streaming>(Global<const Vec16>(static_cast<const Vec16*>(args.in)) + vector);
   const Global<const Stored<T>> in(static_cast<const Stored<T>*>(args.in));
   Vec16 result{};
-#pragma unroll
+#pragma unroll 1  // rare, so it is short
   for (int i = 0; i < kElements; ++i) {
     if (first + i >= args.elements) continue;
     const std::uint64_t bits = std::uint64_t{load(in + (first + i))} << (8 * sizeof(T) * (i % (kElements / 2)));
@@ -41,7 +41,7 @@ FARWARP_DEVICE void store_vector(const Args& args, std::int64_t vector, Vec16 va
     return;
   }
   const Global<Stored<T>> out(static_cast<Stored<T>*>(args.out));
-#pragma unroll
+#pragma unroll 1  // rare, so it is short
   for (int i = 0; i < kElements; ++i) {
     const std::uint64_t half = i < kElements / 2 ? value.lo : value.hi;
     if (first + i < args.elements)

@@ -18,10 +18,8 @@ struct TwoShot {
   const Args& args;
   Call& call;
 
-  static constexpr int kOfLane = kChunkVectors / Target::kWarpSize;
-  /// Vectors for which a lane has loads from all sources under way.
-  static constexpr int kTogether = 8 / most < kOfLane ? 8 / most : kOfLane;
-  static_assert(kOfLane % kTogether == 0);
+  /// Vectors that a lane has under way at a time: when it copies, and when it adds up, each from all sources.
+  static constexpr int kCopied = 4, kAdded = 8 / most;
 
   /// The rank after this one, by `i` < ranks.
   FARWARP_DEVICE int rank_after(int i) const {
@@ -72,23 +70,35 @@ struct TwoShot {
     return ballot(!call.live) == 0;
   }
 
+  /// [thread] store(vector, load(vector)) for the lane's vectors.
+  template <class Load, class Store>
+  FARWARP_DEVICE static void copy(VectorRange range, const Load& load_from, const Store& store_to) {
+#pragma unroll 1
+    for (std::int64_t first = range.first; first < range.last; first += kCopied * Target::kWarpSize) {
+      Vec16 vectors[kCopied];
+#pragma unroll
+      for (int v = 0; v < kCopied; ++v) {
+        const std::int64_t vector = first + v * Target::kWarpSize;
+        if (vector < range.last) vectors[v] = load_from(vector);
+      }
+#pragma unroll
+      for (int v = 0; v < kCopied; ++v) {
+        const std::int64_t vector = first + v * Target::kWarpSize;
+        if (vector < range.last) store_to(vector, vectors[v]);
+      }
+    }
+  }
+
   /// [warp] Sends chunk `chunk` of every peer's part to its owner.
   FARWARP_DEVICE void send_partials(std::int64_t chunk) const {
+#pragma unroll 1
     for (int i = 1; i < args.view.size; ++i) {
       const int to = rank_after(i);
-      const VectorRange range = of_lane(to, chunk);
       const Peer<Vec16> inbox = peer_address<Vec16>(args.view, to, place(kPartials, args.view.rank, 0));
-      Vec16 vectors[kOfLane];
-#pragma unroll
-      for (int v = 0; v < kOfLane; ++v) {
-        const std::int64_t vector = range.first + v * Target::kWarpSize;
-        if (vector < range.last) vectors[v] = load_vector<T>(args, to * args.part_vectors + vector);
-      }
-#pragma unroll
-      for (int v = 0; v < kOfLane; ++v) {
-        const std::int64_t vector = range.first + v * Target::kWarpSize;
-        if (vector < range.last) store<Cache::streaming>(inbox + vector, vectors[v]);
-      }
+      copy(
+          of_lane(to, chunk),
+          [&](std::int64_t vector) { return load_vector<T>(args, to * args.part_vectors + vector); },
+          [&](std::int64_t vector, Vec16 value) { store<Cache::streaming>(inbox + vector, value); });
     }
     signal_after_warp([&] {
       for (int i = 1; i < args.view.size; ++i) {
@@ -97,30 +107,39 @@ struct TwoShot {
     });
   }
 
-  /// [thread] Adds up vectors first, first + kWarpSize, ... of this rank's part, as far as they are below last, and sends the sums.
-  FARWARP_DEVICE void add_up(std::int64_t first, std::int64_t last) const {
+  /// [thread] Adds up the lane's vectors of this rank's part, and sends the sums.
+  FARWARP_DEVICE void add_up(VectorRange range) const {
     const int rank = args.view.rank, ranks = args.view.size;
-    Vec16 parts[kTogether][most];
+    const std::int64_t part = rank * args.part_vectors;
+#pragma unroll 1
+    for (std::int64_t first = range.first; first < range.last; first += kAdded * Target::kWarpSize) {
+      Vec16 parts[kAdded][most], own[kAdded];
 #pragma unroll
-    for (int v = 0; v < kTogether; ++v) {  // all loads are issued before the first is used
-      const std::int64_t vector = first + v * Target::kWarpSize;
+      for (int v = 0; v < kAdded; ++v) {  // all loads are issued before the first is used
+        const std::int64_t vector = first + v * Target::kWarpSize;
+        if (vector >= range.last) continue;
 #pragma unroll
-      for (int source = 0; source < most; ++source) {
-        if (source >= ranks || vector >= last) continue;
-        parts[v][source] =
-            source == rank
-                ? load_vector<T>(args, rank * args.part_vectors + vector)
-                : load<Cache::streaming>(own_address<const Vec16>(args.view, place(kPartials, source, vector)));
+        for (int source = 0; source < most; ++source) {
+          if (source < ranks && source != rank)
+            parts[v][source] =
+                load<Cache::streaming>(own_address<const Vec16>(args.view, place(kPartials, source, vector)));
+        }
+        own[v] = load_vector<T>(args, part + vector);
       }
-    }
 #pragma unroll
-    for (int v = 0; v < kTogether; ++v) {
-      const std::int64_t vector = first + v * Target::kWarpSize;
-      if (vector >= last) continue;
-      const Vec16 sum = tile::sum_in_order<T>(parts[v], ranks);
-      store_vector<T>(args, rank * args.part_vectors + vector, sum);
-      for (int i = 1; i < ranks; ++i)
-        store<Cache::streaming>(peer_address<Vec16>(args.view, rank_after(i), place(kFinished, rank, vector)), sum);
+      for (int v = 0; v < kAdded; ++v) {
+        const std::int64_t vector = first + v * Target::kWarpSize;
+        if (vector >= range.last) continue;
+#pragma unroll
+        for (int source = 0; source < most; ++source) {
+          if (source == rank) parts[v][source] = own[v];
+        }
+        const Vec16 sum = tile::sum_in_order<T>(parts[v], ranks);
+        store_vector<T>(args, part + vector, sum);
+#pragma unroll 1
+        for (int i = 1; i < ranks; ++i)
+          store<Cache::streaming>(peer_address<Vec16>(args.view, rank_after(i), place(kFinished, rank, vector)), sum);
+      }
     }
   }
 
@@ -129,9 +148,7 @@ struct TwoShot {
     if (!has_chunk(args.view.rank, chunk)) return true;
     const auto all = [](int) { return true; };
     if (!await(kPartials, chunk, all, {.site = kSitePartials, .peer = -1})) return false;
-    const VectorRange range = of_lane(args.view.rank, chunk);
-#pragma unroll 1
-    for (int v = 0; v < kOfLane; v += kTogether) add_up(range.first + v * Target::kWarpSize, range.last);
+    add_up(of_lane(args.view.rank, chunk));
     signal_after_warp([&] {
       for (int i = 1; i < args.view.size; ++i) signal(rank_after(i), kFinished, chunk);
     });
@@ -144,21 +161,13 @@ struct TwoShot {
     if (!await(kFinished, chunk, [&](int owner) { return has_chunk(owner, chunk); },
                {.site = kSiteFinished, .peer = -1, .depth = 1}))
       return false;
+#pragma unroll 1
     for (int i = 1; i < args.view.size; ++i) {
       const int owner = rank_after(i);
-      const VectorRange range = of_lane(owner, chunk);
       const Global<const Vec16> inbox = own_address<const Vec16>(args.view, place(kFinished, owner, 0));
-      Vec16 vectors[kOfLane];
-#pragma unroll
-      for (int v = 0; v < kOfLane; ++v) {
-        const std::int64_t vector = range.first + v * Target::kWarpSize;
-        if (vector < range.last) vectors[v] = load<Cache::streaming>(inbox + vector);
-      }
-#pragma unroll
-      for (int v = 0; v < kOfLane; ++v) {
-        const std::int64_t vector = range.first + v * Target::kWarpSize;
-        if (vector < range.last) store_vector<T>(args, owner * args.part_vectors + vector, vectors[v]);
-      }
+      copy(
+          of_lane(owner, chunk), [&](std::int64_t vector) { return load<Cache::streaming>(inbox + vector); },
+          [&](std::int64_t vector, Vec16 value) { store_vector<T>(args, owner * args.part_vectors + vector, value); });
     }
     return true;
   }
