@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "farwarp/harness/inputs.h"
 #include "farwarp/world/view.h"
@@ -45,8 +46,10 @@ Status RankRun::open() {
   op_.emplace(std::move(*op));
   if (options_.fault.kind == harness::Fault::Kind::kDropPut && rank_ == 0)
     op_->drop_put(static_cast<int>(options_.fault.amount));
-  for (DeviceBuffer* buffer : {&in_, &out_}) {
-    auto created = DeviceBuffer::create(world_->device(), tensor_bytes() + kGuardBytes);
+  // An input of its own ends with its last element: the emulator reports a read of more.
+  for (const auto& [buffer, guard] :
+       {std::pair{&in_, config_.in_place ? kGuardBytes : 0}, std::pair{&out_, kGuardBytes}}) {
+    auto created = DeviceBuffer::create(world_->device(), tensor_bytes() + guard);
     if (!created.ok()) return created.status();
     *buffer = std::move(*created);
   }
