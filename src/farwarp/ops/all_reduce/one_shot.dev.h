@@ -17,11 +17,13 @@ struct OneShot {
     return args.words + ((parity * args.view.size + source) * args.word_pitch + vector) * kVectorBytes;
   }
 
-  /// [thread] Sends a vector to all peers.
+  /// [thread] Sends a vector to all peers. `own` is sendable(), and what this rank adds itself: the same bits.
   FARWARP_DEVICE void send(std::int64_t vector, Vec16 own) const {
     if (static_cast<std::uint64_t>(vector) + 1 == args.drop_put) return;
     const WorldView& view = args.view;
-    for (int i = 1; i < view.size; ++i) {
+#pragma unroll
+    for (int i = 1; i < most; ++i) {
+      if (i >= view.size) continue;
       const int to = view.rank + i < view.size ? view.rank + i : view.rank + i - view.size;
       store_words(peer_address<Vec16>(view, to, place(view.rank, vector)), own);
     }
@@ -48,12 +50,6 @@ struct OneShot {
   }
 };
 
-/// [thread] What this rank sends and adds itself: the same bits. Nothing if there is no such vector.
-template <class T>
-FARWARP_DEVICE Vec16 own_vector(const Args& args, std::int64_t vector) {
-  return vector < args.vectors ? sendable(load_vector<T>(args, vector)) : Vec16{};
-}
-
 template <class T, int most>
 FARWARP_DEVICE void one_shot(const Args& args) {
   const std::int64_t stride = std::int64_t{num_blocks()} * sending_threads();
@@ -61,15 +57,20 @@ FARWARP_DEVICE void one_shot(const Args& args) {
   std::int64_t vector = thread_index() < sending_threads()
                             ? std::int64_t{block_index()} * sending_threads() + thread_index()
                             : args.vectors;
-  Vec16 own = own_vector<T>(args, vector);  // before join_call(): the two loads overlap
-  Call call = join_call(args.view, args.slot);
+  Vec16 own{};
+  if (vector < args.vectors) own = load_vector<T>(args, vector);
+  Call call = join_call(args.view, args.slot);  // its loads and that of `own` overlap: nothing before it uses `own`
   if (!call.live || keeps_cells(call)) return;
   const OneShot<T, most> operation{args, call};
+  own = sendable(own);
   if (vector < args.vectors) operation.send(vector, own);
   while (vector < args.vectors) {
     const std::int64_t next = vector + stride;
-    const Vec16 next_own = own_vector<T>(args, next);
-    if (next < args.vectors) operation.send(next, next_own);
+    Vec16 next_own{};
+    if (next < args.vectors) {
+      next_own = sendable(load_vector<T>(args, next));
+      operation.send(next, next_own);
+    }
     if (!operation.add_up(vector, own)) return;
     vector = next;
     own = next_own;

@@ -116,7 +116,7 @@ Status RankRun::call_once(int call) {
 
 Status RankRun::all_calls() {
   constexpr int kLeast = 3;  // the third call uses the first one's words again
-  const Status status = make_calls(kLeast, [this](int call) { return call_once(call); });
+  Status status = make_calls(kLeast, [this](int call) { return call_once(call); });
   graph_.reset();
   return status;
 }
