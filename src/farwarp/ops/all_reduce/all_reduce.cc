@@ -11,8 +11,10 @@
 namespace farwarp {
 namespace {
 
-std::uint64_t configuration_of(const AllReduceDesc& desc) {
-  return hash_of({desc.max_elements, static_cast<int>(desc.dtype), static_cast<int>(desc.mode), desc.max_sms});
+/// Ranks that differed in their blocks could wait for each other in a circle.
+std::uint64_t configuration_of(const AllReduceDesc& desc, int most_blocks) {
+  return hash_of(
+      {desc.max_elements, static_cast<int>(desc.dtype), static_cast<int>(desc.mode), desc.max_sms, most_blocks});
 }
 
 Status check_tensors(const AllReduceDesc& desc, const void* in, const void* out, std::int64_t elements) {
@@ -48,7 +50,7 @@ Result<AllReduce> AllReduce::create(World& world, const AllReduceDesc& desc) {
   auto opened = open_state<State>(world, plan,
                                   {.name = "all-reduce",
                                    .site_names = all_reduce::kSiteNames,
-                                   .configuration = configuration_of(desc),
+                                   .configuration = configuration_of(desc, wanted.most_blocks),
                                    .kernels = {wanted.one_shot_kernel, wanted.two_shot_kernel},
                                    .buffers = {{wanted.word_bytes, 0xff}, {wanted.part_bytes}, {wanted.signal_bytes}}});
   if (!opened.ok()) return opened.status();
@@ -61,7 +63,7 @@ Result<AllReduce> AllReduce::create(World& world, const AllReduceDesc& desc) {
   args.parts = static_cast<std::int64_t>(state->opened.buffer(1).offset);
   args.part_pitch = plan->part_vectors;
   args.signals = static_cast<std::int64_t>(state->opened.buffer(2).offset);
-  args.signal_pitch = (plan->part_vectors + all_reduce::kChunkVectors - 1) / all_reduce::kChunkVectors;
+  args.signal_pitch = plan->part_chunks;
   return AllReduce(std::move(state));
 }
 
@@ -92,6 +94,8 @@ Status AllReduce::operator()(const void* in, void* out, std::int64_t elements, S
   args.elements = elements;
   args.vectors = call.vectors;
   args.part_vectors = call.part_vectors;
+  args.chunk_vectors = call.chunk_vectors;
+  args.groups = call.groups;
   args.in = in;
   args.out = out;
   return launch(state.world->device(), state.opened.kernel(call.two_shot ? 1 : 0), {call.blocks, call.threads, 0}, args,

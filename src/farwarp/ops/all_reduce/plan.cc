@@ -12,7 +12,8 @@
 namespace farwarp {
 namespace {
 
-using all_reduce::kChunkVectors;
+using all_reduce::kLeastChunkVectors;
+using all_reduce::kMostChunkVectors;
 using all_reduce::kPartAlignment;
 using all_reduce::kVectorBytes;
 
@@ -66,6 +67,11 @@ std::int64_t one_shot_bytes_of(const AllReduceDesc& desc, int ranks) {
   return std::min(all, most_one_shot_bytes(ranks));
 }
 
+/// Warps of a launch that send and add up, at most.
+std::int64_t most_warps(const AllReducePlan& plan) {
+  return std::int64_t{plan.most_blocks} * (all_reduce::kMostThreads / plan.warp_size - 1);
+}
+
 std::string kernel_of(const AllReduceDesc& desc, int ranks, all_reduce::Form form) {
   for (const all_reduce::Variant& kernel : all_reduce::kVariants) {
     if (kernel.dtype == desc.dtype && kernel.form == form && kernel.most_ranks >= ranks) return kernel.name;
@@ -95,7 +101,10 @@ Result<AllReducePlan> plan_all_reduce(const AllReduceDesc& desc, const MachineSh
   if (desc.max_elements * bytes_of(desc.dtype) > plan.one_shot_bytes) {
     plan.part_vectors = part_vectors_of(vectors, ranks);
     plan.part_bytes = all_reduce::kKinds * ranks * plan.part_vectors * kVectorBytes;
-    plan.signal_bytes = all_reduce::kKinds * ranks * quotient_up(plan.part_vectors, kChunkVectors) * 8;
+    // Chunks are smaller than the largest only while warps suffice for them.
+    plan.part_chunks = std::max(quotient_up(plan.part_vectors, kMostChunkVectors),
+                                std::min(quotient_up(plan.part_vectors, kLeastChunkVectors), most_warps(plan)));
+    plan.signal_bytes = all_reduce::kKinds * ranks * plan.part_chunks * 8;
   }
   return plan;
 }
@@ -104,12 +113,19 @@ AllReduceLaunch launch_of(const AllReducePlan& plan, std::int64_t elements) {
   AllReduceLaunch launch;
   launch.two_shot = elements * bytes_of(plan.desc.dtype) > plan.one_shot_bytes;
   launch.vectors = vectors_of(plan.desc, elements);
-  // One-shot: a vector for each thread. Two-shot: a chunk of every part for each warp. First on all multiprocessors, then in larger blocks.
+  // One-shot: a vector for each thread. Two-shot: a chunk of every part for each warp, or of some parts if there are warps enough. First on
+  // all multiprocessors, then in larger blocks.
   // A block has one warp more, for the operator's cells.
   std::int64_t threads = launch.vectors, block = all_reduce::kOneShotThreads;
   if (launch.two_shot) {
     launch.part_vectors = part_vectors_of(launch.vectors, plan.ranks);
-    threads = quotient_up(launch.part_vectors, kChunkVectors) * plan.warp_size;
+    const std::int64_t most = most_warps(plan);
+    launch.chunk_vectors = kLeastChunkVectors;
+    while (launch.chunk_vectors < kMostChunkVectors && quotient_up(launch.part_vectors, launch.chunk_vectors) > most)
+      launch.chunk_vectors *= 2;
+    const std::int64_t chunks = quotient_up(launch.part_vectors, launch.chunk_vectors);
+    launch.groups = static_cast<int>(std::clamp<std::int64_t>(most / chunks, 1, std::max(1, plan.ranks - 1)));
+    threads = chunks * launch.groups * plan.warp_size;
     block = plan.warp_size;
   }
   launch.blocks = static_cast<int>(std::min<std::int64_t>(plan.most_blocks, quotient_up(threads, block)));

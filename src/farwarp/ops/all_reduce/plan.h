@@ -40,6 +40,7 @@ struct AllReducePlan {
   std::int64_t one_shot_bytes = 0;    ///< calls of at most so many bytes are one-shot
   std::int64_t one_shot_vectors = 0;  ///< 16 bytes each, for which `words` has room
   std::int64_t part_vectors = 0;      ///< of a part of the largest call, for which `parts` has room
+  std::int64_t part_chunks = 0;       ///< most chunks of a part in any call
   // Of this rank's heap. 0: no call uses it.
   std::int64_t word_bytes = 0;    ///< words of peers, two buffers
   std::int64_t part_bytes = 0;    ///< partial and finished sums of peers
@@ -54,6 +55,8 @@ struct AllReduceLaunch {
   int threads = 0;
   std::int64_t vectors = 0;       ///< of the tensor, the last one perhaps not full
   std::int64_t part_vectors = 0;  ///< of every rank's part but the last ones, which may be shorter or empty; two-shot
+  int chunk_vectors = 0;          ///< of a chunk of a part; two-shot
+  int groups = 0;                 ///< warps that share the peers of a chunk; two-shot
 };
 
 /// kInvalidArgument names the field, its value and what is allowed.

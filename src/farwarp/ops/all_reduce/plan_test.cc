@@ -69,7 +69,7 @@ TEST(AllReducePlan, TakesRoomForTheFormsThatItHas) {
   EXPECT_EQ(two_shot.word_bytes, 0);
   EXPECT_EQ(two_shot.part_vectors, 320);  // of 1251 / 4, to a multiple of 8
   EXPECT_EQ(two_shot.part_bytes, 2 * 4 * 320 * 16);
-  EXPECT_EQ(two_shot.signal_bytes, 2 * 4 * 2 * 8);
+  EXPECT_EQ(two_shot.signal_bytes, 2 * 4 * 5 * 8);  // chunks of 64
   const AllReducePlan both = plan_of({.max_elements = 1 << 25});
   EXPECT_EQ(both.one_shot_vectors, ((1 << 20) * 4 / 6 + 15) / 16);
   EXPECT_EQ(both.part_bytes, std::int64_t{4} << 25);
@@ -86,6 +86,12 @@ TEST(AllReducePlan, CoversEveryVectorOnce) {
       EXPECT_GE(call.part_vectors * ranks, call.vectors);
       EXPECT_LE(call.part_vectors, plan.part_vectors);
       EXPECT_EQ(call.part_vectors % all_reduce::kPartAlignment, 0);
+      const std::int64_t chunks = (call.part_vectors + call.chunk_vectors - 1) / call.chunk_vectors;
+      EXPECT_LE(chunks, plan.part_chunks);
+      const std::int64_t warps = std::int64_t{call.blocks} * (call.threads / 32 - 1);
+      EXPECT_GE(call.groups, 1);
+      EXPECT_LE(call.groups, ranks - 1);
+      if (call.groups > 1) EXPECT_GE(warps / call.groups, chunks) << elements;
     }
   }
 }
@@ -101,10 +107,19 @@ TEST(AllReducePlan, SpreadsOverMultiprocessors) {
   EXPECT_EQ(of(64 << 20).blocks, 132);
   EXPECT_EQ(of(64 << 20).threads, 512);
   const AllReducePlan two_shot = plan_of({.max_elements = 1 << 25, .mode = AllReduceMode::kTwoShot}, 8);
-  EXPECT_EQ(launch_of(two_shot, 1 << 18).blocks, 16);  // 512 KiB: chunks of a part
-  EXPECT_EQ(launch_of(two_shot, 1 << 18).threads, 32 + 32);
-  EXPECT_EQ(launch_of(two_shot, 1 << 22).blocks, 132);  // 256 chunks of a part
-  EXPECT_EQ(launch_of(two_shot, 1 << 22).threads, 2 * 32 + 32);
+  const AllReduceLaunch small = launch_of(two_shot, 1 << 18);  // 512 KiB: 64 chunks of a part, 7 warps each
+  EXPECT_EQ(small.chunk_vectors, 64);
+  EXPECT_EQ(small.groups, 7);
+  EXPECT_EQ(small.blocks, 132);
+  EXPECT_EQ(small.threads, 4 * 32 + 32);
+  const AllReduceLaunch middle = launch_of(two_shot, 1 << 23);  // 16 MiB: 1024 chunks of 128 vectors
+  EXPECT_EQ(middle.chunk_vectors, 128);
+  EXPECT_EQ(middle.groups, 1);
+  EXPECT_EQ(middle.threads, 8 * 32 + 32);
+  const AllReduceLaunch large = launch_of(two_shot, 1 << 25);  // 64 MiB: 2048 chunks for 1980 warps
+  EXPECT_EQ(large.chunk_vectors, 256);
+  EXPECT_EQ(large.groups, 1);
+  EXPECT_EQ(large.threads, 512);
   EXPECT_EQ(launch_of(plan_of({.max_elements = 1 << 25, .max_sms = 3}, 2), 1 << 25).blocks, 3);
 }
 

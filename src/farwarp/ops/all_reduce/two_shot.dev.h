@@ -1,5 +1,6 @@
 // Two-shot, by chunks and signals: every rank owns a part of the tensor. A warp does chunk j of all parts: it sends them to their owners,
-// adds up that of its own rank's part and sends the sums to all ranks, and collects those of the other parts.
+// adds up that of its own rank's part and sends the sums to all ranks, and collects those of the other parts. If a call has few chunks, a group of
+// warps shares the peers of chunk j, and the first of them adds up.
 #pragma once
 
 #include "farwarp/ops/all_reduce/tensor.dev.h"
@@ -17,6 +18,7 @@ template <class T, int most>
 struct TwoShot {
   const Args& args;
   Call& call;
+  int group;  ///< this warp's number among the warps of a chunk
 
   /// Vectors that a lane has under way at a time: when it copies, and when it adds up, each from all sources.
   static constexpr int kCopied = 4, kAdded = 8 / most;
@@ -26,18 +28,23 @@ struct TwoShot {
     const int rank = args.view.rank + i;
     return rank < args.view.size ? rank : rank - args.view.size;
   }
+  /// Whether this warp, of those of a chunk, sends to `peer` and collects from it.
+  FARWARP_DEVICE bool is_mine(int peer) const {
+    const int after = peer - args.view.rank;
+    return ((after < 0 ? after + args.view.size : after) - 1) % args.groups == group;
+  }
   /// Vectors of `owner`'s part.
   FARWARP_DEVICE std::int64_t vectors_of(int owner) const {
     const std::int64_t left = args.vectors - owner * args.part_vectors;
     return left < 0 ? 0 : left < args.part_vectors ? left : args.part_vectors;
   }
   FARWARP_DEVICE bool has_chunk(int owner, std::int64_t chunk) const {
-    return chunk * kChunkVectors < vectors_of(owner);
+    return chunk * args.chunk_vectors < vectors_of(owner);
   }
   /// What this lane takes of a chunk of `owner`'s part: from first, every kWarpSize-th, below last.
   FARWARP_DEVICE VectorRange of_lane(int owner, std::int64_t chunk) const {
-    const std::int64_t first = chunk * kChunkVectors, part = vectors_of(owner);
-    return {first + lane_index(), first + kChunkVectors < part ? first + kChunkVectors : part};
+    const std::int64_t first = chunk * args.chunk_vectors, end = first + args.chunk_vectors, part = vectors_of(owner);
+    return {first + lane_index(), end < part ? end : part};
   }
   /// In every heap: the offset of a vector of `source`'s partial or finished sums.
   FARWARP_DEVICE std::int64_t place(Kind kind, int source, std::int64_t vector) const {
@@ -89,10 +96,10 @@ struct TwoShot {
     }
   }
 
-  /// [warp] Sends chunk `chunk` of every peer's part to its owner.
+  /// [warp] Sends chunk `chunk` of this warp's peers' parts to their owners.
   FARWARP_DEVICE void send_partials(std::int64_t chunk) const {
 #pragma unroll 1
-    for (int i = 1; i < args.view.size; ++i) {
+    for (int i = 1 + group; i < args.view.size; i += args.groups) {
       const int to = rank_after(i);
       const Peer<Vec16> inbox = peer_address<Vec16>(args.view, to, place(kPartials, args.view.rank, 0));
       copy(
@@ -101,7 +108,7 @@ struct TwoShot {
           [&](std::int64_t vector, Vec16 value) { store<Cache::streaming>(inbox + vector, value); });
     }
     signal_after_warp([&] {
-      for (int i = 1; i < args.view.size; ++i) {
+      for (int i = 1 + group; i < args.view.size; i += args.groups) {
         if (const int to = rank_after(i); has_chunk(to, chunk)) signal(to, kPartials, chunk);
       }
     });
@@ -155,14 +162,14 @@ struct TwoShot {
     return true;
   }
 
-  /// [warp] Waits for the finished sums of a chunk of every peer's part, and copies them to the output. False: the call is over.
+  /// [warp] Waits for the finished sums of a chunk of this warp's peers' parts, and copies them to the output. False: the call is over.
   FARWARP_DEVICE bool collect(std::int64_t chunk) const {
     // depth 1: the owner may wait for partial sums.
-    if (!await(kFinished, chunk, [&](int owner) { return has_chunk(owner, chunk); },
+    if (!await(kFinished, chunk, [&](int owner) { return is_mine(owner) && has_chunk(owner, chunk); },
                {.site = kSiteFinished, .peer = -1, .depth = 1}))
       return false;
 #pragma unroll 1
-    for (int i = 1; i < args.view.size; ++i) {
+    for (int i = 1 + group; i < args.view.size; i += args.groups) {
       const int owner = rank_after(i);
       const Global<const Vec16> inbox = own_address<const Vec16>(args.view, place(kFinished, owner, 0));
       copy(
@@ -177,14 +184,16 @@ template <class T, int most>
 FARWARP_DEVICE void two_shot(const Args& args) {
   Call call = join_call(args.view, args.slot);
   if (!call.live || keeps_cells(call)) return;
-  const TwoShot<T, most> operation{args, call};
-  const std::int64_t chunks = (args.part_vectors + kChunkVectors - 1) / kChunkVectors;
-  const int stride = num_blocks() * (sending_threads() / Target::kWarpSize);
+  const int slots = num_blocks() * (sending_threads() / Target::kWarpSize) / args.groups;  // chunks at a time
   const int mine = warp_index() * num_blocks() + block_index();  // few chunks: on all multiprocessors
-  for (std::int64_t chunk = mine; chunk < chunks; chunk += stride) operation.send_partials(chunk);
-  for (std::int64_t chunk = mine; chunk < chunks + stride; chunk += stride) {
-    if (chunk < chunks && !operation.reduce(chunk)) return;
-    if (chunk >= stride && !operation.collect(chunk - stride)) return;
+  if (mine >= slots * args.groups) return;
+  const TwoShot<T, most> operation{args, call, mine / slots};
+  const std::int64_t chunks = (args.part_vectors + args.chunk_vectors - 1) / args.chunk_vectors;
+  const int first = mine % slots;
+  for (std::int64_t chunk = first; chunk < chunks; chunk += slots) operation.send_partials(chunk);
+  for (std::int64_t chunk = first; chunk < chunks + slots; chunk += slots) {
+    if (operation.group == 0 && chunk < chunks && !operation.reduce(chunk)) return;
+    if (chunk >= slots && !operation.collect(chunk - slots)) return;
   }
 }
 

@@ -121,7 +121,7 @@ Status RankRun::verify_nccl() {
     std::uint32_t bits = 0;
     std::memcpy(&bits, got.data() + i * element_bytes(), static_cast<std::size_t>(element_bytes()));
     const double error = std::abs(number_of(dtype, bits) - sum);
-    if (error <= ranks_ * unit * size) continue;  // false for a NaN
+    if (!std::isfinite(sum) || error <= ranks_ * unit * size) continue;  // the comparison is false for a NaN
     findings_.difference =
         fmt::format("element {} of NCCL's result is {}, expected {}", i, number_of(dtype, bits), sum);
   }
@@ -133,7 +133,8 @@ harness::Floor RankRun::floor() {
   const Ceilings ceilings = ceilings_of(world_->device().model(), ranks_);
   if (ceilings.link_all_store_gb_s == 0 || ranks_ == 1) return {};
   const bool two_shot = launch_of(op_->plan(), elements_).two_shot;
-  const double kilobytes = 1e-3 * static_cast<double>(tensor_bytes()) * (ranks_ - 1) * (two_shot ? 2.0 / ranks_ : 1.0);
+  const double kilobytes =
+      1e-3 * static_cast<double>(elements_ * element_bytes()) * (ranks_ - 1) * (two_shot ? 2.0 / ranks_ : 1.0);
   const double us = kilobytes / ceilings.link_all_store_gb_s;
   return {us + (two_shot ? 2 * ceilings.flag_us : ceilings.packet_us),
           fmt::format("link ({:.1f} KB at {:.0f} GB/s) and {}; {}", kilobytes, ceilings.link_all_store_gb_s,
