@@ -114,8 +114,7 @@ AllReduceLaunch launch_of(const AllReducePlan& plan, std::int64_t elements) {
   launch.two_shot = elements * bytes_of(plan.desc.dtype) > plan.one_shot_bytes;
   launch.vectors = vectors_of(plan.desc, elements);
   // One-shot: a vector for each thread. Two-shot: a chunk of every part for each warp, or of some parts if there are warps enough. First on
-  // all multiprocessors, then in larger blocks.
-  // A block has one warp more, for the operator's cells.
+  // all multiprocessors, then in larger blocks. A block has one warp more, for the operator's cells.
   std::int64_t threads = launch.vectors, block = all_reduce::kOneShotThreads;
   if (launch.two_shot) {
     launch.part_vectors = part_vectors_of(launch.vectors, plan.ranks);

@@ -77,7 +77,7 @@ struct TwoShot {
     return ballot(!call.live) == 0;
   }
 
-  /// [thread] store(vector, load(vector)) for the lane's vectors.
+  /// [thread] store_to(vector, load_from(vector)) for the lane's vectors, several loads at a time.
   template <class Load, class Store>
   FARWARP_DEVICE static void copy(VectorRange range, const Load& load_from, const Store& store_to) {
 #pragma unroll 1
