@@ -80,15 +80,18 @@ class AllReduceCase : public harness::Case {
   CheckConfig config_;
 };
 
-/// For the emulator: at most 20000 elements, with max_elements as many.
-Params scaled_down(const Params& given, int /*ranks*/) {
+/// For the emulator: at most 20000 elements, in the form that the full number takes.
+Params scaled_down(const Params& given, int ranks) {
+  constexpr std::int64_t kMost = 20000;
+  const auto config = read_config(given);
+  if (!config.ok() || config->elements <= kMost) return given;
+  const auto plan = plan_all_reduce(config->desc, MachineShape{}, ranks);
+  if (!plan.ok()) return given;
   Params params = given;
-  const auto at = params.find("elements");
-  if (at == params.end()) return params;
-  const auto elements = harness::parse_integer("elements", at->second, 0, 1 << 28);
-  if (!elements.ok() || *elements <= 20000) return params;
-  params["elements"] = "20000";
+  params["elements"] = std::to_string(kMost);
   params["max_elements"] = "0";
+  params["mode"] =
+      name_of(launch_of(*plan, config->elements).two_shot ? AllReduceMode::kTwoShot : AllReduceMode::kOneShot);
   return params;
 }
 
