@@ -25,6 +25,8 @@ target_sources(farwarp_archive
     src/farwarp/world/view.h
     src/farwarp/world/host/bootstrap.h
     src/farwarp/world/host/world.h
+    src/farwarp/ops/all_reduce/all_reduce.h
+    src/farwarp/ops/all_reduce/plan.h
     src/farwarp/ops/attention/attention.h
     src/farwarp/ops/attention/mapping.h
     src/farwarp/ops/attention/plan.h

@@ -62,6 +62,12 @@ OPERATORS = {
     "gemm": PRODUCT | {"x_pitch": ["0", "64", "96"], "w_pitch": ["0", "64", "80"], "y_pitch": ["0", "64"],
                        "tile_rows": ["0", "64", "128", "256"]},
     "ag-gemm": PARALLEL, "gemm-rs": PARALLEL, "gemm-ar": PARALLEL,
+    "all-reduce": {
+        "elements": ["1", "9", "600", "5001"], "max_elements": ["0", "600", "8000"], "dtype": ["bf16", "fp16", "fp32"],
+        "mode": ["auto", "one_shot", "two_shot"], "max_sms": ["0", "1", "2", "9"], "in_place": ["0", "1"],
+        "sizes": ["same", "varied"], "inputs": ["auto", "uniform", "cancelling", "special"], "graph": ["0", "1"],
+        "burst": ["1", "2"], "delay": ["0", "20"],
+    },
     "flash-decode": {
         "batch": ["1", "2", "3"], "query_tokens": ["1", "2", "8"], "query_heads": ["1", "2", "4", "6"], "kv_heads": ["1", "2", "3"],
         "head_dim": ["8", "56", "64", "72", "128"], "page_size": ["1", "16", "64", "128"], "max_keys": ["1", "16", "128", "320"],
@@ -83,14 +89,14 @@ SMALL = {
     "moe-a2a": {"num_experts": "8", "experts_per_token": "2", "hidden_dim": "64", "max_num_tokens": "4"},
     "lesson-04": {"num_experts": "8", "experts_per_token": "2", "hidden_dim": "64", "max_num_tokens": "4", "rung": "7"},
     "flash-decode": {"batch": "1", "query_heads": "2", "kv_heads": "1", "max_keys": "64"},
-    "lesson-05": {"elements": "64"},
+    "lesson-05": {"elements": "64"}, "all-reduce": {"elements": "64"},
     "gemm": {"m": "16", "n": "16", "k": "16"}, "ag-gemm": {"m": "16", "n": "64", "k": "64"},
     "gemm-rs": {"m": "16", "n": "64", "k": "64"}, "gemm-ar": {"m": "16", "n": "64", "k": "64"},
 }
 # Large values of these parameters are not errors but take long. Large values of all others are refused.
 SIZES = {"m", "n", "k", "hidden_dim", "max_num_tokens", "num_experts", "x_pitch", "w_pitch", "y_pitch", "recv_rows", "row_alignment",
          "batch", "heads", "queries", "keys", "window_left", "window_right", "row_gap",
-         "query_heads", "kv_heads", "max_keys", "window", "split_keys", "elements"}
+         "query_heads", "kv_heads", "max_keys", "window", "split_keys", "elements", "max_elements"}
 
 
 def random_fault(rng):

@@ -185,6 +185,32 @@ FARWARP_EXPORT farwarp_code farwarp_product_call(farwarp_product* product, const
                                                  const DLTensor* bias, DLTensor* y, DLTensor* all_x, void* stream);
 FARWARP_EXPORT farwarp_code farwarp_product_close(farwarp_product* product);
 
+/* ---- all-reduce ---- */
+
+/* out[i] = in_0[i] + in_1[i] + ... of all ranks, added in float32 in the order of the ranks and rounded once: the same bits on all ranks. */
+typedef struct farwarp_all_reduce farwarp_all_reduce;
+typedef enum farwarp_all_reduce_mode {
+  FARWARP_ALL_REDUCE_AUTO = 0,     /* by a call's bytes */
+  FARWARP_ALL_REDUCE_ONE_SHOT = 1, /* every rank sends all to all ranks; up to 16 MiB */
+  FARWARP_ALL_REDUCE_TWO_SHOT = 2  /* every rank adds up a part and sends the sums to all ranks */
+} farwarp_all_reduce_mode;
+typedef struct farwarp_all_reduce_desc {
+  size_t bytes;
+  int64_t max_elements; /* of a call, 1 to 2^28 */
+  DLDataType dtype;     /* bfloat16, the default, float16 or float32 */
+  int32_t mode;         /* farwarp_all_reduce_mode; FARWARP_ALL_REDUCE_AUTO */
+  int32_t max_sms;      /* 0, the default: all */
+} farwarp_all_reduce_desc;
+FARWARP_EXPORT void farwarp_all_reduce_desc_init(farwarp_all_reduce_desc* desc);
+/* Collective. Takes room of the heap. */
+FARWARP_EXPORT farwarp_code farwarp_all_reduce_create(farwarp_world* world, const farwarp_all_reduce_desc* desc,
+                                                      farwarp_all_reduce** all_reduce);
+/* Every rank makes every call, with the same number of elements. Tensors have any shape and begin at multiples of 16 bytes. `out` has as many elements
+ * as `in`; it is the same memory or does not overlap it. */
+FARWARP_EXPORT farwarp_code farwarp_all_reduce_call(farwarp_all_reduce* all_reduce, const DLTensor* in, DLTensor* out,
+                                                    void* stream);
+FARWARP_EXPORT farwarp_code farwarp_all_reduce_close(farwarp_all_reduce* all_reduce);
+
 /* ---- MoE all-to-all ---- */
 
 typedef enum farwarp_moe_mode {

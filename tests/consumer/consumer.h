@@ -11,6 +11,7 @@
 farwarp::Status call_moe_all_to_all(farwarp::World& world);
 farwarp::Status call_products(farwarp::World& world);
 farwarp::Status call_attention(farwarp::World& world);
+farwarp::Status call_all_reduce(farwarp::World& world);
 farwarp::Status call_flash_decode(farwarp::World& world);
 
 template <class T>

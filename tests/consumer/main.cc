@@ -20,6 +20,7 @@ Status run_rank(std::shared_ptr<farwarp::Bootstrap> bootstrap, farwarp::TargetKi
   Status status = call_moe_all_to_all(world);
   if (status.ok()) status = call_products(world);
   if (status.ok()) status = call_attention(world);
+  if (status.ok()) status = call_all_reduce(world);
   return status.ok() ? call_flash_decode(world) : status;
 }
 

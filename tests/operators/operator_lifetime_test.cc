@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "farwarp/ops/all_reduce/all_reduce.h"
 #include "farwarp/ops/attention/attention.h"
 #include "farwarp/ops/flash_decode/flash_decode.h"
 #include "farwarp/ops/gemm/gemm.h"
@@ -87,6 +88,18 @@ struct Subject<Attention> {
   static std::vector<Status> call_all(Attention& op) {
     (void)op.plan();
     return {op({}, {})};
+  }
+};
+
+template <>
+struct Subject<AllReduce> {
+  static Result<AllReduce> create(World& world, bool allowed) {
+    return AllReduce::create(world, {.max_elements = allowed ? 5000 : -1, .mode = AllReduceMode::kTwoShot});
+  }
+  static std::vector<Status> call_all(AllReduce& op) {
+    (void)op.plan();
+    op.drop_put(0);
+    return {op(nullptr, nullptr, 1, {})};
   }
 };
 
@@ -265,6 +278,7 @@ class OperatorLifetime : public WorldTestBase {
     on_worlds(kRanks, options(), [&](World& world) { test.template operator()<GemmAllReduce>(world); });
     on_worlds(kRanks, options(), [&](World& world) { test.template operator()<ParallelGemm>(world); });
     on_worlds(kRanks, options(), [&](World& world) { test.template operator()<FlashDecode>(world); });
+    on_worlds(kRanks, options(), [&](World& world) { test.template operator()<AllReduce>(world); });
   }
 };
 INSTANTIATE_TEST_SUITE_P(Targets, OperatorLifetime, ::testing::ValuesIn(kAllTargets), name_of_target);
@@ -292,7 +306,7 @@ TEST_P(OperatorLifetime, NeedsHeapOnAllRanksAlike) {
 template <class Op>
 class OperatorCreation : public ::testing::Test {};
 using Operators = ::testing::Types<MoeAllToAll, Gemm, Attention, AllGatherGemm, GemmReduceScatter, GemmAllReduce,
-                                   ParallelGemm, FlashDecode>;
+                                   ParallelGemm, FlashDecode, AllReduce>;
 TYPED_TEST_SUITE(OperatorCreation, Operators);
 
 TYPED_TEST(OperatorCreation, ThatFailsOnOneRankFailsOnAll) {

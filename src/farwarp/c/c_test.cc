@@ -149,6 +149,65 @@ TEST(CApi, OneRanksWrongDescriptorFailsAll) {
   });
 }
 
+TEST(CApi, AllReduceAdds) {
+  run_ranks(2, [](Rank& rank, int number) {
+    farwarp_all_reduce_desc desc;
+    farwarp_all_reduce_desc_init(&desc);
+    desc.max_elements = 2000;
+    desc.dtype = kFloat32;
+    for (const std::int32_t mode : {FARWARP_ALL_REDUCE_AUTO, FARWARP_ALL_REDUCE_TWO_SHOT}) {
+      desc.mode = mode;
+      farwarp_all_reduce* all_reduce = nullptr;
+      ASSERT_EQ(farwarp_all_reduce_create(rank.world, &desc, &all_reduce), FARWARP_OK) << farwarp_message();
+      std::vector<float> numbers(999);
+      for (std::size_t i = 0; i < numbers.size(); ++i)
+        numbers[i] = static_cast<float>(i + 1) * (number == 0 ? 1.0f : 0.5f);
+      DLTensor* const in = rank.tensor(kFloat32, {3, 333}, numbers);
+      DLTensor* const out = rank.empty(kFloat32, {999});
+      ASSERT_EQ(farwarp_all_reduce_call(all_reduce, in, out, rank.stream), FARWARP_OK) << farwarp_message();
+      ASSERT_EQ(farwarp_all_reduce_call(all_reduce, in, in, rank.stream), FARWARP_OK) << farwarp_message();
+      EXPECT_EQ(farwarp_synchronize(rank.world, rank.stream, 10'000), FARWARP_OK) << farwarp_message();
+      for (const DLTensor* result : {out, in}) {
+        const auto got = rank.numbers<float>(result, numbers.size());
+        for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], 1.5f * static_cast<float>(i + 1)) << i;
+      }
+      EXPECT_EQ(farwarp_all_reduce_close(all_reduce), FARWARP_OK) << farwarp_message();
+    }
+  });
+}
+
+TEST(CApi, AllReduceRefusesByName) {
+  run_ranks(1, [](Rank& rank, int) {
+    const auto refused = [](farwarp_code code, const char* why) {
+      EXPECT_EQ(code, FARWARP_INVALID_ARGUMENT);
+      EXPECT_NE(std::string(farwarp_message()).find(why), std::string::npos) << farwarp_message();
+    };
+    farwarp_all_reduce_desc desc;
+    farwarp_all_reduce_desc_init(&desc);
+    farwarp_all_reduce* all_reduce = nullptr;
+    refused(farwarp_all_reduce_create(rank.world, &desc, &all_reduce), "max_elements is 0; allowed: 1 to");
+    desc.max_elements = 100;
+    desc.mode = 3;
+    refused(farwarp_all_reduce_create(rank.world, &desc, &all_reduce), "desc.mode is 3; allowed: 0, 1, 2");
+    desc.mode = FARWARP_ALL_REDUCE_AUTO;
+    desc.dtype = kInt32;
+    refused(farwarp_all_reduce_create(rank.world, &desc, &all_reduce),
+            "desc.dtype is int32; allowed: bfloat16, float16");
+    farwarp_all_reduce_desc_init(&desc);
+    desc.max_elements = 100;
+    ASSERT_EQ(farwarp_all_reduce_create(rank.world, &desc, &all_reduce), FARWARP_OK) << farwarp_message();
+    DLTensor* const fits = rank.empty(kBf16, {10, 10});
+    refused(farwarp_all_reduce_call(all_reduce, fits, rank.empty(kBf16, {99}), rank.stream),
+            "out has 99 elements; allowed: 100, as many as in");
+    refused(farwarp_all_reduce_call(all_reduce, rank.empty(kBf16, {101}), fits, rank.stream),
+            "in has shape [101]; allowed: 0 to 100 elements");
+    refused(farwarp_all_reduce_call(all_reduce, fits, rank.empty(kFloat32, {100}), rank.stream),
+            "out is of float32; allowed: bfloat16");
+    refused(farwarp_all_reduce_call(all_reduce, nullptr, fits, rank.stream), "in is NULL");
+    EXPECT_EQ(farwarp_all_reduce_close(all_reduce), FARWARP_OK) << farwarp_message();
+  });
+}
+
 /// Experts that return what they get: with weights 1 the tokens come back.
 TEST(CApi, MoeTokensComeBack) {
   run_ranks(2, [](Rank& rank, int number) {

@@ -58,6 +58,7 @@ const Sized kSized[] = {
     SIZED(farwarp_world_desc, farwarp_world_desc_init, heap_bytes, 24),
     SIZED(farwarp_gemm_desc, farwarp_gemm_desc_init, max_sms, 28),
     SIZED(farwarp_product_desc, farwarp_product_desc_init, max_sms, 40),
+    SIZED(farwarp_all_reduce_desc, farwarp_all_reduce_desc_init, max_sms, 24),
     SIZED(farwarp_moe_desc, farwarp_moe_desc_init, send_only_blocks, 68),
     SIZED(farwarp_attention_desc, farwarp_attention_desc_init, pages, 88),
     SIZED(farwarp_attention_tensors, farwarp_attention_tensors_init, block_table, 80),

@@ -97,6 +97,32 @@ Result<DType> read_dtype(const char* name, DLDataType type, std::initializer_lis
 
 void* Tensors::read(const char* name, const DLTensor* tensor, DLDataType type,
                     std::initializer_list<std::int64_t> shape) {
+  return read_checked(name, tensor, type, [&]() -> Status {
+    if (tensor->ndim == static_cast<int>(shape.size()) && std::equal(shape.begin(), shape.end(), tensor->shape))
+      return {};
+    return invalid_argument(fmt::format("{} has shape {}; allowed: {}", name, shape_text(*tensor), text_of(shape)));
+  });
+}
+
+void* Tensors::read_any_shape(const char* name, const DLTensor* tensor, DLDataType type, std::int64_t most,
+                              std::int64_t& elements) {
+  elements = 0;
+  return read_checked(name, tensor, type, [&]() -> Status {
+    std::int64_t count = 1;
+    for (int i = 0; i < tensor->ndim && count > 0; ++i) {
+      const std::int64_t size = tensor->shape[i];
+      count = size < 0 || (size > 0 && count > most / size) ? -1 : count * size;
+    }
+    if (count < 0)
+      return invalid_argument(
+          fmt::format("{} has shape {}; allowed: 0 to {} elements", name, shape_text(*tensor), most));
+    elements = count;
+    return {};
+  });
+}
+
+template <class CheckShape>
+void* Tensors::read_checked(const char* name, const DLTensor* tensor, DLDataType type, const CheckShape& check_shape) {
   if (!status_.ok()) return nullptr;
   if (tensor == nullptr) {
     status_ = null_argument(name);
@@ -104,11 +130,10 @@ void* Tensors::read(const char* name, const DLTensor* tensor, DLDataType type,
   }
   if (!same(tensor->dtype, type)) {
     status_ = invalid_argument(fmt::format("{} is of {}; allowed: {}", name, text_of(tensor->dtype), text_of(type)));
-  } else if (tensor->ndim != static_cast<int>(shape.size()) || !std::equal(shape.begin(), shape.end(), tensor->shape)) {
-    status_ = invalid_argument(fmt::format("{} has shape {}; allowed: {}", name, shape_text(*tensor), text_of(shape)));
-  } else if (status_ = check_place(name, *tensor, device_); status_.ok()) {
-    status_ = check_contiguous(name, *tensor);
+  } else if (status_ = check_shape(); status_.ok()) {
+    status_ = check_place(name, *tensor, device_);
   }
+  if (status_.ok()) status_ = check_contiguous(name, *tensor);
   if (!status_.ok()) return nullptr;
   return static_cast<std::byte*>(tensor->data) + tensor->byte_offset;
 }

@@ -65,6 +65,9 @@ class Tensors {
 
   /// Its data. Null, too, after a failure.
   void* read(const char* name, const DLTensor* tensor, DLDataType type, std::initializer_list<std::int64_t> shape);
+  /// The same of a tensor of any shape with up to `most` elements; `elements` gets their number.
+  void* read_any_shape(const char* name, const DLTensor* tensor, DLDataType type, std::int64_t most,
+                       std::int64_t& elements);
   /// Null exactly if it is not wanted.
   void* read_if(bool wanted, const char* name, const DLTensor* tensor, DLDataType type,
                 std::initializer_list<std::int64_t> shape);
@@ -73,6 +76,9 @@ class Tensors {
   const Status& status() const { return status_; }
 
  private:
+  template <class CheckShape>
+  void* read_checked(const char* name, const DLTensor* tensor, DLDataType type, const CheckShape& check_shape);
+
   Device& device_;
   Status status_;
 };

@@ -4,6 +4,7 @@
 
 #include "farwarp/ops/parallel_gemm/gemm_reduce/args.h"
 #include "farwarp/tile/gemm/raster.h"
+#include "farwarp/tile/sums.dev.h"
 #include "farwarp/world/device/wait.dev.h"
 #include "farwarp/world/device/words.dev.h"
 
@@ -42,29 +43,7 @@ class Permissions {
 
 // ---- owners of bands: add up the partial sums of all ranks, in the order of the ranks, into rows of y ----------------
 
-template <class T>
-FARWARP_DEVICE T element(Vec16 eight, int i) {
-  return T{static_cast<std::uint16_t>((i < 4 ? eight.lo : eight.hi) >> (16 * (i & 3)))};
-}
-
-/// [thread] Adds up eight elements of `ranks` sources (at most `most`) in fp32, in the order of the sources, and rounds once.
-template <class T, int most>
-FARWARP_DEVICE Vec16 sum_in_order(const Vec16 (&parts)[most], int ranks) {
-  float sums[8] = {};
-#pragma unroll
-  for (int source = 0; source < most; ++source) {
-    if (source >= ranks) continue;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const float term = to_float(element<T>(parts[source], i));
-      sums[i] = source == 0 ? term : add(sums[i], term);
-    }
-  }
-  std::uint64_t pairs[4];
-#pragma unroll
-  for (int pair = 0; pair < 4; ++pair) pairs[pair] = round_pair<T>(sums[2 * pair], sums[2 * pair + 1]);
-  return {pairs[1] << 32 | pairs[0], pairs[3] << 32 | pairs[2]};
-}
+using farwarp::FARWARP_TARGET::tile::sum_in_order;
 
 /// [thread] sum_in_order() for each vector of `from` whose bit is set in `wanted`. The sources' vectors are `stride` bytes apart.
 template <class T, int most, int vectors>
