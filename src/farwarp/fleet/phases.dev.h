@@ -13,7 +13,7 @@
 
 namespace farwarp::FARWARP_TARGET::fleet {
 
-class Phases {
+class Phases : public WeightsAhead {
  public:
   /// `site`: of the ledger, of a wait for a step's end. `counts`: not in a launch of one step, which ends with it.
   FARWARP_DEVICE Phases(PhaseCells* cells, StreamWorker worker, std::uint32_t site, bool counts)
