@@ -45,7 +45,7 @@ class OnDemand {
       all_arrived_ += static_cast<std::uint32_t>(num_blocks());
       if (thread_index() == 0) {
         fetch_add<Order::release, Scope::device>(arrived_, 1u);
-        wait_count<Scope::device>(call, arrived_, all_arrived_, Wait{.site = kSiteWorkers, .peer = call.view.rank});
+        wait_count<Scope::device>(call, arrived_, all_arrived_, Wait{.site = kSiteStep, .peer = call.view.rank});
       }
       sync_warps();
     }
