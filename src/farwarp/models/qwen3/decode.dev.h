@@ -137,7 +137,7 @@ FARWARP_DEVICE void finish_tiles(const Context<columns>& context, const TaskList
 /// [thread] Hands over all tasks, and loads their weights, keys and values.
 template <int columns, class Dispatcher>
 FARWARP_DEVICE void load_weights(const Context<columns>& context, const TaskList& tasks, BlockWaits& reported,
-                                 Dispatcher& dispatcher) {
+                                 Dispatcher dispatcher) {
   const Args& args = context.args;
   WeightLoader<columns> loader(args.view, context.memory, Global<const std::byte>(args.weights));
   PageLoader<columns> pages(context);
@@ -150,7 +150,7 @@ FARWARP_DEVICE void load_weights(const Context<columns>& context, const TaskList
       ok = shared_tasks(context).put(loader.waits(), args.view, position, next);
       const Task task = std::bit_cast<Task>(next);
       next = tasks.load_at(tasks.after(number));  // while this task is loaded
-      ok = ok && dispatcher.may_load(context, loader.waits(), task);
+      if constexpr (!streams(columns)) ok = ok && dispatcher.may_load(context, loader.waits(), task);
       if (!ok) break;
       if (static_cast<Kind>(task.kind) == Kind::kAttend) ok = pages.load(loader, task.layer);
       if (task.matrix.stages == 0) continue;
@@ -254,7 +254,7 @@ FARWARP_DEVICE void decode(const Args& args, Dispatcher dispatcher) {
       }
     }
   } else if constexpr (Target::kHasBulkCopy && streams(columns)) {
-    if (thread_index() == kWorkerThreads) load_weights(context, tasks, waits, dispatcher);
+    if (thread_index() == kWorkerThreads) load_weights(context, tasks, waits, WeightsAhead());
     if (thread_index() == kWorkerThreads + Target::kWarpSize) load_vectors(context, tasks, dispatcher, waits);
   } else if constexpr (Target::kHasBulkCopy) {
     constexpr int kLoader = kWorkerThreads + TileFinisher<columns>::kThreads;
