@@ -224,9 +224,9 @@ Status Qwen3Decoder::decode(const Qwen3Call& call, Stream stream) {
             "Qwen3Call.dispatcher is gang; allowed on a device with one L2 and bulk copies: static, graph"};
   const bool on_demand = call.dispatcher == FleetDispatcher::kOnDemand || call.dispatcher == FleetDispatcher::kBarrier;
   if (on_demand && !plan.on_demand)
-    return {StatusCode::kUnavailable,
-            fmt::format("Qwen3Call.dispatcher is {}; allowed without bulk copies, or with a temperature: static, graph",
-                        name_of(call.dispatcher))};
+    return {StatusCode::kUnavailable, fmt::format("Qwen3Call.dispatcher is {}; allowed without bulk copies, with a "
+                                                  "temperature, or of more than eight sequences: static, graph",
+                                                  name_of(call.dispatcher))};
   if (call.dispatcher == FleetDispatcher::kGang && plan.limits.most_top_k > 0)
     return invalid_argument(
         fmt::format("Qwen3Call.dispatcher is gang; allowed with Qwen3Limits.most_top_k of {}: static, graph",
