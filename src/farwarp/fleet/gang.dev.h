@@ -10,6 +10,7 @@
 
 #include "farwarp/fleet/gang.h"
 #include "farwarp/fleet/tasks.dev.h"
+#include "farwarp/fleet/weights.dev.h"
 #include "farwarp/fleet/worker.dev.h"
 
 namespace farwarp::FARWARP_TARGET::fleet {
@@ -19,7 +20,7 @@ struct GangSites {
   std::uint32_t entered, done, started;
 };
 
-class Gang {
+class Gang : public WeightsAhead {
  public:
   /// `shift`: Worker's.
   FARWARP_DEVICE Gang(GangCells* cells, std::int64_t shift, GangSites sites)
