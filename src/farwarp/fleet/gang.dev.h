@@ -10,7 +10,6 @@
 
 #include "farwarp/fleet/gang.h"
 #include "farwarp/fleet/tasks.dev.h"
-#include "farwarp/fleet/weights.dev.h"
 #include "farwarp/fleet/worker.dev.h"
 
 namespace farwarp::FARWARP_TARGET::fleet {
@@ -20,7 +19,7 @@ struct GangSites {
   std::uint32_t entered, done, started;
 };
 
-class Gang : public WeightsAhead {
+class Gang {
  public:
   /// `shift`: Worker's.
   FARWARP_DEVICE Gang(GangCells* cells, std::int64_t shift, GangSites sites)

@@ -15,9 +15,6 @@ namespace farwarp::FARWARP_TARGET::fleet {
 
 class Phases {
  public:
-  template <int columns>
-  using Reader = WeightReader<columns>;
-
   /// `site`: of the ledger, of a wait for a step's end. `counts`: not in a launch of one step, which ends with it.
   FARWARP_DEVICE Phases(PhaseCells* cells, StreamWorker worker, std::uint32_t site, bool counts)
       : ended_(&cells->ended), ended_before_(&cells->ended_before), worker_(worker), site_(site), counts_(counts) {}

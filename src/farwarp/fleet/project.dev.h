@@ -50,13 +50,14 @@ struct SharedSums {
   }
 };
 
-/// The multiplying side. `Reader`: a WeightReader.
-template <int columns, class Reader>
+/// The multiplying side.
+template <int columns>
 class Projection {
  public:
   using Layout = ProjectShared<columns, Target::kHasBulkCopy>;
 
-  FARWARP_DEVICE Projection(Shared<std::byte> memory, Reader& weights) : shared_{memory}, weights_(weights) {}
+  FARWARP_DEVICE Projection(Shared<std::byte> memory, WeightReader<columns>& weights)
+      : shared_{memory}, weights_(weights) {}
 
   /// [the warps that compute] finish(pass, tile, buffer): where no warp of its own finishes tiles.
   template <class Finish>
@@ -67,7 +68,6 @@ class Projection {
     PassVector<columns> vector(shared_.memory);
     for (int pass = 0; pass < passes; ++pass) {
       vector.wait(call, worker, task.in, pass * task.matrix.pass_stages(), task.matrix.stages_of(pass), site);
-      if (pass == 0) weights_.input_arrived();
       for (int tile = 0; tile < task.count; ++tile) {
         Sums sums[kChains] = {};
         weights_.read(task, pass, tile, [&](int i, const Fragment& weights) {
@@ -108,7 +108,7 @@ class Projection {
   }
 
   SharedSums<columns> shared_;
-  Reader& weights_;
+  WeightReader<columns>& weights_;
   SumPosition position_;
 };
 

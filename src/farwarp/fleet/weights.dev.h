@@ -185,8 +185,6 @@ class WeightReader {
       });
     }
   }
-  /// [warp] A task's input has arrived. Its weights were asked for ahead of that.
-  FARWARP_DEVICE void input_arrived() const {}
   // Stages that are no weights, and are read as they are. `ahead`: of the next one, which begins a slot.
   FARWARP_DEVICE Shared<std::byte> stage(int ahead) const {
     return memory_ + (position_of(ahead / kSlotStages).stage * kSlotBytes + ahead % kSlotStages * kStageBytes);
@@ -273,20 +271,6 @@ class WeightReader {
   const Worker<columns>& worker_;
   Position position_;
   BlockWaits waits_;
-};
-
-/// What a dispatcher is if weights are requested ahead of tasks' inputs.
-struct WeightsAhead {
-  template <int columns>
-  using Reader = WeightReader<columns>;
-
-  // Where there are warps that finish and load.
-  FARWARP_DEVICE void tiles_finished() const {}  ///< [the warps that finish] after each task
-  /// [thread] Before a task's weights, keys and values are loaded. False if a wait has expired.
-  template <class Context>
-  FARWARP_DEVICE bool may_load(const Context&, BlockWaits&, const Task&) const {
-    return true;
-  }
 };
 
 }  // namespace farwarp::FARWARP_TARGET::fleet

@@ -108,10 +108,7 @@ struct DecodeState {
   // Of a decoder that samples.
   std::int32_t top_k[fleet::kMostColumns];
   DrawState draws[fleet::kMostColumns];
-  std::uint32_t
-      arrived;  ///< of FleetDispatcher::kBarrier: workers that have ended a step of this launch; it only grows
 };
-inline constexpr int kAskedBytes = 16;  ///< of FleetDispatcher::kOnDemand and kBarrier: after SharedLayout, an mbarrier
 
 struct Args {
   WorldView view;

@@ -50,19 +50,17 @@ class PageLoader {
   int loaded_for_ = -1;
 };
 
-template <int columns, class Reader>
+template <int columns>
 class Attention {
  public:
-  FARWARP_DEVICE Attention(const Context<columns>& context, Reader& reader, const Task& task)
+  FARWARP_DEVICE Attention(const Context<columns>& context, WeightReader<columns>& reader, const Task& task)
       : context_(context), reader_(reader), task_(task) {}
 
   /// [the warps that compute] The worker's tiles.
   FARWARP_DEVICE void run() {
-    bool same_keys = false, arrived = false;
+    bool same_keys = false;
     for (TileCursor<columns> tile(context_); tile.exists();) {
       if (!same_keys) receive(tile);
-      if (!arrived) reader_.input_arrived();
-      arrived = true;
       attend(tile);
       if (tile.ends_split()) {
         publish(tile);
@@ -373,7 +371,7 @@ class Attention {
   }
 
   const Context<columns>& context_;
-  Reader& reader_;
+  WeightReader<columns>& reader_;
   const Task& task_;
   float maximum_ = kNothing, sum_ = 0;  ///< of the lane's head: operand_column()
   Sums outputs_[kTiles] = {};

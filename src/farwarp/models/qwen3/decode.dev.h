@@ -49,7 +49,7 @@ class NextTasks {
 };
 
 /// Each worker does its list of tasks at its own pace: vectors are packets.
-struct StaticDispatcher : WeightsAhead {
+struct StaticDispatcher {
   FARWARP_DEVICE bool join(Call&, Shared<std::byte>) { return true; }
   FARWARP_DEVICE auto worker() const { return Worker<1>::of_block(); }
   FARWARP_DEVICE void begin_step(Call&) {}
@@ -58,12 +58,12 @@ struct StaticDispatcher : WeightsAhead {
 };
 
 /// [the warps that compute] The number of tokens that have been decoded.
-template <int columns, bool samples, class Reader, class Dispatcher>
-FARWARP_DEVICE int decode_tokens(const Context<columns>& context, Reader& weights, const TaskList& tasks,
+template <int columns, bool samples, class Dispatcher>
+FARWARP_DEVICE int decode_tokens(const Context<columns>& context, WeightReader<columns>& weights, const TaskList& tasks,
                                  Dispatcher& dispatcher) {
   const Args& args = context.args;
   Call& call = context.call;
-  Steps<columns, samples, Reader> steps(context, weights);
+  Steps<columns, samples> steps(context, weights);
   const std::uint64_t budget = call.deadline_ns - call.started_ns;
   const std::uint32_t first_tag = call.epoch;
   NextTasks<columns> next(context, tasks);
@@ -103,9 +103,8 @@ FARWARP_DEVICE bool goes_on(const Context<columns>& context, BlockWaits& waits, 
 }
 
 /// [the warps that finish] Finishes the tiles of all tasks.
-template <int columns, bool samples, class Dispatcher>
-FARWARP_DEVICE void finish_tiles(const Context<columns>& context, const TaskList& tasks, BlockWaits& waits,
-                                 const Dispatcher& dispatcher) {
+template <int columns, bool samples>
+FARWARP_DEVICE void finish_tiles(const Context<columns>& context, const TaskList& tasks, BlockWaits& waits) {
   const Args& args = context.args;
   Call& call = context.call;
   Finisher<columns, samples> finisher(context, thread_index() - kWorkerThreads);
@@ -128,16 +127,14 @@ FARWARP_DEVICE void finish_tiles(const Context<columns>& context, const TaskList
       } else if (task.matrix.stages > 0) {
         finisher.run(waits, task, token);
       }
-      dispatcher.tiles_finished();
     }
     if (!goes_on(context, waits, token)) break;
   }
 }
 
 /// [thread] Hands over all tasks, and loads their weights, keys and values.
-template <int columns, class Dispatcher>
-FARWARP_DEVICE void load_weights(const Context<columns>& context, const TaskList& tasks, BlockWaits& reported,
-                                 Dispatcher dispatcher) {
+template <int columns>
+FARWARP_DEVICE void load_weights(const Context<columns>& context, const TaskList& tasks, BlockWaits& reported) {
   const Args& args = context.args;
   WeightLoader<columns> loader(args.view, context.memory, Global<const std::byte>(args.weights));
   PageLoader<columns> pages(context);
@@ -150,7 +147,6 @@ FARWARP_DEVICE void load_weights(const Context<columns>& context, const TaskList
       ok = shared_tasks(context).put(loader.waits(), args.view, position, next);
       const Task task = std::bit_cast<Task>(next);
       next = tasks.load_at(tasks.after(number));  // while this task is loaded
-      if constexpr (!streams(columns)) ok = ok && dispatcher.may_load(context, loader.waits(), task);
       if (!ok) break;
       if (static_cast<Kind>(task.kind) == Kind::kAttend) ok = pages.load(loader, task.layer);
       if (task.matrix.stages == 0) continue;
@@ -237,8 +233,7 @@ FARWARP_DEVICE void decode(const Args& args, Dispatcher dispatcher) {
   block_sync();
   BlockWaits waits;
   if (thread_index() < kWorkerThreads) {
-    typename Dispatcher::template Reader<columns> weights(args.view, memory, Global<const std::byte>(args.weights),
-                                                          context.worker);
+    WeightReader<columns> weights(args.view, memory, Global<const std::byte>(args.weights), context.worker);
     const int decoded = decode_tokens<columns, samples>(context, weights, tasks, dispatcher);
     waits = weights.waits();
     const bool whole = static_cast<Kind>(std::bit_cast<Task>(tasks.load_at(tasks.end - 1)).kind) == Kind::kSample;
@@ -254,14 +249,14 @@ FARWARP_DEVICE void decode(const Args& args, Dispatcher dispatcher) {
       }
     }
   } else if constexpr (Target::kHasBulkCopy && streams(columns)) {
-    if (thread_index() == kWorkerThreads) load_weights(context, tasks, waits, WeightsAhead());
+    if (thread_index() == kWorkerThreads) load_weights(context, tasks, waits);
     if (thread_index() == kWorkerThreads + Target::kWarpSize) load_vectors(context, tasks, dispatcher, waits);
   } else if constexpr (Target::kHasBulkCopy) {
     constexpr int kLoader = kWorkerThreads + TileFinisher<columns>::kThreads;
     if (thread_index() < kLoader) {
-      finish_tiles<columns, samples>(context, tasks, waits, dispatcher);
+      finish_tiles<columns, samples>(context, tasks, waits);
     } else if (thread_index() == kLoader) {
-      load_weights(context, tasks, waits, dispatcher);
+      load_weights(context, tasks, waits);
     }
   }
   report_expired(waits, args.view, args.slot, kSiteWeights);

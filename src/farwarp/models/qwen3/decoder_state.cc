@@ -28,10 +28,6 @@ std::vector<std::string> Qwen3Decoder::State::kernel_names(const Qwen3Plan& plan
   if (plan.prefill.rows > 0)
     names.insert(names.end(), std::begin(qwen3::Prefill::kKernels), std::end(qwen3::Prefill::kKernels));
   if (plan.gang) names.push_back(fmt::format("qwen3_gang_{}", plan.columns));
-  if (plan.on_demand) {
-    names.push_back(fmt::format("qwen3_on_demand_{}", plan.columns));
-    names.push_back(fmt::format("qwen3_barrier_{}", plan.columns));
-  }
   return names;
 }
 
@@ -173,13 +169,6 @@ Status Qwen3Decoder::State::launch(const qwen3::Args& call, Stream stream) const
   const qwen3::StreamArgs stream_args{call, cells.as<fleet::PhaseCells>(),
                                       vectors.as<std::byte>() - opened.buffer(0).offset / 2};
   return farwarp::launch(world->device(), opened.kernel(0), config, stream_args, stream);
-}
-
-Status Qwen3Decoder::State::launch_on_demand(const qwen3::Args& call, bool barrier, Stream stream) const {
-  const LaunchConfig config{plan.workers, plan.threads, size(plan.shared_bytes + qwen3::kAskedBytes)};
-  const std::size_t kernel = kernel_names(plan).size() - (barrier ? 1 : 2);
-  Status status = world->device().fill(&call.state->arrived, 0, sizeof call.state->arrived, stream);
-  return status.ok() ? farwarp::launch(world->device(), opened.kernel(kernel), config, call, stream) : status;
 }
 
 Status Qwen3Decoder::State::launch_gang(const qwen3::Args& call, Stream stream) const {

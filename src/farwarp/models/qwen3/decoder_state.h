@@ -33,7 +33,7 @@ struct Qwen3Decoder::State {
   std::uint32_t recoveries = 0;         ///< of the World, that this decoder knows of
   std::vector<int> prompt_tokens;       ///< of each column
 
-  /// In the order of `opened`: decode, pack, those of a prefill, gang or on_demand and barrier; the last ones only if the plan has them.
+  /// In the order of `opened`: decode, pack, those of a prefill, gang; the last two only if the plan has them.
   static std::vector<std::string> kernel_names(const Qwen3Plan& plan);
   Status allocate();
   Status set_tables(Stream stream);
@@ -44,7 +44,6 @@ struct Qwen3Decoder::State {
   Status follow_recovery(Stream stream);
   Status create_prefill(Stream stream);
   Status launch(const qwen3::Args& call, Stream stream) const;
-  Status launch_on_demand(const qwen3::Args& call, bool barrier, Stream stream) const;
   Status launch_gang(const qwen3::Args& call, Stream stream) const;
 };
 

@@ -250,7 +250,6 @@ Result<Qwen3Plan> plan_qwen3(const Qwen3Config& config, const Qwen3Limits& limit
   // Every worker has a tile of gate and up in each layer, and of the head: so no worker writes a buffer again before all have read it.
   plan.workers = std::min(
       {most, 2 * plan.intermediate / fleet::kTileRows, plan.head_rows / fleet::kTileRows, qwen3::kMostWorkers});
-  plan.on_demand = shape.traits.bulk_copy && !plan.streams && limits.most_top_k == 0;
   if (limits.splits == 0) {
     const int sharing =
         plan.workers / (plan.columns * plan.kv_heads);  // workers for the keys of a KV head and sequence

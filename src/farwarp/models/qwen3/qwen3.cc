@@ -222,11 +222,6 @@ Status Qwen3Decoder::decode(const Qwen3Call& call, Stream stream) {
   if (call.dispatcher == FleetDispatcher::kGang && !plan.gang)
     return {StatusCode::kUnavailable,
             "Qwen3Call.dispatcher is gang; allowed on a device with one L2 and bulk copies: static, graph"};
-  const bool on_demand = call.dispatcher == FleetDispatcher::kOnDemand || call.dispatcher == FleetDispatcher::kBarrier;
-  if (on_demand && !plan.on_demand)
-    return {StatusCode::kUnavailable, fmt::format("Qwen3Call.dispatcher is {}; allowed without bulk copies, with a "
-                                                  "temperature, or of more than eight sequences: static, graph",
-                                                  name_of(call.dispatcher))};
   if (call.dispatcher == FleetDispatcher::kGang && plan.limits.most_top_k > 0)
     return invalid_argument(
         fmt::format("Qwen3Call.dispatcher is gang; allowed with Qwen3Limits.most_top_k of {}: static, graph",
@@ -255,8 +250,6 @@ Status Qwen3Decoder::decode(const Qwen3Call& call, Stream stream) {
   args.end_task = state.tasks_of_worker;
   if (call.dispatcher == FleetDispatcher::kStatic) {
     status = state.launch(args, stream);
-  } else if (on_demand) {
-    status = state.launch_on_demand(args, call.dispatcher == FleetDispatcher::kBarrier, stream);
   } else if (call.dispatcher == FleetDispatcher::kGang) {
     status = state.launch_gang(args, stream);
   } else {

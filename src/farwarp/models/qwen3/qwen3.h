@@ -17,16 +17,13 @@ class Safetensors;
 
 /// How a token's tasks are dispatched. All give the same bits; calls of one decoder may use different ones.
 enum class FleetDispatcher : std::uint8_t {
-  kStatic,    ///< one launch for all tokens; each worker has its list of tasks
-  kGraph,     ///< one launch for each step of each token: the same tasks, for comparison
-  kOnDemand,  ///< as kStatic, but a task's weights are not requested before its input is there: for comparison, where workers have a loading thread
-  kBarrier,   ///< as kOnDemand, and all workers wait for each other after each step: for comparison
+  kStatic,  ///< one launch for all tokens; each worker has its list of tasks
+  kGraph,   ///< one launch for each step of each token: the same tasks, for comparison
   kGang,  ///< one launch for all tokens; each XCD's scheduler hands its workers a step at a time. Where workers have no loading thread (AMD)
 };
 
 constexpr std::string_view name_of(FleetDispatcher dispatcher) {
-  constexpr std::string_view kNames[] = {"static", "graph", "on_demand", "barrier", "gang"};
-  return kNames[static_cast<int>(dispatcher)];
+  return dispatcher == FleetDispatcher::kStatic ? "static" : dispatcher == FleetDispatcher::kGraph ? "graph" : "gang";
 }
 
 /// How the tokens of a sequence are chosen. The logits are divided by the temperature; of the top_k best tokens the smallest set of best ones is kept whose

@@ -9,10 +9,10 @@
 namespace farwarp::FARWARP_TARGET::qwen3 {
 
 /// `samples`: sequences have temperatures; else the best token is chosen.
-template <int columns, bool samples, class Reader>
+template <int columns, bool samples>
 class Steps {
  public:
-  FARWARP_DEVICE Steps(const Context<columns>& context, Reader& reader)
+  FARWARP_DEVICE Steps(const Context<columns>& context, WeightReader<columns>& reader)
       : context_(context),
         reader_(reader),
         project_(context.memory + Layout<columns>::kProject, reader),
@@ -33,7 +33,7 @@ class Steps {
       case Kind::kEmbed:
         if (!has_finisher(columns) && thread_index() < TileFinisher<columns>::kThreads) finisher_.embed(task);
         break;
-      case Kind::kAttend: Attention<columns, Reader>(context_, reader_, task).run(); break;
+      case Kind::kAttend: Attention<columns>(context_, reader_, task).run(); break;
       case Kind::kMerge: HeadMerge<columns>(context_).run(task); break;
       case Kind::kSample: sample(number); break;
       default: project(task, number);
@@ -177,8 +177,8 @@ class Steps {
   static constexpr int kColumnsOfWarp = columns < Target::kWarpSize ? columns : Target::kWarpSize;
 
   const Context<columns>& context_;
-  Reader& reader_;
-  std::conditional_t<streams(columns), StreamedProjection<columns>, Projection<columns, Reader>> project_;
+  WeightReader<columns>& reader_;
+  std::conditional_t<streams(columns), StreamedProjection<columns>, Projection<columns>> project_;
   TileFinishing finisher_;  ///< where no warp of its own finishes tiles
 };
 

@@ -52,13 +52,6 @@ Status RankRun::measure(const harness::BenchOptions& bench_options, harness::Ben
        .step = [this, all] { return decoder_->decode(all, *stream_); }},
       {.name = "static, one token a launch",
        .step = repeated([this, call] { return decoder_->decode(call, *stream_); })}};
-  for (const FleetDispatcher one : config_.dispatchers) {
-    Qwen3Call ablated = all;
-    ablated.dispatcher = one;
-    if (one == FleetDispatcher::kOnDemand || one == FleetDispatcher::kBarrier)
-      contenders.push_back({.name = fmt::format("{}, {} tokens a launch", name_of(one), config_.tokens),
-                            .step = [this, ablated] { return decoder_->decode(ablated, *stream_); }});
-  }
   Qwen3Call gang = all;
   gang.dispatcher = FleetDispatcher::kGang;
   if (decoder_->plan().gang)

@@ -22,9 +22,7 @@ const std::vector<ParamInfo> kParams = {
     {"launches", "2", "1 to 10000, one after the other; each continues"},
     {"context", "512", "a bench: keys of each sequence before the first token"},
     {"dispatcher", "static",
-     "static|graph|on_demand|barrier|gang|both|ablation|all; both: static and graph, the same bits; all: gang too. "
-     "gang: on gfx942; "
-     "ablation, the same bits: static, on_demand and barrier, on sm90"},
+     "static|graph|gang|both|all; both: static and graph, the same bits; all: gang too. gang: on gfx942"},
     {"splits", "0", "1 to 16 that a sequence's keys are cut into; 0: 16, fewer of more than eight sequences"},
     {"max_sms", "0", "0 (all) or more"},
     {"temperature", "0",
@@ -39,12 +37,12 @@ const std::vector<ParamInfo> kParams = {
 };
 
 Result<CheckConfig> read_config(const Params& params) {
-  enum class Dispatcher : std::uint8_t { kStatic, kGraph, kOnDemand, kBarrier, kGang, kBoth, kAblation, kAll };
-  static constexpr Choice<Dispatcher> kDispatchers[] = {
-      {"static", Dispatcher::kStatic},      {"graph", Dispatcher::kGraph},
-      {"on_demand", Dispatcher::kOnDemand}, {"barrier", Dispatcher::kBarrier},
-      {"ablation", Dispatcher::kAblation},  {"gang", Dispatcher::kGang},
-      {"both", Dispatcher::kBoth},          {"all", Dispatcher::kAll}};
+  enum class Dispatcher : std::uint8_t { kStatic, kGraph, kGang, kBoth, kAll };
+  static constexpr Choice<Dispatcher> kDispatchers[] = {{"static", Dispatcher::kStatic},
+                                                        {"graph", Dispatcher::kGraph},
+                                                        {"gang", Dispatcher::kGang},
+                                                        {"both", Dispatcher::kBoth},
+                                                        {"all", Dispatcher::kAll}};
   harness::ParamReader reader(params, kParams);
   CheckConfig config;
   config.model = reader.text("model");
@@ -57,11 +55,9 @@ Result<CheckConfig> read_config(const Params& params) {
   config.context = reader.small_integer("context", 0, 1 << 20);
   const Dispatcher dispatcher = reader.choice("dispatcher", kDispatchers);
   const auto has = [&](Dispatcher one) { return dispatcher == one || dispatcher == Dispatcher::kAll; };
-  const bool both = dispatcher == Dispatcher::kBoth, ablation = dispatcher == Dispatcher::kAblation;
-  if (has(Dispatcher::kStatic) || both || ablation) config.dispatchers.push_back(FleetDispatcher::kStatic);
+  const bool both = dispatcher == Dispatcher::kBoth;
+  if (has(Dispatcher::kStatic) || both) config.dispatchers.push_back(FleetDispatcher::kStatic);
   if (has(Dispatcher::kGraph) || both) config.dispatchers.push_back(FleetDispatcher::kGraph);
-  if (dispatcher == Dispatcher::kOnDemand || ablation) config.dispatchers.push_back(FleetDispatcher::kOnDemand);
-  if (dispatcher == Dispatcher::kBarrier || ablation) config.dispatchers.push_back(FleetDispatcher::kBarrier);
   if (has(Dispatcher::kGang)) config.dispatchers.push_back(FleetDispatcher::kGang);
   config.limits.splits = reader.small_integer("splits", 0, 16);
   config.limits.max_sms = reader.small_integer("max_sms", 0, 1 << 16);

@@ -57,14 +57,6 @@ TEST_P(Qwen3Cases, DispatchersGiveTheSameBits) {
   expect_pass("model=nano,batch=2,prompt=2,tokens=2,launches=2,dispatcher=both,max_sms=4");
 }
 
-TEST_P(Qwen3Cases, AblationsGiveTheSameBits) {
-  if (GetParam() != TargetKind::kEmuSm90) GTEST_SKIP() << "needs a loading thread";
-  expect_pass("model=nano,batch=1,prompt=2,tokens=3,launches=2,dispatcher=ablation,max_sms=4", 2);
-  expect_pass("model=nano,batch=8,prompt=1,tokens=2,launches=1,dispatcher=ablation,max_sms=2");
-  expect_pass("model=nano,batch=2,prompt=18,tokens=18,launches=1,dispatcher=ablation,max_sms=2");
-  expect_pass("model=nano4,batch=3,prompt=1,tokens=2,launches=1,dispatcher=ablation,max_sms=3", 1, 1, 2);
-}
-
 TEST_P(Qwen3Cases, RanksDecodeTogether) {
   expect_pass("model=nano4,batch=1,prompt=2,tokens=2,launches=2,max_sms=4", 1, 1, 2);
   expect_pass("model=nano4,batch=3,prompt=2,tokens=2,launches=2", 1, 1, 4);
