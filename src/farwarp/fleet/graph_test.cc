@@ -11,7 +11,7 @@ TEST(Layout, EveryElementHasItsPlace) {
   for (const MatrixUnit unit : {MatrixUnit::kWgmma, MatrixUnit::kMfma}) {
     for (const int workers : {1, 3, 8}) {
       for (const MatrixShape shape : {MatrixShape{7, 1}, MatrixShape{2, 3}, MatrixShape{5, 2 * kMostPassStages + 1},
-                                      MatrixShape{13, 5, 2, 1}, MatrixShape{23, 3, 4, 2}}) {
+                                      MatrixShape{13, 5, 2, 2}, MatrixShape{23, 3, 4, 4}}) {
         std::set<std::int64_t> seen;
         const int rows = shape.tiles * kTileRows, columns = shape.stages * kStageColumns;
         for (int row = 0; row < rows; ++row) {

@@ -2,9 +2,10 @@
 //
 // A tile is 16 rows of the matrix. A stage is 256 columns of a tile, 8 KB: each of a worker's eight warps multiplies 32 of these columns, in two
 // fragments of 16 x 16. A tile belongs to one worker, so no sum crosses workers. A worker's tiles are consecutive. A worker reads its stages in the
-// order group, pass, tile, column; a pass is as many columns as a worker keeps activations of, a group as many tiles as it keeps sums of. Two stages are a slot, which is copied at once; a
-// pass of an odd number of stages ends with half a slot. At each step of that order all workers' slots lie side by side, because neighbouring blocks
-// should read neighbouring memory (probes/README.md).
+// order pass, tile, column; a pass is as many columns as a worker keeps activations of. Two stages are a slot, which is copied at once; a pass of an odd
+// number of stages ends with half a slot. With streamed vectors a slot is a stage of two tiles, a pair, and a worker reads a stage of all pairs of a group
+// before the next stage; a group is as many tiles as it keeps sums of. At each step of these orders all workers' slots lie side by side, because
+// neighbouring blocks should read neighbouring memory (probes/README.md).
 #pragma once
 
 #include <cstdint>
@@ -25,13 +26,13 @@ inline constexpr int kMostColumns = 64;
 inline constexpr int kMostPacketColumns = 8;
 constexpr bool streams(int columns) { return columns > kMostPacketColumns; }
 inline constexpr int kMostPassStages = 20;
-/// Of a worker for so many columns. A pass of a vector waits in shared memory, of which CDNA3 has 64 KB. Passes of streamed vectors are whole slots.
+/// Of a worker for so many columns. A pass of a vector waits in shared memory, of which CDNA3 has 64 KB. Where a thread loads vectors, they have no passes.
 constexpr int most_pass_stages(int columns, bool bulk_copy) {
   if (streams(columns)) return columns > 32 ? 2 : 64 / columns;
   return bulk_copy || columns <= 4 ? kMostPassStages : kMostPassStages / 2;
 }
-/// Tiles of a worker whose sums are in registers while a vector streams by; of other vectors all tiles share a pass.
-constexpr int tiles_together(int columns) { return columns > 16 ? 4 : 6; }
+/// Tiles of a worker whose sums are in registers while a vector streams by: a group.
+inline constexpr int kTilesTogether = 4;
 inline constexpr int kMostPassTiles =
     4;  ///< of a worker, in a matrix of several passes: their sums wait in shared memory
 
@@ -69,7 +70,7 @@ struct MatrixShape {
   std::int32_t tiles;
   std::int32_t stages;                     ///< of a tile
   std::int32_t at_once = kMostPassStages;  ///< stages of a pass, at most
-  std::int32_t together = 0;               ///< tiles of a worker that share passes, at most: a group; 0: all
+  std::int32_t together = 0;  ///< tiles of a worker that are a group, at most, an even number; 0: no groups
 
   constexpr int passes() const { return (stages + at_once - 1) / at_once; }
   /// Stages of a tile in each pass but the last.
@@ -80,19 +81,27 @@ struct MatrixShape {
   }
   constexpr std::int64_t bytes() const { return std::int64_t{tiles} * stages * kStageBytes; }
   constexpr int groups(int count) const { return together == 0 ? 1 : (count + together - 1) / together; }
-  /// Tiles of the groups before `number`, of all workers.
-  constexpr int tiles_before(int workers, int number) const { return number * together * workers; }
-  /// The workers' groups `number`, a matrix of their own: it follows the groups before.
-  constexpr MatrixShape group(int workers, int number) const {
-    const int rest = tiles - tiles_before(workers, number), most = together * workers;
-    return {rest < most ? rest : most, stages, at_once};
+  /// Two tiles of a worker in a matrix with groups, or its last one. A stage of both is a slot.
+  struct Pair {
+    std::int64_t first;  ///< where its first stage lies, in stages from the matrix's begin
+    std::int32_t step;   ///< to its next stage
+    std::int32_t tiles;  ///< 0: the worker has no such pair
+  };
+  constexpr Pair pair_of(int workers, int worker, int pair) const {
+    const auto in_pair = [&](int count) {
+      const int rest = count - 2 * pair;
+      return rest < 0 ? 0 : rest > 2 ? 2 : rest;
+    };
+    const int base = tiles / workers, extra = tiles % workers, longer = in_pair(base + 1), shorter = in_pair(base);
+    const int before = worker < extra ? worker * longer : extra * longer + (worker - extra) * shorter;
+    return {std::int64_t{2 * pair * workers} * stages + before, extra * longer + (workers - extra) * shorter,
+            worker < extra ? longer : shorter};
   }
   /// Stage `stage` of pass `pass` of the worker's tile number `tile`, in stages from the matrix's begin.
   constexpr std::int64_t stage_at(int workers, int worker, int pass, int tile, int stage) const {
     if (together > 0) {
-      const int number = tile / together;
-      return std::int64_t{tiles_before(workers, number)} * stages +
-             group(workers, number).stage_at(workers, worker, pass, tile - number * together, stage);
+      const Pair pair = pair_of(workers, worker, tile / 2);
+      return pair.first + std::int64_t{pass * pass_stages() + stage} * pair.step + tile % 2;
     }
     const int base = tiles / workers, count = stages_of(pass);
     const std::int64_t earlier = std::int64_t{pass} * pass_stages() * tiles;

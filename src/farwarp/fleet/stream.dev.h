@@ -1,23 +1,21 @@
-// Products with streamed vectors: of more than eight columns a pass is a few stages of the vector, and the sums of a group of tiles are in registers
-// until the whole vector has been multiplied. STREAM.md describes it.
+// Products with streamed vectors: of more than eight columns the sums of a group of tiles are in registers until the whole vector has been multiplied, a
+// stage at a time. STREAM.md describes it.
 //
-//   vector loader  wait the step -> for each group and pass: wait empty[v] -> copy a stage of the vector -> full[v]
-//   warps          wait full[v] of a pass -> multiply its stages by the weights of each tile of the group -> empty[v]
-//                  after the last pass: partial sums of a tile -> barrier -> finish it -> barrier
+//   vector loader  wait the step -> for each group and stage: wait empty[v] -> copy the stage of the vector -> full[v]
+//   warps          wait full[v] -> multiply the stage by the weights of each pair of the group's tiles -> empty[v]
+//                  after the last stage: partial sums of a tile -> barrier -> finish it -> barrier
 #pragma once
 
 #include "farwarp/fleet/project.dev.h"
 
 namespace farwarp::FARWARP_TARGET::fleet {
 
-/// A task's tiles of one group, as a task of their own.
+/// A task's tiles of one group: a task, but for the place of its weights.
 FARWARP_DEVICE Task group_of(const Task& task, int number) {
   Task group = task;
-  const int before = number * task.matrix.together, rest = task.count - before;
-  group.matrix = task.matrix.group(num_blocks(), number);
-  group.weights += std::int64_t{task.matrix.tiles_before(num_blocks(), number)} * task.matrix.stages * kStageBytes;
+  const int before = number * kTilesTogether, rest = task.count - before;
   group.first += before;
-  group.count = rest < task.matrix.together ? rest : task.matrix.together;
+  group.count = rest < kTilesTogether ? rest : kTilesTogether;
   return group;
 }
 
@@ -79,55 +77,40 @@ class VectorLoader {
   BlockWaits waits_;
 };
 
-/// A pass of a streamed vector, as a warp multiplies it.
+/// A streamed vector, as a warp multiplies it: a stage at a time where a thread loads it, else a pass of a few.
 template <int columns>
 class StreamedVector {
  public:
   using Layout = ProjectShared<columns, Target::kHasBulkCopy>;
+  static constexpr int kBlockColumns = kMfma ? 16 : 8;  ///< of a product
 
   FARWARP_DEVICE explicit StreamedVector(Shared<std::byte> memory) : memory_(memory) {}
 
-  /// [warp] Waits for `stages` stages from `first` on.
-  FARWARP_DEVICE void wait(WeightReader<columns>& weights, Call& call, const StreamWorker& worker, std::int64_t vector,
-                           int first, int stages, std::uint32_t site) {
-    if constexpr (Target::kHasBulkCopy) {
-      for (int stage = 0; stage < stages; ++stage) {
-        const auto at = position_of(stage);
-        wait_mbarrier(weights.waits(), weights.view(), vector_ring<columns>(memory_).full(at.stage), at.parity);
-      }
-    } else {
-      warp_sync();  // the pass before has been multiplied
-      PassVector<columns>(memory_).wait(call, worker, vector, first, stages, site);
-    }
+  /// [warp] Waits for the next stage.
+  FARWARP_DEVICE void wait(BlockWaits& waits, const WorldView& view) const {
+    wait_mbarrier(waits, view, vector_ring<columns>(memory_).full(position_.stage), position_.parity);
   }
-  /// [warp] Frees them.
-  FARWARP_DEVICE void release(int stages) {
-    if constexpr (Target::kHasBulkCopy) {
-      warp_sync();
-      if (lane_index() < stages) mbarrier_arrive(vector_ring<columns>(memory_).empty(position_of(lane_index()).stage));
-      position_.advance(stages);
-    }
+  /// [warp] Frees it.
+  FARWARP_DEVICE void release() {
+    warp_sync();
+    if (lane_index() == 0) mbarrier_arrive(vector_ring<columns>(memory_).empty(position_.stage));
+    position_.advance();
   }
-  /// The lane's part of two fragments of a stage of the pass, of its eighth `eighth` (without a thread that loads vectors: the warp's), from `column` on; block i of
-  /// columns is i * kBlockColumns * 4 on.
-  FARWARP_DEVICE Shared<const Vec16> stage(int number, int eighth, int column) const {
-    int offset;
-    if constexpr (Target::kHasBulkCopy) {
-      offset = Layout::vector_stage(position_of(number).stage) + eighth * kStageFragments * columns * 32;
-    } else {
-      offset = Layout::vector(eighth) + number * kStageFragments * columns * 32;
-    }
+  /// The lane's part of two fragments of the stage, of its eighth `eighth`, from `column` on; block i of columns is i * kBlockColumns * 4 on.
+  FARWARP_DEVICE Shared<const Vec16> loaded(int eighth, int column) const {
+    return at(Layout::vector_stage(position_.stage) + eighth * kStageFragments * columns * 32, column);
+  }
+  /// The same where the warp has loaded a pass: of stage `number` of the pass, of the warp's eighth.
+  FARWARP_DEVICE Shared<const Vec16> of_pass(int number) const {
+    return at(Layout::vector(warp_index()) + number * kStageFragments * columns * 32, 0);
+  }
+
+ private:
+  FARWARP_DEVICE Shared<const Vec16> at(int offset, int column) const {
     return Shared<const Vec16>(reinterpret_cast<const Vec16*>((memory_ + offset).raw)) +
            ((column + operand_column(lane_index())) * 4 + operand_four(lane_index()));
   }
-  static constexpr int kBlockColumns = kMfma ? 16 : 8;  ///< of a product
 
- private:
-  FARWARP_DEVICE VectorPosition<columns> position_of(int ahead) const {
-    VectorPosition<columns> position = position_;
-    position.advance(ahead);
-    return position;
-  }
   Shared<std::byte> memory_;
   VectorPosition<columns> position_;
 };
@@ -204,12 +187,12 @@ class StreamedProjection {
 #pragma unroll 1
     for (int number = 0; number < groups; ++number) {
       const Task group = group_of(task, number);
-      BlockSums sums[kTogether] = {};
-      multiply(call, worker, group, site, sums);
+      BlockSums sums[kTilesTogether] = {};
+      multiply(call, worker, group, number, site, sums);
 #pragma unroll 1
       for (int tile = 0; tile < group.count; ++tile) {
 #pragma unroll
-        for (int i = 0; i < kTogether; ++i) {
+        for (int i = 0; i < kTilesTogether; ++i) {
           if (i == tile) store_partials(sums[i]);
         }
         sync_warps();
@@ -220,40 +203,89 @@ class StreamedProjection {
   }
 
  private:
-  static constexpr int kTogether = tiles_together(columns), kParts = column_parts(columns, Target::kHasBulkCopy),
-                       kPartColumns = columns / kParts, kBlocks = kPartColumns / StreamedVector<columns>::kBlockColumns;
+  static constexpr int kParts = column_parts(columns, Target::kHasBulkCopy), kPartColumns = columns / kParts,
+                       kBlocks = kPartColumns / StreamedVector<columns>::kBlockColumns;
   struct BlockSums {
     Sums of[kBlocks];
   };
+  struct BlockFours {
+    Vec16 of[kBlocks];
+  };
 
-  FARWARP_DEVICE void multiply(Call& call, const StreamWorker& worker, const Task& group, std::uint32_t site,
-                               BlockSums (&sums)[kTogether]) {
-    const int passes = group.matrix.passes();
+  /// [the warps that compute] Group `number` of a task.
+  FARWARP_DEVICE void multiply(Call& call, const StreamWorker& worker, const Task& group, int number,
+                               std::uint32_t site, BlockSums (&sums)[kTilesTogether]) {
+    if constexpr (Target::kHasBulkCopy) {
 #pragma unroll 1
-    for (int pass = 0; pass < passes; ++pass) {
-      const int stages = group.matrix.stages_of(pass);
-      vector_.wait(weights_, call, worker, group.in, pass * group.matrix.pass_stages(), stages, site);
+      for (int stage = 0; stage < group.matrix.stages; ++stage) {
+        vector_.wait(weights_.waits(), weights_.view());
 #pragma unroll
-      for (int tile = 0; tile < kTogether; ++tile) {
-        if (tile >= group.count) continue;
-        weights_.template read_stages<kParts>(
-            group, pass, tile, first_eighth(), [&](int stage, int part, const Fragment(&weights)[kStageFragments]) {
-              static_assert(kStageFragments == 2);
-              const Shared<const Vec16> from = vector_.stage(stage, first_eighth() + part, first_column());
-              Vec16 fours[kBlocks];
-#pragma unroll
-              for (int block = 0; block < kBlocks; ++block)
-                fours[block] = load(from + block * StreamedVector<columns>::kBlockColumns * 4);
-#pragma unroll
-              for (int block = 0; block < kBlocks; ++block)
-                multiply_fragment(sums[tile].of[block], weights[0], fours[block].lo);
-#pragma unroll
-              for (int block = 0; block < kBlocks; ++block)
-                multiply_fragment(sums[tile].of[block], weights[1], fours[block].hi);
-            });
+        for (int tile = 0; tile < kTilesTogether; tile += 2) {
+          if (tile < group.count) multiply_pair(sums[tile], sums[tile + 1], tile + 1 < group.count);
+        }
+        vector_.release();
       }
-      vector_.release(stages);
+    } else {
+      const int passes = group.matrix.passes();
+#pragma unroll 1
+      for (int pass = 0; pass < passes; ++pass) {
+        warp_sync();  // the pass before has been multiplied
+        PassVector<columns>(shared_.memory)
+            .wait(call, worker, group.in, pass * group.matrix.pass_stages(), group.matrix.stages_of(pass), site);
+#pragma unroll
+        for (int tile = 0; tile < kTilesTogether; ++tile) {
+          if (tile < group.count) multiply_pass(group, pass, number * kTilesTogether + tile, sums[tile]);
+        }
+      }
     }
+  }
+
+  static FARWARP_DEVICE BlockFours load_blocks(Shared<const Vec16> from) {
+    BlockFours fours;
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block)
+      fours.of[block] = load(from + block * StreamedVector<columns>::kBlockColumns * 4);
+    return fours;
+  }
+  static FARWARP_DEVICE void multiply_blocks(BlockSums& sums, const Fragment (&weights)[kStageFragments],
+                                             const BlockFours& fours) {
+    static_assert(kStageFragments == 2);
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) multiply_fragment(sums.of[block], weights[0], fours.of[block].lo);
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) multiply_fragment(sums.of[block], weights[1], fours.of[block].hi);
+  }
+
+  /// [warp] A stage of two tiles, or of the first alone: the next slot.
+  FARWARP_DEVICE void multiply_pair(BlockSums& first, BlockSums& second, bool both) {
+    weights_.wait_stage(0);
+    const auto fragments_of = [&](int tile, int eighth, Fragment(&fragments)[kStageFragments]) {
+      const Shared<const std::byte> memory(weights_.stage(tile).raw);
+#pragma unroll
+      for (int i = 0; i < kStageFragments; ++i)
+        fragments[i] = load_fragment(memory + (eighth * kStageFragments + i) * kFragmentBytes);
+    };
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      const BlockFours fours = load_blocks(vector_.loaded(first_eighth() + part, first_column()));
+      Fragment fragments[kStageFragments];
+      fragments_of(0, first_eighth() + part, fragments);
+      multiply_blocks(first, fragments, fours);
+      if (both) {
+        fragments_of(1, first_eighth() + part, fragments);
+        multiply_blocks(second, fragments, fours);
+      }
+    }
+    weights_.release(kSlotStages);  // after the products: before them, registers would be moved
+  }
+  /// [warp] A pass of a tile, where there is no ring. `tile`: of the worker.
+  FARWARP_DEVICE void multiply_pass(const Task& group, int pass, int tile, BlockSums& sums) {
+    Fragment fragments[kStageFragments] = {};
+    weights_.read(group, pass, tile, [&](int i, const Fragment& fragment) {
+      fragments[i % kStageFragments] = fragment;
+      if (i % kStageFragments == kStageFragments - 1)
+        multiply_blocks(sums, fragments, load_blocks(vector_.of_pass(i / kStageFragments)));
+    });
   }
 
   /// What the warp multiplies: kParts eighths of a stage's rows of the vector, one of kParts parts of the columns.

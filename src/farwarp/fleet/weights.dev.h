@@ -98,6 +98,27 @@ class WeightLoader {
     }
     return true;
   }
+  /// [thread] Of a task with a streamed vector: a stage of all pairs of a group, then the next stage.
+  FARWARP_DEVICE bool load_pairs(const Task& task) {
+    constexpr int kPairs = kTilesTogether / 2;
+    const int groups = task.matrix.groups(task.count);
+    for (int group = 0; group < groups; ++group) {
+      MatrixShape::Pair pairs[kPairs];
+#pragma unroll
+      for (int i = 0; i < kPairs; ++i) pairs[i] = task.matrix.pair_of(num_blocks(), block_index(), group * kPairs + i);
+      for (int stage = 0; stage < task.matrix.stages; ++stage) {
+#pragma unroll
+        for (int i = 0; i < kPairs; ++i) {
+          const int bytes = pairs[i].tiles * kStageBytes;
+          if (bytes == 0) continue;
+          if (!begin_slot(bytes)) return false;
+          copy(0, weights_ + task.weights + (pairs[i].first + std::int64_t{stage} * pairs[i].step) * kStageBytes,
+               bytes);
+        }
+      }
+    }
+    return true;
+  }
   /// [thread] Waits for the next slot, which copies of `bytes` in all are to fill. False if a wait has expired.
   FARWARP_DEVICE bool begin_slot(int bytes) {
     const auto ring = weight_ring<columns>(memory_);
@@ -152,40 +173,7 @@ class WeightReader {
       read_memory(task, pass, tile, use);
     }
   }
-  /// [warp] The same, a stage at a time, of `parts` eighths of a stage's columns from eighth `first` on: use(stage, part, fragments). Where there is no ring,
-  /// of the warp's.
-  template <int parts, class Use>
-  FARWARP_DEVICE void read_stages(const Task& task, int pass, int tile, int first, const Use& use) {
-    if constexpr (Target::kHasBulkCopy) {
-      const int stages = task.matrix.stages_of(pass);
-#pragma unroll 1
-      for (int slot = 0; slot < stages; slot += kSlotStages) {
-        wait_stage(0);
-#pragma unroll
-        for (int i = 0; i < kSlotStages; ++i) {
-          if (slot + i >= stages) continue;
-          const Shared<const std::byte> memory(stage(i).raw);
-#pragma unroll
-          for (int part = 0; part < parts; ++part) {
-            Fragment fragments[kStageFragments];
-#pragma unroll
-            for (int k = 0; k < kStageFragments; ++k)
-              fragments[k] = load_fragment(memory + ((first + part) * kStageFragments + k) * kFragmentBytes);
-            use(slot + i, part, fragments);
-          }
-        }
-        release(kSlotStages);  // after the products: before them, registers would be moved
-      }
-    } else {
-      static_assert(parts == 1);
-      Fragment fragments[kStageFragments] = {};
-      read_memory(task, pass, tile, [&](int i, const Fragment& fragment) {
-        fragments[i % kStageFragments] = fragment;
-        if (i % kStageFragments == kStageFragments - 1) use(i / kStageFragments, 0, fragments);
-      });
-    }
-  }
-  // Stages that are no weights, and are read as they are. `ahead`: of the next one, which begins a slot.
+  // Stages that are read as they are. `ahead`: of the next one, which begins a slot.
   FARWARP_DEVICE Shared<std::byte> stage(int ahead) const {
     return memory_ + (position_of(ahead / kSlotStages).stage * kSlotBytes + ahead % kSlotStages * kStageBytes);
   }

@@ -151,8 +151,7 @@ FARWARP_DEVICE void load_weights(const Context<columns>& context, const TaskList
       if (static_cast<Kind>(task.kind) == Kind::kAttend) ok = pages.load(loader, task.layer);
       if (task.matrix.stages == 0) continue;
       if constexpr (streams(columns)) {
-        const int groups = task.matrix.groups(task.count);
-        for (int group = 0; group < groups && ok; ++group) ok = loader.load(group_of(task, group));
+        ok = loader.load_pairs(task);
       } else {
         ok = loader.load(task);
       }

@@ -221,7 +221,7 @@ class Builder {
   void add(Step step) { graph_.steps.push_back(std::move(step)); }
   void add_matrix(Step step, int rows, int columns) {
     step.matrix = {tiles_of(rows), columns / fleet::kStageColumns, plan_.pass_stages,
-                   plan_.streams ? fleet::tiles_together(plan_.columns) : 0};
+                   plan_.streams ? fleet::kTilesTogether : 0};
     step.weights = take(step.matrix.bytes());
     add(std::move(step));
   }
