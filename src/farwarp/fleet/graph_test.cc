@@ -31,6 +31,39 @@ TEST(Layout, EveryElementHasItsPlace) {
   }
 }
 
+/// A worker's tiles: 3 for each of the first workers, 2 for the others; groups of 2 and 1.
+TEST(Layout, GroupsAreMatricesOneAfterTheOther) {
+  constexpr int kWorkers = 5;
+  const MatrixShape shape{13, 7, 4, 2};
+  EXPECT_EQ(shape.groups(0), 0);
+  EXPECT_EQ(shape.groups(2), 1);
+  EXPECT_EQ(shape.groups(3), 2);
+  EXPECT_EQ((MatrixShape{13, 7, 4}.groups(3)), 1) << "all tiles together";
+  const MatrixShape first = shape.group(kWorkers, 0), second = shape.group(kWorkers, 1);
+  EXPECT_EQ(shape.tiles_before(kWorkers, 1), 10);
+  EXPECT_EQ(first.tiles, 10);
+  EXPECT_EQ(second.tiles, 3);
+  for (const MatrixShape& group : {first, second}) {
+    EXPECT_EQ(group.stages, 7);
+    EXPECT_EQ(group.passes(), shape.passes());
+    EXPECT_EQ(group.groups(2), 1);
+  }
+  EXPECT_EQ(first.bytes() + second.bytes(), shape.bytes());
+  for (int worker = 0; worker < kWorkers; ++worker) {
+    // Each has the tiles of the group that the worker has of it as a matrix of its own.
+    const int count = share_of(13, kWorkers, worker).count;
+    EXPECT_EQ(share_of(second.tiles, kWorkers, worker).count, count - 2);
+    for (int tile = 0; tile < count; ++tile) {
+      const MatrixShape& group = tile < 2 ? first : second;
+      for (int pass = 0; pass < shape.passes(); ++pass) {
+        for (int stage = 0; stage < shape.stages_of(pass); ++stage)
+          EXPECT_EQ(shape.stage_at(kWorkers, worker, pass, tile, stage),
+                    (tile < 2 ? 0 : 10 * 7) + group.stage_at(kWorkers, worker, pass, tile % 2, stage));
+      }
+    }
+  }
+}
+
 TEST(Layout, SharesCoverAllTiles) {
   for (const int workers : {1, 2, 7, 132}) {
     for (const int total : {1, 5, 132, 263, 1000}) {
