@@ -63,12 +63,12 @@ void Qwen3Ranks::expect_missing_rank_named(FleetDispatcher dispatcher, int seque
 
 TEST_P(Qwen3Ranks, ARankThatDoesNotDecodeIsNamed) { expect_missing_rank_named(FleetDispatcher::kStatic); }
 
-/// After recover() the counter of steps is zero again.
+/// Workers that wait for a step outlast those that wait for the rank.
 TEST_P(Qwen3Ranks, WithStreamedVectorsARankThatDoesNotDecodeIsNamed) {
   expect_missing_rank_named(FleetDispatcher::kStatic, 9);
 }
 
-/// Workers that wait for a step outlast those that wait for the rank. Hopper has no gang.
+/// The same. Hopper has no gang.
 TEST_P(Qwen3Ranks, GangNamesARankThatDoesNotDecode) {
   if (GetParam() == TargetKind::kEmuGfx942) {
     expect_missing_rank_named(FleetDispatcher::kGang);

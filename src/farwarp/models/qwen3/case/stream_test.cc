@@ -53,6 +53,12 @@ TEST_P(Qwen3Stream, WorkersHaveOneGroupOfTilesOrSeveral) {
   expect_pass("model=tiny,batch=9,prompt=1,tokens=1,launches=1");
 }
 
+/// Of more than 16 columns four stages of a vector are in shared memory, and out has eight: a stage's place is filled again while the vector is multiplied.
+TEST_P(Qwen3Stream, VectorsAreLongerThanTheirRing) {
+  expect_pass("model=nano8,batch=17,prompt=1,tokens=1,launches=1,max_sms=3,dispatcher=both");
+  if (GetParam() == TargetKind::kEmuSm90) expect_pass("model=nano8,batch=33,prompt=1,tokens=1,launches=1,max_sms=4");
+}
+
 /// Each split has two tiles of 128 keys at most, one of them new.
 TEST_P(Qwen3Stream, PrefilledPromptsCrossSplits) {
   if (GetParam() != TargetKind::kEmuSm90) GTEST_SKIP() << "the prefill takes too long on the emulator";
@@ -76,6 +82,7 @@ TEST_P(Qwen3Stream, RanksAddTheSumsOfSeveralGroups) {
 
 /// A rank may be a launch ahead.
 TEST_P(Qwen3Stream, LateRanksGiveTheSameBits) {
+  if (GetParam() != TargetKind::kEmuSm90) GTEST_SKIP() << "packets of ranks are the same there";
   expect_pass("model=nano4,batch=9,prompt=1,tokens=1,launches=2,max_sms=2,delay=300,oracle=0", 1, 1, 2);
 }
 
