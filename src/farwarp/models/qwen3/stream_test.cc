@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <initializer_list>
 
 #include "farwarp/harness/device_buffer_test_values.h"
 #include "farwarp/models/qwen3/qwen3.h"
@@ -21,7 +23,7 @@ std::size_t size(int value) { return static_cast<std::size_t>(value); }
 
 class Qwen3Streams : public WorldTestOf<TargetKind> {
  protected:
-  /// A decoder of `nano`, with what its launches give.
+  /// A decoder, with what its launches give.
   struct Decoding {
     World& world;
     Stream stream;
@@ -29,8 +31,9 @@ class Qwen3Streams : public WorldTestOf<TargetKind> {
     int tokens;  ///< of a launch
     harness::DeviceBuffer sampled, logits;
 
-    static Decoding create(World& world, Stream stream, int tokens, const Qwen3Limits& limits) {
-      auto decoder = Qwen3Decoder::create_random(world, *qwen3_config("nano"), limits, 1);
+    static Decoding create(World& world, Stream stream, int tokens, const Qwen3Limits& limits,
+                           const Qwen3Config& config = *qwen3_config("nano")) {
+      auto decoder = Qwen3Decoder::create_random(world, config, limits, 1);
       EXPECT_TRUE(decoder.ok()) << decoder.status().to_string();
       const std::size_t of_columns = size(decoder->plan().columns) * size(tokens);
       const std::size_t of_logits = of_columns * size(decoder->plan().config.vocabulary);
@@ -69,6 +72,9 @@ class Qwen3Streams : public WorldTestOf<TargetKind> {
     }
     void close() { EXPECT_TRUE(decoder.close().ok()); }
   };
+  void TearDown() override { unsetenv("FARWARP_EMU_MULTIPROCESSORS"); }
+  /// `resolved`: splits of a decoder whose limits say 0.
+  static void expect_contexts(const Qwen3Config& config, int max_sms, std::initializer_list<int> splits, int resolved);
   static Qwen3Limits limits(int sequences = kSequences) {
     return {.sequences = sequences, .positions = 32, .max_sms = 3};
   }
@@ -144,21 +150,23 @@ TEST_P(Qwen3Streams, AStoppedSequenceMakesRoomForANewOne) {
   });
 }
 
-/// Of contexts that begin in the middle, the keys before are zeros. With packets the tokens are the same, and logits but for roundings.
-TEST_P(Qwen3Streams, ContextsOfSeveralTilesAreWhole) {
-  on_streams(1, options(), [](World& world, Stream stream) {
+/// Of contexts that begin in the middle, the keys before are zeros. With packets the logits are the same but for roundings.
+void Qwen3Streams::expect_contexts(const Qwen3Config& config, int max_sms, std::initializer_list<int> splits,
+                                   int resolved) {
+  on_streams(1, options(), [=](World& world, Stream stream) {
     constexpr int kFirst[] = {0, 5, 100, 126, 127, 128, 254, 300, 383};
-    const auto logits_of = [&](int first, int sequences, int splits) {
-      Decoding decoding = Decoding::create(world, stream, 2,
-                                           {.sequences = sequences, .positions = 400, .splits = splits, .max_sms = 2});
+    // [sequence][token][vocabulary]
+    const auto logits_of = [&](int first, int sequences, int wanted) {
+      const Qwen3Limits limits{
+          .sequences = sequences, .positions = 400, .splits = wanted, .max_sms = sequences == kSequences ? max_sms : 2};
+      Decoding decoding = Decoding::create(world, stream, 2, limits, config);
+      if (sequences == kSequences && wanted == 0) EXPECT_EQ(decoding.decoder.plan().limits.splits, resolved);
       for (int i = 0; i < sequences; ++i)
         EXPECT_TRUE(decoding.decoder.pretend(i, kFirst[first + i], 3 + first + i, stream).ok());
       (void)decoding.launch();
       const auto logits = decoding.last_logits();
-      const std::size_t columns = size(decoding.decoder.plan().columns);
+      const std::size_t columns = size(decoding.decoder.plan().columns), vocabulary = logits.size() / columns / 2;
       decoding.close();
-      // [sequence][token][vocabulary]
-      const std::size_t vocabulary = logits.size() / columns / 2;
       std::vector<std::vector<float>> result(size(sequences));
       for (std::size_t row = 0; row < 2 * columns; ++row) {
         if (row % columns >= result.size()) continue;
@@ -170,18 +178,29 @@ TEST_P(Qwen3Streams, ContextsOfSeveralTilesAreWhole) {
     };
     auto expected = logits_of(0, 8, 0);
     expected.push_back(logits_of(8, 1, 0)[0]);
-    for (const int splits : {0, 1, 3}) {
-      const auto given = logits_of(0, kSequences, splits);
+    for (const int wanted : splits) {
+      const auto given = logits_of(0, kSequences, wanted);
       for (std::size_t i = 0; i < given.size(); ++i) {
         double difference = 0, square = 0;
         for (std::size_t at = 0; at < given[i].size(); ++at) {
           difference += std::pow(double{given[i][at]} - double{expected[i][at]}, 2);
           square += std::pow(double{expected[i][at]}, 2);
         }
-        EXPECT_LE(difference, 1e-4 * square) << splits << " splits, sequence " << i;  // of roundings: 1 %
+        EXPECT_LE(difference, 1e-4 * square) << wanted << " splits, sequence " << i;  // of roundings: 1 %
       }
     }
   });
+}
+
+/// A worker has the keys of several sequences.
+TEST_P(Qwen3Streams, ContextsOfSeveralTilesAreWhole) { expect_contexts(*qwen3_config("nano"), 2, {0, 1, 3}, 1); }
+
+/// 32 workers have the keys of 16 sequences.
+TEST_P(Qwen3Streams, WorkersShareTheKeysOfASequence) {
+  setenv("FARWARP_EMU_MULTIPROCESSORS", "32", 1);
+  Qwen3Config config = *qwen3_config("nano");
+  config.vocabulary = 32 * 16;  // a tile of the head for each worker
+  expect_contexts(config, 32, {0}, 2);
 }
 
 TEST_P(Qwen3Streams, WhatIsNotAllowedIsNamed) {
