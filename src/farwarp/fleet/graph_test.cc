@@ -31,6 +31,33 @@ TEST(Layout, EveryElementHasItsPlace) {
   }
 }
 
+/// A worker's tiles: 3 for each of the first three workers, 2 for the others.
+TEST(Layout, PairsOfTilesLieSideBySide) {
+  constexpr int kWorkers = 5;
+  const MatrixShape shape{13, 7, 4, 4};
+  EXPECT_EQ(shape.groups(0), 0);
+  EXPECT_EQ(shape.groups(4), 1);
+  EXPECT_EQ(shape.groups(5), 2);
+  EXPECT_EQ((MatrixShape{13, 7, 4}.groups(5)), 1) << "no groups";
+  for (int worker = 0; worker < kWorkers; ++worker) {
+    const MatrixShape::Pair first = shape.pair_of(kWorkers, worker, 0), second = shape.pair_of(kWorkers, worker, 1);
+    EXPECT_EQ(first.tiles, 2);
+    EXPECT_EQ(first.first, 2 * worker);
+    EXPECT_EQ(first.step, 10);
+    EXPECT_EQ(second.tiles, worker < 3 ? 1 : 0);
+    EXPECT_EQ(shape.pair_of(kWorkers, worker, 2).tiles, 0);
+    for (int pass = 0; pass < shape.passes(); ++pass) {
+      for (int stage = 0; stage < shape.stages_of(pass); ++stage) {
+        const int of_tile = pass * shape.pass_stages() + stage;
+        EXPECT_EQ(shape.stage_at(kWorkers, worker, pass, 1, stage), 2 * worker + 10 * of_tile + 1);
+        if (worker < 3) {
+          EXPECT_EQ(shape.stage_at(kWorkers, worker, pass, 2, stage), 70 + worker + 3 * of_tile);
+        }
+      }
+    }
+  }
+}
+
 TEST(Layout, SharesCoverAllTiles) {
   for (const int workers : {1, 2, 7, 132}) {
     for (const int total : {1, 5, 132, 263, 1000}) {

@@ -179,7 +179,7 @@ class StreamedProjection {
   FARWARP_DEVICE StreamedProjection(Shared<std::byte> memory, WeightReader<columns>& weights)
       : shared_{memory}, weights_(weights), vector_(memory) {}
 
-  /// [the warps that compute] finish(group, tile) for each tile of each group, a task of its own: partial sums are in buffer 0.
+  /// [the warps that compute] finish(group, tile) for each tile of each group, a task with these tiles of the whole matrix: partial sums are in buffer 0.
   template <class Finish>
   FARWARP_DEVICE void run(Call& call, const StreamWorker& worker, const Task& task, std::uint32_t site,
                           const Finish& finish) {

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <utility>
 
 namespace farwarp {
 namespace {
@@ -16,7 +18,7 @@ TEST(Qwen3Plan, EveryModelHasOne) {
                            "qwen3-8b", "qwen3-14b", "qwen3-32b"}) {
     const auto config = qwen3_config(name);
     ASSERT_TRUE(config.ok()) << config.status().to_string();
-    for (const int sequences : {1, 3, 8}) {
+    for (const int sequences : {1, 3, 8, 9, 32, 64}) {
       const auto plan = plan_qwen3(*config, {.sequences = sequences}, h200());
       ASSERT_TRUE(plan.ok()) << name << ": " << plan.status().to_string();
       EXPECT_TRUE(fleet::plan_static(plan->graph, plan->workers).ok()) << name;
@@ -44,8 +46,71 @@ TEST(Qwen3Plan, WhatIsNotAllowedIsNamed) {
   config = *qwen3_config("tiny");
   config.head_dim = 96;
   EXPECT_EQ(plan_qwen3(config, {}, h200()).status().message(), "Qwen3Config.head_dim is 96; allowed: 64, 128");
-  EXPECT_EQ(plan_qwen3(*qwen3_config("tiny"), {.sequences = 9}, h200()).status().message(),
-            "Qwen3Limits.sequences is 9; allowed: 1 to 8");
+  EXPECT_EQ(plan_qwen3(*qwen3_config("tiny"), {.sequences = 65}, h200()).status().message(),
+            "Qwen3Limits.sequences is 65; allowed: 1 to 64");
+}
+
+MachineShape mi300x() {
+  return {.target = TargetKind::kHip, .traits = traits_of(TargetKind::kHip), .multiprocessors = 304};
+}
+
+TEST(Qwen3Plan, MoreThanEightSequencesStream) {
+  const Qwen3Config config = *qwen3_config("qwen3-8b");
+  for (const auto& [sequences, columns] : {std::pair{8, 8}, {9, 16}, {16, 16}, {17, 32}, {33, 64}, {64, 64}}) {
+    const auto plan = plan_qwen3(config, {.sequences = sequences}, h200());
+    ASSERT_TRUE(plan.ok()) << plan.status().to_string();
+    EXPECT_EQ(plan->columns, columns) << sequences;
+    EXPECT_EQ(plan->streams, sequences > 8) << sequences;
+    // Threads that compute; of packets those that finish tiles, and one warp that loads; of streams two warps that load.
+    EXPECT_EQ(plan->threads, 256 + (sequences > 8 ? 2 * 32 : 8 * 16 + 32)) << sequences;
+    // What a worker multiplies while the vector streams by once: 4 tiles.
+    for (const fleet::Step& step : plan->graph.steps) {
+      if (step.matrix.stages == 0) continue;
+      EXPECT_EQ(step.matrix.together, columns == 8 ? 0 : 4) << step.name;
+      EXPECT_EQ(step.matrix.at_once, columns == 8 ? 20 : columns == 16 ? 4 : 2) << step.name;
+    }
+  }
+  const auto gate_up = [&](int sequences) {
+    const auto plan = plan_qwen3(config, {.sequences = sequences}, h200());
+    const auto step = std::find_if(plan->graph.steps.begin(), plan->graph.steps.end(),
+                                   [](const fleet::Step& one) { return one.name == "gate up 0"; });
+    return step == plan->graph.steps.end() ? fleet::MatrixShape{} : step->matrix;
+  };
+  const int most = fleet::share_of(2 * 12288 / 16, 132, 0).count;  // 12 tiles
+  EXPECT_EQ(gate_up(16).groups(most), 3);
+  EXPECT_EQ(gate_up(32).groups(most), 3);
+  const auto amd = plan_qwen3(config, {.sequences = 32}, mi300x());
+  ASSERT_TRUE(amd.ok()) << amd.status().to_string();
+  EXPECT_FALSE(amd->gang);
+  const auto eight = plan_qwen3(*qwen3_config("qwen3-0.6b"), {.sequences = 8}, mi300x());
+  ASSERT_TRUE(eight.ok()) << eight.status().to_string();
+  EXPECT_TRUE(eight->gang);
+  EXPECT_LE(amd->shared_bytes, mi300x().traits.shared_bytes);
+}
+
+/// Each worker has a KV head of a sequence, and several if there are too many.
+TEST(Qwen3Plan, SplitsAreAsManyAsWorkersShareASequence) {
+  const auto splits = [](const char* model, int sequences, int ranks, int asked = 0) {
+    const auto plan = plan_qwen3(*qwen3_config(model), {.sequences = sequences, .splits = asked}, h200(), ranks);
+    return plan.ok() ? plan->limits.splits : -1;
+  };
+  EXPECT_EQ(splits("qwen3-8b", 8, 1), 16);
+  EXPECT_EQ(splits("qwen3-8b", 9, 1), 1);   // 132 workers, 16 columns of 8 heads
+  EXPECT_EQ(splits("qwen3-8b", 16, 2), 2);  // 4 heads
+  EXPECT_EQ(splits("qwen3-8b", 16, 8), 8);
+  EXPECT_EQ(splits("qwen3-8b", 64, 1), 1);
+  EXPECT_EQ(splits("qwen3-8b", 64, 8), 2);
+  EXPECT_EQ(splits("qwen3-8b", 9, 1, 5), 5);
+  EXPECT_EQ(splits("qwen3-8b", 8, 1, 5), 5);
+  EXPECT_EQ(splits("qwen3-8b", 8, 1, 17), -1);
+}
+
+TEST(Qwen3Plan, WhatStreamsDoNotHaveIsNamed) {
+  const Qwen3Config config = *qwen3_config("qwen3-8b");
+  EXPECT_EQ(plan_qwen3(config, {.sequences = 9, .most_top_k = 20}, h200()).status().message(),
+            "Qwen3Limits.most_top_k is 20; allowed with more than 8 sequences: 0 (greedy)");
+  EXPECT_EQ(plan_qwen3(config, {.sequences = 33}, mi300x()).status().message(),
+            "Qwen3Limits.sequences is 33; allowed on this device, which has 63 KB of shared memory: 1 to 32");
 }
 
 TEST(Qwen3Plan, RanksShareHeadsRowsAndTokens) {

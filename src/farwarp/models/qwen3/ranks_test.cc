@@ -11,22 +11,26 @@ namespace {
 
 class Qwen3Ranks : public WorldTestOf<TargetKind> {
  protected:
-  void expect_missing_rank_named(FleetDispatcher dispatcher);
+  void expect_missing_rank_named(FleetDispatcher dispatcher, int sequences = 1);
 };
 INSTANTIATE_TEST_SUITE_P(Targets, Qwen3Ranks, testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
 /// The other ranks wait for its partial sums until the deadline. Then all decode together.
-void Qwen3Ranks::expect_missing_rank_named(FleetDispatcher dispatcher) {
+void Qwen3Ranks::expect_missing_rank_named(FleetDispatcher dispatcher, int sequences) {
   constexpr int kMissing = 2;
   WorldOptions short_deadline = options();
   short_deadline.deadline = std::chrono::seconds(2);
-  on_streams(4, short_deadline, [dispatcher](World& world, Stream stream) {
-    auto decoder = Qwen3Decoder::create_random(world, *qwen3_config("nano4"), {.positions = 16, .max_sms = 2}, 1);
+  on_streams(4, short_deadline, [dispatcher, sequences](World& world, Stream stream) {
+    const Qwen3Limits limits{.sequences = sequences, .positions = 16, .max_sms = 2};
+    auto decoder = Qwen3Decoder::create_random(world, *qwen3_config("nano4"), limits, 1);
     ASSERT_TRUE(decoder.ok()) << decoder.status().to_string();
-    const harness::DeviceBuffer sampled = harness::buffer_of(world.device(), 16);
-    const std::int32_t prompt[] = {5};
-    ASSERT_TRUE(decoder->start(0, prompt, stream).ok());
+    const harness::DeviceBuffer sampled =
+        harness::buffer_of(world.device(), static_cast<std::size_t>(decoder->plan().columns) * 8);
+    const auto start = [&](Qwen3Decoder& one) {
+      for (int i = 0; i < sequences; ++i) EXPECT_TRUE(one.start(i, std::vector<std::int32_t>{5 + i}, stream).ok());
+    };
+    start(*decoder);
     if (world.rank() != kMissing) {
       ASSERT_TRUE(
           decoder->decode({.tokens = 2, .dispatcher = dispatcher, .sampled = sampled.as<std::int32_t>()}, stream).ok());
@@ -40,17 +44,17 @@ void Qwen3Ranks::expect_missing_rank_named(FleetDispatcher dispatcher) {
     }
     ASSERT_TRUE(world.recover({stream}).ok());
     const auto tokens_of = [&](Qwen3Decoder& one) {
-      std::vector<std::int32_t> tokens(2);
-      EXPECT_TRUE(one.start(0, prompt, stream).ok());
+      std::vector<std::int32_t> tokens(static_cast<std::size_t>(2 * sequences));
+      start(one);
       EXPECT_TRUE(one.decode({.tokens = 2, .sampled = sampled.as<std::int32_t>()}, stream).ok());
       const Status status = drain(world, stream);
       EXPECT_TRUE(status.ok()) << status.to_string();
-      EXPECT_TRUE(sampled.download(tokens.data(), 8, stream).ok());
+      EXPECT_TRUE(sampled.download(tokens.data(), tokens.size() * 4, stream).ok());
       return tokens;
     };
     const auto tokens = tokens_of(*decoder);
     EXPECT_TRUE(decoder->close().ok());
-    auto fresh = Qwen3Decoder::create_random(world, *qwen3_config("nano4"), {.positions = 16, .max_sms = 2}, 1);
+    auto fresh = Qwen3Decoder::create_random(world, *qwen3_config("nano4"), limits, 1);
     ASSERT_TRUE(fresh.ok()) << fresh.status().to_string();
     EXPECT_EQ(tokens, tokens_of(*fresh));
     EXPECT_TRUE(fresh->close().ok());
@@ -59,7 +63,12 @@ void Qwen3Ranks::expect_missing_rank_named(FleetDispatcher dispatcher) {
 
 TEST_P(Qwen3Ranks, ARankThatDoesNotDecodeIsNamed) { expect_missing_rank_named(FleetDispatcher::kStatic); }
 
-/// Workers that wait for a step outlast those that wait for the rank. Hopper has no gang.
+/// Workers that wait for a step outlast those that wait for the rank.
+TEST_P(Qwen3Ranks, WithStreamedVectorsARankThatDoesNotDecodeIsNamed) {
+  expect_missing_rank_named(FleetDispatcher::kStatic, 9);
+}
+
+/// The same. Hopper has no gang.
 TEST_P(Qwen3Ranks, GangNamesARankThatDoesNotDecode) {
   if (GetParam() == TargetKind::kEmuGfx942) {
     expect_missing_rank_named(FleetDispatcher::kGang);

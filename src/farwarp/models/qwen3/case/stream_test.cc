@@ -1,0 +1,102 @@
+// Decoding for more than eight sequences: their vectors stream. Through the harness: every number of columns, both dispatchers, contexts that cross tiles and
+// splits, prefill, several ranks.
+#include <gtest/gtest.h>
+
+#include "farwarp/harness/params.h"
+#include "farwarp/harness/runner.h"
+
+namespace farwarp::harness {
+namespace {
+
+class Qwen3Stream : public testing::TestWithParam<TargetKind> {
+ protected:
+  static CaseResult run(const std::string& settings, int schedules = 1, int calls = 1, int ranks = 1) {
+    CaseRequest request;
+    request.op = find_operator("qwen3");
+    if (!add_settings(settings, request.params).ok()) ADD_FAILURE() << settings;
+    request.options.target = GetParam();
+    request.options.ranks = ranks;
+    request.options.seed = 5;
+    request.options.calls = calls;
+    request.schedules = schedules;
+    return run_case(request, nullptr, [](int) {});
+  }
+  static void expect_pass(const std::string& settings, int schedules = 1, int calls = 1, int ranks = 1) {
+    const CaseResult result = run(settings, schedules, calls, ranks);
+    EXPECT_TRUE(result.outcome.pass) << settings << ": " << result.outcome.detail << " "
+                                     << result.outcome.status.to_string();
+  }
+  static void expect_refused(const std::string& settings, const std::string& message) {
+    const std::string detail = run(settings).outcome.detail;
+    EXPECT_NE(detail.find(message), std::string::npos) << settings << ": " << detail;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Targets, Qwen3Stream, testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+TEST_P(Qwen3Stream, EveryNumberOfColumnsWithBothDispatchers) {
+  expect_pass("model=nano,batch=16,prompt=1,tokens=1,launches=1,max_sms=3,dispatcher=both");
+  expect_pass("model=nano,batch=20,prompt=1,tokens=1,launches=1,max_sms=4,dispatcher=both");
+  if (GetParam() != TargetKind::kEmuSm90) return;
+  expect_pass("model=nano,batch=33,prompt=1,tokens=1,launches=1,max_sms=3,dispatcher=both");
+  expect_pass("model=nano,batch=64,prompt=1,tokens=1,launches=1,max_sms=4");
+}
+
+/// A launch of all steps counts them, one of a single step does not: they take turns.
+TEST_P(Qwen3Stream, LaunchesContinueAndCallsStartAnew) {
+  expect_pass("model=nano,batch=9,prompt=2,tokens=1,launches=2,max_sms=3,dispatcher=both", 1, 2);
+}
+
+/// A worker has one group of tiles of a matrix, or several; of head dim 128.
+TEST_P(Qwen3Stream, WorkersHaveOneGroupOfTilesOrSeveral) {
+  expect_pass("model=nano,batch=9,prompt=1,tokens=1,launches=1,max_sms=1");
+  expect_pass("model=tiny,batch=9,prompt=1,tokens=1,launches=1");
+}
+
+/// Of more than 16 columns four stages of a vector are in shared memory, and out has eight: a stage's place is filled again while the vector is multiplied.
+TEST_P(Qwen3Stream, VectorsAreLongerThanTheirRing) {
+  expect_pass("model=nano8,batch=17,prompt=1,tokens=1,launches=1,max_sms=3,dispatcher=both");
+  if (GetParam() == TargetKind::kEmuSm90) expect_pass("model=nano8,batch=33,prompt=1,tokens=1,launches=1,max_sms=4");
+}
+
+/// Each split has two tiles of 128 keys at most, one of them new.
+TEST_P(Qwen3Stream, PrefilledPromptsCrossSplits) {
+  if (GetParam() != TargetKind::kEmuSm90) GTEST_SKIP() << "the prefill takes too long on the emulator";
+  expect_pass("model=nano,batch=9,prompt=140,tokens=2,launches=1,max_sms=2,prefill=64,splits=2");
+}
+
+/// Sequences begin while others are decoded. The prefill of gfx942 takes longer on the emulator.
+TEST_P(Qwen3Stream, PromptsArePrefilledInChunks) {
+  expect_pass("model=nano,batch=9,prompt=" + std::string(GetParam() == TargetKind::kEmuSm90 ? "18" : "4") +
+              ",tokens=1,launches=2,max_sms=2,prefill=16");
+}
+
+TEST_P(Qwen3Stream, RanksGiveTheSameBitsWithBothDispatchers) {
+  expect_pass("model=nano4,batch=10,prompt=1,tokens=1,launches=1,max_sms=3,dispatcher=both", 1, 1, 2);
+}
+
+/// Two workers have eight tiles each of out and of down, of which six are a group: partial sums of both groups go to their places in the whole matrix.
+TEST_P(Qwen3Stream, RanksAddTheSumsOfSeveralGroups) {
+  expect_pass("model=nano4,batch=9,prompt=1,tokens=1,launches=1,max_sms=2", 1, 1, 2);
+}
+
+/// A rank may be a launch ahead.
+TEST_P(Qwen3Stream, LateRanksGiveTheSameBits) {
+  if (GetParam() != TargetKind::kEmuSm90) GTEST_SKIP() << "packets of ranks are the same there";
+  expect_pass("model=nano4,batch=9,prompt=1,tokens=1,launches=2,max_sms=2,delay=300,oracle=0", 1, 1, 2);
+}
+
+TEST_P(Qwen3Stream, ManySchedules) { expect_pass("model=nano,batch=9,prompt=1,tokens=1,launches=2,max_sms=2", 4); }
+
+TEST_P(Qwen3Stream, WhatIsRefusedIsNamed) {
+  expect_refused("model=nano,batch=9,tokens=1,temperature=1,top_k=4",
+                 "Qwen3Limits.most_top_k is 4; allowed with more than 8 sequences: 0 (greedy)");
+  expect_refused("model=nano,batch=9,tokens=1,dispatcher=gang", "Qwen3Call.dispatcher is gang; allowed");
+  expect_refused("model=nano,batch=9,tokens=1,dispatcher=barrier", "Qwen3Call.dispatcher is barrier; allowed");
+  if (GetParam() == TargetKind::kEmuGfx942)
+    expect_refused("model=nano,batch=33,tokens=1",
+                   "Qwen3Limits.sequences is 33; allowed on this device, which has 63 KB of shared memory: 1 to 32");
+}
+
+}  // namespace
+}  // namespace farwarp::harness

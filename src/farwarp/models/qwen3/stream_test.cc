@@ -1,0 +1,234 @@
+// Decoders of more than eight sequences: sequences that end while others go on, and contexts of several tiles of keys, with each number of splits.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <initializer_list>
+
+#include "farwarp/harness/device_buffer_test_values.h"
+#include "farwarp/models/qwen3/qwen3.h"
+#include "farwarp/world/host/operator_expectations.h"
+#include "farwarp/world/host/world_test_fixture.h"
+
+namespace farwarp {
+namespace {
+
+using Tokens = std::vector<std::int32_t>;
+
+constexpr int kSequences = 9;
+constexpr std::int32_t kUnchanged = -7;
+
+std::size_t size(int value) { return static_cast<std::size_t>(value); }
+
+class Qwen3Streams : public WorldTestOf<TargetKind> {
+ protected:
+  /// A decoder, with what its launches give.
+  struct Decoding {
+    World& world;
+    Stream stream;
+    Qwen3Decoder decoder;
+    int tokens;  ///< of a launch
+    harness::DeviceBuffer sampled, logits;
+
+    static Decoding create(World& world, Stream stream, int tokens, const Qwen3Limits& limits,
+                           const Qwen3Config& config = *qwen3_config("nano")) {
+      auto decoder = Qwen3Decoder::create_random(world, config, limits, 1);
+      EXPECT_TRUE(decoder.ok()) << decoder.status().to_string();
+      const std::size_t of_columns = size(decoder->plan().columns) * size(tokens);
+      const std::size_t of_logits = of_columns * size(decoder->plan().config.vocabulary);
+      return {world,
+              stream,
+              std::move(*decoder),
+              tokens,
+              harness::buffer_of(world.device(), of_columns * 4),
+              harness::buffer_of(world.device(), of_logits * 4)};
+    }
+    void start(int column) {
+      const Status status = decoder.start(column, Tokens{column, 3 * column + 1}, stream);
+      EXPECT_TRUE(status.ok()) << status.to_string();
+    }
+    /// Each column's choices; kUnchanged where there is none.
+    std::vector<Tokens> launch(int end_token = -1) {
+      const Tokens none(sampled.bytes() / 4, kUnchanged);
+      EXPECT_TRUE(sampled.upload(none.data(), sampled.bytes(), stream).ok());
+      Status status = decoder.decode({.tokens = tokens,
+                                      .end_token = end_token,
+                                      .sampled = sampled.as<std::int32_t>(),
+                                      .logits = logits.as<float>()},
+                                     stream);
+      if (status.ok()) status = drain(world, stream);
+      EXPECT_TRUE(status.ok()) << status.to_string();
+      Tokens all(none.size());
+      EXPECT_TRUE(sampled.download(all.data(), sampled.bytes(), stream).ok());
+      std::vector<Tokens> chosen;
+      for (auto at = all.begin(); at != all.end(); at += tokens) chosen.emplace_back(at, at + tokens);
+      return chosen;
+    }
+    std::vector<float> last_logits() {
+      std::vector<float> all(logits.bytes() / 4);
+      EXPECT_TRUE(logits.download(all.data(), logits.bytes(), stream).ok());
+      return all;
+    }
+    void close() { EXPECT_TRUE(decoder.close().ok()); }
+  };
+  void TearDown() override { unsetenv("FARWARP_EMU_MULTIPROCESSORS"); }
+  /// `resolved`: splits of a decoder whose limits say 0.
+  static void expect_contexts(const Qwen3Config& config, int max_sms, std::initializer_list<int> splits, int resolved);
+  static Qwen3Limits limits(int sequences = kSequences) {
+    return {.sequences = sequences, .positions = 32, .max_sms = 3};
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Targets, Qwen3Streams, testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+TEST_P(Qwen3Streams, AnEndTokenEndsItsSequenceAlone) {
+  on_streams(1, options(), [](World& world, Stream stream) {
+    Decoding decoding = Decoding::create(world, stream, 3, limits());
+    const auto start_all = [&] {
+      for (int column = 0; column < kSequences; ++column) decoding.start(column);
+    };
+    start_all();
+    const auto first = decoding.launch(), second = decoding.launch();
+    const std::int32_t end_token = first[0][1];  // the first choice is of the prompt
+    int ended = 0;
+    start_all();
+    const auto ending = decoding.launch(end_token), after = decoding.launch(end_token);
+    for (int i = 0; i < kSequences; ++i) {
+      Tokens expected = first[size(i)];
+      expected.insert(expected.end(), second[size(i)].begin(), second[size(i)].end());
+      const auto end = std::find(expected.begin() + 1, expected.end(), end_token);
+      if (end != expected.end()) {
+        ++ended;
+        std::fill(end + 1, expected.end(), kUnchanged);
+      }
+      Tokens chosen = ending[size(i)];
+      chosen.insert(chosen.end(), after[size(i)].begin(), after[size(i)].end());
+      EXPECT_EQ(chosen, expected) << "sequence " << i;
+    }
+    EXPECT_GT(ended, 0);
+    EXPECT_LT(ended, kSequences);
+    decoding.close();
+  });
+}
+
+/// Fewer steps than a launch could have: the next one counts on from there.
+TEST_P(Qwen3Streams, ALaunchEndsWithTheLastSequence) {
+  on_streams(1, options(), [](World& world, Stream stream) {
+    Decoding decoding = Decoding::create(world, stream, 4, limits());
+    decoding.start(8);
+    const Tokens whole = decoding.launch()[8];
+    decoding.start(8);
+    Tokens ended = whole;
+    std::fill(std::find(ended.begin() + 1, ended.end(), whole[1]) + 1, ended.end(), kUnchanged);
+    EXPECT_EQ(decoding.launch(whole[1])[8], ended);
+    for (int column : {0, 8}) decoding.start(column);
+    EXPECT_EQ(decoding.launch()[8], whole);
+    decoding.close();
+  });
+}
+
+TEST_P(Qwen3Streams, AStoppedSequenceMakesRoomForANewOne) {
+  on_streams(1, options(), [](World& world, Stream stream) {
+    Decoding decoding = Decoding::create(world, stream, 1, limits());
+    const auto start_all = [&] {
+      for (int column = 0; column < kSequences; ++column) decoding.start(column);
+    };
+    start_all();
+    const auto first = decoding.launch(), second = decoding.launch(), third = decoding.launch();
+    start_all();
+    EXPECT_EQ(decoding.launch(), first);
+    EXPECT_TRUE(decoding.decoder.stop(3, stream).ok());
+    auto expected = second;
+    expected[3] = Tokens(1, kUnchanged);
+    EXPECT_EQ(decoding.launch(), expected);
+    decoding.start(3);
+    expected = third;
+    expected[3] = first[3];
+    EXPECT_EQ(decoding.launch(), expected);
+    decoding.close();
+  });
+}
+
+/// Of contexts that begin in the middle, the keys before are zeros. With packets the logits are the same but for roundings.
+void Qwen3Streams::expect_contexts(const Qwen3Config& config, int max_sms, std::initializer_list<int> splits,
+                                   int resolved) {
+  on_streams(1, options(), [=](World& world, Stream stream) {
+    constexpr int kFirst[] = {0, 5, 100, 126, 127, 128, 254, 300, 383};
+    // [sequence][token][vocabulary]
+    const auto logits_of = [&](int first, int sequences, int wanted) {
+      const Qwen3Limits limits{
+          .sequences = sequences, .positions = 400, .splits = wanted, .max_sms = sequences == kSequences ? max_sms : 2};
+      Decoding decoding = Decoding::create(world, stream, 2, limits, config);
+      if (sequences == kSequences && wanted == 0) EXPECT_EQ(decoding.decoder.plan().limits.splits, resolved);
+      for (int i = 0; i < sequences; ++i)
+        EXPECT_TRUE(decoding.decoder.pretend(i, kFirst[first + i], 3 + first + i, stream).ok());
+      (void)decoding.launch();
+      const auto logits = decoding.last_logits();
+      const std::size_t columns = size(decoding.decoder.plan().columns), vocabulary = logits.size() / columns / 2;
+      decoding.close();
+      std::vector<std::vector<float>> result(size(sequences));
+      for (std::size_t row = 0; row < 2 * columns; ++row) {
+        if (row % columns >= result.size()) continue;
+        const auto from = logits.begin() + static_cast<std::ptrdiff_t>(row * vocabulary);
+        auto& to = result[row % columns];
+        to.insert(to.end(), from, from + static_cast<std::ptrdiff_t>(vocabulary));
+      }
+      return result;
+    };
+    auto expected = logits_of(0, 8, 0);
+    expected.push_back(logits_of(8, 1, 0)[0]);
+    for (const int wanted : splits) {
+      const auto given = logits_of(0, kSequences, wanted);
+      for (std::size_t i = 0; i < given.size(); ++i) {
+        double difference = 0, square = 0;
+        for (std::size_t at = 0; at < given[i].size(); ++at) {
+          difference += std::pow(double{given[i][at]} - double{expected[i][at]}, 2);
+          square += std::pow(double{expected[i][at]}, 2);
+        }
+        EXPECT_LE(difference, 1e-4 * square) << wanted << " splits, sequence " << i;  // of roundings: 1 %
+      }
+    }
+  });
+}
+
+/// A worker has the keys of several sequences.
+TEST_P(Qwen3Streams, ContextsOfSeveralTilesAreWhole) { expect_contexts(*qwen3_config("nano"), 2, {0, 1, 3}, 1); }
+
+/// 32 workers have the keys of 16 sequences.
+TEST_P(Qwen3Streams, WorkersShareTheKeysOfASequence) {
+  setenv("FARWARP_EMU_MULTIPROCESSORS", "32", 1);
+  Qwen3Config config = *qwen3_config("nano");
+  config.vocabulary = 32 * 16;  // a tile of the head for each worker
+  expect_contexts(config, 32, {0}, 2);
+}
+
+TEST_P(Qwen3Streams, WhatIsNotAllowedIsNamed) {
+  on_streams(1, options(), [](World& world, Stream stream) {
+    const auto refused = [&](const Qwen3Limits& of) {
+      return Qwen3Decoder::create_random(world, *qwen3_config("nano"), of, 1).status().message();
+    };
+    EXPECT_EQ(refused({.sequences = 9, .positions = 4, .max_sms = 2, .most_top_k = 4}),
+              "Qwen3Limits.most_top_k is 4; allowed with more than 8 sequences: 0 (greedy)");
+    EXPECT_EQ(refused({.sequences = 65, .positions = 4, .max_sms = 2}),
+              "Qwen3Limits.sequences is 65; allowed: 1 to 64");
+    if (GetParam() == TargetKind::kEmuGfx942) {
+      EXPECT_TRUE(contains(refused({.sequences = 33, .positions = 4, .max_sms = 2}), "Qwen3Limits.sequences is 33"));
+    }
+    Decoding decoding = Decoding::create(world, stream, 1, limits());
+    decoding.start(8);
+    for (const FleetDispatcher dispatcher :
+         {FleetDispatcher::kGang, FleetDispatcher::kOnDemand, FleetDispatcher::kBarrier}) {
+      const Status status =
+          decoding.decoder.decode({.dispatcher = dispatcher, .sampled = decoding.sampled.as<std::int32_t>()}, stream);
+      EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+      EXPECT_TRUE(contains(status.message(), "Qwen3Call.dispatcher is " + std::string(name_of(dispatcher))))
+          << status.message();
+    }
+    EXPECT_EQ(decoding.decoder.start(9, Tokens{1}, stream).message(), "column is 9; allowed: 0 to 8");
+    decoding.close();
+  });
+}
+
+}  // namespace
+}  // namespace farwarp
