@@ -32,7 +32,7 @@ extern "C" {
 #endif
 
 /* Raised when a function or a field is added. */
-#define FARWARP_C_VERSION 1
+#define FARWARP_C_VERSION 2
 /* FARWARP_C_VERSION of the library. */
 FARWARP_EXPORT int32_t farwarp_c_version(void);
 
@@ -67,6 +67,9 @@ typedef enum farwarp_target {
   FARWARP_EMU_GFX942 = 3 /* as AMD CDNA3 */
 } farwarp_target;
 
+/* Devices of a target on this machine that this library has kernels for; 0 if there is none, or no such target. The emulator has 8. */
+FARWARP_EXPORT int32_t farwarp_device_count(int32_t target);
+
 /* Ranks with a symmetric heap each. */
 typedef struct farwarp_world farwarp_world;
 
@@ -92,10 +95,11 @@ FARWARP_EXPORT farwarp_code farwarp_world_from_allgather(int32_t rank, int32_t s
 
 /* Ranks that are threads of this process. */
 typedef struct farwarp_threads farwarp_threads;
-/* `size`: 1 to 8. Destroy it after the worlds. */
+/* `size`: 1 to 8. */
 FARWARP_EXPORT farwarp_code farwarp_threads_create(int32_t size, farwarp_threads** threads);
 FARWARP_EXPORT void farwarp_threads_destroy(farwarp_threads* threads);
-/* Collective: each rank once, from its own thread, which then makes all calls of this world. */
+/* Collective: each rank once, from its own thread, which then makes all calls of this world. When the world is destroyed, or if it is not created, the
+ * rank leaves the group: collective calls of the others then end at once. */
 FARWARP_EXPORT farwarp_code farwarp_world_from_threads(farwarp_threads* threads, int32_t rank,
                                                        const farwarp_world_desc* desc, farwarp_world** world);
 
@@ -107,6 +111,8 @@ FARWARP_EXPORT int32_t farwarp_world_size(const farwarp_world* world);
 FARWARP_EXPORT farwarp_code farwarp_world_status(const farwarp_world* world);
 /* Collective, after a failure: waits for the streams and clears it. FARWARP_PEER_LOST if a rank is gone. */
 FARWARP_EXPORT farwarp_code farwarp_world_recover(farwarp_world* world, void* const* streams, int32_t count);
+/* Local: kernels of all ranks give up waiting, as if one had failed. For a rank that cannot go on. */
+FARWARP_EXPORT void farwarp_world_abort(farwarp_world* world);
 
 /* ---- memory and streams, for programs without a runtime of their own, and for the emulator ---- */
 
