@@ -82,6 +82,8 @@ typedef struct farwarp_world_desc {
 } farwarp_world_desc;
 FARWARP_EXPORT void farwarp_world_desc_init(farwarp_world_desc* desc);
 
+/* 1 if the environment has a rank or a size, else 0. */
+FARWARP_EXPORT int32_t farwarp_environment_has_ranks(void);
 /* Collective: one of several processes of this machine, as `farwarp launch`, torchrun or mpirun start them: the environment has rank and size. */
 FARWARP_EXPORT farwarp_code farwarp_world_from_environment(const farwarp_world_desc* desc, farwarp_world** world);
 
@@ -111,8 +113,9 @@ FARWARP_EXPORT int32_t farwarp_world_size(const farwarp_world* world);
 FARWARP_EXPORT farwarp_code farwarp_world_status(const farwarp_world* world);
 /* Collective, after a failure: waits for the streams and clears it. FARWARP_PEER_LOST if a rank is gone. */
 FARWARP_EXPORT farwarp_code farwarp_world_recover(farwarp_world* world, void* const* streams, int32_t count);
-/* Local: kernels of all ranks give up waiting, as if one had failed. For a rank that cannot go on. */
-FARWARP_EXPORT void farwarp_world_abort(farwarp_world* world);
+/* Local: for a rank that cannot go on. The other ranks' kernels give up waiting, and their collective calls fail. So do this rank's, at once: close its
+ * operators, then destroy the world. */
+FARWARP_EXPORT void farwarp_world_leave(farwarp_world* world);
 
 /* ---- memory and streams, for programs without a runtime of their own, and for the emulator ---- */
 

@@ -6,15 +6,18 @@
 #include <cstring>
 #include <exception>
 #include <initializer_list>
+#include <memory>
 #include <new>
 #include <utility>
 
 #include "farwarp/base/half.h"
 #include "farwarp/c.h"
+#include "farwarp/c/place.h"
 #include "farwarp/world/host/world.h"
 
 struct farwarp_world {
   farwarp::World world;
+  std::shared_ptr<farwarp::c::Place> place;
 };
 
 namespace farwarp::c {

@@ -40,9 +40,10 @@ Status create_world(const Result<std::shared_ptr<Bootstrap>>& bootstrap, const f
   if (!bootstrap.ok()) return bootstrap.status();
   const auto options = read_options(desc);
   if (!options.ok()) return options.status();
-  auto created = World::create(*bootstrap, *options);
+  auto place = std::make_shared<Place>(*bootstrap);
+  auto created = World::create(place, *options);
   if (!created.ok()) return created.status();
-  *world = new farwarp_world{std::move(created).value()};
+  *world = new farwarp_world{std::move(created).value(), std::move(place)};
   return {};
 }
 
@@ -84,6 +85,8 @@ void farwarp_world_desc_init(farwarp_world_desc* desc) {
   *desc = {sizeof *desc, static_cast<std::int32_t>(defaults.target), defaults.device, defaults.deadline.count(),
            defaults.heap_bytes};
 }
+
+std::int32_t farwarp_environment_has_ranks() { return farwarp::environment_has_ranks() ? 1 : 0; }
 
 farwarp_code farwarp_world_from_environment(const farwarp_world_desc* desc, farwarp_world** world) {
   return guarded([&] {
@@ -154,10 +157,11 @@ farwarp_code farwarp_world_recover(farwarp_world* world, void* const* streams, s
   });
 }
 
-void farwarp_world_abort(farwarp_world* world) {
+void farwarp_world_leave(farwarp_world* world) {
   if (world == nullptr) return;
   guarded([&] {
     world->world.abort();
+    world->place->leave();
     return Status();
   });
 }
