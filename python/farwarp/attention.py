@@ -35,15 +35,14 @@ class Attention(Operator):
                  stream: Any = None) -> Any:
         """q [batch, queries, heads, head_dim], k and v [batch, keys, kv_heads, head_dim] -> out like q; with lse (out, lse), lse [batch, heads, queries]
         float32 being a result like `out`."""
-        handle = self._open_handle()
-        on = self.world._stream_of(stream)
+        handle, on = self._begin(stream)
         if out is None:
             out = self._new(q, (self.batch, self.queries, self.heads, self.head_dim), self.dtype)
         if lse is None and self.has_lse:
             lse = self._new(q, (self.batch, self.heads, self.queries), "float32")
-        q_at, q = self._q.input(q, on)
-        k_at, k = self._k.input(k, on)
-        v_at, v = self._v.input(v, on)
+        q_at, keep_q = self._q.input(q, on)
+        k_at, keep_k = self._k.input(k, on)
+        v_at, keep_v = self._v.input(v, on)
         lse_at = None if lse is None else self._lse.output(lse)
         self._called(_c.lib.attention_call(handle, q_at, k_at, v_at, self._out.output(out), lse_at, on), on, (out, lse))
         return (out, lse) if self.has_lse else out
@@ -84,8 +83,7 @@ class FlashDecode(Operator):
         keys, the query tokens' own included, with kv_shards those of this rank; k_scale, v_scale [kv_heads] float32 with fp8_cache, else None -> out like q;
         with lse (out, lse), lse [batch, query_tokens, query_heads] float32 being a result like `out`.
         """
-        handle = self._open_handle()
-        on = self.world._stream_of(stream)
+        handle, on = self._begin(stream)
         if out is None:
             out = self._new(q, self._shape, self.dtype)
         if lse is None and self.has_lse:

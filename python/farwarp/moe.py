@@ -15,7 +15,7 @@ class MoeReceived(NamedTuple):
     """What a dispatch brings to this rank. Rows of expert i (of this rank's) are offsets[i] to offsets[i] + counts[i]; the others have any contents."""
 
     recv_x: Any
-    """[recv_rows, hidden]; with fp8_dispatch e4m3 numbers as uint8"""
+    """[recv_rows, hidden]; with fp8_dispatch uint8: e4m3 numbers, on "hip" for gfx942 and on "emu_gfx942" of the FNUZ kind"""
     counts: Any
     """[local_experts] int32: rows of each expert"""
     offsets: Any
@@ -53,6 +53,7 @@ class MoeAllToAll(Operator):
         self.local_experts: int = _c.lib.moe_local_experts(self._handle)
         """experts of this rank"""
         self._tokens = 0  # of the call under way
+        self._routing: Any = None  # its indices, which combine reads
         self._x, self._indices, self._weights, self._y, self._out = (
             Parameter(name, world) for name in ("x", "indices", "weights", "y", "out"))
         self._received = tuple(Parameter(name, world) for name in MoeReceived._fields)
@@ -62,9 +63,9 @@ class MoeAllToAll(Operator):
         """Sends this rank's tokens; tokens may be 0.
 
         x [tokens, hidden]; indices [tokens, experts_per_token] of index_type, -1: no expert; weights [tokens, experts_per_token] float32.
+        Indices on the device must not be changed until combine.
         """
-        handle = self._open_handle()
-        on = self.world._stream_of(stream)
+        handle, on = self._begin(stream)
         if out is None:
             out = self.new_received(x)
         x_at, keep_x = self._x.input(x, on)
@@ -72,7 +73,7 @@ class MoeAllToAll(Operator):
         weights_at, keep_weights = self._weights.input(weights, on)
         to = [None if tensor is None else parameter.output(tensor) for parameter, tensor in zip(self._received, out)]
         self._called(_c.lib.moe_dispatch(handle, x_at, indices_at, weights_at, *to, on), on, out)
-        self._tokens = x.shape[0]
+        self._tokens, self._routing = x.shape[0], indices if keep_indices is None else keep_indices
         return out
 
     def new_received(self, like: Tensor) -> MoeReceived:
@@ -88,10 +89,10 @@ class MoeAllToAll(Operator):
     def combine(self, y: Tensor, *, out: Tensor | None = None, stream: Any = None) -> Any:
         """The second half of a call: y [recv_rows, hidden], the experts' outputs in the rows of dispatch -> [tokens, hidden], the sums over a token's experts
         of weight * output."""
-        handle = self._open_handle()
-        on = self.world._stream_of(stream)
+        handle, on = self._begin(stream)
         if out is None:
             out = self._new(y, (self._tokens, self.hidden), self.dtype)
-        y_at, y = self._y.input(y, on)
+        y_at, keep_y = self._y.input(y, on)
         self._called(_c.lib.moe_combine(handle, y_at, self._out.output(out), on), on, (out,))
+        self._routing = None
         return out

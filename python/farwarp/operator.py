@@ -160,6 +160,13 @@ class Operator:
             raise MisuseError(f"{type(self).__name__} is closed; allowed: calls before close()")
         return handle
 
+    def _begin(self, stream: Any) -> tuple[int, int | None]:
+        """The handle and the stream of a call. What the call is given must be referenced until it has been enqueued."""
+        handle = self._open_handle()
+        on = self.world._stream_of(stream)
+        self.world._busy.add(on)
+        return handle, on
+
     def _new(self, like: Any, shape: Sequence[int], dtype: str) -> Any:
         """A tensor for a result: of torch if `like` is one on the device."""
         world = self.world
@@ -170,7 +177,6 @@ class Operator:
     def _called(self, code: int, stream: int | None, outputs: Sequence[Any]) -> None:
         """After a call."""
         check(code)
-        self.world._busy.add(stream)
         for output in outputs:
             if output.__class__ is Array:
                 output._stream = stream

@@ -30,13 +30,12 @@ class Gemm(Operator):
 
     def __call__(self, x: Tensor, w: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None, stream: Any = None) -> Any:
         """x [m, k], w [n, k], bias [n] -> [m, n]. `out` (messages call it y) must not overlap an input."""
-        handle = self._open_handle()
-        on = self.world._stream_of(stream)
+        handle, on = self._begin(stream)
         if out is None:
             out = self._new(x, (self.m, self.n), self.dtype)
-        x_at, x = self._x.input(x, on)
-        w_at, w = self._w.input(w, on)
-        bias_at, bias = (None, None) if bias is None else self._bias.input(bias, on)
+        x_at, keep_x = self._x.input(x, on)
+        w_at, keep_w = self._w.input(w, on)
+        bias_at, keep_bias = (None, None) if bias is None else self._bias.input(bias, on)
         self._called(_c.lib.gemm_call(handle, x_at, w_at, bias_at, self._y.output(out), on), on, (out,))
         return out
 
@@ -71,13 +70,12 @@ class ParallelGemm(Operator):
         raise NotImplementedError
 
     def _multiply(self, x: Any, w: Any, bias: Any, out: Any, all_x: Any, stream: Any) -> Any:
-        handle = self._open_handle()
-        on = self.world._stream_of(stream)
+        handle, on = self._begin(stream)
         if out is None:
             out = self._new(x, self._result_shape(), self.dtype)
-        x_at, x = self._x.input(x, on)
-        w_at, w = self._w.input(w, on)
-        bias_at, bias = (None, None) if bias is None else self._bias.input(bias, on)
+        x_at, keep_x = self._x.input(x, on)
+        w_at, keep_w = self._w.input(w, on)
+        bias_at, keep_bias = (None, None) if bias is None else self._bias.input(bias, on)
         all_x_at = None if all_x is None else self._all_x.output(all_x)
         code = _c.lib.product_call(handle, x_at, w_at, bias_at, self._y.output(out), all_x_at, on)
         self._called(code, on, (out,) if all_x is None else (out, all_x))

@@ -145,11 +145,11 @@ class Qwen3(Operator):
 
     def _start(self, column: int, prompt: list[int], sampling: Any, stream: int | None) -> None:
         numbers = (ctypes.c_int32 * len(prompt))(*prompt)
-        self.world._busy.add(stream)
-        check(_c.lib.qwen3_start(self._open_handle(), column, ctypes.addressof(numbers), len(prompt), ctypes.addressof(sampling), stream))
+        handle, stream = self._begin(stream)
+        check(_c.lib.qwen3_start(handle, column, ctypes.addressof(numbers), len(prompt), ctypes.addressof(sampling), stream))
 
-    def _launch(self, steps: int, end_token: int, stream: int | None) -> list[list[int]]:
-        handle = self._open_handle()
+    def _launch(self, steps: int, end_token: int, stream: Any) -> list[list[int]]:
+        handle, stream = self._begin(stream)
         sampled = self._sampled.get(steps)
         if sampled is None:
             sampled = self._sampled[steps] = Array(self.world, (self._columns, steps), "int32")
