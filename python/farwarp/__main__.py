@@ -4,12 +4,16 @@ import os
 import sys
 
 
+def path() -> str:
+    """Where the program is."""
+    return os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "farwarp")
+
+
 def main() -> None:
-    program = os.path.join(os.path.dirname(__file__), "bin", "farwarp")
     try:
-        os.execv(program, [program, *sys.argv[1:]])
+        os.execv(path(), [path(), *sys.argv[1:]])
     except OSError as error:
-        sys.exit(f"farwarp cannot run {program}: {error}")
+        sys.exit(f"farwarp cannot run {path()}: {error}")
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def torch_type(name: str) -> Any:
 
 def bits_of_bfloat16(values: np.ndarray) -> np.ndarray:
     """The bits of `values`, rounded to the nearest bfloat16, ties to even, as uint16."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    bits = np.asarray(values, np.float32, order="C").view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
     quiet_nan = bits >> np.uint32(16) | np.uint32(0x40)
     return np.where(np.isnan(values), quiet_nan, rounded).astype(np.uint16)
@@ -63,11 +63,11 @@ def bits_of_bfloat16(values: np.ndarray) -> np.ndarray:
 def to_storage(values: np.ndarray, name: str) -> np.ndarray:
     """`values` as contiguous memory of that type. Floats are rounded; other changes of type must lose nothing."""
     if name_of(values.dtype) == name:
-        return np.ascontiguousarray(values)
+        return np.asarray(values, order="C")
     if name == "bfloat16":
         return bits_of_bfloat16(np.asarray(values, np.float32))
     wanted = np.dtype(name)
-    converted = np.ascontiguousarray(values, wanted)
+    converted = np.asarray(values, wanted, order="C")
     if wanted.kind in "iu" and not np.array_equal(converted, values):
         raise InvalidArgumentError(f"values has {name_of(values.dtype)} numbers that {name} has not; allowed: whole numbers in its range")
     return converted
