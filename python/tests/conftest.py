@@ -1,10 +1,10 @@
-"""Every test ends: after a minute pytest prints all threads' stacks and exits."""
+"""Every test ends: after two minutes pytest prints all threads' stacks and exits."""
 
 import faulthandler
 
 import pytest
 
-SECONDS = 60
+SECONDS = 120
 
 
 @pytest.fixture(autouse=True)
