@@ -290,6 +290,8 @@ def _create(group: Any, desc: Any) -> int:
 
 def _create_from_group(group: Any, desc: int, world: int) -> None:
     distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and group is distributed.GroupMember.NON_GROUP_MEMBER:
+        raise InvalidArgumentError("group has not this rank among its ranks; allowed: a group of which this process is a member")
     if distributed is None or not isinstance(group, distributed.ProcessGroup):
         raise InvalidArgumentError(f"group is a {type(group).__name__}; allowed: None, a torch.distributed.ProcessGroup")
     failures: list[BaseException] = []
