@@ -8,7 +8,7 @@ from typing import Any, Sequence, Union
 
 import numpy as np
 
-from . import _c, dtypes
+from . import _c, dtypes, exchange
 from .array import Array
 from .errors import InvalidArgumentError, MisuseError, check
 from .world import World
@@ -16,10 +16,11 @@ from .world import World
 Tensor = Union[Array, np.ndarray, "torch.Tensor"]  # noqa: F821  what operators take
 
 _MOST_PREPARED = 64
+_fills: dict[type, exchange.Fill | None] = {}  # of each class that operators have been given
 
 
 class _Prepared:
-    """A DLTensor of which only the data's address is still to be set."""
+    """A DLTensor of which only the data's address is still to be set: for a torch without the exchange API."""
 
     __slots__ = ("dtype", "index", "tensor", "address", "_sizes", "_strides")
 
@@ -41,10 +42,12 @@ class Parameter:
     """A tensor parameter of an operator: of what a caller gives, the address of a DLTensor. Whether its type, shape, strides and device are allowed the
     library says."""
 
-    __slots__ = ("name", "world", "_prepared")
+    __slots__ = ("name", "world", "_tensor", "_address", "_prepared")
 
     def __init__(self, name: str, world: World) -> None:
         self.name, self.world = name, world
+        self._tensor = _c.DLTensor()
+        self._address = ctypes.addressof(self._tensor)
         self._prepared: dict[Any, _Prepared] = {}
 
     def input(self, value: Any, stream: int | None) -> tuple[int, Any]:
@@ -79,22 +82,25 @@ class Parameter:
 
     def _device_tensor(self, tensor: Any) -> int:
         try:
-            prepared = self._prepared[tensor.shape]
-            if (tensor.dtype is prepared.dtype and tensor.get_device() == prepared.index and tensor.is_contiguous()):
-                prepared.tensor.data = tensor.data_ptr()
-                return prepared.address
-        except (KeyError, AttributeError, TypeError):
-            pass
+            fill = _fills[tensor.__class__]
+        except KeyError:
+            fill = _fills[tensor.__class__] = exchange.fill_of(tensor.__class__)
+        if fill is None:
+            return self._prepare(tensor)
+        fill(tensor, self._address)
+        return self._address
+
+    def _prepare(self, tensor: Any) -> int:
         if not _is_torch(tensor):
             raise InvalidArgumentError(f"{self.name} is a {type(tensor).__name__}; allowed: a torch.Tensor on the device, a farwarp.Array")
-        prepared = _Prepared(tensor, self.world._dl_device)
-        prepared.tensor.data = tensor.data_ptr()
-        if tensor.is_contiguous():
+        contiguous = tensor.is_contiguous()
+        prepared = self._prepared.get(tensor.shape) if contiguous else None
+        if prepared is None or tensor.dtype is not prepared.dtype or tensor.get_device() != prepared.index:
+            prepared = _Prepared(tensor, self.world._dl_device)
             if len(self._prepared) == _MOST_PREPARED:
                 self._prepared.clear()
-            self._prepared[tensor.shape] = prepared
-        else:
-            self._prepared[None] = prepared  # alive during the call
+            self._prepared[tensor.shape if contiguous else None] = prepared  # None: alive during the call
+        prepared.tensor.data = tensor.data_ptr()
         return prepared.address
 
 
