@@ -13,7 +13,7 @@ from .errors import InvalidArgumentError
 try:
     import ml_dtypes
 except ImportError:
-    ml_dtypes = None
+    ml_dtypes = None  # type: ignore[assignment]
 
 _CODES = {"bfloat16": (4, 16), "float16": (2, 16), "float32": (2, 32), "int32": (0, 32), "int64": (0, 64), "uint8": (1, 8)}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import Any, Sequence, Union
+from typing import TYPE_CHECKING, Any, Sequence, Union
 
 import numpy as np
 
@@ -13,7 +13,10 @@ from .array import Array
 from .errors import InvalidArgumentError, MisuseError, check
 from .world import World
 
-Tensor = Union[Array, np.ndarray, "torch.Tensor"]  # noqa: F821  what operators take
+if TYPE_CHECKING:
+    import torch
+
+Tensor = Union[Array, np.ndarray, "torch.Tensor"]  # what operators take
 
 _MOST_PREPARED = 64
 _fills: dict[type, exchange.Fill | None] = {}  # of each class that operators have been given
@@ -190,7 +193,7 @@ class Operator:
 
 def given(desc: ctypes.Structure, **fields: Any) -> ctypes.Structure:
     """Sets fields of a descriptor. A value that the field cannot hold is refused; what is allowed otherwise the library says."""
-    kinds = dict(desc._fields_)
+    kinds: dict[str, Any] = dict(desc._fields_)  # type: ignore[arg-type]
     for name, value in fields.items():
         kind = kinds[name]
         if kind is _c.DLDataType:

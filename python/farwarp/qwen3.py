@@ -74,7 +74,7 @@ class Qwen3(Operator):
     def generate(self, prompts: Prompt | Sequence[Prompt], max_tokens: int = 64, **options: Any) -> Any:
         """What follows a prompt, or each of several: token ids for ids, text for text. Options: those of stream()."""
         several = not isinstance(prompts, str) and len(prompts) > 0 and not _is_number(prompts[0])
-        all_prompts = list(prompts) if several else [prompts]
+        all_prompts: list[Any] = list(prompts) if several else [prompts]
         text = [isinstance(prompt, str) for prompt in all_prompts]
         found: list[list[int]] = [[] for _ in all_prompts]
         for sequence, token in self.stream_batch(all_prompts, max_tokens, **options):
@@ -196,6 +196,7 @@ class Qwen3(Operator):
     def close(self) -> None:
         """Collective. Closes the model's own world, too."""
         super().close()
+        self._sampled.clear()
         if self._owns_world:
             self.world.close()
 

@@ -218,9 +218,12 @@ class World:
             return None if self.emulated else self._current_stream()
         if isinstance(stream, int):
             return stream or None
-        for name in ("cuda_stream", "handle"):  # of torch and of farwarp
-            if hasattr(stream, name):
-                return getattr(stream, name) or None
+        if isinstance(stream, Stream):
+            if stream.world is not self:
+                raise InvalidArgumentError(f"stream is of {stream.world!r}; allowed: a stream of {self!r}")
+            return stream.handle or None
+        if hasattr(stream, "cuda_stream"):  # torch
+            return stream.cuda_stream or None
         raise InvalidArgumentError(f"stream is a {type(stream).__name__}; allowed: None, a farwarp.Stream, a torch.cuda.Stream, a handle")
 
     def _current_stream(self) -> int | None:

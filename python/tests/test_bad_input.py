@@ -115,12 +115,14 @@ def test_closed():
     alone(close)
 
 
-def test_array_of_another_world():
+def test_array_and_stream_of_another_world():
     def call(world, arrays, barrier):
-        arrays[world.rank] = world.zeros((M, K), "float16")
+        arrays[world.rank] = world.zeros((M, K), "float16"), world.stream()
         barrier.wait()
         with pytest.raises(farwarp.InvalidArgumentError, match="x is of farwarp.World.rank . of 2, emu_sm90.; allowed: an Array of"):
-            gemm_of(world)(arrays[1 - world.rank], ONES["w"])
+            gemm_of(world)(arrays[1 - world.rank][0], ONES["w"])
+        with pytest.raises(farwarp.InvalidArgumentError, match="stream is of farwarp.World.rank . of 2, emu_sm90.; allowed: a stream of"):
+            world.zeros((1,), "int32").copy_from([1], stream=arrays[1 - world.rank][1])
         barrier.wait()
 
     arrays = [None, None]

@@ -113,7 +113,8 @@ def test_exit_of_one_process_ends_the_other():
 
 def test_fork():
     assert script("""
-        import farwarp, os, numpy as np
+        import farwarp, os, warnings, numpy as np
+        warnings.simplefilter("ignore")  # Python 3.12 warns of fork() beside threads
         with farwarp.World(target="emu_sm90") as world:
             gemm = farwarp.Gemm(world, 8, 16, 64, dtype="float16")
             array = world.zeros((8, 64), "float16")

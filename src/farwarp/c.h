@@ -97,7 +97,7 @@ FARWARP_EXPORT farwarp_code farwarp_world_from_allgather(int32_t rank, int32_t s
 
 /* Ranks that are threads of this process. */
 typedef struct farwarp_threads farwarp_threads;
-/* `size`: 1 to 8. */
+/* `size`: 1 to 8. Destroy it when no rank will ask for its world any more. */
 FARWARP_EXPORT farwarp_code farwarp_threads_create(int32_t size, farwarp_threads** threads);
 FARWARP_EXPORT void farwarp_threads_destroy(farwarp_threads* threads);
 /* Collective: each rank once, from its own thread, which then makes all calls of this world. When the world is destroyed, or if it is not created, the
