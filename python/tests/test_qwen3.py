@@ -128,3 +128,22 @@ def test_text(folder):
     with farwarp.Qwen3.random("nano", positions=32, **TARGET) as model:
         with pytest.raises(farwarp.UnavailableError, match="random:nano has no tokenizer; allowed: prompts of token ids"):
             model.generate("bc")
+
+
+def test_text_by_transformers(tmp_path):
+    """With a tokenizer of 40 words in the model's folder."""
+    pytest.importorskip("transformers")
+    import json
+
+    qwen3_model.save(tmp_path)
+    words = {f"w{i}": i for i in range(40)}
+    (tmp_path / "tokenizer.json").write_text(json.dumps({
+        "version": "1.0", "truncation": None, "padding": None, "normalizer": None, "post_processor": None, "decoder": None,
+        "added_tokens": [{"id": 39, "content": "w39", "special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}],
+        "pre_tokenizer": {"type": "Whitespace"}, "model": {"type": "WordLevel", "vocab": words, "unk_token": "w0"}}))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "w39"}))
+    with farwarp.Qwen3.from_pretrained(tmp_path, positions=16, **TARGET) as model:
+        ids = model.generate([3, 1, 4], max_tokens=4)
+        assert 39 not in ids
+        assert model.generate("w3 w1 w4", max_tokens=4) == " ".join(f"w{i}" for i in ids)
+        assert "".join(model.stream("w3 w1 w4", max_tokens=4)) == " ".join(f"w{i}" for i in ids)
