@@ -150,14 +150,3 @@ def default_path() -> str:
 
 
 lib = Library(default_path())
-
-
-def new_desc(kind: type[ctypes.Structure], init) -> ctypes.Structure:
-    """A descriptor with its defaults. A later library may know more fields, so it fills a larger buffer."""
-    buffer = ctypes.create_string_buffer(4096)
-    init(ctypes.addressof(buffer))
-    desc = kind.from_buffer_copy(buffer)
-    if not ctypes.sizeof(kind) <= desc.bytes <= len(buffer):
-        raise ImportError(f"{kind.__name__} has {desc.bytes} bytes in {lib.path}; allowed: {ctypes.sizeof(kind)} or more")
-    desc.bytes = ctypes.sizeof(kind)
-    return desc

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from . import _c, dtypes
-from .operator import Operator, Parameter, Tensor, given
+from .descriptor import given, new_desc
+from .operator import Operator, Parameter, Tensor
 from .world import World
 
 
@@ -22,7 +23,7 @@ class Attention(Operator):
     def __init__(self, world: World, batch: int, heads: int, kv_heads: int, head_dim: int, queries: int, keys: int, *,
                  causal: bool = False, window_left: int = -1, scale: float = 0.0, lse: bool = False, dtype: Any = "bfloat16",
                  max_sms: int = 0) -> None:
-        desc = _c.new_desc(_c.AttentionDesc, _c.lib.attention_desc_init)
+        desc = new_desc(_c.AttentionDesc, _c.lib.attention_desc_init)
         self._open(world, given(desc, batch=batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim, queries=queries, keys=keys,
                                 causal=bool(causal), window_left=window_left, scale=scale, has_lse=bool(lse), dtype=dtype,
                                 max_sms=max_sms))
@@ -64,7 +65,7 @@ class FlashDecode(Operator):
     def __init__(self, world: World, batch: int, query_heads: int, kv_heads: int, head_dim: int, *, pages: int, max_pages: int,
                  query_tokens: int = 1, page_size: int = 16, fp8_cache: bool = False, heads_first: bool = False, window: int = 0,
                  scale: float = 0.0, kv_shards: int = 1, lse: bool = False, dtype: Any = "bfloat16", max_sms: int = 0) -> None:
-        desc = _c.new_desc(_c.DecodeDesc, _c.lib.decode_desc_init)
+        desc = new_desc(_c.DecodeDesc, _c.lib.decode_desc_init)
         self._open(world, given(desc, batch=batch, query_tokens=query_tokens, query_heads=query_heads, kv_heads=kv_heads,
                                 head_dim=head_dim, page_size=page_size, pages=pages, max_pages=max_pages, dtype=dtype,
                                 fp8_cache=bool(fp8_cache), heads_first=bool(heads_first), window=window, scale=scale,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from . import _c, dtypes
-from .operator import Operator, Parameter, Tensor, given
+from .descriptor import given, new_desc
+from .operator import Operator, Parameter, Tensor
 from .world import World
 
 _SCALED = 128  # numbers of a row that have one scale
@@ -41,7 +42,7 @@ class MoeAllToAll(Operator):
     def __init__(self, world: World, num_experts: int, experts_per_token: int, hidden: int, max_tokens: int, *,
                  dtype: Any = "bfloat16", index_type: Any = "int32", fp8_dispatch: bool = False, masked: bool = False,
                  row_alignment: int = 1, recv_rows: int = 0, max_sms: int = 0) -> None:
-        desc = _c.new_desc(_c.MoeDesc, _c.lib.moe_desc_init)
+        desc = new_desc(_c.MoeDesc, _c.lib.moe_desc_init)
         self._open(world, given(desc, num_experts=num_experts, experts_per_token=experts_per_token, hidden=hidden,
                                 max_tokens=max_tokens, dtype=dtype, index_type=index_type, fp8_dispatch=bool(fp8_dispatch),
                                 masked=bool(masked), row_alignment=row_alignment, recv_rows=recv_rows, max_sms=max_sms))

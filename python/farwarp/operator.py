@@ -78,6 +78,8 @@ class Parameter:
     def _copy(self, value: Any, stream: int | None) -> Array:
         if not isinstance(value, np.ndarray) and not _is_torch(value):
             raise InvalidArgumentError(f"{self.name} is a {type(value).__name__}; allowed: a farwarp.Array, a numpy.ndarray, a torch.Tensor")
+        if not isinstance(value, np.ndarray) and value.device.type != "cpu":
+            raise InvalidArgumentError(f"{self.name} is on {value.device}; allowed: cpu, on the emulator")
         contiguous = value.flags.c_contiguous if isinstance(value, np.ndarray) else value.is_contiguous()
         if not contiguous:
             raise InvalidArgumentError(f"{self.name} has strides {_strides(value)} for shape {tuple(value.shape)}; allowed: a contiguous tensor")
@@ -189,24 +191,3 @@ class Operator:
         for output in outputs:
             if output.__class__ is Array:
                 output._stream = stream
-
-
-def given(desc: ctypes.Structure, **fields: Any) -> ctypes.Structure:
-    """Sets fields of a descriptor. A value that the field cannot hold is refused; what is allowed otherwise the library says."""
-    kinds: dict[str, Any] = dict(desc._fields_)  # type: ignore[arg-type]
-    for name, value in fields.items():
-        kind = kinds[name]
-        if kind is _c.DLDataType:
-            value = dtypes.dl_type(dtypes.name_of(value), name)
-        elif kind in (ctypes.c_int32, ctypes.c_int64, ctypes.c_uint64):
-            try:
-                value = value.__index__()
-            except AttributeError:
-                raise InvalidArgumentError(f"{name} is {value!r}; allowed: a whole number") from None
-            if kind(value).value != value:
-                raise InvalidArgumentError(f"{name} is {value}; allowed: a number of {8 * ctypes.sizeof(kind)} bits")
-        try:
-            setattr(desc, name, value)
-        except TypeError:
-            raise InvalidArgumentError(f"{name} is {value!r}; allowed: a number") from None
-    return desc

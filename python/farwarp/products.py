@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from . import _c, dtypes
+from .descriptor import given, new_desc
 from .errors import InvalidArgumentError
-from .operator import Operator, Parameter, Tensor, given
+from .operator import Operator, Parameter, Tensor
 from .world import World
 
 _PATHS = ("own", "unfused", "best")  # in the order of farwarp_product_path
@@ -23,7 +24,7 @@ class Gemm(Operator):
 
     def __init__(self, world: World, m: int, n: int, k: int, *, bias: bool = False, dtype: Any = "bfloat16",
                  max_sms: int = 0) -> None:
-        desc = _c.new_desc(_c.GemmDesc, _c.lib.gemm_desc_init)
+        desc = new_desc(_c.GemmDesc, _c.lib.gemm_desc_init)
         self._open(world, given(desc, m=m, n=n, k=k, has_bias=bool(bias), dtype=dtype, max_sms=max_sms))
         self.m, self.n, self.k, self.dtype = m, n, k, dtypes.name_of(dtype)
         self._x, self._w, self._bias, self._y = (Parameter(name, world) for name in ("x", "w", "bias", "out"))
@@ -59,7 +60,7 @@ class ParallelGemm(Operator):
     def _create(self, world: World, m: int, n: int, k: int, bias: bool, dtype: Any, path: str, max_sms: int, return_x: bool) -> None:
         if path not in _PATHS:
             raise InvalidArgumentError(f"path is {path!r}; allowed: {', '.join(_PATHS)}")
-        desc = _c.new_desc(_c.ProductDesc, _c.lib.product_desc_init)
+        desc = new_desc(_c.ProductDesc, _c.lib.product_desc_init)
         self._open(world, given(desc, kind=self._kind, m=m, n=n, k=k, has_bias=bool(bias), return_x=bool(return_x), dtype=dtype,
                                 path=_PATHS.index(path), max_sms=max_sms))
         self.m, self.n, self.k, self.dtype = m, n, k, dtypes.name_of(dtype)

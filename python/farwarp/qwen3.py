@@ -8,8 +8,9 @@ from typing import Any, Iterator, Sequence, Union
 
 from . import _c
 from .array import Array
+from .descriptor import given, new_desc
 from .errors import InvalidArgumentError, UnavailableError, check
-from .operator import Operator, given
+from .operator import Operator
 from .world import TARGETS, World, choose_target
 
 Prompt = Union[str, Sequence[int]]
@@ -109,7 +110,7 @@ class Qwen3(Operator):
                                            f"together {self.positions + 1}, positions and 1")
         if end_token is None and isinstance(prompts[0], str):
             end_token = self.tokenizer.eos_token_id
-        sampling = given(_c.new_desc(_c.Sampling, _c.lib.sampling_init), temperature=temperature, top_k=top_k, top_p=top_p)
+        sampling = given(new_desc(_c.Sampling, _c.lib.sampling_init), temperature=temperature, top_k=top_k, top_p=top_p)
         on = self.world._stream_of(stream)
         return self._decode(ids, max_tokens, -1 if end_token is None else end_token, sampling, seed, tokens_per_launch, on)
 
@@ -208,7 +209,7 @@ class Qwen3(Operator):
 
 
 def _desc(model: str, limits: dict[str, int]) -> ctypes.Structure:
-    desc = given(_c.new_desc(_c.Qwen3Desc, _c.lib.qwen3_desc_init), **limits)
+    desc = given(new_desc(_c.Qwen3Desc, _c.lib.qwen3_desc_init), **limits)
     desc.model = os.fsencode(model)
     return desc
 

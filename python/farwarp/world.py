@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
 
 from . import _c
 from .array import Array, asarray
+from .descriptor import given, milliseconds, new_desc
 from .errors import Error, InvalidArgumentError, MisuseError, check, error_of
 
 if TYPE_CHECKING:
@@ -83,11 +84,8 @@ class World:
         self._why_not: str | None = "the World was not created"
         self._handle: int | None = None
         target = choose_target(target)
-        desc = _c.new_desc(_c.WorldDesc, _c.lib.world_desc_init)
-        desc.target = _target_number(target)
-        desc.device = device
-        desc.deadline_ms = max(int(deadline * 1000), -1)
-        desc.heap_bytes = _not_negative("heap_bytes", heap_bytes)
+        desc = given(new_desc(_c.WorldDesc, _c.lib.world_desc_init), target=_target_number(target), device=device,
+                     deadline_ms=milliseconds("deadline", deadline), heap_bytes=heap_bytes)
         self._handle = _create(group, desc)
         self._why_not = None
         self.rank: int = _c.lib.world_rank(self._handle)
@@ -137,7 +135,7 @@ class World:
         self._usable()
         handles = list(self._busy) if stream is None else [self._stream_of(stream)]
         for handle in handles:
-            check(_c.lib.synchronize(self._handle, handle, int(timeout * 1000)))
+            check(_c.lib.synchronize(self._handle, handle, milliseconds("timeout", timeout)))
             self._passed(handle)
         self.check()
 
@@ -231,7 +229,9 @@ class World:
         if torch is None:
             return None
         raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # what torch's compiled graphs ask; a Stream object costs more
-        return (raw(self.device) if raw else torch.cuda.current_stream(self.device).cuda_stream) or None
+        if raw is not None:
+            return raw(self.device) or None
+        return torch.cuda.current_stream(self.device).cuda_stream or None if torch.cuda.is_available() else None
 
     def _allocate(self, nbytes: int) -> int:
         self._usable()
@@ -263,12 +263,6 @@ class World:
 
 
 _worlds: weakref.WeakSet[World] = weakref.WeakSet()
-
-
-def _not_negative(name: str, value: int) -> int:
-    if value < 0:
-        raise InvalidArgumentError(f"{name} is {value}; allowed: 0 or more")
-    return value
 
 
 def _create(group: Any, desc: Any) -> int:

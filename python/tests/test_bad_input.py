@@ -74,7 +74,10 @@ def test_path_that_there_is_not():
     ({"target": "tpu"}, farwarp.InvalidArgumentError, "target is 'tpu'; allowed: auto, cuda, hip, emu_sm90, emu_gfx942"),
     ({"device": 8}, farwarp.InvalidArgumentError, "ordinal is 8, allowed for emu_sm90 on this machine are 0 to 7"),
     ({"deadline": 0}, farwarp.InvalidArgumentError, "deadline_ms is 0; allowed: 1 or more"),
-    ({"heap_bytes": -1}, farwarp.InvalidArgumentError, "heap_bytes is -1; allowed: 0 or more"),
+    ({"deadline": "long"}, farwarp.InvalidArgumentError, "deadline is 'long'; allowed: seconds"),
+    ({"deadline": float("inf")}, farwarp.InvalidArgumentError, "deadline is inf; allowed: seconds"),
+    ({"device": "gpu"}, farwarp.InvalidArgumentError, "device is 'gpu'; allowed: a whole number"),
+    ({"heap_bytes": -1}, farwarp.InvalidArgumentError, "heap_bytes is -1; allowed: a number of 64 bits, 0 or more"),
     ({"group": "all"}, farwarp.InvalidArgumentError, "group is a str; allowed: None, a torch.distributed.ProcessGroup"),
 ))
 def test_worlds(options, kind, message):

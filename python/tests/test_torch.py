@@ -23,6 +23,8 @@ def test_operator_on_the_emulator():
             gemm(x.T.contiguous().T, w)
         with pytest.raises(farwarp.InvalidArgumentError, match="x is of float32; allowed: bfloat16"):
             gemm(x.float(), w)
+        with pytest.raises(farwarp.InvalidArgumentError, match="x is on meta; allowed: cpu, on the emulator"):
+            gemm(x.to("meta"), w)
         with pytest.raises(farwarp.InvalidArgumentError, match="out is a Tensor; allowed: a farwarp.Array"):
             gemm(x, w, out=torch.empty(8, 16).bfloat16())
         return gemm(x, torch.nn.Parameter(w)).torch()
