@@ -85,7 +85,9 @@ def main():
     arguments = parser.parse_args()
     with farwarp.World(target=arguments.target) as world:
         make = Tensors(world)
-        print(f"{world.target}, tensors of {'farwarp' if make.torch is None else 'torch ' + make.torch.__version__}; us of the host for a call")
+        print(
+            f"{world.target}, tensors of {'farwarp' if make.torch is None else 'torch ' + make.torch.__version__}; us of the host for a call"
+        )
         print(f"{'operator':12} {'tensors':>7} {'C':>8} {'Python':>8} {'difference':>10}")
         m, n, k = 8, 64, 64
         x, w, y = (make.zeros(shape, "bfloat16") for shape in ((m, k), (n, k), (m, n)))

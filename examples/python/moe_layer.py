@@ -19,7 +19,9 @@ EXPERTS, TOP_K, HIDDEN, INNER, TOKENS = 8, 2, 256, 128, 16
 def weights_of(expert):
     """The expert's two matrices: [INNER, HIDDEN], [HIDDEN, INNER]."""
     rng = np.random.default_rng(expert)
-    return (rng.standard_normal((INNER, HIDDEN)) * HIDDEN**-0.5).astype(np.float32), (rng.standard_normal((HIDDEN, INNER)) * INNER**-0.5).astype(np.float32)
+    return (rng.standard_normal((INNER, HIDDEN)) * HIDDEN**-0.5).astype(np.float32), (
+        rng.standard_normal((HIDDEN, INNER)) * INNER**-0.5
+    ).astype(np.float32)
 
 
 def tokens_of(rank):
@@ -105,6 +107,7 @@ def main():
     import os
 
     import torch
+
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
     with farwarp.World(target="cuda") as world:
         layer_in_torch(world)

@@ -93,6 +93,7 @@ def main():
     import os
 
     import torch
+
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
     torch.distributed.init_process_group("nccl")
     with farwarp.World(torch.distributed.group.WORLD, target="cuda") as world:

@@ -12,8 +12,20 @@ World is this rank's place among the ranks, run() starts ranks as threads, the o
 
 from .array import Array
 from .attention import Attention, FlashDecode
-from .errors import (AbortedError, BadInputError, CapacityError, DeadlineError, Error, InternalError, InvalidArgumentError,
-                     MismatchError, MisuseError, OutOfMemoryError, PeerLostError, UnavailableError)
+from .errors import (
+    AbortedError,
+    BadInputError,
+    CapacityError,
+    DeadlineError,
+    Error,
+    InternalError,
+    InvalidArgumentError,
+    MismatchError,
+    MisuseError,
+    OutOfMemoryError,
+    PeerLostError,
+    UnavailableError,
+)
 from .moe import MoeAllToAll, MoeReceived
 from .operator import Operator
 from .products import AllGatherGemm, Gemm, GemmAllReduce, GemmReduceScatter, ParallelGemm
@@ -22,8 +34,33 @@ from .ranks import run
 from .world import Stream, World, choose_target, device_count
 
 __all__ = [
-    "AbortedError", "AllGatherGemm", "Array", "Attention", "BadInputError", "CapacityError", "DeadlineError", "Error", "FlashDecode",
-    "Gemm", "GemmAllReduce", "GemmReduceScatter", "InternalError", "InvalidArgumentError", "MismatchError", "MisuseError",
-    "MoeAllToAll", "MoeReceived", "Operator", "OutOfMemoryError", "ParallelGemm", "PeerLostError", "Qwen3", "Stream",
-    "UnavailableError", "World", "choose_target", "device_count", "run",
+    "AbortedError",
+    "AllGatherGemm",
+    "Array",
+    "Attention",
+    "BadInputError",
+    "CapacityError",
+    "DeadlineError",
+    "Error",
+    "FlashDecode",
+    "Gemm",
+    "GemmAllReduce",
+    "GemmReduceScatter",
+    "InternalError",
+    "InvalidArgumentError",
+    "MismatchError",
+    "MisuseError",
+    "MoeAllToAll",
+    "MoeReceived",
+    "Operator",
+    "OutOfMemoryError",
+    "ParallelGemm",
+    "PeerLostError",
+    "Qwen3",
+    "Stream",
+    "UnavailableError",
+    "World",
+    "choose_target",
+    "device_count",
+    "run",
 ]

@@ -21,8 +21,15 @@ class DLDataType(ctypes.Structure):
 
 
 class DLTensor(ctypes.Structure):
-    _fields_ = [("data", c_void_p), ("device", DLDevice), ("ndim", c_int32), ("dtype", DLDataType),
-                ("shape", ctypes.POINTER(c_int64)), ("strides", ctypes.POINTER(c_int64)), ("byte_offset", c_uint64)]
+    _fields_ = [
+        ("data", c_void_p),
+        ("device", DLDevice),
+        ("ndim", c_int32),
+        ("dtype", DLDataType),
+        ("shape", ctypes.POINTER(c_int64)),
+        ("strides", ctypes.POINTER(c_int64)),
+        ("byte_offset", c_uint64),
+    ]
 
 
 CPU, CUDA, ROCM = 1, 2, 10  # DLDeviceType
@@ -37,25 +44,40 @@ def _each(c_type: type, names: str) -> list[tuple]:
     return [(name, c_type) for name in names.split()]
 
 
-WorldDesc = _desc("farwarp_world_desc", *_each(c_int32, "target device"), ("deadline_ms", c_int64),
-                  ("heap_bytes", c_uint64))
+WorldDesc = _desc("farwarp_world_desc", *_each(c_int32, "target device"), ("deadline_ms", c_int64), ("heap_bytes", c_uint64))
 GemmDesc = _desc("farwarp_gemm_desc", *_each(c_int32, "m n k has_bias"), ("dtype", DLDataType), ("max_sms", c_int32))
-ProductDesc = _desc("farwarp_product_desc", *_each(c_int32, "kind m n k has_bias return_x"), ("dtype", DLDataType),
-                    *_each(c_int32, "path max_sms"))
-MoeDesc = _desc("farwarp_moe_desc", *_each(c_int32, "num_experts experts_per_token hidden max_tokens"),
-                ("dtype", DLDataType), ("index_type", DLDataType), *_each(c_int32, "fp8_dispatch masked row_alignment"),
-                ("recv_rows", c_int64), ("max_sms", c_int32))
-AttentionDesc = _desc("farwarp_attention_desc", *_each(c_int32, "batch heads kv_heads head_dim queries keys"),
-                      ("dtype", DLDataType), *_each(c_int32, "causal window_left"), ("scale", c_float),
-                      *_each(c_int32, "has_lse max_sms"))
-DecodeDesc = _desc("farwarp_decode_desc",
-                   *_each(c_int32, "batch query_tokens query_heads kv_heads head_dim page_size pages max_pages"),
-                   ("dtype", DLDataType), *_each(c_int32, "fp8_cache heads_first window"), ("scale", c_float),
-                   *_each(c_int32, "kv_shards max_sms"))
-Qwen3Desc = _desc("farwarp_qwen3_desc", ("model", c_char_p), ("seed", c_uint64),
-                  *_each(c_int32, "sequences positions most_top_k prefill_tokens max_sms"))
-Sampling = _desc("farwarp_sampling", ("temperature", c_float), ("top_k", c_int32), ("top_p", c_float),
-                 ("seed", c_uint64))
+ProductDesc = _desc(
+    "farwarp_product_desc", *_each(c_int32, "kind m n k has_bias return_x"), ("dtype", DLDataType), *_each(c_int32, "path max_sms")
+)
+MoeDesc = _desc(
+    "farwarp_moe_desc",
+    *_each(c_int32, "num_experts experts_per_token hidden max_tokens"),
+    ("dtype", DLDataType),
+    ("index_type", DLDataType),
+    *_each(c_int32, "fp8_dispatch masked row_alignment"),
+    ("recv_rows", c_int64),
+    ("max_sms", c_int32),
+)
+AttentionDesc = _desc(
+    "farwarp_attention_desc",
+    *_each(c_int32, "batch heads kv_heads head_dim queries keys"),
+    ("dtype", DLDataType),
+    *_each(c_int32, "causal window_left"),
+    ("scale", c_float),
+    *_each(c_int32, "has_lse max_sms"),
+)
+DecodeDesc = _desc(
+    "farwarp_decode_desc",
+    *_each(c_int32, "batch query_tokens query_heads kv_heads head_dim page_size pages max_pages"),
+    ("dtype", DLDataType),
+    *_each(c_int32, "fp8_cache heads_first window"),
+    ("scale", c_float),
+    *_each(c_int32, "kv_shards max_sms"),
+)
+Qwen3Desc = _desc(
+    "farwarp_qwen3_desc", ("model", c_char_p), ("seed", c_uint64), *_each(c_int32, "sequences positions most_top_k prefill_tokens max_sms")
+)
+Sampling = _desc("farwarp_sampling", ("temperature", c_float), ("top_k", c_int32), ("top_p", c_float), ("seed", c_uint64))
 
 ALLGATHER = ctypes.CFUNCTYPE(ctypes.c_int, c_void_p, c_void_p, c_size_t, c_void_p)
 

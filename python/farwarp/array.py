@@ -33,8 +33,7 @@ class Array:
         if any(size < 0 for size in self.shape):
             raise InvalidArgumentError(f"shape is {self.shape}; allowed: sizes of 0 or more")
         self._sizes = (ctypes.c_int64 * max(1, len(self.shape)))(*self.shape)
-        self._tensor = _c.DLTensor(device=world._dl_device, ndim=len(self.shape), dtype=dtypes.dl_type(self.dtype),
-                                   shape=self._sizes)
+        self._tensor = _c.DLTensor(device=world._dl_device, ndim=len(self.shape), dtype=dtypes.dl_type(self.dtype), shape=self._sizes)
         self.nbytes = math.prod(self.shape) * dtypes.item_bytes(self.dtype)
         self._pointer = world._allocate(max(self.nbytes, 1))
         self._tensor.data = self._pointer

@@ -20,20 +20,47 @@ class Attention(Operator):
 
     _name = "attention"
 
-    def __init__(self, world: World, batch: int, heads: int, kv_heads: int, head_dim: int, queries: int, keys: int, *,
-                 causal: bool = False, window_left: int = -1, scale: float = 0.0, lse: bool = False, dtype: Any = "bfloat16",
-                 max_sms: int = 0) -> None:
+    def __init__(
+        self,
+        world: World,
+        batch: int,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        queries: int,
+        keys: int,
+        *,
+        causal: bool = False,
+        window_left: int = -1,
+        scale: float = 0.0,
+        lse: bool = False,
+        dtype: Any = "bfloat16",
+        max_sms: int = 0,
+    ) -> None:
         desc = new_desc(_c.AttentionDesc, _c.lib.attention_desc_init)
-        self._open(world, given(desc, batch=batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim, queries=queries, keys=keys,
-                                causal=bool(causal), window_left=window_left, scale=scale, has_lse=bool(lse), dtype=dtype,
-                                max_sms=max_sms))
-        self.batch, self.heads, self.kv_heads, self.head_dim, self.queries, self.keys = (
-            batch, heads, kv_heads, head_dim, queries, keys)
+        self._open(
+            world,
+            given(
+                desc,
+                batch=batch,
+                heads=heads,
+                kv_heads=kv_heads,
+                head_dim=head_dim,
+                queries=queries,
+                keys=keys,
+                causal=bool(causal),
+                window_left=window_left,
+                scale=scale,
+                has_lse=bool(lse),
+                dtype=dtype,
+                max_sms=max_sms,
+            ),
+        )
+        self.batch, self.heads, self.kv_heads, self.head_dim, self.queries, self.keys = (batch, heads, kv_heads, head_dim, queries, keys)
         self.dtype, self.has_lse = dtypes.name_of(dtype), bool(lse)
         self._q, self._k, self._v, self._out, self._lse = (Parameter(name, world) for name in ("q", "k", "v", "out", "lse"))
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, *, out: Tensor | None = None, lse: Tensor | None = None,
-                 stream: Any = None) -> Any:
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, *, out: Tensor | None = None, lse: Tensor | None = None, stream: Any = None) -> Any:
         """q [batch, queries, heads, head_dim], k and v [batch, keys, kv_heads, head_dim] -> out like q; with lse (out, lse), lse [batch, heads, queries]
         float32 being a result like `out`."""
         handle, on = self._begin(stream)
@@ -62,22 +89,69 @@ class FlashDecode(Operator):
 
     _name = "decode"
 
-    def __init__(self, world: World, batch: int, query_heads: int, kv_heads: int, head_dim: int, *, pages: int, max_pages: int,
-                 query_tokens: int = 1, page_size: int = 16, fp8_cache: bool = False, heads_first: bool = False, window: int = 0,
-                 scale: float = 0.0, kv_shards: int = 1, lse: bool = False, dtype: Any = "bfloat16", max_sms: int = 0) -> None:
+    def __init__(
+        self,
+        world: World,
+        batch: int,
+        query_heads: int,
+        kv_heads: int,
+        head_dim: int,
+        *,
+        pages: int,
+        max_pages: int,
+        query_tokens: int = 1,
+        page_size: int = 16,
+        fp8_cache: bool = False,
+        heads_first: bool = False,
+        window: int = 0,
+        scale: float = 0.0,
+        kv_shards: int = 1,
+        lse: bool = False,
+        dtype: Any = "bfloat16",
+        max_sms: int = 0,
+    ) -> None:
         desc = new_desc(_c.DecodeDesc, _c.lib.decode_desc_init)
-        self._open(world, given(desc, batch=batch, query_tokens=query_tokens, query_heads=query_heads, kv_heads=kv_heads,
-                                head_dim=head_dim, page_size=page_size, pages=pages, max_pages=max_pages, dtype=dtype,
-                                fp8_cache=bool(fp8_cache), heads_first=bool(heads_first), window=window, scale=scale,
-                                kv_shards=kv_shards, max_sms=max_sms))
+        self._open(
+            world,
+            given(
+                desc,
+                batch=batch,
+                query_tokens=query_tokens,
+                query_heads=query_heads,
+                kv_heads=kv_heads,
+                head_dim=head_dim,
+                page_size=page_size,
+                pages=pages,
+                max_pages=max_pages,
+                dtype=dtype,
+                fp8_cache=bool(fp8_cache),
+                heads_first=bool(heads_first),
+                window=window,
+                scale=scale,
+                kv_shards=kv_shards,
+                max_sms=max_sms,
+            ),
+        )
         self.dtype, self.has_lse = dtypes.name_of(dtype), bool(lse)
         self._shape = (batch, query_tokens, query_heads, head_dim)
         names = ("q", "k", "v", "block_table", "lengths", "k_scale", "v_scale")
         self._inputs = tuple(Parameter(name, world) for name in names)
         self._out, self._lse = Parameter("out", world), Parameter("lse", world)
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, block_table: Tensor, lengths: Tensor, *, k_scale: Tensor | None = None,
-                 v_scale: Tensor | None = None, out: Tensor | None = None, lse: Tensor | None = None, stream: Any = None) -> Any:
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        block_table: Tensor,
+        lengths: Tensor,
+        *,
+        k_scale: Tensor | None = None,
+        v_scale: Tensor | None = None,
+        out: Tensor | None = None,
+        lse: Tensor | None = None,
+        stream: Any = None,
+    ) -> Any:
         """Attends to the keys in the cache, those of the query tokens included.
 
         q [batch, query_tokens, query_heads, head_dim]; k, v: the cache, of uint8 with fp8_cache; block_table [batch, max_pages] int32; lengths [batch] int32:

@@ -15,7 +15,7 @@ try:
 except ImportError:
     ml_dtypes = None  # type: ignore[assignment]
 
-_CODES = {"bfloat16": (4, 16), "float16": (2, 16), "float32": (2, 32), "int32": (0, 32), "int64": (0, 64), "uint8": (1, 8)}
+CODES = {"bfloat16": (4, 16), "float16": (2, 16), "float32": (2, 32), "int32": (0, 32), "int64": (0, 64), "uint8": (1, 8)}
 
 
 def name_of(dtype: Any) -> str:
@@ -23,7 +23,7 @@ def name_of(dtype: Any) -> str:
     if isinstance(dtype, str):
         return dtype
     if type(dtype).__module__ == "torch":
-        return str(dtype)[len("torch."):]
+        return str(dtype)[len("torch.") :]
     try:
         return np.dtype(dtype).name
     except TypeError:
@@ -32,9 +32,9 @@ def name_of(dtype: Any) -> str:
 
 def dl_type(name: str, parameter: str = "dtype") -> _c.DLDataType:
     """DLPack's type of that name."""
-    if name not in _CODES:
-        raise InvalidArgumentError(f"{parameter} is {name}; allowed: {', '.join(_CODES)}")
-    return _c.DLDataType(*_CODES[name], 1)
+    if name not in CODES:
+        raise InvalidArgumentError(f"{parameter} is {name}; allowed: {', '.join(CODES)}")
+    return _c.DLDataType(*CODES[name], 1)
 
 
 def item_bytes(name: str) -> int:

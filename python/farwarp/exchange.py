@@ -14,9 +14,16 @@ Fill = Callable[[Any, int], int]
 class _Table(ctypes.Structure):
     """DLPackExchangeAPI."""
 
-    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("previous", ctypes.c_void_p), ("allocate", ctypes.c_void_p),
-                ("managed_from_object", ctypes.c_void_p), ("managed_to_object", ctypes.c_void_p), ("tensor_from_object", ctypes.c_void_p),
-                ("current_stream", ctypes.c_void_p)]
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("previous", ctypes.c_void_p),
+        ("allocate", ctypes.c_void_p),
+        ("managed_from_object", ctypes.c_void_p),
+        ("managed_to_object", ctypes.c_void_p),
+        ("tensor_from_object", ctypes.c_void_p),
+        ("current_stream", ctypes.c_void_p),
+    ]
 
 
 # int (void* object, DLTensor* to); with the interpreter's lock, and raises what the framework has raised

@@ -39,15 +39,41 @@ class MoeAllToAll(Operator):
 
     _name = "moe"
 
-    def __init__(self, world: World, num_experts: int, experts_per_token: int, hidden: int, max_tokens: int, *,
-                 dtype: Any = "bfloat16", index_type: Any = "int32", fp8_dispatch: bool = False, masked: bool = False,
-                 row_alignment: int = 1, recv_rows: int = 0, max_sms: int = 0) -> None:
+    def __init__(
+        self,
+        world: World,
+        num_experts: int,
+        experts_per_token: int,
+        hidden: int,
+        max_tokens: int,
+        *,
+        dtype: Any = "bfloat16",
+        index_type: Any = "int32",
+        fp8_dispatch: bool = False,
+        masked: bool = False,
+        row_alignment: int = 1,
+        recv_rows: int = 0,
+        max_sms: int = 0,
+    ) -> None:
         desc = new_desc(_c.MoeDesc, _c.lib.moe_desc_init)
-        self._open(world, given(desc, num_experts=num_experts, experts_per_token=experts_per_token, hidden=hidden,
-                                max_tokens=max_tokens, dtype=dtype, index_type=index_type, fp8_dispatch=bool(fp8_dispatch),
-                                masked=bool(masked), row_alignment=row_alignment, recv_rows=recv_rows, max_sms=max_sms))
-        self.num_experts, self.experts_per_token, self.hidden, self.max_tokens = (
-            num_experts, experts_per_token, hidden, max_tokens)
+        self._open(
+            world,
+            given(
+                desc,
+                num_experts=num_experts,
+                experts_per_token=experts_per_token,
+                hidden=hidden,
+                max_tokens=max_tokens,
+                dtype=dtype,
+                index_type=index_type,
+                fp8_dispatch=bool(fp8_dispatch),
+                masked=bool(masked),
+                row_alignment=row_alignment,
+                recv_rows=recv_rows,
+                max_sms=max_sms,
+            ),
+        )
+        self.num_experts, self.experts_per_token, self.hidden, self.max_tokens = (num_experts, experts_per_token, hidden, max_tokens)
         self.dtype, self.fp8_dispatch = dtypes.name_of(dtype), bool(fp8_dispatch)
         self.recv_rows: int = _c.lib.moe_recv_rows(self._handle)
         """rows of recv_x"""
@@ -56,11 +82,11 @@ class MoeAllToAll(Operator):
         self._tokens = 0  # of the call under way
         self._routing: Any = None  # its indices, which combine reads
         self._x, self._indices, self._weights, self._y, self._out = (
-            Parameter(name, world) for name in ("x", "indices", "weights", "y", "out"))
+            Parameter(name, world) for name in ("x", "indices", "weights", "y", "out")
+        )
         self._received = tuple(Parameter(name, world) for name in MoeReceived._fields)
 
-    def dispatch(self, x: Tensor, indices: Tensor, weights: Tensor, *, out: MoeReceived | None = None,
-                 stream: Any = None) -> MoeReceived:
+    def dispatch(self, x: Tensor, indices: Tensor, weights: Tensor, *, out: MoeReceived | None = None, stream: Any = None) -> MoeReceived:
         """Sends this rank's tokens; tokens may be 0.
 
         x [tokens, hidden]; indices [tokens, experts_per_token] of index_type, -1: no expert; weights [tokens, experts_per_token] float32.
@@ -85,7 +111,8 @@ class MoeAllToAll(Operator):
             self._new(like, (self.local_experts,), "int32"),
             self._new(like, (self.local_experts + 1,), "int32"),
             self._new(like, (rows,), "int64"),
-            self._new(like, (rows, -(-self.hidden // _SCALED)), "float32") if self.fp8_dispatch else None)
+            self._new(like, (rows, -(-self.hidden // _SCALED)), "float32") if self.fp8_dispatch else None,
+        )
 
     def combine(self, y: Tensor, *, out: Tensor | None = None, stream: Any = None) -> Any:
         """The second half of a call: y [recv_rows, hidden], the experts' outputs in the rows of dispatch -> [tokens, hidden], the sums over a token's experts

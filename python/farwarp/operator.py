@@ -30,14 +30,18 @@ class _Prepared:
     def __init__(self, tensor: Any, device: _c.DLDevice) -> None:
         self.dtype, self.index = tensor.dtype, tensor.get_device()
         name = dtypes.name_of(tensor.dtype)
-        known = name in dtypes._CODES
+        known = name in dtypes.CODES
         ndim = tensor.dim()
         self._sizes = (ctypes.c_int64 * max(1, ndim))(*tensor.shape)
         self._strides = (ctypes.c_int64 * max(1, ndim))(*tensor.stride())
         kind = device.device_type if tensor.is_cuda else _c.CPU
-        self.tensor = _c.DLTensor(device=_c.DLDevice(kind, max(self.index, 0)), ndim=ndim, shape=self._sizes,
-                                  strides=self._strides,
-                                  dtype=dtypes.dl_type(name) if known else _c.DLDataType(255, 8 * tensor.element_size(), 1))
+        self.tensor = _c.DLTensor(
+            device=_c.DLDevice(kind, max(self.index, 0)),
+            ndim=ndim,
+            shape=self._sizes,
+            strides=self._strides,
+            dtype=dtypes.dl_type(name) if known else _c.DLDataType(255, 8 * tensor.element_size(), 1),
+        )
         self.address = ctypes.addressof(self.tensor)
 
 
@@ -77,12 +81,16 @@ class Parameter:
 
     def _copy(self, value: Any, stream: int | None) -> Array:
         if not isinstance(value, np.ndarray) and not _is_torch(value):
-            raise InvalidArgumentError(f"{self.name} is a {type(value).__name__}; allowed: a farwarp.Array, a numpy.ndarray, a torch.Tensor")
+            raise InvalidArgumentError(
+                f"{self.name} is a {type(value).__name__}; allowed: a farwarp.Array, a numpy.ndarray, a torch.Tensor"
+            )
         if not isinstance(value, np.ndarray) and value.device.type != "cpu":
             raise InvalidArgumentError(f"{self.name} is on {value.device}; allowed: cpu, on the emulator")
         contiguous = value.flags.c_contiguous if isinstance(value, np.ndarray) else value.is_contiguous()
         if not contiguous:
-            raise InvalidArgumentError(f"{self.name} has strides {_strides(value)} for shape {tuple(value.shape)}; allowed: a contiguous tensor")
+            raise InvalidArgumentError(
+                f"{self.name} has strides {_strides(value)} for shape {tuple(value.shape)}; allowed: a contiguous tensor"
+            )
         return Array(self.world, value.shape, value.dtype).copy_from(value, stream)
 
     def _device_tensor(self, tensor: Any) -> int:
@@ -127,7 +135,8 @@ class Operator:
     Calls take farwarp.Array and torch tensors in the memory of the world's device; on the emulator also NumPy arrays and torch tensors in the host's memory,
     which are copied. Results are what `out=` names, which is then returned; else new torch tensors if the first input is one on the device, else new Arrays.
     Calls only enqueue, on `stream` (farwarp.Stream, torch.cuda.Stream, a handle), or torch's current stream on a GPU, or the default stream. They can be
-    captured in CUDA graphs. What a kernel finds later is raised by World.check() and by Array.numpy().
+    captured in CUDA graphs. What a kernel finds later is raised by World.check(), by Array.numpy(), and when the world is closed. torch tensors that are used on a
+    side stream need torch's record_stream(), as always.
 
     Failures that are known at once are raised at once: InvalidArgumentError names the parameter, its value and what is allowed.
     """

@@ -22,8 +22,7 @@ class Gemm(Operator):
 
     _name = "gemm"
 
-    def __init__(self, world: World, m: int, n: int, k: int, *, bias: bool = False, dtype: Any = "bfloat16",
-                 max_sms: int = 0) -> None:
+    def __init__(self, world: World, m: int, n: int, k: int, *, bias: bool = False, dtype: Any = "bfloat16", max_sms: int = 0) -> None:
         desc = new_desc(_c.GemmDesc, _c.lib.gemm_desc_init)
         self._open(world, given(desc, m=m, n=n, k=k, has_bias=bool(bias), dtype=dtype, max_sms=max_sms))
         self.m, self.n, self.k, self.dtype = m, n, k, dtypes.name_of(dtype)
@@ -53,19 +52,32 @@ class ParallelGemm(Operator):
     _name = "product"
     _kind = 0
 
-    def __init__(self, world: World, m: int, n: int, k: int, *, bias: bool = False, dtype: Any = "bfloat16", path: str = "best",
-                 max_sms: int = 0) -> None:
+    def __init__(
+        self, world: World, m: int, n: int, k: int, *, bias: bool = False, dtype: Any = "bfloat16", path: str = "best", max_sms: int = 0
+    ) -> None:
         self._create(world, m, n, k, bias, dtype, path, max_sms, return_x=False)
 
     def _create(self, world: World, m: int, n: int, k: int, bias: bool, dtype: Any, path: str, max_sms: int, return_x: bool) -> None:
         if path not in _PATHS:
             raise InvalidArgumentError(f"path is {path!r}; allowed: {', '.join(_PATHS)}")
         desc = new_desc(_c.ProductDesc, _c.lib.product_desc_init)
-        self._open(world, given(desc, kind=self._kind, m=m, n=n, k=k, has_bias=bool(bias), return_x=bool(return_x), dtype=dtype,
-                                path=_PATHS.index(path), max_sms=max_sms))
+        self._open(
+            world,
+            given(
+                desc,
+                kind=self._kind,
+                m=m,
+                n=n,
+                k=k,
+                has_bias=bool(bias),
+                return_x=bool(return_x),
+                dtype=dtype,
+                path=_PATHS.index(path),
+                max_sms=max_sms,
+            ),
+        )
         self.m, self.n, self.k, self.dtype = m, n, k, dtypes.name_of(dtype)
-        self._x, self._w, self._bias, self._y, self._all_x = (
-            Parameter(name, world) for name in ("x", "w", "bias", "out", "all_x"))
+        self._x, self._w, self._bias, self._y, self._all_x = (Parameter(name, world) for name in ("x", "w", "bias", "out", "all_x"))
 
     def _result_shape(self) -> tuple[int, int]:
         raise NotImplementedError
@@ -89,16 +101,35 @@ class AllGatherGemm(ParallelGemm):
 
     _kind = 0
 
-    def __init__(self, world: World, m: int, n: int, k: int, *, bias: bool = False, dtype: Any = "bfloat16", path: str = "best",
-                 return_x: bool = False, max_sms: int = 0) -> None:
+    def __init__(
+        self,
+        world: World,
+        m: int,
+        n: int,
+        k: int,
+        *,
+        bias: bool = False,
+        dtype: Any = "bfloat16",
+        path: str = "best",
+        return_x: bool = False,
+        max_sms: int = 0,
+    ) -> None:
         self._create(world, m, n, k, bias, dtype, path, max_sms, return_x)
         self.return_x = bool(return_x)
 
     def _result_shape(self) -> tuple[int, int]:
         return self.m, self.n // self.world.size
 
-    def __call__(self, x: Tensor, w: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None,
-                 all_x: Tensor | None = None, stream: Any = None) -> Any:
+    def __call__(
+        self,
+        x: Tensor,
+        w: Tensor,
+        bias: Tensor | None = None,
+        *,
+        out: Tensor | None = None,
+        all_x: Tensor | None = None,
+        stream: Any = None,
+    ) -> Any:
         """x [m/R, k], w [n/R, k], bias [n/R] -> y [m, n/R]; with return_x (y, all_x), all_x [m, k] being a result like `out`."""
         if not self.return_x:
             return self._multiply(x, w, bias, out, all_x, stream)

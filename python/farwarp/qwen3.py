@@ -29,10 +29,22 @@ class Qwen3(Operator):
 
     _name = "qwen3"
 
-    def __init__(self, model: str, world: World | None = None, *, target: str = "auto", seed: int = 0, sequences: int = 1,
-                 positions: int = 1024, most_top_k: int = 0, prefill_tokens: int = 0, max_sms: int = 0) -> None:
-        limits = dict(seed=seed, sequences=sequences, positions=positions, most_top_k=most_top_k, prefill_tokens=prefill_tokens,
-                      max_sms=max_sms)
+    def __init__(
+        self,
+        model: str,
+        world: World | None = None,
+        *,
+        target: str = "auto",
+        seed: int = 0,
+        sequences: int = 1,
+        positions: int = 1024,
+        most_top_k: int = 0,
+        prefill_tokens: int = 0,
+        max_sms: int = 0,
+    ) -> None:
+        limits = dict(
+            seed=seed, sequences=sequences, positions=positions, most_top_k=most_top_k, prefill_tokens=prefill_tokens, max_sms=max_sms
+        )
         self._owns_world = world is None
         if world is None:
             target = choose_target(target)
@@ -80,8 +92,7 @@ class Qwen3(Operator):
         found: list[list[int]] = [[] for _ in all_prompts]
         for sequence, token in self.stream_batch(all_prompts, max_tokens, **options):
             found[sequence].append(token)
-        answers = [self.tokenizer.decode(tokens, skip_special_tokens=True) if is_text else tokens
-                   for tokens, is_text in zip(found, text)]
+        answers = [self.tokenizer.decode(tokens, skip_special_tokens=True) if is_text else tokens for tokens, is_text in zip(found, text)]
         return answers if several else answers[0]
 
     def stream(self, prompt: Prompt, max_tokens: int = 64, **options: Any) -> Iterator[Any]:
@@ -94,9 +105,19 @@ class Qwen3(Operator):
         tokens = (token for _, token in self.stream_batch([prompt], max_tokens, **options))
         return self._text(tokens) if isinstance(prompt, str) else tokens
 
-    def stream_batch(self, prompts: Sequence[Prompt], max_tokens: int = 64, *, end_token: int | None = None, temperature: float = 0.0,
-                     top_k: int = 0, top_p: float = 1.0, seed: int = 0, tokens_per_launch: int = 16,
-                     stream: Any = None) -> Iterator[tuple[int, int]]:
+    def stream_batch(
+        self,
+        prompts: Sequence[Prompt],
+        max_tokens: int = 64,
+        *,
+        end_token: int | None = None,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+        tokens_per_launch: int = 16,
+        stream: Any = None,
+    ) -> Iterator[tuple[int, int]]:
         """Yields (number of the prompt, token id) of up to `sequences` prompts, as stream() does of one."""
         ids = [self._ids(prompt) for prompt in prompts]
         if not 1 <= len(ids) <= self.sequences:
@@ -106,16 +127,19 @@ class Qwen3(Operator):
                 raise InvalidArgumentError(f"{name} is {value}; allowed: 1 or more")
         for i, prompt in enumerate(ids):
             if not prompt or len(prompt) + max_tokens - 1 > self.positions:
-                raise InvalidArgumentError(f"prompt {i} has {len(prompt)} tokens and max_tokens is {max_tokens}; allowed: a token at least, and "
-                                           f"together {self.positions + 1}, positions and 1")
+                raise InvalidArgumentError(
+                    f"prompt {i} has {len(prompt)} tokens and max_tokens is {max_tokens}; allowed: a token at least, and "
+                    f"together {self.positions + 1}, positions and 1"
+                )
         if end_token is None and isinstance(prompts[0], str):
             end_token = self.tokenizer.eos_token_id
         sampling = given(new_desc(_c.Sampling, _c.lib.sampling_init), temperature=temperature, top_k=top_k, top_p=top_p)
         on = self.world._stream_of(stream)
         return self._decode(ids, max_tokens, -1 if end_token is None else end_token, sampling, seed, tokens_per_launch, on)
 
-    def _decode(self, prompts: list[list[int]], max_tokens: int, end_token: int, sampling: Any, seed: int, most: int,
-                stream: int | None) -> Iterator[tuple[int, int]]:
+    def _decode(
+        self, prompts: list[list[int]], max_tokens: int, end_token: int, sampling: Any, seed: int, most: int, stream: int | None
+    ) -> Iterator[tuple[int, int]]:
         done = [len(prompt) - 1 if self.prefill_tokens else 0 for prompt in prompts]  # positions
         active: list[int] = []
         try:
@@ -189,7 +213,7 @@ class Qwen3(Operator):
             found.append(token)
             text = self.tokenizer.decode(found, skip_special_tokens=True)
             if not text.endswith("\N{REPLACEMENT CHARACTER}") and text != told:
-                yield text[len(told):]
+                yield text[len(told) :]
                 told = text
 
     # ---- the end

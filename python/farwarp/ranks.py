@@ -13,8 +13,15 @@ from .world import Seat, World, choose_target
 Result = TypeVar("Result")
 
 
-def run(function: Callable[..., Result], ranks: int = 4, target: str = "emu_sm90", args: Sequence[Any] = (), *,
-        deadline: float = 10.0, heap_bytes: int = 256 << 20) -> list[Result]:
+def run(
+    function: Callable[..., Result],
+    ranks: int = 4,
+    target: str = "emu_sm90",
+    args: Sequence[Any] = (),
+    *,
+    deadline: float = 10.0,
+    heap_bytes: int = 256 << 20,
+) -> list[Result]:
     """Calls function(world, *args) on `ranks` threads (1 to 8), each with a World of its own, and returns what each rank has returned.
 
     An exception on one rank ends the waits of all, and is raised. Waits of the function's own (a barrier, a queue) it has to end itself. For `target`,

@@ -79,15 +79,26 @@ class World:
     Use it by `with`, or call close(). A world is used by one thread, one call at a time.
     """
 
-    def __init__(self, group: Any = None, target: str = "auto", *, device: int = -1, deadline: float = 10.0,
-                 heap_bytes: int = 256 << 20) -> None:
+    def __init__(
+        self, group: Any = None, target: str = "auto", *, device: int = -1, deadline: float = 10.0, heap_bytes: int = 256 << 20
+    ) -> None:
+        global _used
         self._why_not: str | None = "the World was not created"
         self._handle: int | None = None
+        if _used_before_fork is not None:
+            raise MisuseError(f"{_used_before_fork}; allowed: a process that begins anew, as multiprocessing's method 'spawn' starts it")
         target = choose_target(target)
-        desc = given(new_desc(_c.WorldDesc, _c.lib.world_desc_init), target=_target_number(target), device=device,
-                     deadline_ms=milliseconds("deadline", deadline), heap_bytes=heap_bytes)
+        desc = given(
+            new_desc(_c.WorldDesc, _c.lib.world_desc_init),
+            target=_target_number(target),
+            device=device,
+            deadline_ms=milliseconds("deadline", deadline),
+            heap_bytes=heap_bytes,
+        )
+        _used = True
         self._handle = _create(group, desc)
         self._why_not = None
+        self._told = False  # whether the failure that it is in has been raised
         self.rank: int = _c.lib.world_rank(self._handle)
         self.size: int = _c.lib.world_size(self._handle)
         self.target = target
@@ -135,7 +146,7 @@ class World:
         self._usable()
         handles = list(self._busy) if stream is None else [self._stream_of(stream)]
         for handle in handles:
-            check(_c.lib.synchronize(self._handle, handle, milliseconds("timeout", timeout)))
+            self._tell(_c.lib.synchronize(self._handle, handle, milliseconds("timeout", timeout)))
             self._passed(handle)
         self.check()
 
@@ -144,8 +155,11 @@ class World:
     def check(self) -> None:
         """Raises the first failure of a call that was enqueued, since creation or recover(). Does not wait for the device."""
         self._usable()
-        code = _c.lib.world_status(self._handle)
+        self._tell(_c.lib.world_status(self._handle))
+
+    def _tell(self, code: int) -> None:
         if code:
+            self._told = True
             raise error_of(code)
 
     def recover(self) -> None:
@@ -155,14 +169,15 @@ class World:
         handles = list(self._busy)
         streams = (ctypes.c_void_p * max(1, len(handles)))(*handles)
         check(_c.lib.world_recover(self._handle, ctypes.addressof(streams), len(handles)))
+        self._told = False
         for handle in handles:
             self._passed(handle)
 
     # ---- the end
 
     def close(self) -> None:
-        """Collective: closes the operators that are open, then the world. Arrays lose their memory. Raises the first failure of closing; the world is
-        closed in any case. Does nothing if it is closed."""
+        """Collective: closes the operators that are open, then the world. Arrays lose their memory. Raises a failure of a call that has not been raised
+        yet, or the first one of closing; the world is closed in any case. Does nothing if it is closed."""
         if self._handle is None or self._why_not is not None:
             return
         self._end(together=True)
@@ -188,6 +203,9 @@ class World:
             lib.world_leave(handle)
         failure: Error | None = None
         drained = all([lib.synchronize(handle, stream, int(3000 * self.deadline)) == 0 for stream in self._busy])
+        code = lib.world_status(handle) if together and not self._told else 0
+        if code:
+            failure = error_of(code)
         for operator in reversed(list(self._operators.values())):
             try:
                 operator._close()
@@ -263,6 +281,8 @@ class World:
 
 
 _worlds: weakref.WeakSet[World] = weakref.WeakSet()
+_used = False  # whether this process has had a world
+_used_before_fork: str | None = None  # in the child of a process that had
 
 
 def _create(group: Any, desc: Any) -> int:
@@ -317,7 +337,10 @@ def _end_all() -> None:
 
 
 def _forked() -> None:
-    """In the child: its copy of a world has no threads and no place among the ranks."""
+    """In the child: its copy of a world has no place among the ranks, and what runs devices has no threads."""
+    global _used_before_fork
+    if _used:
+        _used_before_fork = f"farwarp was used before fork(), in process {os.getppid()}"
     for world in _worlds:
         world._why_not = f"the World was created before fork(), in process {os.getppid()}"
         for operator in world._operators.values():

@@ -23,7 +23,9 @@ def assert_rounded(got, exact, dtype, partials=(), sums=0.0):
     allowed = half * np.abs(exact) + SUBNORMAL[dtype] + 2.0**-20 * sums + sum(half * np.abs(partial) for partial in partials)
     error = np.abs(got.astype(np.float64) - exact)
     worst = np.unravel_index(np.argmax(error - allowed), error.shape)
-    assert (error <= allowed).all(), f"at {worst}: {got[worst]}, expected {exact[worst]} within {np.broadcast_to(allowed, error.shape)[worst]}"
+    assert (error <= allowed).all(), (
+        f"at {worst}: {got[worst]}, expected {exact[worst]} within {np.broadcast_to(allowed, error.shape)[worst]}"
+    )
 
 
 def f64(array):

@@ -9,9 +9,22 @@ from oracle import f64, softmax_attention
 
 HIDDEN, LAYERS, HEADS, KV_HEADS, DIM, INTERMEDIATE, VOCABULARY = 256, 2, 4, 1, 64, 256, 40
 EPS, THETA = 1e-6, 1e6
-CONFIG = {"architectures": ["Qwen3ForCausalLM"], "hidden_size": HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
-          "num_key_value_heads": KV_HEADS, "head_dim": DIM, "intermediate_size": INTERMEDIATE, "vocab_size": VOCABULARY, "rms_norm_eps": EPS,
-          "rope_theta": THETA, "tie_word_embeddings": False, "hidden_act": "silu", "attention_bias": False, "torch_dtype": "bfloat16"}
+CONFIG = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "hidden_size": HIDDEN,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": KV_HEADS,
+    "head_dim": DIM,
+    "intermediate_size": INTERMEDIATE,
+    "vocab_size": VOCABULARY,
+    "rms_norm_eps": EPS,
+    "rope_theta": THETA,
+    "tie_word_embeddings": False,
+    "hidden_act": "silu",
+    "attention_bias": False,
+    "torch_dtype": "bfloat16",
+}
 
 
 def weights():
@@ -28,12 +41,18 @@ def weights():
     for layer in range(LAYERS):
         of = f"model.layers.{layer}."
         all_weights |= {
-            of + "input_layernorm.weight": norm(HIDDEN), of + "post_attention_layernorm.weight": norm(HIDDEN),
-            of + "self_attn.q_proj.weight": matrix(HEADS * DIM, HIDDEN), of + "self_attn.k_proj.weight": matrix(KV_HEADS * DIM, HIDDEN),
-            of + "self_attn.v_proj.weight": matrix(KV_HEADS * DIM, HIDDEN), of + "self_attn.o_proj.weight": matrix(HIDDEN, HEADS * DIM),
-            of + "self_attn.q_norm.weight": norm(DIM), of + "self_attn.k_norm.weight": norm(DIM),
-            of + "mlp.gate_proj.weight": matrix(INTERMEDIATE, HIDDEN), of + "mlp.up_proj.weight": matrix(INTERMEDIATE, HIDDEN),
-            of + "mlp.down_proj.weight": matrix(HIDDEN, INTERMEDIATE)}
+            of + "input_layernorm.weight": norm(HIDDEN),
+            of + "post_attention_layernorm.weight": norm(HIDDEN),
+            of + "self_attn.q_proj.weight": matrix(HEADS * DIM, HIDDEN),
+            of + "self_attn.k_proj.weight": matrix(KV_HEADS * DIM, HIDDEN),
+            of + "self_attn.v_proj.weight": matrix(KV_HEADS * DIM, HIDDEN),
+            of + "self_attn.o_proj.weight": matrix(HIDDEN, HEADS * DIM),
+            of + "self_attn.q_norm.weight": norm(DIM),
+            of + "self_attn.k_norm.weight": norm(DIM),
+            of + "mlp.gate_proj.weight": matrix(INTERMEDIATE, HIDDEN),
+            of + "mlp.up_proj.weight": matrix(INTERMEDIATE, HIDDEN),
+            of + "mlp.down_proj.weight": matrix(HIDDEN, INTERMEDIATE),
+        }
     return all_weights
 
 
@@ -58,7 +77,7 @@ def rotated(x):
     """x [positions, heads, DIM]."""
     angles = np.arange(len(x))[:, None] / THETA ** (np.arange(DIM // 2) * 2 / DIM)
     cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
-    low, high = x[..., :DIM // 2], x[..., DIM // 2:]
+    low, high = x[..., : DIM // 2], x[..., DIM // 2 :]
     return np.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1)
 
 

@@ -50,8 +50,19 @@ def make_environment(folder):
 
 
 def install(python, build, cmake):
-    run("install what Python runs", python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--force-reinstall",
-        "--config-settings=wheel.cmake=false", ROOT)
+    run(
+        "install what Python runs",
+        python,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--force-reinstall",
+        "--config-settings=wheel.cmake=false",
+        ROOT,
+    )
     where = run("find the package", python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
     run("install what is compiled", cmake, "--install", build, "--component", "python", "--prefix", where)
 

@@ -12,12 +12,18 @@ TOLERANCE = 2.0**-7  # values are within 1: weights are rounded to 16 bits befor
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("options", ({}, {"causal": True}, {"causal": True, "window_left": 5}, {"scale": 0.3, "lse": True},
-                                     {"dtype": "float16"}), ids=lambda options: "_".join(options) or "plain")
+@pytest.mark.parametrize(
+    "options",
+    ({}, {"causal": True}, {"causal": True, "window_left": 5}, {"scale": 0.3, "lse": True}, {"dtype": "float16"}),
+    ids=lambda options: "_".join(options) or "plain",
+)
 def test_prefill(target, options):
     batch, heads, kv_heads, dim, queries, keys = 2, 4, 2, 64, 20, 40
     dtype = options.get("dtype", "bfloat16")
-    q, k, v = (random(seed, (batch, size, count, dim), dtype) for seed, size, count in ((1, queries, heads), (2, keys, kv_heads), (3, keys, kv_heads)))
+    q, k, v = (
+        random(seed, (batch, size, count, dim), dtype)
+        for seed, size, count in ((1, queries, heads), (2, keys, kv_heads), (3, keys, kv_heads))
+    )
 
     def attend(world):
         attention = farwarp.Attention(world, batch, heads, kv_heads, dim, queries, keys, **options)
@@ -40,10 +46,19 @@ def test_prefill(target, options):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("ranks, options", (
-    (1, {}), (1, {"heads_first": True, "lse": True}), (1, {"query_tokens": 2, "window": 9}), (1, {"fp8_cache": True}),
-    (2, {}), (2, {"heads_first": True, "lse": True}), (2, {"fp8_cache": True}),
-), ids=str)
+@pytest.mark.parametrize(
+    "ranks, options",
+    (
+        (1, {}),
+        (1, {"heads_first": True, "lse": True}),
+        (1, {"query_tokens": 2, "window": 9}),
+        (1, {"fp8_cache": True}),
+        (2, {}),
+        (2, {"heads_first": True, "lse": True}),
+        (2, {"fp8_cache": True}),
+    ),
+    ids=str,
+)
 def test_decode(target, ranks, options):
     batch, heads, kv_heads, dim, page, pages, most = 3, 4, 2, 64, 16, 12, 3
     tokens = options.get("query_tokens", 1)
@@ -54,7 +69,7 @@ def test_decode(target, ranks, options):
     if fp8:
         caches = [[cache.astype(np.float32).astype(FP8[target]) for cache in pair] for pair in caches]
     scales = np.array([0.5, 2], np.float32)
-    tables = [rng.permutation(pages)[:batch * most].reshape(batch, most).astype(np.int32) for _ in range(ranks)]
+    tables = [rng.permutation(pages)[: batch * most].reshape(batch, most).astype(np.int32) for _ in range(ranks)]
     lengths = np.array([[17, 40, tokens], [5, 33, 0]][:ranks], np.int32)  # of each rank
 
     def attend(world):
@@ -69,8 +84,13 @@ def test_decode(target, ranks, options):
     results = farwarp.run(attend, ranks=ranks, target=target)
     for b, head in np.ndindex(batch, heads):
         kv = head * kv_heads // heads
-        k, v = (np.concatenate([f64(caches[rank][i][tables[rank][b]]).reshape(-1, kv_heads, dim)[:lengths[rank, b], kv]
-                                for rank in range(ranks)]) * (scales[kv] if fp8 else 1) for i in range(2))
+        k, v = (
+            np.concatenate(
+                [f64(caches[rank][i][tables[rank][b]]).reshape(-1, kv_heads, dim)[: lengths[rank, b], kv] for rank in range(ranks)]
+            )
+            * (scales[kv] if fp8 else 1)
+            for i in range(2)
+        )
         for token in range(tokens):
             last = len(k) - tokens + token
             key = np.arange(len(k))

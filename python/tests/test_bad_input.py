@@ -20,19 +20,22 @@ def gemm_of(world, **options):
     return farwarp.Gemm(world, M, N, K, dtype="float16", **options)
 
 
-@pytest.mark.parametrize("name, value, message", (
-    ("x", np.ones((M, K), np.float32), "x is of float32; allowed: float16"),
-    ("x", np.ones((M, K), np.complex64), "dtype is complex64; allowed: bfloat16, float16, "),
-    ("x", np.ones((K, M), np.float16), "x has shape [64, 8]; allowed: [8, 64]"),
-    ("x", np.ones(M * K, np.float16), "x has shape [512]; allowed: [8, 64]"),
-    ("x", np.ones((M, 2 * K), np.float16)[:, ::2], "x has strides (128, 2) for shape (8, 64); allowed: a contiguous tensor"),
-    ("w", ONES["w"].T, "w has strides (1, 64) for shape (64, 16); allowed: a contiguous tensor"),
-    ("x", [[1.0]], "x is a list; allowed: a farwarp.Array, a numpy.ndarray, a torch.Tensor"),
-    ("w", None, "w is a NoneType; allowed: a farwarp.Array"),
-    ("bias", ONES["bias"], "bias is given; allowed: NULL, as the descriptor says"),
-    ("out", np.ones((M, N), np.float16), "out is a ndarray; allowed: a farwarp.Array, as World.empty() makes"),
-    ("stream", "first", "stream is a str; allowed: None, a farwarp.Stream, a torch.cuda.Stream, a handle"),
-))
+@pytest.mark.parametrize(
+    "name, value, message",
+    (
+        ("x", np.ones((M, K), np.float32), "x is of float32; allowed: float16"),
+        ("x", np.ones((M, K), np.complex64), "dtype is complex64; allowed: bfloat16, float16, "),
+        ("x", np.ones((K, M), np.float16), "x has shape [64, 8]; allowed: [8, 64]"),
+        ("x", np.ones(M * K, np.float16), "x has shape [512]; allowed: [8, 64]"),
+        ("x", np.ones((M, 2 * K), np.float16)[:, ::2], "x has strides (128, 2) for shape (8, 64); allowed: a contiguous tensor"),
+        ("w", ONES["w"].T, "w has strides (1, 64) for shape (64, 16); allowed: a contiguous tensor"),
+        ("x", [[1.0]], "x is a list; allowed: a farwarp.Array, a numpy.ndarray, a torch.Tensor"),
+        ("w", None, "w is a NoneType; allowed: a farwarp.Array"),
+        ("bias", ONES["bias"], "bias is given; allowed: NULL, as the descriptor says"),
+        ("out", np.ones((M, N), np.float16), "out is a ndarray; allowed: a farwarp.Array, as World.empty() makes"),
+        ("stream", "first", "stream is a str; allowed: None, a farwarp.Stream, a torch.cuda.Stream, a handle"),
+    ),
+)
 def test_tensors(name, value, message):
     def call(world):
         arguments = {"x": ONES["x"], "w": ONES["w"], name: value}
@@ -52,11 +55,18 @@ def test_output_of_another_shape():
     alone(call)
 
 
-@pytest.mark.parametrize("options, message", (
-    ({"m": 0}, "m is 0; allowed"), ({"n": 7}, "n is 7; allowed"), ({"m": 2.5}, "m is 2.5; allowed: a whole number"),
-    ({"m": 2**40}, "m is 1099511627776; allowed: a number of 32 bits"), ({"dtype": "float32"}, "desc.dtype is float32; allowed: bfloat16, float16"),
-    ({"dtype": "tf32"}, "dtype is tf32; allowed: bfloat16"), ({"max_sms": -1}, "max_sms is -1; allowed"),
-))
+@pytest.mark.parametrize(
+    "options, message",
+    (
+        ({"m": 0}, "m is 0; allowed"),
+        ({"n": 7}, "n is 7; allowed"),
+        ({"m": 2.5}, "m is 2.5; allowed: a whole number"),
+        ({"m": 2**40}, "m is 1099511627776; allowed: a number of 32 bits"),
+        ({"dtype": "float32"}, "desc.dtype is float32; allowed: bfloat16, float16"),
+        ({"dtype": "tf32"}, "dtype is tf32; allowed: bfloat16"),
+        ({"max_sms": -1}, "max_sms is -1; allowed"),
+    ),
+)
 def test_descriptors(options, message):
     def create(world):
         with pytest.raises(ValueError, match=re.escape(message)):
@@ -70,16 +80,19 @@ def test_path_that_there_is_not():
         alone(lambda world: farwarp.GemmAllReduce(world, M, N, K, path="fast"))
 
 
-@pytest.mark.parametrize("options, kind, message", (
-    ({"target": "tpu"}, farwarp.InvalidArgumentError, "target is 'tpu'; allowed: auto, cuda, hip, emu_sm90, emu_gfx942"),
-    ({"device": 8}, farwarp.InvalidArgumentError, "ordinal is 8, allowed for emu_sm90 on this machine are 0 to 7"),
-    ({"deadline": 0}, farwarp.InvalidArgumentError, "deadline_ms is 0; allowed: 1 or more"),
-    ({"deadline": "long"}, farwarp.InvalidArgumentError, "deadline is 'long'; allowed: seconds"),
-    ({"deadline": float("inf")}, farwarp.InvalidArgumentError, "deadline is inf; allowed: seconds"),
-    ({"device": "gpu"}, farwarp.InvalidArgumentError, "device is 'gpu'; allowed: a whole number"),
-    ({"heap_bytes": -1}, farwarp.InvalidArgumentError, "heap_bytes is -1; allowed: a number of 64 bits, 0 or more"),
-    ({"group": "all"}, farwarp.InvalidArgumentError, "group is a str; allowed: None, a torch.distributed.ProcessGroup"),
-))
+@pytest.mark.parametrize(
+    "options, kind, message",
+    (
+        ({"target": "tpu"}, farwarp.InvalidArgumentError, "target is 'tpu'; allowed: auto, cuda, hip, emu_sm90, emu_gfx942"),
+        ({"device": 8}, farwarp.InvalidArgumentError, "ordinal is 8, allowed for emu_sm90 on this machine are 0 to 7"),
+        ({"deadline": 0}, farwarp.InvalidArgumentError, "deadline_ms is 0; allowed: 1 or more"),
+        ({"deadline": "long"}, farwarp.InvalidArgumentError, "deadline is 'long'; allowed: seconds"),
+        ({"deadline": float("inf")}, farwarp.InvalidArgumentError, "deadline is inf; allowed: seconds"),
+        ({"device": "gpu"}, farwarp.InvalidArgumentError, "device is 'gpu'; allowed: a whole number"),
+        ({"heap_bytes": -1}, farwarp.InvalidArgumentError, "heap_bytes is -1; allowed: a number of 64 bits, 0 or more"),
+        ({"group": "all"}, farwarp.InvalidArgumentError, "group is a str; allowed: None, a torch.distributed.ProcessGroup"),
+    ),
+)
 def test_worlds(options, kind, message):
     with pytest.raises(kind, match=re.escape(message)):
         farwarp.World(**{"target": "emu_sm90", **options})
@@ -110,8 +123,17 @@ def test_closed():
             pass
         world.close()
         world.close()
-        for call in (lambda: other(ONES["x"], ONES["w"]), lambda: gemm_of(world), array.numpy, world.check, world.synchronize, world.stream,
-                     world.recover, lambda: world.empty((1,), "int32"), world.__enter__):
+        for call in (
+            lambda: other(ONES["x"], ONES["w"]),
+            lambda: gemm_of(world),
+            array.numpy,
+            world.check,
+            world.synchronize,
+            world.stream,
+            world.recover,
+            lambda: world.empty((1,), "int32"),
+            world.__enter__,
+        ):
             with pytest.raises(farwarp.MisuseError, match="the World is closed; allowed: a World that is open"):
                 call()
 

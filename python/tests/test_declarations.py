@@ -9,9 +9,17 @@ from farwarp import _c, errors
 
 HEADER = pathlib.Path(__file__).resolve().parents[2] / "src/farwarp/c.h"
 TEXT = re.sub(r"/\*.*?\*/", "", HEADER.read_text(), flags=re.DOTALL)
-SCALARS = {"int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64, "size_t": ctypes.c_size_t,
-           "float": ctypes.c_float, "DLDataType": _c.DLDataType, "farwarp_code": ctypes.c_int32, "void": None,
-           "farwarp_allgather": _c.ALLGATHER}
+SCALARS = {
+    "int32_t": ctypes.c_int32,
+    "int64_t": ctypes.c_int64,
+    "uint64_t": ctypes.c_uint64,
+    "size_t": ctypes.c_size_t,
+    "float": ctypes.c_float,
+    "DLDataType": _c.DLDataType,
+    "farwarp_code": ctypes.c_int32,
+    "void": None,
+    "farwarp_allgather": _c.ALLGATHER,
+}
 STRUCTS = {value.__name__: value for value in vars(_c).values() if isinstance(value, type) and value.__name__.startswith("farwarp_")}
 
 
@@ -46,7 +54,7 @@ def test_structs():
 
 @pytest.mark.parametrize("name", STRUCTS)
 def test_sizes(name):
-    init = getattr(_c.lib, name[len("farwarp_"):] + "_init")
+    init = getattr(_c.lib, name[len("farwarp_") :] + "_init")
     buffer = ctypes.create_string_buffer(4096)
     init(ctypes.addressof(buffer))
     assert ctypes.c_size_t.from_buffer(buffer).value == ctypes.sizeof(STRUCTS[name])

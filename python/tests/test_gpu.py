@@ -7,8 +7,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 GPUS = farwarp.device_count("cuda")
-pytestmark = [pytest.mark.seconds(600),
-              pytest.mark.skipif(GPUS < 1 or not torch.cuda.is_available(), reason="no CUDA device, or no kernels for it in this build")]
+pytestmark = [
+    pytest.mark.seconds(600),
+    pytest.mark.skipif(GPUS < 1 or not torch.cuda.is_available(), reason="no CUDA device, or no kernels for it in this build"),
+]
 SHAPES = 200
 
 
@@ -65,10 +67,16 @@ def test_graphs_and_side_streams():
         world.check()
 
 
-@pytest.mark.parametrize("wrong, message", (
-    (lambda x: x.cpu(), "x is on DLPack device .1, 0.; allowed: .2, 0., that of the world"), (lambda x: x.float(), "x is of float32; allowed: bfloat16"),
-    (lambda x: x.T.contiguous().T, "x has stride 1 in dimension 0; allowed: 64, a contiguous tensor"), (lambda x: x[:4], "x has shape"),
-    (lambda x: x.cpu().float().numpy(), "x is a ndarray; allowed: a torch.Tensor")))
+@pytest.mark.parametrize(
+    "wrong, message",
+    (
+        (lambda x: x.cpu(), "x is on DLPack device .1, 0.; allowed: .2, 0., that of the world"),
+        (lambda x: x.float(), "x is of float32; allowed: bfloat16"),
+        (lambda x: x.T.contiguous().T, "x has stride 1 in dimension 0; allowed: 64, a contiguous tensor"),
+        (lambda x: x[:4], "x has shape"),
+        (lambda x: x.cpu().float().numpy(), "x is a ndarray; allowed: a torch.Tensor"),
+    ),
+)
 def test_bad_tensors(wrong, message):
     place = on(0)
     with farwarp.World(target="cuda") as world, farwarp.Gemm(world, 8, 16, 64, dtype="bfloat16") as gemm:
@@ -102,7 +110,7 @@ def test_decode():
                 out = decode(q, k, v, table, lengths)
             for i, length in enumerate(lengths.tolist()):
                 keys, values = (cache[table[i].long()].flatten(0, 1)[None, :length] for cache in (k, v))
-                assert_close(out[i:i + 1], plain_attention(q[i:i + 1], keys, values))
+                assert_close(out[i : i + 1], plain_attention(q[i : i + 1], keys, values))
 
 
 @pytest.mark.skipif(GPUS < 2, reason="needs two GPUs")
@@ -131,6 +139,7 @@ def test_products(kind):
 @pytest.mark.skipif(GPUS < 2, reason="needs two GPUs")
 def test_moe():
     """2,000 calls with fresh routing, experts that scale by their number."""
+
     def layer(world):
         place = on(world.rank)
         experts, top_k, hidden, most = 16, 4, 512, 64

@@ -97,7 +97,8 @@ def test_exit_of_one_process_ends_the_other():
 
     if not os.path.exists(program.path()):
         pytest.skip("the package has no program")
-    status, output = script("""
+    status, output = script(
+        """
         import farwarp, numpy as np
         world = farwarp.World(target="emu_sm90")
         product = farwarp.GemmAllReduce(world, 8, 16, 128, dtype="float16")
@@ -107,7 +108,13 @@ def test_exit_of_one_process_ends_the_other():
             product(np.ones((8, 64), np.float16), np.ones((16, 64), np.float16)).numpy()
         except farwarp.Error as error:
             print("told:", type(error).__name__)
-    """, program.path(), "launch", "-n", "2", "--")
+    """,
+        program.path(),
+        "launch",
+        "-n",
+        "2",
+        "--",
+    )
     assert "told: " in output and "Traceback" not in output, output
 
 
@@ -127,6 +134,12 @@ def test_fork():
                         assert f"the World was created before fork(), in process {os.getppid()}" in str(error), error
                     else:
                         os._exit(1)
+                try:
+                    farwarp.World(target="emu_sm90")
+                except farwarp.MisuseError as error:
+                    assert f"farwarp was used before fork(), in process {os.getppid()}" in str(error), error
+                else:
+                    os._exit(1)
                 del array
                 raise SystemExit(0)
             assert os.waitpid(child, 0)[1] == 0

@@ -48,8 +48,9 @@ def received_by(rank):
 
 @pytest.mark.parametrize("target", ("emu_sm90", "emu_gfx942"))
 @pytest.mark.parametrize("index_type", ("int32", "int64"))
-@pytest.mark.parametrize("options", ({}, {"masked": True}, {"row_alignment": 8}, {"fp8_dispatch": True}),
-                         ids=lambda options: "_".join(options) or "plain")
+@pytest.mark.parametrize(
+    "options", ({}, {"masked": True}, {"row_alignment": 8}, {"fp8_dispatch": True}), ids=lambda options: "_".join(options) or "plain"
+)
 def test_moe(target, index_type, options):
     def layer(world):
         moe = farwarp.MoeAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST, index_type=index_type, **options)

@@ -58,10 +58,14 @@ def test_public_names():
         for member, value in members:
             function = getattr(value, "__func__", value)
             if inspect.isfunction(function) and (not member.startswith("_") or member in ("__init__", "__call__")):
-                untyped = [p for p in inspect.signature(function).parameters.values() if p.annotation is p.empty and p.name not in ("self", "cls")]
+                untyped = [
+                    p for p in inspect.signature(function).parameters.values() if p.annotation is p.empty and p.name not in ("self", "cls")
+                ]
                 assert not untyped and "return" in function.__annotations__, f"{name}.{member}"
                 assert value.__doc__ or member == "__init__" or isinstance(value, property), f"{name}.{member}"
 
 
 def test_torch_is_not_imported():
-    assert run("-c", "import farwarp, sys; farwarp.run(lambda world: world.zeros((2,), 'int32').numpy(), ranks=2); print('torch' in sys.modules)") == (0, "False\n")
+    assert run(
+        "-c", "import farwarp, sys; farwarp.run(lambda world: world.zeros((2,), 'int32').numpy(), ranks=2); print('torch' in sys.modules)"
+    ) == (0, "False\n")

@@ -20,7 +20,7 @@ def folder(tmp_path_factory):
 
 def assert_best(prompt, answer):
     """Each token has the best logit after those before it, or one that bf16 may take for it."""
-    scores = qwen3_model.logits(prompt + answer[:-1])[len(prompt) - 1:]
+    scores = qwen3_model.logits(prompt + answer[:-1])[len(prompt) - 1 :]
     behind = scores.max(axis=1) - scores[np.arange(len(answer)), answer]
     assert (behind < 0.1).all(), behind
     assert (behind == 0).sum() >= len(answer) - 1
@@ -37,7 +37,7 @@ def test_generate(folder, target, prefill_tokens):
         assert model.generate(PROMPTS[1], max_tokens=4, tokens_per_launch=3) == answers[1]
         assert list(model.stream(PROMPTS[2], max_tokens=4, tokens_per_launch=1)) == answers[2]
         end = answers[0][1]
-        assert model.generate(PROMPTS[0], max_tokens=4, end_token=end) == answers[0][:answers[0].index(end) + 1]
+        assert model.generate(PROMPTS[0], max_tokens=4, end_token=end) == answers[0][: answers[0].index(end) + 1]
         room = model.positions + 1 - len(PROMPTS[0])  # all positions
         assert model.generate(PROMPTS[0], max_tokens=room)[:4] == answers[0]
 
@@ -70,6 +70,7 @@ def test_tokens_come_as_they_are_decoded():
 
 def test_sampling():
     with farwarp.Qwen3.random("nano", positions=16, most_top_k=16, **TARGET) as model:
+
         def draw(seed, **options):
             return model.generate([5, 6], max_tokens=8, temperature=2.0, top_k=16, seed=seed, **options)
 
@@ -78,16 +79,22 @@ def test_sampling():
         assert draw(1, top_p=1e-6) == model.generate([5, 6], max_tokens=8)
 
 
-@pytest.mark.parametrize("arguments, message", (
-    ({"prompts": [40]}, "prompt[0] is 40; allowed: 0 to 39"),
-    ({"prompts": []}, "prompt 0 has 0 tokens and max_tokens is 4; allowed: a token at least"),
-    ({"prompts": [1] * 30}, "prompt 0 has 30 tokens and max_tokens is 4; allowed: a token at least, and together 33"),
-    ({"prompts": [[1], [2]]}, "prompts are 2; allowed: 1 to 1, sequences"),
-    ({"prompts": [1], "max_tokens": 0}, "max_tokens is 0; allowed: 1 or more"),
-    ({"prompts": [1], "tokens_per_launch": 0}, "tokens_per_launch is 0; allowed: 1 or more"),
-    ({"prompts": [1], "temperature": 1.0, "top_k": 4}, "Qwen3Sampling.temperature is 1; allowed: 0 (greedy) of a decoder whose Qwen3Limits.most_top_k is 0"),
-    ({"prompts": [1], "temperature": -1.0}, "temperature is -1; allowed"),
-))
+@pytest.mark.parametrize(
+    "arguments, message",
+    (
+        ({"prompts": [40]}, "prompt[0] is 40; allowed: 0 to 39"),
+        ({"prompts": []}, "prompt 0 has 0 tokens and max_tokens is 4; allowed: a token at least"),
+        ({"prompts": [1] * 30}, "prompt 0 has 30 tokens and max_tokens is 4; allowed: a token at least, and together 33"),
+        ({"prompts": [[1], [2]]}, "prompts are 2; allowed: 1 to 1, sequences"),
+        ({"prompts": [1], "max_tokens": 0}, "max_tokens is 0; allowed: 1 or more"),
+        ({"prompts": [1], "tokens_per_launch": 0}, "tokens_per_launch is 0; allowed: 1 or more"),
+        (
+            {"prompts": [1], "temperature": 1.0, "top_k": 4},
+            "Qwen3Sampling.temperature is 1; allowed: 0 (greedy) of a decoder whose Qwen3Limits.most_top_k is 0",
+        ),
+        ({"prompts": [1], "temperature": -1.0}, "temperature is -1; allowed"),
+    ),
+)
 def test_bad_input(arguments, message):
     with farwarp.Qwen3.random("nano", positions=32, **TARGET) as model:
         with pytest.raises(farwarp.InvalidArgumentError, match=re.escape(message)):
@@ -107,6 +114,7 @@ def test_models_that_there_are_not(tmp_path):
 
 def test_text(folder):
     """With a tokenizer that knows letters."""
+
     class Letters:
         eos_token_id = 39
 
@@ -137,10 +145,31 @@ def test_text_by_transformers(tmp_path):
 
     qwen3_model.save(tmp_path)
     words = {f"w{i}": i for i in range(40)}
-    (tmp_path / "tokenizer.json").write_text(json.dumps({
-        "version": "1.0", "truncation": None, "padding": None, "normalizer": None, "post_processor": None, "decoder": None,
-        "added_tokens": [{"id": 39, "content": "w39", "special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}],
-        "pre_tokenizer": {"type": "Whitespace"}, "model": {"type": "WordLevel", "vocab": words, "unk_token": "w0"}}))
+    (tmp_path / "tokenizer.json").write_text(
+        json.dumps(
+            {
+                "version": "1.0",
+                "truncation": None,
+                "padding": None,
+                "normalizer": None,
+                "post_processor": None,
+                "decoder": None,
+                "added_tokens": [
+                    {
+                        "id": 39,
+                        "content": "w39",
+                        "special": True,
+                        "single_word": False,
+                        "lstrip": False,
+                        "rstrip": False,
+                        "normalized": False,
+                    }
+                ],
+                "pre_tokenizer": {"type": "Whitespace"},
+                "model": {"type": "WordLevel", "vocab": words, "unk_token": "w0"},
+            }
+        )
+    )
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "w39"}))
     with farwarp.Qwen3.from_pretrained(tmp_path, positions=16, **TARGET) as model:
         ids = model.generate([3, 1, 4], max_tokens=4)

@@ -50,8 +50,14 @@ def described(tensor, parameter):
     """The DLTensor that the library would get."""
     address, _ = parameter.input(tensor, None)
     got = _c.DLTensor.from_address(address)
-    return (got.data, got.byte_offset, (got.dtype.code, got.dtype.bits, got.dtype.lanes), (got.device.device_type, got.device.device_id),
-            [got.shape[i] for i in range(got.ndim)], [got.strides[i] for i in range(got.ndim)])
+    return (
+        got.data,
+        got.byte_offset,
+        (got.dtype.code, got.dtype.bits, got.dtype.lanes),
+        (got.device.device_type, got.device.device_id),
+        [got.shape[i] for i in range(got.ndim)],
+        [got.strides[i] for i in range(got.ndim)],
+    )
 
 
 @pytest.mark.parametrize("fast", (False, True))
@@ -64,10 +70,20 @@ def test_tensors_of_the_device_are_not_copied(fast, monkeypatch):
     monkeypatch.setattr(operator, "_fills", {})
     parameter = Parameter("x", types.SimpleNamespace(emulated=False, _dl_device=_c.DLDevice(_c.CUDA, 1)))
     base = torch.zeros(8, 64, dtype=torch.float16)
-    for tensor, code in ((base, (2, 16, 1)), (base[2:], (2, 16, 1)), (base, (2, 16, 1)), (base.bfloat16(), (4, 16, 1)), (base.T, (2, 16, 1)),
-                         (base[:, ::2], (2, 16, 1)), (base.int(), (0, 32, 1)), (torch.nn.Parameter(base), (2, 16, 1)),
-                         (base.to(torch.float8_e4m3fn), (10 if fast else 255, 8, 1)), (base.bool(), (6 if fast else 255, 8, 1)),
-                         (base[0, 0], (2, 16, 1)), (base.view(2, 4, 64), (2, 16, 1))):
+    for tensor, code in (
+        (base, (2, 16, 1)),
+        (base[2:], (2, 16, 1)),
+        (base, (2, 16, 1)),
+        (base.bfloat16(), (4, 16, 1)),
+        (base.T, (2, 16, 1)),
+        (base[:, ::2], (2, 16, 1)),
+        (base.int(), (0, 32, 1)),
+        (torch.nn.Parameter(base), (2, 16, 1)),
+        (base.to(torch.float8_e4m3fn), (10 if fast else 255, 8, 1)),
+        (base.bool(), (6 if fast else 255, 8, 1)),
+        (base[0, 0], (2, 16, 1)),
+        (base.view(2, 4, 64), (2, 16, 1)),
+    ):
         assert described(tensor, parameter) == (tensor.data_ptr(), 0, code, (_c.CPU, 0), list(tensor.shape), list(tensor.stride()))
     for size in range(1, 200):
         assert described(base.new_zeros(size), parameter)[4] == [size]
@@ -95,9 +111,17 @@ def test_process_group():
         dist.destroy_process_group()
     """
     import tempfile
+
     with tempfile.TemporaryDirectory() as folder:
-        started = [subprocess.Popen([sys.executable, "-c", program, str(rank), folder + "/store"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-                   for rank in range(3)]
+        started = [
+            subprocess.Popen(
+                [sys.executable, "-c", program, str(rank), folder + "/store"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+            for rank in range(3)
+        ]
         outputs = [process.communicate(timeout=100) for process in started]
-    assert [out for out, _ in outputs] == ["rank 0 of 2: 128.0\n", "group has not this rank among its ranks; allowed: a group of which this process is a member\n",
-                                           "rank 1 of 2: 128.0\n"], outputs
+    assert [out for out, _ in outputs] == [
+        "rank 0 of 2: 128.0\n",
+        "group has not this rank among its ranks; allowed: a group of which this process is a member\n",
+        "rank 1 of 2: 128.0\n",
+    ], outputs

@@ -17,7 +17,8 @@ def alone(function, **options):
 
 def test_run_returns_what_ranks_return():
     assert farwarp.run(lambda world, factor: (world.rank * factor, world.size, world.target), ranks=3, target="emu_gfx942", args=(10,)) == [
-        (rank * 10, 3, "emu_gfx942") for rank in range(3)]
+        (rank * 10, 3, "emu_gfx942") for rank in range(3)
+    ]
 
 
 @pytest.mark.parametrize("dtype", ("bfloat16", "float16", "float32", "int32", "int64", "uint8"))
@@ -40,10 +41,15 @@ def test_arrays(dtype, shape):
 def test_rounding_to_bfloat16():
     import ml_dtypes
 
-    values = np.concatenate([np.random.default_rng(1).standard_normal(9_984) * 10.0 ** np.arange(-40, 38).repeat(128),
-                             [0, -0.0, np.inf, -np.inf, np.nan, 1 + 2**-8, 1 + 3 * 2**-8, 3.4e38]]).astype(np.float32)
-    np.testing.assert_array_equal(dtypes.bits_of_bfloat16(values).view(ml_dtypes.bfloat16).astype(np.float32),
-                                  values.astype(ml_dtypes.bfloat16).astype(np.float32))
+    values = np.concatenate(
+        [
+            np.random.default_rng(1).standard_normal(9_984) * 10.0 ** np.arange(-40, 38).repeat(128),
+            [0, -0.0, np.inf, -np.inf, np.nan, 1 + 2**-8, 1 + 3 * 2**-8, 3.4e38],
+        ]
+    ).astype(np.float32)
+    np.testing.assert_array_equal(
+        dtypes.bits_of_bfloat16(values).view(ml_dtypes.bfloat16).astype(np.float32), values.astype(ml_dtypes.bfloat16).astype(np.float32)
+    )
 
 
 def test_bfloat16_without_ml_dtypes(monkeypatch):
@@ -86,6 +92,7 @@ def test_streams():
 
 def test_dropped_arrays_wait_for_the_device():
     """Inputs are dropped while calls that read them are still to run, and more than the world keeps before it waits."""
+
     def call(world):
         gemm = farwarp.Gemm(world, 8, 64, 64, dtype="float16")
         total = world.zeros((8, 64), "float16")
@@ -116,10 +123,26 @@ def test_recover():
         assert (got == 64).all()
 
 
+def test_failures_that_nobody_asks_for():
+    def call(world):
+        product = farwarp.GemmAllReduce(world, 8, 16, 64, dtype="float16")
+        if world.rank == 0:
+            product(np.ones((8, 32), np.float16), np.ones((16, 32), np.float16))
+
+    with pytest.raises(farwarp.DeadlineError, match="rank 0 waited .* for rank 1"):
+        farwarp.run(call, ranks=2, deadline=0.5)
+
+
 def script(text, *command, environment=None, timeout=50):
     """Runs a program of its own: (exit status, all output)."""
-    done = subprocess.run([*command, sys.executable, "-c", textwrap.dedent(text)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          timeout=timeout, env={**os.environ, **(environment or {})})
+    done = subprocess.run(
+        [*command, sys.executable, "-c", textwrap.dedent(text)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, **(environment or {})},
+    )
     return done.returncode, done.stdout
 
 
