@@ -3,8 +3,8 @@
 
     python_call_cost.py [--target auto] [--calls 20] [--rounds 30]
 
-Needs the package (pip install .). On a GPU tensors are torch's, if it is installed; on the emulator they are farwarp's. Prints medians over rounds of the time of
-a call that only enqueues, of one rank:
+Needs the package (pip install .). On a GPU tensors are torch's, if it is installed; on the emulator they are farwarp's.
+Prints medians over rounds of the time of a call that only enqueues, of one rank:
 
   C       the function of c.h, with tensors that are ready, less what ctypes takes to call a function of as many parameters
   Python  the operator's class, with out=
@@ -55,8 +55,9 @@ class Tensors:
         return self.torch.zeros(shape, dtype=getattr(self.torch, dtype), device=self.world.device)
 
 
-def measure(world, arguments, name, operator, function, run):
-    """`run(record)` makes the class's call; the addresses that it gives to the function of c.h are recorded for the bare call."""
+def measure(world, arguments, name, function, run):
+    """`run(record)` makes the class's call; the addresses that it gives to the function of c.h are recorded for the
+    bare call."""
     recorded = []
     original = getattr(_c.lib, function)
 
@@ -92,13 +93,13 @@ def main():
         m, n, k = 8, 64, 64
         x, w, y = (make.zeros(shape, "bfloat16") for shape in ((m, k), (n, k), (m, n)))
         gemm = farwarp.Gemm(world, m, n, k)
-        measure(world, arguments, "gemm", gemm, "gemm_call", lambda: gemm(x, w, out=y))
+        measure(world, arguments, "gemm", "gemm_call", lambda: gemm(x, w, out=y))
         product = farwarp.GemmAllReduce(world, m, n, k, path="own")
-        measure(world, arguments, "gemm-ar", product, "product_call", lambda: product(x, w, out=y))
+        measure(world, arguments, "gemm-ar", "product_call", lambda: product(x, w, out=y))
         q, cache = make.zeros((4, 1, 8, 64), "bfloat16"), make.zeros((16, 16, 2, 64), "bfloat16")
         table, lengths, out = make.zeros((4, 4), "int32"), make.zeros((4,), "int32"), make.zeros((4, 1, 8, 64), "bfloat16")
         decode = farwarp.FlashDecode(world, 4, 8, 2, 64, pages=16, max_pages=4)
-        measure(world, arguments, "flash-decode", decode, "decode_call", lambda: decode(q, cache, cache, table, lengths, out=out))
+        measure(world, arguments, "flash-decode", "decode_call", lambda: decode(q, cache, cache, table, lengths, out=out))
 
 
 if __name__ == "__main__":

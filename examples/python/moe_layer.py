@@ -4,8 +4,8 @@
     python moe_layer.py                                    four emulated ranks, threads of this process, with NumPy
     torchrun --nproc-per-node 2 moe_layer.py --torch       GPUs, with torch; torchrun sets rank and size
 
-Each rank has some tokens and some of the experts (two products with a SiLU between). The result is compared with the same layer computed on one rank from all
-weights.
+Each rank has some tokens and some of the experts (two products with a SiLU between). The result is compared with the
+same layer computed on one rank from all weights.
 """
 
 import argparse
@@ -74,7 +74,8 @@ def layer_in_numpy(world):
 
 
 def layer_in_torch(world):
-    """Without a synchronisation with the host between dispatch and combine: each expert multiplies all rows, and a mask keeps its own."""
+    """Without a synchronisation with the host between dispatch and combine: each expert multiplies all rows, and a mask
+    keeps its own."""
     import torch
 
     device = torch.device("cuda", world.device)

@@ -4,8 +4,8 @@
     python tensor_parallel_mlp.py                                four emulated ranks, threads of this process, with NumPy
     torchrun --nproc-per-node 2 tensor_parallel_mlp.py --torch   GPUs, with torch; torchrun's process group
 
-Each rank has a part of the rows of x, a part of the rows of w1 and of the columns of w2, and gets its rows of silu(x @ w1.T) @ w2.T, which are compared with the
-same computed on one rank.
+Each rank has a part of the rows of x, a part of the rows of w1 and of the columns of w2, and gets its rows of silu(x @
+w1.T) @ w2.T, which are compared with the same computed on one rank.
 """
 
 import argparse

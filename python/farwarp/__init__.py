@@ -1,13 +1,15 @@
-"""farwarp: kernels for LLM inference that communicate from inside the kernel, on NumPy arrays (on the emulator) and torch tensors (on GPUs).
+"""farwarp: kernels for LLM inference that communicate from inside the kernel, on NumPy arrays (on the emulator) and
+torch tensors (on GPUs).
 
     def multiply(world):
-        product = farwarp.GemmAllReduce(world, m=16, n=32, k=128)
-        x = numpy.ones((16, 128 // world.size), "float16")
-        ...
+        product = farwarp.GemmAllReduce(world, m=16, n=32, k=128, dtype="float16")
+        x, w = (numpy.ones((rows, 128 // world.size), "float16") for rows in (16, 32))
+        return product(x, w).numpy()
 
-    farwarp.run(multiply, ranks=4, target="emu_sm90")
+    results = farwarp.run(multiply, ranks=4, target="emu_sm90")
 
-World is this rank's place among the ranks, run() starts ranks as threads, the other classes are operators. Failures are exceptions, all of them Error.
+World is this rank's place among the ranks, run() starts ranks as threads, the other classes are operators. Failures are
+exceptions, all of them Error.
 """
 
 from .array import Array

@@ -1,4 +1,5 @@
-"""c.h for ctypes: its structs, its functions, and libfarwarp.so, which must have at least the version that this package is written for.
+"""c.h for ctypes: its structs, its functions, and libfarwarp.so, which must have at least the version that this package
+is written for.
 
 python/tests/test_declarations.py holds every struct and function against c.h.
 """

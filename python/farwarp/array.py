@@ -1,4 +1,5 @@
-"""Tensors in a device's memory, for programs without a runtime of their own: on the emulator, or on a GPU without torch."""
+"""Tensors in a device's memory, for programs without a runtime of their own: on the emulator, or on a GPU without
+torch."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class Array:
-    """A contiguous tensor in the memory of a world's device. World.empty(), zeros() and asarray() make one; operators return them where they are given no
-    torch tensors on the device.
+    """A contiguous tensor in the memory of a world's device. World.empty(), zeros() and asarray() make one; operators
+    return them where they are given no torch tensors on the device.
 
     Its memory is used again only when the device has passed all calls that were made before the Array was dropped.
     """
@@ -51,7 +52,8 @@ class Array:
         return self.shape[0]
 
     def numpy(self, stream: Any = None) -> np.ndarray:
-        """A copy in the host's memory. Waits for the stream of the last call that wrote this Array, or for `stream`, then raises if a call has failed.
+        """A copy in the host's memory. Waits for the stream of the last call that wrote this Array, or for `stream`,
+        then raises if a call has failed.
 
         bfloat16 comes as ml_dtypes.bfloat16 if ml_dtypes is installed, else as float32, which has the same numbers.
         """

@@ -13,9 +13,14 @@ from .world import World
 class Attention(Operator):
     """Prefill: out = softmax(scale * q @ k.T + mask) @ v. Collective to create; a world of one rank is enough.
 
-    head_dim: a multiple of 8 up to 128. heads: of q, a multiple of kv_heads. causal: query i attends to keys up to i + keys - queries. window_left: keys
-    before a query's own that it attends to; -1: all. scale: 0: 1 / sqrt(head_dim). lse: calls return the logarithms of the denominators, too. dtype:
-    "bfloat16" or "float16". max_sms: multiprocessors of a call; 0: all.
+    heads: of q, a multiple of kv_heads.
+    head_dim: a multiple of 8 up to 128.
+    causal: query i attends to keys up to i + keys - queries.
+    window_left: keys before a query's own that it attends to; -1: all.
+    scale: 0: 1 / sqrt(head_dim).
+    lse: calls return the logarithms of the denominators, too.
+    dtype: "bfloat16" or "float16".
+    max_sms: multiprocessors of a call; 0: all.
     """
 
     _name = "attention"
@@ -61,8 +66,8 @@ class Attention(Operator):
         self._q, self._k, self._v, self._out, self._lse = (Parameter(name, world) for name in ("q", "k", "v", "out", "lse"))
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, *, out: Tensor | None = None, lse: Tensor | None = None, stream: Any = None) -> Any:
-        """q [batch, queries, heads, head_dim], k and v [batch, keys, kv_heads, head_dim] -> out like q; with lse (out, lse), lse [batch, heads, queries]
-        float32 being a result like `out`."""
+        """q [batch, queries, heads, head_dim], k and v [batch, keys, kv_heads, head_dim] -> out like q; with lse (out,
+        lse), lse [batch, heads, queries] float32 being a result like `out`."""
         handle, on = self._begin(stream)
         if out is None:
             out = self._new(q, (self.batch, self.queries, self.heads, self.head_dim), self.dtype)
@@ -77,13 +82,20 @@ class Attention(Operator):
 
 
 class FlashDecode(Operator):
-    """Decode: a few query tokens of each sequence over a paged cache of keys and values, which ranks may share. Collective to create; with kv_shards of
-    more than 1 every rank makes every call.
+    """Decode: a few query tokens of each sequence over a paged cache of keys and values, which ranks may share.
+    Collective to create; with kv_shards of more than 1 every rank makes every call.
 
-    query_tokens: of a sequence, 1 to 8. query_heads: a multiple of kv_heads. page_size: keys of a page: 1, 16, 64 or 128. pages: of the cache. max_pages: of a
-    sequence. fp8_cache: keys and values are e4m3 with a scale for each KV head. heads_first: the cache is [pages, kv_heads, page_size, head_dim] instead of
-    [pages, page_size, kv_heads, head_dim]. window: keys that a token sees; 0: all. scale: 0: 1 / sqrt(head_dim). kv_shards: 1: each rank has sequences of its
-    own; the world's size: ranks share all keys. lse: calls return the logarithms of the denominators, too. dtype: of q and out, "bfloat16" or "float16".
+    query_heads: a multiple of kv_heads.
+    pages, max_pages: of the cache, and of a sequence.
+    query_tokens: of a sequence, 1 to 8.
+    page_size: keys of a page: 1, 16, 64 or 128.
+    fp8_cache: keys and values are e4m3 with a scale for each KV head.
+    heads_first: the cache is [pages, kv_heads, page_size, head_dim], not [pages, page_size, kv_heads, head_dim].
+    window: keys that a token sees; 0: all.
+    scale: 0: 1 / sqrt(head_dim).
+    kv_shards: 1: each rank has sequences of its own; the world's size: ranks share all keys.
+    lse: calls return the logarithms of the denominators, too.
+    dtype: of q and out, "bfloat16" or "float16".
     max_sms: multiprocessors of a call; 0: all.
     """
 
@@ -154,9 +166,14 @@ class FlashDecode(Operator):
     ) -> Any:
         """Attends to the keys in the cache, those of the query tokens included.
 
-        q [batch, query_tokens, query_heads, head_dim]; k, v: the cache, of uint8 with fp8_cache; block_table [batch, max_pages] int32; lengths [batch] int32:
-        keys, the query tokens' own included, with kv_shards those of this rank; k_scale, v_scale [kv_heads] float32 with fp8_cache, else None -> out like q;
-        with lse (out, lse), lse [batch, query_tokens, query_heads] float32 being a result like `out`.
+        q: [batch, query_tokens, query_heads, head_dim]
+        k, v: the cache, of uint8 with fp8_cache
+        block_table: [batch, max_pages] int32
+        lengths: [batch] int32: keys, the query tokens' own included; with kv_shards those of this rank
+        k_scale, v_scale: [kv_heads] float32 with fp8_cache, else None
+
+        Returns out, like q; with lse (out, lse), lse [batch, query_tokens, query_heads] float32 being a result like
+        `out`.
         """
         handle, on = self._begin(stream)
         if out is None:

@@ -21,7 +21,8 @@ def new_desc(kind: type[ctypes.Structure], init) -> ctypes.Structure:
 
 
 def given(desc: ctypes.Structure, **fields: Any) -> ctypes.Structure:
-    """Sets fields of a descriptor. A value that the field cannot hold is refused; what is allowed otherwise the library says."""
+    """Sets fields of a descriptor. A value that the field cannot hold is refused; what is allowed otherwise the library
+    says."""
     kinds: dict[str, Any] = dict(desc._fields_)  # type: ignore[arg-type]
     for name, value in fields.items():
         kind = kinds[name]

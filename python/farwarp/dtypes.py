@@ -1,4 +1,5 @@
-"""Element types by name: "bfloat16", "float16", "float32", "int32", "int64", "uint8". NumPy's and torch's are taken, too."""
+"""Element types by name: "bfloat16", "float16", "float32", "int32", "int64", "uint8". NumPy's and torch's are taken,
+too."""
 
 from __future__ import annotations
 

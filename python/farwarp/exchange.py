@@ -1,4 +1,5 @@
-"""DLPack's exchange API: a tensor's DLTensor by one call of its framework, without an object in between. torch has it since 2.10."""
+"""DLPack's exchange API: a tensor's DLTensor by one call of its framework, without an object in between. torch has it
+since 2.10."""
 
 from __future__ import annotations
 

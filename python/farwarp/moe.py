@@ -13,10 +13,12 @@ _SCALED = 128  # numbers of a row that have one scale
 
 
 class MoeReceived(NamedTuple):
-    """What a dispatch brings to this rank. Rows of expert i (of this rank's) are offsets[i] to offsets[i] + counts[i]; the others have any contents."""
+    """What a dispatch brings to this rank. Rows of expert i (of this rank's) are offsets[i] to offsets[i] + counts[i];
+    the others have any contents."""
 
     recv_x: Any
-    """[recv_rows, hidden]; with fp8_dispatch uint8: e4m3 numbers, on "hip" for gfx942 and on "emu_gfx942" of the FNUZ kind"""
+    """[recv_rows, hidden]; with fp8_dispatch uint8: e4m3 numbers, on "hip" for gfx942 and on "emu_gfx942" of the FNUZ
+    kind"""
     counts: Any
     """[local_experts] int32: rows of each expert"""
     offsets: Any
@@ -28,13 +30,20 @@ class MoeReceived(NamedTuple):
 
 
 class MoeAllToAll(Operator):
-    """Sends tokens to the ranks of their experts (dispatch), and the weighted sums of the experts' outputs back (combine). Collective to create, and every
-    rank makes every call, in turn dispatch and combine.
+    """Sends tokens to the ranks of their experts (dispatch), and the weighted sums of the experts' outputs back
+    (combine). Collective to create, and every rank makes every call, in turn dispatch and combine.
 
-    num_experts: expert e is of rank floor(e * ranks / num_experts). experts_per_token: 1 to 32. hidden: a multiple of 8. max_tokens: of a rank and call, 1
-    to 65535. dtype: "bfloat16" or "float16". index_type: "int32" or "int64". fp8_dispatch: rows arrive as e4m3 with a scale for each 128 numbers. masked:
-    each expert has the same room for rows, instead of one expert's rows after another's. row_alignment: of an expert's first row; a power of two up to
-    1024. recv_rows: room for so many rows, more raise CapacityError; 0: the worst case. max_sms: multiprocessors of a call; 0: all.
+    num_experts: expert e is of rank floor(e * ranks / num_experts).
+    experts_per_token: 1 to 32.
+    hidden: a multiple of 8.
+    max_tokens: of a rank and call, 1 to 65535.
+    dtype: "bfloat16" or "float16".
+    index_type: "int32" or "int64".
+    fp8_dispatch: rows arrive as e4m3 with a scale for each 128 numbers.
+    masked: each expert has the same room for rows, instead of one expert's rows after another's.
+    row_alignment: of an expert's first row; a power of two up to 1024.
+    recv_rows: room for so many rows, more raise CapacityError; 0: the worst case.
+    max_sms: multiprocessors of a call; 0: all.
     """
 
     _name = "moe"
@@ -89,8 +98,8 @@ class MoeAllToAll(Operator):
     def dispatch(self, x: Tensor, indices: Tensor, weights: Tensor, *, out: MoeReceived | None = None, stream: Any = None) -> MoeReceived:
         """Sends this rank's tokens; tokens may be 0.
 
-        x [tokens, hidden]; indices [tokens, experts_per_token] of index_type, -1: no expert; weights [tokens, experts_per_token] float32.
-        Indices on the device must not be changed until combine.
+        x [tokens, hidden]; indices [tokens, experts_per_token] of index_type, -1: no expert; weights [tokens,
+        experts_per_token] float32. Indices on the device must not be changed until combine.
         """
         handle, on = self._begin(stream)
         if out is None:
@@ -104,7 +113,8 @@ class MoeAllToAll(Operator):
         return out
 
     def new_received(self, like: Tensor) -> MoeReceived:
-        """Room for what a dispatch receives, of torch if `like` is a torch tensor on the device. It can be used for any number of calls."""
+        """Room for what a dispatch receives, of torch if `like` is a torch tensor on the device. It can be used for any
+        number of calls."""
         rows = self.recv_rows
         return MoeReceived(
             self._new(like, (rows, self.hidden), "uint8" if self.fp8_dispatch else self.dtype),
@@ -115,8 +125,8 @@ class MoeAllToAll(Operator):
         )
 
     def combine(self, y: Tensor, *, out: Tensor | None = None, stream: Any = None) -> Any:
-        """The second half of a call: y [recv_rows, hidden], the experts' outputs in the rows of dispatch -> [tokens, hidden], the sums over a token's experts
-        of weight * output."""
+        """The second half of a call: y [recv_rows, hidden], the experts' outputs in the rows of dispatch -> [tokens,
+        hidden], the sums over a token's experts of weight * output."""
         handle, on = self._begin(stream)
         if out is None:
             out = self._new(y, (self._tokens, self.hidden), self.dtype)

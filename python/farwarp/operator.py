@@ -46,8 +46,8 @@ class _Prepared:
 
 
 class Parameter:
-    """A tensor parameter of an operator: of what a caller gives, the address of a DLTensor. Whether its type, shape, strides and device are allowed the
-    library says."""
+    """A tensor parameter of an operator: of what a caller gives, the address of a DLTensor. Whether its type, shape,
+    strides and device are allowed the library says."""
 
     __slots__ = ("name", "world", "_tensor", "_address", "_prepared")
 
@@ -130,15 +130,18 @@ def _strides(value: Any) -> tuple[int, ...]:
 
 
 class Operator:
-    """Created once, collectively, by all ranks of a world, and called many times. It is closed with its world, or by close(), or by `with`.
+    """Created once, collectively, by all ranks of a world, and called many times. It is closed with its world, or by
+    close(), or by `with`.
 
-    Calls take farwarp.Array and torch tensors in the memory of the world's device; on the emulator also NumPy arrays and torch tensors in the host's memory,
-    which are copied. Results are what `out=` names, which is then returned; else new torch tensors if the first input is one on the device, else new Arrays.
-    Calls only enqueue, on `stream` (farwarp.Stream, torch.cuda.Stream, a handle), or torch's current stream on a GPU, or the default stream. They can be
-    captured in CUDA graphs. What a kernel finds later is raised by World.check(), by Array.numpy(), and when the world is closed. torch tensors that are used on a
-    side stream need torch's record_stream(), as always.
+    Calls take farwarp.Array and torch tensors in the memory of the world's device; on the emulator also NumPy arrays
+    and torch tensors in the host's memory, which are copied. Results are what `out=` names, which is then returned;
+    else new torch tensors if the first input is one on the device, else new Arrays. Calls only enqueue, on `stream`
+    (farwarp.Stream, torch.cuda.Stream, a handle), or torch's current stream on a GPU, or the default stream. They can
+    be captured in CUDA graphs. What a kernel finds later is raised by World.check(), by Array.numpy(), and when the
+    world is closed. torch tensors that are used on a side stream need torch's record_stream(), as always.
 
-    Failures that are known at once are raised at once: InvalidArgumentError names the parameter, its value and what is allowed.
+    Failures that are known at once are raised at once: InvalidArgumentError names the parameter, its value and what is
+    allowed.
     """
 
     _name = ""  # of its functions in c.h

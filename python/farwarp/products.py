@@ -16,8 +16,10 @@ _PATHS = ("own", "unfused", "best")  # in the order of farwarp_product_path
 class Gemm(Operator):
     """y = x @ w.T (+ bias), with sums in fp32, rounded once. Collective to create; a world of one rank is enough.
 
-    m, n, k: sizes; n and k are multiples of 8. bias: whether calls have one. dtype: "bfloat16" or "float16", of all tensors. max_sms: multiprocessors of a
-    call; 0: all.
+    m, n, k: sizes; n and k are multiples of 8.
+    bias: whether calls have one.
+    dtype: "bfloat16" or "float16", of all tensors.
+    max_sms: multiprocessors of a call; 0: all.
     """
 
     _name = "gemm"
@@ -41,12 +43,16 @@ class Gemm(Operator):
 
 
 class ParallelGemm(Operator):
-    """What AllGatherGemm, GemmReduceScatter and GemmAllReduce have in common. Collective to create, and every rank makes every call. Tensors begin at
-    multiples of 256 bytes, as those of torch and World.empty() do. Messages call `out` y.
+    """What AllGatherGemm, GemmReduceScatter and GemmAllReduce have in common. Collective to create, and every rank
+    makes every call. Tensors begin at multiples of 256 bytes, as those of torch and World.empty() do. Messages call
+    `out` y.
 
-    m, n, k: sizes of the whole problem. bias: whether calls have one; one that is the same on all ranks enters a reduced result once for each rank. dtype:
-    "bfloat16" or "float16", of all tensors. path: "own" (farwarp's kernels), "unfused" (NCCL and cuBLASLt one after the other) or "best" (the one that was
-    measured to be faster). max_sms: multiprocessors of a call; 0: all.
+    m, n, k: sizes of the whole problem.
+    bias: whether calls have one. One that is the same on all ranks enters a reduced result once for each rank.
+    dtype: "bfloat16" or "float16", of all tensors.
+    path: "own" (farwarp's kernels), "unfused" (NCCL and cuBLASLt one after the other) or "best" (the one that was
+        measured to be faster).
+    max_sms: multiprocessors of a call; 0: all.
     """
 
     _name = "product"
@@ -96,8 +102,8 @@ class ParallelGemm(Operator):
 
 
 class AllGatherGemm(ParallelGemm):
-    """Of R ranks: x [m/R, k] of all ranks, gathered, times w [n/R, k] -> y [m, n/R]. return_x: calls return the gathered x [m, k], too.
-    Other arguments: ParallelGemm."""
+    """Of R ranks: x [m/R, k] of all ranks, gathered, times w [n/R, k] -> y [m, n/R]. return_x: calls return the
+    gathered x [m, k], too. Other arguments: ParallelGemm."""
 
     _kind = 0
 
@@ -130,7 +136,8 @@ class AllGatherGemm(ParallelGemm):
         all_x: Tensor | None = None,
         stream: Any = None,
     ) -> Any:
-        """x [m/R, k], w [n/R, k], bias [n/R] -> y [m, n/R]; with return_x (y, all_x), all_x [m, k] being a result like `out`."""
+        """x [m/R, k], w [n/R, k], bias [n/R] -> y [m, n/R]; with return_x (y, all_x), all_x [m, k] being a result like
+        `out`."""
         if not self.return_x:
             return self._multiply(x, w, bias, out, all_x, stream)
         if all_x is None:
@@ -139,7 +146,8 @@ class AllGatherGemm(ParallelGemm):
 
 
 class GemmReduceScatter(ParallelGemm):
-    """Of R ranks: the sum over ranks of x [m, k/R] times w [n, k/R], of which each rank gets m/R rows. Arguments: ParallelGemm."""
+    """Of R ranks: the sum over ranks of x [m, k/R] times w [n, k/R], of which each rank gets m/R rows. Arguments:
+    ParallelGemm."""
 
     _kind = 1
 

@@ -19,12 +19,16 @@ _WORLD_BYTES = 1 << 20  # of the heap, beside what a decoder takes
 
 
 class Qwen3(Operator):
-    """A dense Qwen3 on all ranks of a world (1, 2, 4 or 8), each with a share of it. Collective to create, and all ranks make the same calls and get the same
-    tokens. from_pretrained() and random() create one.
+    """A dense Qwen3 on all ranks of a world (1, 2, 4 or 8), each with a share of it. Collective to create, and all
+    ranks make the same calls and get the same tokens. from_pretrained() and random() create one.
 
-    sequences: at once, 1 to 8. positions: of a sequence, its prompt included. most_top_k: 0: tokens are not drawn; else up to 64. prefill_tokens: of a prompt
-    at a time, 16 to 8192; 0: prompts are decoded. max_sms: multiprocessors; 0: all. world: whose heap has heap_bytes() of room; None: one of the model's own, which
-    close() closes, on `target`, with the ranks that a launcher has started.
+    world: whose heap has heap_bytes() of room. None: one of the model's own, which close() closes, on `target`, with
+        the ranks that a launcher has started.
+    sequences: at once, 1 to 8.
+    positions: of a sequence, its prompt included.
+    most_top_k: 0: tokens are not drawn; else up to 64.
+    prefill_tokens: of a prompt at a time, 16 to 8192; 0: prompts are decoded.
+    max_sms: multiprocessors; 0: all.
     """
 
     _name = "qwen3"
@@ -65,17 +69,20 @@ class Qwen3(Operator):
 
     @classmethod
     def from_pretrained(cls, folder: str | os.PathLike, world: World | None = None, **arguments: Any) -> Qwen3:
-        """The model in `folder`: config.json and safetensors, as Hugging Face saves them, bf16. Other arguments: those of the class, but seed."""
+        """The model in `folder`: config.json and safetensors, as Hugging Face saves them, bf16. Other arguments: those
+        of the class, but seed."""
         return cls(os.fspath(folder), world, **arguments)
 
     @classmethod
     def random(cls, name: str, world: World | None = None, **arguments: Any) -> Qwen3:
-        """Random weights from `seed`, in the sizes of `name`: "tiny", "qwen3-8b", ... Other arguments: those of the class."""
+        """Random weights from `seed`, in the sizes of `name`: "tiny", "qwen3-8b", ... Other arguments: those of the
+        class."""
         return cls(f"random:{name}", world, **arguments)
 
     @staticmethod
     def heap_bytes(model: str, ranks: int = 1, target: str = "auto", *, device: int = 0, **limits: Any) -> int:
-        """heap_bytes of a World that only holds this model. model: a folder, or "random:NAME". limits: those of the class."""
+        """heap_bytes of a World that only holds this model. model: a folder, or "random:NAME". limits: those of the
+        class."""
         needed = ctypes.c_int64()
         number = TARGETS.index(choose_target(target))
         desc = _desc(model, limits)
@@ -96,11 +103,15 @@ class Qwen3(Operator):
         return answers if several else answers[0]
 
     def stream(self, prompt: Prompt, max_tokens: int = 64, **options: Any) -> Iterator[Any]:
-        """Yields what follows `prompt` as it comes, a launch's tokens one after the other: ids for ids, pieces of text for text.
+        """Yields what follows `prompt` as it comes, a launch's tokens one after the other: ids for ids, pieces of text
+        for text.
 
-        max_tokens: at most so many; the prompt's and these must be within positions. end_token: ends the answer, and is its last id; None: of text the
-        tokenizer's, of ids none. temperature: 0: the best token; else 0.001 to 1000, with top_k (1 to most_top_k), top_p (up to 1) and seed; sequence i draws
-        with seed + i. tokens_per_launch: positions that a launch decodes. stream: as of operators; the model waits for it.
+        max_tokens: at most so many; the prompt's and these, less one, must be within positions.
+        end_token: ends the answer, and is its last id. None: of text the tokenizer's, of ids none.
+        temperature: 0: the best token; else 0.001 to 1000, with top_k (1 to most_top_k), top_p (up to 1) and seed;
+            sequence i draws with seed + i.
+        tokens_per_launch: positions that a launch decodes.
+        stream: as of operators; the model waits for it.
         """
         tokens = (token for _, token in self.stream_batch([prompt], max_tokens, **options))
         return self._text(tokens) if isinstance(prompt, str) else tokens

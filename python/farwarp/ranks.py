@@ -22,10 +22,12 @@ def run(
     deadline: float = 10.0,
     heap_bytes: int = 256 << 20,
 ) -> list[Result]:
-    """Calls function(world, *args) on `ranks` threads (1 to 8), each with a World of its own, and returns what each rank has returned.
+    """Calls function(world, *args) on `ranks` threads (1 to 8), each with a World of its own, and returns what each
+    rank has returned.
 
-    An exception on one rank ends the waits of all, and is raised. Waits of the function's own (a barrier, a queue) it has to end itself. For `target`,
-    `deadline` and `heap_bytes` see World; on GPUs each rank has the device of its number.
+    An exception on one rank ends the waits of all, and is raised. Waits of the function's own (a barrier, a queue) it
+    has to end itself. For `target`, `deadline` and `heap_bytes` see World; on GPUs each rank has the device of its
+    number.
     """
     threads = ctypes.c_void_p()
     check(_c.lib.threads_create(ranks, ctypes.addressof(threads)))

@@ -69,9 +69,10 @@ def _target_number(target: str) -> int:
 class World:
     """A rank, its device and its symmetric heap. Collective: all ranks create it, and close it, alike.
 
-    group: a torch.distributed.ProcessGroup whose ranks are processes of this machine. None: the ranks that torchrun, mpirun or `farwarp launch` have
-        started, else one rank alone. run() starts ranks as threads.
-    target: "cuda", "hip", "emu_sm90" (Hopper, emulated), "emu_gfx942" (CDNA3, emulated), or "auto": a GPU if there is one, else "emu_sm90".
+    group: a torch.distributed.ProcessGroup whose ranks are processes of this machine. None: the ranks that torchrun,
+        mpirun or `farwarp launch` have started, else one rank alone. run() starts ranks as threads.
+    target: "cuda", "hip", "emu_sm90" (Hopper, emulated), "emu_gfx942" (CDNA3, emulated), or "auto": a GPU if there is
+        one, else "emu_sm90".
     device: ordinal of this rank's device; -1: its rank.
     deadline: the longest wait of a kernel for another rank, in seconds.
     heap_bytes: of the symmetric heap, from which operators take their buffers.
@@ -110,7 +111,8 @@ class World:
         self._streams: list[Stream] = []
         self._busy: set[int | None] = set()  # streams that were used since the last wait for them
         self._sizes: dict[int, int] = {}  # bytes of each allocation
-        self._retired: deque[tuple[int, set[int | None]]] = deque()  # dropped memory, and the streams whose work may still use it
+        # Dropped memory, and the streams whose work may still use it.
+        self._retired: deque[tuple[int, set[int | None]]] = deque()
         self._retired_bytes = 0
         _worlds.add(self)
 
@@ -120,7 +122,8 @@ class World:
     # ---- arrays and streams
 
     def empty(self, shape: Sequence[int], dtype: Any) -> Array:
-        """An Array with any contents. dtype: "bfloat16", "float16", "float32", "int32", "int64", "uint8", or NumPy's or torch's."""
+        """An Array with any contents. dtype: "bfloat16", "float16", "float32", "int32", "int64", "uint8", or NumPy's or
+        torch's."""
         return Array(self, shape, dtype)
 
     def zeros(self, shape: Sequence[int], dtype: Any) -> Array:
@@ -130,8 +133,8 @@ class World:
         return Array(self, shape, dtype).copy_from(np.zeros(tuple(shape), np.uint8), None)
 
     def asarray(self, values: Any, dtype: Any = None, stream: Any = None) -> Array:
-        """`values` (NumPy, torch in the host's memory, lists) as an Array, of their own type or of `dtype`: floats are rounded, whole numbers must fit. An
-        Array is returned as it is. The copy is ordered in `stream`."""
+        """`values` (NumPy, torch in the host's memory, lists) as an Array, of their own type or of `dtype`: floats are
+        rounded, whole numbers must fit. An Array is returned as it is. The copy is ordered in `stream`."""
         return asarray(self, values, dtype, stream)
 
     def stream(self) -> Stream:
@@ -141,8 +144,8 @@ class World:
         return self._streams[-1]
 
     def synchronize(self, stream: Any = None, timeout: float = 60.0) -> None:
-        """Waits for `stream`, or for all streams that calls of this world were enqueued on, at most `timeout` seconds for each. Raises if a call has
-        failed."""
+        """Waits for `stream`, or for all streams that calls of this world were enqueued on, at most `timeout` seconds
+        for each. Raises if a call has failed."""
         self._usable()
         handles = list(self._busy) if stream is None else [self._stream_of(stream)]
         for handle in handles:
@@ -153,7 +156,8 @@ class World:
     # ---- failures
 
     def check(self) -> None:
-        """Raises the first failure of a call that was enqueued, since creation or recover(). Does not wait for the device."""
+        """Raises the first failure of a call that was enqueued, since creation or recover(). Does not wait for the
+        device."""
         self._usable()
         self._tell(_c.lib.world_status(self._handle))
 
@@ -163,8 +167,8 @@ class World:
             raise error_of(code)
 
     def recover(self) -> None:
-        """Collective, after a failure: waits for the streams and clears it. Operators are usable again; Qwen3's sequences have ended. PeerLostError if a
-        rank is gone: then the world can only be closed."""
+        """Collective, after a failure: waits for the streams and clears it. Operators are usable again; Qwen3's
+        sequences have ended. PeerLostError if a rank is gone: then the world can only be closed."""
         self._usable()
         handles = list(self._busy)
         streams = (ctypes.c_void_p * max(1, len(handles)))(*handles)
@@ -176,8 +180,9 @@ class World:
     # ---- the end
 
     def close(self) -> None:
-        """Collective: closes the operators that are open, then the world. Arrays lose their memory. Raises a failure of a call that has not been raised
-        yet, or the first one of closing; the world is closed in any case. Does nothing if it is closed."""
+        """Collective: closes the operators that are open, then the world. Arrays lose their memory. Raises a failure of
+        a call that has not been raised yet, or the first one of closing; the world is closed in any case. Does nothing
+        if it is closed."""
         if self._handle is None or self._why_not is not None:
             return
         self._end(together=True)
@@ -246,7 +251,8 @@ class World:
         torch = sys.modules.get("torch")
         if torch is None:
             return None
-        raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # what torch's compiled graphs ask; a Stream object costs more
+        # What torch's compiled graphs ask; a Stream object costs more.
+        raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
         if raw is not None:
             return raw(self.device) or None
         return torch.cuda.current_stream(self.device).cuda_stream or None if torch.cuda.is_available() else None
@@ -262,7 +268,8 @@ class World:
         return address
 
     def _retire(self, pointer: int) -> None:
-        """An Array was dropped, on any thread: its memory is freed when the streams have passed the calls that may use it."""
+        """An Array was dropped, on any thread: its memory is freed when the streams have passed the calls that may use
+        it."""
         if self._handle is not None and self._why_not is None:
             self._retired_bytes += self._sizes[pointer]
             self._retired.append((pointer, set(self._busy)))

@@ -1,4 +1,5 @@
-"""Every test ends: after two minutes, or what the mark `seconds` says, all threads' stacks are printed, and pytest exits."""
+"""Every test ends: after two minutes, or what the mark `seconds` says, all threads' stacks are printed, and pytest
+exits."""
 
 import faulthandler
 

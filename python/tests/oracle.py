@@ -17,7 +17,8 @@ def random(seed, shape, dtype="bfloat16"):
 
 
 def assert_rounded(got, exact, dtype, partials=(), sums=0.0):
-    """`got` is `exact`, rounded once, and each of `partials` (which were added) rounded once before; `sums`: sum of the magnitudes that were added in fp32."""
+    """`got` is `exact`, rounded once, and each of `partials` (which were added) rounded once before; `sums`: sum of the
+    magnitudes that were added in fp32."""
     assert got.shape == exact.shape
     half = 2 * HALF_ULP[dtype]  # the ulp of a number may be twice that of a smaller number beside it
     allowed = half * np.abs(exact) + SUBNORMAL[dtype] + 2.0**-20 * sums + sum(half * np.abs(partial) for partial in partials)

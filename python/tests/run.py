@@ -3,9 +3,9 @@
 
     run.py BUILD [--cmake CMAKE] [PYTEST ARGUMENT...]
 
-What Python runs comes through pyproject.toml, as in a wheel; what is compiled comes from BUILD by the same install component as in a wheel, so nothing is
-compiled twice. The environment sees packages of the system (torch, if it is there); what else is needed comes from PyPI. Without a network and without these
-packages the tests fail, and say so.
+What Python runs comes through pyproject.toml, as in a wheel; what is compiled comes from BUILD by the same install
+component as in a wheel, so nothing is compiled twice. The environment sees packages of the system (torch, if it is
+there); what else is needed comes from PyPI. Without a network and without these packages the tests fail, and say so.
 """
 
 import argparse
