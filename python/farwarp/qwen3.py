@@ -11,7 +11,7 @@ from .array import Array
 from .descriptor import given, new_desc
 from .errors import InvalidArgumentError, UnavailableError, check
 from .operator import Operator
-from .world import TARGETS, World, choose_target
+from .world import World, choose_target, target_number
 
 Prompt = Union[str, Sequence[int]]
 
@@ -84,7 +84,7 @@ class Qwen3(Operator):
         """heap_bytes of a World that only holds this model. model: a folder, or "random:NAME". limits: those of the
         class."""
         needed = ctypes.c_int64()
-        number = TARGETS.index(choose_target(target))
+        number = target_number(choose_target(target))
         desc = _desc(model, limits)
         check(_c.lib.qwen3_heap_bytes(ctypes.addressof(desc), number, device, ranks, ctypes.addressof(needed)))
         return needed.value + _WORLD_BYTES

@@ -50,7 +50,7 @@ class Stream:
 
 def device_count(target: str) -> int:
     """Devices of a target on this machine that this build has kernels for. The emulator has 8."""
-    return _c.lib.device_count(_target_number(target))
+    return _c.lib.device_count(target_number(target))
 
 
 def choose_target(target: str) -> str:
@@ -60,7 +60,8 @@ def choose_target(target: str) -> str:
     return next((name for name in ("cuda", "hip") if device_count(name) > 0), "emu_sm90")
 
 
-def _target_number(target: str) -> int:
+def target_number(target: str) -> int:
+    """As c.h has it."""
     if target not in TARGETS:
         raise InvalidArgumentError(f"target is {target!r}; allowed: auto, {', '.join(TARGETS)}")
     return TARGETS.index(target)
@@ -91,7 +92,7 @@ class World:
         target = choose_target(target)
         desc = given(
             new_desc(_c.WorldDesc, _c.lib.world_desc_init),
-            target=_target_number(target),
+            target=target_number(target),
             device=device,
             deadline_ms=milliseconds("deadline", deadline),
             heap_bytes=heap_bytes,

@@ -105,6 +105,8 @@ def test_bad_input(arguments, message):
 def test_models_that_there_are_not(tmp_path):
     with pytest.raises(farwarp.InvalidArgumentError, match=re.escape(f"{tmp_path}/config.json: cannot be read")):
         farwarp.Qwen3.from_pretrained(tmp_path, **TARGET)
+    with pytest.raises(farwarp.InvalidArgumentError, match="target is 'tpu'; allowed: auto, cuda"):
+        farwarp.Qwen3.random("nano", target="tpu")
     with pytest.raises(farwarp.InvalidArgumentError, match="micro"):
         farwarp.Qwen3.random("micro", **TARGET)
     with farwarp.World(target="emu_sm90", heap_bytes=1 << 16) as world:

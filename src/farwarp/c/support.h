@@ -12,12 +12,12 @@
 
 #include "farwarp/base/half.h"
 #include "farwarp/c.h"
-#include "farwarp/c/place.h"
+#include "farwarp/c/membership.h"
 #include "farwarp/world/host/world.h"
 
 struct farwarp_world {
   farwarp::World world;
-  std::shared_ptr<farwarp::c::Place> place;
+  std::shared_ptr<farwarp::c::Membership> membership;
 };
 
 namespace farwarp::c {

@@ -40,10 +40,10 @@ Status create_world(const Result<std::shared_ptr<Bootstrap>>& bootstrap, const f
   if (!bootstrap.ok()) return bootstrap.status();
   const auto options = read_options(desc);
   if (!options.ok()) return options.status();
-  auto place = std::make_shared<Place>(*bootstrap);
-  auto created = World::create(place, *options);
+  auto membership = std::make_shared<Membership>(*bootstrap);
+  auto created = World::create(membership, *options);
   if (!created.ok()) return created.status();
-  *world = new farwarp_world{std::move(created).value(), std::move(place)};
+  *world = new farwarp_world{std::move(created).value(), std::move(membership)};
   return {};
 }
 
@@ -161,7 +161,7 @@ void farwarp_world_leave(farwarp_world* world) {
   if (world == nullptr) return;
   guarded([&] {
     world->world.abort();
-    world->place->leave();
+    world->membership->leave();
     return Status();
   });
 }

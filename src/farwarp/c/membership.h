@@ -1,4 +1,4 @@
-// A rank's place in its group, which it can leave before its World is destroyed.
+// A rank of a group, which it can leave before its World is destroyed.
 #pragma once
 
 #include <memory>
@@ -9,9 +9,9 @@
 
 namespace farwarp::c {
 
-class Place final : public Bootstrap {
+class Membership final : public Bootstrap {
  public:
-  explicit Place(std::shared_ptr<Bootstrap> group)
+  explicit Membership(std::shared_ptr<Bootstrap> group)
       : rank_(group->rank()), size_(group->size()), same_process_(group->same_process()), group_(std::move(group)) {}
 
   int rank() const override { return rank_; }
