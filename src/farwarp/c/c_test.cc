@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 
 namespace farwarp_c_test {
 namespace {
@@ -204,6 +205,15 @@ TEST(CApi, CollectiveCallsEndWhenAWorldIsDestroyed) {
   for (std::thread& thread : started) thread.join();
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
   farwarp_threads_destroy(threads);
+}
+
+TEST(CApi, SeesRanksInTheEnvironment) {
+  unsetenv("RANK");
+  unsetenv("WORLD_SIZE");
+  EXPECT_EQ(farwarp_environment_has_ranks(), 0);
+  setenv("WORLD_SIZE", "2", 1);
+  EXPECT_EQ(farwarp_environment_has_ranks(), 1);
+  unsetenv("WORLD_SIZE");
 }
 
 TEST(CApi, CountsDevices) {
