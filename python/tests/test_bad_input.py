@@ -194,6 +194,8 @@ def test_exception_on_one_rank(where):
     assert time.monotonic() - start < 5  # the deadline is 10 s
 
 
-def test_exception_before_the_others_have_a_world():
-    with pytest.raises(farwarp.UnavailableError if farwarp.device_count("cuda") == 0 else AssertionError):
-        farwarp.run(lambda world: None, ranks=2, target="cuda")
+def test_target_without_devices():
+    target = next(name for name in ("hip", "cuda") if farwarp.device_count(name) == 0)
+    with pytest.raises(farwarp.UnavailableError):
+        farwarp.run(lambda world: None, ranks=2, target=target)
+    assert farwarp.choose_target("auto") != target
