@@ -48,14 +48,20 @@ def test_worlds_are_created_and_closed_without_growth():
     assert files() <= files_before
 
 
-def test_operators_of_a_world_that_ends_by_an_exception_are_freed():
+def test_a_world_that_ends_by_an_exception_frees_its_operators():
+    closed = []
+
     def fail(world):
-        farwarp.Gemm(world, 8, 16, 64, dtype="float16")(X, W)
+        gemm = farwarp.Gemm(world, 8, 16, 64, dtype="float16")
+        gemm(X, W)
+        close = gemm._close
+        gemm._close = lambda: closed.append(gemm) or close()
         raise KeyError
 
-    for _ in range(3):
-        with pytest.raises(KeyError):
-            farwarp.run(fail, ranks=2)
+    with pytest.raises(KeyError):
+        farwarp.run(fail, ranks=2)
+    assert len(closed) == 2
+    assert all(gemm._handle is None and gemm.world._handle is None and not gemm.world._operators for gemm in closed)
 
 
 def test_world_that_is_not_closed():
