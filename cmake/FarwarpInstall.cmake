@@ -75,6 +75,9 @@ install(TARGETS farwarp_shared EXPORT farwarp FILE_SET HEADERS)
 if(TARGET farwarp)
   install(TARGETS farwarp)
 endif()
+# What is compiled of the Python package: pyproject.toml installs this component alone, and so do the tests.
+install(FILES $<TARGET_FILE:farwarp_shared> RENAME libfarwarp.so DESTINATION farwarp/lib COMPONENT python EXCLUDE_FROM_ALL)
+install(PROGRAMS $<TARGET_FILE:farwarp> DESTINATION farwarp/bin COMPONENT python EXCLUDE_FROM_ALL)
 install(DIRECTORY suites/ DESTINATION ${CMAKE_INSTALL_DATADIR}/farwarp/suites FILES_MATCHING PATTERN "*.json")
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 

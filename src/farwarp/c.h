@@ -72,6 +72,9 @@ typedef enum farwarp_target {
   FARWARP_EMU_GFX942 = 3 /* as AMD CDNA3 */
 } farwarp_target;
 
+/* Devices of a target on this machine that this library has kernels for; 0 if there is none, or no such target. The emulator has 8. */
+FARWARP_EXPORT int32_t farwarp_device_count(int32_t target);
+
 /* Ranks with a symmetric heap each. */
 typedef struct farwarp_world farwarp_world;
 
@@ -84,6 +87,8 @@ typedef struct farwarp_world_desc {
 } farwarp_world_desc;
 FARWARP_EXPORT void farwarp_world_desc_init(farwarp_world_desc* desc);
 
+/* 1 if the environment has a rank or a size, else 0. */
+FARWARP_EXPORT int32_t farwarp_environment_has_ranks(void);
 /* Collective: one of several processes of this machine, as `farwarp launch`, torchrun or mpirun start them: the environment has rank and size. */
 FARWARP_EXPORT farwarp_code farwarp_world_from_environment(const farwarp_world_desc* desc, farwarp_world** world);
 
@@ -97,10 +102,11 @@ FARWARP_EXPORT farwarp_code farwarp_world_from_allgather(int32_t rank, int32_t s
 
 /* Ranks that are threads of this process. */
 typedef struct farwarp_threads farwarp_threads;
-/* `size`: 1 to 8. Destroy it after the worlds. */
+/* `size`: 1 to 8. Destroy it when no rank will ask for its world any more. */
 FARWARP_EXPORT farwarp_code farwarp_threads_create(int32_t size, farwarp_threads** threads);
 FARWARP_EXPORT void farwarp_threads_destroy(farwarp_threads* threads);
-/* Collective: each rank once, from its own thread, which then makes all calls of this world. */
+/* Collective: each rank once, from its own thread, which then makes all calls of this world. When the world is destroyed, or if it is not created, the
+ * rank leaves the group: collective calls of the others then end at once. */
 FARWARP_EXPORT farwarp_code farwarp_world_from_threads(farwarp_threads* threads, int32_t rank,
                                                        const farwarp_world_desc* desc, farwarp_world** world);
 
@@ -112,6 +118,9 @@ FARWARP_EXPORT int32_t farwarp_world_size(const farwarp_world* world);
 FARWARP_EXPORT farwarp_code farwarp_world_status(const farwarp_world* world);
 /* Collective, after a failure: waits for the streams and clears it. FARWARP_PEER_LOST if a rank is gone. */
 FARWARP_EXPORT farwarp_code farwarp_world_recover(farwarp_world* world, void* const* streams, int32_t count);
+/* Local: for a rank that cannot go on. The other ranks' kernels give up waiting, and their collective calls fail. So do this rank's, at once: close its
+ * operators, then destroy the world. */
+FARWARP_EXPORT void farwarp_world_leave(farwarp_world* world);
 
 /* ---- memory and streams, for programs without a runtime of their own, and for the emulator ---- */
 

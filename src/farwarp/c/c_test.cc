@@ -5,8 +5,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 
 namespace farwarp_c_test {
 namespace {
@@ -206,6 +208,77 @@ TEST(CApi, AllReduceRefusesByName) {
     refused(farwarp_all_reduce_call(all_reduce, nullptr, fits, rank.stream), "in is NULL");
     EXPECT_EQ(farwarp_all_reduce_close(all_reduce), FARWARP_OK) << farwarp_message();
   });
+
+/// Rank 1 never makes its call. If it did not leave, rank 0 would wait for its deadline of ten seconds.
+TEST(CApi, ARankThatLeavesEndsTheWaitsOfOthers) {
+  const auto start = std::chrono::steady_clock::now();
+  run_ranks(2, [](Rank& rank, int number) {
+    farwarp_product_desc desc;
+    farwarp_product_desc_init(&desc);
+    desc.kind = FARWARP_GEMM_ALL_REDUCE;
+    desc.m = desc.n = desc.k = 64;
+    farwarp_product* product = nullptr;
+    ASSERT_EQ(farwarp_product_create(rank.world, &desc, &product), FARWARP_OK) << farwarp_message();
+    if (number == 1) {
+      farwarp_world_leave(rank.world);
+      EXPECT_EQ(farwarp_world_status(rank.world), FARWARP_ABORTED);
+    } else {
+      DLTensor* const x = rank.empty(kBf16, {64, 32});
+      DLTensor* const y = rank.empty(kBf16, {64, 64});
+      EXPECT_EQ(farwarp_product_call(product, x, x, nullptr, y, nullptr, rank.stream), FARWARP_OK);
+      EXPECT_EQ(farwarp_synchronize(rank.world, rank.stream, 10'000), FARWARP_ABORTED) << farwarp_message();
+    }
+    EXPECT_EQ(farwarp_product_close(product), FARWARP_PEER_LOST);
+    EXPECT_STREQ(farwarp_message(), number == 1 ? "this rank has left its group" : "rank 1 left the group");
+    EXPECT_EQ(farwarp_world_recover(rank.world, &rank.stream, 1), FARWARP_PEER_LOST);
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+}
+
+TEST(CApi, CollectiveCallsEndWhenAWorldIsDestroyed) {
+  farwarp_threads* threads = nullptr;
+  ASSERT_EQ(farwarp_threads_create(2, &threads), FARWARP_OK);
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<std::thread> started;
+  for (int number = 0; number < 2; ++number) {
+    started.emplace_back([&, number] {
+      farwarp_world_desc options;
+      farwarp_world_desc_init(&options);
+      options.heap_bytes = 16 << 20;
+      farwarp_world* world = nullptr;
+      ASSERT_EQ(farwarp_world_from_threads(threads, number, &options, &world), FARWARP_OK) << farwarp_message();
+      farwarp_world* second = nullptr;
+      EXPECT_EQ(farwarp_world_from_threads(threads, number, &options, &second), FARWARP_MISUSE);
+      if (number == 0) {
+        farwarp_gemm_desc desc;
+        farwarp_gemm_desc_init(&desc);
+        desc.m = desc.n = desc.k = 8;
+        farwarp_gemm* gemm = nullptr;
+        EXPECT_EQ(farwarp_gemm_create(world, &desc, &gemm), FARWARP_PEER_LOST);
+        EXPECT_STREQ(farwarp_message(), "rank 1 left the group");
+      }
+      farwarp_world_destroy(world);
+    });
+  }
+  for (std::thread& thread : started) thread.join();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  farwarp_threads_destroy(threads);
+}
+
+TEST(CApi, SeesRanksInTheEnvironment) {
+  unsetenv("RANK");
+  unsetenv("WORLD_SIZE");
+  EXPECT_EQ(farwarp_environment_has_ranks(), 0);
+  setenv("WORLD_SIZE", "2", 1);
+  EXPECT_EQ(farwarp_environment_has_ranks(), 1);
+  unsetenv("WORLD_SIZE");
+}
+
+TEST(CApi, CountsDevices) {
+  EXPECT_EQ(farwarp_device_count(FARWARP_EMU_SM90), 8);
+  EXPECT_EQ(farwarp_device_count(FARWARP_EMU_GFX942), 8);
+  EXPECT_EQ(farwarp_device_count(-1), 0);
+  EXPECT_EQ(farwarp_device_count(4), 0);
 }
 
 /// Experts that return what they get: with weights 1 the tokens come back.

@@ -6,15 +6,18 @@
 #include <cstring>
 #include <exception>
 #include <initializer_list>
+#include <memory>
 #include <new>
 #include <utility>
 
 #include "farwarp/base/half.h"
 #include "farwarp/c.h"
+#include "farwarp/c/membership.h"
 #include "farwarp/world/host/world.h"
 
 struct farwarp_world {
   farwarp::World world;
+  std::shared_ptr<farwarp::c::Membership> membership;
 };
 
 namespace farwarp::c {

@@ -11,7 +11,7 @@
 #include "farwarp/c/support.h"
 
 struct farwarp_threads {
-  std::vector<std::shared_ptr<farwarp::Bootstrap>> bootstraps;
+  std::vector<std::shared_ptr<farwarp::Bootstrap>> bootstraps;  ///< null where the rank has taken its own
 };
 
 namespace farwarp::c {
@@ -40,9 +40,10 @@ Status create_world(const Result<std::shared_ptr<Bootstrap>>& bootstrap, const f
   if (!bootstrap.ok()) return bootstrap.status();
   const auto options = read_options(desc);
   if (!options.ok()) return options.status();
-  auto created = World::create(*bootstrap, *options);
+  auto membership = std::make_shared<Membership>(*bootstrap);
+  auto created = World::create(membership, *options);
   if (!created.ok()) return created.status();
-  *world = new farwarp_world{std::move(created).value()};
+  *world = new farwarp_world{std::move(created).value(), std::move(membership)};
   return {};
 }
 
@@ -85,6 +86,8 @@ void farwarp_world_desc_init(farwarp_world_desc* desc) {
            defaults.heap_bytes};
 }
 
+std::int32_t farwarp_environment_has_ranks() { return farwarp::environment_has_ranks() ? 1 : 0; }
+
 farwarp_code farwarp_world_from_environment(const farwarp_world_desc* desc, farwarp_world** world) {
   return guarded([&] {
     constexpr std::chrono::seconds kPatience{60};
@@ -118,8 +121,21 @@ farwarp_code farwarp_world_from_threads(farwarp_threads* threads, std::int32_t r
     const auto size = static_cast<std::int32_t>(threads->bootstraps.size());
     if (rank < 0 || rank >= size)
       return farwarp::invalid_argument(fmt::format("rank is {}; allowed: 0 to {}", rank, size - 1));
-    return farwarp::c::create_world(threads->bootstraps[static_cast<std::size_t>(rank)], desc, world);
+    std::shared_ptr<farwarp::Bootstrap> mine = std::move(threads->bootstraps[static_cast<std::size_t>(rank)]);
+    if (mine == nullptr) return {farwarp::StatusCode::kMisuse, fmt::format("rank {} has had its world", rank)};
+    return farwarp::c::create_world(std::move(mine), desc, world);
   });
+}
+
+std::int32_t farwarp_device_count(std::int32_t target) {
+  if (target < FARWARP_CUDA || target > FARWARP_EMU_GFX942) return 0;
+  const auto kind = static_cast<farwarp::TargetKind>(target);
+  std::int32_t count = 0;
+  guarded([&] {
+    count = farwarp::Device::kernel_names(kind).empty() ? 0 : farwarp::Device::count(kind);
+    return Status();
+  });
+  return count;
 }
 
 void farwarp_world_destroy(farwarp_world* world) { delete world; }
@@ -138,6 +154,15 @@ farwarp_code farwarp_world_recover(farwarp_world* world, void* const* streams, s
     std::vector<Stream> drained;
     for (std::int32_t i = 0; i < count; ++i) drained.push_back({streams[i]});
     return world->world.recover(drained);
+  });
+}
+
+void farwarp_world_leave(farwarp_world* world) {
+  if (world == nullptr) return;
+  guarded([&] {
+    world->world.abort();
+    world->membership->leave();
+    return Status();
   });
 }
 

@@ -1,0 +1,68 @@
+"""farwarp: kernels for LLM inference that communicate from inside the kernel, on NumPy arrays (on the emulator) and
+torch tensors (on GPUs).
+
+    def multiply(world):
+        product = farwarp.GemmAllReduce(world, m=16, n=32, k=128, dtype="float16")
+        x, w = (numpy.ones((rows, 128 // world.size), "float16") for rows in (16, 32))
+        return product(x, w).numpy()
+
+    results = farwarp.run(multiply, ranks=4, target="emu_sm90")
+
+World is this rank's place among the ranks, run() starts ranks as threads, the other classes are operators. Failures are
+exceptions, all of them Error.
+"""
+
+from .array import Array
+from .attention import Attention, FlashDecode
+from .errors import (
+    AbortedError,
+    BadInputError,
+    CapacityError,
+    DeadlineError,
+    Error,
+    InternalError,
+    InvalidArgumentError,
+    MismatchError,
+    MisuseError,
+    OutOfMemoryError,
+    PeerLostError,
+    UnavailableError,
+)
+from .moe import MoeAllToAll, MoeReceived
+from .operator import Operator
+from .products import AllGatherGemm, Gemm, GemmAllReduce, GemmReduceScatter, ParallelGemm
+from .qwen3 import Qwen3
+from .ranks import run
+from .world import Stream, World, choose_target, device_count
+
+__all__ = [
+    "AbortedError",
+    "AllGatherGemm",
+    "Array",
+    "Attention",
+    "BadInputError",
+    "CapacityError",
+    "DeadlineError",
+    "Error",
+    "FlashDecode",
+    "Gemm",
+    "GemmAllReduce",
+    "GemmReduceScatter",
+    "InternalError",
+    "InvalidArgumentError",
+    "MismatchError",
+    "MisuseError",
+    "MoeAllToAll",
+    "MoeReceived",
+    "Operator",
+    "OutOfMemoryError",
+    "ParallelGemm",
+    "PeerLostError",
+    "Qwen3",
+    "Stream",
+    "UnavailableError",
+    "World",
+    "choose_target",
+    "device_count",
+    "run",
+]

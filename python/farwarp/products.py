@@ -1,0 +1,172 @@
+"""Products of matrices: on one device, and of tensor parallelism."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import _c, dtypes
+from .descriptor import given, new_desc
+from .errors import InvalidArgumentError
+from .operator import Operator, Parameter, Tensor
+from .world import World
+
+_PATHS = ("own", "unfused", "best")  # in the order of farwarp_product_path
+
+
+class Gemm(Operator):
+    """y = x @ w.T (+ bias), with sums in fp32, rounded once. Collective to create; a world of one rank is enough.
+
+    m, n, k: sizes; n and k are multiples of 8.
+    bias: whether calls have one.
+    dtype: "bfloat16" or "float16", of all tensors.
+    max_sms: multiprocessors of a call; 0: all.
+    """
+
+    _name = "gemm"
+
+    def __init__(self, world: World, m: int, n: int, k: int, *, bias: bool = False, dtype: Any = "bfloat16", max_sms: int = 0) -> None:
+        desc = new_desc(_c.GemmDesc, _c.lib.gemm_desc_init)
+        self._open(world, given(desc, m=m, n=n, k=k, has_bias=bool(bias), dtype=dtype, max_sms=max_sms))
+        self.m, self.n, self.k, self.dtype = m, n, k, dtypes.name_of(dtype)
+        self._x, self._w, self._bias, self._y = (Parameter(name, world) for name in ("x", "w", "bias", "out"))
+
+    def __call__(self, x: Tensor, w: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None, stream: Any = None) -> Any:
+        """x [m, k], w [n, k], bias [n] -> [m, n]. `out` (messages call it y) must not overlap an input."""
+        handle, on = self._begin(stream)
+        if out is None:
+            out = self._new(x, (self.m, self.n), self.dtype)
+        x_at, keep_x = self._x.input(x, on)
+        w_at, keep_w = self._w.input(w, on)
+        bias_at, keep_bias = (None, None) if bias is None else self._bias.input(bias, on)
+        self._called(_c.lib.gemm_call(handle, x_at, w_at, bias_at, self._y.output(out), on), on, (out,))
+        return out
+
+
+class ParallelGemm(Operator):
+    """What AllGatherGemm, GemmReduceScatter and GemmAllReduce have in common. Collective to create, and every rank
+    makes every call. Tensors begin at multiples of 256 bytes, as those of torch and World.empty() do. Messages call
+    `out` y.
+
+    m, n, k: sizes of the whole problem.
+    bias: whether calls have one. One that is the same on all ranks enters a reduced result once for each rank.
+    dtype: "bfloat16" or "float16", of all tensors.
+    path: "own" (farwarp's kernels), "unfused" (NCCL and cuBLASLt one after the other) or "best" (the one that was
+        measured to be faster).
+    max_sms: multiprocessors of a call; 0: all.
+    """
+
+    _name = "product"
+    _kind = 0
+
+    def __init__(
+        self, world: World, m: int, n: int, k: int, *, bias: bool = False, dtype: Any = "bfloat16", path: str = "best", max_sms: int = 0
+    ) -> None:
+        self._create(world, m, n, k, bias, dtype, path, max_sms, return_x=False)
+
+    def _create(self, world: World, m: int, n: int, k: int, bias: bool, dtype: Any, path: str, max_sms: int, return_x: bool) -> None:
+        if path not in _PATHS:
+            raise InvalidArgumentError(f"path is {path!r}; allowed: {', '.join(_PATHS)}")
+        desc = new_desc(_c.ProductDesc, _c.lib.product_desc_init)
+        self._open(
+            world,
+            given(
+                desc,
+                kind=self._kind,
+                m=m,
+                n=n,
+                k=k,
+                has_bias=bool(bias),
+                return_x=bool(return_x),
+                dtype=dtype,
+                path=_PATHS.index(path),
+                max_sms=max_sms,
+            ),
+        )
+        self.m, self.n, self.k, self.dtype = m, n, k, dtypes.name_of(dtype)
+        self._x, self._w, self._bias, self._y, self._all_x = (Parameter(name, world) for name in ("x", "w", "bias", "out", "all_x"))
+
+    def _result_shape(self) -> tuple[int, int]:
+        raise NotImplementedError
+
+    def _multiply(self, x: Any, w: Any, bias: Any, out: Any, all_x: Any, stream: Any) -> Any:
+        handle, on = self._begin(stream)
+        if out is None:
+            out = self._new(x, self._result_shape(), self.dtype)
+        x_at, keep_x = self._x.input(x, on)
+        w_at, keep_w = self._w.input(w, on)
+        bias_at, keep_bias = (None, None) if bias is None else self._bias.input(bias, on)
+        all_x_at = None if all_x is None else self._all_x.output(all_x)
+        code = _c.lib.product_call(handle, x_at, w_at, bias_at, self._y.output(out), all_x_at, on)
+        self._called(code, on, (out,) if all_x is None else (out, all_x))
+        return out
+
+
+class AllGatherGemm(ParallelGemm):
+    """Of R ranks: x [m/R, k] of all ranks, gathered, times w [n/R, k] -> y [m, n/R]. return_x: calls return the
+    gathered x [m, k], too. Other arguments: ParallelGemm."""
+
+    _kind = 0
+
+    def __init__(
+        self,
+        world: World,
+        m: int,
+        n: int,
+        k: int,
+        *,
+        bias: bool = False,
+        dtype: Any = "bfloat16",
+        path: str = "best",
+        return_x: bool = False,
+        max_sms: int = 0,
+    ) -> None:
+        self._create(world, m, n, k, bias, dtype, path, max_sms, return_x)
+        self.return_x = bool(return_x)
+
+    def _result_shape(self) -> tuple[int, int]:
+        return self.m, self.n // self.world.size
+
+    def __call__(
+        self,
+        x: Tensor,
+        w: Tensor,
+        bias: Tensor | None = None,
+        *,
+        out: Tensor | None = None,
+        all_x: Tensor | None = None,
+        stream: Any = None,
+    ) -> Any:
+        """x [m/R, k], w [n/R, k], bias [n/R] -> y [m, n/R]; with return_x (y, all_x), all_x [m, k] being a result like
+        `out`."""
+        if not self.return_x:
+            return self._multiply(x, w, bias, out, all_x, stream)
+        if all_x is None:
+            all_x = self._new(x, (self.m, self.k), self.dtype)
+        return self._multiply(x, w, bias, out, all_x, stream), all_x
+
+
+class GemmReduceScatter(ParallelGemm):
+    """Of R ranks: the sum over ranks of x [m, k/R] times w [n, k/R], of which each rank gets m/R rows. Arguments:
+    ParallelGemm."""
+
+    _kind = 1
+
+    def _result_shape(self) -> tuple[int, int]:
+        return self.m // self.world.size, self.n
+
+    def __call__(self, x: Tensor, w: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None, stream: Any = None) -> Any:
+        """x [m, k/R], w [n, k/R], bias [n] -> [m/R, n]."""
+        return self._multiply(x, w, bias, out, None, stream)
+
+
+class GemmAllReduce(ParallelGemm):
+    """Of R ranks: the sum over ranks of x [m, k/R] times w [n, k/R], which all ranks get. Arguments: ParallelGemm."""
+
+    _kind = 2
+
+    def _result_shape(self) -> tuple[int, int]:
+        return self.m, self.n
+
+    def __call__(self, x: Tensor, w: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None, stream: Any = None) -> Any:
+        """x [m, k/R], w [n, k/R], bias [n] -> [m, n]."""
+        return self._multiply(x, w, bias, out, None, stream)

@@ -1,0 +1,258 @@
+"""Qwen3, decoded by one kernel."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any, Iterator, Sequence, Union
+
+from . import _c
+from .array import Array
+from .descriptor import given, new_desc
+from .errors import InvalidArgumentError, UnavailableError, check
+from .operator import Operator
+from .world import World, choose_target, target_number
+
+Prompt = Union[str, Sequence[int]]
+
+_WORLD_BYTES = 1 << 20  # of the heap, beside what a decoder takes
+
+
+class Qwen3(Operator):
+    """A dense Qwen3 on all ranks of a world (1, 2, 4 or 8), each with a share of it. Collective to create, and all
+    ranks make the same calls and get the same tokens. from_pretrained() and random() create one.
+
+    world: whose heap has heap_bytes() of room. None: one of the model's own, which close() closes, on `target`, with
+        the ranks that a launcher has started.
+    sequences: at once, 1 to 8.
+    positions: of a sequence, its prompt included.
+    most_top_k: 0: tokens are not drawn; else up to 64.
+    prefill_tokens: of a prompt at a time, 16 to 8192; 0: prompts are decoded.
+    max_sms: multiprocessors; 0: all.
+    """
+
+    _name = "qwen3"
+
+    def __init__(
+        self,
+        model: str,
+        world: World | None = None,
+        *,
+        target: str = "auto",
+        seed: int = 0,
+        sequences: int = 1,
+        positions: int = 1024,
+        most_top_k: int = 0,
+        prefill_tokens: int = 0,
+        max_sms: int = 0,
+    ) -> None:
+        limits = dict(
+            seed=seed, sequences=sequences, positions=positions, most_top_k=most_top_k, prefill_tokens=prefill_tokens, max_sms=max_sms
+        )
+        self._owns_world = world is None
+        if world is None:
+            target = choose_target(target)
+            room = self.heap_bytes(model, _launched_ranks(), target, **limits)
+            world = World(target=target, heap_bytes=room)
+        try:
+            self._open(world, _desc(model, limits))
+        except BaseException:
+            if self._owns_world:
+                world.__exit__(BaseException, None, None)
+            raise
+        self.model = model
+        self.sequences, self.positions, self.prefill_tokens = sequences, positions, prefill_tokens
+        self.vocabulary: int = _c.lib.qwen3_vocabulary(self._handle)
+        self._columns: int = _c.lib.qwen3_columns(self._handle)
+        self._sampled: dict[int, Array] = {}  # by tokens of a launch
+        self._tokenizer: Any = None
+
+    @classmethod
+    def from_pretrained(cls, folder: str | os.PathLike, world: World | None = None, **arguments: Any) -> Qwen3:
+        """The model in `folder`: config.json and safetensors, as Hugging Face saves them, bf16. Other arguments: those
+        of the class, but seed."""
+        return cls(os.fspath(folder), world, **arguments)
+
+    @classmethod
+    def random(cls, name: str, world: World | None = None, **arguments: Any) -> Qwen3:
+        """Random weights from `seed`, in the sizes of `name`: "tiny", "qwen3-8b", ... Other arguments: those of the
+        class."""
+        return cls(f"random:{name}", world, **arguments)
+
+    @staticmethod
+    def heap_bytes(model: str, ranks: int = 1, target: str = "auto", *, device: int = 0, **limits: Any) -> int:
+        """heap_bytes of a World that only holds this model. model: a folder, or "random:NAME". limits: those of the
+        class."""
+        needed = ctypes.c_int64()
+        number = target_number(choose_target(target))
+        desc = _desc(model, limits)
+        check(_c.lib.qwen3_heap_bytes(ctypes.addressof(desc), number, device, ranks, ctypes.addressof(needed)))
+        return needed.value + _WORLD_BYTES
+
+    # ---- generation
+
+    def generate(self, prompts: Prompt | Sequence[Prompt], max_tokens: int = 64, **options: Any) -> Any:
+        """What follows a prompt, or each of several: token ids for ids, text for text. Options: those of stream()."""
+        several = not isinstance(prompts, str) and len(prompts) > 0 and not _is_number(prompts[0])
+        all_prompts: list[Any] = list(prompts) if several else [prompts]
+        text = [isinstance(prompt, str) for prompt in all_prompts]
+        found: list[list[int]] = [[] for _ in all_prompts]
+        for sequence, token in self.stream_batch(all_prompts, max_tokens, **options):
+            found[sequence].append(token)
+        answers = [self.tokenizer.decode(tokens, skip_special_tokens=True) if is_text else tokens for tokens, is_text in zip(found, text)]
+        return answers if several else answers[0]
+
+    def stream(self, prompt: Prompt, max_tokens: int = 64, **options: Any) -> Iterator[Any]:
+        """Yields what follows `prompt` as it comes, a launch's tokens one after the other: ids for ids, pieces of text
+        for text.
+
+        max_tokens: at most so many; the prompt's and these, less one, must be within positions.
+        end_token: ends the answer, and is its last id. None: of text the tokenizer's, of ids none.
+        temperature: 0: the best token; else 0.001 to 1000, with top_k (1 to most_top_k), top_p (up to 1) and seed;
+            sequence i draws with seed + i.
+        tokens_per_launch: positions that a launch decodes.
+        stream: as of operators; the model waits for it.
+        """
+        tokens = (token for _, token in self.stream_batch([prompt], max_tokens, **options))
+        return self._text(tokens) if isinstance(prompt, str) else tokens
+
+    def stream_batch(
+        self,
+        prompts: Sequence[Prompt],
+        max_tokens: int = 64,
+        *,
+        end_token: int | None = None,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+        tokens_per_launch: int = 16,
+        stream: Any = None,
+    ) -> Iterator[tuple[int, int]]:
+        """Yields (number of the prompt, token id) of up to `sequences` prompts, as stream() does of one."""
+        ids = [self._ids(prompt) for prompt in prompts]
+        if not 1 <= len(ids) <= self.sequences:
+            raise InvalidArgumentError(f"prompts are {len(ids)}; allowed: 1 to {self.sequences}, sequences")
+        for name, value in (("max_tokens", max_tokens), ("tokens_per_launch", tokens_per_launch)):
+            if value < 1:
+                raise InvalidArgumentError(f"{name} is {value}; allowed: 1 or more")
+        for i, prompt in enumerate(ids):
+            if not prompt or len(prompt) + max_tokens - 1 > self.positions:
+                raise InvalidArgumentError(
+                    f"prompt {i} has {len(prompt)} tokens and max_tokens is {max_tokens}; allowed: a token at least, and "
+                    f"together {self.positions + 1}, positions and 1"
+                )
+        if end_token is None and isinstance(prompts[0], str):
+            end_token = self.tokenizer.eos_token_id
+        sampling = given(new_desc(_c.Sampling, _c.lib.sampling_init), temperature=temperature, top_k=top_k, top_p=top_p)
+        on = self.world._stream_of(stream)
+        return self._decode(ids, max_tokens, -1 if end_token is None else end_token, sampling, seed, tokens_per_launch, on)
+
+    def _decode(
+        self, prompts: list[list[int]], max_tokens: int, end_token: int, sampling: Any, seed: int, most: int, stream: int | None
+    ) -> Iterator[tuple[int, int]]:
+        done = [len(prompt) - 1 if self.prefill_tokens else 0 for prompt in prompts]  # positions
+        active: list[int] = []
+        try:
+            for column, prompt in enumerate(prompts):
+                given(sampling, seed=seed + column)
+                self._start(column, prompt, sampling, stream)
+                active.append(column)
+            while active:
+                needed = [len(prompts[i]) + max_tokens - 1 - done[i] for i in active]
+                steps = min(most, max(needed), *(self.positions - done[i] for i in active))
+                choices = self._launch(steps, end_token, stream)
+                for i in list(active):
+                    for choice in choices[i]:
+                        done[i] += 1
+                        if done[i] < len(prompts[i]):
+                            continue  # the prompt has the next input
+                        last = choice == end_token or done[i] == len(prompts[i]) + max_tokens - 1
+                        if last:  # before the yield, which may be the last that is asked for
+                            active.remove(i)
+                            check(_c.lib.qwen3_stop(self._open_handle(), i, stream))
+                        yield i, choice
+                        if last:
+                            break
+        finally:
+            for i in active:  # the caller has stopped asking, or a call has failed; then recover() ends the sequences
+                if self._handle is not None:
+                    _c.lib.qwen3_stop(self._handle, i, stream)
+
+    def _start(self, column: int, prompt: list[int], sampling: Any, stream: int | None) -> None:
+        numbers = (ctypes.c_int32 * len(prompt))(*prompt)
+        handle, stream = self._begin(stream)
+        check(_c.lib.qwen3_start(handle, column, ctypes.addressof(numbers), len(prompt), ctypes.addressof(sampling), stream))
+
+    def _launch(self, steps: int, end_token: int, stream: Any) -> list[list[int]]:
+        handle, stream = self._begin(stream)
+        sampled = self._sampled.get(steps)
+        if sampled is None:
+            sampled = self._sampled[steps] = Array(self.world, (self._columns, steps), "int32")
+        self._called(_c.lib.qwen3_decode(handle, steps, end_token, sampled._address, None, stream), stream, (sampled,))
+        return sampled.numpy().tolist()
+
+    # ---- text
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer in the model's folder. UnavailableError without transformers, or for random weights."""
+        if self._tokenizer is None:
+            if self.model.startswith("random:"):
+                raise UnavailableError(f"{self.model} has no tokenizer; allowed: prompts of token ids")
+            try:
+                import transformers
+            except ImportError as error:
+                raise UnavailableError(f"text needs transformers ({error}); allowed without it: prompts of token ids") from error
+            self._tokenizer = transformers.AutoTokenizer.from_pretrained(self.model)
+        return self._tokenizer
+
+    def _ids(self, prompt: Prompt) -> list[int]:
+        if isinstance(prompt, str):
+            return list(self.tokenizer(prompt)["input_ids"])
+        ids = [int(token) for token in prompt]
+        for i, token in enumerate(ids):
+            if not 0 <= token < self.vocabulary:
+                raise InvalidArgumentError(f"prompt[{i}] is {token}; allowed: 0 to {self.vocabulary - 1}")
+        return ids
+
+    def _text(self, tokens: Iterator[int]) -> Iterator[str]:
+        """Pieces of text; a character comes when all its tokens have come."""
+        found: list[int] = []
+        told = ""
+        for token in tokens:
+            found.append(token)
+            text = self.tokenizer.decode(found, skip_special_tokens=True)
+            if not text.endswith("\N{REPLACEMENT CHARACTER}") and text != told:
+                yield text[len(told) :]
+                told = text
+
+    # ---- the end
+
+    def close(self) -> None:
+        """Collective. Closes the model's own world, too."""
+        super().close()
+        self._sampled.clear()
+        if self._owns_world:
+            self.world.close()
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if self._owns_world and kind is not None:
+            self.world.__exit__(kind, error, trace)
+        else:
+            super().__exit__(kind, error, trace)
+
+
+def _desc(model: str, limits: dict[str, int]) -> ctypes.Structure:
+    desc = given(new_desc(_c.Qwen3Desc, _c.lib.qwen3_desc_init), **limits)
+    desc.model = os.fsencode(model)
+    return desc
+
+
+def _is_number(value: Any) -> bool:
+    return hasattr(value, "__index__")
+
+
+def _launched_ranks() -> int:
+    """Ranks that a launcher has started; 1 without one."""
+    return int(os.environ.get("WORLD_SIZE") or os.environ.get("OMPI_COMM_WORLD_SIZE") or 1)

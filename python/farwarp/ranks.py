@@ -1,0 +1,69 @@
+"""run(): ranks as threads of this process."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from typing import Any, Callable, Sequence, TypeVar
+
+from . import _c
+from .errors import AbortedError, PeerLostError, check
+from .world import Seat, World, choose_target
+
+Result = TypeVar("Result")
+
+
+def run(
+    function: Callable[..., Result],
+    ranks: int = 4,
+    target: str = "emu_sm90",
+    args: Sequence[Any] = (),
+    *,
+    deadline: float = 10.0,
+    heap_bytes: int = 256 << 20,
+) -> list[Result]:
+    """Calls function(world, *args) on `ranks` threads (1 to 8), each with a World of its own, and returns what each
+    rank has returned.
+
+    An exception on one rank ends the waits of all, and is raised. Waits of the function's own (a barrier, a queue) it
+    has to end itself. For `target`, `deadline` and `heap_bytes` see World; on GPUs each rank has the device of its
+    number.
+    """
+    threads = ctypes.c_void_p()
+    check(_c.lib.threads_create(ranks, ctypes.addressof(threads)))
+    target = choose_target(target)
+    results: list[Any] = [None] * ranks
+    failures: list[tuple[int, BaseException]] = []  # in the order of time
+
+    def work(rank: int) -> None:
+        try:
+            with World(Seat(threads.value or 0, rank), target, deadline=deadline, heap_bytes=heap_bytes) as world:
+                try:
+                    results[rank] = function(world, *args)
+                except BaseException as error:
+                    failures.append((rank, error))  # before the others see that this rank leaves
+                    raise
+        except BaseException as error:
+            failures.append((rank, error))
+
+    started = [threading.Thread(target=work, args=(rank,), name=f"rank {rank}") for rank in range(ranks)]
+    for thread in started:
+        thread.start()
+    try:
+        for thread in started:
+            thread.join()
+    except BaseException:  # KeyboardInterrupt: each rank gets it when its call returns
+        for thread in started:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(KeyboardInterrupt))
+        for thread in started:
+            thread.join()
+        raise
+    finally:
+        _c.lib.threads_destroy(threads.value)
+    if failures:
+        first = [failure for failure in failures if not isinstance(failure[1], (AbortedError, PeerLostError))] or failures
+        rank, error = first[0]
+        if hasattr(error, "add_note"):  # Python 3.11
+            error.add_note(f"on rank {rank} of {ranks}")
+        raise error
+    return results

@@ -1,0 +1,127 @@
+"""torch tensors: in the host's memory on the emulator, and as DLTensors. Tests on GPUs are in test_gpu.py."""
+
+import subprocess
+import sys
+import types
+
+import farwarp
+import numpy as np
+import pytest
+from farwarp import _c, operator
+from farwarp.operator import Parameter
+from oracle import assert_rounded, f64
+
+torch = pytest.importorskip("torch")
+
+
+def test_operator_on_the_emulator():
+    x, w = torch.rand(8, 64).bfloat16(), torch.rand(16, 64).bfloat16()
+
+    def multiply(world):
+        gemm = farwarp.Gemm(world, 8, 16, 64)
+        with pytest.raises(farwarp.InvalidArgumentError, match="x has strides .1, 8. for shape .8, 64.; allowed: a contiguous tensor"):
+            gemm(x.T.contiguous().T, w)
+        with pytest.raises(farwarp.InvalidArgumentError, match="x is of float32; allowed: bfloat16"):
+            gemm(x.float(), w)
+        with pytest.raises(farwarp.InvalidArgumentError, match="x is on meta; allowed: cpu, on the emulator"):
+            gemm(x.to("meta"), w)
+        with pytest.raises(farwarp.InvalidArgumentError, match="out is a Tensor; allowed: a farwarp.Array"):
+            gemm(x, w, out=torch.empty(8, 16).bfloat16())
+        return gemm(x, torch.nn.Parameter(w)).torch()
+
+    y = farwarp.run(multiply, ranks=1)[0]
+    assert y.dtype == torch.bfloat16
+    assert_rounded(y.float().numpy(), f64(x.float()) @ f64(w.float()).T, "bfloat16", sums=64)
+
+
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16, torch.float32, torch.int32, torch.int64, torch.uint8))
+def test_arrays(dtype):
+    def copy(world):
+        tensor = torch.arange(12, dtype=dtype).reshape(3, 4)
+        array = world.asarray(tensor)
+        assert world.empty((3, 4), dtype).dtype == array.dtype == str(dtype)[6:]
+        assert torch.equal(world.zeros((4, 3), dtype).copy_from(tensor.T).torch(), tensor.T)
+        return torch.equal(array.torch(), tensor)
+
+    assert farwarp.run(copy, ranks=1) == [True]
+
+
+def described(tensor, parameter):
+    """The DLTensor that the library would get."""
+    address, _ = parameter.input(tensor, None)
+    got = _c.DLTensor.from_address(address)
+    return (
+        got.data,
+        got.byte_offset,
+        (got.dtype.code, got.dtype.bits, got.dtype.lanes),
+        (got.device.device_type, got.device.device_id),
+        [got.shape[i] for i in range(got.ndim)],
+        [got.strides[i] for i in range(got.ndim)],
+    )
+
+
+@pytest.mark.parametrize("fast", (False, True))
+def test_tensors_of_the_device_are_not_copied(fast, monkeypatch):
+    """As on a GPU, but with tensors in the host's memory."""
+    if not fast:
+        monkeypatch.setattr(operator.exchange, "fill_of", lambda kind: None)
+    elif not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+        pytest.skip("this torch has no exchange API")
+    monkeypatch.setattr(operator, "_fills", {})
+    parameter = Parameter("x", types.SimpleNamespace(emulated=False, _dl_device=_c.DLDevice(_c.CUDA, 1)))
+    base = torch.zeros(8, 64, dtype=torch.float16)
+    for tensor, code in (
+        (base, (2, 16, 1)),
+        (base[2:], (2, 16, 1)),
+        (base, (2, 16, 1)),
+        (base.bfloat16(), (4, 16, 1)),
+        (base.T, (2, 16, 1)),
+        (base[:, ::2], (2, 16, 1)),
+        (base.int(), (0, 32, 1)),
+        (torch.nn.Parameter(base), (2, 16, 1)),
+        (base.to(torch.float8_e4m3fn), (10 if fast else 255, 8, 1)),
+        (base.bool(), (6 if fast else 255, 8, 1)),
+        (base[0, 0], (2, 16, 1)),
+        (base.view(2, 4, 64), (2, 16, 1)),
+    ):
+        assert described(tensor, parameter) == (tensor.data_ptr(), 0, code, (_c.CPU, 0), list(tensor.shape), list(tensor.stride()))
+    for size in range(1, 200):
+        assert described(base.new_zeros(size), parameter)[4] == [size]
+    assert len(parameter._prepared) <= 64
+    with pytest.raises(farwarp.InvalidArgumentError, match="x is a ndarray; allowed: a torch.Tensor on the device, a farwarp.Array"):
+        parameter.input(np.zeros((8, 64), np.float16), None)
+
+
+def test_process_group():
+    program = """if True:
+        import sys, torch, numpy as np, torch.distributed as dist, farwarp
+        rank = int(sys.argv[1])
+        dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=rank, world_size=3)
+        pair = dist.new_group([0, 2])
+        if rank == 1:
+            try:
+                farwarp.World(pair, target="emu_sm90")
+            except farwarp.InvalidArgumentError as error:
+                print(error)
+        else:
+            with farwarp.World(pair, target="emu_sm90") as world:
+                y = farwarp.GemmAllReduce(world, 8, 16, 128, dtype="float16")(torch.ones(8, 64).half(), torch.ones(16, 64).half())
+                print(f"rank {world.rank} of {world.size}: {y.numpy().max()}")
+        dist.barrier()
+        dist.destroy_process_group()
+    """
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        started = [
+            subprocess.Popen(
+                [sys.executable, "-c", program, str(rank), folder + "/store"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+            for rank in range(3)
+        ]
+        outputs = [process.communicate(timeout=100) for process in started]
+    assert [out for out, _ in outputs] == [
+        "rank 0 of 2: 128.0\n",
+        "group has not this rank among its ranks; allowed: a group of which this process is a member\n",
+        "rank 1 of 2: 128.0\n",
+    ], outputs
