@@ -12,6 +12,7 @@ World is this rank's place among the ranks, run() starts ranks as threads, the o
 exceptions, all of them Error.
 """
 
+from .all_reduce import AllReduce
 from .array import Array
 from .attention import Attention, FlashDecode
 from .errors import (
@@ -38,6 +39,7 @@ from .world import Stream, World, choose_target, device_count
 __all__ = [
     "AbortedError",
     "AllGatherGemm",
+    "AllReduce",
     "Array",
     "Attention",
     "BadInputError",

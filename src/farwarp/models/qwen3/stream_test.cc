@@ -217,14 +217,10 @@ TEST_P(Qwen3Streams, WhatIsNotAllowedIsNamed) {
     }
     Decoding decoding = Decoding::create(world, stream, 1, limits());
     decoding.start(8);
-    for (const FleetDispatcher dispatcher :
-         {FleetDispatcher::kGang, FleetDispatcher::kOnDemand, FleetDispatcher::kBarrier}) {
-      const Status status =
-          decoding.decoder.decode({.dispatcher = dispatcher, .sampled = decoding.sampled.as<std::int32_t>()}, stream);
-      EXPECT_EQ(status.code(), StatusCode::kUnavailable);
-      EXPECT_TRUE(contains(status.message(), "Qwen3Call.dispatcher is " + std::string(name_of(dispatcher))))
-          << status.message();
-    }
+    const Status status = decoding.decoder.decode(
+        {.dispatcher = FleetDispatcher::kGang, .sampled = decoding.sampled.as<std::int32_t>()}, stream);
+    EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+    EXPECT_TRUE(contains(status.message(), "Qwen3Call.dispatcher is gang")) << status.message();
     EXPECT_EQ(decoding.decoder.start(9, Tokens{1}, stream).message(), "column is 9; allowed: 0 to 8");
     decoding.close();
   });
