@@ -208,182 +208,182 @@ TEST(CApi, AllReduceRefusesByName) {
     refused(farwarp_all_reduce_call(all_reduce, nullptr, fits, rank.stream), "in is NULL");
     EXPECT_EQ(farwarp_all_reduce_close(all_reduce), FARWARP_OK) << farwarp_message();
   });
+}
 
-  /// Rank 1 never makes its call. If it did not leave, rank 0 would wait for its deadline of ten seconds.
-  TEST(CApi, ARankThatLeavesEndsTheWaitsOfOthers) {
-    const auto start = std::chrono::steady_clock::now();
-    run_ranks(2, [](Rank& rank, int number) {
-      farwarp_product_desc desc;
-      farwarp_product_desc_init(&desc);
-      desc.kind = FARWARP_GEMM_ALL_REDUCE;
-      desc.m = desc.n = desc.k = 64;
-      farwarp_product* product = nullptr;
-      ASSERT_EQ(farwarp_product_create(rank.world, &desc, &product), FARWARP_OK) << farwarp_message();
-      if (number == 1) {
-        farwarp_world_leave(rank.world);
-        EXPECT_EQ(farwarp_world_status(rank.world), FARWARP_ABORTED);
-      } else {
-        DLTensor* const x = rank.empty(kBf16, {64, 32});
-        DLTensor* const y = rank.empty(kBf16, {64, 64});
-        EXPECT_EQ(farwarp_product_call(product, x, x, nullptr, y, nullptr, rank.stream), FARWARP_OK);
-        EXPECT_EQ(farwarp_synchronize(rank.world, rank.stream, 10'000), FARWARP_ABORTED) << farwarp_message();
-      }
-      EXPECT_EQ(farwarp_product_close(product), FARWARP_PEER_LOST);
-      EXPECT_STREQ(farwarp_message(), number == 1 ? "this rank has left its group" : "rank 1 left the group");
-      EXPECT_EQ(farwarp_world_recover(rank.world, &rank.stream, 1), FARWARP_PEER_LOST);
-    });
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
-  }
-
-  TEST(CApi, CollectiveCallsEndWhenAWorldIsDestroyed) {
-    farwarp_threads* threads = nullptr;
-    ASSERT_EQ(farwarp_threads_create(2, &threads), FARWARP_OK);
-    const auto start = std::chrono::steady_clock::now();
-    std::vector<std::thread> started;
-    for (int number = 0; number < 2; ++number) {
-      started.emplace_back([&, number] {
-        farwarp_world_desc options;
-        farwarp_world_desc_init(&options);
-        options.heap_bytes = 16 << 20;
-        farwarp_world* world = nullptr;
-        ASSERT_EQ(farwarp_world_from_threads(threads, number, &options, &world), FARWARP_OK) << farwarp_message();
-        farwarp_world* second = nullptr;
-        EXPECT_EQ(farwarp_world_from_threads(threads, number, &options, &second), FARWARP_MISUSE);
-        if (number == 0) {
-          farwarp_gemm_desc desc;
-          farwarp_gemm_desc_init(&desc);
-          desc.m = desc.n = desc.k = 8;
-          farwarp_gemm* gemm = nullptr;
-          EXPECT_EQ(farwarp_gemm_create(world, &desc, &gemm), FARWARP_PEER_LOST);
-          EXPECT_STREQ(farwarp_message(), "rank 1 left the group");
-        }
-        farwarp_world_destroy(world);
-      });
+/// Rank 1 never makes its call. If it did not leave, rank 0 would wait for its deadline of ten seconds.
+TEST(CApi, ARankThatLeavesEndsTheWaitsOfOthers) {
+  const auto start = std::chrono::steady_clock::now();
+  run_ranks(2, [](Rank& rank, int number) {
+    farwarp_product_desc desc;
+    farwarp_product_desc_init(&desc);
+    desc.kind = FARWARP_GEMM_ALL_REDUCE;
+    desc.m = desc.n = desc.k = 64;
+    farwarp_product* product = nullptr;
+    ASSERT_EQ(farwarp_product_create(rank.world, &desc, &product), FARWARP_OK) << farwarp_message();
+    if (number == 1) {
+      farwarp_world_leave(rank.world);
+      EXPECT_EQ(farwarp_world_status(rank.world), FARWARP_ABORTED);
+    } else {
+      DLTensor* const x = rank.empty(kBf16, {64, 32});
+      DLTensor* const y = rank.empty(kBf16, {64, 64});
+      EXPECT_EQ(farwarp_product_call(product, x, x, nullptr, y, nullptr, rank.stream), FARWARP_OK);
+      EXPECT_EQ(farwarp_synchronize(rank.world, rank.stream, 10'000), FARWARP_ABORTED) << farwarp_message();
     }
-    for (std::thread& thread : started) thread.join();
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
-    farwarp_threads_destroy(threads);
-  }
+    EXPECT_EQ(farwarp_product_close(product), FARWARP_PEER_LOST);
+    EXPECT_STREQ(farwarp_message(), number == 1 ? "this rank has left its group" : "rank 1 left the group");
+    EXPECT_EQ(farwarp_world_recover(rank.world, &rank.stream, 1), FARWARP_PEER_LOST);
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+}
 
-  TEST(CApi, SeesRanksInTheEnvironment) {
-    unsetenv("RANK");
-    unsetenv("WORLD_SIZE");
-    EXPECT_EQ(farwarp_environment_has_ranks(), 0);
-    setenv("WORLD_SIZE", "2", 1);
-    EXPECT_EQ(farwarp_environment_has_ranks(), 1);
-    unsetenv("WORLD_SIZE");
-  }
-
-  TEST(CApi, CountsDevices) {
-    EXPECT_EQ(farwarp_device_count(FARWARP_EMU_SM90), 8);
-    EXPECT_EQ(farwarp_device_count(FARWARP_EMU_GFX942), 8);
-    EXPECT_EQ(farwarp_device_count(-1), 0);
-    EXPECT_EQ(farwarp_device_count(4), 0);
-  }
-
-  /// Experts that return what they get: with weights 1 the tokens come back.
-  TEST(CApi, MoeTokensComeBack) {
-    run_ranks(2, [](Rank& rank, int number) {
-      constexpr int kTokens = 5, kHidden = 128, kExperts = 4;
-      farwarp_moe_desc desc;
-      farwarp_moe_desc_init(&desc);
-      desc.num_experts = kExperts;
-      desc.experts_per_token = 1;
-      desc.hidden = kHidden;
-      desc.max_tokens = 8;
-      farwarp_moe* moe = nullptr;
-      ASSERT_EQ(farwarp_moe_create(rank.world, &desc, &moe), FARWARP_OK) << farwarp_message();
-      const std::int64_t rows = farwarp_moe_recv_rows(moe);
-      ASSERT_EQ(farwarp_moe_local_experts(moe), kExperts / 2);
-      std::vector<std::uint16_t> tokens;
-      std::vector<std::int32_t> experts;
-      for (int i = 0; i < kTokens * kHidden; ++i) tokens.push_back(bf16(static_cast<float>((i + number) % 64)));
-      for (int i = 0; i < kTokens; ++i) experts.push_back((i + number) % kExperts);
-      DLTensor* const x = rank.tensor(kBf16, {kTokens, kHidden}, tokens);
-      DLTensor* const indices = rank.tensor(kInt32, {kTokens, 1}, experts);
-      DLTensor* const weights = rank.tensor(kFloat32, {kTokens, 1}, std::vector<float>(kTokens, 1.0f));
-      DLTensor* const recv_x = rank.empty(kBf16, {rows, kHidden});
-      DLTensor* const counts = rank.empty(kInt32, {kExperts / 2});
-      DLTensor* const offsets = rank.empty(kInt32, {kExperts / 2 + 1});
-      DLTensor* const origins = rank.empty(kInt64, {rows});
-      DLTensor* const out = rank.empty(kBf16, {kTokens, kHidden});
-      EXPECT_EQ(farwarp_moe_combine(moe, recv_x, out, rank.stream), FARWARP_MISUSE);
-      ASSERT_EQ(farwarp_moe_dispatch(moe, x, indices, weights, recv_x, counts, offsets, origins, nullptr, rank.stream),
-                FARWARP_OK)
-          << farwarp_message();
-      ASSERT_EQ(farwarp_moe_combine(moe, recv_x, out, rank.stream), FARWARP_OK) << farwarp_message();
-      EXPECT_EQ(farwarp_synchronize(rank.world, rank.stream, 10'000), FARWARP_OK) << farwarp_message();
-      EXPECT_EQ(rank.numbers<std::uint16_t>(out, tokens.size()), tokens);
-      int received = 0;
-      for (int expert = 0; expert < kExperts; ++expert) {
-        if (expert / 2 != number) continue;
-        for (int source = 0; source < 2; ++source) {
-          for (int i = 0; i < kTokens; ++i) received += (i + source) % kExperts == expert;
-        }
+TEST(CApi, CollectiveCallsEndWhenAWorldIsDestroyed) {
+  farwarp_threads* threads = nullptr;
+  ASSERT_EQ(farwarp_threads_create(2, &threads), FARWARP_OK);
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<std::thread> started;
+  for (int number = 0; number < 2; ++number) {
+    started.emplace_back([&, number] {
+      farwarp_world_desc options;
+      farwarp_world_desc_init(&options);
+      options.heap_bytes = 16 << 20;
+      farwarp_world* world = nullptr;
+      ASSERT_EQ(farwarp_world_from_threads(threads, number, &options, &world), FARWARP_OK) << farwarp_message();
+      farwarp_world* second = nullptr;
+      EXPECT_EQ(farwarp_world_from_threads(threads, number, &options, &second), FARWARP_MISUSE);
+      if (number == 0) {
+        farwarp_gemm_desc desc;
+        farwarp_gemm_desc_init(&desc);
+        desc.m = desc.n = desc.k = 8;
+        farwarp_gemm* gemm = nullptr;
+        EXPECT_EQ(farwarp_gemm_create(world, &desc, &gemm), FARWARP_PEER_LOST);
+        EXPECT_STREQ(farwarp_message(), "rank 1 left the group");
       }
-      const auto got = rank.numbers<std::int32_t>(counts, kExperts / 2);
-      EXPECT_EQ(got[0] + got[1], received);
-      EXPECT_EQ(farwarp_moe_close(moe), FARWARP_OK) << farwarp_message();
+      farwarp_world_destroy(world);
     });
   }
+  for (std::thread& thread : started) thread.join();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  farwarp_threads_destroy(threads);
+}
 
-  /// Queries that score all keys alike get the mean of the values that they see.
-  TEST(CApi, AttentionAverages) {
-    run_ranks(1, [](Rank& rank, int) {
-      constexpr int kRows = 8, kHeads = 2, kDim = 64, kRow = kHeads * kDim;
-      std::vector<std::uint16_t> values;
-      for (int i = 0; i < kRows * kRow; ++i) values.push_back(bf16(static_cast<float>(2 * (i / kRow))));
-      const std::vector<std::uint16_t> zeros(values.size(), 0);
+TEST(CApi, SeesRanksInTheEnvironment) {
+  unsetenv("RANK");
+  unsetenv("WORLD_SIZE");
+  EXPECT_EQ(farwarp_environment_has_ranks(), 0);
+  setenv("WORLD_SIZE", "2", 1);
+  EXPECT_EQ(farwarp_environment_has_ranks(), 1);
+  unsetenv("WORLD_SIZE");
+}
 
-      farwarp_attention_desc desc;
-      farwarp_attention_desc_init(&desc);
-      desc.batch = 1;
-      desc.heads = desc.kv_heads = kHeads;
-      desc.head_dim = kDim;
-      desc.queries = desc.keys = kRows;
-      desc.causal = 1;
-      farwarp_attention* attention = nullptr;
-      ASSERT_EQ(farwarp_attention_create(rank.world, &desc, &attention), FARWARP_OK) << farwarp_message();
-      DLTensor* const q = rank.tensor(kBf16, {1, kRows, kHeads, kDim}, zeros);
-      DLTensor* const v = rank.tensor(kBf16, {1, kRows, kHeads, kDim}, values);
-      DLTensor* const out = rank.empty(kBf16, {1, kRows, kHeads, kDim});
-      ASSERT_EQ(farwarp_attention_call(attention, q, q, v, out, nullptr, rank.stream), FARWARP_OK) << farwarp_message();
-      EXPECT_EQ(farwarp_synchronize(rank.world, rank.stream, 10'000), FARWARP_OK) << farwarp_message();
-      const auto got = rank.numbers<std::uint16_t>(out, values.size());
-      for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(float_of(got[i]), static_cast<float>(i / kRow)) << i;
-      EXPECT_EQ(farwarp_attention_close(attention), FARWARP_OK) << farwarp_message();
-    });
-  }
+TEST(CApi, CountsDevices) {
+  EXPECT_EQ(farwarp_device_count(FARWARP_EMU_SM90), 8);
+  EXPECT_EQ(farwarp_device_count(FARWARP_EMU_GFX942), 8);
+  EXPECT_EQ(farwarp_device_count(-1), 0);
+  EXPECT_EQ(farwarp_device_count(4), 0);
+}
 
-  TEST(CApi, DecodeAverages) {
-    run_ranks(1, [](Rank& rank, int) {
-      constexpr int kHeads = 2, kDim = 64, kPage = 16, kPages = 2;
-      farwarp_decode_desc desc;
-      farwarp_decode_desc_init(&desc);
-      desc.batch = 1;
-      desc.query_heads = desc.kv_heads = kHeads;
-      desc.head_dim = kDim;
-      desc.pages = desc.max_pages = kPages;
-      farwarp_decode* decode = nullptr;
-      ASSERT_EQ(farwarp_decode_create(rank.world, &desc, &decode), FARWARP_OK) << farwarp_message();
-      const std::vector<std::uint16_t> zeros(kHeads * kDim, 0);
-      std::vector<std::uint16_t> values;  // key i has the value i
-      for (int i = 0; i < kPages * kPage * kHeads * kDim; ++i)
-        values.push_back(bf16(static_cast<float>(i / (kHeads * kDim))));
-      DLTensor* const q = rank.tensor(kBf16, {1, 1, kHeads, kDim}, zeros);
-      DLTensor* const cache = rank.tensor(kBf16, {kPages, kPage, kHeads, kDim}, values);
-      DLTensor* const table = rank.tensor(kInt32, {1, kPages}, std::vector<std::int32_t>{0, 1});
-      DLTensor* const lengths = rank.tensor(kInt32, {1}, std::vector<std::int32_t>{17});
-      DLTensor* const out = rank.empty(kBf16, {1, 1, kHeads, kDim});
-      ASSERT_EQ(
-          farwarp_decode_call(decode, q, cache, cache, table, lengths, nullptr, nullptr, out, nullptr, rank.stream),
-          FARWARP_OK)
-          << farwarp_message();
-      EXPECT_EQ(farwarp_synchronize(rank.world, rank.stream, 10'000), FARWARP_OK) << farwarp_message();
-      for (const std::uint16_t number : rank.numbers<std::uint16_t>(out, kHeads * kDim)) ASSERT_EQ(float_of(number), 8);
-      EXPECT_EQ(farwarp_decode_close(decode), FARWARP_OK) << farwarp_message();
-    });
-  }
+/// Experts that return what they get: with weights 1 the tokens come back.
+TEST(CApi, MoeTokensComeBack) {
+  run_ranks(2, [](Rank& rank, int number) {
+    constexpr int kTokens = 5, kHidden = 128, kExperts = 4;
+    farwarp_moe_desc desc;
+    farwarp_moe_desc_init(&desc);
+    desc.num_experts = kExperts;
+    desc.experts_per_token = 1;
+    desc.hidden = kHidden;
+    desc.max_tokens = 8;
+    farwarp_moe* moe = nullptr;
+    ASSERT_EQ(farwarp_moe_create(rank.world, &desc, &moe), FARWARP_OK) << farwarp_message();
+    const std::int64_t rows = farwarp_moe_recv_rows(moe);
+    ASSERT_EQ(farwarp_moe_local_experts(moe), kExperts / 2);
+    std::vector<std::uint16_t> tokens;
+    std::vector<std::int32_t> experts;
+    for (int i = 0; i < kTokens * kHidden; ++i) tokens.push_back(bf16(static_cast<float>((i + number) % 64)));
+    for (int i = 0; i < kTokens; ++i) experts.push_back((i + number) % kExperts);
+    DLTensor* const x = rank.tensor(kBf16, {kTokens, kHidden}, tokens);
+    DLTensor* const indices = rank.tensor(kInt32, {kTokens, 1}, experts);
+    DLTensor* const weights = rank.tensor(kFloat32, {kTokens, 1}, std::vector<float>(kTokens, 1.0f));
+    DLTensor* const recv_x = rank.empty(kBf16, {rows, kHidden});
+    DLTensor* const counts = rank.empty(kInt32, {kExperts / 2});
+    DLTensor* const offsets = rank.empty(kInt32, {kExperts / 2 + 1});
+    DLTensor* const origins = rank.empty(kInt64, {rows});
+    DLTensor* const out = rank.empty(kBf16, {kTokens, kHidden});
+    EXPECT_EQ(farwarp_moe_combine(moe, recv_x, out, rank.stream), FARWARP_MISUSE);
+    ASSERT_EQ(farwarp_moe_dispatch(moe, x, indices, weights, recv_x, counts, offsets, origins, nullptr, rank.stream),
+              FARWARP_OK)
+        << farwarp_message();
+    ASSERT_EQ(farwarp_moe_combine(moe, recv_x, out, rank.stream), FARWARP_OK) << farwarp_message();
+    EXPECT_EQ(farwarp_synchronize(rank.world, rank.stream, 10'000), FARWARP_OK) << farwarp_message();
+    EXPECT_EQ(rank.numbers<std::uint16_t>(out, tokens.size()), tokens);
+    int received = 0;
+    for (int expert = 0; expert < kExperts; ++expert) {
+      if (expert / 2 != number) continue;
+      for (int source = 0; source < 2; ++source) {
+        for (int i = 0; i < kTokens; ++i) received += (i + source) % kExperts == expert;
+      }
+    }
+    const auto got = rank.numbers<std::int32_t>(counts, kExperts / 2);
+    EXPECT_EQ(got[0] + got[1], received);
+    EXPECT_EQ(farwarp_moe_close(moe), FARWARP_OK) << farwarp_message();
+  });
+}
+
+/// Queries that score all keys alike get the mean of the values that they see.
+TEST(CApi, AttentionAverages) {
+  run_ranks(1, [](Rank& rank, int) {
+    constexpr int kRows = 8, kHeads = 2, kDim = 64, kRow = kHeads * kDim;
+    std::vector<std::uint16_t> values;
+    for (int i = 0; i < kRows * kRow; ++i) values.push_back(bf16(static_cast<float>(2 * (i / kRow))));
+    const std::vector<std::uint16_t> zeros(values.size(), 0);
+
+    farwarp_attention_desc desc;
+    farwarp_attention_desc_init(&desc);
+    desc.batch = 1;
+    desc.heads = desc.kv_heads = kHeads;
+    desc.head_dim = kDim;
+    desc.queries = desc.keys = kRows;
+    desc.causal = 1;
+    farwarp_attention* attention = nullptr;
+    ASSERT_EQ(farwarp_attention_create(rank.world, &desc, &attention), FARWARP_OK) << farwarp_message();
+    DLTensor* const q = rank.tensor(kBf16, {1, kRows, kHeads, kDim}, zeros);
+    DLTensor* const v = rank.tensor(kBf16, {1, kRows, kHeads, kDim}, values);
+    DLTensor* const out = rank.empty(kBf16, {1, kRows, kHeads, kDim});
+    ASSERT_EQ(farwarp_attention_call(attention, q, q, v, out, nullptr, rank.stream), FARWARP_OK) << farwarp_message();
+    EXPECT_EQ(farwarp_synchronize(rank.world, rank.stream, 10'000), FARWARP_OK) << farwarp_message();
+    const auto got = rank.numbers<std::uint16_t>(out, values.size());
+    for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(float_of(got[i]), static_cast<float>(i / kRow)) << i;
+    EXPECT_EQ(farwarp_attention_close(attention), FARWARP_OK) << farwarp_message();
+  });
+}
+
+TEST(CApi, DecodeAverages) {
+  run_ranks(1, [](Rank& rank, int) {
+    constexpr int kHeads = 2, kDim = 64, kPage = 16, kPages = 2;
+    farwarp_decode_desc desc;
+    farwarp_decode_desc_init(&desc);
+    desc.batch = 1;
+    desc.query_heads = desc.kv_heads = kHeads;
+    desc.head_dim = kDim;
+    desc.pages = desc.max_pages = kPages;
+    farwarp_decode* decode = nullptr;
+    ASSERT_EQ(farwarp_decode_create(rank.world, &desc, &decode), FARWARP_OK) << farwarp_message();
+    const std::vector<std::uint16_t> zeros(kHeads * kDim, 0);
+    std::vector<std::uint16_t> values;  // key i has the value i
+    for (int i = 0; i < kPages * kPage * kHeads * kDim; ++i)
+      values.push_back(bf16(static_cast<float>(i / (kHeads * kDim))));
+    DLTensor* const q = rank.tensor(kBf16, {1, 1, kHeads, kDim}, zeros);
+    DLTensor* const cache = rank.tensor(kBf16, {kPages, kPage, kHeads, kDim}, values);
+    DLTensor* const table = rank.tensor(kInt32, {1, kPages}, std::vector<std::int32_t>{0, 1});
+    DLTensor* const lengths = rank.tensor(kInt32, {1}, std::vector<std::int32_t>{17});
+    DLTensor* const out = rank.empty(kBf16, {1, 1, kHeads, kDim});
+    ASSERT_EQ(farwarp_decode_call(decode, q, cache, cache, table, lengths, nullptr, nullptr, out, nullptr, rank.stream),
+              FARWARP_OK)
+        << farwarp_message();
+    EXPECT_EQ(farwarp_synchronize(rank.world, rank.stream, 10'000), FARWARP_OK) << farwarp_message();
+    for (const std::uint16_t number : rank.numbers<std::uint16_t>(out, kHeads * kDim)) ASSERT_EQ(float_of(number), 8);
+    EXPECT_EQ(farwarp_decode_close(decode), FARWARP_OK) << farwarp_message();
+  });
+}
 
 }  // namespace
 }  // namespace farwarp_c_test
