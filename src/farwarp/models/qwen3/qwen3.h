@@ -46,7 +46,7 @@ struct Qwen3Call {
       nullptr;  ///< device, [tokens][columns][vocabulary], or null; a rank fills those of its tokens (Qwen3Plan::head_rows)
 };
 
-/// One model on the devices of a World, each with a share of its weights and of the cache of up to eight sequences. All ranks make the same calls,
+/// One model on the devices of a World, each with a share of its weights and of the cache of up to 64 sequences. All ranks make the same calls,
 /// with the same prompts, limits and sampling, and get the same tokens.
 class Qwen3Decoder {
  public:

@@ -16,7 +16,7 @@ using harness::Params;
 const std::vector<ParamInfo> kParams = {
     {"model", "tiny",
      "nano|tiny|tiny64|nano4|nano8|qwen3-0.6b|qwen3-1.7b|qwen3-4b|qwen3-8b|qwen3-14b|qwen3-32b, with random weights"},
-    {"batch", "3", "1 to 8 sequences"},
+    {"batch", "3", "1 to 64 sequences"},
     {"prompt", "5", "tokens of the longest prompt; a bench prefills all but the last"},
     {"tokens", "6", "decoded in a launch, prompts included"},
     {"launches", "2", "1 to 10000, one after the other; each continues"},
