@@ -48,11 +48,11 @@ Status check(const AllReduceDesc& desc, int ranks) {
   return {};
 }
 
-/// The largest call that `auto` makes one-shot. TO BE MEASURED: the constants are estimates from other kernels (README.md).
+/// The largest call that `auto` makes one-shot: as measured for two and four ranks, by arithmetic for others (MEASURED.md).
 /// Two-shot sends (R - 1) (1 - 2 / R) times the bytes less, and takes a second flight and two fences, in which a link moves
 /// kSecondFlightBytes. For two ranks both forms send the same.
 std::int64_t most_one_shot_bytes(int ranks) {
-  constexpr std::int64_t kSecondFlightBytes = 1 << 20, kOfTwoRanks = 4 << 20;
+  constexpr std::int64_t kSecondFlightBytes = 5 << 19, kOfTwoRanks = 4 << 20;
   return ranks == 2 ? kOfTwoRanks : kSecondFlightBytes * ranks / ((ranks - 1) * (ranks - 2));
 }
 

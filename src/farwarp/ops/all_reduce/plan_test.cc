@@ -51,9 +51,9 @@ TEST(AllReducePlan, ChoosesTheFormByBytesAndRanks) {
   const auto most = [](int ranks) { return plan_of({.max_elements = 1 << 28}, ranks).one_shot_bytes; };
   EXPECT_EQ(most(1), std::int64_t{1} << 29);
   EXPECT_EQ(most(2), 4 << 20);
-  EXPECT_EQ(most(3), (1 << 20) * 3 / 2);
-  EXPECT_EQ(most(4), (1 << 20) * 4 / 6);
-  EXPECT_EQ(most(8), (1 << 20) * 8 / 42);
+  EXPECT_EQ(most(3), (5 << 19) * 3 / 2);
+  EXPECT_EQ(most(4), (5 << 19) * 4 / 6);
+  EXPECT_EQ(most(8), (5 << 19) * 8 / 42);
   const AllReducePlan plan = plan_of({.max_elements = 1 << 28}, 8);
   EXPECT_FALSE(launch_of(plan, plan.one_shot_bytes / 2).two_shot);
   EXPECT_TRUE(launch_of(plan, plan.one_shot_bytes / 2 + 1).two_shot);
@@ -71,7 +71,7 @@ TEST(AllReducePlan, TakesRoomForTheFormsThatItHas) {
   EXPECT_EQ(two_shot.part_bytes, 2 * 4 * 320 * 16);
   EXPECT_EQ(two_shot.signal_bytes, 2 * 4 * 5 * 8);  // chunks of 64
   const AllReducePlan both = plan_of({.max_elements = 1 << 25});
-  EXPECT_EQ(both.one_shot_vectors, ((1 << 20) * 4 / 6 + 15) / 16);
+  EXPECT_EQ(both.one_shot_vectors, ((5 << 19) * 4 / 6 + 15) / 16);
   EXPECT_EQ(both.part_bytes, std::int64_t{4} << 25);
   const AllReducePlan alone = plan_of({.max_elements = 1 << 25}, 1);
   EXPECT_EQ(alone.word_bytes + alone.part_bytes + alone.signal_bytes, 0);
