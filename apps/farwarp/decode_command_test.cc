@@ -234,7 +234,9 @@ TEST_F(DecodeCommand, BadInputIsOneLineAndExitCodeTwo) {
        "--prompt is '/no/such/file': allowed is a file that can be read, or token ids"},
       {model + "--prompt " + folder, "allowed is a file that can be read"},
       {model + "--tokens -1", "--tokens is '-1': allowed is an integer in 0..1048576"},
-      {model + "--batch 9", "--batch is '9': allowed is an integer in 1..8"},
+      {model + "--batch 65", "--batch is '65': allowed is an integer in 1..64"},
+      {model + "--batch 9 --temperature 1 --top-k 5",
+       "Qwen3Limits.most_top_k is 5; allowed with more than 8 sequences: 0"},
       {model + "--batch 3 --prompt " + prompts, "--batch is '3': allowed with 2 prompts is 2"},
       {model + "--positions 0", "--positions is '0'"},
       {model + "--positions 4 --prompt 1,2,3,4,5 --tokens 0",
@@ -268,7 +270,7 @@ TEST_F(DecodeCommand, BadInputIsOneLineAndExitCodeTwo) {
       {"graph", "what is required"},
       {"graph gemm", "graph is of 'gemm': allowed is qwen3"},
       {"graph qwen3 --model random:huge", "--model is 'random:huge'"},
-      {"graph qwen3 --batch 9", "--batch is '9': allowed is an integer in 1..8"},
+      {"graph qwen3 --batch 65", "--batch is '65': allowed is an integer in 1..64"},
       {"graph qwen3 --workers 0", "--workers is '0': allowed is an integer in 1..256"},
       {"graph qwen3 --format png", "--format is 'png': allowed is text|dot"}};
   for (const auto& [arguments, message] : wrong) {
@@ -281,8 +283,10 @@ TEST_F(DecodeCommand, BadInputIsOneLineAndExitCodeTwo) {
   }
   const auto message = [&](const std::string& text) { return run(model + "--prompt " + file(text)).err; };
   EXPECT_NE(message("1 2\n3 x\n").find("line 2: token 1 is 'x': allowed is an integer in 0..39"), std::string::npos);
-  EXPECT_NE(message("\n \n").find("the file has 0 sequences; allowed is 1 to 8"), std::string::npos);
-  EXPECT_NE(message("1\n1\n1\n1\n1\n1\n1\n1\n1\n").find("the file has 9 sequences"), std::string::npos);
+  EXPECT_NE(message("\n \n").find("the file has 0 sequences; allowed is 1 to 64"), std::string::npos);
+  std::string many;
+  for (int i = 0; i < 65; ++i) many += "1\n";
+  EXPECT_NE(message(many).find("the file has 65 sequences"), std::string::npos);
   std::ofstream(folder_ / "config.json") << R"({"architectures": ["LlamaForCausalLM"]})";
   EXPECT_NE(run("decode --model " + folder).err.find(R"(allowed: ["Qwen3ForCausalLM"])"), std::string::npos);
 }

@@ -92,7 +92,6 @@ TEST_P(Qwen3Stream, WhatIsRefusedIsNamed) {
   expect_refused("model=nano,batch=9,tokens=1,temperature=1,top_k=4",
                  "Qwen3Limits.most_top_k is 4; allowed with more than 8 sequences: 0 (greedy)");
   expect_refused("model=nano,batch=9,tokens=1,dispatcher=gang", "Qwen3Call.dispatcher is gang; allowed");
-  expect_refused("model=nano,batch=9,tokens=1,dispatcher=barrier", "Qwen3Call.dispatcher is barrier; allowed");
   if (GetParam() == TargetKind::kEmuGfx942)
     expect_refused("model=nano,batch=33,tokens=1",
                    "Qwen3Limits.sequences is 33; allowed on this device, which has 63 KB of shared memory: 1 to 32");
