@@ -10,7 +10,7 @@
 
 namespace farwarp::FARWARP_TARGET::fleet {
 
-/// A task's tiles of one group: a task, but for the place of its weights.
+/// A task with the tiles of one group. Its matrix and weights are still those of the whole task.
 FARWARP_DEVICE Task group_of(const Task& task, int number) {
   Task group = task;
   const int before = number * kTilesTogether, rest = task.count - before;
