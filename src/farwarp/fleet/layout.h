@@ -99,10 +99,16 @@ struct MatrixShape {
   }
   /// Stage `stage` of pass `pass` of the worker's tile number `tile`, in stages from the matrix's begin.
   constexpr std::int64_t stage_at(int workers, int worker, int pass, int tile, int stage) const {
-    if (together > 0) {
-      const Pair pair = pair_of(workers, worker, tile / 2);
-      return pair.first + std::int64_t{pass * pass_stages() + stage} * pair.step + tile % 2;
-    }
+    return together > 0 ? stage_in_pair_at(workers, worker, pass, tile, stage)
+                        : stage_in_pass_at(workers, worker, pass, tile, stage);
+  }
+  /// The same of a matrix with groups.
+  constexpr std::int64_t stage_in_pair_at(int workers, int worker, int pass, int tile, int stage) const {
+    const Pair pair = pair_of(workers, worker, tile / 2);
+    return pair.first + std::int64_t{pass * pass_stages() + stage} * pair.step + tile % 2;
+  }
+  /// The same of one without.
+  constexpr std::int64_t stage_in_pass_at(int workers, int worker, int pass, int tile, int stage) const {
     const int base = tiles / workers, count = stages_of(pass);
     const std::int64_t earlier = std::int64_t{pass} * pass_stages() * tiles;
     const int full = tile < base ? tile : base;

@@ -228,6 +228,10 @@ class WeightReader {
       }
     }
   }
+  FARWARP_DEVICE std::int64_t stage_at(const MatrixShape& matrix, int pass, int tile, int stage) const {
+    if constexpr (streams(columns)) return matrix.stage_in_pair_at(num_blocks(), worker_.number(), pass, tile, stage);
+    return matrix.stage_in_pass_at(num_blocks(), worker_.number(), pass, tile, stage);
+  }
   template <class Use>
   FARWARP_DEVICE void read_memory(const Task& task, int pass, int tile, const Use& use) {
     constexpr int kTogether = 8;  ///< stages whose loads are in flight together
@@ -238,8 +242,7 @@ class WeightReader {
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) {
         if (group + i >= stages) continue;
-        const std::int64_t at =
-            task.matrix.stage_at(num_blocks(), worker_.number(), pass, tile, group + i) * kStageBytes;
+        const std::int64_t at = stage_at(task.matrix, pass, tile, group + i) * kStageBytes;
         const Global<const std::byte> from =
             weights_ + task.weights + at + warp_index() * kStageFragments * kFragmentBytes;
 #pragma unroll
