@@ -19,7 +19,7 @@ class AllReduceApi : public WorldTestBase {
  protected:
   static void on_ranks(int ranks, const std::function<void(World&, Stream)>& body) {
     WorldOptions changed = options();
-    changed.heap_bytes = std::size_t{24} << 20;
+    changed.heap_bytes = std::size_t{64} << 20;
     on_streams(ranks, changed, body);
   }
   static AllReduce created(World& world, const AllReduceDesc& desc) {
@@ -32,7 +32,7 @@ INSTANTIATE_TEST_SUITE_P(Targets, AllReduceApi, ::testing::ValuesIn(kAllTargets)
 
 /// One instance, sizes of both forms in turn, and none at all.
 TEST_P(AllReduceApi, CallsOfAnySize) {
-  on_ranks(3, [](World& world, Stream stream) {
+  on_ranks(4, [](World& world, Stream stream) {
     constexpr std::int64_t kMost = 600'000;
     AllReduce op = created(world, {.max_elements = kMost, .dtype = DType::kF32});
     ASSERT_TRUE(op.plan().word_bytes > 0 && op.plan().part_bytes > 0);
@@ -45,7 +45,7 @@ TEST_P(AllReduceApi, CallsOfAnySize) {
       ASSERT_TRUE(status.ok()) << status.to_string();
       ASSERT_TRUE(memory->download(values.data(), values.size() * 4, stream).ok());
       ASSERT_TRUE(world.status().ok()) << world.status().to_string();
-      for (const float value : values) ASSERT_EQ(value, 6) << elements;
+      for (const float value : values) ASSERT_EQ(value, 10) << elements;
     }
     EXPECT_TRUE(op.close().ok());
   });
