@@ -1,4 +1,4 @@
-"""What is left behind: nothing, whatever the order in which things end."""
+"""Nothing is left of worlds, operators and arrays, whatever the order in which they end."""
 
 import gc
 import os

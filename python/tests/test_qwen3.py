@@ -21,9 +21,9 @@ def folder(tmp_path_factory):
 def assert_best(prompt, answer):
     """Each token has the best logit after those before it, or one that bf16 may take for it."""
     scores = qwen3_model.logits(prompt + answer[:-1])[len(prompt) - 1 :]
-    behind = scores.max(axis=1) - scores[np.arange(len(answer)), answer]
-    assert (behind < 0.1).all(), behind
-    assert (behind == 0).sum() >= len(answer) - 1
+    shortfall = scores.max(axis=1) - scores[np.arange(len(answer)), answer]
+    assert (shortfall < 0.1).all(), shortfall
+    assert (shortfall == 0).sum() >= len(answer) - 1
 
 
 @pytest.mark.parametrize("target", ("emu_sm90", "emu_gfx942"))

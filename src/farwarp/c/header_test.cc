@@ -42,7 +42,7 @@ TEST(CHeader, DeclaresWhatTheLibraryExports) {
 }
 
 /// A struct that begins with its size. `offset` is where `last`, the last field of version 2, is on machines with 64-bit pointers, `expected` where it
-/// must stay: later fields come behind it.
+/// must stay: later fields follow it.
 struct Sized {
   const char* name;
   std::size_t bytes, offset, expected;
@@ -74,7 +74,7 @@ TEST(CHeader, NoStructWithASizeIsMissingHere) {
   EXPECT_EQ(found(header_text(), R"(typedef struct (\w+) \{\s*size_t bytes;)"), here);
 }
 
-/// The library's structs are as long as the header's: init writes no byte behind them, and says their size.
+/// The library's structs are as long as the header's: init writes no byte after them, and says their size.
 TEST(CHeader, SizesAreThoseOfTheLibrary) {
   for (const Sized& sized : kSized) {
     std::vector<std::size_t> memory(sized.bytes / sizeof(std::size_t) + 16, 0x5a5a5a5a);

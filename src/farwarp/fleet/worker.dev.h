@@ -15,6 +15,7 @@ struct PacketWorker {
   static constexpr bool plain = false;
   FARWARP_DEVICE static int number() { return block_index(); }
   FARWARP_DEVICE static PacketWorker of_block() { return {}; }
+  /// Never called: `plain` is false. Code for all workers names it.
   FARWARP_DEVICE static Global<std::uint64_t> data_of(Packet*) { return Global<std::uint64_t>(nullptr); }
 };
 /// Without a loading thread the dispatcher says. static: as above. gang: the number is claimed, and vectors are plain device memory, which the counters of steps order
