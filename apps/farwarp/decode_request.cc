@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 #include <string_view>
 
@@ -11,6 +10,7 @@
 #include "farwarp/machine/kept_file.h"
 #include "farwarp/models/qwen3/args.h"
 #include "farwarp/models/qwen3/files.h"
+#include "farwarp/models/qwen3/limits.h"
 #include "farwarp/world/host/bootstrap.h"
 #include "farwarp/world/view.h"
 
@@ -20,9 +20,7 @@ namespace {
 using Prompt = std::vector<std::int32_t>;
 
 constexpr std::string_view kRandom = "random:";
-constexpr int kMostPositions = 1 << 20;
 constexpr FleetDispatcher kDispatchers[] = {FleetDispatcher::kStatic, FleetDispatcher::kGraph, FleetDispatcher::kGang};
-constexpr int kLeastPrefill = 16, kMostPrefill = 8192;
 constexpr int kMostChunk = 2048;                // that a prefill is given by default
 constexpr std::size_t kMostDecodedPrompt = 64;  // longer ones are prefilled by default
 
@@ -99,8 +97,7 @@ Status apply_batch(const std::string& text, std::vector<Prompt>& prompts) {
 
 Status read_ranks(const std::string& text, int& ranks) {
   if (Status status = read_integer("--ranks", text, 1, kMaxRanks, ranks); !status.ok()) return status;
-  if (!std::has_single_bit(static_cast<unsigned>(ranks)))
-    return invalid_argument(fmt::format("--ranks is '{}': allowed is 1|2|4|8", ranks));
+  if (!qwen3::can_share(ranks)) return invalid_argument(fmt::format("--ranks is '{}': allowed is 1|2|4|8", ranks));
   if (environment_has_ranks())
     return invalid_argument(
         "the environment makes this process one of several ranks: decode has all its ranks in one process (--ranks)");
@@ -108,7 +105,7 @@ Status read_ranks(const std::string& text, int& ranks) {
 }
 
 Status read_sampling(const DecodeCommandOptions& options, DecodeRequest& request) {
-  constexpr double kLeast = 0.001, kMost = 1000;
+  using qwen3::kLeastTemperature, qwen3::kMostTemperature;
   Qwen3Sampling& sampling = request.sampling;
   double temperature = 0, top_p = 1;
   const auto read = [](const char* option, const std::string& text, double low, double high, double& value) -> Status {
@@ -117,16 +114,17 @@ Status read_sampling(const DecodeCommandOptions& options, DecodeRequest& request
     if (parsed.ok()) value = *parsed;
     return parsed.status();
   };
-  if (Status status = read("--temperature", options.temperature, 0, kMost, temperature); !status.ok()) return status;
-  if (temperature != 0 && temperature < kLeast)
-    return invalid_argument(
-        fmt::format("--temperature is '{}': allowed is 0 (greedy), or {}..{}", temperature, kLeast, kMost));
+  if (Status status = read("--temperature", options.temperature, 0, kMostTemperature, temperature); !status.ok())
+    return status;
+  if (temperature != 0 && static_cast<float>(temperature) < kLeastTemperature)
+    return invalid_argument(fmt::format("--temperature is '{}': allowed is 0 (greedy), or {}..{}", temperature,
+                                        kLeastTemperature, kMostTemperature));
   const std::pair<const char*, const std::string*> others[] = {
       {"--top-k", &options.top_k}, {"--top-p", &options.top_p}, {"--sampling-seed", &options.sampling_seed}};
   for (const auto& [option, text] : others) {
     if (temperature == 0 && !text->empty())
-      return invalid_argument(
-          fmt::format("{} is '{}': allowed with --temperature {}..{}", option, shown(*text), kLeast, kMost));
+      return invalid_argument(fmt::format("{} is '{}': allowed with --temperature {}..{}", option, shown(*text),
+                                          kLeastTemperature, kMostTemperature));
   }
   if (temperature == 0) return {};
   if (options.top_k.empty())
@@ -153,14 +151,15 @@ Status read_positions(const std::string& text, DecodeRequest& request) {
   request.limits.positions = 0;
   for (std::size_t i = 0; i < request.prompts.size(); ++i)
     request.limits.positions = std::max(request.limits.positions, request.positions_of(i));
-  if (Status status = read_integer("--positions", text, 1, kMostPositions, request.limits.positions); !status.ok())
+  if (Status status = read_integer("--positions", text, 1, qwen3::kMostPositions, request.limits.positions);
+      !status.ok())
     return status;
   for (std::size_t i = 0; i < request.prompts.size(); ++i) {
     const int positions = request.positions_of(i);
-    if (positions > request.limits.positions || positions > kMostPositions)
+    if (positions > request.limits.positions || positions > qwen3::kMostPositions)
       return invalid_argument(fmt::format(
           "--positions is '{}': prompt {} of {} tokens and --tokens {} need more: allowed is an integer in {}..{}",
-          request.limits.positions, i, request.prompts[i].size(), request.tokens, positions, kMostPositions));
+          request.limits.positions, i, request.prompts[i].size(), request.tokens, positions, qwen3::kMostPositions));
   }
   return {};
 }
@@ -181,11 +180,11 @@ Status read_prefill(const DecodeCommandOptions& options, DecodeRequest& request)
     if (options.logits.empty()) tokens = prefill_tokens(longest);
     return {};
   }
-  Status status = read_integer("--prefill", options.prefill, 0, kMostPrefill, tokens);
+  Status status = read_integer("--prefill", options.prefill, 0, qwen3::kMostPrefillTokens, tokens);
   if (!status.ok()) return status;
-  if (tokens != 0 && tokens < kLeastPrefill)
-    return invalid_argument(
-        fmt::format("--prefill is '{}': allowed is 0, or an integer in {}..{}", tokens, kLeastPrefill, kMostPrefill));
+  if (tokens != 0 && tokens < qwen3::kLeastPrefillTokens)
+    return invalid_argument(fmt::format("--prefill is '{}': allowed is 0, or an integer in {}..{}", tokens,
+                                        qwen3::kLeastPrefillTokens, qwen3::kMostPrefillTokens));
   if (tokens != 0 && !options.logits.empty())
     return invalid_argument(
         fmt::format("--prefill is '{}': allowed with --logits is 0, because a prefill has no logits", tokens));
@@ -230,7 +229,7 @@ Result<DecodeRequest> read_decode_request(const DecodeCommandOptions& options) {
         fmt::format("--dispatcher is '{}': allowed is static|graph|gang", shown(options.dispatcher)));
   request.dispatcher = *dispatcher;
   request.tokens = 16;
-  if (Status status = read_integer("--tokens", options.tokens, 0, kMostPositions, request.tokens); !status.ok())
+  if (Status status = read_integer("--tokens", options.tokens, 0, qwen3::kMostPositions, request.tokens); !status.ok())
     return status;
   auto model = find_model(options.model);
   if (!model.ok()) return model.status();

@@ -8,6 +8,8 @@
 
 #include "commands.h"
 #include "farwarp/harness/params.h"
+#include "farwarp/models/qwen3/args.h"
+#include "farwarp/models/qwen3/limits.h"
 #include "farwarp/world/view.h"
 #include "launch.h"
 #include "version.h"
@@ -109,21 +111,25 @@ CLI::App* add_decode(CLI::App& app, DecodeCommandOptions& options) {
   add_option(decode, "--prompt", options.prompt,
              "token ids, as 1,2,3, or a file with a sequence of them on each line (1)");
   add_option(decode, "--tokens", options.tokens, "after each prompt; 0: the prompts are decoded alone (16)");
-  add_option(decode, "--batch", options.batch, "1..8 sequences of the same prompt (as many as there are prompts)");
+  add_option(decode, "--batch", options.batch,
+             fmt::format("1..{} sequences of the same prompt (as many as there are prompts)", fleet::kMostColumns));
   add_option(decode, "--positions", options.positions, "of a sequence, that there is room for (as many as are needed)");
   add_option(decode, "--end-token", options.end_token, "ends a sequence (none)");
   add_option(
       decode, "--prefill", options.prefill,
-      "tokens of a prompt that are prefilled at a time, 16..8192; 0: prompts are decoded (2048 or fewer if a prompt "
-      "has more than 64 tokens and there is no --logits, else 0)");
+      fmt::format("tokens of a prompt that are prefilled at a time, {}..{}; 0: prompts are decoded (2048 or fewer if a "
+                  "prompt has more than 64 tokens and there is no --logits, else 0)",
+                  qwen3::kLeastPrefillTokens, qwen3::kMostPrefillTokens));
   add_option(decode, "--dispatcher", options.dispatcher,
              "static|graph|gang: one kernel, one for each step, or one in which each XCD has a scheduler (static)");
   add_option(decode, "--target", options.target,
              "auto|cuda|hip|emu_sm90|emu_gfx942 (auto: an idle GPU, else emu_sm90)");
   add_option(decode, "--ranks", options.ranks, "1|2|4|8 devices that decode together (1)");
   add_option(decode, "--temperature", options.temperature,
-             "0 takes the best token; else 0.001..1000, and a token of the top-k is drawn (0)");
-  add_option(decode, "--top-k", options.top_k, "1..64 best tokens that are drawn from; needed with a temperature");
+             fmt::format("0 takes the best token; else {}..{}, and a token of the top-k is drawn (0)",
+                         qwen3::kLeastTemperature, qwen3::kMostTemperature));
+  add_option(decode, "--top-k", options.top_k,
+             fmt::format("1..{} best tokens that are drawn from; needed with a temperature", qwen3::kMostTopK));
   add_option(decode, "--top-p", options.top_p, "of these, the best ones that have this probability together (1)");
   add_option(decode, "--sampling-seed", options.sampling_seed, "of draws; each sequence has the next one (0)");
   add_option(decode, "--seed", options.seed, "of random weights (1)");

@@ -6,8 +6,8 @@
 #include <bit>
 
 #include "farwarp/base/arguments.h"
+#include "farwarp/models/qwen3/limits.h"
 #include "farwarp/models/qwen3/shared_layout.h"
-#include "farwarp/world/view.h"
 
 namespace farwarp {
 namespace {
@@ -18,16 +18,14 @@ using fleet::MatrixShape;
 using fleet::Step;
 using qwen3::Kind;
 
-constexpr int kMostPositions = 1 << 20;
-
 Status check(const Qwen3Limits& limits) {
   const auto wrong = [](const char* field, int value, const std::string& allowed) {
     return invalid_argument(fmt::format("Qwen3Limits.{} is {}; allowed: {}", field, value, allowed));
   };
   if (limits.sequences < 1 || limits.sequences > fleet::kMostColumns)
     return wrong("sequences", limits.sequences, fmt::format("1 to {}", fleet::kMostColumns));
-  if (limits.positions < 1 || limits.positions > kMostPositions)
-    return wrong("positions", limits.positions, fmt::format("1 to {}", kMostPositions));
+  if (limits.positions < 1 || limits.positions > qwen3::kMostPositions)
+    return wrong("positions", limits.positions, fmt::format("1 to {}", qwen3::kMostPositions));
   if (limits.splits < 0 || limits.splits > qwen3::kMostSplits)
     return wrong("splits", limits.splits, fmt::format("0 (by the number of sequences), 1 to {}", qwen3::kMostSplits));
   if (limits.max_sms < 0) return wrong("max_sms", limits.max_sms, "0 (all) or more");
@@ -46,7 +44,7 @@ Status share(Qwen3Plan& plan) {
     return invalid_argument(
         fmt::format("Qwen3Config.{} is {} for {} ranks; allowed: {}", field, value, ranks, allowed));
   };
-  if (ranks < 1 || ranks > kMaxRanks || !std::has_single_bit(static_cast<unsigned>(ranks)))
+  if (!qwen3::can_share(ranks))
     return invalid_argument(fmt::format("Qwen3 is for {} ranks; allowed: 1, 2, 4, 8", ranks));
   constexpr int kStep = fleet::kStageColumns;
   if (config.kv_heads % ranks != 0) return wrong("kv_heads", config.kv_heads, "a multiple of the ranks");

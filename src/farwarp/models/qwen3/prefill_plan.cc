@@ -4,12 +4,12 @@
 
 #include <algorithm>
 
+#include "farwarp/models/qwen3/limits.h"
 #include "farwarp/ops/parallel_gemm/gemm_ar/plan.h"
 
 namespace farwarp {
 namespace {
 
-constexpr int kLeastRows = 16, kMostRows = 8192;
 constexpr int kSizes = 3, kSmaller = 4;       // of products: each has a quarter of the rows of the one before
 constexpr std::int64_t kHeapAlignment = 256;  // of World::allocate()
 
@@ -45,14 +45,15 @@ ParallelGemmDesc over_ranks(const GemmDesc& of_rank, int ranks) {
 Result<Qwen3PrefillPlan> plan_qwen3_prefill(const Qwen3Config& config, const Qwen3PrefillRequest& request,
                                             const MachineShape& shape) {
   const int rows = request.rows;
-  if (rows != 0 && (rows < kLeastRows || rows > kMostRows))
+  if (rows != 0 && (rows < qwen3::kLeastPrefillTokens || rows > qwen3::kMostPrefillTokens))
     return invalid_argument(fmt::format("Qwen3Limits.prefill_tokens is {}; allowed: 0 (no prefill), {} to {}", rows,
-                                        kLeastRows, kMostRows));
+                                        qwen3::kLeastPrefillTokens, qwen3::kMostPrefillTokens));
   Qwen3PrefillPlan plan;
   plan.rows = rows;
   if (rows == 0) return plan;
   const int heads = request.query_heads * config.head_dim, kv = request.kv_heads * config.head_dim;
-  for (int m = rows; m >= kLeastRows && static_cast<int>(plan.products.size()) < kSizes; m /= kSmaller) {
+  for (int m = rows; m >= qwen3::kLeastPrefillTokens && static_cast<int>(plan.products.size()) < kSizes;
+       m /= kSmaller) {
     const auto product = [&](int n, int k) {
       plan.unpacked_elements = std::max(plan.unpacked_elements, std::int64_t{n} * k);
       return GemmDesc{.m = m, .n = n, .k = k, .max_sms = request.max_sms};

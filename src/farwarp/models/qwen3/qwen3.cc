@@ -11,28 +11,25 @@
 #include "farwarp/base/arguments.h"
 #include "farwarp/models/qwen3/decoder_state.h"
 #include "farwarp/models/qwen3/files.h"
+#include "farwarp/models/qwen3/limits.h"
 #include "farwarp/models/qwen3/packing.h"
 #include "farwarp/models/safetensors.h"
+#include "farwarp/world/host/collectives.h"
 
 namespace farwarp {
 namespace {
 
+using qwen3::kLeastTemperature;
+using qwen3::kMostTemperature;
 using qwen3::size;
 
 constexpr int kMostTokens = 1 << 16;
-constexpr float kLeastTemperature = 0.001f, kMostTemperature = 1000;
 constexpr std::chrono::minutes kPatience{10};  // for copies, packing, and ranks that load more slowly
 
-/// Collective: if one rank has failed, all have.
+/// Collective: ok if all ranks are. A rank that has failed keeps its own reason; the others get that of the first such rank.
 Status agree(World& world, const Status& mine) {
-  const auto all = world.bootstrap().allgather({static_cast<std::byte>(mine.ok())}, kPatience);
-  if (!mine.ok()) return mine;
-  if (!all.ok()) return all.status();
-  for (std::size_t rank = 0; rank < all->size(); ++rank) {
-    if ((*all)[rank] != std::vector{std::byte{1}})
-      return {StatusCode::kAborted, fmt::format("Qwen3Decoder: rank {} has failed to load the model", rank)};
-  }
-  return {};
+  const Status all = all_ok(world.bootstrap(), mine, kPatience);
+  return mine.ok() ? all : mine;
 }
 
 }  // namespace
@@ -189,16 +186,15 @@ Status Qwen3Decoder::prefill(int column, Stream stream) {
   return status;
 }
 
-Status Qwen3Decoder::pretend(int column, int positions, std::int32_t token, Stream stream,
-                             const Qwen3Sampling& sampling) {
+Status Qwen3Decoder::start_with_any_keys(int column, int position, std::int32_t token, Stream stream,
+                                         const Qwen3Sampling& sampling) {
   if (Status open = check_open("Qwen3Decoder", state_); !open.ok()) return open;
   State& state = *state_;
-  if (positions < 0 || positions >= state.plan.limits.positions)
-    return invalid_argument(
-        fmt::format("positions is {}; allowed: 0 to {}", positions, state.plan.limits.positions - 1));
+  if (position < 0 || position >= state.plan.limits.positions)
+    return invalid_argument(fmt::format("position is {}; allowed: 0 to {}", position, state.plan.limits.positions - 1));
   if (Status status = start(column, {&token, 1}, stream, sampling); !status.ok()) return status;
-  const qwen3::SequenceState first{token, positions, 1, 0};
-  state.positions[size(column)] = positions;
+  const qwen3::SequenceState first{token, position, 1, 0};
+  state.positions[size(column)] = position;
   return state.world->device().copy_in(&state.state.as<qwen3::DecodeState>()->sequences[column], &first, sizeof first,
                                        stream);
 }

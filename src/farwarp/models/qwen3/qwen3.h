@@ -76,8 +76,10 @@ class Qwen3Decoder {
   /// the cache, in chunks of limits.prefill_tokens. decode() goes on with the last token, also if the sequence was farther. Other sequences may be
   /// anywhere. Can be captured. kMisuse if limits.prefill_tokens is 0, or without a sequence. After a failed prefill the decoder can only be closed.
   Status prefill(int column, Stream stream);
-  /// For benches: as if `positions` positions had been decoded. Their keys and values are whatever the cache holds.
-  Status pretend(int column, int positions, std::int32_t token, Stream stream, const Qwen3Sampling& sampling = {});
+  /// For benches and tests: starts a sequence whose next input is `token`, at position `position`, 0 to limits.positions - 1. The keys and values of
+  /// the positions before it are whatever the cache holds. Waits for `stream`.
+  Status start_with_any_keys(int column, int position, std::int32_t token, Stream stream,
+                             const Qwen3Sampling& sampling = {});
   /// Ends a sequence. Waits for `stream`.
   Status stop(int column, Stream stream);
 

@@ -162,7 +162,7 @@ void Qwen3Streams::expect_contexts(const Qwen3Config& config, int max_sms, std::
       Decoding decoding = Decoding::create(world, stream, 2, limits, config);
       if (sequences == kSequences && wanted == 0) EXPECT_EQ(decoding.decoder.plan().limits.splits, resolved);
       for (int i = 0; i < sequences; ++i)
-        EXPECT_TRUE(decoding.decoder.pretend(i, kFirst[first + i], 3 + first + i, stream).ok());
+        EXPECT_TRUE(decoding.decoder.start_with_any_keys(i, kFirst[first + i], 3 + first + i, stream).ok());
       (void)decoding.launch();
       const auto logits = decoding.last_logits();
       const std::size_t columns = size(decoding.decoder.plan().columns), vocabulary = logits.size() / columns / 2;

@@ -25,7 +25,8 @@ Status RankRun::measure(const harness::BenchOptions& bench_options, harness::Ben
   call.sampled = sampled_.as<std::int32_t>();
   const auto restart = [&] {
     for (int column = 0; column < config_.batch; ++column) {
-      if (Status status = decoder_->pretend(column, config_.context, column, *stream_, sampling_of(0, column));
+      if (Status status =
+              decoder_->start_with_any_keys(column, config_.context, column, *stream_, sampling_of(0, column));
           !status.ok())
         return status;
     }

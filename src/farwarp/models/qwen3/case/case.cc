@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include "farwarp/harness/params.h"
+#include "farwarp/models/qwen3/args.h"
 #include "farwarp/models/qwen3/case/run.h"
+#include "farwarp/models/qwen3/limits.h"
 
 namespace farwarp::qwen3 {
 namespace {
@@ -52,20 +54,20 @@ Result<CheckConfig> read_config(const Params& params) {
   config.prompt = reader.small_integer("prompt", 1, 1 << 16);
   config.tokens = reader.small_integer("tokens", 1, 1 << 12);
   config.launches = reader.small_integer("launches", 1, 10000);
-  config.context = reader.small_integer("context", 0, 1 << 20);
+  config.context = reader.small_integer("context", 0, qwen3::kMostPositions);
   const Dispatcher dispatcher = reader.choice("dispatcher", kDispatchers);
   const auto has = [&](Dispatcher one) { return dispatcher == one || dispatcher == Dispatcher::kAll; };
   const bool both = dispatcher == Dispatcher::kBoth;
   if (has(Dispatcher::kStatic) || both) config.dispatchers.push_back(FleetDispatcher::kStatic);
   if (has(Dispatcher::kGraph) || both) config.dispatchers.push_back(FleetDispatcher::kGraph);
   if (has(Dispatcher::kGang)) config.dispatchers.push_back(FleetDispatcher::kGang);
-  config.limits.splits = reader.small_integer("splits", 0, 16);
+  config.limits.splits = reader.small_integer("splits", 0, qwen3::kMostSplits);
   config.limits.max_sms = reader.small_integer("max_sms", 0, 1 << 16);
-  config.sampling.temperature = static_cast<float>(reader.number("temperature", 0, 1000));
-  config.sampling.top_k = reader.small_integer("top_k", 1, 64);
+  config.sampling.temperature = static_cast<float>(reader.number("temperature", 0, qwen3::kMostTemperature));
+  config.sampling.top_k = reader.small_integer("top_k", 1, qwen3::kMostTopK);
   config.sampling.top_p = static_cast<float>(reader.number("top_p", 0, 1));
   if (config.sampling.temperature != 0) config.limits.most_top_k = config.sampling.top_k;
-  config.limits.prefill_tokens = reader.small_integer("prefill", 0, 8192);
+  config.limits.prefill_tokens = reader.small_integer("prefill", 0, qwen3::kMostPrefillTokens);
   const int delay = reader.small_integer("delay", 0, 1'000'000);
   if (delay > 0 && config.limits.prefill_tokens > 0) reader.reject("delay", std::to_string(delay), "0 with prefill");
   config.longest_delay_ns = static_cast<std::uint64_t>(delay) * 1000;

@@ -1,0 +1,23 @@
+// What callers may ask a decoder for. The library's checks and the command line's options have these limits from here; those that kernels are
+// compiled with are in args.h and fleet/layout.h.
+#pragma once
+
+#include <bit>
+
+#include "farwarp/world/view.h"
+
+namespace farwarp::qwen3 {
+
+inline constexpr int kMostPositions = 1 << 20;  ///< of a sequence
+inline constexpr int kLeastPrefillTokens = 16;  ///< of a chunk of a prompt
+inline constexpr int kMostPrefillTokens = 8192;
+// A temperature that is not 0 (greedy).
+inline constexpr float kLeastTemperature = 0.001f;
+inline constexpr float kMostTemperature = 1000;
+
+/// 1, 2, 4 or 8.
+constexpr bool can_share(int ranks) {
+  return ranks >= 1 && ranks <= kMaxRanks && std::has_single_bit(static_cast<unsigned>(ranks));
+}
+
+}  // namespace farwarp::qwen3
