@@ -16,22 +16,15 @@ import argparse
 import json
 import os
 import pathlib
-import socket
-import statistics
-import sys
+
+from pytorch_timing import Flush, capture, fail, median_us, spawn
 
 UNITS = {"K": 1 << 10, "M": 1 << 20}
 LARGEST = 1 << 30
-FLUSH_BYTES = 256 << 20
 WAKE_BYTES = 64 << 20
 HOLD_CYCLES = 4_000_000  # about two milliseconds
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
-
-
-def fail(message: str, code: int = 2) -> None:
-    print(f"all_reduce_pytorch.py: {message}", file=sys.stderr)
-    sys.exit(code)
 
 
 def read_sizes(text: str) -> list:
@@ -74,35 +67,14 @@ def check(torch, name: str, size: int, result, source, ranks: int) -> None:
         fail(f"{name}, {size} bytes: {wrong} elements are wrong", 1)
 
 
-def time_way(torch, tensor, call, source, samples: int, flush, wake) -> list:
-    """Microseconds of this rank."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            call()
-    torch.cuda.current_stream().wait_stream(side)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    times = []
-    for i in range(samples + 2):  # two to warm up
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.distributed.barrier()
-        torch.cuda._sleep(HOLD_CYCLES)
+def time_way(torch, tensor, call, source, arguments, flush, wake) -> float:
+    def before(sample):
         tensor.copy_(source)
-        flush.fill_(i % 251)
+        flush.write(sample)
         for _ in range(2):
             torch.distributed.all_reduce(wake)
-        flush.view(torch.int64).max()  # what is dirty in the L2 is written back
-        torch.distributed.all_reduce(flush[:4])  # the ranks begin together
-        start.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end) * 1e3)
-    return times[2:]
+        flush.read()
+    return median_us(torch, capture(torch, [call]), arguments.ranks, arguments.samples, HOLD_CYCLES, before)
 
 
 def run_rank(rank: int, arguments, sizes: list) -> None:
@@ -116,7 +88,7 @@ def run_rank(rank: int, arguments, sizes: list) -> None:
     device = f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}"
     if rank == 0:
         print(f"{device}, {arguments.ranks} ranks, {arguments.dtype}")
-    flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
+    flush = Flush(torch)
     wake = torch.zeros(WAKE_BYTES, dtype=torch.uint8, device="cuda")
     torch.manual_seed(rank)
     results = []
@@ -133,9 +105,7 @@ def run_rank(rank: int, arguments, sizes: list) -> None:
                 continue
             torch.cuda.synchronize()
             check(torch, name, size, reduced, source, arguments.ranks)
-            times = torch.tensor(time_way(torch, tensor, call, source, arguments.samples, flush, wake), device="cuda")
-            torch.distributed.all_reduce(times, op=torch.distributed.ReduceOp.MAX)
-            result["us"][name] = statistics.median(times.tolist())
+            result["us"][name] = time_way(torch, tensor, call, source, arguments, flush, wake)
         results.append(result)
         if rank == 0:
             print(f"{size} bytes: {', '.join(f'{name} {us:.1f}' for name, us in result['us'].items())} us"
@@ -164,13 +134,7 @@ def main() -> None:
         fail(f"PyTorch is missing: {error}", 3)
     if torch.cuda.device_count() < arguments.ranks:
         fail(f"{torch.cuda.device_count()} GPUs; needed are {arguments.ranks}", 3)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-    try:
-        torch.multiprocessing.spawn(run_rank, (arguments, sizes), arguments.ranks)
-    except torch.multiprocessing.ProcessExitedException as error:  # a rank has said why
-        sys.exit(error.exit_code)
+    spawn(torch, run_rank, arguments.ranks, arguments, sizes)
 
 
 if __name__ == "__main__":

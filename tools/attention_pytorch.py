@@ -13,21 +13,16 @@ while the host enqueues a sample. FLOPs are 4 * head_dim for each pair of a quer
 Exit status: 0; 2 for bad usage; 3 without PyTorch or a GPU.
 """
 import argparse
+import functools
 import json
 import pathlib
-import statistics
-import sys
+
+from pytorch_timing import Flush, capture, fail, median_us
 
 DEFAULTS = {"batch": 1, "heads": 4, "kv_heads": 2, "head_dim": 64, "queries": 200, "keys": 0, "causal": False, "dtype": "bf16"}
 IGNORED = {"seed", "lse", "mapping", "step_keys", "max_sms", "inputs", "graph"}
-FLUSH_BYTES = 256 << 20
 HOLD_CYCLES = 1_000_000  # about half a millisecond
 MOST_BYTES_OF_TWO_SETS = 16 << 30
-
-
-def fail(message: str, code: int = 2) -> None:
-    print(f"attention_pytorch.py: {message}", file=sys.stderr)
-    sys.exit(code)
 
 
 def read_shapes(text: str) -> list:
@@ -76,7 +71,7 @@ class Timer:
     def __init__(self, torch, samples: int):
         self.torch = torch
         self.samples = samples
-        self.flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
+        self.flush = Flush(torch)
 
     def inputs_of(self, shape: dict) -> list:
         """Sets of q, k and v as [batch, heads, rows, head_dim], in memory as [batch, rows, heads, head_dim]."""
@@ -109,29 +104,12 @@ class Timer:
         """Microseconds. Raises RuntimeError if the backend does not take the shape."""
         torch = self.torch
         call = self.call_of(shape, backend)
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for inputs in sets:
-                call(*inputs)
-        torch.cuda.current_stream().wait_stream(side)
-        graphs = []
-        for inputs in sets:
-            graphs.append(torch.cuda.CUDAGraph())
-            with torch.cuda.graph(graphs[-1]):
-                call(*inputs)
-        times = []
-        for i in range(self.samples + 2):  # two to warm up
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            torch.cuda._sleep(HOLD_CYCLES)
-            self.flush.fill_(i % 251)
-            self.flush.view(torch.int64).max()  # what the fill left dirty in the L2 is written back
-            start.record()
-            graphs[i % len(graphs)].replay()
-            end.record()
-            end.synchronize()
-            times.append(start.elapsed_time(end) * 1e3)
-        return statistics.median(times[2:])
+
+        def before(sample):
+            self.flush.write(sample)
+            self.flush.read()
+        graphs = capture(torch, [functools.partial(call, *inputs) for inputs in sets])
+        return median_us(torch, graphs, 1, self.samples, HOLD_CYCLES, before)
 
 
 def measure(timer: Timer, shape: dict, backends: dict) -> dict:

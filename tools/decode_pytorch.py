@@ -14,20 +14,12 @@ Exit status: 0; 2 for bad usage; 3 without PyTorch or enough GPUs.
 """
 import argparse
 import json
-import os
 import pathlib
-import socket
-import statistics
-import sys
+
+from pytorch_timing import Flush, capture, fail, median_us, spawn
 
 DEFAULTS = {"batch": 1, "query_heads": 32, "kv_heads": 8, "head_dim": 128, "max_keys": 1024}
-FLUSH_BYTES = 256 << 20
 HOLD_CYCLES = 1_000_000  # about half a millisecond
-
-
-def fail(message: str, code: int = 2) -> None:
-    print(f"decode_pytorch.py: {message}", file=sys.stderr)
-    sys.exit(code)
 
 
 def read_shapes(text: str) -> list:
@@ -82,36 +74,11 @@ def make_call(torch, shape: dict, backend: str, ranks: int, inputs, whole: bool)
     return call
 
 
-def time_call(torch, call, ranks: int, samples: int, flush) -> float:
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            call()
-    torch.cuda.current_stream().wait_stream(side)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    times = []
-    for i in range(samples + 2):  # two to warm up
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        if ranks > 1:
-            torch.distributed.barrier()
-        torch.cuda._sleep(HOLD_CYCLES)
-        flush.fill_(i % 251)
-        flush.view(torch.int64).max()  # what the fill left dirty in the L2 is written back
-        if ranks > 1:
-            torch.distributed.all_reduce(flush[:4])  # the ranks begin together
-        start.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end) * 1e3)
-    times = torch.tensor(times[2:], device="cuda")
-    if ranks > 1:
-        torch.distributed.all_reduce(times, op=torch.distributed.ReduceOp.MAX)
-    return statistics.median(times.tolist())
+def time_call(torch, call, arguments, flush) -> float:
+    def before(sample):
+        flush.write(sample)
+        flush.read()
+    return median_us(torch, capture(torch, [call]), arguments.ranks, arguments.samples, HOLD_CYCLES, before)
 
 
 def run_rank(rank: int, arguments, shapes: list) -> None:
@@ -122,7 +89,7 @@ def run_rank(rank: int, arguments, shapes: list) -> None:
     device = f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}"
     if rank == 0:
         print(device)
-    flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
+    flush = Flush(torch)
     results = []
     for shape in shapes:
         def tensor(heads, keys):
@@ -132,10 +99,10 @@ def run_rank(rank: int, arguments, shapes: list) -> None:
         for backend in ("flash", "cudnn"):
             try:
                 result["local_us"][backend] = time_call(
-                    torch, make_call(torch, shape, backend, arguments.ranks, inputs, False), arguments.ranks, arguments.samples, flush)
+                    torch, make_call(torch, shape, backend, arguments.ranks, inputs, False), arguments, flush)
                 if arguments.ranks > 1:
                     result["us"][backend] = time_call(
-                        torch, make_call(torch, shape, backend, arguments.ranks, inputs, True), arguments.ranks, arguments.samples, flush)
+                        torch, make_call(torch, shape, backend, arguments.ranks, inputs, True), arguments, flush)
             except RuntimeError as error:  # the same on all ranks: the backend does not take the shape
                 result["refused"][backend] = str(error).strip().splitlines()[0][:200]
         results.append(result)
@@ -175,11 +142,7 @@ def main() -> None:
     if arguments.ranks == 1:
         run_rank(0, arguments, shapes)
         return
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-    os.environ["NCCL_NVLS_ENABLE"] = "0"  # as in `farwarp bench`
-    torch.multiprocessing.spawn(run_rank, (arguments, shapes), arguments.ranks)
+    spawn(torch, run_rank, arguments.ranks, arguments, shapes)
 
 
 if __name__ == "__main__":

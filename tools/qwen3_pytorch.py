@@ -20,11 +20,11 @@ Exit status: 0; 1 if the self-test fails; 2 for bad usage; 3 without PyTorch (an
 """
 import argparse
 import math
-import os
-import socket
 import statistics
 import sys
 import time
+
+from pytorch_timing import capture, fail, median_us, spawn
 
 SIZES = {  # hidden, layers, query heads, KV heads, intermediate
     "0.6b": (1024, 28, 16, 8, 3072), "1.7b": (2048, 28, 16, 8, 6144), "4b": (2560, 36, 32, 8, 9728), "8b": (4096, 36, 32, 8, 12288),
@@ -34,11 +34,6 @@ EPSILON, THETA = 1e-6, 1e6
 HOLD_CYCLES = 10_000_000  # about 5 ms: the host enqueues a replay meanwhile
 TINY = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 96,
         "vocab_size": 100, "tie_word_embeddings": False, "rope_parameters": {"rope_type": "default", "rope_theta": THETA}}
-
-
-def fail(message: str, code: int = 2) -> None:
-    print(f"qwen3_pytorch.py: {message}", file=sys.stderr)
-    sys.exit(code)
 
 
 def rank_shapes(sizes, ranks: int) -> dict:
@@ -144,32 +139,7 @@ class Decoder:
 
 
 def time_graph(torch, work, ranks: int, samples: int) -> float:
-    """us, of the slowest rank."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            work()
-    torch.cuda.current_stream().wait_stream(side)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        work()
-    times, ready = [], torch.zeros(1, device="cuda")
-    for _ in range(samples + 3):  # three to warm up
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(HOLD_CYCLES)
-        if ranks > 1:
-            torch.distributed.all_reduce(ready)  # the ranks begin together
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(1e3 * begin.elapsed_time(end))
-    slowest = torch.tensor(times[3:], device="cuda")
-    if ranks > 1:
-        torch.distributed.all_reduce(slowest, op=torch.distributed.ReduceOp.MAX)
-    return statistics.median(slowest.tolist())
+    return median_us(torch, capture(torch, [work]), ranks, samples, HOLD_CYCLES)
 
 
 def time_linears(torch, weights: dict, batch: int, ranks: int, samples: int) -> float:
@@ -267,17 +237,6 @@ def test_rank(rank: int, ranks: int, batch: int, positions: int) -> None:
         sys.exit(1)
 
 
-def spawn(torch, function, ranks: int, *arguments) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-    os.environ["NCCL_NVLS_ENABLE"] = "0"  # as in `farwarp bench`
-    try:
-        torch.multiprocessing.spawn(function, (ranks, *arguments), ranks)
-    except (torch.multiprocessing.ProcessExitedException, torch.multiprocessing.ProcessRaisedException) as error:
-        fail(str(error), 1)
-
-
 def numbers(text: str) -> list:
     values = [int(word) for word in text.split(",")]
     if min(values) < 1:
@@ -311,14 +270,14 @@ def main() -> None:
         fail(f"a package is missing: {error}", 3)
     if arguments.self_test:
         for ranks, batch in ((1, 2), (2, 3)):
-            spawn(torch, test_rank, ranks, batch, 12)
+            spawn(torch, test_rank, ranks, ranks, batch, 12)
         return
     if torch.cuda.device_count() < max(arguments.ranks):
         fail(f"{torch.cuda.device_count()} GPUs; needed are {max(arguments.ranks)}", 3)
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, Qwen3-{arguments.model}, context {arguments.context}; us of a token, median of "
           f"{arguments.samples}, slowest rank", flush=True)
     for ranks in arguments.ranks:
-        spawn(torch, run_rank, ranks, arguments)
+        spawn(torch, run_rank, ranks, ranks, arguments)
     if arguments.compile:
         for batch in arguments.batch:
             print(f"1 rank, {batch} sequences, transformers with torch.compile {compiled(torch, SIZES[arguments.model], batch, arguments.context):.0f}",
