@@ -4,6 +4,8 @@
 
 #include <set>
 
+#include "farwarp/fleet/slot_cursor.h"
+
 namespace farwarp::fleet {
 namespace {
 
@@ -56,6 +58,49 @@ TEST(Layout, PairsOfTilesLieSideBySide) {
       }
     }
   }
+}
+
+/// The loading thread's places are those of stage_at(), by which weights are packed, in the order in which a worker reads them.
+TEST(Layout, SlotsAreCopiesOfStagesInTheirOrder) {
+  constexpr std::int64_t kWeights = 12345 * 128;
+  int slots = 0;
+  for (const int workers : {1, 2, 3, 7, 16, 132}) {
+    for (const int tiles : {1, 2, 3, 6, 7, 8, 13, 33, 132, 133, 300}) {
+      for (const int stages : {1, 2, 3, 4, 5, 15, 16, 20, 21, 40, 41, 48}) {
+        for (const int at_once : {1, 2, 3, 10, kMostPassStages}) {
+          const MatrixShape shape{tiles, stages, at_once};
+          for (int worker = 0; worker < workers; ++worker) {
+            Task task{};
+            task.matrix = shape;
+            task.weights = kWeights;
+            task.count = share_of(tiles, workers, worker).count;
+            SlotCursor cursor(task, workers, worker);
+            for (int pass = 0; pass < shape.passes(); ++pass) {
+              for (int tile = 0; tile < task.count; ++tile) {
+                for (int stage = 0; stage < shape.stages_of(pass); stage += kSlotStages, cursor.advance()) {
+                  ASSERT_TRUE(cursor.exists());
+                  const auto at = [&](int which) {
+                    return kWeights + shape.stage_at(workers, worker, pass, tile, which) * kStageBytes;
+                  };
+                  const bool whole = stage + 1 < shape.stages_of(pass);
+                  ASSERT_EQ(cursor.offset(), at(stage))
+                      << tiles << " x " << stages << ", " << at_once << " at once, worker " << worker << " of "
+                      << workers << ": pass " << pass << ", tile " << tile << ", stage " << stage;
+                  ASSERT_EQ(cursor.bytes(), whole ? kSlotBytes : kStageBytes);
+                  if (whole) {
+                    ASSERT_EQ(at(stage + 1), at(stage) + kStageBytes) << "a slot is one copy";
+                  }
+                  ++slots;
+                }
+              }
+            }
+            ASSERT_FALSE(cursor.exists());
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(slots, 100000);
 }
 
 TEST(Layout, SharesCoverAllTiles) {

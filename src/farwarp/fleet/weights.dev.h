@@ -2,6 +2,7 @@
 // next task arrive while this one waits for activations. CDNA: each wave loads its fragments of a tile into registers.
 #pragma once
 
+#include "farwarp/fleet/slot_cursor.h"
 #include "farwarp/fleet/tasks.dev.h"
 #include "farwarp/fleet/worker.dev.h"
 #include "farwarp/tile/ring.dev.h"
@@ -32,57 +33,6 @@ FARWARP_DEVICE WeightRing<columns> weight_ring(Shared<std::byte> memory) {
   return WeightRing<columns>(memory + ring_slots(columns) * kSlotBytes);
 }
 
-/// The slots of a task's weights, in the order in which they are read. All divisions are done once for each task.
-class SlotCursor {
- public:
-  FARWARP_DEVICE explicit SlotCursor(const Task& task)
-      : matrix_(task.matrix), weights_(task.weights), count_(task.count) {
-    passes_ = count_ > 0 ? matrix_.passes() : 0;
-    pass_stages_ = passes_ > 0 ? matrix_.pass_stages() : 0;
-    base_ = matrix_.tiles / num_blocks();
-    rest_ = matrix_.tiles - base_ * num_blocks();
-    begin_tile();
-  }
-
-  FARWARP_DEVICE bool exists() const { return pass_ < passes_; }
-  /// In bytes from the weights' begin.
-  FARWARP_DEVICE std::int64_t offset() const { return offset_; }
-  FARWARP_DEVICE int bytes() const { return stages_ < kSlotStages ? kStageBytes : kSlotBytes; }
-  FARWARP_DEVICE void advance() {
-    stages_ -= kSlotStages;
-    if (stages_ > 0) {
-      offset_ += step_;
-      if (stages_ < kSlotStages) offset_ -= block_index() * kStageBytes;  // half slots lie side by side
-      return;
-    }
-    if (++tile_ == count_) {
-      tile_ = 0;
-      ++pass_;
-    }
-    begin_tile();
-  }
-
- private:
-  FARWARP_DEVICE void begin_tile() {
-    if (!exists()) return;
-    const int before = pass_ * pass_stages_, rest = matrix_.stages - before;
-    stages_ = rest < pass_stages_ ? rest : pass_stages_;
-    const bool all = tile_ < base_;  // all workers have this tile
-    const int side_by_side = all ? num_blocks() : rest_;
-    step_ = side_by_side * kSlotBytes;
-    const int in_slot = stages_ < kSlotStages ? 1 : kSlotStages;
-    offset_ = weights_ + (std::int64_t{before} * matrix_.tiles +
-                          std::int64_t{all ? tile_ : base_} * stages_ * num_blocks() + block_index() * in_slot) *
-                             kStageBytes;
-  }
-
-  MatrixShape matrix_;
-  std::int64_t weights_, offset_ = 0;
-  int count_, tile_ = 0, pass_ = 0, passes_, pass_stages_;
-  int base_, rest_;            ///< tiles of every worker; workers that have one more
-  int stages_ = 0, step_ = 0;  ///< of this tile those that are left; bytes from slot to slot
-};
-
 /// The loading thread of a worker.
 template <int columns>
 class WeightLoader {
@@ -92,7 +42,7 @@ class WeightLoader {
 
   /// [thread] Issues the copies of a task's slots. False if a wait has expired.
   FARWARP_DEVICE bool load(const Task& task) {
-    for (SlotCursor slot(task); slot.exists(); slot.advance()) {
+    for (SlotCursor slot(task, num_blocks(), block_index()); slot.exists(); slot.advance()) {
       if (!begin_slot(slot.bytes())) return false;
       copy(0, weights_ + slot.offset(), slot.bytes());
     }
