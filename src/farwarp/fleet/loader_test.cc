@@ -1,0 +1,91 @@
+// A worker's loading threads, alone: whatever they have loaded when they stop, and whether or not a wait has expired, no copy outlives the block.
+#include "farwarp/fleet/loader_test.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "farwarp/runtime/device_memory.h"
+#include "farwarp/substrate/emu/machine.h"
+#include "farwarp/world/host/operator_expectations.h"
+#include "farwarp/world/host/world_test_fixture.h"
+
+namespace farwarp::fleet {
+namespace {
+
+struct Load {
+  int copies;  ///< stages of the vector, or slots of weights
+  int freed;   ///< of them by the reader
+};
+
+class Loaders : public WorldTestOf<TargetKind> {
+ protected:
+  /// The emulator reports a copy that is in flight when its block ends.
+  static void expect_all_land(const char* kernel_name, int ring, const Load& load, const Task& task,
+                              std::int64_t data_bytes);
+};
+INSTANTIATE_TEST_SUITE_P(Targets, Loaders, testing::Values(TargetKind::kEmuSm90, TargetKind::kCuda), name_of_target);
+
+void Loaders::expect_all_land(const char* kernel_name, int ring, const Load& load, const Task& task,
+                              std::int64_t data_bytes) {
+  WorldOptions short_deadline = options();
+  short_deadline.deadline = std::chrono::milliseconds(200);
+  on_streams(1, short_deadline, [&](World& world, Stream stream) {
+    Device& device = world.device();
+    const auto kernel = device.kernel(kernel_name);
+    ASSERT_TRUE(kernel.ok()) << kernel.status().to_string();
+    const auto data = DeviceMemory::create(device, static_cast<std::size_t>(data_bytes));
+    const auto loaded = DeviceMemory::create(device, sizeof(std::int32_t));
+    ASSERT_TRUE(data.ok() && loaded.ok());
+    EXPECT_TRUE(device.fill(data->get(), 0, data->bytes(), stream).ok());
+    const LoaderTestArgs args{world.view(), task, data->as<std::byte>(), load.freed, loaded->as<std::int32_t>()};
+    ASSERT_TRUE(
+        launch(device, *kernel,
+               {.blocks = 1,
+                .threads = kLoaderTestThreads,
+                .shared_bytes = ProjectShared<kLoaderTestColumns, true>::kBytes + ring_bytes(kLoaderTestColumns, true)},
+               args, stream)
+            .ok());
+    const Status status = drain(world, stream);
+    ASSERT_TRUE(status.ok()) << load.copies << " copies, " << load.freed << " freed: " << status.to_string();
+    std::int32_t result = -1;
+    EXPECT_TRUE(device.copy_out(&result, loaded->get(), sizeof result, stream).ok());
+    EXPECT_EQ(result, load.copies <= ring + load.freed ? 1 : 0) << load.copies << " copies, " << load.freed << " freed";
+  });
+}
+
+TEST_P(Loaders, NoCopyOfAVectorOutlivesItsBlock) {
+  constexpr int kRing = vector_slots(kLoaderTestColumns);
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    if (!is_real()) emu::Machine::instance().set_schedule({.seed = seed, .adversarial = true});
+    for (const Load load : {Load{1, 0}, Load{3, 1}, Load{kRing, 0}, Load{kRing + 1, 1}, Load{kRing + 3, 5},
+                            Load{2 * kRing, kRing}, Load{kRing + 1, 0}, Load{2 * kRing, kRing - 2}}) {
+      Task task{};
+      task.count = 1;
+      task.matrix = {1, load.copies, kMostPassStages, kTilesTogether};
+      expect_all_land("fleet_test_load_vector", kRing, load, task,
+                      std::int64_t{load.copies} * vector_stage_bytes(kLoaderTestColumns));
+    }
+  }
+}
+
+/// At most four are in flight. The last slot is half a one.
+TEST_P(Loaders, NoCopyOfWeightsOutlivesItsBlock) {
+  constexpr int kRing = ring_slots(kLoaderTestColumns);
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    if (!is_real()) emu::Machine::instance().set_schedule({.seed = seed, .adversarial = true});
+    for (const Load load : {Load{1, 0}, Load{3, 1}, Load{kRing, 0}, Load{kRing + 1, 1}, Load{kRing + 2, 2},
+                            Load{kRing + 1, 0}, Load{kRing + 2, 1}}) {
+      Task task{};
+      task.count = 1;
+      task.matrix = {1, load.copies * kSlotStages - 1};
+      expect_all_land("fleet_test_load_weights", kRing, load, task, task.matrix.bytes());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace farwarp::fleet
