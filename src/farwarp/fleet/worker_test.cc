@@ -1,12 +1,14 @@
-// A worker's loading threads, alone: whatever they have loaded when they stop, and whether or not a wait has expired, no copy outlives the block.
-#include "farwarp/fleet/loader_test.h"
+// Parts of a worker, alone. Of the loading threads: whatever they have loaded when they stop, and whether or not a wait has expired, no copy outlives
+// the block. Of 64 columns: two warps read the squares of a vector's columns where the first tile's partial sums will be.
+#include "farwarp/fleet/worker_test.h"
 
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <string>
+#include <vector>
 
 #include "farwarp/runtime/device_memory.h"
 #include "farwarp/substrate/emu/machine.h"
@@ -21,16 +23,17 @@ struct Load {
   int freed;   ///< of them by the reader
 };
 
-class Loaders : public WorldTestOf<TargetKind> {
+class WorkerParts : public WorldTestOf<TargetKind> {
  protected:
   /// The emulator reports a copy that is in flight when its block ends.
   static void expect_all_land(const char* kernel_name, int ring, const Load& load, const Task& task,
                               std::int64_t data_bytes);
 };
-INSTANTIATE_TEST_SUITE_P(Targets, Loaders, testing::Values(TargetKind::kEmuSm90, TargetKind::kCuda), name_of_target);
+INSTANTIATE_TEST_SUITE_P(Targets, WorkerParts, testing::Values(TargetKind::kEmuSm90, TargetKind::kCuda),
+                         name_of_target);
 
-void Loaders::expect_all_land(const char* kernel_name, int ring, const Load& load, const Task& task,
-                              std::int64_t data_bytes) {
+void WorkerParts::expect_all_land(const char* kernel_name, int ring, const Load& load, const Task& task,
+                                  std::int64_t data_bytes) {
   WorldOptions short_deadline = options();
   short_deadline.deadline = std::chrono::milliseconds(200);
   on_streams(1, short_deadline, [&](World& world, Stream stream) {
@@ -57,7 +60,7 @@ void Loaders::expect_all_land(const char* kernel_name, int ring, const Load& loa
   });
 }
 
-TEST_P(Loaders, NoCopyOfAVectorOutlivesItsBlock) {
+TEST_P(WorkerParts, NoCopyOfAVectorOutlivesItsBlock) {
   constexpr int kRing = vector_slots(kLoaderTestColumns);
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     if (!is_real()) emu::Machine::instance().set_schedule({.seed = seed, .adversarial = true});
@@ -73,7 +76,7 @@ TEST_P(Loaders, NoCopyOfAVectorOutlivesItsBlock) {
 }
 
 /// At most four are in flight. The last slot is half a one.
-TEST_P(Loaders, NoCopyOfWeightsOutlivesItsBlock) {
+TEST_P(WorkerParts, NoCopyOfWeightsOutlivesItsBlock) {
   constexpr int kRing = ring_slots(kLoaderTestColumns);
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     if (!is_real()) emu::Machine::instance().set_schedule({.seed = seed, .adversarial = true});
@@ -84,6 +87,47 @@ TEST_P(Loaders, NoCopyOfWeightsOutlivesItsBlock) {
       task.matrix = {1, load.copies * kSlotStages - 1};
       expect_all_land("fleet_test_load_weights", kRing, load, task, task.matrix.bytes());
     }
+  }
+}
+
+TEST_P(WorkerParts, InversesAreThereBeforeAWarpStoresPartialSums) {
+  constexpr int kColumns = kInversesTestColumns, kRows = 256, kTiles = kRows / kTileRows;
+  constexpr float kEpsilon = 0.5f;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    if (!is_real()) emu::Machine::instance().set_schedule({.seed = seed, .adversarial = true});
+    on_streams(1, options(), [&](World& world, Stream stream) {
+      Device& device = world.device();
+      const auto kernel = device.kernel("fleet_test_inverses");
+      ASSERT_TRUE(kernel.ok()) << kernel.status().to_string();
+      std::vector<float> numbers(static_cast<std::size_t>(normed_packets(kColumns, kRows)) * 2);  // two of a packet
+      const auto square = [](int tile, int column) { return static_cast<float>(tile + 3 * column + 1); };
+      for (int tile = 0; tile < kTiles; ++tile) {
+        for (int column = 0; column < kColumns; ++column) {
+          const std::int64_t packet = squares_at(kColumns, kRows, tile, column / 2);
+          numbers[static_cast<std::size_t>(2 * packet + column % 2)] = square(tile, column);
+        }
+      }
+      const auto vector = DeviceMemory::create(device, numbers.size() * sizeof(float));
+      const auto inverses = DeviceMemory::create(device, kColumns * sizeof(float));
+      ASSERT_TRUE(vector.ok() && inverses.ok());
+      ASSERT_TRUE(device.copy_in(vector->get(), numbers.data(), vector->bytes(), stream).ok());
+      const InversesTestArgs args{world.view(), vector->as<std::byte>(), kRows, kEpsilon, inverses->as<float>()};
+      ASSERT_TRUE(launch(device, *kernel,
+                         {.blocks = 1, .threads = kWarps * 32, .shared_bytes = ProjectShared<kColumns, true>::kBytes},
+                         args, stream)
+                      .ok());
+      const Status status = drain(world, stream);
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      std::vector<float> got(kColumns);
+      ASSERT_TRUE(device.copy_out(got.data(), inverses->get(), inverses->bytes(), stream).ok());
+      for (int column = 0; column < kColumns; ++column) {
+        double squares = 0;
+        for (int tile = 0; tile < kTiles; ++tile) squares += static_cast<double>(square(tile, column));
+        const double expected = 1 / std::sqrt(squares / kRows + static_cast<double>(kEpsilon));
+        ASSERT_NEAR(static_cast<double>(got[static_cast<std::size_t>(column)]), expected, 1e-5 * expected)
+            << "column " << column << ", seed " << seed;
+      }
+    });
   }
 }
 

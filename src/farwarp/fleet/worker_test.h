@@ -1,4 +1,4 @@
-// What loader_test.dev.cc and loader_test.cc share.
+// What worker_test.dev.cc and worker_test.cc share.
 #pragma once
 
 #include <cstddef>
@@ -19,6 +19,16 @@ struct LoaderTestArgs {
   std::byte* data;       ///< the vector, as StreamWorker has it, or the weights
   std::int32_t freed;    ///< stages of the vector, or slots of weights, that the reader gives back
   std::int32_t* loaded;  ///< 1: no wait has expired
+};
+
+inline constexpr int kInversesTestColumns = 64;
+/// Computes the inverses of a vector; then each warp stores other numbers where it would store its partial sums of a tile.
+struct InversesTestArgs {
+  WorldView view;
+  std::byte* vector;  ///< the data of packets, as StreamWorker has them
+  std::int32_t rows;
+  float epsilon;
+  float* inverses;  ///< [columns]
 };
 
 }  // namespace farwarp::fleet

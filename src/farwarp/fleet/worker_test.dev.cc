@@ -1,5 +1,5 @@
-// The kernels of loader_test.cc.
-#include "farwarp/fleet/loader_test.h"
+// The kernels of worker_test.cc.
+#include "farwarp/fleet/worker_test.h"
 
 #include "farwarp/fleet/stream.dev.h"
 
@@ -44,6 +44,22 @@ FARWARP_KERNEL(fleet_test_load_weights, LoaderTestArgs, kLoaderTestThreads) {
   } else if (thread_index() == Target::kWarpSize) {
     free_stages(args.view, ring, args.freed);
   }
+}
+
+FARWARP_KERNEL(fleet_test_inverses, InversesTestArgs, kWorkerThreads) {
+  constexpr int kColumns = kInversesTestColumns, kParts = column_parts(kColumns, true);
+  using Layout = ProjectShared<kColumns, true>;
+  const Shared<std::byte> memory = block_shared();
+  const Call call{args.view, 0, 0, 0, 0, 0, true};
+  const StreamWorker worker{args.view.heap[args.view.rank], args.vector};
+  store_inverses<kColumns>(call, worker, Task{}, InputNorm{true, args.rows, args.epsilon}, memory);
+  constexpr int kSums = kColumns / kParts * kTileRows;  // of a warp
+  const Shared<float> sums =
+      SharedSums<kColumns>{memory}.floats(Layout::partials(0, warp_index() / kParts)) + warp_index() % kParts * kSums;
+  for (int i = lane_index(); i < kSums; i += Target::kWarpSize) store(sums + i, 1e30f);
+  sync_warps();
+  if (thread_index() < kColumns)
+    store(Global<float>(args.inverses) + thread_index(), load(inverses<kColumns>(memory) + thread_index()));
 }
 
 }  // namespace farwarp::FARWARP_TARGET::fleet
