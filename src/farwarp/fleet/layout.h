@@ -226,7 +226,7 @@ struct alignas(16) Task {
 };
 static_assert(sizeof(Task) == 80);
 
-inline constexpr int kTaskSlots = 4;  ///< of tasks that a worker's loading thread hands over
-inline constexpr int kTaskRingBytes = kTaskSlots * (static_cast<int>(sizeof(Task)) + 16);
+inline constexpr int kTaskPlaces = 4;  ///< of tasks that a worker's loading thread hands over
+inline constexpr int kTaskRingBytes = kTaskPlaces * (static_cast<int>(sizeof(Task)) + 16);
 
 }  // namespace farwarp::fleet

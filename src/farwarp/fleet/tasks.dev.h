@@ -47,12 +47,12 @@ struct TaskList {
 struct SharedTasks {
   Shared<std::byte> memory;
 
-  using Ring = tile::Ring<kTaskSlots>;
-  using Position = tile::RingPosition<kTaskSlots>;
+  using Ring = tile::Ring<kTaskPlaces>;
+  using Position = tile::RingPosition<kTaskPlaces>;
 
-  FARWARP_DEVICE Ring ring() const { return Ring(memory + kTaskSlots * static_cast<int>(sizeof(Task))); }
-  FARWARP_DEVICE Shared<Vec16> words(int slot) const {
-    return Shared<Vec16>(reinterpret_cast<Vec16*>(memory.raw)) + slot * kTaskWords;
+  FARWARP_DEVICE Ring ring() const { return Ring(memory + kTaskPlaces * static_cast<int>(sizeof(Task))); }
+  FARWARP_DEVICE Shared<Vec16> words(int place) const {
+    return Shared<Vec16>(reinterpret_cast<Vec16*>(memory.raw)) + place * kTaskWords;
   }
 
   /// [thread] The loading thread's side. False if a wait has expired.
@@ -83,10 +83,10 @@ struct SharedTasks {
   }
 
  private:
-  FARWARP_DEVICE Task task_at(int slot) const {
+  FARWARP_DEVICE Task task_at(int place) const {
     TaskWords got;
 #pragma unroll
-    for (int i = 0; i < kTaskWords; ++i) got.of[i] = load(words(slot) + i);
+    for (int i = 0; i < kTaskWords; ++i) got.of[i] = load(words(place) + i);
     return std::bit_cast<Task>(got);
   }
 };

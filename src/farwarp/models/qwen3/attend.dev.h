@@ -232,10 +232,10 @@ class Attention {
     }
   }
 
-  /// [warp] Puts the token's key and value into the page, and into the copy of it that has arrived. Later slots have the numbers of an earlier sequence, or
+  /// [warp] Puts the token's key and value into the page, and into the copy of it that has arrived. Later rows have the numbers of an earlier sequence, or
   /// zeros; their probabilities are zeros. A copy reads the page in the next token, after this one has been decided.
   FARWARP_DEVICE void append(const Page& page, Global<std::byte> in_memory) const {
-    const int dims = context_.args.head_dim, slot = page.position % kPageKeys;
+    const int dims = context_.args.head_dim, row = page.position % kPageKeys;
 #pragma unroll 1
     for (int dim = lane_index(); dim < dims; dim += Target::kWarpSize) {
       const int tile = dim / 16 * kFragmentBytes;
@@ -244,9 +244,9 @@ class Attention {
         if constexpr (Target::kHasBulkCopy)
           store(Shared<std::uint16_t>(reinterpret_cast<std::uint16_t*>((page.staged + at).raw)), bits);
       };
-      put(tile + fragment_offset(Target::kMatrixUnit, slot, dim % 16),
+      put(tile + fragment_offset(Target::kMatrixUnit, row, dim % 16),
           load(word_at<const std::uint16_t>(context_.memory, Layout<columns>::kNewKey) + dim));
-      put(page_bytes(dims) / 2 + tile + fragment_offset(Target::kMatrixUnit, dim % 16, slot),
+      put(page_bytes(dims) / 2 + tile + fragment_offset(Target::kMatrixUnit, dim % 16, row),
           load(word_at<const std::uint16_t>(context_.memory, Layout<columns>::kNewValue) + dim));
     }
     warp_sync();

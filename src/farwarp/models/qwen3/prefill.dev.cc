@@ -107,18 +107,18 @@ FARWARP_KERNEL(qwen3_prefill_hidden, PrefillArgs, kPrefillThreads) {
 FARWARP_DEVICE void put_in_cache(const PrefillArgs& args, int position, int kv_head, bool value, int dim,
                                  std::uint64_t four) {
   const Args& model = args.model;
-  const int slot = position % kPageKeys, tile = dim / 16 * kFragmentBytes;
+  const int row = position % kPageKeys, tile = dim / 16 * kFragmentBytes;
   const int page =
       load(Global<const std::int32_t>(model.page_table) + (args.column * model.max_pages + position / kPageKeys));
   const Global<std::byte> memory = page_at(model, args.layer, page, kv_head);
   if (!value) {
-    store_four_of(memory + tile, slot, dim % 16, four);
+    store_four_of(memory + tile, row, dim % 16, four);
     return;
   }
   const Global<std::byte> values = memory + (page_bytes(model.head_dim) / 2 + tile);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const Global<std::byte> at = values + fragment_offset(Target::kMatrixUnit, dim % 16 + i, slot);
+    const Global<std::byte> at = values + fragment_offset(Target::kMatrixUnit, dim % 16 + i, row);
     store(Global<std::uint16_t>(reinterpret_cast<std::uint16_t*>(at.raw)),
           static_cast<std::uint16_t>(four >> (16 * i)));
   }

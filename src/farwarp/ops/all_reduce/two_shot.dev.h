@@ -184,16 +184,16 @@ template <class T, int most>
 FARWARP_DEVICE void two_shot(const Args& args) {
   Call call = join_call(args.view, args.slot);
   if (!call.live || keeps_cells(call)) return;
-  const int slots = num_blocks() * (sending_threads() / Target::kWarpSize) / args.groups;  // chunks at a time
+  const int at_once = num_blocks() * (sending_threads() / Target::kWarpSize) / args.groups;  // chunks
   const int mine = warp_index() * num_blocks() + block_index();  // few chunks: on all multiprocessors
-  if (mine >= slots * args.groups) return;
-  const TwoShot<T, most> operation{args, call, mine / slots};
+  if (mine >= at_once * args.groups) return;
+  const TwoShot<T, most> operation{args, call, mine / at_once};
   const std::int64_t chunks = (args.part_vectors + args.chunk_vectors - 1) / args.chunk_vectors;
-  const int first = mine % slots;
-  for (std::int64_t chunk = first; chunk < chunks; chunk += slots) operation.send_partials(chunk);
-  for (std::int64_t chunk = first; chunk < chunks + slots; chunk += slots) {
+  const int first = mine % at_once;
+  for (std::int64_t chunk = first; chunk < chunks; chunk += at_once) operation.send_partials(chunk);
+  for (std::int64_t chunk = first; chunk < chunks + at_once; chunk += at_once) {
     if (operation.group == 0 && chunk < chunks && !operation.reduce(chunk)) return;
-    if (chunk >= slots && !operation.collect(chunk - slots)) return;
+    if (chunk >= at_once && !operation.collect(chunk - at_once)) return;
   }
 }
 

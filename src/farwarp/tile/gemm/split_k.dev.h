@@ -73,9 +73,9 @@ class ClusterSums {
  private:
   /// The place in the cluster inbox of vector `i` that block `from` sends to block `to`.
   FARWARP_DEVICE Shared<Vec16> at(int from, int to, int i) const {
-    const int slot = from < to ? from : from - 1;
+    const int place = from < to ? from : from - 1;
     return Shared<Vec16>(reinterpret_cast<Vec16*>(cluster_inbox_.raw)) +
-           ((slot * (kSums / 4) + i) * 128 + thread_index() % 128);
+           ((place * (kSums / 4) + i) * 128 + thread_index() % 128);
   }
 
   Shared<std::byte> cluster_inbox_;
