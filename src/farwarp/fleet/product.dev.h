@@ -9,7 +9,6 @@ namespace farwarp::FARWARP_TARGET::fleet {
 using namespace farwarp::fleet;
 
 inline constexpr bool kMfma = Target::kMatrixUnit == MatrixUnit::kMfma;
-inline constexpr int kLaneRows = kMfma ? 1 : 2;  ///< rows of weights that a lane has four columns of
 
 /// A lane's part of 16 x 16 weights: four columns of each of its rows, as memory holds them (fragment_offset()). Hopper: two columns of both rows, twice.
 template <MatrixUnit unit>
@@ -24,8 +23,6 @@ constexpr FARWARP_DEVICE MatrixIndex sum_index(int lane, int i) { return kMfma ?
 /// The column of activations, and which four of the fragment's 16 columns, that a lane gives to a product.
 constexpr FARWARP_DEVICE int operand_column(int lane) { return kMfma ? lane % 16 : lane / 4; }
 constexpr FARWARP_DEVICE int operand_four(int lane) { return kMfma ? lane / 16 : lane % 4; }
-/// Row `i` of the lane's rows of a fragment.
-constexpr FARWARP_DEVICE int operand_row(int lane, int i) { return kMfma ? lane % 16 : lane / 4 + 8 * i; }
 
 /// [thread] The lane's part of the fragment at `memory`.
 template <MatrixUnit unit = Target::kMatrixUnit, template <class> class Space>

@@ -26,8 +26,7 @@ struct MfmaShared {
   int keys;      ///< of a step
 
   constexpr int tile_bytes() const { return head_dim * keys * 2; }
-  constexpr int k_tile() const { return 0; }
-  constexpr int v_tile() const { return tile_bytes(); }
+  constexpr int v_tile() const { return tile_bytes(); }  ///< K's is at 0
   constexpr int total() const { return 2 * tile_bytes(); }
 };
 

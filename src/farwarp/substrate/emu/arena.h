@@ -18,7 +18,7 @@ namespace farwarp::emu {
 /// The byte that fresh memory is filled with: NaN as fp16, bf16, fp32 and fp64, -1 as an integer.
 inline constexpr unsigned char kPoison = 0xff;
 
-/// Which thread last wrote a granule, when and how. Packed into 64 bits: time 38 | uid 22 | flags 4. Zero: the host wrote it, and all
+/// Which thread last wrote a granule, when and how. Packed into 64 bits: time 37 | uid 22 | flags 5. Zero: the host wrote it, and all
 /// threads know the write.
 class Stamp {
  public:

@@ -19,7 +19,8 @@ struct BlockWork {
   Turns turns;
   int xcds;  ///< how many XCDs there are; blocks are assigned to them round robin
   int k;
-  /// The XCDs divide this many consecutive works among them at a time; 0: all works. A small window keeps early works early.
+  /// Each run of so many consecutive works is divided among the XCDs before the next one begins; 0: all works at once. With a small window, works
+  /// run in about the order of their numbers.
   int window = 0;
 
   /// The work of turn `turn`, in an order that gives each XCD consecutive works. All fields are uniform in the warp; the compiler does

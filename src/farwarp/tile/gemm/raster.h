@@ -13,8 +13,8 @@ struct TileIndex {
 };
 
 /// Tile number `index` of a grid of rows x columns: `group` rows of tiles at a time, each column of the group from top to bottom. Tiles
-/// that run at the same time then share few rows of A and few rows of B, so that L2 serves both. The 132 tiles that an H200 computes at
-/// once read 16 + 9 strips in groups of 16; row by row, with 64 columns, they would read 3 + 64.
+/// that run at the same time then share few rows of A and few rows of B, so that L2 serves both. Example: 132 tiles at once (an
+/// H200) of a grid with 64 columns. With `group` 16 they lie in 16 rows and 9 columns of tiles; taken row by row, in 3 rows and 64 columns.
 constexpr TileIndex tile_at(int index, int rows, int columns, int group) {
   const int per_group = group * columns;
   const int first = index / per_group * group;

@@ -14,11 +14,11 @@ inline constexpr int kMostSplitColumns = 128;
 inline constexpr int kMostSplits = 16;
 
 // Boxes of a warpgroup in tiles of 256 columns: 4 boxes leave room for 3 stages, 2 boxes for 4 stages.
-/// gemm.
+/// Of gemm.
 inline constexpr int kGemmBoxesOf256 = 4;
-/// ag-gemm, whose loaders wait for peers: ops/parallel_gemm/ag_gemm/MEASURED.md.
+/// Of ag-gemm, whose loaders wait for peers: ops/parallel_gemm/ag_gemm/MEASURED.md.
 inline constexpr int kAllGatherBoxesOf256 = 2;
-/// Kernels that send boxes to other ranks: ops/parallel_gemm/gemm_rs/MEASURED.md.
+/// Of kernels that send boxes to other ranks: ops/parallel_gemm/gemm_rs/MEASURED.md.
 inline constexpr int kSendBoxesOf256 = 2;
 /// Boxes of a warpgroup: at least 2, and as many as 64 rows of a tile fill, unless the ring would lose a stage that it needs (tiles of 224 columns:
 /// ops/gemm/MEASURED.md).

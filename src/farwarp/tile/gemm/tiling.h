@@ -34,8 +34,8 @@ struct TilingRequest {
   int boxes_of_256 = 0;                       ///< wgmma_boxes()
   double bytes_per_clock = kL2BytesPerClock;  ///< bytes that a block loads in a clock
   bool all_resident = false;                  ///< blocks wait for each other: all clusters must run at once
-  double column_clocks =
-      kStoreColumnClocks;  ///< of the epilogue, for a column; with `clusters` and `all_resident` a cluster's blocks share them
+  /// Clocks of the epilogue for each column of a tile. With `clusters` and `all_resident` each block of a cluster takes its part of them.
+  double column_clocks = kStoreColumnClocks;
 };
 
 struct Tiling {
@@ -65,8 +65,8 @@ struct Tiling {
   std::string to_string() const;
 };
 
-/// How many of an H200's `blocks` multiprocessors clusters of `cluster` blocks fill at once. A cluster lies within one part (GPC) of 14 to
-/// 18 multiprocessors.
+/// How many of an H200's `blocks` multiprocessors are busy if they run clusters of `cluster` blocks, as many as fit at once. A cluster lies within
+/// one part (GPC) of 14 to 18 multiprocessors, so some may stay idle.
 int blocks_at_once(int blocks, int cluster);
 
 /// kInvalidArgument names `desc`.tile_rows, .tile_columns, .splits or .m, its value and what is allowed.

@@ -158,7 +158,7 @@ constexpr std::uint32_t next_epoch(std::uint32_t epoch) { return epoch + 1 == 0 
 
 /// [thread] Leaves the call for the whole block. One thread calls it, after all threads of the block that read the operator's cells have
 /// done so. The last block of the kernel sets the phase to `next_phase`; if that is 0, the call is over and the epoch advances. A block
-/// that sees the abort after begin_call() leaves as well. One that sees it there does not: the cells are undefined until recover().
+/// that sees the abort after begin_call() must leave, too. A block whose begin_call() saw it must not: the cells are undefined until recover().
 FARWARP_DEVICE void leave_call(const Call& call, std::uint32_t next_phase) {
   const Global<OperatorCells> cells = cells_of(call);
   const auto left = fetch_add<Order::acq_rel, Scope::device>(member(cells, &OperatorCells::blocks_left), 1u);

@@ -58,7 +58,7 @@ FARWARP_DEVICE bool wait_tagged(Call& call, Global<SystemCell<std::uint64_t>> ce
   return false;
 }
 
-/// [thread] Waits until a counter that only grows, modulo 2^32, has reached `target`. Acquires, at `scope`, what those released who counted.
+/// [thread] Waits until a counter that only grows, modulo 2^32, has reached `target`. Acquires, at `scope`, what the threads that counted have released.
 template <Scope scope>
 FARWARP_DEVICE bool wait_count(Call& call, Global<std::uint32_t> counter, std::uint32_t target, Wait wait) {
   const void* const addresses[] = {counter.raw, abort_cell(call).raw};
@@ -215,10 +215,10 @@ FARWARP_DEVICE bool wait_mbarrier(Call& call, Shared<Mbarrier> barrier, std::uin
   return true;
 }
 
-/// The state of a thread's waits for its block's own mbarriers (copies, boxes, the published call), for threads without a Call: to read the
-/// operator's cells takes one microsecond, and several while copies load memory. Such a wait expires only if something
-/// is broken. It is then noted here, and report_expired() writes it to the ledger after the loops: inside them, its code would delay a
-/// cold launch.
+/// The state of a thread's waits for its block's own mbarriers (copies, boxes, the published call). For threads that have no Call, because
+/// reading the operator's cells would take them one microsecond, and several while copies load memory. Such a wait expires only if
+/// something is broken. It is then noted here. report_expired() writes it to the ledger after the thread's loops: inside them, its code
+/// would delay a cold launch.
 struct BlockWaits {
   std::uint64_t until = 0;  ///< the deadline; 0 until a wait has polled long enough to need it
   bool expired = false;

@@ -21,8 +21,6 @@ class FaultyDevice final : public Device {
 
   /// Lets call `number`, counted from 1 from now on, fail. Only calls that may fail are counted.
   void fail_call(int number) { left_ = number; }
-  /// False once that call has been made.
-  bool fault_is_pending() const { return left_ > 0; }
   void never_drain() { drains_ = false; }
   int released() const { return released_; }
 
