@@ -22,11 +22,12 @@ enum Site : std::uint32_t {
   kSiteExpert,         ///< complaint: expert index outside -1 .. num_experts-1
   kSiteCapacity,       ///< complaint: more rows than recv_rows
   kSiteConfiguration,  ///< complaint: a peer's header carries another configuration
+  kSiteWeights,        ///< the weights of a row that its source sends at combine
   kSites,
 };
 inline constexpr const char* kSiteNames[kSites] = {
     "dispatch header", "dispatch row", "dispatch routes", "dispatch data",    "combine return",
-    "staging load",    "token count",  "expert index",    "receive capacity", "configuration"};
+    "staging load",    "token count",  "expert index",    "receive capacity", "configuration", "combine weights"};
 
 inline constexpr int kMaxTopK = 32;  ///< the lanes of the smallest warp: lane j holds k-slot j
 inline constexpr int kMaxExperts = 4096;
@@ -159,6 +160,8 @@ struct Args {
   const void* y;
   void* out;
   const float* expert_table;
+  std::int64_t combine_weights;  ///< MoeAllToAllPlan::combine_weights
+  Divisor by_room;               ///< masked layout: rows of an expert
 };
 
 }  // namespace farwarp::moe

@@ -14,6 +14,8 @@ using target::moe::RankScale;
 using target::moe::TableExpert;
 using Words = target::moe::WordWire<target::moe::Unquantised>;
 using Fp8Words = target::moe::WordWire<target::moe::AsFp8>;
+using Fp8BulkColumns = target::moe::BulkWire<target::moe::AsFp8Columns>;
+using Fp8WordsColumns = target::moe::WordWire<target::moe::AsFp8Columns>;
 }  // namespace
 
 #define FARWARP_FUSED(name, id, Wire, T, Expert) \
@@ -22,7 +24,10 @@ using Fp8Words = target::moe::WordWire<target::moe::AsFp8>;
   FARWARP_KERNEL(name, Args, kThreads) { target::moe::dispatch<Wire, Part::part>(args); }
 #define FARWARP_COMBINE(name, id, T, part) \
   FARWARP_KERNEL(name, Args, kThreads) { target::moe::combine<T, Part::part>(args); }
+#define FARWARP_COMBINE_WEIGHTS(name, id, T, part) \
+  FARWARP_KERNEL(name, Args, kThreads) { target::moe::combine_with_weights<T, Part::part>(args); }
 
 FARWARP_MOE_A2A_FUSED(FARWARP_FUSED)
 FARWARP_MOE_A2A_DISPATCH(FARWARP_DISPATCH)
 FARWARP_MOE_A2A_COMBINE(FARWARP_COMBINE)
+FARWARP_MOE_A2A_COMBINE_WEIGHTS(FARWARP_COMBINE_WEIGHTS)

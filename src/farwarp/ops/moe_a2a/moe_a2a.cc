@@ -33,13 +33,21 @@ struct FusedExpert {
 constexpr FusedExpert kFusedExperts[] = {{MoeExpert::kRankScale, kFusedRankScale, CallForm::kFusedRankScale},
                                          {MoeExpert::kTable, kFusedTable, CallForm::kFusedTable}};
 
+/// `delivers`: whether the kernel writes MoeReceived.
+moe::Wire wire_of(const MoeAllToAllPlan& plan, bool delivers) {
+  using enum moe::Wire;
+  const bool words = plan.mode == MoeMode::kWords;
+  if (!plan.desc.fp8_dispatch) return words ? Words : Bulk;
+  if (delivers && plan.desc.scales == MoeScales::kColumns) return words ? Fp8WordsColumns : Fp8BulkColumns;
+  return words ? Fp8Words : Fp8Bulk;
+}
+
 std::string kernel_name(KernelId id, const MoeAllToAllPlan& plan) {
-  const bool words = plan.mode == MoeMode::kWords, fp8 = plan.desc.fp8_dispatch;
-  const moe::Wire wire =
-      words ? (fp8 ? moe::Wire::Fp8Words : moe::Wire::Words) : (fp8 ? moe::Wire::Fp8Bulk : moe::Wire::Bulk);
+  const moe::Wire wire = wire_of(plan, id == kDispatch || id == kDispatchRecv);
+  const MoeAllToAllDesc& desc = plan.desc;
   for (const moe::Variant& kernel : moe::kVariants) {
-    if (kernel.id == id && kernel.wire.value_or(wire) == wire &&
-        kernel.dtype.value_or(plan.desc.dtype) == plan.desc.dtype) {
+    if (kernel.id == id && kernel.wire.value_or(wire) == wire && kernel.dtype.value_or(desc.dtype) == desc.dtype &&
+        kernel.weights_at_combine.value_or(desc.weights_at_combine) == desc.weights_at_combine) {
       return kernel.name;
     }
   }
@@ -74,6 +82,15 @@ Status check_received(const MoeReceived& received, bool fp8) {
   return status;
 }
 
+/// Weights are given either to dispatch or to combine.
+Status check_weights(const char* name, const float* weights, bool wanted) {
+  if (wanted) return check_pointer(name, weights, 4);
+  if (weights == nullptr) return {};
+  return invalid_argument(fmt::format(
+      "{} is given; allowed: null (with MoeAllToAllDesc.weights_at_combine combine takes the weights, else dispatch)",
+      name));
+}
+
 }  // namespace
 
 struct MoeAllToAll::State {
@@ -89,6 +106,7 @@ struct MoeAllToAll::State {
   Status check_phase(std::uint32_t phase) const;
   Status check_tokens(const MoeTokens& tokens) const;
   Status check_out(const void* out) const;
+  Status check_combine_weights(const float* weights) const;
   void set_tokens(const MoeTokens& tokens, CallForm form);
   void set_received(const MoeReceived& received);
   Status run(KernelId id, Stream stream);
@@ -105,7 +123,13 @@ Status MoeAllToAll::State::check_tokens(const MoeTokens& tokens) const {
   const auto index_bytes = static_cast<int>(bytes_of(plan.desc.index_type));
   return first_failure({check_pointer("MoeTokens.x", tokens.x, 16),
                         check_pointer("MoeTokens.topk_indices", tokens.topk_indices, index_bytes),
-                        check_pointer("MoeTokens.topk_weights", tokens.topk_weights, 4)});
+                        check_weights("MoeTokens.topk_weights", tokens.topk_weights, !plan.desc.weights_at_combine)});
+}
+
+Status MoeAllToAll::State::check_combine_weights(const float* weights) const {
+  const bool no_tokens = args.tokens_on_device == nullptr && args.tokens == 0;
+  if (no_tokens && weights == nullptr) return {};  // an empty tensor may have no address
+  return check_weights("topk_weights", weights, plan.desc.weights_at_combine);
 }
 
 Status MoeAllToAll::State::check_phase(std::uint32_t phase) const {
@@ -123,7 +147,8 @@ Status MoeAllToAll::State::check_out(const void* out) const {
 void MoeAllToAll::State::set_tokens(const MoeTokens& tokens, CallForm form) {
   args.x = tokens.x;
   args.topk = tokens.topk_indices;
-  args.weights = tokens.topk_weights;
+  // With weights_at_combine nobody uses the weights of routes. Their senders read them from memory that is as long and can be read.
+  args.weights = plan.desc.weights_at_combine ? static_cast<const float*>(tokens.topk_indices) : tokens.topk_weights;
   args.tokens = tokens.tokens;
   args.tokens_on_device = tokens.tokens_on_device;
   args.drop_put = faults.drop_put;
@@ -187,6 +212,8 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
   args.masked_layout = desc.layout == MoeLayout::kMasked;
   args.row_alignment = desc.row_alignment;
   args.recv_rows = plan->recv_rows;
+  args.by_room = Divisor(static_cast<std::int32_t>(std::max<std::int64_t>(1, plan->recv_rows / plan->max_local_experts)));
+  args.combine_weights = plan->combine_weights;
   args.workspace = static_cast<std::int64_t>(state->opened.buffer(0).offset);
   args.offsets = parts;
   // The device's offsets all start from buffer 0: those of buffer 1 are moved by its distance.
@@ -240,11 +267,13 @@ Status MoeAllToAll::dispatch_recv(const MoeReceived& received, Stream stream) {
   return state_->run_phase(kDispatchRecv, kReceived, stream);
 }
 
-Status MoeAllToAll::combine_send(const void* y, Stream stream) {
+Status MoeAllToAll::combine_send(const void* y, Stream stream, const float* topk_weights) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
-  const Status status = first_failure({state_->check_phase(kReceived), check_pointer("y", y, 16)});
+  const Status status = first_failure(
+      {state_->check_phase(kReceived), check_pointer("y", y, 16), state_->check_combine_weights(topk_weights)});
   if (!status.ok()) return status;
   state_->args.y = y;
+  state_->args.weights = topk_weights;
   return state_->run_phase(kCombineSend, kReturning, stream);
 }
 
@@ -266,12 +295,13 @@ Status MoeAllToAll::dispatch(const MoeTokens& tokens, const MoeReceived& receive
   return state_->run_phase(kDispatch, kReceived, stream);
 }
 
-Status MoeAllToAll::combine(const void* y, void* out, Stream stream) {
+Status MoeAllToAll::combine(const void* y, void* out, Stream stream, const float* topk_weights) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
-  const Status status =
-      first_failure({state_->check_phase(kReceived), check_pointer("y", y, 16), state_->check_out(out)});
+  const Status status = first_failure({state_->check_phase(kReceived), check_pointer("y", y, 16),
+                                       state_->check_out(out), state_->check_combine_weights(topk_weights)});
   if (!status.ok()) return status;
   state_->args.y = y;
+  state_->args.weights = topk_weights;
   state_->args.out = out;
   return state_->run_phase(kCombine, kIdle, stream);
 }
@@ -282,6 +312,8 @@ Status MoeAllToAll::fused(const MoeTokens& tokens, MoeExpert expert, const float
   const auto* const fused = std::ranges::find(kFusedExperts, expert, &FusedExpert::expert);
   if (fused == std::end(kFusedExperts))
     return invalid_argument(fmt::format("MoeExpert is {}; allowed: kRankScale, kTable", static_cast<int>(expert)));
+  if (state_->plan.desc.weights_at_combine)
+    return invalid_argument("fused() was called with MoeAllToAllDesc.weights_at_combine; allowed: dispatch and combine");
   const bool table = expert == MoeExpert::kTable;
   const Status status = first_failure({state_->check_phase(kIdle), state_->check_tokens(tokens),
                                        table ? check_pointer("expert_table", expert_table, 4) : Status{}});

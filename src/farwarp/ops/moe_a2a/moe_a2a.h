@@ -18,7 +18,7 @@ namespace farwarp {
 struct MoeTokens {
   const void* x = nullptr;              ///< [tokens, hidden] of Desc::dtype, 16-byte aligned
   const void* topk_indices = nullptr;   ///< [tokens, experts_per_token] of Desc::index_type; -1 skips an entry
-  const float* topk_weights = nullptr;  ///< [tokens, experts_per_token]
+  const float* topk_weights = nullptr;  ///< [tokens, experts_per_token]; null with Desc::weights_at_combine
   int tokens = 0;                       ///< 0 .. Desc::max_tokens; ignored if tokens_on_device is given
   const std::int32_t* tokens_on_device = nullptr;  ///< one int32, read by the kernels
 };
@@ -33,8 +33,7 @@ struct MoeReceived {
       nullptr;  ///< [local experts + 1]: first row of each expert, aligned to Desc::row_alignment; the last is the end
   std::int64_t* origins =
       nullptr;  ///< [plan.recv_rows]: source rank << 48 | token << 16 | k-slot; -1 for rows of padding; may be null
-  float* scales =
-      nullptr;  ///< [plan.recv_rows, ceil(hidden / 128)]: factor of each 128 numbers of x; with Desc::fp8_dispatch only
+  float* scales = nullptr;  ///< in the order of Desc::scales: factor of each 128 numbers of x; with Desc::fp8_dispatch only
 };
 
 /// Faults to inject, which checks and deadlines must catch. The same kernels run with and without them.
@@ -70,14 +69,15 @@ class MoeAllToAll {
   Status dispatch(const MoeTokens& tokens, const MoeReceived& received, Stream stream);
   /// One launch. `y`: [plan.recv_rows, hidden], the experts' outputs in the row order of dispatch; `out`: [tokens, hidden].
   /// A token's weighted outputs are summed on each owner in k-slot order in fp32 and rounded once to the dtype; the source
-  /// adds the owners' sums in rank order in fp32 and rounds once.
-  Status combine(const void* y, void* out, Stream stream);
+  /// adds the owners' sums in rank order in fp32 and rounds once. `topk_weights`: [tokens, experts_per_token] with Desc::weights_at_combine, else
+  /// null.
+  Status combine(const void* y, void* out, Stream stream, const float* topk_weights = nullptr);
 
   /// The halves, one launch each. Kernels on other streams may run between them, at the same time as the transfer. Desc::max_sms leaves
-  /// multiprocessors for them.
+  /// multiprocessors for them. combine_send waits for peers only with Desc::weights_at_combine: until their combine_send has begun.
   Status dispatch_send(const MoeTokens& tokens, Stream stream);
   Status dispatch_recv(const MoeReceived& received, Stream stream);
-  Status combine_send(const void* y, Stream stream);
+  Status combine_send(const void* y, Stream stream, const float* topk_weights = nullptr);
   Status combine_recv(void* out, Stream stream);
 
   /// dispatch, expert and combine in one launch. `expert_table`: [local experts] of two floats (scale, shift) held by this

@@ -63,6 +63,12 @@ Status check(const MoeAllToAllDesc& desc, int ranks) {
     return wrong("layout", static_cast<int>(desc.layout), "kExpertMajor, kMasked");
   if (desc.mode != MoeMode::kAuto && desc.mode != MoeMode::kWords && desc.mode != MoeMode::kBulk)
     return wrong("mode", static_cast<int>(desc.mode), "auto, words, bulk");
+  if (desc.scales != MoeScales::kRows && desc.scales != MoeScales::kColumns)
+    return wrong("scales", static_cast<int>(desc.scales), "kRows, kColumns");
+  if (desc.scales == MoeScales::kColumns && !(desc.fp8_dispatch && desc.layout == MoeLayout::kMasked)) {
+    return invalid_argument(
+        "MoeAllToAllDesc.scales is kColumns; allowed: kRows, or kColumns with fp8_dispatch and layout kMasked");
+  }
   const int alignment = desc.row_alignment;
   if (alignment < 1 || alignment > 1024 || (alignment & (alignment - 1)) != 0) {
     return wrong("row_alignment", alignment, "a power of two from 1 to 1024");
@@ -161,12 +167,13 @@ int choose_sending_warps(const MoeAllToAllPlan& plan, int warps, const MachineSh
   return some ? std::max(1, warps * 3 / 8) : warps;
 }
 
-MoeWorkspace lay_out_workspace(const MoeAllToAllPlan& plan) {
+/// Sets `workspace` and `combine_weights`.
+void lay_out_workspace(MoeAllToAllPlan& plan) {
   const MoeAllToAllDesc& desc = plan.desc;
   const bool words = plan.mode == MoeMode::kWords;
   const std::int64_t pairs = 2ll * plan.ranks;
   const std::int64_t rows = pairs * desc.max_tokens;
-  MoeWorkspace workspace;
+  MoeWorkspace& workspace = plan.workspace;
   const auto take = [&workspace](std::int64_t bytes) {
     const std::int64_t start = workspace.total;
     workspace.total = (workspace.total + bytes + 255) / 256 * 256;
@@ -174,6 +181,7 @@ MoeWorkspace lay_out_workspace(const MoeAllToAllPlan& plan) {
   };
   workspace.headers = take(pairs * plan.header_packets * 16);
   workspace.routes = take(rows * desc.experts_per_token * 16);
+  if (desc.weights_at_combine) plan.combine_weights = take(rows * desc.experts_per_token * 16);
   if (!words) workspace.rows = take(rows * plan.row_bytes);
   workspace.row_flags = take(words ? 0 : rows * plan.segments * 8);
   workspace.kept_count = take(4);
@@ -181,7 +189,6 @@ MoeWorkspace lay_out_workspace(const MoeAllToAllPlan& plan) {
   workspace.words_begin = workspace.total;
   if (words) workspace.rows = take(rows * plan.row_bytes);
   workspace.returns = take(rows * 2ll * desc.hidden);
-  return workspace;
 }
 
 }  // namespace
@@ -233,11 +240,11 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
                     desc.num_experts, desc.max_tokens, shape.traits.shared_bytes, plan.shared_bytes));
   }
   plan.row_bytes = row_bytes(desc, plan.mode == MoeMode::kWords ? 8 : 4);
-  plan.workspace = lay_out_workspace(plan);
+  lay_out_workspace(plan);
   plan.configuration =
       hash_of({desc.num_experts, desc.experts_per_token, desc.hidden, desc.max_tokens, static_cast<int>(desc.dtype),
                desc.fp8_dispatch, static_cast<int>(plan.fp8), ranks, static_cast<int>(plan.mode), plan.blocks,
-               plan.segments, plan.send_only_blocks, plan.threads, plan.workspace.total});
+               plan.segments, plan.send_only_blocks, plan.threads, plan.workspace.total, desc.weights_at_combine});
   return plan;
 }
 

@@ -22,6 +22,11 @@ enum class MoeLayout : std::uint8_t {
   kExpertMajor,  ///< experts one after another, each start aligned to row_alignment
   kMasked,       ///< every expert has the same room: plan.recv_rows / plan.max_local_experts rows
 };
+/// Where the scales of fp8 dispatch lie in MoeReceived::scales.
+enum class MoeScales : std::uint8_t {
+  kRows,     ///< [plan.recv_rows, ceil(hidden / 128)]
+  kColumns,  ///< [plan.max_local_experts, ceil(hidden / 128), room of an expert]: of a group, those of an expert's rows
+};
 /// The experts of the fused form: functions of one element. fused() takes no others. To add one to the source tree:
 ///   rows.dev.h           a functor
 ///   plan.h               a value here
@@ -47,7 +52,10 @@ struct MoeAllToAllDesc {
   /// each 128 numbers. Needs dtype kBf16; sums return as bf16.
   bool fp8_dispatch = false;
   MoeLayout layout = MoeLayout::kExpertMajor;
-  int row_alignment = 1;  ///< rows; 128 for grouped GEMMs; a power of two up to 1024
+  MoeScales scales = MoeScales::kRows;  ///< kColumns: with fp8_dispatch and layout kMasked
+  int row_alignment = 1;                ///< rows; 128 for grouped GEMMs; a power of two up to 1024
+  /// The weights are given to combine, not to dispatch: they travel to the owners first. Split form only.
+  bool weights_at_combine = false;
   /// Split form: rows of MoeReceived::x. If more arrive, the call ends in kCapacity on this rank. 0: the worst case (masked layout: the
   /// worst case if the experts of each token are distinct).
   std::int64_t recv_rows = 0;
@@ -96,6 +104,8 @@ struct MoeAllToAllPlan {
   std::int64_t recv_rows = 0;
   std::int64_t shared_bytes = 0;
   MoeWorkspace workspace;
+  /// Offset in the workspace, with Desc::weights_at_combine: packets [2][ranks][max_tokens][k], the weights of a row's copies.
+  std::int64_t combine_weights = 0;
   std::uint64_t configuration = 0;  ///< hash of everything that ranks must agree on
   std::string to_string() const;
 };
