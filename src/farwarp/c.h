@@ -32,7 +32,7 @@ extern "C" {
 #endif
 
 /* Raised when a function or a field is added. */
-#define FARWARP_C_VERSION 2
+#define FARWARP_C_VERSION 3
 /* FARWARP_C_VERSION of the library. */
 FARWARP_EXPORT int32_t farwarp_c_version(void);
 
@@ -246,10 +246,19 @@ typedef struct farwarp_moe_desc {
   int32_t mode;             /* farwarp_moe_mode; FARWARP_MOE_AUTO */
   int32_t segments;         /* of a row, which different warps take; 0, the default: the plan's choice */
   int32_t send_only_blocks; /* of a dispatch in one launch; 0, the default: the plan's choice; -1: none */
+  /* Version 3. */
+  int32_t
+      scale_columns; /* 1: `scales` is [local experts, ceil(hidden / 128), an expert's room]; with fp8_dispatch and masked */
+  int32_t
+      weights_at_combine; /* 1: weights are given to the combine functions that take them, and are NULL for dispatch; no fused form */
 } farwarp_moe_desc;
 FARWARP_EXPORT void farwarp_moe_desc_init(farwarp_moe_desc* desc);
 /* Collective. */
 FARWARP_EXPORT farwarp_code farwarp_moe_create(farwarp_world* world, const farwarp_moe_desc* desc, farwarp_moe** moe);
+/* Bytes of the heap that the operator takes on each rank of a world of `ranks` ranks on that device: farwarp_world_desc.heap_bytes of a world needs
+ * 1 MiB more than all its operators. */
+FARWARP_EXPORT farwarp_code farwarp_moe_heap_bytes(const farwarp_moe_desc* desc, int32_t target, int32_t device,
+                                                   int32_t ranks, int64_t* bytes);
 /* Rows of `recv_x`, and the rank's experts. */
 FARWARP_EXPORT int64_t farwarp_moe_recv_rows(const farwarp_moe* moe);
 FARWARP_EXPORT int32_t farwarp_moe_local_experts(const farwarp_moe* moe);
@@ -258,7 +267,7 @@ FARWARP_EXPORT int32_t farwarp_moe_local_experts(const farwarp_moe* moe);
  *   x       [tokens, hidden]
  *   indices [tokens, experts_per_token] of index_type; -1: no expert
  *   weights [tokens, experts_per_token] float32
- *   recv_x  [recv_rows, hidden] of dtype, with fp8_dispatch of uint8
+ *   recv_x  [recv_rows, hidden] of dtype, with fp8_dispatch of uint8; with `masked` [local experts, an expert's room, hidden] is the same
  *   counts  [local experts] int32: rows of each expert
  *   offsets [local experts + 1] int32: first row of each expert, and the end
  *   origins [recv_rows] int64: source rank << 48 | token << 16 | k-slot, -1: no row; or NULL
@@ -268,6 +277,10 @@ FARWARP_EXPORT farwarp_code farwarp_moe_dispatch(farwarp_moe* moe, const DLTenso
                                                  DLTensor* offsets, DLTensor* origins, DLTensor* scales, void* stream);
 /* The second half of a call: y [recv_rows, hidden] are the experts' outputs in the rows of dispatch, out [tokens, hidden] the weighted sums. */
 FARWARP_EXPORT farwarp_code farwarp_moe_combine(farwarp_moe* moe, const DLTensor* y, DLTensor* out, void* stream);
+
+/* farwarp_moe_combine() with weights_at_combine: weights [tokens, experts_per_token] float32. They travel to the owners first, and each owner sums there. */
+FARWARP_EXPORT farwarp_code farwarp_moe_combine_weighted(farwarp_moe* moe, const DLTensor* y, const DLTensor* weights,
+                                                         DLTensor* out, void* stream);
 
 /* farwarp_moe_dispatch() of as many tokens as `count` says on the device: [1] int32, 0 to max_tokens, read when the call runs. x, indices and weights,
  * and `out` of the call's second half, have max_tokens rows; rows from `count` on are neither read nor written. Another value is FARWARP_BAD_INPUT, by
@@ -288,6 +301,9 @@ FARWARP_EXPORT farwarp_code farwarp_moe_dispatch_recv(farwarp_moe* moe, DLTensor
                                                       void* stream);
 FARWARP_EXPORT farwarp_code farwarp_moe_combine_send(farwarp_moe* moe, const DLTensor* y, void* stream);
 FARWARP_EXPORT farwarp_code farwarp_moe_combine_recv(farwarp_moe* moe, DLTensor* out, void* stream);
+/* farwarp_moe_combine_send() with weights_at_combine. It waits until the other ranks have begun theirs. */
+FARWARP_EXPORT farwarp_code farwarp_moe_combine_send_weighted(farwarp_moe* moe, const DLTensor* y,
+                                                              const DLTensor* weights, void* stream);
 
 /* Element-wise stand-ins for experts. */
 typedef enum farwarp_moe_expert {

@@ -26,8 +26,8 @@ enum Site : std::uint32_t {
   kSites,
 };
 inline constexpr const char* kSiteNames[kSites] = {
-    "dispatch header", "dispatch row", "dispatch routes", "dispatch data",    "combine return",
-    "staging load",    "token count",  "expert index",    "receive capacity", "configuration", "combine weights"};
+    "dispatch header", "dispatch row", "dispatch routes",  "dispatch data", "combine return", "staging load",
+    "token count",     "expert index", "receive capacity", "configuration", "combine weights"};
 
 inline constexpr int kMaxTopK = 32;  ///< the lanes of the smallest warp: lane j holds k-slot j
 inline constexpr int kMaxExperts = 4096;

@@ -212,7 +212,8 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
   args.masked_layout = desc.layout == MoeLayout::kMasked;
   args.row_alignment = desc.row_alignment;
   args.recv_rows = plan->recv_rows;
-  args.by_room = Divisor(static_cast<std::int32_t>(std::max<std::int64_t>(1, plan->recv_rows / plan->max_local_experts)));
+  args.by_room =
+      Divisor(static_cast<std::int32_t>(std::max<std::int64_t>(1, plan->recv_rows / plan->max_local_experts)));
   args.combine_weights = plan->combine_weights;
   args.workspace = static_cast<std::int64_t>(state->opened.buffer(0).offset);
   args.offsets = parts;
@@ -313,7 +314,8 @@ Status MoeAllToAll::fused(const MoeTokens& tokens, MoeExpert expert, const float
   if (fused == std::end(kFusedExperts))
     return invalid_argument(fmt::format("MoeExpert is {}; allowed: kRankScale, kTable", static_cast<int>(expert)));
   if (state_->plan.desc.weights_at_combine)
-    return invalid_argument("fused() was called with MoeAllToAllDesc.weights_at_combine; allowed: dispatch and combine");
+    return invalid_argument(
+        "fused() was called with MoeAllToAllDesc.weights_at_combine; allowed: dispatch and combine");
   const bool table = expert == MoeExpert::kTable;
   const Status status = first_failure({state_->check_phase(kIdle), state_->check_tokens(tokens),
                                        table ? check_pointer("expert_table", expert_table, 4) : Status{}});

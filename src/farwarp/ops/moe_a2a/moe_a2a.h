@@ -33,7 +33,8 @@ struct MoeReceived {
       nullptr;  ///< [local experts + 1]: first row of each expert, aligned to Desc::row_alignment; the last is the end
   std::int64_t* origins =
       nullptr;  ///< [plan.recv_rows]: source rank << 48 | token << 16 | k-slot; -1 for rows of padding; may be null
-  float* scales = nullptr;  ///< in the order of Desc::scales: factor of each 128 numbers of x; with Desc::fp8_dispatch only
+  float* scales =
+      nullptr;  ///< in the order of Desc::scales: factor of each 128 numbers of x; with Desc::fp8_dispatch only
 };
 
 /// Faults to inject, which checks and deadlines must catch. The same kernels run with and without them.

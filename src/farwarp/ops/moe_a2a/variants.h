@@ -26,8 +26,8 @@ enum class Wire { Words, Bulk, Fp8Words, Fp8Bulk, Fp8WordsColumns, Fp8BulkColumn
 struct Variant {
   const char* name;
   KernelId id;
-  std::optional<Wire> wire;    ///< none: the same for all
-  std::optional<DType> dtype;  ///< of out, and of x unless the wire has fp8; none: the same for both
+  std::optional<Wire> wire;                ///< none: the same for all
+  std::optional<DType> dtype;              ///< of out, and of x unless the wire has fp8; none: the same for both
   std::optional<bool> weights_at_combine;  ///< none: the same with and without
 };
 
@@ -49,22 +49,22 @@ struct Variant {
   KERNEL(moe_a2a_fused_bulk_fp8_table, kFusedTable, Fp8Bulk, Bf16, TableExpert)
 
 /// KERNEL(name, id, Wire, part)
-#define FARWARP_MOE_A2A_DISPATCH(KERNEL)                                    \
-  KERNEL(moe_a2a_dispatch_words, kDispatch, Words, both)                    \
-  KERNEL(moe_a2a_dispatch_send_words, kDispatchSend, Words, send)           \
-  KERNEL(moe_a2a_dispatch_recv_words, kDispatchRecv, Words, receive)        \
-  KERNEL(moe_a2a_dispatch_words_fp8, kDispatch, Fp8Words, both)             \
-  KERNEL(moe_a2a_dispatch_send_words_fp8, kDispatchSend, Fp8Words, send)    \
-  KERNEL(moe_a2a_dispatch_recv_words_fp8, kDispatchRecv, Fp8Words, receive) \
-  KERNEL(moe_a2a_dispatch_bulk, kDispatch, Bulk, both)                      \
-  KERNEL(moe_a2a_dispatch_send_bulk, kDispatchSend, Bulk, send)             \
-  KERNEL(moe_a2a_dispatch_recv_bulk, kDispatchRecv, Bulk, receive)          \
-  KERNEL(moe_a2a_dispatch_bulk_fp8, kDispatch, Fp8Bulk, both)               \
-  KERNEL(moe_a2a_dispatch_send_bulk_fp8, kDispatchSend, Fp8Bulk, send)      \
-  KERNEL(moe_a2a_dispatch_recv_bulk_fp8, kDispatchRecv, Fp8Bulk, receive)  \
-  KERNEL(moe_a2a_dispatch_words_fp8_columns, kDispatch, Fp8WordsColumns, both) \
+#define FARWARP_MOE_A2A_DISPATCH(KERNEL)                                                   \
+  KERNEL(moe_a2a_dispatch_words, kDispatch, Words, both)                                   \
+  KERNEL(moe_a2a_dispatch_send_words, kDispatchSend, Words, send)                          \
+  KERNEL(moe_a2a_dispatch_recv_words, kDispatchRecv, Words, receive)                       \
+  KERNEL(moe_a2a_dispatch_words_fp8, kDispatch, Fp8Words, both)                            \
+  KERNEL(moe_a2a_dispatch_send_words_fp8, kDispatchSend, Fp8Words, send)                   \
+  KERNEL(moe_a2a_dispatch_recv_words_fp8, kDispatchRecv, Fp8Words, receive)                \
+  KERNEL(moe_a2a_dispatch_bulk, kDispatch, Bulk, both)                                     \
+  KERNEL(moe_a2a_dispatch_send_bulk, kDispatchSend, Bulk, send)                            \
+  KERNEL(moe_a2a_dispatch_recv_bulk, kDispatchRecv, Bulk, receive)                         \
+  KERNEL(moe_a2a_dispatch_bulk_fp8, kDispatch, Fp8Bulk, both)                              \
+  KERNEL(moe_a2a_dispatch_send_bulk_fp8, kDispatchSend, Fp8Bulk, send)                     \
+  KERNEL(moe_a2a_dispatch_recv_bulk_fp8, kDispatchRecv, Fp8Bulk, receive)                  \
+  KERNEL(moe_a2a_dispatch_words_fp8_columns, kDispatch, Fp8WordsColumns, both)             \
   KERNEL(moe_a2a_dispatch_recv_words_fp8_columns, kDispatchRecv, Fp8WordsColumns, receive) \
-  KERNEL(moe_a2a_dispatch_bulk_fp8_columns, kDispatch, Fp8BulkColumns, both) \
+  KERNEL(moe_a2a_dispatch_bulk_fp8_columns, kDispatch, Fp8BulkColumns, both)               \
   KERNEL(moe_a2a_dispatch_recv_bulk_fp8_columns, kDispatchRecv, Fp8BulkColumns, receive)
 
 /// KERNEL(name, id, T, part)
@@ -77,7 +77,7 @@ struct Variant {
   KERNEL(moe_a2a_combine_recv_fp16, kCombineRecv, Half, receive)
 
 /// KERNEL(name, id, T, part)
-#define FARWARP_MOE_A2A_COMBINE_WEIGHTS(KERNEL)                     \
+#define FARWARP_MOE_A2A_COMBINE_WEIGHTS(KERNEL)                       \
   KERNEL(moe_a2a_combine_weights_bf16, kCombine, Bf16, both)          \
   KERNEL(moe_a2a_combine_weights_send_bf16, kCombineSend, Bf16, send) \
   KERNEL(moe_a2a_combine_weights_fp16, kCombine, Half, both)          \

@@ -114,7 +114,8 @@ Result<CheckConfig> read_config(const Params& params) {
   if (config.burst > 1 && !config.fused) reader.reject("burst", reader.text("burst"), "1 with form=split");
   const bool columns = desc.scales == MoeScales::kColumns;
   if (columns && (!desc.fp8_dispatch || desc.layout != MoeLayout::kMasked || config.fused))
-    reader.reject("scales", reader.text("scales"), "rows, or columns with dispatch_dtype=fp8, layout=masked, form=split");
+    reader.reject("scales", reader.text("scales"),
+                  "rows, or columns with dispatch_dtype=fp8, layout=masked, form=split");
   if (config.fused && desc.weights_at_combine)
     reader.reject("weights", reader.text("weights"), "dispatch, or combine with form=split");
   if (config.fused && config.halves) reader.reject("halves", reader.text("halves"), "0, or 1 with form=split");

@@ -217,6 +217,13 @@ TEST(MoeCase, WrongParametersAreNamed) {
             "parameter experts_per_token is '5': allowed is 1..num_experts");
   EXPECT_EQ(error_of({{"dispatch_dtype", "fp8"}}),
             "parameter dispatch_dtype is 'fp8': allowed is same, or fp8 with dtype=bf16");
+  EXPECT_EQ(
+      error_of({{"scales", "columns"}, {"form", "split"}}),
+      "parameter scales is 'columns': allowed is rows, or columns with dispatch_dtype=fp8, layout=masked, form=split");
+  EXPECT_EQ(error_of({{"weights", "combine"}}),
+            "parameter weights is 'combine': allowed is dispatch, or combine with form=split");
+  EXPECT_EQ(error_of({{"halves", "1"}}), "parameter halves is '1': allowed is 0, or 1 with form=split");
+  EXPECT_EQ(error_of({{"in_flight", "2"}}), "parameter in_flight is '2': allowed is 1, or 2 with form=split");
   EXPECT_NE(error_of({{"send_only_blocks", "-2"}}), "");
   EXPECT_NE(error_of({{"graph", "1"}}), "");
   EXPECT_EQ(error_of({}), "");

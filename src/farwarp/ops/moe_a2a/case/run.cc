@@ -110,8 +110,7 @@ Status RankRun::upload_inputs(int call) {
 
 Status RankRun::poison_outputs() {
   Instance& of = *instance_;
-  for (DeviceBuffer* buffer :
-       {&set_->out, &of.recv_x, &of.counts, &of.offsets, &of.origins, &of.scales, &of.y}) {
+  for (DeviceBuffer* buffer : {&set_->out, &of.recv_x, &of.counts, &of.offsets, &of.origins, &of.scales, &of.y}) {
     if (buffer->bytes() == 0) continue;
     if (Status status = buffer->poison(*stream_); !status.ok()) return status;
   }
@@ -302,8 +301,7 @@ std::vector<float> RankRun::received_values(std::size_t row) const {
   std::vector<float> values(hidden());
   for (std::size_t i = 0; i < hidden(); ++i) {
     if (config_.desc.fp8_dispatch) {
-      values[i] = float_from_fp8(fp8(), static_cast<std::uint8_t>(numbers[i])) *
-                  received_scale(row, i / kScaleGroup);
+      values[i] = float_from_fp8(fp8(), static_cast<std::uint8_t>(numbers[i])) * received_scale(row, i / kScaleGroup);
     } else {
       std::uint16_t bits = 0;
       std::memcpy(&bits, numbers + 2 * i, 2);

@@ -32,8 +32,9 @@ struct CheckConfig {
   bool count_on_device = false;
   bool halves = false;  ///< form=split: dispatch and combine in two launches each
   bool graph = false;
-  int burst = 1;      ///< calls enqueued without waiting
-  int in_flight = 1;  ///< form=split: calls dispatched before the first of them is combined, each by an operator of its own
+  int burst = 1;  ///< calls enqueued without waiting
+  int in_flight =
+      1;  ///< form=split: calls dispatched before the first of them is combined, each by an operator of its own
   std::uint64_t longest_delay_ns = 0;
 };
 
