@@ -178,11 +178,18 @@ class Library:
             raise ImportError(f"farwarp cannot open {path}: {error}") from error
         if version < VERSION:
             raise ImportError(f"{path} has version {version} of the C API; allowed: {VERSION} or later")
-        self.path = path
+        self.path, self._opened, self._unchecked = path, opened, {}
         for name, (result, *parameters) in FUNCTIONS.items():
             function = getattr(opened, f"farwarp_{name}")
             function.restype, function.argtypes = result, parameters
             setattr(self, name, function)
+
+    def unchecked(self, name: str):
+        """The function without its declaration: ctypes passes its own objects (c_void_p, what byref() gives) as they
+        are, None as NULL, and must be given nothing else."""
+        if name not in self._unchecked:
+            self._unchecked[name] = self._opened[f"farwarp_{name}"]
+        return self._unchecked[name]
 
     def __getattr__(self, name: str):  # for type checkers: __init__ sets them
         raise AttributeError(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import Any, Sequence
 
 from . import _c, dtypes
 from .errors import InvalidArgumentError
@@ -41,6 +41,13 @@ def given(desc: ctypes.Structure, **fields: Any) -> ctypes.Structure:
         except TypeError:
             raise InvalidArgumentError(f"{name} is {value!r}; allowed: a number") from None
     return desc
+
+
+def choice(name: str, value: Any, allowed: Sequence[str]) -> int:
+    """The number of a choice, which C calls by it."""
+    if value not in allowed:
+        raise InvalidArgumentError(f"{name} is {value!r}; allowed: {', '.join(allowed)}")
+    return allowed.index(value)
 
 
 def milliseconds(name: str, seconds: float) -> int:

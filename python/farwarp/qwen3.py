@@ -181,15 +181,17 @@ class Qwen3(Operator):
 
     def _start(self, column: int, prompt: list[int], sampling: Any, stream: int | None) -> None:
         numbers = (ctypes.c_int32 * len(prompt))(*prompt)
-        handle, stream = self._begin(stream)
+        handle = self._open_handle()
+        self.world._use(stream)
         check(_c.lib.qwen3_start(handle, column, ctypes.addressof(numbers), len(prompt), ctypes.addressof(sampling), stream))
 
     def _launch(self, steps: int, end_token: int, stream: Any) -> list[list[int]]:
-        handle, stream = self._begin(stream)
+        handle = self._open_handle()
         sampled = self._sampled.get(steps)
         if sampled is None:
             sampled = self._sampled[steps] = Array(self.world, (self._columns, steps), "int32")
-        self._called(_c.lib.qwen3_decode(handle, steps, end_token, sampled._address, None, stream), stream, (sampled,))
+        check(_c.lib.qwen3_decode(handle, steps, end_token, sampled._address, None, stream))
+        sampled._written(stream)
         return sampled.numpy().tolist()
 
     # ---- text

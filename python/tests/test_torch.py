@@ -7,8 +7,8 @@ import types
 import farwarp
 import numpy as np
 import pytest
-from farwarp import _c, operator
-from farwarp.operator import Parameter
+from farwarp import _c, call
+from farwarp.call import Parameter
 from oracle import assert_rounded, f64
 
 torch = pytest.importorskip("torch")
@@ -48,8 +48,8 @@ def test_arrays(dtype):
 
 def described(tensor, parameter):
     """The DLTensor that the library would get."""
-    address, _ = parameter.input(tensor, None)
-    got = _c.DLTensor.from_address(address)
+    reference = parameter.input(tensor, None, [])
+    got = reference._obj
     return (
         got.data,
         got.byte_offset,
@@ -64,10 +64,10 @@ def described(tensor, parameter):
 def test_tensors_of_the_device_are_not_copied(fast, monkeypatch):
     """As on a GPU, but with tensors in the host's memory."""
     if not fast:
-        monkeypatch.setattr(operator.exchange, "fill_of", lambda kind: None)
+        monkeypatch.setattr(call.exchange, "fill_of", lambda kind: None)
     elif not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
         pytest.skip("this torch has no exchange API")
-    monkeypatch.setattr(operator, "_fills", {})
+    monkeypatch.setattr(call, "_fills", {})
     parameter = Parameter("x", types.SimpleNamespace(emulated=False, _dl_device=_c.DLDevice(_c.CUDA, 1)))
     base = torch.zeros(8, 64, dtype=torch.float16)
     for tensor, code in (
@@ -89,7 +89,7 @@ def test_tensors_of_the_device_are_not_copied(fast, monkeypatch):
         assert described(base.new_zeros(size), parameter)[4] == [size]
     assert len(parameter._prepared) <= 64
     with pytest.raises(farwarp.InvalidArgumentError, match="x is a ndarray; allowed: a torch.Tensor on the device, a farwarp.Array"):
-        parameter.input(np.zeros((8, 64), np.float16), None)
+        parameter.input(np.zeros((8, 64), np.float16), None, [])
 
 
 def test_process_group():
