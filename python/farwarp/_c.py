@@ -10,7 +10,7 @@ import ctypes
 import os
 from ctypes import c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint64, c_void_p
 
-VERSION = 2  # FARWARP_C_VERSION
+VERSION = 3  # FARWARP_C_VERSION
 
 
 class DLDevice(ctypes.Structure):
@@ -58,7 +58,7 @@ MoeDesc = _desc(
     ("index_type", DLDataType),
     *_each(c_int32, "fp8_dispatch masked row_alignment"),
     ("recv_rows", c_int64),
-    *_each(c_int32, "max_sms mode segments send_only_blocks"),
+    *_each(c_int32, "max_sms mode segments send_only_blocks scale_columns weights_at_combine"),
 )
 AttentionDesc = _desc(
     "farwarp_attention_desc",
@@ -131,14 +131,17 @@ FUNCTIONS: dict[str, tuple] = {
     "all_reduce_close": _CLOSE,
     "moe_desc_init": (None, _P),
     "moe_create": _CREATE,
+    "moe_heap_bytes": (_I, _P, _I, _I, _I, _P),
     "moe_recv_rows": (_L, _P),
     "moe_local_experts": (_I, _P),
     "moe_dispatch": (_I, *[_P] * 10),
     "moe_combine": (_I, *[_P] * 4),
+    "moe_combine_weighted": (_I, *[_P] * 5),
     "moe_dispatch_counted": (_I, *[_P] * 11),
     "moe_dispatch_send": (_I, *[_P] * 6),
     "moe_dispatch_recv": (_I, *[_P] * 7),
     "moe_combine_send": (_I, *[_P] * 3),
+    "moe_combine_send_weighted": (_I, *[_P] * 4),
     "moe_combine_recv": (_I, *[_P] * 3),
     "moe_fused": (_I, *[_P] * 5, _I, *[_P] * 3),
     "moe_forget": _CLOSE,
