@@ -1,5 +1,6 @@
-"""farwarp.deep_ep on the emulator: low-latency calls against NumPy, and what is refused. On GPUs: deep_ep_gpus.py."""
+"""farwarp.deep_ep on the emulator: low-latency calls against NumPy, and what is refused. On GPUs: tools/deep_ep_gpus.py."""
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -41,7 +42,8 @@ def expected(rank, call=0):
 
 def arrivals(expert, call=0):
     """The rows that an expert gets, by source rank and token."""
-    rows = [x[token] for x, indices, _ in (inputs(source, call) for source in range(RANKS)) for token in np.nonzero(indices == expert)[0]]
+    sent = (inputs(source, call) for source in range(RANKS))
+    rows = [x[token] for x, indices, _ in sent for token in np.nonzero(indices == expert)[0]]
     return np.array(rows, np.float32).reshape(len(rows), HIDDEN)
 
 
@@ -88,7 +90,14 @@ def test_low_latency(target, fp8, hooks):
             x, indices, weights = inputs(rank, call, index_type)
             stats = np.ones(LOCAL, np.int32)
             recv_x, count, handle, event, hook = buffer.low_latency_dispatch(
-                x, indices, MOST, EXPERTS, cumulative_local_expert_recv_stats=stats, use_fp8=fp8, return_recv_hook=hooks, async_finish=not hooks
+                x,
+                indices,
+                MOST,
+                EXPERTS,
+                cumulative_local_expert_recv_stats=stats,
+                use_fp8=fp8,
+                return_recv_hook=hooks,
+                async_finish=not hooks,
             )
             assert (hook is not None) == hooks
             hook() if hooks else event.current_stream_wait()
@@ -119,7 +128,8 @@ def test_two_calls_in_flight(target):
             sent = []
             for call in (first, first + 1):
                 x, indices, weights = inputs(rank, call)
-                sent.append((call, indices, weights, *buffer.low_latency_dispatch(x, indices, MOST, EXPERTS, use_fp8=False, return_recv_hook=True)))
+                got = buffer.low_latency_dispatch(x, indices, MOST, EXPERTS, use_fp8=False, return_recv_hook=True)
+                sent.append((call, indices, weights, *got))
             summed = []
             for call, indices, weights, recv_x, count, handle, _, hook in sent if first else reversed(sent):
                 hook()
@@ -141,7 +151,9 @@ def test_calls_that_are_never_combined():
         handles = []
         for call in range(5):
             x, indices, weights = inputs(rank, call)
-            recv_x, count, handle, _, hook = buffer.low_latency_dispatch(x, indices, MOST, EXPERTS, use_fp8=False, return_recv_hook=call % 2 == 1)
+            recv_x, count, handle, _, hook = buffer.low_latency_dispatch(
+                x, indices, MOST, EXPERTS, use_fp8=False, return_recv_hook=call % 2 == 1
+            )
             handles.append(handle)
             if call in (0, 2, 4):
                 check_received(rank, recv_x, count, call)
@@ -166,7 +178,7 @@ def test_zero_copy():
             recv_x, count, handle, _, _ = buffer.low_latency_dispatch(x, indices, MOST, EXPERTS, use_fp8=False)
             y = experts(rank, recv_x, count)
             if call == 0:
-                with pytest.raises(farwarp.MisuseError, match="zero_copy is True; allowed: after get_next_low_latency_combine_buffer"):
+                with pytest.raises(farwarp.MisuseError, match="zero_copy is True; allowed: after get_next_low_latency"):
                     buffer.low_latency_combine(y, indices, weights, handle, zero_copy=True)
             buffer.get_next_low_latency_combine_buffer(handle)[:, :, :] = y
             out, _, _ = buffer.low_latency_combine(np.full_like(y, 7), indices, weights, handle, zero_copy=True)
@@ -210,7 +222,8 @@ def test_refused_by_name():
             "dispatch_wait_recv_cost_stats": weights,
         }.items():
             dispatch_refuses(farwarp.UnavailableError, f"low_latency_dispatch: {option} is", **{option: value})
-        dispatch_refuses(farwarp.InvalidArgumentError, "async_finish and return_recv_hook are True", async_finish=True, return_recv_hook=True)
+        both = {"async_finish": True, "return_recv_hook": True}
+        dispatch_refuses(farwarp.InvalidArgumentError, "async_finish and return_recv_hook are True", **both)
         dispatch_refuses(farwarp.InvalidArgumentError, r"topk_idx is int64 of shape \(7, 3\); allowed", x, indices[:7], MOST, EXPERTS)
         dispatch_refuses(farwarp.InvalidArgumentError, "topk_idx is float32", x, weights, MOST, EXPERTS)
         dispatch_refuses(farwarp.InvalidArgumentError, "num_experts is 9; allowed: a multiple of the ranks, 4", x, indices, MOST, 9)
@@ -316,7 +329,7 @@ def test_top_level_module(way):
     """Only where it is asked for."""
 
     def run(code, path=None):
-        environment = {**__import__("os").environ}
+        environment = {**os.environ}
         if path is not None:
             environment["PYTHONPATH"] = f"{path}:{environment.get('PYTHONPATH', '')}"
         return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=100)

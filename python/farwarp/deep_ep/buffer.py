@@ -333,7 +333,7 @@ class Buffer:
         no_normal_mode("Buffer.combine()")
 
     def get_local_buffer_tensor(self, *args: Any, **options: Any) -> Any:
-        raise UnavailableError("Buffer.get_local_buffer_tensor(): the buffers of farwarp.deep_ep have a form of their own; allowed: the other methods")
+        raise UnavailableError("Buffer.get_local_buffer_tensor(): a buffer of farwarp.deep_ep has no such tensor; allowed: other methods")
 
 
 def _current_device() -> int:
