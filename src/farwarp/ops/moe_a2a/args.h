@@ -92,6 +92,11 @@ struct SharedLayout {
   std::int64_t total;
 };
 
+/// Bytes of shared memory after SharedLayout::total with MoeLayout::kRows: places of rows.
+constexpr std::int64_t row_places_bytes(int ranks, int max_tokens) {
+  return 4ll * (num_bitmaps(max_tokens) * ranks + ranks + 1);
+}
+
 constexpr SharedLayout shared_layout(int num_experts, int ranks, int k, int max_tokens, int local_experts, int warps,
                                      bool staged) {
   SharedLayout layout{};
@@ -162,6 +167,9 @@ struct Args {
   const float* expert_table;
   std::int64_t combine_weights;  ///< MoeAllToAllPlan::combine_weights
   Divisor by_room;               ///< masked layout: rows of an expert
+  std::int64_t row_places;       ///< MoeLayout::kRows: in shared memory, i32 [bitmap words][ranks], then [ranks + 1]
+  void* recv_topk;
+  float* recv_weights;
 };
 
 }  // namespace farwarp::moe

@@ -1,4 +1,5 @@
 // The kernels of the MoE all-to-all, compiled once per target. variants.h lists them.
+#include "farwarp/ops/moe_a2a/dispatch_rows.dev.h"
 #include "farwarp/ops/moe_a2a/kernel.dev.h"
 #include "farwarp/ops/moe_a2a/variants.h"
 
@@ -22,6 +23,8 @@ using Fp8WordsColumns = target::moe::WordWire<target::moe::AsFp8Columns>;
   FARWARP_KERNEL(name, Args, kThreads) { target::moe::fused<T, Expert, Wire>(args); }
 #define FARWARP_DISPATCH(name, id, Wire, part) \
   FARWARP_KERNEL(name, Args, kThreads) { target::moe::dispatch<Wire, Part::part>(args); }
+#define FARWARP_DISPATCH_ROWS(name, id, Wire, part) \
+  FARWARP_KERNEL(name, Args, kThreads) { target::moe::dispatch_rows<Wire, Part::part>(args); }
 #define FARWARP_COMBINE(name, id, T, part) \
   FARWARP_KERNEL(name, Args, kThreads) { target::moe::combine<T, Part::part>(args); }
 #define FARWARP_COMBINE_WEIGHTS(name, id, T, part) \
@@ -29,5 +32,6 @@ using Fp8WordsColumns = target::moe::WordWire<target::moe::AsFp8Columns>;
 
 FARWARP_MOE_A2A_FUSED(FARWARP_FUSED)
 FARWARP_MOE_A2A_DISPATCH(FARWARP_DISPATCH)
+FARWARP_MOE_A2A_DISPATCH_ROWS(FARWARP_DISPATCH_ROWS)
 FARWARP_MOE_A2A_COMBINE(FARWARP_COMBINE)
 FARWARP_MOE_A2A_COMBINE_WEIGHTS(FARWARP_COMBINE_WEIGHTS)

@@ -47,7 +47,8 @@ std::string kernel_name(KernelId id, const MoeAllToAllPlan& plan) {
   const MoeAllToAllDesc& desc = plan.desc;
   for (const moe::Variant& kernel : moe::kVariants) {
     if (kernel.id == id && kernel.wire.value_or(wire) == wire && kernel.dtype.value_or(desc.dtype) == desc.dtype &&
-        kernel.weights_at_combine.value_or(desc.weights_at_combine) == desc.weights_at_combine) {
+        kernel.weights_at_combine.value_or(desc.weights_at_combine) == desc.weights_at_combine &&
+        kernel.rows.value_or(desc.layout == MoeLayout::kRows) == (desc.layout == MoeLayout::kRows)) {
       return kernel.name;
     }
   }
@@ -73,7 +74,29 @@ moe::Roles roles_of(const MoeAllToAllPlan& plan, KernelId id, int blocks, int wa
           .first_worker = 0};
 }
 
-Status check_received(const MoeReceived& received, bool fp8) {
+Status check_counts(const MoeCounts& counts) {
+  return first_failure(
+      {check_pointer("MoeCounts.counts", counts.counts, 4), check_pointer("MoeCounts.offsets", counts.offsets, 4)});
+}
+
+Status check_rows(const MoeReceived& received, const MoeAllToAllPlan& plan, bool counted) {
+  if (received.rows < -1 || received.rows > plan.recv_rows)
+    return invalid_argument(
+        fmt::format("MoeReceived.rows is {}; allowed: -1 (all) to {}", received.rows, plan.recv_rows));
+  Status status = counted ? Status() : check_counts({received.counts, received.offsets});
+  if (received.rows == 0) return status;  // empty tensors may have no address
+  const auto index_bytes = static_cast<int>(bytes_of(plan.desc.index_type));
+  if (status.ok()) status = check_pointer("MoeReceived.x", received.x, 16);
+  if (status.ok()) status = check_pointer("MoeReceived.topk_indices", received.topk_indices, index_bytes);
+  if (status.ok()) status = check_pointer("MoeReceived.topk_weights", received.topk_weights, 4);
+  if (status.ok() && received.origins != nullptr) status = check_pointer("MoeReceived.origins", received.origins, 8);
+  return status;
+}
+
+/// `counted`: dispatch_send has delivered the counts.
+Status check_received(const MoeReceived& received, const MoeAllToAllPlan& plan, bool counted) {
+  const bool fp8 = plan.desc.fp8_dispatch;
+  if (plan.desc.layout == MoeLayout::kRows) return check_rows(received, plan, counted);
   Status status = check_pointer("MoeReceived.x", received.x, 16);
   if (status.ok()) status = check_pointer("MoeReceived.counts", received.counts, 4);
   if (status.ok()) status = check_pointer("MoeReceived.offsets", received.offsets, 4);
@@ -101,6 +124,7 @@ struct MoeAllToAll::State {
   int combine_blocks_per_sm = 1;
   MoeFaults faults;
   std::uint32_t next_phase = kIdle;  ///< of a split call: the phase that its next kernel finds
+  bool counted = false;              ///< of a split call: its sending half has delivered the counts
 
   /// kMisuse unless `phase` is the next phase of a call.
   Status check_phase(std::uint32_t phase) const;
@@ -176,6 +200,9 @@ void MoeAllToAll::State::set_received(const MoeReceived& received) {
   args.counts = received.counts;
   args.row_offsets = received.offsets;
   args.origins = received.origins;
+  args.recv_topk = received.topk_indices;
+  args.recv_weights = received.topk_weights;
+  args.recv_rows = received.rows < 0 ? plan.recv_rows : received.rows;
 }
 
 Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& desc) {
@@ -225,6 +252,7 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
   args.shared = moe::shared_layout(desc.num_experts, plan->ranks, desc.experts_per_token, desc.max_tokens,
                                    plan->max_local_experts, plan->threads / shape.traits.warp_size,
                                    plan->mode == MoeMode::kBulk && shape.traits.bulk_copy);
+  args.row_places = args.shared.total;
   const auto resident = world.device().blocks_per_multiprocessor(state->opened.kernel(kCombine), plan->threads, 0);
   const bool may_fill_all = desc.max_sms == 0;  // else twice the blocks might occupy twice max_sms multiprocessors
   state->combine_blocks_per_sm = std::clamp(may_fill_all && resident.ok() ? *resident : 1, 1, kCombineBlocksPerSm);
@@ -251,18 +279,25 @@ void MoeAllToAll::forget_call() {
   if (state_) state_->next_phase = kIdle;
 }
 
-Status MoeAllToAll::dispatch_send(const MoeTokens& tokens, Stream stream) {
+Status MoeAllToAll::dispatch_send(const MoeTokens& tokens, Stream stream, const MoeCounts& counts) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
-  const Status status = first_failure({state_->check_phase(kIdle), state_->check_tokens(tokens)});
+  const bool counted = counts.counts != nullptr || counts.offsets != nullptr;
+  if (counted && state_->plan.desc.layout != MoeLayout::kRows)
+    return invalid_argument("MoeCounts are given; allowed: null, as MoeAllToAllDesc.layout is not kRows");
+  const Status status = first_failure(
+      {state_->check_phase(kIdle), state_->check_tokens(tokens), counted ? check_counts(counts) : Status{}});
   if (!status.ok()) return status;
   state_->set_tokens(tokens, CallForm::kSplit);
+  state_->args.counts = counts.counts;
+  state_->args.row_offsets = counts.offsets;
+  state_->counted = counted;
   return state_->run_phase(kDispatchSend, kSent, stream);
 }
 
 Status MoeAllToAll::dispatch_recv(const MoeReceived& received, Stream stream) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
   const Status status =
-      first_failure({state_->check_phase(kSent), check_received(received, state_->plan.desc.fp8_dispatch)});
+      first_failure({state_->check_phase(kSent), check_received(received, state_->plan, state_->counted)});
   if (!status.ok()) return status;
   state_->set_received(received);
   return state_->run_phase(kDispatchRecv, kReceived, stream);
@@ -288,8 +323,8 @@ Status MoeAllToAll::combine_recv(void* out, Stream stream) {
 
 Status MoeAllToAll::dispatch(const MoeTokens& tokens, const MoeReceived& received, Stream stream) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
-  const Status status = first_failure({state_->check_phase(kIdle), state_->check_tokens(tokens),
-                                       check_received(received, state_->plan.desc.fp8_dispatch)});
+  const Status status = first_failure(
+      {state_->check_phase(kIdle), state_->check_tokens(tokens), check_received(received, state_->plan, false)});
   if (!status.ok()) return status;
   state_->set_tokens(tokens, CallForm::kSplit);
   state_->set_received(received);

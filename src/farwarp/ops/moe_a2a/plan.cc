@@ -59,8 +59,14 @@ Status check(const MoeAllToAllDesc& desc, int ranks) {
     return invalid_argument(
         fmt::format("MoeAllToAllDesc.index_type is {}; allowed: int32, int64", name_or_number(desc.index_type)));
   }
-  if (desc.layout != MoeLayout::kExpertMajor && desc.layout != MoeLayout::kMasked)
-    return wrong("layout", static_cast<int>(desc.layout), "kExpertMajor, kMasked");
+  const bool rows = desc.layout == MoeLayout::kRows;
+  if (desc.layout != MoeLayout::kExpertMajor && desc.layout != MoeLayout::kMasked && !rows)
+    return wrong("layout", static_cast<int>(desc.layout), "kExpertMajor, kMasked, kRows");
+  if (rows && (desc.fp8_dispatch || desc.weights_at_combine || desc.row_alignment != 1)) {
+    return invalid_argument(
+        "MoeAllToAllDesc.layout is kRows; allowed: kRows without fp8_dispatch, without weights_at_combine, and with "
+        "row_alignment 1");
+  }
   if (desc.mode != MoeMode::kAuto && desc.mode != MoeMode::kWords && desc.mode != MoeMode::kBulk)
     return wrong("mode", static_cast<int>(desc.mode), "auto, words, bulk");
   if (desc.scales != MoeScales::kRows && desc.scales != MoeScales::kColumns)
@@ -88,6 +94,7 @@ Status check(const MoeAllToAllDesc& desc, int ranks) {
 /// The most rows that can arrive at one rank, with the padding of the layout.
 std::int64_t worst_case_rows(const MoeAllToAllDesc& desc, int ranks, int local_experts) {
   const std::int64_t tokens = static_cast<std::int64_t>(ranks) * desc.max_tokens;
+  if (desc.layout == MoeLayout::kRows) return tokens;
   if (desc.layout == MoeLayout::kMasked) {
     return (tokens + desc.row_alignment - 1) / desc.row_alignment * desc.row_alignment * local_experts;
   }
@@ -232,7 +239,8 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
   plan.shared_bytes =
       moe::shared_layout(desc.num_experts, ranks, desc.experts_per_token, desc.max_tokens, plan.max_local_experts,
                          warps, plan.mode == MoeMode::kBulk && shape.traits.bulk_copy)
-          .total;
+          .total +
+      (desc.layout == MoeLayout::kRows ? moe::row_places_bytes(ranks, desc.max_tokens) : 0);
   if (plan.shared_bytes > shape.traits.shared_bytes) {
     return invalid_argument(
         fmt::format("MoeAllToAllDesc.num_experts is {} and max_tokens {}; allowed: what fits into {} bytes of shared "
@@ -244,7 +252,8 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
   plan.configuration =
       hash_of({desc.num_experts, desc.experts_per_token, desc.hidden, desc.max_tokens, static_cast<int>(desc.dtype),
                desc.fp8_dispatch, static_cast<int>(plan.fp8), ranks, static_cast<int>(plan.mode), plan.blocks,
-               plan.segments, plan.send_only_blocks, plan.threads, plan.workspace.total, desc.weights_at_combine});
+               plan.segments, plan.send_only_blocks, plan.threads, plan.workspace.total, desc.weights_at_combine,
+               desc.layout == MoeLayout::kRows});
   return plan;
 }
 

@@ -21,6 +21,7 @@ const char* name_of(MoeMode mode);  ///< "words", ...
 enum class MoeLayout : std::uint8_t {
   kExpertMajor,  ///< experts one after another, each start aligned to row_alignment
   kMasked,       ///< every expert has the same room: plan.recv_rows / plan.max_local_experts rows
+  kRows,  ///< a row once for each rank that it is sent to, by source rank and token, with its entries for that rank
 };
 /// Where the scales of fp8 dispatch lie in MoeReceived::scales.
 enum class MoeScales : std::uint8_t {
@@ -102,7 +103,7 @@ struct MoeAllToAllPlan {
   int header_packets = 0;
   int max_local_experts = 0;
   std::int64_t recv_rows = 0;
-  std::int64_t shared_bytes = 0;
+  std::int64_t shared_bytes = 0;  ///< of a launch
   MoeWorkspace workspace;
   /// Offset in the workspace, with Desc::weights_at_combine: packets [2][ranks][max_tokens][k], the weights of a row's copies.
   std::int64_t combine_weights = 0;

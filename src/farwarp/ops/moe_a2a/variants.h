@@ -29,6 +29,7 @@ struct Variant {
   std::optional<Wire> wire;                ///< none: the same for all
   std::optional<DType> dtype;              ///< of out, and of x unless the wire has fp8; none: the same for both
   std::optional<bool> weights_at_combine;  ///< none: the same with and without
+  std::optional<bool> rows;                ///< whether for MoeLayout::kRows; none: for all layouts
 };
 
 }  // namespace farwarp::moe
@@ -67,6 +68,15 @@ struct Variant {
   KERNEL(moe_a2a_dispatch_bulk_fp8_columns, kDispatch, Fp8BulkColumns, both)               \
   KERNEL(moe_a2a_dispatch_recv_bulk_fp8_columns, kDispatchRecv, Fp8BulkColumns, receive)
 
+/// KERNEL(name, id, Wire, part)
+#define FARWARP_MOE_A2A_DISPATCH_ROWS(KERNEL)                             \
+  KERNEL(moe_a2a_dispatch_rows_words, kDispatch, Words, both)             \
+  KERNEL(moe_a2a_dispatch_rows_send_words, kDispatchSend, Words, send)    \
+  KERNEL(moe_a2a_dispatch_rows_recv_words, kDispatchRecv, Words, receive) \
+  KERNEL(moe_a2a_dispatch_rows_bulk, kDispatch, Bulk, both)               \
+  KERNEL(moe_a2a_dispatch_rows_send_bulk, kDispatchSend, Bulk, send)      \
+  KERNEL(moe_a2a_dispatch_rows_recv_bulk, kDispatchRecv, Bulk, receive)
+
 /// KERNEL(name, id, T, part)
 #define FARWARP_MOE_A2A_COMBINE(KERNEL)                          \
   KERNEL(moe_a2a_combine_bf16, kCombine, Bf16, both)             \
@@ -85,19 +95,22 @@ struct Variant {
 
 namespace farwarp::moe {
 
-#define FARWARP_FUSED_VARIANT(name, id, wire, T, expert) Variant{#name, id, Wire::wire, T::kDType, {}},
-#define FARWARP_DISPATCH_VARIANT(name, id, wire, part) Variant{#name, id, Wire::wire, {}, {}},
+#define FARWARP_FUSED_VARIANT(name, id, wire, T, expert) Variant{#name, id, Wire::wire, T::kDType, {}, {}},
+#define FARWARP_DISPATCH_VARIANT(name, id, wire, part) Variant{#name, id, Wire::wire, {}, {}, false},
+#define FARWARP_DISPATCH_ROWS_VARIANT(name, id, wire, part) Variant{#name, id, Wire::wire, {}, {}, true},
 #define FARWARP_COMBINE_VARIANT(name, id, T, part) \
-  Variant{#name, id, {}, T::kDType, id == kCombineRecv ? std::optional<bool>() : false},
-#define FARWARP_COMBINE_WEIGHTS_VARIANT(name, id, T, part) Variant{#name, id, {}, T::kDType, true},
+  Variant{#name, id, {}, T::kDType, id == kCombineRecv ? std::optional<bool>() : false, {}},
+#define FARWARP_COMBINE_WEIGHTS_VARIANT(name, id, T, part) Variant{#name, id, {}, T::kDType, true, {}},
 
 inline constexpr Variant kVariants[] = {FARWARP_MOE_A2A_FUSED(FARWARP_FUSED_VARIANT)  //
                                         FARWARP_MOE_A2A_DISPATCH(FARWARP_DISPATCH_VARIANT)
-                                            FARWARP_MOE_A2A_COMBINE(FARWARP_COMBINE_VARIANT)
-                                                FARWARP_MOE_A2A_COMBINE_WEIGHTS(FARWARP_COMBINE_WEIGHTS_VARIANT)};
+                                            FARWARP_MOE_A2A_DISPATCH_ROWS(FARWARP_DISPATCH_ROWS_VARIANT)
+                                                FARWARP_MOE_A2A_COMBINE(FARWARP_COMBINE_VARIANT)
+                                                    FARWARP_MOE_A2A_COMBINE_WEIGHTS(FARWARP_COMBINE_WEIGHTS_VARIANT)};
 
 #undef FARWARP_FUSED_VARIANT
 #undef FARWARP_DISPATCH_VARIANT
+#undef FARWARP_DISPATCH_ROWS_VARIANT
 #undef FARWARP_COMBINE_VARIANT
 #undef FARWARP_COMBINE_WEIGHTS_VARIANT
 

@@ -66,6 +66,8 @@ BenchOutcome BenchRun::run() {
 }
 
 Status BenchRun::prepare() {
+  if (config_.desc.layout == MoeLayout::kRows)
+    return invalid_argument("layout is rows; allowed in a bench: expert_major and masked, whose rows its experts read");
   if (config_.desc.scales == MoeScales::kColumns)
     return invalid_argument("scales is columns; allowed in a bench: rows, which its experts read");
   auto timer = harness::DeviceTimer::create(*world_, *stream_);

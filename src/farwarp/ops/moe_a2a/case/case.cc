@@ -33,7 +33,7 @@ const std::vector<ParamInfo> kParams = {
     {"form", "fused", "fused|split"},
     {"expert", "auto", "auto|table|rank_scale; auto: table in a check, rank_scale in a bench"},
     {"count", "host", "host|device: where the token count lies"},
-    {"layout", "expert_major", "expert_major|masked; of form=split, as are the next four"},
+    {"layout", "expert_major", "expert_major|masked|rows; of form=split, as are the next four"},
     {"scales", "rows", "rows|columns: how the scales of fp8 lie; columns: layout=masked"},
     {"weights", "dispatch", "dispatch|combine: to which of them the weights are given"},
     {"row_alignment", "1", "a power of two up to 1024"},
@@ -76,8 +76,8 @@ Result<CheckConfig> read_config(const Params& params) {
   static constexpr Choice<MoeExpert> kExperts[] = {
       {"auto", MoeExpert::kTable}, {"table", MoeExpert::kTable}, {"rank_scale", MoeExpert::kRankScale}};
   static constexpr Choice<bool> kCounts[] = {{"host", false}, {"device", true}};
-  static constexpr Choice<MoeLayout> kLayouts[] = {{"expert_major", MoeLayout::kExpertMajor},
-                                                   {"masked", MoeLayout::kMasked}};
+  static constexpr Choice<MoeLayout> kLayouts[] = {
+      {"expert_major", MoeLayout::kExpertMajor}, {"masked", MoeLayout::kMasked}, {"rows", MoeLayout::kRows}};
   static constexpr Choice<MoeScales> kScales[] = {{"rows", MoeScales::kRows}, {"columns", MoeScales::kColumns}};
   static constexpr Choice<bool> kWeights[] = {{"dispatch", false}, {"combine", true}};
   harness::ParamReader reader(params, kParams);
@@ -116,6 +116,12 @@ Result<CheckConfig> read_config(const Params& params) {
   if (columns && (!desc.fp8_dispatch || desc.layout != MoeLayout::kMasked || config.fused))
     reader.reject("scales", reader.text("scales"),
                   "rows, or columns with dispatch_dtype=fp8, layout=masked, form=split");
+  const bool by_rows = desc.layout == MoeLayout::kRows;
+  if (by_rows && (desc.fp8_dispatch || desc.weights_at_combine || desc.row_alignment != 1 || config.fused)) {
+    reader.reject(
+        "layout", reader.text("layout"),
+        "expert_major, masked, or rows with dispatch_dtype=same, weights=dispatch, row_alignment=1, form=split");
+  }
   if (config.fused && desc.weights_at_combine)
     reader.reject("weights", reader.text("weights"), "dispatch, or combine with form=split");
   if (config.fused && config.halves) reader.reject("halves", reader.text("halves"), "0, or 1 with form=split");

@@ -102,6 +102,26 @@ TEST_P(MoeCases, BatchedLayoutAndWeightsAtCombine) {
   }
 }
 
+// A row once for each rank that it is sent to.
+TEST_P(MoeCases, RowsOncePerRank) {
+  for (const std::string mode : {"words", "bulk"}) {
+    for (const std::string halves : {",halves=0", ",halves=1"}) {
+      const std::string rows = "form=split,layout=rows,mode=" + mode + halves;
+      for (const char* routing : {"uniform", "repeated", "one_expert", "one_rank", "skipped", "partial"})
+        expect_pass(rows + ",routing=" + routing);
+      expect_pass(rows + ",dtype=bf16,index=int64,expert=rank_scale,recv_rows=0");
+      expect_pass(rows + ",count=device,tokens=empty_ranks,num_experts=7,hidden_dim=1160,segments=2");
+      // More bitmaps than a warp has lanes; more tokens than a block counts at a time.
+      expect_pass(rows + ",max_num_tokens=600,hidden_dim=8,routing=partial,max_sms=3");
+      expect_pass(rows + ",graph=1,tokens=full,in_flight=2,delay_us=20");
+      const CaseResult few = run(rows + ",tokens=full,recv_rows=2");
+      EXPECT_EQ(few.outcome.status.code(), StatusCode::kCapacity) << few.outcome.detail;
+    }
+  }
+  expect_pass("form=split,layout=rows,mode=bulk,send_only_blocks=2,hidden_dim=1160");
+  EXPECT_EQ(run("form=split,layout=rows,tokens=full", "mismatch:1").outcome.status.code(), StatusCode::kMismatch);
+}
+
 // Two calls, each by an operator of its own, are dispatched before the first of them is combined.
 TEST_P(MoeCases, TwoCallsInFlight) {
   for (const std::string mode : {"words", "bulk"}) {

@@ -15,14 +15,6 @@ namespace {
 using harness::DeviceBuffer;
 using harness::Fault;
 
-template <class T>
-std::string first_difference(const char* what, std::span<const T> got, std::span<const T> expected) {
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    if (got[i] != expected[i]) return fmt::format("{}[{}] is {}, expected {}", what, i, got[i], expected[i]);
-  }
-  return {};
-}
-
 }  // namespace
 
 // -- preparing
@@ -59,14 +51,19 @@ Status RankRun::allocate_buffers() {
   const auto entries = static_cast<std::size_t>(desc.max_tokens) * static_cast<std::size_t>(desc.experts_per_token);
   const auto rows = static_cast<std::size_t>(config_.fused ? 0 : plan().recv_rows);
   const auto local = static_cast<std::size_t>(local_experts());
+  const bool by_rows = desc.layout == MoeLayout::kRows;
+  const std::size_t offsets = by_rows ? static_cast<std::size_t>(ranks_) + 1 : local + 1;
+  const std::size_t row_entries = by_rows ? rows * static_cast<std::size_t>(desc.experts_per_token) : 0;
   std::vector<std::pair<DeviceBuffer*, std::size_t>> sizes;
   for (Instance& instance : instances_) {
     sizes.insert(sizes.end(), {{&instance.recv_x, rows * received_row_bytes()},
                                {&instance.counts, local * sizeof(std::int32_t)},
-                               {&instance.offsets, (local + 1) * sizeof(std::int32_t)},
+                               {&instance.offsets, offsets * sizeof(std::int32_t)},
                                {&instance.origins, rows * sizeof(std::int64_t)},
                                {&instance.scales, rows * groups() * sizeof(float)},
-                               {&instance.y, rows * row_bytes()}});
+                               {&instance.y, rows * row_bytes()},
+                               {&instance.experts, row_entries * static_cast<std::size_t>(bytes_of(desc.index_type))},
+                               {&instance.weights, row_entries * sizeof(float)}});
   }
   sets_.resize(static_cast<std::size_t>(std::max(config_.burst, config_.in_flight)));
   use_set(0);
@@ -110,7 +107,8 @@ Status RankRun::upload_inputs(int call) {
 
 Status RankRun::poison_outputs() {
   Instance& of = *instance_;
-  for (DeviceBuffer* buffer : {&set_->out, &of.recv_x, &of.counts, &of.offsets, &of.origins, &of.scales, &of.y}) {
+  for (DeviceBuffer* buffer :
+       {&set_->out, &of.recv_x, &of.counts, &of.offsets, &of.origins, &of.scales, &of.y, &of.experts, &of.weights}) {
     if (buffer->bytes() == 0) continue;
     if (Status status = buffer->poison(*stream_); !status.ok()) return status;
   }
@@ -194,8 +192,12 @@ Status RankRun::enqueue(Phase phase) {
   tokens.tokens = config_.count_on_device ? -1 : own_routing().tokens;
   tokens.tokens_on_device = config_.count_on_device ? set_->token_count.as<std::int32_t>() : nullptr;
   const Instance& of = *instance_;
-  const MoeReceived received = {of.recv_x.get(), of.counts.as<std::int32_t>(), of.offsets.as<std::int32_t>(),
-                                of.origins.as<std::int64_t>(), of.scales.as<float>()};
+  MoeReceived received = {of.recv_x.get(), of.counts.as<std::int32_t>(), of.offsets.as<std::int32_t>(),
+                          of.origins.as<std::int64_t>(), of.scales.as<float>()};
+  received.topk_indices = of.experts.get();
+  received.topk_weights = of.weights.as<float>();
+  const bool counted = config_.halves && config_.desc.layout == MoeLayout::kRows;
+  const MoeCounts counts = counted ? MoeCounts{received.counts, received.offsets} : MoeCounts{};
   const float* const weights = late ? set_->weights.as<float>() : nullptr;
   MoeAllToAll& op = *instance_->op;
   Status status;
@@ -203,7 +205,8 @@ Status RankRun::enqueue(Phase phase) {
     case kFused: return op.fused(tokens, config_.inputs.expert, set_->table.as<float>(), set_->out.get(), *stream_);
     case kDispatch:
       if (!config_.halves) return op.dispatch(tokens, received, *stream_);
-      status = op.dispatch_send(tokens, *stream_);
+      status = op.dispatch_send(tokens, *stream_, counts);
+      if (counted) received.counts = received.offsets = nullptr;
       return status.ok() ? op.dispatch_recv(received, *stream_) : status;
     default:
       if (!config_.halves) return op.combine(of.y.get(), set_->out.get(), *stream_, weights);
@@ -254,7 +257,7 @@ Status RankRun::check_dispatch(int call) {
   if (difference.empty()) difference = first_difference<std::int64_t>("origins", origins, expected_.origins);
   if (difference.empty()) difference = row_difference(call);
   if (!difference.empty()) findings_.difference = fmt::format("call {}: {}", call, difference);
-  return {};
+  return config_.desc.layout == MoeLayout::kRows ? check_entries(call) : Status();
 }
 
 std::string RankRun::row_difference(int call) const {
@@ -313,6 +316,7 @@ std::vector<float> RankRun::received_values(std::size_t row) const {
 
 // In place of a user's grouped GEMM: y = expert(x) for the received rows, rounded to the dtype. Padding stays poisoned.
 Status RankRun::apply_experts() {
+  if (config_.desc.layout == MoeLayout::kRows) return apply_experts_to_rows();
   std::vector<std::uint16_t> outputs(instance_->y.bytes() / 2, harness::kPoison16);
   for (int local = 0; local < local_experts(); ++local) {
     const ExpertFunction& expert = set_->experts[static_cast<std::size_t>(first_expert() + local)];

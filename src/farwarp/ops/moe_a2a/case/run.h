@@ -1,6 +1,8 @@
 // One rank's run of the check of moe-a2a.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -24,13 +26,22 @@ namespace farwarp::moe {
 /// A value of MoeAllToAllDesc::recv_rows in a CheckConfig: as many rows as the tokens of the run need.
 inline constexpr std::int64_t kAutoRows = -1;
 
+template <class T>
+std::string first_difference(const char* what, std::span<const T> got, std::span<const T> expected) {
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (got[i] != expected[i]) return fmt::format("{}[{}] is {}, expected {}", what, i, got[i], expected[i]);
+  }
+  return {};
+}
+
 struct CheckConfig {
   MoeAllToAllDesc desc;
   InputOptions inputs;
   bool fused = true;
   bool auto_expert = false;  ///< the user named no expert; inputs.expert is the check's choice
   bool count_on_device = false;
-  bool halves = false;  ///< form=split: dispatch and combine in two launches each
+  bool halves =
+      false;  ///< form=split: dispatch and combine in two launches each; layout=rows: the first has the counts
   bool graph = false;
   int burst = 1;  ///< calls enqueued without waiting
   int in_flight =
@@ -67,6 +78,7 @@ class RankRun : public harness::RankRun {
   struct Instance {
     std::optional<MoeAllToAll> op;
     harness::DeviceBuffer recv_x, counts, offsets, origins, scales, y;
+    harness::DeviceBuffer experts, weights;  // of layout=rows
   };
 
   void use_set(int number);
@@ -82,10 +94,12 @@ class RankRun : public harness::RankRun {
   Status wait_for_burst();
   Status check_dispatch(int call);
   std::string row_difference(int call) const;
+  Status check_entries(int call);
   bool row_arrived(std::span<const std::uint16_t> x, std::size_t row) const;
   std::vector<float> received_values(std::size_t row) const;
   float received_scale(std::size_t row, std::size_t group) const;
   Status apply_experts();
+  Status apply_experts_to_rows();
   Status check_output(int call);
 
   std::size_t row_bytes() const { return static_cast<std::size_t>(config_.desc.hidden) * 2; }
