@@ -58,7 +58,7 @@ MoeDesc = _desc(
     ("index_type", DLDataType),
     *_each(c_int32, "fp8_dispatch masked row_alignment"),
     ("recv_rows", c_int64),
-    *_each(c_int32, "max_sms mode segments send_only_blocks scale_columns weights_at_combine"),
+    *_each(c_int32, "max_sms mode segments send_only_blocks scale_columns weights_at_combine rows dispatch_hidden"),
 )
 AttentionDesc = _desc(
     "farwarp_attention_desc",
@@ -143,6 +143,9 @@ FUNCTIONS: dict[str, tuple] = {
     "moe_combine_send": (_I, *[_P] * 3),
     "moe_combine_send_weighted": (_I, *[_P] * 4),
     "moe_combine_recv": (_I, *[_P] * 3),
+    "moe_dispatch_rows": (_I, *[_P] * 10),
+    "moe_dispatch_rows_send": (_I, *[_P] * 7),
+    "moe_dispatch_rows_recv": (_I, *[_P] * 5),
     "moe_fused": (_I, *[_P] * 5, _I, *[_P] * 3),
     "moe_forget": _CLOSE,
     "moe_close": _CLOSE,

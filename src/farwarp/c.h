@@ -247,16 +247,15 @@ typedef struct farwarp_moe_desc {
   int32_t segments;         /* of a row, which different warps take; 0, the default: the plan's choice */
   int32_t send_only_blocks; /* of a dispatch in one launch; 0, the default: the plan's choice; -1: none */
   /* Version 3. */
-  int32_t
-      scale_columns; /* 1: `scales` is [local experts, ceil(hidden / 128), an expert's room]; with fp8_dispatch and masked */
-  int32_t
-      weights_at_combine; /* 1: weights are given to the combine functions that take them, and are NULL for dispatch; no fused form */
+  int32_t scale_columns;      /* 1: scales [local experts, ceil(hidden / 128), room]; needs fp8_dispatch and masked */
+  int32_t weights_at_combine; /* 1: combine is given the weights, dispatch is given NULL; no fused form */
+  int32_t rows; /* 1: a row once for each rank: farwarp_moe_dispatch_rows(); not with the two above, masked */
+  int32_t dispatch_hidden; /* 0, the default: hidden; with `rows`: of x and recv_x, whose bits nobody looks into */
 } farwarp_moe_desc;
 FARWARP_EXPORT void farwarp_moe_desc_init(farwarp_moe_desc* desc);
 /* Collective. */
 FARWARP_EXPORT farwarp_code farwarp_moe_create(farwarp_world* world, const farwarp_moe_desc* desc, farwarp_moe** moe);
-/* Bytes of the heap that the operator takes on each rank of a world of `ranks` ranks on that device: farwarp_world_desc.heap_bytes of a world needs
- * 1 MiB more than all its operators. */
+/* Bytes of the heap that the operator takes on each rank. The heap of a world has 1 MiB more than its operators take. */
 FARWARP_EXPORT farwarp_code farwarp_moe_heap_bytes(const farwarp_moe_desc* desc, int32_t target, int32_t device,
                                                    int32_t ranks, int64_t* bytes);
 /* Rows of `recv_x`, and the rank's experts. */
@@ -265,8 +264,7 @@ FARWARP_EXPORT int32_t farwarp_moe_local_experts(const farwarp_moe* moe);
 
 /* Sends tokens to the ranks of their experts.
  *   x       [tokens, hidden]
- *   indices [tokens, experts_per_token] of index_type; -1: no expert
- *   weights [tokens, experts_per_token] float32
+ *   indices [tokens, experts_per_token] of index_type, -1: no expert; weights the same of float32
  *   recv_x  [recv_rows, hidden] of dtype, with fp8_dispatch of uint8; with `masked` [local experts, an expert's room, hidden] is the same
  *   counts  [local experts] int32: rows of each expert
  *   offsets [local experts + 1] int32: first row of each expert, and the end
@@ -278,10 +276,9 @@ FARWARP_EXPORT farwarp_code farwarp_moe_dispatch(farwarp_moe* moe, const DLTenso
 /* The second half of a call: y [recv_rows, hidden] are the experts' outputs in the rows of dispatch, out [tokens, hidden] the weighted sums. */
 FARWARP_EXPORT farwarp_code farwarp_moe_combine(farwarp_moe* moe, const DLTensor* y, DLTensor* out, void* stream);
 
-/* farwarp_moe_combine() with weights_at_combine: weights [tokens, experts_per_token] float32. They travel to the owners first, and each owner sums there. */
+/* The same with weights_at_combine: weights [tokens, experts_per_token] float32. They travel to the owners first, so ..._send_weighted() waits for the other ranks. */
 FARWARP_EXPORT farwarp_code farwarp_moe_combine_weighted(farwarp_moe* moe, const DLTensor* y, const DLTensor* weights,
                                                          DLTensor* out, void* stream);
-
 /* farwarp_moe_dispatch() of as many tokens as `count` says on the device: [1] int32, 0 to max_tokens, read when the call runs. x, indices and weights,
  * and `out` of the call's second half, have max_tokens rows; rows from `count` on are neither read nor written. Another value is FARWARP_BAD_INPUT, by
  * farwarp_world_status(). */
@@ -301,10 +298,24 @@ FARWARP_EXPORT farwarp_code farwarp_moe_dispatch_recv(farwarp_moe* moe, DLTensor
                                                       void* stream);
 FARWARP_EXPORT farwarp_code farwarp_moe_combine_send(farwarp_moe* moe, const DLTensor* y, void* stream);
 FARWARP_EXPORT farwarp_code farwarp_moe_combine_recv(farwarp_moe* moe, DLTensor* out, void* stream);
-/* farwarp_moe_combine_send() with weights_at_combine. It waits until the other ranks have begun theirs. */
 FARWARP_EXPORT farwarp_code farwarp_moe_combine_send_weighted(farwarp_moe* moe, const DLTensor* y,
                                                               const DLTensor* weights, void* stream);
 
+/* farwarp_moe_dispatch() of an operator with `rows`: a token with several experts of this rank comes once. Rows are ordered by source rank and token.
+ *   recv_x       [rows, hidden] of dtype, up to recv_rows rows; if more arrive, farwarp_world_status() is FARWARP_CAPACITY
+ *   recv_indices [rows, experts_per_token] of index_type: a local expert, or -1, also in rows beyond the last; recv_weights the same of float32
+ *   counts       [local experts] int32: entries of each expert; offsets [ranks + 1] int32: first row of each source, and the end
+ * Combine takes y [rows, hidden], of each row the sum of its experts' weighted outputs. */
+FARWARP_EXPORT farwarp_code farwarp_moe_dispatch_rows(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
+                                                      const DLTensor* weights, DLTensor* recv_x, DLTensor* recv_indices,
+                                                      DLTensor* recv_weights, DLTensor* counts, DLTensor* offsets,
+                                                      void* stream);
+/* Its halves. The first waits for the other ranks' counts, so that the host can make room for the rows that there are. */
+FARWARP_EXPORT farwarp_code farwarp_moe_dispatch_rows_send(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
+                                                           const DLTensor* weights, DLTensor* counts, DLTensor* offsets,
+                                                           void* stream);
+FARWARP_EXPORT farwarp_code farwarp_moe_dispatch_rows_recv(farwarp_moe* moe, DLTensor* recv_x, DLTensor* recv_indices,
+                                                           DLTensor* recv_weights, void* stream);
 /* Element-wise stand-ins for experts. */
 typedef enum farwarp_moe_expert {
   FARWARP_MOE_RANK_SCALE = 0, /* y = x * (1 + the owner's rank) */

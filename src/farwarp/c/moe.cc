@@ -5,6 +5,7 @@
 
 struct farwarp_moe : farwarp::c::Operator<farwarp::MoeAllToAll, farwarp::MoeAllToAllDesc> {
   std::int64_t tokens = -1;  ///< of the call under way; -1: none
+  std::int64_t rows = -1;    ///< that it has received, with desc.layout kRows
 };
 
 namespace farwarp::c {
@@ -21,20 +22,23 @@ Result<MoeAllToAllDesc> read(const farwarp_moe_desc* given) {
   const auto fp8 = read_flag("fp8_dispatch", desc->fp8_dispatch), masked = read_flag("masked", desc->masked);
   const auto columns = read_flag("scale_columns", desc->scale_columns);
   const auto late = read_flag("weights_at_combine", desc->weights_at_combine);
+  const auto rows = read_flag("rows", desc->rows);
   if (const Status status =
           first_failure({dtype.status(), index_type.status(), fp8.status(), masked.status(), columns.status(),
-                         late.status(), check_choice("desc.mode", desc->mode, FARWARP_MOE_BULK)});
+                         late.status(), rows.status(), check_choice("desc.mode", desc->mode, FARWARP_MOE_BULK)});
       !status.ok())
     return status;
   MoeAllToAllDesc result;
   result.num_experts = desc->num_experts;
   result.experts_per_token = desc->experts_per_token;
   result.hidden = desc->hidden;
+  result.dispatch_hidden = desc->dispatch_hidden;
   result.max_tokens = desc->max_tokens;
   result.dtype = *dtype;
   result.index_type = *index_type;
   result.fp8_dispatch = *fp8;
-  result.layout = *masked ? MoeLayout::kMasked : MoeLayout::kExpertMajor;
+  if (*masked && *rows) return invalid_argument("masked and rows are 1; allowed: one of them");
+  result.layout = *masked ? MoeLayout::kMasked : *rows ? MoeLayout::kRows : MoeLayout::kExpertMajor;
   result.scales = *columns ? MoeScales::kColumns : MoeScales::kRows;
   result.weights_at_combine = *late;
   result.row_alignment = desc->row_alignment;
@@ -56,7 +60,7 @@ MoeTokens read_tokens(const farwarp_moe& moe, Tensors& tensors, const DLTensor* 
   const MoeAllToAllDesc& desc = moe.desc;
   const std::int64_t rows = count != nullptr ? desc.max_tokens : tensors.rows_of("x", x, desc.max_tokens);
   MoeTokens sent;
-  sent.x = tensors.read("x", x, type_of(desc.dtype), {rows, desc.hidden});
+  sent.x = tensors.read("x", x, type_of(desc.dtype), {rows, moe.op.plan().dispatch_hidden});
   sent.topk_indices = tensors.read("indices", indices, type_of(desc.index_type), {rows, desc.experts_per_token});
   sent.topk_weights = static_cast<const float*>(tensors.read_if(!desc.weights_at_combine, "weights", weights,
                                                                 type_of(DType::kF32), {rows, desc.experts_per_token}));
@@ -70,6 +74,7 @@ MoeTokens read_tokens(const farwarp_moe& moe, Tensors& tensors, const DLTensor* 
 void* read_rows(const farwarp_moe& moe, Tensors& tensors, const char* name, const DLTensor* tensor, DLDataType type) {
   const MoeAllToAllPlan& plan = moe.op.plan();
   const std::int64_t experts = plan.max_local_experts, hidden = moe.desc.hidden;
+  if (moe.desc.layout == MoeLayout::kRows) return tensors.read(name, tensor, type, {moe.rows, hidden});
   if (moe.desc.layout == MoeLayout::kMasked && tensor != nullptr && tensor->ndim == 3)
     return tensors.read(name, tensor, type, {experts, plan.recv_rows / experts, hidden});
   return tensors.read(name, tensor, type, {plan.recv_rows, hidden});
@@ -110,6 +115,33 @@ const float* read_weights(const farwarp_moe& moe, Tensors& tensors, const DLTens
                                                    type_of(DType::kF32), {moe.tokens, moe.desc.experts_per_token}));
 }
 
+/// Whether the dispatch function is one of the operator's layout.
+Status check_layout(const farwarp_moe& moe, bool rows) {
+  if (rows == (moe.desc.layout == MoeLayout::kRows)) return {};
+  return {StatusCode::kMisuse, rows ? "a function for desc.rows 1 was called; desc.rows is 0"
+                                    : "desc.rows is 1; allowed: farwarp_moe_dispatch_rows() and its halves"};
+}
+
+/// Tables of entries with as many rows as recv_x.
+MoeReceived read_whole_rows(farwarp_moe& moe, Tensors& tensors, const DLTensor* recv_x, const DLTensor* recv_indices,
+                            const DLTensor* recv_weights) {
+  const MoeAllToAllDesc& desc = moe.desc;
+  MoeReceived received;
+  received.rows = moe.rows = tensors.rows_of("recv_x", recv_x, moe.op.plan().recv_rows);
+  received.x = tensors.read("recv_x", recv_x, type_of(desc.dtype), {moe.rows, moe.op.plan().dispatch_hidden});
+  received.topk_indices =
+      tensors.read("recv_indices", recv_indices, type_of(desc.index_type), {moe.rows, desc.experts_per_token});
+  received.topk_weights = static_cast<float*>(
+      tensors.read("recv_weights", recv_weights, type_of(DType::kF32), {moe.rows, desc.experts_per_token}));
+  return received;
+}
+
+MoeCounts read_counts(const farwarp_moe& moe, Tensors& tensors, const DLTensor* counts, const DLTensor* offsets) {
+  const DLDataType integers = type_of(DType::kI32);
+  return {static_cast<std::int32_t*>(tensors.read("counts", counts, integers, {local_experts(moe)})),
+          static_cast<std::int32_t*>(tensors.read("offsets", offsets, integers, {moe.world.size() + 1}))};
+}
+
 Status check_under_way(const farwarp_moe& moe, const char* function) {
   if (moe.tokens >= 0) return {};
   return {StatusCode::kMisuse, fmt::format("{}() has no call: a dispatch comes first", function)};
@@ -121,6 +153,7 @@ farwarp_code dispatch(farwarp_moe* moe, const DLTensor* x, const DLTensor* indic
                       const DLTensor* origins, const DLTensor* scales, void* stream) {
   return guarded([&]() -> Status {
     if (moe == nullptr) return null_argument("moe");
+    if (Status status = check_layout(*moe, false); !status.ok()) return status;
     Tensors tensors(moe->world);
     const MoeTokens sent = read_tokens(*moe, tensors, x, indices, weights, count);
     const MoeReceived received = read_received(*moe, tensors, recv_x, counts, offsets, origins, scales);
@@ -217,6 +250,7 @@ farwarp_code farwarp_moe_dispatch_send(farwarp_moe* moe, const DLTensor* x, cons
                                        const DLTensor* weights, const DLTensor* count, void* stream) {
   return guarded([&]() -> Status {
     if (moe == nullptr) return null_argument("moe");
+    if (Status status = check_layout(*moe, false); !status.ok()) return status;
     Tensors tensors(moe->world);
     const farwarp::MoeTokens sent = read_tokens(*moe, tensors, x, indices, weights, count);
     if (!tensors.status().ok()) return tensors.status();
@@ -230,6 +264,7 @@ farwarp_code farwarp_moe_dispatch_recv(farwarp_moe* moe, DLTensor* recv_x, DLTen
                                        DLTensor* origins, DLTensor* scales, void* stream) {
   return guarded([&]() -> Status {
     if (moe == nullptr) return null_argument("moe");
+    if (Status status = check_layout(*moe, false); !status.ok()) return status;
     Tensors tensors(moe->world);
     const farwarp::MoeReceived received = read_received(*moe, tensors, recv_x, counts, offsets, origins, scales);
     return tensors.status().ok() ? moe->op.dispatch_recv(received, {stream}) : tensors.status();
@@ -264,6 +299,52 @@ farwarp_code farwarp_moe_combine_recv(farwarp_moe* moe, DLTensor* out, void* str
     const Status status = moe->op.combine_recv(to, {stream});
     if (status.ok()) moe->tokens = -1;
     return status;
+  });
+}
+
+farwarp_code farwarp_moe_dispatch_rows(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
+                                       const DLTensor* weights, DLTensor* recv_x, DLTensor* recv_indices,
+                                       DLTensor* recv_weights, DLTensor* counts, DLTensor* offsets, void* stream) {
+  return guarded([&]() -> Status {
+    if (moe == nullptr) return null_argument("moe");
+    if (Status status = check_layout(*moe, true); !status.ok()) return status;
+    Tensors tensors(moe->world);
+    const farwarp::MoeTokens sent = read_tokens(*moe, tensors, x, indices, weights, nullptr);
+    const farwarp::MoeCounts counted = read_counts(*moe, tensors, counts, offsets);
+    farwarp::MoeReceived received = read_whole_rows(*moe, tensors, recv_x, recv_indices, recv_weights);
+    if (!tensors.status().ok()) return tensors.status();
+    received.counts = counted.counts;
+    received.offsets = counted.offsets;
+    const Status status = moe->op.dispatch(sent, received, {stream});
+    if (status.ok()) moe->tokens = sent.tokens;
+    return status;
+  });
+}
+
+farwarp_code farwarp_moe_dispatch_rows_send(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
+                                            const DLTensor* weights, DLTensor* counts, DLTensor* offsets,
+                                            void* stream) {
+  return guarded([&]() -> Status {
+    if (moe == nullptr) return null_argument("moe");
+    if (Status status = check_layout(*moe, true); !status.ok()) return status;
+    Tensors tensors(moe->world);
+    const farwarp::MoeTokens sent = read_tokens(*moe, tensors, x, indices, weights, nullptr);
+    const farwarp::MoeCounts counted = read_counts(*moe, tensors, counts, offsets);
+    if (!tensors.status().ok()) return tensors.status();
+    const Status status = moe->op.dispatch_send(sent, {stream}, counted);
+    if (status.ok()) moe->tokens = sent.tokens;
+    return status;
+  });
+}
+
+farwarp_code farwarp_moe_dispatch_rows_recv(farwarp_moe* moe, DLTensor* recv_x, DLTensor* recv_indices,
+                                            DLTensor* recv_weights, void* stream) {
+  return guarded([&]() -> Status {
+    if (moe == nullptr) return null_argument("moe");
+    if (Status status = check_layout(*moe, true); !status.ok()) return status;
+    Tensors tensors(moe->world);
+    const farwarp::MoeReceived received = read_whole_rows(*moe, tensors, recv_x, recv_indices, recv_weights);
+    return tensors.status().ok() ? moe->op.dispatch_recv(received, {stream}) : tensors.status();
   });
 }
 

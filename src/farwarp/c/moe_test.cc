@@ -185,6 +185,69 @@ TEST(CMoe, BatchedLayoutAndWeightsAtCombine) {
   });
 }
 
+/// A row once for each rank. y is what a rank's experts make of a row together: here its sum of weights times the row.
+TEST(CMoe, RowsOncePerRank) {
+  run_ranks(kRanks, [](Rank& rank, int number) {
+    Moe moe(rank, number);
+    farwarp_moe_desc desc;
+    farwarp_moe_desc_init(&desc);
+    desc.num_experts = kExperts;
+    desc.experts_per_token = kTopK;
+    desc.hidden = kHidden;
+    desc.max_tokens = kMost;
+    desc.rows = 1;
+    farwarp_moe* by_rows = nullptr;
+    ASSERT_EQ(farwarp_moe_create(rank.world, &desc, &by_rows), FARWARP_OK) << farwarp_message();
+    ASSERT_EQ(farwarp_moe_recv_rows(by_rows), kRanks * kMost);
+    EXPECT_EQ(farwarp_moe_dispatch(by_rows, moe.x, moe.indices, moe.weights, moe.recv_x, moe.counts, moe.offsets,
+                                   nullptr, nullptr, rank.stream),
+              FARWARP_MISUSE);
+    EXPECT_EQ(
+        farwarp_moe_dispatch_rows_send(moe.moe, moe.x, moe.indices, moe.weights, moe.counts, moe.offsets, rank.stream),
+        FARWARP_MISUSE);
+    DLTensor* const offsets = rank.empty(kInt32, {kRanks + 1});
+    for (const bool halves : {false, true}) {
+      std::int64_t rows = kRanks * kMost;
+      if (halves) {
+        ASSERT_EQ(
+            farwarp_moe_dispatch_rows_send(by_rows, moe.x, moe.indices, moe.weights, moe.counts, offsets, rank.stream),
+            FARWARP_OK)
+            << farwarp_message();
+        rows = rank.numbers<std::int32_t>(offsets, kRanks + 1)[kRanks];
+      }
+      DLTensor *const recv_x = rank.empty(kBf16, {rows, kHidden}),
+                      *const recv_indices = rank.empty(kInt32, {rows, kTopK}),
+                      *const recv_weights = rank.empty(kFloat32, {rows, kTopK});
+      const auto code = halves
+                            ? farwarp_moe_dispatch_rows_recv(by_rows, recv_x, recv_indices, recv_weights, rank.stream)
+                            : farwarp_moe_dispatch_rows(by_rows, moe.x, moe.indices, moe.weights, recv_x, recv_indices,
+                                                        recv_weights, moe.counts, offsets, rank.stream);
+      ASSERT_EQ(code, FARWARP_OK) << farwarp_message();
+      auto y = rank.numbers<std::uint16_t>(recv_x, static_cast<std::size_t>(rows * kHidden));
+      const auto entries = static_cast<std::size_t>(rows * kTopK);
+      const auto experts = rank.numbers<std::int32_t>(recv_indices, entries);
+      const auto factors = rank.numbers<float>(recv_weights, entries);
+      const int end = rank.numbers<std::int32_t>(offsets, kRanks + 1)[kRanks];
+      EXPECT_TRUE(!halves || end == rows);
+      for (int row = 0; row < end; ++row) {
+        float factor = 0;
+        for (std::size_t entry = static_cast<std::size_t>(row) * kTopK;
+             entry < static_cast<std::size_t>(row + 1) * kTopK; ++entry)
+          factor += experts[entry] >= 0 ? factors[entry] : 0;
+        for (int column = 0; column < kHidden; ++column) {
+          std::uint16_t& value = y[static_cast<std::size_t>(row * kHidden + column)];
+          value = bf16(factor * float_of(value));
+        }
+      }
+      ASSERT_EQ(farwarp_moe_combine(by_rows, rank.tensor(kBf16, {rows, kHidden}, y), moe.out, rank.stream), FARWARP_OK)
+          << farwarp_message();
+      moe.expect_out(kMost, one, zero);
+      moe.expect_counts(kMost);
+    }
+    EXPECT_EQ(farwarp_moe_close(by_rows), FARWARP_OK) << farwarp_message();
+  });
+}
+
 TEST(CMoe, HeapBytesAreWhatAnOperatorTakes) {
   run_ranks(kRanks, [](Rank& rank, int) {
     farwarp_moe_desc desc;

@@ -184,6 +184,8 @@ Status MoeAllToAll::State::run(KernelId id, Stream stream) {
   LaunchConfig config{plan.blocks, plan.threads, static_cast<std::size_t>(plan.shared_bytes)};
   if (id == kCombine) config.blocks *= combine_blocks_per_sm;
   if (id == kCombine || id == kCombineSend || id == kCombineRecv) config.shared_bytes = 0;
+  const bool dispatches = id == kDispatch || id == kDispatchSend || id == kDispatchRecv;
+  args.hidden = dispatches ? plan.dispatch_hidden : plan.desc.hidden;
   args.roles = roles_of(plan, id, config.blocks, plan.threads / world->device().shape().traits.warp_size);
   return launch(world->device(), opened.kernel(id), config, args, stream);
 }
@@ -226,7 +228,6 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
   args.num_experts = desc.num_experts;
   args.reciprocal = moe::moe_reciprocal(desc.num_experts);
   args.k = desc.experts_per_token;
-  args.hidden = desc.hidden;
   args.max_tokens = desc.max_tokens;
   args.max_local_experts = plan->max_local_experts;
   args.segments = plan->segments;
@@ -348,6 +349,8 @@ Status MoeAllToAll::fused(const MoeTokens& tokens, MoeExpert expert, const float
   const auto* const fused = std::ranges::find(kFusedExperts, expert, &FusedExpert::expert);
   if (fused == std::end(kFusedExperts))
     return invalid_argument(fmt::format("MoeExpert is {}; allowed: kRankScale, kTable", static_cast<int>(expert)));
+  if (state_->plan.desc.dispatch_hidden != 0)
+    return invalid_argument("fused() was called with MoeAllToAllDesc.dispatch_hidden; allowed: dispatch and combine");
   if (state_->plan.desc.weights_at_combine)
     return invalid_argument(
         "fused() was called with MoeAllToAllDesc.weights_at_combine; allowed: dispatch and combine");

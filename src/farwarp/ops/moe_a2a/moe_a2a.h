@@ -16,7 +16,7 @@ namespace farwarp {
 /// combine (or combine_recv) has run: nobody would read the sum of an entry that was removed meanwhile, and a later call would take it for
 /// its own.
 struct MoeTokens {
-  const void* x = nullptr;              ///< [tokens, hidden] of Desc::dtype, 16-byte aligned
+  const void* x = nullptr;              ///< [tokens, plan.dispatch_hidden] of Desc::dtype, 16-byte aligned
   const void* topk_indices = nullptr;   ///< [tokens, experts_per_token] of Desc::index_type; -1 skips an entry
   const float* topk_weights = nullptr;  ///< [tokens, experts_per_token]; null with Desc::weights_at_combine
   int tokens = 0;                       ///< 0 .. Desc::max_tokens; ignored if tokens_on_device is given
@@ -28,7 +28,7 @@ struct MoeTokens {
 /// With MoeLayout::kRows: one row per token with such an entry, ordered by source rank, then token.
 struct MoeReceived {
   void* x =
-      nullptr;  ///< [plan.recv_rows, hidden] of Desc::dtype, or of e4m3 bytes with Desc::fp8_dispatch; 16-byte aligned
+      nullptr;  ///< [plan.recv_rows, plan.dispatch_hidden] of Desc::dtype, or of e4m3 bytes with Desc::fp8_dispatch; 16-byte aligned
   std::int32_t* counts = nullptr;  ///< [local experts]: rows of each expert
   std::int32_t* offsets =
       nullptr;  ///< [local experts + 1]: first row of each expert, aligned to Desc::row_alignment; the last is the end.

@@ -69,6 +69,10 @@ Status check(const MoeAllToAllDesc& desc, int ranks) {
   }
   if (desc.mode != MoeMode::kAuto && desc.mode != MoeMode::kWords && desc.mode != MoeMode::kBulk)
     return wrong("mode", static_cast<int>(desc.mode), "auto, words, bulk");
+  const bool of_own = desc.dispatch_hidden != 0 && rows;
+  if ((desc.dispatch_hidden != 0 && !of_own) || desc.dispatch_hidden < 0 || desc.dispatch_hidden % 8 != 0 ||
+      desc.dispatch_hidden > (1 << 20))
+    return wrong("dispatch_hidden", desc.dispatch_hidden, "0, or with layout kRows a multiple of 8 up to 1048576");
   if (desc.scales != MoeScales::kRows && desc.scales != MoeScales::kColumns)
     return wrong("scales", static_cast<int>(desc.scales), "kRows, kColumns");
   if (desc.scales == MoeScales::kColumns && !(desc.fp8_dispatch && desc.layout == MoeLayout::kMasked)) {
@@ -121,7 +125,7 @@ int choose_segments(const MoeAllToAllPlan& plan, int warps, int warp_size) {
   const MoeAllToAllDesc& desc = plan.desc;
   const bool words = plan.mode == MoeMode::kWords;
   const int least = desc.fp8_dispatch && !words ? moe::kFp8Align : 8 * warp_size;
-  const int most = std::max(1, desc.hidden / least);
+  const int most = std::max(1, std::min(desc.hidden, plan.dispatch_hidden) / least);
   if (desc.segments != 0) return std::min(desc.segments, most);
   if (words) {
     const int wanted = std::clamp(plan.blocks * warps / desc.max_tokens, 1, std::min(most, 32));
@@ -136,7 +140,7 @@ int choose_segments(const MoeAllToAllPlan& plan, int warps, int warp_size) {
 
 /// Bytes of a dispatched row in the workspace; a scale of fp8 takes `scale_bytes`.
 std::int64_t row_bytes(const MoeAllToAllDesc& desc, int scale_bytes) {
-  if (!desc.fp8_dispatch) return 2ll * desc.hidden;
+  if (!desc.fp8_dispatch) return 2ll * (desc.dispatch_hidden != 0 ? desc.dispatch_hidden : desc.hidden);
   return moe::fp8_scales_at(desc.hidden) + (std::int64_t{scale_bytes} * moe::fp8_groups(desc.hidden) + 15) / 16 * 16;
 }
 
@@ -232,6 +236,7 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
                  fmt::format("in the masked layout, a multiple of row_alignment ({}) for each of {} experts",
                              desc.row_alignment, plan.max_local_experts));
   }
+  plan.dispatch_hidden = desc.dispatch_hidden != 0 ? desc.dispatch_hidden : desc.hidden;
   const int warps = plan.threads / shape.traits.warp_size;
   plan.segments = choose_segments(plan, warps, shape.traits.warp_size);
   plan.send_only_blocks = choose_send_only_blocks(plan);
@@ -253,7 +258,7 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
       hash_of({desc.num_experts, desc.experts_per_token, desc.hidden, desc.max_tokens, static_cast<int>(desc.dtype),
                desc.fp8_dispatch, static_cast<int>(plan.fp8), ranks, static_cast<int>(plan.mode), plan.blocks,
                plan.segments, plan.send_only_blocks, plan.threads, plan.workspace.total, desc.weights_at_combine,
-               desc.layout == MoeLayout::kRows});
+               desc.layout == MoeLayout::kRows, plan.dispatch_hidden});
   return plan;
 }
 

@@ -53,6 +53,9 @@ struct MoeAllToAllDesc {
   /// each 128 numbers. Needs dtype kBf16; sums return as bf16.
   bool fp8_dispatch = false;
   MoeLayout layout = MoeLayout::kExpertMajor;
+  /// kRows: 16-bit elements of a row that dispatch carries, e4m3 numbers with their scales for one; 0: hidden. Sums have `hidden` elements. In words mode
+  /// the first two of eight bytes that are all ones lose a bit, so there they must be a NaN.
+  int dispatch_hidden = 0;
   MoeScales scales = MoeScales::kRows;  ///< kColumns: with fp8_dispatch and layout kMasked
   int row_alignment = 1;                ///< rows; 128 for grouped GEMMs; a power of two up to 1024
   /// The weights are given to combine, not to dispatch: they travel to the owners first. Split form only.
@@ -99,6 +102,7 @@ struct MoeAllToAllPlan {
   int send_only_blocks =
       0;  ///< blocks that send in dispatch while the others receive; 0: every block sends, then receives
   int sending_warps = 0;       ///< fused form: warps of a block that send rows before they receive
+  int dispatch_hidden = 0;     ///< 16-bit elements of a row of MoeTokens::x
   std::int64_t row_bytes = 0;  ///< of a dispatched row in the workspace
   int header_packets = 0;
   int max_local_experts = 0;

@@ -273,5 +273,30 @@ TEST(Plan, WeightsAtCombineTakePacketsOfTheirOwn) {
   EXPECT_NE(with->configuration, without->configuration);  // ranks must agree
 }
 
+TEST(Plan, RowsMayHaveAnotherSizeThanSums) {
+  MoeAllToAllDesc desc = small();
+  desc.dispatch_hidden = 64;
+  EXPECT_NE(plan_moe_all_to_all(desc, emulated(), 2).status().message().find("dispatch_hidden is 64"),
+            std::string::npos);
+  desc.layout = MoeLayout::kRows;
+  desc.segments = 1024;
+  const auto plan = plan_moe_all_to_all(desc, emulated(), 2);
+  ASSERT_TRUE(plan.ok()) << plan.status().to_string();
+  EXPECT_EQ(plan->dispatch_hidden, 64);
+  EXPECT_EQ(plan->row_bytes, 128);
+  EXPECT_EQ(plan->recv_rows, 2 * desc.max_tokens);
+  EXPECT_LE(plan->segments, 64 / 8);  // no segment is empty
+  for (auto change :
+       {+[](MoeAllToAllDesc& d) {
+          d.fp8_dispatch = true;
+          d.dtype = DType::kBf16;
+        },
+        +[](MoeAllToAllDesc& d) { d.weights_at_combine = true; }, +[](MoeAllToAllDesc& d) { d.row_alignment = 8; }}) {
+    MoeAllToAllDesc wrong = desc;
+    change(wrong);
+    EXPECT_NE(plan_moe_all_to_all(wrong, emulated(), 2).status().message().find("layout is kRows"), std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace farwarp
