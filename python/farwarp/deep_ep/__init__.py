@@ -1,12 +1,11 @@
-"""A drop-in for DeepEP's `deep_ep` module (v1.2.1): its low-latency mode, on farwarp's kernels.
+"""A drop-in for DeepEP's `deep_ep` module (v1.2.1) on farwarp's kernels.
 
     from farwarp.deep_ep import Buffer          # instead of: from deep_ep import Buffer
 
 A program that imports `deep_ep` itself needs no change: call install() before its import, or put the folder that
 `python -m farwarp.deep_ep` prints on PYTHONPATH.
 
-The ranks of a Buffer are GPUs of one machine, at most 8. Low-latency mode is here; of normal mode nothing is. What is
-not here is refused by an exception that names it.
+The ranks of a Buffer are GPUs of one machine, at most 8. What is not here is refused by an exception that names it.
 """
 
 from __future__ import annotations

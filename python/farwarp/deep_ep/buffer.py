@@ -1,4 +1,4 @@
-"""Buffer: DeepEP's class of that name, in low-latency mode."""
+"""Buffer: DeepEP's class of that name."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from .. import dtypes
 from ..call import is_torch
 from ..errors import InvalidArgumentError, MisuseError, UnavailableError
 from ..world import World, choose_target
-from .config import Config, no_normal_mode
+from .config import Config
 from .event import EventHandle, EventOverlap
 from .low_latency import IN_FLIGHT, MOST_TOP_K, LowLatencyCall, LowLatencyOperator, Phase, Shape, heap_bytes
-from .memory import DeviceMemory, HostMemory, Result
+from .memory import DeviceMemory, HostMemory
+from .normal_mode import NormalMode
 from .order import Order
 
 _WORLD_BYTES = 2 << 20  # of the heap, for the world itself
@@ -26,21 +27,21 @@ def _refuse(method: str, **options: Any) -> None:
             raise UnavailableError(f"{method}: {name} is {value!r}, which farwarp.deep_ep has not; allowed: the default")
 
 
-class Buffer:
-    """The memory that ranks share, and the calls on it. Collective: all ranks create it, make the same low-latency calls
-    in the same order, and destroy it.
+class Buffer(NormalMode):
+    """The memory that ranks share, and the calls on it. Collective: all ranks create it, make the same calls in the same
+    order, and destroy it.
 
     group: a torch.distributed.ProcessGroup, whose ranks are processes of this machine with a GPU each; or a
-        farwarp.World, as farwarp.run() gives one, whose heap has room for num_rdma_bytes.
-    num_nvl_bytes: of normal mode; ignored memory, as there is no normal mode.
+        farwarp.World, as farwarp.run() gives one, whose heap has room for num_nvl_bytes and num_rdma_bytes.
+    num_nvl_bytes: of normal mode. The tokens that a call may have follow from it: Config.get_nvl_buffer_size_hint().
     num_rdma_bytes: what get_low_latency_rdma_size_hint() says, or more. Every rank takes so much of its GPU's memory.
     low_latency_mode: needed by the low-latency methods.
     num_qps_per_rank, allow_nvlink_for_low_latency_mode, allow_mnnvl, use_fabric: how DeepEP reaches other GPUs. Here
         that is NVLink alone, so allow_nvlink_for_low_latency_mode is True.
     explicitly_destroy: destroy() is called; without it the Buffer lives as long as the process.
 
-    The operators of a shape (num_max_dispatch_tokens_per_rank, hidden, num_experts, top-k, use_fp8, type of indices) are
-    created by its first dispatch, which is collective and waits for all ranks; later calls create nothing. A dispatch in a CUDA
+    The operators of a shape (num_max_dispatch_tokens_per_rank, hidden, num_experts, top-k, fp8 or not, type of indices; in
+    normal mode also num_sms) are created by its first dispatch, which is collective and waits for all ranks; later calls create nothing. A dispatch in a CUDA
     graph therefore follows one of its shape outside of graphs.
     """
 
@@ -69,7 +70,7 @@ class Buffer:
             raise InvalidArgumentError("group is None; allowed: a torch.distributed.ProcessGroup, a farwarp.World")
         self.group = group
         self._owns_world = not isinstance(group, World)
-        self._world = _world_of(group, num_rdma_bytes, self.deadline) if self._owns_world else group
+        self._world = _world_of(group, num_nvl_bytes + num_rdma_bytes, self.deadline) if self._owns_world else group
         self.rank, self.group_size = self._world.rank, self._world.size
         self.num_nvl_bytes, self.num_rdma_bytes = num_nvl_bytes, num_rdma_bytes
         self.low_latency_mode, self.explicitly_destroy = low_latency_mode, explicitly_destroy
@@ -78,6 +79,7 @@ class Buffer:
         self._comm_stream: Any = None
         self._order = Order(self._world)
         self._memory = None if self._world.emulated else DeviceMemory(self._world)
+        self._prepare_normal_mode()
 
     def destroy(self) -> None:
         """Collective. Waits for the calls under way."""
@@ -86,10 +88,11 @@ class Buffer:
         if self._owns_world:
             self._world.close()
         else:
-            for pair in self._operators.values():
-                for operator in pair:
+            for operators in (*self._operators.values(), *self._normal.values()):
+                for operator in operators:
                     operator.close()
         self._operators.clear()
+        self._normal.clear()
 
     # ---- what programs ask
 
@@ -99,7 +102,7 @@ class Buffer:
 
     @staticmethod
     def set_num_sms(new_num_sms: int) -> None:
-        """Multiprocessors of normal mode's calls; an even number."""
+        """Multiprocessors of normal mode's calls from now on; an even number."""
         if new_num_sms % 2 != 0 or new_num_sms <= 0:
             raise InvalidArgumentError(f"new_num_sms is {new_num_sms}; allowed: an even number of at least 2")
         Buffer.num_sms = new_num_sms
@@ -311,26 +314,24 @@ class Buffer:
         work(stream)
         self._order.after(stream)
 
-    def _run(self, work: Callable[[Any], None], async_finish: bool, tensors: tuple) -> EventOverlap:
-        """Enqueues on the current stream, or with async_finish on the communication stream."""
+    def _run(
+        self, work: Callable[[Any], None], async_finish: bool, tensors: tuple, previous_event: EventOverlap | None = None
+    ) -> EventOverlap:
+        """Enqueues on the current stream, or with async_finish on the communication stream, after what the current stream has
+        been given, or after previous_event."""
+        after = None if previous_event is None else previous_event.event
         if not async_finish or self._world.emulated:
+            if after is not None:
+                after.current_stream_wait()
             self._enqueue(work)
             return EventOverlap(EventHandle() if async_finish else None)
         stream = self.get_comm_stream()
-        stream.wait_stream(sys.modules["torch"].cuda.current_stream())
+        if after is None:
+            stream.wait_stream(sys.modules["torch"].cuda.current_stream())
+        else:
+            after.wait_on(stream)
         self._enqueue(work, stream)
         return EventOverlap(EventHandle(stream), tensors)
-
-    # ---- normal mode, which is not here
-
-    def get_dispatch_layout(self, *args: Any, **options: Any) -> Any:
-        no_normal_mode("Buffer.get_dispatch_layout()")
-
-    def dispatch(self, *args: Any, **options: Any) -> Any:
-        no_normal_mode("Buffer.dispatch()")
-
-    def combine(self, *args: Any, **options: Any) -> Any:
-        no_normal_mode("Buffer.combine()")
 
     def get_local_buffer_tensor(self, *args: Any, **options: Any) -> Any:
         raise UnavailableError("Buffer.get_local_buffer_tensor(): a buffer of farwarp.deep_ep has no such tensor; allowed: other methods")
@@ -341,8 +342,8 @@ def _current_device() -> int:
     return torch.cuda.current_device() if torch is not None and torch.cuda.is_available() else 0
 
 
-def _world_of(group: Any, num_rdma_bytes: int, deadline: float) -> World:
-    return World(group, device=_current_device(), deadline=deadline, heap_bytes=max(num_rdma_bytes, _LEAST_HEAP))
+def _world_of(group: Any, room: int, deadline: float) -> World:
+    return World(group, device=_current_device(), deadline=deadline, heap_bytes=max(room + _WORLD_BYTES, _LEAST_HEAP))
 
 
 def _check_rows(method: str, name: str, rows: Any, dtype: str, topk_idx: Any) -> None:

@@ -17,6 +17,11 @@ class EventHandle:
             self._event = torch.cuda.Event()
             self._event.record(torch.cuda.current_stream() if stream is None else stream)
 
+    def wait_on(self, stream: Any) -> None:
+        """`stream` waits for it."""
+        if self._event is not None:
+            stream.wait_event(self._event)
+
     def current_stream_wait(self) -> None:
         """The current stream waits for it; the host does not."""
         if self._event is not None:

@@ -130,6 +130,7 @@ struct MoeAllToAll::State {
   Status check_phase(std::uint32_t phase) const;
   Status check_tokens(const MoeTokens& tokens) const;
   Status check_out(const void* out) const;
+  Status check_y(const void* y) const;
   Status check_combine_weights(const float* weights) const;
   void set_tokens(const MoeTokens& tokens, CallForm form);
   void set_received(const MoeReceived& received);
@@ -148,6 +149,11 @@ Status MoeAllToAll::State::check_tokens(const MoeTokens& tokens) const {
   return first_failure({check_pointer("MoeTokens.x", tokens.x, 16),
                         check_pointer("MoeTokens.topk_indices", tokens.topk_indices, index_bytes),
                         check_weights("MoeTokens.topk_weights", tokens.topk_weights, !plan.desc.weights_at_combine)});
+}
+
+Status MoeAllToAll::State::check_y(const void* y) const {
+  if (plan.desc.layout == MoeLayout::kRows && args.recv_rows == 0) return {};  // an empty tensor may have no address
+  return check_pointer("y", y, 16);
 }
 
 Status MoeAllToAll::State::check_combine_weights(const float* weights) const {
@@ -306,8 +312,8 @@ Status MoeAllToAll::dispatch_recv(const MoeReceived& received, Stream stream) {
 
 Status MoeAllToAll::combine_send(const void* y, Stream stream, const float* topk_weights) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
-  const Status status = first_failure(
-      {state_->check_phase(kReceived), check_pointer("y", y, 16), state_->check_combine_weights(topk_weights)});
+  const Status status =
+      first_failure({state_->check_phase(kReceived), state_->check_y(y), state_->check_combine_weights(topk_weights)});
   if (!status.ok()) return status;
   state_->args.y = y;
   state_->args.weights = topk_weights;
@@ -334,8 +340,8 @@ Status MoeAllToAll::dispatch(const MoeTokens& tokens, const MoeReceived& receive
 
 Status MoeAllToAll::combine(const void* y, void* out, Stream stream, const float* topk_weights) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
-  const Status status = first_failure({state_->check_phase(kReceived), check_pointer("y", y, 16),
-                                       state_->check_out(out), state_->check_combine_weights(topk_weights)});
+  const Status status = first_failure({state_->check_phase(kReceived), state_->check_y(y), state_->check_out(out),
+                                       state_->check_combine_weights(topk_weights)});
   if (!status.ok()) return status;
   state_->args.y = y;
   state_->args.weights = topk_weights;
