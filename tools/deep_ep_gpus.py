@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""farwarp.deep_ep on GPUs: low-latency calls against plain torch, then their times.
+"""farwarp.deep_ep on GPUs: its calls against plain torch, then their times.
 
     torchrun --nproc-per-node 2 tools/deep_ep_gpus.py [--calls N] [--samples N]
     python tools/deep_ep_gpus.py --emulated          the checks alone, on two emulated ranks
 
-The shapes are the benchmarks of suites/amd2025.json. Times are the slowest rank's, in us. cold: median of samples that begin with a
-flushed L2 and the ranks aligned by an all-reduce; dispatch and combine by events. train: a CUDA graph of TRAIN pairs of dispatch and
-combine, back to back, divided by TRAIN. host: what the host needs to enqueue a pair.
+The shapes are the benchmarks of suites/amd2025.json in low-latency mode, and NORMAL in normal mode. Times are the slowest rank's, in us: medians of
+samples that begin with a flushed L2 and the ranks aligned by an all-reduce; dispatch and combine by events. train: a CUDA graph of TRAIN pairs of
+dispatch and combine, back to back, divided by TRAIN. host: what the host needs to enqueue a pair. Normal mode is timed with num_worst_tokens, with 20
+multiprocessors, DeepEP's default, and with all; fp8 with the copies into rows of bytes and out of them.
 """
 
 import argparse
@@ -23,6 +24,9 @@ from farwarp import deep_ep
 SUITE = pathlib.Path(__file__).resolve().parents[1] / "suites/amd2025.json"
 AIMS = (27, 27, 33, 46, 63)
 TRAIN = 20
+NORMAL = {"num_experts": 256, "experts_per_token": 8, "hidden_dim": 7168, "max_num_tokens": 4096}
+NORMAL_AIM = 400  # dispatch and combine, bf16
+NORMAL_CHECKED = {**NORMAL, "max_num_tokens": 700}
 SMALL = ({"num_experts": 8, "experts_per_token": 2, "hidden_dim": 384, "max_num_tokens": 16},)
 
 
@@ -113,6 +117,85 @@ def check_in_flight(buffer, layer, calls):
             layer.check_combined(out, x, indices, weights, False)
 
 
+def quantised(x):
+    """e4m3 numbers and a scale for each 128 of them, as a program makes them for normal mode."""
+    groups = x.float().view(len(x), x.shape[1] // 128, 128)
+    scales = groups.abs().amax(2).clamp(min=1e-4) / 448
+    return (groups / scales[:, :, None]).view(x.shape).to(torch.float8_e4m3fn), scales
+
+
+def check_normal(buffer, layer, calls):
+    """Counted and worst-case calls, on both streams, bf16 and fp8, with handles that are used again."""
+    size = layer.size
+    for call in range(calls):
+        fp8, worst = call % 2 == 1, layer.most * size if call % 3 == 2 else 0
+        everyone = [layer.inputs(rank, call, index_type=(torch.int64, torch.int32)[call // 2 % 2]) for rank in range(size)]
+        x, indices, weights = everyone[layer.rank]
+        per_rank, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(indices, layer.experts)
+        wanted = torch.stack([(indices // layer.local == rank).any(1) for rank in range(size)], 1)
+        if not torch.equal(in_rank, wanted) or per_rank.tolist() != wanted.sum(0).tolist():
+            raise AssertionError("get_dispatch_layout() is wrong")
+        sent = quantised(x) if fp8 else x
+        routing = {"num_tokens_per_expert": per_expert, "topk_idx": indices, "topk_weights": weights}
+        options = {"num_worst_tokens": worst, "async_finish": call % 4 == 3}
+        recv_x, recv_idx, recv_weights, counts, handle, event = buffer.dispatch(sent, **routing, **options)
+        if options["async_finish"]:
+            event.current_stream_wait()
+        if call % 5 == 4:  # the same again, by the handle
+            recv_x, *_, handle, event = buffer.dispatch(sent, handle=handle, **options)
+            if options["async_finish"]:
+                event.current_stream_wait()
+        here = [indices // layer.local == layer.rank for _, indices, _ in everyone]
+        kept = [mask.any(1) for mask in here]
+        rows = torch.cat([x[keep] for (x, _, _), keep in zip(everyone, kept)])
+        entries = torch.cat(
+            [torch.where(mask, i - layer.rank * layer.local, -1)[keep] for (_, i, _), mask, keep in zip(everyone, here, kept)]
+        )
+        factors = torch.cat([torch.where(mask, w, 0.0)[keep] for (_, _, w), mask, keep in zip(everyone, here, kept)])
+        count = len(rows)
+        if not worst and counts != [int((entries == local).sum()) for local in range(layer.local)]:
+            raise AssertionError("num_recv_tokens_per_expert_list is wrong")
+        if not torch.equal(recv_idx[:count], entries) or not torch.equal(recv_weights[:count], factors) or (recv_idx[count:] != -1).any():
+            raise AssertionError("entries of rows differ")
+        got = recv_x
+        if fp8:
+            numbers, scales = quantised(rows)
+            if not torch.equal(recv_x[0][:count].view(torch.uint8), numbers.view(torch.uint8)) or not torch.equal(recv_x[1][:count], scales):
+                raise AssertionError("fp8 rows differ")
+            got = (recv_x[0].float() * recv_x[1].repeat_interleave(128, 1)).bfloat16()
+        elif not torch.equal(recv_x[:count], rows):
+            raise AssertionError("rows differ")
+        experts = torch.where(recv_idx >= 0, recv_idx + layer.rank * layer.local, 0)
+        y = got.float() * torch.where(recv_idx >= 0, recv_weights * (experts % 3 + 1), 0.0).sum(1)[:, None]
+        out, _, event = buffer.combine(y.bfloat16(), handle, async_finish=options["async_finish"])
+        if options["async_finish"]:
+            event.current_stream_wait()
+        layer.check_combined(out, x, indices, weights, fp8)
+
+
+def check_normal_graph(buffer, layer, replays):
+    """A captured worst-case call, replayed with other inputs in the same tensors, against the same call outside of a graph."""
+    x, indices, weights = layer.inputs(layer.rank, 0, full=True)
+    per_expert, worst = torch.zeros(layer.experts, dtype=torch.int32, device=layer.device), layer.most * layer.size
+
+    def run():
+        routing = {"num_tokens_per_expert": per_expert, "topk_idx": indices, "topk_weights": weights}
+        recv_x, recv_idx, recv_weights, _, handle, _ = buffer.dispatch(x, num_worst_tokens=worst, **routing)
+        return buffer.combine((recv_x.float() * recv_weights.sum(1)[:, None]).bfloat16(), handle)[0]
+
+    run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = run()
+    for call in range(1, replays + 1):
+        for tensor, values in zip((x, indices, weights), layer.inputs(layer.rank, call, full=True)):
+            tensor.copy_(values)
+        graph.replay()
+        if not torch.equal(out, run()):
+            raise AssertionError("a replayed call differs")
+
+
 def check_graph(buffer, layer, replays):
     """A captured layer, replayed with other inputs in the same tensors."""
     for fp8 in (False, True):
@@ -154,6 +237,29 @@ def cold(buffer, layer, fp8, samples, group):
     """dispatch, combine, both."""
     x, indices, weights = layer.inputs(layer.rank, 0, full=True)
     y = torch.zeros(layer.local, layer.most * layer.size, layer.hidden, dtype=torch.bfloat16, device=layer.device)
+
+    def dispatch():
+        return buffer.low_latency_dispatch(x, indices, layer.most, layer.experts, use_fp8=fp8)[2]
+
+    return cold_pairs(buffer, layer, dispatch, lambda handle: buffer.low_latency_combine(y, indices, weights, handle), samples, group)
+
+
+def cold_normal(buffer, layer, fp8, samples, group):
+    """The same of normal mode."""
+    x, indices, weights = layer.inputs(layer.rank, 0, full=True)
+    _, _, per_expert, _, _ = buffer.get_dispatch_layout(indices, layer.experts)
+    worst = layer.most * layer.size
+    y = torch.zeros(worst, layer.hidden, dtype=torch.bfloat16, device=layer.device)
+    sent = quantised(x) if fp8 else x
+
+    def dispatch():
+        routing = {"num_tokens_per_expert": per_expert, "topk_idx": indices, "topk_weights": weights}
+        return buffer.dispatch(sent, num_worst_tokens=worst, **routing)[4]
+
+    return cold_pairs(buffer, layer, dispatch, lambda handle: buffer.combine(y, handle), samples, group)
+
+
+def cold_pairs(buffer, layer, dispatch, combine, samples, group):
     flush = torch.empty(256 << 20, dtype=torch.uint8, device=layer.device)
     align, one = farwarp.AllReduce(buffer._world, 64, dtype="float32"), torch.ones(64, device=layer.device)
     found = []
@@ -164,9 +270,9 @@ def cold(buffer, layer, fp8, samples, group):
         torch.cuda._sleep(1_000_000)  # the host enqueues everything meanwhile
         align(one)
         events[0].record()
-        _, _, handle, _, _ = buffer.low_latency_dispatch(x, indices, layer.most, layer.experts, use_fp8=fp8)
+        handle = dispatch()
         events[1].record()
-        buffer.low_latency_combine(y, indices, weights, handle)
+        combine(handle)
         events[2].record()
         torch.cuda.synchronize()
         first, second = (1000 * a.elapsed_time(b) for a, b in zip(events, events[1:]))
@@ -212,6 +318,28 @@ def train(buffer, layer, fp8, samples, group):
     return slowest(found, group) + slowest(host, group)
 
 
+def normal_lines(arguments, rank, size, group, device):
+    """Checks normal mode; a line for each number of multiprocessors."""
+    deep_ep.Config.tokens = NORMAL["max_num_tokens"]
+    hidden_bytes, lines = 2 * NORMAL["hidden_dim"], []
+    everything = torch.cuda.get_device_properties(device).multi_processor_count // 2 * 2
+    for num_sms in (20, everything):
+        deep_ep.Buffer.set_num_sms(num_sms)
+        room = deep_ep.Buffer.get_dispatch_config(size).get_nvl_buffer_size_hint(hidden_bytes, size)
+        # bf16 and fp8, int64 and int32, in flight twice each
+        buffer = deep_ep.Buffer(group, 4 * room, 0, explicitly_destroy=True)
+        buffer.num_nvl_bytes = room
+        checked = Layer(NORMAL_CHECKED, rank, size, device)
+        check_normal(buffer, checked, arguments.calls // 2)
+        check_normal_graph(buffer, checked, 8)
+        layer = Layer(NORMAL, rank, size, device)
+        times = [cold_normal(buffer, layer, fp8, arguments.samples, group) for fp8 in (False, True)]
+        cells = " | ".join(f"{first:9.1f}{second:8.1f}{both:7.1f}" for first, second, both in times)
+        lines.append(f"{f'normal, {layer.most} tokens, {num_sms} SMs':<31}{NORMAL_AIM:>4} | {cells}")
+        buffer.destroy()
+    return lines
+
+
 def on_gpus(arguments):
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.cuda.set_device(rank)
@@ -231,6 +359,7 @@ def on_gpus(arguments):
             times += cold(buffer, layer, fp8, arguments.samples, group) + train(buffer, layer, fp8, arguments.samples, group)
         rows.append((layer, aim, times))
         buffer.destroy()
+    lines = normal_lines(arguments, rank, size, group, device)
     if rank == 0:
         print(f"{size}x {torch.cuda.get_device_name()}, torch {torch.__version__}; all results right; us, slowest rank, {arguments.samples} samples")
         columns = f"{'dispatch':>9}{'combine':>8}{'both':>7}{'train':>7}{'host':>6}"
@@ -240,6 +369,8 @@ def on_gpus(arguments):
             name = f"{layer.experts}, {layer.k}, {layer.hidden}, {layer.most}"
             cells = ["".join(f"{value:>{width}.1f}" for value, width in zip(half, (9, 8, 7, 7, 6))) for half in (times[:5], times[5:])]
             print(f"{name:<31}{aim:>4} | {cells[0]} | {cells[1]}")
+        print(f"{'':<35} | {'bf16: dispatch, combine, both':<29}| fp8")
+        print("\n".join(lines))
     torch.distributed.destroy_process_group()
 
 
@@ -247,9 +378,10 @@ def emulated(arguments):
     def body(world):
         for shape in SMALL:
             layer = Layer(shape, world.rank, world.size, torch.device("cpu"))
-            buffer = deep_ep.Buffer(world, low_latency_mode=True)
+            buffer = deep_ep.Buffer(world, 16 << 20, low_latency_mode=True)
             check(buffer, layer, arguments.calls)
             check_in_flight(buffer, layer, arguments.calls // 4)
+            check_normal(buffer, layer, arguments.calls)
         return True
 
     torch.set_num_threads(1)
