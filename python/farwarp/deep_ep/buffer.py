@@ -88,9 +88,12 @@ class Buffer(NormalMode):
         if self._owns_world:
             self._world.close()
         else:
-            for operators in (*self._operators.values(), *self._normal.values()):
-                for operator in operators:
+            for pair in self._operators.values():
+                for operator in pair:
                     operator.close()
+            for operators in self._normal.values():
+                for normal in operators:
+                    normal.close()
         self._operators.clear()
         self._normal.clear()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,6 +67,11 @@ def most_tokens(shape: Shape, ranks: int, target: str, device: int, room: int) -
     return 32 * low
 
 
+def on(stream: Any) -> Any:
+    """torch's operations go to `stream`; None: to the current one."""
+    return contextlib.nullcontext() if stream is None else sys.modules["torch"].cuda.stream(stream)
+
+
 class NormalOperator(Operator):
     """One call at a time."""
 
@@ -118,7 +125,8 @@ class NormalCall:
         keep = operator.dispatch_send.enqueue(operator, (x, *self.routing, self.counts.device, self.offsets.device), stream)
         self._begun(x, keep)
         self.memory.deliver((self.counts, self.offsets))
-        rows = int(self.offsets.given.tolist()[-1])
+        with on(stream):
+            rows = int(self.offsets.given.tolist()[-1])
         operator.world.check()
         operator.dispatch_recv.enqueue(operator, tuple(self._make_room(rows)), stream)
         self.memory.deliver(self._results())
@@ -179,12 +187,12 @@ def pack(numbers: Any, scales: Any) -> Any:
         rows[:, :hidden] = numbers.view(torch.uint8)
         rows[:, hidden : hidden + 4 * groups] = scales.flatten().view(torch.uint8).reshape(tokens, 4 * groups)
         return rows.view(torch.bfloat16)
-    rows = np.zeros(shape, np.uint8)
-    rows[:, :hidden] = numbers.view(np.uint8)
-    rows[:, hidden : hidden + 4 * groups] = np.ascontiguousarray(scales).view(np.uint8)
     if dtypes.ml_dtypes is None:
         raise InvalidArgumentError("x is a tuple of NumPy arrays; allowed: with ml_dtypes, which has their types")
-    return rows.view(dtypes.ml_dtypes.bfloat16)
+    bits = np.zeros(shape, np.uint8)
+    bits[:, :hidden] = numbers.view(np.uint8)
+    bits[:, hidden : hidden + 4 * groups] = np.ascontiguousarray(scales).view(np.uint8)
+    return bits.view(dtypes.ml_dtypes.bfloat16)
 
 
 def unpack(rows: Any, hidden: int, groups: int, fp8: Any) -> tuple[Any, Any]:
@@ -214,5 +222,5 @@ def layout(topk_idx: Any, num_experts: int, ranks: int) -> tuple[Any, Any, Any]:
         of_expert.scatter_add_(0, topk_idx.flatten().clamp(min=0).long(), (topk_idx.flatten() >= 0).int())
         return in_rank.sum(0, dtype=torch.int32), of_expert, in_rank
     in_rank = (owners[:, :, None] == np.arange(ranks)).any(1)
-    of_expert = np.bincount(topk_idx[topk_idx >= 0], minlength=num_experts).astype(np.int32)
-    return in_rank.sum(0).astype(np.int32), of_expert, in_rank
+    counts = np.bincount(topk_idx[topk_idx >= 0], minlength=num_experts)
+    return in_rank.sum(0).astype(np.int32), counts.astype(np.int32), in_rank

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from typing import Any, Callable
 
@@ -14,7 +13,7 @@ from .config import Config
 from .event import EventOverlap
 from .low_latency import IN_FLIGHT
 from .memory import DeviceMemory, HostMemory, fp8_type
-from .normal import NormalCall, NormalOperator, Shape, layout, most_tokens, pack, packed_elements, unpack
+from .normal import NormalCall, NormalOperator, Shape, layout, most_tokens, on, pack, packed_elements, unpack
 
 
 class NormalMode:
@@ -52,7 +51,7 @@ class NormalMode:
         found: list[Any] = []
 
         def work(stream: Any) -> None:
-            with _on(stream):
+            with on(stream):
                 found.extend(layout(topk_idx, num_experts, self.group_size))
             _used_here(found, stream)
 
@@ -116,7 +115,7 @@ class NormalMode:
         delivered: list[Any] = []
 
         def work(stream: Any) -> None:
-            with _on(stream):
+            with on(stream):
                 packed = pack(*x) if fp8 else x
             packed = memory.input(packed, "bfloat16")
             if num_worst_tokens > 0:
@@ -125,7 +124,7 @@ class NormalMode:
                 call.dispatch_counted(packed, stream)
             given = call.recv_x.given  # type: ignore[union-attr]
             if fp8:
-                with _on(stream):
+                with on(stream):
                     delivered.append(unpack(given, shape.hidden, x[1].shape[1], rows.dtype))
                 _used_here(delivered[0], stream)
             else:
@@ -224,11 +223,6 @@ class NormalMode:
                 f"{method}: num_nvl_bytes is {self.num_nvl_bytes}; allowed: Config.get_nvl_buffer_size_hint(), or room for at least 32 tokens"
             )
         return NormalOperator(world, shape._replace(max_tokens=most))
-
-
-def _on(stream: Any) -> Any:
-    """torch's operations go to `stream`."""
-    return contextlib.nullcontext() if stream is None else sys.modules["torch"].cuda.stream(stream)
 
 
 def _used_here(tensors: Any, stream: Any) -> None:

@@ -30,11 +30,12 @@ class Order:
             self._last = (raw, False)
             return
         cuda = sys.modules["torch"].cuda
-        capturing = cuda.is_current_stream_capturing() if stream is None else False
+        capturing = cuda.is_current_stream_capturing()  # a `stream` that is given has joined the current one
         if self._event is None:
             self._event = cuda.Event()
             if not capturing:
-                self._event.record(cuda.ExternalStream(self._last[0] or 0))  # type: ignore[index]
+                last = self._last[0]  # type: ignore[index]
+                self._event.record(cuda.default_stream() if last is None else cuda.ExternalStream(last))
         if self._last != (raw, capturing) and self._last[1] == capturing:  # type: ignore[index]
             (stream or cuda.current_stream()).wait_event(self._event)
         self._last = (raw, capturing)
