@@ -178,7 +178,8 @@ class Library:
             raise ImportError(f"farwarp cannot open {path}: {error}") from error
         if version < VERSION:
             raise ImportError(f"{path} has version {version} of the C API; allowed: {VERSION} or later")
-        self.path, self._opened, self._unchecked = path, opened, {}
+        self.path, self._opened = path, opened
+        self._unchecked: dict[str, ctypes._FuncPtr] = {}  # type: ignore[name-defined]
         for name, (result, *parameters) in FUNCTIONS.items():
             function = getattr(opened, f"farwarp_{name}")
             function.restype, function.argtypes = result, parameters

@@ -116,8 +116,8 @@ class Attention(Operator):
         self.batch, self.heads, self.kv_heads, self.head_dim, self.queries, self.keys = (batch, heads, kv_heads, head_dim, queries, keys)
         self.dtype, self.has_lse = dtypes.name_of(dtype), bool(lse)
         ragged = total_queries is not None
-        self._shape = (total_queries, heads, head_dim) if ragged else (batch, queries, heads, head_dim)
-        self._lse_shape = (heads, total_queries) if ragged else (batch, heads, queries)
+        self._shape: tuple = (total_queries, heads, head_dim) if ragged else (batch, queries, heads, head_dim)
+        self._lse_shape: tuple = (heads, total_queries) if ragged else (batch, heads, queries)
         dense = not (sinks or ragged or total_keys is not None or key_counts or page_size)
         self._call = Call(world, "attention_call", "q k v", _OUTPUTS) if dense else Call(world, _ByStruct(), _INPUTS, _OUTPUTS)
         self._dense = dense
@@ -160,7 +160,7 @@ class Attention(Operator):
             out = self._new(q, self._shape, self.dtype)
         if lse is None and self.has_lse:
             lse = self._new(q, self._lse_shape, "float32")
-        more = (sinks, query_starts, key_starts, key_counts, block_table)
+        more: tuple = (sinks, query_starts, key_starts, key_counts, block_table)
         if self._dense:
             for name, tensor in zip(_INPUTS.split()[3:], more):
                 if tensor is not None:

@@ -151,8 +151,9 @@ class Call:
         if isinstance(function, str):
             if _c.FUNCTIONS[function] != (ctypes.c_int32, *[ctypes.c_void_p] * (len(self._parameters) + 2)):
                 raise TypeError(f"{function} takes other parameters than a handle, {inputs} {outputs} and a stream")
-            function = _c.lib.unchecked(function)
-        self._function: Callable[..., int] = function
+            self._function: Callable[..., int] = _c.lib.unchecked(function)
+        else:
+            self._function = function
         self._world = world
         self._known: dict[tuple[type, ...], tuple[list, list]] = {}
 
@@ -185,7 +186,7 @@ class Call:
 
     def _prepare(self, tensors: tuple, on: int | None, keep: list[Any]) -> list[Any]:
         """References to the tensors, whatever their classes; remembers the combination if all are fast ones."""
-        references = []
+        references: list[Any] = []
         for i, (parameter, tensor) in enumerate(zip(self._parameters, tensors)):
             if tensor is None:
                 references.append(None)

@@ -31,6 +31,7 @@ class Operator:
     """
 
     _name = ""  # of its functions in c.h
+    _torch_name: str | None = None  # that torch_ops.register() has given it
 
     def _open(self, world: World, desc: ctypes.Structure) -> None:
         """Collective."""
