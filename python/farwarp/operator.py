@@ -6,7 +6,7 @@ import ctypes
 import sys
 from typing import Any, Sequence
 
-from . import _c, dtypes
+from . import _c
 from .array import Array
 from .call import Tensor, is_torch
 from .errors import MisuseError, check

@@ -227,8 +227,8 @@ _library = torch.library.Library("farwarp", "DEF")
 _DEVICES = ("CPU", "CUDA")  # torch for AMD calls its device CUDA, too
 
 
-def _in_torch(results: Results) -> Results:
-    """On the emulator results are Arrays."""
+def in_torch(results: Results) -> Results:
+    """Results of a call as torch tensors: on the emulator they are Arrays."""
     if results.__class__ is Array:
         return results.torch()
     if results.__class__ is tuple and results[0].__class__ is Array:
@@ -236,7 +236,8 @@ def _in_torch(results: Results) -> Results:
     return results
 
 
-def _copy_to(outputs: dict[str, torch.Tensor], results: Results) -> None:
+def copy_to(outputs: dict[str, torch.Tensor], results: Results) -> None:
+    """Of a call on the emulator, to the tensors that its caller has given."""
     for (name, output), array in zip(outputs.items(), results if results.__class__ is tuple else (results,)):
         dtype = torch_type(array.dtype)
         if output.dtype != dtype or tuple(output.shape) != array.shape or not output.is_contiguous():
@@ -252,7 +253,7 @@ def _default(op: _Op) -> Callable[..., Any]:
     def kernel(name: str, *inputs: Any) -> Any:
         if len(inputs) < most:  # torch leaves out trailing ones that have their defaults
             inputs += (None,) * (most - len(inputs))
-        return _in_torch(call(_find(name, forms), *inputs))
+        return in_torch(call(_find(name, forms), *inputs))
 
     return kernel
 
@@ -265,7 +266,7 @@ def _out(op: _Op) -> Callable[..., None]:
             inputs += (None,) * (most - len(inputs))
         operator = _find(name, forms)
         if operator.world.emulated:
-            _copy_to(outputs, call(operator, *inputs))
+            copy_to(outputs, call(operator, *inputs))
         else:
             call(operator, *inputs, **outputs)
 
@@ -289,7 +290,8 @@ def _fake_out(op: _Op) -> Callable[..., None]:
     return fake
 
 
-def _define(schema: str, kernel: Callable, fake: Callable, tags: tuple) -> None:
+def define(schema: str, kernel: Callable, fake: Callable, tags: tuple = ()) -> None:
+    """An operator of torch.ops.farwarp."""
     name = schema[: schema.index("(")]
     strides = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
     _library.define(schema, tags=(torch.Tag.pt2_compliant_tag, strides, *tags))
@@ -303,9 +305,13 @@ def _define_all() -> None:
         names = op.outputs.split()
         returned = "Tensor" if len(names) == 1 else f"({', '.join(f'Tensor {name}' for name in names)})"
         written = ", ".join(f"Tensor({chr(ord('a') + i)}!) {name}" for i, name in enumerate(names))
-        _define(f"{op.name}(str op, {op.inputs}) -> {returned}", _default(op), _fake(op), op.tags)
-        _define(f"{op.name}.out(str op, {op.inputs}, *, {written}) -> ()", _out(op), _fake_out(op), op.tags)
-    _define("all_reduce_(str op, Tensor(a!) x) -> ()", _all_reduce_in_place, lambda name, x: _find(name, ("all_reduce",)) and None, ())
+        define(f"{op.name}(str op, {op.inputs}) -> {returned}", _default(op), _fake(op), op.tags)
+        define(f"{op.name}.out(str op, {op.inputs}, *, {written}) -> ()", _out(op), _fake_out(op), op.tags)
+    define("all_reduce_(str op, Tensor(a!) x) -> ()", _all_reduce_in_place, _fake_in_place)
+
+
+def _fake_in_place(name: str, x: torch.Tensor) -> None:
+    _find(name, ("all_reduce",))
 
 
 def _all_reduce_in_place(name: str, x: torch.Tensor) -> None:

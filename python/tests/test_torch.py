@@ -1,7 +1,5 @@
 """torch tensors: in the host's memory on the emulator, and as DLTensors. Tests on GPUs are in test_gpu.py."""
 
-import subprocess
-import sys
 import types
 
 import farwarp
@@ -10,6 +8,7 @@ import pytest
 from farwarp import _c, call
 from farwarp.call import Parameter
 from oracle import assert_rounded, f64
+from processes import outputs
 
 torch = pytest.importorskip("torch")
 
@@ -93,10 +92,8 @@ def test_tensors_of_the_device_are_not_copied(fast, monkeypatch):
 
 
 def test_process_group():
-    program = """if True:
-        import sys, torch, numpy as np, torch.distributed as dist, farwarp
-        rank = int(sys.argv[1])
-        dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=rank, world_size=3)
+    printed = outputs(
+        """
         pair = dist.new_group([0, 2])
         if rank == 1:
             try:
@@ -108,20 +105,11 @@ def test_process_group():
                 y = farwarp.GemmAllReduce(world, 8, 16, 128, dtype="float16")(torch.ones(8, 64).half(), torch.ones(16, 64).half())
                 print(f"rank {world.rank} of {world.size}: {y.numpy().max()}")
         dist.barrier()
-        dist.destroy_process_group()
-    """
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        started = [
-            subprocess.Popen(
-                [sys.executable, "-c", program, str(rank), folder + "/store"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-            )
-            for rank in range(3)
-        ]
-        outputs = [process.communicate(timeout=100) for process in started]
-    assert [out for out, _ in outputs] == [
+        """,
+        ranks=3,
+    )
+    assert printed == [
         "rank 0 of 2: 128.0\n",
         "group has not this rank among its ranks; allowed: a group of which this process is a member\n",
         "rank 1 of 2: 128.0\n",
-    ], outputs
+    ]

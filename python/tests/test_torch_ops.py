@@ -1,10 +1,8 @@
 """torch.library operators on the emulator: opcheck, one graph under torch.compile, names. On GPUs: test_gpu_ops.py."""
 
-import subprocess
-import sys
-
 import farwarp
 import pytest
+from processes import outputs as printed_by
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("farwarp.torch_ops")
@@ -228,11 +226,9 @@ def test_moe_layer(options):
 
 def test_ranks_that_are_processes():
     """Two ranks; on each one graph of an all-gather and a reduce-scatter, with the same names on both."""
-    program = """if True:
-        import sys, torch, torch.distributed as dist, farwarp
+    printed = printed_by(
+        """
         from farwarp import torch_ops
-        rank = int(sys.argv[1])
-        dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=rank, world_size=2)
         ops, generator = torch.ops.farwarp, torch.Generator().manual_seed(1)
         x, up, down = (torch.rand(shape, generator=generator).bfloat16() for shape in ((16, 64), (128, 64), (64, 128)))
         with farwarp.World(dist.group.WORLD, target="emu_sm90") as world:
@@ -247,19 +243,10 @@ def test_ranks_that_are_processes():
             wanted = (torch.relu(x.float() @ up.float().T) @ down.float().T).chunk(2)[rank]
             torch.testing.assert_close(y.float(), wanted, rtol=2e-2, atol=1e-2)
             print(ag, rs)
-        dist.destroy_process_group()
-    """
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        started = [
-            subprocess.Popen(
-                [sys.executable, "-c", program, str(rank), folder + "/store"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-            )
-            for rank in range(2)
-        ]
-        outputs = [process.communicate(timeout=500) for process in started]
-    assert [out for out, _ in outputs] == ["AllGatherGemm.0 GemmReduceScatter.1\n"] * 2, outputs
+        """,
+        ranks=2,
+    )
+    assert printed == ["AllGatherGemm.0 GemmReduceScatter.1\n"] * 2
 
 
 def test_names():
