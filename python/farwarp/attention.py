@@ -24,7 +24,7 @@ class _ByStruct:
 
     def __init__(self) -> None:
         self._function = _c.lib.unchecked("attention_call_tensors")
-        self._tensors = new_desc(_c.AttentionTensors, _c.lib.attention_tensors_init)
+        self._tensors = new_desc(_c.AttentionTensors)
         self._reference = ctypes.byref(self._tensors)
         self._last: list[Any] = []
 
@@ -85,7 +85,7 @@ class Attention(Operator):
         dtype: Any = "bfloat16",
         max_sms: int = 0,
     ) -> None:
-        desc = new_desc(_c.AttentionDesc, _c.lib.attention_desc_init)
+        desc = new_desc(_c.AttentionDesc)
         self._open(
             world,
             given(
@@ -221,7 +221,7 @@ class FlashDecode(Operator):
         dtype: Any = "bfloat16",
         max_sms: int = 0,
     ) -> None:
-        desc = new_desc(_c.DecodeDesc, _c.lib.decode_desc_init)
+        desc = new_desc(_c.DecodeDesc)
         self._open(
             world,
             given(

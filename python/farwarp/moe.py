@@ -82,7 +82,7 @@ class MoeAllToAll(Operator):
         send_only_blocks: int = 0,
         max_sms: int = 0,
     ) -> None:
-        desc = new_desc(_c.MoeDesc, _c.lib.moe_desc_init)
+        desc = new_desc(_c.MoeDesc)
         self._open(
             world,
             given(

@@ -54,10 +54,10 @@ def test_structs():
 
 @pytest.mark.parametrize("name", STRUCTS)
 def test_sizes(name):
-    init = getattr(_c.lib, name[len("farwarp_") :] + "_init")
-    buffer = ctypes.create_string_buffer(4096)
-    init(ctypes.addressof(buffer))
-    assert ctypes.c_size_t.from_buffer(buffer).value == ctypes.sizeof(STRUCTS[name])
+    init, size = getattr(_c.lib, name[len("farwarp_") :] + "_init_sized"), ctypes.sizeof(STRUCTS[name])
+    memory = (ctypes.c_size_t * 64)()
+    assert init(ctypes.addressof(memory), size) == 0 and memory[0] == size
+    assert init(ctypes.addressof(memory), size + 1) == errors.InvalidArgumentError.code
 
 
 def test_codes():
