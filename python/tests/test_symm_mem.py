@@ -2,7 +2,7 @@
 
 import farwarp
 import pytest
-from processes import outputs
+from processes import SYMM_MEM, SYMM_MEM_END, outputs
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("farwarp.torch_ops")
@@ -28,53 +28,7 @@ def numbers(*shape, seed=0, dtype=BF16):
 
 def test_two_ranks():
     """Each function, whose shapes come again, in a group that gets its World at its first call."""
-    printed = outputs(
-        """
-        from farwarp import symm_mem
-        symm_mem.enable_symm_mem_for_group(dist.group.WORLD.group_name, target="emu_sm90", heap_bytes=64 << 20)
-        assert symm_mem.is_symm_mem_enabled_for_group(dist.group.WORLD.group_name)
-        name = dist.group.WORLD.group_name
-
-        def numbers(*shape, seed):
-            return (torch.rand(shape, generator=torch.Generator().manual_seed(seed)) * 2 - 1).bfloat16()
-
-        def close(got, wanted):
-            torch.testing.assert_close(got.float(), wanted, rtol=2e-2, atol=2e-2)
-
-        def part(tensor, dimension):
-            return tensor.chunk(2, dimension)[rank].contiguous()
-
-        for _ in range(2):
-            for shape, dimension in (((16, 64), 0), ((4, 3, 64), 0), ((1, 16, 64), 1), ((1, 16, 64), -2)):
-                A, weights = numbers(*shape, seed=1), [numbers(32, 64, seed=2 + rank), numbers(16, 64, seed=4 + rank)]
-                for return_A in (True, False):
-                    for ws in (weights, weights[:1]):
-                        gathered, ys = symm_mem.fused_all_gather_matmul(part(A, dimension), [w.t() for w in ws], dimension, name, return_A=return_A)
-                        assert torch.equal(gathered, A) if return_A else gathered is None
-                        assert len(ys) == len(ws)
-                        for y, w in zip(ys, ws):
-                            close(y, A.float() @ w.float().t())
-                w = numbers(32, 64, seed=6)
-                y = symm_mem.fused_matmul_reduce_scatter(part(A, -1), part(w, 1).t(), "sum", dimension, name)
-                close(y, part(A.float() @ w.float().t(), dimension))
-            for mode in (torch.bfloat16, torch.float16, torch.float32):
-                x = [numbers(5, 72, seed=10 + i).to(mode) for i in range(2)]
-                wanted = (x[0].float() + x[1].float()).to(mode)
-                mine = x[rank].clone()
-                assert torch.equal(symm_mem.one_shot_all_reduce(mine, "sum", name), wanted)
-                out = torch.zeros_like(mine)
-                assert symm_mem.one_shot_all_reduce_out(mine, "sum", name, out) is out and torch.equal(out, wanted)
-                out.zero_()
-                assert symm_mem.two_shot_all_reduce_out(mine, "sum", name, out) is out and torch.equal(out, wanted)
-                assert torch.equal(mine, x[rank])
-                assert symm_mem.two_shot_all_reduce_(mine, "sum", name) is mine and torch.equal(mine, wanted)
-            operators = len(symm_mem._groups[name]._operators)
-        print(operators)
-        symm_mem.close(name)
-        assert not symm_mem.is_symm_mem_enabled_for_group(name)
-        """,
-        ranks=2,
-    )
+    printed = outputs(SYMM_MEM + SYMM_MEM_END, ranks=2)
     assert printed[0] == printed[1]
     assert int(printed[0]) <= 17  # of the products 11, of two all-reduces three types
 

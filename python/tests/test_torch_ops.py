@@ -2,23 +2,14 @@
 
 import farwarp
 import pytest
-from processes import outputs as printed_by
+from processes import MLP, outputs
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("farwarp.torch_ops")
 from farwarp import torch_ops  # noqa: E402
+from op_cases import BF16, CASES, OPS, all_reduce, attention, check, decode, gemm, moe, numbers, paged_attention  # noqa: E402
 
-OPS = torch.ops.farwarp
-BF16 = torch.bfloat16
 pytestmark = pytest.mark.seconds(600)
-
-
-def numbers(*shape, seed=0, dtype=BF16):
-    return (torch.rand(shape, generator=torch.Generator().manual_seed(seed)) * 2 - 1).to(dtype)
-
-
-def integers(*values):
-    return torch.tensor(values, dtype=torch.int32)
 
 
 @pytest.fixture(autouse=True)
@@ -32,107 +23,9 @@ def alone(function):
         return function(world)
 
 
-# Of each op: the operator, its tensors. All of one rank, where the collective ones have nobody to wait for.
-
-
-def gemm(world):
-    return farwarp.Gemm(world, 8, 16, 64, bias=True), (numbers(8, 64), numbers(16, 64), numbers(16))
-
-
-def product(kind, **options):
-    return lambda world: (kind(world, 8, 16, 64, path="own", **options), (numbers(8, 64), numbers(16, 64)))
-
-
-def all_reduce(world):
-    return farwarp.AllReduce(world, 1024), (numbers(4, 32),)
-
-
-def attention(**options):
-    def make(world):
-        q, k, v = numbers(2, 20, 4, 64), numbers(2, 40, 2, 64, seed=1), numbers(2, 40, 2, 64, seed=2)
-        return farwarp.Attention(world, 2, 4, 2, 64, 20, 40, causal=True, **options), (q, k, v)
-
-    return make
-
-
-def paged_attention(world):
-    operator = farwarp.Attention(world, 2, 4, 2, 64, 20, 40, causal=True, page_size=16, pages=6, total_queries=27, sinks=True)
-    cache = numbers(6, 16, 2, 64, seed=1), numbers(6, 16, 2, 64, seed=2)
-    table = integers([0, 2, 4], [5, 1, 3])
-    return operator, (numbers(27, 4, 64), *cache, numbers(4, dtype=torch.float32), integers(0, 20, 27), None, integers(40, 17), table)
-
-
-def decode(**options):
-    def make(world):
-        operator = farwarp.FlashDecode(world, 3, 4, 2, 64, pages=12, max_pages=3, **options)
-        cache = numbers(12, 16, 2, 64, seed=1), numbers(12, 16, 2, 64, seed=2)
-        return operator, (numbers(3, 1, 4, 64), *cache, torch.arange(9, dtype=torch.int32).reshape(3, 3), integers(17, 40, 1))
-
-    return make
-
-
-def moe(**options):
-    def make(world):
-        operator = farwarp.MoeAllToAll(world, 4, 2, 128, 8, **options)
-        tokens = numbers(5, 128), integers([0, 1], [2, 3], [3, 0], [1, 2], [-1, 3]), torch.rand(5, 2)
-        return operator, tokens
-
-    return make
-
-
-def fused(world):
-    operator, tokens = moe()(world)
-    return operator, (*tokens, torch.rand(4, 2))
-
-
-CASES = {
-    "gemm": gemm,
-    "ag_gemm": product(farwarp.AllGatherGemm),
-    "ag_gemm_x": product(farwarp.AllGatherGemm, return_x=True),
-    "gemm_rs": product(farwarp.GemmReduceScatter),
-    "gemm_ar": product(farwarp.GemmAllReduce),
-    "all_reduce": all_reduce,
-    "attention": attention(),
-    "attention_lse": attention(lse=True),
-    "attention paged": paged_attention,
-    "flash_decode": decode(),
-    "flash_decode_lse": decode(lse=True),
-    "moe_fused": fused,
-}
-OUTPUTS = {"ag_gemm_x": ("out", "all_x"), "attention_lse": ("out", "lse"), "flash_decode_lse": ("out", "lse")}
-
-
-def several(results):
-    return results if isinstance(results, tuple) else (results,)
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_ops(case):
-    """opcheck of both overloads, and their results in one compiled graph are those of the class."""
-    op = getattr(OPS, case.split()[0])
-
-    def check(world):
-        operator, tensors = CASES[case](world)
-        name = torch_ops.register(operator)
-        expected = several(op(name, *tensors))
-        outputs = dict(zip(OUTPUTS.get(case, ("out",)), (torch.zeros_like(result) for result in expected)))
-        torch.library.opcheck(op.default, (name, *tensors))
-        torch.library.opcheck(op.out, (name, *tensors), outputs)
-
-        @torch.compile(fullgraph=True)
-        def both(first, *others):
-            results = several(op(name, first * 1, *others))
-            op(name, first * 1, *others, **outputs)
-            return [result + 1 for result in results], [output + 1 for output in outputs.values()]
-
-        for results in both(*tensors):
-            for result, wanted in zip(results, expected):
-                assert torch.equal(result, wanted + 1)
-        for output, wanted in zip(outputs.values(), expected):
-            assert torch.equal(output, wanted)
-        return expected
-
-    assert alone(check)[0].abs().sum() > 0
+    alone(lambda world: check(world, case, "cpu"))
 
 
 def test_results_are_those_of_the_class():
@@ -226,27 +119,7 @@ def test_moe_layer(options):
 
 def test_ranks_that_are_processes():
     """Two ranks; on each one graph of an all-gather and a reduce-scatter, with the same names on both."""
-    printed = printed_by(
-        """
-        from farwarp import torch_ops
-        ops, generator = torch.ops.farwarp, torch.Generator().manual_seed(1)
-        x, up, down = (torch.rand(shape, generator=generator).bfloat16() for shape in ((16, 64), (128, 64), (64, 128)))
-        with farwarp.World(dist.group.WORLD, target="emu_sm90") as world:
-            ag = torch_ops.register(farwarp.AllGatherGemm(world, 16, 128, 64, path="own"))
-            rs = torch_ops.register(farwarp.GemmReduceScatter(world, 16, 64, 128, path="own"))
-
-            @torch.compile(fullgraph=True, backend="aot_eager")
-            def mlp(x, up, down):
-                return ops.gemm_rs(rs, torch.relu(ops.ag_gemm(ag, x, up)), down)
-
-            y = mlp(x.chunk(2)[rank].contiguous(), up.chunk(2)[rank].contiguous(), down.chunk(2, 1)[rank].contiguous())
-            wanted = (torch.relu(x.float() @ up.float().T) @ down.float().T).chunk(2)[rank]
-            torch.testing.assert_close(y.float(), wanted, rtol=2e-2, atol=1e-2)
-            print(ag, rs)
-        """,
-        ranks=2,
-    )
-    assert printed == ["AllGatherGemm.0 GemmReduceScatter.1\n"] * 2
+    assert outputs(MLP, ranks=2) == ["AllGatherGemm.0 GemmReduceScatter.1\n"] * 2
 
 
 def test_names():
