@@ -173,11 +173,13 @@ class Library:
     def __init__(self, path: str) -> None:
         try:
             opened = ctypes.CDLL(path)
-            version = opened.farwarp_c_version()
+            version, refused = opened.farwarp_c_version(), opened.farwarp_require_version(VERSION)
         except (OSError, AttributeError) as error:
             raise ImportError(f"farwarp cannot open {path}: {error}") from error
         if version < VERSION:
             raise ImportError(f"{path} has version {version} of the C API; allowed: {VERSION} or later")
+        if refused:
+            raise ImportError(f"{path} has version {version} of the C API; allowed: one that takes programs of version {VERSION}")
         self.path, self._opened = path, opened
         self._unchecked: dict[str, ctypes._FuncPtr] = {}  # type: ignore[name-defined]
         for name, (result, *parameters) in FUNCTIONS.items():

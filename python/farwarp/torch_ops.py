@@ -26,7 +26,9 @@ nothing. A call enqueues on torch's current stream. On the emulator tensors are 
     moe_fused(op, x, indices, weights, expert_table=None, count=None)
 
 They are for inference: there are no gradients. All ranks must execute the same calls in the same order, so their
-compiled graphs must be the same.
+compiled graphs must be the same. A graph may leave out a call whose results nothing uses, and reorder calls of which
+neither needs the other's results: the result of a dispatch must lead to its combine, and that to the next dispatch of
+the operator, as in a model's layers. Otherwise a call raises MisuseError.
 """
 
 from __future__ import annotations
@@ -159,6 +161,8 @@ def _dispatch(operator: MoeAllToAll, x: Any, indices: Any, weights: Any, count: 
 
 
 def _combine(operator: MoeAllToAll, y: Any, indices: Any, count: Any, **to: Any) -> Results:
+    if indices.shape[0] != operator._tokens:
+        raise InvalidArgumentError(f"indices has {indices.shape[0]} rows; allowed: {operator._tokens}, those of the dispatch")
     return operator.combine(y, **to)
 
 
@@ -182,7 +186,6 @@ class _Op(NamedTuple):
     outputs: str  # names of the results
     call: Callable[..., Results]  # (operator, inputs..., results by name if they are given)
     results: Callable[..., tuple] = _fixed  # (operator, inputs...) -> shape and type of each
-    tags: tuple = ()
 
 
 _PRODUCT = "Tensor x, Tensor w, Tensor? bias=None"
@@ -193,8 +196,6 @@ _ATTENTION = (
 _DECODE = "Tensor q, Tensor k, Tensor v, Tensor block_table, Tensor lengths, Tensor? k_scale=None, Tensor? v_scale=None, Tensor? sinks=None"
 _TOKENS = "Tensor x, Tensor indices, Tensor weights"
 _RECEIVED = " ".join(MoeReceived._fields[:4])
-# A dispatch and its combine change the operator: not to be merged with an equal call, nor left out.
-_STATE = (torch.Tag.nondeterministic_seeded,)
 _OPS = (
     _Op("gemm", ("gemm",), _PRODUCT, "out", Gemm.__call__),
     _Op("ag_gemm", ("ag_gemm",), _PRODUCT, "out", AllGatherGemm.__call__),
@@ -206,7 +207,7 @@ _OPS = (
     _Op("attention_lse", ("attention_lse",), _ATTENTION, "out lse", _attention),
     _Op("flash_decode", ("flash_decode",), _DECODE, "out", _decode),
     _Op("flash_decode_lse", ("flash_decode_lse",), _DECODE, "out lse", _decode),
-    _Op("moe_dispatch", ("moe",), f"{_TOKENS}, Tensor? count=None", _RECEIVED, _dispatch, lambda moe, *_: moe._received_results(), _STATE),
+    _Op("moe_dispatch", ("moe",), f"{_TOKENS}, Tensor? count=None", _RECEIVED, _dispatch, lambda moe, *_: moe._received_results()),
     _Op(
         "moe_dispatch_fp8",
         ("moe_fp8",),
@@ -214,9 +215,8 @@ _OPS = (
         f"{_RECEIVED} scales",
         _dispatch,
         lambda moe, *_: moe._received_results(),
-        _STATE,
     ),
-    _Op("moe_combine", ("moe", "moe_fp8"), "Tensor y, Tensor indices, Tensor? count=None", "out", _combine, _rows_of(1), _STATE),
+    _Op("moe_combine", ("moe", "moe_fp8"), "Tensor y, Tensor indices, Tensor? count=None", "out", _combine, _rows_of(1)),
     _Op("moe_fused", ("moe", "moe_fp8"), f"{_TOKENS}, Tensor? expert_table=None, Tensor? count=None", "out", _fused, _rows_of(0)),
 )
 
@@ -290,11 +290,11 @@ def _fake_out(op: _Op) -> Callable[..., None]:
     return fake
 
 
-def define(schema: str, kernel: Callable, fake: Callable, tags: tuple = ()) -> None:
+def define(schema: str, kernel: Callable, fake: Callable) -> None:
     """An operator of torch.ops.farwarp."""
     name = schema[: schema.index("(")]
     strides = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
-    _library.define(schema, tags=(torch.Tag.pt2_compliant_tag, strides, *tags))
+    _library.define(schema, tags=(torch.Tag.pt2_compliant_tag, strides))
     for device in _DEVICES:
         _library.impl(name, kernel, device)
     torch.library.register_fake(f"farwarp::{name}", fake, lib=_library)
@@ -305,8 +305,8 @@ def _define_all() -> None:
         names = op.outputs.split()
         returned = "Tensor" if len(names) == 1 else f"({', '.join(f'Tensor {name}' for name in names)})"
         written = ", ".join(f"Tensor({chr(ord('a') + i)}!) {name}" for i, name in enumerate(names))
-        define(f"{op.name}(str op, {op.inputs}) -> {returned}", _default(op), _fake(op), op.tags)
-        define(f"{op.name}.out(str op, {op.inputs}, *, {written}) -> ()", _out(op), _fake_out(op), op.tags)
+        define(f"{op.name}(str op, {op.inputs}) -> {returned}", _default(op), _fake(op))
+        define(f"{op.name}.out(str op, {op.inputs}, *, {written}) -> ()", _out(op), _fake_out(op))
     define("all_reduce_(str op, Tensor(a!) x) -> ()", _all_reduce_in_place, _fake_in_place)
 
 

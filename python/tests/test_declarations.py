@@ -77,6 +77,10 @@ def test_other_libraries_are_refused(monkeypatch):
         _c.Library("/no/such.so")
     with pytest.raises(ImportError, match="farwarp_c_version"):
         _c.Library("libm.so.6")
-    monkeypatch.setattr(_c, "VERSION", _c.VERSION + 1)
-    with pytest.raises(ImportError, match=f"has version {_c.VERSION - 1} of the C API; allowed: {_c.VERSION} or later"):
+    there_is, oldest = _c.VERSION, int(re.search(r"#define FARWARP_C_OLDEST (\d+)\n", TEXT)[1])
+    monkeypatch.setattr(_c, "VERSION", there_is + 1)
+    with pytest.raises(ImportError, match=f"has version {there_is} of the C API; allowed: {there_is + 1} or later"):
+        _c.Library(_c.lib.path)
+    monkeypatch.setattr(_c, "VERSION", oldest - 1)
+    with pytest.raises(ImportError, match=f"has version {there_is} of the C API; allowed: one that takes programs of version {oldest - 1}"):
         _c.Library(_c.lib.path)

@@ -117,6 +117,41 @@ def test_moe_layer(options):
     alone(layer)
 
 
+def test_two_layers_of_one_operator():
+    def twice(world):
+        operator, (x, indices, weights) = moe()(world)
+        name = torch_ops.register(operator)
+
+        def layer(x):
+            return OPS.moe_combine(name, OPS.moe_dispatch(name, x, indices, weights)[0], indices)
+
+        compiled = torch.compile(lambda x: layer(layer(x) + 1), fullgraph=True)
+        for _ in range(2):
+            assert torch.equal(compiled(x), layer(layer(x) + 1))
+
+    alone(twice)
+
+
+def test_moe_with_a_count():
+    """Rows from `count` on, whose indices are not allowed, are not read."""
+
+    def layer(world):
+        operator, (x, indices, weights) = moe()(world)
+        name, count = torch_ops.register(operator), torch.tensor([5], dtype=torch.int32)
+        wide = [torch.cat((tensor, torch.full((3, *tensor.shape[1:]), 99, dtype=tensor.dtype))) for tensor in (x, indices, weights)]
+        received = OPS.moe_dispatch(name, *wide, count)
+        out = OPS.moe_combine(name, received[0], wide[1], count)
+        assert torch.equal(out[:5], operator.combine(operator.dispatch(x, indices, weights).recv_x).torch())
+        received = OPS.moe_dispatch(name, *wide, count)
+        with pytest.raises(farwarp.InvalidArgumentError, match="indices has 5 rows; allowed: 8, those of the dispatch"):
+            OPS.moe_combine(name, received[0], indices, count)
+        OPS.moe_combine(name, received[0], wide[1], count)
+        fused = OPS.moe_fused(name, *wide, count=count)  # of rank 0: experts that keep their rows
+        assert torch.equal(fused[:5], out[:5]) and fused.shape == (8, 128)
+
+    alone(layer)
+
+
 def test_ranks_that_are_processes():
     """Two ranks; on each one graph of an all-gather and a reduce-scatter, with the same names on both."""
     assert outputs(MLP, ranks=2) == ["AllGatherGemm.0 GemmReduceScatter.1\n"] * 2
