@@ -90,14 +90,14 @@ ALLGATHER = ctypes.CFUNCTYPE(ctypes.c_int, c_void_p, c_void_p, c_size_t, c_void_
 
 # Of each function what it returns and takes. Pointers are addresses, so that a call converts nothing.
 _P, _I, _L = c_void_p, c_int32, c_int64
-_CREATE, _CLOSE = (_I, _P, _P, _P), (_I, _P)
+_INIT, _CREATE, _CLOSE = (_I, _P, c_size_t), (_I, _P, _P, _P), (_I, _P)
 FUNCTIONS: dict[str, tuple] = {
     "c_version": (_I,),
     "require_version": (_I, _I),
     "message": (c_char_p,),
     "code_name": (c_char_p, _I),
     "device_count": (_I, _I),
-    "world_desc_init": (None, _P),
+    "world_desc_init_sized": _INIT,
     "environment_has_ranks": (_I,),
     "world_from_environment": (_I, _P, _P),
     "world_from_allgather": (_I, _I, _I, ALLGATHER, _P, _P, _P),
@@ -117,19 +117,19 @@ FUNCTIONS: dict[str, tuple] = {
     "stream_create": (_I, _P, _P),
     "stream_destroy": (None, _P, _P),
     "synchronize": (_I, _P, _P, _L),
-    "gemm_desc_init": (None, _P),
+    "gemm_desc_init_sized": _INIT,
     "gemm_create": _CREATE,
     "gemm_call": (_I, *[_P] * 6),
     "gemm_close": _CLOSE,
-    "product_desc_init": (None, _P),
+    "product_desc_init_sized": _INIT,
     "product_create": _CREATE,
     "product_call": (_I, *[_P] * 7),
     "product_close": _CLOSE,
-    "all_reduce_desc_init": (None, _P),
+    "all_reduce_desc_init_sized": _INIT,
     "all_reduce_create": _CREATE,
     "all_reduce_call": (_I, *[_P] * 4),
     "all_reduce_close": _CLOSE,
-    "moe_desc_init": (None, _P),
+    "moe_desc_init_sized": _INIT,
     "moe_create": _CREATE,
     "moe_heap_bytes": (_I, _P, _I, _I, _I, _P),
     "moe_recv_rows": (_L, _P),
@@ -149,23 +149,23 @@ FUNCTIONS: dict[str, tuple] = {
     "moe_fused": (_I, *[_P] * 5, _I, *[_P] * 3),
     "moe_forget": _CLOSE,
     "moe_close": _CLOSE,
-    "attention_desc_init": (None, _P),
+    "attention_desc_init_sized": _INIT,
     "attention_create": _CREATE,
     "attention_call": (_I, *[_P] * 7),
-    "attention_tensors_init": (None, _P),
+    "attention_tensors_init_sized": _INIT,
     "attention_call_tensors": (_I, _P, _P, _P),
     "attention_close": _CLOSE,
-    "decode_desc_init": (None, _P),
+    "decode_desc_init_sized": _INIT,
     "decode_create": _CREATE,
     "decode_call": (_I, *[_P] * 11),
     "decode_call_sinks": (_I, *[_P] * 12),
     "decode_close": _CLOSE,
-    "qwen3_desc_init": (None, _P),
+    "qwen3_desc_init_sized": _INIT,
     "qwen3_heap_bytes": (_I, _P, _I, _I, _I, _P),
     "qwen3_create": _CREATE,
     "qwen3_vocabulary": (_I, _P),
     "qwen3_columns": (_I, _P),
-    "sampling_init": (None, _P),
+    "sampling_init_sized": _INIT,
     "qwen3_start": (_I, _P, _I, _P, _I, _P, _P),
     "qwen3_stop": (_I, _P, _I, _P),
     "qwen3_decode": (_I, _P, _I, _I, _P, _P, _P),
@@ -179,12 +179,15 @@ class Library:
     def __init__(self, path: str) -> None:
         try:
             opened = ctypes.CDLL(path)
-            version = opened.farwarp_c_version()
+            version, refused = opened.farwarp_c_version(), opened.farwarp_require_version(VERSION)
         except (OSError, AttributeError) as error:
             raise ImportError(f"farwarp cannot open {path}: {error}") from error
         if version < VERSION:
             raise ImportError(f"{path} has version {version} of the C API; allowed: {VERSION} or later")
-        self.path, self._opened, self._unchecked = path, opened, {}
+        if refused:
+            raise ImportError(f"{path} has version {version} of the C API; allowed: one that takes programs of version {VERSION}")
+        self.path, self._opened = path, opened
+        self._unchecked: dict[str, ctypes._FuncPtr] = {}  # type: ignore[name-defined]
         for name, (result, *parameters) in FUNCTIONS.items():
             function = getattr(opened, f"farwarp_{name}")
             function.restype, function.argtypes = result, parameters

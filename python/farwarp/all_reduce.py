@@ -27,7 +27,7 @@ class AllReduce(Operator):
     _name = "all_reduce"
 
     def __init__(self, world: World, max_elements: int, *, dtype: Any = "bfloat16", mode: str = "auto", max_sms: int = 0) -> None:
-        desc = new_desc(_c.AllReduceDesc, _c.lib.all_reduce_desc_init)
+        desc = new_desc(_c.AllReduceDesc)
         self._open(world, given(desc, max_elements=max_elements, dtype=dtype, mode=choice("mode", mode, _MODES), max_sms=max_sms))
         self.max_elements, self.dtype = max_elements, dtypes.name_of(dtype)
         self._call = Call(world, "all_reduce_call", "x", "out")

@@ -24,7 +24,7 @@ class _ByStruct:
 
     def __init__(self) -> None:
         self._function = _c.lib.unchecked("attention_call_tensors")
-        self._tensors = new_desc(_c.AttentionTensors, _c.lib.attention_tensors_init)
+        self._tensors = new_desc(_c.AttentionTensors)
         self._reference = ctypes.byref(self._tensors)
         self._last: list[Any] = []
 
@@ -85,7 +85,7 @@ class Attention(Operator):
         dtype: Any = "bfloat16",
         max_sms: int = 0,
     ) -> None:
-        desc = new_desc(_c.AttentionDesc, _c.lib.attention_desc_init)
+        desc = new_desc(_c.AttentionDesc)
         self._open(
             world,
             given(
@@ -116,8 +116,8 @@ class Attention(Operator):
         self.batch, self.heads, self.kv_heads, self.head_dim, self.queries, self.keys = (batch, heads, kv_heads, head_dim, queries, keys)
         self.dtype, self.has_lse = dtypes.name_of(dtype), bool(lse)
         ragged = total_queries is not None
-        self._shape = (total_queries, heads, head_dim) if ragged else (batch, queries, heads, head_dim)
-        self._lse_shape = (heads, total_queries) if ragged else (batch, heads, queries)
+        self._shape: tuple = (total_queries, heads, head_dim) if ragged else (batch, queries, heads, head_dim)
+        self._lse_shape: tuple = (heads, total_queries) if ragged else (batch, heads, queries)
         dense = not (sinks or ragged or total_keys is not None or key_counts or page_size)
         self._call = Call(world, "attention_call", "q k v", _OUTPUTS) if dense else Call(world, _ByStruct(), _INPUTS, _OUTPUTS)
         self._dense = dense
@@ -160,7 +160,7 @@ class Attention(Operator):
             out = self._new(q, self._shape, self.dtype)
         if lse is None and self.has_lse:
             lse = self._new(q, self._lse_shape, "float32")
-        more = (sinks, query_starts, key_starts, key_counts, block_table)
+        more: tuple = (sinks, query_starts, key_starts, key_counts, block_table)
         if self._dense:
             for name, tensor in zip(_INPUTS.split()[3:], more):
                 if tensor is not None:
@@ -221,7 +221,7 @@ class FlashDecode(Operator):
         dtype: Any = "bfloat16",
         max_sms: int = 0,
     ) -> None:
-        desc = new_desc(_c.DecodeDesc, _c.lib.decode_desc_init)
+        desc = new_desc(_c.DecodeDesc)
         self._open(
             world,
             given(

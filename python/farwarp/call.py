@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import TYPE_CHECKING, Any, Callable, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Union
 
 import numpy as np
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 Tensor = Union[Array, np.ndarray, "torch.Tensor"]  # what operators take
 
 _MOST_PREPARED = 64
-_MOST_KNOWN = 64  # combinations of classes of a call's tensors
 _fills: dict[type, exchange.Fill | None] = {}  # of each class that operators have been given
 
 
@@ -141,7 +140,7 @@ class Call:
     ctypes converts nothing in a call but the tensors.
     """
 
-    __slots__ = ("_function", "_inputs", "_parameters", "_world", "_known")
+    __slots__ = ("_function", "_inputs", "_parameters", "_world", "_known", "_slow")
 
     def __init__(self, world: World, function: str | Callable[..., int], inputs: str, outputs: str = "") -> None:
         """function: its name in c.h without "farwarp_", or what stands between this call and one of another form:
@@ -151,10 +150,12 @@ class Call:
         if isinstance(function, str):
             if _c.FUNCTIONS[function] != (ctypes.c_int32, *[ctypes.c_void_p] * (len(self._parameters) + 2)):
                 raise TypeError(f"{function} takes other parameters than a handle, {inputs} {outputs} and a stream")
-            function = _c.lib.unchecked(function)
-        self._function: Callable[..., int] = function
+            self._function: Callable[..., int] = _c.lib.unchecked(function)
+        else:
+            self._function = function
         self._world = world
         self._known: dict[tuple[type, ...], tuple[list, list]] = {}
+        self._slow: set[tuple[type, ...]] = set()  # combinations whose references are made anew by every call
 
     def enqueue(self, operator: Operator, tensors: tuple, stream: Any) -> list[Any]:
         """tensors: inputs, then outputs; None: none. Returns the copies of inputs that were made."""
@@ -164,13 +165,16 @@ class Call:
         world = self._world
         on = world._current_stream() if stream is None else world._stream_of(stream)
         keep: list[Any] = []
-        known = self._known.get(tuple(map(type, tensors)))
+        kinds = tuple(map(type, tensors))
+        known = self._known.get(kinds)
         if known is not None:
             fills, references = known
             for i, fill, address in fills:
                 fill(tensors[i], address)
         else:
-            references = self._prepare(tensors, on, keep)
+            references = self._references(tensors, on, keep)
+            if kinds not in self._slow:
+                self._learn(kinds)
         busy = world._busy
         if on not in busy:
             world._use(on)
@@ -183,9 +187,9 @@ class Call:
                     output._stream = on
         return keep
 
-    def _prepare(self, tensors: tuple, on: int | None, keep: list[Any]) -> list[Any]:
-        """References to the tensors, whatever their classes; remembers the combination if all are fast ones."""
-        references = []
+    def _references(self, tensors: tuple, on: int | None, keep: list[Any]) -> list[Any]:
+        """References to the tensors, whatever their classes."""
+        references: list[Any] = []
         for i, (parameter, tensor) in enumerate(zip(self._parameters, tensors)):
             if tensor is None:
                 references.append(None)
@@ -193,12 +197,17 @@ class Call:
                 references.append(parameter.input(tensor, on, keep))
             else:
                 references.append(parameter.output(tensor))
-        if not self._world.emulated and len(self._known) < _MOST_KNOWN:
-            present = [i for i, tensor in enumerate(tensors) if tensor is not None]
-            fills = [(i, _fills.get(type(tensors[i])), self._parameters[i].address) for i in present]
-            if all(fill is not None for _, fill, _ in fills):
-                self._known[tuple(map(type, tensors))] = fills, references
         return references
+
+    def _learn(self, kinds: tuple[type, ...]) -> None:
+        """Of classes that a call has come with and that are allowed."""
+        present = [(i, parameter) for i, parameter in enumerate(self._parameters) if kinds[i] is not type(None)]
+        fills = [(i, _fills.get(kinds[i]), parameter.address) for i, parameter in present]
+        if self._world.emulated or any(fill is None for _, fill, _ in fills):
+            self._slow.add(kinds)
+        else:
+            references = [None if kind is type(None) else parameter.reference for kind, parameter in zip(kinds, self._parameters)]
+            self._known[kinds] = fills, references
 
     def _failure(self, code: int, tensors: tuple) -> Exception:
         error = error_of(code)

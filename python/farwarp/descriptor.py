@@ -6,17 +6,14 @@ import ctypes
 from typing import Any, Sequence
 
 from . import _c, dtypes
-from .errors import InvalidArgumentError
+from .errors import InvalidArgumentError, check
 
 
-def new_desc(kind: type[ctypes.Structure], init) -> ctypes.Structure:
-    """A descriptor with its defaults. A later library may know more fields, so it fills a larger buffer."""
-    buffer = ctypes.create_string_buffer(4096)
-    init(ctypes.addressof(buffer))
-    desc = kind.from_buffer_copy(buffer)
-    if not ctypes.sizeof(kind) <= desc.bytes <= len(buffer):
-        raise ImportError(f"{kind.__name__} has {desc.bytes} bytes in {_c.lib.path}; allowed: {ctypes.sizeof(kind)} or more")
-    desc.bytes = ctypes.sizeof(kind)
+def new_desc(kind: type[ctypes.Structure]) -> Any:
+    """A descriptor with its defaults."""
+    desc = kind()
+    init = getattr(_c.lib, kind.__name__[len("farwarp_") :] + "_init_sized")
+    check(init(ctypes.addressof(desc), ctypes.sizeof(kind)))
     return desc
 
 

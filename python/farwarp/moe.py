@@ -82,7 +82,7 @@ class MoeAllToAll(Operator):
         send_only_blocks: int = 0,
         max_sms: int = 0,
     ) -> None:
-        desc = new_desc(_c.MoeDesc, _c.lib.moe_desc_init)
+        desc = new_desc(_c.MoeDesc)
         self._open(
             world,
             given(
@@ -143,8 +143,8 @@ class MoeAllToAll(Operator):
     def new_received(self, like: Tensor) -> MoeReceived:
         """Room for what a dispatch receives, of torch if `like` is a torch tensor on the device. It can be used for any
         number of calls."""
-        tensors = [self._new(like, shape, dtype) for shape, dtype in self._received_results()]
-        return MoeReceived(*tensors) if self.fp8_dispatch else MoeReceived(*tensors, None)
+        recv_x, counts, offsets, origins, *scales = (self._new(like, shape, dtype) for shape, dtype in self._received_results())
+        return MoeReceived(recv_x, counts, offsets, origins, scales[0] if scales else None)
 
     def _begin(self, x: Tensor, indices: Tensor, count: Tensor | None, keep: list[Any]) -> None:
         self._tokens, self._kept = x.shape[0], [indices, count, *keep]

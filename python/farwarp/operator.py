@@ -6,7 +6,7 @@ import ctypes
 import sys
 from typing import Any, Sequence
 
-from . import _c, dtypes
+from . import _c
 from .array import Array
 from .call import Tensor, is_torch
 from .errors import MisuseError, check
@@ -31,6 +31,7 @@ class Operator:
     """
 
     _name = ""  # of its functions in c.h
+    _torch_name: str | None = None  # that torch_ops.register() has given it
 
     def _open(self, world: World, desc: ctypes.Structure) -> None:
         """Collective."""

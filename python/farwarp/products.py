@@ -25,7 +25,7 @@ class Gemm(Operator):
     _name = "gemm"
 
     def __init__(self, world: World, m: int, n: int, k: int, *, bias: bool = False, dtype: Any = "bfloat16", max_sms: int = 0) -> None:
-        desc = new_desc(_c.GemmDesc, _c.lib.gemm_desc_init)
+        desc = new_desc(_c.GemmDesc)
         self._open(world, given(desc, m=m, n=n, k=k, has_bias=bool(bias), dtype=dtype, max_sms=max_sms))
         self.m, self.n, self.k, self.dtype = m, n, k, dtypes.name_of(dtype)
         self._call = Call(world, "gemm_call", "x w bias", "out")
@@ -64,7 +64,7 @@ class ParallelGemm(Operator):
         self._create(world, m, n, k, bias, dtype, path, max_sms, return_x=False)
 
     def _create(self, world: World, m: int, n: int, k: int, bias: bool, dtype: Any, path: str, max_sms: int, return_x: bool) -> None:
-        desc = new_desc(_c.ProductDesc, _c.lib.product_desc_init)
+        desc = new_desc(_c.ProductDesc)
         self._open(
             world,
             given(

@@ -144,7 +144,7 @@ class Qwen3(Operator):
                 )
         if end_token is None and isinstance(prompts[0], str):
             end_token = self.tokenizer.eos_token_id
-        sampling = given(new_desc(_c.Sampling, _c.lib.sampling_init), temperature=temperature, top_k=top_k, top_p=top_p)
+        sampling = given(new_desc(_c.Sampling), temperature=temperature, top_k=top_k, top_p=top_p)
         on = self.world._stream_of(stream)
         return self._decode(ids, max_tokens, -1 if end_token is None else end_token, sampling, seed, tokens_per_launch, on)
 
@@ -246,7 +246,7 @@ class Qwen3(Operator):
 
 
 def _desc(model: str, limits: dict[str, int]) -> ctypes.Structure:
-    desc = given(new_desc(_c.Qwen3Desc, _c.lib.qwen3_desc_init), **limits)
+    desc = given(new_desc(_c.Qwen3Desc), **limits)
     desc.model = os.fsencode(model)
     return desc
 

@@ -91,7 +91,7 @@ class World:
             raise MisuseError(f"{_used_before_fork}; allowed: a process that begins anew, as multiprocessing's method 'spawn' starts it")
         target = choose_target(target)
         desc = given(
-            new_desc(_c.WorldDesc, _c.lib.world_desc_init),
+            new_desc(_c.WorldDesc),
             target=target_number(target),
             device=device,
             deadline_ms=milliseconds("deadline", deadline),

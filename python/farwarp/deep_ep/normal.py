@@ -37,7 +37,7 @@ class Shape(NamedTuple):
 
 def _descriptor(shape: Shape) -> ctypes.Structure:
     return given(
-        new_desc(_c.MoeDesc, _c.lib.moe_desc_init),
+        new_desc(_c.MoeDesc),
         num_experts=shape.num_experts,
         experts_per_token=shape.top_k,
         hidden=shape.hidden,

@@ -14,8 +14,17 @@ namespace {
 constexpr MoeMode kModes[] = {MoeMode::kAuto, MoeMode::kWords, MoeMode::kBulk};  // by farwarp_moe_mode
 constexpr int kScaled = 128;  ///< numbers of a row that have one scale
 
+farwarp_moe_desc moe_defaults() {
+  farwarp_moe_desc desc = {};
+  desc.bytes = sizeof desc;
+  desc.dtype = type_of(DType::kBf16);
+  desc.index_type = type_of(DType::kI32);
+  desc.row_alignment = 1;
+  return desc;
+}
+
 Result<MoeAllToAllDesc> read(const farwarp_moe_desc* given) {
-  const auto desc = read_desc(given, farwarp_moe_desc_init);
+  const auto desc = read_desc(given, moe_defaults);
   if (!desc.ok()) return desc.status();
   const auto dtype = read_dtype("dtype", desc->dtype, {DType::kBf16, DType::kF16});
   const auto index_type = read_dtype("index_type", desc->index_type, {DType::kI32, DType::kI64});
@@ -201,12 +210,8 @@ using namespace farwarp::c;
 
 extern "C" {
 
-void farwarp_moe_desc_init(farwarp_moe_desc* desc) {
-  *desc = {};
-  desc->bytes = sizeof *desc;
-  desc->dtype = type_of(DType::kBf16);
-  desc->index_type = type_of(DType::kI32);
-  desc->row_alignment = 1;
+farwarp_code farwarp_moe_desc_init_sized(farwarp_moe_desc* desc, std::size_t bytes) {
+  return init_sized(desc, bytes, moe_defaults);
 }
 
 farwarp_code farwarp_moe_create(farwarp_world* world, const farwarp_moe_desc* desc, farwarp_moe** moe) {
