@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # python_on_gpus.sh [PYTHON]: the Python package on this machine's GPUs: its tests there (two GPUs for all of them), the examples by torchrun,
-# and what a call costs the host. PYTHON (python3) imports torch, pytest and farwarp: installed, or by PYTHONPATH=python with
+# farwarp.deep_ep, and what a call costs the host. PYTHON (python3) imports torch, pytest and farwarp: installed, or by PYTHONPATH=python with
 # FARWARP_LIBRARY=BUILD/src/farwarp/c/libfarwarp.so, a build with kernels for these GPUs. The exit status is that of the first step that fails, after
 # all have run.
 set -uo pipefail
@@ -18,5 +18,6 @@ step "$python" -B -m pytest -q -rs -p no:cacheprovider python/tests/test_gpu.py 
 for example in moe_layer tensor_parallel_mlp; do
   step "$python" -m torch.distributed.run --nproc-per-node 2 "examples/python/$example.py" --torch
 done
+step "$python" -m torch.distributed.run --nproc-per-node 2 tools/deep_ep_gpus.py
 step "$python" tools/python_call_cost.py --calls 200
 exit "$status"
