@@ -256,6 +256,25 @@ def test_refused_by_name():
         deep_ep.Buffer.set_num_sms(3)
 
 
+def test_a_rank_whose_call_is_refused_makes_it_again():
+    def layers(buffer, rank):
+        for call in range(3):
+            x, indices, weights = inputs(rank, call)
+            if rank == call:
+                with pytest.raises(farwarp.InvalidArgumentError, match="topk_idx is float32"):
+                    buffer.low_latency_dispatch(x, weights, MOST, EXPERTS, use_fp8=False)
+                with pytest.raises(farwarp.InvalidArgumentError, match="x has shape"):
+                    wrong = np.zeros((MOST + 1, HIDDEN), ml_dtypes.bfloat16), np.zeros((MOST + 1, TOP_K), np.int64)
+                    buffer.low_latency_dispatch(*wrong, MOST, EXPERTS, use_fp8=False)
+            recv_x, count, handle, _, _ = buffer.low_latency_dispatch(x, indices, MOST, EXPERTS, use_fp8=False)
+            check_received(rank, recv_x, count, call)
+            out, _, _ = buffer.low_latency_combine(experts(rank, recv_x, count), indices, weights, handle)
+            np.testing.assert_array_equal(out.astype(np.float32), expected(rank, call))
+        return True
+
+    assert on_ranks(layers) == [True] * RANKS
+
+
 def test_modes_and_destruction():
     def body(world):
         normal = deep_ep.Buffer(world)

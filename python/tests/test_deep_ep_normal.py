@@ -208,6 +208,17 @@ def test_the_heap_is_smaller_than_two_operators():
     on_ranks(body, room=room, heap_bytes=room // 2 + (512 << 10))
 
 
+def test_a_rank_whose_call_is_refused_makes_it_again():
+    def body(buffer):
+        for call in range(3):
+            if buffer.rank == call:
+                with pytest.raises(farwarp.InvalidArgumentError, match="recv_x has"):
+                    dispatch(buffer, call, num_worst_tokens=1 << 20)
+            check(buffer, dispatch(buffer, call), call)
+
+    on_ranks(body)
+
+
 def test_refused_by_name():
     def body(buffer):
         x, indices, weights = inputs(0)

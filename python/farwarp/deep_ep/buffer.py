@@ -216,6 +216,7 @@ class Buffer(NormalMode):
             event = EventOverlap()
         else:
             event = self._run(whole, async_finish, (x, topk_idx, call, stats))
+        self._turns[shape] = 1 - self._operators[shape].index(operator)  # a call that was refused takes no turn
         scales = call.scales
         recv_x = call.recv_x.given if scales is None else (call.recv_x.given, _columns(scales.given))
         return recv_x, call.recv_count.given, call, event, hook if return_recv_hook else None
@@ -300,7 +301,6 @@ class Buffer(NormalMode):
         operator = pair[turn]
         if operator.call is not None:
             self._enqueue(operator.call.finish)
-        self._turns[shape] = 1 - turn
         return operator
 
     def _create(self, shape: Shape, method: str) -> list[LowLatencyOperator]:

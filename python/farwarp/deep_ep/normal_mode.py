@@ -131,6 +131,8 @@ class NormalMode:
                 delivered.append(given)
 
         event = self._run(work, async_finish, (x, sent, call), previous_event)
+        operators = self._normal[shape]
+        operators.append(operators.pop(operators.index(operator)))  # a call that was refused takes no turn
         if cached:
             return delivered[0], None, None, None, call, event
         align = max(1, expert_alignment)
@@ -206,8 +208,6 @@ class NormalMode:
         operator = free[0] if free else operators[0]
         if operator.call is not None:
             self._enqueue(operator.call.finish)
-        operators.remove(operator)
-        operators.append(operator)
         return operator
 
     def _create_normal(self, method: str, shape: Shape) -> NormalOperator:
