@@ -80,6 +80,7 @@ install(FILES $<TARGET_FILE:farwarp_shared> RENAME libfarwarp.so DESTINATION far
 install(PROGRAMS $<TARGET_FILE:farwarp> DESTINATION farwarp/bin COMPONENT python EXCLUDE_FROM_ALL)
 install(DIRECTORY suites/ DESTINATION ${CMAKE_INSTALL_DATADIR}/farwarp/suites FILES_MATCHING PATTERN "*.json")
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY licenses DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/farwarp)
 install(EXPORT farwarp NAMESPACE farwarp:: FILE farwarpTargets.cmake DESTINATION ${package_dir})

@@ -56,7 +56,8 @@ OPERATORS = {
     "moe-a2a": MOE | {
         "dtype": ["fp16", "bf16"], "dispatch_dtype": ["same", "fp8"], "index": ["int32", "int64"], "mode": ["auto", "words", "bulk"],
         "form": ["fused", "split"], "expert": ["auto", "table", "rank_scale"], "count": ["host", "device"],
-        "layout": ["expert_major", "masked"], "row_alignment": ["1", "2", "128"], "recv_rows": ["auto", "0", "1", "8", "64"],
+        "layout": ["expert_major", "masked", "rows"], "scales": ["rows", "columns"], "weights": ["dispatch", "combine"],
+        "halves": ["0", "1"], "in_flight": ["1", "2"], "row_alignment": ["1", "2", "128"], "recv_rows": ["auto", "0", "1", "8", "64"],
         "segments": ["0", "1", "2"], "send_only_blocks": ["-1", "0", "1", "4"], "burst": ["1", "2"], "delay_us": ["0", "20"],
     },
     "gemm": PRODUCT | {"x_pitch": ["0", "64", "96"], "w_pitch": ["0", "64", "80"], "y_pitch": ["0", "64"],

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""What a call of an operator costs the host: from C, and from Python.
+"""What a call of an operator costs the host: from C, from Python by its class, and by torch.ops.
 
     python_call_cost.py [--target auto] [--calls 20] [--rounds 30]
 
 Needs the package (pip install .). On a GPU tensors are torch's, if it is installed; on the emulator they are farwarp's.
 Prints medians over rounds of the time of a call that only enqueues, of one rank:
 
-  C       the function of c.h, with tensors that are ready, less what ctypes takes to call a function of as many parameters
-  Python  the operator's class, with out=
+  C          the function of c.h, with tensors that are ready, less what ctypes takes to call a function of as many
+             parameters that does nothing
+  class      the operator's class, with out=
+  torch.ops  the same by torch.ops.farwarp.NAME.out; not on the emulator, where it copies
+  +          what each takes more than C
 """
 
 import argparse
@@ -17,13 +20,6 @@ import time
 
 import farwarp
 from farwarp import _c
-
-
-def nothing(parameters):
-    """A function of c.h that does nothing, called with that many parameters, which it ignores."""
-    function = ctypes.CDLL(_c.lib.path).farwarp_c_version
-    function.argtypes, function.restype = [ctypes.c_void_p] * parameters, ctypes.c_int32
-    return function
 
 
 def median_us(world, calls, rounds, call):
@@ -55,27 +51,41 @@ class Tensors:
         return self.torch.zeros(shape, dtype=getattr(self.torch, dtype), device=self.world.device)
 
 
-def measure(world, arguments, name, function, run):
-    """`run(record)` makes the class's call; the addresses that it gives to the function of c.h are recorded for the
-    bare call."""
-    recorded = []
-    original = getattr(_c.lib, function)
+def arguments_of(operator, run):
+    """What `run` gives to the function of c.h, and that function."""
+    recorded, call = [], operator._call
+    function = call._function
 
-    def spy(*addresses):
-        recorded[:] = addresses
-        return original(*addresses)
+    def spy(*given):
+        recorded[:] = given
+        return function(*given)
 
-    setattr(_c.lib, function, spy)
+    call._function = spy
     run()
-    setattr(_c.lib, function, original)
-    world.synchronize()
-    empty = nothing(len(recorded))
-    bare = median_us(world, arguments.calls, arguments.rounds, lambda: original(*recorded))
-    ctypes_cost = median_us(world, arguments.calls, arguments.rounds, lambda: empty(*recorded))
-    python = median_us(world, arguments.calls, arguments.rounds, run)
-    c_cost = bare - ctypes_cost
-    tensors = sum(address is not None for address in recorded[1:-1])
-    print(f"{name:12} {tensors:7} {c_cost:8.2f} {python:8.2f} {python - c_cost:10.2f}")
+    call._function = function
+    return function, tuple(recorded)
+
+
+def measure(make, options, name, operator, inputs, out):
+    world = make.world
+
+    def median(call):
+        return median_us(world, options.calls, options.rounds, call)
+
+    def by_class():
+        operator(*inputs, out=out)
+
+    function, given = arguments_of(operator, by_class)
+    nothing = ctypes.CDLL(_c.lib.path)["farwarp_environment_has_ranks"]
+    c_cost = median(lambda: function(*given)) - median(lambda: nothing(*given))
+    costs = [median(by_class)]
+    if make.torch is not None:
+        from farwarp import torch_ops
+
+        op, handle = getattr(make.torch.ops.farwarp, name).out, torch_ops.register(operator)
+        costs.append(median(lambda: op(handle, *inputs, out=out)))
+    tensors = sum(argument is not None for argument in given[1:-1])
+    print(f"{name:12} {tensors:7} {c_cost:8.2f}" + "".join(f" {cost:10.2f} {cost - c_cost:7.2f}" for cost in costs))
 
 
 def main():
@@ -83,23 +93,26 @@ def main():
     parser.add_argument("--target", default="auto")
     parser.add_argument("--calls", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=30)
-    arguments = parser.parse_args()
-    with farwarp.World(target=arguments.target) as world:
+    options = parser.parse_args()
+    with farwarp.World(target=options.target) as world:
         make = Tensors(world)
+        zeros = make.zeros
         print(
             f"{world.target}, tensors of {'farwarp' if make.torch is None else 'torch ' + make.torch.__version__}; us of the host for a call"
         )
-        print(f"{'operator':12} {'tensors':>7} {'C':>8} {'Python':>8} {'difference':>10}")
+        columns = ("class",) if make.torch is None else ("class", "torch.ops")
+        print(f"{'operator':12} {'tensors':>7} {'C':>8}" + "".join(f" {column:>10} {'+':>7}" for column in columns))
         m, n, k = 8, 64, 64
-        x, w, y = (make.zeros(shape, "bfloat16") for shape in ((m, k), (n, k), (m, n)))
-        gemm = farwarp.Gemm(world, m, n, k)
-        measure(world, arguments, "gemm", "gemm_call", lambda: gemm(x, w, out=y))
-        product = farwarp.GemmAllReduce(world, m, n, k, path="own")
-        measure(world, arguments, "gemm-ar", "product_call", lambda: product(x, w, out=y))
-        q, cache = make.zeros((4, 1, 8, 64), "bfloat16"), make.zeros((16, 16, 2, 64), "bfloat16")
-        table, lengths, out = make.zeros((4, 4), "int32"), make.zeros((4,), "int32"), make.zeros((4, 1, 8, 64), "bfloat16")
+        x, w, y = (zeros(shape, "bfloat16") for shape in ((m, k), (n, k), (m, n)))
+        measure(make, options, "gemm", farwarp.Gemm(world, m, n, k), (x, w), y)
+        measure(make, options, "gemm_ar", farwarp.GemmAllReduce(world, m, n, k, path="own"), (x, w), y)
+        measure(make, options, "all_reduce", farwarp.AllReduce(world, m * k), (x,), y)
+        q, key = zeros((1, 64, 4, 64), "bfloat16"), zeros((1, 64, 2, 64), "bfloat16")
+        measure(make, options, "attention", farwarp.Attention(world, 1, 4, 2, 64, 64, 64), (q, key, key), zeros(q.shape, "bfloat16"))
+        q, cache = zeros((4, 1, 8, 64), "bfloat16"), zeros((16, 16, 2, 64), "bfloat16")
         decode = farwarp.FlashDecode(world, 4, 8, 2, 64, pages=16, max_pages=4)
-        measure(world, arguments, "flash-decode", "decode_call", lambda: decode(q, cache, cache, table, lengths, out=out))
+        inputs = q, cache, cache, zeros((4, 4), "int32"), zeros((4,), "int32")
+        measure(make, options, "flash_decode", decode, inputs, zeros(q.shape, "bfloat16"))
 
 
 if __name__ == "__main__":

@@ -2,16 +2,15 @@
 """A mixture-of-experts layer over several ranks: dispatch, the rank's experts, combine.
 
     python moe_layer.py                                    four emulated ranks, threads of this process, with NumPy
-    torchrun --nproc-per-node 2 moe_layer.py --torch       GPUs, with torch; torchrun sets rank and size
+    torchrun --nproc-per-node 2 moe_layer.py --torch       GPUs, with torch; torchrun's process group
 
 Each rank has some tokens and some of the experts (two products with a SiLU between). The result is compared with the
 same layer computed on one rank from all weights.
 """
 
-import argparse
-
 import farwarp
 import numpy as np
+from ranks import main
 
 EXPERTS, TOP_K, HIDDEN, INNER, TOKENS = 8, 2, 256, 128, 16
 
@@ -96,23 +95,5 @@ def layer_in_torch(world):
     check(world, out.float().cpu().numpy())
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--torch", action="store_true", help="torch tensors on GPUs, under torchrun")
-    parser.add_argument("--ranks", type=int, default=4, help="emulated ranks")
-    parser.add_argument("--target", default="emu_sm90", choices=("emu_sm90", "emu_gfx942"))
-    arguments = parser.parse_args()
-    if not arguments.torch:
-        farwarp.run(layer_in_numpy, ranks=arguments.ranks, target=arguments.target)
-        return
-    import os
-
-    import torch
-
-    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
-    with farwarp.World(target="cuda") as world:
-        layer_in_torch(world)
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, layer_in_numpy, layer_in_torch)

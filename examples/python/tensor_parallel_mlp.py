@@ -8,10 +8,9 @@ Each rank has a part of the rows of x, a part of the rows of w1 and of the colum
 w1.T) @ w2.T, which are compared with the same computed on one rank.
 """
 
-import argparse
-
 import farwarp
 import numpy as np
+from ranks import main
 
 ROWS, HIDDEN, INNER = 64, 256, 512
 
@@ -81,25 +80,5 @@ def mlp_in_torch(world):
     check(world, y.float().cpu().numpy())
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--torch", action="store_true", help="torch tensors on GPUs, under torchrun")
-    parser.add_argument("--ranks", type=int, default=4, help="emulated ranks")
-    parser.add_argument("--target", default="emu_sm90", choices=("emu_sm90", "emu_gfx942"))
-    arguments = parser.parse_args()
-    if not arguments.torch:
-        farwarp.run(mlp_in_numpy, ranks=arguments.ranks, target=arguments.target)
-        return
-    import os
-
-    import torch
-
-    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
-    torch.distributed.init_process_group("nccl")
-    with farwarp.World(torch.distributed.group.WORLD, target="cuda") as world:
-        mlp_in_torch(world)
-    torch.distributed.destroy_process_group()
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, mlp_in_numpy, mlp_in_torch)

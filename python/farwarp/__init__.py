@@ -9,7 +9,8 @@ torch tensors (on GPUs).
     results = farwarp.run(multiply, ranks=4, target="emu_sm90")
 
 World is this rank's place among the ranks, run() starts ranks as threads, the other classes are operators. Failures are
-exceptions, all of them Error.
+exceptions, all of them Error. Two modules need torch and are imported by name: farwarp.torch_ops (operators that
+torch.compile carries in its graphs) and farwarp.symm_mem (the interface of PyTorch's symmetric memory).
 """
 
 from .all_reduce import AllReduce

@@ -10,7 +10,7 @@ import ctypes
 import os
 from ctypes import c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint64, c_void_p
 
-VERSION = 2  # FARWARP_C_VERSION
+VERSION = 3  # FARWARP_C_VERSION
 
 
 class DLDevice(ctypes.Structure):
@@ -58,7 +58,7 @@ MoeDesc = _desc(
     ("index_type", DLDataType),
     *_each(c_int32, "fp8_dispatch masked row_alignment"),
     ("recv_rows", c_int64),
-    *_each(c_int32, "max_sms mode segments send_only_blocks"),
+    *_each(c_int32, "max_sms mode segments send_only_blocks scale_columns weights_at_combine rows dispatch_hidden"),
 )
 AttentionDesc = _desc(
     "farwarp_attention_desc",
@@ -90,14 +90,14 @@ ALLGATHER = ctypes.CFUNCTYPE(ctypes.c_int, c_void_p, c_void_p, c_size_t, c_void_
 
 # Of each function what it returns and takes. Pointers are addresses, so that a call converts nothing.
 _P, _I, _L = c_void_p, c_int32, c_int64
-_CREATE, _CLOSE = (_I, _P, _P, _P), (_I, _P)
+_INIT, _CREATE, _CLOSE = (_I, _P, c_size_t), (_I, _P, _P, _P), (_I, _P)
 FUNCTIONS: dict[str, tuple] = {
     "c_version": (_I,),
     "require_version": (_I, _I),
     "message": (c_char_p,),
     "code_name": (c_char_p, _I),
     "device_count": (_I, _I),
-    "world_desc_init": (None, _P),
+    "world_desc_init_sized": _INIT,
     "environment_has_ranks": (_I,),
     "world_from_environment": (_I, _P, _P),
     "world_from_allgather": (_I, _I, _I, ALLGATHER, _P, _P, _P),
@@ -117,49 +117,55 @@ FUNCTIONS: dict[str, tuple] = {
     "stream_create": (_I, _P, _P),
     "stream_destroy": (None, _P, _P),
     "synchronize": (_I, _P, _P, _L),
-    "gemm_desc_init": (None, _P),
+    "gemm_desc_init_sized": _INIT,
     "gemm_create": _CREATE,
     "gemm_call": (_I, *[_P] * 6),
     "gemm_close": _CLOSE,
-    "product_desc_init": (None, _P),
+    "product_desc_init_sized": _INIT,
     "product_create": _CREATE,
     "product_call": (_I, *[_P] * 7),
     "product_close": _CLOSE,
-    "all_reduce_desc_init": (None, _P),
+    "all_reduce_desc_init_sized": _INIT,
     "all_reduce_create": _CREATE,
     "all_reduce_call": (_I, *[_P] * 4),
     "all_reduce_close": _CLOSE,
-    "moe_desc_init": (None, _P),
+    "moe_desc_init_sized": _INIT,
     "moe_create": _CREATE,
+    "moe_heap_bytes": (_I, _P, _I, _I, _I, _P),
     "moe_recv_rows": (_L, _P),
     "moe_local_experts": (_I, _P),
     "moe_dispatch": (_I, *[_P] * 10),
     "moe_combine": (_I, *[_P] * 4),
+    "moe_combine_weighted": (_I, *[_P] * 5),
     "moe_dispatch_counted": (_I, *[_P] * 11),
     "moe_dispatch_send": (_I, *[_P] * 6),
     "moe_dispatch_recv": (_I, *[_P] * 7),
     "moe_combine_send": (_I, *[_P] * 3),
+    "moe_combine_send_weighted": (_I, *[_P] * 4),
     "moe_combine_recv": (_I, *[_P] * 3),
+    "moe_dispatch_rows": (_I, *[_P] * 10),
+    "moe_dispatch_rows_send": (_I, *[_P] * 7),
+    "moe_dispatch_rows_recv": (_I, *[_P] * 5),
     "moe_fused": (_I, *[_P] * 5, _I, *[_P] * 3),
     "moe_forget": _CLOSE,
     "moe_close": _CLOSE,
-    "attention_desc_init": (None, _P),
+    "attention_desc_init_sized": _INIT,
     "attention_create": _CREATE,
     "attention_call": (_I, *[_P] * 7),
-    "attention_tensors_init": (None, _P),
+    "attention_tensors_init_sized": _INIT,
     "attention_call_tensors": (_I, _P, _P, _P),
     "attention_close": _CLOSE,
-    "decode_desc_init": (None, _P),
+    "decode_desc_init_sized": _INIT,
     "decode_create": _CREATE,
     "decode_call": (_I, *[_P] * 11),
     "decode_call_sinks": (_I, *[_P] * 12),
     "decode_close": _CLOSE,
-    "qwen3_desc_init": (None, _P),
+    "qwen3_desc_init_sized": _INIT,
     "qwen3_heap_bytes": (_I, _P, _I, _I, _I, _P),
     "qwen3_create": _CREATE,
     "qwen3_vocabulary": (_I, _P),
     "qwen3_columns": (_I, _P),
-    "sampling_init": (None, _P),
+    "sampling_init_sized": _INIT,
     "qwen3_start": (_I, _P, _I, _P, _I, _P, _P),
     "qwen3_stop": (_I, _P, _I, _P),
     "qwen3_decode": (_I, _P, _I, _I, _P, _P, _P),
@@ -173,16 +179,26 @@ class Library:
     def __init__(self, path: str) -> None:
         try:
             opened = ctypes.CDLL(path)
-            version = opened.farwarp_c_version()
+            version, refused = opened.farwarp_c_version(), opened.farwarp_require_version(VERSION)
         except (OSError, AttributeError) as error:
             raise ImportError(f"farwarp cannot open {path}: {error}") from error
         if version < VERSION:
             raise ImportError(f"{path} has version {version} of the C API; allowed: {VERSION} or later")
-        self.path = path
+        if refused:
+            raise ImportError(f"{path} has version {version} of the C API; allowed: one that takes programs of version {VERSION}")
+        self.path, self._opened = path, opened
+        self._unchecked: dict[str, ctypes._FuncPtr] = {}  # type: ignore[name-defined]
         for name, (result, *parameters) in FUNCTIONS.items():
             function = getattr(opened, f"farwarp_{name}")
             function.restype, function.argtypes = result, parameters
             setattr(self, name, function)
+
+    def unchecked(self, name: str):
+        """The function without its declaration: ctypes passes its own objects (c_void_p, what byref() gives) as they
+        are, None as NULL, and must be given nothing else."""
+        if name not in self._unchecked:
+            self._unchecked[name] = self._opened[f"farwarp_{name}"]
+        return self._unchecked[name]
 
     def __getattr__(self, name: str):  # for type checkers: __init__ sets them
         raise AttributeError(name)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from . import _c, dtypes
-from .descriptor import given, new_desc
-from .errors import InvalidArgumentError
-from .operator import Operator, Parameter, Tensor
+from .call import Call, Tensor
+from .descriptor import choice, given, new_desc
+from .operator import Operator
 from .world import World
 
 _MODES = ("auto", "one_shot", "two_shot")  # in the order of farwarp_all_reduce_mode
@@ -27,18 +27,18 @@ class AllReduce(Operator):
     _name = "all_reduce"
 
     def __init__(self, world: World, max_elements: int, *, dtype: Any = "bfloat16", mode: str = "auto", max_sms: int = 0) -> None:
-        if mode not in _MODES:
-            raise InvalidArgumentError(f"mode is {mode!r}; allowed: {', '.join(_MODES)}")
-        desc = new_desc(_c.AllReduceDesc, _c.lib.all_reduce_desc_init)
-        self._open(world, given(desc, max_elements=max_elements, dtype=dtype, mode=_MODES.index(mode), max_sms=max_sms))
+        desc = new_desc(_c.AllReduceDesc)
+        self._open(world, given(desc, max_elements=max_elements, dtype=dtype, mode=choice("mode", mode, _MODES), max_sms=max_sms))
         self.max_elements, self.dtype = max_elements, dtypes.name_of(dtype)
-        self._x, self._out = Parameter("x", world), Parameter("out", world)
+        self._call = Call(world, "all_reduce_call", "x", "out")
+
+    def _results(self, x: Tensor) -> tuple:
+        """Shape and type of each result of a call."""
+        return ((x.shape, self.dtype),)
 
     def __call__(self, x: Tensor, *, out: Tensor | None = None, stream: Any = None) -> Any:
         """x, any shape -> the same shape. `out` is x itself or does not overlap it; both begin at multiples of 16 bytes."""
-        handle, on = self._begin(stream)
         if out is None:
-            out = self._new(x, tuple(x.shape), self.dtype)
-        x_at, keep_x = self._x.input(x, on)
-        self._called(_c.lib.all_reduce_call(handle, x_at, self._out.output(out), on), on, (out,))
+            out = self._new(x, x.shape, self.dtype)
+        self._call.enqueue(self, (x, out), stream)
         return out

@@ -24,7 +24,7 @@ class Array:
     Its memory is used again only when the device has passed all calls that were made before the Array was dropped.
     """
 
-    __slots__ = ("world", "shape", "dtype", "nbytes", "_pointer", "_stream", "_sizes", "_tensor", "_address", "__weakref__")
+    __slots__ = ("world", "shape", "dtype", "nbytes", "_pointer", "_stream", "_sizes", "_tensor", "_address", "_reference", "__weakref__")
 
     def __init__(self, world: World, shape: Sequence[int], dtype: Any) -> None:
         self._pointer = None
@@ -38,7 +38,7 @@ class Array:
         self.nbytes = math.prod(self.shape) * dtypes.item_bytes(self.dtype)
         self._pointer = world._allocate(max(self.nbytes, 1))
         self._tensor.data = self._pointer
-        self._address = ctypes.addressof(self._tensor)
+        self._address, self._reference = ctypes.addressof(self._tensor), ctypes.byref(self._tensor)
         self._stream: int | None = None  # of the last call that wrote it
 
     def __del__(self) -> None:
@@ -97,7 +97,7 @@ class Array:
 
     def _written(self, stream: int | None) -> None:
         self._stream = stream
-        self.world._busy.add(stream)
+        self.world._use(stream)
 
     def _copy_out(self, target: int, stream: Any) -> None:
         world = self.world

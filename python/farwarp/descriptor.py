@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import Any, Sequence
 
 from . import _c, dtypes
-from .errors import InvalidArgumentError
+from .errors import InvalidArgumentError, check
 
 
-def new_desc(kind: type[ctypes.Structure], init) -> ctypes.Structure:
-    """A descriptor with its defaults. A later library may know more fields, so it fills a larger buffer."""
-    buffer = ctypes.create_string_buffer(4096)
-    init(ctypes.addressof(buffer))
-    desc = kind.from_buffer_copy(buffer)
-    if not ctypes.sizeof(kind) <= desc.bytes <= len(buffer):
-        raise ImportError(f"{kind.__name__} has {desc.bytes} bytes in {_c.lib.path}; allowed: {ctypes.sizeof(kind)} or more")
-    desc.bytes = ctypes.sizeof(kind)
+def new_desc(kind: type[ctypes.Structure]) -> Any:
+    """A descriptor with its defaults."""
+    desc = kind()
+    init = getattr(_c.lib, kind.__name__[len("farwarp_") :] + "_init_sized")
+    check(init(ctypes.addressof(desc), ctypes.sizeof(kind)))
     return desc
 
 
@@ -41,6 +38,13 @@ def given(desc: ctypes.Structure, **fields: Any) -> ctypes.Structure:
         except TypeError:
             raise InvalidArgumentError(f"{name} is {value!r}; allowed: a number") from None
     return desc
+
+
+def choice(name: str, value: Any, allowed: Sequence[str]) -> int:
+    """The number of a choice, which C calls by it."""
+    if value not in allowed:
+        raise InvalidArgumentError(f"{name} is {value!r}; allowed: {', '.join(allowed)}")
+    return allowed.index(value)
 
 
 def milliseconds(name: str, seconds: float) -> int:

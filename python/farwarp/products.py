@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from . import _c, dtypes
-from .descriptor import given, new_desc
-from .errors import InvalidArgumentError
-from .operator import Operator, Parameter, Tensor
+from .call import Call, Tensor
+from .descriptor import choice, given, new_desc
+from .operator import Operator
 from .world import World
 
 _PATHS = ("own", "unfused", "best")  # in the order of farwarp_product_path
@@ -25,20 +25,20 @@ class Gemm(Operator):
     _name = "gemm"
 
     def __init__(self, world: World, m: int, n: int, k: int, *, bias: bool = False, dtype: Any = "bfloat16", max_sms: int = 0) -> None:
-        desc = new_desc(_c.GemmDesc, _c.lib.gemm_desc_init)
+        desc = new_desc(_c.GemmDesc)
         self._open(world, given(desc, m=m, n=n, k=k, has_bias=bool(bias), dtype=dtype, max_sms=max_sms))
         self.m, self.n, self.k, self.dtype = m, n, k, dtypes.name_of(dtype)
-        self._x, self._w, self._bias, self._y = (Parameter(name, world) for name in ("x", "w", "bias", "out"))
+        self._call = Call(world, "gemm_call", "x w bias", "out")
+
+    def _results(self) -> tuple:
+        """Shape and type of each result of a call."""
+        return (((self.m, self.n), self.dtype),)
 
     def __call__(self, x: Tensor, w: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None, stream: Any = None) -> Any:
         """x [m, k], w [n, k], bias [n] -> [m, n]. `out` (messages call it y) must not overlap an input."""
-        handle, on = self._begin(stream)
         if out is None:
             out = self._new(x, (self.m, self.n), self.dtype)
-        x_at, keep_x = self._x.input(x, on)
-        w_at, keep_w = self._w.input(w, on)
-        bias_at, keep_bias = (None, None) if bias is None else self._bias.input(bias, on)
-        self._called(_c.lib.gemm_call(handle, x_at, w_at, bias_at, self._y.output(out), on), on, (out,))
+        self._call.enqueue(self, (x, w, bias, out), stream)
         return out
 
 
@@ -64,9 +64,7 @@ class ParallelGemm(Operator):
         self._create(world, m, n, k, bias, dtype, path, max_sms, return_x=False)
 
     def _create(self, world: World, m: int, n: int, k: int, bias: bool, dtype: Any, path: str, max_sms: int, return_x: bool) -> None:
-        if path not in _PATHS:
-            raise InvalidArgumentError(f"path is {path!r}; allowed: {', '.join(_PATHS)}")
-        desc = new_desc(_c.ProductDesc, _c.lib.product_desc_init)
+        desc = new_desc(_c.ProductDesc)
         self._open(
             world,
             given(
@@ -78,26 +76,25 @@ class ParallelGemm(Operator):
                 has_bias=bool(bias),
                 return_x=bool(return_x),
                 dtype=dtype,
-                path=_PATHS.index(path),
+                path=choice("path", path, _PATHS),
                 max_sms=max_sms,
             ),
         )
         self.m, self.n, self.k, self.dtype = m, n, k, dtypes.name_of(dtype)
-        self._x, self._w, self._bias, self._y, self._all_x = (Parameter(name, world) for name in ("x", "w", "bias", "out", "all_x"))
+        self._y_shape = self._shape_of_y()
+        self._call = Call(world, "product_call", "x w bias", "out all_x")
 
-    def _result_shape(self) -> tuple[int, int]:
+    def _shape_of_y(self) -> tuple[int, int]:
         raise NotImplementedError
 
+    def _results(self) -> tuple:
+        """Shape and type of each result of a call."""
+        return ((self._y_shape, self.dtype),)
+
     def _multiply(self, x: Any, w: Any, bias: Any, out: Any, all_x: Any, stream: Any) -> Any:
-        handle, on = self._begin(stream)
         if out is None:
-            out = self._new(x, self._result_shape(), self.dtype)
-        x_at, keep_x = self._x.input(x, on)
-        w_at, keep_w = self._w.input(w, on)
-        bias_at, keep_bias = (None, None) if bias is None else self._bias.input(bias, on)
-        all_x_at = None if all_x is None else self._all_x.output(all_x)
-        code = _c.lib.product_call(handle, x_at, w_at, bias_at, self._y.output(out), all_x_at, on)
-        self._called(code, on, (out,) if all_x is None else (out, all_x))
+            out = self._new(x, self._y_shape, self.dtype)
+        self._call.enqueue(self, (x, w, bias, out, all_x), stream)
         return out
 
 
@@ -123,8 +120,12 @@ class AllGatherGemm(ParallelGemm):
         self._create(world, m, n, k, bias, dtype, path, max_sms, return_x)
         self.return_x = bool(return_x)
 
-    def _result_shape(self) -> tuple[int, int]:
+    def _shape_of_y(self) -> tuple[int, int]:
         return self.m, self.n // self.world.size
+
+    def _results(self) -> tuple:
+        gathered = (((self.m, self.k), self.dtype),) if self.return_x else ()
+        return super()._results() + gathered
 
     def __call__(
         self,
@@ -151,7 +152,7 @@ class GemmReduceScatter(ParallelGemm):
 
     _kind = 1
 
-    def _result_shape(self) -> tuple[int, int]:
+    def _shape_of_y(self) -> tuple[int, int]:
         return self.m // self.world.size, self.n
 
     def __call__(self, x: Tensor, w: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None, stream: Any = None) -> Any:
@@ -164,7 +165,7 @@ class GemmAllReduce(ParallelGemm):
 
     _kind = 2
 
-    def _result_shape(self) -> tuple[int, int]:
+    def _shape_of_y(self) -> tuple[int, int]:
         return self.m, self.n
 
     def __call__(self, x: Tensor, w: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None, stream: Any = None) -> Any:

@@ -144,7 +144,7 @@ class Qwen3(Operator):
                 )
         if end_token is None and isinstance(prompts[0], str):
             end_token = self.tokenizer.eos_token_id
-        sampling = given(new_desc(_c.Sampling, _c.lib.sampling_init), temperature=temperature, top_k=top_k, top_p=top_p)
+        sampling = given(new_desc(_c.Sampling), temperature=temperature, top_k=top_k, top_p=top_p)
         on = self.world._stream_of(stream)
         return self._decode(ids, max_tokens, -1 if end_token is None else end_token, sampling, seed, tokens_per_launch, on)
 
@@ -181,15 +181,17 @@ class Qwen3(Operator):
 
     def _start(self, column: int, prompt: list[int], sampling: Any, stream: int | None) -> None:
         numbers = (ctypes.c_int32 * len(prompt))(*prompt)
-        handle, stream = self._begin(stream)
+        handle = self._open_handle()
+        self.world._use(stream)
         check(_c.lib.qwen3_start(handle, column, ctypes.addressof(numbers), len(prompt), ctypes.addressof(sampling), stream))
 
     def _launch(self, steps: int, end_token: int, stream: Any) -> list[list[int]]:
-        handle, stream = self._begin(stream)
+        handle = self._open_handle()
         sampled = self._sampled.get(steps)
         if sampled is None:
             sampled = self._sampled[steps] = Array(self.world, (self._columns, steps), "int32")
-        self._called(_c.lib.qwen3_decode(handle, steps, end_token, sampled._address, None, stream), stream, (sampled,))
+        check(_c.lib.qwen3_decode(handle, steps, end_token, sampled._address, None, stream))
+        sampled._written(stream)
         return sampled.numpy().tolist()
 
     # ---- text
@@ -244,7 +246,7 @@ class Qwen3(Operator):
 
 
 def _desc(model: str, limits: dict[str, int]) -> ctypes.Structure:
-    desc = given(new_desc(_c.Qwen3Desc, _c.lib.qwen3_desc_init), **limits)
+    desc = given(new_desc(_c.Qwen3Desc), **limits)
     desc.model = os.fsencode(model)
     return desc
 

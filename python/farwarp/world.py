@@ -9,7 +9,7 @@ import sys
 import warnings
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Sequence
 
 from . import _c
 from .array import Array, asarray
@@ -91,7 +91,7 @@ class World:
             raise MisuseError(f"{_used_before_fork}; allowed: a process that begins anew, as multiprocessing's method 'spawn' starts it")
         target = choose_target(target)
         desc = given(
-            new_desc(_c.WorldDesc, _c.lib.world_desc_init),
+            new_desc(_c.WorldDesc),
             target=target_number(target),
             device=device,
             deadline_ms=milliseconds("deadline", deadline),
@@ -110,7 +110,9 @@ class World:
         self._dl_device = _c.DLDevice(_DEVICE_TYPES[desc.target], 0 if self.emulated else self.device)
         self._operators: dict[int, Operator] = {}  # open ones, in the order of their creation
         self._streams: list[Stream] = []
-        self._busy: set[int | None] = set()  # streams that were used since the last wait for them
+        # Streams that were used since the last wait for them, as ctypes passes them.
+        self._busy: dict[int | None, ctypes.c_void_p | None] = {}
+        self._ask_stream: Callable[[int], int] | None = _no_stream if self.emulated else None
         self._sizes: dict[int, int] = {}  # bytes of each allocation
         # Dropped memory, and the streams whose work may still use it.
         self._retired: deque[tuple[int, set[int | None]]] = deque()
@@ -177,6 +179,8 @@ class World:
         self._told = False
         for handle in handles:
             self._passed(handle)
+        for operator in self._operators.values():
+            operator._recovered()
 
     # ---- the end
 
@@ -237,7 +241,7 @@ class World:
     def _stream_of(self, stream: Any) -> int | None:
         """The handle of a stream; None: torch's current one on a GPU where torch is loaded, else the default stream."""
         if stream is None:
-            return None if self.emulated else self._current_stream()
+            return self._current_stream()
         if isinstance(stream, int):
             return stream or None
         if isinstance(stream, Stream):
@@ -249,14 +253,18 @@ class World:
         raise InvalidArgumentError(f"stream is a {type(stream).__name__}; allowed: None, a farwarp.Stream, a torch.cuda.Stream, a handle")
 
     def _current_stream(self) -> int | None:
-        torch = sys.modules.get("torch")
-        if torch is None:
-            return None
-        # What torch's compiled graphs ask; a Stream object costs more.
-        raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-        if raw is not None:
-            return raw(self.device) or None
-        return torch.cuda.current_stream(self.device).cuda_stream or None if torch.cuda.is_available() else None
+        ask = self._ask_stream
+        if ask is None:
+            torch = sys.modules.get("torch")
+            if torch is None:
+                return None
+            ask = self._ask_stream = _ask_torch(torch)
+        return ask(self.device) or None
+
+    def _use(self, stream: int | None) -> None:
+        """A call was enqueued there."""
+        if stream not in self._busy:
+            self._busy[stream] = None if stream is None else ctypes.c_void_p(stream)
 
     def _allocate(self, nbytes: int) -> int:
         self._usable()
@@ -277,7 +285,7 @@ class World:
 
     def _passed(self, stream: int | None) -> None:
         """The device has passed everything that was enqueued on the stream."""
-        self._busy.discard(stream)
+        self._busy.pop(stream, None)
         for _ in range(len(self._retired)):  # others may append
             pointer, streams = self._retired.popleft()
             streams.discard(stream)
@@ -286,6 +294,19 @@ class World:
             else:
                 self._retired_bytes -= self._sizes.pop(pointer)
                 _c.lib.release(self._handle, pointer)
+
+
+def _no_stream(_device: int) -> int:
+    return 0
+
+
+def _ask_torch(torch: Any) -> Callable[[int], int]:
+    """What gives the handle of torch's current stream of a device."""
+    # What torch's compiled graphs ask; a Stream object costs more.
+    raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    if raw is not None:
+        return raw
+    return (lambda device: torch.cuda.current_stream(device).cuda_stream) if torch.cuda.is_available() else _no_stream
 
 
 _worlds: weakref.WeakSet[World] = weakref.WeakSet()

@@ -54,10 +54,10 @@ def test_structs():
 
 @pytest.mark.parametrize("name", STRUCTS)
 def test_sizes(name):
-    init = getattr(_c.lib, name[len("farwarp_") :] + "_init")
-    buffer = ctypes.create_string_buffer(4096)
-    init(ctypes.addressof(buffer))
-    assert ctypes.c_size_t.from_buffer(buffer).value == ctypes.sizeof(STRUCTS[name])
+    init, size = getattr(_c.lib, name[len("farwarp_") :] + "_init_sized"), ctypes.sizeof(STRUCTS[name])
+    memory = (ctypes.c_size_t * 64)()
+    assert init(ctypes.addressof(memory), size) == 0 and memory[0] == size
+    assert init(ctypes.addressof(memory), size + 1) == errors.InvalidArgumentError.code
 
 
 def test_codes():
@@ -77,6 +77,10 @@ def test_other_libraries_are_refused(monkeypatch):
         _c.Library("/no/such.so")
     with pytest.raises(ImportError, match="farwarp_c_version"):
         _c.Library("libm.so.6")
-    monkeypatch.setattr(_c, "VERSION", _c.VERSION + 1)
-    with pytest.raises(ImportError, match=f"has version {_c.VERSION - 1} of the C API; allowed: {_c.VERSION} or later"):
+    there_is, oldest = _c.VERSION, int(re.search(r"#define FARWARP_C_OLDEST (\d+)\n", TEXT)[1])
+    monkeypatch.setattr(_c, "VERSION", there_is + 1)
+    with pytest.raises(ImportError, match=f"has version {there_is} of the C API; allowed: {there_is + 1} or later"):
+        _c.Library(_c.lib.path)
+    monkeypatch.setattr(_c, "VERSION", oldest - 1)
+    with pytest.raises(ImportError, match=f"has version {there_is} of the C API; allowed: one that takes programs of version {oldest - 1}"):
         _c.Library(_c.lib.path)

@@ -120,3 +120,160 @@ def test_expert_that_does_not_exist():
         return failure.type
 
     assert farwarp.BadInputError in farwarp.run(layer, ranks=RANKS)
+
+
+def experts_of(moe, world, received):
+    """The experts' outputs for the rows of a dispatch."""
+    rows, counts, offsets = (tensor.numpy() for tensor in received[:3])
+    y = np.zeros(rows.shape)
+    for local in range(moe.local_experts):
+        mine = slice(offsets[local], offsets[local] + counts[local])
+        y[mine] = expert(world.rank * EXPERTS // RANKS + local, rows[mine].astype(np.float64))
+    return world.asarray(y, "bfloat16")
+
+
+def padded(array):
+    """With rows up to MOST, which a call with a count must not read: their indices are not allowed."""
+    rows = np.full((MOST, *array.shape[1:]), EXPERTS + 100, array.dtype)
+    rows[: len(array)] = array
+    return rows
+
+
+@pytest.mark.parametrize("target", ("emu_sm90", "emu_gfx942"))
+@pytest.mark.parametrize("counted", (False, True))
+@pytest.mark.parametrize("options", ({}, {"mode": "words"}, {"mode": "bulk", "segments": 1, "send_only_blocks": -1}), ids=str)
+def test_halves_and_counts(target, counted, options):
+    """All orders that are allowed: halves, whole calls, and one of each."""
+
+    def layer(world):
+        moe = farwarp.MoeAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST, **options)
+        x, indices, weights = routing(world.rank)
+        tokens, extra = len(x), {}
+        if counted:
+            x, indices, weights = padded(x), padded(indices), padded(weights)
+            extra = {"count": np.array([tokens], np.int32)}
+        x = world.asarray(x, "bfloat16")
+        for whole in ("", "dispatch", "combine", "dispatch combine"):
+            if "dispatch" in whole:
+                received = moe.dispatch(x, indices, weights, **extra)
+            else:
+                assert moe.dispatch_send(x, indices, weights, **extra) is None
+                received = moe.dispatch_recv()
+            y = experts_of(moe, world, received)
+            if "combine" in whole:
+                out = moe.combine(y)
+            else:
+                assert moe.combine_send(y) is None
+                out = moe.combine_recv()
+            assert out.shape == (MOST if counted else tokens, HIDDEN)
+            np.testing.assert_array_equal(out.numpy()[:tokens].astype(np.float64), expected(world.rank))
+        room, kept = moe.new_received(x), world.zeros(out.shape, "bfloat16")
+        moe.dispatch_send(x, indices, weights, **extra)
+        assert moe.dispatch_recv(out=room) is room
+        moe.combine_send(experts_of(moe, world, room))
+        assert moe.combine_recv(out=kept) is kept
+        np.testing.assert_array_equal(kept.numpy()[tokens:], 0)  # not written
+        return True
+
+    assert farwarp.run(layer, ranks=RANKS, target=target) == [True] * RANKS
+
+
+@pytest.mark.parametrize("target", ("emu_sm90", "emu_gfx942"))
+@pytest.mark.parametrize("counted", (False, True))
+def test_fused(target, counted):
+    def layer(world):
+        moe = farwarp.MoeAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST)
+        x, indices, weights = routing(world.rank)
+        owners, valid = indices * RANKS // EXPERTS, weights * (indices >= 0)
+        by_rank = (valid * (1 + owners)).sum(1, keepdims=True) * x
+        tables = np.array([[number % 3 + 1, number] for number in range(EXPERTS)], np.float32)
+        by_table = (valid[:, :, None] * (tables[indices, 0][:, :, None] * x[:, None] + tables[indices, 1][:, :, None])).sum(1)
+        tokens, extra = len(x), {}
+        if counted:
+            x, indices, weights = padded(x), padded(indices), padded(weights)
+            extra = {"count": np.array([tokens], np.int32)}
+        x = world.asarray(x, "bfloat16")
+        out = moe.fused(x, indices, weights, **extra)
+        np.testing.assert_array_equal(out.numpy()[:tokens].astype(np.float64), by_rank)
+        mine = tables[world.rank * EXPERTS // RANKS :][: moe.local_experts]
+        assert moe.fused(x, indices, weights, expert_table=mine, out=out, **extra) is out
+        np.testing.assert_array_equal(out.numpy()[:tokens].astype(np.float64), by_table)
+        return True
+
+    assert farwarp.run(layer, ranks=RANKS, target=target) == [True] * RANKS
+
+
+def test_count_that_is_not_allowed():
+    def layer(world):
+        moe = farwarp.MoeAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST)
+        x, indices, weights = (padded(array) for array in routing(0))
+        moe.fused(world.asarray(x, "bfloat16"), indices, weights, count=np.array([MOST + 1], np.int32))
+        with pytest.raises((farwarp.BadInputError, farwarp.AbortedError)) as failure:
+            world.synchronize()
+        world.recover()
+        return failure.type
+
+    assert farwarp.BadInputError in farwarp.run(layer, ranks=RANKS)
+
+
+def test_order_of_halves():
+    def layer(world):
+        moe = farwarp.MoeAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST)
+        x, indices, weights = routing(world.rank)
+        x = world.asarray(x, "bfloat16")
+        y = world.zeros((moe.recv_rows, HIDDEN), "bfloat16")
+        room, out = moe.new_received(x), world.zeros(x.shape, "bfloat16")
+        for call in (
+            lambda: moe.combine(y),
+            lambda: moe.dispatch_recv(),
+            lambda: moe.dispatch_recv(out=room),
+            lambda: moe.combine_send(y),
+            lambda: moe.combine_recv(),
+            lambda: moe.combine_recv(out=out),
+        ):
+            with pytest.raises(farwarp.MisuseError):
+                call()
+        moe.dispatch_send(x, indices, weights)
+        for call in (lambda: moe.dispatch(x, indices, weights), lambda: moe.combine(y), lambda: moe.fused(x, indices, weights)):
+            with pytest.raises(farwarp.MisuseError):
+                call()
+        moe.combine(moe.dispatch_recv().recv_x)
+        return True
+
+    assert farwarp.run(layer, ranks=RANKS) == [True] * RANKS
+
+
+def test_recover_ends_a_call():
+    """A failure between the halves: after recover() the next call is a dispatch."""
+
+    def layer(world):
+        moe = farwarp.MoeAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST)
+        x, indices, weights = routing(world.rank)
+        wrong = indices.copy()
+        if world.rank == 0:
+            wrong[1, 1] = EXPERTS
+        x = world.asarray(x, "bfloat16")
+        moe.dispatch_send(x, wrong, weights)
+        moe.dispatch_recv()
+        with pytest.raises((farwarp.BadInputError, farwarp.AbortedError)):
+            world.synchronize()
+        world.recover()
+        received = moe.dispatch(x, indices, weights)
+        out = moe.combine(experts_of(moe, world, received))
+        np.testing.assert_array_equal(out.numpy().astype(np.float64), expected(world.rank))
+        return True
+
+    assert farwarp.run(layer, ranks=RANKS) == [True] * RANKS
+
+
+def test_modes_that_are_not_allowed():
+    def create(world):
+        for options, message in (
+            ({"mode": "fast"}, "mode is 'fast'; allowed: auto, words, bulk"),
+            ({"segments": -1}, "segments is -1; allowed"),
+            ({"send_only_blocks": -2}, "send_only_blocks is -2; allowed"),
+        ):
+            with pytest.raises(farwarp.InvalidArgumentError, match=message):
+                farwarp.MoeAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST, **options)
+
+    farwarp.run(create, ranks=1)

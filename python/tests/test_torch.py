@@ -1,15 +1,14 @@
 """torch tensors: in the host's memory on the emulator, and as DLTensors. Tests on GPUs are in test_gpu.py."""
 
-import subprocess
-import sys
 import types
 
 import farwarp
 import numpy as np
 import pytest
-from farwarp import _c, operator
-from farwarp.operator import Parameter
+from farwarp import _c, call
+from farwarp.call import Parameter
 from oracle import assert_rounded, f64
+from processes import outputs
 
 torch = pytest.importorskip("torch")
 
@@ -48,8 +47,8 @@ def test_arrays(dtype):
 
 def described(tensor, parameter):
     """The DLTensor that the library would get."""
-    address, _ = parameter.input(tensor, None)
-    got = _c.DLTensor.from_address(address)
+    reference = parameter.input(tensor, None, [])
+    got = reference._obj
     return (
         got.data,
         got.byte_offset,
@@ -64,10 +63,10 @@ def described(tensor, parameter):
 def test_tensors_of_the_device_are_not_copied(fast, monkeypatch):
     """As on a GPU, but with tensors in the host's memory."""
     if not fast:
-        monkeypatch.setattr(operator.exchange, "fill_of", lambda kind: None)
+        monkeypatch.setattr(call.exchange, "fill_of", lambda kind: None)
     elif not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
         pytest.skip("this torch has no exchange API")
-    monkeypatch.setattr(operator, "_fills", {})
+    monkeypatch.setattr(call, "_fills", {})
     parameter = Parameter("x", types.SimpleNamespace(emulated=False, _dl_device=_c.DLDevice(_c.CUDA, 1)))
     base = torch.zeros(8, 64, dtype=torch.float16)
     for tensor, code in (
@@ -89,14 +88,56 @@ def test_tensors_of_the_device_are_not_copied(fast, monkeypatch):
         assert described(base.new_zeros(size), parameter)[4] == [size]
     assert len(parameter._prepared) <= 64
     with pytest.raises(farwarp.InvalidArgumentError, match="x is a ndarray; allowed: a torch.Tensor on the device, a farwarp.Array"):
-        parameter.input(np.zeros((8, 64), np.float16), None)
+        parameter.input(np.zeros((8, 64), np.float16), None, [])
+
+
+@pytest.mark.parametrize("fast", (False, True))
+def test_calls_with_tensors_of_the_device(fast, monkeypatch):
+    """As on a GPU, with tensors in the host's memory: what reaches the function, also when a combination of classes
+    comes again with other tensors, and what is remembered of it."""
+    if not fast:
+        monkeypatch.setattr(call.exchange, "fill_of", lambda kind: None)
+    elif not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+        pytest.skip("this torch has no exchange API")
+    monkeypatch.setattr(call, "_fills", {})
+    busy, given = {}, []
+
+    def function(handle, *references, stream):
+        given.append((handle, stream))
+        for reference in references:
+            tensor = None if reference is None else reference._obj
+            given.append(tensor and (tensor.data, [tensor.shape[i] for i in range(tensor.ndim)]))
+        return 0
+
+    world = types.SimpleNamespace(
+        emulated=False,
+        _dl_device=_c.DLDevice(_c.CUDA, 1),
+        _busy=busy,
+        _use=lambda on: busy.setdefault(on, f"stream {on}"),
+        _current_stream=lambda: 7,
+        _stream_of=lambda stream: stream,
+    )
+    operator = types.SimpleNamespace(_handle="handle")
+    made = call.Call(world, lambda handle, *rest: function(handle, *rest[:-1], stream=rest[-1]), "x w bias", "out lse")
+    for size in (2, 3, 4):
+        for kind in (torch.Tensor, torch.nn.Parameter):
+            for bias in (None, torch.rand(size)):
+                x, w, out = torch.rand(size, 8), torch.rand(5, size), torch.rand(size, 5)
+                x = torch.nn.Parameter(x) if kind is torch.nn.Parameter else x
+                stream = None if size == 2 else size
+                given.clear()
+                assert made.enqueue(operator, (x, w, bias, out, None), stream) == []
+                wanted = [tensor if tensor is None else (tensor.data_ptr(), list(tensor.shape)) for tensor in (x, w, bias, out, None)]
+                assert given == [("handle", f"stream {stream or 7}"), *wanted]
+    assert (len(made._known), len(made._slow)) == ((4, 0) if fast else (0, 4))
+    with pytest.raises(farwarp.InvalidArgumentError, match="w is a ndarray; allowed: a torch.Tensor on the device"):
+        made.enqueue(operator, (x, np.zeros(3), None, out, None), None)
+    assert len(made._known) + len(made._slow) == 4
 
 
 def test_process_group():
-    program = """if True:
-        import sys, torch, numpy as np, torch.distributed as dist, farwarp
-        rank = int(sys.argv[1])
-        dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=rank, world_size=3)
+    printed = outputs(
+        """
         pair = dist.new_group([0, 2])
         if rank == 1:
             try:
@@ -108,20 +149,11 @@ def test_process_group():
                 y = farwarp.GemmAllReduce(world, 8, 16, 128, dtype="float16")(torch.ones(8, 64).half(), torch.ones(16, 64).half())
                 print(f"rank {world.rank} of {world.size}: {y.numpy().max()}")
         dist.barrier()
-        dist.destroy_process_group()
-    """
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        started = [
-            subprocess.Popen(
-                [sys.executable, "-c", program, str(rank), folder + "/store"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-            )
-            for rank in range(3)
-        ]
-        outputs = [process.communicate(timeout=100) for process in started]
-    assert [out for out, _ in outputs] == [
+        """,
+        ranks=3,
+    )
+    assert printed == [
         "rank 0 of 2: 128.0\n",
         "group has not this rank among its ranks; allowed: a group of which this process is a member\n",
         "rank 1 of 2: 128.0\n",
-    ], outputs
+    ]

@@ -12,7 +12,8 @@
  * A stream is what the device's runtime calls one (CUstream, hipStream_t); on the emulator, what farwarp_stream_create() gives. NULL is the default
  * stream.
  *
- * A descriptor begins with its size. farwarp_*_desc_init() sets it and the defaults; later versions only append fields.
+ * A descriptor begins with its size. farwarp_*_init() sets it and the defaults, in as many bytes as the program's header gives the struct: later
+ * versions only append fields. FARWARP_INVALID_ARGUMENT if the library's struct is smaller.
  */
 #ifndef FARWARP_C_H
 #define FARWARP_C_H
@@ -31,8 +32,10 @@ extern "C" {
 #define FARWARP_EXPORT
 #endif
 
-/* Raised when a function or a field is added. */
-#define FARWARP_C_VERSION 2
+/* Raised when a function or a field is added, and when one goes, which FARWARP_C_OLDEST then says. */
+#define FARWARP_C_VERSION 3
+/* Programs that were compiled with an older header are refused: the farwarp_*_init() of version 2 did not know the program's sizes. */
+#define FARWARP_C_OLDEST 3
 /* FARWARP_C_VERSION of the library. */
 FARWARP_EXPORT int32_t farwarp_c_version(void);
 
@@ -59,8 +62,8 @@ FARWARP_EXPORT const char* farwarp_message(void);
 FARWARP_EXPORT const char* farwarp_code_name(farwarp_code code);
 
 /* A program's first call, with the FARWARP_C_VERSION that it was compiled with: farwarp_require_version(FARWARP_C_VERSION). FARWARP_UNAVAILABLE if the
- * library is older: it lacks functions or fields that the program may use. A newer library has all of them. FARWARP_INVALID_ARGUMENT below 1. No other
- * function asks for it. */
+ * library is older: it lacks functions or fields that the program may use; or if the program is older than the library's FARWARP_C_OLDEST. Any other
+ * library has all of them. FARWARP_INVALID_ARGUMENT below 1. No other function asks for it. */
 FARWARP_EXPORT farwarp_code farwarp_require_version(int32_t version);
 
 /* ---- worlds ---- */
@@ -85,7 +88,8 @@ typedef struct farwarp_world_desc {
   int64_t deadline_ms; /* the longest wait of a kernel; 10000 */
   uint64_t heap_bytes; /* of each rank; 256 MiB */
 } farwarp_world_desc;
-FARWARP_EXPORT void farwarp_world_desc_init(farwarp_world_desc* desc);
+FARWARP_EXPORT farwarp_code farwarp_world_desc_init_sized(farwarp_world_desc* desc, size_t bytes);
+#define farwarp_world_desc_init(desc) farwarp_world_desc_init_sized((desc), sizeof *(desc))
 
 /* 1 if the environment has a rank or a size, else 0. */
 FARWARP_EXPORT int32_t farwarp_environment_has_ranks(void);
@@ -148,7 +152,8 @@ typedef struct farwarp_gemm_desc {
   DLDataType dtype; /* of all tensors: bfloat16, the default, or float16 */
   int32_t max_sms;  /* multiprocessors of a call; 0, the default: all */
 } farwarp_gemm_desc;
-FARWARP_EXPORT void farwarp_gemm_desc_init(farwarp_gemm_desc* desc);
+FARWARP_EXPORT farwarp_code farwarp_gemm_desc_init_sized(farwarp_gemm_desc* desc, size_t bytes);
+#define farwarp_gemm_desc_init(desc) farwarp_gemm_desc_init_sized((desc), sizeof *(desc))
 /* Collective; a world of one rank is enough. Takes room of the heap. */
 FARWARP_EXPORT farwarp_code farwarp_gemm_create(farwarp_world* world, const farwarp_gemm_desc* desc,
                                                 farwarp_gemm** gemm);
@@ -185,7 +190,8 @@ typedef struct farwarp_product_desc {
   int32_t path;     /* farwarp_product_path; FARWARP_BEST */
   int32_t max_sms;  /* 0, the default: all */
 } farwarp_product_desc;
-FARWARP_EXPORT void farwarp_product_desc_init(farwarp_product_desc* desc);
+FARWARP_EXPORT farwarp_code farwarp_product_desc_init_sized(farwarp_product_desc* desc, size_t bytes);
+#define farwarp_product_desc_init(desc) farwarp_product_desc_init_sized((desc), sizeof *(desc))
 /* Collective. */
 FARWARP_EXPORT farwarp_code farwarp_product_create(farwarp_world* world, const farwarp_product_desc* desc,
                                                    farwarp_product** product);
@@ -210,7 +216,8 @@ typedef struct farwarp_all_reduce_desc {
   int32_t mode;         /* farwarp_all_reduce_mode; FARWARP_ALL_REDUCE_AUTO */
   int32_t max_sms;      /* 0, the default: all */
 } farwarp_all_reduce_desc;
-FARWARP_EXPORT void farwarp_all_reduce_desc_init(farwarp_all_reduce_desc* desc);
+FARWARP_EXPORT farwarp_code farwarp_all_reduce_desc_init_sized(farwarp_all_reduce_desc* desc, size_t bytes);
+#define farwarp_all_reduce_desc_init(desc) farwarp_all_reduce_desc_init_sized((desc), sizeof *(desc))
 /* Collective. Takes room of the heap. */
 FARWARP_EXPORT farwarp_code farwarp_all_reduce_create(farwarp_world* world, const farwarp_all_reduce_desc* desc,
                                                       farwarp_all_reduce** all_reduce);
@@ -246,19 +253,27 @@ typedef struct farwarp_moe_desc {
   int32_t mode;             /* farwarp_moe_mode; FARWARP_MOE_AUTO */
   int32_t segments;         /* of a row, which different warps take; 0, the default: the plan's choice */
   int32_t send_only_blocks; /* of a dispatch in one launch; 0, the default: the plan's choice; -1: none */
+  /* Version 3. */
+  int32_t scale_columns;      /* 1: scales [local experts, ceil(hidden / 128), room]; needs fp8_dispatch and masked */
+  int32_t weights_at_combine; /* 1: combine is given the weights, dispatch is given NULL; no fused form */
+  int32_t rows; /* 1: a row once for each rank: farwarp_moe_dispatch_rows(); not with the two above, masked */
+  int32_t dispatch_hidden; /* 0, the default: hidden; with `rows`: of x and recv_x, whose bits nobody looks into */
 } farwarp_moe_desc;
-FARWARP_EXPORT void farwarp_moe_desc_init(farwarp_moe_desc* desc);
+FARWARP_EXPORT farwarp_code farwarp_moe_desc_init_sized(farwarp_moe_desc* desc, size_t bytes);
+#define farwarp_moe_desc_init(desc) farwarp_moe_desc_init_sized((desc), sizeof *(desc))
 /* Collective. */
 FARWARP_EXPORT farwarp_code farwarp_moe_create(farwarp_world* world, const farwarp_moe_desc* desc, farwarp_moe** moe);
+/* Bytes of the heap that the operator takes on each rank. The heap of a world has 1 MiB more than its operators take. */
+FARWARP_EXPORT farwarp_code farwarp_moe_heap_bytes(const farwarp_moe_desc* desc, int32_t target, int32_t device,
+                                                   int32_t ranks, int64_t* bytes);
 /* Rows of `recv_x`, and the rank's experts. */
 FARWARP_EXPORT int64_t farwarp_moe_recv_rows(const farwarp_moe* moe);
 FARWARP_EXPORT int32_t farwarp_moe_local_experts(const farwarp_moe* moe);
 
 /* Sends tokens to the ranks of their experts.
  *   x       [tokens, hidden]
- *   indices [tokens, experts_per_token] of index_type; -1: no expert
- *   weights [tokens, experts_per_token] float32
- *   recv_x  [recv_rows, hidden] of dtype, with fp8_dispatch of uint8
+ *   indices [tokens, experts_per_token] of index_type, -1: no expert; weights the same of float32
+ *   recv_x  [recv_rows, hidden] of dtype, with fp8_dispatch of uint8; with `masked` [local experts, an expert's room, hidden] is the same
  *   counts  [local experts] int32: rows of each expert
  *   offsets [local experts + 1] int32: first row of each expert, and the end
  *   origins [recv_rows] int64: source rank << 48 | token << 16 | k-slot, -1: no row; or NULL
@@ -269,6 +284,9 @@ FARWARP_EXPORT farwarp_code farwarp_moe_dispatch(farwarp_moe* moe, const DLTenso
 /* The second half of a call: y [recv_rows, hidden] are the experts' outputs in the rows of dispatch, out [tokens, hidden] the weighted sums. */
 FARWARP_EXPORT farwarp_code farwarp_moe_combine(farwarp_moe* moe, const DLTensor* y, DLTensor* out, void* stream);
 
+/* The same with weights_at_combine: weights [tokens, experts_per_token] float32. They travel to the owners first, so ..._send_weighted() waits for the other ranks. */
+FARWARP_EXPORT farwarp_code farwarp_moe_combine_weighted(farwarp_moe* moe, const DLTensor* y, const DLTensor* weights,
+                                                         DLTensor* out, void* stream);
 /* farwarp_moe_dispatch() of as many tokens as `count` says on the device: [1] int32, 0 to max_tokens, read when the call runs. x, indices and weights,
  * and `out` of the call's second half, have max_tokens rows; rows from `count` on are neither read nor written. Another value is FARWARP_BAD_INPUT, by
  * farwarp_world_status(). */
@@ -288,7 +306,24 @@ FARWARP_EXPORT farwarp_code farwarp_moe_dispatch_recv(farwarp_moe* moe, DLTensor
                                                       void* stream);
 FARWARP_EXPORT farwarp_code farwarp_moe_combine_send(farwarp_moe* moe, const DLTensor* y, void* stream);
 FARWARP_EXPORT farwarp_code farwarp_moe_combine_recv(farwarp_moe* moe, DLTensor* out, void* stream);
+FARWARP_EXPORT farwarp_code farwarp_moe_combine_send_weighted(farwarp_moe* moe, const DLTensor* y,
+                                                              const DLTensor* weights, void* stream);
 
+/* farwarp_moe_dispatch() of an operator with `rows`: a token with several experts of this rank comes once. Rows are ordered by source rank and token.
+ *   recv_x       [rows, hidden] of dtype, up to recv_rows rows; if more arrive, farwarp_world_status() is FARWARP_CAPACITY
+ *   recv_indices [rows, experts_per_token] of index_type: a local expert, or -1, also in rows beyond the last; recv_weights the same of float32
+ *   counts       [local experts] int32: entries of each expert; offsets [ranks + 1] int32: first row of each source, and the end
+ * Combine takes y [rows, hidden], of each row the sum of its experts' weighted outputs. */
+FARWARP_EXPORT farwarp_code farwarp_moe_dispatch_rows(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
+                                                      const DLTensor* weights, DLTensor* recv_x, DLTensor* recv_indices,
+                                                      DLTensor* recv_weights, DLTensor* counts, DLTensor* offsets,
+                                                      void* stream);
+/* Its halves. The first waits for the other ranks' counts, so that the host can make room for the rows that there are. */
+FARWARP_EXPORT farwarp_code farwarp_moe_dispatch_rows_send(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
+                                                           const DLTensor* weights, DLTensor* counts, DLTensor* offsets,
+                                                           void* stream);
+FARWARP_EXPORT farwarp_code farwarp_moe_dispatch_rows_recv(farwarp_moe* moe, DLTensor* recv_x, DLTensor* recv_indices,
+                                                           DLTensor* recv_weights, void* stream);
 /* Element-wise stand-ins for experts. */
 typedef enum farwarp_moe_expert {
   FARWARP_MOE_RANK_SCALE = 0, /* y = x * (1 + the owner's rank) */
@@ -332,7 +367,8 @@ typedef struct farwarp_attention_desc {
   int32_t page_size;      /* keys of a page: 16, 32, 64 or a multiple of 128; 0: not paged */
   int32_t pages;          /* of the cache */
 } farwarp_attention_desc;
-FARWARP_EXPORT void farwarp_attention_desc_init(farwarp_attention_desc* desc);
+FARWARP_EXPORT farwarp_code farwarp_attention_desc_init_sized(farwarp_attention_desc* desc, size_t bytes);
+#define farwarp_attention_desc_init(desc) farwarp_attention_desc_init_sized((desc), sizeof *(desc))
 /* Collective; a world of one rank is enough. */
 FARWARP_EXPORT farwarp_code farwarp_attention_create(farwarp_world* world, const farwarp_attention_desc* desc,
                                                      farwarp_attention** attention);
@@ -356,7 +392,8 @@ typedef struct farwarp_attention_tensors {
   const DLTensor* key_counts;   /* has_key_counts, or paged: [batch] int32, 0 to keys */
   const DLTensor* block_table;  /* paged: [batch, ceil(keys / page_size)] int32: page numbers */
 } farwarp_attention_tensors;
-FARWARP_EXPORT void farwarp_attention_tensors_init(farwarp_attention_tensors* tensors);
+FARWARP_EXPORT farwarp_code farwarp_attention_tensors_init_sized(farwarp_attention_tensors* tensors, size_t bytes);
+#define farwarp_attention_tensors_init(tensors) farwarp_attention_tensors_init_sized((tensors), sizeof *(tensors))
 /* farwarp_attention_call() for every descriptor. Local. Integers are read when the call runs; those that are not allowed are FARWARP_BAD_INPUT, by
  * farwarp_world_status(), and nothing outside the tensors is touched. A query without a key gets zeros, and minus infinity (or its head's sink) in lse. */
 FARWARP_EXPORT farwarp_code farwarp_attention_call_tensors(farwarp_attention* attention,
@@ -396,7 +433,8 @@ typedef struct farwarp_decode_desc {
   int32_t split_keys; /* keys of a split, a multiple of 64; 0: by the sequence's length */
   int32_t work;       /* farwarp_decode_work */
 } farwarp_decode_desc;
-FARWARP_EXPORT void farwarp_decode_desc_init(farwarp_decode_desc* desc);
+FARWARP_EXPORT farwarp_code farwarp_decode_desc_init_sized(farwarp_decode_desc* desc, size_t bytes);
+#define farwarp_decode_desc_init(desc) farwarp_decode_desc_init_sized((desc), sizeof *(desc))
 /* Collective. */
 FARWARP_EXPORT farwarp_code farwarp_decode_create(farwarp_world* world, const farwarp_decode_desc* desc,
                                                   farwarp_decode** decode);
@@ -434,7 +472,8 @@ typedef struct farwarp_qwen3_desc {
   int32_t prefill_tokens; /* of a prompt at a time, 16 to 8192; 0, the default: prompts are decoded */
   int32_t max_sms;        /* 0, the default: all */
 } farwarp_qwen3_desc;
-FARWARP_EXPORT void farwarp_qwen3_desc_init(farwarp_qwen3_desc* desc);
+FARWARP_EXPORT farwarp_code farwarp_qwen3_desc_init_sized(farwarp_qwen3_desc* desc, size_t bytes);
+#define farwarp_qwen3_desc_init(desc) farwarp_qwen3_desc_init_sized((desc), sizeof *(desc))
 /* Bytes of the heap that each rank of a world of `ranks` ranks on that device needs: farwarp_world_desc.heap_bytes, with 1 MiB more for the world. */
 FARWARP_EXPORT farwarp_code farwarp_qwen3_heap_bytes(const farwarp_qwen3_desc* desc, int32_t target, int32_t device,
                                                      int32_t ranks, int64_t* bytes);
@@ -452,7 +491,8 @@ typedef struct farwarp_sampling {
   float top_p;       /* more than 0, up to 1, the default */
   uint64_t seed;     /* 0, the default */
 } farwarp_sampling;
-FARWARP_EXPORT void farwarp_sampling_init(farwarp_sampling* sampling);
+FARWARP_EXPORT farwarp_code farwarp_sampling_init_sized(farwarp_sampling* sampling, size_t bytes);
+#define farwarp_sampling_init(sampling) farwarp_sampling_init_sized((sampling), sizeof *(sampling))
 /* A sequence begins in place of what `column` had. `prompt` is in the host's memory. `sampling` may be NULL: the best tokens. With prefill_tokens the
  * prompt is prefilled. Waits for the stream. */
 FARWARP_EXPORT farwarp_code farwarp_qwen3_start(farwarp_qwen3* qwen3, int32_t column, const int32_t* prompt,

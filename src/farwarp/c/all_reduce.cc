@@ -17,8 +17,15 @@ static_assert(static_cast<int>(AllReduceMode::kAuto) == FARWARP_ALL_REDUCE_AUTO 
               static_cast<int>(AllReduceMode::kOneShot) == FARWARP_ALL_REDUCE_ONE_SHOT &&
               static_cast<int>(AllReduceMode::kTwoShot) == FARWARP_ALL_REDUCE_TWO_SHOT);
 
+farwarp_all_reduce_desc all_reduce_defaults() {
+  farwarp_all_reduce_desc desc = {};
+  desc.bytes = sizeof desc;
+  desc.dtype = type_of(DType::kBf16);
+  return desc;
+}
+
 Result<AllReduceDesc> read(const farwarp_all_reduce_desc* given) {
-  const auto desc = read_desc(given, farwarp_all_reduce_desc_init);
+  const auto desc = read_desc(given, all_reduce_defaults);
   if (!desc.ok()) return desc.status();
   const auto dtype = read_dtype("dtype", desc->dtype, {DType::kBf16, DType::kF16, DType::kF32});
   const auto mode = read_mode(desc->mode);
@@ -35,10 +42,8 @@ using namespace farwarp::c;
 
 extern "C" {
 
-void farwarp_all_reduce_desc_init(farwarp_all_reduce_desc* desc) {
-  *desc = {};
-  desc->bytes = sizeof *desc;
-  desc->dtype = type_of(DType::kBf16);
+farwarp_code farwarp_all_reduce_desc_init_sized(farwarp_all_reduce_desc* desc, std::size_t bytes) {
+  return init_sized(desc, bytes, all_reduce_defaults);
 }
 
 farwarp_code farwarp_all_reduce_create(farwarp_world* world, const farwarp_all_reduce_desc* desc,

@@ -15,8 +15,32 @@ namespace {
 constexpr DecodeExchange kExchanges[] = {DecodeExchange::kBest, DecodeExchange::kOneShot, DecodeExchange::kTwoShot};
 constexpr DecodeWork kWorks[] = {DecodeWork::kBest, DecodeWork::kSplit, DecodeWork::kGroup, DecodeWork::kAll};
 
+farwarp_attention_desc attention_defaults() {
+  farwarp_attention_desc desc = {};
+  desc.bytes = sizeof desc;
+  desc.dtype = type_of(DType::kBf16);
+  desc.window_left = desc.window_right = -1;
+  return desc;
+}
+
+farwarp_attention_tensors attention_tensors_defaults() {
+  farwarp_attention_tensors tensors = {};
+  tensors.bytes = sizeof tensors;
+  return tensors;
+}
+
+farwarp_decode_desc decode_defaults() {
+  farwarp_decode_desc desc = {};
+  desc.bytes = sizeof desc;
+  desc.dtype = type_of(DType::kBf16);
+  desc.query_tokens = 1;
+  desc.page_size = 16;
+  desc.kv_shards = 1;
+  return desc;
+}
+
 Result<AttentionDesc> read(const farwarp_attention_desc* given) {
-  const auto desc = read_desc(given, farwarp_attention_desc_init);
+  const auto desc = read_desc(given, attention_defaults);
   if (!desc.ok()) return desc.status();
   const auto dtype = read_dtype("dtype", desc->dtype, {DType::kBf16, DType::kF16});
   const auto causal = read_flag("causal", desc->causal), has_lse = read_flag("has_lse", desc->has_lse);
@@ -54,7 +78,7 @@ Result<AttentionDesc> read(const farwarp_attention_desc* given) {
 }
 
 Result<FlashDecodeDesc> read(const farwarp_decode_desc* given) {
-  const auto desc = read_desc(given, farwarp_decode_desc_init);
+  const auto desc = read_desc(given, decode_defaults);
   if (!desc.ok()) return desc.status();
   const auto dtype = read_dtype("dtype", desc->dtype, {DType::kBf16, DType::kF16});
   const auto fp8 = read_flag("fp8_cache", desc->fp8_cache), heads_first = read_flag("heads_first", desc->heads_first);
@@ -133,11 +157,8 @@ using namespace farwarp::c;
 
 extern "C" {
 
-void farwarp_attention_desc_init(farwarp_attention_desc* desc) {
-  *desc = {};
-  desc->bytes = sizeof *desc;
-  desc->dtype = type_of(DType::kBf16);
-  desc->window_left = desc->window_right = -1;
+farwarp_code farwarp_attention_desc_init_sized(farwarp_attention_desc* desc, std::size_t bytes) {
+  return init_sized(desc, bytes, attention_defaults);
 }
 
 farwarp_code farwarp_attention_create(farwarp_world* world, const farwarp_attention_desc* desc,
@@ -148,8 +169,7 @@ farwarp_code farwarp_attention_create(farwarp_world* world, const farwarp_attent
 
 farwarp_code farwarp_attention_call(farwarp_attention* attention, const DLTensor* q, const DLTensor* k,
                                     const DLTensor* v, DLTensor* out, DLTensor* lse, void* stream) {
-  farwarp_attention_tensors all;
-  farwarp_attention_tensors_init(&all);
+  farwarp_attention_tensors all = attention_tensors_defaults();
   all.q = q;
   all.k = k;
   all.v = v;
@@ -158,16 +178,15 @@ farwarp_code farwarp_attention_call(farwarp_attention* attention, const DLTensor
   return farwarp_attention_call_tensors(attention, &all, stream);
 }
 
-void farwarp_attention_tensors_init(farwarp_attention_tensors* tensors) {
-  *tensors = {};
-  tensors->bytes = sizeof *tensors;
+farwarp_code farwarp_attention_tensors_init_sized(farwarp_attention_tensors* tensors, std::size_t bytes) {
+  return init_sized(tensors, bytes, attention_tensors_defaults, "tensors");
 }
 
 farwarp_code farwarp_attention_call_tensors(farwarp_attention* attention, const farwarp_attention_tensors* tensors,
                                             void* stream) {
   return guarded([&]() -> Status {
     if (attention == nullptr) return null_argument("attention");
-    const auto given = read_desc(tensors, farwarp_attention_tensors_init, "tensors");
+    const auto given = read_desc(tensors, attention_tensors_defaults, "tensors");
     if (!given.ok()) return given.status();
     Tensors read(attention->world);
     const farwarp::AttentionTensors all = read_tensors(*attention, read, *given);
@@ -177,13 +196,8 @@ farwarp_code farwarp_attention_call_tensors(farwarp_attention* attention, const 
 
 farwarp_code farwarp_attention_close(farwarp_attention* attention) { return close(attention, "attention"); }
 
-void farwarp_decode_desc_init(farwarp_decode_desc* desc) {
-  *desc = {};
-  desc->bytes = sizeof *desc;
-  desc->dtype = type_of(DType::kBf16);
-  desc->query_tokens = 1;
-  desc->page_size = 16;
-  desc->kv_shards = 1;
+farwarp_code farwarp_decode_desc_init_sized(farwarp_decode_desc* desc, std::size_t bytes) {
+  return init_sized(desc, bytes, decode_defaults);
 }
 
 farwarp_code farwarp_decode_create(farwarp_world* world, const farwarp_decode_desc* desc, farwarp_decode** decode) {

@@ -1,10 +1,14 @@
 // The ABI of libfarwarp.so against c.h: symbols, sizes of descriptors, version.
+#include <algorithm>
 #include <cstddef>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <regex>
 #include <set>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "farwarp/c/c_test.h"
 
@@ -46,25 +50,24 @@ TEST(CHeader, DeclaresWhatTheLibraryExports) {
 struct Sized {
   const char* name;
   std::size_t bytes, offset, expected;
-  void (*init)(void*);
+  farwarp_code (*init)(void* of, std::size_t bytes);
 };
-template <class Desc, void (*kInit)(Desc*)>
-void init_desc(void* desc) {
-  kInit(static_cast<Desc*>(desc));
-}
-#define SIZED(name, init, last, expected) \
-  Sized { #name, sizeof(name), offsetof(name, last), expected, &init_desc < name, init> }
+#define SIZED(name, last, expected)                                                                  \
+  Sized {                                                                                            \
+#name, sizeof(name), offsetof(name, last), expected,                                             \
+        [](void* of, std::size_t bytes) { return name##_init_sized(static_cast<name*>(of), bytes); } \
+  }
 const Sized kSized[] = {
-    SIZED(farwarp_world_desc, farwarp_world_desc_init, heap_bytes, 24),
-    SIZED(farwarp_gemm_desc, farwarp_gemm_desc_init, max_sms, 28),
-    SIZED(farwarp_product_desc, farwarp_product_desc_init, max_sms, 40),
-    SIZED(farwarp_all_reduce_desc, farwarp_all_reduce_desc_init, max_sms, 24),
-    SIZED(farwarp_moe_desc, farwarp_moe_desc_init, send_only_blocks, 68),
-    SIZED(farwarp_attention_desc, farwarp_attention_desc_init, pages, 88),
-    SIZED(farwarp_attention_tensors, farwarp_attention_tensors_init, block_table, 80),
-    SIZED(farwarp_decode_desc, farwarp_decode_desc_init, work, 80),
-    SIZED(farwarp_qwen3_desc, farwarp_qwen3_desc_init, max_sms, 40),
-    SIZED(farwarp_sampling, farwarp_sampling_init, seed, 24),
+    SIZED(farwarp_world_desc, heap_bytes, 24),
+    SIZED(farwarp_gemm_desc, max_sms, 28),
+    SIZED(farwarp_product_desc, max_sms, 40),
+    SIZED(farwarp_all_reduce_desc, max_sms, 24),
+    SIZED(farwarp_moe_desc, send_only_blocks, 68),
+    SIZED(farwarp_attention_desc, pages, 88),
+    SIZED(farwarp_attention_tensors, block_table, 80),
+    SIZED(farwarp_decode_desc, work, 80),
+    SIZED(farwarp_qwen3_desc, max_sms, 40),
+    SIZED(farwarp_sampling, seed, 24),
 };
 #undef SIZED
 
@@ -74,14 +77,44 @@ TEST(CHeader, NoStructWithASizeIsMissingHere) {
   EXPECT_EQ(found(header_text(), R"(typedef struct (\w+) \{\s*size_t bytes;)"), here);
 }
 
-/// The library's structs are as long as the header's: init writes no byte after them, and says their size.
-TEST(CHeader, SizesAreThoseOfTheLibrary) {
+constexpr std::byte kUntouched{0x5a};
+
+/// Memory behind which nothing may be written, and what init_sized() leaves in it.
+std::vector<std::byte> initialized(const Sized& sized, std::size_t bytes) {
+  std::vector<std::byte> memory(sized.bytes + 64, kUntouched);
+  EXPECT_EQ(sized.init(memory.data(), bytes), FARWARP_OK) << sized.name << ": " << farwarp_message();
+  return memory;
+}
+
+/// A program whose header has fewer fields gets those that it has, its size, and no byte more.
+TEST(CHeader, StructsOfOlderProgramsAreNotOverrun) {
   for (const Sized& sized : kSized) {
-    std::vector<std::size_t> memory(sized.bytes / sizeof(std::size_t) + 16, 0x5a5a5a5a);
-    sized.init(memory.data());
-    EXPECT_EQ(memory[0], sized.bytes) << sized.name;
-    for (std::size_t i = sized.bytes / sizeof(std::size_t); i < memory.size(); ++i)
-      ASSERT_EQ(memory[i], 0x5a5a5a5au) << sized.name;
+    const std::vector<std::byte> all = initialized(sized, sized.bytes);
+    for (std::size_t bytes = sizeof(std::size_t) + 1; bytes <= sized.bytes; ++bytes) {
+      const std::vector<std::byte> memory = initialized(sized, bytes);
+      std::size_t said = 0;
+      std::memcpy(&said, memory.data(), sizeof said);
+      ASSERT_EQ(said, bytes) << sized.name;
+      ASSERT_TRUE(std::equal(memory.begin() + sizeof said, memory.begin() + bytes, all.begin() + sizeof said))
+          << sized.name << " of " << bytes << " bytes";
+      for (std::size_t i = bytes; i < memory.size(); ++i)
+        ASSERT_EQ(memory[i], kUntouched) << sized.name << " of " << bytes << " bytes, byte " << i;
+    }
+  }
+}
+
+TEST(CHeader, OtherSizesAreRefused) {
+  for (const Sized& sized : kSized) {
+    std::vector<std::byte> memory(sized.bytes + 64, kUntouched);
+    const std::string allowed = "; allowed: the size of the struct, " + std::to_string(sizeof(std::size_t) + 1) +
+                                " to " + std::to_string(sized.bytes) + " in this library";
+    for (const std::size_t bytes : {std::size_t{0}, sizeof(std::size_t), sized.bytes + 1, ~std::size_t{0}}) {
+      EXPECT_EQ(sized.init(memory.data(), bytes), FARWARP_INVALID_ARGUMENT) << sized.name;
+      EXPECT_EQ(farwarp_message(), "bytes is " + std::to_string(bytes) + allowed) << sized.name;
+    }
+    EXPECT_EQ(memory, std::vector<std::byte>(sized.bytes + 64, kUntouched)) << sized.name;
+    EXPECT_EQ(sized.init(nullptr, sized.bytes), FARWARP_INVALID_ARGUMENT) << sized.name;
+    EXPECT_TRUE(std::string(farwarp_message()).ends_with(" is NULL; allowed: a pointer")) << farwarp_message();
   }
 }
 
@@ -90,15 +123,18 @@ TEST(CHeader, FieldsAreOnlyAppended) {
   for (const Sized& sized : kSized) EXPECT_EQ(sized.offset, sized.expected) << sized.name;
 }
 
-TEST(CHeader, AnOlderLibraryIsRefused) {
+TEST(CHeader, OtherVersionsAreRefused) {
   EXPECT_EQ(farwarp_c_version(), FARWARP_C_VERSION);
-  for (std::int32_t version = 1; version <= FARWARP_C_VERSION; ++version)
-    EXPECT_EQ(farwarp_require_version(version), FARWARP_OK) << version;
-  const std::string allowed = "; allowed: 1 to " + std::to_string(FARWARP_C_VERSION) + ", that of this library";
-  EXPECT_EQ(farwarp_require_version(FARWARP_C_VERSION + 1), FARWARP_UNAVAILABLE);
-  EXPECT_EQ(farwarp_message(), "version is " + std::to_string(FARWARP_C_VERSION + 1) + allowed);
-  EXPECT_EQ(farwarp_require_version(0), FARWARP_INVALID_ARGUMENT);
-  EXPECT_EQ(farwarp_message(), "version is 0" + allowed);
+  const std::string allowed = "; allowed: " + std::to_string(FARWARP_C_OLDEST) + " to " +
+                              std::to_string(FARWARP_C_VERSION) + ", that of this library";
+  for (std::int32_t version = 0; version <= FARWARP_C_VERSION + 1; ++version) {
+    const bool known = version >= FARWARP_C_OLDEST && version <= FARWARP_C_VERSION;
+    const farwarp_code refused = version < 1 ? FARWARP_INVALID_ARGUMENT : FARWARP_UNAVAILABLE;
+    EXPECT_EQ(farwarp_require_version(version), known ? FARWARP_OK : refused) << version;
+    if (!known) {
+      EXPECT_EQ(farwarp_message(), "version is " + std::to_string(version) + allowed);
+    }
+  }
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 struct farwarp_moe : farwarp::c::Operator<farwarp::MoeAllToAll, farwarp::MoeAllToAllDesc> {
   std::int64_t tokens = -1;  ///< of the call under way; -1: none
+  std::int64_t rows = -1;    ///< that it has received, with desc.layout kRows
 };
 
 namespace farwarp::c {
@@ -13,25 +14,42 @@ namespace {
 constexpr MoeMode kModes[] = {MoeMode::kAuto, MoeMode::kWords, MoeMode::kBulk};  // by farwarp_moe_mode
 constexpr int kScaled = 128;  ///< numbers of a row that have one scale
 
+farwarp_moe_desc moe_defaults() {
+  farwarp_moe_desc desc = {};
+  desc.bytes = sizeof desc;
+  desc.dtype = type_of(DType::kBf16);
+  desc.index_type = type_of(DType::kI32);
+  desc.row_alignment = 1;
+  return desc;
+}
+
 Result<MoeAllToAllDesc> read(const farwarp_moe_desc* given) {
-  const auto desc = read_desc(given, farwarp_moe_desc_init);
+  const auto desc = read_desc(given, moe_defaults);
   if (!desc.ok()) return desc.status();
   const auto dtype = read_dtype("dtype", desc->dtype, {DType::kBf16, DType::kF16});
   const auto index_type = read_dtype("index_type", desc->index_type, {DType::kI32, DType::kI64});
   const auto fp8 = read_flag("fp8_dispatch", desc->fp8_dispatch), masked = read_flag("masked", desc->masked);
-  if (const Status status = first_failure({dtype.status(), index_type.status(), fp8.status(), masked.status(),
-                                           check_choice("desc.mode", desc->mode, FARWARP_MOE_BULK)});
+  const auto columns = read_flag("scale_columns", desc->scale_columns);
+  const auto late = read_flag("weights_at_combine", desc->weights_at_combine);
+  const auto rows = read_flag("rows", desc->rows);
+  if (const Status status =
+          first_failure({dtype.status(), index_type.status(), fp8.status(), masked.status(), columns.status(),
+                         late.status(), rows.status(), check_choice("desc.mode", desc->mode, FARWARP_MOE_BULK)});
       !status.ok())
     return status;
   MoeAllToAllDesc result;
   result.num_experts = desc->num_experts;
   result.experts_per_token = desc->experts_per_token;
   result.hidden = desc->hidden;
+  result.dispatch_hidden = desc->dispatch_hidden;
   result.max_tokens = desc->max_tokens;
   result.dtype = *dtype;
   result.index_type = *index_type;
   result.fp8_dispatch = *fp8;
-  result.layout = *masked ? MoeLayout::kMasked : MoeLayout::kExpertMajor;
+  if (*masked && *rows) return invalid_argument("masked and rows are 1; allowed: one of them");
+  result.layout = *masked ? MoeLayout::kMasked : *rows ? MoeLayout::kRows : MoeLayout::kExpertMajor;
+  result.scales = *columns ? MoeScales::kColumns : MoeScales::kRows;
+  result.weights_at_combine = *late;
   result.row_alignment = desc->row_alignment;
   result.recv_rows = desc->recv_rows;
   result.max_sms = desc->max_sms;
@@ -51,14 +69,34 @@ MoeTokens read_tokens(const farwarp_moe& moe, Tensors& tensors, const DLTensor* 
   const MoeAllToAllDesc& desc = moe.desc;
   const std::int64_t rows = count != nullptr ? desc.max_tokens : tensors.rows_of("x", x, desc.max_tokens);
   MoeTokens sent;
-  sent.x = tensors.read("x", x, type_of(desc.dtype), {rows, desc.hidden});
+  sent.x = tensors.read("x", x, type_of(desc.dtype), {rows, moe.op.plan().dispatch_hidden});
   sent.topk_indices = tensors.read("indices", indices, type_of(desc.index_type), {rows, desc.experts_per_token});
-  sent.topk_weights =
-      static_cast<const float*>(tensors.read("weights", weights, type_of(DType::kF32), {rows, desc.experts_per_token}));
+  sent.topk_weights = static_cast<const float*>(tensors.read_if(!desc.weights_at_combine, "weights", weights,
+                                                                type_of(DType::kF32), {rows, desc.experts_per_token}));
   sent.tokens_on_device =
       static_cast<const std::int32_t*>(tensors.read_if(count != nullptr, "count", count, type_of(DType::kI32), {1}));
   sent.tokens = static_cast<int>(rows);
   return sent;
+}
+
+/// The expert-major rows of a call. In the masked layout a tensor of three dimensions has one for experts.
+void* read_rows(const farwarp_moe& moe, Tensors& tensors, const char* name, const DLTensor* tensor, DLDataType type) {
+  const MoeAllToAllPlan& plan = moe.op.plan();
+  const std::int64_t experts = plan.max_local_experts, hidden = moe.desc.hidden;
+  if (moe.desc.layout == MoeLayout::kRows) return tensors.read(name, tensor, type, {moe.rows, hidden});
+  if (moe.desc.layout == MoeLayout::kMasked && tensor != nullptr && tensor->ndim == 3)
+    return tensors.read(name, tensor, type, {experts, plan.recv_rows / experts, hidden});
+  return tensors.read(name, tensor, type, {plan.recv_rows, hidden});
+}
+
+float* read_scales(const farwarp_moe& moe, Tensors& tensors, const DLTensor* scales) {
+  const MoeAllToAllPlan& plan = moe.op.plan();
+  const std::int64_t groups = (moe.desc.hidden + kScaled - 1) / kScaled, experts = plan.max_local_experts;
+  const DLDataType type = type_of(DType::kF32);
+  return static_cast<float*>(
+      moe.desc.scales == MoeScales::kColumns
+          ? tensors.read("scales", scales, type, {experts, groups, plan.recv_rows / experts})
+          : tensors.read_if(moe.desc.fp8_dispatch, "scales", scales, type, {plan.recv_rows, groups}));
 }
 
 MoeReceived read_received(const farwarp_moe& moe, Tensors& tensors, const DLTensor* recv_x, const DLTensor* counts,
@@ -67,18 +105,50 @@ MoeReceived read_received(const farwarp_moe& moe, Tensors& tensors, const DLTens
   const DLDataType of_rows = desc.fp8_dispatch ? kFp8Bytes : type_of(desc.dtype), integers = type_of(DType::kI32);
   const std::int64_t rows = moe.op.plan().recv_rows, experts = local_experts(moe);
   MoeReceived received;
-  received.x = tensors.read("recv_x", recv_x, of_rows, {rows, desc.hidden});
+  received.x = read_rows(moe, tensors, "recv_x", recv_x, of_rows);
   received.counts = static_cast<std::int32_t*>(tensors.read("counts", counts, integers, {experts}));
   received.offsets = static_cast<std::int32_t*>(tensors.read("offsets", offsets, integers, {experts + 1}));
   received.origins =
       static_cast<std::int64_t*>(tensors.read_if(origins != nullptr, "origins", origins, type_of(DType::kI64), {rows}));
-  received.scales = static_cast<float*>(tensors.read_if(desc.fp8_dispatch, "scales", scales, type_of(DType::kF32),
-                                                        {rows, (desc.hidden + kScaled - 1) / kScaled}));
+  received.scales = read_scales(moe, tensors, scales);
   return received;
 }
 
 void* read_y(const farwarp_moe& moe, Tensors& tensors, const DLTensor* y) {
-  return tensors.read("y", y, type_of(moe.desc.dtype), {moe.op.plan().recv_rows, moe.desc.hidden});
+  return read_rows(moe, tensors, "y", y, type_of(moe.desc.dtype));
+}
+
+/// What combine takes with weights_at_combine.
+const float* read_weights(const farwarp_moe& moe, Tensors& tensors, const DLTensor* weights) {
+  return static_cast<const float*>(tensors.read_if(moe.desc.weights_at_combine, "weights", weights,
+                                                   type_of(DType::kF32), {moe.tokens, moe.desc.experts_per_token}));
+}
+
+/// Whether the dispatch function is one of the operator's layout.
+Status check_layout(const farwarp_moe& moe, bool rows) {
+  if (rows == (moe.desc.layout == MoeLayout::kRows)) return {};
+  return {StatusCode::kMisuse, rows ? "a function for desc.rows 1 was called; desc.rows is 0"
+                                    : "desc.rows is 1; allowed: farwarp_moe_dispatch_rows() and its halves"};
+}
+
+/// Tables of entries with as many rows as recv_x.
+MoeReceived read_whole_rows(farwarp_moe& moe, Tensors& tensors, const DLTensor* recv_x, const DLTensor* recv_indices,
+                            const DLTensor* recv_weights) {
+  const MoeAllToAllDesc& desc = moe.desc;
+  MoeReceived received;
+  received.rows = moe.rows = tensors.rows_of("recv_x", recv_x, moe.op.plan().recv_rows);
+  received.x = tensors.read("recv_x", recv_x, type_of(desc.dtype), {moe.rows, moe.op.plan().dispatch_hidden});
+  received.topk_indices =
+      tensors.read("recv_indices", recv_indices, type_of(desc.index_type), {moe.rows, desc.experts_per_token});
+  received.topk_weights = static_cast<float*>(
+      tensors.read("recv_weights", recv_weights, type_of(DType::kF32), {moe.rows, desc.experts_per_token}));
+  return received;
+}
+
+MoeCounts read_counts(const farwarp_moe& moe, Tensors& tensors, const DLTensor* counts, const DLTensor* offsets) {
+  const DLDataType integers = type_of(DType::kI32);
+  return {static_cast<std::int32_t*>(tensors.read("counts", counts, integers, {local_experts(moe)})),
+          static_cast<std::int32_t*>(tensors.read("offsets", offsets, integers, {moe.world.size() + 1}))};
 }
 
 Status check_under_way(const farwarp_moe& moe, const char* function) {
@@ -92,6 +162,7 @@ farwarp_code dispatch(farwarp_moe* moe, const DLTensor* x, const DLTensor* indic
                       const DLTensor* origins, const DLTensor* scales, void* stream) {
   return guarded([&]() -> Status {
     if (moe == nullptr) return null_argument("moe");
+    if (Status status = check_layout(*moe, false); !status.ok()) return status;
     Tensors tensors(moe->world);
     const MoeTokens sent = read_tokens(*moe, tensors, x, indices, weights, count);
     const MoeReceived received = read_received(*moe, tensors, recv_x, counts, offsets, origins, scales);
@@ -99,6 +170,34 @@ farwarp_code dispatch(farwarp_moe* moe, const DLTensor* x, const DLTensor* indic
     const Status status = moe->op.dispatch(sent, received, {stream});
     if (status.ok()) moe->tokens = sent.tokens;
     return status;
+  });
+}
+
+farwarp_code combine(farwarp_moe* moe, const DLTensor* y, const DLTensor* weights, const DLTensor* out, void* stream,
+                     const char* function) {
+  return guarded([&]() -> Status {
+    if (moe == nullptr) return null_argument("moe");
+    if (Status status = check_under_way(*moe, function); !status.ok()) return status;
+    Tensors tensors(moe->world);
+    const void* const from = read_y(*moe, tensors, y);
+    const float* const factors = read_weights(*moe, tensors, weights);
+    void* const to = tensors.read("out", out, type_of(moe->desc.dtype), {moe->tokens, moe->desc.hidden});
+    if (!tensors.status().ok()) return tensors.status();
+    const Status status = moe->op.combine(from, to, {stream}, factors);
+    if (status.ok()) moe->tokens = -1;
+    return status;
+  });
+}
+
+farwarp_code combine_send(farwarp_moe* moe, const DLTensor* y, const DLTensor* weights, void* stream,
+                          const char* function) {
+  return guarded([&]() -> Status {
+    if (moe == nullptr) return null_argument("moe");
+    if (Status status = check_under_way(*moe, function); !status.ok()) return status;
+    Tensors tensors(moe->world);
+    const void* const from = read_y(*moe, tensors, y);
+    const float* const factors = read_weights(*moe, tensors, weights);
+    return tensors.status().ok() ? moe->op.combine_send(from, {stream}, factors) : tensors.status();
   });
 }
 
@@ -111,17 +210,28 @@ using namespace farwarp::c;
 
 extern "C" {
 
-void farwarp_moe_desc_init(farwarp_moe_desc* desc) {
-  *desc = {};
-  desc->bytes = sizeof *desc;
-  desc->dtype = type_of(DType::kBf16);
-  desc->index_type = type_of(DType::kI32);
-  desc->row_alignment = 1;
+farwarp_code farwarp_moe_desc_init_sized(farwarp_moe_desc* desc, std::size_t bytes) {
+  return init_sized(desc, bytes, moe_defaults);
 }
 
 farwarp_code farwarp_moe_create(farwarp_world* world, const farwarp_moe_desc* desc, farwarp_moe** moe) {
   return create(
       world, moe, [&] { return read(desc); }, farwarp::MoeAllToAll::create);
+}
+
+farwarp_code farwarp_moe_heap_bytes(const farwarp_moe_desc* desc, std::int32_t target, std::int32_t device,
+                                    std::int32_t ranks, std::int64_t* bytes) {
+  return guarded([&]() -> Status {
+    if (bytes == nullptr) return null_argument("bytes");
+    if (Status status = check_choice("target", target, FARWARP_EMU_GFX942); !status.ok()) return status;
+    const auto wanted = read(desc);
+    if (!wanted.ok()) return wanted.status();
+    const auto opened = farwarp::Device::open(static_cast<farwarp::TargetKind>(target), device);
+    if (!opened.ok()) return opened.status();
+    const auto plan = farwarp::plan_moe_all_to_all(*wanted, (*opened)->shape(), ranks);
+    if (plan.ok()) *bytes = plan->workspace.total;
+    return plan.status();
+  });
 }
 
 std::int64_t farwarp_moe_recv_rows(const farwarp_moe* moe) { return moe == nullptr ? 0 : moe->op.plan().recv_rows; }
@@ -145,6 +255,7 @@ farwarp_code farwarp_moe_dispatch_send(farwarp_moe* moe, const DLTensor* x, cons
                                        const DLTensor* weights, const DLTensor* count, void* stream) {
   return guarded([&]() -> Status {
     if (moe == nullptr) return null_argument("moe");
+    if (Status status = check_layout(*moe, false); !status.ok()) return status;
     Tensors tensors(moe->world);
     const farwarp::MoeTokens sent = read_tokens(*moe, tensors, x, indices, weights, count);
     if (!tensors.status().ok()) return tensors.status();
@@ -158,6 +269,7 @@ farwarp_code farwarp_moe_dispatch_recv(farwarp_moe* moe, DLTensor* recv_x, DLTen
                                        DLTensor* origins, DLTensor* scales, void* stream) {
   return guarded([&]() -> Status {
     if (moe == nullptr) return null_argument("moe");
+    if (Status status = check_layout(*moe, false); !status.ok()) return status;
     Tensors tensors(moe->world);
     const farwarp::MoeReceived received = read_received(*moe, tensors, recv_x, counts, offsets, origins, scales);
     return tensors.status().ok() ? moe->op.dispatch_recv(received, {stream}) : tensors.status();
@@ -165,26 +277,21 @@ farwarp_code farwarp_moe_dispatch_recv(farwarp_moe* moe, DLTensor* recv_x, DLTen
 }
 
 farwarp_code farwarp_moe_combine(farwarp_moe* moe, const DLTensor* y, DLTensor* out, void* stream) {
-  return guarded([&]() -> Status {
-    if (moe == nullptr) return null_argument("moe");
-    if (Status status = check_under_way(*moe, "farwarp_moe_combine"); !status.ok()) return status;
-    Tensors tensors(moe->world);
-    const void* const from = read_y(*moe, tensors, y);
-    void* const to = tensors.read("out", out, type_of(moe->desc.dtype), {moe->tokens, moe->desc.hidden});
-    if (!tensors.status().ok()) return tensors.status();
-    const Status status = moe->op.combine(from, to, {stream});
-    if (status.ok()) moe->tokens = -1;
-    return status;
-  });
+  return combine(moe, y, nullptr, out, stream, "farwarp_moe_combine");
+}
+
+farwarp_code farwarp_moe_combine_weighted(farwarp_moe* moe, const DLTensor* y, const DLTensor* weights, DLTensor* out,
+                                          void* stream) {
+  return combine(moe, y, weights, out, stream, "farwarp_moe_combine_weighted");
 }
 
 farwarp_code farwarp_moe_combine_send(farwarp_moe* moe, const DLTensor* y, void* stream) {
-  return guarded([&]() -> Status {
-    if (moe == nullptr) return null_argument("moe");
-    Tensors tensors(moe->world);
-    const void* const from = read_y(*moe, tensors, y);
-    return tensors.status().ok() ? moe->op.combine_send(from, {stream}) : tensors.status();
-  });
+  return combine_send(moe, y, nullptr, stream, "farwarp_moe_combine_send");
+}
+
+farwarp_code farwarp_moe_combine_send_weighted(farwarp_moe* moe, const DLTensor* y, const DLTensor* weights,
+                                               void* stream) {
+  return combine_send(moe, y, weights, stream, "farwarp_moe_combine_send_weighted");
 }
 
 farwarp_code farwarp_moe_combine_recv(farwarp_moe* moe, DLTensor* out, void* stream) {
@@ -197,6 +304,52 @@ farwarp_code farwarp_moe_combine_recv(farwarp_moe* moe, DLTensor* out, void* str
     const Status status = moe->op.combine_recv(to, {stream});
     if (status.ok()) moe->tokens = -1;
     return status;
+  });
+}
+
+farwarp_code farwarp_moe_dispatch_rows(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
+                                       const DLTensor* weights, DLTensor* recv_x, DLTensor* recv_indices,
+                                       DLTensor* recv_weights, DLTensor* counts, DLTensor* offsets, void* stream) {
+  return guarded([&]() -> Status {
+    if (moe == nullptr) return null_argument("moe");
+    if (Status status = check_layout(*moe, true); !status.ok()) return status;
+    Tensors tensors(moe->world);
+    const farwarp::MoeTokens sent = read_tokens(*moe, tensors, x, indices, weights, nullptr);
+    const farwarp::MoeCounts counted = read_counts(*moe, tensors, counts, offsets);
+    farwarp::MoeReceived received = read_whole_rows(*moe, tensors, recv_x, recv_indices, recv_weights);
+    if (!tensors.status().ok()) return tensors.status();
+    received.counts = counted.counts;
+    received.offsets = counted.offsets;
+    const Status status = moe->op.dispatch(sent, received, {stream});
+    if (status.ok()) moe->tokens = sent.tokens;
+    return status;
+  });
+}
+
+farwarp_code farwarp_moe_dispatch_rows_send(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
+                                            const DLTensor* weights, DLTensor* counts, DLTensor* offsets,
+                                            void* stream) {
+  return guarded([&]() -> Status {
+    if (moe == nullptr) return null_argument("moe");
+    if (Status status = check_layout(*moe, true); !status.ok()) return status;
+    Tensors tensors(moe->world);
+    const farwarp::MoeTokens sent = read_tokens(*moe, tensors, x, indices, weights, nullptr);
+    const farwarp::MoeCounts counted = read_counts(*moe, tensors, counts, offsets);
+    if (!tensors.status().ok()) return tensors.status();
+    const Status status = moe->op.dispatch_send(sent, {stream}, counted);
+    if (status.ok()) moe->tokens = sent.tokens;
+    return status;
+  });
+}
+
+farwarp_code farwarp_moe_dispatch_rows_recv(farwarp_moe* moe, DLTensor* recv_x, DLTensor* recv_indices,
+                                            DLTensor* recv_weights, void* stream) {
+  return guarded([&]() -> Status {
+    if (moe == nullptr) return null_argument("moe");
+    if (Status status = check_layout(*moe, true); !status.ok()) return status;
+    Tensors tensors(moe->world);
+    const farwarp::MoeReceived received = read_whole_rows(*moe, tensors, recv_x, recv_indices, recv_weights);
+    return tensors.status().ok() ? moe->op.dispatch_recv(received, {stream}) : tensors.status();
   });
 }
 

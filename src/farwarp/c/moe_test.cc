@@ -8,7 +8,8 @@ constexpr int kRanks = 2, kMost = 8, kHidden = 128, kExperts = 4, kTopK = 2, kLo
 
 /// One rank's operator and tensors. Entries choose experts (token + slot + rank) % 4; weights are powers of two, so that sums are exact.
 struct Moe {
-  Moe(Rank& of_rank, int of_number, std::int32_t mode = FARWARP_MOE_AUTO) : rank(of_rank), number(of_number) {
+  Moe(Rank& of_rank, int of_number, std::int32_t mode = FARWARP_MOE_AUTO, bool batched = false)
+      : rank(of_rank), number(of_number) {
     farwarp_moe_desc desc;
     farwarp_moe_desc_init(&desc);
     desc.num_experts = kExperts;
@@ -16,6 +17,7 @@ struct Moe {
     desc.hidden = kHidden;
     desc.max_tokens = kMost;
     desc.mode = mode;
+    desc.masked = desc.weights_at_combine = batched;
     EXPECT_EQ(farwarp_moe_create(rank.world, &desc, &moe), FARWARP_OK) << farwarp_message();
     rows = farwarp_moe_recv_rows(moe);
     std::vector<std::uint16_t> numbers;
@@ -147,6 +149,123 @@ TEST(CMoe, ModesGiveTheSame) {
       moe.expect_out(
           kMost, [](int expert) { return static_cast<float>(1 + expert / kLocal); }, zero);
     }
+  });
+}
+
+/// The layout [local experts, room, hidden], and weights that are given to combine alone.
+TEST(CMoe, BatchedLayoutAndWeightsAtCombine) {
+  run_ranks(kRanks, [](Rank& rank, int number) {
+    constexpr std::int64_t kRoom = kRanks * kMost;
+    Moe moe(rank, number, FARWARP_MOE_AUTO, true);
+    ASSERT_EQ(moe.rows, kLocal * kRoom);
+    moe.recv_x = rank.empty(kBf16, {kLocal, kRoom, kHidden});
+    DLTensor *const given = moe.weights, *const wrong = rank.empty(kFloat32, {kMost, kTopK + 1});
+    for (const bool halves : {false, true}) {
+      moe.weights = given;
+      EXPECT_EQ(moe.send(), FARWARP_INVALID_ARGUMENT);
+      EXPECT_NE(std::string(farwarp_message()).find("weights"), std::string::npos) << farwarp_message();
+      moe.weights = nullptr;
+      ASSERT_EQ(moe.send(), FARWARP_OK) << farwarp_message();
+      ASSERT_EQ(moe.receive(), FARWARP_OK) << farwarp_message();
+      EXPECT_EQ(farwarp_moe_combine(moe.moe, moe.recv_x, moe.out, rank.stream), FARWARP_INVALID_ARGUMENT);
+      EXPECT_EQ(farwarp_moe_combine_weighted(moe.moe, moe.recv_x, wrong, moe.out, rank.stream),
+                FARWARP_INVALID_ARGUMENT);
+      EXPECT_EQ(std::string(farwarp_message()), "weights has shape [8, 3]; allowed: [8, 2]");
+      if (halves) {
+        ASSERT_EQ(farwarp_moe_combine_send_weighted(moe.moe, moe.recv_x, given, rank.stream), FARWARP_OK);
+        ASSERT_EQ(farwarp_moe_combine_recv(moe.moe, moe.out, rank.stream), FARWARP_OK) << farwarp_message();
+      } else {
+        ASSERT_EQ(farwarp_moe_combine_weighted(moe.moe, moe.recv_x, given, moe.out, rank.stream), FARWARP_OK);
+      }
+      moe.expect_out(kMost, one, zero);
+      moe.expect_counts(kMost);
+    }
+    moe.weights = nullptr;
+    EXPECT_EQ(moe.fused(FARWARP_MOE_RANK_SCALE, nullptr), FARWARP_INVALID_ARGUMENT);
+  });
+}
+
+/// A row once for each rank. y is what a rank's experts make of a row together: here its sum of weights times the row.
+TEST(CMoe, RowsOncePerRank) {
+  run_ranks(kRanks, [](Rank& rank, int number) {
+    Moe moe(rank, number);
+    farwarp_moe_desc desc;
+    farwarp_moe_desc_init(&desc);
+    desc.num_experts = kExperts;
+    desc.experts_per_token = kTopK;
+    desc.hidden = kHidden;
+    desc.max_tokens = kMost;
+    desc.rows = 1;
+    farwarp_moe* by_rows = nullptr;
+    ASSERT_EQ(farwarp_moe_create(rank.world, &desc, &by_rows), FARWARP_OK) << farwarp_message();
+    ASSERT_EQ(farwarp_moe_recv_rows(by_rows), kRanks * kMost);
+    EXPECT_EQ(farwarp_moe_dispatch(by_rows, moe.x, moe.indices, moe.weights, moe.recv_x, moe.counts, moe.offsets,
+                                   nullptr, nullptr, rank.stream),
+              FARWARP_MISUSE);
+    EXPECT_EQ(
+        farwarp_moe_dispatch_rows_send(moe.moe, moe.x, moe.indices, moe.weights, moe.counts, moe.offsets, rank.stream),
+        FARWARP_MISUSE);
+    DLTensor* const offsets = rank.empty(kInt32, {kRanks + 1});
+    for (const bool halves : {false, true}) {
+      std::int64_t rows = kRanks * kMost;
+      if (halves) {
+        ASSERT_EQ(
+            farwarp_moe_dispatch_rows_send(by_rows, moe.x, moe.indices, moe.weights, moe.counts, offsets, rank.stream),
+            FARWARP_OK)
+            << farwarp_message();
+        rows = rank.numbers<std::int32_t>(offsets, kRanks + 1)[kRanks];
+      }
+      DLTensor *const recv_x = rank.empty(kBf16, {rows, kHidden}),
+                      *const recv_indices = rank.empty(kInt32, {rows, kTopK}),
+                      *const recv_weights = rank.empty(kFloat32, {rows, kTopK});
+      const auto code = halves
+                            ? farwarp_moe_dispatch_rows_recv(by_rows, recv_x, recv_indices, recv_weights, rank.stream)
+                            : farwarp_moe_dispatch_rows(by_rows, moe.x, moe.indices, moe.weights, recv_x, recv_indices,
+                                                        recv_weights, moe.counts, offsets, rank.stream);
+      ASSERT_EQ(code, FARWARP_OK) << farwarp_message();
+      auto y = rank.numbers<std::uint16_t>(recv_x, static_cast<std::size_t>(rows * kHidden));
+      const auto entries = static_cast<std::size_t>(rows * kTopK);
+      const auto experts = rank.numbers<std::int32_t>(recv_indices, entries);
+      const auto factors = rank.numbers<float>(recv_weights, entries);
+      const int end = rank.numbers<std::int32_t>(offsets, kRanks + 1)[kRanks];
+      EXPECT_TRUE(!halves || end == rows);
+      for (int row = 0; row < end; ++row) {
+        float factor = 0;
+        for (std::size_t entry = static_cast<std::size_t>(row) * kTopK;
+             entry < static_cast<std::size_t>(row + 1) * kTopK; ++entry)
+          factor += experts[entry] >= 0 ? factors[entry] : 0;
+        for (int column = 0; column < kHidden; ++column) {
+          std::uint16_t& value = y[static_cast<std::size_t>(row * kHidden + column)];
+          value = bf16(factor * float_of(value));
+        }
+      }
+      ASSERT_EQ(farwarp_moe_combine(by_rows, rank.tensor(kBf16, {rows, kHidden}, y), moe.out, rank.stream), FARWARP_OK)
+          << farwarp_message();
+      moe.expect_out(kMost, one, zero);
+      moe.expect_counts(kMost);
+    }
+    EXPECT_EQ(farwarp_moe_close(by_rows), FARWARP_OK) << farwarp_message();
+  });
+}
+
+TEST(CMoe, HeapBytesAreWhatAnOperatorTakes) {
+  run_ranks(kRanks, [](Rank& rank, int) {
+    farwarp_moe_desc desc;
+    farwarp_moe_desc_init(&desc);
+    desc.num_experts = kExperts;
+    desc.experts_per_token = kTopK;
+    desc.hidden = 1024;
+    desc.max_tokens = 256;
+    std::int64_t bytes = 0;
+    EXPECT_EQ(farwarp_moe_heap_bytes(&desc, 4, 0, kRanks, &bytes), FARWARP_INVALID_ARGUMENT);
+    ASSERT_EQ(farwarp_moe_heap_bytes(&desc, FARWARP_EMU_SM90, 0, kRanks, &bytes), FARWARP_OK) << farwarp_message();
+    std::vector<farwarp_moe*> all;
+    farwarp_moe* moe = nullptr;
+    while (farwarp_moe_create(rank.world, &desc, &moe) == FARWARP_OK) all.push_back(moe);
+    const std::int64_t taken = static_cast<std::int64_t>(all.size()) * bytes;  // of 16 MiB, the world's part included
+    EXPECT_GT(taken, (15 << 20) - bytes);
+    EXPECT_LE(taken, 16 << 20);
+    for (farwarp_moe* const each : all) EXPECT_EQ(farwarp_moe_close(each), FARWARP_OK) << farwarp_message();
   });
 }
 

@@ -22,8 +22,23 @@ struct farwarp_product : farwarp::c::Operator<farwarp::ParallelGemm, farwarp::c:
 namespace farwarp::c {
 namespace {
 
+farwarp_gemm_desc gemm_defaults() {
+  farwarp_gemm_desc desc = {};
+  desc.bytes = sizeof desc;
+  desc.dtype = type_of(DType::kBf16);
+  return desc;
+}
+
+farwarp_product_desc product_defaults() {
+  farwarp_product_desc desc = {};
+  desc.bytes = sizeof desc;
+  desc.dtype = type_of(DType::kBf16);
+  desc.path = FARWARP_BEST;
+  return desc;
+}
+
 Result<GemmDesc> read(const farwarp_gemm_desc* given) {
-  const auto desc = read_desc(given, farwarp_gemm_desc_init);
+  const auto desc = read_desc(given, gemm_defaults);
   if (!desc.ok()) return desc.status();
   const auto has_bias = read_flag("has_bias", desc->has_bias);
   const auto dtype = read_dtype("dtype", desc->dtype, {DType::kBf16, DType::kF16});
@@ -39,7 +54,7 @@ Result<GemmDesc> read(const farwarp_gemm_desc* given) {
 }
 
 Result<ProductDesc> read(const farwarp_product_desc* given) {
-  const auto desc = read_desc(given, farwarp_product_desc_init);
+  const auto desc = read_desc(given, product_defaults);
   if (!desc.ok()) return desc.status();
   if (desc->kind < FARWARP_ALL_GATHER_GEMM || desc->kind > FARWARP_GEMM_ALL_REDUCE)
     return invalid_argument(fmt::format("desc.kind is {}; allowed: 0 to 2, farwarp_product_kind", desc->kind));
@@ -67,10 +82,8 @@ using namespace farwarp::c;
 
 extern "C" {
 
-void farwarp_gemm_desc_init(farwarp_gemm_desc* desc) {
-  *desc = {};
-  desc->bytes = sizeof *desc;
-  desc->dtype = type_of(farwarp::DType::kBf16);
+farwarp_code farwarp_gemm_desc_init_sized(farwarp_gemm_desc* desc, std::size_t bytes) {
+  return init_sized(desc, bytes, gemm_defaults);
 }
 
 farwarp_code farwarp_gemm_create(farwarp_world* world, const farwarp_gemm_desc* desc, farwarp_gemm** gemm) {
@@ -95,11 +108,8 @@ farwarp_code farwarp_gemm_call(farwarp_gemm* gemm, const DLTensor* x, const DLTe
 
 farwarp_code farwarp_gemm_close(farwarp_gemm* gemm) { return close(gemm, "gemm"); }
 
-void farwarp_product_desc_init(farwarp_product_desc* desc) {
-  *desc = {};
-  desc->bytes = sizeof *desc;
-  desc->dtype = type_of(farwarp::DType::kBf16);
-  desc->path = FARWARP_BEST;
+farwarp_code farwarp_product_desc_init_sized(farwarp_product_desc* desc, std::size_t bytes) {
+  return init_sized(desc, bytes, product_defaults);
 }
 
 farwarp_code farwarp_product_create(farwarp_world* world, const farwarp_product_desc* desc, farwarp_product** product) {

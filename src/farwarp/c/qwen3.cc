@@ -20,9 +20,25 @@ struct Qwen3Desc {
   bool prefills() const { return limits.prefill_tokens > 0; }
 };
 
+farwarp_qwen3_desc qwen3_defaults() {
+  farwarp_qwen3_desc desc = {};
+  desc.bytes = sizeof desc;
+  const Qwen3Limits defaults;
+  desc.sequences = defaults.sequences;
+  desc.positions = defaults.positions;
+  return desc;
+}
+
+farwarp_sampling sampling_defaults() {
+  farwarp_sampling sampling = {};
+  sampling.bytes = sizeof sampling;
+  sampling.top_p = 1;
+  return sampling;
+}
+
 Result<Qwen3Desc> read(const farwarp_qwen3_desc* given) {
   constexpr std::string_view kRandom = "random:";
-  const auto desc = read_desc(given, farwarp_qwen3_desc_init);
+  const auto desc = read_desc(given, qwen3_defaults);
   if (!desc.ok()) return desc.status();
   if (desc->model == nullptr) return null_argument("desc.model");
   Qwen3Desc result;
@@ -48,7 +64,7 @@ Result<Qwen3Decoder> make(World& world, const Qwen3Desc& desc) {
 
 Result<Qwen3Sampling> read(const farwarp_sampling* given) {
   if (given == nullptr) return Qwen3Sampling{};
-  const auto sampling = read_desc(given, farwarp_sampling_init);
+  const auto sampling = read_desc(given, sampling_defaults);
   if (!sampling.ok()) return sampling.status();
   return Qwen3Sampling{sampling->temperature, sampling->top_k, sampling->top_p, sampling->seed};
 }
@@ -63,12 +79,8 @@ using namespace farwarp::c;
 
 extern "C" {
 
-void farwarp_qwen3_desc_init(farwarp_qwen3_desc* desc) {
-  const farwarp::Qwen3Limits defaults;
-  *desc = {};
-  desc->bytes = sizeof *desc;
-  desc->sequences = defaults.sequences;
-  desc->positions = defaults.positions;
+farwarp_code farwarp_qwen3_desc_init_sized(farwarp_qwen3_desc* desc, std::size_t bytes) {
+  return init_sized(desc, bytes, qwen3_defaults);
 }
 
 farwarp_code farwarp_qwen3_heap_bytes(const farwarp_qwen3_desc* desc, std::int32_t target, std::int32_t device,
@@ -99,10 +111,8 @@ std::int32_t farwarp_qwen3_columns(const farwarp_qwen3* qwen3) {
   return qwen3 == nullptr ? 0 : qwen3->op.plan().columns;
 }
 
-void farwarp_sampling_init(farwarp_sampling* sampling) {
-  *sampling = {};
-  sampling->bytes = sizeof *sampling;
-  sampling->top_p = 1;
+farwarp_code farwarp_sampling_init_sized(farwarp_sampling* sampling, std::size_t bytes) {
+  return init_sized(sampling, bytes, sampling_defaults, "sampling");
 }
 
 farwarp_code farwarp_qwen3_start(farwarp_qwen3* qwen3, std::int32_t column, const std::int32_t* prompt,

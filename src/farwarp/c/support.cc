@@ -166,9 +166,10 @@ int32_t farwarp_c_version() { return FARWARP_C_VERSION; }
 farwarp_code farwarp_require_version(int32_t version) {
   using farwarp::StatusCode;
   return farwarp::c::guarded([&]() -> farwarp::Status {
-    if (version >= 1 && version <= FARWARP_C_VERSION) return {};
+    if (version >= FARWARP_C_OLDEST && version <= FARWARP_C_VERSION) return {};
     return {version < 1 ? StatusCode::kInvalidArgument : StatusCode::kUnavailable,
-            fmt::format("version is {}; allowed: 1 to {}, that of this library", version, FARWARP_C_VERSION)};
+            fmt::format("version is {}; allowed: {} to {}, that of this library", version, FARWARP_C_OLDEST,
+                        FARWARP_C_VERSION)};
   });
 }
 const char* farwarp_message() { return farwarp::c::last_message.c_str(); }

@@ -39,16 +39,30 @@ farwarp_code guarded(const Body& body) noexcept {
 
 Status null_argument(const char* name);
 
+/// farwarp_*_init_sized(): the defaults, in the `bytes` bytes that the caller's struct has.
+template <class Desc>
+farwarp_code init_sized(Desc* desc, std::size_t bytes, Desc (*defaults)(), const char* name = "desc") noexcept {
+  return guarded([&]() -> Status {
+    if (desc == nullptr) return null_argument(name);
+    if (bytes <= sizeof desc->bytes || bytes > sizeof(Desc))
+      return invalid_argument(fmt::format("bytes is {}; allowed: the size of the struct, {} to {} in this library",
+                                          bytes, sizeof desc->bytes + 1, sizeof(Desc)));
+    Desc all = defaults();
+    all.bytes = bytes;
+    std::memcpy(desc, &all, bytes);
+    return {};
+  });
+}
+
 /// The descriptor: fields that the caller does not know yet keep their defaults.
 template <class Desc>
-Result<Desc> read_desc(const Desc* given, void (*init)(Desc*), const char* name = "desc") {
+Result<Desc> read_desc(const Desc* given, Desc (*defaults)(), const char* name = "desc") {
   if (given == nullptr) return null_argument(name);
   if (given->bytes <= sizeof given->bytes || given->bytes > sizeof(Desc))
     return invalid_argument(
         fmt::format("{}.bytes is {}; allowed: what the init function sets, up to {} in this library", name,
                     given->bytes, sizeof(Desc)));
-  Desc desc;
-  init(&desc);
+  Desc desc = defaults();
   std::memcpy(&desc, given, given->bytes);
   return desc;
 }

@@ -17,8 +17,14 @@ struct farwarp_threads {
 namespace farwarp::c {
 namespace {
 
+farwarp_world_desc world_defaults() {
+  const WorldOptions defaults;
+  return {sizeof(farwarp_world_desc), static_cast<std::int32_t>(defaults.target), defaults.device,
+          defaults.deadline.count(), defaults.heap_bytes};
+}
+
 Result<WorldOptions> read_options(const farwarp_world_desc* given) {
-  const auto desc = read_desc(given, farwarp_world_desc_init);
+  const auto desc = read_desc(given, world_defaults);
   if (!desc.ok()) return desc.status();
   if (desc->target < FARWARP_CUDA || desc->target > FARWARP_EMU_GFX942)
     return invalid_argument(fmt::format("desc.target is {}; allowed: 0 to 3, farwarp_target", desc->target));
@@ -80,10 +86,8 @@ using farwarp::c::null_argument;
 
 extern "C" {
 
-void farwarp_world_desc_init(farwarp_world_desc* desc) {
-  const farwarp::WorldOptions defaults;
-  *desc = {sizeof *desc, static_cast<std::int32_t>(defaults.target), defaults.device, defaults.deadline.count(),
-           defaults.heap_bytes};
+farwarp_code farwarp_world_desc_init_sized(farwarp_world_desc* desc, std::size_t bytes) {
+  return farwarp::c::init_sized(desc, bytes, farwarp::c::world_defaults);
 }
 
 std::int32_t farwarp_environment_has_ranks() { return farwarp::environment_has_ranks() ? 1 : 0; }

@@ -22,11 +22,12 @@ enum Site : std::uint32_t {
   kSiteExpert,         ///< complaint: expert index outside -1 .. num_experts-1
   kSiteCapacity,       ///< complaint: more rows than recv_rows
   kSiteConfiguration,  ///< complaint: a peer's header carries another configuration
+  kSiteWeights,        ///< the weights of a row that its source sends at combine
   kSites,
 };
 inline constexpr const char* kSiteNames[kSites] = {
-    "dispatch header", "dispatch row", "dispatch routes", "dispatch data",    "combine return",
-    "staging load",    "token count",  "expert index",    "receive capacity", "configuration"};
+    "dispatch header", "dispatch row", "dispatch routes",  "dispatch data", "combine return", "staging load",
+    "token count",     "expert index", "receive capacity", "configuration", "combine weights"};
 
 inline constexpr int kMaxTopK = 32;  ///< the lanes of the smallest warp: lane j holds k-slot j
 inline constexpr int kMaxExperts = 4096;
@@ -90,6 +91,11 @@ struct SharedLayout {
   std::int64_t staging;   ///< bytes [warps][kStagingBytes], only with bulk copies
   std::int64_t total;
 };
+
+/// Bytes of shared memory after SharedLayout::total with MoeLayout::kRows: places of rows.
+constexpr std::int64_t row_places_bytes(int ranks, int max_tokens) {
+  return 4ll * (num_bitmaps(max_tokens) * ranks + ranks + 1);
+}
 
 constexpr SharedLayout shared_layout(int num_experts, int ranks, int k, int max_tokens, int local_experts, int warps,
                                      bool staged) {
@@ -159,6 +165,11 @@ struct Args {
   const void* y;
   void* out;
   const float* expert_table;
+  std::int64_t combine_weights;  ///< MoeAllToAllPlan::combine_weights
+  Divisor by_room;               ///< masked layout: rows of an expert
+  std::int64_t row_places;       ///< MoeLayout::kRows: in shared memory, i32 [bitmap words][ranks], then [ranks + 1]
+  void* recv_topk;
+  float* recv_weights;
 };
 
 }  // namespace farwarp::moe

@@ -112,11 +112,29 @@ struct AsFp8 {
   using Dispatched = Fp8Vector;
 
   FARWARP_DEVICE static void deliver(const Args& args, std::int64_t place, int u, const Fp8Vector& vector) {
-    const int vectors = args.hidden / kElementsPer<Vector>, groups = (vectors + kGroupVectors - 1) / kGroupVectors;
-    const Global<std::uint64_t> out(static_cast<std::uint64_t*>(args.recv_x));
-    store<Cache::streaming>(out + (place * vectors + u), vector.numbers);
+    deliver_numbers(args, place, u, vector);
     if (u % kGroupVectors == 0)
-      store(Global<float>(args.recv_scales) + (place * groups + u / kGroupVectors), vector.scale);
+      store(Global<float>(args.recv_scales) + (place * groups(args) + u / kGroupVectors), vector.scale);
+  }
+
+ protected:
+  FARWARP_DEVICE static int groups(const Args& args) {
+    return (args.hidden / kElementsPer<Vector> + kGroupVectors - 1) / kGroupVectors;
+  }
+  FARWARP_DEVICE static void deliver_numbers(const Args& args, std::int64_t place, int u, const Fp8Vector& vector) {
+    const Global<std::uint64_t> out(static_cast<std::uint64_t*>(args.recv_x));
+    store<Cache::streaming>(out + (place * (args.hidden / kElementsPer<Vector>)+u), vector.numbers);
+  }
+};
+
+/// AsFp8 with MoeScales::kColumns.
+struct AsFp8Columns : AsFp8 {
+  FARWARP_DEVICE static void deliver(const Args& args, std::int64_t place, int u, const Fp8Vector& vector) {
+    deliver_numbers(args, place, u, vector);
+    if (u % kGroupVectors != 0) return;
+    const std::int32_t room = args.by_room.value, expert = args.by_room.quotient(static_cast<std::int32_t>(place));
+    const std::int64_t column = std::int64_t{expert} * groups(args) + u / kGroupVectors;
+    store(Global<float>(args.recv_scales) + (column * room + (place - std::int64_t{expert} * room)), vector.scale);
   }
 };
 

@@ -6,6 +6,7 @@
 #include "farwarp/ops/moe_a2a/rows.dev.h"
 #include "farwarp/ops/moe_a2a/sending.dev.h"
 #include "farwarp/ops/moe_a2a/tokens.dev.h"
+#include "farwarp/ops/moe_a2a/weights.dev.h"
 #include "farwarp/ops/moe_a2a/wire_bulk.dev.h"
 #include "farwarp/ops/moe_a2a/wire_words.dev.h"
 
@@ -14,11 +15,6 @@ namespace farwarp::FARWARP_TARGET::moe {
 using namespace farwarp::moe;
 
 // ---- tags of places that a call leaves idle -------------------------------------------------------------------------
-
-/// [block] Gives packets in this rank's memory a recent tag that no call will wait for.
-FARWARP_DEVICE void retag(const Call& call, Peer<Packet> packets, int count) {
-  for (int i = thread_index(); i < count; i += num_threads()) store_packet(packets + i, 0, call.epoch - 1);
-}
 
 /// [block] Retags some of the rows' places that this call leaves idle: each place once in kRetagPeriod calls of its parity. Otherwise a
 /// place that is idle for exactly 2^32 - 4 calls would show its old contents as new. Reads the bitmaps: call it after the block_any() that
@@ -152,8 +148,22 @@ template <class T, Part part>
 FARWARP_DEVICE void combine(const Args& args) {
   Call call = begin_call(args.view, args.slot, part == Part::receive ? kReturning : kReceived);
   if (!call.live) return;
-  if constexpr (part != Part::receive) return_rows<T>(call, args);
+  if constexpr (part != Part::receive) return_rows<T, KeptWeights>(call, args);
   if constexpr (part != Part::send) receive_returns<T>(call, args, token_count(call, args));
+  end_call(call, part == Part::send ? kReturning : kIdle);
+}
+
+/// combine() with weights that are given only now. Its receiving half alone is that of combine().
+template <class T, Part part>
+FARWARP_DEVICE void combine_with_weights(const Args& args) {
+  static_assert(part != Part::receive);
+  Call call = begin_call(args.view, args.slot, kReceived);
+  if (!call.live) return;
+  const int tokens = token_count(call, args);
+  send_weights(call, args, tokens);
+  return_rows<T, SentWeights>(call, args);
+  if constexpr (part != Part::send) receive_returns<T>(call, args, tokens);
+  retag_idle_weights(call, args);
   end_call(call, part == Part::send ? kReturning : kIdle);
 }
 

@@ -29,6 +29,10 @@ struct Regions {
   FARWARP_DEVICE Peer<Packet> routes(int where, int source, std::int32_t token) const {
     return at<Packet>(where, args.offsets.routes) + place_of_row(source, token) * args.k;
   }
+  /// Packets at `where` from `source`, one for each copy of the row there, in k-slot order: the weights that are given to combine.
+  FARWARP_DEVICE Peer<Packet> combine_weights(int where, int source, std::int32_t token) const {
+    return at<Packet>(where, args.combine_weights) + place_of_row(source, token) * args.k;
+  }
   /// A row's data at `where` from `source`, in the wire's format.
   FARWARP_DEVICE Peer<std::byte> row(int where, int source, std::int32_t token) const {
     return at<std::byte>(where, args.offsets.rows + std::int64_t{place_of_row(source, token)} * args.row_bytes);
@@ -81,6 +85,11 @@ FARWARP_DEVICE Global<T> mine(Peer<T> address) {
 template <class T>
 FARWARP_DEVICE Shared<T> shared_at(std::int64_t offset) {
   return Shared<T>(reinterpret_cast<T*>(block_shared().raw + offset));
+}
+
+/// [block] Gives packets in this rank's memory a recent tag that no call will wait for (ORDER.md, "Tags").
+FARWARP_DEVICE void retag(const Call& call, Peer<Packet> packets, int count) {
+  for (int i = thread_index(); i < count; i += num_threads()) store_packet(packets + i, 0, call.epoch - 1);
 }
 
 // Who does what (Roles).

@@ -33,13 +33,22 @@ struct FusedExpert {
 constexpr FusedExpert kFusedExperts[] = {{MoeExpert::kRankScale, kFusedRankScale, CallForm::kFusedRankScale},
                                          {MoeExpert::kTable, kFusedTable, CallForm::kFusedTable}};
 
+/// `delivers`: whether the kernel writes MoeReceived.
+moe::Wire wire_of(const MoeAllToAllPlan& plan, bool delivers) {
+  using enum moe::Wire;
+  const bool words = plan.mode == MoeMode::kWords;
+  if (!plan.desc.fp8_dispatch) return words ? Words : Bulk;
+  if (delivers && plan.desc.scales == MoeScales::kColumns) return words ? Fp8WordsColumns : Fp8BulkColumns;
+  return words ? Fp8Words : Fp8Bulk;
+}
+
 std::string kernel_name(KernelId id, const MoeAllToAllPlan& plan) {
-  const bool words = plan.mode == MoeMode::kWords, fp8 = plan.desc.fp8_dispatch;
-  const moe::Wire wire =
-      words ? (fp8 ? moe::Wire::Fp8Words : moe::Wire::Words) : (fp8 ? moe::Wire::Fp8Bulk : moe::Wire::Bulk);
+  const moe::Wire wire = wire_of(plan, id == kDispatch || id == kDispatchRecv);
+  const MoeAllToAllDesc& desc = plan.desc;
   for (const moe::Variant& kernel : moe::kVariants) {
-    if (kernel.id == id && kernel.wire.value_or(wire) == wire &&
-        kernel.dtype.value_or(plan.desc.dtype) == plan.desc.dtype) {
+    if (kernel.id == id && kernel.wire.value_or(wire) == wire && kernel.dtype.value_or(desc.dtype) == desc.dtype &&
+        kernel.weights_at_combine.value_or(desc.weights_at_combine) == desc.weights_at_combine &&
+        kernel.rows.value_or(desc.layout == MoeLayout::kRows) == (desc.layout == MoeLayout::kRows)) {
       return kernel.name;
     }
   }
@@ -65,13 +74,44 @@ moe::Roles roles_of(const MoeAllToAllPlan& plan, KernelId id, int blocks, int wa
           .first_worker = 0};
 }
 
-Status check_received(const MoeReceived& received, bool fp8) {
+Status check_counts(const MoeCounts& counts) {
+  return first_failure(
+      {check_pointer("MoeCounts.counts", counts.counts, 4), check_pointer("MoeCounts.offsets", counts.offsets, 4)});
+}
+
+Status check_rows(const MoeReceived& received, const MoeAllToAllPlan& plan, bool counted) {
+  if (received.rows < -1 || received.rows > plan.recv_rows)
+    return invalid_argument(
+        fmt::format("MoeReceived.rows is {}; allowed: -1 (all) to {}", received.rows, plan.recv_rows));
+  Status status = counted ? Status() : check_counts({received.counts, received.offsets});
+  if (received.rows == 0) return status;  // empty tensors may have no address
+  const auto index_bytes = static_cast<int>(bytes_of(plan.desc.index_type));
+  if (status.ok()) status = check_pointer("MoeReceived.x", received.x, 16);
+  if (status.ok()) status = check_pointer("MoeReceived.topk_indices", received.topk_indices, index_bytes);
+  if (status.ok()) status = check_pointer("MoeReceived.topk_weights", received.topk_weights, 4);
+  if (status.ok() && received.origins != nullptr) status = check_pointer("MoeReceived.origins", received.origins, 8);
+  return status;
+}
+
+/// `counted`: dispatch_send has delivered the counts.
+Status check_received(const MoeReceived& received, const MoeAllToAllPlan& plan, bool counted) {
+  const bool fp8 = plan.desc.fp8_dispatch;
+  if (plan.desc.layout == MoeLayout::kRows) return check_rows(received, plan, counted);
   Status status = check_pointer("MoeReceived.x", received.x, 16);
   if (status.ok()) status = check_pointer("MoeReceived.counts", received.counts, 4);
   if (status.ok()) status = check_pointer("MoeReceived.offsets", received.offsets, 4);
   if (status.ok() && fp8) status = check_pointer("MoeReceived.scales", received.scales, 4);
   if (status.ok() && received.origins != nullptr) status = check_pointer("MoeReceived.origins", received.origins, 8);
   return status;
+}
+
+/// Weights are given either to dispatch or to combine.
+Status check_weights(const char* name, const float* weights, bool wanted) {
+  if (wanted) return check_pointer(name, weights, 4);
+  if (weights == nullptr) return {};
+  return invalid_argument(fmt::format(
+      "{} is given; allowed: null (with MoeAllToAllDesc.weights_at_combine combine takes the weights, else dispatch)",
+      name));
 }
 
 }  // namespace
@@ -84,11 +124,14 @@ struct MoeAllToAll::State {
   int combine_blocks_per_sm = 1;
   MoeFaults faults;
   std::uint32_t next_phase = kIdle;  ///< of a split call: the phase that its next kernel finds
+  bool counted = false;              ///< of a split call: its sending half has delivered the counts
 
   /// kMisuse unless `phase` is the next phase of a call.
   Status check_phase(std::uint32_t phase) const;
   Status check_tokens(const MoeTokens& tokens) const;
   Status check_out(const void* out) const;
+  Status check_y(const void* y) const;
+  Status check_combine_weights(const float* weights) const;
   void set_tokens(const MoeTokens& tokens, CallForm form);
   void set_received(const MoeReceived& received);
   Status run(KernelId id, Stream stream);
@@ -105,7 +148,18 @@ Status MoeAllToAll::State::check_tokens(const MoeTokens& tokens) const {
   const auto index_bytes = static_cast<int>(bytes_of(plan.desc.index_type));
   return first_failure({check_pointer("MoeTokens.x", tokens.x, 16),
                         check_pointer("MoeTokens.topk_indices", tokens.topk_indices, index_bytes),
-                        check_pointer("MoeTokens.topk_weights", tokens.topk_weights, 4)});
+                        check_weights("MoeTokens.topk_weights", tokens.topk_weights, !plan.desc.weights_at_combine)});
+}
+
+Status MoeAllToAll::State::check_y(const void* y) const {
+  if (plan.desc.layout == MoeLayout::kRows && args.recv_rows == 0) return {};  // an empty tensor may have no address
+  return check_pointer("y", y, 16);
+}
+
+Status MoeAllToAll::State::check_combine_weights(const float* weights) const {
+  const bool no_tokens = args.tokens_on_device == nullptr && args.tokens == 0;
+  if (no_tokens && weights == nullptr) return {};  // an empty tensor may have no address
+  return check_weights("topk_weights", weights, plan.desc.weights_at_combine);
 }
 
 Status MoeAllToAll::State::check_phase(std::uint32_t phase) const {
@@ -123,7 +177,8 @@ Status MoeAllToAll::State::check_out(const void* out) const {
 void MoeAllToAll::State::set_tokens(const MoeTokens& tokens, CallForm form) {
   args.x = tokens.x;
   args.topk = tokens.topk_indices;
-  args.weights = tokens.topk_weights;
+  // With weights_at_combine nobody uses the weights of routes. Their senders read them from memory that is as long and can be read.
+  args.weights = plan.desc.weights_at_combine ? static_cast<const float*>(tokens.topk_indices) : tokens.topk_weights;
   args.tokens = tokens.tokens;
   args.tokens_on_device = tokens.tokens_on_device;
   args.drop_put = faults.drop_put;
@@ -135,6 +190,8 @@ Status MoeAllToAll::State::run(KernelId id, Stream stream) {
   LaunchConfig config{plan.blocks, plan.threads, static_cast<std::size_t>(plan.shared_bytes)};
   if (id == kCombine) config.blocks *= combine_blocks_per_sm;
   if (id == kCombine || id == kCombineSend || id == kCombineRecv) config.shared_bytes = 0;
+  const bool dispatches = id == kDispatch || id == kDispatchSend || id == kDispatchRecv;
+  args.hidden = dispatches ? plan.dispatch_hidden : plan.desc.hidden;
   args.roles = roles_of(plan, id, config.blocks, plan.threads / world->device().shape().traits.warp_size);
   return launch(world->device(), opened.kernel(id), config, args, stream);
 }
@@ -151,6 +208,9 @@ void MoeAllToAll::State::set_received(const MoeReceived& received) {
   args.counts = received.counts;
   args.row_offsets = received.offsets;
   args.origins = received.origins;
+  args.recv_topk = received.topk_indices;
+  args.recv_weights = received.topk_weights;
+  args.recv_rows = received.rows < 0 ? plan.recv_rows : received.rows;
 }
 
 Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& desc) {
@@ -174,7 +234,6 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
   args.num_experts = desc.num_experts;
   args.reciprocal = moe::moe_reciprocal(desc.num_experts);
   args.k = desc.experts_per_token;
-  args.hidden = desc.hidden;
   args.max_tokens = desc.max_tokens;
   args.max_local_experts = plan->max_local_experts;
   args.segments = plan->segments;
@@ -187,6 +246,9 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
   args.masked_layout = desc.layout == MoeLayout::kMasked;
   args.row_alignment = desc.row_alignment;
   args.recv_rows = plan->recv_rows;
+  args.by_room =
+      Divisor(static_cast<std::int32_t>(std::max<std::int64_t>(1, plan->recv_rows / plan->max_local_experts)));
+  args.combine_weights = plan->combine_weights;
   args.workspace = static_cast<std::int64_t>(state->opened.buffer(0).offset);
   args.offsets = parts;
   // The device's offsets all start from buffer 0: those of buffer 1 are moved by its distance.
@@ -197,6 +259,7 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
   args.shared = moe::shared_layout(desc.num_experts, plan->ranks, desc.experts_per_token, desc.max_tokens,
                                    plan->max_local_experts, plan->threads / shape.traits.warp_size,
                                    plan->mode == MoeMode::kBulk && shape.traits.bulk_copy);
+  args.row_places = args.shared.total;
   const auto resident = world.device().blocks_per_multiprocessor(state->opened.kernel(kCombine), plan->threads, 0);
   const bool may_fill_all = desc.max_sms == 0;  // else twice the blocks might occupy twice max_sms multiprocessors
   state->combine_blocks_per_sm = std::clamp(may_fill_all && resident.ok() ? *resident : 1, 1, kCombineBlocksPerSm);
@@ -223,28 +286,37 @@ void MoeAllToAll::forget_call() {
   if (state_) state_->next_phase = kIdle;
 }
 
-Status MoeAllToAll::dispatch_send(const MoeTokens& tokens, Stream stream) {
+Status MoeAllToAll::dispatch_send(const MoeTokens& tokens, Stream stream, const MoeCounts& counts) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
-  const Status status = first_failure({state_->check_phase(kIdle), state_->check_tokens(tokens)});
+  const bool counted = counts.counts != nullptr || counts.offsets != nullptr;
+  if (counted && state_->plan.desc.layout != MoeLayout::kRows)
+    return invalid_argument("MoeCounts are given; allowed: null, as MoeAllToAllDesc.layout is not kRows");
+  const Status status = first_failure(
+      {state_->check_phase(kIdle), state_->check_tokens(tokens), counted ? check_counts(counts) : Status{}});
   if (!status.ok()) return status;
   state_->set_tokens(tokens, CallForm::kSplit);
+  state_->args.counts = counts.counts;
+  state_->args.row_offsets = counts.offsets;
+  state_->counted = counted;
   return state_->run_phase(kDispatchSend, kSent, stream);
 }
 
 Status MoeAllToAll::dispatch_recv(const MoeReceived& received, Stream stream) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
   const Status status =
-      first_failure({state_->check_phase(kSent), check_received(received, state_->plan.desc.fp8_dispatch)});
+      first_failure({state_->check_phase(kSent), check_received(received, state_->plan, state_->counted)});
   if (!status.ok()) return status;
   state_->set_received(received);
   return state_->run_phase(kDispatchRecv, kReceived, stream);
 }
 
-Status MoeAllToAll::combine_send(const void* y, Stream stream) {
+Status MoeAllToAll::combine_send(const void* y, Stream stream, const float* topk_weights) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
-  const Status status = first_failure({state_->check_phase(kReceived), check_pointer("y", y, 16)});
+  const Status status =
+      first_failure({state_->check_phase(kReceived), state_->check_y(y), state_->check_combine_weights(topk_weights)});
   if (!status.ok()) return status;
   state_->args.y = y;
+  state_->args.weights = topk_weights;
   return state_->run_phase(kCombineSend, kReturning, stream);
 }
 
@@ -258,20 +330,21 @@ Status MoeAllToAll::combine_recv(void* out, Stream stream) {
 
 Status MoeAllToAll::dispatch(const MoeTokens& tokens, const MoeReceived& received, Stream stream) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
-  const Status status = first_failure({state_->check_phase(kIdle), state_->check_tokens(tokens),
-                                       check_received(received, state_->plan.desc.fp8_dispatch)});
+  const Status status = first_failure(
+      {state_->check_phase(kIdle), state_->check_tokens(tokens), check_received(received, state_->plan, false)});
   if (!status.ok()) return status;
   state_->set_tokens(tokens, CallForm::kSplit);
   state_->set_received(received);
   return state_->run_phase(kDispatch, kReceived, stream);
 }
 
-Status MoeAllToAll::combine(const void* y, void* out, Stream stream) {
+Status MoeAllToAll::combine(const void* y, void* out, Stream stream, const float* topk_weights) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
-  const Status status =
-      first_failure({state_->check_phase(kReceived), check_pointer("y", y, 16), state_->check_out(out)});
+  const Status status = first_failure({state_->check_phase(kReceived), state_->check_y(y), state_->check_out(out),
+                                       state_->check_combine_weights(topk_weights)});
   if (!status.ok()) return status;
   state_->args.y = y;
+  state_->args.weights = topk_weights;
   state_->args.out = out;
   return state_->run_phase(kCombine, kIdle, stream);
 }
@@ -282,6 +355,11 @@ Status MoeAllToAll::fused(const MoeTokens& tokens, MoeExpert expert, const float
   const auto* const fused = std::ranges::find(kFusedExperts, expert, &FusedExpert::expert);
   if (fused == std::end(kFusedExperts))
     return invalid_argument(fmt::format("MoeExpert is {}; allowed: kRankScale, kTable", static_cast<int>(expert)));
+  if (state_->plan.desc.dispatch_hidden != 0)
+    return invalid_argument("fused() was called with MoeAllToAllDesc.dispatch_hidden; allowed: dispatch and combine");
+  if (state_->plan.desc.weights_at_combine)
+    return invalid_argument(
+        "fused() was called with MoeAllToAllDesc.weights_at_combine; allowed: dispatch and combine");
   const bool table = expert == MoeExpert::kTable;
   const Status status = first_failure({state_->check_phase(kIdle), state_->check_tokens(tokens),
                                        table ? check_pointer("expert_table", expert_table, 4) : Status{}});

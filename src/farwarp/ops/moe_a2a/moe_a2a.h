@@ -16,25 +16,37 @@ namespace farwarp {
 /// combine (or combine_recv) has run: nobody would read the sum of an entry that was removed meanwhile, and a later call would take it for
 /// its own.
 struct MoeTokens {
-  const void* x = nullptr;              ///< [tokens, hidden] of Desc::dtype, 16-byte aligned
+  const void* x = nullptr;              ///< [tokens, plan.dispatch_hidden] of Desc::dtype, 16-byte aligned
   const void* topk_indices = nullptr;   ///< [tokens, experts_per_token] of Desc::index_type; -1 skips an entry
-  const float* topk_weights = nullptr;  ///< [tokens, experts_per_token]
+  const float* topk_weights = nullptr;  ///< [tokens, experts_per_token]; null with Desc::weights_at_combine
   int tokens = 0;                       ///< 0 .. Desc::max_tokens; ignored if tokens_on_device is given
   const std::int32_t* tokens_on_device = nullptr;  ///< one int32, read by the kernels
 };
 
 /// What dispatch delivers: one row per (token, top-k entry) that chose an expert of this rank.
 /// Rows of an expert are ordered by source rank, then token, then k-slot.
+/// With MoeLayout::kRows: one row per token with such an entry, ordered by source rank, then token.
 struct MoeReceived {
   void* x =
-      nullptr;  ///< [plan.recv_rows, hidden] of Desc::dtype, or of e4m3 bytes with Desc::fp8_dispatch; 16-byte aligned
+      nullptr;  ///< [plan.recv_rows, plan.dispatch_hidden] of Desc::dtype, or of e4m3 bytes with Desc::fp8_dispatch; 16-byte aligned
   std::int32_t* counts = nullptr;  ///< [local experts]: rows of each expert
   std::int32_t* offsets =
-      nullptr;  ///< [local experts + 1]: first row of each expert, aligned to Desc::row_alignment; the last is the end
+      nullptr;  ///< [local experts + 1]: first row of each expert, aligned to Desc::row_alignment; the last is the end.
+                ///< kRows: [ranks + 1]: first row of each source rank; the last is the end
   std::int64_t* origins =
       nullptr;  ///< [plan.recv_rows]: source rank << 48 | token << 16 | k-slot; -1 for rows of padding; may be null
   float* scales =
-      nullptr;  ///< [plan.recv_rows, ceil(hidden / 128)]: factor of each 128 numbers of x; with Desc::fp8_dispatch only
+      nullptr;  ///< in the order of Desc::scales: factor of each 128 numbers of x; with Desc::fp8_dispatch only
+  // With kRows only:
+  void* topk_indices = nullptr;   ///< [rows, experts_per_token] of Desc::index_type: local expert; -1: of another rank
+  float* topk_weights = nullptr;  ///< [rows, experts_per_token]; 0 where the index is -1
+  std::int64_t rows = -1;  ///< of x and the two tables; -1: plan.recv_rows. Those beyond the end have indices of -1
+};
+
+/// What dispatch_send() delivers with MoeLayout::kRows, so that the host can make room for the rows: as in MoeReceived.
+struct MoeCounts {
+  std::int32_t* counts = nullptr;
+  std::int32_t* offsets = nullptr;
 };
 
 /// Faults to inject, which checks and deadlines must catch. The same kernels run with and without them.
@@ -68,16 +80,19 @@ class MoeAllToAll {
 
   /// One launch.
   Status dispatch(const MoeTokens& tokens, const MoeReceived& received, Stream stream);
-  /// One launch. `y`: [plan.recv_rows, hidden], the experts' outputs in the row order of dispatch; `out`: [tokens, hidden].
+  /// One launch. `y`: [plan.recv_rows, hidden], the experts' outputs in the row order of dispatch; `out`: [tokens, hidden]. With kRows `y` is what an
+  /// owner has made of each row, its own sum of weighted outputs.
   /// A token's weighted outputs are summed on each owner in k-slot order in fp32 and rounded once to the dtype; the source
-  /// adds the owners' sums in rank order in fp32 and rounds once.
-  Status combine(const void* y, void* out, Stream stream);
+  /// adds the owners' sums in rank order in fp32 and rounds once. `topk_weights`: [tokens, experts_per_token] with Desc::weights_at_combine, else
+  /// null.
+  Status combine(const void* y, void* out, Stream stream, const float* topk_weights = nullptr);
 
   /// The halves, one launch each. Kernels on other streams may run between them, at the same time as the transfer. Desc::max_sms leaves
-  /// multiprocessors for them.
-  Status dispatch_send(const MoeTokens& tokens, Stream stream);
+  /// multiprocessors for them. combine_send waits for peers only with Desc::weights_at_combine: until their combine_send has begun.
+  /// With `counts` (MoeLayout::kRows) dispatch_send waits for the other ranks' counts, and dispatch_recv needs none.
+  Status dispatch_send(const MoeTokens& tokens, Stream stream, const MoeCounts& counts = {});
   Status dispatch_recv(const MoeReceived& received, Stream stream);
-  Status combine_send(const void* y, Stream stream);
+  Status combine_send(const void* y, Stream stream, const float* topk_weights = nullptr);
   Status combine_recv(void* out, Stream stream);
 
   /// dispatch, expert and combine in one launch. `expert_table`: [local experts] of two floats (scale, shift) held by this

@@ -191,9 +191,10 @@ struct SplitCall {
   Stream stream;
   DeviceBuffer x, counts, offsets, out;
 
-  static SplitCall create(Rank& rank, int max_sms) {
+  static SplitCall create(Rank& rank, int max_sms, bool weights_at_combine = false) {
     MoeAllToAllDesc desc = small_desc(std::get<1>(MoeApi::GetParam()));
     desc.max_sms = max_sms;
+    desc.weights_at_combine = weights_at_combine;
     Device& device = rank.world.device();
     auto op = MoeAllToAll::create(rank.world, desc);
     EXPECT_TRUE(op.ok()) << op.status().to_string();
@@ -210,8 +211,8 @@ struct SplitCall {
     EXPECT_TRUE(op.dispatch_recv({x.get(), counts.as<std::int32_t>(), offsets.as<std::int32_t>()}, stream).ok());
   }
   /// The experts change nothing, so a token's two entries add up to 2.
-  void finish(Rank& rank) {
-    EXPECT_TRUE(op.combine_send(x.get(), stream).ok());
+  void finish(Rank& rank, const float* weights = nullptr) {
+    EXPECT_TRUE(op.combine_send(x.get(), stream, weights).ok());
     EXPECT_TRUE(op.combine_recv(out.get(), stream).ok());
     ASSERT_TRUE(rank.world.device().synchronize(stream, 60'000'000'000).ok());
     ASSERT_TRUE(rank.world.status().ok()) << rank.world.status().to_string();
@@ -236,6 +237,105 @@ TEST_P(MoeApi, TwoBatchesOverlapOnTwoStreams) {
     EXPECT_TRUE(first.op.close().ok());
     EXPECT_TRUE(second.op.close().ok());
     for (const SplitCall* call : {&first, &second}) rank.world.device().destroy_stream(call->stream);
+  });
+}
+
+/// Weights are given either to dispatch or to combine; to which, the descriptor says.
+TEST_P(MoeApi, WeightsAreRefusedWhereTheyAreNotTaken) {
+  on_ranks([](Rank& rank) {
+    SplitCall at_dispatch = SplitCall::create(rank, 0), at_combine = SplitCall::create(rank, 0, true);
+    MoeTokens tokens = rank.tokens(kTokens);
+    const float* const weights = tokens.topk_weights;
+    const MoeReceived received = {at_combine.x.get(), at_combine.counts.as<std::int32_t>(),
+                                  at_combine.offsets.as<std::int32_t>()};
+    expect_names(at_combine.op.dispatch(tokens, received, at_combine.stream), StatusCode::kInvalidArgument,
+                 "MoeTokens.topk_weights is given; allowed: null");
+    expect_names(at_combine.op.fused(tokens, MoeExpert::kRankScale, nullptr, at_combine.out.get(), at_combine.stream),
+                 StatusCode::kInvalidArgument, "fused() was called with MoeAllToAllDesc.weights_at_combine");
+    tokens.topk_weights = nullptr;
+    expect_names(at_dispatch.op.dispatch_send(tokens, at_dispatch.stream), StatusCode::kInvalidArgument,
+                 "MoeTokens.topk_weights");
+    ASSERT_TRUE(at_combine.op.dispatch(tokens, received, at_combine.stream).ok());
+    at_dispatch.send(rank), at_dispatch.receive();
+    void *const x = at_combine.x.get(), *const out = at_combine.out.get();
+    for (const bool half : {false, true}) {
+      expect_names(
+          half ? at_combine.op.combine_send(x, at_combine.stream) : at_combine.op.combine(x, out, at_combine.stream),
+          StatusCode::kInvalidArgument, "topk_weights");
+      expect_names(half ? at_dispatch.op.combine_send(x, at_dispatch.stream, weights)
+                        : at_dispatch.op.combine(x, out, at_dispatch.stream, weights),
+                   StatusCode::kInvalidArgument, "topk_weights is given; allowed: null");
+    }
+    at_dispatch.finish(rank);
+    at_combine.finish(rank, weights);
+    EXPECT_TRUE(at_dispatch.op.close().ok());
+    EXPECT_TRUE(at_combine.op.close().ok());
+    for (const SplitCall* call : {&at_dispatch, &at_combine}) rank.world.device().destroy_stream(call->stream);
+  });
+}
+
+/// MoeLayout::kRows through the host API: what it refuses, counts of the sending half, a rank that receives nothing.
+TEST_P(MoeApi, RowsOncePerRank) {
+  on_ranks([](Rank& rank) {
+    MoeAllToAllDesc desc = small_desc(std::get<1>(MoeApi::GetParam()));
+    desc.layout = MoeLayout::kRows;
+    auto op = MoeAllToAll::create(rank.world, desc);
+    ASSERT_TRUE(op.ok()) << op.status().to_string();
+    Device& device = rank.world.device();
+    ASSERT_EQ(op->plan().recv_rows, kRanks * kTokens);
+    const auto counts = buffer_of(device, kExperts * 4), offsets = buffer_of(device, (kRanks + 1) * 4);
+    const auto x = buffer_of(device, kRanks * kTokens * kHidden * 2),
+               experts = buffer_of(device, kRanks * kTokens * kTopK * 4),
+               weights = buffer_of(device, kRanks * kTokens * kTopK * 4);
+    const MoeCounts counted = {counts.as<std::int32_t>(), offsets.as<std::int32_t>()};
+    MoeReceived received;
+    received.x = x.get();
+    expect_names(op->dispatch(rank.tokens(kTokens), received, rank.stream), StatusCode::kInvalidArgument, "MoeCounts");
+    expect_names(op->dispatch_send(rank.tokens(kTokens), rank.stream, {.counts = counted.counts, .offsets = nullptr}),
+                 StatusCode::kInvalidArgument, "MoeCounts.offsets");
+    expect_names(rank.op.dispatch_send(rank.tokens(kTokens), rank.stream, counted), StatusCode::kInvalidArgument,
+                 "MoeCounts are given");
+    ASSERT_TRUE(op->dispatch_send(rank.tokens(kTokens), rank.stream, counted).ok());
+    std::vector<std::int32_t> first(kRanks + 1);
+    ASSERT_TRUE(offsets.download(first.data(), first.size() * 4, rank.stream).ok());
+    const bool idle = rank.world.rank() == 1;  // all tokens go to experts 0 and 5, of ranks 0 and 2
+    for (int source = 0; source <= kRanks; ++source)
+      ASSERT_EQ(first[static_cast<std::size_t>(source)], idle ? 0 : source * kTokens);
+    received.rows = kRanks * kTokens + 1;
+    expect_names(op->dispatch_recv(received, rank.stream), StatusCode::kInvalidArgument, "MoeReceived.rows is 13");
+    received.rows = first[kRanks];
+    if (!idle) {
+      expect_names(op->dispatch_recv(received, rank.stream), StatusCode::kInvalidArgument, "MoeReceived.topk_indices");
+      received.topk_indices = experts.get();
+      received.topk_weights = weights.as<float>();
+    }
+    ASSERT_TRUE(op->dispatch_recv(received, rank.stream).ok());
+    ASSERT_TRUE(op->combine(idle ? nullptr : x.get(), rank.out.get(), rank.stream).ok());
+    ASSERT_TRUE(device.synchronize(rank.stream, 60'000'000'000).ok());
+    ASSERT_TRUE(rank.world.status().ok()) << rank.world.status().to_string();
+    for (const std::uint16_t bits : bits_in(rank.out, rank.stream)) ASSERT_EQ(float_from(Bf16{bits}), 2.0f);
+    EXPECT_TRUE(op->close().ok());
+  });
+}
+
+// A rank whose weights do not come: the others name it, and what they wait for.
+TEST_P(MoeApi, WeightsThatDoNotComeEndTheCall) {
+  on_ranks([](Rank& rank) {
+    SplitCall call = SplitCall::create(rank, 0, true);
+    MoeTokens tokens = rank.tokens(kTokens);
+    const float* const weights = tokens.topk_weights;
+    tokens.topk_weights = nullptr;
+    EXPECT_TRUE(call.op.dispatch_send(tokens, call.stream).ok());
+    call.receive();
+    if (rank.world.rank() != 1) {
+      EXPECT_TRUE(call.op.combine(call.x.get(), call.out.get(), call.stream, weights).ok());
+    }
+    EXPECT_TRUE(rank.world.device().synchronize(call.stream, 60'000'000'000).ok());
+    const Status status = rank.world.status();
+    EXPECT_TRUE(rank.world.rank() == 1 || !status.ok());
+    if (status.code() == StatusCode::kDeadline) expect_names(status, StatusCode::kDeadline, "combine weights");
+    EXPECT_TRUE(rank.world.bootstrap().barrier(std::chrono::seconds(60)).ok());
+    rank.world.device().destroy_stream(call.stream);
   });
 }
 

@@ -59,10 +59,26 @@ Status check(const MoeAllToAllDesc& desc, int ranks) {
     return invalid_argument(
         fmt::format("MoeAllToAllDesc.index_type is {}; allowed: int32, int64", name_or_number(desc.index_type)));
   }
-  if (desc.layout != MoeLayout::kExpertMajor && desc.layout != MoeLayout::kMasked)
-    return wrong("layout", static_cast<int>(desc.layout), "kExpertMajor, kMasked");
+  const bool rows = desc.layout == MoeLayout::kRows;
+  if (desc.layout != MoeLayout::kExpertMajor && desc.layout != MoeLayout::kMasked && !rows)
+    return wrong("layout", static_cast<int>(desc.layout), "kExpertMajor, kMasked, kRows");
+  if (rows && (desc.fp8_dispatch || desc.weights_at_combine || desc.row_alignment != 1)) {
+    return invalid_argument(
+        "MoeAllToAllDesc.layout is kRows; allowed: kRows without fp8_dispatch, without weights_at_combine, and with "
+        "row_alignment 1");
+  }
   if (desc.mode != MoeMode::kAuto && desc.mode != MoeMode::kWords && desc.mode != MoeMode::kBulk)
     return wrong("mode", static_cast<int>(desc.mode), "auto, words, bulk");
+  const bool of_own = desc.dispatch_hidden != 0 && rows;
+  if ((desc.dispatch_hidden != 0 && !of_own) || desc.dispatch_hidden < 0 || desc.dispatch_hidden % 8 != 0 ||
+      desc.dispatch_hidden > (1 << 20))
+    return wrong("dispatch_hidden", desc.dispatch_hidden, "0, or with layout kRows a multiple of 8 up to 1048576");
+  if (desc.scales != MoeScales::kRows && desc.scales != MoeScales::kColumns)
+    return wrong("scales", static_cast<int>(desc.scales), "kRows, kColumns");
+  if (desc.scales == MoeScales::kColumns && !(desc.fp8_dispatch && desc.layout == MoeLayout::kMasked)) {
+    return invalid_argument(
+        "MoeAllToAllDesc.scales is kColumns; allowed: kRows, or kColumns with fp8_dispatch and layout kMasked");
+  }
   const int alignment = desc.row_alignment;
   if (alignment < 1 || alignment > 1024 || (alignment & (alignment - 1)) != 0) {
     return wrong("row_alignment", alignment, "a power of two from 1 to 1024");
@@ -82,6 +98,7 @@ Status check(const MoeAllToAllDesc& desc, int ranks) {
 /// The most rows that can arrive at one rank, with the padding of the layout.
 std::int64_t worst_case_rows(const MoeAllToAllDesc& desc, int ranks, int local_experts) {
   const std::int64_t tokens = static_cast<std::int64_t>(ranks) * desc.max_tokens;
+  if (desc.layout == MoeLayout::kRows) return tokens;
   if (desc.layout == MoeLayout::kMasked) {
     return (tokens + desc.row_alignment - 1) / desc.row_alignment * desc.row_alignment * local_experts;
   }
@@ -108,7 +125,7 @@ int choose_segments(const MoeAllToAllPlan& plan, int warps, int warp_size) {
   const MoeAllToAllDesc& desc = plan.desc;
   const bool words = plan.mode == MoeMode::kWords;
   const int least = desc.fp8_dispatch && !words ? moe::kFp8Align : 8 * warp_size;
-  const int most = std::max(1, desc.hidden / least);
+  const int most = std::max(1, std::min(desc.hidden, plan.dispatch_hidden) / least);
   if (desc.segments != 0) return std::min(desc.segments, most);
   if (words) {
     const int wanted = std::clamp(plan.blocks * warps / desc.max_tokens, 1, std::min(most, 32));
@@ -123,7 +140,7 @@ int choose_segments(const MoeAllToAllPlan& plan, int warps, int warp_size) {
 
 /// Bytes of a dispatched row in the workspace; a scale of fp8 takes `scale_bytes`.
 std::int64_t row_bytes(const MoeAllToAllDesc& desc, int scale_bytes) {
-  if (!desc.fp8_dispatch) return 2ll * desc.hidden;
+  if (!desc.fp8_dispatch) return 2ll * (desc.dispatch_hidden != 0 ? desc.dispatch_hidden : desc.hidden);
   return moe::fp8_scales_at(desc.hidden) + (std::int64_t{scale_bytes} * moe::fp8_groups(desc.hidden) + 15) / 16 * 16;
 }
 
@@ -161,12 +178,13 @@ int choose_sending_warps(const MoeAllToAllPlan& plan, int warps, const MachineSh
   return some ? std::max(1, warps * 3 / 8) : warps;
 }
 
-MoeWorkspace lay_out_workspace(const MoeAllToAllPlan& plan) {
+/// Sets `workspace` and `combine_weights`.
+void lay_out_workspace(MoeAllToAllPlan& plan) {
   const MoeAllToAllDesc& desc = plan.desc;
   const bool words = plan.mode == MoeMode::kWords;
   const std::int64_t pairs = 2ll * plan.ranks;
   const std::int64_t rows = pairs * desc.max_tokens;
-  MoeWorkspace workspace;
+  MoeWorkspace& workspace = plan.workspace;
   const auto take = [&workspace](std::int64_t bytes) {
     const std::int64_t start = workspace.total;
     workspace.total = (workspace.total + bytes + 255) / 256 * 256;
@@ -174,6 +192,7 @@ MoeWorkspace lay_out_workspace(const MoeAllToAllPlan& plan) {
   };
   workspace.headers = take(pairs * plan.header_packets * 16);
   workspace.routes = take(rows * desc.experts_per_token * 16);
+  if (desc.weights_at_combine) plan.combine_weights = take(rows * desc.experts_per_token * 16);
   if (!words) workspace.rows = take(rows * plan.row_bytes);
   workspace.row_flags = take(words ? 0 : rows * plan.segments * 8);
   workspace.kept_count = take(4);
@@ -181,7 +200,6 @@ MoeWorkspace lay_out_workspace(const MoeAllToAllPlan& plan) {
   workspace.words_begin = workspace.total;
   if (words) workspace.rows = take(rows * plan.row_bytes);
   workspace.returns = take(rows * 2ll * desc.hidden);
-  return workspace;
 }
 
 }  // namespace
@@ -218,6 +236,7 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
                  fmt::format("in the masked layout, a multiple of row_alignment ({}) for each of {} experts",
                              desc.row_alignment, plan.max_local_experts));
   }
+  plan.dispatch_hidden = desc.dispatch_hidden != 0 ? desc.dispatch_hidden : desc.hidden;
   const int warps = plan.threads / shape.traits.warp_size;
   plan.segments = choose_segments(plan, warps, shape.traits.warp_size);
   plan.send_only_blocks = choose_send_only_blocks(plan);
@@ -225,7 +244,8 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
   plan.shared_bytes =
       moe::shared_layout(desc.num_experts, ranks, desc.experts_per_token, desc.max_tokens, plan.max_local_experts,
                          warps, plan.mode == MoeMode::kBulk && shape.traits.bulk_copy)
-          .total;
+          .total +
+      (desc.layout == MoeLayout::kRows ? moe::row_places_bytes(ranks, desc.max_tokens) : 0);
   if (plan.shared_bytes > shape.traits.shared_bytes) {
     return invalid_argument(
         fmt::format("MoeAllToAllDesc.num_experts is {} and max_tokens {}; allowed: what fits into {} bytes of shared "
@@ -233,11 +253,12 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
                     desc.num_experts, desc.max_tokens, shape.traits.shared_bytes, plan.shared_bytes));
   }
   plan.row_bytes = row_bytes(desc, plan.mode == MoeMode::kWords ? 8 : 4);
-  plan.workspace = lay_out_workspace(plan);
+  lay_out_workspace(plan);
   plan.configuration =
       hash_of({desc.num_experts, desc.experts_per_token, desc.hidden, desc.max_tokens, static_cast<int>(desc.dtype),
                desc.fp8_dispatch, static_cast<int>(plan.fp8), ranks, static_cast<int>(plan.mode), plan.blocks,
-               plan.segments, plan.send_only_blocks, plan.threads, plan.workspace.total});
+               plan.segments, plan.send_only_blocks, plan.threads, plan.workspace.total, desc.weights_at_combine,
+               desc.layout == MoeLayout::kRows, plan.dispatch_hidden});
   return plan;
 }
 

@@ -21,6 +21,12 @@ const char* name_of(MoeMode mode);  ///< "words", ...
 enum class MoeLayout : std::uint8_t {
   kExpertMajor,  ///< experts one after another, each start aligned to row_alignment
   kMasked,       ///< every expert has the same room: plan.recv_rows / plan.max_local_experts rows
+  kRows,  ///< a row once for each rank that it is sent to, by source rank and token, with its entries for that rank
+};
+/// Where the scales of fp8 dispatch lie in MoeReceived::scales.
+enum class MoeScales : std::uint8_t {
+  kRows,     ///< [plan.recv_rows, ceil(hidden / 128)]
+  kColumns,  ///< [plan.max_local_experts, ceil(hidden / 128), room of an expert]: of a group, those of an expert's rows
 };
 /// The experts of the fused form: functions of one element. fused() takes no others. To add one to the source tree:
 ///   rows.dev.h           a functor
@@ -47,7 +53,13 @@ struct MoeAllToAllDesc {
   /// each 128 numbers. Needs dtype kBf16; sums return as bf16.
   bool fp8_dispatch = false;
   MoeLayout layout = MoeLayout::kExpertMajor;
-  int row_alignment = 1;  ///< rows; 128 for grouped GEMMs; a power of two up to 1024
+  /// kRows: 16-bit elements of a row that dispatch carries, e4m3 numbers with their scales for one; 0: hidden. Sums have `hidden` elements. In words mode
+  /// the first two of eight bytes that are all ones lose a bit, so there they must be a NaN.
+  int dispatch_hidden = 0;
+  MoeScales scales = MoeScales::kRows;  ///< kColumns: with fp8_dispatch and layout kMasked
+  int row_alignment = 1;                ///< rows; 128 for grouped GEMMs; a power of two up to 1024
+  /// The weights are given to combine, not to dispatch: they travel to the owners first. Split form only.
+  bool weights_at_combine = false;
   /// Split form: rows of MoeReceived::x. If more arrive, the call ends in kCapacity on this rank. 0: the worst case (masked layout: the
   /// worst case if the experts of each token are distinct).
   std::int64_t recv_rows = 0;
@@ -90,12 +102,15 @@ struct MoeAllToAllPlan {
   int send_only_blocks =
       0;  ///< blocks that send in dispatch while the others receive; 0: every block sends, then receives
   int sending_warps = 0;       ///< fused form: warps of a block that send rows before they receive
+  int dispatch_hidden = 0;     ///< 16-bit elements of a row of MoeTokens::x
   std::int64_t row_bytes = 0;  ///< of a dispatched row in the workspace
   int header_packets = 0;
   int max_local_experts = 0;
   std::int64_t recv_rows = 0;
-  std::int64_t shared_bytes = 0;
+  std::int64_t shared_bytes = 0;  ///< of a launch
   MoeWorkspace workspace;
+  /// Offset in the workspace, with Desc::weights_at_combine: packets [2][ranks][max_tokens][k], the weights of a row's copies.
+  std::int64_t combine_weights = 0;
   std::uint64_t configuration = 0;  ///< hash of everything that ranks must agree on
   std::string to_string() const;
 };

@@ -244,5 +244,59 @@ TEST(Plan, FitsTheSharedMemoryOfEveryTarget) {
   }
 }
 
+TEST(Plan, ScalesByColumnsNeedTheMaskedLayout) {
+  MoeAllToAllDesc desc = small();
+  desc.scales = MoeScales::kColumns;
+  desc.layout = MoeLayout::kMasked;
+  const auto unquantised = plan_moe_all_to_all(desc, emulated(), 2);
+  EXPECT_EQ(unquantised.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(unquantised.status().message().find("MoeAllToAllDesc.scales is kColumns"), std::string::npos);
+  desc.fp8_dispatch = true;
+  EXPECT_TRUE(plan_moe_all_to_all(desc, emulated(), 2).ok());
+  desc.layout = MoeLayout::kExpertMajor;
+  EXPECT_FALSE(plan_moe_all_to_all(desc, emulated(), 2).ok());
+  desc.scales = static_cast<MoeScales>(7);
+  EXPECT_NE(plan_moe_all_to_all(desc, emulated(), 2).status().message().find("MoeAllToAllDesc.scales is 7"),
+            std::string::npos);
+}
+
+TEST(Plan, WeightsAtCombineTakePacketsOfTheirOwn) {
+  MoeAllToAllDesc desc = small();
+  const auto without = plan_moe_all_to_all(desc, emulated(), 4);
+  desc.weights_at_combine = true;
+  const auto with = plan_moe_all_to_all(desc, emulated(), 4);
+  ASSERT_TRUE(without.ok() && with.ok());
+  const std::int64_t bytes = 2ll * 4 * desc.max_tokens * desc.experts_per_token * 16;
+  EXPECT_EQ(without->combine_weights, 0);
+  EXPECT_EQ(with->workspace.total - without->workspace.total, bytes);
+  EXPECT_LE(with->combine_weights + bytes, with->workspace.words_begin);
+  EXPECT_NE(with->configuration, without->configuration);  // ranks must agree
+}
+
+TEST(Plan, RowsMayHaveAnotherSizeThanSums) {
+  MoeAllToAllDesc desc = small();
+  desc.dispatch_hidden = 64;
+  EXPECT_NE(plan_moe_all_to_all(desc, emulated(), 2).status().message().find("dispatch_hidden is 64"),
+            std::string::npos);
+  desc.layout = MoeLayout::kRows;
+  desc.segments = 1024;
+  const auto plan = plan_moe_all_to_all(desc, emulated(), 2);
+  ASSERT_TRUE(plan.ok()) << plan.status().to_string();
+  EXPECT_EQ(plan->dispatch_hidden, 64);
+  EXPECT_EQ(plan->row_bytes, 128);
+  EXPECT_EQ(plan->recv_rows, 2 * desc.max_tokens);
+  EXPECT_LE(plan->segments, 64 / 8);  // no segment is empty
+  for (auto change :
+       {+[](MoeAllToAllDesc& d) {
+          d.fp8_dispatch = true;
+          d.dtype = DType::kBf16;
+        },
+        +[](MoeAllToAllDesc& d) { d.weights_at_combine = true; }, +[](MoeAllToAllDesc& d) { d.row_alignment = 8; }}) {
+    MoeAllToAllDesc wrong = desc;
+    change(wrong);
+    EXPECT_NE(plan_moe_all_to_all(wrong, emulated(), 2).status().message().find("layout is kRows"), std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace farwarp

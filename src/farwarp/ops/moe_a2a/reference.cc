@@ -38,10 +38,47 @@ std::int64_t align_up(std::int64_t value, std::int64_t alignment) {
   return (value + alignment - 1) / alignment * alignment;
 }
 
+// MoeLayout::kRows: a row once for each token with an entry of `rank`.
+ExpectedDispatch expected_rows(const MoeAllToAllDesc& desc, std::int64_t recv_rows, int rank,
+                               std::span<const Routing> routings) {
+  const int ranks = static_cast<int>(routings.size()), k = desc.experts_per_token;
+  const int first = moe_first_expert(rank, ranks, desc.num_experts);
+  const int end = moe_first_expert(rank + 1, ranks, desc.num_experts);
+  ExpectedDispatch expected;
+  expected.counts.resize(static_cast<std::size_t>(end - first));
+  for (int source = 0; source < ranks; ++source) {
+    expected.offsets.push_back(static_cast<std::int32_t>(expected.origins.size()));
+    const Routing& routing = routings[static_cast<std::size_t>(source)];
+    for (int token = 0; token < routing.tokens; ++token) {
+      std::vector<std::int32_t> experts(static_cast<std::size_t>(k), -1);
+      std::vector<float> weights(static_cast<std::size_t>(k), 0.0f);
+      bool here = false;
+      for (std::size_t slot = 0; slot < experts.size(); ++slot) {
+        const std::size_t entry = static_cast<std::size_t>(token) * experts.size() + slot;
+        const std::int32_t expert = routing.experts[entry];
+        if (expert < first || expert >= end) continue;
+        here = true;
+        experts[slot] = expert - first;
+        weights[slot] = routing.weights[entry];
+        ++expected.counts[static_cast<std::size_t>(expert - first)];
+      }
+      if (!here) continue;
+      expected.origins.push_back(moe_origin(source, token, 0));
+      expected.experts.insert(expected.experts.end(), experts.begin(), experts.end());
+      expected.weights.insert(expected.weights.end(), weights.begin(), weights.end());
+    }
+  }
+  expected.offsets.push_back(static_cast<std::int32_t>(expected.origins.size()));
+  expected.experts.resize(static_cast<std::size_t>(recv_rows * k), -1);
+  expected.weights.resize(static_cast<std::size_t>(recv_rows * k), 0.0f);
+  return expected;
+}
+
 }  // namespace
 
 ExpectedDispatch expected_dispatch(const MoeAllToAllDesc& desc, std::int64_t recv_rows, int rank,
                                    std::span<const Routing> routings) {
+  if (desc.layout == MoeLayout::kRows) return expected_rows(desc, recv_rows, rank, routings);
   const int ranks = static_cast<int>(routings.size());
   const int first = moe_first_expert(rank, ranks, desc.num_experts);
   const int local_experts = moe_first_expert(rank + 1, ranks, desc.num_experts) - first;
@@ -68,6 +105,7 @@ ExpectedDispatch expected_dispatch(const MoeAllToAllDesc& desc, std::int64_t rec
 }
 
 std::int64_t least_recv_rows(const MoeAllToAllDesc& desc, int rank, std::span<const Routing> routings) {
+  if (desc.layout == MoeLayout::kRows) return std::max(1, expected_rows(desc, 0, rank, routings).offsets.back());
   const int ranks = static_cast<int>(routings.size());
   const int first = moe_first_expert(rank, ranks, desc.num_experts);
   const int end = moe_first_expert(rank + 1, ranks, desc.num_experts);

@@ -25,13 +25,16 @@ struct ExpectedDispatch {
   std::vector<std::int32_t> counts;   ///< [local experts]
   std::vector<std::int32_t> offsets;  ///< [local experts + 1]
   std::vector<std::int64_t> origins;  ///< [offsets.back()]: source rank << 48 | token << 16 | k-slot, -1 for padding
+  // With MoeLayout::kRows, where k-slots in origins are 0; otherwise empty:
+  std::vector<std::int32_t> experts;  ///< [recv_rows, k]: local, -1 for none
+  std::vector<float> weights;         ///< [recv_rows, k]
 };
 
 constexpr std::int64_t moe_origin(int source, int token, int slot) {
   return static_cast<std::int64_t>(source) << 48 | static_cast<std::int64_t>(token) << 16 | slot;
 }
 
-/// `routings`: of all ranks. `recv_rows` matters to MoeLayout::kMasked only, and is at least least_recv_rows().
+/// `routings`: of all ranks. `recv_rows` is at least least_recv_rows(), and matters to MoeLayout::kMasked and kRows only.
 ExpectedDispatch expected_dispatch(const MoeAllToAllDesc& desc, std::int64_t recv_rows, int rank,
                                    std::span<const Routing> routings);
 

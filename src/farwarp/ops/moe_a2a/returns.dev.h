@@ -98,8 +98,13 @@ FARWARP_DEVICE void reduce_segment(const Regions& regions, const ReceivedSegment
   }
 }
 
+/// For return_rows(): the weights are those that dispatch keeps. weights.dev.h has those that arrive at combine.
+struct KeptWeights {
+  static constexpr bool kArrive = false;
+};
+
 /// [block] Sums the experts' outputs of all rows that dispatch received, and sends the sums to the rows' sources.
-template <class T>
+template <class T, class Weights>
 FARWARP_DEVICE void return_rows(Call& call, const Args& args) {
   const Regions regions = regions_of(args, call);
   const int items = static_cast<int>(load(regions.kept_count())) * args.segments;
@@ -108,11 +113,15 @@ FARWARP_DEVICE void return_rows(Call& call, const Args& args) {
     const int number = args.by_segments.quotient(item);
     const Global<std::uint64_t> kept = regions.kept(number);
     const std::uint64_t origin = load(kept);
-    const std::uint64_t word = lane_index() < args.k ? load(kept + (1 + lane_index())) : 0;
+    std::uint64_t word = lane_index() < args.k ? load(kept + (1 + lane_index())) : 0;
     const Segment segment = segment_of<1>(args, static_cast<int>(origin >> 32), item - number * args.segments);
     const ReceivedSegment received{
         static_cast<int>(origin & 0xff), segment.token, number, segment.number, segment.first, segment.last};
-    reduce_segment<T>(regions, received, static_cast<int>(origin >> 8 & 0xff), word);
+    const int copies = static_cast<int>(origin >> 8 & 0xff);
+    if constexpr (Weights::kArrive) {
+      if (!Weights::take(call, regions, received, copies, word)) return;
+    }
+    reduce_segment<T>(regions, received, copies, word);
   }
 }
 

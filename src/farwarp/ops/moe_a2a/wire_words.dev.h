@@ -112,6 +112,9 @@ struct WordFormat<AsFp8> {
   FARWARP_DEVICE static int first_lane() { return lane_index() & ~(kGroupVectors - 1); }
 };
 
+template <>
+struct WordFormat<AsFp8Columns> : WordFormat<AsFp8> {};
+
 // ---- the wire -------------------------------------------------------------------------------------------------------
 
 template <class RowEncoding>

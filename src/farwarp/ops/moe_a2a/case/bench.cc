@@ -36,6 +36,7 @@ CheckConfig bench_config(CheckConfig config, const BenchOptions& bench) {
   if (config.inputs.kind == harness::InputKind::kAuto) config.inputs.kind = harness::InputKind::kNormal;
   config.longest_delay_ns = 0;
   config.burst = sets_for(config.desc, bench.samples);
+  config.in_flight = 1;
   return config;
 }
 
@@ -56,7 +57,7 @@ BenchOutcome BenchRun::run() {
   Status status = open();
   if (status.ok()) status = prepare();
   if (status.ok()) status = measure_all();
-  if (op_) outcome_.plan = op_->plan().to_string();
+  if (!instances_.empty()) outcome_.plan = plan().to_string();
   if (timer_ && status.ok()) status = timer_->close();
   baseline_graphs_.clear();
   baseline_.reset();
@@ -65,6 +66,10 @@ BenchOutcome BenchRun::run() {
 }
 
 Status BenchRun::prepare() {
+  if (config_.desc.layout == MoeLayout::kRows)
+    return invalid_argument("layout is rows; allowed in a bench: expert_major and masked, whose rows its experts read");
+  if (config_.desc.scales == MoeScales::kColumns)
+    return invalid_argument("scales is columns; allowed in a bench: rows, which its experts read");
   auto timer = harness::DeviceTimer::create(*world_, *stream_);
   if (!timer.ok()) return timer.status();
   timer_.emplace(std::move(*timer));
@@ -88,11 +93,15 @@ Status BenchRun::prepare() {
 Status BenchRun::measure_all() {
   const auto baseline = open_baseline();
   if (!baseline.ok()) return baseline.status();
-  Status status = measure_against(
-      "fused", [this] { return fused(); }, baseline->has_value() ? &**baseline : nullptr);
+  const harness::Contender* rival = baseline->has_value() ? &**baseline : nullptr;
+  Status status;
+  if (!config_.desc.weights_at_combine) {  // which the fused form has not
+    status = measure_against(
+        "fused", [this] { return fused(); }, std::exchange(rival, nullptr));
+  }
   if (status.ok())
     status = measure_against(
-        "split", [this] { return split(); }, nullptr);
+        "split", [this] { return split(); }, rival);
   if (status.ok()) status = measure_halves();
   return status;
 }
@@ -237,11 +246,11 @@ Status BenchRun::verify() {
 
 Status BenchRun::expert() {
   BenchExpertArgs args{};
-  args.x = recv_x_.get();
-  args.scales = config_.desc.fp8_dispatch ? scales_.as<float>() : nullptr;
-  args.y = y_.get();
-  args.counts = counts_.as<std::int32_t>();
-  args.offsets = offsets_.as<std::int32_t>();
+  args.x = instance_->recv_x.get();
+  args.scales = config_.desc.fp8_dispatch ? instance_->scales.as<float>() : nullptr;
+  args.y = instance_->y.get();
+  args.counts = instance_->counts.as<std::int32_t>();
+  args.offsets = instance_->offsets.as<std::int32_t>();
   args.table = set_->table.as<float>();
   args.local_experts = local_experts();
   args.hidden = config_.desc.hidden;

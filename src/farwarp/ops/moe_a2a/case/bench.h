@@ -35,7 +35,6 @@ class BenchRun : private RankRun {
   Status combine() { return enqueue(kCombine); }
   Status expert();
   Status split();
-  void use_set(int sample) { set_ = &sets_[static_cast<std::size_t>(sample) % sets_.size()]; }
   std::size_t set_index() const { return static_cast<std::size_t>(set_ - sets_.data()); }
 
   harness::BenchOptions bench_options_;

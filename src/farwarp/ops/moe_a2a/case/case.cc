@@ -33,7 +33,9 @@ const std::vector<ParamInfo> kParams = {
     {"form", "fused", "fused|split"},
     {"expert", "auto", "auto|table|rank_scale; auto: table in a check, rank_scale in a bench"},
     {"count", "host", "host|device: where the token count lies"},
-    {"layout", "expert_major", "expert_major|masked; of form=split, as are the next two"},
+    {"layout", "expert_major", "expert_major|masked|rows; of form=split, as are the next four"},
+    {"scales", "rows", "rows|columns: how the scales of fp8 lie; columns: layout=masked"},
+    {"weights", "dispatch", "dispatch|combine: to which of them the weights are given"},
     {"row_alignment", "1", "a power of two up to 1024"},
     {"recv_rows", "auto", "auto: what these tokens need; 0: the worst case; or a number"},
     {"max_sms", "0", "0 (all) or more"},
@@ -42,6 +44,8 @@ const std::vector<ParamInfo> kParams = {
      "-1 (every block sends), 0 (the plan's choice), or blocks that send while others receive; form=split"},
     {"graph", "0", "1: capture one call and replay it; needs count=device or tokens=full"},
     {"burst", "1", "1..64: calls enqueued without waiting for any of them; form=fused"},
+    {"halves", "0", "1: dispatch and combine in two launches each; form=split, as is the next"},
+    {"in_flight", "1", "1..2: calls dispatched before the first is combined, each by an operator of its own"},
     {"delay_us", "0", "0..1000000: longest random delay of each rank before each call"},
 };
 
@@ -72,8 +76,10 @@ Result<CheckConfig> read_config(const Params& params) {
   static constexpr Choice<MoeExpert> kExperts[] = {
       {"auto", MoeExpert::kTable}, {"table", MoeExpert::kTable}, {"rank_scale", MoeExpert::kRankScale}};
   static constexpr Choice<bool> kCounts[] = {{"host", false}, {"device", true}};
-  static constexpr Choice<MoeLayout> kLayouts[] = {{"expert_major", MoeLayout::kExpertMajor},
-                                                   {"masked", MoeLayout::kMasked}};
+  static constexpr Choice<MoeLayout> kLayouts[] = {
+      {"expert_major", MoeLayout::kExpertMajor}, {"masked", MoeLayout::kMasked}, {"rows", MoeLayout::kRows}};
+  static constexpr Choice<MoeScales> kScales[] = {{"rows", MoeScales::kRows}, {"columns", MoeScales::kColumns}};
+  static constexpr Choice<bool> kWeights[] = {{"dispatch", false}, {"combine", true}};
   harness::ParamReader reader(params, kParams);
   CheckConfig config;
   MoeAllToAllDesc& desc = config.desc;
@@ -85,6 +91,8 @@ Result<CheckConfig> read_config(const Params& params) {
   desc.fp8_dispatch = reader.choice("dispatch_dtype", kDispatchDtypes);
   desc.index_type = reader.choice("index", kIndices);
   desc.layout = reader.choice("layout", kLayouts);
+  desc.scales = reader.choice("scales", kScales);
+  desc.weights_at_combine = reader.choice("weights", kWeights);
   desc.row_alignment = reader.small_integer("row_alignment", 1, 1024);
   desc.recv_rows = read_recv_rows(reader);
   desc.mode = reader.choice("mode", kModes);
@@ -100,8 +108,25 @@ Result<CheckConfig> read_config(const Params& params) {
   config.count_on_device = reader.choice("count", kCounts);
   config.graph = reader.flag("graph");
   config.burst = reader.small_integer("burst", 1, 64);
+  config.halves = reader.flag("halves");
+  config.in_flight = reader.small_integer("in_flight", 1, 2);
   config.longest_delay_ns = static_cast<std::uint64_t>(reader.integer("delay_us", 0, 1'000'000)) * 1000;
   if (config.burst > 1 && !config.fused) reader.reject("burst", reader.text("burst"), "1 with form=split");
+  const bool columns = desc.scales == MoeScales::kColumns;
+  if (columns && (!desc.fp8_dispatch || desc.layout != MoeLayout::kMasked || config.fused))
+    reader.reject("scales", reader.text("scales"),
+                  "rows, or columns with dispatch_dtype=fp8, layout=masked, form=split");
+  const bool by_rows = desc.layout == MoeLayout::kRows;
+  if (by_rows && (desc.fp8_dispatch || desc.weights_at_combine || desc.row_alignment != 1 || config.fused)) {
+    reader.reject(
+        "layout", reader.text("layout"),
+        "expert_major, masked, or rows with dispatch_dtype=same, weights=dispatch, row_alignment=1, form=split");
+  }
+  if (config.fused && desc.weights_at_combine)
+    reader.reject("weights", reader.text("weights"), "dispatch, or combine with form=split");
+  if (config.fused && config.halves) reader.reject("halves", reader.text("halves"), "0, or 1 with form=split");
+  if (config.fused && config.in_flight > 1)
+    reader.reject("in_flight", reader.text("in_flight"), "1, or 2 with form=split");
   if (desc.fp8_dispatch && desc.dtype != DType::kBf16)
     reader.reject("dispatch_dtype", reader.text("dispatch_dtype"), "same, or fp8 with dtype=bf16");
   if (desc.hidden % 8 != 0) reader.reject("hidden_dim", reader.text("hidden_dim"), "a multiple of 8");

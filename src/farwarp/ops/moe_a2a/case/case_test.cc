@@ -9,8 +9,8 @@ namespace {
 
 class MoeCases : public testing::TestWithParam<TargetKind> {
  protected:
-  // Two calls each, so that both parities of the buffers are used.
-  CaseResult run(const std::string& settings, const std::string& fault = "", int ranks = 4) {
+  // Two calls each unless said otherwise, so that both parities of the buffers are used.
+  CaseResult run(const std::string& settings, const std::string& fault = "", int ranks = 4, int calls = 2) {
     CaseRequest request;
     request.op = find_operator("moe-a2a");
     request.params = {{"num_experts", "16"}, {"experts_per_token", "3"}, {"hidden_dim", "64"}, {"max_num_tokens", "6"}};
@@ -18,7 +18,7 @@ class MoeCases : public testing::TestWithParam<TargetKind> {
     request.options.target = GetParam();
     request.options.ranks = ranks;
     request.options.seed = 5;
-    request.options.calls = 2;
+    request.options.calls = calls;
     if (!fault.empty()) request.options.fault = *parse_fault(fault, ranks);
     return run_case(request, nullptr, [](int) {});
   }
@@ -81,6 +81,58 @@ TEST_P(MoeCases, Layouts) {
   expect_pass("form=split,layout=masked");
   expect_pass("form=split,recv_rows=0");
   expect_pass("form=split,layout=masked,recv_rows=0,num_experts=6");
+}
+
+// What engines ask for: the same room for each expert, scales by columns, and weights that only combine is given.
+TEST_P(MoeCases, BatchedLayoutAndWeightsAtCombine) {
+  const std::string fp8 = "dtype=bf16,dispatch_dtype=fp8,scales=columns,";
+  for (const std::string mode : {"words", "bulk"}) {
+    const std::string batched = "form=split,layout=masked,recv_rows=0,mode=" + mode;
+    for (const std::string halves : {",halves=0", ",halves=1"}) {
+      expect_pass(fp8 + batched + halves);
+      expect_pass(fp8 + batched + halves + ",weights=combine,hidden_dim=1160,segments=2,num_experts=7");
+      for (const std::string dtype : {",dtype=fp16", ",dtype=bf16"})
+        expect_pass(batched + halves + dtype + ",weights=combine,expert=rank_scale");
+    }
+    for (const char* routing : {"repeated", "one_expert", "one_rank", "skipped", "partial"})
+      expect_pass("form=split,weights=combine,mode=" + mode + ",routing=" + routing);
+    expect_pass("form=split,weights=combine,count=device,index=int64,tokens=empty_ranks,mode=" + mode);
+    expect_pass("form=split,weights=combine,num_experts=40,experts_per_token=32,max_num_tokens=40,mode=" + mode);
+    expect_pass("form=split,weights=combine,graph=1,tokens=full,max_sms=2,delay_us=20,mode=" + mode);
+  }
+}
+
+// A row once for each rank that it is sent to.
+TEST_P(MoeCases, RowsOncePerRank) {
+  for (const std::string mode : {"words", "bulk"}) {
+    for (const std::string halves : {",halves=0", ",halves=1"}) {
+      const std::string rows = "form=split,layout=rows,mode=" + mode + halves;
+      for (const char* routing : {"uniform", "repeated", "one_expert", "one_rank", "skipped", "partial"})
+        expect_pass(rows + ",routing=" + routing);
+      expect_pass(rows + ",dtype=bf16,index=int64,expert=rank_scale,recv_rows=0");
+      expect_pass(rows + ",count=device,tokens=empty_ranks,num_experts=7,hidden_dim=1160,segments=2");
+      // More bitmaps than a warp has lanes; more tokens than a block counts at a time.
+      expect_pass(rows + ",max_num_tokens=600,hidden_dim=8,routing=partial,max_sms=3");
+      expect_pass(rows + ",graph=1,tokens=full,in_flight=2,delay_us=20");
+      const CaseResult few = run(rows + ",tokens=full,recv_rows=2");
+      EXPECT_EQ(few.outcome.status.code(), StatusCode::kCapacity) << few.outcome.detail;
+    }
+  }
+  expect_pass("form=split,layout=rows,mode=bulk,send_only_blocks=2,hidden_dim=1160");
+  EXPECT_EQ(run("form=split,layout=rows,tokens=full", "mismatch:1").outcome.status.code(), StatusCode::kMismatch);
+}
+
+// Two calls, each by an operator of its own, are dispatched before the first of them is combined.
+TEST_P(MoeCases, TwoCallsInFlight) {
+  for (const std::string mode : {"words", "bulk"}) {
+    for (const std::string halves : {",halves=0", ",halves=1"}) {
+      for (const std::string weights : {",weights=dispatch", ",weights=combine"}) {
+        const CaseResult result =
+            run("form=split,in_flight=2,layout=masked,delay_us=20,mode=" + mode + halves + weights, "", 4, 5);
+        EXPECT_TRUE(result.outcome.pass) << mode << halves << weights << ": " << result.outcome.detail;
+      }
+    }
+  }
 }
 
 TEST_P(MoeCases, UnevenExpertsAndSmallRows) {
@@ -185,6 +237,13 @@ TEST(MoeCase, WrongParametersAreNamed) {
             "parameter experts_per_token is '5': allowed is 1..num_experts");
   EXPECT_EQ(error_of({{"dispatch_dtype", "fp8"}}),
             "parameter dispatch_dtype is 'fp8': allowed is same, or fp8 with dtype=bf16");
+  EXPECT_EQ(
+      error_of({{"scales", "columns"}, {"form", "split"}}),
+      "parameter scales is 'columns': allowed is rows, or columns with dispatch_dtype=fp8, layout=masked, form=split");
+  EXPECT_EQ(error_of({{"weights", "combine"}}),
+            "parameter weights is 'combine': allowed is dispatch, or combine with form=split");
+  EXPECT_EQ(error_of({{"halves", "1"}}), "parameter halves is '1': allowed is 0, or 1 with form=split");
+  EXPECT_EQ(error_of({{"in_flight", "2"}}), "parameter in_flight is '2': allowed is 1, or 2 with form=split");
   EXPECT_NE(error_of({{"send_only_blocks", "-2"}}), "");
   EXPECT_NE(error_of({{"graph", "1"}}), "");
   EXPECT_EQ(error_of({}), "");

@@ -15,14 +15,6 @@ namespace {
 using harness::DeviceBuffer;
 using harness::Fault;
 
-template <class T>
-std::string first_difference(const char* what, std::span<const T> got, std::span<const T> expected) {
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    if (got[i] != expected[i]) return fmt::format("{}[{}] is {}, expected {}", what, i, got[i], expected[i]);
-  }
-  return {};
-}
-
 }  // namespace
 
 // -- preparing
@@ -35,34 +27,46 @@ Status RankRun::open() {
       config_.desc.recv_rows = std::max(config_.desc.recv_rows, least_recv_rows(config_.desc, routings));
     }
   }
-  Status status = create_operator();
+  Status status = create_operators();
   if (status.ok()) status = allocate_buffers();
   return status;
 }
 
-Status RankRun::create_operator() {
+Status RankRun::create_operators() {
   const auto device = Device::open(options_.target, rank_);
   if (!device.ok()) return device.status();
   const auto plan = plan_moe_all_to_all(config_.desc, (*device)->shape(), ranks_);
   if (!plan.ok()) return plan.status();
-  if (Status status = open_world(plan->workspace.total); !status.ok()) return status;
-  auto op = MoeAllToAll::create(*world_, config_.desc);
-  if (!op.ok()) return op.status();
-  op_.emplace(std::move(*op));
+  if (Status status = open_world(plan->workspace.total * config_.in_flight); !status.ok()) return status;
+  for (int i = 0; i < config_.in_flight; ++i) {
+    auto op = MoeAllToAll::create(*world_, config_.desc);
+    if (!op.ok()) return op.status();
+    instances_.emplace_back().op.emplace(std::move(*op));
+  }
   return {};
 }
 
 Status RankRun::allocate_buffers() {
   const MoeAllToAllDesc& desc = config_.desc;
   const auto entries = static_cast<std::size_t>(desc.max_tokens) * static_cast<std::size_t>(desc.experts_per_token);
-  const auto rows = static_cast<std::size_t>(config_.fused ? 0 : op_->plan().recv_rows);
+  const auto rows = static_cast<std::size_t>(config_.fused ? 0 : plan().recv_rows);
   const auto local = static_cast<std::size_t>(local_experts());
-  std::vector<std::pair<DeviceBuffer*, std::size_t>> sizes = {
-      {&recv_x_, rows * received_row_bytes()},         {&counts_, local * sizeof(std::int32_t)},
-      {&offsets_, (local + 1) * sizeof(std::int32_t)}, {&origins_, rows * sizeof(std::int64_t)},
-      {&scales_, rows * groups() * sizeof(float)},     {&y_, rows * row_bytes()}};
-  sets_.resize(static_cast<std::size_t>(config_.burst));
-  set_ = sets_.data();
+  const bool by_rows = desc.layout == MoeLayout::kRows;
+  const std::size_t offsets = by_rows ? static_cast<std::size_t>(ranks_) + 1 : local + 1;
+  const std::size_t row_entries = by_rows ? rows * static_cast<std::size_t>(desc.experts_per_token) : 0;
+  std::vector<std::pair<DeviceBuffer*, std::size_t>> sizes;
+  for (Instance& instance : instances_) {
+    sizes.insert(sizes.end(), {{&instance.recv_x, rows * received_row_bytes()},
+                               {&instance.counts, local * sizeof(std::int32_t)},
+                               {&instance.offsets, offsets * sizeof(std::int32_t)},
+                               {&instance.origins, rows * sizeof(std::int64_t)},
+                               {&instance.scales, rows * groups() * sizeof(float)},
+                               {&instance.y, rows * row_bytes()},
+                               {&instance.experts, row_entries * static_cast<std::size_t>(bytes_of(desc.index_type))},
+                               {&instance.weights, row_entries * sizeof(float)}});
+  }
+  sets_.resize(static_cast<std::size_t>(std::max(config_.burst, config_.in_flight)));
+  use_set(0);
   for (CallBuffers& set : sets_) {
     sizes.insert(sizes.end(), {{&set.x, static_cast<std::size_t>(desc.max_tokens) * row_bytes()},
                                {&set.indices, entries * static_cast<std::size_t>(bytes_of(desc.index_type))},
@@ -102,7 +106,9 @@ Status RankRun::upload_inputs(int call) {
 }
 
 Status RankRun::poison_outputs() {
-  for (const DeviceBuffer* buffer : {&set_->out, &recv_x_, &counts_, &offsets_, &origins_, &scales_, &y_}) {
+  Instance& of = *instance_;
+  for (DeviceBuffer* buffer :
+       {&set_->out, &of.recv_x, &of.counts, &of.offsets, &of.origins, &of.scales, &of.y, &of.experts, &of.weights}) {
     if (buffer->bytes() == 0) continue;
     if (Status status = buffer->poison(*stream_); !status.ok()) return status;
   }
@@ -116,48 +122,57 @@ Status RankRun::inject_fault() {
   MoeFaults faults;
   if (fault.kind == Fault::Kind::kDropPut) faults.drop_put = static_cast<std::uint32_t>(fault.amount);
   if (fault.kind == Fault::Kind::kMismatch && rank_ == fault.rank) faults.mismatch = true;
-  op_->inject(faults);
+  for (Instance& instance : instances_) instance.op->inject(faults);
   return harness::apply_fault(fault, rank_, *bootstrap_, world_->device(), *stream_);
 }
 
 Status RankRun::all_calls() {
   Status status;
-  for (int call = 0; call < options_.calls && status.ok(); call += config_.burst) {
-    status = burst(call, std::min(config_.burst, options_.calls - call));
+  const int together = std::max(config_.burst, config_.in_flight);
+  for (int call = 0; call < options_.calls && status.ok(); call += together) {
+    status = burst(call, std::min(together, options_.calls - call));
   }
   return recover_from_fault(status, [this] {
-    op_->forget_call();
-    op_->inject({});
+    for (Instance& instance : instances_) {
+      instance.op->forget_call();
+      instance.op->inject({});
+    }
     return burst(options_.calls, 1);
   });
+}
+
+void RankRun::use_set(int number) {
+  set_ = &sets_[static_cast<std::size_t>(number) % sets_.size()];
+  instance_ = &instances_[static_cast<std::size_t>(number) % instances_.size()];
 }
 
 /// Enqueues `count` calls, each with inputs and outputs of its own, and checks the results when all are done.
 Status RankRun::burst(int first, int count) {
   Status status;
   for (int i = 0; i < count && status.ok(); ++i) {
-    set_ = &sets_[static_cast<std::size_t>(i)];
+    use_set(i);
     status = prepare_call(first + i);
   }
   if (status.ok() && first == 0) status = inject_fault();
   for (int i = 0; i < count && status.ok(); ++i) {
-    set_ = &sets_[static_cast<std::size_t>(i)];
+    use_set(i);
     const std::uint64_t longest = config_.longest_delay_ns;
     if (longest != 0) {
       const std::uint64_t delay = delay_before(config_.inputs, first + i, rank_, longest);
       status = world_->device().enqueue_delay(*stream_, delay);
     }
-    if (status.ok() && config_.fused) status = launch_phase(kFused);
-    if (status.ok() && !config_.fused) {
-      status = run_phase(kDispatch);
-      if (status.ok()) status = check_dispatch(first + i);
-      if (status.ok()) status = apply_experts();
-      if (status.ok()) status = run_phase(kCombine);
-    }
+    if (status.ok()) status = launch_phase(config_.fused ? kFused : kDispatch);
+  }
+  if (status.ok() && !config_.fused) status = wait_for_burst();
+  for (int i = 0; i < count && status.ok() && !config_.fused; ++i) {
+    use_set(i);
+    status = check_dispatch(first + i);
+    if (status.ok()) status = apply_experts();
+    if (status.ok()) status = launch_phase(kCombine);
   }
   if (status.ok()) status = wait_for_burst();
   for (int i = 0; i < count && status.ok(); ++i) {
-    set_ = &sets_[static_cast<std::size_t>(i)];
+    use_set(i);
     status = check_output(first + i);
   }
   return status;
@@ -172,23 +187,32 @@ Status RankRun::enqueue(Phase phase) {
   MoeTokens tokens;
   tokens.x = set_->x.get();
   tokens.topk_indices = set_->indices.get();
-  tokens.topk_weights = set_->weights.as<float>();
+  const bool late = config_.desc.weights_at_combine;
+  tokens.topk_weights = late ? nullptr : set_->weights.as<float>();
   tokens.tokens = config_.count_on_device ? -1 : own_routing().tokens;
   tokens.tokens_on_device = config_.count_on_device ? set_->token_count.as<std::int32_t>() : nullptr;
+  const Instance& of = *instance_;
+  MoeReceived received = {of.recv_x.get(), of.counts.as<std::int32_t>(), of.offsets.as<std::int32_t>(),
+                          of.origins.as<std::int64_t>(), of.scales.as<float>()};
+  received.topk_indices = of.experts.get();
+  received.topk_weights = of.weights.as<float>();
+  const bool counted = config_.halves && config_.desc.layout == MoeLayout::kRows;
+  const MoeCounts counts = counted ? MoeCounts{received.counts, received.offsets} : MoeCounts{};
+  const float* const weights = late ? set_->weights.as<float>() : nullptr;
+  MoeAllToAll& op = *instance_->op;
+  Status status;
   switch (phase) {
-    case kFused: return op_->fused(tokens, config_.inputs.expert, set_->table.as<float>(), set_->out.get(), *stream_);
+    case kFused: return op.fused(tokens, config_.inputs.expert, set_->table.as<float>(), set_->out.get(), *stream_);
     case kDispatch:
-      return op_->dispatch(tokens,
-                           {recv_x_.get(), counts_.as<std::int32_t>(), offsets_.as<std::int32_t>(),
-                            origins_.as<std::int64_t>(), scales_.as<float>()},
-                           *stream_);
-    default: return op_->combine(y_.get(), set_->out.get(), *stream_);
+      if (!config_.halves) return op.dispatch(tokens, received, *stream_);
+      status = op.dispatch_send(tokens, *stream_, counts);
+      if (counted) received.counts = received.offsets = nullptr;
+      return status.ok() ? op.dispatch_recv(received, *stream_) : status;
+    default:
+      if (!config_.halves) return op.combine(of.y.get(), set_->out.get(), *stream_, weights);
+      status = op.combine_send(of.y.get(), *stream_, weights);
+      return status.ok() ? op.combine_recv(set_->out.get(), *stream_) : status;
   }
-}
-
-Status RankRun::run_phase(Phase phase) {
-  const Status status = launch_phase(phase);
-  return status.ok() ? wait_for_burst() : status;
 }
 
 Status RankRun::launch_phase(Phase phase) {
@@ -209,21 +233,22 @@ Status RankRun::wait_for_burst() {
 
 Status RankRun::check_dispatch(int call) {
   const std::int64_t needed = least_recv_rows(config_.desc, rank_, set_->routings);
-  if (op_->plan().recv_rows < needed) {
+  if (plan().recv_rows < needed) {
     return internal_error(
-        fmt::format("{} rows arrive in a buffer of {}, and dispatch did not say so", needed, op_->plan().recv_rows));
+        fmt::format("{} rows arrive in a buffer of {}, and dispatch did not say so", needed, plan().recv_rows));
   }
-  expected_ = expected_dispatch(config_.desc, op_->plan().recv_rows, rank_, set_->routings);
-  received_.resize(recv_x_.bytes());
-  received_scales_.resize(scales_.bytes() / sizeof(float));
+  const Instance& of = *instance_;
+  expected_ = expected_dispatch(config_.desc, plan().recv_rows, rank_, set_->routings);
+  received_.resize(of.recv_x.bytes());
+  received_scales_.resize(of.scales.bytes() / sizeof(float));
   std::vector<std::int32_t> counts(expected_.counts.size()), offsets(expected_.offsets.size());
   std::vector<std::int64_t> origins(expected_.origins.size());
-  Status status = recv_x_.download(received_.data(), recv_x_.bytes(), *stream_);
-  if (status.ok()) status = counts_.download(counts.data(), counts_.bytes(), *stream_);
-  if (status.ok()) status = offsets_.download(offsets.data(), offsets_.bytes(), *stream_);
-  if (status.ok()) status = origins_.download(origins.data(), origins.size() * 8, *stream_);
-  if (status.ok() && scales_.bytes() != 0) {
-    status = scales_.download(received_scales_.data(), scales_.bytes(), *stream_);
+  Status status = of.recv_x.download(received_.data(), of.recv_x.bytes(), *stream_);
+  if (status.ok()) status = of.counts.download(counts.data(), of.counts.bytes(), *stream_);
+  if (status.ok()) status = of.offsets.download(offsets.data(), of.offsets.bytes(), *stream_);
+  if (status.ok()) status = of.origins.download(origins.data(), origins.size() * 8, *stream_);
+  if (status.ok() && of.scales.bytes() != 0) {
+    status = of.scales.download(received_scales_.data(), of.scales.bytes(), *stream_);
   }
   if (!status.ok() || !findings_.difference.empty()) return status;
   // Everything that dispatch delivers must be equal to the bit.
@@ -232,7 +257,7 @@ Status RankRun::check_dispatch(int call) {
   if (difference.empty()) difference = first_difference<std::int64_t>("origins", origins, expected_.origins);
   if (difference.empty()) difference = row_difference(call);
   if (!difference.empty()) findings_.difference = fmt::format("call {}: {}", call, difference);
-  return {};
+  return config_.desc.layout == MoeLayout::kRows ? check_entries(call) : Status();
 }
 
 std::string RankRun::row_difference(int call) const {
@@ -261,8 +286,16 @@ bool RankRun::row_arrived(std::span<const std::uint16_t> x, std::size_t row) con
   const std::byte* numbers = received_.data() + row * received_row_bytes();
   if (!config_.desc.fp8_dispatch) return std::memcmp(x.data(), numbers, row_bytes()) == 0;
   const QuantisedRow expected = quantised_row(fp8(), x);
-  return std::memcmp(expected.numbers.data(), numbers, hidden()) == 0 &&
-         std::memcmp(expected.scales.data(), received_scales_.data() + row * groups(), groups() * sizeof(float)) == 0;
+  for (std::size_t group = 0; group < groups(); ++group) {
+    if (received_scale(row, group) != expected.scales[group]) return false;
+  }
+  return std::memcmp(expected.numbers.data(), numbers, hidden()) == 0;
+}
+
+float RankRun::received_scale(std::size_t row, std::size_t group) const {
+  if (config_.desc.scales == MoeScales::kRows) return received_scales_[row * groups() + group];
+  const auto room = static_cast<std::size_t>(plan().recv_rows / plan().max_local_experts);
+  return received_scales_[(row / room * groups() + group) * room + row % room];
 }
 
 /// The values that an expert sees in received row `row`.
@@ -271,8 +304,7 @@ std::vector<float> RankRun::received_values(std::size_t row) const {
   std::vector<float> values(hidden());
   for (std::size_t i = 0; i < hidden(); ++i) {
     if (config_.desc.fp8_dispatch) {
-      values[i] = float_from_fp8(fp8(), static_cast<std::uint8_t>(numbers[i])) *
-                  received_scales_[row * groups() + i / kScaleGroup];
+      values[i] = float_from_fp8(fp8(), static_cast<std::uint8_t>(numbers[i])) * received_scale(row, i / kScaleGroup);
     } else {
       std::uint16_t bits = 0;
       std::memcpy(&bits, numbers + 2 * i, 2);
@@ -284,7 +316,8 @@ std::vector<float> RankRun::received_values(std::size_t row) const {
 
 // In place of a user's grouped GEMM: y = expert(x) for the received rows, rounded to the dtype. Padding stays poisoned.
 Status RankRun::apply_experts() {
-  std::vector<std::uint16_t> outputs(y_.bytes() / 2, harness::kPoison16);
+  if (config_.desc.layout == MoeLayout::kRows) return apply_experts_to_rows();
+  std::vector<std::uint16_t> outputs(instance_->y.bytes() / 2, harness::kPoison16);
   for (int local = 0; local < local_experts(); ++local) {
     const ExpertFunction& expert = set_->experts[static_cast<std::size_t>(first_expert() + local)];
     const auto first = static_cast<std::size_t>(expected_.offsets[static_cast<std::size_t>(local)]);
@@ -297,7 +330,7 @@ Status RankRun::apply_experts() {
       }
     }
   }
-  return y_.upload(outputs.data(), y_.bytes(), *stream_);
+  return instance_->y.upload(outputs.data(), instance_->y.bytes(), *stream_);
 }
 
 Status RankRun::check_output(int call) {
@@ -336,7 +369,13 @@ Status RankRun::check_output(int call) {
 // -- ending
 
 Status RankRun::close(const Status& status) {
-  return close_operator(status, [this] { return op_->close(); });
+  return close_operator(status, [this] {
+    Status closed;
+    for (Instance& instance : instances_) {
+      if (const Status one = instance.op->close(); closed.ok()) closed = one;
+    }
+    return closed;
+  });
 }
 
 }  // namespace farwarp::moe

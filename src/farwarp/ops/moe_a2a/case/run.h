@@ -1,6 +1,8 @@
 // One rank's run of the check of moe-a2a.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -24,14 +26,26 @@ namespace farwarp::moe {
 /// A value of MoeAllToAllDesc::recv_rows in a CheckConfig: as many rows as the tokens of the run need.
 inline constexpr std::int64_t kAutoRows = -1;
 
+template <class T>
+std::string first_difference(const char* what, std::span<const T> got, std::span<const T> expected) {
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (got[i] != expected[i]) return fmt::format("{}[{}] is {}, expected {}", what, i, got[i], expected[i]);
+  }
+  return {};
+}
+
 struct CheckConfig {
   MoeAllToAllDesc desc;
   InputOptions inputs;
   bool fused = true;
   bool auto_expert = false;  ///< the user named no expert; inputs.expert is the check's choice
   bool count_on_device = false;
+  bool halves =
+      false;  ///< form=split: dispatch and combine in two launches each; layout=rows: the first has the counts
   bool graph = false;
   int burst = 1;  ///< calls enqueued without waiting
+  int in_flight =
+      1;  ///< form=split: calls dispatched before the first of them is combined, each by an operator of its own
   std::uint64_t longest_delay_ns = 0;
 };
 
@@ -60,8 +74,15 @@ class RankRun : public harness::RankRun {
     std::vector<ExpertFunction> experts;  // of all ranks
     std::unique_ptr<Graph> graphs[kPhases];
   };
+  /// An operator, and what its split calls receive.
+  struct Instance {
+    std::optional<MoeAllToAll> op;
+    harness::DeviceBuffer recv_x, counts, offsets, origins, scales, y;
+    harness::DeviceBuffer experts, weights;  // of layout=rows
+  };
 
-  Status create_operator();
+  void use_set(int number);
+  Status create_operators();
   Status allocate_buffers();
   Status burst(int first, int count);
   Status prepare_call(int call);
@@ -70,13 +91,15 @@ class RankRun : public harness::RankRun {
   Status inject_fault();
   Status enqueue(Phase phase);
   Status launch_phase(Phase phase);
-  Status run_phase(Phase phase);
   Status wait_for_burst();
   Status check_dispatch(int call);
   std::string row_difference(int call) const;
+  Status check_entries(int call);
   bool row_arrived(std::span<const std::uint16_t> x, std::size_t row) const;
   std::vector<float> received_values(std::size_t row) const;
+  float received_scale(std::size_t row, std::size_t group) const;
   Status apply_experts();
+  Status apply_experts_to_rows();
   Status check_output(int call);
 
   std::size_t row_bytes() const { return static_cast<std::size_t>(config_.desc.hidden) * 2; }
@@ -84,18 +107,19 @@ class RankRun : public harness::RankRun {
   std::size_t groups() const {
     return config_.desc.fp8_dispatch ? static_cast<std::size_t>(fp8_groups(config_.desc.hidden)) : 0;
   }
-  Fp8Format fp8() const { return op_->plan().fp8; }
+  const MoeAllToAllPlan& plan() const { return instances_[0].op->plan(); }
+  Fp8Format fp8() const { return plan().fp8; }
   std::size_t hidden() const { return static_cast<std::size_t>(config_.desc.hidden); }
   const Routing& own_routing() const { return set_->routings[static_cast<std::size_t>(rank_)]; }
   int first_expert() const { return moe_first_expert(rank_, ranks_, config_.desc.num_experts); }
   int local_experts() const { return moe_first_expert(rank_ + 1, ranks_, config_.desc.num_experts) - first_expert(); }
 
   CheckConfig config_;
-  std::optional<MoeAllToAll> op_;
-  std::vector<CallBuffers> sets_;                                           // one for each call of a burst
-  CallBuffers* set_ = nullptr;                                              // of the current call
-  harness::DeviceBuffer recv_x_, counts_, offsets_, origins_, scales_, y_;  // of form=split
-  ExpectedDispatch expected_;                                               // form=split: of the current call
+  std::vector<Instance> instances_;  // one for each call in flight
+  std::vector<CallBuffers> sets_;    // one for each call of a burst
+  CallBuffers* set_ = nullptr;       // of the current call, as is the next
+  Instance* instance_ = nullptr;
+  ExpectedDispatch expected_;  // form=split: of the current call
   // form=split: the received rows, and their scales if they are fp8.
   std::vector<std::byte> received_;
   std::vector<float> received_scales_;

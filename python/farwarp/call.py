@@ -1,0 +1,217 @@
+"""Calls of the functions of c.h that take a handle, tensors and a stream, and the tensors that they are given."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import TYPE_CHECKING, Any, Callable, Union
+
+import numpy as np
+
+from . import _c, dtypes, exchange
+from .array import Array
+from .errors import InvalidArgumentError, error_of
+
+if TYPE_CHECKING:
+    import torch
+
+    from .operator import Operator
+    from .world import World
+
+Tensor = Union[Array, np.ndarray, "torch.Tensor"]  # what operators take
+
+_MOST_PREPARED = 64
+_fills: dict[type, exchange.Fill | None] = {}  # of each class that operators have been given
+
+
+class _Prepared:
+    """A DLTensor of which only the data's address is still to be set: for a torch without the exchange API."""
+
+    __slots__ = ("dtype", "index", "tensor", "reference", "_sizes", "_strides")
+
+    def __init__(self, tensor: Any, device: _c.DLDevice) -> None:
+        self.dtype, self.index = tensor.dtype, tensor.get_device()
+        name = dtypes.name_of(tensor.dtype)
+        known = name in dtypes.CODES
+        ndim = tensor.dim()
+        self._sizes = (ctypes.c_int64 * max(1, ndim))(*tensor.shape)
+        self._strides = (ctypes.c_int64 * max(1, ndim))(*tensor.stride())
+        kind = device.device_type if tensor.is_cuda else _c.CPU
+        self.tensor = _c.DLTensor(
+            device=_c.DLDevice(kind, max(self.index, 0)),
+            ndim=ndim,
+            shape=self._sizes,
+            strides=self._strides,
+            dtype=dtypes.dl_type(name) if known else _c.DLDataType(255, 8 * tensor.element_size(), 1),
+        )
+        self.reference = ctypes.byref(self.tensor)
+
+
+class Parameter:
+    """A tensor parameter of an operator: of what a caller gives, a reference to a DLTensor. Whether its type, shape,
+    strides and device are allowed the library says."""
+
+    __slots__ = ("name", "world", "tensor", "address", "reference", "_prepared")
+
+    def __init__(self, name: str, world: World) -> None:
+        self.name, self.world = name, world
+        self.tensor = _c.DLTensor()
+        self.address, self.reference = ctypes.addressof(self.tensor), ctypes.byref(self.tensor)
+        self._prepared: dict[Any, _Prepared] = {}
+
+    def input(self, value: Any, stream: int | None, keep: list[Any]) -> Any:
+        """A reference to the DLTensor; `keep` gets what must live until the call has been enqueued."""
+        if value.__class__ is Array:
+            return self._own(value)
+        if self.world.emulated:  # its kernels see memory of the world only
+            copy = self._copy(value, stream)
+            keep.append(copy)
+            return copy._reference
+        return self._device_tensor(value)
+
+    def output(self, value: Any) -> Any:
+        """The same of a tensor that the call writes."""
+        if value.__class__ is Array:
+            return self._own(value)
+        if self.world.emulated:
+            raise InvalidArgumentError(f"{self.name} is a {type(value).__name__}; allowed: a farwarp.Array, as World.empty() makes")
+        return self._device_tensor(value)
+
+    def _own(self, array: Array) -> Any:
+        if array.world is not self.world:
+            raise InvalidArgumentError(f"{self.name} is of {array.world!r}; allowed: an Array of {self.world!r}")
+        return array._reference
+
+    def _copy(self, value: Any, stream: int | None) -> Array:
+        if not isinstance(value, np.ndarray) and not is_torch(value):
+            raise InvalidArgumentError(
+                f"{self.name} is a {type(value).__name__}; allowed: a farwarp.Array, a numpy.ndarray, a torch.Tensor"
+            )
+        if not isinstance(value, np.ndarray) and value.device.type != "cpu":
+            raise InvalidArgumentError(f"{self.name} is on {value.device}; allowed: cpu, on the emulator")
+        contiguous = value.flags.c_contiguous if isinstance(value, np.ndarray) else value.is_contiguous()
+        if not contiguous:
+            raise InvalidArgumentError(
+                f"{self.name} has strides {_strides(value)} for shape {tuple(value.shape)}; allowed: a contiguous tensor"
+            )
+        return Array(self.world, value.shape, value.dtype).copy_from(value, stream)
+
+    def _device_tensor(self, tensor: Any) -> Any:
+        try:
+            fill = _fills[tensor.__class__]
+        except KeyError:
+            fill = _fills[tensor.__class__] = exchange.fill_of(tensor.__class__)
+        if fill is None:
+            return self._prepare(tensor)
+        fill(tensor, self.address)
+        return self.reference
+
+    def _prepare(self, tensor: Any) -> Any:
+        if not is_torch(tensor):
+            raise InvalidArgumentError(f"{self.name} is a {type(tensor).__name__}; allowed: a torch.Tensor on the device, a farwarp.Array")
+        contiguous = tensor.is_contiguous()
+        prepared = self._prepared.get(tensor.shape) if contiguous else None
+        if prepared is None or tensor.dtype is not prepared.dtype or tensor.get_device() != prepared.index:
+            prepared = _Prepared(tensor, self.world._dl_device)
+            if len(self._prepared) == _MOST_PREPARED:
+                self._prepared.clear()
+            self._prepared[tensor.shape if contiguous else None] = prepared  # None: alive during the call
+        prepared.tensor.data = tensor.data_ptr()
+        return prepared.reference
+
+
+def is_torch(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _strides(value: Any) -> tuple[int, ...]:
+    """In elements."""
+    if isinstance(value, np.ndarray):
+        return tuple(stride // value.itemsize for stride in value.strides)
+    return tuple(value.stride())
+
+
+class Call:
+    """A function of c.h that takes a handle, tensors (inputs first) and a stream.
+
+    What the function takes is compared with its declaration once, here. For every combination of classes of tensors that
+    has come, what to do is kept: which of them fill which DLTensor, and the references that the function is given. So
+    ctypes converts nothing in a call but the tensors.
+    """
+
+    __slots__ = ("_function", "_inputs", "_parameters", "_world", "_known", "_slow")
+
+    def __init__(self, world: World, function: str | Callable[..., int], inputs: str, outputs: str = "") -> None:
+        """function: its name in c.h without "farwarp_", or what stands between this call and one of another form:
+        function(handle, reference..., stream) -> code. inputs, outputs: names of the tensors, for messages."""
+        self._parameters = tuple(Parameter(name, world) for name in f"{inputs} {outputs}".split())
+        self._inputs = len(inputs.split())
+        if isinstance(function, str):
+            if _c.FUNCTIONS[function] != (ctypes.c_int32, *[ctypes.c_void_p] * (len(self._parameters) + 2)):
+                raise TypeError(f"{function} takes other parameters than a handle, {inputs} {outputs} and a stream")
+            self._function: Callable[..., int] = _c.lib.unchecked(function)
+        else:
+            self._function = function
+        self._world = world
+        self._known: dict[tuple[type, ...], tuple[list, list]] = {}
+        self._slow: set[tuple[type, ...]] = set()  # combinations whose references are made anew by every call
+
+    def enqueue(self, operator: Operator, tensors: tuple, stream: Any) -> list[Any]:
+        """tensors: inputs, then outputs; None: none. Returns the copies of inputs that were made."""
+        handle = operator._handle
+        if handle is None:
+            handle = operator._open_handle()
+        world = self._world
+        on = world._current_stream() if stream is None else world._stream_of(stream)
+        keep: list[Any] = []
+        kinds = tuple(map(type, tensors))
+        known = self._known.get(kinds)
+        if known is not None:
+            fills, references = known
+            for i, fill, address in fills:
+                fill(tensors[i], address)
+        else:
+            references = self._references(tensors, on, keep)
+            if kinds not in self._slow:
+                self._learn(kinds)
+        busy = world._busy
+        if on not in busy:
+            world._use(on)
+        code = self._function(handle, *references, busy[on])
+        if code:
+            raise self._failure(code, tensors)
+        if known is None:
+            for output in tensors[self._inputs :]:
+                if output.__class__ is Array:
+                    output._stream = on
+        return keep
+
+    def _references(self, tensors: tuple, on: int | None, keep: list[Any]) -> list[Any]:
+        """References to the tensors, whatever their classes."""
+        references: list[Any] = []
+        for i, (parameter, tensor) in enumerate(zip(self._parameters, tensors)):
+            if tensor is None:
+                references.append(None)
+            elif i < self._inputs:
+                references.append(parameter.input(tensor, on, keep))
+            else:
+                references.append(parameter.output(tensor))
+        return references
+
+    def _learn(self, kinds: tuple[type, ...]) -> None:
+        """Of classes that a call has come with and that are allowed."""
+        present = [(i, parameter) for i, parameter in enumerate(self._parameters) if kinds[i] is not type(None)]
+        fills = [(i, _fills.get(kinds[i]), parameter.address) for i, parameter in present]
+        if self._world.emulated or any(fill is None for _, fill, _ in fills):
+            self._slow.add(kinds)
+        else:
+            references = [None if kind is type(None) else parameter.reference for kind, parameter in zip(kinds, self._parameters)]
+            self._known[kinds] = fills, references
+
+    def _failure(self, code: int, tensors: tuple) -> Exception:
+        error = error_of(code)
+        for parameter, tensor in zip(self._parameters[: self._inputs], tensors):
+            if tensor is None and str(error) == f"{parameter.name} is NULL; allowed: a pointer":
+                return InvalidArgumentError(f"{parameter.name} is a NoneType; allowed: a farwarp.Array, a numpy.ndarray, a torch.Tensor")
+        return error

@@ -1,0 +1,46 @@
+"""Config: how normal mode is tuned."""
+
+from __future__ import annotations
+
+from ..world import choose_target
+from .low_latency import IN_FLIGHT
+from .normal import Shape, heap_bytes
+
+
+class Config:
+    """DeepEP's tuning of normal mode. num_sms: multiprocessors of a call. The others say how DeepEP's rings are used; here
+    are none.
+
+    tokens: those of a rank and call for which get_nvl_buffer_size_hint() says the size.
+    """
+
+    tokens: int = 4096
+
+    def __init__(
+        self,
+        num_sms: int = 20,
+        num_max_nvl_chunked_send_tokens: int = 6,
+        num_max_nvl_chunked_recv_tokens: int = 256,
+        num_max_rdma_chunked_send_tokens: int = 6,
+        num_max_rdma_chunked_recv_tokens: int = 256,
+    ) -> None:
+        self.num_sms = num_sms
+
+    def get_nvl_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int:
+        """num_nvl_bytes for rows of so many bytes, two calls in flight. A buffer here has room for the rows of whole calls,
+        so it is larger than DeepEP's."""
+        shape = Shape(
+            max_tokens=self.tokens,
+            hidden=(hidden_bytes + 15) // 16 * 8,
+            dispatch_hidden=0,
+            num_experts=128 * num_ranks,
+            top_k=16,
+            index_type="int64",
+            num_sms=self.num_sms,
+            mode="auto",
+        )
+        return IN_FLIGHT * heap_bytes(shape, num_ranks, choose_target("auto"), 0)
+
+    def get_rdma_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int:
+        """0: there is one machine."""
+        return 0

@@ -1,0 +1,45 @@
+"""The order of a Buffer's kernels, which wait for other ranks: on every rank that in which the calls were made."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from ..world import World
+
+
+class Order:
+    """Kernels on one stream run in the order of their calls. Where calls are made on several streams, each waits for the
+    one before it: two kernels of which each needs the whole device, in another order on another rank, would wait for
+    each other.
+
+    Not across the border of a graph's capture: a graph is replayed in the order of its stream.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._last: tuple[int | None, bool] | None = None  # stream of the last call, and whether it was captured
+        self._event: Any = None  # after the last call, from the first change of streams on
+
+    def before(self, stream: Any) -> None:
+        """Before the launches of a call on `stream`; None: the current stream."""
+        if self._world.emulated:
+            return
+        raw = self._world._stream_of(stream)
+        if self._event is None and (self._last is None or self._last[0] == raw):
+            self._last = (raw, False)
+            return
+        cuda = sys.modules["torch"].cuda
+        capturing = cuda.is_current_stream_capturing()  # a `stream` that is given has joined the current one
+        if self._event is None:
+            self._event = cuda.Event()
+            if not capturing:
+                last = self._last[0]  # type: ignore[index]
+                self._event.record(cuda.default_stream() if last is None else cuda.ExternalStream(last))
+        if self._last != (raw, capturing) and self._last[1] == capturing:  # type: ignore[index]
+            (stream or cuda.current_stream()).wait_event(self._event)
+        self._last = (raw, capturing)
+
+    def after(self, stream: Any) -> None:
+        if self._event is not None:
+            self._event.record(stream or sys.modules["torch"].cuda.current_stream())

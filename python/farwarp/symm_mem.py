@@ -1,0 +1,343 @@
+"""Operators of PyTorch's symmetric memory, with its signatures, on farwarp's kernels:
+
+    from farwarp import symm_mem
+    gathered, (y,) = symm_mem.fused_all_gather_matmul(A, [weight.t()], 0, group.group_name)
+
+They stand for torch.ops.symm_mem.NAME, under torch.compile(fullgraph=True) as well. Tensors are ordinary ones: inputs
+need not be in symmetric memory. Importing this module needs torch 2.4 or later.
+
+A group gets a World at its first call, or by enable_symm_mem_for_group(). An operator is created by the first call of its
+shape, which all ranks must make alike, as they must all calls; later calls create nothing. The MOST_OPERATORS that were
+used last are kept, and all that a CUDA graph has captured; closing another one waits for the streams. A first call of a
+shape cannot be captured: it raises MisuseError.
+
+What cannot be had is refused by name: another reduce_op than "sum", a gather_dim or scatter_dim with elements before it,
+a B that is not the transpose of a contiguous matrix (of a weight [N, K], as torch.nn.Linear has it: weight.t()), scaled
+products, and what needs multicast.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import Any, Callable
+
+import torch
+
+from .all_reduce import AllReduce
+from .dtypes import name_of
+from .errors import InvalidArgumentError, MisuseError, OutOfMemoryError
+from .operator import Operator
+from .products import AllGatherGemm, Gemm, GemmReduceScatter
+from .torch_ops import copy_to, define, in_torch
+from .world import World
+
+__all__ = [
+    "close",
+    "enable_symm_mem_for_group",
+    "fused_all_gather_matmul",
+    "fused_matmul_reduce_scatter",
+    "is_symm_mem_enabled_for_group",
+    "one_shot_all_reduce",
+    "one_shot_all_reduce_out",
+    "two_shot_all_reduce_",
+    "two_shot_all_reduce_out",
+]
+
+MOST_OPERATORS = 64  # of a group
+_LEAST_ELEMENTS = 1 << 12  # of an all-reduce's operator
+_SCALED = "farwarp has no products of fp8"
+_MULTICAST = "farwarp does not use multicast"
+_REFUSED = {
+    "fused_all_gather_scaled_matmul": _SCALED,
+    "fused_scaled_matmul_reduce_scatter": _SCALED,
+    "multimem_all_reduce_": _MULTICAST,
+    "multimem_all_gather_out": _MULTICAST,
+    "multimem_one_shot_all_reduce": _MULTICAST,
+    "multimem_one_shot_all_reduce_out": _MULTICAST,
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _REFUSED:
+        raise AttributeError(f"farwarp.symm_mem has no {name}: {_REFUSED[name]}; allowed: {', '.join(__all__)}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+class _Group:
+    """A World and its operators, by what they were created for, the one used last at the end."""
+
+    def __init__(self, world: World, owned: bool) -> None:
+        self.world, self.owned = world, owned
+        self._operators: dict[tuple, Operator] = {}
+        self._captured: set[tuple] = set()  # graphs call them as long as they exist
+
+    def operator(self, kind: Callable[..., Operator], *sizes: int, **options: Any) -> Any:
+        """Collective, if there is none for these yet."""
+        key = (kind, sizes, *options.values())
+        found = self._operators.pop(key, None)
+        capturing = not self.world.emulated and torch.cuda.is_current_stream_capturing()
+        if found is None:
+            if capturing:
+                raise MisuseError(f"a first call of {kind.__name__}{sizes} is captured in a CUDA graph; allowed: after a call that is not")
+            found = self._create(kind, sizes, options)
+        self._operators[key] = found
+        if capturing:
+            self._captured.add(key)
+        return found
+
+    def _create(self, kind: Callable[..., Operator], sizes: tuple[int, ...], options: dict[str, Any]) -> Operator:
+        self._close_oldest(len(self._operators) + 1 - MOST_OPERATORS)
+        try:
+            return kind(self.world, *sizes, **options)
+        except OutOfMemoryError:  # on all ranks: their heaps are alike
+            self._close_oldest(len(self._operators))
+        return kind(self.world, *sizes, **options)
+
+    def _close_oldest(self, count: int) -> None:
+        """Collective."""
+        for key in [key for key in self._operators if key not in self._captured][: max(0, count)]:
+            self._operators.pop(key).close()
+
+    def close(self) -> None:
+        """Collective."""
+        if self.owned:
+            self.world.close()
+        else:
+            for operator in self._operators.values():
+                operator.close()
+        self._operators.clear()
+
+
+_groups: dict[str, _Group] = {}
+_lock = threading.Lock()
+
+
+def enable_symm_mem_for_group(group_name: str, *, world: World | None = None, **options: Any) -> None:
+    """Collective. Gives a group its World: `world`, which stays the caller's, or a new one with World's `options`
+    (deadline, heap_bytes, ...). Without this call the first operator makes one with the defaults: on a GPU, torch's
+    current one. Operators take room in its heap."""
+    with _lock:
+        if group_name in _groups and _groups[group_name].world._why_not is None:
+            raise MisuseError(f"group_name is {group_name!r}, which has a World; allowed: before the group's first call, or after close()")
+        if world is None:
+            if "device" not in options and options.get("target", "auto") == "auto" and torch.cuda.is_available():
+                options["device"] = torch.cuda.current_device()
+            _groups[group_name] = _Group(World(_process_group(group_name), **options), True)
+        elif options:
+            raise InvalidArgumentError(f"world is given, and {', '.join(options)}; allowed: one of them")
+        else:
+            _groups[group_name] = _Group(world, False)
+
+
+def is_symm_mem_enabled_for_group(group_name: str) -> bool:
+    """Whether the group has a World. Local."""
+    return group_name in _groups
+
+
+def close(group_name: str) -> None:
+    """Collective: closes a group's operators, and its World if this module has made it. Before the process group is
+    destroyed. Does nothing if it has none."""
+    with _lock:
+        group = _groups.pop(group_name, None)
+    if group is not None:
+        group.close()
+
+
+def _process_group(group_name: str) -> Any:
+    try:
+        return torch.distributed.distributed_c10d._resolve_process_group(group_name)  # type: ignore[arg-type]
+    except Exception as error:
+        raise InvalidArgumentError(f"group_name is {group_name!r} ({error}); allowed: the group_name of a ProcessGroup") from None
+
+
+def _group(group_name: str) -> _Group:
+    group = _groups.get(group_name)
+    if group is None:
+        enable_symm_mem_for_group(group_name)
+        group = _groups[group_name]
+    return group
+
+
+def _size_of(group_name: str) -> int:
+    group = _groups.get(group_name)
+    return group.world.size if group is not None else _process_group(group_name).size()
+
+
+# ---- what is allowed
+
+
+def _check_sum(reduce_op: str) -> None:
+    if reduce_op != "sum":
+        raise InvalidArgumentError(f"reduce_op is {reduce_op!r}; allowed: sum")
+
+
+def _check_dimension(name: str, dimension: int, A: torch.Tensor) -> int:
+    """The dimension, from 0, if the rows of all ranks lie one after another along it."""
+    at = dimension + A.dim() if dimension < 0 else dimension
+    if A.dim() < 2 or not 0 <= at < A.dim() - 1 or math.prod(A.shape[:at]) != 1:
+        raise InvalidArgumentError(
+            f"{name} is {dimension} for A of shape {tuple(A.shape)}; allowed: the first dimension that is not 1, not the last"
+        )
+    return at
+
+
+def _rows(A: torch.Tensor) -> torch.Tensor:
+    if not A.is_contiguous():
+        raise InvalidArgumentError(f"A has strides {A.stride()} for shape {tuple(A.shape)}; allowed: a contiguous tensor")
+    return A.view(-1, A.shape[-1])
+
+
+def _weight(name: str, B: torch.Tensor, k: int) -> torch.Tensor:
+    """[N, K] of [K, N]."""
+    if B.dim() != 2 or B.shape[0] != k:
+        raise InvalidArgumentError(f"{name} has shape {tuple(B.shape)}; allowed: [{k}, N]")
+    w = B.t()
+    if not w.is_contiguous():
+        raise InvalidArgumentError(
+            f"{name} has strides {B.stride()} for shape {tuple(B.shape)}; allowed: (1, {k}), the transpose of a contiguous matrix"
+        )
+    return w
+
+
+def _with(shape: torch.Size, dimension: int, size: int, last: int) -> tuple[int, ...]:
+    return (*shape[:dimension], size, *shape[dimension + 1 : -1], last)
+
+
+# ---- the operators
+
+
+def fused_all_gather_matmul(
+    A_shard: torch.Tensor, Bs: list[torch.Tensor], gather_dim: int, group_name: str, *, return_A: bool = True
+) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
+    """A of all ranks, gathered along gather_dim, and its product with each B. Every rank calls it.
+
+    A_shard: [..., K], contiguous, bfloat16 or float16
+    Bs: [K, N] each, the transpose of a contiguous matrix; K and N are multiples of 8
+    group_name: of the ProcessGroup
+    return_A: whether the gathered A is returned, else None
+
+    The first B is multiplied while rows arrive (AllGatherGemm), further ones afterwards (Gemm).
+    """
+    gathered, outputs = torch.ops.farwarp.symm_mem_all_gather_matmul(A_shard, Bs, gather_dim, group_name, return_A)
+    return (gathered if return_A else None), outputs
+
+
+def _all_gather_matmul(A: torch.Tensor, Bs: list[torch.Tensor], gather_dim: int, group_name: str, return_A: bool) -> Any:
+    at = _check_dimension("gather_dim", gather_dim, A)
+    if not Bs:
+        raise InvalidArgumentError("Bs is empty; allowed: one matrix or more")
+    group = _group(group_name)
+    x, size, dtype = _rows(A), group.world.size, name_of(A.dtype)
+    (rows, k), ws = x.shape, [_weight(f"Bs[{i}]", B, A.shape[-1]) for i, B in enumerate(Bs)]
+    keep_x = return_A or len(ws) > 1
+    first = group.operator(AllGatherGemm, rows * size, ws[0].shape[0] * size, k, dtype=dtype, return_x=keep_x)
+    y, all_x = first(x, ws[0]) if keep_x else (first(x, ws[0]), None)
+    ys = [y, *(group.operator(Gemm, rows * size, w.shape[0], k, dtype=dtype)(all_x, w) for w in ws[1:])]
+    shape = A.shape[at] * size
+    outputs = [in_torch(y).view(_with(A.shape, at, shape, w.shape[0])) for y, w in zip(ys, ws)]
+    gathered = in_torch(all_x).view(_with(A.shape, at, shape, k)) if return_A else A.new_empty(0)
+    return gathered, outputs
+
+
+def _fake_all_gather_matmul(A: torch.Tensor, Bs: list[torch.Tensor], gather_dim: int, group_name: str, return_A: bool) -> Any:
+    at = _check_dimension("gather_dim", gather_dim, A)
+    rows = A.shape[at] * _size_of(group_name)
+    gathered = A.new_empty(_with(A.shape, at, rows, A.shape[-1])) if return_A else A.new_empty(0)
+    return gathered, [A.new_empty(_with(A.shape, at, rows, B.shape[1])) for B in Bs]
+
+
+def fused_matmul_reduce_scatter(A: torch.Tensor, B: torch.Tensor, reduce_op: str, scatter_dim: int, group_name: str) -> torch.Tensor:
+    """The sum over ranks of A @ B, of which each rank gets its part along scatter_dim. Every rank calls it.
+
+    A: [..., K], contiguous, bfloat16 or float16; along scatter_dim a multiple of the ranks
+    B: [K, N], the transpose of a contiguous matrix
+    reduce_op: "sum"; terms are added in fp32
+    """
+    return torch.ops.farwarp.symm_mem_matmul_reduce_scatter(A, B, reduce_op, scatter_dim, group_name)
+
+
+def _matmul_reduce_scatter(A: torch.Tensor, B: torch.Tensor, reduce_op: str, scatter_dim: int, group_name: str) -> torch.Tensor:
+    _check_sum(reduce_op)
+    at = _check_dimension("scatter_dim", scatter_dim, A)
+    group = _group(group_name)
+    size = group.world.size
+    if A.shape[at] % size != 0:
+        raise InvalidArgumentError(f"A has shape {tuple(A.shape)}; allowed in dimension {at}: a multiple of {size}, the ranks")
+    x, w = _rows(A), _weight("B", B, A.shape[-1])
+    product = group.operator(GemmReduceScatter, x.shape[0], w.shape[0], x.shape[1] * size, dtype=name_of(A.dtype))
+    return in_torch(product(x, w)).view(_with(A.shape, at, A.shape[at] // size, w.shape[0]))
+
+
+def _fake_matmul_reduce_scatter(A: torch.Tensor, B: torch.Tensor, reduce_op: str, scatter_dim: int, group_name: str) -> torch.Tensor:
+    at = _check_dimension("scatter_dim", scatter_dim, A)
+    return A.new_empty(_with(A.shape, at, A.shape[at] // _size_of(group_name), B.shape[1]))
+
+
+def one_shot_all_reduce(input: torch.Tensor, reduce_op: str, group_name: str) -> torch.Tensor:
+    """The sum over ranks: each rank sends all to all ranks; up to 16 MiB. Every rank calls it.
+
+    input: contiguous, of any shape, bfloat16, float16 or float32
+    reduce_op: "sum"; terms are added in fp32 in the order of the ranks: the same bits on all
+    """
+    return torch.ops.farwarp.symm_mem_all_reduce(input, reduce_op, group_name, "one_shot")
+
+
+def one_shot_all_reduce_out(input: torch.Tensor, reduce_op: str, group_name: str, out: torch.Tensor) -> torch.Tensor:
+    """one_shot_all_reduce() into `out`, which is returned."""
+    torch.ops.farwarp.symm_mem_all_reduce_out(input, reduce_op, group_name, "one_shot", out)
+    return out
+
+
+def two_shot_all_reduce_(input: torch.Tensor, reduce_op: str, group_name: str) -> torch.Tensor:
+    """The sum over ranks in place of `input`, which is returned: each rank adds up a part and sends the sums to all."""
+    torch.ops.farwarp.symm_mem_all_reduce_(input, reduce_op, group_name, "two_shot")
+    return input
+
+
+def two_shot_all_reduce_out(input: torch.Tensor, reduce_op: str, group_name: str, output: torch.Tensor) -> torch.Tensor:
+    """two_shot_all_reduce_() into `output`, which is returned."""
+    torch.ops.farwarp.symm_mem_all_reduce_out(input, reduce_op, group_name, "two_shot", output)
+    return output
+
+
+def _reducer(input: torch.Tensor, reduce_op: str, group_name: str, algorithm: str) -> AllReduce:
+    _check_sum(reduce_op)
+    elements = max(_LEAST_ELEMENTS, 1 << (input.numel() - 1).bit_length() if input.numel() else 0)
+    return _group(group_name).operator(AllReduce, elements, dtype=name_of(input.dtype), mode=algorithm)
+
+
+def _all_reduce(input: torch.Tensor, reduce_op: str, group_name: str, algorithm: str) -> torch.Tensor:
+    return in_torch(_reducer(input, reduce_op, group_name, algorithm)(input))
+
+
+def _all_reduce_out(input: torch.Tensor, reduce_op: str, group_name: str, algorithm: str, out: torch.Tensor) -> None:
+    reduce = _reducer(input, reduce_op, group_name, algorithm)
+    if reduce.world.emulated:
+        copy_to({"out": out}, reduce(input))
+    else:
+        reduce(input, out=out)
+
+
+def _all_reduce_in_place(input: torch.Tensor, reduce_op: str, group_name: str, algorithm: str) -> None:
+    _all_reduce_out(input, reduce_op, group_name, algorithm, input)
+
+
+def _nothing(*_arguments: Any) -> None:
+    return None
+
+
+_REDUCE = "str reduce_op, str group_name, str algorithm"
+define(
+    "symm_mem_all_gather_matmul(Tensor A, Tensor[] Bs, int gather_dim, str group_name, bool return_A) -> (Tensor, Tensor[])",
+    _all_gather_matmul,
+    _fake_all_gather_matmul,
+)
+define(
+    "symm_mem_matmul_reduce_scatter(Tensor A, Tensor B, str reduce_op, int scatter_dim, str group_name) -> Tensor",
+    _matmul_reduce_scatter,
+    _fake_matmul_reduce_scatter,
+)
+define(f"symm_mem_all_reduce(Tensor input, {_REDUCE}) -> Tensor", _all_reduce, lambda input, *_: torch.empty_like(input))
+define(f"symm_mem_all_reduce_out(Tensor input, {_REDUCE}, Tensor(a!) out) -> ()", _all_reduce_out, _nothing)
+define(f"symm_mem_all_reduce_(Tensor(a!) input, {_REDUCE}) -> ()", _all_reduce_in_place, _nothing)

@@ -1,0 +1,69 @@
+// Weights that are given only at combine: a source sends them to the owners of its rows, which wait for them before they sum.
+#pragma once
+
+#include <bit>
+
+#include "farwarp/ops/moe_a2a/returns.dev.h"
+
+namespace farwarp::FARWARP_TARGET::moe {
+
+using namespace farwarp::moe;
+
+/// [block] Sends the weights of this rank's tokens: to each owner those of its copies of the row, in k-slot order and without gaps, as dispatch has
+/// kept the copies there. Waits for nobody.
+FARWARP_DEVICE void send_weights(const Call& call, const Args& args, int tokens) {
+  const Regions regions = regions_of(args, call);
+  const int j = lane_index(), peer = j < args.view.size ? j : args.view.rank;
+#pragma unroll 1
+  for (int token = warp_in_grid(); token < tokens; token += warps_of_grid()) {
+    const int entry = token * args.k + j;
+    const int expert = expert_or_none(args, table_entry(args, entry, j < args.k));
+    const int owner = expert >= 0 ? rank_of(args, expert) : -1;
+    const float weight = owner >= 0 ? load(Global<const float>(args.weights) + entry) : 0;
+    const auto address = reinterpret_cast<std::uint64_t>(regions.combine_weights(peer, args.view.rank, token).raw);
+    for_each_rank(args, ranks_of_lanes(args, owner), [&](int rank) {
+      const Peer<Packet> packets(reinterpret_cast<Packet*>(shuffle(address, rank)));
+      const std::uint64_t same = ballot(owner == rank);
+      if (owner == rank)
+        store_packet(packets + count_bits(same & lanes_below()), std::bit_cast<std::uint32_t>(weight), call.epoch);
+    });
+  }
+}
+
+/// For return_rows().
+struct SentWeights {
+  static constexpr bool kArrive = true;
+  /// [warp] Waits for the weights of a row's copies, and puts them into the copies' words: `word` on lane i is kept_word() of copy i. False on all
+  /// lanes if the call is over.
+  FARWARP_DEVICE static bool take(Call& call, const Regions& regions, const ReceivedSegment& segment, int copies,
+                                  std::uint64_t& word) {
+    const Global<Packet> from[] = {mine(regions.combine_weights(regions.me(), segment.source, segment.token)) +
+                                   lane_index()};
+    std::uint64_t data[1] = {};
+    wait_packets<1>(call, from, lane_index() < copies ? 1 : 0, data,
+                    Wait{.site = kSiteWeights, .peer = segment.source});
+    word = kept_word(static_cast<std::int32_t>(kept_place(word)),
+                     std::bit_cast<float>(static_cast<std::uint32_t>(data[0])));
+    if (ballot(!call.live) != 0) call.live = false;
+    return call.live;
+  }
+};
+
+/// [block] Retags some of the weights' places that this call leaves idle, as retag_idle_rows() does the rows' places. Which are idle the bitmaps
+/// say, which are still in the headers.
+FARWARP_DEVICE void retag_idle_weights(const Call& call, const Args& args) {
+  if (block_index() != 0) return;
+  const Regions regions = regions_of(args, call);
+  const int places = args.max_tokens * args.view.size;
+#pragma unroll 1
+  for (auto place = static_cast<int>((call.epoch / 2) % kRetagPeriod); place < places;
+       place += static_cast<int>(kRetagPeriod)) {
+    const int token = args.by_ranks.quotient(place), source = place - token * args.view.size;
+    const Global<Packet> header = mine(regions.header(args.view.rank, source)) + token / kBitmapTokens;
+    const auto bitmap = static_cast<std::uint32_t>(packet_data(load_packet(header)));
+    if ((bitmap >> token % kBitmapTokens & 1) == 0)
+      retag(call, regions.combine_weights(args.view.rank, source, token), args.k);
+  }
+}
+
+}  // namespace farwarp::FARWARP_TARGET::moe
