@@ -88,10 +88,45 @@ TEST_P(Qwen3Stream, LateRanksGiveTheSameBits) {
 
 TEST_P(Qwen3Stream, ManySchedules) { expect_pass("model=nano,batch=9,prompt=1,tokens=1,launches=2,max_sms=2", 4); }
 
+/// Every number of columns, more candidates than a warp has lanes, fewer tokens than candidates, more sequences than workers.
+TEST_P(Qwen3Stream, TokensAreDrawn) {
+  expect_pass("model=nano,batch=9,prompt=2,tokens=3,launches=1,max_sms=2,temperature=0.6,top_k=20,top_p=0.95");
+  expect_pass("model=nano,batch=16,prompt=1,tokens=1,launches=2,max_sms=3,temperature=1,top_k=5,dispatcher=both");
+  expect_pass("model=nano,batch=20,prompt=1,tokens=1,launches=1,max_sms=4,temperature=2,top_k=64,top_p=0.8");
+  if (GetParam() != TargetKind::kEmuSm90) return;
+  expect_pass("model=nano,batch=40,prompt=1,tokens=1,launches=2,max_sms=3,temperature=1,top_k=9,dispatcher=both");
+  expect_pass("model=nano,batch=64,prompt=1,tokens=1,launches=1,temperature=1,top_k=33,top_p=0.9");
+}
+
+TEST_P(Qwen3Stream, RanksDrawTheSameTokensWithBothDispatchers) {
+  expect_pass("model=nano4,batch=9,prompt=1,tokens=1,launches=1,max_sms=2,dispatcher=both,temperature=1,top_k=6", 1, 1,
+              2);
+}
+
+TEST_P(Qwen3Stream, FourAndEightRanksDrawTheSameTokens) {
+  expect_pass("model=nano4,batch=9,prompt=1,tokens=1,launches=1,max_sms=2,temperature=1,top_k=40", 1, 1, 4);
+  if (GetParam() == TargetKind::kEmuSm90)
+    expect_pass("model=nano8,batch=9,prompt=1,tokens=1,launches=1,max_sms=2,temperature=1,top_k=33", 1, 1, 8);
+}
+
+TEST_P(Qwen3Stream, DrawsPassManySchedules) {
+  expect_pass("model=nano,batch=9,prompt=1,tokens=2,launches=1,max_sms=2,temperature=1,top_k=4", 4);
+}
+
+/// Keys before the first token are zeros, so that a short launch begins a page.
+TEST_P(Qwen3Stream, ContextsCrossPages) {
+  expect_pass("model=nano,batch=9,prompt=1,tokens=2,launches=1,max_sms=2,zeros=15,dispatcher=both");
+  expect_pass("model=nano,batch=9,prompt=1,tokens=2,launches=1,max_sms=2,zeros=127,dispatcher=both,splits=2");
+}
+
+TEST_P(Qwen3Stream, ZerosAreForPromptsOfOneToken) {
+  expect_refused("model=nano,batch=9,tokens=1,zeros=3", "zeros is '3'");
+}
+
 TEST_P(Qwen3Stream, WhatIsRefusedIsNamed) {
-  expect_refused("model=nano,batch=9,tokens=1,temperature=1,top_k=4",
-                 "Qwen3Limits.most_top_k is 4; allowed with more than 8 sequences: 0 (greedy)");
-  expect_refused("model=nano,batch=9,tokens=1,dispatcher=gang", "Qwen3Call.dispatcher is gang; allowed");
+  if (GetParam() == TargetKind::kEmuSm90)
+    expect_refused("model=nano,batch=9,tokens=1,dispatcher=gang", "Qwen3Call.dispatcher is gang; allowed");
+  expect_refused("model=nano,batch=9,tokens=1,temperature=1,top_k=65", "top_k");
   if (GetParam() == TargetKind::kEmuGfx942)
     expect_refused("model=nano,batch=33,tokens=1",
                    "Qwen3Limits.sequences is 33; allowed on this device, which has 63 KB of shared memory: 1 to 32");
