@@ -27,7 +27,7 @@ const std::vector<ParamInfo> kParams = {
      "token, without prefill"},
     {"dispatcher", "static",
      "static|graph|gang|both|all; both: static and graph, the same bits; all: gang too. gang: on gfx942"},
-    {"splits", "0", "1 to 16 that a sequence's keys are cut into; 0: 16, fewer of more than eight sequences"},
+    {"splits", "0", "1 to 16 that a sequence's keys are cut into; 0: 16, fewer of streamed vectors"},
     {"max_sms", "0", "0 (all) or more"},
     {"temperature", "0",
      "0 (greedy), 0.001 to 1000; of three sequences the second is greedy, the third has twice as much"},
