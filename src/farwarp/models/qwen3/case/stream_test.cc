@@ -2,6 +2,8 @@
 // splits, prefill, several ranks.
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "farwarp/harness/params.h"
 #include "farwarp/harness/runner.h"
 
@@ -10,13 +12,17 @@ namespace {
 
 class Qwen3Stream : public testing::TestWithParam<TargetKind> {
  protected:
-  static CaseResult run(const std::string& settings, int schedules = 1, int calls = 1, int ranks = 1) {
+  static CaseRequest request_of(const std::string& settings, int ranks) {
     CaseRequest request;
     request.op = find_operator("qwen3");
     if (!add_settings(settings, request.params).ok()) ADD_FAILURE() << settings;
     request.options.target = GetParam();
     request.options.ranks = ranks;
     request.options.seed = 5;
+    return request;
+  }
+  static CaseResult run(const std::string& settings, int schedules = 1, int calls = 1, int ranks = 1) {
+    CaseRequest request = request_of(settings, ranks);
     request.options.calls = calls;
     request.schedules = schedules;
     return run_case(request, nullptr, [](int) {});
@@ -116,6 +122,20 @@ TEST_P(Qwen3Stream, DrawsPassManySchedules) {
 TEST_P(Qwen3Stream, ContextsCrossPages) {
   expect_pass("model=nano,batch=9,prompt=1,tokens=2,launches=1,max_sms=2,zeros=15,dispatcher=both");
   expect_pass("model=nano,batch=9,prompt=1,tokens=2,launches=1,max_sms=2,zeros=127,dispatcher=both,splits=2");
+}
+
+/// The first launch of a late rank: the other one names it, and after recover() a call is right.
+TEST_P(Qwen3Stream, ALateRankOfADecoderThatSamplesIsNamed) {
+  CaseRequest request =
+      request_of("model=nano4,batch=9,prompt=1,tokens=1,launches=1,max_sms=2,temperature=1,top_k=4", 2);
+  request.options.calls = 1;
+  request.options.deadline = std::chrono::milliseconds(1000);
+  request.options.fault = *parse_fault("delay:1:3000", 2);
+  const CaseResult result = run_case(request, nullptr, [](int) {});
+  EXPECT_FALSE(result.outcome.pass);
+  EXPECT_NE(result.outcome.detail.find("rank 1"), std::string::npos) << result.outcome.detail;
+  EXPECT_NE(result.outcome.detail.find("after recover() the next call was right"), std::string::npos)
+      << result.outcome.detail;
 }
 
 TEST_P(Qwen3Stream, ZerosAreForPromptsOfOneToken) {
