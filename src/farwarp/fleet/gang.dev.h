@@ -32,7 +32,9 @@ class Gang {
     if (thread_index() == 0) set_place(claim(call));
     return !block_any(!call.live);
   }
-  FARWARP_DEVICE GangWorker worker() const { return {uniform(place().worker), true, shift_}; }
+  FARWARP_DEVICE GangWorker worker() const { return {number(), true, shift_}; }
+  /// Of the worker.
+  FARWARP_DEVICE int number() const { return uniform(place().worker); }
 
   /// [block] Returns when all workers have ended the step before.
   FARWARP_DEVICE void begin_step(Call& call) const {
@@ -137,6 +139,20 @@ class Gang {
   std::int64_t shift_;
   GangSites sites_;
   Shared<Vec16> memory_{};
+};
+
+/// The same for streamed vectors: the device's counter of steps (phases.dev.h) is replaced by those of XCDs.
+class StreamGang : public Gang {
+ public:
+  /// `heap`, `data`: StreamWorker's.
+  FARWARP_DEVICE StreamGang(GangCells* cells, const std::byte* heap, std::byte* data, GangSites sites)
+      : Gang(cells, 0, sites), heap_(heap), data_(data) {}
+
+  FARWARP_DEVICE StreamWorker worker() const { return {{heap_, data_}, number()}; }
+
+ private:
+  const std::byte* heap_;
+  std::byte* data_;
 };
 
 }  // namespace farwarp::FARWARP_TARGET::fleet

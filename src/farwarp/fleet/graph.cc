@@ -151,6 +151,11 @@ std::string Graph::to_dot(int workers) const {
   return text + "}\n";
 }
 
+bool keeps_sums(const MatrixShape& matrix, int workers) {
+  if (matrix.stages == 0 || matrix.together > 0 || matrix.passes() <= 1) return true;
+  return share_of(matrix.tiles, workers, 0).count <= kMostPassTiles;
+}
+
 Result<TaskLists> plan_static(const Graph& graph, int workers) {
   TaskLists lists;
   lists.count = static_cast<int>(graph.steps.size());
@@ -162,8 +167,7 @@ Result<TaskLists> plan_static(const Graph& graph, int workers) {
   for (int worker = 0; worker < workers; ++worker) {
     for (const Step& step : graph.steps) {
       const Share share = share_of(step.matrix.tiles, workers, worker);
-      if (step.matrix.tiles > 0 && step.matrix.together == 0 && step.matrix.passes() > 1 &&
-          share.count > kMostPassTiles)
+      if (!keeps_sums(step.matrix, workers))
         return invalid_argument(fmt::format(
             "step {} has {} tiles of {} stages for {} workers; allowed: {} for each worker, if a tile has "
             "more than {} stages",

@@ -56,7 +56,10 @@ struct TaskLists {
   int count = 0;
 };
 
-/// Tiles are shared by share_of(). An error if a matrix of several passes and one group has more than kMostPassTiles tiles for a worker.
+/// Whether each worker has room for the sums of its tiles of a matrix of several passes and no groups: kMostPassTiles.
+bool keeps_sums(const MatrixShape& matrix, int workers);
+
+/// Tiles are shared by share_of(). An error unless keeps_sums() is true of each step's matrix.
 Result<TaskLists> plan_static(const Graph& graph, int workers);
 
 }  // namespace farwarp::fleet

@@ -32,17 +32,28 @@ struct GangWorker {
   }
 };
 /// Vectors that stream: plain device memory, which the counter of steps orders (phases.dev.h). Only the data of packets, eight bytes each, are there.
-struct StreamWorker {
+struct BlockStreamWorker {
   static constexpr bool plain = true;
   const std::byte* heap;  ///< the rank's
   std::byte* data;        ///< of a packet at its begin
 
   FARWARP_DEVICE static int number() { return block_index(); }
+  FARWARP_DEVICE static BlockStreamWorker of_block(const std::byte* heap, std::byte* data) { return {heap, data}; }
   FARWARP_DEVICE Global<std::uint64_t> data_of(Packet* packet) const {
     return Global<std::uint64_t>(
         reinterpret_cast<std::uint64_t*>(data + (reinterpret_cast<const std::byte*>(packet) - heap) / 2));
   }
 };
+/// Without a loading thread the dispatcher says the number, as above.
+struct NumberedStreamWorker : BlockStreamWorker {
+  int own;
+
+  FARWARP_DEVICE int number() const { return own; }
+  FARWARP_DEVICE static NumberedStreamWorker of_block(const std::byte* heap, std::byte* data) {
+    return {{heap, data}, block_index()};
+  }
+};
+using StreamWorker = std::conditional_t<Target::kHasBulkCopy, BlockStreamWorker, NumberedStreamWorker>;
 template <int columns>
 using Worker = std::conditional_t<streams(columns), StreamWorker,
                                   std::conditional_t<Target::kHasBulkCopy, PacketWorker, GangWorker>>;

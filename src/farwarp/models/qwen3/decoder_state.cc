@@ -20,9 +20,9 @@ constexpr std::size_t kPrefillKernel = 2;  // of kernel_names(), the first
 
 std::vector<std::string> Qwen3Decoder::State::kernel_names(const Qwen3Plan& plan) {
   std::vector<std::string> names = {fmt::format("qwen3_{}_{}",
-                                                plan.streams                 ? "stream"
-                                                : plan.limits.most_top_k > 0 ? "sample"
-                                                                             : "decode",
+                                                plan.limits.most_top_k > 0 ? "sample"
+                                                : plan.streams             ? "stream"
+                                                                           : "decode",
                                                 plan.columns),
                                     "qwen3_pack"};
   if (plan.prefill.rows > 0)
@@ -45,12 +45,11 @@ Status Qwen3Decoder::State::allocate() {
       {&page_table, std::int64_t{plan.columns} * plan.max_pages * 4},
       {&prompts, std::int64_t{plan.columns} * plan.limits.positions * 4},
       {&state, sizeof(qwen3::DecodeState)},
-      {&cells, plan.gang      ? sizeof(fleet::GangCells)
-               : plan.streams ? sizeof(fleet::PhaseCells)
-                              : 0},
-      {&vectors, plan.gang      ? plan.buffer_bytes
-                 : plan.streams ? plan.buffer_bytes / 2
-                                : 0}};
+      {&gang_cells, plan.gang ? sizeof(fleet::GangCells) : 0},
+      {&phase_cells, plan.streams ? sizeof(fleet::PhaseCells) : 0},
+      {&vectors, plan.streams ? plan.buffer_bytes / 2
+                 : plan.gang  ? plan.buffer_bytes
+                              : 0}};
   for (const auto& [memory, bytes] : wanted) {
     if (bytes == 0) continue;
     auto created = DeviceMemory::create(world->device(), size(bytes));
@@ -96,7 +95,10 @@ Status Qwen3Decoder::State::end_all(Stream stream) {
   positions.assign(size(plan.columns), -1);
   recoveries = world->recoveries();
   Device& device = world->device();
-  Status status = cells.bytes() > 0 ? device.fill(cells.get(), 0, cells.bytes(), stream) : Status();
+  Status status;
+  for (const DeviceMemory* cells : {&gang_cells, &phase_cells}) {
+    if (status.ok() && cells->bytes() > 0) status = device.fill(cells->get(), 0, cells->bytes(), stream);
+  }
   if (status.ok() && plan.streams)
     status = device.fill(vectors.get(), 0, vectors.bytes(), stream);  // heads of columns that attend to nothing
   if (status.ok()) status = device.copy_in(state.get(), &none, sizeof none, stream);
@@ -160,23 +162,28 @@ Status Qwen3Decoder::State::create_prefill(Stream stream) {
   return {};
 }
 
+/// The data of packets are half of them, wherever they lie.
+std::byte* Qwen3Decoder::State::stream_data() const { return vectors.as<std::byte>() - opened.buffer(0).offset / 2; }
+
 Status Qwen3Decoder::State::launch(const qwen3::Args& call, Stream stream) const {
   // A launch of the last step alone has one worker, because the others might read the state after that one has written it.
   const bool last_alone = call.first_task == tasks_of_worker - 1;
   const LaunchConfig config{last_alone ? 1 : plan.workers, plan.threads, size(plan.shared_bytes)};
   if (!plan.streams) return farwarp::launch(world->device(), opened.kernel(0), config, call, stream);
-  // The data of packets are half of them, wherever they lie.
-  const qwen3::StreamArgs stream_args{call, cells.as<fleet::PhaseCells>(),
-                                      vectors.as<std::byte>() - opened.buffer(0).offset / 2};
+  const qwen3::StreamArgs stream_args{call, phase_cells.as<fleet::PhaseCells>(), stream_data()};
   return farwarp::launch(world->device(), opened.kernel(0), config, stream_args, stream);
 }
 
 Status Qwen3Decoder::State::launch_gang(const qwen3::Args& call, Stream stream) const {
   const LaunchConfig config{plan.workers, plan.threads, size(plan.shared_bytes)};
   const std::size_t gang = kernel_names(plan).size() - 1;
+  if (plan.streams) {
+    const qwen3::StreamGangArgs stream_args{call, gang_cells.as<fleet::GangCells>(), stream_data()};
+    return farwarp::launch(world->device(), opened.kernel(gang), config, stream_args, stream);
+  }
   const std::byte* const packets = args.view.heap[args.view.rank] + opened.buffer(0).offset;
   const qwen3::GangArgs gang_args{
-      call, cells.as<fleet::GangCells>(),
+      call, gang_cells.as<fleet::GangCells>(),
       reinterpret_cast<std::intptr_t>(vectors.get()) - reinterpret_cast<std::intptr_t>(packets)};
   return farwarp::launch(world->device(), opened.kernel(gang), config, gang_args, stream);
 }

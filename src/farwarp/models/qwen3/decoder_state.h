@@ -25,7 +25,7 @@ struct Qwen3Decoder::State {
   Qwen3Plan plan;
   OpenedOperator opened;  ///< kernels as kernel_names() has them; one buffer
   DeviceMemory weights, embedding, residual, cache, rotations, tasks, lists, page_table, prompts, state;
-  DeviceMemory cells, vectors;  ///< of gang, or of vectors that stream
+  DeviceMemory gang_cells, phase_cells, vectors;  ///< of gang; of vectors that stream; of both
   qwen3::Args args{};
   std::optional<qwen3::Prefill> prefill;
   int tasks_of_worker = 0;
@@ -43,6 +43,8 @@ struct Qwen3Decoder::State {
   /// Before a call: if the World has been recovered since the last one, all sequences have ended.
   Status follow_recovery(Stream stream);
   Status create_prefill(Stream stream);
+  /// fleet::StreamWorker::data.
+  std::byte* stream_data() const;
   Status launch(const qwen3::Args& call, Stream stream) const;
   Status launch_gang(const qwen3::Args& call, Stream stream) const;
 };

@@ -3,6 +3,6 @@
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
 
-FARWARP_KERNEL(qwen3_stream_64, StreamArgs, block_threads(64)) { decode_streamed<64>(args); }
+FARWARP_KERNEL(qwen3_stream_64, StreamArgs, block_threads(64)) { decode_streamed<64, false>(args); }
 
 }  // namespace farwarp::FARWARP_TARGET::qwen3

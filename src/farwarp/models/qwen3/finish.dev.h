@@ -265,9 +265,10 @@ class Finisher {
       const int column = recomputed(four.column), row = recomputed(four.row);
 #pragma unroll
       for (int i = 0; i < 4; i += 2)
-        store_packet(
+        store_vector(
+            context_.call, context_.worker,
             peer_address<Packet>(args.view, args.view.rank, task_.out) + logits_at(columns, four.tile, column, row + i),
-            pack_two(four.sums[i], four.sums[i + 1]), context_.call.epoch);
+            pack_two(four.sums[i], four.sums[i + 1]));
     }
   }
 
@@ -294,7 +295,7 @@ class Finisher {
 };
 
 /// Finishes tiles of more than eight columns on the warps that compute: 16 columns in a round. What a thread keeps from tile to tile is in shared memory.
-template <int columns>
+template <int columns, bool samples>
 class StreamFinisher {
  public:
   static constexpr int kThreads = TileFinisher<columns>::kThreads;
@@ -307,12 +308,12 @@ class StreamFinisher {
     for (int round = 0; round < kRounds; ++round) finisher(round).embed(task);
   }
   FARWARP_DEVICE void begin_task(const Task& task) const {
-    if (static_cast<Kind>(task.kind) != Kind::kHead) return;
+    if (!chooses(task)) return;
 #pragma unroll 1
     for (int round = 0; round < kRounds; ++round) set_best(round, {});
   }
   FARWARP_DEVICE void finish(const Task& group, int number, int tile) const {
-    const bool normed = norm_of(context_, group).exists, head = static_cast<Kind>(group.kind) == Kind::kHead;
+    const bool normed = norm_of(context_, group).exists, head = chooses(group);
 #pragma unroll 1
     for (int round = 0; round < kRounds; ++round) {
       const float inverse =
@@ -323,7 +324,7 @@ class StreamFinisher {
     }
   }
   FARWARP_DEVICE void end_task(const Task& task) const {
-    const bool head = static_cast<Kind>(task.kind) == Kind::kHead;
+    const bool head = chooses(task);
     if (!head && task.rank_sums == 0) return;
 #pragma unroll 1
     for (int round = 0; round < kRounds; ++round) finisher(round).end_alone(task, head ? best(round) : Candidate());
@@ -333,8 +334,12 @@ class StreamFinisher {
   static constexpr int kRounds = columns / finished_together(columns);
   static_assert(kRounds * kThreads / 4 * 8 <= Layout<columns>::kQueries - Layout<columns>::kScores);
 
-  FARWARP_DEVICE Finisher<columns, false> finisher(int round) const {
-    return Finisher<columns, false>(context_, round * kThreads + thread_index());
+  /// Whether a task keeps the best candidates: the head's, of a decoder that does not sample.
+  static FARWARP_DEVICE bool chooses(const Task& task) {
+    return !samples && static_cast<Kind>(task.kind) == Kind::kHead;
+  }
+  FARWARP_DEVICE Finisher<columns, samples> finisher(int round) const {
+    return Finisher<columns, samples>(context_, round * kThreads + thread_index());
   }
   FARWARP_DEVICE int column(int round) const { return (round * kThreads + thread_index()) / kTileRows; }
   /// The best candidate of the first thread of four rows: where attention has scores. The others have none.

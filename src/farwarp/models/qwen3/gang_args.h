@@ -12,4 +12,11 @@ struct GangArgs {
   std::int64_t shift;  ///< of fleet::Worker
 };
 
+/// For more than eight sequences.
+struct StreamGangArgs {
+  Args decode;
+  fleet::GangCells* cells;
+  std::byte* vectors;  ///< fleet::StreamWorker::data
+};
+
 }  // namespace farwarp::qwen3

@@ -75,19 +75,53 @@ int shared_bytes(int columns) {
   }
 }
 
+struct MatrixSize {
+  int rows, columns;
+};
+struct MatrixSizes {
+  MatrixSize qkv, out, gate_up, down, head;
+};
+/// Of a rank.
+MatrixSizes matrices_of(const Qwen3Plan& plan) {
+  const int hidden = plan.config.hidden, heads = plan.query_heads * plan.config.head_dim;
+  return {.qkv = {heads + 2 * plan.kv_heads * plan.config.head_dim, hidden},
+          .out = {hidden, heads},
+          .gate_up = {2 * plan.intermediate, hidden},
+          .down = {hidden, plan.intermediate},
+          .head = {plan.head_rows, hidden}};
+}
+
+/// Whether vectors of so many columns can be packets: workers must keep the sums of their tiles from pass to pass.
+bool can_be_packets(const Qwen3Plan& plan, int columns, bool bulk_copy) {
+  const MatrixSizes all = matrices_of(plan);
+  const auto fits = [&](const MatrixSize& size) {
+    const MatrixShape shape{tiles_of(size.rows), size.columns / fleet::kStageColumns,
+                            fleet::most_pass_stages(columns, bulk_copy)};
+    return fleet::keeps_sums(shape, plan.workers);
+  };
+  return fits(all.qkv) && fits(all.out) && fits(all.gate_up) && fits(all.down) && fits(all.head);
+}
+
+/// Sequences, rounded up to a number that there are kernels for.
+int columns_for(const Qwen3Plan& plan, bool bulk_copy) {
+  const int sequences = plan.limits.sequences;
+  const int columns = static_cast<int>(std::bit_ceil(static_cast<unsigned>(sequences)));
+  const bool greedy = plan.limits.most_top_k == 0;
+  const bool streams_faster = bulk_copy && greedy && sequences > kQwen3MostPacketSequences;
+  if (!streams_faster && can_be_packets(plan, columns, bulk_copy)) return columns;
+  return std::max(columns, 2 * fleet::kMostPacketColumns);
+}
+
 /// What depends on the number of sequences.
 Status set_columns(Qwen3Plan& plan, const TargetTraits& traits) {
   const int sequences = plan.limits.sequences;
-  plan.columns = static_cast<int>(std::bit_ceil(static_cast<unsigned>(sequences)));
+  plan.columns = columns_for(plan, traits.bulk_copy);
   plan.streams = fleet::streams(plan.columns);
   if (!traits.bulk_copy && plan.columns > qwen3::kMostColumnsWithoutBulkCopy)
     return invalid_argument(
         fmt::format("Qwen3Limits.sequences is {}; allowed on this device, which has {} KB of shared memory: 1 to {}",
                     sequences, traits.shared_bytes / 1024, qwen3::kMostColumnsWithoutBulkCopy));
-  if (plan.streams && plan.limits.most_top_k > 0)
-    return invalid_argument(fmt::format("Qwen3Limits.most_top_k is {}; allowed with more than {} sequences: 0 (greedy)",
-                                        plan.limits.most_top_k, fleet::kMostPacketColumns));
-  plan.gang = !traits.bulk_copy && !plan.streams;
+  plan.gang = !traits.bulk_copy;
   plan.pass_stages = fleet::most_pass_stages(plan.columns, traits.bulk_copy);
   plan.threads = fleet::worker_threads(plan.columns, traits.warp_size, traits.bulk_copy);
   plan.shared_bytes = traits.bulk_copy ? shared_bytes<true>(plan.columns) : shared_bytes<false>(plan.columns);
@@ -101,8 +135,9 @@ class Builder {
 
   void build() {
     const int heads = plan_.query_heads, kv_heads = plan_.kv_heads, dim = config_.head_dim;
+    const MatrixSizes sizes = matrices_of(plan_);
     const int x = normed("x"), middle = normed("middle"), activated = vector("activated", plan_.intermediate);
-    const int qkv = vector("qkv", (heads + 2 * kv_heads) * dim), attended = vector("attended", heads * dim);
+    const int qkv = vector("qkv", sizes.qkv.rows), attended = vector("attended", heads * dim);
     const int of_out = rank_sums("sums of out"), of_down = rank_sums("sums of down");
     const bool merges =
         !plan_.streams || plan_.limits.splits > 1;  // else whoever attends to a head has all of its keys
@@ -133,7 +168,7 @@ class Builder {
     for (int layer = 0; layer < config_.layers; ++layer) {
       const auto name = [&](const char* step) { return fmt::format("{} {}", step, layer); };
       add_matrix({.name = name("qkv"), .kind = of(Kind::kQkv), .layer = layer, .reads = {{x, true}}, .writes = {qkv}},
-                 (heads + 2 * kv_heads) * dim, config_.hidden);
+                 sizes.qkv);
       add({.name = name("attend"),
            .kind = of(Kind::kAttend),
            .layer = layer,
@@ -154,13 +189,13 @@ class Builder {
                   .reads = {{attended, true}},
                   .writes = {middle},
                   .rank_sums = of_out},
-                 config_.hidden, heads * dim);
+                 sizes.out);
       add_matrix({.name = name("gate up"),
                   .kind = of(Kind::kGateUp),
                   .layer = layer,
                   .reads = {{middle, true}},
                   .writes = {activated}},
-                 2 * plan_.intermediate, config_.hidden);
+                 sizes.gate_up);
       add_matrix({.name = name("down"),
                   .kind = of(Kind::kDown),
                   .layer = layer,
@@ -168,14 +203,14 @@ class Builder {
                   .reads = {{activated, true}},
                   .writes = {x},
                   .rank_sums = of_down},
-                 config_.hidden, plan_.intermediate);
+                 sizes.down);
     }
     add_matrix({.name = "head",
                 .kind = of(Kind::kHead),
                 .layer = config_.layers,
                 .reads = {{x, true}},
                 .writes = {samples ? logits : plan_.candidates}},
-               plan_.head_rows, config_.hidden);
+               sizes.head);
     if (samples) {
       add({.name = "select",
            .kind = of(Kind::kSelect),
@@ -217,8 +252,8 @@ class Builder {
     return plan_.ranks == 1 ? -1 : buffer(name, fleet::rank_sums_packets(plan_.columns, tiles, plan_.ranks));
   }
   void add(Step step) { graph_.steps.push_back(std::move(step)); }
-  void add_matrix(Step step, int rows, int columns) {
-    step.matrix = {tiles_of(rows), columns / fleet::kStageColumns, plan_.pass_stages,
+  void add_matrix(Step step, const MatrixSize& size) {
+    step.matrix = {tiles_of(size.rows), size.columns / fleet::kStageColumns, plan_.pass_stages,
                    plan_.streams ? fleet::kTilesTogether : 0};
     step.weights = take(step.matrix.bytes());
     add(std::move(step));
@@ -243,11 +278,11 @@ Result<Qwen3Plan> plan_qwen3(const Qwen3Config& config, const Qwen3Limits& limit
   plan.limits = limits;
   plan.ranks = ranks;
   if (const Status status = share(plan); !status.ok()) return status;
-  if (const Status status = set_columns(plan, shape.traits); !status.ok()) return status;
   const int most = limits.max_sms == 0 ? shape.multiprocessors : std::min(limits.max_sms, shape.multiprocessors);
   // Every worker has a tile of gate and up in each layer, and of the head: so no worker writes a buffer again before all have read it.
   plan.workers = std::min(
       {most, 2 * plan.intermediate / fleet::kTileRows, plan.head_rows / fleet::kTileRows, qwen3::kMostWorkers});
+  if (const Status status = set_columns(plan, shape.traits); !status.ok()) return status;
   if (limits.splits == 0) {
     const int sharing =
         plan.workers / (plan.columns * plan.kv_heads);  // workers for the keys of a KV head and sequence

@@ -10,13 +10,17 @@
 
 namespace farwarp {
 
+/// Of more greedy sequences than this, vectors stream on a device with bulk copies (fleet/STREAM.md), of fewer they are packets where they can: 4 to 8.
+/// Those of more than eight sequences stream anyhow.
+inline constexpr int kQwen3MostPacketSequences = 8;
+
 /// What a decoder has room for.
 struct Qwen3Limits {
   int sequences = 1;     ///< at once, 1 to 64; on CDNA3 to 32
   int positions = 1024;  ///< of a sequence, prompt included: 1 to 1,048,576
   int splits =
-      0;  ///< that the attention to a sequence is cut into, 1 to 16: its sums depend on this number. 0: 16; of more than eight sequences so many that
-          ///< each worker has one
+      0;  ///< that the attention to a sequence is cut into, 1 to 16: its sums depend on this number. 0: 16; of streamed vectors so many that each
+          ///< worker has one
   int max_sms = 0;         ///< 0: all
   int most_top_k = 0;      ///< of a sequence, 0 to 64; 0: no sequence has a temperature
   int prefill_tokens = 0;  ///< of a chunk of Qwen3Decoder::prefill(), 16 to 8,192; 0: no prefill
@@ -29,15 +33,16 @@ struct Qwen3Plan {
   int ranks = 1;
   int query_heads = 0, kv_heads = 0, intermediate = 0;  ///< of a rank
   int head_rows = 0;  ///< of a rank: rank r has the tokens from r * head_rows on that exist
-  int columns = 1;    ///< sequences, rounded up to a power of two
+  int columns = 1;    ///< sequences, rounded up to a power of two; 16 at least if vectors stream
   int workers = 0;
   int threads = 0;
   int shared_bytes = 0;
-  bool streams = false;  ///< whether vectors stream through shared memory, as those of more than eight sequences do
-  bool gang = false;     ///< whether there are kernels for FleetDispatcher::kGang: workers have no loading thread
-  int pass_stages = 0;   ///< fleet::MatrixShape::at_once
-  int max_pages = 0;     ///< of a sequence
-  fleet::Graph graph;    ///< offsets of buffers are relative to the first buffer
+  bool streams =
+      false;  ///< whether vectors stream through shared memory: of more than eight sequences, or where they cannot be packets
+  bool gang = false;    ///< whether there are kernels for FleetDispatcher::kGang: workers have no loading thread
+  int pass_stages = 0;  ///< fleet::MatrixShape::at_once
+  int max_pages = 0;    ///< of a sequence
+  fleet::Graph graph;   ///< offsets of buffers are relative to the first buffer
   int partials = 0, candidates = 0;  ///< which of the graph's buffers
   std::int64_t buffer_bytes = 0;
   std::int64_t norms = 0;       ///< of layer 0: input, post-attention, q, k; in bytes from the weights' begin

@@ -217,8 +217,7 @@ Status Qwen3Decoder::decode(const Qwen3Call& call, Stream stream) {
     return invalid_argument(fmt::format("Qwen3Call.tokens is {}; allowed: 1 to {}", call.tokens, kMostTokens));
   if (call.dispatcher == FleetDispatcher::kGang && !plan.gang)
     return {StatusCode::kUnavailable,
-            "Qwen3Call.dispatcher is gang; allowed on a device with one L2 and bulk copies, or of more than eight "
-            "sequences: static, graph"};
+            "Qwen3Call.dispatcher is gang; allowed on a device with one L2 and bulk copies: static, graph"};
   if (call.dispatcher == FleetDispatcher::kGang && plan.limits.most_top_k > 0)
     return invalid_argument(
         fmt::format("Qwen3Call.dispatcher is gang; allowed with Qwen3Limits.most_top_k of {}: static, graph",

@@ -10,38 +10,14 @@ class Sampler {
  public:
   FARWARP_DEVICE explicit Sampler(const Context<columns>& context) : context_(context) {}
 
-  /// [the warps that compute] A warp has a column. The worker's top_k best tokens of it, for all ranks.
+  /// [the warps that compute] A warp has a column, or every eighth one. The worker's top_k best tokens of it, for all ranks.
   FARWARP_DEVICE void select(const Task& task) const {
-    static_assert(columns <= kWarps);
-    const int column = warp();
-    if (column >= columns || context_.sequence(column).alive == 0) return;
-    const Args& args = context_.args;
-    constexpr int kTogether = 4, kOfTile = kTileRows / 2;
-    TopList list(top_k(column));
-    const int pairs = task.count * kOfTile, lane = recomputed(lane_index());
+    if constexpr (columns <= kWarps) {
+      select_column(task, warp());
+    } else {
 #pragma unroll 1
-    for (int begin = 0; begin < pairs; begin += kTogether * Target::kWarpSize) {
-      Global<Packet> from[kTogether];
-      std::uint64_t data[kTogether] = {};
-      std::uint32_t wanted = 0;
-      const auto pair_of = [&](int i) { return begin + i * Target::kWarpSize + lane; };
-#pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
-        from[i] = vector_at(args.view, task.in) +
-                  logits_at(columns, task.first + pair_of(i) / kOfTile, column, pair_of(i) % kOfTile * 2);
-        if (pair_of(i) < pairs) wanted |= 1u << i;
-      }
-      wait_packets<1>(context_.call, from, wanted, data, Wait{.site = kSiteOwnLogits, .peer = args.view.rank});
-      warp_sync();  // lanes leave the wait one by one
-#pragma unroll 1
-      for (int i = 0; i < 2 * kTogether; ++i) {
-        const Two two = unpack_two(one_of(data, i / 2));
-        const int token = args.first_token + task.first * kTileRows + pair_of(i / 2) * 2 + i % 2;
-        const bool exists = (wanted >> (i / 2) & 1) != 0 && token < args.vocabulary;
-        list.offer(exists ? Candidate::of(i % 2 == 0 ? two.first : two.second, token) : Candidate{});
-      }
+      for (int column = warp(); column < columns; column += kWarps) select_column(task, column);
     }
-    send(task, column, list);
   }
 
   /// [the warps that compute] A worker draws for every num_blocks()-th column. All ranks draw alike.
@@ -70,6 +46,39 @@ class Sampler {
 
  private:
   static_assert(kWarps * kMostTopK * 8 <= kWarps * kMostHeadDim * 4, "lists() lie where the scores of attention do");
+
+  /// [warp]
+  FARWARP_DEVICE void select_column(const Task& task, int column) const {
+    if (column >= columns || context_.sequence(column).alive == 0) return;
+    const Args& args = context_.args;
+    constexpr int kTogether = 4, kOfTile = kTileRows / 2;
+    TopList list(top_k(column));
+    const int pairs = task.count * kOfTile, lane = recomputed(lane_index());
+#pragma unroll 1
+    for (int begin = 0; begin < pairs; begin += kTogether * Target::kWarpSize) {
+      Global<Packet> from[kTogether];
+      std::uint64_t data[kTogether] = {};
+      std::uint32_t wanted = 0;
+      const auto pair_of = [&](int i) { return begin + i * Target::kWarpSize + lane; };
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        from[i] = vector_at(args.view, task.in) +
+                  logits_at(columns, task.first + pair_of(i) / kOfTile, column, pair_of(i) % kOfTile * 2);
+        if (pair_of(i) < pairs) wanted |= 1u << i;
+      }
+      wait_vector(context_.call, context_.worker, from, wanted, data,
+                  Wait{.site = kSiteOwnLogits, .peer = args.view.rank});
+      warp_sync();  // lanes leave the wait one by one
+#pragma unroll 1
+      for (int i = 0; i < 2 * kTogether; ++i) {
+        const Two two = unpack_two(one_of(data, i / 2));
+        const int token = args.first_token + task.first * kTileRows + pair_of(i / 2) * 2 + i % 2;
+        const bool exists = (wanted >> (i / 2) & 1) != 0 && token < args.vocabulary;
+        list.offer(exists ? Candidate::of(i % 2 == 0 ? two.first : two.second, token) : Candidate{});
+      }
+    }
+    send(task, column, list);
+  }
 
   /// Element `i` of an array that stays in registers.
   template <int count>

@@ -19,7 +19,8 @@ class Qwen3Sampler : public WorldTestOf<TargetKind> {
   };
   /// What `launches` launches of `tokens` tokens choose for each of `given`.
   static std::vector<Tokens> decode(World& world, Stream stream, const std::vector<Given>& given, int most_top_k,
-                                    int tokens, int launches, FleetDispatcher dispatcher = FleetDispatcher::kStatic) {
+                                    int tokens, int launches, FleetDispatcher dispatcher = FleetDispatcher::kStatic,
+                                    std::vector<float>* logits = nullptr) {
     const auto sequences = static_cast<int>(given.size());
     auto decoder = Qwen3Decoder::create_random(
         world, *qwen3_config("nano"), {.sequences = sequences, .positions = 32, .max_sms = 2, .most_top_k = most_top_k},
@@ -28,21 +29,31 @@ class Qwen3Sampler : public WorldTestOf<TargetKind> {
     const auto of_column = static_cast<std::size_t>(tokens);
     const std::size_t columns = static_cast<std::size_t>(decoder->plan().columns);
     const harness::DeviceBuffer sampled = harness::buffer_of(world.device(), columns * of_column * 4);
+    const std::size_t numbers = columns * of_column * static_cast<std::size_t>(decoder->plan().config.vocabulary);
+    const harness::DeviceBuffer of_logits = harness::buffer_of(world.device(), numbers * 4);
     for (int i = 0; i < sequences; ++i) {
       const Given& sequence = given[static_cast<std::size_t>(i)];
       EXPECT_TRUE(decoder->start(i, sequence.prompt, stream, sequence.sampling).ok());
     }
     std::vector<Tokens> chosen(given.size());
     for (int launch = 0; launch < launches; ++launch) {
-      EXPECT_TRUE(
-          decoder->decode({.tokens = tokens, .dispatcher = dispatcher, .sampled = sampled.as<std::int32_t>()}, stream)
-              .ok());
+      EXPECT_TRUE(decoder
+                      ->decode({.tokens = tokens,
+                                .dispatcher = dispatcher,
+                                .sampled = sampled.as<std::int32_t>(),
+                                .logits = of_logits.as<float>()},
+                               stream)
+                      .ok());
       EXPECT_TRUE(drain(world, stream).ok());
       Tokens all(columns * of_column);
       EXPECT_TRUE(sampled.download(all.data(), all.size() * 4, stream).ok());
       for (std::size_t i = 0; i < chosen.size(); ++i)
         chosen[i].insert(chosen[i].end(), all.begin() + static_cast<std::ptrdiff_t>(i * of_column),
                          all.begin() + static_cast<std::ptrdiff_t>((i + 1) * of_column));
+    }
+    if (logits != nullptr) {
+      logits->resize(numbers);
+      EXPECT_TRUE(of_logits.download(logits->data(), numbers * 4, stream).ok());
     }
     EXPECT_TRUE(decoder->close().ok());
     return chosen;
@@ -55,6 +66,42 @@ TEST_P(Qwen3Sampler, WithoutATemperatureItsTokensAreTheGreedyOnes) {
   on_streams(1, options(), [](World& world, Stream stream) {
     const std::vector<Given> given = {{{3, 1}, {}}};
     EXPECT_EQ(decode(world, stream, given, 8, 4, 1), decode(world, stream, given, 0, 4, 1));
+  });
+}
+
+/// Vectors stream. Greedy sequences beside drawn ones have the greedy decoder's logits, to the bit.
+TEST_P(Qwen3Sampler, WithoutATemperatureTokensOfManySequencesAreTheGreedyOnes) {
+  on_streams(1, options(), [](World& world, Stream stream) {
+    std::vector<Given> given;
+    for (std::int32_t i = 0; i < 11; ++i) given.push_back({{i, 3 * i + 1}, {}});
+    std::vector<float> of_greedy, of_sampler, of_graph;
+    const auto greedy = decode(world, stream, given, 0, 3, 1, FleetDispatcher::kStatic, &of_greedy);
+    EXPECT_EQ(decode(world, stream, given, 8, 3, 1, FleetDispatcher::kStatic, &of_sampler), greedy);
+    EXPECT_EQ(decode(world, stream, given, 8, 3, 1, FleetDispatcher::kGraph), greedy);
+    EXPECT_EQ(of_sampler, of_greedy);
+    given[4].sampling = {.temperature = 100, .top_k = 8, .seed = 3};
+    auto mixed = decode(world, stream, given, 8, 3, 1);
+    EXPECT_NE(mixed[4], greedy[4]);
+    mixed[4] = greedy[4];
+    EXPECT_EQ(mixed, greedy);
+  });
+}
+
+/// Vectors stream: not on its column, not on the other sequences, not on launches, not on the dispatcher.
+TEST_P(Qwen3Sampler, TokensOfManySequencesDependOnTheirOwnParametersAlone) {
+  on_streams(1, options(), [](World& world, Stream stream) {
+    const Given first{{3, 1}, {.temperature = 1, .top_k = 7, .top_p = 0.95f, .seed = 5}};
+    Given second = first;
+    second.sampling.seed = 6;
+    std::vector<Given> one(9, Given{{3, 1}, {}}), other(16, second);
+    one[0] = other[15] = first;
+    const Tokens alone = decode(world, stream, one, 7, 4, 1)[0];
+    const std::vector<Tokens> together = decode(world, stream, other, 20, 2, 2);
+    EXPECT_EQ(together[15], alone);
+    EXPECT_NE(together[14], alone);
+    EXPECT_EQ(together[14], together[0]);
+    EXPECT_EQ(decode(world, stream, one, 7, 2, 1, FleetDispatcher::kGraph)[0],
+              Tokens(alone.begin(), alone.begin() + 2));
   });
 }
 

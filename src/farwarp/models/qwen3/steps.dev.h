@@ -164,7 +164,8 @@ class Steps {
     context_.set_sequence(column, sequence);
   }
 
-  using TileFinishing = std::conditional_t<streams(columns), StreamFinisher<columns>, Finisher<columns, samples>>;
+  using TileFinishing =
+      std::conditional_t<streams(columns), StreamFinisher<columns, samples>, Finisher<columns, samples>>;
   static FARWARP_DEVICE TileFinishing finisher_of(const Context<columns>& context) {
     if constexpr (streams(columns)) {
       return TileFinishing(context);

@@ -6,11 +6,13 @@
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
 
-template <int columns>
+/// `samples`: sequences have temperatures.
+template <int columns, bool samples>
 FARWARP_DEVICE void decode_streamed(const StreamArgs& args) {
   const WorldView& view = args.decode.view;
   const bool one_step = args.decode.end_task - args.decode.first_task == 1;
-  decode<columns, false>(args.decode, Phases(args.cells, {view.heap[view.rank], args.vectors}, kSiteStep, !one_step));
+  decode<columns, samples>(args.decode, Phases(args.cells, StreamWorker::of_block(view.heap[view.rank], args.vectors),
+                                               kSiteStep, !one_step));
 }
 
 }  // namespace farwarp::FARWARP_TARGET::qwen3

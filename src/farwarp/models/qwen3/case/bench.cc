@@ -55,7 +55,7 @@ Status RankRun::measure(const harness::BenchOptions& bench_options, harness::Ben
        .step = repeated([this, call] { return decoder_->decode(call, *stream_); })}};
   Qwen3Call gang = all;
   gang.dispatcher = FleetDispatcher::kGang;
-  if (decoder_->plan().gang)
+  if (decoder_->plan().gang && config_.limits.most_top_k == 0)
     contenders.push_back({.name = fmt::format("gang, {} tokens a launch", config_.tokens),
                           .step = [this, gang] { return decoder_->decode(gang, *stream_); }});
   if (bench_options.baselines)

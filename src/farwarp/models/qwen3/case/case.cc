@@ -23,9 +23,13 @@ const std::vector<ParamInfo> kParams = {
     {"tokens", "6", "decoded in a launch, prompts included"},
     {"launches", "2", "1 to 10000, one after the other; each continues"},
     {"context", "512", "a bench: keys of each sequence before the first token"},
+    {"zeros", "0",
+     "0 to 65536: a check: positions of each sequence before its first token, whose keys are zeros; with a prompt of "
+     "one "
+     "token, without prefill"},
     {"dispatcher", "static",
      "static|graph|gang|both|all; both: static and graph, the same bits; all: gang too. gang: on gfx942"},
-    {"splits", "0", "1 to 16 that a sequence's keys are cut into; 0: 16, fewer of more than eight sequences"},
+    {"splits", "0", "1 to 16 that a sequence's keys are cut into; 0: 16, fewer of streamed vectors"},
     {"max_sms", "0", "0 (all) or more"},
     {"temperature", "0",
      "0 (greedy), 0.001 to 1000; of three sequences the second is greedy, the third has twice as much"},
@@ -55,6 +59,7 @@ Result<CheckConfig> read_config(const Params& params) {
   config.tokens = reader.small_integer("tokens", 1, 1 << 12);
   config.launches = reader.small_integer("launches", 1, 10000);
   config.context = reader.small_integer("context", 0, qwen3::kMostPositions);
+  config.zeros = reader.small_integer("zeros", 0, 1 << 16);
   const Dispatcher dispatcher = reader.choice("dispatcher", kDispatchers);
   const auto has = [&](Dispatcher one) { return dispatcher == one || dispatcher == Dispatcher::kAll; };
   const bool both = dispatcher == Dispatcher::kBoth;
@@ -70,6 +75,8 @@ Result<CheckConfig> read_config(const Params& params) {
   config.limits.prefill_tokens = reader.small_integer("prefill", 0, qwen3::kMostPrefillTokens);
   const int delay = reader.small_integer("delay", 0, 1'000'000);
   if (delay > 0 && config.limits.prefill_tokens > 0) reader.reject("delay", std::to_string(delay), "0 with prefill");
+  if (config.zeros > 0 && (config.prompt > 1 || config.limits.prefill_tokens > 0))
+    reader.reject("zeros", std::to_string(config.zeros), "0 with a prompt of several tokens, or with prefill");
   config.longest_delay_ns = static_cast<std::uint64_t>(delay) * 1000;
   config.oracle = reader.small_integer("oracle", 0, 1) == 1;
   if (!config.oracle && delay == 0 && config.dispatchers.size() < 2)
@@ -91,7 +98,7 @@ class Qwen3Case : public harness::Case {
     CheckConfig config = config_;
     config.limits.positions = config.limits.prefill_tokens > 0
                                   ? config.prompt + config.launches * config.tokens
-                                  : std::max(config.prompt, config.launches * config.tokens);
+                                  : std::max(config.prompt, config.zeros + config.launches * config.tokens);
     return RankRun(config, std::move(bootstrap), options).check();
   }
   /// A sample that the host was late for is repeated, and goes on where the late one has ended.

@@ -60,6 +60,37 @@ TEST_F(Qwen3Gang, ContextsCrossPages) {
   expect_pass(2, "model=nano,batch=1,prompt=18,tokens=18,launches=1,max_sms=2,dispatcher=gang");
 }
 
+// More than eight sequences: vectors stream.
+
+TEST_F(Qwen3Gang, AllDispatchersGiveTheSameBitsWithStreamedVectors) {
+  for (const int xcds : {1, 2, 4})
+    expect_pass(xcds, "model=nano,batch=9,prompt=2,tokens=2,launches=1,max_sms=4,dispatcher=all");
+  expect_pass(2, "model=nano,batch=20,prompt=1,tokens=1,launches=1,max_sms=4,dispatcher=all");
+}
+
+TEST_F(Qwen3Gang, DispatchersTakeTurnsWithStreamedVectors) {
+  expect_pass(2, "model=nano,batch=9,prompt=1,tokens=1,launches=2,max_sms=4,dispatcher=all", 1, 2);
+}
+
+TEST_F(Qwen3Gang, XcdsMayHaveUnevenNumbersOfWorkersOrNoneWithStreamedVectors) {
+  expect_pass(2, "model=nano,batch=9,prompt=1,tokens=2,launches=1,max_sms=3,dispatcher=gang", 2);
+  expect_pass(8, "model=nano,batch=9,prompt=1,tokens=1,launches=2,max_sms=2,dispatcher=gang");
+}
+
+TEST_F(Qwen3Gang, StreamedVectorsPassManySchedules) {
+  expect_pass(2, "model=nano,batch=16,prompt=1,tokens=1,launches=2,max_sms=4,dispatcher=gang", 4);
+}
+
+/// Keys before the first token are zeros. The second of two splits begins, and heads are merged.
+TEST_F(Qwen3Gang, ContextsCrossPagesAndSplitsWithStreamedVectors) {
+  expect_pass(2, "model=nano,batch=9,prompt=1,tokens=2,launches=1,max_sms=4,dispatcher=all,zeros=15");
+  expect_pass(2, "model=nano,batch=9,prompt=1,tokens=2,launches=1,max_sms=4,dispatcher=all,zeros=127,splits=2");
+}
+
+TEST_F(Qwen3Gang, RanksDecodeTogetherWithStreamedVectors) {
+  expect_pass(2, "model=nano4,batch=9,prompt=1,tokens=1,launches=2,max_sms=4,dispatcher=all", 1, 1, 2);
+}
+
 TEST_F(Qwen3Gang, RanksDecodeTogether) {
   expect_pass(2, "model=nano4,batch=1,prompt=1,tokens=1,launches=2,max_sms=4,dispatcher=all", 1, 1, 2);
 }

@@ -112,6 +112,12 @@ Oracle::Vector Oracle::attend(const Cached& cached, const Vector& queries) const
   return result;
 }
 
+void Oracle::pretend(int positions) {
+  const Vector zeros(size(weights_.config().kv_heads * weights_.config().head_dim), 0.0);
+  for (Cached& cached : cache_) cached.keys = cached.values = std::vector<Vector>(size(positions), zeros);
+  position_ = positions;
+}
+
 std::vector<double> Oracle::step(std::int32_t token) {
   const Qwen3Config& config = weights_.config();
   const std::size_t hidden = size(config.hidden), dim = size(config.head_dim);

@@ -37,6 +37,8 @@ class Oracle {
   Oracle(const OracleWeights& weights, bool rounded)
       : weights_(weights), rounded_(rounded), cache_(static_cast<std::size_t>(weights.config().layers)) {}
 
+  /// As if `positions` positions had been decoded whose keys and values are zeros; before the first step.
+  void pretend(int positions);
   /// The logits after the next input.
   std::vector<double> step(std::int32_t token);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "farwarp/harness/inputs.h"
 
@@ -74,7 +75,9 @@ Status RankRun::start_before(int call, int launch) {
   Status status;
   for (int column = 0; column < config_.batch && status.ok(); ++column) {
     const int first = followed_[size(column)].first_launch;
-    if (first == launch) {
+    if (first == launch && config_.zeros > 0) {
+      status = decoder_->pretend(column, config_.zeros, prompts_[size(column)][0], *stream_, sampling_of(call, column));
+    } else if (first == launch) {
       status = decoder_->start(column, prompts_[size(column)], *stream_, sampling_of(call, column));
       if (status.ok() && config_.limits.prefill_tokens > 0) status = decoder_->prefill(column, *stream_);
     } else if (launch == 0) {
@@ -95,10 +98,12 @@ Status RankRun::call_once(int call) {
     for (std::size_t i = 0; i < length; ++i)
       prompt.push_back(static_cast<std::int32_t>(stream.below(1 + i, size(config_.config.vocabulary))));
     prompts_.push_back(prompt);
-    followed_.push_back({{}, {}, prompt});
+    std::vector<std::int32_t> inputs(size(config_.zeros));  // those before the first are not used
+    inputs.insert(inputs.end(), prompt.begin(), prompt.end());
+    followed_.push_back({{}, {}, std::move(inputs), 0, size(config_.zeros)});
     if (config_.oracle) {
-      followed_.back().exact.emplace(*weights_, false);
-      followed_.back().rounded.emplace(*weights_, true);
+      followed_.back().exact.emplace(*weights_, false).pretend(config_.zeros);
+      followed_.back().rounded.emplace(*weights_, true).pretend(config_.zeros);
     }
     if (config_.limits.prefill_tokens == 0) continue;
     Followed& followed = followed_.back();

@@ -21,7 +21,8 @@ struct CheckConfig {
   Qwen3Limits limits;
   std::string model;
   int batch = 1, prompt = 1, tokens = 1, launches = 1;
-  int context = 0;                           ///< of a bench
+  int context = 0;  ///< of a bench
+  int zeros = 0;    ///< of a check: positions before the first, whose keys and values are zeros
   std::vector<FleetDispatcher> dispatchers;  ///< all must give the same bits; the first is compared with float64
   Qwen3Sampling sampling;                    ///< of the first sequence; others differ
   bool oracle = true;                        ///< logits are compared with float64

@@ -2,6 +2,8 @@
 // splits, prefill, several ranks.
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "farwarp/harness/params.h"
 #include "farwarp/harness/runner.h"
 
@@ -10,13 +12,17 @@ namespace {
 
 class Qwen3Stream : public testing::TestWithParam<TargetKind> {
  protected:
-  static CaseResult run(const std::string& settings, int schedules = 1, int calls = 1, int ranks = 1) {
+  static CaseRequest request_of(const std::string& settings, int ranks) {
     CaseRequest request;
     request.op = find_operator("qwen3");
     if (!add_settings(settings, request.params).ok()) ADD_FAILURE() << settings;
     request.options.target = GetParam();
     request.options.ranks = ranks;
     request.options.seed = 5;
+    return request;
+  }
+  static CaseResult run(const std::string& settings, int schedules = 1, int calls = 1, int ranks = 1) {
+    CaseRequest request = request_of(settings, ranks);
     request.options.calls = calls;
     request.schedules = schedules;
     return run_case(request, nullptr, [](int) {});
@@ -88,10 +94,58 @@ TEST_P(Qwen3Stream, LateRanksGiveTheSameBits) {
 
 TEST_P(Qwen3Stream, ManySchedules) { expect_pass("model=nano,batch=9,prompt=1,tokens=1,launches=2,max_sms=2", 4); }
 
+/// Every number of columns, more candidates than a warp has lanes, fewer tokens than candidates, more sequences than workers.
+TEST_P(Qwen3Stream, TokensAreDrawn) {
+  expect_pass("model=nano,batch=9,prompt=2,tokens=3,launches=1,max_sms=2,temperature=0.6,top_k=20,top_p=0.95");
+  expect_pass("model=nano,batch=16,prompt=1,tokens=1,launches=2,max_sms=3,temperature=1,top_k=5,dispatcher=both");
+  expect_pass("model=nano,batch=20,prompt=1,tokens=1,launches=1,max_sms=4,temperature=2,top_k=64,top_p=0.8");
+  if (GetParam() != TargetKind::kEmuSm90) return;
+  expect_pass("model=nano,batch=40,prompt=1,tokens=1,launches=2,max_sms=3,temperature=1,top_k=9,dispatcher=both");
+  expect_pass("model=nano,batch=64,prompt=1,tokens=1,launches=1,temperature=1,top_k=33,top_p=0.9");
+}
+
+TEST_P(Qwen3Stream, RanksDrawTheSameTokensWithBothDispatchers) {
+  expect_pass("model=nano4,batch=9,prompt=1,tokens=1,launches=1,max_sms=2,dispatcher=both,temperature=1,top_k=6", 1, 1,
+              2);
+}
+
+TEST_P(Qwen3Stream, FourAndEightRanksDrawTheSameTokens) {
+  expect_pass("model=nano4,batch=9,prompt=1,tokens=1,launches=1,max_sms=2,temperature=1,top_k=40", 1, 1, 4);
+  expect_pass("model=nano8,batch=9,prompt=1,tokens=1,launches=1,max_sms=2,temperature=1,top_k=33", 1, 1, 8);
+}
+
+TEST_P(Qwen3Stream, DrawsPassManySchedules) {
+  expect_pass("model=nano,batch=9,prompt=1,tokens=2,launches=1,max_sms=2,temperature=1,top_k=4", 4);
+}
+
+/// Keys before the first token are zeros, so that a short launch begins a page.
+TEST_P(Qwen3Stream, ContextsCrossPages) {
+  expect_pass("model=nano,batch=9,prompt=1,tokens=2,launches=1,max_sms=2,zeros=15,dispatcher=both");
+  expect_pass("model=nano,batch=9,prompt=1,tokens=2,launches=1,max_sms=2,zeros=127,dispatcher=both,splits=2");
+}
+
+/// The first launch of a late rank: the other one names it, and after recover() a call is right.
+TEST_P(Qwen3Stream, ALateRankOfADecoderThatSamplesIsNamed) {
+  CaseRequest request =
+      request_of("model=nano4,batch=9,prompt=1,tokens=1,launches=1,max_sms=2,temperature=1,top_k=4", 2);
+  request.options.calls = 1;
+  request.options.deadline = std::chrono::milliseconds(1000);
+  request.options.fault = *parse_fault("delay:1:3000", 2);
+  const CaseResult result = run_case(request, nullptr, [](int) {});
+  EXPECT_FALSE(result.outcome.pass);
+  EXPECT_NE(result.outcome.detail.find("rank 1"), std::string::npos) << result.outcome.detail;
+  EXPECT_NE(result.outcome.detail.find("after recover() the next call was right"), std::string::npos)
+      << result.outcome.detail;
+}
+
+TEST_P(Qwen3Stream, ZerosAreForPromptsOfOneToken) {
+  expect_refused("model=nano,batch=9,tokens=1,zeros=3", "zeros is '3'");
+}
+
 TEST_P(Qwen3Stream, WhatIsRefusedIsNamed) {
-  expect_refused("model=nano,batch=9,tokens=1,temperature=1,top_k=4",
-                 "Qwen3Limits.most_top_k is 4; allowed with more than 8 sequences: 0 (greedy)");
-  expect_refused("model=nano,batch=9,tokens=1,dispatcher=gang", "Qwen3Call.dispatcher is gang; allowed");
+  if (GetParam() == TargetKind::kEmuSm90)
+    expect_refused("model=nano,batch=9,tokens=1,dispatcher=gang", "Qwen3Call.dispatcher is gang; allowed");
+  expect_refused("model=nano,batch=9,tokens=1,temperature=1,top_k=65", "top_k");
   if (GetParam() == TargetKind::kEmuGfx942)
     expect_refused("model=nano,batch=33,tokens=1",
                    "Qwen3Limits.sequences is 33; allowed on this device, which has 63 KB of shared memory: 1 to 32");

@@ -1,0 +1,8 @@
+// The kernel that decodes Qwen3 for up to 64 sequences. Tokens are drawn. CDNA3 has too little shared memory for it.
+#include "farwarp/models/qwen3/stream.dev.h"
+
+namespace farwarp::FARWARP_TARGET::qwen3 {
+
+FARWARP_KERNEL(qwen3_sample_64, StreamArgs, block_threads(64)) { decode_streamed<64, true>(args); }
+
+}  // namespace farwarp::FARWARP_TARGET::qwen3
