@@ -190,6 +190,9 @@ FARWARP_DEVICE void load_vectors(const Context<columns>& context, const TaskList
   reported = loader.waits();
 }
 
+/// Of a thread, where vectors stream. Sums of a group of tiles need more than an equal share.
+inline constexpr int kComputingRegisters = 232, kLoadingRegisters = 40;
+
 /// `dispatcher`: how the workers' steps follow each other.
 template <int columns, bool samples, class Dispatcher>
 FARWARP_DEVICE void decode(const Args& args, Dispatcher dispatcher) {
@@ -203,7 +206,9 @@ FARWARP_DEVICE void decode(const Args& args, Dispatcher dispatcher) {
       } else {
         SharedSums<columns>{memory + Layout<columns>::kProject}.initialise();
       }
-      SharedTasks{memory + Layout<columns>::kTasks}.ring().initialise(block_threads(columns) / Target::kWarpSize - 1);
+      // Warps that read tasks: those that compute, and those that finish tiles or the one that loads vectors.
+      SharedTasks{memory + Layout<columns>::kTasks}.ring().initialise(
+          kWarps + (streams(columns) ? 1 : TileFinisher<columns>::kThreads / Target::kWarpSize));
     }
   }
   Call call = begin_call(args.view, args.slot, 0);
@@ -232,6 +237,7 @@ FARWARP_DEVICE void decode(const Args& args, Dispatcher dispatcher) {
   block_sync();
   BlockWaits waits;
   if (thread_index() < kWorkerThreads) {
+    if constexpr (Target::kHasBulkCopy && streams(columns)) raise_registers<kComputingRegisters>();
     WeightReader<columns> weights(args.view, memory, Global<const std::byte>(args.weights), context.worker);
     const int decoded = decode_tokens<columns, samples>(context, weights, tasks, dispatcher);
     waits = weights.waits();
@@ -248,6 +254,7 @@ FARWARP_DEVICE void decode(const Args& args, Dispatcher dispatcher) {
       }
     }
   } else if constexpr (Target::kHasBulkCopy && streams(columns)) {
+    lower_registers<kLoadingRegisters>();
     if (thread_index() == kWorkerThreads) load_weights(context, tasks, waits);
     if (thread_index() == kWorkerThreads + Target::kWarpSize) load_vectors(context, tasks, dispatcher, waits);
   } else if constexpr (Target::kHasBulkCopy) {
