@@ -44,7 +44,7 @@ inline constexpr int kSlotStages = 2;
 inline constexpr int kSlotBytes = kSlotStages * kStageBytes;
 /// Of a worker for so many columns: what its vectors leave room for (ProjectShared).
 constexpr int ring_slots(int columns) {
-  if (streams(columns)) return columns > 32 ? 7 : columns > 16 ? 8 : 10;
+  if (streams(columns)) return columns > 32 ? 8 : columns > 16 ? 8 : 10;
   return columns > 4 ? 8 : columns > 2 ? 10 : 12;
 }
 /// Stages of a streamed vector that are in shared memory.
@@ -193,8 +193,8 @@ constexpr std::int64_t rank_sums_packets(int columns, int tiles, int ranks) {
   return rank_sums_at(columns, tiles, ranks, 0, 0, 0);
 }
 
-/// Partial sums that a sum is made of: of each warp an eighth of the rows; of streamed vectors on Hopper of each warpgroup half of them.
-constexpr int partial_sums(int columns, bool bulk_copy) { return streams(columns) && bulk_copy ? 2 : kWarps; }
+/// Partial sums that a sum is made of: each warp has those of an eighth of the rows. Of streamed vectors on Hopper a warp has whole sums.
+constexpr int partial_sums(int columns, bool bulk_copy) { return streams(columns) && bulk_copy ? 1 : kWarps; }
 /// Where rows 4i to 4i + 3 of a tile's partial sums of a streamed vector lie, in sums. The order of a column's four changes with the column, so that
 /// lanes that have the same rows of several columns store to different banks.
 constexpr int unit_sums_at(int columns, int tile, int column, int row) {
