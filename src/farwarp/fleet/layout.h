@@ -44,11 +44,11 @@ inline constexpr int kSlotStages = 2;
 inline constexpr int kSlotBytes = kSlotStages * kStageBytes;
 /// Of a worker for so many columns: what its vectors leave room for (ProjectShared).
 constexpr int ring_slots(int columns) {
-  if (streams(columns)) return columns > 32 ? 8 : columns > 16 ? 8 : 10;
+  if (streams(columns)) return columns > 32 ? 6 : columns > 16 ? 7 : 8;
   return columns > 4 ? 8 : columns > 2 ? 10 : 12;
 }
 /// Stages of a streamed vector that are in shared memory.
-constexpr int vector_slots(int columns) { return columns > 32 ? 2 : 4; }
+constexpr int vector_slots(int columns) { return columns > 32 ? 3 : columns > 16 ? 5 : 8; }
 constexpr int vector_stage_bytes(int columns) { return kStageColumns * columns * 2; }
 inline constexpr int kSlotsInFlight =
     4;  ///< more make every other access of the multiprocessor wait longer (probes/README.md)
@@ -193,8 +193,11 @@ constexpr std::int64_t rank_sums_packets(int columns, int tiles, int ranks) {
   return rank_sums_at(columns, tiles, ranks, 0, 0, 0);
 }
 
-/// Partial sums that a sum is made of: each warp has those of an eighth of the rows. Of streamed vectors on Hopper a warp has whole sums.
-constexpr int partial_sums(int columns, bool bulk_copy) { return streams(columns) && bulk_copy ? 1 : kWarps; }
+/// Partial sums that a sum is made of: each warp has those of an eighth of the rows; of streamed vectors on Hopper each warpgroup those of half of them,
+/// of 64 columns whole ones.
+constexpr int partial_sums(int columns, bool bulk_copy) {
+  return streams(columns) && bulk_copy ? (columns > 32 ? 1 : 2) : kWarps;
+}
 /// Where rows 4i to 4i + 3 of a tile's partial sums of a streamed vector lie, in sums. The order of a column's four changes with the column, so that
 /// lanes that have the same rows of several columns store to different banks.
 constexpr int unit_sums_at(int columns, int tile, int column, int row) {
@@ -210,11 +213,10 @@ constexpr int finishing_threads(int columns, int warp_size) {
   return (finished_together(columns) * kTileRows + warp_size - 1) / warp_size * warp_size;
 }
 /// Threads of a worker: warps that compute, then, where there are bulk copies, those that finish tiles and one that loads weights. Of streamed vectors the
-/// warps that compute finish tiles, and a warpgroup follows, whose first warp loads weights, whose second loads vectors: registers are shared out by warpgroups.
+/// warps that compute finish tiles, and one more loads vectors.
 constexpr int worker_threads(int columns, int warp_size, bool bulk_copy) {
-  const int computing = kWarps * warp_size;
-  if (!bulk_copy) return computing;
-  return computing + (streams(columns) ? 4 * warp_size : finishing_threads(columns, warp_size) + warp_size);
+  const int finishing = streams(columns) ? warp_size : finishing_threads(columns, warp_size);
+  return kWarps * warp_size + (bulk_copy ? finishing + warp_size : 0);
 }
 
 /// Where the numbers of projections lie in a worker's shared memory; bytes.

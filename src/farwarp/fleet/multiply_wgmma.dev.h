@@ -1,8 +1,8 @@
-// The sums of a group of tiles on Hopper, while a vector streams by: each warpgroup multiplies all tiles by half of the columns. A warp has a tile of each
-// unit.
+// The sums of a group of tiles on Hopper, while a vector streams by. A warp has a tile of each unit. Each of the two warpgroups multiplies half of a stage's
+// rows by all columns; of 64 columns all rows by half of them, because sums of three units and 64 columns are too many registers.
 //
 //   warps   wait full[v] -> for each unit: wait full[w] of its pairs -> weights into registers -> empty[w] -> wgmma
-//           -> all have been read: empty[v]
+//           a stage later: empty[v]
 #pragma once
 
 #include "farwarp/fleet/stream.dev.h"
@@ -13,7 +13,8 @@ template <int columns>
 class WgmmaMultiplier {
  public:
   static constexpr int kUnits = kTilesTogether / kUnitTiles;
-  static constexpr int kColumns = columns / 2;  ///< of a warpgroup
+  static constexpr int kRowParts = partial_sums(columns, true), kColumnParts = 2 / kRowParts;  ///< a warpgroup each
+  static constexpr int kColumns = columns / kColumnParts;                                      ///< of a warpgroup
   using UnitSums = float[kColumns / 2];
 
   FARWARP_DEVICE WgmmaMultiplier(Shared<std::byte> memory, WeightReader<columns>& weights)
@@ -23,20 +24,19 @@ class WgmmaMultiplier {
   FARWARP_DEVICE void multiply(Call&, const StreamWorker&, const Task& group, int, std::uint32_t,
                                UnitSums (&sums)[kUnits]) {
     const int stages = uniform(group.matrix.stages), count = uniform(group.count);
-    Weights weights[kBatches] = {};
+    Weights weights[kBuffers] = {};
 #pragma unroll 1
     for (int stage = 0; stage < stages; ++stage) {
-      const auto ring = vector_ring<columns>(memory_);
-      wait_mbarrier(weights_.waits(), weights_.view(), ring.full(position_.stage), position_.parity);
+      wait_mbarrier(weights_.waits(), weights_.view(), ring().full(position_.stage), position_.parity);
 #pragma unroll
       for (int unit = 0; unit < kUnits; ++unit) {
-        if (unit * kUnitTiles < count) multiply_unit(sums[unit], weights, count - unit * kUnitTiles);
+        if (unit * kUnitTiles < count)
+          multiply_unit(sums[unit], weights, count - unit * kUnitTiles, unit == 0 && stage > 0);
       }
-      wgmma_wait_read<0>();
-      warp_sync();
-      if (lane_index() == 0) mbarrier_arrive(ring.empty(position_.stage));
       position_.advance();
     }
+    wgmma_wait_read<0>();
+    release_last();
 #pragma unroll
     for (UnitSums& of_unit : sums) wgmma_wait_sums<0>(of_unit);
   }
@@ -45,7 +45,7 @@ class WgmmaMultiplier {
   FARWARP_DEVICE void store_partials(const UnitSums& sums) const {
     using Layout = ProjectShared<columns, true>;
     const int thread = thread_index() % kGroupThreads;
-    const Shared<float> to = SharedSums<columns>{memory_}.floats(Layout::partials(0, 0));
+    const Shared<float> to = SharedSums<columns>{memory_}.floats(Layout::partials(0, row_part()));
 #pragma unroll
     for (int i = 0; i < kColumns / 2; ++i) {
       const MatrixIndex at = wgmma_sum(thread, i);
@@ -57,30 +57,45 @@ class WgmmaMultiplier {
 
  private:
   static constexpr int kGroupThreads = 128;
-  static constexpr int kBatch = 8, kBatches = kStageColumns / 16 / kBatch;  ///< fragments of a stage of a tile
+  // Of a stage of a tile, of which the warpgroup multiplies a part in batches: while matrix units multiply one, the next is loaded.
+  static constexpr int kFragments = kStageColumns / 16 / kRowParts, kBatch = 4, kBatches = kFragments / kBatch,
+                       kBuffers = 2;
   using Weights = std::uint32_t[kBatch][4];
-  static FARWARP_DEVICE int first_column() { return warp_index() / 4 * kColumns; }
 
-  /// [warpgroup] A stage of a unit, of `tiles` tiles or more. Of the last two batches of weights matrix units may still read one.
-  FARWARP_DEVICE void multiply_unit(UnitSums& sums, Weights (&weights)[kBatches], int tiles) {
+  static FARWARP_DEVICE int row_part() { return warp_index() / 4 % kRowParts; }
+  static FARWARP_DEVICE int first_column() { return warp_index() / 4 % kColumnParts * kColumns; }
+  FARWARP_DEVICE VectorRing<columns> ring() const { return vector_ring<columns>(memory_); }
+  /// [warp] Frees the vector's stage before the present one.
+  FARWARP_DEVICE void release_last() const {
+    VectorPosition<columns> last = position_;
+    last.advance(vector_slots(columns) - 1);
+    warp_sync();
+    if (lane_index() == 0) mbarrier_arrive(ring().empty(last.stage));
+  }
+
+  /// [warpgroup] A stage of a unit, of `tiles` tiles or more. `ends_last`: the vector's stage before has been multiplied when half of this has been issued.
+  FARWARP_DEVICE void multiply_unit(UnitSums& sums, Weights (&weights)[kBuffers], int tiles, bool ends_last) {
     const int tile = warp_index() % kUnitTiles;
     weights_.wait_stage(0);
     if (tiles > kSlotStages) weights_.wait_stage(kSlotStages);
-    const Shared<const std::byte> from(weights_.stage(tile).raw);
+    const Shared<const std::byte> from((weights_.stage(tile) + row_part() * kFragments * kFragmentBytes).raw);
     constexpr int kOfTile = kSwizzleRowBytes / 2 / 16, kTileBytes = columns * kSwizzleRowBytes;
     const Shared<const std::byte> vector(
-        (memory_ + (ProjectShared<columns, true>::vector_stage(position_.stage) + first_column() * kSwizzleRowBytes))
+        (memory_ + (ProjectShared<columns, true>::vector_stage(position_.stage) +
+                    row_part() * (kFragments / kOfTile) * kTileBytes + first_column() * kSwizzleRowBytes))
             .raw);
 #pragma unroll
     for (int batch = 0; batch < kBatches; ++batch) {
-      wgmma_wait_read<kBatches - 1>();
-      if (tile < tiles) load_batch(weights[batch], from + batch * kBatch * kFragmentBytes);
+      wgmma_wait_read<kBuffers - 1>();  // the batch that these registers had before
+      if (batch == 1 && ends_last) release_last();
+      Weights& batch_weights = weights[batch % kBuffers];
+      if (tile < tiles) load_batch(batch_weights, from + batch * kBatch * kFragmentBytes);
       if (batch == kBatches - 1) weights_.release(tiles > kSlotStages ? 2 * kSlotStages : kSlotStages);
-      wgmma_fence_loaded(weights[batch]);
+      wgmma_fence_loaded(batch_weights);
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
         const int step = batch * kBatch + i;
-        wgmma_rs<Bf16, kColumns>(sums, weights[batch][i], vector + step / kOfTile * kTileBytes, step % kOfTile * 16,
+        wgmma_rs<Bf16, kColumns>(sums, batch_weights[i], vector + step / kOfTile * kTileBytes, step % kOfTile * 16,
                                  true);
       }
       wgmma_commit();

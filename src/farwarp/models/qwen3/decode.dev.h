@@ -180,6 +180,7 @@ FARWARP_DEVICE void load_vectors(const Context<columns>& context, const TaskList
       ok = shared_tasks(context).get_alone(loader.waits(), args.view, position, task);
       if (ok && task.matrix.stages > 0 && task.count > 0) {
         phases.wait_step(call);
+        proxy_fence();  // other workers have stored the vector
         ok = call.live && loader.load(task);
       }
       phases.advance();
@@ -189,9 +190,6 @@ FARWARP_DEVICE void load_vectors(const Context<columns>& context, const TaskList
   loader.drain();
   reported = loader.waits();
 }
-
-/// Of a thread, where vectors stream. Sums of a group of tiles need more than an equal share.
-inline constexpr int kComputingRegisters = 232, kLoadingRegisters = 40;
 
 /// `dispatcher`: how the workers' steps follow each other.
 template <int columns, bool samples, class Dispatcher>
@@ -206,9 +204,7 @@ FARWARP_DEVICE void decode(const Args& args, Dispatcher dispatcher) {
       } else {
         SharedSums<columns>{memory + Layout<columns>::kProject}.initialise();
       }
-      // Warps that read tasks: those that compute, and those that finish tiles or the one that loads vectors.
-      SharedTasks{memory + Layout<columns>::kTasks}.ring().initialise(
-          kWarps + (streams(columns) ? 1 : TileFinisher<columns>::kThreads / Target::kWarpSize));
+      SharedTasks{memory + Layout<columns>::kTasks}.ring().initialise(block_threads(columns) / Target::kWarpSize - 1);
     }
   }
   Call call = begin_call(args.view, args.slot, 0);
@@ -237,7 +233,6 @@ FARWARP_DEVICE void decode(const Args& args, Dispatcher dispatcher) {
   block_sync();
   BlockWaits waits;
   if (thread_index() < kWorkerThreads) {
-    if constexpr (Target::kHasBulkCopy && streams(columns)) raise_registers<kComputingRegisters>();
     WeightReader<columns> weights(args.view, memory, Global<const std::byte>(args.weights), context.worker);
     const int decoded = decode_tokens<columns, samples>(context, weights, tasks, dispatcher);
     waits = weights.waits();
@@ -254,7 +249,6 @@ FARWARP_DEVICE void decode(const Args& args, Dispatcher dispatcher) {
       }
     }
   } else if constexpr (Target::kHasBulkCopy && streams(columns)) {
-    lower_registers<kLoadingRegisters>();
     if (thread_index() == kWorkerThreads) load_weights(context, tasks, waits);
     if (thread_index() == kWorkerThreads + Target::kWarpSize) load_vectors(context, tasks, dispatcher, waits);
   } else if constexpr (Target::kHasBulkCopy) {
