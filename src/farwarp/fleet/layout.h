@@ -33,7 +33,7 @@ constexpr int most_pass_stages(int columns, bool bulk_copy) {
   return bulk_copy || columns <= 4 ? kMostPassStages : kMostPassStages / 2;
 }
 /// Tiles of a worker whose sums are in registers while a vector streams by: a group.
-constexpr int tiles_together(bool bulk_copy) { return bulk_copy ? 12 : 4; }
+constexpr int tiles_together(int columns, bool bulk_copy) { return bulk_copy ? (columns > 32 ? 8 : 12) : 4; }
 /// Tiles of a group that are multiplied by one instruction and finished together: a unit.
 constexpr int unit_tiles(bool bulk_copy) { return bulk_copy ? 4 : 1; }
 inline constexpr int kMostPassTiles =
@@ -44,11 +44,11 @@ inline constexpr int kSlotStages = 2;
 inline constexpr int kSlotBytes = kSlotStages * kStageBytes;
 /// Of a worker for so many columns: what its vectors leave room for (ProjectShared).
 constexpr int ring_slots(int columns) {
-  if (streams(columns)) return columns > 32 ? 6 : columns > 16 ? 7 : 8;
+  if (streams(columns)) return columns > 32 ? 7 : columns > 16 ? 8 : 10;
   return columns > 4 ? 8 : columns > 2 ? 10 : 12;
 }
 /// Stages of a streamed vector that are in shared memory.
-constexpr int vector_slots(int columns) { return columns > 32 ? 3 : columns > 16 ? 5 : 8; }
+constexpr int vector_slots(int columns) { return columns > 32 ? 2 : 4; }
 constexpr int vector_stage_bytes(int columns) { return kStageColumns * columns * 2; }
 inline constexpr int kSlotsInFlight =
     4;  ///< more make every other access of the multiprocessor wait longer (probes/README.md)
@@ -193,11 +193,8 @@ constexpr std::int64_t rank_sums_packets(int columns, int tiles, int ranks) {
   return rank_sums_at(columns, tiles, ranks, 0, 0, 0);
 }
 
-/// Partial sums that a sum is made of: each warp has those of an eighth of the rows; of streamed vectors on Hopper each warpgroup those of half of them,
-/// of 64 columns whole ones.
-constexpr int partial_sums(int columns, bool bulk_copy) {
-  return streams(columns) && bulk_copy ? (columns > 32 ? 1 : 2) : kWarps;
-}
+/// Partial sums that a sum is made of: each warp has those of an eighth of the rows; of streamed vectors on Hopper each warpgroup those of half of them.
+constexpr int partial_sums(int columns, bool bulk_copy) { return streams(columns) && bulk_copy ? 2 : kWarps; }
 /// Where rows 4i to 4i + 3 of a tile's partial sums of a streamed vector lie, in sums. The order of a column's four changes with the column, so that
 /// lanes that have the same rows of several columns store to different banks.
 constexpr int unit_sums_at(int columns, int tile, int column, int row) {

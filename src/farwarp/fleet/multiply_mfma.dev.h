@@ -8,8 +8,8 @@ namespace farwarp::FARWARP_TARGET::fleet {
 template <int columns>
 class MfmaMultiplier {
  public:
-  static constexpr int kUnits = kTilesTogether;  ///< a tile each
-  static constexpr int kBlockColumns = 16;       ///< of a product
+  static constexpr int kUnits = tiles_together(columns, false);  ///< a tile each
+  static constexpr int kBlockColumns = 16;                       ///< of a product
   struct UnitSums {
     Sums of[columns / kBlockColumns];
   };
@@ -28,7 +28,7 @@ class MfmaMultiplier {
                                         group.matrix.stages_of(pass), site);
 #pragma unroll
       for (int tile = 0; tile < kUnits; ++tile) {
-        if (tile < group.count) multiply_pass(group, pass, number * kTilesTogether + tile, sums[tile]);
+        if (tile < group.count) multiply_pass(group, pass, number * kUnits + tile, sums[tile]);
       }
     }
   }

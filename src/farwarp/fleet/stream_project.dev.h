@@ -31,7 +31,7 @@ class StreamedProjection {
     const int groups = task.matrix.groups(task.count);
 #pragma unroll 1
     for (int number = 0; number < groups; ++number) {
-      const Task group = group_of(task, number);
+      const Task group = group_of<columns>(task, number);
       typename Multiplier::UnitSums sums[kUnits] = {};
       multiplier_.multiply(call, worker, group, number, site, sums);
 #pragma unroll 1
