@@ -48,14 +48,15 @@ class WgmmaMultiplier {
 
   /// [the warps that compute] Of a unit.
   FARWARP_DEVICE void store_partials(const UnitSums& sums) const {
-    const int thread = thread_index() % kGroupThreads;
     const Shared<float> to =
         SharedSums<columns>{memory_}.floats(ProjectShared<columns, true>::partials(0, warpgroup()));
+    const MatrixIndex first = wgmma_sum(recomputed(thread_index()) % kGroupThreads, 0);
+    const int tile = first.row / kTileRows, row = first.row % kTileRows;
+    // Where the thread's two rows of its first column lie. Its other columns are 1 and multiples of 8 later, which change no order.
+    const Shared<float> rows[2] = {to + (unit_sums_at(columns, tile, first.column, row) + row % 4),
+                                   to + (unit_sums_at(columns, tile, first.column, row + 8) + row % 4)};
 #pragma unroll
-    for (int i = 0; i < columns / 2; ++i) {
-      const MatrixIndex at = wgmma_sum(thread, i);
-      store(to + (unit_sums_at(columns, at.row / kTileRows, at.column, at.row % kTileRows) + at.row % 4), sums[i]);
-    }
+    for (int i = 0; i < columns / 2; ++i) store(rows[i / 2 % 2] + (8 * (i / 4) + i % 2) * kTileRows, sums[i]);
   }
 
  private:

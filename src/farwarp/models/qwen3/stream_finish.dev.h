@@ -84,7 +84,7 @@ class StreamFinisher {
   }
   template <class Use>
   FARWARP_DEVICE void for_fours(const Share& tiles, const Use& use) const {
-#pragma unroll
+#pragma unroll 1
     for (int round = 0; round < kRounds; ++round) {
       const Four four = four_of(tiles, round);
       if (four.in_unit < tiles.count) use(four);
