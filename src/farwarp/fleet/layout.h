@@ -12,6 +12,7 @@
 
 #include "farwarp/base/fragments.h"
 #include "farwarp/base/machine_shape.h"
+#include "farwarp/base/swizzle.h"
 
 namespace farwarp::fleet {
 
@@ -32,7 +33,9 @@ constexpr int most_pass_stages(int columns, bool bulk_copy) {
   return bulk_copy || columns <= 4 ? kMostPassStages : kMostPassStages / 2;
 }
 /// Tiles of a worker whose sums are in registers while a vector streams by: a group.
-inline constexpr int kTilesTogether = 4;
+constexpr int tiles_together(int columns, bool bulk_copy) { return bulk_copy ? (columns > 32 ? 8 : 12) : 4; }
+/// Tiles of a group that are multiplied by one instruction and finished together: a unit.
+constexpr int unit_tiles(bool bulk_copy) { return bulk_copy ? 4 : 1; }
 inline constexpr int kMostPassTiles =
     4;  ///< of a worker, in a matrix of several passes: their sums wait in shared memory
 
@@ -40,14 +43,19 @@ inline constexpr int kMostPassTiles =
 inline constexpr int kSlotStages = 2;
 inline constexpr int kSlotBytes = kSlotStages * kStageBytes;
 /// Of a worker for so many columns: what its vectors leave room for (ProjectShared).
-constexpr int ring_slots(int columns) { return columns > 32 ? 4 : columns > 4 ? 8 : columns > 2 ? 10 : 12; }
+constexpr int ring_slots(int columns) {
+  if (streams(columns)) return columns > 32 ? 7 : columns > 16 ? 8 : 10;
+  return columns > 4 ? 8 : columns > 2 ? 10 : 12;
+}
 /// Stages of a streamed vector that are in shared memory.
-constexpr int vector_slots(int columns) { return columns > 32 ? 4 : 128 / columns; }
+constexpr int vector_slots(int columns) { return columns > 32 ? 2 : 4; }
 constexpr int vector_stage_bytes(int columns) { return kStageColumns * columns * 2; }
 inline constexpr int kSlotsInFlight =
     4;  ///< more make every other access of the multiprocessor wait longer (probes/README.md)
+constexpr int aligned(int bytes, int to) { return (bytes + to - 1) / to * to; }
 constexpr int ring_bytes(int columns, bool bulk_copy) {
-  return bulk_copy ? ring_slots(columns) * (kSlotBytes + 16) : 0;
+  if (!bulk_copy) return 0;
+  return aligned(ring_slots(columns) * (kSlotBytes + 16), streams(columns) ? kSwizzleAlignment : 16);
 }
 
 /// Consecutive things of one worker.
@@ -120,17 +128,29 @@ struct MatrixShape {
   }
 };
 
-/// Where element (row, column) of a fragment lies in it, in bytes: each lane's part of A together. Hopper: its words in the order of mma's registers, so that
-/// none is moved.
-constexpr int fragment_offset(MatrixUnit unit, int row, int column) {
-  if (unit == MatrixUnit::kWgmma)
-    return (row % 8 * 4 + column / 4) * 16 + column % 4 / 2 * 8 + row / 8 * 4 + column % 2 * 2;
-  return (column / 4 * 16 + row) * 8 + column % 4 * 2;
+/// How a fragment of 16 x 16 lies in memory: each lane's part of A together. Hopper: its words in the order of the instruction's registers, so that none is moved.
+enum class FragmentOrder { kMma, kWgmma, kMfma };
+/// Of keys, values, and weights that are multiplied by packets.
+constexpr FragmentOrder fragment_order(MatrixUnit unit) {
+  return unit == MatrixUnit::kWgmma ? FragmentOrder::kMma : FragmentOrder::kMfma;
+}
+/// Of weights.
+constexpr FragmentOrder fragment_order(MatrixUnit unit, const MatrixShape& shape) {
+  return unit == MatrixUnit::kWgmma && shape.together > 0 ? FragmentOrder::kWgmma : fragment_order(unit);
+}
+
+/// Where element (row, column) of a fragment lies in it, in bytes.
+constexpr int fragment_offset(FragmentOrder order, int row, int column) {
+  if (order == FragmentOrder::kMfma) return (column / 4 * 16 + row) * 8 + column % 4 * 2;
+  // mma() takes the columns of A and B in an order of its own, so that a lane has four consecutive ones (mma_operand()); wgmma() in theirs (wgmma_a()).
+  const int lane = row % 8 * 4 + (order == FragmentOrder::kMma ? column / 4 : column % 8 / 2);
+  const int second = order == FragmentOrder::kMma ? column % 4 / 2 : column / 8;  // of two pairs of columns
+  return lane * 16 + second * 8 + row / 8 * 4 + column % 2 * 2;
 }
 
 /// Where element (row, column) of a tile lies in one of its stages, in bytes; `column` is of the stage.
-constexpr int stage_offset(MatrixUnit unit, int row, int column) {
-  return column / 16 * kFragmentBytes + fragment_offset(unit, row, column % 16);
+constexpr int stage_offset(FragmentOrder order, int row, int column) {
+  return column / 16 * kFragmentBytes + fragment_offset(order, row, column % 16);
 }
 
 /// Where element (row, column) of the matrix lies, in bytes from its begin.
@@ -139,7 +159,7 @@ constexpr std::int64_t element_offset(const MatrixShape& shape, MatrixUnit unit,
   const int stage = column / kStageColumns, pass = stage / shape.pass_stages();
   const std::int64_t at = shape.stage_at(workers, worker, pass, tile - share_of(shape.tiles, workers, worker).first,
                                          stage - pass * shape.pass_stages());
-  return at * kStageBytes + stage_offset(unit, row % kTileRows, column % kStageColumns);
+  return at * kStageBytes + stage_offset(fragment_order(unit, shape), row % kTileRows, column % kStageColumns);
 }
 
 // ---- activations
@@ -147,11 +167,13 @@ constexpr std::int64_t element_offset(const MatrixShape& shape, MatrixUnit unit,
 // Between tasks activations are vectors of bf16 for several columns (sequences), as packets that carry four numbers and a tag: the tag says of
 // which token and layer they are, so a reader needs no counter and no fence, and nothing is ever cleared.
 
-/// Rows 4i to 4i + 3 of a column are one packet. The four packets of 16 rows of a column lie together; of a streamed vector the eight of 32 rows, so that
-/// those which a lane multiplies by a warp's two fragments of a stage are neighbours.
-constexpr std::int64_t packet_at(int columns, int row, int column) {
-  if (streams(columns)) return (std::int64_t{row / 32} * columns + column) * 8 + row / 4 % 4 * 2 + row / 16 % 2;
-  return (std::int64_t{row / 16} * columns + column) * 4 + row / 4 % 4;
+/// Rows 4i to 4i + 3 of a column are one packet. The four packets of 16 rows of a column lie together. Of a streamed vector on Hopper the 16 of 64 rows, swizzled
+/// as wgmma() reads them; on CDNA the eight of 32 rows, so that those which a lane multiplies by a warp's two fragments of a stage are neighbours.
+constexpr std::int64_t packet_at(MatrixUnit unit, int columns, int row, int column) {
+  if (!streams(columns)) return (std::int64_t{row / 16} * columns + column) * 4 + row / 4 % 4;
+  if (unit == MatrixUnit::kMfma)
+    return (std::int64_t{row / 32} * columns + column) * 8 + row / 4 % 4 * 2 + row / 16 % 2;
+  return (std::int64_t{row / 64} * columns * kSwizzleRowBytes + swizzled_offset(column, row % 64 * 2)) / 8;
 }
 
 // A vector that is the input of RMSNorm has been multiplied by the norm's weights. After its packets follow the sums of its squares before that, fp32:
@@ -171,8 +193,13 @@ constexpr std::int64_t rank_sums_packets(int columns, int tiles, int ranks) {
   return rank_sums_at(columns, tiles, ranks, 0, 0, 0);
 }
 
-/// Of a streamed vector's columns each warp multiplies one of so many parts, and so many times an eighth of the rows: more parts need fewer registers for sums.
-constexpr int column_parts(int columns, bool bulk_copy) { return bulk_copy && columns > 32 ? 2 : 1; }
+/// Partial sums that a sum is made of: each warp has those of an eighth of the rows; of streamed vectors on Hopper each warpgroup those of half of them.
+constexpr int partial_sums(int columns, bool bulk_copy) { return streams(columns) && bulk_copy ? 2 : kWarps; }
+/// Where rows 4i to 4i + 3 of a tile's partial sums of a streamed vector lie, in sums. The order of a column's four changes with the column, so that
+/// lanes that have the same rows of several columns store to different banks.
+constexpr int unit_sums_at(int columns, int tile, int column, int row) {
+  return (tile * columns + column) * kTileRows + ((row / 4) ^ (column / 2 % 4)) * 4;
+}
 /// Buffers of partial sums: one where the warps that compute also finish tiles.
 constexpr int sum_buffers(int columns) { return streams(columns) ? 1 : 2; }
 
@@ -194,19 +221,22 @@ template <int columns, bool bulk_copy>
 struct ProjectShared {
   static constexpr int kTile = columns * kTileRows * 4, kSumBuffers = sum_buffers(columns);
   static constexpr bool kLoadsVectors = streams(columns) && bulk_copy;
-  static constexpr int kPartials = kWarps / column_parts(columns, bulk_copy);  ///< that a sum has
-  /// [columns][16] fp32
-  static constexpr int partials(int buffer, int number) { return (buffer * kPartials + number) * kTile; }
+  static constexpr int kPartials = partial_sums(columns, bulk_copy);
+  static constexpr int kUnitTiles = streams(columns) ? unit_tiles(bulk_copy) : 1;
+  /// [tiles of a unit][columns][16] fp32
+  static constexpr int partials(int buffer, int number) { return (buffer * kPartials + number) * kUnitTiles * kTile; }
   static constexpr int kept(int tile) {
     return partials(kSumBuffers, 0) + tile * kTile;
   }                                                                          ///< the same, of earlier passes
   static constexpr int kRing = kept(streams(columns) ? 0 : kMostPassTiles);  ///< mbarriers of the buffers
   static constexpr int kVectorRing = kRing + kSumBuffers * 16;               ///< of a vector's stages
-  static constexpr int kVectors = (kVectorRing + (kLoadsVectors ? vector_slots(columns) * 16 : 0) + 127) / 128 * 128;
-  /// A warp's part of a pass: [fragments][columns][16] bf16. Where a thread loads vectors, of a stage, and vector_stage(i) has the warps' parts.
+  static constexpr int kVectors =
+      aligned(kVectorRing + (kLoadsVectors ? vector_slots(columns) * 16 : 0), kLoadsVectors ? kSwizzleAlignment : 128);
+  /// A warp's part of a pass: [fragments][columns][16] bf16.
   static constexpr int vector(int warp) {
     return kVectorRing + warp * most_pass_stages(columns, bulk_copy) * kStageFragments * columns * 32;
   }
+  /// Where a thread loads vectors: [4][columns][64] bf16, swizzled.
   static constexpr int vector_stage(int slot) { return kVectors + slot * vector_stage_bytes(columns); }
   /// [columns] fp32, of a streamed vector: of the root of the mean of a column's squares.
   static constexpr int kInverses = kLoadsVectors ? vector_stage(vector_slots(columns)) : vector(kWarps);

@@ -1,9 +1,9 @@
 // A dispatcher for streamed vectors: each worker has its list of tasks, and a step begins when all workers have ended the one before. Loading threads
 // run ahead of steps with weights, but not with vectors.
 //
-//   worker          stores -> proxy fence -> barrier -> one thread: ended + 1 (release, device)
+//   worker          stores -> barrier -> one thread: ended + 1 (release, device)
 //   worker          one thread: wait ended = workers * steps (acquire, device) -> barrier -> loads
-//   vector loader   the same wait -> bulk copies
+//   vector loader   the same wait -> proxy fence -> bulk copies
 //
 // STREAM.md says why that is ordered.
 #pragma once
@@ -39,7 +39,6 @@ class Phases {
   /// [the warps that compute] The worker's task of the step has ended.
   FARWARP_DEVICE void end_step(const Call&) const {
     drain_stores();
-    if constexpr (Target::kHasBulkCopy) proxy_fence();  // copies read vectors
     sync_warps();
     if (counts_ && thread_index() == 0) fetch_add<Order::release, Scope::device>(ended_, 1u);
   }

@@ -9,8 +9,9 @@ namespace farwarp::FARWARP_TARGET::fleet {
 using namespace farwarp::fleet;
 
 inline constexpr bool kMfma = Target::kMatrixUnit == MatrixUnit::kMfma;
+inline constexpr FragmentOrder kPageOrder = fragment_order(Target::kMatrixUnit);  ///< of keys and values
 
-/// A lane's part of 16 x 16 weights: four columns of each of its rows, as memory holds them (fragment_offset()). Hopper: two columns of both rows, twice.
+/// A lane's part of 16 x 16 weights: four columns of each of its rows, as memory holds them (FragmentOrder). Hopper: two columns of both rows, twice.
 template <MatrixUnit unit>
 struct FragmentOf {
   std::uint64_t words[unit == MatrixUnit::kMfma ? 1 : 2];
@@ -49,24 +50,28 @@ FARWARP_DEVICE void multiply_fragment(Sums& sums, const FragmentOf<unit>& weight
 
 /// [thread] Columns `column` to `column` + 3 of a row of the fragment at `fragment`.
 template <template <class> class Space, class Byte>
-FARWARP_DEVICE std::uint64_t load_four_of(Space<Byte> fragment, int row, int column) {
-  const Space<Byte> at = fragment + fragment_offset(Target::kMatrixUnit, row, column);
+FARWARP_DEVICE std::uint64_t load_four_of(Space<Byte> fragment, FragmentOrder order, int row, int column) {
+  const auto at = [&](int of) { return (fragment + fragment_offset(order, row, of)).raw; };
   if constexpr (kMfma) {
-    return load(Space<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>(at.raw)));
+    return load(Space<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>(at(column))));
   } else {
-    const Space<const std::uint32_t> words(reinterpret_cast<const std::uint32_t*>(at.raw));
-    return load(words) | static_cast<std::uint64_t>(load(words + 2)) << 32;
+    const auto word = [&](int of) {
+      return load(Space<const std::uint32_t>(reinterpret_cast<const std::uint32_t*>(at(of))));
+    };
+    return word(column) | static_cast<std::uint64_t>(word(column + 2)) << 32;
   }
 }
 /// [thread] Stores them.
-FARWARP_DEVICE void store_four_of(Global<std::byte> fragment, int row, int column, std::uint64_t four) {
-  const Global<std::byte> at = fragment + fragment_offset(Target::kMatrixUnit, row, column);
+FARWARP_DEVICE void store_four_of(Global<std::byte> fragment, FragmentOrder order, int row, int column,
+                                  std::uint64_t four) {
+  const auto word_at = [&](int of) {
+    return Global<std::uint32_t>(reinterpret_cast<std::uint32_t*>((fragment + fragment_offset(order, row, of)).raw));
+  };
   if constexpr (kMfma) {
-    store(Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>(at.raw)), four);
+    store(Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>(word_at(column).raw)), four);
   } else {
-    const Global<std::uint32_t> words(reinterpret_cast<std::uint32_t*>(at.raw));
-    store(words, static_cast<std::uint32_t>(four));
-    store(words + 2, static_cast<std::uint32_t>(four >> 32));
+    store(word_at(column), static_cast<std::uint32_t>(four));
+    store(word_at(column + 2), static_cast<std::uint32_t>(four >> 32));
   }
 }
 

@@ -151,8 +151,6 @@ class TileFinisher {
   FARWARP_DEVICE void prepare(const Task& task, int pass, int tile, Epilogue& epilogue) const {
     if (first() && pass + 1 == task.matrix.passes()) epilogue.prepare(task.first + tile, row_, column_);
   }
-  /// [warp] In place of begin_task().
-  FARWARP_DEVICE void set_inverse(float inverse) { inverse_ = inverse; }
   /// [warp] A tile of a task that multiplies nothing: its sums are zeros.
   template <class Epilogue>
   FARWARP_DEVICE void without_sums(int tile, Epilogue& epilogue) const {
@@ -167,13 +165,11 @@ class TileFinisher {
 #pragma unroll
     for (int number = 0; number < Layout::kPartials; ++number)
       sum = add(sum, load(shared_.floats(Layout::partials(buffer, number)) + place));
-    if constexpr (!streams(columns)) {
-      const Shared<float> kept = shared_.floats(Layout::kept(tile)) + place;
-      if (pass > 0) sum = add(load(kept), sum);
-      if (pass + 1 < task.matrix.passes()) {
-        if (exists()) store(kept, sum);
-        return;
-      }
+    const Shared<float> kept = shared_.floats(Layout::kept(tile)) + place;
+    if (pass > 0) sum = add(load(kept), sum);
+    if (pass + 1 < task.matrix.passes()) {
+      if (exists()) store(kept, sum);
+      return;
     }
     sum = multiply(sum, inverse_);
     FourSums four{first(), task.first + tile, row_ / 4 * 4, column_, {}, {}};

@@ -34,7 +34,7 @@ FARWARP_DEVICE Two unpack_two(std::uint64_t bits) {
 template <int columns>
 FARWARP_DEVICE std::uint64_t wait_four(Call& call, const Worker<columns>& worker, std::int64_t vector, int row,
                                        int column, std::uint32_t site) {
-  const Global<Packet> from[1] = {vector_at(call.view, vector) + packet_at(columns, row, column)};
+  const Global<Packet> from[1] = {vector_at(call.view, vector) + packet_at(Target::kMatrixUnit, columns, row, column)};
   std::uint64_t data[1] = {};
   wait_vector(call, worker, from, 1, data, Wait{.site = site, .peer = call.view.rank});
   return data[0];
@@ -43,8 +43,10 @@ FARWARP_DEVICE std::uint64_t wait_four(Call& call, const Worker<columns>& worker
 template <int columns>
 FARWARP_DEVICE void store_four(const Call& call, const Worker<columns>& worker, std::int64_t vector, int row,
                                int column, std::uint64_t four) {
-  store_vector(call, worker, peer_address<Packet>(call.view, call.view.rank, vector) + packet_at(columns, row, column),
-               four);
+  store_vector(
+      call, worker,
+      peer_address<Packet>(call.view, call.view.rank, vector) + packet_at(Target::kMatrixUnit, columns, row, column),
+      four);
 }
 
 /// [warp] The sums of the squares of a normed vector of `rows` rows. Each 32 threads have a pair of columns, the first 16 of them the first column; `pair`

@@ -11,6 +11,7 @@
 namespace farwarp::FARWARP_TARGET::fleet {
 
 inline constexpr int kWorkerThreads = kWarps * Target::kWarpSize;  ///< that compute
+inline constexpr int kUnitTiles = unit_tiles(Target::kHasBulkCopy);
 /// Warps of their own finish tiles (project.dev.h).
 constexpr bool has_finisher(int columns) { return Target::kHasBulkCopy && !streams(columns); }
 constexpr int block_threads(int columns) { return worker_threads(columns, Target::kWarpSize, Target::kHasBulkCopy); }
@@ -50,7 +51,7 @@ class WeightLoader {
   }
   /// [thread] Of a task with a streamed vector: a stage of all pairs of a group, then the next stage.
   FARWARP_DEVICE bool load_pairs(const Task& task) {
-    constexpr int kPairs = kTilesTogether / 2;
+    constexpr int kPairs = tiles_together(columns, true) / 2;
     const int groups = task.matrix.groups(task.count);
     for (int group = 0; group < groups; ++group) {
       MatrixShape::Pair pairs[kPairs];
@@ -133,14 +134,19 @@ class WeightReader {
     wait_mbarrier(waits_, view_, weight_ring<columns>(memory_).full(position.stage), position.parity);
   }
   /// [warp] Gives the next `stages` stages back, whole slots, at most a warp's lanes. Nothing where there is no ring.
+  /// `arrivals`: of the warp, where only a part of the warps reads these slots.
+  template <int arrivals = 1>
   FARWARP_DEVICE void release(int stages) {
     if constexpr (Target::kHasBulkCopy) {
       const int slots = stages / kSlotStages;
       warp_sync();
-      if (lane_index() < slots) mbarrier_arrive(weight_ring<columns>(memory_).empty(position_of(lane_index()).stage));
+      if (lane_index() < slots * arrivals)
+        mbarrier_arrive(weight_ring<columns>(memory_).empty(position_of(lane_index() / arrivals).stage));
       position_.advance(slots);
     }
   }
+  /// [warp] The next slots are others'.
+  FARWARP_DEVICE void skip(int slots) { position_.advance(slots); }
   FARWARP_DEVICE BlockWaits& waits() { return waits_; }
   FARWARP_DEVICE const WorldView& view() const { return view_; }
 

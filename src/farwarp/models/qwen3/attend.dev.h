@@ -244,9 +244,9 @@ class Attention {
         if constexpr (Target::kHasBulkCopy)
           store(Shared<std::uint16_t>(reinterpret_cast<std::uint16_t*>((page.staged + at).raw)), bits);
       };
-      put(tile + fragment_offset(Target::kMatrixUnit, row, dim % 16),
+      put(tile + fragment_offset(kPageOrder, row, dim % 16),
           load(word_at<const std::uint16_t>(context_.memory, Layout<columns>::kNewKey) + dim));
-      put(page_bytes(dims) / 2 + tile + fragment_offset(Target::kMatrixUnit, dim % 16, row),
+      put(page_bytes(dims) / 2 + tile + fragment_offset(kPageOrder, dim % 16, row),
           load(word_at<const std::uint16_t>(context_.memory, Layout<columns>::kNewValue) + dim));
     }
     warp_sync();

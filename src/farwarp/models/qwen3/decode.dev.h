@@ -180,6 +180,7 @@ FARWARP_DEVICE void load_vectors(const Context<columns>& context, const TaskList
       ok = shared_tasks(context).get_alone(loader.waits(), args.view, position, task);
       if (ok && task.matrix.stages > 0 && task.count > 0) {
         phases.wait_step(call);
+        proxy_fence();  // other workers have stored the vector
         ok = call.live && loader.load(task);
       }
       phases.advance();
@@ -199,7 +200,7 @@ FARWARP_DEVICE void decode(const Args& args, Dispatcher dispatcher) {
       mbarrier_init(word_at<Mbarrier>(memory, Layout<columns>::kDecided), 1);
       weight_ring<columns>(memory).initialise(kWarps);
       if constexpr (streams(columns)) {
-        vector_ring<columns>(memory + Layout<columns>::kProject).initialise(kWarps);
+        vector_ring<columns>(memory + Layout<columns>::kProject).initialise(kWarps / 2);  // of one warpgroup
       } else {
         SharedSums<columns>{memory + Layout<columns>::kProject}.initialise();
       }

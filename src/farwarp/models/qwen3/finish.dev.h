@@ -64,6 +64,18 @@ FARWARP_DEVICE void store_squares(const Context<columns>& context, const Call& c
       pack_two(first, second));
 }
 
+/// SiLU.
+FARWARP_DEVICE float swish(float number) {
+  constexpr float kLog2OfE = 1.44269504f;
+  return divide(number, add(1.0f, exp2(multiply(-kLog2OfE, number))));
+}
+/// Waits on peers end before those on this rank's workers, so the ledger names the missing peer.
+FARWARP_DEVICE Call waiting_on_peers(const Call& call) {
+  Call earlier = call;
+  earlier.deadline_ns -= call.grace_ns;
+  return earlier;
+}
+
 /// `samples`: all logits go to the worker itself, which selects candidates (sampling.dev.h).
 template <int columns, bool samples>
 class Finisher {
@@ -102,23 +114,6 @@ class Finisher {
       if (kind() == Kind::kHead) send_candidates();
     }
     if (task_.rank_sums != 0) add_ranks();
-  }
-
-  // Where a finisher is made for each tile (StreamFinisher).
-  /// [warp] Finishes a tile of a group of a task. `best`: of the thread's logits so far.
-  FARWARP_DEVICE Candidate finish_alone(const Task& group, int number, int tile, float inverse, Candidate best) {
-    task_ = group;
-    number_ = number;
-    best_ = best;
-    finisher_.set_inverse(inverse);
-    finish(group.matrix.passes() - 1, tile, 0);
-    return best_;
-  }
-  /// [warp] After the task's last tile.
-  FARWARP_DEVICE void end_alone(const Task& task, Candidate best) {
-    task_ = task;
-    best_ = best;
-    end_task();
   }
 
   // The epilogue.
@@ -183,9 +178,7 @@ class Finisher {
     const int row = finisher_.row() / 4 * 4, column = finisher_.column();
     const int half = lane_index() / 2 % 2;
     const bool later = lane_index() % 2 != 0;
-    // Waits on peers end before those on this rank's workers, so the ledger names the missing peer.
-    Call call = context_.call;
-    call.deadline_ns -= call.grace_ns;
+    Call call = waiting_on_peers(context_.call);
 #pragma unroll 1
     for (int number = 0; number < task_.count; number += 2) {
       const int tile = task_.first + number + half;
@@ -238,14 +231,10 @@ class Finisher {
 
   /// Rows 0 to 7 of a tile are of gate, rows 8 to 15 the same of up.
   FARWARP_DEVICE void store_activated(const FourSums& four) const {
-    constexpr float kLog2OfE = 1.44269504f;
     if (four.row >= 8) return;
     float numbers[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float gate = four.sums[i];
-      numbers[i] = multiply(divide(gate, add(1.0f, exp2(multiply(-kLog2OfE, gate)))), four.others[i]);
-    }
+    for (int i = 0; i < 4; ++i) numbers[i] = multiply(swish(four.sums[i]), four.others[i]);
     store_four<columns>(context_.call, context_.worker, task_.out, four.tile * (kTileRows / 2) + four.row, four.column,
                         pack_four(numbers[0], numbers[1], numbers[2], numbers[3]));
   }
@@ -292,68 +281,6 @@ class Finisher {
   int number_ = 0;
   std::uint64_t old_ = 0, norm_ = 0;  ///< of the next tile, on the first thread of four rows
   Candidate best_;
-};
-
-/// Finishes tiles of more than eight columns on the warps that compute: 16 columns in a round. What a thread keeps from tile to tile is in shared memory.
-template <int columns, bool samples>
-class StreamFinisher {
- public:
-  static constexpr int kThreads = TileFinisher<columns>::kThreads;
-
-  FARWARP_DEVICE explicit StreamFinisher(const Context<columns>& context) : context_(context) {}
-
-  /// [the first kThreads threads]
-  FARWARP_DEVICE void embed(const Task& task) const {
-#pragma unroll 1
-    for (int round = 0; round < kRounds; ++round) finisher(round).embed(task);
-  }
-  FARWARP_DEVICE void begin_task(const Task& task) const {
-    if (!chooses(task)) return;
-#pragma unroll 1
-    for (int round = 0; round < kRounds; ++round) set_best(round, {});
-  }
-  FARWARP_DEVICE void finish(const Task& group, int number, int tile) const {
-    const bool normed = norm_of(context_, group).exists, head = chooses(group);
-#pragma unroll 1
-    for (int round = 0; round < kRounds; ++round) {
-      const float inverse =
-          normed ? load(inverses<columns>(context_.memory + Layout<columns>::kProject) + column(round)) : 1.0f;
-      const Candidate before = head ? best(round) : Candidate();
-      const Candidate after = finisher(round).finish_alone(group, number, tile, inverse, before);
-      if (head) set_best(round, after);
-    }
-  }
-  FARWARP_DEVICE void end_task(const Task& task) const {
-    const bool head = chooses(task);
-    if (!head && task.rank_sums == 0) return;
-#pragma unroll 1
-    for (int round = 0; round < kRounds; ++round) finisher(round).end_alone(task, head ? best(round) : Candidate());
-  }
-
- private:
-  static constexpr int kRounds = columns / finished_together(columns);
-  static_assert(kRounds * kThreads / 4 * 8 <= Layout<columns>::kQueries - Layout<columns>::kScores);
-
-  /// Whether a task keeps the best candidates: the head's, of a decoder that does not sample.
-  static FARWARP_DEVICE bool chooses(const Task& task) {
-    return !samples && static_cast<Kind>(task.kind) == Kind::kHead;
-  }
-  FARWARP_DEVICE Finisher<columns, samples> finisher(int round) const {
-    return Finisher<columns, samples>(context_, round * kThreads + thread_index());
-  }
-  FARWARP_DEVICE int column(int round) const { return (round * kThreads + thread_index()) / kTileRows; }
-  /// The best candidate of the first thread of four rows: where attention has scores. The others have none.
-  FARWARP_DEVICE Shared<std::uint64_t> place(int round) const {
-    return word_at<std::uint64_t>(context_.memory, Layout<columns>::kScores) + (round * kThreads + thread_index()) / 4;
-  }
-  FARWARP_DEVICE Candidate best(int round) const {
-    return thread_index() % 4 == 0 ? Candidate::unpack(load(place(round))) : Candidate();
-  }
-  FARWARP_DEVICE void set_best(int round, const Candidate& candidate) const {
-    if (thread_index() % 4 == 0) store(place(round), candidate.packed());
-  }
-
-  const Context<columns>& context_;
 };
 
 }  // namespace farwarp::FARWARP_TARGET::qwen3

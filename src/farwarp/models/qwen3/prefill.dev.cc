@@ -33,7 +33,8 @@ FARWARP_KERNEL(qwen3_prefill_unpack, PrefillArgs, kPrefillThreads) {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const int four = i * kPrefillThreads + thread_index();
-      held[i] = load_four_of(from + four % kRowFours / 4 * kFragmentBytes, four / kRowFours, four % kRowFours % 4 * 4);
+      held[i] = load_four_of(from + four % kRowFours / 4 * kFragmentBytes, fragment_order(Target::kMatrixUnit, shape),
+                             four / kRowFours, four % kRowFours % 4 * 4);
     }
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
@@ -112,13 +113,13 @@ FARWARP_DEVICE void put_in_cache(const PrefillArgs& args, int position, int kv_h
       load(Global<const std::int32_t>(model.page_table) + (args.column * model.max_pages + position / kPageKeys));
   const Global<std::byte> memory = page_at(model, args.layer, page, kv_head);
   if (!value) {
-    store_four_of(memory + tile, row, dim % 16, four);
+    store_four_of(memory + tile, kPageOrder, row, dim % 16, four);
     return;
   }
   const Global<std::byte> values = memory + (page_bytes(model.head_dim) / 2 + tile);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const Global<std::byte> at = values + fragment_offset(Target::kMatrixUnit, dim % 16 + i, row);
+    const Global<std::byte> at = values + fragment_offset(kPageOrder, dim % 16 + i, row);
     store(Global<std::uint16_t>(reinterpret_cast<std::uint16_t*>(at.raw)),
           static_cast<std::uint16_t>(four >> (16 * i)));
   }
@@ -161,14 +162,16 @@ FARWARP_KERNEL(qwen3_prefill_gather, PrefillArgs, kPrefillThreads) {
     };
     for (int i = lane_index(); i < kPageKeys * head_fours; i += Target::kWarpSize) {
       const int key = i / head_fours, four = i % head_fours;
-      store(row_at(args.keys, key) + four, load_four_of(keys + four / 4 * kFragmentBytes, key, four % 4 * 4));
+      store(row_at(args.keys, key) + four,
+            load_four_of(keys + four / 4 * kFragmentBytes, kPageOrder, key, four % 4 * 4));
     }
     // Values lie transposed: four dims of four keys at a time.
     for (int i = lane_index(); i < kPageKeys / 4 * head_fours; i += Target::kWarpSize) {
       const int key = i / head_fours * 4, four = i % head_fours;
       std::uint64_t dims[4];
 #pragma unroll
-      for (int k = 0; k < 4; ++k) dims[k] = load_four_of(values + four / 4 * kFragmentBytes, four % 4 * 4 + k, key);
+      for (int k = 0; k < 4; ++k)
+        dims[k] = load_four_of(values + four / 4 * kFragmentBytes, kPageOrder, four % 4 * 4 + k, key);
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         std::uint64_t of_key = 0;

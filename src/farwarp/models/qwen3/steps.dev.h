@@ -5,6 +5,7 @@
 #include "farwarp/models/qwen3/finish.dev.h"
 #include "farwarp/models/qwen3/merge.dev.h"
 #include "farwarp/models/qwen3/sampling.dev.h"
+#include "farwarp/models/qwen3/stream_finish.dev.h"
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
 
@@ -31,7 +32,7 @@ class Steps {
     }
     switch (static_cast<Kind>(task.kind)) {
       case Kind::kEmbed:
-        if (!has_finisher(columns) && thread_index() < TileFinisher<columns>::kThreads) finisher_.embed(task);
+        if (streams(columns) || may_finish()) finisher_.embed(task);
         break;
       case Kind::kAttend: Attention<columns>(context_, reader_, task).run(); break;
       case Kind::kMerge: HeadMerge<columns>(context_).run(task); break;
@@ -43,25 +44,28 @@ class Steps {
  private:
   /// All kinds that multiply by weights: in one place, so that the kernel has the product's code once.
   FARWARP_DEVICE void project(const Task& task, int number) {
-    const bool finishes = !has_finisher(columns) && thread_index() < TileFinisher<columns>::kThreads && task.count > 0;
     const std::uint32_t site = site_of(static_cast<Kind>(task.kind));
     if constexpr (streams(columns)) {
       if (task.count == 0) return;
       if (const InputNorm norm = norm_of(context_, task); norm.exists)
         store_inverses<columns>(context_.call, context_.worker, task, norm,
                                 context_.memory + Layout<columns>::kProject);
-      if (finishes) finisher_.begin_task(task);
-      project_.run(context_.call, context_.worker, task, site, [&](const Task& group, int tile) {
-        if (finishes) finisher_.finish(group, number, tile);
-      });
-      if (finishes) finisher_.end_task(task);
+      finisher_.begin_task(task);
+      project_.run(context_.call, context_.worker, task, site,
+                   [&](const Task& group, int unit) { finisher_.finish(group, number, unit); });
+      finisher_.end_task(task);
     } else {
+      const bool finishes = may_finish() && task.count > 0;
       if (finishes) finisher_.begin_task(task, number);
       project_.run(context_.call, context_.worker, task, site, [&](int pass, int tile, int buffer) {
         if (finishes) finisher_.finish(pass, tile, buffer);
       });
       if (finishes) finisher_.end_task();
     }
+  }
+  /// Whether the thread finishes packets' tiles, too.
+  static FARWARP_DEVICE bool may_finish() {
+    return !has_finisher(columns) && thread_index() < TileFinisher<columns>::kThreads;
   }
 
   static FARWARP_DEVICE std::uint32_t site_of(Kind kind) {

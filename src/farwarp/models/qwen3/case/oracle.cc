@@ -112,7 +112,7 @@ Oracle::Vector Oracle::attend(const Cached& cached, const Vector& queries) const
   return result;
 }
 
-void Oracle::pretend(int positions) {
+void Oracle::begin_with_zero_keys(int positions) {
   const Vector zeros(size(weights_.config().kv_heads * weights_.config().head_dim), 0.0);
   for (Cached& cached : cache_) cached.keys = cached.values = std::vector<Vector>(size(positions), zeros);
   position_ = positions;

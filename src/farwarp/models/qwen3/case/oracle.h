@@ -38,7 +38,7 @@ class Oracle {
       : weights_(weights), rounded_(rounded), cache_(static_cast<std::size_t>(weights.config().layers)) {}
 
   /// As if `positions` positions had been decoded whose keys and values are zeros; before the first step.
-  void pretend(int positions);
+  void begin_with_zero_keys(int positions);
   /// The logits after the next input.
   std::vector<double> step(std::int32_t token);
 

@@ -76,7 +76,8 @@ Status RankRun::start_before(int call, int launch) {
   for (int column = 0; column < config_.batch && status.ok(); ++column) {
     const int first = followed_[size(column)].first_launch;
     if (first == launch && config_.zeros > 0) {
-      status = decoder_->pretend(column, config_.zeros, prompts_[size(column)][0], *stream_, sampling_of(call, column));
+      status = decoder_->start_with_any_keys(column, config_.zeros, prompts_[size(column)][0], *stream_,
+                                             sampling_of(call, column));
     } else if (first == launch) {
       status = decoder_->start(column, prompts_[size(column)], *stream_, sampling_of(call, column));
       if (status.ok() && config_.limits.prefill_tokens > 0) status = decoder_->prefill(column, *stream_);
@@ -102,8 +103,8 @@ Status RankRun::call_once(int call) {
     inputs.insert(inputs.end(), prompt.begin(), prompt.end());
     followed_.push_back({{}, {}, std::move(inputs), 0, size(config_.zeros)});
     if (config_.oracle) {
-      followed_.back().exact.emplace(*weights_, false).pretend(config_.zeros);
-      followed_.back().rounded.emplace(*weights_, true).pretend(config_.zeros);
+      followed_.back().exact.emplace(*weights_, false).begin_with_zero_keys(config_.zeros);
+      followed_.back().rounded.emplace(*weights_, true).begin_with_zero_keys(config_.zeros);
     }
     if (config_.limits.prefill_tokens == 0) continue;
     Followed& followed = followed_.back();

@@ -1,0 +1,83 @@
+// The sums of a group of tiles on CDNA: a wave loads a pass of its eighth of the vector into shared memory, and multiplies it by its eighth of each tile.
+#pragma once
+
+#include "farwarp/fleet/stream.dev.h"
+
+namespace farwarp::FARWARP_TARGET::fleet {
+
+template <int columns>
+class MfmaMultiplier {
+ public:
+  static constexpr int kUnits = tiles_together(columns, false);  ///< a tile each
+  static constexpr int kBlockColumns = 16;                       ///< of a product
+  struct UnitSums {
+    Sums of[columns / kBlockColumns];
+  };
+
+  FARWARP_DEVICE MfmaMultiplier(Shared<std::byte> memory, WeightReader<columns>& weights)
+      : memory_(memory), weights_(weights) {}
+
+  /// [the warps that compute] Group `number` of a task: the whole vector. `sums` are zeros before.
+  FARWARP_DEVICE void multiply(Call& call, const StreamWorker& worker, const Task& group, int number,
+                               std::uint32_t site, UnitSums (&sums)[kUnits]) {
+    const int passes = group.matrix.passes();
+#pragma unroll 1
+    for (int pass = 0; pass < passes; ++pass) {
+      warp_sync();  // the pass before has been multiplied
+      PassVector<columns>(memory_).wait(call, worker, group.in, pass * group.matrix.pass_stages(),
+                                        group.matrix.stages_of(pass), site);
+#pragma unroll
+      for (int tile = 0; tile < kUnits; ++tile) {
+        if (tile < group.count) multiply_pass(group, pass, number * kUnits + tile, sums[tile]);
+      }
+    }
+  }
+
+  /// [the warps that compute] Of a unit.
+  FARWARP_DEVICE void store_partials(const UnitSums& sums) const {
+    const Shared<float> to =
+        SharedSums<columns>{memory_}.floats(ProjectShared<columns, false>::partials(0, warp_index()));
+#pragma unroll
+    for (int block = 0; block < columns / kBlockColumns; ++block) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const MatrixIndex at = sum_index(lane_index(), i);
+        store(to + (unit_sums_at(columns, 0, block * kBlockColumns + at.column, at.row) + at.row % 4),
+              sums.of[block][i]);
+      }
+    }
+  }
+
+ private:
+  /// [warp] A pass of a tile. `tile`: of the worker.
+  FARWARP_DEVICE void multiply_pass(const Task& group, int pass, int tile, UnitSums& sums) {
+    Fragment fragments[kStageFragments] = {};
+    weights_.read(group, pass, tile, [&](int i, const Fragment& fragment) {
+      fragments[i % kStageFragments] = fragment;
+      if (i % kStageFragments == kStageFragments - 1) multiply_stage(sums, fragments, i / kStageFragments);
+    });
+  }
+  /// [warp] Stage `number` of the pass, of the warp's eighth.
+  FARWARP_DEVICE void multiply_stage(UnitSums& sums, const Fragment (&weights)[kStageFragments], int number) const {
+    static_assert(kStageFragments == 2);
+    const Shared<const Vec16> from =
+        Shared<const Vec16>(reinterpret_cast<const Vec16*>(
+            (memory_ + (ProjectShared<columns, false>::vector(warp_index()) + number * kStageFragments * columns * 32))
+                .raw)) +
+        (operand_column(lane_index()) * 4 + operand_four(lane_index()));
+    Vec16 fours[columns / kBlockColumns];
+#pragma unroll
+    for (int block = 0; block < columns / kBlockColumns; ++block) fours[block] = load(from + block * kBlockColumns * 4);
+#pragma unroll
+    for (int block = 0; block < columns / kBlockColumns; ++block)
+      multiply_fragment(sums.of[block], weights[0], fours[block].lo);
+#pragma unroll
+    for (int block = 0; block < columns / kBlockColumns; ++block)
+      multiply_fragment(sums.of[block], weights[1], fours[block].hi);
+  }
+
+  Shared<std::byte> memory_;
+  WeightReader<columns>& weights_;
+};
+
+}  // namespace farwarp::FARWARP_TARGET::fleet

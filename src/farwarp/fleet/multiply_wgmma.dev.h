@@ -1,0 +1,105 @@
+// The sums of a group of tiles on Hopper, while a vector streams by. A warp has a tile of each unit. The two warpgroups take the stages of the vector in turn.
+//
+//   warpgroup   wait full[v] -> for each unit: wait full[w] of its pairs -> weights into registers -> empty[w] -> wgmma
+//               -> all have been read: empty[v]
+#pragma once
+
+#include "farwarp/fleet/stream.dev.h"
+
+namespace farwarp::FARWARP_TARGET::fleet {
+
+template <int columns>
+class WgmmaMultiplier {
+ public:
+  static constexpr int kUnits = tiles_together(columns, true) / kUnitTiles;
+  using UnitSums = float[columns / 2];
+
+  FARWARP_DEVICE WgmmaMultiplier(Shared<std::byte> memory, WeightReader<columns>& weights)
+      : memory_(memory), weights_(weights) {}
+
+  /// [the warps that compute] The whole vector. `sums` are zeros before.
+  FARWARP_DEVICE void multiply(Call&, const StreamWorker&, const Task& group, int, std::uint32_t,
+                               UnitSums (&sums)[kUnits]) {
+    const int stages = uniform(group.matrix.stages), count = uniform(group.count);
+    const int bundle = (count + kSlotStages - 1) / kSlotStages;  // slots of a stage of the group
+    const auto skip = [&](int number) {
+      position_.advance(number);
+      weights_.skip(number * bundle);
+    };
+    skip(warpgroup() < stages ? warpgroup() : stages);
+    Weights weights = {};
+#pragma unroll 1
+    for (int stage = warpgroup(); stage < stages; stage += kWarpgroups) {
+      const auto ring = vector_ring<columns>(memory_);
+      wait_mbarrier(weights_.waits(), weights_.view(), ring.full(position_.stage), position_.parity);
+#pragma unroll
+      for (int unit = 0; unit < kUnits; ++unit) {
+        if (unit * kUnitTiles < count) multiply_unit(sums[unit], weights, count - unit * kUnitTiles);
+      }
+      wgmma_wait_read<0>();
+      warp_sync();
+      if (lane_index() == 0) mbarrier_arrive(ring.empty(position_.stage));
+      position_.advance();
+      skip(stage + 1 < stages ? 1 : 0);
+    }
+#pragma unroll
+    for (UnitSums& of_unit : sums) wgmma_wait_sums<0>(of_unit);
+  }
+
+  /// [the warps that compute] Of a unit.
+  FARWARP_DEVICE void store_partials(const UnitSums& sums) const {
+    const Shared<float> to =
+        SharedSums<columns>{memory_}.floats(ProjectShared<columns, true>::partials(0, warpgroup()));
+    const MatrixIndex first = wgmma_sum(recomputed(thread_index()) % kGroupThreads, 0);
+    const int tile = first.row / kTileRows, row = first.row % kTileRows;
+    // Where the thread's two rows of its first column lie. Its other columns are 1 and multiples of 8 later, which change no order.
+    const Shared<float> rows[2] = {to + (unit_sums_at(columns, tile, first.column, row) + row % 4),
+                                   to + (unit_sums_at(columns, tile, first.column, row + 8) + row % 4)};
+#pragma unroll
+    for (int i = 0; i < columns / 2; ++i) store(rows[i / 2 % 2] + (8 * (i / 4) + i % 2) * kTileRows, sums[i]);
+  }
+
+ private:
+  static constexpr int kGroupThreads = 128, kWarpgroups = kWorkerThreads / kGroupThreads;
+  static constexpr int kBatch = 8, kBatches = kStageColumns / 16 / kBatch;  ///< fragments of a stage of a tile
+  using Weights = std::uint32_t[kBatch][4];
+  static FARWARP_DEVICE int warpgroup() { return uniform(warp_index() / 4); }
+
+  /// [warpgroup] A stage of a unit, of `tiles` tiles or more.
+  FARWARP_DEVICE void multiply_unit(UnitSums& sums, Weights& weights, int tiles) {
+    const int tile = warp_index() % kUnitTiles;
+    weights_.wait_stage(0);
+    if (tiles > kSlotStages) weights_.wait_stage(kSlotStages);
+    const Shared<const std::byte> from(weights_.stage(tile).raw);
+    constexpr int kOfTile = kSwizzleRowBytes / 2 / 16, kTileBytes = columns * kSwizzleRowBytes;
+    const Shared<const std::byte> vector((memory_ + ProjectShared<columns, true>::vector_stage(position_.stage)).raw);
+#pragma unroll
+    for (int batch = 0; batch < kBatches; ++batch) {
+      wgmma_wait_read<0>();  // the batch before
+      if (tile < tiles) {
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) {
+          const Fragment fragment = load_fragment(from + (batch * kBatch + i) * kFragmentBytes);
+#pragma unroll
+          for (int word = 0; word < 4; ++word)
+            weights[i][word] = static_cast<std::uint32_t>(fragment.words[word / 2] >> (32 * (word % 2)));
+        }
+      }
+      if (batch == kBatches - 1)
+        weights_.template release<kWarpgroups>(tiles > kSlotStages ? 2 * kSlotStages : kSlotStages);
+      wgmma_fence_loaded(weights);
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const int step = batch * kBatch + i;
+        wgmma_rs<Bf16, columns>(sums, weights[i], vector + step / kOfTile * kTileBytes, step % kOfTile * 16, true);
+      }
+      wgmma_commit();
+    }
+  }
+
+  Shared<std::byte> memory_;
+  WeightReader<columns>& weights_;
+  VectorPosition<columns> position_;
+};
+
+}  // namespace farwarp::FARWARP_TARGET::fleet

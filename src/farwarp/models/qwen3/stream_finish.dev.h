@@ -1,0 +1,254 @@
+// The epilogues of tasks that multiply by weights, with more than eight sequences: the warps that compute finish a unit of tiles together. A thread finishes
+// four rows of a column at once, and has the same column and the same four rows of all its tiles.
+#pragma once
+
+#include "farwarp/fleet/stream_project.dev.h"
+#include "farwarp/models/qwen3/finish.dev.h"
+
+namespace farwarp::FARWARP_TARGET::qwen3 {
+
+/// All functions: [the warps that compute]. `samples`: as of Finisher.
+template <int columns, bool samples>
+class StreamFinisher {
+ public:
+  FARWARP_DEVICE explicit StreamFinisher(const Context<columns>& context) : context_(context) {}
+
+  /// The worker's rows of the tokens' embeddings.
+  FARWARP_DEVICE void embed(const Task& task) {
+    task_ = task;
+    const Args& args = context_.args;
+    const std::int64_t token = context_.sequence(column()).token;
+    const auto embedding = [&](const Four& four) {
+      return load(Global<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>(args.embedding)) +
+                  (token * args.hidden + four.row) / 4);
+    };
+    add_all(embedding, [](const Four&) { return Numbers{}; });
+  }
+  /// After the squares of the task's input have been added.
+  FARWARP_DEVICE void begin_task(const Task& task) {
+    inverse_ = norm_of(context_, task).exists
+                   ? load(inverses<columns>(context_.memory + Layout<columns>::kProject) + column())
+                   : 1.0f;
+    best_ = {};
+  }
+  /// A unit of a group, whose partial sums are in shared memory. `number`: of the token in this launch.
+  FARWARP_DEVICE void finish(const Task& group, int number, int unit) {
+    task_ = group;
+    const Share tiles = tiles_of_unit(group, unit);
+    const auto kind = static_cast<Kind>(group.kind);
+    if (group.rank_sums != 0) {
+      for_fours(tiles, [&](const Four& four) { send_sums(four, sums_of(four)); });
+    } else if (kind == Kind::kOut || kind == Kind::kDown) {
+      add_unit(
+          tiles, [&](const Four& four) { return residual_of(four); }, [&](const Four& four) { return sums_of(four); });
+    } else if (kind == Kind::kGateUp) {
+      for_fours(tiles, [&](const Four& four) { store_activated(four); });
+    } else if (kind == Kind::kHead) {
+      for_fours(tiles, [&](const Four& four) { take_logits(four, number, sums_of(four)); });
+    } else {
+      for_fours(tiles, [&](const Four& four) { store_numbers(four.row, sums_of(four)); });
+    }
+  }
+  FARWARP_DEVICE void end_task(const Task& task) {
+    task_ = task;
+    if (!samples && static_cast<Kind>(task.kind) == Kind::kHead) send_candidates();
+    if (task.rank_sums == 0) return;
+    Call call = waiting_on_peers(context_.call);
+    add_all([&](const Four& four) { return residual_of(four); },
+            [&](const Four& four) { return sums_of_ranks(call, four); });
+    context_.call.live = call.live;
+  }
+
+ private:
+  struct Numbers {
+    float of[4];
+  };
+  /// The thread's rows of a tile.
+  struct Four {
+    int tile;     ///< of the matrix
+    int in_unit;  ///< the tile's number
+    int row;      ///< of the matrix, the first of the four
+  };
+  static constexpr int kOfTile = columns * kTileRows / 4;  ///< threads
+  static constexpr int kTilesAtOnce = kWorkerThreads / kOfTile;
+  static constexpr int kRounds = (kUnitTiles + kTilesAtOnce - 1) / kTilesAtOnce;  ///< of a unit
+
+  static FARWARP_DEVICE int column() { return thread_index() / 4 % columns; }
+  static FARWARP_DEVICE int row_of_tile() { return thread_index() % 4 * 4; }
+
+  /// Round `round` of a unit. Its tile exists or not for whole warps.
+  FARWARP_DEVICE Four four_of(const Share& tiles, int round) const {
+    const int in_unit = round * kTilesAtOnce + thread_index() / kOfTile;
+    const int tile = task_.first + tiles.first + in_unit;
+    return {tile, in_unit, tile * kTileRows + row_of_tile()};
+  }
+  template <class Use>
+  FARWARP_DEVICE void for_fours(const Share& tiles, const Use& use) const {
+#pragma unroll 1
+    for (int round = 0; round < kRounds; ++round) {
+      const Four four = four_of(tiles, round);
+      if (four.in_unit < tiles.count) use(four);
+    }
+  }
+
+  /// The numbers at `row` of a tile's first or other half.
+  FARWARP_DEVICE Numbers sums_of(const Four& four, int row) const {
+    using Shared4 = Shared<const Vec16>;
+    Numbers sums{};
+#pragma unroll
+    for (int number = 0; number < Project::kPartials; ++number) {
+      const Shared<float> at =
+          shared().floats(Project::partials(0, number)) + unit_sums_at(columns, four.in_unit, column(), row);
+      const Vec16 words = load(Shared4(reinterpret_cast<const Vec16*>(at.raw)));
+      const Two low = unpack_two(words.lo), high = unpack_two(words.hi);
+      sums = {{add(sums.of[0], low.first), add(sums.of[1], low.second), add(sums.of[2], high.first),
+               add(sums.of[3], high.second)}};
+    }
+#pragma unroll
+    for (float& sum : sums.of) sum = multiply(sum, inverse_);
+    return sums;
+  }
+  FARWARP_DEVICE Numbers sums_of(const Four& four) const { return sums_of(four, row_of_tile()); }
+
+  FARWARP_DEVICE std::uint64_t residual_of(const Four& four) const {
+    return load(residual_at<columns>(context_.args, four.row, column()));
+  }
+  FARWARP_DEVICE void store_numbers(int row, const Numbers& numbers) const {
+    store_four<columns>(context_.call, context_.worker, task_.out, row, column(),
+                        pack_four(numbers.of[0], numbers.of[1], numbers.of[2], numbers.of[3]));
+  }
+  /// Rows 0 to 7 of a tile are of gate, rows 8 to 15 the same of up.
+  FARWARP_DEVICE void store_activated(const Four& four) const {
+    if (row_of_tile() >= 8) return;
+    const Numbers gate = sums_of(four), up = sums_of(four, row_of_tile() + 8);
+    Numbers activated;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) activated.of[i] = multiply(swish(gate.of[i]), up.of[i]);
+    store_numbers(four.tile * (kTileRows / 2) + row_of_tile(), activated);
+  }
+
+  /// x or middle of all tiles of the task: old(four) + sums(four).
+  template <class Old, class SumsOf>
+  FARWARP_DEVICE void add_all(const Old& old, const SumsOf& sums) const {
+#pragma unroll 1
+    for (int unit = 0; unit * kUnitTiles < task_.count; ++unit) add_unit(tiles_of_unit(task_, unit), old, sums);
+  }
+  template <class Old, class SumsOf>
+  FARWARP_DEVICE void add_unit(const Share& tiles, const Old& old, const SumsOf& sums) const {
+    std::uint64_t olds[kRounds] = {}, norms[kRounds] = {};
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round) {
+      const Four four = four_of(tiles, round);
+      if (four.in_unit >= tiles.count) continue;
+      olds[round] = old(four);
+      norms[round] = load(context_.parameter(task_.norm) + four.row / 4);
+    }
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round) {
+      const Four four = four_of(tiles, round);
+      if (four.in_unit < tiles.count) add_residual(four, olds[round], norms[round], sums(four));
+    }
+  }
+  FARWARP_DEVICE void add_residual(const Four& four, std::uint64_t old, std::uint64_t norm,
+                                   const Numbers& numbers) const {
+    const std::uint64_t sums = pack_four(add(number_of(old, 0), numbers.of[0]), add(number_of(old, 1), numbers.of[1]),
+                                         add(number_of(old, 2), numbers.of[2]), add(number_of(old, 3), numbers.of[3]));
+    float squares = store_hidden(context_, context_.call, task_.out, four.row, column(), sums, norm);
+    squares = add(squares, shuffle_xor(squares, 1));
+    squares = add(squares, shuffle_xor(squares, 2));
+    const float of_next_column = shuffle_xor(squares, 4);
+    if (row_of_tile() == 0 && column() % 2 == 0)
+      store_squares(context_, context_.call, task_.out, four.tile, column() / 2, squares, of_next_column);
+  }
+
+  FARWARP_DEVICE void send_sums(const Four& four, const Numbers& sums) const {
+    const WorldView& view = context_.args.view;
+    const std::int64_t at = rank_sums_at(columns, task_.matrix.tiles, view.rank, four.tile, column(), row_of_tile());
+    for (int peer = 0; peer < view.size; ++peer) {
+      const Peer<Packet> to = peer_address<Packet>(view, peer, task_.rank_sums) + at;
+      store_packet(to, pack_two(sums.of[0], sums.of[1]), context_.call.epoch);
+      store_packet(to + 1, pack_two(sums.of[2], sums.of[3]), context_.call.epoch);
+    }
+  }
+  /// All ranks add in the same order, so they get the same bits.
+  FARWARP_DEVICE Numbers sums_of_ranks(Call& call, const Four& four) const {
+    constexpr int kTogether = 4;  ///< ranks
+    const WorldView& view = context_.args.view;
+    Numbers sums{};
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll 1
+      for (int first = 0; first < view.size; first += kTogether) {
+        Global<Packet> from[kTogether];
+        std::uint64_t data[kTogether] = {};
+        std::uint32_t wanted = 0;
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i) {
+          from[i] = vector_at(view, task_.rank_sums) +
+                    rank_sums_at(columns, task_.matrix.tiles, first + i, four.tile, column(), row_of_tile() + 2 * half);
+          if (first + i < view.size) wanted |= 1u << i;
+        }
+        wait_packets<1>(call, from, wanted, data, Wait{.site = kSiteRankSums, .peer = -1 - first});
+        warp_sync();  // lanes leave the wait one by one
+#pragma unroll
+        for (const std::uint64_t bits : data) {
+          const Two two = unpack_two(bits);
+          sums.of[2 * half] = add(sums.of[2 * half], two.first);
+          sums.of[2 * half + 1] = add(sums.of[2 * half + 1], two.second);
+        }
+      }
+    }
+    return sums;
+  }
+
+  FARWARP_DEVICE void take_logits(const Four& four, int number, const Numbers& logits) {
+    const Args& args = context_.args;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int token = args.first_token + four.row + i;
+      if (token >= args.vocabulary) continue;
+      if constexpr (!samples) best_.take(Candidate::of(logits.of[i], token));
+      if (args.logits != nullptr)
+        store(Global<float>(args.logits) + ((std::int64_t{number} * columns + column()) * args.vocabulary + token),
+              logits.of[i]);
+    }
+    if constexpr (samples) {
+      const Peer<Packet> to = peer_address<Packet>(args.view, args.view.rank, task_.out);
+#pragma unroll
+      for (int i = 0; i < 4; i += 2)
+        store_vector(context_.call, context_.worker, to + logits_at(columns, four.tile, column(), row_of_tile() + i),
+                     pack_two(logits.of[i], logits.of[i + 1]));
+    }
+  }
+  /// The best token of each column among the worker's, for all workers of all ranks.
+  FARWARP_DEVICE void send_candidates() const {
+    const Args& args = context_.args;
+    const auto place = word_at<std::uint64_t>(context_.memory, Layout<columns>::kScores);  // attention has none now
+    Candidate best = best_;
+#pragma unroll
+    for (int lanes = 1; lanes < 4; lanes *= 2) best.take(Candidate::unpack(shuffle_xor(best.packed(), lanes)));
+    if (row_of_tile() == 0) store(place + thread_index() / 4, best.packed());
+    sync_warps();
+    for (int i = thread_index(); i < columns * args.view.size; i += kWorkerThreads) {
+      const int of = i % columns, peer = i / columns;
+      Candidate best_of_column;
+#pragma unroll
+      for (int at = 0; at < kWorkerThreads / 4; at += columns)
+        best_of_column.take(Candidate::unpack(load(place + (at + of))));
+      store_packet(peer_address<Packet>(args.view, peer, args.candidates) +
+                       ((args.view.rank * args.workers + context_.worker.number()) * columns + of),
+                   best_of_column.packed(), context_.call.epoch);
+    }
+  }
+
+  using Project = typename Layout<columns>::Project;
+  static_assert(kWorkerThreads / 4 * 8 <= Layout<columns>::kQueries - Layout<columns>::kScores);
+  FARWARP_DEVICE SharedSums<columns> shared() const { return {context_.memory + Layout<columns>::kProject}; }
+
+  const Context<columns>& context_;
+  Task task_{};
+  float inverse_ = 1;  ///< of the root of the mean of the column's squares
+  Candidate best_;     ///< of the thread's logits of a task
+};
+
+}  // namespace farwarp::FARWARP_TARGET::qwen3
