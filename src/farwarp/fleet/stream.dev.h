@@ -36,8 +36,9 @@ class VectorLoader {
   FARWARP_DEVICE VectorLoader(const WorldView& view, Shared<std::byte> memory, const StreamWorker& worker)
       : view_(view), memory_(memory), worker_(worker) {}
 
-  /// [thread] Loads a task's input, once for each group of its tiles. False if a wait has expired.
+  /// [thread] Loads a task's input, once for each group of its tiles. The thread has waited for the step. False if a wait has expired.
   FARWARP_DEVICE bool load(const Task& task) {
+    proxy_fence();  // threads have stored the vector
     const std::byte* const vector =
         reinterpret_cast<const std::byte*>(worker_.data_of(vector_at(view_, task.in).raw).raw);
     const int groups = task.matrix.groups(task.count);

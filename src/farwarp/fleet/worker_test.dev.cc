@@ -47,15 +47,15 @@ FARWARP_KERNEL(fleet_test_load_weights, LoaderTestArgs, kLoaderTestThreads) {
 }
 
 FARWARP_KERNEL(fleet_test_inverses, InversesTestArgs, kWorkerThreads) {
-  constexpr int kColumns = kInversesTestColumns, kParts = column_parts(kColumns, true);
+  constexpr int kColumns = kInversesTestColumns;
   using Layout = ProjectShared<kColumns, true>;
   const Shared<std::byte> memory = block_shared();
   const Call call{args.view, 0, 0, 0, 0, 0, true};
   const StreamWorker worker{args.view.heap[args.view.rank], args.vector};
   store_inverses<kColumns>(call, worker, Task{}, InputNorm{true, args.rows, args.epsilon}, memory);
-  constexpr int kSums = kColumns / kParts * kTileRows;  // of a warp
-  const Shared<float> sums =
-      SharedSums<kColumns>{memory}.floats(Layout::partials(0, warp_index() / kParts)) + warp_index() % kParts * kSums;
+  constexpr int kSums = kColumns * kTileRows;  // of a warp: of its tile of a unit
+  const Shared<float> sums = SharedSums<kColumns>{memory}.floats(Layout::partials(0, warp_index() / kUnitTiles)) +
+                             warp_index() % kUnitTiles * kSums;
   for (int i = lane_index(); i < kSums; i += Target::kWarpSize) store(sums + i, 1e30f);
   sync_warps();
   if (thread_index() < kColumns)

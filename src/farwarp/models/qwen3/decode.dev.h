@@ -180,7 +180,6 @@ FARWARP_DEVICE void load_vectors(const Context<columns>& context, const TaskList
       ok = shared_tasks(context).get_alone(loader.waits(), args.view, position, task);
       if (ok && task.matrix.stages > 0 && task.count > 0) {
         phases.wait_step(call);
-        proxy_fence();  // other workers have stored the vector
         ok = call.live && loader.load(task);
       }
       phases.advance();
