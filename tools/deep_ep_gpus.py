@@ -41,6 +41,8 @@ class Layer:
         self.rank, self.size, self.device = rank, size, device
         self.experts, self.k, self.hidden, self.most = (shape[n] for n in ("num_experts", "experts_per_token", "hidden_dim", "max_num_tokens"))
         self.local = self.experts // size
+        # Of the rank's experts; on the device before a graph is captured.
+        self.factors = torch.tensor([self.factor(rank * self.local + local) for local in range(self.local)], device=device)
 
     def inputs(self, rank, call, full=False, index_type=torch.int64):
         random = torch.Generator().manual_seed(1000 * call + rank)
@@ -73,8 +75,7 @@ class Layer:
         if isinstance(recv_x, tuple):
             numbers, scales = recv_x
             recv_x = (numbers.float() * scales.repeat_interleave(128, 2)[:, :, : self.hidden]).bfloat16()
-        factors = torch.tensor([self.factor(self.rank * self.local + local) for local in range(self.local)], device=self.device)
-        return (recv_x * factors[:, None, None]).bfloat16().contiguous()
+        return (recv_x * self.factors[:, None, None]).bfloat16().contiguous()
 
     def check_combined(self, out, x, indices, weights, fp8):
         factors = torch.where(indices >= 0, weights * (indices % 3 + 1), 0.0).sum(1)

@@ -92,6 +92,24 @@ struct Moe {
 float one(int) { return 1; }
 float zero(int) { return 0; }
 
+/// As frameworks describe a slice: the strides of its tensor.
+TEST(CMoe, TensorsOfNoTokensHaveAnyStrides) {
+  run_ranks(kRanks, [](Rank& rank, int number) {
+    Moe moe(rank, number);
+    std::int64_t shape[] = {0, kTopK}, strides[] = {4 * kTopK, 1}, of_rows[] = {0, kHidden};
+    for (DLTensor* tensor : {moe.indices, moe.weights}) {
+      tensor->shape = shape;
+      tensor->strides = strides;
+    }
+    moe.x->shape = moe.out->shape = of_rows;
+    ASSERT_EQ(moe.send(), FARWARP_OK) << farwarp_message();
+    ASSERT_EQ(moe.receive(), FARWARP_OK) << farwarp_message();
+    ASSERT_EQ(farwarp_moe_combine(moe.moe, moe.recv_x, moe.out, rank.stream), FARWARP_OK) << farwarp_message();
+    EXPECT_EQ(farwarp_synchronize(rank.world, rank.stream, 10'000), FARWARP_OK) << farwarp_message();
+    moe.expect_counts(0);
+  });
+}
+
 TEST(CMoe, HalvesAreTheCall) {
   run_ranks(kRanks, [](Rank& rank, int number) {
     Moe moe(rank, number);

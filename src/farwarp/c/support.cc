@@ -46,6 +46,9 @@ Status check_place(const char* name, const DLTensor& tensor, const Device& devic
 
 Status check_contiguous(const char* name, const DLTensor& tensor) {
   if (tensor.strides == nullptr) return {};
+  for (int i = 0; i < tensor.ndim; ++i) {
+    if (tensor.shape[i] == 0) return {};  // strides of no elements say nothing
+  }
   std::int64_t expected = 1;
   for (int i = tensor.ndim - 1; i >= 0; --i) {
     if (tensor.shape[i] != 1 && tensor.strides[i] != expected)
