@@ -20,6 +20,7 @@ target_sources(farwarp_archive
     src/farwarp/base/machine_shape.h
     src/farwarp/base/pointers.h
     src/farwarp/base/status.h
+    src/farwarp/base/swizzle.h
     src/farwarp/base/tensor_map.h
     src/farwarp/runtime/device.h
     src/farwarp/world/view.h

@@ -172,30 +172,28 @@ class StreamFinisher {
   }
   /// All ranks add in the same order, so they get the same bits.
   FARWARP_DEVICE Numbers sums_of_ranks(Call& call, const Four& four) const {
-    constexpr int kTogether = 4;  ///< ranks
+    constexpr int kTogether = 2;  ///< ranks, of which each has two packets
     const WorldView& view = context_.args.view;
     Numbers sums{};
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
 #pragma unroll 1
-      for (int first = 0; first < view.size; first += kTogether) {
-        Global<Packet> from[kTogether];
-        std::uint64_t data[kTogether] = {};
-        std::uint32_t wanted = 0;
+    for (int first = 0; first < view.size; first += kTogether) {
+      Global<Packet> from[2 * kTogether];
+      std::uint64_t data[2 * kTogether] = {};
+      std::uint32_t wanted = 0;
 #pragma unroll
-        for (int i = 0; i < kTogether; ++i) {
-          from[i] = vector_at(view, task_.rank_sums) +
-                    rank_sums_at(columns, task_.matrix.tiles, first + i, four.tile, column(), row_of_tile() + 2 * half);
-          if (first + i < view.size) wanted |= 1u << i;
-        }
-        wait_packets<1>(call, from, wanted, data, Wait{.site = kSiteRankSums, .peer = -1 - first});
-        warp_sync();  // lanes leave the wait one by one
+      for (int i = 0; i < 2 * kTogether; ++i) {
+        from[i] =
+            vector_at(view, task_.rank_sums) +
+            (rank_sums_at(columns, task_.matrix.tiles, first + i / 2, four.tile, column(), row_of_tile()) + i % 2);
+        if (first + i / 2 < view.size) wanted |= 1u << i;
+      }
+      wait_packets<2>(call, from, wanted, data, Wait{.site = kSiteRankSums, .peer = -1 - first});
+      warp_sync();  // lanes leave the wait one by one
 #pragma unroll
-        for (const std::uint64_t bits : data) {
-          const Two two = unpack_two(bits);
-          sums.of[2 * half] = add(sums.of[2 * half], two.first);
-          sums.of[2 * half + 1] = add(sums.of[2 * half + 1], two.second);
-        }
+      for (int i = 0; i < kTogether; ++i) {
+        const Two low = unpack_two(data[2 * i]), high = unpack_two(data[2 * i + 1]);
+        sums = {{add(sums.of[0], low.first), add(sums.of[1], low.second), add(sums.of[2], high.first),
+                 add(sums.of[3], high.second)}};
       }
     }
     return sums;
