@@ -91,14 +91,6 @@ MatrixSizes matrices_of(const Qwen3Plan& plan) {
           .head = {plan.head_rows, hidden}};
 }
 
-/// Of a rank.
-std::int64_t matrix_bytes(const Qwen3Plan& plan) {
-  const MatrixSizes all = matrices_of(plan);
-  const auto bytes = [](const MatrixSize& size) { return std::int64_t{size.rows} * size.columns * 2; };
-  return plan.config.layers * (bytes(all.qkv) + bytes(all.out) + bytes(all.gate_up) + bytes(all.down)) +
-         bytes(all.head);
-}
-
 /// Whether vectors of so many columns can be packets: workers must keep the sums of their tiles from pass to pass.
 bool can_be_packets(const Qwen3Plan& plan, int columns, bool bulk_copy) {
   const MatrixSizes all = matrices_of(plan);
@@ -115,8 +107,7 @@ int columns_for(const Qwen3Plan& plan, bool bulk_copy) {
   const int sequences = plan.limits.sequences;
   const int columns = static_cast<int>(std::bit_ceil(static_cast<unsigned>(sequences)));
   const bool greedy = plan.limits.most_top_k == 0;
-  const bool streams_faster =
-      bulk_copy && greedy && sequences > kQwen3MostPacketSequences && matrix_bytes(plan) >= kQwen3LeastStreamedBytes;
+  const bool streams_faster = bulk_copy && greedy && sequences > kQwen3MostPacketSequences;
   if (!streams_faster && can_be_packets(plan, columns, bulk_copy)) return columns;
   return std::max(columns, 2 * fleet::kMostPacketColumns);
 }

@@ -10,10 +10,9 @@
 
 namespace farwarp {
 
-/// On a device with bulk copies, up to eight greedy sequences are packets where a rank's matrices have fewer bytes than this; else up to
-/// kQwen3MostPacketSequences are, and vectors of more stream (fleet/STREAM.md). Measured: models/qwen3/MEASURED.md.
-inline constexpr std::int64_t kQwen3LeastStreamedBytes = 10'000'000'000;
-inline constexpr int kQwen3MostPacketSequences = 4;
+/// Of more greedy sequences than this, vectors stream on a device with bulk copies (fleet/STREAM.md), of fewer they are packets where they can: 4 to 8.
+/// Those of more than eight sequences stream anyhow.
+inline constexpr int kQwen3MostPacketSequences = 8;
 
 /// What a decoder has room for.
 struct Qwen3Limits {
