@@ -190,7 +190,8 @@ class WeightReader {
   }
   template <class Use>
   FARWARP_DEVICE void read_memory(const Task& task, int pass, int tile, const Use& use) {
-    constexpr int kTogether = 8;  ///< stages whose loads are in flight together
+    constexpr int kMost = most_pass_stages(columns, false),
+                  kTogether = kMost < 8 ? kMost : 8;  ///< stages that are loaded together
     const int stages = task.matrix.stages_of(pass);
 #pragma unroll 1
     for (int group = 0; group < stages; group += kTogether) {

@@ -24,16 +24,15 @@ class StreamFinisher {
     };
     add_all(embedding, [](const Four&) { return Numbers{}; });
   }
-  /// After the squares of the task's input have been added.
-  FARWARP_DEVICE void begin_task(const Task& task) {
-    inverse_ = norm_of(context_, task).exists
-                   ? load(inverses<columns>(context_.memory + Layout<columns>::kProject) + column())
-                   : 1.0f;
-    best_ = {};
+  FARWARP_DEVICE void begin_task(const Task& task) const {
+    if (chooses(task)) store(place(), Candidate().packed());
   }
   /// A unit of a group, whose partial sums are in shared memory. `number`: of the token in this launch.
   FARWARP_DEVICE void finish(const Task& group, int number, int unit) {
     task_ = group;
+    inverse_ = norm_of(context_, group).exists
+                   ? load(inverses<columns>(context_.memory + Layout<columns>::kProject) + column())
+                   : 1.0f;
     const Share tiles = tiles_of_unit(group, unit);
     const auto kind = static_cast<Kind>(group.kind);
     if (group.rank_sums != 0) {
@@ -44,14 +43,17 @@ class StreamFinisher {
     } else if (kind == Kind::kGateUp) {
       for_fours(tiles, [&](const Four& four) { store_activated(four); });
     } else if (kind == Kind::kHead) {
-      for_fours(tiles, [&](const Four& four) { take_logits(four, number, sums_of(four)); });
+      Candidate best;
+      if constexpr (!samples) best = Candidate::unpack(load(place()));
+      for_fours(tiles, [&](const Four& four) { take_logits(four, number, sums_of(four), best); });
+      if constexpr (!samples) store(place(), best.packed());
     } else {
       for_fours(tiles, [&](const Four& four) { store_numbers(four.row, sums_of(four)); });
     }
   }
   FARWARP_DEVICE void end_task(const Task& task) {
     task_ = task;
-    if (!samples && static_cast<Kind>(task.kind) == Kind::kHead) send_candidates();
+    if (chooses(task)) send_candidates();
     if (task.rank_sums == 0) return;
     Call call = waiting_on_peers(context_.call);
     add_all([&](const Four& four) { return residual_of(four); },
@@ -199,13 +201,13 @@ class StreamFinisher {
     return sums;
   }
 
-  FARWARP_DEVICE void take_logits(const Four& four, int number, const Numbers& logits) {
+  FARWARP_DEVICE void take_logits(const Four& four, int number, const Numbers& logits, Candidate& best) const {
     const Args& args = context_.args;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int token = args.first_token + four.row + i;
       if (token >= args.vocabulary) continue;
-      if constexpr (!samples) best_.take(Candidate::of(logits.of[i], token));
+      if constexpr (!samples) best.take(Candidate::of(logits.of[i], token));
       if (args.logits != nullptr)
         store(Global<float>(args.logits) + ((std::int64_t{number} * columns + column()) * args.vocabulary + token),
               logits.of[i]);
@@ -221,32 +223,40 @@ class StreamFinisher {
   /// The best token of each column among the worker's, for all workers of all ranks.
   FARWARP_DEVICE void send_candidates() const {
     const Args& args = context_.args;
-    const auto place = word_at<std::uint64_t>(context_.memory, Layout<columns>::kScores);  // attention has none now
-    Candidate best = best_;
+    Candidate best = Candidate::unpack(load(place()));
 #pragma unroll
     for (int lanes = 1; lanes < 4; lanes *= 2) best.take(Candidate::unpack(shuffle_xor(best.packed(), lanes)));
-    if (row_of_tile() == 0) store(place + thread_index() / 4, best.packed());
+    store(place(), best.packed());
     sync_warps();
     for (int i = thread_index(); i < columns * args.view.size; i += kWorkerThreads) {
       const int of = i % columns, peer = i / columns;
       Candidate best_of_column;
 #pragma unroll
       for (int at = 0; at < kWorkerThreads / 4; at += columns)
-        best_of_column.take(Candidate::unpack(load(place + (at + of))));
+        best_of_column.take(Candidate::unpack(load(places() + 4 * (at + of))));
       store_packet(peer_address<Packet>(args.view, peer, args.candidates) +
                        ((args.view.rank * args.workers + context_.worker.number()) * columns + of),
                    best_of_column.packed(), context_.call.epoch);
     }
   }
 
+  /// Whether a task keeps the best tokens: the head's, of a decoder that does not sample.
+  static FARWARP_DEVICE bool chooses(const Task& task) {
+    return !samples && static_cast<Kind>(task.kind) == Kind::kHead;
+  }
+  /// The best token of each thread's logits of a task so far: where attention has scores, because registers are few.
+  FARWARP_DEVICE Shared<std::uint64_t> places() const {
+    return word_at<std::uint64_t>(context_.memory, Layout<columns>::kScores);
+  }
+  FARWARP_DEVICE Shared<std::uint64_t> place() const { return places() + thread_index(); }
+
   using Project = typename Layout<columns>::Project;
-  static_assert(kWorkerThreads / 4 * 8 <= Layout<columns>::kQueries - Layout<columns>::kScores);
+  static_assert(kWorkerThreads * 8 <= Layout<columns>::kQueries - Layout<columns>::kScores);
   FARWARP_DEVICE SharedSums<columns> shared() const { return {context_.memory + Layout<columns>::kProject}; }
 
   const Context<columns>& context_;
   Task task_{};
   float inverse_ = 1;  ///< of the root of the mean of the column's squares
-  Candidate best_;     ///< of the thread's logits of a task
 };
 
 }  // namespace farwarp::FARWARP_TARGET::qwen3
