@@ -50,8 +50,16 @@ constexpr int ring_slots(int columns) {
 /// Stages of a streamed vector that are in shared memory.
 constexpr int vector_slots(int columns) { return columns > 32 ? 2 : 4; }
 constexpr int vector_stage_bytes(int columns) { return kStageColumns * columns * 2; }
-inline constexpr int kSlotsInFlight =
-    4;  ///< more make every other access of the multiprocessor wait longer (probes/README.md)
+/// Copies of slots that are under way; more make every other access of the multiprocessor wait longer (probes/README.md). Of 64 columns one less, so that
+/// knows_phases() holds.
+constexpr int slots_in_flight(int columns) { return columns > 32 ? 3 : 4; }
+/// Streamed vectors: a warpgroup waits for the slots of every second stage, `slots` of each. A wait tells a slot's phase only from the one before, so that must have
+/// ended: because the warpgroup has waited for it, or because as many copies after it have been issued as can be under way.
+constexpr bool knows_phases(int columns, int slots) {
+  const int before = ring_slots(columns) - slots -
+                     1;  // from the phase before of a stage's first slot to the last slot that has been waited for
+  return before < slots || before >= slots_in_flight(columns);
+}
 constexpr int aligned(int bytes, int to) { return (bytes + to - 1) / to * to; }
 constexpr int ring_bytes(int columns, bool bulk_copy) {
   if (!bulk_copy) return 0;

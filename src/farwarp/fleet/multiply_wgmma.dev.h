@@ -20,11 +20,12 @@ class WgmmaMultiplier {
   /// [the warps that compute] The whole vector. `sums` are zeros before.
   FARWARP_DEVICE void multiply(Call&, const StreamWorker&, const Task& group, int, std::uint32_t,
                                UnitSums (&sums)[kUnits]) {
+    static_assert(knows_all_phases());
     const int stages = uniform(group.matrix.stages), count = uniform(group.count);
-    const int bundle = (count + kSlotStages - 1) / kSlotStages;  // slots of a stage of the group
+    const int slots = (count + kSlotStages - 1) / kSlotStages;  // of a stage of the group
     const auto skip = [&](int number) {
       position_.advance(number);
-      weights_.skip(number * bundle);
+      weights_.skip(number * slots);
     };
     skip(warpgroup() < stages ? warpgroup() : stages);
     Weights weights = {};
@@ -60,6 +61,13 @@ class WgmmaMultiplier {
   }
 
  private:
+  static constexpr bool knows_all_phases() {
+    for (int slots = 1; slots <= tiles_together(columns, true) / kSlotStages; ++slots) {
+      if (!knows_phases(columns, slots)) return false;
+    }
+    return vector_slots(columns) % kWarpgroups ==
+           0;  // the stage that a slot of the vector had before was the same warpgroup's
+  }
   static constexpr int kGroupThreads = 128, kWarpgroups = kWorkerThreads / kGroupThreads;
   static constexpr int kBatch = 8, kBatches = kStageColumns / 16 / kBatch;  ///< fragments of a stage of a tile
   using Weights = std::uint32_t[kBatch][4];

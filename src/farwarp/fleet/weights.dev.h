@@ -74,7 +74,7 @@ class WeightLoader {
   FARWARP_DEVICE bool begin_slot(int bytes) {
     const auto ring = weight_ring<columns>(memory_);
     if (!wait_mbarrier(waits_, view_, ring.empty(next_.stage), next_.parity ^ 1)) return false;
-    if (in_flight_ == kSlotsInFlight) {
+    if (in_flight_ == slots_in_flight(columns)) {
       if (!wait_mbarrier(waits_, view_, ring.full(landed_.stage), landed_.parity)) return false;
       landed_.advance();
       --in_flight_;
