@@ -46,7 +46,7 @@ def test_sequences_of_different_lengths(target, keys, options):
         pages = np.full((PAGES * PAGE, KV_HEADS, DIM), np.nan, sequences[0].dtype)
         for i, sequence in enumerate(sequences):
             rows = (table[i][:, None] * PAGE + np.arange(PAGE)).reshape(-1)
-            pages[rows] = 0  # what lies behind the last key must be a number
+            pages[rows] = 0  # memory after the last key must be a number
             pages[rows[: len(sequence)]] = sequence
         return pages.reshape(PAGES, PAGE, KV_HEADS, DIM)
 

@@ -79,7 +79,7 @@ TEST(CHeader, NoStructWithASizeIsMissingHere) {
 
 constexpr std::byte kUntouched{0x5a};
 
-/// Memory behind which nothing may be written, and what init_sized() leaves in it.
+/// Memory for init_sized(), what it has stored there, and bytes after it that it must not store.
 std::vector<std::byte> initialized(const Sized& sized, std::size_t bytes) {
   std::vector<std::byte> memory(sized.bytes + 64, kUntouched);
   EXPECT_EQ(sized.init(memory.data(), bytes), FARWARP_OK) << sized.name << ": " << farwarp_message();

@@ -56,8 +56,8 @@ constexpr int slots_in_flight(int columns) { return columns > 32 ? 3 : 4; }
 /// Streamed vectors: a warpgroup waits for the slots of every second stage, `slots` of each. A wait tells a slot's phase only from the one before, so that must have
 /// ended: because the warpgroup has waited for it, or because as many copies after it have been issued as can be under way.
 constexpr bool knows_phases(int columns, int slots) {
-  const int before = ring_slots(columns) - slots -
-                     1;  // from the phase before of a stage's first slot to the last slot that has been waited for
+  // Slots between the first one of a stage in its phase before, and the last one that the warpgroup has waited for.
+  const int before = ring_slots(columns) - slots - 1;
   return before < slots || before >= slots_in_flight(columns);
 }
 constexpr int aligned(int bytes, int to) { return (bytes + to - 1) / to * to; }
@@ -211,12 +211,8 @@ constexpr int unit_sums_at(int columns, int tile, int column, int row) {
 /// Buffers of partial sums: one where the warps that compute also finish tiles.
 constexpr int sum_buffers(int columns) { return streams(columns) ? 1 : 2; }
 
-/// Columns of a tile that are finished at once.
-constexpr int finished_together(int columns) { return columns < 16 ? columns : 16; }
-/// Threads that finish a tile: one for each sum, in whole warps.
-constexpr int finishing_threads(int columns, int warp_size) {
-  return (finished_together(columns) * kTileRows + warp_size - 1) / warp_size * warp_size;
-}
+/// Threads that finish a tile of at most eight columns: one for each sum, in whole warps.
+constexpr int finishing_threads(int columns, int warp_size) { return aligned(columns * kTileRows, warp_size); }
 /// Threads of a worker: warps that compute, then, where there are bulk copies, those that finish tiles and one that loads weights. Of streamed vectors the
 /// warps that compute finish tiles, and one more loads vectors.
 constexpr int worker_threads(int columns, int warp_size, bool bulk_copy) {

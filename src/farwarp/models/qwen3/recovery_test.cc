@@ -1,4 +1,4 @@
-// A decoder whose call has been given up by workers at different steps: what the call leaves behind must not reach the next one.
+// A decoder whose call has been given up by workers at different steps: the next call must not read what this one has stored.
 #include <gtest/gtest.h>
 
 #include <chrono>
