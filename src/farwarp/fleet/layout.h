@@ -191,6 +191,8 @@ constexpr std::int64_t squares_at(int columns, int rows, int tile, int pair) {
   return std::int64_t{rows} / 4 * columns + std::int64_t{tile} * column_pairs(columns) + pair;
 }
 constexpr std::int64_t normed_packets(int columns, int rows) { return squares_at(columns, rows, rows / kTileRows, 0); }
+/// Of a streamed vector they are plain numbers, [tiles][columns].
+constexpr int squares_bytes(int columns, int rows) { return rows / kTileRows * columns * 4; }
 
 // Several ranks with a share each of a matrix's columns have partial sums, fp32. Each sends its own to every rank: a packet for two rows.
 /// Row `row`, which is even, of rank `source`'s sums.
@@ -242,9 +244,9 @@ struct ProjectShared {
   }
   /// Where a thread loads vectors: [4][columns][64] bf16, swizzled.
   static constexpr int vector_stage(int slot) { return kVectors + slot * vector_stage_bytes(columns); }
-  /// [columns] fp32, of a streamed vector: of the root of the mean of a column's squares.
-  static constexpr int kInverses = kLoadsVectors ? vector_stage(vector_slots(columns)) : vector(kWarps);
-  static constexpr int kBytes = kInverses + (streams(columns) ? columns * 4 : 0);
+  /// [warps][columns] fp32, of a streamed vector: what each warp has added of a column's squares.
+  static constexpr int kSquares = kLoadsVectors ? vector_stage(vector_slots(columns)) : vector(kWarps);
+  static constexpr int kBytes = kSquares + (streams(columns) ? kWarps * columns * 4 : 0);
 };
 
 /// A task, as a worker reads it. What the operands are depends on the kind.

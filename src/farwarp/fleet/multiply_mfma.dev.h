@@ -17,6 +17,11 @@ class MfmaMultiplier {
   FARWARP_DEVICE MfmaMultiplier(Shared<std::byte> memory, WeightReader<columns>& weights)
       : memory_(memory), weights_(weights) {}
 
+  /// [the warps that compute] Of a norm's input, inverse roots are stored here, where no sums take registers.
+  FARWARP_DEVICE void begin_task(const Call& call, const StreamWorker& worker, const Task& task,
+                                 const InputNorm& norm) const {
+    if (norm.exists) store_inverse_roots(call.view, worker, task, norm);
+  }
   /// [the warps that compute] Group `number` of a task: the whole vector. `sums` are zeros before.
   FARWARP_DEVICE void multiply(Call& call, const StreamWorker& worker, const Task& group, int number,
                                std::uint32_t site, UnitSums (&sums)[kUnits]) {
@@ -49,6 +54,43 @@ class MfmaMultiplier {
   }
 
  private:
+  /// [the warps that compute] Each warp adds the squares of every eighth few tiles.
+  FARWARP_DEVICE void store_inverse_roots(const WorldView& view, const StreamWorker& worker, const Task& task,
+                                          const InputNorm& norm) const {
+    constexpr int kPairs = column_pairs(columns), kAtOnce = Target::kWarpSize / kPairs, kTogether = 8;
+    const int tiles = norm.rows / kTileRows, pair = lane_index() % kPairs;
+    float first = 0, second = 0;
+#pragma unroll 1
+    for (int begin = 0; begin < tiles; begin += kTogether * kWarps * kAtOnce) {
+      std::uint64_t data[kTogether] = {};
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        const int tile = begin + (i * kWarps + warp_index()) * kAtOnce + lane_index() / kPairs;
+        if (tile < tiles)
+          data[i] = load(worker.data_of((vector_at(view, task.in) + squares_at(columns, norm.rows, tile, pair)).raw));
+      }
+#pragma unroll
+      for (const std::uint64_t bits : data) {
+        const Two two = unpack_two(bits);
+        first = add(first, two.first);
+        second = add(second, two.second);
+      }
+    }
+#pragma unroll
+    for (int lanes = kPairs; lanes < Target::kWarpSize; lanes *= 2) {
+      first = add(first, shuffle_xor(first, lanes));
+      second = add(second, shuffle_xor(second, lanes));
+    }
+    if (lane_index() < kPairs) {
+      const Shared<float> to = warp_squares<columns>(memory_) + (warp_index() * columns + 2 * pair);
+      store(to, first);
+      store(to + 1, second);
+    }
+    sync_warps();
+    if (thread_index() < columns)
+      store(warp_squares<columns>(memory_) + thread_index(),
+            added_inverse_root<columns>(memory_, norm, thread_index()));
+  }
   /// [warp] A pass of a tile. `tile`: of the worker.
   FARWARP_DEVICE void multiply_pass(const Task& group, int pass, int tile, UnitSums& sums) {
     Fragment fragments[kStageFragments] = {};

@@ -17,6 +17,10 @@ class WgmmaMultiplier {
   FARWARP_DEVICE WgmmaMultiplier(Shared<std::byte> memory, WeightReader<columns>& weights)
       : memory_(memory), weights_(weights) {}
 
+  /// [the warps that compute] The squares of a norm's input are added after its first group.
+  FARWARP_DEVICE void begin_task(const Call&, const StreamWorker&, const Task&, const InputNorm& norm) {
+    adds_squares_ = norm.exists;
+  }
   /// [the warps that compute] The whole vector. `sums` are zeros before.
   FARWARP_DEVICE void multiply(Call&, const StreamWorker&, const Task& group, int, std::uint32_t,
                                UnitSums (&sums)[kUnits]) {
@@ -43,6 +47,8 @@ class WgmmaMultiplier {
       position_.advance();
       skip(stage + 1 < stages ? 1 : 0);
     }
+    if (adds_squares_) add_squares(stages);
+    adds_squares_ = false;
 #pragma unroll
     for (UnitSums& of_unit : sums) wgmma_wait_sums<0>(of_unit);
   }
@@ -72,6 +78,46 @@ class WgmmaMultiplier {
   static constexpr int kBatch = 8, kBatches = kStageColumns / 16 / kBatch;  ///< fragments of a stage of a tile
   using Weights = std::uint32_t[kBatch][4];
   static FARWARP_DEVICE int warpgroup() { return uniform(warp_index() / 4); }
+
+  /// [the warps that compute] The squares that follow a vector of `stages` stages: the warpgroups go on to take stages in turn. A thread adds those of four
+  /// columns.
+  FARWARP_DEVICE void add_squares(int stages) {
+    constexpr int kFours = columns / 4, kAtOnce = kGroupThreads / kFours;
+    constexpr int kTiles = vector_stage_bytes(columns) / squares_bytes(columns, kTileRows);  ///< of a stage
+    const int tiles = stages * kStageColumns / kTileRows, thread = thread_index() % kGroupThreads;
+    const int copies = (tiles + kTiles - 1) / kTiles, first = (stages + warpgroup()) % kWarpgroups;
+    const auto ring = vector_ring<columns>(memory_);
+    float sums[4] = {};
+    position_.advance(first < copies ? first : copies);
+#pragma unroll 1
+    for (int copy = first; copy < copies; copy += kWarpgroups) {
+      wait_mbarrier(weights_.waits(), weights_.view(), ring.full(position_.stage), position_.parity);
+      const Shared<const Vec16> from(
+          reinterpret_cast<const Vec16*>((memory_ + ProjectShared<columns, true>::vector_stage(position_.stage)).raw));
+      const int rest = tiles - copy * kTiles, count = rest < kTiles ? rest : kTiles;
+#pragma unroll 4
+      for (int tile = thread / kFours; tile < count; tile += kAtOnce) {
+        const Vec16 four = load(from + (tile * kFours + thread % kFours));
+        const Two low = unpack_two(four.lo), high = unpack_two(four.hi);
+        sums[0] = add(sums[0], low.first);
+        sums[1] = add(sums[1], low.second);
+        sums[2] = add(sums[2], high.first);
+        sums[3] = add(sums[3], high.second);
+      }
+      warp_sync();
+      if (lane_index() == 0) mbarrier_arrive(ring.empty(position_.stage));
+      position_.advance(copy + 1 < copies ? kWarpgroups : 1);
+    }
+#pragma unroll
+    for (int lanes = kFours; lanes < Target::kWarpSize; lanes *= 2) {
+#pragma unroll
+      for (float& sum : sums) sum = add(sum, shuffle_xor(sum, lanes));
+    }
+    if (lane_index() < kFours)
+      store(Shared<Vec16>(reinterpret_cast<Vec16*>((warp_squares<columns>(memory_) + warp_index() * columns).raw)) +
+                lane_index(),
+            Vec16{pack_two(sums[0], sums[1]), pack_two(sums[2], sums[3])});
+  }
 
   /// [warpgroup] A stage of a unit, of `tiles` tiles or more.
   FARWARP_DEVICE void multiply_unit(UnitSums& sums, Weights& weights, int tiles) {
@@ -108,6 +154,7 @@ class WgmmaMultiplier {
   Shared<std::byte> memory_;
   WeightReader<columns>& weights_;
   VectorPosition<columns> position_;
+  bool adds_squares_ = false;
 };
 
 }  // namespace farwarp::FARWARP_TARGET::fleet

@@ -1,6 +1,6 @@
 // How streamed vectors reach the warps that multiply, and the norm of a whole vector. STREAM.md describes it.
 //
-//   vector loader  wait the step -> for each group and stage: wait empty[v] -> copy the stage of the vector -> full[v]
+//   vector loader  wait the step -> for each group and stage: wait empty[v] -> copy the stage of the vector, or some of its squares -> full[v]
 #pragma once
 
 #include "farwarp/fleet/project.dev.h"
@@ -36,20 +36,24 @@ class VectorLoader {
   FARWARP_DEVICE VectorLoader(const WorldView& view, Shared<std::byte> memory, const StreamWorker& worker)
       : view_(view), memory_(memory), worker_(worker) {}
 
-  /// [thread] Loads a task's input, once for each group of its tiles. The thread has waited for the step. False if a wait has expired.
-  FARWARP_DEVICE bool load(const Task& task) {
+  /// [thread] Loads a task's input, once for each group of its tiles; for the first one also the squares of a norm's input, which follow it. The thread
+  /// has waited for the step. False if a wait has expired.
+  FARWARP_DEVICE bool load(const Task& task, bool normed) {
     proxy_fence();  // threads have stored the vector
+    constexpr int kStage = vector_stage_bytes(columns);
     const std::byte* const vector =
         reinterpret_cast<const std::byte*>(worker_.data_of(vector_at(view_, task.in).raw).raw);
     const int groups = task.matrix.groups(task.count);
-    for (int group = 0; group < groups; ++group) {
-      for (int stage = 0; stage < task.matrix.stages; ++stage) {
+    int squares = normed ? squares_bytes(columns, task.matrix.stages * kStageColumns) : 0;
+    for (int group = 0; group < groups; ++group, squares = 0) {
+      const int end = task.matrix.stages * kStage + squares;
+      for (int at = 0; at < end; at += kStage) {
         const auto ring = vector_ring<columns>(memory_);
         if (!wait_mbarrier(waits_, view_, ring.empty(next_.stage), next_.parity ^ 1)) return false;
-        constexpr int kBytes = vector_stage_bytes(columns);
-        mbarrier_arrive_expect(ring.full(next_.stage), kBytes);
+        const int bytes = end - at < kStage ? end - at : kStage;
+        mbarrier_arrive_expect(ring.full(next_.stage), bytes);
         bulk_load(memory_ + ProjectShared<columns, true>::vector_stage(next_.stage),
-                  Global<const std::byte>(vector + std::int64_t{stage} * kBytes), kBytes, ring.full(next_.stage));
+                  Global<const std::byte>(vector + at), bytes, ring.full(next_.stage));
         next_.advance();
         if (issued_ < vector_slots(columns)) ++issued_;
       }
@@ -77,59 +81,26 @@ class VectorLoader {
   BlockWaits waits_;
 };
 
-/// The inverse roots of the mean squares of a task's input, [columns]. `memory`: laid out as ProjectShared.
+/// What each warp has added of the squares of a task's input, [warps][columns]. `memory`: laid out as ProjectShared.
 template <int columns>
-FARWARP_DEVICE Shared<float> inverses(Shared<std::byte> memory) {
-  return SharedSums<columns>{memory}.floats(ProjectShared<columns, Target::kHasBulkCopy>::kInverses);
+FARWARP_DEVICE Shared<float> warp_squares(Shared<std::byte> memory) {
+  return SharedSums<columns>{memory}.floats(ProjectShared<columns, Target::kHasBulkCopy>::kSquares);
 }
-
-/// [the warps that compute] Computes them. Each warp adds the squares of every eighth few tiles, then a thread those of the warps, so that their order is
-/// fixed. Uses the memory of partial sums.
+/// [thread] The inverse root of the mean of a column's squares, after a barrier after all warps have stored theirs. The order in which they are added is fixed.
 template <int columns>
-FARWARP_DEVICE void store_inverses(const Call& call, const StreamWorker& worker, const Task& task,
-                                   const InputNorm& norm, Shared<std::byte> memory) {
-  using Layout = ProjectShared<columns, Target::kHasBulkCopy>;
-  constexpr int kPairs = column_pairs(columns), kAtOnce = Target::kWarpSize / kPairs, kTogether = 8;
-  const int tiles = norm.rows / kTileRows, pair = lane_index() % kPairs;
-  float first = 0, second = 0;
-#pragma unroll 1
-  for (int begin = 0; begin < tiles; begin += kTogether * kWarps * kAtOnce) {
-    std::uint64_t data[kTogether] = {};
+FARWARP_DEVICE float added_inverse_root(Shared<std::byte> memory, const InputNorm& norm, int column) {
+  float squares = 0;
 #pragma unroll
-    for (int i = 0; i < kTogether; ++i) {
-      const int tile = begin + (i * kWarps + warp_index()) * kAtOnce + lane_index() / kPairs;
-      if (tile < tiles)
-        data[i] =
-            load(worker.data_of((vector_at(call.view, task.in) + squares_at(columns, norm.rows, tile, pair)).raw));
-    }
-#pragma unroll
-    for (const std::uint64_t bits : data) {
-      const Two two = unpack_two(bits);
-      first = add(first, two.first);
-      second = add(second, two.second);
-    }
-  }
-#pragma unroll
-  for (int lanes = kPairs; lanes < Target::kWarpSize; lanes *= 2) {
-    first = add(first, shuffle_xor(first, lanes));
-    second = add(second, shuffle_xor(second, lanes));
-  }
-  const SharedSums<columns> shared{memory};
-  if (lane_index() < kPairs) {
-    const Shared<float> to = shared.floats(Layout::partials(0, 0)) + (warp_index() * columns + 2 * pair);
-    store(to, first);
-    store(to + 1, second);
-  }
-  sync_warps();
-  if (thread_index() < columns) {
-    float squares = 0;
-#pragma unroll
-    for (int warp = 0; warp < kWarps; ++warp)
-      squares = add(squares, load(shared.floats(Layout::partials(0, 0)) + (warp * columns + thread_index())));
-    const float mean = divide(squares, static_cast<float>(norm.rows));
-    store(inverses<columns>(memory) + thread_index(), exp2(multiply(-0.5f, log2(add(mean, norm.epsilon)))));
-  }
-  sync_warps();
+  for (int warp = 0; warp < kWarps; ++warp)
+    squares = add(squares, load(warp_squares<columns>(memory) + (warp * columns + column)));
+  const float mean = divide(squares, static_cast<float>(norm.rows));
+  return exp2(multiply(-0.5f, log2(add(mean, norm.epsilon))));
+}
+/// [thread] The same, where a unit is finished. On CDNA, which has no registers left there, it has been stored in place of the first warp's squares.
+template <int columns>
+FARWARP_DEVICE float inverse_root(Shared<std::byte> memory, const InputNorm& norm, int column) {
+  if constexpr (kMfma) return load(warp_squares<columns>(memory) + column);
+  return added_inverse_root<columns>(memory, norm, column);
 }
 
 }  // namespace farwarp::FARWARP_TARGET::fleet

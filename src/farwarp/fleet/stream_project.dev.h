@@ -23,12 +23,13 @@ class StreamedProjection {
       : multiplier_(memory, weights) {}
 
   /// [the warps that compute] finish(group, unit) for each unit of each group, a task with these tiles of the whole matrix: its partial sums are in shared
-  /// memory.
+  /// memory. `norm`: of the input; what inverse_root() needs of it is, too.
   template <class Finish>
   FARWARP_DEVICE void run(Call& call, const StreamWorker& worker, const Task& task, std::uint32_t site,
-                          const Finish& finish) {
+                          const InputNorm& norm, const Finish& finish) {
     constexpr int kUnits = Multiplier::kUnits;
     const int groups = task.matrix.groups(task.count);
+    multiplier_.begin_task(call, worker, task, norm);
 #pragma unroll 1
     for (int number = 0; number < groups; ++number) {
       const Task group = group_of<columns>(task, number);

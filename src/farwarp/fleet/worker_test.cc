@@ -1,5 +1,5 @@
 // Parts of a worker, alone. Of the loading threads: whatever they have loaded when they stop, and whether or not a wait has expired, no copy outlives
-// the block. Of 64 columns: two warps read the squares of a vector's columns where the first tile's partial sums will be.
+// the block. The squares that follow a streamed vector.
 #include "farwarp/fleet/worker_test.h"
 
 #include <gtest/gtest.h>
@@ -90,44 +90,51 @@ TEST_P(WorkerParts, NoCopyOfWeightsOutlivesItsBlock) {
   }
 }
 
-TEST_P(WorkerParts, InversesAreThereBeforeAWarpStoresPartialSums) {
-  constexpr int kColumns = kInversesTestColumns, kRows = 256, kTiles = kRows / kTileRows;
+/// Of one copy of squares, of two of which the second is short, and of three; after an odd and an even number of stages.
+TEST_P(WorkerParts, SquaresFollowTheirVector) {
+  constexpr int kColumns = kSquaresTestColumns;
   constexpr float kEpsilon = 0.5f;
-  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-    if (!is_real()) emu::Machine::instance().set_schedule({.seed = seed, .adversarial = true});
-    on_streams(1, options(), [&](World& world, Stream stream) {
-      Device& device = world.device();
-      const auto kernel = device.kernel("fleet_test_inverses");
-      ASSERT_TRUE(kernel.ok()) << kernel.status().to_string();
-      std::vector<float> numbers(static_cast<std::size_t>(normed_packets(kColumns, kRows)) * 2);  // two of a packet
-      const auto square = [](int tile, int column) { return static_cast<float>(tile + 3 * column + 1); };
-      for (int tile = 0; tile < kTiles; ++tile) {
-        for (int column = 0; column < kColumns; ++column) {
-          const std::int64_t packet = squares_at(kColumns, kRows, tile, column / 2);
-          numbers[static_cast<std::size_t>(2 * packet + column % 2)] = square(tile, column);
+  for (const int stages : {1, 4, 9, 20}) {
+    for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+      if (!is_real()) emu::Machine::instance().set_schedule({.seed = seed, .adversarial = true});
+      on_streams(1, options(), [&](World& world, Stream stream) {
+        Device& device = world.device();
+        const auto kernel = device.kernel("fleet_test_squares");
+        ASSERT_TRUE(kernel.ok()) << kernel.status().to_string();
+        const int rows = stages * kStageColumns, tiles = rows / kTileRows;
+        std::vector<float> numbers(static_cast<std::size_t>(normed_packets(kColumns, rows)) * 2);  // two of a packet
+        const auto square = [](int tile, int column) { return static_cast<float>(tile % 7 + 3 * column + 1); };
+        for (int tile = 0; tile < tiles; ++tile) {
+          for (int column = 0; column < kColumns; ++column) {
+            const std::int64_t packet = squares_at(kColumns, rows, tile, column / 2);
+            numbers[static_cast<std::size_t>(2 * packet + column % 2)] = square(tile, column);
+          }
         }
-      }
-      const auto vector = DeviceMemory::create(device, numbers.size() * sizeof(float));
-      const auto inverses = DeviceMemory::create(device, kColumns * sizeof(float));
-      ASSERT_TRUE(vector.ok() && inverses.ok());
-      ASSERT_TRUE(device.copy_in(vector->get(), numbers.data(), vector->bytes(), stream).ok());
-      const InversesTestArgs args{world.view(), vector->as<std::byte>(), kRows, kEpsilon, inverses->as<float>()};
-      ASSERT_TRUE(launch(device, *kernel,
-                         {.blocks = 1, .threads = kWarps * 32, .shared_bytes = ProjectShared<kColumns, true>::kBytes},
-                         args, stream)
-                      .ok());
-      const Status status = drain(world, stream);
-      ASSERT_TRUE(status.ok()) << status.to_string();
-      std::vector<float> got(kColumns);
-      ASSERT_TRUE(device.copy_out(got.data(), inverses->get(), inverses->bytes(), stream).ok());
-      for (int column = 0; column < kColumns; ++column) {
-        double squares = 0;
-        for (int tile = 0; tile < kTiles; ++tile) squares += static_cast<double>(square(tile, column));
-        const double expected = 1 / std::sqrt(squares / kRows + static_cast<double>(kEpsilon));
-        ASSERT_NEAR(static_cast<double>(got[static_cast<std::size_t>(column)]), expected, 1e-5 * expected)
-            << "column " << column << ", seed " << seed;
-      }
-    });
+        const auto vector = DeviceMemory::create(device, numbers.size() * sizeof(float));
+        const auto inverses = DeviceMemory::create(device, kColumns * sizeof(float));
+        ASSERT_TRUE(vector.ok() && inverses.ok());
+        ASSERT_TRUE(device.copy_in(vector->get(), numbers.data(), vector->bytes(), stream).ok());
+        Task task{};
+        task.matrix = {1, stages};
+        const SquaresTestArgs args{world.view(), task, vector->as<std::byte>(), kEpsilon, inverses->as<float>()};
+        ASSERT_TRUE(
+            launch(device, *kernel,
+                   {.blocks = 1, .threads = kSquaresTestThreads, .shared_bytes = ProjectShared<kColumns, true>::kBytes},
+                   args, stream)
+                .ok());
+        const Status status = drain(world, stream);
+        ASSERT_TRUE(status.ok()) << status.to_string();
+        std::vector<float> got(kColumns);
+        ASSERT_TRUE(device.copy_out(got.data(), inverses->get(), inverses->bytes(), stream).ok());
+        for (int column = 0; column < kColumns; ++column) {
+          double squares = 0;
+          for (int tile = 0; tile < tiles; ++tile) squares += static_cast<double>(square(tile, column));
+          const double expected = 1 / std::sqrt(squares / rows + static_cast<double>(kEpsilon));
+          ASSERT_NEAR(static_cast<double>(got[static_cast<std::size_t>(column)]), expected, 1e-5 * expected)
+              << "column " << column << ", " << stages << " stages, seed " << seed;
+        }
+      });
+    }
   }
 }
 

@@ -1,7 +1,7 @@
 // The kernels of worker_test.cc.
 #include "farwarp/fleet/worker_test.h"
 
-#include "farwarp/fleet/stream.dev.h"
+#include "farwarp/fleet/multiply_wgmma.dev.h"
 
 namespace farwarp::FARWARP_TARGET::fleet {
 
@@ -23,7 +23,7 @@ FARWARP_KERNEL(fleet_test_load_vector, LoaderTestArgs, kLoaderTestThreads) {
   if (thread_index() == 0) {
     const std::byte* const heap = args.view.heap[args.view.rank];
     VectorLoader<kLoaderTestColumns> loader(args.view, memory, StreamWorker{heap, args.data});
-    const int loaded = loader.load(args.task) ? 1 : 0;
+    const int loaded = loader.load(args.task, false) ? 1 : 0;
     loader.drain();
     store(Global<std::int32_t>(args.loaded), loaded);
   } else if (thread_index() == Target::kWarpSize) {
@@ -46,20 +46,29 @@ FARWARP_KERNEL(fleet_test_load_weights, LoaderTestArgs, kLoaderTestThreads) {
   }
 }
 
-FARWARP_KERNEL(fleet_test_inverses, InversesTestArgs, kWorkerThreads) {
-  constexpr int kColumns = kInversesTestColumns;
-  using Layout = ProjectShared<kColumns, true>;
+FARWARP_KERNEL(fleet_test_squares, SquaresTestArgs, kSquaresTestThreads) {
+  constexpr int kColumns = kSquaresTestColumns;
   const Shared<std::byte> memory = block_shared();
-  const Call call{args.view, 0, 0, 0, 0, 0, true};
-  const StreamWorker worker{args.view.heap[args.view.rank], args.vector};
-  store_inverses<kColumns>(call, worker, Task{}, InputNorm{true, args.rows, args.epsilon}, memory);
-  constexpr int kSums = kColumns * kTileRows;  // of a warp: of its tile of a unit
-  const Shared<float> sums = SharedSums<kColumns>{memory}.floats(Layout::partials(0, warp_index() / kUnitTiles)) +
-                             warp_index() % kUnitTiles * kSums;
-  for (int i = lane_index(); i < kSums; i += Target::kWarpSize) store(sums + i, 1e30f);
-  sync_warps();
-  if (thread_index() < kColumns)
-    store(Global<float>(args.inverses) + thread_index(), load(inverses<kColumns>(memory) + thread_index()));
+  if (thread_index() == 0) vector_ring<kColumns>(memory).initialise(kWarps / 2);
+  block_sync();
+  const std::byte* const heap = args.view.heap[args.view.rank];
+  const StreamWorker worker{heap, args.vector};
+  if (thread_index() < kWorkerThreads) {
+    Call call{args.view, 0, 0, 0, 0, 0, true};
+    WeightReader<kColumns> weights(args.view, memory, {}, worker);
+    WgmmaMultiplier<kColumns> multiplier(memory, weights);
+    WgmmaMultiplier<kColumns>::UnitSums sums[WgmmaMultiplier<kColumns>::kUnits] = {};
+    const InputNorm norm{true, args.task.matrix.stages * kStageColumns, args.epsilon};
+    multiplier.begin_task(call, worker, args.task, norm);
+    multiplier.multiply(call, worker, args.task, 0, 0, sums);
+    sync_warps();
+    if (thread_index() < kColumns)
+      store(Global<float>(args.inverses) + thread_index(), inverse_root<kColumns>(memory, norm, thread_index()));
+  } else if (thread_index() == kWorkerThreads) {
+    VectorLoader<kColumns> loader(args.view, memory, worker);
+    loader.load(args.task, true);
+    loader.drain();
+  }
 }
 
 }  // namespace farwarp::FARWARP_TARGET::fleet

@@ -21,12 +21,13 @@ struct LoaderTestArgs {
   std::int32_t* loaded;  ///< 1: no wait has expired
 };
 
-inline constexpr int kInversesTestColumns = 64;
-/// Computes the inverses of a vector; then each warp stores other numbers where it would store its partial sums of a tile.
-struct InversesTestArgs {
+inline constexpr int kSquaresTestColumns = 64;
+inline constexpr int kSquaresTestThreads = (kWarps + 1) * 32;  ///< of which the last warp has a loading thread
+/// Multiplies a vector by no tile: what is left is the inverse root of its columns' squares.
+struct SquaresTestArgs {
   WorldView view;
-  std::byte* vector;  ///< the data of packets, as StreamWorker has them
-  std::int32_t rows;
+  Task task;          ///< without tiles; its vector is the first of the heap
+  std::byte* vector;  ///< as StreamWorker has it, with its squares
   float epsilon;
   float* inverses;  ///< [columns]
 };

@@ -180,7 +180,7 @@ FARWARP_DEVICE void load_vectors(const Context<columns>& context, const TaskList
       ok = shared_tasks(context).get_alone(loader.waits(), args.view, position, task);
       if (ok && task.matrix.stages > 0 && task.count > 0) {
         phases.wait_step(call);
-        ok = call.live && loader.load(task);
+        ok = call.live && loader.load(task, norm_of(context, task).exists);
       }
       phases.advance();
     }

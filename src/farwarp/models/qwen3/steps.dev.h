@@ -47,11 +47,8 @@ class Steps {
     const std::uint32_t site = site_of(static_cast<Kind>(task.kind));
     if constexpr (streams(columns)) {
       if (task.count == 0) return;
-      if (const InputNorm norm = norm_of(context_, task); norm.exists)
-        store_inverses<columns>(context_.call, context_.worker, task, norm,
-                                context_.memory + Layout<columns>::kProject);
       finisher_.begin_task(task);
-      project_.run(context_.call, context_.worker, task, site,
+      project_.run(context_.call, context_.worker, task, site, norm_of(context_, task),
                    [&](const Task& group, int unit) { finisher_.finish(group, number, unit); });
       finisher_.end_task(task);
     } else {

@@ -30,9 +30,8 @@ class StreamFinisher {
   /// A unit of a group, whose partial sums are in shared memory. `number`: of the token in this launch.
   FARWARP_DEVICE void finish(const Task& group, int number, int unit) {
     task_ = group;
-    inverse_ = norm_of(context_, group).exists
-                   ? load(inverses<columns>(context_.memory + Layout<columns>::kProject) + column())
-                   : 1.0f;
+    const InputNorm norm = norm_of(context_, group);
+    inverse_ = norm.exists ? inverse_root<columns>(context_.memory + Layout<columns>::kProject, norm, column()) : 1.0f;
     const Share tiles = tiles_of_unit(group, unit);
     const auto kind = static_cast<Kind>(group.kind);
     if (group.rank_sums != 0) {
