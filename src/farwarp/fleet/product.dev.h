@@ -61,6 +61,20 @@ FARWARP_DEVICE std::uint64_t load_four_of(Space<Byte> fragment, FragmentOrder or
     return word(column) | static_cast<std::uint64_t>(word(column + 2)) << 32;
   }
 }
+/// [thread] Stores them.
+FARWARP_DEVICE void store_four_of(Global<std::byte> fragment, FragmentOrder order, int row, int column,
+                                  std::uint64_t four) {
+  const auto word_at = [&](int of) {
+    return Global<std::uint32_t>(reinterpret_cast<std::uint32_t*>((fragment + fragment_offset(order, row, of)).raw));
+  };
+  if constexpr (kMfma) {
+    store(Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>(word_at(column).raw)), four);
+  } else {
+    store(word_at(column), static_cast<std::uint32_t>(four));
+    store(word_at(column + 2), static_cast<std::uint32_t>(four >> 32));
+  }
+}
+
 /// [thread] Columns `column` to `column` + 3 of a row of a tile's stage of the matrix at `weights`.
 FARWARP_DEVICE std::uint64_t load_four_of(Global<const std::byte> weights, const TileStage& stage, int row,
                                           int column) {
@@ -72,13 +86,10 @@ FARWARP_DEVICE std::uint64_t load_four_of(Global<const std::byte> weights, const
 /// [thread] Stores them.
 FARWARP_DEVICE void store_four_of(Global<std::byte> weights, const TileStage& stage, int row, int column,
                                   std::uint64_t four) {
-  const auto at = [&](int of) { return (weights + stage.offset_of(row, of)).raw; };
-  if (kMfma || stage.panel_bytes > 0) {
-    store(Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>(at(column))), four);
+  if (stage.panel_bytes > 0) {
+    store(Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>((weights + stage.offset_of(row, column)).raw)), four);
   } else {
-    store(Global<std::uint32_t>(reinterpret_cast<std::uint32_t*>(at(column))), static_cast<std::uint32_t>(four));
-    store(Global<std::uint32_t>(reinterpret_cast<std::uint32_t*>(at(column + 2))),
-          static_cast<std::uint32_t>(four >> 32));
+    store_four_of(weights + stage.offset_of(0, column / 16 * 16), stage.order, row, column % 16, four);
   }
 }
 
