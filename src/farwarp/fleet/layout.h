@@ -33,8 +33,8 @@ constexpr int most_pass_stages(int columns, bool bulk_copy) {
   return bulk_copy || columns <= 4 ? kMostPassStages : kMostPassStages / 2;
 }
 /// Tiles of a worker whose sums are in registers while a vector streams by: a group.
-constexpr int tiles_together(bool bulk_copy) { return bulk_copy ? 12 : 4; }
-/// Tiles of a group that are finished together: a unit.
+constexpr int tiles_together(int columns, bool bulk_copy) { return bulk_copy ? (columns > 32 ? 8 : 12) : 4; }
+/// Tiles of a group that are multiplied by one instruction and finished together: a unit.
 constexpr int unit_tiles(bool bulk_copy) { return bulk_copy ? 4 : 1; }
 inline constexpr int kMostPassTiles =
     4;  ///< of a worker, in a matrix of several passes: their sums wait in shared memory
@@ -42,7 +42,6 @@ inline constexpr int kMostPassTiles =
 // A worker's ring of slots, where there are bulk copies.
 inline constexpr int kSlotStages = 2;
 inline constexpr int kSlotBytes = kSlotStages * kStageBytes;
-inline constexpr int kPairRows = kSlotStages * kTileRows;
 /// Of a worker for so many columns: what its vectors leave room for (ProjectShared).
 constexpr int ring_slots(int columns) {
   if (streams(columns)) return columns > 32 ? 7 : columns > 16 ? 8 : 10;
@@ -138,50 +137,37 @@ struct MatrixShape {
 };
 
 /// How a fragment of 16 x 16 lies in memory: each lane's part of A together. Hopper: its words in the order of the instruction's registers, so that none is moved.
-enum class FragmentOrder { kMma, kMfma };
+enum class FragmentOrder { kMma, kWgmma, kMfma };
+/// Of keys, values, and weights that are multiplied by packets.
 constexpr FragmentOrder fragment_order(MatrixUnit unit) {
   return unit == MatrixUnit::kWgmma ? FragmentOrder::kMma : FragmentOrder::kMfma;
+}
+/// Of weights.
+constexpr FragmentOrder fragment_order(MatrixUnit unit, const MatrixShape& shape) {
+  return unit == MatrixUnit::kWgmma && shape.together > 0 ? FragmentOrder::kWgmma : fragment_order(unit);
 }
 
 /// Where element (row, column) of a fragment lies in it, in bytes.
 constexpr int fragment_offset(FragmentOrder order, int row, int column) {
   if (order == FragmentOrder::kMfma) return (column / 4 * 16 + row) * 8 + column % 4 * 2;
-  // mma() takes the columns of A and B in an order of its own, so that a lane has four consecutive ones (mma_operand()).
-  const int lane = row % 8 * 4 + column / 4;
-  return lane * 16 + column % 4 / 2 * 8 + row / 8 * 4 + column % 2 * 2;
+  // mma() takes the columns of A and B in an order of its own, so that a lane has four consecutive ones (mma_operand()); wgmma() in theirs (wgmma_a()).
+  const int lane = row % 8 * 4 + (order == FragmentOrder::kMma ? column / 4 : column % 8 / 2);
+  const int second = order == FragmentOrder::kMma ? column % 4 / 2 : column / 8;  // of two pairs of columns
+  return lane * 16 + second * 8 + row / 8 * 4 + column % 2 * 2;
 }
 
-/// Where a stage of a tile lies, in bytes from the matrix's begin.
-struct TileStage {
-  std::int64_t begin;
-  FragmentOrder order;
-  /// Streamed vectors on Hopper: a stage of a pair lies as wgmma() reads B, for each 64 columns the rows of both tiles, swizzled. This is the distance to the
-  /// next 64 columns. 0: the stage is fragments.
-  int panel_bytes;
-
-  /// Of an element of the tile; `column` is of the stage.
-  constexpr std::int64_t offset_of(int row, int column) const {
-    if (panel_bytes > 0) return begin + column / 64 * panel_bytes + swizzled_offset(row, column % 64 * 2);
-    return begin + column / 16 * kFragmentBytes + fragment_offset(order, row, column % 16);
-  }
-};
-constexpr int pair_panel_bytes(int tiles) { return tiles * kTileRows * kSwizzleRowBytes; }
-constexpr TileStage tile_stage(const MatrixShape& shape, MatrixUnit unit, int workers, int tile, int stage) {
-  const int worker = owner_of(shape.tiles, workers, tile), number = tile - share_of(shape.tiles, workers, worker).first;
-  if (unit == MatrixUnit::kWgmma && shape.together > 0) {
-    const MatrixShape::Pair pair = shape.pair_of(workers, worker, number / 2);
-    return {(pair.first + std::int64_t{stage} * pair.step) * kStageBytes + number % 2 * pair_panel_bytes(1),
-            fragment_order(unit), pair_panel_bytes(pair.tiles)};
-  }
-  const int pass = stage / shape.pass_stages();
-  return {shape.stage_at(workers, worker, pass, number, stage - pass * shape.pass_stages()) * kStageBytes,
-          fragment_order(unit), 0};
+/// Where element (row, column) of a tile lies in one of its stages, in bytes; `column` is of the stage.
+constexpr int stage_offset(FragmentOrder order, int row, int column) {
+  return column / 16 * kFragmentBytes + fragment_offset(order, row, column % 16);
 }
 
 /// Where element (row, column) of the matrix lies, in bytes from its begin.
 constexpr std::int64_t element_offset(const MatrixShape& shape, MatrixUnit unit, int workers, int row, int column) {
-  return tile_stage(shape, unit, workers, row / kTileRows, column / kStageColumns)
-      .offset_of(row % kTileRows, column % kStageColumns);
+  const int tile = row / kTileRows, worker = owner_of(shape.tiles, workers, tile);
+  const int stage = column / kStageColumns, pass = stage / shape.pass_stages();
+  const std::int64_t at = shape.stage_at(workers, worker, pass, tile - share_of(shape.tiles, workers, worker).first,
+                                         stage - pass * shape.pass_stages());
+  return at * kStageBytes + stage_offset(fragment_order(unit, shape), row % kTileRows, column % kStageColumns);
 }
 
 // ---- activations

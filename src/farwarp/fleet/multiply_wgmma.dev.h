@@ -1,7 +1,7 @@
-// The sums of a group of tiles on Hopper, while a vector streams by: its columns are A, a pair of tiles is B, both in shared memory. The two warpgroups take
-// the stages of the vector in turn.
+// The sums of a group of tiles on Hopper, while a vector streams by. A warp has a tile of each unit. The two warpgroups take the stages of the vector in turn.
 //
-//   warpgroup   wait full[v] -> for each pair: wait full[w] -> wgmma -> wait until they have been multiplied: empty[w];  after all pairs: empty[v]
+//   warpgroup   wait full[v] -> for each unit: wait full[w] of its pairs -> weights into registers -> empty[w] -> wgmma
+//               -> all have been read: empty[v]
 #pragma once
 
 #include "farwarp/fleet/stream.dev.h"
@@ -11,10 +11,8 @@ namespace farwarp::FARWARP_TARGET::fleet {
 template <int columns>
 class WgmmaMultiplier {
  public:
-  static constexpr int kUnits = tiles_together(true) / kUnitTiles;
-  /// A thread's sums of a pair: of rows of its warp's 16 columns of the vector.
-  using PairSums = float[kPairRows / 2];
-  using UnitSums = PairSums[kUnitTiles / kSlotStages];
+  static constexpr int kUnits = tiles_together(columns, true) / kUnitTiles;
+  using UnitSums = float[columns / 2];
 
   FARWARP_DEVICE WgmmaMultiplier(Shared<std::byte> memory, WeightReader<columns>& weights)
       : memory_(memory), weights_(weights) {}
@@ -28,20 +26,22 @@ class WgmmaMultiplier {
                                UnitSums (&sums)[kUnits]) {
     static_assert(knows_all_phases());
     const int stages = uniform(group.matrix.stages), count = uniform(group.count);
-    const int pairs = (count + kSlotStages - 1) / kSlotStages;
+    const int slots = (count + kSlotStages - 1) / kSlotStages;  // of a stage of the group
     const auto skip = [&](int number) {
       position_.advance(number);
-      weights_.skip(number * pairs);
+      weights_.skip(number * slots);
     };
     skip(warpgroup() < stages ? warpgroup() : stages);
+    Weights weights = {};
 #pragma unroll 1
     for (int stage = warpgroup(); stage < stages; stage += kWarpgroups) {
       const auto ring = vector_ring<columns>(memory_);
       wait_mbarrier(weights_.waits(), weights_.view(), ring.full(position_.stage), position_.parity);
 #pragma unroll
-      for (int pair = 0; pair < kPairs; ++pair) {
-        if (pair < pairs) multiply_pair(sums[pair / kOfUnit][pair % kOfUnit], count - pair * kSlotStages);
+      for (int unit = 0; unit < kUnits; ++unit) {
+        if (unit * kUnitTiles < count) multiply_unit(sums[unit], weights, count - unit * kUnitTiles);
       }
+      wgmma_wait_read<0>();
       warp_sync();
       if (lane_index() == 0) mbarrier_arrive(ring.empty(position_.stage));
       position_.advance();
@@ -50,42 +50,33 @@ class WgmmaMultiplier {
     if (adds_squares_) add_squares(stages);
     adds_squares_ = false;
 #pragma unroll
-    for (UnitSums& of_unit : sums) {
-#pragma unroll
-      for (PairSums& of_pair : of_unit) wgmma_wait_sums<0>(of_pair);
-    }
+    for (UnitSums& of_unit : sums) wgmma_wait_sums<0>(of_unit);
   }
 
   /// [the warps that compute] Of a unit.
   FARWARP_DEVICE void store_partials(const UnitSums& sums) const {
-    const int thread = recomputed(thread_index()) % kGroupThreads;
-    const int column = wgmma_sum(thread, 0).row;  // of the vector, and 8 later
-    if (columns < kMostColumns && column / 16 >= columns / 16) return;
     const Shared<float> to =
         SharedSums<columns>{memory_}.floats(ProjectShared<columns, true>::partials(0, warpgroup()));
+    const MatrixIndex first = wgmma_sum(recomputed(thread_index()) % kGroupThreads, 0);
+    const int tile = first.row / kTileRows, row = first.row % kTileRows;
+    // Where the thread's two rows of its first column lie. Its other columns are 1 and multiples of 8 later, which change no order.
+    const Shared<float> rows[2] = {to + (unit_sums_at(columns, tile, first.column, row) + row % 4),
+                                   to + (unit_sums_at(columns, tile, first.column, row + 8) + row % 4)};
 #pragma unroll
-    for (int pair = 0; pair < kOfUnit; ++pair) {
-#pragma unroll
-      for (int i = 0; i < kPairRows / 2; i += 2) {
-        const MatrixIndex at = wgmma_sum(thread, i);  // and the row of weights after it
-        const int row = at.column % kTileRows, tile = pair * kSlotStages + at.column / kTileRows;
-        store(Shared<std::uint64_t>(
-                  reinterpret_cast<std::uint64_t*>((to + (unit_sums_at(columns, tile, at.row, row) + row % 4)).raw)),
-              pack_two(sums[pair][i], sums[pair][i + 1]));
-      }
-    }
+    for (int i = 0; i < columns / 2; ++i) store(rows[i / 2 % 2] + (8 * (i / 4) + i % 2) * kTileRows, sums[i]);
   }
 
  private:
   static constexpr bool knows_all_phases() {
-    for (int slots = 1; slots <= kPairs; ++slots) {
+    for (int slots = 1; slots <= tiles_together(columns, true) / kSlotStages; ++slots) {
       if (!knows_phases(columns, slots)) return false;
     }
     return vector_slots(columns) % kWarpgroups ==
            0;  // the stage that a slot of the vector had before was the same warpgroup's
   }
   static constexpr int kGroupThreads = 128, kWarpgroups = kWorkerThreads / kGroupThreads;
-  static constexpr int kPairs = tiles_together(true) / kSlotStages, kOfUnit = kUnitTiles / kSlotStages;
+  static constexpr int kBatch = 8, kBatches = kStageColumns / 16 / kBatch;  ///< fragments of a stage of a tile
+  using Weights = std::uint32_t[kBatch][4];
   static FARWARP_DEVICE int warpgroup() { return uniform(warp_index() / 4); }
 
   /// [the warps that compute] The squares that follow a vector of `stages` stages: the warpgroups go on to take stages in turn. A thread adds those of four
@@ -128,21 +119,36 @@ class WgmmaMultiplier {
             Vec16{pack_two(sums[0], sums[1]), pack_two(sums[2], sums[3])});
   }
 
-  /// [warpgroup] A stage of a pair, of `tiles` tiles or more.
-  FARWARP_DEVICE void multiply_pair(PairSums& sums, int tiles) {
-    constexpr int kDepth = 16;
+  /// [warpgroup] A stage of a unit, of `tiles` tiles or more.
+  FARWARP_DEVICE void multiply_unit(UnitSums& sums, Weights& weights, int tiles) {
+    const int tile = warp_index() % kUnitTiles;
     weights_.wait_stage(0);
-    const int of_pair = tiles < kSlotStages ? tiles : kSlotStages;
-    const MatrixPart weights{Shared<const std::byte>(weights_.slot().raw), pair_panel_bytes(of_pair),
-                             of_pair * kTileRows};
-    const Shared<std::byte> stage = memory_ + ProjectShared<columns, true>::vector_stage(uniform(position_.stage));
-    const MatrixPart vector{Shared<const std::byte>(stage.raw), columns * kSwizzleRowBytes, columns};
-    wgmma_fence();
+    if (tiles > kSlotStages) weights_.wait_stage(kSlotStages);
+    const Shared<const std::byte> from(weights_.stage(tile).raw);
+    constexpr int kOfTile = kSwizzleRowBytes / 2 / 16, kTileBytes = columns * kSwizzleRowBytes;
+    const Shared<const std::byte> vector((memory_ + ProjectShared<columns, true>::vector_stage(position_.stage)).raw);
 #pragma unroll
-    for (int k = 0; k < kStageColumns; k += kDepth) wgmma_part<Bf16, kPairRows>(sums, vector, weights, k, true);
-    wgmma_commit();
-    wgmma_wait_read<0>();
-    weights_.template release<kWarpgroups>(kSlotStages);
+    for (int batch = 0; batch < kBatches; ++batch) {
+      wgmma_wait_read<0>();  // the batch before
+      if (tile < tiles) {
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) {
+          const Fragment fragment = load_fragment(from + (batch * kBatch + i) * kFragmentBytes);
+#pragma unroll
+          for (int word = 0; word < 4; ++word)
+            weights[i][word] = static_cast<std::uint32_t>(fragment.words[word / 2] >> (32 * (word % 2)));
+        }
+      }
+      if (batch == kBatches - 1)
+        weights_.template release<kWarpgroups>(tiles > kSlotStages ? 2 * kSlotStages : kSlotStages);
+      wgmma_fence_loaded(weights);
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const int step = batch * kBatch + i;
+        wgmma_rs<Bf16, columns>(sums, weights[i], vector + step / kOfTile * kTileBytes, step % kOfTile * 16, true);
+      }
+      wgmma_commit();
+    }
   }
 
   Shared<std::byte> memory_;

@@ -75,22 +75,4 @@ FARWARP_DEVICE void store_four_of(Global<std::byte> fragment, FragmentOrder orde
   }
 }
 
-/// [thread] Columns `column` to `column` + 3 of a row of a tile's stage of the matrix at `weights`.
-FARWARP_DEVICE std::uint64_t load_four_of(Global<const std::byte> weights, const TileStage& stage, int row,
-                                          int column) {
-  if (stage.panel_bytes > 0)
-    return load(Global<const std::uint64_t>(
-        reinterpret_cast<const std::uint64_t*>((weights + stage.offset_of(row, column)).raw)));
-  return load_four_of(weights + stage.offset_of(0, column / 16 * 16), stage.order, row, column % 16);
-}
-/// [thread] Stores them.
-FARWARP_DEVICE void store_four_of(Global<std::byte> weights, const TileStage& stage, int row, int column,
-                                  std::uint64_t four) {
-  if (stage.panel_bytes > 0) {
-    store(Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>((weights + stage.offset_of(row, column)).raw)), four);
-  } else {
-    store_four_of(weights + stage.offset_of(0, column / 16 * 16), stage.order, row, column % 16, four);
-  }
-}
-
 }  // namespace farwarp::FARWARP_TARGET::fleet

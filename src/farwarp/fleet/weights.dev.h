@@ -51,7 +51,7 @@ class WeightLoader {
   }
   /// [thread] Of a task with a streamed vector: a stage of all pairs of a group, then the next stage.
   FARWARP_DEVICE bool load_pairs(const Task& task) {
-    constexpr int kPairs = tiles_together(true) / 2;
+    constexpr int kPairs = tiles_together(columns, true) / 2;
     const int groups = task.matrix.groups(task.count);
     for (int group = 0; group < groups; ++group) {
       MatrixShape::Pair pairs[kPairs];
@@ -128,8 +128,6 @@ class WeightReader {
   FARWARP_DEVICE Shared<std::byte> stage(int ahead) const {
     return memory_ + (position_of(ahead / kSlotStages).stage * kSlotBytes + ahead % kSlotStages * kStageBytes);
   }
-  /// [warp] The next slot.
-  FARWARP_DEVICE Shared<std::byte> slot() const { return memory_ + uniform(position_.stage) * kSlotBytes; }
   /// [warp] Waits for its copy.
   FARWARP_DEVICE void wait_stage(int ahead) {
     const auto position = position_of(ahead / kSlotStages);

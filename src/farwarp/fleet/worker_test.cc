@@ -68,7 +68,7 @@ TEST_P(WorkerParts, NoCopyOfAVectorOutlivesItsBlock) {
                             Load{2 * kRing, kRing}, Load{kRing + 1, 0}, Load{2 * kRing, kRing - 2}}) {
       Task task{};
       task.count = 1;
-      task.matrix = {1, load.copies, kMostPassStages, tiles_together(true)};
+      task.matrix = {1, load.copies, kMostPassStages, tiles_together(kLoaderTestColumns, true)};
       expect_all_land("fleet_test_load_vector", kRing, load, task,
                       std::int64_t{load.copies} * vector_stage_bytes(kLoaderTestColumns));
     }

@@ -25,17 +25,6 @@ FARWARP_DEVICE void wgmma_fence_loaded(std::uint32_t (&a)[count][4]);
 template <class T, int columns>
 FARWARP_DEVICE void wgmma(float (&sums)[columns / 2], Shared<const std::byte> a, Shared<const std::byte> b, int k,
                           bool accumulate);
-/// A K-major tile with fewer rows than an instruction reads, a multiple of 8: those of each 64 columns lie together, swizzled, `panel_bytes` from one such
-/// panel to the next.
-struct MatrixPart {
-  Shared<const std::byte> begin;
-  int panel_bytes, rows;
-};
-/// [warpgroup] As wgmma(), of such tiles; `k` is any multiple of 16. What lies in place of missing rows, in the block's shared memory, may be anything, and may
-/// be written meanwhile. The sums of missing rows of A and of B are not defined.
-template <class T, int columns>
-FARWARP_DEVICE void wgmma_part(float (&sums)[columns / 2], const MatrixPart& a, const MatrixPart& b, int k,
-                               bool accumulate);
 /// [warpgroup] As wgmma(), but A is MN-major: its 64 rows are the columns of the tile, k the tile's rows `k` to `k` + 15.
 template <class T, int columns>
 FARWARP_DEVICE void wgmma_mn(float (&sums)[columns / 2], Shared<const std::byte> a, Shared<const std::byte> b, int k,

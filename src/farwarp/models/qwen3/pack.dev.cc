@@ -27,10 +27,10 @@ FARWARP_KERNEL(qwen3_pack, PackArgs, kPackThreads) {
     if (args.shape.tiles == 0) {
       store<Cache::streaming>(Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>(args.to)) + element / 4, four);
     } else {
-      const fleet::TileStage stage = fleet::tile_stage(args.shape, Target::kMatrixUnit, args.workers,
-                                                       packed_row / fleet::kTileRows, column / fleet::kStageColumns);
-      fleet::store_four_of(Global<std::byte>(args.to), stage, packed_row % fleet::kTileRows,
-                           column % fleet::kStageColumns, four);
+      const std::int64_t fragment =
+          fleet::element_offset(args.shape, Target::kMatrixUnit, args.workers, packed_row / 16 * 16, column / 16 * 16);
+      fleet::store_four_of(Global<std::byte>(args.to) + fragment,
+                           fleet::fragment_order(Target::kMatrixUnit, args.shape), packed_row % 16, column % 16, four);
     }
   }
 }

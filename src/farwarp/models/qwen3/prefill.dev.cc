@@ -26,13 +26,15 @@ FARWARP_KERNEL(qwen3_prefill_unpack, PrefillArgs, kPrefillThreads) {
   const int stages = shape.tiles * shape.stages;
   for (int number = block_index(); number < stages; number += num_blocks()) {
     const int tile = number / shape.stages, stage = number % shape.stages;
-    const Global<const std::byte> from = Global<const std::byte>(args.model.weights) + args.weights;
-    const TileStage at = tile_stage(shape, Target::kMatrixUnit, args.model.workers, tile, stage);
+    const Global<const std::byte> from = Global<const std::byte>(args.model.weights) +
+                                         (args.weights + element_offset(shape, Target::kMatrixUnit, args.model.workers,
+                                                                        tile * kTileRows, stage * kStageColumns));
     std::uint64_t held[kEach];
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const int four = i * kPrefillThreads + thread_index();
-      held[i] = load_four_of(from, at, four / kRowFours, four % kRowFours * 4);
+      held[i] = load_four_of(from + four % kRowFours / 4 * kFragmentBytes, fragment_order(Target::kMatrixUnit, shape),
+                             four / kRowFours, four % kRowFours % 4 * 4);
     }
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {

@@ -16,14 +16,6 @@ FARWARP_DEVICE std::uint64_t matrix_descriptor(Shared<const std::byte> tile, int
   return kLayout | ((shared_address(tile.raw) >> 4) + static_cast<std::uint32_t>(k) * 2 / 16);
 }
 
-/// The same of a part, whose lower word is a sum: of what is the same for all k, and a constant where k is one.
-FARWARP_DEVICE std::uint64_t matrix_descriptor(const MatrixPart& part, int k) {
-  const std::uint32_t first = shared_address(part.begin.raw) >> 4 | 1u << 16;
-  const std::uint32_t low = first + static_cast<std::uint32_t>(k / 64 * (part.panel_bytes / 16) + k % 64 * 2 / 16);
-  constexpr std::uint32_t kHigh = std::uint32_t{1} << 30 | std::uint32_t{1024 / 16};
-  return std::uint64_t{kHigh} << 32 | low;
-}
-
 /// Of a tile whose rows are k. Bits 16-29: the distance from 64 columns to the next 64; 32-45: from 8 rows to the next 8.
 FARWARP_DEVICE std::uint64_t matrix_descriptor_rows(Shared<const std::byte> tile, int panel_bytes, int k) {
   constexpr std::uint64_t kLayout = std::uint64_t{1} << 62 | std::uint64_t{1024 / 16} << 32;
@@ -181,12 +173,6 @@ FARWARP_DEVICE void wgmma_fence_loaded(std::uint32_t (&a)[count][4]) {
 template <class T, int columns>
 FARWARP_DEVICE void wgmma(float (&sums)[columns / 2], Shared<const std::byte> a, Shared<const std::byte> b, int k,
                           bool accumulate) {
-  ptx::Wgmma<T, columns>::run(sums, ptx::matrix_descriptor(a, k), ptx::matrix_descriptor(b, k), accumulate);
-}
-
-template <class T, int columns>
-FARWARP_DEVICE void wgmma_part(float (&sums)[columns / 2], const MatrixPart& a, const MatrixPart& b, int k,
-                               bool accumulate) {
   ptx::Wgmma<T, columns>::run(sums, ptx::matrix_descriptor(a, k), ptx::matrix_descriptor(b, k), accumulate);
 }
 

@@ -97,9 +97,7 @@ struct MatrixOperands {
   int k = 0;
   bool a_is_mn_major = false;
   int panel_bytes = 0;  ///< of an MN-major B: from 64 columns to the next 64; 0: B is K-major
-  int rows = 64;        ///< of A that exist
   int columns = 0;
-  int used_columns = -1;  ///< of these, rows of B that exist; -1: all
   bool accumulate = false;
   DType type = DType::kBf16;
   friend bool operator==(const MatrixOperands&, const MatrixOperands&) = default;

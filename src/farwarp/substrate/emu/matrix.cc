@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 
 #include <cstring>
-#include <iterator>
-#include <limits>
 
 #include "farwarp/base/fragments.h"
 #include "farwarp/substrate/emu/engine.h"
@@ -127,9 +125,7 @@ void execute(const Warpgroup& group, MatrixOp& op) {
     for (int k = 0; k < kDepth; ++k)
       b_reader.read_row(operands, operands.k + k, b.data() + static_cast<std::size_t>(k) * columns);
   } else {
-    const auto used = operands.used_columns < 0 ? columns : static_cast<std::size_t>(operands.used_columns);
-    std::fill(b.begin(), b.end(), std::numeric_limits<float>::quiet_NaN());
-    for (std::size_t column = 0; column < used; ++column) {
+    for (std::size_t column = 0; column < columns; ++column) {
       float row[kDepth];
       b_reader.read(operands.b, static_cast<int>(column), operands.k, operands.type, row);
       for (std::size_t k = 0; k < kDepth; ++k) b[k * columns + column] = row[k];
@@ -143,22 +139,12 @@ void execute(const Warpgroup& group, MatrixOp& op) {
     } else if (operands.a_is_mn_major) {
       read_mn_major(a_reader, operands, static_cast<int>(16 * warp), rows);
     } else {
-      for (int row = 0; row < 16; ++row) {
-        const int of_tile = static_cast<int>(16 * warp) + row;
-        if (of_tile < operands.rows) {
-          a_reader.read(operands.a, of_tile, operands.k, operands.type, rows[row]);
-        } else {
-          std::fill(std::begin(rows[row]), std::end(rows[row]), std::numeric_limits<float>::quiet_NaN());
-        }
-      }
+      for (int row = 0; row < 16; ++row)
+        a_reader.read(operands.a, static_cast<int>(16 * warp) + row, operands.k, operands.type, rows[row]);
     }
     for (std::size_t row = 16 * warp; row < 16 * (warp + 1); ++row) {
       const float(&a)[kDepth] = rows[row % 16];
       float* const sums = op.sums->values.data() + row * columns;
-      if (row >= static_cast<std::size_t>(operands.rows)) {
-        std::fill(sums, sums + columns, std::numeric_limits<float>::quiet_NaN());
-        continue;
-      }
       if (!operands.accumulate) std::fill(sums, sums + columns, 0.0f);
       for (std::size_t k = 0; k < kDepth; ++k) {
         const float left = a[k];
@@ -210,11 +196,6 @@ void check_operands(const Thread& thread, const MatrixOperands& operands) {
   const auto wrong = [&](const char* allowed) {
     the_engine.fault(fmt::format("wgmma: k is {}; allowed: {}", operands.k, allowed));
   };
-  if (operands.rows < 8 || operands.rows > kRows || operands.rows % 8 != 0)
-    the_engine.fault(fmt::format("wgmma_part: a.rows is {}; allowed: multiples of 8 up to {}", operands.rows, kRows));
-  if (operands.used_columns >= 0 && (operands.used_columns % 8 != 0 || operands.used_columns > operands.columns))
-    the_engine.fault(fmt::format("wgmma_part: b.rows is {}; allowed: multiples of 8 up to {}", operands.used_columns,
-                                 operands.columns));
   if (operands.panel_bytes == 0) {
     if (operands.a != nullptr) check_tile(thread, operands.a, kRows);
     check_tile(thread, operands.b, operands.columns);

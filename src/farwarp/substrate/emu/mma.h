@@ -19,21 +19,6 @@ FARWARP_DEVICE void wgmma(float (&sums)[columns / 2], Shared<const std::byte> a,
 }
 
 template <class T, int columns>
-FARWARP_DEVICE void wgmma_part(float (&sums)[columns / 2], const MatrixPart& a, const MatrixPart& b, int k,
-                               bool accumulate) {
-  static_assert(columns % 8 == 0 && columns <= 256);
-  emu::wgmma({.a = (a.begin + k / 64 * a.panel_bytes).raw,
-              .b = (b.begin + k / 64 * b.panel_bytes).raw,
-              .k = k % 64,
-              .rows = a.rows,
-              .columns = columns,
-              .used_columns = b.rows,
-              .accumulate = accumulate,
-              .type = T::kDType},
-             sums);
-}
-
-template <class T, int columns>
 FARWARP_DEVICE void wgmma_mn(float (&sums)[columns / 2], Shared<const std::byte> a, Shared<const std::byte> b, int k,
                              bool accumulate) {
   static_assert(columns % 8 == 0 && columns <= 256);
