@@ -31,7 +31,7 @@ class HopperMultiplier {
     }
     if (!adds_squares_) return;
     adds_squares_ = false;
-    if (is_wide_) sync_warps();
+    sync_warps();
     add_squares<columns>(weights_.waits(), weights_.view(), memory_, position_,
                          group.matrix.stages * kStageColumns / kTileRows);
   }

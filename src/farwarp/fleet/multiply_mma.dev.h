@@ -1,9 +1,9 @@
-// The sums of a narrow group of tiles on Hopper, while a vector streams by: of a matrix of which no worker has more tiles than a unit. A stage takes 0.2 us,
-// where the two warpgroups of wgmma() need 0.45 (README.md of qwen3's MEASURED).
+// The sums of a narrow group of tiles on Hopper, while a vector streams by: of a matrix of which no worker has more tiles than a unit. The warps are in teams,
+// which take the stages of the vector in turn: while one waits, others multiply.
 //
-//   warp   wait full[v], full[w] of its tile -> its part of the stage: weights and vector into registers -> mma -> all have been read: empty[w], empty[v]
+//   warp   wait full[v], full[w] of its tile -> weights and vector into registers -> mma -> all have been read: empty[w], empty[v]
 //
-// Warp i has tile i % n, and of a stage part i / n of its columns.
+// Warp i has tile i % n of the stages of its team. If a team has more warps than tiles, each has a part of a stage's columns.
 #pragma once
 
 #include "farwarp/fleet/stream.dev.h"
@@ -20,14 +20,20 @@ class MmaMultiplier {
 
   /// [the warps that compute] The whole vector. `sums` are zeros before; they lie as those of wgmma(). `tiles`: tiles_of_warps().
   FARWARP_DEVICE void multiply(VectorPosition<columns>& position, const Task& group, int tiles, UnitSums& sums) {
-    // A warp waits for one of two slots of a stage. The other's phases before it knows, because fewer copies are under way than slots lie between.
-    static_assert(ring_slots(columns) - kMostNarrowTiles / kSlotStages >= slots_in_flight(columns));
-    const int tile = warp_index() % tiles, part = warp_index() / tiles;
-    const int panels = kPanels * tiles / kWarps;  // of the warp
-    const int slots = (group.count + kSlotStages - 1) / kSlotStages;
+    const int teams = kWarps / tiles < vector_slots(columns) ? kWarps / tiles : vector_slots(columns);
+    const int of_team = kWarps / teams, team = uniform(warp_index() / of_team);
+    const int tile = warp_index() % tiles, part = warp_index() % of_team / tiles;
+    const int panels = kPanels * tiles / of_team;  // of the warp
+    const int stages = group.matrix.stages, slots = (group.count + kSlotStages - 1) / kSlotStages;
+    static_assert(knows_all_phases());
     const auto ring = vector_ring<columns>(memory_);
+    const auto skip = [&](int number) {
+      position.advance(number);
+      weights_.skip(number * slots);
+    };
+    skip(team < stages ? team : stages);
 #pragma unroll 1
-    for (int stage = 0; stage < group.matrix.stages; ++stage) {
+    for (int stage = team; stage < stages; stage += teams) {
       wait_mbarrier(weights_.waits(), weights_.view(), ring.full(position.stage), position.parity);
       if (tile < group.count) {
         weights_.wait_stage(tile / kSlotStages * kSlotStages);
@@ -39,9 +45,11 @@ class MmaMultiplier {
           multiply_panel(sums, from + panel * kPanelFragments * kFragmentBytes,
                          vector + panel * columns * kSwizzleRowBytes);
       }
-      weights_.release(slots * kSlotStages);
-      if (lane_index() == 0) mbarrier_arrive(ring.empty(position.stage));
+      weights_.release(slots * kSlotStages, teams);
+      if (lane_index() < teams) mbarrier_arrive(ring.empty(position.stage));
       position.advance();
+      const int rest = stages - stage - 1;
+      skip(rest < teams ? rest : teams - 1);
     }
   }
 
@@ -49,6 +57,13 @@ class MmaMultiplier {
   static FARWARP_DEVICE int first_column() { return column_of(2 * (lane_index() % 4)); }
 
  private:
+  /// A slot of the vector is of one team for the whole task. Of weights, a warp waits for one slot of its stages, so for every fourth at least: the phases between it
+  /// knows, because fewer copies are under way.
+  static constexpr bool knows_all_phases() {
+    const int between =
+        kMostNarrowTiles / kSlotStages * 2;  // slots from one that it waits for to the next, with two teams or four
+    return ring_slots(columns) - between >= slots_in_flight(columns);
+  }
   static constexpr int kPanelFragments = kSwizzleRowBytes / 2 / 16, kPanels = kStageColumns / 16 / kPanelFragments;
 
   /// The vector's column that is column `number` of B: in this order eight lanes read eight different chunks of the swizzled rows.

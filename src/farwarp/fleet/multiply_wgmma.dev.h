@@ -80,8 +80,7 @@ class WgmmaMultiplier {
             weights[i][word] = static_cast<std::uint32_t>(fragment.words[word / 2] >> (32 * (word % 2)));
         }
       }
-      if (batch == kBatches - 1)
-        weights_.template release<kWarpgroups>(tiles > kSlotStages ? 2 * kSlotStages : kSlotStages);
+      if (batch == kBatches - 1) weights_.release(tiles > kSlotStages ? 2 * kSlotStages : kSlotStages, kWarpgroups);
       wgmma_fence_loaded(weights);
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {

@@ -86,8 +86,8 @@ template <int columns>
 FARWARP_DEVICE Shared<float> warp_squares(Shared<std::byte> memory) {
   return SharedSums<columns>{memory}.floats(ProjectShared<columns, Target::kHasBulkCopy>::kSquares);
 }
-/// [the warps that compute] Adds up the squares of `tiles` tiles, which follow a vector. Each warp has waited for all stages of it, or a barrier is after those that
-/// have: so no warp takes a copy before for this one. A thread adds those of four columns.
+/// [the warps that compute] Adds up the squares of `tiles` tiles, which follow a vector; after a barrier, before which all of its stages have been read, so that no
+/// warp takes an earlier phase of a slot for this one. A thread adds those of four columns.
 template <int columns>
 FARWARP_DEVICE void add_squares(BlockWaits& waits, const WorldView& view, Shared<std::byte> memory,
                                 VectorPosition<columns>& position, int tiles) {
