@@ -133,14 +133,15 @@ class WeightReader {
     const auto position = position_of(ahead / kSlotStages);
     wait_mbarrier(waits_, view_, weight_ring<columns>(memory_).full(position.stage), position.parity);
   }
-  /// [warp] Gives the next `stages` stages back, whole slots. Nothing where there is no ring. `arrivals`: of the warp, where only a part of the warps reads these
-  /// slots. At most a warp's lanes of both together.
-  FARWARP_DEVICE void release(int stages, int arrivals = 1) {
+  /// [warp] Gives the next `stages` stages back, whole slots, at most a warp's lanes. Nothing where there is no ring.
+  /// `arrivals`: of the warp, where only a part of the warps reads these slots.
+  template <int arrivals = 1>
+  FARWARP_DEVICE void release(int stages) {
     if constexpr (Target::kHasBulkCopy) {
       const int slots = stages / kSlotStages;
       warp_sync();
       if (lane_index() < slots * arrivals)
-        mbarrier_arrive(weight_ring<columns>(memory_).empty(position_of(lane_index() % slots).stage));
+        mbarrier_arrive(weight_ring<columns>(memory_).empty(position_of(lane_index() / arrivals).stage));
       position_.advance(slots);
     }
   }
