@@ -58,12 +58,30 @@ class Attention {
 
   /// [the warps that compute] The worker's tiles.
   FARWARP_DEVICE void run() {
+    if constexpr (kLoadsAhead) {
+      run_ahead();
+    } else {
+      run_in_turn();
+    }
+  }
+
+ private:
+  static constexpr bool kLoadsAhead = Layout<columns>::kLoadsHeadsAhead;
+  static constexpr int kTiles = kMostHeadDim / 16;
+  static constexpr int kEach = kMostHeadDim * kMostGroup;  // of a warp's outputs, where they are not in its stage
+
+  /// The heads of a pair are received when all tiles of the one before have been attended to.
+  FARWARP_DEVICE void run_in_turn() {
     bool same_keys = false;
     for (TileCursor<columns> tile(context_); tile.exists();) {
-      if (!same_keys) receive(tile);
+      if (!same_keys) {
+        receive(tile);
+        sync_warps();
+      }
       attend(tile);
       if (tile.ends_split()) {
         publish(tile);
+        sync_warps();  // before the next split's outputs are shared
         reset();
       }
       reader_.release(kWarps);
@@ -74,9 +92,50 @@ class Attention {
     }
   }
 
- private:
-  static constexpr int kTiles = kMostHeadDim / 16;
-  static constexpr int kEach = kMostHeadDim * kMostGroup;  // of a warp's outputs
+  /// Waits for the heads of a pair.
+  FARWARP_DEVICE void receive(const TileCursor<columns>& tile) const {
+    const int position = tile.length() - 1, heads = heads_of(tile);
+    for (int i = warp_index(); i < heads; i += kWarps) {
+      const bool query = i < group(), key = i == group();
+      const Head one{i, query, key};
+      RawHead raw;
+      load_head(tile, one, position, raw);
+      warp_sync();  // lanes leave the wait one by one
+      store_head(one, raw, heads_);
+    }
+  }
+
+  /// A warp loads its head of the next pair before it attends to this one, and stores it for all warps before the pair's last tile. The barrier of the split
+  /// that ends with that tile is the only one of a pair: heads and statistics alternate between two buffers, and whoever is past a barrier knows
+  /// that all warps have read what they had before the one before it.
+  FARWARP_DEVICE void run_ahead() {
+    TileCursor<columns> tile(context_);
+    if (!tile.exists()) return;
+    RawHead ahead;
+    load_first(tile, ahead);
+    store_heads(tile, ahead, heads_);
+    sync_warps();
+    while (tile.exists()) {
+      TileCursor<columns> later = tile;
+      later.advance_pair();
+      if (later.exists()) load_first(later, ahead);
+      for (TileCursor<columns> next = tile; next.same_keys(tile);) {
+        tile = next;
+        next.advance();
+        const bool last = !next.same_keys(tile);
+        if (last && later.exists()) store_heads(later, ahead, 1 - heads_);
+        attend(tile);
+        if (tile.ends_split()) {
+          publish(tile);
+          statistics_ = 1 - statistics_;
+          reset();
+        }
+        reader_.release(kWarps);
+      }
+      heads_ = 1 - heads_;
+      tile = later;
+    }
+  }
 
   FARWARP_DEVICE int group() const { return context_.args.query_heads / context_.args.kv_heads; }
   FARWARP_DEVICE void reset() {
@@ -89,32 +148,66 @@ class Attention {
     }
   }
 
-  /// Waits for the group's queries and, if the worker's tiles have it, the token's key and value.
-  FARWARP_DEVICE void receive(const TileCursor<columns>& tile) {
+  /// A head of q, k or v that a warp receives.
+  struct Head {
+    int number;  ///< of the pair's: the group's queries, and, if the worker's tiles have it, the token's key and value
+    bool query, key;
+  };
+  FARWARP_DEVICE Head head(int number) const {
+    return {number, number < group(), number == group()};
+  }
+  FARWARP_DEVICE int heads_of(const TileCursor<columns>& tile) const {
+    return group() + (tile.shares_new_key() ? 2 : 0);
+  }
+  /// A head as it has arrived, and what is done to it.
+  struct RawHead {
+    std::uint64_t four = 0;
+    HeadParameters parameters;
+    bool exists = false;  ///< the lane's rows, 4 * lane on
+  };
+
+  /// [warp] Waits for a head.
+  FARWARP_DEVICE void load_head(const TileCursor<columns>& tile, const Head& head, int position, RawHead& raw) const {
     const Args& args = context_.args;
-    const int position = tile.length() - 1, heads = group() + (tile.shares_new_key() ? 2 : 0);
-    for (int i = warp_index(); i < heads; i += kWarps) {
-      const bool query = i < group(), key = i == group();
-      const int head = query ? tile.kv_head() * group() + i
-                       : key ? args.query_heads + tile.kv_head()
-                             : args.query_heads + args.kv_heads + tile.kv_head();
-      HeadParameters parameters;
-      if (query || key)
-        parameters = HeadParameters::load_for(args, (query ? args.q_norm : args.k_norm) + task_.layer * args.norm_pitch,
-                                              position);
-      std::uint64_t four = 0;
-      const bool exists = lane_index() * 4 < args.head_dim;
-      if (exists)
-        four = wait_four<columns>(context_.call, context_.worker, task_.in, head * args.head_dim + lane_index() * 4,
-                                  tile.column(), kSiteHeads);
-      warp_sync();
-      if (query || key) four = normalise_and_rotate(args, four, parameters);
-      const int offset = query ? Layout<columns>::kQueries + i * kMostHeadDim * 2
-                         : key ? Layout<columns>::kNewKey
-                               : Layout<columns>::kNewValue;
-      if (exists) store(word_at<std::uint64_t>(context_.memory, offset) + lane_index(), four);
-    }
-    sync_warps();
+    const int of_vector = head.query ? tile.kv_head() * group() + head.number
+                          : head.key ? args.query_heads + tile.kv_head()
+                                     : args.query_heads + args.kv_heads + tile.kv_head();
+    if (head.query || head.key)
+      raw.parameters = HeadParameters::load_for(
+          args, (head.query ? args.q_norm : args.k_norm) + task_.layer * args.norm_pitch, position);
+    raw.exists = lane_index() * 4 < args.head_dim;
+    if (raw.exists)
+      raw.four = wait_four<columns>(context_.call, context_.worker, task_.in,
+                                    of_vector * args.head_dim + lane_index() * 4, tile.column(), kSiteHeads);
+  }
+  /// [warp] Normalises and rotates a head, and stores it for all warps.
+  FARWARP_DEVICE void store_head(const Head& head, RawHead& raw, int buffer) const {
+    if (head.query || head.key) raw.four = normalise_and_rotate(context_.args, raw.four, raw.parameters);
+    const int offset = head.query ? Layout<columns>::kQueries + head.number * kMostHeadDim * 2
+                       : head.key ? Layout<columns>::kNewKey
+                                  : Layout<columns>::kNewValue;
+    if (raw.exists) store(of_heads<std::uint64_t>(offset, buffer) + lane_index(), raw.four);
+  }
+
+  /// [warp] The warp's first head of a pair.
+  FARWARP_DEVICE void load_first(const TileCursor<columns>& tile, RawHead& raw) const {
+    if (warp_index() < heads_of(tile)) load_head(tile, head(warp_index()), tile.length() - 1, raw);
+  }
+  /// [warp] Stores the warp's heads of a pair: `first`, which it has loaded, and a second one if a group of eight has one.
+  FARWARP_DEVICE void store_heads(const TileCursor<columns>& tile, RawHead& first, int buffer) const {
+    const int heads = heads_of(tile);
+    if (warp_index() < heads) store_head(head(warp_index()), first, buffer);
+    if (warp_index() + kWarps >= heads) return;
+    const Head second = head(warp_index() + kWarps);
+    load_head(tile, second, tile.length() - 1, first);
+    store_head(second, first, buffer);
+  }
+
+  /// `offset`: in the first buffer of heads.
+  template <class Word>
+  FARWARP_DEVICE Shared<Word> of_heads(int offset, int buffer) const {
+    if constexpr (kLoadsAhead) offset += buffer * Layout<columns>::kToNextHeads;
+    return word_at<Word>(context_.memory, offset);
   }
 
   /// [warp] The warp's page of a tile: its memory, its first key, and the sequence's last.
@@ -177,8 +270,8 @@ class Attention {
 
   FARWARP_DEVICE std::uint64_t query(int tile) const {
     const int head = operand_column(lane_index());
-    if (head >= kMostGroup) return 0;
-    return load(word_at<const std::uint64_t>(context_.memory, Layout<columns>::kQueries + head * kMostHeadDim * 2) +
+    if (head >= (kLoadsAhead ? group() : kMostGroup)) return 0;  // in the second buffer other rows are no zeros
+    return load(of_heads<const std::uint64_t>(Layout<columns>::kQueries + head * kMostHeadDim * 2, heads_) +
                 (4 * tile + operand_four(lane_index())));
   }
 
@@ -245,21 +338,21 @@ class Attention {
           store(Shared<std::uint16_t>(reinterpret_cast<std::uint16_t*>((page.staged + at).raw)), bits);
       };
       put(tile + fragment_offset(kPageOrder, row, dim % 16),
-          load(word_at<const std::uint16_t>(context_.memory, Layout<columns>::kNewKey) + dim));
+          load(of_heads<const std::uint16_t>(Layout<columns>::kNewKey, heads_) + dim));
       put(page_bytes(dims) / 2 + tile + fragment_offset(kPageOrder, dim % 16, row),
-          load(word_at<const std::uint16_t>(context_.memory, Layout<columns>::kNewValue) + dim));
+          load(of_heads<const std::uint16_t>(Layout<columns>::kNewValue, heads_) + dim));
     }
     warp_sync();
   }
 
-  /// A warp's outputs, [head_dim][group] fp32: on Hopper in the warp's stage, in place of the keys.
+  /// A warp's outputs, fp32, at Layout::output_at(): on Hopper in the warp's stage, in place of the keys.
   FARWARP_DEVICE Shared<float> outputs_of(int warp) const {
     if constexpr (Target::kHasBulkCopy) return Shared<float>(reinterpret_cast<float*>(reader_.stage(warp).raw));
     return word_at<float>(context_.memory, Layout<columns>::kOutputs) + warp * kEach;
   }
   /// [warps][group] pairs of maximum and sum.
   FARWARP_DEVICE Shared<float> statistics(int warp, int head) const {
-    return word_at<float>(context_.memory, Layout<columns>::kStatistics) + (warp * kMostGroup + head) * 2;
+    return of_heads<float>(Layout<columns>::kStatistics, statistics_) + (warp * kMostGroup + head) * 2;
   }
 
   /// Merges the warps' outputs of a split, in the order of the warps, and stores them: as packets of a partial output, or, if the sequence has one split
@@ -275,7 +368,6 @@ class Attention {
     } else {
       store_partials(tile);
     }
-    sync_warps();  // before the next split's are shared
   }
 
   /// What a head's outputs of each warp are multiplied by, relative to the highest maximum; and the sum of probabilities.
@@ -306,7 +398,8 @@ class Attention {
 #pragma unroll
         for (int row = 0; row < 4; ++row)
           sums[row] = fused_multiply_add(factors.of[warp],
-                                         load(outputs_of(warp) + ((4 * four + row) * kMostGroup + head)), sums[row]);
+                                         load(outputs_of(warp) + Layout<columns>::output_at(4 * four + row, head)),
+                                     sums[row]);
       }
       const float inverse = divide(1.0f, factors.total);
       store_four<columns>(context_.call, context_.worker, task_.out,
@@ -328,7 +421,7 @@ class Attention {
 #pragma unroll 2
       for (int warp = 0; warp < kWarps; ++warp) {
         const float factor = exp2(add(load(statistics(warp, head)), -highest));
-        const Shared<float> from = outputs_of(warp) + (2 * pair * kMostGroup + head);
+        const Shared<float> from = outputs_of(warp) + Layout<columns>::output_at(2 * pair, head);
         total = fused_multiply_add(factor, load(statistics(warp, head) + 1), total);
         first = fused_multiply_add(factor, load(from), first);
         second = fused_multiply_add(factor, load(from + kMostGroup), second);
@@ -340,6 +433,7 @@ class Attention {
 
   FARWARP_DEVICE void share_outputs() const {
     const int tiles = context_.args.head_dim / 16;
+    const int heads = kLoadsAhead ? group() : kMostGroup;
     const Shared<float> to = outputs_of(warp_index());
     warp_sync();  // all lanes have read the keys
 #pragma unroll
@@ -347,8 +441,8 @@ class Attention {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const MatrixIndex at = sum_index(lane_index(), i);
-        if (tile < tiles && at.column < kMostGroup)
-          store(to + ((tile * 16 + at.row) * kMostGroup + at.column), outputs_[tile][i]);
+        if (tile < tiles && at.column < heads)
+          store(to + Layout<columns>::output_at(tile * 16 + at.row, at.column), outputs_[tile][i]);
       }
     }
     const int head = operand_column(lane_index());
@@ -373,6 +467,7 @@ class Attention {
   const Context<columns>& context_;
   WeightReader<columns>& reader_;
   const Task& task_;
+  int heads_ = 0, statistics_ = 0;      ///< which of their two buffers the warp is at, where heads are loaded ahead
   float maximum_ = kNothing, sum_ = 0;  ///< of the lane's head: operand_column()
   Sums outputs_[kTiles] = {};
 };
