@@ -68,7 +68,7 @@ class Attention {
  private:
   static constexpr bool kLoadsAhead = Layout<columns>::kLoadsHeadsAhead;
   static constexpr int kTiles = kMostHeadDim / 16;
-  static constexpr int kEach = kMostHeadDim * kMostGroup;  // of a warp's outputs, where they are not in its stage
+  static constexpr int kEach = kMostHeadDim * kMostGroup;  // of a warp's outputs
 
   /// The heads of a pair are received when all tiles of the one before have been attended to.
   FARWARP_DEVICE void run_in_turn() {
@@ -115,25 +115,24 @@ class Attention {
     load_first(tile, ahead);
     store_heads(tile, ahead, heads_);
     sync_warps();
+    load_next(tile, ahead);
     while (tile.exists()) {
-      TileCursor<columns> later = tile;
-      later.advance_pair();
-      if (later.exists()) load_first(later, ahead);
-      for (TileCursor<columns> next = tile; next.same_keys(tile);) {
-        tile = next;
-        next.advance();
-        const bool last = !next.same_keys(tile);
-        if (last && later.exists()) store_heads(later, ahead, 1 - heads_);
-        attend(tile);
-        if (tile.ends_split()) {
-          publish(tile);
-          statistics_ = 1 - statistics_;
-          reset();
-        }
-        reader_.release(kWarps);
+      TileCursor<columns> next = tile;
+      next.advance();
+      const bool last = !next.same_keys(tile);
+      if (last && next.exists()) store_heads(next, ahead, 1 - heads_);
+      attend(tile);
+      if (tile.ends_split()) {
+        publish(tile);
+        statistics_ = 1 - statistics_;
+        reset();
       }
-      heads_ = 1 - heads_;
-      tile = later;
+      reader_.release(kWarps);
+      tile = next;
+      if (last && tile.exists()) {
+        heads_ = 1 - heads_;
+        load_next(tile, ahead);
+      }
     }
   }
 
@@ -192,6 +191,11 @@ class Attention {
   /// [warp] The warp's first head of a pair.
   FARWARP_DEVICE void load_first(const TileCursor<columns>& tile, RawHead& raw) const {
     if (warp_index() < heads_of(tile)) load_head(tile, head(warp_index()), tile.length() - 1, raw);
+  }
+  /// [warp] That of the worker's pair after `tile`'s.
+  FARWARP_DEVICE void load_next(TileCursor<columns> tile, RawHead& raw) const {
+    tile.advance_pair();
+    if (tile.exists()) load_first(tile, raw);
   }
   /// [warp] Stores the warp's heads of a pair: `first`, which it has loaded, and a second one if a group of eight has one.
   FARWARP_DEVICE void store_heads(const TileCursor<columns>& tile, RawHead& first, int buffer) const {
@@ -345,7 +349,7 @@ class Attention {
     warp_sync();
   }
 
-  /// A warp's outputs, fp32, at Layout::output_at(): on Hopper in the warp's stage, in place of the keys.
+  /// A warp's outputs, [head_dim][group] fp32: on Hopper in the warp's stage, in place of the keys.
   FARWARP_DEVICE Shared<float> outputs_of(int warp) const {
     if constexpr (Target::kHasBulkCopy) return Shared<float>(reinterpret_cast<float*>(reader_.stage(warp).raw));
     return word_at<float>(context_.memory, Layout<columns>::kOutputs) + warp * kEach;
@@ -392,20 +396,24 @@ class Attention {
     for (int i = thread_index(); i < group() * args.head_dim / 4; i += kWorkerThreads) {
       const int head = i % group(), four = i / group();
       const WarpFactors factors = factors_of(head);
-      float sums[4] = {};
+      // All fours begin in the same bank, so each begins with another row than the one before.
+      const int turn = four % 4;
+      float sums[4] = {};  // of rows turn, turn + 1, ...
 #pragma unroll
       for (int warp = 0; warp < kWarps; ++warp) {
 #pragma unroll
-        for (int row = 0; row < 4; ++row)
-          sums[row] = fused_multiply_add(factors.of[warp],
-                                         load(outputs_of(warp) + Layout<columns>::output_at(4 * four + row, head)),
-                                     sums[row]);
+        for (int k = 0; k < 4; ++k) {
+          const int row = 4 * four + (turn + k) % 4;
+          sums[k] =
+              fused_multiply_add(factors.of[warp], load(outputs_of(warp) + (row * kMostGroup + head)), sums[k]);
+        }
       }
       const float inverse = divide(1.0f, factors.total);
+      const std::uint64_t turned = pack_four(multiply(sums[0], inverse), multiply(sums[1], inverse),
+                                             multiply(sums[2], inverse), multiply(sums[3], inverse));
       store_four<columns>(context_.call, context_.worker, task_.out,
                           (tile.kv_head() * group() + head) * args.head_dim + 4 * four, tile.column(),
-                          pack_four(multiply(sums[0], inverse), multiply(sums[1], inverse), multiply(sums[2], inverse),
-                                    multiply(sums[3], inverse)));
+                          std::rotl(turned, 16 * turn));
     }
   }
 
@@ -421,7 +429,7 @@ class Attention {
 #pragma unroll 2
       for (int warp = 0; warp < kWarps; ++warp) {
         const float factor = exp2(add(load(statistics(warp, head)), -highest));
-        const Shared<float> from = outputs_of(warp) + Layout<columns>::output_at(2 * pair, head);
+        const Shared<float> from = outputs_of(warp) + (2 * pair * kMostGroup + head);
         total = fused_multiply_add(factor, load(statistics(warp, head) + 1), total);
         first = fused_multiply_add(factor, load(from), first);
         second = fused_multiply_add(factor, load(from + kMostGroup), second);
@@ -433,7 +441,6 @@ class Attention {
 
   FARWARP_DEVICE void share_outputs() const {
     const int tiles = context_.args.head_dim / 16;
-    const int heads = kLoadsAhead ? group() : kMostGroup;
     const Shared<float> to = outputs_of(warp_index());
     warp_sync();  // all lanes have read the keys
 #pragma unroll
@@ -441,8 +448,8 @@ class Attention {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const MatrixIndex at = sum_index(lane_index(), i);
-        if (tile < tiles && at.column < heads)
-          store(to + Layout<columns>::output_at(tile * 16 + at.row, at.column), outputs_[tile][i]);
+        if (tile < tiles && at.column < kMostGroup)
+          store(to + ((tile * 16 + at.row) * kMostGroup + at.column), outputs_[tile][i]);
       }
     }
     const int head = operand_column(lane_index());

@@ -14,11 +14,6 @@ struct SharedLayout {
   /// Attention of streamed vectors on Hopper: while a worker attends to a KV head of a sequence, it loads the heads of its next one.
   static constexpr bool kLoadsHeadsAhead = fleet::streams(columns) && bulk_copy;
   static constexpr int longer(int a, int b) { return ((a > b ? a : b) + 15) & ~15; }
-  /// Where row `dim` of query head `head` lies in a warp's outputs, in sums. Where the four heads of a group are read together, four rows by each of the
-  /// lanes, the lanes' rows are in different banks.
-  static constexpr int output_at(int dim, int head) {
-    return dim * kMostGroup + head + (kLoadsHeadsAhead ? dim & ~3 : 0);
-  }
 
   static constexpr int kProject = fleet::ring_bytes(columns, bulk_copy);
   /// [warps][head_dim][group] fp32, of a split: with a ring in its stages, else where vectors wait, of which attention has none.
@@ -50,7 +45,6 @@ static_assert(SharedLayout<8, true>::kBytes <= 232448 && SharedLayout<4, true>::
 static_assert(SharedLayout<8, false>::kBytes <= 65536 && SharedLayout<4, false>::kBytes <= 65536);
 static_assert(kMostGroup * kPageKeys == kMostHeadDim);
 static_assert(SharedLayout<16, true>::kBest - SharedLayout<16, true>::kQueries <= fleet::ProjectShared<16, true>::kRing);
-static_assert(SharedLayout<16, true>::output_at(kMostHeadDim, 0) * 4 <= fleet::kStageBytes &&
-              page_bytes(kMostHeadDim) <= fleet::kStageBytes);
+static_assert(kMostHeadDim * kMostGroup * 4 <= fleet::kStageBytes && page_bytes(kMostHeadDim) <= fleet::kStageBytes);
 
 }  // namespace farwarp::qwen3
