@@ -5,8 +5,7 @@
 // as a partial output. The token's own key and value are not in the cache yet: its warp takes them from shared memory, and appends them.
 #pragma once
 
-#include "farwarp/models/qwen3/heads.dev.h"
-#include "farwarp/models/qwen3/key_tiles.dev.h"
+#include "farwarp/models/qwen3/pair_heads.dev.h"
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
 
@@ -54,7 +53,7 @@ template <int columns>
 class Attention {
  public:
   FARWARP_DEVICE Attention(const Context<columns>& context, WeightReader<columns>& reader, const Task& task)
-      : context_(context), reader_(reader), task_(task) {}
+      : context_(context), reader_(reader), task_(task), heads_(context, task) {}
 
   /// [the warps that compute] The worker's tiles.
   FARWARP_DEVICE void run() {
@@ -74,10 +73,7 @@ class Attention {
   FARWARP_DEVICE void run_in_turn() {
     bool same_keys = false;
     for (TileCursor<columns> tile(context_); tile.exists();) {
-      if (!same_keys) {
-        receive(tile);
-        sync_warps();
-      }
+      if (!same_keys) heads_.receive(tile);
       attend(tile);
       if (tile.ends_split()) {
         publish(tile);
@@ -92,35 +88,20 @@ class Attention {
     }
   }
 
-  /// Waits for the heads of a pair.
-  FARWARP_DEVICE void receive(const TileCursor<columns>& tile) const {
-    const int position = tile.length() - 1, heads = heads_of(tile);
-    for (int i = warp_index(); i < heads; i += kWarps) {
-      const bool query = i < group(), key = i == group();
-      const Head one{i, query, key};
-      RawHead raw;
-      load_head(tile, one, position, raw);
-      warp_sync();  // lanes leave the wait one by one
-      store_head(one, raw, heads_);
-    }
-  }
-
   /// A warp loads its head of the next pair before it attends to this one, and stores it for all warps before the pair's last tile. The barrier of the split
   /// that ends with that tile is the only one of a pair: heads and statistics alternate between two buffers, and whoever is past a barrier knows
   /// that all warps have read what they had before the one before it.
   FARWARP_DEVICE void run_ahead() {
     TileCursor<columns> tile(context_);
     if (!tile.exists()) return;
+    heads_.receive(tile);
     RawHead ahead;
-    load_first(tile, ahead);
-    store_heads(tile, ahead, heads_);
-    sync_warps();
-    load_next(tile, ahead);
+    heads_.load_next(tile, ahead);
     while (tile.exists()) {
       TileCursor<columns> next = tile;
       next.advance();
       const bool last = !next.same_keys(tile);
-      if (last && next.exists()) store_heads(next, ahead, 1 - heads_);
+      if (last && next.exists()) heads_.store_next(next, ahead);
       attend(tile);
       if (tile.ends_split()) {
         publish(tile);
@@ -130,13 +111,13 @@ class Attention {
       reader_.release(kWarps);
       tile = next;
       if (last && tile.exists()) {
-        heads_ = 1 - heads_;
-        load_next(tile, ahead);
+        heads_.advance();
+        heads_.load_next(tile, ahead);
       }
     }
   }
 
-  FARWARP_DEVICE int group() const { return context_.args.query_heads / context_.args.kv_heads; }
+  FARWARP_DEVICE int group() const { return heads_.group(); }
   FARWARP_DEVICE void reset() {
     maximum_ = kNothing;
     sum_ = 0;
@@ -145,73 +126,6 @@ class Attention {
 #pragma unroll
       for (float& sum : sums) sum = 0;
     }
-  }
-
-  /// A head of q, k or v that a warp receives.
-  struct Head {
-    int number;  ///< of the pair's: the group's queries, and, if the worker's tiles have it, the token's key and value
-    bool query, key;
-  };
-  FARWARP_DEVICE Head head(int number) const {
-    return {number, number < group(), number == group()};
-  }
-  FARWARP_DEVICE int heads_of(const TileCursor<columns>& tile) const {
-    return group() + (tile.shares_new_key() ? 2 : 0);
-  }
-  /// A head as it has arrived, and what is done to it.
-  struct RawHead {
-    std::uint64_t four = 0;
-    HeadParameters parameters;
-    bool exists = false;  ///< the lane's rows, 4 * lane on
-  };
-
-  /// [warp] Waits for a head.
-  FARWARP_DEVICE void load_head(const TileCursor<columns>& tile, const Head& head, int position, RawHead& raw) const {
-    const Args& args = context_.args;
-    const int of_vector = head.query ? tile.kv_head() * group() + head.number
-                          : head.key ? args.query_heads + tile.kv_head()
-                                     : args.query_heads + args.kv_heads + tile.kv_head();
-    if (head.query || head.key)
-      raw.parameters = HeadParameters::load_for(
-          args, (head.query ? args.q_norm : args.k_norm) + task_.layer * args.norm_pitch, position);
-    raw.exists = lane_index() * 4 < args.head_dim;
-    if (raw.exists)
-      raw.four = wait_four<columns>(context_.call, context_.worker, task_.in,
-                                    of_vector * args.head_dim + lane_index() * 4, tile.column(), kSiteHeads);
-  }
-  /// [warp] Normalises and rotates a head, and stores it for all warps.
-  FARWARP_DEVICE void store_head(const Head& head, RawHead& raw, int buffer) const {
-    if (head.query || head.key) raw.four = normalise_and_rotate(context_.args, raw.four, raw.parameters);
-    const int offset = head.query ? Layout<columns>::kQueries + head.number * kMostHeadDim * 2
-                       : head.key ? Layout<columns>::kNewKey
-                                  : Layout<columns>::kNewValue;
-    if (raw.exists) store(of_heads<std::uint64_t>(offset, buffer) + lane_index(), raw.four);
-  }
-
-  /// [warp] The warp's first head of a pair.
-  FARWARP_DEVICE void load_first(const TileCursor<columns>& tile, RawHead& raw) const {
-    if (warp_index() < heads_of(tile)) load_head(tile, head(warp_index()), tile.length() - 1, raw);
-  }
-  /// [warp] That of the worker's pair after `tile`'s.
-  FARWARP_DEVICE void load_next(TileCursor<columns> tile, RawHead& raw) const {
-    tile.advance_pair();
-    if (tile.exists()) load_first(tile, raw);
-  }
-  /// [warp] Stores the warp's heads of a pair: `first`, which it has loaded, and a second one if a group of eight has one.
-  FARWARP_DEVICE void store_heads(const TileCursor<columns>& tile, RawHead& first, int buffer) const {
-    const int heads = heads_of(tile);
-    if (warp_index() < heads) store_head(head(warp_index()), first, buffer);
-    if (warp_index() + kWarps >= heads) return;
-    const Head second = head(warp_index() + kWarps);
-    load_head(tile, second, tile.length() - 1, first);
-    store_head(second, first, buffer);
-  }
-
-  /// `offset`: in the first buffer of heads.
-  template <class Word>
-  FARWARP_DEVICE Shared<Word> of_heads(int offset, int buffer) const {
-    if constexpr (kLoadsAhead) offset += buffer * Layout<columns>::kToNextHeads;
-    return word_at<Word>(context_.memory, offset);
   }
 
   /// [warp] The warp's page of a tile: its memory, its first key, and the sequence's last.
@@ -275,7 +189,7 @@ class Attention {
   FARWARP_DEVICE std::uint64_t query(int tile) const {
     const int head = operand_column(lane_index());
     if (head >= (kLoadsAhead ? group() : kMostGroup)) return 0;  // in the second buffer other rows are no zeros
-    return load(of_heads<const std::uint64_t>(Layout<columns>::kQueries + head * kMostHeadDim * 2, heads_) +
+    return load(heads_.template at<const std::uint64_t>(Layout<columns>::kQueries + head * kMostHeadDim * 2) +
                 (4 * tile + operand_four(lane_index())));
   }
 
@@ -342,9 +256,9 @@ class Attention {
           store(Shared<std::uint16_t>(reinterpret_cast<std::uint16_t*>((page.staged + at).raw)), bits);
       };
       put(tile + fragment_offset(kPageOrder, row, dim % 16),
-          load(of_heads<const std::uint16_t>(Layout<columns>::kNewKey, heads_) + dim));
+          load(heads_.template at<const std::uint16_t>(Layout<columns>::kNewKey) + dim));
       put(page_bytes(dims) / 2 + tile + fragment_offset(kPageOrder, dim % 16, row),
-          load(of_heads<const std::uint16_t>(Layout<columns>::kNewValue, heads_) + dim));
+          load(heads_.template at<const std::uint16_t>(Layout<columns>::kNewValue) + dim));
     }
     warp_sync();
   }
@@ -356,7 +270,7 @@ class Attention {
   }
   /// [warps][group] pairs of maximum and sum.
   FARWARP_DEVICE Shared<float> statistics(int warp, int head) const {
-    return of_heads<float>(Layout<columns>::kStatistics, statistics_) + (warp * kMostGroup + head) * 2;
+    return heads_.template in_buffer<float>(Layout<columns>::kStatistics, statistics_) + (warp * kMostGroup + head) * 2;
   }
 
   /// Merges the warps' outputs of a split, in the order of the warps, and stores them: as packets of a partial output, or, if the sequence has one split
@@ -404,8 +318,7 @@ class Attention {
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
           const int row = 4 * four + (turn + k) % 4;
-          sums[k] =
-              fused_multiply_add(factors.of[warp], load(outputs_of(warp) + (row * kMostGroup + head)), sums[k]);
+          sums[k] = fused_multiply_add(factors.of[warp], load(outputs_of(warp) + (row * kMostGroup + head)), sums[k]);
         }
       }
       const float inverse = divide(1.0f, factors.total);
@@ -474,7 +387,8 @@ class Attention {
   const Context<columns>& context_;
   WeightReader<columns>& reader_;
   const Task& task_;
-  int heads_ = 0, statistics_ = 0;      ///< which of their two buffers the warp is at, where heads are loaded ahead
+  PairHeads<columns> heads_;
+  int statistics_ = 0;                  ///< which of two buffers the split's are in, where heads are loaded ahead
   float maximum_ = kNothing, sum_ = 0;  ///< of the lane's head: operand_column()
   Sums outputs_[kTiles] = {};
 };

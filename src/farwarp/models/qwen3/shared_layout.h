@@ -44,7 +44,8 @@ static_assert(SharedLayout<8, true>::kBytes <= 232448 && SharedLayout<4, true>::
               SharedLayout<1, true>::kBytes <= 232448);
 static_assert(SharedLayout<8, false>::kBytes <= 65536 && SharedLayout<4, false>::kBytes <= 65536);
 static_assert(kMostGroup * kPageKeys == kMostHeadDim);
-static_assert(SharedLayout<16, true>::kBest - SharedLayout<16, true>::kQueries <= fleet::ProjectShared<16, true>::kRing);
+static_assert(SharedLayout<16, true>::kBest - SharedLayout<16, true>::kQueries <=
+              fleet::ProjectShared<16, true>::kRing);
 static_assert(kMostHeadDim * kMostGroup * 4 <= fleet::kStageBytes && page_bytes(kMostHeadDim) <= fleet::kStageBytes);
 
 }  // namespace farwarp::qwen3
