@@ -107,8 +107,10 @@ class Attention {
         publish(tile);
         statistics_ = 1 - statistics_;
         reset();
+        reader_.release(kWarps);  // all warps have read the outputs that lie there
+      } else {
+        reader_.release_own(warp_index(), kWarps);  // a warp knows of no other slot that its copy has landed
       }
-      reader_.release(kWarps);
       tile = next;
       if (last && tile.exists()) {
         heads_.advance();
@@ -310,8 +312,8 @@ class Attention {
     for (int i = thread_index(); i < group() * args.head_dim / 4; i += kWorkerThreads) {
       const int head = i % group(), four = i / group();
       const WarpFactors factors = factors_of(head);
-      // All fours begin in the same bank, so each begins with another row than the one before.
-      const int turn = four % 4;
+      // All fours begin in the same bank, so each begins with another row than the one before. On CDNA a register for it would be scratch.
+      const int turn = Target::kHasBulkCopy ? four % 4 : 0;
       float sums[4] = {};  // of rows turn, turn + 1, ...
 #pragma unroll
       for (int warp = 0; warp < kWarps; ++warp) {
