@@ -36,6 +36,8 @@ constexpr int most_pass_stages(int columns, bool bulk_copy) {
 constexpr int tiles_together(int columns, bool bulk_copy) { return bulk_copy ? (columns > 32 ? 8 : 12) : 4; }
 /// Tiles of a group that are multiplied by one instruction and finished together: a unit.
 constexpr int unit_tiles(bool bulk_copy) { return bulk_copy ? 4 : 1; }
+/// Tiles of each worker, at most, of a matrix that is multiplied by mma() on Hopper.
+inline constexpr int kMostNarrowTiles = 4;
 inline constexpr int kMostPassTiles =
     4;  ///< of a worker, in a matrix of several passes: their sums wait in shared memory
 
@@ -95,6 +97,8 @@ struct MatrixShape {
     const int rest = stages - pass * pass_stages();
     return rest < pass_stages() ? rest : pass_stages();
   }
+  /// Whether a matrix with groups has a worker with more tiles than the narrow multiplier takes (multiply_mma.dev.h).
+  constexpr bool is_wide(int workers) const { return together > 0 && tiles > kMostNarrowTiles * workers; }
   constexpr std::int64_t bytes() const { return std::int64_t{tiles} * stages * kStageBytes; }
   constexpr int groups(int count) const { return together == 0 ? 1 : (count + together - 1) / together; }
   /// Two tiles of a worker in a matrix with groups, or its last one. A stage of both is a slot.
@@ -143,8 +147,8 @@ constexpr FragmentOrder fragment_order(MatrixUnit unit) {
   return unit == MatrixUnit::kWgmma ? FragmentOrder::kMma : FragmentOrder::kMfma;
 }
 /// Of weights.
-constexpr FragmentOrder fragment_order(MatrixUnit unit, const MatrixShape& shape) {
-  return unit == MatrixUnit::kWgmma && shape.together > 0 ? FragmentOrder::kWgmma : fragment_order(unit);
+constexpr FragmentOrder fragment_order(MatrixUnit unit, const MatrixShape& shape, int workers) {
+  return unit == MatrixUnit::kWgmma && shape.is_wide(workers) ? FragmentOrder::kWgmma : fragment_order(unit);
 }
 
 /// Where element (row, column) of a fragment lies in it, in bytes.
@@ -167,7 +171,7 @@ constexpr std::int64_t element_offset(const MatrixShape& shape, MatrixUnit unit,
   const int stage = column / kStageColumns, pass = stage / shape.pass_stages();
   const std::int64_t at = shape.stage_at(workers, worker, pass, tile - share_of(shape.tiles, workers, worker).first,
                                          stage - pass * shape.pass_stages());
-  return at * kStageBytes + stage_offset(fragment_order(unit, shape), row % kTileRows, column % kStageColumns);
+  return at * kStageBytes + stage_offset(fragment_order(unit, shape, workers), row % kTileRows, column % kStageColumns);
 }
 
 // ---- activations
@@ -203,8 +207,12 @@ constexpr std::int64_t rank_sums_packets(int columns, int tiles, int ranks) {
   return rank_sums_at(columns, tiles, ranks, 0, 0, 0);
 }
 
-/// Partial sums that a sum is made of: each warp has those of an eighth of the rows; of streamed vectors on Hopper each warpgroup those of half of them.
+/// Partial sums of a unit that have room: each warp has those of an eighth of the rows; of streamed vectors on Hopper eight tiles of them do.
 constexpr int partial_sums(int columns, bool bulk_copy) { return streams(columns) && bulk_copy ? 2 : kWarps; }
+/// Of a streamed vector, warp i has partial sums of tile i % n of a unit; this is n. `count`: tiles of the worker.
+constexpr int tiles_of_warps(const MatrixShape& shape, int workers, int count, bool bulk_copy) {
+  return !bulk_copy ? 1 : shape.is_wide(workers) || count > 2 ? 4 : 2;
+}
 /// Where rows 4i to 4i + 3 of a tile's partial sums of a streamed vector lie, in sums. The order of a column's four changes with the column, so that
 /// lanes that have the same rows of several columns store to different banks.
 constexpr int unit_sums_at(int columns, int tile, int column, int row) {

@@ -17,18 +17,13 @@ class WgmmaMultiplier {
   FARWARP_DEVICE WgmmaMultiplier(Shared<std::byte> memory, WeightReader<columns>& weights)
       : memory_(memory), weights_(weights) {}
 
-  /// [the warps that compute] The squares of a norm's input are added after its first group.
-  FARWARP_DEVICE void begin_task(const Call&, const StreamWorker&, const Task&, const InputNorm& norm) {
-    adds_squares_ = norm.exists;
-  }
   /// [the warps that compute] The whole vector. `sums` are zeros before.
-  FARWARP_DEVICE void multiply(Call&, const StreamWorker&, const Task& group, int, std::uint32_t,
-                               UnitSums (&sums)[kUnits]) {
+  FARWARP_DEVICE void multiply(VectorPosition<columns>& position, const Task& group, UnitSums (&sums)[kUnits]) {
     static_assert(knows_all_phases());
     const int stages = uniform(group.matrix.stages), count = uniform(group.count);
     const int slots = (count + kSlotStages - 1) / kSlotStages;  // of a stage of the group
     const auto skip = [&](int number) {
-      position_.advance(number);
+      position.advance(number);
       weights_.skip(number * slots);
     };
     skip(warpgroup() < stages ? warpgroup() : stages);
@@ -36,34 +31,19 @@ class WgmmaMultiplier {
 #pragma unroll 1
     for (int stage = warpgroup(); stage < stages; stage += kWarpgroups) {
       const auto ring = vector_ring<columns>(memory_);
-      wait_mbarrier(weights_.waits(), weights_.view(), ring.full(position_.stage), position_.parity);
+      wait_mbarrier(weights_.waits(), weights_.view(), ring.full(position.stage), position.parity);
 #pragma unroll
       for (int unit = 0; unit < kUnits; ++unit) {
-        if (unit * kUnitTiles < count) multiply_unit(sums[unit], weights, count - unit * kUnitTiles);
+        if (unit * kUnitTiles < count) multiply_unit(sums[unit], weights, position, count - unit * kUnitTiles);
       }
       wgmma_wait_read<0>();
       warp_sync();
-      if (lane_index() == 0) mbarrier_arrive(ring.empty(position_.stage));
-      position_.advance();
+      if (lane_index() < kWarpgroups) mbarrier_arrive(ring.empty(position.stage));
+      position.advance();
       skip(stage + 1 < stages ? 1 : 0);
     }
-    if (adds_squares_) add_squares(stages);
-    adds_squares_ = false;
 #pragma unroll
     for (UnitSums& of_unit : sums) wgmma_wait_sums<0>(of_unit);
-  }
-
-  /// [the warps that compute] Of a unit.
-  FARWARP_DEVICE void store_partials(const UnitSums& sums) const {
-    const Shared<float> to =
-        SharedSums<columns>{memory_}.floats(ProjectShared<columns, true>::partials(0, warpgroup()));
-    const MatrixIndex first = wgmma_sum(recomputed(thread_index()) % kGroupThreads, 0);
-    const int tile = first.row / kTileRows, row = first.row % kTileRows;
-    // Where the thread's two rows of its first column lie. Its other columns are 1 and multiples of 8 later, which change no order.
-    const Shared<float> rows[2] = {to + (unit_sums_at(columns, tile, first.column, row) + row % 4),
-                                   to + (unit_sums_at(columns, tile, first.column, row + 8) + row % 4)};
-#pragma unroll
-    for (int i = 0; i < columns / 2; ++i) store(rows[i / 2 % 2] + (8 * (i / 4) + i % 2) * kTileRows, sums[i]);
   }
 
  private:
@@ -79,54 +59,15 @@ class WgmmaMultiplier {
   using Weights = std::uint32_t[kBatch][4];
   static FARWARP_DEVICE int warpgroup() { return uniform(warp_index() / 4); }
 
-  /// [the warps that compute] The squares that follow a vector of `stages` stages: the warpgroups go on to take stages in turn. A thread adds those of four
-  /// columns.
-  FARWARP_DEVICE void add_squares(int stages) {
-    constexpr int kFours = columns / 4, kAtOnce = kGroupThreads / kFours;
-    constexpr int kTiles = vector_stage_bytes(columns) / squares_bytes(columns, kTileRows);  ///< of a stage
-    const int tiles = stages * kStageColumns / kTileRows, thread = thread_index() % kGroupThreads;
-    const int copies = (tiles + kTiles - 1) / kTiles, first = (stages + warpgroup()) % kWarpgroups;
-    const auto ring = vector_ring<columns>(memory_);
-    float sums[4] = {};
-    position_.advance(first < copies ? first : copies);
-#pragma unroll 1
-    for (int copy = first; copy < copies; copy += kWarpgroups) {
-      wait_mbarrier(weights_.waits(), weights_.view(), ring.full(position_.stage), position_.parity);
-      const Shared<const Vec16> from(
-          reinterpret_cast<const Vec16*>((memory_ + ProjectShared<columns, true>::vector_stage(position_.stage)).raw));
-      const int rest = tiles - copy * kTiles, count = rest < kTiles ? rest : kTiles;
-#pragma unroll 4
-      for (int tile = thread / kFours; tile < count; tile += kAtOnce) {
-        const Vec16 four = load(from + (tile * kFours + thread % kFours));
-        const Two low = unpack_two(four.lo), high = unpack_two(four.hi);
-        sums[0] = add(sums[0], low.first);
-        sums[1] = add(sums[1], low.second);
-        sums[2] = add(sums[2], high.first);
-        sums[3] = add(sums[3], high.second);
-      }
-      warp_sync();
-      if (lane_index() == 0) mbarrier_arrive(ring.empty(position_.stage));
-      position_.advance(copy + 1 < copies ? kWarpgroups : 1);
-    }
-#pragma unroll
-    for (int lanes = kFours; lanes < Target::kWarpSize; lanes *= 2) {
-#pragma unroll
-      for (float& sum : sums) sum = add(sum, shuffle_xor(sum, lanes));
-    }
-    if (lane_index() < kFours)
-      store(Shared<Vec16>(reinterpret_cast<Vec16*>((warp_squares<columns>(memory_) + warp_index() * columns).raw)) +
-                lane_index(),
-            Vec16{pack_two(sums[0], sums[1]), pack_two(sums[2], sums[3])});
-  }
-
   /// [warpgroup] A stage of a unit, of `tiles` tiles or more.
-  FARWARP_DEVICE void multiply_unit(UnitSums& sums, Weights& weights, int tiles) {
+  FARWARP_DEVICE void multiply_unit(UnitSums& sums, Weights& weights, const VectorPosition<columns>& position,
+                                    int tiles) {
     const int tile = warp_index() % kUnitTiles;
     weights_.wait_stage(0);
     if (tiles > kSlotStages) weights_.wait_stage(kSlotStages);
     const Shared<const std::byte> from(weights_.stage(tile).raw);
     constexpr int kOfTile = kSwizzleRowBytes / 2 / 16, kTileBytes = columns * kSwizzleRowBytes;
-    const Shared<const std::byte> vector((memory_ + ProjectShared<columns, true>::vector_stage(position_.stage)).raw);
+    const Shared<const std::byte> vector((memory_ + ProjectShared<columns, true>::vector_stage(position.stage)).raw);
 #pragma unroll
     for (int batch = 0; batch < kBatches; ++batch) {
       wgmma_wait_read<0>();  // the batch before
@@ -153,8 +94,6 @@ class WgmmaMultiplier {
 
   Shared<std::byte> memory_;
   WeightReader<columns>& weights_;
-  VectorPosition<columns> position_;
-  bool adds_squares_ = false;
 };
 
 }  // namespace farwarp::FARWARP_TARGET::fleet

@@ -86,6 +86,45 @@ template <int columns>
 FARWARP_DEVICE Shared<float> warp_squares(Shared<std::byte> memory) {
   return SharedSums<columns>{memory}.floats(ProjectShared<columns, Target::kHasBulkCopy>::kSquares);
 }
+/// [the warps that compute] Adds up the squares of `tiles` tiles, which follow a vector. Each warp has waited for all stages of it, or a barrier is after those that
+/// have: so no warp takes a copy before for this one. A thread adds those of four columns.
+template <int columns>
+FARWARP_DEVICE void add_squares(BlockWaits& waits, const WorldView& view, Shared<std::byte> memory,
+                                VectorPosition<columns>& position, int tiles) {
+  constexpr int kFours = columns / 4, kAtOnce = kWorkerThreads / kFours;
+  constexpr int kTiles = vector_stage_bytes(columns) / squares_bytes(columns, kTileRows);  ///< of a copy
+  const auto ring = vector_ring<columns>(memory);
+  float sums[4] = {};
+#pragma unroll 1
+  for (int begin = 0; begin < tiles; begin += kTiles) {
+    wait_mbarrier(waits, view, ring.full(position.stage), position.parity);
+    const Shared<const Vec16> from(
+        reinterpret_cast<const Vec16*>((memory + ProjectShared<columns, true>::vector_stage(position.stage)).raw));
+    const int rest = tiles - begin, count = rest < kTiles ? rest : kTiles;
+#pragma unroll 4
+    for (int tile = thread_index() / kFours; tile < count; tile += kAtOnce) {
+      const Vec16 four = load(from + (tile * kFours + thread_index() % kFours));
+      const Two low = unpack_two(four.lo), high = unpack_two(four.hi);
+      sums[0] = add(sums[0], low.first);
+      sums[1] = add(sums[1], low.second);
+      sums[2] = add(sums[2], high.first);
+      sums[3] = add(sums[3], high.second);
+    }
+    warp_sync();
+    if (lane_index() == 0) mbarrier_arrive(ring.empty(position.stage));
+    position.advance();
+  }
+#pragma unroll
+  for (int lanes = kFours; lanes < Target::kWarpSize; lanes *= 2) {
+#pragma unroll
+    for (float& sum : sums) sum = add(sum, shuffle_xor(sum, lanes));
+  }
+  if (lane_index() < kFours)
+    store(Shared<Vec16>(reinterpret_cast<Vec16*>((warp_squares<columns>(memory) + warp_index() * columns).raw)) +
+              lane_index(),
+          Vec16{pack_two(sums[0], sums[1]), pack_two(sums[2], sums[3])});
+}
+
 /// [thread] The inverse root of the mean of a column's squares, after a barrier after all warps have stored theirs. The order in which they are added is fixed.
 template <int columns>
 FARWARP_DEVICE float added_inverse_root(Shared<std::byte> memory, const InputNorm& norm, int column) {

@@ -3,8 +3,8 @@
 //   warps   multiply a group -> for each of its units: partial sums -> barrier -> finish -> barrier
 #pragma once
 
+#include "farwarp/fleet/multiply_hopper.dev.h"
 #include "farwarp/fleet/multiply_mfma.dev.h"
-#include "farwarp/fleet/multiply_wgmma.dev.h"
 
 namespace farwarp::FARWARP_TARGET::fleet {
 
@@ -17,7 +17,7 @@ FARWARP_DEVICE Share tiles_of_unit(const Task& group, int unit) {
 template <int columns>
 class StreamedProjection {
  public:
-  using Multiplier = std::conditional_t<kMfma, MfmaMultiplier<columns>, WgmmaMultiplier<columns>>;
+  using Multiplier = std::conditional_t<kMfma, MfmaMultiplier<columns>, HopperMultiplier<columns>>;
 
   FARWARP_DEVICE StreamedProjection(Shared<std::byte> memory, WeightReader<columns>& weights)
       : multiplier_(memory, weights) {}

@@ -1,7 +1,7 @@
 // The kernels of worker_test.cc.
 #include "farwarp/fleet/worker_test.h"
 
-#include "farwarp/fleet/multiply_wgmma.dev.h"
+#include "farwarp/fleet/multiply_hopper.dev.h"
 
 namespace farwarp::FARWARP_TARGET::fleet {
 
@@ -49,15 +49,15 @@ FARWARP_KERNEL(fleet_test_load_weights, LoaderTestArgs, kLoaderTestThreads) {
 FARWARP_KERNEL(fleet_test_squares, SquaresTestArgs, kSquaresTestThreads) {
   constexpr int kColumns = kSquaresTestColumns;
   const Shared<std::byte> memory = block_shared();
-  if (thread_index() == 0) vector_ring<kColumns>(memory).initialise(kWarps / 2);
+  if (thread_index() == 0) vector_ring<kColumns>(memory).initialise(kWarps);
   block_sync();
   const std::byte* const heap = args.view.heap[args.view.rank];
   const StreamWorker worker{heap, args.vector};
   if (thread_index() < kWorkerThreads) {
     Call call{args.view, 0, 0, 0, 0, 0, true};
     WeightReader<kColumns> weights(args.view, memory, {}, worker);
-    WgmmaMultiplier<kColumns> multiplier(memory, weights);
-    WgmmaMultiplier<kColumns>::UnitSums sums[WgmmaMultiplier<kColumns>::kUnits] = {};
+    HopperMultiplier<kColumns> multiplier(memory, weights);
+    HopperMultiplier<kColumns>::UnitSums sums[HopperMultiplier<kColumns>::kUnits] = {};
     const InputNorm norm{true, args.task.matrix.stages * kStageColumns, args.epsilon};
     multiplier.begin_task(call, worker, args.task, norm);
     multiplier.multiply(call, worker, args.task, 0, 0, sums);

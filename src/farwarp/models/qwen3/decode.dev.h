@@ -199,7 +199,7 @@ FARWARP_DEVICE void decode(const Args& args, Dispatcher dispatcher) {
       mbarrier_init(word_at<Mbarrier>(memory, Layout<columns>::kDecided), 1);
       weight_ring<columns>(memory).initialise(kWarps);
       if constexpr (streams(columns)) {
-        vector_ring<columns>(memory + Layout<columns>::kProject).initialise(kWarps / 2);  // of one warpgroup
+        vector_ring<columns>(memory + Layout<columns>::kProject).initialise(kWarps);
       } else {
         SharedSums<columns>{memory + Layout<columns>::kProject}.initialise();
       }

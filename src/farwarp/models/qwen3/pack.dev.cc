@@ -30,7 +30,8 @@ FARWARP_KERNEL(qwen3_pack, PackArgs, kPackThreads) {
       const std::int64_t fragment =
           fleet::element_offset(args.shape, Target::kMatrixUnit, args.workers, packed_row / 16 * 16, column / 16 * 16);
       fleet::store_four_of(Global<std::byte>(args.to) + fragment,
-                           fleet::fragment_order(Target::kMatrixUnit, args.shape), packed_row % 16, column % 16, four);
+                           fleet::fragment_order(Target::kMatrixUnit, args.shape, args.workers), packed_row % 16,
+                           column % 16, four);
     }
   }
 }

@@ -33,8 +33,9 @@ FARWARP_KERNEL(qwen3_prefill_unpack, PrefillArgs, kPrefillThreads) {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const int four = i * kPrefillThreads + thread_index();
-      held[i] = load_four_of(from + four % kRowFours / 4 * kFragmentBytes, fragment_order(Target::kMatrixUnit, shape),
-                             four / kRowFours, four % kRowFours % 4 * 4);
+      held[i] = load_four_of(from + four % kRowFours / 4 * kFragmentBytes,
+                             fragment_order(Target::kMatrixUnit, shape, args.model.workers), four / kRowFours,
+                             four % kRowFours % 4 * 4);
     }
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {

@@ -32,6 +32,7 @@ class StreamFinisher {
     task_ = group;
     const InputNorm norm = norm_of(context_, group);
     inverse_ = norm.exists ? inverse_root<columns>(context_.memory + Layout<columns>::kProject, norm, column()) : 1.0f;
+    tiles_of_warps_ = tiles_of_warps(group.matrix, num_blocks(), group.count, Target::kHasBulkCopy);
     const Share tiles = tiles_of_unit(group, unit);
     const auto kind = static_cast<Kind>(group.kind);
     if (group.rank_sums != 0) {
@@ -96,10 +97,8 @@ class StreamFinisher {
   FARWARP_DEVICE Numbers sums_of(const Four& four, int row) const {
     using Shared4 = Shared<const Vec16>;
     Numbers sums{};
-#pragma unroll
-    for (int number = 0; number < Project::kPartials; ++number) {
-      const Shared<float> at =
-          shared().floats(Project::partials(0, number)) + unit_sums_at(columns, four.in_unit, column(), row);
+    for (int part = four.in_unit; part < kWarps; part += tiles_of_warps_) {
+      const Shared<float> at = shared().floats(Project::partials(0, 0)) + unit_sums_at(columns, part, column(), row);
       const Vec16 words = load(Shared4(reinterpret_cast<const Vec16*>(at.raw)));
       const Two low = unpack_two(words.lo), high = unpack_two(words.hi);
       sums = {{add(sums.of[0], low.first), add(sums.of[1], low.second), add(sums.of[2], high.first),
@@ -256,6 +255,7 @@ class StreamFinisher {
   const Context<columns>& context_;
   Task task_{};
   float inverse_ = 1;  ///< of the root of the mean of the column's squares
+  int tiles_of_warps_ = 1;
 };
 
 }  // namespace farwarp::FARWARP_TARGET::qwen3
