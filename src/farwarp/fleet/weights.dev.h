@@ -145,6 +145,15 @@ class WeightReader {
       position_.advance(slots);
     }
   }
+  /// [warp] Of the next `stages` stages, which each have one warp that reads them, gives back the warp's own, `stage`.
+  FARWARP_DEVICE void release_own(int stage, int stages) {
+    if constexpr (Target::kHasBulkCopy) {
+      warp_sync();
+      if (lane_index() < kWarps / kSlotStages)
+        mbarrier_arrive(weight_ring<columns>(memory_).empty(position_of(stage / kSlotStages).stage));
+      position_.advance(stages / kSlotStages);
+    }
+  }
   /// [warp] The next slots are others'.
   FARWARP_DEVICE void skip(int slots) { position_.advance(slots); }
   FARWARP_DEVICE BlockWaits& waits() { return waits_; }

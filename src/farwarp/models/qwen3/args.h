@@ -145,6 +145,7 @@ struct Args {
       partials;  ///< packets [columns][query_heads][splits][head_dim / 2 + 1]: pairs of fp32, then maximum and sum
   std::int64_t candidates;  ///< packets [ranks][workers][columns]: logit, token
   std::int32_t most_top_k;  ///< candidates of a worker and column, for a decoder that samples: candidate_at()
+  std::int32_t sequences;   ///< columns that can have one: the first ones
 };
 
 }  // namespace farwarp::qwen3

@@ -36,6 +36,11 @@ struct Context {
   Shared<std::byte> memory;
   Worker<columns> worker;
 
+  /// Columns whose work in attention workers share: those that can have a sequence; of packets all, which are at most three more.
+  FARWARP_DEVICE int columns_in_use() const {
+    if constexpr (streams(columns)) return args.sequences;
+    return columns;
+  }
   FARWARP_DEVICE SequenceState sequence(int column) const {
     const Vec16 words = load(word_at<const Vec16>(memory, Layout<columns>::kSequences) + column);
     return std::bit_cast<SequenceState>(words);

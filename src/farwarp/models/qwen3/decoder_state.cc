@@ -149,6 +149,7 @@ void Qwen3Decoder::State::set_args() {
   args.partials = base + plan.graph.buffers[size(plan.partials)].offset;
   args.candidates = base + plan.graph.buffers[size(plan.candidates)].offset;
   args.most_top_k = plan.limits.most_top_k;
+  args.sequences = plan.limits.sequences;
 }
 
 Status Qwen3Decoder::State::create_prefill(Stream stream) {

@@ -14,19 +14,26 @@ class TileCursor {
  public:
   FARWARP_DEVICE explicit TileCursor(const Context<columns>& context)
       : context_(&context),
-        pairs_(columns * context.args.kv_heads),
+        pairs_(context.columns_in_use() * context.args.kv_heads),
         splits_(context.args.splits),
         sharing_(clamp(num_blocks() / pairs_)),
         pair_(context.worker.number() % pairs_),
         split_(context.worker.number() / pairs_) {
     if (context.worker.number() >= sharing_ * pairs_ && num_blocks() >= pairs_) pair_ = pairs_;  // no work
     tile_ = split_;
+    set_column();
     find();
   }
 
   FARWARP_DEVICE bool exists() const { return pair_ < pairs_; }
-  FARWARP_DEVICE int column() const { return pair_ % columns; }
-  FARWARP_DEVICE int kv_head() const { return pair_ / columns; }
+  FARWARP_DEVICE int column() const {
+    if constexpr (streams(columns)) return column_;
+    return pair_ % columns;
+  }
+  FARWARP_DEVICE int kv_head() const {
+    if constexpr (streams(columns)) return kv_head_;
+    return pair_ / columns;
+  }
   FARWARP_DEVICE int split() const { return split_; }
   FARWARP_DEVICE int first_key() const { return tile_ * kTileKeys; }
   /// Whether the split has no more tiles.
@@ -45,6 +52,12 @@ class TileCursor {
     tile_ += splits_;
     find();
   }
+  /// To the first tile that is not of same_keys().
+  FARWARP_DEVICE void advance_pair() {
+    next_pair();
+    tile_ = split_;
+    find();
+  }
 
  private:
   FARWARP_DEVICE int clamp(int workers) const { return workers < 1 ? 1 : workers > splits_ ? splits_ : workers; }
@@ -52,11 +65,20 @@ class TileCursor {
   FARWARP_DEVICE void find() {
     while (exists() && first_key() >= length()) {
       split_ += sharing_;
-      if (split_ >= splits_) {
-        split_ = context_->worker.number() / pairs_;
-        pair_ += num_blocks();
-      }
+      if (split_ >= splits_) next_pair();
       tile_ = split_;
+    }
+  }
+  FARWARP_DEVICE void next_pair() {
+    split_ = context_->worker.number() / pairs_;
+    pair_ += num_blocks();
+    set_column();
+  }
+  /// Divided once for each pair: the number of sequences is no constant.
+  FARWARP_DEVICE void set_column() {
+    if constexpr (streams(columns)) {
+      column_ = pair_ % context_->columns_in_use();
+      kv_head_ = pair_ / context_->columns_in_use();
     }
   }
 
@@ -65,6 +87,7 @@ class TileCursor {
   int splits_;
   int sharing_;  ///< workers that share a pair
   int pair_, split_, tile_ = 0;
+  int column_ = 0, kv_head_ = 0;  ///< of streamed vectors
 };
 
 /// The numbers of a tile's pages.

@@ -13,13 +13,13 @@ class HeadMerge {
 
   /// [the warps that compute] The worker's heads: of all workers' teams, one each in turn.
   FARWARP_DEVICE void run(const Task& task) {
-    const int heads = columns * context_.args.query_heads;
+    const int used = context_.columns_in_use(), heads = used * context_.args.query_heads;
     for (int first = context_.worker.number(); first < heads; first += kTeams * num_blocks()) {
       const int head = first + warp_index() / kTeam * num_blocks();
       if (first != context_.worker.number()) sync_warps();  // the round before has been read
-      if (head < heads) merge_splits(head % columns, head / columns);
+      if (head < heads) merge_splits(head % used, head / used);
       sync_warps();
-      if (head < heads && warp_index() % kTeam == 0) merge_warps(task, head % columns, head / columns);
+      if (head < heads && warp_index() % kTeam == 0) merge_warps(task, head % used, head / used);
     }
   }
 

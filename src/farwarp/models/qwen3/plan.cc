@@ -102,20 +102,56 @@ bool can_be_packets(const Qwen3Plan& plan, int columns, bool bulk_copy) {
   return fits(all.qkv) && fits(all.out) && fits(all.gate_up) && fits(all.down) && fits(all.head);
 }
 
+/// Of all layers and the head.
+std::int64_t matrix_bytes(const Qwen3Plan& plan) {
+  const MatrixSizes all = matrices_of(plan);
+  const auto bytes = [](const MatrixSize& size) { return std::int64_t{2} * size.rows * size.columns; };
+  return plan.config.layers * (bytes(all.qkv) + bytes(all.out) + bytes(all.gate_up) + bytes(all.down)) +
+         bytes(all.head);
+}
+
+/// Whether five to eight sequences that could be packets are faster if they stream. Packets of so many take each worker longer to read than weights take to
+/// arrive, and the more the larger the vectors are; streams have the ends of five steps in each layer instead, which take the same time for all
+/// models. Measured with eight on Hopper, of matrices in GB a rank: slower with 1.2, 3.4 and 7.5, equal with 8, faster with 15, 28 and 64 (MEASURED.md, "Five to
+/// eight sequences"). CDNA was not measured.
+bool streams_faster(const Qwen3Plan& plan, bool bulk_copy) {
+  constexpr std::int64_t kLeastBytes = 10'000'000'000;
+  constexpr int kLeastSequences = 5;
+  return bulk_copy && plan.limits.sequences >= kLeastSequences && matrix_bytes(plan) >= kLeastBytes;
+}
+
 /// Sequences, rounded up to a number that there are kernels for.
-int columns_for(const Qwen3Plan& plan, bool bulk_copy) {
+Result<int> columns_for(const Qwen3Plan& plan, bool bulk_copy) {
   const int sequences = plan.limits.sequences;
   const int columns = static_cast<int>(std::bit_ceil(static_cast<unsigned>(sequences)));
-  const bool greedy = plan.limits.most_top_k == 0;
-  const bool streams_faster = bulk_copy && greedy && sequences > kQwen3MostPacketSequences;
-  if (!streams_faster && can_be_packets(plan, columns, bulk_copy)) return columns;
-  return std::max(columns, 2 * fleet::kMostPacketColumns);
+  const Qwen3Vectors wanted = plan.limits.vectors;
+  const bool room = columns <= fleet::kMostPacketColumns && can_be_packets(plan, columns, bulk_copy);
+  if (wanted == Qwen3Vectors::kPackets && !room)
+    return invalid_argument(fmt::format(
+        "Qwen3Limits.vectors is packets; allowed with {} sequences of this model on {} workers: faster, streamed",
+        sequences, plan.workers));
+  const bool packets =
+      wanted == Qwen3Vectors::kPackets || (wanted == Qwen3Vectors::kFaster && room && !streams_faster(plan, bulk_copy));
+  return packets ? columns : std::max(columns, 2 * fleet::kMostPacketColumns);
+}
+
+/// Splits of a sequence's keys. Packets' are always as many, so that bits depend on less. Of streams the merge is a step of its own, of about 5 us. A worker reads
+/// 35 bytes a ns (an H200's 4,586 GB/s by 132 workers), so that is the time of 175 KB; of `sharing` workers each is spared all but its share of a KV
+/// head's keys and values. A sequence grows up to the limit: half of it stands for its length.
+int splits_for(const Qwen3Plan& plan) {
+  if (!plan.streams) return qwen3::kMostSplits;
+  constexpr std::int64_t kLeastSpared = 175'000;
+  const int sharing = std::clamp(plan.workers / (plan.limits.sequences * plan.kv_heads), 1, qwen3::kMostSplits);
+  const std::int64_t bytes = std::int64_t{4} * plan.config.head_dim * (plan.limits.positions / 2);
+  return bytes - bytes / sharing >= kLeastSpared ? sharing : 1;
 }
 
 /// What depends on the number of sequences.
 Status set_columns(Qwen3Plan& plan, const TargetTraits& traits) {
   const int sequences = plan.limits.sequences;
-  plan.columns = columns_for(plan, traits.bulk_copy);
+  const auto columns = columns_for(plan, traits.bulk_copy);
+  if (!columns.ok()) return columns.status();
+  plan.columns = *columns;
   plan.streams = fleet::streams(plan.columns);
   if (!traits.bulk_copy && plan.columns > qwen3::kMostColumnsWithoutBulkCopy)
     return invalid_argument(
@@ -140,6 +176,7 @@ class Builder {
     const int x = normed("x"), middle = normed("middle"), activated = vector("activated", plan_.intermediate);
     const int qkv = vector("qkv", sizes.qkv.rows), attended = vector("attended", heads * dim);
     const int of_out = rank_sums("sums of out"), of_down = rank_sums("sums of down");
+    const int used = plan_.streams ? plan_.limits.sequences : plan_.columns;
     const bool merges =
         !plan_.streams || plan_.limits.splits > 1;  // else whoever attends to a head has all of its keys
     plan_.partials =
@@ -173,14 +210,14 @@ class Builder {
       add({.name = name("attend"),
            .kind = of(Kind::kAttend),
            .layer = layer,
-           .units = plan_.columns * kv_heads * plan_.limits.splits,
+           .units = used * kv_heads * plan_.limits.splits,
            .reads = {{qkv, false}},
            .writes = {merges ? plan_.partials : attended}});
       if (merges)
         add({.name = name("merge"),
              .kind = of(Kind::kMerge),
              .layer = layer,
-             .units = plan_.columns * heads,
+             .units = used * heads,
              .reads = {{plan_.partials, false}},
              .writes = {attended}});
       add_matrix({.name = name("out"),
@@ -283,11 +320,7 @@ Result<Qwen3Plan> plan_qwen3(const Qwen3Config& config, const Qwen3Limits& limit
   plan.workers = std::min(
       {most, 2 * plan.intermediate / fleet::kTileRows, plan.head_rows / fleet::kTileRows, qwen3::kMostWorkers});
   if (const Status status = set_columns(plan, shape.traits); !status.ok()) return status;
-  if (limits.splits == 0) {
-    const int sharing =
-        plan.workers / (plan.columns * plan.kv_heads);  // workers for the keys of a KV head and sequence
-    plan.limits.splits = plan.streams ? std::clamp(sharing, 1, qwen3::kMostSplits) : qwen3::kMostSplits;
-  }
+  if (limits.splits == 0) plan.limits.splits = splits_for(plan);
   plan.max_pages = qwen3::tiles_of(limits.positions) * (qwen3::kTileKeys / qwen3::kPageKeys);
   const std::int64_t fragments =
       std::int64_t{config.layers} * plan.columns * plan.max_pages * plan.kv_heads * 2 * (config.head_dim / 16);

@@ -10,9 +10,12 @@
 
 namespace farwarp {
 
-/// Of more greedy sequences than this, vectors stream on a device with bulk copies (fleet/STREAM.md), of fewer they are packets where they can: 4 to 8.
-/// Those of more than eight sequences stream anyhow.
-inline constexpr int kQwen3MostPacketSequences = 8;
+/// How vectors reach workers (fleet/STREAM.md). Those of more than eight sequences stream.
+enum class Qwen3Vectors : std::uint8_t {
+  kFaster,   ///< of up to eight sequences packets, if they have room, unless streams were faster: plan.cc has the rule
+  kPackets,  ///< refused where they have no room
+  kStreamed
+};
 
 /// What a decoder has room for.
 struct Qwen3Limits {
@@ -20,10 +23,11 @@ struct Qwen3Limits {
   int positions = 1024;  ///< of a sequence, prompt included: 1 to 1,048,576
   int splits =
       0;  ///< that the attention to a sequence is cut into, 1 to 16: its sums depend on this number. 0: 16; of streamed vectors so many that each
-          ///< worker has one
-  int max_sms = 0;         ///< 0: all
-  int most_top_k = 0;      ///< of a sequence, 0 to 64; 0: no sequence has a temperature
-  int prefill_tokens = 0;  ///< of a chunk of Qwen3Decoder::prefill(), 16 to 8,192; 0: no prefill
+          ///< worker has one, if `positions` are so many that this saves more time than the merge takes, else 1
+  int max_sms = 0;                               ///< 0: all
+  int most_top_k = 0;                            ///< of a sequence, 0 to 64; 0: no sequence has a temperature
+  int prefill_tokens = 0;                        ///< of a chunk of Qwen3Decoder::prefill(), 16 to 8,192; 0: no prefill
+  Qwen3Vectors vectors = Qwen3Vectors::kFaster;  ///< bits depend on it
 };
 
 /// Several ranks have a share each of the heads, of gate, up and down, and of the vocabulary.
@@ -37,8 +41,7 @@ struct Qwen3Plan {
   int workers = 0;
   int threads = 0;
   int shared_bytes = 0;
-  bool streams =
-      false;  ///< whether vectors stream through shared memory: of more than eight sequences, or where they cannot be packets
+  bool streams = false;    ///< whether vectors stream through shared memory
   bool gang = false;       ///< whether there are kernels for FleetDispatcher::kGang: workers have no loading thread
   int pass_stages = 0;     ///< fleet::MatrixShape::at_once
   int tiles_together = 0;  ///< fleet::MatrixShape::together

@@ -86,16 +86,60 @@ TEST(Qwen3Plan, MoreThanEightSequencesStream) {
   EXPECT_LE(amd->shared_bytes, mi300x().traits.shared_bytes);
 }
 
-/// What the number of greedy sequences is that packets are still used for, is measured (plan.h).
-TEST(Qwen3Plan, FiveToEightSequencesHaveEitherForm) {
+/// They stream if a rank has at least 10 GB of matrices.
+TEST(Qwen3Plan, FiveToEightSequencesOfALargeModelStream) {
+  const auto columns = [](const char* model, int sequences, int ranks = 1, int most_top_k = 0) {
+    const auto plan =
+        plan_qwen3(*qwen3_config(model), {.sequences = sequences, .most_top_k = most_top_k}, h200(), ranks);
+    EXPECT_TRUE(!plan.ok() || plan->streams == (plan->columns == 16)) << model;
+    return plan.ok() ? plan->columns : -1;
+  };
   for (const int sequences : {5, 8}) {
-    const auto greedy = plan_qwen3(*qwen3_config("qwen3-8b"), {.sequences = sequences}, h200());
-    const auto drawn = plan_qwen3(*qwen3_config("qwen3-8b"), {.sequences = sequences, .most_top_k = 20}, h200());
-    ASSERT_TRUE(greedy.ok() && drawn.ok());
-    EXPECT_EQ(greedy->streams, sequences > kQwen3MostPacketSequences);
-    EXPECT_EQ(greedy->columns, greedy->streams ? 16 : 8);
-    EXPECT_EQ(drawn->columns, 8);
+    for (const char* small : {"qwen3-0.6b", "qwen3-1.7b", "qwen3-4b"}) EXPECT_EQ(columns(small, sequences), 8) << small;
+    for (const char* large : {"qwen3-8b", "qwen3-14b", "qwen3-32b"}) {
+      EXPECT_EQ(columns(large, sequences), 16) << large;
+      EXPECT_EQ(columns(large, sequences, 1, 20), 16) << large;
+      EXPECT_EQ(columns(large, 4), 4) << large;
+    }
+    EXPECT_EQ(columns("qwen3-8b", sequences, 2), 8);  // 7.6 GB a rank
+    EXPECT_EQ(columns("qwen3-14b", sequences, 2), 16);
+    EXPECT_EQ(columns("qwen3-14b", sequences, 4), 8);
   }
+}
+
+/// A layer of 1,024 rows has 192 MB here, beside a head of 0.1 GB.
+TEST(Qwen3Plan, TheLeastMatricesThatStreamAreTenGigabytes) {
+  Qwen3Config config{.hidden = 4096,
+                     .layers = 49,
+                     .query_heads = 32,
+                     .kv_heads = 8,
+                     .head_dim = 128,
+                     .intermediate = 4096,
+                     .vocabulary = 16384};
+  const auto plan_of = [&] { return plan_qwen3(config, {.sequences = 8}, h200()); };
+  const auto below = plan_of();
+  config.layers = 56;
+  const auto above = plan_of();
+  ASSERT_TRUE(below.ok() && above.ok());
+  EXPECT_LT(below->weight_bytes, 10'000'000'000);
+  EXPECT_GT(above->weight_bytes, 10'000'000'000);
+  EXPECT_FALSE(below->streams);
+  EXPECT_TRUE(above->streams);
+}
+
+TEST(Qwen3Plan, EitherFormOfVectorsCanBeAskedFor) {
+  const Qwen3Config large = *qwen3_config("qwen3-8b"), small = *qwen3_config("qwen3-0.6b");
+  const auto packets = plan_qwen3(large, {.sequences = 8, .vectors = Qwen3Vectors::kPackets}, h200());
+  const auto streamed = plan_qwen3(small, {.sequences = 3, .vectors = Qwen3Vectors::kStreamed}, h200());
+  ASSERT_TRUE(packets.ok() && streamed.ok());
+  EXPECT_FALSE(packets->streams);
+  EXPECT_EQ(packets->columns, 8);
+  EXPECT_TRUE(streamed->streams);
+  EXPECT_EQ(streamed->columns, 16);
+  EXPECT_EQ(plan_qwen3(large, {.sequences = 9, .vectors = Qwen3Vectors::kPackets}, h200()).status().message(),
+            "Qwen3Limits.vectors is packets; allowed with 9 sequences of this model on 132 workers: faster, streamed");
+  EXPECT_EQ(plan_qwen3(large, {.sequences = 5, .vectors = Qwen3Vectors::kPackets}, mi300x()).status().message(),
+            "Qwen3Limits.vectors is packets; allowed with 5 sequences of this model on 256 workers: faster, streamed");
 }
 
 /// In a pass of CDNA3 are 10 stages of eight columns: 8B's gate and up have 16, and a worker six tiles of it, of which it cannot keep the sums.
@@ -147,11 +191,13 @@ TEST(Qwen3Plan, EveryModelIsPlannedForEveryMachine) {
 /// Each worker has a KV head of a sequence, and several if there are too many.
 TEST(Qwen3Plan, SplitsAreAsManyAsWorkersShareASequence) {
   const auto splits = [](const char* model, int sequences, int ranks, int asked = 0) {
-    const auto plan = plan_qwen3(*qwen3_config(model), {.sequences = sequences, .splits = asked}, h200(), ranks);
+    const Qwen3Limits limits{.sequences = sequences, .positions = 4096, .splits = asked};
+    const auto plan = plan_qwen3(*qwen3_config(model), limits, h200(), ranks);
     return plan.ok() ? plan->limits.splits : -1;
   };
   EXPECT_EQ(splits("qwen3-8b", 4, 1), 16);
-  EXPECT_EQ(splits("qwen3-8b", 9, 1), 1);   // 132 workers, 16 columns of 8 heads
+  EXPECT_EQ(splits("qwen3-8b", 8, 1), 2);  // 132 workers, 8 heads each
+  EXPECT_EQ(splits("qwen3-8b", 9, 1), 1);
   EXPECT_EQ(splits("qwen3-8b", 16, 2), 2);  // 4 heads
   EXPECT_EQ(splits("qwen3-8b", 16, 8), 8);
   EXPECT_EQ(splits("qwen3-8b", 64, 1), 1);
@@ -159,6 +205,21 @@ TEST(Qwen3Plan, SplitsAreAsManyAsWorkersShareASequence) {
   EXPECT_EQ(splits("qwen3-8b", 9, 1, 5), 5);
   EXPECT_EQ(splits("qwen3-8b", 8, 1, 5), 5);
   EXPECT_EQ(splits("qwen3-8b", 8, 1, 17), -1);
+}
+
+/// Else the merge takes longer than what a split spares: half of the positions, of 512 bytes each, by half of the workers.
+TEST(Qwen3Plan, SequencesOfFewPositionsAreNotSplit) {
+  const auto splits = [](int sequences, int positions, int ranks = 1) {
+    const auto plan =
+        plan_qwen3(*qwen3_config("qwen3-8b"), {.sequences = sequences, .positions = positions}, h200(), ranks);
+    return plan.ok() ? plan->limits.splits : -1;
+  };
+  EXPECT_EQ(splits(8, 1360), 1);
+  EXPECT_EQ(splits(8, 1370), 2);
+  EXPECT_EQ(splits(4, 1), 16);  // packets
+  EXPECT_EQ(splits(16, 780, 8), 1);
+  EXPECT_EQ(splits(16, 784, 8), 8);
+  EXPECT_EQ(splits(64, 1'000'000), 1);  // no worker to spare
 }
 
 TEST(Qwen3Plan, WhatStreamsDoNotHaveIsNamed) {

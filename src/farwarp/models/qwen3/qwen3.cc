@@ -57,10 +57,10 @@ Result<Qwen3Decoder> Qwen3Decoder::create_from(World& world, const Result<Qwen3P
       world, plan,
       {.name = "qwen3",
        .site_names = qwen3::kSiteNames,
-       .configuration =
-           hash_of({config.hidden, config.layers, config.query_heads, config.kv_heads, config.head_dim,
-                    config.intermediate, config.vocabulary, config.tied, limits.sequences, limits.positions,
-                    limits.splits, limits.max_sms, limits.most_top_k, limits.prefill_tokens, wanted.workers}),
+       .configuration = hash_of({config.hidden, config.layers, config.query_heads, config.kv_heads, config.head_dim,
+                                 config.intermediate, config.vocabulary, config.tied, limits.sequences,
+                                 limits.positions, limits.splits, limits.max_sms, limits.most_top_k,
+                                 limits.prefill_tokens, wanted.workers, wanted.columns}),
        .kernels = State::kernel_names(wanted),
        .buffers = {{wanted.buffer_bytes, qwen3::kNoTag}}});
   if (!opened.ok()) return opened.status();

@@ -74,7 +74,8 @@ class Qwen3Streams : public WorldTestOf<TargetKind> {
   };
   void TearDown() override { unsetenv("FARWARP_EMU_MULTIPROCESSORS"); }
   /// `resolved`: splits of a decoder whose limits say 0.
-  static void expect_contexts(const Qwen3Config& config, int max_sms, std::initializer_list<int> splits, int resolved);
+  static void expect_contexts(const Qwen3Config& config, const Qwen3Limits& limits, std::initializer_list<int> splits,
+                              int resolved);
   static constexpr int kFirst[] = {0, 5, 100, 126, 127, 128, 254, 300, 383};
   static std::vector<std::vector<float>> logits_of(World& world, Stream stream, const Qwen3Config& config,
                                                    const Qwen3Limits& limits, int first);
@@ -161,7 +162,7 @@ TEST_P(Qwen3Streams, AStoppedSequenceMakesRoomForANewOne) {
 std::vector<std::vector<float>> Qwen3Streams::logits_of(World& world, Stream stream, const Qwen3Config& config,
                                                         const Qwen3Limits& limits, int first) {
   Decoding decoding = Decoding::create(world, stream, 2, limits, config);
-  EXPECT_EQ(decoding.decoder.plan().streams, first == 0 && limits.sequences > 4);
+  EXPECT_EQ(decoding.decoder.plan().streams, first == 0 && limits.sequences > 4);  // as expect_contexts() wants it
   for (int i = 0; i < limits.sequences; ++i)
     EXPECT_TRUE(decoding.decoder.start_with_any_keys(i, kFirst[first + i], 3 + first + i, stream).ok());
   (void)decoding.launch();
@@ -206,12 +207,13 @@ void Qwen3Streams::expect_near(const std::vector<std::vector<float>>& given,
 }
 
 /// With packets the logits are the same but for roundings.
-void Qwen3Streams::expect_contexts(const Qwen3Config& config, int max_sms, std::initializer_list<int> splits,
+void Qwen3Streams::expect_contexts(const Qwen3Config& config, const Qwen3Limits& of, std::initializer_list<int> splits,
                                    int resolved) {
   on_streams(1, options(), [=](World& world, Stream stream) {
-    const auto expected = logits_with_packets(world, stream, config, kSequences, 2);
+    const auto expected = logits_with_packets(world, stream, config, of.sequences, 2);
     for (const int wanted : splits) {
-      const Qwen3Limits limits{.sequences = kSequences, .positions = 400, .splits = wanted, .max_sms = max_sms};
+      Qwen3Limits limits = of;
+      limits.splits = wanted;
       const auto plan = plan_qwen3(config, limits, world.device().shape());
       ASSERT_TRUE(plan.ok()) << plan.status().to_string();
       EXPECT_EQ(plan->limits.splits, wanted == 0 ? resolved : wanted);
@@ -221,14 +223,33 @@ void Qwen3Streams::expect_contexts(const Qwen3Config& config, int max_sms, std::
 }
 
 /// A worker has the keys of several sequences.
-TEST_P(Qwen3Streams, ContextsOfSeveralTilesAreWhole) { expect_contexts(*qwen3_config("nano"), 2, {0, 1, 3}, 1); }
+TEST_P(Qwen3Streams, ContextsOfSeveralTilesAreWhole) {
+  expect_contexts(*qwen3_config("nano"), {.sequences = kSequences, .positions = 400, .max_sms = 2}, {0, 1, 3}, 1);
+}
 
-/// 32 workers have the keys of 16 sequences.
+/// Two warps have two heads each: eight queries, a key and a value.
+TEST_P(Qwen3Streams, EightQueryHeadsOfAKvHeadAreReceived) {
+  Qwen3Config config = *qwen3_config("nano");
+  config.query_heads = 8;
+  config.layers = 1;
+  expect_contexts(config, {.sequences = kSequences, .positions = 400, .max_sms = 2}, {0, 2}, 1);
+}
+
+/// 32 workers have the keys of nine sequences, three each.
 TEST_P(Qwen3Streams, WorkersShareTheKeysOfASequence) {
   setenv("FARWARP_EMU_MULTIPROCESSORS", "32", 1);
   Qwen3Config config = *qwen3_config("nano");
   config.vocabulary = 32 * 16;  // a tile of the head for each worker
-  expect_contexts(config, 32, {0}, 2);
+  expect_contexts(config, {.sequences = kSequences, .positions = 4096, .max_sms = 32}, {0}, 3);
+}
+
+/// 16 workers have the keys of eight sequences, and all of them if they are split.
+TEST_P(Qwen3Streams, WorkersShareSequencesNotColumns) {
+  setenv("FARWARP_EMU_MULTIPROCESSORS", "16", 1);
+  Qwen3Config config = *qwen3_config("nano");
+  config.vocabulary = 16 * 16;
+  const Qwen3Limits limits{.sequences = 8, .positions = 2800, .max_sms = 16, .vectors = Qwen3Vectors::kStreamed};
+  expect_contexts(config, limits, {0, 1}, 2);
 }
 
 /// Two workers have eight tiles of down each, more than a worker of packets keeps the sums of from pass to pass: five sequences have the kernel of 16.

@@ -30,6 +30,7 @@ const std::vector<ParamInfo> kParams = {
     {"dispatcher", "static",
      "static|graph|gang|both|all; both: static and graph, the same bits; all: gang too. gang: on gfx942"},
     {"splits", "0", "1 to 16 that a sequence's keys are cut into; 0: 16, fewer of streamed vectors"},
+    {"vectors", "faster", "faster|packets|streamed: how they reach workers"},
     {"max_sms", "0", "0 (all) or more"},
     {"temperature", "0",
      "0 (greedy), 0.001 to 1000; of three sequences the second is greedy, the third has twice as much"},
@@ -49,6 +50,8 @@ Result<CheckConfig> read_config(const Params& params) {
                                                         {"gang", Dispatcher::kGang},
                                                         {"both", Dispatcher::kBoth},
                                                         {"all", Dispatcher::kAll}};
+  static constexpr Choice<Qwen3Vectors> kVectors[] = {
+      {"faster", Qwen3Vectors::kFaster}, {"packets", Qwen3Vectors::kPackets}, {"streamed", Qwen3Vectors::kStreamed}};
   harness::ParamReader reader(params, kParams);
   CheckConfig config;
   config.model = reader.text("model");
@@ -67,6 +70,7 @@ Result<CheckConfig> read_config(const Params& params) {
   if (has(Dispatcher::kGraph) || both) config.dispatchers.push_back(FleetDispatcher::kGraph);
   if (has(Dispatcher::kGang)) config.dispatchers.push_back(FleetDispatcher::kGang);
   config.limits.splits = reader.small_integer("splits", 0, qwen3::kMostSplits);
+  config.limits.vectors = reader.choice("vectors", kVectors);
   config.limits.max_sms = reader.small_integer("max_sms", 0, 1 << 16);
   config.sampling.temperature = static_cast<float>(reader.number("temperature", 0, qwen3::kMostTemperature));
   config.sampling.top_k = reader.small_integer("top_k", 1, qwen3::kMostTopK);

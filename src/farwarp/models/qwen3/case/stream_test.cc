@@ -48,6 +48,14 @@ TEST_P(Qwen3Stream, EveryNumberOfColumnsWithBothDispatchers) {
   expect_pass("model=nano,batch=64,prompt=1,tokens=1,launches=1,max_sms=4");
 }
 
+/// As five to eight sequences of a large model have them.
+TEST_P(Qwen3Stream, FewSequencesHaveAnyForm) {
+  expect_pass("model=nano,batch=5,prompt=2,tokens=2,launches=1,max_sms=3,vectors=streamed,dispatcher=both");
+  expect_pass("model=nano,batch=8,prompt=1,tokens=1,launches=1,max_sms=3,vectors=streamed,temperature=1,top_k=7");
+  expect_pass("model=nano,batch=8,prompt=1,tokens=1,launches=1,max_sms=3,vectors=packets");
+  expect_refused("model=nano,batch=9,vectors=packets", "Qwen3Limits.vectors is packets");
+}
+
 /// A launch of all steps counts them, one of a single step does not: they take turns.
 TEST_P(Qwen3Stream, LaunchesContinueAndCallsStartAnew) {
   expect_pass("model=nano,batch=9,prompt=2,tokens=1,launches=2,max_sms=3,dispatcher=both", 1, 2);
