@@ -179,13 +179,14 @@ def from_python(make, shape, options):
 
 def from_program(operator, shape, more, options):
     setting = ",".join(f"{name}={value}" for name, value in {**shape, **more}.items())
-    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+    with tempfile.TemporaryDirectory() as folder:
+        results = pathlib.Path(folder, "results.json")
         command = [options.program, "bench", operator, "--ranks", options.ranks, "--target", "cuda", "--samples", options.samples]
-        command += ["--no-baselines", "--set", setting, "--json", file.name]
+        command += ["--no-baselines", "--set", setting, "--json", results]
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300)
         if done.returncode != 0:
             sys.exit(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
-        measurements = json.load(file)["cases"][0]["measurements"]
+        measurements = json.loads(results.read_text())["cases"][0]["measurements"]
     # The operator alone; of moe-a2a its form in one launch.
     measured = measurements.get("fused") or next(one for one in measurements.values() if "graph_us" in one)
     return [measured["time_us"]["median"], measured["graph_us"]]
