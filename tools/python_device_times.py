@@ -6,7 +6,8 @@
 Needs torch and the package; --program: another command line program than the package's. The two take turns: the program, then Python, --turns times.
 Both time a call as src/farwarp/harness/timing.h says: on a stream that is held while the host enqueues, with a flushed L2, after traffic on the links and
 a barrier of the ranks, between two events; the slowest rank of each sample; medians. launched: the call itself. graph: a CUDA graph of one call.
-Inputs have the same distribution, because it sets the clocks. Prints the medians of the turns and Python's time divided by the program's.
+Inputs have the same distribution, because it sets the clocks. Prints the medians of the turns, how far the program's turns are apart (largest by
+smallest), and Python's time divided by the program's.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from farwarp import __main__ as package
 
 HOLD_CYCLES = 8_000_000
 HOLD_S = 3e-3  # what they last at least
+TRAFFIC, TRAFFIC_CALLS = 1 << 16, 40  # elements: few, so that little in the L2 is dirty when the call begins
 WAYS = ("launched", "graph")
 
 
@@ -122,8 +124,8 @@ class Timer:
     def __init__(self, world, ranks):
         self.world, self.ranks = world, ranks
         self.flush = pytorch_timing.Flush(torch)
-        self.aligned, self.traffic = farwarp.AllReduce(world, 8), farwarp.AllReduce(world, 1 << 20)
-        self.few, self.many = uniform(8), uniform(1 << 20)
+        self.aligned, self.traffic = farwarp.AllReduce(world, 8), farwarp.AllReduce(world, TRAFFIC)
+        self.few, self.many = uniform(8), uniform(TRAFFIC)
 
     def sample(self, number, call):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -134,7 +136,7 @@ class Timer:
         self.flush.write(number)
         self.flush.read()
         if self.world.size > 1:
-            for _ in range(10):
+            for _ in range(TRAFFIC_CALLS):
                 self.traffic(self.many, out=self.many)
         self.aligned(self.few, out=self.few)
         start.record()
@@ -201,15 +203,16 @@ def main():
     parser.add_argument("--only", nargs="*")
     options = parser.parse_args()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {options.ranks} ranks; us, median of {options.samples} samples in each turn")
-    print(f"{'operator':12}" + "".join(f" {'bench, ' + way:>15} {'Python':>9} {'ratio':>6}" for way in WAYS) + "  shape")
+    print(f"{'operator':12}" + "".join(f" {'bench, ' + way:>15} {'turns':>6} {'Python':>9} {'ratio':>6}" for way in WAYS) + "  shape")
     for operator, make, shape, more in SHAPES:
         if options.only and operator not in options.only:
             continue
         turns = [(from_program(operator, shape, more, options), from_python(make, shape, options)) for _ in range(options.turns)]
         line = f"{operator:12}"
         for way in range(len(WAYS)):
-            ours, theirs = (statistics.median(turn[side][way] for turn in turns) for side in (1, 0))
-            line += f" {theirs:15.2f} {ours:9.2f} {ours / theirs:6.3f}"
+            theirs, ours = ([turn[side][way] for turn in turns] for side in (0, 1))
+            program, python = statistics.median(theirs), statistics.median(ours)
+            line += f" {program:15.2f} {max(theirs) / min(theirs):6.3f} {python:9.2f} {python / program:6.3f}"
         print(line, "", " ".join(f"{name}={value}" for name, value in shape.items()), flush=True)
 
 
