@@ -331,6 +331,9 @@ def compiled(case):
     return worst
 
 
+WAYS = {"eager": eager, "side": side, "graph": graph, "compiled": compiled}
+
+
 def calls(world, name, shapes):
     """shapes: of each way, how many. The largest error of each, as a share of what is allowed. Collective."""
     worst = dict.fromkeys(shapes, 0.0)
@@ -340,7 +343,7 @@ def calls(world, name, shapes):
         with case.operator:
             for way in (way for way in shapes if seed < shapes[way]):
                 try:
-                    worst[way] = max(worst[way], globals()[way](case))
+                    worst[way] = max(worst[way], WAYS[way](case))
                 except AssertionError as error:
                     raise AssertionError(f"{name}, {way}, shape {seed}, rank {world.rank}: {error}") from error
             world.check()

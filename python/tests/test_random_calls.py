@@ -1,7 +1,10 @@
 """random_calls.py on the emulator: its cases with small shapes, and that it finds what is wrong."""
 
+import inspect
+
 import farwarp
 import pytest
+from farwarp.operator import Operator
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("farwarp.torch_ops")
@@ -12,6 +15,15 @@ import random_calls  # noqa: E402
 def test_cases(name):
     worst = farwarp.run(lambda world: random_calls.calls(world, name, {"eager": 3}), ranks=2, target="emu_sm90")
     assert all(0 < rank["eager"] <= 1 for rank in worst)
+
+
+def test_every_operator_has_a_case():
+    def kinds(world):
+        return {type(make(world, random_calls.Place(world, 0)).operator) for make in random_calls.CASES.values()}
+
+    operators = {kind for kind in map(vars(farwarp).get, farwarp.__all__) if inspect.isclass(kind) and issubclass(kind, Operator)}
+    others = {farwarp.Qwen3, Operator, farwarp.ParallelGemm}  # a model, and what several share
+    assert farwarp.run(kinds, ranks=2, target="emu_sm90")[0] == operators - others
 
 
 def test_fresh_routing():
