@@ -1,20 +1,22 @@
 #!/usr/bin/env python3
 """What a call of an operator costs the host: from C, from Python by its class, and by torch.ops.
 
-    python_call_cost.py [--target auto] [--calls 20] [--rounds 30]
+    python_call_cost.py [--target auto] [--calls 100] [--blocks 200]
 
 Needs the package (pip install .). On a GPU tensors are torch's, if it is installed; on the emulator they are farwarp's.
-Prints medians over rounds of the time of a call that only enqueues, of one rank:
+The ways take turns in every block, on one CPU, and each block begins on an idle device. A call only enqueues, of one
+rank. Prints medians over blocks, and quartiles, in us:
 
   C          the function of c.h, with tensors that are ready, less what ctypes takes to call a function of as many
              parameters that does nothing
-  class      the operator's class, with out=
+  class      what the operator's class, with out=, takes more than C in the same block
   torch.ops  the same by torch.ops.farwarp.NAME.out; not on the emulator, where it copies
-  +          what each takes more than C
 """
 
 import argparse
 import ctypes
+import gc
+import os
 import statistics
 import time
 
@@ -22,16 +24,27 @@ import farwarp
 from farwarp import _c
 
 
-def median_us(world, calls, rounds, call):
-    """Each round begins on an idle device."""
-    times = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        for _ in range(calls):
-            call()
-        times.append((time.perf_counter() - start) / calls * 1e6)
-        world.synchronize()
-    return statistics.median(times)
+def blocks_of(world, options, ways):
+    """For each way, what a call takes in each block, in us."""
+    times = {name: [] for name in ways}
+    order = list(ways)
+    for block in range(options.blocks + 1):
+        order.append(order.pop(0))
+        for name in order:
+            call = ways[name]
+            start = time.perf_counter_ns()
+            for _ in range(options.calls):
+                call()
+            taken = (time.perf_counter_ns() - start) / options.calls / 1e3
+            world.synchronize()
+            if block > 0:
+                times[name].append(taken)
+    return times
+
+
+def quartiles(numbers):
+    low, middle, high = statistics.quantiles(numbers, n=4)
+    return f" {middle:7.2f} ({low:5.2f} {high:6.2f})"
 
 
 class Tensors:
@@ -67,41 +80,39 @@ def arguments_of(operator, run):
 
 
 def measure(make, options, name, operator, inputs, out):
-    world = make.world
-
-    def median(call):
-        return median_us(world, options.calls, options.rounds, call)
-
     def by_class():
         operator(*inputs, out=out)
 
     function, given = arguments_of(operator, by_class)
     nothing = ctypes.CDLL(_c.lib.path)["farwarp_environment_has_ranks"]
-    c_cost = median(lambda: function(*given)) - median(lambda: nothing(*given))
-    costs = [median(by_class)]
+    ways = {"nothing": lambda: nothing(*given), "C": lambda: function(*given), "class": by_class}
     if make.torch is not None:
         from farwarp import torch_ops
 
         op, handle = getattr(make.torch.ops.farwarp, name).out, torch_ops.register(operator)
-        costs.append(median(lambda: op(handle, *inputs, out=out)))
+        ways["torch.ops"] = lambda: op(handle, *inputs, out=out)
+    times = blocks_of(make.world, options, ways)
+    costs = [call - empty for call, empty in zip(times["C"], times["nothing"])]
+    more = [[taken - cost for taken, cost in zip(times[way], costs)] for way in ("class", "torch.ops") if way in times]
     tensors = sum(argument is not None for argument in given[1:-1])
-    print(f"{name:12} {tensors:7} {c_cost:8.2f}" + "".join(f" {cost:10.2f} {cost - c_cost:7.2f}" for cost in costs))
+    print(f"{name:12} {tensors:7}" + "".join(map(quartiles, (costs, *more))), flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", default="auto")
-    parser.add_argument("--calls", type=int, default=20)
-    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--calls", type=int, default=100)
+    parser.add_argument("--blocks", type=int, default=200)
     options = parser.parse_args()
     with farwarp.World(target=options.target) as world:
         make = Tensors(world)
         zeros = make.zeros
-        print(
-            f"{world.target}, tensors of {'farwarp' if make.torch is None else 'torch ' + make.torch.__version__}; us of the host for a call"
-        )
-        columns = ("class",) if make.torch is None else ("class", "torch.ops")
-        print(f"{'operator':12} {'tensors':>7} {'C':>8}" + "".join(f" {column:>10} {'+':>7}" for column in columns))
+        torch = make.torch
+        print(f"{world.target}, tensors of {'torch ' + torch.__version__ if torch else 'farwarp'}; us of the host for a call: median (quartiles)")
+        print(f"{'operator':12} {'tensors':>7}" + "".join(f"{column:>23}" for column in ("C", "class: more", "torch.ops: more")[: 3 if torch else 2]))
+        cpu = max(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cpu})  # this thread alone: those of the driver have begun
+        gc.disable()
         m, n, k = 8, 64, 64
         x, w, y = (zeros(shape, "bfloat16") for shape in ((m, k), (n, k), (m, n)))
         measure(make, options, "gemm", farwarp.Gemm(world, m, n, k), (x, w), y)

@@ -37,7 +37,21 @@ class _ByStruct:
         return self._function(handle, self._reference, stream)
 
 
-class Attention(Operator):
+class _WithLse(Operator):
+    """Whose results are out and, if asked for, lse: the logarithms of the denominators."""
+
+    dtype: str
+    has_lse: bool
+    _shape: tuple
+    _lse_shape: tuple
+
+    def _results(self) -> tuple:
+        """Shape and type of each result of a call."""
+        lse = ((self._lse_shape, "float32"),) if self.has_lse else ()
+        return ((self._shape, self.dtype), *lse)
+
+
+class Attention(_WithLse):
     """Prefill: out = softmax(scale * q @ k.T + mask) @ v. Collective to create; a world of one rank is enough.
 
     heads: of q, a multiple of kv_heads.
@@ -116,16 +130,11 @@ class Attention(Operator):
         self.batch, self.heads, self.kv_heads, self.head_dim, self.queries, self.keys = (batch, heads, kv_heads, head_dim, queries, keys)
         self.dtype, self.has_lse = dtypes.name_of(dtype), bool(lse)
         ragged = total_queries is not None
-        self._shape: tuple = (total_queries, heads, head_dim) if ragged else (batch, queries, heads, head_dim)
-        self._lse_shape: tuple = (heads, total_queries) if ragged else (batch, heads, queries)
+        self._shape = (total_queries, heads, head_dim) if ragged else (batch, queries, heads, head_dim)
+        self._lse_shape = (heads, total_queries) if ragged else (batch, heads, queries)
         dense = not (sinks or ragged or total_keys is not None or key_counts or page_size)
         self._call = Call(world, "attention_call", "q k v", _OUTPUTS) if dense else Call(world, _ByStruct(), _INPUTS, _OUTPUTS)
         self._dense = dense
-
-    def _results(self) -> tuple:
-        """Shape and type of each result of a call."""
-        lse = ((self._lse_shape, "float32"),) if self.has_lse else ()
-        return ((self._shape, self.dtype), *lse)
 
     def __call__(
         self,
@@ -170,7 +179,7 @@ class Attention(Operator):
         return (out, lse) if self.has_lse else out
 
 
-class FlashDecode(Operator):
+class FlashDecode(_WithLse):
     """Decode: a few query tokens of each sequence over a paged cache of keys and values, which ranks may share.
     Collective to create; with kv_shards of more than 1 every rank makes every call.
 
@@ -249,12 +258,8 @@ class FlashDecode(Operator):
         )
         self.dtype, self.has_lse = dtypes.name_of(dtype), bool(lse)
         self._shape = (batch, query_tokens, query_heads, head_dim)
+        self._lse_shape = self._shape[:3]
         self._call = Call(world, "decode_call_sinks", "q k v block_table lengths k_scale v_scale sinks", _OUTPUTS)
-
-    def _results(self) -> tuple:
-        """Shape and type of each result of a call."""
-        lse = ((self._shape[:3], "float32"),) if self.has_lse else ()
-        return ((self._shape, self.dtype), *lse)
 
     def __call__(
         self,
@@ -286,6 +291,6 @@ class FlashDecode(Operator):
         if out is None:
             out = self._new(q, self._shape, self.dtype)
         if lse is None and self.has_lse:
-            lse = self._new(q, self._shape[:3], "float32")
+            lse = self._new(q, self._lse_shape, "float32")
         self._call.enqueue(self, (q, k, v, block_table, lengths, k_scale, v_scale, sinks, out, lse), stream)
         return (out, lse) if self.has_lse else out

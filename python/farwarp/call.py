@@ -51,12 +51,12 @@ class Parameter:
     """A tensor parameter of an operator: of what a caller gives, a reference to a DLTensor. Whether its type, shape,
     strides and device are allowed the library says."""
 
-    __slots__ = ("name", "world", "tensor", "address", "reference", "_prepared")
+    __slots__ = ("name", "world", "tensor", "reference", "_prepared")
 
     def __init__(self, name: str, world: World) -> None:
         self.name, self.world = name, world
         self.tensor = _c.DLTensor()
-        self.address, self.reference = ctypes.addressof(self.tensor), ctypes.byref(self.tensor)
+        self.reference = ctypes.byref(self.tensor)
         self._prepared: dict[Any, _Prepared] = {}
 
     def input(self, value: Any, stream: int | None, keep: list[Any]) -> Any:
@@ -103,7 +103,7 @@ class Parameter:
             fill = _fills[tensor.__class__] = exchange.fill_of(tensor.__class__)
         if fill is None:
             return self._prepare(tensor)
-        fill(tensor, self.address)
+        fill(id(tensor), self.reference)
         return self.reference
 
     def _prepare(self, tensor: Any) -> Any:
@@ -169,8 +169,8 @@ class Call:
         known = self._known.get(kinds)
         if known is not None:
             fills, references = known
-            for i, fill, address in fills:
-                fill(tensors[i], address)
+            for i, fill, reference in fills:
+                fill(id(tensors[i]), reference)
         else:
             references = self._references(tensors, on, keep)
             if kinds not in self._slow:
@@ -202,7 +202,7 @@ class Call:
     def _learn(self, kinds: tuple[type, ...]) -> None:
         """Of classes that a call has come with and that are allowed."""
         present = [(i, parameter) for i, parameter in enumerate(self._parameters) if kinds[i] is not type(None)]
-        fills = [(i, _fills.get(kinds[i]), parameter.address) for i, parameter in present]
+        fills = [(i, _fills.get(kinds[i]), parameter.reference) for i, parameter in present]
         if self._world.emulated or any(fill is None for _, fill, _ in fills):
             self._slow.add(kinds)
         else:

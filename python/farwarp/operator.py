@@ -74,7 +74,10 @@ class Operator:
         return handle
 
     def _new(self, like: Any, shape: Sequence[int], dtype: str) -> Any:
-        """A tensor for a result: of torch if `like` is one on the device."""
+        """A tensor for a result: of torch if `like` is one on the device. Not for an operator that cannot be called: in the
+        child of a fork() torch would refuse in its own words."""
+        if self._handle is None:
+            self._open_handle()
         if self.world.emulated or like.__class__ is Array or not is_torch(like):
             return Array(self.world, shape, dtype)
         return like.new_empty(shape, dtype=getattr(sys.modules["torch"], dtype))

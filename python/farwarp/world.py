@@ -154,6 +154,8 @@ class World:
         for handle in handles:
             self._tell(_c.lib.synchronize(self._handle, handle, milliseconds("timeout", timeout)))
             self._passed(handle)
+        if not handles:
+            self._passed(None)  # Arrays that were dropped while no stream was in use
         self.check()
 
     # ---- failures

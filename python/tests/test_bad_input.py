@@ -173,6 +173,16 @@ def test_ranks_that_disagree():
     farwarp.run(create, ranks=2)
 
 
+def test_operators_for_another_number_of_ranks():
+    def create(world):
+        with pytest.raises(farwarp.InvalidArgumentError, match="kv_shards is 3; allowed: 1, or 2, the World's size"):
+            farwarp.FlashDecode(world, 2, 2, 1, 64, pages=4, max_pages=2, kv_shards=3)
+        with pytest.raises(farwarp.InvalidArgumentError, match="m is 7; allowed: a multiple of .*2"):
+            farwarp.GemmReduceScatter(world, 7, N, K)
+
+    farwarp.run(create, ranks=2)
+
+
 class Odd(Exception):
     pass
 

@@ -9,6 +9,7 @@ from farwarp import _c, call
 from farwarp.call import Parameter
 from oracle import assert_rounded, f64
 from processes import outputs
+from test_world import script
 
 torch = pytest.importorskip("torch")
 
@@ -157,3 +158,31 @@ def test_process_group():
         "group has not this rank among its ranks; allowed: a group of which this process is a member\n",
         "rank 1 of 2: 128.0\n",
     ]
+
+
+def test_process_group_of_too_many_ranks():
+    assert script("""
+        import farwarp, torch.distributed as dist
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=9)
+        try:
+            farwarp.World(dist.group.WORLD, target="emu_sm90")
+        except farwarp.InvalidArgumentError as error:
+            print(error)
+    """) == (0, "size is 9; allowed: 1 to 8\n")
+
+
+def test_process_groups_of_different_sizes():
+    """Ranks that do not agree who they are meet in no collective: the group's own timeout ends the wait."""
+    printed = outputs(
+        """
+        import datetime
+        some = [dist.new_group(ranks, timeout=datetime.timedelta(seconds=3)) for ranks in ([0, 1], [0, 1, 2])]
+        try:
+            farwarp.World(some[rank > 0], target="emu_sm90")
+        except Exception:
+            print("raised")
+        """,
+        ranks=3,
+    )
+    assert printed == ["raised\n"] * 3

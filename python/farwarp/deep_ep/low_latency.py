@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from .. import _c
 from ..call import Call
-from ..descriptor import given, new_desc
 from ..errors import MisuseError, check
 from ..operator import Operator
-from ..world import TARGETS, World
+from ..world import World
 from .memory import FP8, DeviceMemory, HostMemory, Result
+from .moe_desc import descriptor, heap_bytes_of
 
 SCALED = 128  # numbers of a row that have one scale
 MOST_TOP_K = 32
@@ -31,13 +31,8 @@ class Shape(NamedTuple):
 
 
 def _descriptor(shape: Shape, max_sms: int) -> ctypes.Structure:
-    return given(
-        new_desc(_c.MoeDesc),
-        num_experts=shape.num_experts,
-        experts_per_token=shape.top_k,
-        hidden=shape.hidden,
-        max_tokens=shape.max_tokens,
-        index_type=shape.index_type,
+    return descriptor(
+        shape,
         fp8_dispatch=shape.fp8,
         scale_columns=shape.fp8,
         masked=True,
@@ -48,9 +43,7 @@ def _descriptor(shape: Shape, max_sms: int) -> ctypes.Structure:
 
 def heap_bytes(shape: Shape, ranks: int, target: str, device: int) -> int:
     """Of the symmetric heap, for IN_FLIGHT operators of this shape."""
-    desc, result = _descriptor(shape, 0), ctypes.c_int64()
-    check(_c.lib.moe_heap_bytes(ctypes.addressof(desc), TARGETS.index(target), device, ranks, ctypes.addressof(result)))
-    return IN_FLIGHT * result.value
+    return IN_FLIGHT * heap_bytes_of(_descriptor(shape, 0), ranks, target, device)
 
 
 class Phase(enum.Enum):

@@ -11,11 +11,12 @@ import numpy as np
 
 from .. import _c, dtypes
 from ..call import Call, is_torch
-from ..descriptor import choice, given, new_desc
+from ..descriptor import choice
 from ..errors import InvalidArgumentError, MisuseError, check
 from ..operator import Operator
-from ..world import TARGETS, World
+from ..world import World
 from .memory import DeviceMemory, HostMemory, Result
+from .moe_desc import descriptor, heap_bytes_of
 
 _MODES = ("auto", "words", "bulk")  # in the order of farwarp_moe_mode
 _MOST_TOKENS, _MOST_ENTRIES = 65535, (1 << 20) - 1
@@ -36,14 +37,9 @@ class Shape(NamedTuple):
 
 
 def _descriptor(shape: Shape) -> ctypes.Structure:
-    return given(
-        new_desc(_c.MoeDesc),
-        num_experts=shape.num_experts,
-        experts_per_token=shape.top_k,
-        hidden=shape.hidden,
+    return descriptor(
+        shape,
         dispatch_hidden=shape.dispatch_hidden,
-        max_tokens=shape.max_tokens,
-        index_type=shape.index_type,
         rows=True,
         max_sms=shape.num_sms,
         mode=choice("mode", shape.mode, _MODES),
@@ -51,9 +47,7 @@ def _descriptor(shape: Shape) -> ctypes.Structure:
 
 
 def heap_bytes(shape: Shape, ranks: int, target: str, device: int) -> int:
-    desc, result = _descriptor(shape), ctypes.c_int64()
-    check(_c.lib.moe_heap_bytes(ctypes.addressof(desc), TARGETS.index(target), device, ranks, ctypes.addressof(result)))
-    return result.value
+    return heap_bytes_of(_descriptor(shape), ranks, target, device)
 
 
 def most_tokens(shape: Shape, ranks: int, target: str, device: int, room: int) -> int:

@@ -1,0 +1,31 @@
+"""Descriptors of the operators of both modes."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from .. import _c
+from ..descriptor import given, new_desc
+from ..errors import check
+from ..world import TARGETS
+
+
+def descriptor(shape: Any, **more: Any) -> ctypes.Structure:
+    """Of a Shape of either mode, with the fields that only this mode has."""
+    return given(
+        new_desc(_c.MoeDesc),
+        num_experts=shape.num_experts,
+        experts_per_token=shape.top_k,
+        hidden=shape.hidden,
+        max_tokens=shape.max_tokens,
+        index_type=shape.index_type,
+        **more,
+    )
+
+
+def heap_bytes_of(desc: ctypes.Structure, ranks: int, target: str, device: int) -> int:
+    """Of the symmetric heap, for an operator."""
+    result = ctypes.c_int64()
+    check(_c.lib.moe_heap_bytes(ctypes.addressof(desc), TARGETS.index(target), device, ranks, ctypes.addressof(result)))
+    return result.value
