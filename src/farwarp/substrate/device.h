@@ -233,8 +233,9 @@ FARWARP_DEVICE void bulk_commit();
 /// then be reused. Their writes may not have happened yet: a release after this wait does not cover them.
 template <int pending = 0>
 FARWARP_DEVICE void bulk_wait_read();
-/// [thread] Waits until all committed groups of this thread have *completed*. Their writes then count as this thread's own writes, and a
-/// later release covers them.
+/// [thread] Waits until all committed groups of this thread but the newest `pending` have *completed*. Their writes then count as this
+/// thread's own writes, and a later release covers them.
+template <int pending = 0>
 FARWARP_DEVICE void bulk_wait_all();
 /// [thread] Orders this thread's earlier ordinary (generic-proxy) accesses before later async-proxy accesses, and the reverse.
 FARWARP_DEVICE void proxy_fence();

@@ -33,8 +33,10 @@ inline constexpr int kMaxTopK = 32;  ///< the lanes of the smallest warp: lane j
 inline constexpr int kMaxExperts = 4096;
 inline constexpr int kThreads = 256;
 inline constexpr int kStagingBytes = 16384;  ///< bulk mode: one warp's staging buffer in shared memory
-inline constexpr int kBatch = 128;           ///< tokens a block routes at a time
-inline constexpr int kBitmapTokens = 32;     ///< tokens of one bitmap, which is one header packet
+/// MoeLayout::kRows in bulk mode, on targets with bulk copies: slots of a warp's ring in shared memory, and the most bytes of one.
+inline constexpr int kRingSlots = 3, kMostSlotBytes = 8192;
+inline constexpr int kBatch = 128;        ///< tokens a block routes at a time
+inline constexpr int kBitmapTokens = 32;  ///< tokens of one bitmap, which is one header packet
 constexpr int num_bitmaps(int max_tokens) { return (max_tokens + kBitmapTokens - 1) / kBitmapTokens; }
 /// The configuration folded to 32 bits, so that it fits into a packet beside a bitmap. The reader compares it with its own and detects a
 /// peer with another configuration or another form of the call.
@@ -95,6 +97,32 @@ struct SharedLayout {
 /// Bytes of shared memory after SharedLayout::total with MoeLayout::kRows: places of rows.
 constexpr std::int64_t row_places_bytes(int ranks, int max_tokens) {
   return 4ll * (num_bitmaps(max_tokens) * ranks + ranks + 1);
+}
+
+/// With MoeLayout::kRows in bulk mode, on targets with bulk copies: the rings, after the places of rows, which end at `places_end`.
+struct RingLayout {
+  std::int64_t barriers, slots;  ///< Args::ring_barriers, Args::ring_slots
+  std::int32_t slot_bytes;       ///< as many as fit into `room` bytes of shared memory, at most kMostSlotBytes
+  std::int64_t total;
+};
+constexpr RingLayout ring_layout(std::int64_t places_end, std::int64_t room, int warps) {
+  constexpr std::int32_t kLeastSlotBytes = 1024, kAlign = 128;
+  RingLayout layout{};
+  const std::int64_t rings = std::int64_t{warps} * kRingSlots;
+  layout.barriers = (places_end + kAlign - 1) / kAlign * kAlign;
+  layout.slots = (layout.barriers + 8 * rings + kAlign - 1) / kAlign * kAlign;
+  const std::int64_t fits = (room - layout.slots) / rings / kAlign * kAlign;
+  layout.slot_bytes = static_cast<std::int32_t>(fits > kMostSlotBytes    ? kMostSlotBytes
+                                                : fits < kLeastSlotBytes ? kLeastSlotBytes
+                                                                         : fits);
+  layout.total = layout.slots + rings * layout.slot_bytes;
+  return layout;
+}
+/// Bytes of a row's segment that are copied at a time: as few pieces as fit into slots, all about as long.
+constexpr std::int32_t ring_piece_bytes(int hidden, int segments, std::int32_t slot_bytes) {
+  const std::int32_t longest = (hidden / 8 + segments - 1) / segments * 16;
+  const std::int32_t pieces = (longest + slot_bytes - 1) / slot_bytes;
+  return (longest / 16 + pieces - 1) / pieces * 16;
 }
 
 constexpr SharedLayout shared_layout(int num_experts, int ranks, int k, int max_tokens, int local_experts, int warps,
@@ -170,6 +198,13 @@ struct Args {
   std::int64_t row_places;       ///< MoeLayout::kRows: in shared memory, i32 [bitmap words][ranks], then [ranks + 1]
   void* recv_topk;
   float* recv_weights;
+  // MoeLayout::kRows in bulk mode, on targets with bulk copies:
+  std::int64_t ring_barriers;  ///< in shared memory, u64 [warps][kRingSlots]
+  std::int64_t ring_slots;     ///< in shared memory, bytes [warps][kRingSlots][slot_bytes]
+  std::int32_t slot_bytes;
+  std::int32_t piece_bytes;   ///< bytes of a row that are copied at a time, at most slot_bytes
+  std::int64_t kept_rows;     ///< MoeAllToAllPlan::kept_rows
+  std::int64_t return_flags;  ///< MoeAllToAllPlan::return_flags
 };
 
 }  // namespace farwarp::moe

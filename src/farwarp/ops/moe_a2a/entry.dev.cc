@@ -1,4 +1,5 @@
 // The kernels of the MoE all-to-all, compiled once per target. variants.h lists them.
+#include "farwarp/ops/moe_a2a/combine_rows.dev.h"
 #include "farwarp/ops/moe_a2a/dispatch_rows.dev.h"
 #include "farwarp/ops/moe_a2a/kernel.dev.h"
 #include "farwarp/ops/moe_a2a/variants.h"
@@ -27,6 +28,8 @@ using Fp8WordsColumns = target::moe::WordWire<target::moe::AsFp8Columns>;
   FARWARP_KERNEL(name, Args, kThreads) { target::moe::dispatch_rows<Wire, Part::part>(args); }
 #define FARWARP_COMBINE(name, id, T, part) \
   FARWARP_KERNEL(name, Args, kThreads) { target::moe::combine<T, Part::part>(args); }
+#define FARWARP_COMBINE_ROWS(name, id, T, part) \
+  FARWARP_KERNEL(name, Args, kThreads) { target::moe::combine_rows<T, Part::part>(args); }
 #define FARWARP_COMBINE_WEIGHTS(name, id, T, part) \
   FARWARP_KERNEL(name, Args, kThreads) { target::moe::combine_with_weights<T, Part::part>(args); }
 
@@ -34,4 +37,5 @@ FARWARP_MOE_A2A_FUSED(FARWARP_FUSED)
 FARWARP_MOE_A2A_DISPATCH(FARWARP_DISPATCH)
 FARWARP_MOE_A2A_DISPATCH_ROWS(FARWARP_DISPATCH_ROWS)
 FARWARP_MOE_A2A_COMBINE(FARWARP_COMBINE)
+FARWARP_MOE_A2A_COMBINE_ROWS(FARWARP_COMBINE_ROWS)
 FARWARP_MOE_A2A_COMBINE_WEIGHTS(FARWARP_COMBINE_WEIGHTS)

@@ -91,7 +91,7 @@ FARWARP_DEVICE void receive_rows(Wire& wire) {
   if (!lay_out_rows(wire.call, args)) return;
   mark_padding(args);
   const int rows = for_each_announced_segment<Wire::kAlign>(
-      args, [&](const ReceivedSegment& segment) { return unpack_segment(wire, segment); });
+      args, [&](const ReceivedSegment& segment) { return unpack_segment<false>(wire, segment, 0); });
   if (is_first_worker(args) && thread_index() == 0) store(wire.regions.kept_count(), static_cast<std::uint32_t>(rows));
 }
 

@@ -48,6 +48,16 @@ struct Regions {
     return at<SystemCell<std::uint64_t>>(where, args.offsets.row_flags) +
            (place_of_row(source, token) * args.segments + segment);
   }
+  /// kRows in bulk mode, at the source `where`: the flag of a segment of the row that `owner` returns for `token`.
+  FARWARP_DEVICE Peer<SystemCell<std::uint64_t>> return_flag(int where, std::int32_t token, int owner,
+                                                             int segment) const {
+    return at<SystemCell<std::uint64_t>>(where, args.return_flags) +
+           (place_of_return(token, owner) * args.segments + segment);
+  }
+  /// The same, in this rank's own memory, from dispatch to combine: the place of the row that `source` has sent for `token`; -1: none.
+  FARWARP_DEVICE Global<std::int32_t> kept_row(int source, std::int32_t token) const {
+    return own_address<std::int32_t>(args.view, args.workspace + args.kept_rows) + (source * args.max_tokens + token);
+  }
   /// Split form, in this rank's own memory, from dispatch to combine. kept_count(): the number of received rows. kept(), for each of them:
   /// source | copies << 8 | token << 32, then a word for each copy, in k-slot order: weight | the copy's row << 32.
   FARWARP_DEVICE Global<std::uint32_t> kept_count() const {

@@ -68,8 +68,11 @@ moe::Roles roles_of(const MoeAllToAllPlan& plan, KernelId id, int blocks, int wa
             .first_worker = plan.send_only_blocks};
   }
   const bool fused = std::ranges::find(kFusedExperts, id, &FusedExpert::kernel) != std::end(kFusedExperts);
+  const bool returns = id == kCombine && plan.returning_warps > 0;
   return {.sending_blocks = blocks,
-          .sending_warps = fused ? plan.sending_warps : warps,
+          .sending_warps = fused     ? plan.sending_warps
+                           : returns ? plan.returning_warps
+                                     : warps,
           .workers = blocks,
           .first_worker = 0};
 }
@@ -189,9 +192,11 @@ Status MoeAllToAll::State::run(KernelId id, Stream stream) {
   if (const Status status = world->status(); !status.ok()) return status;
   LaunchConfig config{plan.blocks, plan.threads, static_cast<std::size_t>(plan.shared_bytes)};
   if (id == kCombine) config.blocks *= combine_blocks_per_sm;
-  if (id == kCombine || id == kCombineSend || id == kCombineRecv) config.shared_bytes = 0;
   const bool dispatches = id == kDispatch || id == kDispatchSend || id == kDispatchRecv;
+  const bool combines = id == kCombine || id == kCombineSend || id == kCombineRecv;
+  if (combines && plan.slot_bytes == 0) config.shared_bytes = 0;
   args.hidden = dispatches ? plan.dispatch_hidden : plan.desc.hidden;
+  if (plan.slot_bytes != 0) args.piece_bytes = moe::ring_piece_bytes(args.hidden, plan.segments, plan.slot_bytes);
   args.roles = roles_of(plan, id, config.blocks, plan.threads / world->device().shape().traits.warp_size);
   return launch(world->device(), opened.kernel(id), config, args, stream);
 }
@@ -256,12 +261,23 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
       static_cast<std::int64_t>(state->opened.buffer(1).offset) - args.workspace - parts.words_begin;
   if (plan->mode == MoeMode::kWords) args.offsets.rows += moved;
   args.offsets.returns += moved;
+  const int warps = plan->threads / shape.traits.warp_size;
   args.shared = moe::shared_layout(desc.num_experts, plan->ranks, desc.experts_per_token, desc.max_tokens,
-                                   plan->max_local_experts, plan->threads / shape.traits.warp_size,
-                                   plan->mode == MoeMode::kBulk && shape.traits.bulk_copy);
+                                   plan->max_local_experts, warps,
+                                   plan->mode == MoeMode::kBulk && shape.traits.bulk_copy && plan->slot_bytes == 0);
   args.row_places = args.shared.total;
+  if (plan->slot_bytes != 0) {
+    const moe::RingLayout rings = moe::ring_layout(
+        args.row_places + moe::row_places_bytes(plan->ranks, desc.max_tokens), shape.traits.shared_bytes, warps);
+    args.ring_barriers = rings.barriers;
+    args.ring_slots = rings.slots;
+    args.slot_bytes = rings.slot_bytes;
+    args.return_flags = plan->return_flags;
+    args.kept_rows = plan->kept_rows;
+  }
   const auto resident = world.device().blocks_per_multiprocessor(state->opened.kernel(kCombine), plan->threads, 0);
-  const bool may_fill_all = desc.max_sms == 0;  // else twice the blocks might occupy twice max_sms multiprocessors
+  const bool may_fill_all =
+      desc.max_sms == 0 && plan->slot_bytes == 0;  // else twice the blocks might occupy twice max_sms multiprocessors
   state->combine_blocks_per_sm = std::clamp(may_fill_all && resident.ok() ? *resident : 1, 1, kCombineBlocksPerSm);
   return MoeAllToAll(std::move(state));
 }
@@ -355,8 +371,8 @@ Status MoeAllToAll::fused(const MoeTokens& tokens, MoeExpert expert, const float
   const auto* const fused = std::ranges::find(kFusedExperts, expert, &FusedExpert::expert);
   if (fused == std::end(kFusedExperts))
     return invalid_argument(fmt::format("MoeExpert is {}; allowed: kRankScale, kTable", static_cast<int>(expert)));
-  if (state_->plan.desc.dispatch_hidden != 0)
-    return invalid_argument("fused() was called with MoeAllToAllDesc.dispatch_hidden; allowed: dispatch and combine");
+  if (state_->plan.desc.layout == MoeLayout::kRows)
+    return invalid_argument("fused() was called with MoeAllToAllDesc.layout kRows; allowed: dispatch and combine");
   if (state_->plan.desc.weights_at_combine)
     return invalid_argument(
         "fused() was called with MoeAllToAllDesc.weights_at_combine; allowed: dispatch and combine");

@@ -96,7 +96,8 @@ class MoeAllToAll {
   Status combine_recv(void* out, Stream stream);
 
   /// dispatch, expert and combine in one launch. `expert_table`: [local experts] of two floats (scale, shift) held by this
-  /// rank, read by MoeExpert::kTable only. Each expert output is rounded to the dtype, so fused and split give equal bits.
+  /// rank, read by MoeExpert::kTable only. Each expert output is rounded to the dtype, so fused and split give equal bits. Not with
+  /// MoeLayout::kRows, whose rows and sums lie elsewhere.
   Status fused(const MoeTokens& tokens, MoeExpert expert, const float* expert_table, void* out, Stream stream);
 
  private:

@@ -277,11 +277,13 @@ TEST_P(MoeApi, WeightsAreRefusedWhereTheyAreNotTaken) {
 /// MoeLayout::kRows through the host API: what it refuses, counts of the sending half, a rank that receives nothing.
 TEST_P(MoeApi, RowsOncePerRank) {
   on_ranks([](Rank& rank) {
+    constexpr StatusCode kWrong = StatusCode::kInvalidArgument;
     MoeAllToAllDesc desc = small_desc(std::get<1>(MoeApi::GetParam()));
     desc.layout = MoeLayout::kRows;
     auto op = MoeAllToAll::create(rank.world, desc);
     ASSERT_TRUE(op.ok()) << op.status().to_string();
     Device& device = rank.world.device();
+    const MoeTokens tokens = rank.tokens(kTokens);
     ASSERT_EQ(op->plan().recv_rows, kRanks * kTokens);
     const auto counts = buffer_of(device, kExperts * 4), offsets = buffer_of(device, (kRanks + 1) * 4);
     const auto x = buffer_of(device, kRanks * kTokens * kHidden * 2),
@@ -290,22 +292,20 @@ TEST_P(MoeApi, RowsOncePerRank) {
     const MoeCounts counted = {counts.as<std::int32_t>(), offsets.as<std::int32_t>()};
     MoeReceived received;
     received.x = x.get();
-    expect_names(op->dispatch(rank.tokens(kTokens), received, rank.stream), StatusCode::kInvalidArgument, "MoeCounts");
-    expect_names(op->dispatch_send(rank.tokens(kTokens), rank.stream, {.counts = counted.counts, .offsets = nullptr}),
-                 StatusCode::kInvalidArgument, "MoeCounts.offsets");
-    expect_names(rank.op.dispatch_send(rank.tokens(kTokens), rank.stream, counted), StatusCode::kInvalidArgument,
-                 "MoeCounts are given");
-    ASSERT_TRUE(op->dispatch_send(rank.tokens(kTokens), rank.stream, counted).ok());
+    expect_names(op->fused(tokens, MoeExpert::kRankScale, nullptr, x.get(), rank.stream), kWrong, "layout kRows");
+    expect_names(op->dispatch(tokens, received, rank.stream), kWrong, "MoeCounts");
+    expect_names(op->dispatch_send(tokens, rank.stream, {counted.counts, nullptr}), kWrong, "MoeCounts.offsets");
+    expect_names(rank.op.dispatch_send(tokens, rank.stream, counted), kWrong, "MoeCounts are given");
+    ASSERT_TRUE(op->dispatch_send(tokens, rank.stream, counted).ok());
     std::vector<std::int32_t> first(kRanks + 1);
     ASSERT_TRUE(offsets.download(first.data(), first.size() * 4, rank.stream).ok());
     const bool idle = rank.world.rank() == 1;  // all tokens go to experts 0 and 5, of ranks 0 and 2
-    for (int source = 0; source <= kRanks; ++source)
-      ASSERT_EQ(first[static_cast<std::size_t>(source)], idle ? 0 : source * kTokens);
+    for (int source = 0; const std::int32_t row : first) ASSERT_EQ(row, idle ? 0 : kTokens * source++);
     received.rows = kRanks * kTokens + 1;
-    expect_names(op->dispatch_recv(received, rank.stream), StatusCode::kInvalidArgument, "MoeReceived.rows is 13");
+    expect_names(op->dispatch_recv(received, rank.stream), kWrong, "MoeReceived.rows is 13");
     received.rows = first[kRanks];
     if (!idle) {
-      expect_names(op->dispatch_recv(received, rank.stream), StatusCode::kInvalidArgument, "MoeReceived.topk_indices");
+      expect_names(op->dispatch_recv(received, rank.stream), kWrong, "MoeReceived.topk_indices");
       received.topk_indices = experts.get();
       received.topk_weights = weights.as<float>();
     }

@@ -167,6 +167,7 @@ int choose_send_only_blocks(const MoeAllToAllPlan& plan) {
   if (plan.desc.send_only_blocks > 0) return std::min(plan.desc.send_only_blocks, plan.blocks / 2);
   const bool worth_it = expected_bytes_out(plan.desc, plan.ranks) > kSendOnlyBlocksBytesOut;
   if (!worth_it) return 0;
+  if (plan.slot_bytes != 0) return std::max(1, plan.blocks * 2 / 5);
   return std::max(1, plan.blocks / (plan.desc.fp8_dispatch ? 3 : 4));  // a block that quantises takes longer
 }
 
@@ -194,6 +195,10 @@ void lay_out_workspace(MoeAllToAllPlan& plan) {
   workspace.routes = take(rows * desc.experts_per_token * 16);
   if (desc.weights_at_combine) plan.combine_weights = take(rows * desc.experts_per_token * 16);
   if (!words) workspace.rows = take(rows * plan.row_bytes);
+  if (plan.slot_bytes != 0) {
+    plan.return_flags = take(rows * plan.segments * 8);
+    plan.kept_rows = take(rows / 2 * 4);
+  }
   workspace.row_flags = take(words ? 0 : rows * plan.segments * 8);
   workspace.kept_count = take(4);
   workspace.kept = take(rows / 2 * (1 + desc.experts_per_token) * 8);
@@ -239,13 +244,20 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
   plan.dispatch_hidden = desc.dispatch_hidden != 0 ? desc.dispatch_hidden : desc.hidden;
   const int warps = plan.threads / shape.traits.warp_size;
   plan.segments = choose_segments(plan, warps, shape.traits.warp_size);
-  plan.send_only_blocks = choose_send_only_blocks(plan);
   plan.sending_warps = choose_sending_warps(plan, warps, shape);
-  plan.shared_bytes =
-      moe::shared_layout(desc.num_experts, ranks, desc.experts_per_token, desc.max_tokens, plan.max_local_experts,
-                         warps, plan.mode == MoeMode::kBulk && shape.traits.bulk_copy)
-          .total +
-      (desc.layout == MoeLayout::kRows ? moe::row_places_bytes(ranks, desc.max_tokens) : 0);
+  const bool rows_once = desc.layout == MoeLayout::kRows;
+  const bool copies = plan.mode == MoeMode::kBulk && shape.traits.bulk_copy;
+  plan.shared_bytes = moe::shared_layout(desc.num_experts, ranks, desc.experts_per_token, desc.max_tokens,
+                                         plan.max_local_experts, warps, copies && !rows_once)
+                          .total +
+                      (rows_once ? moe::row_places_bytes(ranks, desc.max_tokens) : 0);
+  if (copies && rows_once) {
+    const moe::RingLayout rings = moe::ring_layout(plan.shared_bytes, shape.traits.shared_bytes, warps);
+    plan.shared_bytes = rings.total;
+    plan.slot_bytes = rings.slot_bytes;
+    plan.returning_warps = warps / 2;
+  }
+  plan.send_only_blocks = choose_send_only_blocks(plan);
   if (plan.shared_bytes > shape.traits.shared_bytes) {
     return invalid_argument(
         fmt::format("MoeAllToAllDesc.num_experts is {} and max_tokens {}; allowed: what fits into {} bytes of shared "

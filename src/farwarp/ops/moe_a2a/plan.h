@@ -111,6 +111,13 @@ struct MoeAllToAllPlan {
   MoeWorkspace workspace;
   /// Offset in the workspace, with Desc::weights_at_combine: packets [2][ranks][max_tokens][k], the weights of a row's copies.
   std::int64_t combine_weights = 0;
+  /// MoeLayout::kRows in bulk mode on a machine with bulk copies: rows move in pieces through rings of slots in shared memory. 0 elsewhere:
+  int slot_bytes = 0;
+  int returning_warps = 0;  ///< combine in one launch: warps of a block that return rows while the others add up
+  // Offsets in the workspace:
+  std::int64_t return_flags = 0;  ///< u64 cells [2][max_tokens][ranks][segments]
+  std::int64_t kept_rows =
+      0;  ///< i32 [ranks][max_tokens], from dispatch to combine: the place of each source's row; -1: none
   std::uint64_t configuration = 0;  ///< hash of everything that ranks must agree on
   std::string to_string() const;
 };

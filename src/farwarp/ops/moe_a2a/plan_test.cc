@@ -75,6 +75,33 @@ TEST(Plan, LargeBatchesHaveSenders) {
   EXPECT_EQ(plan_moe_all_to_all(small(), shape, 8)->send_only_blocks, 0);
 }
 
+TEST(Plan, RowsOnceMoveInPiecesWhereThereAreBulkCopies) {
+  MachineShape shape = emulated();
+  shape.multiprocessors = 20;
+  MoeAllToAllDesc desc = small();
+  desc.hidden = 7168;
+  desc.max_tokens = 4096;
+  const auto slot_bytes = [&] { return plan_moe_all_to_all(desc, shape, 8)->slot_bytes; };
+  EXPECT_EQ(slot_bytes(), 0);
+  desc.layout = MoeLayout::kRows;
+  EXPECT_EQ(slot_bytes(), moe::kMostSlotBytes);
+  EXPECT_EQ(plan_moe_all_to_all(desc, shape, 8)->send_only_blocks, 8);
+  EXPECT_EQ(plan_moe_all_to_all(desc, shape, 8)->returning_warps, 4);
+  EXPECT_EQ(moe::ring_piece_bytes(desc.hidden, 1, moe::kMostSlotBytes), desc.hidden);  // two pieces
+  EXPECT_EQ(moe::ring_piece_bytes(8, 1, moe::kMostSlotBytes), 16);
+  EXPECT_EQ(moe::ring_piece_bytes(24, 2, moe::kMostSlotBytes), 32);  // segments of one and of two vectors
+  desc.max_tokens = 30'000;                                          // places take more of the shared memory
+  EXPECT_LT(slot_bytes(), moe::kMostSlotBytes);
+  EXPECT_EQ(slot_bytes() % 128, 0);
+  EXPECT_LE(plan_moe_all_to_all(desc, shape, 8)->shared_bytes, shape.traits.shared_bytes);
+  desc.max_tokens = 4096;
+  desc.mode = MoeMode::kWords;
+  EXPECT_EQ(slot_bytes(), 0);
+  const MachineShape amd{TargetKind::kEmuGfx942, traits_of(TargetKind::kEmuGfx942), 8, 2};
+  desc.mode = MoeMode::kBulk;
+  EXPECT_EQ(plan_moe_all_to_all(desc, amd, 8)->slot_bytes, 0);
+}
+
 TEST(Plan, SomeWarpsSendLargeBatchesInTheFusedForm) {
   MoeAllToAllDesc desc = small();
   desc.max_tokens = 4096;

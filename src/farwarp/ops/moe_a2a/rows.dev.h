@@ -1,5 +1,4 @@
-// What an owner does with a row that arrives, in either mode: apply the experts and sum (fused form), or unpack it to expert-major rows
-// (split form). Both forms round at the same places (returns.dev.h), so they give the same bits.
+// What an owner does with a row that arrives, in either mode: apply the experts and sum (fused form), or unpack it (split form). Both forms round at the same places (returns.dev.h), so they give the same bits.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/returns.dev.h"
@@ -82,14 +81,25 @@ FARWARP_DEVICE bool apply_experts(Wire& wire, const ReceivedSegment& segment, co
   return true;
 }
 
-/// [warp] Split form, at the owner: waits for the segment, stores a copy of it for each of its row's routes, and keeps what combine needs. False on
-/// all lanes if the call is over.
-template <class Wire>
-FARWARP_DEVICE bool unpack_segment(Wire& wire, const ReceivedSegment& segment) {
+/// [thread] Stores an entry of a row's top-k tables. `expert` -1: of no expert here.
+FARWARP_DEVICE void store_entry(const Args& args, std::int64_t entry, std::int32_t expert, float weight) {
+  if (args.wide_indices != 0) {
+    store(Global<std::int64_t>(static_cast<std::int64_t*>(args.recv_topk)) + entry, std::int64_t{expert});
+  } else {
+    store(Global<std::int32_t>(static_cast<std::int32_t*>(args.recv_topk)) + entry, expert);
+  }
+  store(Global<float>(args.recv_weights) + entry, weight);
+}
+
+/// [warp] Split form, at the owner: waits for the segment, stores a copy of it for each of its row's routes, and keeps what combine needs. With `once`
+/// (MoeLayout::kRows) it stores the segment in output row `row` instead, with the row's first segment also the row's entries, and keeps one copy of weight
+/// 1. False on all lanes if the call is over.
+template <bool once, class Wire>
+FARWARP_DEVICE bool unpack_segment(Wire& wire, const ReceivedSegment& segment, [[maybe_unused]] std::int32_t row) {
   constexpr int kAhead = Wire::kUnpackAhead;
   const Args& args = wire.args;
   const auto bases = shared_at<std::int32_t>(args.shared.bases) + segment.source * args.max_local_experts;
-  std::uint64_t route_word = kNoRoute;  // on lane j, of k-slot j: first the route, then kept_word()
+  std::uint64_t route_word = kNoRoute;  // on lane j, of k-slot j: first the route, then (not `once`) kept_word()
 #pragma unroll 1
   for (int base = segment.first; base < segment.last; base += kAhead * kStride) {
     const int u = base + lane_index();
@@ -98,6 +108,13 @@ FARWARP_DEVICE bool unpack_segment(Wire& wire, const ReceivedSegment& segment) {
     if (ballot(!arrived) != 0) {
       wire.call.live = false;
       return false;
+    }
+    if constexpr (once) {
+#pragma unroll
+      for (int a = 0; a < kAhead; ++a) {
+        if (u + a * kStride < segment.last) Wire::Encoding::deliver(args, row, u + a * kStride, x[a]);
+      }
+      continue;
     }
     if (base == segment.first && route_word != kNoRoute) {
       const Route route = unpack_route(route_word);
@@ -112,7 +129,15 @@ FARWARP_DEVICE bool unpack_segment(Wire& wire, const ReceivedSegment& segment) {
       }
     }
   }
-  if (segment.number == 0) keep_row(wire.regions, segment, route_word);
+  if (segment.number != 0) return true;
+  if constexpr (once) {
+    const Route route = unpack_route(route_word);
+    const bool here = route_word != kNoRoute;
+    if (lane_index() < args.k)
+      store_entry(args, std::int64_t{row} * args.k + lane_index(), here ? route.expert : -1, here ? route.weight : 0);
+    route_word = lane_index() == 0 ? kept_word(row, 1.0f) : kNoRoute;
+  }
+  keep_row(wire.regions, segment, route_word);
   return true;
 }
 

@@ -93,6 +93,15 @@ struct Variant {
   KERNEL(moe_a2a_combine_weights_fp16, kCombine, Half, both)          \
   KERNEL(moe_a2a_combine_weights_send_fp16, kCombineSend, Half, send)
 
+/// KERNEL(name, id, T, part)
+#define FARWARP_MOE_A2A_COMBINE_ROWS(KERNEL)                               \
+  KERNEL(moe_a2a_combine_rows_bulk_bf16, kCombine, Bf16, both)             \
+  KERNEL(moe_a2a_combine_rows_send_bulk_bf16, kCombineSend, Bf16, send)    \
+  KERNEL(moe_a2a_combine_rows_recv_bulk_bf16, kCombineRecv, Bf16, receive) \
+  KERNEL(moe_a2a_combine_rows_bulk_fp16, kCombine, Half, both)             \
+  KERNEL(moe_a2a_combine_rows_send_bulk_fp16, kCombineSend, Half, send)    \
+  KERNEL(moe_a2a_combine_rows_recv_bulk_fp16, kCombineRecv, Half, receive)
+
 namespace farwarp::moe {
 
 #define FARWARP_FUSED_VARIANT(name, id, wire, T, expert) Variant{#name, id, Wire::wire, T::kDType, {}, {}},
@@ -100,18 +109,21 @@ namespace farwarp::moe {
 #define FARWARP_DISPATCH_ROWS_VARIANT(name, id, wire, part) Variant{#name, id, Wire::wire, {}, {}, true},
 #define FARWARP_COMBINE_VARIANT(name, id, T, part) \
   Variant{#name, id, {}, T::kDType, id == kCombineRecv ? std::optional<bool>() : false, {}},
+#define FARWARP_COMBINE_ROWS_VARIANT(name, id, T, part) Variant{#name, id, Wire::Bulk, T::kDType, false, true},
 #define FARWARP_COMBINE_WEIGHTS_VARIANT(name, id, T, part) Variant{#name, id, {}, T::kDType, true, {}},
 
-inline constexpr Variant kVariants[] = {FARWARP_MOE_A2A_FUSED(FARWARP_FUSED_VARIANT)  //
-                                        FARWARP_MOE_A2A_DISPATCH(FARWARP_DISPATCH_VARIANT)
-                                            FARWARP_MOE_A2A_DISPATCH_ROWS(FARWARP_DISPATCH_ROWS_VARIANT)
-                                                FARWARP_MOE_A2A_COMBINE(FARWARP_COMBINE_VARIANT)
-                                                    FARWARP_MOE_A2A_COMBINE_WEIGHTS(FARWARP_COMBINE_WEIGHTS_VARIANT)};
+/// Of several kernels that suit a call, the first one is meant.
+inline constexpr Variant kVariants[] = {
+    FARWARP_MOE_A2A_COMBINE_ROWS(FARWARP_COMBINE_ROWS_VARIANT)  //
+    FARWARP_MOE_A2A_FUSED(FARWARP_FUSED_VARIANT) FARWARP_MOE_A2A_DISPATCH(FARWARP_DISPATCH_VARIANT)
+        FARWARP_MOE_A2A_DISPATCH_ROWS(FARWARP_DISPATCH_ROWS_VARIANT) FARWARP_MOE_A2A_COMBINE(FARWARP_COMBINE_VARIANT)
+            FARWARP_MOE_A2A_COMBINE_WEIGHTS(FARWARP_COMBINE_WEIGHTS_VARIANT)};
 
 #undef FARWARP_FUSED_VARIANT
 #undef FARWARP_DISPATCH_VARIANT
 #undef FARWARP_DISPATCH_ROWS_VARIANT
 #undef FARWARP_COMBINE_VARIANT
+#undef FARWARP_COMBINE_ROWS_VARIANT
 #undef FARWARP_COMBINE_WEIGHTS_VARIANT
 
 }  // namespace farwarp::moe

@@ -115,6 +115,13 @@ class Fp8RowPut {
   Shared<std::byte> staging_;
 };
 
+/// [block] Gives the flags of a row's segments a recent tag that no call will wait for (ORDER.md, "Tags").
+FARWARP_DEVICE void retag_row_flags(const Call& call, const Regions& regions, int source, int token) {
+  for (int i = thread_index(); i < regions.args.segments; i += num_threads()) {
+    store<Order::relaxed>(regions.row_flag(regions.me(), source, token, i), tagged(call.epoch - 1, 0));
+  }
+}
+
 // ---- the wire -------------------------------------------------------------------------------------------------------
 
 template <class RowEncoding>
@@ -201,11 +208,7 @@ struct BulkWire {
 
   // ---- tags of places that this call leaves idle -------------------------------------------------------------------------
 
-  FARWARP_DEVICE void retag_row(int source, int token) {
-    for (int i = thread_index(); i < args.segments; i += num_threads()) {
-      store<Order::relaxed>(regions.row_flag(args.view.rank, source, token, i), tagged(call.epoch - 1, 0));
-    }
-  }
+  FARWARP_DEVICE void retag_row(int source, int token) { retag_row_flags(call, regions, source, token); }
 
  private:
   /// [warp] Waits for the row's routes and for the segment's flag.

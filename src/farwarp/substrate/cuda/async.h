@@ -63,7 +63,10 @@ template <int pending>
 FARWARP_DEVICE void bulk_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
 }
-FARWARP_DEVICE void bulk_wait_all() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+template <int pending>
+FARWARP_DEVICE void bulk_wait_all() {
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(pending) : "memory");
+}
 
 // One fence for each state space that copies read: bulk loads read global memory, bulk stores read shared memory. The two take 14
 // cycles on an H200. The form for all spaces takes 146, or 479 with 8 stores of the warp in flight, because ptxas puts a MEMBAR.GPU

@@ -26,7 +26,10 @@ template <int pending>
 FARWARP_DEVICE void bulk_wait_read() {
   emu::bulk_wait_read(pending);
 }
-FARWARP_DEVICE void bulk_wait_all() { emu::bulk_wait_all(); }
+template <int pending>
+FARWARP_DEVICE void bulk_wait_all() {
+  emu::bulk_wait_all(pending);
+}
 FARWARP_DEVICE void proxy_fence() { emu::proxy_fence(); }
 
 FARWARP_DEVICE void tensor_prefetch(const TensorMap&) {}

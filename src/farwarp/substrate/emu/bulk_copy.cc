@@ -225,11 +225,11 @@ void bulk_wait_read(int pending) {
   }
 }
 
-void bulk_wait_all() {
+void bulk_wait_all(int pending) {
   Thread& thread = enter_async_proxy("bulk_wait_all");
   for (std::size_t i = 0; i < thread.block->copies.size();) {
     BulkCopy& copy = *thread.block->copies[i];
-    if (copy.issuer != &thread || copy.barrier || copy.group >= thread.open_group) {
+    if (copy.issuer != &thread || copy.barrier || copy.group >= thread.open_group - pending) {
       ++i;
       continue;
     }
@@ -237,7 +237,7 @@ void bulk_wait_all() {
     finish_copy(copy);
     remove_copy(*thread.block, copy.id);
   }
-  if (thread.open_group > 0) own_copies_done(thread, engine().schedule.now());
+  if (thread.open_group > pending) own_copies_done(thread, engine().schedule.now());
 }
 
 void proxy_fence() {

@@ -19,8 +19,17 @@ FARWARP_DEVICE void bulk_store_message(const LitmusArgs& args) {
       bulk_store(Peer<std::byte>(args.memory[1] + kLitmusData), block_shared(), num_threads() * 8);
       bulk_commit();
       bulk_wait_read();
-      if (args.variant != kWaitReadOnly) bulk_wait_all();
+      if (args.variant == kNewerPending) {  // a group that nobody reads, after the one that is waited for
+        bulk_store(Peer<std::byte>(args.memory[1] + kLitmusData + 2048), block_shared(), 16);
+        bulk_commit();
+      }
+      if (args.variant == kNewerPending || args.variant == kWaitOlderOnly) {
+        bulk_wait_all<1>();
+      } else if (args.variant != kWaitReadOnly) {
+        bulk_wait_all();
+      }
       set_flag(args, 1, 1);
+      if (args.variant == kNewerPending) bulk_wait_all();
     } else {
       if (thread == 0) wait_flag(args, 1);
       block_sync();

@@ -35,6 +35,8 @@ enum LitmusOrder : std::int32_t {
   kWaitReadOnly = 7,  ///< bulk_wait_read() although bulk_wait_all() is needed
   kNoWait = 8,
   kNoBarrier = 9,
+  kNewerPending = 10,   ///< bulk_wait_all<1>(), with a group after the one that it must cover
+  kWaitOlderOnly = 11,  ///< bulk_wait_all<1>(), which does not cover the newest group
 };
 
 }  // namespace farwarp

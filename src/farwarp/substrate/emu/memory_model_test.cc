@@ -147,8 +147,8 @@ TEST_P(MemoryModelTest, PacketsAreWholeOrAbsent) {
 
 TEST_P(MemoryModelTest, BulkStoreNeedsProxyFenceAndFullWait) {
   if (!sm90()) GTEST_SKIP() << "no bulk copies";
-  expect("litmus_bulk_store", 2, {.threads = 64, .shared_bytes = 1024}, all_results(1, 64, 6), {kRight, kFences},
-         {kNoProxyFence, kWaitReadOnly});
+  expect("litmus_bulk_store", 2, {.threads = 64, .shared_bytes = 1024}, all_results(1, 64, 6),
+         {kRight, kFences, kNewerPending}, {kNoProxyFence, kWaitReadOnly, kWaitOlderOnly});
 }
 
 TEST_P(MemoryModelTest, SourceOfBulkStoreIsReadLate) {
