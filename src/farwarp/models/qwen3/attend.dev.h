@@ -5,7 +5,8 @@
 // as a partial output. The token's own key and value are not in the cache yet: its warp takes them from shared memory, and appends them.
 #pragma once
 
-#include "farwarp/models/qwen3/pair_heads.dev.h"
+#include "farwarp/models/qwen3/heads.dev.h"
+#include "farwarp/models/qwen3/key_tiles.dev.h"
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
 
@@ -53,34 +54,21 @@ template <int columns>
 class Attention {
  public:
   FARWARP_DEVICE Attention(const Context<columns>& context, WeightReader<columns>& reader, const Task& task)
-      : context_(context), reader_(reader), task_(task), heads_(context, task) {}
+      : context_(context), reader_(reader), task_(task) {}
 
   /// [the warps that compute] The worker's tiles.
   FARWARP_DEVICE void run() {
-    if constexpr (kLoadsAhead) {
-      run_ahead();
-    } else {
-      run_in_turn();
-    }
-  }
-
- private:
-  static constexpr bool kLoadsAhead = Layout<columns>::kLoadsHeadsAhead;
-  static constexpr int kTiles = kMostHeadDim / 16;
-  static constexpr int kEach = kMostHeadDim * kMostGroup;  // of a warp's outputs
-
-  /// The heads of a pair are received when all tiles of the one before have been attended to.
-  FARWARP_DEVICE void run_in_turn() {
     bool same_keys = false;
     for (TileCursor<columns> tile(context_); tile.exists();) {
-      if (!same_keys) heads_.receive(tile);
+      if (!same_keys) receive(tile);
       attend(tile);
       if (tile.ends_split()) {
         publish(tile);
-        sync_warps();  // before the next split's outputs are shared
         reset();
+        reader_.release(kWarps);  // all warps have read the outputs that lie there
+      } else {
+        reader_.release_own(warp_index(), kWarps);  // of no other slot does a warp know that its copy has landed
       }
-      reader_.release(kWarps);
       TileCursor<columns> next = tile;
       next.advance();
       same_keys = next.same_keys(tile);
@@ -88,38 +76,11 @@ class Attention {
     }
   }
 
-  /// A warp loads its head of the next pair before it attends to this one, and stores it for all warps before the pair's last tile. The barrier of the split
-  /// that ends with that tile is the only one of a pair: heads and statistics alternate between two buffers, and whoever is past a barrier knows
-  /// that all warps have read what they had before the one before it.
-  FARWARP_DEVICE void run_ahead() {
-    TileCursor<columns> tile(context_);
-    if (!tile.exists()) return;
-    heads_.receive(tile);
-    RawHead ahead;
-    heads_.load_next(tile, ahead);
-    while (tile.exists()) {
-      TileCursor<columns> next = tile;
-      next.advance();
-      const bool last = !next.same_keys(tile);
-      if (last && next.exists()) heads_.store_next(next, ahead);
-      attend(tile);
-      if (tile.ends_split()) {
-        publish(tile);
-        statistics_ = 1 - statistics_;
-        reset();
-        reader_.release(kWarps);  // all warps have read the outputs that lie there
-      } else {
-        reader_.release_own(warp_index(), kWarps);  // a warp knows of no other slot that its copy has landed
-      }
-      tile = next;
-      if (last && tile.exists()) {
-        heads_.advance();
-        heads_.load_next(tile, ahead);
-      }
-    }
-  }
+ private:
+  static constexpr int kTiles = kMostHeadDim / 16;
+  static constexpr int kEach = kMostHeadDim * kMostGroup;  // of a warp's outputs
 
-  FARWARP_DEVICE int group() const { return heads_.group(); }
+  FARWARP_DEVICE int group() const { return context_.args.query_heads / context_.args.kv_heads; }
   FARWARP_DEVICE void reset() {
     maximum_ = kNothing;
     sum_ = 0;
@@ -128,6 +89,34 @@ class Attention {
 #pragma unroll
       for (float& sum : sums) sum = 0;
     }
+  }
+
+  /// Waits for the group's queries and, if the worker's tiles have it, the token's key and value.
+  FARWARP_DEVICE void receive(const TileCursor<columns>& tile) {
+    const Args& args = context_.args;
+    const int position = tile.length() - 1, heads = group() + (tile.shares_new_key() ? 2 : 0);
+    for (int i = warp_index(); i < heads; i += kWarps) {
+      const bool query = i < group(), key = i == group();
+      const int head = query ? tile.kv_head() * group() + i
+                       : key ? args.query_heads + tile.kv_head()
+                             : args.query_heads + args.kv_heads + tile.kv_head();
+      HeadParameters parameters;
+      if (query || key)
+        parameters = HeadParameters::load_for(args, (query ? args.q_norm : args.k_norm) + task_.layer * args.norm_pitch,
+                                              position);
+      std::uint64_t four = 0;
+      const bool exists = lane_index() * 4 < args.head_dim;
+      if (exists)
+        four = wait_four<columns>(context_.call, context_.worker, task_.in, head * args.head_dim + lane_index() * 4,
+                                  tile.column(), kSiteHeads);
+      warp_sync();
+      if (query || key) four = normalise_and_rotate(args, four, parameters);
+      const int offset = query ? Layout<columns>::kQueries + i * kMostHeadDim * 2
+                         : key ? Layout<columns>::kNewKey
+                               : Layout<columns>::kNewValue;
+      if (exists) store(word_at<std::uint64_t>(context_.memory, offset) + lane_index(), four);
+    }
+    sync_warps();
   }
 
   /// [warp] The warp's page of a tile: its memory, its first key, and the sequence's last.
@@ -190,8 +179,8 @@ class Attention {
 
   FARWARP_DEVICE std::uint64_t query(int tile) const {
     const int head = operand_column(lane_index());
-    if (head >= (kLoadsAhead ? group() : kMostGroup)) return 0;  // in the second buffer other rows are no zeros
-    return load(heads_.template at<const std::uint64_t>(Layout<columns>::kQueries + head * kMostHeadDim * 2) +
+    if (head >= kMostGroup) return 0;
+    return load(word_at<const std::uint64_t>(context_.memory, Layout<columns>::kQueries + head * kMostHeadDim * 2) +
                 (4 * tile + operand_four(lane_index())));
   }
 
@@ -258,9 +247,9 @@ class Attention {
           store(Shared<std::uint16_t>(reinterpret_cast<std::uint16_t*>((page.staged + at).raw)), bits);
       };
       put(tile + fragment_offset(kPageOrder, row, dim % 16),
-          load(heads_.template at<const std::uint16_t>(Layout<columns>::kNewKey) + dim));
+          load(word_at<const std::uint16_t>(context_.memory, Layout<columns>::kNewKey) + dim));
       put(page_bytes(dims) / 2 + tile + fragment_offset(kPageOrder, dim % 16, row),
-          load(heads_.template at<const std::uint16_t>(Layout<columns>::kNewValue) + dim));
+          load(word_at<const std::uint16_t>(context_.memory, Layout<columns>::kNewValue) + dim));
     }
     warp_sync();
   }
@@ -272,7 +261,7 @@ class Attention {
   }
   /// [warps][group] pairs of maximum and sum.
   FARWARP_DEVICE Shared<float> statistics(int warp, int head) const {
-    return heads_.template in_buffer<float>(Layout<columns>::kStatistics, statistics_) + (warp * kMostGroup + head) * 2;
+    return word_at<float>(context_.memory, Layout<columns>::kStatistics) + (warp * kMostGroup + head) * 2;
   }
 
   /// Merges the warps' outputs of a split, in the order of the warps, and stores them: as packets of a partial output, or, if the sequence has one split
@@ -288,6 +277,7 @@ class Attention {
     } else {
       store_partials(tile);
     }
+    sync_warps();  // before the next split's are shared
   }
 
   /// What a head's outputs of each warp are multiplied by, relative to the highest maximum; and the sum of probabilities.
@@ -312,23 +302,19 @@ class Attention {
     for (int i = thread_index(); i < group() * args.head_dim / 4; i += kWorkerThreads) {
       const int head = i % group(), four = i / group();
       const WarpFactors factors = factors_of(head);
-      // All fours begin in the same bank, so each begins with another row than the one before. On CDNA a register for it would be scratch.
-      const int turn = Target::kHasBulkCopy ? four % 4 : 0;
-      float sums[4] = {};  // of rows turn, turn + 1, ...
+      float sums[4] = {};
 #pragma unroll
       for (int warp = 0; warp < kWarps; ++warp) {
 #pragma unroll
-        for (int k = 0; k < 4; ++k) {
-          const int row = 4 * four + (turn + k) % 4;
-          sums[k] = fused_multiply_add(factors.of[warp], load(outputs_of(warp) + (row * kMostGroup + head)), sums[k]);
-        }
+        for (int row = 0; row < 4; ++row)
+          sums[row] = fused_multiply_add(factors.of[warp],
+                                         load(outputs_of(warp) + ((4 * four + row) * kMostGroup + head)), sums[row]);
       }
       const float inverse = divide(1.0f, factors.total);
-      const std::uint64_t turned = pack_four(multiply(sums[0], inverse), multiply(sums[1], inverse),
-                                             multiply(sums[2], inverse), multiply(sums[3], inverse));
       store_four<columns>(context_.call, context_.worker, task_.out,
                           (tile.kv_head() * group() + head) * args.head_dim + 4 * four, tile.column(),
-                          std::rotl(turned, 16 * turn));
+                          pack_four(multiply(sums[0], inverse), multiply(sums[1], inverse), multiply(sums[2], inverse),
+                                    multiply(sums[3], inverse)));
     }
   }
 
@@ -389,8 +375,6 @@ class Attention {
   const Context<columns>& context_;
   WeightReader<columns>& reader_;
   const Task& task_;
-  PairHeads<columns> heads_;
-  int statistics_ = 0;                  ///< which of two buffers the split's are in, where heads are loaded ahead
   float maximum_ = kNothing, sum_ = 0;  ///< of the lane's head: operand_column()
   Sums outputs_[kTiles] = {};
 };

@@ -52,12 +52,6 @@ class TileCursor {
     tile_ += splits_;
     find();
   }
-  /// To the first tile that is not of same_keys().
-  FARWARP_DEVICE void advance_pair() {
-    next_pair();
-    tile_ = split_;
-    find();
-  }
 
  private:
   FARWARP_DEVICE int clamp(int workers) const { return workers < 1 ? 1 : workers > splits_ ? splits_ : workers; }

@@ -11,8 +11,6 @@ template <int columns, bool bulk_copy>
 struct SharedLayout {
   using Project = fleet::ProjectShared<columns, bulk_copy>;
   static constexpr int kOutputBytes = fleet::kWarps * kMostHeadDim * kMostGroup * 4;
-  /// Attention of streamed vectors on Hopper: while a worker attends to a KV head of a sequence, it loads the heads of its next one.
-  static constexpr bool kLoadsHeadsAhead = fleet::streams(columns) && bulk_copy;
   static constexpr int longer(int a, int b) { return ((a > b ? a : b) + 15) & ~15; }
 
   static constexpr int kProject = fleet::ring_bytes(columns, bulk_copy);
@@ -27,8 +25,6 @@ struct SharedLayout {
   static constexpr int kNewKey = kMerged + fleet::kWarps * 8;                   ///< [head_dim] bf16
   static constexpr int kNewValue = kNewKey + kMostHeadDim * 2;
   static constexpr int kBest = kNewValue + kMostHeadDim * 2;  ///< [warps][columns]: logit, token
-  /// From queries, statistics, new key and new value to those of the next heads: where partial sums wait, of which attention has none.
-  static constexpr int kToNextHeads = kProject - kQueries;
   static constexpr int kColumns = columns > fleet::kMostPacketColumns ? columns : fleet::kMostPacketColumns;
   static constexpr int kSequences = kBest + fleet::kWarps * kColumns * 8;  ///< SequenceState [columns]
   static constexpr int kStop = kSequences + kColumns * 16;  ///< a word: 1 if this launch ends with this token
@@ -44,8 +40,6 @@ static_assert(SharedLayout<8, true>::kBytes <= 232448 && SharedLayout<4, true>::
               SharedLayout<1, true>::kBytes <= 232448);
 static_assert(SharedLayout<8, false>::kBytes <= 65536 && SharedLayout<4, false>::kBytes <= 65536);
 static_assert(kMostGroup * kPageKeys == kMostHeadDim);
-static_assert(SharedLayout<16, true>::kBest - SharedLayout<16, true>::kQueries <=
-              fleet::ProjectShared<16, true>::kRing);
 static_assert(kMostHeadDim * kMostGroup * 4 <= fleet::kStageBytes && page_bytes(kMostHeadDim) <= fleet::kStageBytes);
 
 }  // namespace farwarp::qwen3
