@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "farwarp/runtime/targets.h"
 #include "farwarp/substrate/emu/registry.h"
@@ -25,10 +26,12 @@ Result<std::shared_ptr<Device>> open_new(TargetKind target, int ordinal) {
   return invalid_argument(fmt::format("target is {}, which is no TargetKind", static_cast<int>(target)));
 }
 
-// The open devices: a second open must not load all code objects again.
+// The open devices: a second open must not load all code objects again. GPUs stay open until the process ends, because CUDA's driver keeps memory of
+// kernels whose module is unloaded.
 struct OpenDevices {
   std::mutex mutex;
   std::map<std::pair<TargetKind, int>, std::weak_ptr<Device>> devices;
+  std::vector<std::shared_ptr<Device>> kept;
 };
 
 OpenDevices& open_devices() {
@@ -49,7 +52,9 @@ Result<std::shared_ptr<Device>> Device::open(TargetKind target, int ordinal) {
   std::weak_ptr<Device>& known = open_devices().devices[{target, ordinal}];
   if (std::shared_ptr<Device> device = known.lock()) return device;
   Result<std::shared_ptr<Device>> opened = open_new(target, ordinal);
-  if (opened.ok()) known = *opened;
+  if (!opened.ok()) return opened;
+  known = *opened;
+  if (!is_emulated(target)) open_devices().kept.push_back(*opened);
   return opened;
 }
 
