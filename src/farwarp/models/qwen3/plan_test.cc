@@ -214,11 +214,11 @@ TEST(Qwen3Plan, SequencesOfFewPositionsAreNotSplit) {
         plan_qwen3(*qwen3_config("qwen3-8b"), {.sequences = sequences, .positions = positions}, h200(), ranks);
     return plan.ok() ? plan->limits.splits : -1;
   };
-  EXPECT_EQ(splits(8, 1360), 1);
-  EXPECT_EQ(splits(8, 1370), 2);
+  EXPECT_EQ(splits(8, 1020), 1);
+  EXPECT_EQ(splits(8, 1024), 2);
   EXPECT_EQ(splits(4, 1), 16);  // packets
-  EXPECT_EQ(splits(16, 780, 8), 1);
-  EXPECT_EQ(splits(16, 784, 8), 8);
+  EXPECT_EQ(splits(16, 584, 8), 1);
+  EXPECT_EQ(splits(16, 586, 8), 8);
   EXPECT_EQ(splits(64, 1'000'000), 1);  // no worker to spare
 }
 
