@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# python_on_gpus.sh [--part NAME]... [PYTHON]: the Python package on this machine's GPUs; two for all of it, which takes about 8 minutes.
+# python_on_gpus.sh [--part NAME]... [PYTHON]: the Python package on this machine's GPUs; two for all of it.
 #
 #   tests     the tests that need GPUs
 #   calls     every operator against plain torch in fp32, SHAPES (200) random shapes in each way, as processes and in one process; 2,000 routings
@@ -11,17 +11,27 @@
 # Without --part: all. PYTHON (python3) imports torch, pytest and farwarp: installed, or by PYTHONPATH=python with
 # FARWARP_LIBRARY=BUILD/src/farwarp/c/libfarwarp.so and FARWARP_PROGRAM=BUILD/apps/farwarp/farwarp, a build with kernels for these GPUs. What the
 # steps print goes to OUT (build/python_on_gpus); the last lines here are a table of them, and of what they have measured. The exit status is that of
-# the first step that fails, after all have run; a step that takes more than STEP_SECONDS (300) is ended.
+# the first step that fails, after all have run; a step that takes more than STEP_SECONDS (900) is ended.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 parts=()
 while [[ ${1:-} == --part ]]; do
-  parts+=("${2:?--part needs a name}")
+  case ${2:-} in
+    tests | calls | examples | deep_ep | costs | times) parts+=("$2") ;;
+    *)
+      echo "--part is '${2:-}'; allowed: tests, calls, examples, deep_ep, costs, times" >&2
+      exit 2
+      ;;
+  esac
   shift 2
 done
+if [[ $# -gt 1 || ${1:-} == -* ]]; then
+  echo "arguments are '$*'; allowed: [--part NAME]... [PYTHON]" >&2
+  exit 2
+fi
 python=${1:-python3}
 shapes=${SHAPES:-200}
-most_seconds=${STEP_SECONDS:-300}
+most_seconds=${STEP_SECONDS:-900}
 out=${OUT:-build/python_on_gpus}
 program=${FARWARP_PROGRAM:+--program=$FARWARP_PROGRAM}
 status=0
@@ -34,7 +44,7 @@ step() {
   local part=$1 name=$2 began=$SECONDS failed=0
   shift 2
   if [[ ${#parts[@]} -gt 0 && " ${parts[*]} " != *" $part "* ]]; then return; fi
-  timeout "$most_seconds" "$@" >"$out/$name.log" 2>&1 || failed=$?
+  timeout -k 20 "$most_seconds" "$@" >"$out/$name.log" 2>&1 || failed=$?
   if [[ $failed != 0 ]]; then
     printf '== %s: status %d\n' "$*" "$failed"
     tail -n 40 "$out/$name.log"

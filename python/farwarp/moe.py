@@ -235,7 +235,7 @@ class MoeAllToAll(Operator):
         stream: Any = None,
     ) -> Any:
         """Dispatch, an element-wise stand-in for experts, and combine in one launch, with the bits of the split form ->
-        [rows of x, hidden].
+        [rows of x, hidden]. Not with the layout of rows.
 
         expert_table: [local_experts, 2] float32: an expert is y = x * scale + shift of its row. None: y = x * (1 + the
         owner's rank). Other tensors: dispatch().

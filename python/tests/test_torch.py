@@ -180,7 +180,7 @@ def test_process_groups_of_different_sizes():
         some = [dist.new_group(ranks, timeout=datetime.timedelta(seconds=3)) for ranks in ([0, 1], [0, 1, 2])]
         try:
             farwarp.World(some[rank > 0], target="emu_sm90")
-        except Exception:
+        except RuntimeError:
             print("raised")
         """,
         ranks=3,

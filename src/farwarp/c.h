@@ -329,7 +329,7 @@ typedef enum farwarp_moe_expert {
   FARWARP_MOE_RANK_SCALE = 0, /* y = x * (1 + the owner's rank) */
   FARWARP_MOE_TABLE = 1       /* y = x * scale + shift, of each expert */
 } farwarp_moe_expert;
-/* Dispatch, expert and combine in one launch, with the bits of the split form. Every rank calls it.
+/* Dispatch, expert and combine in one launch, with the bits of the split form. Not with the layout of rows. Every rank calls it.
  *   x, indices, weights  as for dispatch
  *   count        [1] int32, as in farwarp_moe_dispatch_counted(), or NULL
  *   expert       farwarp_moe_expert

@@ -89,7 +89,7 @@ class MfmaMultiplier {
     sync_warps();
     if (thread_index() < columns)
       store(warp_squares<columns>(memory_) + thread_index(),
-            added_inverse_root<columns>(memory_, norm, thread_index()));
+            inverse_root_of_warps<columns>(memory_, norm, thread_index()));
   }
   /// [warp] A pass of a tile. `tile`: of the worker.
   FARWARP_DEVICE void multiply_pass(const Task& group, int pass, int tile, UnitSums& sums) {

@@ -2,6 +2,7 @@
 //
 //   warpgroup   wait full[v] -> for each unit: wait full[w] of its pairs -> weights into registers -> empty[w] -> wgmma
 //               -> all have been read: empty[v]
+//   after a vector that is a norm's input: wait full[v] -> add squares -> empty[v]
 #pragma once
 
 #include "farwarp/fleet/stream.dev.h"
@@ -83,7 +84,8 @@ class WgmmaMultiplier {
   /// columns.
   FARWARP_DEVICE void add_squares(int stages) {
     constexpr int kFours = columns / 4, kAtOnce = kGroupThreads / kFours;
-    constexpr int kTiles = vector_stage_bytes(columns) / squares_bytes(columns, kTileRows);  ///< of a stage
+    constexpr int kTiles = vector_stage_bytes(columns) / squares_bytes(columns, kTileRows);  ///< of a copy
+    static_assert(vector_stage_bytes(columns) % squares_bytes(columns, kTileRows) == 0);
     const int tiles = stages * kStageColumns / kTileRows, thread = thread_index() % kGroupThreads;
     const int copies = (tiles + kTiles - 1) / kTiles, first = (stages + warpgroup()) % kWarpgroups;
     const auto ring = vector_ring<columns>(memory_);

@@ -86,9 +86,10 @@ template <int columns>
 FARWARP_DEVICE Shared<float> warp_squares(Shared<std::byte> memory) {
   return SharedSums<columns>{memory}.floats(ProjectShared<columns, Target::kHasBulkCopy>::kSquares);
 }
-/// [thread] The inverse root of the mean of a column's squares, after a barrier after all warps have stored theirs. The order in which they are added is fixed.
+/// [thread] The inverse root of the mean of a column's squares. A barrier lies between the warps' stores of theirs and this call. The order in which they are added
+/// is fixed.
 template <int columns>
-FARWARP_DEVICE float added_inverse_root(Shared<std::byte> memory, const InputNorm& norm, int column) {
+FARWARP_DEVICE float inverse_root_of_warps(Shared<std::byte> memory, const InputNorm& norm, int column) {
   float squares = 0;
 #pragma unroll
   for (int warp = 0; warp < kWarps; ++warp)
@@ -100,7 +101,7 @@ FARWARP_DEVICE float added_inverse_root(Shared<std::byte> memory, const InputNor
 template <int columns>
 FARWARP_DEVICE float inverse_root(Shared<std::byte> memory, const InputNorm& norm, int column) {
   if constexpr (kMfma) return load(warp_squares<columns>(memory) + column);
-  return added_inverse_root<columns>(memory, norm, column);
+  return inverse_root_of_warps<columns>(memory, norm, column);
 }
 
 }  // namespace farwarp::FARWARP_TARGET::fleet

@@ -23,7 +23,7 @@ class StreamedProjection {
       : multiplier_(memory, weights) {}
 
   /// [the warps that compute] finish(group, unit) for each unit of each group, a task with these tiles of the whole matrix: its partial sums are in shared
-  /// memory. `norm`: of the input; what inverse_root() needs of it is, too.
+  /// memory. `norm`: of the input; if it exists, finish() may call inverse_root().
   template <class Finish>
   FARWARP_DEVICE void run(Call& call, const StreamWorker& worker, const Task& task, std::uint32_t site,
                           const InputNorm& norm, const Finish& finish) {

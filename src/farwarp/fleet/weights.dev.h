@@ -145,13 +145,14 @@ class WeightReader {
       position_.advance(slots);
     }
   }
-  /// [warp] Of the next `stages` stages, which each have one warp that reads them, gives back the warp's own, `stage`.
-  FARWARP_DEVICE void release_own(int stage, int stages) {
+  /// [warp] Of the next kWarps stages, of which each warp reads one, gives back the slot of the warp's own. It also arrives for the warps that do not read this slot.
+  FARWARP_DEVICE void release_own() {
     if constexpr (Target::kHasBulkCopy) {
+      constexpr int kSlots = kWarps / kSlotStages;
       warp_sync();
-      if (lane_index() < kWarps / kSlotStages)
-        mbarrier_arrive(weight_ring<columns>(memory_).empty(position_of(stage / kSlotStages).stage));
-      position_.advance(stages / kSlotStages);
+      if (lane_index() < kSlots)
+        mbarrier_arrive(weight_ring<columns>(memory_).empty(position_of(warp_index() / kSlotStages).stage));
+      position_.advance(kSlots);
     }
   }
   /// [warp] The next slots are others'.

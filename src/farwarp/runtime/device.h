@@ -60,8 +60,8 @@ class Event {
 /// Host threads may share a Device. Everything made by it (memory, streams, events, graphs) must be destroyed before it is.
 class Device : public std::enable_shared_from_this<Device> {
  public:
-  /// Opens a device and loads the kernels built for its target, or returns the Device that is already open. kUnavailable
-  /// says what is missing.
+  /// Opens a device and loads the kernels built for its target, or returns the Device that is already open. An NVIDIA GPU
+  /// stays open until the process ends; after a fatal error of its driver only a new process can use it. kUnavailable says what is missing.
   static Result<std::shared_ptr<Device>> open(TargetKind target, int ordinal);
   /// Devices of a target on this machine; 0 where its driver is missing. The emulator has 8.
   static int count(TargetKind target);

@@ -67,7 +67,7 @@ class Attention {
         reset();
         reader_.release(kWarps);  // all warps have read the outputs that lie there
       } else {
-        reader_.release_own(warp_index(), kWarps);  // of no other slot does a warp know that its copy has landed
+        reader_.release_own();  // a warp knows of its own slot alone that the copy has landed
       }
       TileCursor<columns> next = tile;
       next.advance();
@@ -77,6 +77,8 @@ class Attention {
   }
 
  private:
+  // A warp waits for one of a tile's slots. It knows the phase before of that slot, because fewer copies are under way than slots lie between two of its own.
+  static_assert(!Target::kHasBulkCopy || ring_slots(columns) - kWarps / kSlotStages >= slots_in_flight(columns));
   static constexpr int kTiles = kMostHeadDim / 16;
   static constexpr int kEach = kMostHeadDim * kMostGroup;  // of a warp's outputs
 

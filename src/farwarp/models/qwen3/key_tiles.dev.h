@@ -21,7 +21,7 @@ class TileCursor {
         split_(context.worker.number() / pairs_) {
     if (context.worker.number() >= sharing_ * pairs_ && num_blocks() >= pairs_) pair_ = pairs_;  // no work
     tile_ = split_;
-    set_column();
+    locate();
     find();
   }
 
@@ -66,10 +66,10 @@ class TileCursor {
   FARWARP_DEVICE void next_pair() {
     split_ = context_->worker.number() / pairs_;
     pair_ += num_blocks();
-    set_column();
+    locate();
   }
   /// Divided once for each pair: the number of sequences is no constant.
-  FARWARP_DEVICE void set_column() {
+  FARWARP_DEVICE void locate() {
     if constexpr (streams(columns)) {
       column_ = pair_ % context_->columns_in_use();
       kv_head_ = pair_ / context_->columns_in_use();

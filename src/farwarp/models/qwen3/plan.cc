@@ -27,10 +27,12 @@ Status check(const Qwen3Limits& limits) {
   if (limits.positions < 1 || limits.positions > qwen3::kMostPositions)
     return wrong("positions", limits.positions, fmt::format("1 to {}", qwen3::kMostPositions));
   if (limits.splits < 0 || limits.splits > qwen3::kMostSplits)
-    return wrong("splits", limits.splits, fmt::format("0 (by the number of sequences), 1 to {}", qwen3::kMostSplits));
+    return wrong("splits", limits.splits, fmt::format("0 (chosen by the plan), 1 to {}", qwen3::kMostSplits));
   if (limits.max_sms < 0) return wrong("max_sms", limits.max_sms, "0 (all) or more");
   if (limits.most_top_k < 0 || limits.most_top_k > qwen3::kMostTopK)
     return wrong("most_top_k", limits.most_top_k, fmt::format("0 (greedy) to {}", qwen3::kMostTopK));
+  if (limits.vectors > Qwen3Vectors::kStreamed)
+    return wrong("vectors", static_cast<int>(limits.vectors), "0 (faster), 1 (packets), 2 (streamed)");
   return {};
 }
 
@@ -112,8 +114,7 @@ std::int64_t matrix_bytes(const Qwen3Plan& plan) {
 
 /// Whether five to eight sequences that could be packets are faster if they stream. Packets of so many take each worker longer to read than weights take to
 /// arrive, and the more the larger the vectors are; streams have the ends of five steps in each layer instead, which take the same time for all
-/// models. Measured with eight on Hopper, of matrices in GB a rank: slower with 1.2, 3.4 and 7.5, equal with 8, faster with 15, 28 and 64 (MEASURED.md, "Five to
-/// eight sequences"). CDNA was not measured.
+/// models. The bound lies between models that were measured on Hopper (MEASURED.md, "Five to eight sequences"). CDNA was not measured.
 bool streams_faster(const Qwen3Plan& plan, bool bulk_copy) {
   constexpr std::int64_t kLeastBytes = 10'000'000'000;
   constexpr int kLeastSequences = 5;
@@ -127,23 +128,25 @@ Result<int> columns_for(const Qwen3Plan& plan, bool bulk_copy) {
   const Qwen3Vectors wanted = plan.limits.vectors;
   const bool room = columns <= fleet::kMostPacketColumns && can_be_packets(plan, columns, bulk_copy);
   if (wanted == Qwen3Vectors::kPackets && !room)
-    return invalid_argument(fmt::format(
-        "Qwen3Limits.vectors is packets; allowed with {} sequences of this model on {} workers: faster, streamed",
-        sequences, plan.workers));
+    return invalid_argument(
+        fmt::format("Qwen3Limits.vectors is packets, for which {} sequences of this model on {} workers have no room; "
+                    "allowed: faster, streamed",
+                    sequences, plan.workers));
   const bool packets =
       wanted == Qwen3Vectors::kPackets || (wanted == Qwen3Vectors::kFaster && room && !streams_faster(plan, bulk_copy));
   return packets ? columns : std::max(columns, 2 * fleet::kMostPacketColumns);
 }
 
-/// Splits of a sequence's keys. Packets' are always as many, so that bits depend on less. Of streams the merge is a step of its own: it takes as long as a worker
-/// takes to read 131 KB, because with eight sequences of 8B and a context of 512 two splits are as fast as one (MEASURED.md). Of `sharing` workers each is
-/// spared all but its share of a KV head's keys and values. A sequence grows up to the limit: half of it stands for its length.
+/// Splits of a sequence's keys. Packets' are always as many, so that bits depend on less. Of streams the merge is a step of its own, worth kLeastSpared bytes that a worker
+/// reads (docs/decisions.md, "More than eight sequences stream their vectors"; not measured on CDNA). A worker is spared all but the longest split of
+/// a KV head's keys and values, whole tiles. A sequence grows up to the limit: half of it stands for its length.
 int splits_for(const Qwen3Plan& plan) {
   if (!plan.streams) return qwen3::kMostSplits;
   constexpr std::int64_t kLeastSpared = 131'000;
   const int sharing = std::clamp(plan.workers / (plan.limits.sequences * plan.kv_heads), 1, qwen3::kMostSplits);
-  const std::int64_t bytes = std::int64_t{4} * plan.config.head_dim * (plan.limits.positions / 2);
-  return bytes - bytes / sharing >= kLeastSpared ? sharing : 1;
+  const int keys = plan.limits.positions / 2;
+  const int of_longest = std::min(keys, (qwen3::tiles_of(keys) + sharing - 1) / sharing * qwen3::kTileKeys);
+  return std::int64_t{4} * plan.config.head_dim * (keys - of_longest) >= kLeastSpared ? sharing : 1;
 }
 
 /// What depends on the number of sequences.

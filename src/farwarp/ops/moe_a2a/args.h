@@ -16,7 +16,7 @@ enum Site : std::uint32_t {
   kSiteRow,            ///< words mode: a row's routes, and its data
   kSiteRoutes,         ///< bulk mode: a row's routes
   kSiteData,           ///< bulk mode: the flag of a row's segment
-  kSiteReturn,         ///< an owner's partial sums
+  kSiteReturn,         ///< what an owner returns
   kSiteStaging,        ///< a bulk load into this block's shared memory
   kSiteTokens,         ///< complaint: token count outside 0 .. max_tokens
   kSiteExpert,         ///< complaint: expert index outside -1 .. num_experts-1

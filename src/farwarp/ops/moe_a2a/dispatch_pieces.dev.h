@@ -36,8 +36,8 @@ FARWARP_DEVICE void send_all_routes(const Call& call, const Args& args, int toke
 #pragma unroll 1
     for (int i = 1; i <= args.view.size; ++i) {
       const int rank = rank_after(args, i);
-      const bool has_row = (ballot(owner == rank) & lanes.group) != 0;
-      if (has_row && there)
+      const bool goes_to_rank = (ballot(owner == rank) & lanes.group) != 0;
+      if (goes_to_rank && there)
         store_packet(regions.routes(rank, args.view.rank, token) + lanes.slot, owner == rank ? route : kNoRoute,
                      call.epoch);
     }

@@ -37,7 +37,7 @@ struct Regions {
   FARWARP_DEVICE Peer<std::byte> row(int where, int source, std::int32_t token) const {
     return at<std::byte>(where, args.offsets.rows + std::int64_t{place_of_row(source, token)} * args.row_bytes);
   }
-  /// At the source `where`: the partial sum of `owner` for `token`. The sums of all owners for a token are consecutive.
+  /// At the source `where`: what `owner` returns for `token`, a partial sum or, with rings, a row. Those of all owners for a token are consecutive.
   FARWARP_DEVICE Peer<Vector> returned(int where, std::int32_t token, int owner) const {
     return at<Vector>(where, args.offsets.returns) + std::int64_t{place_of_return(token, owner)} * vectors();
   }
@@ -58,7 +58,7 @@ struct Regions {
   FARWARP_DEVICE Global<std::int32_t> kept_row(int source, std::int32_t token) const {
     return own_address<std::int32_t>(args.view, args.workspace + args.kept_rows) + (source * args.max_tokens + token);
   }
-  /// Split form, in this rank's own memory, from dispatch to combine. kept_count(): the number of received rows. kept(), for each of them:
+  /// Split form without rings, in this rank's own memory, from dispatch to combine. kept_count(): the number of received rows. kept(), for each of them:
   /// source | copies << 8 | token << 32, then a word for each copy, in k-slot order: weight | the copy's row << 32.
   FARWARP_DEVICE Global<std::uint32_t> kept_count() const {
     return own_address<std::uint32_t>(args.view, args.workspace + args.offsets.kept_count);

@@ -55,7 +55,7 @@ std::string kernel_name(KernelId id, const MoeAllToAllPlan& plan) {
   return {};
 }
 
-/// Combine uses no shared memory, so several of its blocks fit on a multiprocessor and have more loads in flight. Two are faster than one
+/// Combine without rings uses no shared memory, so several of its blocks fit on a multiprocessor and have more loads in flight. Two are faster than one
 /// (MEASURED.md, "What each step was worth").
 constexpr int kCombineBlocksPerSm = 2;
 
@@ -276,8 +276,8 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
     args.kept_rows = plan->kept_rows;
   }
   const auto resident = world.device().blocks_per_multiprocessor(state->opened.kernel(kCombine), plan->threads, 0);
-  const bool may_fill_all =
-      desc.max_sms == 0 && plan->slot_bytes == 0;  // else twice the blocks might occupy twice max_sms multiprocessors
+  // With max_sms, twice the blocks could occupy twice as many multiprocessors; with rings, one block takes most of the shared memory.
+  const bool may_fill_all = desc.max_sms == 0 && plan->slot_bytes == 0;
   state->combine_blocks_per_sm = std::clamp(may_fill_all && resident.ok() ? *resident : 1, 1, kCombineBlocksPerSm);
   return MoeAllToAll(std::move(state));
 }

@@ -200,8 +200,10 @@ void lay_out_workspace(MoeAllToAllPlan& plan) {
     plan.kept_rows = take(rows / 2 * 4);
   }
   workspace.row_flags = take(words ? 0 : rows * plan.segments * 8);
-  workspace.kept_count = take(4);
-  workspace.kept = take(rows / 2 * (1 + desc.experts_per_token) * 8);
+  if (plan.slot_bytes == 0) {
+    workspace.kept_count = take(4);
+    workspace.kept = take(rows / 2 * (1 + desc.experts_per_token) * 8);
+  }
   workspace.words_begin = workspace.total;
   if (words) workspace.rows = take(rows * plan.row_bytes);
   workspace.returns = take(rows * 2ll * desc.hidden);

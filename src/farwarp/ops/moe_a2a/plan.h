@@ -85,7 +85,7 @@ struct MoeWorkspace {
   std::int64_t kept_count = 0;  ///< u32: number of received rows
   std::int64_t kept =
       0;  ///< u64 [ranks * max_tokens][1 + k]: a row's origin, then row and weight of each of its copies
-  /// From here to `total` the workspace holds words: returns, and in words mode rows. This memory begins as all ones.
+  /// From here to `total` memory begins as all ones, which words need: returns (with rings: rows), and in words mode rows.
   std::int64_t words_begin = 0;
   std::int64_t total = 0;
 };
@@ -111,8 +111,8 @@ struct MoeAllToAllPlan {
   MoeWorkspace workspace;
   /// Offset in the workspace, with Desc::weights_at_combine: packets [2][ranks][max_tokens][k], the weights of a row's copies.
   std::int64_t combine_weights = 0;
-  /// MoeLayout::kRows in bulk mode on a machine with bulk copies: rows move in pieces through rings of slots in shared memory. 0 elsewhere:
-  int slot_bytes = 0;
+  /// With rings, which is MoeLayout::kRows in bulk mode on a machine with bulk copies: rows move in pieces through slots in shared memory. Else these four are 0.
+  int slot_bytes = 0;       ///< of a ring
   int returning_warps = 0;  ///< combine in one launch: warps of a block that return rows while the others add up
   // Offsets in the workspace:
   std::int64_t return_flags = 0;  ///< u64 cells [2][max_tokens][ranks][segments]

@@ -92,7 +92,7 @@ FARWARP_DEVICE void mark_unused(const Args& args, std::int32_t rows) {
 
 /// [block] Waits for the headers, and stores what the caller wants to know of them. Returns the number of rows; -1 if the call is over.
 FARWARP_DEVICE int await_counts(Call& call, const Args& args) {
-  block_sync();  // counting no longer needs the shared memory
+  block_sync();  // counting, or place_of() of other warps, no longer reads the shared memory
   if (!await_headers(call, args)) return -1;
   const int rows = place_rows(args);
   if (is_first_worker(args) && args.counts != nullptr) store_counts(args);

@@ -1,4 +1,5 @@
-// What an owner does with a row that arrives, in either mode: apply the experts and sum (fused form), or unpack it (split form). Both forms round at the same places (returns.dev.h), so they give the same bits.
+// What an owner does with a row that arrives, in either mode: apply the experts and sum (fused form), or unpack it (split form).
+// Both forms round at the same places (returns.dev.h), so they give the same bits.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/returns.dev.h"

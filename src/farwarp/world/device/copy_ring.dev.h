@@ -13,7 +13,7 @@ struct Piece {
   std::uint32_t to = 0;  ///< bit r: to rank r
   std::int32_t segment = 0;
   std::int32_t begin = 0, bytes = 0;  ///< multiples of 16; bytes 0: no piece
-  bool announced = false;             ///< announced when it and all earlier pieces have arrived
+  bool announced = false;             ///< whether it is to be announced, when it and all earlier pieces have arrived
 };
 
 /// `ahead`: pieces that are being loaded when an older one is stored, less than `slots`. `arriving`: pieces that are stored before the ring asks
@@ -21,6 +21,8 @@ struct Piece {
 ///
 ///   push(n):  store piece n - ahead once it is loaded; wait until piece n - slots has been read from its slot; load piece n into that slot;
 ///             if piece n - ahead - arriving is to be announced, wait until it has arrived, and announce it
+///
+/// The waits count groups of bulk stores: between its first push() and finish() the thread commits no other.
 template <int slots, int ahead, int arriving>
 class CopyRing {
   static_assert(ahead > 0 && ahead < slots && arriving > 0);

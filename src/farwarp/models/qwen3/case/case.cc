@@ -30,7 +30,7 @@ const std::vector<ParamInfo> kParams = {
     {"dispatcher", "static",
      "static|graph|gang|both|all; both: static and graph, the same bits; all: gang too. gang: on gfx942"},
     {"splits", "0", "1 to 16 that a sequence's keys are cut into; 0: 16, fewer of streamed vectors"},
-    {"vectors", "faster", "faster|packets|streamed: how they reach workers"},
+    {"vectors", "faster", "of activations: packets (up to 8 sequences), streamed, or whichever is faster"},
     {"max_sms", "0", "0 (all) or more"},
     {"temperature", "0",
      "0 (greedy), 0.001 to 1000; of three sequences the second is greedy, the third has twice as much"},
