@@ -137,9 +137,13 @@ TEST(Qwen3Plan, EitherFormOfVectorsCanBeAskedFor) {
   EXPECT_TRUE(streamed->streams);
   EXPECT_EQ(streamed->columns, 16);
   EXPECT_EQ(plan_qwen3(large, {.sequences = 9, .vectors = Qwen3Vectors::kPackets}, h200()).status().message(),
-            "Qwen3Limits.vectors is packets; allowed with 9 sequences of this model on 132 workers: faster, streamed");
+            "Qwen3Limits.vectors is packets, for which 9 sequences of this model on 132 workers have no room; allowed: "
+            "faster, streamed");
   EXPECT_EQ(plan_qwen3(large, {.sequences = 5, .vectors = Qwen3Vectors::kPackets}, mi300x()).status().message(),
-            "Qwen3Limits.vectors is packets; allowed with 5 sequences of this model on 256 workers: faster, streamed");
+            "Qwen3Limits.vectors is packets, for which 5 sequences of this model on 256 workers have no room; allowed: "
+            "faster, streamed");
+  EXPECT_EQ(plan_qwen3(large, {.sequences = 8, .vectors = static_cast<Qwen3Vectors>(3)}, h200()).status().message(),
+            "Qwen3Limits.vectors is 3; allowed: 0 (faster), 1 (packets), 2 (streamed)");
 }
 
 /// In a pass of CDNA3 are 10 stages of eight columns: 8B's gate and up have 16, and a worker six tiles of it, of which it cannot keep the sums.
