@@ -21,7 +21,6 @@ import statistics
 import time
 
 import farwarp
-from farwarp import _c
 
 
 def blocks_of(world, options, ways):
@@ -84,7 +83,7 @@ def measure(make, options, name, operator, inputs, out):
         operator(*inputs, out=out)
 
     function, given = arguments_of(operator, by_class)
-    nothing = ctypes.CDLL(_c.lib.path)["farwarp_environment_has_ranks"]
+    nothing = ctypes.CDLL(None)["abs"]  # looks at the first of its arguments alone
     ways = {"nothing": lambda: nothing(*given), "C": lambda: function(*given), "class": by_class}
     if make.torch is not None:
         from farwarp import torch_ops

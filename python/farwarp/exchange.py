@@ -50,4 +50,4 @@ def fill_of(kind: type) -> Optional[Fill]:
         if not table.previous:
             return None
         table = _Table.from_address(table.previous)
-    return _FILL(table.tensor_from_object)
+    return _FILL(table.tensor_from_object) if table.tensor_from_object else None
