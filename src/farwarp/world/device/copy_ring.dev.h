@@ -69,7 +69,7 @@ class CopyRing {
   }
 
  private:
-  /// [thread] Stores the oldest piece that is being loaded, and makes room behind the others. False if there is none.
+  /// [thread] Stores the oldest piece that is being loaded, and makes room after the others. False if there is none.
   template <class Store>
   FARWARP_DEVICE bool store_oldest(Call& call, std::uint32_t site, const Store& store) {
     const Piece piece = loading_[0];
