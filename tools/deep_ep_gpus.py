@@ -5,7 +5,7 @@
     python tools/deep_ep_gpus.py --emulated          the checks alone, on two emulated ranks
 
 The shapes are the benchmarks of suites/amd2025.json in low-latency mode, and NORMAL in normal mode. Times are the slowest rank's, in us: medians of
-samples that begin with a flushed L2 and the ranks aligned by an all-reduce; dispatch and combine by events. train: a CUDA graph of TRAIN pairs of
+samples that begin with a flushed L2, traffic on the links and ranks that meet (device_timing.py); dispatch and combine by events. train: a CUDA graph of TRAIN pairs of
 dispatch and combine, back to back, divided by TRAIN. host: what the host needs to enqueue a pair. Normal mode is timed with num_worst_tokens, with 20
 multiprocessors, DeepEP's default, and with all; fp8 with the copies into rows of bytes and out of them.
 """
@@ -14,9 +14,9 @@ import argparse
 import json
 import os
 import pathlib
-import statistics
 import time
 
+import device_timing
 import farwarp
 import torch
 from farwarp import deep_ep
@@ -226,12 +226,11 @@ def check_graph(buffer, layer, replays):
 # ---- times
 
 
-def slowest(values, group):
-    """The medians over samples of the slowest rank's times. values: of each sample, a list."""
+def slowest(mine, group):
+    """mine: this rank's samples. See device_timing.slowest()."""
     everyone = [None] * torch.distributed.get_world_size(group)
-    torch.distributed.all_gather_object(everyone, values, group=group)
-    worst = [[max(rank[sample][i] for rank in everyone) for i in range(len(values[0]))] for sample in range(len(values))]
-    return [statistics.median(column) for column in zip(*worst)]
+    torch.distributed.all_gather_object(everyone, mine, group=group)
+    return device_timing.slowest(everyone)
 
 
 def cold(buffer, layer, fp8, samples, group):
@@ -242,7 +241,7 @@ def cold(buffer, layer, fp8, samples, group):
     def dispatch():
         return buffer.low_latency_dispatch(x, indices, layer.most, layer.experts, use_fp8=fp8)[2]
 
-    return cold_pairs(buffer, layer, dispatch, lambda handle: buffer.low_latency_combine(y, indices, weights, handle), samples, group)
+    return cold_pairs(buffer, dispatch, lambda handle: buffer.low_latency_combine(y, indices, weights, handle), samples, group)
 
 
 def cold_normal(buffer, layer, fp8, samples, group):
@@ -257,28 +256,15 @@ def cold_normal(buffer, layer, fp8, samples, group):
         routing = {"num_tokens_per_expert": per_expert, "topk_idx": indices, "topk_weights": weights}
         return buffer.dispatch(sent, num_worst_tokens=worst, **routing)[4]
 
-    return cold_pairs(buffer, layer, dispatch, lambda handle: buffer.combine(y, handle), samples, group)
+    return cold_pairs(buffer, dispatch, lambda handle: buffer.combine(y, handle), samples, group)
 
 
-def cold_pairs(buffer, layer, dispatch, combine, samples, group):
-    flush = torch.empty(256 << 20, dtype=torch.uint8, device=layer.device)
-    align, one = farwarp.AllReduce(buffer._world, 64, dtype="float32"), torch.ones(64, device=layer.device)
-    found = []
-    for _ in range(samples + 3):
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
-        torch.distributed.barrier(group)
-        flush.zero_()
-        torch.cuda._sleep(1_000_000)  # the host enqueues everything meanwhile
-        align(one)
-        events[0].record()
-        handle = dispatch()
-        events[1].record()
-        combine(handle)
-        events[2].record()
-        torch.cuda.synchronize()
-        first, second = (1000 * a.elapsed_time(b) for a, b in zip(events, events[1:]))
-        found.append([first, second, first + second])
-    align.close()
+def cold_pairs(buffer, dispatch, combine, samples, group):
+    handles = []
+    calls = (lambda: handles.append(dispatch()), lambda: combine(handles.pop()))
+    stream = device_timing.HeldStream(buffer._world, lambda: torch.distributed.barrier(group))
+    found = [stream.sample(number, calls) for number in range(samples + 3)]
+    stream.close()
     return slowest(found[3:], group)
 
 
@@ -316,7 +302,7 @@ def train(buffer, layer, fp8, samples, group):
             pair()
         host.append([1e6 * (time.perf_counter() - started) / TRAIN])
         torch.cuda.synchronize()
-    return slowest(found, group) + slowest(host, group)
+    return slowest(found, group)[:1] + slowest(host, group)[:1]
 
 
 def normal_lines(arguments, rank, size, group, device):

@@ -4,8 +4,7 @@
     python_device_times.py [--ranks 2] [--samples 40] [--turns 2] [--program FARWARP] [--only gemm ...]
 
 Needs torch and the package; --program: another command line program than the package's. The two take turns: the program, then Python, --turns times.
-Both time a call as src/farwarp/harness/timing.h says: on a stream that is held while the host enqueues, with a flushed L2, after traffic on the links and
-a barrier of the ranks, between two events; the slowest rank of each sample; medians. launched: the call itself. graph: a CUDA graph of one call.
+Both time a call as src/farwarp/harness/timing.h says (here device_timing.py); the slowest rank of each sample; medians. launched: the call itself. graph: a CUDA graph of one call.
 Inputs have the same distribution, because it sets the clocks. Prints the medians of the turns, how far the program's turns are apart (largest by
 smallest), and Python's time divided by the program's.
 """
@@ -18,16 +17,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 
+import device_timing
 import farwarp
-import pytorch_timing
 import torch
 from farwarp import __main__ as package
 
-HOLD_CYCLES = 8_000_000
-HOLD_S = 3e-3  # what they last at least
-TRAFFIC, TRAFFIC_CALLS = 1 << 16, 40  # elements: few, so that little in the L2 is dirty when the call begins
 WAYS = ("launched", "graph")
 
 
@@ -112,53 +107,19 @@ class Ranks:
 
     def __init__(self, size):
         self.barrier = threading.Barrier(size)
-        self.times = [[] for _ in range(size)]  # of each sample; None: the host was late
+        self.times = [None] * size
 
-    def slowest(self):
-        kept = [max(sample) for sample in zip(*self.times) if None not in sample]
-        if 2 * len(kept) < len(self.times[0]):
-            raise RuntimeError(f"the host was late for {len(self.times[0]) - len(kept)} of {len(self.times[0])} samples; allowed: half")
-        return statistics.median(kept)
+    def meet(self):
+        self.barrier.wait(60)
 
 
-class Timer:
-    """Of one rank."""
-
-    def __init__(self, world, ranks):
-        self.world, self.ranks = world, ranks
-        self.flush = pytorch_timing.Flush(torch)
-        self.aligned, self.traffic = farwarp.AllReduce(world, 8), farwarp.AllReduce(world, TRAFFIC)
-        self.few, self.many = uniform(8), uniform(TRAFFIC)
-
-    def sample(self, number, call):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda.synchronize()
-        self.ranks.barrier.wait(60)
-        began = time.perf_counter()
-        torch.cuda._sleep(HOLD_CYCLES)
-        self.flush.write(number)
-        self.flush.read()
-        if self.world.size > 1:
-            for _ in range(TRAFFIC_CALLS):
-                self.traffic(self.many, out=self.many)
-        self.aligned(self.few, out=self.few)
-        start.record()
-        call()
-        end.record()
-        late = time.perf_counter() - began > HOLD_S
-        end.synchronize()
-        self.many.zero_()
-        self.few.zero_()
-        return None if late else start.elapsed_time(end) * 1e3
-
-    def median(self, call, samples):
-        """Collective: of the slowest ranks."""
-        times = self.ranks.times[self.world.rank]
-        times[:] = [self.sample(number, call) for number in range(samples + 3)][3:]
-        self.ranks.barrier.wait(60)
-        slowest = self.ranks.slowest()
-        self.ranks.barrier.wait(60)
-        return slowest
+def median(stream, ranks, call, samples):
+    """Collective: of the slowest ranks."""
+    ranks.times[stream.world.rank] = [stream.sample(number, [call]) for number in range(samples + 3)][3:]
+    ranks.meet()
+    both = device_timing.slowest(ranks.times)
+    ranks.meet()
+    return both[0]
 
 
 def from_python(make, shape, options):
@@ -166,7 +127,7 @@ def from_python(make, shape, options):
 
     def body(world):
         torch.cuda.set_device(world.device)
-        timer, call = Timer(world, ranks), make(world, **shape)
+        stream, call = device_timing.HeldStream(world, ranks.meet), make(world, **shape)
         call()
         torch.cuda.synchronize()
         graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
@@ -174,8 +135,8 @@ def from_python(make, shape, options):
             graph.capture_begin(capture_error_mode="thread_local")
             call()
             graph.capture_end()
-        ranks.barrier.wait(60)
-        medians = [timer.median(step, options.samples) for step in (call, graph.replay)]
+        ranks.meet()
+        medians = [median(stream, ranks, step, options.samples) for step in (call, graph.replay)]
         world.check()
         return medians
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Calls of every operator with random shapes and numbers, in each way in which programs make them, against plain torch in fp32.
 
-    torchrun --nproc-per-node 2 python/tests/random_calls.py [--shapes 200] [--compiled 20] [--routings 2000]
+    torchrun --nproc-per-node 2 python/tests/random_calls.py [--shapes 200] [--compiled 20] [--routings 2000] [--operators gemm ag-gemm ...]
     python python/tests/random_calls.py --threads 2 ...     ranks that are threads of one process; --target emu_sm90: small shapes
 
 Prints for each operator and way the largest error as a share of what is allowed: 2^-7 of the exact number and of the largest one, which is what two
@@ -366,6 +366,7 @@ def main():
     parser.add_argument("--shapes", type=int, default=200)
     parser.add_argument("--compiled", type=int, default=20)
     parser.add_argument("--routings", type=int, default=2000)
+    parser.add_argument("--operators", nargs="+", choices=CASES, default=list(CASES), help="all")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--target", default="cuda", choices=("cuda", "emu_sm90"))
     options = parser.parse_args()
@@ -379,7 +380,7 @@ def main():
         if world.rank == 0:
             print(f"{world.size} ranks {'in one process' if options.threads else 'as processes'}: the largest error of what is allowed")
             print(f"{'shapes':20}" + "".join(f" {way:>9}{count:5}" for way, count in shapes.items()))
-        for name in CASES:
+        for name in options.operators:
             worst = calls(world, name, shapes)
             if world.rank == 0:
                 print(f"{name:20}" + "".join(f" {worst[way]:14.2f}" for way in shapes), flush=True)
