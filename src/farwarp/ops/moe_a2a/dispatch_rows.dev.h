@@ -34,7 +34,7 @@ FARWARP_DEVICE void dispatch_rows_by(const Args& args) {
   if constexpr (kSends && !Wire::kLoadsAhead) {
     if (args.roles.sending_blocks == num_blocks()) prefetch_segments(args);
   }
-  const auto first = make_parcel<Wire>(args, parcels, parcels.first(args));
+  RowsToSend<Wire, RouteSenders::row_warps> rows(args, parcels);
   Call call = begin_call(args.view, args.slot, kSends ? kIdle : kSent);
   if (!call.live) return;
   Wire wire(call, args);
@@ -42,7 +42,7 @@ FARWARP_DEVICE void dispatch_rows_by(const Args& args) {
     const int tokens = checked_tokens(call, args, given);
     announce_rows(call, args, tokens);
     count_and_send(call, args, tokens);
-    send_rows(wire, parcels, first);
+    rows.send(wire);
   }
   if constexpr (part == Part::send) {
     if (is_first_worker(args) && args.counts != nullptr) await_counts(call, args);

@@ -36,21 +36,6 @@ FARWARP_DEVICE void retag_idle_rows(Wire& wire) {
 
 // ---- kernels --------------------------------------------------------------------------------------------------------
 
-/// [block] Split form: prefetches the entries and weights that the block will route. Needs nothing of the call.
-FARWARP_DEVICE void prefetch_entries(const Args& args) {
-  if (args.tokens_on_device != nullptr || !is_worker(args)) return;  // would have to wait for the number of tokens
-  constexpr int kLine = 128;
-  const OwnTokens own = own_tokens(args, args.tokens);
-  const auto prefetch_range = [](const void* start, std::int64_t first, std::int64_t last) {
-    const Global<const std::byte> bytes(static_cast<const std::byte*>(start));
-    for (std::int64_t at = first + thread_index() * kLine; at < last; at += num_threads() * kLine) prefetch(bytes + at);
-  };
-  const int first_entry = own.first * args.k, last_entry = own.last * args.k;
-  const int entry_bytes = args.wide_indices != 0 ? 8 : 4;
-  prefetch_range(args.topk, first_entry * entry_bytes, last_entry * entry_bytes);
-  prefetch_range(args.weights, first_entry * 4, last_entry * 4);
-}
-
 /// [block] Prefetches what the grid will send. All warps take part, also those that do not send. For wires without kLoadsAhead.
 FARWARP_DEVICE void prefetch_segments(const Args& args) {
   if (args.tokens_on_device != nullptr) return;
@@ -95,19 +80,28 @@ FARWARP_DEVICE void receive_rows(Wire& wire) {
   if (is_first_worker(args) && thread_index() == 0) store(wire.regions.kept_count(), static_cast<std::uint32_t>(rows));
 }
 
+/// [block] Claims the call and leaves it, beside the block's work: a thread of the last warp does it, which has the least to send. The block
+/// continues with the call; its next phase is `next_phase`.
+FARWARP_DEVICE void claim_and_leave(Call& call, std::uint32_t next_phase) {
+  if (thread_index() != num_threads() - 1) return;
+  if (block_index() == 0 && !mark_busy(call)) give_up(call, StatusCode::kMisuse, kSiteBegin, -1, 0, 0);
+  leave_call(call, next_phase);
+}
+
 /// dispatch -> expert -> combine in one launch.
 template <class T, class Expert, class Wire>
 FARWARP_DEVICE void fused(const Args& args) {
   if constexpr (!Wire::kLoadsAhead) prefetch_segments(args);
   const int given = given_tokens(args);
   const Parcels<RouteSenders::row_warps> parcels(args, tokens_or_none(args, given));
-  const auto first = make_parcel<Wire>(args, parcels, parcels.first(args));
-  Call call = begin_call(args.view, args.slot, kIdle);
+  RowsToSend<Wire, RouteSenders::row_warps> rows(args, parcels);
+  Call call = join_call(args.view, args.slot, kIdle);
   if (!call.live) return;
   Wire wire(call, args);
   const int tokens = checked_tokens(call, args, given);
   announce_rows(call, args, tokens);
-  send_rows(wire, parcels, first);
+  claim_and_leave(call, kIdle);
+  rows.send(wire);
   await_bitmaps(call, args);
   call.live = !block_any(!call.live);
   if (call.live) {
@@ -115,7 +109,6 @@ FARWARP_DEVICE void fused(const Args& args) {
     receive_returns<T>(call, args, tokens);
     retag_idle_rows(wire);
   }
-  end_call(call, kIdle);
 }
 
 /// Split form: half of the call, or both halves in one launch.
@@ -125,46 +118,52 @@ template <class Wire, Part part>
 FARWARP_DEVICE void dispatch(const Args& args) {
   constexpr bool kSends = part != Part::receive;
   const int given = given_tokens(args);
-  const Parcels<RouteSenders::workers> parcels(args, kSends ? tokens_or_none(args, given) : 0);
-  if constexpr (kSends) {
-    prefetch_entries(args);
-    if (!Wire::kLoadsAhead && args.roles.sending_blocks == num_blocks()) prefetch_segments(args);
+  const int ahead = kSends ? tokens_or_none(args, given) : 0;
+  const Parcels<RouteSenders::workers> parcels(args, ahead);
+  if constexpr (kSends && !Wire::kLoadsAhead) {
+    if (args.roles.sending_blocks == num_blocks()) prefetch_segments(args);
   }
-  const auto first = make_parcel<Wire>(args, parcels, parcels.first(args));
-  Call call = begin_call(args.view, args.slot, kSends ? kIdle : kSent);
+  EntriesAhead entries(args, is_worker(args) ? own_tokens(args, ahead) : OwnTokens{0, 0});
+  RowsToSend<Wire, RouteSenders::workers> rows(args, parcels);
+  Call call = join_call(args.view, args.slot, kSends ? kIdle : kSent);
   if (!call.live) return;
   Wire wire(call, args);
   if constexpr (kSends) {
     const int tokens = checked_tokens(call, args, given);
     announce_rows(call, args, tokens);
-    if (is_worker(args)) route_tokens(call, args, tokens);
-    send_rows(wire, parcels, first);
+    if (is_worker(args)) route_tokens(call, args, tokens, entries);
   }
+  claim_and_leave(call, part == Part::send ? kSent : kReceived);
+  if constexpr (kSends) rows.send(wire);
   if constexpr (part != Part::send) receive_rows(wire);
-  end_call(call, part == Part::send ? kSent : kReceived);
 }
 
 template <class T, Part part>
 FARWARP_DEVICE void combine(const Args& args) {
-  Call call = begin_call(args.view, args.slot, part == Part::receive ? kReturning : kReceived);
+  constexpr bool kSends = part != Part::receive;
+  const KeptRow first = kSends ? first_kept_row(args) : KeptRow{};
+  Call call = join_call(args.view, args.slot, kSends ? kReceived : kReturning);
   if (!call.live) return;
-  if constexpr (part != Part::receive) return_rows<T, KeptWeights>(call, args);
+  claim_and_leave(call, part == Part::send ? kReturning : kIdle);
+  if constexpr (kSends) return_rows<T, KeptWeights>(call, args, first);
   if constexpr (part != Part::send) receive_returns<T>(call, args, token_count(call, args));
-  end_call(call, part == Part::send ? kReturning : kIdle);
 }
 
 /// combine() with weights that are given only now. Its receiving half alone is that of combine().
 template <class T, Part part>
 FARWARP_DEVICE void combine_with_weights(const Args& args) {
   static_assert(part != Part::receive);
-  Call call = begin_call(args.view, args.slot, kReceived);
+  const int given = given_tokens(args);
+  const WeightsAhead weights(args, tokens_or_none(args, given));
+  const KeptRow first = first_kept_row(args);
+  Call call = join_call(args.view, args.slot, kReceived);
   if (!call.live) return;
-  const int tokens = token_count(call, args);
-  send_weights(call, args, tokens);
-  return_rows<T, SentWeights>(call, args);
+  const int tokens = checked_tokens(call, args, given);
+  send_weights(call, args, tokens, weights);
+  claim_and_leave(call, part == Part::send ? kReturning : kIdle);
+  return_rows<T, SentWeights>(call, args, first);
   if constexpr (part != Part::send) receive_returns<T>(call, args, tokens);
   retag_idle_weights(call, args);
-  end_call(call, part == Part::send ? kReturning : kIdle);
 }
 
 }  // namespace farwarp::FARWARP_TARGET::moe

@@ -10,45 +10,52 @@ using namespace farwarp::moe;
 /// [block] Waits for the headers of all sources. Afterwards their bitmaps are in shared memory, and `bases` has the number of rows of every
 /// (source, local expert). False on all threads if the call is over.
 FARWARP_DEVICE bool await_headers(Call& call, const Args& args) {
-  await_bitmaps(call, args);
-  const Regions regions = regions_of(args, call);
   const auto bases = shared_at<std::int32_t>(args.shared.bases);
-  const int packets = packets_with_counts(args), bitmaps = args.header_packets - packets;
+  const int bitmaps = num_bitmaps(args.max_tokens), ranks = args.view.size;
 #pragma unroll 1
-  for (int i = thread_index(); i < packets * args.view.size; i += num_threads()) {
-    const int source = i / packets, packet = i - source * packets;
-    const Global<Packet> from[] = {mine(regions.header(args.view.rank, source)) + (bitmaps + packet)};
-    std::uint64_t data[1] = {};
-    if (!wait_packets<1>(call, from, 1, data, Wait{.site = kSiteHeader, .peer = source})) break;
-    const auto count = bases + (source * args.max_local_experts + 2 * packet);
-    store(count, static_cast<std::int32_t>(data[0]));
-    if (2 * packet + 1 < args.max_local_experts) store(count + 1, static_cast<std::int32_t>(data[0] >> 32));
+  for (int i = thread_index(); i < args.header_packets * ranks; i += num_threads()) {
+    const int packet = args.by_ranks.quotient(i), after = i - packet * ranks, source = rank_after(args, 1 + after);
+    std::uint64_t data = 0;
+    if (!await_header(call, args, source, packet, data)) break;
+    if (packet < bitmaps) {
+      take_bitmap(call, args, source, i, data);
+      continue;
+    }
+    const int expert = 2 * (packet - bitmaps);
+    const auto count = bases + (source * args.max_local_experts + expert);
+    store(count, static_cast<std::int32_t>(data));
+    if (expert + 1 < args.max_local_experts) store(count + 1, static_cast<std::int32_t>(data >> 32));
   }
   call.live = !block_any(!call.live);
   return call.live;
 }
 
-/// [warp] Turns the counts in `bases` into first rows, and calls `expert_rows(e, first, count)` for each local expert. Returns the end of
-/// the last expert's rows. `overflow`, in the masked layout: set on a lane whose expert has more rows than room, to the number of rows.
+/// [warp] Turns the counts in `bases` into first rows, and calls `expert_rows(e, first, count)` for each local expert that the warp takes: warp 0 all of
+/// them, in the masked layout each warp some. Returns the end of the last expert's rows; what warps other than 0 return has no meaning. `overflow`, in
+/// the masked layout: set on a lane whose expert has more rows than room, to the number of rows.
 template <class ExpertRows>
 FARWARP_DEVICE std::int32_t place_experts(const Args& args, std::int32_t& overflow, const ExpertRows& expert_rows) {
   const auto bases = shared_at<std::int32_t>(args.shared.bases);
   const int local = first_expert(args, args.view.rank + 1) - first_expert(args, args.view.rank);
   const auto room = static_cast<std::int32_t>(args.recv_rows / args.max_local_experts);
+  const int warps = args.masked_layout ? warps_per_block() : 1;
   std::int32_t end = 0;
 #pragma unroll 1
-  for (int base = 0; base < local; base += Target::kWarpSize) {
+  for (int base = warp_index() * Target::kWarpSize; base < local; base += warps * Target::kWarpSize) {
     const int expert = base + lane_index();
     std::int32_t count = 0;
+#pragma unroll 1
     for (int s = 0; expert < local && s < args.view.size; ++s)
       count += load(bases + (s * args.max_local_experts + expert));
-    const std::int32_t aligned =
-        args.masked_layout && expert < local ? room : (count + args.row_alignment - 1) & -args.row_alignment;
-    if (args.masked_layout && count > room) overflow = count;
-    std::int32_t all = 0;
-    const std::int32_t first = end + sum_below(aligned, all);
+    std::int32_t first = expert * room, all = 0;
+    if (args.masked_layout) {
+      if (count > room) overflow = count;
+    } else {
+      first = end + sum_below((count + args.row_alignment - 1) & -args.row_alignment, all);
+    }
     if (expert < local) {
       std::int32_t next = first;
+#pragma unroll 1
       for (int s = 0; s < args.view.size; ++s) {
         const auto place = bases + (s * args.max_local_experts + expert);
         const std::int32_t rows = load(place);
@@ -59,7 +66,7 @@ FARWARP_DEVICE std::int32_t place_experts(const Args& args, std::int32_t& overfl
     }
     end += all;
   }
-  return end;
+  return args.masked_layout ? local * room : end;
 }
 
 /// [block] Computes the places of all rows that arrive. Every worker writes `bases` in its shared memory; the first worker also writes the
@@ -68,7 +75,7 @@ FARWARP_DEVICE bool lay_out_rows(Call& call, const Args& args) {
   const auto totals = shared_at<std::uint32_t>(args.shared.totals);
   const int local = first_expert(args, args.view.rank + 1) - first_expert(args, args.view.rank);
   const bool first_worker = is_first_worker(args);
-  if (warp_index() == 0) {
+  if (warp_index() == 0 || args.masked_layout) {
     std::int32_t overflow = 0;
     const std::int32_t end = place_experts(args, overflow, [&](int expert, std::int32_t first, std::int32_t count) {
       store(totals + expert, static_cast<std::uint32_t>(count));
@@ -76,7 +83,7 @@ FARWARP_DEVICE bool lay_out_rows(Call& call, const Args& args) {
       store(Global<std::int32_t>(args.counts) + expert, count);
       store(Global<std::int32_t>(args.row_offsets) + expert, first);
     });
-    if (first_worker && lane_index() == 0) store(Global<std::int32_t>(args.row_offsets) + local, end);
+    if (first_worker && thread_index() == 0) store(Global<std::int32_t>(args.row_offsets) + local, end);
     const bool too_long = end > args.recv_rows;
     if (ballot(overflow != 0 || too_long) != 0) {
       if (first_worker && (overflow != 0 || (too_long && lane_index() == 0))) {

@@ -51,6 +51,11 @@ FARWARP_DEVICE void keep_row(const Regions& regions, const ReceivedSegment& segm
   store(Global<std::int64_t>(args.origins) + kept_place(word), origin);
 }
 
+/// For return_rows(): the weights are those that dispatch keeps. weights.dev.h has those that arrive at combine.
+struct KeptWeights {
+  static constexpr bool kArrive = false;
+};
+
 /// [warp] Gathers the experts' outputs of a received segment in k-slot order, sums and rounds them as apply_experts() does, and sends the
 /// sum to the source. `word`: on lane i, kept_word() of copy i.
 template <class T>
@@ -98,30 +103,62 @@ FARWARP_DEVICE void reduce_segment(const Regions& regions, const ReceivedSegment
   }
 }
 
-/// For return_rows(): the weights are those that dispatch keeps. weights.dev.h has those that arrive at combine.
-struct KeptWeights {
-  static constexpr bool kArrive = false;
+/// [warp] Prefetches what reduce_segment() reads.
+FARWARP_DEVICE void prefetch_copies(const Regions& regions, const ReceivedSegment& segment, int copies,
+                                    std::uint64_t word) {
+  constexpr int kLine = 128 / sizeof(Vector);
+  const Global<const Vector> input(static_cast<const Vector*>(regions.args.y));
+#pragma unroll 1
+  for (int c = 0; c < copies; ++c) {
+    const std::int64_t row = kept_place(shuffle(word, c)) * regions.vectors();
+#pragma unroll 1
+    for (int u = segment.first + lane_index() * kLine; u < segment.last; u += Target::kWarpSize * kLine)
+      prefetch(input + (row + u));
+  }
+}
+
+/// What dispatch has kept of a row (Regions::kept()).
+struct KeptRow {
+  std::uint32_t rows;    ///< how many there are
+  std::uint64_t origin;  ///< kept_origin()
+  std::uint64_t word;    ///< on lane i: kept_word() of copy i
+
+  /// [warp] That of segment number `item`. `most`: a bound for `item`.
+  FARWARP_DEVICE static KeptRow of(const Regions& regions, int item, int most) {
+    const Args& args = regions.args;
+    if (item >= most) return {};
+    const Global<std::uint64_t> kept = regions.kept(args.by_segments.quotient(item));
+    return {0, load(kept), lane_index() < args.k ? load(kept + (1 + lane_index())) : 0};
+  }
 };
 
-/// [block] Sums the experts' outputs of all rows that dispatch received, and sends the sums to the rows' sources.
+/// [warp] That of the warp's first segment, with the number of rows. Needs nothing of the call. If there are fewer rows, what it holds has no meaning.
+FARWARP_DEVICE KeptRow first_kept_row(const Args& args) {
+  const Regions regions{args, 0};  // what is kept lies there once
+  KeptRow row = KeptRow::of(regions, warp_in_grid(), args.max_tokens * args.view.size * args.segments);
+  row.rows = load(regions.kept_count());
+  return row;
+}
+
+/// [block] Sums the experts' outputs of all rows that dispatch received, and sends the sums to the rows' sources. `kept`: first_kept_row().
 template <class T, class Weights>
-FARWARP_DEVICE void return_rows(Call& call, const Args& args) {
+FARWARP_DEVICE void return_rows(Call& call, const Args& args, KeptRow kept) {
   const Regions regions = regions_of(args, call);
-  const int items = static_cast<int>(load(regions.kept_count())) * args.segments;
+  const int items = static_cast<int>(kept.rows) * args.segments;
 #pragma unroll 1
   for (int item = warp_in_grid(); item < items; item += warps_of_grid()) {
+    const KeptRow next = KeptRow::of(regions, item + warps_of_grid(), items);
     const int number = args.by_segments.quotient(item);
-    const Global<std::uint64_t> kept = regions.kept(number);
-    const std::uint64_t origin = load(kept);
-    std::uint64_t word = lane_index() < args.k ? load(kept + (1 + lane_index())) : 0;
-    const Segment segment = segment_of<1>(args, static_cast<int>(origin >> 32), item - number * args.segments);
+    const Segment segment = segment_of<1>(args, static_cast<int>(kept.origin >> 32), item - number * args.segments);
     const ReceivedSegment received{
-        static_cast<int>(origin & 0xff), segment.token, number, segment.number, segment.first, segment.last};
-    const int copies = static_cast<int>(origin >> 8 & 0xff);
+        static_cast<int>(kept.origin & 0xff), segment.token, number, segment.number, segment.first, segment.last};
+    const int copies = static_cast<int>(kept.origin >> 8 & 0xff);
     if constexpr (Weights::kArrive) {
-      if (!Weights::take(call, regions, received, copies, word)) return;
+      prefetch_copies(regions, received, copies, kept.word);
+      if (!Weights::take(call, regions, received, copies, kept.word)) return;
     }
-    reduce_segment<T>(regions, received, copies, word);
+    reduce_segment<T>(regions, received, copies, kept.word);
+    kept = next;
   }
 }
 

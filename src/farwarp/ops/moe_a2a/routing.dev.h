@@ -52,6 +52,35 @@ FARWARP_DEVICE OwnTokens own_tokens(const Args& args, int tokens) {
   return {first, first + each + (block < more ? 1 : 0)};
 }
 
+/// What the threads of a worker load before begin_call(), in flight together with the loads of the call's cells.
+struct EntriesAhead {
+  static constexpr int kEarlier = 4;
+  std::int32_t
+      earlier[kEarlier];  ///< entries thread_index() + i * num_threads() of those of earlier tokens; -1 beyond them
+  std::int32_t own;       ///< entry lane_index() of the block's own; -1 beyond them
+  std::int32_t listed;    ///< entry lane_index() of the block's token number warp_index(); -1 beyond them
+  float weight;           ///< its weight
+
+  FARWARP_DEVICE EntriesAhead(const Args& args, const OwnTokens& tokens) {
+    const int first = tokens.first * args.k, last = tokens.last * args.k;
+    load_earlier(args, first, thread_index(), earlier);
+    own = table_entry(args, first + lane_index(), first + lane_index() < last);
+    const int entry = first + warp_index() * args.k + lane_index();
+    const bool there = lane_index() < args.k && entry < last;
+    listed = table_entry(args, entry, there);
+    weight = there ? load(Global<const float>(args.weights) + entry) : 0;
+  }
+
+  /// [thread] Entries base, base + num_threads(), ... of the first `entries`; -1 beyond them.
+  FARWARP_DEVICE static void load_earlier(const Args& args, int entries, int base, std::int32_t (&experts)[kEarlier]) {
+#pragma unroll
+    for (int i = 0; i < kEarlier; ++i) {
+      const int entry = base + i * num_threads();
+      experts[i] = table_entry(args, entry, entry < entries);
+    }
+  }
+};
+
 /// [warp] Adds one to counter[key] for every lane with `counted`. Lanes with equal keys share one atomic: atomics of a warp on one word are
 /// serialised, and all tokens of a batch may choose the same expert.
 FARWARP_DEVICE void count_key(Shared<std::uint32_t> counter, int key, bool counted) {
@@ -60,39 +89,34 @@ FARWARP_DEVICE void count_key(Shared<std::uint32_t> counter, int key, bool count
     fetch_add(counter + key, static_cast<std::uint32_t>(count_bits(same)));
 }
 
-/// [block] Counts the entries of tokens [0, last) by expert.
-FARWARP_DEVICE void count_entries(Call& call, const Args& args, int last) {
+/// [block] Counts the entries of tokens [0, last) by expert. `experts`: the first of them, as load_earlier() gives them.
+FARWARP_DEVICE void count_entries(const Args& args, int last, std::int32_t (&experts)[EntriesAhead::kEarlier]) {
   const auto histogram = shared_at<std::uint32_t>(args.shared.histogram);
   for (int e = thread_index(); e < args.num_experts; e += num_threads()) store(histogram + e, 0u);
   block_sync();
-  constexpr int kTogether = 4;
   const int entries = last * args.k;
 #pragma unroll 1
-  for (int base = thread_index(); base - thread_index() < entries; base += kTogether * num_threads()) {
-    std::int32_t experts[kTogether];
+  for (int first = 0; first < entries; first += EntriesAhead::kEarlier * num_threads()) {
+    if (first != 0) EntriesAhead::load_earlier(args, entries, first + thread_index(), experts);
 #pragma unroll
-    for (int i = 0; i < kTogether; ++i) {
-      const int entry = base + i * num_threads();
-      experts[i] = table_entry(args, entry, entry < entries);
-    }
-#pragma unroll
-    for (int i = 0; i < kTogether; ++i) {
-      const int expert = checked_expert(call, args, experts[i]);
+    for (int i = 0; i < EntriesAhead::kEarlier; ++i) {
+      if (first + i * num_threads() >= entries) break;  // for all threads
+      const int expert = expert_or_none(args, experts[i]);
       count_key(histogram, expert, expert >= 0);
     }
   }
 }
 
-/// [warp] Assigns indices in order to the entries of tokens [first, last), at most kBatch tokens, and advances the counts.
-FARWARP_DEVICE void assign_indices(Call& call, const Args& args, int first, int last) {
+/// [warp] Assigns indices in order to the entries of tokens [first, last), at most kBatch tokens, and advances the counts. `entry`: on lane i, entry i.
+FARWARP_DEVICE void assign_indices(const Args& args, int first, int last, std::int32_t entry) {
   const auto histogram = shared_at<std::uint32_t>(args.shared.histogram);
   const auto indices = shared_at<std::uint32_t>(args.shared.indices);
   const int entries = (last - first) * args.k;
 #pragma unroll 1
   for (int base = 0; base < entries; base += Target::kWarpSize) {
     const int i = base + lane_index();
-    const std::int32_t entry = table_entry(args, first * args.k + i, i < entries);
-    const int expert = checked_expert(call, args, entry);
+    if (base != 0) entry = table_entry(args, first * args.k + i, i < entries);
+    const int expert = expert_or_none(args, entry);
     const std::uint64_t same = match_any(expert >= 0 ? static_cast<std::uint32_t>(expert) : 0xffffffffu);
     std::uint32_t before = 0;
     if (expert >= 0) {
@@ -107,14 +131,13 @@ FARWARP_DEVICE void assign_indices(Call& call, const Args& args, int first, int 
   }
 }
 
-/// [warp] Sends the routes of `token` with their indices. `in_batch`: the token's number in its batch.
-FARWARP_DEVICE void send_indexed_routes(const Call& call, const Args& args, int token, int in_batch) {
-  const int j = lane_index(), entry = token * args.k + j;
-  const int expert = expert_or_none(args, table_entry(args, entry, j < args.k));
+/// [warp] Sends the routes of `token` with their indices. `in_batch`: the token's number in its batch. On lane j: entry j and its weight.
+FARWARP_DEVICE void send_indexed_routes(const Call& call, const Args& args, int token, int in_batch, std::int32_t entry,
+                                        float weight) {
+  const int j = lane_index(), expert = expert_or_none(args, entry);
   const int owner = expert >= 0 ? rank_of(args, expert) : -1;
   std::uint64_t route = 0;
   if (owner >= 0) {
-    const float weight = load(Global<const float>(args.weights) + entry);
     const std::uint32_t index = load(shared_at<std::uint32_t>(args.shared.indices) + (in_batch * args.k + j));
     route = pack_route(weight, expert - first_expert(args, owner), index);
   }
@@ -141,21 +164,31 @@ FARWARP_DEVICE void send_counts(const Call& call, const Args& args) {
 }
 
 /// [block] Computes and sends the routes of the block's tokens, batch by batch; the last worker also sends the counts. Waits for no other
-/// block. If an entry is out of range, the routes of its batch, later routes and the counts are not sent.
-FARWARP_DEVICE void route_tokens(Call& call, const Args& args, int tokens) {
+/// block. Entries out of range count as skipped.
+FARWARP_DEVICE void route_tokens(const Call& call, const Args& args, int tokens, EntriesAhead& ahead) {
   const OwnTokens own = own_tokens(args, tokens);
   const bool counts_all = worker_index(args) == args.roles.workers - 1;
   if (own.first == own.last && !counts_all) return;
-  count_entries(call, args, own.first);
+  count_entries(args, own.first, ahead.earlier);
   for (int first = own.first;; first += kBatch) {
     const int last = first + kBatch < own.last ? first + kBatch : own.last;
-    call.live = !block_any(!call.live);  // the histogram is complete, and the indices are free
-    if (warp_index() == 0) assign_indices(call, args, first, last);
-    call.live = !block_any(!call.live);
-    if (!call.live) return;
+    block_sync();  // the histogram is complete, and the indices are free
+    if (warp_index() == 0) {
+      const int entry = first * args.k + lane_index();
+      const bool there = lane_index() < (last - first) * args.k;
+      assign_indices(args, first, last, first == own.first ? ahead.own : table_entry(args, entry, there));
+    }
+    block_sync();
 #pragma unroll 1
-    for (int token = first + warp_index(); token < last; token += warps_per_block())
-      send_indexed_routes(call, args, token, token - first);
+    for (int token = first + warp_index(); token < last; token += warps_per_block()) {
+      if (token != own.first + warp_index()) {
+        const int entry = token * args.k + lane_index();
+        const bool there = lane_index() < args.k;
+        ahead.listed = table_entry(args, entry, there);
+        ahead.weight = there ? load(Global<const float>(args.weights) + entry) : 0;
+      }
+      send_indexed_routes(call, args, token, token - first, ahead.listed, ahead.weight);
+    }
     if (last == own.last) break;
   }
   if (counts_all) send_counts(call, args);

@@ -59,11 +59,13 @@ FARWARP_DEVICE std::int32_t place_of(const Args& args, int source, int token) {
 // ---- counts ---------------------------------------------------------------------------------------------------------------
 
 /// [block] Counts the entries of all tokens by expert, and sends the counts; one worker does it.
-FARWARP_DEVICE void count_and_send(Call& call, const Args& args, int tokens) {
+FARWARP_DEVICE void count_and_send(const Call& call, const Args& args, int tokens) {
   if (worker_index(args) != args.roles.workers - 1) return;
-  count_entries(call, args, tokens);
-  call.live = !block_any(!call.live);
-  if (call.live) send_counts(call, args);
+  std::int32_t first[EntriesAhead::kEarlier];
+  EntriesAhead::load_earlier(args, tokens * args.k, thread_index(), first);
+  count_entries(args, tokens, first);
+  block_sync();  // the histogram is complete
+  send_counts(call, args);
 }
 
 /// [block] Stores the caller's counts of entries and first rows. After await_headers() and place_rows().

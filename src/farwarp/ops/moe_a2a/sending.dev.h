@@ -74,16 +74,28 @@ FARWARP_DEVICE void send_parcel(Wire& wire, const Parcel<Wire>& parcel) {
   wire.send_segment(parcel.segment, parcel.ahead, ranks);
 }
 
-/// [block] Sends this rank's rows in the order of tokens. `first`: the warp's first parcel. No warp waits for another.
+/// A warp's parcels, which it sends in the order of tokens. It waits for no other warp. The first one is loaded at once.
 template <class Wire, RouteSenders senders>
-FARWARP_DEVICE void send_rows(Wire& wire, const Parcels<senders>& parcels, const Parcel<Wire>& first) {
-  Parcel<Wire> parcel = first;
+class RowsToSend {
+ public:
+  FARWARP_DEVICE RowsToSend(const Args& args, const Parcels<senders>& parcels)
+      : parcels_(parcels), number_(parcels.first(args)), parcel_(make_parcel<Wire>(args, parcels, number_)) {}
+
+  /// [warp] While a parcel is sent, the next one is loaded.
+  FARWARP_DEVICE void send(Wire& wire) {
 #pragma unroll 1
-  for (int number = parcels.first(wire.args); number < parcels.count; number += parcels.stride) {
-    const Parcel<Wire> next = make_parcel<Wire>(wire.args, parcels, number + parcels.stride);
-    send_parcel(wire, parcel);
-    parcel = next;
+    while (number_ < parcels_.count) {
+      number_ += parcels_.stride;
+      const Parcel<Wire> next = make_parcel<Wire>(wire.args, parcels_, number_);
+      send_parcel(wire, parcel_);
+      parcel_ = next;
+    }
   }
-}
+
+ private:
+  const Parcels<senders>& parcels_;
+  int number_;
+  Parcel<Wire> parcel_;
+};
 
 }  // namespace farwarp::FARWARP_TARGET::moe

@@ -48,11 +48,10 @@ FARWARP_DEVICE void read_table(const Args& args, int entry, int left, std::int32
     if (upper[i] != experts[i] >> 31) experts[i] = upper[i] >> 31 ^ 0x7fffffff;
   }
 }
-/// [thread] One entry; -1 unless `there`.
+/// [thread] One entry, of 64 bits the lower half; -1 unless `there`. For expert_or_none().
 FARWARP_DEVICE std::int32_t table_entry(const Args& args, int entry, bool there) {
-  std::int32_t expert[1];
-  read_table(args, entry, there ? 1 : 0, expert);
-  return expert[0];
+  const auto words = Global<const std::int32_t>(static_cast<const std::int32_t*>(args.topk));
+  return there ? load(words + (args.wide_indices != 0 ? 2 * entry : entry)) : -1;
 }
 
 /// [thread] The entry as an expert, or -1; gives up if it is out of range.
@@ -65,7 +64,7 @@ FARWARP_DEVICE int checked_expert(Call& call, const Args& args, std::int32_t exp
   }
   return -1;
 }
-/// [thread] The entry as an expert, or a negative number. For code where another warp or an earlier kernel checks all entries and gives up.
+/// [thread] The entry as an expert, or a negative number. announce_rows() checks all entries, all of their bits, and gives up if one is out of range.
 FARWARP_DEVICE int expert_or_none(const Args& args, std::int32_t expert) {
   return expert < args.num_experts ? expert : -1;
 }
@@ -157,8 +156,8 @@ FARWARP_DEVICE void check_configuration(Call& call, const Args& args, int source
 }
 
 /// [block] Sends every rank the bitmaps of the tokens that have a row there. A warp takes as many tokens as it has lanes, and waits for
-/// nobody. The last warps of the grid do it, since they have the fewest rows to send. Bitmaps of tokens that this call does not have are
-/// sent as well: each call writes all of them.
+/// nobody. The last warps of the grid do it, since they have the fewest rows to send; not the very last one, whose block counts all entries in the split
+/// form. Bitmaps of tokens that this call does not have are sent as well: each call writes all of them.
 FARWARP_DEVICE void announce_rows(Call& call, const Args& args, int tokens) {
   if (!call.live) return;
   constexpr int kBitmaps = Target::kWarpSize / kBitmapTokens;
@@ -166,9 +165,9 @@ FARWARP_DEVICE void announce_rows(Call& call, const Args& args, int tokens) {
   const int bitmaps = num_bitmaps(args.max_tokens);
   const int bitmap = lane_index() / kBitmapTokens,
             peer = lane_index() % kBitmapTokens;  // the packet that my lane stores
+  const int from_end = warps_of_grid() - 2 - warp_in_grid(), turn = from_end < 0 ? warps_of_grid() - 1 : from_end;
 #pragma unroll 1
-  for (int first = kBitmaps * (warps_of_grid() - 1 - warp_in_grid()); first < bitmaps;
-       first += kBitmaps * warps_of_grid()) {
+  for (int first = kBitmaps * turn; first < bitmaps; first += kBitmaps * warps_of_grid()) {
     const int token = first * kBitmapTokens + lane_index();
     const std::uint32_t ranks = token < tokens ? destinations_of(call, args, token) : 0;
     std::uint32_t bits = 0;
@@ -185,19 +184,31 @@ FARWARP_DEVICE void announce_rows(Call& call, const Args& args, int tokens) {
   }
 }
 
+/// [thread] Waits for packet `packet` of a source's header. False if the call is over.
+FARWARP_DEVICE bool await_header(Call& call, const Args& args, int source, int packet, std::uint64_t& data) {
+  const Global<Packet> from[] = {mine(regions_of(args, call).header(args.view.rank, source)) + packet};
+  std::uint64_t found[1] = {};
+  if (!wait_packets<1>(call, from, 1, found, Wait{.site = kSiteHeader, .peer = source})) return false;
+  data = found[0];
+  return true;
+}
+
+/// [thread] Stores bitmap number `i`, which `source` has sent, in shared memory.
+FARWARP_DEVICE void take_bitmap(Call& call, const Args& args, int source, int i, std::uint64_t data) {
+  check_configuration(call, args, source, data);
+  store(bitmaps_of(args) + i, static_cast<std::uint32_t>(data));
+}
+
 /// [block] Waits for the bitmaps of all sources, and stores them in shared memory. A thread that gives up sets call.live to false. The
 /// caller continues with block_any(!call.live), which also orders reads of the bitmaps after the stores. A rank's bitmaps also say that its
 /// previous call is over. So this rank's next call may write the buffers that the previous one used (ORDER.md, 5).
 FARWARP_DEVICE void await_bitmaps(Call& call, const Args& args) {
-  const Regions regions = regions_of(args, call);
 #pragma unroll 1
   for (int i = thread_index(); i < bitmap_count(args); i += num_threads()) {
     const int word = args.by_ranks.quotient(i), source = rank_after(args, 1 + i - word * args.view.size);
-    const Global<Packet> from[] = {mine(regions.header(args.view.rank, source)) + word};
-    std::uint64_t data[1] = {};
-    if (!wait_packets<1>(call, from, 1, data, Wait{.site = kSiteHeader, .peer = source})) break;
-    check_configuration(call, args, source, data[0]);
-    store(bitmaps_of(args) + i, static_cast<std::uint32_t>(data[0]));
+    std::uint64_t data = 0;
+    if (!await_header(call, args, source, word, data)) break;
+    take_bitmap(call, args, source, i, data);
   }
 }
 

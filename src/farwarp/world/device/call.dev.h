@@ -147,6 +147,16 @@ FARWARP_DEVICE Call join_call(const WorldView& view, std::uint32_t slot) {
   return call;
 }
 
+/// [block] The same for an operator of several phases; also false if `phase` is not the next one, which is misuse.
+FARWARP_DEVICE Call join_call(const WorldView& view, std::uint32_t slot, std::uint32_t phase) {
+  std::uint32_t found_phase = 0;
+  Call call = read_call(view, slot, found_phase);
+  if (call.live && found_phase != phase && block_index() == 0 && thread_index() == 0)
+    give_up(call, StatusCode::kMisuse, kSiteBegin, -1, phase, found_phase);
+  call.live = !block_any(found_phase != phase || !call.live);
+  return call;
+}
+
 /// [thread] Marks the operator busy. If another of its kernels still runs, gives up the call: what it has written is then invalid.
 FARWARP_DEVICE void claim_call(Call& call) {
   if (!mark_busy(call)) give_up_inlined(call, StatusCode::kMisuse, kSiteBegin, -1, 0, 0);
