@@ -85,9 +85,10 @@ class WeightLoader {
     ++in_flight_;
     return true;
   }
-  /// [thread] Issues a copy into the slot that was begun last.
+  /// [thread] Issues a copy into the slot that was begun last. What it loads, weights and pages, is read once a token, so it should not displace vectors.
   FARWARP_DEVICE void copy(int offset, Global<const std::byte> from, int bytes) const {
-    bulk_load(memory_ + (begun_ * kSlotBytes + offset), from, bytes, weight_ring<columns>(memory_).full(begun_));
+    bulk_load<Cache::streaming>(memory_ + (begun_ * kSlotBytes + offset), from, bytes,
+                                weight_ring<columns>(memory_).full(begun_));
   }
   /// [thread] Waits until all copies have landed: a block must not end before.
   FARWARP_DEVICE void drain() {

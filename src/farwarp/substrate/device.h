@@ -222,7 +222,8 @@ FARWARP_DEVICE void mbarrier_arrive(Shared<Mbarrier> barrier);
 /// [thread] True if the phase of this parity has completed (acquire). The bytes that the phase counted are then visible to the caller.
 FARWARP_DEVICE bool mbarrier_test(Shared<Mbarrier> barrier, std::uint32_t parity);
 
-/// [thread] Shared <- global. On completion the copy counts `bytes` on the barrier.
+/// [thread] Shared <- global. On completion the copy counts `bytes` on the barrier. `cache`: normal, or streaming: L2 evicts these lines first.
+template <Cache cache = Cache::normal>
 FARWARP_DEVICE void bulk_load(Shared<std::byte> destination, Global<const std::byte> source, int bytes,
                               Shared<Mbarrier> barrier);
 /// [thread] Peer <- shared. The copy belongs to the calling thread's next bulk_commit().

@@ -41,14 +41,26 @@ FARWARP_DEVICE bool mbarrier_test(Shared<Mbarrier> barrier, std::uint32_t parity
 }
 
 // PTX before 8.6 has only shared::cluster for the destination. An address of the own block is valid in that window.
+template <Cache cache>
 FARWARP_DEVICE void bulk_load(Shared<std::byte> destination, Global<const std::byte> source, int bytes,
                               Shared<Mbarrier> barrier) {
+  static_assert(cache == Cache::normal || cache == Cache::streaming);
   const std::uint32_t to = ptx::shared_address(destination.raw);
   const std::uint64_t from = ptx::global_address(source.raw);
   const std::uint32_t completes = ptx::shared_address(barrier.raw);
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-               "l"(from), "r"(bytes), "r"(completes)
-               : "memory");
+  if constexpr (cache == Cache::streaming) {
+    std::uint64_t evict_first;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(evict_first));
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+            "r"(to),
+        "l"(from), "r"(bytes), "r"(completes), "l"(evict_first)
+        : "memory");
+  } else {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(completes)
+                 : "memory");
+  }
 }
 
 FARWARP_DEVICE void bulk_store(Peer<std::byte> destination, Shared<const std::byte> source, int bytes) {

@@ -14,6 +14,7 @@ FARWARP_DEVICE bool mbarrier_test(Shared<Mbarrier> barrier, std::uint32_t parity
   return emu::mbarrier_test(barrier.raw, parity);
 }
 
+template <Cache>
 FARWARP_DEVICE void bulk_load(Shared<std::byte> destination, Global<const std::byte> source, int bytes,
                               Shared<Mbarrier> barrier) {
   emu::bulk_load(destination.raw, source.raw, bytes, barrier.raw);
