@@ -108,11 +108,14 @@ def test_too_many_rows():
     assert farwarp.CapacityError in farwarp.run(layer, ranks=RANKS)
 
 
-def test_expert_that_does_not_exist():
+@pytest.mark.parametrize("index_type, wrong", (("int32", EXPERTS), ("int64", EXPERTS), ("int64", 2**32 + 1), ("int64", -(2**32) - 1)))
+def test_expert_that_does_not_exist(index_type, wrong):
+    """Also one whose lower 32 bits are an expert, or -1."""
+
     def layer(world):
-        moe = farwarp.MoeAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST)
-        x, indices, weights = routing(0)
-        indices[1, 1] = EXPERTS
+        moe = farwarp.MoeAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST, index_type=index_type)
+        x, indices, weights = routing(0, index_type)
+        indices[1, 1] = wrong
         moe.dispatch(world.asarray(x, "bfloat16"), indices, weights)
         with pytest.raises((farwarp.BadInputError, farwarp.AbortedError)) as failure:
             world.synchronize()

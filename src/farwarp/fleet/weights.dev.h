@@ -54,17 +54,24 @@ class WeightLoader {
     constexpr int kPairs = tiles_together(columns, true) / 2;
     const int groups = task.matrix.groups(task.count);
     for (int group = 0; group < groups; ++group) {
-      MatrixShape::Pair pairs[kPairs];
+      // One thread issues all copies, so what it does for each must take less time than memory: addresses are added up.
+      Global<const std::byte> from[kPairs];
+      int bytes[kPairs], step[kPairs];
 #pragma unroll
-      for (int i = 0; i < kPairs; ++i) pairs[i] = task.matrix.pair_of(num_blocks(), block_index(), group * kPairs + i);
-      for (int stage = 0; stage < task.matrix.stages; ++stage) {
+      for (int i = 0; i < kPairs; ++i) {
+        const MatrixShape::Pair pair = task.matrix.pair_of(num_blocks(), block_index(), group * kPairs + i);
+        from[i] = weights_ + (task.weights + pair.first * kStageBytes);
+        bytes[i] = pair.tiles * kStageBytes;
+        step[i] = pair.step * kStageBytes;
+      }
+#pragma unroll 1
+      for (int stage = task.matrix.stages; stage > 0; --stage) {
 #pragma unroll
         for (int i = 0; i < kPairs; ++i) {
-          const int bytes = pairs[i].tiles * kStageBytes;
-          if (bytes == 0) continue;
-          if (!begin_slot(bytes)) return false;
-          copy(0, weights_ + task.weights + (pairs[i].first + std::int64_t{stage} * pairs[i].step) * kStageBytes,
-               bytes);
+          if (bytes[i] == 0) break;  // nor has it later pairs
+          if (!begin_slot(bytes[i])) return false;
+          copy(0, from[i], bytes[i]);
+          from[i] = from[i] + step[i];
         }
       }
     }

@@ -80,8 +80,8 @@ FARWARP_DEVICE void receive_rows(Wire& wire) {
   if (is_first_worker(args) && thread_index() == 0) store(wire.regions.kept_count(), static_cast<std::uint32_t>(rows));
 }
 
-/// [block] Claims the call and leaves it, beside the block's work: a thread of the last warp does it, which has the least to send. The block
-/// continues with the call; its next phase is `next_phase`.
+/// [block] Claims the call and leaves it, beside the block's work: a thread of the last warp does it, and no other warp waits for it. The block
+/// continues with the call. From now on the operator's phase, `next_phase`, says that a later kernel of the stream may begin, not that this one has ended.
 FARWARP_DEVICE void claim_and_leave(Call& call, std::uint32_t next_phase) {
   if (thread_index() != num_threads() - 1) return;
   if (block_index() == 0 && !mark_busy(call)) give_up(call, StatusCode::kMisuse, kSiteBegin, -1, 0, 0);
@@ -118,12 +118,12 @@ template <class Wire, Part part>
 FARWARP_DEVICE void dispatch(const Args& args) {
   constexpr bool kSends = part != Part::receive;
   const int given = given_tokens(args);
-  const int ahead = kSends ? tokens_or_none(args, given) : 0;
-  const Parcels<RouteSenders::workers> parcels(args, ahead);
+  const int given_or_none = kSends ? tokens_or_none(args, given) : 0;
+  const Parcels<RouteSenders::workers> parcels(args, given_or_none);
   if constexpr (kSends && !Wire::kLoadsAhead) {
     if (args.roles.sending_blocks == num_blocks()) prefetch_segments(args);
   }
-  EntriesAhead entries(args, is_worker(args) ? own_tokens(args, ahead) : OwnTokens{0, 0});
+  EntriesAhead entries(args, is_worker(args) ? own_tokens(args, given_or_none) : OwnTokens{0, 0});
   RowsToSend<Wire, RouteSenders::workers> rows(args, parcels);
   Call call = join_call(args.view, args.slot, kSends ? kIdle : kSent);
   if (!call.live) return;
@@ -141,11 +141,11 @@ FARWARP_DEVICE void dispatch(const Args& args) {
 template <class T, Part part>
 FARWARP_DEVICE void combine(const Args& args) {
   constexpr bool kSends = part != Part::receive;
-  const KeptRow first = kSends ? first_kept_row(args) : KeptRow{};
+  const KeptAhead kept(args, kSends);
   Call call = join_call(args.view, args.slot, kSends ? kReceived : kReturning);
   if (!call.live) return;
   claim_and_leave(call, part == Part::send ? kReturning : kIdle);
-  if constexpr (kSends) return_rows<T, KeptWeights>(call, args, first);
+  if constexpr (kSends) return_rows<T, KeptWeights>(call, args, kept);
   if constexpr (part != Part::send) receive_returns<T>(call, args, token_count(call, args));
 }
 
@@ -155,13 +155,13 @@ FARWARP_DEVICE void combine_with_weights(const Args& args) {
   static_assert(part != Part::receive);
   const int given = given_tokens(args);
   const WeightsAhead weights(args, tokens_or_none(args, given));
-  const KeptRow first = first_kept_row(args);
+  const KeptAhead kept(args, true);
   Call call = join_call(args.view, args.slot, kReceived);
   if (!call.live) return;
   const int tokens = checked_tokens(call, args, given);
   send_weights(call, args, tokens, weights);
   claim_and_leave(call, part == Part::send ? kReturning : kIdle);
-  return_rows<T, SentWeights>(call, args, first);
+  return_rows<T, SentWeights>(call, args, kept);
   if constexpr (part != Part::send) receive_returns<T>(call, args, tokens);
   retag_idle_weights(call, args);
 }

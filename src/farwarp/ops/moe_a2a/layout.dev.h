@@ -30,9 +30,9 @@ FARWARP_DEVICE bool await_headers(Call& call, const Args& args) {
   return call.live;
 }
 
-/// [warp] Turns the counts in `bases` into first rows, and calls `expert_rows(e, first, count)` for each local expert that the warp takes: warp 0 all of
-/// them, in the masked layout each warp some. Returns the end of the last expert's rows; what warps other than 0 return has no meaning. `overflow`, in
-/// the masked layout: set on a lane whose expert has more rows than room, to the number of rows.
+/// [warp] Turns the counts in `bases` into first rows, and calls `expert_rows(e, first, count)` for each local expert that the warp takes: in the masked
+/// layout each warp some, else warp 0, which alone calls this, all. Returns the end of the last expert's rows. `overflow`, in the masked layout: set on a
+/// lane whose expert has more rows than room, to the number of rows.
 template <class ExpertRows>
 FARWARP_DEVICE std::int32_t place_experts(const Args& args, std::int32_t& overflow, const ExpertRows& expert_rows) {
   const auto bases = shared_at<std::int32_t>(args.shared.bases);
@@ -47,11 +47,12 @@ FARWARP_DEVICE std::int32_t place_experts(const Args& args, std::int32_t& overfl
 #pragma unroll 1
     for (int s = 0; expert < local && s < args.view.size; ++s)
       count += load(bases + (s * args.max_local_experts + expert));
-    std::int32_t first = expert * room, all = 0;
-    if (args.masked_layout) {
-      if (count > room) overflow = count;
-    } else {
+    std::int32_t first = 0, all = 0;
+    if (args.masked_layout == 0) {
       first = end + sum_below((count + args.row_alignment - 1) & -args.row_alignment, all);
+    } else if (expert < local) {
+      first = expert * room;
+      if (count > room) overflow = count;
     }
     if (expert < local) {
       std::int32_t next = first;

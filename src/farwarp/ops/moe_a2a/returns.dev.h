@@ -119,7 +119,6 @@ FARWARP_DEVICE void prefetch_copies(const Regions& regions, const ReceivedSegmen
 
 /// What dispatch has kept of a row (Regions::kept()).
 struct KeptRow {
-  std::uint32_t rows;    ///< how many there are
   std::uint64_t origin;  ///< kept_origin()
   std::uint64_t word;    ///< on lane i: kept_word() of copy i
 
@@ -128,23 +127,29 @@ struct KeptRow {
     const Args& args = regions.args;
     if (item >= most) return {};
     const Global<std::uint64_t> kept = regions.kept(args.by_segments.quotient(item));
-    return {0, load(kept), lane_index() < args.k ? load(kept + (1 + lane_index())) : 0};
+    return {load(kept), lane_index() < args.k ? load(kept + (1 + lane_index())) : 0};
   }
 };
 
-/// [warp] That of the warp's first segment, with the number of rows. Needs nothing of the call. If there are fewer rows, what it holds has no meaning.
-FARWARP_DEVICE KeptRow first_kept_row(const Args& args) {
-  const Regions regions{args, 0};  // what is kept lies there once
-  KeptRow row = KeptRow::of(regions, warp_in_grid(), args.max_tokens * args.view.size * args.segments);
-  row.rows = load(regions.kept_count());
-  return row;
-}
+/// What a warp loads of it before it joins combine's call.
+struct KeptAhead {
+  std::uint32_t rows;  ///< how many rows there are
+  KeptRow first;       ///< of the warp's first segment; without meaning if there is no such row
 
-/// [block] Sums the experts' outputs of all rows that dispatch received, and sends the sums to the rows' sources. `kept`: first_kept_row().
+  /// [warp] Loads nothing unless `wanted`.
+  FARWARP_DEVICE KeptAhead(const Args& args, bool wanted) {
+    const Regions regions{args, 0};  // what is kept does not alternate
+    rows = wanted ? load(regions.kept_count()) : 0;
+    first = KeptRow::of(regions, warp_in_grid(), wanted ? args.max_tokens * args.view.size * args.segments : 0);
+  }
+};
+
+/// [block] Sums the experts' outputs of all rows that dispatch received, and sends the sums to the rows' sources.
 template <class T, class Weights>
-FARWARP_DEVICE void return_rows(Call& call, const Args& args, KeptRow kept) {
+FARWARP_DEVICE void return_rows(Call& call, const Args& args, const KeptAhead& ahead) {
   const Regions regions = regions_of(args, call);
-  const int items = static_cast<int>(kept.rows) * args.segments;
+  const int items = static_cast<int>(ahead.rows) * args.segments;
+  KeptRow kept = ahead.first;
 #pragma unroll 1
   for (int item = warp_in_grid(); item < items; item += warps_of_grid()) {
     const KeptRow next = KeptRow::of(regions, item + warps_of_grid(), items);

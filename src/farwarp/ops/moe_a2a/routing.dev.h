@@ -52,7 +52,7 @@ FARWARP_DEVICE OwnTokens own_tokens(const Args& args, int tokens) {
   return {first, first + each + (block < more ? 1 : 0)};
 }
 
-/// What the threads of a worker load before begin_call(), in flight together with the loads of the call's cells.
+/// Entries that the threads of a worker load before join_call(), in flight together with the call's cells. Unchecked, as table_entry() gives them.
 struct EntriesAhead {
   static constexpr int kEarlier = 4;
   std::int32_t
@@ -131,10 +131,10 @@ FARWARP_DEVICE void assign_indices(const Args& args, int first, int last, std::i
   }
 }
 
-/// [warp] Sends the routes of `token` with their indices. `in_batch`: the token's number in its batch. On lane j: entry j and its weight.
-FARWARP_DEVICE void send_indexed_routes(const Call& call, const Args& args, int token, int in_batch, std::int32_t entry,
-                                        float weight) {
-  const int j = lane_index(), expert = expert_or_none(args, entry);
+/// [warp] Sends the routes of `token` with their indices. `in_batch`: the token's number in its batch. On lane j: `listed`, entry j, and its weight.
+FARWARP_DEVICE void send_indexed_routes(const Call& call, const Args& args, int token, int in_batch,
+                                        std::int32_t listed, float weight) {
+  const int j = lane_index(), expert = expert_or_none(args, listed);
   const int owner = expert >= 0 ? rank_of(args, expert) : -1;
   std::uint64_t route = 0;
   if (owner >= 0) {
@@ -181,13 +181,15 @@ FARWARP_DEVICE void route_tokens(const Call& call, const Args& args, int tokens,
     block_sync();
 #pragma unroll 1
     for (int token = first + warp_index(); token < last; token += warps_per_block()) {
+      std::int32_t listed = ahead.listed;
+      float weight = ahead.weight;
       if (token != own.first + warp_index()) {
         const int entry = token * args.k + lane_index();
         const bool there = lane_index() < args.k;
-        ahead.listed = table_entry(args, entry, there);
-        ahead.weight = there ? load(Global<const float>(args.weights) + entry) : 0;
+        listed = table_entry(args, entry, there);
+        weight = there ? load(Global<const float>(args.weights) + entry) : 0;
       }
-      send_indexed_routes(call, args, token, token - first, ahead.listed, ahead.weight);
+      send_indexed_routes(call, args, token, token - first, listed, weight);
     }
     if (last == own.last) break;
   }

@@ -5,8 +5,8 @@
 
 namespace farwarp::FARWARP_TARGET::moe {
 
-/// What a warp sends at a time: a segment of a row, or in the fused form its routes, or both. A warp makes its first parcel before
-/// begin_call(), so that the parcel's loads are in flight together with those of the call's cells.
+/// What a warp sends at a time: a segment of a row, or in the fused form its routes, or both. A warp makes its first parcel before it
+/// joins the call, so that the parcel's loads are in flight together with those of the call's cells.
 template <class Wire>
 struct Parcel {
   Segment segment;

@@ -54,17 +54,16 @@ FARWARP_DEVICE std::int32_t table_entry(const Args& args, int entry, bool there)
   return there ? load(words + (args.wide_indices != 0 ? 2 * entry : entry)) : -1;
 }
 
-/// [thread] The entry as an expert, or -1; gives up if it is out of range.
-FARWARP_DEVICE int checked_expert(Call& call, const Args& args, std::int32_t expert) {
+/// [thread] Gives up if the entry is out of range.
+FARWARP_DEVICE void check_expert(Call& call, const Args& args, std::int32_t expert) {
   if (expert >= -1 && expert < args.num_experts) [[likely]]
-    return expert;
+    return;
   if (call.live) {
     give_up(call, StatusCode::kBadInput, kSiteExpert, -1, args.num_experts - 1,
             static_cast<std::uint64_t>(std::int64_t{expert}));
   }
-  return -1;
 }
-/// [thread] The entry as an expert, or a negative number. announce_rows() checks all entries, all of their bits, and gives up if one is out of range.
+/// [thread] The entry as an expert, or a negative number. announce_rows() checks all bits of all entries, and gives up if one is out of range.
 FARWARP_DEVICE int expert_or_none(const Args& args, std::int32_t expert) {
   return expert < args.num_experts ? expert : -1;
 }
@@ -105,7 +104,7 @@ FARWARP_DEVICE std::uint32_t destinations_of(Call& call, const Args& args, int t
       if (experts[i] >= 0) ranks |= 1u << (rank_of(args, experts[i]) & 31);
     }
   }
-  checked_expert(call, args, static_cast<std::int32_t>(largest - 1));
+  check_expert(call, args, static_cast<std::int32_t>(largest - 1));
   return ranks;
 }
 
@@ -156,8 +155,8 @@ FARWARP_DEVICE void check_configuration(Call& call, const Args& args, int source
 }
 
 /// [block] Sends every rank the bitmaps of the tokens that have a row there. A warp takes as many tokens as it has lanes, and waits for
-/// nobody. The last warps of the grid do it, since they have the fewest rows to send; not the very last one, whose block counts all entries in the split
-/// form. Bitmaps of tokens that this call does not have are sent as well: each call writes all of them.
+/// nobody. The last warps of the grid do it, since they have the fewest rows to send; the very last one takes the last turn, because in the split form its
+/// block counts all entries. Bitmaps of tokens that this call does not have are sent as well: each call writes all of them.
 FARWARP_DEVICE void announce_rows(Call& call, const Args& args, int tokens) {
   if (!call.live) return;
   constexpr int kBitmaps = Target::kWarpSize / kBitmapTokens;

@@ -204,6 +204,8 @@ TEST_P(MoeCases, TooFewReceiveRowsEndInCapacity) {
   const CaseResult masked = run("form=split,tokens=full,layout=masked,recv_rows=4");
   EXPECT_EQ(masked.outcome.status.code(), StatusCode::kCapacity) << masked.outcome.detail;
   EXPECT_NE(masked.outcome.detail.find("there is room for 1, needed are "), std::string::npos) << masked.outcome.detail;
+  const CaseResult many = run("form=split,tokens=full,layout=masked,num_experts=280,recv_rows=70");
+  EXPECT_EQ(many.outcome.status.code(), StatusCode::kCapacity) << many.outcome.detail;
   // Only the rank that receives all rows has too little room; dispatch on the others is right.
   for (const char* layout : {"expert_major", "masked"}) {
     const CaseResult one = run(std::string("form=split,tokens=full,routing=one_rank,recv_rows=8,layout=") + layout);
