@@ -46,7 +46,7 @@ constexpr std::uint32_t folded(std::uint64_t configuration) {
 /// A row's place that stays idle is retagged once in this many calls of its parity, so that no tag is ever 2^32 - 4 calls old.
 inline constexpr std::uint32_t kRetagPeriod = 1u << 16;
 
-/// Phases of a call, in OperatorCells::phase: what the kernels so far have done. The fused form goes from kIdle to kIdle in one launch. In
+/// Phases of a call, in OperatorCells::phase: what the kernels so far have done, or are doing (claim_and_leave()). The fused form goes from kIdle to kIdle in one launch. In
 /// the split form dispatch and combine are one launch each, or two halves each.
 inline constexpr std::uint32_t kIdle = 0, kSent = 1, kReceived = 2, kReturning = 3;
 

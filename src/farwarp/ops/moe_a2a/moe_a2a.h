@@ -57,7 +57,8 @@ struct MoeFaults {
 };
 
 /// Not thread-safe. One call in flight per instance: dispatch, then combine; or fused. Halves are called in the order dispatch_send,
-/// dispatch_recv, combine_send, combine_recv. Successive launches must be ordered by one stream, or by an event between streams. All calls
+/// dispatch_recv, combine_send, combine_recv. Successive launches must be ordered by one stream, or by an event between streams; if they
+/// are not, results may be wrong without an error. All calls
 /// are asynchronous, allocate nothing and can be captured. Outputs (`out`, the memory of MoeReceived) must not overlap inputs of the same
 /// launch. Kernels in other streams that wait for peers (another instance, NCCL) must fit on the device beside a call's blocks
 /// (MoeAllToAllDesc::max_sms), or a wait may end at its deadline.
