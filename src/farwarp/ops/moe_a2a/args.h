@@ -148,6 +148,30 @@ constexpr SharedLayout shared_layout(int num_experts, int ranks, int k, int max_
   return layout;
 }
 
+/// The shared memory of a launch: the parts, the places of rows with MoeLayout::kRows, and the rings if that is in bulk mode on a target with bulk copies.
+struct LaunchMemory {
+  SharedLayout parts;
+  std::int64_t row_places;  ///< Args::row_places
+  RingLayout rings;         ///< without rings: zeros
+  std::int64_t total;
+};
+/// `plan` has its mode, threads and max_local_experts.
+constexpr LaunchMemory launch_memory(const MoeAllToAllPlan& plan, const TargetTraits& traits) {
+  const MoeAllToAllDesc& desc = plan.desc;
+  const bool rows_once = desc.layout == MoeLayout::kRows, copies = plan.mode == MoeMode::kBulk && traits.bulk_copy;
+  const int warps = plan.threads / traits.warp_size;
+  LaunchMemory memory{};
+  memory.parts = shared_layout(desc.num_experts, plan.ranks, desc.experts_per_token, desc.max_tokens,
+                               plan.max_local_experts, warps, copies && !rows_once);
+  memory.row_places = memory.parts.total;
+  memory.total = memory.row_places + (rows_once ? row_places_bytes(plan.ranks, desc.max_tokens) : 0);
+  if (copies && rows_once) {
+    memory.rings = ring_layout(memory.total, traits.shared_bytes, warps);
+    memory.total = memory.rings.total;
+  }
+  return memory;
+}
+
 /// rank_of() without a division: floor(n / num_experts) = n * reciprocal >> 32 for n below 2^15, because the reciprocal is too
 /// large by less than 2^-32 and n / num_experts is at least 1 / 4096 below the next integer. For num_experts = 1 the reciprocal is 0, and so is
 /// the only quotient.

@@ -261,20 +261,14 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
       static_cast<std::int64_t>(state->opened.buffer(1).offset) - args.workspace - parts.words_begin;
   if (plan->mode == MoeMode::kWords) args.offsets.rows += moved;
   args.offsets.returns += moved;
-  const int warps = plan->threads / shape.traits.warp_size;
-  args.shared = moe::shared_layout(desc.num_experts, plan->ranks, desc.experts_per_token, desc.max_tokens,
-                                   plan->max_local_experts, warps,
-                                   plan->mode == MoeMode::kBulk && shape.traits.bulk_copy && plan->slot_bytes == 0);
-  args.row_places = args.shared.total;
-  if (plan->slot_bytes != 0) {
-    const moe::RingLayout rings = moe::ring_layout(
-        args.row_places + moe::row_places_bytes(plan->ranks, desc.max_tokens), shape.traits.shared_bytes, warps);
-    args.ring_barriers = rings.barriers;
-    args.ring_slots = rings.slots;
-    args.slot_bytes = rings.slot_bytes;
-    args.return_flags = plan->return_flags;
-    args.kept_rows = plan->kept_rows;
-  }
+  const moe::LaunchMemory memory = moe::launch_memory(*plan, shape.traits);
+  args.shared = memory.parts;
+  args.row_places = memory.row_places;
+  args.ring_barriers = memory.rings.barriers;
+  args.ring_slots = memory.rings.slots;
+  args.slot_bytes = memory.rings.slot_bytes;
+  args.return_flags = plan->return_flags;
+  args.kept_rows = plan->kept_rows;
   const auto resident = world.device().blocks_per_multiprocessor(state->opened.kernel(kCombine), plan->threads, 0);
   // With max_sms, twice the blocks could occupy twice as many multiprocessors; with rings, one block takes most of the shared memory.
   const bool may_fill_all = desc.max_sms == 0 && plan->slot_bytes == 0;

@@ -247,18 +247,10 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
   const int warps = plan.threads / shape.traits.warp_size;
   plan.segments = choose_segments(plan, warps, shape.traits.warp_size);
   plan.sending_warps = choose_sending_warps(plan, warps, shape);
-  const bool rows_once = desc.layout == MoeLayout::kRows;
-  const bool copies = plan.mode == MoeMode::kBulk && shape.traits.bulk_copy;
-  plan.shared_bytes = moe::shared_layout(desc.num_experts, ranks, desc.experts_per_token, desc.max_tokens,
-                                         plan.max_local_experts, warps, copies && !rows_once)
-                          .total +
-                      (rows_once ? moe::row_places_bytes(ranks, desc.max_tokens) : 0);
-  if (copies && rows_once) {
-    const moe::RingLayout rings = moe::ring_layout(plan.shared_bytes, shape.traits.shared_bytes, warps);
-    plan.shared_bytes = rings.total;
-    plan.slot_bytes = rings.slot_bytes;
-    plan.returning_warps = warps / 2;
-  }
+  const moe::LaunchMemory memory = moe::launch_memory(plan, shape.traits);
+  plan.shared_bytes = memory.total;
+  plan.slot_bytes = memory.rings.slot_bytes;
+  if (plan.slot_bytes != 0) plan.returning_warps = warps / 2;
   plan.send_only_blocks = choose_send_only_blocks(plan);
   if (plan.shared_bytes > shape.traits.shared_bytes) {
     return invalid_argument(
