@@ -265,7 +265,7 @@ def cold_pairs(buffer, dispatch, combine, samples, group):
     stream = device_timing.HeldStream(buffer._world, lambda: torch.distributed.barrier(group))
     found = [stream.sample(number, calls) for number in range(samples + 3)]
     stream.close()
-    return slowest(found[3:], group)
+    return slowest([times and [*times, sum(times)] for times in found[3:]], group)
 
 
 def train(buffer, layer, fp8, samples, group):
@@ -302,7 +302,7 @@ def train(buffer, layer, fp8, samples, group):
             pair()
         host.append([1e6 * (time.perf_counter() - started) / TRAIN])
         torch.cuda.synchronize()
-    return slowest(found, group)[:1] + slowest(host, group)[:1]
+    return slowest(found, group) + slowest(host, group)
 
 
 def normal_lines(arguments, rank, size, group, device):

@@ -52,9 +52,9 @@ class HeldStream:
 
 
 def slowest(ranks):
-    """ranks: of each rank, of each sample, what HeldStream.sample() gave. Of each call, and of all together, the median of the slowest rank's times."""
+    """ranks: of each rank, of each sample, a list of times, or None if the host was late. Of each time, the median of the slowest rank's."""
     kept = [sample for sample in zip(*ranks) if None not in sample]
     if 2 * len(kept) < len(ranks[0]):
         raise RuntimeError(f"the host was late for {len(ranks[0]) - len(kept)} of {len(ranks[0])} samples; allowed: half")
-    worst = [[max(times) for times in zip(*([*rank, sum(rank)] for rank in sample))] for sample in kept]
+    worst = [[max(times) for times in zip(*sample)] for sample in kept]
     return [statistics.median(column) for column in zip(*worst)]

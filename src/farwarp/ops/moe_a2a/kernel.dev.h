@@ -154,12 +154,12 @@ template <class T, Part part>
 FARWARP_DEVICE void combine_with_weights(const Args& args) {
   static_assert(part != Part::receive);
   const int given = given_tokens(args);
-  const WeightsAhead weights(args, tokens_or_none(args, given));
+  const TokenEntry entry(args, warp_in_grid(), warp_in_grid() < tokens_or_none(args, given));
   const KeptAhead kept(args, true);
   Call call = join_call(args.view, args.slot, kReceived);
   if (!call.live) return;
   const int tokens = checked_tokens(call, args, given);
-  send_weights(call, args, tokens, weights);
+  send_weights(call, args, tokens, entry);
   claim_and_leave(call, part == Part::send ? kReturning : kIdle);
   return_rows<T, SentWeights>(call, args, kept);
   if constexpr (part != Part::send) receive_returns<T>(call, args, tokens);

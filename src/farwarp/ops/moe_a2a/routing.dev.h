@@ -55,20 +55,16 @@ FARWARP_DEVICE OwnTokens own_tokens(const Args& args, int tokens) {
 /// Entries that the threads of a worker load before join_call(), in flight together with the call's cells. Unchecked, as table_entry() gives them.
 struct EntriesAhead {
   static constexpr int kEarlier = 4;
-  std::int32_t
-      earlier[kEarlier];  ///< entries thread_index() + i * num_threads() of those of earlier tokens; -1 beyond them
-  std::int32_t own;       ///< entry lane_index() of the block's own; -1 beyond them
-  std::int32_t listed;    ///< entry lane_index() of the block's token number warp_index(); -1 beyond them
-  float weight;           ///< its weight
+  /// Entries thread_index() + i * num_threads() of those of earlier tokens; -1 beyond them.
+  std::int32_t earlier[kEarlier];
+  std::int32_t own;    ///< entry lane_index() of the block's own; -1 beyond them
+  TokenEntry of_warp;  ///< of the block's token number warp_index()
 
-  FARWARP_DEVICE EntriesAhead(const Args& args, const OwnTokens& tokens) {
+  FARWARP_DEVICE EntriesAhead(const Args& args, const OwnTokens& tokens)
+      : of_warp(args, tokens.first + warp_index(), tokens.first + warp_index() < tokens.last) {
     const int first = tokens.first * args.k, last = tokens.last * args.k;
     load_earlier(args, first, thread_index(), earlier);
     own = table_entry(args, first + lane_index(), first + lane_index() < last);
-    const int entry = first + warp_index() * args.k + lane_index();
-    const bool there = lane_index() < args.k && entry < last;
-    listed = table_entry(args, entry, there);
-    weight = there ? load(Global<const float>(args.weights) + entry) : 0;
   }
 
   /// [thread] Entries base, base + num_threads(), ... of the first `entries`; -1 beyond them.
@@ -131,15 +127,15 @@ FARWARP_DEVICE void assign_indices(const Args& args, int first, int last, std::i
   }
 }
 
-/// [warp] Sends the routes of `token` with their indices. `in_batch`: the token's number in its batch. On lane j: `listed`, entry j, and its weight.
+/// [warp] Sends the routes of `token` with their indices. `in_batch`: the token's number in its batch. `entry`: of the token.
 FARWARP_DEVICE void send_indexed_routes(const Call& call, const Args& args, int token, int in_batch,
-                                        std::int32_t listed, float weight) {
-  const int j = lane_index(), expert = expert_or_none(args, listed);
+                                        const TokenEntry& entry) {
+  const int j = lane_index(), expert = expert_or_none(args, entry.listed);
   const int owner = expert >= 0 ? rank_of(args, expert) : -1;
   std::uint64_t route = 0;
   if (owner >= 0) {
     const std::uint32_t index = load(shared_at<std::uint32_t>(args.shared.indices) + (in_batch * args.k + j));
-    route = pack_route(weight, expert - first_expert(args, owner), index);
+    route = pack_route(entry.weight, expert - first_expert(args, owner), index);
   }
   send_routes(call, args, token, ranks_of_lanes(args, owner), owner, route);
 }
@@ -151,7 +147,7 @@ FARWARP_DEVICE int packets_with_counts(const Args& args) { return (args.max_loca
 FARWARP_DEVICE void send_counts(const Call& call, const Args& args) {
   const Regions regions = regions_of(args, call);
   const auto histogram = shared_at<std::uint32_t>(args.shared.histogram);
-  const int packets = packets_with_counts(args), bitmaps = args.header_packets - packets;
+  const int packets = packets_with_counts(args), bitmaps = num_bitmaps(args.max_tokens);
 #pragma unroll 1
   for (int i = thread_index(); i < packets * args.view.size; i += num_threads()) {
     const int rank = i / packets, packet = i - rank * packets;
@@ -181,15 +177,8 @@ FARWARP_DEVICE void route_tokens(const Call& call, const Args& args, int tokens,
     block_sync();
 #pragma unroll 1
     for (int token = first + warp_index(); token < last; token += warps_per_block()) {
-      std::int32_t listed = ahead.listed;
-      float weight = ahead.weight;
-      if (token != own.first + warp_index()) {
-        const int entry = token * args.k + lane_index();
-        const bool there = lane_index() < args.k;
-        listed = table_entry(args, entry, there);
-        weight = there ? load(Global<const float>(args.weights) + entry) : 0;
-      }
-      send_indexed_routes(call, args, token, token - first, listed, weight);
+      const bool loaded = token == own.first + warp_index();
+      send_indexed_routes(call, args, token, token - first, loaded ? ahead.of_warp : TokenEntry(args, token, true));
     }
     if (last == own.last) break;
   }

@@ -54,6 +54,19 @@ FARWARP_DEVICE std::int32_t table_entry(const Args& args, int entry, bool there)
   return there ? load(words + (args.wide_indices != 0 ? 2 * entry : entry)) : -1;
 }
 
+/// [warp] On lane j: entry j of a token, as table_entry() gives it, and its weight.
+struct TokenEntry {
+  std::int32_t listed;
+  float weight;
+  /// Without `there`: -1 and 0.
+  FARWARP_DEVICE TokenEntry(const Args& args, int token, bool there) {
+    const int entry = token * args.k + lane_index();
+    const bool here = there && lane_index() < args.k;
+    listed = table_entry(args, entry, here);
+    weight = here ? load(Global<const float>(args.weights) + entry) : 0;
+  }
+};
+
 /// [thread] Gives up if the entry is out of range.
 FARWARP_DEVICE void check_expert(Call& call, const Args& args, std::int32_t expert) {
   if (expert >= -1 && expert < args.num_experts) [[likely]]

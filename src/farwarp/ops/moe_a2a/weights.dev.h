@@ -9,35 +9,22 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using namespace farwarp::moe;
 
-/// On lane j: entry j of the first token whose weights the warp sends, and its weight. Needs nothing of the call.
-struct WeightsAhead {
-  std::int32_t entry;
-  float weight;
-
-  FARWARP_DEVICE WeightsAhead(const Args& args, int tokens) : WeightsAhead(args, warp_in_grid(), tokens) {}
-  FARWARP_DEVICE WeightsAhead(const Args& args, int token, int tokens) {
-    const bool there = token < tokens && lane_index() < args.k;
-    entry = table_entry(args, token * args.k + lane_index(), there);
-    weight = there ? load(Global<const float>(args.weights) + (token * args.k + lane_index())) : 0;
-  }
-};
-
 /// [block] Sends the weights of this rank's tokens: to each owner those of its copies of the row, in k-slot order and without gaps, as dispatch has
-/// kept the copies there. Waits for nobody. `ahead`: of the warp's first token.
-FARWARP_DEVICE void send_weights(const Call& call, const Args& args, int tokens, WeightsAhead ahead) {
+/// kept the copies there. Waits for nobody. `entry`: of the warp's first token, number warp_in_grid().
+FARWARP_DEVICE void send_weights(const Call& call, const Args& args, int tokens, TokenEntry entry) {
   const Regions regions = regions_of(args, call);
   const int j = lane_index(), peer = j < args.view.size ? j : args.view.rank;
 #pragma unroll 1
   for (int token = warp_in_grid(); token < tokens; token += warps_of_grid()) {
-    if (token != warp_in_grid()) ahead = WeightsAhead(args, token, tokens);
-    const int expert = expert_or_none(args, ahead.entry);
+    if (token != warp_in_grid()) entry = TokenEntry(args, token, true);
+    const int expert = expert_or_none(args, entry.listed);
     const int owner = expert >= 0 ? rank_of(args, expert) : -1;
     const auto address = reinterpret_cast<std::uint64_t>(regions.combine_weights(peer, args.view.rank, token).raw);
     for_each_rank(args, ranks_of_lanes(args, owner), [&](int rank) {
       const Peer<Packet> packets(reinterpret_cast<Packet*>(shuffle(address, rank)));
       const std::uint64_t same = ballot(owner == rank);
       if (owner == rank)
-        store_packet(packets + count_bits(same & lanes_below()), std::bit_cast<std::uint32_t>(ahead.weight),
+        store_packet(packets + count_bits(same & lanes_below()), std::bit_cast<std::uint32_t>(entry.weight),
                      call.epoch);
     });
   }
