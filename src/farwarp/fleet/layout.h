@@ -194,13 +194,23 @@ constexpr std::int64_t normed_packets(int columns, int rows) { return squares_at
 /// Of a streamed vector they are plain numbers, [tiles][columns].
 constexpr int squares_bytes(int columns, int rows) { return rows / kTileRows * columns * 4; }
 
-// Several ranks with a share each of a matrix's columns have partial sums, fp32. Each sends its own to every rank: a packet for two rows.
+// Several ranks with a share each of a matrix's columns have partial sums, fp32: a packet for two rows. If vectors are packets, each rank sends its own to every rank. Of
+// streamed vectors each column has an owner, a rank that adds up, and sends every rank what becomes of four rows.
+// Of the two packets of four rows, all first ones of a tile lie together, then all second ones: a warp's store of either fills whole lines.
 /// Row `row`, which is even, of rank `source`'s sums.
 constexpr std::int64_t rank_sums_at(int columns, int tiles, int source, int tile, int column, int row) {
-  return ((std::int64_t{source} * tiles + tile) * columns + column) * (kTileRows / 2) + row / 2;
+  return (((std::int64_t{source} * tiles + tile) * 2 + row / 2 % 2) * columns + column) * (kTileRows / 4) + row / 4;
 }
+/// What the owner of a column sends of rows `row` to `row` + 3, four bf16 of the hidden vector: after the sums of all ranks.
+constexpr std::int64_t rank_hidden_at(int columns, int tiles, int ranks, int tile, int column, int row) {
+  return rank_sums_at(columns, tiles, ranks, 0, 0, 0) + (std::int64_t{tile} * columns + column) * (kTileRows / 4) +
+         row / 4;
+}
+/// The rank that adds up a column.
+constexpr int column_owner(int columns, int ranks, int column) { return column * ranks / columns; }
 constexpr std::int64_t rank_sums_packets(int columns, int tiles, int ranks) {
-  return rank_sums_at(columns, tiles, ranks, 0, 0, 0);
+  return streams(columns) ? rank_hidden_at(columns, tiles, ranks, tiles, 0, 0)
+                          : rank_sums_at(columns, tiles, ranks, 0, 0, 0);
 }
 
 /// Partial sums that a sum is made of: each warp has those of an eighth of the rows; of streamed vectors on Hopper each warpgroup those of half of them.

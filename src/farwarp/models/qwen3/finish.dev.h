@@ -69,10 +69,10 @@ FARWARP_DEVICE float swish(float number) {
   constexpr float kLog2OfE = 1.44269504f;
   return divide(number, add(1.0f, exp2(multiply(-kLog2OfE, number))));
 }
-/// Waits on peers end before those on this rank's workers, so the ledger names the missing peer.
-FARWARP_DEVICE Call waiting_on_peers(const Call& call) {
+/// Waits on peers end before those on this rank's workers, so the ledger names the missing peer; `depth`: of the deepest of these waits.
+FARWARP_DEVICE Call waiting_on_peers(const Call& call, int depth = 0) {
   Call earlier = call;
-  earlier.deadline_ns -= call.grace_ns;
+  earlier.deadline_ns -= (1 + depth) * call.grace_ns;
   return earlier;
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -328,6 +329,35 @@ TEST(Qwen3Plan, SmallVocabulariesLeaveARankWithoutTokens) {
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->head_rows, 16);
   EXPECT_EQ(plan->workers, 1);
+}
+
+/// What ranks send each other of the partial sums has places of its own, all of which the buffer has.
+TEST(Qwen3Plan, PartialSumsOfRanksHavePlacesOfTheirOwn) {
+  constexpr int kTiles = 3;
+  for (const int columns : {1, 2, 8, 16, 32, 64}) {
+    for (const int ranks : {2, 4, 8}) {
+      std::set<std::int64_t> places;
+      std::int64_t count = 0;
+      std::vector<int> owned(static_cast<std::size_t>(ranks));
+      for (int column = 0; column < columns; ++column) {
+        for (int tile = 0; tile < kTiles; ++tile) {
+          for (int row = 0; row < fleet::kTileRows; row += 2, count += ranks) {
+            for (int rank = 0; rank < ranks; ++rank)
+              places.insert(fleet::rank_sums_at(columns, kTiles, rank, tile, column, row));
+          }
+          for (int row = 0; row < fleet::kTileRows && fleet::streams(columns); row += 4, ++count)
+            places.insert(fleet::rank_hidden_at(columns, kTiles, ranks, tile, column, row));
+        }
+        ++owned[static_cast<std::size_t>(fleet::column_owner(columns, ranks, column))];
+      }
+      EXPECT_EQ(std::ssize(places), count) << columns << " columns, " << ranks << " ranks";
+      EXPECT_EQ(*places.begin(), 0);
+      EXPECT_EQ(*places.rbegin() + 1, fleet::rank_sums_packets(columns, kTiles, ranks));
+      if (fleet::streams(columns)) {
+        EXPECT_EQ(owned, std::vector<int>(static_cast<std::size_t>(ranks), columns / ranks));
+      }
+    }
+  }
 }
 
 /// Sums of out and of down in one buffer: a rank sends those of down while a peer may still add those of out.

@@ -18,11 +18,13 @@ class StreamFinisher {
     task_ = task;
     const Args& args = context_.args;
     const std::int64_t token = context_.sequence(column()).token;
-    const auto embedding = [&](const Four& four) {
-      return load(Global<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>(args.embedding)) +
-                  (token * args.hidden + four.row) / 4);
-    };
-    add_all(embedding, [](const Four&) { return Numbers{}; });
+    for_all_fours([&](const Four& four) {
+      const std::uint64_t norm = norm_at(four);
+      take_hidden(four,
+                  load(Global<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>(args.embedding)) +
+                       (token * args.hidden + four.row) / 4),
+                  norm);
+    });
   }
   FARWARP_DEVICE void begin_task(const Task& task) const {
     if (chooses(task)) store(place(), Candidate().packed());
@@ -37,8 +39,10 @@ class StreamFinisher {
     if (group.rank_sums != 0) {
       for_fours(tiles, [&](const Four& four) { send_sums(four, sums_of(four)); });
     } else if (kind == Kind::kOut || kind == Kind::kDown) {
-      add_unit(
-          tiles, [&](const Four& four) { return residual_of(four); }, [&](const Four& four) { return sums_of(four); });
+      for_fours(tiles, [&](const Four& four) {
+        const std::uint64_t old = residual_of(four), norm = norm_at(four);
+        take_hidden(four, added(old, sums_of(four)), norm);
+      });
     } else if (kind == Kind::kGateUp) {
       for_fours(tiles, [&](const Four& four) { store_activated(four); });
     } else if (kind == Kind::kHead) {
@@ -54,9 +58,10 @@ class StreamFinisher {
     task_ = task;
     if (chooses(task)) send_candidates();
     if (task.rank_sums == 0) return;
-    Call call = waiting_on_peers(context_.call);
-    add_all([&](const Four& four) { return residual_of(four); },
-            [&](const Four& four) { return sums_of_ranks(call, four); });
+    Call call = waiting_on_peers(context_.call, 1);
+    // All sums of the task have been sent. First the owners send the results of all tiles, so that their flights overlap.
+#pragma unroll 1
+    for (int shot = 0; shot < 2; ++shot) for_all_fours([&](const Four& four) { add_ranks(call, four, shot == 0); });
     context_.call.live = call.live;
   }
 
@@ -72,6 +77,8 @@ class StreamFinisher {
   };
   static constexpr int kOfTile = columns * kTileRows / 4;  ///< threads
   static constexpr int kTilesAtOnce = kWorkerThreads / kOfTile;
+  static_assert(tiles_together(columns, Target::kHasBulkCopy) % kUnitTiles == 0,
+                "a tile's number in its task and in its group tell the same thread");
   static constexpr int kRounds = (kUnitTiles + kTilesAtOnce - 1) / kTilesAtOnce;  ///< of a unit
 
   static FARWARP_DEVICE int column() { return thread_index() / 4 % columns; }
@@ -128,33 +135,22 @@ class StreamFinisher {
     store_numbers(four.tile * (kTileRows / 2) + row_of_tile(), activated);
   }
 
-  /// x or middle of all tiles of the task: old(four) + sums(four).
-  template <class Old, class SumsOf>
-  FARWARP_DEVICE void add_all(const Old& old, const SumsOf& sums) const {
+  template <class Use>
+  FARWARP_DEVICE void for_all_fours(const Use& use) const {
 #pragma unroll 1
-    for (int unit = 0; unit * kUnitTiles < task_.count; ++unit) add_unit(tiles_of_unit(task_, unit), old, sums);
+    for (int unit = 0; unit * kUnitTiles < task_.count; ++unit) for_fours(tiles_of_unit(task_, unit), use);
   }
-  template <class Old, class SumsOf>
-  FARWARP_DEVICE void add_unit(const Share& tiles, const Old& old, const SumsOf& sums) const {
-    std::uint64_t olds[kRounds] = {}, norms[kRounds] = {};
-#pragma unroll
-    for (int round = 0; round < kRounds; ++round) {
-      const Four four = four_of(tiles, round);
-      if (four.in_unit >= tiles.count) continue;
-      olds[round] = old(four);
-      norms[round] = load(context_.parameter(task_.norm) + four.row / 4);
-    }
-#pragma unroll
-    for (int round = 0; round < kRounds; ++round) {
-      const Four four = four_of(tiles, round);
-      if (four.in_unit < tiles.count) add_residual(four, olds[round], norms[round], sums(four));
-    }
+  FARWARP_DEVICE std::uint64_t norm_at(const Four& four) const {
+    return load(context_.parameter(task_.norm) + four.row / 4);
   }
-  FARWARP_DEVICE void add_residual(const Four& four, std::uint64_t old, std::uint64_t norm,
-                                   const Numbers& numbers) const {
-    const std::uint64_t sums = pack_four(add(number_of(old, 0), numbers.of[0]), add(number_of(old, 1), numbers.of[1]),
-                                         add(number_of(old, 2), numbers.of[2]), add(number_of(old, 3), numbers.of[3]));
-    float squares = store_hidden(context_, context_.call, task_.out, four.row, column(), sums, norm);
+
+  static FARWARP_DEVICE std::uint64_t added(std::uint64_t old, const Numbers& numbers) {
+    return pack_four(add(number_of(old, 0), numbers.of[0]), add(number_of(old, 1), numbers.of[1]),
+                     add(number_of(old, 2), numbers.of[2]), add(number_of(old, 3), numbers.of[3]));
+  }
+  /// x or middle: four rows of it.
+  FARWARP_DEVICE void take_hidden(const Four& four, std::uint64_t hidden, std::uint64_t norm) const {
+    float squares = store_hidden(context_, context_.call, task_.out, four.row, column(), hidden, norm);
     squares = add(squares, shuffle_xor(squares, 1));
     squares = add(squares, shuffle_xor(squares, 2));
     const float of_next_column = shuffle_xor(squares, 4);
@@ -162,34 +158,56 @@ class StreamFinisher {
       store_squares(context_, context_.call, task_.out, four.tile, column() / 2, squares, of_next_column);
   }
 
+  FARWARP_DEVICE int owner() const { return column_owner(columns, context_.args.view.size, column()); }
   FARWARP_DEVICE void send_sums(const Four& four, const Numbers& sums) const {
     const WorldView& view = context_.args.view;
-    const std::int64_t at = rank_sums_at(columns, task_.matrix.tiles, view.rank, four.tile, column(), row_of_tile());
-    for (int peer = 0; peer < view.size; ++peer) {
-      const Peer<Packet> to = peer_address<Packet>(view, peer, task_.rank_sums) + at;
-      store_packet(to, pack_two(sums.of[0], sums.of[1]), context_.call.epoch);
-      store_packet(to + 1, pack_two(sums.of[2], sums.of[3]), context_.call.epoch);
-    }
+    const auto to = [&](int row) {
+      return peer_address<Packet>(view, owner(), task_.rank_sums) +
+             rank_sums_at(columns, task_.matrix.tiles, view.rank, four.tile, column(), row_of_tile() + row);
+    };
+    store_packet(to(0), pack_two(sums.of[0], sums.of[1]), context_.call.epoch);
+    store_packet(to(2), pack_two(sums.of[2], sums.of[3]), context_.call.epoch);
   }
-  /// All ranks add in the same order, so they get the same bits.
-  FARWARP_DEVICE Numbers sums_of_ranks(Call& call, const Four& four) const {
-    constexpr int kTogether = 2;  ///< ranks, of which each has two packets
+  FARWARP_DEVICE std::int64_t place_of_hidden(const Four& four) const {
+    return rank_hidden_at(columns, task_.matrix.tiles, context_.args.view.size, four.tile, column(), row_of_tile());
+  }
+  /// To all ranks, from the one after this rank on: not all ranks to one peer at once.
+  FARWARP_DEVICE void send_hidden(const Four& four, std::uint64_t hidden) const {
     const WorldView& view = context_.args.view;
+    const std::int64_t at = place_of_hidden(four);
+    const auto send = [&](int peer) {
+      store_packet(peer_address<Packet>(view, peer, task_.rank_sums) + at, hidden, context_.call.epoch);
+    };
+    for (int peer = view.rank + 1; peer < view.size; ++peer) send(peer);
+    for (int peer = 0; peer <= view.rank; ++peer) send(peer);
+  }
+  /// [warp] `first_shot`: the owner of the column adds up the sums of all ranks, in their order, and sends what becomes of the four rows; other threads do nothing.
+  /// Else all threads take it. One function, so that the kernel has the wait once.
+  FARWARP_DEVICE void add_ranks(Call& call, const Four& four, bool first_shot) const {
+    constexpr int kTogether =
+        Target::kHasBulkCopy ? 4 : 1;  ///< ranks, of which each has two packets; CDNA has no registers for more
+    const WorldView& view = context_.args.view;
+    const bool owns = first_shot && owner() == view.rank;
+    const std::uint64_t old_or_norm = !first_shot ? norm_at(four) : owns ? residual_of(four) : 0;
     Numbers sums{};
+    std::uint64_t hidden = 0;
 #pragma unroll 1
-    for (int first = 0; first < view.size; first += kTogether) {
+    for (int first = 0; first < (first_shot ? view.size : 1); first += kTogether) {
       Global<Packet> from[2 * kTogether];
       std::uint64_t data[2 * kTogether] = {};
-      std::uint32_t wanted = 0;
+      std::uint32_t wanted = first_shot ? 0 : 1;
 #pragma unroll
       for (int i = 0; i < 2 * kTogether; ++i) {
-        from[i] =
-            vector_at(view, task_.rank_sums) +
-            (rank_sums_at(columns, task_.matrix.tiles, first + i / 2, four.tile, column(), row_of_tile()) + i % 2);
-        if (first + i / 2 < view.size) wanted |= 1u << i;
+        const std::int64_t of_sums =
+            rank_sums_at(columns, task_.matrix.tiles, first + i / 2, four.tile, column(), row_of_tile() + i % 2 * 2);
+        from[i] = vector_at(view, task_.rank_sums) + (first_shot ? of_sums : place_of_hidden(four));
+        if (owns && first + i / 2 < view.size) wanted |= 1u << i;
       }
-      wait_packets<2>(call, from, wanted, data, Wait{.site = kSiteRankSums, .peer = -1 - first});
+      wait_packets<2>(call, from, wanted, data,
+                      first_shot ? Wait{.site = kSiteRankSums, .peer = -1 - first}
+                                 : Wait{.site = kSiteHidden, .peer = owner(), .depth = 1});
       warp_sync();  // lanes leave the wait one by one
+      hidden = data[0];
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) {
         const Two low = unpack_two(data[2 * i]), high = unpack_two(data[2 * i + 1]);
@@ -197,7 +215,11 @@ class StreamFinisher {
                  add(sums.of[3], high.second)}};
       }
     }
-    return sums;
+    if (!first_shot) {
+      take_hidden(four, hidden, old_or_norm);
+    } else if (owns && call.live) {
+      send_hidden(four, added(old_or_norm, sums));
+    }
   }
 
   FARWARP_DEVICE void take_logits(const Four& four, int number, const Numbers& logits, Candidate& best) const {
