@@ -10,7 +10,7 @@ import ctypes
 import os
 from ctypes import c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint64, c_void_p
 
-VERSION = 3  # FARWARP_C_VERSION
+VERSION = 4  # FARWARP_C_VERSION
 
 
 class DLDevice(ctypes.Structure):
@@ -82,7 +82,10 @@ DecodeDesc = _desc(
     *_each(c_int32, "kv_shards max_sms has_sinks exchange split_keys work"),
 )
 Qwen3Desc = _desc(
-    "farwarp_qwen3_desc", ("model", c_char_p), ("seed", c_uint64), *_each(c_int32, "sequences positions most_top_k prefill_tokens max_sms")
+    "farwarp_qwen3_desc",
+    ("model", c_char_p),
+    ("seed", c_uint64),
+    *_each(c_int32, "sequences positions most_top_k prefill_tokens max_sms unused splits vectors"),
 )
 Sampling = _desc("farwarp_sampling", ("temperature", c_float), ("top_k", c_int32), ("top_p", c_float), ("seed", c_uint64))
 

@@ -8,13 +8,14 @@ from typing import Any, Iterator, Sequence, Union
 
 from . import _c
 from .array import Array
-from .descriptor import given, new_desc
+from .descriptor import choice, given, new_desc
 from .errors import InvalidArgumentError, UnavailableError, check
 from .operator import Operator
 from .world import World, choose_target, target_number
 
 Prompt = Union[str, Sequence[int]]
 
+_VECTORS = ("faster", "packets", "streamed")  # in the order of farwarp_qwen3_vectors
 _WORLD_BYTES = 1 << 20  # of the heap, beside what a decoder takes
 
 
@@ -24,11 +25,15 @@ class Qwen3(Operator):
 
     world: whose heap has heap_bytes() of room. None: one of the model's own, which close() closes, on `target`, with
         the ranks that a launcher has started.
-    sequences: at once, 1 to 8.
+    sequences: at once, 1 to 64; on CDNA3 to 32.
     positions: of a sequence, its prompt included.
     most_top_k: 0: tokens are not drawn; else up to 64.
     prefill_tokens: of a prompt at a time, 16 to 8192; 0: prompts are decoded.
     max_sms: multiprocessors; 0: all.
+    splits: that a sequence's keys are cut into, 1 to 16; 0: the plan's choice.
+    vectors: of activations, "packets" (up to 8 sequences), "streamed", or "faster", the plan's choice.
+
+    The bits of logits, and so tokens, depend on the number of ranks, on splits and on vectors.
     """
 
     _name = "qwen3"
@@ -45,9 +50,12 @@ class Qwen3(Operator):
         most_top_k: int = 0,
         prefill_tokens: int = 0,
         max_sms: int = 0,
+        splits: int = 0,
+        vectors: str = "faster",
     ) -> None:
-        limits = dict(
-            seed=seed, sequences=sequences, positions=positions, most_top_k=most_top_k, prefill_tokens=prefill_tokens, max_sms=max_sms
+        limits: dict[str, Any] = dict(
+            seed=seed, sequences=sequences, positions=positions, most_top_k=most_top_k, prefill_tokens=prefill_tokens, max_sms=max_sms,
+            splits=splits, vectors=vectors,
         )
         self._owns_world = world is None
         if world is None:
@@ -245,8 +253,9 @@ class Qwen3(Operator):
             super().__exit__(kind, error, trace)
 
 
-def _desc(model: str, limits: dict[str, int]) -> ctypes.Structure:
-    desc = given(new_desc(_c.Qwen3Desc), **limits)
+def _desc(model: str, limits: dict[str, Any]) -> ctypes.Structure:
+    vectors = choice("vectors", limits.get("vectors", "faster"), _VECTORS)
+    desc = given(new_desc(_c.Qwen3Desc), **{**limits, "vectors": vectors})
     desc.model = os.fsencode(model)
     return desc
 

@@ -42,6 +42,13 @@ def test_generate(folder, target, prefill_tokens):
         assert model.generate(PROMPTS[0], max_tokens=room)[:4] == answers[0]
 
 
+@pytest.mark.parametrize("vectors", ("packets", "streamed"))
+def test_vectors_and_splits_are_the_callers(folder, vectors):
+    with farwarp.Qwen3.from_pretrained(folder, sequences=2, positions=16, vectors=vectors, splits=2, **TARGET) as model:
+        assert model._columns == (2 if vectors == "packets" else 16)
+        assert len(model.generate([1, 2, 3], max_tokens=3)) == 3
+
+
 def test_ranks_decode_together():
     def decode(world):
         with farwarp.Qwen3.random("nano4", world, seed=3, positions=32, max_sms=2) as model:

@@ -33,7 +33,7 @@ extern "C" {
 #endif
 
 /* Raised when a function or a field is added, and when one goes, which FARWARP_C_OLDEST then says. */
-#define FARWARP_C_VERSION 3
+#define FARWARP_C_VERSION 4
 /* Programs that were compiled with an older header are refused: the farwarp_*_init() of version 2 did not know the program's sizes. */
 #define FARWARP_C_OLDEST 3
 /* FARWARP_C_VERSION of the library. */
@@ -461,6 +461,11 @@ FARWARP_EXPORT farwarp_code farwarp_decode_close(farwarp_decode* decode);
 /* A model on all ranks of a world (1, 2, 4 or 8), each with a share of it, and the keys and values of its sequences. All ranks make the same
  * calls. */
 typedef struct farwarp_qwen3 farwarp_qwen3;
+typedef enum farwarp_qwen3_vectors {
+  FARWARP_QWEN3_FASTER = 0,  /* the plan's choice */
+  FARWARP_QWEN3_PACKETS = 1, /* of activations; up to 8 sequences */
+  FARWARP_QWEN3_STREAMED = 2 /* through shared memory, between steps that all workers end together */
+} farwarp_qwen3_vectors;
 typedef struct farwarp_qwen3_desc {
   size_t bytes;
   const char*
@@ -471,6 +476,9 @@ typedef struct farwarp_qwen3_desc {
   int32_t most_top_k;     /* 0, the default: tokens are not drawn; else up to 64 */
   int32_t prefill_tokens; /* of a prompt at a time, 16 to 8192; 0, the default: prompts are decoded */
   int32_t max_sms;        /* 0, the default: all */
+  int32_t unused;         /* ignored: the end of version 3's struct, where it had no field */
+  int32_t splits;         /* of a sequence's keys, 1 to 16; 0, the default: the plan's choice. Bits depend on it */
+  int32_t vectors;        /* farwarp_qwen3_vectors. Bits depend on it */
 } farwarp_qwen3_desc;
 FARWARP_EXPORT farwarp_code farwarp_qwen3_desc_init_sized(farwarp_qwen3_desc* desc, size_t bytes);
 #define farwarp_qwen3_desc_init(desc) farwarp_qwen3_desc_init_sized((desc), sizeof *(desc))

@@ -66,7 +66,7 @@ const Sized kSized[] = {
     SIZED(farwarp_attention_desc, pages, 88),
     SIZED(farwarp_attention_tensors, block_table, 80),
     SIZED(farwarp_decode_desc, work, 80),
-    SIZED(farwarp_qwen3_desc, max_sms, 40),
+    SIZED(farwarp_qwen3_desc, vectors, 52),
     SIZED(farwarp_sampling, seed, 24),
 };
 #undef SIZED

@@ -48,6 +48,10 @@ Result<Qwen3Desc> read(const farwarp_qwen3_desc* given) {
   result.limits.most_top_k = desc->most_top_k;
   result.limits.prefill_tokens = desc->prefill_tokens;
   result.limits.max_sms = desc->max_sms;
+  result.limits.splits = desc->splits;
+  if (desc->vectors < FARWARP_QWEN3_FASTER || desc->vectors > FARWARP_QWEN3_STREAMED)
+    return invalid_argument(fmt::format("desc.vectors is {}; allowed: 0 to 2, farwarp_qwen3_vectors", desc->vectors));
+  result.limits.vectors = static_cast<Qwen3Vectors>(desc->vectors);
   const std::string_view model = desc->model;
   const bool random = model.substr(0, kRandom.size()) == kRandom;
   if (!random) result.folder = model;

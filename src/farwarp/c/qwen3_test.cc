@@ -23,6 +23,14 @@ TEST(CApi, Qwen3Decodes) {
     desc.positions = 32;
     desc.max_sms = 2;
     desc.prefill_tokens = 16;
+    desc.vectors = 3;
+    EXPECT_EQ(farwarp_qwen3_create(rank.world, &desc, &qwen3), FARWARP_INVALID_ARGUMENT);
+    EXPECT_STREQ(farwarp_message(), "rank 0: desc.vectors is 3; allowed: 0 to 2, farwarp_qwen3_vectors");
+    desc.vectors = FARWARP_QWEN3_STREAMED;
+    ASSERT_EQ(farwarp_qwen3_create(rank.world, &desc, &qwen3), FARWARP_OK) << farwarp_message();
+    EXPECT_EQ(farwarp_qwen3_columns(qwen3), 16);
+    EXPECT_EQ(farwarp_qwen3_close(qwen3), FARWARP_OK) << farwarp_message();
+    desc.vectors = FARWARP_QWEN3_FASTER;
     std::int64_t bytes = 0;
     ASSERT_EQ(farwarp_qwen3_heap_bytes(&desc, FARWARP_EMU_SM90, 0, 1, &bytes), FARWARP_OK) << farwarp_message();
     EXPECT_GT(bytes, 0);
