@@ -65,7 +65,7 @@ struct Decoded {
 /// A rank. The first one prints and keeps what all have decoded.
 class Decoding : harness::RankRun {
  public:
-  /// `text`: where the first rank prints tokens as they come. `logits`: where it writes those of all ranks; null for none.
+  /// `text`: where the first rank prints tokens as they come. `logits`: where it writes those of all ranks, if they are wanted.
   Decoding(const DecodeRequest& request, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options,
            std::FILE* text, NpyFile* logits)
       : harness::RankRun(std::move(bootstrap), options, harness::Comparison(DType::kBf16, 1, 1)),
@@ -108,7 +108,7 @@ class Decoding : harness::RankRun {
     auto sampled = harness::DeviceBuffer::create(world_->device(), choices * 4);
     if (!sampled.ok()) return sampled.status();
     sampled_ = std::move(*sampled);
-    if (file_ == nullptr) return {};
+    if (!request_.logits) return {};
     auto logits = harness::DeviceBuffer::create(world_->device(), choices * size(config.vocabulary) * 4);
     if (!logits.ok()) return logits.status();
     logits_ = std::move(*logits);
@@ -164,7 +164,7 @@ class Decoding : harness::RankRun {
     call.end_token = request_.end_token;
     call.dispatcher = request_.dispatcher;
     call.sampled = sampled_.as<std::int32_t>();
-    if (file_ != nullptr) call.logits = logits_.as<float>();
+    if (request_.logits) call.logits = logits_.as<float>();
     Status status = sampled_.poison(*stream_);  // -1 is left where a sequence has ended
     if (status.ok()) status = wait(patience());
     const auto start = std::chrono::steady_clock::now();
@@ -181,7 +181,7 @@ class Decoding : harness::RankRun {
     for (std::size_t i = 0; i < decoded_.sequences.size(); ++i)
       counts.push_back(take(i, {sampled.data() + i * size(tokens), size(tokens)}));
     const int steps = *std::max_element(counts.begin(), counts.end());
-    if (file_ != nullptr) status = write_logits(counts, steps);
+    if (request_.logits) status = write_logits(counts, steps);
     decoded_.steps += steps;
     if (terminal_ && rank_ == 0) print_text(stderr, "\r\x1b[K{} of {} positions", decoded_.steps, request_.steps());
     return status;
@@ -290,20 +290,22 @@ nlohmann::json to_json(const DecodeRequest& request, TargetKind target, const De
           {"tokens_per_second", static_cast<double>(decoded.positions()) / decoded.seconds}};
 }
 
-/// Loads, decodes, and prints the tokens and a summary.
+/// Loads, decodes, and prints the tokens and a summary, of a launched group on its first rank.
 Result<Decoded> decode(const DecodeRequest& request, const ChosenTarget& target, std::FILE* text, NpyFile* logits) {
   harness::RunOptions options;
   options.target = target.target;
   options.ranks = request.ranks;
   if (is_emulated(target.target)) harness::use_fast_schedule();
   Decoded decoded;
-  const Status status = run_ranks(request.ranks, [&](std::shared_ptr<Bootstrap> bootstrap) -> Status {
-    const bool first = bootstrap->rank() == 0;
+  const auto decode_as_rank = [&](std::shared_ptr<Bootstrap> bootstrap) -> Status {
+    const bool kept = request.group || bootstrap->rank() == 0;
     const auto result = Decoding(request, std::move(bootstrap), options, text, logits).run();
-    if (result.ok() && first) decoded = *result;
+    if (result.ok() && kept) decoded = *result;
     return result.status();
-  });
+  };
+  const Status status = request.group ? decode_as_rank(request.group) : run_ranks(request.ranks, decode_as_rank);
   if (!status.ok()) return status;
+  if (!request.prints()) return decoded;
   if (const std::int64_t tokens = decoded.prefilled(); tokens > 0)
     print_text(text,
                "prefill of {} tokens of prompts, {} at a time: {:.3f} s, {:.3f} ms a token, {:.1f} tokens/s; the "
@@ -336,18 +338,19 @@ int decode_command(const DecodeCommandOptions& given) {
   const auto target = choose_target(given.target, request->ranks);
   if (!target.ok()) return fail(target.status());
   JsonSink json;
-  if (Status status = json.open(given.json); !status.ok()) return fail(status);
+  if (Status status = json.open(request->prints() ? given.json : ""); !status.ok()) return fail(status);
   std::optional<NpyFile> logits;
-  if (!given.logits.empty()) {
+  if (request->logits && request->prints()) {
     auto created = NpyFile::create(given.logits);
     if (!created.ok()) return fail({created.status().code(), "--logits: " + created.status().message()});
     logits.emplace(std::move(*created));
   }
-  if (!target->why.empty()) print_text(stderr, "{}\n", target->why);
+  if (!target->why.empty() && request->prints()) print_text(stderr, "{}\n", target->why);
   report_interrupts();
   std::FILE* const text = json.to_stdout() ? stderr : stdout;
   const auto decoded = decode(*request, *target, text, logits ? &*logits : nullptr);
   if (!decoded.ok()) return fail(decoded.status());
+  if (!request->prints()) return 0;
   Status written;
   if (logits)
     written = logits->close(

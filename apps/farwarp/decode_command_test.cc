@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -292,12 +293,32 @@ TEST_F(DecodeCommand, BadInputIsOneLineAndExitCodeTwo) {
   EXPECT_NE(run("decode --model " + folder).err.find(R"(allowed: ["Qwen3ForCausalLM"])"), std::string::npos);
 }
 
-TEST_F(DecodeCommand, ALaunchedGroupIsRefused) {
-  const Output output = run("launch -n 2 -- " FARWARP_PROGRAM " decode --model random:nano --target emu_sm90");
-  EXPECT_EQ(output.code, 2) << output.out;
-  EXPECT_NE(output.err.find("one of several ranks: decode has all its ranks in one process (--ranks)"),
-            std::string::npos)
-      << output.err;
+/// Processes decode what threads do, to the bit; the first one prints and writes.
+TEST_F(DecodeCommand, ALaunchedGroupDecodesTogether) {
+  const std::string decode = "decode --model random:nano4 --target emu_sm90 --tokens 2 --prompt " + file("3 1\n7\n");
+  const auto written = [&](const std::string& launcher, const std::string& ranks, const std::string& name) {
+    const std::string logits = (folder_ / (name + ".npy")).string(), sums = (folder_ / (name + ".json")).string();
+    const Output output = run(launcher + decode + ranks + " --logits " + logits + " --json " + sums);
+    EXPECT_EQ(output.code, 0) << output.err;
+    std::ifstream in(sums);
+    const json result = json::parse(in, nullptr, false);
+    EXPECT_EQ(result.at("ranks"), 2) << output.err;
+    std::vector<std::uint32_t> bits;
+    for (const float number : numbers(logits, "(3, 2, 100)")) bits.push_back(std::bit_cast<std::uint32_t>(number));
+    return std::pair(std::pair(tokens(result, 0), tokens(result, 1)), bits);
+  };
+  EXPECT_EQ(written("launch -n 2 -- " FARWARP_PROGRAM " ", "", "processes"), written("", " --ranks 2", "threads"));
+}
+
+TEST_F(DecodeCommand, AGroupThatCannotDecodeIsRefused) {
+  const std::string decode = "-- " FARWARP_PROGRAM " decode --model random:nano4 --target emu_sm90";
+  const Output three = run("launch -n 3 " + decode);
+  EXPECT_EQ(three.code, 2) << three.out;
+  EXPECT_NE(three.err.find("the launched group has 3 ranks; allowed: 1, 2, 4, 8"), std::string::npos) << three.err;
+  const Output other = run("launch -n 2 " + decode + " --ranks 4");
+  EXPECT_EQ(other.code, 2) << other.out;
+  EXPECT_NE(other.err.find("--ranks is '4': allowed in a launched group is its size, 2"), std::string::npos)
+      << other.err;
 }
 
 TEST_F(DecodeCommand, WhatCannotBeWrittenIsExitCodeThree) {

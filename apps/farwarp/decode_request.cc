@@ -11,8 +11,9 @@
 #include "farwarp/models/qwen3/args.h"
 #include "farwarp/models/qwen3/files.h"
 #include "farwarp/models/qwen3/limits.h"
-#include "farwarp/world/host/bootstrap.h"
+#include "farwarp/world/host/world.h"
 #include "farwarp/world/view.h"
+#include "group.h"
 
 namespace farwarp::cli {
 namespace {
@@ -95,13 +96,18 @@ Status apply_batch(const std::string& text, std::vector<Prompt>& prompts) {
   return {};
 }
 
-Status read_ranks(const std::string& text, int& ranks) {
-  if (Status status = read_integer("--ranks", text, 1, kMaxRanks, ranks); !status.ok()) return status;
-  if (!qwen3::can_share(ranks)) return invalid_argument(fmt::format("--ranks is '{}': allowed is 1|2|4|8", ranks));
-  if (environment_has_ranks())
-    return invalid_argument(
-        "the environment makes this process one of several ranks: decode has all its ranks in one process (--ranks)");
-  return {};
+Status read_ranks(const std::string& text, DecodeRequest& request) {
+  int asked = 0;
+  if (Status status = read_integer("--ranks", text, 1, kMaxRanks, asked); !status.ok()) return status;
+  std::int64_t ranks = asked;
+  auto group = join_group(ranks, WorldOptions{}.deadline);
+  if (!group.ok()) return group.status();
+  request.group = std::move(*group);
+  if (ranks != 0) request.ranks = static_cast<int>(ranks);
+  if (qwen3::can_share(request.ranks)) return {};
+  return invalid_argument(request.group
+                              ? fmt::format("the launched group has {} ranks; allowed: 1, 2, 4, 8", request.ranks)
+                              : fmt::format("--ranks is '{}': allowed is 1|2|4|8", request.ranks));
 }
 
 Status read_sampling(const DecodeCommandOptions& options, DecodeRequest& request) {
@@ -220,7 +226,7 @@ Result<NamedModel> find_model(const std::string& text) {
 
 Result<DecodeRequest> read_decode_request(const DecodeCommandOptions& options) {
   DecodeRequest request;
-  if (Status status = read_ranks(options.ranks, request.ranks); !status.ok()) return status;
+  if (Status status = read_ranks(options.ranks, request); !status.ok()) return status;
   if (Status status = read_sampling(options, request); !status.ok()) return status;
   const auto dispatcher = std::find_if(std::begin(kDispatchers), std::end(kDispatchers),
                                        [&](FleetDispatcher one) { return name_of(one) == options.dispatcher; });
@@ -228,6 +234,7 @@ Result<DecodeRequest> read_decode_request(const DecodeCommandOptions& options) {
     return invalid_argument(
         fmt::format("--dispatcher is '{}': allowed is static|graph|gang", shown(options.dispatcher)));
   request.dispatcher = *dispatcher;
+  request.logits = !options.logits.empty();
   request.tokens = 16;
   if (Status status = read_integer("--tokens", options.tokens, 0, qwen3::kMostPositions, request.tokens); !status.ok())
     return status;

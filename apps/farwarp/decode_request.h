@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "commands.h"
 #include "farwarp/models/qwen3/qwen3.h"
+#include "farwarp/world/host/bootstrap.h"
 
 namespace farwarp::cli {
 
@@ -28,9 +30,13 @@ struct DecodeRequest {
   FleetDispatcher dispatcher = FleetDispatcher::kStatic;
   std::uint64_t seed = 1;
   int ranks = 1;
-  Qwen3Sampling sampling;  ///< of the first sequence; each further one has the next seed
+  std::shared_ptr<Bootstrap> group;  ///< of launched processes, or nullptr: all ranks are this process's
+  bool logits = false;               ///< whether they are written
+  Qwen3Sampling sampling;            ///< of the first sequence; each further one has the next seed
 
   bool prefills() const { return limits.prefill_tokens > 0; }
+  /// Whether this process prints and writes: it has the first rank.
+  bool prints() const { return group == nullptr || group->rank() == 0; }
   /// Positions of a sequence: its last token is a choice, and no input any more.
   int positions_of(std::size_t sequence) const;
   /// Those that are decoded: all, or with prefill from the prompt's last token on.

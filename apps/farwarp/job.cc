@@ -9,6 +9,7 @@
 #include "farwarp/harness/params.h"
 #include "farwarp/harness/suite.h"
 #include "farwarp/world/view.h"
+#include "group.h"
 #include "target.h"
 
 namespace farwarp::cli {
@@ -95,13 +96,6 @@ Status check_params(const Job& job) {
   return {};
 }
 
-Status join_group(Job& job, std::int64_t deadline_ms) {
-  if (!environment_has_ranks()) return {};
-  auto group = bootstrap_from_environment(std::chrono::milliseconds(deadline_ms));
-  if (group.ok()) job.group = *group;
-  return group.status();
-}
-
 // Times on the emulator say nothing about any machine: a command that times takes the emulator only if it is named.
 Result<ChosenTarget> choose(const CheckOptions& options, int ranks, std::string_view timed) {
   auto target = choose_target(options.target, ranks);
@@ -133,14 +127,11 @@ Result<Job> make_job(const CheckOptions& options, std::string_view timed) {
   std::optional<int> suite_ranks;
   if (status.ok()) status = select_cases(options, settings, job, suite_ranks);
   if (status.ok()) status = check_params(job);
-  if (status.ok()) status = join_group(job, deadline_ms);
   if (!status.ok()) return status;
-
-  if (job.group != nullptr && ranks != 0 && ranks != job.group->size()) {
-    return invalid_argument(
-        fmt::format("--ranks is '{}': allowed in a launched group is its size, {}", ranks, job.group->size()));
-  }
-  if (ranks == 0) ranks = job.group ? job.group->size() : suite_ranks.value_or(kDefaultRanks);
+  auto group = join_group(ranks, std::chrono::milliseconds(deadline_ms));
+  if (!group.ok()) return group.status();
+  job.group = std::move(*group);
+  if (ranks == 0) ranks = suite_ranks.value_or(kDefaultRanks);
   Result<harness::Fault> fault = harness::Fault{};
   if (!options.fault.empty()) fault = harness::parse_fault(options.fault, static_cast<int>(ranks));
   if (!fault.ok()) return fault.status();

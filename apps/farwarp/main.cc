@@ -124,7 +124,8 @@ CLI::App* add_decode(CLI::App& app, DecodeCommandOptions& options) {
              "static|graph|gang: one kernel, one for each step, or one in which each XCD has a scheduler (static)");
   add_option(decode, "--target", options.target,
              "auto|cuda|hip|emu_sm90|emu_gfx942 (auto: an idle GPU, else emu_sm90)");
-  add_option(decode, "--ranks", options.ranks, "1|2|4|8 devices that decode together (1)");
+  add_option(decode, "--ranks", options.ranks,
+             "1|2|4|8 devices that decode together (1, or as many as the launched group has processes)");
   add_option(decode, "--temperature", options.temperature,
              fmt::format("0 takes the best token; else {}..{}, and a token of the top-k is drawn (0)",
                          qwen3::kLeastTemperature, qwen3::kMostTemperature));

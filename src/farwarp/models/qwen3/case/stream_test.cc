@@ -94,8 +94,9 @@ TEST_P(Qwen3Stream, RanksAddTheSumsOfSeveralGroups) {
   expect_pass("model=nano4,batch=9,prompt=1,tokens=1,launches=1,max_sms=1", 1, 1, 2);
 }
 
-/// Of 32 columns a warp has one owner's or two, of 64 a thread has a tile in each of four rounds.
-TEST_P(Qwen3Stream, FourRanksOwnColumns) {
+/// Of 16 columns eight ranks own two each, of 32 a warp has one owner's or two, of 64 a thread has a tile in each of four rounds.
+TEST_P(Qwen3Stream, FourAndEightRanksOwnColumns) {
+  expect_pass("model=nano8,batch=9,prompt=1,tokens=1,launches=1,max_sms=2,dispatcher=both", 1, 1, 8);
   expect_pass("model=nano4,batch=20,prompt=1,tokens=1,launches=1,max_sms=2", 1, 1, 4);
   if (GetParam() == TargetKind::kEmuSm90)
     expect_pass("model=nano4,batch=33,prompt=1,tokens=1,launches=1,max_sms=2", 1, 1, 4);
