@@ -188,7 +188,7 @@ class StreamFinisher {
         Target::kHasBulkCopy ? 4 : 1;  ///< ranks, of which each has two packets; CDNA has no registers for more
     const WorldView& view = context_.args.view;
     const bool owns = first_shot && owner() == view.rank;
-    const std::uint64_t old_or_norm = !first_shot ? norm_at(four) : owns ? residual_of(four) : 0;
+    const std::uint64_t old = owns ? residual_of(four) : 0, norm = first_shot ? 0 : norm_at(four);
     Numbers sums{};
     std::uint64_t hidden = 0;
 #pragma unroll 1
@@ -216,9 +216,9 @@ class StreamFinisher {
       }
     }
     if (!first_shot) {
-      take_hidden(four, hidden, old_or_norm);
+      take_hidden(four, hidden, norm);
     } else if (owns && call.live) {
-      send_hidden(four, added(old_or_norm, sums));
+      send_hidden(four, added(old, sums));
     }
   }
 
