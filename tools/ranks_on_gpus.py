@@ -205,7 +205,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", action="append", choices=PARTS)
     parser.add_argument("--ranks", type=int, default=8, choices=(2, 4, 8))
-    parser.add_argument("--program", type=pathlib.Path, default=pathlib.Path("build/cuda/apps/farwarp/farwarp"))
+    parser.add_argument("--program", type=pathlib.Path, default=pathlib.Path("build/release/apps/farwarp/farwarp"))
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("build/ranks_on_gpus"))
     parser.add_argument("--samples", type=int, default=40)
     parser.add_argument("--list", action="store_true", help="print the commands")
