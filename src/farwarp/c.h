@@ -468,8 +468,7 @@ typedef enum farwarp_qwen3_vectors {
 } farwarp_qwen3_vectors;
 typedef struct farwarp_qwen3_desc {
   size_t bytes;
-  const char*
-      model; /* a folder with config.json and safetensors as Hugging Face saves them, or "random:NAME": random:qwen3-8b, ... */
+  const char* model;      /* a folder as Hugging Face saves it, or "random:NAME": random:qwen3-8b, ... */
   uint64_t seed;          /* of random weights; 0, the default */
   int32_t sequences;      /* at once, 1 (the default) to 64, on CDNA3 to 32 */
   int32_t positions;      /* of a sequence, its prompt included; 1024, the default */
