@@ -17,8 +17,7 @@
   more       the ladder of lesson 04, and the table of plans (`farwarp tune`), which is kept in FOLDER
 
 Without --part: all. Commands run one after the other; what they print and their JSON go to FOLDER. Printed, and kept in FOLDER/table.txt, is a table: of a
-check, whether it passed; of a bench, the medians in us of the slowest rank with a cold L2, launched / back to back / from a graph. A part takes one to
-six minutes on four H200s.
+check, whether it passed; of a bench, the medians in us of the slowest rank with a cold L2, launched / back to back / from a graph.
 Exit status: 0; 1 if a command failed; 2 for bad usage.
 """
 
@@ -155,7 +154,7 @@ class Runs:
         self.count += 1
         log = self.options.out / f"{part}_{self.count:03}"
         results = log.with_suffix(".json").resolve()
-        command = words if words[0] == "compute-sanitizer" else [self.options.program, *words]
+        command = [*words] if words[0] == "compute-sanitizer" else [self.options.program, *words]
         if words[0] == "launch":
             command += ["--target", "cuda"]
         else:

@@ -298,9 +298,9 @@ Result<Decoded> decode(const DecodeRequest& request, const ChosenTarget& target,
   if (is_emulated(target.target)) harness::use_fast_schedule();
   Decoded decoded;
   const auto decode_as_rank = [&](std::shared_ptr<Bootstrap> bootstrap) -> Status {
-    const bool kept = request.group || bootstrap->rank() == 0;
+    const bool first = bootstrap->rank() == 0;
     const auto result = Decoding(request, std::move(bootstrap), options, text, logits).run();
-    if (result.ok() && kept) decoded = *result;
+    if (result.ok() && first) decoded = *result;
     return result.status();
   };
   const Status status = request.group ? decode_as_rank(request.group) : run_ranks(request.ranks, decode_as_rank);
