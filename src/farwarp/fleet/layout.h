@@ -32,10 +32,9 @@ constexpr int most_pass_stages(int columns, bool bulk_copy) {
   if (streams(columns)) return columns > 32 ? 2 : 64 / columns;
   return bulk_copy || columns <= 4 ? kMostPassStages : kMostPassStages / 2;
 }
-/// Tiles of a worker whose sums are in registers while a vector streams by: a group.
-constexpr int tiles_together(int columns, bool bulk_copy) { return bulk_copy ? (columns > 32 ? 8 : 12) : 4; }
+inline constexpr int kGroupTiles = 4;  ///< of a worker, whose sums are in registers while a vector streams by: a group
 /// Tiles of a group that are multiplied by one instruction and finished together: a unit.
-constexpr int unit_tiles(bool bulk_copy) { return bulk_copy ? 4 : 1; }
+constexpr int unit_tiles(bool bulk_copy) { return bulk_copy ? kGroupTiles : 1; }
 inline constexpr int kMostPassTiles =
     4;  ///< of a worker, in a matrix of several passes: their sums wait in shared memory
 
@@ -53,6 +52,8 @@ constexpr int vector_stage_bytes(int columns) { return kStageColumns * columns *
 /// Copies of slots that are under way; more make every other access of the multiprocessor wait longer (probes/README.md). Of 64 columns one less, so that
 /// knows_phases() holds.
 constexpr int slots_in_flight(int columns) { return columns > 32 ? 3 : 4; }
+/// The same of the first slots of a streamed task: they fill the ring while the step before ends, and its release waits as long as copies take.
+inline constexpr int kSlotsInFlightAhead = 2;
 /// Streamed vectors: a warpgroup waits for the slots of every second stage, `slots` of each. A wait tells a slot's phase only from the one before, so that must have
 /// ended: because the warpgroup has waited for it, or because as many copies after it have been issued as can be under way.
 constexpr bool knows_phases(int columns, int slots) {

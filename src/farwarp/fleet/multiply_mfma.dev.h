@@ -8,8 +8,8 @@ namespace farwarp::FARWARP_TARGET::fleet {
 template <int columns>
 class MfmaMultiplier {
  public:
-  static constexpr int kUnits = tiles_together(columns, false);  ///< a tile each
-  static constexpr int kBlockColumns = 16;                       ///< of a product
+  static constexpr int kUnits = kGroupTiles;  ///< a tile each
+  static constexpr int kBlockColumns = 16;    ///< of a product
   struct UnitSums {
     Sums of[columns / kBlockColumns];
   };

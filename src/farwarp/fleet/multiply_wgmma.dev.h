@@ -1,7 +1,6 @@
-// The sums of a group of tiles on Hopper, while a vector streams by. A warp has a tile of each unit. The two warpgroups take the stages of the vector in turn.
+// The sums of a group of tiles on Hopper, while a vector streams by. A warp has a tile. The two warpgroups take the stages of the vector in turn.
 //
-//   warpgroup   wait full[v] -> for each unit: wait full[w] of its pairs -> weights into registers -> empty[w] -> wgmma
-//               -> all have been read: empty[v]
+//   warpgroup   wait full[v], full[w] of the group's pairs -> weights into registers -> empty[w] -> wgmma -> it has read its operands: empty[v]
 //   after a vector that is a norm's input: wait full[v] -> add squares -> empty[v]
 #pragma once
 
@@ -12,7 +11,7 @@ namespace farwarp::FARWARP_TARGET::fleet {
 template <int columns>
 class WgmmaMultiplier {
  public:
-  static constexpr int kUnits = tiles_together(columns, true) / kUnitTiles;
+  static constexpr int kUnits = 1;
   using UnitSums = float[columns / 2];
 
   FARWARP_DEVICE WgmmaMultiplier(Shared<std::byte> memory, WeightReader<columns>& weights)
@@ -27,7 +26,7 @@ class WgmmaMultiplier {
                                UnitSums (&sums)[kUnits]) {
     static_assert(knows_all_phases());
     const int stages = uniform(group.matrix.stages), count = uniform(group.count);
-    const int slots = (count + kSlotStages - 1) / kSlotStages;  // of a stage of the group
+    const int slots = (count + kSlotStages - 1) / kSlotStages;  // of a stage
     const auto skip = [&](int number) {
       position_.advance(number);
       weights_.skip(number * slots);
@@ -38,10 +37,7 @@ class WgmmaMultiplier {
     for (int stage = warpgroup(); stage < stages; stage += kWarpgroups) {
       const auto ring = vector_ring<columns>(memory_);
       wait_mbarrier(weights_.waits(), weights_.view(), ring.full(position_.stage), position_.parity);
-#pragma unroll
-      for (int unit = 0; unit < kUnits; ++unit) {
-        if (unit * kUnitTiles < count) multiply_unit(sums[unit], weights, count - unit * kUnitTiles);
-      }
+      multiply_stage(sums[0], weights, count);
       wgmma_wait_read<0>();
       warp_sync();
       if (lane_index() == 0) mbarrier_arrive(ring.empty(position_.stage));
@@ -50,8 +46,7 @@ class WgmmaMultiplier {
     }
     if (adds_squares_) add_squares(stages);
     adds_squares_ = false;
-#pragma unroll
-    for (UnitSums& of_unit : sums) wgmma_wait_sums<0>(of_unit);
+    wgmma_wait_sums<0>(sums[0]);
   }
 
   /// [the warps that compute] Of a unit.
@@ -69,15 +64,15 @@ class WgmmaMultiplier {
 
  private:
   static constexpr bool knows_all_phases() {
-    for (int slots = 1; slots <= tiles_together(columns, true) / kSlotStages; ++slots) {
+    for (int slots = 1; slots <= kGroupTiles / kSlotStages; ++slots) {
       if (!knows_phases(columns, slots)) return false;
     }
     return vector_slots(columns) % kWarpgroups ==
            0;  // the stage that a slot of the vector had before was the same warpgroup's
   }
   static constexpr int kGroupThreads = 128, kWarpgroups = kWorkerThreads / kGroupThreads;
-  static constexpr int kBatch = 8, kBatches = kStageColumns / 16 / kBatch;  ///< fragments of a stage of a tile
-  using Weights = std::uint32_t[kBatch][4];
+  static constexpr int kFragments = kStageColumns / 16;  ///< of a stage of a tile
+  using Weights = std::uint32_t[kFragments][4];
   static FARWARP_DEVICE int warpgroup() { return uniform(warp_index() / 4); }
 
   /// [the warps that compute] The squares that follow a vector of `stages` stages: the warpgroups go on to take stages in turn. A thread adds those of four
@@ -121,36 +116,25 @@ class WgmmaMultiplier {
             Vec16{pack_two(sums[0], sums[1]), pack_two(sums[2], sums[3])});
   }
 
-  /// [warpgroup] A stage of a unit, of `tiles` tiles or more.
-  FARWARP_DEVICE void multiply_unit(UnitSums& sums, Weights& weights, int tiles) {
-    const int tile = warp_index() % kUnitTiles;
+  /// [warpgroup] A stage of a group of `tiles` tiles. wgmma may still run when it returns.
+  FARWARP_DEVICE void multiply_stage(UnitSums& sums, Weights& weights, int tiles) {
+    const int tile = warp_index() % kGroupTiles;
     weights_.wait_stage(0);
     if (tiles > kSlotStages) weights_.wait_stage(kSlotStages);
-    const Shared<const std::byte> from(weights_.stage(tile).raw);
-    constexpr int kOfTile = kSwizzleRowBytes / 2 / 16, kTileBytes = columns * kSwizzleRowBytes;
-    const Shared<const std::byte> vector((memory_ + ProjectShared<columns, true>::vector_stage(position_.stage)).raw);
+    const Shared<const std::byte> vector(
+        (memory_ + ProjectShared<columns, true>::vector_stage(uniform(position_.stage))).raw);
+    const Shared<const Vec16> from(reinterpret_cast<const Vec16*>(weights_.stage(tile).raw));
+    if (tile < tiles) {
 #pragma unroll
-    for (int batch = 0; batch < kBatches; ++batch) {
-      wgmma_wait_read<0>();  // the batch before
-      if (tile < tiles) {
-#pragma unroll
-        for (int i = 0; i < kBatch; ++i) {
-          const Fragment fragment = load_fragment(from + (batch * kBatch + i) * kFragmentBytes);
-#pragma unroll
-          for (int word = 0; word < 4; ++word)
-            weights[i][word] = static_cast<std::uint32_t>(fragment.words[word / 2] >> (32 * (word % 2)));
-        }
-      }
-      if (batch == kBatches - 1)
-        weights_.template release<kWarpgroups>(tiles > kSlotStages ? 2 * kSlotStages : kSlotStages);
-      wgmma_fence_loaded(weights);
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        const int step = batch * kBatch + i;
-        wgmma_rs<Bf16, columns>(sums, weights[i], vector + step / kOfTile * kTileBytes, step % kOfTile * 16, true);
-      }
-      wgmma_commit();
+      for (int i = 0; i < kFragments; ++i) load_operand(from + (i * kFragmentBytes / 16 + lane_index()), weights[i]);
     }
+    weights_.template release<kWarpgroups>(tiles > kSlotStages ? 2 * kSlotStages : kSlotStages);
+    wgmma_fence();
+    constexpr int kOfTile = kSwizzleRowBytes / 2 / 16, kTileBytes = columns * kSwizzleRowBytes;
+#pragma unroll
+    for (int i = 0; i < kFragments; ++i)
+      wgmma_rs<Bf16, columns>(sums, weights[i], vector + i / kOfTile * kTileBytes, i % kOfTile * 16, true);
+    wgmma_commit();
   }
 
   Shared<std::byte> memory_;

@@ -8,13 +8,11 @@
 namespace farwarp::FARWARP_TARGET::fleet {
 
 /// A task with the tiles of one group. Its matrix and weights are still those of the whole task.
-template <int columns>
 FARWARP_DEVICE Task group_of(const Task& task, int number) {
-  constexpr int kTogether = tiles_together(columns, Target::kHasBulkCopy);
   Task group = task;
-  const int before = number * kTogether, rest = task.count - before;
+  const int before = number * kGroupTiles, rest = task.count - before;
   group.first += before;
-  group.count = rest < kTogether ? rest : kTogether;
+  group.count = rest < kGroupTiles ? rest : kGroupTiles;
   return group;
 }
 

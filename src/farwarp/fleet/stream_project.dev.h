@@ -32,7 +32,7 @@ class StreamedProjection {
     multiplier_.begin_task(call, worker, task, norm);
 #pragma unroll 1
     for (int number = 0; number < groups; ++number) {
-      const Task group = group_of<columns>(task, number);
+      const Task group = group_of(task, number);
       typename Multiplier::UnitSums sums[kUnits] = {};
       multiplier_.multiply(call, worker, group, number, site, sums);
 #pragma unroll 1

@@ -51,8 +51,9 @@ class WeightLoader {
   }
   /// [thread] Of a task with a streamed vector: a stage of all pairs of a group, then the next stage.
   FARWARP_DEVICE bool load_pairs(const Task& task) {
-    constexpr int kPairs = tiles_together(columns, true) / 2;
+    constexpr int kPairs = kGroupTiles / 2;
     const int groups = task.matrix.groups(task.count);
+    ahead_ = ring_slots(columns);
     for (int group = 0; group < groups; ++group) {
       // One thread issues all copies, so what it does for each must take less time than memory: addresses are added up.
       Global<const std::byte> from[kPairs];
@@ -81,7 +82,9 @@ class WeightLoader {
   FARWARP_DEVICE bool begin_slot(int bytes) {
     const auto ring = weight_ring<columns>(memory_);
     if (!wait_mbarrier(waits_, view_, ring.empty(next_.stage), next_.parity ^ 1)) return false;
-    if (in_flight_ == slots_in_flight(columns)) {
+    const int most = ahead_ > 0 ? kSlotsInFlightAhead : slots_in_flight(columns);
+    if (ahead_ > 0) --ahead_;
+    while (in_flight_ >= most) {
       if (!wait_mbarrier(waits_, view_, ring.full(landed_.stage), landed_.parity)) return false;
       landed_.advance();
       --in_flight_;
@@ -112,6 +115,7 @@ class WeightLoader {
   Global<const std::byte> weights_;
   tile::RingPosition<ring_slots(columns)> next_, landed_;
   int in_flight_ = 0, begun_ = 0;
+  int ahead_ = 0;  ///< slots that are still loaded with few copies under way
   BlockWaits waits_;
 };
 

@@ -68,7 +68,7 @@ TEST_P(WorkerParts, NoCopyOfAVectorOutlivesItsBlock) {
                             Load{2 * kRing, kRing}, Load{kRing + 1, 0}, Load{2 * kRing, kRing - 2}}) {
       Task task{};
       task.count = 1;
-      task.matrix = {1, load.copies, kMostPassStages, tiles_together(kLoaderTestColumns, true)};
+      task.matrix = {1, load.copies, kMostPassStages, kGroupTiles};
       expect_all_land("fleet_test_load_vector", kRing, load, task,
                       std::int64_t{load.copies} * vector_stage_bytes(kLoaderTestColumns));
     }
@@ -112,16 +112,19 @@ TEST_P(WorkerParts, SquaresFollowTheirVector) {
         }
         const auto vector = DeviceMemory::create(device, numbers.size() * sizeof(float));
         const auto inverses = DeviceMemory::create(device, kColumns * sizeof(float));
-        ASSERT_TRUE(vector.ok() && inverses.ok());
-        ASSERT_TRUE(device.copy_in(vector->get(), numbers.data(), vector->bytes(), stream).ok());
         Task task{};
-        task.matrix = {1, stages};
-        const SquaresTestArgs args{world.view(), task, vector->as<std::byte>(), kEpsilon, inverses->as<float>()};
-        ASSERT_TRUE(
-            launch(device, *kernel,
-                   {.blocks = 1, .threads = kSquaresTestThreads, .shared_bytes = ProjectShared<kColumns, true>::kBytes},
-                   args, stream)
-                .ok());
+        task.count = 1;
+        task.matrix = {1, stages, kMostPassStages, kGroupTiles};
+        const auto weights = DeviceMemory::create(device, static_cast<std::size_t>(task.matrix.bytes()));
+        ASSERT_TRUE(vector.ok() && inverses.ok() && weights.ok());
+        ASSERT_TRUE(device.copy_in(vector->get(), numbers.data(), vector->bytes(), stream).ok());
+        ASSERT_TRUE(device.fill(weights->get(), 0, weights->bytes(), stream).ok());
+        const SquaresTestArgs args{
+            world.view(), task, vector->as<std::byte>(), weights->as<std::byte>(), kEpsilon, inverses->as<float>()};
+        ASSERT_TRUE(launch(device, *kernel,
+                           {.blocks = 1, .threads = kSquaresTestThreads, .shared_bytes = kSquaresTestBytes}, args,
+                           stream)
+                        .ok());
         const Status status = drain(world, stream);
         ASSERT_TRUE(status.ok()) << status.to_string();
         std::vector<float> got(kColumns);

@@ -48,14 +48,17 @@ FARWARP_KERNEL(fleet_test_load_weights, LoaderTestArgs, kLoaderTestThreads) {
 
 FARWARP_KERNEL(fleet_test_squares, SquaresTestArgs, kSquaresTestThreads) {
   constexpr int kColumns = kSquaresTestColumns;
-  const Shared<std::byte> memory = block_shared();
-  if (thread_index() == 0) vector_ring<kColumns>(memory).initialise(kWarps / 2);
+  const Shared<std::byte> slots = block_shared(), memory = slots + ring_bytes(kColumns, true);
+  if (thread_index() == 0) {
+    weight_ring<kColumns>(slots).initialise(kWarps);
+    vector_ring<kColumns>(memory).initialise(kWarps / 2);
+  }
   block_sync();
   const std::byte* const heap = args.view.heap[args.view.rank];
   const StreamWorker worker{heap, args.vector};
   if (thread_index() < kWorkerThreads) {
     Call call{args.view, 0, 0, 0, 0, 0, true};
-    WeightReader<kColumns> weights(args.view, memory, {}, worker);
+    WeightReader<kColumns> weights(args.view, slots, {}, worker);
     WgmmaMultiplier<kColumns> multiplier(memory, weights);
     WgmmaMultiplier<kColumns>::UnitSums sums[WgmmaMultiplier<kColumns>::kUnits] = {};
     const InputNorm norm{true, args.task.matrix.stages * kStageColumns, args.epsilon};
@@ -67,6 +70,10 @@ FARWARP_KERNEL(fleet_test_squares, SquaresTestArgs, kSquaresTestThreads) {
   } else if (thread_index() == kWorkerThreads) {
     VectorLoader<kColumns> loader(args.view, memory, worker);
     loader.load(args.task, true);
+    loader.drain();
+  } else if (thread_index() == kWorkerThreads + Target::kWarpSize) {
+    WeightLoader<kColumns> loader(args.view, slots, Global<const std::byte>(args.weights));
+    loader.load_pairs(args.task);
     loader.drain();
   }
 }

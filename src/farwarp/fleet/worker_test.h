@@ -22,12 +22,16 @@ struct LoaderTestArgs {
 };
 
 inline constexpr int kSquaresTestColumns = 64;
-inline constexpr int kSquaresTestThreads = (kWarps + 1) * 32;  ///< of which the last warp has a loading thread
-/// Multiplies a vector by no tile: what is left is the inverse root of its columns' squares.
+inline constexpr int kSquaresTestThreads =
+    (kWarps + 2) * 32;  ///< of which the last two warps have a loading thread each
+inline constexpr int kSquaresTestBytes =
+    ring_bytes(kSquaresTestColumns, true) + ProjectShared<kSquaresTestColumns, true>::kBytes;
+/// Multiplies a vector by one tile, and stores the inverse root of its columns' squares.
 struct SquaresTestArgs {
   WorldView view;
-  Task task;          ///< without tiles; its vector is the first of the heap
-  std::byte* vector;  ///< as StreamWorker has it, with its squares
+  Task task;           ///< of one tile; its vector is the first of the heap
+  std::byte* vector;   ///< as StreamWorker has it, with its squares
+  std::byte* weights;  ///< of the tile
   float epsilon;
   float* inverses;  ///< [columns]
 };

@@ -19,6 +19,8 @@ FARWARP_DEVICE void wgmma_fence();
 /// [warpgroup] The same before wgmma_rs() whose operands `a` were loaded with others, two words or four at a time.
 template <int count>
 FARWARP_DEVICE void wgmma_fence_loaded(std::uint32_t (&a)[count][4]);
+/// [thread] Loads `a` for wgmma_rs() as four words, so that wgmma_fence() will do.
+FARWARP_DEVICE void load_operand(Shared<const Vec16> address, std::uint32_t (&a)[4]);
 /// [warpgroup] sums[64 x columns] (+)= A[64 x 16] * B[columns x 16]^T, with the 16 columns of the tiles that begin at element `k` of
 /// each row; k is 0, 16, 32 or 48. If `accumulate` is false, the old `sums` are ignored. Each thread's `sums` are its fragment. They
 /// must not be read or written before wgmma_wait_all().

@@ -162,7 +162,7 @@ Status set_columns(Qwen3Plan& plan, const TargetTraits& traits) {
                     sequences, traits.shared_bytes / 1024, qwen3::kMostColumnsWithoutBulkCopy));
   plan.gang = !traits.bulk_copy;
   plan.pass_stages = fleet::most_pass_stages(plan.columns, traits.bulk_copy);
-  plan.tiles_together = plan.streams ? fleet::tiles_together(plan.columns, traits.bulk_copy) : 0;
+  plan.tiles_together = plan.streams ? fleet::kGroupTiles : 0;
   plan.threads = fleet::worker_threads(plan.columns, traits.warp_size, traits.bulk_copy);
   plan.shared_bytes = traits.bulk_copy ? shared_bytes<true>(plan.columns) : shared_bytes<false>(plan.columns);
   return {};

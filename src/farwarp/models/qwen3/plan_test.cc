@@ -67,7 +67,7 @@ TEST(Qwen3Plan, MoreThanEightSequencesStream) {
     // What a worker multiplies while the vector streams by once.
     for (const fleet::Step& step : plan->graph.steps) {
       if (step.matrix.stages == 0) continue;
-      EXPECT_EQ(step.matrix.together, columns == 4 ? 0 : columns == 64 ? 8 : 12) << step.name;
+      EXPECT_EQ(step.matrix.together, columns == 4 ? 0 : fleet::kGroupTiles) << step.name;
       EXPECT_EQ(step.matrix.at_once, columns == 4 ? 20 : columns == 16 ? 4 : 2) << step.name;
     }
   }
@@ -78,9 +78,7 @@ TEST(Qwen3Plan, MoreThanEightSequencesStream) {
     return step == plan->graph.steps.end() ? fleet::MatrixShape{} : step->matrix;
   };
   const int most = fleet::share_of(2 * 12288 / 16, 132, 0).count;  // 12 tiles
-  EXPECT_EQ(gate_up(16).groups(most), 1);
-  EXPECT_EQ(gate_up(32).groups(most), 1);
-  EXPECT_EQ(gate_up(64).groups(most), 2);
+  for (const int sequences : {16, 32, 64}) EXPECT_EQ(gate_up(sequences).groups(most), 3) << sequences;
   const auto amd = plan_qwen3(config, {.sequences = 32}, mi300x());
   ASSERT_TRUE(amd.ok()) << amd.status().to_string();
   EXPECT_TRUE(amd->gang);

@@ -169,6 +169,11 @@ FARWARP_DEVICE void wgmma_fence_loaded(std::uint32_t (&a)[count][4]) {
   }
   wgmma_fence();
 }
+FARWARP_DEVICE void load_operand(Shared<const Vec16> address, std::uint32_t (&a)[4]) {
+  asm volatile("ld.weak.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
+               : "r"(ptx::shared_address(address.raw)));
+}
 
 template <class T, int columns>
 FARWARP_DEVICE void wgmma(float (&sums)[columns / 2], Shared<const std::byte> a, Shared<const std::byte> b, int k,

@@ -10,6 +10,13 @@ template <int count>
 FARWARP_DEVICE void wgmma_fence_loaded(std::uint32_t (&)[count][4]) {
   emu::wgmma_fence();
 }
+FARWARP_DEVICE void load_operand(Shared<const Vec16> address, std::uint32_t (&a)[4]) {
+  const Vec16 words = load(address);
+  a[0] = static_cast<std::uint32_t>(words.lo);
+  a[1] = static_cast<std::uint32_t>(words.lo >> 32);
+  a[2] = static_cast<std::uint32_t>(words.hi);
+  a[3] = static_cast<std::uint32_t>(words.hi >> 32);
+}
 
 template <class T, int columns>
 FARWARP_DEVICE void wgmma(float (&sums)[columns / 2], Shared<const std::byte> a, Shared<const std::byte> b, int k,
