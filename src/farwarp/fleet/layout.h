@@ -43,7 +43,7 @@ inline constexpr int kSlotStages = 2;
 inline constexpr int kSlotBytes = kSlotStages * kStageBytes;
 /// Of a worker for so many columns: what its vectors leave room for (ProjectShared).
 constexpr int ring_slots(int columns) {
-  if (streams(columns)) return columns > 32 ? 7 : columns > 16 ? 8 : 10;
+  if (streams(columns)) return columns > 32 ? 7 : columns > 16 ? 8 : 11;
   return columns > 4 ? 8 : columns > 2 ? 10 : 12;
 }
 /// Stages of a streamed vector that are in shared memory.
@@ -246,7 +246,10 @@ struct ProjectShared {
     return partials(kSumBuffers, 0) + tile * kTile;
   }                                                                          ///< the same, of earlier passes
   static constexpr int kRing = kept(streams(columns) ? 0 : kMostPassTiles);  ///< mbarriers of the buffers
-  static constexpr int kVectorRing = kRing + kSumBuffers * 16;               ///< of a vector's stages
+  /// [warps][columns] fp32, of a streamed vector: what each warp has added of a column's squares.
+  static constexpr int kSquares = kRing + kSumBuffers * 16;
+  static constexpr int kVectorRing =
+      kSquares + (streams(columns) ? kWarps * columns * 4 : 0);  ///< mbarriers of a vector's stages
   static constexpr int kVectors =
       aligned(kVectorRing + (kLoadsVectors ? vector_slots(columns) * 16 : 0), kLoadsVectors ? kSwizzleAlignment : 128);
   /// A warp's part of a pass: [fragments][columns][16] bf16.
@@ -255,9 +258,7 @@ struct ProjectShared {
   }
   /// Where a thread loads vectors: [4][columns][64] bf16, swizzled.
   static constexpr int vector_stage(int slot) { return kVectors + slot * vector_stage_bytes(columns); }
-  /// [warps][columns] fp32, of a streamed vector: what each warp has added of a column's squares.
-  static constexpr int kSquares = kLoadsVectors ? vector_stage(vector_slots(columns)) : vector(kWarps);
-  static constexpr int kBytes = kSquares + (streams(columns) ? kWarps * columns * 4 : 0);
+  static constexpr int kBytes = kLoadsVectors ? vector_stage(vector_slots(columns)) : vector(kWarps);
 };
 
 /// A task, as a worker reads it. What the operands are depends on the kind.
