@@ -116,7 +116,7 @@ std::int64_t matrix_bytes(const Qwen3Plan& plan) {
 /// arrive, and the more the larger the vectors are; streams have the ends of five steps in each layer instead, which take the same time for all
 /// models. The bound lies between models that were measured on Hopper (MEASURED.md, "Five to eight sequences"). CDNA was not measured.
 bool streams_faster(const Qwen3Plan& plan, bool bulk_copy) {
-  constexpr std::int64_t kLeastBytes = 10'000'000'000;
+  constexpr std::int64_t kLeastBytes = 5'000'000'000;
   constexpr int kLeastSequences = 5;
   return bulk_copy && plan.limits.sequences >= kLeastSequences && matrix_bytes(plan) >= kLeastBytes;
 }
