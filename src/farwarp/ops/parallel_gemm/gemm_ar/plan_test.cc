@@ -46,7 +46,7 @@ TEST(GemmAllReducePlan, OwnersHandOutWordsWhereTheySendWords) {
   EXPECT_EQ(few.finished_inbox.at, few.reduce.word_inbox.bytes()) << "behind the partial sums";
   EXPECT_EQ(few.word_bytes(), 2 * few.finished_inbox.bytes());
   EXPECT_FALSE(few.one_shot());
-  EXPECT_TRUE(plan_of({.m = 2048, .n = 4096, .k = 4096}, kH200, 8).by_words());
+  EXPECT_TRUE(plan_of({.m = 2048, .n = 6144, .k = 4096}, kH200, 8).by_words());
   const GemmAllReducePlan most = plan_of({.m = 4096, .n = 4096, .k = 4096}, kH200, 8);
   EXPECT_FALSE(most.by_words()) << "more than kMostOwnedAsWords";
   EXPECT_EQ(most.word_bytes(), 0);
