@@ -50,7 +50,7 @@ constexpr int ring_slots(int columns) {
 constexpr int vector_slots(int columns) { return columns > 32 ? 2 : 4; }
 constexpr int vector_stage_bytes(int columns) { return kStageColumns * columns * 2; }
 /// Copies of slots that are under way; more make every other access of the multiprocessor wait longer (probes/README.md). Of 64 columns one less, so that
-/// knows_phases() holds.
+/// a warp knows the phases of its pages' slots (attend.dev.h).
 constexpr int slots_in_flight(int columns) { return columns > 32 ? 3 : 4; }
 /// The same of the first slots of a streamed task: they fill the ring while the step before ends, and its release waits as long as copies take.
 inline constexpr int kSlotsInFlightAhead = 2;

@@ -16,10 +16,10 @@ namespace farwarp::FARWARP_TARGET {
 
 /// [warpgroup] Orders register accesses. Call it before the first wgmma() and again after each wait.
 FARWARP_DEVICE void wgmma_fence();
-/// [warpgroup] The same before wgmma_rs() whose operands `a` were loaded with others, two words or four at a time.
+/// [warpgroup] The same before wgmma_rs() whose operands `a` were loaded as words of 8 or 16 bytes.
 template <int count>
 FARWARP_DEVICE void wgmma_fence_loaded(std::uint32_t (&a)[count][4]);
-/// [thread] Loads `a` for wgmma_rs() as four words, so that wgmma_fence() will do.
+/// [thread] Loads `a` for wgmma_rs() into registers of 4 bytes, for which wgmma_fence() suffices.
 FARWARP_DEVICE void load_operand(Shared<const Vec16> address, std::uint32_t (&a)[4]);
 /// [warpgroup] sums[64 x columns] (+)= A[64 x 16] * B[columns x 16]^T, with the 16 columns of the tiles that begin at element `k` of
 /// each row; k is 0, 16, 32 or 48. If `accumulate` is false, the old `sums` are ignored. Each thread's `sums` are its fragment. They
