@@ -7,7 +7,7 @@
   checks     bursts, delays, repeated calls, graphs, both layouts and modes; injected faults
   sanitizer  each operator's small check under compute-sanitizer
   moe        the suite's MoE shapes, whole and split, beside NCCL, twice
-  moe_sizes  1 to 4,096 tokens, bf16 and fp8; both modes; a row once; all tokens to one expert
+  moe_sizes  1 to 4,096 tokens, bf16 and fp8; both modes; all tokens to one expert
   ag_gemm    the suite's shapes beside NCCL and cuBLASLt; each exchange of the middle ones
   gemm_rs    the same
   gemm_ar    1 to 4,096 rows beside NCCL and cuBLASLt
@@ -92,7 +92,6 @@ def moe_sizes(ranks, program):
         for tokens in (128, 512, 1024):
             yield ["bench", "moe-a2a", "--no-baselines", "--set", f"{DEEPSEEK},max_num_tokens={tokens},mode={mode},form=split"]
     yield ["bench", "moe-a2a", "--no-baselines", "--set", f"{DEEPSEEK},max_num_tokens=256,routing=one_expert"]
-    yield ["bench", "moe-a2a", "--no-baselines", "--set", f"{DEEPSEEK},max_num_tokens=4096,form=split,layout=rows"]
 
 
 def exchanges(product, shape_of_512):
