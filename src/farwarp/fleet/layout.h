@@ -54,8 +54,9 @@ constexpr int vector_stage_bytes(int columns) { return kStageColumns * columns *
 constexpr int slots_in_flight(int columns) { return columns > 32 ? 3 : 4; }
 /// The same of the first slots of a streamed task: they fill the ring while the step before ends, and its release waits as long as copies take.
 inline constexpr int kSlotsInFlightAhead = 2;
+static_assert(kSlotsInFlightAhead <= slots_in_flight(64) && kSlotsInFlightAhead <= slots_in_flight(16));
 /// Streamed vectors: a warpgroup waits for the slots of every second stage, `slots` of each. A wait tells a slot's phase only from the one before, so that must have
-/// ended: because the warpgroup has waited for it, or because as many copies after it have been issued as can be under way.
+/// ended: because the warpgroup has waited for it, or because as many copies after it have been issued as can be under way. Within a group; between groups there is a barrier.
 constexpr bool knows_phases(int columns, int slots) {
   // Slots between the first one of a stage in its phase before, and the last one that the warpgroup has waited for.
   const int before = ring_slots(columns) - slots - 1;

@@ -68,7 +68,7 @@ class WgmmaMultiplier {
       if (!knows_phases(columns, slots)) return false;
     }
     return vector_slots(columns) % kWarpgroups ==
-           0;  // the stage that a slot of the vector had before was the same warpgroup's
+           0;  // the stage that a slot of the vector had before, in the same group, was the same warpgroup's
   }
   static constexpr int kGroupThreads = 128, kWarpgroups = kWorkerThreads / kGroupThreads;
   static constexpr int kFragments = kStageColumns / 16;  ///< of a stage of a tile
