@@ -162,7 +162,6 @@ Status set_columns(Qwen3Plan& plan, const TargetTraits& traits) {
                     sequences, traits.shared_bytes / 1024, qwen3::kMostColumnsWithoutBulkCopy));
   plan.gang = !traits.bulk_copy;
   plan.pass_stages = fleet::most_pass_stages(plan.columns, traits.bulk_copy);
-  plan.tiles_together = plan.streams ? fleet::kGroupTiles : 0;
   plan.threads = fleet::worker_threads(plan.columns, traits.warp_size, traits.bulk_copy);
   plan.shared_bytes = traits.bulk_copy ? shared_bytes<true>(plan.columns) : shared_bytes<false>(plan.columns);
   return {};
@@ -294,7 +293,8 @@ class Builder {
   }
   void add(Step step) { graph_.steps.push_back(std::move(step)); }
   void add_matrix(Step step, const MatrixSize& size) {
-    step.matrix = {tiles_of(size.rows), size.columns / fleet::kStageColumns, plan_.pass_stages, plan_.tiles_together};
+    step.matrix = {tiles_of(size.rows), size.columns / fleet::kStageColumns, plan_.pass_stages,
+                   plan_.streams ? fleet::kGroupTiles : 0};
     step.weights = take(step.matrix.bytes());
     add(std::move(step));
   }

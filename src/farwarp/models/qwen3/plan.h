@@ -41,12 +41,11 @@ struct Qwen3Plan {
   int workers = 0;
   int threads = 0;
   int shared_bytes = 0;
-  bool streams = false;    ///< whether vectors stream through shared memory
-  bool gang = false;       ///< whether there are kernels for FleetDispatcher::kGang: workers have no loading thread
-  int pass_stages = 0;     ///< fleet::MatrixShape::at_once
-  int tiles_together = 0;  ///< fleet::MatrixShape::together
-  int max_pages = 0;       ///< of a sequence
-  fleet::Graph graph;      ///< offsets of buffers are relative to the first buffer
+  bool streams = false;  ///< whether vectors stream through shared memory
+  bool gang = false;     ///< whether there are kernels for FleetDispatcher::kGang: workers have no loading thread
+  int pass_stages = 0;   ///< fleet::MatrixShape::at_once
+  int max_pages = 0;     ///< of a sequence
+  fleet::Graph graph;    ///< offsets of buffers are relative to the first buffer
   int partials = 0, candidates = 0;  ///< which of the graph's buffers
   std::int64_t buffer_bytes = 0;
   std::int64_t norms = 0;       ///< of layer 0: input, post-attention, q, k; in bytes from the weights' begin

@@ -77,6 +77,7 @@ class StreamFinisher {
   };
   static constexpr int kOfTile = columns * kTileRows / 4;  ///< threads
   static constexpr int kTilesAtOnce = kWorkerThreads / kOfTile;
+  static_assert(kGroupTiles % kUnitTiles == 0, "a tile's number in its task and in its group tell the same thread");
   static constexpr int kRounds = (kUnitTiles + kTilesAtOnce - 1) / kTilesAtOnce;  ///< of a unit
 
   static FARWARP_DEVICE int column() { return thread_index() / 4 % columns; }
