@@ -10,7 +10,7 @@ import ctypes
 import os
 from ctypes import c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint64, c_void_p
 
-VERSION = 4  # FARWARP_C_VERSION
+VERSION = 5  # FARWARP_C_VERSION
 
 
 class DLDevice(ctypes.Structure):
@@ -59,6 +59,7 @@ MoeDesc = _desc(
     *_each(c_int32, "fp8_dispatch masked row_alignment"),
     ("recv_rows", c_int64),
     *_each(c_int32, "max_sms mode segments send_only_blocks scale_columns weights_at_combine rows dispatch_hidden"),
+    *_each(c_int32, "powers_of_two scale_exponents handles"),
 )
 AttentionDesc = _desc(
     "farwarp_attention_desc",
@@ -149,6 +150,15 @@ FUNCTIONS: dict[str, tuple] = {
     "moe_dispatch_rows": (_I, *[_P] * 10),
     "moe_dispatch_rows_send": (_I, *[_P] * 7),
     "moe_dispatch_rows_recv": (_I, *[_P] * 5),
+    "moe_handle_layout": (_I, *[_P] * 4),
+    "moe_dispatch_kept": (_I, *[_P] * 11),
+    "moe_dispatch_recv_kept": (_I, *[_P] * 8),
+    "moe_dispatch_rows_kept": (_I, *[_P] * 12),
+    "moe_dispatch_rows_send_kept": (_I, *[_P] * 8),
+    "moe_dispatch_rows_recv_kept": (_I, *[_P] * 6),
+    "moe_combine_kept": (_I, *[_P] * 7),
+    "moe_combine_send_kept": (_I, *[_P] * 6),
+    "moe_return_row_weights": (_I, *[_P] * 6),
     "moe_fused": (_I, *[_P] * 5, _I, *[_P] * 3),
     "moe_forget": _CLOSE,
     "moe_close": _CLOSE,

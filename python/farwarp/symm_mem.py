@@ -20,14 +20,16 @@ from __future__ import annotations
 
 import math
 import threading
+from functools import partial
 from typing import Any, Callable
 
 import torch
 
 from .all_reduce import AllReduce
 from .dtypes import name_of
-from .errors import InvalidArgumentError, MisuseError, OutOfMemoryError
+from .errors import InvalidArgumentError, MisuseError
 from .operator import Operator
+from .operator_cache import OperatorCache
 from .products import AllGatherGemm, Gemm, GemmReduceScatter
 from .torch_ops import copy_to, define, in_torch
 from .world import World
@@ -44,7 +46,6 @@ __all__ = [
     "two_shot_all_reduce_out",
 ]
 
-MOST_OPERATORS = 64  # of a group
 _LEAST_ELEMENTS = 1 << 12  # of an all-reduce's operator
 _SCALED = "farwarp has no products of fp8"
 _MULTICAST = "farwarp does not use multicast"
@@ -65,48 +66,25 @@ def __getattr__(name: str) -> Any:
 
 
 class _Group:
-    """A World and its operators, by what they were created for, the one used last at the end."""
+    """A World and its operators."""
 
     def __init__(self, world: World, owned: bool) -> None:
         self.world, self.owned = world, owned
-        self._operators: dict[tuple, Operator] = {}
-        self._captured: set[tuple] = set()  # graphs call them as long as they exist
+        self._operators = OperatorCache(world)
 
     def operator(self, kind: Callable[..., Operator], *sizes: int, **options: Any) -> Any:
         """Collective, if there is none for these yet."""
         key = (kind, sizes, *options.values())
-        found = self._operators.pop(key, None)
-        capturing = not self.world.emulated and torch.cuda.is_current_stream_capturing()
-        if found is None:
-            if capturing:
-                raise MisuseError(f"a first call of {kind.__name__}{sizes} is captured in a CUDA graph; allowed: after a call that is not")
-            found = self._create(kind, sizes, options)
-        self._operators[key] = found
-        if capturing:
-            self._captured.add(key)
-        return found
-
-    def _create(self, kind: Callable[..., Operator], sizes: tuple[int, ...], options: dict[str, Any]) -> Operator:
-        self._close_oldest(len(self._operators) + 1 - MOST_OPERATORS)
-        try:
-            return kind(self.world, *sizes, **options)
-        except OutOfMemoryError:  # on all ranks: their heaps are alike
-            self._close_oldest(len(self._operators))
-        return kind(self.world, *sizes, **options)
-
-    def _close_oldest(self, count: int) -> None:
-        """Collective."""
-        for key in [key for key in self._operators if key not in self._captured][: max(0, count)]:
-            self._operators.pop(key).close()
+        create = partial(kind, self.world, *sizes, **options)
+        return self._operators.get(key, lambda: [create()], f"{kind.__name__}{sizes}")[0]
 
     def close(self) -> None:
         """Collective."""
         if self.owned:
             self.world.close()
+            self._operators.forget()
         else:
-            for operator in self._operators.values():
-                operator.close()
-        self._operators.clear()
+            self._operators.close()
 
 
 _groups: dict[str, _Group] = {}

@@ -33,7 +33,7 @@ extern "C" {
 #endif
 
 /* Raised when a function or a field is added, and when one goes, which FARWARP_C_OLDEST then says. */
-#define FARWARP_C_VERSION 4
+#define FARWARP_C_VERSION 5
 /* Programs that were compiled with an older header are refused: the farwarp_*_init() of version 2 did not know the program's sizes. */
 #define FARWARP_C_OLDEST 3
 /* FARWARP_C_VERSION of the library. */
@@ -258,6 +258,11 @@ typedef struct farwarp_moe_desc {
   int32_t weights_at_combine; /* 1: combine is given the weights, dispatch is given NULL; no fused form */
   int32_t rows; /* 1: a row once for each rank: farwarp_moe_dispatch_rows(); not with the two above, masked */
   int32_t dispatch_hidden; /* 0, the default: hidden; with `rows`: of x and recv_x, whose bits nobody looks into */
+  /* Version 5. */
+  int32_t powers_of_two;   /* 1: scales of fp8_dispatch are rounded up to powers of two */
+  int32_t scale_exponents; /* 1, with powers_of_two, scale_columns and 512 dividing hidden: scales are their biased exponents (UE8M0), uint8 [local
+                            * experts, hidden / 512, room, 4] */
+  int32_t handles;         /* 1: calls are those with handles, below; no fused form */
 } farwarp_moe_desc;
 FARWARP_EXPORT farwarp_code farwarp_moe_desc_init_sized(farwarp_moe_desc* desc, size_t bytes);
 #define farwarp_moe_desc_init(desc) farwarp_moe_desc_init_sized((desc), sizeof *(desc))
@@ -324,6 +329,52 @@ FARWARP_EXPORT farwarp_code farwarp_moe_dispatch_rows_send(farwarp_moe* moe, con
                                                            void* stream);
 FARWARP_EXPORT farwarp_code farwarp_moe_dispatch_rows_recv(farwarp_moe* moe, DLTensor* recv_x, DLTensor* recv_indices,
                                                            DLTensor* recv_weights, void* stream);
+
+/* Calls of an operator with `handles`: what dispatch keeps for combine lies in memory of the caller. A dispatch may then follow a dispatch, and combine
+ * takes any handle, any number of times; all ranks give handles of the same dispatch. If it is not that of the last dispatch, or that is combined
+ * already, combine costs one launch more. Tensors are as above, indices those of the handle's dispatch, unchanged.
+ *   handle     [bytes of farwarp_moe_handle_layout()] uint8
+ *   count_sums [local experts] int32, to which counts are added, or NULL
+ *   expert_counts [num_experts] int32, what owners are told instead of the numbers of entries of indices, or NULL
+ * In a handle, with `masked`, at byte `ranges` lie [local experts, ranks] int64, of each source its first row among the expert's << 32 | its number of rows; at
+ * byte `tokens` [recv_rows] int32, each row's token at its source. */
+FARWARP_EXPORT farwarp_code farwarp_moe_handle_layout(const farwarp_moe* moe, int64_t* bytes, int64_t* ranges,
+                                                      int64_t* tokens);
+FARWARP_EXPORT farwarp_code farwarp_moe_dispatch_kept(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
+                                                      const DLTensor* weights, DLTensor* recv_x, DLTensor* counts,
+                                                      DLTensor* offsets, DLTensor* scales, DLTensor* count_sums,
+                                                      DLTensor* handle, void* stream);
+/* The half after farwarp_moe_dispatch_send(). */
+FARWARP_EXPORT farwarp_code farwarp_moe_dispatch_recv_kept(farwarp_moe* moe, DLTensor* recv_x, DLTensor* counts,
+                                                           DLTensor* offsets, DLTensor* scales, DLTensor* count_sums,
+                                                           DLTensor* handle, void* stream);
+/* With `rows`. */
+FARWARP_EXPORT farwarp_code farwarp_moe_dispatch_rows_kept(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
+                                                           const DLTensor* weights, const DLTensor* expert_counts,
+                                                           DLTensor* recv_x, DLTensor* recv_indices,
+                                                           DLTensor* recv_weights, DLTensor* counts, DLTensor* offsets,
+                                                           DLTensor* handle, void* stream);
+FARWARP_EXPORT farwarp_code farwarp_moe_dispatch_rows_send_kept(farwarp_moe* moe, const DLTensor* x,
+                                                                const DLTensor* indices, const DLTensor* weights,
+                                                                const DLTensor* expert_counts, DLTensor* counts,
+                                                                DLTensor* offsets, void* stream);
+FARWARP_EXPORT farwarp_code farwarp_moe_dispatch_rows_recv_kept(farwarp_moe* moe, DLTensor* recv_x,
+                                                                DLTensor* recv_indices, DLTensor* recv_weights,
+                                                                DLTensor* handle, void* stream);
+/* weights with weights_at_combine, else NULL. */
+FARWARP_EXPORT farwarp_code farwarp_moe_combine_kept(farwarp_moe* moe, const DLTensor* y, const DLTensor* indices,
+                                                     const DLTensor* weights, const DLTensor* handle, DLTensor* out,
+                                                     void* stream);
+/* The half before farwarp_moe_combine_recv(). */
+FARWARP_EXPORT farwarp_code farwarp_moe_combine_send_kept(farwarp_moe* moe, const DLTensor* y, const DLTensor* indices,
+                                                          const DLTensor* weights, const DLTensor* handle,
+                                                          void* stream);
+/* With `rows`, before a combine of the same handle: row_weights [rows, experts_per_token] float32 return to the rows' sources, out [tokens,
+ * experts_per_token] are their sums over a token's owners, in rank order in fp32. */
+FARWARP_EXPORT farwarp_code farwarp_moe_return_row_weights(farwarp_moe* moe, const DLTensor* row_weights,
+                                                           const DLTensor* indices, const DLTensor* handle,
+                                                           DLTensor* out, void* stream);
+
 /* Element-wise stand-ins for experts. */
 typedef enum farwarp_moe_expert {
   FARWARP_MOE_RANK_SCALE = 0, /* y = x * (1 + the owner's rank) */

@@ -8,10 +8,11 @@ from typing import Any, Callable
 from .. import dtypes
 from ..call import is_torch
 from ..errors import InvalidArgumentError, MisuseError, UnavailableError
+from ..operator_cache import OperatorCache
 from ..world import World, choose_target
 from .config import Config
 from .event import EventHandle, EventOverlap
-from .low_latency import IN_FLIGHT, MOST_TOP_K, LowLatencyCall, LowLatencyOperator, Phase, Shape, heap_bytes
+from .low_latency import MOST_TOP_K, SCALED, LowLatencyCall, LowLatencyOperator, Shape, heap_bytes
 from .memory import DeviceMemory, HostMemory
 from .normal_mode import NormalMode
 from .order import Order
@@ -40,9 +41,10 @@ class Buffer(NormalMode):
         that is NVLink alone, so allow_nvlink_for_low_latency_mode is True.
     explicitly_destroy: destroy() is called; without it the Buffer lives as long as the process.
 
-    The operators of a shape (num_max_dispatch_tokens_per_rank, hidden, num_experts, top-k, fp8 or not, type of indices; in
+    The operators of a shape (num_max_dispatch_tokens_per_rank, hidden, num_experts, top-k, fp8 or not, form of scales, type of indices; in
     normal mode also num_sms) are created by its first dispatch, which is collective and waits for all ranks; later calls create nothing. A dispatch in a CUDA
-    graph therefore follows one of its shape outside of graphs.
+    graph therefore follows one of its shape outside of graphs. When there is no room for another shape, operators of the one used longest ago are
+    given back, unless a graph has captured them; that waits for the streams.
     """
 
     num_sms: int = 20
@@ -74,12 +76,11 @@ class Buffer(NormalMode):
         self.rank, self.group_size = self._world.rank, self._world.size
         self.num_nvl_bytes, self.num_rdma_bytes = num_nvl_bytes, num_rdma_bytes
         self.low_latency_mode, self.explicitly_destroy = low_latency_mode, explicitly_destroy
-        self._operators: dict[Shape, list[LowLatencyOperator]] = {}
+        self._operators = OperatorCache(self._world)
         self._turns: dict[Shape, int] = {}
         self._comm_stream: Any = None
         self._order = Order(self._world)
         self._memory = None if self._world.emulated else DeviceMemory(self._world)
-        self._prepare_normal_mode()
 
     def destroy(self) -> None:
         """Collective. Waits for the calls under way."""
@@ -87,15 +88,9 @@ class Buffer(NormalMode):
             raise MisuseError("destroy(): explicitly_destroy is False; allowed: with explicitly_destroy=True")
         if self._owns_world:
             self._world.close()
+            self._operators.forget()
         else:
-            for pair in self._operators.values():
-                for operator in pair:
-                    operator.close()
-            for operators in self._normal.values():
-                for normal in operators:
-                    normal.close()
-        self._operators.clear()
-        self._normal.clear()
+            self._operators.close()
 
     # ---- what programs ask
 
@@ -168,58 +163,69 @@ class Buffer(NormalMode):
         x [tokens, hidden] bfloat16, tokens from 0 to num_max_dispatch_tokens_per_rank. topk_idx [tokens, top-k] int64 or int32; -1: no
             expert. It must not change until the combine of this call has run.
         cumulative_local_expert_recv_stats: int32 [local experts]; the counts are added to it.
-        use_fp8: rows arrive as e4m3, with a factor for each 128 numbers: the largest magnitude among them / 448.
+        use_fp8: rows arrive as e4m3, with a factor for each 128 numbers: the largest magnitude among them / 448; with round_scale rounded up to a
+            power of two. use_ue8m0, with round_scale and a hidden size that 512 divides: factors are their biased exponents, four in an int32.
 
         Returns (recv_x, recv_count, handle, event, hook):
             recv_x [local experts, num_max_dispatch_tokens_per_rank * ranks, hidden] bfloat16, or with use_fp8 (float8_e4m3fn, scales)
-                with scales [local experts, num_max_dispatch_tokens_per_rank * ranks, ceil(hidden / 128)] float32, whose last two dimensions
-                are column-major. Of an expert the first recv_count rows are valid, ordered by source rank and token.
+                with scales [local experts, num_max_dispatch_tokens_per_rank * ranks, ceil(hidden / 128)] float32 (use_ue8m0: hidden / 512,
+                int32), whose last two dimensions are column-major. Of an expert the first recv_count rows are valid, ordered by source rank and
+                token.
             recv_count [local experts] int32.
+            handle: a sequence: src_info int32 [local experts, num_max_dispatch_tokens_per_rank * ranks], each valid row's token at its source;
+                layout_range int64 [local experts, ranks], of each source its first row << 32 | its rows; num_max_dispatch_tokens_per_rank; hidden;
+                num_experts. It may be combined any number of times, also after other dispatches.
             hook: with return_recv_hook, receives: nothing has arrived before it was called. It runs on the stream that is current then.
 
-        At most two calls are in flight. A third dispatch ends the older of two that have not been combined.
+        At most two calls have outstanding hooks. A third dispatch runs the hook of the older one.
         """
         method = "low_latency_dispatch"
         _refuse(
             method,
             dispatch_wait_recv_cost_stats=dispatch_wait_recv_cost_stats,
-            round_scale=round_scale,
-            use_ue8m0=use_ue8m0,
             use_per_tensor_quantization=use_per_tensor_quantization,
             static_scale=static_scale,
         )
         self._check_mode(method, async_finish, return_recv_hook)
         _check_rows(method, "x", x, "bfloat16", topk_idx)
+        if (round_scale or use_ue8m0) and not (use_fp8 and round_scale):
+            raise InvalidArgumentError(
+                f"{method}: round_scale is {round_scale}, use_ue8m0 {use_ue8m0}, use_fp8 {use_fp8}; allowed: round_scale with use_fp8, use_ue8m0 "
+                "with both"
+            )
+        if use_ue8m0 and x.shape[1] % (4 * SCALED) != 0:
+            raise InvalidArgumentError(f"{method}: x has {x.shape[1]} columns; allowed: with use_ue8m0 a multiple of {4 * SCALED}")
+        index_type = dtypes.name_of(topk_idx.dtype)
         shape = Shape(
-            num_max_dispatch_tokens_per_rank, x.shape[1], num_experts, topk_idx.shape[1], bool(use_fp8), dtypes.name_of(topk_idx.dtype)
+            num_max_dispatch_tokens_per_rank,
+            x.shape[1],
+            num_experts,
+            topk_idx.shape[1],
+            bool(use_fp8),
+            index_type,
+            bool(round_scale),
+            bool(use_ue8m0),
         )
         memory = self._memory or HostMemory(self._world, x)
-        x, topk_idx = memory.input(x, "bfloat16"), memory.input(topk_idx, shape.index_type)
-        operator = self._free_operator(shape, method)
-        call = LowLatencyCall(operator, memory, x.shape[0])
+        x, topk_idx = memory.input(x, "bfloat16"), memory.input(topk_idx, index_type)
         stats = cumulative_local_expert_recv_stats
-
-        def whole(stream: Any) -> None:
-            call.dispatch(x, topk_idx, stream)
-            _add(stats, call, stream)
-
-        def receive(stream: Any) -> None:
-            call.receive(stream)
-            _add(stats, call, stream)
-
-        def hook() -> None:
-            call.check_phase(Phase.SENT, "the hook of low_latency_dispatch")
-            self._enqueue(receive)
-
+        sums = None if stats is None else memory.changed(stats, "int32")
+        pair = self._pair(shape, method)
+        turn = self._turns.get(shape, 0)
+        if pair[turn].pending is not None and pair[1 - turn].pending is None:
+            turn = 1 - turn
+        operator = self._ready(pair[turn])
+        call = LowLatencyCall(operator, memory, x.shape[0], sums)
         if return_recv_hook:
             self._enqueue(lambda stream: call.send(x, topk_idx, stream))
             event = EventOverlap()
         else:
-            event = self._run(whole, async_finish, (x, topk_idx, call, stats))
-        self._turns[shape] = 1 - self._operators[shape].index(operator)  # a call that was refused takes no turn
+            event = self._run(lambda stream: call.dispatch(x, topk_idx, stream), async_finish, (x, topk_idx, call, sums))
+        self._turns[shape] = 1 - turn  # a call that was refused takes no turn
         scales = call.scales
         recv_x = call.recv_x.given if scales is None else (call.recv_x.given, _columns(scales.given))
-        return recv_x, call.recv_count.given, call, event, hook if return_recv_hook else None
+        hook = self._hook_of(call, "the hook of low_latency_dispatch") if return_recv_hook else None
+        return recv_x, call.recv_count.given, call, event, hook
 
     def low_latency_combine(
         self,
@@ -237,7 +243,10 @@ class Buffer(NormalMode):
         """Brings the experts' outputs back and adds them, each times its weight.
 
         x [local experts, num_max_dispatch_tokens_per_rank * ranks, hidden] bfloat16, in the rows of recv_x. topk_idx: what the dispatch was
-            given. topk_weights [tokens, top-k] float32. out [tokens, hidden] bfloat16.
+            given. topk_weights [tokens, top-k] float32. out [tokens, hidden] bfloat16. handle: of a dispatch that has been received. One that is not
+            its operator's last dispatch, or that has been combined, costs a launch more.
+        use_logfmt: allowed, and changes nothing: it would round numbers to 10 bits to save bytes on the link. One row returns here for all of a
+            rank's experts, as bf16.
         zero_copy: x is what get_next_low_latency_combine_buffer(handle) gave. x is never copied, so nothing is gained.
 
         Returns (combined_x, event, hook): combined_x is `out`, or a new tensor. An owner's sum is made in fp32 and rounded to bf16; the
@@ -245,43 +254,52 @@ class Buffer(NormalMode):
         receives the sums.
         """
         method = "low_latency_combine"
-        _refuse(method, use_logfmt=use_logfmt, combine_wait_recv_cost_stats=combine_wait_recv_cost_stats)
+        if combine_wait_recv_cost_stats is not None:
+            _refuse(method, combine_wait_recv_cost_stats=combine_wait_recv_cost_stats)
         self._check_mode(method, async_finish, return_recv_hook)
-        if not isinstance(handle, LowLatencyCall) or handle.operator.world is not self._world:
-            raise InvalidArgumentError(f"{method}: handle is {handle!r}; allowed: what low_latency_dispatch() of this Buffer returned")
-        call, memory, shape = handle, handle.memory, handle.operator.shape
-        call.check_phase(Phase.RECEIVED, method)
+        call = self._call_of(method, handle)
+        memory, shape = call.memory, call.shape
+        call.check_received(method)
         if tuple(topk_idx.shape) != (call.tokens, shape.top_k):
             raise InvalidArgumentError(
                 f"{method}: topk_idx has shape {tuple(topk_idx.shape)}; allowed: {(call.tokens, shape.top_k)}, that of the dispatch"
             )
+        pair = self._pair(shape, method)
         if zero_copy:
-            if call.operator.combine_buffer is None:
+            buffers = [operator.combine_buffer for operator in pair if operator.combine_buffer is not None]
+            if not buffers:
                 raise MisuseError(f"{method}: zero_copy is True; allowed: after get_next_low_latency_combine_buffer(handle)")
-            x = call.operator.combine_buffer.given
+            x = buffers[0].given
         rows = (call.tokens, shape.hidden)
         result = memory.new(rows, "bfloat16") if out is None else memory.output("out", out, rows, "bfloat16")
         x, topk_weights = memory.input(x, "bfloat16"), memory.input(topk_weights, "float32")
-
-        def hook() -> None:
-            call.check_phase(Phase.SUMMING, "the hook of low_latency_combine")
-            self._enqueue(call.combine_receive)
-
+        topk_idx = memory.input(topk_idx, shape.index_type)
+        # That of the dispatch if it is still its last one, else one between calls: all ranks choose alike.
+        free = [operator for operator in pair if operator.pending is None] or pair
+        operator = self._ready(next((operator for operator in free if operator.last is call), free[0]))
         if return_recv_hook:
-            self._enqueue(lambda stream: call.combine_send(x, topk_weights, result, stream))
-            return result.given, EventOverlap(), hook
+            self._enqueue(lambda stream: call.combine_send(operator, x, topk_idx, topk_weights, result, stream))
+            return result.given, EventOverlap(), self._hook_of(call, "the hook of low_latency_combine")
         event = self._run(
-            lambda stream: call.combine(x, topk_weights, result, stream), async_finish, (x, topk_idx, topk_weights, result)
+            lambda stream: call.combine(operator, x, topk_idx, topk_weights, result, stream),
+            async_finish,
+            (x, topk_idx, topk_weights, result),
         )
         return result.given, event, None
 
     def get_next_low_latency_combine_buffer(self, handle: LowLatencyCall) -> Any:
         """A tensor [local experts, num_max_dispatch_tokens_per_rank * ranks, hidden] bfloat16 for the experts' outputs of that call, to be
         combined with zero_copy=True. It is used again by later calls."""
-        operator = handle.operator
+        call = self._call_of("get_next_low_latency_combine_buffer", handle)
+        operator = self._pair(call.shape, "get_next_low_latency_combine_buffer")[0]
         if operator.combine_buffer is None:
-            operator.combine_buffer = handle.memory.new(operator.rows, "bfloat16")
+            operator.combine_buffer = call.memory.new(operator.batched, "bfloat16")
         return operator.combine_buffer.given
+
+    def _call_of(self, method: str, handle: Any) -> LowLatencyCall:
+        if not isinstance(handle, LowLatencyCall) or handle.world is not self._world:
+            raise InvalidArgumentError(f"{method}: handle is {handle!r}; allowed: what low_latency_dispatch() of this Buffer returned")
+        return handle
 
     def _check_mode(self, method: str, async_finish: bool, return_recv_hook: bool) -> None:
         if not self.low_latency_mode:
@@ -289,27 +307,40 @@ class Buffer(NormalMode):
         if async_finish and return_recv_hook:
             raise InvalidArgumentError(f"{method}: async_finish and return_recv_hook are True; allowed: one of them")
 
-    def _free_operator(self, shape: Shape, method: str) -> LowLatencyOperator:
-        """The operator whose turn it is; the other one if that is free and this is not. If neither is free, ends the
-        older call. All ranks choose the same one, as they make the same calls."""
-        pair = self._operators.get(shape)
-        if pair is None:
-            pair = self._operators[shape] = self._create(shape, method)
-        turn = self._turns.get(shape, 0)
-        if pair[turn].call is not None and pair[1 - turn].call is None:
-            turn = 1 - turn
-        operator = pair[turn]
-        if operator.call is not None:
-            self._enqueue(operator.call.finish)
+    def _pair(self, shape: Shape, method: str) -> list[LowLatencyOperator]:
+        """Collective if there are none for the shape. All ranks have the same ones, as they make the same calls."""
+
+        def create() -> list[LowLatencyOperator]:
+            if shape.num_experts % self.group_size != 0:
+                raise InvalidArgumentError(
+                    f"{method}: num_experts is {shape.num_experts}; allowed: a multiple of the ranks, {self.group_size}"
+                )
+            first = LowLatencyOperator(self._world, shape)
+            try:
+                return [first, LowLatencyOperator(self._world, shape)]
+            except BaseException:
+                first.close()
+                raise
+
+        return self._operators.get(shape, create, str(shape))
+
+    def _ready(self, operator: LowLatencyOperator) -> LowLatencyOperator:
+        """Runs the hook that its call still needs."""
+        if operator.pending is not None:
+            self._enqueue(operator.pending.finish)
         return operator
 
-    def _create(self, shape: Shape, method: str) -> list[LowLatencyOperator]:
-        """Collective."""
-        if shape.num_experts % self.group_size != 0:
-            raise InvalidArgumentError(f"{method}: num_experts is {shape.num_experts}; allowed: a multiple of the ranks, {self.group_size}")
-        if not self._world.emulated and sys.modules["torch"].cuda.is_current_stream_capturing():
-            raise MisuseError(f"{method}: the first call of {shape} is captured in a CUDA graph; allowed: after one outside of graphs")
-        return [LowLatencyOperator(self._world, shape, 0) for _ in range(IN_FLIGHT)]
+    def _hook_of(self, call: LowLatencyCall, name: str) -> Callable[[], None]:
+        called = False
+
+        def hook() -> None:
+            nonlocal called
+            if called:
+                raise MisuseError(f"{name}: it has been called; allowed: once")
+            called = True
+            self._enqueue(call.finish)  # nothing is left to do if a later call has done it
+
+        return hook
 
     def _enqueue(self, work: Callable[[Any], None], stream: Any = None) -> None:
         """work(stream), in the order of this Buffer's calls; None: the current stream."""
@@ -364,14 +395,3 @@ def _check_rows(method: str, name: str, rows: Any, dtype: str, topk_idx: Any) ->
 def _columns(scales: Any) -> Any:
     """[experts, groups, rows] -> [experts, rows, groups], the same memory."""
     return scales.transpose(1, 2) if is_torch(scales) else scales.transpose(0, 2, 1)
-
-
-def _add(stats: Any, call: LowLatencyCall, stream: Any) -> None:
-    """Adds the counts, on the stream that has received them."""
-    if stats is None:
-        return
-    if stream is None:
-        stats += call.recv_count.given
-    else:
-        with sys.modules["torch"].cuda.stream(stream):
-            stats += call.recv_count.given

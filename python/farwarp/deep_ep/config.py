@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ..world import choose_target
-from .low_latency import IN_FLIGHT
-from .normal import Shape, heap_bytes
+from .normal import SHAPES, Shape, heap_bytes
 
 
 class Config:
@@ -27,7 +26,7 @@ class Config:
         self.num_sms = num_sms
 
     def get_nvl_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int:
-        """num_nvl_bytes for rows of so many bytes, two calls in flight. A buffer here has room for the rows of whole calls,
+        """num_nvl_bytes for rows of so many bytes, of two shapes (bf16 and fp8 for one). A buffer here has room for the rows of whole calls,
         so it is larger than DeepEP's."""
         shape = Shape(
             max_tokens=self.tokens,
@@ -39,7 +38,7 @@ class Config:
             num_sms=self.num_sms,
             mode="auto",
         )
-        return IN_FLIGHT * heap_bytes(shape, num_ranks, choose_target("auto"), 0)
+        return SHAPES * heap_bytes(shape, num_ranks, choose_target("auto"), 0)
 
     def get_rdma_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int:
         """0: there is one machine."""

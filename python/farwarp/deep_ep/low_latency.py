@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .. import _c
@@ -11,16 +12,16 @@ from ..call import Call
 from ..errors import MisuseError, check
 from ..operator import Operator
 from ..world import World
-from .memory import FP8, DeviceMemory, HostMemory, Result
+from .memory import EXPONENTS, FP8, DeviceMemory, HostMemory, Result
 from .moe_desc import descriptor, heap_bytes_of
 
 SCALED = 128  # numbers of a row that have one scale
 MOST_TOP_K = 32
-IN_FLIGHT = 2  # calls that are dispatched before the first of them is combined
+IN_FLIGHT = 2  # calls of which halves may be outstanding
 
 
 class Shape(NamedTuple):
-    """What an operator is made for."""
+    """What operators are made for."""
 
     max_tokens: int
     hidden: int
@@ -28,155 +29,170 @@ class Shape(NamedTuple):
     top_k: int
     fp8: bool
     index_type: str
+    powers_of_two: bool = False
+    exponents: bool = False
 
 
-def _descriptor(shape: Shape, max_sms: int) -> ctypes.Structure:
+def _descriptor(shape: Shape) -> ctypes.Structure:
     return descriptor(
         shape,
         fp8_dispatch=shape.fp8,
         scale_columns=shape.fp8,
+        powers_of_two=shape.powers_of_two,
+        scale_exponents=shape.exponents,
         masked=True,
         weights_at_combine=True,
-        max_sms=max_sms,
+        handles=True,
     )
 
 
 def heap_bytes(shape: Shape, ranks: int, target: str, device: int) -> int:
     """Of the symmetric heap, for IN_FLIGHT operators of this shape."""
-    return IN_FLIGHT * heap_bytes_of(_descriptor(shape, 0), ranks, target, device)
+    return IN_FLIGHT * heap_bytes_of(_descriptor(shape), ranks, target, device)
 
 
 class Phase(enum.Enum):
-    """What has been enqueued of a call."""
+    """What a program has done with a call."""
 
     SENT = "its hook has not been called"
     RECEIVED = "it has been received"
     SUMMING = "the hook of its combine has not been called"
-    OVER = "it is over"
 
 
 class LowLatencyOperator(Operator):
-    """One call at a time."""
+    """One call at a time, between its halves."""
 
     _name = "moe"
 
-    def __init__(self, world: World, shape: Shape, max_sms: int) -> None:
-        self._open(world, _descriptor(shape, max_sms))
+    def __init__(self, world: World, shape: Shape) -> None:
+        self._open(world, _descriptor(shape))
         self.shape = shape
         self.local_experts: int = _c.lib.moe_local_experts(self._handle)
         self.room = shape.max_tokens * world.size
         """rows of an expert"""
-        self.call: LowLatencyCall | None = None  # under way
+        layout = (ctypes.c_int64 * 3)()
+        check(_c.lib.moe_handle_layout(self._handle, *(ctypes.addressof(layout) + 8 * i for i in range(3))))
+        self.handle_bytes, self.ranges_at, self.tokens_at = layout
+        self.pending: LowLatencyCall | None = None  # whose hook is still to come
+        self.last: LowLatencyCall | None = None  # the last one that was dispatched
         self.combine_buffer: Result | None = None  # what get_next_low_latency_combine_buffer() has given
         self.offsets: Result | None = None
-        sent, received = "x topk_idx topk_weights", "recv_x recv_count offsets origins scales"
-        self.dispatch = Call(world, "moe_dispatch", sent, received)
+        sent, received = "x topk_idx topk_weights", "recv_x recv_count offsets scales cumulative_local_expert_recv_stats handle"
+        self.dispatch = Call(world, "moe_dispatch_kept", sent, received)
         self.dispatch_send = Call(world, "moe_dispatch_send", sent + " count")
-        self.dispatch_recv = Call(world, "moe_dispatch_recv", "", received)
-        self.combine = Call(world, "moe_combine_weighted", "x topk_weights", "out")
-        self.combine_send = Call(world, "moe_combine_send_weighted", "x topk_weights")
+        self.dispatch_recv = Call(world, "moe_dispatch_recv_kept", "", received)
+        self.combine = Call(world, "moe_combine_kept", "x topk_idx topk_weights handle", "out")
+        self.combine_send = Call(world, "moe_combine_send_kept", "x topk_idx topk_weights handle")
         self.combine_recv = Call(world, "moe_combine_recv", "", "out")
-
-    @property
-    def rows(self) -> tuple[int, int, int]:
-        """The batched layout."""
-        return self.local_experts, self.room, self.shape.hidden
+        self.batched = (self.local_experts, self.room, shape.hidden)
 
     def _recovered(self) -> None:
-        """After World.recover(): a call under way is over."""
+        """After World.recover(): halves that are still to come are of no call any more."""
         check(_c.lib.moe_forget(self._open_handle()))
-        if self.call is not None:
-            self.call.phase = Phase.OVER
-            self.call = None
+        self.pending = self.last = None
 
 
-class LowLatencyCall:
-    """A call, and the handle that a program is given for it: low_latency_combine() takes it; programs do not look into
-    it."""
+class LowLatencyCall(Sequence):
+    """A call, and the handle that a program is given for it. As DeepEP's handle, a sequence: src_info, layout_range,
+    num_max_dispatch_tokens_per_rank, hidden, num_experts."""
 
-    def __init__(self, operator: LowLatencyOperator, memory: DeviceMemory | HostMemory, tokens: int) -> None:
-        self.operator, self.memory, self.tokens = operator, memory, tokens
-        self.phase = Phase.OVER
-        shape = operator.shape
-        groups = -(-shape.hidden // SCALED)
-        self.recv_x = memory.new(operator.rows, FP8 if shape.fp8 else "bfloat16")
-        self.recv_count = memory.new((operator.local_experts,), "int32")
-        self.scales = memory.new((operator.local_experts, groups, operator.room), "float32") if shape.fp8 else None
+    def __init__(self, operator: LowLatencyOperator, memory: DeviceMemory | HostMemory, tokens: int, stats: Result | None) -> None:
+        self.shape, self.memory, self.tokens, self.stats = operator.shape, memory, tokens, stats
+        self.world = operator.world
+        self.phase = Phase.SENT
+        self._operator = operator  # that of its outstanding half, or of its dispatch
+        shape, new = operator.shape, memory.new
+        self.recv_x = new(operator.batched, FP8 if shape.fp8 else "bfloat16")
+        self.recv_count = new((operator.local_experts,), "int32")
+        self.kept = new((operator.handle_bytes,), "uint8")
+        self.scales: Result | None = None
+        if shape.exponents:
+            self.scales = new((operator.local_experts, shape.hidden // (4 * SCALED), operator.room), EXPONENTS)
+        elif shape.fp8:
+            self.scales = new((operator.local_experts, -(-shape.hidden // SCALED), operator.room), "float32")
         if operator.offsets is None:
-            operator.offsets = memory.new((operator.local_experts + 1,), "int32")
-        self._kept: tuple = ()  # what the device still reads
+            operator.offsets = new((operator.local_experts + 1,), "int32")
+        self._inputs: tuple = ()  # what the device still reads
         self._out: Result | None = None
+
+    # ---- the handle
+
+    def __len__(self) -> int:
+        return 5
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return tuple(self)[index]
+        if index < 0:
+            index += 5
+        if index in (0, 1):
+            if self.phase is Phase.SENT:
+                raise MisuseError("handle[0], handle[1]: the call has not been received; allowed: after its hook")
+            operator = self._operator
+            local, room, ranks = operator.local_experts, operator.room, operator.world.size
+            if index == 0:
+                return self.memory.part(self.kept, operator.tokens_at, (local, room), "int32")
+            return self.memory.part(self.kept, operator.ranges_at, (local, ranks), "int64")
+        return (self.shape.max_tokens, self.shape.hidden, self.shape.num_experts)[index - 2]
 
     # ---- dispatch
 
     def send(self, x: Any, topk_idx: Any, stream: Any) -> None:
-        operator = self.operator
+        operator = self._operator
         keep = operator.dispatch_send.enqueue(operator, (x, topk_idx, None, None), stream)
-        self._begun((x, topk_idx, *keep), Phase.SENT)
+        self._inputs = (x, topk_idx, *keep)
+        operator.pending = operator.last = self
 
     def receive(self, stream: Any) -> None:
-        operator = self.operator
+        operator = self._operator
         operator.dispatch_recv.enqueue(operator, self._received(), stream)
-        self.phase = Phase.RECEIVED
-        self.memory.deliver((self.recv_x, self.recv_count, self.scales))
+        operator.pending = None
+        self._arrived()
 
     def dispatch(self, x: Any, topk_idx: Any, stream: Any) -> None:
         """send() and receive() in one launch."""
-        operator = self.operator
+        operator = self._operator
         keep = operator.dispatch.enqueue(operator, (x, topk_idx, None, *self._received()), stream)
-        self._begun((x, topk_idx, *keep), Phase.RECEIVED)
-        self.memory.deliver((self.recv_x, self.recv_count, self.scales))
+        self._inputs = (x, topk_idx, *keep)
+        operator.last = self
+        self._arrived()
 
-    def _begun(self, kept: tuple, phase: Phase) -> None:
-        self._kept, self.phase, self.operator.call = kept, phase, self
+    def _arrived(self) -> None:
+        self.phase, self._inputs = Phase.RECEIVED, ()
+        self.memory.deliver((self.recv_x, self.recv_count, self.scales, self.stats))
+        self.stats = None
 
     def _received(self) -> tuple:
-        offsets = self.operator.offsets
         scales = None if self.scales is None else self.scales.device
-        return (self.recv_x.device, self.recv_count.device, offsets.device, None, scales)  # type: ignore[union-attr]
+        stats = None if self.stats is None else self.stats.device
+        offsets = self._operator.offsets
+        return (self.recv_x.device, self.recv_count.device, offsets.device, scales, stats, self.kept.device)  # type: ignore[union-attr]
 
-    # ---- combine
+    # ---- combine, as often as wanted
 
-    def combine(self, x: Any, weights: Any, out: Result, stream: Any) -> None:
-        operator = self.operator
-        operator.combine.enqueue(operator, (x, weights, out.device), stream)
-        self._end()
+    def combine(self, operator: LowLatencyOperator, x: Any, topk_idx: Any, weights: Any, out: Result, stream: Any) -> None:
+        operator.combine.enqueue(operator, (x, topk_idx, weights, self.kept.device, out.device), stream)
         self.memory.deliver((out,))
 
-    def combine_send(self, x: Any, weights: Any, out: Result, stream: Any) -> None:
-        operator = self.operator
-        keep = operator.combine_send.enqueue(operator, (x, weights), stream)
-        self._kept += (x, weights, *keep)
-        self._out, self.phase = out, Phase.SUMMING
+    def combine_send(self, operator: LowLatencyOperator, x: Any, topk_idx: Any, weights: Any, out: Result, stream: Any) -> None:
+        keep = operator.combine_send.enqueue(operator, (x, topk_idx, weights, self.kept.device), stream)
+        self._inputs, self._out, self.phase = (x, topk_idx, weights, *keep), out, Phase.SUMMING
+        self._operator, operator.pending = operator, self
 
     def combine_receive(self, stream: Any) -> None:
-        operator, out = self.operator, self._out
+        operator, out = self._operator, self._out
         assert out is not None
         operator.combine_recv.enqueue(operator, (out.device,), stream)
-        self._end()
+        operator.pending = None
+        self.phase, self._inputs, self._out = Phase.RECEIVED, (), None
         self.memory.deliver((out,))
 
-    def _end(self) -> None:
-        self.phase, self.operator.call, self._kept, self._out = Phase.OVER, None, (), None
-
-    # ---- a call that its program has given up
-
     def finish(self, stream: Any) -> None:
-        """Does the rest of the call. What has not been combined is, into memory that nobody reads: as the other ranks
-        do the same, the operator is free for the next call."""
-        if self.phase is Phase.SENT:
-            self.receive(stream)
-        if self.phase is Phase.RECEIVED:
-            shape, new = self.operator.shape, self.memory.new
-            x, weights = new(self.operator.rows, "bfloat16"), new((self.tokens, shape.top_k), "float32")
-            self.combine(x.device, weights.device, new((self.tokens, shape.hidden), "bfloat16"), stream)
-        elif self.phase is Phase.SUMMING:
-            self.combine_receive(stream)
-
-    def check_phase(self, wanted: Phase, method: str) -> None:
-        if self.phase is wanted:
+        """Its outstanding half, if there is one."""
+        if self._operator.pending is not self:
             return
-        why = f"the call of its handle is not ready: {self.phase.value}"
-        if self.phase is Phase.OVER:
-            why = f"the call of its handle is over (combined, or followed by {IN_FLIGHT} dispatches)"
-        raise MisuseError(f"{method}: {why}; allowed: once after each low_latency_dispatch(), when that has been received")
+        (self.receive if self.phase is Phase.SENT else self.combine_receive)(stream)
+
+    def check_received(self, method: str) -> None:
+        if self.phase is not Phase.RECEIVED:
+            raise MisuseError(f"{method}: the call of its handle is not ready: {self.phase.value}; allowed: when it has been received")

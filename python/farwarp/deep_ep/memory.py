@@ -3,6 +3,7 @@ memory, as NumPy arrays or torch tensors that are copied to the emulated device 
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any, NamedTuple, Sequence
 
@@ -14,7 +15,9 @@ from ..call import is_torch
 from ..errors import InvalidArgumentError
 from ..world import World
 
-FP8 = "fp8"  # among names of types: e4m3, of the device's kind
+# Among names of types:
+FP8 = "fp8"  # e4m3, of the device's kind
+EXPONENTS = "exponents"  # int32, each four exponents of scales: kernels see bytes, in a fourth dimension
 
 
 def fp8_type(world: World) -> str:
@@ -42,11 +45,23 @@ class DeviceMemory:
     def __init__(self, world: World) -> None:
         self._torch = sys.modules["torch"]
         self._device = self._torch.device("cuda", world.device)
-        self._fp8 = fp8_type(world)
+        self._types = {FP8: getattr(self._torch, fp8_type(world)), EXPONENTS: self._torch.int32}
+        self._types |= {name: getattr(self._torch, name) for name in dtypes.CODES if hasattr(self._torch, name)}
 
     def new(self, shape: Sequence[int], dtype: str) -> Result:
-        given = self._torch.empty(shape, dtype=getattr(self._torch, self._fp8 if dtype == FP8 else dtype), device=self._device)
+        given = self._torch.empty(shape, dtype=self._types[dtype], device=self._device)
+        if dtype == EXPONENTS:
+            return Result(given.view(self._torch.uint8).view(*shape, 4), given)
         return Result(given.view(self._torch.uint8) if dtype == FP8 else given, given)
+
+    def part(self, result: Result, at: int, shape: tuple[int, ...], dtype: str) -> Any:
+        """From byte `at` of a tensor of bytes on."""
+        elements = self._types[dtype]
+        return result.given[at : at + math.prod(shape) * elements.itemsize].view(elements).view(shape)
+
+    def changed(self, given: Any, dtype: str) -> Result:
+        """A tensor that the call reads and writes."""
+        return Result(given, given)
 
     def output(self, name: str, given: Any, shape: Sequence[int], dtype: str) -> Result:
         """A tensor of the program's; the library checks it."""
@@ -69,6 +84,10 @@ class HostMemory:
         self._torch = sys.modules["torch"] if is_torch(like) else None
 
     def new(self, shape: Sequence[int], dtype: str) -> Result:
+        if dtype == EXPONENTS:
+            array = Array(self._world, (*shape, 4), "uint8")
+            zeros = np.empty(shape, np.int32) if self._torch is None else self._torch.empty(tuple(shape), dtype=self._torch.int32)
+            return Result(array, zeros)
         array = Array(self._world, shape, "uint8" if dtype == FP8 else dtype)
         name = fp8_type(self._world) if dtype == FP8 else dtype
         if self._torch is not None:
@@ -81,6 +100,14 @@ class HostMemory:
             raise InvalidArgumentError(f"{name} is {found} of shape {tuple(given.shape)}; allowed: {dtype} of shape {tuple(shape)}")
         return Result(Array(self._world, shape, dtype), given)
 
+    def part(self, result: Result, at: int, shape: tuple[int, ...], dtype: str) -> Any:
+        bits = result.device.numpy()[at : at + math.prod(shape) * np.dtype(dtype).itemsize]
+        values = bits.view(dtype).reshape(shape)
+        return values if self._torch is None else self._torch.from_numpy(values)
+
+    def changed(self, given: Any, dtype: str) -> Result:
+        return Result(self._world.asarray(given, dtype), given)
+
     def input(self, given: Any, dtype: str) -> Any:
         return self._world.asarray(given, dtype)
 
@@ -92,10 +119,10 @@ class HostMemory:
             array, given = result
             if self._torch is not None:
                 bits = given.view(self._torch.uint8) if array.dtype == "uint8" else given
-                bits.copy_(array.torch())
+                bits.view(array.shape).copy_(array.torch())
             else:
                 bits = given.view(np.uint8) if array.dtype == "uint8" else given
-                bits[...] = array.numpy()
+                bits[...] = array.numpy().reshape(bits.shape)
 
 
 def _numpy_type(name: str) -> np.dtype:

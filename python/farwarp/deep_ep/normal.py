@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import sys
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,13 +13,14 @@ import numpy as np
 from .. import _c, dtypes
 from ..call import Call, is_torch
 from ..descriptor import choice
-from ..errors import InvalidArgumentError, MisuseError, check
+from ..errors import InvalidArgumentError, check
 from ..operator import Operator
 from ..world import World
 from .memory import DeviceMemory, HostMemory, Result
 from .moe_desc import descriptor, heap_bytes_of
 
 _MODES = ("auto", "words", "bulk")  # in the order of farwarp_moe_mode
+SHAPES = 2  # whose operators a buffer has room for at a time
 _MOST_TOKENS, _MOST_ENTRIES = 65535, (1 << 20) - 1
 
 
@@ -41,6 +43,7 @@ def _descriptor(shape: Shape) -> ctypes.Structure:
         shape,
         dispatch_hidden=shape.dispatch_hidden,
         rows=True,
+        handles=True,
         max_sms=shape.num_sms,
         mode=choice("mode", shape.mode, _MODES),
     )
@@ -67,7 +70,7 @@ def on(stream: Any) -> Any:
 
 
 class NormalOperator(Operator):
-    """One call at a time."""
+    """Serves any number of handles, one call after another."""
 
     _name = "moe"
 
@@ -75,61 +78,89 @@ class NormalOperator(Operator):
         self._open(world, _descriptor(shape))
         self.shape = shape
         self.local_experts: int = _c.lib.moe_local_experts(self._handle)
-        self.call: NormalCall | None = None  # under way
-        sent, received, counted = "x topk_idx topk_weights", "recv_x recv_topk_idx recv_topk_weights", "counts offsets"
-        self.dispatch = Call(world, "moe_dispatch_rows", sent, f"{received} {counted}")
-        self.dispatch_send = Call(world, "moe_dispatch_rows_send", sent, counted)
-        self.dispatch_recv = Call(world, "moe_dispatch_rows_recv", "", received)
-        self.combine = Call(world, "moe_combine", "x", "out")
+        layout = (ctypes.c_int64 * 3)()
+        check(_c.lib.moe_handle_layout(self._handle, *(ctypes.addressof(layout) + 8 * i for i in range(3))))
+        self.handle_bytes: int = layout[0]
+        sent, received, counted = "x topk_idx topk_weights num_tokens_per_expert", "recv_x recv_topk_idx recv_topk_weights", "counts offsets"
+        self.dispatch = Call(world, "moe_dispatch_rows_kept", sent, f"{received} {counted} handle")
+        self.dispatch_send = Call(world, "moe_dispatch_rows_send_kept", sent, counted)
+        self.dispatch_recv = Call(world, "moe_dispatch_rows_recv_kept", "", f"{received} handle")
+        self.combine = Call(world, "moe_combine_kept", "x topk_idx unused handle", "out")
+        self.return_weights = Call(world, "moe_return_row_weights", "topk_weights topk_idx handle", "out")
 
     def _recovered(self) -> None:
-        """After World.recover(): a call under way is over."""
         check(_c.lib.moe_forget(self._open_handle()))
-        if self.call is not None:
-            self.call._end()
 
 
-class NormalCall:
-    """A call, and the handle that a program is given for it. combine() takes it once; dispatch() takes its routing as
-    often as wanted."""
+class Routing(NamedTuple):
+    """Where a call's tokens go, as kernels read it."""
 
-    def __init__(self, operator: NormalOperator, memory: DeviceMemory | HostMemory, tokens: int, routing: tuple[Any, Any]) -> None:
-        self.operator, self.memory, self.tokens, self.routing = operator, memory, tokens, routing
-        self.received = False  # and not yet combined
+    topk_idx: Any
+    topk_weights: Any
+    num_tokens_per_expert: Any  # None: what topk_idx says
+
+
+class NormalCall(Sequence):
+    """A call, and the handle that a program is given for it, which combine() and dispatch() take as often as wanted. As
+    DeepEP's handle, a sequence of six: rank_prefix_matrix, int32 [ranks, ranks], of which the column of this rank is
+    known: [i, rank] rows have come from ranks 0 to i; the others are -1. is_token_in_rank, as dispatch() was given it. The
+    others are None: they are parts of DeepEP's rings."""
+
+    def __init__(
+        self, operator: NormalOperator, memory: DeviceMemory | HostMemory, tokens: int, routing: Routing, is_token_in_rank: Any
+    ) -> None:
+        self.shape, self.memory, self.tokens, self.routing = operator.shape, memory, tokens, routing
+        self.world, self.is_token_in_rank = operator.world, is_token_in_rank
         self.rows = 0
-        ranks = operator.world.size
-        self.counts, self.offsets = memory.new((operator.local_experts,), "int32"), memory.new((ranks + 1,), "int32")
+        self.counts, self.offsets = memory.new((operator.local_experts,), "int32"), memory.new((operator.world.size + 1,), "int32")
+        self.kept = memory.new((operator.handle_bytes,), "uint8")
         self.recv_x: Result | None = None
         self.recv_topk_idx: Result | None = None
         self.recv_topk_weights: Result | None = None
-        self._kept: tuple = ()
 
-    def dispatch(self, x: Any, rows: int, stream: Any) -> None:
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return tuple(self)[index]
+        return (self._rank_prefix_matrix() if index in (0, -6) else None, None, None, None, self.is_token_in_rank, None)[index]
+
+    def _rank_prefix_matrix(self) -> Any:
+        ranks, rank, given = self.world.size, self.world.rank, self.offsets.given
+        if is_torch(given):
+            matrix = given.new_full((ranks, ranks), -1)
+        else:
+            matrix = np.full((ranks, ranks), -1, np.int32)
+        matrix[:, rank] = given[1:]
+        return matrix
+
+    # ---- dispatch
+
+    def dispatch(self, operator: NormalOperator, x: Any, rows: int, stream: Any) -> None:
         """Into room for `rows` rows; those beyond the last that arrives have indices of -1. The host waits for
         nothing."""
-        operator = self.operator
         results = self._make_room(rows)
-        keep = operator.dispatch.enqueue(operator, (x, *self.routing, *results, self.counts.device, self.offsets.device), stream)
-        self._begun(x, keep)
+        tensors = (x, *self.routing, *results, self.counts.device, self.offsets.device, self.kept.device)
+        operator.dispatch.enqueue(operator, tensors, stream)
         self.memory.deliver((*self._results(), self.counts, self.offsets))
 
-    def dispatch_counted(self, x: Any, stream: Any) -> None:
+    def dispatch_counted(self, operator: NormalOperator, x: Any, stream: Any) -> None:
         """Into room for as many rows as arrive: the host waits for the counts."""
-        operator = self.operator
-        keep = operator.dispatch_send.enqueue(operator, (x, *self.routing, self.counts.device, self.offsets.device), stream)
-        self._begun(x, keep)
+        operator.dispatch_send.enqueue(operator, (x, *self.routing, self.counts.device, self.offsets.device), stream)
         self.memory.deliver((self.counts, self.offsets))
         with on(stream):
             rows = int(self.offsets.given.tolist()[-1])
         operator.world.check()
-        operator.dispatch_recv.enqueue(operator, tuple(self._make_room(rows)), stream)
+        operator.dispatch_recv.enqueue(operator, (*self._make_room(rows), self.kept.device), stream)
         self.memory.deliver(self._results())
 
-    def _begun(self, x: Any, keep: list) -> None:
-        self._kept, self.received, self.operator.call = (x, *keep), True, self
+    def again(self, operator: NormalOperator) -> NormalCall:
+        """A call of the same routing, whose counts nobody reads."""
+        return NormalCall(operator, self.memory, self.tokens, self.routing._replace(num_tokens_per_expert=None), None)
 
     def _make_room(self, rows: int) -> list[Any]:
-        shape, new = self.operator.shape, self.memory.new
+        shape, new = self.shape, self.memory.new
         self.rows = rows
         self.recv_x = new((rows, shape.dispatch_hidden or shape.hidden), "bfloat16")
         self.recv_topk_idx, self.recv_topk_weights = new((rows, shape.top_k), shape.index_type), new((rows, shape.top_k), "float32")
@@ -138,27 +169,21 @@ class NormalCall:
     def _results(self) -> tuple[Result, ...]:
         return self.recv_x, self.recv_topk_idx, self.recv_topk_weights  # type: ignore[return-value]
 
-    def combine(self, x: Any, out: Result, stream: Any) -> None:
-        operator = self.operator
-        operator.combine.enqueue(operator, (x, out.device), stream)
-        self._end()
-        self.memory.deliver((out,))
+    def release(self) -> tuple[Any, Any, Any]:
+        """What has arrived; the program has it from now on."""
+        results = tuple(result.given for result in self._results())
+        self.recv_x = self.recv_topk_idx = self.recv_topk_weights = None
+        return results  # type: ignore[return-value]
 
-    def finish(self, stream: Any) -> None:
-        """Of a call that nobody has combined: combines whatever lies there, so that the operator is free. All ranks do
-        the same."""
-        hidden, new = self.operator.shape.hidden, self.memory.new
-        self.combine(new((self.rows, hidden), "bfloat16").device, new((self.tokens, hidden), "bfloat16"), stream)
+    # ---- combine
 
-    def check_received(self, method: str) -> None:
-        if not self.received:
-            raise MisuseError(
-                f"{method}: the call of its handle is over (combined, or followed by more dispatches than can be in flight); allowed: "
-                "once after each dispatch()"
-            )
-
-    def _end(self) -> None:
-        self.received, self.operator.call, self._kept = False, None, ()
+    def combine(self, operator: NormalOperator, x: Any, out: Result, weights: tuple[Any, Result] | None, stream: Any) -> None:
+        """weights: of the rows, and the room for their sums."""
+        if weights is not None:
+            tensors = (weights[0], self.routing.topk_idx, self.kept.device, weights[1].device)
+            operator.return_weights.enqueue(operator, tensors, stream)
+        operator.combine.enqueue(operator, (x, self.routing.topk_idx, None, self.kept.device, out.device), stream)
+        self.memory.deliver((out,) if weights is None else (out, weights[1]))
 
 
 # ---- e4m3 rows with their scales, as rows of bytes
@@ -218,3 +243,17 @@ def layout(topk_idx: Any, num_experts: int, ranks: int) -> tuple[Any, Any, Any]:
     in_rank = (owners[:, :, None] == np.arange(ranks)).any(1)
     counts = np.bincount(topk_idx[topk_idx >= 0], minlength=num_experts)
     return in_rank.sum(0).astype(np.int32), counts.astype(np.int32), in_rank
+
+
+def routing_of_ranks(is_token_in_rank: Any, num_experts: int) -> tuple[Any, Any]:
+    """topk_idx int32 [tokens, ranks] and weights of tokens of which the ranks alone are known: the first expert of each."""
+    tokens, ranks = is_token_in_rank.shape
+    if is_torch(is_token_in_rank):
+        import torch
+
+        device = is_token_in_rank.device
+        first = torch.arange(ranks, dtype=torch.int32, device=device) * (num_experts // ranks)
+        indices = torch.where(is_token_in_rank, first, torch.full_like(first, -1))
+        return indices, torch.ones((tokens, ranks), dtype=torch.float32, device=device)
+    first = np.arange(ranks, dtype=np.int32) * np.int32(num_experts // ranks)
+    return np.where(is_token_in_rank, first, np.int32(-1)), np.ones((tokens, ranks), np.float32)

@@ -7,13 +7,26 @@ from typing import Any, Callable
 
 from .. import dtypes
 from ..call import is_torch
-from ..errors import InvalidArgumentError, OutOfMemoryError, UnavailableError
+from ..errors import InvalidArgumentError, UnavailableError
+from ..operator_cache import OperatorCache
 from ..world import World
 from .config import Config
 from .event import EventOverlap
-from .low_latency import IN_FLIGHT
 from .memory import DeviceMemory, HostMemory, fp8_type
-from .normal import NormalCall, NormalOperator, Shape, layout, most_tokens, on, pack, packed_elements, unpack
+from .normal import (
+    SHAPES,
+    NormalCall,
+    NormalOperator,
+    Routing,
+    Shape,
+    layout,
+    most_tokens,
+    on,
+    pack,
+    packed_elements,
+    routing_of_ranks,
+    unpack,
+)
 
 
 class NormalMode:
@@ -21,15 +34,12 @@ class NormalMode:
 
     _world: World
     _memory: DeviceMemory | None
+    _operators: OperatorCache
     _enqueue: Callable[..., None]
     _run: Callable[..., EventOverlap]
     group_size: int
     num_nvl_bytes: int
     num_sms: int
-
-    def _prepare_normal_mode(self) -> None:
-        self._normal: dict[Shape, list[NormalOperator]] = {}  # by shape with max_tokens 0; the one whose turn it is first
-        self._no_more_room: set[Shape] = set()
 
     def get_dispatch_layout(
         self,
@@ -79,65 +89,100 @@ class NormalMode:
 
         x: [tokens, hidden] bfloat16, or (numbers, scales): [tokens, hidden] float8_e4m3fn and [tokens, groups] float32, which are copied
             into rows of bytes before, and out of them after.
-        handle: of an earlier dispatch, whose topk_idx and topk_weights are sent again; then neither is given.
-        topk_idx [tokens, top-k] int64 or int32, -1: no expert; topk_weights [tokens, top-k] float32. Both must not change until combine.
-        num_tokens_per_expert: its length is the number of experts. num_tokens_per_rank and is_token_in_rank say what topk_idx says, and are
-            not read.
+        handle: of an earlier dispatch, of bf16 or fp8 as now: its tokens' rows take the same ways; then nothing of what follows but
+            num_worst_tokens, config and streams is given. The host waits for nothing.
+        topk_idx [tokens, top-k] int64 or int32, -1: no expert; topk_weights [tokens, top-k] float32. Both or none. They must not change as long as
+            the handle is used.
+        is_token_in_rank bool [tokens, ranks]: where tokens go, without topk_idx. With topk_idx that says it.
+        num_tokens_per_expert int32: its length is the number of experts; without topk_idx the owners are told these numbers.
+        num_tokens_per_rank: not read.
         expert_alignment: the counts that are returned are rounded up to multiples of it.
         num_worst_tokens: room for so many rows, and the host waits for nothing, as CUDA graphs need it. 0: the host waits for the counts.
         config: its num_sms is the multiprocessors of the call; without it Buffer.num_sms.
 
         Returns (recv_x, recv_topk_idx, recv_topk_weights, num_recv_tokens_per_expert_list, handle, event): rows by source rank and token.
-        recv_topk_idx: this rank's experts from 0, -1 for others and in rows beyond the last; recv_topk_weights 0 there. The list is empty
-        with num_worst_tokens. With `handle` the three after recv_x are None.
+        recv_topk_idx: this rank's experts from 0, -1 for others and in rows beyond the last; recv_topk_weights 0 there; None both without
+        topk_idx. The list is empty with num_worst_tokens. With `handle` all but recv_x and event are None.
         """
         method = "dispatch"
-        cached = handle is not None
-        if cached and (topk_idx is not None or topk_weights is not None):
-            raise InvalidArgumentError(f"{method}: handle and topk_idx or topk_weights are given; allowed: the handle alone")
         if num_tokens_per_rdma_rank is not None:
             raise UnavailableError(f"{method}: num_tokens_per_rdma_rank is given, but there is one machine; allowed: None")
-        if not cached and any(value is None for value in (topk_idx, topk_weights, num_tokens_per_expert)):
-            raise InvalidArgumentError(f"{method}: topk_idx, topk_weights or num_tokens_per_expert is None; allowed: all three, or a handle")
         fp8 = isinstance(x, tuple)
         rows = x[0] if fp8 else x
         _check_x(method, x)
         memory = self._memory or HostMemory(self._world, rows)
-        if handle is not None:
-            routing, experts = handle.routing, handle.operator.shape.num_experts
+        if handle is None:
+            call, operator, sent = self._new_call(
+                method, memory, x, topk_idx, topk_weights, is_token_in_rank, num_tokens_per_expert, config
+            )
         else:
-            routing, experts = (topk_idx, topk_weights), num_tokens_per_expert.shape[0]
-        _check_routing(method, rows, *routing)
-        shape = self._shape(x, experts, routing[0], config)
-        operator = self._normal_operator(method, shape, rows.shape[0])
-        sent = (memory.input(routing[0], shape.index_type), memory.input(routing[1], "float32"))
-        call = NormalCall(operator, memory, rows.shape[0], sent)
+            call, operator, sent = self._call_again(method, x, handle, topk_idx, topk_weights)
+        room = num_worst_tokens if handle is None else num_worst_tokens or handle.rows
         delivered: list[Any] = []
 
         def work(stream: Any) -> None:
             with on(stream):
                 packed = pack(*x) if fp8 else x
             packed = memory.input(packed, "bfloat16")
-            if num_worst_tokens > 0:
-                call.dispatch(packed, num_worst_tokens, stream)
+            if room > 0 or handle is not None:
+                call.dispatch(operator, packed, room, stream)
             else:
-                call.dispatch_counted(packed, stream)
+                call.dispatch_counted(operator, packed, stream)
             given = call.recv_x.given  # type: ignore[union-attr]
             if fp8:
                 with on(stream):
-                    delivered.append(unpack(given, shape.hidden, x[1].shape[1], rows.dtype))
+                    delivered.append(unpack(given, call.shape.hidden, x[1].shape[1], rows.dtype))
                 _used_here(delivered[0], stream)
             else:
                 delivered.append(given)
 
         event = self._run(work, async_finish, (x, sent, call), previous_event)
-        operators = self._normal[shape]
-        operators.append(operators.pop(operators.index(operator)))  # a call that was refused takes no turn
-        if cached:
-            return delivered[0], None, None, None, call, event
+        if handle is not None:
+            return delivered[0], None, None, None, None, event
         align = max(1, expert_alignment)
         counts = [] if num_worst_tokens > 0 else [-(-count // align) * align for count in call.counts.given.tolist()]
-        return delivered[0], call.recv_topk_idx.given, call.recv_topk_weights.given, counts, call, event  # type: ignore[union-attr]
+        _, recv_topk_idx, recv_topk_weights = call.release()
+        if topk_idx is None:
+            recv_topk_idx = recv_topk_weights = None
+        return delivered[0], recv_topk_idx, recv_topk_weights, counts, call, event
+
+    def _new_call(
+        self, method: str, memory: Any, x: Any, topk_idx: Any, topk_weights: Any, in_rank: Any, per_expert: Any, config: Config | None
+    ) -> tuple[NormalCall, NormalOperator, Any]:
+        rows = x[0] if isinstance(x, tuple) else x
+        if per_expert is None or (topk_idx is None) != (topk_weights is None) or (topk_idx is None and in_rank is None):
+            raise InvalidArgumentError(
+                f"{method}: num_tokens_per_expert, or one of topk_idx and topk_weights, or is_token_in_rank is None; allowed: a handle; "
+                "num_tokens_per_expert with topk_idx and topk_weights; num_tokens_per_expert with is_token_in_rank"
+            )
+        experts = per_expert.shape[0]
+        counted = None
+        if topk_idx is None:
+            if tuple(in_rank.shape) != (rows.shape[0], self.group_size) or dtypes.name_of(in_rank.dtype) != "bool":
+                raise InvalidArgumentError(
+                    f"{method}: is_token_in_rank is {dtypes.name_of(in_rank.dtype)} of shape {tuple(in_rank.shape)}; allowed: bool of shape "
+                    f"({rows.shape[0]}, {self.group_size})"
+                )
+            topk_idx, topk_weights = routing_of_ranks(in_rank, experts)
+            counted = memory.input(per_expert, "int32")
+        _check_routing(method, rows, topk_idx, topk_weights)
+        shape = self._shape(x, experts, topk_idx, config)
+        operator = self._normal_operator(method, shape, rows.shape[0])
+        routing = Routing(memory.input(topk_idx, shape.index_type), memory.input(topk_weights, "float32"), counted)
+        return NormalCall(operator, memory, rows.shape[0], routing, in_rank), operator, routing
+
+    def _call_again(
+        self, method: str, x: Any, handle: NormalCall, topk_idx: Any, topk_weights: Any
+    ) -> tuple[NormalCall, NormalOperator, Any]:
+        self._check_handle(method, handle)
+        if topk_idx is not None or topk_weights is not None:
+            raise InvalidArgumentError(f"{method}: handle and topk_idx or topk_weights are given; allowed: the handle alone")
+        rows = x[0] if isinstance(x, tuple) else x
+        if rows.shape[0] != handle.tokens:
+            raise InvalidArgumentError(f"{method}: x has {rows.shape[0]} rows; allowed: {handle.tokens}, as the handle's dispatch had")
+        shape = self._with_rows_of(handle.shape, x)
+        operator = self._normal_operator(method, shape, handle.tokens)
+        return handle.again(operator), operator, None
 
     def combine(
         self,
@@ -149,65 +194,75 @@ class NormalMode:
         previous_event: EventOverlap | None = None,
         async_finish: bool = False,
         allocate_on_comm_stream: bool = False,
-    ) -> tuple[Any, None, EventOverlap]:
+    ) -> tuple[Any, Any, EventOverlap]:
         """The sum over ranks of what each has made of a token's row.
 
-        x [rows of recv_x, hidden] bfloat16: for each row the sum of its experts' outputs, the weights applied. handle: of the dispatch, once.
+        x [rows of recv_x, hidden] bfloat16: for each row the sum of its experts' outputs, the weights applied. handle: of a dispatch. One that
+            is not the last dispatch, or that has been combined, costs a launch more.
+        topk_weights [rows of recv_x, top-k] float32: numbers that return to the rows' sources beside the rows, gradients of weights for one.
+        config: not read; the multiprocessors are those of the dispatch.
 
-        Returns (combined_x [tokens, hidden] bfloat16, None, event). Rows are added in the order of ranks in fp32, and rounded once.
+        Returns (combined_x [tokens, hidden] bfloat16, combined_topk_weights [tokens, top-k] float32 or None, event). Rows are added in the order of
+        ranks in fp32, and rounded once; weights are not rounded.
         """
         method = "combine"
-        for name, value in (("topk_weights", topk_weights), ("bias", bias)):
-            if value is not None:
-                raise UnavailableError(f"{method}: {name} is given, which farwarp.deep_ep has not; allowed: None")
-        if not isinstance(handle, NormalCall) or handle.operator.world is not self._world:
-            raise InvalidArgumentError(f"{method}: handle is {handle!r}; allowed: what dispatch() of this Buffer returned")
-        handle.check_received(method)
-        shape, memory = handle.operator.shape, handle.memory
-        if config is not None and config.num_sms != shape.num_sms:
-            raise UnavailableError(f"{method}: config.num_sms is {config.num_sms}; allowed: {shape.num_sms}, that of the dispatch")
+        if bias is not None:
+            raise UnavailableError(f"{method}: bias is given, which farwarp.deep_ep has not; allowed: None")
+        self._check_handle(method, handle)
+        shape, memory = handle.shape, handle.memory
+        operator = self._normal_operator(method, shape._replace(max_tokens=0), handle.tokens)
         result = memory.new((handle.tokens, shape.hidden), "bfloat16")
         x = memory.input(x, "bfloat16")
-        event = self._run(lambda stream: handle.combine(x, result, stream), async_finish, (x, result, handle), previous_event)
-        return result.given, None, event
+        weights = None
+        if topk_weights is not None:
+            weights = memory.input(topk_weights, "float32"), memory.new((handle.tokens, shape.top_k), "float32")
+        event = self._run(
+            lambda stream: handle.combine(operator, x, result, weights, stream),
+            async_finish,
+            (x, result, weights, handle),
+            previous_event,
+        )
+        return result.given, None if weights is None else weights[1].given, event
 
-    def _shape(self, x: Any, num_experts: int, topk_idx: Any, config: Config | None) -> Shape:
-        """Without max_tokens."""
+    def _check_handle(self, method: str, handle: Any) -> None:
+        if not isinstance(handle, NormalCall) or handle.world is not self._world:
+            raise InvalidArgumentError(f"{method}: handle is {handle!r}; allowed: what dispatch() of this Buffer returned")
+
+    def _with_rows_of(self, shape: Shape, x: Any) -> Shape:
+        """The shape for rows of x, without max_tokens."""
         fp8 = isinstance(x, tuple)
         hidden = (x[0] if fp8 else x).shape[1]
-        return Shape(
+        return shape._replace(
             max_tokens=0,
             hidden=hidden,
             dispatch_hidden=packed_elements(hidden, x[1].shape[1]) if fp8 else 0,
-            num_experts=num_experts,
-            top_k=topk_idx.shape[1],
-            index_type=dtypes.name_of(topk_idx.dtype),
-            num_sms=self.num_sms if config is None else config.num_sms,
             # Bytes of all ones are not a NaN in the FNUZ kind: see dispatch_hidden in moe_a2a's plan.h.
             mode="bulk" if fp8 and fp8_type(self._world) == "float8_e4m3fnuz" else "auto",
         )
 
+    def _shape(self, x: Any, num_experts: int, topk_idx: Any, config: Config | None) -> Shape:
+        """Without max_tokens."""
+        shape = Shape(
+            max_tokens=0,
+            hidden=0,
+            dispatch_hidden=0,
+            num_experts=num_experts,
+            top_k=topk_idx.shape[1],
+            index_type=dtypes.name_of(topk_idx.dtype),
+            num_sms=self.num_sms if config is None else config.num_sms,
+            mode="auto",
+        )
+        return self._with_rows_of(shape, x)
+
     def _normal_operator(self, method: str, shape: Shape, tokens: int) -> NormalOperator:
-        """One that is free. If none is, another one is created, up to IN_FLIGHT; else the older call is ended. All ranks do
-        the same, as they make the same calls."""
-        operators = self._normal.setdefault(shape, [])
-        if not operators:
-            operators.append(self._create_normal(method, shape))
-        most = operators[0].shape.max_tokens
+        """Collective if there is none for the shape. All ranks create, and close, the same ones, as they make the same
+        calls."""
+        operator = self._operators.get(shape, lambda: [self._create_normal(method, shape)], str(shape))[0]
+        most = operator.shape.max_tokens
         if tokens > most:
             raise InvalidArgumentError(
                 f"{method}: x has {tokens} rows; allowed: up to {most} on each rank, for which num_nvl_bytes, {self.num_nvl_bytes}, has room"
             )
-        free = [operator for operator in operators if operator.call is None]
-        if not free and len(operators) < IN_FLIGHT and shape not in self._no_more_room:
-            try:
-                free = [NormalOperator(self._world, operators[0].shape)]
-                operators.append(free[0])
-            except OutOfMemoryError:
-                self._no_more_room.add(shape)
-        operator = free[0] if free else operators[0]
-        if operator.call is not None:
-            self._enqueue(operator.call.finish)
         return operator
 
     def _create_normal(self, method: str, shape: Shape) -> NormalOperator:
@@ -216,7 +271,7 @@ class NormalMode:
             raise InvalidArgumentError(
                 f"{method}: num_tokens_per_expert has {shape.num_experts} elements; allowed: a multiple of the ranks, {self.group_size}"
             )
-        world, room = self._world, self.num_nvl_bytes // IN_FLIGHT
+        world, room = self._world, self.num_nvl_bytes // SHAPES
         most = most_tokens(shape, self.group_size, world.target, world.device, room)
         if most == 0:
             raise InvalidArgumentError(

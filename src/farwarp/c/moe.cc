@@ -1,12 +1,5 @@
 // The MoE all-to-all of c.h.
-#include "farwarp/base/arguments.h"
-#include "farwarp/c/operator.h"
-#include "farwarp/ops/moe_a2a/moe_a2a.h"
-
-struct farwarp_moe : farwarp::c::Operator<farwarp::MoeAllToAll, farwarp::MoeAllToAllDesc> {
-  std::int64_t tokens = -1;  ///< of the call under way; -1: none
-  std::int64_t rows = -1;    ///< that it has received, with desc.layout kRows
-};
+#include "farwarp/c/moe.h"
 
 namespace farwarp::c {
 namespace {
@@ -31,10 +24,12 @@ Result<MoeAllToAllDesc> read(const farwarp_moe_desc* given) {
   const auto fp8 = read_flag("fp8_dispatch", desc->fp8_dispatch), masked = read_flag("masked", desc->masked);
   const auto columns = read_flag("scale_columns", desc->scale_columns);
   const auto late = read_flag("weights_at_combine", desc->weights_at_combine);
-  const auto rows = read_flag("rows", desc->rows);
+  const auto rows = read_flag("rows", desc->rows), handles = read_flag("handles", desc->handles);
+  const auto powers = read_flag("powers_of_two", desc->powers_of_two);
+  const auto exponents = read_flag("scale_exponents", desc->scale_exponents);
   if (const Status status =
           first_failure({dtype.status(), index_type.status(), fp8.status(), masked.status(), columns.status(),
-                         late.status(), rows.status(), check_choice("desc.mode", desc->mode, FARWARP_MOE_BULK)});
+                         late.status(), rows.status(), handles.status(), powers.status(), exponents.status(), check_choice("desc.mode", desc->mode, FARWARP_MOE_BULK)});
       !status.ok())
     return status;
   MoeAllToAllDesc result;
@@ -48,7 +43,11 @@ Result<MoeAllToAllDesc> read(const farwarp_moe_desc* given) {
   result.fp8_dispatch = *fp8;
   if (*masked && *rows) return invalid_argument("masked and rows are 1; allowed: one of them");
   result.layout = *masked ? MoeLayout::kMasked : *rows ? MoeLayout::kRows : MoeLayout::kExpertMajor;
-  result.scales = *columns ? MoeScales::kColumns : MoeScales::kRows;
+  if (*exponents && !(*columns && *powers))
+    return invalid_argument("scale_exponents is 1; allowed: with powers_of_two 1 and scale_columns 1");
+  result.scales = *exponents ? MoeScales::kExponentColumns : *columns ? MoeScales::kColumns : MoeScales::kRows;
+  result.powers_of_two = *powers;
+  result.handles = *handles;
   result.weights_at_combine = *late;
   result.row_alignment = desc->row_alignment;
   result.recv_rows = desc->recv_rows;
@@ -58,6 +57,8 @@ Result<MoeAllToAllDesc> read(const farwarp_moe_desc* given) {
   result.send_only_blocks = desc->send_only_blocks;
   return result;
 }
+
+}  // namespace
 
 int local_experts(const farwarp_moe& moe) {
   const int rank = moe.world.rank(), ranks = moe.world.size(), experts = moe.desc.num_experts;
@@ -79,6 +80,8 @@ MoeTokens read_tokens(const farwarp_moe& moe, Tensors& tensors, const DLTensor* 
   return sent;
 }
 
+namespace {
+
 /// The expert-major rows of a call. In the masked layout a tensor of three dimensions has one for experts.
 void* read_rows(const farwarp_moe& moe, Tensors& tensors, const char* name, const DLTensor* tensor, DLDataType type) {
   const MoeAllToAllPlan& plan = moe.op.plan();
@@ -89,15 +92,21 @@ void* read_rows(const farwarp_moe& moe, Tensors& tensors, const char* name, cons
   return tensors.read(name, tensor, type, {plan.recv_rows, hidden});
 }
 
-float* read_scales(const farwarp_moe& moe, Tensors& tensors, const DLTensor* scales) {
+void* read_scales(const farwarp_moe& moe, Tensors& tensors, const DLTensor* scales) {
   const MoeAllToAllPlan& plan = moe.op.plan();
   const std::int64_t groups = (moe.desc.hidden + kScaled - 1) / kScaled, experts = plan.max_local_experts;
+  const std::int64_t room = plan.recv_rows / experts;
   const DLDataType type = type_of(DType::kF32);
-  return static_cast<float*>(
-      moe.desc.scales == MoeScales::kColumns
-          ? tensors.read("scales", scales, type, {experts, groups, plan.recv_rows / experts})
-          : tensors.read_if(moe.desc.fp8_dispatch, "scales", scales, type, {plan.recv_rows, groups}));
+  switch (moe.desc.scales) {
+    case MoeScales::kExponentColumns:
+      return tensors.read("scales", scales, kFp8Bytes, {experts, groups / 4, room, 4});
+    case MoeScales::kColumns: return tensors.read("scales", scales, type, {experts, groups, room});
+    case MoeScales::kRows: break;
+  }
+  return tensors.read_if(moe.desc.fp8_dispatch, "scales", scales, type, {plan.recv_rows, groups});
 }
+
+}  // namespace
 
 MoeReceived read_received(const farwarp_moe& moe, Tensors& tensors, const DLTensor* recv_x, const DLTensor* counts,
                           const DLTensor* offsets, const DLTensor* origins, const DLTensor* scales) {
@@ -114,6 +123,8 @@ MoeReceived read_received(const farwarp_moe& moe, Tensors& tensors, const DLTens
   return received;
 }
 
+namespace {
+
 void* read_y(const farwarp_moe& moe, Tensors& tensors, const DLTensor* y) {
   return read_rows(moe, tensors, "y", y, type_of(moe.desc.dtype));
 }
@@ -124,14 +135,14 @@ const float* read_weights(const farwarp_moe& moe, Tensors& tensors, const DLTens
                                                    type_of(DType::kF32), {moe.tokens, moe.desc.experts_per_token}));
 }
 
-/// Whether the dispatch function is one of the operator's layout.
+}  // namespace
+
 Status check_layout(const farwarp_moe& moe, bool rows) {
   if (rows == (moe.desc.layout == MoeLayout::kRows)) return {};
   return {StatusCode::kMisuse, rows ? "a function for desc.rows 1 was called; desc.rows is 0"
                                     : "desc.rows is 1; allowed: farwarp_moe_dispatch_rows() and its halves"};
 }
 
-/// Tables of entries with as many rows as recv_x.
 MoeReceived read_whole_rows(farwarp_moe& moe, Tensors& tensors, const DLTensor* recv_x, const DLTensor* recv_indices,
                             const DLTensor* recv_weights) {
   const MoeAllToAllDesc& desc = moe.desc;
@@ -150,6 +161,8 @@ MoeCounts read_counts(const farwarp_moe& moe, Tensors& tensors, const DLTensor* 
   return {static_cast<std::int32_t*>(tensors.read("counts", counts, integers, {local_experts(moe)})),
           static_cast<std::int32_t*>(tensors.read("offsets", offsets, integers, {moe.world.size() + 1}))};
 }
+
+namespace {
 
 Status check_under_way(const farwarp_moe& moe, const char* function) {
   if (moe.tokens >= 0) return {};

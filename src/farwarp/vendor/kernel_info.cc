@@ -54,8 +54,9 @@ std::vector<KernelInfo> kernels_of_cubin(const std::vector<Section>& sections) {
   constexpr std::string_view kPrefix = ".nv.constant0.";
   std::vector<KernelInfo> kernels;
   for (const Section& section : sections) {
-    if (section.name.starts_with(kPrefix))
-      kernels.push_back({.name = std::string(section.name.substr(kPrefix.size()))});
+    if (!section.name.starts_with(kPrefix)) continue;
+    const std::string_view symbol = section.name.substr(kPrefix.size());
+    kernels.push_back({.name = kernel_name_of(symbol), .symbol = std::string(symbol)});
   }
   return kernels;
 }
@@ -79,6 +80,7 @@ Bytes amdgpu_metadata(Bytes notes) {
 // block of one pointer has no "by_value" argument: the compiler passes the pointer.
 KernelInfo kernel_from_metadata(const nlohmann::json& metadata) {
   KernelInfo kernel{.name = metadata.at(".name"),
+                    .symbol = metadata.at(".name"),
                     .shared_bytes = metadata.at(".group_segment_fixed_size"),
                     .max_threads = metadata.at(".max_flat_workgroup_size")};
   for (const nlohmann::json& argument : metadata.value(".args", nlohmann::json::array())) {
@@ -110,6 +112,23 @@ Result<std::vector<KernelInfo>> kernels_of_amd(const CodeObject& object, const s
 }
 
 }  // namespace
+
+// Itanium C++ ABI: a nested name is _ZN, for each part its length and the part, E.
+std::string kernel_name_of(std::string_view symbol) {
+  constexpr std::string_view kPrefix = "_ZN7farwarp";
+  if (!symbol.starts_with(kPrefix)) return std::string(symbol);
+  std::string name;
+  for (std::string_view rest = symbol.substr(kPrefix.size()); !rest.starts_with('E');) {
+    std::size_t length = 0, digits = 0;
+    for (; digits < rest.size() && rest[digits] >= '0' && rest[digits] <= '9'; ++digits)
+      length = 10 * length + static_cast<std::size_t>(rest[digits] - '0');
+    if (digits == 0 || digits > 3 || length == 0 || length > rest.size() - digits) return std::string(symbol);
+    if (!name.empty()) name += '_';
+    name += rest.substr(digits, length);
+    rest.remove_prefix(digits + length);
+  }
+  return name;
+}
 
 Result<std::vector<KernelInfo>> kernels_of(const CodeObject& object) {
   const std::vector<Section> sections = sections_of({object.begin, object.size()});

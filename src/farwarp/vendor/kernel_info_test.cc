@@ -48,6 +48,14 @@ const CodeObject& object_of(const std::string& bytes, TargetKind target) {
   return objects.emplace_back("broken", target, "none", begin, begin + image.size());
 }
 
+TEST(KernelInfo, NamesOfSymbols) {
+  EXPECT_EQ(kernel_name_of("gemm_wgmma_bf16"), "gemm_wgmma_bf16");
+  EXPECT_EQ(kernel_name_of("_ZN7farwarp7moe_a2a14dispatch_wordsENS_3moe4ArgsE"), "moe_a2a_dispatch_words");
+  for (const char* other : {"_ZN7farwarp", "_ZN7farwarp7moe_a2a99dispatchE", "_ZN7farwarpC1Ev", "_ZN7farwarp0E",
+                            "_ZN7farwarp3abc", "_ZN5other8dispatchEv", ""})
+    EXPECT_EQ(kernel_name_of(other), other);
+}
+
 TEST(KernelInfo, RefusesWhatIsNoCodeObject) {
   for (const TargetKind target : {TargetKind::kCuda, TargetKind::kHip}) {
     for (const std::string& bytes : {std::string(), std::string("\177ELF"), std::string(4096, '\0')}) {

@@ -50,6 +50,12 @@ inline constexpr std::uint32_t kRetagPeriod = 1u << 16;
 /// the split form dispatch and combine are one launch each, or two halves each.
 inline constexpr std::uint32_t kIdle = 0, kSent = 1, kReceived = 2, kReturning = 3;
 
+/// Args::part
+inline constexpr std::int32_t kSendPart = 1, kReceivePart = 2, kBothParts = 3;
+
+/// In Args::kept.
+inline constexpr std::int64_t kKeptRowsAt = 256;
+
 /// One top-k entry of a token, at the rank that owns its expert.
 struct Route {
   float weight;
@@ -216,6 +222,18 @@ struct Args {
   std::int64_t* origins;
   const void* y;
   void* out;
+  /// What dispatch keeps for combine: memory of the workspace, or the caller's handle. A u32 at its begin is the number of received rows (without rings);
+  /// from kKeptRowsAt on: Regions::kept(), or with rings Regions::kept_row().
+  std::byte* kept;
+  std::int64_t* row_ranges;    ///< masked layout, or null: [local experts][ranks]: first row in the expert's << 32 | rows
+  std::int32_t* row_tokens;    ///< masked layout, or null: [recv_rows]: token of each row at its source
+  std::int32_t* recv_stats;    ///< or null: [local experts], to which counts are added
+  std::int32_t part;           ///< of the call, which this launch does: kSendPart, kReceivePart, or both
+  std::int32_t after_nothing;  ///< 1: combine of a handle: the dispatch of this call has sent no rows
+  std::int32_t scale_exponents;  ///< 1: scales of fp8 are powers of two; 2: and are delivered as bytes, their exponents
+  const std::int32_t* expert_counts;  ///< kRows, or null: [num_experts], the counts that owners are told
+  const float* row_weights;           ///< kRows: [rows][k], what this owner returns beside the rows
+  float* out_weights;                 ///< kRows: [tokens][k], their sums
   const float* expert_table;
   std::int64_t combine_weights;  ///< MoeAllToAllPlan::combine_weights
   Divisor by_room;               ///< masked layout: rows of an expert
@@ -227,7 +245,6 @@ struct Args {
   std::int64_t ring_slots;     ///< in shared memory, bytes [warps][kRingSlots][slot_bytes]
   std::int32_t slot_bytes;
   std::int32_t piece_bytes;   ///< bytes of a row that are copied at a time, at most slot_bytes
-  std::int64_t kept_rows;     ///< MoeAllToAllPlan::kept_rows
   std::int64_t return_flags;  ///< MoeAllToAllPlan::return_flags
 };
 

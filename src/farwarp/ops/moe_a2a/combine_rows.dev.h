@@ -227,30 +227,30 @@ FARWARP_DEVICE void retag_idle_returns(const Call& call, const Args& args, int t
 
 // ---- kernels ------------------------------------------------------------------------------------------------------------
 
-template <class Machine, class T, Part part>
+template <class Machine, class T>
 FARWARP_DEVICE void combine_in_pieces(const Args& args) {
-  constexpr bool kBoth = part == Part::both;
+  const bool both = args.part == kBothParts;
   RowRing ring = ring_of_warp(args);
-  Call call = begin_call(args.view, args.slot, part == Part::receive ? kReturning : kReceived);
+  Call call = begin_call(args.view, args.slot, sends(args) ? kReceived : kReturning);
   if (!call.live) return;
-  const int senders = part == Part::receive ? 0 : args.roles.sending_warps;
-  const int tokens = part == Part::send ? 0 : token_count(call, args);
+  const int senders = sends(args) ? args.roles.sending_warps : 0;
+  const int tokens = receives(args) ? token_count(call, args) : 0;
   if (warp_index() < senders) {
-    if constexpr (part != Part::receive) return_in_pieces<Machine>(call, args, ring, !kBoth);
-  } else if constexpr (part != Part::send) {
+    return_in_pieces<Machine>(call, args, ring, !both);
+  } else if (receives(args)) {
     if (block_index() == 0 && thread_index() == num_threads() - 1) retag_idle_returns(call, args, tokens);
     add_up_in_pieces<Machine, T>(call, args, tokens, (warp_index() - senders) * num_blocks() + block_index(),
-                                 (warps_per_block() - senders) * num_blocks(), kBoth);
+                                 (warps_per_block() - senders) * num_blocks(), both);
   }
-  end_call(call, part == Part::send ? kReturning : kIdle);
+  end_call(call, receives(args) ? kIdle : kReturning);
 }
 
-template <class T, Part part>
+template <class T>
 FARWARP_DEVICE void combine_rows(const Args& args) {
   if constexpr (Target::kHasBulkCopy) {
-    combine_in_pieces<Target, T, part>(args);
+    combine_in_pieces<Target, T>(args);
   } else {
-    combine<T, part>(args);
+    combine<T>(args);
   }
 }
 

@@ -149,7 +149,7 @@ struct ArrivingRows {
   FARWARP_DEVICE void retag_row(int source, int token) { retag_row_flags(call, regions, source, token); }
 };
 
-template <class Machine, Part part>
+template <class Machine>
 FARWARP_DEVICE void receive_in_pieces(Call& call, const Args& args, RowRing& ring) {
   if (!is_worker(args)) return;
   block_sync();  // counting no longer needs the shared memory
@@ -163,31 +163,30 @@ FARWARP_DEVICE void receive_in_pieces(Call& call, const Args& args, RowRing& rin
   mark_unused(args, rows);
   deliver_entries(call, args);
   if (ballot(!call.live) != 0) call.live = false;
-  deliver_in_pieces<Machine>(call, args, ring, part == Part::both);
+  deliver_in_pieces<Machine>(call, args, ring, sends(args));
   if (is_first_worker(args) && args.counts != nullptr) await_counts(call, args);  // they may come later than the rows
 }
 
 /// dispatch_rows() in pieces. A block that sends and receives does the one after the other.
-template <class Machine, Part part>
+template <class Machine>
 FARWARP_DEVICE void dispatch_in_pieces(const Args& args) {
-  constexpr bool kSends = part != Part::receive, kReceives = part != Part::send;
   RowRing ring = ring_of_warp(args);
   const int given = given_tokens(args);
-  Call call = begin_call(args.view, args.slot, kSends ? kIdle : kSent);
+  Call call = begin_call(args.view, args.slot, sends(args) ? kIdle : kSent);
   if (!call.live) return;
-  if constexpr (kSends) {
+  if (sends(args)) {
     const int tokens = checked_tokens(call, args, given);
     announce_rows(call, args, tokens);
     count_and_send(call, args, tokens);
     if (is_worker(args)) send_all_routes(call, args, tokens);
-    send_in_pieces<Machine>(call, args, ring, tokens, part != Part::both);
+    send_in_pieces<Machine>(call, args, ring, tokens, !receives(args));
   }
-  if constexpr (kReceives) {
-    receive_in_pieces<Machine, part>(call, args, ring);
-  } else {
-    if (is_first_worker(args) && args.counts != nullptr) await_counts(call, args);
+  if (receives(args)) {
+    receive_in_pieces<Machine>(call, args, ring);
+  } else if (is_first_worker(args) && args.counts != nullptr) {
+    await_counts(call, args);
   }
-  end_call(call, part == Part::send ? kSent : kReceived);
+  end_call(call, receives(args) ? kReceived : kSent);
 }
 
 }  // namespace farwarp::FARWARP_TARGET::moe

@@ -26,38 +26,37 @@ FARWARP_DEVICE void receive_whole_rows(Wire& wire) {
 // ---- kernels ------------------------------------------------------------------------------------------------------------
 
 /// dispatch() of kernel.dev.h for MoeLayout::kRows. The sending half has the counts, if the caller wants them: one block waits for the headers.
-template <class Wire, Part part>
+template <class Wire>
 FARWARP_DEVICE void dispatch_rows_by(const Args& args) {
-  constexpr bool kSends = part != Part::receive;
   const int given = given_tokens(args);
-  const Parcels<RouteSenders::row_warps> parcels(args, kSends ? tokens_or_none(args, given) : 0);
-  if constexpr (kSends && !Wire::kLoadsAhead) {
-    if (args.roles.sending_blocks == num_blocks()) prefetch_segments(args);
+  const Parcels<RouteSenders::row_warps> parcels(args, sends(args) ? tokens_or_none(args, given) : 0);
+  if constexpr (!Wire::kLoadsAhead) {
+    if (sends(args) && args.roles.sending_blocks == num_blocks()) prefetch_segments(args);
   }
   RowsToSend<Wire, RouteSenders::row_warps> rows(args, parcels);
-  Call call = begin_call(args.view, args.slot, kSends ? kIdle : kSent);
+  Call call = begin_call(args.view, args.slot, sends(args) ? kIdle : kSent);
   if (!call.live) return;
   Wire wire(call, args);
-  if constexpr (kSends) {
+  if (sends(args)) {
     const int tokens = checked_tokens(call, args, given);
     announce_rows(call, args, tokens);
     count_and_send(call, args, tokens);
     rows.send(wire);
   }
-  if constexpr (part == Part::send) {
-    if (is_first_worker(args) && args.counts != nullptr) await_counts(call, args);
-  } else {
+  if (receives(args)) {
     receive_whole_rows(wire);
+  } else if (is_first_worker(args) && args.counts != nullptr) {
+    await_counts(call, args);
   }
-  end_call(call, part == Part::send ? kSent : kReceived);
+  end_call(call, receives(args) ? kReceived : kSent);
 }
 
-template <class Wire, Part part>
+template <class Wire>
 FARWARP_DEVICE void dispatch_rows(const Args& args) {
   if constexpr (Target::kHasBulkCopy && !Wire::kLoadsAhead) {
-    dispatch_in_pieces<Target, part>(args);
+    dispatch_in_pieces<Target>(args);
   } else {
-    dispatch_rows_by<Wire, part>(args);
+    dispatch_rows_by<Wire>(args);
   }
 }
 

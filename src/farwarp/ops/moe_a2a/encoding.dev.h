@@ -66,8 +66,9 @@ FARWARP_DEVICE void values_of(const Fp8Vector& vector, float (&values)[kElements
 }
 
 /// [warp] Quantises a bf16 vector of each lane. A scale group is kGroupVectors consecutive lanes, the first of them a multiple of
-/// kGroupVectors. The scale is the group's largest magnitude divided by the largest e4m3 number. A group with an infinity decodes to NaN.
-FARWARP_DEVICE Fp8Vector quantised(const Vector& vector) {
+/// kGroupVectors. The scale is the group's largest magnitude divided by the largest e4m3 number, with Args::scale_exponents rounded up to a power of
+/// two. A group with an infinity decodes to NaN.
+FARWARP_DEVICE Fp8Vector quantised(const Args& args, const Vector& vector) {
   constexpr float kLargest = largest_fp8(Target::kFp8);
   float values[kElementsPer<Vector>];
   values_of<Bf16>(vector, values);
@@ -82,7 +83,12 @@ FARWARP_DEVICE Fp8Vector quantised(const Vector& vector) {
     const float other = shuffle_xor(largest, step);
     largest = other > largest ? other : largest;
   }
-  const float inverse = divide(kLargest, largest);
+  float inverse = divide(kLargest, largest), scale = multiply(largest, 1.0f / kLargest);
+  if (args.scale_exponents != 0) {  // `scale` is positive and normal, or infinite
+    const std::uint32_t exponent = (std::bit_cast<std::uint32_t>(scale) + 0x7fffff) >> 23;
+    scale = std::bit_cast<float>(exponent << 23);
+    inverse = exponent < 254 ? std::bit_cast<float>((254 - exponent) << 23) : 0.0f;
+  }
   std::uint32_t halves[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -91,7 +97,7 @@ FARWARP_DEVICE Fp8Vector quantised(const Vector& vector) {
     for (int i = 0; i < 4; ++i) four[i] = multiply(values[4 * half + i], inverse);
     halves[half] = to_fp8(four);
   }
-  return {static_cast<std::uint64_t>(halves[1]) << 32 | halves[0], multiply(largest, 1.0f / kLargest)};
+  return {static_cast<std::uint64_t>(halves[1]) << 32 | halves[0], scale};
 }
 
 // ---- the two encodings, parameters of the wires --------------------------------------------------------------------------
@@ -127,14 +133,22 @@ struct AsFp8 {
   }
 };
 
-/// AsFp8 with MoeScales::kColumns.
+/// AsFp8 with MoeScales::kColumns, or kExponentColumns if Args::scale_exponents is 2.
 struct AsFp8Columns : AsFp8 {
   FARWARP_DEVICE static void deliver(const Args& args, std::int64_t place, int u, const Fp8Vector& vector) {
     deliver_numbers(args, place, u, vector);
     if (u % kGroupVectors != 0) return;
     const std::int32_t room = args.by_room.value, expert = args.by_room.quotient(static_cast<std::int32_t>(place));
-    const std::int64_t column = std::int64_t{expert} * groups(args) + u / kGroupVectors;
-    store(Global<float>(args.recv_scales) + (column * room + (place - std::int64_t{expert} * room)), vector.scale);
+    const std::int32_t group = u / kGroupVectors;
+    const std::int64_t row = place - std::int64_t{expert} * room;
+    if (args.scale_exponents == 2) {  // four groups of a row are a word
+      const std::int64_t word = (std::int64_t{expert} * (groups(args) / 4) + group / 4) * room + row;
+      store(Global<std::uint8_t>(reinterpret_cast<std::uint8_t*>(args.recv_scales)) + (4 * word + group % 4),
+            static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(vector.scale) >> 23));
+      return;
+    }
+    const std::int64_t column = std::int64_t{expert} * groups(args) + group;
+    store(Global<float>(args.recv_scales) + (column * room + row), vector.scale);
   }
 };
 

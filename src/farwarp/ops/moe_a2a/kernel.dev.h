@@ -111,59 +111,63 @@ FARWARP_DEVICE void fused(const Args& args) {
   }
 }
 
-/// Split form: half of the call, or both halves in one launch.
-enum class Part : int { send = 1, receive = 2, both = 3 };
+// Split form: a launch does half of the call or both (Args::part). One kernel serves all, so that profiles show one name, and code is stored once.
+FARWARP_DEVICE bool sends(const Args& args) { return (args.part & kSendPart) != 0; }
+FARWARP_DEVICE bool receives(const Args& args) { return (args.part & kReceivePart) != 0; }
 
-template <class Wire, Part part>
+template <class Wire>
 FARWARP_DEVICE void dispatch(const Args& args) {
-  constexpr bool kSends = part != Part::receive;
   const int given = given_tokens(args);
-  const int given_or_none = kSends ? tokens_or_none(args, given) : 0;
+  const int given_or_none = sends(args) ? tokens_or_none(args, given) : 0;
   const Parcels<RouteSenders::workers> parcels(args, given_or_none);
-  if constexpr (kSends && !Wire::kLoadsAhead) {
-    if (args.roles.sending_blocks == num_blocks()) prefetch_segments(args);
+  if constexpr (!Wire::kLoadsAhead) {
+    if (sends(args) && args.roles.sending_blocks == num_blocks()) prefetch_segments(args);
   }
   EntriesAhead entries(args, is_worker(args) ? own_tokens(args, given_or_none) : OwnTokens{0, 0});
   RowsToSend<Wire, RouteSenders::workers> rows(args, parcels);
-  Call call = join_call(args.view, args.slot, kSends ? kIdle : kSent);
+  Call call = join_call(args.view, args.slot, sends(args) ? kIdle : kSent);
   if (!call.live) return;
   Wire wire(call, args);
-  if constexpr (kSends) {
+  if (sends(args)) {
     const int tokens = checked_tokens(call, args, given);
     announce_rows(call, args, tokens);
     if (is_worker(args)) route_tokens(call, args, tokens, entries);
   }
-  claim_and_leave(call, part == Part::send ? kSent : kReceived);
-  if constexpr (kSends) rows.send(wire);
-  if constexpr (part != Part::send) receive_rows(wire);
+  claim_and_leave(call, receives(args) ? kReceived : kSent);
+  if (sends(args)) rows.send(wire);
+  if (receives(args)) receive_rows(wire);
 }
 
-template <class T, Part part>
+template <class T>
 FARWARP_DEVICE void combine(const Args& args) {
-  constexpr bool kSends = part != Part::receive;
-  const KeptAhead kept(args, kSends);
-  Call call = join_call(args.view, args.slot, kSends ? kReceived : kReturning);
+  const KeptAhead kept(args, sends(args));
+  Call call = join_call(args.view, args.slot, sends(args) ? kReceived : kReturning);
   if (!call.live) return;
-  claim_and_leave(call, part == Part::send ? kReturning : kIdle);
-  if constexpr (kSends) return_rows<T, KeptWeights>(call, args, kept);
-  if constexpr (part != Part::send) receive_returns<T>(call, args, token_count(call, args));
+  claim_and_leave(call, receives(args) ? kIdle : kReturning);
+  if (sends(args)) return_rows<T, KeptWeights>(call, args, kept);
+  if (receives(args)) receive_returns<T>(call, args, token_count(call, args));
 }
 
-/// combine() with weights that are given only now. Its receiving half alone is that of combine().
-template <class T, Part part>
+/// combine() with weights that are given only now.
+template <class T>
 FARWARP_DEVICE void combine_with_weights(const Args& args) {
-  static_assert(part != Part::receive);
-  const int given = given_tokens(args);
-  const TokenEntry entry(args, warp_in_grid(), warp_in_grid() < tokens_or_none(args, given));
-  const KeptAhead kept(args, true);
-  Call call = join_call(args.view, args.slot, kReceived);
+  const int given = given_tokens(args), given_or_none = sends(args) ? tokens_or_none(args, given) : 0;
+  const TokenEntry entry(args, warp_in_grid(), warp_in_grid() < given_or_none);
+  const KeptAhead kept(args, sends(args));
+  Call call = join_call(args.view, args.slot, sends(args) ? kReceived : kReturning);
   if (!call.live) return;
   const int tokens = checked_tokens(call, args, given);
-  send_weights(call, args, tokens, entry);
-  claim_and_leave(call, part == Part::send ? kReturning : kIdle);
-  return_rows<T, SentWeights>(call, args, kept);
-  if constexpr (part != Part::send) receive_returns<T>(call, args, tokens);
-  retag_idle_weights(call, args);
+  if (sends(args)) send_weights(call, args, tokens, entry);
+  claim_and_leave(call, receives(args) ? kIdle : kReturning);
+  if (sends(args)) return_rows<T, SentWeights>(call, args, kept);
+  if (receives(args)) receive_returns<T>(call, args, tokens);
+  if (sends(args) && args.after_nothing == 0) retag_idle_weights(call, args);
+}
+
+/// Ends a call of which combine does not come: the next one begins with a dispatch.
+FARWARP_DEVICE void end_without_combine(const Args& args) {
+  const Call call = begin_call(args.view, args.slot, kReceived);
+  if (call.live) end_call(call, kIdle);
 }
 
 }  // namespace farwarp::FARWARP_TARGET::moe

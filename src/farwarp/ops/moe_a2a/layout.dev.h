@@ -61,6 +61,9 @@ FARWARP_DEVICE std::int32_t place_experts(const Args& args, std::int32_t& overfl
         const auto place = bases + (s * args.max_local_experts + expert);
         const std::int32_t rows = load(place);
         store(place, next);
+        if (args.row_ranges != nullptr && is_first_worker(args))
+          store(Global<std::int64_t>(args.row_ranges) + (expert * args.view.size + s),
+                std::int64_t{next - first} << 32 | rows);
         next += rows;
       }
       expert_rows(expert, first, count);
@@ -83,6 +86,9 @@ FARWARP_DEVICE bool lay_out_rows(Call& call, const Args& args) {
       if (!first_worker) return;
       store(Global<std::int32_t>(args.counts) + expert, count);
       store(Global<std::int32_t>(args.row_offsets) + expert, first);
+      if (args.recv_stats == nullptr) return;
+      const Global<std::int32_t> sum = Global<std::int32_t>(args.recv_stats) + expert;
+      store(sum, load(sum) + count);
     });
     if (first_worker && thread_index() == 0) store(Global<std::int32_t>(args.row_offsets) + local, end);
     const bool too_long = end > args.recv_rows;

@@ -29,7 +29,8 @@ struct Regions {
   FARWARP_DEVICE Peer<Packet> routes(int where, int source, std::int32_t token) const {
     return at<Packet>(where, args.offsets.routes) + place_of_row(source, token) * args.k;
   }
-  /// Packets at `where` from `source`, one for each copy of the row there, in k-slot order: the weights that are given to combine.
+  /// Packets at `where` from `source`, one for each copy of the row there, in k-slot order: the weights that are given to combine. kRows: at the source
+  /// `where` of a token from its owner `source`, one for each k-slot: the weights that the owner returns.
   FARWARP_DEVICE Peer<Packet> combine_weights(int where, int source, std::int32_t token) const {
     return at<Packet>(where, args.combine_weights) + place_of_row(source, token) * args.k;
   }
@@ -54,17 +55,19 @@ struct Regions {
     return at<SystemCell<std::uint64_t>>(where, args.return_flags) +
            (place_of_return(token, owner) * args.segments + segment);
   }
-  /// The same, in this rank's own memory, from dispatch to combine: the place of the row that `source` has sent for `token`; -1: none.
+  // What dispatch keeps for combine, in this rank's own memory (Args::kept).
+  /// With rings: the place of the row that `source` has sent for `token`; -1: none.
   FARWARP_DEVICE Global<std::int32_t> kept_row(int source, std::int32_t token) const {
-    return own_address<std::int32_t>(args.view, args.workspace + args.kept_rows) + (source * args.max_tokens + token);
+    return Global<std::int32_t>(reinterpret_cast<std::int32_t*>(args.kept + kKeptRowsAt)) +
+           (source * args.max_tokens + token);
   }
-  /// Split form without rings, in this rank's own memory, from dispatch to combine. kept_count(): the number of received rows. kept(), for each of them:
-  /// source | copies << 8 | token << 32, then a word for each copy, in k-slot order: weight | the copy's row << 32.
+  /// Without rings. kept_count(): the number of received rows. kept(), for each of them: source | copies << 8 | token << 32, then a word for each copy,
+  /// in k-slot order: weight | the copy's row << 32.
   FARWARP_DEVICE Global<std::uint32_t> kept_count() const {
-    return own_address<std::uint32_t>(args.view, args.workspace + args.offsets.kept_count);
+    return Global<std::uint32_t>(reinterpret_cast<std::uint32_t*>(args.kept));
   }
   FARWARP_DEVICE Global<std::uint64_t> kept(int number) const {
-    return own_address<std::uint64_t>(args.view, args.workspace + args.offsets.kept) + number * (1 + args.k);
+    return Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>(args.kept + kKeptRowsAt)) + number * (1 + args.k);
   }
 
  private:

@@ -21,6 +21,9 @@ struct MoeTokens {
   const float* topk_weights = nullptr;  ///< [tokens, experts_per_token]; null with Desc::weights_at_combine
   int tokens = 0;                       ///< 0 .. Desc::max_tokens; ignored if tokens_on_device is given
   const std::int32_t* tokens_on_device = nullptr;  ///< one int32, read by the kernels
+  /// kRows, or null: [num_experts], how many entries the owners are told of each expert, instead of those of topk_indices: for a caller who knows of
+  /// each token only the ranks.
+  const std::int32_t* expert_counts = nullptr;
 };
 
 /// What dispatch delivers: one row per (token, top-k entry) that chose an expert of this rank.
@@ -35,12 +38,22 @@ struct MoeReceived {
                 ///< kRows: [ranks + 1]: first row of each source rank; the last is the end
   std::int64_t* origins =
       nullptr;  ///< [plan.recv_rows]: source rank << 48 | token << 16 | k-slot; -1 for rows of padding; may be null
-  float* scales =
-      nullptr;  ///< in the order of Desc::scales: factor of each 128 numbers of x; with Desc::fp8_dispatch only
+  void* scales =
+      nullptr;  ///< in the order and type of Desc::scales: factor of each 128 numbers of x; with Desc::fp8_dispatch only
+  std::int32_t* count_sums = nullptr;  ///< [local experts], to which counts are added; may be null. Not with kRows
+  void* handle = nullptr;  ///< with Desc::handles: plan.handle_bytes of this rank's device memory, 16-byte aligned, for combine
   // With kRows only:
   void* topk_indices = nullptr;   ///< [rows, experts_per_token] of Desc::index_type: local expert; -1: of another rank
   float* topk_weights = nullptr;  ///< [rows, experts_per_token]; 0 where the index is -1
   std::int64_t rows = -1;  ///< of x and the two tables; -1: plan.recv_rows. Those beyond the end have indices of -1
+};
+
+/// With Desc::handles, what combine needs of the dispatch whose rows it returns. The memory of both must not have changed since.
+struct MoeHandle {
+  const void* memory = nullptr;        ///< MoeReceived::handle
+  const void* topk_indices = nullptr;  ///< MoeTokens::topk_indices
+  int tokens = 0;                      ///< MoeTokens::tokens. A count on the device is not taken
+  std::int64_t rows = -1;  ///< kRows: MoeReceived::rows
 };
 
 /// What dispatch_send() delivers with MoeLayout::kRows, so that the host can make room for the rows: as in MoeReceived.
@@ -86,14 +99,21 @@ class MoeAllToAll {
   /// A token's weighted outputs are summed on each owner in k-slot order in fp32 and rounded once to the dtype; the source
   /// adds the owners' sums in rank order in fp32 and rounds once. `topk_weights`: [tokens, experts_per_token] with Desc::weights_at_combine, else
   /// null.
-  Status combine(const void* y, void* out, Stream stream, const float* topk_weights = nullptr);
+  /// `handle`: with Desc::handles, not null. If its dispatch is the last one and has not been combined, that is all. Else all ranks' kernels first
+  /// meet, as in a dispatch without tokens, which costs such a launch. All ranks give handles of the same dispatch.
+  Status combine(const void* y, void* out, Stream stream, const float* topk_weights = nullptr,
+                 const MoeHandle* handle = nullptr);
+  /// kRows with Desc::handles: before a combine of the same handle. `row_weights`: [rows, experts_per_token] fp32; `out`: [tokens, experts_per_token], the
+  /// sums over a token's owners, in rank order in fp32: the gradient of the weights that dispatch delivers.
+  Status return_row_weights(const float* row_weights, float* out, Stream stream, const MoeHandle& handle);
 
   /// The halves, one launch each. Kernels on other streams may run between them, at the same time as the transfer. Desc::max_sms leaves
   /// multiprocessors for them. combine_send waits for peers only with Desc::weights_at_combine: until their combine_send has begun.
   /// With `counts` (MoeLayout::kRows) dispatch_send waits for the other ranks' counts, and dispatch_recv needs none.
   Status dispatch_send(const MoeTokens& tokens, Stream stream, const MoeCounts& counts = {});
   Status dispatch_recv(const MoeReceived& received, Stream stream);
-  Status combine_send(const void* y, Stream stream, const float* topk_weights = nullptr);
+  Status combine_send(const void* y, Stream stream, const float* topk_weights = nullptr,
+                      const MoeHandle* handle = nullptr);
   Status combine_recv(void* out, Stream stream);
 
   /// dispatch, expert and combine in one launch. `expert_table`: [local experts] of two floats (scale, shift) held by this

@@ -29,6 +29,26 @@ Status wrong(const char* field, std::int64_t value, const std::string& allowed) 
   return invalid_argument(fmt::format("MoeAllToAllDesc.{} is {}; allowed: {}", field, value, allowed));
 }
 
+Status check_scales(const MoeAllToAllDesc& desc) {
+  const bool exponents = desc.scales == MoeScales::kExponentColumns;
+  if (desc.scales != MoeScales::kRows && desc.scales != MoeScales::kColumns && !exponents)
+    return wrong("scales", static_cast<int>(desc.scales), "kRows, kColumns, kExponentColumns");
+  if (desc.scales != MoeScales::kRows && !(desc.fp8_dispatch && desc.layout == MoeLayout::kMasked)) {
+    return invalid_argument(
+        fmt::format("MoeAllToAllDesc.scales is {}; allowed: kRows, or with fp8_dispatch and layout kMasked the others",
+                    exponents ? "kExponentColumns" : "kColumns"));
+  }
+  if (desc.powers_of_two && !desc.fp8_dispatch)
+    return invalid_argument("MoeAllToAllDesc.powers_of_two is true; allowed: with fp8_dispatch");
+  if (exponents && !desc.powers_of_two) {
+    return invalid_argument(
+        "MoeAllToAllDesc.scales is kExponentColumns with powers_of_two false; allowed: with powers_of_two");
+  }
+  if (exponents && desc.hidden % (4 * moe::kScaleGroup) != 0)
+    return wrong("hidden", desc.hidden, "with scales kExponentColumns a multiple of 512");
+  return {};
+}
+
 Status check(const MoeAllToAllDesc& desc, int ranks) {
   if (ranks < 1 || ranks > kMaxRanks)
     return invalid_argument(fmt::format("ranks is {}; allowed: 1 to {}", ranks, kMaxRanks));
@@ -73,12 +93,7 @@ Status check(const MoeAllToAllDesc& desc, int ranks) {
   if ((desc.dispatch_hidden != 0 && !of_own) || desc.dispatch_hidden < 0 || desc.dispatch_hidden % 8 != 0 ||
       desc.dispatch_hidden > (1 << 20))
     return wrong("dispatch_hidden", desc.dispatch_hidden, "0, or with layout kRows a multiple of 8 up to 1048576");
-  if (desc.scales != MoeScales::kRows && desc.scales != MoeScales::kColumns)
-    return wrong("scales", static_cast<int>(desc.scales), "kRows, kColumns");
-  if (desc.scales == MoeScales::kColumns && !(desc.fp8_dispatch && desc.layout == MoeLayout::kMasked)) {
-    return invalid_argument(
-        "MoeAllToAllDesc.scales is kColumns; allowed: kRows, or kColumns with fp8_dispatch and layout kMasked");
-  }
+  if (const Status scales = check_scales(desc); !scales.ok()) return scales;
   const int alignment = desc.row_alignment;
   if (alignment < 1 || alignment > 1024 || (alignment & (alignment - 1)) != 0) {
     return wrong("row_alignment", alignment, "a power of two from 1 to 1024");
@@ -179,7 +194,17 @@ int choose_sending_warps(const MoeAllToAllPlan& plan, int warps, const MachineSh
   return some ? std::max(1, warps * 3 / 8) : warps;
 }
 
-/// Sets `workspace` and `combine_weights`.
+/// Sets the parts of a handle. After lay_out_workspace().
+void lay_out_handle(MoeAllToAllPlan& plan) {
+  const auto aligned = [](std::int64_t bytes) { return (bytes + 15) / 16 * 16; };
+  plan.handle_bytes = aligned(plan.kept_bytes);
+  if (plan.desc.layout != MoeLayout::kMasked) return;
+  plan.handle_ranges = plan.handle_bytes;
+  plan.handle_tokens = aligned(plan.handle_ranges + 8ll * plan.max_local_experts * plan.ranks);
+  plan.handle_bytes = aligned(plan.handle_tokens + 4 * plan.recv_rows);
+}
+
+/// Sets `workspace`, `combine_weights`, `kept_bytes` and `unread`.
 void lay_out_workspace(MoeAllToAllPlan& plan) {
   const MoeAllToAllDesc& desc = plan.desc;
   const bool words = plan.mode == MoeMode::kWords;
@@ -193,17 +218,17 @@ void lay_out_workspace(MoeAllToAllPlan& plan) {
   };
   workspace.headers = take(pairs * plan.header_packets * 16);
   workspace.routes = take(rows * desc.experts_per_token * 16);
-  if (desc.weights_at_combine) plan.combine_weights = take(rows * desc.experts_per_token * 16);
+  const bool returns_weights = desc.handles && desc.layout == MoeLayout::kRows;
+  if (desc.weights_at_combine || returns_weights)
+    plan.combine_weights = take(rows * desc.experts_per_token * 16);
   if (!words) workspace.rows = take(rows * plan.row_bytes);
   if (plan.slot_bytes != 0) {
     plan.return_flags = take(rows * plan.segments * 8);
-    plan.kept_rows = take(rows / 2 * 4);
   }
   workspace.row_flags = take(words ? 0 : rows * plan.segments * 8);
-  if (plan.slot_bytes == 0) {
-    workspace.kept_count = take(4);
-    workspace.kept = take(rows / 2 * (1 + desc.experts_per_token) * 8);
-  }
+  plan.kept_bytes = moe::kKeptRowsAt + rows / 2 * (plan.slot_bytes != 0 ? 4 : (1 + desc.experts_per_token) * 8);
+  workspace.kept = take(plan.kept_bytes);
+  if (desc.handles) plan.unread = take(4ll * (2 * plan.max_local_experts + plan.ranks + 2));
   workspace.words_begin = workspace.total;
   if (words) workspace.rows = take(rows * plan.row_bytes);
   workspace.returns = take(rows * 2ll * desc.hidden);
@@ -260,11 +285,12 @@ Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const M
   }
   plan.row_bytes = row_bytes(desc, plan.mode == MoeMode::kWords ? 8 : 4);
   lay_out_workspace(plan);
+  if (desc.handles) lay_out_handle(plan);
   plan.configuration =
       hash_of({desc.num_experts, desc.experts_per_token, desc.hidden, desc.max_tokens, static_cast<int>(desc.dtype),
                desc.fp8_dispatch, static_cast<int>(plan.fp8), ranks, static_cast<int>(plan.mode), plan.blocks,
                plan.segments, plan.send_only_blocks, plan.threads, plan.workspace.total, desc.weights_at_combine,
-               desc.layout == MoeLayout::kRows, plan.dispatch_hidden});
+               desc.layout == MoeLayout::kRows, plan.dispatch_hidden, desc.powers_of_two, desc.handles});
   return plan;
 }
 

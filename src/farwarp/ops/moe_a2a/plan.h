@@ -25,8 +25,11 @@ enum class MoeLayout : std::uint8_t {
 };
 /// Where the scales of fp8 dispatch lie in MoeReceived::scales.
 enum class MoeScales : std::uint8_t {
-  kRows,     ///< [plan.recv_rows, ceil(hidden / 128)]
-  kColumns,  ///< [plan.max_local_experts, ceil(hidden / 128), room of an expert]: of a group, those of an expert's rows
+  kRows,     ///< fp32 [plan.recv_rows, ceil(hidden / 128)]
+  kColumns,  ///< fp32 [plan.max_local_experts, ceil(hidden / 128), room of an expert]: of a group, those of an expert's rows
+  /// Bytes [plan.max_local_experts, hidden / 512, room of an expert, 4]: the biased exponents (UE8M0) of four groups, as kColumns. Needs
+  /// powers_of_two, and a hidden that 512 divides.
+  kExponentColumns,
 };
 /// The experts of the fused form: functions of one element. fused() takes no others. To add one to the source tree:
 ///   rows.dev.h           a functor
@@ -56,7 +59,11 @@ struct MoeAllToAllDesc {
   /// kRows: 16-bit elements of a row that dispatch carries, e4m3 numbers with their scales for one; 0: hidden. Sums have `hidden` elements. In words mode
   /// the first two of eight bytes that are all ones lose a bit, so there they must be a NaN.
   int dispatch_hidden = 0;
-  MoeScales scales = MoeScales::kRows;  ///< kColumns: with fp8_dispatch and layout kMasked
+  MoeScales scales = MoeScales::kRows;  ///< others: with fp8_dispatch and layout kMasked
+  bool powers_of_two = false;           ///< with fp8_dispatch: scales are rounded up to powers of two
+  /// What dispatch keeps for combine lies in memory of the caller, a handle (MoeReceived::handle). A dispatch may then follow a dispatch, and combine
+  /// takes any handle, any number of times. Split form only.
+  bool handles = false;
   int row_alignment = 1;                ///< rows; 128 for grouped GEMMs; a power of two up to 1024
   /// The weights are given to combine, not to dispatch: they travel to the owners first. Split form only.
   bool weights_at_combine = false;
@@ -81,10 +88,9 @@ struct MoeWorkspace {
   std::int64_t rows = 0;       ///< [2][ranks][max_tokens] of plan.row_bytes
   std::int64_t row_flags = 0;  ///< bulk: u64 cells [2][ranks][max_tokens][segments]
   std::int64_t returns = 0;    ///< [2][max_tokens][ranks][hidden] of dtype
-  // Split form, from dispatch to combine; peers do not access it:
-  std::int64_t kept_count = 0;  ///< u32: number of received rows
-  std::int64_t kept =
-      0;  ///< u64 [ranks * max_tokens][1 + k]: a row's origin, then row and weight of each of its copies
+  /// plan.kept_bytes, from dispatch to combine; peers do not access it (Args::kept). With Desc::handles: for the dispatch that precedes combine of a
+  /// handle.
+  std::int64_t kept = 0;
   /// From here to `total` memory begins as all ones, which words need: returns (with rings: rows), and in words mode rows.
   std::int64_t words_begin = 0;
   std::int64_t total = 0;
@@ -109,15 +115,22 @@ struct MoeAllToAllPlan {
   std::int64_t recv_rows = 0;
   std::int64_t shared_bytes = 0;  ///< of a launch
   MoeWorkspace workspace;
-  /// Offset in the workspace, with Desc::weights_at_combine: packets [2][ranks][max_tokens][k], the weights of a row's copies.
+  /// Offset in the workspace, with Desc::weights_at_combine: packets [2][ranks][max_tokens][k], the weights of a row's copies. With handles and kRows: those
+  /// that owners return (MoeAllToAll::return_row_weights()).
   std::int64_t combine_weights = 0;
+  /// What dispatch keeps for combine: a u32, the number of received rows; from byte 256 on u64 [ranks * max_tokens][1 + k], a row's origin, then row and
+  /// weight of each of its copies; or, with rings, i32 [ranks][max_tokens], the place of each source's row; -1: none.
+  std::int64_t kept_bytes = 0;
+  /// With Desc::handles: bytes of a handle, and where the two parts that callers may read begin in it: layout kMasked only.
+  std::int64_t handle_bytes = 0;
+  std::int64_t handle_ranges = 0;  ///< i64 [local experts][ranks]: the first row from a rank among the expert's << 32 | number of rows
+  std::int64_t handle_tokens = 0;  ///< i32 [recv_rows]: each row's token at its source
+  std::int64_t unread = 0;         ///< offset in the workspace, with Desc::handles: counts and offsets that nobody reads
   /// With rings, which is MoeLayout::kRows in bulk mode on a machine with bulk copies: rows move in pieces through slots in shared memory. Else these four are 0.
   int slot_bytes = 0;       ///< of a ring
   int returning_warps = 0;  ///< combine in one launch: warps of a block that return rows while the others add up
   // Offsets in the workspace:
   std::int64_t return_flags = 0;  ///< u64 cells [2][max_tokens][ranks][segments]
-  std::int64_t kept_rows =
-      0;  ///< i32 [ranks][max_tokens], from dispatch to combine: the place of each source's row; -1: none
   std::uint64_t configuration = 0;  ///< hash of everything that ranks must agree on
   std::string to_string() const;
 };

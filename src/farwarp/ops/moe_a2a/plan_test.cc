@@ -164,15 +164,15 @@ TEST(Plan, WorkspaceRegionsDoNotOverlap) {
                                                       {w.rows, 2 * 8 * 32 * row},
                                                       {w.row_flags, flags},
                                                       {w.returns, 2 * 8 * 32 * row},
-                                                      {w.kept_count, 4},
-                                                      {w.kept, 8 * 32 * (1 + 6) * 8}};
+                                                      {w.kept, moe::kKeptRowsAt + 8 * 32 * (1 + 6) * 8}};
     std::ranges::sort(parts);
     for (std::size_t i = 0; i < parts.size(); ++i)
       EXPECT_LE(parts[i][0] + parts[i][1], i + 1 < parts.size() ? parts[i + 1][0] : w.total) << i;
     const bool words = mode == MoeMode::kWords;
     EXPECT_EQ(w.rows >= w.words_begin, words);
     EXPECT_GE(w.returns, w.words_begin);
-    EXPECT_LE(w.kept + 8 * 32 * (1 + 6) * 8, w.words_begin);
+    EXPECT_EQ(plan->kept_bytes, moe::kKeptRowsAt + 8 * 32 * (1 + 6) * 8);
+    EXPECT_LE(w.kept + plan->kept_bytes, w.words_begin);
   }
 }
 

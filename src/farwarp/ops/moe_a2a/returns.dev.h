@@ -46,6 +46,7 @@ FARWARP_DEVICE void keep_row(const Regions& regions, const ReceivedSegment& segm
   if (lane_index() == 0) store(kept, kept_origin(segment, count_bits(copies)));
   if (!is_copy) return;
   store(kept + (1 + count_bits(copies & lanes_below())), word);
+  if (args.row_tokens != nullptr) store(Global<std::int32_t>(args.row_tokens) + kept_place(word), segment.token);
   if (args.origins == nullptr) return;
   const std::int64_t origin = std::int64_t{segment.source} << 48 | std::int64_t{segment.token} << 16 | lane_index();
   store(Global<std::int64_t>(args.origins) + kept_place(word), origin);

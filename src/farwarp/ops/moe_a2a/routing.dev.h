@@ -143,17 +143,17 @@ FARWARP_DEVICE void send_indexed_routes(const Call& call, const Args& args, int 
 /// Packets of a header that carry counts; they follow the bitmaps.
 FARWARP_DEVICE int packets_with_counts(const Args& args) { return (args.max_local_experts + 1) / 2; }
 
-/// [block] Sends to every rank how many entries each of its experts has. The last worker calls it, when its histogram covers all tokens.
-FARWARP_DEVICE void send_counts(const Call& call, const Args& args) {
+/// [block] Sends to every rank how many entries each of its experts has: counts[e] of expert e. One worker calls it.
+template <class Counts>
+FARWARP_DEVICE void send_counts(const Call& call, const Args& args, Counts counts) {
   const Regions regions = regions_of(args, call);
-  const auto histogram = shared_at<std::uint32_t>(args.shared.histogram);
   const int packets = packets_with_counts(args), bitmaps = num_bitmaps(args.max_tokens);
 #pragma unroll 1
   for (int i = thread_index(); i < packets * args.view.size; i += num_threads()) {
     const int rank = i / packets, packet = i - rank * packets;
     const int first = first_expert(args, rank) + 2 * packet, end = first_expert(args, rank + 1);
-    const std::uint32_t lower = first < end ? load(histogram + first) : 0;
-    const std::uint32_t upper = first + 1 < end ? load(histogram + (first + 1)) : 0;
+    const std::uint32_t lower = first < end ? load(counts + first) : 0;
+    const std::uint32_t upper = first + 1 < end ? load(counts + (first + 1)) : 0;
     store_packet(regions.header(rank, args.view.rank) + (bitmaps + packet),
                  static_cast<std::uint64_t>(upper) << 32 | lower, call.epoch);
   }
@@ -182,7 +182,7 @@ FARWARP_DEVICE void route_tokens(const Call& call, const Args& args, int tokens,
     }
     if (last == own.last) break;
   }
-  if (counts_all) send_counts(call, args);
+  if (counts_all) send_counts(call, args, shared_at<std::uint32_t>(args.shared.histogram));  // it covers all tokens
 }
 
 }  // namespace farwarp::FARWARP_TARGET::moe

@@ -58,14 +58,19 @@ FARWARP_DEVICE std::int32_t place_of(const Args& args, int source, int token) {
 
 // ---- counts ---------------------------------------------------------------------------------------------------------------
 
-/// [block] Counts the entries of all tokens by expert, and sends the counts; one worker does it.
+/// [block] Counts the entries of all tokens by expert, unless the caller has, and sends the counts; one worker does it.
 FARWARP_DEVICE void count_and_send(const Call& call, const Args& args, int tokens) {
   if (worker_index(args) != args.roles.workers - 1) return;
+  if (args.expert_counts != nullptr) {
+    send_counts(call, args,
+                Global<const std::uint32_t>(reinterpret_cast<const std::uint32_t*>(args.expert_counts)));
+    return;
+  }
   std::int32_t first[EntriesAhead::kEarlier];
   EntriesAhead::load_earlier(args, tokens * args.k, thread_index(), first);
   count_entries(args, tokens, first);
   block_sync();  // the histogram is complete
-  send_counts(call, args);
+  send_counts(call, args, shared_at<std::uint32_t>(args.shared.histogram));
 }
 
 /// [block] Stores the caller's counts of entries and first rows. After await_headers() and place_rows().

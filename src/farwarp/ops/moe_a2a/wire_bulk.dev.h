@@ -30,7 +30,7 @@ class Fp8RowPut {
     if constexpr (Target::kHasBulkCopy) {
       put_staged<Target>(args, x, first, last, to, wanted);
     } else {
-      quantise(x, first, last, [&](int u, const Fp8Vector& vector) {
+      quantise(args, x, first, last, [&](int u, const Fp8Vector& vector) {
 #pragma unroll
         for (int i = 0; i < count; ++i) {
           if (!(wanted >> i & 1)) continue;
@@ -58,7 +58,8 @@ class Fp8RowPut {
 
   /// [warp] Calls `emit(u, vector)` on one lane for each vector.
   template <class Emit>
-  FARWARP_DEVICE static void quantise(Global<const Vector> x, int first, int last, const Emit& emit) {
+  FARWARP_DEVICE static void quantise(const Args& args, Global<const Vector> x, int first, int last,
+                                      const Emit& emit) {
 #pragma unroll 1
     for (int base = first; base < last; base += kAhead * kStride) {
       Vector vectors[kAhead];
@@ -70,7 +71,7 @@ class Fp8RowPut {
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) {
         const int u = base + a * kStride + lane_index();
-        const Fp8Vector vector = quantised(vectors[a]);
+        const Fp8Vector vector = quantised(args, vectors[a]);
         if (u < last) emit(u, vector);
       }
     }
@@ -89,7 +90,7 @@ class Fp8RowPut {
         if (lane_index() == 0) bulk_wait_read();  // the previous copies have read the staging buffer
         warp_sync();
       }
-      quantise(x, begin, end, [&](int u, const Fp8Vector& vector) {
+      quantise(args, x, begin, end, [&](int u, const Fp8Vector& vector) {
         store(Shared<std::uint64_t>(at<std::uint64_t>(staging_.raw, (u - begin) * kElementsPer<Vector>)),
               vector.numbers);
         if (u % kGroupVectors == 0)

@@ -22,7 +22,7 @@ struct WordFormat<Unquantised> {
   static constexpr int kAlign = 1;  ///< in vectors; a segment begins at a multiple of it
   using Sent = Vec16;
 
-  FARWARP_DEVICE static Sent made_of(const Vector& vector) { return sendable(vector); }
+  FARWARP_DEVICE static Sent made_of(const Args&, const Vector& vector) { return sendable(vector); }
 
   /// [thread] Stores `words` as vector `u` of the row.
   FARWARP_DEVICE static void send(const Args&, Peer<std::byte> row, int u, const Sent& words) {
@@ -62,8 +62,8 @@ struct WordFormat<AsFp8> {
   };
 
   /// [warp]
-  FARWARP_DEVICE static Sent made_of(const Vector& vector) {
-    const Fp8Vector fp8 = quantised(vector);
+  FARWARP_DEVICE static Sent made_of(const Args& args, const Vector& vector) {
+    const Fp8Vector fp8 = quantised(args, vector);
     const bool escaped = fp8.numbers == kAbsent;
     const auto group = static_cast<std::uint32_t>(ballot(escaped) >> first_lane()) & ((1u << kGroupVectors) - 1);
     const std::uint64_t escapes = static_cast<std::uint64_t>(group) << 32;
@@ -159,7 +159,7 @@ struct WordWire {
       const int u = base + lane_index();
       if (base != segment.first) load_vectors(args, segment, u, values);
 #pragma unroll
-      for (int a = 0; a < kAhead; ++a) words[a] = Format::made_of(values[a]);
+      for (int a = 0; a < kAhead; ++a) words[a] = Format::made_of(args, values[a]);
       for_each_rank(args, wanted, [&](int rank) {
         const Peer<std::byte> row(reinterpret_cast<std::byte*>(shuffle(address, rank)));
 #pragma unroll
