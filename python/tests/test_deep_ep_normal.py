@@ -125,32 +125,84 @@ def test_cached_handle():
         received = dispatch(buffer)
         check(buffer, received)
         x, _, _ = inputs(buffer.rank)
-        for kind in (None, FP8["emu_sm90"]):
-            again, *nothing, handle, _ = buffer.dispatch(given(x * 2, kind), handle=received[4])
-            assert nothing == [None] * 3
+        for kind in (None, FP8["emu_sm90"], None):
+            again, *nothing, _ = buffer.dispatch(given(x * 2, kind), handle=received[4])
+            assert nothing == [None] * 4
             rows, entries, weights = expected_rows(buffer.rank)
             np.testing.assert_array_equal(values(again), 2 * rows)
-            combine(buffer, rows, entries, weights, handle)
+            combine(buffer, rows, entries, weights, received[4])
         with pytest.raises(farwarp.InvalidArgumentError, match="handle and topk_idx or topk_weights are given"):
             dispatch(buffer, handle=received[4])
+        with pytest.raises(farwarp.InvalidArgumentError, match="x has 9 rows; allowed"):
+            buffer.dispatch(np.zeros((9, HIDDEN), ml_dtypes.bfloat16), handle=received[4])
 
     on_ranks(body)
 
 
-def test_calls_in_flight():
+def test_handles_in_any_order():
     def body(buffer):
-        first, second = dispatch(buffer, 0), dispatch(buffer, 1)
+        calls = [dispatch(buffer, call) for call in range(4)]
+        for call in (3, 0, 0, 2, 1, 3):
+            check(buffer, calls[call], call)
+
+    on_ranks(body)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("tokens", (MOST, 160))
+def test_without_topk(target, tokens):
+    """As DeepEP's tests call it: ranks and counts are given, and a handle combines rows and weights."""
+    local, hidden = EXPERTS // RANKS, 512
+
+    def routing(rank):
+        rng = np.random.default_rng((rank, tokens))
+        indices = np.array([rng.choice(EXPERTS, TOP_K, replace=False) for _ in range(tokens - rank)])
+        in_rank = (indices[:, :, None] // local == np.arange(RANKS)).any(1)
+        return indices, in_rank, np.bincount(indices.ravel(), minlength=EXPERTS).astype(np.int32)
+
+    def body(buffer):
+        rank = buffer.rank
+        indices, in_rank, per_expert = routing(rank)
+        x = np.full((len(indices), hidden), rank + 1, ml_dtypes.bfloat16)
+        x[:, 0] = np.arange(len(indices)) % 32
+        recv_x, recv_idx, recv_weights, counts, handle, _ = buffer.dispatch(
+            x, num_tokens_per_rank=in_rank.sum(0, dtype=np.int32), is_token_in_rank=in_rank, num_tokens_per_expert=per_expert
+        )
+        everyone = [routing(source) for source in range(RANKS)]
+        assert recv_idx is None and recv_weights is None
+        assert counts == sum(one[2][rank * local : (rank + 1) * local] for one in everyone).tolist()
+        tokens_here = [np.nonzero(one[1][:, rank])[0] for one in everyone]
+        np.testing.assert_array_equal(recv_x[:, 0].astype(int), np.concatenate(tokens_here) % 32)
+        np.testing.assert_array_equal(recv_x[:, 1].astype(int), np.repeat(np.arange(1, RANKS + 1), [len(t) for t in tokens_here]))
+        np.testing.assert_array_equal(handle[0][:, rank], np.cumsum([len(t) for t in tokens_here]))
+        assert len(handle) == 6 and handle[4] is in_rank and (np.delete(handle[0], rank, 1) == -1).all()
+
+        # The weights of a routing with entries come back unrounded, each as often as its owners say.
+        weights = np.random.default_rng((7, rank)).standard_normal((len(indices), TOP_K)).astype(np.float32)
+        got = buffer.dispatch(x, topk_idx=indices, topk_weights=weights, num_tokens_per_expert=per_expert)
+        for _ in range(2):
+            out, sums, _ = buffer.combine(got[0], got[4], topk_weights=got[2])
+            np.testing.assert_array_equal(sums, weights)
+            np.testing.assert_array_equal(out.astype(np.float32), x.astype(np.float32) * in_rank.sum(1, keepdims=True))
+            out, sums, _ = buffer.combine(recv_x, handle, topk_weights=np.full((len(recv_x), RANKS), 0.1, np.float32))
+            # added in fp32, one owner after the other
+            added = np.cumsum(np.full(RANKS, 0.1, np.float32), dtype=np.float32)[in_rank.sum(1) - 1]
+            np.testing.assert_array_equal(sums, np.repeat(added[:, None], RANKS, axis=1))
+            np.testing.assert_array_equal(out.astype(np.float32), x.astype(np.float32) * in_rank.sum(1, keepdims=True))
+
+    on_ranks(body, target, room=16 << 20, heap_bytes=40 << 20)
+
+
+def test_shapes_are_given_back_when_the_heap_is_full():
+    room = 2 << 20
+
+    def body(buffer):
+        first, second = dispatch(buffer, 0), dispatch(buffer, 1, "int32")
         check(buffer, second, 1)
         check(buffer, first, 0)
-        with pytest.raises(farwarp.MisuseError, match="combine: the call of its handle is over"):
-            check(buffer, first, 0)
-        first, second, third = (dispatch(buffer, call) for call in range(3))  # the third ends the first
-        with pytest.raises(farwarp.MisuseError, match="followed by more dispatches"):
-            check(buffer, first, 0)
         check(buffer, second, 1)
-        check(buffer, third, 2)
 
-    on_ranks(body)
+    on_ranks(body, room=room, heap_bytes=room // 2 + (512 << 10))
 
 
 def test_room():
@@ -180,19 +232,6 @@ def test_room():
     on_ranks(none, room=0)
 
 
-def test_the_heap_is_smaller_than_two_operators():
-    """Then one call is in flight, and a dispatch ends the one before."""
-    room = 2 << 20
-
-    def body(buffer):
-        first, second = dispatch(buffer, 0), dispatch(buffer, 1)
-        check(buffer, second, 1)
-        with pytest.raises(farwarp.MisuseError, match="is over"):
-            check(buffer, first, 0)
-
-    on_ranks(body, room=room, heap_bytes=room // 2 + (512 << 10))
-
-
 def test_a_rank_whose_call_is_refused_makes_it_again():
     def body(buffer):
         for call in range(3):
@@ -216,21 +255,23 @@ def test_refused_by_name():
 
         wrong = farwarp.InvalidArgumentError
         refuses(farwarp.UnavailableError, "num_tokens_per_rdma_rank is given", num_tokens_per_rdma_rank=experts)
-        refuses(wrong, "topk_idx, topk_weights or num_tokens_per_expert is None", topk_weights=None)
+        for missing in ("topk_idx", "topk_weights", "num_tokens_per_expert"):
+            refuses(wrong, "num_tokens_per_expert, or one of topk_idx and topk_weights", **{missing: None})
+        in_rank = np.ones((8, RANKS + 1), bool)
+        refuses(wrong, r"is_token_in_rank is bool of shape \(8, 5\)", topk_idx=None, topk_weights=None, is_token_in_rank=in_rank)
         refuses(wrong, r"topk_idx is int64 of shape \(7, 3\)", topk_idx=indices[:7])
         refuses(wrong, r"topk_weights is float32 of shape \(8, 2\)", topk_weights=weights[:, :2])
         refuses(wrong, "num_tokens_per_expert has 9 elements", num_tokens_per_expert=np.zeros(9, np.int32))
         refuses(wrong, r"x is \(uint8 \(8, 256\), float32", (x.view(np.uint8)[:, :HIDDEN], weights))
         refuses(wrong, "recv_x has shape", num_worst_tokens=1 << 20)
         received = buffer.dispatch(x, num_tokens_per_expert=experts, topk_idx=indices, topk_weights=weights)
-        for name in ("bias", "topk_weights"):
-            with pytest.raises(farwarp.UnavailableError, match=f"combine: {name} is given"):
-                buffer.combine(received[0], received[4], **{name: weights})
-        with pytest.raises(farwarp.UnavailableError, match="config.num_sms is 2; allowed: 20"):
-            buffer.combine(received[0], received[4], config=deep_ep.Config(2))
+        with pytest.raises(farwarp.UnavailableError, match="combine: bias is given"):
+            buffer.combine(received[0], received[4], bias=weights)
+        with pytest.raises(wrong, match="row_weights has shape"):
+            buffer.combine(received[0], received[4], topk_weights=weights[:, :1].repeat(9, 1))
         with pytest.raises(wrong, match="handle is 5; allowed"):
             buffer.combine(received[0], 5)
-        with pytest.raises(wrong, match="y has shape"):
+        with pytest.raises(wrong, match=r"combine: x has shape .*; allowed: .* the rows that dispatch delivered"):
             buffer.combine(received[0][1:], received[4])
         buffer.combine(received[0], received[4])  # what was refused has changed nothing
         with pytest.raises(wrong, match="num_experts is 9"):

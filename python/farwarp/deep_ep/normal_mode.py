@@ -210,6 +210,10 @@ class NormalMode:
             raise UnavailableError(f"{method}: bias is given, which farwarp.deep_ep has not; allowed: None")
         self._check_handle(method, handle)
         shape, memory = handle.shape, handle.memory
+        if tuple(x.shape) != (handle.rows, shape.hidden):
+            raise InvalidArgumentError(
+                f"{method}: x has shape {tuple(x.shape)}; allowed: {(handle.rows, shape.hidden)}, the rows that dispatch delivered"
+            )
         operator = self._normal_operator(method, shape._replace(max_tokens=0), handle.tokens)
         result = memory.new((handle.tokens, shape.hidden), "bfloat16")
         x = memory.input(x, "bfloat16")

@@ -283,7 +283,7 @@ Status MoeAllToAll::State::take_up(const MoeHandle& handle, Stream stream) {
   auto* const unread = reinterpret_cast<std::int32_t*>(workspace + plan.unread);
   set_tokens({}, CallForm::kAfterNothing);
   set_received({.counts = unread, .offsets = unread + plan.max_local_experts, .rows = 0});
-  args.recv_rows = plan.recv_rows;
+  if (plan.desc.layout != MoeLayout::kRows) args.recv_rows = plan.recv_rows;  // from which the room of an expert follows
   args.kept = workspace + plan.workspace.kept;
   args.after_nothing = 1;
   const Status status = run_phase(kDispatch, kBothParts, kReceived, stream);
