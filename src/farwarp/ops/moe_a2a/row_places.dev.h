@@ -62,7 +62,7 @@ FARWARP_DEVICE std::int32_t place_of(const Args& args, int source, int token) {
 FARWARP_DEVICE void count_and_send(const Call& call, const Args& args, int tokens) {
   if (worker_index(args) != args.roles.workers - 1) return;
   std::int32_t first[EntriesAhead::kEarlier];
-  EntriesAhead::load_earlier(args, tokens * args.k, thread_index(), first);
+  EntriesAhead::load_earlier(args, tokens * args.k, 0, first);
   count_entries(args, tokens, first);
   block_sync();  // the histogram is complete
   send_counts(call, args);
