@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
+#include <utility>
 
 #include "commands.h"
 #include "farwarp/harness/params.h"
@@ -23,6 +25,33 @@ using harness::CaseResult;
 
 bool wants_colour(int fd) { return isatty(fd) == 1 && std::getenv("NO_COLOR") == nullptr; }
 
+/// What plans call what --set calls otherwise. Of two that begin alike the longer one is first.
+constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+    {"MoeAllToAllDesc.hidden ", "parameter hidden_dim "},
+    {"MoeAllToAllDesc.max_tokens ", "parameter max_num_tokens "},
+    {" and max_tokens ", " and max_num_tokens "},
+    {"AttentionDesc.max_queries ", "parameter queries "},
+    {"AttentionDesc.max_keys ", "parameter keys "},
+    {"* max_queries ", "* queries "},
+    {"Qwen3Limits.sequences ", "parameter batch "},
+    {"Qwen3Limits.prefill_tokens ", "parameter prefill "},
+    {"MoeAllToAllDesc.", "parameter "},
+    {"AttentionDesc.", "parameter "},
+    {"FlashDecodeDesc.", "parameter "},
+    {"ParallelGemmDesc.", "parameter "},
+    {"GemmDesc.", "parameter "},
+    {"AllReduceDesc.", "parameter "},
+    {"Qwen3Limits.", "parameter "},
+    {"Qwen3Call.", "parameter "},
+};
+
+void name_parameters(harness::CheckOutcome& outcome) {
+  for (const auto& [field, parameter] : kNames) {
+    for (std::size_t at = 0; (at = outcome.detail.find(field, at)) != std::string::npos; at += parameter.size())
+      outcome.detail.replace(at, field.size(), parameter);
+  }
+}
+
 std::vector<CaseResult> run_cases(const Job& job, std::FILE* table, bool quiet, const JsonSink& json) {
   const bool terminal = isatty(STDERR_FILENO) == 1 && !quiet;
   const bool colour = wants_colour(fileno(table));
@@ -38,6 +67,8 @@ std::vector<CaseResult> run_cases(const Job& job, std::FILE* table, bool quiet, 
       std::fflush(stderr);
     };
     results.push_back(harness::run_case(request, job.group, progress));
+    name_parameters(results.back().outcome);
+    name_parameters(results.back().bench.check);
     if (terminal) print_text(stderr, "\r\x1b[K");
     const bool group_lost = results.back().group_lost;
     const auto row = bench ? harness::bench_rows : harness::table_row;

@@ -93,6 +93,24 @@ TEST_F(CommandLine, ErrorsNameParameterValueAndRange) {
             "farwarp: --target is 'tpu': allowed is auto|cuda|hip|emu_sm90|emu_gfx942\n");
 }
 
+// What a plan refuses, by the names of --set.
+TEST_F(CommandLine, PlansNameParametersAsTheyWereSet) {
+  for (const auto& [arguments, message] :
+       {std::pair("check moe-a2a --ranks 4 --set num_experts=2,experts_per_token=1",
+                  "parameter num_experts is 2; allowed: "),
+        std::pair("check moe-a2a --ranks 2 --set max_num_tokens=60000,experts_per_token=32,num_experts=64",
+                  "parameter max_num_tokens is 60000; allowed: "),
+        std::pair("check attention --set heads=3,kv_heads=2", "parameter kv_heads is 2; allowed: a divisor of heads"),
+        std::pair("check flash-decode --set query_heads=3", "parameter query_heads is 3; allowed: "),
+        std::pair("check gemm-rs --ranks 2 --set k=24", "parameter k is 24; allowed: "),
+        std::pair("check qwen3 --set launches=1000,tokens=2000", "parameter launches is '1000': allowed is so many")}) {
+    const Output result = run(std::string(arguments) + " --target emu_sm90");
+    EXPECT_NE(result.code, 0) << arguments;
+    EXPECT_NE((result.out + result.err).find(message), std::string::npos) << arguments << "\n"
+                                                                          << result.out << result.err;
+  }
+}
+
 TEST_F(CommandLine, WhatCannotBeWrittenIsExitCodeThree) {
   for (const char* arguments :
        {"list", "list --kernels", "doctor", "--help", "--version", "check lesson-01 --ranks 2 --target emu_sm90",

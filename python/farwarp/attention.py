@@ -99,6 +99,8 @@ class Attention(_WithLse):
         dtype: Any = "bfloat16",
         max_sms: int = 0,
     ) -> None:
+        if page_size and total_keys is not None:
+            raise InvalidArgumentError(f"total_keys is {total_keys}; allowed: None with page_size, which is {page_size}")
         desc = new_desc(_c.AttentionDesc)
         self._open(
             world,

@@ -3,7 +3,11 @@ and what is allowed."""
 
 from __future__ import annotations
 
+import re
+
 from . import _c
+
+_STRUCT = re.compile(r"(?<!\S)(desc|sampling)\.(?=[a-z_]+\b)")  # of c.h; here its fields are arguments
 
 
 class Error(RuntimeError):
@@ -84,7 +88,7 @@ _BY_CODE = {kind.code: kind for kind in Error.__subclasses__()}
 def error_of(code: int) -> Error:
     """The failure of the calling thread's last call."""
     text = (_c.lib.message() or b"").decode(errors="replace")
-    return _BY_CODE.get(code, InternalError)(text)
+    return _BY_CODE.get(code, InternalError)(_STRUCT.sub("", text))
 
 
 def check(code: int) -> None:

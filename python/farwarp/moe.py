@@ -51,7 +51,8 @@ class MoeAllToAll(Operator):
     dtype: "bfloat16" or "float16".
     index_type: "int32" or "int64".
     fp8_dispatch: rows arrive as e4m3 with a scale for each 128 numbers.
-    masked: each expert has the same room for rows, instead of one expert's rows after another's.
+    masked: each expert has the same room for rows, instead of one expert's rows after another's, and gets a token's row
+        once, also if it is in several k-slots.
     row_alignment: of an expert's first row; a power of two up to 1024.
     recv_rows: room for so many rows, more raise CapacityError; 0: the worst case.
     mode: "words" (rows cross as words that are their own flags), "bulk" (as copies, then a flag) or "auto", the plan's

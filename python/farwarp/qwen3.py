@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 from typing import Any, Iterator, Sequence, Union
@@ -11,15 +12,17 @@ from .array import Array
 from .descriptor import choice, given, new_desc
 from .errors import InvalidArgumentError, UnavailableError, check
 from .operator import Operator
+from .streams import Request, Sequenced, Stream, Streaming
 from .world import World, choose_target, target_number
 
 Prompt = Union[str, Sequence[int]]
 
 _VECTORS = ("faster", "packets", "streamed")  # in the order of farwarp_qwen3_vectors
+_MOST_TOKENS = 1 << 16  # of a launch
 _WORLD_BYTES = 1 << 20  # of the heap, beside what a decoder takes
 
 
-class Qwen3(Operator):
+class Qwen3(Streaming, Operator):
     """A dense Qwen3 on all ranks of a world (1, 2, 4 or 8), each with a share of it. Collective to create, and all
     ranks make the same calls and get the same tokens. from_pretrained() and random() create one.
 
@@ -69,9 +72,10 @@ class Qwen3(Operator):
                 world.__exit__(BaseException, None, None)
             raise
         self.model = model
-        self.sequences, self.positions, self.prefill_tokens = sequences, positions, prefill_tokens
+        self.prefill_tokens = prefill_tokens
         self.vocabulary: int = _c.lib.qwen3_vocabulary(self._handle)
         self._columns: int = _c.lib.qwen3_columns(self._handle)
+        self._no_streams(sequences, positions)
         self._sampled: dict[int, Array] = {}  # by tokens of a launch
         self._tokenizer: Any = None
 
@@ -105,29 +109,37 @@ class Qwen3(Operator):
         all_prompts: list[Any] = list(prompts) if several else [prompts]
         text = [isinstance(prompt, str) for prompt in all_prompts]
         found: list[list[int]] = [[] for _ in all_prompts]
-        for sequence, token in self.stream_batch(all_prompts, max_tokens, **options):
-            found[sequence].append(token)
+        with contextlib.closing(self.stream_batch(all_prompts, max_tokens, **options)) as tokens:
+            for sequence, token in tokens:
+                found[sequence].append(token)
         answers = [self.tokenizer.decode(tokens, skip_special_tokens=True) if is_text else tokens for tokens, is_text in zip(found, text)]
         return answers if several else answers[0]
 
-    def stream(self, prompt: Prompt, max_tokens: int = 64, **options: Any) -> Iterator[Any]:
+    def stream(self, prompt: Prompt, max_tokens: int = 64, **options: Any) -> Stream[Any]:
         """Yields what follows `prompt` as it comes, a launch's tokens one after the other: ids for ids, pieces of text
-        for text.
+        for text. Several streams can be asked in any order, generate() between. A stream has a sequence from this call
+        until it ends, is closed by its close(), or is dropped; MisuseError if there is none.
 
         max_tokens: at most so many; the prompt's and these, less one, must be within positions.
         end_token: ends the answer, and is its last id. None: of text the tokenizer's, of ids none.
         temperature: 0: the best token; else 0.001 to 1000, with top_k (1 to most_top_k), top_p (up to 1) and seed;
-            sequence i draws with seed + i.
-        tokens_per_launch: positions that a launch decodes.
+            sequence i draws with seed + i, modulo 2**64.
+        tokens_per_launch: positions that a launch for this stream decodes, of it and of all that have begun.
         stream: as of operators; the model waits for it.
         """
-        tokens = (token for _, token in self.stream_batch([prompt], max_tokens, **options))
-        return self._text(tokens) if isinstance(prompt, str) else tokens
+        request = self._request([prompt], max_tokens, **options)
+        tokens = (token for _, token in self._tokens(request))
+        return Stream(self._text(tokens) if isinstance(prompt, str) else tokens, request, self)
 
-    def stream_batch(
+    def stream_batch(self, prompts: Sequence[Prompt], max_tokens: int = 64, **options: Any) -> Stream[tuple[int, int]]:
+        """Yields (number of the prompt, token id) of up to `sequences` prompts, as stream() does of one."""
+        request = self._request(prompts, max_tokens, **options)
+        return Stream(self._tokens(request), request, self)
+
+    def _request(
         self,
         prompts: Sequence[Prompt],
-        max_tokens: int = 64,
+        max_tokens: int,
         *,
         end_token: int | None = None,
         temperature: float = 0.0,
@@ -136,14 +148,15 @@ class Qwen3(Operator):
         seed: int = 0,
         tokens_per_launch: int = 16,
         stream: Any = None,
-    ) -> Iterator[tuple[int, int]]:
-        """Yields (number of the prompt, token id) of up to `sequences` prompts, as stream() does of one."""
+    ) -> Request:
+        """With sequences, which have not started."""
+        self._open_handle()
         ids = [self._ids(prompt) for prompt in prompts]
         if not 1 <= len(ids) <= self.sequences:
             raise InvalidArgumentError(f"prompts are {len(ids)}; allowed: 1 to {self.sequences}, sequences")
         for name, value in (("max_tokens", max_tokens), ("tokens_per_launch", tokens_per_launch)):
-            if value < 1:
-                raise InvalidArgumentError(f"{name} is {value}; allowed: 1 or more")
+            if not _is_number(value) or value < 1:
+                raise InvalidArgumentError(f"{name} is {value!r}; allowed: a whole number, 1 or more")
         for i, prompt in enumerate(ids):
             if not prompt or len(prompt) + max_tokens - 1 > self.positions:
                 raise InvalidArgumentError(
@@ -152,52 +165,40 @@ class Qwen3(Operator):
                 )
         if end_token is None and isinstance(prompts[0], str):
             end_token = self.tokenizer.eos_token_id
-        sampling = given(new_desc(_c.Sampling), temperature=temperature, top_k=top_k, top_p=top_p)
-        on = self.world._stream_of(stream)
-        return self._decode(ids, max_tokens, -1 if end_token is None else end_token, sampling, seed, tokens_per_launch, on)
+        sampling = given(new_desc(_c.Sampling), temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+        request = Request(self._ends(end_token), sampling, min(tokens_per_launch, _MOST_TOKENS), self.world._stream_of(stream))
+        self._reserve(request, ids, max_tokens)
+        return request
 
-    def _decode(
-        self, prompts: list[list[int]], max_tokens: int, end_token: int, sampling: Any, seed: int, most: int, stream: int | None
-    ) -> Iterator[tuple[int, int]]:
-        done = [len(prompt) - 1 if self.prefill_tokens else 0 for prompt in prompts]  # positions
-        active: list[int] = []
-        try:
-            for column, prompt in enumerate(prompts):
-                given(sampling, seed=seed + column)
-                self._start(column, prompt, sampling, stream)
-                active.append(column)
-            while active:
-                needed = [len(prompts[i]) + max_tokens - 1 - done[i] for i in active]
-                steps = min(most, max(needed), *(self.positions - done[i] for i in active))
-                choices = self._launch(steps, end_token, stream)
-                for i in list(active):
-                    for choice in choices[i]:
-                        done[i] += 1
-                        if done[i] < len(prompts[i]):
-                            continue  # the prompt has the next input
-                        last = choice == end_token or done[i] == len(prompts[i]) + max_tokens - 1
-                        if last:  # before the yield, which may be the last that is asked for
-                            active.remove(i)
-                            check(_c.lib.qwen3_stop(self._open_handle(), i, stream))
-                        yield i, choice
-                        if last:
-                            break
-        finally:
-            for i in active:  # the caller has stopped asking, or a call has failed; then recover() ends the sequences
-                if self._handle is not None:
-                    _c.lib.qwen3_stop(self._handle, i, stream)
+    def _ends(self, end_token: Any) -> frozenset[int]:
+        if end_token is None:
+            return frozenset()
+        if not _is_number(end_token) or not 0 <= end_token < self.vocabulary:
+            raise InvalidArgumentError(f"end_token is {end_token!r}; allowed: None, 0 to {self.vocabulary - 1}")
+        return frozenset((int(end_token),))
 
-    def _start(self, column: int, prompt: list[int], sampling: Any, stream: int | None) -> None:
-        numbers = (ctypes.c_int32 * len(prompt))(*prompt)
+    def _start(self, request: Request, one: Sequenced) -> int:
+        """Returns the positions that are done."""
+        numbers = (ctypes.c_int32 * len(one.prompt))(*one.prompt)
+        sampling = type(request.sampling).from_buffer_copy(request.sampling)
+        sampling.seed += one.number  # a field of 64 bits: modulo 2**64
         handle = self._open_handle()
-        self.world._use(stream)
-        check(_c.lib.qwen3_start(handle, column, ctypes.addressof(numbers), len(prompt), ctypes.addressof(sampling), stream))
+        self.world._use(request.stream)
+        check(_c.lib.qwen3_start(handle, one.column, ctypes.addressof(numbers), len(one.prompt), ctypes.addressof(sampling), request.stream))
+        return len(one.prompt) - 1 if self.prefill_tokens else 0
 
-    def _launch(self, steps: int, end_token: int, stream: Any) -> list[list[int]]:
+    def _stop(self, column: int, stream: int | None) -> int:
+        return 0 if self._handle is None else _c.lib.qwen3_stop(self._handle, column, stream)
+
+    def _recovered(self) -> None:
+        self._lose_all("World.recover() has ended them")
+
+    def _launch(self, steps: int, end_tokens: list[int], stream: Any) -> list[list[int]]:
         handle = self._open_handle()
         sampled = self._sampled.get(steps)
         if sampled is None:
             sampled = self._sampled[steps] = Array(self.world, (self._columns, steps), "int32")
+        end_token = end_tokens[0] if len(end_tokens) == 1 else -1
         check(_c.lib.qwen3_decode(handle, steps, end_token, sampled._address, None, stream))
         sampled._written(stream)
         return sampled.numpy().tolist()
@@ -236,6 +237,9 @@ class Qwen3(Operator):
             if not text.endswith("\N{REPLACEMENT CHARACTER}") and text != told:
                 yield text[len(told) :]
                 told = text
+        text = self.tokenizer.decode(found, skip_special_tokens=True)
+        if text != told:  # the answer ends within a character
+            yield text[len(told) :]
 
     # ---- the end
 

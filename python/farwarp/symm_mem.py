@@ -18,10 +18,11 @@ products, and what needs multicast.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 from functools import partial
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 import torch
 
@@ -46,7 +47,8 @@ __all__ = [
     "two_shot_all_reduce_out",
 ]
 
-_LEAST_ELEMENTS = 1 << 12  # of an all-reduce's operator
+_LEAST_ELEMENTS, _MOST_ELEMENTS = 1 << 12, 1 << 28  # of an all-reduce's operator
+_MOST_ONE_SHOT_BYTES = 16 << 20
 _SCALED = "farwarp has no products of fp8"
 _MULTICAST = "farwarp does not use multicast"
 _REFUSED = {
@@ -160,6 +162,16 @@ def _check_dimension(name: str, dimension: int, A: torch.Tensor) -> int:
     return at
 
 
+@contextlib.contextmanager
+def _of_tensors(**tensors: Any) -> Iterator[None]:
+    """An operator is created for them, in whose terms it says what is not allowed."""
+    try:
+        yield
+    except InvalidArgumentError as error:
+        shapes = {name: [tuple(one.shape) for one in given] if isinstance(given, list) else tuple(given.shape) for name, given in tensors.items()}
+        raise InvalidArgumentError(", ".join(f"{name} has shape {shape}" for name, shape in shapes.items()) + f": {error}") from None
+
+
 def _rows(A: torch.Tensor) -> torch.Tensor:
     if not A.is_contiguous():
         raise InvalidArgumentError(f"A has strides {A.stride()} for shape {tuple(A.shape)}; allowed: a contiguous tensor")
@@ -209,9 +221,14 @@ def _all_gather_matmul(A: torch.Tensor, Bs: list[torch.Tensor], gather_dim: int,
     x, size, dtype = _rows(A), group.world.size, name_of(A.dtype)
     (rows, k), ws = x.shape, [_weight(f"Bs[{i}]", B, A.shape[-1]) for i, B in enumerate(Bs)]
     keep_x = return_A or len(ws) > 1
-    first = group.operator(AllGatherGemm, rows * size, ws[0].shape[0] * size, k, dtype=dtype, return_x=keep_x)
+    with _of_tensors(A_shard=A, Bs=Bs):
+        first = group.operator(AllGatherGemm, rows * size, ws[0].shape[0] * size, k, dtype=dtype, return_x=keep_x)
     y, all_x = first(x, ws[0]) if keep_x else (first(x, ws[0]), None)
-    ys = [y, *(group.operator(Gemm, rows * size, w.shape[0], k, dtype=dtype)(all_x, w) for w in ws[1:])]
+    ys = [y]
+    for w in ws[1:]:
+        with _of_tensors(A_shard=A, Bs=Bs):
+            gemm = group.operator(Gemm, rows * size, w.shape[0], k, dtype=dtype)
+        ys.append(gemm(all_x, w))
     shape = A.shape[at] * size
     outputs = [in_torch(y).view(_with(A.shape, at, shape, w.shape[0])) for y, w in zip(ys, ws)]
     gathered = in_torch(all_x).view(_with(A.shape, at, shape, k)) if return_A else A.new_empty(0)
@@ -243,7 +260,8 @@ def _matmul_reduce_scatter(A: torch.Tensor, B: torch.Tensor, reduce_op: str, sca
     if A.shape[at] % size != 0:
         raise InvalidArgumentError(f"A has shape {tuple(A.shape)}; allowed in dimension {at}: a multiple of {size}, the ranks")
     x, w = _rows(A), _weight("B", B, A.shape[-1])
-    product = group.operator(GemmReduceScatter, x.shape[0], w.shape[0], x.shape[1] * size, dtype=name_of(A.dtype))
+    with _of_tensors(A=A, B=B):
+        product = group.operator(GemmReduceScatter, x.shape[0], w.shape[0], x.shape[1] * size, dtype=name_of(A.dtype))
     return in_torch(product(x, w)).view(_with(A.shape, at, A.shape[at] // size, w.shape[0]))
 
 
@@ -281,8 +299,14 @@ def two_shot_all_reduce_out(input: torch.Tensor, reduce_op: str, group_name: str
 
 def _reducer(input: torch.Tensor, reduce_op: str, group_name: str, algorithm: str) -> AllReduce:
     _check_sum(reduce_op)
-    elements = max(_LEAST_ELEMENTS, 1 << (input.numel() - 1).bit_length() if input.numel() else 0)
-    return _group(group_name).operator(AllReduce, elements, dtype=name_of(input.dtype), mode=algorithm)
+    group, count, most = _group(group_name), input.numel(), _MOST_ELEMENTS
+    if algorithm == "one_shot" and group.world.size > 1:
+        most = _MOST_ONE_SHOT_BYTES // input.element_size()
+    if count > most:
+        raise InvalidArgumentError(f"input has {count} elements of {name_of(input.dtype)}; allowed: up to {most} for {algorithm}_all_reduce")
+    elements = max(_LEAST_ELEMENTS, 1 << (count - 1).bit_length() if count else 0)
+    with _of_tensors(input=input):
+        return group.operator(AllReduce, elements, dtype=name_of(input.dtype), mode=algorithm)
 
 
 def _all_reduce(input: torch.Tensor, reduce_op: str, group_name: str, algorithm: str) -> torch.Tensor:

@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
 """Installs the package from a build folder into a virtual environment there, and runs its tests.
 
-    run.py BUILD [--cmake CMAKE] [PYTEST ARGUMENT...]
+    run.py BUILD [--cmake CMAKE] [--preload LIBRARY]... [PYTEST ARGUMENT...]
 
 What Python runs comes through pyproject.toml, as in a wheel; what is compiled comes from BUILD by the same install
 component as in a wheel, so nothing is compiled twice. The environment sees packages of the system (torch, if it is
 there); what else is needed comes from PyPI. Where these packages are missing and PyPI cannot be reached, nothing is
 tested: the exit status is 77, by which CTest names the test as skipped.
+
+--preload: libraries that the tests' Python is started with: those of AddressSanitizer, if BUILD is sanitized. Then tests
+with the mark not_sanitized are left out.
 """
 
 import argparse
+import os
 import pathlib
 import shutil
 import subprocess
@@ -76,11 +80,19 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--cmake", default="cmake")
+    parser.add_argument("--preload", type=pathlib.Path, action="append", default=[])
     arguments, rest = parser.parse_known_args()
     python = make_environment(arguments.build.resolve() / "python_tests")
     install(python, arguments.build, arguments.cmake)
     tests = [python, "-B", "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", ROOT / "python/tests", *rest]
-    sys.exit(subprocess.run([str(word) for word in tests], cwd=arguments.build).returncode)
+    environment = dict(os.environ)
+    if arguments.preload:  # not for pip. Leaks: Python itself has some at its end
+        environment |= {
+            "LD_PRELOAD": ":".join(str(library.resolve()) for library in arguments.preload),
+            "ASAN_OPTIONS": "detect_leaks=0:" + environment.get("ASAN_OPTIONS", ""),
+            "UBSAN_OPTIONS": "print_stacktrace=1:" + environment.get("UBSAN_OPTIONS", ""),
+        }
+    sys.exit(subprocess.run([str(word) for word in tests], cwd=arguments.build, env=environment).returncode)
 
 
 if __name__ == "__main__":

@@ -116,6 +116,37 @@ def test_tensors_that_are_not_asked_for():
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ("query_starts", "key_starts"))
+@pytest.mark.parametrize(
+    "wrong, found",
+    (
+        ((-4, 12, 24), "-4, which is too small"),
+        ((0, 20, 24), "20, allowed is at most 16"),
+        ((0, 14, 12), "12, which is too small"),
+        ((0, 12, 25), "25, allowed is at most 24"),
+        ((12, 12, 2**31 - 1), "2147483647, allowed is at most 24"),
+        ((-(2**31), -(2**31), 12), "-2147483648, which is too small"),
+    ),
+)
+def test_starts_that_are_not_allowed(target, name, wrong, found):
+    """The message has a number that the caller gave."""
+
+    def prefill(world):
+        q, k = random(1, (24, HEADS, DIM)), random(2, (24, KV_HEADS, DIM))
+        attention = farwarp.Attention(world, 2, HEADS, KV_HEADS, DIM, 16, 16, total_queries=24, total_keys=24)
+        right = np.array((0, 12, 24), np.int32)
+        given = {"query_starts": right, "key_starts": right}
+        attention(q, k, k, **{**given, name: np.array(wrong, np.int32)})
+        with pytest.raises(farwarp.BadInputError, match=f"'{name}': found {found}"):
+            world.synchronize()
+        world.recover()
+        attention(q, k, k, **given)
+        world.synchronize()
+
+    farwarp.run(prefill, ranks=1, target=target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
     "ranks, options",
     (

@@ -62,7 +62,7 @@ def test_output_of_another_shape():
         ({"n": 7}, "n is 7; allowed"),
         ({"m": 2.5}, "m is 2.5; allowed: a whole number"),
         ({"m": 2**40}, "m is 1099511627776; allowed: a number of 32 bits"),
-        ({"dtype": "float32"}, "desc.dtype is float32; allowed: bfloat16, float16"),
+        ({"dtype": "float32"}, "dtype is float32; allowed: bfloat16, float16"),
         ({"dtype": "tf32"}, "dtype is tf32; allowed: bfloat16"),
         ({"max_sms": -1}, "max_sms is -1; allowed"),
     ),
@@ -84,7 +84,7 @@ def test_path_that_there_is_not():
     "options, kind, message",
     (
         ({"target": "tpu"}, farwarp.InvalidArgumentError, "target is 'tpu'; allowed: auto, cuda, hip, emu_sm90, emu_gfx942"),
-        ({"device": 8}, farwarp.InvalidArgumentError, "ordinal is 8, allowed for emu_sm90 on this machine are 0 to 7"),
+        ({"device": 8}, farwarp.InvalidArgumentError, "device is 8, allowed for emu_sm90 on this machine are 0 to 7"),
         ({"deadline": 0}, farwarp.InvalidArgumentError, "deadline_ms is 0; allowed: 1 or more"),
         ({"deadline": "long"}, farwarp.InvalidArgumentError, "deadline is 'long'; allowed: seconds"),
         ({"deadline": float("inf")}, farwarp.InvalidArgumentError, "deadline is inf; allowed: seconds"),
@@ -167,7 +167,7 @@ def test_ranks_that_disagree():
     def create(world):
         with pytest.raises(farwarp.MismatchError):
             farwarp.GemmAllReduce(world, M, N if world.rank else 2 * N, K)
-        with pytest.raises(farwarp.InvalidArgumentError, match="^(rank 1: )?desc.dtype is int32"):  # one rank's mistake is told to all
+        with pytest.raises(farwarp.InvalidArgumentError, match="^(rank 1: )?dtype is int32"):  # one rank's mistake is told to all
             farwarp.GemmAllReduce(world, M, N, K, dtype="int32" if world.rank else "bfloat16")
 
     farwarp.run(create, ranks=2)

@@ -131,6 +131,23 @@ def test_two_calls_in_flight(target):
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("fp8", (False, True), ids=("bf16", "fp8"))
+def test_one_expert_in_several_slots(target, fp8):
+    """It gets a row once, so the room is that of the worst case, and its output counts for each slot."""
+
+    def layer(buffer, rank):
+        x = np.full((MOST, HIDDEN), rank + 1, ml_dtypes.bfloat16)
+        indices, weights = np.full((MOST, TOP_K), 5), np.tile(np.array([[0.5, 1, 2]], np.float32), (MOST, 1))
+        recv_x, count, handle, _, _ = buffer.low_latency_dispatch(x, indices, MOST, EXPERTS, use_fp8=fp8)
+        assert count.tolist() == [ROOM if rank * LOCAL + local == 5 else 0 for local in range(LOCAL)]
+        out, _, _ = buffer.low_latency_combine(experts(rank, recv_x, count), indices, weights, handle)
+        np.testing.assert_array_equal(out.astype(np.float32), x.astype(np.float32) * 3.5 * factor(5))
+        return True
+
+    assert on_ranks(layer, target) == [True] * RANKS
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_handles_are_combined_in_any_order_and_again(target):
     """DeepEP's own tests dispatch twice and combine once, then combine a handle twice."""
 

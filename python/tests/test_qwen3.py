@@ -86,6 +86,16 @@ def test_sampling():
         assert draw(1, top_p=1e-6) == model.generate([5, 6], max_tokens=8)
 
 
+def test_seeds_wrap_around():
+    """Sequence i draws with seed + i modulo 2**64."""
+    with farwarp.Qwen3.random("nano", positions=16, most_top_k=16, sequences=2, **TARGET) as model:
+
+        def draw(prompts, seed):
+            return model.generate(prompts, max_tokens=8, temperature=2.0, top_k=16, seed=seed)
+
+        assert draw([[5, 6], [5, 6]], 2**64 - 1) == [draw([5, 6], 2**64 - 1), draw([5, 6], 0)]
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     (
@@ -93,11 +103,14 @@ def test_sampling():
         ({"prompts": []}, "prompt 0 has 0 tokens and max_tokens is 4; allowed: a token at least"),
         ({"prompts": [1] * 30}, "prompt 0 has 30 tokens and max_tokens is 4; allowed: a token at least, and together 33"),
         ({"prompts": [[1], [2]]}, "prompts are 2; allowed: 1 to 1, sequences"),
-        ({"prompts": [1], "max_tokens": 0}, "max_tokens is 0; allowed: 1 or more"),
-        ({"prompts": [1], "tokens_per_launch": 0}, "tokens_per_launch is 0; allowed: 1 or more"),
+        ({"prompts": [1], "max_tokens": 0}, "max_tokens is 0; allowed: a whole number, 1 or more"),
+        ({"prompts": [1], "max_tokens": 2.5}, "max_tokens is 2.5; allowed: a whole number, 1 or more"),
+        ({"prompts": [1], "tokens_per_launch": 0}, "tokens_per_launch is 0; allowed: a whole number, 1 or more"),
+        ({"prompts": [1], "end_token": -1}, "end_token is -1; allowed: None, 0 to "),
+        ({"prompts": [1], "seed": 2**64}, f"seed is {2**64}; allowed: a number of 64 bits, 0 or more"),
         (
             {"prompts": [1], "temperature": 1.0, "top_k": 4},
-            "Qwen3Sampling.temperature is 1; allowed: 0 (greedy) of a decoder whose Qwen3Limits.most_top_k is 0",
+            "temperature is 1; allowed: 0 (greedy) of a decoder whose most_top_k is 0",
         ),
         ({"prompts": [1], "temperature": -1.0}, "temperature is -1; allowed"),
     ),
@@ -121,20 +134,24 @@ def test_models_that_there_are_not(tmp_path):
             farwarp.Qwen3.random("nano", world, sequences=8, max_sms=2)
 
 
+class Letters:
+    """A tokenizer of letters. `parts` tokens make a character."""
+
+    eos_token_id = 39
+
+    def __init__(self, parts=2):
+        self.parts = parts
+
+    def __call__(self, text):
+        return {"input_ids": [ord(letter) - ord("a") for letter in text]}
+
+    def decode(self, tokens, skip_special_tokens):
+        assert skip_special_tokens
+        text = "".join(chr(ord("a") + token) for token in tokens if token != self.eos_token_id)
+        return text if len(text) % self.parts == 0 else text + "\N{REPLACEMENT CHARACTER}"
+
+
 def test_text(folder):
-    """With a tokenizer that knows letters."""
-
-    class Letters:
-        eos_token_id = 39
-
-        def __call__(self, text):
-            return {"input_ids": [ord(letter) - ord("a") for letter in text]}
-
-        def decode(self, tokens, skip_special_tokens):
-            assert skip_special_tokens
-            text = "".join(chr(ord("a") + token) for token in tokens)
-            return text if len(tokens) % 2 == 0 else text + "\N{REPLACEMENT CHARACTER}"  # pairs of tokens make a character
-
     with farwarp.Qwen3.from_pretrained(folder, positions=32, **TARGET) as model:
         model._tokenizer = Letters()
         ids = model.generate([1, 2], max_tokens=4)
@@ -145,6 +162,19 @@ def test_text(folder):
     with farwarp.Qwen3.random("nano", positions=32, **TARGET) as model:
         with pytest.raises(farwarp.UnavailableError, match="random:nano has no tokenizer; allowed: prompts of token ids"):
             model.generate("bc")
+
+
+@pytest.mark.parametrize("parts", (2, 3, 5))
+def test_text_that_ends_within_a_character(folder, parts):
+    """At the last of max_tokens, and at an end token."""
+    with farwarp.Qwen3.from_pretrained(folder, positions=32, **TARGET) as model:
+        model._tokenizer = Letters(parts)
+        for most in range(1, 8):
+            assert "".join(model.stream("bc", most)) == model.generate("bc", most)
+        end = model._tokenizer.eos_token_id = model.generate([1, 2], max_tokens=8)[6]
+        text = model.generate("bc", max_tokens=8)
+        assert end not in model._tokenizer(text.rstrip("\N{REPLACEMENT CHARACTER}"))["input_ids"]
+        assert "".join(model.stream("bc", 8)) == text
 
 
 def test_text_by_transformers(tmp_path):

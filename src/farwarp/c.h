@@ -245,10 +245,10 @@ typedef struct farwarp_moe_desc {
   DLDataType dtype;          /* bfloat16, the default, or float16 */
   DLDataType index_type;     /* int32, the default, or int64 */
   int32_t fp8_dispatch;      /* 1: rows arrive as e4m3 with a scale for each 128 numbers */
-  int32_t masked;            /* 0: experts one after another; 1: the same room for each */
-  int32_t row_alignment;     /* of an expert's first row; 1, the default; a power of two up to 1024 */
-  int64_t recv_rows;         /* room for so many rows; 0, the default: the worst case */
-  int32_t max_sms;           /* 0, the default: all */
+  int32_t masked; /* 0: experts one after another; 1: the same room for each, and an expert gets a token's row once */
+  int32_t row_alignment; /* of an expert's first row; 1, the default; a power of two up to 1024 */
+  int64_t recv_rows;     /* room for so many rows; 0, the default: the worst case */
+  int32_t max_sms;       /* 0, the default: all */
   /* Version 2. */
   int32_t mode;             /* farwarp_moe_mode; FARWARP_MOE_AUTO */
   int32_t segments;         /* of a row, which different warps take; 0, the default: the plan's choice */

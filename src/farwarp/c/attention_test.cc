@@ -278,5 +278,38 @@ TEST(CAttention, DescriptorsAreChecked) {
   });
 }
 
+/// Messages have the names of c.h.
+TEST(CNames, FieldsAreNamedAsTheStructHasThem) {
+  run_ranks(1, [](Rank& rank, int) {
+    farwarp_moe_desc desc;
+    farwarp_moe_desc_init(&desc);
+    desc.num_experts = 4;
+    desc.experts_per_token = 2;
+    desc.hidden = 128;
+    desc.max_tokens = 8;
+    const auto refused = [&](const farwarp_moe_desc& wrong) {
+      farwarp_moe* moe = nullptr;
+      EXPECT_EQ(farwarp_moe_create(rank.world, &wrong, &moe), FARWARP_INVALID_ARGUMENT);
+      return std::string(farwarp_message());
+    };
+    farwarp_moe_desc wrong = desc;
+    wrong.hidden = 12;
+    EXPECT_EQ(refused(wrong), "desc.hidden is 12; allowed: a multiple of 8 from 8 to 1048576");
+    wrong = desc;
+    wrong.rows = wrong.weights_at_combine = 1;
+    EXPECT_EQ(refused(wrong).find("desc.rows is 1; allowed: 1 without fp8_dispatch"), 0u) << refused(wrong);
+    wrong = desc;
+    wrong.scale_columns = 1;
+    EXPECT_EQ(refused(wrong), "desc.scale_columns is 1; allowed: 0, or 1 with fp8_dispatch and masked");
+    farwarp_attention_desc attention;
+    farwarp_attention_desc_init(&attention);
+    attention.batch = attention.heads = attention.kv_heads = attention.queries = 1;
+    attention.head_dim = 64;
+    farwarp_attention* none = nullptr;
+    EXPECT_EQ(farwarp_attention_create(rank.world, &attention, &none), FARWARP_INVALID_ARGUMENT);
+    EXPECT_EQ(std::string(farwarp_message()).find("desc.keys is 0; allowed: 1 to "), 0u) << farwarp_message();
+  });
+}
+
 }  // namespace
 }  // namespace farwarp_c_test

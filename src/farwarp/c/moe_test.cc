@@ -203,6 +203,22 @@ TEST(CMoe, BatchedLayoutAndWeightsAtCombine) {
   });
 }
 
+/// All entries are one expert, which gets each row once: room for the worst case suffices.
+TEST(CMoe, OneExpertInSeveralSlotsOfTheBatchedLayout) {
+  run_ranks(kRanks, [](Rank& rank, int number) {
+    Moe moe(rank, number, FARWARP_MOE_AUTO, true);
+    DLTensor* const weights = moe.weights;
+    moe.weights = nullptr;
+    moe.indices = rank.tensor(kInt32, {kMost, kTopK}, std::vector<std::int32_t>(kMost * kTopK, 1));
+    ASSERT_EQ(moe.send(), FARWARP_OK) << farwarp_message();
+    ASSERT_EQ(moe.receive(), FARWARP_OK) << farwarp_message();
+    ASSERT_EQ(farwarp_moe_combine_weighted(moe.moe, moe.recv_x, weights, moe.out, rank.stream), FARWARP_OK);
+    moe.expect_out(kMost, one, zero);  // as if both experts gave their row back
+    const auto counts = rank.numbers<std::int32_t>(moe.counts, kLocal);
+    EXPECT_EQ(counts[1], number == 0 ? kRanks * kMost : 0);
+  });
+}
+
 /// A row once for each rank. y is what a rank's experts make of a row together: here its sum of weights times the row.
 TEST(CMoe, RowsOncePerRank) {
   run_ranks(kRanks, [](Rank& rank, int number) {

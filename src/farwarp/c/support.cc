@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
+#include <utility>
 
 namespace farwarp::c {
 namespace {
@@ -28,6 +30,42 @@ std::string text_of(std::initializer_list<std::int64_t> shape) {
 }
 std::string shape_text(const DLTensor& tensor) {
   return fmt::format("[{}]", fmt::join(tensor.shape, tensor.shape + tensor.ndim, ", "));
+}
+
+/// What the C++ API calls what c.h calls otherwise, in messages. Of two that begin alike the longer one is first.
+constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+    {"AttentionDesc.max_queries", "desc.queries"},
+    {"* max_queries", "* queries"},
+    {"AttentionDesc.max_keys", "desc.keys"},
+    {"AttentionDesc.", "desc."},
+    {"FlashDecodeDesc.kv_dtype is same", "desc.fp8_cache is 0"},
+    {"FlashDecodeDesc.sinks is false", "desc.has_sinks is 0"},
+    {"FlashDecodeDesc.", "desc."},
+    {"MoeAllToAllDesc.layout is kRows; allowed: kRows without", "desc.rows is 1; allowed: 1 without"},
+    {"MoeAllToAllDesc.layout kRows", "desc.rows"},
+    {"0, or with layout kRows a multiple", "0, or with rows a multiple"},
+    {"MoeAllToAllDesc.scales is kColumns; allowed: kRows, or kColumns with fp8_dispatch and layout kMasked",
+     "desc.scale_columns is 1; allowed: 0, or 1 with fp8_dispatch and masked"},
+    {"MoeAllToAllDesc.fp8_dispatch is true", "desc.fp8_dispatch is 1"},
+    {"MoeAllToAllDesc.", "desc."},
+    {"ParallelGemmDesc.", "desc."},
+    {"GemmDesc.", "desc."},
+    {"AllReduceDesc.", "desc."},
+    {"Qwen3Limits.", "desc."},
+    {"Qwen3Sampling.", "sampling."},
+    {"Qwen3Call.", ""},
+    {"Qwen3Decoder::", "farwarp_qwen3_"},
+    {"WorldOptions::deadline is", "desc.deadline_ms is"},
+    {"WorldOptions::", "desc."},
+    {"ordinal is", "device is"},
+};
+
+std::string in_names_of_c(std::string message) {
+  for (const auto& [cpp, c] : kNames) {
+    for (std::size_t at = 0; (at = message.find(cpp, at)) != std::string::npos; at += c.size())
+      message.replace(at, cpp.size(), c);
+  }
+  return message;
 }
 
 DLDeviceType device_type(TargetKind target) {
@@ -62,7 +100,7 @@ Status check_contiguous(const char* name, const DLTensor& tensor) {
 }  // namespace
 
 farwarp_code code_of(const Status& status) {
-  if (!status.ok()) last_message = status.message();
+  if (!status.ok()) last_message = in_names_of_c(status.message());
   return static_cast<farwarp_code>(status.code());
 }
 

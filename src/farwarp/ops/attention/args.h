@@ -10,8 +10,9 @@
 namespace farwarp::attention {
 
 /// Sites of the ledger: waits, and what a kernel found in device memory.
-enum Site : std::uint32_t { kSiteStage, kSiteQueries, kSiteKeys, kSitePage, kSites };
-inline constexpr const char* kSiteNames[kSites] = {"a barrier of the block", "query count", "key count", "page index"};
+enum Site : std::uint32_t { kSiteStage, kSiteQueryStarts, kSiteKeyStarts, kSiteKeyCounts, kSitePage, kSites };
+inline constexpr const char* kSiteNames[kSites] = {"a barrier of the block", "query_starts", "key_starts", "key_counts",
+                                                   "block_table"};
 
 inline constexpr int kUnlimited = 1 << 30;  ///< a window that reaches as far as there are keys
 

@@ -20,28 +20,34 @@ FARWARP_DEVICE Sequence sequence_of(const Args& args, int batch, BadInput& bad) 
   const auto number = [](const std::int32_t* numbers, int index) {
     return load(Global<const std::int32_t>(numbers + index));
   };
-  const auto check = [&](Site site, int first, int count, int most, int total) {
-    const bool allowed = count >= 0 && count <= most && first >= 0 && first <= total - count;
-    if (!allowed) bad = {site, static_cast<std::uint64_t>(most), static_cast<std::uint64_t>(count)};
-    return allowed;
+  // The number of the caller's that is wrong, which is `next` unless `first` is negative.
+  const auto refuse = [&](Site site, int most, int found) {
+    bad = {site, static_cast<std::uint64_t>(most), static_cast<std::uint64_t>(std::int64_t{found})};
+    return false;
+  };
+  const auto check_starts = [&](Site site, int first, int next, int most, int total) {
+    if (first >= 0 && next >= first && next - first <= most && next <= total) return true;
+    return refuse(site, first >= 0 && first <= total - most ? first + most : total, first < 0 ? first : next);
   };
   bool allowed = true;
   if (args.query_starts != nullptr) {
     sequence.query_batch = 0;
     sequence.first_query = number(args.query_starts, batch);
-    sequence.queries = number(args.query_starts, batch + 1) - sequence.first_query;
-    allowed &= check(kSiteQueries, sequence.first_query, sequence.queries, args.max_queries, args.total_queries);
+    const int next = number(args.query_starts, batch + 1);
+    allowed = check_starts(kSiteQueryStarts, sequence.first_query, next, args.max_queries, args.total_queries);
+    sequence.queries = allowed ? next - sequence.first_query : 0;
   }
   if (args.key_starts != nullptr) {
     sequence.key_batch = 0;
     sequence.first_key = number(args.key_starts, batch);
-    sequence.keys = number(args.key_starts, batch + 1) - sequence.first_key;
-    allowed &= check(kSiteKeys, sequence.first_key, sequence.keys, args.max_keys, args.total_keys);
+    const int next = number(args.key_starts, batch + 1);
+    allowed &= check_starts(kSiteKeyStarts, sequence.first_key, next, args.max_keys, args.total_keys);
+    sequence.keys = allowed ? next - sequence.first_key : 0;
   }
   if (args.key_counts != nullptr) {
     const int most = sequence.keys;
     sequence.keys = number(args.key_counts, batch);
-    allowed &= check(kSiteKeys, 0, sequence.keys, most, most);
+    if (allowed && (sequence.keys < 0 || sequence.keys > most)) allowed = refuse(kSiteKeyCounts, most, sequence.keys);
   }
   if (!allowed) sequence.queries = sequence.keys = 0;
   return sequence;

@@ -26,8 +26,8 @@ enum Site : std::uint32_t {
   kSites,
 };
 inline constexpr const char* kSiteNames[kSites] = {
-    "dispatch header", "dispatch row", "dispatch routes",  "dispatch data", "combine return", "staging load",
-    "token count",     "expert index", "receive capacity", "configuration", "combine weights"};
+    "dispatch header", "dispatch row", "dispatch routes", "dispatch data", "combine return", "staging load",
+    "token count",     "expert index", "recv_rows",       "configuration", "combine weights"};
 
 inline constexpr int kMaxTopK = 32;  ///< the lanes of the smallest warp: lane j holds k-slot j
 inline constexpr int kMaxExperts = 4096;
@@ -204,6 +204,8 @@ struct Args {
   std::int32_t wide_indices;  ///< 1: topk holds int64
   std::int32_t tokens;
   std::int32_t masked_layout;  ///< 1: MoeLayout::kMasked
+  std::int32_t lane_entries;   ///< entries of tokens that a warp counts at a time, one on a lane
+  Divisor by_k;
   std::int32_t row_alignment;
   std::uint32_t drop_put;  ///< fault injection: this rank drops the rows of this token, counted from 1; 0: none
   std::uint64_t configuration;

@@ -94,9 +94,9 @@ FARWARP_DEVICE bool lay_out_rows(Call& call, const Args& args) {
     const bool too_long = end > args.recv_rows;
     if (ballot(overflow != 0 || too_long) != 0) {
       if (first_worker && (overflow != 0 || (too_long && lane_index() == 0))) {
-        const std::int64_t room = too_long ? args.recv_rows : args.recv_rows / args.max_local_experts;
-        give_up(call, StatusCode::kCapacity, kSiteCapacity, -1, static_cast<std::uint64_t>(room),
-                static_cast<std::uint64_t>(too_long ? end : overflow));
+        const std::int64_t needed = too_long ? end : std::int64_t{overflow} * args.max_local_experts;
+        give_up(call, StatusCode::kCapacity, kSiteCapacity, -1, static_cast<std::uint64_t>(args.recv_rows),
+                static_cast<std::uint64_t>(needed));
       }
       call.live = false;
     }

@@ -343,6 +343,9 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
   args.header_packets = plan->header_packets;
   args.wide_indices = desc.index_type == DType::kI64;
   args.masked_layout = desc.layout == MoeLayout::kMasked;
+  const int tokens_apart = args.masked_layout != 0 ? desc.experts_per_token : 1;
+  args.lane_entries = shape.traits.warp_size / tokens_apart * tokens_apart;
+  args.by_k = Divisor(desc.experts_per_token);
   args.row_alignment = desc.row_alignment;
   args.recv_rows = plan->recv_rows;
   args.by_room =

@@ -27,7 +27,8 @@ struct MoeTokens {
 };
 
 /// What dispatch delivers: one row per (token, top-k entry) that chose an expert of this rank.
-/// Rows of an expert are ordered by source rank, then token, then k-slot.
+/// Rows of an expert are ordered by source rank, then token, then k-slot. With kMasked a token that has an expert in several k-slots has one row there, of
+/// the first; combine weights it for each.
 /// With MoeLayout::kRows: one row per token with such an entry, ordered by source rank, then token.
 struct MoeReceived {
   void* x =

@@ -20,8 +20,8 @@ enum class MoeMode : std::uint8_t {
 const char* name_of(MoeMode mode);  ///< "words", ...
 enum class MoeLayout : std::uint8_t {
   kExpertMajor,  ///< experts one after another, each start aligned to row_alignment
-  kMasked,       ///< every expert has the same room: plan.recv_rows / plan.max_local_experts rows
-  kRows,  ///< a row once for each rank that it is sent to, by source rank and token, with its entries for that rank
+  kMasked,  ///< every expert has the same room, plan.recv_rows / plan.max_local_experts rows, and a token's row once
+  kRows,    ///< a row once for each rank that it is sent to, by source rank and token, with its entries for that rank
 };
 /// Where the scales of fp8 dispatch lie in MoeReceived::scales.
 enum class MoeScales : std::uint8_t {
@@ -67,8 +67,7 @@ struct MoeAllToAllDesc {
   int row_alignment = 1;                ///< rows; 128 for grouped GEMMs; a power of two up to 1024
   /// The weights are given to combine, not to dispatch: they travel to the owners first. Split form only.
   bool weights_at_combine = false;
-  /// Split form: rows of MoeReceived::x. If more arrive, the call ends in kCapacity on this rank. 0: the worst case (masked layout: the
-  /// worst case if the experts of each token are distinct).
+  /// Split form: rows of MoeReceived::x. If more arrive, the call ends in kCapacity on this rank. 0: the worst case.
   std::int64_t recv_rows = 0;
   MoeMode mode = MoeMode::kAuto;
   int max_sms = 0;  ///< blocks of a launch; 0: all multiprocessors

@@ -11,6 +11,12 @@ struct Arrival {
   std::int64_t origin;
 };
 
+// Whether an entry's row arrives for it: in the masked layout not if an earlier entry of the token has the same expert.
+bool has_row(const MoeAllToAllDesc& desc, const Routing& routing, int token, int slot) {
+  const auto entries = routing.experts.begin() + static_cast<std::ptrdiff_t>(token) * desc.experts_per_token;
+  return desc.layout != MoeLayout::kMasked || std::find(entries, entries + slot, entries[slot]) == entries + slot;
+}
+
 // What arrives on `rank`, by expert; within an expert by source rank, token and k-slot, because the sort is stable.
 std::vector<Arrival> arrivals_of(const MoeAllToAllDesc& desc, int rank, std::span<const Routing> routings) {
   const int ranks = static_cast<int>(routings.size());
@@ -21,7 +27,7 @@ std::vector<Arrival> arrivals_of(const MoeAllToAllDesc& desc, int rank, std::spa
     for (int token = 0; token < routing.tokens; ++token) {
       for (int slot = 0; slot < k; ++slot) {
         const std::int32_t expert = routing.experts[static_cast<std::size_t>(token) * k + slot];
-        if (expert >= 0 && moe_rank_of(expert, ranks, desc.num_experts) == rank)
+        if (expert >= 0 && moe_rank_of(expert, ranks, desc.num_experts) == rank && has_row(desc, routing, token, slot))
           arrivals.push_back({expert, moe_origin(source, token, slot)});
       }
     }
@@ -110,11 +116,8 @@ std::int64_t least_recv_rows(const MoeAllToAllDesc& desc, int rank, std::span<co
   const int first = moe_first_expert(rank, ranks, desc.num_experts);
   const int end = moe_first_expert(rank + 1, ranks, desc.num_experts);
   std::vector<std::int64_t> counts(static_cast<std::size_t>(end - first));
-  for (const Routing& routing : routings) {
-    for (const std::int32_t expert : routing.experts) {
-      if (expert >= first && expert < end) ++counts[static_cast<std::size_t>(expert - first)];
-    }
-  }
+  for (const Arrival& arrival : arrivals_of(desc, rank, routings))
+    ++counts[static_cast<std::size_t>(arrival.expert - first)];
   if (desc.layout == MoeLayout::kMasked) {
     return std::max<std::int64_t>(1, *std::ranges::max_element(counts)) * max_local_experts(desc, ranks);
   }

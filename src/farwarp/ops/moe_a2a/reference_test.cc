@@ -55,6 +55,18 @@ TEST(Reference, MaskedLayoutGivesEveryExpertTheSameRoom) {
   EXPECT_EQ(expected.origins[5], moe_origin(0, 0, 0));
 }
 
+TEST(Reference, MaskedLayoutHasARowOnceForEachExpert) {
+  MoeAllToAllDesc desc = small_desc();
+  const std::vector<Routing> routings = {{1, {0, 0}, {1.0f, 1.0f}}, {2, {1, 0, 1, 1}, std::vector<float>(4, 1.0f)}};
+  EXPECT_EQ(expected_dispatch(desc, 0, 0, routings).counts, (std::vector<std::int32_t>{3, 3}));
+  desc.layout = MoeLayout::kMasked;
+  EXPECT_EQ(least_recv_rows(desc, routings), 4);
+  const auto expected = expected_dispatch(desc, 4, 0, routings);
+  EXPECT_EQ(expected.counts, (std::vector<std::int32_t>{2, 2}));
+  EXPECT_EQ(expected.origins, (std::vector<std::int64_t>{moe_origin(0, 0, 0), moe_origin(1, 0, 1), moe_origin(1, 0, 0),
+                                                         moe_origin(1, 1, 0)}));
+}
+
 TEST(Reference, UnevenExpertsFollowTheDefinitionOfOwners) {
   MoeAllToAllDesc desc = small_desc();
   desc.num_experts = 7;

@@ -37,17 +37,20 @@ FARWARP_DEVICE std::uint64_t kept_origin(const ReceivedSegment& segment, int cop
 }
 
 /// [warp] Stores what combine needs of a segment's row, and the caller's origins. `word`: on lane j, kept_word() of k-slot j, or kNoRoute. The words
-/// of copies are stored without gaps.
+/// of copies are stored without gaps. Copies of one place, in the masked layout, have the origin of the first.
 FARWARP_DEVICE void keep_row(const Regions& regions, const ReceivedSegment& segment, std::uint64_t word) {
   const Args& args = regions.args;
   const bool is_copy = word != kNoRoute;
   const std::uint64_t copies = ballot(is_copy);
   const Global<std::uint64_t> kept = regions.kept(segment.row_number);
+  int first = lane_index();
+  if (args.masked_layout != 0 && args.origins != nullptr)
+    first = lowest_bit(match_any(static_cast<std::uint32_t>(is_copy ? word >> 32 : ~0u)));
   if (lane_index() == 0) store(kept, kept_origin(segment, count_bits(copies)));
   if (!is_copy) return;
   store(kept + (1 + count_bits(copies & lanes_below())), word);
   if (args.row_tokens != nullptr) store(Global<std::int32_t>(args.row_tokens) + kept_place(word), segment.token);
-  if (args.origins == nullptr) return;
+  if (args.origins == nullptr || first != lane_index()) return;
   const std::int64_t origin = std::int64_t{segment.source} << 48 | std::int64_t{segment.token} << 16 | lane_index();
   store(Global<std::int64_t>(args.origins) + kept_place(word), origin);
 }

@@ -1,7 +1,7 @@
 // Routes, a word for each entry of a token; in the split form also the index of each entry among its expert's entries, and their counts.
 // Every worker computes the indices of its own tokens. It first counts the entries of earlier tokens, with all threads, since counts do
 // not depend on the order. Then it numbers the entries of its own tokens in order. The same inputs give the same indices in every run and
-// every mode.
+// every mode. In the masked layout entries of one token for one expert have one index, and count as one.
 #pragma once
 
 #include <bit>
@@ -52,10 +52,17 @@ FARWARP_DEVICE OwnTokens own_tokens(const Args& args, int tokens) {
   return {first, first + each + (block < more ? 1 : 0)};
 }
 
+/// [thread] Warps take Args::lane_entries entries at a time, whole tokens in the masked layout. The one of `entries`, from `first` on, that my lane has
+/// when all warps take theirs for the `i`-th time; -1 if there is none.
+FARWARP_DEVICE std::int32_t entry_of(const Args& args, int entries, int first, int i) {
+  const int entry = first + (i * warps_per_block() + warp_index()) * args.lane_entries + lane_index();
+  return table_entry(args, entry, entry < entries && lane_index() < args.lane_entries);
+}
+
 /// Entries that the threads of a worker load before join_call(), in flight together with the call's cells. Unchecked, as table_entry() gives them.
 struct EntriesAhead {
   static constexpr int kEarlier = 4;
-  /// Entries thread_index() + i * num_threads() of those of earlier tokens; -1 beyond them.
+  /// Entry number i of the thread (entry_of()) of those of earlier tokens; -1 beyond them.
   std::int32_t earlier[kEarlier];
   std::int32_t own;    ///< entry lane_index() of the block's own; -1 beyond them
   TokenEntry of_warp;  ///< of the block's token number warp_index()
@@ -63,26 +70,48 @@ struct EntriesAhead {
   FARWARP_DEVICE EntriesAhead(const Args& args, const OwnTokens& tokens)
       : of_warp(args, tokens.first + warp_index(), tokens.first + warp_index() < tokens.last) {
     const int first = tokens.first * args.k, last = tokens.last * args.k;
-    load_earlier(args, first, thread_index(), earlier);
-    own = table_entry(args, first + lane_index(), first + lane_index() < last);
+    load_earlier(args, first, 0, earlier);
+    own = own_entry(args, first, last);
   }
 
-  /// [thread] Entries base, base + num_threads(), ... of the first `entries`; -1 beyond them.
-  FARWARP_DEVICE static void load_earlier(const Args& args, int entries, int base, std::int32_t (&experts)[kEarlier]) {
+  /// [thread] The thread's entries of the first `entries`, from `first` on; -1 beyond them.
+  FARWARP_DEVICE static void load_earlier(const Args& args, int entries, int first, std::int32_t (&experts)[kEarlier]) {
 #pragma unroll
-    for (int i = 0; i < kEarlier; ++i) {
-      const int entry = base + i * num_threads();
-      experts[i] = table_entry(args, entry, entry < entries);
-    }
+    for (int i = 0; i < kEarlier; ++i) experts[i] = entry_of(args, entries, first, i);
+  }
+  /// [thread] The lane's entry of those that a warp takes from `first` on; -1 from `last` on.
+  FARWARP_DEVICE static std::int32_t own_entry(const Args& args, int first, int last) {
+    const int entry = first + lane_index();
+    return table_entry(args, entry, entry < last && lane_index() < args.lane_entries);
   }
 };
 
-/// [warp] Adds one to counter[key] for every lane with `counted`. Lanes with equal keys share one atomic: atomics of a warp on one word are
-/// serialised, and all tokens of a batch may choose the same expert.
-FARWARP_DEVICE void count_key(Shared<std::uint32_t> counter, int key, bool counted) {
-  const std::uint64_t same = match_any(counted ? static_cast<std::uint32_t>(key) : 0xffffffffu);
-  if (counted && lane_index() == lowest_bit(same))
-    fetch_add(counter + key, static_cast<std::uint32_t>(count_bits(same)));
+/// [warp] Lanes whose entries have the expert of mine, and count. An entry is on lane entry % lane_entries; `expert` negative: none.
+struct SameExpert {
+  std::uint64_t counting;  ///< in the masked layout the first of each token alone
+  int first;               ///< the lane of my token's entry that counts for mine
+
+  FARWARP_DEVICE SameExpert(const Args& args, int expert)
+      : counting(match_any(expert >= 0 ? static_cast<std::uint32_t>(expert) : 0xffffffffu)), first(lane_index()) {
+    if (args.masked_layout == 0) return;
+    const int token = args.by_k.quotient(lane_index());
+    first = lowest_bit(counting >> token * args.k << token * args.k);
+    counting &= ballot(first == lane_index());
+  }
+  FARWARP_DEVICE std::uint32_t count() const { return static_cast<std::uint32_t>(count_bits(counting)); }
+  /// Whether my lane acts for all of them.
+  FARWARP_DEVICE bool leads() const { return lane_index() == lowest_bit(counting); }
+  /// The index of my entry among them.
+  FARWARP_DEVICE std::uint32_t index() const {
+    return static_cast<std::uint32_t>(count_bits(counting & ((std::uint64_t{1} << first) - 1)));
+  }
+};
+
+/// [warp] Counts the expert of each lane. Lanes with equal experts share one atomic: atomics of a warp on one word are serialised, and all tokens of a
+/// batch may choose the same expert.
+FARWARP_DEVICE void count_expert(const Args& args, Shared<std::uint32_t> histogram, int expert) {
+  const SameExpert same(args, expert);
+  if (expert >= 0 && same.leads()) fetch_add(histogram + expert, same.count());
 }
 
 /// [block] Counts the entries of tokens [0, last) by expert. `experts`: the first of them, as load_earlier() gives them.
@@ -90,39 +119,35 @@ FARWARP_DEVICE void count_entries(const Args& args, int last, std::int32_t (&exp
   const auto histogram = shared_at<std::uint32_t>(args.shared.histogram);
   for (int e = thread_index(); e < args.num_experts; e += num_threads()) store(histogram + e, 0u);
   block_sync();
-  const int entries = last * args.k;
+  const int entries = last * args.k, together = warps_per_block() * args.lane_entries;
 #pragma unroll 1
-  for (int first = 0; first < entries; first += EntriesAhead::kEarlier * num_threads()) {
-    if (first != 0) EntriesAhead::load_earlier(args, entries, first + thread_index(), experts);
+  for (int first = 0; first < entries; first += EntriesAhead::kEarlier * together) {
+    if (first != 0) EntriesAhead::load_earlier(args, entries, first, experts);
 #pragma unroll
     for (int i = 0; i < EntriesAhead::kEarlier; ++i) {
-      if (first + i * num_threads() >= entries) break;  // for all threads
-      const int expert = expert_or_none(args, experts[i]);
-      count_key(histogram, expert, expert >= 0);
+      if (first + i * together >= entries) break;  // for all threads
+      count_expert(args, histogram, expert_or_none(args, experts[i]));
     }
   }
 }
 
-/// [warp] Assigns indices in order to the entries of tokens [first, last), at most kBatch tokens, and advances the counts. `entry`: on lane i, entry i.
+/// [warp] Assigns indices in order to the entries of tokens [first, last), at most kBatch tokens, and advances the counts. `entry`: own_entry().
 FARWARP_DEVICE void assign_indices(const Args& args, int first, int last, std::int32_t entry) {
   const auto histogram = shared_at<std::uint32_t>(args.shared.histogram);
   const auto indices = shared_at<std::uint32_t>(args.shared.indices);
   const int entries = (last - first) * args.k;
 #pragma unroll 1
-  for (int base = 0; base < entries; base += Target::kWarpSize) {
-    const int i = base + lane_index();
-    if (base != 0) entry = table_entry(args, first * args.k + i, i < entries);
+  for (int base = 0; base < entries; base += args.lane_entries) {
+    if (base != 0) entry = EntriesAhead::own_entry(args, first * args.k + base, last * args.k);
     const int expert = expert_or_none(args, entry);
-    const std::uint64_t same = match_any(expert >= 0 ? static_cast<std::uint32_t>(expert) : 0xffffffffu);
+    const SameExpert same(args, expert);
     std::uint32_t before = 0;
     if (expert >= 0) {
       before = load(histogram + expert);
-      store(indices + i, before + static_cast<std::uint32_t>(count_bits(same & lanes_below())));
+      store(indices + (base + lane_index()), before + same.index());
     }
     warp_sync();
-    if (expert >= 0 && lane_index() == lowest_bit(same)) {
-      store(histogram + expert, before + static_cast<std::uint32_t>(count_bits(same)));
-    }
+    if (expert >= 0 && same.leads()) store(histogram + expert, before + same.count());
     warp_sync();
   }
 }
@@ -170,9 +195,9 @@ FARWARP_DEVICE void route_tokens(const Call& call, const Args& args, int tokens,
     const int last = first + kBatch < own.last ? first + kBatch : own.last;
     block_sync();  // the histogram is complete, and the indices are free
     if (warp_index() == 0) {
-      const int entry = first * args.k + lane_index();
-      const bool there = lane_index() < (last - first) * args.k;
-      assign_indices(args, first, last, first == own.first ? ahead.own : table_entry(args, entry, there));
+      const bool loaded = first == own.first;
+      assign_indices(args, first, last,
+                     loaded ? ahead.own : EntriesAhead::own_entry(args, first * args.k, last * args.k));
     }
     block_sync();
 #pragma unroll 1

@@ -67,7 +67,7 @@ FARWARP_DEVICE void count_and_send(const Call& call, const Args& args, int token
     return;
   }
   std::int32_t first[EntriesAhead::kEarlier];
-  EntriesAhead::load_earlier(args, tokens * args.k, thread_index(), first);
+  EntriesAhead::load_earlier(args, tokens * args.k, 0, first);
   count_entries(args, tokens, first);
   block_sync();  // the histogram is complete
   send_counts(call, args, shared_at<std::uint32_t>(args.shared.histogram));

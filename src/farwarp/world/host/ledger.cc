@@ -33,8 +33,11 @@ std::string WaitRecord::finding() const {
       if (seen == kNothingSeen) return "nothing arrived";
       break;
     case StatusCode::kBadInput:
-      return found < 0 ? fmt::format("found {}, which is too small", found)
-                       : fmt::format("found {}, allowed is at most {}", found, expected);
+      if (expected == kNothingSeen)
+        return fmt::format("column {} has no numbers at position {}", seen >> 32, seen & 0xffffffffu);
+      return found <= static_cast<std::int64_t>(expected)
+                 ? fmt::format("found {}, which is too small", found)
+                 : fmt::format("found {}, allowed is at most {}", found, expected);
     case StatusCode::kCapacity: return fmt::format("there is room for {}, needed are {}", expected, seen);
     case StatusCode::kMisuse:
       if (expected == seen) return "another kernel of the operator still runs";

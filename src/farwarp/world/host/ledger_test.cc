@@ -32,6 +32,11 @@ TEST(WaitRecord, SaysWhatAKernelFoundWrong) {
             "rank 2 in moe_a2a at 'expert index': found 8, allowed is at most 7 (epoch 4)");
   EXPECT_EQ(said(StatusCode::kBadInput, "token count", 7, static_cast<std::uint64_t>(std::int64_t{-5})),
             "rank 2 in moe_a2a at 'token count': found -5, which is too small (epoch 4)");
+  EXPECT_EQ(
+      said(StatusCode::kBadInput, "key_starts", 30, 12),
+      "rank 2 in moe_a2a at 'key_starts': found 12, which is too small (epoch 4)");  // less than the start before it
+  EXPECT_EQ(said(StatusCode::kBadInput, "logits", kNothingSeen, 3ull << 32 | 17),
+            "rank 2 in moe_a2a at 'logits': column 3 has no numbers at position 17 (epoch 4)");
   EXPECT_EQ(said(StatusCode::kCapacity, "receive capacity", 8, 19),
             "rank 2 in moe_a2a at 'receive capacity': there is room for 8, needed are 19 (epoch 4)");
   EXPECT_EQ(said(StatusCode::kMisuse, "the beginning of a call", 0, 0),

@@ -114,8 +114,16 @@ Result<World> World::State::create(std::shared_ptr<Bootstrap> bootstrap, const W
 
 Status World::State::open_local_resources() {
   if (!device) {
-    auto opened = Device::open(options.target, options.device >= 0 ? options.device : bootstrap->rank());
-    if (!opened.ok()) return opened.status();
+    const bool by_rank = options.device < 0;
+    auto opened = Device::open(options.target, by_rank ? bootstrap->rank() : options.device);
+    if (!opened.ok()) {
+      const std::string why(opened.status().message());
+      const std::size_t allowed = why.find(", allowed for ");
+      if (allowed == std::string::npos) return opened.status();
+      const std::string of_rank = by_rank ? fmt::format(", here {}, the rank", bootstrap->rank()) : "";
+      return invalid_argument(
+          fmt::format("WorldOptions::device is {}{}{}", options.device, of_rank, why.substr(allowed)));
+    }
     device = *opened;
   }
   auto created = device->create_stream();

@@ -81,6 +81,11 @@ Result<CheckConfig> read_config(const Params& params) {
   if (delay > 0 && config.limits.prefill_tokens > 0) reader.reject("delay", std::to_string(delay), "0 with prefill");
   if (config.zeros > 0 && (config.prompt > 1 || config.limits.prefill_tokens > 0))
     reader.reject("zeros", std::to_string(config.zeros), "0 with a prompt of several tokens, or with prefill");
+  const int positions = config.prompt + config.zeros + config.launches * config.tokens;
+  if (positions > qwen3::kMostPositions)
+    reader.reject("launches", reader.text("launches"),
+                  fmt::format("so many that with prompt, zeros and tokens a sequence has at most {} positions",
+                              qwen3::kMostPositions));
   config.longest_delay_ns = static_cast<std::uint64_t>(delay) * 1000;
   config.oracle = reader.small_integer("oracle", 0, 1) == 1;
   if (!config.oracle && delay == 0 && config.dispatchers.size() < 2)

@@ -103,6 +103,23 @@ TEST_P(MoeCases, BatchedLayoutAndWeightsAtCombine) {
   }
 }
 
+// An expert in several k-slots of a token gets one row, so the default room is that of the worst case.
+TEST_P(MoeCases, BatchedLayoutWithRepeatedExperts) {
+  for (const std::string mode : {"words", "bulk"}) {
+    const std::string batched = "form=split,layout=masked,recv_rows=0,routing=repeated,tokens=full,mode=" + mode;
+    // Tokens of a warp's lanes with gaps between them, and without.
+    for (const auto& [k, experts] : {std::pair("1", "4"), std::pair("3", "4"), std::pair("5", "7"), std::pair("8", "8"),
+                                     std::pair("20", "20"), std::pair("32", "32")}) {
+      const std::string both = std::string(",experts_per_token=") + k + ",num_experts=" + experts;
+      expect_pass(batched + both + ",max_num_tokens=9");
+      expect_pass(batched + both + ",weights=combine,halves=1,max_sms=2");
+    }
+    // More tokens than a block numbers at a time, more entries than its threads load ahead.
+    expect_pass(batched + ",num_experts=6,max_num_tokens=200,hidden_dim=8,experts_per_token=6,max_sms=1,index=int64");
+    expect_pass(batched + ",dtype=bf16,dispatch_dtype=fp8,scales=columns,num_experts=4");
+  }
+}
+
 // A row once for each rank that it is sent to.
 TEST_P(MoeCases, RowsOncePerRank) {
   for (const std::string mode : {"words", "bulk"}) {
