@@ -56,7 +56,7 @@ class Attending {
           clamp((first_key_of(args_, work.sequence, work.row + kMfmaQueries - 1) + Block::kKeys - 1) / Block::kKeys,
                 first, end - 1);
       const int whole_end = clamp(floor_steps(end_key_of(args_, work.sequence, work.row)), whole_first, end - 1);
-      loader_.open(work, end - 1, first);
+      loader_.open(work, end - 1);
       first_step(work, end - 1, first);
       int step = end - 2;
       while (step >= first) {
@@ -196,13 +196,13 @@ class Attending {
   FARWARP_DEVICE void raise() {
 #pragma unroll
     for (int row = 0; row < kRows; ++row) softmax_[row].raise(args_.scale_log2);
-    if (ballot(softmax_[0].base.score != 0 || softmax_[1].base.score != 0) != 0) [[unlikely]] {
+    if (ballot(softmax_[0].base.is_large || softmax_[1].base.is_large) != 0) [[unlikely]] {
 #pragma unroll
       for (int row = 0; row < kRows; ++row) {
 #pragma unroll
         for (MfmaSums& four : scores_[row]) {
 #pragma unroll
-          for (int i = 0; i < 4; ++i) four[i] = add(four[i], -softmax_[row].base.score);
+          for (int i = 0; i < 4; ++i) four[i] = add(four[i], -softmax_[row].base.score());
         }
       }
     }
