@@ -133,8 +133,27 @@ def check(instructions):
     return sorted(found.items())
 
 
+def stays_inside(instructions, index, first, last):
+    """Whether a path from number `first` leads to number `last` through instructions between them only."""
+    seen, work = set(), [first]
+    while work:
+        i = work.pop()
+        while first <= i <= last and i not in seen:
+            if i == last:
+                return True
+            seen.add(i)
+            name = instructions[i].name
+            if JUMP.match(name):
+                work.append(index.get(instructions[i].target(), len(instructions)))
+            if name in ("s_branch", "s_endpgm") or INDIRECT.match(name):
+                break
+            i += 1
+    return False
+
+
 def matrix_loop(instructions):
-    """The shortest loop that contains a matrix instruction; [] if there is none."""
+    """The shortest loop that contains a matrix instruction; [] if there is none. Code for rare cases that lies after a loop and jumps back
+    into its middle makes no loop: the way back to it leads through the loop's beginning."""
     index = {instruction.address: i for i, instruction in enumerate(instructions)}
     loops = []
     for i, instruction in enumerate(instructions):
@@ -142,7 +161,7 @@ def matrix_loop(instructions):
             continue
         first = index.get(instruction.target(), len(instructions))
         body = instructions[first:i + 1]
-        if any(MATRIX.match(inside.name) for inside in body):
+        if any(MATRIX.match(inside.name) for inside in body) and stays_inside(instructions, index, first, i):
             loops.append(body)
     return min(loops, key=len, default=[])
 

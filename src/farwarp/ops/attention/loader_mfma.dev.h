@@ -107,10 +107,10 @@ class RowSource {
         first_row_(Lanes::first_row()),
         offset_(offset_of(lane_index(), Lanes::row(lane_index()))) {}
 
-  /// [warp] Points this source at step `step` of a work. Steps before `first_step` are not read.
-  FARWARP_DEVICE void open(const BlockWork& work, int step, int first_step) {
+  /// [warp] Points this source at step `step` of a work. Steps before that of the first key that the work sees are not read.
+  FARWARP_DEVICE void open(const BlockWork& work, int step) {
     step_ = step;
-    first_step_ = first_step;
+    first_key_ = work.keys.first;
     keys_ = work.sequence.keys;
     head_ = static_cast<const std::byte*>(tensor_.base) + std::int64_t{work.kv_head} * args_.head_dim * 2;
     if (args_.page_size == 0) {
@@ -158,7 +158,7 @@ class RowSource {
         }
       }
     }
-    if ((plain && !Lanes::kEndsEarly) || step_ > first_step_) {
+    if ((plain && !Lanes::kEndsEarly) || step_ > first_key_ / Block::kKeys) {
       --step_;
       at_ -= Block::kKeys * pitch;
     }
@@ -183,6 +183,8 @@ class RowSource {
     for (int group = 0; group < Lanes::kGroups; ++group) {
       int row = step_ * Block::kKeys + first_row_ + group * Lanes::kDistance;
       row = row < keys_ ? row : keys_ - 1;
+      row =
+          row < first_key_ ? first_key_ : row;  // no page before is looked up: what is loaded in its place is not used
       pages_[group] = farwarp::FARWARP_TARGET::load(Global<const std::int32_t>(table_ + args_.by_page.quotient(row)));
     }
   }
@@ -191,8 +193,8 @@ class RowSource {
   const Tensor tensor_;
   int first_row_;         // of the wave's first group in a step
   std::uint32_t offset_;  // of the lane in a group
-  int step_ = 0, first_step_ = 0;
-  int keys_ = 0;
+  int step_ = 0;
+  int first_key_ = 0, keys_ = 0;  // that the work sees; of its sequence
   const std::byte* head_ = nullptr;
   const std::byte* at_ = nullptr;  // the wave's first row of the step, if there are no pages
   const std::int32_t* table_ = nullptr;
@@ -206,9 +208,9 @@ class Loader {
   FARWARP_DEVICE Loader(const Args& args, const Block& block)
       : block_(block), keys_(args, {args.k_base, args.k_rows}), values_(args, {args.v_base, args.v_rows}) {}
 
-  FARWARP_DEVICE void open(const BlockWork& work, int step, int first_step) {
-    keys_.open(work, step, first_step);
-    values_.open(work, step, first_step);
+  FARWARP_DEVICE void open(const BlockWork& work, int step) {
+    keys_.open(work, step);
+    values_.open(work, step);
   }
 
   template <bool plain, bool ends = false>
@@ -220,6 +222,12 @@ class Loader {
     values_.template load<8, plain, ends>([&](int, int i, std::uint32_t pair) { in_values_.pair[i] = pair; });
   }
   FARWARP_DEVICE void put_keys() const { attention::put_keys(block_, in_keys_); }
+  /// [thread] Values of the first `unseen` keys of a step may be anything, and a NaN times the probability 0 is a NaN: they become zeros.
+  FARWARP_DEVICE void clear_values(int unseen) {
+    const int row = ValueLanes<Block>::first_row() + ValueLanes<Block>::row(recomputed(lane_index()));
+#pragma unroll
+    for (int i = 0; i < 8; ++i) in_values_.pair[i] = row + i < unseen ? 0 : in_values_.pair[i];
+  }
   FARWARP_DEVICE void put_values() const { attention::put_values(block_, in_values_); }
   /// 0, or a page number that is not allowed.
   FARWARP_DEVICE int bad_page() const { return keys_.bad_page != 0 ? keys_.bad_page : values_.bad_page; }
