@@ -7,6 +7,7 @@ import os
 from typing import Any, Iterator, Sequence, Union
 
 from . import _c
+from .arguments import shown, whole
 from .array import Array
 from .descriptor import choice, given, new_desc
 from .errors import InvalidArgumentError, UnavailableError, check
@@ -94,6 +95,7 @@ class Qwen3(Operator):
         needed = ctypes.c_int64()
         number = target_number(choose_target(target))
         desc = _desc(model, limits)
+        device, ranks = whole("device", device, 0, 2**31 - 1), whole("ranks", ranks, 1, 8)
         check(_c.lib.qwen3_heap_bytes(ctypes.addressof(desc), number, device, ranks, ctypes.addressof(needed)))
         return needed.value + _WORLD_BYTES
 
@@ -142,8 +144,7 @@ class Qwen3(Operator):
         if not 1 <= len(ids) <= self.sequences:
             raise InvalidArgumentError(f"prompts are {len(ids)}; allowed: 1 to {self.sequences}, sequences")
         for name, value in (("max_tokens", max_tokens), ("tokens_per_launch", tokens_per_launch)):
-            if value < 1:
-                raise InvalidArgumentError(f"{name} is {value}; allowed: 1 or more")
+            whole(name, value, 1)
         for i, prompt in enumerate(ids):
             if not prompt or len(prompt) + max_tokens - 1 > self.positions:
                 raise InvalidArgumentError(
@@ -178,29 +179,36 @@ class Qwen3(Operator):
                         last = choice == end_token or done[i] == len(prompts[i]) + max_tokens - 1
                         if last:  # before the yield, which may be the last that is asked for
                             active.remove(i)
-                            check(_c.lib.qwen3_stop(self._open_handle(), i, stream))
+                            self._stop(i, stream)
                         yield i, choice
                         if last:
                             break
         finally:
             for i in active:  # the caller has stopped asking, or a call has failed; then recover() ends the sequences
-                if self._handle is not None:
-                    _c.lib.qwen3_stop(self._handle, i, stream)
+                with self.world._lock:
+                    if self._handle is not None:
+                        _c.lib.qwen3_stop(self._handle, i, stream)
 
     def _start(self, column: int, prompt: list[int], sampling: Any, stream: int | None) -> None:
         numbers = (ctypes.c_int32 * len(prompt))(*prompt)
-        handle = self._open_handle()
-        self.world._use(stream)
-        check(_c.lib.qwen3_start(handle, column, ctypes.addressof(numbers), len(prompt), ctypes.addressof(sampling), stream))
+        with self.world._lock:
+            handle = self._open_handle()
+            self.world._use(stream)
+            check(_c.lib.qwen3_start(handle, column, ctypes.addressof(numbers), len(prompt), ctypes.addressof(sampling), stream))
+
+    def _stop(self, column: int, stream: int | None) -> None:
+        with self.world._lock:
+            check(_c.lib.qwen3_stop(self._open_handle(), column, stream))
 
     def _launch(self, steps: int, end_token: int, stream: Any) -> list[list[int]]:
-        handle = self._open_handle()
         sampled = self._sampled.get(steps)
         if sampled is None:
             sampled = self._sampled[steps] = Array(self.world, (self._columns, steps), "int32")
-        check(_c.lib.qwen3_decode(handle, steps, end_token, sampled._address, None, stream))
-        sampled._written(stream)
-        return sampled.numpy().tolist()
+        with self.world._lock:
+            handle = self._open_handle()
+            sampled._written(stream)
+            check(_c.lib.qwen3_decode(handle, steps, end_token, sampled._address, None, stream))
+            return sampled.numpy().tolist()
 
     # ---- text
 
@@ -220,11 +228,7 @@ class Qwen3(Operator):
     def _ids(self, prompt: Prompt) -> list[int]:
         if isinstance(prompt, str):
             return list(self.tokenizer(prompt)["input_ids"])
-        ids = [int(token) for token in prompt]
-        for i, token in enumerate(ids):
-            if not 0 <= token < self.vocabulary:
-                raise InvalidArgumentError(f"prompt[{i}] is {token}; allowed: 0 to {self.vocabulary - 1}")
-        return ids
+        return [whole(f"prompt[{i}]", token, 0, self.vocabulary - 1) for i, token in enumerate(prompt)]
 
     def _text(self, tokens: Iterator[int]) -> Iterator[str]:
         """Pieces of text; a character comes when all its tokens have come."""
@@ -256,7 +260,12 @@ class Qwen3(Operator):
 def _desc(model: str, limits: dict[str, Any]) -> ctypes.Structure:
     vectors = choice("vectors", limits.get("vectors", "faster"), _VECTORS)
     desc = given(new_desc(_c.Qwen3Desc), **{**limits, "vectors": vectors})
-    desc.model = os.fsencode(model)
+    try:
+        desc.model = os.fsencode(model)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(f"model is {shown(model)}; allowed: a folder, random:NAME") from None
+    if b"\0" in os.fsencode(model):  # C would see its beginning
+        raise InvalidArgumentError(f"model is {shown(model)}; allowed: a name without zero bytes")
     return desc
 
 

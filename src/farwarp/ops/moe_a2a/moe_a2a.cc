@@ -8,6 +8,7 @@
 
 #include "farwarp/base/arguments.h"
 #include "farwarp/ops/moe_a2a/args.h"
+#include "farwarp/ops/moe_a2a/tensors.h"
 #include "farwarp/ops/moe_a2a/variants.h"
 #include "farwarp/world/host/opened_operator.h"
 
@@ -135,6 +136,9 @@ struct MoeAllToAll::State {
   Status check_out(const void* out) const;
   Status check_y(const void* y) const;
   Status check_combine_weights(const float* weights) const;
+  Status check_memory(const moe::CallTensors& tensors) const { return moe::check_memory(plan, world->rank(), tensors); }
+  /// What a later half reads again of the tokens of its dispatch.
+  MoeTokens tokens_again() const { return {nullptr, args.topk, nullptr, args.tokens, args.tokens_on_device}; }
   void set_tokens(const MoeTokens& tokens, CallForm form);
   void set_received(const MoeReceived& received);
   Status run(KernelId id, Stream stream);
@@ -302,7 +306,8 @@ Status MoeAllToAll::dispatch_send(const MoeTokens& tokens, Stream stream, const 
   if (counted && state_->plan.desc.layout != MoeLayout::kRows)
     return invalid_argument("MoeCounts are given; allowed: null, as MoeAllToAllDesc.layout is not kRows");
   const Status status = first_failure(
-      {state_->check_phase(kIdle), state_->check_tokens(tokens), counted ? check_counts(counts) : Status{}});
+      {state_->check_phase(kIdle), state_->check_tokens(tokens), counted ? check_counts(counts) : Status{},
+       state_->check_memory({.tokens = tokens, .received = {.counts = counts.counts, .offsets = counts.offsets}})});
   if (!status.ok()) return status;
   state_->set_tokens(tokens, CallForm::kSplit);
   state_->args.counts = counts.counts;
@@ -314,7 +319,8 @@ Status MoeAllToAll::dispatch_send(const MoeTokens& tokens, Stream stream, const 
 Status MoeAllToAll::dispatch_recv(const MoeReceived& received, Stream stream) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
   const Status status =
-      first_failure({state_->check_phase(kSent), check_received(received, state_->plan, state_->counted)});
+      first_failure({state_->check_phase(kSent), check_received(received, state_->plan, state_->counted),
+                     state_->check_memory({.tokens = state_->tokens_again(), .received = received})});
   if (!status.ok()) return status;
   state_->set_received(received);
   return state_->run_phase(kDispatchRecv, kReceived, stream);
@@ -332,7 +338,8 @@ Status MoeAllToAll::combine_send(const void* y, Stream stream, const float* topk
 
 Status MoeAllToAll::combine_recv(void* out, Stream stream) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
-  const Status status = first_failure({state_->check_phase(kReturning), state_->check_out(out)});
+  const Status status = first_failure({state_->check_phase(kReturning), state_->check_out(out),
+                                       state_->check_memory({.tokens = state_->tokens_again(), .out = out})});
   if (!status.ok()) return status;
   state_->args.out = out;
   return state_->run_phase(kCombineRecv, kIdle, stream);
@@ -340,8 +347,9 @@ Status MoeAllToAll::combine_recv(void* out, Stream stream) {
 
 Status MoeAllToAll::dispatch(const MoeTokens& tokens, const MoeReceived& received, Stream stream) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
-  const Status status = first_failure(
-      {state_->check_phase(kIdle), state_->check_tokens(tokens), check_received(received, state_->plan, false)});
+  const Status status = first_failure({state_->check_phase(kIdle), state_->check_tokens(tokens),
+                                       check_received(received, state_->plan, false),
+                                       state_->check_memory({.tokens = tokens, .received = received})});
   if (!status.ok()) return status;
   state_->set_tokens(tokens, CallForm::kSplit);
   state_->set_received(received);
@@ -351,7 +359,12 @@ Status MoeAllToAll::dispatch(const MoeTokens& tokens, const MoeReceived& receive
 Status MoeAllToAll::combine(const void* y, void* out, Stream stream, const float* topk_weights) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
   const Status status = first_failure({state_->check_phase(kReceived), state_->check_y(y), state_->check_out(out),
-                                       state_->check_combine_weights(topk_weights)});
+                                       state_->check_combine_weights(topk_weights),
+                                       state_->check_memory({.tokens = state_->tokens_again(),
+                                                             .received = {.rows = state_->args.recv_rows},
+                                                             .y = y,
+                                                             .topk_weights = topk_weights,
+                                                             .out = out})});
   if (!status.ok()) return status;
   state_->args.y = y;
   state_->args.weights = topk_weights;
@@ -371,8 +384,10 @@ Status MoeAllToAll::fused(const MoeTokens& tokens, MoeExpert expert, const float
     return invalid_argument(
         "fused() was called with MoeAllToAllDesc.weights_at_combine; allowed: dispatch and combine");
   const bool table = expert == MoeExpert::kTable;
-  const Status status = first_failure({state_->check_phase(kIdle), state_->check_tokens(tokens),
-                                       table ? check_pointer("expert_table", expert_table, 4) : Status{}});
+  const Status status = first_failure(
+      {state_->check_phase(kIdle), state_->check_tokens(tokens),
+       table ? check_pointer("expert_table", expert_table, 4) : Status{},
+       state_->check_memory({.tokens = tokens, .expert_table = table ? expert_table : nullptr, .out = out})});
   if (!status.ok()) return status;
   state_->set_tokens(tokens, fused->form);
   if (const Status out_status = state_->check_out(out); !out_status.ok()) return out_status;
