@@ -35,7 +35,8 @@ from .operator import Operator
 from .products import AllGatherGemm, Gemm, GemmAllReduce, GemmReduceScatter, ParallelGemm
 from .qwen3 import Qwen3
 from .ranks import run
-from .world import Stream, World, choose_target, device_count
+from .targets import choose_target, device_count
+from .world import Stream, World
 
 __all__ = [
     "AbortedError",

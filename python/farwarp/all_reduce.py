@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import _c, dtypes
+from .arguments import shape_of
 from .call import Call, Tensor
 from .descriptor import choice, given, new_desc
 from .operator import Operator
@@ -39,6 +40,6 @@ class AllReduce(Operator):
     def __call__(self, x: Tensor, *, out: Tensor | None = None, stream: Any = None) -> Any:
         """x, any shape -> the same shape. `out` is x itself or does not overlap it; both begin at multiples of 16 bytes."""
         if out is None:
-            out = self._new(x, x.shape, self.dtype)
+            out = self._new(x, shape_of("x", x), self.dtype)
         self._call.enqueue(self, (x, out), stream)
         return out

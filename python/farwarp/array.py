@@ -11,28 +11,30 @@ from typing import TYPE_CHECKING, Any, Sequence
 import numpy as np
 
 from . import _c, dtypes
+from .arguments import Handle, shape_of
+from .arguments import shape as checked_shape
 from .errors import InvalidArgumentError, MisuseError, check
 
 if TYPE_CHECKING:
     from .world import World
 
 
-class Array:
+class Array(Handle):
     """A contiguous tensor in the memory of a world's device. World.empty(), zeros() and asarray() make one; operators
     return them where they are given no torch tensors on the device.
 
-    Its memory is used again only when the device has passed all calls that were made before the Array was dropped.
+    Its memory is used again only when the device has passed all calls that were made before the Array was dropped. It is
+    neither copied nor pickled.
     """
 
     __slots__ = ("world", "shape", "dtype", "nbytes", "_pointer", "_stream", "_sizes", "_tensor", "_address", "_reference", "__weakref__")
+    _copying = "its numbers, as numpy() gives"
 
     def __init__(self, world: World, shape: Sequence[int], dtype: Any) -> None:
         self._pointer = None
         self.world = world
-        self.shape = tuple(int(size) for size in shape)
         self.dtype = dtypes.name_of(dtype)
-        if any(size < 0 for size in self.shape):
-            raise InvalidArgumentError(f"shape is {self.shape}; allowed: sizes of 0 or more")
+        self.shape = checked_shape(shape, dtypes.item_bytes(self.dtype))
         self._sizes = (ctypes.c_int64 * max(1, len(self.shape)))(*self.shape)
         self._tensor = _c.DLTensor(device=world._dl_device, ndim=len(self.shape), dtype=dtypes.dl_type(self.dtype), shape=self._sizes)
         self.nbytes = math.prod(self.shape) * dtypes.item_bytes(self.dtype)
@@ -49,6 +51,8 @@ class Array:
         return f"farwarp.Array(shape={self.shape}, dtype={self.dtype}, rank={self.world.rank})"
 
     def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("the Array has no dimensions")
         return self.shape[0]
 
     def numpy(self, stream: Any = None) -> np.ndarray:
@@ -74,20 +78,27 @@ class Array:
 
         Of another type, floats are rounded; whole numbers must fit.
         """
+        return self._copy_in(values, stream, "values")
+
+    def _copy_in(self, values: Any, stream: Any, name: str) -> Array:
+        """name: of `values`, for messages."""
         world = self.world
         handle = world._stream_of(stream)
         torch = sys.modules.get("torch")
+        if isinstance(values, Array):
+            raise InvalidArgumentError(f"{name} is a farwarp.Array; allowed: numbers in the host's memory, as numpy() gives")
         if torch is not None and isinstance(values, torch.Tensor):
-            values = values.detach().to(device="cpu", dtype=dtypes.torch_type(self.dtype)).contiguous()
+            values = dtypes.to_torch_storage(values, self.dtype, name)
             source = values.data_ptr()
         else:
-            values = dtypes.to_storage(np.asarray(values), self.dtype)
+            values = dtypes.to_storage(values, self.dtype, name)
             source = values.ctypes.data
         if tuple(values.shape) != self.shape:
-            raise InvalidArgumentError(f"values has shape {tuple(values.shape)}; allowed: {self.shape}")
-        self._usable()
-        check(_c.lib.copy_in(world._handle, self._pointer, source, self.nbytes, handle))
-        self._written(handle)
+            raise InvalidArgumentError(f"{name} has shape {tuple(values.shape)}; allowed: {self.shape}")
+        with world._lock:
+            self._usable()
+            self._written(handle)  # before the call: what ends it early must not hide it from close()
+            check(_c.lib.copy_in(world._handle, self._pointer, source, self.nbytes, handle))
         return self
 
     def _usable(self) -> None:
@@ -102,10 +113,11 @@ class Array:
     def _copy_out(self, target: int, stream: Any) -> None:
         world = self.world
         handle = self._stream if stream is None else world._stream_of(stream)
-        self._usable()
-        check(_c.lib.copy_out(world._handle, target, self._pointer, self.nbytes, handle))
-        world._passed(handle)
-        world.check()
+        with world._lock:
+            self._usable()
+            check(_c.lib.copy_out(world._handle, target, self._pointer, self.nbytes, handle))
+            world._passed(handle)
+            world.check()
 
 
 def asarray(world: World, values: Any, dtype: Any = None, stream: Any = None) -> Array:
@@ -116,6 +128,6 @@ def asarray(world: World, values: Any, dtype: Any = None, stream: Any = None) ->
         raise InvalidArgumentError(f"dtype is {dtypes.name_of(dtype)}; allowed: {values.dtype}, which the Array has")
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(values, torch.Tensor):
-        values = np.asarray(values)
+        values = dtypes.as_numbers(values, "values")
     name = dtypes.name_of(values.dtype if dtype is None else dtype)
-    return Array(world, values.shape, name).copy_from(values, stream)
+    return Array(world, shape_of("values", values), name)._copy_in(values, stream, "values")

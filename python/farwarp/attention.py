@@ -6,6 +6,7 @@ import ctypes
 from typing import Any
 
 from . import _c, dtypes
+from .arguments import flag
 from .call import Call, Tensor
 from .descriptor import choice, given, new_desc
 from .errors import InvalidArgumentError
@@ -112,17 +113,17 @@ class Attention(_WithLse):
                 head_dim=head_dim,
                 queries=queries,
                 keys=keys,
-                causal=bool(causal),
+                causal=flag("causal", causal),
                 window_left=window_left,
                 window_right=window_right,
                 scale=scale,
-                has_lse=bool(lse),
-                has_sinks=bool(sinks),
+                has_lse=flag("lse", lse),
+                has_sinks=flag("sinks", sinks),
                 ragged_queries=total_queries is not None,
                 total_queries=total_queries or 0,
                 ragged_keys=total_keys is not None,
                 total_keys=total_keys or 0,
-                has_key_counts=bool(key_counts),
+                has_key_counts=flag("key_counts", key_counts),
                 page_size=page_size,
                 pages=pages,
                 dtype=dtype,
@@ -130,7 +131,7 @@ class Attention(_WithLse):
             ),
         )
         self.batch, self.heads, self.kv_heads, self.head_dim, self.queries, self.keys = (batch, heads, kv_heads, head_dim, queries, keys)
-        self.dtype, self.has_lse = dtypes.name_of(dtype), bool(lse)
+        self.dtype, self.has_lse = dtypes.name_of(dtype), bool(flag("lse", lse))
         ragged = total_queries is not None
         self._shape = (total_queries, heads, head_dim) if ragged else (batch, queries, heads, head_dim)
         self._lse_shape = (heads, total_queries) if ragged else (batch, heads, queries)
@@ -232,6 +233,7 @@ class FlashDecode(_WithLse):
         dtype: Any = "bfloat16",
         max_sms: int = 0,
     ) -> None:
+        lse = bool(flag("lse", lse))
         desc = new_desc(_c.DecodeDesc)
         self._open(
             world,
@@ -246,19 +248,19 @@ class FlashDecode(_WithLse):
                 pages=pages,
                 max_pages=max_pages,
                 dtype=dtype,
-                fp8_cache=bool(fp8_cache),
-                heads_first=bool(heads_first),
+                fp8_cache=flag("fp8_cache", fp8_cache),
+                heads_first=flag("heads_first", heads_first),
                 window=window,
                 scale=scale,
                 kv_shards=kv_shards,
-                has_sinks=bool(sinks),
+                has_sinks=flag("sinks", sinks),
                 exchange=choice("exchange", exchange, _EXCHANGES),
                 split_keys=split_keys,
                 work=choice("work", work, _WORKS),
                 max_sms=max_sms,
             ),
         )
-        self.dtype, self.has_lse = dtypes.name_of(dtype), bool(lse)
+        self.dtype, self.has_lse = dtypes.name_of(dtype), lse
         self._shape = (batch, query_tokens, query_heads, head_dim)
         self._lse_shape = self._shape[:3]
         self._call = Call(world, "decode_call_sinks", "q k v block_table lengths k_scale v_scale sinks", _OUTPUTS)

@@ -89,12 +89,14 @@ class Parameter:
             )
         if not isinstance(value, np.ndarray) and value.device.type != "cpu":
             raise InvalidArgumentError(f"{self.name} is on {value.device}; allowed: cpu, on the emulator")
+        if dtypes.name_of(value.dtype) not in dtypes.CODES:
+            raise InvalidArgumentError(f"{self.name} is of {dtypes.name_of(value.dtype)}; allowed: {', '.join(dtypes.CODES)}")
         contiguous = value.flags.c_contiguous if isinstance(value, np.ndarray) else value.is_contiguous()
         if not contiguous:
             raise InvalidArgumentError(
                 f"{self.name} has strides {_strides(value)} for shape {tuple(value.shape)}; allowed: a contiguous tensor"
             )
-        return Array(self.world, value.shape, value.dtype).copy_from(value, stream)
+        return Array(self.world, value.shape, value.dtype)._copy_in(value, stream, self.name)
 
     def _device_tensor(self, tensor: Any) -> Any:
         try:
@@ -159,33 +161,34 @@ class Call:
 
     def enqueue(self, operator: Operator, tensors: tuple, stream: Any) -> list[Any]:
         """tensors: inputs, then outputs; None: none. Returns the copies of inputs that were made."""
-        handle = operator._handle
-        if handle is None:
-            handle = operator._open_handle()
         world = self._world
-        on = world._current_stream() if stream is None else world._stream_of(stream)
-        keep: list[Any] = []
-        kinds = tuple(map(type, tensors))
-        known = self._known.get(kinds)
-        if known is not None:
-            fills, references = known
-            for i, fill, reference in fills:
-                fill(id(tensors[i]), reference)
-        else:
-            references = self._references(tensors, on, keep)
-            if kinds not in self._slow:
-                self._learn(kinds)
-        busy = world._busy
-        if on not in busy:
-            world._use(on)
-        code = self._function(handle, *references, busy[on])
-        if code:
-            raise self._failure(code, tensors)
-        if known is None:
-            for output in tensors[self._inputs :]:
-                if output.__class__ is Array:
-                    output._stream = on
-        return keep
+        with world._lock:
+            handle = operator._handle
+            if handle is None:
+                handle = operator._open_handle()
+            on = world._current_stream() if stream is None else world._stream_of(stream)
+            keep: list[Any] = []
+            kinds = tuple(map(type, tensors))
+            known = self._known.get(kinds)
+            if known is not None:
+                fills, references = known
+                for i, fill, reference in fills:
+                    fill(id(tensors[i]), reference)
+            else:
+                references = self._references(tensors, on, keep)
+                if kinds not in self._slow:
+                    self._learn(kinds)
+            busy = world._busy
+            if on not in busy:
+                world._use(on)
+            if known is None:
+                for output in tensors[self._inputs :]:
+                    if output.__class__ is Array:
+                        output._stream = on
+            code = self._function(handle, *references, busy[on])
+            if code:
+                raise self._failure(code, tensors)
+            return keep
 
     def _references(self, tensors: tuple, on: int | None, keep: list[Any]) -> list[Any]:
         """References to the tensors, whatever their classes."""

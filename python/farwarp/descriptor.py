@@ -6,7 +6,15 @@ import ctypes
 from typing import Any, Sequence
 
 from . import _c, dtypes
+from .arguments import milliseconds as milliseconds  # for those that fill descriptors
+from .arguments import flag, real, shown, whole
 from .errors import InvalidArgumentError, check
+
+_FLAGS = frozenset(
+    "has_bias return_x fp8_dispatch masked scale_columns weights_at_combine rows causal has_lse has_sinks ragged_queries ragged_keys "
+    "has_key_counts fp8_cache heads_first".split()
+)
+_FLOAT_MOST = 3.4028234663852886e38  # of 32 bits
 
 
 def new_desc(kind: type[ctypes.Structure]) -> Any:
@@ -26,30 +34,20 @@ def given(desc: ctypes.Structure, **fields: Any) -> ctypes.Structure:
         if kind is _c.DLDataType:
             value = dtypes.dl_type(dtypes.name_of(value), name)
         elif kind in (ctypes.c_int32, ctypes.c_int64, ctypes.c_uint64):
-            try:
-                value = value.__index__()
-            except AttributeError:
-                raise InvalidArgumentError(f"{name} is {value!r}; allowed: a whole number") from None
+            value = flag(name, value) if name in _FLAGS else whole(name, value)
             if kind(value).value != value:
                 sign = ", 0 or more" if kind is ctypes.c_uint64 else ""
                 raise InvalidArgumentError(f"{name} is {value}; allowed: a number of {8 * ctypes.sizeof(kind)} bits{sign}")
-        try:
-            setattr(desc, name, value)
-        except TypeError:
-            raise InvalidArgumentError(f"{name} is {value!r}; allowed: a number") from None
+        elif kind is ctypes.c_float:
+            value = real(name, value)
+            if abs(value) > _FLOAT_MOST:
+                raise InvalidArgumentError(f"{name} is {value}; allowed: a number of 32 bits")
+        setattr(desc, name, value)
     return desc
 
 
 def choice(name: str, value: Any, allowed: Sequence[str]) -> int:
     """The number of a choice, which C calls by it."""
-    if value not in allowed:
-        raise InvalidArgumentError(f"{name} is {value!r}; allowed: {', '.join(allowed)}")
+    if not isinstance(value, str) or value not in allowed:
+        raise InvalidArgumentError(f"{name} is {shown(value)}; allowed: {', '.join(allowed)}")
     return allowed.index(value)
-
-
-def milliseconds(name: str, seconds: float) -> int:
-    """A time as C takes it."""
-    try:
-        return min(int(seconds * 1000), 2**62)
-    except (TypeError, ValueError, OverflowError):
-        raise InvalidArgumentError(f"{name} is {seconds!r}; allowed: seconds") from None

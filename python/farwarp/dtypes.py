@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import _c
+from .arguments import shown
 from .errors import InvalidArgumentError
 
 try:
@@ -17,18 +18,35 @@ except ImportError:
     ml_dtypes = None  # type: ignore[assignment]
 
 CODES = {"bfloat16": (4, 16), "float16": (2, 16), "float32": (2, 32), "int32": (0, 32), "int64": (0, 64), "uint8": (1, 8)}
+_EXACT = {name: np.dtype(name) for name in CODES if name != "bfloat16"}
+if ml_dtypes is not None:
+    _EXACT["bfloat16"] = np.dtype(ml_dtypes.bfloat16)
 
 
 def name_of(dtype: Any) -> str:
     """The name of a type of NumPy, ml_dtypes or torch, or a name itself."""
     if isinstance(dtype, str):
         return dtype
-    if type(dtype).__module__ == "torch":
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(dtype, torch.dtype):
         return str(dtype)[len("torch.") :]
+    if dtype is None:  # NumPy's float64
+        return "None"
     try:
-        return np.dtype(dtype).name
-    except TypeError:
-        return repr(dtype)
+        found = np.dtype(dtype)
+    except (TypeError, ValueError):
+        return shown(dtype)
+    if found.names is not None or found.subdtype is not None:
+        return f"structured ({shown(found)})"
+    name = found.name
+    if name in CODES and found.newbyteorder("=") != _EXACT.get(name):
+        return f"{name} of {found.type.__module__}"  # another type of that name
+    return name
+
+
+def is_number(dtype: np.dtype) -> bool:
+    """Whether values of that type can be converted: whole numbers, floats, bool, and those of ml_dtypes."""
+    return dtype.kind in "biuf" or (ml_dtypes is not None and dtype.type.__module__ == "ml_dtypes")
 
 
 def dl_type(name: str, parameter: str = "dtype") -> _c.DLDataType:
@@ -61,16 +79,62 @@ def bits_of_bfloat16(values: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(values), quiet_nan, rounded).astype(np.uint16)
 
 
-def to_storage(values: np.ndarray, name: str) -> np.ndarray:
-    """`values` as contiguous memory of that type. Floats are rounded; other changes of type must lose nothing."""
+def as_numbers(values: Any, parameter: str) -> np.ndarray:
+    """A NumPy array of `values`, which are numbers and lose nothing by it."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise InvalidArgumentError(f"{parameter} is a masked array; allowed: one without a mask, as filled() gives")
+    try:
+        array = np.asarray(values)
+    except Exception as error:  # of any class: it is what the object's own code raises
+        raise InvalidArgumentError(f"{parameter} is a {type(values).__name__} ({error}); allowed: what numpy.asarray() takes") from None
+    if not is_number(array.dtype):
+        raise InvalidArgumentError(f"{parameter} is of {name_of(array.dtype)}; allowed: real numbers")
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _lost(parameter: str, found: Any, name: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"{parameter} has {name_of(found)} numbers that {name} has not; allowed: whole numbers in its range")
+
+
+def to_storage(values: Any, name: str, parameter: str = "values") -> np.ndarray:
+    """`values` as contiguous memory of that type, in the machine's byte order. Floats are rounded; whole numbers must
+    fit. `parameter`: what messages call them."""
+    values = as_numbers(values, parameter)
     if name_of(values.dtype) == name:
-        return np.asarray(values, order="C")
-    if name == "bfloat16":
-        return bits_of_bfloat16(np.asarray(values, np.float32))
-    wanted = np.dtype(name)
-    converted = np.asarray(values, wanted, order="C")
-    if wanted.kind in "iu" and not np.array_equal(converted, values):
-        raise InvalidArgumentError(f"values has {name_of(values.dtype)} numbers that {name} has not; allowed: whole numbers in its range")
+        return np.require(values, requirements="CA")
+    whole = values.dtype.kind in "biu"
+    with np.errstate(all="ignore"):
+        if name == "bfloat16":
+            converted = bits_of_bfloat16(values.astype(np.float32))
+            infinite = (converted & np.uint16(0x7FFF)) == 0x7F80
+        else:
+            converted = np.asarray(values, np.dtype(name), order="C")
+            infinite = np.isinf(converted) if converted.dtype.kind == "f" else np.zeros((), bool)
+        lost = converted.dtype.kind in "iu" and name != "bfloat16" and not np.array_equal(converted, values)
+    if lost or (whole and infinite.any()):
+        raise _lost(parameter, values.dtype, name)
+    return converted
+
+
+def to_torch_storage(values: Any, name: str, parameter: str) -> Any:
+    """The same of a torch tensor, in the host's memory."""
+    torch = sys.modules["torch"]
+    if values.layout != torch.strided or values.is_quantized or values.device.type == "meta":
+        kind = "quantized" if values.is_quantized else f"of layout {values.layout}, on {values.device}"
+        raise InvalidArgumentError(f"{parameter} is {kind}; allowed: a dense torch.Tensor that has numbers")
+    if values.is_complex():
+        raise InvalidArgumentError(f"{parameter} is of {name_of(values.dtype)}; allowed: real numbers")
+    given, wanted = values.detach().resolve_neg().to("cpu"), torch_type(name)
+    if given.dtype == wanted:
+        return given.contiguous()
+    converted = given.to(wanted).contiguous()
+    whole = not given.is_floating_point()
+    if not converted.is_floating_point():
+        same = given.to(torch.float64) == converted.to(torch.float64) if given.is_floating_point() else given == converted
+        if not bool(same.all()):
+            raise _lost(parameter, given.dtype, name)
+    elif whole and bool(torch.isinf(converted).any()):
+        raise _lost(parameter, given.dtype, name)
     return converted
 
 

@@ -6,6 +6,7 @@ import ctypes
 from typing import Any, NamedTuple
 
 from . import _c, dtypes
+from .arguments import flag, shape_of
 from .call import Call, Tensor
 from .descriptor import choice, given, new_desc
 from .errors import MisuseError, check
@@ -94,8 +95,8 @@ class MoeAllToAll(Operator):
                 max_tokens=max_tokens,
                 dtype=dtype,
                 index_type=index_type,
-                fp8_dispatch=bool(fp8_dispatch),
-                masked=bool(masked),
+                fp8_dispatch=flag("fp8_dispatch", fp8_dispatch),
+                masked=flag("masked", masked),
                 row_alignment=row_alignment,
                 recv_rows=recv_rows,
                 mode=choice("mode", mode, _MODES),
@@ -242,6 +243,6 @@ class MoeAllToAll(Operator):
         owner's rank). Other tensors: dispatch().
         """
         if out is None:
-            out = self._new(x, (x.shape[0], self.hidden), self.dtype)
+            out = self._new(x, (*shape_of("x", x)[:1], self.hidden), self.dtype)
         self._fused.enqueue(self, (x, indices, weights, count, expert_table, out), stream)
         return out

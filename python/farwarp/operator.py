@@ -7,15 +7,16 @@ import sys
 from typing import Any, Sequence
 
 from . import _c
+from .arguments import Handle
 from .array import Array
 from .call import Tensor, is_torch
-from .errors import MisuseError, check
+from .errors import InvalidArgumentError, MisuseError, check
 from .world import World
 
 __all__ = ["Operator", "Tensor"]
 
 
-class Operator:
+class Operator(Handle):
     """Created once, collectively, by all ranks of a world, and called many times. It is closed with its world, or by
     close(), or by `with`.
 
@@ -31,23 +32,30 @@ class Operator:
     """
 
     _name = ""  # of its functions in c.h
+    _copying = "another operator, which all ranks create"
     _torch_name: str | None = None  # that torch_ops.register() has given it
 
     def _open(self, world: World, desc: ctypes.Structure) -> None:
         """Collective."""
         self._handle: ctypes.c_void_p | None = None
+        if not isinstance(world, World):
+            raise InvalidArgumentError(f"world is a {type(world).__name__}; allowed: a farwarp.World")
         self.world = world
-        world._usable()
         handle = ctypes.c_void_p()
-        check(getattr(_c.lib, self._name + "_create")(world._handle, ctypes.addressof(desc), ctypes.addressof(handle)))
-        self._handle = handle
-        world._operators[id(self)] = self
+        with world._lock:
+            world._usable()
+            check(getattr(_c.lib, self._name + "_create")(world._handle, ctypes.addressof(desc), ctypes.addressof(handle)))
+            self._handle = handle
+            world._operators[id(self)] = self
 
     def close(self) -> None:
         """Collective; waits for the streams of the world's calls first. Does nothing if it is closed."""
-        if self._handle is not None:
+        if self._handle is None:
+            return
+        with self.world._lock:
             self.world.synchronize()
-            self._close()
+            if self._handle is not None:  # another thread has not closed it meanwhile
+                self._close()
 
     def _close(self) -> None:
         handle, self._handle = self._handle, None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import _c, dtypes
+from .arguments import flag
 from .call import Call, Tensor
 from .descriptor import choice, given, new_desc
 from .operator import Operator
@@ -26,7 +27,7 @@ class Gemm(Operator):
 
     def __init__(self, world: World, m: int, n: int, k: int, *, bias: bool = False, dtype: Any = "bfloat16", max_sms: int = 0) -> None:
         desc = new_desc(_c.GemmDesc)
-        self._open(world, given(desc, m=m, n=n, k=k, has_bias=bool(bias), dtype=dtype, max_sms=max_sms))
+        self._open(world, given(desc, m=m, n=n, k=k, has_bias=flag("bias", bias), dtype=dtype, max_sms=max_sms))
         self.m, self.n, self.k, self.dtype = m, n, k, dtypes.name_of(dtype)
         self._call = Call(world, "gemm_call", "x w bias", "out")
 
@@ -73,8 +74,8 @@ class ParallelGemm(Operator):
                 m=m,
                 n=n,
                 k=k,
-                has_bias=bool(bias),
-                return_x=bool(return_x),
+                has_bias=flag("bias", bias),
+                return_x=flag("return_x", return_x),
                 dtype=dtype,
                 path=choice("path", path, _PATHS),
                 max_sms=max_sms,

@@ -8,6 +8,7 @@ import os
 from typing import Any, Iterator, Sequence, Union
 
 from . import _c
+from .arguments import shown, whole
 from .array import Array
 from .descriptor import choice, given, new_desc
 from .errors import InvalidArgumentError, UnavailableError, check
@@ -98,6 +99,7 @@ class Qwen3(Streaming, Operator):
         needed = ctypes.c_int64()
         number = target_number(choose_target(target))
         desc = _desc(model, limits)
+        device, ranks = whole("device", device, 0, 2**31 - 1), whole("ranks", ranks, 1, 8)
         check(_c.lib.qwen3_heap_bytes(ctypes.addressof(desc), number, device, ranks, ctypes.addressof(needed)))
         return needed.value + _WORLD_BYTES
 
@@ -155,8 +157,7 @@ class Qwen3(Streaming, Operator):
         if not 1 <= len(ids) <= self.sequences:
             raise InvalidArgumentError(f"prompts are {len(ids)}; allowed: 1 to {self.sequences}, sequences")
         for name, value in (("max_tokens", max_tokens), ("tokens_per_launch", tokens_per_launch)):
-            if not _is_number(value) or value < 1:
-                raise InvalidArgumentError(f"{name} is {value!r}; allowed: a whole number, 1 or more")
+            whole(name, value, 1)
         for i, prompt in enumerate(ids):
             if not prompt or len(prompt) + max_tokens - 1 > self.positions:
                 raise InvalidArgumentError(
@@ -182,26 +183,33 @@ class Qwen3(Streaming, Operator):
         numbers = (ctypes.c_int32 * len(one.prompt))(*one.prompt)
         sampling = type(request.sampling).from_buffer_copy(request.sampling)
         sampling.seed += one.number  # a field of 64 bits: modulo 2**64
-        handle = self._open_handle()
-        self.world._use(request.stream)
-        check(_c.lib.qwen3_start(handle, one.column, ctypes.addressof(numbers), len(one.prompt), ctypes.addressof(sampling), request.stream))
+        with self.world._lock:
+            handle = self._open_handle()
+            self.world._use(request.stream)
+            check(
+                _c.lib.qwen3_start(
+                    handle, one.column, ctypes.addressof(numbers), len(one.prompt), ctypes.addressof(sampling), request.stream
+                )
+            )
         return len(one.prompt) - 1 if self.prefill_tokens else 0
 
     def _stop(self, column: int, stream: int | None) -> int:
-        return 0 if self._handle is None else _c.lib.qwen3_stop(self._handle, column, stream)
+        with self.world._lock:
+            return 0 if self._handle is None else _c.lib.qwen3_stop(self._handle, column, stream)
 
     def _recovered(self) -> None:
         self._lose_all("World.recover() has ended them")
 
     def _launch(self, steps: int, end_tokens: list[int], stream: Any) -> list[list[int]]:
-        handle = self._open_handle()
         sampled = self._sampled.get(steps)
         if sampled is None:
             sampled = self._sampled[steps] = Array(self.world, (self._columns, steps), "int32")
         end_token = end_tokens[0] if len(end_tokens) == 1 else -1
-        check(_c.lib.qwen3_decode(handle, steps, end_token, sampled._address, None, stream))
-        sampled._written(stream)
-        return sampled.numpy().tolist()
+        with self.world._lock:
+            handle = self._open_handle()
+            sampled._written(stream)
+            check(_c.lib.qwen3_decode(handle, steps, end_token, sampled._address, None, stream))
+            return sampled.numpy().tolist()
 
     # ---- text
 
@@ -221,11 +229,7 @@ class Qwen3(Streaming, Operator):
     def _ids(self, prompt: Prompt) -> list[int]:
         if isinstance(prompt, str):
             return list(self.tokenizer(prompt)["input_ids"])
-        ids = [int(token) for token in prompt]
-        for i, token in enumerate(ids):
-            if not 0 <= token < self.vocabulary:
-                raise InvalidArgumentError(f"prompt[{i}] is {token}; allowed: 0 to {self.vocabulary - 1}")
-        return ids
+        return [whole(f"prompt[{i}]", token, 0, self.vocabulary - 1) for i, token in enumerate(prompt)]
 
     def _text(self, tokens: Iterator[int]) -> Iterator[str]:
         """Pieces of text; a character comes when all its tokens have come."""
@@ -260,7 +264,12 @@ class Qwen3(Streaming, Operator):
 def _desc(model: str, limits: dict[str, Any]) -> ctypes.Structure:
     vectors = choice("vectors", limits.get("vectors", "faster"), _VECTORS)
     desc = given(new_desc(_c.Qwen3Desc), **{**limits, "vectors": vectors})
-    desc.model = os.fsencode(model)
+    try:
+        desc.model = os.fsencode(model)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(f"model is {shown(model)}; allowed: a folder, random:NAME") from None
+    if b"\0" in os.fsencode(model):  # C would see its beginning
+        raise InvalidArgumentError(f"model is {shown(model)}; allowed: a name without zero bytes")
     return desc
 
 

@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
-from typing import Any, Callable, Sequence, TypeVar
+from collections import defaultdict
+from typing import Any, Callable, Iterator, Sequence, TypeVar
 
 from . import _c
-from .errors import AbortedError, PeerLostError, check
+from .arguments import milliseconds, whole
+from .errors import AbortedError, MisuseError, PeerLostError, check
 from .world import Seat, World, choose_target
 
 Result = TypeVar("Result")
+
+_here = threading.local()  # depth: of how many run()s this thread is a rank
+_turns: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)  # of the ranks of each depth
+
+
+@contextlib.contextmanager
+def _turn(depth: int, deadline: float) -> Iterator[None]:
+    """Ranks that each call run() share devices, on which kernels of several worlds that wait for peers may not fit at the same
+    time: one after the other."""
+    if depth == 0:
+        yield
+        return
+    if not _turns[depth].acquire(timeout=deadline):
+        raise MisuseError(
+            f"run() was called by a rank of another run(), and another rank's run() has not ended within {deadline} s; allowed: one at a time"
+        )
+    try:
+        yield
+    finally:
+        _turns[depth].release()
 
 
 def run(
@@ -26,9 +49,18 @@ def run(
     rank has returned.
 
     An exception on one rank ends the waits of all, and is raised. Waits of the function's own (a barrier, a queue) it
-    has to end itself. For `target`, `deadline` and `heap_bytes` see World; on GPUs each rank has the device of its
+    has to end itself. Ranks that call run() themselves take turns. For `target`, `deadline` and `heap_bytes` see World; on GPUs each rank has the device of its
     number.
     """
+    ranks = whole("ranks", ranks, 1, 8)
+    depth = getattr(_here, "depth", 0)
+    with _turn(depth, milliseconds("deadline", deadline) / 1000):
+        return _run(function, ranks, target, args, depth, deadline, heap_bytes)
+
+
+def _run(
+    function: Callable[..., Result], ranks: int, target: str, args: Sequence[Any], depth: int, deadline: float, heap_bytes: int
+) -> list[Result]:
     threads = ctypes.c_void_p()
     check(_c.lib.threads_create(ranks, ctypes.addressof(threads)))
     target = choose_target(target)
@@ -36,6 +68,7 @@ def run(
     failures: list[tuple[int, BaseException]] = []  # in the order of time
 
     def work(rank: int) -> None:
+        _here.depth = depth + 1
         try:
             with World(Seat(threads.value or 0, rank), target, deadline=deadline, heap_bytes=heap_bytes) as world:
                 try:

@@ -32,7 +32,7 @@ from .errors import InvalidArgumentError, MisuseError
 from .operator import Operator
 from .operator_cache import OperatorCache
 from .products import AllGatherGemm, Gemm, GemmReduceScatter
-from .torch_ops import copy_to, define, in_torch
+from .torch_ops import check_apart, copy_to, define, in_torch
 from .world import World
 
 __all__ = [
@@ -316,6 +316,7 @@ def _all_reduce(input: torch.Tensor, reduce_op: str, group_name: str, algorithm:
 def _all_reduce_out(input: torch.Tensor, reduce_op: str, group_name: str, algorithm: str, out: torch.Tensor) -> None:
     reduce = _reducer(input, reduce_op, group_name, algorithm)
     if reduce.world.emulated:
+        check_apart({"input": input}, {"out": out}, in_place=True)
         copy_to({"out": out}, reduce(input))
     else:
         reduce(input, out=out)

@@ -247,6 +247,24 @@ def copy_to(outputs: dict[str, torch.Tensor], results: Results) -> None:
         output.copy_(array.torch())
 
 
+def check_apart(inputs: dict[str, torch.Tensor | None], outputs: dict[str, torch.Tensor], in_place: bool = False) -> None:
+    """On the emulator, where calls get copies, what the library refuses on GPUs: an output over another tensor of the call.
+    in_place: the output may be the input itself."""
+
+    def span(tensor: torch.Tensor) -> tuple[int, int]:
+        size = sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride())) + 1 if tensor.numel() else 0
+        return tensor.data_ptr(), size * tensor.element_size()
+
+    seen = {name: span(tensor) for name, tensor in inputs.items() if tensor is not None}
+    for name, output in outputs.items():
+        begin, size = span(output)
+        for other, (first, bytes_of_other) in seen.items():
+            same = in_place and (begin, size) == (first, bytes_of_other)
+            if size and bytes_of_other and begin < first + bytes_of_other and first < begin + size and not same:
+                raise InvalidArgumentError(f"{name} overlaps {other}; allowed: memory that no other tensor of the call has")
+        seen[name] = (begin, size)
+
+
 def _default(op: _Op) -> Callable[..., Any]:
     call, forms, most = op.call, op.forms, op.inputs.count("Tensor")
 
@@ -260,12 +278,14 @@ def _default(op: _Op) -> Callable[..., Any]:
 
 def _out(op: _Op) -> Callable[..., None]:
     call, forms, most = op.call, op.forms, op.inputs.count("Tensor")
+    names = [word.split("=")[0] for word in op.inputs.replace(",", "").split() if not word.startswith("Tensor")]
 
     def kernel(name: str, *inputs: Any, **outputs: Any) -> None:
         if len(inputs) < most:
             inputs += (None,) * (most - len(inputs))
         operator = _find(name, forms)
         if operator.world.emulated:
+            check_apart(dict(zip(names, inputs)), outputs, in_place=op.name == "all_reduce")
             copy_to(outputs, call(operator, *inputs))
         else:
             call(operator, *inputs, **outputs)

@@ -6,20 +6,23 @@ import atexit
 import ctypes
 import os
 import sys
+import threading
 import warnings
 import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Sequence
 
 from . import _c
+from .arguments import Handle, milliseconds, whole
 from .array import Array, asarray
-from .descriptor import given, milliseconds, new_desc
+from .descriptor import given, new_desc
 from .errors import Error, InvalidArgumentError, MisuseError, check, error_of
+from .targets import TARGETS as TARGETS  # for those that import it from here
+from .targets import choose_target, target_number
 
 if TYPE_CHECKING:
     from .operator import Operator
 
-TARGETS = ("cuda", "hip", "emu_sm90", "emu_gfx942")  # in the order of farwarp_target
 _DEVICE_TYPES = (_c.CUDA, _c.ROCM, _c.CPU, _c.CPU)
 
 # Memory of dropped Arrays that waits for the device, before World waits for it.
@@ -34,8 +37,10 @@ class Seat(NamedTuple):
     rank: int
 
 
-class Stream:
+class Stream(Handle):
     """A stream of a world's device. Closed with its world."""
+
+    _copying = "another stream of World.stream()"
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -48,26 +53,7 @@ class Stream:
         self.world.synchronize(self, timeout)
 
 
-def device_count(target: str) -> int:
-    """Devices of a target on this machine that this build has kernels for. The emulator has 8."""
-    return _c.lib.device_count(target_number(target))
-
-
-def choose_target(target: str) -> str:
-    """What "auto" stands for on this machine: "cuda", else "hip", else "emu_sm90"."""
-    if target != "auto":
-        return target
-    return next((name for name in ("cuda", "hip") if device_count(name) > 0), "emu_sm90")
-
-
-def target_number(target: str) -> int:
-    """As c.h has it."""
-    if target not in TARGETS:
-        raise InvalidArgumentError(f"target is {target!r}; allowed: auto, {', '.join(TARGETS)}")
-    return TARGETS.index(target)
-
-
-class World:
+class World(Handle):
     """A rank, its device and its symmetric heap. Collective: all ranks create it, and close it, alike.
 
     group: a torch.distributed.ProcessGroup whose ranks are processes of this machine. None: the ranks that torchrun,
@@ -78,8 +64,10 @@ class World:
     deadline: the longest wait of a kernel for another rank, in seconds.
     heap_bytes: of the symmetric heap, from which operators take their buffers.
 
-    Use it by `with`, or call close(). A world is used by one thread, one call at a time.
+    Use it by `with`, or call close(). Calls of several threads, of its Arrays and operators too, wait for each other.
     """
+
+    _copying = "another World, which all ranks create"
 
     def __init__(
         self, group: Any = None, target: str = "auto", *, device: int = -1, deadline: float = 10.0, heap_bytes: int = 256 << 20
@@ -87,13 +75,14 @@ class World:
         global _used
         self._why_not: str | None = "the World was not created"
         self._handle: int | None = None
+        self._lock = threading.RLock()  # held by whoever calls C with the handle
         if _used_before_fork is not None:
             raise MisuseError(f"{_used_before_fork}; allowed: a process that begins anew, as multiprocessing's method 'spawn' starts it")
         target = choose_target(target)
         desc = given(
             new_desc(_c.WorldDesc),
             target=target_number(target),
-            device=device,
+            device=whole("device", device, -1),
             deadline_ms=milliseconds("deadline", deadline),
             heap_bytes=heap_bytes,
         )
@@ -133,7 +122,8 @@ class World:
         """An Array of zeros."""
         import numpy as np
 
-        return Array(self, shape, dtype).copy_from(np.zeros(tuple(shape), np.uint8), None)
+        array = Array(self, shape, dtype)
+        return array.copy_from(np.zeros(array.shape, np.uint8), None)
 
     def asarray(self, values: Any, dtype: Any = None, stream: Any = None) -> Array:
         """`values` (NumPy, torch in the host's memory, lists) as an Array, of their own type or of `dtype`: floats are
@@ -142,29 +132,33 @@ class World:
 
     def stream(self) -> Stream:
         """A new stream, where there is no torch."""
-        self._usable()
-        self._streams.append(Stream(self))
-        return self._streams[-1]
+        with self._lock:
+            self._usable()
+            self._streams.append(Stream(self))
+            return self._streams[-1]
 
     def synchronize(self, stream: Any = None, timeout: float = 60.0) -> None:
         """Waits for `stream`, or for all streams that calls of this world were enqueued on, at most `timeout` seconds
         for each. Raises if a call has failed."""
-        self._usable()
-        handles = list(self._busy) if stream is None else [self._stream_of(stream)]
-        for handle in handles:
-            self._tell(_c.lib.synchronize(self._handle, handle, milliseconds("timeout", timeout)))
-            self._passed(handle)
-        if not handles:
-            self._passed(None)  # Arrays that were dropped while no stream was in use
-        self.check()
+        most = milliseconds("timeout", timeout)
+        with self._lock:
+            self._usable()
+            handles = list(self._busy) if stream is None else [self._stream_of(stream)]
+            for handle in handles:
+                self._tell(_c.lib.synchronize(self._handle, handle, most))
+                self._passed(handle)
+            if not handles:
+                self._passed(None)  # Arrays that were dropped while no stream was in use
+            self.check()
 
     # ---- failures
 
     def check(self) -> None:
         """Raises the first failure of a call that was enqueued, since creation or recover(). Does not wait for the
         device."""
-        self._usable()
-        self._tell(_c.lib.world_status(self._handle))
+        with self._lock:
+            self._usable()
+            self._tell(_c.lib.world_status(self._handle))
 
     def _tell(self, code: int) -> None:
         if code:
@@ -174,15 +168,16 @@ class World:
     def recover(self) -> None:
         """Collective, after a failure: waits for the streams and clears it. Operators are usable again; Qwen3's
         sequences have ended. PeerLostError if a rank is gone: then the world can only be closed."""
-        self._usable()
-        handles = list(self._busy)
-        streams = (ctypes.c_void_p * max(1, len(handles)))(*handles)
-        check(_c.lib.world_recover(self._handle, ctypes.addressof(streams), len(handles)))
-        self._told = False
-        for handle in handles:
-            self._passed(handle)
-        for operator in self._operators.values():
-            operator._recovered()
+        with self._lock:
+            self._usable()
+            handles = list(self._busy)
+            streams = (ctypes.c_void_p * max(1, len(handles)))(*handles)
+            check(_c.lib.world_recover(self._handle, ctypes.addressof(streams), len(handles)))
+            self._told = False
+            for handle in handles:
+                self._passed(handle)
+            for operator in list(self._operators.values()):
+                operator._recovered()
 
     # ---- the end
 
@@ -209,6 +204,11 @@ class World:
             self._end(together=False)
 
     def _end(self, together: bool) -> None:
+        with self._lock:
+            if self._handle is not None and self._why_not is None:
+                self._destroy(together)
+
+    def _destroy(self, together: bool) -> None:
         lib, handle = _c.lib, self._handle
         self._why_not = "the World is closed"
         if not together:
@@ -244,15 +244,19 @@ class World:
         """The handle of a stream; None: torch's current one on a GPU where torch is loaded, else the default stream."""
         if stream is None:
             return self._current_stream()
-        if isinstance(stream, int):
-            return stream or None
         if isinstance(stream, Stream):
             if stream.world is not self:
                 raise InvalidArgumentError(f"stream is of {stream.world!r}; allowed: a stream of {self!r}")
             return stream.handle or None
-        if hasattr(stream, "cuda_stream"):  # torch
-            return stream.cuda_stream or None
-        raise InvalidArgumentError(f"stream is a {type(stream).__name__}; allowed: None, a farwarp.Stream, a torch.cuda.Stream, a handle")
+        handle = getattr(stream, "cuda_stream", stream)  # torch's have one
+        if isinstance(handle, bool) or not hasattr(handle, "__index__"):
+            raise InvalidArgumentError(
+                f"stream is a {type(stream).__name__}; allowed: None, a farwarp.Stream, a torch.cuda.Stream, a handle"
+            )
+        number = whole("stream", handle, 0, 2**64 - 1)
+        if self.emulated and number != 0 and all(number != known.handle for known in self._streams):
+            raise InvalidArgumentError(f"stream is {number}; allowed on the emulator: 0, the handle of a stream of World.stream()")
+        return number or None
 
     def _current_stream(self) -> int | None:
         ask = self._ask_stream
@@ -269,20 +273,21 @@ class World:
             self._busy[stream] = None if stream is None else ctypes.c_void_p(stream)
 
     def _allocate(self, nbytes: int) -> int:
-        self._usable()
-        if len(self._retired) > _MOST_RETIRED or self._retired_bytes > _MOST_RETIRED_BYTES:
-            self.synchronize()
-        pointer = ctypes.c_void_p()
-        check(_c.lib.allocate(self._handle, nbytes, ctypes.addressof(pointer)))
-        address = pointer.value or 0
-        self._sizes[address] = nbytes
-        return address
+        with self._lock:
+            self._usable()
+            if len(self._retired) > _MOST_RETIRED or self._retired_bytes > _MOST_RETIRED_BYTES:
+                self.synchronize()
+            pointer = ctypes.c_void_p()
+            check(_c.lib.allocate(self._handle, nbytes, ctypes.addressof(pointer)))
+            address = pointer.value or 0
+            self._sizes[address] = nbytes
+            return address
 
     def _retire(self, pointer: int) -> None:
         """An Array was dropped, on any thread: its memory is freed when the streams have passed the calls that may use
         it."""
         if self._handle is not None and self._why_not is None:
-            self._retired_bytes += self._sizes[pointer]
+            self._retired_bytes += self._sizes.get(pointer, 0)
             self._retired.append((pointer, set(self._busy)))
 
     def _passed(self, stream: int | None) -> None:
@@ -374,6 +379,7 @@ def _forked() -> None:
         _used_before_fork = f"farwarp was used before fork(), in process {os.getppid()}"
     for world in _worlds:
         world._why_not = f"the World was created before fork(), in process {os.getppid()}"
+        world._lock = threading.RLock()  # a thread that is not here may have held it
         for operator in world._operators.values():
             operator._handle = None
 

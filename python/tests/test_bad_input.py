@@ -24,7 +24,7 @@ def gemm_of(world, **options):
     "name, value, message",
     (
         ("x", np.ones((M, K), np.float32), "x is of float32; allowed: float16"),
-        ("x", np.ones((M, K), np.complex64), "dtype is complex64; allowed: bfloat16, float16, "),
+        ("x", np.ones((M, K), np.complex64), "x is of complex64; allowed: bfloat16, float16, "),
         ("x", np.ones((K, M), np.float16), "x has shape [64, 8]; allowed: [8, 64]"),
         ("x", np.ones(M * K, np.float16), "x has shape [512]; allowed: [8, 64]"),
         ("x", np.ones((M, 2 * K), np.float16)[:, ::2], "x has strides (128, 2) for shape (8, 64); allowed: a contiguous tensor"),
@@ -85,9 +85,9 @@ def test_path_that_there_is_not():
     (
         ({"target": "tpu"}, farwarp.InvalidArgumentError, "target is 'tpu'; allowed: auto, cuda, hip, emu_sm90, emu_gfx942"),
         ({"device": 8}, farwarp.InvalidArgumentError, "device is 8, allowed for emu_sm90 on this machine are 0 to 7"),
-        ({"deadline": 0}, farwarp.InvalidArgumentError, "deadline_ms is 0; allowed: 1 or more"),
-        ({"deadline": "long"}, farwarp.InvalidArgumentError, "deadline is 'long'; allowed: seconds"),
-        ({"deadline": float("inf")}, farwarp.InvalidArgumentError, "deadline is inf; allowed: seconds"),
+        ({"deadline": 0}, farwarp.InvalidArgumentError, "deadline is 0; allowed: 0.001 to 1000000000 seconds"),
+        ({"deadline": "long"}, farwarp.InvalidArgumentError, "deadline is 'long'; allowed: 0.001 to 1000000000 seconds"),
+        ({"deadline": float("inf")}, farwarp.InvalidArgumentError, "deadline is inf; allowed: 0.001 to 1000000000 seconds"),
         ({"device": "gpu"}, farwarp.InvalidArgumentError, "device is 'gpu'; allowed: a whole number"),
         ({"heap_bytes": -1}, farwarp.InvalidArgumentError, "heap_bytes is -1; allowed: a number of 64 bits, 0 or more"),
         ({"group": "all"}, farwarp.InvalidArgumentError, "group is a str; allowed: None, a torch.distributed.ProcessGroup"),
@@ -100,7 +100,7 @@ def test_worlds(options, kind, message):
 
 @pytest.mark.parametrize("ranks", (0, 9))
 def test_numbers_of_ranks(ranks):
-    with pytest.raises(farwarp.InvalidArgumentError, match=f"size is {ranks}; allowed: 1 to 8"):
+    with pytest.raises(farwarp.InvalidArgumentError, match=f"ranks is {ranks}; allowed: 1 to 8"):
         farwarp.run(print, ranks=ranks)
 
 

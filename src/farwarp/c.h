@@ -7,7 +7,7 @@
  *
  * Tensors are DLPack's, in device memory: kDLCUDA or kDLROCM and the ordinal of the world's device, on the emulator kDLCPU and memory of
  * farwarp_allocate(). The last dimension is contiguous; where a function does not say otherwise, the others are, too. Calls only enqueue: a tensor
- * must live until the stream has passed the call.
+ * must live until the stream has passed the call. A result shares no memory with another tensor of its call, except in place where that is said.
  *
  * A stream is what the device's runtime calls one (CUstream, hipStream_t); on the emulator, what farwarp_stream_create() gives. NULL is the default
  * stream.
@@ -127,13 +127,13 @@ FARWARP_EXPORT farwarp_code farwarp_world_recover(farwarp_world* world, void* co
 FARWARP_EXPORT void farwarp_world_leave(farwarp_world* world);
 
 /* ---- memory and streams, for programs without a runtime of their own, and for the emulator ---- */
-
 FARWARP_EXPORT farwarp_code farwarp_allocate(farwarp_world* world, size_t bytes, void** pointer);
+/* Waits for what is enqueued on the device, which may use the memory. NULL and other pointers are ignored. */
 FARWARP_EXPORT void farwarp_release(farwarp_world* world, void* pointer);
-/* Ordered in the stream; returns when the host's memory may be used again. */
+/* Ordered in the stream; returns when the host's memory may be used again. `bytes` ends within the allocation. */
 FARWARP_EXPORT farwarp_code farwarp_copy_in(farwarp_world* world, void* to, const void* from_host, size_t bytes,
                                             void* stream);
-/* Ordered in the stream; returns when the bytes have arrived. */
+/* Ordered in the stream; returns when the bytes have arrived. `bytes` ends within the allocation. */
 FARWARP_EXPORT farwarp_code farwarp_copy_out(farwarp_world* world, void* to_host, const void* from, size_t bytes,
                                              void* stream);
 FARWARP_EXPORT farwarp_code farwarp_stream_create(farwarp_world* world, void** stream);

@@ -65,6 +65,20 @@ int local_experts(const farwarp_moe& moe) {
   return moe_first_expert(rank + 1, ranks, experts) - moe_first_expert(rank, ranks, experts);
 }
 
+/// guarded(), for calls whose tensors MoeAllToAll has checked by its own names.
+template <class Body>
+farwarp_code guarded_call(const Body& body) noexcept {
+  return guarded([&] {
+    return renamed(body(), {{"MoeTokens.tokens_on_device", "count"},
+                            {"MoeReceived.topk_", "recv_"},
+                            {"MoeReceived.x", "recv_x"},
+                            {"MoeReceived.", ""},
+                            {"MoeCounts.", ""},
+                            {"MoeTokens.", ""},
+                            {"topk_", ""}});
+  });
+}
+
 MoeTokens read_tokens(const farwarp_moe& moe, Tensors& tensors, const DLTensor* x, const DLTensor* indices,
                       const DLTensor* weights, const DLTensor* count) {
   const MoeAllToAllDesc& desc = moe.desc;
@@ -173,7 +187,7 @@ Status check_under_way(const farwarp_moe& moe, const char* function) {
 farwarp_code dispatch(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices, const DLTensor* weights,
                       const DLTensor* count, const DLTensor* recv_x, const DLTensor* counts, const DLTensor* offsets,
                       const DLTensor* origins, const DLTensor* scales, void* stream) {
-  return guarded([&]() -> Status {
+  return guarded_call([&]() -> Status {
     if (moe == nullptr) return null_argument("moe");
     if (Status status = check_layout(*moe, false); !status.ok()) return status;
     Tensors tensors(moe->world);
@@ -188,7 +202,7 @@ farwarp_code dispatch(farwarp_moe* moe, const DLTensor* x, const DLTensor* indic
 
 farwarp_code combine(farwarp_moe* moe, const DLTensor* y, const DLTensor* weights, const DLTensor* out, void* stream,
                      const char* function) {
-  return guarded([&]() -> Status {
+  return guarded_call([&]() -> Status {
     if (moe == nullptr) return null_argument("moe");
     if (Status status = check_under_way(*moe, function); !status.ok()) return status;
     Tensors tensors(moe->world);
@@ -204,7 +218,7 @@ farwarp_code combine(farwarp_moe* moe, const DLTensor* y, const DLTensor* weight
 
 farwarp_code combine_send(farwarp_moe* moe, const DLTensor* y, const DLTensor* weights, void* stream,
                           const char* function) {
-  return guarded([&]() -> Status {
+  return guarded_call([&]() -> Status {
     if (moe == nullptr) return null_argument("moe");
     if (Status status = check_under_way(*moe, function); !status.ok()) return status;
     Tensors tensors(moe->world);
@@ -266,7 +280,7 @@ farwarp_code farwarp_moe_dispatch_counted(farwarp_moe* moe, const DLTensor* x, c
 
 farwarp_code farwarp_moe_dispatch_send(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
                                        const DLTensor* weights, const DLTensor* count, void* stream) {
-  return guarded([&]() -> Status {
+  return guarded_call([&]() -> Status {
     if (moe == nullptr) return null_argument("moe");
     if (Status status = check_layout(*moe, false); !status.ok()) return status;
     Tensors tensors(moe->world);
@@ -280,7 +294,7 @@ farwarp_code farwarp_moe_dispatch_send(farwarp_moe* moe, const DLTensor* x, cons
 
 farwarp_code farwarp_moe_dispatch_recv(farwarp_moe* moe, DLTensor* recv_x, DLTensor* counts, DLTensor* offsets,
                                        DLTensor* origins, DLTensor* scales, void* stream) {
-  return guarded([&]() -> Status {
+  return guarded_call([&]() -> Status {
     if (moe == nullptr) return null_argument("moe");
     if (Status status = check_layout(*moe, false); !status.ok()) return status;
     Tensors tensors(moe->world);
@@ -308,7 +322,7 @@ farwarp_code farwarp_moe_combine_send_weighted(farwarp_moe* moe, const DLTensor*
 }
 
 farwarp_code farwarp_moe_combine_recv(farwarp_moe* moe, DLTensor* out, void* stream) {
-  return guarded([&]() -> Status {
+  return guarded_call([&]() -> Status {
     if (moe == nullptr) return null_argument("moe");
     if (Status status = check_under_way(*moe, "farwarp_moe_combine_recv"); !status.ok()) return status;
     Tensors tensors(moe->world);
@@ -323,7 +337,7 @@ farwarp_code farwarp_moe_combine_recv(farwarp_moe* moe, DLTensor* out, void* str
 farwarp_code farwarp_moe_dispatch_rows(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
                                        const DLTensor* weights, DLTensor* recv_x, DLTensor* recv_indices,
                                        DLTensor* recv_weights, DLTensor* counts, DLTensor* offsets, void* stream) {
-  return guarded([&]() -> Status {
+  return guarded_call([&]() -> Status {
     if (moe == nullptr) return null_argument("moe");
     if (Status status = check_layout(*moe, true); !status.ok()) return status;
     Tensors tensors(moe->world);
@@ -342,7 +356,7 @@ farwarp_code farwarp_moe_dispatch_rows(farwarp_moe* moe, const DLTensor* x, cons
 farwarp_code farwarp_moe_dispatch_rows_send(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
                                             const DLTensor* weights, DLTensor* counts, DLTensor* offsets,
                                             void* stream) {
-  return guarded([&]() -> Status {
+  return guarded_call([&]() -> Status {
     if (moe == nullptr) return null_argument("moe");
     if (Status status = check_layout(*moe, true); !status.ok()) return status;
     Tensors tensors(moe->world);
@@ -357,7 +371,7 @@ farwarp_code farwarp_moe_dispatch_rows_send(farwarp_moe* moe, const DLTensor* x,
 
 farwarp_code farwarp_moe_dispatch_rows_recv(farwarp_moe* moe, DLTensor* recv_x, DLTensor* recv_indices,
                                             DLTensor* recv_weights, void* stream) {
-  return guarded([&]() -> Status {
+  return guarded_call([&]() -> Status {
     if (moe == nullptr) return null_argument("moe");
     if (Status status = check_layout(*moe, true); !status.ok()) return status;
     Tensors tensors(moe->world);
@@ -369,7 +383,7 @@ farwarp_code farwarp_moe_dispatch_rows_recv(farwarp_moe* moe, DLTensor* recv_x, 
 farwarp_code farwarp_moe_fused(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices, const DLTensor* weights,
                                const DLTensor* count, int32_t expert, const DLTensor* expert_table, DLTensor* out,
                                void* stream) {
-  return guarded([&]() -> Status {
+  return guarded_call([&]() -> Status {
     if (moe == nullptr) return null_argument("moe");
     if (Status status = check_choice("expert", expert, FARWARP_MOE_TABLE); !status.ok()) return status;
     const bool table = expert == FARWARP_MOE_TABLE;

@@ -1,6 +1,7 @@
 #include "farwarp/c/support.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -68,6 +69,13 @@ std::string in_names_of_c(std::string message) {
   return message;
 }
 
+/// What can be read of it at all.
+Status check_form(const char* name, const DLTensor& tensor) {
+  if (tensor.ndim < 0) return invalid_argument(fmt::format("{}.ndim is {}; allowed: 0 or more", name, tensor.ndim));
+  if (tensor.ndim > 0 && tensor.shape == nullptr) return null_argument(fmt::format("{}.shape", name).c_str());
+  return {};
+}
+
 DLDeviceType device_type(TargetKind target) {
   return target == TargetKind::kCuda ? kDLCUDA : target == TargetKind::kHip ? kDLROCM : kDLCPU;
 }
@@ -99,12 +107,49 @@ Status check_contiguous(const char* name, const DLTensor& tensor) {
 
 }  // namespace
 
+void Allocations::add(const void* pointer, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  bytes_of_[reinterpret_cast<std::uintptr_t>(pointer)] = bytes;
+}
+
+bool Allocations::remove(const void* pointer) {
+  const std::lock_guard lock(mutex_);
+  return bytes_of_.erase(reinterpret_cast<std::uintptr_t>(pointer)) == 1;
+}
+
+Status Allocations::check(const char* name, const void* pointer, std::size_t bytes, bool only) const {
+  if (bytes == 0) return {};
+  if (pointer == nullptr) return null_argument(name);
+  const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+  const std::lock_guard lock(mutex_);
+  const auto behind = bytes_of_.upper_bound(address);
+  const auto found = behind == bytes_of_.begin() ? bytes_of_.end() : std::prev(behind);
+  if (found == bytes_of_.end() || address - found->first >= found->second) {
+    if (!only) return {};
+    return invalid_argument(fmt::format("{} is {}; allowed: memory of farwarp_allocate()", name, fmt::ptr(pointer)));
+  }
+  const std::size_t left = found->second - (address - found->first);
+  if (bytes <= left) return {};
+  return invalid_argument(
+      fmt::format("bytes is {}; allowed: up to {}, what the allocation has from {} on", bytes, left, name));
+}
+
 farwarp_code code_of(const Status& status) {
   if (!status.ok()) last_message = in_names_of_c(status.message());
   return static_cast<farwarp_code>(status.code());
 }
 
 Status null_argument(const char* name) { return invalid_argument(fmt::format("{} is NULL; allowed: a pointer", name)); }
+
+Status renamed(const Status& status, std::initializer_list<std::pair<const char*, const char*>> names) {
+  if (status.ok()) return status;
+  std::string text = status.message();
+  for (const auto& [from, to] : names) {
+    for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + std::strlen(to)))
+      text.replace(at, std::strlen(from), to);
+  }
+  return {status.code(), text};
+}
 
 Status check_choice(const char* name, std::int32_t value, std::int32_t last) {
   if (value >= 0 && value <= last) return {};
@@ -169,13 +214,14 @@ void* Tensors::read_checked(const char* name, const DLTensor* tensor, DLDataType
     status_ = null_argument(name);
     return nullptr;
   }
+  if (status_ = check_form(name, *tensor); !status_.ok()) return nullptr;
   if (!same(tensor->dtype, type)) {
     status_ = invalid_argument(fmt::format("{} is of {}; allowed: {}", name, text_of(tensor->dtype), text_of(type)));
   } else if (status_ = check_shape(); status_.ok()) {
     status_ = check_place(name, *tensor, device_);
   }
   if (status_.ok()) status_ = check_contiguous(name, *tensor);
-  if (!status_.ok()) return nullptr;
+  if (!status_.ok() || tensor->data == nullptr) return nullptr;  // the operator says whether null is allowed
   return static_cast<std::byte*>(tensor->data) + tensor->byte_offset;
 }
 
@@ -193,6 +239,7 @@ std::int64_t Tensors::rows_of(const char* name, const DLTensor* tensor, std::int
     status_ = null_argument(name);
     return -1;
   }
+  if (status_ = check_form(name, *tensor); !status_.ok()) return -1;
   const std::int64_t rows = tensor->ndim > 0 ? tensor->shape[0] : -1;
   if (rows >= 0 && rows <= most) return rows;
   status_ = invalid_argument(fmt::format("{} has shape {}; allowed: 0 to {} rows", name, shape_text(*tensor), most));

@@ -6,7 +6,9 @@
 #include <cstring>
 #include <exception>
 #include <initializer_list>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <utility>
 
@@ -15,9 +17,28 @@
 #include "farwarp/c/membership.h"
 #include "farwarp/world/host/world.h"
 
+namespace farwarp::c {
+
+/// What farwarp_allocate() has given, by address: copies stay inside it.
+class Allocations {
+ public:
+  void add(const void* pointer, std::size_t bytes);
+  /// Whether it was there.
+  bool remove(const void* pointer);
+  /// `only`: whether copies may go nowhere else. Memory of other owners on a GPU the driver knows.
+  Status check(const char* name, const void* pointer, std::size_t bytes, bool only) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::uintptr_t, std::size_t> bytes_of_;
+};
+
+}  // namespace farwarp::c
+
 struct farwarp_world {
   farwarp::World world;
   std::shared_ptr<farwarp::c::Membership> membership;
+  farwarp::c::Allocations allocations{};
 };
 
 namespace farwarp::c {
@@ -66,6 +87,9 @@ Result<Desc> read_desc(const Desc* given, Desc (*defaults)(), const char* name =
   std::memcpy(&desc, given, given->bytes);
   return desc;
 }
+
+/// With names of c.h in place of those of the C++ API: of each pair the second for the first.
+Status renamed(const Status& status, std::initializer_list<std::pair<const char*, const char*>> names);
 
 /// Of an enumeration of c.h whose values are 0 to `last`.
 Status check_choice(const char* name, std::int32_t value, std::int32_t last);

@@ -23,13 +23,20 @@ farwarp_world_desc world_defaults() {
           defaults.deadline.count(), defaults.heap_bytes};
 }
 
+Status check_duration(const char* name, std::int64_t milliseconds) {
+  constexpr std::int64_t kMost = 1'000'000'000'000;  // 31 years; nanoseconds fit in 64 bits
+  if (milliseconds >= 1 && milliseconds <= kMost) return {};
+  return invalid_argument(fmt::format("{} is {}; allowed: 1 to {}", name, milliseconds, kMost));
+}
+
 Result<WorldOptions> read_options(const farwarp_world_desc* given) {
   const auto desc = read_desc(given, world_defaults);
   if (!desc.ok()) return desc.status();
   if (desc->target < FARWARP_CUDA || desc->target > FARWARP_EMU_GFX942)
     return invalid_argument(fmt::format("desc.target is {}; allowed: 0 to 3, farwarp_target", desc->target));
-  if (desc->deadline_ms < 1)
-    return invalid_argument(fmt::format("desc.deadline_ms is {}; allowed: 1 or more", desc->deadline_ms));
+  if (desc->device < -1)
+    return invalid_argument(fmt::format("desc.device is {}; allowed: -1 (the rank) or more", desc->device));
+  if (Status status = check_duration("desc.deadline_ms", desc->deadline_ms); !status.ok()) return status;
   WorldOptions options;
   options.target = static_cast<TargetKind>(desc->target);
   options.device = desc->device;
@@ -74,6 +81,14 @@ Result<std::shared_ptr<Bootstrap>> meet(int rank, int size, farwarp_allgather al
   all[0].back() = '\0';
   constexpr std::chrono::seconds kPatience{60};
   return make_process_bootstrap(rank, size, all[0].data(), kPatience);
+}
+
+Status check_copy(farwarp_world& world, const char* device_name, const void* device, const char* host_name,
+                  const void* host, std::size_t bytes) {
+  if (host == nullptr && bytes > 0) return null_argument(host_name);
+  const TargetKind target = world.world.device().target();
+  const bool emulated = target == TargetKind::kEmuSm90 || target == TargetKind::kEmuGfx942;
+  return world.allocations.check(device_name, device, bytes, emulated);
 }
 
 }  // namespace
@@ -175,24 +190,33 @@ farwarp_code farwarp_allocate(farwarp_world* world, std::size_t bytes, void** po
     if (world == nullptr || pointer == nullptr) return null_argument(world == nullptr ? "world" : "pointer");
     const auto memory = world->world.device().allocate(bytes);
     *pointer = memory.ok() ? *memory : nullptr;
+    if (memory.ok()) world->allocations.add(*memory, bytes);
     return memory.status();
   });
 }
 
 void farwarp_release(farwarp_world* world, void* pointer) {
-  if (world != nullptr && pointer != nullptr) world->world.device().release(pointer);
+  if (world == nullptr || !world->allocations.remove(pointer)) return;
+  guarded([&] {
+    world->world.device().release(pointer);
+    return Status();
+  });
 }
 
 farwarp_code farwarp_copy_in(farwarp_world* world, void* to, const void* from_host, std::size_t bytes, void* stream) {
-  return guarded([&] {
+  return guarded([&]() -> Status {
     if (world == nullptr) return null_argument("world");
+    if (Status status = farwarp::c::check_copy(*world, "to", to, "from_host", from_host, bytes); !status.ok())
+      return status;
     return world->world.device().copy_in(to, from_host, bytes, Stream{stream});
   });
 }
 
 farwarp_code farwarp_copy_out(farwarp_world* world, void* to_host, const void* from, std::size_t bytes, void* stream) {
-  return guarded([&] {
+  return guarded([&]() -> Status {
     if (world == nullptr) return null_argument("world");
+    if (Status status = farwarp::c::check_copy(*world, "from", from, "to_host", to_host, bytes); !status.ok())
+      return status;
     return world->world.device().copy_out(to_host, from, bytes, Stream{stream});
   });
 }
@@ -213,8 +237,7 @@ void farwarp_stream_destroy(farwarp_world* world, void* stream) {
 farwarp_code farwarp_synchronize(farwarp_world* world, void* stream, std::int64_t timeout_ms) {
   return guarded([&]() -> Status {
     if (world == nullptr) return null_argument("world");
-    if (timeout_ms < 1)
-      return farwarp::invalid_argument(fmt::format("timeout_ms is {}; allowed: 1 or more", timeout_ms));
+    if (Status valid = farwarp::c::check_duration("timeout_ms", timeout_ms); !valid.ok()) return valid;
     const Status drained =
         world->world.device().synchronize(Stream{stream}, static_cast<std::uint64_t>(timeout_ms) * 1'000'000);
     const Status status = world->world.status();  // says more than the stream

@@ -69,11 +69,17 @@ Result<Ceilings> parse(const std::string& text, const std::string& device_name, 
   if (!root.is_object()) return damaged("it is no JSON object");
   Ceilings ceilings;
   try {
-    if (root.at("schema_version").get<int>() != kSchemaVersion) return damaged("it is of another schema version");
+    const json &version = root.at("schema_version"), &of_ranks = root.at("ranks");
+    if (!version.is_number_integer() || version != kSchemaVersion) return damaged("it is of another schema version");
+    if (!of_ranks.is_number_integer() || of_ranks != of_ranks.get<int>())
+      return damaged(fmt::format("ranks is {}", of_ranks.dump()));
     root.at("device").get_to(ceilings.device);
     root.at("ranks").get_to(ceilings.ranks);
     root.at("source").get_to(ceilings.source);
-    for (const CeilingField& field : ceiling_fields()) root.at(field.key).get_to(ceilings.*field.value);
+    for (const CeilingField& field : ceiling_fields()) {
+      if (!root.at(field.key).is_number()) return damaged(fmt::format("{} is no number", field.key));
+      root.at(field.key).get_to(ceilings.*field.value);
+    }
   } catch (const json::exception& error) {
     return damaged(error.what());
   }

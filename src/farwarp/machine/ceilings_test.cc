@@ -98,6 +98,10 @@ TEST_F(CeilingsTest, DamagedFilesAreIgnoredWithOneLine) {
         replaced(good, "\"flag_us\": ", "\"flag_us\": -"),
         replaced(good, "\"flag_us\": ", "\"flag_us\": 1e999, \"x\": "),
         replaced(good, "\"flag_us\": ", "\"flag_us\": null, \"x\": "), replaced(good, "measured", "guessed"),
+        replaced(good, "\"ranks\": 4", "\"ranks\": 4.9"), replaced(good, "\"ranks\": 4", "\"ranks\": 4294967300"),
+        replaced(good, "\"flag_us\": ", "\"flag_us\": true, \"x\": "),
+        replaced(good, "\"schema_version\": 1", "\"schema_version\": 1.9"),
+        replaced(good, "\"schema_version\": 1", "\"schema_version\": 4294967297"),
         replaced(good, "\"schema_version\": 1", "\"schema_version\": 2")}) {
     const std::string complaint = complaint_about(text);
     EXPECT_EQ(std::count(complaint.begin(), complaint.end(), '\n'), 1) << text << "\n" << complaint;

@@ -57,7 +57,7 @@ class EmuDevice final : public Device {
   Status while_current(const std::function<Status()>& calls) override { return calls(); }
 
   Result<void*> allocate(std::size_t bytes) override { return machine_.allocate(target(), ordinal_, bytes); }
-  void release(void* pointer) override { machine_.release(pointer); }
+  void release(void* pointer) override { machine_.release(target(), ordinal_, pointer); }
 
   // Kernels can access the emulator's memory only, so "host memory" is allocated there, too. The host accesses it directly.
   Result<void*> allocate_host(std::size_t bytes, void** device_pointer) override {
@@ -70,6 +70,7 @@ class EmuDevice final : public Device {
   void release_host(void* host_pointer) override { machine_.release(host_pointer); }
 
   Status copy_in(void* destination, const void* host_source, std::size_t bytes, Stream stream) override {
+    if (Status known = check_stream(stream); !known.ok()) return known;
     if (capturing(id_of(stream))) return not_captured("copy_in");
     const auto* source = static_cast<const std::byte*>(host_source);
     const auto copy = std::make_shared<std::vector<std::byte>>(source, source + bytes);
@@ -80,6 +81,7 @@ class EmuDevice final : public Device {
   }
 
   Status copy_out(void* host_destination, const void* source, std::size_t bytes, Stream stream) override {
+    if (Status known = check_stream(stream); !known.ok()) return known;
     if (capturing(id_of(stream))) return not_captured("copy_out");
     machine_.enqueue_host(target(), ordinal_, id_of(stream), [=] {
       if (bytes > 0) std::memcpy(host_destination, source, bytes);
@@ -145,6 +147,7 @@ class EmuDevice final : public Device {
   }
 
   Status record(Event& event, Stream stream) override {
+    if (Status known = check_stream(stream); !known.ok()) return known;
     if (capturing(id_of(stream))) return not_captured("record");
     const auto time = static_cast<EmuEvent&>(event).time;
     *time = EmuEvent::kNotYet;
@@ -228,8 +231,17 @@ class EmuDevice final : public Device {
     return static_cast<StreamId>(reinterpret_cast<std::uintptr_t>(stream.handle));
   }
 
+  Status check_stream(Stream stream) const {
+    const auto handle = reinterpret_cast<std::uintptr_t>(stream.handle);
+    if (handle == id_of(stream) && machine_.has_stream(target(), ordinal_, id_of(stream))) return {};
+    return invalid_argument(
+        fmt::format("stream is {}, which does not exist on device {}; allowed: what create_stream() gives, or null",
+                    handle, ordinal_));
+  }
+
   /// Does the work, or records it if the stream is being captured.
   Status enqueue(Stream stream, Work work) {
+    if (Status known = check_stream(stream); !known.ok()) return known;
     const StreamId id = id_of(stream);
     {
       std::lock_guard lock(mutex_);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "farwarp/base/arguments.h"
+#include "farwarp/base/overlap.h"
 #include "farwarp/models/qwen3/decoder_state.h"
 #include "farwarp/models/qwen3/files.h"
 #include "farwarp/models/qwen3/limits.h"
@@ -224,6 +225,10 @@ Status Qwen3Decoder::decode(const Qwen3Call& call, Stream stream) {
                     plan.limits.most_top_k));
   Status status = check_pointer("Qwen3Call.sampled", call.sampled, 4);
   if (status.ok() && call.logits != nullptr) status = check_pointer("Qwen3Call.logits", call.logits, 4);
+  if (status.ok())
+    status = check_apart(
+        {}, {{"Qwen3Call.sampled", call.sampled, std::int64_t{plan.columns} * call.tokens * 4},
+             {"Qwen3Call.logits", call.logits, std::int64_t{call.tokens} * plan.columns * plan.config.vocabulary * 4}});
   if (status.ok()) status = state.world->status();
   if (status.ok()) status = state.follow_recovery(stream);
   if (status.ok() &&

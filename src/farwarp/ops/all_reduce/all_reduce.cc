@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "farwarp/base/arguments.h"
+#include "farwarp/base/overlap.h"
 #include "farwarp/ops/all_reduce/args.h"
 #include "farwarp/world/host/opened_operator.h"
 
@@ -25,14 +26,12 @@ Status check_tensors(const AllReduceDesc& desc, const void* in, const void* out,
   Status status = first_failure(
       {check_pointer("in", in, all_reduce::kVectorBytes), check_pointer("out", out, all_reduce::kVectorBytes)});
   if (!status.ok() || in == out) return status;
+  const std::int64_t bytes = elements * static_cast<std::int64_t>(bytes_of(desc.dtype));
+  if (!overlap({"in", in, bytes}, {"out", out, bytes})) return {};
   const auto a = reinterpret_cast<std::uintptr_t>(in), b = reinterpret_cast<std::uintptr_t>(out);
-  const std::uintptr_t distance = a < b ? b - a : a - b,
-                       bytes = static_cast<std::uintptr_t>(elements * bytes_of(desc.dtype));
-  if (distance < bytes)
-    return invalid_argument(
-        fmt::format("out begins {} bytes from in; allowed: 0 (in place), or {} and more, so that they do not overlap",
-                    distance, bytes));
-  return {};
+  return invalid_argument(
+      fmt::format("out begins {} bytes from in; allowed: 0 (in place), or {} and more, so that they do not overlap",
+                  a < b ? b - a : a - b, bytes));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "farwarp/base/arguments.h"
+#include "farwarp/base/overlap.h"
 #include "farwarp/ops/attention/args.h"
 #include "farwarp/world/host/opened_operator.h"
 
@@ -61,6 +62,26 @@ Status check_tensors(const AttentionDesc& desc, const AttentionTensors& tensors)
                         check_tensor("key_starts", tensors.key_starts, desc.ragged_keys, 4),
                         check_tensor("key_counts", tensors.key_counts, desc.has_key_counts, 4),
                         check_tensor("block_table", tensors.block_table, desc.page_size > 0, 4)});
+}
+
+Status check_memory(const AttentionPlan& plan, const AttentionTensors& tensors) {
+  const AttentionDesc& desc = plan.desc;
+  const std::int64_t bytes = static_cast<std::int64_t>(bytes_of(desc.dtype)), batch = desc.batch;
+  const std::int64_t queries = desc.ragged_queries ? desc.total_queries : batch * desc.max_queries;
+  const std::int64_t keys = desc.page_size > 0 ? std::int64_t{desc.pages} * desc.page_size
+                            : desc.ragged_keys ? desc.total_keys
+                                               : batch * desc.max_keys;
+  const std::int64_t of_query = desc.heads * desc.head_dim * bytes, of_key = desc.kv_heads * desc.head_dim * bytes;
+  return check_apart({{"q", tensors.q, of_query, queries, desc.q_pitch * bytes},
+                      {"k", tensors.k, of_key, keys, desc.k_pitch * bytes},
+                      {"v", tensors.v, of_key, keys, desc.v_pitch * bytes},
+                      {"sinks", tensors.sinks, desc.heads * 4},
+                      {"query_starts", tensors.query_starts, (batch + 1) * 4},
+                      {"key_starts", tensors.key_starts, (batch + 1) * 4},
+                      {"key_counts", tensors.key_counts, batch * 4},
+                      {"block_table", tensors.block_table, batch * plan.table_pitch() * 4}},
+                     {{"out", tensors.out, of_query, queries, desc.out_pitch * bytes},
+                      {"lse", tensors.lse, queries * desc.heads * 4}});
 }
 
 TensorMapDesc map_of_q(const AttentionPlan& plan, const void* q) {
@@ -196,6 +217,7 @@ Status Attention::operator()(const AttentionTensors& tensors, Stream stream) {
   if (Status open = check_open("Attention", state_); !open.ok()) return open;
   State& state = *state_;
   Status status = check_tensors(state.plan.desc, tensors);
+  if (status.ok()) status = check_memory(state.plan, tensors);
   if (status.ok()) status = state.world->status();
   if (status.ok()) status = state.set_operands(tensors);
   if (!status.ok()) return status;

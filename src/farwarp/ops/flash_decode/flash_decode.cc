@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "farwarp/base/arguments.h"
+#include "farwarp/base/overlap.h"
 #include "farwarp/ops/flash_decode/args.h"
 #include "farwarp/ops/flash_decode/layout.h"
 #include "farwarp/world/host/opened_operator.h"
@@ -48,6 +49,23 @@ Status check_tensors(const FlashDecodeDesc& desc, const FlashDecodeTensors& give
                         check_given("k_scale", given.k_scale, 4, fp8, "FlashDecodeDesc.kv_dtype is same"),
                         check_given("v_scale", given.v_scale, 4, fp8, "FlashDecodeDesc.kv_dtype is same"),
                         check_given("sinks", given.sinks, 4, desc.sinks, "FlashDecodeDesc.sinks is false")});
+}
+
+Status check_memory(const FlashDecodeDesc& desc, const FlashDecodeTensors& given) {
+  const auto bytes = static_cast<std::int64_t>(bytes_of(desc.dtype));
+  const std::int64_t cache_bytes = desc.kv_dtype == KvDType::kFp8 ? 1 : bytes;
+  const std::int64_t tokens = std::int64_t{desc.batch} * desc.query_tokens;
+  const std::int64_t of_results = tokens * desc.query_heads * desc.head_dim * bytes;
+  const std::int64_t of_cache = std::int64_t{desc.pages} * desc.page_size * desc.kv_heads * desc.head_dim * cache_bytes;
+  return check_apart({{"q", given.q, of_results},
+                      {"k", given.k, of_cache},
+                      {"v", given.v, of_cache},
+                      {"block_table", given.block_table, std::int64_t{desc.batch} * desc.max_pages * 4},
+                      {"lengths", given.lengths, desc.batch * 4},
+                      {"k_scale", given.k_scale, desc.kv_heads * 4},
+                      {"v_scale", given.v_scale, desc.kv_heads * 4},
+                      {"sinks", given.sinks, desc.query_heads * 4}},
+                     {{"out", given.out, of_results}, {"lse", given.lse, tokens * desc.query_heads * 4}});
 }
 
 }  // namespace
@@ -174,6 +192,7 @@ Status FlashDecode::operator()(const FlashDecodeTensors& tensors, Stream stream)
   if (Status open = check_open("FlashDecode", state_); !open.ok()) return open;
   State& state = *state_;
   Status status = check_tensors(state.plan.desc, tensors);
+  if (status.ok()) status = check_memory(state.plan.desc, tensors);
   if (status.ok()) status = state.world->status();
   if (status.ok()) status = state.set_cache(tensors.k, tensors.v);
   if (!status.ok()) return status;

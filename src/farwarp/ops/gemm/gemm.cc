@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "farwarp/base/arguments.h"
+#include "farwarp/base/overlap.h"
 #include "farwarp/ops/gemm/args.h"
 #include "farwarp/world/host/opened_operator.h"
 
@@ -14,6 +15,14 @@ namespace {
 std::uint64_t configuration_of(const GemmDesc& desc) {
   return hash_of({desc.m, desc.n, desc.k, desc.x_pitch, desc.w_pitch, desc.y_pitch, static_cast<int>(desc.dtype),
                   desc.has_bias, desc.max_sms, desc.tile_rows, desc.tile_columns, desc.splits});
+}
+
+Status check_memory(const GemmDesc& desc, const void* x, const void* w, const void* bias, const void* y) {
+  const auto bytes = static_cast<std::int64_t>(bytes_of(desc.dtype));
+  return check_apart({{"x", x, desc.k * bytes, desc.m, desc.x_pitch * bytes},
+                      {"w", w, desc.k * bytes, desc.n, desc.w_pitch * bytes},
+                      {"bias", bias, desc.n * bytes}},
+                     {{"y", y, desc.n * bytes, desc.m, desc.y_pitch * bytes}});
 }
 
 }  // namespace
@@ -109,7 +118,8 @@ Status Gemm::operator()(const void* x, const void* w, const void* bias, void* y,
   if (!has_bias && bias != nullptr) {
     return invalid_argument("bias is given; allowed: null, as GemmDesc.has_bias is false");
   }
-  Status status = state.world->status();
+  Status status = check_memory(state.plan.desc, x, w, bias, y);
+  if (status.ok()) status = state.world->status();
   if (status.ok()) status = state.set_operands(x, w, y);
   if (!status.ok()) return status;
   state.args.bias = bias;

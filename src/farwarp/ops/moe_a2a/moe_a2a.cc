@@ -8,6 +8,7 @@
 
 #include "farwarp/base/arguments.h"
 #include "farwarp/ops/moe_a2a/args.h"
+#include "farwarp/ops/moe_a2a/tensors.h"
 #include "farwarp/ops/moe_a2a/variants.h"
 #include "farwarp/world/host/opened_operator.h"
 
@@ -150,6 +151,17 @@ struct MoeAllToAll::State {
   Status check_out(const void* out, const MoeHandle* handle = nullptr) const;
   Status check_y(const void* y, const MoeHandle* handle) const;
   Status check_combine_weights(const float* weights, const MoeHandle* handle) const;
+  Status check_memory(const moe::CallTensors& tensors) const { return moe::check_memory(plan, world->rank(), tensors); }
+  /// What a later half reads again of the tokens of its dispatch.
+  MoeTokens tokens_again() const { return {nullptr, args.topk, nullptr, args.tokens, args.tokens_on_device}; }
+  MoeTokens tokens_of(const MoeHandle* handle) const {
+    return handle == nullptr ? tokens_again() : MoeTokens{nullptr, handle->topk_indices, nullptr, handle->tokens};
+  }
+  /// Of what dispatch delivers, what combine reads.
+  MoeReceived received_of(const MoeHandle* handle) const {
+    if (handle == nullptr) return {.rows = args.recv_rows};
+    return {.rows = handle->rows, .handle = const_cast<void*>(handle->memory)};
+  }
   void set_tokens(const MoeTokens& tokens, CallForm form);
   /// Of combine, whose phase is kReceived without handles.
   Status check_combine(const MoeHandle* handle) const;
@@ -400,7 +412,8 @@ Status MoeAllToAll::dispatch_send(const MoeTokens& tokens, Stream stream, const 
   if (counted && state_->plan.desc.layout != MoeLayout::kRows)
     return invalid_argument("MoeCounts are given; allowed: null, as MoeAllToAllDesc.layout is not kRows");
   const Status status = first_failure(
-      {state_->check_phase(kIdle), state_->check_tokens(tokens), counted ? check_counts(counts) : Status{}});
+      {state_->check_phase(kIdle), state_->check_tokens(tokens), counted ? check_counts(counts) : Status{},
+       state_->check_memory({.tokens = tokens, .received = {.counts = counts.counts, .offsets = counts.offsets}})});
   if (!status.ok()) return status;
   if (const Status ended = state_->end_uncombined(stream); !ended.ok()) return ended;
   state_->set_tokens(tokens, CallForm::kSplit);
@@ -413,7 +426,8 @@ Status MoeAllToAll::dispatch_send(const MoeTokens& tokens, Stream stream, const 
 Status MoeAllToAll::dispatch_recv(const MoeReceived& received, Stream stream) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
   const Status status =
-      first_failure({state_->check_phase(kSent), check_received(received, state_->plan, state_->counted)});
+      first_failure({state_->check_phase(kSent), check_received(received, state_->plan, state_->counted),
+                     state_->check_memory({.tokens = state_->tokens_again(), .received = received})});
   if (!status.ok()) return status;
   state_->set_received(received);
   return state_->run_phase(kDispatch, kReceivePart, kReceived, stream);
@@ -422,7 +436,11 @@ Status MoeAllToAll::dispatch_recv(const MoeReceived& received, Stream stream) {
 Status MoeAllToAll::combine_send(const void* y, Stream stream, const float* topk_weights, const MoeHandle* handle) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
   if (const Status combines = state_->check_combine(handle); !combines.ok()) return combines;
-  Status status = first_failure({state_->check_y(y, handle), state_->check_combine_weights(topk_weights, handle)});
+  Status status = first_failure({state_->check_y(y, handle), state_->check_combine_weights(topk_weights, handle),
+                                 state_->check_memory({.tokens = state_->tokens_of(handle),
+                                                       .received = state_->received_of(handle),
+                                                       .y = y,
+                                                       .topk_weights = topk_weights})});
   if (status.ok() && handle != nullptr) status = state_->take_up(*handle, stream);
   if (!status.ok()) return status;
   state_->args.y = y;
@@ -438,6 +456,11 @@ Status MoeAllToAll::return_row_weights(const float* row_weights, float* out, Str
   Status status = state_->check_combine(&handle);
   if (status.ok() && handle.rows != 0) status = check_pointer("row_weights", row_weights, 4);
   if (status.ok() && handle.tokens != 0) status = check_pointer("out", out, 4);
+  if (status.ok())
+    status = state_->check_memory({.tokens = state_->tokens_of(&handle),
+                                   .received = state_->received_of(&handle),
+                                   .row_weights = row_weights,
+                                   .out = out});
   if (status.ok()) status = state_->take_up(handle, stream);
   if (!status.ok()) return status;
   state_->last_handle = handle.memory;  // its combine takes up the same call
@@ -448,7 +471,8 @@ Status MoeAllToAll::return_row_weights(const float* row_weights, float* out, Str
 
 Status MoeAllToAll::combine_recv(void* out, Stream stream) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
-  const Status status = first_failure({state_->check_phase(kReturning), state_->check_out(out)});
+  const Status status = first_failure({state_->check_phase(kReturning), state_->check_out(out),
+                                       state_->check_memory({.tokens = state_->tokens_again(), .out = out})});
   if (!status.ok()) return status;
   state_->args.out = out;
   return state_->run_phase(kCombine, kReceivePart, kIdle, stream);
@@ -456,8 +480,9 @@ Status MoeAllToAll::combine_recv(void* out, Stream stream) {
 
 Status MoeAllToAll::dispatch(const MoeTokens& tokens, const MoeReceived& received, Stream stream) {
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
-  const Status status = first_failure(
-      {state_->check_phase(kIdle), state_->check_tokens(tokens), check_received(received, state_->plan, false)});
+  const Status status = first_failure({state_->check_phase(kIdle), state_->check_tokens(tokens),
+                                       check_received(received, state_->plan, false),
+                                       state_->check_memory({.tokens = tokens, .received = received})});
   if (!status.ok()) return status;
   if (const Status ended = state_->end_uncombined(stream); !ended.ok()) return ended;
   state_->set_tokens(tokens, CallForm::kSplit);
@@ -470,7 +495,12 @@ Status MoeAllToAll::combine(const void* y, void* out, Stream stream, const float
   if (Status open = check_open("MoeAllToAll", state_); !open.ok()) return open;
   if (const Status combines = state_->check_combine(handle); !combines.ok()) return combines;
   Status status = first_failure({state_->check_y(y, handle), state_->check_out(out, handle),
-                                 state_->check_combine_weights(topk_weights, handle)});
+                                 state_->check_combine_weights(topk_weights, handle),
+                                 state_->check_memory({.tokens = state_->tokens_of(handle),
+                                                       .received = state_->received_of(handle),
+                                                       .y = y,
+                                                       .topk_weights = topk_weights,
+                                                       .out = out})});
   if (status.ok() && handle != nullptr) status = state_->take_up(*handle, stream);
   if (!status.ok()) return status;
   state_->args.y = y;
@@ -493,8 +523,10 @@ Status MoeAllToAll::fused(const MoeTokens& tokens, MoeExpert expert, const float
   if (state_->plan.desc.handles)
     return invalid_argument("fused() was called with MoeAllToAllDesc.handles; allowed: dispatch and combine");
   const bool table = expert == MoeExpert::kTable;
-  const Status status = first_failure({state_->check_phase(kIdle), state_->check_tokens(tokens),
-                                       table ? check_pointer("expert_table", expert_table, 4) : Status{}});
+  const Status status = first_failure(
+      {state_->check_phase(kIdle), state_->check_tokens(tokens),
+       table ? check_pointer("expert_table", expert_table, 4) : Status{},
+       state_->check_memory({.tokens = tokens, .expert_table = table ? expert_table : nullptr, .out = out})});
   if (!status.ok()) return status;
   state_->set_tokens(tokens, fused->form);
   if (const Status out_status = state_->check_out(out); !out_status.ok()) return out_status;

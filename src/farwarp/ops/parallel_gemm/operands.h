@@ -16,4 +16,8 @@ Status check_operands(const ParallelGemmDesc& desc, const void* x, const void* w
 /// kInvalidArgument names it. Allowed: a pointer as above if ParallelGemmDesc::return_x is set, else null.
 Status check_returned_x(const ParallelGemmDesc& desc, const void* all_x, int alignment = kAlignment);
 
+/// kInvalidArgument if a result shares memory with an operand, or y with `all_x`. Call it after the two above.
+Status check_memory(Kind kind, const ParallelGemmDesc& desc, int ranks, const void* x, const void* w, const void* bias,
+                    const void* y, const void* all_x = nullptr);
+
 }  // namespace farwarp::parallel_gemm

@@ -167,6 +167,7 @@ Status Unfused::operator()(const void* x, const void* w, const void* bias, void*
   State& state = *state_;
   Status status = check_operands(state.desc, x, w, bias, y, kUnfusedAlignment);
   if (status.ok()) status = check_returned_x(state.desc, all_x, kUnfusedAlignment);
+  if (status.ok()) status = check_memory(state.kind, state.desc, state.world.size(), x, w, bias, y, all_x);
   if (status.ok()) status = state.world.status();
   return status.ok() ? state.call(x, w, bias, all_x != nullptr ? all_x : state.exchanged.get(), y, stream) : status;
 }

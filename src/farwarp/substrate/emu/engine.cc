@@ -320,13 +320,23 @@ Status Engine::synchronize_all(Device& device, std::chrono::nanoseconds patience
     return {StatusCode::kMisuse, "emulator: synchronize_all() called from work that runs in a stream"};
   }
   HostLock held(*this);
+  wait_until_idle(held, device, patience);
+  note_host_synchronised(device);
+  return {};
+}
+
+bool Engine::has_stream(Device& device, StreamId stream) {
+  HostLock held(*this);
+  return device.streams.contains(stream);
+}
+
+void Engine::wait_until_idle(HostLock& held, Device& device, std::chrono::nanoseconds patience) {
+  if (std::this_thread::get_id() == thread_id_) return;
   const auto is_busy = [](const auto& stream) { return !stream.second.items.empty(); };
   for (auto busy = std::ranges::find_if(device.streams, is_busy); busy != device.streams.end();
        busy = std::ranges::find_if(device.streams, is_busy)) {
     wait_until_empty(held, device, busy->first, patience);
   }
-  note_host_synchronised(device);
-  return {};
 }
 
 Status Engine::synchronize(Device& device, StreamId stream, std::chrono::nanoseconds patience) {

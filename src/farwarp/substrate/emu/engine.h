@@ -49,6 +49,10 @@ class Engine {
   void enqueue(Device& device, StreamId stream, WorkItem item);
   Status synchronize(Device& device, StreamId stream, std::chrono::nanoseconds patience);
   Status synchronize_all(Device& device, std::chrono::nanoseconds patience);
+  bool has_stream(Device& device, StreamId stream);
+  class HostLock;
+  /// Unlike synchronize_all() the host learns of no write.
+  void wait_until_idle(HostLock& held, Device& device, std::chrono::nanoseconds patience);
   void host_write(void* destination, const void* source, std::size_t bytes);
   void host_fill(void* destination, std::uint8_t byte, std::size_t bytes);
   void set_schedule(const ScheduleOptions& options);

@@ -56,6 +56,19 @@ void Machine::release(void* pointer) {
   state_->engine.arena.release(pointer);
 }
 
+void Machine::release(TargetKind personality, int ordinal, void* pointer) {
+  auto device = state_->device(personality, ordinal);
+  if (!device.ok()) return;
+  Engine::HostLock held(state_->engine);
+  state_->engine.wait_until_idle(held, **device, kPatience);
+  state_->engine.arena.release(pointer);
+}
+
+bool Machine::has_stream(TargetKind personality, int ordinal, StreamId stream) {
+  auto device = state_->device(personality, ordinal);
+  return device.ok() && state_->engine.has_stream(**device, stream);
+}
+
 StreamId Machine::create_stream(TargetKind personality, int ordinal) {
   auto device = state_->device(personality, ordinal);
   if (!device.ok()) return 0;

@@ -83,8 +83,11 @@ class Machine {
   /// order: waits poll, and time is the host's clock.
   Result<void*> map_shared(int fd, std::size_t bytes);
   void release(void* pointer);
+  /// After everything that the device's streams have, which may use the memory.
+  void release(TargetKind personality, int ordinal, void* pointer);
 
   StreamId create_stream(TargetKind personality, int ordinal);
+  bool has_stream(TargetKind personality, int ordinal, StreamId stream);
   void destroy_stream(TargetKind personality, int ordinal, StreamId stream);
   Status launch(TargetKind personality, int ordinal, StreamId stream, const KernelRecord& kernel, LaunchShape shape,
                 const void* args);

@@ -149,6 +149,9 @@ Status AllGatherGemm::operator()(const void* x, const void* w, const void* bias,
   State& state = *state_;
   Status status = parallel_gemm::check_operands(state.plan.desc, x, w, bias, y);
   if (status.ok()) status = parallel_gemm::check_returned_x(state.plan.desc, all_x);
+  if (status.ok())
+    status = parallel_gemm::check_memory(parallel_gemm::Kind::kAllGather, state.plan.desc, state.world->size(), x, w,
+                                         bias, y, all_x);
   if (status.ok()) status = state.world->status();
   if (status.ok()) status = state.set_operands(x, w, y);
   if (!status.ok()) return status;

@@ -75,7 +75,8 @@ Status read_entry(const json& given, PlanEntry& entry) {
 
 Result<PlanTable> read_table(const json& root) {
   PlanTable table;
-  if (root.at("schema_version").get<int>() != kSchemaVersion)
+  const json& version = root.at("schema_version");
+  if (!version.is_number_integer() || version != kSchemaVersion)
     return invalid_argument("it is of another schema version");
   root.at("device").get_to(table.device);
   if (Status status = read(root, "ranks", 1, kMostRanks, table.ranks); !status.ok()) return status;

@@ -65,6 +65,9 @@ Status GemmAllReduce::operator()(const void* x, const void* w, const void* bias,
   if (Status open = check_open("GemmAllReduce", state_); !open.ok()) return open;
   State& state = *state_;
   Status status = parallel_gemm::check_operands(state.plan.desc, x, w, bias, y);
+  if (status.ok())
+    status = parallel_gemm::check_memory(parallel_gemm::Kind::kAllReduce, state.plan.desc, state.world->size(), x, w,
+                                         bias, y);
   if (status.ok()) status = state.world->status();
   const gemm_reduce::Plan& part = state.plan.reduce;
   if (status.ok()) status = state.maps.encode(state.args.reduce, part, state.world->device(), x, w);

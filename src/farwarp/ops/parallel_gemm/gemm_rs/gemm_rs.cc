@@ -52,6 +52,9 @@ Status GemmReduceScatter::operator()(const void* x, const void* w, const void* b
   if (Status open = check_open("GemmReduceScatter", state_); !open.ok()) return open;
   State& state = *state_;
   Status status = parallel_gemm::check_operands(state.plan.desc, x, w, bias, y);
+  if (status.ok())
+    status = parallel_gemm::check_memory(parallel_gemm::Kind::kReduceScatter, state.plan.desc, state.world->size(), x,
+                                         w, bias, y);
   if (status.ok()) status = state.world->status();
   if (status.ok()) status = state.maps.encode(state.args, state.plan, state.world->device(), x, w);
   if (!status.ok()) return status;
