@@ -137,8 +137,8 @@ const bool kRegistered = [] {
        },
        {harness::Fault::Kind::kDelay, harness::Fault::Kind::kKill, harness::Fault::Kind::kMismatch},
        nullptr,
-       // From position 10 on, past a page of 16; prompts of three chunks, whose last page is not full; draws.
-       {{{"model", "auto"}, {"batch", "2"}, {"zeros", "10"}, {"prompt", "1"}, {"tokens", "5"}, {"max_sms", "2"}},
+       // Past a page of 16; prompts of three chunks, whose last page is not full; draws.
+       {{{"model", "auto"}, {"batch", "2"}, {"prompt", "20"}, {"tokens", "9"}, {"max_sms", "2"}},
         {{"model", "auto"}, {"batch", "2"}, {"prompt", "38"}, {"tokens", "3"}, {"prefill", "16"}, {"max_sms", "2"}},
         {{"model", "auto"},
          {"prompt", "2"},

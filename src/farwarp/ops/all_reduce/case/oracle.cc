@@ -75,8 +75,10 @@ std::uint32_t Inputs::bits(int call, int rank, std::int64_t element) const {
   const std::uint64_t mine = random_bits(*this, call, rank, element);
   switch (now) {
     case InputKind::kSpecial:
-      // Every 5th group of 16 elements is all ones on rank 0: halves of words that must not look absent.
-      if (rank == 0 && element / 16 % 5 == 0) return dtype == DType::kF32 ? 0xffffffffu : 0xffffu;
+      // Every 10th group of 16 elements is all ones on rank 0: halves of words that must not look absent.
+      if (rank == 0 && element / 16 % 10 == 0) return dtype == DType::kF32 ? 0xffffffffu : 0xffffu;
+      // Sums of -0 alone have a sign.
+      if (random_bits(*this, call, -1, element) % 8 == 0) return bits_of(dtype, -0.0f);
       return special(dtype, mine);
     case InputKind::kHuge: return bits_of(dtype, huge(dtype, mine));
     case InputKind::kCancelling:

@@ -73,10 +73,10 @@ void RowOracle::read_logits(int b, int head, int query, const Seen& seen) {
 
 void RowOracle::add_values(int b, int head, const Seen& seen) {
   constexpr double kExp2Error = 0x1p-21;
-  const double unit = relative_half(desc_.dtype), least = smallest_half(desc_.dtype) / denominator_;
   const int kv_head = head / inputs_.heads_of_kv_head();
   denominator_ = desc_.has_sinks ? std::exp(inputs_.sink(head) - most_) : 0;
   for (const double logit : logits_) denominator_ += std::exp(logit - most_);
+  const double unit = relative_half(desc_.dtype), least = smallest_half(desc_.dtype) / denominator_;
   std::ranges::fill(moved_, 0);
   std::ranges::fill(squares_, 0);
   std::ranges::fill(roundings_, harness::WeightedErrors{});
