@@ -133,8 +133,27 @@ def check(instructions):
     return sorted(found.items())
 
 
+def is_reached_without(instructions, index, goal, without):
+    """Whether a path from the first instruction leads to number `goal` and not through number `without`."""
+    seen, work = {without}, [0]
+    while work:
+        i = work.pop()
+        while i < len(instructions) and i not in seen:
+            if i == goal:
+                return True
+            seen.add(i)
+            name = instructions[i].name
+            if JUMP.match(name):
+                work.append(index.get(instructions[i].target(), len(instructions)))
+            if name in ("s_branch", "s_endpgm") or INDIRECT.match(name):
+                break
+            i += 1
+    return False
+
+
 def matrix_loop(instructions):
-    """The shortest loop that contains a matrix instruction; [] if there is none."""
+    """The shortest loop that contains a matrix instruction; [] if there is none. Code for rare cases that lies after a loop and jumps back
+    into its middle makes no loop: it is reached without the instruction that it jumps to."""
     index = {instruction.address: i for i, instruction in enumerate(instructions)}
     loops = []
     for i, instruction in enumerate(instructions):
@@ -142,7 +161,7 @@ def matrix_loop(instructions):
             continue
         first = index.get(instruction.target(), len(instructions))
         body = instructions[first:i + 1]
-        if any(MATRIX.match(inside.name) for inside in body):
+        if any(MATRIX.match(inside.name) for inside in body) and not is_reached_without(instructions, index, i, first):
             loops.append(body)
     return min(loops, key=len, default=[])
 

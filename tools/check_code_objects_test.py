@@ -138,6 +138,12 @@ class MatrixLoop(unittest.TestCase):
         self.assertEqual([i.name for i in check_code_objects.matrix_loop(instructions)],
                          ["global_load_dwordx4", "v_mfma_f32_16x16x16_f16", AGAIN])
 
+    def test_code_after_a_loop_that_jumps_into_it_is_no_loop(self):
+        instructions = check_code_objects.parse(
+            disassembly("s_nop 0", LOAD, "s_cbranch_vccnz 3", MATRIX, f"{AGAIN} {0x10000 - 4}", END, "s_nop 0", f"s_branch {0x10000 - 5}"))["kernel"]
+        self.assertEqual([i.name for i in check_code_objects.matrix_loop(instructions)],
+                         ["global_load_dwordx4", "s_cbranch_vccnz", "v_mfma_f32_16x16x16_f16", AGAIN])
+
 
 class Others(unittest.TestCase):
     def rule(self, name, *lines):

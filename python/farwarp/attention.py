@@ -60,7 +60,7 @@ class Attention(_WithLse):
     causal: query i attends to keys up to i + keys - queries.
     window_left, window_right: keys before and after a query's own that it attends to; -1: all. With causal,
         window_right is -1 or 0.
-    scale: 0: 1 / sqrt(head_dim).
+    scale: up to 2e38; 0: 1 / sqrt(head_dim).
     lse: calls return the logarithms of the denominators, too.
     sinks: calls have a logit of each query head that only the denominator has.
     total_queries: sequences follow each other in q and out, which have so many rows, and calls have query_starts; None:
@@ -160,7 +160,7 @@ class Attention(_WithLse):
         query_starts: [batch + 1] int32: first row of each sequence in q, the last is R (cu_seqlens_q elsewhere)
         key_starts: [batch + 1] int32: likewise rows of k (cu_seqlens_k)
         key_counts: [batch] int32, 0 to keys (seqused_k)
-        block_table: [batch, ceil(keys / page_size)] int32: page numbers
+        block_table: [batch, ceil(keys / page_size)] int32: page numbers; those that no query sees are not read
 
         Tensors that the operator does not ask for are None. Integers are read when the call runs: those that are not
         allowed are a BadInputError of World.check(). A query without a key gets zeros.
@@ -190,7 +190,7 @@ class FlashDecode(_WithLse):
     fp8_cache: keys and values are e4m3 with a scale for each KV head.
     heads_first: the cache is [pages, kv_heads, page_size, head_dim], not [pages, page_size, kv_heads, head_dim].
     window: keys that a token sees; 0: all.
-    scale: 0: 1 / sqrt(head_dim).
+    scale: up to 2e38; 0: 1 / sqrt(head_dim).
     kv_shards: 1: each rank has sequences of its own; the world's size: ranks share all keys.
     sinks: calls have a logit of each query head that only the denominator has.
     exchange: of partial outputs, if kv_shards is more than 1: "one_shot" (to all ranks), "two_shot" (to owners, whose
@@ -280,9 +280,9 @@ class FlashDecode(_WithLse):
 
         q: [batch, query_tokens, query_heads, head_dim]
         k, v: the cache, of uint8 with fp8_cache
-        block_table: [batch, max_pages] int32
+        block_table: [batch, max_pages] int32; entries of pages that no token sees are not used
         lengths: [batch] int32: keys, the query tokens' own included; with kv_shards those of this rank
-        k_scale, v_scale: [kv_heads] float32 with fp8_cache, else None
+        k_scale, v_scale: [kv_heads] float32 with fp8_cache, else None; k_scale not below 0
         sinks: [query_heads] float32 if the operator has them, else None
 
         Returns out, like q; with lse (out, lse), lse [batch, query_tokens, query_heads] float32 being a result like

@@ -56,12 +56,35 @@ def weights():
     return all_weights
 
 
-def save(folder):
+def large_logits(below, far):
+    """Weights that decode the token whose keys have most of the probability. Logits are 2^24 in fp32, where neighbours are 1
+    apart; those of token `below` are one less, those of token `far` negligible."""
+    tensors = {name: np.zeros_like(matrix) for name, matrix in weights().items()}
+    for name, matrix in tensors.items():
+        if name.endswith("norm.weight"):
+            matrix[:] = 1
+    embedding, head = tensors["model.embed_tokens.weight"], tensors["lm_head.weight"]
+    of = "model.layers.0.self_attn."
+    q, k, v, out = (tensors[of + f"{name}_proj.weight"] for name in "qkvo")
+    slow, constant = (DIM // 2 - 1, DIM // 2 - 2), HIDDEN - 1  # dims that a large rope_theta does not rotate
+    embedding[:, constant] = 1
+    q[slow, constant] = k[slow[0], constant] = 1
+    q[slow[1], constant] = 2.0**-6
+    for token in range(VOCABULARY):
+        embedding[token, token] = v[token, token] = 1
+        out[100 + token, token] = head[token, 100 + token] = 4
+    k[slow[1], below], k[slow[1], far] = -(2.0**-6), -1
+    for i, (of_q, of_k) in enumerate(((2.0**11, 2.0**10), (2.0**5, 2.0**4))):
+        tensors[of + "q_norm.weight"][slow[i]], tensors[of + "k_norm.weight"][slow[i]] = of_q, of_k
+    return tensors
+
+
+def save(folder, tensors=None, **config):
     """config.json and model.safetensors."""
     folder = pathlib.Path(folder)
-    (folder / "config.json").write_text(json.dumps(CONFIG))
+    (folder / "config.json").write_text(json.dumps(CONFIG | config))
     header, data = {}, b""
-    for name, matrix in weights().items():
+    for name, matrix in (tensors or weights()).items():
         header[name] = {"dtype": "BF16", "shape": list(matrix.shape), "data_offsets": [len(data), len(data) + matrix.nbytes]}
         data += matrix.tobytes()
     text = json.dumps(header).encode()

@@ -87,6 +87,57 @@ def test_sequences_of_different_lengths(target, keys, options):
         np.testing.assert_array_equal(out[mine, head][~some].astype(np.float64), 0)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_pages_that_nobody_sees_are_not_read(target):
+    """A window has freed the first page: the entry is -1, and its memory and the unseen rows of the second are NaN."""
+    q, k, v = random(1, (1, 1, HEADS, DIM)), random(2, (32, KV_HEADS, DIM)), random(3, (32, KV_HEADS, DIM))
+    seen = np.arange(32)[None] >= 28
+    caches = []
+    for rows in (k, v):
+        cache = np.full((2, PAGE, KV_HEADS, DIM), np.nan, rows.dtype)
+        cache[1, 12:] = rows[28:]
+        caches.append(cache)
+    count = np.array([32], np.int32)
+
+    def attend_twice(world):
+        prefill = farwarp.Attention(world, 1, HEADS, KV_HEADS, DIM, 1, 40, window_left=3, causal=True, page_size=PAGE, pages=2)
+        decode = farwarp.FlashDecode(world, 1, HEADS, KV_HEADS, DIM, pages=2, max_pages=3, window=4)
+        outs = []
+        for unseen in (-1, 2, 2**31 - 1):
+            table = np.array([[unseen, 1, unseen]], np.int32)
+            outs.append(prefill(q, *caches, key_counts=count, block_table=table).numpy())
+            outs.append(decode(q, *caches, table, count).numpy())
+        world.synchronize()
+        prefill(q, *caches, key_counts=count, block_table=np.array([[0, -1, 0]], np.int32))
+        with pytest.raises(farwarp.BadInputError, match="found -1"):
+            world.synchronize()
+        return outs
+
+    for out in farwarp.run(attend_twice, ranks=1, target=target)[0]:
+        for head in range(HEADS):
+            exact, _ = attend(q[0], k, v, head, seen, False)
+            np.testing.assert_allclose(f64(out[0, 0, head]), exact[0], atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("number, keys", ((21888, 1), (133120, 40)))
+def test_logits_of_any_size(target, number, keys):
+    """The exponent of the largest logit is 0, and not what a rounding of the logit has left of it."""
+    dtype = random(0, (1,)).dtype
+    q, cache = np.full((1, 1, HEADS, DIM), number, dtype), np.full((3, PAGE, KV_HEADS, DIM), number, dtype)
+    table, count = np.array([[2, 0, 1]], np.int32), np.array([keys], np.int32)
+
+    def attend_twice(world):
+        prefill = farwarp.Attention(world, 1, HEADS, KV_HEADS, DIM, 1, 48, page_size=PAGE, pages=3, lse=True)
+        decode = farwarp.FlashDecode(world, 1, HEADS, KV_HEADS, DIM, pages=3, max_pages=3, lse=True)
+        results = prefill(q, cache, cache, key_counts=count, block_table=table), decode(q, cache, cache, table, count)
+        return [tensor.numpy() for pair in results for tensor in pair]
+
+    for i, result in enumerate(farwarp.run(attend_twice, ranks=1, target=target)[0]):
+        right = number**2 * DIM / np.sqrt(DIM) + np.log(keys) if i % 2 else number
+        np.testing.assert_allclose(f64(result), right, rtol=1e-6)
+
+
 def test_tensors_that_are_not_asked_for():
     def prefill(world):
         q, k = random(1, (1, 8, HEADS, DIM)), random(2, (1, 8, KV_HEADS, DIM))

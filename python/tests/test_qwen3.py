@@ -49,6 +49,17 @@ def test_vectors_and_splits_are_the_callers(folder, vectors):
         assert len(model.generate([1, 2, 3], max_tokens=3)) == 3
 
 
+@pytest.mark.parametrize("target", ("emu_sm90", "emu_gfx942"))
+@pytest.mark.parametrize("far, options", ((3, {}), (150, {"splits": 1}), (150, {"splits": 2}), (150, {"vectors": "streamed", "splits": 1})), ids=str)
+def test_large_logits(tmp_path, target, far, options):
+    """Exponents are of scores' differences: of scaled scores they would be 0 or 2 here, not log2(e)."""
+    qwen3_model.save(tmp_path, qwen3_model.large_logits(below=2, far=3), rope_theta=1e12)
+    more = {"target": target, "max_sms": 2, "positions": far + 16, "prefill_tokens": 64, **options}
+    with farwarp.Qwen3.from_pretrained(tmp_path, sequences=1, **more) as model:
+        for copies, wins in ((2, 1), (3, 2)):  # 1 against 2 / e and 3 / e
+            assert model.generate([1] + [3] * far + [2] * copies + [3], max_tokens=1) == [wins]
+
+
 def test_ranks_decode_together():
     def decode(world):
         with farwarp.Qwen3.random("nano4", world, seed=3, positions=32, max_sms=2) as model:

@@ -345,7 +345,8 @@ FARWARP_EXPORT farwarp_code farwarp_moe_close(farwarp_moe* moe);
 
 /* ---- attention ---- */
 
-/* Prefill: out = softmax(scale * q * k^T + mask) * v. */
+/* Prefill: out = softmax(scale * q * k^T + mask) * v. Prefill and decode are right as long as scores, logits and sums of probability * |v|, relative
+ * to the largest logit so far, are finite in float32; else infinity or NaN. */
 typedef struct farwarp_attention farwarp_attention;
 typedef struct farwarp_attention_desc {
   size_t bytes;
@@ -390,7 +391,8 @@ typedef struct farwarp_attention_tensors {
   const DLTensor* query_starts; /* ragged_queries: [batch + 1] int32: first row of each sequence in q, the last is R */
   const DLTensor* key_starts;   /* ragged_keys: [batch + 1] int32, likewise rows of k */
   const DLTensor* key_counts;   /* has_key_counts, or paged: [batch] int32, 0 to keys */
-  const DLTensor* block_table;  /* paged: [batch, ceil(keys / page_size)] int32: page numbers */
+  const DLTensor* block_table;  /* paged: [batch, ceil(keys / page_size)] int32: page numbers; those that no query
+                                 * sees are not read */
 } farwarp_attention_tensors;
 FARWARP_EXPORT farwarp_code farwarp_attention_tensors_init_sized(farwarp_attention_tensors* tensors, size_t bytes);
 #define farwarp_attention_tensors_init(tensors) farwarp_attention_tensors_init_sized((tensors), sizeof *(tensors))
@@ -440,9 +442,9 @@ FARWARP_EXPORT farwarp_code farwarp_decode_create(farwarp_world* world, const fa
                                                   farwarp_decode** decode);
 /* q, out      [batch, query_tokens, query_heads, head_dim]
  * k, v        the cache; of uint8 with fp8_cache
- * block_table [batch, max_pages] int32
+ * block_table [batch, max_pages] int32; entries of pages that no token sees are not used
  * lengths     [batch] int32: keys, the query tokens' own included; with kv_shards those of this rank
- * k_scale, v_scale [kv_heads] float32 with fp8_cache, else NULL
+ * k_scale, v_scale [kv_heads] float32 with fp8_cache, else NULL; k_scale not below 0
  * lse         [batch, query_tokens, query_heads] float32, or NULL */
 FARWARP_EXPORT farwarp_code farwarp_decode_call(farwarp_decode* decode, const DLTensor* q, const DLTensor* k,
                                                 const DLTensor* v, const DLTensor* block_table, const DLTensor* lengths,

@@ -173,8 +173,7 @@ class Attention {
     for (int i = 0; i < 4; ++i) {
       const MatrixIndex at = sum_index(lane_index(), i);
       if (at.column < kMostGroup)
-        store(scores() + (at.column * kPageKeys + at.row),
-              page.first + at.row <= page.position ? multiply(sums[i], args.scale_log2) : kNothing);
+        store(scores() + (at.column * kPageKeys + at.row), page.first + at.row <= page.position ? sums[i] : kNothing);
     }
     warp_sync();
   }
@@ -199,11 +198,11 @@ class Attention {
     float sum = 0;
 #pragma unroll
     for (float& number : numbers) {
-      number = exp2(add(number, -highest));
+      number = relative_to(highest, number);
       sum = add(sum, number);
     }
     sum = over_fours(sum, [](float a, float b) { return add(a, b); });
-    const float factor = exp2(add(maximum_, -highest));
+    const float factor = relative_to(highest, maximum_);
     sum_ = fused_multiply_add(sum_, factor, sum);
     maximum_ = highest;
 #pragma unroll
@@ -215,6 +214,10 @@ class Attention {
     return pack_four(numbers[0], numbers[1], numbers[2], numbers[3]);
   }
 
+  /// The weight of a score. The difference is scaled, not the score: the highest one has exactly 1, however large it is.
+  FARWARP_DEVICE float relative_to(float highest, float score) const {
+    return exp2(multiply(add(score, -highest), context_.args.scale_log2));
+  }
   static FARWARP_DEVICE float bits_of(std::uint64_t word) {
     return std::bit_cast<float>(static_cast<std::uint32_t>(word));
   }
@@ -293,7 +296,7 @@ class Attention {
     for (int warp = 0; warp < kWarps; ++warp) factors.highest = maximum(factors.highest, load(statistics(warp, head)));
 #pragma unroll
     for (int warp = 0; warp < kWarps; ++warp) {
-      factors.of[warp] = exp2(add(load(statistics(warp, head)), -factors.highest));
+      factors.of[warp] = relative_to(factors.highest, load(statistics(warp, head)));
       factors.total = fused_multiply_add(factors.of[warp], load(statistics(warp, head) + 1), factors.total);
     }
     return factors;
@@ -331,7 +334,7 @@ class Attention {
       float total = 0, first = 0, second = 0;
 #pragma unroll 2
       for (int warp = 0; warp < kWarps; ++warp) {
-        const float factor = exp2(add(load(statistics(warp, head)), -highest));
+        const float factor = relative_to(highest, load(statistics(warp, head)));
         const Shared<float> from = outputs_of(warp) + (2 * pair * kMostGroup + head);
         total = fused_multiply_add(factor, load(statistics(warp, head) + 1), total);
         first = fused_multiply_add(factor, load(from), first);

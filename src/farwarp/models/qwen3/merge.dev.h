@@ -70,7 +70,7 @@ class HeadMerge {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       if (first + i >= splits) continue;
-      const float factor = exp2(add(maxima[i], -highest));
+      const float factor = exp2(multiply(add(maxima[i], -highest), args.scale_log2));
       total = fused_multiply_add(factor, weights[i], total);
 #pragma unroll
       for (int row = 0; row < 4; row += 2) {
@@ -98,7 +98,8 @@ class HeadMerge {
 #pragma unroll
     for (int i = 0; i < kTeam; ++i) {
       const float of_warp = load(statistics_of(warp_index() + i));
-      const float factor = of_warp == kNothing ? 0.0f : exp2(add(of_warp, -highest));
+      const float factor =
+          of_warp == kNothing ? 0.0f : exp2(multiply(add(of_warp, -highest), context_.args.scale_log2));
       total = fused_multiply_add(factor, load(statistics_of(warp_index() + i) + 1), total);
 #pragma unroll
       for (int row = 0; row < 4; ++row)

@@ -38,7 +38,8 @@ struct Args {
   std::int32_t page_size, pages,
       table_pitch;                         ///< page_size 0: k and v are not paged; table_pitch: entries of a sequence
   std::int32_t window_left, window_right;  ///< keys before and after a query's own that it attends to; kUnlimited: all
-  float scale_log2;                        ///< of the scores, times log2(e)
+  float scale;                             ///< of the scores
+  float scale_log2;                        ///< the same times log2(e)
   std::int64_t counter;                    ///< offset in the heap: a word that counts claims of works, from all ones
   Rows q_rows, k_rows, v_rows, out_rows;
   const void* q_base;

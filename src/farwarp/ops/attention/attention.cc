@@ -170,6 +170,7 @@ Result<Attention> Attention::create(World& world, const AttentionDesc& desc) {
   args.table_pitch = plan->table_pitch();
   args.window_left = filled.window_left;
   args.window_right = filled.window_right;
+  args.scale = filled.scale;
   args.scale_log2 = static_cast<float>(filled.scale * kLog2E);
   args.counter = static_cast<std::int64_t>(state->opened.buffer(0).offset);
   args.q_rows = rows(filled.q_pitch, filled.ragged_queries, filled.max_queries);

@@ -21,7 +21,8 @@ struct AttentionTensors {
   const std::int32_t* query_starts = nullptr;  ///< ragged_queries: [batch + 1] rows of q, the last one total_queries
   const std::int32_t* key_starts = nullptr;    ///< ragged_keys: [batch + 1] rows of k
   const std::int32_t* key_counts = nullptr;    ///< has_key_counts: [batch], 0 to max_keys
-  const std::int32_t* block_table = nullptr;   ///< page_size > 0: [batch, plan().table_pitch()] page numbers
+  const std::int32_t* block_table = nullptr;   ///< page_size > 0: [batch, plan().table_pitch()] page numbers;
+                                               ///< entries of pages that no query sees are not read
 };
 
 /// Not thread-safe. Calls of one instance must be in one stream; two calls that run at the same time are detected in most cases, not in

@@ -68,7 +68,7 @@ class Attending {
           --step;
         }
       }
-      last_values();
+      last_values(work.keys.first - first * Block::kKeys);
     }
     store_results<T>(args_, work, out_, softmax_);
   }
@@ -196,6 +196,16 @@ class Attending {
   FARWARP_DEVICE void raise() {
 #pragma unroll
     for (int row = 0; row < kRows; ++row) softmax_[row].raise(args_.scale_log2);
+    if (ballot(softmax_[0].base.score != 0 || softmax_[1].base.score != 0) != 0) [[unlikely]] {
+#pragma unroll
+      for (int row = 0; row < kRows; ++row) {
+#pragma unroll
+        for (MfmaSums& four : scores_[row]) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) four[i] = add(four[i], -softmax_[row].base.score);
+        }
+      }
+    }
   }
   /// [thread] A part of piece `piece` of the softmax: four scores of a lane.
   template <int piece, int part>
@@ -300,9 +310,10 @@ class Attending {
     take_probabilities();
   }
 
-  /// [block] The results of a work's first step.
-  FARWARP_DEVICE void last_values() {
+  /// [block] The results of a work's first step. `unseen`: its keys before the first that is seen.
+  FARWARP_DEVICE void last_values(int unseen) {
     block_sync();
+    loader_.clear_values(unseen);
     loader_.put_values();
     unrolled<kUnits>([&](auto unit) { rescale(unit); });
     block_sync();

@@ -124,17 +124,24 @@ class Attending {
     for (int i = 0; i < Block::kHeadDim / 2; ++i) out_[i] = 0;
   }
 
-  /// [warpgroup] Rows of values after the sequence's end may hold anything, and a NaN times the probability 0 is a NaN. They become zeros,
-  /// unless the copy has already made them so.
+  /// [warpgroup] Rows of values after the sequence's end, or before the keys that its queries see, may hold anything, and a NaN times the
+  /// probability 0 is a NaN. They become zeros, unless the copy has already made them so.
   FARWARP_DEVICE void clear_values(const BlockWork& work, int step) {
     const int end = work.sequence.keys - step * Block::kKeys;
     const bool may_hold_others = args_.key_starts != nullptr || args_.key_counts != nullptr;
-    if (!may_hold_others || end >= Block::kKeys) return;
+    if (may_hold_others && end < Block::kKeys) clear_rows(end, Block::kKeys);
+  }
+  FARWARP_DEVICE void clear_unseen_values(const BlockWork& work, int step) {
+    const int first = first_key_of(args_, work.sequence, 0) - step * Block::kKeys;
+    if (first > 0) clear_rows(0, first);
+  }
+  /// [warpgroup] Of the next stage of values.
+  FARWARP_DEVICE void clear_rows(int first, int end) {
     wait_(block_.v_ring().full(v_at_.stage), v_at_.parity);
-    const int vectors = (Block::kKeys - end) * 8;  // of a panel
+    const int vectors = (end - first) * 8;  // of a panel
     for (int i = thread_index() - 128; i < vectors * Block::kPanels; i += 256) {
       const int panel = i / vectors, vector = i % vectors;
-      const Shared<std::byte> at = block_.v(v_at_.stage, panel) + (end * 128 + vector * 16);
+      const Shared<std::byte> at = block_.v(v_at_.stage, panel) + (first * 128 + vector * 16);
       store(Shared<Vec16>(reinterpret_cast<Vec16*>(at.raw)), Vec16{0, 0});
     }
     proxy_fence();
@@ -158,9 +165,10 @@ class Attending {
     steps<false>(work, whole_first, whole_end, softmax);
     steps<true>(work, first, whole_first, softmax);
     give_back(block_.q_empty());
+    clear_unseen_values(work, first);
     multiply_values();
     float factor[2], logarithm[2];
-    softmax.finish(sink_of(work), factor, logarithm);
+    softmax.finish(sink_of(work), args_.scale, factor, logarithm);
     wgmma_wait_sums<0>(out_);
     values_read();
 #pragma unroll
@@ -171,7 +179,7 @@ class Attending {
   /// [warpgroup] The results of queries that see no key.
   FARWARP_DEVICE void store_empty(const BlockWork& work, const Softmax& softmax) const {
     float factor[2], logarithm[2];
-    softmax.finish(sink_of(work), factor, logarithm);
+    softmax.finish(sink_of(work), args_.scale, factor, logarithm);
     const float zeros[Block::kHeadDim / 2] = {};
     store_rows<T>(args_, work, 64 * warpgroup_, zeros, logarithm);
   }
@@ -182,7 +190,7 @@ class Attending {
   /// Whole steps before key `end`, which may be negative.
   FARWARP_DEVICE static int floor_steps(int end) { return end < 0 ? 0 : end / Block::kKeys; }
   FARWARP_DEVICE float sink_of(const BlockWork& work) const {
-    if (args_.sinks == nullptr) return kMinusInfinity;
+    if (args_.sinks == nullptr) return kNoScore;
     return load(Global<const float>(args_.sinks + work.place.head));
   }
 

@@ -111,6 +111,7 @@ class RowSource {
   FARWARP_DEVICE void open(const BlockWork& work, int step, int first_step) {
     step_ = step;
     first_step_ = first_step;
+    first_key_ = work.keys.first;
     keys_ = work.sequence.keys;
     head_ = static_cast<const std::byte*>(tensor_.base) + std::int64_t{work.kv_head} * args_.head_dim * 2;
     if (args_.page_size == 0) {
@@ -183,6 +184,8 @@ class RowSource {
     for (int group = 0; group < Lanes::kGroups; ++group) {
       int row = step_ * Block::kKeys + first_row_ + group * Lanes::kDistance;
       row = row < keys_ ? row : keys_ - 1;
+      row =
+          row < first_key_ ? first_key_ : row;  // no page before is looked up: what is loaded in its place is not used
       pages_[group] = farwarp::FARWARP_TARGET::load(Global<const std::int32_t>(table_ + args_.by_page.quotient(row)));
     }
   }
@@ -192,7 +195,7 @@ class RowSource {
   int first_row_;         // of the wave's first group in a step
   std::uint32_t offset_;  // of the lane in a group
   int step_ = 0, first_step_ = 0;
-  int keys_ = 0;
+  int first_key_ = 0, keys_ = 0;  // that the work sees; of its sequence
   const std::byte* head_ = nullptr;
   const std::byte* at_ = nullptr;  // the wave's first row of the step, if there are no pages
   const std::int32_t* table_ = nullptr;
@@ -220,6 +223,12 @@ class Loader {
     values_.template load<8, plain, ends>([&](int, int i, std::uint32_t pair) { in_values_.pair[i] = pair; });
   }
   FARWARP_DEVICE void put_keys() const { attention::put_keys(block_, in_keys_); }
+  /// [thread] Values of the first `unseen` keys of a step may be anything, and a NaN times the probability 0 is a NaN: they become zeros.
+  FARWARP_DEVICE void clear_values(int unseen) {
+    const int row = ValueLanes<Block>::first_row() + ValueLanes<Block>::row(recomputed(lane_index()));
+#pragma unroll
+    for (int i = 0; i < 8; ++i) in_values_.pair[i] = row + i < unseen ? 0 : in_values_.pair[i];
+  }
   FARWARP_DEVICE void put_values() const { attention::put_values(block_, in_values_); }
   /// 0, or a page number that is not allowed.
   FARWARP_DEVICE int bad_page() const { return keys_.bad_page != 0 ? keys_.bad_page : values_.bad_page; }

@@ -83,8 +83,8 @@ class Loader {
     position.advance();
   }
 
-  /// A step has several pages, or is a part of one. Pages after the sequence's end are not looked up: no page has number -1, so the copies
-  /// write zeros.
+  /// A step has several pages, or is a part of one. Pages that the work does not see, before its window or after the sequence's end, are not
+  /// looked up: no page has number -1, so the copies write zeros.
   template <class At>
   FARWARP_DEVICE void load_pages(const BlockWork& work, const TensorMap& map, Shared<Mbarrier> full, int step,
                                  const At& at) {
@@ -93,7 +93,7 @@ class Loader {
       const int key = step * Block::kKeys + row;
       const int in_sequence = key / args_.page_size;
       int page = -1;
-      if (key < work.sequence.keys) {
+      if (key + rows > work.keys.first && key < work.sequence.keys) {
         page = farwarp::FARWARP_TARGET::load(Global<const std::int32_t>(
             args_.block_table + (std::int64_t{work.place.batch} * args_.table_pitch + in_sequence)));
         if (page < 0 || page >= args_.pages)

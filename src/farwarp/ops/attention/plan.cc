@@ -23,6 +23,7 @@ using attention::Variant;
 constexpr int kMostRows = 1 << 26;  // of a tensor; a count of keys and a query's number can be added
 constexpr int kMostHeads = 1 << 12;
 constexpr int kMostBatch = 1 << 16;
+constexpr float kMostScale = 2e38f;  // times log2(e) it is finite
 
 Status wrong(const char* field, std::int64_t value, const std::string& allowed) {
   return invalid_argument(fmt::format("AttentionDesc.{} is {}; allowed: {}", field, value, allowed));
@@ -75,9 +76,9 @@ Status check(const AttentionDesc& desc) {
   if (desc.dtype != DType::kBf16 && desc.dtype != DType::kF16)
     return invalid_argument(fmt::format("AttentionDesc.dtype is {}; allowed: bf16, fp16", name_or_number(desc.dtype)));
   if (desc.causal && desc.window_right > 0) return wrong("window_right", desc.window_right, "-1 or 0 if causal");
-  if (!(desc.scale >= 0) || !std::isfinite(desc.scale))
+  if (!(desc.scale >= 0 && desc.scale <= kMostScale))
     return invalid_argument(
-        fmt::format("AttentionDesc.scale is {}; allowed: 0 (1 / sqrt(head_dim)) or a finite number above", desc.scale));
+        fmt::format("AttentionDesc.scale is {}; allowed: 0 (1 / sqrt(head_dim)) or up to {}", desc.scale, kMostScale));
   if (desc.softcap != 0)
     return invalid_argument(
         fmt::format("AttentionDesc.softcap is {}; allowed: 0, no kernel caps scores", desc.softcap));

@@ -11,7 +11,8 @@
 
 namespace farwarp {
 
-/// out = softmax(scale * q * k^T + mask) * v for each sequence and query head; scores and sums in fp32, rounded once.
+/// out = softmax(scale * q * k^T + mask) * v for each sequence and query head; scores and sums in fp32, rounded once. Right as long as
+/// scores, logits and sums of probability * |v|, relative to the largest logit so far, are finite in fp32; else infinity or NaN.
 ///
 /// Tensors are [batch, rows, heads, head_dim] with contiguous heads. Query i of a sequence is aligned with key i + keys - queries: the
 /// last query with the last key, also if the sequence has more queries than keys.
@@ -26,7 +27,7 @@ struct AttentionDesc {
   bool causal = false;          ///< a query attends to no key after its own: window_right = 0
   int window_left = -1;         ///< keys before a query's own that it attends to; -1: all
   int window_right = -1;        ///< keys after its own; -1: all
-  float scale = 0;              ///< above 0; 0: 1 / sqrt(head_dim)
+  float scale = 0;              ///< up to 2e38; 0: 1 / sqrt(head_dim)
   float softcap = 0;            ///< 0: there is no kernel for another
   bool has_sinks = false;       ///< a logit for each query head that only adds to the denominator
   bool has_lse = false;         ///< the logarithm of the denominators is written, too

@@ -52,13 +52,12 @@ FARWARP_DEVICE void store_results(const Args& args, const BlockWork& work, const
   const Global<std::byte> base = row_at<std::byte>(args, args.out, args.out_rows, work, first);
 #pragma unroll
   for (int i = 0; i < fragments; ++i) {
-    float factor, logarithm;
-    softmax[i].finish(sink, factor, logarithm);
+    const auto [factor, logarithm] = softmax[i].finish(sink, args.scale);
     const int row = 16 * i + lane.column;
     const bool stored = first + row < work.sequence.queries;
 #pragma unroll
     for (int fragment = 0; fragment < columns; fragment += 2) {
-      const int column = tile::column_in_row(16 * fragment + lane.row);
+      const int column = farwarp::tile::column_in_row(16 * fragment + lane.row);
       std::uint64_t words[4];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {

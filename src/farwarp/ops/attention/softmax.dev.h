@@ -1,16 +1,16 @@
 // Online softmax of a warpgroup's rows: scores in wgmma's fragments, two rows of 64 for each thread, four threads for each row.
 //
 // Tri Dao, "FlashAttention-2" (arXiv 2307.08691), algorithm 1: the running maximum m and sum l of a row; when m grows, what was summed
-// until then is scaled by 2^(old m - new m). Maxima are kept times scale * log2(e), so that a probability is one fused multiply-add and
-// one exp2.
+// until then is scaled by 2^(old m - new m). A probability is one fused multiply-add and one exp2, unless logits are large.
 #pragma once
 
 #include "farwarp/base/fragments.h"
-#include "farwarp/substrate/device.h"
+#include "farwarp/tile/softmax.dev.h"
 
 namespace farwarp::FARWARP_TARGET::attention {
 
-inline constexpr float kMinusInfinity = -__builtin_huge_valf();
+using tile::ExponentBase;
+using tile::kNoScore;
 
 /// The row of element `i` of a fragment, of the thread's two.
 constexpr int row_of_sum(int i) { return i / 2 % 2; }
@@ -34,56 +34,53 @@ FARWARP_DEVICE void mask_scores(const Visible& visible, float (&scores)[count]) 
 #pragma unroll
   for (int i = 0; i < count; ++i) {
     const int column = 8 * (i / 4) + i % 2, row = row_of_sum(i);  // wgmma_sum(), without the thread's part
-    if (column < visible.first[row] || column >= visible.end[row]) scores[i] = kMinusInfinity;
+    if (column < visible.first[row] || column >= visible.end[row]) scores[i] = kNoScore;
   }
 }
 
 struct Softmax {
   float scale_log2;
-  float maximum[2] = {kMinusInfinity, kMinusInfinity};  ///< times scale_log2
-  float sum[2] = {0, 0};                                ///< of the thread's columns alone, until finish()
+  float maximum[2] = {kNoScore, kNoScore};
+  float sum[2] = {0, 0};  ///< of the thread's columns alone, until finish()
 
   /// [warp] Replaces scores by probabilities, relative to the new maxima. `rescale` is what earlier sums of the rows are multiplied by.
   template <int count>
   FARWARP_DEVICE void step(float (&scores)[count], float (&rescale)[2]) {
-    float largest[2] = {kMinusInfinity, kMinusInfinity};
+    float largest[2] = {kNoScore, kNoScore};
 #pragma unroll
     for (int i = 0; i < count; ++i)
       largest[row_of_sum(i)] = farwarp::FARWARP_TARGET::maximum(largest[row_of_sum(i)], scores[i]);
-    float base[2];
+    ExponentBase base[2];
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       const float in_step =
           over_quad(largest[row], [](float a, float b) { return farwarp::FARWARP_TARGET::maximum(a, b); });
       const float before = maximum[row];
-      maximum[row] = farwarp::FARWARP_TARGET::maximum(before, multiply(in_step, scale_log2));
-      // A row that has seen no key yet has no maximum: minus infinity minus itself would be a NaN.
-      base[row] = maximum[row] == kMinusInfinity ? 0.0f : maximum[row];
-      rescale[row] = before == kMinusInfinity ? 0.0f : exp2(add(before, -base[row]));
+      maximum[row] = farwarp::FARWARP_TARGET::maximum(before, in_step);
+      base[row] = ExponentBase::of(maximum[row], scale_log2);
+      rescale[row] = before == kNoScore ? 0.0f : exp2(base[row].exponent_of_highest(before, scale_log2));
       sum[row] = multiply(sum[row], rescale[row]);
+    }
+    if (base[0].score != 0 || base[1].score != 0) [[unlikely]] {
+#pragma unroll
+      for (int i = 0; i < count; ++i) scores[i] = add(scores[i], -base[row_of_sum(i)].score);
     }
 #pragma unroll
     for (int i = 0; i < count; ++i) {
-      scores[i] = exp2(fused_multiply_add(scores[i], scale_log2, -base[row_of_sum(i)]));
+      scores[i] = exp2(fused_multiply_add(scores[i], scale_log2, -base[row_of_sum(i)].scaled));
       sum[row_of_sum(i)] = add(sum[row_of_sum(i)], scores[i]);
     }
   }
 
   /// [warp] After the last step: `factor` normalises a row, and `logarithm` is that of its denominator. `sink` is the head's, or minus
-  /// infinity. A row that has seen no key and has no sink gets the factor 0 and minus infinity.
-  FARWARP_DEVICE void finish(float sink, float (&factor)[2], float (&logarithm)[2]) const {
-    constexpr float kLog2E = 1.44269504f, kLn2 = 0.69314718f;
+  /// infinity. `scale`: from scores to logits.
+  FARWARP_DEVICE void finish(float sink, float scale, float (&factor)[2], float (&logarithm)[2]) const {
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       const float all = over_quad(sum[row], [](float a, float b) { return add(a, b); });
-      const float sink_log2 = multiply(sink, kLog2E);
-      const float most = farwarp::FARWARP_TARGET::maximum(maximum[row], sink_log2);
-      const float base = most == kMinusInfinity ? 0.0f : most;
-      const float own = exp2(add(maximum[row], -base));  // 1 without a sink
-      const float denominator = fused_multiply_add(all, own, exp2(add(sink_log2, -base)));
-      factor[row] = most == kMinusInfinity ? 0.0f : divide(own, denominator);
-      // A NaN in the query leaves the maximum at minus infinity and makes the sum a NaN.
-      logarithm[row] = most == kMinusInfinity ? add(all, kMinusInfinity) : multiply(add(base, log2(denominator)), kLn2);
+      const tile::RowEnd end = tile::end_row(all, tile::Logit::of(maximum[row], scale), sink);
+      factor[row] = end.factor;
+      logarithm[row] = end.logarithm;
     }
   }
 };

@@ -3,17 +3,17 @@
 #pragma once
 
 #include "farwarp/base/fragments.h"
-#include "farwarp/substrate/device.h"
+#include "farwarp/tile/softmax.dev.h"
 
 namespace farwarp::FARWARP_TARGET::attention {
 
-inline constexpr float kNoScore = -__builtin_huge_valf();
+using tile::kNoScore;
 
 /// The online softmax of a lane's row.
 struct RowSoftmax {
   float largest = kNoScore;  ///< of the new scores; a NaN does not count
-  float maximum = kNoScore;  ///< of all scores, times scale_log2
-  float base = 0;            ///< what probabilities are relative to
+  float maximum = kNoScore;  ///< of all scores
+  tile::ExponentBase base;   ///< of the probabilities' exponents
   float rescale = 0;         ///< what the row's earlier results are multiplied by
   FloatPair sum{0, 0};       ///< of the lane's keys alone, until finish()
 
@@ -29,29 +29,19 @@ struct RowSoftmax {
   /// [thread] After the exchanges.
   FARWARP_DEVICE void raise(float scale_log2) {
     const float before = maximum;
-    maximum = farwarp::FARWARP_TARGET::maximum(before, multiply(largest, scale_log2));
-    // A row that has seen no key yet has no maximum: minus infinity minus itself would be a NaN.
-    base = maximum == kNoScore ? 0.0f : maximum;
-    rescale = exp2(add(before, -base));
+    maximum = farwarp::FARWARP_TARGET::maximum(before, largest);
+    base = tile::ExponentBase::of(maximum, scale_log2);
+    rescale = exp2(base.exponent_of_highest(before, scale_log2));
     sum = multiply(sum, {rescale, rescale});
     largest = kNoScore;
   }
 
-  /// [warp] After the last step: `factor` normalises the row, and `logarithm` is that of its denominator. `sink` is the head's, or minus
-  /// infinity. A row that has seen no key and has no sink gets the factor 0 and minus infinity; one with a NaN gets NaNs.
-  FARWARP_DEVICE void finish(float sink, float& factor, float& logarithm) const {
-    constexpr float kLog2E = 1.44269504f, kLn2 = 0.69314718f;
+  /// [warp] After the last step. `sink` is the head's, or minus infinity. `scale`: from scores to logits.
+  FARWARP_DEVICE tile::RowEnd finish(float sink, float scale) const {
     float all = add(sum.first, sum.second);
     all = add(all, shuffle_xor(all, 16));
     all = add(all, shuffle_xor(all, 32));
-    const float sink_log2 = multiply(sink, kLog2E);
-    const float most = farwarp::FARWARP_TARGET::maximum(maximum, sink_log2);
-    const bool empty = most == kNoScore && all == 0;
-    const float from = most == kNoScore ? 0.0f : most;
-    const float own = exp2(add(maximum, -from));  // 1 without a sink
-    const float denominator = fused_multiply_add(all, own, exp2(add(sink_log2, -from)));
-    factor = empty ? 0.0f : divide(own, denominator);
-    logarithm = empty ? kNoScore : multiply(add(from, log2(denominator)), kLn2);
+    return tile::end_row(all, tile::Logit::of(maximum, scale), sink);
   }
 };
 
@@ -62,7 +52,8 @@ FARWARP_DEVICE void make_probabilities(MfmaSums& four, float scale_log2, RowSoft
   FloatPair pairs[2] = {{four[0], four[1]}, {four[2], four[3]}};
   if constexpr (part == 0) {
 #pragma unroll
-    for (auto& pair : pairs) pair = fused_multiply_add(pair, {scale_log2, scale_log2}, {-row.base, -row.base});
+    for (auto& pair : pairs)
+      pair = fused_multiply_add(pair, {scale_log2, scale_log2}, {-row.base.scaled, -row.base.scaled});
   } else if constexpr (part == 1) {
 #pragma unroll
     for (auto& pair : pairs) pair = {exp2(pair.first), exp2(pair.second)};

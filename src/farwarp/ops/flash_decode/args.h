@@ -21,7 +21,7 @@ enum class Exchange : std::uint8_t { kNone, kOneShot, kTwoShot };
 /// Offsets in the heap. Row slots are numbered [item][row of the item]; an item is a (sequence, KV head, block of rows).
 struct Offsets {
   std::int64_t sums;        ///< [items][most partials][item_rows][dim] fp32: of works
-  std::int64_t statistics;  ///< [items][most partials][item_rows]: maximum | sum, fp32
+  std::int64_t statistics;  ///< [items][most partials][item_rows]: highest score | sum, fp32
   std::int64_t counters;    ///< [items]: how many works have arrived, less one
   std::int64_t inbox;       ///< words [2 parities][source][rows that this rank merges][dim / 4 + 1] of 16 bytes
   std::int64_t finished;    ///< words [2 parities][row slots][dim / 4 + 1] of 8 bytes; two-shot
@@ -56,6 +56,7 @@ struct Args {
   std::int64_t page_pitch;  ///< elements from page to page
   std::int64_t head_pitch;  ///< elements from KV head to KV head
   std::int64_t row_pitch;   ///< elements from key to key of a page
+  float scale;              ///< of q * k
   float scale_log2;         ///< scale * log2(e)
   Exchange exchange;
   std::uint32_t drop_put;  ///< 1 + the row slot that this rank does not send; 0: sends all

@@ -4,7 +4,7 @@
 //
 //   a row slot is a row of an item; its owner is slot % ranks
 //   inbox     [2 parities][source][merged rows][dim / 4 + 1] x 16 bytes   four sums each, relative to the row's maximum; then that
-//                                                                         maximum and the sum of exponentials
+//                                                                         maximum's logit in two parts, and the sum of exponentials
 //   finished  [2 parities][row slots][dim / 4 + 1] x 8 bytes              four columns of out each; then the LSE
 #pragma once
 
@@ -53,6 +53,24 @@ struct Words {
 /// What is sent for two fp32 numbers or four 16-bit ones. All ones would look absent; they are NaN, and remain so.
 FARWARP_DEVICE std::uint64_t sendable_half(std::uint64_t half) { return half == kAbsent ? half >> 1 : half; }
 
+/// A row's statistics between ranks, whose keys may have different factors.
+struct SentStatistics {
+  float high, sum, low, zero;  ///< of tile::Logit: high, low
+
+  FARWARP_DEVICE static SentStatistics none() { return {kNone, 0, 0, 0}; }
+  FARWARP_DEVICE static SentStatistics of(const tile::Logit& highest, float sum) {
+    return {highest.high, sum, highest.low, 0};
+  }
+  FARWARP_DEVICE tile::Logit logit() const { return {high, low}; }
+  FARWARP_DEVICE bool is_below(const tile::Logit& other) const {
+    return high < other.high || (high == other.high && low < other.low);
+  }
+  FARWARP_DEVICE float weight(const tile::Logit& highest) const {
+    if (high == kNone) return 0;
+    return exp2(multiply(add(add(high, -highest.high), add(low, -highest.low)), 1.44269504f));
+  }
+};
+
 /// [thread] Sends four columns of a row's partial output; with column 0 also the row's statistics.
 template <int dim>
 FARWARP_DEVICE void send_partial(const Args& args, const Call& call, int item, int row, int column, Statistics of,
@@ -64,7 +82,9 @@ FARWARP_DEVICE void send_partial(const Args& args, const Call& call, int item, i
   Vec16 sums = std::bit_cast<Vec16>(FourOf{{multiply(four.value[0], scale), multiply(four.value[1], scale),
                                             multiply(four.value[2], scale), multiply(four.value[3], scale)}});
   sums = {sendable_half(sums.lo), sendable_half(sums.hi)};
-  const Vec16 statistics{sendable_half(std::bit_cast<std::uint64_t>(of)), 0};
+  auto statistics =
+      std::bit_cast<Vec16>(SentStatistics::of(tile::Logit::of(of.maximum, of_keys(args, args.scale, item)), of.sum));
+  statistics.lo = sendable_half(statistics.lo);
   const auto send_to = [&](int rank) {
     store_words(words.partial(rank, words.me(), slot, column / 4), sums);
     if (column == 0) store_words(words.partial(rank, words.me(), slot, Words<dim>::kVectors), statistics);
@@ -128,17 +148,20 @@ FARWARP_DEVICE void merge_rows(Call& call, const Args& args, int slot, bool want
 
   // Lane r of a row holds the statistics of rank r; the others hold those of no keys.
   static_assert(kMaxRanks == 8);
-  const Statistics own = has_statistics != 0 ? std::bit_cast<Statistics>(statistics[0].lo) : Statistics{kNone, 0};
-  Statistics total = own;
+  const auto own = has_statistics != 0 ? std::bit_cast<SentStatistics>(statistics[0]) : SentStatistics::none();
+  SentStatistics total = own;
 #pragma unroll
-  for (int lanes = 1; lanes < kMaxRanks; lanes *= 2)
-    total.maximum = maximum(total.maximum, shuffle_xor(total.maximum, lanes));
-  const float weight = weight_of(own.maximum, total.maximum);
+  for (int lanes = 1; lanes < kMaxRanks; lanes *= 2) {
+    const tile::Logit other{shuffle_xor(total.high, lanes), shuffle_xor(total.low, lanes)};
+    if (total.is_below(other)) total = SentStatistics::of(other, 0);
+  }
+  const float weight = own.weight(total.logit());
   total.sum = multiply(own.sum, weight);
 #pragma unroll
   for (int lanes = 1; lanes < kMaxRanks; lanes *= 2) total.sum = add(total.sum, shuffle_xor(total.sum, lanes));
   const int first_lane = Lanes::row() * Lanes::kLanes;
-  total = {shuffle(total.maximum, first_lane), shuffle(total.sum, first_lane)};
+  const tile::Logit highest{shuffle(total.high, first_lane), shuffle(total.low, first_lane)};
+  const float sum = shuffle(total.sum, first_lane);
   FourOf four{};
 #pragma unroll
   for (int source = 0; source < kMaxRanks; ++source) {
@@ -148,11 +171,11 @@ FARWARP_DEVICE void merge_rows(Call& call, const Args& args, int slot, bool want
     for (int i = 0; i < 4; ++i) four.value[i] = fused_multiply_add(part.value[i], its_weight, four.value[i]);
   }
   if (!wanted) return;
-  const RowResult result = finish_row(args, place_of_slot(args, slot), total);
+  const tile::RowEnd result = finish_row(args, place_of_slot(args, slot), highest, sum);
   const std::uint64_t rounded = sendable_half(round_four<T>(four, result.factor));
-  store_finished<T>(args, slot, lane, rounded, result.lse);
+  store_finished<T>(args, slot, lane, rounded, result.logarithm);
   if (!words.two_shot()) return;
-  const std::uint64_t lse = std::bit_cast<std::uint32_t>(result.lse);
+  const std::uint64_t lse = std::bit_cast<std::uint32_t>(result.logarithm);
 #pragma unroll 1
   for (int i = 1; i < ranks; ++i) {
     const int rank = words.rank_after(i);
@@ -210,10 +233,11 @@ FARWARP_DEVICE void merge_item(const Args& args, const Call& call, const Counted
   constexpr int kVectors = dim / 4;
   const Partials partials(args, of.item, dim);
   const int end = rows_of(args, of.item) * kVectors;
+  const float scale = of_keys(args, args.scale_log2, of.item);
 #pragma unroll 1
   for (int i = warp * Target::kWarpSize + lane_index(); i < end; i += warps * Target::kWarpSize) {
     const int row = i / kVectors, column = i % kVectors * 4;
-    const auto [statistics, four] = merge_partials(partials, of, row, column);
+    const auto [statistics, four] = merge_partials(partials, of, row, column, scale);
     if (args.exchange == Exchange::kNone) {
       store_result<T>(args, of.item, row, column, statistics, four);
     } else {

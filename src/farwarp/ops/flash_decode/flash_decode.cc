@@ -145,6 +145,7 @@ Result<FlashDecode> FlashDecode::create(World& world, const FlashDecodeDesc& des
   args.page_pitch = pitches.page;
   args.head_pitch = pitches.head;
   args.row_pitch = pitches.row;
+  args.scale = full.scale;
   args.scale_log2 = static_cast<float>(full.scale * kLog2OfE);
   args.exchange = full.kv_shards == 1                         ? decode::Exchange::kNone
                   : full.exchange == DecodeExchange::kOneShot ? decode::Exchange::kOneShot

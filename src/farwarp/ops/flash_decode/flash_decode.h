@@ -17,7 +17,7 @@ struct FlashDecodeTensors {
   const void* v = nullptr;
   const std::int32_t* block_table = nullptr;  ///< [batch, max_pages]; only entries of pages that a token sees are used
   const std::int32_t* lengths = nullptr;      ///< [batch], 0 to max_pages * page_size; with kv_shards this rank's keys
-  const float* k_scale = nullptr;             ///< [kv_heads], with fp8 keys and values only
+  const float* k_scale = nullptr;             ///< [kv_heads], not below 0, with fp8 keys and values only
   const float* v_scale = nullptr;             ///< [kv_heads], likewise
   const float* sinks = nullptr;               ///< [query_heads], with FlashDecodeDesc::sinks only
   void* out = nullptr;                        ///< as q

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
@@ -182,6 +184,32 @@ TEST_P(FlashDecodeApi, ANaNInAQueryIsANaNInItsRowAndLse) {
       } else {
         EXPECT_EQ(spoilt.lse[2 * row + 1], clean.lse[2 * row + 1]) << row;
       }
+    }
+  });
+}
+
+// All keys that are seen are as probable as each other; those that are masked are not.
+TEST_P(FlashDecodeApi, KeysOfTheFactorZeroAreNumbers) {
+  with_fixture([](Fixture& fixture) {
+    Device& device = fixture.world.device();
+    const DeviceBuffer cache =
+        buffer_with(device, fixture.stream, std::vector<std::uint8_t>(Fixture::cache_elements(), 0x38));
+    const DeviceBuffer of_k = buffer_with(device, fixture.stream, std::vector<float>{0, 1}),
+                       of_v = buffer_with(device, fixture.stream, std::vector<float>{1, 1});
+    FlashDecodeDesc desc = desc_of(0);
+    desc.kv_dtype = KvDType::kFp8;
+    const std::vector<int> sequences = {3, 0};
+    const auto results = fixture.call(desc, sequences, [&](FlashDecodeTensors& given) {
+      given.k = given.v = cache.get();
+      given.k_scale = of_k.as<float>();
+      given.v_scale = of_v.as<float>();
+    });
+    ASSERT_TRUE(results.status.ok()) << results.status.to_string();
+    for (std::size_t i = 0; i < results.out.size(); ++i) EXPECT_EQ(results.out[i], results.out.back()) << i;
+    for (std::size_t row = 0; row < sequences.size() * kHeads; ++row) {
+      if (row % kHeads >= kHeads / kKvHeads) continue;
+      const auto lse = std::bit_cast<float>(std::uint32_t{results.lse[2 * row + 1]} << 16 | results.lse[2 * row]);
+      EXPECT_NEAR(lse, std::log(kLengths[sequences[row / kHeads]]), 1e-5) << row;
     }
   });
 }

@@ -80,13 +80,13 @@ FARWARP_DEVICE std::uint64_t exponentiate(float (&scores)[4], float scale, WaveS
 #pragma unroll
   for (int lanes = 16; lanes < 64; lanes *= 2) highest = maximum(highest, shuffle_xor(highest, lanes));
   const float before = state.of.maximum;
-  state.of.maximum = maximum(before, multiply(highest, scale));
-  const float base = state.of.maximum == kNone ? 0.0f : state.of.maximum;
-  const float shrink = exp2(add(before, -base));
+  state.of.maximum = maximum(before, highest);
+  const auto base = tile::ExponentBase::of(state.of.maximum, scale);
+  const float shrink = exp2(base.exponent_of_highest(before, scale));
   state.of.sum = multiply(state.of.sum, shrink);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    scores[i] = exp2(fused_multiply_add(scores[i], scale, -base));
+    scores[i] = exp2(base.exponent(scores[i], scale));
     state.of.sum = add(state.of.sum, scores[i]);
   }
 #pragma unroll
@@ -138,9 +138,7 @@ FARWARP_DEVICE void attend(Call& call, const Args& args, const Block& block, con
   auto even = load_stage<T, kDim, Block::kFp8>(args, places), odd = even;
   Vec16 q[kDim / 32];
   load_queries<T, kDim>(args, item_number(args, work), q);
-  float scale = args.scale_log2;
-  if (args.k_scale != nullptr)
-    scale = multiply(scale, load(Global<const float>(args.k_scale) + kv_head_of(args, work.item)));
+  const float scale = of_keys(args, args.scale_log2, work.item);
   const int token = args.by_group.quotient(first_row_of(args, work.item) + lane_index() % 16);
   const int end = work.length - tokens + (token < tokens ? token : tokens - 1) + 1;
   const int first = window > 0 ? end - window : 0;
@@ -172,7 +170,8 @@ FARWARP_DEVICE void attend(Call& call, const Args& args, const Block& block, con
 
 /// [block] The waves' sums -> those of the split, in the order of the waves: visit(row, column, statistics, four columns).
 template <class Block, int dim, class Visit>
-FARWARP_DEVICE void merge_waves(const Block& block, int rows, const WaveState<dim>& state, const Visit& visit) {
+FARWARP_DEVICE void merge_waves(const Block& block, int rows, float scale, const WaveState<dim>& state,
+                                const Visit& visit) {
   const int row = lane_index() % 16, wave = warp_index();
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -196,7 +195,7 @@ FARWARP_DEVICE void merge_waves(const Block& block, int rows, const WaveState<di
 #pragma unroll
     for (int w = 0; w < kMfmaWaves; ++w) {
       const auto part = std::bit_cast<FourOf>(load(block.sums(w, at, column)));
-      const float weight = weight_of(all[w].maximum, total.maximum);
+      const float weight = tile::weight_of(all[w].maximum, total.maximum, scale);
       total.sum = fused_multiply_add(all[w].sum, weight, total.sum);
 #pragma unroll
       for (int j = 0; j < 4; ++j) four.value[j] = fused_multiply_add(part.value[j], weight, four.value[j]);
@@ -225,15 +224,17 @@ FARWARP_DEVICE void flash_decode_mfma(const Args& args) {
     attend(call, args, block, work, state);
     const bool direct = goes_to_out(args, work);
     const Partials partials(args, item, dim);
-    merge_waves<Block, dim>(block, rows, state, [&](int row, int column, Statistics of, const FourOf& four) {
-      if (direct) {
-        store_result<T>(args, item, row, column, of, four);
-        return;
-      }
-      store(Global<Vec16>(reinterpret_cast<Vec16*>(partials.at(work.number, row, column).raw)),
-            std::bit_cast<Vec16>(four));
-      if (column == 0) store(partials.statistics_at(work.number, row), std::bit_cast<std::uint64_t>(of));
-    });
+    merge_waves<Block, dim>(block, rows, of_keys(args, args.scale_log2, item), state,
+                            [&](int row, int column, Statistics of, const FourOf& four) {
+                              if (direct) {
+                                store_result<T>(args, item, row, column, of, four);
+                                return;
+                              }
+                              store(Global<Vec16>(reinterpret_cast<Vec16*>(partials.at(work.number, row, column).raw)),
+                                    std::bit_cast<Vec16>(four));
+                              if (column == 0)
+                                store(partials.statistics_at(work.number, row), std::bit_cast<std::uint64_t>(of));
+                            });
     if (direct) continue;
     drain_stores();
     block_sync();

@@ -12,14 +12,15 @@ namespace farwarp::FARWARP_TARGET::decode {
 template <class Block>
 FARWARP_DEVICE void store_sums(const Args& args, int item, int rows, const Sums<Block>& sums) {
   using T = typename Block::T;
+  const float scale = of_keys(args, args.scale, item);
 #pragma unroll
   for (int row = 0; row < Block::kThreadRows; ++row) {
     const int first = Sums<Block>::first_element(row), in_item = row_of(first);
     if (in_item >= rows) continue;
     const RowPlace place = place_of(args, item, in_item);
-    const RowResult result = finish_row(args, place, {sums.maximum[row], sums.sum[row]});
+    const tile::RowEnd result = finish_row(args, place, tile::Logit::of(sums.maximum[row], scale), sums.sum[row]);
     const float factor = multiply(result.factor, value_scale(args, item));
-    if (group_thread() < 4) store_lse(args, place, result.lse);
+    if (group_thread() < 4) store_lse(args, place, result.logarithm);
 #pragma unroll
     for (int panel = 0; panel < Block::kPanels; ++panel) {
 #pragma unroll

@@ -2,39 +2,31 @@
 #pragma once
 
 #include "farwarp/ops/flash_decode/works.dev.h"
+#include "farwarp/tile/softmax.dev.h"
 #include "farwarp/world/device/wait.dev.h"
 
 namespace farwarp::FARWARP_TARGET::decode {
 
-inline constexpr float kLog2OfE = 1.44269504088896341f, kLogOf2 = 0.693147180559945309f;
-inline constexpr float kNone = -__builtin_huge_valf();  ///< the maximum of a row that has seen no key
+inline constexpr float kNone = tile::kNoScore;
 
-/// Sums of a row relative to its maximum: the maximum in units of log2, and the sum of exponentials. An empty split has {-inf, 0}.
+/// Sums of a row relative to its maximum: the highest score, not scaled, and the sum of exponentials. An empty split has {-inf, 0}.
 struct Statistics {
   float maximum, sum;
 };
 
-/// exp2(maximum - highest), where both may be minus infinity.
-FARWARP_DEVICE float weight_of(float maximum, float highest) {
-  return maximum == kNone ? 0.0f : exp2(add(maximum, -highest));
+/// `scale` of a rank's scores of an item, whose keys may have a factor. The product with the scores of masked keys, minus infinity, is no NaN
+/// if keys have the factor 0, either.
+FARWARP_DEVICE float of_keys(const Args& args, float scale, int item) {
+  if (args.k_scale == nullptr) return scale;
+  scale = multiply(scale, load(Global<const float>(args.k_scale) + kv_head_of(args, item)));
+  return scale == 0 ? 0x1p-149f : scale;
 }
 
-/// What a row's sums are multiplied by, and its LSE. A row that has seen nothing and has no sink gets zeros and minus infinity. If q has a NaN,
-/// all scores are NaN: the maximum is minus infinity, but the sum is a NaN, and so are the row and its LSE.
-struct RowResult {
-  float factor, lse;
-};
-FARWARP_DEVICE RowResult finish_row(const Args& args, const RowPlace& place, Statistics of) {
-  float factor = 1;
-  if (args.sinks != nullptr) {
-    const float sink = multiply(load(Global<const float>(args.sinks) + place.query_head), kLog2OfE);
-    const float highest = maximum(of.maximum, sink);
-    if (highest == kNone) return {0, kNone};
-    factor = weight_of(of.maximum, highest);
-    of = {highest, fused_multiply_add(of.sum, factor, weight_of(sink, highest))};
-  }
-  if (of.maximum == kNone) return {0, of.sum == 0 ? kNone : of.sum};
-  return {divide(factor, of.sum), multiply(add(of.maximum, log2(of.sum)), kLogOf2)};
+/// What a row's sums are multiplied by, and its LSE. If q has a NaN, all scores are NaN: the maximum is minus infinity, but the sum is a NaN, and
+/// so are the row and its LSE.
+FARWARP_DEVICE tile::RowEnd finish_row(const Args& args, const RowPlace& place, const tile::Logit& highest, float sum) {
+  return tile::end_row(sum, highest,
+                       args.sinks == nullptr ? kNone : load(Global<const float>(args.sinks) + place.query_head));
 }
 
 /// fp8: what this rank's values are multiplied by. Ranks that share a sequence may have different scales.
@@ -93,9 +85,9 @@ struct FourOf {
 struct Weights {
   float first, second, highest;
 };
-FARWARP_DEVICE Weights weights_of(float first, float second) {
+FARWARP_DEVICE Weights weights_of(float first, float second, float scale_log2) {
   const float highest = maximum(first, second);
-  return {weight_of(first, highest), weight_of(second, highest), highest};
+  return {tile::weight_of(first, highest, scale_log2), tile::weight_of(second, highest, scale_log2), highest};
 }
 FARWARP_DEVICE float add_weighted(float sum, float other, const Weights& weights) {
   return fused_multiply_add(other, weights.second, multiply(sum, weights.first));
@@ -107,8 +99,8 @@ struct Merged {
   FourOf four{};
 
   /// Without branches: if it does not exist, `other` has another partial output's numbers, and the result is dropped.
-  FARWARP_DEVICE void add_if(bool exists, const Merged& other) {
-    const Weights weights = weights_of(of.maximum, other.of.maximum);
+  FARWARP_DEVICE void add_if(bool exists, const Merged& other, float scale_log2) {
+    const Weights weights = weights_of(of.maximum, other.of.maximum, scale_log2);
     const float sum = add_weighted(of.sum, other.of.sum, weights);
     of = {exists ? weights.highest : of.maximum, exists ? sum : of.sum};
 #pragma unroll
@@ -152,7 +144,8 @@ FARWARP_DEVICE void load_partials(const Partials& partials, int works, int first
 
 /// [thread] Merges four columns of a row of an item. Four partial outputs are loaded at a time, and the next four before these are added. The four
 /// are a group of splits, which are added first; or they are groups, whose splits have been added.
-FARWARP_DEVICE Merged merge_partials(const Partials& partials, const CountedItem& of, int row, int column) {
+FARWARP_DEVICE Merged merge_partials(const Partials& partials, const CountedItem& of, int row, int column,
+                                     float scale_log2) {
   Merged total, parts[kGroupSplits], next[kGroupSplits];
   load_partials(partials, of.works, 0, row, column, next);
 #pragma unroll 1
@@ -162,8 +155,8 @@ FARWARP_DEVICE Merged merge_partials(const Partials& partials, const CountedItem
     load_partials(partials, of.works, first + kGroupSplits, row, column, next);
     Merged group = of.of_groups ? total : Merged{};
 #pragma unroll
-    for (int i = 0; i < kGroupSplits; ++i) group.add_if(first + i < of.works, parts[i]);
-    total.add_if(!of.of_groups, group);
+    for (int i = 0; i < kGroupSplits; ++i) group.add_if(first + i < of.works, parts[i], scale_log2);
+    total.add_if(!of.of_groups, group, scale_log2);
     if (of.of_groups) total = group;
   }
   return total;
@@ -181,11 +174,12 @@ FARWARP_DEVICE std::uint64_t round_four(const FourOf& four, float factor) {
 template <class T>
 FARWARP_DEVICE void store_result(const Args& args, int item, int row, int column, Statistics of, const FourOf& four) {
   const RowPlace place = place_of(args, item, row);
-  const RowResult result = finish_row(args, place, of);
+  const tile::RowEnd result =
+      finish_row(args, place, tile::Logit::of(of.maximum, of_keys(args, args.scale, item)), of.sum);
   if (column < args.head_dim)
     store(Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>(out_at<T>(args, place, column).raw)),
           round_four<T>(four, multiply(result.factor, value_scale(args, item))));
-  if (column == 0) store_lse(args, place, result.lse);
+  if (column == 0) store_lse(args, place, result.logarithm);
 }
 
 }  // namespace farwarp::FARWARP_TARGET::decode

@@ -10,7 +10,7 @@ namespace farwarp::FARWARP_TARGET::decode {
 /// A thread's sums of one split or several. Row r of the thread is the item's row_of(first_element(r)).
 template <class Block>
 struct Sums {
-  float maximum[Block::kThreadRows];  ///< running, in units of log2
+  float maximum[Block::kThreadRows];  ///< running, of scores that are not scaled
   float sum[Block::kThreadRows];      ///< of exponentials: the thread's own keys until the split ends
   Fragment<Block> of[Block::kPanels];
 
@@ -24,10 +24,10 @@ struct Sums {
     }
   }
   /// As Merged::add_if().
-  FARWARP_DEVICE void add(const Sums& other) {
+  FARWARP_DEVICE void add(const Sums& other, float scale_log2) {
 #pragma unroll
     for (int row = 0; row < Block::kThreadRows; ++row) {
-      const Weights weights = weights_of(maximum[row], other.maximum[row]);
+      const Weights weights = weights_of(maximum[row], other.maximum[row], scale_log2);
       maximum[row] = weights.highest;
       sum[row] = add_weighted(sum[row], other.sum[row], weights);
 #pragma unroll
@@ -117,14 +117,13 @@ FARWARP_DEVICE void exponentiate(const Block& block, int multiplier, const Fragm
 #pragma unroll
   for (int row = 0; row < Block::kThreadRows; ++row) {
     const float before = sums.maximum[row];
-    sums.maximum[row] = maximum(before, multiply(highest[row], scale));
-    // While a row has seen nothing, its maximum is minus infinity, and the difference from it would be a NaN.
-    const float base = sums.maximum[row] == kNone ? 0.0f : sums.maximum[row];
-    const float shrink = exp2(add(before, -base));
+    sums.maximum[row] = maximum(before, highest[row]);
+    const auto base = tile::ExponentBase::of(sums.maximum[row], scale);
+    const float shrink = exp2(base.exponent_of_highest(before, scale));
     float sum = 0;
 #pragma unroll
     for (int i = Sums<Block>::first_element(row); i < Sums<Block>::first_element(row) + 4; i += 2) {
-      const float number = exp2(fused_multiply_add(scores[i], scale, -base));
+      const float number = exp2(base.exponent(scores[i], scale));
       sum = add(sum, number);
       store(word_at<std::uint16_t>(p, swizzled_offset(row_of(i), 2 * key_of(i))),
             round_to<typename Block::T>(number).bits);
@@ -200,7 +199,7 @@ FARWARP_DEVICE void hand_over(const Args& args, const Block& block, BlockWaits& 
 
 /// [warpgroup] Multiplier 0: adds those of multiplier 1 to its own.
 template <class Block>
-FARWARP_DEVICE void take_over(const Args& args, const Block& block, BlockWaits& waits, Handed& handed,
+FARWARP_DEVICE void take_over(const Args& args, const Block& block, BlockWaits& waits, Handed& handed, float scale,
                               Sums<Block>& sums) {
   wait_mbarrier(waits, args.view, block.handed_full(), handed.parity());
   Sums<Block> other;
@@ -215,7 +214,7 @@ FARWARP_DEVICE void take_over(const Args& args, const Block& block, BlockWaits& 
     other.maximum[row] = of.maximum;
     other.sum[row] = of.sum;
   }
-  sums.add(other);
+  sums.add(other, scale);
   mbarrier_arrive(block.handed_empty());
   ++handed.count;
 }
@@ -228,9 +227,7 @@ FARWARP_DEVICE void multiply_work(const Args& args, const Block& block, BlockWai
                                   Sums<Block>& sums) {
   constexpr bool kSeveral = Block::kRows <= kGroupRows;
   const VisibleKeys keys = visible_keys(args, work);
-  float scale = args.scale_log2;
-  if (args.k_scale != nullptr)
-    scale = multiply(scale, load(Global<const float>(args.k_scale) + kv_head_of(args, work.item)));
+  const float scale = of_keys(args, args.scale_log2, work.item);
   std::conditional_t<kSeveral, Sums<Block>, int> group{}, total{};
   if constexpr (kSeveral) group.clear(), total.clear();
   for (int begin = 0, split = 1;; begin += work.chunk, ++split) {
@@ -238,15 +235,15 @@ FARWARP_DEVICE void multiply_work(const Args& args, const Block& block, BlockWai
     sums.clear();
     multiply_split(args, block, waits, multiplier, work, keys, scale, work.first + begin, stages, turn, q, sums);
     if (stages > 1 && multiplier == 1) hand_over(args, block, waits, handed, sums);
-    if (stages > 1 && multiplier == 0) take_over(args, block, waits, handed, sums);
+    if (stages > 1 && multiplier == 0) take_over(args, block, waits, handed, scale, sums);
     if constexpr (!kSeveral) {
       return;
     } else {
       const bool last = rest <= work.chunk;
       if (last && split == 1) return;  // to add it to empty sums would change no bit of what is merged
-      group.add(sums);
+      group.add(sums, scale);
       if (split % kGroupSplits == 0 || last) {
-        total.add(group);
+        total.add(group, scale);
         group.clear();
       }
       if (!last) continue;

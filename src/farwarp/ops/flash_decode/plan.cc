@@ -17,6 +17,7 @@ namespace {
 using decode::kStageKeys;
 
 constexpr int kMostBatch = 4096, kMostKeys = 1 << 24, kMostTokens = 8, kMostHeads = 256;
+constexpr float kMostScale = 2e38f;  // times log2(e) it is finite
 constexpr std::int64_t kMostHeapBytes = std::int64_t{1} << 34;
 
 /// About as many splits of all items of one long sequence as a large machine has multiprocessors. It is a constant, because results may
@@ -76,8 +77,8 @@ Status check(const FlashDecodeDesc& desc, int ranks) {
   if (desc.query_heads < desc.kv_heads || desc.query_heads > 16 * kMostHeads || desc.query_heads % desc.kv_heads != 0)
     return wrong("query_heads", desc.query_heads,
                  fmt::format("a multiple of kv_heads ({}) up to {}", desc.kv_heads, 16 * kMostHeads));
-  if (!(desc.scale >= 0) || !std::isfinite(desc.scale))
-    return wrong("scale", fmt::format("{}", desc.scale), "0 (head_dim^-0.5) or a positive number");
+  if (!(desc.scale >= 0 && desc.scale <= kMostScale))
+    return wrong("scale", fmt::format("{}", desc.scale), fmt::format("0 (head_dim^-0.5) or up to {}", kMostScale));
   if (desc.split_keys < 0 || desc.split_keys % kStageKeys != 0)
     return wrong("split_keys", desc.split_keys, fmt::format("0 (by length) or a multiple of {}", kStageKeys));
   if (name_of(desc.work) == "?") return wrong("work", name_or_number(desc.work), "best, split, group, all");

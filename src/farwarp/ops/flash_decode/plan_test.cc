@@ -49,7 +49,7 @@ TEST(FlashDecodePlan, RefusesByName) {
       {"max_pages is 0; allowed: 1 to 1048576", [](auto& desc) { desc.max_pages = 0; }},
       {"dtype is fp32; allowed: bf16, fp16", [](auto& desc) { desc.dtype = DType::kF32; }},
       {"window is -1", [](auto& desc) { desc.window = -1; }},
-      {"scale is -1; allowed: 0 (head_dim^-0.5) or a positive number", [](auto& desc) { desc.scale = -1; }},
+      {"scale is -1; allowed: 0 (head_dim^-0.5) or up to 2e+38", [](auto& desc) { desc.scale = -1; }},
       {"kv_shards is 2; allowed: 1, or 4, the World's size", [](auto& desc) { desc.kv_shards = 2; }},
       {"query_tokens is 2; allowed: 1 with kv_shards > 1",
        [](auto& desc) { desc.kv_shards = 4, desc.query_tokens = 2; }},

@@ -103,6 +103,15 @@ TEST_P(Draws, InfiniteLogitsAndNone) {
   expect_right({1, kInfinity, 2, kInfinity, 0}, sampling, 20);
   expect_right({-kInfinity, -kInfinity, 2, -kInfinity, 1}, sampling, 20);
   expect_right({-kInfinity, -kInfinity, -kInfinity}, sampling, 20);
+}
+
+TEST_P(Draws, FiniteLogitsOfAnySize) {
+  for (const float temperature : {0.001f, 1.0f, 1000.0f}) {
+    const Qwen3Sampling sampling{.temperature = temperature, .top_k = 5, .top_p = 0.99f, .seed = 3};
+    expect_right({3e38f, -3e38f, 0, 3e38f, -3e38f}, sampling, 20);
+    expect_right({0x1p24f, 0x1p24f - 1, 0x1p24f - 2, -0x1p24f}, sampling, 20);
+    expect_right({-0x1p30f, -0x1p30f - 128, -0x1p30f}, sampling, 20);
+  }
   for (const float temperature : {0.0f, 1.0f}) {
     const auto tokens = draw({1, 2, std::nanf(""), 5}, {.temperature = temperature, .top_k = 2}, 1);
     EXPECT_EQ(tokens[0], -1);  // Candidate::kNotANumber

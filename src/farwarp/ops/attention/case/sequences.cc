@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kSpareRows = 37;                 // of ragged k and v, after the last sequence
 constexpr int kSparePages = 3;                 // that no sequence has
-constexpr std::int32_t kNoPage = 0x7fff'fff0;  // entries after a sequence's last page
+constexpr std::int32_t kNoPage = 0x7fff'fff0;  // entries of pages that no query sees
 
 /// Sequence 0 is as long as allowed. Others have zero queries or zero keys in one of four cases; 1 and 2 in any case.
 std::vector<int> random_lengths(int count, int most, std::uint64_t seed, std::uint64_t what) {
@@ -60,7 +60,8 @@ void Sequences::place_in_pages(std::uint64_t seed, int call) {
   table_.assign(index(std::int64_t{desc_.batch} * table_pitch()), kNoPage);
   auto next = pages.begin();
   for (int b = 0; b < desc_.batch; ++b) {
-    for (int page = 0; page < pages_of(b); ++page) table_[index(std::int64_t{b} * table_pitch() + page)] = *next++;
+    for (int page = first_seen(b) / desc_.page_size; page < pages_of(b); ++page)
+      table_[index(std::int64_t{b} * table_pitch() + page)] = *next++;
   }
 }
 
@@ -110,7 +111,7 @@ std::vector<Sequences::Owner> Sequences::query_owners() const {
 std::vector<Sequences::Owner> Sequences::key_owners() const {
   std::vector<Owner> owners(index(key_rows()));
   for (int b = 0; b < desc_.batch; ++b) {
-    for (int key = 0; key < keys(b); ++key) owners[index(key_row(b, key))] = {b, key};
+    for (int key = first_seen(b); key < keys(b); ++key) owners[index(key_row(b, key))] = {b, key};
   }
   return owners;
 }

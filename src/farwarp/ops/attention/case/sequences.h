@@ -31,6 +31,8 @@ class Sequences {
   int queries(int b) const { return queries_[index(b)]; }
   int keys(int b) const { return keys_[index(b)]; }
   Seen seen(int b, int query) const;
+  /// The first key that some query sees. Those before lie nowhere: their rows have no owner, their pages no number.
+  int first_seen(int b) const { return queries(b) == 0 ? keys(b) : seen(b, 0).first; }
   /// Pairs of a query and a key that it sees, of one head.
   double pairs() const;
 
