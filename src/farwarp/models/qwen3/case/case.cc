@@ -102,11 +102,7 @@ class Qwen3Case : public harness::Case {
                        config_.launches, config_.tokens);
   }
   harness::CheckOutcome check(std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options) override {
-    CheckConfig config = config_;
-    if (config.model == "auto") {
-      config.model = bootstrap->size() == 1 ? "nano" : bootstrap->size() <= 4 ? "nano4" : "nano8";
-      config.config = *qwen3_config(config.model);
-    }
+    CheckConfig config = with_model(bootstrap->size());
     if (config.epsilon > 0) config.config.epsilon = config.epsilon;
     config.limits.positions = config.limits.prefill_tokens > 0
                                   ? config.prompt + config.launches * config.tokens
@@ -116,12 +112,20 @@ class Qwen3Case : public harness::Case {
   /// A sample that the host was late for is repeated, and goes on where the late one has ended.
   harness::BenchOutcome bench(std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options,
                               const harness::BenchOptions& bench_options) override {
-    CheckConfig config = config_;
+    CheckConfig config = with_model(bootstrap->size());
     config.limits.positions = std::max(config.context + 8 * config.tokens, config.prompt);
     return RankRun(config, std::move(bootstrap), options).bench(bench_options);
   }
 
  private:
+  CheckConfig with_model(int ranks) const {
+    CheckConfig config = config_;
+    if (config.model != "auto") return config;
+    config.model = ranks == 1 ? "nano" : ranks <= 4 ? "nano4" : "nano8";
+    config.config = *qwen3_config(config.model);
+    return config;
+  }
+
   CheckConfig config_;
 };
 
@@ -139,7 +143,13 @@ const bool kRegistered = [] {
        nullptr,
        // Past a page of 16; prompts of three chunks, whose last page is not full; draws.
        {{{"model", "auto"}, {"batch", "2"}, {"prompt", "20"}, {"tokens", "9"}, {"max_sms", "2"}},
-        {{"model", "auto"}, {"batch", "2"}, {"prompt", "38"}, {"tokens", "3"}, {"prefill", "16"}, {"max_sms", "2"}},
+        {{"model", "auto"},
+         {"batch", "2"},
+         {"prompt", "38"},
+         {"tokens", "3"},
+         {"prefill", "16"},
+         {"splits", "2"},
+         {"max_sms", "2"}},
         {{"model", "auto"},
          {"prompt", "2"},
          {"tokens", "3"},
