@@ -66,7 +66,7 @@ OPERATORS = {
     "all-reduce": {
         "elements": ["1", "9", "600", "5001"], "max_elements": ["0", "600", "8000"], "dtype": ["bf16", "fp16", "fp32"],
         "mode": ["auto", "one_shot", "two_shot"], "max_sms": ["0", "1", "2", "9"], "in_place": ["0", "1"],
-        "sizes": ["same", "varied"], "inputs": ["auto", "uniform", "cancelling", "special"], "graph": ["0", "1"],
+        "sizes": ["same", "varied"], "inputs": ["auto", "uniform", "cancelling", "huge", "special"], "graph": ["0", "1"],
         "burst": ["1", "2"], "delay": ["0", "20"],
     },
     "flash-decode": {

@@ -44,8 +44,9 @@ std::string registered_names() {
   return names.empty() ? "none" : names;
 }
 
-// One case per operator, or the suite's. Cases of operators that are not in this build are counted as skipped.
-Status select_cases(const CheckOptions& options, const Params& settings, Job& job, std::optional<int>& suite_ranks) {
+// The operator's, or the suite's. Cases of operators that are not in this build are counted as skipped.
+Status select_cases(const CheckOptions& options, const Params& settings, std::string_view timed, Job& job,
+                    std::optional<int>& suite_ranks) {
   const bool what_is_file = is_file_name(options.what);
   if (what_is_file && !options.suite.empty()) return invalid_argument("give a suite file or --suite, not both");
   const std::string suite_name = what_is_file ? options.what : options.suite;
@@ -55,11 +56,11 @@ Status select_cases(const CheckOptions& options, const Params& settings, Job& jo
     return invalid_argument(fmt::format("operator is '{}': allowed is {}", op_name, registered_names()));
   }
   if (suite_name.empty()) {
-    CaseRequest request;
-    request.op = harness::find_operator(op_name);
-    request.params = settings;
-    request.options.seed = kDefaultSeed;
-    job.cases.push_back(std::move(request));
+    const OperatorInfo& op = *harness::find_operator(op_name);
+    const bool plain = timed.empty() && options.fault.empty();
+    job.cases = harness::plain_requests(op, settings);
+    if (!plain) job.cases = {{.op = &op, .params = settings}};
+    for (CaseRequest& request : job.cases) request.options.seed = kDefaultSeed;
     return {};
   }
   const auto suite = harness::load_suite(suite_name);
@@ -125,7 +126,7 @@ Result<Job> make_job(const CheckOptions& options, std::string_view timed) {
   if (status.ok()) status = read_integer("--deadline-ms", options.deadline_ms, 1, kLongestDeadlineMs, deadline_ms);
   if (status.ok()) status = read_integer("--samples", options.samples, 1, kMostSamples, samples);
   std::optional<int> suite_ranks;
-  if (status.ok()) status = select_cases(options, settings, job, suite_ranks);
+  if (status.ok()) status = select_cases(options, settings, timed, job, suite_ranks);
   if (status.ok()) status = check_params(job);
   if (!status.ok()) return status;
   auto group = join_group(ranks, std::chrono::milliseconds(deadline_ms));

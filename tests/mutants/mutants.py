@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Mutants: kernels with one planted bug each, which the emulator must catch.
+"""Mutants: kernels with one planted bug each, which the emulator must catch. Errors: kernels with several planted errors of arithmetic, one of
+which is chosen at run time; a check with nothing but its defaults must refuse each.
 
     mutants.py check SOURCE_ROOT TABLE         checks all mutants.json below src/ and lessons/, writes them as one table
     mutants.py plant NAME TABLE SOURCE_ROOT FOLDER   writes the changed sources of one mutant below FOLDER
+    mutants.py check_errors, plant_errors      the same of all errors.json below src/
 
 A mutants.json is in the folder of the files that it mutates. Fields are required unless they are called optional:
 
@@ -30,6 +32,10 @@ A mutants.json is in the folder of the files that it mutates. Fields are require
         }
       }
     }
+
+An errors.json is like it, but each of its `cases` is one object with all of its errors. It has op, entry, kernels, only, ranks (1 if left
+out), plain (the number of the default check's only case that runs these kernels; all if left out), and `errors` with the fields about, file, find and replace, of device code. The object has both texts: of a `find` that ends with a
+semicolon an if statement, of another one a conditional expression. Several errors may have the same `find`.
 
 check does not know the operators: the test mutants_cases_test says whether operators, parameters and kernels exist.
 
@@ -166,6 +172,78 @@ def check(root: pathlib.Path, output: pathlib.Path) -> None:
         output.write_text(text)
 
 
+def read_errors(path: pathlib.Path, root: pathlib.Path) -> dict:
+    """The objects of one errors.json. Errors are numbered from 1 in each object."""
+    where = str(path.relative_to(root))
+    try:
+        table = json.loads(path.read_text(), object_pairs_hook=unique_fields)
+    except ValueError as error:
+        fail(where, str(error))
+    check_fields(table, {"cases": dict}, {}, where)
+    for name, case in table["cases"].items():
+        at = f"{where}, case {name}"
+        check_fields(case, {"op": str, "entry": str, "kernels": list, "errors": dict}, {"only": str, "ranks": int, "plain": int}, at)
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+            fail(at, "allowed in a name are a to z, 0 to 9 and _")
+        if not (root / case["entry"]).is_file():
+            fail(at, f"field 'entry' is '{case['entry']}'; allowed is a file, from the source root")
+        for number, (label, error) in enumerate(case["errors"].items()):
+            error["at"] = f"{where}, error {label}"
+            check_fields(error, {"about": str, "file": str, "find": str, "replace": str}, {"at": str}, error["at"])
+            source = path.parent / error["file"]
+            if ".dev." not in error["file"] or not source.is_file():
+                fail(error["at"], f"field 'file' is '{error['file']}'; allowed is a file of this folder with device code")
+            error |= {"file": str(source.resolve().relative_to(root.resolve())), "number": number + 1}
+            case["errors"][label] = error
+            mutated(error, root)
+    return table["cases"]
+
+
+def with_errors(case: dict, file: str, root: pathlib.Path) -> str:
+    """The source with all errors of the file, each chosen by its number."""
+    of_find = {}
+    for error in case["errors"].values():
+        if error["file"] == file:
+            of_find.setdefault(error["find"], []).append(error)
+    text = (root / file).read_text()
+    begins_after = len(text)
+    for at, find, errors in sorted(((text.find(find), find, errors) for find, errors in of_find.items()), reverse=True):
+        if at + len(find) > begins_after:
+            fail(errors[0]["at"], f"field 'find' overlaps that of another error in {file}")
+        begins_after = at
+        if find.rstrip().endswith(";"):
+            planted = "".join(f"if (::farwarp::planted_error == {e['number']}) {{ {e['replace']} }} else " for e in errors)
+            planted = f"{planted}{{ {find} }}"
+        else:
+            planted = "".join(f"::farwarp::planted_error == {e['number']} ? ({e['replace']}) : " for e in errors)
+            planted = f"({planted}({find}))"
+        text = text[:at] + planted + text[at + len(find):]
+    return text
+
+
+def check_errors(root: pathlib.Path, output: pathlib.Path) -> None:
+    cases, labels = {}, []
+    for path in sorted(root.glob("src/**/errors.json")):
+        for name, case in read_errors(path, root).items():
+            if name in cases:
+                fail(f"{path}, case {name}", "the name is taken")
+            cases[name] = case
+            labels += case["errors"]
+            for error in case["errors"].values():
+                with_errors(case, error["file"], root)
+    print(f"{len(labels)} errors, no mistake")
+    text = json.dumps(cases, indent=2)
+    if not output.exists() or output.read_text() != text:
+        output.write_text(text)
+
+
+def plant_errors(name: str, table: pathlib.Path, root: pathlib.Path, folder: pathlib.Path) -> None:
+    case = json.loads(table.read_text())[name]
+    attributes = planted_attributes(name, case["kernels"], root)
+    texts = {error["file"]: with_errors(case, error["file"], root) for error in case["errors"].values()}
+    write_texts(texts | {ATTRIBUTES: f"{attributes}namespace farwarp {{\nextern int planted_error;\n}}\n"}, folder)
+
+
 def planted_attributes(name: str, kernels: list, root: pathlib.Path) -> str:
     text = (root / ATTRIBUTES).read_text()
     for target in TARGETS:
@@ -185,6 +263,10 @@ def plant(name: str, table: pathlib.Path, root: pathlib.Path, folder: pathlib.Pa
     if source.parent.parent == root / "lessons":
         beside = [*source.parent.glob("*.h"), *source.parent.glob("*.dev.cc")]
         texts |= {str(file.relative_to(root)): file.read_text() for file in beside if file != source}
+    write_texts(texts, folder)
+
+
+def write_texts(texts: dict, folder: pathlib.Path) -> None:
     for stale in (folder / "src").rglob("*.h"):  # left by a mutant whose file has changed
         if str(stale.relative_to(folder)) not in texts:
             stale.unlink()
@@ -200,5 +282,9 @@ if __name__ == "__main__":
         check(*map(pathlib.Path, sys.argv[2:]))
     elif sys.argv[1:2] == ["plant"] and len(sys.argv) == 6:
         plant(sys.argv[2], *map(pathlib.Path, sys.argv[3:]))
+    elif sys.argv[1:2] == ["check_errors"] and len(sys.argv) == 4:
+        check_errors(*map(pathlib.Path, sys.argv[2:]))
+    elif sys.argv[1:2] == ["plant_errors"] and len(sys.argv) == 6:
+        plant_errors(sys.argv[2], *map(pathlib.Path, sys.argv[3:]))
     else:
         sys.exit(__doc__)

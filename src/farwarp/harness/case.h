@@ -119,6 +119,8 @@ struct OperatorInfo {
   std::vector<Fault::Kind> faults = {};
   /// Makes a suite's shape smaller for the emulator, where the full shape would take hours. Null: the emulator runs the full shape.
   std::function<Params(const Params&, int ranks)> scaled_down = nullptr;
+  /// The cases of a check that is given neither a suite nor settings: together all that the operator computes. Empty: one, with the defaults.
+  std::vector<Params> plain = {};
 };
 
 /// Sorted by name.

@@ -11,10 +11,10 @@
 namespace farwarp::harness {
 namespace {
 
-// Infinity for an error where none is allowed, and for an error that is not finite.
+// Infinity for an error where none is allowed, and if one of the two is not finite.
 double share_of(double error, double allowed) {
   if (error == 0) return 0;
-  if (!std::isfinite(error) || allowed == 0) return std::numeric_limits<double>::infinity();
+  if (!std::isfinite(error) || !std::isfinite(allowed) || allowed == 0) return std::numeric_limits<double>::infinity();
   return error / allowed;
 }
 

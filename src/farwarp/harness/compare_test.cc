@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "farwarp/harness/inputs.h"
@@ -79,6 +80,19 @@ TEST(Compare, NanAndInfinityFail) {
     const Verdict verdict = verdict_of(DType::kF16, {encode(DType::kF16, wrong)}, {exactly(1)});
     EXPECT_FALSE(verdict.pass);
     EXPECT_TRUE(std::isinf(verdict.max_share));
+  }
+}
+
+/// An oracle that divides by zero allows nothing.
+TEST(Compare, BoundsThatAreNoNumbersFail) {
+  for (const double wrong : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    Comparison comparison(DType::kBf16, 1, 1);
+    ExpectedElement expected;
+    expected.value = 2;
+    expected.rounded = wrong;
+    comparison.begin_call(0);
+    comparison.add(0, 0, std::vector<std::uint16_t>{encode(DType::kBf16, 1.0f)}, std::vector{expected});
+    EXPECT_FALSE(comparison.verdict().pass);
   }
 }
 

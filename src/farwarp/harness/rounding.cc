@@ -56,6 +56,11 @@ double ExpectedElement::mean_square_error(DType dtype) const {
   return last * last / (rounded > 0 ? 2 : 3) + rounded_squares / 3 + accumulated * accumulated;
 }
 
+double WeightedErrors::largest() const { return std::min(halves, 8 * std::sqrt(squares / 3)); }
+double WeightedErrors::mean_square(int rows) const {
+  return std::min(squares, 0.180 * squares + 5 * 0.187 * std::sqrt(fourths / rows));
+}
+
 ExpectedElement expected_element(DType dtype, const Roundings& roundings, std::span<const PartialSum> sums, int terms) {
   ExpectedElement element;
   double magnitude = 0;

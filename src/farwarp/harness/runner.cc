@@ -145,6 +145,19 @@ CheckOutcome merge_outcomes(std::span<const CheckOutcome> outcomes) {
   return merged;
 }
 
+std::vector<CaseRequest> plain_requests(const OperatorInfo& op, const Params& settings) {
+  CaseRequest request;
+  request.op = &op;
+  request.params = settings;
+  if (!settings.empty() || op.plain.empty()) return {request};
+  std::vector<CaseRequest> requests;
+  for (const Params& params : op.plain) {
+    request.params = params;
+    requests.push_back(request);
+  }
+  return requests;
+}
+
 void scale_down(CaseRequest& request, const Params& settings) {
   if (!request.op->scaled_down || !is_emulated(request.options.target)) return;
   Params scaled = request.op->scaled_down(request.params, request.options.ranks);

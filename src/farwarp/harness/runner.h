@@ -40,6 +40,9 @@ struct CaseResult {
   double seconds = 0;             ///< host time, preparation and verification included
 };
 
+/// What `farwarp check OP` runs if nothing else is said. `settings` (from --set) make it one case.
+std::vector<CaseRequest> plain_requests(const OperatorInfo& op, const Params& settings = {});
+
 /// Scales down the shape of a suite's case for an emulated target, if the operator has OperatorInfo::scaled_down. Parameters in `settings` (from
 /// --set) keep their values.
 void scale_down(CaseRequest& request, const Params& settings);

@@ -161,5 +161,31 @@ TEST(Report, JsonHasAllFieldsAlsoForInfiniteErrors) {
   EXPECT_EQ(entry["schedule_hash"].get<std::string>().size(), 16u);
 }
 
+TEST(PlainRequests, AreTheOperatorsUnlessSettingsMakeThemOne) {
+  OperatorInfo op;
+  op.name = "any";
+  ASSERT_EQ(plain_requests(op).size(), 1u);
+  EXPECT_TRUE(plain_requests(op)[0].params.empty());
+  op.plain = {{{"size", "1"}}, {{"size", "2"}, {"dtype", "fp16"}}};
+  ASSERT_EQ(plain_requests(op).size(), 2u);
+  EXPECT_EQ(plain_requests(op)[1].params, op.plain[1]);
+  EXPECT_EQ(plain_requests(op)[1].op, &op);
+  ASSERT_EQ(plain_requests(op, {{"size", "3"}}).size(), 1u);
+  EXPECT_EQ(plain_requests(op, {{"size", "3"}})[0].params, (Params{{"size", "3"}}));
+}
+
+/// Every list is allowed: nothing is refused before it runs.
+TEST(PlainRequests, HaveParametersThatAreAllowed) {
+  int lists = 0;
+  for (const OperatorInfo& op : registered_ops()) {
+    lists += op.plain.empty() ? 0 : 1;
+    for (const CaseRequest& request : plain_requests(op)) {
+      const auto made = op.make(request.params);
+      EXPECT_TRUE(made.ok()) << op.name << ": " << made.status().to_string();
+    }
+  }
+  EXPECT_EQ(lists, 4) << "attention, flash-decode, all-reduce, qwen3";
+}
+
 }  // namespace
 }  // namespace farwarp::harness

@@ -17,11 +17,13 @@ using harness::Params;
 
 const std::vector<ParamInfo> kParams = {
     {"model", "tiny",
-     "nano|tiny|tiny64|nano4|nano8|qwen3-0.6b|qwen3-1.7b|qwen3-4b|qwen3-8b|qwen3-14b|qwen3-32b, with random weights"},
+     "auto (nano, nano4 or nano8 by the number of ranks)|nano|tiny|tiny64|nano4|nano8|qwen3-0.6b|qwen3-1.7b|qwen3-4b|"
+     "qwen3-8b|qwen3-14b|qwen3-32b, with random weights"},
     {"batch", "3", "1 to 64 sequences"},
     {"prompt", "5", "tokens of the longest prompt; a bench prefills all but the last"},
     {"tokens", "6", "decoded in a launch, prompts included"},
     {"launches", "2", "1 to 10000, one after the other; each continues"},
+    {"epsilon", "0.1", "0 (the model's) to 1: a check: of all norms, so large that it matters"},
     {"context", "512", "a bench: keys of each sequence before the first token"},
     {"zeros", "0",
      "0 to 65536: a check: positions of each sequence before its first token, whose keys are zeros; with a prompt of "
@@ -55,12 +57,13 @@ Result<CheckConfig> read_config(const Params& params) {
   harness::ParamReader reader(params, kParams);
   CheckConfig config;
   config.model = reader.text("model");
-  const auto shapes = qwen3_config(config.model);
+  const auto shapes = qwen3_config(config.model == "auto" ? "nano" : config.model);
   if (!shapes.ok()) reader.reject("model", config.model, kParams[0].allowed);
   config.batch = reader.small_integer("batch", 1, fleet::kMostColumns);
   config.prompt = reader.small_integer("prompt", 1, 1 << 16);
   config.tokens = reader.small_integer("tokens", 1, 1 << 12);
   config.launches = reader.small_integer("launches", 1, 10000);
+  config.epsilon = static_cast<float>(reader.number("epsilon", 0, 1));
   config.context = reader.small_integer("context", 0, qwen3::kMostPositions);
   config.zeros = reader.small_integer("zeros", 0, 1 << 16);
   const Dispatcher dispatcher = reader.choice("dispatcher", kDispatchers);
@@ -104,7 +107,8 @@ class Qwen3Case : public harness::Case {
                        config_.launches, config_.tokens);
   }
   harness::CheckOutcome check(std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options) override {
-    CheckConfig config = config_;
+    CheckConfig config = with_model(bootstrap->size());
+    if (config.epsilon > 0) config.config.epsilon = config.epsilon;
     config.limits.positions = config.limits.prefill_tokens > 0
                                   ? config.prompt + config.launches * config.tokens
                                   : std::max(config.prompt, config.zeros + config.launches * config.tokens);
@@ -113,12 +117,20 @@ class Qwen3Case : public harness::Case {
   /// A sample that the host was late for is repeated, and goes on where the late one has ended.
   harness::BenchOutcome bench(std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options,
                               const harness::BenchOptions& bench_options) override {
-    CheckConfig config = config_;
+    CheckConfig config = with_model(bootstrap->size());
     config.limits.positions = std::max(config.context + 8 * config.tokens, config.prompt);
     return RankRun(config, std::move(bootstrap), options).bench(bench_options);
   }
 
  private:
+  CheckConfig with_model(int ranks) const {
+    CheckConfig config = config_;
+    if (config.model != "auto") return config;
+    config.model = ranks == 1 ? "nano" : ranks <= 4 ? "nano4" : "nano8";
+    config.config = *qwen3_config(config.model);
+    return config;
+  }
+
   CheckConfig config_;
 };
 
@@ -132,7 +144,24 @@ const bool kRegistered = [] {
          if (!config.ok()) return config.status();
          return std::unique_ptr<harness::Case>(new Qwen3Case(*config));
        },
-       {harness::Fault::Kind::kDelay, harness::Fault::Kind::kKill, harness::Fault::Kind::kMismatch}});
+       {harness::Fault::Kind::kDelay, harness::Fault::Kind::kKill, harness::Fault::Kind::kMismatch},
+       nullptr,
+       // Past a page of 16; prompts of three chunks, whose last page is not full; draws.
+       {{{"model", "auto"}, {"batch", "2"}, {"prompt", "20"}, {"tokens", "9"}, {"max_sms", "2"}},
+        {{"model", "auto"},
+         {"batch", "2"},
+         {"prompt", "38"},
+         {"tokens", "3"},
+         {"prefill", "16"},
+         {"splits", "2"},
+         {"max_sms", "2"}},
+        {{"model", "auto"},
+         {"prompt", "2"},
+         {"tokens", "3"},
+         {"launches", "1"},
+         {"temperature", "1"},
+         {"top_p", "0.9"},
+         {"max_sms", "2"}}}});
   return true;
 }();
 

@@ -57,6 +57,39 @@ std::uint32_t oracle_random(std::uint64_t seed, std::uint32_t position) {
   return words[0];
 }
 
+Qwen3Sampling aimed_sampling(Aim aim, std::span<const float> logits, const Qwen3Sampling& sampling) {
+  Qwen3Sampling aimed = sampling;
+  if (sampling.temperature == 0) return aimed;
+  aimed.top_p = 1;
+  const std::vector<double> sums = weights_of(logits, aimed).sums;
+  const auto below = [&](std::size_t i) { return i == 0 ? 0.0 : sums[i - 1]; };
+  constexpr double kNear = 3 * kRounding, kFar = 2e-4;
+  // The boundary nearest to the middle: a wrong temperature moves it most.
+  std::size_t middle = 0;
+  for (std::size_t i = 0; i + 1 < sums.size(); ++i) {
+    if (std::abs(sums[i] - 0.5) < std::abs(sums[middle] - 0.5)) middle = i;
+  }
+  double first = 0, end = 1;
+  switch (aim) {
+    case Aim::kBelow: first = sums[middle] - kFar, end = sums[middle] - kNear; break;
+    case Aim::kAbove: first = sums[middle] + kNear, end = sums[middle] + kFar; break;
+    case Aim::kKeptLast:
+    case Aim::kKeptMore: {
+      const std::size_t last = aim == Aim::kKeptLast ? middle : std::min(middle + 1, sums.size() - 1);
+      aimed.top_p = static_cast<float>(aim == Aim::kKeptLast ? sums[middle] - kNear : sums[middle] + kNear);
+      first = (below(last) + 0.3 * (sums[last] - below(last))) / sums[last];
+      break;
+    }
+    case Aim::kLast: first = below(sums.size() - 1) + 0.3 * (1 - below(sums.size() - 1)); break;
+  }
+  constexpr int kTries = 200'000;
+  for (int i = 0; i < kTries; ++i, ++aimed.seed) {
+    const double number = std::floor(oracle_random(aimed.seed, 0) / 256.0) / 16777216.0;
+    if (number >= first && number < end) return aimed;
+  }
+  return aimed;  // of a very improbable last token: a draw like any other
+}
+
 std::vector<double> oracle_probabilities(std::span<const float> logits, const Qwen3Sampling& sampling,
                                          std::vector<std::int32_t>& order) {
   const Weights weights = weights_of(logits, sampling);

@@ -49,25 +49,27 @@ double Oracle::round(double value) const { return rounded_ ? float_from(bf16_fro
 Oracle::Vector Oracle::product(std::span<const float> matrix, int rows, const Vector& x) const {
   Vector result(size(rows));
   for (std::size_t row = 0; row < result.size(); ++row) {
-    double sum = 0;
-    for (std::size_t i = 0; i < x.size(); ++i) sum += static_cast<double>(matrix[row * x.size() + i]) * x[i];
-    result[row] = sum;
+    const float* const weights = &matrix[row * x.size()];
+    double sums[8] = {};  // so that the compiler can add several at a time
+    for (std::size_t i = 0; i < x.size(); i += 8) {
+      for (std::size_t k = 0; k < 8; ++k) sums[k] += static_cast<double>(weights[i + k]) * x[i + k];
+    }
+    result[row] = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
   }
   return result;
 }
 
-/// The matrix times RMSNorm(x).
+/// The matrix times RMSNorm(x). A prefill divides by the root before it rounds.
 Oracle::Vector Oracle::normalised_product(std::span<const float> matrix, int rows, const Vector& x,
-                                          std::span<const float> norm) const {
+                                          std::span<const float> norm, bool prefilled) const {
   double squares = 0;
+  for (const double value : x) squares += value * value;
+  const double root = std::sqrt(squares / static_cast<double>(x.size()) + epsilon());
   Vector scaled(x.size());
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    squares += x[i] * x[i];
-    scaled[i] = round(x[i] * static_cast<double>(norm[i]));
-  }
-  const double root =
-      std::sqrt(squares / static_cast<double>(x.size()) + static_cast<double>(weights_.config().epsilon));
+  for (std::size_t i = 0; i < x.size(); ++i)
+    scaled[i] = round(x[i] * static_cast<double>(norm[i]) / (prefilled ? root : 1));
   Vector result = product(matrix, rows, scaled);
+  if (prefilled) return result;
   for (double& value : result) value /= root;
   return result;
 }
@@ -75,8 +77,7 @@ Oracle::Vector Oracle::normalised_product(std::span<const float> matrix, int row
 void Oracle::normalise_head(std::span<double> head, std::span<const float> norm, int position) const {
   double squares = 0;
   for (const double value : head) squares += value * value;
-  const double root =
-      std::sqrt(squares / static_cast<double>(head.size()) + static_cast<double>(weights_.config().epsilon));
+  const double root = std::sqrt(squares / static_cast<double>(head.size()) + epsilon());
   for (std::size_t i = 0; i < head.size(); ++i) head[i] *= static_cast<double>(norm[i]) / root;
   const std::size_t half = head.size() / 2;
   for (std::size_t i = 0; i < half; ++i) {
@@ -98,7 +99,7 @@ Oracle::Vector Oracle::attend(const Cached& cached, const Vector& queries) const
     for (const Vector& key : cached.keys) {
       double score = 0;
       for (std::size_t i = 0; i < dim; ++i) score += queries[head * dim + i] * key[kv + i];
-      scores.push_back(score / std::sqrt(static_cast<double>(dim)));
+      scores.push_back(factors_.scores * score / std::sqrt(static_cast<double>(dim)));
     }
     const double highest = *std::max_element(scores.begin(), scores.end());
     double sum = 0;
@@ -107,7 +108,8 @@ Oracle::Vector Oracle::attend(const Cached& cached, const Vector& queries) const
       sum += probability;
       for (std::size_t i = 0; i < dim; ++i) result[head * dim + i] += round(probability) * cached.values[key][kv + i];
     }
-    for (std::size_t i = 0; i < dim; ++i) result[head * dim + i] = round(result[head * dim + i] / sum);
+    for (std::size_t i = 0; i < dim; ++i)
+      result[head * dim + i] = round(factors_.attended * result[head * dim + i] / sum);
   }
   return result;
 }
@@ -118,7 +120,7 @@ void Oracle::begin_with_zero_keys(int positions) {
   position_ = positions;
 }
 
-std::vector<double> Oracle::step(std::int32_t token) {
+std::vector<double> Oracle::step(std::int32_t token, bool prefilled) {
   const Qwen3Config& config = weights_.config();
   const std::size_t hidden = size(config.hidden), dim = size(config.head_dim);
   const int heads = config.query_heads * config.head_dim, kv = config.kv_heads * config.head_dim;
@@ -128,7 +130,7 @@ std::vector<double> Oracle::step(std::int32_t token) {
   for (int layer = 0; layer < config.layers; ++layer) {
     const auto of = [&](Tensor tensor) -> const std::vector<float>& { return weights_.of(tensor, layer); };
     const auto projected = [&](Tensor tensor, int rows) {
-      Vector result = normalised_product(of(tensor), rows, x, of(Tensor::kInputNorm));
+      Vector result = normalised_product(of(tensor), rows, x, of(Tensor::kInputNorm), prefilled);
       for (double& value : result) value = round(value);
       return result;
     };
@@ -141,18 +143,28 @@ std::vector<double> Oracle::step(std::int32_t token) {
     cached.keys.push_back(key);
     cached.values.push_back(value);
     const auto add = [&](const Vector& what) {
-      for (std::size_t i = 0; i < hidden; ++i) x[i] = round(x[i] + what[i]);
+      for (std::size_t i = 0; i < hidden; ++i) x[i] = round(x[i] + (prefilled ? round(what[i]) : what[i]));
     };
     add(product(of(Tensor::kOut), config.hidden, attend(cached, queries)));
-    const Vector gate = normalised_product(of(Tensor::kGate), config.intermediate, x, of(Tensor::kPostNorm)),
-                 up = normalised_product(of(Tensor::kUp), config.intermediate, x, of(Tensor::kPostNorm));
+    Vector gate = normalised_product(of(Tensor::kGate), config.intermediate, x, of(Tensor::kPostNorm), prefilled),
+           up = normalised_product(of(Tensor::kUp), config.intermediate, x, of(Tensor::kPostNorm), prefilled);
+    if (prefilled) {
+      for (Vector* const vector : {&gate, &up}) {
+        for (double& value : *vector) value = round(value);
+      }
+    }
     Vector activated(gate.size());
-    for (std::size_t i = 0; i < gate.size(); ++i) activated[i] = round(gate[i] / (1 + std::exp(-gate[i])) * up[i]);
+    for (std::size_t i = 0; i < gate.size(); ++i)
+      activated[i] = round(factors_.activated * gate[i] / (1 + std::exp(-factors_.silu * gate[i])) * up[i]);
     add(product(of(Tensor::kDown), config.hidden, activated));
   }
   ++position_;
   const GlobalTensor head = config.tied ? GlobalTensor::kEmbedding : GlobalTensor::kHead;
-  return normalised_product(weights_.of(head), config.vocabulary, x, weights_.of(GlobalTensor::kFinalNorm));
+  if (prefilled) return {};
+  Vector logits =
+      normalised_product(weights_.of(head), config.vocabulary, x, weights_.of(GlobalTensor::kFinalNorm), false);
+  for (double& logit : logits) logit *= factors_.logits;
+  return logits;
 }
 
 }  // namespace farwarp::qwen3

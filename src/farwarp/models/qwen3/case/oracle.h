@@ -30,17 +30,25 @@ class OracleWeights {
   std::vector<std::vector<float>> tensors_;
 };
 
+/// Factors of what is computed. Logits of a factor that is not 1 show which way an error of it moves them.
+struct OracleFactors {
+  double scores = 1, attended = 1, silu = 1, activated = 1, epsilon = 1, logits = 1;
+};
+
 class Oracle {
  public:
   /// `rounded`: activations, keys, values and probabilities are rounded to bf16 where the kernel does so. The difference of the two is what
   /// roundings explain.
-  Oracle(const OracleWeights& weights, bool rounded)
-      : weights_(weights), rounded_(rounded), cache_(static_cast<std::size_t>(weights.config().layers)) {}
+  Oracle(const OracleWeights& weights, bool rounded, const OracleFactors& factors = {})
+      : weights_(weights),
+        rounded_(rounded),
+        factors_(factors),
+        cache_(static_cast<std::size_t>(weights.config().layers)) {}
 
   /// As if `positions` positions had been decoded whose keys and values are zeros; before the first step.
   void begin_with_zero_keys(int positions);
-  /// The logits after the next input.
-  std::vector<double> step(std::int32_t token);
+  /// The logits after the next input. `prefilled`: it is rounded where prefill() rounds. It then has no logits.
+  std::vector<double> step(std::int32_t token, bool prefilled = false);
 
  private:
   using Vector = std::vector<double>;
@@ -48,14 +56,16 @@ class Oracle {
     std::vector<Vector> keys, values;  ///< [positions][kv_heads * head_dim]
   };
   double round(double value) const;
-  Vector normalised_product(std::span<const float> matrix, int rows, const Vector& x,
-                            std::span<const float> norm) const;
+  double epsilon() const { return factors_.epsilon * static_cast<double>(weights_.config().epsilon); }
+  Vector normalised_product(std::span<const float> matrix, int rows, const Vector& x, std::span<const float> norm,
+                            bool prefilled) const;
   Vector product(std::span<const float> matrix, int rows, const Vector& x) const;
   void normalise_head(std::span<double> head, std::span<const float> norm, int position) const;
   Vector attend(const Cached& cached, const Vector& queries) const;
 
   const OracleWeights& weights_;
   bool rounded_;
+  OracleFactors factors_;
   std::vector<Cached> cache_;
   int position_ = 0;
 };

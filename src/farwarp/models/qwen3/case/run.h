@@ -11,6 +11,7 @@
 #include "farwarp/harness/device_buffer.h"
 #include "farwarp/harness/rank_run.h"
 #include "farwarp/models/qwen3/case/draw_oracle.h"
+#include "farwarp/models/qwen3/case/judge.h"
 #include "farwarp/models/qwen3/case/oracle.h"
 #include "farwarp/models/qwen3/qwen3.h"
 
@@ -20,6 +21,7 @@ struct CheckConfig {
   Qwen3Config config;
   Qwen3Limits limits;
   std::string model;
+  float epsilon = 0;  ///< of a check: of all norms; 0: the model's
   int batch = 1, prompt = 1, tokens = 1, launches = 1;
   int context = 0;  ///< of a bench
   int zeros = 0;    ///< of a check: positions before the first, whose keys and values are zeros
@@ -45,7 +47,7 @@ class RankRun : public harness::RankRun {
   };
 
   struct Followed {
-    std::optional<Oracle> exact, rounded;
+    std::optional<SequenceOracles> oracles;
     std::vector<std::int32_t> inputs;
     int first_launch = 0;      ///< before which the sequence is started
     std::size_t position = 0;  ///< of the next input
@@ -55,13 +57,14 @@ class RankRun : public harness::RankRun {
   Status call_once(int call);
   Status start_before(int call, int launch);
   Qwen3Sampling sampling_of(int call, int column) const;
-  Status launch(FleetDispatcher dispatcher, Result& result);
+  std::span<const float> logits_of(const Result& result, int token, int column) const;
+  Status launch(FleetDispatcher dispatcher, Result& result, int tokens = 0);
+  Status launch_aimed(int call, const Result& first);
   Status launch_late(int call, const std::vector<Result>& results);
   Status burst_late(int call, int first, int count, Result& last);
   Status take(Status status, Result& result);
   Status gather(Result& result);
   void compare(int call, int launch, const Result& result);
-  void compare_logits(Followed& followed, std::int32_t input, std::span<const float> logits, const std::string& where);
   void compare_bits(int call, int launch, const Result& first, const Result& second, const char* whose);
   harness::CheckOutcome judged(const Status& status) const;
   Status close(const Status& status);
@@ -74,7 +77,7 @@ class RankRun : public harness::RankRun {
   std::vector<std::vector<std::int32_t>> prompts_;  ///< of each sequence
   std::unique_ptr<OracleWeights> weights_;
   std::vector<Followed> followed_;
-  double error_squares_ = 0, rounding_squares_ = 0, squares_ = 0;
+  LogitsJudge judge_;
 };
 
 }  // namespace farwarp::qwen3

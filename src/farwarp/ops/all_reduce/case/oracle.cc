@@ -30,6 +30,21 @@ float cancelling(const Inputs& inputs, std::uint64_t mine, std::uint64_t shared,
   return me == first ? large : me == second ? -large : small;
 }
 
+/// Sums of two may be too large for the dtype, and sums of all within it again.
+float huge(DType dtype, std::uint64_t bits) {
+  const float most = dtype == DType::kF16 ? 65504.0f : 0x1.fep127f;
+  return most * uniform(bits);
+}
+
+/// By 16 elements: one in five is special, one huge; the others cancel in even calls.
+InputKind mixed(int call, std::int64_t element) {
+  switch (element / 16 % 5) {
+    case 0: return InputKind::kSpecial;
+    case 1: return InputKind::kHuge;
+    default: return call % 2 == 0 ? InputKind::kCancelling : InputKind::kUniform;
+  }
+}
+
 std::uint32_t special(DType dtype, std::uint64_t mine) {
   const float infinity = std::numeric_limits<float>::infinity();
   switch (mine % 16) {
@@ -56,13 +71,16 @@ std::uint32_t bits_of(DType dtype, float value) {
 }
 
 std::uint32_t Inputs::bits(int call, int rank, std::int64_t element) const {
-  const InputKind now = kind != InputKind::kAuto ? kind : call % 2 == 0 ? InputKind::kCancelling : InputKind::kUniform;
+  const InputKind now = kind != InputKind::kAuto ? kind : mixed(call, element);
   const std::uint64_t mine = random_bits(*this, call, rank, element);
   switch (now) {
     case InputKind::kSpecial:
-      // Every 5th group of 16 elements is all ones on rank 0: halves of words that must not look absent.
-      if (rank == 0 && element / 16 % 5 == 0) return dtype == DType::kF32 ? 0xffffffffu : 0xffffu;
+      // Every 10th group of 16 elements is all ones on rank 0: halves of words that must not look absent.
+      if (rank == 0 && element / 16 % 10 == 0) return dtype == DType::kF32 ? 0xffffffffu : 0xffffu;
+      // Sums of -0 alone have a sign.
+      if (random_bits(*this, call, -1, element) % 8 == 0) return bits_of(dtype, -0.0f);
       return special(dtype, mine);
+    case InputKind::kHuge: return bits_of(dtype, huge(dtype, mine));
     case InputKind::kCancelling:
       return bits_of(dtype, cancelling(*this, mine, random_bits(*this, call, -1, element), rank));
     default: return bits_of(dtype, uniform(mine));

@@ -10,9 +10,10 @@ namespace farwarp::all_reduce {
 
 /// Numbers of the inputs. Each is a pure function of seed, call, rank and element.
 enum class InputKind : std::uint8_t {
-  kAuto,        ///< kCancelling in calls 0, 2, ...; kUniform in the others
+  kAuto,  ///< of 16 elements each: one in five kSpecial, one kHuge; others kCancelling in calls 0, 2, ..., else kUniform
   kUniform,     ///< uniform in [-1, 1)
   kCancelling,  ///< two ranks have large numbers that cancel each other, so the order in which ranks are added shows
+  kHuge,        ///< uniform up to the largest number of the dtype: sums overflow
   kSpecial,     ///< also NaNs (among them all ones), infinities, zeros of both signs, subnormal numbers
 };
 

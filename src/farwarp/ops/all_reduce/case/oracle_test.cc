@@ -71,6 +71,27 @@ TEST(AllReduceOracle, SpecialInputsAreSpecial) {
   }
 }
 
+/// By default a call of 1000 elements has sums that overflow, that are no numbers, and whose order shows.
+TEST(AllReduceOracle, DefaultInputsAreOfAllKinds) {
+  for (const DType dtype : {DType::kBf16, DType::kF16, DType::kF32}) {
+    const Inputs inputs{.dtype = dtype, .ranks = 3, .seed = 5};
+    int nans = 0, overflows = 0, ordered = 0;
+    for (int i = 0; i < 1000; ++i) {
+      const std::uint32_t a = inputs.bits(0, 0, i), b = inputs.bits(0, 1, i), c = inputs.bits(0, 2, i);
+      const std::uint32_t forward[] = {a, b, c}, turned[] = {c, a, b};
+      const float value = number_of(dtype, sum_of(dtype, forward));
+      const bool finite = std::isfinite(number_of(dtype, a)) && std::isfinite(number_of(dtype, b)) &&
+                          std::isfinite(number_of(dtype, c));
+      nans += std::isnan(value);
+      overflows += finite && std::isinf(value);
+      ordered += finite && !same(dtype, sum_of(dtype, forward), sum_of(dtype, turned));
+    }
+    EXPECT_GT(nans, 20) << name_of(dtype);
+    EXPECT_GT(overflows, 20) << name_of(dtype);
+    EXPECT_GT(ordered, 100) << name_of(dtype);
+  }
+}
+
 TEST(AllReduceOracle, InputsDifferByCallRankAndElement) {
   const Inputs inputs{.dtype = DType::kF32, .ranks = 3, .seed = 5, .kind = InputKind::kUniform};
   std::set<std::uint32_t> seen;

@@ -149,7 +149,18 @@ const bool kRegistered = [] {
                                 if (!config.ok()) return config.status();
                                 return std::unique_ptr<harness::Case>(new AttentionCase(*config));
                               },
-                              .scaled_down = scaled_params});
+                              .scaled_down = scaled_params,
+                              .plain = {{{"keys", "300"}, {"sinks", "1"}},
+                                        {{"batch", "3"},
+                                         {"queries", "140"},
+                                         {"keys", "270"},
+                                         {"head_dim", "128"},
+                                         {"dtype", "fp16"},
+                                         {"ragged", "1"},
+                                         {"page_size", "16"},
+                                         {"causal", "1"},
+                                         {"window_left", "150"},
+                                         {"sinks", "1"}}}});
   return true;
 }();
 

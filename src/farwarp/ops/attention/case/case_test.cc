@@ -17,7 +17,7 @@ CaseRequest request_of(const std::string& settings) {
   request.options.target = TargetKind::kEmuSm90;
   request.options.ranks = 1;
   request.options.seed = 11;
-  request.options.calls = 3;  // mean, needle, normal
+  request.options.calls = 3;  // normal, needle, mean
   return request;
 }
 

@@ -105,6 +105,7 @@ int Inputs::needle(int b, int head, int query) const {
   return seen.first + static_cast<int>((random * static_cast<std::uint64_t>(seen.count())) >> 32);
 }
 
-float Inputs::sink(int head) const { return 1.5f * static_cast<float>(head % 4) - 2.0f; }
+/// From nearly nothing to more than all keys of a normal row together.
+float Inputs::sink(int head) const { return 3.0f * static_cast<float>((head + 1) % 4) - 2.0f; }
 
 }  // namespace farwarp::attention

@@ -12,7 +12,7 @@
 namespace farwarp::attention {
 
 enum class InputKind : std::uint8_t {
-  kAuto,    ///< kMean, kNeedle, kNormal, kMean, ... by call
+  kAuto,    ///< kNormal, kNeedle, kMean, kNormal, ... by call
   kNormal,  ///< q, k and v are N(0, 1)
   kLarge,   ///< q is N(0, 3000): logits up to +-1e4, and a few keys have all the weight
   kMean,    ///< q is zero and v has integers from -4 to 4: out is the mean of the values that a query sees
@@ -24,7 +24,7 @@ inline constexpr harness::Choice<InputKind> kInputKinds[] = {{"auto", InputKind:
                                                              {"mean", InputKind::kMean},
                                                              {"needle", InputKind::kNeedle}};
 inline constexpr const char* kInputKindNames =
-    "auto (mean, needle, normal, mean, ...; a bench: normal)|normal|large|mean|needle";
+    "auto (normal, needle, mean, normal, ...; a bench: normal)|normal|large|mean|needle";
 
 /// Whether keys can have codes that all differ: each is made of `head_dim` signs.
 constexpr bool has_needles(int head_dim, int keys) { return head_dim >= 31 || keys <= 1 << head_dim; }
@@ -32,8 +32,8 @@ constexpr bool has_needles(int head_dim, int keys) { return head_dim >= 31 || ke
 /// Replaces kAuto.
 constexpr InputKind kind_in_call(InputKind kind, const AttentionDesc& desc, int call) {
   if (kind != InputKind::kAuto) return kind;
-  if (call % 3 == 0) return InputKind::kMean;
-  return call % 3 == 1 && has_needles(desc.head_dim, desc.max_keys) ? InputKind::kNeedle : InputKind::kNormal;
+  if (call % 3 == 0) return InputKind::kNormal;
+  return call % 3 == 1 && has_needles(desc.head_dim, desc.max_keys) ? InputKind::kNeedle : InputKind::kMean;
 }
 
 class Inputs {

@@ -29,11 +29,13 @@ RowOracle::RowOracle(const Inputs& inputs)
     decoded_[i] = harness::decode(desc_.dtype, static_cast<std::uint16_t>(i));
   bits_.resize(columns);
   query_.resize(columns);
-  for (auto* vector : {&magnitudes_, &moved_, &squares_, &sizes_}) vector->resize(columns);
+  moved_.resize(columns);
+  squares_.resize(columns);
+  roundings_.resize(columns);
   right_.out.resize(columns);
 }
 
-const RightRow& RowOracle::row(int b, int head, int query) {
+const RightRow& RowOracle::row(int b, int head, int query, int rows) {
   const Seen seen = inputs_.sequences().seen(b, query);
   read_logits(b, head, query, seen);
   std::ranges::fill(right_.out, harness::ExpectedElement{});
@@ -41,7 +43,7 @@ const RightRow& RowOracle::row(int b, int head, int query) {
   right_.lse_error = 0;
   if (most_ == -kInfinity) return right_;
   add_values(b, head, seen);
-  allow_roundings(seen.count());
+  allow_roundings(seen.count(), rows);
   return right_;
 }
 
@@ -74,7 +76,10 @@ void RowOracle::add_values(int b, int head, const Seen& seen) {
   const int kv_head = head / inputs_.heads_of_kv_head();
   denominator_ = desc_.has_sinks ? std::exp(inputs_.sink(head) - most_) : 0;
   for (const double logit : logits_) denominator_ += std::exp(logit - most_);
-  for (auto* vector : {&magnitudes_, &moved_, &squares_, &sizes_}) std::ranges::fill(*vector, 0);
+  const double unit = relative_half(desc_.dtype), least = smallest_half(desc_.dtype) / denominator_;
+  std::ranges::fill(moved_, 0);
+  std::ranges::fill(squares_, 0);
+  std::ranges::fill(roundings_, harness::WeightedErrors{});
   moved_weight_ = 0;
   for (std::size_t j = 0; j < logits_.size(); ++j) {
     const double below = most_ - logits_[j];
@@ -87,24 +92,22 @@ void RowOracle::add_values(int b, int head, const Seen& seen) {
     for (std::size_t i = 0; i < values.size(); ++i) {
       const double value = decoded_[values[i]], term = weight * value;
       right_.out[i].value += term;
-      magnitudes_[i] += std::abs(term);
       moved_[i] += moved * std::abs(value);
       squares_[i] += term * term;
-      sizes_[i] += std::abs(value);
+      roundings_[i].add(std::abs(value) * (unit * weight + least));
     }
   }
 }
 
 /// Probabilities are rounded to the dtype relative to the row's maximum. The denominator is the sum of those that are not rounded. Where
 /// the result of a column is y, a weight that is off by e moves it by e * (v - y).
-void RowOracle::allow_roundings(int keys) {
-  const double unit = relative_half(desc_.dtype), least = smallest_half(desc_.dtype) / denominator_;
+void RowOracle::allow_roundings(int keys, int rows) {
   const double denominator_error = kUnit * (8 + 2 * std::sqrt(static_cast<double>(keys)));
   for (std::size_t i = 0; i < right_.out.size(); ++i) {
     harness::ExpectedElement& element = right_.out[i];
     const double size = std::abs(element.value);
-    element.rounded = unit * magnitudes_[i] + least * sizes_[i];
-    element.rounded_squares = unit * unit * squares_[i] + least * least * sizes_[i] * sizes_[i];
+    element.rounded = roundings_[i].largest();
+    element.rounded_squares = 3 * roundings_[i].mean_square(rows);
     element.accumulated = moved_[i] + moved_weight_ * size + (denominator_error + 4 * kUnit) * size +
                           harness::accumulation_error({element.value, squares_[i]}, keys) + 0x1p-126;
   }

@@ -18,12 +18,13 @@ struct RightRow {
 class RowOracle {
  public:
   explicit RowOracle(const Inputs& inputs);
-  const RightRow& row(int b, int head, int query);
+  /// `rows`: that are compared together.
+  const RightRow& row(int b, int head, int query, int rows);
 
  private:
   void read_logits(int b, int head, int query, const Seen& seen);
   void add_values(int b, int head, const Seen& seen);
-  void allow_roundings(int keys);
+  void allow_roundings(int keys, int rows);
 
   const Inputs& inputs_;
   const AttentionDesc& desc_;
@@ -31,10 +32,11 @@ class RowOracle {
   std::vector<float> decoded_;  ///< the number of each pattern of the dtype
   std::vector<std::uint16_t> bits_;
   std::vector<double> query_;
-  std::vector<double> logits_, errors_;                       ///< of the keys seen; how far a kernel's logit may be off
-  double most_ = 0;                                           ///< of the logits and the sink
-  double denominator_ = 0;                                    ///< relative to exp(most_)
-  std::vector<double> magnitudes_, moved_, squares_, sizes_;  ///< of each column
+  std::vector<double> logits_, errors_;             ///< of the keys seen; how far a kernel's logit may be off
+  double most_ = 0;                                 ///< of the logits and the sink
+  double denominator_ = 0;                          ///< relative to exp(most_)
+  std::vector<double> moved_, squares_;             ///< of each column
+  std::vector<harness::WeightedErrors> roundings_;  ///< of each column
   double moved_weight_ = 0;
   RightRow right_;
 };

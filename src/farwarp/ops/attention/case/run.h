@@ -38,8 +38,6 @@ class RankRun : public harness::RankRun {
   harness::BenchOutcome bench(const harness::BenchOptions& bench_options);
 
  private:
-  static constexpr int kTileRows = 128;
-
   /// The inputs and outputs of one call.
   struct Buffers {
     int call = 0;

@@ -155,7 +155,27 @@ const bool kRegistered = [] {
                                 return std::unique_ptr<harness::Case>(new FlashDecodeCase(*config));
                               },
                               {kDropPut, kDelay, kKill, kMismatch},
-                              scaled_down});
+                              scaled_down,
+                              // Splits of several stages for each multiplier; a window, pages of one key; ranks that share keys.
+                              {{{"sinks", "1"}, {"split_keys", "192"}},
+                               {{"batch", "2"},
+                                {"query_tokens", "2"},
+                                {"head_dim", "128"},
+                                {"page_size", "1"},
+                                {"max_keys", "256"},
+                                {"dtype", "fp16"},
+                                {"kv_dtype", "fp8"},
+                                {"layout", "hnd"},
+                                {"window", "100"}},
+                               {{"batch", "2"},
+                                {"page_size", "64"},
+                                {"max_keys", "256"},
+                                {"kv_dtype", "fp8"},
+                                {"sinks", "1"},
+                                {"kv_shards", "all"},
+                                {"exchange", "two-shot"},
+                                {"split_keys", "64"},
+                                {"work", "split"}}}});
   return true;
 }();
 

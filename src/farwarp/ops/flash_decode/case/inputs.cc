@@ -45,6 +45,11 @@ int Inputs::length(int rank, int sequence) const {
           std::min(most, stream.below(at, static_cast<std::uint64_t>(problem_.desc.query_tokens) + 2)));
     case Lengths::kRagged: break;
   }
+  // In every call one is long, on every rank, and of the next one each rank has a key alone: its probability is not rounded.
+  const auto batch = static_cast<std::uint64_t>(problem_.desc.batch);
+  const std::uint64_t turn = (static_cast<std::uint64_t>(sequence) + batch - call_ % batch) % batch;
+  if (turn == 0) return static_cast<int>(most - stream.below(at, most / 4 + 1));
+  if (turn == 1) return std::min(problem_.desc.query_tokens, static_cast<int>(most));
   switch (stream.below(at + 1, 8)) {
     case 0: return 0;
     case 1: return 1;
@@ -96,7 +101,7 @@ std::vector<float> Inputs::sinks() const {
   if (!problem_.desc.sinks) return values;
   const RandomStream stream(problem_.seed, {kSinkStream, call_});
   for (int head = 0; head < problem_.desc.query_heads; ++head)
-    values.push_back(static_cast<float>(8 * stream.uniform(size(head)) - 4));
+    values.push_back(static_cast<float>(8 * stream.uniform(size(head)) - 1));  // beside a sum of exp(5) to exp(7)
   return values;
 }
 

@@ -14,7 +14,8 @@ namespace farwarp::decode {
 
 enum class Lengths : std::uint8_t {
   kFull,    ///< as many keys as pages hold
-  kRagged,  ///< uniform from 0 to that, with 0, 1, and the most among them
+  kRagged,  ///< uniform from 0 to that, with 0, 1, and the most among them; one is three quarters of it or more,
+             ///< one is query_tokens
   kShort,   ///< 0 to query_tokens + 1
   kEmpty,   ///< 0
 };

@@ -57,7 +57,8 @@ ExpectedRow expected_row(const RowProblem& problem) {
   // P is at most 1 where it is rounded. Below the normal numbers of fp16 its error is half a subnormal.
   const double relative = problem.dtype == DType::kBf16 ? 0x1p-8 : 0x1p-11;
   const double least = problem.dtype == DType::kBf16 ? 0 : 0x1p-25;
-  std::vector<double> absolute(dim), squares(dim), moved(dim), errors(dim);
+  std::vector<double> absolute(dim), squares(dim), moved(dim);
+  std::vector<harness::WeightedErrors> roundings(dim);
   double score_error = 0;
   for (int pass = 0; pass < 2; ++pass) {
     for (int key = 0; key < keys; ++key) {
@@ -65,6 +66,7 @@ ExpectedRow expected_row(const RowProblem& problem) {
       const double weight = std::exp(score.value - highest) / denominator;
       if (pass == 0) score_error += weight * score.error;
       problem.seen.v(key, numbers);
+      const bool alone = problem.seen.is_alone && problem.seen.is_alone(key);
       for (std::size_t i = 0; i < dim; ++i) {
         const double v = numbers[i];
         harness::ExpectedElement& element = result.out[i];
@@ -72,10 +74,7 @@ ExpectedRow expected_row(const RowProblem& problem) {
           element.value += weight * v;
           absolute[i] += weight * std::abs(v);
           squares[i] += weight * weight * v * v;
-          const double half = std::abs(v) * std::max(weight * relative, least / denominator);
-          element.rounded += half;
-          // Three times h^2 / 3: all columns of a row share the roundings of P, so they may all be near the largest.
-          element.rounded_squares += 3 * half * half;
+          if (!alone) roundings[i].add(std::abs(v) * std::max(weight * relative, least / denominator));
         } else {
           moved[i] += weight * std::abs(v - element.value) * score.error;
         }
@@ -83,7 +82,10 @@ ExpectedRow expected_row(const RowProblem& problem) {
     }
   }
   for (std::size_t i = 0; i < dim; ++i) {
-    result.out[i].accumulated =
+    harness::ExpectedElement& element = result.out[i];
+    element.rounded = roundings[i].largest();
+    element.rounded_squares = 3 * roundings[i].mean_square();
+    element.accumulated =
         moved[i] + absolute[i] * arithmetic + harness::accumulation_error({result.out[i].value, squares[i]}, keys);
   }
   result.lse_error = score_error + arithmetic + std::abs(result.lse) * 0x1p-21;

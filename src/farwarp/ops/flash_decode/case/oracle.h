@@ -15,6 +15,8 @@ namespace farwarp::decode {
 struct SeenKeys {
   int count = 0;
   std::function<void(int key, std::span<double> values)> k, v;
+  /// Whether it is its rank's only key: its probability is 1 there. Null: of none.
+  std::function<bool(int key)> is_alone = nullptr;
 };
 
 struct RowProblem {

@@ -23,7 +23,10 @@ std::size_t cache_bytes(const Problem& problem) {
 }  // namespace
 
 RankRun::RankRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options)
-    : harness::RankRun(std::move(bootstrap), options, harness::Comparison(config.desc.dtype, 1, 128)), config_(config) {
+    : harness::RankRun(std::move(bootstrap), options,
+                       harness::Comparison(config.desc.dtype, config.desc.batch * config.desc.query_tokens,
+                                           config.desc.query_heads / config.desc.kv_heads * config.desc.head_dim)),
+      config_(config) {
   FlashDecodeDesc& desc = config_.desc;
   desc.pages = pages_for(desc);
   if (config_.shared) desc.kv_shards = ranks_;
@@ -240,6 +243,11 @@ RowProblem RankRun::row_problem(int sequence, int token, int query_head) const {
   };
   row.seen.k = numbers(Inputs::Operand::kK);
   row.seen.v = numbers(Inputs::Operand::kV);
+  row.seen.is_alone = [count](int key) {
+    std::size_t rank = 0;
+    while (key >= count[rank]) key -= count[rank++];
+    return count[rank] == 1;
+  };
   return row;
 }
 
@@ -249,9 +257,8 @@ void RankRun::compare_row(int sequence, int token, int query_head, std::span<con
   const ExpectedRow expected = expected_row(row);
   const std::string where =
       fmt::format("call {}: sequence {}, token {}, head {}", set_->call, sequence, token, query_head);
-  const int number = (sequence * desc.query_tokens + token) * desc.query_heads + query_head;
   if (row.seen.count > 0) {
-    findings_.comparison.add(number, 0, out, expected.out);
+    findings_.comparison.add(sequence * desc.query_tokens + token, query_head * desc.head_dim, out, expected.out);
   } else if (std::any_of(out.begin(), out.end(), [](std::uint16_t bits) { return (bits & 0x7fff) != 0; })) {
     findings_.difference = where + " sees no key, and its output is not zero";
   }
