@@ -111,7 +111,7 @@ std::vector<std::regex> patterns_in(const std::string& readme, const std::string
       for (const auto& [from, to] :
            {std::pair(R"(\[)", "(?:"), std::pair(R"(\])", ")?"), std::pair("TYPE", "(?:bf16|fp16|fp8)"),
             std::pair("WxN$", "(?:\\d+x\\d+)"), std::pair("W$", "(?:\\d+)"), std::pair("MODE", "(?:words|bulk)"),
-            std::pair("EXPERT", "(?:rank_scale|table)"), std::pair("HALF", "(?:send|recv)")}) {
+            std::pair("EXPERT", "(?:rank_scale|table)")}) {
         pattern = std::regex_replace(pattern, std::regex(from), to);
       }
       patterns.emplace_back(pattern);

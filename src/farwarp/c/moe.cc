@@ -29,7 +29,8 @@ Result<MoeAllToAllDesc> read(const farwarp_moe_desc* given) {
   const auto exponents = read_flag("scale_exponents", desc->scale_exponents);
   if (const Status status =
           first_failure({dtype.status(), index_type.status(), fp8.status(), masked.status(), columns.status(),
-                         late.status(), rows.status(), handles.status(), powers.status(), exponents.status(), check_choice("desc.mode", desc->mode, FARWARP_MOE_BULK)});
+                         late.status(), rows.status(), handles.status(), powers.status(), exponents.status(),
+                         check_choice("desc.mode", desc->mode, FARWARP_MOE_BULK)});
       !status.ok())
     return status;
   MoeAllToAllDesc result;
@@ -112,8 +113,7 @@ void* read_scales(const farwarp_moe& moe, Tensors& tensors, const DLTensor* scal
   const std::int64_t room = plan.recv_rows / experts;
   const DLDataType type = type_of(DType::kF32);
   switch (moe.desc.scales) {
-    case MoeScales::kExponentColumns:
-      return tensors.read("scales", scales, kFp8Bytes, {experts, groups / 4, room, 4});
+    case MoeScales::kExponentColumns: return tensors.read("scales", scales, kFp8Bytes, {experts, groups / 4, room, 4});
     case MoeScales::kColumns: return tensors.read("scales", scales, type, {experts, groups, room});
     case MoeScales::kRows: break;
   }
@@ -331,52 +331,6 @@ farwarp_code farwarp_moe_combine_recv(farwarp_moe* moe, DLTensor* out, void* str
     const Status status = moe->op.combine_recv(to, {stream});
     if (status.ok()) moe->tokens = -1;
     return status;
-  });
-}
-
-farwarp_code farwarp_moe_dispatch_rows(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
-                                       const DLTensor* weights, DLTensor* recv_x, DLTensor* recv_indices,
-                                       DLTensor* recv_weights, DLTensor* counts, DLTensor* offsets, void* stream) {
-  return guarded_call([&]() -> Status {
-    if (moe == nullptr) return null_argument("moe");
-    if (Status status = check_layout(*moe, true); !status.ok()) return status;
-    Tensors tensors(moe->world);
-    const farwarp::MoeTokens sent = read_tokens(*moe, tensors, x, indices, weights, nullptr);
-    const farwarp::MoeCounts counted = read_counts(*moe, tensors, counts, offsets);
-    farwarp::MoeReceived received = read_whole_rows(*moe, tensors, recv_x, recv_indices, recv_weights);
-    if (!tensors.status().ok()) return tensors.status();
-    received.counts = counted.counts;
-    received.offsets = counted.offsets;
-    const Status status = moe->op.dispatch(sent, received, {stream});
-    if (status.ok()) moe->tokens = sent.tokens;
-    return status;
-  });
-}
-
-farwarp_code farwarp_moe_dispatch_rows_send(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
-                                            const DLTensor* weights, DLTensor* counts, DLTensor* offsets,
-                                            void* stream) {
-  return guarded_call([&]() -> Status {
-    if (moe == nullptr) return null_argument("moe");
-    if (Status status = check_layout(*moe, true); !status.ok()) return status;
-    Tensors tensors(moe->world);
-    const farwarp::MoeTokens sent = read_tokens(*moe, tensors, x, indices, weights, nullptr);
-    const farwarp::MoeCounts counted = read_counts(*moe, tensors, counts, offsets);
-    if (!tensors.status().ok()) return tensors.status();
-    const Status status = moe->op.dispatch_send(sent, {stream}, counted);
-    if (status.ok()) moe->tokens = sent.tokens;
-    return status;
-  });
-}
-
-farwarp_code farwarp_moe_dispatch_rows_recv(farwarp_moe* moe, DLTensor* recv_x, DLTensor* recv_indices,
-                                            DLTensor* recv_weights, void* stream) {
-  return guarded_call([&]() -> Status {
-    if (moe == nullptr) return null_argument("moe");
-    if (Status status = check_layout(*moe, true); !status.ok()) return status;
-    Tensors tensors(moe->world);
-    const farwarp::MoeReceived received = read_whole_rows(*moe, tensors, recv_x, recv_indices, recv_weights);
-    return tensors.status().ok() ? moe->op.dispatch_recv(received, {stream}) : tensors.status();
   });
 }
 

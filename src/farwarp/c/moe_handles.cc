@@ -40,8 +40,8 @@ Kept read_kept(const farwarp_moe& moe, Tensors& tensors, const char* name, const
   const MoeAllToAllDesc& desc = moe.desc;
   const std::int64_t tokens = tensors.rows_of("indices", indices, desc.max_tokens);
   Kept kept{};
-  kept.rows = desc.layout == MoeLayout::kRows ? tensors.rows_of(name, rows, moe.op.plan().recv_rows)
-                                              : moe.op.plan().recv_rows;
+  kept.rows =
+      desc.layout == MoeLayout::kRows ? tensors.rows_of(name, rows, moe.op.plan().recv_rows) : moe.op.plan().recv_rows;
   kept.handle.memory = read_handle(moe, tensors, handle);
   kept.handle.topk_indices =
       tensors.read("indices", indices, type_of(desc.index_type), {tokens, desc.experts_per_token});

@@ -338,8 +338,8 @@ class GpuDevice : public Device {
           fmt::format("no kernel {} among the {} code objects loaded on {}", name, modules_.size(), name_));
     }
     auto loaded = std::make_unique<Loaded>();
-    Status status = call(api_.module_function, &loaded->function, home->second.module,
-                         home->second.info.symbol.c_str());
+    Status status =
+        call(api_.module_function, &loaded->function, home->second.module, home->second.info.symbol.c_str());
     if (status.ok()) status = describe(home->second.info, *loaded);
     if (status.ok()) kernels_[name] = std::move(loaded);
     return status;

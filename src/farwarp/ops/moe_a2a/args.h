@@ -227,11 +227,11 @@ struct Args {
   /// What dispatch keeps for combine: memory of the workspace, or the caller's handle. A u32 at its begin is the number of received rows (without rings);
   /// from kKeptRowsAt on: Regions::kept(), or with rings Regions::kept_row().
   std::byte* kept;
-  std::int64_t* row_ranges;    ///< masked layout, or null: [local experts][ranks]: first row in the expert's << 32 | rows
-  std::int32_t* row_tokens;    ///< masked layout, or null: [recv_rows]: token of each row at its source
-  std::int32_t* recv_stats;    ///< or null: [local experts], to which counts are added
-  std::int32_t part;           ///< of the call, which this launch does: kSendPart, kReceivePart, or both
-  std::int32_t after_nothing;  ///< 1: combine of a handle: the dispatch of this call has sent no rows
+  std::int64_t* row_ranges;  ///< masked layout, or null: [local experts][ranks]: first row in the expert's << 32 | rows
+  std::int32_t* row_tokens;  ///< masked layout, or null: [recv_rows]: token of each row at its source
+  std::int32_t* recv_stats;  ///< or null: [local experts], to which counts are added
+  std::int32_t part;         ///< of the call, which this launch does: kSendPart, kReceivePart, or both
+  std::int32_t after_nothing;    ///< 1: combine of a handle: the dispatch of this call has sent no rows
   std::int32_t scale_exponents;  ///< 1: scales of fp8 are powers of two; 2: and are delivered as bytes, their exponents
   const std::int32_t* expert_counts;  ///< kRows, or null: [num_experts], the counts that owners are told
   const float* row_weights;           ///< kRows: [rows][k], what this owner returns beside the rows

@@ -42,7 +42,8 @@ struct MoeReceived {
   void* scales =
       nullptr;  ///< in the order and type of Desc::scales: factor of each 128 numbers of x; with Desc::fp8_dispatch only
   std::int32_t* count_sums = nullptr;  ///< [local experts], to which counts are added; may be null. Not with kRows
-  void* handle = nullptr;  ///< with Desc::handles: plan.handle_bytes of this rank's device memory, 16-byte aligned, for combine
+  void* handle =
+      nullptr;  ///< with Desc::handles: plan.handle_bytes of this rank's device memory, 16-byte aligned, for combine
   // With kRows only:
   void* topk_indices = nullptr;   ///< [rows, experts_per_token] of Desc::index_type: local expert; -1: of another rank
   float* topk_weights = nullptr;  ///< [rows, experts_per_token]; 0 where the index is -1
@@ -54,7 +55,7 @@ struct MoeHandle {
   const void* memory = nullptr;        ///< MoeReceived::handle
   const void* topk_indices = nullptr;  ///< MoeTokens::topk_indices
   int tokens = 0;                      ///< MoeTokens::tokens. A count on the device is not taken
-  std::int64_t rows = -1;  ///< kRows: MoeReceived::rows
+  std::int64_t rows = -1;              ///< kRows: MoeReceived::rows
 };
 
 /// What dispatch_send() delivers with MoeLayout::kRows, so that the host can make room for the rows: as in MoeReceived.

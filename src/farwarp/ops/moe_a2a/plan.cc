@@ -219,8 +219,7 @@ void lay_out_workspace(MoeAllToAllPlan& plan) {
   workspace.headers = take(pairs * plan.header_packets * 16);
   workspace.routes = take(rows * desc.experts_per_token * 16);
   const bool returns_weights = desc.handles && desc.layout == MoeLayout::kRows;
-  if (desc.weights_at_combine || returns_weights)
-    plan.combine_weights = take(rows * desc.experts_per_token * 16);
+  if (desc.weights_at_combine || returns_weights) plan.combine_weights = take(rows * desc.experts_per_token * 16);
   if (!words) workspace.rows = take(rows * plan.row_bytes);
   if (plan.slot_bytes != 0) {
     plan.return_flags = take(rows * plan.segments * 8);

@@ -25,7 +25,7 @@ enum class MoeLayout : std::uint8_t {
 };
 /// Where the scales of fp8 dispatch lie in MoeReceived::scales.
 enum class MoeScales : std::uint8_t {
-  kRows,     ///< fp32 [plan.recv_rows, ceil(hidden / 128)]
+  kRows,  ///< fp32 [plan.recv_rows, ceil(hidden / 128)]
   kColumns,  ///< fp32 [plan.max_local_experts, ceil(hidden / 128), room of an expert]: of a group, those of an expert's rows
   /// Bytes [plan.max_local_experts, hidden / 512, room of an expert, 4]: the biased exponents (UE8M0) of four groups, as kColumns. Needs
   /// powers_of_two, and a hidden that 512 divides.
@@ -64,7 +64,7 @@ struct MoeAllToAllDesc {
   /// What dispatch keeps for combine lies in memory of the caller, a handle (MoeReceived::handle). A dispatch may then follow a dispatch, and combine
   /// takes any handle, any number of times. Split form only.
   bool handles = false;
-  int row_alignment = 1;                ///< rows; 128 for grouped GEMMs; a power of two up to 1024
+  int row_alignment = 1;  ///< rows; 128 for grouped GEMMs; a power of two up to 1024
   /// The weights are given to combine, not to dispatch: they travel to the owners first. Split form only.
   bool weights_at_combine = false;
   /// Split form: rows of MoeReceived::x. If more arrive, the call ends in kCapacity on this rank. 0: the worst case.
@@ -122,14 +122,15 @@ struct MoeAllToAllPlan {
   std::int64_t kept_bytes = 0;
   /// With Desc::handles: bytes of a handle, and where the two parts that callers may read begin in it: layout kMasked only.
   std::int64_t handle_bytes = 0;
-  std::int64_t handle_ranges = 0;  ///< i64 [local experts][ranks]: the first row from a rank among the expert's << 32 | number of rows
+  std::int64_t handle_ranges =
+      0;  ///< i64 [local experts][ranks]: the first row from a rank among the expert's << 32 | number of rows
   std::int64_t handle_tokens = 0;  ///< i32 [recv_rows]: each row's token at its source
-  std::int64_t unread = 0;         ///< offset in the workspace, with Desc::handles: counts and offsets that nobody reads
+  std::int64_t unread = 0;  ///< offset in the workspace, with Desc::handles: counts and offsets that nobody reads
   /// With rings, which is MoeLayout::kRows in bulk mode on a machine with bulk copies: rows move in pieces through slots in shared memory. Else these four are 0.
   int slot_bytes = 0;       ///< of a ring
   int returning_warps = 0;  ///< combine in one launch: warps of a block that return rows while the others add up
   // Offsets in the workspace:
-  std::int64_t return_flags = 0;  ///< u64 cells [2][max_tokens][ranks][segments]
+  std::int64_t return_flags = 0;    ///< u64 cells [2][max_tokens][ranks][segments]
   std::uint64_t configuration = 0;  ///< hash of everything that ranks must agree on
   std::string to_string() const;
 };

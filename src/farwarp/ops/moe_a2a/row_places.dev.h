@@ -62,8 +62,7 @@ FARWARP_DEVICE std::int32_t place_of(const Args& args, int source, int token) {
 FARWARP_DEVICE void count_and_send(const Call& call, const Args& args, int tokens) {
   if (worker_index(args) != args.roles.workers - 1) return;
   if (args.expert_counts != nullptr) {
-    send_counts(call, args,
-                Global<const std::uint32_t>(reinterpret_cast<const std::uint32_t*>(args.expert_counts)));
+    send_counts(call, args, Global<const std::uint32_t>(reinterpret_cast<const std::uint32_t*>(args.expert_counts)));
     return;
   }
   std::int32_t first[EntriesAhead::kEarlier];

@@ -50,12 +50,12 @@ struct Variant {
   KERNEL(fused_bulk_fp8_table, kFusedTable, Fp8Bulk, Bf16, TableExpert)
 
 /// KERNEL(name, id, Wire)
-#define FARWARP_MOE_A2A_DISPATCH(KERNEL)                        \
-  KERNEL(dispatch_words, kDispatch, Words)                      \
-  KERNEL(dispatch_words_fp8, kDispatch, Fp8Words)               \
+#define FARWARP_MOE_A2A_DISPATCH(KERNEL)                         \
+  KERNEL(dispatch_words, kDispatch, Words)                       \
+  KERNEL(dispatch_words_fp8, kDispatch, Fp8Words)                \
   KERNEL(dispatch_words_fp8_columns, kDispatch, Fp8WordsColumns) \
-  KERNEL(dispatch_bulk, kDispatch, Bulk)                        \
-  KERNEL(dispatch_bulk_fp8, kDispatch, Fp8Bulk)                 \
+  KERNEL(dispatch_bulk, kDispatch, Bulk)                         \
+  KERNEL(dispatch_bulk_fp8, kDispatch, Fp8Bulk)                  \
   KERNEL(dispatch_bulk_fp8_columns, kDispatch, Fp8BulkColumns)
 
 /// KERNEL(name, id, Wire)

@@ -58,8 +58,7 @@ class Fp8RowPut {
 
   /// [warp] Calls `emit(u, vector)` on one lane for each vector.
   template <class Emit>
-  FARWARP_DEVICE static void quantise(const Args& args, Global<const Vector> x, int first, int last,
-                                      const Emit& emit) {
+  FARWARP_DEVICE static void quantise(const Args& args, Global<const Vector> x, int first, int last, const Emit& emit) {
 #pragma unroll 1
     for (int base = first; base < last; base += kAhead * kStride) {
       Vector vectors[kAhead];
