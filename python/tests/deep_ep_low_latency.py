@@ -3,7 +3,7 @@
 import farwarp
 import ml_dtypes
 import numpy as np
-from deep_ep_inputs import EXPERTS, HIDDEN, LOCAL, MOST, RANKS, inputs
+from deep_ep_inputs import HIDDEN, LOCAL, MOST, RANKS, inputs
 from farwarp import deep_ep
 
 ROOM = RANKS * MOST

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from deep_ep_inputs import EXPERTS, HIDDEN, LOCAL, MOST, RANKS, TARGETS, TOP_K, inputs
-from deep_ep_low_latency import ROOM, check_received, expected, experts, factor, on_ranks, values
+from deep_ep_low_latency import ROOM, check_received, expected, experts, factor, on_ranks
 from farwarp import deep_ep
 
 @pytest.mark.parametrize("target", TARGETS)

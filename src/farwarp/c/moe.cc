@@ -66,20 +66,6 @@ int local_experts(const farwarp_moe& moe) {
   return moe_first_expert(rank + 1, ranks, experts) - moe_first_expert(rank, ranks, experts);
 }
 
-/// guarded(), for calls whose tensors MoeAllToAll has checked by its own names.
-template <class Body>
-farwarp_code guarded_call(const Body& body) noexcept {
-  return guarded([&] {
-    return renamed(body(), {{"MoeTokens.tokens_on_device", "count"},
-                            {"MoeReceived.topk_", "recv_"},
-                            {"MoeReceived.x", "recv_x"},
-                            {"MoeReceived.", ""},
-                            {"MoeCounts.", ""},
-                            {"MoeTokens.", ""},
-                            {"topk_", ""}});
-  });
-}
-
 MoeTokens read_tokens(const farwarp_moe& moe, Tensors& tensors, const DLTensor* x, const DLTensor* indices,
                       const DLTensor* weights, const DLTensor* count) {
   const MoeAllToAllDesc& desc = moe.desc;
