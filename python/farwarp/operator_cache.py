@@ -29,7 +29,7 @@ class OperatorCache:
         """The lists of operators."""
         return iter(self._kept.values())
 
-    def get(self, key: Hashable, create: Callable[[], list[Any]], what: str) -> Any:
+    def get(self, key: Hashable, create: Callable[[], list[Any]], what: Any) -> Any:
         """The operators of `key`. Collective if there are none: `create` makes them; where the heap or the World's slots do
         not suffice, those of other keys are closed before, the ones used longest ago first. `what`: of messages."""
         found = self._kept.pop(key, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any, Callable
 
@@ -180,12 +181,13 @@ class Buffer(NormalMode):
         At most two calls have outstanding hooks. A third dispatch runs the hook of the older one.
         """
         method = "low_latency_dispatch"
-        _refuse(
-            method,
-            dispatch_wait_recv_cost_stats=dispatch_wait_recv_cost_stats,
-            use_per_tensor_quantization=use_per_tensor_quantization,
-            static_scale=static_scale,
-        )
+        if dispatch_wait_recv_cost_stats is not None or use_per_tensor_quantization or static_scale is not None:
+            _refuse(
+                method,
+                dispatch_wait_recv_cost_stats=dispatch_wait_recv_cost_stats,
+                use_per_tensor_quantization=use_per_tensor_quantization,
+                static_scale=static_scale,
+            )
         self._check_mode(method, async_finish, return_recv_hook)
         _check_rows(method, "x", x, "bfloat16", topk_idx)
         if (round_scale or use_ue8m0) and not (use_fp8 and round_scale):
@@ -195,7 +197,7 @@ class Buffer(NormalMode):
             )
         if use_ue8m0 and x.shape[1] % (4 * SCALED) != 0:
             raise InvalidArgumentError(f"{method}: x has {x.shape[1]} columns; allowed: with use_ue8m0 a multiple of {4 * SCALED}")
-        index_type = dtypes.name_of(topk_idx.dtype)
+        index_type = _name_of(topk_idx.dtype)
         shape = Shape(
             num_max_dispatch_tokens_per_rank,
             x.shape[1],
@@ -322,7 +324,7 @@ class Buffer(NormalMode):
                 first.close()
                 raise
 
-        return self._operators.get(shape, create, str(shape))
+        return self._operators.get(shape, create, shape)
 
     def _ready(self, operator: LowLatencyOperator) -> LowLatencyOperator:
         """Runs the hook that its call still needs."""
@@ -371,6 +373,9 @@ class Buffer(NormalMode):
         raise UnavailableError("Buffer.get_local_buffer_tensor(): a buffer of farwarp.deep_ep has no such tensor; allowed: other methods")
 
 
+_name_of = functools.lru_cache(maxsize=64)(dtypes.name_of)  # of a tensor's dtype, for every call
+
+
 def _current_device() -> int:
     torch = sys.modules.get("torch")
     return torch.cuda.current_device() if torch is not None and torch.cuda.is_available() else 0
@@ -381,11 +386,11 @@ def _world_of(group: Any, room: int, deadline: float) -> World:
 
 
 def _check_rows(method: str, name: str, rows: Any, dtype: str, topk_idx: Any) -> None:
-    if len(rows.shape) != 2 or (dtypes.name_of(rows.dtype) != dtype and is_torch(rows)):
+    if len(rows.shape) != 2 or (_name_of(rows.dtype) != dtype and is_torch(rows)):
         raise InvalidArgumentError(
             f"{method}: {name} is {dtypes.name_of(rows.dtype)} of shape {tuple(rows.shape)}; allowed: {dtype} of shape (tokens, hidden)"
         )
-    if len(topk_idx.shape) != 2 or topk_idx.shape[0] != rows.shape[0] or dtypes.name_of(topk_idx.dtype) not in ("int32", "int64"):
+    if len(topk_idx.shape) != 2 or topk_idx.shape[0] != rows.shape[0] or _name_of(topk_idx.dtype) not in ("int32", "int64"):
         raise InvalidArgumentError(
             f"{method}: topk_idx is {dtypes.name_of(topk_idx.dtype)} of shape {tuple(topk_idx.shape)}; allowed: int64 or int32 of shape "
             f"({rows.shape[0]}, top-k)"

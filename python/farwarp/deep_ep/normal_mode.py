@@ -261,7 +261,7 @@ class NormalMode:
     def _normal_operator(self, method: str, shape: Shape, tokens: int) -> NormalOperator:
         """Collective if there is none for the shape. All ranks create, and close, the same ones, as they make the same
         calls."""
-        operator = self._operators.get(shape, lambda: [self._create_normal(method, shape)], str(shape))[0]
+        operator = self._operators.get(shape, lambda: [self._create_normal(method, shape)], shape)[0]
         most = operator.shape.max_tokens
         if tokens > most:
             raise InvalidArgumentError(
