@@ -113,7 +113,7 @@ class RowSource {
     first_key_ = work.keys.first;
     keys_ = work.sequence.keys;
     head_ = static_cast<const std::byte*>(tensor_.base) + std::int64_t{work.kv_head} * args_.head_dim * 2;
-    if (args_.page_size == 0) {
+    if (uniform(recomputed(args_.page_size)) == 0) {  // kept from work to work, the comparison would take a register
       head_ +=
           (work.sequence.key_batch * tensor_.rows.batch_pitch + work.sequence.first_key * tensor_.rows.row_pitch) * 2;
       at_ = head_ + std::int64_t{step * Block::kKeys + first_row_} * tensor_.rows.row_pitch * 2;
