@@ -183,8 +183,8 @@ class RowSource {
     for (int group = 0; group < Lanes::kGroups; ++group) {
       int row = step_ * Block::kKeys + first_row_ + group * Lanes::kDistance;
       row = row < keys_ ? row : keys_ - 1;
-      row =
-          row < first_key_ ? first_key_ : row;  // no page before is looked up: what is loaded in its place is not used
+      // No page before the first key that is seen is looked up. What is loaded in its place is not used.
+      row = row < first_key_ ? first_key_ : row;
       pages_[group] = farwarp::FARWARP_TARGET::load(Global<const std::int32_t>(table_ + args_.by_page.quotient(row)));
     }
   }
