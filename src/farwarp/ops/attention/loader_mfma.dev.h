@@ -113,7 +113,7 @@ class RowSource {
     first_key_ = work.keys.first;
     keys_ = work.sequence.keys;
     head_ = static_cast<const std::byte*>(tensor_.base) + std::int64_t{work.kv_head} * args_.head_dim * 2;
-    if (args_.page_size == 0) {
+    if (uniform(recomputed(args_.page_size)) == 0) {  // kept from work to work, the comparison would take a register
       head_ +=
           (work.sequence.key_batch * tensor_.rows.batch_pitch + work.sequence.first_key * tensor_.rows.row_pitch) * 2;
       at_ = head_ + std::int64_t{step * Block::kKeys + first_row_} * tensor_.rows.row_pitch * 2;
@@ -183,8 +183,8 @@ class RowSource {
     for (int group = 0; group < Lanes::kGroups; ++group) {
       int row = step_ * Block::kKeys + first_row_ + group * Lanes::kDistance;
       row = row < keys_ ? row : keys_ - 1;
-      row =
-          row < first_key_ ? first_key_ : row;  // no page before is looked up: what is loaded in its place is not used
+      // No page before the first key that is seen is looked up. What is loaded in its place is not used.
+      row = row < first_key_ ? first_key_ : row;
       pages_[group] = farwarp::FARWARP_TARGET::load(Global<const std::int32_t>(table_ + args_.by_page.quotient(row)));
     }
   }
