@@ -133,13 +133,13 @@ def check(instructions):
     return sorted(found.items())
 
 
-def is_reached_without(instructions, index, goal, without):
-    """Whether a path from the first instruction leads to number `goal` and not through number `without`."""
-    seen, work = {without}, [0]
+def stays_inside(instructions, index, first, last):
+    """Whether a path from number `first` leads to number `last` through instructions between them only."""
+    seen, work = set(), [first]
     while work:
         i = work.pop()
-        while i < len(instructions) and i not in seen:
-            if i == goal:
+        while first <= i <= last and i not in seen:
+            if i == last:
                 return True
             seen.add(i)
             name = instructions[i].name
@@ -153,7 +153,7 @@ def is_reached_without(instructions, index, goal, without):
 
 def matrix_loop(instructions):
     """The shortest loop that contains a matrix instruction; [] if there is none. Code for rare cases that lies after a loop and jumps back
-    into its middle makes no loop: it is reached without the instruction that it jumps to."""
+    into its middle makes no loop: the way back to it leads through the loop's beginning."""
     index = {instruction.address: i for i, instruction in enumerate(instructions)}
     loops = []
     for i, instruction in enumerate(instructions):
@@ -161,7 +161,7 @@ def matrix_loop(instructions):
             continue
         first = index.get(instruction.target(), len(instructions))
         body = instructions[first:i + 1]
-        if any(MATRIX.match(inside.name) for inside in body) and not is_reached_without(instructions, index, i, first):
+        if any(MATRIX.match(inside.name) for inside in body) and stays_inside(instructions, index, first, i):
             loops.append(body)
     return min(loops, key=len, default=[])
 

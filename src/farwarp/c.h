@@ -345,8 +345,7 @@ FARWARP_EXPORT farwarp_code farwarp_moe_close(farwarp_moe* moe);
 
 /* ---- attention ---- */
 
-/* Prefill: out = softmax(scale * q * k^T + mask) * v. Prefill and decode are right as long as scores, logits and sums of probability * |v|, relative
- * to the largest logit so far, are finite in float32; else infinity or NaN. */
+/* Prefill: out = softmax(scale * q * k^T + mask) * v. Prefill and decode are right as long as scores, logits and sums are finite in float32. */
 typedef struct farwarp_attention farwarp_attention;
 typedef struct farwarp_attention_desc {
   size_t bytes;
@@ -391,8 +390,7 @@ typedef struct farwarp_attention_tensors {
   const DLTensor* query_starts; /* ragged_queries: [batch + 1] int32: first row of each sequence in q, the last is R */
   const DLTensor* key_starts;   /* ragged_keys: [batch + 1] int32, likewise rows of k */
   const DLTensor* key_counts;   /* has_key_counts, or paged: [batch] int32, 0 to keys */
-  const DLTensor* block_table;  /* paged: [batch, ceil(keys / page_size)] int32: page numbers; those that no query
-                                 * sees are not read */
+  const DLTensor* block_table;  /* paged: [batch, ceil(keys / page_size)] int32; only of pages that are seen */
 } farwarp_attention_tensors;
 FARWARP_EXPORT farwarp_code farwarp_attention_tensors_init_sized(farwarp_attention_tensors* tensors, size_t bytes);
 #define farwarp_attention_tensors_init(tensors) farwarp_attention_tensors_init_sized((tensors), sizeof *(tensors))

@@ -11,25 +11,29 @@ namespace farwarp::FARWARP_TARGET::tile {
 
 inline constexpr float kNoScore = -__builtin_huge_valf();  ///< the highest score of a row that has seen no key
 
-/// What is subtracted from a row's scores before and after they are scaled to exponents of base 2: one of both is 0.
+/// What is subtracted from a row's scores before and after they are scaled to exponents of base 2: one of both is 0. The first is not kept: it
+/// would take a register.
 struct ExponentBase {
   /// Below it the rounding is at most 2^-13: the highest probability, rounded to 16 bits, is 1.
   static constexpr float kLarge = 4096;
 
-  float score = 0;
+  float highest = 0;
   float scaled = 0;
+  bool is_large = false;
 
   FARWARP_DEVICE static ExponentBase of(float highest, float scale_log2) {
     if (highest == kNoScore) return {};  // minus infinity minus itself would be a NaN
     const float scaled = multiply(highest, scale_log2);
-    return __builtin_fabsf(scaled) < kLarge ? ExponentBase{0, scaled} : ExponentBase{highest, 0};
+    const bool is_large = !(__builtin_fabsf(scaled) < kLarge);
+    return {highest, is_large ? 0.0f : scaled, is_large};
   }
-  FARWARP_DEVICE float exponent(float score_, float scale_log2) const {
-    return fused_multiply_add(add(score_, -score), scale_log2, -scaled);
+  FARWARP_DEVICE float score() const { return is_large ? highest : 0.0f; }
+  FARWARP_DEVICE float exponent(float of, float scale_log2) const {
+    return fused_multiply_add(add(of, -score()), scale_log2, -scaled);
   }
   /// The same of the highest score of a part of the row, whose probabilities had that base: exactly 0 of the row's own.
-  FARWARP_DEVICE float exponent_of_highest(float score_, float scale_log2) const {
-    return add(multiply(add(score_, -score), scale_log2), -scaled);
+  FARWARP_DEVICE float exponent_of_highest(float of, float scale_log2) const {
+    return add(multiply(add(of, -score()), scale_log2), -scaled);
   }
 };
 

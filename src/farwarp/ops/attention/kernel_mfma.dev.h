@@ -56,12 +56,12 @@ class Attending {
           clamp((first_key_of(args_, work.sequence, work.row + kMfmaQueries - 1) + Block::kKeys - 1) / Block::kKeys,
                 first, end - 1);
       const int whole_end = clamp(floor_steps(end_key_of(args_, work.sequence, work.row)), whole_first, end - 1);
-      loader_.open(work, end - 1, first);
+      loader_.open(work, end - 1);
       first_step(work, end - 1, first);
       int step = end - 2;
       while (step >= first) {
         const bool whole = step >= whole_first && step < whole_end;
-        if (whole && args_.page_size == 0) {
+        if (whole && uniform(recomputed(args_.page_size)) == 0) {
           for (; step >= whole_first; --step) next_step<true>(work, step, false);
         } else {
           next_step<false>(work, step, !whole);
@@ -82,6 +82,9 @@ class Attending {
   static constexpr int kSlots = kKeyFragments * 2 * kSlices;  ///< of a product: kRows matrix instructions each
   /// Chunks of 16 bytes that a lane reads from LDS before they are used, each for two slots.
   static constexpr int kAhead = 4;
+  /// Whether each score has an instruction for it (softmax_mfma.dev.h), or large ones have a branch, which takes registers: with heads of 64
+  /// there are enough, and twice as many scores for each matrix instruction.
+  static constexpr bool kSubtractsAlways = Block::kHeadDim > 64;
   static_assert(kSlots == kColumnFragments * kKeyFragments);
 
   // ---- products ----------------------------------------------------------------------------------------------------
@@ -196,13 +199,14 @@ class Attending {
   FARWARP_DEVICE void raise() {
 #pragma unroll
     for (int row = 0; row < kRows; ++row) softmax_[row].raise(args_.scale_log2);
-    if (ballot(softmax_[0].base.score != 0 || softmax_[1].base.score != 0) != 0) [[unlikely]] {
+    if constexpr (kSubtractsAlways) return;
+    if (ballot(softmax_[0].base.is_large || softmax_[1].base.is_large) != 0) [[unlikely]] {
 #pragma unroll
       for (int row = 0; row < kRows; ++row) {
 #pragma unroll
         for (MfmaSums& four : scores_[row]) {
 #pragma unroll
-          for (int i = 0; i < 4; ++i) four[i] = add(four[i], -softmax_[row].base.score);
+          for (int i = 0; i < 4; ++i) four[i] = add(four[i], -softmax_[row].base.score());
         }
       }
     }
@@ -211,7 +215,8 @@ class Attending {
   template <int piece, int part>
   FARWARP_DEVICE void make_piece() {
     constexpr int kRow = piece % kRows, kFragment = piece / kRows;
-    make_probabilities<T, part>(scores_[kRow][kFragment], args_.scale_log2, softmax_[kRow], next_[kRow][kFragment]);
+    make_probabilities<T, part, kSubtractsAlways>(scores_[kRow][kFragment], args_.scale_log2, softmax_[kRow],
+                                                  next_[kRow][kFragment]);
   }
   FARWARP_DEVICE void take_probabilities() {
 #pragma unroll

@@ -107,14 +107,13 @@ class RowSource {
         first_row_(Lanes::first_row()),
         offset_(offset_of(lane_index(), Lanes::row(lane_index()))) {}
 
-  /// [warp] Points this source at step `step` of a work. Steps before `first_step` are not read.
-  FARWARP_DEVICE void open(const BlockWork& work, int step, int first_step) {
+  /// [warp] Points this source at step `step` of a work. Steps before that of the first key that the work sees are not read.
+  FARWARP_DEVICE void open(const BlockWork& work, int step) {
     step_ = step;
-    first_step_ = first_step;
     first_key_ = work.keys.first;
     keys_ = work.sequence.keys;
     head_ = static_cast<const std::byte*>(tensor_.base) + std::int64_t{work.kv_head} * args_.head_dim * 2;
-    if (args_.page_size == 0) {
+    if (uniform(recomputed(args_.page_size)) == 0) {  // kept from work to work, the comparison would take a register
       head_ +=
           (work.sequence.key_batch * tensor_.rows.batch_pitch + work.sequence.first_key * tensor_.rows.row_pitch) * 2;
       at_ = head_ + std::int64_t{step * Block::kKeys + first_row_} * tensor_.rows.row_pitch * 2;
@@ -159,7 +158,7 @@ class RowSource {
         }
       }
     }
-    if ((plain && !Lanes::kEndsEarly) || step_ > first_step_) {
+    if ((plain && !Lanes::kEndsEarly) || step_ > first_key_ / Block::kKeys) {
       --step_;
       at_ -= Block::kKeys * pitch;
     }
@@ -184,8 +183,8 @@ class RowSource {
     for (int group = 0; group < Lanes::kGroups; ++group) {
       int row = step_ * Block::kKeys + first_row_ + group * Lanes::kDistance;
       row = row < keys_ ? row : keys_ - 1;
-      row =
-          row < first_key_ ? first_key_ : row;  // no page before is looked up: what is loaded in its place is not used
+      // No page before the first key that is seen is looked up. What is loaded in its place is not used.
+      row = row < first_key_ ? first_key_ : row;
       pages_[group] = farwarp::FARWARP_TARGET::load(Global<const std::int32_t>(table_ + args_.by_page.quotient(row)));
     }
   }
@@ -194,7 +193,7 @@ class RowSource {
   const Tensor tensor_;
   int first_row_;         // of the wave's first group in a step
   std::uint32_t offset_;  // of the lane in a group
-  int step_ = 0, first_step_ = 0;
+  int step_ = 0;
   int first_key_ = 0, keys_ = 0;  // that the work sees; of its sequence
   const std::byte* head_ = nullptr;
   const std::byte* at_ = nullptr;  // the wave's first row of the step, if there are no pages
@@ -209,9 +208,9 @@ class Loader {
   FARWARP_DEVICE Loader(const Args& args, const Block& block)
       : block_(block), keys_(args, {args.k_base, args.k_rows}), values_(args, {args.v_base, args.v_rows}) {}
 
-  FARWARP_DEVICE void open(const BlockWork& work, int step, int first_step) {
-    keys_.open(work, step, first_step);
-    values_.open(work, step, first_step);
+  FARWARP_DEVICE void open(const BlockWork& work, int step) {
+    keys_.open(work, step);
+    values_.open(work, step);
   }
 
   template <bool plain, bool ends = false>

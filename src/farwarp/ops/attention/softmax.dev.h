@@ -61,9 +61,9 @@ struct Softmax {
       rescale[row] = before == kNoScore ? 0.0f : exp2(base[row].exponent_of_highest(before, scale_log2));
       sum[row] = multiply(sum[row], rescale[row]);
     }
-    if (base[0].score != 0 || base[1].score != 0) [[unlikely]] {
+    if (base[0].is_large || base[1].is_large) [[unlikely]] {
 #pragma unroll
-      for (int i = 0; i < count; ++i) scores[i] = add(scores[i], -base[row_of_sum(i)].score);
+      for (int i = 0; i < count; ++i) scores[i] = add(scores[i], -base[row_of_sum(i)].score());
     }
 #pragma unroll
     for (int i = 0; i < count; ++i) {

@@ -46,14 +46,16 @@ struct RowSoftmax {
 };
 
 /// [thread] Part `part` (0, 1, 2) of what turns a lane's four scores into probabilities. The last one rounds them into the operand of a
-/// product whose k is the key. Parts apart from each other need no wait states between them.
-template <class T, int part>
+/// product whose k is the key. Parts apart from each other need no wait states between them. `subtracts`: else large scores have been subtracted.
+template <class T, int part, bool subtracts>
 FARWARP_DEVICE void make_probabilities(MfmaSums& four, float scale_log2, RowSoftmax& row, std::uint64_t& rounded) {
   FloatPair pairs[2] = {{four[0], four[1]}, {four[2], four[3]}};
   if constexpr (part == 0) {
 #pragma unroll
-    for (auto& pair : pairs)
+    for (auto& pair : pairs) {
+      if constexpr (subtracts) pair = add(pair, {-row.base.score(), -row.base.score()});
       pair = fused_multiply_add(pair, {scale_log2, scale_log2}, {-row.base.scaled, -row.base.scaled});
+    }
   } else if constexpr (part == 1) {
 #pragma unroll
     for (auto& pair : pairs) pair = {exp2(pair.first), exp2(pair.second)};
