@@ -59,7 +59,10 @@ Status select_cases(const CheckOptions& options, const Params& settings, std::st
     const OperatorInfo& op = *harness::find_operator(op_name);
     const bool plain = timed.empty() && options.fault.empty();
     job.cases = harness::plain_requests(op, settings);
-    if (!plain) job.cases = {{.op = &op, .params = settings}};
+    if (!plain) {
+      job.cases.resize(1);
+      job.cases[0].params = settings;
+    }
     for (CaseRequest& request : job.cases) request.options.seed = kDefaultSeed;
     return {};
   }
