@@ -356,7 +356,7 @@ TEST(COverlap, Qwen3) {
     DLTensor *const sampled = rank.empty(kInt32, {1, 2}), *const logits = rank.empty(
                                                               kFloat32, {2, 1, farwarp_qwen3_vocabulary(qwen3)});
     expect_apart({}, {{"sampled", sampled}, {"logits", logits}},
-                 [&] { return farwarp_qwen3_decode(qwen3, 2, -1, sampled, logits, rank.stream); });
+                 [&] { return farwarp_qwen3_decode(qwen3, 1, -1, sampled, logits, rank.stream); });
     expect_idle(rank);
     EXPECT_EQ(farwarp_qwen3_close(qwen3), FARWARP_OK) << farwarp_message();
   });
