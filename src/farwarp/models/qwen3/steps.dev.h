@@ -149,8 +149,8 @@ class Steps {
       if (raised_by != 0) {  // numbers are wrong because waits have ended
         record_abort(context_.call, raised_by);
       } else if (context_.worker.number() == 0)
-        give_up(context_.call, StatusCode::kBadInput, kSiteLogits, -1, static_cast<std::uint64_t>(column),
-                static_cast<std::uint64_t>(sequence.position));
+        give_up(context_.call, StatusCode::kBadInput, kSiteLogits, -1, kNothingSeen,
+                static_cast<std::uint64_t>(column) << 32 | static_cast<std::uint32_t>(sequence.position));
       context_.call.live = false;
       return;
     }

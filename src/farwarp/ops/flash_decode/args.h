@@ -12,7 +12,7 @@ namespace farwarp::decode {
 
 /// Wait sites of the ledger, and what kBadInput names.
 enum Site : std::uint32_t { kSiteStage, kSiteLength, kSitePage, kSitePartial, kSiteFinished, kSites };
-inline constexpr const char* kSiteNames[kSites] = {"a stage of keys", "sequence length", "page index",
+inline constexpr const char* kSiteNames[kSites] = {"a stage of keys", "lengths", "block_table",
                                                    "a peer's partial output", "a peer's finished output"};
 
 /// How partial outputs of ranks are merged.

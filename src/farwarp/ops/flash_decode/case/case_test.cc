@@ -116,8 +116,8 @@ TEST_P(FlashDecodeCases, FaultsAreNoticed) {
 
 TEST_P(FlashDecodeCases, BadInputIsNamedOnAllRanks) {
   for (const char* page_size : {"1", "16"}) {
-    for (const auto& [wrong, what] : {std::pair("page", "page index"), std::pair("negative_page", "page index"),
-                                      std::pair("length", "sequence length")}) {
+    for (const auto& [wrong, what] : {std::pair("page", "block_table"), std::pair("negative_page", "block_table"),
+                                      std::pair("length", "lengths")}) {
       const std::string settings = std::string("lengths=full,wrong=") + wrong + ",page_size=" + page_size;
       for (const auto& [more, ranks] : {std::pair("", 1), std::pair(",kv_shards=all", 3)}) {
         const CaseResult result = run(settings + more, 1, ranks);
