@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import os
+import warnings
 from typing import Any, Iterator, Sequence, Union
 
 from . import _c
@@ -16,6 +18,12 @@ from .world import World, choose_target, target_number
 Prompt = Union[str, Sequence[int]]
 
 _VECTORS = ("faster", "packets", "streamed")  # in the order of farwarp_qwen3_vectors
+_MOST_END_TOKENS = 8  # FARWARP_MOST_END_TOKENS
+# What transformers reads of a tokenizer.
+_TOKENIZER_FILES = (
+    "tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "special_tokens_map.json", "added_tokens.json",
+    "chat_template.jinja", "chat_template.json", "tokenizer.model",
+)
 _WORLD_BYTES = 1 << 20  # of the heap, beside what a decoder takes
 
 
@@ -74,6 +82,7 @@ class Qwen3(Operator):
         self._columns: int = _c.lib.qwen3_columns(self._handle)
         self._sampled: dict[int, Array] = {}  # by tokens of a launch
         self._tokenizer: Any = None
+        self._read_generation()
 
     @classmethod
     def from_pretrained(cls, folder: str | os.PathLike, world: World | None = None, **arguments: Any) -> Qwen3:
@@ -99,6 +108,16 @@ class Qwen3(Operator):
 
     # ---- generation
 
+    def _read_generation(self) -> None:
+        tokens, count, asked = (ctypes.c_int32 * _MOST_END_TOKENS)(), ctypes.c_int32(), new_desc(_c.Sampling)
+        check(_c.lib.qwen3_generation(self._handle, ctypes.addressof(tokens), ctypes.addressof(count), ctypes.addressof(asked)))
+        self.end_tokens: tuple[int, ...] = tuple(tokens[: count.value])
+        """What the model's generation_config.json ends answers with."""
+        self.asked_sampling: dict[str, Any] = {}
+        """How it asks for tokens to be drawn, as arguments of generate(); empty: the best token."""
+        if asked.temperature != 0:
+            self.asked_sampling = {"temperature": asked.temperature, "top_k": asked.top_k, "top_p": asked.top_p}
+
     def generate(self, prompts: Prompt | Sequence[Prompt], max_tokens: int = 64, **options: Any) -> Any:
         """What follows a prompt, or each of several: token ids for ids, text for text. Options: those of stream()."""
         several = not isinstance(prompts, str) and len(prompts) > 0 and not _is_number(prompts[0])
@@ -115,8 +134,10 @@ class Qwen3(Operator):
         for text.
 
         max_tokens: at most so many; the prompt's and these, less one, must be within positions.
-        end_token: ends the answer, and is its last id. None: of text the tokenizer's, of ids none.
-        temperature: 0: the best token; else 0.001 to 1000, with top_k (1 to most_top_k), top_p (up to 1) and seed;
+        end_token: ends the answer, and is its last id; or up to 8 of them, each of which does. None: those of the model's
+            generation_config.json, or config.json without one; if there are none, of text the tokenizer's.
+        temperature: None: 0, with a warning if the model asks for draws (asked_sampling). 0: the best token; else
+            0.001 to 1000, with top_k (1 to most_top_k), top_p (up to 1) and seed;
             sequence i draws with seed + i.
         tokens_per_launch: positions that a launch decodes.
         stream: as of operators; the model waits for it.
@@ -129,8 +150,8 @@ class Qwen3(Operator):
         prompts: Sequence[Prompt],
         max_tokens: int = 64,
         *,
-        end_token: int | None = None,
-        temperature: float = 0.0,
+        end_token: int | Sequence[int] | None = None,
+        temperature: float | None = None,
         top_k: int = 0,
         top_p: float = 1.0,
         seed: int = 0,
@@ -150,14 +171,32 @@ class Qwen3(Operator):
                     f"prompt {i} has {len(prompt)} tokens and max_tokens is {max_tokens}; allowed: a token at least, and "
                     f"together {self.positions + 1}, positions and 1"
                 )
-        if end_token is None and isinstance(prompts[0], str):
-            end_token = self.tokenizer.eos_token_id
+        ends = self._end_tokens(end_token, isinstance(prompts[0], str))
+        if temperature is None:
+            temperature = 0.0
+            if self.asked_sampling and top_k == 0:
+                asked = ", ".join(f"{name}={value:g}" for name, value in self.asked_sampling.items())
+                warnings.warn(f"the model asks for draws: {asked}; without a temperature the best tokens are taken", stacklevel=3)
         sampling = given(new_desc(_c.Sampling), temperature=temperature, top_k=top_k, top_p=top_p)
         on = self.world._stream_of(stream)
-        return self._decode(ids, max_tokens, -1 if end_token is None else end_token, sampling, seed, tokens_per_launch, on)
+        return self._decode(ids, max_tokens, ends, sampling, seed, tokens_per_launch, on)
+
+    def _end_tokens(self, given: Any, text: bool) -> list[int]:
+        if given is None:
+            if self.end_tokens or not text or self.tokenizer.eos_token_id is None:
+                return list(self.end_tokens)
+            given = self.tokenizer.eos_token_id
+        allowed = f"None, or up to {_MOST_END_TOKENS} tokens of 0 to {self.vocabulary - 1}"
+        try:
+            tokens = [operator.index(token) for token in ([given] if _is_integer(given) else given)]
+        except TypeError:
+            raise InvalidArgumentError(f"end_token is {given!r}; allowed: {allowed}") from None
+        if len(tokens) > _MOST_END_TOKENS or not all(0 <= token < self.vocabulary for token in tokens):
+            raise InvalidArgumentError(f"end_token is {given!r}; allowed: {allowed}")
+        return tokens
 
     def _decode(
-        self, prompts: list[list[int]], max_tokens: int, end_token: int, sampling: Any, seed: int, most: int, stream: int | None
+        self, prompts: list[list[int]], max_tokens: int, end_tokens: list[int], sampling: Any, seed: int, most: int, stream: int | None
     ) -> Iterator[tuple[int, int]]:
         done = [len(prompt) - 1 if self.prefill_tokens else 0 for prompt in prompts]  # positions
         active: list[int] = []
@@ -169,13 +208,13 @@ class Qwen3(Operator):
             while active:
                 needed = [len(prompts[i]) + max_tokens - 1 - done[i] for i in active]
                 steps = min(most, max(needed), *(self.positions - done[i] for i in active))
-                choices = self._launch(steps, end_token, stream)
+                choices = self._launch(steps, end_tokens, stream)
                 for i in list(active):
                     for choice in choices[i]:
                         done[i] += 1
                         if done[i] < len(prompts[i]):
                             continue  # the prompt has the next input
-                        last = choice == end_token or done[i] == len(prompts[i]) + max_tokens - 1
+                        last = choice in end_tokens or done[i] == len(prompts[i]) + max_tokens - 1
                         if last:  # before the yield, which may be the last that is asked for
                             active.remove(i)
                             check(_c.lib.qwen3_stop(self._open_handle(), i, stream))
@@ -193,12 +232,13 @@ class Qwen3(Operator):
         self.world._use(stream)
         check(_c.lib.qwen3_start(handle, column, ctypes.addressof(numbers), len(prompt), ctypes.addressof(sampling), stream))
 
-    def _launch(self, steps: int, end_token: int, stream: Any) -> list[list[int]]:
+    def _launch(self, steps: int, end_tokens: list[int], stream: Any) -> list[list[int]]:
         handle = self._open_handle()
         sampled = self._sampled.get(steps)
         if sampled is None:
             sampled = self._sampled[steps] = Array(self.world, (self._columns, steps), "int32")
-        check(_c.lib.qwen3_decode(handle, steps, end_token, sampled._address, None, stream))
+        ends = (ctypes.c_int32 * len(end_tokens))(*end_tokens)
+        check(_c.lib.qwen3_decode_until(handle, steps, ctypes.addressof(ends), len(ends), sampled._address, None, stream))
         sampled._written(stream)
         return sampled.numpy().tolist()
 
@@ -214,6 +254,10 @@ class Qwen3(Operator):
                 import transformers
             except ImportError as error:
                 raise UnavailableError(f"text needs transformers ({error}); allowed without it: prompts of token ids") from error
+            for name in _TOKENIZER_FILES:  # transformers would wait for a pipe's writer
+                path = os.path.join(self.model, name)
+                if os.path.lexists(path) and not os.path.isfile(path):
+                    raise InvalidArgumentError(f"{path} is no regular file; allowed: a file of a tokenizer")
             self._tokenizer = transformers.AutoTokenizer.from_pretrained(self.model)
         return self._tokenizer
 
@@ -264,6 +308,16 @@ def _is_number(value: Any) -> bool:
     return hasattr(value, "__index__")
 
 
+def _is_integer(value: Any) -> bool:
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return True
+
+
 def _launched_ranks() -> int:
     """Ranks that a launcher has started; 1 without one."""
-    return int(os.environ.get("WORLD_SIZE") or os.environ.get("OMPI_COMM_WORLD_SIZE") or 1)
+    rank, ranks = ctypes.c_int32(), ctypes.c_int32()
+    check(_c.lib.environment_ranks(ctypes.addressof(rank), ctypes.addressof(ranks)))
+    return ranks.value

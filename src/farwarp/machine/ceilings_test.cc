@@ -98,7 +98,9 @@ TEST_F(CeilingsTest, DamagedFilesAreIgnoredWithOneLine) {
         replaced(good, "\"flag_us\": ", "\"flag_us\": -"),
         replaced(good, "\"flag_us\": ", "\"flag_us\": 1e999, \"x\": "),
         replaced(good, "\"flag_us\": ", "\"flag_us\": null, \"x\": "), replaced(good, "measured", "guessed"),
-        replaced(good, "\"schema_version\": 1", "\"schema_version\": 2")}) {
+        replaced(good, "\"schema_version\": 1", "\"schema_version\": 2"),
+        replaced(good, "\"schema_version\": 1", "\"schema_version\": 1.9"),
+        replaced(good, "\"ranks\": 4", "\"ranks\": 4.5")}) {
     const std::string complaint = complaint_about(text);
     EXPECT_EQ(std::count(complaint.begin(), complaint.end(), '\n'), 1) << text << "\n" << complaint;
     EXPECT_EQ(complaint.rfind("farwarp: ignoring " + folder_.string(), 0), 0u) << complaint;
