@@ -13,12 +13,12 @@
 namespace farwarp::fuzz {
 
 inline const std::string& folder() {
-  static const std::string kFolder = [] {
+  static const std::string& kFolder = *new std::string([] {
     const std::string path = "/dev/shm/farwarp_fuzz_" + std::to_string(getpid());
     std::filesystem::create_directories(path);
     std::atexit([] { std::filesystem::remove_all(folder()); });
     return path;
-  }();
+  }());
   return kFolder;
 }
 
