@@ -37,7 +37,7 @@ struct Qwen3Sampling {
 };
 
 struct Qwen3Call {
-  int tokens = 1;                            ///< of each sequence, 1 to 65,536
+  int tokens = 1;                                 ///< of each sequence, 1 to 65,536
   std::span<const std::int32_t> end_tokens = {};  ///< up to 8: each ends a sequence
   FleetDispatcher dispatcher = FleetDispatcher::kStatic;
   std::int32_t* sampled =
