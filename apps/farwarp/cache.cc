@@ -15,6 +15,7 @@
 #include "farwarp/machine/cache_model.h"
 #include "farwarp/machine/kept_file.h"
 #include "farwarp/ops/attention/best_mapping.h"
+#include "json_sink.h"
 #include "print.h"
 #include "published_cache.h"
 
@@ -292,16 +293,16 @@ int cache_command(const CacheCommandOptions& given) {
   if (!options.ok()) return fail(options.status());
   const auto machine = find_cache_machine(given.machine.empty() ? "mi300x" : given.machine);
   if (!machine.ok()) return fail(machine.status());
-  std::FILE* const stream = given.json == "-" ? stderr : stdout;
+  JsonSink json;
+  if (Status status = json.open(given.json, {given.machine}); !status.ok()) return fail(status);
+  std::FILE* const stream = json.to_stdout() ? stderr : stdout;
   const auto root = qwen3         ? cache_qwen3(stream, *machine, given.settings, *options)
                     : given.sweep ? sweep(stream, *options)
                                   : one_case(stream, *machine, given.settings, *options);
   if (!root.ok()) return fail(root.status());
-  if (given.json == "-") print_text("{}\n", root->dump(2));
-  if (given.json.empty() || given.json == "-") return 0;
-  const Status written = replace_text(given.json, root->dump(2) + "\n");
+  const Status written = json.write(root->dump(2) + "\n");
   if (written.ok()) return 0;
-  usage_error(fmt::format("--json is '{}': {}", harness::one_line(given.json), written.message()));
+  usage_error(written.message());
   return kExitLacking;
 }
 

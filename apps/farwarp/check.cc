@@ -98,7 +98,8 @@ int run_command(const CheckOptions& options, bool bench) {
   }
   const bool quiet = job->group != nullptr && job->group->rank() != 0;
   JsonSink json;
-  if (Status status = json.open(quiet ? "" : options.json); !status.ok()) return usage_error(status.message());
+  if (Status status = json.open(quiet ? "" : options.json, job->files); !status.ok())
+    return usage_error(status.message());
   if (!quiet && !job->why_target.empty()) print_text(stderr, "{}\n", job->why_target);
   report_interrupts();
   // If the JSON goes to stdout, nothing else may: the table goes to stderr.

@@ -135,6 +135,8 @@ TEST_F(CommandLine, WhatCannotBeWrittenIsExitCodeThree) {
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_EQ(run("check lesson-01 --json " + pipe).code, 2);
   EXPECT_EQ(run("check --suite " + pipe).code, 2);
+  EXPECT_EQ(run("cache attention --json " + pipe).code, 2);
+  EXPECT_EQ(run("cache attention --machine " + pipe).code, 2);
 }
 
 TEST_F(CommandLine, HelpVersionListDoctor) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -13,9 +14,11 @@
 
 #include "commands.h"
 #include "decode_request.h"
+#include "farwarp/base/file.h"
 #include "farwarp/harness/device_buffer.h"
 #include "farwarp/harness/rank_run.h"
 #include "farwarp/harness/runner.h"
+#include "farwarp/models/safetensors.h"
 #include "json_sink.h"
 #include "npy.h"
 #include "print.h"
@@ -161,7 +164,7 @@ class Decoding : harness::RankRun {
   Status decode_chunk(int tokens) {
     Qwen3Call call;
     call.tokens = tokens;
-    call.end_token = request_.end_token;
+    call.end_tokens = request_.end_tokens;
     call.dispatcher = request_.dispatcher;
     call.sampled = sampled_.as<std::int32_t>();
     if (request_.logits) call.logits = logits_.as<float>();
@@ -203,7 +206,7 @@ class Decoding : harness::RankRun {
       ++count;
       if (sequence.positions < prompt) continue;  // the prompt has the next input
       if (sequence.tokens.size() < size(request_.tokens)) sequence.tokens.push_back(choice);
-      sequence.ended = choice == request_.end_token;
+      sequence.ended = std::count(request_.end_tokens.begin(), request_.end_tokens.end(), choice) > 0;
     }
     const std::span<const std::int32_t> fresh = std::span(sequence.tokens).subspan(before);
     if (rank_ > 0) return count;
@@ -278,6 +281,7 @@ nlohmann::json to_json(const DecodeRequest& request, TargetKind target, const De
           {"top_p", request.sampling.top_p},
           {"sampling_seed", request.sampling.seed},
           {"dispatcher", name_of(request.dispatcher)},
+          {"end_tokens", request.end_tokens},
           {"sequences", sequences},
           {"prefill_tokens", request.limits.prefill_tokens},
           {"prefilled", decoded.prefilled()},
@@ -325,6 +329,20 @@ Result<Decoded> decode(const DecodeRequest& request, const ChosenTarget& target,
   return decoded;
 }
 
+/// What the command reads.
+std::vector<std::string> files_of(const DecodeRequest& request, const DecodeCommandOptions& given) {
+  std::vector<std::string> files;
+  if (is_prompt_file(given.prompt)) files.push_back(given.prompt);
+  const std::string& folder = request.model.folder;
+  if (folder.empty()) return files;
+  for (const char* name : {"config.json", "generation_config.json", "model.safetensors.index.json"})
+    files.push_back(folder + "/" + name);
+  if (const auto shards = Safetensors::files_of(folder); shards.ok()) {
+    for (const std::string& shard : *shards) files.push_back(folder + "/" + shard);
+  }
+  return files;
+}
+
 int fail(const Status& status) {
   usage_error(status.message());
   return harness::exit_code(status);
@@ -338,14 +356,21 @@ int decode_command(const DecodeCommandOptions& given) {
   const auto target = choose_target(given.target, request->ranks);
   if (!target.ok()) return fail(target.status());
   JsonSink json;
-  if (Status status = json.open(request->prints() ? given.json : ""); !status.ok()) return fail(status);
+  const std::vector<std::string> read = files_of(*request, given);
+  if (Status status = json.open(request->prints() ? given.json : "", read); !status.ok()) return fail(status);
   std::optional<NpyFile> logits;
   if (request->logits && request->prints()) {
+    if (Status status = check_output("--logits", given.logits, read); !status.ok()) return fail(status);
+    const auto place = [](const std::string& path) { return std::filesystem::absolute(path).lexically_normal(); };
+    if (same_file(given.logits, given.json) || (!given.json.empty() && place(given.logits) == place(given.json)))
+      return fail(invalid_argument(fmt::format("--logits is '{}': --json is the same file", given.logits)));
     auto created = NpyFile::create(given.logits);
     if (!created.ok()) return fail({created.status().code(), "--logits: " + created.status().message()});
     logits.emplace(std::move(*created));
   }
-  if (!target->why.empty() && request->prints()) print_text(stderr, "{}\n", target->why);
+  for (const std::string& note : {target->why, request->note}) {
+    if (!note.empty() && request->prints()) print_text(stderr, "{}\n", note);
+  }
   report_interrupts();
   std::FILE* const text = json.to_stdout() ? stderr : stdout;
   const auto decoded = decode(*request, *target, text, logits ? &*logits : nullptr);

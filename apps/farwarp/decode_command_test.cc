@@ -227,7 +227,8 @@ TEST_F(DecodeCommand, BadInputIsOneLineAndExitCodeTwo) {
       {"decode", "--model is required"},
       {"decode --model ''", "--model: the value is empty"},
       {"decode --model random:huge", "--model is 'random:huge': model is huge; allowed: nano, tiny, "},
-      {"decode --model " + folder, "config.json: cannot be read; random weights: random:NAME"},
+      {"decode --model " + folder,
+       "config.json: cannot be read: No such file or directory; random weights: random:NAME"},
       {"decode --model " + folder + " --seed 3", "config.json: cannot be read"},
       {model + "--prompt 1,40", "--prompt is '1,40': token 1 is '40': allowed is an integer in 0..39"},
       {model + "--prompt 1,,2", "token 1 is ''"},
@@ -244,7 +245,12 @@ TEST_F(DecodeCommand, BadInputIsOneLineAndExitCodeTwo) {
       {model + "--positions 4 --prompt 1,2,3,4,5 --tokens 0",
        "--positions is '4': prompt 0 of 5 tokens and --tokens 0 need more: allowed is an integer in 5..1048576"},
       {model + "--positions 4 --tokens 5", "allowed is an integer in 5..1048576"},
-      {model + "--end-token 40", "--end-token is '40': allowed is an integer in 0..39"},
+      {model + "--end-token 40", "--end-token is '40': token 0 is '40': allowed is an integer in 0..39"},
+      {model + "--end-token 1,2,3,4,5,6,7,8,9", "allowed is none, or 1 to 8 tokens with commas between them"},
+      {model + "--end-token 1,x", "--end-token is '1,x': token 1 is 'x': allowed is an integer in 0..39"},
+      {model + "--prompt " + prompts + " --json " + prompts, "--json is '" + prompts + "': the command reads it"},
+      {model + "--prompt " + prompts + " --logits " + prompts, "--logits is '" + prompts + "': the command reads it"},
+      {model + "--logits " + folder + "/x --json " + folder + "/./x", "--json is the same file"},
       {model + "--dispatcher both", "--dispatcher is 'both': allowed is static|graph|gang"},
       {model + "--dispatcher gang", "--dispatcher is 'gang': allowed on emu_sm90 is static|graph"},
       {model + "--prefill 8193", "--prefill is '8193': allowed is an integer in 0..8192"},
@@ -291,6 +297,18 @@ TEST_F(DecodeCommand, BadInputIsOneLineAndExitCodeTwo) {
   EXPECT_NE(message(many).find("the file has 65 sequences"), std::string::npos);
   std::ofstream(folder_ / "config.json") << R"({"architectures": ["LlamaForCausalLM"]})";
   EXPECT_NE(run("decode --model " + folder).err.find(R"(allowed: ["Qwen3ForCausalLM"])"), std::string::npos);
+}
+
+TEST_F(DecodeCommand, EachEndTokenEndsASequence) {
+  const Tokens all = tokens(decode("--prompt 3,1 --tokens 8"));
+  const int first = all[1], other = all[3];
+  std::size_t end = 0;
+  while (all[end] != first && all[end] != other) ++end;
+  const Tokens expected(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(end) + 1);
+  for (const std::string& ends :
+       {std::to_string(first) + "," + std::to_string(other), std::to_string(other) + "," + std::to_string(first)})
+    EXPECT_EQ(tokens(decode("--prompt 3,1 --tokens 8 --end-token " + ends)), expected) << ends;
+  EXPECT_EQ(tokens(decode("--prompt 3,1 --tokens 8 --end-token none")), all);
 }
 
 /// Processes decode what threads do, to the bit; the first one prints and writes.

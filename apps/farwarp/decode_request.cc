@@ -61,7 +61,7 @@ Result<Prompt> read_ids(const std::string& what, std::string_view text, int voca
 /// One prompt from the command line, or one from each line of a file that is not empty.
 Result<std::vector<Prompt>> read_prompts(const std::string& text, int vocabulary) {
   const std::string option = fmt::format("--prompt is '{}': ", shown(text));
-  if (text.find_first_not_of("0123456789,- ") == std::string::npos) {
+  if (!is_prompt_file(text)) {
     auto ids = read_ids(option, text, vocabulary);
     if (!ids.ok()) return ids.status();
     if (ids->empty()) return invalid_argument(option + "allowed is at least one token");
@@ -69,7 +69,9 @@ Result<std::vector<Prompt>> read_prompts(const std::string& text, int vocabulary
   }
   const auto file = read_text(text);
   if (!file.ok())
-    return invalid_argument(option + "allowed is a file that can be read, or token ids with commas between them");
+    return invalid_argument(
+        fmt::format("{}allowed is a file that can be read, or token ids with commas between them ({})", option,
+                    file.status().message()));
   std::vector<Prompt> prompts;
   std::string_view rest = *file;
   for (int line = 1; !rest.empty(); ++line) {
@@ -152,6 +154,36 @@ Status read_sampling(const DecodeCommandOptions& options, DecodeRequest& request
   return status;
 }
 
+/// End tokens, and what the model's files ask for.
+Status read_generation(const DecodeCommandOptions& options, DecodeRequest& request) {
+  const Qwen3Config& config = request.model.config;
+  if (!request.model.folder.empty()) {
+    auto generation = read_qwen3_generation(request.model.folder, config);
+    if (!generation.ok())
+      return invalid_argument(fmt::format("--model is '{}': {}", shown(options.model), generation.status().message()));
+    request.end_tokens = std::move(generation->end_tokens);
+    if (generation->temperature != 0 && options.temperature.empty())
+      request.note = fmt::format(
+          "the model's generation_config.json asks for draws: --temperature {} --top-k {} --top-p {}; without "
+          "--temperature the best tokens are taken",
+          generation->temperature, generation->top_k, generation->top_p);
+  }
+  if (options.end_token.empty()) return {};
+  if (options.end_token == "none") {
+    request.end_tokens.clear();
+    return {};
+  }
+  auto given =
+      read_ids(fmt::format("--end-token is '{}': ", shown(options.end_token)), options.end_token, config.vocabulary);
+  if (!given.ok()) return given.status();
+  if (given->empty() || given->size() > qwen3::kMostEndTokens)
+    return invalid_argument(
+        fmt::format("--end-token is '{}': allowed is none, or 1 to {} tokens with commas between them",
+                    shown(options.end_token), qwen3::kMostEndTokens));
+  request.end_tokens = std::move(*given);
+  return {};
+}
+
 /// Room for all positions that are decoded.
 Status read_positions(const std::string& text, DecodeRequest& request) {
   request.limits.positions = 0;
@@ -198,6 +230,8 @@ Status read_prefill(const DecodeCommandOptions& options, DecodeRequest& request)
 }
 
 }  // namespace
+
+bool is_prompt_file(const std::string& text) { return text.find_first_not_of("0123456789,- ") != std::string::npos; }
 
 int DecodeRequest::positions_of(std::size_t sequence) const {
   return static_cast<int>(prompts[sequence].size()) + std::max(tokens, 1) - 1;
@@ -250,7 +284,7 @@ Result<DecodeRequest> read_decode_request(const DecodeCommandOptions& options) {
     request.seed = static_cast<std::uint64_t>(*seed);
   }
   const int vocabulary = request.model.config.vocabulary;
-  Status status = read_integer("--end-token", options.end_token, 0, vocabulary - 1, request.end_token);
+  Status status = read_generation(options, request);
   if (!status.ok()) return status;
   auto prompts = read_prompts(options.prompt, vocabulary);
   if (!prompts.ok()) return prompts.status();

@@ -25,7 +25,8 @@ struct DecodeRequest {
   NamedModel model;
   std::vector<std::vector<std::int32_t>> prompts;  ///< of each sequence
   int tokens = 0;                                  ///< after each prompt
-  int end_token = -1;
+  std::vector<std::int32_t> end_tokens;            ///< the caller's, or else the model's
+  std::string note;                                ///< what the model asks for and does not get; empty: nothing
   Qwen3Limits limits;
   FleetDispatcher dispatcher = FleetDispatcher::kStatic;
   std::uint64_t seed = 1;
@@ -43,6 +44,9 @@ struct DecodeRequest {
   int steps_of(std::size_t sequence) const;
   int steps() const;  ///< of the longest sequence
 };
+
+/// Whether --prompt names a file: it is no list of token ids.
+bool is_prompt_file(const std::string& text);
 
 Result<DecodeRequest> read_decode_request(const DecodeCommandOptions& options);
 

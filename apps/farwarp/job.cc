@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <limits>
 #include <optional>
 
@@ -68,6 +69,9 @@ Status select_cases(const CheckOptions& options, const Params& settings, std::st
   }
   const auto suite = harness::load_suite(suite_name);
   if (!suite.ok()) return suite.status();
+  const char* const folder = std::getenv("FARWARP_SUITES");
+  job.files.push_back(is_file_name(suite_name) ? suite_name
+                                               : fmt::format("{}/{}.json", folder ? folder : "", suite_name));
   suite_ranks = suite->ranks;
   for (const harness::SuiteEntry& entry : suite->entries) {
     if (!op_name.empty() && entry.op != op_name) continue;

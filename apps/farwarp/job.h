@@ -18,6 +18,7 @@ struct Job {
   harness::SkippedByOp skipped;
   std::shared_ptr<Bootstrap> group;  ///< of launched processes, or nullptr
   std::string why_target;
+  std::vector<std::string> files;  ///< that it is read from
 };
 
 /// `timed`: the name of the command if it times its cases, else empty. An error says which option is wrong, or what the machine lacks.

@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "commands.h"
+#include "farwarp/base/file.h"
 #include "farwarp/machine/kept_file.h"
 
 namespace farwarp::cli {
@@ -30,9 +31,21 @@ void on_interrupt(int) {
 
 void report_interrupts() { std::signal(SIGINT, on_interrupt); }
 
-Status JsonSink::open(const std::string& path) {
+Status check_output(const char* option, const std::string& path, const std::vector<std::string>& read) {
+  for (const std::string& input : read) {
+    if (same_file(path, input)) return invalid_argument(fmt::format("{} is '{}': the command reads it", option, path));
+  }
+  const auto kept = kept_file("ceilings", "any", 1);
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (kept.ok() && same_file(folder.empty() ? "." : folder, kept->parent_path()))
+    return invalid_argument(fmt::format("{} is '{}': farwarp keeps what it has measured in that folder", option, path));
+  return {};
+}
+
+Status JsonSink::open(const std::string& path, const std::vector<std::string>& read) {
   path_ = path;
   if (path.empty() || to_stdout()) return {};
+  if (Status status = check_output("--json", path, read); !status.ok()) return status;
   std::error_code error;
   const auto type = std::filesystem::status(path, error).type();
   const bool file = type == std::filesystem::file_type::regular, fresh = type == std::filesystem::file_type::not_found;

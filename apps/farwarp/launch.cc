@@ -18,9 +18,12 @@
 #include <optional>
 #include <random>
 #include <string_view>
+#include <utility>
 
+#include "farwarp/world/host/environment.h"
 #include "farwarp/world/host/unique_fd.h"
 #include "farwarp/world/view.h"
+#include "line_relay.h"
 
 namespace farwarp::cli {
 namespace {
@@ -28,6 +31,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kUsageError = 2;
+constexpr int kLacking = 3;      // what a rank has written cannot be written
 constexpr int kSignalled = 128;  // plus the signal, as in shells
 
 void complain(const std::string& message) { std::fprintf(stderr, "farwarp launch: %s\n", message.c_str()); }
@@ -40,56 +44,6 @@ bool make_pipe(UniqueFd& read_end, UniqueFd& write_end) {
   write_end.reset(ends[1]);
   return true;
 }
-
-/// Forwards one stream of a rank in whole lines.
-class LineRelay {
- public:
-  LineRelay() = default;
-  LineRelay(UniqueFd from, int to, int rank) : from_(std::move(from)), to_(to), prefix_(fmt::format("[{}] ", rank)) {
-    const char* no_color = std::getenv("NO_COLOR");
-    if (::isatty(to) && !(no_color && *no_color)) prefix_ = fmt::format("\x1b[{}m[{}]\x1b[0m ", 31 + rank % 6, rank);
-  }
-
-  int fd() const { return from_.get(); }
-  bool open() const { return static_cast<bool>(from_); }
-
-  /// Call when poll() reports the descriptor.
-  void pass_on() {
-    char buffer[16384];
-    const ssize_t count = ::read(from_.get(), buffer, sizeof(buffer));
-    if (count < 0 && errno == EINTR) return;
-    if (count <= 0) return close();
-    line_.append(buffer, static_cast<std::size_t>(count));
-    std::string lines;
-    std::size_t begin = 0;
-    for (std::size_t end; (end = line_.find('\n', begin)) != std::string::npos; begin = end + 1) {
-      lines += prefix_;
-      lines.append(line_, begin, end + 1 - begin);
-    }
-    line_.erase(0, begin);
-    write_out(lines);
-  }
-
-  void close() {
-    if (!line_.empty()) write_out(prefix_ + line_ + "\n");
-    line_.clear();
-    from_.reset();
-  }
-
- private:
-  void write_out(std::string_view text) const {
-    while (!text.empty()) {
-      const ssize_t count = ::write(to_, text.data(), text.size());
-      if (count < 0 && errno != EINTR) return;  // nobody reads any more; the ranks continue
-      if (count > 0) text.remove_prefix(static_cast<std::size_t>(count));
-    }
-  }
-
-  UniqueFd from_;
-  int to_ = -1;
-  std::string prefix_;
-  std::string line_;  // the part of the next line that has been read
-};
 
 struct Rank {
   pid_t pid = 0;
@@ -174,17 +128,20 @@ class Job {
     return fmt::format("launch-{}-{:08x}{:08x}", ::getpid(), random(), random());
   }
 
-  /// The rank's variables, then the environment of this process without variables of the same names.
+  /// The rank's variables, then the environment of this process without variables of the same names, and without other launchers' ranks.
   static std::vector<std::string> environment_of(int rank, int size, const std::string& rendezvous) {
     std::vector<std::string> variables{fmt::format("RANK={}", rank), fmt::format("LOCAL_RANK={}", rank),
                                        fmt::format("WORLD_SIZE={}", size), fmt::format("LOCAL_WORLD_SIZE={}", size),
                                        "FARWARP_RENDEZVOUS=" + rendezvous};
     const std::size_t own = variables.size();
+    const std::vector<std::string_view> others = rank_variables();
     for (char** variable = environ; *variable; ++variable) {
       const std::string_view inherited = *variable;
       const std::string_view name = inherited.substr(0, inherited.find('=') + 1);
       const auto replaces = [&](const std::string& ours) { return ours.starts_with(name); };
-      if (std::none_of(variables.begin(), variables.begin() + static_cast<std::ptrdiff_t>(own), replaces))
+      const auto of_another = [&](std::string_view theirs) { return name == std::string(theirs) + "="; };
+      if (std::none_of(variables.begin(), variables.begin() + static_cast<std::ptrdiff_t>(own), replaces) &&
+          std::none_of(others.begin(), others.end(), of_another))
         variables.emplace_back(inherited);
     }
     return variables;
@@ -256,7 +213,7 @@ class Job {
       if (info.ssi_signo != SIGCHLD) forward(static_cast<int>(info.ssi_signo));
     }
     for (std::size_t number = 0; number < ranks_.size(); ++number) reap(static_cast<int>(number));
-    if (first_failure_ != 0 && only_stopped_run() && next_signal_ == 0) {
+    if (first_failure_ != 0 && only_stopped_run() && next_signal_ != SIGKILL) {
       complain(fmt::format("the ranks that are left are stopped; they have {} ms", report_time_.count()));
       press(SIGKILL, report_time_);
     }
@@ -285,8 +242,18 @@ class Job {
           std::max<std::int64_t>(0, std::chrono::ceil<std::chrono::milliseconds>(*until - Clock::now()).count()));
     if (::poll(fds.data(), fds.size(), timeout_ms) <= 0) return;
     for (std::size_t i = 0; i < relays.size(); ++i) {
-      if (fds[i].revents != 0) relays[i]->pass_on();
+      if (fds[i].revents == 0) continue;
+      relays[i]->pass_on();
+      if (relays[i]->error() != 0) lose(*relays[i]);
     }
+  }
+
+  /// The first loss counts as the failure; a rank that it ends has not failed by itself.
+  void lose(const LineRelay& relay) {
+    if (std::exchange(output_lost_, true)) return;
+    complain(fmt::format("what a rank has written cannot be written to the standard {}: {}",
+                         relay.to() == STDOUT_FILENO ? "output" : "error", std::strerror(relay.error())));
+    if (first_failure_ == 0) first_failure_ = kLacking;
   }
 
   void forward(int signal) {
@@ -320,11 +287,14 @@ class Job {
     const bool by_signal = info.si_code != CLD_EXITED;
     const int code = by_signal ? kSignalled + info.si_status : info.si_status;
     if (first_failure_ == 0) first_failure_ = code;
-    if (!by_signal || interrupted_by_ != 0 || next_signal_ != 0) return;
+    if (code == 0 || interrupted_by_ != 0 || next_signal_ != 0 || !any_running()) return;
     // The other ranks' kernels wait for it until their deadline; then they report.
     const std::chrono::milliseconds grace = deadline_ + report_time_;
-    complain(fmt::format("rank {} was ended by signal {} ({}); the others have {} ms", number, info.si_status,
-                         ::strsignal(info.si_status), grace.count()));
+    const std::string how =
+        by_signal ? fmt::format("was ended by signal {} ({})", info.si_status, ::strsignal(info.si_status))
+                  : fmt::format("has failed with exit status {}", code);
+    complain(fmt::format("rank {} {}; the others have {} ms, then SIGTERM, and {} ms later SIGKILL", number, how,
+                         grace.count(), report_time_.count()));
     press(SIGTERM, grace);
   }
 
@@ -345,8 +315,10 @@ class Job {
     };
     while (any_open() && Clock::now() < deadline) poll_output(-1, deadline);
     for (Rank& rank : ranks_) {
-      rank.out.close();
-      rank.err.close();
+      for (LineRelay* relay : {&rank.out, &rank.err}) {
+        relay->close();
+        if (relay->error() != 0) lose(*relay);
+      }
     }
   }
 
@@ -358,6 +330,7 @@ class Job {
   struct sigaction old_pipe_action_ {};
   struct sigaction old_child_action_ {};
   int first_failure_ = 0;
+  bool output_lost_ = false;
   int interrupted_by_ = 0;
   int next_signal_ = 0;
   std::optional<Clock::time_point> next_step_;

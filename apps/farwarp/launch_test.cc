@@ -142,10 +142,52 @@ TEST(Launch, ReturnsTheCodeOfTheFirstFailure) {
   EXPECT_EQ(launch(3, "test $RANK = 2 && exit 5; sleep 3; exit 6").code, 5);
 }
 
-TEST(Launch, AFailingRankDoesNotEndTheOthers) {
-  const Outcome outcome = launch(2, "test $RANK = 1 && exit 3; sleep 0.5; echo done", {0ms, 200ms});
+TEST(Launch, AFailingRankLeavesTheOthersTheirGrace) {
+  const Outcome outcome = launch(2, "test $RANK = 1 && exit 3; sleep 0.5; echo done", {0ms, 20s});
   EXPECT_EQ(outcome.code, 3);
   EXPECT_TRUE(outcome.has("[0] done"));
+  EXPECT_NE(outcome.err.find("rank 1 has failed with exit status 3; the others have 20000 ms, then SIGTERM, and 20000 "
+                             "ms later SIGKILL"),
+            std::string::npos)
+      << outcome.err;
+  EXPECT_LT(outcome.took, 10s);
+}
+
+TEST(Launch, ARankThatIgnoresSigtermIsKilledWhenAnotherHasFailed) {
+  for (const char* failure : {"exit 3", "kill -9 $$"}) {
+    const Outcome outcome = launch(
+        2, fmt::format("test $RANK = 1 && {}; trap '' TERM; while :; do sleep 0.05; done", failure), {0ms, 200ms});
+    EXPECT_EQ(outcome.code, failure[0] == 'e' ? 3 : 128 + SIGKILL);
+    EXPECT_GT(outcome.took, 350ms);
+    EXPECT_LT(outcome.took, 5s);
+  }
+}
+
+/// The end of a pipe that nobody reads any more, a closed one, and a full disk.
+TEST(Launch, WhatCannotBeWrittenEndsTheRanksThatWriteOn) {
+  for (const char* to : {"| head -1", ">/dev/full", ">&-", "2>&1 >/dev/null | head -1"}) {
+    const bool errors = std::string(to).starts_with("2>");
+    const std::string rank = errors ? "sh -c 'exec yes >&2'" : "yes";
+    const std::string command =
+        fmt::format("{{ {} launch -n 2 -- {}; echo code $? >&9; }} {}", FARWARP_PROGRAM, rank, to);
+    const Notes notes;
+    const auto start = std::chrono::steady_clock::now();
+    const Notes script;
+    std::ofstream(script.path()) << command;
+    const std::string run = fmt::format("timeout 60 sh {} 9>{} >/dev/null 2>&1", script.path(), notes.path());
+    ASSERT_GE(std::system(run.c_str()), 0);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 30s) << to;
+    EXPECT_EQ(notes.lines(), std::vector<std::string>{"code 3"}) << to;
+  }
+}
+
+TEST(Launch, KeepsTheRanksOfOtherLaunchersFromItsOwn) {
+  const std::pair<const char*, const char*> others[] = {
+      {"SLURM_PROCID", "3"}, {"PMI_RANK", "5"}, {"OMPI_COMM_WORLD_SIZE", "6"}, {"PMI_RANKS", "kept"}};
+  for (const auto& [name, value] : others) setenv(name, value, 1);
+  const Outcome outcome = launch(1, "echo $SLURM_PROCID$PMI_RANK$OMPI_COMM_WORLD_SIZE$PMI_RANKS");
+  for (const auto& [name, value] : others) unsetenv(name);
+  EXPECT_EQ(outcome.out, std::vector<std::string>{"[0] kept"});
 }
 
 TEST(Launch, RefusesWhatCannotRun) {
@@ -193,7 +235,8 @@ TEST(Launch, SurvivorsHaveTheDeadlineOfTheirCommandAndTimeToReport) {
   }
   const Outcome hanging = launch(2, script, {{}, 100ms}, {}, {"--deadline-ms", "300"});
   EXPECT_EQ(hanging.out, std::vector<std::string>{"[0] told to stop"});
-  EXPECT_NE(launch(2, "test $RANK = 1 && kill -9 $$; exit 0").err.find("the others have 20000 ms"), std::string::npos);
+  EXPECT_NE(launch(2, "test $RANK = 1 && kill -9 $$; sleep 0.5; exit 0").err.find("the others have 20000 ms"),
+            std::string::npos);
 }
 
 TEST(Launch, ARankThatStaysStoppedDoesNotOutliveAFailure) {

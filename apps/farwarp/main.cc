@@ -1,4 +1,6 @@
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -114,7 +116,8 @@ CLI::App* add_decode(CLI::App& app, DecodeCommandOptions& options) {
   add_option(decode, "--batch", options.batch,
              fmt::format("1..{} sequences of the same prompt (as many as there are prompts)", fleet::kMostColumns));
   add_option(decode, "--positions", options.positions, "of a sequence, that there is room for (as many as are needed)");
-  add_option(decode, "--end-token", options.end_token, "ends a sequence (none)");
+  add_option(decode, "--end-token", options.end_token,
+             "ends a sequence; several with commas between them, or none (those of the model's files)");
   add_option(
       decode, "--prefill", options.prefill,
       fmt::format("tokens of a prompt that are prefilled at a time, {}..{}; 0: prompts are decoded (2048 or fewer if a "
@@ -215,7 +218,16 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace farwarp::cli
 
+/// Opens those of the three that the caller has closed, so that no other file gets their number: what is printed would go into it. Each can only be used
+/// the wrong way round, so that its use fails as before.
+static void hold_standard_files() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) == -1) (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
+
 int main(int argc, char** argv) {
+  hold_standard_files();
   const int code = farwarp::cli::run(argc, argv);
   const bool flushed = std::fflush(stdout) == 0;
   if (flushed && std::ferror(stdout) == 0) return code;

@@ -103,6 +103,7 @@ FUNCTIONS: dict[str, tuple] = {
     "device_count": (_I, _I),
     "world_desc_init_sized": _INIT,
     "environment_has_ranks": (_I,),
+    "environment_ranks": (_I, _P, _P),
     "world_from_environment": (_I, _P, _P),
     "world_from_allgather": (_I, _I, _I, ALLGATHER, _P, _P, _P),
     "threads_create": (_I, _I, _P),
@@ -182,6 +183,8 @@ FUNCTIONS: dict[str, tuple] = {
     "qwen3_start": (_I, _P, _I, _P, _I, _P, _P),
     "qwen3_stop": (_I, _P, _I, _P),
     "qwen3_decode": (_I, _P, _I, _I, _P, _P, _P),
+    "qwen3_decode_until": (_I, _P, _I, _P, _I, _P, _P, _P),
+    "qwen3_generation": (_I, _P, _P, _P, _P),
     "qwen3_close": _CLOSE,
 }
 

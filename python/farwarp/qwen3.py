@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import operator
 import os
+import warnings
 from typing import Any, Iterator, Sequence, Union
 
 from . import _c
@@ -20,6 +22,12 @@ Prompt = Union[str, Sequence[int]]
 
 _VECTORS = ("faster", "packets", "streamed")  # in the order of farwarp_qwen3_vectors
 _MOST_TOKENS = 1 << 16  # of a launch
+_MOST_END_TOKENS = 8  # FARWARP_MOST_END_TOKENS
+# What transformers reads of a tokenizer.
+_TOKENIZER_FILES = (
+    "tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "special_tokens_map.json", "added_tokens.json",
+    "chat_template.jinja", "chat_template.json", "tokenizer.model",
+)
 _WORLD_BYTES = 1 << 20  # of the heap, beside what a decoder takes
 
 
@@ -79,6 +87,7 @@ class Qwen3(Streaming, Operator):
         self._no_streams(sequences, positions)
         self._sampled: dict[int, Array] = {}  # by tokens of a launch
         self._tokenizer: Any = None
+        self._read_generation()
 
     @classmethod
     def from_pretrained(cls, folder: str | os.PathLike, world: World | None = None, **arguments: Any) -> Qwen3:
@@ -105,6 +114,16 @@ class Qwen3(Streaming, Operator):
 
     # ---- generation
 
+    def _read_generation(self) -> None:
+        tokens, count, asked = (ctypes.c_int32 * _MOST_END_TOKENS)(), ctypes.c_int32(), new_desc(_c.Sampling)
+        check(_c.lib.qwen3_generation(self._handle, ctypes.addressof(tokens), ctypes.addressof(count), ctypes.addressof(asked)))
+        self.end_tokens: tuple[int, ...] = tuple(tokens[: count.value])
+        """What the model's generation_config.json ends answers with."""
+        self.asked_sampling: dict[str, Any] = {}
+        """How it asks for tokens to be drawn, as arguments of generate(); empty: the best token."""
+        if asked.temperature != 0:
+            self.asked_sampling = {"temperature": asked.temperature, "top_k": asked.top_k, "top_p": asked.top_p}
+
     def generate(self, prompts: Prompt | Sequence[Prompt], max_tokens: int = 64, **options: Any) -> Any:
         """What follows a prompt, or each of several: token ids for ids, text for text. Options: those of stream()."""
         several = not isinstance(prompts, str) and len(prompts) > 0 and not _is_number(prompts[0])
@@ -123,8 +142,10 @@ class Qwen3(Streaming, Operator):
         until it ends, is closed by its close(), or is dropped; MisuseError if there is none.
 
         max_tokens: at most so many; the prompt's and these, less one, must be within positions.
-        end_token: ends the answer, and is its last id. None: of text the tokenizer's, of ids none.
-        temperature: 0: the best token; else 0.001 to 1000, with top_k (1 to most_top_k), top_p (up to 1) and seed;
+        end_token: ends the answer, and is its last id; or up to 8 of them, each of which does. None: those of the model's
+            generation_config.json, or config.json without one; if there are none, of text the tokenizer's.
+        temperature: None: 0, with a warning if the model asks for draws (asked_sampling). 0: the best token; else
+            0.001 to 1000, with top_k (1 to most_top_k), top_p (up to 1) and seed;
             sequence i draws with seed + i, modulo 2**64.
         tokens_per_launch: positions that a launch for this stream decodes, of it and of all that have begun.
         stream: as of operators; the model waits for it.
@@ -143,8 +164,8 @@ class Qwen3(Streaming, Operator):
         prompts: Sequence[Prompt],
         max_tokens: int,
         *,
-        end_token: int | None = None,
-        temperature: float = 0.0,
+        end_token: int | Sequence[int] | None = None,
+        temperature: float | None = None,
         top_k: int = 0,
         top_p: float = 1.0,
         seed: int = 0,
@@ -164,19 +185,30 @@ class Qwen3(Streaming, Operator):
                     f"prompt {i} has {len(prompt)} tokens and max_tokens is {max_tokens}; allowed: a token at least, and "
                     f"together {self.positions + 1}, positions and 1"
                 )
-        if end_token is None and isinstance(prompts[0], str):
-            end_token = self.tokenizer.eos_token_id
+        ends = self._end_tokens(end_token, isinstance(prompts[0], str))
+        if temperature is None:
+            temperature = 0.0
+            if self.asked_sampling and top_k == 0:
+                asked = ", ".join(f"{name}={value:g}" for name, value in self.asked_sampling.items())
+                warnings.warn(f"the model asks for draws: {asked}; without a temperature the best tokens are taken", stacklevel=3)
         sampling = given(new_desc(_c.Sampling), temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
-        request = Request(self._ends(end_token), sampling, min(tokens_per_launch, _MOST_TOKENS), self.world._stream_of(stream))
+        request = Request(frozenset(ends), sampling, min(tokens_per_launch, _MOST_TOKENS), self.world._stream_of(stream))
         self._reserve(request, ids, max_tokens)
         return request
 
-    def _ends(self, end_token: Any) -> frozenset[int]:
-        if end_token is None:
-            return frozenset()
-        if not _is_number(end_token) or not 0 <= end_token < self.vocabulary:
-            raise InvalidArgumentError(f"end_token is {end_token!r}; allowed: None, 0 to {self.vocabulary - 1}")
-        return frozenset((int(end_token),))
+    def _end_tokens(self, given: Any, text: bool) -> list[int]:
+        if given is None:
+            if self.end_tokens or not text or self.tokenizer.eos_token_id is None:
+                return list(self.end_tokens)
+            given = self.tokenizer.eos_token_id
+        allowed = f"None, or up to {_MOST_END_TOKENS} tokens of 0 to {self.vocabulary - 1}"
+        try:
+            tokens = [operator.index(token) for token in ([given] if _is_integer(given) else given)]
+        except TypeError:
+            raise InvalidArgumentError(f"end_token is {given!r}; allowed: {allowed}") from None
+        if len(tokens) > _MOST_END_TOKENS or not all(0 <= token < self.vocabulary for token in tokens):
+            raise InvalidArgumentError(f"end_token is {given!r}; allowed: {allowed}")
+        return tokens
 
     def _start(self, request: Request, one: Sequenced) -> int:
         """Returns the positions that are done."""
@@ -204,11 +236,11 @@ class Qwen3(Streaming, Operator):
         sampled = self._sampled.get(steps)
         if sampled is None:
             sampled = self._sampled[steps] = Array(self.world, (self._columns, steps), "int32")
-        end_token = end_tokens[0] if len(end_tokens) == 1 else -1
+        ends = (ctypes.c_int32 * len(end_tokens))(*end_tokens)
         with self.world._lock:
             handle = self._open_handle()
             sampled._written(stream)
-            check(_c.lib.qwen3_decode(handle, steps, end_token, sampled._address, None, stream))
+            check(_c.lib.qwen3_decode_until(handle, steps, ctypes.addressof(ends), len(ends), sampled._address, None, stream))
             return sampled.numpy().tolist()
 
     # ---- text
@@ -223,6 +255,10 @@ class Qwen3(Streaming, Operator):
                 import transformers
             except ImportError as error:
                 raise UnavailableError(f"text needs transformers ({error}); allowed without it: prompts of token ids") from error
+            for name in _TOKENIZER_FILES:  # transformers would wait for a pipe's writer
+                path = os.path.join(self.model, name)
+                if os.path.lexists(path) and not os.path.isfile(path):
+                    raise InvalidArgumentError(f"{path} is no regular file; allowed: a file of a tokenizer")
             self._tokenizer = transformers.AutoTokenizer.from_pretrained(self.model)
         return self._tokenizer
 
@@ -277,6 +313,16 @@ def _is_number(value: Any) -> bool:
     return hasattr(value, "__index__")
 
 
+def _is_integer(value: Any) -> bool:
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return True
+
+
 def _launched_ranks() -> int:
     """Ranks that a launcher has started; 1 without one."""
-    return int(os.environ.get("WORLD_SIZE") or os.environ.get("OMPI_COMM_WORLD_SIZE") or 1)
+    rank, ranks = ctypes.c_int32(), ctypes.c_int32()
+    check(_c.lib.environment_ranks(ctypes.addressof(rank), ctypes.addressof(ranks)))
+    return ranks.value

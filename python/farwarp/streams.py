@@ -6,7 +6,7 @@ import heapq
 from collections import deque
 from typing import Any, Generic, Iterator, Sequence, TypeVar
 
-from .errors import InvalidArgumentError, MisuseError, check
+from .errors import MisuseError, check
 
 T = TypeVar("T")
 

@@ -1,6 +1,11 @@
 """Qwen3 against float64, and how tokens come."""
 
+import itertools
+import json
+import os
 import re
+import shutil
+import warnings
 
 import farwarp
 import numpy as np
@@ -40,6 +45,60 @@ def test_generate(folder, target, prefill_tokens):
         assert model.generate(PROMPTS[0], max_tokens=4, end_token=end) == answers[0][: answers[0].index(end) + 1]
         room = model.positions + 1 - len(PROMPTS[0])  # all positions
         assert model.generate(PROMPTS[0], max_tokens=room)[:4] == answers[0]
+
+
+def test_end_tokens(folder, tmp_path):
+    own = tmp_path / "model"
+    shutil.copytree(folder, own)
+    options = {"positions": 24, **TARGET}
+    with farwarp.Qwen3.from_pretrained(folder, **options) as model:
+        assert model.end_tokens == () and model.asked_sampling == {}
+        free = model.generate(PROMPTS[0], max_tokens=12)
+        ends = sorted(set(free))[:2]
+        first = min(free.index(end) for end in ends)
+        for given in (ends, tuple(ends), set(ends), np.array(ends), [*ends, ends[0]]):
+            assert model.generate(PROMPTS[0], max_tokens=12, end_token=given) == free[: first + 1]
+        for given in ([], ()):
+            assert model.generate(PROMPTS[0], max_tokens=12, end_token=given) == free
+        for wrong in ([40], [-1], -1, 40, 1.5, [1.5], "3", range(9), 2**70):
+            with pytest.raises(farwarp.InvalidArgumentError, match=r"end_token is .*; allowed: None, or up to 8 tokens of 0 to 39"):
+                model.generate(PROMPTS[0], end_token=wrong)
+    (own / "generation_config.json").write_text(
+        json.dumps({"eos_token_id": ends, "do_sample": True, "temperature": 0.5, "top_k": 20, "top_p": 0.25})
+    )
+    with farwarp.Qwen3.from_pretrained(own, **options) as model:
+        assert model.end_tokens == tuple(ends)
+        assert model.asked_sampling == {"temperature": 0.5, "top_k": 20, "top_p": 0.25}
+        with pytest.warns(UserWarning, match="asks for draws: temperature=0.5, top_k=20, top_p=0.25"):
+            assert model.generate(PROMPTS[0], max_tokens=12) == free[: first + 1]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert model.generate(PROMPTS[0], max_tokens=12, temperature=0, end_token=()) == free
+    (own / "generation_config.json").write_text(json.dumps({"repetition_penalty": 1.05}))
+    with pytest.raises(farwarp.InvalidArgumentError, match=r"generation_config.json: repetition_penalty is 1.05; allowed: 1"):
+        farwarp.Qwen3.from_pretrained(own, **options)
+
+
+def test_files_that_are_no_files(folder, tmp_path):
+    """Each is named at once; nothing waits."""
+    names = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json")
+    kinds = {
+        "a folder": os.mkdir,
+        "a pipe": os.mkfifo,
+        "a device": lambda path: os.symlink("/dev/zero", path),
+        "cannot be read: Too many levels": lambda path: os.symlink(path.name, path),
+    }
+    for number, (name, (kind, make)) in enumerate(itertools.product(names, kinds.items())):
+        own = tmp_path / str(number)
+        shutil.copytree(folder, own)
+        (own / name).unlink(missing_ok=True)
+        make(own / name)
+        if name == "tokenizer.json":
+            kind = "no regular file"
+            pytest.importorskip("transformers")
+        with pytest.raises(farwarp.InvalidArgumentError, match=f"{name}:? .*{kind}"):
+            with farwarp.Qwen3.from_pretrained(own, positions=16, **TARGET) as model:
+                model.tokenizer
 
 
 @pytest.mark.parametrize("vectors", ("packets", "streamed"))

@@ -1,5 +1,6 @@
 """Worlds, arrays and streams; ranks as threads and as processes."""
 
+import concurrent.futures
 import os
 import subprocess
 import sys
@@ -170,9 +171,34 @@ def test_processes_of_a_launcher():
         assert f"rank {rank} of 3: 192.0 192.0\n" in output
 
 
-def test_environment_that_is_wrong():
-    status, output = script(PRODUCT, environment={"RANK": "0", "WORLD_SIZE": "two"})
-    assert status == 1 and "InvalidArgumentError: WORLD_SIZE is 'two'; allowed: " in output
+MODEL = """
+    import farwarp
+    with farwarp.Qwen3.random("nano4", target="emu_sm90", positions=16, max_sms=2) as model:
+        print(f"rank {model.world.rank} of {model.world.size}")
+"""
+
+
+@pytest.mark.parametrize("program", (PRODUCT, MODEL))
+def test_environment_that_is_wrong(program):
+    for environment, message in (
+        ({"RANK": "0", "WORLD_SIZE": "two"}, "WORLD_SIZE is 'two'; allowed: "),
+        ({"PMI_RANK": "0", "PMI_SIZE": "two"}, "PMI_SIZE is 'two'; allowed: "),
+        ({"PMI_RANK": "0", "PMI_SIZE": "2"}, "FARWARP_RENDEZVOUS is not set"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "SLURM_PROCID": "1", "SLURM_NTASKS": "2"}, "but SLURM_PROCID is 1 and SLURM_NTASKS is 2 (srun)"),
+    ):
+        status, output = script(program, environment=environment)
+        assert status == 1 and "InvalidArgumentError: " in output and message in output, output
+
+
+@pytest.mark.parametrize("names", (("PMI_RANK", "PMI_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"), ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE")))
+@pytest.mark.parametrize("program", (PRODUCT, MODEL))
+def test_processes_of_other_launchers(program, names):
+    name = f"test-{os.getpid()}-{names[0]}"
+    environments = [{names[0]: str(rank), names[1]: "2", "FARWARP_RENDEZVOUS": name} for rank in range(2)]
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        results = list(threads.map(lambda environment: script(program, environment=environment), environments))
+    for rank, (status, output) in enumerate(results):
+        assert status == 0 and f"rank {rank} of 2" in output, output
 
 
 def test_two_worlds_of_one_thread():

@@ -93,6 +93,9 @@ FARWARP_EXPORT farwarp_code farwarp_world_desc_init_sized(farwarp_world_desc* de
 
 /* 1 if the environment has a rank or a size, else 0. */
 FARWARP_EXPORT int32_t farwarp_environment_has_ranks(void);
+/* The rank and the number of ranks that a launcher gives this process, 0 and 1 without one. FARWARP_INVALID_ARGUMENT names the variable that is wrong,
+ * or two launchers that disagree. */
+FARWARP_EXPORT farwarp_code farwarp_environment_ranks(int32_t* rank, int32_t* ranks);
 /* Collective: one of several processes of this machine, as `farwarp launch`, torchrun or mpirun start them: the environment has rank and size. */
 FARWARP_EXPORT farwarp_code farwarp_world_from_environment(const farwarp_world_desc* desc, farwarp_world** world);
 
@@ -563,6 +566,15 @@ FARWARP_EXPORT farwarp_code farwarp_qwen3_stop(farwarp_qwen3* qwen3, int32_t col
  *   end_token ends a sequence; -1: none does */
 FARWARP_EXPORT farwarp_code farwarp_qwen3_decode(farwarp_qwen3* qwen3, int32_t tokens, int32_t end_token,
                                                  DLTensor* sampled, DLTensor* logits, void* stream);
+/* The same with several end tokens: up to FARWARP_MOST_END_TOKENS, in the host's memory. */
+#define FARWARP_MOST_END_TOKENS 8
+FARWARP_EXPORT farwarp_code farwarp_qwen3_decode_until(farwarp_qwen3* qwen3, int32_t tokens, const int32_t* end_tokens,
+                                                       int32_t end_token_count, DLTensor* sampled, DLTensor* logits,
+                                                       void* stream);
+/* What the model's generation_config.json (or config.json) asks for: end_tokens has room for FARWARP_MOST_END_TOKENS. `sampling` is of
+ * farwarp_sampling_init(); a top_k of 0 is no limit. The caller decides what to use. Random weights ask for nothing. */
+FARWARP_EXPORT farwarp_code farwarp_qwen3_generation(const farwarp_qwen3* qwen3, int32_t* end_tokens,
+                                                     int32_t* end_token_count, farwarp_sampling* sampling);
 FARWARP_EXPORT farwarp_code farwarp_qwen3_close(farwarp_qwen3* qwen3);
 
 #ifdef __cplusplus

@@ -191,10 +191,8 @@ class Buffer(NormalMode):
         self._check_mode(method, async_finish, return_recv_hook)
         _check_rows(method, "x", x, "bfloat16", topk_idx)
         if (round_scale or use_ue8m0) and not (use_fp8 and round_scale):
-            raise InvalidArgumentError(
-                f"{method}: round_scale is {round_scale}, use_ue8m0 {use_ue8m0}, use_fp8 {use_fp8}; allowed: round_scale with use_fp8, use_ue8m0 "
-                "with both"
-            )
+            found = f"round_scale is {round_scale}, use_ue8m0 {use_ue8m0}, use_fp8 {use_fp8}"
+            raise InvalidArgumentError(f"{method}: {found}; allowed: round_scale with use_fp8, use_ue8m0 with both")
         if use_ue8m0 and x.shape[1] % (4 * SCALED) != 0:
             raise InvalidArgumentError(f"{method}: x has {x.shape[1]} columns; allowed: with use_ue8m0 a multiple of {4 * SCALED}")
         index_type = _name_of(topk_idx.dtype)
@@ -256,8 +254,7 @@ class Buffer(NormalMode):
         receives the sums.
         """
         method = "low_latency_combine"
-        if combine_wait_recv_cost_stats is not None:
-            _refuse(method, combine_wait_recv_cost_stats=combine_wait_recv_cost_stats)
+        _refuse(method, combine_wait_recv_cost_stats=combine_wait_recv_cost_stats)
         self._check_mode(method, async_finish, return_recv_hook)
         call = self._call_of(method, handle)
         memory, shape = call.memory, call.shape

@@ -270,8 +270,18 @@ TEST(CApi, SeesRanksInTheEnvironment) {
   unsetenv("RANK");
   unsetenv("WORLD_SIZE");
   EXPECT_EQ(farwarp_environment_has_ranks(), 0);
+  std::int32_t place = -1, ranks = -1;
+  EXPECT_EQ(farwarp_environment_ranks(&place, &ranks), FARWARP_OK);
+  EXPECT_TRUE(place == 0 && ranks == 1);
   setenv("WORLD_SIZE", "2", 1);
   EXPECT_EQ(farwarp_environment_has_ranks(), 1);
+  EXPECT_EQ(farwarp_environment_ranks(&place, &ranks), FARWARP_INVALID_ARGUMENT);
+  EXPECT_STREQ(farwarp_message(), "RANK is not set; allowed: 0 to 1");
+  setenv("RANK", "1", 1);
+  EXPECT_EQ(farwarp_environment_ranks(&place, &ranks), FARWARP_OK) << farwarp_message();
+  EXPECT_TRUE(place == 1 && ranks == 2);
+  EXPECT_EQ(farwarp_environment_ranks(nullptr, &ranks), FARWARP_INVALID_ARGUMENT);
+  unsetenv("RANK");
   unsetenv("WORLD_SIZE");
 }
 

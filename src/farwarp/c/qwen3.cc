@@ -1,11 +1,15 @@
 // Qwen3 of c.h.
 #include "farwarp/models/qwen3/qwen3.h"
 
+#include <algorithm>
+#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "farwarp/c/operator.h"
+#include "farwarp/models/qwen3/args.h"
 #include "farwarp/models/qwen3/files.h"
 
 namespace farwarp::c {
@@ -17,6 +21,7 @@ struct Qwen3Desc {
   Qwen3Config config;
   Qwen3Limits limits;
   std::uint64_t seed = 0;
+  Qwen3Generation generation;
   bool prefills() const { return limits.prefill_tokens > 0; }
 };
 
@@ -58,6 +63,10 @@ Result<Qwen3Desc> read(const farwarp_qwen3_desc* given) {
   const auto config = random ? qwen3_config(model.substr(kRandom.size())) : read_qwen3_config(result.folder);
   if (!config.ok()) return config.status();
   result.config = *config;
+  if (random) return result;
+  auto generation = read_qwen3_generation(result.folder, result.config);
+  if (!generation.ok()) return generation.status();
+  result.generation = std::move(*generation);
   return result;
 }
 
@@ -80,6 +89,28 @@ struct farwarp_qwen3 : farwarp::c::Operator<farwarp::Qwen3Decoder, farwarp::c::Q
 
 using farwarp::Status;
 using namespace farwarp::c;
+
+namespace {
+
+static_assert(FARWARP_MOST_END_TOKENS == farwarp::qwen3::kMostEndTokens);
+
+Status decode(farwarp_qwen3* qwen3, std::int32_t tokens, std::span<const std::int32_t> end_tokens, DLTensor* sampled,
+              DLTensor* logits, void* stream) {
+  if (qwen3 == nullptr) return null_argument("qwen3");
+  if (tokens < 1) return farwarp::invalid_argument(fmt::format("tokens is {}; allowed: 1 or more", tokens));
+  const int columns = qwen3->op.plan().columns;
+  Tensors tensors(qwen3->world);
+  farwarp::Qwen3Call call;
+  call.tokens = tokens;
+  call.end_tokens = end_tokens;
+  call.sampled =
+      static_cast<std::int32_t*>(tensors.read("sampled", sampled, type_of(farwarp::DType::kI32), {columns, tokens}));
+  call.logits = static_cast<float*>(tensors.read_if(logits != nullptr, "logits", logits, type_of(farwarp::DType::kF32),
+                                                    {tokens, columns, qwen3->desc.config.vocabulary}));
+  return tensors.status().ok() ? qwen3->op.decode(call, {stream}) : tensors.status();
+}
+
+}  // namespace
 
 extern "C" {
 
@@ -139,19 +170,41 @@ farwarp_code farwarp_qwen3_stop(farwarp_qwen3* qwen3, std::int32_t column, void*
 farwarp_code farwarp_qwen3_decode(farwarp_qwen3* qwen3, std::int32_t tokens, std::int32_t end_token, DLTensor* sampled,
                                   DLTensor* logits, void* stream) {
   return guarded([&]() -> Status {
+    if (end_token < -1)
+      return farwarp::invalid_argument(fmt::format("end_token is {}; allowed: -1 (none), a token", end_token));
+    return decode(qwen3, tokens, {&end_token, end_token < 0 ? 0u : 1u}, sampled, logits, stream);
+  });
+}
+
+farwarp_code farwarp_qwen3_decode_until(farwarp_qwen3* qwen3, std::int32_t tokens, const std::int32_t* end_tokens,
+                                        std::int32_t end_token_count, DLTensor* sampled, DLTensor* logits,
+                                        void* stream) {
+  return guarded([&]() -> Status {
+    if (end_token_count < 0 || end_token_count > FARWARP_MOST_END_TOKENS)
+      return farwarp::invalid_argument(
+          fmt::format("end_token_count is {}; allowed: 0 to {}", end_token_count, FARWARP_MOST_END_TOKENS));
+    if (end_tokens == nullptr && end_token_count > 0) return null_argument("end_tokens");
+    return decode(qwen3, tokens, {end_tokens, static_cast<std::size_t>(end_token_count)}, sampled, logits, stream);
+  });
+}
+
+farwarp_code farwarp_qwen3_generation(const farwarp_qwen3* qwen3, std::int32_t* end_tokens,
+                                      std::int32_t* end_token_count, farwarp_sampling* sampling) {
+  return guarded([&]() -> Status {
     if (qwen3 == nullptr) return null_argument("qwen3");
-    if (tokens < 1) return farwarp::invalid_argument(fmt::format("tokens is {}; allowed: 1 or more", tokens));
-    const int columns = qwen3->op.plan().columns;
-    Tensors tensors(qwen3->world);
-    farwarp::Qwen3Call call;
-    call.tokens = tokens;
-    call.end_token = end_token;
-    call.sampled =
-        static_cast<std::int32_t*>(tensors.read("sampled", sampled, type_of(farwarp::DType::kI32), {columns, tokens}));
-    call.logits =
-        static_cast<float*>(tensors.read_if(logits != nullptr, "logits", logits, type_of(farwarp::DType::kF32),
-                                            {tokens, columns, qwen3->desc.config.vocabulary}));
-    return tensors.status().ok() ? qwen3->op.decode(call, {stream}) : tensors.status();
+    if (end_tokens == nullptr || end_token_count == nullptr)
+      return null_argument(end_tokens == nullptr ? "end_tokens" : "end_token_count");
+    if (sampling == nullptr) return null_argument("sampling");
+    auto filled = read_desc(sampling, sampling_defaults, "sampling");
+    if (!filled.ok()) return filled.status();
+    const farwarp::Qwen3Generation& asked = qwen3->desc.generation;
+    std::copy(asked.end_tokens.begin(), asked.end_tokens.end(), end_tokens);
+    *end_token_count = static_cast<std::int32_t>(asked.end_tokens.size());
+    filled->temperature = asked.temperature;
+    filled->top_k = asked.top_k;
+    filled->top_p = asked.top_p;
+    std::memcpy(sampling, &*filled, sampling->bytes);
+    return {};
   });
 }
 

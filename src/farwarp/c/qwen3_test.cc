@@ -55,6 +55,32 @@ TEST(CApi, Qwen3Decodes) {
       if (round == 0) first = tokens;
       EXPECT_EQ(tokens, first);
     }
+    // Of several end tokens any ends the sequence; where it has ended nothing is written.
+    const std::int32_t prompt_again[] = {5, 6}, ends[] = {vocabulary - 1 - (first[1] == vocabulary - 1), first[1]};
+    for (int count : {0, 2}) {
+      ASSERT_EQ(farwarp_qwen3_start(qwen3, 0, prompt_again, 2, nullptr, rank.stream), FARWARP_OK);
+      for (int launch = 0; launch < 2; ++launch) {
+        ASSERT_EQ(farwarp_qwen3_decode_until(qwen3, kTokens, ends, count, sampled, nullptr, rank.stream), FARWARP_OK)
+            << farwarp_message();
+      }
+      EXPECT_EQ(farwarp_synchronize(rank.world, rank.stream, 20'000), FARWARP_OK) << farwarp_message();
+      EXPECT_EQ(rank.numbers<std::int32_t>(sampled, kTokens) == first, count == 2);
+    }
+    EXPECT_EQ(farwarp_qwen3_decode_until(qwen3, kTokens, ends, 9, sampled, nullptr, rank.stream),
+              FARWARP_INVALID_ARGUMENT);
+    EXPECT_STREQ(farwarp_message(), "end_token_count is 9; allowed: 0 to 8");
+    EXPECT_EQ(farwarp_qwen3_decode_until(qwen3, kTokens, nullptr, 1, sampled, nullptr, rank.stream),
+              FARWARP_INVALID_ARGUMENT);
+    EXPECT_EQ(farwarp_qwen3_decode_until(qwen3, kTokens, &vocabulary, 1, sampled, nullptr, rank.stream),
+              FARWARP_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(farwarp_message()).find("end_tokens[0] is "), std::string::npos) << farwarp_message();
+    std::int32_t asked[FARWARP_MOST_END_TOKENS], asked_count = -1;
+    farwarp_sampling asked_sampling;
+    farwarp_sampling_init(&asked_sampling);
+    EXPECT_EQ(farwarp_qwen3_generation(qwen3, asked, &asked_count, &asked_sampling), FARWARP_OK) << farwarp_message();
+    EXPECT_EQ(asked_count, 0);
+    EXPECT_EQ(asked_sampling.temperature, 0);
+    EXPECT_EQ(farwarp_qwen3_generation(qwen3, nullptr, &asked_count, &asked_sampling), FARWARP_INVALID_ARGUMENT);
     const std::int32_t outside[] = {vocabulary};
     EXPECT_EQ(farwarp_qwen3_start(qwen3, 0, outside, 1, nullptr, rank.stream), FARWARP_INVALID_ARGUMENT);
     EXPECT_NE(std::string(farwarp_message()).find("prompt[0] is "), std::string::npos) << farwarp_message();

@@ -107,6 +107,15 @@ farwarp_code farwarp_world_desc_init_sized(farwarp_world_desc* desc, std::size_t
 
 std::int32_t farwarp_environment_has_ranks() { return farwarp::environment_has_ranks() ? 1 : 0; }
 
+farwarp_code farwarp_environment_ranks(std::int32_t* rank, std::int32_t* ranks) {
+  return guarded([&]() -> Status {
+    if (rank == nullptr || ranks == nullptr) return null_argument(rank == nullptr ? "rank" : "ranks");
+    const auto place = farwarp::place_in_environment();
+    if (place.ok()) *rank = place->rank, *ranks = place->size;
+    return place.status();
+  });
+}
+
 farwarp_code farwarp_world_from_environment(const farwarp_world_desc* desc, farwarp_world** world) {
   return guarded([&] {
     constexpr std::chrono::seconds kPatience{60};

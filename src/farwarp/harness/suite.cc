@@ -5,11 +5,12 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "farwarp/base/file.h"
+#include "farwarp/base/json.h"
 #include "farwarp/harness/params.h"
 
 namespace farwarp::harness {
@@ -17,50 +18,17 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kLargestFile = std::size_t{1} << 20;
 constexpr std::int64_t kLargestValue = std::numeric_limits<std::int32_t>::max();
 constexpr std::string_view kSpeedOfLight = "speed_of_light_us_";
-
-// `value` in one line, with control characters escaped.
-std::string shown(const json& value) {
-  std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
-  if (text.size() > 60) text = text.substr(0, 60) + "...";
-  return text;
-}
-
-// A callback of the parser. Finds a key that is given twice in one object, which nlohmann::json would silently merge. Also finds values
-// that are nested too deep for its recursive functions.
-class ParseWatch {
- public:
-  static constexpr int kDeepest = 16;  // a suite has 5 levels
-
-  bool operator()(int depth, json::parse_event_t event, json& parsed) {
-    too_deep_ = too_deep_ || depth > kDeepest;
-    if (too_deep_) return false;  // the value is dropped
-    if (event == json::parse_event_t::object_start) open_.emplace_back();
-    if (event == json::parse_event_t::object_end && !open_.empty()) open_.pop_back();
-    if (event == json::parse_event_t::key && !open_.empty() && !open_.back().insert(parsed.get<std::string>()).second &&
-        found_.empty()) {
-      found_ = shown(parsed);
-    }
-    return true;
-  }
-  const std::string& found() const { return found_; }
-  bool too_deep() const { return too_deep_; }
-
- private:
-  std::vector<std::set<std::string>> open_;
-  std::string found_;
-  bool too_deep_ = false;
-};
 
 class SuiteParser {
  public:
   explicit SuiteParser(std::string_view file) : file_(file) {}
 
   Result<Suite> parse(std::string_view text) {
-    const json root = parse_json(text);
-    if (ok()) read_root(root);
+    const auto root = parse_json(text);
+    if (!root.ok()) fail("", root.status().message());
+    if (ok()) read_root(*root);
     if (!ok()) return status_;
     return std::move(suite_);
   }
@@ -73,24 +41,7 @@ class SuiteParser {
     if (ok()) status_ = invalid_argument(one_line(text()));
   }
   void reject(std::string_view where, std::string_view key, const json& value, std::string_view allowed) {
-    fail(where, fmt::format("{} is {}: allowed is {}", key, shown(value), allowed));
-  }
-
-  json parse_json(std::string_view text) {
-    ParseWatch watch;
-    json root;
-    try {
-      root = json::parse(text, std::ref(watch));
-    } catch (const json::parse_error& error) {
-      const std::size_t byte = std::min<std::size_t>(error.byte, text.size());
-      const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(byte), '\n');
-      fail("", fmt::format("not valid JSON at line {} (byte {} of {})", line, byte, text.size()));
-    } catch (const json::exception&) {
-      fail("", "not valid JSON: a number is out of range");
-    }
-    if (watch.too_deep()) fail("", fmt::format("nested deeper than {} levels", ParseWatch::kDeepest));
-    if (!watch.found().empty()) fail("", fmt::format("key {} is given twice in one object", watch.found()));
-    return root;
+    fail(where, fmt::format("{} is {}: allowed is {}", key, shown_json(value), allowed));
   }
 
   void only_keys(std::string_view where, const json& object, std::initializer_list<std::string_view> allowed) {
@@ -98,7 +49,7 @@ class SuiteParser {
       if (std::find(allowed.begin(), allowed.end(), key) != allowed.end()) continue;
       std::string names;
       for (const std::string_view name : allowed) append_to_list(names, ", ", name);
-      return reject(where, fmt::format("unknown key {}", shown(json(key))), value, names);
+      return reject(where, fmt::format("unknown key {}", shown_json(json(key))), value, names);
     }
   }
 
@@ -136,7 +87,7 @@ class SuiteParser {
   }
 
   void read_op(const std::string& name, const json& op) {
-    const std::string where = fmt::format("op {}", shown(json(name)));
+    const std::string where = fmt::format("op {}", shown_json(json(name)));
     if (!op.is_object()) return reject(where, "its value", op, "an object");
     only_keys(where, op, {"dtype", "inputs", "tolerance_of_the_challenge", "tests", "benchmarks"});
     const std::string dtype = read_text(where, op, "dtype", false);
@@ -204,10 +155,12 @@ class SuiteParser {
                        const std::set<std::string>& keys) {
     for (const std::string& key : own) {
       if (!keys.contains(key))
-        reject(where, fmt::format("unknown key {}", shown(json(key))), object[key], "the keys of the op's first entry");
+        reject(where, fmt::format("unknown key {}", shown_json(json(key))), object[key],
+               "the keys of the op's first entry");
     }
     for (const std::string& key : keys) {
-      if (!own.contains(key)) fail(where, fmt::format("{} is missing: the op's first entry has it", shown(json(key))));
+      if (!own.contains(key))
+        fail(where, fmt::format("{} is missing: the op's first entry has it", shown_json(json(key))));
     }
   }
 
@@ -224,20 +177,9 @@ class SuiteParser {
 };
 
 Result<Suite> load_file(const std::filesystem::path& path) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error))
-    return invalid_argument(fmt::format("suite {} is a folder: allowed is a JSON file", path.string()));
-  if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error))
-    return invalid_argument(fmt::format("suite {} is a pipe or a device: allowed is a JSON file", path.string()));
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return invalid_argument(fmt::format("suite {} cannot be read", path.string()));
-  std::string text(kLargestFile + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > kLargestFile) {
-    return invalid_argument(fmt::format("suite {} is larger than {} bytes", path.string(), kLargestFile));
-  }
-  return parse_suite(text, path.string());
+  const auto text = read_file(path, kMostJsonBytes);
+  if (!text.ok()) return invalid_argument(fmt::format("suite {} {}", path.string(), text.status().message()));
+  return parse_suite(*text, path.string());
 }
 
 }  // namespace

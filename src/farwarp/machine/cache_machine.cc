@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "farwarp/base/json.h"
 #include "farwarp/machine/kept_file.h"
 
 namespace farwarp {
@@ -114,11 +115,6 @@ Status not_allowed(const std::string& field, const std::string& value, const std
   return invalid_argument(fmt::format("{} is {}: allowed is {}", field, value, allowed));
 }
 
-std::string shown(const json& value) {
-  std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
-  return text.size() > 60 ? text.substr(0, 60) + "..." : text;
-}
-
 Status check_level(const char* key, const CacheLevel& level, bool may_lack) {
   if (level.bytes == 0 && may_lack) return {};
   if (level.line < 16 || level.line > 4096 || (level.line & (level.line - 1)) != 0)
@@ -140,7 +136,7 @@ Status read_integer(const json& object, const std::string& where, const char* ke
   constexpr std::int64_t kHighest = std::min<std::int64_t>(std::numeric_limits<Integer>::max(), std::int64_t{1} << 40);
   const bool fits = given.is_number_unsigned() ? given.get<std::uint64_t>() <= static_cast<std::uint64_t>(kHighest)
                                                : given.is_number_integer() && given.get<std::int64_t>() >= 0;
-  if (!fits) return not_allowed(where + key, shown(given), fmt::format("an integer in 0..{}", kHighest));
+  if (!fits) return not_allowed(where + key, shown_json(given), fmt::format("an integer in 0..{}", kHighest));
   value = static_cast<Integer>(given.get<std::int64_t>());
   return {};
 }
@@ -148,10 +144,10 @@ Status read_integer(const json& object, const std::string& where, const char* ke
 Status read_level(const json& root, const char* key, CacheLevel& level) {
   if (!root.contains(key)) return {};
   const json& object = root[key];
-  if (!object.is_object()) return not_allowed(key, shown(object), "an object with bytes, ways, line");
+  if (!object.is_object()) return not_allowed(key, shown_json(object), "an object with bytes, ways, line");
   for (const auto& [name, value] : object.items()) {
     if (name != "bytes" && name != "ways" && name != "line")
-      return not_allowed(fmt::format("{}: unknown field {}", key, shown(json(name))), shown(value),
+      return not_allowed(fmt::format("{}: unknown field {}", key, shown_json(json(name))), shown_json(value),
                          "bytes, ways, line");
   }
   const std::string where = fmt::format("{}.", key);
@@ -167,14 +163,14 @@ Status check_names(const json& root) {
   for (const NumberField& field : kNumbers) names.emplace_back(field.key);
   for (const auto& [name, value] : root.items()) {
     if (std::find(names.begin(), names.end(), name) == names.end())
-      return not_allowed(fmt::format("unknown field {}", shown(json(name))), shown(value),
+      return not_allowed(fmt::format("unknown field {}", shown_json(json(name))), shown_json(value),
                          fmt::format("{}", fmt::join(names, ", ")));
   }
   for (const char* text : {"name", "source", "like"}) {
-    if (root.contains(text) && !root[text].is_string()) return not_allowed(text, shown(root[text]), "a string");
+    if (root.contains(text) && !root[text].is_string()) return not_allowed(text, shown_json(root[text]), "a string");
   }
   if (root.contains("reads_peer_l2") && !root["reads_peer_l2"].is_boolean())
-    return not_allowed("reads_peer_l2", shown(root["reads_peer_l2"]), "true or false");
+    return not_allowed("reads_peer_l2", shown_json(root["reads_peer_l2"]), "true or false");
   return {};
 }
 
@@ -196,7 +192,7 @@ Result<CacheMachine> read_machine(const json& root) {
   if (Status status = check_names(root); !status.ok()) return status;
   if (root.contains("like")) {
     const CacheMachine* const preset = find_preset(root["like"].get<std::string>());
-    if (preset == nullptr) return not_allowed("like", shown(root["like"]), preset_names());
+    if (preset == nullptr) return not_allowed("like", shown_json(root["like"]), preset_names());
     machine = *preset;
   }
   machine.name = root.value("name", machine.name);
@@ -207,7 +203,7 @@ Result<CacheMachine> read_machine(const json& root) {
   }
   for (const NumberField& field : kNumbers) {
     if (!root.contains(field.key)) continue;
-    if (!root[field.key].is_number()) return not_allowed(field.key, shown(root[field.key]), "a number");
+    if (!root[field.key].is_number()) return not_allowed(field.key, shown_json(root[field.key]), "a number");
     machine.*field.value = root[field.key].get<double>();
   }
   for (const LevelField& field : kLevels) {
@@ -246,9 +242,10 @@ Status check(const CacheMachine& machine) {
 }
 
 Result<CacheMachine> parse_cache_machine(std::string_view text, std::string_view file) {
-  const json root = json::parse(text, nullptr, false);
-  if (!root.is_object()) return invalid_argument(fmt::format("{}: it is no JSON object", file));
-  auto machine = read_machine(root);
+  const auto root = parse_json(text);
+  if (!root.ok()) return invalid_argument(fmt::format("{}: {}", file, root.status().message()));
+  if (!root->is_object()) return invalid_argument(fmt::format("{}: it is no JSON object", file));
+  auto machine = read_machine(*root);
   if (!machine.ok()) return invalid_argument(fmt::format("{}: {}", file, machine.status().message()));
   if (machine->name.empty()) machine->name = std::string(file);
   return machine;

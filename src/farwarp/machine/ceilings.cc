@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "farwarp/base/json.h"
 #include "farwarp/machine/kept_file.h"
 
 namespace farwarp {
@@ -65,7 +66,9 @@ Ceilings preset_of(const std::string& device_name) {
 
 Result<Ceilings> parse(const std::string& text, const std::string& device_name, int ranks) {
   const auto damaged = [](const std::string& what) { return invalid_argument(what); };
-  const json root = json::parse(text, nullptr, false);
+  const auto parsed = parse_json(text);
+  if (!parsed.ok()) return parsed.status();
+  const json& root = *parsed;
   if (!root.is_object()) return damaged("it is no JSON object");
   Ceilings ceilings;
   try {
@@ -74,7 +77,7 @@ Result<Ceilings> parse(const std::string& text, const std::string& device_name, 
     if (!of_ranks.is_number_integer() || of_ranks != of_ranks.get<int>())
       return damaged(fmt::format("ranks is {}", of_ranks.dump()));
     root.at("device").get_to(ceilings.device);
-    root.at("ranks").get_to(ceilings.ranks);
+    ceilings.ranks = root.at("ranks") == json(ranks) ? ranks : 0;
     root.at("source").get_to(ceilings.source);
     for (const CeilingField& field : ceiling_fields()) {
       if (!root.at(field.key).is_number()) return damaged(fmt::format("{} is no number", field.key));

@@ -1,19 +1,24 @@
 #include "farwarp/machine/kept_file.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <cctype>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iterator>
+#include <utility>
+
+#include "farwarp/base/file.h"
 
 namespace farwarp {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::size_t kMostTextBytes = std::size_t{64} << 20;  // prompts of 64 sequences, too
 
 std::string slug_of(std::string_view device_name) {
   std::string slug;
@@ -44,12 +49,8 @@ Result<fs::path> kept_file(std::string_view what, std::string_view device_name, 
 }
 
 Result<std::string> read_text(const fs::path& path) {
-  std::error_code error;
-  if (!fs::is_regular_file(path, error)) return unavailable("it is no file that can be read");  // a pipe would block
-  std::ifstream file(path);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file) return unavailable("it cannot be read");
-  return text;
+  auto text = read_file(path, kMostTextBytes);
+  return text.ok() ? std::move(text) : unavailable("it " + text.status().message());
 }
 
 Status replace_text(const fs::path& path, std::string_view text) {
@@ -59,17 +60,21 @@ Status replace_text(const fs::path& path, std::string_view text) {
   std::error_code error;
   if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
   if (error) return failed(path.parent_path(), error.message());
-  const fs::path fresh = fmt::format("{}.{}", path.string(), getpid());
-  std::ofstream file(fresh, std::ios::trunc);
-  file << text << std::flush;
-  const bool written = static_cast<bool>(file);
-  const int why = errno;
-  file.close();
-  if (written) fs::rename(fresh, path, error);
-  if (written && !error) return {};
-  const Status status = failed(written ? path : fresh, written ? error.message() : std::strerror(why));
-  fs::remove(fresh, error);
-  return status;
+  const std::string fresh = fmt::format("{}.{}", path.string(), getpid());
+  unlink(fresh.c_str());  // of a process that was killed, or a link or pipe that another has put there
+  const int fd = open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0) return failed(fresh, std::strerror(errno));
+  int why = 0;
+  while (why == 0 && !text.empty()) {
+    const ssize_t count = write(fd, text.data(), text.size());
+    if (count > 0) text.remove_prefix(static_cast<std::size_t>(count));
+    if (count < 0 && errno != EINTR) why = errno;
+  }
+  if (close(fd) != 0 && why == 0) why = errno;
+  if (why == 0 && std::rename(fresh.c_str(), path.c_str()) != 0) why = errno;
+  if (why == 0) return {};
+  unlink(fresh.c_str());
+  return failed(path, std::strerror(why));
 }
 
 }  // namespace farwarp

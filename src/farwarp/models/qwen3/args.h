@@ -73,6 +73,7 @@ inline constexpr int kMostGroup = 8;      ///< query heads of a KV head
 inline constexpr int kMostHeadDim = 128;
 inline constexpr int kMostColumnsWithoutBulkCopy = 32;  ///< 64 KB of shared memory are too few for more
 inline constexpr int kMostTopK = 64;                    ///< candidates of a draw
+inline constexpr int kMostEndTokens = 8;                ///< that end a sequence
 static_assert(kTileKeys == fleet::kWarps * kPageKeys);
 
 /// Of one KV head, keys and values.
@@ -139,8 +140,8 @@ struct Args {
   std::int32_t first_token;                          ///< of this rank's rows of the head
   std::int32_t workers;                              ///< of all launches but that of the last step alone, which has one
   std::int32_t pages, max_pages, max_prompt;
-  std::int32_t splits;     ///< of a sequence: tile i of its keys is of split i % splits
-  std::int32_t end_token;  ///< ends a sequence; -1: none
+  std::int32_t splits;                      ///< of a sequence: tile i of its keys is of split i % splits
+  std::int32_t end_tokens[kMostEndTokens];  ///< each ends a sequence; -1: none
   float epsilon;
   float scale_log2;  ///< of scores: head_dim^-0.5 * log2(e)
   std::int64_t

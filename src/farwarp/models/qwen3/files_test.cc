@@ -1,134 +1,14 @@
 // A model from files: the same bits as the same weights from a seed, and what is refused.
 #include "farwarp/models/qwen3/files.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <gtest/gtest.h>
-
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <map>
-#include <nlohmann/json.hpp>
-
-#include "farwarp/base/half.h"
 #include "farwarp/harness/device_buffer_test_values.h"
-#include "farwarp/models/qwen3/case/oracle.h"
-#include "farwarp/models/qwen3/qwen3.h"
-#include "farwarp/models/safetensors.h"
+#include "farwarp/models/qwen3/model_folder_test.h"
 #include "farwarp/world/host/world_test_fixture.h"
 
 namespace farwarp {
 namespace {
 
-using nlohmann::json;
-using qwen3::GlobalTensor;
-using qwen3::Tensor;
-
-constexpr std::uint64_t kSeed = 3;
-
-struct Written {
-  std::vector<std::int64_t> shape;
-  std::string bytes;
-  std::string dtype = "BF16";
-};
-using Tensors = std::map<std::string, Written>;
-
-/// The tensors that create_random() makes from kSeed, with the shapes that Hugging Face gives them.
-Tensors tensors_of(const Qwen3Config& config) {
-  const qwen3::OracleWeights weights(config, kSeed);
-  Tensors tensors;
-  const auto add = [&](std::int32_t number, const std::vector<float>& values, std::vector<std::int64_t> shape) {
-    std::string bytes(values.size() * 2, '\0');
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const std::uint16_t bits = bf16_from(values[i]).bits;
-      std::memcpy(bytes.data() + 2 * i, &bits, 2);
-    }
-    tensors[qwen3::tensor_name(number, config.layers)] = {std::move(shape), std::move(bytes)};
-  };
-  const int heads = config.query_heads * config.head_dim, kv = config.kv_heads * config.head_dim;
-  const std::pair<Tensor, std::vector<std::int64_t>> of_layer[] = {
-      {Tensor::kQ, {heads, config.hidden}},
-      {Tensor::kK, {kv, config.hidden}},
-      {Tensor::kV, {kv, config.hidden}},
-      {Tensor::kOut, {config.hidden, heads}},
-      {Tensor::kGate, {config.intermediate, config.hidden}},
-      {Tensor::kUp, {config.intermediate, config.hidden}},
-      {Tensor::kDown, {config.hidden, config.intermediate}},
-      {Tensor::kInputNorm, {config.hidden}},
-      {Tensor::kPostNorm, {config.hidden}},
-      {Tensor::kQNorm, {config.head_dim}},
-      {Tensor::kKNorm, {config.head_dim}}};
-  for (int layer = 0; layer < config.layers; ++layer) {
-    for (const auto& [tensor, shape] : of_layer) add(tensor_number(tensor, layer), weights.of(tensor, layer), shape);
-  }
-  const std::pair<GlobalTensor, std::vector<std::int64_t>> of_model[] = {
-      {GlobalTensor::kEmbedding, {config.vocabulary, config.hidden}},
-      {GlobalTensor::kFinalNorm, {config.hidden}},
-      {GlobalTensor::kHead, {config.vocabulary, config.hidden}}};
-  for (const auto& [tensor, shape] : of_model) add(tensor_number(tensor, config.layers), weights.of(tensor), shape);
-  return tensors;
-}
-
-json config_json(const Qwen3Config& config) {
-  return {{"architectures", {"Qwen3ForCausalLM"}},
-          {"hidden_act", "silu"},
-          {"attention_bias", false},
-          {"torch_dtype", "bfloat16"},
-          {"hidden_size", config.hidden},
-          {"num_hidden_layers", config.layers},
-          {"num_attention_heads", config.query_heads},
-          {"num_key_value_heads", config.kv_heads},
-          {"head_dim", config.head_dim},
-          {"intermediate_size", config.intermediate},
-          {"vocab_size", config.vocabulary},
-          {"rms_norm_eps", 1e-6},
-          {"rope_theta", 1000000},
-          {"tie_word_embeddings", false}};
-}
-
-void write_file(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
-
-std::string file_of(const Tensors& tensors) {
-  json header = {{"__metadata__", {{"format", "pt"}}}};
-  std::string data;
-  for (const auto& [name, tensor] : tensors) {
-    header[name] = {{"dtype", tensor.dtype},
-                    {"shape", tensor.shape},
-                    {"data_offsets", {data.size(), data.size() + tensor.bytes.size()}}};
-    data += tensor.bytes;
-  }
-  const std::string text = header.dump();
-  std::string bytes(8, '\0');
-  const std::uint64_t length = text.size();
-  std::memcpy(bytes.data(), &length, 8);
-  return bytes + text + data;
-}
-
-/// A new folder with a model in `files` files.
-std::string folder_with(const Tensors& tensors, const json& config, int files = 1) {
-  static int number = 0;
-  const std::string folder = fmt::format("{}/qwen3_files_{}", testing::TempDir(), ++number);
-  std::filesystem::remove_all(folder);
-  std::filesystem::create_directories(folder);
-  write_file(folder + "/config.json", config.dump());
-  if (files == 1) {
-    write_file(folder + "/model.safetensors", file_of(tensors));
-    return folder;
-  }
-  std::vector<Tensors> shards(static_cast<std::size_t>(files));
-  json map = json::object();
-  std::size_t i = 0;
-  for (const auto& [name, tensor] : tensors) {
-    const std::size_t shard = i++ % shards.size();
-    shards[shard][name] = tensor;
-    map[name] = fmt::format("model-{}.safetensors", shard);
-  }
-  for (std::size_t shard = 0; shard < shards.size(); ++shard)
-    write_file(fmt::format("{}/model-{}.safetensors", folder, shard), file_of(shards[shard]));
-  write_file(folder + "/model.safetensors.index.json", json{{"weight_map", map}}.dump());
-  return folder;
-}
+using namespace qwen3;
 
 class Qwen3Files : public WorldTestOf<TargetKind> {
  protected:
@@ -274,68 +154,6 @@ TEST_P(Qwen3Files, AfterANumberThatIsNoneTheSameDecoderGoesOn) {
       EXPECT_EQ(again, logits_of(Qwen3Decoder::create_random(world, config, limits, kSeed), world, stream));
     });
   }
-}
-
-TEST(Safetensors, DamageIsNamed) {
-  const Tensors tensors = {{"a", {{2, 3}, std::string(12, 'x')}}};
-  const std::string bytes = file_of(tensors), folder = folder_with(tensors, json::object());
-  const auto message = [&](const std::string& damaged) {
-    write_file(folder + "/model.safetensors", damaged);
-    const std::string text = Safetensors::open(folder).status().message();
-    return text.substr(text.find(": ") + 2);
-  };
-  EXPECT_EQ(message(bytes.substr(0, bytes.size() - 1)),
-            "tensor 'a' is at bytes 0 to 12; the file has 11: it is truncated");
-  EXPECT_EQ(message("short"), "has 5 bytes; allowed: at least 8");
-  std::string long_header = bytes;
-  long_header[2] = 1;
-  EXPECT_EQ(message(long_header), fmt::format("its header has {} bytes; allowed: up to {}",
-                                              65536 + static_cast<unsigned char>(bytes[0]), bytes.size() - 8));
-  std::string no_json = bytes;
-  no_json[8] = '[';
-  EXPECT_EQ(message(no_json), "its header is no JSON object");
-  Tensors short_one = tensors;
-  short_one["a"].shape = {2, 2};
-  EXPECT_EQ(message(file_of(short_one)), "tensor 'a' has 12 bytes; its dtype and shape need 8");
-  for (std::size_t length = 0; length < bytes.size();
-       ++length) {  // no prefix of a file crashes, or is taken for the file
-    write_file(folder + "/model.safetensors", bytes.substr(0, length));
-    EXPECT_FALSE(Safetensors::open(folder).ok()) << length;
-  }
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    std::string damaged = bytes;
-    damaged[i] = static_cast<char>(damaged[i] ^ 0x55);
-    write_file(folder + "/model.safetensors", damaged);
-    (void)Safetensors::open(folder);  // may succeed or fail, but reads only within the file
-  }
-  std::filesystem::remove(folder + "/model.safetensors");
-  EXPECT_NE(Safetensors::open(folder).status().message().find("model.safetensors: cannot be read"), std::string::npos);
-}
-
-TEST(Qwen3Config, AnotherModelIsRefused) {
-  const json right = config_json(*qwen3_config("nano"));
-  const auto message = [&](const char* field, const json& value) {
-    json wrong = right;
-    wrong[field] = value;
-    const std::string folder = folder_with({}, wrong);
-    const std::string text = read_qwen3_config(folder).status().message();
-    const std::string path = folder + "/config.json: ";
-    return text.starts_with(path) ? text.substr(path.size()) : text;
-  };
-  EXPECT_EQ(message("hidden_act", "silu"), "");
-  EXPECT_EQ(message("architectures", {"LlamaForCausalLM"}),
-            R"(architectures is ["LlamaForCausalLM"]; allowed: ["Qwen3ForCausalLM"])");
-  EXPECT_EQ(message("attention_bias", true), "attention_bias is true; allowed: false");
-  EXPECT_EQ(message("torch_dtype", "float16"), R"(torch_dtype is "float16"; allowed: "bfloat16")");
-  EXPECT_EQ(message("vocab_size", -1), "vocab_size is -1; allowed: a count");
-  EXPECT_EQ(message("hidden_size", 100), "Qwen3Config.hidden is 100; allowed: a multiple of 256 up to 5120");
-  json newer = right;
-  newer.erase("rope_theta");
-  newer["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 5e5}};
-  const auto config = read_qwen3_config(folder_with({}, newer));
-  ASSERT_TRUE(config.ok()) << config.status().to_string();
-  EXPECT_EQ(config->rope_theta, 5e5f);
-  EXPECT_EQ(message("rope_parameters", {{"rope_type", 3}}), "rope_parameters.rope_type is 3; allowed: \"default\"");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstddef>
 #include <optional>
@@ -42,7 +43,8 @@ Result<Qwen3Decoder> Qwen3Decoder::create_random(World& world, const Qwen3Config
 
 Result<Qwen3Decoder> Qwen3Decoder::create(World& world, const std::string& folder, const Qwen3Limits& limits) {
   const auto config = read_qwen3_config(folder);
-  const auto files = config.ok() ? Safetensors::open(folder) : Result<Safetensors>(config.status());
+  auto files = config.ok() ? Safetensors::open(folder) : Result<Safetensors>(config.status());
+  if (Status tie = files.ok() ? check_qwen3_tie(*files, *config) : Status(); !tie.ok()) files = tie;
   return create_from(world,
                      files.ok() ? plan_qwen3(*config, limits, world.device().shape(), world.size())
                                 : Result<Qwen3Plan>(files.status()),
@@ -58,10 +60,11 @@ Result<Qwen3Decoder> Qwen3Decoder::create_from(World& world, const Result<Qwen3P
       world, plan,
       {.name = "qwen3",
        .site_names = qwen3::kSiteNames,
-       .configuration = hash_of({config.hidden, config.layers, config.query_heads, config.kv_heads, config.head_dim,
-                                 config.intermediate, config.vocabulary, config.tied, limits.sequences,
-                                 limits.positions, limits.splits, limits.max_sms, limits.most_top_k,
-                                 limits.prefill_tokens, wanted.workers, wanted.columns}),
+       .configuration =
+           hash_of({config.hidden, config.layers, config.query_heads, config.kv_heads, config.head_dim,
+                    config.intermediate, config.vocabulary, config.tied, std::bit_cast<std::int32_t>(config.epsilon),
+                    std::bit_cast<std::int32_t>(config.rope_theta), limits.sequences, limits.positions, limits.splits,
+                    limits.max_sms, limits.most_top_k, limits.prefill_tokens, wanted.workers, wanted.columns}),
        .kernels = State::kernel_names(wanted),
        .buffers = {{wanted.buffer_bytes, qwen3::kNoTag}}});
   if (!opened.ok()) return opened.status();
@@ -223,6 +226,14 @@ Status Qwen3Decoder::decode(const Qwen3Call& call, Stream stream) {
     return invalid_argument(
         fmt::format("Qwen3Call.dispatcher is gang; allowed with Qwen3Limits.most_top_k of {}: static, graph",
                     plan.limits.most_top_k));
+  if (call.end_tokens.size() > size(qwen3::kMostEndTokens))
+    return invalid_argument(fmt::format("Qwen3Call.end_tokens has {} tokens; allowed: up to {}", call.end_tokens.size(),
+                                        qwen3::kMostEndTokens));
+  for (std::size_t i = 0; i < call.end_tokens.size(); ++i) {
+    if (call.end_tokens[i] < 0 || call.end_tokens[i] >= plan.config.vocabulary)
+      return invalid_argument(fmt::format("Qwen3Call.end_tokens[{}] is {}; allowed: 0 to {}", i, call.end_tokens[i],
+                                          plan.config.vocabulary - 1));
+  }
   Status status = check_pointer("Qwen3Call.sampled", call.sampled, 4);
   if (status.ok() && call.logits != nullptr) status = check_pointer("Qwen3Call.logits", call.logits, 4);
   if (status.ok())
@@ -243,7 +254,8 @@ Status Qwen3Decoder::decode(const Qwen3Call& call, Stream stream) {
   if (!status.ok()) return status;
   qwen3::Args args = state.args;
   args.tokens = call.tokens;
-  args.end_token = call.end_token;
+  std::fill(std::begin(args.end_tokens), std::end(args.end_tokens), -1);  // no choice is -1
+  std::copy(call.end_tokens.begin(), call.end_tokens.end(), args.end_tokens);
   args.sampled = call.sampled;
   args.sampled_pitch = call.tokens;
   args.logits = call.logits;

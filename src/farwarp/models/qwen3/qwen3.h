@@ -37,8 +37,8 @@ struct Qwen3Sampling {
 };
 
 struct Qwen3Call {
-  int tokens = 1;      ///< of each sequence, 1 to 65,536
-  int end_token = -1;  ///< ends a sequence; -1: none
+  int tokens = 1;                                 ///< of each sequence, 1 to 65,536
+  std::span<const std::int32_t> end_tokens = {};  ///< up to 8: each ends a sequence
   FleetDispatcher dispatcher = FleetDispatcher::kStatic;
   std::int32_t* sampled =
       nullptr;  ///< device, [columns][tokens]: choices, also while inputs are a prompt's; of an ended sequence unchanged

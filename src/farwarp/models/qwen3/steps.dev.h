@@ -161,7 +161,9 @@ class Steps {
     sequence.token =
         in_prompt ? load(Global<const std::int32_t>(args.prompts) + (column * args.max_prompt + sequence.position))
                   : chosen;
-    if (!in_prompt && chosen == args.end_token) sequence.alive = 0;
+    for (const std::int32_t end : args.end_tokens) {
+      if (!in_prompt && chosen == end) sequence.alive = 0;
+    }
     context_.set_sequence(column, sequence);
   }
 

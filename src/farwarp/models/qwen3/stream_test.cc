@@ -7,6 +7,7 @@
 #include <initializer_list>
 
 #include "farwarp/harness/device_buffer_test_values.h"
+#include "farwarp/models/qwen3/args.h"
 #include "farwarp/models/qwen3/qwen3.h"
 #include "farwarp/world/host/operator_expectations.h"
 #include "farwarp/world/host/world_test_fixture.h"
@@ -49,11 +50,11 @@ class Qwen3Streams : public WorldTestOf<TargetKind> {
       EXPECT_TRUE(status.ok()) << status.to_string();
     }
     /// Each column's choices; kUnchanged where there is none.
-    std::vector<Tokens> launch(int end_token = -1) {
+    std::vector<Tokens> launch(std::vector<std::int32_t> end_tokens = {}) {
       const Tokens none(sampled.bytes() / 4, kUnchanged);
       EXPECT_TRUE(sampled.upload(none.data(), sampled.bytes(), stream).ok());
       Status status = decoder.decode({.tokens = tokens,
-                                      .end_token = end_token,
+                                      .end_tokens = end_tokens,
                                       .sampled = sampled.as<std::int32_t>(),
                                       .logits = logits.as<float>()},
                                      stream);
@@ -99,9 +100,19 @@ TEST_P(Qwen3Streams, AnEndTokenEndsItsSequenceAlone) {
     start_all();
     const auto first = decoding.launch(), second = decoding.launch();
     const std::int32_t end_token = first[0][1];  // the first choice is of the prompt
+    const auto chosen_ever = [&](std::int32_t token) {
+      return std::any_of(first.begin(), first.end(),
+                         [&](const Tokens& of) { return std::count(of.begin(), of.end(), token) > 0; }) ||
+             std::any_of(second.begin(), second.end(),
+                         [&](const Tokens& of) { return std::count(of.begin(), of.end(), token) > 0; });
+    };
+    std::int32_t never = 0;
+    while (chosen_ever(never)) ++never;
+    Tokens ends(qwen3::kMostEndTokens, never);  // the last one counts as the first does
+    ends.back() = end_token;
     int ended = 0;
     start_all();
-    const auto ending = decoding.launch(end_token), after = decoding.launch(end_token);
+    const auto ending = decoding.launch({end_token}), after = decoding.launch(ends);
     for (int i = 0; i < kSequences; ++i) {
       Tokens expected = first[size(i)];
       expected.insert(expected.end(), second[size(i)].begin(), second[size(i)].end());
@@ -129,7 +140,7 @@ TEST_P(Qwen3Streams, ALaunchEndsWithTheLastSequence) {
     decoding.start(8);
     Tokens ended = whole;
     std::fill(std::find(ended.begin() + 1, ended.end(), whole[1]) + 1, ended.end(), kUnchanged);
-    EXPECT_EQ(decoding.launch(whole[1])[8], ended);
+    EXPECT_EQ(decoding.launch({whole[1]})[8], ended);
     for (int column : {0, 8}) decoding.start(column);
     EXPECT_EQ(decoding.launch()[8], whole);
     decoding.close();

@@ -48,13 +48,24 @@ std::vector<std::shared_ptr<Bootstrap>> make_thread_bootstraps(int size);
 /// kPeerLost is returned only if there is no other failure, since ranks get it when another rank has failed and returned.
 Status run_ranks(int size, const std::function<Status(std::shared_ptr<Bootstrap>)>& body);
 
-/// A rank of processes on one host, over Unix sockets, from the environment that `farwarp launch`, torchrun or mpirun
-/// sets: RANK and WORLD_SIZE (or OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE), and a rendezvous name from
-/// FARWARP_RENDEZVOUS, else MASTER_ADDR and MASTER_PORT, else mpirun's job id. kInvalidArgument names the variable that
-/// is missing or wrong.
+/// A rank of processes on one host, over Unix sockets, from the environment that a launcher sets:
+///   farwarp launch, torchrun  RANK, WORLD_SIZE
+///   Open MPI's mpirun         OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE
+///   MVAPICH's mpirun          MV2_COMM_WORLD_RANK, MV2_COMM_WORLD_SIZE
+///   MPICH, Intel MPI          PMI_RANK, PMI_SIZE
+///   srun                      SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS; a batch script itself is no rank
+/// A launcher further down may have started one further up, if only one process of it: that one does not count. Any others that are set must agree.
+/// The rendezvous' name is FARWARP_RENDEZVOUS, else of MASTER_ADDR and MASTER_PORT, of Open MPI's job, PMI_JOBID, or the Slurm job and step; MPICH
+/// and Intel MPI give none: `mpiexec -genv FARWARP_RENDEZVOUS NAME`. kInvalidArgument names the variable that is missing or wrong, or both launchers.
 Result<std::shared_ptr<Bootstrap>> bootstrap_from_environment(std::chrono::milliseconds timeout);
 /// True if the environment makes this process one of several ranks: a rank or a size is set.
 bool environment_has_ranks();
+struct PlaceInEnvironment {
+  int rank = 0;
+  int size = 1;
+};
+/// What bootstrap_from_environment() would take, without a rendezvous; the only rank, if there is no launcher.
+Result<PlaceInEnvironment> place_in_environment();
 
 /// A rank of processes on one host; `rendezvous` names a socket in the abstract namespace, the same on all ranks.
 Result<std::shared_ptr<Bootstrap>> make_process_bootstrap(int rank, int size, const std::string& rendezvous,

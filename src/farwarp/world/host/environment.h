@@ -3,6 +3,8 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "farwarp/base/status.h"
 
@@ -19,5 +21,11 @@ struct RankEnvironment {
 
 /// See bootstrap_from_environment().
 Result<RankEnvironment> read_rank_environment(const GetEnv& get);
+
+/// See environment_has_ranks().
+bool has_ranks(const GetEnv& get);
+
+/// All that launchers give a rank and a number of ranks in. A launcher keeps those of others from its processes.
+std::vector<std::string_view> rank_variables();
 
 }  // namespace farwarp

@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "farwarp/base/json.h"
 #include "farwarp/machine/kept_file.h"
 
 namespace farwarp::parallel_gemm {
@@ -47,7 +48,7 @@ Status read(const json& entry, const char* key, int low, int high, int& value) {
     value = given.get<int>();
     return {};
   }
-  return invalid_argument(fmt::format("{} is {}; allowed: {} to {}", key, given.dump(), low, high));
+  return invalid_argument(fmt::format("{} is {}; allowed: {} to {}", key, shown_json(given), low, high));
 }
 
 Status read(const json& entry, const char* key, double& value) {
@@ -56,7 +57,7 @@ Status read(const json& entry, const char* key, double& value) {
     value = given.get<double>();
     return {};
   }
-  return invalid_argument(fmt::format("{} is {}; allowed: microseconds, more than 0", key, given.dump()));
+  return invalid_argument(fmt::format("{} is {}; allowed: microseconds, more than 0", key, shown_json(given)));
 }
 
 Status read_entry(const json& given, PlanEntry& entry) {
@@ -120,10 +121,11 @@ PlanTable built_in(const std::string& device, int ranks) {
 }  // namespace
 
 Result<PlanTable> parse_plans(std::string_view text) {
-  const json root = json::parse(text, nullptr, false);
-  if (!root.is_object()) return invalid_argument("it is no JSON object");
+  const auto root = parse_json(text);
+  if (!root.ok()) return root.status();
+  if (!root->is_object()) return invalid_argument("it is no JSON object");
   try {
-    return read_table(root);
+    return read_table(*root);
   } catch (const json::exception& error) {
     return invalid_argument(error.what());
   }

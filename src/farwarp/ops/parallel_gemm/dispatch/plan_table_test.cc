@@ -2,8 +2,10 @@
 #include "farwarp/ops/parallel_gemm/dispatch/plan_table.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
+#include <functional>
 #include <set>
 #include <tuple>
 
@@ -127,13 +129,16 @@ std::string with(const std::string& from, const std::string& to) {
 
 TEST(PlanTable, SaysWhatIsWrongWithAFile) {
   const std::tuple<std::string, const char*> wrong[] = {
-      {"", "it is no JSON object"},
+      {"", "not valid JSON at line 1"},
       {"[]", "it is no JSON object"},
-      {to_json(sample()).substr(0, 100), "it is no JSON object"},
+      {to_json(sample()).substr(0, 100), "not valid JSON at line "},
       {with("\"schema_version\": 1", "\"schema_version\": 2"), "it is of another schema version"},
       {with("\"schema_version\": 1", "\"schema_version\": 1.9"), "it is of another schema version"},
       {with("\"schema_version\": 1", "\"schema_version\": 4294967297"), "it is of another schema version"},
       {with("\"schema_version\": 1", "\"schema_version\": true"), "it is of another schema version"},
+      {with("\"schema_version\": 1", "\"schema_version\": 1.0"), "it is of another schema version"},
+      {with("\"schema_version\"", "\"ranks\": 2, \"schema_version\""), "key \"ranks\" is given twice in one object"},
+      {std::string(100'000, '['), "nested deeper than 16 levels"},
       {with("\"ranks\": 2", "\"ranks\": 9"), "ranks is 9; allowed: 1 to 8"},
       {with("\"ranks\"", "\"rank\""), "key 'ranks' not found"},
       {with("\"ag-gemm\"", "\"gemm\""), "entry 0: op is 'gemm'; allowed: ag-gemm, gemm-rs, gemm-ar"},
@@ -195,8 +200,16 @@ TEST_F(KeptPlans, OverrulesWhatTheBuildBrings) {
 TEST_F(KeptPlans, WhatCannotBeUsedIsIgnoredAloud) {
   PlanTable other = sample();
   other.device = "Some-GPU";  // has the same file name
-  for (const std::string& text : {std::string("{"), to_json(other)}) {
-    keep(text);
+  const fs::path file = *plans_file("Some GPU", 2);
+  const std::function<void()> damages[] = {[] { keep("{"); },
+                                           [&] { keep(to_json(other)); },
+                                           [&] { fs::create_directories(file); },
+                                           [&] { ASSERT_EQ(mkfifo(file.c_str(), 0600), 0); },
+                                           [&] { fs::create_symlink("/dev/zero", file); },
+                                           [&] { fs::create_symlink(file.filename(), file); }};
+  for (const std::function<void()>& damage : damages) {
+    fs::remove(file);
+    damage();
     testing::internal::CaptureStderr();
     EXPECT_TRUE(plans_of("Some GPU", 2).entries.empty());
     const std::string complaint = testing::internal::GetCapturedStderr();
