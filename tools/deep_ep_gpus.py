@@ -143,7 +143,7 @@ def check_normal(buffer, layer, calls):
         if options["async_finish"]:
             event.current_stream_wait()
         if call % 5 == 4:  # the same again, by the handle
-            recv_x, *_, handle, event = buffer.dispatch(sent, handle=handle, **options)
+            recv_x, *_, event = buffer.dispatch(sent, handle=handle, **options)
             if options["async_finish"]:
                 event.current_stream_wait()
         here = [indices // layer.local == layer.rank for _, indices, _ in everyone]

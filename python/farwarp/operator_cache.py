@@ -26,8 +26,8 @@ class OperatorCache:
         return sum(map(len, self._kept.values()))
 
     def __iter__(self) -> Any:
-        """The lists of operators."""
-        return iter(self._kept.values())
+        """The keys."""
+        return iter(self._kept)
 
     def get(self, key: Hashable, create: Callable[[], list[Any]], what: Any) -> Any:
         """The operators of `key`. Collective if there are none: `create` makes them; where the heap or the World's slots do
