@@ -8,6 +8,7 @@
 
 #include "farwarp/harness/device_buffer_test_values.h"
 #include "farwarp/ops/moe_a2a/moe_a2a.h"
+#include "farwarp/substrate/emu/machine.h"
 #include "farwarp/world/host/testing.h"
 #include "farwarp/world/host/world_test_fixture.h"
 
@@ -80,59 +81,66 @@ struct Sent {
   MoeHandle handle() const { return {.memory = kept.get(), .topk_indices = indices.get(), .tokens = tokens}; }
 };
 
+/// One rank: calls of an operator without handles, then the same calls by handles.
+void combine_by_handles(World& world, Stream stream, MoeAllToAllDesc desc) {
+  const bool rows = desc.layout == MoeLayout::kRows;
+  auto plain = MoeAllToAll::create(world, desc);
+  desc.handles = true;
+  auto op = MoeAllToAll::create(world, desc);
+  ASSERT_TRUE(plain.ok() && op.ok()) << op.status().to_string();
+  std::vector<Sent> calls;
+  std::vector<std::vector<std::uint16_t>> expected;
+  for (int call = 0; call < kCalls; ++call) {
+    Sent& sent = calls.emplace_back(world, stream, op->plan(), call);
+    ASSERT_TRUE(plain->dispatch(sent.given(), sent.room(rows, false), stream).ok());
+    ASSERT_TRUE(plain->combine(sent.received.get(), sent.out.get(), stream).ok());
+    expected.push_back(bits_in(sent.out, stream));
+    if (call == 1) {
+      ASSERT_TRUE(op->dispatch_send(sent.given(), stream).ok());
+      ASSERT_TRUE(op->dispatch_recv(sent.room(rows, true), stream).ok());
+    } else {
+      ASSERT_TRUE(op->dispatch(sent.given(), sent.room(rows, true), stream).ok());
+    }
+  }
+  for (const int call : {2, 0, 0, 1, 2}) {
+    const Sent& sent = calls[static_cast<std::size_t>(call)];
+    const std::vector<std::uint16_t> zeros(sent.out.bytes() / 2, 0);
+    ASSERT_TRUE(sent.out.upload(zeros.data(), sent.out.bytes(), stream).ok());
+    const MoeHandle handle = sent.handle();
+    if (rows) {
+      ASSERT_TRUE(op->return_row_weights(sent.entry_weights.as<float>(), sent.sums.as<float>(), stream, handle).ok());
+    }
+    if (call == 1) {
+      ASSERT_TRUE(op->combine_send(sent.received.get(), stream, nullptr, &handle).ok());
+      ASSERT_TRUE(op->combine_recv(sent.out.get(), stream).ok());
+    } else {
+      ASSERT_TRUE(op->combine(sent.received.get(), sent.out.get(), stream, nullptr, &handle).ok());
+    }
+    EXPECT_EQ(bits_in(sent.out, stream), expected[static_cast<std::size_t>(call)]) << call;
+    if (!rows) continue;
+    std::vector<float> sums(sent.sent_weights.size());
+    std::vector<std::int32_t> experts(sums.size());
+    ASSERT_TRUE(sent.sums.download(sums.data(), sent.sums.bytes(), stream).ok());
+    ASSERT_TRUE(sent.indices.download(experts.data(), sent.indices.bytes(), stream).ok());
+    for (std::size_t i = 0; i < sums.size(); ++i)
+      ASSERT_EQ(sums[i], experts[i] < 0 ? 0 : sent.sent_weights[i]) << call << " " << i;
+  }
+  ASSERT_TRUE(world.status().ok()) << world.status().to_string();
+  EXPECT_TRUE(plain->close().ok());
+  EXPECT_TRUE(op->close().ok());
+}
+
 TEST_P(Handles, AreCombinedInAnyOrderAndAgain) {
   WorldOptions with_room = options();
   with_room.heap_bytes = 16 << 20;
-  on_streams(kRanks, with_room, [&](World& world, Stream stream) {
-    MoeAllToAllDesc desc{.num_experts = kExperts, .experts_per_token = kTopK, .hidden = kHidden, .max_tokens = kTokens};
-    desc.mode = std::get<1>(GetParam());
-    desc.layout = std::get<2>(GetParam());
-    const bool rows = desc.layout == MoeLayout::kRows;
-    auto plain = MoeAllToAll::create(world, desc);
-    desc.handles = true;
-    auto op = MoeAllToAll::create(world, desc);
-    ASSERT_TRUE(plain.ok() && op.ok()) << op.status().to_string();
-    std::vector<Sent> calls;
-    std::vector<std::vector<std::uint16_t>> expected;
-    for (int call = 0; call < kCalls; ++call) {
-      Sent& sent = calls.emplace_back(world, stream, op->plan(), call);
-      ASSERT_TRUE(plain->dispatch(sent.given(), sent.room(rows, false), stream).ok());
-      ASSERT_TRUE(plain->combine(sent.received.get(), sent.out.get(), stream).ok());
-      expected.push_back(bits_in(sent.out, stream));
-      if (call == 1) {
-        ASSERT_TRUE(op->dispatch_send(sent.given(), stream).ok());
-        ASSERT_TRUE(op->dispatch_recv(sent.room(rows, true), stream).ok());
-      } else {
-        ASSERT_TRUE(op->dispatch(sent.given(), sent.room(rows, true), stream).ok());
-      }
-    }
-    for (const int call : {2, 0, 0, 1, 2}) {
-      const Sent& sent = calls[static_cast<std::size_t>(call)];
-      const std::vector<std::uint16_t> zeros(sent.out.bytes() / 2, 0);
-      ASSERT_TRUE(sent.out.upload(zeros.data(), sent.out.bytes(), stream).ok());
-      const MoeHandle handle = sent.handle();
-      if (rows) {
-        ASSERT_TRUE(op->return_row_weights(sent.entry_weights.as<float>(), sent.sums.as<float>(), stream, handle).ok());
-      }
-      if (call == 1) {
-        ASSERT_TRUE(op->combine_send(sent.received.get(), stream, nullptr, &handle).ok());
-        ASSERT_TRUE(op->combine_recv(sent.out.get(), stream).ok());
-      } else {
-        ASSERT_TRUE(op->combine(sent.received.get(), sent.out.get(), stream, nullptr, &handle).ok());
-      }
-      EXPECT_EQ(bits_in(sent.out, stream), expected[static_cast<std::size_t>(call)]) << call;
-      if (!rows) continue;
-      std::vector<float> sums(sent.sent_weights.size());
-      std::vector<std::int32_t> experts(sums.size());
-      ASSERT_TRUE(sent.sums.download(sums.data(), sent.sums.bytes(), stream).ok());
-      ASSERT_TRUE(sent.indices.download(experts.data(), sent.indices.bytes(), stream).ok());
-      for (std::size_t i = 0; i < sums.size(); ++i)
-        ASSERT_EQ(sums[i], experts[i] < 0 ? 0 : sent.sent_weights[i]) << call << " " << i;
-    }
-    ASSERT_TRUE(world.status().ok()) << world.status().to_string();
-    EXPECT_TRUE(plain->close().ok());
-    EXPECT_TRUE(op->close().ok());
-  });
+  MoeAllToAllDesc desc{.num_experts = kExperts, .experts_per_token = kTopK, .hidden = kHidden, .max_tokens = kTokens};
+  desc.mode = std::get<1>(GetParam());
+  desc.layout = std::get<2>(GetParam());
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    emu::Machine::instance().set_schedule({.seed = seed, .adversarial = true});
+    on_streams(kRanks, with_room, [&](World& world, Stream stream) { combine_by_handles(world, stream, desc); });
+    ASSERT_FALSE(HasFailure()) << "schedule seed " << seed;
+  }
 }
 
 TEST_P(Handles, AreRefusedWhereTheyAreNotTaken) {
