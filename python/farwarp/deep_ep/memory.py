@@ -47,9 +47,21 @@ class DeviceMemory:
         self._device = self._torch.device("cuda", world.device)
         self._types = {FP8: getattr(self._torch, fp8_type(world)), EXPONENTS: self._torch.int32}
         self._types |= {name: getattr(self._torch, name) for name in dtypes.CODES if hasattr(self._torch, name)}
+        # What torch's compiled graphs call: torch.empty() costs the host several times as much.
+        guards = getattr(getattr(self._torch._C, "_dynamo", None), "guards", None)
+        self._fast: Any = getattr(guards, "_empty_strided_cuda", None)
+        self._strides: dict[tuple[int, ...], tuple[int, ...]] = {}
 
-    def new(self, shape: Sequence[int], dtype: str) -> Result:
-        given = self._torch.empty(shape, dtype=self._types[dtype], device=self._device)
+    def _empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        if self._fast is None or self._torch._C._cuda_getDevice() != self._device.index:
+            return self._torch.empty(shape, dtype=dtype, device=self._device)
+        strides = self._strides.get(shape)
+        if strides is None:
+            strides = self._strides[shape] = tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+        return self._fast(shape, strides, dtype)
+
+    def new(self, shape: tuple[int, ...], dtype: str) -> Result:
+        given = self._empty(shape, self._types[dtype])
         if dtype == EXPONENTS:
             return Result(given.view(self._torch.uint8).view(*shape, 4), given)
         return Result(given.view(self._torch.uint8) if dtype == FP8 else given, given)

@@ -30,7 +30,7 @@ Status check_memory(const MoeAllToAllPlan& plan, int rank, const CallTensors& te
                       {"MoeReceived.counts", received.counts, local * 4},
                       {"MoeReceived.offsets", received.offsets, ((rows ? plan.ranks : local) + 1) * 4},
                       {"MoeReceived.origins", received.origins, there * 8},
-                      {"MoeReceived.scales", received.scales, there * groups * of_scale},
+                      {"MoeReceived.scales", received.scales, desc.fp8_dispatch ? there * groups * of_scale : 0},
                       {"MoeReceived.topk_indices", received.topk_indices, there * k * index},
                       {"MoeReceived.topk_weights", received.topk_weights, there * k * 4},
                       {"MoeReceived.count_sums", received.count_sums, local * 4},
