@@ -37,6 +37,9 @@ class Result(NamedTuple):
     given: Any  # what the program has: the same, or its copy in the host's memory
 
 
+_MOST_SHAPES = 64  # whose strides are kept
+
+
 class DeviceMemory:
     """torch tensors on the world's device."""
 
@@ -57,6 +60,8 @@ class DeviceMemory:
             return self._torch.empty(shape, dtype=dtype, device=self._device)
         strides = self._strides.get(shape)
         if strides is None:
+            if len(self._strides) == _MOST_SHAPES:
+                self._strides.clear()
             strides = self._strides[shape] = tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
         return self._fast(shape, strides, dtype)
 
