@@ -51,7 +51,8 @@ TEST(CacheMachine, AFileChangesAPreset) {
 }
 
 TEST(CacheMachine, ErrorsNameTheFieldItsValueAndWhatIsAllowed) {
-  EXPECT_EQ(complaint("["), "f.json: it is no JSON object");
+  EXPECT_EQ(complaint("["), "f.json: not valid JSON at line 1 (byte 1 of 1)");
+  EXPECT_EQ(complaint("[]"), "f.json: it is no JSON object");
   EXPECT_EQ(complaint(R"({"like": "mi200"})"), "f.json: like is \"mi200\": allowed is mi300x, mi350x, h200");
   const auto like = [](const std::string& text) { return complaint(R"({"like": "mi300x", )" + text + "}"); };
   EXPECT_EQ(like(R"("first_xcd": 4)"), "");
@@ -80,7 +81,8 @@ TEST(CacheMachine, IsReadFromAFile) {
   ASSERT_TRUE(machine.ok()) << machine.status().message();
   EXPECT_EQ(machine->name, "mine");
   std::remove(path.c_str());
-  EXPECT_EQ(find_cache_machine(path).status().message(), "machine '" + path + "': it is no file that can be read");
+  EXPECT_EQ(find_cache_machine(path).status().message(),
+            "machine '" + path + "': it cannot be read: No such file or directory");
 }
 
 }  // namespace
