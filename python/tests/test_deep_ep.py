@@ -1,7 +1,9 @@
 """farwarp.deep_ep on the emulator: low-latency calls against NumPy, and what is refused. On GPUs: tools/deep_ep_gpus.py."""
 
+import copy
 import os
 import pathlib
+import pickle
 import subprocess
 import sys
 
@@ -196,6 +198,16 @@ def test_a_rank_whose_call_is_refused_makes_it_again():
         return True
 
     assert on_ranks(layers) == [True] * RANKS
+
+
+def test_a_buffer_is_not_copied():
+    def copies(buffer, _rank):
+        for make in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(farwarp.MisuseError, match="a Buffer is (copied|pickled); allowed"):
+                make(buffer)
+        return True
+
+    assert on_ranks(copies) == [True] * RANKS
 
 
 def test_modes_and_destruction():

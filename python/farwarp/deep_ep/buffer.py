@@ -7,6 +7,7 @@ import sys
 from typing import Any, Callable
 
 from .. import dtypes
+from ..arguments import Handle
 from ..call import is_torch
 from ..errors import InvalidArgumentError, MisuseError, UnavailableError
 from ..operator_cache import OperatorCache
@@ -29,7 +30,7 @@ def _refuse(method: str, **options: Any) -> None:
             raise UnavailableError(f"{method}: {name} is {value!r}, which farwarp.deep_ep has not; allowed: the default")
 
 
-class Buffer(NormalMode):
+class Buffer(Handle, NormalMode):
     """The memory that ranks share, and the calls on it. Collective: all ranks create it, make the same calls in the same
     order, and destroy it.
 
