@@ -117,7 +117,7 @@ Result<fs::path> ceilings_file(const std::string& device_name, int ranks) {
 Ceilings ceilings_of(const std::string& device_name, int ranks) {
   const auto path = ceilings_file(device_name, ranks);
   std::error_code error;
-  if (!path.ok() || !std::filesystem::exists(*path, error)) return preset_of(device_name);
+  if (!path.ok() || !exists(std::filesystem::symlink_status(*path, error))) return preset_of(device_name);
   const auto text = read_text(*path);
   const auto kept = text.ok() ? parse(*text, device_name, ranks) : Result<Ceilings>(text.status());
   if (kept.ok()) return *kept;

@@ -217,10 +217,10 @@ TEST_P(MoeCases, TooFewReceiveRowsEndInCapacity) {
   const CaseResult result = run("form=split,tokens=full,recv_rows=2");
   EXPECT_FALSE(result.outcome.pass);
   EXPECT_EQ(result.outcome.status.code(), StatusCode::kCapacity) << result.outcome.detail;
-  // Every rank has an expert whose own room is too small.
+  // Every rank has an expert whose own room, a row, is too small; the message has recv_rows as they were given.
   const CaseResult masked = run("form=split,tokens=full,layout=masked,recv_rows=4");
   EXPECT_EQ(masked.outcome.status.code(), StatusCode::kCapacity) << masked.outcome.detail;
-  EXPECT_NE(masked.outcome.detail.find("there is room for 1, needed are "), std::string::npos) << masked.outcome.detail;
+  EXPECT_NE(masked.outcome.detail.find("there is room for 4, needed are "), std::string::npos) << masked.outcome.detail;
   const CaseResult many = run("form=split,tokens=full,layout=masked,num_experts=280,recv_rows=70");
   EXPECT_EQ(many.outcome.status.code(), StatusCode::kCapacity) << many.outcome.detail;
   // Only the rank that receives all rows has too little room; dispatch on the others is right.

@@ -192,7 +192,7 @@ Result<std::filesystem::path> plans_file(const std::string& device, int ranks) {
 PlanTable plans_of(const std::string& device, int ranks) {
   const auto path = plans_file(device, ranks);
   std::error_code error;
-  if (!path.ok() || !std::filesystem::exists(*path, error)) return built_in(device, ranks);
+  if (!path.ok() || !exists(std::filesystem::symlink_status(*path, error))) return built_in(device, ranks);
   const auto text = read_text(*path);
   auto kept = text.ok() ? parse_for(*text, device, ranks) : Result<PlanTable>(text.status());
   if (kept.ok()) return std::move(*kept);

@@ -138,7 +138,7 @@ TEST(PlanTable, SaysWhatIsWrongWithAFile) {
       {with("\"schema_version\": 1", "\"schema_version\": true"), "it is of another schema version"},
       {with("\"schema_version\": 1", "\"schema_version\": 1.0"), "it is of another schema version"},
       {with("\"schema_version\"", "\"ranks\": 2, \"schema_version\""), "key \"ranks\" is given twice in one object"},
-      {std::string(100'000, '['), "nested deeper than 16 levels"},
+      {std::string(100'000, '[') + std::string(100'000, ']'), "nested deeper than 16 levels"},
       {with("\"ranks\": 2", "\"ranks\": 9"), "ranks is 9; allowed: 1 to 8"},
       {with("\"ranks\"", "\"rank\""), "key 'ranks' not found"},
       {with("\"ag-gemm\"", "\"gemm\""), "entry 0: op is 'gemm'; allowed: ag-gemm, gemm-rs, gemm-ar"},
