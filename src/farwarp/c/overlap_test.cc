@@ -353,8 +353,8 @@ TEST(COverlap, Qwen3) {
     ASSERT_EQ(farwarp_qwen3_create(rank.world, &desc, &qwen3), FARWARP_OK) << farwarp_message();
     const std::int32_t prompt[] = {5, 6};
     ASSERT_EQ(farwarp_qwen3_start(qwen3, 0, prompt, 2, nullptr, rank.stream), FARWARP_OK) << farwarp_message();
-    DLTensor *const sampled = rank.empty(kInt32, {1, 2}), *const logits = rank.empty(
-                                                              kFloat32, {2, 1, farwarp_qwen3_vocabulary(qwen3)});
+    DLTensor *const sampled = rank.empty(kInt32, {1, 1}), *const logits = rank.empty(
+                                                              kFloat32, {1, 1, farwarp_qwen3_vocabulary(qwen3)});
     expect_apart({}, {{"sampled", sampled}, {"logits", logits}},
                  [&] { return farwarp_qwen3_decode(qwen3, 1, -1, sampled, logits, rank.stream); });
     expect_idle(rank);

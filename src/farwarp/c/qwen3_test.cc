@@ -57,7 +57,7 @@ TEST(CApi, Qwen3Decodes) {
     }
     // Of several end tokens any ends the sequence; where it has ended nothing is written.
     const std::int32_t prompt_again[] = {5, 6}, ends[] = {vocabulary - 1 - (first[1] == vocabulary - 1), first[1]};
-    for (int count : {0, 2}) {
+    for (int count : {2, 0}) {  // `sampled` begins as `first`
       ASSERT_EQ(farwarp_qwen3_start(qwen3, 0, prompt_again, 2, nullptr, rank.stream), FARWARP_OK);
       for (int launch = 0; launch < 2; ++launch) {
         ASSERT_EQ(farwarp_qwen3_decode_until(qwen3, kTokens, ends, count, sampled, nullptr, rank.stream), FARWARP_OK)
