@@ -94,9 +94,9 @@ TEST_F(CacheCommand, TakesAMachineFromAFile) {
             "farwarp: " + file + ": xcds is 0: allowed is an integer in 1..64\n");
 }
 
-TEST_F(CacheCommand, AResultThatCannotBeWrittenIsExitCodeThree) {
+TEST_F(CacheCommand, AResultThatCannotBeWrittenIsBadUsageAsElsewhere) {
   const Output output = run("cache attention --set heads=4,seq=256 --json /proc/no/such.json");
-  EXPECT_EQ(output.code, 3) << output.err;
+  EXPECT_EQ(output.code, 2) << output.err;
   EXPECT_EQ(output.err.rfind("farwarp: --json is '/proc/no/such.json'", 0), 0u) << output.err;
 }
 

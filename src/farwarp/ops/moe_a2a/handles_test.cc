@@ -136,7 +136,7 @@ TEST_P(Handles, AreCombinedInAnyOrderAndAgain) {
   MoeAllToAllDesc desc{.num_experts = kExperts, .experts_per_token = kTopK, .hidden = kHidden, .max_tokens = kTokens};
   desc.mode = std::get<1>(GetParam());
   desc.layout = std::get<2>(GetParam());
-  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
     emu::Machine::instance().set_schedule({.seed = seed, .adversarial = true});
     on_streams(kRanks, with_room, [&](World& world, Stream stream) { combine_by_handles(world, stream, desc); });
     ASSERT_FALSE(HasFailure()) << "schedule seed " << seed;
