@@ -179,13 +179,13 @@ class Qwen3(Streaming, Operator):
             raise InvalidArgumentError(f"prompts are {len(ids)}; allowed: 1 to {self.sequences}, sequences")
         for name, value in (("max_tokens", max_tokens), ("tokens_per_launch", tokens_per_launch)):
             whole(name, value, 1)
+        ends = self._end_tokens(end_token, isinstance(prompts[0], str))
         for i, prompt in enumerate(ids):
             if not prompt or len(prompt) + max_tokens - 1 > self.positions:
                 raise InvalidArgumentError(
                     f"prompt {i} has {len(prompt)} tokens and max_tokens is {max_tokens}; allowed: a token at least, and "
                     f"together {self.positions + 1}, positions and 1"
                 )
-        ends = self._end_tokens(end_token, isinstance(prompts[0], str))
         if temperature is None:
             temperature = 0.0
             if self.asked_sampling and top_k == 0:

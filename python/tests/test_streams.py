@@ -60,7 +60,7 @@ def test_batches_beside_a_stream():
         assert next(first) == alone[3][0]
         batch = model.stream_batch(PROMPTS[:2], MOST, tokens_per_launch=2)
         with pytest.raises(farwarp.MisuseError, match="prompts are 1; allowed: up to 0"):
-            model.generate(PROMPTS[0])
+            model.generate(PROMPTS[0], MOST)
         found = [[], []]
         for number, token in batch:
             found[number].append(token)
