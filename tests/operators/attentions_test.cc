@@ -387,7 +387,7 @@ TEST_P(Attentions, APageThatIsSeenMustExist) {
     of.q = of.k = of.v = [](int, int) { return 1.0f; };
     const auto expect_refused = [](const Results& results) {
       EXPECT_EQ(results.status.code(), StatusCode::kBadInput) << results.status.to_string();
-      EXPECT_TRUE(contains(results.status.message(), "'page index': found -1")) << results.status.to_string();
+      EXPECT_TRUE(contains(results.status.message(), "'block_table': found -1")) << results.status.to_string();
     };
     on_streams(1, [&](World& world, Stream stream) { expect_refused(prefill(world, stream, of)); });
     on_streams(1, [&](World& world, Stream stream) { expect_refused(decode(world, stream, of)); });
