@@ -94,8 +94,8 @@ class Attending {
         Shared<const Vec16>(reinterpret_cast<const Vec16*>((block_.memory + offset).raw)));
   }
   /// [thread] Chunk `index` of the keys: 8 columns of each of 16 rows, for two slots. And of the values: 8 keys of 16 columns.
-  FARWARP_DEVICE Vec16 read_keys(int index) const {
-    const MatrixIndex lane = mfma_operand(lane_index(), 0);
+  FARWARP_DEVICE Vec16 read_keys(int thread, int index) const {
+    const MatrixIndex lane = mfma_operand(thread, 0);
     return read(key_chunk_offset(lane.row, 4 * (index % kSlices) + lane.column / 4, Block::kKeyChunks) +
                 index / kSlices * 16 * Block::kHeadDim * 2);
   }
@@ -126,10 +126,11 @@ class Attending {
     });
   }
 
-  /// [warp] scores = q * k^T.
-  template <class Beside>
+  /// [warp] scores = q * k^T. Outside of the hot loop places in LDS are computed again: kept for it, one of them was spilled.
+  template <bool hot, class Beside>
   FARWARP_DEVICE void multiply_keys(const Beside& beside) {
-    product([&](int index) { return read_keys(index); },
+    const int lane = hot ? lane_index() : recomputed(lane_index());
+    product([&](int index) { return read_keys(lane, index); },
             [&](auto slot, std::uint64_t keys) {
               constexpr int kFragment = slot / (2 * kSlices), kPart = slot % (2 * kSlices);
 #pragma unroll
@@ -283,7 +284,7 @@ class Attending {
     loader_.put_keys();
     if (step > first) loader_.template load_keys<false>();
     block_sync();
-    multiply_keys([](auto) {});
+    multiply_keys<false>([](auto) {});
     block_sync();
     if (step > first) {
       loader_.put_keys();
@@ -304,7 +305,7 @@ class Attending {
   FARWARP_DEVICE void next_step(const BlockWork& work, int step, bool masked) {
     block_sync();
     schedule_fence();
-    multiply_keys([&](auto slot) { beside_keys<plain, slot>(); });
+    multiply_keys<plain>([&](auto slot) { beside_keys<plain, slot>(); });
     block_sync();
     schedule_fence();
     if constexpr (!plain) {
