@@ -32,7 +32,7 @@ class _Prepared:
     def __init__(self, tensor: Any, device: _c.DLDevice) -> None:
         self.dtype, self.index = tensor.dtype, tensor.get_device()
         name = dtypes.name_of(tensor.dtype)
-        known = name in dtypes.CODES
+        code = dtypes.CODES.get(name) or dtypes.FP8_CODES.get(name)
         ndim = tensor.dim()
         self._sizes = (ctypes.c_int64 * max(1, ndim))(*tensor.shape)
         self._strides = (ctypes.c_int64 * max(1, ndim))(*tensor.stride())
@@ -42,7 +42,7 @@ class _Prepared:
             ndim=ndim,
             shape=self._sizes,
             strides=self._strides,
-            dtype=dtypes.dl_type(name) if known else _c.DLDataType(255, 8 * tensor.element_size(), 1),
+            dtype=_c.DLDataType(*code, 1) if code is not None else _c.DLDataType(255, 8 * tensor.element_size(), 1),
         )
         self.reference = ctypes.byref(self.tensor)
 

@@ -18,6 +18,7 @@ except ImportError:
     ml_dtypes = None  # type: ignore[assignment]
 
 CODES = {"bfloat16": (4, 16), "float16": (2, 16), "float32": (2, 32), "int32": (0, 32), "int64": (0, 64), "uint8": (1, 8)}
+FP8_CODES = {"float8_e4m3fn": (10, 8), "float8_e4m3fnuz": (11, 8)}  # DLPack 1.1; torch's, where operators take e4m3
 _EXACT = {name: np.dtype(name) for name in CODES if name != "bfloat16"}
 if ml_dtypes is not None:
     _EXACT["bfloat16"] = np.dtype(ml_dtypes.bfloat16)

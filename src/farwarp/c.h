@@ -281,11 +281,13 @@ FARWARP_EXPORT int32_t farwarp_moe_local_experts(const farwarp_moe* moe);
 /* Sends tokens to the ranks of their experts.
  *   x       [tokens, hidden]
  *   indices [tokens, experts_per_token] of index_type, -1: no expert; weights the same of float32
- *   recv_x  [recv_rows, hidden] of dtype, with fp8_dispatch of uint8; with `masked` [local experts, an expert's room, hidden] is the same
+ *   recv_x  [recv_rows, hidden] of dtype, with fp8_dispatch of uint8 or the device's e4m3 (DLPack 1.1); with `masked` [local experts, an
+ *           expert's room, hidden] is the same
  *   counts  [local experts] int32: rows of each expert
  *   offsets [local experts + 1] int32: first row of each expert, and the end
  *   origins [recv_rows] int64: source rank << 48 | token << 16 | k-slot, -1: no row; or NULL
- *   scales  [recv_rows, ceil(hidden / 128)] float32 with fp8_dispatch, else NULL */
+ *   scales  [recv_rows, ceil(hidden / 128)] float32 with fp8_dispatch, else NULL; with scale_columns the descriptor's shape, or the same memory
+ *           as [local experts, room, ceil(hidden / 128)] (with scale_exponents int32 [local experts, room, hidden / 512]) */
 FARWARP_EXPORT farwarp_code farwarp_moe_dispatch(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
                                                  const DLTensor* weights, DLTensor* recv_x, DLTensor* counts,
                                                  DLTensor* offsets, DLTensor* origins, DLTensor* scales, void* stream);
@@ -493,7 +495,7 @@ FARWARP_EXPORT farwarp_code farwarp_decode_desc_init_sized(farwarp_decode_desc* 
 FARWARP_EXPORT farwarp_code farwarp_decode_create(farwarp_world* world, const farwarp_decode_desc* desc,
                                                   farwarp_decode** decode);
 /* q, out      [batch, query_tokens, query_heads, head_dim]
- * k, v        the cache; of uint8 with fp8_cache
+ * k, v        the cache; of uint8 or the device's e4m3 (DLPack 1.1) with fp8_cache
  * block_table [batch, max_pages] int32; entries of pages that no token sees are not used
  * lengths     [batch] int32: keys, the query tokens' own included; with kv_shards those of this rank
  * k_scale, v_scale [kv_heads] float32 with fp8_cache, else NULL; k_scale not below 0

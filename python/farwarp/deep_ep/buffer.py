@@ -224,7 +224,7 @@ class Buffer(Handle, NormalMode):
             event = self._run(lambda stream: call.dispatch(x, topk_idx, stream), async_finish, (x, topk_idx, call, sums))
         self._turns[shape] = 1 - turn  # a call that was refused takes no turn
         scales = call.scales
-        recv_x = call.recv_x.given if scales is None else (call.recv_x.given, _columns(scales.given))
+        recv_x = call.recv_x.given if scales is None else (call.recv_x.given, scales.given)
         hook = self._hook_of(call, "the hook of low_latency_dispatch") if return_recv_hook else None
         return recv_x, call.recv_count.given, call, event, hook
 
@@ -394,7 +394,3 @@ def _check_rows(method: str, name: str, rows: Any, dtype: str, topk_idx: Any) ->
             f"({rows.shape[0]}, top-k)"
         )
 
-
-def _columns(scales: Any) -> Any:
-    """[experts, groups, rows] -> [experts, rows, groups], the same memory."""
-    return scales.transpose(1, 2) if is_torch(scales) else scales.transpose(0, 2, 1)

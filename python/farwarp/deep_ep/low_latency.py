@@ -12,7 +12,7 @@ from ..call import Call
 from ..errors import MisuseError, check
 from ..operator import Operator
 from ..world import World
-from .memory import EXPONENTS, FP8, DeviceMemory, HostMemory, Result
+from .memory import FP8, DeviceMemory, HostMemory, Result
 from .moe_desc import descriptor, heap_bytes_of
 
 SCALED = 128  # numbers of a row that have one scale
@@ -107,9 +107,9 @@ class LowLatencyCall(Sequence):
         self.kept = new((operator.handle_bytes,), "uint8")
         self.scales: Result | None = None
         if shape.exponents:
-            self.scales = new((operator.local_experts, shape.hidden // (4 * SCALED), operator.room), EXPONENTS)
+            self.scales = memory.new_columns((operator.local_experts, operator.room, shape.hidden // (4 * SCALED)), "int32")
         elif shape.fp8:
-            self.scales = new((operator.local_experts, -(-shape.hidden // SCALED), operator.room), "float32")
+            self.scales = memory.new_columns((operator.local_experts, operator.room, -(-shape.hidden // SCALED)), "float32")
         if operator.offsets is None:
             operator.offsets = new((operator.local_experts + 1,), "int32")
         self._inputs: tuple = ()  # what the device still reads

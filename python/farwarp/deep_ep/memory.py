@@ -15,9 +15,7 @@ from ..call import is_torch
 from ..errors import InvalidArgumentError
 from ..world import World
 
-# Among names of types:
-FP8 = "fp8"  # e4m3, of the device's kind
-EXPONENTS = "exponents"  # int32, each four exponents of scales: kernels see bytes, in a fourth dimension
+FP8 = "fp8"  # among names of types: e4m3, of the device's kind
 
 
 def fp8_type(world: World) -> str:
@@ -48,7 +46,7 @@ class DeviceMemory:
     def __init__(self, world: World) -> None:
         self._torch = sys.modules["torch"]
         self._device = self._torch.device("cuda", world.device)
-        self._types = {FP8: getattr(self._torch, fp8_type(world)), EXPONENTS: self._torch.int32}
+        self._types = {FP8: getattr(self._torch, fp8_type(world))}
         self._types |= {name: getattr(self._torch, name) for name in dtypes.CODES if hasattr(self._torch, name)}
         # What torch's compiled graphs call: torch.empty() costs the host several times as much.
         guards = getattr(getattr(self._torch._C, "_dynamo", None), "guards", None)
@@ -67,9 +65,17 @@ class DeviceMemory:
 
     def new(self, shape: tuple[int, ...], dtype: str) -> Result:
         given = self._empty(shape, self._types[dtype])
-        if dtype == EXPONENTS:
-            return Result(given.view(self._torch.uint8).view(*shape, 4), given)
-        return Result(given.view(self._torch.uint8) if dtype == FP8 else given, given)
+        return Result(given, given)
+
+    def new_columns(self, shape: tuple[int, int, int], dtype: str) -> Result:
+        """[experts, rows, groups], for each expert column by column."""
+        experts, rows, groups = shape
+        strides = (rows * groups, 1, rows)
+        if self._fast is None or self._torch._C._cuda_getDevice() != self._device.index:
+            given = self._torch.empty_strided(shape, strides, dtype=self._types[dtype], device=self._device)
+        else:
+            given = self._fast(shape, strides, self._types[dtype])
+        return Result(given, given)
 
     def part(self, result: Result, at: int, shape: tuple[int, ...], dtype: str) -> Any:
         """From byte `at` of a tensor of bytes on."""
@@ -101,15 +107,21 @@ class HostMemory:
         self._torch = sys.modules["torch"] if is_torch(like) else None
 
     def new(self, shape: Sequence[int], dtype: str) -> Result:
-        if dtype == EXPONENTS:
-            array = Array(self._world, (*shape, 4), "uint8")
-            zeros = np.empty(shape, np.int32) if self._torch is None else self._torch.empty(tuple(shape), dtype=self._torch.int32)
-            return Result(array, zeros)
         array = Array(self._world, shape, "uint8" if dtype == FP8 else dtype)
         name = fp8_type(self._world) if dtype == FP8 else dtype
         if self._torch is not None:
             return Result(array, self._torch.empty(tuple(shape), dtype=getattr(self._torch, name)))
         return Result(array, np.empty(shape, _numpy_type(name)))
+
+    def new_columns(self, shape: tuple[int, int, int], dtype: str) -> Result:
+        experts, rows, groups = shape
+        if dtype == "int32":  # four exponents each
+            array = Array(self._world, (experts, groups, rows, 4), "uint8")
+        else:
+            array = Array(self._world, (experts, groups, rows), dtype)
+        if self._torch is None:
+            return Result(array, np.empty((experts, groups, rows), dtype).transpose(0, 2, 1))
+        return Result(array, self._torch.empty((experts, groups, rows), dtype=getattr(self._torch, dtype)).transpose(1, 2))
 
     def output(self, name: str, given: Any, shape: Sequence[int], dtype: str) -> Result:
         found = dtypes.name_of(given.dtype)
@@ -135,10 +147,12 @@ class HostMemory:
                 continue
             array, given = result
             if self._torch is not None:
-                bits = given.view(self._torch.uint8) if array.dtype == "uint8" else given
+                target = given if given.is_contiguous() else given.transpose(1, 2)  # of new_columns(), as its memory lies
+                bits = target.view(self._torch.uint8) if array.dtype == "uint8" else target
                 bits.view(array.shape).copy_(array.torch())
             else:
-                bits = given.view(np.uint8) if array.dtype == "uint8" else given
+                target = given if given.flags.c_contiguous else given.transpose(0, 2, 1)
+                bits = target.view(np.uint8) if array.dtype == "uint8" else target
                 bits[...] = array.numpy().reshape(bits.shape)
 
 

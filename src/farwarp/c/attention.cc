@@ -222,7 +222,7 @@ farwarp_code farwarp_decode_call_sinks(farwarp_decode* decode, const DLTensor* q
     const bool heads_first = desc.layout == farwarp::KvLayout::kHeadsFirst;
     const int second = heads_first ? desc.kv_heads : desc.page_size;
     const int third = heads_first ? desc.page_size : desc.kv_heads;
-    const DLDataType type = type_of(desc.dtype), of_cache = fp8 ? kFp8Bytes : type;
+    const DLDataType type = type_of(desc.dtype), of_cache = fp8 ? kFp8 : type;
     const DLDataType floats = type_of(DType::kF32), integers = type_of(DType::kI32);
     Tensors tensors(decode->world);
     farwarp::FlashDecodeTensors all;

@@ -93,17 +93,38 @@ void* read_rows(const farwarp_moe& moe, Tensors& tensors, const char* name, cons
   return tensors.read(name, tensor, type, {plan.recv_rows, hidden});
 }
 
+/// Whether it is [a, c, b] of which each [c, b] lies column by column: a contiguous [a, b, c] with its last dimensions exchanged.
+bool is_transposed(const DLTensor* tensor, DLDataType type, std::int64_t a, std::int64_t b, std::int64_t c) {
+  if (tensor == nullptr || tensor->ndim != 3 || tensor->shape == nullptr || tensor->strides == nullptr) return false;
+  if (tensor->dtype.code != type.code || tensor->dtype.bits != type.bits || tensor->dtype.lanes != 1) return false;
+  const std::int64_t shape[] = {a, c, b}, strides[] = {b * c, 1, c};
+  for (int i = 0; i < 3; ++i) {
+    if (tensor->shape[i] != shape[i] || (shape[i] != 1 && tensor->strides[i] != strides[i])) return false;
+  }
+  return true;
+}
+
 void* read_scales(const farwarp_moe& moe, Tensors& tensors, const DLTensor* scales) {
   const MoeAllToAllPlan& plan = moe.op.plan();
   const std::int64_t groups = (moe.desc.hidden + kScaled - 1) / kScaled, experts = plan.max_local_experts;
   const std::int64_t room = plan.recv_rows / experts;
   const DLDataType type = type_of(DType::kF32);
-  switch (moe.desc.scales) {
-    case MoeScales::kExponentColumns: return tensors.read("scales", scales, kFp8Bytes, {experts, groups / 4, room, 4});
-    case MoeScales::kColumns: return tensors.read("scales", scales, type, {experts, groups, room});
-    case MoeScales::kRows: break;
+  if (moe.desc.scales == MoeScales::kRows)
+    return tensors.read_if(moe.desc.fp8_dispatch, "scales", scales, type, {plan.recv_rows, groups});
+  const bool exponents = moe.desc.scales == MoeScales::kExponentColumns;
+  const std::int64_t columns = exponents ? groups / 4 : groups;  // an int32 has four exponents
+  std::int64_t shape[] = {experts, columns, room, 4};
+  DLTensor contiguous{};
+  if (is_transposed(scales, exponents ? type_of(DType::kI32) : type, experts, columns, room)) {
+    contiguous = *scales;
+    contiguous.dtype = exponents ? kBytes : type;
+    contiguous.ndim = exponents ? 4 : 3;
+    contiguous.shape = shape;
+    contiguous.strides = nullptr;
+    scales = &contiguous;
   }
-  return tensors.read_if(moe.desc.fp8_dispatch, "scales", scales, type, {plan.recv_rows, groups});
+  if (exponents) return tensors.read("scales", scales, kBytes, {experts, columns, room, 4});
+  return tensors.read("scales", scales, type, {experts, columns, room});
 }
 
 }  // namespace
@@ -111,7 +132,7 @@ void* read_scales(const farwarp_moe& moe, Tensors& tensors, const DLTensor* scal
 MoeReceived read_received(const farwarp_moe& moe, Tensors& tensors, const DLTensor* recv_x, const DLTensor* counts,
                           const DLTensor* offsets, const DLTensor* origins, const DLTensor* scales) {
   const MoeAllToAllDesc& desc = moe.desc;
-  const DLDataType of_rows = desc.fp8_dispatch ? kFp8Bytes : type_of(desc.dtype), integers = type_of(DType::kI32);
+  const DLDataType of_rows = desc.fp8_dispatch ? kFp8 : type_of(desc.dtype), integers = type_of(DType::kI32);
   const std::int64_t rows = moe.op.plan().recv_rows, experts = local_experts(moe);
   MoeReceived received;
   received.x = read_rows(moe, tensors, "recv_x", recv_x, of_rows);

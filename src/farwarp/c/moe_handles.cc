@@ -11,7 +11,7 @@ Status check_handles(const farwarp_moe* moe) {
 }
 
 void* read_handle(const farwarp_moe& moe, Tensors& tensors, const DLTensor* handle) {
-  return tensors.read("handle", handle, kFp8Bytes, {moe.op.plan().handle_bytes});
+  return tensors.read("handle", handle, kBytes, {moe.op.plan().handle_bytes});
 }
 
 const std::int32_t* read_expert_counts(const farwarp_moe& moe, Tensors& tensors, const DLTensor* counts) {

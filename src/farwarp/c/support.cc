@@ -16,6 +16,8 @@ constexpr DLDataType kFloat32 = {kDLFloat, 32, 1};
 bool same(DLDataType a, DLDataType b) { return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes; }
 
 std::string text_of(DLDataType type) {
+  if (same(type, kFp8)) return "float8_e4m3fn";
+  if (same(type, kFp8Fnuz)) return "float8_e4m3fnuz";
   const char* const name = type.code == kDLInt      ? "int"
                            : type.code == kDLUInt   ? "uint"
                            : type.code == kDLFloat  ? "float"
@@ -88,6 +90,10 @@ Status check_place(const char* name, const DLTensor& tensor, const Device& devic
                                         static_cast<int>(tensor.device.device_type), tensor.device.device_id,
                                         static_cast<int>(wanted), ordinal));
   return {};
+}
+
+DLDataType fp8_type(const Device& device) {
+  return device.shape().traits.fp8 == Fp8Format::kOcp ? kFp8 : kFp8Fnuz;
 }
 
 Status check_contiguous(const char* name, const DLTensor& tensor) {
@@ -207,6 +213,11 @@ void* Tensors::read_any_shape(const char* name, const DLTensor* tensor, DLDataTy
   });
 }
 
+bool Tensors::is_of(DLDataType found, DLDataType wanted) const {
+  if (!same(wanted, kFp8)) return same(found, wanted);
+  return same(found, kBytes) || same(found, fp8_type(device_));
+}
+
 template <class CheckShape>
 void* Tensors::read_checked(const char* name, const DLTensor* tensor, DLDataType type, const CheckShape& check_shape) {
   if (!status_.ok()) return nullptr;
@@ -215,8 +226,11 @@ void* Tensors::read_checked(const char* name, const DLTensor* tensor, DLDataType
     return nullptr;
   }
   if (status_ = check_form(name, *tensor); !status_.ok()) return nullptr;
-  if (!same(tensor->dtype, type)) {
-    status_ = invalid_argument(fmt::format("{} is of {}; allowed: {}", name, text_of(tensor->dtype), text_of(type)));
+  if (!is_of(tensor->dtype, type)) {
+    const std::string bytes = same(type, kFp8) ? text_of(kBytes) + ", " : "";
+    const DLDataType allowed = same(type, kFp8) ? fp8_type(device_) : type;
+    status_ = invalid_argument(
+        fmt::format("{} is of {}; allowed: {}{}", name, text_of(tensor->dtype), bytes, text_of(allowed)));
   } else if (status_ = check_shape(); status_.ok()) {
     status_ = check_place(name, *tensor, device_);
   }

@@ -96,8 +96,10 @@ Status check_choice(const char* name, std::int32_t value, std::int32_t last);
 Result<bool> read_flag(const char* name, std::int32_t value);
 Result<DType> read_dtype(const char* name, DLDataType type, std::initializer_list<DType> allowed);
 DLDataType type_of(DType dtype);
-inline constexpr DLDataType kFp8Bytes = {kDLUInt, 8,
-                                         1};  ///< e4m3 numbers, which have no type of their own in this DLPack
+inline constexpr DLDataType kBytes = {kDLUInt, 8, 1};
+/// For Tensors: e4m3 in the device's format, as kBytes or as DLPack 1.1's type of that format (codes 10 and 11; this DLPack may be older).
+inline constexpr DLDataType kFp8 = {10, 8, 1};
+inline constexpr DLDataType kFp8Fnuz = {11, 8, 1};
 
 /// Checks the tensors of a call, one after the other; the first failure is kept.
 class Tensors {
@@ -117,6 +119,7 @@ class Tensors {
   const Status& status() const { return status_; }
 
  private:
+  bool is_of(DLDataType found, DLDataType wanted) const;
   template <class CheckShape>
   void* read_checked(const char* name, const DLTensor* tensor, DLDataType type, const CheckShape& check_shape);
 

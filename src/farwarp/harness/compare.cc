@@ -27,8 +27,25 @@ double Comparison::Tile::share() const {
   return share_of(std::sqrt(error_squares), margin * std::sqrt(std::max(allowed_squares, predicted_squares)));
 }
 
+double Comparison::Tile::scale_share() const {
+  return share_of(std::abs(projected), 5 * std::sqrt(projected_variance) + projected_arithmetic);
+}
+
+void Comparison::Tile::add_projection(DType dtype, double got, const ExpectedElement& expected) {
+  const double value = expected.value;
+  const double rounded = decode(dtype, encode(dtype, static_cast<float>(value)));
+  projected += (got - rounded) * value;
+  value_squares += value * value;
+  projected_arithmetic += (expected.accumulated + std::abs(expected.predicted)) * std::abs(value);
+  // An error d takes a result over a tie with probability d / (2 h), by 2 h. Above h, rounding makes it uniform.
+  const double half = half_ulp(dtype, value);
+  const double before = std::sqrt(expected.rounded_squares / 3) + expected.accumulated;
+  projected_variance += value * value * 2 * half * std::min(before, half);
+}
+
 void Comparison::begin_call(int call) {
   tile_ = worst_tile();
+  scale_ = worst_scale();
   tiles_.clear();
   call_ = call;
 }
@@ -40,9 +57,17 @@ void Comparison::add(int row, std::span<const int> columns, std::span<const std:
 }
 
 void Comparison::add(int row, int first_column, std::span<const std::uint16_t> got,
-                     std::span<const ExpectedElement> expected) {
+                     std::span<const ExpectedElement> expected, std::optional<double> scale_variance) {
   add_row(
       row, [&](std::size_t i) { return first_column + static_cast<int>(i); }, got, expected);
+  if (!scale_variance) return;
+  Tile* tile = nullptr;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const int column = first_column + static_cast<int>(i);
+    if (tile == nullptr || column % tile_columns_ == 0) tile = &tiles_[{row / tile_rows_, column / tile_columns_}];
+    tile->add_projection(dtype_, decode(dtype_, got[i]), expected[i]);
+    tile->projected_variance += *scale_variance / static_cast<double>(got.size());
+  }
 }
 
 template <class ColumnOf>
@@ -105,11 +130,25 @@ Comparison::Worst Comparison::worst_tile() const {
   return worst;
 }
 
+Comparison::Worst Comparison::worst_scale() const {
+  Worst worst = scale_;
+  for (const auto& [place, tile] : tiles_) {
+    const double share = tile.scale_share();
+    if (!(share > worst.share)) continue;
+    worst = {share, fmt::format("call {}: y[{}..., {}...], {} elements, have {:.6f} times their right size, on average: {:.4g} times "
+                                "the difference that is allowed",
+                                call_, place.first * tile_rows_, place.second * tile_columns_, tile.elements,
+                                1 + tile.projected / tile.value_squares, share)};
+  }
+  return worst;
+}
+
 Verdict Comparison::verdict() const {
-  const Worst tile = worst_tile();
+  const Worst tile = worst_tile(), scale = worst_scale();
   Verdict verdict;
   verdict.max_share = element_.share;
   verdict.tile_share = tile.share;
+  verdict.scale_share = scale.share;
   if (error_squares_ != 0) verdict.rel_err = std::sqrt(error_squares_ / expected_squares_);
   if (unwritten_ != 0) {
     verdict.detail =
@@ -118,6 +157,8 @@ Verdict Comparison::verdict() const {
     verdict.detail = element_.detail;
   } else if (tile.share > 1) {
     verdict.detail = tile.detail;
+  } else if (scale.share > 1) {
+    verdict.detail = scale.detail;
   }
   verdict.pass = verdict.detail.empty();
   return verdict;

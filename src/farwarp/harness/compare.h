@@ -1,9 +1,11 @@
 // Decides whether a result is right. Every element must be written. No element may differ from the exact value by more than its
-// roundings allow. The errors of a tile together may not be larger than roundings make them. If nothing rounds, all elements are exact.
+// roundings allow. The errors of a tile together may not be larger than roundings make them, nor may its results be too large or too small
+// on average. If nothing rounds, all elements are exact.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -27,6 +29,7 @@ struct Verdict {
   double rel_err = 0;     ///< relative Frobenius error
   double max_share = 0;   ///< the largest error of an element, as a share of what its roundings allow
   double tile_share = 0;  ///< the largest error of a tile (root mean square), likewise
+  double scale_share = 0;  ///< the largest error of the scale of a tile's results, likewise
 };
 
 /// Collects the errors of one rank's results, row by row, call after call.
@@ -41,8 +44,10 @@ class Comparison {
   /// Elements (row, columns[i]).
   void add(int row, std::span<const int> columns, std::span<const std::uint16_t> got,
            std::span<const ExpectedElement> expected);
-  /// Elements (row, first_column + i).
-  void add(int row, int first_column, std::span<const std::uint16_t> got, std::span<const ExpectedElement> expected);
+  /// Elements (row, first_column + i). `scale_variance`: of sum (error_i * value_i), as the roundings before the last one make it; given, the
+  /// scale of the tile's results is judged.
+  void add(int row, int first_column, std::span<const std::uint16_t> got, std::span<const ExpectedElement> expected,
+           std::optional<double> scale_variance = std::nullopt);
 
   /// Elements (row, first_column + i), for inputs with which nothing rounds. Each must equal `expected` converted to the dtype.
   void add_exact(int row, int first_column, std::span<const std::uint16_t> got, std::span<const double> expected);
@@ -50,6 +55,9 @@ class Comparison {
   /// A tile passes if sum (got - exact)^2 <= (1 + 5 / sqrt(2 n))^2 * sum a with a = mean_square_error(): five standard
   /// deviations above what roundings give. n counts elements by their weight: (sum a)^2 / sum a^2. If the squares of the predicted
   /// errors add up to more than sum a, they replace it, because a few numbers times one weight may all be rounded alike.
+  ///
+  /// The scale: s is the sum of (got - exact, rounded) * exact over a tile. It passes if |s| <= 5 deviations + what fp32 arithmetic may add. The
+  /// last rounding has no part in it but where earlier errors take a result over a tie.
   Verdict verdict() const;
 
  private:
@@ -58,7 +66,11 @@ class Comparison {
     double allowed_fourths = 0;  ///< sum of the squares of the terms of allowed_squares
     double predicted_squares = 0;
     std::int64_t elements = 0;
+    double projected = 0, value_squares = 0;  ///< sums of error * exact value and of their squares
+    double projected_variance = 0, projected_arithmetic = 0;  ///< what roundings, and fp32 arithmetic at most, make of `projected`
     double share() const;
+    double scale_share() const;
+    void add_projection(DType dtype, double got, const ExpectedElement& expected);
   };
   struct Worst {
     double share = 0;
@@ -69,12 +81,13 @@ class Comparison {
                std::span<const ExpectedElement> expected);
   void add_element(Tile& tile, int row, int column, std::uint16_t got, const ExpectedElement& expected);
   Worst worst_tile() const;
+  Worst worst_scale() const;
 
   DType dtype_;
   int tile_rows_, tile_columns_;
   int call_ = 0;
   std::map<std::pair<int, int>, Tile> tiles_;  // of call_
-  Worst element_, tile_;                       // tile_: of earlier calls
+  Worst element_, tile_, scale_;               // tile_, scale_: of earlier calls
   std::int64_t elements_ = 0, unwritten_ = 0;
   std::string first_unwritten_;
   double error_squares_ = 0, expected_squares_ = 0;

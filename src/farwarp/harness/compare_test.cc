@@ -138,5 +138,46 @@ TEST(Compare, AWrongTileAmongRightOnesFails) {
   EXPECT_FALSE(comparison.verdict().pass) << "an earlier call's tile still counts";
 }
 
+// Rows of a softmax's kind: their errors before the last rounding are one factor for the whole row.
+Comparison rows_times(double factor, std::uint64_t seed) {
+  constexpr int kRows = 12, kColumns = 64;
+  constexpr double kDeviation = 0x1p-11;  // of a row's factor
+  const RandomStream random(seed, {});
+  Comparison comparison(DType::kBf16, kRows, kColumns);
+  comparison.begin_call(0);
+  for (int row = 0; row < kRows; ++row) {
+    const auto at = [&](int i) { return random.uniform(static_cast<std::uint64_t>(row * (kColumns + 1) + i)) - 0.5; };
+    const double of_row = 1 + kDeviation * std::sqrt(12) * at(kColumns);
+    double squares = 0;
+    std::vector<std::uint16_t> got;
+    std::vector<ExpectedElement> expected;
+    for (int i = 0; i < kColumns; ++i) {
+      const double value = at(i);
+      expected.push_back(exactly(value));
+      expected.back().rounded = 8 * kDeviation * std::abs(value);
+      expected.back().rounded_squares = 3 * kDeviation * kDeviation * value * value;
+      got.push_back(encode(DType::kBf16, static_cast<float>(value * of_row * factor)));
+      squares += value * value;
+    }
+    comparison.add(row, 0, got, expected, kDeviation * kDeviation * squares * squares);
+  }
+  return comparison;
+}
+
+TEST(Compare, ResultsThatAreTooLargeOnAverageFail) {
+  for (std::uint64_t seed = 0; seed < 2000; ++seed) {
+    const Verdict right = rows_times(1, seed).verdict();
+    ASSERT_TRUE(right.pass) << seed << ": " << right.detail;
+    ASSERT_GT(right.scale_share, 0);
+    for (const double factor : {1.003, 0.997}) {
+      const Verdict wrong = rows_times(factor, seed).verdict();
+      ASSERT_LT(wrong.max_share, 1) << "each element is within its own bound";
+      ASSERT_GT(wrong.scale_share, 1) << seed;
+      ASSERT_FALSE(wrong.pass);
+    }
+  }
+  EXPECT_NE(rows_times(1.0015, 1).verdict().detail.find("have 1.001"), std::string::npos) << rows_times(1.0015, 1).verdict().detail;
+}
+
 }  // namespace
 }  // namespace farwarp::harness

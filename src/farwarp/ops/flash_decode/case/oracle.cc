@@ -67,6 +67,7 @@ ExpectedRow expected_row(const RowProblem& problem) {
       if (pass == 0) score_error += weight * score.error;
       problem.seen.v(key, numbers);
       const bool alone = problem.seen.is_alone && problem.seen.is_alone(key);
+      double along = 0;  // how far a relative change of the weight moves the row along itself
       for (std::size_t i = 0; i < dim; ++i) {
         const double v = numbers[i];
         harness::ExpectedElement& element = result.out[i];
@@ -77,8 +78,11 @@ ExpectedRow expected_row(const RowProblem& problem) {
           if (!alone) roundings[i].add(std::abs(v) * std::max(weight * relative, least / denominator));
         } else {
           moved[i] += weight * std::abs(v - element.value) * score.error;
+          along += weight * v * element.value;
         }
       }
+      const double rounding = std::max(relative, weight == 0 ? 0 : least / (denominator * weight));
+      if (pass == 1 && !alone) result.scale_variance += along * along * rounding * rounding / 3;
     }
   }
   for (std::size_t i = 0; i < dim; ++i) {

@@ -29,6 +29,7 @@ struct RowProblem {
 
 struct ExpectedRow {
   std::vector<harness::ExpectedElement> out;  ///< [head_dim]
+  double scale_variance = 0;                  ///< of sum (error * value) over out, by probabilities that are rounded
   double lse = 0;                             ///< natural logarithm; minus infinity if nothing is seen
   double lse_error = 0;                       ///< the largest that a right result may have
 };

@@ -258,7 +258,7 @@ void RankRun::compare_row(int sequence, int token, int query_head, std::span<con
   const std::string where =
       fmt::format("call {}: sequence {}, token {}, head {}", set_->call, sequence, token, query_head);
   if (row.seen.count > 0) {
-    findings_.comparison.add(sequence * desc.query_tokens + token, query_head * desc.head_dim, out, expected.out);
+    findings_.comparison.add(sequence * desc.query_tokens + token, query_head * desc.head_dim, out, expected.out, expected.scale_variance);
   } else if (std::any_of(out.begin(), out.end(), [](std::uint16_t bits) { return (bits & 0x7fff) != 0; })) {
     findings_.difference = where + " sees no key, and its output is not zero";
   }
