@@ -3,7 +3,6 @@ when there is none."""
 
 from __future__ import annotations
 
-import sys
 from typing import Any, Callable, Hashable
 
 from .errors import MisuseError, OutOfMemoryError
@@ -33,7 +32,7 @@ class OperatorCache:
         """The operators of `key`. Collective if there are none: `create` makes them; where the heap or the World's slots do
         not suffice, those of other keys are closed before, the ones used longest ago first. `what`: of messages."""
         found = self._kept.pop(key, None)
-        capturing = self._is_capturing()
+        capturing = self._world.is_capturing()
         if found is None:
             if capturing:
                 raise MisuseError(f"a first call of {what} is captured in a CUDA graph; allowed: after a call that is not")
@@ -42,12 +41,6 @@ class OperatorCache:
         if capturing:
             self._captured.add(key)
         return found
-
-    def _is_capturing(self) -> bool:
-        # The default stream cannot be captured. torch takes 10 us to say so.
-        if self._world.emulated or self._world._current_stream() is None:
-            return False
-        return sys.modules["torch"].cuda.is_current_stream_capturing()
 
     def _create(self, create: Callable[[], list[Any]]) -> list[Any]:
         while len(self) >= self._most and self._close_oldest():

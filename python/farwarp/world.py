@@ -267,6 +267,13 @@ class World(Handle):
             ask = self._ask_stream = _ask_torch(torch)
         return ask(self.device) or None
 
+    def is_capturing(self) -> bool:
+        """Whether the calls that torch's current stream is given go into a CUDA graph."""
+        # The default stream cannot be captured. torch takes 10 us to say so.
+        if self.emulated or self._current_stream() is None:
+            return False
+        return sys.modules["torch"].cuda.is_current_stream_capturing()
+
     def _use(self, stream: int | None) -> None:
         """A call was enqueued there."""
         if stream not in self._busy:

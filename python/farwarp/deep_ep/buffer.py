@@ -346,7 +346,7 @@ class Buffer(Handle, NormalMode):
         """work(stream), in the order of this Buffer's calls; None: the current stream."""
         self._order.before(stream)
         work(stream)
-        self._order.after(stream)
+        self._order.after()
 
     def _run(
         self, work: Callable[[Any], None], async_finish: bool, tensors: tuple, previous_event: EventOverlap | None = None

@@ -20,6 +20,10 @@ MOST_TOP_K = 32
 IN_FLIGHT = 2  # calls of which halves may be outstanding
 
 
+def _nothing() -> None:
+    return None
+
+
 class Shape(NamedTuple):
     """What operators are made for."""
 
@@ -76,7 +80,8 @@ class LowLatencyOperator(Operator):
         self.pending: LowLatencyCall | None = None  # whose hook is still to come
         self.last: LowLatencyCall | None = None  # the last one that was dispatched
         self.combine_buffer: Result | None = None  # what get_next_low_latency_combine_buffer() has given
-        self.offsets: Result | None = None
+        self.offsets: Result | None = None  # which no program sees
+        self._makers: tuple | None = None  # of new_results()
         sent, received = "x topk_idx topk_weights", "recv_x recv_count offsets scales cumulative_local_expert_recv_stats handle"
         self.dispatch = Call(world, "moe_dispatch_kept", sent, received)
         self.dispatch_send = Call(world, "moe_dispatch_send", sent + " count")
@@ -85,6 +90,21 @@ class LowLatencyOperator(Operator):
         self.combine_send = Call(world, "moe_combine_send_kept", "x topk_idx topk_weights handle")
         self.combine_recv = Call(world, "moe_combine_recv", "", "out")
         self.batched = (self.local_experts, self.room, shape.hidden)
+
+    def new_results(self, memory: DeviceMemory | HostMemory) -> tuple[Result, Result, Result, Result | None]:
+        """Of a dispatch: rows, counts, its handle's memory, scales."""
+        if self._makers is None or memory.on_host:
+            shape, local, room = self.shape, self.local_experts, self.room
+            scales: Any = _nothing
+            if shape.exponents:
+                scales = memory.maker((local, room, shape.hidden // (4 * SCALED)), "int32", columns=True)
+            elif shape.fp8:
+                scales = memory.maker((local, room, -(-shape.hidden // SCALED)), "float32", columns=True)
+            rows = memory.maker(self.batched, FP8 if shape.fp8 else "bfloat16")
+            self._makers = rows, memory.maker((local,), "int32"), memory.maker((self.handle_bytes,), "uint8"), scales
+            self.offsets = memory.new((local + 1,), "int32")
+        rows, counts, kept, scales = self._makers
+        return rows(), counts(), kept(), scales()
 
     def _recovered(self) -> None:
         """After World.recover(): halves that are still to come are of no call any more."""
@@ -101,17 +121,7 @@ class LowLatencyCall(Sequence):
         self.world = operator.world
         self.phase = Phase.SENT
         self._operator = operator  # that of its outstanding half, or of its dispatch
-        shape, new = operator.shape, memory.new
-        self.recv_x = new(operator.batched, FP8 if shape.fp8 else "bfloat16")
-        self.recv_count = new((operator.local_experts,), "int32")
-        self.kept = new((operator.handle_bytes,), "uint8")
-        self.scales: Result | None = None
-        if shape.exponents:
-            self.scales = memory.new_columns((operator.local_experts, operator.room, shape.hidden // (4 * SCALED)), "int32")
-        elif shape.fp8:
-            self.scales = memory.new_columns((operator.local_experts, operator.room, -(-shape.hidden // SCALED)), "float32")
-        if operator.offsets is None:
-            operator.offsets = new((operator.local_experts + 1,), "int32")
+        self.recv_x, self.recv_count, self.kept, self.scales = operator.new_results(memory)
         self._inputs: tuple = ()  # what the device still reads
         self._out: Result | None = None
 

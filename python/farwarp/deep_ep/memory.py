@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class Result(NamedTuple):
     given: Any  # what the program has: the same, or its copy in the host's memory
 
 
-_MOST_SHAPES = 64  # whose strides are kept
+_MOST_SHAPES = 64  # whose makers are kept
 
 
 class DeviceMemory:
@@ -48,34 +48,36 @@ class DeviceMemory:
         self._device = self._torch.device("cuda", world.device)
         self._types = {FP8: getattr(self._torch, fp8_type(world))}
         self._types |= {name: getattr(self._torch, name) for name in dtypes.CODES if hasattr(self._torch, name)}
-        # What torch's compiled graphs call: torch.empty() costs the host several times as much.
-        guards = getattr(getattr(self._torch._C, "_dynamo", None), "guards", None)
-        self._fast: Any = getattr(guards, "_empty_strided_cuda", None)
-        self._strides: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._makers: dict[tuple, Callable[[], Result]] = {}
 
-    def _empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        if self._fast is None or self._torch._C._cuda_getDevice() != self._device.index:
-            return self._torch.empty(shape, dtype=dtype, device=self._device)
-        strides = self._strides.get(shape)
-        if strides is None:
-            if len(self._strides) == _MOST_SHAPES:
-                self._strides.clear()
-            strides = self._strides[shape] = tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
-        return self._fast(shape, strides, dtype)
+    def maker(self, shape: tuple[int, ...], dtype: str, columns: bool = False) -> Callable[[], Result]:
+        """What makes tensors of that form. columns: the last two dimensions lie column by column."""
+        torch, kind, index = self._torch, self._types[dtype], self._device.index
+        strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+        if columns:
+            strides[-2:] = 1, shape[-2]
+        # What torch's compiled graphs call: torch.empty() costs the host several times as much.
+        guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+        fast: Any = getattr(guards, "_empty_strided_cuda", None)
+        current = torch._C._cuda_getDevice
+        strides_of_all = tuple(strides)
+
+        def make() -> Result:
+            if fast is None or current() != index:
+                given = torch.empty_strided(shape, strides_of_all, dtype=kind, device=self._device)
+            else:
+                given = fast(shape, strides_of_all, kind)
+            return Result(given, given)
+
+        return make
 
     def new(self, shape: tuple[int, ...], dtype: str) -> Result:
-        given = self._empty(shape, self._types[dtype])
-        return Result(given, given)
-
-    def new_columns(self, shape: tuple[int, int, int], dtype: str) -> Result:
-        """[experts, rows, groups], for each expert column by column."""
-        experts, rows, groups = shape
-        strides = (rows * groups, 1, rows)
-        if self._fast is None or self._torch._C._cuda_getDevice() != self._device.index:
-            given = self._torch.empty_strided(shape, strides, dtype=self._types[dtype], device=self._device)
-        else:
-            given = self._fast(shape, strides, self._types[dtype])
-        return Result(given, given)
+        make = self._makers.get((shape, dtype))
+        if make is None:
+            if len(self._makers) == _MOST_SHAPES:
+                self._makers.clear()
+            make = self._makers[shape, dtype] = self.maker(shape, dtype)
+        return make()
 
     def part(self, result: Result, at: int, shape: tuple[int, ...], dtype: str) -> Any:
         """From byte `at` of a tensor of bytes on."""
@@ -113,15 +115,20 @@ class HostMemory:
             return Result(array, self._torch.empty(tuple(shape), dtype=getattr(self._torch, name)))
         return Result(array, np.empty(shape, _numpy_type(name)))
 
-    def new_columns(self, shape: tuple[int, int, int], dtype: str) -> Result:
+    def maker(self, shape: tuple[int, ...], dtype: str, columns: bool = False) -> Callable[[], Result]:
+        if not columns:
+            return lambda: self.new(shape, dtype)
         experts, rows, groups = shape
-        if dtype == "int32":  # four exponents each
-            array = Array(self._world, (experts, groups, rows, 4), "uint8")
-        else:
-            array = Array(self._world, (experts, groups, rows), dtype)
-        if self._torch is None:
-            return Result(array, np.empty((experts, groups, rows), dtype).transpose(0, 2, 1))
-        return Result(array, self._torch.empty((experts, groups, rows), dtype=getattr(self._torch, dtype)).transpose(1, 2))
+        # An int32 holds four exponents, which kernels see as bytes.
+        device = ((experts, groups, rows, 4), "uint8") if dtype == "int32" else ((experts, groups, rows), dtype)
+
+        def make() -> Result:
+            array = Array(self._world, *device)
+            if self._torch is None:
+                return Result(array, np.empty((experts, groups, rows), dtype).transpose(0, 2, 1))
+            return Result(array, self._torch.empty((experts, groups, rows), dtype=getattr(self._torch, dtype)).transpose(1, 2))
+
+        return make
 
     def output(self, name: str, given: Any, shape: Sequence[int], dtype: str) -> Result:
         found = dtypes.name_of(given.dtype)
@@ -147,7 +154,7 @@ class HostMemory:
                 continue
             array, given = result
             if self._torch is not None:
-                target = given if given.is_contiguous() else given.transpose(1, 2)  # of new_columns(), as its memory lies
+                target = given if given.is_contiguous() else given.transpose(1, 2)  # of columns: as its memory lies
                 bits = target.view(self._torch.uint8) if array.dtype == "uint8" else target
                 bits.view(array.shape).copy_(array.torch())
             else:

@@ -8,6 +8,9 @@ from typing import Any
 from ..world import World
 
 
+_MOST_STREAMS = 64
+
+
 class Order:
     """Kernels on one stream run in the order of their calls. Where calls are made on several streams, each waits for the
     one before it: two kernels of which each needs the whole device, in another order on another rank, would wait for
@@ -19,6 +22,7 @@ class Order:
     def __init__(self, world: World) -> None:
         self._world = world
         self._last: tuple[int | None, bool] | None = None  # stream of the last call, and whether it was captured
+        self._streams: dict[int | None, Any] = {}
         self._event: Any = None  # after the last call, from the first change of streams on
 
     def before(self, stream: Any) -> None:
@@ -29,17 +33,26 @@ class Order:
         if self._event is None and (self._last is None or self._last[0] == raw):
             self._last = (raw, False)
             return
-        cuda = sys.modules["torch"].cuda
-        capturing = cuda.is_current_stream_capturing()  # a `stream` that is given has joined the current one
+        capturing = self._world.is_capturing()  # a `stream` that is given has joined the current one
         if self._event is None:
-            self._event = cuda.Event()
+            self._event = sys.modules["torch"].cuda.Event()
             if not capturing:
-                last = self._last[0]  # type: ignore[index]
-                self._event.record(cuda.default_stream() if last is None else cuda.ExternalStream(last))
+                self._event.record(self._stream(self._last[0]))  # type: ignore[index]
         if self._last != (raw, capturing) and self._last[1] == capturing:  # type: ignore[index]
-            (stream or cuda.current_stream()).wait_event(self._event)
+            self._stream(raw).wait_event(self._event)
         self._last = (raw, capturing)
 
-    def after(self, stream: Any) -> None:
+    def after(self) -> None:
+        """After the launches."""
         if self._event is not None:
-            self._event.record(stream or sys.modules["torch"].cuda.current_stream())
+            self._event.record(self._stream(self._last[0]))  # type: ignore[index]
+
+    def _stream(self, raw: int | None) -> Any:
+        """torch's object of a stream; to make one takes longer than to record an event."""
+        stream = self._streams.get(raw)
+        if stream is None:
+            if len(self._streams) == _MOST_STREAMS:
+                self._streams.clear()
+            cuda, device = sys.modules["torch"].cuda, self._world.device
+            stream = self._streams[raw] = cuda.default_stream(device) if raw is None else cuda.ExternalStream(raw, device)
+        return stream
