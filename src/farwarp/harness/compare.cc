@@ -28,7 +28,7 @@ double Comparison::Tile::share() const {
 }
 
 double Comparison::Tile::scale_share() const {
-  return share_of(std::abs(projected), 5 * std::sqrt(projected_variance) + projected_arithmetic);
+  return share_of(std::abs(projected), 5 * std::sqrt(projected_variance) + 2 * largest_flip + projected_arithmetic);
 }
 
 void Comparison::Tile::add_projection(DType dtype, double got, const ExpectedElement& expected) {
@@ -41,6 +41,7 @@ void Comparison::Tile::add_projection(DType dtype, double got, const ExpectedEle
   const double half = half_ulp(dtype, value);
   const double before = std::sqrt(expected.rounded_squares / 3) + expected.accumulated;
   projected_variance += value * value * 2 * half * std::min(before, half);
+  if (before > 0) largest_flip = std::max(largest_flip, 2 * half * std::abs(value));
 }
 
 void Comparison::begin_call(int call) {

@@ -57,7 +57,7 @@ class Comparison {
   /// errors add up to more than sum a, they replace it, because a few numbers times one weight may all be rounded alike.
   ///
   /// The scale: s is the sum of (got - exact, rounded) * exact over a tile. It passes if |s| <= 5 deviations + what fp32 arithmetic may add. The
-  /// last rounding has no part in it but where earlier errors take a result over a tie.
+  /// last rounding has no part in it but where earlier errors take a result over a tie: of the largest elements, two may be.
   Verdict verdict() const;
 
  private:
@@ -68,6 +68,7 @@ class Comparison {
     std::int64_t elements = 0;
     double projected = 0, value_squares = 0;  ///< sums of error * exact value and of their squares
     double projected_variance = 0, projected_arithmetic = 0;  ///< what roundings, and fp32 arithmetic at most, make of `projected`
+    double largest_flip = 0;  ///< by the last rounding of one element
     double share() const;
     double scale_share() const;
     void add_projection(DType dtype, double got, const ExpectedElement& expected);
