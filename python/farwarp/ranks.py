@@ -21,15 +21,11 @@ _turns: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)  # of the
 
 @contextlib.contextmanager
 def _turn(depth: int, deadline: float) -> Iterator[None]:
-    """Ranks that each call run() share devices, on which kernels of several worlds that wait for peers may not fit at the same
-    time: one after the other."""
-    if depth == 0:
-        yield
-        return
+    """Calls of run() by several threads, or by several ranks of one, share devices, on which kernels of several worlds that wait
+    for peers may not fit at the same time: one after the other."""
     if not _turns[depth].acquire(timeout=deadline):
-        raise MisuseError(
-            f"run() was called by a rank of another run(), and another rank's run() has not ended within {deadline} s; allowed: one at a time"
-        )
+        whose = "another rank's run()" if depth > 0 else "another thread's run()"
+        raise MisuseError(f"run() was called, and {whose} has not ended within {deadline} s; allowed: one at a time")
     try:
         yield
     finally:
@@ -49,7 +45,7 @@ def run(
     rank has returned.
 
     An exception on one rank ends the waits of all, and is raised. Waits of the function's own (a barrier, a queue) it
-    has to end itself. Ranks that call run() themselves take turns. For `target`, `deadline` and `heap_bytes` see World; on GPUs each rank has the device of its
+    has to end itself. Threads that call run() at the same time take turns, and so do ranks that call it. For `target`, `deadline` and `heap_bytes` see World; on GPUs each rank has the device of its
     number.
     """
     ranks = whole("ranks", ranks, 1, 8)

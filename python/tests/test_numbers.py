@@ -282,3 +282,29 @@ def test_a_run_in_run_that_does_not_end():
         end.set()
 
     farwarp.run(outer, ranks=2)
+
+
+def test_runs_of_several_threads():
+    def body(world):
+        return farwarp.GemmAllReduce(world, 8, 16, 64 * world.size, dtype="float16")(X, W).numpy()
+
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(farwarp.run(body, ranks=4, deadline=60.0))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 3
+    assert all((y == 256).all() for each in found for y in each)
+
+
+def test_a_run_of_another_thread_that_does_not_end():
+    begun, end = threading.Event(), threading.Event()
+    other = threading.Thread(target=lambda: farwarp.run(lambda _: (begun.set(), end.wait(60)), ranks=1))
+    other.start()
+    begun.wait(60)
+    with pytest.raises(farwarp.MisuseError, match="another thread's run\\(\\) has not ended within 0.2 s; allowed: one at a time"):
+        farwarp.run(lambda _: None, ranks=1, deadline=0.2)
+    end.set()
+    other.join()
+    assert farwarp.run(lambda world: world.size, ranks=2) == [2, 2]

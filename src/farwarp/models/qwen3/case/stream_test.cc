@@ -125,12 +125,14 @@ TEST_P(Qwen3Stream, RanksDrawTheSameTokensWithBothDispatchers) {
 }
 
 TEST_P(Qwen3Stream, FourAndEightRanksDrawTheSameTokens) {
-  expect_pass("model=nano4,batch=9,prompt=1,tokens=1,launches=1,max_sms=2,temperature=1,top_k=40", 1, 1, 4);
+  if (GetParam() == TargetKind::kEmuSm90)
+    expect_pass("model=nano4,batch=9,prompt=1,tokens=1,launches=1,max_sms=2,temperature=1,top_k=40", 1, 1, 4);
   expect_pass("model=nano8,batch=9,prompt=1,tokens=1,launches=1,max_sms=2,temperature=1,top_k=33", 1, 1, 8);
 }
 
 TEST_P(Qwen3Stream, DrawsPassManySchedules) {
-  expect_pass("model=nano,batch=9,prompt=1,tokens=2,launches=1,max_sms=2,temperature=1,top_k=4", 4);
+  expect_pass("model=nano,batch=9,prompt=1,tokens=2,launches=1,max_sms=2,temperature=1,top_k=4",
+              GetParam() == TargetKind::kEmuSm90 ? 4 : 2);
 }
 
 /// Keys before the first token are zeros, so that a short launch begins a page.
