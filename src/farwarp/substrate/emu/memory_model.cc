@@ -379,12 +379,14 @@ void forget_writers(Engine& the_engine, void* destination, std::size_t bytes) {
 }  // namespace
 
 void Engine::host_write(void* destination, const void* source, std::size_t bytes) {
+  if (bytes == 0) return;  // pointers may be null
   HostLock held(*this);
   std::memcpy(destination, source, bytes);
   forget_writers(*this, destination, bytes);
 }
 
 void Engine::host_fill(void* destination, std::uint8_t byte, std::size_t bytes) {
+  if (bytes == 0) return;
   HostLock held(*this);
   std::memset(destination, byte, bytes);
   forget_writers(*this, destination, bytes);
