@@ -6,11 +6,12 @@ set(Boost_USE_STATIC_LIBS ON)
 find_package(Boost 1.74 REQUIRED COMPONENTS context)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
+find_package(ZLIB REQUIRED)  # ZLIB_USE_STATIC_LIBS=ON: static
 set(farwarp_fmt $<IF:$<BOOL:${FARWARP_FMT_HEADER_ONLY}>,fmt::fmt-header-only,fmt::fmt>)
 
 add_library(farwarp_dependencies INTERFACE)
 target_link_libraries(farwarp_dependencies INTERFACE
-  Threads::Threads ${CMAKE_DL_LIBS} Boost::context ${farwarp_fmt} nlohmann_json::nlohmann_json)
+  Threads::Threads ${CMAKE_DL_LIBS} Boost::context ${farwarp_fmt} nlohmann_json::nlohmann_json ZLIB::ZLIB)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(farwarp_dependencies INTERFACE -Wno-psabi)  # notes on an ABI that changed in GCC 4.6
 endif()

@@ -1,6 +1,7 @@
 # Kernel files and their compilers.
 #
 #   FARWARP_CUDA, FARWARP_HIP     AUTO (if the compiler is found), ON (an error if it is not found) or OFF
+#   FARWARP_LINE_INFO             ON: cubins name source lines, for compute-sanitizer and ncu, and are 3.8 times as large
 #   farwarp_have_cuda, _hip       TRUE if the kernels are compiled for it
 #   farwarp_kernels(...)          compiles one kernel file for every target
 #
@@ -10,6 +11,10 @@
 set(FARWARP_CUDA AUTO CACHE STRING "Compile the kernels for sm_90a (nvcc 12 or newer): AUTO, ON or OFF")
 set(FARWARP_HIP AUTO CACHE STRING "Compile the kernels for gfx942 and gfx950 (clang++-22 and lld-22): AUTO, ON or OFF")
 set_property(CACHE FARWARP_CUDA FARWARP_HIP PROPERTY STRINGS AUTO ON OFF)
+option(FARWARP_LINE_INFO "Compile line numbers and PTX text into the kernels for sm_90a" OFF)
+
+set(FARWARP_CODE_OBJECTS ${PROJECT_BINARY_DIR}/code_objects.txt)  # a line for each: name, architecture, file
+file(WRITE ${FARWARP_CODE_OBJECTS} "")
 
 set(FARWARP_CUDA_ARCHS sm_90a)
 set(FARWARP_HIP_ARCHS gfx942 gfx950)
@@ -62,11 +67,17 @@ else()
   endif()
 endif()
 farwarp_decide(FARWARP_HIP hip "${why_not}" "${FARWARP_HIP_CLANG}")
+if(farwarp_have_cuda OR farwarp_have_hip)
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)  # compresses code objects
+endif()
 
 # Floating-point contraction is off on all targets. Kernels call fused_multiply_add by name, so results of targets agree to the bit.
 # Diagnostic 554 says that Global<const T> is never converted to itself, which is intended.
-set(FARWARP_CUDA_FLAGS -cubin -x cu -std=c++20 -O3 -lineinfo -fmad=false --expt-relaxed-constexpr -DFARWARP_TARGET_CUDA
+set(FARWARP_CUDA_FLAGS -cubin -x cu -std=c++20 -O3 -fmad=false --expt-relaxed-constexpr -DFARWARP_TARGET_CUDA
   -Werror all-warnings -diag-suppress 554)
+if(FARWARP_LINE_INFO)
+  list(APPEND FARWARP_CUDA_FLAGS -lineinfo)
+endif()
 # --rocm-path: without it clang adds the wrappers of any ROCm package that it finds. -fuse-cuid=none: every build folder gives the
 # same object. The two -mllvm options inline all functions, lambdas too, because a call would need a stack in device memory.
 set(FARWARP_HIP_FLAGS -x hip --cuda-device-only --no-gpu-bundle-output -nogpulib -nogpuinc --rocm-path=/nonexistent
@@ -148,8 +159,8 @@ function(farwarp_link_object target object)
   endif()
 endfunction()
 
-# Compiles `entry` into `object` with the command in ARGN, which also writes the dependencies to `object`.d. Appends the source
-# file that embeds the result to FARWARP_EMBEDDED.
+# Compiles `entry` into `object` with the command in ARGN, which also writes the dependencies to `object`.d, and compresses it into
+# `object`.z. Appends the source file that embeds the result to FARWARP_EMBEDDED.
 function(farwarp_code_object name entry kind arch object)
   cmake_path(ABSOLUTE_PATH entry)
   cmake_path(RELATIVE_PATH entry BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE shown)
@@ -159,10 +170,16 @@ function(farwarp_code_object name entry kind arch object)
     DEPFILE ${object}.d
     COMMENT "Compiling ${shown} for ${arch}"
     VERBATIM)
+  add_custom_command(OUTPUT ${object}.z
+    COMMAND Python3::Interpreter -B ${PROJECT_SOURCE_DIR}/cmake/compress.py ${object} ${object}.z
+    DEPENDS ${object} ${PROJECT_SOURCE_DIR}/cmake/compress.py
+    COMMENT "Compressing ${name} for ${arch}"
+    VERBATIM)
+  file(APPEND ${FARWARP_CODE_OBJECTS} "${name} ${arch} ${object}\n")
   string(MAKE_C_IDENTIFIER ${name}_${arch} symbol)
   set(embedding ${CMAKE_CURRENT_BINARY_DIR}/${name}.${arch}.cc)
   configure_file(${PROJECT_SOURCE_DIR}/cmake/code_object.cc.in ${embedding} @ONLY)
-  set_source_files_properties(${embedding} PROPERTIES OBJECT_DEPENDS ${object})
+  set_source_files_properties(${embedding} PROPERTIES OBJECT_DEPENDS ${object}.z)
   set(FARWARP_EMBEDDED ${FARWARP_EMBEDDED} ${embedding} PARENT_SCOPE)
 endfunction()
 

@@ -5,7 +5,7 @@
 
   suites     the suites against their oracles, in one process and in RANKS of them
   checks     bursts, delays, repeated calls, graphs, both layouts and modes; injected faults
-  sanitizer  each operator's small check under compute-sanitizer
+  sanitizer  each operator's small check under compute-sanitizer, which names lines of a build with -DFARWARP_LINE_INFO=ON
   moe        the suite's MoE shapes, whole and split, beside NCCL, twice
   moe_sizes  1 to 4,096 tokens, bf16 and fp8; both modes; all tokens to one expert
   ag_gemm    the suite's shapes beside NCCL and cuBLASLt; each exchange of the middle ones

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "farwarp/harness/params.h"
-#include "farwarp/runtime/device.h"
 #include "farwarp_commit.h"
 #include "target.h"
 
@@ -12,7 +11,7 @@ namespace farwarp::cli {
 std::map<std::string, std::string> build_description() {
   std::string targets;
   for (const TargetKind target : kTargets) {
-    if (Device::kernel_names(target).empty()) continue;
+    if (!has_kernels(target)) continue;
     harness::append_to_list(targets, " ", name_of(target));
   }
   return {{"version", FARWARP_VERSION}, {"commit", FARWARP_COMMIT}, {"targets", targets.empty() ? "none" : targets}};

@@ -160,7 +160,8 @@ std::int32_t farwarp_device_count(std::int32_t target) {
   const auto kind = static_cast<farwarp::TargetKind>(target);
   std::int32_t count = 0;
   guarded([&] {
-    count = farwarp::Device::kernel_names(kind).empty() ? 0 : farwarp::Device::count(kind);
+    count = farwarp::Device::count(kind);
+    if (count > 0 && farwarp::Device::kernel_names(kind).empty()) count = 0;
     return Status();
   });
   return count;

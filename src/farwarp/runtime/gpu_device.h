@@ -285,7 +285,8 @@ class GpuDevice : public Device {
     Result<std::vector<KernelInfo>> kernels = kernels_of(object);
     if (!kernels.ok()) return kernels.status();
     typename Api::ModuleHandle module{};
-    if (Status status = call(api_.module_load, &module, static_cast<const void*>(object.begin)); !status.ok()) {
+    if (Status status = call(api_.module_load, &module, static_cast<const void*>(object.image()->data()));
+        !status.ok()) {
       return {status.code(), fmt::format("cannot load the kernels of {} ({}) on {}: {}", object.name, object.arch,
                                          name_, status.message())};
     }

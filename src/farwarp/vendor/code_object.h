@@ -3,10 +3,13 @@
 #pragma once
 
 #include <cstddef>
+#include <mutex>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "farwarp/base/machine_shape.h"
+#include "farwarp/base/status.h"
 
 namespace farwarp {
 
@@ -16,13 +19,18 @@ struct CodeObject {
   CodeObject(const CodeObject&) = delete;
   CodeObject& operator=(const CodeObject&) = delete;
 
-  std::size_t size() const { return static_cast<std::size_t>(end - begin); }
+  /// The ELF image: a cubin, or an AMD code object. Decompressed by the first call, then kept until the process ends, because HIP's
+  /// library makes no copy. kInternal if `compressed` is damaged.
+  Result<std::span<const std::byte>> image() const;
 
-  std::string_view name;   ///< of the kernel file, as given to farwarp_kernels()
-  TargetKind target;       ///< kCuda or kHip
-  std::string_view arch;   ///< "sm_90a", "gfx942", "gfx950"
-  const std::byte* begin;  ///< an ELF image, 64-byte aligned: a cubin, or an AMD code object
-  const std::byte* end;
+  std::string_view name;                  ///< of the kernel file, as given to farwarp_kernels()
+  TargetKind target;                      ///< kCuda or kHip
+  std::string_view arch;                  ///< "sm_90a", "gfx942", "gfx950"
+  std::span<const std::byte> compressed;  ///< as cmake/compress.py writes it
+
+ private:
+  mutable std::once_flag once_;
+  mutable const std::vector<std::byte>* image_ = nullptr;  // never freed; null if damaged
 };
 
 /// All code objects of a target, sorted by name, then architecture. A device loads those of its own architecture.

@@ -131,7 +131,9 @@ std::string kernel_name_of(std::string_view symbol) {
 }
 
 Result<std::vector<KernelInfo>> kernels_of(const CodeObject& object) {
-  const std::vector<Section> sections = sections_of({object.begin, object.size()});
+  const auto image = object.image();
+  if (!image.ok()) return image.status();
+  const std::vector<Section> sections = sections_of(*image);
   if (sections.empty()) return internal_error(fmt::format("{} ({}) is no ELF image", object.name, object.arch));
   if (object.target == TargetKind::kHip) return kernels_of_amd(object, sections);
   return kernels_of_cubin(sections);

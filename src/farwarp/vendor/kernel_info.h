@@ -23,7 +23,7 @@ struct KernelInfo {
 /// The name of a kernel's symbol: of a C++ function farwarp::A::B "A_B", else the symbol itself.
 std::string kernel_name_of(std::string_view symbol);
 
-/// The kernels of a code object, in its order. kInternal if the image is no code object that farwarp_kernels() embeds.
+/// The kernels of a code object, in its order. kInternal if it is damaged, or none that farwarp_kernels() embeds.
 Result<std::vector<KernelInfo>> kernels_of(const CodeObject& object);
 
 }  // namespace farwarp

@@ -2,13 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include <deque>
 #include <set>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "farwarp/substrate/emu/registry.h"
+#include "farwarp/vendor/code_object_test.h"
 
 namespace farwarp {
 namespace {
@@ -39,15 +38,6 @@ TEST(KernelInfo, CompilersAgreeOnKernelsAndTheirArguments) {
   if (!built) GTEST_SKIP() << "this build has no kernels for GPUs";
 }
 
-// The object stays alive, because CodeObject registers itself for the life of the program.
-const CodeObject& object_of(const std::string& bytes, TargetKind target) {
-  static std::deque<std::string> images;
-  static std::deque<CodeObject> objects;
-  const std::string& image = images.emplace_back(bytes);
-  const auto* begin = reinterpret_cast<const std::byte*>(image.data());
-  return objects.emplace_back("broken", target, "none", begin, begin + image.size());
-}
-
 TEST(KernelInfo, NamesOfSymbols) {
   EXPECT_EQ(kernel_name_of("gemm_wgmma_bf16"), "gemm_wgmma_bf16");
   EXPECT_EQ(kernel_name_of("_ZN7farwarp7moe_a2a14dispatch_wordsENS_3moe4ArgsE"), "moe_a2a_dispatch_words");
@@ -59,27 +49,32 @@ TEST(KernelInfo, NamesOfSymbols) {
 TEST(KernelInfo, RefusesWhatIsNoCodeObject) {
   for (const TargetKind target : {TargetKind::kCuda, TargetKind::kHip}) {
     for (const std::string& bytes : {std::string(), std::string("\177ELF"), std::string(4096, '\0')}) {
-      const Status status = kernels_of(object_of(bytes, target)).status();
+      const Status status = kernels_of(object_of(compressed(bytes), target)).status();
       EXPECT_EQ(status.code(), StatusCode::kInternal);
       EXPECT_EQ(status.message(), "broken (none) is no ELF image");
     }
+    const Status damaged = kernels_of(object_of("no size, no stream", target)).status();
+    EXPECT_EQ(damaged.message(), "broken (none) is damaged: it cannot be decompressed");
   }
 }
 
 TEST(KernelInfo, SurvivesDamage) {
   std::string whole;  // the largest code object; the table also has the broken ones of the test above
   for (const CodeObject* object : code_objects(TargetKind::kHip)) {
-    if (object->size() > whole.size()) whole.assign(reinterpret_cast<const char*>(object->begin), object->size());
+    const auto image = object->image();
+    if (image.ok() && image->size() > whole.size())
+      whole.assign(reinterpret_cast<const char*>(image->data()), image->size());
   }
   constexpr std::size_t kHeadersAndMetadata = 4096;
   if (whole.size() <= kHeadersAndMetadata) GTEST_SKIP() << "no kernels for hip in this build";
   for (std::size_t length = 0; length < whole.size(); length += 1 + whole.size() / 50) {
-    EXPECT_FALSE(kernels_of(object_of(whole.substr(0, length), TargetKind::kHip)).ok()) << length;
+    EXPECT_FALSE(kernels_of(object_of(compressed(whole.substr(0, length)), TargetKind::kHip)).ok()) << length;
   }
   for (std::size_t at = 0; at < kHeadersAndMetadata; at += 5) {
     std::string damaged = whole;
     damaged[at] = static_cast<char>(damaged[at] ^ 0x55);
-    (void)kernels_of(object_of(damaged, TargetKind::kHip));  // may succeed or fail, but reads only within the image
+    // Whether it fails or not, it reads only within the image.
+    (void)kernels_of(object_of(compressed(damaged), TargetKind::kHip));
   }
 }
 

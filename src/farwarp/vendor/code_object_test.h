@@ -1,0 +1,16 @@
+// Code objects made by tests.
+#pragma once
+
+#include <string>
+
+#include "farwarp/vendor/code_object.h"
+
+namespace farwarp {
+
+/// What cmake/compress.py makes of `image`, but stored: a test makes a thousand.
+std::string compressed(const std::string& image);
+
+/// An object with these embedded bytes, "broken (none)". It lives as long as the program, because CodeObject registers itself.
+const CodeObject& object_of(const std::string& bytes, TargetKind target);
+
+}  // namespace farwarp
