@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "farwarp/vendor/code_object.h"
 
@@ -12,5 +13,8 @@ std::string compressed(const std::string& image);
 
 /// An object with these embedded bytes, "broken (none)". It lives as long as the program, because CodeObject registers itself.
 const CodeObject& object_of(const std::string& bytes, TargetKind target);
+
+/// code_objects() without those of object_of().
+std::vector<const CodeObject*> built_objects(TargetKind target);
 
 }  // namespace farwarp
